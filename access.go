@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/extsvc/svc/internal/copies"
+	"github.com/extsvc/svc/internal/readcache"
 )
 
 // User holds the data of a user that decide access. The rows of access belong to the host, which
@@ -34,7 +34,12 @@ type User struct {
 	// Channels are the senders that are this user. Each belongs to one user alone. In a Bundle, nil
 	// leaves them unchanged, and an empty list removes all.
 	Channels []Channel
+
+	absent absence
 }
+
+// absence is the keys that the JSON form of a row lacks, such as noName.
+type absence uint8
 
 // Channel is a sender in a messaging system, such as "telegram" and "12345". It belongs to at most
 // one user. A sender is written "provider:id" where it is one text.
@@ -61,6 +66,8 @@ type Group struct {
 	// Members are user ids. Each must be a user with a row. In a Bundle, nil leaves them unchanged,
 	// and an empty list removes all.
 	Members []string
+
+	absent absence
 }
 
 // ServiceAccount acts with the rights of its owner, which a scoping policy can narrow. It has no
@@ -76,6 +83,8 @@ type ServiceAccount struct {
 	// narrowed.
 	ScopingPolicyID string
 	Inactive        bool // denies it everything; its keys are not accepted
+
+	absent absence
 }
 
 // Policy is an access policy: a JSON document that allows or denies actions on banks. It has no
@@ -87,6 +96,8 @@ type Policy struct {
 	// not parse, and keeps it without insignificant white space. If a stored document does not
 	// parse, its holders are denied everything.
 	Document json.RawMessage
+
+	absent absence
 }
 
 // Attachment gives a policy to a user or a group. A policy is attached to one principal once: the
@@ -98,6 +109,8 @@ type Attachment struct {
 	// wins, after the closeness of principal and bank. It changes nothing in what is allowed. It
 	// fits into 32 bits and may be negative.
 	Priority int64
+
+	absent absence
 }
 
 // GrantedTo is a user or a group that a policy is attached to. It has no service accounts: they
@@ -120,11 +133,17 @@ const (
 type BankPolicy struct {
 	BankID   string // 1 to MaxIDLength printable characters; slashes are allowed
 	Document json.RawMessage
+
+	absent absence
 }
 
 // Bundle is a set of access rows, as [Access.Apply] writes them. Within a list, each key appears
 // once. The order of rows has no meaning. For [Diff] and [Lint], a Bundle is the whole state of
 // access. The zero Bundle has no rows.
+//
+// A row that is built in Go names all its fields: a zero field clears what is stored, nil Channels
+// and Members aside. A row that [ParseBundle] has read knows which keys its JSON form lacks. Such a
+// field of an existing row stays as it is, unless the host has set it to another value since.
 type Bundle struct {
 	Users           []User
 	Groups          []Group
@@ -191,10 +210,9 @@ const (
 var builtins = func() map[string]*Policy {
 	all := map[string]*Policy{}
 	add := func(id, name string, actions ...string) {
-		list, _ := json.Marshal(actions) // texts always encode
-		all[id] = &Policy{ID: id, DisplayName: name, Document: json.RawMessage(
-			`{"version":"2026-03-24","statements":[{"effect":"allow","actions":` +
-				string(list) + `,"banks":["*"]}]}`)}
+		allow := Statement{Effect: EffectAllow, Actions: actions, Banks: []string{"*"}}
+		document := Document{Statements: []Statement{allow}}
+		all[id] = &Policy{ID: id, DisplayName: name, Document: document.JSON()}
 	}
 	add(PolicyBankReadWrite, "Bank Read/Write", "bank:recall", "bank:reflect", "bank:retain")
 	add(PolicyBankReadOnly, "Bank Read-Only", "bank:recall", "bank:reflect")
@@ -277,7 +295,9 @@ func (b Bundle) names() AccessNames {
 	}
 	for _, a := range b.ServiceAccounts {
 		n.ServiceAccounts = append(n.ServiceAccounts, a.ID)
-		n.Users = append(n.Users, a.OwnerUserID)
+		if a.OwnerUserID != "" {
+			n.Users = append(n.Users, a.OwnerUserID)
+		}
 		if a.ScopingPolicyID != "" {
 			n.Policies = append(n.Policies, a.ScopingPolicyID)
 		}
@@ -363,7 +383,7 @@ func (b Bundle) Bare() {
 }
 
 // mark adds to changed what decisions may depend on.
-func (t Target) mark(changed *copies.Changed) {
+func (t Target) mark(changed *readcache.Changed) {
 	switch t.Kind {
 	case TargetAPIKey:
 		changed.Keys = append(changed.Keys, t.ID)
@@ -388,7 +408,8 @@ func (t Target) mark(changed *copies.Changed) {
 		changed.Users.Add(t.Holder.ID)
 	case TargetChannel:
 		of := t.Channel()
-		changed.Senders = append(changed.Senders, copies.Sender{Provider: of.Provider, ID: of.SenderID})
+		sender := readcache.Sender{Provider: of.Provider, ID: of.SenderID}
+		changed.Senders = append(changed.Senders, sender)
 	case TargetAccess:
 		changed.Access = true
 	}
@@ -469,10 +490,7 @@ func sorted[T comparable](list []T, compare func(a, b T) int) []T {
 // missing returns the elements of list that are not in other. Both are sorted.
 func missing[T any](list, other []T, compare func(a, b T) int) (out []T) {
 	for _, x := range list {
-		for len(other) > 0 && compare(other[0], x) < 0 {
-			other = other[1:]
-		}
-		if len(other) == 0 || compare(other[0], x) != 0 {
+		if _, found := slices.BinarySearchFunc(other, x, compare); !found {
 			out = append(out, x)
 		}
 	}

@@ -9,16 +9,20 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/extsvc/svc/internal/jcs"
+	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/strictjson"
 )
 
-// application is the writing of one bundle into a store that holds certain rows. It does no I/O, so
+// bundleDiff is the writing of one bundle into a store that holds certain rows. It does no I/O, so
 // [Access.Preview], [Policies.Simulate] and [Lint] use it as well: they cannot differ from Apply.
 // Use it once, in this order: rows, then write, then err.
-type application struct {
+type bundleDiff struct {
 	checker
+	schema *policy.Schema
 	bundle Bundle      // normalized; completeLists and completeBuiltins replace lists in it
 	remove AccessNames // rows to remove, as [AccessWrite].Remove; the bundle has none of them
+	whole  bool        // the bundle is a whole state, and not written: its documents have any size
 
 	changed Bundle   // the rows that differ, once rows has run
 	left    []string // other groups that lose a removed member, once write has run
@@ -33,12 +37,12 @@ type application struct {
 	bankPolicies    map[string]*BankPolicy
 }
 
-// newApplication returns the application of a normalized bundle to current. current needs only the
+// newBundleDiff returns the application of a normalized bundle to current. current needs only the
 // rows that names lists, and the users who have its channels. More rows do no harm: a roster gives
 // all.
-func newApplication(current, bundle Bundle) *application {
-	return &application{
-		bundle:          bundle,
+func newBundleDiff(schema *policy.Schema, current, bundle Bundle) *bundleDiff {
+	a := &bundleDiff{
+		schema:          schema,
 		users:           index(current.Users, User.key),
 		groups:          index(current.Groups, Group.key),
 		serviceAccounts: index(current.ServiceAccounts, ServiceAccount.key),
@@ -46,6 +50,8 @@ func newApplication(current, bundle Bundle) *application {
 		attachments:     index(current.Attachments, Attachment.key),
 		bankPolicies:    index(current.BankPolicies, BankPolicy.key),
 	}
+	a.bundle = a.complete(bundle)
+	return a
 }
 
 // index returns rows by key. Keys are unique in a store and in a normalized bundle; else the last
@@ -68,7 +74,7 @@ func was[R any, K comparable](rows map[K]*R, key K) (row R, found bool) {
 
 // rows returns the rows that differ from the store's, and checks their references first. When err
 // is not nil, the rows are of no use.
-func (a *application) rows() Bundle {
+func (a *bundleDiff) rows() Bundle {
 	a.references()
 	a.checkChannels()
 	a.completeLists()
@@ -84,10 +90,26 @@ func (a *application) rows() Bundle {
 	return a.changed
 }
 
-// references refuses names of rows that neither the store nor the bundle has.
-func (a *application) references() {
+// references refuses names of rows that neither the store nor the bundle has, and documents beyond
+// the limits that the store does not have already.
+func (a *bundleDiff) references() {
+	a.checkSizes()
 	a.completeBuiltins()
 	a.checkReferences()
+}
+
+func (a *bundleDiff) checkSizes() {
+	if a.whole {
+		return
+	}
+	for i, p := range a.bundle.Policies {
+		stored, _ := was(a.policies, p.ID)
+		a.size("/policies/"+strconv.Itoa(i), p.Document, stored.Document, a.schema.CheckSize)
+	}
+	for i, b := range a.bundle.BankPolicies {
+		old, _ := was(a.bankPolicies, b.BankID)
+		a.size("/bank_policies/"+strconv.Itoa(i), b.Document, old.Document, a.schema.CheckBankSize)
+	}
 }
 
 // differing returns the rows that the store has not, or has otherwise. It compares whole rows, so
@@ -105,7 +127,7 @@ func differing[R any, K comparable](rows []R, current map[K]*R, key func(R) K) (
 // write returns what Apply writes for the rows that differ: these rows, memberships as differences,
 // and the targets for [ChangeStore].Changes. Unlike events, those tell names apart from what
 // decisions depend on.
-func (a *application) write(rows Bundle) AccessWrite {
+func (a *bundleDiff) write(rows Bundle) AccessWrite {
 	w := AccessWrite{Bundle: rows, Remove: a.remove}
 	for _, u := range rows.Users {
 		was, found := was(a.users, u.ID)
@@ -147,7 +169,7 @@ func (a *application) write(rows Bundle) AccessWrite {
 }
 
 // writeRemoval adds the targets of the rows to remove, and the memberships that end with them.
-func (a *application) writeRemoval(w *AccessWrite) {
+func (a *bundleDiff) writeRemoval(w *AccessWrite) {
 	removed, leave := map[string]bool{}, map[string][]string{}
 	for _, id := range a.remove.Users {
 		u, _ := was(a.users, id)
@@ -189,7 +211,7 @@ func (n AccessNames) removed() (b Bundle) {
 		b.Policies = append(b.Policies, Policy{ID: id})
 	}
 	for _, key := range n.Attachments {
-		b.Attachments = append(b.Attachments, Attachment{key.PolicyID, key.Principal, 0})
+		b.Attachments = append(b.Attachments, Attachment{PolicyID: key.PolicyID, Principal: key.Principal})
 	}
 	for _, id := range n.BankPolicies {
 		b.BankPolicies = append(b.BankPolicies, BankPolicy{BankID: id})
@@ -199,7 +221,7 @@ func (n AccessNames) removed() (b Bundle) {
 
 // completeBuiltins adds to the bundle the built-in policies that it refers to and the store lacks.
 // A built-in policy is stored when a row first refers to it. A bundle may have one as it is.
-func (a *application) completeBuiltins() {
+func (a *bundleDiff) completeBuiltins() {
 	bundled := index(a.bundle.Policies, Policy.key)
 	a.bundle.Policies = slices.Clone(a.bundle.Policies)
 	for i, p := range a.bundle.Policies {
@@ -249,8 +271,11 @@ func (w *AccessWrite) members(group string, join, leave []string) {
 // others. It runs after the checks, whose pointers count positions in the bundle as it was given.
 // It clones the lists of rows, because the store may call Apply's function again with the same
 // bundle.
-func (a *application) completeLists() {
+func (a *bundleDiff) completeLists() {
 	a.bundle.Users, a.bundle.Groups = slices.Clone(a.bundle.Users), slices.Clone(a.bundle.Groups)
+	for i := range a.bundle.ServiceAccounts { // no kept reference is left to check
+		a.bundle.ServiceAccounts[i].absent = 0
+	}
 	for i := range a.bundle.Users {
 		if u := &a.bundle.Users[i]; u.Channels == nil {
 			before, _ := was(a.users, u.ID)
@@ -273,7 +298,7 @@ func (a *application) completeLists() {
 // the bundle replaces lose them first, so a channel can move from one user to another in one
 // bundle. A user may name a channel twice: sorted removes the second. It needs the users of the
 // store who have one of the bundle's channels, which names asks for.
-func (a *application) checkChannels() {
+func (a *bundleDiff) checkChannels() {
 	// replaced has the users who lose their channels: the bundle gives others, or removes the user.
 	replaced := make(map[string]bool, len(a.bundle.Users))
 	for _, user := range a.bundle.Users {
@@ -307,29 +332,27 @@ func (a *application) checkChannels() {
 
 // checkReferences refuses a name of a row that is neither in the bundle nor in the store. An id
 // with a bad form has a second error here only in Lint, which drops it.
-func (a *application) checkReferences() {
+func (a *bundleDiff) checkReferences() {
 	// What the bundle brings counts as existing, so that the order of rows does not matter.
-	users := index(a.bundle.Users, User.key)
-	groups := index(a.bundle.Groups, Group.key)
-	policies := index(a.bundle.Policies, Policy.key)
 	removed := a.remove.removed()
-	goneUsers, goneGroups := index(removed.Users, User.key), index(removed.Groups, Group.key)
-	gonePolicies := index(removed.Policies, Policy.key)
+	user := referred(a, "user", a.bundle.Users, a.users, removed.Users, User.key)
+	group := referred(a, "group", a.bundle.Groups, a.groups, removed.Groups, Group.key)
+	policy := referred(a, "policy", a.bundle.Policies, a.policies, removed.Policies, Policy.key)
 	for i, g := range a.bundle.Groups {
 		for j, member := range g.Members {
 			if a.full {
 				return
 			}
-			exists(a, "/groups/"+strconv.Itoa(i)+"/members/"+strconv.Itoa(j),
-				"user", member, users, a.users, goneUsers)
+			user("/groups/"+strconv.Itoa(i)+"/members/"+strconv.Itoa(j), member, false)
 		}
 	}
 	for i, account := range a.bundle.ServiceAccounts {
 		at := "/service_accounts/" + strconv.Itoa(i)
-		exists(a, at+"/owner_user_id", "user", account.OwnerUserID, users, a.users, goneUsers)
+		if account.OwnerUserID != "" { // else it is refused already
+			user(at+"/owner_user_id", account.OwnerUserID, account.absent.has(noOwner))
+		}
 		if account.ScopingPolicyID != "" {
-			exists(a, at+"/scoping_policy_id", "policy", account.ScopingPolicyID, policies,
-				a.policies, gonePolicies)
+			policy(at+"/scoping_policy_id", account.ScopingPolicyID, account.absent.has(noScoping))
 		}
 	}
 	for i, attachment := range a.bundle.Attachments {
@@ -337,24 +360,26 @@ func (a *application) checkReferences() {
 			return
 		}
 		at := "/attachments/" + strconv.Itoa(i)
-		exists(a, at+"/policy_id", "policy", attachment.PolicyID, policies, a.policies,
-			gonePolicies)
+		policy(at+"/policy_id", attachment.PolicyID, false)
 		if attachment.Principal.Type == GrantedToUser {
-			exists(a, at+"/principal_id", "user", attachment.Principal.ID, users, a.users,
-				goneUsers)
+			user(at+"/principal_id", attachment.Principal.ID, false)
 		} else {
-			exists(a, at+"/principal_id", "group", attachment.Principal.ID, groups, a.groups,
-				goneGroups)
+			group(at+"/principal_id", attachment.Principal.ID, false)
 		}
 	}
 }
 
-// exists refuses an id that is neither bundled nor stored, or that is gone afterwards. It quotes
-// the id: the caller wrote it. at is the pointer to the id, and noun the kind of row that is
-// missing.
-func exists[R any](a *application, at, noun, id string, bundled, stored, gone map[string]*R) {
-	if bundled[id] == nil && (stored[id] == nil || gone[id] != nil) {
-		a.add(at, "names a "+noun+" that does not exist: "+quote(id))
+// referred returns a function that refuses an id at a pointer when no row has it: it is neither
+// bundled nor stored, or it is gone afterwards. The error quotes the id: the caller wrote it. kept:
+// the row named the id before, so the row with the id may not be among those read.
+func referred[R any](
+	a *bundleDiff, noun string, bundled []R, stored map[string]*R, gone []R, key func(R) string,
+) func(at, id string, kept bool) {
+	brought, removed := index(bundled, key), index(gone, key)
+	return func(at, id string, kept bool) {
+		if brought[id] == nil && (stored[id] == nil && !kept || removed[id] != nil) {
+			a.add(at, "names a "+noun+" that does not exist: "+quote(id))
+		}
 	}
 }
 
@@ -411,12 +436,12 @@ func (r rowsByTarget) row(of Target) json.RawMessage {
 		return nil
 	}
 	text, _ := strictjson.Marshal(form) // rows hold valid text and documents
-	return eventRow(text)
+	return jcs.Bounded(text, MaxEventRow)
 }
 
 // before returns the rows that w changes or removes, as they were. Of the members of a group, it
 // has those that leave.
-func (a *application) before(w AccessWrite) rowsByTarget {
+func (a *bundleDiff) before(w AccessWrite) rowsByTarget {
 	var b Bundle
 	named := a.changed.keys()
 	for _, n := range []AccessNames{named, a.remove, {Groups: a.left}} {
@@ -431,7 +456,7 @@ func (a *application) before(w AccessWrite) rowsByTarget {
 }
 
 // after returns the rows that w writes. Of the members of a group, it has those that join.
-func (a *application) after(w AccessWrite) rowsByTarget {
+func (a *bundleDiff) after(w AccessWrite) rowsByTarget {
 	b := a.changed
 	b.Groups = slices.Concat(b.Groups, stored(a.groups, a.left))
 	return b.byTarget(w.Join)
@@ -454,23 +479,23 @@ func (b Bundle) byTarget(members []Membership) rowsByTarget {
 	}
 	all := rowsByTarget{}
 	for _, u := range b.Users {
-		all[Target{Kind: TargetUser, ID: u.ID}] = userForm(u)
+		all[Target{Kind: TargetUser, ID: u.ID}] = userForm(u.brief())
 	}
 	for _, g := range b.Groups {
 		g.Members = append([]string{}, of[g.ID]...)
-		all[Target{Kind: TargetGroup, ID: g.ID}] = groupJSON(g)
+		all[Target{Kind: TargetGroup, ID: g.ID}] = groupForm(g)
 	}
 	for _, s := range b.ServiceAccounts {
-		all[Target{Kind: TargetServiceAccount, ID: s.ID}] = serviceAccountForm(s)
+		all[Target{Kind: TargetServiceAccount, ID: s.ID}] = serviceAccountForm(s.brief())
 	}
 	for _, p := range b.Policies {
-		all[Target{Kind: TargetPolicy, ID: p.ID}] = policyJSON(p)
+		all[Target{Kind: TargetPolicy, ID: p.ID}] = policyForm(p)
 	}
 	for _, t := range b.Attachments {
 		all[Target{Kind: TargetAttachment, ID: t.key().String()}] = attachmentForm(t)
 	}
 	for _, p := range b.BankPolicies {
-		all[Target{Kind: TargetBankPolicy, ID: p.BankID}] = bankPolicyJSON(p)
+		all[Target{Kind: TargetBankPolicy, ID: p.BankID}] = bankPolicyForm(p)
 	}
 	return all
 }

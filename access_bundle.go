@@ -9,7 +9,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/strictjson"
@@ -62,34 +61,10 @@ func normalized[R any, K comparable](
 	return out
 }
 
-// normalize checks a user and sets its defaults. The loops stop when the checker is full, because a
-// bundle may be long. It does not change Channels: the copy shares them with the caller.
-func (u *User) normalize(c *checker, at string) {
-	c.namedID(at, u.ID, &u.DisplayName)
-	c.optionalText(at+"/email", u.Email, MaxNameLength)
-	for i := 0; i < len(u.Channels) && !c.full; i++ {
-		u.Channels[i].check(c, at+"/channels/"+strconv.Itoa(i))
-	}
-}
-
-// check refuses a channel whose written form would be ambiguous, or whose sender cannot stand in a
-// path. A sender may have colons and slashes: another system names it.
-func (ch Channel) check(c *checker, at string) {
-	c.id(at+"/provider", ch.Provider)
-	if strings.Contains(ch.Provider, ":") {
-		c.add(at+"/provider", "must hold no colon: a colon ends the provider of a sender")
-	}
-	if ch.SenderID == "." || ch.SenderID == ".." {
-		c.add(at+"/sender_id", `must not be "." or ".."`)
-	} else {
-		c.foreign(at+"/sender_id", ch.SenderID)
-	}
-}
-
 // normalize checks the form of a group. Whether its members exist shows only in the store's
 // transaction.
 func (g *Group) normalize(c *checker, at string) {
-	c.namedID(at, g.ID, &g.DisplayName)
+	c.namedID(at, g.ID, &g.DisplayName, g.absent)
 	for i := 0; i < len(g.Members) && !c.full; i++ {
 		c.id(at+"/members/"+strconv.Itoa(i), g.Members[i])
 	}
@@ -98,8 +73,10 @@ func (g *Group) normalize(c *checker, at string) {
 // normalize checks the form of a service account. Each account needs an owner, whose rights are its
 // own. An account and a user may have one id.
 func (a *ServiceAccount) normalize(c *checker, at string) {
-	c.namedID(at, a.ID, &a.DisplayName)
-	c.id(at+"/owner_user_id", a.OwnerUserID)
+	c.namedID(at, a.ID, &a.DisplayName, a.absent)
+	if a.OwnerUserID != "" || !a.absent.has(noOwner) {
+		c.id(at+"/owner_user_id", a.OwnerUserID)
+	}
 	if a.ScopingPolicyID != "" {
 		c.id(at+"/scoping_policy_id", a.ScopingPolicyID)
 	}
@@ -108,8 +85,10 @@ func (a *ServiceAccount) normalize(c *checker, at string) {
 // normalize checks a policy, whose document the compiler parses as for a decision: what Apply
 // accepts, decisions can read.
 func (p *Policy) normalize(c *checker, at string) {
-	c.namedID(at, p.ID, &p.DisplayName)
-	p.Document = c.document(at+"/document", p.Document, c.compiler.Check)
+	c.namedID(at, p.ID, &p.DisplayName, p.absent)
+	if p.Document != nil || !p.absent.has(noDocument) {
+		p.Document = c.document(at+"/document", p.Document, c.compiler.Check)
+	}
 }
 
 // normalize checks the form of an attachment. checkReferences finds out
@@ -134,48 +113,28 @@ func (c *checker) grantedTo(typeField, idField string, to GrantedTo) {
 // name is good.
 func (b *BankPolicy) normalize(c *checker, at string) {
 	c.foreign(at+"/bank_id", b.BankID)
+	if b.Document == nil && b.absent.has(noDocument) {
+		return
+	}
 	b.Document = c.document(at+"/document", b.Document, func(raw []byte) error {
-		_, err := policy.ParseBankDocument(raw)
+		_, err := c.compiler.Schema().ParseBankDocument(raw)
 		return err
 	})
 }
 
-// namedID checks an id and a display name, which defaults to the id. A good id is a good name.
-func (c *checker) namedID(at, id string, name *string) {
+// namedID checks an id and a display name, which defaults to the id unless it is absent. A good id
+// is a good name.
+func (c *checker) namedID(at, id string, name *string, absent absence) {
 	c.id(at+"/id", id)
-	if *name == "" {
-		*name = id
-	} else {
+	if *name != "" {
 		c.text(at+"/display_name", *name, MaxNameLength)
+	} else if !absent.has(noName) {
+		*name = id
 	}
 }
 
-// document returns a policy document without white space, checked by parse. What parse refuses has
-// its place in the document: the pointer continues at. The result shares no memory with raw. With
-// an error it is of no use.
-func (c *checker) document(
-	at string, raw json.RawMessage, parse func([]byte) error,
-) json.RawMessage {
-	// A missing document is no empty one: without statements, a policy would silently give nothing.
-	if len(raw) == 0 {
-		c.add(at, "is required")
-		return nil
-	}
-	compact, err := strictjson.Compact(raw, MaxNesting)
-	if err == nil {
-		err = parse(compact)
-	}
-	// The parser's text is for the caller: it says what is wrong and where, and has no secret.
-	if wrong, ok := errors.AsType[*strictjson.Error](err); ok {
-		c.add(at+wrong.Pointer, wrong.Detail)
-	} else if err != nil {
-		c.add(at, err.Error())
-	}
-	return compact
-}
-
-// The JSON form of a Bundle. Absent and empty differ for lists, so these types use omitzero: a list
-// that is empty and not nil stays in the form.
+// The JSON form of a Bundle. Absent, null and a value differ, so these types use Optional: null
+// clears what may be null, and is refused elsewhere.
 type (
 	bundleJSON struct {
 		Users           []userJSON           `json:"users,omitzero"`
@@ -186,50 +145,67 @@ type (
 		BankPolicies    []bankPolicyJSON     `json:"bank_policies,omitzero"`
 	}
 	userJSON struct {
-		ID          string        `json:"id"`
-		DisplayName string        `json:"display_name,omitempty"`
-		Email       *string       `json:"email,omitempty"`
-		IsActive    *bool         `json:"is_active,omitempty"`
-		Channels    []channelJSON `json:"channels,omitzero"`
+		ID          string               `json:"id"`
+		DisplayName value[string]        `json:"display_name,omitzero"`
+		Email       value[string]        `json:"email,omitzero"`
+		IsActive    value[bool]          `json:"is_active,omitzero"`
+		Channels    value[[]channelJSON] `json:"channels,omitzero"`
 	}
 	channelJSON struct {
 		Provider string `json:"provider"`
 		SenderID string `json:"sender_id"`
 	}
 	groupJSON struct {
-		ID          string   `json:"id"`
-		DisplayName string   `json:"display_name,omitempty"`
-		Members     []string `json:"members,omitzero"`
+		ID          string          `json:"id"`
+		DisplayName value[string]   `json:"display_name,omitzero"`
+		Members     value[[]string] `json:"members,omitzero"`
 	}
 	serviceAccountJSON struct {
-		ID              string  `json:"id"`
-		DisplayName     string  `json:"display_name,omitempty"`
-		OwnerUserID     string  `json:"owner_user_id"`
-		ScopingPolicyID *string `json:"scoping_policy_id,omitempty"`
-		IsActive        *bool   `json:"is_active,omitempty"`
+		ID              string        `json:"id"`
+		DisplayName     value[string] `json:"display_name,omitzero"`
+		OwnerUserID     value[string] `json:"owner_user_id,omitzero"`
+		ScopingPolicyID value[string] `json:"scoping_policy_id,omitzero"`
+		IsActive        value[bool]   `json:"is_active,omitzero"`
 	}
 	policyJSON struct {
-		ID          string          `json:"id"`
-		DisplayName string          `json:"display_name,omitempty"`
-		Document    json.RawMessage `json:"document"`
+		ID          string                 `json:"id"`
+		DisplayName value[string]          `json:"display_name,omitzero"`
+		Document    value[json.RawMessage] `json:"document,omitzero"`
 	}
 	attachmentJSON struct {
-		PolicyID      string `json:"policy_id"`
-		PrincipalType string `json:"principal_type"`
-		PrincipalID   string `json:"principal_id"`
-		Priority      int64  `json:"priority"`
+		PolicyID      string       `json:"policy_id"`
+		PrincipalType string       `json:"principal_type"`
+		PrincipalID   string       `json:"principal_id"`
+		Priority      value[int64] `json:"priority,omitzero"`
 	}
 	bankPolicyJSON struct {
-		BankID   string          `json:"bank_id"`
-		Document json.RawMessage `json:"document"`
+		BankID   string                 `json:"bank_id"`
+		Document value[json.RawMessage] `json:"document,omitzero"`
 	}
+	value[T any] = strictjson.Optional[T]
 )
+
+// The keys that a row may lack, except those of lists, which are nil then. A field that is not zero
+// is not absent: the host has set it since.
+const (
+	noName absence = 1 << iota
+	noEmail
+	noState // is_active
+	noOwner
+	noScoping
+	noPriority
+	noDocument
+)
+
+func (a absence) has(key absence) bool { return a&key != 0 }
 
 // ParseBundle reads the JSON form of a [Bundle], strictly (I-JSON, RFC 7493). Unknown, duplicate
 // and case-variant keys and wrong types are errors (CodeInvalid) whose Field is a JSON pointer (RFC
-// 6901). It reports the first error alone. Every list may be absent. An absent is_active means
-// active; an absent display_name stays "", which Apply replaces by the id. ParseBundle does not
-// check what the rows mean: [Access.Apply] does. The result shares no memory with data.
+// 6901). It reports the first error alone. Every list may be absent. An absent key leaves its field
+// zero, and the row knows it: where the row exists, the stored value stays. For a new row,
+// display_name is the id, is_active true and priority 0; it needs a document or an owner. null clears email and scoping_policy_id,
+// and is an error elsewhere in a row. ParseBundle does not check what the rows mean: [Access.Apply]
+// does. The result shares no memory with data.
 func ParseBundle(data []byte) (Bundle, error) { return ParseBundleWithin(data, math.MaxInt) }
 
 // ParseBundleWithin is ParseBundle with a limit on rows: it stops at the first row over the limit
@@ -238,21 +214,64 @@ func ParseBundle(data []byte) (Bundle, error) { return ParseBundleWithin(data, m
 func ParseBundleWithin(data []byte, rows int) (Bundle, error) {
 	var in bundleJSON
 	if err := strictjson.UnmarshalWithin(data, MaxNesting, rows, &in); err != nil {
-		if at, ok := errors.AsType[*strictjson.Error](err); ok {
-			return Bundle{}, Invalid(at.Pointer, at.Detail)
-		}
-		return Bundle{}, Invalid("", err.Error())
+		var c checker
+		c.refused("", err)
+		return Bundle{}, c.err()
 	}
-	return Bundle{
-		Users:           convert(in.Users, userJSON.row),
-		Groups:          convert(in.Groups, func(g groupJSON) Group { return Group(g) }),
-		ServiceAccounts: convert(in.ServiceAccounts, serviceAccountJSON.row),
-		Policies:        convert(in.Policies, func(p policyJSON) Policy { return Policy(p) }),
-		Attachments:     convert(in.Attachments, attachmentJSON.row),
-		BankPolicies: convert(
-			in.BankPolicies, func(b bankPolicyJSON) BankPolicy { return BankPolicy(b) },
-		),
-	}, nil
+	var r rowReader
+	b := Bundle{
+		Users:           readList(&r, "users", in.Users, userJSON.row),
+		Groups:          readList(&r, "groups", in.Groups, groupJSON.row),
+		ServiceAccounts: readList(&r, "service_accounts", in.ServiceAccounts, serviceAccountJSON.row),
+		Policies:        readList(&r, "policies", in.Policies, policyJSON.row),
+		Attachments:     readList(&r, "attachments", in.Attachments, attachmentJSON.row),
+		BankPolicies:    readList(&r, "bank_policies", in.BankPolicies, bankPolicyJSON.row),
+	}
+	if r.null != "" {
+		return Bundle{}, Invalid(r.null, "must not be null")
+	}
+	return b, nil
+}
+
+// rowReader reads the keys of rows.
+type rowReader struct {
+	at     string  // the pointer to the row
+	absent absence // of the row so far
+	null   string  // the pointer to the first key that must not be null; "": none
+}
+
+// readList reads the rows of a list until the first error.
+func readList[J, R any](r *rowReader, list string, in []J, row func(J, *rowReader) R) []R {
+	i := -1
+	return convert(in, func(j J) (out R) {
+		if i++; r.null == "" {
+			r.at, r.absent = "/"+list+"/"+strconv.Itoa(i), 0
+			out = row(j, r)
+		}
+		return out
+	})
+}
+
+// read returns the value of a key that must not be null; zero: it is absent.
+func read[T any](r *rowReader, key string, v value[T], absent absence) T {
+	if v.Null && r.null == "" {
+		r.null = r.at + "/" + key
+	}
+	if !v.Set {
+		r.absent |= absent
+	}
+	return v.Value
+}
+
+// readOrNull is read for a key that null clears.
+func readOrNull(r *rowReader, v value[string], absent absence) *string {
+	if v.Null {
+		return nil
+	}
+	if read(r, "", v, absent); !v.Set {
+		return nil
+	}
+	return &v.Value
 }
 
 // convert maps a list; nil stays nil, because an absent list is not an empty one: Apply leaves the
@@ -269,8 +288,8 @@ func convert[J, R any](list []J, row func(J) R) []R {
 }
 
 // JSON returns the form of b that [ParseBundle] reads as b, apart from white space in documents. It
-// leaves out what is unset or has its default. Errors: CodeInvalid, as ParseBundle's, when a text
-// is not valid UTF-8 or a document is not JSON.
+// names every key, apart from nil lists and what ParseBundle has found absent. Errors: CodeInvalid,
+// as ParseBundle's, when a text is not valid UTF-8 or a document is not JSON.
 func (b Bundle) JSON() ([]byte, error) {
 	var text bytes.Buffer
 	if err := b.WriteJSON(&text); err != nil {
@@ -284,12 +303,11 @@ func (b Bundle) JSON() ([]byte, error) {
 func (b Bundle) WriteJSON(to io.Writer) error {
 	w := bundleWriter{to: to, between: "{"}
 	writeList(&w, "users", b.Users, userForm)
-	writeList(&w, "groups", b.Groups, func(g Group) groupJSON { return groupJSON(g) })
+	writeList(&w, "groups", b.Groups, groupForm)
 	writeList(&w, "service_accounts", b.ServiceAccounts, serviceAccountForm)
-	writeList(&w, "policies", b.Policies, func(p Policy) policyJSON { return policyJSON(p) })
+	writeList(&w, "policies", b.Policies, policyForm)
 	writeList(&w, "attachments", b.Attachments, attachmentForm)
-	writeList(&w, "bank_policies", b.BankPolicies,
-		func(p BankPolicy) bankPolicyJSON { return bankPolicyJSON(p) })
+	writeList(&w, "bank_policies", b.BankPolicies, bankPolicyForm)
 	if w.between == "{" {
 		w.text("{")
 	}
@@ -333,64 +351,141 @@ func writeList[R, J any](w *bundleWriter, name string, rows []R, form func(R) J)
 	w.text("]")
 }
 
-func (u userJSON) row() User {
-	return User{
-		ID: u.ID, DisplayName: u.DisplayName, Email: u.Email, Inactive: inactive(u.IsActive),
-		Channels: convert(u.Channels, func(c channelJSON) Channel { return Channel(c) }),
+func (u userJSON) row(r *rowReader) User {
+	row := User{
+		ID: u.ID, DisplayName: read(r, "display_name", u.DisplayName, noName),
+		Inactive: r.inactive(u.IsActive), Email: readOrNull(r, u.Email, noEmail),
+		Channels: convert(read(r, "channels", u.Channels, 0),
+			func(c channelJSON) Channel { return Channel(c) }),
 	}
+	row.absent = r.absent
+	return row
 }
 
 func userForm(u User) userJSON {
 	return userJSON{
-		ID: u.ID, DisplayName: u.DisplayName, Email: u.Email, IsActive: active(u.Inactive),
-		Channels: convert(u.Channels, func(c Channel) channelJSON { return channelJSON(c) }),
+		ID: u.ID, DisplayName: named(u.DisplayName, u.absent, noName),
+		IsActive: active(u.Inactive, u.absent), Email: orNull(u.Email, u.absent, noEmail),
+		Channels: listed(convert(u.Channels, func(c Channel) channelJSON { return channelJSON(c) })),
 	}
 }
 
-func (a serviceAccountJSON) row() ServiceAccount {
+func (g groupJSON) row(r *rowReader) Group {
+	row := Group{
+		ID: g.ID, DisplayName: read(r, "display_name", g.DisplayName, noName),
+		Members: read(r, "members", g.Members, 0),
+	}
+	row.absent = r.absent
+	return row
+}
+
+func groupForm(g Group) groupJSON {
+	return groupJSON{
+		ID: g.ID, DisplayName: named(g.DisplayName, g.absent, noName), Members: listed(g.Members),
+	}
+}
+
+func (a serviceAccountJSON) row(r *rowReader) ServiceAccount {
 	row := ServiceAccount{
-		ID: a.ID, DisplayName: a.DisplayName,
-		OwnerUserID: a.OwnerUserID, Inactive: inactive(a.IsActive),
+		ID: a.ID, DisplayName: read(r, "display_name", a.DisplayName, noName),
+		OwnerUserID: read(r, "owner_user_id", a.OwnerUserID, noOwner),
+		Inactive:    r.inactive(a.IsActive),
 	}
-	if a.ScopingPolicyID != nil {
-		row.ScopingPolicyID = *a.ScopingPolicyID
+	if scoping := readOrNull(r, a.ScopingPolicyID, noScoping); scoping != nil {
+		row.ScopingPolicyID = *scoping
 	}
+	row.absent = r.absent
 	return row
 }
 
 func serviceAccountForm(a ServiceAccount) serviceAccountJSON {
-	form := serviceAccountJSON{
-		ID: a.ID, DisplayName: a.DisplayName,
-		OwnerUserID: a.OwnerUserID, IsActive: active(a.Inactive),
+	scoping := &a.ScopingPolicyID
+	if *scoping == "" {
+		scoping = nil
 	}
-	if a.ScopingPolicyID != "" {
-		form.ScopingPolicyID = &a.ScopingPolicyID
+	return serviceAccountJSON{
+		ID: a.ID, DisplayName: named(a.DisplayName, a.absent, noName),
+		OwnerUserID: named(a.OwnerUserID, a.absent, noOwner), IsActive: active(a.Inactive, a.absent),
+		ScopingPolicyID: orNull(scoping, a.absent, noScoping),
 	}
-	return form
 }
 
-func (a attachmentJSON) row() Attachment {
+func (p policyJSON) row(r *rowReader) Policy {
+	row := Policy{
+		ID: p.ID, DisplayName: read(r, "display_name", p.DisplayName, noName),
+		Document: r.document(p.Document),
+	}
+	row.absent = r.absent
+	return row
+}
+
+func policyForm(p Policy) policyJSON {
+	return policyJSON{
+		ID: p.ID, DisplayName: named(p.DisplayName, p.absent, noName),
+		Document: documentForm(p.Document, p.absent),
+	}
+}
+
+func (b bankPolicyJSON) row(r *rowReader) BankPolicy {
+	row := BankPolicy{BankID: b.BankID, Document: r.document(b.Document)}
+	row.absent = r.absent
+	return row
+}
+
+func bankPolicyForm(b BankPolicy) bankPolicyJSON {
+	return bankPolicyJSON{BankID: b.BankID, Document: documentForm(b.Document, b.absent)}
+}
+
+// document returns a document; nil: null, which is refused later, or absent.
+func (r *rowReader) document(v value[json.RawMessage]) json.RawMessage {
+	v.Null = false
+	return read(r, "", v, noDocument)
+}
+
+func documentForm(document json.RawMessage, absent absence) value[json.RawMessage] {
+	return value[json.RawMessage]{Set: document != nil || !absent.has(noDocument), Value: document}
+}
+
+func (a attachmentJSON) row(r *rowReader) Attachment {
+	priority := read(r, "priority", a.Priority, noPriority)
 	return Attachment{
-		PolicyID: a.PolicyID, Priority: a.Priority,
+		PolicyID: a.PolicyID, Priority: priority, absent: r.absent,
 		Principal: GrantedTo{Type: a.PrincipalType, ID: a.PrincipalID},
 	}
 }
 
 func attachmentForm(a Attachment) attachmentJSON {
 	return attachmentJSON{
-		PolicyID: a.PolicyID, Priority: a.Priority,
+		PolicyID: a.PolicyID, Priority: named(a.Priority, a.absent, noPriority),
 		PrincipalType: a.Principal.Type, PrincipalID: a.Principal.ID,
 	}
 }
 
-// inactive reads is_active, which an active row may leave out.
-func inactive(isActive *bool) bool { return isActive != nil && !*isActive }
-
-// active returns the JSON value of is_active: absent for an active row, so that a short form stays
-// short.
-func active(inactive bool) *bool {
-	if !inactive {
-		return nil
-	}
-	return new(bool)
+func (r *rowReader) inactive(isActive value[bool]) bool {
+	return !read(r, "is_active", isActive, noState) && isActive.Set
 }
+
+func active(inactive bool, absent absence) value[bool] {
+	state := named(inactive, absent, noState)
+	state.Value = state.Set && !inactive
+	return state
+}
+
+// named returns the JSON value of a field; absent: the field is zero, and its key is absent.
+func named[T comparable](field T, absent, key absence) value[T] {
+	if field == *new(T) && absent.has(key) {
+		return value[T]{}
+	}
+	return value[T]{Set: true, Value: field}
+}
+
+// orNull is named for a field whose nil is null.
+func orNull(field *string, absent, key absence) value[string] {
+	if field != nil {
+		return value[string]{Set: true, Value: *field}
+	}
+	return value[string]{Set: !absent.has(key), Null: !absent.has(key)}
+}
+
+// listed returns the JSON value of a list; absent: the list is nil.
+func listed[T any](list []T) value[[]T] { return value[[]T]{Set: list != nil, Value: list} }

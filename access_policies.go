@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -18,7 +17,7 @@ import (
 // ([Service.MyServiceAccounts]). A service account that calls for its own half acts for its owner,
 // with its own rights. The rules for callers and lists are those of [Users].
 type ServiceAccounts struct {
-	*directory
+	*accessWriter
 	own bool
 }
 
@@ -54,8 +53,8 @@ type AttachmentQuery struct {
 	Principal GrantedTo // zero: to all principals
 }
 
-// half returns the rows that the caller of a method may see or change. user is their owner; "": of
-// all users.
+// scoped returns the rows that the caller of a method may see or change. user is their owner; "":
+// of all users.
 func (s *ServiceAccounts) half(
 	ctx context.Context, by Principal, write bool,
 ) (k *rowKind[ServiceAccount], user string, err error) {
@@ -68,7 +67,7 @@ func (s *ServiceAccounts) half(
 	if write {
 		action = own.write
 	}
-	at, err := s.guard.own(ctx, by, action)
+	at, err := s.authorizer.own(ctx, by, action)
 	own.sees = func(a ServiceAccount) bool { return a.OwnerUserID == at.owner }
 	return &own, at.owner, err
 }
@@ -82,7 +81,7 @@ func (s *ServiceAccounts) List(
 	if err != nil {
 		return failed[ServiceAccount](err)
 	}
-	return listRows(ctx, s.directory, rowList[ServiceAccount]{
+	return listRows(ctx, s.accessWriter, rowList[ServiceAccount]{
 		by: by, action: k.read, query: q.RowQuery,
 		page:  AccessPage{Kind: TargetServiceAccount, User: cmp.Or(owner, q.Owner)},
 		check: func(c *checker) { c.optionalID("owner_user_id", q.Owner) },
@@ -97,7 +96,7 @@ func (s *ServiceAccounts) Read(ctx context.Context, by Principal, id string) (Se
 	if err != nil {
 		return ServiceAccount{}, err
 	}
-	return readRow(ctx, s.directory, k, by, id)
+	return readRow(ctx, s.accessWriter, k, by, id)
 }
 
 // Create adds a service account. In the own half, OwnerUserID is the caller's owner and must be "".
@@ -123,7 +122,9 @@ func (s *ServiceAccounts) Create(
 			return ServiceAccount{}, err
 		}
 	}
-	return createRow(ctx, s.directory, k, by, account, func(current Bundle) (refused, err error) {
+	return createRow(ctx, s.accessWriter, k, by, account, func(
+		current Bundle,
+	) (refused, err error) {
 		if s.own && userRows.find(current, owner) == nil {
 			return nil, forbidden("you have no row as a user, so you own no service accounts")
 		}
@@ -154,7 +155,7 @@ func (s *ServiceAccounts) Patch(
 	if err != nil {
 		return ServiceAccount{}, err
 	}
-	return changeRow(ctx, s.directory, k, by, id, ifMatch,
+	return changeRow(ctx, s.accessWriter, k, by, id, ifMatch,
 		func(was ServiceAccount) (ServiceAccount, error) { return patch.apply(was), nil })
 }
 
@@ -201,13 +202,13 @@ func (s *ServiceAccounts) Delete(
 	if err != nil {
 		return err
 	}
-	return deleteRow(ctx, s.directory, k, by, id, ifMatch, AccessNames{}, nil)
+	return deleteRow(ctx, s.accessWriter, k, by, id, ifMatch, AccessNames{}, nil)
 }
 
 // List lists policies by id, with the built-in ones. The caller needs iam:policies:read. Errors:
 // CodeInvalid, CodeForbidden.
 func (s *Policies) List(ctx context.Context, by Principal, q RowQuery) iter.Seq2[Policy, error] {
-	return listRows(ctx, s.directory, rowList[Policy]{
+	return listRows(ctx, s.accessWriter, rowList[Policy]{
 		by: by, action: ActionPoliciesRead, query: q, page: AccessPage{Kind: TargetPolicy},
 		rows: func(b Bundle) []Policy { return b.Policies }, key: Policy.key, virtual: builtins,
 	})
@@ -216,14 +217,14 @@ func (s *Policies) List(ctx context.Context, by Principal, q RowQuery) iter.Seq2
 // Read returns a policy. The caller needs iam:policies:read. Errors: CodeInvalid, CodeForbidden,
 // CodeNotFound.
 func (s *Policies) Read(ctx context.Context, by Principal, id string) (Policy, error) {
-	return readRow(ctx, s.directory, &policyRows, by, id)
+	return readRow(ctx, s.accessWriter, &policyRows, by, id)
 }
 
 // Create adds a policy. It gives nothing to anybody before it is attached or narrows something. The
 // caller needs iam:policies:write. Event: [EventAccessWritten]. Errors: CodeInvalid, CodeForbidden,
 // CodeExists (also for the id of a built-in policy).
 func (s *Policies) Create(ctx context.Context, by Principal, policy Policy) (Policy, error) {
-	return createRow(ctx, s.directory, &policyRows, by, policy, nil)
+	return createRow(ctx, s.accessWriter, &policyRows, by, policy, nil)
 }
 
 // Patch changes a policy and returns it. The caller needs iam:policies:write, and what those who
@@ -242,7 +243,7 @@ func (s *Policies) Patch(
 	if err := c.err(); err != nil {
 		return Policy{}, err
 	}
-	return changeRow(ctx, s.directory, &policyRows, by, id, ifMatch,
+	return changeRow(ctx, s.accessWriter, &policyRows, by, id, ifMatch,
 		func(was Policy) (is Policy, refused error) {
 			if is = was; was.Builtin() {
 				return was, builtinPolicy()
@@ -265,8 +266,9 @@ func builtinPolicy() *Error {
 // Delete removes only a policy with one of these ETags. Event: [EventAccessRemoved]. Errors:
 // CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition, CodeBuiltin, CodeInUse.
 func (s *Policies) Delete(ctx context.Context, by Principal, id string, ifMatch ...string) error {
-	return deleteRow(ctx, s.directory, &policyRows, by, id, ifMatch, AccessNames{UsesOf: []string{id}},
-		func(ctx context.Context, tx Store, current Bundle, d *draft) error {
+	return deleteRow(ctx, s.accessWriter, &policyRows, by, id, ifMatch,
+		AccessNames{UsesOf: []string{id}},
+		func(ctx context.Context, tx Store, current Bundle, d *writePlan) error {
 			keys, err := countNarrowed(ctx, tx, id)
 			n := current.size() - len(current.Policies) + keys
 			if was := policyRows.find(current, id); was.Builtin() {
@@ -298,7 +300,7 @@ func (s *Policies) Attachments(
 	case GrantedToGroup:
 		page.Group = q.Principal.ID
 	}
-	return listRows(ctx, s.directory, rowList[Attachment]{
+	return listRows(ctx, s.accessWriter, rowList[Attachment]{
 		by: by, action: ActionPoliciesRead, query: q.RowQuery, page: page,
 		check: func(c *checker) {
 			c.optionalID("policy_id", q.PolicyID)
@@ -322,9 +324,11 @@ func (s *Policies) Attach(ctx context.Context, by Principal, attachment Attachme
 	if err != nil {
 		return within(at, err)
 	}
-	return s.directory.edit(ctx, edit{
+	return s.accessWriter.edit(ctx, writeRequest{
 		by: by, need: []string{ActionAttachmentsWrite}, doing: "attach policy", at: at, names: bundle.names(),
-		plan: func(context.Context, Store, Bundle) (draft, error) { return draft{bundle: bundle}, nil },
+		plan: func(context.Context, Store, Bundle) (writePlan, error) {
+			return writePlan{bundle: bundle}, nil
+		},
 	})
 }
 
@@ -339,13 +343,13 @@ func (s *Policies) Detach(ctx context.Context, by Principal, key AttachmentKey) 
 		return err
 	}
 	one := AccessNames{Attachments: []AttachmentKey{key}}
-	return s.directory.edit(ctx, edit{
+	return s.accessWriter.edit(ctx, writeRequest{
 		by: by, need: []string{ActionAttachmentsWrite}, doing: "detach policy", names: one,
-		plan: func(_ context.Context, _ Store, current Bundle) (draft, error) {
+		plan: func(_ context.Context, _ Store, current Bundle) (writePlan, error) {
 			if current.Empty() {
-				return draft{}, notFound("there is no such attachment")
+				return writePlan{}, notFound("there is no such attachment")
 			}
-			return draft{remove: one}, nil
+			return writePlan{remove: one}, nil
 		},
 	})
 }
@@ -360,7 +364,7 @@ func (c *checker) optionalID(field, id string) {
 // Banks manages the policies of banks, and makes banks where the host can ([Config].Banks). The
 // rules for callers are those of [Users].
 type Banks struct {
-	*directory
+	*accessWriter
 	maker BankMaker // nil: the host makes no banks
 }
 
@@ -369,7 +373,7 @@ type BankMaker interface {
 	// MakeBank makes a bank from a manifest. A bank that exists is the host's to judge: it returns
 	// an [*Error] of CodeExists, or a result that is not Created. The Service calls it
 	// concurrently. The caller sees an Error; any other error is CodeInternal.
-	MakeBank(ctx context.Context, by Principal, bank NewBank) (MadeBank, error)
+	MakeBank(ctx context.Context, by Principal, bank NewBank) (CreatedBank, error)
 }
 
 // NewBank is the request to make a bank from a template.
@@ -381,8 +385,8 @@ type NewBank struct {
 	Manifest json.RawMessage
 }
 
-// MadeBank is the outcome of a NewBank.
-type MadeBank struct {
+// CreatedBank is the outcome of a NewBank.
+type CreatedBank struct {
 	Created      bool            // false: the bank exists already
 	ImportResult json.RawMessage // a JSON object that the caller sees; nil: null
 }
@@ -390,7 +394,7 @@ type MadeBank struct {
 // Policy returns the policy of a bank. The caller needs iam:banks:read. Errors: CodeInvalid,
 // CodeForbidden, CodeNotFound.
 func (s *Banks) Policy(ctx context.Context, by Principal, bank string) (BankPolicy, error) {
-	return readRow(ctx, s.directory, &bankRows, by, bank)
+	return readRow(ctx, s.accessWriter, &bankRows, by, bank)
 }
 
 // SetPolicy gives a bank a policy, or replaces the one that it has. The caller needs
@@ -405,14 +409,14 @@ func (s *Banks) SetPolicy(
 	if err != nil {
 		return BankPolicy{}, within(at, err)
 	}
-	err = s.edit(ctx, edit{
+	err = s.edit(ctx, writeRequest{
 		by: by, need: []string{ActionBanksWrite}, doing: "set policy of bank", at: at, names: bundle.names(),
-		plan: func(_ context.Context, _ Store, current Bundle) (draft, error) {
+		plan: func(_ context.Context, _ Store, current Bundle) (writePlan, error) {
 			etag := ""
 			if was := bankRows.find(current, policy.BankID); was != nil {
 				etag = was.ETag()
 			}
-			return draft{
+			return writePlan{
 				bundle: bundle, refused: unlessMatches(bankRows.name, etag, ifMatch),
 			}, nil
 		},
@@ -429,19 +433,16 @@ func (s *Banks) SetPolicy(
 func (s *Banks) RemovePolicy(
 	ctx context.Context, by Principal, bank string, ifMatch ...string,
 ) error {
-	return deleteRow(ctx, s.directory, &bankRows, by, bank, ifMatch, AccessNames{}, nil)
+	return deleteRow(ctx, s.accessWriter, &bankRows, by, bank, ifMatch, AccessNames{}, nil)
 }
-
-// ActionBankCreate: make a bank. It is asked on that bank.
-const ActionBankCreate = "bank:create"
 
 // Create makes a bank from a template of the server or of the caller. The caller needs bank:create
 // on that bank and template:list on bank "*". Create itself writes nothing and reports no event.
 // Errors: CodeNotFound (the host makes no banks, or there is no such template), CodeInvalid,
 // CodeForbidden, and those of the host's [BankMaker].
-func (s *Banks) Create(ctx context.Context, by Principal, bank NewBank) (MadeBank, error) {
+func (s *Banks) Create(ctx context.Context, by Principal, bank NewBank) (CreatedBank, error) {
 	if s.maker == nil {
-		return MadeBank{}, notFound("this server makes no banks")
+		return CreatedBank{}, notFound("this server makes no banks")
 	}
 	scope, id, cut := strings.Cut(bank.Template, "/")
 	var c checker
@@ -454,24 +455,24 @@ func (s *Banks) Create(ctx context.Context, by Principal, bank NewBank) (MadeBan
 	bank.Name = cmp.Or(bank.Name, bank.ID)
 	c.text("/name", bank.Name, MaxNameLength)
 	if err := c.err(); err != nil {
-		return MadeBank{}, err
+		return CreatedBank{}, err
 	}
 	if err := s.mayCreate(ctx, by, bank.ID); err != nil {
-		return MadeBank{}, err
+		return CreatedBank{}, err
 	}
 	key := TemplateKey{Scope: Scope(scope), ID: id}
 	if key.Scope == ScopePersonal {
 		at, err := s.own(ctx, by, ActionTemplateList)
 		if err != nil {
-			return MadeBank{}, err
+			return CreatedBank{}, err
 		}
 		key.Owner = at.owner
 	}
 	template, err := s.base.store.Template(ctx, key)
-	if errors.Is(err, ErrNotFound) {
-		return MadeBank{}, noTemplate()
+	if noRow(err) {
+		return CreatedBank{}, noTemplate()
 	} else if err != nil {
-		return MadeBank{}, fault("read template", err)
+		return CreatedBank{}, fault("read template", err)
 	}
 	bank.Manifest = slices.Clone(template.Manifest)
 	made, err := s.maker.MakeBank(ctx, by, bank)

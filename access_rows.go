@@ -3,8 +3,10 @@ package svc
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -61,6 +63,135 @@ var (
 	}
 )
 
+// brief returns the row without the keys that say nothing, for events.
+func (u User) brief() User {
+	u.absent = noName | noEmail | noState
+	return u
+}
+
+func (a ServiceAccount) brief() ServiceAccount {
+	a.absent = noName | noScoping | noState
+	return a
+}
+
+// complete returns the bundle with what its rows leave absent: of a row that exists the stored
+// value, of a new one the default. Only service accounts still know what is absent, and kept from
+// the row that exists.
+func (a *bundleDiff) complete(b Bundle) Bundle {
+	b.Users = completed(b.Users, a.users, User.key, func(u *User, was *User) {
+		settle(&u.DisplayName, u.absent.has(noName), was.DisplayName, u.ID)
+		settle(&u.Email, u.absent.has(noEmail), was.Email, nil)
+		settle(&u.Inactive, u.absent.has(noState), was.Inactive, false)
+		u.absent = 0
+	})
+	b.Groups = completed(b.Groups, a.groups, Group.key, func(g *Group, was *Group) {
+		settle(&g.DisplayName, g.absent.has(noName), was.DisplayName, g.ID)
+		g.absent = 0
+	})
+	b.Policies = completed(b.Policies, a.policies, Policy.key, func(p *Policy, was *Policy) {
+		settle(&p.DisplayName, p.absent.has(noName), was.DisplayName, p.ID)
+		if own := builtins[p.ID]; own != nil && was.Document == nil {
+			was = own
+		}
+		keepDocument(&p.Document, &p.absent, was.Document)
+	})
+	b.BankPolicies = completed(b.BankPolicies, a.bankPolicies, BankPolicy.key,
+		func(p *BankPolicy, was *BankPolicy) { keepDocument(&p.Document, &p.absent, was.Document) })
+	b.Attachments = completed(b.Attachments, a.attachments, Attachment.key,
+		func(t *Attachment, was *Attachment) {
+			settle(&t.Priority, t.absent.has(noPriority), was.Priority, 0)
+			t.absent = 0
+		})
+	b.ServiceAccounts = completed(b.ServiceAccounts, a.serviceAccounts, ServiceAccount.key,
+		func(s *ServiceAccount, was *ServiceAccount) {
+			kept := absence(0)
+			settle(&s.DisplayName, s.absent.has(noName), was.DisplayName, s.ID)
+			settle(&s.Inactive, s.absent.has(noState), was.Inactive, false)
+			if settle(&s.OwnerUserID, s.absent.has(noOwner), was.OwnerUserID, "") {
+				kept |= noOwner
+			}
+			if settle(&s.ScopingPolicyID, s.absent.has(noScoping), was.ScopingPolicyID, "") {
+				kept |= noScoping
+			}
+			s.absent = kept
+		})
+	for i, s := range b.ServiceAccounts {
+		if s.OwnerUserID == "" { // it is new; normalize has refused one that names no owner
+			at := "/service_accounts/" + strconv.Itoa(i)
+			a.add(at+"/owner_user_id", "is required: the service account is new")
+		}
+	}
+	for i, p := range b.Policies { // as the owner of a service account
+		a.hasDocument("/policies/", i, p.Document)
+	}
+	for i, p := range b.BankPolicies {
+		a.hasDocument("/bank_policies/", i, p.Document)
+	}
+	return b
+}
+
+// without returns the rows of b that other does not name, without built-in policies.
+func (b Bundle) without(other Bundle) Bundle {
+	return Bundle{
+		Users:           rowsNotIn(b.Users, other.Users, User.key),
+		Groups:          rowsNotIn(b.Groups, other.Groups, Group.key),
+		ServiceAccounts: rowsNotIn(b.ServiceAccounts, other.ServiceAccounts, ServiceAccount.key),
+		Policies: slices.DeleteFunc(
+			rowsNotIn(b.Policies, other.Policies, Policy.key), Policy.Builtin),
+		Attachments:  rowsNotIn(b.Attachments, other.Attachments, Attachment.key),
+		BankPolicies: rowsNotIn(b.BankPolicies, other.BankPolicies, BankPolicy.key),
+	}
+}
+
+func rowsNotIn[R any, K comparable](rows, other []R, key func(R) K) (out []R) {
+	named := index(other, key)
+	for _, row := range rows {
+		if named[key(row)] == nil {
+			out = append(out, row)
+		}
+	}
+	return out
+}
+
+func keepDocument(document *json.RawMessage, absent *absence, was json.RawMessage) {
+	if *document == nil && absent.has(noDocument) {
+		*document = was
+	}
+	*absent = 0
+}
+
+func (c *checker) hasDocument(list string, i int, document json.RawMessage) {
+	if document == nil {
+		c.add(list+strconv.Itoa(i)+"/document", "is required: the row is new")
+	}
+}
+
+// completed returns copies of rows that are complete: the bundle may be applied again.
+func completed[R any, K comparable](
+	rows []R, stored map[K]*R, key func(R) K, complete func(row, was *R),
+) []R {
+	rows = slices.Clone(rows)
+	for i := range rows {
+		was := stored[key(rows[i])]
+		if was == nil {
+			was = new(R)
+		}
+		complete(&rows[i], was)
+	}
+	return rows
+}
+
+// settle sets an absent field to the value that it had, or else to its default. It reports whether
+// it had one.
+func settle[T comparable](field *T, absent bool, was, other T) bool {
+	var zero T
+	if !absent || *field != zero {
+		return false
+	}
+	*field = cmp.Or(was, other)
+	return was != zero
+}
+
 // find returns a row of b that the caller may see; nil: there is none with that id.
 func (k *rowKind[R]) find(b Bundle, id string) *R {
 	row := index(*k.rows(&b), R.key)[id]
@@ -104,7 +235,7 @@ func (k *rowKind[R]) checkID(id string) error {
 
 // readRow reads a row for a caller.
 func readRow[R row](
-	ctx context.Context, s *directory, k *rowKind[R], by Principal, id string,
+	ctx context.Context, s *accessWriter, k *rowKind[R], by Principal, id string,
 ) (found R, err error) {
 	if err := k.checkID(id); err != nil {
 		return found, err
@@ -125,7 +256,7 @@ func readRow[R row](
 // createRow adds a row. check, unless nil, may refuse it: before the checks of rights, or after
 // them.
 func createRow[R row](
-	ctx context.Context, s *directory, k *rowKind[R], by Principal, added R,
+	ctx context.Context, s *accessWriter, k *rowKind[R], by Principal, added R,
 	check func(current Bundle) (refused, err error),
 ) (R, error) {
 	var none R
@@ -137,9 +268,9 @@ func createRow[R row](
 		return none, within(at, err)
 	}
 	added = (*k.rows(&bundle))[0]
-	err = s.edit(ctx, edit{
+	err = s.edit(ctx, writeRequest{
 		by: by, need: []string{k.write}, doing: "create " + k.name, at: at, names: k.namesOf(bundle),
-		plan: func(_ context.Context, _ Store, current Bundle) (d draft, err error) {
+		plan: func(_ context.Context, _ Store, current Bundle) (d writePlan, err error) {
 			if check != nil {
 				d.refused, err = check(current)
 			}
@@ -150,7 +281,7 @@ func createRow[R row](
 			if d.refused == nil {
 				d.bundle = bundle
 			} else if err == nil && k.virtual[added.key()] == nil {
-				a := newApplication(current, bundle)
+				a := newBundleDiff(s.compiler.Schema(), current, bundle)
 				a.references()
 				err = a.err()
 			}
@@ -166,13 +297,13 @@ func createRow[R row](
 // changeRow writes what change returns for a row. refused refuses the change after the checks of
 // rights.
 func changeRow[R row](
-	ctx context.Context, s *directory, k *rowKind[R], by Principal, id string, ifMatch []string,
+	ctx context.Context, s *accessWriter, k *rowKind[R], by Principal, id string, ifMatch []string,
 	change func(was R) (is R, refused error),
 ) (changed R, err error) {
-	err = s.edit(ctx, edit{
+	err = s.edit(ctx, writeRequest{
 		by: by, need: []string{k.write}, doing: "change " + k.name, at: "/" + k.list + "/0",
 		names: k.with(AccessNames{}, id),
-		plan: func(ctx context.Context, tx Store, current Bundle) (d draft, err error) {
+		plan: func(ctx context.Context, tx Store, current Bundle) (d writePlan, err error) {
 			was := k.find(current, id)
 			if was == nil {
 				return d, k.missing()
@@ -193,16 +324,16 @@ func changeRow[R row](
 // deleteRow removes a row with the other rows that names lists. complete, unless nil, completes the
 // draft.
 func deleteRow[R row](
-	ctx context.Context, s *directory, k *rowKind[R], by Principal, id string, ifMatch []string,
+	ctx context.Context, s *accessWriter, k *rowKind[R], by Principal, id string, ifMatch []string,
 	names AccessNames,
-	complete func(ctx context.Context, tx Store, current Bundle, d *draft) error,
+	complete func(ctx context.Context, tx Store, current Bundle, d *writePlan) error,
 ) error {
 	if err := k.checkID(id); err != nil {
 		return err
 	}
-	return s.edit(ctx, edit{
+	return s.edit(ctx, writeRequest{
 		by: by, need: []string{k.write}, doing: "delete " + k.name, names: k.with(names, id),
-		plan: func(ctx context.Context, tx Store, current Bundle) (d draft, err error) {
+		plan: func(ctx context.Context, tx Store, current Bundle) (d writePlan, err error) {
 			d.remove = current.keys()
 			was := k.find(current, id)
 			if was == nil {
@@ -246,7 +377,7 @@ type rowList[R any] struct {
 	action  string
 	query   RowQuery
 	page    AccessPage
-	check   func(c *checker) // checks the rest of the query; nil: nothing
+	check   func(c *checker) // checkCache the rest of the query; nil: nothing
 	parent  AccessNames      // a row that must exist; empty: none
 	missing func() *Error    // the error when parent does not exist
 	rows    func(Bundle) []R
@@ -255,7 +386,7 @@ type rowList[R any] struct {
 }
 
 // listRows yields the rows of a list. The error, if any, is the last thing yielded.
-func listRows[R any](ctx context.Context, s *directory, l rowList[R]) iter.Seq2[R, error] {
+func listRows[R any](ctx context.Context, s *accessWriter, l rowList[R]) iter.Seq2[R, error] {
 	page := l.page
 	page.After, page.Skip, page.Limit = l.query.After, l.query.Skip, chunkOf(l.query.Limit)
 	if l.virtual != nil { // the store cannot skip them

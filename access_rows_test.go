@@ -3,6 +3,7 @@ package svc_test
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/matryer/is"
@@ -109,4 +110,230 @@ func ids[R any](rows []R, id func(R) string) (all []string) {
 		all = append(all, id(row))
 	}
 	return all
+}
+
+// told returns what the store tells of the changes since a generation, in short form.
+func (h *host) told(t *testing.T, since int64) (targets, renamed string) {
+	t.Helper()
+	changes, err := h.store.Changes(t.Context(), since)
+	if err != nil {
+		t.Fatal(err)
+	}
+	short := func(list []svc.Target) string {
+		var texts []string
+		for _, t := range list {
+			texts = append(texts, strings.TrimSpace(sprintf("%s/%s %s", t.Kind, t.ID, t.Holder.ID)))
+		}
+		slices.Sort(texts)
+		return strings.Join(texts, ", ")
+	}
+	return short(changes.Targets), short(changes.Renamed)
+}
+
+// The feed tells what decisions depend on apart from names, and single members and channels.
+func TestFeedTellsWhatChanged(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	h.apply(t, small)
+	targets, renamed := h.told(t, 0)
+	is.Equal(targets, "attachment/p/group/team, bank_policy/b, channel/slack:a:b, channel/telegram:1, group/team, "+
+		"member/team alice, member/team bob, policy/p, service_account/ci, user/alice, user/bob")
+	is.Equal(renamed, "")
+	for _, c := range []struct{ bundle, targets, renamed string }{
+		{`{"users":[{"id":"alice","display_name":"A"}]}`, "", "user/alice"},
+		{`{"users":[{"id":"alice","display_name":"A","email":"a@b"}]}`, "", "user/alice"},
+		{`{"users":[{"id":"bob","display_name":"B","is_active":false}]}`, "user/bob", ""},
+		{`{"users":[{"id":"alice","display_name":"A","email":"a@b","channels":[{"provider":"slack","sender_id":"a:b"}]}]}`, "channel/telegram:1", ""},
+		{`{"users":[{"id":"alice","email":null,"channels":[]},{"id":"bob","display_name":"bob","is_active":false,"channels":[{"provider":"slack","sender_id":"a:b"}]}]}`,
+			"channel/slack:a:b, channel/slack:a:b", "user/alice, user/bob"},
+		{`{"groups":[{"id":"team","display_name":"T","members":["bob"]}]}`, "member/team alice", "group/team"},
+		{`{"policies":[{"id":"p","display_name":"P","document":` + doc + `}]}`, "", "policy/p"},
+		{`{"policies":[{"id":"p","display_name":"P","document":` + strings.Replace(doc, "allow", "deny", 1) + `}]}`, "policy/p", ""},
+		{`{"service_accounts":[{"id":"ci","display_name":"CI","owner_user_id":"alice","scoping_policy_id":"p"}]}`, "", "service_account/ci"},
+		{`{"service_accounts":[{"id":"ci","scoping_policy_id":null}]}`, "service_account/ci", ""},
+		{`{"attachments":[{"policy_id":"p","principal_type":"group","principal_id":"team","priority":1}]}`, "attachment/p/group/team", ""},
+	} {
+		before := h.generation(t)
+		h.apply(t, c.bundle)
+		targets, renamed := h.told(t, before)
+		if targets != c.targets || renamed != c.renamed {
+			t.Errorf("%s\n told: %s; renamed: %s\n want: %s; renamed: %s", c.bundle, targets, renamed, c.targets, c.renamed)
+		}
+	}
+}
+
+// A large change is one target, so that the feed stays short.
+func TestFeedOfLargeChanges(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	many := svc.Bundle{Groups: []svc.Group{{ID: "team", Members: []string{}}}}
+	for i := range 999 {
+		many.Users = append(many.Users, svc.User{ID: sprintf("u%d", i)})
+	}
+	is.NoErr(h.Access.Apply(t.Context(), svc.Host, many))
+	targets, _ := h.told(t, 0)
+	is.Equal(strings.Count(targets, ",")+1, 1000)
+	for i := range 101 {
+		many.Groups[0].Members = append(many.Groups[0].Members, many.Users[i].ID)
+	}
+	before := h.generation(t)
+	is.NoErr(h.Access.Apply(t.Context(), svc.Host, svc.Bundle{Groups: many.Groups}))
+	targets, _ = h.told(t, before)
+	is.Equal(targets, "member/team")
+	for i := range many.Users {
+		many.Users[i].DisplayName = "other"
+	}
+	many.Groups[0].Members = many.Groups[0].Members[:99]
+	before = h.generation(t)
+	is.NoErr(h.Access.Apply(t.Context(), svc.Host, many))
+	targets, renamed := h.told(t, before)
+	is.Equal(targets, "access/")
+	is.Equal(renamed, "")
+}
+
+func TestMembersOneByOne(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	h.apply(t, small)
+	h.apply(t, `{"users":[{"id":"carol"},{"id":"dave"}]}`)
+	h.actions()
+	before := h.generation(t)
+	is.NoErr(h.Groups.AddMembers(t.Context(), svc.Host, "team", "carol", "bob", "carol"))
+	is.Equal(h.actions(), []string{"access.written group/team by "})
+	targets, renamed := h.told(t, before)
+	is.Equal(targets, "member/team carol")
+	is.Equal(renamed, "")
+	r, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", UserID: "carol"})
+	is.NoErr(err)
+	is.Equal(r.Outcome, svc.Allow) // at once
+	is.NoErr(h.Groups.AddMembers(t.Context(), svc.Host, "team", "carol"))
+	is.NoErr(h.Groups.AddMembers(t.Context(), svc.Host, "team"))
+	is.NoErr(h.Groups.RemoveMembers(t.Context(), svc.Host, "team"))
+	is.Equal(h.actions(), nil)
+	is.NoErr(h.Groups.RemoveMembers(t.Context(), svc.Host, "team", "bob", "carol"))
+	is.Equal(h.actions(), []string{"access.written group/team by "})
+	is.Equal(allAccess(t, h.store).Groups[0].Members, []string{"alice"})
+
+	for _, c := range []struct {
+		do    func() error
+		code  svc.Code
+		field string
+	}{
+		{func() error { return h.Groups.AddMembers(t.Context(), svc.Host, "none", "bob") }, svc.CodeNotFound, ""},
+		{func() error { return h.Groups.RemoveMembers(t.Context(), svc.Host, "none", "bob") }, svc.CodeNotFound, ""},
+		{func() error { return h.Groups.AddMembers(t.Context(), svc.Host, "team", "bob", "nobody") }, svc.CodeInvalid, "/members/1"},
+		{func() error { return h.Groups.AddMembers(t.Context(), svc.Host, "team", "a/b") }, svc.CodeInvalid, "/members/0"},
+		{func() error { return h.Groups.AddMembers(t.Context(), svc.Host, "", "bob") }, svc.CodeInvalid, "group_id"},
+		{func() error { return h.Groups.RemoveMembers(t.Context(), svc.Host, "team", "alice", "bob") }, svc.CodeNotFound, "/members/1"},
+		{func() error { return h.Groups.AddMembers(t.Context(), alice, "team", "bob") }, svc.CodeForbidden, ""},
+	} {
+		wantCode(t, c.do(), c.code, c.field)
+	}
+	is.Equal(h.actions(), nil)
+	is.Equal(allAccess(t, h.store).Groups[0].Members, []string{"alice"}) // nothing was written
+}
+
+// foreignNames are names of banks, channels, topics and senders, which are not ours to choose.
+var foreignNames = []string{
+	"b c/ü", `a\b`, "/", `\`, "//", "a/b/c", "a/../b", "../..", "%2F", "?x=1&y", "a/b::c", " ", "\"'", "日本/語", "e\u0301", strings.Repeat("/", 128),
+	strings.Repeat("\U0001f600", 128), strings.Repeat("\U00020000", 128),
+}
+
+// unprintable are no names of anything.
+var unprintable = []string{
+	strings.Repeat("a", 129), strings.Repeat("\U0001f600", 129), "a\x00", "a\nb", "\x7f", "\u0085", "\u200b", "a\u202eb", "\ufeff", "\u2028", "\u2029", "\xff", "a\xc3",
+}
+
+// foreignBundle lets alice, and the public, recall from a bank at one place.
+func foreignBundle(name string) svc.Bundle {
+	quoted := string(encoded(name))
+	return svc.Bundle{
+		Users: []svc.User{{ID: "alice", Channels: []svc.Channel{{Provider: "chat", SenderID: name}}}},
+		Policies: []svc.Policy{{ID: "recall", Document: json.RawMessage(`{"version":"2026-03-24","statements":[
+			{"effect":"allow","actions":["bank:recall"],"banks":[` + quoted + `]}]}`)}},
+		Attachments: []svc.Attachment{{PolicyID: "recall", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "alice"}}},
+		BankPolicies: []svc.BankPolicy{{BankID: name, Document: json.RawMessage(`{"version":"2026-03-24",
+			"strategy_overrides":[{"scope":"topic","value":` + quoted + `,"strategy":"brief"}],
+			"public_access":{"overrides":[{"scope":"channel","value":` + quoted + `,"actions":["bank:recall"]}]}}`)}},
+	}
+}
+
+// The names of what is not ours hold slashes, wherever they are asked about or stored.
+func TestForeignNames(t *testing.T) {
+	for _, name := range foreignNames {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			h := newHost(t)
+			simulated, err := h.Policies.Simulate(t.Context(), svc.Host, foreignBundle(name), svc.Question{Bank: name, Sender: "chat:" + name, Topic: name})
+			is.NoErr(err)
+			is.NoErr(h.Access.Apply(t.Context(), svc.Host, foreignBundle(name)))
+
+			mapped, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: name, Sender: "chat:" + name, Topic: name})
+			is.NoErr(err)
+			is.Equal(mapped.TenantID, "alice")
+			is.Equal(mapped.Outcome, svc.Allow)
+			is.Equal(*mapped.EffectiveStrategy, "brief")
+			is.Equal(simulated.Trace, mapped.Trace)
+
+			public, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: name, Sender: "other:" + name, Channel: name})
+			is.NoErr(err)
+			is.Equal(public.PrincipalType, svc.KindUnmapped)
+			is.Equal(public.Outcome, svc.Allow)
+
+			reach, err := h.Policies.WhoCan(t.Context(), svc.Host, "", name)
+			is.NoErr(err)
+			is.Equal(reach.Users, []string{"alice"})
+			can, err := h.Policies.WhatCan(t.Context(), svc.Host, alice.Identity())
+			is.NoErr(err)
+			is.Equal(can[0].Bank, name)
+			for _, at := range []svc.Context{{}, {Channel: name}} {
+				d, err := h.Decide(t.Context(), svc.Unmapped, svc.ActionRecall, name, at)
+				is.NoErr(err)
+				is.Equal(d.Allowed(), at.Channel == name)
+			}
+			d, err := h.Decide(t.Context(), alice, svc.ActionRecall, name, svc.Context{Topic: name})
+			is.NoErr(err)
+			is.True(d.Allowed())
+		})
+	}
+}
+
+// A bank may be called as a segment of a path is not; a sender that belongs to somebody is one.
+func TestForeignNamesOfDots(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	for _, name := range []string{".", ".."} {
+		b := foreignBundle(name)
+		wantCode(t, h.Access.Apply(t.Context(), svc.Host, b), svc.CodeInvalid, "/users/0/channels/0/sender_id")
+		b.Users[0].Channels = nil
+		is.NoErr(h.Access.Apply(t.Context(), svc.Host, b))
+		r, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: name, Sender: "chat:" + name, Channel: name})
+		is.NoErr(err)
+		is.Equal(r.Outcome, svc.Allow)
+		is.Equal(r.PrincipalType, svc.KindUnmapped)
+	}
+}
+
+func TestForeignNamesRefused(t *testing.T) {
+	h := newHost(t)
+	ask := func(q svc.Question) error { _, err := h.Policies.Resolve(t.Context(), svc.Host, q); return err }
+	for _, name := range unprintable {
+		wantCode(t, ask(svc.Question{Bank: name, UserID: "a"}), svc.CodeInvalid, "bank")
+		wantCode(t, ask(svc.Question{Bank: "b", UserID: "a", Channel: name}), svc.CodeInvalid, "channel")
+		wantCode(t, ask(svc.Question{Bank: "b", UserID: "a", Topic: name}), svc.CodeInvalid, "topic")
+		wantCode(t, ask(svc.Question{Bank: "b", Sender: "chat:" + name}), svc.CodeInvalid, "sender")
+		wantCode(t, ask(svc.Question{Bank: "b", Sender: name + ":1"}), svc.CodeInvalid, "sender")
+		_, err := h.Decide(t.Context(), alice, svc.ActionRecall, name, svc.Context{})
+		wantCode(t, err, svc.CodeInvalid, "bank")
+		_, err = h.Policies.WhoCan(t.Context(), svc.Host, "", name)
+		wantCode(t, err, svc.CodeInvalid, "bank")
+		wantCode(t, h.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: foreignBundle(name).Users}), svc.CodeInvalid, "/users/0/channels/0/sender_id")
+		wantCode(t, h.Access.Apply(t.Context(), svc.Host, svc.Bundle{BankPolicies: []svc.BankPolicy{{BankID: name, Document: foreignBundle("b").BankPolicies[0].Document}}}),
+			svc.CodeInvalid, "/bank_policies/0/bank_id")
+	}
+	for _, provider := range []string{"a/b", `a\b`, ".", ".."} { // is an id
+		wantCode(t, ask(svc.Question{Bank: "b", Sender: provider + ":1"}), svc.CodeInvalid, "sender")
+	}
+	_, err := h.Decide(t.Context(), alice, svc.ActionRecall, "", svc.Context{})
+	wantCode(t, err, svc.CodeInvalid, "bank")
 }

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Users manages the rows of users, and the senders that are mapped to them. A host that owns its
@@ -16,10 +17,10 @@ import (
 //
 // Lists are read in chunks, not in one snapshot, and are sorted byte by byte. The error, if any, is
 // the last thing yielded.
-type Users struct{ *directory }
+type Users struct{ *accessWriter }
 
 // Groups manages groups and their members. The rules for callers and lists are those of [Users].
-type Groups struct{ *directory }
+type Groups struct{ *accessWriter }
 
 // RowQuery asks for a part of a list of rows. The zero query asks for the whole list. For the next
 // part, set After to the key of the last row.
@@ -58,7 +59,7 @@ type GroupPatch struct{ DisplayName *string }
 // List lists users by id, without their channels. The caller needs iam:users:read. Errors:
 // CodeInvalid, CodeForbidden.
 func (s *Users) List(ctx context.Context, by Principal, q UserQuery) iter.Seq2[User, error] {
-	return listRows(ctx, s.directory, rowList[User]{
+	return listRows(ctx, s.accessWriter, rowList[User]{
 		by: by, action: ActionUsersRead, query: q.RowQuery,
 		page:  AccessPage{Kind: TargetUser, Text: q.Text},
 		check: func(c *checker) { c.text("q", q.Text, MaxNameLength) },
@@ -69,7 +70,7 @@ func (s *Users) List(ctx context.Context, by Principal, q UserQuery) iter.Seq2[U
 // Read returns a user with its channels. The caller needs iam:users:read. Errors: CodeInvalid,
 // CodeForbidden, CodeNotFound.
 func (s *Users) Read(ctx context.Context, by Principal, id string) (User, error) {
-	return readRow(ctx, s.directory, &userRows, by, id)
+	return readRow(ctx, s.accessWriter, &userRows, by, id)
 }
 
 // Create adds a user with its channels. The caller needs iam:users:write, and what the senders
@@ -77,7 +78,9 @@ func (s *Users) Read(ctx context.Context, by Principal, id string) (User, error)
 // id, or a channel of another user).
 func (s *Users) Create(ctx context.Context, by Principal, user User) (User, error) {
 	user.Channels = append([]Channel{}, user.Channels...)
-	return createRow(ctx, s.directory, &userRows, by, user, func(current Bundle) (refused, err error) {
+	return createRow(ctx, s.accessWriter, &userRows, by, user, func(
+		current Bundle,
+	) (refused, err error) {
 		if i := heldChannel(current, user.Channels); i >= 0 {
 			refused = taken("/channels/"+strconv.Itoa(i), "is a channel of another user already")
 		}
@@ -106,7 +109,7 @@ func (s *Users) Patch(
 	if err := patch.check(id); err != nil {
 		return User{}, err
 	}
-	return changeRow(ctx, s.directory, &userRows, by, id, ifMatch, func(was User) (User, error) {
+	return changeRow(ctx, s.accessWriter, &userRows, by, id, ifMatch, func(was User) (User, error) {
 		return patch.apply(was), nil
 	})
 }
@@ -139,25 +142,33 @@ func (p UserPatch) apply(u User) User {
 // attachments to it, service accounts, personal sources and templates. Its keys and those of its
 // service accounts are revoked. A row that is made under the id later inherits nothing. A user
 // without a row is removed as well: what is left of it goes. What was installed from its personal
-// sources for the server stays. With ifMatch, Delete removes only a user with one of these ETags.
+// sources for the server stays. Records keep the rows of the user: [Audit.Forget] and
+// [Service.ForgetUser] erase them. With ifMatch, Delete removes only a user with one of these ETags.
 //
 // The caller needs iam:users:write, and every control-plane right of the user and of its service
-// accounts. [Host] may call it in a transaction of its own ([Service.WithStore]). Events: one for
+// accounts. [Host] may call it in a transaction of its own ([Service.WithTx]). Events: one for
 // each row, key, source and template that goes.
 //
 // Errors: CodeInvalid, CodeForbidden, CodeNotFound (nothing is left of the user), CodePrecondition,
 // CodeLastAdministrator.
 func (s *Users) Delete(ctx context.Context, by Principal, id string, ifMatch ...string) error {
+	return s.delete(ctx, by, id, "", ifMatch)
+}
+
+// delete is Delete. forget is the user of whom the records erase texts; "": nobody.
+func (s *Users) delete(
+	ctx context.Context, by Principal, id, forget string, ifMatch []string,
+) error {
 	if err := userRows.checkID(id); err != nil {
 		return err
 	}
-	return s.edit(ctx, edit{
-		by: by, need: []string{userRows.write}, doing: "delete " + userRows.name,
+	return s.edit(ctx, writeRequest{
+		by: by, need: []string{userRows.write}, doing: "delete " + userRows.name, forget: forget,
 		names: AccessNames{
 			Users: []string{id}, GroupsOf: []string{id}, AccountsOf: []string{id},
 			AttachmentsTo: []GrantedTo{{GrantedToUser, id}},
 		},
-		plan: func(ctx context.Context, tx Store, current Bundle) (d draft, err error) {
+		plan: func(ctx context.Context, tx Store, current Bundle) (d writePlan, err error) {
 			d.remove = current.keys()
 			d.remove.Users = []string{id} // its keys and templates may be left without a row
 			d.remove.Groups = nil         // the user is a member of them
@@ -167,6 +178,9 @@ func (s *Users) Delete(ctx context.Context, by Principal, id string, ifMatch ...
 			}
 			d.refused = unlessMatches(userRows.name, etag, ifMatch)
 			left, err := anythingLeft(ctx, tx, id, current)
+			if err == nil && !left {
+				left, err = s.answersLeft(ctx, tx, id)
+			}
 			if err == nil && !left {
 				err = userRows.missing()
 			}
@@ -201,7 +215,7 @@ func anythingLeft(ctx context.Context, tx Store, id string, current Bundle) (boo
 func (s *Users) Channels(
 	ctx context.Context, by Principal, id string, q RowQuery,
 ) iter.Seq2[Channel, error] {
-	return listRows(ctx, s.directory, rowList[Channel]{
+	return listRows(ctx, s.accessWriter, rowList[Channel]{
 		by: by, action: ActionUsersRead, query: q, page: AccessPage{Kind: TargetChannel, User: id},
 		check:  func(c *checker) { c.lookup("user_id", id) },
 		parent: AccessNames{Users: []string{id}}, missing: userRows.missing, key: Channel.String,
@@ -258,17 +272,17 @@ func (s *Users) editChannels(
 	ctx context.Context, by Principal, id string, channel Channel,
 	set func(u *User, current Bundle) (refused, err error),
 ) error {
-	return s.edit(ctx, edit{
+	return s.edit(ctx, writeRequest{
 		by: by, need: []string{ActionUsersWrite}, doing: "change channels",
 		names: AccessNames{Users: []string{id}, Channels: []Channel{channel}},
-		plan: func(_ context.Context, _ Store, current Bundle) (draft, error) {
+		plan: func(_ context.Context, _ Store, current Bundle) (writePlan, error) {
 			was := userRows.find(current, id)
 			if was == nil {
-				return draft{}, userRows.missing()
+				return writePlan{}, userRows.missing()
 			}
 			user := *was
 			refused, err := set(&user, current)
-			return draft{bundle: Bundle{Users: []User{user}}, refused: refused}, err
+			return writePlan{bundle: Bundle{Users: []User{user}}, refused: refused}, err
 		},
 	})
 }
@@ -292,7 +306,7 @@ func (s *Users) Me(ctx context.Context, by Principal) (User, error) {
 // List lists groups by id, without their members. The caller needs iam:groups:read. Errors:
 // CodeInvalid, CodeForbidden.
 func (s *Groups) List(ctx context.Context, by Principal, q GroupQuery) iter.Seq2[Group, error] {
-	return listRows(ctx, s.directory, rowList[Group]{
+	return listRows(ctx, s.accessWriter, rowList[Group]{
 		by: by, action: ActionGroupsRead, query: q.RowQuery,
 		page:  AccessPage{Kind: TargetGroup, User: q.Member},
 		check: func(c *checker) { c.optionalID("user_id", q.Member) },
@@ -303,7 +317,7 @@ func (s *Groups) List(ctx context.Context, by Principal, q GroupQuery) iter.Seq2
 // Read returns a group without its members: Members is nil. The caller needs iam:groups:read.
 // Errors: CodeInvalid, CodeForbidden, CodeNotFound.
 func (s *Groups) Read(ctx context.Context, by Principal, id string) (Group, error) {
-	group, err := readRow(ctx, s.directory, &groupRows, by, id)
+	group, err := readRow(ctx, s.accessWriter, &groupRows, by, id)
 	group.Members = nil
 	return group, err
 }
@@ -312,7 +326,7 @@ func (s *Groups) Read(ctx context.Context, by Principal, id string) (Group, erro
 // newly may do. Event: [EventAccessWritten]. Errors: CodeInvalid, CodeForbidden, CodeExists.
 func (s *Groups) Create(ctx context.Context, by Principal, group Group) (Group, error) {
 	group.Members = append([]string{}, group.Members...)
-	return createRow(ctx, s.directory, &groupRows, by, group, nil)
+	return createRow(ctx, s.accessWriter, &groupRows, by, group, nil)
 }
 
 // Patch changes the name of a group and returns the group without its members. The caller needs
@@ -327,7 +341,9 @@ func (s *Groups) Patch(
 	if err := c.err(); err != nil {
 		return Group{}, err
 	}
-	return changeRow(ctx, s.directory, &groupRows, by, id, ifMatch, func(was Group) (Group, error) {
+	return changeRow(ctx, s.accessWriter, &groupRows, by, id, ifMatch, func(
+		was Group,
+	) (Group, error) {
 		return Group{ID: was.ID, DisplayName: *patch.DisplayName}, nil
 	})
 }
@@ -340,7 +356,7 @@ func (s *Groups) Delete(ctx context.Context, by Principal, id string, ifMatch ..
 	names := AccessNames{
 		MembersOf: []string{id}, AttachmentsTo: []GrantedTo{{GrantedToGroup, id}},
 	}
-	return deleteRow(ctx, s.directory, &groupRows, by, id, ifMatch, names, nil)
+	return deleteRow(ctx, s.accessWriter, &groupRows, by, id, ifMatch, names, nil)
 }
 
 // Members lists the user ids of a group's members. The caller needs iam:groups:read. Errors:
@@ -348,7 +364,7 @@ func (s *Groups) Delete(ctx context.Context, by Principal, id string, ifMatch ..
 func (s *Groups) Members(
 	ctx context.Context, by Principal, id string, q RowQuery,
 ) iter.Seq2[string, error] {
-	return listRows(ctx, s.directory, rowList[string]{
+	return listRows(ctx, s.accessWriter, rowList[string]{
 		by: by, action: ActionGroupsRead, query: q, page: AccessPage{Kind: TargetMember, Group: id},
 		check:  func(c *checker) { c.lookup("group_id", id) },
 		parent: AccessNames{Groups: []string{id}}, missing: groupRows.missing,
@@ -410,16 +426,16 @@ func (s *Groups) changeMembers(
 	if err := c.err(); err != nil {
 		return err
 	}
-	return s.edit(ctx, edit{
+	return s.edit(ctx, writeRequest{
 		by: by, need: []string{ActionGroupsWrite}, doing: "change members", at: "/groups/0", names: names,
-		plan: func(_ context.Context, _ Store, current Bundle) (draft, error) {
+		plan: func(_ context.Context, _ Store, current Bundle) (writePlan, error) {
 			was := groupRows.find(current, group)
 			if was == nil {
-				return draft{}, groupRows.missing()
+				return writePlan{}, groupRows.missing()
 			}
 			changed := *was
 			err := set(&changed)
-			return draft{bundle: Bundle{Groups: []Group{changed}}}, err
+			return writePlan{bundle: Bundle{Groups: []Group{changed}}}, err
 		},
 	})
 }
@@ -436,5 +452,29 @@ func (c *checker) displayName(name *string) {
 func (c *checker) changes(does bool) {
 	if !does {
 		c.add("", "must change something: the request has no field")
+	}
+}
+
+// normalize checks a user and sets its defaults. The loops stop when the checker is full, because a
+// bundle may be long. It does not change Channels: the copy shares them with the caller.
+func (u *User) normalize(c *checker, at string) {
+	c.namedID(at, u.ID, &u.DisplayName, u.absent)
+	c.optionalText(at+"/email", u.Email, MaxNameLength)
+	for i := 0; i < len(u.Channels) && !c.full; i++ {
+		u.Channels[i].check(c, at+"/channels/"+strconv.Itoa(i))
+	}
+}
+
+// check refuses a channel whose written form would be ambiguous, or whose sender cannot stand in a
+// path. A sender may have colons and slashes: another system names it.
+func (ch Channel) check(c *checker, at string) {
+	c.id(at+"/provider", ch.Provider)
+	if strings.Contains(ch.Provider, ":") {
+		c.add(at+"/provider", "must hold no colon: a colon ends the provider of a sender")
+	}
+	if ch.SenderID == "." || ch.SenderID == ".." {
+		c.add(at+"/sender_id", `must not be "." or ".."`)
+	} else {
+		c.foreign(at+"/sender_id", ch.SenderID)
 	}
 }

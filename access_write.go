@@ -5,20 +5,23 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"math"
 	"slices"
 	"strings"
-	"time"
+
+	"github.com/extsvc/svc/internal/answers"
+	"github.com/extsvc/svc/internal/policy"
 )
 
 // Access writes and reads the rows that decide access as a whole: users, groups, service accounts,
 // policies, attachments and bank policies. Its methods may be called concurrently.
-type Access struct{ *directory }
+type Access struct{ *accessWriter }
 
-// Apply writes a bundle in one transaction, as an upsert. A row in the bundle is written whole,
-// with defaults for what it leaves out. Rows that are not in the bundle stay; Apply removes none.
-// Nil Channels and Members stay as they are; empty ones are cleared. Applying a bundle again
-// changes nothing, and rows that are already equal cause no event. by must be [Host]: other callers
-// use [Access.Write].
+// Apply writes a bundle in one transaction, as an upsert. A row that is built in Go is written
+// whole. A row that [ParseBundle] has read changes what its JSON form names. Rows that are not in
+// the bundle stay; Apply removes none. Nil Channels and Members stay as they are; empty ones are
+// cleared. Applying a bundle again changes nothing, and rows that are already equal cause no event.
+// by must be [Host]: other callers use [Access.Write].
 //
 // Rows may name rows of the store and rows of the bundle, in any order. Calls of Apply run one
 // after the other, in all processes. Decisions of this process count the rows when Apply returns,
@@ -59,7 +62,7 @@ func (s *Access) Load(
 		ctx context.Context, tx Store,
 	) (changed []Event, err error) {
 		err = tx.ChangeAccess(ctx, bundle.names(), func(current Bundle) (AccessWrite, error) {
-			a := newApplication(current, bundle)
+			a := newBundleDiff(s.compiler.Schema(), current, bundle)
 			w := a.write(a.rows())
 			changed = s.eventsOf(a, w)
 			if total := w.Size(); progress != nil {
@@ -101,10 +104,10 @@ func (s *Access) Write(
 	if err != nil {
 		return err
 	}
-	return s.edit(ctx, edit{
+	return s.edit(ctx, writeRequest{
 		by: by, need: need, dry: how.DryRun, doing: "write access",
 		names: bundle.names(), whole: how.Prune,
-		plan: func(ctx context.Context, tx Store, current Bundle) (d draft, err error) {
+		plan: func(ctx context.Context, tx Store, current Bundle) (d writePlan, err error) {
 			if d.bundle = bundle; !how.Prune {
 				return d, nil
 			}
@@ -140,29 +143,6 @@ func (b Bundle) actions(all bool) (need []string) {
 	return need
 }
 
-// without returns the rows of b that other does not name, without built-in policies.
-func (b Bundle) without(other Bundle) Bundle {
-	return Bundle{
-		Users:           rowsNotIn(b.Users, other.Users, User.key),
-		Groups:          rowsNotIn(b.Groups, other.Groups, Group.key),
-		ServiceAccounts: rowsNotIn(b.ServiceAccounts, other.ServiceAccounts, ServiceAccount.key),
-		Policies: slices.DeleteFunc(
-			rowsNotIn(b.Policies, other.Policies, Policy.key), Policy.Builtin),
-		Attachments:  rowsNotIn(b.Attachments, other.Attachments, Attachment.key),
-		BankPolicies: rowsNotIn(b.BankPolicies, other.BankPolicies, BankPolicy.key),
-	}
-}
-
-func rowsNotIn[R any, K comparable](rows, other []R, key func(R) K) (out []R) {
-	named := index(other, key)
-	for _, row := range rows {
-		if named[key(row)] == nil {
-			out = append(out, row)
-		}
-	}
-	return out
-}
-
 // Export returns all rows, as Apply takes them. Built-in policies are left out. It is one snapshot
 // of the store, in memory as a whole. The caller needs [ActionUsersRead], [ActionGroupsRead],
 // [ActionPoliciesRead], [ActionAccountsManage] and [ActionBanksRead]. Errors: CodeForbidden.
@@ -179,97 +159,143 @@ func (s *Access) Export(ctx context.Context, by Principal) (Bundle, error) {
 	return all, fault("read access", err)
 }
 
-// directory writes rows of access, for the nouns that have them.
-type directory struct {
+// accessWriter writes rows of access, for the nouns that have them.
+type accessWriter struct {
 	*base
-	*guard
-	*journal
-	*holders
-	*rosters
-	// judging is held by the edit that is judged. So the edits of this process do not make each
-	// other's rows stale.
+	*authorizer
+	*committer
+	*keyIssuer
+	*accessCache
+	// judging is held by the edit that is judged and written. So the edits of this process do not
+	// make each other's rows stale. To judge for long, an edit lets it go.
 	judging chan struct{}
 }
 
-// edit is a change of some rows of access by a caller.
-type edit struct {
+// writeRequest is a change of some rows of access by a caller.
+type writeRequest struct {
 	by    Principal
-	need  []string    // the actions that the caller needs
-	dry   bool        // judges the edit and writes nothing
-	doing string      // for errors of the store
-	at    string      // the place of the caller's row in a bundle, which errors leave out
-	names AccessNames // the rows to read
-	whole bool        // all rows are read
-	own   bool        // the edit is judged by rows that it reads for itself
+	need  []string // the actions that the caller needs
+	dry   bool     // judges the edit and writes nothing
+	doing string   // for errors of the store
+	// forget is the user of whom the records erase texts. "": nobody.
+	forget string
+	at     string      // the place of the caller's row in a bundle, which errors leave out
+	names  AccessNames // the rows to read
+	whole  bool        // all rows are read
+	// judged is the judgement of the edit outside its transaction. Nil: the transaction judges it,
+	// by rows that it reads for itself, in so many steps.
+	judged *judgement
+	steps  int64
 	// plan returns what to write, given the named rows. It may read tx. Its errors refuse the
 	// request: a missing row, a wrong reference. It may be called again, with newer rows.
-	plan func(ctx context.Context, tx Store, current Bundle) (draft, error)
+	plan func(ctx context.Context, tx Store, current Bundle) (writePlan, error)
 }
 
-// draft is what an edit would write.
-type draft struct {
+// writePlan is what an edit would write.
+type writePlan struct {
 	bundle   Bundle      // normalized
 	referred Bundle      // rows of the store that bundle refers to, unless the edit has named them
 	remove   AccessNames // rows to remove; the keys of removed holders are revoked
 	refused  error       // refuses the edit after all checks of rights; nil: it may be written
 }
 
-// edit carries out an edit in one transaction. All edits and bundles happen one after the other. It
-// judges the caller by cached rows first, before the edit costs anything, and in the transaction by
-// the rows that hold there.
+// edit carries out a request in one transaction. All edits and bundles happen one after the other.
+// It judges the edit before the transaction, which takes locks, by rows of one generation. The
+// transaction then only checks that these rows still hold.
 //
 // Errors come in this order: the action, those of plan, references to missing rows, rights beyond
 // those of the caller, the draft's own, and the last administrator.
-func (s *directory) edit(ctx context.Context, e edit) error {
+func (s *accessWriter) edit(ctx context.Context, e writeRequest) error {
 	for _, action := range e.need {
 		if err := s.authorize(ctx, e.by, action); err != nil {
 			return err
 		}
 	}
-	err := s.tryEdit(ctx, e)
-	if errors.Is(err, errDry) {
-		return nil
-	}
-	return fault(e.doing, within(e.at, err))
+	return fault(e.doing, within(e.at, s.tryEdit(ctx, e)))
 }
 
-// staleTries is how often an edit tries to be judged by kept rows. Then it reads all rows.
+// staleTries is how often an edit is judged again outside of its transaction, because other callers
+// have changed access meanwhile. Then its transaction judges it.
 const staleTries = 8
 
-// tryEdit carries out an edit whose caller has the right. It tries again when other processes have
-// changed access since the kept rows were read.
-func (s *directory) tryEdit(ctx context.Context, e edit) error {
-	if e.by.Kind == KindHost {
+// shortSteps is the most work to judge an edit while other edits wait: some milliseconds.
+const shortSteps = policy.MaxSteps / 64
+
+// tryEdit carries out an edit whose caller has the right.
+func (s *accessWriter) tryEdit(ctx context.Context, e writeRequest) error {
+	e.steps = policy.MaxSteps
+	switch {
+	case e.dry:
+		return s.tryDry(ctx, e)
+	case e.by.Kind == KindHost || s.inTransaction:
 		return s.commitEdit(ctx, e)
 	}
-	select {
-	case s.judging <- struct{}{}:
-		defer func() { <-s.judging }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	for try := range staleTries {
-		if err := s.prepare(ctx, try > 0); err != nil {
-			return err
-		}
-		if err := s.commitEdit(ctx, e); !errors.Is(err, errOldRows) {
+	for range staleTries {
+		if err := s.tryJudged(ctx, e); !errors.Is(err, errOldRows) {
 			return err
 		}
 	}
-	e.own = true
+	e.steps = shortSteps
+	err := s.commitEdit(ctx, e)
+	if ErrorCode(err) == CodeTooComplex { // it takes longer than rows stay the same
+		err = ErrChanged
+	}
+	return err
+}
+
+// tryDry judges an edit without a transaction: no writer waits for it.
+func (s *accessWriter) tryDry(ctx context.Context, e writeRequest) error {
+	for {
+		_, err := s.judgeEdit(ctx, e)
+		if !errors.Is(err, errOldRows) {
+			return err
+		}
+	}
+}
+
+// tryJudged judges an edit, then writes it. errOldRows: rows have changed between.
+func (s *accessWriter) tryJudged(ctx context.Context, e writeRequest) (err error) {
+	if err := s.takeJudging(ctx); err != nil {
+		return err
+	}
+	held := true
+	defer func() {
+		if held {
+			<-s.judging
+		}
+	}()
+	short := e
+	short.steps = shortSteps
+	if e.judged, err = s.judgeEdit(ctx, short); ErrorCode(err) == CodeTooComplex {
+		<-s.judging
+		held = false
+		if e.judged, err = s.judgeEdit(ctx, e); err == nil {
+			err = s.takeJudging(ctx)
+			held = err == nil
+		}
+	}
+	if err != nil {
+		return err
+	}
 	return s.commitEdit(ctx, e)
 }
 
-func (s *directory) commitEdit(ctx context.Context, e edit) error {
-	return s.commit(ctx, change{by: e.by, access: true, lock: lockAccess, write: func(
+func (s *accessWriter) takeJudging(ctx context.Context) error {
+	select {
+	case s.judging <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *accessWriter) commitEdit(ctx context.Context, e writeRequest) error {
+	return s.commit(ctx, change{by: e.by, access: true, forget: e.forget, lock: lockAccess, write: func(
 		ctx context.Context, tx Store,
 	) ([]Event, error) {
 		return s.write(ctx, tx, e)
 	}})
 }
-
-// errDry ends the transaction of an edit that is dry.
-var errDry = errors.New("dry run")
 
 // within removes the start of pointers: what is a row of a bundle for the application is the whole
 // request of the caller.
@@ -277,56 +303,100 @@ func within(at string, err error) error {
 	if at == "" {
 		return err
 	}
-	return Relocate(err, func(e *Error) string { return strings.TrimPrefix(e.Field, at) })
+	return MapFields(err, func(e *Error) string { return strings.TrimPrefix(e.Field, at) })
+}
+
+// planned returns what an edit would write to a store that has the current rows.
+func (e *writeRequest) planned(
+	ctx context.Context, tx Store, schema *policy.Schema, current Bundle,
+) (d writePlan, a *bundleDiff, w AccessWrite, err error) {
+	if d, err = e.plan(ctx, tx, current); err != nil {
+		return d, nil, w, err
+	}
+	current.add(d.referred)
+	a = newBundleDiff(schema, current, d.bundle)
+	a.remove = d.remove
+	w = a.write(a.rows())
+	return d, a, w, a.err()
+}
+
+// judgeEdit judges an edit by rows of one generation. It locks nothing and writes nothing. For the
+// transaction it leaves the refusals that follow those of rights, unless the edit is dry.
+func (s *accessWriter) judgeEdit(ctx context.Context, e writeRequest) (*judgement, error) {
+	store := s.base.store
+	current, at, err := s.named(ctx, e.names, e.whole)
+	if err != nil {
+		return nil, err
+	}
+	d, a, w, err := e.planned(ctx, store, s.compiler.Schema(), current)
+	if err != nil {
+		return nil, err
+	}
+	j := &judgement{at: at}
+	if e.by.Kind != KindHost {
+		if e.dry && e.by.key != "" { // a transaction would judge the key
+			if _, err := s.judge(ctx, store, e.by, AccessQuery{Bare: true}); err != nil {
+				return nil, err
+			}
+		}
+		err = s.judgeWrite(ctx, store, e, w, a, j, func(do func(all *accessRows)) error {
+			return s.lookAt(ctx, at, do)
+		})
+	}
+	if err == nil && e.dry {
+		err = cmp.Or(d.refused, j.last)
+	}
+	return j, err
 }
 
 // write is the transaction of an edit, which has the lock of lockAccess.
-func (s *directory) write(ctx context.Context, tx Store, e edit) ([]Event, error) {
+func (s *accessWriter) write(ctx context.Context, tx Store, e writeRequest) ([]Event, error) {
 	current, _, err := readRows(ctx, tx, e.names, e.whole)
 	if err != nil {
 		return nil, err
 	}
-	d, err := e.plan(ctx, tx, current)
+	d, a, w, err := e.planned(ctx, tx, s.compiler.Schema(), current)
 	if err != nil {
-		return nil, err
-	}
-	current.add(d.referred)
-	a := newApplication(current, d.bundle)
-	a.remove = d.remove
-	w := a.write(a.rows())
-	if err := a.err(); err != nil {
 		return nil, err
 	}
 	if err := s.lockHolders(ctx, tx, e.by, d.remove.holders()); err != nil {
 		return nil, err
 	}
-	var last error
-	if e.by.Kind != KindHost {
-		if last, err = s.judgeWrite(ctx, tx, e, w, a); err != nil {
-			return nil, err
-		}
+	j := cmp.Or(e.judged, &judgement{})
+	switch {
+	case e.by.Kind == KindHost:
+	case e.judged != nil:
+		err = s.stillJudged(ctx, tx, e, w)
+	default:
+		err = s.judgeWrite(ctx, tx, e, w, a, j, func(do func(all *accessRows)) error {
+			all, err := s.readAll(ctx, tx)
+			if err == nil {
+				do(all)
+			}
+			return err
+		})
 	}
-	err = cmp.Or(d.refused, last)
-	if err == nil && e.dry {
-		err = errDry
-	}
-	if err != nil || w.Empty() {
+	if err = cmp.Or(err, d.refused, j.last); err != nil || w.Empty() {
 		return nil, err
 	}
 	return s.save(ctx, tx, w, a)
 }
 
-// save writes w, and revokes the keys of the holders that it removes.
-func (s *directory) save(
-	ctx context.Context, tx Store, w AccessWrite, a *application,
+// save writes w. It revokes the keys of the holders that it removes, and forgets the answers that
+// are kept for them.
+func (s *accessWriter) save(
+	ctx context.Context, tx Store, w AccessWrite, a *bundleDiff,
 ) (events []Event, err error) {
 	now := s.now()
 	for _, holder := range w.Remove.holders() {
-		revoked, err := revokeKeys(ctx, tx, holder, now)
+		revoked, err := revokeKeys(ctx, tx, holder, now, math.MaxInt32)
 		if err != nil {
 			return nil, err
 		}
 		events = append(events, revoked...)
+		if err := s.forgetAnswers(ctx, tx, holder); err != nil {
+			return nil, err
+		}
 	}
 	var gone []Target
 	w.Gone = func(targets []Target) { gone = targets }
@@ -345,24 +415,18 @@ func (s *directory) save(
 	return events, nil
 }
 
-// revokeKeys revokes all keys of a holder in the transaction of tx, whose lock on these keys is
-// taken.
-func revokeKeys(
-	ctx context.Context, tx Store, holder Identity, now time.Time,
-) (events []Event, err error) {
-	for {
-		revoked, err := revokeSome(ctx, tx, holder, now)
-		if err != nil {
-			return nil, err
-		}
-		events = append(events, revoked...)
-		if len(revoked) < revokeChunk {
-			return events, nil
-		}
+// answersLeft reports whether answers to a user's requests are kept.
+func (s *accessWriter) answersLeft(ctx context.Context, tx Store, id string) (bool, error) {
+	kept := rolesOf(tx).answers
+	if kept == nil {
+		return false, nil
 	}
+	caller := answers.Caller(s.caller(Identity{KindUser, id}))
+	n, err := kept.CountAnswers(ctx, caller, s.now(), 1)
+	return n > 0, err
 }
 
-// holders returns the users and service accounts that n names, in one order for all transactions.
+// keyIssuer returns the users and service accounts that n names, in one order for all transactions.
 func (n AccessNames) holders() (all []Identity) {
 	for _, id := range n.Users {
 		all = append(all, Identity{KindUser, id})
@@ -378,11 +442,11 @@ func (n AccessNames) holders() (all []Identity) {
 
 // lockHolders locks the keys of holders that go, so that no key and no personal row is made for
 // them meanwhile. Then it locks and judges the caller's own key.
-func (s *directory) lockHolders(
+func (s *accessWriter) lockHolders(
 	ctx context.Context, tx Store, by Principal, holders []Identity,
 ) error {
 	for _, holder := range holders {
-		if _, err := tx.LockAPIKeys(ctx, holder, 1); err != nil {
+		if err := tx.Lock(ctx, Locks{Holder: holder}); err != nil {
 			return err
 		}
 	}
@@ -391,7 +455,7 @@ func (s *directory) lockHolders(
 
 // eventsOf returns an event for each row that an application writes or removes, with the row before
 // and after. Of the members of a group, Was has those that leave and Is those that join.
-func (s *directory) eventsOf(a *application, w AccessWrite) []Event {
+func (s *accessWriter) eventsOf(a *bundleDiff, w AccessWrite) []Event {
 	now := s.now()
 	events := happened(now, EventAccessWritten, a.changed.Targets()...)
 	for _, group := range a.left {
@@ -399,7 +463,7 @@ func (s *directory) eventsOf(a *application, w AccessWrite) []Event {
 		events = append(events, happened(now, EventAccessWritten, target)...)
 	}
 	events = append(events, happened(now, EventAccessRemoved, w.Remove.removed().Targets()...)...)
-	if s.journal.keep || s.onEvent != nil { // else nothing reads the rows
+	if s.committer.keep || s.onEvent != nil { // else nothing reads the rows
 		was, is := a.before(w), a.after(w)
 		for i := range events {
 			events[i].Was, events[i].Is = was.row(events[i].Target), is.row(events[i].Target)

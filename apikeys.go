@@ -34,6 +34,10 @@ type APIKey struct {
 	// counts; when it no longer exists, the key may do nothing. It never changes. "": the key is
 	// not narrowed.
 	ScopingPolicyID string
+	// SuccessorID is the id of the key that [Keys.Rotate] issued in the place of this one, with an
+	// overlap. While it is set, ExpiresAt is the end of that overlap. The seal does not cover it:
+	// it gives no rights. "": none, or a patch has removed the expiry since.
+	SuccessorID string
 	// Rate limits how often the key may be used. The seal does not cover it: without it, a key has
 	// no more rights. Zero: no limit.
 	Rate Rate
@@ -92,6 +96,16 @@ type APIKeyPatch struct {
 	Rate        *Rate // the zero Rate: no limit
 }
 
+// Rotation is the request to rotate a key. The zero Rotation revokes the old key at once.
+type Rotation struct {
+	// Overlap is how long the old key stays accepted, 0 to [MaxKeyOverlap].
+	Overlap time.Duration
+	// IdempotencyKey marks requests of one caller as the same request, as in [NewAPIKey]: the later
+	// ones get the same successor. With overlap 0, a key cannot repeat its own rotation, because
+	// it has ended.
+	IdempotencyKey string
+}
+
 // KeyQuery asks for a part of a list of keys. The zero query asks for the whole list, newest first.
 // For the next part, set AfterTime to the Position of the last key, and AfterID to its ID.
 type KeyQuery struct {
@@ -106,6 +120,8 @@ type KeyQuery struct {
 	AfterTime time.Time
 	AfterID   string
 	Limit     int // the most keys to list, not negative; 0: all
+	// Bare leaves out Hash, Pepper and Seal, which no caller is shown.
+	Bare bool
 }
 
 // Position returns the time by which the list is sorted, for the AfterTime of the next part.
@@ -136,8 +152,8 @@ func (k APIKey) LastUse() time.Time {
 }
 
 // row returns the key for the keyring. A field that the seal must cover has to be in it: a field
-// left out could be edited in the database unnoticed. LastUsedAt, Description and Rate say nothing
-// about what the key is good for, so the seal leaves them out.
+// left out could be edited in the database unnoticed. LastUsedAt, Description, Rate and SuccessorID
+// say nothing about what the key is good for, so the seal leaves them out.
 func (k *APIKey) row() keyring.Row {
 	return keyring.Row{
 		ID: k.ID, Kind: string(k.Holder.Kind), Holder: k.Holder.ID, Prefix: k.Prefix,
@@ -255,7 +271,9 @@ func (p APIKeyPatch) apply(key APIKey) APIKey {
 		key.Description = p.Description.Value
 	}
 	if p.ExpiresAt != nil {
-		key.ExpiresAt = *p.ExpiresAt
+		if key.ExpiresAt = *p.ExpiresAt; key.ExpiresAt.IsZero() {
+			key.SuccessorID = "" // what a rotation has left behind is gone
+		}
 	}
 	if p.Disabled != nil {
 		key.Disabled = *p.Disabled
@@ -266,17 +284,47 @@ func (p APIKeyPatch) apply(key APIKey) APIKey {
 	return key
 }
 
+// succeed makes the new key k the successor of old. The lifetime is the time from old's CreatedAt
+// to its present ExpiresAt, so a patch of the expiry has changed it. Both share Description's
+// memory. The seal is the caller's work, after this.
+func (k *APIKey) succeed(old APIKey, now time.Time) {
+	k.Description, k.ScopingPolicyID = old.Description, old.ScopingPolicyID
+	k.Rate, k.Disabled, k.CreatedAt = old.Rate, old.Disabled, now
+	if k.ExpiresAt = (time.Time{}); !old.ExpiresAt.IsZero() {
+		k.ExpiresAt = now.Add(old.ExpiresAt.Sub(old.CreatedAt))
+	}
+}
+
+// retire ends k after overlap, or at its own expiry if that is earlier. An overlap of 0 revokes k
+// and erases its hash and seal, so that no edit of the row brings the key back.
+func (k *APIKey) retire(now time.Time, overlap time.Duration) {
+	if overlap == 0 {
+		k.RevokedAt, k.Hash, k.Seal = now, nil, nil
+		return
+	}
+	end := now.Add(overlap).Truncate(time.Microsecond)
+	if k.ExpiresAt.IsZero() || end.Before(k.ExpiresAt) {
+		k.ExpiresAt = end
+	}
+}
+
+// expiredBefore reports whether k has an expiry that is before a time.
+func (k *APIKey) expiredBefore(at time.Time) bool {
+	return !k.ExpiresAt.IsZero() && k.ExpiresAt.Before(at)
+}
+
 // sameSettings reports whether the fields that a patch may change are equal.
 func (k APIKey) sameSettings(other APIKey) bool {
 	return equalText(k.Description, other.Description) &&
 		k.ExpiresAt.Equal(other.ExpiresAt) && k.Disabled == other.Disabled && k.Rate == other.Rate
 }
 
-func (c *checker) rotation(id string, overlap time.Duration) {
+func (in Rotation) check(c *checker, id string) {
 	c.lookup("key_id", id)
-	if overlap < 0 || overlap > MaxKeyOverlap {
+	if in.Overlap < 0 || in.Overlap > MaxKeyOverlap {
 		c.add("/overlap_seconds", fmt.Sprintf("must be 0 to %d", MaxKeyOverlap/time.Second))
 	}
+	c.idempotencyKey(in.IdempotencyKey)
 }
 
 // APIKeyPage asks for one chunk of a list of keys that are not revoked.
@@ -286,8 +334,8 @@ type APIKeyPage struct {
 	KeyQuery                 // its Limit is > 0
 }
 
-// KeyUse records when a key was last accepted, to the minute.
-type KeyUse struct {
+// LastUse records when a key was last accepted, to the minute.
+type LastUse struct {
 	ID string
 	At time.Time // the minute
 }

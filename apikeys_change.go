@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/extsvc/svc/internal/tasks"
+	"github.com/extsvc/svc/internal/background"
 )
 
 // Patch changes some fields of a key of a holder, or of the caller ([Me]). The key must not be
@@ -37,19 +37,25 @@ func (s *Keys) Patch(
 	if !patch.gives() {
 		authorize = s.authorizeChange
 	}
-	if _, err := authorize(ctx, by, holder); err != nil {
+	allowed, err := authorize(ctx, by, holder)
+	if err != nil {
 		return APIKey{}, err
 	}
-	return s.patchKey(ctx, by, by.or(holder), id, patch, now)
+	return s.patchKey(ctx, by, allowed, id, patch, now)
 }
 
 // patchKey compares before it writes: a repeated patch must raise no generation. A key extends its
 // limits only through its own credential, so the check compares by.key, not the holder.
 func (s *Keys) patchKey(
-	ctx context.Context, by Principal, holder Identity, id string, patch APIKeyPatch, now time.Time,
+	ctx context.Context, by Principal, allowed basis, id string, patch APIKeyPatch, now time.Time,
 ) (APIKey, error) {
 	var patched APIKey
-	err := s.commit(ctx, change{by: by, lock: s.lock(&keyLocks{by: by, holder: holder}), write: func(
+	holder := allowed.holder
+	lock := lockHolder(holder)
+	if patch.ExpiresAt != nil && s.ignoreExpired {
+		allowed.most = s.most
+	}
+	err := s.commit(ctx, change{by: by, basis: &allowed, lock: lock, write: func(
 		ctx context.Context, tx Store,
 	) (changed []Event, err error) {
 		err = tx.ChangeAPIKey(ctx, holder, id, func(key *APIKey) (bool, error) {
@@ -58,6 +64,11 @@ func (s *Keys) patchKey(
 			}
 			if by.key == id {
 				if err := patch.byItself(*key); err != nil {
+					return false, err
+				}
+			}
+			if patch.ExpiresAt != nil && s.uncounted(*key, now) {
+				if err := s.room(allowed.live); err != nil {
 					return false, err
 				}
 			}
@@ -71,7 +82,7 @@ func (s *Keys) patchKey(
 		})
 		return changed, err
 	}})
-	if errors.Is(err, ErrNotFound) {
+	if noRow(err) {
 		return APIKey{}, s.noKey(APIKey{ID: id, Holder: holder}.Target())
 	} else if err != nil {
 		return APIKey{}, fault("change API key", err)
@@ -93,77 +104,152 @@ func (s *Keys) noKey(key Target) *Error {
 //
 // The successor has the same description, narrowing and rate. It is disabled when the old key is.
 // It has the same lifetime, counted from now; it never expires when the old key never did. The
-// old key stays accepted for overlap, but never longer than before. With overlap 0 it is revoked,
-// and this process accepts it no more after Rotate returns. Both changes happen, or neither.
+// old key stays accepted for the overlap, but never longer than before. With overlap 0 it is
+// revoked, and this process accepts it no more after Rotate returns. Both changes happen, or
+// neither.
+//
+// A key with a successor is not rotated a second time: its expiry is the end of the overlap, and
+// says nothing about a lifetime. CodeExists names the successor. A patch that removes the expiry
+// makes the key one without a successor. To get the same answer again, use an IdempotencyKey.
 //
 // An expired key can be rotated, and its successor is accepted. The successor of an imported key
 // has the form of the Service. Reports [EventAPIKeyIssued] for the successor, and then for the old
-// key [EventAPIKeyRevoked] (overlap 0) or [EventAPIKeyChanged]. A repeated call rotates once more,
-// or finds no key: Rotate takes no idempotency key.
+// key [EventAPIKeyRevoked] (overlap 0) or [EventAPIKeyChanged].
 //
 // Errors: CodeInvalid (an overlap below 0 or above [MaxKeyOverlap]), CodeForbidden, CodeNotFound
-// (also for another holder's key), CodeLimit (with an overlap the old key counts until it is
-// revoked), CodeUnauthenticated (as Issue).
+// (also for another holder's key), CodeExists (it has a successor), CodeLimit (with an overlap the
+// old key counts until it is revoked), CodeKeyReused, CodeUnauthenticated (as Issue).
 func (s *Keys) Rotate(
-	ctx context.Context, by Principal, holder Identity, id string, overlap time.Duration,
+	ctx context.Context, by Principal, holder Identity, id string, in Rotation,
 ) (IssuedKey, error) {
+	now := s.now()
 	var c checker
 	c.holder(holder)
-	c.rotation(id, overlap)
+	in.check(&c, id)
 	if err := c.err(); err != nil {
 		return IssuedKey{}, err
 	}
-	if _, err := s.authorizeIssue(ctx, by, holder); err != nil {
+	allowed, err := s.authorizeIssue(ctx, by, holder)
+	if err != nil {
 		return IssuedKey{}, err
 	}
-	return s.rotate(ctx, by, by.or(holder), id, overlap)
+	return s.rotate(ctx, rotation{Rotation: in, by: by, basis: allowed, id: id, now: now})
 }
 
-// rotate locks and changes the old key before it adds the new one. A taken id undoes both changes,
-// and draw tries again with another key.
-func (s *Keys) rotate(
-	ctx context.Context, by Principal, holder Identity, id string, overlap time.Duration,
-) (IssuedKey, error) {
-	now := s.now()
-	old, action := APIKey{ID: id, Holder: holder}.Target(), EventAPIKeyChanged
-	if overlap == 0 {
-		action = EventAPIKeyRevoked
+// rotation is a checked Rotation of an authorized caller.
+type rotation struct {
+	Rotation
+	by      Principal
+	basis   basis
+	id      string // of the old key
+	now     time.Time
+	request idempotentRequest
+}
+
+// rotatedAnswer is what the store keeps of a rotation, to answer the same request again.
+type rotatedAnswer struct {
+	Issued   issuedAnswer
+	As       NewAPIKey // the settings of the successor
+	Disabled bool
+}
+
+// rotate rotates a key, or returns the earlier answer to the same request.
+func (s *Keys) rotate(ctx context.Context, r rotation) (issued IssuedKey, err error) {
+	holder := r.basis.holder
+	r.request, err = s.idempotent(
+		r.by, r.basis, r.IdempotencyKey, "rotate", []any{holder, r.id, r.Overlap}, r.now)
+	if err != nil {
+		return IssuedKey{}, err
 	}
-	issued, err := s.draw(ctx, holder, func(next *IssuedKey) error {
-		locks := &keyLocks{by: by, holder: holder}
-		return s.commit(ctx, change{by: by, lock: s.lock(locks), write: func(
-			ctx context.Context, tx Store,
-		) ([]Event, error) {
-			events := happened(now, EventAPIKeyIssued, next.Target())
-			events = append(events, happened(now, action, old)...)
-			err := tx.ChangeAPIKey(ctx, holder, id, func(old *APIKey) (bool, error) {
-				if err := s.changeable(ctx, old); err != nil {
-					return false, err
-				}
-				if overlap > 0 { // without an overlap the number of keys stays the same
-					if err := s.room(locks.live); err != nil {
-						return false, err
-					}
-				}
-				next.succeed(*old, now)
-				if old.retire(now, overlap); overlap > 0 {
-					s.seal(old)
-				}
-				s.seal(&next.APIKey)
-				return true, nil
-			})
-			if err != nil {
-				return nil, err
-			}
-			return events, tx.CreateAPIKey(ctx, next.APIKey)
-		}})
+	answer, err := once(ctx, r.request, func() (answer rotatedAnswer, err error) {
+		issued, err = s.draw(ctx, holder, func(next *IssuedKey) (err error) {
+			answer, err = s.replaceKey(ctx, r, next)
+			return err
+		})
+		if noRow(err) {
+			return answer, s.noKey(APIKey{ID: r.id, Holder: holder}.Target())
+		}
+		return answer, fault("rotate API key", err)
 	})
-	if errors.Is(err, ErrNotFound) {
-		return IssuedKey{}, s.noKey(old)
-	} else if err != nil {
-		return IssuedKey{}, fault("rotate API key", err)
+	if err == nil && answer.Issued.Key != string(issued.Key) { // an earlier request issued it
+		issued, err = s.issuedBefore(ctx, holder, answer.As, answer.Issued)
+		issued.Disabled = answer.Disabled
+		s.seal(&issued.APIKey)
+	}
+	if err != nil {
+		return IssuedKey{}, err
 	}
 	return issued, nil
+}
+
+// replaceKey locks and changes the old key before it adds the new one. A taken id undoes both
+// changes, and draw tries again with another key. The answer to keep is known only once the old key
+// is read: so of two equal requests, the second waits for the lock on the holder's keys.
+func (s *Keys) replaceKey(
+	ctx context.Context, r rotation, next *IssuedKey,
+) (answer rotatedAnswer, err error) {
+	holder, action := r.basis.holder, EventAPIKeyChanged
+	if r.Overlap == 0 {
+		action = EventAPIKeyRevoked
+	}
+	r.basis.most = s.most
+	lock := lockHolder(holder)
+	return answer, s.commit(ctx, change{by: r.by, basis: &r.basis, lock: lock, write: func(
+		ctx context.Context, tx Store,
+	) ([]Event, error) {
+		err := tx.ChangeAPIKey(ctx, holder, r.id, func(old *APIKey) (bool, error) {
+			if err := s.rotatable(ctx, *old, r); err != nil {
+				return false, err
+			}
+			next.succeed(*old, r.now)
+			if old.retire(r.now, r.Overlap); r.Overlap > 0 {
+				old.SuccessorID = next.ID
+				s.seal(old)
+			}
+			s.seal(&next.APIKey)
+			return true, nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		answer = next.rotated()
+		kept, err := r.request.answer(answer)
+		if err == nil && kept != nil {
+			err = keepAnswer(ctx, tx, r.by, *kept, s.now())
+		}
+		if err != nil {
+			return nil, err
+		}
+		events := happened(r.now, EventAPIKeyIssued, next.Target())
+		events = append(events, happened(r.now, action, APIKey{ID: r.id, Holder: holder}.Target())...)
+		return events, tx.CreateAPIKey(ctx, next.APIKey)
+	}})
+}
+
+// rotatable refuses a key that cannot be rotated, and one key more than its holder can have.
+func (s *Keys) rotatable(ctx context.Context, old APIKey, r rotation) error {
+	if err := s.changeable(ctx, &old); err != nil {
+		return err
+	}
+	if old.SuccessorID != "" {
+		return taken("", "the API key has a successor already, "+quote(old.SuccessorID)+
+			": rotate that one, or issue a new key")
+	}
+	if r.Overlap == 0 && !s.uncounted(old, r.now) { // the number of keys stays the same
+		return nil
+	}
+	return s.room(r.basis.live)
+}
+
+// rotated returns what to keep of a successor. The key itself and its time are an issuedAnswer.
+func (k *IssuedKey) rotated() rotatedAnswer {
+	return rotatedAnswer{
+		Issued: issuedAnswer{string(k.Key), k.CreatedAt}, Disabled: k.Disabled,
+		As: NewAPIKey{
+			Description: k.Description, ExpiresAt: k.ExpiresAt,
+			ScopingPolicyID: k.ScopingPolicyID, Rate: k.Rate,
+		},
+	}
 }
 
 // Revoke revokes a key of a holder, or of the caller ([Me]). This process does not accept the key
@@ -179,15 +265,17 @@ func (s *Keys) Revoke(ctx context.Context, by Principal, holder Identity, id str
 	if err := errors.Join(checkHolder(holder), checkID("key_id", id)); err != nil {
 		return err
 	}
-	if _, err := s.authorizeKeys(ctx, by, holder, true); err != nil {
+	allowed, err := s.authorizeKeys(ctx, by, holder, true)
+	if err != nil {
 		return err
 	}
-	return s.revoke(ctx, by, by.or(holder), id)
+	return s.revoke(ctx, by, allowed, id)
 }
 
-func (s *Keys) revoke(ctx context.Context, by Principal, holder Identity, id string) error {
-	key := APIKey{ID: id, Holder: holder}
-	if err := s.storeRevocation(ctx, by, key, s.now()); errors.Is(err, ErrNotFound) {
+func (s *Keys) revoke(ctx context.Context, by Principal, allowed basis, id string) error {
+	key := APIKey{ID: id, Holder: allowed.holder}
+	err := s.storeRevocation(ctx, by, allowed, key, s.now())
+	if noRow(err) {
 		return s.noKey(key.Target())
 	} else if err != nil {
 		return fault("revoke API key", err)
@@ -195,11 +283,14 @@ func (s *Keys) revoke(ctx context.Context, by Principal, holder Identity, id str
 	return nil
 }
 
-// storeRevocation revokes a key in one call of the store. It takes none of the locks of locks: a
-// revocation must not wait, and needs no count of keys. It also ends a key whose row was edited, so
-// it does not ask for changeable.
-func (s *Keys) storeRevocation(ctx context.Context, by Principal, key APIKey, at time.Time) error {
-	return s.commit(ctx, change{by: by, write: func(
+// storeRevocation revokes a key. It takes no lock but that of the key: a revocation must not wait,
+// and needs no count of keys. It also ends a key whose row was edited, so it does not ask for
+// changeable.
+func (s *Keys) storeRevocation(
+	ctx context.Context, by Principal, allowed basis, key APIKey, at time.Time,
+) error {
+	allowed.free = true
+	return s.commit(ctx, change{by: by, basis: &allowed, write: func(
 		ctx context.Context, tx Store,
 	) ([]Event, error) {
 		events := happened(at, EventAPIKeyRevoked, key.Target())
@@ -223,10 +314,11 @@ func (s *Keys) RevokeAll(ctx context.Context, by Principal, holder Identity) (in
 	if err := checkHolder(holder); err != nil {
 		return 0, err
 	}
-	if _, err := s.authorizeKeys(ctx, by, holder, true); err != nil {
+	allowed, err := s.authorizeKeys(ctx, by, holder, true)
+	if err != nil {
 		return 0, err
 	}
-	return s.revokeAll(ctx, by, by.or(holder))
+	return s.revokeAll(ctx, by, allowed)
 }
 
 // revokeChunk is the largest number of keys revoked in one transaction. A larger one saves commits,
@@ -241,19 +333,19 @@ const revokeChunk = 256
 // Between two chunks, revokeAll pauses for as long as the last chunk took, because SQLite does not
 // queue writers of several processes.
 func (s *Keys) revokeAll(
-	ctx context.Context, by Principal, holder Identity,
+	ctx context.Context, by Principal, allowed basis,
 ) (revoked int, err error) {
 	// Do not lock a holder without keys: the lock may leave its id in the store. The id may be a
 	// key that the caller pasted into the wrong place.
-	first := APIKeyPage{Holder: holder, KeyQuery: KeyQuery{Limit: 1}}
+	first := APIKeyPage{Holder: allowed.holder, KeyQuery: KeyQuery{Limit: 1}}
 	if some, err := s.store.APIKeys(ctx, first); err != nil {
 		return 0, fault("revoke API keys", err)
 	} else if len(some) == 0 {
 		return 0, s.catchUp(ctx)
 	}
-	for {
+	for allowed.free = true; ; allowed.keyless = true {
 		began := time.Now()
-		n, err := s.revokeChunkOf(ctx, by, holder)
+		n, err := s.revokeChunkOf(ctx, by, &allowed)
 		revoked += n
 		if err != nil {
 			return revoked, fault("revoke API keys", err)
@@ -261,32 +353,38 @@ func (s *Keys) revokeAll(
 		if n < revokeChunk {
 			return revoked, s.catchUp(ctx)
 		}
-		if !s.inTransaction {
-			tasks.Wait(ctx, time.After(time.Since(began)))
-		}
+		s.pause(ctx, began)
 	}
 }
 
-// revokeChunkOf revokes a chunk of a holder's keys and returns their number. It does not check the
-// caller's key again, because a chunk may have revoked that very key. A revocation never waits for
-// an Apply.
-func (s *Keys) revokeChunkOf(ctx context.Context, by Principal, holder Identity) (n int, err error) {
-	err = s.commit(ctx, change{by: by, lock: s.lock(&keyLocks{holder: holder}), write: func(
+// pause waits for as long as a chunk took that began at a time, so that other writers come between.
+func (s *keyIssuer) pause(ctx context.Context, began time.Time) {
+	if !s.inTransaction {
+		background.Wait(ctx, time.After(time.Since(began)))
+	}
+}
+
+// revokeChunkOf revokes a chunk of a holder's keys and returns their number. Only the first chunk
+// checks the caller's key again, because a chunk may have revoked that very key. A revocation never
+// waits for an Apply.
+func (s *Keys) revokeChunkOf(ctx context.Context, by Principal, allowed *basis) (n int, err error) {
+	lock := lockHolder(allowed.holder)
+	err = s.commit(ctx, change{by: by, basis: allowed, lock: lock, write: func(
 		ctx context.Context, tx Store,
 	) (events []Event, err error) {
-		events, err = revokeSome(ctx, tx, holder, s.now())
+		events, err = revokeKeys(ctx, tx, allowed.holder, s.now(), revokeChunk)
 		n = len(events)
 		return events, err
 	}})
 	return n, err
 }
 
-// revokeSome revokes a chunk of a holder's keys in the transaction of tx, whose lock on these keys
-// is taken. It returns an event for each key.
-func revokeSome(
-	ctx context.Context, tx Store, holder Identity, now time.Time,
+// revokeKeys revokes at most so many keys of a holder in the transaction of tx, whose lock on these
+// keys is taken. It returns an event for each key.
+func revokeKeys(
+	ctx context.Context, tx Store, holder Identity, now time.Time, most int,
 ) (events []Event, err error) {
-	ids, err := tx.RevokeAPIKeys(ctx, holder, now, revokeChunk)
+	ids, err := tx.RevokeAPIKeys(ctx, holder, now, most)
 	for _, id := range ids {
 		key := APIKey{ID: id, Holder: holder}
 		events = append(events, happened(now, EventAPIKeyRevoked, key.Target())...)
@@ -297,87 +395,98 @@ func revokeSome(
 // catchUp makes cached values older than the store's present state unusable. Another call may also
 // have revoked keys, and not yet have dropped them from the cache.
 func (s *Keys) catchUp(ctx context.Context) error {
-	return fault("read changes", s.copies.CatchUp(ctx))
+	return fault("read changes", s.cached.CatchUp(ctx))
 }
 
-// RevokeLeaked revokes those tokens that are keys issued here, and returns them. It serves reports
-// of secret scanners, which find tokens in public places. A token counts only as a whole key with
-// its secret, so that nobody can revoke a key by its prefix. Expired and disabled keys are revoked
-// as well. Keys revoked earlier are left out.
+// sweepAge is how long ago a key has expired that Sweep revokes by default.
+const sweepAge = 24 * time.Hour
+
+// Sweep revokes all keys that have expired before a time, of users and of service accounts, and
+// returns their number. The zero time stands for 24 hours ago. Until then, a patch can prolong an
+// expired key; afterwards nothing brings it back, and lists leave it out.
 //
-// Only [Host] may call it. On an error, it also returns the keys that it has revoked. The returned
-// keys are in the order of tokens, without Hash and Seal. Each key is a transaction of its own with
-// an [EventAPIKeyRevoked]. Tokens without the form of a key cost no call of the store.
+// The caller needs iam:users:write and iam:service_accounts:manage. It needs no rights of the
+// holders: an expired key gives none. Each key has its own [EventAPIKeyRevoked]. Sweep works in
+// chunks, as [Keys.RevokeAll] does: each is a transaction that judges the caller again.
 //
-// Errors: CodeForbidden.
-func (s *Keys) RevokeLeaked(ctx context.Context, by Principal, tokens []string) ([]APIKey, error) {
-	if by.Kind != KindHost {
-		return nil, forbidden("only the host application may revoke leaked keys")
+// Errors: CodeInvalid (expiredBefore is in the future), CodeForbidden, CodeUnauthenticated (as
+// Issue). The number is also right with an error: call Sweep again for the rest.
+func (s *Keys) Sweep(
+	ctx context.Context, by Principal, expiredBefore time.Time,
+) (revoked int, err error) {
+	now := s.now()
+	if expiredBefore.IsZero() {
+		expiredBefore = now.Add(-sweepAge)
+	} else if expiredBefore.After(now) {
+		return 0, Invalid("/expired_before", "must not be in the future")
 	}
-	var revoked []APIKey
-	for _, leaked := range tokens {
-		key, err := s.goodKey(ctx, leaked)
+	if err := s.authorizeAll(ctx, by, true); err != nil {
+		return 0, err
+	}
+	page := APIKeyPage{KeyQuery: KeyQuery{
+		ExpireBefore: expiredBefore, Limit: revokeChunk, Bare: true,
+	}}
+	for {
+		began := time.Now()
+		some, err := s.store.APIKeys(ctx, page)
 		if err != nil {
-			return revoked, err
+			return revoked, fault("list expired API keys", err)
 		}
-		if key == nil {
-			continue
+		if len(some) == 0 {
+			return revoked, s.catchUp(ctx)
 		}
-		key.retire(s.now(), 0)
-		if err := s.storeRevocation(ctx, by, *key, key.RevokedAt); errors.Is(err, ErrNotFound) {
-			s.forget(key.Target())
-			continue
+		n, err := s.sweepChunk(ctx, by, some, expiredBefore)
+		if noRow(err) {
+			continue // another call has revoked one of them: the list no longer has it
 		} else if err != nil {
-			return revoked, fault("revoke API key", err)
+			return revoked, fault("revoke expired API keys", err)
 		}
-		revoked = append(revoked, *key)
-	}
-	return revoked, nil
-}
-
-// goodKey reads the key that text contains. It returns nil for a text that is not a key issued
-// here, and for a revoked key. It reads the store and not the cache, so that it also finds a key
-// that another process issued just now.
-func (s *Keys) goodKey(ctx context.Context, text string) (*APIKey, error) {
-	c, ours := s.keys.Claim(text)
-	if !ours || !c.Good {
-		return nil, nil
-	}
-	if issued, err := s.issued(ctx, c); err != nil || !issued {
-		return nil, err
-	}
-	snapshot, err := s.store.Access(ctx, AccessQuery{KeyID: c.ID})
-	if err != nil {
-		return nil, fault("read API key", err)
-	}
-	key := snapshot.Key
-	if key == nil || !key.RevokedAt.IsZero() || !s.matches(c, s.copyOf(key)) {
-		s.forget(APIKey{ID: c.ID}.Target())
-		return nil, nil
-	}
-	return key, nil
-}
-
-// succeed makes the new key k the successor of old. The lifetime is the time from old's CreatedAt
-// to its present ExpiresAt, so a patch of the expiry has changed it. Both share Description's
-// memory. The seal is the caller's work, after this.
-func (k *APIKey) succeed(old APIKey, now time.Time) {
-	k.Description, k.ScopingPolicyID = old.Description, old.ScopingPolicyID
-	k.Rate, k.Disabled, k.CreatedAt = old.Rate, old.Disabled, now
-	if k.ExpiresAt = (time.Time{}); !old.ExpiresAt.IsZero() {
-		k.ExpiresAt = now.Add(old.ExpiresAt.Sub(old.CreatedAt))
+		revoked += n
+		last := some[len(some)-1]
+		page.AfterTime, page.AfterID = last.ExpiresAt, last.ID
+		s.pause(ctx, began)
 	}
 }
 
-// retire ends k after overlap, or at its own expiry if that is earlier. An overlap of 0 revokes k
-// and erases its hash and seal, so that no edit of the row brings the key back.
-func (k *APIKey) retire(now time.Time, overlap time.Duration) {
-	if overlap == 0 {
-		k.RevokedAt, k.Hash, k.Seal = now, nil, nil
-		return
-	}
-	end := now.Add(overlap).Truncate(time.Microsecond)
-	if k.ExpiresAt.IsZero() || end.Before(k.ExpiresAt) {
-		k.ExpiresAt = end
-	}
+// sweepChunk revokes keys in one transaction and returns their number. It leaves out keys that were
+// prolonged since they were listed.
+func (s *keyIssuer) sweepChunk(
+	ctx context.Context, by Principal, keys []APIKey, before time.Time,
+) (n int, err error) {
+	users, accounts := keyActions(true)
+	allowed := basis{action: users, free: true}
+	together := func(context.Context, Store) error { return nil } // no lock, but one transaction
+	err = s.commit(ctx, change{by: by, basis: &allowed, lock: together, write: func(
+		ctx context.Context, tx Store,
+	) (events []Event, err error) {
+		if by.Kind != KindHost {
+			if _, err := s.present(ctx, tx, by, &basis{action: accounts}); err != nil {
+				return nil, err
+			}
+		}
+		for _, key := range keys {
+			revoked, err := sweepKey(ctx, tx, key, before, s.now())
+			if err != nil {
+				return nil, err
+			}
+			events = append(events, revoked...)
+		}
+		n = len(events)
+		return events, nil
+	}})
+	return n, err
+}
+
+// sweepKey revokes a key that has expired before a time, and returns its event.
+func sweepKey(
+	ctx context.Context, tx Store, key APIKey, before, now time.Time,
+) (events []Event, err error) {
+	return events, tx.ChangeAPIKey(ctx, key.Holder, key.ID, func(k *APIKey) (bool, error) {
+		if events = nil; !k.expiredBefore(before) {
+			return false, nil
+		}
+		k.retire(now, 0)
+		events = happened(now, EventAPIKeyRevoked, k.Target())
+		return true, nil
+	})
 }

@@ -1,21 +1,24 @@
 package svc
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"time"
 
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// holders authorizes callers who change the keys of a holder, and locks the keys during the change.
-// Rights are judged by cached rows before the transaction; a caller's own key again inside it.
-type holders struct {
+// keyIssuer authorizes callers who change the keys of a holder, and locks the keys during the
+// change. It also judges the caller of every change again, in the transaction of the change.
+type keyIssuer struct {
 	*base
-	*guard       // judges the rights of callers
-	*journal     // commits
-	*rings       // makes and seals keys
-	most     int // keys that a holder can have
+	*authorizer     // judges the rights of callers
+	*committer      // commits
+	*keyHasher      // makes and seals keys
+	most        int // keys that a holder can have
+	// ignoreExpired leaves expired keys out of most.
+	ignoreExpired bool
 	// knownUser is Config.KnownUser. It is the host's code: call it outside transactions, since it
 	// may use the same database. Nil: every id belongs to a user.
 	knownUser func(ctx context.Context, id string) (bool, error)
@@ -35,19 +38,20 @@ func authorizeMe(by Principal) error {
 
 // authorizeMyIssue refuses users who may not issue, and so may not prolong, their own keys. An
 // unknown user is CodeForbidden here, not CodeNotFound: the path /me has no id to be wrong.
-func (s *holders) authorizeMyIssue(ctx context.Context, by Principal) (row bool, err error) {
+func (s *keyIssuer) authorizeMyIssue(ctx context.Context, by Principal) (b basis, err error) {
 	if err := authorizeMe(by); err != nil {
-		return false, err
+		return b, err
 	}
 	own, _, err := s.standing(ctx, by.holder(), controlPlane)
 	if err != nil {
-		return false, err
+		return b, err
 	}
-	row, err = s.checkUser(ctx, by, by.ID, own.User != "")
+	b = basis{holder: by.Identity()}
+	b.row, err = s.checkUser(ctx, by, by.ID, own.User != "")
 	if ErrorCode(err) == CodeNotFound {
 		err = unknownMe()
 	}
-	return row, err
+	return b, err
 }
 
 func unknownMe() *Error {
@@ -69,77 +73,112 @@ func keyAction(holder Identity, write bool) string {
 	return ActionUsersRead
 }
 
-// authorizeKeys refuses callers without the action on the keys of a holder.
+// keyActions returns the actions that a caller needs on the keys of all holders.
+func keyActions(write bool) (users, accounts string) {
+	return keyAction(Identity{Kind: KindUser}, write),
+		keyAction(Identity{Kind: KindServiceAccount}, write)
+}
+
+// authorizeAll refuses callers without the actions on the keys of all holders.
+func (s *keyIssuer) authorizeAll(ctx context.Context, by Principal, write bool) error {
+	users, accounts := keyActions(write)
+	return cmp.Or(s.authorize(ctx, by, users), s.authorize(ctx, by, accounts))
+}
+
+// authorizeKeys refuses callers without the action on the keys of a holder. It returns why the caller
+// is allowed, which the transaction of a write judges again.
 //
 // It also refuses a write when the holder has control-plane rights that the caller lacks. It does
 // not ask the host for the user, so that the keys of a user who has left can be listed and ended.
-// row tells whether the holder has a row.
 //
 // Rights count as of now: a holder that gets more rights later has them with each of its keys. The
 // host needs no rights here, but the service account must exist.
-func (s *holders) authorizeKeys(
+func (s *keyIssuer) authorizeKeys(
 	ctx context.Context, by Principal, holder Identity, write bool,
-) (row bool, err error) {
-	if holder == Me {
-		return false, authorizeMe(by)
+) (b basis, err error) {
+	if b.holder = by.or(holder); holder == Me {
+		return b, authorizeMe(by)
 	}
 	if by.Kind == KindHost {
-		return false, s.checkAccount(ctx, by, holder, "")
+		return b, s.checkAccount(ctx, by, holder, &b)
 	}
-	action := keyAction(holder, write)
-	caller, err := s.permitted(ctx, by, action)
+	b.action, b.within = keyAction(holder, write), write
+	caller, err := s.permitted(ctx, by, b.action)
 	if err != nil {
-		return false, err
+		return b, err
 	}
 	if write {
-		row, err = s.withinCeiling(ctx, caller.Rights, by.vouched(), by.or(holder))
+		// Without a narrowing: the caller could issue a key of the holder that has none.
+		target, _, err := s.standing(ctx, b.holder.narrowed(""), controlPlane)
 		if err != nil {
-			return false, err
+			return b, err
+		}
+		b.row, b.judged = target.User != "", judgedBy(caller.Rights, target.Rights)
+		if err := withinCeiling(caller.Rights, by.vouched(), target.Rights); err != nil {
+			return b, err
 		}
 	}
-	return row, s.checkAccount(ctx, by, holder, action)
+	return b, s.checkAccount(ctx, by, holder, &b)
 }
 
 // authorizeIssue refuses callers who may not issue, and so may not prolong, keys of a holder. It
 // also refuses a holder that the host does not know. It asks the host last: a caller without rights
 // must not learn which users exist.
-func (s *holders) authorizeIssue(
+func (s *keyIssuer) authorizeIssue(
 	ctx context.Context, by Principal, holder Identity,
-) (row bool, err error) {
+) (b basis, err error) {
 	if holder == Me {
 		return s.authorizeMyIssue(ctx, by)
 	}
-	if row, err = s.authorizeChange(ctx, by, holder); err != nil {
-		return false, err
+	if b, err = s.authorizeChange(ctx, by, holder); err != nil {
+		return b, err
 	}
-	if err := s.covers(ctx, by, by.or(holder)); err != nil || holder.Kind != KindUser {
-		return row, err
+	if by.Kind != KindHost {
+		b.covers = true
+		if err := s.covers(ctx, by, &b); err != nil {
+			return b, err
+		}
 	}
-	return s.checkUser(ctx, by, holder.ID, row)
+	if holder.Kind == KindUser {
+		b.row, err = s.checkUser(ctx, by, holder.ID, b.row)
+	}
+	return b, err
 }
 
 // covers refuses a holder that has a right which the caller lacks: its keys would give that right
 // to the caller. iam:banks:grant stands for all rights but those of the control plane.
-func (s *holders) covers(ctx context.Context, by Principal, holder Identity) error {
-	if by.Kind == KindHost {
-		return nil
-	}
+func (s *keyIssuer) covers(ctx context.Context, by Principal, b *basis) error {
 	caller, _, err := s.standing(ctx, by.holder(), controlPlane)
 	if err != nil || caller.Rights.Permits(by.vouched(), ActionBanksGrant) {
 		return err
 	}
-	own, err := s.store.Access(ctx, AccessQuery{Identity: by.Identity()})
+	return s.weigh(ctx, by, b)
+}
+
+// weigh judges, by the store's present rows, the rights that the holder of a basis has and its
+// caller needs. It notes these rows in the basis. Its time grows with the documents of both: so it
+// runs outside of transactions, and inside it is enough to compare the rows.
+func (s *keyIssuer) weigh(ctx context.Context, by Principal, b *basis) error {
+	own, err := s.present(ctx, s.store, by, b)
+	if err != nil {
+		return err
+	}
+	other, err := s.store.Access(ctx, AccessQuery{Identity: b.holder})
 	if err != nil {
 		return fault("read access", err)
 	}
-	other, err := s.store.Access(ctx, AccessQuery{Identity: holder})
-	if err != nil {
-		return fault("read access", err)
+	standing := own.callerOf(by)
+	caller, target := s.compiler.Compile(standing), s.compiler.Compile(other.standing(b.holder))
+	b.judged = judgedBy(caller, target)
+	if err := withinCeiling(caller, by.vouched(), target); err != nil {
+		return err
 	}
-	compiler := s.compiler.Apart(ctx)
-	grantor := &policy.Grantor{Subject: own.standing(by.Identity()), Vouched: by.vouched()}
-	of := other.powers(bearer{Identity: holder}).subject
-	if x, beyond := compiler.Covers(grantor, of); beyond {
+	if !b.covers || caller.Permits(by.vouched(), ActionBanksGrant) {
+		return nil
+	}
+	grantor := &policy.Grantor{Subject: standing, Vouched: by.vouched()}
+	of := other.powers(rightsHolder{Identity: b.holder}).subject
+	if x, beyond := s.compiler.Apart(ctx).Covers(grantor, of); beyond {
 		return refuseExcess("the bearer of the key", x)
 	}
 	return fault("compare rights", ctx.Err())
@@ -148,44 +187,42 @@ func (s *holders) covers(ctx context.Context, by Principal, holder Identity) err
 // authorizeChange refuses callers who may not reduce the keys of a holder. A patch that only
 // disables or describes a key needs no more. Revocations do not use it: there, a service account
 // and a narrowed caller with the rights may end keys.
-func (s *holders) authorizeChange(
+func (s *keyIssuer) authorizeChange(
 	ctx context.Context, by Principal, holder Identity,
-) (row bool, err error) {
+) (b basis, err error) {
 	switch {
 	case holder == Me:
-		return false, authorizeMe(by)
+		return basis{holder: by.Identity()}, authorizeMe(by)
 	case by.Kind == KindServiceAccount:
-		return false, forbidden("a service account cannot issue keys")
+		return b, forbidden("a service account cannot issue keys")
 	case by.ScopingPolicyID != "":
-		return false, forbidden("a narrowed key cannot issue keys")
+		return b, forbidden("a narrowed key cannot issue keys")
 	}
 	return s.authorizeKeys(ctx, by, holder, true)
 }
 
 // checkAccount refuses a service account without a row, or one that is not the caller's own. It
 // reads the store, because a cached holder does not tell a missing row from one without rights. It
-// comes after the check of rights.
-func (s *holders) checkAccount(
-	ctx context.Context, by Principal, holder Identity, action string,
+// comes after the check of rights. It notes in b what must not change.
+func (s *keyIssuer) checkAccount(
+	ctx context.Context, by Principal, holder Identity, b *basis,
 ) error {
-	account := by.or(holder)
-	if account.Kind != KindServiceAccount {
+	if b.holder.Kind != KindServiceAccount {
 		return nil
 	}
-	owner := ""
+	b.row = true
 	if holder.Kind == kindMyAccount {
-		at, err := s.own(ctx, by, action)
+		at, err := s.own(ctx, by, b.action)
 		if err != nil {
 			return err
 		}
-		owner = at.owner
+		b.owner = at.owner
 	}
-	snapshot, err := s.store.Access(ctx, AccessQuery{Identity: account})
-	if found := snapshot.ServiceAccount; err == nil &&
-		(found == nil || owner != "" && found.OwnerUserID != owner) {
-		return accountRows.missing()
+	snapshot, err := s.store.Access(ctx, AccessQuery{Identity: b.holder})
+	if err != nil {
+		return fault("read service account", err)
 	}
-	return fault("read service account", err)
+	return b.checkHolder(by, snapshot)
 }
 
 // checkUser refuses a user whom the host does not know. It lets every user pass when the caller is
@@ -194,7 +231,7 @@ func (s *holders) checkAccount(
 // cached tells whether the user has a row, by cached rows. The result tells it by the store: the
 // host may know the user by a row that is newer than the cache. A deletion of that row must not be
 // missed.
-func (s *holders) checkUser(
+func (s *keyIssuer) checkUser(
 	ctx context.Context, by Principal, id string, cached bool,
 ) (row bool, err error) {
 	if row = cached; s.knownUser == nil || by.Kind == KindHost {
@@ -217,132 +254,182 @@ func (s *holders) checkUser(
 	return row, nil
 }
 
-// keyLocks are the locks of a change that makes or changes a key of a holder.
-type keyLocks struct {
-	by     Principal
-	holder Identity
-	// row: the holder had a row when the caller was authorized, and must still have it.
-	row     bool
-	owner   string // the user who must still own the service account; "": any
-	scoping string // the policy that narrows the new key; "": none
-	live    int    // receives the number of the holder's keys that are not revoked
+// lockHolder returns the lock on a holder. Of two calls that count its keys and then add, one counts
+// what the other has added. A deletion of the holder comes before or after.
+func lockHolder(holder Identity) func(ctx context.Context, tx Store) error {
+	return func(ctx context.Context, tx Store) error { return tx.Lock(ctx, Locks{Holder: holder}) }
 }
 
-// adds returns the locks of a call that adds a key to a holder. row tells whether the holder has a
-// row; a service account must have one.
-func (p Principal) adds(holder Identity, row bool) keyLocks {
-	l := keyLocks{by: p, holder: p.or(holder), row: row}
-	if l.holder.Kind == KindServiceAccount {
-		l.row = true
-	}
-	if holder.Kind == kindMyAccount {
-		l.owner = p.ID // a user: service accounts issue no keys
-	}
-	return l
-}
-
-// lock locks the holder's keys and checks the caller again. A caller whose key has ended since it
-// was authenticated gets CodeUnauthenticated, and nothing is written. live counts up to the allowed
-// maximum.
+// recheck judges the caller of a change again, by the rows of the change's transaction. It refuses
+// a caller whose key has ended or that is inactive, one that lacks the action by now, and a holder
+// or an owner that is gone. The host keeps its rights, and other callers what the host vouches for
+// in this request.
 //
-// The transaction holds these locks until it ends, and each has one job:
-//
-//   - The lock on changes of access ([AccessStore].ChangeAccess): an Apply that makes the caller
-//     inactive, or a deletion of the policy that narrows the key, comes before or after. This lock
-//     comes first, because an Apply may take long: while this call waits for one, it locks nobody's
-//     key.
-//   - The lock on the holder's keys ([APIKeyStore].LockAPIKeys): of two calls that count and then
-//     add, one counts what the other has added. A deletion of the holder comes before or after.
-//   - The lock on the caller's own key ([APIKeyStore].ChangeAPIKey): a revocation of it comes
-//     before, and is seen, or after.
-//
-// A bearer of the host's Authenticator, and the host itself, have no key here.
-func (s *holders) lock(l *keyLocks) func(ctx context.Context, tx Store) error {
-	return func(ctx context.Context, tx Store) (err error) {
-		if l.by.key != "" || l.scoping != "" {
-			if err := lockAccess(ctx, tx); err != nil {
-				return fmt.Errorf("lock access: %w", err)
-			}
-		}
-		if l.live, err = tx.LockAPIKeys(ctx, l.holder, s.most); err != nil {
+// errStaleRights: rights have changed that take long to judge. Judge them by weigh, outside of the
+// transaction, and try again.
+func (s *keyIssuer) recheck(ctx context.Context, tx Store, by Principal, b *basis) error {
+	var own AccessSnapshot
+	if by.Kind != KindHost {
+		var err error
+		if own, err = s.present(ctx, tx, by, b); err != nil {
 			return err
 		}
-		if err := s.lockOwn(ctx, tx, l.by); err != nil {
-			return err
-		}
-		return l.check(ctx, tx)
 	}
-}
-
-// check refuses a holder that is deleted meanwhile or has another owner, and a policy that is
-// deleted.
-func (l *keyLocks) check(ctx context.Context, tx Store) error {
-	if !l.row && l.scoping == "" {
+	switch {
+	case b.holder == Identity{}:
+		return b.checkArea(by, own)
+	case !b.within && !b.row && b.scoping == "" && b.most == 0:
 		return nil
 	}
-	now, err := tx.Access(ctx, AccessQuery{Identity: l.holder, ScopingPolicyID: l.scoping})
-	switch {
-	case err != nil:
+	now := own
+	if b.apart(by) {
+		var err error
+		query := AccessQuery{Identity: b.holder, ScopingPolicyID: b.scoping, Bare: !b.within}
+		s.count(b, &query)
+		if now, err = tx.Access(ctx, query); err != nil {
+			return err
+		}
+	}
+	b.live = now.Keys
+	if err := b.checkHolder(by, now); err != nil || !b.within {
 		return err
-	case l.row && l.holder.Kind == KindServiceAccount && (now.ServiceAccount == nil ||
-		l.owner != "" && now.ServiceAccount.OwnerUserID != l.owner):
+	}
+	caller, target := s.compiler.Compile(own.callerOf(by)), s.compiler.Compile(now.standing(b.holder))
+	if judgedBy(caller, target) != b.judged {
+		return errStaleRights
+	}
+	return nil
+}
+
+// present returns the rows of a caller. It refuses a caller that Authenticate and Accept would
+// refuse by these rows, and one that lacks the action.
+func (s *keyIssuer) present(
+	ctx context.Context, store Store, by Principal, b *basis,
+) (now AccessSnapshot, err error) {
+	query := AccessQuery{Identity: by.Identity(), ScopingPolicyID: by.ScopingPolicyID}
+	if query.Bare = b.action == "" && !b.within; !b.apart(by) {
+		s.count(b, &query)
+	}
+	if by.key != "" && !b.keyless {
+		now, err = s.judge(ctx, store, by, query)
+	} else {
+		now, err = store.Access(ctx, query)
+		if err == nil && now.inactive(by.Kind) {
+			err = unauthenticated()
+		}
+	}
+	if err != nil || b.action == "" {
+		return now, fault("read access", err)
+	}
+	if !s.compiler.Compile(now.callerOf(by)).Permits(by.vouched(), b.action) {
+		err = forbidden("you are not allowed " + b.action)
+	}
+	return now, err
+}
+
+// apart reports whether the rows of the holder are not among those of the caller.
+func (b *basis) apart(by Principal) bool { return b.holder != by.Identity() || b.scoping != "" }
+
+// count makes a query count the keys of the holder, where the change needs it.
+func (s *keyIssuer) count(b *basis, query *AccessQuery) {
+	if b.most > 0 {
+		query.KeysOf, query.Most = b.holder, b.most
+	}
+	if b.most > 0 && s.ignoreExpired {
+		query.ValidAt = s.now()
+	}
+}
+
+// uncounted reports whether a key has no place among those of its holder until it is valid again.
+func (s *keyIssuer) uncounted(key APIKey, now time.Time) bool {
+	return s.ignoreExpired && !key.ExpiresAt.IsZero() && !key.ExpiresAt.After(now)
+}
+
+// callerOf returns a caller, whose rows the snapshot has, as a subject of decisions.
+func (a AccessSnapshot) callerOf(by Principal) policy.Subject {
+	subject := a.standing(by.Identity())
+	a.narrow(&subject, by.ScopingPolicyID)
+	return subject
+}
+
+// judgedBy identifies the policies of a caller and of a holder. What weigh has allowed stays
+// allowed while they are the same.
+func judgedBy(caller, holder *policy.Rights) [2]*policy.Shared {
+	return [2]*policy.Shared{caller.Shared(), holder.Shared()}
+}
+
+// checkArea refuses an owner of personal rows that is deleted meanwhile, or is another one.
+func (b *basis) checkArea(by Principal, now AccessSnapshot) error {
+	switch account := now.ServiceAccount; {
+	case b.row && now.User == nil:
+		return forbidden("the user does not exist any more")
+	case b.owner != "" && by.Kind == KindServiceAccount &&
+		(account == nil || account.OwnerUserID != b.owner):
+		return forbidden("the service account does not belong to this user any more")
+	}
+	return nil
+}
+
+// checkHolder refuses a holder that is deleted meanwhile or has another owner, and a policy that is
+// deleted.
+func (b *basis) checkHolder(by Principal, now AccessSnapshot) error {
+	switch {
+	case b.row && b.holder.Kind == KindServiceAccount && (now.ServiceAccount == nil ||
+		b.owner != "" && now.ServiceAccount.OwnerUserID != b.owner):
 		return accountRows.missing()
-	case l.row && l.holder.Kind == KindUser && now.User == nil:
-		if l.holder == l.by.Identity() {
+	case b.row && b.holder.Kind == KindUser && now.User == nil:
+		if b.holder == by.Identity() {
 			return unknownMe()
 		}
 		return userRows.missing()
-	case l.scoping != "" && now.Narrowing == nil && builtins[l.scoping] == nil:
+	case b.scoping != "" && now.Narrowing == nil && builtins[b.scoping] == nil:
 		return unknownScoping()
 	}
 	return nil
 }
 
 // lockOwn locks the caller's own key, if it has one, and judges it.
-func (s *holders) lockOwn(ctx context.Context, tx Store, by Principal) error {
+func (s *keyIssuer) lockOwn(ctx context.Context, tx Store, by Principal) error {
 	if by.key == "" {
 		return nil
 	}
-	err := tx.ChangeAPIKey(ctx, by.Identity(), by.key, func(*APIKey) (bool, error) {
-		return false, nil // takes the lock, writes nothing
-	})
-	if errors.Is(err, ErrNotFound) {
-		return s.ended(by) // it is revoked
-	} else if err != nil {
-		return fmt.Errorf("lock the caller's API key: %w", err)
+	err := tx.Lock(ctx, Locks{RelyOnKey: by.key})
+	if err == nil {
+		_, err = s.judge(ctx, tx, by, AccessQuery{Bare: true}) // no change can come between
 	}
-	return s.judge(ctx, tx, by) // after the lock, so no change can come between
+	return err
 }
 
-// judge refuses a caller whose key is no longer accepted, by the present rows of store. These are
-// the checks of Authenticate without the secret, which the caller has shown already. It uses no
-// cached row: the cache may not have the latest revocation of another process yet. The clock counts
-// as well: a key may have expired while the transaction waited.
-func (s *holders) judge(ctx context.Context, store Store, by Principal) error {
-	if by.key == "" {
-		return nil
-	}
-	snapshot, err := store.Access(ctx, AccessQuery{KeyID: by.key})
+// judge refuses a caller whose key is no longer accepted, by the present rows of store, and returns
+// them. These are the checks of Authenticate without the secret, which the caller has shown
+// already. It uses no cached row: the cache may not have the latest revocation of another process
+// yet. The clock counts as well: a key may have expired while the transaction waited. query says what
+// else to read.
+func (s *keyIssuer) judge(
+	ctx context.Context, store Store, by Principal, query AccessQuery,
+) (snapshot AccessSnapshot, err error) {
+	query.KeyID, query.Identity, query.ScopingPolicyID = by.key, Identity{}, ""
+	snapshot, err = store.Access(ctx, query)
 	if err != nil {
-		return fault("read the caller's API key", err)
+		return snapshot, fault("read the caller's API key", err)
 	}
 	key := snapshot.Key
 	if key == nil || key.Holder != by.Identity() || snapshot.keysRest(key.Holder) ||
 		!s.copyOf(key).Good(s.clock()) || !s.keys.Sealed(key.row()) {
-		return s.ended(by) // the same answer for every reason
+		return snapshot, s.ended(by) // the same answer for every reason
 	}
-	return nil
+	return snapshot, nil
 }
 
 // ended answers a caller whose key was accepted a moment ago. The cache may still hold the key.
-func (s *holders) ended(by Principal) error {
+func (s *keyIssuer) ended(by Principal) error {
 	s.forget(APIKey{ID: by.key, Holder: by.Identity()}.Target())
 	return unauthenticated()
 }
 
 // room refuses one more key to a holder that has as many as allowed. It must run under the lock of
 // the holder's keys: without it, two calls at once could both find the last place.
-func (s *holders) room(live int) error {
+func (s *keyIssuer) room(live int) error {
 	if most := s.most; live >= most { // the count stops at most
 		return &Error{Code: CodeLimit, Message: fmt.Sprintf(
 			"the holder has %d API keys, and more are not allowed: revoke one first", most)}
@@ -356,7 +443,7 @@ func (s *holders) room(live int) error {
 // All changes that add to an area take the lock on the keys of its owner, and so does the deletion
 // of the owner. So no call counts too few rows, and none adds a row for a user that is deleted. A
 // deletion revokes the caller's key, so the key also tells the user from another one with that id.
-func (a area) room(
+func (a place) room(
 	most string, full func(ctx context.Context, tx Store) (bool, error),
 ) func(ctx context.Context, tx Store) error {
 	if a.scope == ScopeServer {
@@ -364,10 +451,7 @@ func (a area) room(
 	}
 	return func(ctx context.Context, tx Store) error {
 		owner := Identity{Kind: KindUser, ID: a.owner}
-		if _, err := tx.LockAPIKeys(ctx, owner, 1); err != nil {
-			return err
-		}
-		if err := a.check(ctx, tx); err != nil {
+		if err := tx.Lock(ctx, Locks{Holder: owner}); err != nil {
 			return err
 		}
 		is, err := full(ctx, tx)
@@ -379,25 +463,4 @@ func (a area) room(
 		}
 		return err
 	}
-}
-
-// check refuses an owner that is deleted meanwhile, and a caller whose key is revoked.
-func (a area) check(ctx context.Context, tx Store) error {
-	if !a.row && a.key == "" {
-		return nil
-	}
-	who := AccessQuery{Identity: Identity{KindUser, a.owner}}
-	if a.key != "" {
-		who = AccessQuery{KeyID: a.key}
-	}
-	now, err := tx.Access(ctx, who)
-	switch {
-	case err != nil:
-		return err
-	case a.key != "" && (now.Key == nil || !now.Key.RevokedAt.IsZero()):
-		return unauthenticated()
-	case a.row && now.User == nil:
-		return forbidden("the user does not exist any more")
-	}
-	return nil
 }

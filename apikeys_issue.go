@@ -17,7 +17,7 @@ import (
 // transaction. When a method has returned, this process accepts and refuses keys by the new state.
 // Other processes follow as they do in [Service.Decide].
 type Keys struct {
-	*holders
+	*keyIssuer
 	callers *authenticator // judges keys that are introspected
 }
 
@@ -33,8 +33,9 @@ type Keys struct {
 // The key is random, with a secret of 190 bits. No other method shows it. Reports
 // [EventAPIKeyIssued].
 //
-// When the caller came with an issued key, the transaction checks that key again, so a key that has
-// ended issues nothing. With PostgreSQL, such a call waits for a bundle that is being applied.
+// The transaction checks the caller again: its key, its action and its rights against the holder's.
+// So neither a key that has ended nor a right that is lost issues anything. With PostgreSQL, such a
+// call waits for a bundle that is being applied.
 //
 // Errors: CodeInvalid; CodeForbidden (for Me also when Config.KnownUser does not know the user);
 // CodeNotFound (a user that Config.KnownUser does not know, unless by is [Host]; a service account
@@ -50,11 +51,11 @@ func (s *Keys) Issue(
 	if err := c.err(); err != nil {
 		return IssuedKey{}, err
 	}
-	row, err := s.authorizeIssue(ctx, by, holder)
+	allowed, err := s.authorizeIssue(ctx, by, holder)
 	if err != nil {
 		return IssuedKey{}, err
 	}
-	return s.issue(ctx, by.adds(holder, row), in, now)
+	return s.issue(ctx, by, allowed, in, now)
 }
 
 // issueTries is how often issue draws a key when its id is taken, about once in 2^59 draws. A store
@@ -71,17 +72,12 @@ type issuedAnswer struct {
 // drawn key has its own answer, which is kept in the transaction of that key. An answer that is not
 // the key drawn here is from an earlier request: its settings are read from that request.
 func (s *Keys) issue(
-	ctx context.Context, locks keyLocks, in NewAPIKey, now time.Time,
+	ctx context.Context, by Principal, allowed basis, in NewAPIKey, now time.Time,
 ) (IssuedKey, error) {
-	by, holder := locks.by, locks.holder
-	request, err := s.repeatable(by, in.IdempotencyKey, "issue", []any{holder, in}, now)
+	holder := allowed.holder
+	request, err := s.idempotent(by, allowed, in.IdempotencyKey, "issue", []any{holder, in}, now)
 	if err != nil {
 		return IssuedKey{}, err
-	}
-	if in.IdempotencyKey != "" { // an earlier answer also requires a caller that may act
-		if err := s.judge(ctx, s.store, by); err != nil {
-			return IssuedKey{}, err
-		}
 	}
 	var issued IssuedKey
 	answer, err := once(ctx, request, func() (answer issuedAnswer, err error) {
@@ -95,7 +91,7 @@ func (s *Keys) issue(
 			if err != nil {
 				return err
 			}
-			return s.addKey(ctx, locks, key.APIKey, EventAPIKeyIssued, kept)
+			return s.addKey(ctx, by, allowed, key.APIKey, EventAPIKeyIssued, kept)
 		})
 		return answer, fault("issue API key", err)
 	})
@@ -111,16 +107,25 @@ func (s *Keys) issue(
 // addKey adds a key to its holder's keys. ErrExists: a key has that id, of any holder, revoked or
 // not. The count of the holder's keys and the new key are one transaction: so the limit is exact.
 func (s *Keys) addKey(
-	ctx context.Context, locks keyLocks, key APIKey, action EventAction, answer *KeptAnswer,
+	ctx context.Context, by Principal, allowed basis, key APIKey, action EventAction,
+	answer *StoredAnswer,
 ) error {
-	locks.scoping = key.ScopingPolicyID
-	return s.commit(ctx, change{by: locks.by, lock: s.lock(&locks), answer: answer, write: func(
+	allowed.scoping, allowed.most = key.ScopingPolicyID, s.most
+	lock := lockHolder(key.Holder)
+	return s.commit(ctx, change{by: by, basis: &allowed, lock: lock, answer: answer, write: func(
 		ctx context.Context, tx Store,
 	) ([]Event, error) {
-		if err := s.room(locks.live); err != nil {
+		if err := s.room(allowed.live); err != nil {
 			return nil, err
 		}
-		return happened(key.CreatedAt, action, key.Target()), tx.CreateAPIKey(ctx, key)
+		err := tx.CreateAPIKey(ctx, key)
+		if action == EventAPIKeyImported && err == nil {
+			// Its id follows from its hash: any process may hold that there is no such key.
+			err = tx.ChangeAPIKey(ctx, key.Holder, key.ID, func(*APIKey) (bool, error) {
+				return true, nil
+			})
+		}
+		return happened(key.CreatedAt, action, key.Target()), err
 	}})
 }
 
@@ -131,20 +136,16 @@ func (s *Keys) issuedBefore(
 ) (IssuedKey, error) {
 	c, _ := s.keys.Claim(answer.Key) // under the present prefixes
 	if !c.Good || c.Kind != string(holder.Kind) {
-		return IssuedKey{}, &Error{
-			Code: CodeKeyReused, Field: idempotencyHeader,
-			Message: "the prefix of keys has changed since this idempotency key was used: draw another one",
-		}
+		return IssuedKey{}, keyReused(
+			"the prefix of keys has changed since this idempotency key was used: draw another one")
 	}
 	snapshot, err := s.store.Access(ctx, AccessQuery{KeyID: c.ID})
 	if err != nil {
 		return IssuedKey{}, fault("read API key", err)
 	}
 	if snapshot.Key == nil || !snapshot.Key.RevokedAt.IsZero() {
-		return IssuedKey{}, &Error{
-			Code: CodeKeyReused, Field: idempotencyHeader,
-			Message: "the API key that this request issued is revoked: draw another idempotency key",
-		}
+		return IssuedKey{}, keyReused(
+			"the API key that this request issued is revoked: draw another idempotency key")
 	}
 	issued := s.newKey(holder, c.Token)
 	s.stamp(&issued.APIKey, in, answer.At)
@@ -153,7 +154,7 @@ func (s *Keys) issuedBefore(
 
 // checkScoping refuses a policy that does not exist. It refuses in the same way a policy that the
 // caller may not read and does not have. Otherwise an answer would tell which policies exist.
-func (s *holders) checkScoping(
+func (s *keyIssuer) checkScoping(
 	ctx context.Context, by Principal, holder Identity, policyID string,
 ) error {
 	if policyID == "" {
@@ -198,7 +199,7 @@ func (s *Keys) draw(
 		return IssuedKey{}, err
 	}
 	issued, err := IssuedKey{}, ErrExists // so that the loop begins
-	for try := 0; try < issueTries && errors.Is(err, ErrExists); try++ {
+	for try := 0; try < issueTries && rowExists(err); try++ {
 		issued = s.newKey(holder, s.keys.Draw(string(holder.Kind), tags))
 		err = store(&issued)
 	}
@@ -226,8 +227,7 @@ func (s *Keys) List(
 			var c checker
 			query.check(&c)
 			if holder == AllHolders {
-				return cmp.Or(c.err(), s.authorize(ctx, by, ActionUsersRead),
-					s.authorize(ctx, by, ActionAccountsManage))
+				return cmp.Or(c.err(), s.authorizeAll(ctx, by, false))
 			}
 			if err := errors.Join(c.err(), checkHolder(holder)); err != nil {
 				return err
@@ -272,18 +272,17 @@ func (s *Keys) Import(
 	if err := c.err(); err != nil {
 		return APIKey{}, err
 	}
-	row, err := s.authorizeIssue(ctx, by, holder)
+	allowed, err := s.authorizeIssue(ctx, by, holder)
 	if err != nil {
 		return APIKey{}, err
 	}
-	locks := by.adds(holder, row)
-	if err := s.checkScoping(ctx, by, locks.holder, in.ScopingPolicyID); err != nil {
+	if err := s.checkScoping(ctx, by, allowed.holder, in.ScopingPolicyID); err != nil {
 		return APIKey{}, err
 	}
-	key := s.newKey(locks.holder, token.Imported(in.Prefix, in.Hash)).APIKey
+	key := s.newKey(allowed.holder, token.Imported(in.Prefix, in.Hash)).APIKey
 	s.stamp(&key, in.NewAPIKey, now)
-	err = s.addKey(ctx, locks, key, EventAPIKeyImported, nil) // once: its id cannot be drawn again
-	if errors.Is(err, ErrExists) {
+	err = s.addKey(ctx, by, allowed, key, EventAPIKeyImported, nil) // once: its id cannot be drawn again
+	if rowExists(err) {
 		return APIKey{}, taken("hash", "this key was imported before")
 	} else if err != nil {
 		return APIKey{}, fault("import API key", err)
@@ -321,6 +320,65 @@ func (s *Keys) Introspect(ctx context.Context, by Principal, token string) (Intr
 		in.ExpiresAt = time.UnixMicro(key.Expires).UTC()
 	}
 	return in, nil
+}
+
+// RevokeLeaked revokes those tokens that are keys issued here, and returns them. It serves reports
+// of secret scanners, which find tokens in public places. A token counts only as a whole key with
+// its secret, so that nobody can revoke a key by its prefix. Expired and disabled keys are revoked
+// as well. Keys revoked earlier are left out.
+//
+// Only [Host] may call it. On an error, it also returns the keys that it has revoked. The returned
+// keys are in the order of tokens, without Hash and Seal. Each key is a transaction of its own with
+// an [EventAPIKeyRevoked]. Tokens without the form of a key cost no call of the store.
+//
+// Errors: CodeForbidden.
+func (s *Keys) RevokeLeaked(ctx context.Context, by Principal, tokens []string) ([]APIKey, error) {
+	if by.Kind != KindHost {
+		return nil, forbidden("only the host application may revoke leaked keys")
+	}
+	var revoked []APIKey
+	for _, leaked := range tokens {
+		key, err := s.goodKey(ctx, leaked)
+		if err != nil {
+			return revoked, err
+		}
+		if key == nil {
+			continue
+		}
+		key.retire(s.now(), 0)
+		err = s.storeRevocation(ctx, by, basis{}, *key, key.RevokedAt)
+		if noRow(err) {
+			s.forget(key.Target())
+			continue
+		} else if err != nil {
+			return revoked, fault("revoke API key", err)
+		}
+		revoked = append(revoked, *key)
+	}
+	return revoked, nil
+}
+
+// goodKey reads the key that text contains. It returns nil for a text that is not a key issued
+// here, and for a revoked key. It reads the store and not the cache, so that it also finds a key
+// that another process issued just now.
+func (s *Keys) goodKey(ctx context.Context, text string) (*APIKey, error) {
+	c, ours := s.keys.Claim(text)
+	if !ours || !c.Good {
+		return nil, nil
+	}
+	if issued, err := s.issued(ctx, c); err != nil || !issued {
+		return nil, err
+	}
+	snapshot, err := s.store.Access(ctx, AccessQuery{KeyID: c.ID})
+	if err != nil {
+		return nil, fault("read API key", err)
+	}
+	key := snapshot.Key
+	if key == nil || !key.RevokedAt.IsZero() || !s.matches(c, s.copyOf(key)) {
+		s.forget(APIKey{ID: c.ID}.Target())
+		return nil, nil
+	}
+	return key, nil
 }
 
 // Mask replaces with "***" what may be a key of another system: at least 16 visible characters,

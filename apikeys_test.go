@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -120,7 +121,7 @@ func TestKeysOfWhoHasLeft(t *testing.T) {
 			return err
 		},
 		"rotate": func(by svc.Principal) error {
-			_, err := h.Keys.Rotate(t.Context(), by, alice.Identity(), key.ID, 0)
+			_, err := h.Keys.Rotate(t.Context(), by, alice.Identity(), key.ID, svc.Rotation{})
 			return err
 		},
 		"enable": func(by svc.Principal) error {
@@ -139,7 +140,7 @@ func TestKeysOfWhoHasLeft(t *testing.T) {
 	}
 	_, issued := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{})
 	_, again := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})
-	_, rotated := h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, 0)
+	_, rotated := h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, svc.Rotation{})
 	_, enabled := h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: &on})
 	_, prolonged := h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{ExpiresAt: &never})
 	for _, err := range []error{issued, again, rotated, enabled, prolonged} {
@@ -225,12 +226,235 @@ func TestTakenKeyIDsOfRotationsAreDrawnAnew(t *testing.T) {
 	before := h.read(t, old.ID)
 	h.actions()
 	taken.times = 4
-	_, err := h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, 0)
+	_, err := h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, svc.Rotation{})
 	wantCode(t, err, svc.CodeInternal, "")
 	is.Equal(h.read(t, old.ID), before)
 	is.Equal(h.actions(), nil)
 	taken.times = 3
-	next, err := h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, 0)
+	next, err := h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, svc.Rotation{})
 	is.NoErr(err)
 	is.Equal(keysOf(t, h), []svc.APIKey{next.APIKey})
+}
+
+func limited(most int) func(*svc.Config) {
+	return func(c *svc.Config) {
+		c.Keys.MaxPerHolder, c.Keys.Imports = most, []svc.KeyImport{{Prefix: "sk-"}}
+	}
+}
+
+// A holder has no more keys than are allowed, whoever issues them. Disabled and expired ones count,
+// revoked ones do not.
+func TestKeysPerHolder(t *testing.T) {
+	is := is.New(t)
+	clock := newClock()
+	h := newHost(t, limited(3), clock.configure)
+	key := h.issueWith(t, svc.NewAPIKey{ExpiresAt: clock.now().Add(time.Second)})
+	clock.in(time.Second) // it has expired
+	other := issue(t, h, alice)
+	_, err := h.Keys.Patch(t.Context(), alice, svc.Me, other.ID, svc.APIKeyPatch{Disabled: new(true)})
+	is.NoErr(err)
+	once := svc.NewAPIKey{IdempotencyKey: "once"}
+	third, err := h.Keys.Issue(t.Context(), alice, svc.Me, once)
+	is.NoErr(err)
+	for name, issue := range map[string]func() error{
+		"issue": func() error {
+			_, err := h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{})
+			return err
+		},
+		"issue mine": func() error { _, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{}); return err },
+		"import": func() error {
+			_, err := h.Keys.Import(t.Context(), svc.Host, alice.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: make([]byte, 32)})
+			return err
+		},
+		"rotate with an overlap": func() error {
+			_, err := h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, svc.Rotation{Overlap: time.Hour})
+			return err
+		},
+	} {
+		t.Log(name)
+		wantCode(t, issue(), svc.CodeLimit, "")
+	}
+	is.Equal(len(keysOf(t, h)), 3)
+	_, err = h.Keys.Rotate(t.Context(), alice, svc.Me, "0123456789abcdef", svc.Rotation{Overlap: time.Hour})
+	wantCode(t, err, svc.CodeNotFound, "")
+	again, err := h.Keys.Issue(t.Context(), alice, svc.Me, once)
+	is.NoErr(err)
+	is.Equal(again.Key, third.Key)
+	_, err = h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, svc.Rotation{}) // one for one
+	is.NoErr(err)
+	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, other.ID))
+	issue(t, h, alice)
+	issue(t, h, user("bob"))
+	is.Equal(len(keysOf(t, h)), 3)
+}
+
+// Expired keys that do not count take a place once they are valid again.
+func TestExpiredKeysAreLeftOutOfTheLimit(t *testing.T) {
+	is := is.New(t)
+	clock := newClock()
+	h := newHost(t, limited(2), clock.configure, func(c *svc.Config) { c.Keys.IgnoreExpired = true })
+	soon := clock.now().Add(time.Hour)
+	first, second := h.issueWith(t, svc.NewAPIKey{ExpiresAt: soon}), h.issueWith(t, svc.NewAPIKey{ExpiresAt: soon})
+	late := clock.now().Add(time.Hour * 24)
+	patch := svc.APIKeyPatch{ExpiresAt: &late}
+	_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{})
+	wantCode(t, err, svc.CodeLimit, "")
+	clock.in(time.Hour)
+	issue(t, h, alice)
+	last := issue(t, h, alice)
+	revive := map[string]func(svc.Principal) error{
+		"issue": func(by svc.Principal) error {
+			_, err := h.Keys.Issue(t.Context(), by, alice.Identity(), svc.NewAPIKey{})
+			return err
+		},
+		"patch": func(by svc.Principal) error {
+			_, err := h.Keys.Patch(t.Context(), by, alice.Identity(), first.ID, patch)
+			return err
+		},
+		"rotate": func(by svc.Principal) error {
+			_, err := h.Keys.Rotate(t.Context(), by, alice.Identity(), first.ID, svc.Rotation{})
+			return err
+		},
+		"with overlap": func(by svc.Principal) error {
+			_, err := h.Keys.Rotate(t.Context(), by, alice.Identity(), first.ID, svc.Rotation{Overlap: 1})
+			return err
+		},
+	}
+	for _, by := range []svc.Principal{svc.Host, admin} {
+		for name, again := range revive {
+			t.Log(name)
+			wantCode(t, again(by), svc.CodeLimit, "")
+		}
+	}
+	_, err = h.Keys.Patch(t.Context(), svc.Host, alice.Identity(), last.ID, patch) // it has its place
+	is.NoErr(err)
+	is.Equal(len(keysOf(t, h)), 4)
+	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, last.ID))
+	is.NoErr(revive["patch"](admin))
+	_, err = h.Keys.Rotate(t.Context(), svc.Host, alice.Identity(), second.ID, svc.Rotation{})
+	wantCode(t, err, svc.CodeLimit, "")
+}
+
+func TestKeysPerHolderByDefault(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	for range svc.DefaultMaxKeysPerHolder {
+		issue(t, h, alice)
+	}
+	_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{})
+	wantCode(t, err, svc.CodeLimit, "")
+	_, err = svc.New(svc.Config{Store: h.store, Keys: svc.KeyConfig{MaxPerHolder: -1}})
+	is.True(err != nil)
+}
+
+// chunks counts the keys of each revocation of many, and calls after behind each.
+type chunks struct {
+	svc.Store
+	sizes *[]int
+	after func()
+}
+
+func (s chunks) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
+	ids, err := s.Store.RevokeAPIKeys(ctx, holder, at, limit)
+	*s.sizes = append(*s.sizes, len(ids))
+	return ids, err
+}
+
+func (s chunks) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+	before := len(*s.sizes)
+	err := s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return fn(ctx, chunks{tx, s.sizes, s.after}) })
+	if len(*s.sizes) > before && s.after != nil {
+		s.after()
+	}
+	return err
+}
+
+// Many keys are revoked in chunks, each a transaction that tells of its own keys once it is
+// committed. When ctx ends in between what was revoked stays revoked, and a repetition does the
+// rest. In a transaction of the host all are part of that.
+func TestAllKeysAreRevokedInChunks(t *testing.T) {
+	is := is.New(t)
+	var sizes []int
+	var after func()
+	h := newHost(t, limited(700), func(c *svc.Config) {
+		c.Store = chunks{c.Store, &sizes, func() {
+			if after != nil {
+				after()
+			}
+		}}
+	})
+	fill := func() {
+		sizes = nil
+		for len(keysOf(t, h)) < 700 {
+			for range 700 - len(keysOf(t, h)) {
+				issue(t, h, alice)
+			}
+		}
+		h.actions()
+	}
+	fill()
+	ctx, cancel := context.WithCancel(t.Context())
+	told := 0
+	after = func() {
+		is.Equal(len(h.actions()), told) // of the chunk before
+		told = 256
+		if len(sizes) == 2 {
+			cancel()
+		}
+	}
+	n, err := h.Keys.RevokeAll(ctx, alice, svc.Me)
+	wantCode(t, err, svc.CodeUnavailable, "")
+	is.True(n == 256 || n == 512) // a store may find that ctx has ended by the end of the second
+	is.Equal(len(keysOf(t, h)), 700-n)
+	after = nil
+	rest, err := h.Keys.RevokeAll(t.Context(), alice, svc.Me)
+	is.NoErr(err)
+	is.Equal(n+rest, 700)
+	is.Equal(len(keysOf(t, h)), 0)
+	for _, size := range sizes {
+		is.True(size <= 256)
+	}
+
+	fill()
+	is.NoErr(h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
+		n, err := h.WithTx(tx).Keys.RevokeAll(ctx, alice, svc.Me)
+		if n != 700 {
+			return fmt.Errorf("%d were revoked", n)
+		}
+		return err
+	}))
+	is.Equal(len(keysOf(t, h)), 0)
+}
+
+// A list begins behind a position, of a key that need not be there any more.
+func TestKeysAfter(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	for range 5 {
+		issue(t, h, alice)
+	}
+	all := keysOf(t, h)
+	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, all[1].ID))
+	after := func(key svc.APIKey) svc.KeyQuery {
+		return svc.KeyQuery{AfterTime: key.CreatedAt, AfterID: key.ID}
+	}
+	list := func(holder svc.Identity, query svc.KeyQuery) []svc.APIKey {
+		return collect(t, h.Keys.List(t.Context(), alice, holder, query))
+	}
+	is.Equal(list(svc.Me, after(all[1])), all[2:])
+	is.Equal(collect(t, h.Keys.List(t.Context(), svc.Host, alice.Identity(), after(all[3]))), all[4:])
+	for limit := range 7 {
+		query := after(all[0])
+		query.Limit = limit
+		want := keysOf(t, h)[1:]
+		if limit > 0 {
+			want = want[:min(limit, len(want))]
+		}
+		is.Equal(list(svc.Me, query), want)
+	}
+	wrong := after(all[0])
+	wrong.AfterID = "a\x00"
+	wantCode(t, lastError(h.Keys.List(t.Context(), alice, svc.Me, wrong)), svc.CodeInvalid, "id")
+	wrong = svc.KeyQuery{Limit: -1}
+	wantCode(t, lastError(h.Keys.List(t.Context(), alice, svc.Me, wrong)), svc.CodeInvalid, "limit")
 }

@@ -3,15 +3,21 @@ package svc
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"iter"
+	"log/slog"
+	"strings"
 	"time"
+
+	"github.com/extsvc/svc/internal/jcs"
+	"github.com/extsvc/svc/internal/sequencer"
 )
 
-// Audit lists and verifies the kept events ([EventConfig].Keep). It writes and deletes nothing:
-// records are written by mutations, and only operators delete old ones.
+// Audit lists and verifies the kept events ([EventConfig].Keep), and erases texts of a person. It
+// deletes nothing: records are written by mutations, and only operators delete old ones.
 type Audit struct {
-	*guard
+	*authorizer
 	keep bool // false: this server keeps no events
 }
 
@@ -19,7 +25,10 @@ type Audit struct {
 //
 // Nothing happens before the loop over the sequence begins. Range over it once: a second loop may
 // begin where the first has ended. It reads 128 records at a time, so a caller may be slow and
-// memory stays small. Records that are written during the loop do not appear.
+// memory stays small. Events of all calls that have returned by then appear as records: those that
+// wait in the queue are chained first (but not on a standby). Records that are written during the
+// loop do not appear. In a transaction of the host, other lists and checks then wait for its end
+// where the store has a queue.
 //
 // Errors: CodeInvalid (its Field is the name of a parameter of GET /admin/events), CodeForbidden,
 // CodeNotFound (this server records no events). An error is yielded once, last.
@@ -43,7 +52,7 @@ func (s *Audit) Records(
 			if s.roles.audit == nil {
 				return lacks(auditRole)
 			}
-			return nil
+			return fault("chain events", chainAll(ctx, s.roles.audit))
 		},
 		func() ([]AuditRecord, error) { return s.roles.audit.AuditRecords(ctx, page) },
 		func(last AuditRecord) { page.Before = last.Number }))
@@ -92,17 +101,176 @@ func (c *checker) year(field string, t time.Time) {
 	}
 }
 
-// AuditMark names a record, and through the chain all records before it. The zero mark is that of
-// a store without records.
-type AuditMark struct {
+// chainAll chains all events in the queue.
+func chainAll(ctx context.Context, audit AuditStore) (err error) {
+	for more := true; more && err == nil; {
+		more, err = audit.ChainAudit(ctx, AuditRecord.followedBy)
+	}
+	return err
+}
+
+// forgetUser erases, in the transaction of a deletion, what records have of a user and of the service
+// accounts among its events. All calls before have then chained their events, and none chains
+// before the transaction ends.
+func forgetUser(ctx context.Context, audit AuditStore, user string, events []Event) error {
+	err := chainAll(ctx, audit)
+	gone := []Target{{Kind: TargetUser, ID: user}}
+	for _, e := range events {
+		if e.Target.Kind == TargetServiceAccount {
+			gone = append(gone, e.Target)
+		}
+	}
+	for _, t := range gone {
+		e := eraser{who: Identity{Kind(t.Kind), t.ID}, query: AuditQuery{
+			TargetKind: t.Kind, TargetID: t.ID, Limit: erasedAtOnce,
+		}}
+		for more := true; more && err == nil; {
+			more, err = e.erase(ctx, audit)
+		}
+	}
+	return err
+}
+
+// Forget erases what the records have of a person: the rows of access of who, before and after
+// each change, and of a user those of its service accounts. So addresses and names go. The chain
+// stays good, because it covers digests. Only [Host] may call it.
+//
+// With a pseudonym, it replaces the id of who as well, as actor, target, owner and holder, and erases
+// all other rows that have the id, such as lists of members. The pseudonym is an id. "": ids stay.
+//
+// It returns how many texts it has erased. To call it again is no error, and erases what was missed.
+// It reads all records, 1,000 in a transaction each: when it fails, call it again. Call it when the
+// person has left ([Service.ForgetUser]); records of later calls are not touched.
+//
+// Errors: CodeInvalid, CodeForbidden, CodeNotFound (this server records no events).
+func (s *Audit) Forget(
+	ctx context.Context, by Principal, who Identity, pseudonym string,
+) (erased int64, err error) {
+	var c checker
+	c.lookup("id", who.ID)
+	if pseudonym != "" {
+		c.id("pseudonym", pseudonym)
+	}
+	switch {
+	case c.err() != nil:
+		return 0, c.err()
+	case by.Kind != KindHost:
+		return 0, forbidden("only the host erases texts of records")
+	case !s.keep:
+		return 0, notFound("this server records no events")
+	case s.roles.audit == nil:
+		return 0, lacks(auditRole)
+	}
+	e := eraser{who: who, pseudonym: pseudonym, query: AuditQuery{Limit: erasedAtOnce}}
+	for more := true; more && err == nil; {
+		done := e
+		err = s.store.Atomically(ctx, func(ctx context.Context, tx Store) (err error) {
+			e = done // the store may run this again
+			audit := rolesOf(tx).audit
+			if err = chainAll(ctx, audit); err == nil {
+				more, err = e.erase(ctx, audit)
+			}
+			return err
+		})
+	}
+	return e.erased, fault("erase texts of records", err)
+}
+
+const erasedAtOnce = 1000 // records of a transaction
+
+// eraser erases texts of a person from the records that match a query, newest first.
+type eraser struct {
+	who       Identity
+	pseudonym string
+	query     AuditQuery
+	erased    int64
+}
+
+// erase erases texts of one chunk of records. Its transaction has called ChainAudit.
+func (e *eraser) erase(ctx context.Context, audit AuditStore) (more bool, err error) {
+	records, err := audit.AuditRecords(ctx, e.query)
+	if err != nil || len(records) == 0 {
+		return false, err
+	}
+	e.query.Before = records[len(records)-1].Number
+	changed := records[:0]
+	for _, r := range records {
+		if n := r.forget(e.who, e.pseudonym); n > 0 {
+			changed, e.erased = append(changed, r), e.erased+int64(n)
+		}
+	}
+	if len(changed) > 0 {
+		err = audit.EraseAudit(ctx, changed)
+	}
+	return true, err
+}
+
+// forget erases the texts of a person, and returns how many.
+func (r *AuditRecord) forget(who Identity, pseudonym string) (erased int) {
+	t, of := &r.Target, string(jcs.AppendString(nil, who.ID))
+	own := who == Identity{Kind(t.Kind), t.ID}
+	texts := r.texts()
+	rows := []*json.RawMessage{&r.Was, &r.Is}
+	for i, row := range rows {
+		owned := who.Kind == KindUser && t.Kind == TargetServiceAccount &&
+			bytes.Contains(*row, []byte(`"owner_user_id":`+of))
+		if own || owned || pseudonym != "" && names(*row, of) {
+			if texts[4+i].erase() {
+				*row, erased = json.RawMessage(erasedRow), erased+1
+			}
+		}
+	}
+	if pseudonym == "" {
+		return erased
+	}
+	replace := func(id *string, text auditText, of Identity, front string) {
+		if of == who && text.erase() {
+			*id, erased = front+pseudonym, erased+1
+		}
+	}
+	replace(&r.Actor.ID, texts[0], r.Actor, "")
+	front, attached := strings.CutSuffix(t.ID, "/user/"+who.ID)
+	if attached && t.Kind == TargetAttachment {
+		replace(&t.ID, texts[1], Identity{KindUser, who.ID}, front+"/user/")
+	}
+	replace(&t.ID, texts[1], Identity{Kind(t.Kind), t.ID}, "")
+	replace(&t.Owner, texts[2], Identity{KindUser, t.Owner}, "")
+	replace(&t.Holder.ID, texts[3], t.Holder, "")
+	return erased
+}
+
+// erase replaces the salt by the digest, unless that is done or the record has no salts.
+func (t auditText) erase() bool {
+	if len(*t.salt) != saltLength {
+		return false
+	}
+	*t.salt = t.digest()
+	return true
+}
+
+// names reports whether a row in RFC 8785 form has a text among its values.
+func names(row []byte, text string) bool {
+	for {
+		_, rest, found := bytes.Cut(row, []byte(text))
+		if !found || len(rest) > 0 && rest[0] != ':' {
+			return found
+		}
+		row = rest
+	}
+}
+
+// AuditPosition names a record, and through the chain all records before it. The zero mark is that
+// of a store without records.
+type AuditPosition struct {
 	Number int64
 	Hash   []byte
 }
 
 // AuditCheck is the result of [Audit.Verify].
 type AuditCheck struct {
-	Oldest, Newest AuditMark   // zero when the store has no records
-	Fault          *AuditFault // the first fault, from the oldest record on; nil: the chain is good
+	Oldest, Newest AuditPosition // zero when the store has no records
+	Erased         int64         // the texts that were erased, each id and row by itself
+	Fault          *AuditFault   // the first fault, from the oldest record; nil: the chain is good
 }
 
 // AuditFault names a record that breaks the chain. Records after it may have faults as well.
@@ -127,11 +295,14 @@ type AuditFault struct {
 // Verify reads each record once and keeps only one of them, and the marks. 100,000 records take
 // about a second. It locks nothing: records of mutations meanwhile are left to the next check.
 //
+// An erased text is no fault, because its digest is in the chain: Erased counts them. A writer of the
+// database can erase as well, so compare Erased with what [Audit.Forget] has returned.
+//
 // Errors: CodeForbidden, CodeNotFound (this server records no events).
 func (s *Audit) Verify(
-	ctx context.Context, by Principal, known ...AuditMark,
+	ctx context.Context, by Principal, known ...AuditPosition,
 ) (AuditCheck, error) {
-	v := auditVerifier{known: map[int64][]AuditMark{}}
+	v := auditVerifier{known: map[int64][]AuditPosition{}}
 	for _, mark := range known {
 		v.known[mark.Number] = append(v.known[mark.Number], mark)
 	}
@@ -151,14 +322,14 @@ func (s *Audit) Verify(
 type auditVerifier struct {
 	AuditCheck
 	begun bool
-	last  AuditRecord           // the last record that it has checked
-	known map[int64][]AuditMark // the known records that it has not met yet
+	last  AuditRecord               // the last record that it has checked
+	known map[int64][]AuditPosition // the known records that it has not met yet
 }
 
 // see checks the next older record: its own hash, and whether the record checked before follows
 // from it. The fault of a gap or a wrong Previous belongs to that newer record.
 func (v *auditVerifier) see(r AuditRecord) {
-	mark := AuditMark{r.Number, r.Hash}
+	mark := AuditPosition{r.Number, r.Hash}
 	if !v.begun {
 		v.Newest, v.begun = mark, true
 	} else if r.Number+1 != v.last.Number {
@@ -167,6 +338,7 @@ func (v *auditVerifier) see(r AuditRecord) {
 	} else if !bytes.Equal(v.last.Previous, r.Hash) {
 		v.breaks(v.last.Number, "does not follow from the record before it")
 	}
+	v.Erased += int64(r.erased())
 	if !r.intact() {
 		v.breaks(r.Number, "was changed after it was written")
 	}
@@ -196,4 +368,29 @@ func (v *auditVerifier) breaks(number int64, reason string) {
 	if v.Fault == nil || number <= v.Fault.Number {
 		v.Fault = &AuditFault{number, reason}
 	}
+}
+
+// chainEvery is how often a Service looks for events that another process has left in the queue. A
+// tenant's looks less often, because there may be thousands.
+const (
+	chainEvery       = time.Second
+	chainTenantEvery = time.Minute
+)
+
+// newChains returns what chains the queued events of a Service. Nil: it keeps none.
+func newChains(
+	keep bool, tenant string, audit AuditStore, log *slog.Logger,
+) *sequencer.Sequencer {
+	if !keep {
+		return nil
+	}
+	every := chainEvery
+	if tenant != "" {
+		every = chainTenantEvery
+	}
+	return sequencer.New(every, func(ctx context.Context) error {
+		return chainAll(ctx, audit)
+	}, func(ctx context.Context, err error) {
+		log.WarnContext(ctx, "svc: cannot chain audit records, will retry", "error", err)
+	})
 }

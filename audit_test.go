@@ -35,7 +35,7 @@ func (h *host) kept(t *testing.T) []string {
 }
 
 // wantSound fails unless the chain of records is whole, and returns its newest.
-func (h *host) wantSound(t *testing.T, known ...svc.AuditMark) svc.AuditMark {
+func (h *host) wantSound(t *testing.T, known ...svc.AuditPosition) svc.AuditPosition {
 	t.Helper()
 	check, err := h.Audit.Verify(t.Context(), svc.Host, known...)
 	if err != nil || check.Fault != nil {
@@ -63,7 +63,7 @@ func everyMutation(t *testing.T, h *host) {
 	no(h.Templates.Create(ctx, admin, svc.NewTemplate{ID: "own", Content: content("Own", "1")}))
 	key := issue(t, h, alice)
 	no(h.Keys.Patch(ctx, svc.Host, alice.Identity(), key.ID, svc.APIKeyPatch{Disabled: ptr(true)}))
-	no(h.Keys.Rotate(ctx, alice, svc.Me, key.ID, time.Hour))
+	no(h.Keys.Rotate(ctx, alice, svc.Me, key.ID, svc.Rotation{Overlap: time.Hour}))
 	no(nil, h.Keys.Revoke(ctx, alice, svc.Me, key.ID))
 	issue(t, h, alice)
 	no(h.Keys.RevokeAll(ctx, alice, svc.Me))
@@ -93,7 +93,7 @@ func TestEveryEventIsKept(t *testing.T) {
 	}
 	is.Equal(len(seen), 15) // every action but the two that are no mutations
 	newest := h.wantSound(t)
-	is.Equal(newest, svc.AuditMark{Number: int64(len(told)), Hash: records[len(records)-1].Hash})
+	is.Equal(newest, svc.AuditPosition{Number: int64(len(told)), Hash: records[len(records)-1].Hash})
 
 	without := newHost(t, importing, func(c *svc.Config) { c.Store = memstore.New() })
 	everyMutation(t, without)
@@ -132,7 +132,7 @@ func TestOnlyMutationsAreKept(t *testing.T) {
 	is.Equal(h.kept(t), want)
 }
 
-// fullStore cannot append.
+// fullStore cannot queue.
 type fullStore struct {
 	svc.FullStore
 	err error
@@ -142,7 +142,7 @@ func (s *fullStore) Atomically(ctx context.Context, fn func(context.Context, svc
 	return s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return fn(ctx, &fullStore{tx.(svc.FullStore), s.err}) })
 }
 
-func (s *fullStore) AppendAudit(context.Context, func(svc.AuditRecord) []svc.AuditRecord) error {
+func (s *fullStore) QueueAudit(context.Context, []svc.Event, func(svc.AuditRecord, []svc.Event) []svc.AuditRecord) error {
 	return s.err
 }
 
@@ -183,7 +183,7 @@ func TestKeptInATransactionOfTheHost(t *testing.T) {
 	create(t, h, "a", svc.Content{})
 	for _, end := range []error{errors.New("rolled back"), nil} {
 		err := h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
-			inTx := h.WithStore(tx)
+			inTx := h.WithTx(tx)
 			for _, id := range []string{"b", "c"} {
 				if _, err := inTx.Templates.Create(ctx, admin, svc.NewTemplate{ID: id, Content: content(id, "1")}); err != nil {
 					return err
@@ -304,13 +304,15 @@ func TestVerifyFindsTampering(t *testing.T) {
 	}
 	first := h.wantSound(t)
 	all := collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{}))
-	at := func(number int64) svc.AuditMark { return svc.AuditMark{Number: number, Hash: all[n-number].Hash} }
+	at := func(number int64) svc.AuditPosition {
+		return svc.AuditPosition{Number: number, Hash: all[n-number].Hash}
+	}
 	for name, c := range map[string]struct {
 		tamper func(r []svc.AuditRecord) []svc.AuditRecord // r[0] is number 300
 		broken int64                                       // -1: none
-		known  []svc.AuditMark
+		known  []svc.AuditPosition
 	}{
-		"nothing":     {func(r []svc.AuditRecord) []svc.AuditRecord { return r }, -1, []svc.AuditMark{first, at(7), {}}},
+		"nothing":     {func(r []svc.AuditRecord) []svc.AuditRecord { return r }, -1, []svc.AuditPosition{first, at(7), {}}},
 		"the action":  {func(r []svc.AuditRecord) []svc.AuditRecord { r[100].Action = "x"; return r }, 200, nil},
 		"the time":    {func(r []svc.AuditRecord) []svc.AuditRecord { r[0].Time = r[0].Time.Add(time.Microsecond); return r }, 300, nil},
 		"the actor":   {func(r []svc.AuditRecord) []svc.AuditRecord { r[n-1].Actor.ID = "eve"; return r }, 1, nil},
@@ -322,6 +324,9 @@ func TestVerifyFindsTampering(t *testing.T) {
 		"the id":      {func(r []svc.AuditRecord) []svc.AuditRecord { r[5].ID[15]++; return r }, 295, nil},
 		"the hash":    {func(r []svc.AuditRecord) []svc.AuditRecord { r[5].Hash = bytes.Repeat([]byte{1}, 32); return r }, 295, nil},
 		"the link":    {func(r []svc.AuditRecord) []svc.AuditRecord { r[5].Previous = nil; return r }, 295, nil},
+		"a salt":      {func(r []svc.AuditRecord) []svc.AuditRecord { r[5].Salts.Target = strings.Repeat("0", 32); return r }, 295, nil},
+		"no salt":     {func(r []svc.AuditRecord) []svc.AuditRecord { r[5].Salts.Target = ""; return r }, 295, nil},
+		"a digest":    {func(r []svc.AuditRecord) []svc.AuditRecord { r[5].Salts.Target = strings.Repeat("0", 64); return r }, 295, nil},
 		"two":         {func(r []svc.AuditRecord) []svc.AuditRecord { r[5].Action, r[200].Action = "x", "x"; return r }, 100, nil},
 		"one is gone": {func(r []svc.AuditRecord) []svc.AuditRecord { return slices.Delete(r, 99, 100) }, 202, nil},
 		"some are":    {func(r []svc.AuditRecord) []svc.AuditRecord { return slices.Delete(r, 99, 110) }, 202, nil},
@@ -341,12 +346,12 @@ func TestVerifyFindsTampering(t *testing.T) {
 		}, 202, nil},
 		"the first follows another": {func(r []svc.AuditRecord) []svc.AuditRecord { r[n-1].Previous = r[0].Hash; rehash(&r[n-1]); return r }, 1, nil},
 		"before the first":          {func(r []svc.AuditRecord) []svc.AuditRecord { return append(r, svc.AuditRecord{Number: 0}) }, 0, nil},
-		"the old are gone":          {func(r []svc.AuditRecord) []svc.AuditRecord { return r[:100] }, -1, []svc.AuditMark{first, at(201)}},
-		"the known is":              {func(r []svc.AuditRecord) []svc.AuditRecord { return r[:100] }, 200, []svc.AuditMark{at(200)}},
+		"the old are gone":          {func(r []svc.AuditRecord) []svc.AuditRecord { return r[:100] }, -1, []svc.AuditPosition{first, at(201)}},
+		"the known is":              {func(r []svc.AuditRecord) []svc.AuditRecord { return r[:100] }, 200, []svc.AuditPosition{at(200)}},
 		"the end is gone":           {func(r []svc.AuditRecord) []svc.AuditRecord { return r[1:] }, -1, nil},
-		"and was known":             {func(r []svc.AuditRecord) []svc.AuditRecord { return r[1:] }, 300, []svc.AuditMark{first}},
-		"all are gone":              {func(r []svc.AuditRecord) []svc.AuditRecord { return nil }, 300, []svc.AuditMark{first}},
-		"another is known":          {func(r []svc.AuditRecord) []svc.AuditRecord { return r }, 300, []svc.AuditMark{{Number: 300, Hash: all[1].Hash}}},
+		"and was known":             {func(r []svc.AuditRecord) []svc.AuditRecord { return r[1:] }, 300, []svc.AuditPosition{first}},
+		"all are gone":              {func(r []svc.AuditRecord) []svc.AuditRecord { return nil }, 300, []svc.AuditPosition{first}},
+		"another is known":          {func(r []svc.AuditRecord) []svc.AuditRecord { return r }, 300, []svc.AuditPosition{{Number: 300, Hash: all[1].Hash}}},
 	} {
 		service := newHost(t, keeping, func(config *svc.Config) { config.Store = &tampered{memstore.New(), c.tamper(slices.Clone(all))} })
 		check, err := service.Audit.Verify(t.Context(), svc.Host, c.known...)
@@ -368,17 +373,35 @@ func rehash(r *svc.AuditRecord) {
 		}
 		return text
 	}
-	who := func(i svc.Identity) any {
+	covered := func(text, salt string) any {
+		sum := sha256.Sum256([]byte(salt + text))
+		switch {
+		case text == "":
+			return nil
+		case salt == "":
+			return json.RawMessage(text)
+		case len(salt) == 64:
+			return []string{salt}
+		}
+		return []string{hex.EncodeToString(sum[:])}
+	}
+	id := func(text, salt string) any {
+		if salt == "" {
+			return orNull(text)
+		}
+		return covered(text, salt)
+	}
+	who := func(i svc.Identity, salt string) any {
 		if i == (svc.Identity{}) {
 			return nil
 		}
-		return map[string]any{"kind": i.Kind, "id": orNull(i.ID)}
+		return map[string]any{"kind": i.Kind, "id": id(i.ID, salt)}
 	}
-	t := r.Target
+	t, salts := r.Target, r.Salts
 	form := must(jcs.Canonical(must(json.Marshal(map[string]any{
-		"number": r.Number, "id": r.ID.String(), "time": r.Time.Format("2006-01-02T15:04:05.000000Z"), "actor": who(r.Actor), "action": r.Action,
-		"target": map[string]any{"kind": t.Kind, "id": t.ID, "scope": orNull(string(t.Scope)), "owner": orNull(t.Owner), "holder": who(t.Holder)},
-		"was":    r.Was, "is": r.Is, "previous": orNull(hex.EncodeToString(r.Previous)),
+		"number": r.Number, "id": r.ID.String(), "time": r.Time.Format("2006-01-02T15:04:05.000000Z"), "actor": who(r.Actor, salts.Actor), "action": r.Action,
+		"target": map[string]any{"kind": t.Kind, "id": id(t.ID, salts.Target), "scope": orNull(string(t.Scope)), "owner": id(t.Owner, salts.Owner), "holder": who(t.Holder, salts.Holder)},
+		"was":    covered(string(r.Was), salts.Was), "is": covered(string(r.Is), salts.Is), "previous": orNull(hex.EncodeToString(r.Previous)),
 	}))))
 	sum := sha256.Sum256(form)
 	r.Hash = sum[:]
@@ -408,7 +431,7 @@ func TestRecordsNameTheKey(t *testing.T) {
 	is.NoErr(err)
 	_, err = h.Keys.Patch(t.Context(), by, svc.Me, issued.ID, svc.APIKeyPatch{Disabled: ptr(true)})
 	is.NoErr(err)
-	next, err := h.Keys.Rotate(t.Context(), by, svc.Me, issued.ID, 0)
+	next, err := h.Keys.Rotate(t.Context(), by, svc.Me, issued.ID, svc.Rotation{})
 	is.NoErr(err)
 	imported, err := h.Keys.Import(t.Context(), by, bob.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: plainDigest("sk-one")})
 	is.NoErr(err)

@@ -2,22 +2,20 @@ package svc
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
-	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/extsvc/svc/internal/token"
 
-	"github.com/extsvc/svc/internal/copies"
+	"github.com/extsvc/svc/internal/background"
 	"github.com/extsvc/svc/internal/keyring"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/rate"
-	"github.com/extsvc/svc/internal/tasks"
+	"github.com/extsvc/svc/internal/readcache"
+	"github.com/extsvc/svc/internal/recent"
 	"github.com/extsvc/svc/internal/text"
 )
 
@@ -25,11 +23,12 @@ import (
 // no store call and no allocation.
 type authenticator struct {
 	*base
-	*guard
-	*rings
+	*authorizer
+	*keyHasher
 	host      Authenticator // decides about bearers that are not keys; nil: refuses them
-	uses      *keyUses
-	writeUses func() // starts the writer of key uses, once
+	uses      *keyring.Uses[newHash]
+	known     *knownUsers // nil: the host is not asked for the users of keys and sessions
+	writeUses func()      // starts the writer of key uses, once
 }
 
 // authenticate asks the host only about bearers that start with no prefix of keys: a mistyped key
@@ -66,20 +65,25 @@ func (s *authenticator) authenticateKey(ctx context.Context, c keyring.Claim) (P
 // The hash is compared in constant time and before the other conditions. So a caller without the
 // secret cannot tell them apart by the time of the answer. An unknown key is compared as well, with
 // the zero hash.
-func (s *authenticator) accept(ctx context.Context, c keyring.Claim) (copies.Key, error) {
+func (s *authenticator) accept(ctx context.Context, c keyring.Claim) (readcache.Key, error) {
 	if err := ctx.Err(); err != nil {
-		return copies.Key{}, fault("authenticate", err)
+		return readcache.Key{}, fault("authenticate", err)
 	}
 	if !c.Good {
-		return copies.Key{}, unauthenticated()
+		return readcache.Key{}, unauthenticated()
 	}
 	key, holder, err := s.key(ctx, c)
 	if err != nil {
-		return copies.Key{}, err
+		return readcache.Key{}, err
 	}
 	now := s.clock()
 	if !s.matches(c, key) || !key.Good(now) || holder.KeysRest {
-		return copies.Key{}, unauthenticated()
+		return readcache.Key{}, unauthenticated()
+	}
+	if s.known != nil {
+		if err := s.known.check(ctx, identityOf(key.Holder), holder, now); err != nil {
+			return readcache.Key{}, err
+		}
 	}
 	s.noteUse(c, key, now)
 	return key, nil
@@ -90,32 +94,32 @@ func (s *authenticator) accept(ctx context.Context, c keyring.Claim) (copies.Key
 // one state of the store. The holder is shared: do not change it.
 func (s *authenticator) key(
 	ctx context.Context, c keyring.Claim,
-) (copies.Key, *copies.Standing, error) {
-	if key, holder, ok := s.copies.Key(c.ID); ok {
+) (readcache.Key, *readcache.Standing, error) {
+	if key, holder, ok := s.cached.Key(c.ID); ok {
 		return key, holder, nil
 	}
 	if issued, err := s.issued(ctx, c); err != nil || !issued {
-		return copies.Key{}, nobody, err
+		return readcache.Key{}, nobody, err
 	}
-	return s.copies.LoadKey(ctx, c.ID, controlPlane, s.readKey)
+	return s.cached.LoadKey(ctx, c.ID, controlPlane, s.readKey)
 }
 
 // issued reports whether an id may belong to an issued key. It is false for an invented id: the tag
 // in the id is a keyed hash, so strangers cannot make the store work. An id of an imported key has
 // no tag and always may.
-func (s *rings) issued(ctx context.Context, c keyring.Claim) (bool, error) {
+func (s *keyHasher) issued(ctx context.Context, c keyring.Claim) (bool, error) {
 	tags, err := s.tags(ctx)
 	return err == nil && tags.Issued(c), err
 }
 
 // matches reports whether the claim is that key. The kind of the holder is part of the hash: a row
 // whose holder was edited into another kind does not match.
-func (s *rings) matches(c keyring.Claim, key copies.Key) bool {
+func (s *keyHasher) matches(c keyring.Claim, key readcache.Key) bool {
 	return s.keys.Matches(c, string(key.Holder.Kind), key.Hash, key.Pepper)
 }
 
 // nobody is the holder of a key that was never issued.
-var nobody = &copies.Standing{KeysRest: true}
+var nobody = &readcache.Standing{KeysRest: true}
 
 // readKey reads a key, its holder and the bank that stands for this service, in one snapshot. The
 // bank comes along because most callers of a key go on to ask for a control-plane right. A missing
@@ -125,12 +129,12 @@ var nobody = &copies.Standing{KeysRest: true}
 // this process's memory.
 func (s *authenticator) readKey(
 	ctx context.Context, id string,
-) (copies.Key, *copies.Standing, copies.Bank, error) {
+) (readcache.Key, *readcache.Standing, readcache.Bank, error) {
 	snapshot, err := s.store.Access(ctx, AccessQuery{KeyID: id, BankID: controlPlane})
 	if err != nil {
-		return copies.Key{}, nobody, copies.Bank{}, fault("read API key", err)
+		return readcache.Key{}, nobody, readcache.Bank{}, fault("read API key", err)
 	}
-	var key copies.Key
+	var key readcache.Key
 	if snapshot.Key != nil {
 		key = s.copyOf(snapshot.Key)
 		if !s.keys.Sealed(snapshot.Key.row()) {
@@ -146,8 +150,8 @@ func (s *authenticator) readKey(
 // copyOf returns the cached form of a key. It has no pointers, apart from the holder's names, so a
 // million keys cost the garbage collector nothing. A key under an unknown or retired pepper keeps
 // its row, but its place makes every comparison fail.
-func (s *rings) copyOf(k *APIKey) copies.Key {
-	key := copies.Key{
+func (s *keyHasher) copyOf(k *APIKey) readcache.Key {
+	key := readcache.Key{
 		Holder: k.Holder.narrowed(k.ScopingPolicyID), Pepper: s.keys.Place(k.Pepper),
 		Closed: k.Disabled || !k.RevokedAt.IsZero(), Unsealed: len(k.Seal) == 0,
 		Rate: rate.Rate(k.Rate),
@@ -164,7 +168,7 @@ func (s *rings) copyOf(k *APIKey) copies.Key {
 
 // reportEdited logs a key whose row this service has not written. It is an error, not a warning: a
 // writer of the database may have tried to change what a key is good for.
-func (s *rings) reportEdited(ctx context.Context, id string) {
+func (s *keyHasher) reportEdited(ctx context.Context, id string) {
 	s.log.ErrorContext(ctx, "svc: cannot accept an API key: "+
 		"its row was changed in the database by another program", "api_key", id)
 }
@@ -176,7 +180,7 @@ func (s *authenticator) askAuthenticator(ctx context.Context, bearer string) (Pr
 		return Principal{}, unauthenticated()
 	}
 	p, err := s.host.Authenticate(ctx, bearer)
-	if errors.Is(err, ErrUnauthenticated) || ErrorCode(err) == CodeUnauthenticated {
+	if errors.Is(err, ErrUnauthenticated) {
 		return Principal{}, unauthenticated()
 	} else if err != nil {
 		return Principal{}, &Error{
@@ -191,8 +195,8 @@ func (s *authenticator) askAuthenticator(ctx context.Context, bearer string) (Pr
 	return p, nil
 }
 
-// acceptPrincipal checks a principal that the host has authenticated, and refuses an inactive one. The store
-// must answer: without it, a user who was made inactive would pass.
+// acceptPrincipal checks a principal that the host has authenticated, and refuses an inactive one.
+// The store must answer: without it, a user who was made inactive would pass.
 func (s *authenticator) acceptPrincipal(ctx context.Context, p Principal) error {
 	if err := vouchable(p); err != nil {
 		return fault("authenticate", err)
@@ -204,6 +208,51 @@ func (s *authenticator) acceptPrincipal(ctx context.Context, p Principal) error 
 	if known.Inactive {
 		return unauthenticated()
 	}
+	if s.known == nil {
+		return nil
+	}
+	return s.known.check(ctx, p.Identity(), known, s.clock())
+}
+
+// KnownUserPeriod is how long the Service uses a positive answer of Config.KnownUser, by Config.Now,
+// where Config.RequireKnownUsers is set.
+const KnownUserPeriod = 5 * time.Second
+
+// knownUsers asks the host whether it knows the users of keys and sessions, and keeps its positive
+// answers. It is safe for concurrent use.
+type knownUsers struct {
+	ask   func(ctx context.Context, id string) (bool, error)
+	known recent.Set
+}
+
+func newKnownUsers(ask func(ctx context.Context, id string) (bool, error)) *knownUsers {
+	const most = 1 << 14 // their ids take at most 8 MiB
+	return &knownUsers{ask: ask, known: recent.Set{Most: most, Period: KnownUserPeriod}}
+}
+
+// check refuses a principal whose user, or whose owner, the host does not know. A service account
+// without a row has no owner: the host itself has named it.
+func (k *knownUsers) check(
+	ctx context.Context, who Identity, standing *readcache.Standing, now time.Time,
+) error {
+	user := who.ID
+	if who.Kind == KindServiceAccount {
+		user = standing.Owner
+	}
+	if user == "" || k.known.Has(user, now) {
+		return nil
+	}
+	known, err := k.ask(ctx, user)
+	switch {
+	case err != nil:
+		return &Error{
+			Code: CodeUnavailable, Err: err,
+			Message: "whether the user is known cannot be checked now: try again later",
+		}
+	case !known:
+		return unauthenticated()
+	}
+	k.known.Add(user, now) // from before the question
 	return nil
 }
 
@@ -232,64 +281,14 @@ func vouchable(p Principal) error {
 const (
 	useFlush   = 10 * time.Second // longest wait of a use in memory, while the store is reachable
 	useBatch   = 256              // uses in one write
-	keptUses   = 1 << 16          // most uses that wait; a dropped one is noted in the next minute
 	useTimeout = 5 * time.Second  // for writing a batch
 )
-
-// keyUses holds uses of keys that are not written yet. Its zero value works. It is safe for
-// concurrent use. What waits here is lost when the process is killed: a use is a hint for people,
-// and no decision rests on it.
-type keyUses struct {
-	mu      sync.Mutex
-	waiting map[string]keyUse // by key
-}
-
-// keyUse is a use of a key, and the new hash that the use has made possible.
-type keyUse struct {
-	KeyUse
-	anew *newHash // nil: the hash stays
-}
 
 // newHash is a key's hash under the first pepper. It was made while the bearer was at hand: the
 // store knows no secret to hash later.
 type newHash struct {
 	holder    Identity
 	old, hash [sha256.Size]byte
-}
-
-// add records a use, unless too many wait. Of two uses of one key, the later time stays.
-func (u *keyUses) add(use keyUse) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.waiting == nil {
-		u.waiting = map[string]keyUse{}
-	}
-	other, there := u.waiting[use.ID]
-	if !there && len(u.waiting) >= keptUses {
-		return
-	}
-	if other.At.After(use.At) {
-		use.At = other.At
-	}
-	use.anew = cmp.Or(use.anew, other.anew)
-	u.waiting[use.ID] = use
-}
-
-// moves reports whether a new hash for the key already waits, or has no room to wait.
-func (u *keyUses) moves(id string) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	use, there := u.waiting[id]
-	return use.anew != nil || !there && len(u.waiting) >= keptUses
-}
-
-// take empties the list and returns it. The map keeps its room for the next uses.
-func (u *keyUses) take() []keyUse {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	uses := slices.Collect(maps.Values(u.waiting))
-	clear(u.waiting)
-	return uses
 }
 
 func minuteOf(t time.Time) int64 { return t.Unix() / 60 }
@@ -301,24 +300,24 @@ func minuteOf(t time.Time) int64 { return t.Unix() / 60 }
 //
 // The Service of a host's transaction has no background work that could write the use. The usual
 // call only compares two minutes: it must not lock, wait for the store or allocate.
-func (s *authenticator) noteUse(c keyring.Claim, key copies.Key, now time.Time) {
+func (s *authenticator) noteUse(c keyring.Claim, key readcache.Key, now time.Time) {
 	if s.inTransaction {
 		return
 	}
 	minute := minuteOf(now)
-	noted := minute <= key.Used || !s.copies.UseKey(c.ID, minute)
+	noted := minute <= key.Used || !s.cached.UseKey(c.ID, minute)
 	moves := s.keys.Outdated(key.Pepper, key.Unsealed)
-	if noted && (!moves || s.uses.moves(c.ID)) {
+	if noted && (!moves || s.uses.Moves(c.ID)) {
 		return
 	}
-	use := keyUse{KeyUse: KeyUse{ID: c.ID, At: time.Unix(minute*60, 0).UTC()}}
+	use := keyring.Use[newHash]{ID: c.ID, At: time.Unix(minute*60, 0).UTC()}
 	if moves {
-		use.anew = &newHash{
+		use.New = &newHash{
 			holder: identityOf(key.Holder), old: key.Hash,
 			hash: s.keys.Hash(string(key.Holder.Kind), c.Token),
 		}
 	}
-	s.uses.add(use)
+	s.uses.Add(use)
 	s.writeUses()
 }
 
@@ -328,7 +327,7 @@ func (s *authenticator) flush(ctx context.Context) {
 	tick := time.NewTicker(useFlush)
 	defer tick.Stop()
 	for ended := false; !ended; {
-		tasks.Wait(ctx, tick.C)
+		background.Wait(ctx, tick.C)
 		ended = ctx.Err() != nil // before the last flush, so that it writes every earlier use
 		s.flushOnce(context.WithoutCancel(ctx))
 	}
@@ -337,14 +336,14 @@ func (s *authenticator) flush(ctx context.Context) {
 // flushOnce writes the waiting uses. Uses that it cannot write keep waiting. Batches keep each
 // transaction short: uses must not hold up mutations.
 func (s *authenticator) flushOnce(ctx context.Context) {
-	uses := s.uses.take()
+	uses := s.uses.Take()
 	for len(uses) > 0 {
 		n := min(len(uses), useBatch)
 		if err := s.writeBatch(ctx, uses[:n]); err != nil {
 			s.log.WarnContext(ctx,
 				"svc: cannot write when API keys were last used, will retry", "error", err)
 			for _, use := range uses {
-				s.uses.add(use)
+				s.uses.Add(use)
 			}
 			return
 		}
@@ -355,17 +354,18 @@ func (s *authenticator) flushOnce(ctx context.Context) {
 // writeBatch writes uses, and then the new hashes of keys, one by one. The tag keys of older
 // peppers come before the hashes. Once all keys have left a pepper, the host may drop its secret,
 // but the ids made under it must still be known.
-func (s *authenticator) writeBatch(ctx context.Context, batch []keyUse) error {
+func (s *authenticator) writeBatch(ctx context.Context, batch []keyring.Use[newHash]) error {
 	ctx, cancel := context.WithTimeout(ctx, useTimeout)
 	defer cancel()
-	uses := make([]KeyUse, len(batch))
+	uses := make([]LastUse, len(batch))
 	for i, use := range batch {
-		uses[i] = use.KeyUse
+		uses[i] = LastUse{ID: use.ID, At: use.At}
 	}
 	if err := s.store.UseAPIKeys(ctx, uses); err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(batch, func(use keyUse) bool { return use.anew != nil }) {
+	moves := func(use keyring.Use[newHash]) bool { return use.New != nil }
+	if !slices.ContainsFunc(batch, moves) {
 		return nil
 	}
 	if err := s.keys.KeepTags(ctx, s.store); err != nil {
@@ -382,20 +382,20 @@ func (s *authenticator) writeBatch(ctx context.Context, batch []keyUse) error {
 // hashAnew writes the new hash of a key. It skips a key that has another hash by now, and a key
 // whose row was changed by other means than this service. The latter would get a valid seal. It
 // writes no event: the key is good for the same as before.
-func (s *authenticator) hashAnew(ctx context.Context, use keyUse) error {
-	if use.anew == nil {
+func (s *authenticator) hashAnew(ctx context.Context, use keyring.Use[newHash]) error {
+	if use.New == nil {
 		return nil
 	}
-	err := s.store.ChangeAPIKey(ctx, use.anew.holder, use.ID, func(key *APIKey) (bool, error) {
-		if !bytes.Equal(key.Hash, use.anew.old[:]) || !s.keys.Sealed(key.row()) {
+	err := s.store.ChangeAPIKey(ctx, use.New.holder, use.ID, func(key *APIKey) (bool, error) {
+		if !bytes.Equal(key.Hash, use.New.old[:]) || !s.keys.Sealed(key.row()) {
 			return false, nil
 		}
-		key.Hash, key.Pepper = use.anew.hash[:], s.keys.Version()
+		key.Hash, key.Pepper = use.New.hash[:], s.keys.Version()
 		s.seal(key)
 		return true, nil
 	})
-	s.copies.DropKey(use.ID)         // a stale copy would cause a new hash each minute
-	if errors.Is(err, ErrNotFound) { // revoked
+	s.cached.DropKey(use.ID) // a stale copy would cause a new hash each minute
+	if noRow(err) {          // revoked
 		return nil
 	}
 	return err
@@ -403,7 +403,7 @@ func (s *authenticator) hashAnew(ctx context.Context, use keyUse) error {
 
 // changeable returns an Error when a key's row cannot be changed and sealed again. A new seal would
 // make an edited row valid. Without its pepper, a row can be neither checked nor sealed.
-func (s *rings) changeable(ctx context.Context, key *APIKey) error {
+func (s *keyHasher) changeable(ctx context.Context, key *APIKey) error {
 	if s.keys.Place(key.Pepper) == keyring.NoPepper {
 		return Invalid("key_id", "names a key whose pepper this server does not have: revoke it")
 	}
@@ -414,23 +414,23 @@ func (s *rings) changeable(ctx context.Context, key *APIKey) error {
 	return nil
 }
 
-// rings makes and checks keys. A Service and its copies for transactions of the host share one
+// keyHasher makes and checks keys. A Service and its copies for transactions of the host share one
 // Ring, which is safe for concurrent use.
-type rings struct {
+type keyHasher struct {
 	*base
 	keys *keyring.Ring
 }
 
 // tags returns the keys of the tags in ids. In a transaction of the host, those from the store are
 // not remembered, because a rollback may undo them.
-func (s *rings) tags(ctx context.Context) (keyring.Tags, error) {
+func (s *keyHasher) tags(ctx context.Context) (keyring.Tags, error) {
 	tags, err := s.keys.Tags(ctx, s.store, !s.inTransaction)
 	return tags, fault("read the key of API key ids", err)
 }
 
 // newKey returns a key that its holder does not have yet. It is not sealed, since the fields that
 // the seal covers are not all set.
-func (s *rings) newKey(holder Identity, t token.Token) IssuedKey {
+func (s *keyHasher) newKey(holder Identity, t token.Token) IssuedKey {
 	hash := s.keys.Hash(string(holder.Kind), t)
 	return IssuedKey{Key: Secret(t.String()), APIKey: APIKey{
 		ID: t.ID, Holder: holder, Prefix: t.Prefix + t.ID,
@@ -440,4 +440,4 @@ func (s *rings) newKey(holder Identity, t token.Token) IssuedKey {
 
 // seal sets the seal of a row, under the pepper of its hash. Call it after every change of a field
 // that the seal covers: a row with an old seal is refused. Nil without a pepper.
-func (s *rings) seal(key *APIKey) { key.Seal = s.keys.Seal(key.row()) }
+func (s *keyHasher) seal(key *APIKey) { key.Seal = s.keys.Seal(key.row()) }

@@ -4,13 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/token"
 )
 
@@ -30,7 +35,7 @@ func TestAuthenticateKey(t *testing.T) {
 	h.apply(t, `{"users":[{"id":"alice","is_active":false}]}`)
 	_, err = h.Authenticate(t.Context(), string(issued.Key))
 	wantCode(t, err, svc.CodeUnauthenticated, "")
-	h.apply(t, `{"users":[{"id":"alice"}]}`)
+	h.apply(t, `{"users":[{"id":"alice","is_active":true}]}`)
 	_, err = h.Authenticate(t.Context(), string(issued.Key))
 	is.NoErr(err)
 
@@ -159,4 +164,259 @@ func TestAccept(t *testing.T) {
 	store.down.Store(true)
 	wantCode(t, h.Accept(t.Context(), user("unseen")), svc.CodeUnavailable, "")
 	is.Equal(svc.ErrorCode(h.Accept(t.Context(), svc.Host)), svc.CodeInternal)
+}
+
+// Where the host requires known users, its sessions and the keys end with the user.
+func TestRequireKnownUsers(t *testing.T) {
+	is := is.New(t)
+	var asked int
+	known, fails := map[string]bool{"ann": true}, error(nil)
+	clock := newClock()
+	h := newHost(t, clock.configure, func(c *svc.Config) {
+		c.KnownUser = func(_ context.Context, id string) (bool, error) {
+			asked++
+			return known[id], fails
+		}
+		c.RequireKnownUsers = true
+		c.Authenticator = svc.AuthenticatorFunc(func(_ context.Context, bearer string) (svc.Principal, error) {
+			return user(bearer), nil
+		})
+	})
+	h.apply(t, `{"users": [{"id": "ann"}, {"id": "eve"}], "service_accounts": [{"id": "bot", "owner_user_id": "ann"}]}`)
+	keys := map[string]svc.Secret{}
+	for name, holder := range map[string]svc.Identity{"ann": user("ann").Identity(), "bot": account("bot").Identity(), "eve": user("eve").Identity()} {
+		key, err := h.Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{})
+		is.NoErr(err)
+		keys[name] = key.Key
+	}
+	ways := map[string]func() error{
+		"key":     func() error { _, err := h.Authenticate(t.Context(), string(keys["ann"])); return err },
+		"account": func() error { _, err := h.Authenticate(t.Context(), string(keys["bot"])); return err },
+		"bearer":  func() error { _, err := h.Authenticate(t.Context(), "ann"); return err },
+		"session": func() error { return h.Accept(t.Context(), user("ann")) },
+		"introspect": func() error {
+			in, err := h.Keys.Introspect(t.Context(), svc.Host, string(keys["ann"]))
+			if err == nil && !in.Active {
+				err = svc.ErrUnauthenticated
+			}
+			return err
+		},
+	}
+	for name, way := range ways {
+		known["ann"], fails = true, nil
+		clock.in(svc.KnownUserPeriod)
+		asked = 0
+		for range 3 {
+			is.NoErr(way())
+		}
+		is.Equal(asked, 1) // then it is remembered
+		known["ann"] = false
+		clock.in(svc.KnownUserPeriod - time.Microsecond)
+		is.NoErr(way())
+		clock.in(time.Microsecond)
+		if err := way(); !errors.Is(err, svc.ErrUnauthenticated) && svc.ErrorCode(err) != svc.CodeUnauthenticated {
+			t.Errorf("%s: got %v", name, err)
+		}
+		known["ann"] = true
+		is.NoErr(way()) // a no is not remembered
+		clock.in(svc.KnownUserPeriod)
+		fails = errors.New("no directory")
+		wantCode(t, way(), svc.CodeUnavailable, "")
+	}
+	fails = nil
+	_, err := h.Authenticate(t.Context(), string(keys["eve"]))
+	wantCode(t, err, svc.CodeUnauthenticated, "")
+	_, err = svc.New(svc.Config{Store: h.store, RequireKnownUsers: true})
+	is.True(err != nil && strings.Contains(err.Error(), "Config.KnownUser"))
+}
+
+// remembered authenticates until no read is needed for it.
+func (h *host) remembered(t *testing.T, store *watchedStore, key svc.IssuedKey) {
+	t.Helper()
+	eventually(t, func() bool {
+		before := store.reads.Load()
+		if _, err := h.Authenticate(t.Context(), string(key.Key)); err != nil {
+			t.Fatal(err)
+		}
+		return store.reads.Load() == before
+	})
+}
+
+// Once a revocation has returned nobody is let in with the key who comes after it, however many are on their way.
+func TestRevokedKeyIsRefusedAtOnce(t *testing.T) {
+	h, _ := watched(t)
+	for range 50 {
+		key := issue(t, h, alice)
+		var revoked, stop atomic.Bool
+		var accepted atomic.Int64
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for !stop.Load() {
+					after := revoked.Load()
+					if _, err := h.Authenticate(t.Context(), string(key.Key)); err == nil {
+						if accepted.Add(1); after {
+							t.Error("accepted after it was revoked")
+						}
+					}
+				}
+			})
+		}
+		for accepted.Load() < 20 && !t.Failed() {
+			time.Sleep(10 * time.Microsecond)
+		}
+		if err := h.Keys.Revoke(t.Context(), alice, svc.Me, key.ID); err != nil {
+			t.Error(err)
+		}
+		revoked.Store(true)
+		time.Sleep(200 * time.Microsecond)
+		stop.Store(true)
+		wg.Wait()
+	}
+}
+
+func TestRevokedElsewhere(t *testing.T) {
+	is := is.New(t)
+	h, store := watched(t)
+	other := newHost(t, func(c *svc.Config) { c.Store = h.store })
+	key := issue(t, h, alice)
+	h.remembered(t, store, key)
+	is.NoErr(other.Keys.Revoke(t.Context(), alice, svc.Me, key.ID))
+	eventually(t, func() bool {
+		_, err := h.Authenticate(t.Context(), string(key.Key))
+		return svc.ErrorCode(err) == svc.CodeUnauthenticated
+	})
+}
+
+func TestWhatStopsKeys(t *testing.T) {
+	is := is.New(t)
+	h, store := watched(t)
+	key, err := h.Keys.Issue(t.Context(), svc.Host, account("ci").Identity(), svc.NewAPIKey{})
+	is.NoErr(err)
+	for _, c := range []struct{ stop, start string }{
+		{`{"users": [{"id": "alice", "is_active": false}]}`, `{"users": [{"id": "alice", "is_active": true}]}`},
+		{`{"service_accounts": [{"id": "ci", "owner_user_id": "alice", "is_active": false}]}`,
+			`{"service_accounts": [{"id": "ci", "owner_user_id": "alice", "scoping_policy_id": "narrow", "is_active": true}]}`},
+		{`{"service_accounts": [{"id": "ci", "owner_user_id": "idle"}]}`, `{"service_accounts": [{"id": "ci", "owner_user_id": "alice"}]}`},
+	} {
+		h.remembered(t, store, key)
+		h.apply(t, c.stop)
+		_, err := h.Authenticate(t.Context(), string(key.Key))
+		wantCode(t, err, svc.CodeUnauthenticated, "")
+		h.apply(t, c.start)
+	}
+	h.remembered(t, store, key)
+}
+
+// Cut off from the store, a key that is remembered is good for five seconds, and then neither good nor wrong.
+func TestAuthenticateWithoutTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, store := watched(t)
+		known, unseen := issue(t, h, alice), issue(t, h, alice)
+		h.remembered(t, store, known)
+		store.down.Store(true)
+		_, err := h.Authenticate(t.Context(), string(known.Key))
+		is.New(t).NoErr(err)
+		_, err = h.Authenticate(t.Context(), string(unseen.Key))
+		wantCode(t, err, svc.CodeUnavailable, "")
+		pass(5 * time.Second)
+		_, err = h.Authenticate(t.Context(), string(known.Key))
+		wantCode(t, err, svc.CodeUnavailable, "")
+	})
+}
+
+// Wrong keys and unknown ones are remembered as good ones are, so that nothing tells them apart but the first look.
+func TestBadKeysAreRemembered(t *testing.T) {
+	h, store := watched(t)
+	good, revoked, disabled, unknown := issue(t, h, alice), issue(t, h, alice), issue(t, h, alice), issue(t, newHost(t), alice)
+	h.remembered(t, store, good)
+	is.New(t).NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, revoked.ID))
+	yes := true
+	_, err := h.Keys.Patch(t.Context(), alice, svc.Me, disabled.ID, svc.APIKeyPatch{Disabled: &yes})
+	is.New(t).NoErr(err)
+	wrong := resum(string(good.Key[:21]) + string(revoked.Key[21:53]))
+	for name, key := range map[string]string{
+		"revoked": string(revoked.Key), "disabled": string(disabled.Key), "unknown": string(unknown.Key), "wrong": wrong,
+	} {
+		_, _ = h.Authenticate(t.Context(), key)
+		before := int64(-1)
+		eventually(t, func() bool {
+			before = store.reads.Load()
+			_, _ = h.Authenticate(t.Context(), key)
+			return store.reads.Load() == before
+		})
+		for range 1000 {
+			_, err := h.Authenticate(t.Context(), key)
+			wantCode(t, err, svc.CodeUnauthenticated, "")
+		}
+		if n := store.reads.Load() - before; n > 10 { // some, until the follower has seen the revocation
+			t.Errorf("%s: %d reads", name, n)
+		}
+	}
+}
+
+// A flood of keys that are well-formed and invented reaches neither the store nor the memory.
+func TestForgedFlood(t *testing.T) {
+	h, store := watched(t)
+	good := issue(t, h, alice)
+	h.remembered(t, store, good)
+	flood := longtest.Times(200_000, 1_000_000)
+	if testing.Short() || longtest.Raced {
+		flood /= 10
+	}
+	before, held := store.reads.Load(), heap()
+	for i := range flood {
+		forged := resum(fmt.Sprintf("svcu_%016d%s", i, good.Key[21:53]))
+		if _, err := h.Authenticate(t.Context(), forged); err == nil {
+			t.Fatal(forged)
+		}
+	}
+	// One in 2^32 ids is well tagged by chance.
+	if n := store.reads.Load() - before; n > 1 {
+		t.Errorf("%d reads", n)
+	}
+	if grown := heap() - held; grown > 1<<20 {
+		t.Errorf("%d bytes more are held", grown)
+	}
+	h.remembered(t, store, good)
+}
+
+func TestAuthenticateAllocatesNothing(t *testing.T) {
+	h, store := watched(t, func(c *svc.Config) {
+		minute := time.Now() // the clock of other tests ticks too fast for two uses in one minute
+		c.Now = func() time.Time { return minute }
+	})
+	key := issue(t, h, alice)
+	h.remembered(t, store, key)
+	if n := testing.AllocsPerRun(1000, func() { _, _ = h.Authenticate(t.Context(), string(key.Key)) }); n >= 1 && !longtest.Raced {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// As many keys are remembered as the host says, or some more.
+func TestCached(t *testing.T) {
+	for cached, bounds := range map[int]struct{ least, most int }{0: {1000, 1000}, 64: {1, 448}} {
+		h, store := watched(t, func(c *svc.Config) { c.Keys.Cached = cached })
+		keys := make([]svc.IssuedKey, 1000)
+		for i := range keys {
+			keys[i] = issue(t, h, alice)
+		}
+		remembered := func() (n int) {
+			rand.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+			for _, key := range keys {
+				before := store.reads.Load()
+				if !h.good(key) {
+					t.Fatal("a good key is refused")
+				}
+				if store.reads.Load() == before {
+					n++
+				}
+			}
+			return n
+		}
+		eventually(t, func() bool { return remembered() >= bounds.least })
+		if n := remembered(); n > bounds.most {
+			t.Errorf("of %d keys %d are remembered", len(keys), n)
+		}
+	}
 }

@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 
+	"github.com/extsvc/svc/internal/accessindex"
 	"github.com/extsvc/svc/internal/cache"
-	"github.com/extsvc/svc/internal/copies"
 	"github.com/extsvc/svc/internal/policy"
-	"github.com/extsvc/svc/internal/roster"
+	"github.com/extsvc/svc/internal/readcache"
 	"github.com/extsvc/svc/internal/text"
 )
 
@@ -58,14 +58,35 @@ const (
 	ActionAuditRead = "iam:audit:read"
 )
 
+// ActionRecall is the default action of a [Question]. As a pattern in a policy it also covers
+// "bank:memories:list" and "bank:memories:get".
+const ActionRecall = "bank:recall"
+
+// ActionBankCreate: make a bank. It is asked on that bank.
+const ActionBankCreate = "bank:create"
+
+// Actions returns every action that a Service asks for by itself, sorted. [ActionRecall] and the
+// actions that it covers are the host's to ask for.
+func Actions() []string {
+	return []string{
+		ActionBankCreate, ActionAttachmentsWrite, ActionAuditRead, ActionBanksGrant,
+		ActionBanksRead, ActionBanksWrite, ActionGroupsRead, ActionGroupsWrite,
+		ActionKeysIntrospect, ActionPoliciesRead, ActionPoliciesWrite, ActionAccountKeysWrite,
+		ActionAccountsManage, ActionAccountsRead, ActionAccountsWrite, ActionUsersRead,
+		ActionUsersWrite,
+		ActionTemplateAdmin, ActionTemplateCreate, ActionTemplateInstall, ActionTemplateList,
+		ActionTemplateManage, ActionTemplateSource,
+	}
+}
+
 // controlPlane is the bank that stands for svc itself. Only the bank pattern "*" covers it. That
 // pattern covers all other banks as well, so statements tell the control plane apart by its actions
 // alone.
 const controlPlane = "*"
 
-// guard authorizes callers. Its decisions rest on cached rows, as those of [Service.Decide] do, and
-// use the same engine.
-type guard struct {
+// authorizer authorizes callers. Its decisions rest on cached rows, as those of [Service.Decide]
+// do, and use the same engine.
+type authorizer struct {
 	*base
 	compiler *policy.Compiler
 }
@@ -76,7 +97,7 @@ func forbidden(message string) *Error { return &Error{Code: CodeForbidden, Messa
 // authorize refuses callers without the control-plane action. The host always passes, unless ctx
 // has ended. Methods call it before they read a row that they would show, so that a caller without
 // rights cannot learn from the answer what exists.
-func (s *guard) authorize(ctx context.Context, by Principal, action string) error {
+func (s *authorizer) authorize(ctx context.Context, by Principal, action string) error {
 	if by.Kind == KindHost {
 		return fault("authorize", ctx.Err())
 	}
@@ -92,24 +113,25 @@ func authorizeSelf(by Principal) error {
 	return nil
 }
 
-// half is one of the two halves of sources and templates: those of the server, or the personal
+// scoped is one of the two halves of sources and templates: those of the server, or the personal
 // ones.
-type half struct {
-	*guard
+type scoped struct {
+	*authorizer
 	personal bool
 }
 
 // admit returns the area that the caller may use in this half. The caller needs action in the
 // personal half, and [ActionTemplateAdmin] in that of the server.
-func (s *half) admit(ctx context.Context, by Principal, action string) (area, error) {
+func (s *scoped) admit(ctx context.Context, by Principal, action string) (place, error) {
 	if s.personal {
 		return s.own(ctx, by, action)
 	}
-	return area{scope: ScopeServer}, s.authorize(ctx, by, s.need(action))
+	action = s.need(action)
+	return place{scope: ScopeServer, basis: basis{action: action}}, s.authorize(ctx, by, action)
 }
 
 // need returns the action that stands for action in this half.
-func (s *half) need(action string) string {
+func (s *scoped) need(action string) string {
 	if s.personal {
 		return action
 	}
@@ -118,21 +140,22 @@ func (s *half) need(action string) string {
 
 // own returns the personal area of a caller who is allowed action. A service account uses the area
 // of its owner, with its own rights. The host and unmapped senders have no area.
-func (s *guard) own(ctx context.Context, by Principal, action string) (area, error) {
+func (s *authorizer) own(ctx context.Context, by Principal, action string) (place, error) {
 	if err := authorizeSelf(by); err != nil {
-		return area{}, err
+		return place{}, err
 	}
 	caller, err := s.permitted(ctx, by, action)
 	if err != nil {
-		return area{}, err
+		return place{}, err
 	}
-	at := area{scope: ScopePersonal, owner: by.ID, row: caller.User != "", key: by.key}
+	at := place{scope: ScopePersonal, owner: by.ID}
 	if by.Kind == KindServiceAccount {
 		at.owner = caller.Owner
 	}
 	if at.owner == "" {
-		return area{}, forbidden("a service account without a row has no owner")
+		return place{}, forbidden("a service account without a row has no owner")
 	}
+	at.basis = basis{action: action, owner: at.owner, row: caller.User != ""}
 	return at, nil
 }
 
@@ -141,9 +164,9 @@ func (s *guard) own(ctx context.Context, by Principal, action string) (area, err
 //
 // The rights of the standing are those of the stored policies, without the Actions of the caller.
 // It is shared with the cache and never changes. The host has no standing: do not pass it.
-func (s *guard) permitted(
+func (s *authorizer) permitted(
 	ctx context.Context, by Principal, action string,
-) (*copies.Standing, error) {
+) (*readcache.Standing, error) {
 	if by.Kind == KindUnmapped {
 		return nil, forbidden("an unmapped sender has no administrative rights")
 	}
@@ -166,20 +189,12 @@ func (s *guard) permitted(
 // of the holder would give that right to the caller. An inactive holder counts with the rights that
 // it has when active, because its keys work again when it is. The comparison is exact: it covers
 // actions that no policy names yet, but a pattern of the holder matches. A document of the holder
-// that does not parse counts as every right. The error names one right that is too much. row tells
-// whether the holder has a row.
-func (s *guard) withinCeiling(
-	ctx context.Context, caller *policy.Rights, vouched []string, holder Identity,
-) (row bool, err error) {
-	// Without a narrowing: the caller could issue a key of the holder that has none.
-	target, _, err := s.standing(ctx, holder.narrowed(""), controlPlane)
-	if err != nil {
-		return false, err
+// that does not parse counts as every right. The error names one right that is too much.
+func withinCeiling(caller *policy.Rights, vouched []string, holder *policy.Rights) error {
+	if action, within := policy.Within(holder.Opened(), caller, vouched); !within {
+		return forbidden("the holder of these keys is allowed " + action + ", but you are not")
 	}
-	if action, within := policy.Within(target.Rights.Opened(), caller, vouched); !within {
-		return false, forbidden("the holder of these keys is allowed " + action + ", but you are not")
-	}
-	return target.User != "", nil
+	return nil
 }
 
 // standing returns the inputs of a decision: cached ones while they are valid, else the store's
@@ -188,15 +203,15 @@ func (s *guard) withinCeiling(
 //
 // It checks names only when the cache has no answer: a name that it does hold was checked before. A
 // principal with an impossible id has no rights, which is a denial and not an error.
-func (s *guard) standing(
-	ctx context.Context, who copies.Holder, bank string,
-) (*copies.Standing, *policy.Bank, error) {
+func (s *authorizer) standing(
+	ctx context.Context, who readcache.Holder, bank string,
+) (*readcache.Standing, *policy.Bank, error) {
 	// All unmapped senders are one holder, whatever their ids. So one cached value serves them all,
 	// and senders cannot fill the cache.
 	if who.Kind == policy.Unmapped {
 		who = Unmapped.holder()
 	}
-	if holder, b, ok := s.copies.Standing(who, bank); ok {
+	if holder, b, ok := s.cached.Standing(who, bank); ok {
 		return holder, b, nil
 	}
 	var c checker
@@ -205,18 +220,18 @@ func (s *guard) standing(
 	}
 	// A store may be unable to look up such an id, and no row has it.
 	if who.Kind != policy.Unmapped && text.IDProblem(who.ID, MaxIDLength) != "" {
-		return &copies.Standing{Rights: s.compiler.Compile(policy.Subject{
+		return &readcache.Standing{Rights: s.compiler.Compile(policy.Subject{
 			Kind: policy.User, Closed: "denied: no principal has that id",
 		})}, nil, nil
 	}
-	return s.copies.LoadStanding(ctx, who, bank, s.readStanding)
+	return s.cached.LoadStanding(ctx, who, bank, s.readStanding)
 }
 
 // readStanding reads the stored rows about a principal and a bank, in one snapshot and one store
 // call. The unmapped sender has no rows: only the bank's policy is read.
-func (s *guard) readStanding(
-	ctx context.Context, who copies.Holder, bank string,
-) (*copies.Standing, copies.Bank, error) {
+func (s *authorizer) readStanding(
+	ctx context.Context, who readcache.Holder, bank string,
+) (*readcache.Standing, readcache.Bank, error) {
 	query := AccessQuery{
 		Identity: identityOf(who), ScopingPolicyID: who.NarrowedBy, BankID: bank,
 	}
@@ -225,7 +240,7 @@ func (s *guard) readStanding(
 	}
 	snapshot, err := s.store.Access(ctx, query)
 	if err != nil {
-		return nil, copies.Bank{}, fault("read access", err)
+		return nil, readcache.Bank{}, fault("read access", err)
 	}
 	holder, b := s.snapshotStanding(who, snapshot)
 	return holder, b, nil
@@ -235,13 +250,13 @@ func (s *guard) readStanding(
 // row has no stored rights, but is not closed: the Actions that the host grants still count.
 //
 // It also tells the cache how far the store is, so that older cached rows are no longer used.
-func (s *guard) snapshotStanding(
-	who copies.Holder, snapshot AccessSnapshot,
-) (*copies.Standing, copies.Bank) {
-	s.copies.Hear(snapshot.Generation)
+func (s *authorizer) snapshotStanding(
+	who readcache.Holder, snapshot AccessSnapshot,
+) (*readcache.Standing, readcache.Bank) {
+	s.cached.Hear(snapshot.Generation)
 	of := identityOf(who)
 	subject := snapshot.standing(of)
-	holder := &copies.Standing{Generation: snapshot.Generation, Groups: snapshot.Groups}
+	holder := &readcache.Standing{Generation: snapshot.Generation, Groups: snapshot.Groups}
 	account, user := snapshot.ServiceAccount, snapshot.User
 	if account != nil {
 		holder.Owner, holder.Scoping = account.OwnerUserID, account.ScopingPolicyID
@@ -249,17 +264,23 @@ func (s *guard) snapshotStanding(
 	if user != nil && of.Kind != KindUnmapped {
 		holder.User = user.ID
 	}
-	switch {
-	case of.Kind == KindUser && user != nil:
-		holder.Inactive = user.Inactive
-	case of.Kind == KindServiceAccount && account != nil:
-		holder.Inactive = account.Inactive
-	}
+	holder.Inactive = snapshot.inactive(of.Kind)
 	holder.KeysRest = snapshot.keysRest(of)
 	snapshot.narrow(&subject, who.NarrowedBy)
 	holder.Rights = s.compiler.Compile(subject)
-	bank := policy.CompileBank(snapshot.bankPolicy())
-	return holder, copies.Bank{Policy: bank, Generation: snapshot.Generation}
+	bank := s.compiler.Schema().CompileBank(snapshot.bankPolicy())
+	return holder, readcache.Bank{Policy: bank, Generation: snapshot.Generation}
+}
+
+// inactive reports whether the own row of the snapshot's principal, of that kind, says so.
+func (a AccessSnapshot) inactive(kind Kind) bool {
+	switch {
+	case kind == KindUser && a.User != nil:
+		return a.User.Inactive
+	case kind == KindServiceAccount && a.ServiceAccount != nil:
+		return a.ServiceAccount.Inactive
+	}
+	return false
 }
 
 // standing returns the subject of a decision about a caller. A caller without a row is open:
@@ -293,10 +314,10 @@ func (a AccessSnapshot) keysRest(holder Identity) bool {
 // keys. So one function turns rows into a decision, whether they come from a store or from a
 // roster. sender is the user that has the query's channel; "": none. Grants are in no order, as
 // those of a store. Groups, names and emails are left out.
-func snapshot(r *roster.Roster, q AccessQuery, sender string) (a AccessSnapshot) {
+func snapshot(r *accessindex.Index, q AccessQuery, sender string) (a AccessSnapshot) {
 	a.Narrowing = policyRow(r, q.ScopingPolicyID)
 	if document, found := r.Bank(q.BankID); found {
-		a.BankPolicy = &BankPolicy{q.BankID, document}
+		a.BankPolicy = &BankPolicy{BankID: q.BankID, Document: document}
 	}
 	user := sender
 	switch q.Identity.Kind {
@@ -331,7 +352,7 @@ func snapshot(r *roster.Roster, q AccessQuery, sender string) (a AccessSnapshot)
 }
 
 // policyRow returns a policy; nil: it does not exist.
-func policyRow(r *roster.Roster, id string) *Policy {
+func policyRow(r *accessindex.Index, id string) *Policy {
 	document, found := r.Policy(id)
 	if !found {
 		return nil
@@ -363,9 +384,13 @@ func (a AccessSnapshot) subject(who Identity) policy.Subject {
 	case KindUnmapped:
 		return subject
 	case KindUser:
+		subject.UserID = who.ID
 		subject.Closed = a.closedUser("user " + quote(who.ID))
 	case KindServiceAccount:
 		subject.ServiceAccountID = who.ID
+		if a.ServiceAccount != nil {
+			subject.UserID = a.ServiceAccount.OwnerUserID
+		}
 		subject.Closed = a.closedServiceAccount(who.ID)
 		if a.Scoping != nil {
 			subject.Scoping = []policy.Named{{ID: a.Scoping.ID, Document: a.Scoping.Document}}
@@ -442,8 +467,8 @@ func (a AccessSnapshot) bankPolicy() *policy.Named {
 // nothing. It is the slow half of Decide, for a request that the cache has not answered: it may
 // read the store, and allocates. now is from before the read, so that a change in between makes the
 // note useless. user is that whose row counts, "" none: who, or the owner of a service account.
-func (s *guard) decide(
-	ctx context.Context, who copies.Holder, action, bank string, in *policy.Context, now cache.Moment,
+func (s *authorizer) decide(
+	ctx context.Context, who readcache.Holder, action, bank string, in *policy.Context, now cache.Moment,
 ) (d policy.Decision, user string, err error) {
 	holder, policyOf, err := s.standing(ctx, who, bank)
 	if err != nil {

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"time"
 
+	"github.com/extsvc/svc/internal/aead"
 	"github.com/extsvc/svc/internal/keyring"
-	"github.com/extsvc/svc/internal/seal"
+	"github.com/extsvc/svc/internal/policy"
 )
 
 // Config configures a [Service]. Store is required; the zero value of every other field works. New
@@ -27,20 +29,35 @@ type Config struct {
 	//
 	// The Service calls it before it issues, imports, rotates or enables a key and before it
 	// changes the key's end, unless the caller is [Host]. To list, disable or revoke a key it does
-	// not call it, and neither does Authenticate: after a user has left, revoke the user's keys.
+	// not call it. [Service.Authenticate] and [Service.Accept] call it with RequireKnownUsers
+	// alone: else, after a user has left, call [Service.ForgetUser] and end the user's sessions.
 	// The Service holds no transaction of its own during the call. An error fails the method with
 	// CodeInternal, or with CodeUnavailable when it wraps [ErrUnavailable].
 	//
 	// Nil: every id belongs to a user. The Service calls it concurrently.
 	KnownUser func(ctx context.Context, id string) (bool, error)
+	// RequireKnownUsers makes Authenticate and Accept ask KnownUser, which is then required: a key
+	// or a session of a user that the host does not know is CodeUnauthenticated. A service account
+	// is as known as its owner. When KnownUser fails, they return CodeUnavailable.
+	//
+	// A positive answer counts for [KnownUserPeriod], so a user who has left is refused that much
+	// later at most. The answers take at most 16 MiB; a negative one is not cached.
+	RequireKnownUsers bool
 	// OnEvent receives every mutation but [Sources.Reseal], after its commit and before the method
 	// returns. The Service calls it in the caller's goroutine, and concurrently. In transactions of
-	// the host it needs a Store that is an [OutboxStore] ([Service.WithStore]).
+	// the host it needs a Store that is an [OutboxStore] ([Service.WithTx]).
 	//
 	// Its ctx has the values of the caller's, but does not end. A panic is logged and fails
 	// nothing. When the process ends between a commit and the call, the event is lost, unless the
 	// outbox holds it. Its record ([EventConfig]) is not. Nil: events are dropped.
 	OnEvent func(ctx context.Context, event Event)
+	// OnDecision is called after each answer of [Service.Decide] and [Service.May], and so of
+	// httpapi's Require, allowed or denied. It is not called for errors, nor for what a method of the
+	// Service decides about its own caller.
+	//
+	// The caller waits for it, and its panics are the caller's. It is called concurrently. Nil:
+	// nothing is called, and Decide does not allocate.
+	OnDecision func(ctx context.Context, event DecisionEvent)
 	// Logger gets warnings and faults, never a secret. Nil: records of [slog.LevelError] go to
 	// [slog.Default] and the others are dropped.
 	Logger *slog.Logger
@@ -53,6 +70,10 @@ type Config struct {
 	Templates TemplateConfig
 	Events    EventConfig
 	Limits    Limits
+	// Parameters are what statements may set, in the order of answers. Nil: [MemoryParameters]. An
+	// empty list that is not nil: none. A document with the key of a parameter that is gone no
+	// longer parses, so its holders are denied everything: change the documents first.
+	Parameters []Parameter
 	// Banks makes banks from templates. Nil: [Banks.Create] finds nothing.
 	Banks BankMaker
 }
@@ -65,8 +86,13 @@ const DefaultMaxKeysPerHolder = 1000
 type KeyConfig struct {
 	// UserPrefix and ServiceAccountPrefix start every key: "" means "svcu_" and "svcs_". A prefix
 	// has 1 to 16 characters of a–z, 0–9 and _, and ends in _. Neither may be the start of the
-	// other. A changed prefix makes the keys issued before unusable.
+	// other. After a change, keys with the former prefix are accepted only if it is among the
+	// earlier ones.
 	UserPrefix, ServiceAccountPrefix string
+	// EarlierUserPrefixes and EarlierServiceAccountPrefixes are those of keys issued before the
+	// prefix changed, which stay good. A rotation issues a key with the present prefix. The rules
+	// are those of a prefix: none may be the start of another.
+	EarlierUserPrefixes, EarlierServiceAccountPrefixes []string
 	// Peppers are the secrets under which keys are hashed: the first for new keys, all of them to
 	// check keys. None: keys are hashed without a pepper, and [New] logs a warning.
 	Peppers []Pepper
@@ -74,12 +100,15 @@ type KeyConfig struct {
 	// are accepted.
 	Imports []KeyImport
 	// MaxPerHolder is the most keys that one user or service account can have. Expired and disabled
-	// keys count, because lists show them; revoked keys do not.
+	// keys count, because lists show them, unless IgnoreExpired is set; revoked keys do not.
 	//
 	// One key more answers [CodeLimit], also to [Host]. A holder that already has more keeps them.
 	// The limit is exact only when all processes have the same value. Each issued key costs a count
 	// up to it, in an index. 0: [DefaultMaxKeysPerHolder]. Not negative.
 	MaxPerHolder int
+	// IgnoreExpired leaves expired keys out of MaxPerHolder. A patch or a rotation that makes one
+	// valid again then needs a free place. Lists still show them: see [Keys.Sweep].
+	IgnoreExpired bool
 	// Cached is the least number of keys that can be cached in memory. 0: 65,536. Not negative.
 	//
 	// A cached key takes about 130 bytes (110 each for a million) after its first use, and costs
@@ -169,6 +198,10 @@ type EventConfig struct {
 	// learns about a source is no mutation: it is not kept. Keep needs a Store that is an
 	// [AuditStore].
 	Keep bool
+	// NoDelivery leaves the events in the outbox to other processes. Without it, every process with
+	// an OnEvent delivers them, whichever has written them: a command that runs for seconds, and
+	// whose OnEvent only logs, would take events away from the program that they are for.
+	NoDelivery bool
 }
 
 // Limits are limits on memory.
@@ -183,10 +216,40 @@ type Limits struct {
 
 const cachedAccess = 256 << 20 // unless Limits says otherwise
 
+// Stats are figures of a Service at one time. The counts begin at 0 with each process, and only
+// grow.
+type Stats struct {
+	// Decisions counts the answers of [Service.Decide] and [Service.May], in transactions of the host
+	// as well, and Denials those that were not allowed. Errors count in neither.
+	Decisions, Denials uint64
+	CacheBytes         int64 // an estimate of the bytes that all caches hold
+	// CacheReads counts how often keys, rights or senders were read from the store, because the
+	// cache had none that hold.
+	CacheReads uint64
+	// Following says that the cache follows the store: it has seen it at least once. That begins with
+	// the first decision or key.
+	Following bool
+	// Age is the time since the cache has last seen the store. After 5 seconds, each call reads the
+	// store. 0 when not Following.
+	Age time.Duration
+	// Lag is how many mutations a read has shown that the cache has not yet followed.
+	Lag int64
+	// Listening says that commits of other processes are notified at once, as by PostgreSQL. Without
+	// it, they are noticed when the store is next asked.
+	Listening bool
+	// OutboxWaiting counts the events in the outbox, claimed or not: those of all tenants, where they
+	// share one. It stops at 10,000. -1: the store does not answer, or is no [StatsStore].
+	OutboxWaiting int
+}
+
+const maxOutboxWaiting = 10_000
+
 // check returns an error that names a wrong field.
 func (c *Config) check() error {
 	edits := c.Templates.LocalEdits
 	switch {
+	case c.RequireKnownUsers && c.KnownUser == nil:
+		return errors.New("svc: Config.KnownUser is required with Config.RequireKnownUsers")
 	case edits != "" && !edits.known():
 		return errors.New("svc: Config.Templates.LocalEdits must be conflict, overwrite or merge")
 	case c.Keys.Cached < 0:
@@ -203,6 +266,15 @@ func newRing(config KeyConfig) (*keyring.Ring, error) {
 		{Field: "ServiceAccountPrefix", Kind: string(KindServiceAccount),
 			Text: cmp.Or(config.ServiceAccountPrefix, "svcs_")},
 	}}
+	earlier := func(field string, kind Kind, prefixes []string) {
+		for i, text := range prefixes {
+			rules.Prefixes = append(rules.Prefixes, keyring.Prefix{
+				Field: fmt.Sprintf("%s[%d]", field, i), Kind: string(kind), Text: text,
+			})
+		}
+	}
+	earlier("EarlierUserPrefixes", KindUser, config.EarlierUserPrefixes)
+	earlier("EarlierServiceAccountPrefixes", KindServiceAccount, config.EarlierServiceAccountPrefixes)
 	for _, in := range config.Imports {
 		rules.Imports = append(rules.Imports, keyring.Import(in))
 	}
@@ -217,14 +289,14 @@ func newRing(config KeyConfig) (*keyring.Ring, error) {
 }
 
 // newSealer returns the sealer for the tokens of sources, or nil when the configuration has no key.
-func newSealer(config SourceConfig) (*seal.Sealer, error) {
+func newSealer(config SourceConfig) (*aead.Sealer, error) {
 	if config.SealingKey == nil && len(config.OldSealingKeys) == 0 {
 		return nil, nil
 	}
 	if config.SealingKey == nil {
 		return nil, errors.New("svc: Config.Sources.OldSealingKeys: set SealingKey too")
 	}
-	sealer, err := seal.New(config.SealingKey)
+	sealer, err := aead.New(config.SealingKey)
 	if err != nil {
 		return nil, fmt.Errorf("svc: Config.Sources.SealingKey: %w", err)
 	}
@@ -234,4 +306,129 @@ func newSealer(config SourceConfig) (*seal.Sealer, error) {
 		}
 	}
 	return sealer, nil
+}
+
+// Parameter is a key that a statement with the effect allow, and the public access of a bank, may
+// set. Its value tells the host how to carry out an allowed action: the Service only merges and
+// returns it. Type, Merge and Narrow are required. A combination without a sense is an error of
+// [New], such as the greatest of texts.
+type Parameter struct {
+	// Name is the key: 1 to 64 characters of a–z, 0–9 and _. The keys next to it in documents and
+	// answers are reserved: effect, actions, banks, allowed, resolved_user_id, scope and value.
+	Name string
+	Type ParameterType
+	// Levels are the values of a [ParameterLevel], the least first. Nil for all other types.
+	Levels []string
+	Merge  ParameterMerge
+	Narrow ParameterNarrow
+}
+
+// ParameterType is the type of a parameter's values. In JSON, null is the same as no value.
+type ParameterType int
+
+// The types, and what [Parameters.Value] returns for each.
+const (
+	ParameterInteger    = ParameterType(policy.Integer)    // int64, not negative
+	ParameterText       = ParameterType(policy.Text)       // string, not empty
+	ParameterTextList   = ParameterType(policy.TextList)   // []string, of texts that are not empty
+	ParameterLevel      = ParameterType(policy.LevelText)  // string, one of Levels
+	ParameterObjectList = ParameterType(policy.ObjectList) // []json.RawMessage, of JSON objects
+)
+
+// ParameterMerge is how the values of all matching allows combine. An allow that does not set the
+// parameter does not count.
+type ParameterMerge int
+
+// The merges.
+const (
+	MergeGreatest = ParameterMerge(policy.Greatest) // of integers and levels
+	MergeLeast    = ParameterMerge(policy.Least)    // of integers and levels
+	MergeUnion    = ParameterMerge(policy.Union)    // of text lists: sorted, without repeats
+	// MergeAll joins lists in gathering order. Of equal elements, the first stays. Objects are
+	// compared as JSON values.
+	MergeAll = ParameterMerge(policy.All)
+	// MergeClosest takes the value of one statement: the user's own over a group's, then that with
+	// the more specific bank pattern, the higher priority, the greater policy id, the earlier place.
+	MergeClosest = ParameterMerge(policy.Closest)
+)
+
+// ParameterNarrow is what a policy that narrows does with the value that it narrows. When only one
+// of both sets the parameter, that value counts.
+//
+// That is for service accounts and their scoping policies. The policy of a narrowed key gives
+// nothing: NarrowAll and NarrowReplace leave what the holder has, and the others reduce only a value
+// that the holder has.
+type ParameterNarrow int
+
+// The ways to narrow.
+const (
+	NarrowLesser       = ParameterNarrow(policy.Lesser)    // of integers and levels
+	NarrowGreater      = ParameterNarrow(policy.Greater)   // of integers and levels
+	NarrowIntersection = ParameterNarrow(policy.Intersect) // of lists: what both have
+	NarrowUnion        = ParameterNarrow(policy.Unite)     // of text lists: sorted, without repeats
+	// NarrowAll adds the elements of the scoping policy's list, each once: behind the others, or
+	// sorted with MergeUnion.
+	NarrowAll     = ParameterNarrow(policy.Append)
+	NarrowReplace = ParameterNarrow(policy.Replace) // takes the scoping policy's value
+)
+
+// MemoryParameters are the parameters of AI memory, which [Parameters] has as fields. A change of
+// this list changes no Service: set [Config].Parameters.
+var MemoryParameters = tableOf(policy.Memory)
+
+// schemaOf returns the engine's form of a table. nil: MemoryParameters.
+func schemaOf(table []Parameter) (*policy.Schema, error) {
+	if table == nil {
+		return policy.Memory, nil
+	}
+	list := make([]policy.Parameter, len(table))
+	for i, p := range table {
+		list[i] = policy.Parameter{
+			Name: p.Name, Type: policy.Type(p.Type), Levels: p.Levels,
+			Merge: policy.Merge(p.Merge), Narrow: policy.Narrow(p.Narrow),
+		}
+	}
+	schema, err := policy.NewSchema(list)
+	if err != nil {
+		return nil, fmt.Errorf("svc: Config.Parameters: %w", err)
+	}
+	if reflect.DeepEqual(schema.Parameters(), policy.Memory.Parameters()) {
+		return policy.Memory, nil
+	}
+	return schema, nil
+}
+
+// tableOf returns the public form of a table.
+func tableOf(schema *policy.Schema) []Parameter {
+	table := make([]Parameter, schema.Len())
+	for i, p := range schema.Parameters() {
+		table[i] = Parameter{
+			p.Name, ParameterType(p.Type), p.Levels,
+			ParameterMerge(p.Merge), ParameterNarrow(p.Narrow),
+		}
+	}
+	return table
+}
+
+// DecisionEvent is an answer of [Service.Decide] or [Service.May], for [Config].OnDecision. It holds
+// no secret. It is no [Event]: nothing has changed.
+type DecisionEvent struct {
+	Principal    Principal
+	Action, Bank string
+	Context      Context
+	Outcome      Outcome
+	Tenant       string // whose Service decided; "": no tenant's
+	of           policy.Decision
+}
+
+// Allowed reports whether the principal may do the action.
+func (e DecisionEvent) Allowed() bool { return e.of.Allowed() }
+
+// Reason is [Decision.Reason]: a sentence, made at each call.
+func (e DecisionEvent) Reason() string { return e.of.Reason() }
+
+// Parameter is [Decision.Parameter].
+func (e DecisionEvent) Parameter(name string) (value any, ok bool) {
+	value = policy.Plain(e.of.Parameter(name))
+	return value, value != nil
 }

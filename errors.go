@@ -1,7 +1,9 @@
 package svc
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -9,7 +11,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/extsvc/svc/internal/errtree"
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/extsvc/svc/internal/text"
 	"github.com/extsvc/svc/internal/token"
 )
@@ -30,7 +34,8 @@ const (
 	CodeForbidden Code = "forbidden"
 	// CodeNotFound: the thing does not exist, or the caller may not see it.
 	CodeNotFound Code = "not_found"
-	// CodeExists: the id or name is taken. Of several callers at once, one gets it.
+	// CodeExists: the id or name is taken, or the API key has a successor. Of several callers at
+	// once, one gets it.
 	CodeExists Code = "already_exists"
 	// CodeLimit: the allowed number of these things is reached: [KeyConfig].MaxPerHolder,
 	// [MaxServiceAccounts], [MaxPersonalSources] or [MaxPersonalTemplates].
@@ -41,6 +46,10 @@ const (
 	CodeBuiltin Code = "policy_builtin"
 	// CodeLastAdministrator: no active user would have every administrative right any more.
 	CodeLastAdministrator Code = "last_administrator"
+	// CodeTooComplex: to judge, compare or answer this would take more than the budget of one
+	// request: about a second, or some megabytes. Nothing was written. Write or ask about less at a
+	// time, or make the policies simpler.
+	CodeTooComplex Code = "too_complex"
 	// CodeEdited: an update would overwrite fields edited locally. Fields names them.
 	CodeEdited Code = "edited_locally"
 	// CodePrecondition: the thing has changed since the caller read it. For an update, the source
@@ -68,29 +77,31 @@ const (
 	CodeInternal Code = "internal"
 )
 
-// The errors that a [Store] returns, wrapped or not, for the outcomes that the Service must tell
-// apart. Any other error is a fault: the caller gets [CodeInternal], and only the log its text.
-// Callers of a Service get an [*Error] instead of these; do not test for them.
+// The errors to compare with [errors.Is]. Each stands for the [Error] of one code. For the other
+// codes compare [ErrorCode].
+//
+// A [Store] returns four of them, wrapped or not: for no row with that key ErrNotFound, for another
+// row with that key ErrExists, for a row that another writer changed at the same time ErrChanged
+// (these two wrote nothing), and ErrUnavailable when it cannot be reached or cannot write now. Any
+// other error of a store is a fault: the caller gets [CodeInternal], and only the log its text.
+//
+// An [Authenticator] returns ErrUnauthenticated for a bearer that it does not accept. The caller
+// gets the usual message: the text of a wrapping error is lost.
 var (
-	// ErrNotFound: no row has that key.
-	ErrNotFound = errors.New("not found")
-	// ErrExists: another row has that key. Nothing was written.
-	ErrExists = errors.New("already exists")
-	// ErrChanged: another writer changed the row at the same time and the store gave up. Nothing
-	// was written.
-	ErrChanged = errors.New("changed meanwhile")
-	// ErrUnavailable: the store cannot be reached or cannot write now. A later try may succeed.
-	ErrUnavailable = errors.New("unavailable")
+	ErrInvalid         = errors.New("invalid request")
+	ErrUnauthenticated = errors.New("unauthenticated")
+	ErrForbidden       = errors.New("forbidden")
+	ErrNotFound        = errors.New("not found")
+	ErrExists          = errors.New("already exists")
+	ErrChanged         = errors.New("changed meanwhile")
+	ErrUnavailable     = errors.New("unavailable")
 )
 
-// ErrBadEntry marks a [Marketplace]'s error about one entry of a catalogue, or about its manifest.
-// It is in the error's tree, and means that the source itself works. Such an error is not reported
-// as [EventSourceFailing].
-var ErrBadEntry = errors.New("bad entry")
-
-// ErrUnauthenticated is the error of an [Authenticator] for a bearer that it does not accept. The
-// caller gets [CodeUnauthenticated] with the usual message; the text of a wrapping error is lost.
-var ErrUnauthenticated = errors.New("unauthenticated")
+var sentinels = map[Code]error{
+	CodeInvalid: ErrInvalid, CodeUnauthenticated: ErrUnauthenticated, CodeForbidden: ErrForbidden,
+	CodeNotFound: ErrNotFound, CodeExists: ErrExists, CodeChanged: ErrChanged,
+	CodeUnavailable: ErrUnavailable,
+}
 
 // Error is the error of every [Service] method.
 //
@@ -98,8 +109,9 @@ var ErrUnauthenticated = errors.New("unauthenticated")
 // of the first is the code of the whole.
 //
 // Its Error method joins Field, Message and the text of Err: it is for the log. Show callers only
-// Field and Message. [errors.Is] also finds the cause, such as [context.Canceled]. When the text of
-// a cause held a secret, only a masked text is left of it.
+// Field and Message. [errors.Is] finds the error of the code, such as [ErrNotFound], and also the
+// cause, such as [context.Canceled]. When the text of a cause held a secret, only a masked text is
+// left of it.
 type Error struct {
 	Code Code
 	// Field is the wrong part: a JSON pointer (RFC 6901, "/name") or the name of a parameter
@@ -130,6 +142,23 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
+// Is reports whether target stands for the code of e: [ErrNotFound] for [CodeNotFound].
+func (e *Error) Is(target error) bool {
+	sentinel, has := sentinels[e.Code]
+	return has && sentinel == target
+}
+
+// noRow reports whether a store found no row. An Error is not the store's, but an answer already.
+func noRow(err error) bool { return !isAnswer(err) && errors.Is(err, ErrNotFound) }
+
+// rowExists reports whether a store found another row with the key.
+func rowExists(err error) bool { return !isAnswer(err) && errors.Is(err, ErrExists) }
+
+func isAnswer(err error) bool {
+	_, is := errors.AsType[*Error](err)
+	return is
+}
+
 // sentence returns the plain name of the field and the message: "members.0 is unknown". It does
 // not undo the escapes of a pointer (~0, ~1).
 func (e *Error) sentence() string {
@@ -158,13 +187,13 @@ func Errors(err error) (all []*Error) {
 	return all
 }
 
-// Relocate returns err with other Fields: field returns the new one of each of its [Errors]. The
+// MapFields returns err with other Fields: field returns the new one of each of its [Errors]. The
 // Errors themselves stay as they are. An err that has none is returned unchanged.
 //
 // It is for a caller whose own request holds the part that the Errors are about: "/name" may
 // become "/template/name". The result has only the Errors. Texts that wrapped them, and other
 // errors joined with them, are left out.
-func Relocate(err error, field func(*Error) string) error {
+func MapFields(err error, field func(*Error) string) error {
 	all := Errors(err)
 	if all == nil {
 		return err
@@ -192,45 +221,14 @@ func joined(errs []*Error) error {
 	return errors.Join(all...)
 }
 
-// maxParts limits the errors of a tree that parts visits. A tree of n errors that each join the
-// one before twice has 2^n paths, and a host's function may return such a tree.
-const maxParts = 10_000
-
 // parts returns what a tree of errors joins, in order: each Error, and each other error that
-// neither joins errors nor wraps an Error. It returns err itself when it finds none of them.
+// neither joins errors nor wraps an Error. It does not look below an Error: its cause is for the
+// log.
 func parts(err error) iter.Seq[error] {
-	return func(yield func(error) bool) {
-		left, none := maxParts, true
-		visit(err, &left, func(part error) bool {
-			none = false
-			return yield(part)
-		})
-		if none && err != nil {
-			yield(err)
-		}
-	}
-}
-
-// visit calls yield with the parts of a tree. It returns false once yield has returned false or
-// nothing is left. It does not look below an Error: its cause is for the log.
-func visit(tree error, left *int, yield func(error) bool) bool {
-	for err := tree; err != nil; err = errors.Unwrap(err) {
-		if *left--; *left < 0 {
-			return false
-		}
-		switch e := err.(type) {
-		case *Error:
-			return yield(e)
-		case interface{ Unwrap() []error }:
-			for _, one := range e.Unwrap() {
-				if !visit(one, left, yield) {
-					return false
-				}
-			}
-			return true
-		}
-	}
-	return tree == nil || yield(tree)
+	return errtree.Parts(err, func(err error) bool {
+		_, is := err.(*Error)
+		return is
+	})
 }
 
 // ErrorCode returns the code of the first [Error] in err's tree. It returns [CodeInternal] when the
@@ -259,6 +257,15 @@ func taken(field, message string) *Error {
 	return &Error{Code: CodeExists, Field: field, Message: message}
 }
 
+// tooComplex refuses what exceeds the budget of a request. then says what to do.
+func tooComplex(then string, err error) *Error {
+	return &Error{
+		Code:    CodeTooComplex,
+		Message: "this exceeds the work or the answer that one request may cause: " + then,
+		Err:     err,
+	}
+}
+
 // fault makes an Error of an unexpected error of a store or of a host's function. It returns nil
 // and an Error as they are, so layers may call it twice; the innermost doing stands.
 //
@@ -268,7 +275,7 @@ func fault(doing string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if _, ok := errors.AsType[*Error](err); ok {
+	if isAnswer(err) {
 		return err
 	}
 	err = fmt.Errorf("%s: %w", doing, err)
@@ -281,12 +288,16 @@ func fault(doing string, err error) error {
 			Message: "the service cannot reach its store now: try again later",
 			Err:     err,
 		}
+	case errors.Is(err, policy.ErrTooComplex):
+		return tooComplex("change or ask about less at a time, or make the policies simpler", err)
 	case errors.Is(err, ErrChanged):
 		return &Error{
 			Code:    CodeChanged,
 			Message: "another caller changed this at the same time: try again",
 			Err:     err,
 		}
+	case noRow(err), rowExists(err):
+		err = errors.New(err.Error()) // an outcome that nobody expected is no outcome for the caller
 	}
 	return &Error{
 		Code:    CodeInternal,
@@ -309,6 +320,13 @@ const (
 	MaxSourceTokenLength = 4096    // bytes of a source's access token
 	MaxManifest          = 1 << 20 // bytes of a manifest
 	MaxNesting           = 64      // levels of arrays and objects in any JSON document
+
+	// The limits of a policy document that a write makes or changes. A stored document beyond them
+	// stays as it is: it is read and decides, and a write may repeat it.
+	MaxPatterns       = policy.MaxPatterns       // action and bank patterns of an access policy
+	MaxListElements   = policy.MaxListElements   // elements of each list parameter of a statement
+	MaxOverrides      = policy.MaxOverrides      // overrides of a bank policy, of both kinds together
+	MaxPublicPatterns = policy.MaxPublicPatterns // action patterns of a bank policy
 )
 
 // MaxErrors is the most errors that one error joins. When it is reached, one more error follows:
@@ -326,9 +344,7 @@ type checker struct {
 
 func (c *checker) ok() bool { return len(c.errs) == 0 }
 
-func (c *checker) err() error {
-	return joined(c.errs)
-}
+func (c *checker) err() error { return joined(c.errs) }
 
 func (c *checker) add(field, message string) { c.check(Invalid(field, message)) }
 
@@ -357,6 +373,42 @@ func (c *checker) id(field, id string) {
 func (c *checker) lookup(field, id string) {
 	if problem := text.IDProblem(id, MaxIDLength); problem != "" {
 		c.add(field, problem)
+	}
+}
+
+// document returns a policy document without white space, checked by parse. What parse refuses has
+// its place in the document: the pointer continues at. The result shares no memory with raw. With
+// an error it is of no use.
+func (c *checker) document(
+	at string, raw json.RawMessage, parse func([]byte) error,
+) json.RawMessage {
+	// A missing document is no empty one: without statements, a policy would silently give nothing.
+	if len(raw) == 0 {
+		c.add(at, "is required")
+		return nil
+	}
+	compact, err := strictjson.Compact(raw, MaxNesting)
+	if err == nil {
+		err = parse(compact)
+	}
+	c.refused(at, err)
+	return compact
+}
+
+// size refuses a document beyond the limits of a document, unless it is the stored one.
+func (c *checker) size(at string, document, stored []byte, check func([]byte) error) {
+	if !bytes.Equal(document, stored) {
+		c.refused(at+"/document", check(document))
+	}
+}
+
+// refused adds what a parser of a document found. Its text is for the caller: it says what is wrong
+// and where, and has no secret.
+func (c *checker) refused(at string, err error) {
+	if wrong, ok := errors.AsType[*strictjson.Error](err); ok {
+		c.add(at+wrong.Pointer, wrong.Detail)
+	} else if err != nil {
+		c.add(at, err.Error())
 	}
 }
 
@@ -433,12 +485,7 @@ func (c *checker) idempotencyKey(key string) {
 // in a patch leaves the text as it is: so JSON tells an absent member from null.
 type TextPatch struct{ Value *string }
 
-func equalText(a, b *string) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return *a == *b
-}
+func equalText(a, b *string) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // AnyETag matches every existing template and row of access.
 const AnyETag = "*"
@@ -455,8 +502,11 @@ func unlessMatches(name, etag string, ifMatch []string) error {
 	}
 }
 
-// matchesETag reports whether ifMatch has an ETag, or is empty.
+// matchesETag reports whether ifMatch has an ETag, or is empty. The comparison is weak: a proxy that
+// compresses answers may mark their tags as weak. The strong comparison of If-Match (RFC 9110,
+// section 13.1.1) would protect no more, because each tag here stands for one state of a row.
 func matchesETag(etag string, ifMatch []string) bool {
-	return len(ifMatch) == 0 ||
-		slices.Contains(ifMatch, AnyETag) || slices.Contains(ifMatch, etag)
+	return len(ifMatch) == 0 || slices.ContainsFunc(ifMatch, func(tag string) bool {
+		return tag == AnyETag || strings.TrimPrefix(tag, "W/") == etag
+	})
 }

@@ -1,6 +1,7 @@
 package svc_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/memstore"
 )
 
 func ExampleErrors() {
@@ -67,11 +69,11 @@ func TestRelocate(t *testing.T) {
 	is := is.New(t)
 	below := func(e *svc.Error) string { return "/below" + e.Field }
 	plain, one := errors.New("plain"), &svc.Error{Code: svc.CodeExists, Field: "/1", Message: "m", Fields: []string{"f"}, Err: svc.ErrExists}
-	is.Equal(svc.Relocate(nil, below), nil)
-	is.Equal(svc.Relocate(plain, below), plain)
-	is.Equal(svc.Relocate(one, below), error(&svc.Error{Code: svc.CodeExists, Field: "/below/1", Message: "m", Fields: []string{"f"}, Err: svc.ErrExists}))
+	is.Equal(svc.MapFields(nil, below), nil)
+	is.Equal(svc.MapFields(plain, below), plain)
+	is.Equal(svc.MapFields(one, below), error(&svc.Error{Code: svc.CodeExists, Field: "/below/1", Message: "m", Fields: []string{"f"}, Err: svc.ErrExists}))
 	var fields []string
-	for _, e := range svc.Errors(svc.Relocate(errors.Join(one, plain, one), below)) {
+	for _, e := range svc.Errors(svc.MapFields(errors.Join(one, plain, one), below)) {
 		fields = append(fields, e.Field)
 	}
 	is.Equal(fields, []string{"/below/1", "/below/1"})
@@ -125,4 +127,32 @@ func refusedManifest(t *testing.T, err error) error {
 	})
 	_, err = h.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: "a", Content: svc.Content{Name: "A", Manifest: json.RawMessage(`{"version":"1"}`)}})
 	return err
+}
+
+// TestErrorsIs: each sentinel is the Error of its code, however it is wrapped, and of no other.
+func TestErrorsIs(t *testing.T) {
+	sentinels := map[svc.Code]error{
+		svc.CodeInvalid: svc.ErrInvalid, svc.CodeUnauthenticated: svc.ErrUnauthenticated,
+		svc.CodeForbidden: svc.ErrForbidden, svc.CodeNotFound: svc.ErrNotFound, svc.CodeExists: svc.ErrExists,
+		svc.CodeChanged: svc.ErrChanged, svc.CodeUnavailable: svc.ErrUnavailable,
+	}
+	for code, own := range sentinels {
+		for of := range sentinels {
+			err := fmt.Errorf("wrapped: %w", errors.Join(errors.New("other"), &svc.Error{Code: of}))
+			if got := errors.Is(err, own); got != (of == code) {
+				t.Errorf("an Error of %s is %q: %t", of, own, got)
+			}
+		}
+	}
+	if errors.Is(&svc.Error{Code: svc.CodeLimit}, nil) || errors.Is(&svc.Error{Code: svc.CodeLimit}, many{}) {
+		t.Error("an Error of a code without a sentinel is something")
+	}
+}
+
+func ExampleErrNotFound() {
+	service, _ := svc.New(svc.Config{Store: memstore.New()})
+	defer service.Close()
+	_, err := service.Users.Read(context.Background(), svc.Host, "nobody")
+	fmt.Println(errors.Is(err, svc.ErrNotFound))
+	// Output: true
 }

@@ -2,8 +2,8 @@ package svc_test
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,28 +15,6 @@ import (
 
 	"github.com/extsvc/svc"
 )
-
-func TestEventRow(t *testing.T) {
-	row := func(bytes int) string { return `{"id":"` + strings.Repeat("a", bytes-9) + `"}` }
-	digest := func(text string) string {
-		return fmt.Sprintf(`{"bytes":%d,"sha256":"%x"}`, len(text), sha256.Sum256([]byte(text)))
-	}
-	for in, want := range map[string]string{
-		`{}`:                        `{}`,
-		`{"id":"a<b>"}`:             `{"id":"a<b>"}`,
-		`{"id":"a", "b":[1.0,1e2]}`: `{"b":[1,100],"id":"a"}`,
-		`{"n":9007199254740993}`:    `{"n":9007199254740993}`, // no digit is lost
-		row(svc.MaxEventRow):        row(svc.MaxEventRow),
-		row(svc.MaxEventRow + 1):    digest(row(svc.MaxEventRow + 1)),
-		" " + row(svc.MaxEventRow):  row(svc.MaxEventRow),
-		`{"a":1,"a":2}`:             digest(`{"a":1,"a":2}`), // it has no canonical form
-	} {
-		if got := svc.EventRow([]byte(in)); string(got) != want {
-			t.Errorf("%.40s: %.80s, want %.80s", in, got, want)
-		}
-	}
-	is.New(t).Equal(svc.EventRow(nil), nil)
-}
 
 // recordWithRows is the first record of a log.
 func recordWithRows(was, is string) svc.AuditRecord {
@@ -53,7 +31,8 @@ func recordWithRows(was, is string) svc.AuditRecord {
 func appended(t *testing.T, records ...svc.AuditRecord) *host {
 	t.Helper()
 	h := newHost(t, keeping)
-	err := h.store.(svc.AuditStore).AppendAudit(t.Context(), func(svc.AuditRecord) []svc.AuditRecord { return records })
+	events := make([]svc.Event, len(records))
+	err := h.store.(svc.AuditStore).QueueAudit(t.Context(), events, func(svc.AuditRecord, []svc.Event) []svc.AuditRecord { return records })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,6 +95,28 @@ func cutElsewhere(is, was json.RawMessage, middle string) (otherIs, otherWas jso
 }
 
 // TestRowsReachTheHost: in a transaction of the host, the outbox keeps them.
+// The record of a write that blocks a user who had no row names the caller, the user and the row.
+func TestRecordOfAnInactiveRow(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t, keeping)
+	vouched := svc.Principal{Kind: svc.KindUser, ID: "support", Actions: []string{svc.ActionUsersWrite}}
+	_, err := h.Users.Create(t.Context(), vouched, svc.User{ID: "admin", Inactive: true})
+	is.NoErr(err)
+	_, err = h.Keys.Issue(t.Context(), svc.Host, admin.Identity(), svc.NewAPIKey{})
+	is.NoErr(err)
+	for record, err := range h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{}) {
+		is.NoErr(err)
+		if e := record.Event; e.Action == svc.EventAccessWritten {
+			is.Equal(e.Actor, vouched.Identity())
+			is.Equal(e.Target, svc.Target{Kind: svc.TargetUser, ID: "admin"})
+			is.Equal(string(e.Is), `{"channels":[],"display_name":"admin","id":"admin","is_active":false}`)
+			is.Equal(len(e.Was), 0)
+			return
+		}
+	}
+	t.Error("no record")
+}
+
 func TestRowsReachTheHost(t *testing.T) {
 	is := is.New(t)
 	told := make(chan svc.Event, 1)
@@ -123,4 +124,135 @@ func TestRowsReachTheHost(t *testing.T) {
 	want := recordWithRows(`{"id":"g"}`, `{"id":"g","members":["a"]}`).Event
 	is.NoErr(h.store.(svc.OutboxStore).AddEvents(t.Context(), []svc.Event{want}))
 	is.Equal(<-told, want)
+}
+
+// person is a world in which alice has all that records tell of a person.
+const person = `{"users":[{"id":"alice","display_name":"Alice Liddell","email":"alice@example.org","channels":[{"provider":"sms","sender_id":"+15550100"}]},{"id":"bob","display_name":"Bob"}],
+	"groups":[{"id":"team","display_name":"Team","members":["alice","bob"]},{"id":"other","display_name":"Other","members":["bob"]}],
+	"service_accounts":[{"id":"ci","display_name":"Alice's robot","owner_user_id":"alice"},{"id":"cd","display_name":"Bob's robot","owner_user_id":"bob"}],
+	"policies":[{"id":"p","display_name":"P","document":{"version":"2026-03-24","statements":[]}}],
+	"attachments":[{"policy_id":"p","principal_type":"user","principal_id":"alice"},{"policy_id":"p","principal_type":"user","principal_id":"bob"}]}`
+
+// texts are all records of a service, as text.
+func (h *host) texts(t *testing.T) string {
+	t.Helper()
+	var all []string
+	for _, r := range collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{})) {
+		all = append(all, fmt.Sprintf("%+v %s %s", r, r.Was, r.Is))
+	}
+	return strings.Join(all, "\n")
+}
+
+// verified is a check of a chain that is good.
+func (h *host) verified(t *testing.T) svc.AuditCheck {
+	t.Helper()
+	check, err := h.Audit.Verify(t.Context(), svc.Host)
+	if err != nil || check.Fault != nil {
+		t.Fatal(check.Fault, err)
+	}
+	return check
+}
+
+var personal = []string{"Liddell", "alice@", "+1555", "Alice's"}
+
+func TestForgetUserErasesTexts(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t, keeping)
+	h.apply(t, person)
+	_, err := h.Users.Patch(t.Context(), svc.Host, "alice", svc.UserPatch{DisplayName: ptr("A. Liddell")})
+	is.NoErr(err)
+	marks := h.verified(t)
+	is.Equal(marks.Erased, int64(0))
+	before := h.texts(t)
+	for _, end := range []error{errors.New("rolled back"), nil} {
+		err := h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
+			return errors.Join(h.WithTx(tx).ForgetUser(ctx, svc.Host, "alice"), end)
+		})
+		is.Equal(err == nil, end == nil)
+		if end != nil {
+			is.Equal(h.texts(t), before)
+		}
+	}
+	after := h.texts(t)
+	for _, text := range personal {
+		is.True(strings.Contains(before, text))
+		is.True(!strings.Contains(after, text))
+	}
+	is.True(strings.Contains(after, "Bob's robot")) // and what is of others stays
+	is.True(strings.Contains(after, `["alice","bob"]`))
+	is.Equal(h.verified(t).Erased, int64(6)) // alice: new, patched twice, gone; ci: new, gone
+	h.wantSound(t, marks.Newest)
+}
+
+// A deletion by an administrator leaves what the records tell: only the host erases it.
+func TestDeleteErasesNothing(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t, keeping)
+	h.apply(t, person)
+	is.NoErr(h.Users.Delete(t.Context(), svc.Host, "alice"))
+	is.Equal(h.verified(t).Erased, int64(0))
+	root := svc.Principal{Kind: svc.KindUser, ID: "root", Actions: []string{"*"}}
+	_, err := h.Audit.Forget(t.Context(), root, alice.Identity(), "")
+	wantCode(t, err, svc.CodeForbidden, "")
+	wantCode(t, h.ForgetUser(t.Context(), svc.Host, "alice"), svc.CodeNotFound, "")
+
+	erased, err := h.Audit.Forget(t.Context(), svc.Host, alice.Identity(), "")
+	is.NoErr(err)
+	is.Equal(erased, int64(4))
+	for _, text := range personal {
+		is.True(!strings.Contains(h.texts(t), text))
+	}
+	is.Equal(h.verified(t).Erased, erased)
+	erased, err = h.Audit.Forget(t.Context(), svc.Host, alice.Identity(), "")
+	is.NoErr(err)
+	is.Equal(erased, int64(0))
+}
+
+func TestForgetReplacesIDs(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t, keeping)
+	h.apply(t, person)
+	_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{})
+	is.NoErr(err)
+	author := alice
+	author.Actions = []string{"template:*"}
+	_, err = h.MyTemplates.Create(t.Context(), author, svc.NewTemplate{ID: "own", Content: content("Own", "1")})
+	is.NoErr(err)
+	for _, id := range []string{"display_name", "members", "id"} { // a name of a member is no value
+		h.apply(t, fmt.Sprintf(`{"users":[{"id":%q}]}`, id))
+	}
+	is.NoErr(h.ForgetUser(t.Context(), svc.Host, "alice"))
+	old := h.wantSound(t)
+	erased, err := h.Audit.Forget(t.Context(), svc.Host, alice.Identity(), "person-1")
+	is.NoErr(err)
+	check := h.verified(t)
+	is.Equal(check.Erased, 4+erased) // ForgetUser has erased the rows of alice and ci
+	h.wantSound(t, old)
+	texts := h.texts(t)
+	is.True(!strings.Contains(texts, "alice"))
+	is.True(strings.Contains(texts, "Bob's robot") && strings.Contains(texts, `"members":["bob"]`))
+	for _, want := range []string{
+		"api_key.issued by person-1", "template.created by person-1", "p/user/person-1", "p/user/bob",
+	} {
+		found := false
+		for _, r := range collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{})) {
+			found = found || r.Target.ID == want || string(r.Action)+" by "+r.Actor.ID == want
+		}
+		if !found {
+			t.Errorf("no record of %s", want)
+		}
+	}
+	other := collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{TargetID: "display_name"}))
+	is.True(strings.Contains(string(other[0].Is), "display_name"))
+	erased, err = h.Audit.Forget(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "members"}, "person-2")
+	is.NoErr(err)
+	is.Equal(erased, int64(2)) // its id and its row
+	h.wantSound(t, old)
+
+	_, err = h.Audit.Forget(t.Context(), svc.Host, alice.Identity(), "no id\x00")
+	wantCode(t, err, svc.CodeInvalid, "pseudonym")
+	_, err = h.Audit.Forget(t.Context(), svc.Host, svc.Identity{}, "")
+	wantCode(t, err, svc.CodeInvalid, "id")
+	_, err = newHost(t).Audit.Forget(t.Context(), svc.Host, alice.Identity(), "")
+	wantCode(t, err, svc.CodeNotFound, "")
 }

@@ -2,10 +2,11 @@ package svc
 
 import (
 	"bytes"
+	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -26,6 +27,7 @@ type EventAction string
 const (
 	EventSourceRegistered EventAction = "source.registered"
 	EventSourceRemoved    EventAction = "source.removed"
+	EventSourcePatched    EventAction = "source.patched" // another description or token
 	// EventSourceFailing: the source cannot be reached, or its answer is bad, for the first time.
 	// It comes once more after a restart, or when the process knows of more than 8,192 failing
 	// sources.
@@ -132,22 +134,6 @@ type Event struct {
 // MaxEventRow is the most bytes of the Was of an [Event], and of its Is: 16 KiB each.
 const MaxEventRow = 16 << 10
 
-// eventRow returns a row of access as Was and Is have it. row is a JSON object; nil stays nil.
-//
-// The canonical form lets everybody compute the hash of a record from its parsed JSON.
-func eventRow(row []byte) json.RawMessage {
-	if row == nil {
-		return nil
-	}
-	form, err := jcs.Canonical(row)
-	if err == nil && len(form) <= MaxEventRow {
-		return form
-	} else if err != nil { // no row of access: it has no canonical form
-		form = row
-	}
-	return fmt.Appendf(nil, `{"bytes":%d,"sha256":"%x"}`, len(form), sha256.Sum256(form))
-}
-
 // happened returns an event for each target. The events have no ID and no Actor yet: commit sets
 // both, so that no mutation can name another actor than its caller.
 func happened(at time.Time, action EventAction, targets ...Target) []Event {
@@ -158,16 +144,38 @@ func happened(at time.Time, action EventAction, targets ...Target) []Event {
 	return events
 }
 
-// AuditRecord is a kept [Event] and its place in the chain of all records. A record never changes.
+// AuditRecord is a kept [Event] and its place in the chain of all records. A record never changes,
+// but [Audit.Forget] and [Service.ForgetUser] erase texts of it.
 //
-// Number follows the order of commits, of all processes. Time does not: it was taken before the
-// commit, and clocks of processes differ. Previous and Hash have 32 bytes; do not change them.
+// A call that began after another had returned has a greater Number, in all processes. Time may go
+// back: it was taken before the commit, and clocks of processes differ. Previous and Hash have 32
+// bytes; do not change them.
 type AuditRecord struct {
 	Event
 	Number   int64  // 1, 2, … without gaps
 	Previous []byte // the Hash of the record before; nil: this is the first record
-	Hash     []byte // the SHA-256 of all other fields, as docs/audit.md defines it
+	// Hash is a SHA-256 of all other fields, as docs/audit.md defines it. Of a text with a salt it
+	// covers a digest, which stays when the text and its salt are erased.
+	Hash  []byte
+	Salts AuditSalts
 }
+
+// AuditSalts has a salt for each text of an [AuditRecord] that may be erased: 16 random bytes in hex.
+// An erased text has its digest there, 64 characters. "": there is no such text. An erased row is {}.
+// In place of an erased id stands a pseudonym.
+type AuditSalts struct {
+	Actor  string `json:"actor,omitempty"`  // of Actor.ID
+	Target string `json:"target,omitempty"` // of Target.ID
+	Owner  string `json:"owner,omitempty"`  // of Target.Owner
+	Holder string `json:"holder,omitempty"` // of Target.Holder.ID
+	Was    string `json:"was,omitempty"`
+	Is     string `json:"is,omitempty"`
+}
+
+const (
+	saltLength   = 32 // characters
+	digestLength = 64
+)
 
 // AuditQuery asks for a part of the records. A record must match all fields that are set. The zero
 // query asks for all records. Ids are compared byte by byte; an unknown one finds nothing.
@@ -185,20 +193,105 @@ type AuditQuery struct {
 	Limit      int       // the most records to list, not negative; 0: all
 }
 
+// AuditStore is an optional role: it keeps the records of events. Without it, [New] refuses
+// Config.Events.Keep. A mutation queues its events, and a later transaction gives them their places
+// in the chain: so mutations do not wait for each other's.
+type AuditStore interface {
+	// QueueAudit keeps events for ChainAudit, in the transaction of their mutation.
+	//
+	// It is no mutation: the generation stays. It waits for no other transaction, unless all writes
+	// of the store do. Such a store may chain at once: what the queue has, then events.
+	QueueAudit(
+		ctx context.Context, events []Event,
+		chain func(last AuditRecord, events []Event) []AuditRecord,
+	) error
+	// ChainAudit moves queued events into the records, in one transaction. It calls chain with the
+	// newest record, zero if there is none, and the events, and adds the records that chain returns.
+	//
+	// Calls happen one after the other, and each takes what was committed before it began. Events of
+	// one call of QueueAudit stay in their order. They come behind those of earlier calls that its
+	// transaction could see. An event whose transaction commits late is taken later. more says that
+	// the queue may have others.
+	//
+	// In a transaction, no other call chains until the end, even when the queue is empty. Outside of
+	// one, a store that can only read leaves the queue as it is, without an error. It is no mutation. chain does no I/O, and the store may call it again.
+	ChainAudit(
+		ctx context.Context, chain func(last AuditRecord, events []Event) []AuditRecord,
+	) (more bool, err error)
+	// EraseAudit replaces the texts of records, found by Number: the ids of Actor and Target, Owner
+	// and Holder of Target, Was, Is and Salts. All else stays. It is no mutation. Call ChainAudit in
+	// the same transaction before the records are read.
+	EraseAudit(ctx context.Context, records []AuditRecord) error
+	// AuditRecords returns a chunk of the records that query asks for, greatest Number first. A
+	// chunk of fewer than query.Limit, which is > 0, is the last. The times of query are UTC with
+	// microseconds.
+	AuditRecords(ctx context.Context, query AuditQuery) ([]AuditRecord, error)
+}
+
 // maxTargetLength is the most characters of a target's id. The longest is the id of an attachment,
 // which names three things.
 const maxTargetLength = 3 * MaxIDLength
 
 // followedBy returns the records of events, with r as the record before the first. The zero r
-// begins the chain. It is pure, because [AuditStore].AppendAudit may ask for the records again.
+// begins the chain. [AuditStore].ChainAudit may ask again: then the salts are others.
 func (r AuditRecord) followedBy(events []Event) []AuditRecord {
 	records := make([]AuditRecord, len(events))
 	for i, event := range events {
 		r = AuditRecord{Event: event, Number: r.Number + 1, Previous: r.Hash}
+		r.salt()
 		r.Hash = r.digest()
 		records[i] = r
 	}
 	return records
+}
+
+// auditText is a text of a record that may be erased, and its salt or digest.
+type auditText struct {
+	text string
+	salt *string
+	row  bool // the text is JSON
+}
+
+// texts returns the texts of r that may be erased. A text may be empty.
+func (r *AuditRecord) texts() [6]auditText {
+	t, s := &r.Target, &r.Salts
+	return [...]auditText{
+		{r.Actor.ID, &s.Actor, false}, {t.ID, &s.Target, false}, {t.Owner, &s.Owner, false},
+		{t.Holder.ID, &s.Holder, false}, {string(r.Was), &s.Was, true}, {string(r.Is), &s.Is, true},
+	}
+}
+
+// salt draws the salts of r. Without them, a digest would tell whoever guesses the text.
+func (r *AuditRecord) salt() {
+	var random [6 * saltLength / 2]byte
+	_, _ = rand.Read(random[:]) // never fails
+	salts := hex.EncodeToString(random[:])
+	for i, text := range r.texts() {
+		if text.text != "" {
+			*text.salt = salts[i*saltLength:][:saltLength]
+		}
+	}
+}
+
+// digest returns what the hash of a record covers of a text with a salt.
+func (t auditText) digest() string {
+	if len(*t.salt) == digestLength {
+		return *t.salt
+	}
+	sum := sha256.Sum256(append(append(make([]byte, 0, 512), *t.salt...), t.text...))
+	return hex.EncodeToString(sum[:])
+}
+
+// append appends what the hash of a record covers of a text: an array of its digest, or the JSON of
+// a text without a salt.
+func (t auditText) append(b []byte) []byte {
+	switch {
+	case *t.salt != "":
+		return append(append(append(b, `["`...), t.digest()...), `"]`...)
+	case t.row && t.text != "":
+		return append(b, t.text...)
+	}
+	return appendOrNull(b, t.text)
 }
 
 // digest returns the Hash that r should have. It covers Previous, so a Hash vouches for the whole
@@ -208,64 +301,81 @@ func (r AuditRecord) digest() []byte {
 	return sum[:]
 }
 
-// intact reports whether r's Hash matches its other fields. Was and Is must be JSON objects: with
-// other texts in them, two records could have the same form.
+// intact reports whether r's Hash matches its other fields. Was and Is must be JSON objects, and
+// salts hexadecimal: with other texts in them, two records could have the same form.
 func (r AuditRecord) intact() bool {
-	object := func(row []byte) bool { return len(row) == 0 || row[0] == '{' && json.Valid(row) }
-	return object(r.Was) && object(r.Is) && bytes.Equal(r.Hash, r.digest())
+	for _, text := range r.texts() {
+		if _, err := hex.DecodeString(*text.salt); err != nil {
+			return false
+		}
+	}
+	return intactRow(r.Was, r.Salts.Was) && intactRow(r.Is, r.Salts.Is) &&
+		bytes.Equal(r.Hash, r.digest())
 }
 
-// canonical returns the RFC 8785 form of a record as GET /admin/events shows it, without its hash.
-// The form never changes: a change would break every existing chain. A field that is added later
-// must be absent, not null, in records that were written without it: appendActor does this.
+// intactRow reports whether a row is none, a JSON object, or {} where it was erased.
+func intactRow(row json.RawMessage, salt string) bool {
+	if len(salt) == digestLength {
+		return string(row) == erasedRow
+	}
+	return len(row) == 0 || row[0] == '{' && json.Valid(row)
+}
+
+// erasedRow stands for a row of access that was erased.
+const erasedRow = "{}"
+
+// erased returns how many texts of r are erased.
+func (r AuditRecord) erased() (n int) {
+	for _, text := range r.texts() {
+		if len(*text.salt) == digestLength {
+			n++
+		}
+	}
+	return n
+}
+
+// canonical returns the RFC 8785 form of a record as GET /admin/events shows it, without its hash and
+// its salts, and with an array of the digest in place of each text that has a salt. The form never
+// changes: a change would break every existing chain. A field that is added later must be absent,
+// not null, in records that were written without it: actor's key_id and the salts are.
 //
 // RFC 8785 sorts members by their names, so the order of these lines matters.
 func (r AuditRecord) canonical() []byte {
-	b := jcs.AppendString([]byte(`{"action":`), string(r.Action))
-	b = appendActor(append(b, `,"actor":`...), r.Actor, r.ActorKey)
-	b = appendRow(append(b, `,"id":"`+r.ID.String()+`","is":`...), r.Is)
+	of := r.texts()
+	actor, target, owner, holder, was, is := of[0], of[1], of[2], of[3], of[4], of[5]
+	t := r.Target
+	b := append(make([]byte, 0, 1024), `{"action":`...)
+	b = jcs.AppendString(b, string(r.Action))
+	b = appendIdentity(append(b, `,"actor":`...), r.Actor.Kind, actor, r.ActorKey)
+	b = is.append(append(b, `,"id":"`+r.ID.String()+`","is":`...))
 	b = append(b, `,"number":`...)
 	b = strconv.AppendInt(b, r.Number, 10)
 	b = appendOrNull(append(b, `,"previous":`...), hex.EncodeToString(r.Previous))
-	b = appendIdentity(append(b, `,"target":{"holder":`...), r.Target.Holder)
-	b = jcs.AppendString(append(b, `,"id":`...), r.Target.ID)
-	b = jcs.AppendString(append(b, `,"kind":`...), string(r.Target.Kind))
-	b = appendOrNull(append(b, `,"owner":`...), r.Target.Owner)
-	b = appendOrNull(append(b, `,"scope":`...), string(r.Target.Scope))
+	b = append(b, `,"target":{"holder":`...)
+	if t.Holder == (Identity{}) { // the target is no key
+		b = append(b, "null"...)
+	} else {
+		b = appendIdentity(b, t.Holder.Kind, holder, "")
+	}
+	b = target.append(append(b, `,"id":`...))
+	b = jcs.AppendString(append(b, `,"kind":`...), string(t.Kind))
+	b = owner.append(append(b, `,"owner":`...))
+	b = appendOrNull(append(b, `,"scope":`...), string(t.Scope))
 	b = append(b, '}')
 	if r.Tenant != "" { // records of a single Service have no tenant
 		b = jcs.AppendString(append(b, `,"tenant":`...), r.Tenant)
 	}
 	b = r.Time.UTC().AppendFormat(append(b, `,"time":"`...), "2006-01-02T15:04:05.000000Z")
-	return append(appendRow(append(b, `","was":`...), r.Was), '}')
+	return append(was.append(append(b, `","was":`...)), '}')
 }
 
-// appendRow appends a row of access, or null where there is none.
-func appendRow(b []byte, row json.RawMessage) []byte {
-	if len(row) == 0 {
-		return append(b, "null"...)
+// appendIdentity appends an identity and its key, if any. Records older than the field have no key.
+func appendIdentity(b []byte, kind Kind, id auditText, key string) []byte {
+	b = id.append(append(b, `{"id":`...))
+	if key != "" {
+		b = jcs.AppendString(append(b, `,"key_id":`...), key)
 	}
-	return append(b, row...)
-}
-
-// appendActor appends an identity and its key, if any. Records older than the field have no key.
-func appendActor(b []byte, who Identity, key string) []byte {
-	if key == "" {
-		return appendIdentity(b, who)
-	}
-	b = appendOrNull(append(b, `{"id":`...), who.ID)
-	b = jcs.AppendString(append(b, `,"key_id":`...), key)
-	b = jcs.AppendString(append(b, `,"kind":`...), string(who.Kind))
-	return append(b, '}')
-}
-
-// appendIdentity appends null for the zero Identity: the holder of a target that is no key.
-func appendIdentity(b []byte, who Identity) []byte {
-	if who == (Identity{}) {
-		return append(b, "null"...)
-	}
-	b = appendOrNull(append(b, `{"id":`...), who.ID)
-	b = jcs.AppendString(append(b, `,"kind":`...), string(who.Kind))
+	b = jcs.AppendString(append(b, `,"kind":`...), string(kind))
 	return append(b, '}')
 }
 

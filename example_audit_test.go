@@ -40,7 +40,7 @@ func ExampleAudit_Verify() {
 	if _, err := service.Users.Create(ctx, svc.Host, svc.User{ID: "alice"}); err != nil {
 		log.Fatal(err)
 	}
-	var earlier svc.AuditMark // the Newest of the check before; zero at first
+	var earlier svc.AuditPosition // the Newest of the check before; zero at first
 	check, err := service.Audit.Verify(ctx, svc.Host, earlier)
 	if err != nil {
 		log.Fatal(err)

@@ -47,7 +47,7 @@ func ExampleKeys_Rotate() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	successor, err := service.Keys.Rotate(ctx, svc.Host, alice, old.ID, 24*time.Hour)
+	successor, err := service.Keys.Rotate(ctx, svc.Host, alice, old.ID, svc.Rotation{Overlap: 24 * time.Hour})
 	if err != nil {
 		log.Fatal(err)
 	}

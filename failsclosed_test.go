@@ -127,9 +127,9 @@ func TestInactiveDenies(t *testing.T) {
 		denied             []svc.Principal
 		allowed            []svc.Principal
 	}{
-		{`{"users":[{"id":"alice","is_active":false}]}`, `{"users":[{"id":"alice"}]}`, `"alice"`,
+		{`{"users":[{"id":"alice","is_active":false}]}`, `{"users":[{"id":"alice","is_active":true}]}`, `"alice"`,
 			[]svc.Principal{user("alice"), account("ci"), account("free")}, []svc.Principal{user("bob")}},
-		{`{"service_accounts":[{"id":"free","owner_user_id":"alice","is_active":false}]}`, `{"service_accounts":[{"id":"free","owner_user_id":"alice"}]}`,
+		{`{"service_accounts":[{"id":"free","owner_user_id":"alice","is_active":false}]}`, `{"service_accounts":[{"id":"free","is_active":true}]}`,
 			`service account "free" is inactive`, []svc.Principal{account("free")}, []svc.Principal{user("alice"), account("ci")}},
 	} {
 		h := newHousehold(t)

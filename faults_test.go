@@ -41,11 +41,15 @@ func (s *brokenStore) TemplateVersions(context.Context, svc.TemplateKey, int64, 
 func (s *brokenStore) Atomically(context.Context, func(context.Context, svc.Store) error) error {
 	return s.err
 }
-func (s *brokenStore) Answer(context.Context, []byte, time.Time) (svc.KeptAnswer, error) {
-	return svc.KeptAnswer{}, s.err
+func (s *brokenStore) Answer(context.Context, []byte, time.Time) (svc.StoredAnswer, error) {
+	return svc.StoredAnswer{}, s.err
 }
-func (s *brokenStore) KeepAnswer(context.Context, svc.KeptAnswer, time.Time) error { return s.err }
-func (s *brokenStore) AppendAudit(context.Context, func(svc.AuditRecord) []svc.AuditRecord) error {
+func (s *brokenStore) CountAnswers(context.Context, []byte, time.Time, int) (int, error) {
+	return 0, s.err
+}
+func (s *brokenStore) DeleteAnswers(context.Context, []byte) error                   { return s.err }
+func (s *brokenStore) KeepAnswer(context.Context, svc.StoredAnswer, time.Time) error { return s.err }
+func (s *brokenStore) QueueAudit(context.Context, []svc.Event, func(svc.AuditRecord, []svc.Event) []svc.AuditRecord) error {
 	return s.err
 }
 func (s *brokenStore) AuditRecords(context.Context, svc.AuditQuery) ([]svc.AuditRecord, error) {
@@ -79,8 +83,8 @@ func (s *brokenStore) ChangeAPIKey(context.Context, svc.Identity, string, func(*
 func (s *brokenStore) RevokeAPIKeys(context.Context, svc.Identity, time.Time, int) ([]string, error) {
 	return nil, s.err
 }
-func (s *brokenStore) LockAPIKeys(context.Context, svc.Identity, int) (int, error) { return 0, s.err }
-func (s *brokenStore) KeepValue(context.Context, string, []byte) ([]byte, error)   { return nil, s.err }
+func (s *brokenStore) Lock(context.Context, svc.Locks) error                     { return s.err }
+func (s *brokenStore) KeepValue(context.Context, string, []byte) ([]byte, error) { return nil, s.err }
 func (s *brokenStore) Access(context.Context, svc.AccessQuery) (svc.AccessSnapshot, error) {
 	return svc.AccessSnapshot{}, s.err
 }
@@ -106,7 +110,7 @@ func callAll(t *testing.T, h *host) map[string]error {
 	_, robots := h.Keys.Issue(ctx, by, robot.Identity(), svc.NewAPIKey{})
 	_, mine := h.Keys.Issue(ctx, alice, svc.Me, svc.NewAPIKey{})
 	_, changed := h.Keys.Patch(ctx, by, alice.Identity(), "k", svc.APIKeyPatch{})
-	_, rotated := h.Keys.Rotate(ctx, by, alice.Identity(), "k", 0)
+	_, rotated := h.Keys.Rotate(ctx, by, alice.Identity(), "k", svc.Rotation{})
 	_, ended := h.Keys.RevokeAll(ctx, by, alice.Identity())
 	_, resolved := h.Policies.Resolve(ctx, by, svc.Question{Bank: "b", UserID: "alice"})
 	_, asUser := h.Templates.Read(ctx, alice, "x")

@@ -5,18 +5,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"math"
 	"strconv"
 	"strings"
 
-	"github.com/extsvc/svc/internal/copies"
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/readcache"
 	"github.com/extsvc/svc/internal/text"
 )
-
-// ActionRecall is the default action of a [Question]. As a pattern in a policy it also covers
-// "bank:memories:list" and "bank:memories:get".
-const ActionRecall = "bank:recall"
 
 // Question asks what a principal or sender may do. ServiceAccountID takes precedence over UserID,
 // UserID over Sender; one of them is required, unless Me is true. Bank, Channel, Topic and the id
@@ -67,48 +64,16 @@ type Resolution struct {
 	Trace []TraceEntry
 }
 
-// Outcome is how a request is decided. A program that only asks whether it is allowed compares with
-// Allow: then every other value, and a new one, is a denial.
-type Outcome string
+// Parameter returns one parameter, as [Parameters.Value] does.
+func (r Resolution) Parameter(name string) (value any, ok bool) { return r.Parameters.Value(name) }
 
-// The outcomes. Every outcome other than Allow is a denial.
-const (
-	Allow        Outcome = "allow"
-	ExplicitDeny Outcome = "explicit_deny" // a statement denies the request
-	ImplicitDeny Outcome = "implicit_deny" // no statement allows the request
-)
-
-// Effect is what a statement does with the requests that it matches. One deny that matches
-// outweighs every allow.
-type Effect string
-
-// The effects.
-const (
-	EffectAllow Effect = "allow"
-	EffectDeny  Effect = "deny"
-)
-
-// Context is where a request comes from. The overrides of a bank policy compare it byte by byte;
-// the topic is more specific than the channel, and the channel than the provider. An empty part
-// matches no override. Policies of users do not look at it.
-type Context struct {
-	Provider string // "telegram", for example
-	Channel  string
-	Topic    string
-}
-
-// Parameters tell the host how to carry out an allowed action: the Service only merges and returns
-// them. In every field, nil means unset; an empty list is set. In JSON all ten keys are present,
-// null where unset. Numbers are not negative, and texts not empty.
-//
-// Of all matching allows, the highest RecallBudget and RecallMaxTokens and the lowest
-// RetainEveryNTurns count, and lists are united. Of each other text, one allow wins. A denial has
-// none.
+// Parameters are the values of parameters. The fields are those of [MemoryParameters]: a typed view
+// of the parameters with these names and types. In every field, nil means unset; an empty list is
+// set. In JSON, the keys of the fields are present, null where unset. A denial has no values.
 type Parameters struct {
-	RecallBudget    *string `json:"recall_budget"` // low, mid or high
-	RecallMaxTokens *int64  `json:"recall_max_tokens"`
-	// RecallTagGroups are JSON objects, as the policy wrote them, compacted.
-	RecallTagGroups []json.RawMessage `json:"recall_tag_groups"`
+	RecallBudget    *string           `json:"recall_budget"` // low, mid or high
+	RecallMaxTokens *int64            `json:"recall_max_tokens"`
+	RecallTagGroups []json.RawMessage `json:"recall_tag_groups"` // as written, but compacted
 	// In a decision, lists of texts are sorted byte by byte, without duplicates.
 	RetainRoles       []string `json:"retain_roles"`
 	RetainTags        []string `json:"retain_tags"`
@@ -117,29 +82,41 @@ type Parameters struct {
 	LLMModel          *string  `json:"llm_model"`
 	LLMProvider       *string  `json:"llm_provider"`
 	ExcludeProviders  []string `json:"exclude_providers"`
+	// Values are all parameters of [Config].Parameters, in that order. Nil: the fields are all.
+	Values []ParameterValue `json:"-"`
 }
 
-// Decision is the answer to one request. It is immutable and cheap to copy, and may be used by
-// several goroutines. The zero Decision is a denial.
-type Decision struct{ of policy.Decision }
+// ParameterValue is a parameter with its value: an int64, a string, a []string or a
+// []json.RawMessage. Nil: it is not set.
+type ParameterValue struct {
+	Name  string
+	Value any
+}
 
-// Allowed reports whether the principal may do the action.
-func (d Decision) Allowed() bool { return d.of.Allowed() }
+// All yields every parameter in the order of the table, with its value as in a [ParameterValue].
+func (p Parameters) All() iter.Seq2[string, any] {
+	if p.Values == nil {
+		return policy.Fields(p)
+	}
+	return func(yield func(string, any) bool) {
+		for _, v := range p.Values {
+			if !yield(v.Name, v.Value) {
+				return
+			}
+		}
+	}
+}
 
-// Outcome distinguishes a denial by a statement from a denial without an allowing statement.
-func (d Decision) Outcome() Outcome { return Outcome(d.of.Outcome()) }
-
-// Reason is one sentence for a person. It is made at each call, so a request that is allowed need
-// not pay for it.
-func (d Decision) Reason() string { return d.of.Reason() }
-
-// Parameters returns the parameters of the allowed action. The caller owns them: each call copies
-// them. They are zero in a denial.
-func (d Decision) Parameters() Parameters { return Parameters(d.of.Parameters()) }
-
-// Strategy returns the retain strategy in force: the principal's own, else that of the bank policy.
-// ok is false when there is no strategy, or when the action is denied.
-func (d Decision) Strategy() (strategy string, ok bool) { return d.of.Strategy() }
+// Value returns one parameter, as a [ParameterValue] has it. ok is false when it is not set, or no
+// parameter has that name.
+func (p Parameters) Value(name string) (value any, ok bool) {
+	for of, v := range p.All() {
+		if of == name {
+			return v, v != nil
+		}
+	}
+	return nil, false
+}
 
 // TraceCode is the kind of a [TraceEntry]. Codes are stable: programs may rely on them.
 type TraceCode string
@@ -207,7 +184,7 @@ const (
 // what a principal may do, which principals may do something, and what a change would do. They
 // write nothing and report no event. For a request that a host serves, call [Service.Decide]
 // instead: it needs no right and uses the cache.
-type Policies struct{ *directory }
+type Policies struct{ *accessWriter }
 
 // Resolve decides what a principal or sender may do on a bank, with which parameters, and why. It
 // reads one snapshot of the store in one call, never the cache. An unknown or inactive user or
@@ -216,7 +193,7 @@ type Policies struct{ *directory }
 // [ActionUsersRead].
 //
 // A caller that asks about itself (Me) needs no action, and what the host vouches for counts.
-// Errors: CodeInvalid, CodeForbidden, CodeUnavailable.
+// Errors: CodeInvalid, CodeForbidden, CodeTooComplex (16 MB of statements), CodeUnavailable.
 func (s *Policies) Resolve(ctx context.Context, by Principal, q Question) (Resolution, error) {
 	asked, err := q.check()
 	if err != nil {
@@ -250,6 +227,8 @@ func (s *Policies) Resolve(ctx context.Context, by Principal, q Question) (Resol
 // MaxQuestions is how many questions one call of [Policies.Decide] may ask.
 const MaxQuestions = 1000
 
+const maxAnswers = 4 << 20 // bytes of parameters and strategies in all answers of one call
+
 // Answer is the answer to a [Question], without the reasons.
 type Answer struct {
 	Outcome           Outcome
@@ -261,6 +240,9 @@ type Answer struct {
 // Allowed reports whether the subject may do the action.
 func (a Answer) Allowed() bool { return a.Outcome == Allow }
 
+// Parameter returns one parameter, as [Parameters.Value] does.
+func (a Answer) Parameter(name string) (value any, ok bool) { return a.Parameters.Value(name) }
+
 // Decide answers up to [MaxQuestions] questions, in their order. It answers as [Policies.Resolve]
 // does, but from the cache and without a trace: a question takes about a microsecond.
 //
@@ -268,7 +250,8 @@ func (a Answer) Allowed() bool { return a.Outcome == Allow }
 // state of the store. When the store changes during the call, two answers may be of two states.
 //
 // Errors: CodeInvalid, with pointers such as /1/bank (the second question), CodeForbidden,
-// CodeUnavailable. An error never means allow.
+// CodeUnavailable, CodeTooComplex (all parameters take over 4 MB; one question is always answered).
+// An error never means allow.
 func (s *Policies) Decide(
 	ctx context.Context, by Principal, questions ...Question,
 ) ([]Answer, error) {
@@ -276,10 +259,13 @@ func (s *Policies) Decide(
 	if err != nil {
 		return nil, err
 	}
-	answers := make([]Answer, len(questions))
+	answers, left := make([]Answer, len(questions)), maxAnswers
 	for i, q := range questions {
-		if answers[i], err = s.answer(ctx, by, q, subjects[i]); err != nil {
+		if answers[i], err = s.answer(ctx, by, q, subjects[i], &left); err != nil {
 			return nil, err
+		}
+		if left < 0 && len(questions) > 1 {
+			return nil, tooComplex("ask fewer questions at a time", nil)
 		}
 	}
 	return answers, nil
@@ -309,19 +295,19 @@ func (s *Policies) subjects(
 	return subjects, s.authorize(ctx, by, ActionUsersRead)
 }
 
-// answer decides a checked question.
+// answer decides a checked question, and takes the bytes of the answer from left.
 func (s *Policies) answer(
-	ctx context.Context, by Principal, q Question, subject AccessQuery,
+	ctx context.Context, by Principal, q Question, subject AccessQuery, left *int,
 ) (a Answer, err error) {
 	if q.Me && by.Kind == KindHost {
-		return Answer{Outcome: Allow}, nil
+		return Answer{Outcome: Allow, Parameters: parametersOf(s.compiler.Schema(), nil, true)}, nil
 	}
 	provider, sender, _ := strings.Cut(q.Sender, ":")
 	holder := subject.Identity.narrowed(q.ScopingPolicyID)
 	if q.Me {
 		holder = by.holder()
 	} else if subject.Identity == (Identity{}) {
-		if holder, err = s.sender(ctx, copies.Sender{Provider: provider, ID: sender}); err != nil {
+		if holder, err = s.sender(ctx, readcache.Sender{Provider: provider, ID: sender}); err != nil {
 			return Answer{}, err
 		}
 	}
@@ -333,9 +319,11 @@ func (s *Policies) answer(
 	if q.Me {
 		d = d.Vouch(by.vouched())
 	}
-	a = Answer{Outcome: Outcome(d.Outcome()), Parameters: Parameters(d.Parameters())}
+	*left -= d.Weight()
+	a = Answer{Outcome: Outcome(d.Outcome())}
+	a.Parameters = parametersOf(d.Schema(), d.Parameters(), true)
 	if strategy, set := d.Strategy(); set {
-		a.EffectiveStrategy = &strategy
+		a.EffectiveStrategy, *left = &strategy, *left-len(strategy)
 	}
 	if user != "" {
 		a.ResolvedUserID = &user
@@ -345,12 +333,12 @@ func (s *Policies) answer(
 
 // sender returns whose rights a sender has: those of the active user with that channel, or those of
 // the public.
-func (s *Policies) sender(ctx context.Context, of copies.Sender) (copies.Holder, error) {
-	return s.copies.LoadSender(ctx, of, func() (who copies.Holder, user string, at int64, err error) {
+func (s *Policies) sender(ctx context.Context, of readcache.Sender) (readcache.Holder, error) {
+	return s.cached.LoadSender(ctx, of, func() (who readcache.Holder, user string, at int64, err error) {
 		snapshot, err := s.store.Access(ctx, AccessQuery{
 			Channel: Channel{Provider: of.Provider, SenderID: of.ID},
 		})
-		s.copies.Hear(snapshot.Generation)
+		s.cached.Hear(snapshot.Generation)
 		if snapshot.User != nil {
 			user = snapshot.User.ID
 		}
@@ -358,6 +346,8 @@ func (s *Policies) sender(ctx context.Context, of copies.Sender) (copies.Holder,
 		return who, user, snapshot.Generation, fault("read access", err)
 	})
 }
+
+const maxTrace = 16 << 20 // bytes of the policies and, 400 for each statement, of the entries of a trace
 
 // resolve explains the decision of a checked query. It refuses a subject that more than most
 // statements reach, before it makes the trace, which has an entry for each.
@@ -373,16 +363,16 @@ func resolve(
 	snapshot.narrow(&subject, q.ScopingPolicyID)
 	rights := compiler.Compile(subject)
 	if rights.Size() > most {
-		return Resolution{}, Invalid(
-			"", fmt.Sprintf("more than %d statements reach the subject", most),
-		)
+		return Resolution{}, Invalid("", fmt.Sprintf("more than %d statements reach the subject", most))
+	} else if rights.Weight()+400*rights.Size() > maxTrace {
+		return Resolution{}, tooComplex("attach large policies in fewer ways", nil)
 	}
 	result := rights.Explain(policy.Request{
 		Action: cmp.Or(q.Action, ActionRecall), Bank: q.Bank,
 		Context: policy.Context{Provider: provider, Channel: q.Channel, Topic: q.Topic},
-		Policy:  policy.CompileBank(snapshot.bankPolicy()),
+		Policy:  compiler.Schema().CompileBank(snapshot.bankPolicy()),
 	})
-	return snapshot.resolution(who, result), nil
+	return snapshot.resolution(who, result, compiler.Schema()), nil
 }
 
 // check returns what to read for a query. It checks all fields and reports all faults. Field is the
@@ -429,8 +419,7 @@ func (q Question) check() (AccessQuery, error) {
 	return asked, c.err()
 }
 
-// context refuses an invalid channel or topic. Both are only looked up, so an API key is no error
-// here.
+// context refuses an invalid channel or topic. Both are only looked up: an API key is no error.
 func (c *checker) context(q Question) {
 	if q.Channel != "" {
 		c.lookupForeign("channel", q.Channel)
@@ -440,8 +429,7 @@ func (c *checker) context(q Question) {
 	}
 }
 
-// sender refuses a sender other than "provider:id", where provider is an id and id a foreign name.
-// A colon in id is good, because the first one ends the provider.
+// sender refuses a sender other than "provider:id": an id, and a foreign name that may have colons.
 func (c *checker) sender(field, provider, id string) {
 	if provider == "" || id == "" {
 		c.add(field, `must be "provider:id"`)
@@ -453,15 +441,16 @@ func (c *checker) sender(field, provider, id string) {
 }
 
 // resolution returns the public form of a result. A sender that is an inactive user shows no user:
-// it counts as unmapped, and so do its names. A document that is not JSON is left out, because it
-// could not be part of an answer.
-func (a AccessSnapshot) resolution(who Identity, result policy.Result) Resolution {
+// it counts as unmapped, and so do its names. A document that is not JSON is left out.
+func (a AccessSnapshot) resolution(
+	who Identity, result policy.Result, schema *policy.Schema,
+) Resolution {
 	r := Resolution{
 		TenantID: who.ID, PrincipalType: who.Kind,
 		Outcome: Outcome(result.Outcome), Reason: result.Reason,
-		Parameters:        Parameters(result.Parameters),
+		Parameters:        parametersOf(schema, result.Parameters, true),
 		EffectiveStrategy: result.Strategy,
-		Revision:          strconv.FormatInt(a.Generation, 10), Trace: traced(result.Trace),
+		Revision:          strconv.FormatInt(a.Generation, 10), Trace: traced(result.Trace, schema),
 	}
 	switch who.Kind {
 	case KindServiceAccount:
@@ -478,17 +467,34 @@ func (a AccessSnapshot) resolution(who Identity, result policy.Result) Resolutio
 	return r
 }
 
-// traced returns the public form of a trace. It shares what the entries point to, which belongs to
-// this explanation alone.
-func traced(trace []policy.Entry) []TraceEntry {
+// traced returns the public form of a trace, which shares what the entries point to.
+func traced(trace []policy.Entry, schema *policy.Schema) []TraceEntry {
 	entries := make([]TraceEntry, len(trace))
 	for i := range trace {
 		e := &trace[i]
 		entries[i] = TraceEntry{
 			PolicyID: e.PolicyID, Via: e.Via, Statement: e.Statement, Effect: Effect(e.Effect),
 			Matched: e.Matched, ActionPattern: e.ActionPattern, BankPattern: e.BankPattern,
-			Code: TraceCode(e.Code), Reason: e.Reason, Sets: Parameters(e.Sets), Lost: e.Lost,
+			Code: TraceCode(e.Code), Reason: e.Reason, Lost: e.Lost,
+			Sets: parametersOf(schema, e.Sets, false),
 		}
 	}
 	return entries
+}
+
+// parametersOf returns the public form of values, which shares lists with them. Without values it is
+// zero, unless it is to name all parameters.
+func parametersOf(schema *policy.Schema, values policy.Parameters, all bool) (p Parameters) {
+	if values == nil && !all {
+		return p
+	}
+	if schema != policy.Memory {
+		p.Values = make([]ParameterValue, 0, schema.Len())
+	}
+	for name, v := range schema.All(values) {
+		if policy.SetField(&p, name, v); p.Values != nil {
+			p.Values = append(p.Values, ParameterValue{name, v})
+		}
+	}
+	return p
 }

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/extsvc/svc/internal/accessindex"
 	"github.com/extsvc/svc/internal/policy"
-	"github.com/extsvc/svc/internal/roster"
 )
 
-// Reach lists the principals that may do something, and why. The caller owns it. A bank whose own
-// policy does not parse is closed: then all lists are empty.
-type Reach struct {
+// WhoCanAnswer lists the principals that may do something, and why. The caller owns it. A bank
+// whose own policy does not parse is closed: then all lists are empty.
+type WhoCanAnswer struct {
 	// Users are the ids of active users, sorted byte by byte. Never nil.
 	Users []string
 	// ServiceAccounts are the ids of active service accounts with an active owner, sorted byte by
@@ -21,7 +21,7 @@ type Reach struct {
 	Public          PublicReach
 	// Statements are all that match the request, allows and denies, by policy, then statement.
 	// Never nil.
-	Statements []Cited
+	Statements []StatementRef
 	// Revision is of the store's state: equal revisions give equal answers.
 	Revision string
 }
@@ -42,9 +42,9 @@ type PublicOverrideReach struct {
 	Allowed bool
 }
 
-// Cited is a statement of a policy that an active principal has. A deny is cited as well, and so is
-// an allow that a deny overrides.
-type Cited struct {
+// StatementRef is a statement of a policy that an active principal has. A deny is cited as well,
+// and so is an allow that a deny overrides.
+type StatementRef struct {
 	PolicyID  string
 	Statement int // its index in the document, from 0
 	Effect    Effect
@@ -58,6 +58,15 @@ type Capability struct {
 	Parameters   Parameters // zero in a denial; the elements of a list share their pointers
 }
 
+// Parameter returns one parameter, as [Parameters.Value] does.
+func (c Capability) Parameter(name string) (value any, ok bool) { return c.Parameters.Value(name) }
+
+// MaxCapabilities is the most elements of a list of [Policies.WhatCan].
+const MaxCapabilities = policy.MaxCapabilities
+
+// MaxDifferences is the most differences that an [AccessDiff] lists.
+const MaxDifferences = policy.MaxDifferences
+
 // WhoCan returns every principal that may do an action ("" means [ActionRecall]) on a bank. These
 // are exactly the active users and service accounts that [Service.Decide] allows it, and the
 // contexts in which it allows it to unmapped senders. The actions that a host vouches for
@@ -69,26 +78,26 @@ type Capability struct {
 // The rows are as fresh as the cache of Decide.
 //
 // Errors: CodeInvalid, CodeForbidden, CodeUnavailable.
-func (s *Policies) WhoCan(ctx context.Context, by Principal, action, bank string) (Reach, error) {
+func (s *Policies) WhoCan(ctx context.Context, by Principal, action, bank string) (WhoCanAnswer, error) {
 	var c checker
 	action = cmp.Or(action, ActionRecall)
 	c.id("action", action)
 	c.foreign("bank", bank)
 	if err := c.err(); err != nil {
-		return Reach{}, err
+		return WhoCanAnswer{}, err
 	}
 	if err := s.authorize(ctx, by, ActionUsersRead); err != nil {
-		return Reach{}, err
+		return WhoCanAnswer{}, err
 	}
-	var found roster.Reach
+	var found accessindex.WhoCan
 	var revision string
-	err := s.look(ctx, 0, func(all *everybody) {
+	err := s.look(ctx, 0, func(all *accessRows) {
 		found, revision = all.WhoCan(action, bank), all.revision()
 	})
 	if err != nil {
-		return Reach{}, err
+		return WhoCanAnswer{}, err
 	}
-	return Reach{
+	return WhoCanAnswer{
 		found.Users, found.ServiceAccounts, publicReach(found.Public),
 		cited(found.Statements), revision,
 	}, nil
@@ -107,10 +116,10 @@ func publicReach(found policy.PublicReach) PublicReach {
 	return reach
 }
 
-func cited(found []roster.Cited) []Cited {
-	statements := make([]Cited, len(found))
+func cited(found []accessindex.StatementRef) []StatementRef {
+	statements := make([]StatementRef, len(found))
 	for i, c := range found {
-		statements[i] = Cited{PolicyID: c.Policy, Statement: c.Statement, Effect: Effect(c.Effect)}
+		statements[i] = StatementRef{PolicyID: c.Policy, Statement: c.Statement, Effect: Effect(c.Effect)}
 	}
 	return statements
 }
@@ -132,10 +141,11 @@ func cited(found []roster.Cited) []Cited {
 //
 // [Me] asks about the caller, as its key narrows it. The caller needs no action for that.
 //
-// WhatCan checks every pair of an action pattern and a bank pattern: a few thousand of each take
-// seconds. It stops when ctx ends.
+// WhatCan checks every pair of an action pattern and a bank pattern. It stops when ctx ends. A list
+// of more than [MaxCapabilities], or of megabytes, is CodeTooComplex, and so is one that takes more
+// than about a second.
 //
-// Errors: CodeInvalid, CodeForbidden, CodeUnavailable.
+// Errors: CodeInvalid, CodeForbidden, CodeTooComplex, CodeUnavailable.
 func (s *Policies) WhatCan(ctx context.Context, by Principal, who Identity) ([]Capability, error) {
 	var c checker
 	switch who.Kind {
@@ -161,24 +171,25 @@ func (s *Policies) WhatCan(ctx context.Context, by Principal, who Identity) ([]C
 	}
 	var subject policy.Subject
 	var shut []string
-	err := s.look(ctx, 0, func(all *everybody) {
-		subject, shut = subjectIn(all.Roster, who, narrowedBy), all.Shut()
+	err := s.look(ctx, 0, func(all *accessRows) {
+		subject, shut = subjectIn(all.Index, who, narrowedBy), all.Shut()
 	})
 	if err != nil {
 		return nil, err
 	}
-	list := capabilities(s.compiler.Apart(ctx).Compile(subject).Capabilities(shut))
-	if err := ctx.Err(); err != nil {
+	found, err := s.compiler.Apart(ctx).Compile(subject).Capabilities(shut)
+	if err != nil {
 		return nil, fault("list what a principal can do", err)
 	}
-	return list, nil
+	return capabilities(found, s.compiler.Schema()), nil
 }
 
 // capabilities returns the public form of a list, never nil.
-func capabilities(found []policy.Capability) []Capability {
+func capabilities(found []policy.Capability, schema *policy.Schema) []Capability {
 	list := make([]Capability, len(found))
 	for i, c := range found {
-		list[i] = Capability{c.Action, c.Bank, Outcome(c.Outcome), Parameters(c.Parameters)}
+		parameters := parametersOf(schema, c.Parameters, false)
+		list[i] = Capability{c.Action, c.Bank, Outcome(c.Outcome), parameters}
 	}
 	return list
 }
@@ -211,7 +222,7 @@ func (s *Policies) Simulate(
 	if err != nil {
 		return Resolution{}, err
 	}
-	if err := ctx.Err(); err != nil {
+	if err := compiler.Err(); err != nil {
 		return Resolution{}, fault("simulate", err)
 	}
 	r, err := resolve(compiler, after, asked, q, MaxSimulatedStatements)
@@ -237,6 +248,10 @@ type AccessDiff struct {
 	Principals []PrincipalsDiff // by the first principal: users before service accounts, then by id
 	Public     []PublicDiff     // by bank, then context
 	Strategies []StrategyDiff   // likewise
+	// Omitted counts the differences beyond [MaxDifferences], and those whose patterns and
+	// parameters would take more than a megabyte. Not 0: the lists are incomplete, also in their
+	// exceptions ([Unchanged]).
+	Omitted int
 }
 
 // PrincipalsDiff is the difference for principals that have equal policies, before and after. Each
@@ -289,28 +304,45 @@ type StrategyDiff struct {
 
 // Diff compares what all principals may do under two bundles. Each bundle is the whole state of
 // access. A principal that is in only one bundle is denied everything by the other. Diff needs no
-// store and no rights, and keeps nothing. It cannot be stopped: see [Access.Preview] for what it
-// may cost. It may be called concurrently.
+// store and no rights, and keeps nothing. It cannot be stopped. It may be called concurrently.
+// Documents of any size are compared. A comparison of more than about half a minute, or of more
+// than some megabytes for one principal, is CodeTooComplex.
 //
-// Errors: CodeInvalid and CodeExists, joined: those of [Access.Apply] about the bundle. Each Field
-// is a JSON pointer that starts with "/before" or "/after".
+// Errors: CodeTooComplex; CodeInvalid and CodeExists, joined: those of [Access.Apply] about the
+// bundle. Each Field is a JSON pointer that starts with "/before" or "/after".
+//
+// The documents have [MemoryParameters]; [Policies.Diff] is for those of a Service.
 func Diff(before, after Bundle) (AccessDiff, error) {
-	compiler := policy.NewCompiler()
+	return diffBundles(policy.NewCompiler(policy.Memory), before, after)
+}
+
+// Diff is [Diff] for documents with the parameters of the Service. It reads no rows and needs no
+// rights.
+func (s *Policies) Diff(before, after Bundle) (AccessDiff, error) {
+	return diffBundles(s.compiler, before, after)
+}
+
+func diffBundles(compiler *policy.Compiler, before, after Bundle) (AccessDiff, error) {
+	compiler = compiler.Apart(nil)
+	compiler.Limit(diffSteps)
 	b, beforeErr := alone(compiler, before)
 	a, afterErr := alone(compiler, after)
 	if err := errors.Join(under("/before", beforeErr), under("/after", afterErr)); err != nil {
 		return AccessDiff{}, err
 	}
-	return diff(compiler, census(nil, b, b.Parties()), census(nil, a, a.Parties())), nil
+	return diff(compiler, census(nil, b, b.Parties()), census(nil, a, a.Parties()))
 }
+
+// diffSteps is the budget of a [Diff]: its bundles are often those of a whole organization.
+const diffSteps = 32 * policy.MaxSteps
 
 // Preview returns what [Access.Write] of a bundle would change in what all principals may do. It
 // writes nothing, and asks for no other rights than ActionUsersRead. by needs [ActionUsersRead];
 // unlike Apply, it is not for the host alone. The stored rows come from the cache of
-// [Policies.WhoCan], and may change before Apply. Like [Policies.WhatCan], it takes seconds where a
-// policy has thousands of action patterns and of bank patterns. It stops when ctx ends.
+// [Policies.WhoCan], and may change before Apply. It stops when ctx ends. A comparison that would
+// take more than about a second is CodeTooComplex.
 //
-// Errors: CodeForbidden, CodeUnavailable, and those of Apply about the bundle.
+// Errors: CodeForbidden, CodeTooComplex, CodeUnavailable, and those of Apply about the bundle.
 func (s *Access) Preview(
 	ctx context.Context, by Principal, bundle Bundle, how BundleWrite,
 ) (AccessDiff, error) {
@@ -319,38 +351,37 @@ func (s *Access) Preview(
 	if err != nil {
 		return AccessDiff{}, err
 	}
-	found := diff(compiler, before, after)
-	if err := ctx.Err(); err != nil {
-		return AccessDiff{}, fault("compare access", err)
-	}
-	return found, nil
+	return diff(compiler, before, after)
 }
 
 // alone returns the rows of a bundle that is the whole state of access. A row that names a missing
 // row is an error, because no store can supply it.
-func alone(compiler *policy.Compiler, b Bundle) (*roster.Roster, error) {
+func alone(compiler *policy.Compiler, b Bundle) (*accessindex.Index, error) {
 	b, err := b.normalize(compiler)
 	if err != nil {
 		return nil, err
 	}
-	a := newApplication(Bundle{}, b)
+	a := newBundleDiff(compiler.Schema(), Bundle{}, b)
+	a.whole = true
 	a.rows()
-	return filled(a.bundle), a.err()
+	return filled(compiler.Schema(), a.bundle), a.err()
 }
 
 // under puts a prefix before the pointers of errors. The errors themselves stay: they may be
 // shared.
 func under(prefix string, err error) error {
-	return Relocate(err, func(e *Error) string { return prefix + e.Field })
+	return MapFields(err, func(e *Error) string { return prefix + e.Field })
 }
 
-// diff compares two censuses. It is incomplete when the compiler's call ends early: the caller
-// checks its Err.
-func diff(compiler *policy.Compiler, before, after *policy.Census) AccessDiff {
+// diff compares two censuses, unless the compiler's call ends early.
+func diff(compiler *policy.Compiler, before, after *policy.Census) (AccessDiff, error) {
 	found := compiler.Diff(before, after)
-	var d AccessDiff
+	if err := compiler.Err(); err != nil {
+		return AccessDiff{}, fault("compare access", err)
+	}
+	d := AccessDiff{Omitted: found.Omitted}
 	for _, p := range found.Parties {
-		one := PrincipalsDiff{Differences: accessDifferences(p.Differences)}
+		one := PrincipalsDiff{Differences: accessDifferences(p.Differences, compiler.Schema())}
 		for _, m := range p.Members {
 			one.Principals = append(one.Principals, Identity{Kind: Kind(m.Kind), ID: m.ID})
 		}
@@ -358,7 +389,9 @@ func diff(compiler *policy.Compiler, before, after *policy.Census) AccessDiff {
 	}
 	for _, p := range found.Public {
 		d.Public = append(
-			d.Public, PublicDiff{p.Bank, Context(p.Context), accessDifferences(p.Differences)},
+			d.Public, PublicDiff{
+				p.Bank, Context(p.Context), accessDifferences(p.Differences, compiler.Schema()),
+			},
 		)
 	}
 	for _, c := range found.Strategies {
@@ -366,16 +399,17 @@ func diff(compiler *policy.Compiler, before, after *policy.Census) AccessDiff {
 			d.Strategies, StrategyDiff{c.Bank, Context(c.Context), c.Before, c.After},
 		)
 	}
-	return d
+	return d, nil
 }
 
 // accessDifferences returns the public form of a list. Its elements share what their parameters
 // point to.
-func accessDifferences(found []policy.Difference) []Difference {
+func accessDifferences(found []policy.Difference, schema *policy.Schema) []Difference {
 	list := make([]Difference, len(found))
 	for i, d := range found {
 		list[i] = Difference{
-			d.Action, d.Bank, ChangeKind(d.Change), Parameters(d.Before), Parameters(d.After),
+			d.Action, d.Bank, ChangeKind(d.Change),
+			parametersOf(schema, d.Before, false), parametersOf(schema, d.After, false),
 		}
 	}
 	return list

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/extsvc/svc/internal/accessindex"
 	"github.com/extsvc/svc/internal/policy"
-	"github.com/extsvc/svc/internal/roster"
 )
 
 // Finding is a possible mistake in a bundle. With a Policy and a Principal, it is about the policy
@@ -89,7 +89,8 @@ const (
 
 // Lint finds mistakes, redundant rows and accidental results in a bundle. The bundle is the whole
 // state of access, such as [AccessStore].ReadAccess yields; Lint does not change it. known are the
-// actions that the host asks about, in addition to those of this service. Nil: the actions are not
+// actions that the host asks about, in addition to [Actions] and those of [ActionRecall]. A pattern
+// that covers none of them is reported: nothing that is asked can match it. Nil: the actions are not
 // known, and no pattern is reported as unknown.
 //
 // Each finding is exact. Lint decides what a statement, a tie or the policy of a service account
@@ -106,19 +107,26 @@ const (
 //
 // The list is sorted by Pointer, with numbers by their value, and never nil. It has all findings:
 // the limit of [MaxErrors] does not hold here.
+//
+// The documents have [MemoryParameters]; [Policies.Lint] is for those of a Service.
 func Lint(bundle Bundle, known []string) []Finding {
-	l := &linter{bundle: bundle, compiler: policy.NewCompiler()}
+	return lint(policy.NewCompiler(policy.Memory), bundle, known)
+}
+
+// Lint is [Lint] for documents with the parameters of the Service. It reads no rows and needs no
+// rights.
+func (s *Policies) Lint(bundle Bundle, known []string) []Finding {
+	return lint(policy.NewCompiler(s.compiler.Schema()), bundle, known)
+}
+
+func lint(compiler *policy.Compiler, bundle Bundle, known []string) []Finding {
+	l := &linter{bundle: bundle, compiler: compiler}
 	l.rows()
 	l.attachments()
 	l.owners()
-	// This service asks for these itself, and ActionRecall as a pattern covers the last two.
-	if known != nil {
-		l.actions(append([]string{
-			ActionUsersRead, ActionUsersWrite, ActionTemplateAdmin, ActionTemplateList,
-			ActionTemplateCreate, ActionTemplateManage, ActionTemplateInstall,
-			ActionTemplateSource, ActionAuditRead, ActionKeysIntrospect, ActionRecall,
-			"bank:memories:list", "bank:memories:get",
-		}, known...))
+	if known != nil { // ActionRecall as a pattern covers the two behind it
+		own := append(Actions(), ActionRecall, "bank:memories:list", "bank:memories:get")
+		l.actions(append(own, known...))
 	}
 	l.classes()
 	// Two findings of one place are sorted by code and message, so the order is always the same.
@@ -163,8 +171,9 @@ func (l *linter) rows() {
 		l.refused(e, FindingRow)
 	}
 	// The bundle is the whole state: no row of a store can complete it.
-	a := newApplication(Bundle{}, normal)
+	a := newBundleDiff(l.compiler.Schema(), Bundle{}, normal)
 	a.endless = true
+	a.checkSizes()
 	a.checkReferences()
 	a.checkChannels()
 	for _, e := range a.errs {
@@ -294,14 +303,14 @@ func (l *linter) actions(known []string) {
 		}
 	}
 	for i, p := range l.bundle.Policies {
-		if document, err := policy.ParseDocument(p.Document); err == nil {
+		if document, err := l.compiler.Schema().ParseDocument(p.Document); err == nil {
 			for n, st := range document.Statements {
 				check(Finding{Pointer: statementAt(i, n), Policy: p.ID, Statement: n}, st.Actions)
 			}
 		}
 	}
 	for i, b := range l.bundle.BankPolicies {
-		document, err := policy.ParseBankDocument(b.Document)
+		document, err := l.compiler.Schema().ParseBankDocument(b.Document)
 		if err != nil || document.PublicAccess == nil {
 			continue
 		}
@@ -381,7 +390,7 @@ func (l *linter) classes() {
 // everybodyActive returns the bundle's rows with every principal active: a right that rests today
 // has to be right when its holder is active again. Of two rows with one id, the first counts. The
 // caller's bundle stays as it is.
-func (l *linter) everybodyActive() *roster.Roster {
+func (l *linter) everybodyActive() *accessindex.Index {
 	b := l.bundle
 	b.Users, b.ServiceAccounts = firsts(b.Users, User.key), firsts(b.ServiceAccounts, ServiceAccount.key)
 	for i := range b.Users {
@@ -393,7 +402,7 @@ func (l *linter) everybodyActive() *roster.Roster {
 	b.Groups, b.Policies = firsts(b.Groups, Group.key), firsts(b.Policies, Policy.key)
 	b.Attachments = firsts(b.Attachments, Attachment.key)
 	b.BankPolicies = firsts(b.BankPolicies, BankPolicy.key)
-	return filled(b)
+	return filled(l.compiler.Schema(), b)
 }
 
 // firsts returns the rows without those whose key an earlier row has.

@@ -3,15 +3,17 @@ package svc
 import (
 	"cmp"
 	"context"
+	"crypto/subtle"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
+	"time"
 
-	"github.com/extsvc/svc/internal/copies"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/rate"
-
+	"github.com/extsvc/svc/internal/readcache"
 	"github.com/extsvc/svc/internal/text"
 )
 
@@ -44,13 +46,47 @@ const (
 	ScopePersonal Scope = "personal"
 )
 
-// area holds the sources and the templates of the server, or those of one user.
-type area struct {
+// place holds the sources and the templates of the server, or those of one user.
+type place struct {
 	scope Scope
 	owner string // the user's id; "" exactly for [ScopeServer]
-	// row reports whether the owner had a row of access when the caller was authorized.
-	row bool
-	key string // the id of the caller's issued key; "" none
+	basis basis  // why the caller may use it
+}
+
+// basis records why a caller was allowed a change. The caller was judged before the change waited:
+// for a body, a source, a function of the host. The transaction of the change judges it again.
+type basis struct {
+	action string // what the caller needs on bank "*"; "": nothing
+	// owner is the user whose personal area or whose service account it is; "": not asked.
+	owner string
+	row   bool // the owner of the area, or the holder, has a row
+
+	holder  Identity // whose keys change; zero: none change
+	within  bool     // the caller has every control-plane right of the holder
+	covers  bool     // it has the holder's other rights as well, or iam:banks:grant
+	scoping string   // the policy that narrows the new key; "": none
+	most    int      // > 0: the transaction counts the keys of the holder, up to most, in live
+	live    int
+	// judged are the policies by which within and covers were judged.
+	judged [2]*policy.Shared
+
+	free    bool // a revocation: it waits for no change of access, and not for the caller's key
+	keyless bool // the change may have ended the caller's own key
+}
+
+// Locks are what a transaction locks. To lock in one order, all transactions lock access first, then
+// holders, then the caller's key, and then the rows that they write.
+type Locks struct {
+	// ChangeAccess makes others wait that change access or rely on it. ChangeAccess of the store
+	// takes the same lock.
+	ChangeAccess bool
+	// RelyOnAccess makes changes of access wait. Any number of transactions may rely on access.
+	RelyOnAccess bool
+	// Holder makes others wait that lock this holder. Zero: none.
+	Holder Identity
+	// RelyOnKey is the id of a key. Others that change or revoke it wait. Any number of transactions
+	// may rely on a key. "", or no such key: none.
+	RelyOnKey string
 }
 
 // KindUnmapped is the kind of a sender that belongs to no user, or to an inactive one.
@@ -67,8 +103,8 @@ var Unmapped = Principal{Kind: KindUnmapped}
 // not change it. So several calls may share one.
 //
 // A Principal from [Service.Authenticate] remembers the issued key of the request. Pass it on as it
-// is. Before such a caller makes or changes keys, the Service checks that its key is still
-// accepted.
+// is. The transaction of each change checks that this key is still accepted, and that the caller
+// still has the rights that the change needs.
 type Principal struct {
 	Kind Kind
 	ID   string
@@ -91,8 +127,7 @@ type Principal struct {
 	// exist or no longer parses, every action is denied. "": not narrowed.
 	ScopingPolicyID string
 
-	// key is the id of the caller's issued key; "" none. Methods that make or change a key judge
-	// that key again.
+	// key is the id of the caller's issued key; "" none. Every change judges that key again.
 	key  string
 	rate Rate // of that key
 }
@@ -114,6 +149,13 @@ func (p Principal) Rate() Rate { return p.rate }
 type Rate struct {
 	PerSecond float64 // [MinRate] to [MaxRate]
 	Burst     int     // 1 to [MaxBurst]
+}
+
+// Allowance is what the rate of a key allows after a request.
+type Allowance struct {
+	Refused   bool          // the rate does not allow this request
+	Remaining int           // requests that the key may still make at once; 0 when Refused
+	Next      time.Duration // until the key may make one request more than Remaining
 }
 
 // The bounds of a [Rate].
@@ -219,16 +261,16 @@ func (p Principal) or(holder Identity) Identity {
 func (p Principal) Identity() Identity { return Identity{Kind: p.Kind, ID: p.ID} }
 
 // holder returns whose rights a decision about p rests on.
-func (p *Principal) holder() copies.Holder {
-	return copies.Holder{Kind: policy.Kind(p.Kind), ID: p.ID, NarrowedBy: p.ScopingPolicyID}
+func (p *Principal) holder() readcache.Holder {
+	return readcache.Holder{Kind: policy.Kind(p.Kind), ID: p.ID, NarrowedBy: p.ScopingPolicyID}
 }
 
 // narrowed returns the holder of the rights of i under a scoping policy; "" none.
-func (i Identity) narrowed(by string) copies.Holder {
-	return copies.Holder{Kind: policy.Kind(i.Kind), ID: i.ID, NarrowedBy: by}
+func (i Identity) narrowed(by string) readcache.Holder {
+	return readcache.Holder{Kind: policy.Kind(i.Kind), ID: i.ID, NarrowedBy: by}
 }
 
-func identityOf(holder copies.Holder) Identity {
+func identityOf(holder readcache.Holder) Identity {
 	return Identity{Kind: Kind(holder.Kind), ID: holder.ID}
 }
 
@@ -256,9 +298,21 @@ func (p Principal) vouched() []string {
 // request with a body: after the headers, and after the body. So a bearer must be good for more
 // than one call. A slow Authenticator should remember its answers for a moment.
 //
-// The bearer is never empty. It never has a prefix of [KeyConfig], even when it is no key.
+// The rightsHolder is never empty. It never has a prefix of [KeyConfig], even when it is no key.
 type Authenticator interface {
 	Authenticate(ctx context.Context, bearer string) (Principal, error)
+}
+
+// StaticToken returns an [Authenticator] of one bearer: token is p, and no other bearer is anybody. It
+// compares in constant time. An empty token accepts nothing. Use it for an administrator's token from
+// the environment, until the host has sessions.
+func StaticToken(token string, p Principal) Authenticator {
+	return AuthenticatorFunc(func(_ context.Context, bearer string) (Principal, error) {
+		if token == "" || subtle.ConstantTimeCompare([]byte(bearer), []byte(token)) == 0 {
+			return Principal{}, ErrUnauthenticated
+		}
+		return p, nil
+	})
 }
 
 // AuthenticatorFunc makes an [Authenticator] of a function, which must be safe for concurrent use.
@@ -375,4 +429,78 @@ func list[T any](
 			advance(chunk[len(chunk)-1])
 		}
 	}
+}
+
+// Context is where a request comes from. The overrides of a bank policy compare it byte by byte;
+// the topic is more specific than the channel, and the channel than the provider. An empty part
+// matches no override. Policies of users do not look at it.
+type Context struct {
+	Provider string // "telegram", for example
+	Channel  string
+	Topic    string
+}
+
+// Outcome is how a request is decided. A program that only asks whether it is allowed compares with
+// Allow: then every other value, and a new one, is a denial.
+type Outcome string
+
+// The outcomes. Every outcome other than Allow is a denial.
+const (
+	Allow        Outcome = "allow"
+	ExplicitDeny Outcome = "explicit_deny" // a statement denies the request
+	ImplicitDeny Outcome = "implicit_deny" // no statement allows the request
+)
+
+// Effect is what a statement does with the requests that it matches. One deny that matches
+// outweighs every allow.
+type Effect string
+
+// The effects.
+const (
+	EffectAllow Effect = "allow"
+	EffectDeny  Effect = "deny"
+)
+
+// Document is an access policy as a Go value. [Document.JSON] and [ParseDocument] convert it, and
+// lose nothing.
+type Document struct {
+	Statements []Statement // nil: the policy allows and denies nothing
+}
+
+// Statement allows or denies actions on banks.
+type Statement struct {
+	Effect  Effect
+	Actions []string // patterns, at least one
+	Banks   []string // patterns, at least one
+	// Set has the parameters of an allow, by name. A value may have any type with the right JSON;
+	// [ParseDocument] returns the types of a [ParameterValue]. A nil value is null, and sets nothing.
+	Set map[string]any
+}
+
+// JSON returns the document for a [Policy], with the names of Set in order. It checks nothing: the
+// methods that write a policy refuse a wrong document at its pointer. A value without JSON, such as
+// a text that is not UTF-8, becomes false, which they refuse.
+func (d Document) JSON() json.RawMessage {
+	statements := make([]policy.Loose, len(d.Statements))
+	for i, st := range d.Statements {
+		statements[i] = policy.Loose{
+			Effect: policy.Effect(st.Effect), Actions: st.Actions, Banks: st.Banks, Set: st.Set,
+		}
+	}
+	return policy.MarshalLoose(statements)
+}
+
+// ParseDocument returns the document of a policy. It refuses what no Service accepts: CodeInvalid,
+// with the pointer in Field. It does not know which parameters a Service has, so it accepts each
+// name and type that one can have. An empty list is a []string. The result shares no memory with
+// raw.
+func ParseDocument(raw []byte) (Document, error) {
+	var c checker
+	statements, err := policy.ParseLoose(raw)
+	c.refused("", err)
+	d := Document{Statements: make([]Statement, len(statements))}
+	for i, st := range statements {
+		d.Statements[i] = Statement{Effect(st.Effect), st.Actions, st.Banks, st.Set}
+	}
+	return d, c.err()
 }

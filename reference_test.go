@@ -68,6 +68,7 @@ func rows(w *policytest.World) (b svc.Bundle) {
 
 // compare asks both ways what the reference is asked, and returns the outcome; "" when it cannot be asked for.
 func (h *host) compare(t *testing.T, p policytest.Principal, q policytest.Request) svc.Outcome {
+	q.Action = literal(q.Action)
 	asked := svc.Principal{Kind: svc.Kind(p.Kind), ID: p.ID}
 	sq := query(asked, q.Action, q.Bank)
 	sq.Channel, sq.Topic = q.Channel, q.Topic
@@ -87,7 +88,7 @@ func (h *host) compare(t *testing.T, p policytest.Principal, q policytest.Reques
 	}
 	want := policytest.Evaluate(p.Subject, q)
 	got := policy.Result{
-		Outcome: policy.Outcome(r.Outcome), Reason: r.Reason, Parameters: policy.Parameters(r.Parameters),
+		Outcome: policy.Outcome(r.Outcome), Reason: r.Reason, Parameters: engineParameters(r.Parameters),
 		Strategy: r.EffectiveStrategy, Trace: entries(r.Trace),
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -103,10 +104,28 @@ func (h *host) compare(t *testing.T, p policytest.Principal, q policytest.Reques
 	}
 	strategy, _ := d.Strategy()
 	if d.Outcome() != svc.Outcome(want.Outcome) || d.Reason() != want.Reason || strategy != or(want.Strategy) ||
-		!reflect.DeepEqual(policy.Parameters(d.Parameters()), want.Parameters) {
+		!reflect.DeepEqual(engineParameters(d.Parameters()), want.Parameters) {
 		t.Errorf("%s %q asks %+v:\ngot  %+v %q\nwant %+v", p.Kind, p.ID, q, d.Outcome(), d.Reason(), want)
 	}
 	return svc.Outcome(want.Outcome)
+}
+
+// engineParameters are parameters of AI memory as the engine has them.
+func engineParameters(p svc.Parameters) (values policy.Parameters) {
+	i := 0
+	for name, v := range p.All() {
+		if text, is := v.(string); is && name == "recall_budget" {
+			v = policy.Level(text)
+		}
+		if v != nil && values == nil {
+			values = make(policy.Parameters, policy.Memory.Len())
+		}
+		if v != nil {
+			values[i] = v
+		}
+		i++
+	}
+	return values
 }
 
 // entries are a trace as the reference writes it.
@@ -116,7 +135,7 @@ func entries(trace []svc.TraceEntry) []policy.Entry {
 		list[i] = policy.Entry{
 			PolicyID: e.PolicyID, Via: e.Via, Statement: e.Statement, Effect: policy.Effect(e.Effect), Matched: e.Matched,
 			ActionPattern: e.ActionPattern, BankPattern: e.BankPattern, Code: string(e.Code), Reason: e.Reason,
-			Sets: policy.Parameters(e.Sets), Lost: e.Lost,
+			Sets: engineParameters(e.Sets), Lost: e.Lost,
 		}
 	}
 	return list

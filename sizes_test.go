@@ -16,6 +16,8 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/longtest"
+	"github.com/extsvc/svc/internal/policy"
 )
 
 // growing are requests to Simulate and PreviewApply, whose sizes are about linear in n, each larger in one way than is common.
@@ -27,8 +29,8 @@ var growing = map[string]func(n int) svc.Bundle{
 		return held(times(n, func(int) string { return granting(`"recall_tag_groups":[{"any":[1.0]},{"any":[1]}]`) }))
 	},
 	"tag groups of one": func(n int) svc.Bundle {
-		groups := times(n, func(i int) string { return `{"a":` + strconv.Itoa(i) + `}` })
-		return held([]string{granting(`"recall_tag_groups":[` + strings.Join(groups, ",") + `]`)})
+		lists := chunked(n, svc.MaxListElements, func(i int) string { return `{"a":` + strconv.Itoa(i) + `}` })
+		return held(times(len(lists), func(i int) string { return granting(`"recall_tag_groups":[` + lists[i] + `]`) }))
 	},
 	"roles": func(n int) svc.Bundle {
 		return held(times(n, func(i int) string { return granting(`"retain_roles":["` + strconv.Itoa(i) + `"]`) }))
@@ -39,8 +41,14 @@ var growing = map[string]func(n int) svc.Bundle{
 		}))
 	},
 	"patterns": func(n int) svc.Bundle {
-		banks := times(n, func(i int) string { return `"b` + strconv.Itoa(i) + `::*"` })
-		return held([]string{`{"effect":"allow","actions":["bank:*"],"banks":["b",` + strings.Join(banks, ",") + `]}`})
+		lists := chunked(n, svc.MaxPatterns/2-2, func(i int) string { return `"b` + strconv.Itoa(i) + `::*"` })
+		b := held(nil)
+		for i, list := range lists {
+			id := "patterns" + strconv.Itoa(i)
+			b.Policies = append(b.Policies, svc.Policy{ID: id, Document: document(`{"effect":"allow","actions":["bank:*"],"banks":["b",` + list + `]}`)})
+			b.Attachments = append(b.Attachments, attached(id, svc.GrantedToUser, "u"))
+		}
+		return b
 	},
 	"policies": func(n int) svc.Bundle {
 		b := held([]string{granting(`"retain_tags":["a"]`)})
@@ -85,8 +93,10 @@ var growing = map[string]func(n int) svc.Bundle{
 	},
 	"overrides": func(n int) svc.Bundle {
 		b := held([]string{granting(`"retain_tags":["a"]`)})
-		overrides := times(n, func(i int) string { return `{"scope":"topic","value":"` + strconv.Itoa(i) + `","strategy":"s"}` })
-		b.BankPolicies = []svc.BankPolicy{{BankID: "b", Document: []byte(`{"version":"2026-03-24","strategy_overrides":[` + strings.Join(overrides, ",") + `]}`)}}
+		lists := chunked(n, svc.MaxOverrides, func(i int) string { return `{"scope":"topic","value":"` + strconv.Itoa(i) + `","strategy":"s"}` })
+		for i, overrides := range lists {
+			b.BankPolicies = append(b.BankPolicies, svc.BankPolicy{BankID: "b" + strings.Repeat("b", i), Document: []byte(`{"version":"2026-03-24","strategy_overrides":[` + overrides + `]}`)})
+		}
 		return b
 	},
 	"errors": func(n int) svc.Bundle { return svc.Bundle{Users: make([]svc.User, n), Policies: make([]svc.Policy, n)} },
@@ -130,12 +140,30 @@ func attached(policy, kind, id string) svc.Attachment {
 	return svc.Attachment{PolicyID: policy, Principal: svc.GrantedTo{Type: kind, ID: id}}
 }
 
-// held is a user who has a policy.
+// held is a user who has policies, as many as it takes for so many statements of two patterns.
 func held(statements []string) svc.Bundle {
-	return svc.Bundle{
-		Users: []svc.User{{ID: "u"}}, Policies: []svc.Policy{{ID: "p", Document: document(statements...)}},
+	b := svc.Bundle{
+		Users: []svc.User{{ID: "u"}}, Policies: []svc.Policy{{ID: "p", Document: document()}},
 		Attachments: []svc.Attachment{attached("p", svc.GrantedToUser, "u")},
 	}
+	for some := range slices.Chunk(statements, svc.MaxPatterns/2) {
+		if last := &b.Policies[len(b.Policies)-1]; len(b.Policies) == 1 && string(last.Document) == string(document()) {
+			last.Document = document(some...)
+			continue
+		}
+		id := "p." + strconv.Itoa(len(b.Policies))
+		b.Policies = append(b.Policies, svc.Policy{ID: id, Document: document(some...)})
+		b.Attachments = append(b.Attachments, attached(id, svc.GrantedToUser, "u"))
+	}
+	return b
+}
+
+// chunked are lists of so many elements, each of a length that a document may have.
+func chunked(n, most int, of func(i int) string) (lists []string) {
+	for some := range slices.Chunk(times(n, of), most) {
+		lists = append(lists, strings.Join(some, ","))
+	}
+	return lists
 }
 
 // allocated is how many bytes something allocates.
@@ -149,7 +177,8 @@ func allocated(do func()) float64 {
 
 // A request that is twice as large costs about twice as much, whatever makes it large, and so does one that is large in two ways.
 func TestWorkIsLinearInARequest(t *testing.T) {
-	if raced {
+	longtest.Test(t, "that no part of a request takes more than linear work")
+	if longtest.Raced {
 		t.Skip("what is allocated means nothing with the race detector, and it takes long")
 	}
 	h := newHost(t)
@@ -205,17 +234,19 @@ func both(a, b svc.Bundle) svc.Bundle {
 
 // What would take minutes if it were quadratic takes a moment. The deadline is generous: it is there to end the test.
 func TestLargeRequests(t *testing.T) {
-	if raced {
+	if longtest.Raced {
 		t.Skip("what is allocated means nothing with the race detector, and it takes long")
 	}
 	h := newHost(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for name, n := range map[string]int{"tag groups": 19_000, "equal tag groups": 9_000, "tags": 9_000, "roles": 12_000, "a large policy in many ways": 3_000, "attachments and members": 3_000} {
+	for name, n := range map[string]int{"tag groups": 19_000, "equal tag groups": 9_000, "tags": 9_000, "roles": 12_000, "a large policy in many ways": 600, "attachments and members": 3_000} {
 		if _, err := h.Policies.Simulate(ctx, svc.Host, growing[name](n), svc.Question{Bank: "b", UserID: "u"}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	_, err := h.Policies.Simulate(ctx, svc.Host, growing["a large policy in many ways"](3_000), svc.Question{Bank: "b", UserID: "u"})
+	wantCode(t, err, svc.CodeTooComplex, "") // 120 KB in 3,000 ways
 	if _, err := h.Access.Preview(ctx, svc.Host, growing["tag groups"](5_000), svc.BundleWrite{}); err != nil {
 		t.Error(err)
 	}
@@ -245,7 +276,7 @@ func TestLongWorkEndsWithItsContext(t *testing.T) {
 	statement := func(i int) string {
 		return fmt.Sprintf(`{"effect":"allow","actions":["a%d:*"],"banks":["b%d"],"retain_tags":["%d"]}`, i, i, i)
 	}
-	large := held(times(3_000, statement))
+	large := held(times(longtest.Times(600, 3_000), statement))
 	h.write(t, large)
 	for name, do := range map[string]func(ctx context.Context) error{
 		"preview": func(ctx context.Context) error {
@@ -257,10 +288,11 @@ func TestLongWorkEndsWithItsContext(t *testing.T) {
 			return err
 		},
 	} {
-		for looks := range 40 {
-			ctx := &endsAfter{Context: t.Context(), looks: 10 * looks}
+		rounds := longtest.Times(8, 40)
+		for round := range rounds {
+			ctx := &endsAfter{Context: t.Context(), looks: 400 / rounds * round}
 			if err := do(ctx); !errors.Is(err, context.Canceled) {
-				t.Errorf("%s after %d looks: %v", name, ctx.looks, err)
+				t.Errorf("%s after %d looks: %v", name, 400/rounds*round, err)
 			}
 			if ctx.past > 10 {
 				t.Errorf("%s: %d looks after the end", name, ctx.past)
@@ -285,7 +317,7 @@ func (c *endsAfter) Err() error {
 
 // A bundle is refused before its rows take memory: those who send one may have no right at all.
 func TestParseBundleWithin(t *testing.T) {
-	if raced {
+	if longtest.Raced {
 		t.Skip("what is allocated means nothing with the race detector, and it takes long")
 	}
 	is := is.New(t)
@@ -305,4 +337,80 @@ func TestParseBundleWithin(t *testing.T) {
 	wantCode(t, err, svc.CodeInvalid, "/users/1")
 	_, err = svc.ParseBundleWithin([]byte(`{"policies":[{"document":{"a":[1,2,3,4]}}]}`), 1) // a document is not looked into
 	is.NoErr(err)
+}
+
+// largeBundle is one of a megabyte, none like another.
+func largeBundle(i int) svc.Bundle {
+	return held(times(5000, func(n int) string {
+		return granting(fmt.Sprintf(`"retain_tags":["%d-%d","%s"]`, i, n, strings.Repeat("x", 100)))
+	}))
+}
+
+// Nothing is kept of simulations, previews, comparisons and linting, nor of what is refused, to whomever.
+func TestNothingIsKeptOfWhatIsNotStored(t *testing.T) {
+	if longtest.Raced {
+		t.Skip("what is allocated means nothing with the race detector, and it takes long")
+	}
+	is := is.New(t)
+	h := newHost(t)
+	plain := svc.Principal{Kind: svc.KindUser, ID: "plain"}
+	q := svc.Question{Bank: "b", UserID: "u"}
+	try := func(i int) {
+		large := largeBundle(i)
+		for _, by := range []svc.Principal{svc.Host, plain} {
+			_, simulated := h.Policies.Simulate(t.Context(), by, large, q)
+			_, previewed := h.Access.Preview(t.Context(), by, large, svc.BundleWrite{})
+			is.Equal(simulated == nil && previewed == nil, by.Kind == svc.KindHost)
+			is.Equal(svc.ErrorCode(h.Access.Apply(t.Context(), plain, large)), svc.CodeForbidden)
+		}
+		large.Attachments[0].PolicyID = "none"
+		is.Equal(svc.ErrorCode(h.Access.Apply(t.Context(), svc.Host, large)), svc.CodeInvalid)
+		_, err := h.Policies.Simulate(t.Context(), svc.Host, large, q)
+		is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
+	}
+	try(0)
+	before := heap()
+	for i := range 8 {
+		try(i + 1)
+	}
+	if grown := heap() - before; grown > 4<<20 {
+		t.Errorf("%d bytes are kept of 8 MiB of requests", grown)
+	}
+	runtime.KeepAlive(h)
+}
+
+// However large the policies of banks and holders are that are asked about, the copies of them have a bound.
+func TestCopiesOfLargePoliciesAreBounded(t *testing.T) {
+	if longtest.Raced {
+		t.Skip("what is allocated means nothing with the race detector, and it takes long")
+	}
+	is := is.New(t)
+	h := newHost(t)
+	overrides := strings.Join(times(10_000, func(n int) string { return fmt.Sprintf(`{"scope":"topic","value":"%d","strategy":"s"}`, n) }), ",")
+	asked, err := svc.New(svc.Config{Store: h.store, Logger: h.config.Logger})
+	is.NoErr(err)
+	for i := range 120 {
+		id := fmt.Sprint("b", i)
+		h.write(t, svc.Bundle{
+			Users:        []svc.User{{ID: "u" + id}},
+			BankPolicies: []svc.BankPolicy{{BankID: id, Document: []byte(`{"version":"2026-03-24","strategy_overrides":[` + overrides + `]}`)}},
+		})
+		_, err := asked.Decide(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "u" + id}, "bank:recall", id, svc.Context{})
+		is.NoErr(err)
+	}
+	kept := heap()
+	is.NoErr(asked.Close())
+	asked = nil
+	kept -= heap()
+	t.Logf("%d bytes", kept)
+	is.True(kept <= policy.MaxKept*3/4) // the estimate that is bounded is more than the bytes of the heap
+	is.True(kept > policy.MaxKept/4)
+}
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

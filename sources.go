@@ -5,10 +5,14 @@ import (
 	"context"
 	"crypto/ed25519"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/extsvc/svc/internal/cache"
 )
 
 // SourceKey names a source. Its three fields together are unique. Owner is "" exactly when Scope is
@@ -20,13 +24,13 @@ type SourceKey struct {
 }
 
 // source returns the key of a source of the area.
-func (a area) source(name string) SourceKey { return SourceKey{a.scope, a.owner, name} }
+func (a place) source(name string) SourceKey { return SourceKey{a.scope, a.owner, name} }
 
 // MaxPersonalSources is the most sources that a user can have of its own.
 const MaxPersonalSources = 100
 
-// Source is a trusted address from which templates can be installed. It belongs to the caller. A
-// source is registered and removed, never edited; only its Serial and the seal of its token change.
+// Source is a trusted address from which templates can be installed. It belongs to the caller.
+// [Sources.Patch] changes its description and its token; its address and signing key never change.
 type Source struct {
 	SourceKey
 	URL         string  // the base URL: the catalogue is URL/templates.json
@@ -63,6 +67,16 @@ type NewSource struct {
 	// Description has at most [MaxDescriptionLength] characters. Nil: none.
 	Description *string
 }
+
+// SourcePatch changes some fields of a source. A nil field stays unchanged.
+type SourcePatch struct {
+	// AuthToken replaces the access token, with the rules of [NewSource]. A nil Value removes it.
+	AuthToken   *SecretPatch
+	Description *TextPatch
+}
+
+// SecretPatch is a new value for a [Secret] that may be null, as [TextPatch] is for a text.
+type SecretPatch struct{ Value *Secret }
 
 // noSource does not repeat the requested name, and is the same for a source that the caller may not
 // see.
@@ -120,6 +134,13 @@ type Marketplace interface {
 	//
 	// Errors are those of Template, without CodeNotFound.
 	Manifest(ctx context.Context, from Upstream, entry CatalogEntry) (json.RawMessage, error)
+}
+
+// SourceChecker is an optional role of a [Marketplace] that allows other addresses for the sources
+// of users than for those of the server. The Service then calls CheckSource in place of CheckURL.
+type SourceChecker interface {
+	// CheckSource is CheckURL for a source with this key. Its Name may be "": not known yet.
+	CheckSource(source SourceKey, url string) error
 }
 
 // Upstream tells a [Marketplace] how to ask a source. It is made for each call and never changes. A
@@ -221,6 +242,32 @@ type SourceListing struct {
 	Problem string // why the source has no list: a sentence for a person; "": it has one
 }
 
+// maxSearch limits the memory of the lists of one search, in bytes.
+const maxSearch = 32 << 20
+
+func searchRoom() *atomic.Int64 {
+	room := &atomic.Int64{}
+	room.Store(maxSearch)
+	return room
+}
+
+// fit takes the memory of a list from the room that a search has left. A list that does not fit is
+// dropped: a hundred sources may offer 100,000 templates each.
+func (l *SourceListing) fit(room *atomic.Int64) error {
+	size := cache.Size(l.SourceTemplates)
+	for left := room.Load(); size <= left; left = room.Load() {
+		if room.CompareAndSwap(left, left-size) {
+			return nil
+		}
+	}
+	l.SourceTemplates = SourceTemplates{}
+	return &Error{
+		Code: CodeSourceFailed,
+		Message: "source " + quote(l.Source.Name) + " offers too much for a search of all sources: " +
+			"list this source alone, or search for other words",
+	}
+}
+
 func (f CatalogFilter) check() error {
 	var c checker
 	c.filter(f.Category, f.Tag)
@@ -292,9 +339,9 @@ type InstallationPage struct {
 	Limit int    // the most installations to return, > 0
 }
 
-// failing holds the sources that failed when this process last asked them, with their registration
-// times.
-type failing struct {
+// sourceHealth holds the sources that failed when this process last asked them, with their
+// registration times.
+type sourceHealth struct {
 	mu      sync.Mutex
 	sources map[SourceKey]time.Time
 }
@@ -304,7 +351,7 @@ const maxFailing = 1 << 13
 
 // turned records whether a source fails, and reports whether that is a change. A source registered
 // again starts as one that works.
-func (f *failing) turned(up Upstream, fails bool) bool {
+func (f *sourceHealth) turned(up Upstream, fails bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	registered, was := f.sources[up.Source]
@@ -323,3 +370,13 @@ func (f *failing) turned(up Upstream, fails bool) bool {
 	f.sources[up.Source] = up.Registered
 	return true
 }
+
+// ErrBadEntry marks a [Marketplace]'s error about one entry of a catalogue, or about its manifest.
+// It is in the error's tree, and means that the source itself works. Such an error is not reported
+// as [EventSourceFailing].
+var ErrBadEntry = errors.New("bad entry")
+
+// ErrSourceWaits marks a [Marketplace]'s error about an answer that it did not read, because it was
+// reading too many others. It is in the error's tree, and means that the source itself works. The
+// error concerns this source alone: calls that ask several sources go on with the others.
+var ErrSourceWaits = errors.New("too many answers of sources are being read")

@@ -1,6 +1,7 @@
 package svc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -8,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/extsvc/svc/internal/seal"
-	"github.com/extsvc/svc/internal/tasks"
+	"github.com/extsvc/svc/internal/aead"
+	"github.com/extsvc/svc/internal/background"
 )
 
 // The limits of concurrent requests.
@@ -27,12 +28,12 @@ const (
 // who has sources of its own, and that no method looks in another half.
 type Sources struct {
 	*base
-	*half
-	*journal
-	*contents
+	*scoped
+	*committer
+	*contentChecker
 	*upstreams
 	*templateReader // of the server's templates, in both halves
-	*installs
+	*installedCache
 }
 
 // List lists the sources by name, in chunks. The token of each is sealed. The error, if
@@ -69,7 +70,7 @@ func (s *Sources) Browse(
 		return SourceTemplates{}, err
 	}
 	up, err := s.upstream(ctx, at.source(name))
-	if errors.Is(err, ErrNotFound) {
+	if noRow(err) {
 		return SourceTemplates{}, noSource()
 	} else if err != nil {
 		return SourceTemplates{}, err
@@ -100,8 +101,8 @@ func (s *Sources) offers(
 
 // Search lists what all sources of the half offer, in order of source name. For each source it
 // lists what [Sources.Browse] lists; it asks 4 at once. A source that fails and has no copy gets a
-// Problem and does not stop the others. The list is empty or nil without sources. The caller must
-// not change the result. Errors: CodeInvalid, CodeForbidden, CodeUnavailable.
+// Problem and does not stop the others, and so does one whose list is beyond 32 MiB of all. Without
+// sources it is empty or nil. Do not change it. Errors: CodeInvalid, CodeForbidden, CodeUnavailable.
 func (s *Sources) Search(
 	ctx context.Context, by Principal, filter CatalogFilter,
 ) ([]SourceListing, error) {
@@ -120,7 +121,7 @@ func (s *Sources) Search(
 		sources = append(sources, source)
 	}
 	beside := sync.OnceValues(func() (*installed, error) { return s.installed(ctx, at) })
-	listings := make([]SourceListing, len(sources))
+	listings, room := make([]SourceListing, len(sources)), searchRoom()
 	err = s.eachSource(ctx, len(sources), func(ctx context.Context, i int) error {
 		one := &listings[i]
 		one.Source = sources[i].SourceKey
@@ -128,7 +129,7 @@ func (s *Sources) Search(
 		if err == nil {
 			one.SourceTemplates, err = s.offers(ctx, by, up, filter, beside)
 		}
-		one.Problem, err = sourceProblem(err)
+		one.Problem, err = sourceProblem(cmp.Or(err, one.fit(room)))
 		return err
 	})
 	if err != nil {
@@ -189,7 +190,7 @@ func (s *Sources) browse(
 
 // entryProblem returns why a good entry cannot be installed on this server, as far as that is known
 // without its manifest file. "": it can.
-func (s *contents) entryProblem(entry CatalogEntry) string {
+func (s *contentChecker) entryProblem(entry CatalogEntry) string {
 	var c checker
 	c.id("id", entry.ID)
 	entry.Content.checkHead(&c)
@@ -226,11 +227,11 @@ func (e CatalogEntry) beside(installed []Installation) SourceTemplate {
 // upstreams asks the registered sources.
 type upstreams struct {
 	*base
-	*journal
-	*contents
-	market  Marketplace  // nil: no source can be asked
-	sealer  *seal.Sealer // nil: source tokens are refused
-	failing *failing     // shared with the copies for transactions of the host
+	*committer
+	*contentChecker
+	market  Marketplace   // nil: no source can be asked
+	sealer  *aead.Sealer  // nil: source tokens are refused
+	failing *sourceHealth // shared with the copies for transactions of the host
 }
 
 // eachSource calls do for each of n sources, several at once. In a transaction of the host it calls
@@ -242,14 +243,14 @@ func (s *upstreams) eachSource(
 	if s.inTransaction {
 		limit = 1
 	}
-	return tasks.AtOnce(ctx, n, limit, do)
+	return background.ForEach(ctx, n, limit, do)
 }
 
 // upstream returns how to ask a registered source, with its token unsealed. It returns ErrNotFound
 // when the source is not registered.
 func (s *upstreams) upstream(ctx context.Context, key SourceKey) (Upstream, error) {
 	source, err := s.store.Source(ctx, key)
-	if errors.Is(err, ErrNotFound) {
+	if noRow(err) {
 		return Upstream{}, ErrNotFound
 	} else if err != nil {
 		return Upstream{}, fault("read source", err)
@@ -279,29 +280,48 @@ func (s *upstreams) upstreamOf(source Source) (Upstream, error) {
 	return up, nil
 }
 
-// sourceTokenLost wraps seal.ErrOpen, by which callers know that only this source is at fault.
+// sourceTokenLost wraps aead.ErrOpen, by which callers know that only this source is at fault.
 func sourceTokenLost(name string, err error) *Error {
 	return &Error{
 		Code: CodeInternal,
 		Message: "the access token of source " + quote(name) +
 			" cannot be read with this server's sealing keys: add the missing key, " +
-			"or remove the source and register it again",
+			"or give the source its token again",
 		Err: err,
 	}
 }
 
-// originUpstream returns how to ask the source that a template came from. Errors: CodeNotFound,
-// naming the source, when the source was removed; CodeSourceMoved when it is now registered at
-// another URL.
-func (s *upstreams) originUpstream(ctx context.Context, origin *Origin) (Upstream, error) {
+// originUpstream returns how to ask the source that a template of an area came from. Errors:
+// CodeNotFound, naming the source, when the source was removed; CodeSourceMoved when it is now
+// registered at another URL.
+func (s *upstreams) originUpstream(
+	ctx context.Context, at Scope, origin *Origin,
+) (Upstream, error) {
 	up, err := s.upstream(ctx, origin.Source)
-	switch {
-	case errors.Is(err, ErrNotFound):
+	if noRow(err) {
 		return up, sourceGone(origin)
-	case err == nil && up.URL != origin.URL:
-		return up, sourceMoved(origin, up)
+	} else if err != nil {
+		return up, err
 	}
-	return up, err
+	if err := origin.unbound(at, up); err != nil {
+		return up, err
+	}
+	return up, nil
+}
+
+// unbound returns why a template of scope at is not bound to the source that now has the name of
+// its source. Nil: it is bound. A template of the server never follows a second registration of a
+// personal source, whose name and owner's id may be another person's by then: the store takes the
+// URL from its origin when the first is removed.
+func (o *Origin) unbound(at Scope, up Upstream) *Error {
+	own := o.Source.Scope == at
+	switch {
+	case o.URL == up.URL:
+		return nil
+	case o.URL == "" && !own && o.Source.Scope == ScopePersonal:
+		return sourceGone(o)
+	}
+	return sourceMoved(o, up, own)
 }
 
 func sourceGone(origin *Origin) *Error {
@@ -309,16 +329,20 @@ func sourceGone(origin *Origin) *Error {
 		", from which this template came, is no longer registered")
 }
 
-// sourceMoved returns the error for a template whose source is now registered at another URL.
-func sourceMoved(origin *Origin, up Upstream) *Error {
-	was := "an unknown address"
+// sourceMoved returns the error for a template whose source is now registered at another URL. own
+// reports whether the source is of the template's half, so that [Sources.Rebind] can bind it.
+func sourceMoved(origin *Origin, up Upstream, own bool) *Error {
+	was, then := "an unknown address", "re-bind the source if that is right"
 	if origin.URL != "" {
 		was = origin.URL
+	}
+	if !own {
+		then = "delete the template and install it again if that is right"
 	}
 	return &Error{
 		Code: CodeSourceMoved,
 		Message: "this template came from " + was + ", but the source " + quote(up.Source.Name) +
-			" is now registered at " + up.URL + ": re-bind the source if that is right",
+			" is now registered at " + up.URL + ": " + then,
 	}
 }
 
@@ -391,7 +415,8 @@ func sourceFault(up Upstream, err error) error {
 func sourceProblem(err error) (string, error) {
 	first, is := errors.AsType[*Error](err)
 	ofSource := []Code{CodeNotFound, CodeSourceFailed, CodeSourceTimeout}
-	if is && (slices.Contains(ofSource, first.Code) || errors.Is(err, seal.ErrOpen)) {
+	alone := errors.Is(err, aead.ErrOpen) || errors.Is(err, ErrSourceWaits)
+	if is && (slices.Contains(ofSource, first.Code) || alone) {
 		return first.Message, nil
 	}
 	return "", err
@@ -400,8 +425,9 @@ func sourceProblem(err error) (string, error) {
 // asked announces when a source begins to fail, and when it answers again, as this process sees it.
 // A bad or missing entry of its catalogue is not a failure of the source.
 func (s *upstreams) asked(ctx context.Context, by Principal, up Upstream, err error) {
-	// Announce nothing in a transaction of the host, or for a cancelled request.
-	if s.inTransaction || errors.Is(err, context.Canceled) {
+	// Announce nothing in a transaction of the host, for a cancelled request, or for an answer that
+	// this server did not read.
+	if s.inTransaction || errors.Is(err, context.Canceled) || errors.Is(err, ErrSourceWaits) {
 		return
 	}
 	code := ErrorCode(err)
@@ -431,7 +457,7 @@ func (m sourceMemory) File(ctx context.Context, path string) []byte {
 		return nil
 	}
 	file, err := files.SourceFile(ctx, m.key, path)
-	if err != nil && !errors.Is(err, ErrNotFound) {
+	if err != nil && !noRow(err) {
 		m.warn(ctx, "svc: cannot read a stored answer of a source", path, err)
 	}
 	return file.Data
@@ -444,7 +470,7 @@ func (m sourceMemory) KeepFile(ctx context.Context, path string, data []byte) {
 	}
 	file := SourceFile{Path: path, Data: data, KeptAt: m.sources.now()}
 	err := files.KeepSourceFile(ctx, m.key, file)
-	if err != nil && !errors.Is(err, ErrNotFound) { // ErrNotFound: the source was removed meanwhile
+	if err != nil && !noRow(err) { // ErrNotFound: the source was removed meanwhile
 		m.warn(ctx, "svc: cannot store an answer of a source", path, err)
 	}
 }
@@ -461,7 +487,7 @@ func (m sourceMemory) AcceptSerial(
 		source.Serial = greatest
 		return raised, nil
 	})
-	if errors.Is(err, ErrNotFound) {
+	if noRow(err) {
 		return 0, noSource()
 	}
 	return greatest, err

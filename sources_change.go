@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/extsvc/svc/internal/seal"
+	"github.com/extsvc/svc/internal/aead"
 	"github.com/extsvc/svc/internal/text"
 	"github.com/extsvc/svc/internal/token"
 )
@@ -28,8 +28,8 @@ import (
 // CodeInvalid, CodeForbidden, CodeExists (at "/alias"), CodeLimit, CodeUnauthenticated (for its own,
 // when the caller's issued key is revoked meanwhile).
 //
-// To change the URL, the token or the signing key of a source, remove it and register it again. Of
-// two concurrent calls with one name, one succeeds. Register costs one write.
+// To change the URL or the signing key of a source, remove it and register it again. Of two
+// concurrent calls with one name, one succeeds. Register costs one write.
 func (s *Sources) Register(ctx context.Context, by Principal, in NewSource) (Source, error) {
 	source, err := s.newSource(in)
 	if err != nil {
@@ -39,10 +39,10 @@ func (s *Sources) Register(ctx context.Context, by Principal, in NewSource) (Sou
 	if err != nil {
 		return Source{}, err
 	}
+	source.SourceKey = at.source(source.Name)
 	if err := s.checkAddress(&source, in); err != nil {
 		return Source{}, err
 	}
-	source.SourceKey = at.source(source.Name)
 	// The binding has the name, which checkAddress may have taken from the URL.
 	if in.AuthToken != nil {
 		source.SealedToken = s.sealer.Seal([]byte(*in.AuthToken), source.binding())
@@ -50,13 +50,13 @@ func (s *Sources) Register(ctx context.Context, by Principal, in NewSource) (Sou
 	source.CreatedAt = s.now()
 	source.UpdatedAt = source.CreatedAt
 	// The store alone decides whether the name is taken: of concurrent calls one wins.
-	err = s.commit(ctx, change{by: by, lock: at.roomForSource(), write: func(
+	err = s.commit(ctx, change{by: by, basis: &at.basis, lock: at.roomForSource(), write: func(
 		ctx context.Context, tx Store,
 	) ([]Event, error) {
 		return happened(source.CreatedAt, EventSourceRegistered, source.Target()),
 			tx.CreateSource(ctx, source)
 	}})
-	if errors.Is(err, ErrExists) {
+	if rowExists(err) {
 		message := "a source named " + quote(source.Name) + " is already registered"
 		return Source{}, taken("/alias", message)
 	} else if err != nil {
@@ -66,7 +66,7 @@ func (s *Sources) Register(ctx context.Context, by Principal, in NewSource) (Sou
 }
 
 // roomForSource returns the lock of a change that adds a source to the area.
-func (a area) roomForSource() func(ctx context.Context, tx Store) error {
+func (a place) roomForSource() func(ctx context.Context, tx Store) error {
 	all := SourcePage{Scope: a.scope, Owner: a.owner, Limit: MaxPersonalSources}
 	most := fmt.Sprintf("%d sources", MaxPersonalSources)
 	return a.room(most, func(ctx context.Context, tx Store) (bool, error) {
@@ -109,7 +109,7 @@ func (s *Sources) newSource(in NewSource) (Source, error) {
 // addresses the host allows.
 func (s *Sources) checkAddress(source *Source, in NewSource) error {
 	var c checker
-	c.check(s.checkSourceURL(in.URL))
+	c.check(s.checkSourceURL(source.SourceKey, in.URL))
 	if in.Alias != nil {
 		return c.err()
 	}
@@ -126,11 +126,15 @@ func (s *Sources) checkAddress(source *Source, in NewSource) error {
 // checkSourceURL returns what is wrong with an address. The caller sees the text of the
 // marketplace's error. Nil: the address looks usable. Each request checks the address again, after
 // it has resolved the name.
-func (s *Sources) checkSourceURL(address string) *Error {
+func (s *Sources) checkSourceURL(source SourceKey, address string) *Error {
 	if s.market == nil {
 		return Invalid("/url", "cannot be used: this server accepts no sources")
 	}
-	if err := s.market.CheckURL(address); err != nil {
+	check := s.market.CheckURL
+	if checker, is := s.market.(SourceChecker); is {
+		check = func(address string) error { return checker.CheckSource(source, address) }
+	}
+	if err := check(address); err != nil {
 		return Invalid("/url", err.Error())
 	}
 	return nil
@@ -154,13 +158,86 @@ func (s *Sources) checkSourceToken(token string) *Error {
 	return nil
 }
 
-// Remove stops trusting a source. Templates installed from it stay, with their
-// Origin; checks and updates of them return CodeNotFound until a source with this name is
-// registered at the same URL, or [Sources.Rebind] binds them to another. The stored answers and the
-// token of the source are deleted with it. An installation or an update that has asked the source
-// already still ends well. Every other call reads the source from the store, so it finds the
-// removal, in each process. Event: [EventSourceRemoved]. Errors: CodeInvalid, CodeForbidden,
-// CodeNotFound, also at a second call.
+// Patch changes the description or the token of a source and returns the whole source. The
+// registration stays the same, with its Serial and its templates. Concurrent patches of different
+// fields all take effect.
+//
+// A patch that changes nothing writes nothing: no event, the same UpdatedAt. A token that is given
+// always counts as a change. An operation that has read the old token may still use it. Event:
+// [EventSourcePatched]. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
+func (s *Sources) Patch(
+	ctx context.Context, by Principal, name string, patch SourcePatch,
+) (Source, error) {
+	if err := s.checkPatch(name, patch); err != nil {
+		return Source{}, err
+	}
+	at, err := s.admit(ctx, by, ActionTemplateSource)
+	if err != nil {
+		return Source{}, err
+	}
+	key := at.source(name)
+	var patched Source
+	err = s.commit(ctx, change{by: by, basis: &at.basis, write: func(
+		ctx context.Context, tx Store,
+	) (events []Event, err error) {
+		err = tx.ChangeSource(ctx, key, func(source *Source) (bool, error) {
+			// The store may call again: the last call counts.
+			events = nil
+			changed := s.applyPatch(source, patch)
+			if changed {
+				source.UpdatedAt = later(source.UpdatedAt, s.now())
+				events = happened(source.UpdatedAt, EventSourcePatched, key.Target())
+			}
+			patched = *source
+			return changed, nil
+		})
+		return events, err
+	}})
+	if noRow(err) {
+		return Source{}, noSource()
+	} else if err != nil {
+		return Source{}, fault("patch source", err)
+	}
+	return patched, nil
+}
+
+func (s *Sources) checkPatch(name string, patch SourcePatch) error {
+	var c checker
+	c.lookup("name", name)
+	if patch.AuthToken != nil && patch.AuthToken.Value != nil {
+		c.check(s.checkSourceToken(string(*patch.AuthToken.Value)))
+	}
+	if patch.Description != nil {
+		c.optionalText("/description", patch.Description.Value, MaxDescriptionLength)
+	}
+	return c.err()
+}
+
+// applyPatch reports whether it has changed source. The seal of a new token is bound to the row, so
+// that it is made here, with the row at hand.
+func (s *Sources) applyPatch(source *Source, patch SourcePatch) (changed bool) {
+	if d := patch.Description; d != nil && !equalText(d.Value, source.Description) {
+		source.Description, changed = d.Value, true
+	}
+	switch token := patch.AuthToken; {
+	case token == nil:
+	case token.Value != nil:
+		source.SealedToken = s.sealer.Seal([]byte(*token.Value), source.binding())
+		changed = true
+	case source.HasAuth():
+		source.SealedToken, changed = nil, true
+	}
+	return changed
+}
+
+// Remove stops trusting a source. Templates installed from it stay, with their Origin; checks and
+// updates of them return CodeNotFound until a source with this name is registered at the same URL,
+// or [Sources.Rebind] binds them to another. Templates of the server that came from a personal
+// source are bound to this registration alone: no later source updates them, and they must be
+// installed again. The stored answers and the token of the source are deleted with it. An
+// installation or an update that has asked the source already still ends well. Every other call
+// reads the source from the store, so it finds the removal, in each process. Event:
+// [EventSourceRemoved]. Errors: CodeInvalid, CodeForbidden, CodeNotFound, also at a second call.
 func (s *Sources) Remove(ctx context.Context, by Principal, name string) error {
 	if err := checkID("name", name); err != nil {
 		return err
@@ -170,12 +247,12 @@ func (s *Sources) Remove(ctx context.Context, by Principal, name string) error {
 		return err
 	}
 	key := at.source(name)
-	err = s.commit(ctx, change{by: by, write: func(
-		ctx context.Context, tx Store,
-	) ([]Event, error) {
+	// The server's templates may lose their URL with a personal source. The store's feed names them.
+	removal := change{by: by, basis: &at.basis, access: s.personal, begin: s.changesTemplates}
+	removal.write = func(ctx context.Context, tx Store) ([]Event, error) {
 		return happened(s.now(), EventSourceRemoved, key.Target()), tx.DeleteSource(ctx, key)
-	}})
-	if errors.Is(err, ErrNotFound) {
+	}
+	if err = s.commit(ctx, removal); noRow(err) {
 		return noSource()
 	} else if err != nil {
 		return fault("remove source", err)
@@ -186,14 +263,15 @@ func (s *Sources) Remove(ctx context.Context, by Principal, name string) error {
 	return nil
 }
 
-// Rebind binds the templates that came from a source of this name to the source's current address.
-// A source that is removed and registered at another address does not update templates from the old
-// address until Rebind. It returns the ids of the templates of this half that it has bound, in byte
-// order. When all were bound already, the list is empty and not nil. Rebind fetches nothing and
-// changes no content, no UpdatedAt and no ETag of a template.
+// Rebind binds the templates of this half that came from a source of this name to the source's
+// current address. A source that is removed and registered at another address does not update
+// templates from the old address until Rebind. It returns the ids of the templates that it has
+// bound, in byte order. When all were bound already, the list is empty and not nil. Rebind fetches
+// nothing and changes no content, no UpdatedAt and no ETag of a template.
 //
-// It is one write for all templates from the source. Those of other areas are bound as well, but it
-// does not return their ids. Each has an event: [EventTemplateRebound]. An update that has asked
+// It is one write for all these templates. Templates of other halves and other users that came from
+// the source stay bound to the old address: the caller does not decide where their updates come
+// from. Each bound template has an event: [EventTemplateRebound]. An update that has asked
 // the old address returns CodeChanged and writes nothing. Rebind trusts the new address with the
 // templates: its owner decides their next update. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
 func (s *Sources) Rebind(ctx context.Context, by Principal, name string) ([]string, error) {
@@ -207,13 +285,13 @@ func (s *Sources) Rebind(ctx context.Context, by Principal, name string) ([]stri
 	// The source may be removed before the write. Then the templates have an address that no source
 	// has, as after any removal.
 	source, err := s.store.Source(ctx, at.source(name))
-	if errors.Is(err, ErrNotFound) {
+	if noRow(err) {
 		return nil, noSource()
 	} else if err != nil {
 		return nil, fault("read source", err)
 	}
 	var keys []TemplateKey
-	err = s.commit(ctx, change{by: by, begin: s.changesTemplates, write: func(
+	err = s.commit(ctx, change{by: by, basis: &at.basis, begin: s.changesTemplates, write: func(
 		ctx context.Context, tx Store,
 	) (rebound []Event, err error) {
 		// The last call of write counts: it sets keys and events from the start.
@@ -228,10 +306,7 @@ func (s *Sources) Rebind(ctx context.Context, by Principal, name string) ([]stri
 	}
 	ids := []string{}
 	for _, key := range keys {
-		// The ids of the templates of others are no concern of the caller.
-		if key == at.template(key.ID) {
-			ids = append(ids, key.ID)
-		}
+		ids = append(ids, key.ID)
 	}
 	slices.Sort(ids)
 	return ids, nil
@@ -261,7 +336,7 @@ func (s *Sources) Reseal(ctx context.Context, by Principal) (int, error) {
 		}
 		switch {
 		// The source alone is at fault: the others have tokens of their own.
-		case errors.Is(err, seal.ErrOpen):
+		case errors.Is(err, aead.ErrOpen):
 			lost = append(lost, err)
 		case err != nil:
 			return resealed, err
@@ -288,8 +363,8 @@ func (s *Sources) every(ctx context.Context, by Principal) iter.Seq2[Source, err
 		})
 }
 
-// SealedTokens says under which keys the tokens of sources are.
-type SealedTokens struct {
+// SealReport says under which keys the tokens of sources are.
+type SealReport struct {
 	// Under counts the tokens under each key: first Config.Sources.SealingKey, then each of
 	// OldSealingKeys. Without keys it is empty.
 	Under []int
@@ -299,11 +374,11 @@ type SealedTokens struct {
 // Sealed counts the tokens of all sources, also of users, by the keys that they are under. It reads
 // the list in chunks and writes nothing. Only [Host] may call it, and not of MySources. Errors:
 // CodeForbidden.
-func (s *Sources) Sealed(ctx context.Context, by Principal) (SealedTokens, error) {
-	counts := SealedTokens{Under: make([]int, s.sealer.Keys())}
+func (s *Sources) Sealed(ctx context.Context, by Principal) (SealReport, error) {
+	counts := SealReport{Under: make([]int, s.sealer.Keys())}
 	for source, err := range s.every(ctx, by) {
 		if err != nil {
-			return SealedTokens{}, err
+			return SealReport{}, err
 		}
 		if !source.HasAuth() {
 			continue
@@ -330,7 +405,7 @@ func (s *Sources) resealSource(ctx context.Context, listed Source) (done bool, e
 		done = write // the store may call again: the last call counts
 		return write, err
 	})
-	if errors.Is(err, ErrNotFound) {
+	if noRow(err) {
 		return false, nil // removed meanwhile
 	} else if err != nil {
 		return false, fault("reseal source", err)

@@ -50,7 +50,11 @@ type SourceStore interface {
 	ChangeSource(
 		ctx context.Context, key SourceKey, change func(source *Source) (write bool, err error),
 	) error
-	// DeleteSource removes the source with that key. ErrNotFound. Templates installed from it stay.
+	// DeleteSource removes the source with that key. ErrNotFound.
+	//
+	// Templates installed from it stay. Those that came from a personal source and are not its
+	// owner's own lose Origin's URL, in the same transaction, and Changes reports them. So no later
+	// source of that name is theirs.
 	DeleteSource(ctx context.Context, key SourceKey) error
 }
 
@@ -87,11 +91,11 @@ type TemplateStore interface {
 	// after page.After. They are sorted by id in byte order. A chunk of fewer than page.Limit is
 	// the last.
 	Installations(ctx context.Context, page InstallationPage) ([]Installation, error)
-	// RebindTemplates sets Origin's URL of all templates from source that have another, in one
-	// transaction.
+	// RebindTemplates sets Origin's URL of the templates of source's own scope and owner that came
+	// from source and have another URL, in one transaction. Templates of other scopes and owners
+	// stay as they are.
 	//
-	// It returns the keys of the templates that it changed, sorted by scope, owner and id in byte
-	// order. No keys: nothing was written.
+	// It returns the keys of the changed templates, sorted by scope, owner and id in byte order.
 	RebindTemplates(ctx context.Context, source SourceKey, url string) ([]TemplateKey, error)
 	// DeleteTemplate removes a template and all that belongs to it, unless check refuses.
 	//
@@ -110,15 +114,10 @@ type TemplatePage struct {
 
 // APIKeyStore keeps API keys. [AccessStore]'s Access reads a key by its id.
 type APIKeyStore interface {
-	// CreateAPIKey adds a key. ErrExists when its id is taken, also by a revoked key or a key of
-	// another holder.
+	// CreateAPIKey adds a key. ErrExists when its id is taken, also by a revoked key or one of another
+	// holder. It is no mutation: no cache holds the absence of an id that was drawn just now. If the
+	// id is older, call ChangeAPIKey as well.
 	CreateAPIKey(ctx context.Context, key APIKey) error
-	// LockAPIKeys counts the holder's keys that are not revoked, up to most.
-	//
-	// In a transaction it locks them first. Another transaction that calls it for this holder, in
-	// any process, waits until this one ends, and then counts what this one has written. It is no
-	// mutation: the generation stays.
-	LockAPIKeys(ctx context.Context, holder Identity, most int) (live int, err error)
 	// APIKeys returns a chunk of the keys that page asks for, after its last row. They are sorted
 	// newest first (CreatedAt, then ID, descending), unless page.KeyQuery says otherwise. A chunk
 	// of fewer than page.Limit is the last.
@@ -127,9 +126,9 @@ type APIKeyStore interface {
 	// transaction.
 	//
 	// When change returns true, the store writes Description, ExpiresAt, Disabled, RevokedAt, Rate,
-	// Hash, Pepper and Seal, and nothing else. Changes of one key happen one after the other. In a
-	// transaction, no other caller changes or revokes the key until the end, even when change
-	// returns false.
+	// SuccessorID, Hash, Pepper and Seal, and nothing else. Changes of one key happen one after the
+	// other. In a transaction, no other caller changes or revokes the key until the end, even when
+	// change returns false.
 	//
 	// change does no I/O. The store may call it again, with the key read once more. An error of
 	// change is returned as it is and nothing is written. ErrNotFound when the key is unknown,
@@ -148,7 +147,7 @@ type APIKeyStore interface {
 	) (ids []string, err error)
 	// UseAPIKeys sets LastUsedAt of each key to the use's At, unless LastUsedAt is later. It
 	// ignores unknown keys. It is no mutation: the generation stays.
-	UseAPIKeys(ctx context.Context, uses []KeyUse) error
+	UseAPIKeys(ctx context.Context, uses []LastUse) error
 	// KeepValue returns the value kept under name. When none is kept, it keeps value first. All
 	// callers, in all processes, get the same value. It is never replaced or deleted.
 	KeepValue(ctx context.Context, name string, value []byte) ([]byte, error)
@@ -202,12 +201,13 @@ type AccessWrite struct {
 	// Remove names rows to remove, before Bundle is written: Users, Groups, ServiceAccounts,
 	// Policies, Attachments, BankPolicies and Channels. Its other fields are empty. A user goes
 	// with its channels and memberships, and with the personal sources and templates of its id,
-	// also when it has no row. A group goes with its memberships. A row that does not exist is no
-	// error.
+	// also when it has no row. Templates of others that came from its personal sources lose
+	// Origin's URL. A group goes with its memberships. A row that does not exist is no error.
 	Remove AccessNames
 	// Gone, unless nil, is called once in the transaction with the sources and templates that went
-	// with Remove.Users, in no order; nil: none. Changes reports them behind Targets. A store that
-	// calls change again calls Gone of its new answer.
+	// with Remove.Users, in no order; nil: none. Changes reports them behind Targets, and the
+	// templates that lost Origin's URL. A store that calls change again calls Gone of its new
+	// answer.
 	Gone func(targets []Target)
 	// Targets and Renamed are what Changes then reports. A write that is not Empty has one at least.
 	Targets, Renamed []Target
@@ -220,9 +220,8 @@ type AccessWrite struct {
 // AccessRead says which rows of access to read. The zero AccessRead asks for all.
 type AccessRead struct {
 	// Since > 0 asks only for rows whose change was recorded after that generation. Targets and
-	// Renamed of the answer are then the targets of access that were recorded after it, and the
-	// parts have their rows, as [StoreChanges.OfAccess] names them. The answer is a Reset without
-	// targets, and the parts have every row, when OfAccess returns a Reset.
+	// Renamed then list what has changed since, as [StoreChanges.OfAccess] names it, and the parts
+	// hold these rows. If OfAccess returns a Reset, so does this, with every row and no targets.
 	Since int64
 	// Named asks only for these rows, as ChangeAccess reads them. Since is then 0. Nil: no limit.
 	Named *AccessNames
@@ -237,8 +236,8 @@ type AccessRead struct {
 //
 // Kind is TargetUser, TargetGroup, TargetServiceAccount, TargetPolicy, TargetAttachment,
 // TargetChannel or TargetMember. Users come without Channels and groups without Members: they are
-// nil. Channels come as one User of a part with its ID and Channels alone, members as one Group
-// with its ID and Members alone. Attachments are sorted by principal type, principal id and policy.
+// nil. Channels are returned in one User (ID and Channels set), members in one Group (ID and
+// Members set). Attachments are sorted by principal type, principal id and policy.
 //
 // A row has all that the filters ask for. So no attachment is to both a User and a Group.
 type AccessPage struct {
@@ -292,6 +291,12 @@ type AccessQuery struct {
 	// ScopingPolicyID names a policy that narrows Identity in addition to the stored ones; "" none.
 	// A key's scoping policy comes with the key.
 	ScopingPolicyID string
+	// KeysOf asks for the number of a holder's keys that are not revoked, up to Most. Zero: for none.
+	KeysOf Identity
+	Most   int
+	// ValidAt leaves out of that number the keys that have expired at that time. Zero: none.
+	ValidAt time.Time
+	Bare    bool // leaves out Groups and Grants
 }
 
 // AccessSnapshot holds the rows that one decision is made from.
@@ -307,7 +312,7 @@ type AccessSnapshot struct {
 	User *User
 	// Groups are the ids of User's groups, in no order. A group without attachments counts.
 	Groups []string
-	// Grants are the policies attached to User and to its groups, in no order.
+	// Grants are of User and its groups, in no order. Those of one policy share its Document.
 	Grants []Grant
 	// Scoping is the scoping policy of ServiceAccount.
 	Scoping *Policy
@@ -315,6 +320,7 @@ type AccessSnapshot struct {
 	Narrowing *Policy
 	// BankPolicy is the policy of the query's bank.
 	BankPolicy *BankPolicy
+	Keys       int // the number of keys that the query asks for
 }
 
 // Grant is a policy that reaches a user, one for each attachment.
@@ -361,19 +367,21 @@ type TransactionStore interface {
 	// returns that error. Atomically returns the error of fn as it is, or wrapped. tx has the
 	// optional roles of the store. AwaitChange and ClaimEvents of tx fail.
 	Atomically(ctx context.Context, fn func(ctx context.Context, tx Store) error) error
+	// Lock takes locks until the end of a transaction. Later calls see what was committed before.
+	Lock(ctx context.Context, locks Locks) error
 }
 
 // FullStore is a Store with all optional roles, such as every store of this module. A type that
 // wraps a store embeds FullStore: with an embedded Store, it would lack the optional roles.
 //
-// [New] and [Service.WithStore] look at which of these roles their store has.
+// [New] and [Service.WithTx] look at which of these roles their store has.
 type FullStore interface {
 	Store
 	SourceFileStore
 	OutboxStore
 	AnswerStore
 	AuditStore
-	LookStore
+	FreshnessStore
 }
 
 // SourceFileStore is an optional role: it keeps answers of sources. Without it a process asks each
@@ -409,45 +417,52 @@ type OutboxStore interface {
 type AnswerStore interface {
 	// Answer returns the answer kept under key. ErrNotFound when none is kept, or when it has
 	// expired by the time now.
-	Answer(ctx context.Context, key []byte, now time.Time) (KeptAnswer, error)
+	Answer(ctx context.Context, key []byte, now time.Time) (StoredAnswer, error)
 	// KeepAnswer keeps an answer, and deletes some answers that have expired by the time now. It is
 	// no mutation: the generation stays. ErrExists when an answer that has not expired is kept
 	// under its Key.
-	KeepAnswer(ctx context.Context, answer KeptAnswer, now time.Time) error
+	KeepAnswer(ctx context.Context, answer StoredAnswer, now time.Time) error
+	// CountAnswers counts, up to most, the answers to a caller that have not expired by the time
+	// now.
+	CountAnswers(ctx context.Context, caller []byte, now time.Time, most int) (int, error)
+	// DeleteAnswers deletes all answers to a caller. It is no mutation: the generation stays.
+	DeleteAnswers(ctx context.Context, caller []byte) error
 }
 
-// KeptAnswer is the answer to a request, kept for repetitions of the request.
-type KeptAnswer struct {
+// IdempotencyPeriod is the time in which a repeated request with an idempotency key gets the answer
+// of the first one. It begins with the first request that succeeds, by Config.Now; a repetition
+// does not prolong it. After it, the same request runs again. Failures are not kept.
+const IdempotencyPeriod = 24 * time.Hour
+
+// MaxKeptAnswers is the most answers that are kept for one caller except [Host]. One more request
+// with an idempotency key is [CodeLimit]. An answer takes less than 1 KiB.
+const MaxKeptAnswers = 10_000
+
+// StoredAnswer is the answer to a request, kept for repetitions of the request.
+type StoredAnswer struct {
 	Key       []byte // a digest of the caller and the idempotency key: 32 bytes
+	Caller    []byte // a digest of the caller: 32 bytes
 	Request   []byte // a digest of the request: 32 bytes
 	Data      []byte // sealed
 	ExpiresAt time.Time
 }
 
-// AuditStore is an optional role: it keeps the records of events. Without it, [New] refuses
-// Config.Events.Keep.
-type AuditStore interface {
-	// AppendAudit calls next with the newest record and adds the records that next returns, in one
-	// transaction.
-	//
-	// The newest record is zero when the store has none. Calls happen one after the other; a call
-	// in a transaction holds its turn until the transaction ends. It is no mutation: the generation
-	// stays. next does no I/O, and the store may call it again. In a transaction, call AppendAudit
-	// after the mutations, so that all writers wait for each other in one order.
-	AppendAudit(ctx context.Context, next func(last AuditRecord) []AuditRecord) error
-	// AuditRecords returns a chunk of the records that query asks for, greatest Number first. A
-	// chunk of fewer than query.Limit, which is > 0, is the last. The times of query are UTC with
-	// microseconds.
-	AuditRecords(ctx context.Context, query AuditQuery) ([]AuditRecord, error)
-}
-
-// LookStore is an optional role: it tells at once whether anything was committed. With it, each
-// request includes all earlier commits of other processes, and not only those that AwaitChange saw.
-type LookStore interface {
+// FreshnessStore is an optional role: it tells at once whether anything was committed. With it,
+// each request includes all earlier commits of other processes, and not only those that AwaitChange
+// saw.
+type FreshnessStore interface {
 	// Look returns a number that differs from an earlier one of this process when any process has
-	// committed in between. The Service calls it before it uses what is cached, so concurrent
+	// committed a mutation in between. The Service calls it before it uses what is cached: concurrent
 	// calls should share one that takes long. 0, then always: this store cannot tell cheaply.
 	Look(ctx context.Context) (uint64, error)
+}
+
+// StatsStore is an optional role: it answers [Service.Stats].
+type StatsStore interface {
+	// Hears reports whether notifications of other processes' commits arrive now. It does no I/O.
+	Hears() bool
+	// CountEvents counts, up to most, the events in the outbox, claimed or not.
+	CountEvents(ctx context.Context, most int) (int, error)
 }
 
 // roles holds the optional roles of a store. nil: the store lacks the role.
@@ -456,7 +471,8 @@ type roles struct {
 	outbox  OutboxStore
 	answers AnswerStore
 	audit   AuditStore
-	look    LookStore
+	look    FreshnessStore
+	stats   StatsStore
 }
 
 // rolesOf finds the roles of a store by its type. A transaction has the roles of its store, but as
@@ -466,7 +482,8 @@ func rolesOf(store Store) (r roles) {
 	r.outbox, _ = store.(OutboxStore)
 	r.answers, _ = store.(AnswerStore)
 	r.audit, _ = store.(AuditStore)
-	r.look, _ = store.(LookStore)
+	r.look, _ = store.(FreshnessStore)
+	r.stats, _ = store.(StatsStore)
 	return r
 }
 
@@ -475,5 +492,5 @@ func lacks(role string) *Error {
 	return &Error{Code: CodeInternal, Message: "the store has no " + role}
 }
 
-// auditRole is what a store of [Service.WithStore] may lack. New has checked its own store.
+// auditRole is what a store of [Service.WithTx] may lack. New has checked its own store.
 const auditRole = "audit records (svc.AuditStore)"

@@ -27,7 +27,7 @@ func TestStoreIsSmall(t *testing.T) {
 	for _, role := range []reflect.Type{
 		reflect.TypeFor[svc.SourceFileStore](), reflect.TypeFor[svc.OutboxStore](),
 		reflect.TypeFor[svc.AnswerStore](), reflect.TypeFor[svc.AuditStore](),
-		reflect.TypeFor[svc.LookStore](),
+		reflect.TypeFor[svc.FreshnessStore](),
 	} {
 		is.True(full.Implements(role))
 		for m := range role.Methods() {
@@ -84,7 +84,7 @@ func TestStoreWithoutOutbox(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
 	create(t, h, "a", svc.Content{})
-	before, inTx := generationOf(t, h), h.WithStore(bareStore{h.store})
+	before, inTx := generationOf(t, h), h.WithTx(bareStore{h.store})
 	_, err := inTx.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{})
 	lacking(t, h, before, err, "svc.OutboxStore")
 	lacking(t, h, before, inTx.Templates.Delete(t.Context(), admin, "a"), "svc.OutboxStore")
@@ -92,7 +92,7 @@ func TestStoreWithoutOutbox(t *testing.T) {
 	is.NoErr(err)
 
 	silent := newHost(t, func(c *svc.Config) { c.OnEvent = nil })
-	create(t, &host{Service: silent.WithStore(bareStore{silent.store})}, "a", svc.Content{})
+	create(t, &host{Service: silent.WithTx(bareStore{silent.store})}, "a", svc.Content{})
 }
 
 func TestStoreWithoutAuditRecords(t *testing.T) {
@@ -104,7 +104,7 @@ func TestStoreWithoutAuditRecords(t *testing.T) {
 	}
 
 	h := newHost(t, keeping, func(c *svc.Config) { c.OnEvent = nil })
-	before, inTx := generationOf(t, h), h.WithStore(bareStore{h.store})
+	before, inTx := generationOf(t, h), h.WithTx(bareStore{h.store})
 	_, err = inTx.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "a", Content: content("A", "1")})
 	lacking(t, h, before, err, "svc.AuditStore")
 	_, err = inTx.Audit.Verify(t.Context(), svc.Host)

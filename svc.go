@@ -54,14 +54,17 @@ import (
 	"errors"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/extsvc/svc/internal/copies"
-	"github.com/extsvc/svc/internal/errorlog"
+	"github.com/extsvc/svc/internal/aead"
+	"github.com/extsvc/svc/internal/background"
+	"github.com/extsvc/svc/internal/defaultlog"
 	"github.com/extsvc/svc/internal/keyring"
 	"github.com/extsvc/svc/internal/policy"
-	"github.com/extsvc/svc/internal/seal"
-	"github.com/extsvc/svc/internal/tasks"
+	"github.com/extsvc/svc/internal/readcache"
+	"github.com/extsvc/svc/internal/sequencer"
+	"github.com/extsvc/svc/internal/tally"
 )
 
 // Service holds the nouns of svc, and the methods that a host calls on every request. Use [New]:
@@ -81,19 +84,20 @@ type Service struct {
 	Audit                              *Audit  // the events that the Service keeps
 
 	*base
-	guard   *guard
+	guard   *authorizer
 	callers *authenticator
 	config  Config
 	shared  shared
-	work    *tasks.Group // nil: works in a transaction of the host
+	work    *background.Group // nil: works in a transaction of the host
+	closed  atomic.Bool
 }
 
 // New returns a Service over config, or an error that names the missing or wrong field.
 //
 // New does not contact the store. The Service works in the background until [Service.Close]. With
-// an OnEvent it delivers the events in the outbox from the start. From the first decision on it
-// follows the writes of other processes. From the first accepted key on it records when keys are
-// used.
+// an OnEvent it delivers the events in the outbox, unless [EventConfig].NoDelivery is set. From the
+// first decision on it follows the writes of other processes. From the first accepted key on it
+// records when keys are used.
 func New(config Config) (*Service, error) {
 	if config.Store == nil {
 		return nil, errors.New("svc: Config.Store is required")
@@ -109,7 +113,7 @@ const noPepper = "svc: API keys are hashed without a pepper: set Config.Keys.Pep
 
 // newService returns the Service of a tenant; a zero one: of none.
 func newService(config Config, tenant Tenant) (*Service, error) {
-	config.Logger = errorlog.Or(config.Logger)
+	config.Logger = defaultlog.Or(config.Logger)
 	if config.Now == nil {
 		config.Now = time.Now
 	}
@@ -129,24 +133,30 @@ func newService(config Config, tenant Tenant) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	work := tasks.NewGroup(config.Logger)
+	work := background.NewGroup(config.Logger)
 	b := &base{
 		store: config.Store, roles: roles, tenant: tenant.Name, log: config.Logger,
-		clock: config.Now,
+		clock: config.Now, refuses: func(bool) error { return nil },
 	}
-	compiler := policy.NewCompiler()
-	b.copies = copies.New(
+	schema, err := schemaOf(config.Parameters)
+	if err != nil {
+		return nil, err
+	}
+	chains := newChains(config.Events.Keep, b.tenant, roles.audit, b.log)
+	compiler := policy.NewCompiler(schema)
+	b.cached = readcache.New(
 		cmp.Or(config.Keys.Cached, keptKeys), compiler.Budget(), feed{b},
 		func(follow func(context.Context)) { work.Start(follow) },
 	)
 	s := assemble(config, b, shared{
-		compiler, keys, sealer, &failing{}, &checks{}, tenant,
+		compiler, keys, sealer, &sourceHealth{}, &checkCache{}, tenant, chains, &tally.Tally{},
+		Decision{compiler.Always("allowed: the host application may do everything")},
 	})
 	s.start(work)
 	return s, nil
 }
 
-// WithStore returns a Service that works on store, which belongs to one transaction of the host.
+// WithTx returns a Service that works on store, which belongs to one transaction of the host.
 //
 // Package sqlstore has such a store: Tx. With it, a key is issued if and only if the host's own row
 // is written. Others see the changes after the host's commit, as the changes of another process.
@@ -159,11 +169,12 @@ func newService(config Config, tenant Tenant) (*Service, error) {
 // The copy ends with the transaction and needs no Close. When one of its methods fails, roll the
 // transaction back, unless the error is a refusal: [CodeInvalid], [CodeUnauthenticated],
 // [CodeForbidden], [CodeNotFound], [CodeExists], [CodeLimit], [CodeInUse], [CodeBuiltin],
-// [CodeLastAdministrator], [CodeEdited], [CodePrecondition], [CodeSourceMoved] or [CodeKeyReused].
-func (s *Service) WithStore(store Store) *Service {
+// [CodeLastAdministrator], [CodeTooComplex], [CodeEdited], [CodePrecondition], [CodeSourceMoved] or
+// [CodeKeyReused].
+func (s *Service) WithTx(store Store) *Service {
 	b := &base{
 		store: store, roles: rolesOf(store), tenant: s.tenant, log: s.log, clock: s.clock,
-		inTransaction: true,
+		inTransaction: true, refuses: s.refuses,
 	}
 	return assemble(s.config, b, s.shared)
 }
@@ -178,6 +189,9 @@ func (s *Service) WithStore(store Store) *Service {
 // Errors: CodeUnauthenticated, always with the same message, when the bearer has no principal or an
 // inactive one; CodeUnavailable when the Service cannot decide at present.
 func (s *Service) Authenticate(ctx context.Context, bearer string) (Principal, error) {
+	if err := s.refuses(true); err != nil {
+		return Principal{}, err
+	}
 	return s.callers.authenticate(ctx, bearer)
 }
 
@@ -194,6 +208,9 @@ func (s *Service) Accept(ctx context.Context, p Principal) error {
 	if p.key != "" {
 		return fault("authenticate", errors.New("the host returned the principal of an API key"))
 	}
+	if err := s.refuses(true); err != nil {
+		return err
+	}
 	return s.callers.acceptPrincipal(ctx, p)
 }
 
@@ -202,31 +219,46 @@ func (s *Service) Accept(ctx context.Context, p Principal) error {
 //
 // Call it for every request that a host serves. It answers from the cache, so most calls take well
 // under a microsecond and make no store call. Changes by this process count at once. Changes by
-// others count at once where the store is a [LookStore] such as SQLite's, within milliseconds on
-// PostgreSQL, and else within about a second. When the store was not reached for 5 seconds, each
+// others count at once where the store is a [FreshnessStore] such as SQLite's, within milliseconds
+// on PostgreSQL, and else within about a second. When the store was not reached for 5 seconds, each
 // call reads it.
 //
 // A user without a row has no stored rights. On bank "*", the actions that the host vouches for
 // ([Principal].Actions) count as well.
 //
-// An error never means allow. Errors: CodeInvalid (an empty action, an impossible bank),
-// CodeUnavailable.
+// An error never means allow. Errors: CodeInvalid (the zero Principal, no action or a pattern, an
+// impossible bank), CodeUnavailable (also after [Service.Close]).
 func (s *Service) Decide(
+	ctx context.Context, p Principal, action, bank string, in Context,
+) (Decision, error) {
+	d, err := s.decide(ctx, p, action, bank, in)
+	if err != nil {
+		return d, err
+	}
+	s.shared.counts.Count(d.Allowed())
+	if s.config.OnDecision != nil {
+		s.config.OnDecision(ctx, DecisionEvent{p, action, bank, in, d.Outcome(), s.tenant, d.of})
+	}
+	return d, nil
+}
+
+// decide is Decide, not yet counted. Answers from the cache must not allocate.
+func (s *Service) decide(
 	ctx context.Context, p Principal, action, bank string, in Context,
 ) (d Decision, err error) {
 	if err := ctx.Err(); err != nil {
 		return Decision{}, fault("decide", err)
 	}
+	if err := s.decidable(p, action); err != nil {
+		return Decision{}, err
+	}
 	if p.Kind == KindHost {
-		return hostMay, nil
+		return s.shared.hostMay, nil
 	}
-	if action == "" {
-		return Decision{}, Invalid("action", "is required")
-	}
-	isHolder := func(h *copies.Holder) bool {
+	isHolder := func(h *readcache.Holder) bool {
 		return h.ID == p.ID && h.Kind == policy.Kind(p.Kind) && h.NarrowedBy == p.ScopingPolicyID
 	}
-	now, known := s.copies.Again(&d.of, p.ID, isHolder, action, bank, (*policy.Context)(&in))
+	now, known := s.cached.Again(&d.of, p.ID, isHolder, action, bank, (*policy.Context)(&in))
 	if !known {
 		d.of, _, err = s.guard.decide(ctx, p.holder(), action, bank, (*policy.Context)(&in), now)
 		if err != nil {
@@ -239,6 +271,30 @@ func (s *Service) Decide(
 	return d, nil
 }
 
+// May reports whether a principal may do an action on a bank, in no particular channel. It is
+// [Service.Decide] in short, with the same errors; false with an error.
+func (s *Service) May(ctx context.Context, p Principal, action, bank string) (bool, error) {
+	d, err := s.Decide(ctx, p, action, bank, Context{})
+	return err == nil && d.Allowed(), err
+}
+
+// decidable refuses a question that is a mistake of the host's code.
+func (s *Service) decidable(p Principal, action string) error {
+	switch {
+	case s.closed.Load():
+		return &Error{Code: CodeUnavailable, Message: "the service is closed"}
+	case p.Kind == "":
+		return Invalid("principal", "is required")
+	case p.Kind == KindHost:
+		return nil
+	case action == "":
+		return Invalid("action", "is required")
+	case action[len(action)-1] == '*':
+		return Invalid("action", "must be an action, not a pattern")
+	}
+	return nil
+}
+
 // Ping reports whether the store can be read, for a health check.
 //
 // It does not check sources, nor whether the store can be written. Errors: CodeUnavailable,
@@ -248,23 +304,54 @@ func (s *Service) Ping(ctx context.Context) error {
 	return fault("reach the store", err)
 }
 
+// Stats returns figures for metrics, none of which needs a label. Call it as often as metrics are
+// read: it makes one call of the store, which counts the outbox, and waits at most a second for it.
+func (s *Service) Stats() Stats {
+	following := s.cached.Stats()
+	stats := Stats{
+		CacheBytes: s.memory(), CacheReads: following.Reads, Following: following.Seen,
+		Age: following.Age, Lag: following.Lag, OutboxWaiting: -1,
+	}
+	stats.Decisions, stats.Denials = s.shared.counts.Counts()
+	if s.roles.stats == nil {
+		return stats
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	stats.Listening = s.roles.stats.Hears()
+	if waiting, err := s.roles.stats.CountEvents(ctx, maxOutboxWaiting); err == nil {
+		stats.OutboxWaiting = waiting
+	}
+	return stats
+}
+
 // ForgetUser is [Users.Delete], for a host that owns its users: call it when a user leaves, also in
-// a transaction of the host ([Service.WithStore]). CodeNotFound: nothing was left of the user.
+// a transaction of the host ([Service.WithTx]). CodeNotFound: nothing was left of the user.
+//
+// It also erases, in the same transaction, the rows of the user and of its service accounts from the
+// records, those of this call included. Ids stay: [Audit.Forget] replaces them. Until the
+// transaction ends, [Audit.Records] waits, but no mutation does.
 func (s *Service) ForgetUser(ctx context.Context, by Principal, id string) error {
-	return s.Users.Delete(ctx, by, id)
+	return s.Users.delete(ctx, by, id, id, nil)
 }
 
 // Close ends the background work, records the last uses of keys, and returns when all has ended.
+// After it, Decide returns CodeUnavailable.
 //
 // A second call does nothing. Close waits for a running OnEvent, so an OnEvent must not call Close.
 // The store stays open: it belongs to the host, which closes it after the Service. The error is
 // always nil.
 func (s *Service) Close() error {
+	s.closed.Store(true)
 	if s.work != nil {
 		s.work.End()
 	}
 	return nil
 }
+
+// Parameters returns the parameters of the configuration, or [MemoryParameters]. The caller owns
+// them.
+func (s *Service) Parameters() []Parameter { return tableOf(s.shared.compiler.Schema()) }
 
 // Tenant returns the tenant whose Service this is, as it was when it was opened ([Tenants]). The zero
 // Tenant: it is no tenant's.
@@ -272,14 +359,14 @@ func (s *Service) Tenant() Tenant { return s.shared.tenant }
 
 // memory estimates the bytes that the caches hold.
 func (s *Service) memory() int64 {
-	return s.shared.compiler.Budget().Used() + s.copies.Bytes() + s.Templates.bytes() +
-		s.Templates.installs.kept.Bytes() + s.shared.checks.memory() + s.Access.rosters.bytes()
+	return s.shared.compiler.Budget().Used() + s.cached.Bytes() + s.Templates.bytes() +
+		s.Templates.installedCache.kept.Bytes() + s.shared.checks.memory() + s.Access.accessCache.bytes()
 }
 
 // giveBack empties the caches.
 func (s *Service) giveBack() {
-	s.copies.Reset()
-	s.Access.rosters.release()
+	s.cached.Reset()
+	s.Access.accessCache.release()
 	s.shared.checks.release()
 	s.shared.compiler.Budget().Empty()
 }
@@ -289,10 +376,37 @@ func (s *Service) giveBack() {
 type shared struct {
 	compiler *policy.Compiler
 	keys     *keyring.Ring
-	sealer   *seal.Sealer
-	failing  *failing
-	checks   *checks
+	sealer   *aead.Sealer
+	failing  *sourceHealth
+	checks   *checkCache
 	tenant   Tenant
+	chains   *sequencer.Sequencer // nil: no events are kept
+	counts   *tally.Tally         // of decisions
+	hostMay  Decision             // about [Host] on every bank; made once, because Decide must not allocate
+}
+
+// feed tells the cache what has changed in the store. It turns the targets of commits, of any
+// process, into the values to drop.
+type feed struct{ *base }
+
+func (f feed) Next(ctx context.Context, since int64) (readcache.Changes, error) {
+	next, err := f.changes(ctx, since)
+	return readcache.Changes{
+		Generation: next.Generation, Reset: next.Reset,
+		Drop: func() { f.drop(next.Targets, next.Generation) },
+	}, err
+}
+
+// Look looks at the store, where that is cheap.
+func (f feed) Look(ctx context.Context) (uint64, error) {
+	if f.roles.look == nil {
+		return 0, nil
+	}
+	return f.roles.look.Look(ctx)
+}
+
+func (f feed) AwaitChange(ctx context.Context, since int64) error {
+	return f.store.AwaitChange(ctx, since)
 }
 
 // keptKeys is the number of keys to cache if the host sets no number.
@@ -301,28 +415,35 @@ const keptKeys = 1 << 16
 // assemble gives each noun the parts that it needs. Service and all nouns share one base, so a
 // noun that commits drops what the others have cached. It starts nothing.
 func assemble(config Config, b *base, of shared) *Service {
-	g, c := &guard{b, of.compiler}, &contents{config.Templates.ValidateManifest}
-	j := &journal{b, config.Events.Keep, config.OnEvent, of.keys.AnswerKeys()}
+	g, c := &authorizer{b, of.compiler}, &contentChecker{config.Templates.ValidateManifest}
+	j := &committer{
+		base: b, keep: config.Events.Keep, onEvent: config.OnEvent, answerKeys: of.keys.AnswerKeys(),
+		chains: of.chains, forgets: forgetUser,
+	}
 	up := &upstreams{b, j, c, config.Marketplace, of.sealer, of.failing}
 	reader := newTemplateReader(b, config.Templates.Cached)
 	rosters := newRosters(g, cmp.Or(config.Limits.CachedAccess, cachedAccess))
 	installs := newInstalls(b, of.checks)
-	r := &rings{b, of.keys}
+	r := &keyHasher{b, of.keys}
 	edits := config.Templates.LocalEdits
-	h := &holders{b, g, j, r, config.Keys.MaxPerHolder, config.KnownUser}
+	h := &keyIssuer{b, g, j, r, config.Keys.MaxPerHolder, config.Keys.IgnoreExpired, config.KnownUser}
+	j.callers = h
 	callers := &authenticator{
-		base: b, guard: g, rings: r, host: config.Authenticator, uses: &keyUses{},
+		base: b, authorizer: g, keyHasher: r, host: config.Authenticator, uses: &keyring.Uses[newHash]{},
 	}
-	d := &directory{b, g, j, h, rosters, make(chan struct{}, 1)}
+	if config.RequireKnownUsers {
+		callers.known = newKnownUsers(config.KnownUser)
+	}
+	d := &accessWriter{b, g, j, h, rosters, make(chan struct{}, 1)}
 	return &Service{
-		Templates:   &Templates{b, &half{g, false}, j, c, up, reader, installs, edits},
-		Sources:     &Sources{b, &half{g, false}, j, c, up, reader, installs},
-		MyTemplates: &Templates{b, &half{g, true}, j, c, up, newTemplateReader(b, -1), installs, edits},
-		MySources:   &Sources{b, &half{g, true}, j, c, up, reader, installs},
+		Templates:   &Templates{b, &scoped{g, false}, j, c, up, reader, installs, edits},
+		Sources:     &Sources{b, &scoped{g, false}, j, c, up, reader, installs},
+		MyTemplates: &Templates{b, &scoped{g, true}, j, c, up, newTemplateReader(b, -1), installs, edits},
+		MySources:   &Sources{b, &scoped{g, true}, j, c, up, reader, installs},
 		Keys:        &Keys{h, callers},
 		Policies:    &Policies{d},
 		Users:       &Users{d}, Groups: &Groups{d},
-		ServiceAccounts:   &ServiceAccounts{directory: d},
+		ServiceAccounts:   &ServiceAccounts{accessWriter: d},
 		MyServiceAccounts: &ServiceAccounts{d, true},
 		Banks:             &Banks{d, config.Banks},
 		Access:            &Access{d},
@@ -334,15 +455,46 @@ func assemble(config Config, b *base, of shared) *Service {
 // start begins the background work, or prepares it for its first use. So a Service that never
 // accepts a key never writes key uses. Copies for transactions of the host are not started: they
 // deliver nothing, cache no templates and record no uses. The Tenants deliver for a tenant.
-func (s *Service) start(work *tasks.Group) {
-	reader, callers, journal := s.Templates.templateReader, s.callers, s.Templates.journal
+func (s *Service) start(work *background.Group) {
+	reader, callers, journal := s.Templates.templateReader, s.callers, s.Templates.committer
 	s.work = work
 	reader.follow = sync.OnceFunc(func() { work.Start(reader.kept.Run) })
 	callers.writeUses = sync.OnceFunc(func() { work.Start(callers.flush) })
-	if s.tenant == "" && journal.onEvent != nil && s.roles.outbox != nil {
-		work.Start(journal.deliver)
+	delivers := journal.onEvent != nil && !s.config.Events.NoDelivery
+	if s.tenant == "" && delivers && s.roles.outbox != nil {
+		work.Start(journal.delivery().Run)
+	}
+	if journal.chains != nil {
+		work.Start(journal.chains.Run)
 	}
 }
 
-// hostMay is the decision about [Host] on every bank. It is made once: Decide must not allocate.
-var hostMay = Decision{policy.Always("allowed: the host application may do everything")}
+// Decision is the answer to one request. It is immutable and cheap to copy, and may be used by
+// several goroutines. The zero Decision is a denial.
+type Decision struct{ of policy.Decision }
+
+// Allowed reports whether the principal may do the action.
+func (d Decision) Allowed() bool { return d.of.Allowed() }
+
+// Outcome distinguishes a denial by a statement from a denial without an allowing statement.
+func (d Decision) Outcome() Outcome { return Outcome(d.of.Outcome()) }
+
+// Reason is one sentence for a person. It is made at each call, so a request that is allowed need
+// not pay for it.
+func (d Decision) Reason() string { return d.of.Reason() }
+
+// Parameters returns the parameters of the allowed action. The caller owns them: each call copies
+// them. They are zero in a denial.
+func (d Decision) Parameters() Parameters {
+	return parametersOf(d.of.Schema(), d.of.Parameters(), true)
+}
+
+// Parameter returns one parameter, as [Parameters.Value] does. The caller owns it.
+func (d Decision) Parameter(name string) (value any, ok bool) {
+	value = policy.Plain(d.of.Parameter(name))
+	return value, value != nil
+}
+
+// Strategy returns the retain strategy in force: the principal's own, else that of the bank policy.
+// ok is false when there is no strategy, or when the action is denied.
+func (d Decision) Strategy() (strategy string, ok bool) { return d.of.Strategy() }

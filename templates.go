@@ -67,7 +67,7 @@ func (k TemplateKey) Target() Target {
 
 // template returns the key of a template of the area. All methods of [Templates] use these keys
 // alone: they never look in another area.
-func (a area) template(id string) TemplateKey { return TemplateKey{a.scope, a.owner, id} }
+func (a place) template(id string) TemplateKey { return TemplateKey{a.scope, a.owner, id} }
 
 // MaxPersonalTemplates is the most templates that a user can have of its own.
 const MaxPersonalTemplates = 1000
@@ -213,11 +213,14 @@ func (t *Template) edited() bool {
 
 // touch stamps a changed template. UpdatedAt always grows, even when the clock goes back: otherwise
 // two states could have one ETag, and a conditional write could overwrite a change.
-func (t *Template) touch(now time.Time) {
-	t.UpdatedAt = t.UpdatedAt.Add(time.Microsecond)
-	if now.After(t.UpdatedAt) {
-		t.UpdatedAt = now
+func (t *Template) touch(now time.Time) { t.UpdatedAt = later(t.UpdatedAt, now) }
+
+// later returns now, or the next microsecond after before when the clock went back.
+func later(before, now time.Time) time.Time {
+	if next := before.Add(time.Microsecond); next.After(now) {
+		return next
 	}
+	return now
 }
 
 // originate sets a template's origin. base, the content that came from there, becomes its base.
@@ -344,21 +347,21 @@ func (c Content) size() int64 {
 	return int64(n)
 }
 
-// contents checks the contents of templates. Callers and sources meet the same checks: a source can
-// bring in nothing that a caller could not create. The Service and its copies share it.
-type contents struct {
+// contentChecker checks the contents of templates. Callers and sources meet the same checks: a
+// source can bring in nothing that a caller could not create. The Service and its copies share it.
+type contentChecker struct {
 	validateManifest func(manifest json.RawMessage) error // the host's check; nil: none
 }
 
 // checkContent reports the faults of a whole content, each at a JSON pointer into it, and compacts
 // its manifest.
-func (s *contents) checkContent(c *checker, content *Content) {
+func (s *contentChecker) checkContent(c *checker, content *Content) {
 	content.checkForm(c)
 	s.validate(c, content.Manifest)
 }
 
 // checked returns the faults of a whole content as an error.
-func (s *contents) checked(content Content) error {
+func (s *contentChecker) checked(content Content) error {
 	var c checker
 	s.checkContent(&c, &content)
 	return c.err()
@@ -418,7 +421,7 @@ func (c *checker) manifest(manifest json.RawMessage) json.RawMessage {
 // validate runs the host's own check on a manifest with a good form. It skips a nil manifest. Call
 // it only for an authorized caller: the host's code may be slow, and its errors may show what it
 // knows.
-func (s *contents) validate(c *checker, manifest json.RawMessage) {
+func (s *contentChecker) validate(c *checker, manifest json.RawMessage) {
 	if validate := s.validateManifest; validate != nil && manifest != nil {
 		c.host(validate(manifest))
 	}

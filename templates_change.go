@@ -3,11 +3,10 @@ package svc
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"iter"
 	"math"
 
-	"github.com/extsvc/svc/internal/threeway"
+	"github.com/extsvc/svc/internal/merge3"
 )
 
 // Templates manages the installed templates of one half: those of the server
@@ -26,12 +25,12 @@ import (
 // CodeInternal.
 type Templates struct {
 	*base
-	*half
-	*journal
-	*contents
+	*scoped
+	*committer
+	*contentChecker
 	*upstreams
 	*templateReader
-	*installs
+	*installedCache
 	// edits is what an update does with fields edited locally; "": EditsConflict.
 	edits LocalEdits
 }
@@ -41,14 +40,14 @@ type Templates struct {
 // template adds. The result is then shared with other callers. Otherwise it makes one store call,
 // and after a change a few. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
 func (s *Templates) Read(ctx context.Context, by Principal, id string) (Template, error) {
-	key, err := s.admitTo(ctx, by, ActionTemplateList, id)
+	at, err := s.admitTo(ctx, by, ActionTemplateList, id)
 	if err != nil {
 		return Template{}, err
 	}
 	if list := s.templateList(ctx); list != nil {
 		return s.copiedTemplate(ctx, list, id)
 	}
-	return s.storedTemplate(ctx, key)
+	return s.storedTemplate(ctx, at.template(id))
 }
 
 // template is [Templates.Read] without the cached list, for a method that needs action. Decisions
@@ -56,24 +55,23 @@ func (s *Templates) Read(ctx context.Context, by Principal, id string) (Template
 func (s *Templates) template(
 	ctx context.Context, by Principal, action, id string,
 ) (Template, error) {
-	key, err := s.admitTo(ctx, by, action, id)
+	at, err := s.admitTo(ctx, by, action, id)
 	if err != nil {
 		return Template{}, err
 	}
-	return s.storedTemplate(ctx, key)
+	return s.storedTemplate(ctx, at.template(id))
 }
 
-// admitTo returns the key of a template that the caller names. It checks the id before the rights,
+// admitTo returns the area of a template that the caller names. It checks the id before the rights,
 // in the order in which HTTP answers: 400, then 403. It does not look for the template: a caller
 // without rights learns nothing of it.
 func (s *Templates) admitTo(
 	ctx context.Context, by Principal, action, id string,
-) (TemplateKey, error) {
+) (place, error) {
 	if err := checkID("template_id", id); err != nil {
-		return TemplateKey{}, err
+		return place{}, err
 	}
-	at, err := s.admit(ctx, by, action)
-	return at.template(id), err
+	return s.admit(ctx, by, action)
 }
 
 // List lists the templates by name, then id. It reads the list in chunks, so the list need
@@ -125,7 +123,7 @@ func (s *Templates) ETag(ctx context.Context, by Principal) (string, error) {
 // admitList refuses a malformed query before it looks at the caller's rights.
 func (s *Templates) admitList(
 	ctx context.Context, by Principal, query TemplateQuery,
-) (area, error) {
+) (place, error) {
 	var c checker
 	c.filter(query.Category, query.Tag)
 	c.text("name", query.AfterName, MaxNameLength)
@@ -133,7 +131,7 @@ func (s *Templates) admitList(
 	c.count("skip", query.Skip)
 	c.count("limit", query.Limit)
 	if err := c.err(); err != nil {
-		return area{}, err
+		return place{}, err
 	}
 	return s.admit(ctx, by, ActionTemplateList)
 }
@@ -160,7 +158,7 @@ func (s *Templates) Patch(
 	if s.validate(&c, patch.Manifest); !c.ok() {
 		return Template{}, c.err()
 	}
-	return s.editTemplate(ctx, by, at.template(id), EventTemplatePatched, ifMatch, patch.apply)
+	return s.editTemplate(ctx, by, at, id, EventTemplatePatched, ifMatch, patch.apply)
 }
 
 // Delete removes a template, with its versions. The id is free afterwards, and the
@@ -168,21 +166,22 @@ func (s *Templates) Patch(
 // Delete removes the template only when it has one of these ETags. Event: [EventTemplateDeleted].
 // Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition.
 func (s *Templates) Delete(ctx context.Context, by Principal, id string, ifMatch ...string) error {
-	key, err := s.admitTo(ctx, by, ActionTemplateManage, id)
+	at, err := s.admitTo(ctx, by, ActionTemplateManage, id)
 	if err != nil {
 		return err
 	}
+	key := at.template(id)
 	var check func(Template) error
 	if len(ifMatch) > 0 {
 		check = func(t Template) error { return t.matches(ifMatch) }
 	}
-	err = s.commit(ctx, change{by: by, begin: s.changesTemplates, write: func(
+	err = s.commit(ctx, change{by: by, basis: &at.basis, begin: s.changesTemplates, write: func(
 		ctx context.Context, tx Store,
 	) ([]Event, error) {
 		return happened(s.now(), EventTemplateDeleted, key.Target()),
 			tx.DeleteTemplate(ctx, key, check)
 	}})
-	if errors.Is(err, ErrNotFound) {
+	if noRow(err) {
 		return noTemplate()
 	} else if err != nil {
 		return fault("delete template", err)
@@ -195,12 +194,12 @@ func (s *Templates) Delete(ctx context.Context, by Principal, id string, ifMatch
 // counts. It asks before and after the edit whether the template is edited locally, because only
 // the change from no to yes is an event.
 func (s *Templates) editTemplate(
-	ctx context.Context, by Principal, key TemplateKey,
+	ctx context.Context, by Principal, at place, id string,
 	action EventAction, ifMatch []string, edit func(Content) Content,
 ) (Template, error) {
 	var edited Template
-	now := s.now()
-	err := s.commit(ctx, change{by: by, begin: s.changesTemplates, write: func(
+	now, key := s.now(), at.template(id)
+	err := s.commit(ctx, change{by: by, basis: &at.basis, begin: s.changesTemplates, write: func(
 		ctx context.Context, tx Store,
 	) (changed []Event, err error) {
 		err = tx.ChangeTemplate(ctx, key, func(t *Template) (bool, error) {
@@ -224,7 +223,7 @@ func (s *Templates) editTemplate(
 		})
 		return changed, err
 	}})
-	if errors.Is(err, ErrNotFound) {
+	if noRow(err) {
 		return Template{}, noTemplate()
 	} else if err != nil {
 		return Template{}, fault("change template", err)
@@ -245,7 +244,7 @@ func (s *Templates) CheckUpdate(ctx context.Context, by Principal, id string) (U
 	}
 	origin := template.Origin
 	result := UpdateCheck{CurrentRevision: &origin.Revision, Source: &origin.Source}
-	up, err := s.originUpstream(ctx, origin)
+	up, err := s.originUpstream(ctx, template.Scope, origin)
 	if err != nil {
 		return UpdateCheck{}, err
 	}
@@ -262,16 +261,16 @@ func (s *Templates) CheckUpdate(ctx context.Context, by Principal, id string) (U
 // latest returns an installed template and what its source offers now. For a template made by hand
 // it returns CodeInvalid: a caller asked for something that it can never have.
 func (s *Templates) latest(
-	ctx context.Context, by Principal, action, id string,
+	ctx context.Context, by Principal, at place, id string,
 ) (template Template, content Content, revision string, err error) {
-	if template, err = s.template(ctx, by, action, id); err != nil {
+	if template, err = s.storedTemplate(ctx, at.template(id)); err != nil {
 		return template, content, "", err
 	}
 	if template.Origin == nil {
 		return template, content, "", Invalid("template_id",
 			"names a template that was created by hand: it has no source")
 	}
-	up, err := s.originUpstream(ctx, template.Origin)
+	up, err := s.originUpstream(ctx, template.Scope, template.Origin)
 	if err != nil {
 		return template, content, "", err
 	}
@@ -317,7 +316,11 @@ func (c ContentChange) Conflict() bool {
 // from the store, never from the cache, and stops when ctx ends. Errors: those of
 // [Templates.Update], except CodeEdited, CodePrecondition and CodeChanged.
 func (s *Templates) Diff(ctx context.Context, by Principal, id string) (TemplateDiff, error) {
-	template, content, revision, err := s.latest(ctx, by, ActionTemplateList, id)
+	at, err := s.admitTo(ctx, by, ActionTemplateList, id)
+	if err != nil {
+		return TemplateDiff{}, err
+	}
+	template, content, revision, err := s.latest(ctx, by, at, id)
 	if err != nil {
 		return TemplateDiff{}, err
 	}
@@ -342,7 +345,7 @@ func contentChanges(
 		}
 		three[i] = text
 	}
-	found, err := threeway.Diff(ctx, three[0], three[1], three[2])
+	found, err := merge3.Diff(ctx, three[0], three[1], three[2])
 	changes := make([]ContentChange, len(found))
 	for i, change := range found {
 		changes[i] = ContentChange(change)
@@ -399,12 +402,11 @@ func (s *Templates) Rollback(
 	if err != nil {
 		return Template{}, err
 	}
-	key := at.template(id)
-	version, err := s.version(ctx, key, number)
+	version, err := s.version(ctx, at.template(id), number)
 	if err != nil {
 		return Template{}, err
 	}
-	return s.editTemplate(ctx, by, key, EventTemplateRolledBack, ifMatch, func(Content) Content {
+	return s.editTemplate(ctx, by, at, id, EventTemplateRolledBack, ifMatch, func(Content) Content {
 		return version.Content.clone()
 	})
 }

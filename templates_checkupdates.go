@@ -2,15 +2,14 @@ package svc
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/extsvc/svc/internal/background"
 	"github.com/extsvc/svc/internal/cache"
-	"github.com/extsvc/svc/internal/copies"
-	"github.com/extsvc/svc/internal/tasks"
+	"github.com/extsvc/svc/internal/readcache"
 )
 
 // UpdateReport compares all templates of one half that came from sources with those sources. It
@@ -148,10 +147,10 @@ type sourceCheck struct {
 	installed  []Installation
 }
 
-// checks keeps the result of the last comparison of the server's templates with each source. When
-// the results become too large, checks drops all of them. A Service shares it with its copies for
-// transactions of the host. The zero value is ready for use.
-type checks struct {
+// checkCache keeps the result of the last comparison of the server's templates with each source.
+// When the results become too large, checks drops all of them. A Service shares it with its copies
+// for transactions of the host. The zero value is ready for use.
+type checkCache struct {
 	mu   sync.Mutex
 	last map[SourceKey]*sourceCheck
 	// bytes is the size of everything kept since the last drop. A replaced result still counts, so
@@ -162,7 +161,7 @@ type checks struct {
 // of returns the last comparison if it had the same source, catalogue and installed templates, or
 // nil. It compares the lists of installed templates by address: they never change, and a list that
 // was read again is another one. installed must not be empty.
-func (c *checks) of(up Upstream, revision string, installed []Installation) *sourceCheck {
+func (c *checkCache) of(up Upstream, revision string, installed []Installation) *sourceCheck {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	last := c.last[up.Source]
@@ -177,7 +176,7 @@ func (c *checks) of(up Upstream, revision string, installed []Installation) *sou
 
 // keep keeps a comparison in place of the last one. A comparison that must not be kept removes the
 // last one, which is outdated now.
-func (c *checks) keep(check *sourceCheck) {
+func (c *checkCache) keep(check *sourceCheck) {
 	if !check.follows {
 		c.forget(check.report.Source)
 		return
@@ -195,21 +194,21 @@ func (c *checks) keep(check *sourceCheck) {
 
 // forget drops the comparison with a source. After a removal it frees the memory; a second
 // registration has another time, so the old result would not be used.
-func (c *checks) forget(source SourceKey) {
+func (c *checkCache) forget(source SourceKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.last, source)
 }
 
 // memory returns the bytes of what is kept.
-func (c *checks) memory() int64 {
+func (c *checkCache) memory() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.bytes
 }
 
 // release drops everything.
-func (c *checks) release() {
+func (c *checkCache) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last, c.bytes = nil, 0
@@ -223,7 +222,7 @@ func (s *Templates) checkSource(
 ) (*sourceCheck, error) {
 	check := &sourceCheck{report: SourceReport{Source: key}, installed: list}
 	up, err := s.upstream(ctx, key)
-	if errors.Is(err, ErrNotFound) {
+	if noRow(err) {
 		err = sourceGone(&list[0].Origin)
 	}
 	var catalog Catalog
@@ -284,8 +283,12 @@ func (s *Templates) compare(
 	for _, from := range installed {
 		offers = append(offers, offer{from: from})
 	}
+	at := ScopeServer
+	if s.personal {
+		at = ScopePersonal
+	}
 	var mu sync.Mutex
-	return tasks.AtOnce(ctx, len(offers), entriesAtOnce, func(ctx context.Context, i int) error {
+	return background.ForEach(ctx, len(offers), entriesAtOnce, func(ctx context.Context, i int) error {
 		of := offers[i]
 		var latest *string
 		problem, follows := of.problem, true
@@ -298,7 +301,7 @@ func (s *Templates) compare(
 		}
 		mu.Lock()
 		for _, installation := range of.from {
-			check.add(up, installation, latest, problem)
+			check.add(at, up, installation, latest, problem)
 		}
 		check.follows = check.follows && follows
 		mu.Unlock()
@@ -339,9 +342,11 @@ func (s *Templates) offered(
 
 // add records the result of comparing one template. A template from another address of the source
 // is compared with nothing, as in [Templates.CheckUpdate]. The caller holds the lock of compare.
-func (c *sourceCheck) add(up Upstream, i Installation, latest *string, problem string) {
-	if i.Origin.URL != up.URL {
-		latest, problem = nil, sourceMoved(&i.Origin, up).Message
+func (c *sourceCheck) add(
+	at Scope, up Upstream, i Installation, latest *string, problem string,
+) {
+	if err := i.Origin.unbound(at, up); err != nil {
+		latest, problem = nil, err.Message
 	}
 	if problem == "" {
 		c.report.Checked++
@@ -369,19 +374,20 @@ func (i *installed) size() int64 { return cache.Size(i.bySource) }
 // each list of offers reads all installations from the store.
 const maxInstalled = 64 << 20
 
-// installs knows which templates came from which source. It caches those of the server until one
-// of them changes.
-type installs struct {
+// installedCache knows which templates came from which source. It caches those of the server until
+// one of them changes.
+type installedCache struct {
 	*base
-	// checks belongs to installs, because it recognizes the lists of installed by their address.
-	checks *checks
-	kept   *copies.One[*installed]
+	// checkCache belongs to installs, because it recognizes the lists of installed by their
+	// address.
+	checks *checkCache
+	kept   *readcache.One[*installed]
 }
 
 // newInstalls returns an installs that follows the changes of templates, those of other processes
 // included. Call it before the first use of b: onChange has no lock.
-func newInstalls(b *base, checks *checks) *installs {
-	i := &installs{b, checks, copies.NewOne(b.copies, maxInstalled, (*installed).size)}
+func newInstalls(b *base, checks *checkCache) *installedCache {
+	i := &installedCache{b, checks, readcache.NewOne(b.cached, maxInstalled, (*installed).size)}
 	b.onChange(func(changed Target, _ int64) {
 		if changed.Kind == TargetTemplate && changed.Scope == ScopeServer {
 			i.kept.Clear()
@@ -393,7 +399,7 @@ func newInstalls(b *base, checks *checks) *installs {
 // installed returns the templates of an area that came from sources. It returns the cached copy of
 // the server's while that is valid, else it reads the store, in chunks. Of concurrent callers for
 // the server's one reads.
-func (s *installs) installed(ctx context.Context, at area) (*installed, error) {
+func (s *installedCache) installed(ctx context.Context, at place) (*installed, error) {
 	if at.scope == ScopePersonal {
 		return s.readInstalled(ctx, at)
 	}
@@ -405,7 +411,7 @@ func (s *installs) installed(ctx context.Context, at area) (*installed, error) {
 
 // readInstalled reads all installations of an area. The chunks are not one snapshot. A change
 // between them drops the copy: it is kept for the generation from before the first chunk.
-func (s *installs) readInstalled(ctx context.Context, at area) (*installed, error) {
+func (s *installedCache) readInstalled(ctx context.Context, at place) (*installed, error) {
 	all := &installed{bySource: map[SourceKey][]Installation{}}
 	page := InstallationPage{Scope: at.scope, Owner: at.owner, Limit: installedChunk}
 	for i, err := range list(ctx, "list installations", page.Limit,

@@ -2,8 +2,8 @@ package svc
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"time"
 )
 
 // Create adds a template by hand: it has no Origin, and no update ever. Create checks
@@ -55,8 +55,9 @@ type Install struct {
 	// source can be installed more than once. Updates keep it.
 	AliasID *string
 	// IdempotencyKey marks requests of one caller as the same request, as in [NewAPIKey]. The first
-	// request that succeeds installs. The others get its answer for [IdempotencyPeriod], ask no
-	// source, and report no event; a failed request keeps no answer. It has at most
+	// request that succeeds installs. For [IdempotencyPeriod], the others get the template that it
+	// installed, as it is then; they ask no source, and report no event. When that template is gone,
+	// they are CodeKeyReused. A failed request keeps no answer. It has at most
 	// [MaxIdempotencyKeyLength] visible ASCII characters. With a store that is no [AnswerStore], a
 	// key is CodeInvalid. "": every request stands alone.
 	IdempotencyKey string
@@ -83,22 +84,53 @@ func (s *Templates) Install(ctx context.Context, by Principal, in Install) (Temp
 	if err != nil {
 		return Template{}, err
 	}
-	from := area{scope: ScopeServer}
+	from := place{scope: ScopeServer}
 	if in.SourceScope == ScopePersonal {
 		if from, err = s.own(ctx, by, s.need(ActionTemplateInstall)); err != nil {
 			return Template{}, err
 		}
 	}
 	// With its owner: another half, or an account that has another owner now, is another request.
-	request, err := s.repeatable(by, in.IdempotencyKey, "install"+at.owner, in, s.now())
+	request, err := s.idempotent(
+		by, at.basis, in.IdempotencyKey, "install"+at.owner, in, s.now())
 	if err != nil {
 		return Template{}, err
 	}
-	return once(ctx, request, func() (Template, error) {
-		return s.install(ctx, by, in, from.source(in.SourceName), addition{
+	var installed Template
+	answer, err := once(ctx, request, func() (answer installedAnswer, err error) {
+		installed, err = s.install(ctx, by, in, from.source(in.SourceName), addition{
 			at: at, action: EventTemplateInstalled, field: in.idField(), request: request,
 		})
+		return installed.answer(), err
 	})
+	if err == nil && answer != installed.answer() { // an earlier request installed it
+		installed, err = s.installedBefore(ctx, at, answer)
+	}
+	return installed, err
+}
+
+// installedAnswer is what the store keeps of an installation, to answer the same request again: not
+// the content, which may be large, and may be gone.
+type installedAnswer struct {
+	ID string
+	At string // InstalledAt, which tells the template from a later one with that id
+}
+
+func (t Template) answer() installedAnswer {
+	return installedAnswer{t.ID, t.InstalledAt.Format(time.RFC3339Nano)}
+}
+
+// installedBefore returns a template that an earlier request installed, as it is now. It refuses one
+// that is gone: a caller must not take it for an installed template.
+func (s *Templates) installedBefore(
+	ctx context.Context, at place, answer installedAnswer,
+) (Template, error) {
+	template, err := s.storedTemplate(ctx, at.template(answer.ID))
+	if ErrorCode(err) == CodeNotFound || err == nil && template.answer() != answer {
+		return Template{}, keyReused(
+			"the template that this request installed is gone: draw another idempotency key")
+	}
+	return template, err
 }
 
 // install carries out a checked request of an authorized caller; add lacks the template. It reads
@@ -108,7 +140,7 @@ func (s *Templates) install(
 	ctx context.Context, by Principal, in Install, source SourceKey, add addition,
 ) (Template, error) {
 	up, err := s.upstream(ctx, source)
-	if errors.Is(err, ErrNotFound) {
+	if noRow(err) {
 		return Template{}, noSource()
 	} else if err != nil {
 		return Template{}, err
@@ -128,7 +160,7 @@ func (s *Templates) install(
 	origin := Origin{Source: up.Source, ID: in.TemplateID, URL: up.URL, Revision: revision}
 	template.originate(origin, content)
 	template.UpdatedAt = template.InstalledAt
-	add.template = template
+	add.template, add.from = template, up.Registered
 	return s.addTemplate(ctx, by, add)
 }
 
@@ -170,11 +202,12 @@ func (in Install) idField() string {
 
 // addition is a template to add to an area.
 type addition struct {
-	at       area
+	at       place
 	template Template
 	action   EventAction
 	field    string // the input field in which the caller chose the id
-	request  repeatable
+	request  idempotentRequest
+	from     time.Time // when its source was registered
 }
 
 // addTemplate stores a new template and records it as the answer to the request, in one
@@ -183,19 +216,23 @@ type addition struct {
 func (s *Templates) addTemplate(
 	ctx context.Context, by Principal, add addition,
 ) (Template, error) {
-	template := add.template
-	answer, err := add.request.answer(template)
+	template, origin := add.template, add.template.Origin
+	answer, err := add.request.answer(template.answer())
 	if err != nil {
 		return Template{}, err
 	}
 	err = s.commit(ctx, change{
-		by: by, begin: s.changesTemplates, answer: answer, lock: add.at.roomForTemplate(),
-		write: func(ctx context.Context, tx Store) ([]Event, error) {
+		by: by, basis: &add.at.basis, lock: add.at.roomForTemplate(),
+		begin: s.changesTemplates, answer: answer,
+		write: func(ctx context.Context, tx Store) (_ []Event, err error) {
+			if template.Origin, err = origin.stillBound(ctx, tx, template.Scope, add.from); err != nil {
+				return nil, err
+			}
 			return happened(template.InstalledAt, add.action, template.Target()),
 				tx.CreateTemplate(ctx, template)
 		},
 	})
-	if errors.Is(err, ErrExists) {
+	if rowExists(err) {
 		return Template{}, templateTaken(add.field)
 	} else if err != nil {
 		return Template{}, fault("add template", err)
@@ -203,8 +240,30 @@ func (s *Templates) addTemplate(
 	return template, nil
 }
 
+// stillBound returns the origin of a new template: without its URL where the template is the server's
+// and its personal source, which was registered at that time, is removed meanwhile. The store has
+// unbound only those that it had at the removal.
+func (o *Origin) stillBound(
+	ctx context.Context, tx Store, of Scope, registered time.Time,
+) (*Origin, error) {
+	if o == nil || of != ScopeServer || o.Source.Scope != ScopePersonal {
+		return o, nil
+	}
+	bound := *o
+	err := tx.ChangeSource(ctx, o.Source, func(now *Source) (bool, error) {
+		if !now.CreatedAt.Equal(registered) {
+			bound.URL = ""
+		}
+		return false, nil // takes the lock, writes nothing
+	})
+	if noRow(err) {
+		bound.URL, err = "", nil
+	}
+	return &bound, err
+}
+
 // roomForTemplate returns the lock of a change that adds a template to the area.
-func (a area) roomForTemplate() func(ctx context.Context, tx Store) error {
+func (a place) roomForTemplate() func(ctx context.Context, tx Store) error {
 	last := TemplatePage{Scope: a.scope, Owner: a.owner}
 	last.Skip, last.Limit = MaxPersonalTemplates-1, 1
 	most := fmt.Sprintf("%d templates", MaxPersonalTemplates)

@@ -3,13 +3,12 @@ package svc
 import (
 	"cmp"
 	"context"
-	"errors"
 	"iter"
 	"runtime"
 	"slices"
 	"sync/atomic"
 
-	"github.com/extsvc/svc/internal/shelf"
+	"github.com/extsvc/svc/internal/listcache"
 )
 
 // keptTemplates is the default of Config.Templates.Cached.
@@ -20,8 +19,8 @@ const keptTemplates = 32 << 20
 // host: the cache must not show what is not committed.
 type templateReader struct {
 	*base
-	kept   *shelf.Shelf[keptTemplate] // nil: nothing is kept
-	follow func()                     // starts the background work of kept, once
+	kept   *listcache.Cache[keptTemplate] // nil: nothing is kept
+	follow func()                         // starts the background work of kept, once
 	// left is the room for bases in bytes.
 	left atomic.Int64
 }
@@ -35,9 +34,9 @@ func newTemplateReader(b *base, room int) *templateReader {
 	if room < 0 || b.inTransaction {
 		return s
 	}
-	s.kept = shelf.New(templateRows, shelf.Store[keptTemplate](storedRows{s}), int64(room))
+	s.kept = listcache.New(templateRows, listcache.Store[keptTemplate](storedRows{s}), int64(room))
 	s.left.Store(int64(room) / 2)
-	b.copies.OnReset(func() {
+	b.cached.OnReset(func() {
 		s.kept.Clear()
 		s.follow() // not before the first look at the store, which is a reset
 	})
@@ -66,8 +65,8 @@ func (s *templateReader) templateList(ctx context.Context) *templateList {
 	if s.kept == nil || s.kept.Full() {
 		return nil
 	}
-	s.copies.Follow()
-	v, fresh := s.copies.View() // before looking at the list
+	s.cached.Follow()
+	v, fresh := s.cached.View() // before looking at the list
 	list := s.kept.State()
 	switch {
 	case list == nil:
@@ -135,14 +134,14 @@ func (s *templateReader) changesTemplates() (done func()) {
 // storedRows is the store as the list of templates reads it.
 type storedRows struct{ *templateReader }
 
-func (s storedRows) Changes(ctx context.Context, since int64) (shelf.Changes, error) {
+func (s storedRows) Changes(ctx context.Context, since int64) (listcache.Changes, error) {
 	next, err := s.changes(ctx, since)
 	if err != nil {
-		return shelf.Changes{}, err
+		return listcache.Changes{}, err
 	}
 	// Answers will show this generation: an older cached value must not follow them.
-	s.copies.Hear(next.Generation)
-	changes := shelf.Changes{Generation: next.Generation, Reset: next.Reset}
+	s.cached.Hear(next.Generation)
+	changes := listcache.Changes{Generation: next.Generation, Reset: next.Reset}
 	for _, t := range next.Targets {
 		if t.Kind == TargetTemplate && t.Scope == ScopeServer {
 			changes.Add(t.ID)
@@ -152,8 +151,8 @@ func (s storedRows) Changes(ctx context.Context, since int64) (shelf.Changes, er
 }
 
 func (s storedRows) Row(ctx context.Context, id string) (*keptTemplate, error) {
-	t, err := s.store.Template(ctx, area{scope: ScopeServer}.template(id))
-	if errors.Is(err, ErrNotFound) {
+	t, err := s.store.Template(ctx, place{scope: ScopeServer}.template(id))
+	if noRow(err) {
 		return nil, nil
 	} else if err != nil {
 		return nil, err
@@ -165,7 +164,7 @@ func (s storedRows) Row(ctx context.Context, id string) (*keptTemplate, error) {
 
 func (s storedRows) Rows(ctx context.Context) iter.Seq2[*keptTemplate, error] {
 	return func(yield func(*keptTemplate, error) bool) {
-		for t, err := range s.storedTemplates(ctx, area{scope: ScopeServer}, TemplateQuery{}) {
+		for t, err := range s.storedTemplates(ctx, place{scope: ScopeServer}, TemplateQuery{}) {
 			if !yield(keep(t), err) {
 				return
 			}
@@ -229,20 +228,20 @@ const templateBytes = 1024
 
 // templateRows says how a list finds, filters and orders templates. The order is that of the store:
 // names and ids byte by byte. Labels are the fields of a TemplateQuery.
-var templateRows = &shelf.Rows[keptTemplate]{
+var templateRows = &listcache.Rows[keptTemplate]{
 	ID:   func(t *keptTemplate) string { return t.ID },
 	Size: func(t *keptTemplate) int64 { return t.Content.size() + templateBytes },
 	Same: func(a, b *keptTemplate) bool { return a.same(&b.Template) },
-	Labels: func(t *keptTemplate) (labels []shelf.Label) {
+	Labels: func(t *keptTemplate) (labels []listcache.Label) {
 		if t.Category != nil {
-			labels = append(labels, shelf.Label{Field: "category", Text: *t.Category})
+			labels = append(labels, listcache.Label{Field: "category", Text: *t.Category})
 		}
 		for _, tag := range t.Tags {
-			labels = append(labels, shelf.Label{Field: "tag", Text: tag})
+			labels = append(labels, listcache.Label{Field: "tag", Text: tag})
 		}
 		return labels
 	},
-	Has: func(t *keptTemplate, label shelf.Label) bool {
+	Has: func(t *keptTemplate, label listcache.Label) bool {
 		if label.Field == "tag" {
 			return slices.Contains(t.Tags, label.Text)
 		}
@@ -254,7 +253,7 @@ var templateRows = &shelf.Rows[keptTemplate]{
 }
 
 // templateList holds the server's templates as they were at one generation, without bases.
-type templateList shelf.State[keptTemplate]
+type templateList listcache.State[keptTemplate]
 
 // tag returns the list's entity tag, quotes included. "": there is no list, so nothing is known of
 // it.
@@ -269,12 +268,12 @@ func (l *templateList) tag() string {
 // every row. The rows are those of the list itself. It checks ctx once for each chunk, as a list
 // from the store does.
 func (l *templateList) part(ctx context.Context, query TemplateQuery) iter.Seq2[Template, error] {
-	part := shelf.Query[keptTemplate]{Skip: query.Skip, Limit: query.Limit}
+	part := listcache.Query[keptTemplate]{Skip: query.Skip, Limit: query.Limit}
 	if query.Category != "" {
-		part.Labels = append(part.Labels, shelf.Label{Field: "category", Text: query.Category})
+		part.Labels = append(part.Labels, listcache.Label{Field: "category", Text: query.Category})
 	}
 	if query.Tag != "" {
-		part.Labels = append(part.Labels, shelf.Label{Field: "tag", Text: query.Tag})
+		part.Labels = append(part.Labels, listcache.Label{Field: "tag", Text: query.Tag})
 	}
 	if query.AfterName != "" || query.AfterID != "" {
 		part.After = &keptTemplate{Template: Template{Content: Content{Name: query.AfterName}}}
@@ -299,7 +298,7 @@ func (l *templateList) part(ctx context.Context, query TemplateQuery) iter.Seq2[
 func (s *templateReader) storedTemplate(ctx context.Context, key TemplateKey) (Template, error) {
 	template, err := s.store.Template(ctx, key)
 	switch {
-	case errors.Is(err, ErrNotFound):
+	case noRow(err):
 		s.shown(key.ID, nil)
 		return Template{}, noTemplate()
 	case err != nil:
@@ -313,7 +312,7 @@ func (s *templateReader) storedTemplate(ctx context.Context, key TemplateKey) (T
 // rows of the first chunk alone; the later chunks start after a row. A chunk may be short, because
 // stores limit its bytes. The list in memory is in doubt after each chunk: the caller may show it.
 func (s *templateReader) storedTemplates(
-	ctx context.Context, at area, query TemplateQuery,
+	ctx context.Context, at place, query TemplateQuery,
 ) iter.Seq2[Template, error] {
 	page := TemplatePage{Scope: at.scope, Owner: at.owner, TemplateQuery: query}
 	page.Limit = chunkOf(query.Limit)

@@ -359,7 +359,7 @@ func TestPartsOfAList(t *testing.T) {
 				for skip, id := range []string{"a", "b", ""} {
 					is.Equal(part(svc.TemplateQuery{Tag: "odd", Skip: skip, Limit: 1}), id)
 				}
-				eventually(t, func() bool { return svc.KeepsTemplates(h.Service) == (cached == 0) })
+				eventually(t, func() bool { _, kept := h.tag(t); return kept == (cached == 0) })
 			}
 			list := func(by svc.Principal, query svc.TemplateQuery) error {
 				return lastError(h.Templates.List(t.Context(), by, query))

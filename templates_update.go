@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/extsvc/svc/internal/threeway"
+	"github.com/extsvc/svc/internal/merge3"
 )
 
 // UpdateRequest chooses how an update works. The zero value is the default. A combination that
@@ -146,7 +146,7 @@ func (s *Templates) Update(
 	if err != nil {
 		return Update{}, err
 	}
-	template, content, revision, err := s.latest(ctx, by, ActionTemplateInstall, id)
+	template, content, revision, err := s.latest(ctx, by, u.at, id)
 	if err != nil {
 		return Update{}, err
 	}
@@ -178,11 +178,9 @@ func (s *Templates) updater(
 	// conflict.
 	in.LocalEdits = cmp.Or(in.LocalEdits, s.edits)
 	u := &updater{in: in, check: s.checked}
-	if in.Content == nil {
-		return u, nil
-	}
-	if _, err := s.admitTo(ctx, by, ActionTemplateInstall, id); err != nil {
-		return nil, err
+	u.at, err = s.admitTo(ctx, by, ActionTemplateInstall, id)
+	if err != nil || in.Content == nil {
+		return u, err
 	}
 	var c checker
 	if s.validate(&c, in.Content.Manifest); !c.ok() {
@@ -208,14 +206,14 @@ func (s *Templates) update(
 		if err = u.prepare(ctx, template); err != nil {
 			break
 		}
-		err = s.commit(ctx, change{by: by, begin: s.changesTemplates, write: func(
+		err = s.commit(ctx, change{by: by, basis: &u.at.basis, begin: s.changesTemplates, write: func(
 			ctx context.Context, tx Store,
 		) ([]Event, error) {
 			err := tx.ChangeTemplate(ctx, template.TemplateKey, u.change)
 			return u.events, err
 		}})
 	}
-	if errors.Is(err, ErrNotFound) {
+	if noRow(err) {
 		return Update{}, noTemplate()
 	} else if err != nil {
 		return Update{}, fault("update template", err)
@@ -228,6 +226,7 @@ func (s *Templates) update(
 // before the store's transaction. Another call may patch, update or replace the template meanwhile,
 // so change compares it with the plan once more.
 type updater struct {
+	at      place               // of the template
 	in      UpdateRequest       // checked, with Force as Resolution and LocalEdits set
 	given   string              // the revision of in.Content
 	content Content             // the source's content
@@ -436,7 +435,7 @@ func merge(
 	field("integrations", clash)
 	merged.Tags, clash = either(base.Tags, ours.Tags, theirs.Tags, slices.Equal)
 	field("tags", clash)
-	merged.Manifest, clash, err = threeway.Merge(ctx, base.Manifest, ours.Manifest, theirs.Manifest)
+	merged.Manifest, clash, err = merge3.Merge(ctx, base.Manifest, ours.Manifest, theirs.Manifest)
 	field("manifest", clash)
 	return merged.clone(), conflicts, err
 }

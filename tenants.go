@@ -11,9 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/extsvc/svc/internal/errorlog"
+	"github.com/extsvc/svc/internal/background"
+	"github.com/extsvc/svc/internal/defaultlog"
 	"github.com/extsvc/svc/internal/keyring"
-	"github.com/extsvc/svc/internal/tasks"
 	"github.com/extsvc/svc/internal/text"
 )
 
@@ -44,8 +44,8 @@ const (
 // has one target of the kind [TargetTenant].
 type TenantStore interface {
 	ChangeStore
-	// CreateTenant adds a tenant, active or suspended, and makes its tables. ErrExists when the name is
-	// taken.
+	// CreateTenant adds a tenant, active or suspended, and makes its tables. ErrExists when the
+	// name is taken.
 	CreateTenant(ctx context.Context, name string, state TenantState, at time.Time) (Tenant, error)
 	// Tenant returns the tenant of that name. ErrNotFound.
 	Tenant(ctx context.Context, name string) (Tenant, error)
@@ -58,9 +58,9 @@ type TenantStore interface {
 	DropTenant(ctx context.Context, number int64) error
 	// MigrateTenant upgrades the tables of a tenant. Errors: as OpenTenant.
 	MigrateTenant(ctx context.Context, tenant Tenant) error
-	// OpenTenant returns the Store of a tenant, after MigrateTenant. The caller closes the Store. It
-	// ignores the tenant's state. A tenant that was dropped, or whose data is missing, is ErrNotFound
-	// or ErrUnavailable: OpenTenant makes no data.
+	// OpenTenant returns the Store of a tenant, after MigrateTenant. The caller closes the Store.
+	// It ignores the tenant's state. A tenant that was dropped, or whose data is missing, is
+	// ErrNotFound or ErrUnavailable: OpenTenant makes no data.
 	OpenTenant(ctx context.Context, tenant Tenant) (store Store, close func() error, err error)
 	// Outbox keeps the events of transactions for all tenants. Nil: the Store of each tenant keeps
 	// its own.
@@ -78,9 +78,9 @@ type TenantsConfig struct {
 	// record.
 	Config Config
 	// Each changes the Config of one tenant before its Service is made: the Authenticator of that
-	// tenant, for example. Its error keeps the tenant closed. It must not set OnEvent: that of Config
-	// gets the events of all tenants, and each event names its tenant. Nil: all tenants have the same
-	// Config. The function must be safe for concurrent use.
+	// tenant, for example. Its error keeps the tenant closed. It must not set OnEvent: that of
+	// Config gets the events of all tenants, and each event names its tenant. Nil: all tenants have
+	// the same Config. The function must be safe for concurrent use.
 	Each func(tenant Tenant, config *Config) error
 	// IdleTime is how long an unused tenant stays open. 0: 30 seconds. Not negative.
 	IdleTime time.Duration
@@ -109,7 +109,13 @@ func (c *TenantsConfig) of(tenant Tenant, log *slog.Logger) (Config, error) {
 	return config, err
 }
 
+// TenantGrace is how long calls may go on after their tenant is suspended or dropped. Then their
+// contexts end ([Tenants.UseContext]), and their Service accepts nobody and writes nothing.
+const TenantGrace = 5 * time.Second
+
 const (
+	tenantCancelled = time.Second // how long calls may take to end when their contexts have ended
+
 	tenantIdleTime = 30 * time.Second
 	tenantMaxOpen  = 1000
 	tenantMemory   = 512 << 20
@@ -131,8 +137,8 @@ const (
 type Tenants struct {
 	config  TenantsConfig
 	log     *slog.Logger
-	work    *tasks.Group
-	journal *journal // of the outbox that all tenants share; it has none when each has its own
+	work    *background.Group
+	journal *committer // of the outbox that all tenants share; it has none when each has its own
 	keys    *keyring.Ring
 	slots   chan struct{} // one for each tenant that is being opened
 	ticks   atomic.Int64  // counts the looks for idle tenants: a clock that costs nothing to read
@@ -155,13 +161,14 @@ func NewTenants(config TenantsConfig) (*Tenants, error) {
 	}
 	ring, badKeys := newRing(config.Config.Keys)
 	_, badSources := newSealer(config.Config.Sources)
-	if err := cmp.Or(config.Config.check(), badKeys, badSources); err != nil {
+	_, badParameters := schemaOf(config.Config.Parameters)
+	if err := cmp.Or(config.Config.check(), badKeys, badSources, badParameters); err != nil {
 		return nil, err
 	}
 	config.IdleTime = cmp.Or(config.IdleTime, tenantIdleTime)
 	config.MaxOpen = cmp.Or(config.MaxOpen, tenantMaxOpen)
 	config.Memory = cmp.Or(config.Memory, tenantMemory)
-	log := errorlog.Or(config.Config.Logger)
+	log := defaultlog.Or(config.Config.Logger)
 	if len(config.Config.Keys.Peppers) == 0 {
 		log.Warn(noPepper)
 	}
@@ -172,21 +179,27 @@ func NewTenants(config TenantsConfig) (*Tenants, error) {
 		roles: roles{outbox: config.Store.Outbox()}, log: log, clock: config.Config.Now,
 	}
 	t := &Tenants{
-		config: config, log: log, work: tasks.NewGroup(log), keys: ring,
-		journal: &journal{base: b, onEvent: config.Config.OnEvent},
+		config: config, log: log, work: background.NewGroup(log), keys: ring,
+		journal: &committer{base: b, onEvent: config.Config.OnEvent},
 		slots:   make(chan struct{}, tenantsAtOnce),
 		open:    map[string]*tenantService{}, leaving: map[*tenantService]bool{},
 	}
 	t.work.Start(t.follow)
 	t.work.Start(t.tidy)
 	switch {
-	case config.Config.OnEvent == nil:
+	case config.Config.OnEvent == nil || config.Config.Events.NoDelivery:
 	case b.roles.outbox != nil:
-		t.work.Start(t.journal.deliver)
+		t.work.Start(t.journal.delivery().Run)
 	default:
 		t.work.Start(t.settle)
 	}
 	return t, nil
+}
+
+// Parameters returns the parameters of each tenant's Service. The caller owns them.
+func (t *Tenants) Parameters() []Parameter {
+	schema, _ := schemaOf(t.config.Config.Parameters) // NewTenants has checked them
+	return tableOf(schema)
 }
 
 // settle opens the tenants whose events a crashed process has left behind: each delivers its own.
@@ -214,7 +227,7 @@ func (t *Tenants) Create(ctx context.Context, name string) (Tenant, error) {
 		return Tenant{}, err
 	}
 	tenant, err := t.config.Store.CreateTenant(ctx, name, TenantActive, t.journal.now())
-	if errors.Is(err, ErrExists) {
+	if rowExists(err) {
 		return Tenant{}, &Error{Code: CodeExists, Message: "there is a tenant of that name already"}
 	} else if err != nil {
 		return Tenant{}, fault("create a tenant", err)
@@ -229,7 +242,7 @@ func (t *Tenants) Get(ctx context.Context, name string) (Tenant, error) {
 		return Tenant{}, noTenant()
 	}
 	tenant, err := t.config.Store.Tenant(ctx, name)
-	if errors.Is(err, ErrNotFound) {
+	if noRow(err) {
 		return Tenant{}, noTenant()
 	}
 	return tenant, fault("read a tenant", err)
@@ -251,9 +264,11 @@ func (t *Tenants) List(ctx context.Context) iter.Seq2[Tenant, error] {
 		func(last Tenant) { after = last.Name })
 }
 
-// Suspend ends the service of a tenant: new calls of Use fail as if it did not exist. Suspend
-// returns when the calls of this process have ended. Other processes follow within about a second.
-// A call from inside a call of Use of the same tenant waits for itself, until ctx ends.
+// Suspend ends the service of a tenant: new calls of Use fail as if it did not exist. Running calls
+// write nothing any more, except those of [Host], and their contexts end after [TenantGrace].
+// Suspend returns when the calls of this process have ended, or a second after that. Other
+// processes follow within about a second. A call from inside a call of Use of the same tenant waits
+// for itself, for that long.
 //
 // Errors: CodeNotFound, also for a tenant that is being dropped; CodeUnavailable; that of ctx.
 func (t *Tenants) Suspend(ctx context.Context, name string) error {
@@ -284,7 +299,7 @@ func (t *Tenants) change(ctx context.Context, name string, state TenantState) er
 
 func (t *Tenants) set(ctx context.Context, tenant Tenant, state TenantState) error {
 	err := t.config.Store.ChangeTenant(ctx, tenant.Number, state)
-	if errors.Is(err, ErrNotFound) {
+	if noRow(err) {
 		return noTenant()
 	} else if err != nil {
 		return fault("change a tenant", err)
@@ -293,10 +308,10 @@ func (t *Tenants) set(ctx context.Context, tenant Tenant, state TenantState) err
 	return nil
 }
 
-// Drop removes a tenant with all its data, for good. New calls of Use fail at once, as if the tenant
-// did not exist. Drop waits for the calls of this process, and for a second, in which other
-// processes learn of it. Calls of theirs that take longer may fail. Do not call it from inside a call
-// of Use of the same tenant, as for Suspend.
+// Drop removes a tenant with all its data, for good. New calls of Use fail at once, as if the
+// tenant did not exist. Drop waits for the calls of this process as Suspend does, and for a second,
+// in which other processes learn of it. Calls that take longer may fail. Do not call it from inside
+// a call of Use of the same tenant, as for Suspend.
 //
 // In a store whose tenants have an outbox each, as in store/sqlite, the events of transactions are
 // removed with the rest, unless they are delivered within some 5 seconds.
@@ -316,9 +331,9 @@ func (t *Tenants) Drop(ctx context.Context, name string) error {
 	if err := t.retire(ctx, tenant); err != nil {
 		return err
 	}
-	tasks.Wait(ctx, time.After(tenantTick))
+	background.Wait(ctx, time.After(tenantTick))
 	err = t.config.Store.DropTenant(ctx, tenant.Number)
-	if errors.Is(err, ErrNotFound) {
+	if noRow(err) {
 		return nil // another call was faster
 	} else if err != nil {
 		return fault("drop a tenant", err)
@@ -363,7 +378,7 @@ func (t *Tenants) Migrate(ctx context.Context, progress func(Migration)) error {
 	var chunk []Tenant
 	flush := func() error {
 		defer func() { chunk = chunk[:0] }()
-		return tasks.AtOnce(ctx, len(chunk), migrationsAtOnce, func(ctx context.Context, i int) error {
+		return background.ForEach(ctx, len(chunk), migrationsAtOnce, func(ctx context.Context, i int) error {
 			err := t.config.Store.MigrateTenant(ctx, chunk[i])
 			if err != nil && t.dropped(ctx, chunk[i]) {
 				return nil
@@ -394,6 +409,6 @@ func (t *Tenants) Migrate(ctx context.Context, progress func(Migration)) error {
 // dropped reports whether a tenant that was in the list is dropped, or about to be.
 func (t *Tenants) dropped(ctx context.Context, tenant Tenant) bool {
 	now, err := t.config.Store.Tenant(ctx, tenant.Name)
-	return errors.Is(err, ErrNotFound) ||
+	return noRow(err) ||
 		err == nil && (now.Number != tenant.Number || now.State == TenantDropping)
 }

@@ -2,14 +2,14 @@ package svc_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/matryer/is"
@@ -151,10 +151,7 @@ func TestTenantEndsElsewhere(t *testing.T) {
 	is.NoErr(there.Use(t.Context(), "a", nothing))
 	is.NoErr(there.Use(t.Context(), "b", nothing))
 	is.NoErr(here.Suspend(t.Context(), "a"))
-	end := time.Now().Add(5 * time.Second)
-	for there.Use(t.Context(), "a", nothing) == nil && time.Now().Before(end) {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, func() bool { return there.Use(t.Context(), "a", nothing) != nil })
 	is.Equal(svc.ErrorCode(there.Use(t.Context(), "a", nothing)), svc.CodeNotFound)
 	is.NoErr(there.Use(t.Context(), "b", nothing))
 	is.NoErr(here.Resume(t.Context(), "a"))
@@ -221,173 +218,6 @@ func TestCreatedTenantIsThere(t *testing.T) {
 		is.NoErr(in.Use(t.Context(), name, nothing))
 		close(ended)
 	}
-}
-
-// A tenant that is suspended elsewhere while it opens is not served, and delays no news about others.
-func TestTenantEndsWhileItOpens(t *testing.T) {
-	is := is.New(t)
-	store := memstore.NewTenants()
-	opening, open := make(chan struct{}), make(chan struct{})
-	slow := &countedTenants{TenantStore: store, fails: func(tenant svc.Tenant) error {
-		if tenant.Name == "slow" {
-			close(opening)
-			<-open
-		}
-		return nil
-	}}
-	here, there := newTenants(t, svc.TenantsConfig{Store: store}), newTenants(t, svc.TenantsConfig{Store: slow})
-	makeTenants(t, here, "slow", "b")
-	nothing := func(*svc.Service) error { return nil }
-	is.NoErr(there.Use(t.Context(), "b", nothing))
-	ended := make(chan error)
-	go func() { ended <- there.Use(t.Context(), "slow", nothing) }()
-	<-opening
-	is.NoErr(here.Suspend(t.Context(), "slow"))
-	is.NoErr(here.Suspend(t.Context(), "b"))
-	gone := func(name string) func() bool {
-		return func() bool { return svc.ErrorCode(there.Use(t.Context(), name, nothing)) == svc.CodeNotFound }
-	}
-	waitFor(t, gone("b"))
-	close(open)
-	<-ended
-	waitFor(t, gone("slow"))
-}
-
-// countedTenants counts the tenants that are open.
-type countedTenants struct {
-	svc.TenantStore
-	open, opened atomic.Int64
-	fails        func(tenant svc.Tenant) error
-}
-
-func (c *countedTenants) MigrateTenant(ctx context.Context, tenant svc.Tenant) error {
-	if c.fails != nil {
-		return c.fails(tenant)
-	}
-	return c.TenantStore.MigrateTenant(ctx, tenant)
-}
-
-func (c *countedTenants) OpenTenant(ctx context.Context, tenant svc.Tenant) (svc.Store, func() error, error) {
-	if c.fails != nil {
-		if err := c.fails(tenant); err != nil {
-			return nil, nil, err
-		}
-	}
-	store, end, err := c.TenantStore.OpenTenant(ctx, tenant)
-	c.open.Add(1)
-	c.opened.Add(1)
-	return store, func() error { c.open.Add(-1); return end() }, err
-}
-
-// Idle tenants are closed, and those above MaxOpen. One that is used again opens again.
-func TestIdleTenantsClose(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	store := &countedTenants{TenantStore: memstore.NewTenants()}
-	in := newTenants(t, svc.TenantsConfig{Store: store, MaxOpen: 2, IdleTime: 3 * time.Second})
-	names := []string{"a", "b", "c", "d"}
-	makeTenants(t, in, names...)
-	secrets := map[string]string{}
-	for _, name := range names {
-		secrets[name] = issueIn(t, in, name)
-	}
-	is.Equal(store.open.Load(), int64(4))
-	waitFor(t, func() bool { return store.open.Load() == 2 })
-	waitFor(t, func() bool { return store.open.Load() == 0 })
-	for _, name := range names {
-		_, err := bearerIn(t.Context(), in, name, secrets[name])
-		is.NoErr(err)
-	}
-}
-
-func waitFor(t *testing.T, what func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !what(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("waited too long")
-		}
-	}
-}
-
-// Many callers of a closed tenant open it once. They use it while it opens, closes and opens again.
-func TestTenantOpensOnce(t *testing.T) {
-	is := is.New(t)
-	store := &countedTenants{TenantStore: memstore.NewTenants()}
-	in := newTenants(t, svc.TenantsConfig{Store: store})
-	makeTenants(t, in, "a")
-	secret := issueIn(t, in, "a")
-	var all sync.WaitGroup
-	for range 32 {
-		all.Go(func() {
-			for range 200 {
-				if _, err := bearerIn(t.Context(), in, "a", secret); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	all.Wait()
-	is.Equal(store.opened.Load(), int64(1))
-	for range 50 {
-		is.NoErr(in.Suspend(t.Context(), "a"))
-		is.Equal(store.open.Load(), int64(0))
-		is.NoErr(in.Resume(t.Context(), "a"))
-		_, err := bearerIn(t.Context(), in, "a", secret)
-		is.NoErr(err)
-	}
-}
-
-// A tenant that cannot be opened stops no other, and the log names it.
-func TestTenantCannotOpen(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	var log syncBuffer
-	var broken atomic.Bool
-	store := &countedTenants{TenantStore: memstore.NewTenants(), fails: func(tenant svc.Tenant) error {
-		if tenant.Name == "bad" && broken.Load() {
-			return errors.New("version 4: disk full")
-		}
-		return nil
-	}}
-	in := newTenants(t, svc.TenantsConfig{
-		Store: store, Config: svc.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))},
-	})
-	makeTenants(t, in, "bad", "good")
-	broken.Store(true)
-	_, err := bearerIn(t.Context(), in, "bad", "x")
-	is.Equal(svc.ErrorCode(err), svc.CodeUnavailable)
-	is.True(!strings.Contains(err.(*svc.Error).Message, "disk"))
-	_ = issueIn(t, in, "good")
-	is.True(strings.Contains(log.String(), `tenant=bad error="the tenant cannot be opened at present: version 4: disk full"`))
-	var seen []svc.Migration
-	err = in.Migrate(t.Context(), func(m svc.Migration) { seen = append(seen, m) })
-	is.True(strings.Contains(err.Error(), `tenant "bad" is not upgraded: version 4`))
-	is.Equal(len(seen), 2)
-	is.Equal(seen[1].Done, 2)
-	is.Equal(seen[1].Failed, 1)
-	broken.Store(false)
-	is.NoErr(in.Migrate(t.Context(), nil))
-	waitFor(t, func() bool {
-		_, err := bearerIn(t.Context(), in, "bad", "x")
-		return svc.ErrorCode(err) == svc.CodeUnauthenticated
-	})
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // Events, their records and the log name the tenant. Its outbox delivers before it closes.
@@ -470,5 +300,148 @@ func BenchmarkUseTenant(b *testing.B) {
 	ctx := b.Context()
 	for b.Loop() {
 		_ = in.Use(ctx, "a", func(*svc.Service) error { return nil })
+	}
+}
+
+// Callers write nothing in a tenant that is suspended or dropped while their call waits. Suspend and
+// Drop do not wait for a call that never ends.
+func TestSuspendedTenantIsNotWritten(t *testing.T) {
+	for _, name := range []string{"suspend", "drop"} {
+		for _, elsewhere := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				is := is.New(t)
+				store := memstore.NewTenants()
+				in := newTenants(t, svc.TenantsConfig{Store: store, Config: svc.Config{Logger: slog.New(slog.DiscardHandler)}})
+				makeTenants(t, in, "a")
+				from := in
+				if elsewhere {
+					from = newTenants(t, svc.TenantsConfig{Store: store})
+				}
+				end := map[string]func(context.Context, string) error{"suspend": from.Suspend, "drop": from.Drop}[name]
+				released := make(chan struct{})
+				began := make(chan *svc.Service)
+				var all sync.WaitGroup
+				all.Go(func() {
+					is.NoErr(in.UseContext(t.Context(), "a", func(ctx context.Context, s *svc.Service) error {
+						began <- s
+						<-ctx.Done() // a call that follows its context
+						return nil
+					}))
+				})
+				all.Go(func() {
+					is.NoErr(in.Use(t.Context(), "a", func(s *svc.Service) error {
+						began <- s
+						<-released // and one that does not
+						return nil
+					}))
+				})
+				s := <-began
+				<-began
+				ended := make(chan error, 1)
+				go func() { ended <- end(t.Context(), "a") }()
+				time.Sleep(svc.TenantGrace / 2)
+				create := func(by svc.Principal) error {
+					_, err := s.Templates.Create(t.Context(), by, svc.NewTemplate{ID: by.ID + "x", Content: content("X", "1")})
+					return err
+				}
+				is.Equal(svc.ErrorCode(create(admin)), svc.CodeNotFound)
+				_, err := s.Users.Create(t.Context(), admin, svc.User{ID: "new"})
+				is.Equal(svc.ErrorCode(err), svc.CodeNotFound)
+				if !elsewhere {
+					is.NoErr(create(svc.Host)) // it finishes what it does
+				}
+				is.NoErr(<-ended)
+				time.Sleep(2 * svc.TenantGrace)
+				is.True(create(svc.Host.As("late")) != nil)
+				_, err = s.Authenticate(t.Context(), "any")
+				is.Equal(svc.ErrorCode(err), svc.CodeNotFound)
+				is.Equal(svc.ErrorCode(s.Accept(t.Context(), admin)), svc.CodeNotFound)
+				close(released)
+				all.Wait()
+			})
+		}
+	}
+}
+
+// heapNow returns the bytes of the heap that are in use.
+func heapNow() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// An open tenant takes little memory beside what it caches.
+func TestIdleTenantIsSmall(t *testing.T) {
+	const count = 100
+	in := newTenants(t, svc.TenantsConfig{})
+	var names []string
+	for i := range count {
+		names = append(names, fmt.Sprint("t", i))
+	}
+	makeTenants(t, in, names...)
+	before := heapNow()
+	for _, name := range names {
+		_ = issueIn(t, in, name)
+		if _, err := bearerIn(t.Context(), in, name, issueIn(t, in, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if each := (heapNow() - before) / count; each > 100_000 {
+		t.Errorf("%d bytes each", each)
+	}
+	runtime.KeepAlive(in)
+}
+
+// Beyond the bound of all, tenants give their memory back: those that nobody uses close, and those
+// in use forget what they have cached.
+func TestMemoryOfTenantsIsBounded(t *testing.T) {
+	is := is.New(t)
+	in := newTenants(t, svc.TenantsConfig{Memory: 8 << 20})
+	names := []string{"a", "b", "c", "d", "e", "f"}
+	makeTenants(t, in, names...)
+	large := strings.Repeat("x", 60_000)
+	fill := func(s *svc.Service) error { // some 6 MB
+		for i := range 100 {
+			_, err := s.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: fmt.Sprint("t", i), Content: svc.Content{
+				Name: "x", Manifest: fmt.Appendf(nil, `{"version":"1","text":%q}`, large),
+			}})
+			if err != nil && svc.ErrorCode(err) != svc.CodeExists {
+				return err
+			}
+		}
+		return nil
+	}
+	read := func(s *svc.Service) error { // twice: the first asks for the copies
+		for range 2 {
+			for _, err := range s.Templates.List(t.Context(), svc.Host, svc.TemplateQuery{}) {
+				if err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	for _, name := range names {
+		is.NoErr(in.Use(t.Context(), name, fill))
+	}
+	stored := heapNow()
+	held := make(chan struct{})
+	t.Cleanup(func() { close(held) })
+	for _, name := range names {
+		started := make(chan error)
+		go func() {
+			_ = in.Use(t.Context(), name, func(s *svc.Service) error {
+				started <- read(s)
+				<-held
+				return nil
+			})
+		}()
+		is.NoErr(<-started)
+	}
+	waitFor(t, func() bool { return heapNow()-stored < 12<<20 })
+	for _, name := range names {
+		is.NoErr(in.Use(t.Context(), name, read))
 	}
 }

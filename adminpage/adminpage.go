@@ -3,7 +3,7 @@
 //
 //	api := httpapi.New(service, httpapi.Options{})      // at /ext/svc
 //	page := adminpage.New(service, adminpage.Options{}) // at /ext/svc-admin
-//	handler := page.Ahead(api.Ahead(mux))
+//	handler := page.Mount(api.Mount(mux))
 //
 // The pages are HTML that the server renders, and work without JavaScript. Each request is
 // authenticated by the bearer in a sealed cookie, or by the host's own session. The methods of the
@@ -17,9 +17,11 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/internal/errorlog"
-	"github.com/extsvc/svc/internal/mount"
-	"github.com/extsvc/svc/internal/turns"
+	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/defaultlog"
+	"github.com/extsvc/svc/internal/fairqueue"
+	"github.com/extsvc/svc/internal/rate"
+	"github.com/extsvc/svc/internal/routing"
 )
 
 // DefaultPrefix is the public path of the pages unless Options set another.
@@ -44,39 +46,58 @@ type Options struct {
 	// Bearer returns the bearer of a request from the host's own session. It must be safe for
 	// concurrent use. "": the pages look for their own sign-in. Nil: there is no other session.
 	Bearer func(*http.Request) string
+	// Principal returns the caller of a request from the host's own session, as that of package
+	// httpapi does. It must be safe for concurrent use. [svc.ErrUnauthenticated]: the pages look for
+	// their own sign-in. Any other error is 503. Nil: there is no other session.
+	Principal func(*http.Request) (svc.Principal, error)
 	// Title stands at the top of each page. "" means "svc".
 	Title string
 	// SessionKey is the secret that seals the sign-in cookies: at least 32 random bytes. Processes
 	// that serve the same pages need the same key. Nil: a random key, and every sign-in ends with
-	// the process.
+	// the process; the Logger gets a warning. New panics when a key is shorter.
 	SessionKey []byte
+	// OldSessionKeys are further keys, as SessionKey, whose cookies are accepted: the former ones,
+	// or the next one before all processes seal with it. Nil: none.
+	OldSessionKeys [][]byte
+	// Secure marks the cookies Secure also where the Host of the request is a loopback address. Set
+	// it behind a proxy with TLS that does not pass the Host on. false: cookies for other hosts
+	// only.
+	Secure bool
+	// CrossOrigin refuses requests of another site that could write: 403. Add origins to trust here,
+	// or where a proxy changes the Host. Nil: only the origin of the request itself.
+	CrossOrigin *http.CrossOriginProtection
 	// SessionLifetime is how long a sign-in lasts. 0 means DefaultSessionLifetime.
 	SessionLifetime time.Duration
 	// Actions are the columns of the page "Who can". Nil: DefaultActions.
 	Actions []string
-	// Logger gets the failures with a status of 500 and above, as records of [slog.LevelError], and
-	// no secret. Nil: [slog.Default].
+	// Logger gets the failures with a status of 500 and above, as records of [slog.LevelError], or
+	// of LevelWarn for a bad entry of a source ([svc.ErrBadEntry]), and no secret. New warns it when
+	// there is no SessionKey. Nil: errors go to [slog.Default].
 	Logger *slog.Logger
 }
 
 // Handler serves the pages of a Service. It serves requests whose path has the prefix, and requests
 // whose prefix was cut off before ([http.StripPrefix]). It is safe for concurrent use.
 type Handler struct {
-	service  *svc.Service // nil: that of a tenant, which each request names
-	tenants  *svc.Tenants // nil: there is one service
-	tenant   string       // whose service it is; "": no tenant's
-	turns    *turns.Round // of pages; nil: they begin at once
-	prefix   mount.Prefix
+	service  *svc.Service     // nil: that of a tenant, which each request names
+	tenants  *svc.Tenants     // nil: there is one service
+	tenant   string           // whose service it is; "": no tenant's
+	queue    *fairqueue.Queue // of pages; nil: they begin at once
+	prefix   routing.Prefix
 	options  Options // with the defaults
-	origin   *http.CrossOriginProtection
 	sessions *sessions
+	rates    *rate.Limiter
+	start    time.Time // of the clock of rates
 	routes   []route
-	patterns []mount.Pattern // the paths of routes
+	patterns []routing.Pattern // the paths of routes
 	checked  *results
 }
 
-// New returns the pages of a service.
+// New returns the pages of a service. It panics when service is nil.
 func New(service *svc.Service, options Options) *Handler {
+	if service == nil {
+		panic("adminpage: New needs a Service: make one with svc.New")
+	}
 	h := newHandler(options)
 	h.service = service
 	return h
@@ -84,28 +105,38 @@ func New(service *svc.Service, options Options) *Handler {
 
 func newHandler(options Options) *Handler {
 	options.Title = cmp.Or(options.Title, "svc")
-	options.Logger = errorlog.Or(options.Logger)
+	options.Logger = defaultlog.Or(options.Logger)
 	options.SessionLifetime = cmp.Or(options.SessionLifetime, DefaultSessionLifetime)
 	if options.Actions == nil {
 		options.Actions = DefaultActions
 	}
-	prefix := mount.NewPrefix(cmp.Or(options.Prefix, DefaultPrefix))
+	if options.CrossOrigin == nil {
+		options.CrossOrigin = http.NewCrossOriginProtection()
+	}
+	var keys [][]byte
+	if options.SessionKey != nil || options.OldSessionKeys != nil {
+		keys = append([][]byte{options.SessionKey}, options.OldSessionKeys...)
+	} else {
+		options.Logger.Warn("svc: admin page has no SessionKey: each sign-in ends with this process, " +
+			"and no other process accepts it")
+	}
+	prefix := routing.NewPrefix(cmp.Or(options.Prefix, DefaultPrefix))
 	h := &Handler{
 		prefix: prefix, options: options,
-		origin:   http.NewCrossOriginProtection(),
-		sessions: newSessions(options.SessionKey, options.SessionLifetime),
-		routes:   routes,
-		checked:  &results{of: map[int64]*checked{}},
+		sessions: newSessions(options.SessionLifetime, keys...),
+		rates:    rate.New(httpapi.RatedKeys), start: time.Now(),
+		routes:  routes,
+		checked: &results{of: map[int64]*checked{}},
 	}
 	for _, r := range routes {
-		h.patterns = append(h.patterns, mount.NewPattern(r.path))
+		h.patterns = append(h.patterns, routing.NewPattern(r.path))
 	}
 	return h
 }
 
-// Ahead serves every path under the prefix, in any spelling, and passes all other requests to next.
+// Mount serves every path under the prefix, in any spelling, and passes all other requests to next.
 // Do not register the Handler with a mux, which redirects some paths before the caller is known.
-func (h *Handler) Ahead(next http.Handler) http.Handler {
+func (h *Handler) Mount(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if h.prefix.Covers(r.URL) {
 			h.ServeHTTP(w, r)

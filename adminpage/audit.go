@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/httpapi"
 )
 
 // auditView is what the page Audit shows.
@@ -35,7 +36,7 @@ func (v *visit) audit() error {
 	}
 	status := http.StatusOK
 	if svc.ErrorCode(err) == svc.CodeInvalid {
-		status, page.Alerts, err = statusOf(err), v.problems(err), nil
+		status, page.Alerts, err = httpapi.Status(err), v.problems(err), nil
 	} else if err != nil {
 		return err
 	}

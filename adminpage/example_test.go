@@ -20,7 +20,7 @@ func Example() {
 	mux := http.NewServeMux()
 	api := httpapi.New(service, httpapi.Options{})      // at /ext/svc
 	page := adminpage.New(service, adminpage.Options{}) // at /ext/svc-admin
-	handler := page.Ahead(api.Ahead(mux))
+	handler := page.Mount(api.Mount(mux))
 
 	answer := httptest.NewRecorder()
 	handler.ServeHTTP(answer, httptest.NewRequest("GET", "/ext/svc-admin/", nil))
@@ -44,5 +44,5 @@ func ExampleOptions_bearer() {
 			return cookie.Value // Config.Authenticator accepts it
 		},
 	})
-	_ = page.Ahead(http.NewServeMux())
+	_ = page.Mount(http.NewServeMux())
 }

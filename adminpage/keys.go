@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/httpapi"
 )
 
 // keysView is what the page Keys shows.
@@ -165,13 +166,10 @@ func stateOf(key svc.APIKey, now time.Time) string {
 
 // changeKeys issues, disables, enables or revokes a key.
 func (v *visit) changeKeys() error {
-	if err := v.ParseForm(); err != nil {
-		return tooLarge(err)
-	}
 	if err := v.changes(); err != nil {
 		return err
 	}
-	form := v.PostForm
+	form := v.form
 	holder := svc.Identity{Kind: svc.Kind(form.Get("kind")), ID: form.Get("for")}
 	keys, id, done := v.h.service.Keys, form.Get("key"), ""
 	var err error
@@ -204,7 +202,7 @@ func (v *visit) refuseKeys(err error, body keysView) error {
 		return err
 	}
 	page := view{Title: "Keys", Alerts: v.problems(err)}
-	return v.showKeys(statusOf(err), page, body)
+	return v.showKeys(httpapi.Status(err), page, body)
 }
 
 // issueKey issues a key and shows it, once. A form that is sent again shows the same key.

@@ -1,6 +1,7 @@
 package adminpage
 
 import (
+	"fmt"
 	"iter"
 	"net/url"
 	"slices"
@@ -12,6 +13,27 @@ import (
 
 // pageRows is the number of rows on one page of a list.
 const pageRows = 50
+
+// maxListed is the most entries of a list that has no pages.
+const maxListed = 100
+
+// maxText is the most bytes of one text in a page that is not repeated in a list of rows.
+const maxText = 2000
+
+// cut shortens a text to maxText bytes, and says how many are left out.
+func cut(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	kept := strings.ToValidUTF8(text[:maxText], "")
+	return fmt.Sprintf("%s… (%d more bytes)", kept, len(text)-len(kept))
+}
+
+// head returns the first entries of a list, and the number of the others.
+func head[T any](all []T, most int) (first []T, more int) {
+	more = max(0, len(all)-most)
+	return all[:len(all)-more], more
+}
 
 // choice is an option of a select.
 type choice struct {

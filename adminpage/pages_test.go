@@ -1,6 +1,7 @@
 package adminpage_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
@@ -149,6 +150,9 @@ func TestReview(t *testing.T) {
 	reviewed = s.get("templates/desk")
 	discard.Set("revision", reviewed.field(t, "revision"))
 	s.post("templates/desk", discard).is(t, 200, "Updated.", "Up to date", "Go back to version 2")
+	content := svc.Content{Name: "Made", Manifest: json.RawMessage(`{"version":"1"}`)}
+	must(s.service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: "made", Content: content}))
+	s.get("templates/made").is(t, 200, `class="verdict new"`, "Made here", "came from no source")
 	s.publish(`{`)
 	s.get("templates/desk").is(t, 200, "Could not compare with the source")
 	s.publish(deskOne)

@@ -1,6 +1,7 @@
 package adminpage
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/httpapi"
 )
 
 // reviewView is what the page of one template shows.
@@ -19,6 +21,7 @@ type reviewView struct {
 	Revision               string // of the source, as reviewed; "": there is nothing to update to
 	CanUpdate, CanDiscard  bool
 	Changes                []changedPlace
+	More                   int // the changes left out
 	History                []svc.TemplateVersion
 }
 
@@ -34,6 +37,7 @@ type side struct {
 	Name   string
 	Pieces []piece
 	Block  bool // the pieces stand below each other
+	More   int  // the pieces left out
 }
 
 // piece is a part of a value: kept, taken out (del) or put in (ins).
@@ -58,8 +62,8 @@ func (v *visit) showTemplate(status int, page view) error {
 	} else if diff, err := v.h.service.Templates.Diff(v.Context(), v.by, id); err != nil {
 		body.Heading, body.Tone = "Could not compare with the source", "no"
 		body.Summary = strings.Join(v.problems(err), " ")
-	} else {
-		body.compare(diff)
+	} else if err := body.compare(v.Context(), diff); err != nil {
+		return err
 	}
 	for version, err := range v.h.service.Templates.History(v.Context(), v.by, id) {
 		if err != nil {
@@ -72,12 +76,24 @@ func (v *visit) showTemplate(status int, page view) error {
 	return nil
 }
 
-// compare says how the template stands, and prepares the changes.
-func (b *reviewView) compare(diff svc.TemplateDiff) {
-	counts := map[string]int{}
+// compare says how the template stands, and prepares the changes. It stops when ctx ends: the
+// values come from a source and may be long.
+func (b *reviewView) compare(ctx context.Context, diff svc.TemplateDiff) error {
+	counts, size := map[string]int{}, 0
 	for _, c := range diff.Changes {
-		place := placeOf(c)
-		counts[place.By]++
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		by := changedBy(c)
+		counts[by]++
+		if len(b.Changes) == maxListed || size > maxReview {
+			b.More++
+			continue
+		}
+		place := changedPlace{Path: c.Path, By: by, Conflict: by == byBoth, Sides: sidesOf(c, by)}
+		for i := range place.Sides {
+			size += place.Sides[i].bound()
+		}
 		b.Changes = append(b.Changes, place)
 	}
 	conflicting := counts[byBoth] > 0
@@ -98,6 +114,7 @@ func (b *reviewView) compare(diff svc.TemplateDiff) {
 	b.Revision = diff.LatestRevision
 	b.CanUpdate, b.CanDiscard = update && !conflicting, edited
 	b.Summary = summary(counts)
+	return nil
 }
 
 func summary(counts map[string]int) string {
@@ -124,24 +141,48 @@ const (
 	byBoth      = "both, not alike"
 )
 
-func placeOf(c svc.ContentChange) changedPlace {
-	p := changedPlace{Path: c.Path, Conflict: c.Conflict()}
-	same := func(a, b json.RawMessage) bool { return string(a) == string(b) }
+func changedBy(c svc.ContentChange) string {
 	switch {
-	case p.Conflict:
-		p.By = byBoth
-		p.Sides = []side{
+	case c.Conflict():
+		return byBoth
+	case string(c.Base) == string(c.Ours):
+		return byThem
+	case string(c.Base) == string(c.Theirs):
+		return byUs
+	}
+	return byBothAlike
+}
+
+func sidesOf(c svc.ContentChange, by string) []side {
+	switch by {
+	case byBoth:
+		return []side{
 			{Name: "Installed", Pieces: whole("", c.Base)},
 			difference("Here", c.Base, c.Ours), difference("Source", c.Base, c.Theirs),
 		}
-	case same(c.Base, c.Ours):
-		p.By, p.Sides = byThem, []side{difference("", c.Base, c.Theirs)}
-	case same(c.Base, c.Theirs):
-		p.By, p.Sides = byUs, []side{difference("", c.Base, c.Ours)}
-	default:
-		p.By, p.Sides = byBothAlike, []side{difference("", c.Base, c.Ours)}
+	case byThem:
+		return []side{difference("", c.Base, c.Theirs)}
 	}
-	return p
+	return []side{difference("", c.Base, c.Ours)}
+}
+
+// Limits on the changes that a page shows: pieces of a side, and bytes of a side and of all, about.
+const (
+	maxPieces = 100
+	maxSide   = 2 * maxText
+	maxReview = 64 << 10
+)
+
+// bound leaves out the pieces beyond the limits, and returns the bytes of the others.
+func (s *side) bound() (size int) {
+	for i, p := range s.Pieces {
+		if i == maxPieces || size >= maxSide {
+			s.Pieces, s.More = s.Pieces[:i], len(s.Pieces)-i
+			break
+		}
+		size += min(len(p.Text), maxText)
+	}
+	return size
 }
 
 // difference shows how a value became another. Texts that have words in common and lists of texts
@@ -180,16 +221,18 @@ func whole(kind string, value json.RawMessage) []piece {
 	return []piece{{kind, string(value)}}
 }
 
-// elements shows a list of texts with those that were taken out and put in.
+// elements shows a list of texts with those that were taken out and put in. Its work is linear,
+// because a source chooses the lists.
 func elements(from, to []string) (pieces []piece) {
+	before, after := set(from), set(to)
 	for _, e := range from {
-		if !slices.Contains(to, e) {
+		if !after[e] {
 			pieces = append(pieces, piece{"del", e})
 		}
 	}
 	for _, e := range to {
 		kind := ""
-		if !slices.Contains(from, e) {
+		if !before[e] {
 			kind = "ins"
 		}
 		pieces = append(pieces, piece{kind, e})
@@ -198,6 +241,14 @@ func elements(from, to []string) (pieces []piece) {
 		return nil // another order: show both
 	}
 	return pieces
+}
+
+func set(texts []string) map[string]bool {
+	has := make(map[string]bool, len(texts))
+	for _, text := range texts {
+		has[text] = true
+	}
+	return has
 }
 
 // wordsOf shows a text with the words that changed in its middle. Nil: the texts have no words in
@@ -224,13 +275,10 @@ func wordsOf(from, to string) []piece {
 
 // changeTemplate updates a template to what was reviewed, or brings a former version back.
 func (v *visit) changeTemplate() error {
-	if err := v.ParseForm(); err != nil {
-		return tooLarge(err)
-	}
 	if err := v.changes(); err != nil {
 		return err
 	}
-	done, err := v.writeTemplate(v.params["template_id"], v.PostForm)
+	done, err := v.writeTemplate(v.params["template_id"], v.form)
 	switch svc.ErrorCode(err) {
 	case "":
 		v.redirect("templates/" + url.PathEscape(v.params["template_id"]) + "?done=" + done)
@@ -238,7 +286,7 @@ func (v *visit) changeTemplate() error {
 	case svc.CodeForbidden, svc.CodeUnauthenticated:
 		return err
 	}
-	return v.showTemplate(statusOf(err), view{Alerts: v.problems(err)})
+	return v.showTemplate(httpapi.Status(err), view{Alerts: v.problems(err)})
 }
 
 func (v *visit) writeTemplate(id string, form url.Values) (done string, err error) {

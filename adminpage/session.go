@@ -1,36 +1,45 @@
 package adminpage
 
 import (
-	"cmp"
-	"crypto/aes"
-	"crypto/cipher"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"fmt"
 	"maps"
 	"net"
 	"net/http"
-	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/extsvc/svc/internal/mount"
+	"github.com/extsvc/svc/internal/aead"
 )
 
-// cookieName is the name of the one cookie.
+// cookieName is how the name of the cookie begins.
 const cookieName = "svc-admin"
 
-// maxBearer is the longest bearer that fits into a cookie: browsers keep 4,096 bytes.
-const maxBearer = 2048
+// securePrefix begins the name of a Secure cookie. Browsers then accept it over https alone (RFC
+// 6265bis), so that a sibling domain without TLS cannot set one. The prefix __Host- would need the
+// path "/", which other parts of the host would get the cookie by.
+const securePrefix = "__Secure-"
 
-// maxSignedOut is how many sign-outs are remembered: some 6 MiB, and the name of the tenant for each.
+// maxBearer is the longest bearer that fits into a cookie: browsers keep 4,096 bytes, in which are
+// the name and the attributes, the seal and base64.
+const maxBearer = 2900
+
+// minSessionKey is the least length of a session key, in bytes.
+const minSessionKey = 32
+
+// maxSignedOut is how many sign-outs are remembered: some 6 MiB, and the name of the tenant for
+// each.
 const maxSignedOut = 1 << 16
 
 // sessions seals bearers into cookies, and remembers which of them have signed out.
 type sessions struct {
-	seal     cipher.AEAD
+	sealer   *aead.Sealer
 	lifetime time.Duration
 	now      func() time.Time
 
@@ -57,22 +66,26 @@ type session struct {
 	tenant string // for which it is sealed
 }
 
-func newSessions(key []byte, lifetime time.Duration) *sessions {
-	if len(key) == 0 {
-		key = make([]byte, 32)
-		rand.Read(key) // it never fails
+// newSessions returns sessions that the first key seals and every key opens. No key: a random one.
+func newSessions(lifetime time.Duration, keys ...[]byte) *sessions {
+	if len(keys) == 0 {
+		keys = [][]byte{make([]byte, minSessionKey)}
+		rand.Read(keys[0]) // it never fails
 	}
-	derived := sha256.Sum256(append([]byte("svc admin page session\x00"), key...))
-	block, err := aes.NewCipher(derived[:])
-	if err != nil {
-		panic(err) // the key has 32 bytes
-	}
-	seal, err := cipher.NewGCMWithRandomNonce(block)
-	if err != nil {
-		panic(err) // the block has 16 bytes
+	sealer := &aead.Sealer{}
+	for i, key := range keys {
+		if len(key) < minSessionKey {
+			panic(fmt.Sprintf("adminpage: session key %d has %d bytes: it needs %d",
+				i, len(key), minSessionKey))
+		}
+		derived := sha256.Sum256(append([]byte("svc admin page session\x00"), key...))
+		var err error
+		if sealer, err = sealer.WithOld(derived[:]); err != nil {
+			panic(fmt.Sprintf("adminpage: session key %d %v", i, err))
+		}
 	}
 	return &sessions{
-		seal: seal, lifetime: lifetime, now: time.Now,
+		sealer: sealer, lifetime: lifetime, now: time.Now,
 		signedOut: map[sessionID]signedOut{}, since: map[string]time.Time{},
 	}
 }
@@ -83,7 +96,7 @@ func (s *sessions) encode(tenant, bearer string) string {
 	rand.Read(plain)
 	plain = binary.BigEndian.AppendUint64(plain, uint64(s.now().UnixNano()))
 	plain = append(plain, bearer...)
-	return base64.RawURLEncoding.EncodeToString(s.seal.Seal(nil, nil, plain, []byte(tenant)))
+	return base64.RawURLEncoding.EncodeToString(s.sealer.Seal(plain, []byte(tenant)))
 }
 
 // decode opens the value of a cookie; false: it is none of this tenant, it has expired, or it has
@@ -96,7 +109,7 @@ func (s *sessions) decode(tenant, value string) (session, bool) {
 	if err != nil {
 		return session{}, false
 	}
-	plain, err := s.seal.Open(nil, nil, sealed, []byte(tenant))
+	plain, err := s.sealer.Open(sealed, []byte(tenant))
 	if err != nil || len(plain) < len(sessionID{})+8 {
 		return session{}, false
 	}
@@ -147,7 +160,7 @@ func (s *sessions) makeRoom(now time.Time) {
 
 // session returns the session of a request by its cookie.
 func (h *Handler) session(r *http.Request) (session, bool) {
-	for _, cookie := range r.CookiesNamed(cookieName) { // others may lie at other paths
+	for _, cookie := range h.cookies(r) {
 		if in, ok := h.sessions.decode(h.tenant, cookie.Value); ok {
 			return in, true
 		}
@@ -155,28 +168,60 @@ func (h *Handler) session(r *http.Request) (session, bool) {
 	return session{}, false
 }
 
-// setCookie sets the cookie; "" removes it. Browsers keep it for the session of the browser.
+// cookies returns the cookies of a request that can have a session. Those of the request's own port
+// come first. Browsers share cookies among the ports of a host, and one of another port counts if
+// the same key has sealed it.
+func (h *Handler) cookies(r *http.Request) (found []*http.Cookie) {
+	name, own := h.cookieNames(r)
+	for _, cookie := range r.Cookies() {
+		if cookie.Name == own {
+			found = slices.Insert(found, 0, cookie)
+		} else if cookie.Name == name || strings.HasPrefix(cookie.Name, name+"-") {
+			found = append(found, cookie)
+		}
+	}
+	return found
+}
+
+// cookieNames returns how the names of cookies begin, and the name of the cookie that a request
+// gets. That ends in the port of the request, so that two servers on one host do not replace each
+// other's.
+func (h *Handler) cookieNames(r *http.Request) (name, own string) {
+	name = cookieName
+	if h.isSecure(r) {
+		name = securePrefix + cookieName
+	}
+	_, port, err := net.SplitHostPort(r.Host)
+	if _, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil {
+		return name, name
+	}
+	return name, name + "-" + port
+}
+
+// setCookie sets the cookie. Browsers keep it until they are closed. Without a Path it is for the
+// folder of the request's address as the browser sees it (RFC 6265, section 5.1.4), which is the
+// prefix, whatever a proxy makes of it.
 func (h *Handler) setCookie(w http.ResponseWriter, r *http.Request, value string) {
-	cookie := &http.Cookie{
-		Name: cookieName, Value: value, Path: h.cookiePath(r), HttpOnly: true,
-		Secure: !isLoopback(r.Host), SameSite: http.SameSiteStrictMode,
-	}
-	if value == "" {
-		cookie.MaxAge = -1
-	}
+	_, own := h.cookieNames(r)
+	http.SetCookie(w, h.newCookie(r, own, value))
+}
+
+// removeCookie removes a cookie that was set in the same folder.
+func (h *Handler) removeCookie(w http.ResponseWriter, r *http.Request, name string) {
+	cookie := h.newCookie(r, name, "")
+	cookie.MaxAge = -1
 	http.SetCookie(w, cookie)
 }
 
-// cookiePath returns the prefix as the client sees it, also where the host has cut a part of it off.
-func (h *Handler) cookiePath(r *http.Request) string {
-	path := h.prefix.String()
-	if asked, err := url.ParseRequestURI(r.RequestURI); err == nil {
-		if before, ok := strings.CutSuffix(mount.EscapedPath(asked), h.relative(r)); ok {
-			path = before
-		}
+func (h *Handler) newCookie(r *http.Request, name, value string) *http.Cookie {
+	return &http.Cookie{
+		Name: name, Value: value, HttpOnly: true, Secure: h.isSecure(r),
+		SameSite: http.SameSiteStrictMode,
 	}
-	return cmp.Or(path, "/")
 }
+
+// isSecure reports whether the cookie of a request is for https alone.
+func (h *Handler) isSecure(r *http.Request) bool { return h.options.Secure || !isLoopback(r.Host) }
 
 // isLoopback reports whether a host is this machine. Browsers send no Secure cookie there without
 // TLS.

@@ -1,12 +1,22 @@
 package adminpage_test
 
 import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
 	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/adminpage"
 )
 
 func TestSignIn(t *testing.T) {
@@ -34,5 +44,358 @@ func TestSignIn(t *testing.T) {
 	request.AddCookie(cookies[0])
 	if a := s.read(http.DefaultClient.Do(request)); a.StatusCode != 401 {
 		t.Errorf("the old cookie after signing out: %d", a.StatusCode)
+	}
+}
+
+// cutting is a proxy that serves a handler below a prefix, which it cuts off.
+func cutting(t *testing.T, prefix, to string) *httptest.Server {
+	t.Helper()
+	proxy := httptest.NewServer(http.StripPrefix(prefix, &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(must(url.Parse(to)))
+			r.Out.Host = r.In.Host
+		},
+	}))
+	t.Cleanup(proxy.Close)
+	return proxy
+}
+
+// origin returns the scheme and host of a site.
+func (s *site) origin() string {
+	u := must(url.Parse(s.url))
+	return u.Scheme + "://" + u.Host
+}
+
+// The pages work behind a proxy that cuts a prefix off, also a part of the pages' own, with links
+// and redirects that stay below it.
+func TestBehindAPrefix(t *testing.T) {
+	for _, path := range []string{"/ops/ext/svc-admin/", "/a/b/"} {
+		s := newSite(t, office())
+		to, prefix := s.origin(), "/ops"
+		if path == "/a/b/" {
+			to, prefix = to+"/ext/svc-admin", "/a/b"
+		}
+		s.url = cutting(t, prefix, to).URL + path
+		s.signIn()
+		for _, address := range []string{"", "keys", "why?user_id=bob&bank=b", "templates"} {
+			a := s.get(address).is(t, 200, "<b>admin</b>")
+			if !strings.HasPrefix(a.Request.URL.Path, path) {
+				t.Errorf("%s leads to %s", address, a.Request.URL)
+			}
+			for _, part := range assets(a.body) {
+				s.read(s.client.Get(must(a.Request.URL.Parse(part)).String())).is(t, 200)
+			}
+		}
+		s.post("sign-out", nil).is(t, 401)
+		if left := s.client.Jar.Cookies(must(url.Parse(s.url))); len(left) != 0 {
+			t.Errorf("cookies after the sign-out: %v", left)
+		}
+	}
+}
+
+// Two servers on one host, which browsers give the same cookies, do not end each other's sign-in.
+func TestTwoPorts(t *testing.T) {
+	a, b := newSite(t, office()), newSite(t, office())
+	b.client = a.client
+	a.signIn()
+	b.signIn()
+	a.get("keys").is(t, 200)
+	b.post("sign-out", nil).is(t, 401)
+	a.get("keys").is(t, 200)
+}
+
+// Processes with one key have the same sessions, those of a key that is not the first count as well,
+// and a sign-out ends all sessions that the browser has.
+func TestSessionKeys(t *testing.T) {
+	first, second := []byte(strings.Repeat("1", 32)), []byte(strings.Repeat("2", 32))
+	with := func(key []byte, old ...[]byte) func(*adminpage.Options) {
+		return func(o *adminpage.Options) { o.SessionKey, o.OldSessionKeys = key, old }
+	}
+	a := newSite(t, office(), with(first))
+	jar := a.signIn().client.Jar
+	for _, c := range []struct {
+		set    func(*adminpage.Options)
+		status int
+	}{{with(first), 200}, {with(second, first), 200}, {with(second), 401}, {func(*adminpage.Options) {}, 401}} {
+		options := adminpage.Options{}
+		c.set(&options)
+		page := adminpage.New(a.service, options)
+		server := httptest.NewServer(page.Mount(http.NotFoundHandler()))
+		t.Cleanup(server.Close)
+		b := *a
+		b.url, b.client = server.URL+adminpage.DefaultPrefix+"/", &http.Client{Jar: jar}
+		b.get("keys").is(t, c.status)
+		if c.status == 200 {
+			b.signIn().post("sign-out", nil).is(t, 401)
+			a.signIn()
+		}
+	}
+	for _, bad := range []func(*adminpage.Options){with(first[:31]), with(nil, first), with(first, nil), with(first, first)} {
+		options := adminpage.Options{}
+		bad(&options)
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("New accepts the keys %q", append(options.OldSessionKeys, options.SessionKey))
+				}
+			}()
+			adminpage.New(a.service, options)
+		}()
+	}
+}
+
+// Without a key for sessions, New warns.
+func TestNoSessionKey(t *testing.T) {
+	var log bytes.Buffer
+	set := func(key []byte) func(*adminpage.Options) {
+		return func(o *adminpage.Options) {
+			o.SessionKey, o.Logger = key, slog.New(slog.NewTextHandler(&log, nil))
+		}
+	}
+	newSite(t, svc.Bundle{}, set(make([]byte, 32)))
+	if log.Len() != 0 {
+		t.Error(log.String())
+	}
+	newSite(t, svc.Bundle{}, set(nil))
+	if strings.Count(log.String(), "SessionKey") != 1 {
+		t.Error(log.String())
+	}
+}
+
+// A sign-in that the browser did not keep says so, and one that it kept has a plain address.
+func TestCookieNotKept(t *testing.T) {
+	s := newSite(t, office())
+	kept := s.post("sign-in", form("key", s.key, "to", "why?user_id=bob&bank=b")).is(t, 200, "<b>admin</b>")
+	if got := kept.Request.URL.RawQuery; got != "user_id=bob&bank=b" {
+		t.Errorf("the sign-in leads to %s", kept.Request.URL)
+	}
+	const says = "the browser did not keep the cookie"
+	s.post("sign-out", nil).is(t, 401, "", says)
+
+	blocked := *s
+	blocked.client = &http.Client{}
+	far := *s // another machine, over plain http
+	here := strings.TrimPrefix(s.origin(), "http://")
+	far.url = strings.Replace(s.url, here, "nas.lan:8080", 1)
+	far.client = &http.Client{Jar: must(cookiejar.New(nil)), Transport: &http.Transport{
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, here)
+		},
+	}}
+	for _, s := range []*site{&blocked, &far} {
+		for _, to := range []string{"", "keys", "keys?which=unused"} {
+			a := s.post("sign-in", form("key", s.key, "to", to)).is(t, 401, says, `type="password"`)
+			if back := a.field(t, "to"); back != to {
+				t.Errorf("the sign-in comes back to %q, not %q", back, to)
+			}
+		}
+		s.get("keys").is(t, 401, "", says)
+	}
+
+	// A link of another site is asked again first, because the browser keeps the cookie back.
+	r := must(http.NewRequest("GET", s.url+"keys?signed-in=1", nil))
+	r.Header.Set("Sec-Fetch-Site", "cross-site")
+	r.Header.Set("Sec-Fetch-Mode", "navigate")
+	blocked.read(blocked.client.Do(r)).is(t, 401, `http-equiv="refresh"`, "", says)
+
+	// Another process, with another key, is another fault.
+	r = must(http.NewRequest("GET", s.url+"keys?signed-in=1", nil))
+	r.AddCookie(&http.Cookie{Name: "svc-admin", Value: "other"})
+	blocked.read(blocked.client.Do(r)).is(t, 401, "SessionKey", "", says)
+}
+
+// The cookie of a host that is not this machine is for https alone, in its name as well, and so is
+// every cookie with the option Secure.
+func TestSecureCookies(t *testing.T) {
+	plain := newSite(t, office())
+	secure := newSite(t, office(), func(o *adminpage.Options) { o.Secure = true })
+	for _, c := range []struct {
+		*site
+		host, name string
+	}{
+		{plain, "", "svc-admin-"}, {plain, "localhost", "svc-admin"}, {plain, "[::1]:80", "svc-admin-80"},
+		{plain, "nas.lan", "__Secure-svc-admin"}, {plain, "nas.lan:8443", "__Secure-svc-admin-8443"},
+		{plain, "nas.lan:x", "__Secure-svc-admin"}, {secure, "127.0.0.1", "__Secure-svc-admin"},
+	} {
+		send := func(method, path string, body io.Reader, cookie *http.Cookie) *http.Response {
+			r := httptest.NewRequest(method, c.url+path, body)
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			if c.host != "" {
+				r.Host = c.host
+			}
+			if cookie != nil {
+				r.AddCookie(cookie)
+			}
+			w := httptest.NewRecorder()
+			c.page.ServeHTTP(w, r)
+			return w.Result()
+		}
+		got := send("POST", "sign-in", strings.NewReader("key="+c.key), nil).Cookies()
+		if len(got) != 1 || !strings.HasPrefix(got[0].Name, c.name) || got[0].Path != "" ||
+			got[0].Secure != strings.HasPrefix(c.name, "__Secure-") || !got[0].HttpOnly {
+			t.Fatalf("%s: %v", c.host, got)
+		}
+		if a := send("GET", "keys", nil, got[0]); a.StatusCode != 200 {
+			t.Errorf("%s: %d with the cookie", c.host, a.StatusCode)
+		}
+		if got[0].Secure { // what a sibling domain could set
+			got[0].Name = strings.TrimPrefix(got[0].Name, "__Secure-")
+			if a := send("GET", "keys", nil, got[0]); a.StatusCode != 401 {
+				t.Errorf("%s: %d with a cookie of another name", c.host, a.StatusCode)
+			}
+		}
+	}
+}
+
+// A bearer may be as long as a cookie holds; a longer one is not called wrong.
+func TestLongBearers(t *testing.T) {
+	config := svc.Config{Authenticator: svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) {
+		return svc.Principal{Kind: svc.KindUser, ID: "admin"}, nil
+	})}
+	s := newSiteWith(t, config, office(), func(o *adminpage.Options) { o.Secure = true })
+	sign := func(n int) *http.Response {
+		r := httptest.NewRequest("POST", s.url+"sign-in", strings.NewReader("key="+strings.Repeat("x", n)))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		w := httptest.NewRecorder()
+		s.page.ServeHTTP(w, r)
+		return w.Result()
+	}
+	for _, n := range []int{2049, 2900, adminpage.MaxBearer} {
+		a := sign(n)
+		if size := len(a.Header.Get("Set-Cookie")); a.StatusCode != 303 || size > 4096 {
+			t.Errorf("%d bytes: %d, a cookie of %d bytes", n, a.StatusCode, size)
+		}
+		r := httptest.NewRequest("GET", s.url+"keys", nil)
+		r.AddCookie(a.Cookies()[0])
+		w := httptest.NewRecorder()
+		if s.page.ServeHTTP(w, r); w.Code != 200 {
+			t.Errorf("%d bytes: %d with the cookie", n, w.Code)
+		}
+	}
+	body := string(must(io.ReadAll(sign(adminpage.MaxBearer + 1).Body)))
+	if !strings.Contains(body, "This bearer is too long for the page") || strings.Contains(body, "not accepted") {
+		t.Error(body)
+	}
+}
+
+// The host may trust other origins.
+func TestCrossOrigin(t *testing.T) {
+	trusting := http.NewCrossOriginProtection()
+	must(0, trusting.AddTrustedOrigin("https://console.example"))
+	for status, s := range map[int]*site{403: newSite(t, office()), 200: newSite(t, office(), func(o *adminpage.Options) { o.CrossOrigin = trusting })} {
+		r := must(http.NewRequest("POST", s.url+"sign-in", strings.NewReader("key="+s.key)))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Origin", "https://console.example")
+		r.Header.Set("Sec-Fetch-Site", "cross-site")
+		s.read(s.client.Do(r)).is(t, status)
+	}
+}
+
+// Fields suggest users: those that begin with what was asked, then the first, 20 at most.
+func TestSuggestions(t *testing.T) {
+	crowd := svc.Bundle{Users: []svc.User{{ID: "zoe"}}}
+	for i := range 100 {
+		crowd.Users = append(crowd.Users, svc.User{ID: fmt.Sprintf("user-%02d", i)})
+	}
+	s := newSite(t, crowd).signIn()
+	for _, address := range []string{"why", "keys", "why?user_id=zo&bank=b&action=bank:recall", "keys?holder=zo"} {
+		body := s.get(address).is(t, 200, `list="users"`, `<datalist id="users">`, `<option value="user-00">`).body
+		_, list, _ := strings.Cut(body, `<datalist id="users">`)
+		list, _, _ = strings.Cut(list, "</datalist>")
+		if n := strings.Count(list, "<option"); n != 20 {
+			t.Errorf("%s suggests %d users", address, n)
+		}
+		if asked := strings.Contains(address, "zo"); strings.Contains(list, `"zoe"`) != asked {
+			t.Errorf("%s suggests %s", address, list)
+		}
+	}
+	s.get("why").is(t, 200, `<datalist id="actions"><option value="bank:recall">`)
+}
+
+// A request with a method that an address does not take learns the methods. HEAD is GET without a
+// body.
+func TestMethods(t *testing.T) {
+	s := newSite(t, office()).signIn()
+	for path, allowed := range map[string]string{"keys": "GET, POST", "audit": "GET", "sign-out": "POST"} {
+		request := must(http.NewRequest("DELETE", s.url+path, nil))
+		if a := s.read(s.client.Do(request)).is(t, 405); a.Header.Get("Allow") != allowed {
+			t.Errorf("%s allows %q", path, a.Header.Get("Allow"))
+		}
+	}
+	for path, status := range map[string]int{"keys": 200, "": 200, "nothing": 404, "keys?which=expiring": 200} {
+		if a := s.read(s.client.Head(s.url+path)).is(t, status); a.body != "" {
+			t.Errorf("HEAD %q: %s", path, a.body)
+		}
+	}
+}
+
+// An expired session of the host does not stand in the way of a key.
+func TestHostSession(t *testing.T) {
+	bearer := "expired"
+	s := newSite(t, office(), func(o *adminpage.Options) { o.Bearer = func(*http.Request) string { return bearer } })
+	s.get("keys").is(t, 401, "API key")
+	s.signIn().get("keys").is(t, 200, "Sign out")
+	s.post("sign-out", nil).is(t, 401)
+	bearer = s.key
+	s.get("keys").is(t, 200, "<b>admin</b>", "", "Sign out") // the host signs out
+}
+
+// The log has no credential of a request, also when a function of the host panics with it.
+func TestLogHasNoCredentials(t *testing.T) {
+	var log bytes.Buffer
+	s := newSite(t, office(), func(o *adminpage.Options) {
+		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		o.Bearer = func(r *http.Request) string {
+			cookie, err := r.Cookie("session")
+			if err != nil {
+				return ""
+			}
+			panic("cannot read " + cookie.Value + " of " + fmt.Sprint(r.Header))
+		}
+	})
+	s.signIn()
+	r := must(http.NewRequest("GET", s.url+"keys", nil))
+	r.AddCookie(&http.Cookie{Name: "session", Value: "canary-session"})
+	s.read(s.client.Do(r)).is(t, 500)
+	own := s.client.Jar.Cookies(r.URL)[0].Value
+	if text := log.String(); !strings.Contains(text, "cannot read ***") || strings.Contains(text, "canary") || strings.Contains(text, own) {
+		t.Error(text)
+	}
+}
+
+// A caller who is not signed in sends no large body, and comes back to where the form was.
+func TestSignedOutForms(t *testing.T) {
+	s := newSite(t, office())
+	s.post("keys?holder=bob", form("do", "revoke")).is(t, 401, `name="to" value="keys?holder=bob"`)
+	s.post("sign-in", form("key", strings.Repeat("x", 100_000))).is(t, 413)
+	s.post("sign-in", form("key", "wrong", "to", "keys?holder=bob")).is(t, 401, `name="to" value="keys?holder=bob"`)
+	for _, to := range []string{"//evil.example/keys", "https://evil.example/keys", "keys/../../..//evil", `\\evil`, "/keys"} {
+		a := s.post("sign-in", form("key", s.key, "to", to)).is(t, 200)
+		if !strings.HasPrefix(a.Request.URL.String(), s.url) {
+			t.Errorf("the sign-in leads from %q to %s", to, a.Request.URL)
+		}
+	}
+}
+
+// The pages work under any prefix, and show long and foreign texts.
+func TestPrefixes(t *testing.T) {
+	long := strings.Repeat("p", 100)
+	bundle := office()
+	bundle.Policies = append(bundle.Policies, svc.Policy{ID: long, Document: document(`{"effect":"deny","actions":["bank:*"],"banks":["*"]}`)})
+	bundle.Users = append(bundle.Users, svc.User{ID: "経理部の利用者の識別子です🎉🎉🎉"})
+	bundle.Attachments = append(bundle.Attachments, svc.Attachment{PolicyID: long, Principal: svc.GrantedTo{Type: "user", ID: "経理部の利用者の識別子です🎉🎉🎉"}})
+	for _, prefix := range []string{"/", "/t/{tenant}/admin"} {
+		s := newSite(t, bundle, func(o *adminpage.Options) { o.Prefix = prefix })
+		s.url = strings.Replace(s.url, "{tenant}", "acme", 1)
+		signed := s.signIn().get("keys").is(t, 200, `aria-current="page"`)
+		for _, part := range assets(signed.body) {
+			s.get(part).is(t, 200)
+		}
+		s.get("why?user_id=経理部の利用者の識別子です🎉🎉🎉&bank=b&action=bank:recall").is(t, 200, ">Denied<", "経理部の利用…", "<title>"+long, "pppp…")
+		request := must(http.NewRequest("POST", s.url+"sign-in", strings.NewReader("key="+s.key)))
+		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		if c := must(http.DefaultTransport.RoundTrip(request)).Cookies(); len(c) != 1 || c[0].Path != "" {
+			t.Errorf("prefix %s: cookies %v", prefix, c)
+		}
 	}
 }

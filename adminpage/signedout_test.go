@@ -10,7 +10,7 @@ import (
 // No sign-out is forgotten when there are too many. Those of one tenant end no session of another, and cost no more memory.
 func TestTooManySignOuts(t *testing.T) {
 	is := is.New(t)
-	s := newSessions(nil, time.Hour)
+	s := newSessions(time.Hour)
 	now := time.Now()
 	s.now = func() time.Time { return now }
 	signIn := func(tenant string) (cookie string, in session) {

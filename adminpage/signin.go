@@ -1,18 +1,34 @@
 package adminpage
 
 import (
+	"fmt"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/internal/mount"
-	"github.com/extsvc/svc/internal/turns"
+	"github.com/extsvc/svc/internal/fairqueue"
+	"github.com/extsvc/svc/internal/routing"
 )
 
 const signInPath = "/sign-in"
 
-// maxSignIn limits the body of the sign-in, in bytes: a bearer, and an address to come back to.
-const maxSignIn = 64 << 10
+// mark is the parameter of the address that the sign-in leads to. Where a request has the mark and
+// no cookie, the browser did not keep the cookie.
+const mark = "signed-in"
+
+// What the sign-in says when it comes again.
+const (
+	notAccepted = "This key was not accepted."
+	notKept     = "Signed in, but the browser did not keep the cookie: open this page over https, " +
+		"or on the server's own machine, and allow its cookies."
+	notKnown = "Signed in, but this process of the server does not know the sign-in: " +
+		"all of them need the same SessionKey."
+)
+
+var tooLong = fmt.Sprintf(
+	"This bearer is too long for the page, whose cookie holds up to %d bytes.", maxBearer)
 
 // signInView is what the sign-in shows.
 type signInView struct {
@@ -22,59 +38,90 @@ type signInView struct {
 	Again bool
 }
 
-// showSignIn answers 401 with the sign-in, which leads back to this address.
-func (v *visit) showSignIn(refused bool) {
-	defer v.h.turns.Pause(v.Context(), turns.Line{})()
+// askSignIn answers 401 with the sign-in, which leads back to this address.
+func (v *visit) askSignIn() {
 	show := signInView{To: v.address()}
-	if refused {
-		show.To = v.PostForm.Get("to")
-	} else {
-		show.Again = v.Method != http.MethodPost && v.Header.Get("Sec-Fetch-Site") == "cross-site" &&
-			v.Header.Get("Sec-Fetch-Mode") == "navigate"
+	show.Again = v.Method != http.MethodPost && v.Header.Get("Sec-Fetch-Site") == "cross-site" &&
+		v.Header.Get("Sec-Fetch-Mode") == "navigate"
+	switch {
+	case show.Again || !v.isMarked():
+		v.showSignIn(show)
+	case len(v.h.cookies(v.Request)) > 0:
+		v.showSignIn(show, notKnown)
+	default:
+		v.showSignIn(show, notKept)
 	}
-	page := view{Template: "sign-in", Title: "Sign in", Body: show}
-	if refused {
-		page.Alerts = []string{"This key was not accepted."}
-	}
-	v.w.Header().Set("WWW-Authenticate", `Bearer realm="svc"`)
-	v.render(http.StatusUnauthorized, page)
 }
 
-// address returns the address of the request below the prefix, with its query.
+// refuseSignIn answers a sign-in that leads nowhere.
+func (v *visit) refuseSignIn(alert string) {
+	v.showSignIn(signInView{To: v.form.Get("to")}, alert)
+}
+
+func (v *visit) showSignIn(show signInView, alerts ...string) {
+	defer v.h.queue.Wait(v.Context(), fairqueue.Flow{})()
+	v.w.Header().Set("WWW-Authenticate", `Bearer realm="svc"`)
+	v.render(http.StatusUnauthorized, view{
+		Template: "sign-in", Title: "Sign in", Alerts: alerts, Body: show})
+}
+
+// isMarked reports whether a sign-in led to this address.
+func (v *visit) isMarked() bool { return v.Method != http.MethodPost && v.URL.Query().Has(mark) }
+
+// address returns the address of the request below the prefix, with its query but without the mark.
 func (v *visit) address() string {
 	address := strings.TrimPrefix(v.h.relative(v.Request), "/")
-	if v.URL.RawQuery != "" {
-		address += "?" + v.URL.RawQuery
+	query := slices.DeleteFunc(strings.Split(v.URL.RawQuery, "&"), func(pair string) bool {
+		name, _, _ := strings.Cut(pair, "=")
+		name, err := url.QueryUnescape(name)
+		return err == nil && name == mark
+	})
+	if text := strings.Join(query, "&"); text != "" {
+		address += "?" + text
 	}
 	return address
 }
 
-// signIn checks a bearer and sets the cookie.
+// bearer returns the bearer in the form of the sign-in.
+func (v *visit) bearer() string { return strings.TrimSpace(v.form.Get("key")) }
+
+// wrongBearer says why a bearer is none that the page can keep; "": it is one.
+func wrongBearer(bearer string) string {
+	switch {
+	case bearer == "":
+		return notAccepted
+	case len(bearer) > maxBearer:
+		return tooLong
+	}
+	return ""
+}
+
+// signIn authenticates the caller by the form and sets the cookie.
 func (v *visit) signIn() error {
-	if err := v.ParseForm(); err != nil {
-		return tooLarge(err)
-	}
-	bearer := strings.TrimSpace(v.PostForm.Get("key"))
-	if bearer == "" || len(bearer) > maxBearer {
-		v.showSignIn(true)
-		return nil
-	}
-	_, err := v.h.service.Authenticate(v.Context(), bearer)
+	bearer := v.bearer()
+	_, err := v.admit(bearer)
 	if svc.ErrorCode(err) == svc.CodeUnauthenticated {
-		v.showSignIn(true)
+		v.refuseSignIn(notAccepted)
 		return nil
 	} else if err != nil {
 		return err
 	}
 	v.h.setCookie(v.w, v.Request, v.h.sessions.encode(v.h.tenant, bearer))
-	v.redirect(v.h.knownAddress(v.PostForm.Get("to")))
+	address := v.h.knownAddress(v.form.Get("to"))
+	if strings.Contains(address, "?") {
+		address += "&"
+	} else {
+		address += "?"
+	}
+	v.redirect(address + mark + "=1")
 	return nil
 }
 
 // knownAddress returns an address if it leads to a page, else "". It never leads to another site.
 func (h *Handler) knownAddress(address string) string {
+	address, _, _ = strings.Cut(address, "#")
 	path, _, _ := strings.Cut(address, "?")
-	segments := mount.Segments("/" + path)
+	segments := routing.Segments("/" + path)
 	for i, route := range h.routes {
 		if route.method == http.MethodGet && h.patterns[i].Covers(segments) && path != "" {
 			return address
@@ -83,12 +130,15 @@ func (h *Handler) knownAddress(address string) string {
 	return ""
 }
 
-// signOut ends the session, for every copy of its cookie.
+// signOut ends the sessions of the request, for every copy of their cookies. They are several where
+// other ports of the host serve the same pages.
 func (v *visit) signOut() error {
-	if v.in.bearer != "" {
-		v.h.sessions.end(v.in)
+	for _, cookie := range v.h.cookies(v.Request) {
+		if in, ok := v.h.sessions.decode(v.h.tenant, cookie.Value); ok {
+			v.h.sessions.end(in)
+			v.h.removeCookie(v.w, v.Request, cookie.Name)
+		}
 	}
-	v.h.setCookie(v.w, v.Request, "")
 	v.redirect("")
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/httpapi"
 )
 
 // templatesView is what the page Templates shows.
@@ -21,9 +22,11 @@ type templatesView struct {
 	Checked time.Time
 	Sources []sourceRow
 	Offers  *svc.SourceTemplates // of the source in Asked; nil: none is asked for
-	// MoreOffers is the address of the next page of offers.
-	MoreOffers string
-	Once       string // makes a form that is sent twice install once
+	// MoreOffers and MoreSources are the addresses of the next pages of these.
+	MoreOffers, MoreSources string
+	Bad                     []svc.CatalogProblem // of Offers, the first maxShown
+	MoreBad                 int                  // those left out
+	Once                    string               // makes a form that is sent twice install once
 }
 
 // templateRow is an installed template in a list.
@@ -112,17 +115,14 @@ func (v *visit) showTemplates(status int, page view, in url.Values) error {
 	if err := v.fillTemplates(&body, last); err != nil {
 		return err
 	}
-	for source, err := range v.h.service.Sources.List(v.Context(), v.by) {
-		if err != nil {
-			return err
-		}
-		body.Sources = append(body.Sources, sourceRow{source.Name, source.URL, last.sources[source.Name]})
+	if err := v.fillSources(&body, last); err != nil {
+		return err
 	}
 	if name := in.Get("source"); name != "" {
 		filter := svc.CatalogFilter{Text: in.Get("q")}
 		offers, err := v.h.service.Sources.Browse(v.Context(), v.by, name, filter)
 		if err != nil {
-			status, page.Alerts = statusOf(err), append(page.Alerts, v.problems(err)...)
+			status, page.Alerts = httpapi.Status(err), append(page.Alerts, v.problems(err)...)
 		} else {
 			body.Offers = &offers
 			body.cutOffers()
@@ -133,8 +133,28 @@ func (v *visit) showTemplates(status int, page view, in url.Values) error {
 	return nil
 }
 
+// fillSources reads a page of the server's sources, after the one with the name in sources_after.
+func (v *visit) fillSources(body *templatesView, last *checked) error {
+	after := body.Asked.Get("sources_after")
+	for source, err := range v.h.service.Sources.List(v.Context(), v.by) {
+		if err != nil {
+			return err
+		}
+		if source.Name <= after {
+			continue
+		}
+		if n := len(body.Sources); n == pageRows {
+			body.MoreSources = with("templates", body.Asked, "sources_after", body.Sources[n-1].Name)
+			return nil
+		}
+		body.Sources = append(body.Sources, sourceRow{source.Name, source.URL, last.sources[source.Name]})
+	}
+	return nil
+}
+
 // cutOffers leaves one page of the offers, after the one with the id in offers_after.
 func (b *templatesView) cutOffers() {
+	b.Bad, b.MoreBad = head(b.Offers.Bad, maxShown)
 	offers := b.Offers.Templates
 	if after := b.Asked.Get("offers_after"); after != "" {
 		i := slices.IndexFunc(offers, func(o svc.SourceTemplate) bool { return o.ID == after })
@@ -234,10 +254,7 @@ func (c *checked) states(t *svc.Template) (states []string) {
 
 // changeTemplates checks for updates, or installs a template.
 func (v *visit) changeTemplates() error {
-	if err := v.ParseForm(); err != nil {
-		return tooLarge(err)
-	}
-	form := v.PostForm
+	form := v.form
 	back := url.Values{"search": form["search"], "state": form["state"], "source": form["source"]}
 	switch form.Get("do") {
 	case "check":
@@ -294,5 +311,5 @@ func (v *visit) install(form, back url.Values) error {
 	if svc.ErrorCode(err) == svc.CodeForbidden {
 		return err
 	}
-	return v.showTemplates(statusOf(err), view{Alerts: v.problems(err)}, back)
+	return v.showTemplates(httpapi.Status(err), view{Alerts: v.problems(err)}, back)
 }

@@ -1,29 +1,35 @@
 package adminpage
 
 import (
+	"context"
 	"net/http"
 	"runtime"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/internal/mount"
-	"github.com/extsvc/svc/internal/turns"
+	"github.com/extsvc/svc/internal/fairqueue"
+	"github.com/extsvc/svc/internal/routing"
 )
 
 // NewTenants returns the pages of many tenants. Each request names its tenant, in the segment
 // {tenant} of [Options].Prefix ("/t/{tenant}/ext/svc-admin"), or by [Options].Tenant. NewTenants
-// panics when there is neither. A sign-in is for one tenant. One that does not exist, is suspended or
-// is dropped shows the sign-in too, and accepts no key.
+// panics when there is neither. A sign-in is for one tenant. One that does not exist, is suspended
+// or is dropped shows the sign-in as well, and accepts no key.
 //
 // A request looks for its tenant only when it has a sign-in, a key or a session of the host, and
-// holds the tenant open until it is answered. Of the pages of one tenant, 50 begin in a second for each
-// processor that Go uses, and as many of all those without a sign-in. Further ones wait up to 2 seconds.
+// holds the tenant open until it is answered. The context of a request ends [svc.TenantGrace] after
+// its tenant is suspended or dropped. Of the pages of one tenant, 50 begin in a second for each
+// processor that Go uses, and as many of all those without a sign-in. Further ones wait up to 2
+// seconds.
 func NewTenants(tenants *svc.Tenants, options Options) *Handler {
 	h := newHandler(options)
 	h.tenants = tenants
 	perSecond := pagesPerSecond * runtime.GOMAXPROCS(0)
-	h.turns = turns.New(turns.Rules{PerSecond: perSecond, Always: true})
-	if options.Tenant == nil && !h.prefix.Has(mount.Tenant) {
+	h.queue = fairqueue.New(fairqueue.Rules{PerSecond: perSecond, Always: true})
+	if options.Tenant == nil && !h.prefix.Has(routing.Tenant) {
 		panic("adminpage: NewTenants needs {tenant} in Options.Prefix, or Options.Tenant")
+	}
+	if tenants == nil {
+		panic("adminpage: NewTenants needs Tenants: make them with svc.NewTenants")
 	}
 	return h
 }
@@ -42,11 +48,16 @@ func (h *Handler) in(v *visit, signsIn bool, serve func() error) error {
 	if !signsIn && !own.mayKnow(v.Request) {
 		return &svc.Error{Code: svc.CodeUnauthenticated}
 	}
-	err := h.tenants.Use(v.Context(), own.tenant, func(service *svc.Service) error {
+	arrived := v.Request
+	defer func() { v.Request = arrived }()
+	err := h.tenants.UseContext(v.Context(), own.tenant, func(
+		ctx context.Context, service *svc.Service,
+	) error {
 		own.service = service
 		own.options.Logger = h.options.Logger.With("tenant", own.tenant)
 		v.h = &own
-		v.SetPathValue(mount.Tenant, own.tenant)
+		v.SetPathValue(routing.Tenant, own.tenant)
+		v.Request = v.WithContext(ctx)
 		v.answer(serve)
 		return nil
 	})
@@ -54,8 +65,7 @@ func (h *Handler) in(v *visit, signsIn bool, serve func() error) error {
 		return err
 	}
 	if signsIn {
-		_ = v.ParseForm() // the page repeats the address to come back to
-		v.showSignIn(true)
+		v.refuseSignIn(notAccepted)
 		return nil
 	}
 	return &svc.Error{Code: svc.CodeUnauthenticated}
@@ -63,7 +73,7 @@ func (h *Handler) in(v *visit, signsIn bool, serve func() error) error {
 
 // mayKnow reports whether a request has something that could tell who the caller is.
 func (h *Handler) mayKnow(r *http.Request) bool {
-	if h.options.Bearer != nil && h.options.Bearer(r) != "" {
+	if h.options.Principal != nil || h.options.Bearer != nil && h.options.Bearer(r) != "" {
 		return true
 	}
 	_, found := h.session(r)

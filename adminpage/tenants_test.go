@@ -2,6 +2,7 @@ package adminpage_test
 
 import (
 	"context"
+	"html"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/matryer/is"
@@ -23,13 +25,18 @@ import (
 // newTenants serves the pages of tenants, each with the administrator "of" its name.
 func newTenants(t *testing.T, names ...string) (tenants *svc.Tenants, sites map[string]*site) {
 	t.Helper()
-	tenants = must(svc.NewTenants(svc.TenantsConfig{Store: memstore.NewTenants()}))
+	return newTenantsOf(t, svc.Config{}, names...)
+}
+
+func newTenantsOf(t *testing.T, config svc.Config, names ...string) (tenants *svc.Tenants, sites map[string]*site) {
+	t.Helper()
+	tenants = must(svc.NewTenants(svc.TenantsConfig{Store: memstore.NewTenants(), Config: config}))
 	page := adminpage.NewTenants(tenants, adminpage.Options{Prefix: "/t/{tenant}/admin"})
-	server := httptest.NewServer(page.Ahead(http.NotFoundHandler()))
+	server := httptest.NewServer(page.Mount(http.NotFoundHandler()))
 	sites = map[string]*site{}
 	for _, name := range names {
 		must(tenants.Create(t.Context(), name))
-		s := &site{t: t, url: server.URL + "/t/" + url.PathEscape(name) + "/admin/", client: &http.Client{Jar: must(cookiejar.New(nil))}}
+		s := &site{t: t, page: page, url: server.URL + "/t/" + url.PathEscape(name) + "/admin/", client: &http.Client{Jar: must(cookiejar.New(nil))}}
 		sites[name] = s
 		must(0, tenants.Use(t.Context(), name, func(service *svc.Service) error {
 			id := "of-" + name
@@ -76,8 +83,94 @@ func TestTenants(t *testing.T) {
 		s.get("keys").is(t, 401, `type="password"`)
 		s.post("sign-in", form("key", sites["a"].key, "to", "keys?id=x")).is(t, 401, "not accepted", "keys?id=x")
 	}
+	for _, s := range []*site{nobody, sites["a"], sites["b"]} { // all tenants refuse alike
+		s.post("sign-in", form("key", strings.Repeat("x", 3000))).is(t, 401, "too long")
+		s.post("sign-in", form("key", " ")).is(t, 401, "not accepted")
+	}
 	is.NoErr(tenants.Resume(t.Context(), "a"))
 	sites["a"].get("keys").is(t, 200)
+}
+
+// Each tenant keeps its sign-in whatever its name is made of, also where the browser sends the name
+// in another spelling, and behind a proxy that cuts a prefix off.
+func TestTenantsWithOddNames(t *testing.T) {
+	names := []string{"a;b", "ab", "50%", "ü b", "a%2Fb", "a:b"}
+	_, sites := newTenants(t, names...)
+	client := &http.Client{Jar: must(cookiejar.New(nil))}
+	for _, spelling := range []func(string) string{url.PathEscape, func(name string) string { return name }} {
+		for _, name := range names {
+			s := *sites[name]
+			text := spelling(name)
+			if strings.ContainsAny(text, " ü") || strings.Contains(text, "%") && text == name {
+				continue // no spelling of a path
+			}
+			s.url = strings.Replace(s.url, url.PathEscape(name), text, 1)
+			s.client = client
+			s.signIn().get("keys").is(t, 200, "<b>of-"+html.EscapeString(name)+"</b>")
+			for _, other := range []string{"a;b", "ab"} {
+				if _, signedIn := sites[other]; signedIn && other != name {
+					s.get("why").is(t, 200, "", "<b>of-"+html.EscapeString(other)+"</b>")
+				}
+			}
+			behind := s
+			behind.url = cutting(t, "/ops", s.origin()).URL + "/ops" + strings.TrimPrefix(s.url, s.origin())
+			behind.signIn().get("").is(t, 200, "<b>of-"+html.EscapeString(name)+"</b>")
+			s.post("sign-out", nil).is(t, 401)
+		}
+	}
+}
+
+// A tenant does not wait for a form to be suspended, and the form then does nothing.
+func TestFormHoldsNoTenant(t *testing.T) {
+	is := is.New(t)
+	tenants, sites := newTenants(t, "a")
+	s := sites["a"].signIn()
+	for _, path := range adminpage.Posts() {
+		is.NoErr(tenants.Resume(t.Context(), "a"))
+		text := form("key", s.key, "do", "issue", "once", "o"+path, "kind", "user", "for", "of-a").Encode()
+		target := s.url + strings.Replace(path[1:], "{template_id}", "x", 1)
+		r := httptest.NewRequest("POST", target, &late{strings.NewReader(text), func() {
+			ctx, end := context.WithTimeout(t.Context(), time.Minute)
+			defer end()
+			is.NoErr(tenants.Suspend(ctx, "a"))
+		}})
+		r.ContentLength = int64(len(text))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		for _, cookie := range s.client.Jar.Cookies(r.URL) {
+			r.AddCookie(cookie)
+		}
+		w := httptest.NewRecorder()
+		s.page.ServeHTTP(w, r)
+		is.Equal(w.Code, 401)
+	}
+}
+
+// A page that the host's session keeps waiting ends with its tenant.
+func TestPageEndsWithItsTenant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		tenants := must(svc.NewTenants(svc.TenantsConfig{Store: memstore.NewTenants(), Config: svc.Config{
+			Authenticator: svc.AuthenticatorFunc(func(ctx context.Context, _ string) (svc.Principal, error) {
+				<-ctx.Done()
+				return svc.Principal{}, ctx.Err()
+			}),
+		}}))
+		defer tenants.Close()
+		must(tenants.Create(t.Context(), "a"))
+		page := adminpage.NewTenants(tenants, adminpage.Options{
+			Prefix: "/{tenant}/", Bearer: func(*http.Request) string { return "session" },
+		})
+		w, ended := httptest.NewRecorder(), atomic.Bool{}
+		go func() {
+			page.ServeHTTP(w, httptest.NewRequest("GET", "/a/keys", nil))
+			ended.Store(true)
+		}()
+		synctest.Wait()
+		is.NoErr(tenants.Suspend(t.Context(), "a"))
+		synctest.Wait()
+		is.True(ended.Load())
+		is.Equal(w.Code, 503)
+	})
 }
 
 func TestTenantsNeedAName(t *testing.T) {

@@ -5,18 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
+	"net/url"
 	"runtime/debug"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
-	"github.com/extsvc/svc/internal/mount"
-	"github.com/extsvc/svc/internal/turns"
+	"github.com/extsvc/svc/internal/fairqueue"
+	"github.com/extsvc/svc/internal/rate"
+	"github.com/extsvc/svc/internal/routing"
+	"github.com/extsvc/svc/internal/text"
 )
-
-// maxForm limits the body of a form, in bytes: a bundle to preview has the limit of the interface.
-const maxForm = httpapi.DefaultMaxBody + 64<<10
 
 // route is one address of the pages. A form posts to the address of its own page.
 type route struct {
@@ -50,11 +54,16 @@ type visit struct {
 	in     session // the page's own sign-in; zero: the host's session
 	page   string
 	params map[string]string // the parameters of the path
+	form   url.Values        // of a POST
+	wrong  error             // why there is no form; nil: there is one
+	// sender is who was signed in when the form began to arrive; zero: nobody.
+	sender  svc.Identity
+	counted bool // by the rate of the caller's key
 }
 
 // relative returns the escaped path after the prefix. The host may have cut the prefix off already.
 func (h *Handler) relative(r *http.Request) string {
-	rest, _ := h.prefix.Cut(mount.EscapedPath(r.URL))
+	rest, _ := h.prefix.Cut(routing.EscapedPath(r.URL))
 	return rest
 }
 
@@ -63,10 +72,20 @@ func (h *Handler) relative(r *http.Request) string {
 func (h *Handler) root(r *http.Request) string {
 	path := h.relative(r)
 	if path == "" {
-		public := h.cookiePath(r)
-		return public[strings.LastIndexByte(public, '/')+1:] + "/"
+		public := h.publicPath(r)
+		return "./" + public[strings.LastIndexByte(public, '/')+1:] + "/"
 	}
 	return strings.Repeat("../", strings.Count(path, "/")-1)
+}
+
+// publicPath returns the prefix as the client sees it, also where the host has cut it off.
+func (h *Handler) publicPath(r *http.Request) string {
+	if asked, err := url.ParseRequestURI(r.RequestURI); err == nil {
+		if before, ok := strings.CutSuffix(routing.EscapedPath(asked), h.relative(r)); ok {
+			return before
+		}
+	}
+	return h.prefix.String()
 }
 
 // ServeHTTP answers one request. A request from another site that could write is refused before
@@ -104,31 +123,38 @@ func (h *Handler) serve(v *visit) error {
 	if h.sendAsset(v.w, v.Request, path) {
 		return nil
 	}
-	if err := h.origin.Check(v.Request); err != nil {
+	if err := h.options.CrossOrigin.Check(v.Request); err != nil {
 		return &svc.Error{Code: svc.CodeForbidden, Message: "another site sent this request"}
 	}
-	signsIn, limit := path == signInPath && v.Method == http.MethodPost, int64(maxForm)
-	if signsIn {
-		limit = maxSignIn
-	}
-	v.Body = http.MaxBytesReader(v.w, v.Body, limit)
-	return h.in(v, signsIn, func() error {
-		if signsIn {
-			return v.signIn()
+	if path == signInPath && v.Method == http.MethodPost {
+		if v.readForm(maxSignIn); v.wrong != nil {
+			return v.wrong
 		}
+		if alert := wrongBearer(v.bearer()); alert != "" { // the same for tenants that do not exist
+			v.refuseSignIn(alert)
+			return nil
+		}
+		return h.in(v, true, v.signIn)
+	}
+	if v.Method == http.MethodPost {
+		if ok, err := h.receive(v, path); !ok {
+			return err
+		}
+	}
+	return h.in(v, false, func() error {
 		if err := v.authenticate(); err != nil {
 			return err
 		}
-		line := turns.Line{Owner: v.h.tenant, Kind: string(v.by.Kind), ID: v.by.ID}
-		defer v.h.turns.Pause(v.Context(), line)()
+		line := fairqueue.Flow{Owner: v.h.tenant, Kind: string(v.by.Kind), ID: v.by.ID}
+		defer v.h.queue.Wait(v.Context(), line)()
 		v.answer(func() error { return v.route(path) })
 		return nil
 	})
 }
 
-// route serves the page of a path.
-func (v *visit) route(path string) error {
-	segments := mount.Segments(path)
+// find returns the route of a path, and the parameters in it.
+func (v *visit) find(path string) (found route, params map[string]string, err error) {
+	segments := routing.Segments(path)
 	var allowed []string // the methods that the address takes
 	for i, route := range v.h.routes {
 		pattern := v.h.patterns[i]
@@ -137,38 +163,108 @@ func (v *visit) route(path string) error {
 		}
 		allowed = append(allowed, route.method)
 		if route.method == v.Method || route.method == "GET" && v.Method == "HEAD" {
-			v.page, v.params = route.page, pattern.Parameters(segments)
-			return route.serve(v)
+			return route, pattern.Parameters(segments), nil
 		}
 	}
 	if allowed != nil {
 		v.w.Header().Set("Allow", strings.Join(allowed, ", "))
-		return errMethod
+		return found, nil, &svc.Error{
+			Code: codeMethodNotAllowed, Message: "this address does not take that method"}
 	}
-	return &svc.Error{Code: svc.CodeNotFound, Message: "there is no such page"}
+	return found, nil, &svc.Error{Code: svc.CodeNotFound, Message: "there is no such page"}
+}
+
+// route serves the page of a path. A page that the sign-in led to gets an address without its mark.
+func (v *visit) route(path string) error {
+	found, params, err := v.find(path)
+	if err == nil {
+		err = v.wrong
+	}
+	if err != nil {
+		return err
+	}
+	if v.isMarked() && found.page != "" {
+		v.redirect(v.address())
+		return nil
+	}
+	v.page, v.params = found.page, params
+	return found.serve(v)
 }
 
 // authenticate finds the caller by the host's session, or else by the cookie: a session of the host
 // that has expired does not stand in the way of a key.
 func (v *visit) authenticate() error {
-	if v.h.options.Bearer != nil {
-		if bearer := v.h.options.Bearer(v.Request); bearer != "" {
-			by, err := v.h.service.Authenticate(v.Context(), bearer)
-			if svc.ErrorCode(err) != svc.CodeUnauthenticated {
-				v.by = by
-				return err
-			}
+	err := v.findCaller()
+	if err == nil && v.sender.ID != "" && v.by.Identity() != v.sender {
+		err = &svc.Error{Code: svc.CodeUnauthenticated} // it now identifies another principal
+	}
+	if err != nil {
+		v.by, v.in = svc.Principal{}, session{}
+	}
+	return err
+}
+
+func (v *visit) findCaller() (err error) {
+	for _, way := range []func() error{v.byBearer, v.byPrincipal} {
+		if err := way(); !errors.Is(err, svc.ErrUnauthenticated) {
+			return err
 		}
 	}
 	in, found := v.h.session(v.Request)
 	if !found {
 		return &svc.Error{Code: svc.CodeUnauthenticated}
 	}
-	by, err := v.h.service.Authenticate(v.Context(), in.bearer)
-	if err == nil {
-		v.by, v.in = by, in
-	}
+	v.in = in
+	v.by, err = v.admit(in.bearer)
 	return err
+}
+
+// byBearer finds the caller by the bearer of the host's session.
+func (v *visit) byBearer() (err error) {
+	bearer := ""
+	if v.h.options.Bearer != nil {
+		bearer = v.h.options.Bearer(v.Request)
+	}
+	if bearer == "" {
+		return svc.ErrUnauthenticated
+	}
+	v.by, err = v.admit(bearer)
+	return err
+}
+
+// byPrincipal finds the caller by the host's session itself.
+func (v *visit) byPrincipal() (err error) {
+	if v.h.options.Principal == nil {
+		return svc.ErrUnauthenticated
+	}
+	v.by, err = v.h.options.Principal(v.Request)
+	if errors.Is(err, svc.ErrUnauthenticated) {
+		return err
+	} else if err != nil {
+		return &svc.Error{
+			Code:    svc.CodeUnavailable,
+			Message: "the session cannot be checked now: try again later",
+			Err:     errors.New(v.hide(err.Error())),
+		}
+	}
+	return v.h.service.Accept(v.Context(), v.by)
+}
+
+// admit authenticates a bearer, and counts the request by the rate of its key.
+func (v *visit) admit(bearer string) (svc.Principal, error) {
+	by, err := v.h.service.Authenticate(v.Context(), bearer)
+	limit := by.Rate()
+	if err != nil || limit == (svc.Rate{}) || v.counted {
+		return by, err
+	}
+	v.counted = true
+	key := rate.KeyOf(v.h.tenant, by.KeyID())
+	if left := v.h.rates.Take(key, rate.Rate(limit), time.Since(v.h.start)); left.Refused {
+		pause := max(1, math.Ceil(left.Next.Seconds()))
+		v.w.Header().Set("Retry-After", strconv.FormatFloat(pause, 'f', 0, 64))
+		err = &svc.Error{Code: codeLimited, Message: "too many requests: try again later"}
+	}
+	return by, err
 }
 
 // may reports whether the caller has a control-plane right. It decides what a page offers: the
@@ -204,7 +300,11 @@ func (v *visit) first() error {
 // redirect leads to an address below the prefix, by GET. The answer has a relative address, which
 // holds behind every proxy.
 func (v *visit) redirect(address string) {
-	v.w.Header().Set("Location", cmp.Or(v.h.root(v.Request)+address, "./"))
+	location := v.h.root(v.Request) + address
+	if path, _, _ := strings.Cut(location, "?"); path == "" {
+		location = "./" + location
+	}
+	v.w.Header().Set("Location", location)
 	v.w.WriteHeader(http.StatusSeeOther)
 }
 
@@ -219,10 +319,13 @@ func (v *visit) changes() error {
 // fail answers with a page about an error. Callers who are not signed in get the sign-in.
 func (v *visit) fail(err error) {
 	if svc.ErrorCode(err) == svc.CodeUnauthenticated {
-		v.showSignIn(false)
+		v.askSignIn()
 		return
 	}
-	status := statusOf(err)
+	status := httpapi.Status(err)
+	if status == http.StatusTooManyRequests { // which come in floods
+		defer v.h.queue.Wait(v.Context(), fairqueue.Flow{})()
+	}
 	title := cmp.Or(v.page, http.StatusText(status))
 	v.render(status, view{Template: "failed", Title: title, Alerts: v.problems(err)})
 }
@@ -232,29 +335,50 @@ func (v *visit) report(status int, err error) {
 	if status < http.StatusInternalServerError || v.Context().Err() != nil {
 		return
 	}
-	v.h.options.Logger.LogAttrs(v.Context(), slog.LevelError, "svc: admin page failed",
+	level := slog.LevelError
+	if errors.Is(err, svc.ErrBadEntry) { // the publisher's fault, of one template
+		level = slog.LevelWarn
+	}
+	v.h.options.Logger.LogAttrs(v.Context(), level, "svc: admin page failed",
 		slog.String("method", v.Method), slog.String("page", v.page), slog.Int("status", status),
-		slog.String("error", v.h.mask(err.Error())))
+		slog.String("error", v.hide(v.h.mask(err.Error()))))
+}
+
+// hide masks the credentials of the request in a text: a panic of the host may hold them.
+func (v *visit) hide(s string) string {
+	secrets := []string{v.in.bearer, v.bearer(), v.Header.Get("Cookie")}
+	for _, cookie := range v.Cookies() {
+		secrets = append(secrets, cookie.Value)
+	}
+	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) }) // a part of another
+	for _, secret := range secrets {
+		s = text.Hide(secret, s)
+	}
+	return s
 }
 
 // problems returns what an error says to the caller, a sentence for each fault. It logs the rest.
 func (v *visit) problems(err error) (lines []string) {
-	v.report(statusOf(err), err)
-	for _, e := range svc.Errors(err) {
+	v.report(httpapi.Status(err), err)
+	all, more := head(svc.Errors(err), maxShown)
+	for _, e := range all {
 		line := e.Message
-		if e.Field != "" {
-			line = e.Field + " " + line
+		if e.Field != "" { // a pointer can be as long as the form
+			line = shorten(e.Field, maxField) + " " + line
 		}
-		lines = append(lines, v.h.mask(line)+".")
+		lines = append(lines, cut(v.h.mask(line))+".")
 	}
 	switch {
-	case errors.Is(err, errMethod), errors.Is(err, errTooLarge):
-		return []string{err.Error() + "."}
 	case lines == nil:
 		return []string{"an unexpected fault: see the server's log."}
+	case more > 0:
+		lines = append(lines, fmt.Sprintf("%d more faults are not shown.", more))
 	}
 	return lines
 }
+
+// maxField is the longest name of a field in a sentence, in columns.
+const maxField = 200
 
 // recover answers with 500 after a panic.
 func (v *visit) recover() {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/extsvc/svc/internal/slow"
+	"github.com/extsvc/svc/internal/longtest"
 )
 
 // A host that does not import the package pays nothing: the interface does not import it. One that
@@ -24,9 +24,9 @@ func TestWeight(t *testing.T) {
 			t.Errorf("httpapi imports %s", path)
 		}
 	}
-	slow.Test(t, "the size of a binary")
+	longtest.Test(t, "the size of a binary")
 	with := binarySize(t, `page := adminpage.New(service, adminpage.Options{})
-	handler = page.Ahead(handler)`, `"github.com/extsvc/svc/adminpage"`)
+	handler = page.Mount(handler)`, `"github.com/extsvc/svc/adminpage"`)
 	without := binarySize(t, "", "")
 	t.Logf("%d bytes with the pages, %d without: %d more", with, without, with-without)
 	if more := with - without; more > 3_500_000 || more < 100_000 {
@@ -55,7 +55,7 @@ func main() {
 	if err != nil {
 		panic(err)
 	}
-	handler := httpapi.New(service, httpapi.Options{}).Ahead(http.NotFoundHandler())
+	handler := httpapi.New(service, httpapi.Options{}).Mount(http.NotFoundHandler())
 	` + code + `
 	panic(http.ListenAndServe("127.0.0.1:0", handler))
 }

@@ -59,7 +59,7 @@ func (v *visit) fillWhoCan(body *whoCanView) error {
 			body.Columns = append(body.Columns, a)
 		}
 	}
-	reaches := make([]svc.Reach, len(body.Columns))
+	reaches := make([]svc.WhoCanAnswer, len(body.Columns))
 	for i, column := range body.Columns {
 		var err error
 		if reaches[i], err = v.h.service.Policies.WhoCan(v.Context(), v.by, column, bank); err != nil {
@@ -99,7 +99,7 @@ func (r reachRow) key() string {
 }
 
 // rowsOf returns a row for each principal that some answer has, and for the public.
-func rowsOf(reaches []svc.Reach) (rows []reachRow) {
+func rowsOf(reaches []svc.WhoCanAnswer) (rows []reachRow) {
 	seen := map[reachRowKey]bool{}
 	add := func(note string, ids ...string) {
 		for _, id := range ids {
@@ -123,7 +123,7 @@ func rowsOf(reaches []svc.Reach) (rows []reachRow) {
 type reachRowKey struct{ note, id string }
 
 // fill fills the cells of a row.
-func (r *reachRow) fill(reaches []svc.Reach, columns []string, bank string) {
+func (r *reachRow) fill(reaches []svc.WhoCanAnswer, columns []string, bank string) {
 	r.Cells = make([]reachCell, len(reaches))
 	for i, reach := range reaches {
 		allowed := false

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/httpapi"
 )
 
 // asked is the question of the page Why, as its form shows it.
@@ -88,7 +89,8 @@ type explained struct {
 	Word               string // Allowed or Denied
 	Hint               string // what comes nearest to another answer; "": nothing
 	Figure             figure
-	Statements, Others []statement // those that speak of the request, and the rest
+	Statements, Others []statement // those that speak of the request, and the rest: maxListed of each
+	Speak, Silent      int         // how many there are
 	Parameters         []parameter
 }
 
@@ -122,7 +124,7 @@ func (v *visit) why() error {
 func (v *visit) showWhy(status int, body whyView, wrong error) error {
 	page := view{Template: "why", Title: "Why"}
 	if wrong != nil {
-		status, page.Alerts = statusOf(wrong), v.problems(wrong)
+		status, page.Alerts = httpapi.Status(wrong), v.problems(wrong)
 	}
 	if body.Asked.Kind == "" {
 		if err := v.need(svc.ActionUsersRead); err != nil {
@@ -164,6 +166,9 @@ func explain(r svc.Resolution, q asked) *explained {
 	}
 	e.Hint = hint(r)
 	e.Figure = draw(q, e)
+	e.Speak, e.Silent = len(e.Statements), len(e.Others)
+	e.Statements, _ = head(e.Statements, maxListed)
+	e.Others, _ = head(e.Others, maxListed)
 	return e
 }
 
@@ -244,8 +249,10 @@ func (s statement) Patterns() string {
 // parameter is a row of the table of parameters.
 type parameter struct {
 	Name, Value string
-	By          []string // the statements that set the value in force
-	GaveWay     []string // the others, each with its value and the statement that won
+	// By are the statements that set the value in force. GaveWay are the others, each with its value
+	// and the statement that won. Both have the first maxShown.
+	By, GaveWay []string
+	More        int // the statements left out of both
 }
 
 // parametersOf returns the parameters that a statement sets, in the order of their names.
@@ -256,7 +263,7 @@ func parametersOf(r svc.Resolution) (rows []parameter) {
 			sets[i] = fields(entry.Sets)
 		}
 	}
-	for _, name := range parameterNames {
+	for name := range r.Parameters.All() {
 		p := parameter{Name: name, Value: inForce[name]}
 		for i, entry := range r.Trace {
 			value, set := sets[i][name]
@@ -264,10 +271,15 @@ func parametersOf(r svc.Resolution) (rows []parameter) {
 				continue
 			}
 			at := fmt.Sprintf("%s #%d", entry.PolicyID, entry.Statement)
-			if winner, lost := entry.Lost[name]; lost {
-				p.GaveWay = append(p.GaveWay, fmt.Sprintf("%s of %s, to %s", value, at, winner))
-			} else if p.Value != "" {
+			winner, lost := entry.Lost[name]
+			switch {
+			case lost && len(p.GaveWay) < maxShown:
+				lost := fmt.Sprintf("%s of %s, to %s", shorten(value, maxField), at, winner)
+				p.GaveWay = append(p.GaveWay, lost)
+			case !lost && p.Value != "" && len(p.By) < maxShown:
 				p.By = append(p.By, at)
+			case lost || p.Value != "":
+				p.More++
 			}
 		}
 		if p.Value != "" || p.GaveWay != nil {
@@ -277,20 +289,13 @@ func parametersOf(r svc.Resolution) (rows []parameter) {
 	return rows
 }
 
-var parameterNames = []string{
-	"recall_budget", "recall_max_tokens", "recall_tag_groups", "retain_roles", "retain_tags",
-	"retain_every_n_turns", "retain_strategy", "llm_model", "llm_provider", "exclude_providers",
-}
-
 // fields returns the parameters that are set, as JSON.
 func fields(p svc.Parameters) map[string]string {
-	text, _ := json.Marshal(p) // texts and numbers always encode
-	var all map[string]json.RawMessage
-	_ = json.Unmarshal(text, &all)
 	set := map[string]string{}
-	for name, value := range all {
-		if string(value) != "null" {
-			set[name] = string(value)
+	for name, value := range p.All() {
+		if value != nil {
+			text, _ := json.Marshal(value) // texts and numbers always encode
+			set[name] = string(text)
 		}
 	}
 	return set
@@ -302,20 +307,21 @@ type changeRow struct {
 	Action, Bank, What string
 }
 
-// maxShown is how many principals a row names.
-const maxShown = 20
-
-// maxChanges is the most rows of a difference that the page shows.
-const maxChanges = 100
+// maxShown is the most principals or statements that a row names, and maxNamed the most bytes of
+// their names.
+const (
+	maxShown = 20
+	maxNamed = 500
+)
 
 // tryChange answers the question as it is, and as it would be with a bundle.
 func (v *visit) tryChange() error {
-	if err := v.ParseForm(); err != nil {
-		return tooLarge(err)
+	if err := v.need(svc.ActionUsersRead); err != nil { // before the bundle is parsed
+		return err
 	}
-	q, _ := askedIn(v.PostForm)
-	body := whyView{Asked: q, Bundle: v.PostForm.Get("bundle"), Tried: true}
-	bundle, err := svc.ParseBundle([]byte(body.Bundle))
+	q, _ := askedIn(v.form)
+	body := whyView{Asked: q, Bundle: v.form.Get("bundle"), Tried: true}
+	bundle, err := svc.ParseBundleWithin([]byte(body.Bundle), httpapi.MaxBundleRows)
 	if err == nil && q.Kind != "" {
 		var r svc.Resolution
 		if r, err = v.h.service.Policies.Simulate(v.Context(), v.by, bundle, q.question()); err == nil {
@@ -325,44 +331,51 @@ func (v *visit) tryChange() error {
 	if err == nil {
 		var diff svc.AccessDiff
 		diff, err = v.h.service.Access.Preview(v.Context(), v.by, bundle, svc.BundleWrite{})
-		body.Changes = changeRows(diff)
-		body.More = max(0, len(body.Changes)-maxChanges)
-		body.Changes = body.Changes[:len(body.Changes)-body.More]
+		body.addChanges(diff)
 	}
 	return v.showWhy(http.StatusOK, body, err)
 }
 
-// changeRows returns the rows of a difference.
-func changeRows(diff svc.AccessDiff) (rows []changeRow) {
-	add := func(who []string, differences []svc.Difference) {
+// addChanges adds the rows of a difference, the first maxListed of them.
+func (b *whyView) addChanges(diff svc.AccessDiff) {
+	b.More += diff.Omitted
+	add := func(who []string, action, bank, what string) {
+		if len(b.Changes) == maxListed {
+			b.More++
+			return
+		}
+		action, bank = shorten(action, maxField), shorten(bank, maxField)
+		b.Changes = append(b.Changes, changeRow{who, action, bank, what})
+	}
+	addAll := func(who []string, differences []svc.Difference) {
 		for _, d := range differences {
 			if d.Change != svc.Unchanged {
-				rows = append(rows, changeRow{who, d.Action, d.Bank, words[d.Change]})
+				add(who, d.Action, d.Bank, words[d.Change])
 			}
 		}
 	}
 	for _, p := range diff.Principals {
-		add(names(p.Principals), p.Differences)
+		addAll(names(p.Principals), p.Differences)
 	}
 	for _, p := range diff.Public {
 		at := cmp.Or(p.Context.Topic, p.Context.Channel, p.Context.Provider, "anywhere")
-		add([]string{"the public, " + at}, p.Differences)
+		addAll([]string{"the public, " + shorten(at, maxField)}, p.Differences)
 	}
 	for _, s := range diff.Strategies {
-		rows = append(rows, changeRow{[]string{"everybody"}, "strategy", s.Bank,
-			text(s.Before) + " → " + text(s.After)})
+		what := orNone(s.Before) + " → " + orNone(s.After)
+		add([]string{"everybody"}, "strategy", s.Bank, shorten(what, maxField))
 	}
-	return rows
 }
 
 var words = map[svc.ChangeKind]string{
 	svc.NewlyAllowed: "gains", svc.NewlyDenied: "loses", svc.OtherParameters: "other parameters",
 }
 
-// names returns the ids of principals, the first maxShown of them.
+// names returns the ids of principals, the first of them.
 func names(all []svc.Identity) (ids []string) {
+	size := 0
 	for i, who := range all {
-		if i == maxShown {
+		if size += len(who.ID); i > 0 && (i == maxShown || size > maxNamed) {
 			return append(ids, fmt.Sprintf("and %d more", len(all)-i))
 		}
 		id := who.ID
@@ -374,7 +387,7 @@ func names(all []svc.Identity) (ids []string) {
 	return ids
 }
 
-func text(value *string) string {
+func orNone(value *string) string {
 	if value == nil {
 		return "none"
 	}

@@ -3,287 +3,188 @@ package bench_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
-	"strings"
-	"sync"
+	"slices"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/bench/internal/measure"
 )
 
-// company returns users in groups of 100, and policies of four statements, five to a group. root
-// administers without reading any bank; boss has everything.
-func company(users, policies int) (b svc.Bundle) {
-	document := func(statements ...map[string]any) json.RawMessage {
-		text, _ := json.Marshal(map[string]any{"version": "2026-03-24", "statements": statements})
-		return text
-	}
-	statement := func(bank string, actions ...string) map[string]any {
-		return map[string]any{"effect": "allow", "actions": actions, "banks": []string{bank}}
-	}
-	for i := range policies {
-		bank := fmt.Sprintf("bank-%d", i)
-		b.Policies = append(b.Policies, svc.Policy{ID: fmt.Sprintf("policy-%d", i), Document: document(
-			statement(bank, "bank:recall"), statement(bank+"::*", "bank:retain"), statement(bank, "bank:reflect"), statement("shared", "bank:recall"))})
-	}
-	b.Policies = append(b.Policies, svc.Policy{ID: "everything", Document: document(statement("*", "bank:*", "iam:*", "template:*"))})
-	for i := range users {
-		id := fmt.Sprintf("user-%06d", i)
-		b.Users = append(b.Users, svc.User{ID: id})
-		if i%100 == 0 {
-			group := fmt.Sprintf("group-%d", i/100)
-			b.Groups = append(b.Groups, svc.Group{ID: group})
-			for j := range 5 {
-				b.Attachments = append(b.Attachments, svc.Attachment{
-					PolicyID: fmt.Sprintf("policy-%d", (i/100*5+j)%policies), Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: group}})
+// BenchmarkAccessWrite compares a write by a caller whose rights are judged with the same write by
+// the host, who is not judged, among 10,000 users and 500 policies.
+func BenchmarkAccessWrite(b *testing.B) {
+	eachEngine(b, func(b *testing.B, e engine) {
+		w, ctx := newWorld(b, e, empty), b.Context()
+		if err := w.addCrowd(ctx, 10_000); err != nil {
+			b.Fatal(err)
+		}
+		attachment := func(kind, id string) func(by svc.Principal) error {
+			a := svc.Attachment{PolicyID: "policy-7", Principal: svc.GrantedTo{Type: kind, ID: id}}
+			return func(by svc.Principal) error {
+				return errors.Join(w.service.Policies.Attach(ctx, by, a),
+					w.service.Policies.Detach(ctx, by, svc.AttachmentKey{PolicyID: a.PolicyID, Principal: a.Principal}))
 			}
 		}
-		g := &b.Groups[len(b.Groups)-1]
-		g.Members = append(g.Members, id)
-	}
-	for id, policy := range map[string]string{"root": svc.PolicyIAMAdmin, "boss": "everything"} {
-		b.Users = append(b.Users, svc.User{ID: id})
-		b.Attachments = append(b.Attachments, svc.Attachment{PolicyID: policy, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: id}})
-	}
-	return b
-}
-
-// BenchmarkAccessWrite compares a write by a caller whose rights are judged with the same write by
-// the host, who is not judged, with 10,000 users, 100 groups and 500 policies.
-func BenchmarkAccessWrite(b *testing.B) {
-	for _, e := range []engine{sqliteEngine, postgresEngine} {
-		b.Run(e.name, func(b *testing.B) {
-			p := placeOf(b, e, "access")
-			if err := p.service.Access.Apply(b.Context(), svc.Host, company(10_000, 500)); err != nil {
-				b.Fatal(err)
-			}
-			ctx := b.Context()
-			attachment := func(to svc.GrantedTo) func(by svc.Principal) error {
-				return func(by svc.Principal) error {
-					a := svc.Attachment{PolicyID: "policy-7", Principal: to}
-					if err := p.service.Policies.Attach(ctx, by, a); err != nil {
-						return err
-					}
-					return p.service.Policies.Detach(ctx, by, svc.AttachmentKey{PolicyID: "policy-7", Principal: to})
-				}
-			}
-			version := 0
-			for name, write := range map[string]func(by svc.Principal) error{
-				"attach-to-user":  attachment(svc.GrantedTo{Type: svc.GrantedToUser, ID: "user-005000"}),
-				"attach-to-group": attachment(svc.GrantedTo{Type: svc.GrantedToGroup, ID: "group-50"}),
-				"member": func(by svc.Principal) error {
-					if err := p.service.Groups.AddMembers(ctx, by, "group-9", "user-005000"); err != nil {
-						return err
-					}
-					return p.service.Groups.RemoveMembers(ctx, by, "group-9", "user-005000")
-				},
-				"document": func(by svc.Principal) error {
-					version++
-					_, err := p.service.Policies.Patch(ctx, by, "policy-3", svc.PolicyPatch{Document: json.RawMessage(fmt.Sprintf(
-						`{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:recall"],"banks":["bank-%d"]}]}`, version))})
-					return err
-				},
-			} {
-				for _, id := range []string{"root", "boss"} {
-					by := svc.Principal{Kind: svc.KindUser, ID: id}
-					b.Run(name+"/"+id, func(b *testing.B) {
-						compare(b, side{name: "host", call: func() error { return write(svc.Host) }},
-							side{name: "service", call: func() error { return write(by) }})
-					})
-				}
-			}
-		})
-	}
-}
-
-// BenchmarkAttachOverHTTP compares one attachment over HTTP with one audited mutation of the store:
-// a row, its change and its record in one transaction.
-func BenchmarkAttachOverHTTP(b *testing.B) {
-	for _, e := range []engine{sqliteEngine, postgresEngine} {
-		b.Run(e.name, func(b *testing.B) {
-			if err := e.check(); err != nil {
-				b.Skip(err)
-			}
-			place, err := e.place("attach")
-			if err != nil {
-				b.Fatal(err)
-			}
-			store, err := e.open(place)
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer store.Close()
-			service, err := svc.New(svc.Config{Store: store, Events: svc.EventConfig{Keep: true}})
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer service.Close()
-			ctx := b.Context()
-			if err := service.Access.Apply(ctx, svc.Host, company(10_000, 500)); err != nil {
-				b.Fatal(err)
-			}
-			issued, err := service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "root"}, svc.NewAPIKey{})
-			if err != nil {
-				b.Fatal(err)
-			}
-			server := httptest.NewServer(httpapi.New(service, httpapi.Options{}))
-			defer server.Close()
-			priority := 0
-			put := func() error {
-				priority++
-				body := fmt.Sprintf(`{"policy_id":"policy-7","principal_type":"user","principal_id":"user-005000","priority":%d}`, priority)
-				return resource{"PUT", "/policy-attachments", body}.send(ctx, server.URL+"/ext/svc", string(issued.Key))
-			}
-			bare := func() error {
-				priority++
-				return store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
-					a := svc.Attachment{PolicyID: "policy-8", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "user-005000"}, Priority: int64(priority)}
-					err := tx.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
-						return svc.Bundle{Attachments: []svc.Attachment{a}}.Write(), nil
-					})
-					if err != nil {
-						return err
-					}
-					return tx.(svc.AuditStore).AppendAudit(ctx, func(last svc.AuditRecord) []svc.AuditRecord {
-						next := svc.AuditRecord{Number: last.Number + 1, Previous: last.Hash, Hash: make([]byte, 32)}
-						next.ID, next.Time, next.Action = uuid.Must(uuid.NewV7()), time.Now().UTC().Truncate(time.Microsecond), svc.EventAccessWritten
-						return []svc.AuditRecord{next}
-					})
+		version := 0
+		for name, write := range map[string]func(by svc.Principal) error{
+			"attach-to-user":  attachment(svc.GrantedToUser, userID(5000)),
+			"attach-to-group": attachment(svc.GrantedToGroup, "crowd-15"),
+			"member": func(by svc.Principal) error {
+				return errors.Join(w.service.Groups.AddMembers(ctx, by, "few", userID(5000)),
+					w.service.Groups.RemoveMembers(ctx, by, "few", userID(5000)))
+			},
+			"document": func(by svc.Principal) error {
+				version++
+				_, err := w.service.Policies.Patch(ctx, by, "policy-3", svc.PolicyPatch{Document: json.RawMessage(fmt.Sprintf(
+					`{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:recall"],"banks":["bank-%d"]}]}`, version))})
+				return err
+			},
+		} {
+			for _, id := range []string{"root", "boss"} {
+				by := svc.Principal{Kind: svc.KindUser, ID: id}
+				b.Run(name+"/"+id, func(b *testing.B) {
+					compare(b, measure.Side{Name: "host", Call: func() error { return write(svc.Host) }},
+						measure.Side{Name: "service", Call: func() error { return write(by) }})
 				})
 			}
-			compare(b, side{name: "mutation", call: bare}, side{name: "service", call: put})
-		})
-	}
+		}
+	})
 }
 
-// BenchmarkDeleteUser deletes a user with 1,000 keys and 1,000 templates, and shows how long other
-// writers wait meanwhile.
-func BenchmarkDeleteUser(b *testing.B) {
-	for _, e := range []engine{sqliteEngine, postgresEngine} {
-		b.Run(e.name, func(b *testing.B) {
-			p := placeOf(b, e, "leaver")
-			ctx := b.Context()
-			worst := time.Duration(0)
-			for b.Loop() {
-				b.StopTimer()
-				if err := fillLeaver(ctx, p.service); err != nil {
+// BenchmarkRoster measures who-can by the statement that a host would write for it, which knows the
+// policies that match: after one change of access, and for the first time.
+func BenchmarkRoster(b *testing.B) {
+	eachEngine(b, func(b *testing.B, e engine) {
+		for _, users := range []int{10_000, 100_000} {
+			b.Run(fmt.Sprint(users), func(b *testing.B) {
+				skipLarge(b, users > 10_000)
+				c := crowd{newWorld(b, e, empty), users}
+				if err := c.addCrowd(b.Context(), users); err != nil {
 					b.Fatal(err)
 				}
-				b.StartTimer()
-				cost := took(b, func() error { return p.service.ForgetUser(ctx, svc.Host, "leaver") })
-				worst = max(worst, cost)
-			}
-			b.ReportMetric(float64(worst.Milliseconds()), "ms-worst")
-		})
-	}
-}
-
-func fillLeaver(ctx context.Context, service *svc.Service) error {
-	by := svc.Principal{Kind: svc.KindUser, ID: "leaver", Actions: []string{"template:*"}}
-	if err := service.Access.Apply(ctx, svc.Host, svc.Bundle{Users: []svc.User{{ID: "leaver"}}}); err != nil {
-		return err
-	}
-	for i := range 1000 {
-		if _, err := service.Keys.Issue(ctx, svc.Host, by.Identity(), svc.NewAPIKey{}); err != nil {
-			return err
-		}
-		content := svc.Content{Name: "t", Tags: []string{"a", "b"}, Manifest: json.RawMessage(`{"version":"1"}`)}
-		if _, err := service.MyTemplates.Create(ctx, by, svc.NewTemplate{ID: fmt.Sprint("t", i), Content: content}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// BenchmarkProvider makes 300 resources over HTTP on SQLite, ten at once as Terraform does: users,
-// groups, members, policies, attachments and service accounts. It reports the slowest request.
-func BenchmarkProvider(b *testing.B) {
-	var slowest, all time.Duration
-	requests := 0
-	for i := 0; b.Loop(); i++ {
-		p := placeOf(b, sqliteEngine, fmt.Sprint("provider", i))
-		if err := p.service.Access.Apply(b.Context(), svc.Host, company(1_000, 50)); err != nil {
-			b.Fatal(err)
-		}
-		issued, err := p.service.Keys.Issue(b.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "boss"}, svc.NewAPIKey{})
-		if err != nil {
-			b.Fatal(err)
-		}
-		server := httptest.NewServer(httpapi.New(p.service, httpapi.Options{}))
-		for _, step := range resources(50) {
-			var mu sync.Mutex
-			next := 0
-			err := together(10, func(int) error {
-				for {
-					mu.Lock()
-					if next == len(step) {
-						mu.Unlock()
-						return nil
-					}
-					r := step[next]
-					next++
-					mu.Unlock()
-					began := time.Now()
-					if err := r.send(b.Context(), server.URL+"/ext/svc", string(issued.Key)); err != nil {
-						return err
-					}
-					mu.Lock()
-					slowest, all, requests = max(slowest, time.Since(began)), all+time.Since(began), requests+1
-					mu.Unlock()
+				b.Run("first", c.first)
+				for name, change := range crowdChanges() {
+					b.Run(name, func(b *testing.B) { c.after(b, change) })
 				}
 			})
-			if err != nil {
-				b.Fatal(err)
-			}
 		}
-		server.Close()
-	}
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(float64(slowest.Microseconds())/1000, "ms-slowest")
-	b.ReportMetric(float64(all.Microseconds())/1000/float64(requests), "ms-mean")
+	})
 }
 
-// resource is a request that makes something.
-type resource struct{ method, path, body string }
-
-// resources returns six kinds of n resources each. A step needs those before it.
-func resources(n int) [][]resource {
-	steps := make([][]resource, 2)
-	for i := range n {
-		add := func(step int, method, path, body string) {
-			steps[step] = append(steps[step], resource{method, path, fmt.Sprintf(body, i)})
-		}
-		add(0, "POST", "/users", `{"id":"person-%d"}`)
-		add(0, "POST", "/groups", `{"id":"unit-%d"}`)
-		add(0, "POST", "/policies", `{"id":"rule-%d","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:recall"],"banks":["b"]}]}}`)
-		add(1, "POST", fmt.Sprintf("/groups/unit-%d/members", i), `{"user_id":"person-%d"}`)
-		add(1, "PUT", "/policy-attachments", fmt.Sprintf(`{"policy_id":"rule-%d","principal_type":"group","principal_id":"unit-%%d"}`, i))
-		add(1, "POST", "/service-accounts", fmt.Sprintf(`{"id":"robot-%d","owner_user_id":"person-%%d"}`, i))
-	}
-	return steps
+type crowd struct {
+	*world
+	users int
 }
 
-func (r resource) send(ctx context.Context, base, key string) error {
-	request, err := http.NewRequestWithContext(ctx, r.method, base+r.path, strings.NewReader(r.body))
+// crowdChanges are bundles that each change one row, from one call to the next.
+func crowdChanges() map[string]func(i int) svc.Bundle {
+	return map[string]func(i int) svc.Bundle{
+		"user": func(i int) svc.Bundle {
+			return svc.Bundle{Users: []svc.User{{ID: userID(2), Inactive: i%2 == 0}}}
+		},
+		"member": func(i int) svc.Bundle {
+			return svc.Bundle{Groups: []svc.Group{{ID: "few", Members: []string{userID(2 + i%5000)}}}}
+		},
+		"attachment": func(i int) svc.Bundle {
+			return svc.Bundle{Attachments: []svc.Attachment{attached("policy-1", "crowd-7", int64(i))}}
+		},
+		"policy": func(i int) svc.Bundle {
+			return svc.Bundle{Policies: []svc.Policy{{ID: "policy-1", Document: crowdDocument(1, i)}}}
+		},
+	}
+}
+
+func whoCan(ctx context.Context, service *svc.Service) (users int, err error) {
+	r, err := service.Policies.WhoCan(ctx, svc.Host, "bank:recall", crowdBank)
+	return len(r.Users), err
+}
+
+// byStatement answers as whoCan does, by one statement.
+func (c crowd) byStatement(ctx context.Context) (users int, err error) {
+	return c.scan(ctx, `SELECT DISTINCT u.id, u.id FROM svc_attachments a
+		JOIN svc_group_members m ON m.group_id = a.principal_id JOIN svc_users u ON u.id = m.user_id
+		WHERE a.policy_id IN ('policy-1', 'few') AND a.principal_type = 'group' AND u.inactive = 0 ORDER BY u.id`)
+}
+
+// scan returns the number of rows of a query for two columns.
+func (c crowd) scan(ctx context.Context, query string) (n int, err error) {
+	rows, err := c.read.QueryContext(ctx, query)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	request.Header.Set("Authorization", "Bearer "+key)
-	request.Header.Set("Content-Type", "application/json")
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
+	defer rows.Close()
+	for ; rows.Next(); n++ {
+		var one, other string
+		if err := rows.Scan(&one, &other); err != nil {
+			return 0, err
+		}
 	}
-	defer answer.Body.Close()
-	if text, _ := io.ReadAll(answer.Body); answer.StatusCode >= 300 {
-		return fmt.Errorf("%s %s answered %d: %s", r.method, r.path, answer.StatusCode, text)
+	return n, rows.Err()
+}
+
+// after measures the first question after a change. The change itself is not measured.
+func (c crowd) after(b *testing.B, change func(i int) svc.Bundle) {
+	ctx := b.Context()
+	get(whoCan(ctx, c.service))
+	var questions, statements []float64
+	for b.Loop() {
+		c.next++ // also from one run to the next, so that every call changes something
+		if err := c.service.Access.Apply(ctx, svc.Host, change(c.next)); err != nil {
+			b.Fatal(err)
+		}
+		began := time.Now()
+		got, err := whoCan(ctx, c.service)
+		answered := time.Now()
+		want, failed := c.byStatement(ctx)
+		if err != nil || failed != nil || got != want+1 { // and boss
+			b.Fatalf("%d users, %d by the statement: %v, %v", got, want, err, failed)
+		}
+		questions = append(questions, answered.Sub(began).Seconds())
+		statements = append(statements, time.Since(answered).Seconds())
 	}
-	return nil
+	service, floor := slices.Min(questions), slices.Min(statements)
+	b.ReportMetric(service*1e6, "µs-service")
+	b.ReportMetric(service/floor, "x-statement")
+}
+
+// first measures the processor time of the first question of a process, by reading users and
+// memberships into nothing.
+func (c crowd) first(b *testing.B) {
+	ctx := b.Context()
+	var firsts, scans, peaks, kept []float64
+	for b.Loop() {
+		service := get(svc.New(config(c.store)))
+		before, _ := measure.Heap()
+		firsts = append(firsts, processor(b, func() (err error) {
+			peaks = append(peaks, float64(measure.Peak(func() { _, err = whoCan(ctx, service) }))/(1<<20))
+			return err
+		}))
+		after, _ := measure.Heap()
+		kept = append(kept, (float64(after)-float64(before))/float64(c.users))
+		if err := service.Close(); err != nil {
+			b.Fatal(err)
+		}
+		scans = append(scans, processor(b, func() error {
+			_, err := c.scan(ctx, `SELECT id, inactive FROM svc_users ORDER BY id`)
+			_, failed := c.scan(ctx, `SELECT group_id, user_id FROM svc_group_members ORDER BY group_id, user_id`)
+			return errors.Join(err, failed)
+		}))
+	}
+	first, scan := slices.Min(firsts), slices.Min(scans)
+	b.ReportMetric(first*1e3, "ms-processor")
+	b.ReportMetric(first/scan, "x-scan")
+	b.ReportMetric(slices.Min(peaks), "MiB-peak")
+	b.ReportMetric(slices.Min(kept), "B/user")
+}
+
+// processor returns the seconds of processor time of this process that a call takes.
+func processor(b *testing.B, call func() error) float64 {
+	before := get(measure.Processor())
+	if err := call(); err != nil {
+		b.Fatal(err)
+	}
+	return (get(measure.Processor()) - before).Seconds()
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,50 +11,13 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/store/sqlite"
 )
 
-// The crowd that decides while access changes: all of it is active, and so in the cache.
 const (
-	changesUsers  = 10_000
-	changesReach  = 100 // users that the written policy reaches
-	changesGroups = changesUsers / changesReach
-	changesPhase  = time.Second
-	changesEach   = 64 // of so many decisions one is timed
+	changesUsers = 10_000 // all of them are active, and so in the cache
+	changesPhase = time.Second
+	changesEach  = 64 // of so many decisions one is timed
 )
-
-func changesUser(i int) string { return fmt.Sprintf("user-%05d", i) }
-
-// changesBundle has each user in a group of its own hundred, and in that of all. Each group has a
-// policy.
-func changesBundle() svc.Bundle {
-	var b svc.Bundle
-	everybody := svc.Group{ID: "everybody"}
-	for i := range changesUsers {
-		b.Users = append(b.Users, svc.User{ID: changesUser(i)})
-		everybody.Members = append(everybody.Members, changesUser(i))
-	}
-	b.Groups = append(b.Groups, everybody)
-	for g := range changesGroups {
-		group := svc.Group{ID: fmt.Sprint("group-", g)}
-		for i := range changesReach {
-			group.Members = append(group.Members, changesUser(g*changesReach+i))
-		}
-		b.Groups = append(b.Groups, group)
-	}
-	for _, group := range b.Groups {
-		b.Policies = append(b.Policies, changesPolicy(group.ID, 0))
-		b.Attachments = append(b.Attachments, svc.Attachment{
-			PolicyID: group.ID, Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: group.ID},
-		})
-	}
-	return b
-}
-
-func changesPolicy(id string, version int) svc.Policy {
-	return svc.Policy{ID: id, Document: fmt.Appendf(nil, `{"version": "2026-03-24", "statements": [
-		{"effect": "allow", "actions": ["bank:recall"], "banks": [%q, "written::%d"]}]}`, id, version)}
-}
 
 // BenchmarkChanges measures decisions of 10,000 active users while access changes, by those while
 // nothing does. Two goroutines decide as fast as they can.
@@ -66,16 +28,16 @@ func BenchmarkChanges(b *testing.B) {
 		write func(n int) svc.Bundle
 	}{
 		{"user-10-times-a-second", time.Second / 10, func(n int) svc.Bundle {
-			return svc.Bundle{Users: []svc.User{{ID: changesUser(n % changesUsers), Inactive: n/changesUsers%2 == 0}}}
+			return svc.Bundle{Users: []svc.User{{ID: userID(n % changesUsers), Inactive: n/changesUsers%2 == 0}}}
 		}},
 		{"name-10-times-a-second", time.Second / 10, func(n int) svc.Bundle {
-			return svc.Bundle{Users: []svc.User{{ID: changesUser(n % changesUsers), DisplayName: fmt.Sprint("name ", n)}}}
+			return svc.Bundle{Users: []svc.User{{ID: userID(n % changesUsers), DisplayName: fmt.Sprint("name ", n)}}}
 		}},
 		{"policy-of-100-once-a-second", time.Second, func(n int) svc.Bundle {
-			return svc.Bundle{Policies: []svc.Policy{changesPolicy("group-7", n+1)}}
+			return svc.Bundle{Policies: []svc.Policy{{ID: "few", Document: crowdDocument(1, n+1)}}}
 		}},
 		{"policy-of-100-10-times-a-second", time.Second / 10, func(n int) svc.Bundle {
-			return svc.Bundle{Policies: []svc.Policy{changesPolicy("group-7", n+1)}}
+			return svc.Bundle{Policies: []svc.Policy{{ID: "few", Document: crowdDocument(1, n+1)}}}
 		}},
 	} {
 		b.Run(c.name, func(b *testing.B) { benchmarkChanges(b, c.every, c.write) })
@@ -83,22 +45,14 @@ func BenchmarkChanges(b *testing.B) {
 }
 
 func benchmarkChanges(b *testing.B, every time.Duration, write func(n int) svc.Bundle) {
-	store, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "svc.db"), sqlite.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer store.Close()
-	service, err := svc.New(config(store))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer service.Close()
-	if err := service.Access.Apply(b.Context(), svc.Host, changesBundle()); err != nil {
+	w := newWorld(b, sqliteEngine, empty)
+	service := w.service
+	if err := w.addCrowd(b.Context(), changesUsers); err != nil {
 		b.Fatal(err)
 	}
 	writes := 0
 	phase := func(change bool) decided {
-		d := decideFor(b, service, changesPhase, func(ctx context.Context) {
+		return decideFor(b, service, changesPhase, func(ctx context.Context) {
 			for tick := time.NewTicker(every); change; writes++ {
 				if err := service.Access.Apply(ctx, svc.Host, write(writes)); err != nil && ctx.Err() == nil {
 					b.Error(err)
@@ -111,7 +65,6 @@ func benchmarkChanges(b *testing.B, every time.Duration, write func(n int) svc.B
 				}
 			}
 		})
-		return d
 	}
 	phase(false) // everybody is cached
 	var quiet, changing decided
@@ -161,8 +114,8 @@ func decideFor(b *testing.B, service *svc.Service, long time.Duration, meanwhile
 				if part.n%changesEach == 0 {
 					start = time.Now()
 				}
-				user := svc.Principal{Kind: svc.KindUser, ID: changesUser(users[part.n%changesUsers])}
-				if _, err := service.Decide(ctx, user, svc.ActionRecall, "everybody", svc.Context{}); err != nil {
+				user := svc.Principal{Kind: svc.KindUser, ID: userID(users[part.n%changesUsers])}
+				if _, err := service.Decide(ctx, user, svc.ActionRecall, crowdBank, svc.Context{}); err != nil {
 					b.Error(err)
 					return
 				}

@@ -1,119 +1,158 @@
 package bench_test
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math"
+	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
+	"strings"
+	"testing"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/bench/internal/measure"
 	"github.com/extsvc/svc/httpapi"
 )
 
-// http20 compares a list over HTTP, including the caller's authentication, with the same statements
-// for its rows.
-func http20(ctx context.Context, s *site) comparison {
-	api := httpapi.New(s.service, httpapi.Options{})
-	return comparison{
-		sides: []side{
-			{name: "floor", call: func() error {
-				return counted(labelled, func(row func(*templateRow) error) error {
-					return s.bare.each(ctx, categoryFilter(s.anyLabel()), math.MaxInt, row)
-				})
-			}},
-			{name: "service", call: func() error { return serve(ctx, api, categoryFilter(s.anyLabel()), &discard{}) }},
-		},
-		same: func() error { return s.sameAnswer(ctx, api, categoryFilter(s.anyLabel()), math.MaxInt) },
-	}
-}
-
-// httpAll compares the list of all templates over HTTP with scanning the same columns, in one
-// statement and in the same chunks.
-func httpAll(ctx context.Context, s *site) comparison {
-	api, all := httpapi.New(s.service, httpapi.Options{}), min(s.templates, httpapi.MaxList)
-	return comparison{
-		sides: []side{
-			{name: "floor", call: func() error {
-				return counted(all, func(row func(*templateRow) error) error { return s.bare.eachAtOnce(ctx, all, row) })
-			}},
-			{name: "chunks", call: func() error {
-				return counted(all, func(row func(*templateRow) error) error {
-					return s.bare.each(ctx, svc.TemplateQuery{}, all, row)
-				})
-			}},
-			{name: "service", call: func() error { return serve(ctx, api, svc.TemplateQuery{}, &discard{}) }},
-		},
-		same: func() error {
-			if s.large {
-				return nil // the small site checks all of it
+// BenchmarkHTTP compares requests with a bare net/http handler that sends the same bytes with the
+// same headers from memory. It measures the processor time of client and server, on one connection
+// that stays open. The caller has a cached key.
+func BenchmarkHTTP(b *testing.B) {
+	w := newWorld(b, sqliteEngine, small)
+	key := addReader(b, w)
+	caching := config(w.store)
+	caching.Templates.Cached = 0
+	cached := get(svc.New(caching))
+	b.Cleanup(func() { _ = cached.Close() })
+	decide := `{"queries":[{"user_id":"` + userID(1) + `","action":"bank:recall","bank":"bank-1"}]}`
+	for _, c := range []struct {
+		name    string
+		service *svc.Service
+		path    string
+		body    string // of a POST; "": the request is a GET
+	}{
+		{"protect", w.service, "/protected/route", ""},
+		{"template-cached", cached, httpapi.DefaultPrefix + "/admin/templates/" + templateID(1), ""},
+		{"template-from-store", w.service, httpapi.DefaultPrefix + "/admin/templates/" + templateID(1), ""},
+		{"templates-1000-cached", cached, httpapi.DefaultPrefix + "/admin/templates", ""},
+		{"own-keys", w.service, httpapi.DefaultPrefix + "/me/api-keys", ""},
+		{"decide", w.service, httpapi.DefaultPrefix + "/decide", decide},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			server := httptest.NewServer(hostOf(c.service))
+			defer server.Close()
+			var sides []measure.Side
+			for _, path := range []string{bare + c.path, c.path} {
+				a := get(newAsker(server, path, key, c.body))
+				defer a.Close()
+				sides = append(sides, measure.Side{Call: a.ask, Clock: measure.Processor})
 			}
-			return s.sameAnswer(ctx, api, svc.TemplateQuery{}, s.templates)
-		},
+			sides[0].Name, sides[1].Name = "bare", "service"
+			compare(b, sides...)
+		})
 	}
 }
 
-// serve requests a list of templates.
-func serve(ctx context.Context, api http.Handler, filter svc.TemplateQuery, w http.ResponseWriter) error {
-	query := url.Values{}
-	if filter.Category != "" {
-		query.Set("category", filter.Category)
+// addReader adds a user who may read everything, and returns a key of theirs.
+func addReader(b *testing.B, w *world) string {
+	to := svc.GrantedTo{Type: svc.GrantedToUser, ID: "reader"}
+	err := w.service.Access.Apply(b.Context(), svc.Host, svc.Bundle{
+		Users: []svc.User{{ID: to.ID}}, Attachments: []svc.Attachment{{PolicyID: "reads", Principal: to}},
+		Policies: []svc.Policy{{ID: "reads", Document: json.RawMessage(`{"version":"2026-03-24","statements":[
+			{"effect":"allow","actions":["template:admin","iam:users:read"],"banks":["*"]}]}`)}},
+	})
+	issued, failed := w.service.Keys.Issue(b.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: to.ID}, svc.NewAPIKey{})
+	if err := errors.Join(err, failed); err != nil {
+		b.Fatal(err)
 	}
-	r := httptest.NewRequestWithContext(ctx, http.MethodGet, httpapi.DefaultPrefix+"/admin/templates?"+query.Encode(), nil)
-	r.Header.Set("Authorization", "Bearer "+password)
-	api.ServeHTTP(w, r)
-	if d, ok := w.(*discard); ok && d.status != http.StatusOK {
-		return fmt.Errorf("status %d", d.status)
+	return string(issued.Key)
+}
+
+// bare begins the paths of bare handlers.
+const bare = "/bare"
+
+// hostOf returns one handler for both sides.
+func hostOf(service *svc.Service) http.Handler {
+	api, mux := httpapi.New(service, httpapi.Options{}), http.NewServeMux()
+	mux.Handle("/protected/route", api.Protect(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"of":"the host"}`)
+	})))
+	mux.Handle(httpapi.DefaultPrefix+"/", api)
+	var answer *httptest.ResponseRecorder // to the only request
+	mux.HandleFunc(bare+"/", func(w http.ResponseWriter, r *http.Request) {
+		if answer == nil {
+			answer = httptest.NewRecorder()
+			http.StripPrefix(bare, mux).ServeHTTP(answer, r)
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		maps.Copy(w.Header(), answer.Header())
+		w.WriteHeader(answer.Code)
+		_, _ = w.Write(answer.Body.Bytes())
+	})
+	return mux
+}
+
+// asker repeats one request on a connection that it keeps.
+type asker struct {
+	net.Conn
+	request, answer []byte // all answers have the same length
+	buffer          []byte
+}
+
+func newAsker(server *httptest.Server, path, key, body string) (*asker, error) {
+	method := http.MethodGet
+	if body != "" {
+		method = http.MethodPost
+	}
+	r, err := http.NewRequestWithContext(context.Background(), method, server.URL+path, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Authorization", "Bearer "+key)
+	r.Header.Set("Content-Type", "application/json")
+	a := &asker{}
+	if a.Conn, err = net.Dial("tcp", server.Listener.Addr().String()); err != nil {
+		return nil, err
+	}
+	var text, first bytes.Buffer
+	if err := r.Write(&text); err != nil {
+		return nil, err
+	}
+	a.request = text.Bytes()
+	for range 3 { // until the Service has read what it caches
+		first.Reset()
+		if _, err := a.Write(a.request); err != nil {
+			return nil, err
+		}
+		answer, err := http.ReadResponse(bufio.NewReader(io.TeeReader(a.Conn, &first)), nil)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := io.Copy(io.Discard, answer.Body); err != nil || answer.StatusCode != http.StatusOK {
+			return nil, errors.Join(err, fmt.Errorf("%s answered %s", path, answer.Status))
+		}
+	}
+	a.answer, a.buffer = first.Bytes(), make([]byte, first.Len())
+	return a, nil
+}
+
+func (a *asker) ask() error {
+	if _, err := a.Write(a.request); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(a, a.buffer); err != nil {
+		return err
+	}
+	status, _, _ := bytes.Cut(a.answer, []byte("\n"))
+	if !bytes.HasPrefix(a.buffer, status) {
+		return fmt.Errorf("the answer begins with %.20q", a.buffer)
 	}
 	return nil
-}
-
-// discard takes an answer and keeps none of it.
-type discard struct {
-	header  http.Header
-	status  int
-	between func(piece []byte) // called before each piece; nil: no call
-}
-
-func (d *discard) Header() http.Header {
-	if d.header == nil {
-		d.header = http.Header{}
-	}
-	return d.header
-}
-
-func (d *discard) WriteHeader(status int) { d.status = status }
-
-func (d *discard) Write(p []byte) (int, error) {
-	if d.between != nil {
-		d.between(p)
-	}
-	return io.Discard.Write(p)
-}
-
-func (s *site) sameAnswer(ctx context.Context, api http.Handler, filter svc.TemplateQuery, limit int) error {
-	answer := httptest.NewRecorder()
-	err := serve(ctx, api, filter, answer)
-	var list struct {
-		Templates []struct {
-			ID, Name string
-			Tags     []string
-			Manifest json.RawMessage
-		}
-	}
-	err = errors.Join(err, json.Unmarshal(answer.Body.Bytes(), &list))
-	n := 0
-	return errors.Join(err, s.bare.each(ctx, filter, limit, func(r *templateRow) error {
-		row, err := r.template()
-		if n == len(list.Templates) {
-			return fmt.Errorf("the answer ends after %d templates", n)
-		}
-		sent := list.Templates[n]
-		n++
-		return errors.Join(err, equal(sent.ID, row.ID), equal(sent.Name, row.Name), equal(sent.Tags, row.Tags), equal(string(sent.Manifest), string(row.Manifest)))
-	}), equal(n, len(list.Templates)))
 }

@@ -2,66 +2,202 @@ package bench_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/bench/internal/measure"
 )
 
 const (
 	issuers    = 16
 	keysAnBout = 4 // keys that an issuer issues in a row
+	farAway    = time.Millisecond
 )
 
-// BenchmarkIssuers compares 16 concurrent issuers with the same keys in one transaction each, which
-// the driver commits one after the other.
+// issuing is a case of BenchmarkIssuers. A further axis is a field here and a loop there.
+type issuing struct {
+	engine
+	distance time.Duration // that a connection adds to a round trip
+	audit    bool          // the Service writes a record of each key
+	by       issuer
+}
+
+// issuer says who issues.
+type issuer string
+
+const (
+	byHost issuer = "host"
+	byOne  issuer = "one key"   // an administrator's, for other users
+	byMany issuer = "many keys" // each for its own user
+)
+
+func (c issuing) String() string {
+	return fmt.Sprintf("%s/distance=%v/audit=%v/by=%s", c.name, c.distance, c.audit, c.by)
+}
+
+// BenchmarkIssuers compares 16 concurrent issuers with one bare INSERT of the same row for each
+// key, over as many connections. The INSERT has no limit of keys, no generation and no
+// notification. Callers with keys are those of the server of package examples: their users have rows.
 func BenchmarkIssuers(b *testing.B) {
-	for _, e := range allEngines {
-		b.Run(e.name, func(b *testing.B) {
-			s := siteOf(b, e, small)
-			ctx := b.Context()
-			var fresh []svc.IssuedKey
-			floor := side{name: "floor",
-				before: func(calls int) (err error) {
-					fresh, err = makeKeys(ctx, calls*issuers*keysAnBout, ofPrincipal)
-					return err
-				},
-				call: func() error {
-					keys := fresh[:issuers*keysAnBout]
-					fresh = fresh[len(keys):]
-					return atOnce(func(i int) error { return s.bare.issue(ctx, keys[i].APIKey) })
-				},
+	for _, c := range []issuing{
+		{engine: sqliteEngine}, {engine: sqliteEngine, audit: true},
+		{engine: postgresEngine}, {engine: postgresEngine, audit: true},
+		{engine: postgresEngine, distance: farAway}, {engine: postgresEngine, distance: farAway, audit: true},
+	} {
+		for _, c.by = range []issuer{byHost, byOne, byMany} {
+			if c.audit || c.by == byHost {
+				b.Run(c.String(), c.run)
 			}
-			service := side{name: "service", call: func() error {
-				return atOnce(func(int) error {
-					_, err := s.service.Keys.Issue(ctx, svc.Host, principal, svc.NewAPIKey{})
-					return err
-				})
-			}}
-			if err := s.issuesAll(ctx, service); err != nil {
-				b.Fatal(err)
-			}
-			compare(b, floor, service)
-		})
+		}
 	}
 }
 
-// issuesAll checks that concurrent issuers issue every key.
-func (s *site) issuesAll(ctx context.Context, service side) error {
-	const count = `SELECT COUNT(*) FROM svc_api_keys`
-	var before, after int
-	err := s.bare.read.QueryRowContext(ctx, count).Scan(&before)
-	err = errors.Join(err, service.call(), s.bare.read.QueryRowContext(ctx, count).Scan(&after))
-	return errors.Join(err, equal(after-before, issuers*keysAnBout))
+func (c issuing) run(b *testing.B) {
+	w, ctx := newWorld(b, c.engine, size{keys: issuers * 64, perUser: 1}), b.Context()
+	insert := c.bareInsert(b, w)
+	service := w.service
+	if c.audit || c.distance > 0 {
+		store := get(c.open(c.reach(b, w.place)))
+		with := config(store)
+		with.Events.Keep = c.audit
+		with.KnownUser = func(ctx context.Context, id string) (bool, error) {
+			row, err := store.Access(ctx, svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: id}})
+			return row.User != nil, err
+		}
+		service = get(svc.New(with))
+		b.Cleanup(func() { _ = errors.Join(service.Close(), store.Close()) })
+	}
+	callers := c.callers(b, w, service)
+	var next atomic.Int64 // each key has another holder, since a holder has a limit of keys
+	compare(b, measure.Side{Name: "insert", Call: func() error { return atOnce(func(int) error { return insert(ctx) }) }},
+		measure.Side{Name: "service", Call: func() error {
+			return atOnce(func(int) error {
+				n := int(next.Add(1))
+				by, holder := callers[n%len(callers)], svc.Identity{Kind: svc.KindUser, ID: userID(n % len(w.issued))}
+				switch c.by {
+				case byHost:
+					holder.ID = rand.Text()
+				case byMany:
+					holder = svc.Me
+				}
+				_, err := service.Keys.Issue(ctx, by, holder, svc.NewAPIKey{})
+				return err
+			})
+		}})
 }
 
-// atOnce calls issue from 16 goroutines, some times each, with another number each time.
-func atOnce(issue func(i int) error) error {
-	return together(issuers, func(issuer int) error {
-		var err error
-		for i := range keysAnBout {
-			err = errors.Join(err, issue(issuer*keysAnBout+i))
+// callers returns who issues in turn.
+func (c issuing) callers(b *testing.B, w *world, service *svc.Service) (callers []svc.Principal) {
+	keys := w.issued
+	switch c.by {
+	case byHost:
+		return []svc.Principal{svc.Host}
+	case byOne:
+		keys = keys[:1]
+		admin := svc.Attachment{PolicyID: svc.PolicyIAMAdmin, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: userID(0)}}
+		if err := service.Access.Apply(b.Context(), svc.Host, svc.Bundle{Attachments: []svc.Attachment{admin}}); err != nil {
+			b.Fatal(err)
 		}
+	}
+	for _, key := range keys {
+		callers = append(callers, get(service.Authenticate(b.Context(), string(key.Key))))
+	}
+	return callers
+}
+
+// bareInsert returns the INSERT that the Service itself runs for a key, alone and committed, each
+// time with another id.
+func (c issuing) bareInsert(b *testing.B, w *world) func(context.Context) error {
+	r := &recorder{}
+	var issued svc.IssuedKey
+	steps, err := r.of(func() (err error) {
+		issued, err = w.recorded(b, r).service.Keys.Issue(b.Context(), svc.Host, w.anyUser(), svc.NewAPIKey{})
 		return err
 	})
+	at := slices.IndexFunc(steps, func(s step) bool { return strings.Contains(s.text, "INSERT INTO svc_api_keys") })
+	if err != nil || at < 0 {
+		b.Fatal("no INSERT of a key: ", err)
+	}
+	id := slices.Index(steps[at].args, any(issued.ID))
+	write, read := c.connect(c.reach(b, w.place), nil)
+	b.Cleanup(func() { _ = errors.Join(read.Close(), write.Close()) })
+	insert := get(write.Prepare(steps[at].text))
+	return func(ctx context.Context) error {
+		args := slices.Clone(steps[at].args)
+		args[id] = rand.Text()
+		_, err := insert.ExecContext(ctx, args...)
+		return err
+	}
+}
+
+// atOnce calls issue from all issuers, some times each.
+func atOnce(issue func(issuer int) error) error {
+	return together(issuers, func(issuer int) error {
+		for range keysAnBout {
+			if err := issue(issuer); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// reach returns an address of the same database at the case's distance: that of a proxy, which ends
+// with the benchmark.
+func (c issuing) reach(b *testing.B, place string) string {
+	if c.distance == 0 {
+		return place
+	}
+	to := get(url.Parse(place))
+	proxy, server := get(net.Listen("tcp", "127.0.0.1:0")), to.Host
+	b.Cleanup(func() { _ = proxy.Close() })
+	go func() {
+		for {
+			client, err := proxy.Accept()
+			if err != nil {
+				return
+			}
+			if conn, err := net.Dial("tcp", server); err == nil {
+				go carry(conn, client, c.distance/2)
+				go carry(client, conn, c.distance/2)
+			}
+		}
+	}()
+	to.Host = proxy.Addr().String()
+	return to.String()
+}
+
+// carry copies a stream until it ends. Each piece arrives late.
+func carry(to io.WriteCloser, from io.Reader, late time.Duration) {
+	type piece struct {
+		bytes []byte
+		at    time.Time
+	}
+	pieces := make(chan piece, 1024)
+	go func() {
+		defer to.Close()
+		for p := range pieces {
+			time.Sleep(time.Until(p.at))
+			_, _ = to.Write(p.bytes) // the reader ends when the connection does
+		}
+	}()
+	defer close(pieces)
+	for {
+		bytes := make([]byte, 16<<10)
+		n, err := from.Read(bytes)
+		if err != nil {
+			return
+		}
+		pieces <- piece{bytes[:n], time.Now().Add(late)}
+	}
 }

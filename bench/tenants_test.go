@@ -11,13 +11,13 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/bench/internal/measure"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
@@ -82,13 +82,6 @@ func newCity(b *testing.B, e engine, count int) *city {
 
 func nameOf(i int) string { return fmt.Sprint("t", i) }
 
-func get[T any](value T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return value
-}
-
 // key returns a new key of a tenant.
 func (c *city) key(name string) (key string, err error) {
 	err = c.Use(c.b.Context(), name, func(s *svc.Service) error {
@@ -117,17 +110,6 @@ func tenantCount(few, many int) int {
 		return many
 	}
 	return few
-}
-
-func eachEngine(b *testing.B, do func(b *testing.B, e engine)) {
-	for _, e := range allEngines {
-		b.Run(e.name, func(b *testing.B) {
-			if err := e.check(); err != nil {
-				b.Skip("NOT MEASURED:", err)
-			}
-			do(b, e)
-		})
-	}
 }
 
 // BenchmarkMakeTenants makes 100 tenants; with SVC_BENCH_LARGE=1 10,000.
@@ -255,7 +237,7 @@ func percentile(took []time.Duration, p int) float64 {
 func BenchmarkWarmTenant(b *testing.B) {
 	eachEngine(b, func(b *testing.B, e engine) {
 		c := newCity(b, e, 1)
-		place := get(e.place(strings.ReplaceAll(b.Name(), "/", "_")))
+		place := e.place(b)
 		store := get(e.open(place))
 		b.Cleanup(func() { _ = store.Close() })
 		single := get(svc.New(svc.Config{
@@ -295,7 +277,7 @@ func BenchmarkWarmTenant(b *testing.B) {
 		}
 		versus := func(name string, alone, tenant func() error) {
 			b.Run(name, func(b *testing.B) {
-				compare(b, side{name: "single", call: alone}, side{name: "tenant", call: tenant})
+				compare(b, measure.Side{Name: "single", Call: alone}, measure.Side{Name: "tenant", Call: tenant})
 			})
 		}
 		err := c.Use(ctx, "t1", func(s *svc.Service) error { // as a host does for a request

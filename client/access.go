@@ -68,6 +68,7 @@ func writing(bundle svc.Bundle, how svc.BundleWrite) (request, error) {
 }
 
 func accessDiff(in wire.AccessDiff) (out svc.AccessDiff) {
+	out.Omitted = in.Omitted
 	for _, p := range in.Principals {
 		out.Principals = append(out.Principals, svc.PrincipalsDiff{
 			Principals:  wire.Each(p.Principals, identity),
@@ -91,6 +92,6 @@ func accessDiff(in wire.AccessDiff) (out svc.AccessDiff) {
 func difference(in wire.Difference) svc.Difference {
 	return svc.Difference{
 		Action: in.Action, Bank: in.Bank, Change: svc.ChangeKind(in.Change),
-		Before: svc.Parameters(in.Before), After: svc.Parameters(in.After),
+		Before: in.Before.Parameters, After: in.After.Parameters,
 	}
 }

@@ -38,8 +38,8 @@ func atKeys(method string, holder svc.Identity, rest string, ids ...string) requ
 // [svc.AllHolders] stands for all users and service accounts. Only with it may the query have an
 // ExpireBefore or an UnusedSince.
 //
-// The interface does not show all fields of a key. So Hash, Pepper, Seal and RevokedAt are zero in
-// every key that the Client returns. In keys of the caller, Holder is zero as well.
+// The interface does not show all fields of a key. So Hash, Pepper, Seal, SuccessorID and RevokedAt
+// are zero in every key that the Client returns. In keys of the caller, Holder is zero as well.
 func (c *Keys) List(
 	ctx context.Context, holder svc.Identity, query svc.KeyQuery,
 ) iter.Seq2[svc.APIKey, error] {
@@ -77,19 +77,19 @@ func (c *Keys) Patch(
 	return call(ctx, c.conn, r, keyOf(known(holder)))
 }
 
-// Rotate issues the successor of a key of a holder. The server accepts the old key for overlap
-// more: whole seconds, 0 to [svc.MaxKeyOverlap]. Errors: CodeInvalid, CodeForbidden, CodeNotFound
-// (also for a key of another holder), CodeLimit.
+// Rotate issues the successor of a key of a holder. The overlap is in whole seconds. Errors:
+// CodeInvalid, CodeForbidden, CodeNotFound (also for a key of another holder), CodeExists (it has a
+// successor), CodeLimit, CodeKeyReused.
 func (c *Keys) Rotate(
-	ctx context.Context, holder svc.Identity, id string, overlap time.Duration,
+	ctx context.Context, holder svc.Identity, id string, in svc.Rotation,
 ) (svc.IssuedKey, error) {
-	seconds := int64(overlap / time.Second)
+	seconds := int64(in.Overlap / time.Second)
 	r := atKeys("POST", holder, "/{key_id}/rotate", id).where("view", "full")
 	r = r.with(wire.RotateAPIKey{OverlapSeconds: &seconds})
-	if r.wrong == nil && overlap%time.Second != 0 {
+	if r.wrong == nil && in.Overlap%time.Second != 0 {
 		r.wrong = svc.Invalid("/overlap_seconds", "must be whole seconds")
 	}
-	return call(ctx, c.conn, r, issuedTo(known(holder)))
+	return call(ctx, c.conn, r.repeatable(in.IdempotencyKey), issuedTo(known(holder)))
 }
 
 // Revoke revokes a key of a holder. After it returns, the server no longer accepts the key. Errors:
@@ -102,6 +102,18 @@ func (c *Keys) Revoke(ctx context.Context, holder svc.Identity, id string) error
 // without keys is no error. Errors: CodeInvalid, CodeForbidden.
 func (c *Keys) RevokeAll(ctx context.Context, holder svc.Identity) error {
 	return c.do(ctx, atKeys("DELETE", holder, ""))
+}
+
+// Sweep revokes all keys that have expired before a time, and returns their number. The zero time
+// stands for 24 hours ago. On an error, keys may be revoked: call it again for the rest. Errors:
+// CodeInvalid (a time in the future), CodeForbidden.
+func (c *Keys) Sweep(ctx context.Context, expiredBefore time.Time) (int, error) {
+	var in wire.SweepAPIKeys
+	if !expiredBefore.IsZero() {
+		in.ExpiredBefore = new(instant(expiredBefore))
+	}
+	r := at("POST /admin/api-keys/sweep").with(in)
+	return call(ctx, c.conn, r, func(out wire.SweptAPIKeys) int { return *out.Revoked })
 }
 
 // Introspect says whether a token is an API key that the server accepts, and of whom. ExpiresAt is

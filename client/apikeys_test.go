@@ -1,7 +1,10 @@
 package client_test
 
 import (
+	"context"
 	"iter"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,7 +47,7 @@ func keyrings(t *testing.T, test func(is *is.I, s *site, k keyring)) {
 				func(in svc.NewAPIKey) (svc.IssuedKey, error) { return c.Issue(ctx, h.named, in) },
 				func(id string, patch svc.APIKeyPatch) (svc.APIKey, error) { return c.Patch(ctx, h.named, id, patch) },
 				func(id string, overlap time.Duration) (svc.IssuedKey, error) {
-					return c.Rotate(ctx, h.named, id, overlap)
+					return c.Rotate(ctx, h.named, id, svc.Rotation{Overlap: overlap})
 				},
 				func(id string) error { return c.Revoke(ctx, h.named, id) },
 				func() error { return c.RevokeAll(ctx, h.named) },
@@ -58,7 +61,7 @@ func (s *site) keys(k keyring) []svc.APIKey {
 	s.t.Helper()
 	list := []svc.APIKey{}
 	for _, key := range must(all(s.Keys.List(s.t.Context(), svc.Host, k.of, svc.KeyQuery{}))) {
-		key.Hash, key.Pepper, key.Seal, key.Holder = nil, "", nil, k.holder
+		key.Hash, key.Pepper, key.Seal, key.Holder, key.SuccessorID = nil, "", nil, k.holder, ""
 		list = append(list, key)
 	}
 	return list
@@ -172,4 +175,88 @@ func TestAs(t *testing.T) {
 	_, err = must(client.New(client.Config{BaseURL: s.server.URL + "/ext/svc"})).Templates.Read(ctx, "a")
 	is.Equal(svc.ErrorCode(err), svc.CodeUnauthenticated)
 	is.Equal(len(s.requests()), 1)
+}
+
+// Keys of all holders come with their holder, in each order.
+func TestKeysOfAllHolders(t *testing.T) {
+	is := is.New(t)
+	s, ctx := newSite(t), t.Context()
+	robot := svc.Identity{Kind: svc.KindServiceAccount, ID: "robot"}
+	for i, holder := range []svc.Identity{alice, robot, alice} {
+		in := svc.NewAPIKey{ExpiresAt: s.clock().AddDate(0, 0, 9-i), Description: new(strings.Repeat("x", i))}
+		_, err := s.Keys.Issue(ctx, svc.Host, holder, in)
+		is.NoErr(err)
+		s.tick()
+	}
+	for _, query := range []svc.KeyQuery{
+		{}, {Limit: 2}, {ExpireBefore: s.clock().AddDate(0, 0, 8)}, {UnusedSince: s.clock().Add(-time.Second)}, {UnusedSince: s.clock(), Limit: 1},
+	} {
+		want := must(all(s.Keys.List(ctx, svc.Host, svc.AllHolders, query)))
+		for i := range want {
+			want[i].Hash, want[i].Pepper, want[i].Seal = nil, "", nil
+		}
+		is.True(len(want) > 0)
+		have, err := all(s.client.Keys.List(ctx, svc.AllHolders, query))
+		is.NoErr(err)
+		is.Equal(have, want)
+		query.AfterTime, query.AfterID, query.Limit = query.Position(want[0]), want[0].ID, 0
+		rest := must(all(s.Keys.List(ctx, svc.Host, svc.AllHolders, query)))
+		have, err = all(s.client.Keys.List(ctx, svc.AllHolders, query))
+		is.NoErr(err)
+		is.Equal(len(have), len(rest))
+	}
+	_, err := all(s.client.Keys.List(ctx, alice, svc.KeyQuery{UnusedSince: s.clock()}))
+	is.Equal(refused(err).Code, svc.CodeInvalid)
+	_, err = all(s.client.As("session-of-bob").Keys.List(ctx, svc.AllHolders, svc.KeyQuery{}))
+	is.Equal(refused(err).Code, svc.CodeForbidden)
+	is.Equal(svc.ErrorCode(s.client.Keys.RevokeAll(context.Background(), svc.AllHolders)), svc.CodeInvalid)
+}
+
+// The client tells of a key what the Service does.
+func TestIntrospect(t *testing.T) {
+	is := is.New(t)
+	s := newSite(t)
+	expires := time.Date(2090, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, c := range []struct {
+		holder svc.Identity
+		in     svc.NewAPIKey
+	}{
+		{alice, svc.NewAPIKey{}}, {alice, svc.NewAPIKey{ScopingPolicyID: "recalls", ExpiresAt: expires}},
+		{svc.Identity{Kind: svc.KindServiceAccount, ID: "robot"}, svc.NewAPIKey{}}, {svc.Identity{Kind: svc.KindUser, ID: "Zoë @ home+1&2"}, svc.NewAPIKey{}},
+	} {
+		issued := must(s.Keys.Issue(t.Context(), svc.Host, c.holder, c.in))
+		want := must(s.Keys.Introspect(t.Context(), svc.Host, string(issued.Key)))
+		is.True(want.Active)
+		is.Equal(must(s.client.Keys.Introspect(t.Context(), string(issued.Key))), want)
+		is.NoErr(s.Keys.Revoke(t.Context(), svc.Host, c.holder, issued.ID))
+		is.Equal(must(s.client.Keys.Introspect(t.Context(), string(issued.Key))), svc.Introspection{})
+	}
+	for _, token := range []string{"x", "a&token=b", "a+b%20c\n", strings.Repeat("x", 100_000)} {
+		is.Equal(must(s.client.Keys.Introspect(t.Context(), token)), svc.Introspection{})
+	}
+	_, err := s.client.Keys.Introspect(t.Context(), "")
+	is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
+	_, err = s.client.As("session-of-alice").Keys.Introspect(t.Context(), "x")
+	is.Equal(svc.ErrorCode(err), svc.CodeForbidden)
+}
+
+// An answer that says less than it must is no introspection, and no error shows the token.
+func TestIntrospectForeignAnswers(t *testing.T) {
+	const secret = "svcu_a-secret-to-introspect"
+	for _, body := range []string{
+		`{}`, `{"sub":"a"}`, `{"active":null}`, `{"active":true}`, `{"active":true,"sub":"a","kind":"user","scope":"read"}`,
+		`{"active":true,"sub":"a","kind":"user","scope":"policy:"}`, `{"active":true,"sub":"a","kind":"user","scope":"policy:%zz"}`, secret, `{"active":"` + secret + `"}`,
+	} {
+		c := dial(t, func(w http.ResponseWriter, r *http.Request) {
+			says(200, "application/json", body)(w, r)
+		})
+		in, err := c.Keys.Introspect(t.Context(), secret)
+		if svc.ErrorCode(err) != svc.CodeInternal || in != (svc.Introspection{}) || strings.Contains(err.Error(), secret) {
+			t.Errorf("%s: %+v, %v", body, in, err)
+		}
+	}
+	c := dial(t, says(502, "text/html", strings.Repeat("x", 150)+secret+strings.Repeat("x", 9000)))
+	if _, err := c.Keys.Introspect(t.Context(), secret); svc.ErrorCode(err) != svc.CodeUnavailable || strings.Contains(err.Error(), secret[:10]) {
+		t.Error(err)
+	}
 }

@@ -53,7 +53,7 @@ func auditRecord(in wire.Event) svc.AuditRecord {
 			Scope: svc.Scope(orZero(t.Scope)), Owner: orZero(t.Owner),
 		},
 		Tenant: orZero(in.Tenant), Was: orNone(in.Was), Is: orNone(in.Is),
-	}}
+	}, Salts: svc.AuditSalts(in.Salts)}
 	if t.Holder != nil {
 		r.Target.Holder = identity(*t.Holder)
 	}

@@ -63,5 +63,5 @@ func exampleServer() (url string) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	return httptest.NewServer(httpapi.New(service, httpapi.Options{}).Ahead(http.NotFoundHandler())).URL
+	return httptest.NewServer(httpapi.New(service, httpapi.Options{}).Mount(http.NotFoundHandler())).URL
 }

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 
 	"github.com/matryer/is"
@@ -86,6 +88,16 @@ func TestForeignAnswers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An answer whose JSON is cut off breaks off, even when its length is right.
+func TestAnswerIsCutOff(t *testing.T) {
+	for _, body := range []string{`{"id":`, `{"id":"a"`} {
+		_, err := dial(t, says(200, "application/json", body)).Templates.Read(t.Context(), "a")
+		is.New(t).Equal(refused(err), refusal{Code: svc.CodeUnavailable, Message: "the server's answer broke off"})
+	}
+	_, err := all(dial(t, says(200, "application/json", `[{"name":"a"},`)).Sources.List(t.Context()))
+	is.New(t).Equal(refused(err), refusal{Code: svc.CodeUnavailable, Message: "the server's answer broke off"})
 }
 
 // An object or a list where nothing is expected, and the other way round.
@@ -189,3 +201,30 @@ func TestHTTPClientOfTheHost(t *testing.T) {
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A template may come from a source that a user owns.
+func TestTemplateOfAPersonalSource(t *testing.T) {
+	is := is.New(t)
+	c := dial(t, says(200, "application/json", `{"id":"a","name":"A","description":null,"category":null,"integrations":[],"tags":[],
+		"scope":"personal","owner":"alice","source_name":"s","source_scope":"personal","source_owner":"bob","source_revision":"r",
+		"installed_at":"2026-01-02T03:04:05.678901Z","updated_at":"2026-01-02T03:04:06.000000Z","manifest":{"version":"1"}}`))
+	got, err := c.Templates.Read(t.Context(), "a")
+	is.NoErr(err)
+	is.Equal(got, svc.Template{
+		TemplateKey: svc.TemplateKey{Scope: svc.ScopePersonal, Owner: "alice", ID: "a"},
+		Content:     svc.Content{Name: "A", Integrations: []string{}, Tags: []string{}, Manifest: json.RawMessage(`{"version":"1"}`)},
+		Origin:      &svc.Origin{Source: svc.SourceKey{Scope: svc.ScopePersonal, Owner: "bob", Name: "s"}, Revision: "r"},
+		InstalledAt: time.Date(2026, 1, 2, 3, 4, 5, 678901000, time.UTC), UpdatedAt: time.Date(2026, 1, 2, 3, 4, 6, 0, time.UTC),
+	})
+}
+
+// Decisions that do not fit the questions, and bundles that are none.
+func TestAnswersThatDoNotFit(t *testing.T) {
+	is := is.New(t)
+	_, err := dial(t, says(200, "application/json", `{"decisions": []}`)).Policies.Decide(t.Context(), queries[0])
+	is.Equal(refused(err).Code, svc.CodeInternal)
+	for _, body := range []string{`null`, `[]`, `{"user": []}`, `{"users": [{"id": "a"}`, `{} {}`} {
+		_, err = dial(t, says(200, "application/json", body)).Access.Export(t.Context())
+		is.True(svc.ErrorCode(err) == svc.CodeInternal || svc.ErrorCode(err) == svc.CodeUnavailable)
+	}
+}

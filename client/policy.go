@@ -44,7 +44,7 @@ func (c *Policies) Decide(ctx context.Context, questions ...svc.Question) ([]svc
 		}
 	}
 	if err != nil {
-		return nil, svc.Relocate(err, func(e *svc.Error) string {
+		return nil, svc.MapFields(err, func(e *svc.Error) string {
 			return strings.TrimPrefix(e.Field, "/queries")
 		})
 	}
@@ -81,7 +81,7 @@ func answersOf(in wire.Decisions) []svc.Answer {
 	out := make([]svc.Answer, len(in.Decisions))
 	for i, d := range in.Decisions {
 		out[i] = svc.Answer{
-			Outcome: svc.Outcome(d.Decision), Parameters: svc.Parameters(d.Access.Parameters),
+			Outcome: svc.Outcome(d.Decision), Parameters: d.Access.Parameters,
 			EffectiveStrategy: d.EffectiveStrategy, ResolvedUserID: d.Access.ResolvedUserID,
 		}
 	}
@@ -108,7 +108,7 @@ func (c *Policies) Simulate(
 // outOfBody maps the fields of errors from the body of a simulation to the caller's arguments:
 // pointers into the bundle, and names of the query's parameters.
 func outOfBody(err error) error {
-	return svc.Relocate(err, func(e *svc.Error) string {
+	return svc.MapFields(err, func(e *svc.Error) string {
 		if name, is := strings.CutPrefix(e.Field, "/query/"); is {
 			return name
 		}
@@ -118,21 +118,21 @@ func outOfBody(err error) error {
 
 // WhoCan returns the principals that may do an action on a bank. The action "" means
 // [svc.ActionRecall]. Errors: CodeInvalid, CodeForbidden.
-func (c *Policies) WhoCan(ctx context.Context, action, bank string) (svc.Reach, error) {
+func (c *Policies) WhoCan(ctx context.Context, action, bank string) (svc.WhoCanAnswer, error) {
 	return call(ctx, c.conn, at("GET /debug/who-can").where("action", action, "bank", bank), reach)
 }
 
-func reach(in wire.Reach) svc.Reach {
+func reach(in wire.Reach) svc.WhoCanAnswer {
 	override := func(o wire.PublicOverrideReach) svc.PublicOverrideReach {
 		return svc.PublicOverrideReach(o)
 	}
-	return svc.Reach{
+	return svc.WhoCanAnswer{
 		Users: in.Users, ServiceAccounts: in.ServiceAccounts, Revision: in.Revision,
 		Public: svc.PublicReach{
 			Default:   in.Public.Default,
 			Overrides: wire.Each(in.Public.Overrides, override),
 		},
-		Statements: wire.Each(in.Statements, func(s wire.Cited) svc.Cited { return svc.Cited(s) }),
+		Statements: wire.Each(in.Statements, func(s wire.Cited) svc.StatementRef { return svc.StatementRef(s) }),
 	}
 }
 
@@ -143,7 +143,7 @@ func (c *Policies) WhatCanI(ctx context.Context) ([]svc.Capability, error) {
 		return wire.Each(in.Capabilities, func(one wire.Capability) svc.Capability {
 			return svc.Capability{
 				Action: one.Action, Bank: one.Bank, Outcome: svc.Outcome(one.Decision),
-				Parameters: svc.Parameters(one.Parameters),
+				Parameters: one.Parameters.Parameters,
 			}
 		})
 	})
@@ -169,6 +169,6 @@ func traceEntry(e wire.TraceEntry) svc.TraceEntry {
 	return svc.TraceEntry{
 		PolicyID: e.PolicyID, Via: e.Via, Statement: e.Statement, Effect: svc.Effect(e.Effect),
 		Matched: e.Matched, ActionPattern: e.ActionPattern, BankPattern: e.BankPattern,
-		Code: svc.TraceCode(e.Code), Reason: e.Reason, Sets: svc.Parameters(e.Sets), Lost: e.Lost,
+		Code: svc.TraceCode(e.Code), Reason: e.Reason, Sets: e.Sets.Parameters, Lost: e.Lost,
 	}
 }

@@ -256,6 +256,14 @@ func (s *store) check(call string) error {
 	return s.before(call)
 }
 
+func (s *store) Atomically(ctx context.Context, do func(context.Context, svc.Store) error) error {
+	return s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return do(ctx, &store{FullStore: tx.(svc.FullStore), before: s.before})
+	})
+}
+
 func (s *store) Template(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
 	if err := s.check("Template"); err != nil {
 		return svc.Template{}, err

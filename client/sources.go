@@ -41,6 +41,19 @@ func (c *Sources) Register(ctx context.Context, in svc.NewSource) (Source, error
 	return call(ctx, c.conn, c.at("POST /template-sources").where("view", "full").with(body), source)
 }
 
+// Patch changes the description or the access token of a source. Errors: CodeInvalid,
+// CodeForbidden, CodeNotFound.
+func (c *Sources) Patch(
+	ctx context.Context, name string, patch svc.SourcePatch,
+) (Source, error) {
+	body := wire.PatchSource{Description: optionalText(patch.Description)}
+	if token := patch.AuthToken; token != nil {
+		body.AuthToken = optionalText(&svc.TextPatch{Value: (*string)(token.Value)})
+	}
+	r := c.at("PATCH /template-sources/{name}", name).where("view", "full").with(body)
+	return call(ctx, c.conn, r, source)
+}
+
 // Remove removes a source; the server no longer trusts it. Errors: CodeInvalid, CodeForbidden,
 // CodeNotFound.
 func (c *Sources) Remove(ctx context.Context, name string) error {
@@ -77,8 +90,8 @@ func (c *Sources) Search(
 	})
 }
 
-// Rebind binds the templates that came from a source with this name to its present address. It
-// returns the ids of these templates. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
+// Rebind binds the templates of this half that came from a source with this name to its present
+// address. It returns the ids of these templates. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
 func (c *Sources) Rebind(ctx context.Context, name string) ([]string, error) {
 	r := c.at("POST /template-sources/{name}/rebind", name)
 	return call(ctx, c.conn, r, func(in wire.Rebound) []string { return in.TemplateIDs })

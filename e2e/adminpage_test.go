@@ -17,7 +17,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/adminpage"
 	"github.com/extsvc/svc/e2e/program"
-	"github.com/extsvc/svc/internal/slow"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/marketplace"
 	"github.com/extsvc/svc/store/sqlite"
 )
@@ -42,7 +42,7 @@ signs out
 // Without Chromium, Node.js or its packages the test is skipped; with SVC_REQUIRE_NODE=1 it fails
 // instead.
 func TestAdminPage(t *testing.T) {
-	slow.Test(t, "the pages in a browser")
+	longtest.Test(t, "the pages in a browser")
 	p := newBrowser(t)
 	if out := p.drive(newOffice(t, nil), "on"); out != jobs {
 		t.Errorf("have\n%swant\n%s", out, jobs)
@@ -54,7 +54,7 @@ func TestAdminPage(t *testing.T) {
 
 // The check must be able to fail: it sees faults in the pages.
 func TestAdminPageFaults(t *testing.T) {
-	slow.Test(t, "that the tests of the pages find faults")
+	longtest.Test(t, "that the tests of the pages find faults")
 	p := newBrowser(t)
 	p.kept = append(p.kept, "PATIENCE=4000")
 	for fault, replace := range map[string][2]string{
@@ -136,7 +136,7 @@ func newOffice(t *testing.T, change func(page string) string) office {
 	files["templates.json"] = catalogue("2", "high")
 	issued := must(service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "admin"}, svc.NewAPIKey{}))
 
-	var handler http.Handler = adminpage.New(service, adminpage.Options{}).Ahead(http.NotFoundHandler())
+	var handler http.Handler = adminpage.New(service, adminpage.Options{}).Mount(http.NotFoundHandler())
 	if change != nil {
 		handler = changed(handler, change)
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/e2e/moving"
+	"github.com/extsvc/svc/e2e/dbcopy"
 	"github.com/extsvc/svc/marketplace"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
@@ -53,8 +53,8 @@ func TestCopyUnderRequests(t *testing.T) {
 	requests.Wait()
 	fails(t, err, "")
 
-	tables := moving.Tables(t, back.DB())
-	if difference := moving.Difference(moving.Rows(t, server.DB(), tables), moving.Rows(t, back.DB(), tables)); difference != "" {
+	tables := dbcopy.Tables(t, back.DB())
+	if difference := dbcopy.Difference(dbcopy.Rows(t, server.DB(), tables), dbcopy.Rows(t, back.DB(), tables)); difference != "" {
 		t.Error(difference)
 	}
 	for name, store := range map[string]svc.Store{"PostgreSQL": server, "back": back} {

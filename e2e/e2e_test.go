@@ -88,7 +88,7 @@ func (s *site) start() {
 		Events:  svc.EventConfig{Keep: true},
 		Banks:   maker{},
 	}))
-	server := httptest.NewServer(httpapi.New(s.service, httpapi.Options{}).Ahead(http.NewServeMux()))
+	server := httptest.NewServer(httpapi.New(s.service, httpapi.Options{}).Mount(http.NewServeMux()))
 	transport := server.Client().Transport.(*http.Transport)
 	transport.MaxIdleConnsPerHost = 16
 	s.url, s.http = server.URL+httpapi.DefaultPrefix, &http.Client{Transport: contract.Transport(s.t, transport)}
@@ -105,8 +105,8 @@ func (s *site) start() {
 // maker makes every bank.
 type maker struct{}
 
-func (maker) MakeBank(context.Context, svc.Principal, svc.NewBank) (svc.MadeBank, error) {
-	return svc.MadeBank{Created: true}, nil
+func (maker) MakeBank(context.Context, svc.Principal, svc.NewBank) (svc.CreatedBank, error) {
+	return svc.CreatedBank{Created: true}, nil
 }
 
 // restart closes the database and opens it again.

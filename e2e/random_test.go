@@ -15,8 +15,8 @@ import (
 	"testing/fstest"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/e2e/barrage"
 	"github.com/extsvc/svc/e2e/contract"
+	"github.com/extsvc/svc/e2e/hostilehttp"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/marketplace"
 	"github.com/extsvc/svc/store/sqlite"
@@ -56,11 +56,11 @@ func TestRandomRequestsToAFile(t *testing.T) {
 	user := svc.Identity{Kind: svc.KindUser, ID: "admin"}
 	key := string(must(service.Keys.Issue(t.Context(), svc.Host, user, svc.NewAPIKey{})).Key)
 	api := httpapi.New(service, httpapi.Options{Logger: logger})
-	server := httptest.NewServer(api.Ahead(http.NewServeMux()))
+	server := httptest.NewServer(api.Mount(http.NewServeMux()))
 	defer server.Close()
 	server.Config.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelError)
 	base := server.URL + httpapi.DefaultPrefix
-	barrage.Run(t, server.Client(), base,
+	hostilehttp.Run(t, server.Client(), base,
 		"admin", "admin", "plain", "alice", "robot+sa", "narrow+sa", key, "svcu_wrong", "")
 	admin := newCaller(t, &http.Client{Transport: contract.Transport(t, server.Client().Transport)}, base, "admin")
 	for _, list := range []string{

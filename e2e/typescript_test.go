@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/extsvc/svc/e2e/program"
-	"github.com/extsvc/svc/internal/slow"
+	"github.com/extsvc/svc/internal/longtest"
 )
 
 // steps are the lines that typescript/drive.ts prints on success.
@@ -35,7 +35,7 @@ a list is read by pages
 //
 // Without Node.js or its packages the test is skipped; with SVC_REQUIRE_NODE=1 it fails instead.
 func TestTypeScript(t *testing.T) {
-	slow.Test(t, "a generated client")
+	longtest.Test(t, "a generated client")
 	p := program.New(t, "typescript")
 	p.GetPackages()
 	u := newUpstream(t, map[string]string{})

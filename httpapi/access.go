@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/wire"
 )
 
@@ -75,6 +74,7 @@ func (q query) bundleWrite() (how svc.BundleWrite, err error) {
 
 func wireDiff(d svc.AccessDiff) wire.AccessDiff {
 	return wire.AccessDiff{
+		Omitted: d.Omitted,
 		Principals: wire.Each(d.Principals, func(p svc.PrincipalsDiff) wire.PrincipalsDiff {
 			return wire.PrincipalsDiff{
 				Principals:  wire.Each(p.Principals, wireIdentity),
@@ -98,7 +98,7 @@ func wireDiff(d svc.AccessDiff) wire.AccessDiff {
 func wireDifference(d svc.Difference) wire.Difference {
 	return wire.Difference{
 		Action: d.Action, Bank: d.Bank, Change: string(d.Change),
-		Before: policy.Parameters(d.Before), After: policy.Parameters(d.After),
+		Before: wire.Sets{Parameters: d.Before}, After: wire.Sets{Parameters: d.After},
 	}
 }
 

@@ -54,7 +54,7 @@ func TestDocumentsAgree(t *testing.T) {
 		routes = append(routes, r.Method+" "+r.Path)
 	}
 	sameRows(t, "docs/http.md", rows(t, "../docs/http.md", "(?m)^\\| `(GET|POST|PUT|PATCH|DELETE) (/[^`]*)`"), routes)
-	for code, status := range httpapi.Statuses {
+	for code, status := range statuses(t) {
 		codes = append(codes, fmt.Sprint(code, " ", status))
 	}
 	sameRows(t, "docs/errors.md", rows(t, "../docs/errors.md", "(?m)^\\| `([a-z_]+)` \\| ([0-9]{3}) \\|"), codes)
@@ -125,7 +125,7 @@ func TestDocumentedOptionsAgree(t *testing.T) {
 	}
 	for _, option := range optionsIn(t, "..", "TenantsConfig") {
 		if !strings.HasPrefix(option, "svc.TenantsConfig.Config.") && !strings.HasPrefix(option, "svc.Pepper.") &&
-			!strings.HasPrefix(option, "svc.KeyImport.") { // listed as those of svc.Config
+			!strings.HasPrefix(option, "svc.KeyImport.") && !strings.HasPrefix(option, "svc.Parameter.") { // listed as those of svc.Config
 			all = append(all, option)
 		}
 	}

@@ -8,8 +8,9 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -218,29 +219,152 @@ func (a answer) fails(status int, code string) answer {
 func (a answer) refuses(places ...string) {
 	a.t.Helper()
 	a.fails(400, "invalid_request")
-	var have []string
+	slices.Sort(places)
+	if have := a.places(); !slices.Equal(have, places) {
+		a.t.Errorf("%s: errors are about %q, want %q: %s", a.request, have, places, a.body)
+	}
+}
+
+// places are those that a 400 is about, in order.
+func (a answer) places() (all []string) {
 	errors, _ := a.value()["errors"].([]any)
 	for _, element := range errors {
 		e := element.(map[string]any)
 		if pointer, isPointer := e["pointer"]; isPointer {
-			have = append(have, pointer.(string))
+			all = append(all, pointer.(string))
 		} else {
-			have = append(have, e["parameter"].(string))
+			all = append(all, e["parameter"].(string))
 		}
 	}
-	slices.Sort(have)
-	slices.Sort(places)
-	if !slices.Equal(have, places) {
-		a.t.Errorf("%s: errors are about %q, want %q: %s", a.request, have, places, a.body)
+	slices.Sort(all)
+	return all
+}
+
+// short is the answer as a script has it.
+func (a answer) short() string {
+	if a.status < 400 || len(a.body) == 0 {
+		return strings.NewReplacer(`":`, `": `, `,"`, `, "`, `,{`, `, {`).Replace(string(a.body))
 	}
+	problem := a.value()
+	if code := problem["code"]; code != "invalid_request" {
+		return fmt.Sprint(code, ": ", problem["detail"])
+	}
+	if places := a.places(); len(places) > 0 && places[0] != "" {
+		return strings.Join(places, " ")
+	}
+	return "body"
+}
+
+// differs compares with the form that a script has: a JSON value, or the code of a problem with or without its detail,
+// or the places of a 400.
+func (a answer) differs(want string, vars names) error {
+	have := a.short()
+	code, _, _ := strings.Cut(have, ":")
+	switch {
+	case want == "", code == want, a.status == 400 && want == "invalid_request":
+		return nil
+	case want[0] == '{', want[0] == '[':
+		return vars.differ("", parse(a.t, []byte(want)), parse(a.t, a.body))
+	}
+	return vars.differ("body", want, have)
 }
 
 // json wants a body that is this JSON value: the same keys, numbers digit for digit.
 func (a answer) json(want string) {
 	a.t.Helper()
-	if !reflect.DeepEqual(parse(a.t, a.body), parse(a.t, []byte(want))) {
-		a.t.Errorf("%s:\nhave %s\nwant %s", a.request, a.body, want)
+	if err := names(nil).differ("", parse(a.t, []byte(want)), parse(a.t, a.body)); err != nil {
+		a.t.Errorf("%s: %v\nhave %s\nwant %s", a.request, err, a.body, want)
 	}
+}
+
+var (
+	header   = regexp.MustCompile(`^([A-Z][A-Za-z-]+):(\S*) ?`)
+	variable = regexp.MustCompile(`\$[a-z]\w*`)
+	repeated = regexp.MustCompile(`\$\((.+?)\*(\d+)\)`)
+)
+
+// cutHeaders cuts "Name:value …" off the beginning of a text.
+func cutHeaders(text string) (http.Header, string) {
+	headers := http.Header{}
+	for match := header.FindStringSubmatch(text); match != nil; match = header.FindStringSubmatch(text) {
+		headers.Add(match[1], strings.ReplaceAll(match[2], `\s`, " "))
+		text = text[len(match[0]):]
+	}
+	return headers, text
+}
+
+// names are values that scripts have given names to. Nil: none, and none is given.
+type names map[string]string
+
+// expand replaces "$name" by the value, and "$(x*3)" by "xxx". Names without a value stay.
+func (n names) expand(text string) string {
+	for range 3 { // a value may have names in it
+		text = variable.ReplaceAllStringFunc(text, func(name string) string {
+			if value, bound := n[name[1:]]; bound {
+				return value
+			}
+			return name
+		})
+	}
+	return repeated.ReplaceAllStringFunc(text, func(match string) string {
+		parts := repeated.FindStringSubmatch(match)
+		return strings.Repeat(parts[1], must(strconv.Atoi(parts[2])))
+	})
+}
+
+// gives reports whether what is wanted is a name for what there is, and gives it.
+func (n names) gives(want, have any) bool {
+	name, is := want.(string)
+	if is = is && n != nil && name != "" && variable.FindString(name) == name && n.expand(name) == name; is {
+		n[name[1:]] = fmt.Sprint(have)
+	}
+	return is
+}
+
+// differ returns the first place where two JSON values differ.
+func (n names) differ(at string, want, have any) error {
+	switch w := want.(type) {
+	case map[string]any:
+		h, _ := have.(map[string]any)
+		rest := []string{} // what names are given to comes first
+		for key := range w {
+			if value, there := h[key]; !there || !n.gives(w[key], value) {
+				rest = append(rest, key)
+			}
+		}
+		for _, key := range rest {
+			value, there := h[key]
+			if !there {
+				return fmt.Errorf("%s/%s is missing", at, key)
+			}
+			if err := n.differ(at+"/"+key, w[key], value); err != nil {
+				return err
+			}
+		}
+		if h != nil && len(h) == len(w) {
+			return nil
+		}
+	case []any:
+		h, _ := have.([]any)
+		for i := range min(len(w), len(h)) {
+			if err := n.differ(fmt.Sprint(at, "/", i), w[i], h[i]); err != nil {
+				return err
+			}
+		}
+		if h != nil && len(h) == len(w) {
+			return nil
+		}
+	case string:
+		if n.gives(w, have) || n.expand(w) == have {
+			return nil
+		}
+		want = n.expand(w)
+	default:
+		if want == have {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s is %v, want %v", at, have, want)
 }
 
 func (a answer) value() map[string]any {

@@ -3,11 +3,13 @@ package httpapi
 import (
 	"iter"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/inbound"
 	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/extsvc/svc/internal/wire"
 )
@@ -139,14 +141,17 @@ func (h *Handler) rotateKey(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	var overlap time.Duration
+	var rotation svc.Rotation
+	if rotation.IdempotencyKey, err = r.idempotencyKey(); err != nil {
+		return err
+	}
 	if in.OverlapSeconds != nil {
 		// Clamp to the nearest invalid value: a larger one would overflow the Duration.
 		most := int64(svc.MaxKeyOverlap/time.Second) + 1
-		overlap = time.Duration(max(-1, min(*in.OverlapSeconds, most))) * time.Second
+		rotation.Overlap = time.Duration(max(-1, min(*in.OverlapSeconds, most))) * time.Second
 	}
 	id := r.params["key_id"]
-	issued, err := h.service.Keys.Rotate(r.Context(), r.by, r.holder(), id, overlap)
+	issued, err := h.service.Keys.Rotate(r.Context(), r.by, r.holder(), id, rotation)
 	if err != nil {
 		return err
 	}
@@ -161,6 +166,21 @@ func (h *Handler) revokeKey(w http.ResponseWriter, r *request) error {
 func (h *Handler) revokeKeys(w http.ResponseWriter, r *request) error {
 	_, err := h.service.Keys.RevokeAll(r.Context(), r.by, r.holder())
 	return sendNothing(w, err)
+}
+
+func (h *Handler) sweepKeys(w http.ResponseWriter, r *request) error {
+	in, err := decode[wire.SweepAPIKeys](h, w, r)
+	if err != nil {
+		return err
+	}
+	var before time.Time
+	if in.ExpiredBefore != nil {
+		if before, err = instant("/expired_before", *in.ExpiredBefore); err != nil {
+			return err
+		}
+	}
+	n, err := h.service.Keys.Sweep(r.Context(), r.by, before)
+	return sendResult(w, n, err, func(n int) wire.SweptAPIKeys { return wire.SweptAPIKeys{Revoked: &n} })
 }
 
 // listKeys answers with a list of a holder's keys in the requested view.
@@ -181,7 +201,7 @@ func sendKeys[A appender](
 	h *Handler, w http.ResponseWriter, r *request, holder svc.Identity, filter svc.KeyQuery,
 	answer func(svc.APIKey) A,
 ) error {
-	p, err := r.query.page()
+	p, err := inbound.PageOf(url.Values(r.query))
 	if err != nil {
 		return err
 	}
@@ -190,12 +210,13 @@ func sendKeys[A appender](
 		return err
 	}
 	list := func(query svc.KeyQuery) iter.Seq2[svc.APIKey, error] {
+		query.Bare = true
 		return h.service.Keys.List(r.Context(), r.by, holder, query)
 	}
 	position := func(k svc.APIKey) []string {
 		return []string{filter.Position(k).UTC().Format(wire.TimeFormat), k.ID}
 	}
-	if p.limit > 0 {
+	if p.Limit > 0 {
 		return sendPage(w, r, p, "[", "]", list(query), answer, position)
 	}
 	final := func(yield func(svc.APIKey, error) bool) { // a query for keys skips none
@@ -218,19 +239,19 @@ func sendKeys[A appender](
 }
 
 // keyQuery asks for a page of keys. Its position is that of filter.
-func keyQuery(p page, filter svc.KeyQuery) (query svc.KeyQuery, err error) {
+func keyQuery(p inbound.Page, filter svc.KeyQuery) (query svc.KeyQuery, err error) {
 	query = filter
-	if p.limit > 0 {
-		query.Limit = p.limit + 1 // one more tells whether there is a next page
+	if p.Limit > 0 {
+		query.Limit = p.Limit + 1 // one more tells whether there is a next page
 	}
-	if p.after == nil {
+	if p.After == nil {
 		return query, nil
 	}
-	at, err := time.Parse(wire.TimeFormat, p.after[0])
-	if err != nil || at.IsZero() || at.Format(wire.TimeFormat) != p.after[0] {
-		return query, svc.Invalid("cursor", notACursor)
+	at, err := time.Parse(wire.TimeFormat, p.After[0])
+	if err != nil || at.IsZero() || at.Format(wire.TimeFormat) != p.After[0] {
+		return query, svc.Invalid("cursor", inbound.NotACursor)
 	}
-	query.AfterTime, query.AfterID = at, p.after[1]
+	query.AfterTime, query.AfterID = at, p.After[1]
 	return query, nil
 }
 

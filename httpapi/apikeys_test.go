@@ -2,56 +2,24 @@ package httpapi_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/httpapi"
 )
 
 // keysOf are the two ways to alice's keys: an administrator's, and her own.
 func keysOf(s *site) map[string]caller {
 	return map[string]caller{"/users/alice/api-keys": s.admin(), "/me/api-keys": s.as("session-of-alice")}
-}
-
-func TestKeyIsShownOnce(t *testing.T) {
-	s := newSite(t)
-	for path, by := range keysOf(s) {
-		by.get(path).is(200).json(`[]`)
-		issued := by.post(path, `{"description": "laptop"}`).is(201)
-		id, key := issued.text("id"), issued.text("api_key")
-		issued.json(fmt.Sprintf(`{"id": %q, "api_key": %q, "description": "laptop"}`, id, key))
-		s.as(key).get("/me/api-keys").is(200)
-
-		listed := by.get(path).is(200)
-		prefix := listed.texts("api_key_prefix")[0]
-		listed.json(fmt.Sprintf(`[{"id": %q, "api_key_prefix": %q, "description": "laptop"}]`, id, prefix))
-		if !strings.HasPrefix(key, prefix) || len(prefix) > 24 || !strings.HasPrefix(key, "svcu_") || len(key) != 59 {
-			t.Errorf("key %q…, prefix %q, %d characters", key[:8], prefix, len(key))
-		}
-		by.delete(path + "/" + id).is(204)
-		by.delete(path+"/"+id).fails(404, "not_found")
-		by.get(path).is(200).json(`[]`)
-		s.as(key).get("/me/api-keys").fails(401, "unauthenticated")
-	}
-}
-
-func TestKeyDescription(t *testing.T) {
-	s := newSite(t)
-	for path, by := range keysOf(s) {
-		for body, want := range map[string]any{
-			``: nil, `{}`: nil, `{"description": null}`: nil, `{"description": ""}`: "", `{"description": "<&>ü"}`: "<&>ü",
-		} {
-			issued := by.post(path, body).is(201).value()
-			if issued["description"] != want || len(issued) != 3 {
-				t.Errorf("POST %s %s: description %v, want %v, of %d keys", path, body, issued["description"], want, len(issued))
-			}
-			listed := parse(t, by.get(path).is(200).body).([]any)
-			if first := listed[0].(map[string]any); first["id"] == issued["id"] && (first["description"] != want || len(first) != 3) {
-				t.Errorf("GET %s: %v", path, first)
-			}
-		}
-	}
 }
 
 func TestKeysNewestFirst(t *testing.T) {
@@ -69,95 +37,173 @@ func TestKeysNewestFirst(t *testing.T) {
 	}
 }
 
-func TestForeignKeyIsNotFound(t *testing.T) {
+func TestKeyUseIsShown(t *testing.T) {
 	s := newSite(t)
-	admin, alice := s.admin(), s.as("session-of-alice")
-	issued := s.as("session-of-plain").post("/me/api-keys", "").is(201)
-	id, key := issued.text("id"), issued.text("api_key")
-	robots := s.accountKey("robot")
-
-	unknown := alice.delete("/me/api-keys/0000000000000000").fails(404, "not_found")
-	foreign := alice.delete("/me/api-keys/"+id).fails(404, "not_found")
-	if strings.ReplaceAll(foreign.text("detail"), id, "0000000000000000") != unknown.text("detail") {
-		t.Errorf("a foreign key is told from an unknown one: %s %s", foreign.body, unknown.body)
-	}
-	admin.delete("/users/alice/api-keys/"+id).fails(404, "not_found")
-	admin.delete("/me/api-keys/"+id).fails(404, "not_found")
-	for _, path := range []string{"/users/robot/api-keys/", "/users/sa:robot/api-keys/", "/users/admin/api-keys/", "/me/api-keys/"} {
-		admin.delete(path+strings.TrimPrefix(robots, "svcs_")[:16]).fails(404, "not_found")
-	}
+	key := s.key("alice")
 	s.as(key).get("/me/api-keys").is(200)
-	s.as(robots).get("/admin/templates").is(200)
-	admin.get("/users/robot/api-keys").is(200).json(`[]`)
-	admin.delete("/users/plain/api-keys/" + id).is(204)
-	s.as(key).get("/me/api-keys").is(401)
-}
-
-func TestOwnKeysByTheLongWayNeedTheAction(t *testing.T) {
-	s := newSite(t)
-	alice := s.as(s.key("alice"))
-	alice.get("/users/alice/api-keys").fails(403, "forbidden")
-	alice.post("/users/alice/api-keys", "").fails(403, "forbidden")
-	alice.delete("/users/alice/api-keys/0000000000000000").fails(403, "forbidden")
-	alice.get("/me/api-keys").is(200)
-}
-
-func TestKeysStayWithinTheCeiling(t *testing.T) {
-	s := newSite(t)
-	writer, robot := s.as(s.key("writer")), s.as(s.accountKey("robot"))
-	adminKey := s.key("admin")
-	adminKeyID := adminKey[5:21]
-	for user, status := range map[string]int{
-		"admin": 403, "templater": 403, "ghost": 403, // rights that writer lacks; ghost would have them when active
-		"reader": 201, "writer": 201, "plain": 201, "nobody:has@a-row": 201, "barred": 201,
-	} {
-		writer.post("/users/"+user+"/api-keys", "").is(status)
-		writer.get("/users/" + user + "/api-keys").is(200)
+	if err := s.service.Close(); err != nil { // writes what waits
+		t.Fatal(err)
 	}
-	writer.delete("/users/admin/api-keys/"+adminKeyID).fails(403, "forbidden")
-	writer.delete("/users/admin/api-keys/0000000000000000").fails(403, "forbidden")
-	s.as(adminKey).get("/admin/templates").is(200)
-	robot.post("/users/plain/api-keys", "").fails(403, "forbidden")
-	robot.delete("/users/admin/api-keys/" + adminKeyID).is(204)
-	s.as(adminKey).get("/admin/templates").is(401)
-}
-
-func TestServiceAccountHasNoKeysOfItsOwn(t *testing.T) {
-	s := newSite(t)
-	id := s.key("admin")[5:21]
-	for _, bearer := range []string{s.accountKey("robot"), s.accountKey("narrow"), "session-of-robot+sa", "session-of-admin+sa+iam:*"} {
-		by := s.as(bearer)
-		by.get("/me/api-keys").fails(403, "forbidden")
-		by.post("/me/api-keys", "").fails(403, "forbidden")
-		by.post("/me/api-keys", `{"description": "d"}`).fails(403, "forbidden")
-		by.delete("/me/api-keys/"+id).fails(403, "forbidden")
-		by.sendWith("HEAD", "/me/api-keys", "", nil).is(403)
+	if answer := s.as(key).get("/me/api-keys?view=full"); !strings.Contains(string(answer.body), `"last_used_at":"2026-01-02T03:04:00.000000Z"`) {
+		t.Errorf("%s", answer.body)
 	}
 }
 
-func TestKnownUser(t *testing.T) {
-	s := newSite(t, func(u *setup) {
-		u.KnownUser = func(_ context.Context, id string) (bool, error) {
-			if id == "broken" {
-				return false, errors.New("the user database is on fire")
-			}
-			return id == "alice" || id == "admin", nil
-		}
-	})
+// A key of another system is as secret as one issued here, wherever it is pasted.
+func TestImportedKeysAreMasked(t *testing.T) {
+	const key = "sk-live-9f2Kq7Xz1Bv8Lm4Tn6Rw/3Yp0+=="
+	s := newSite(t, func(u *setup) { u.Keys.Imports = []svc.KeyImport{{Prefix: "sk-"}} })
+	hash := sha256.Sum256([]byte(key))
+	holder := svc.Identity{Kind: svc.KindUser, ID: "alice"}
+	imported, err := s.service.Keys.Import(t.Context(), svc.Host, holder, svc.ImportedKey{Prefix: "sk-", Hash: hash[:]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.keepSecret(key)
+	s.keepSecret(key[:24])
+	s.keepSecret("9f2Kq7Xz1B")
+	s.keepSecret("w~13Yp0")
+
+	alice, admin := s.as(key), s.admin()
+	if listed := alice.get("/me/api-keys").is(200).texts("api_key_prefix"); len(listed) != 1 || listed[0] != imported.Prefix {
+		t.Errorf("listed as %q", listed)
+	}
+	pasted := strings.ReplaceAll(key, "/", "")
+	s.keepSecret(pasted)
+	alice.delete("/me/api-keys/" + pasted).is(404)
+	admin.get("/admin/templates/" + pasted).is(404)
+	admin.post("/me/api-keys", `{"`+key+`": 1}`).refuses("/sk-***")
+	admin.post("/me/api-keys", `{"`+strings.Repeat("long", 45)+" "+key+`": 1}`).is(400) // cut behind its beginning
+	admin.post("/admin/templates", `{"id": "a", "name": "n", "manifest": {"version": "1", "a": {"`+key+`": 1, "`+key+`": 2}}}`).refuses("/manifest/a/sk-***")
+
+	s.store.plant(func(string) error { return errors.New(`no row has the key "` + key + `" ` + pasted) })
+	admin.delete("/me/api-keys/" + pasted).is(500)
+	s.store.plant(func(string) error { panic("no row has the key " + key) })
+	admin.delete("/me/api-keys/" + pasted).is(500)
+	if n := strings.Count(s.said.String(), "sk-***"); n < 4 {
+		t.Errorf("%d masked keys", n)
+	}
+}
+
+// Every site looks for secrets when it ends: that must be able to fail, and look at answers, logs and events.
+func TestLeaksAreNoticed(t *testing.T) {
+	s := newSite(t)
 	admin := s.admin()
-	admin.get("/users/alice/api-keys").is(200)
-	id := admin.post("/users/alice/api-keys", "").is(201).text("id")
-	admin.delete("/users/alice/api-keys/" + id).is(204)
+	admin.post("/users/alice/api-keys", "").is(201)
+	s.store.plant(func(string) error { return errors.New("logged fault") })
+	admin.get("/admin/templates").is(500)
+	for _, kind := range []string{"api_key.issued", "logged fault", "application/problem+json"} {
+		if !strings.Contains(s.said.String(), kind) {
+			t.Errorf("%q is not among what was said", kind)
+		}
+	}
+	if leaks := s.leaks(); len(s.secrets) != 2 || len(leaks) > 0 {
+		t.Fatalf("%d secrets, leaks %q", len(s.secrets), leaks)
+	}
+	fmt.Fprint(s.said, s.secrets[1])
+	if leaks := s.leaks(); len(leaks) != 1 {
+		t.Errorf("leaks %q", leaks)
+	}
+	s.secrets = nil
+}
 
-	if a := admin.get("/users/nobody/api-keys").is(200); strings.TrimSpace(string(a.body)) != "[]" {
-		t.Errorf("keys of an unknown user: %s", a.body)
+// A full key where its id belongs is a mistake that people make: it must not end up in an answer …
+func TestKeyInAPathIsNotAnswered(t *testing.T) {
+	s := newSite(t)
+	key := s.key("alice")
+	s.as("session-of-alice").delete("/me/api-keys/" + key).is(404)
+	s.admin().delete("/users/alice/api-keys/" + key).is(404)
+	s.admin().patch("/users/alice/api-keys/"+key, `{"disabled": true}`).is(404)
+	s.admin().post("/users/alice/api-keys/"+key+"/rotate", "").is(404)
+	s.admin().get("/admin/templates/" + key).is(404)
+}
+
+// … nor in a log.
+func TestKeyInAPathIsNotLogged(t *testing.T) {
+	s := newSite(t)
+	key := s.key("alice")
+	s.store.plant(func(call string) error {
+		if call == "ChangeAPIKey" {
+			return svc.ErrUnavailable
+		}
+		return nil
+	})
+	s.as("session-of-alice").delete("/me/api-keys/" + key).is(503)
+}
+
+// The caller also chooses the name of a member and the method.
+func TestKeyAsANameIsMasked(t *testing.T) {
+	s := newSite(t)
+	key := s.key("alice")
+	admin := s.admin()
+	admin.post("/me/api-keys", `{"`+key+`": 1}`).refuses("/" + key[:21] + "***")
+	admin.post("/admin/templates", `{"id": "a", "name": "n", "manifest": {"version": "1", "a": {"`+key+`": 1, "`+key+`": 2}}}`).refuses("/manifest/a/" + key[:21] + "***")
+	s.store.plant(func(string) error { return svc.ErrUnavailable })
+	s.as(key).send(key, "/me/api-keys", "").is(503)
+	if !strings.Contains(s.said.String(), key[:21]+"***") {
+		t.Error("nothing of it is in the log")
 	}
-	admin.delete("/users/nobody/api-keys").is(204)
-	admin.post("/users/nobody/api-keys", "").fails(404, "not_found")
-	admin.delete("/users/nobody/api-keys/0000000000000000").fails(404, "not_found")
-	s.as("session-of-plain").get("/users/nobody/api-keys").fails(403, "forbidden")
-	s.as("session-of-plain").post("/users/nobody/api-keys", `{"x": 1}`).fails(400, "invalid_request")
-	if a := admin.post("/users/broken/api-keys", ""); a.status < 500 || strings.Contains(a.text("detail"), "fire") {
-		t.Errorf("%d %s", a.status, a.body)
+}
+
+// A store may say what it was asked for.
+func TestKeyInAFaultOfTheStoreIsNotLogged(t *testing.T) {
+	s := newSite(t)
+	key := s.key("alice")
+	session := s.as("session-of-alice")
+	for _, fail := range []func() error{
+		func() error { return errors.New(`no row has the key "` + key + `"`) },
+		func() error { panic("no row has the key " + key) },
+	} {
+		s.store.plant(func(string) error { return fail() })
+		session.delete("/me/api-keys/" + key).is(500)
 	}
+	if n := strings.Count(s.said.String(), key[:21]+"***"); n != 2 {
+		t.Errorf("%d faults in the log", n)
+	}
+}
+
+// An Authenticator may say what it was asked about.
+func TestBearerIsNotLogged(t *testing.T) {
+	var fail func(bearer string) error
+	s := newSite(t, func(u *setup) {
+		u.Authenticator = svc.AuthenticatorFunc(func(_ context.Context, bearer string) (svc.Principal, error) { return svc.Principal{}, fail(bearer) })
+	})
+	const bearer = "session-canary"
+	s.keepSecret(bearer)
+	protected := httptest.NewServer(httpapi.New(s.service, httpapi.Options{Logger: slog.New(slog.NewJSONHandler(s.said, nil))}).Protect(http.NotFoundHandler()))
+	t.Cleanup(protected.Close)
+	for status, how := range map[int]func(bearer string) error{
+		503: func(bearer string) error { return errors.New("GET /introspect?token=" + bearer) },
+		500: func(bearer string) error { panic("no session " + bearer) },
+	} {
+		fail = how
+		s.as(bearer).get("/me/api-keys").is(status)
+		r := must(http.NewRequestWithContext(t.Context(), "GET", protected.URL, nil))
+		r.Header.Set("Authorization", "Bearer "+bearer)
+		answer := must(http.DefaultClient.Do(r))
+		body := must(io.ReadAll(answer.Body))
+		if answer.StatusCode != status || answer.Header.Get("Cache-Control") != "no-store" || answer.Header.Get("Content-Type") != "application/problem+json" {
+			t.Errorf("protected: answered %d, %v: %s", answer.StatusCode, answer.Header, body)
+		}
+		_ = answer.Body.Close()
+	}
+	for _, told := range []string{"/introspect?token=***", "no session ***"} {
+		if n := strings.Count(s.said.String(), told); n != 2 {
+			t.Errorf("%q is %d times in the log", told, n)
+		}
+	}
+}
+
+func TestKeyInAQueryOrBodyIsNotRepeated(t *testing.T) {
+	s := newSite(t)
+	key := s.key("alice")
+	admin := s.admin()
+	admin.get("/admin/templates?category=" + key).is(200)
+	admin.get("/admin/templates?access_token=" + key).is(400)
+	admin.get("/admin/templates?" + key + "=x").is(400)
+	admin.post("/admin/templates", `{"id": {"a": "`+key+`"}}`).is(400)
+	admin.post("/admin/templates", `"`+key+`"`).is(400)
+	admin.sendWith("GET", "/admin/templates", "", func(r *http.Request) {
+		r.Header.Set("Authorization", "Basic "+key)
+	}).is(401)
 }

@@ -2,9 +2,9 @@ package httpapi
 
 import (
 	"net/http"
-	"strings"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/inbound"
 )
 
 // challenge returns the error for a 401; sent says whether the request had a credential.
@@ -20,6 +20,9 @@ func challenge(sent bool) error {
 // admit returns the caller of a request, or an error. It applies the rate of the caller's key, and
 // then the host's limit: so a key that runs wild does not reach the host.
 func (h *Handler) admit(a *answer, r *http.Request) (svc.Principal, error) {
+	if h.served != nil { // a function of the host may be slow
+		r = r.WithContext(h.served)
+	}
 	by, err := h.authenticate(r)
 	if err != nil {
 		return by, err
@@ -42,9 +45,9 @@ func (h *Handler) authenticate(r *http.Request) (svc.Principal, error) {
 	if h.bySession(r) {
 		return h.authenticateSession(r)
 	}
-	bearer := bearerOf(r)
+	bearer := h.bearerOf(r)
 	if bearer == "" {
-		return svc.Principal{}, challenge(hasCredential(r))
+		return svc.Principal{}, challenge(h.hasCredential(r))
 	}
 	by, err := h.service.Authenticate(r.Context(), bearer)
 	if svc.ErrorCode(err) == svc.CodeUnauthenticated {
@@ -64,25 +67,30 @@ func (h *Handler) reauthenticate(r *request) error {
 		return err
 	}
 	if by.Identity() != r.by.Identity() {
-		return challenge(hasCredential(r.Request)) // it now identifies another principal
+		return challenge(h.hasCredential(r.Request)) // it now identifies another principal
 	}
 	r.by = by
 	return nil
 }
 
-// hasCredential reports whether a request has an Authorization header, also a malformed one.
-func hasCredential(r *http.Request) bool { return len(r.Header.Values("Authorization")) > 0 }
+// hasCredential reports whether a request has a bearer, or an Authorization header of any kind.
+func (h *Handler) hasCredential(r *http.Request) bool {
+	return h.bearerOf(r) != "" || hasAuthorization(r)
+}
 
-// bearerOf returns the bearer (RFC 6750, section 2.1) of the one Authorization header; "" when
-// there is no bearer or more than one header.
-func bearerOf(r *http.Request) string {
-	headers := r.Header.Values("Authorization")
-	if len(headers) != 1 {
-		return ""
+func hasAuthorization(r *http.Request) bool { return len(r.Header.Values("Authorization")) > 0 }
+
+// bearerOf returns the bearer that the host finds in a request, or else that of its Authorization
+// header. For introspection, HTTP Basic with the bearer as the password is as good: programs that
+// know RFC 7662 send no other (RFC 6749, section 2.3.1). "": there is none.
+func (h *Handler) bearerOf(r *http.Request) string {
+	if h.options.Bearer != nil {
+		if bearer := h.options.Bearer(r); bearer != "" {
+			return bearer
+		}
 	}
-	scheme, bearer, _ := strings.Cut(headers[0], " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		return ""
+	if bearer := inbound.Bearer(r.Header); bearer != "" || h.relative(r) != introspectPath {
+		return bearer
 	}
-	return strings.TrimLeft(bearer, " ")
+	return inbound.Basic(r.Header)
 }

@@ -188,7 +188,7 @@ func TestMethodNotAllowed(t *testing.T) {
 		"/me/resolve":                      "GET, HEAD",
 		"/me/what-can":                     "GET, HEAD",
 		"/admin/template-sources":          "GET, HEAD, POST",
-		"/admin/template-sources/a":        "DELETE",
+		"/admin/template-sources/a":        "DELETE, PATCH",
 		"/admin/templates":                 "GET, HEAD, POST",
 		"/admin/templates/a":               "DELETE, GET, HEAD, PATCH",
 		"/admin/templates/a/install":       "POST",

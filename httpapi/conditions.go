@@ -2,18 +2,19 @@ package httpapi
 
 import (
 	"net/http"
-	"slices"
-	"strings"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/inbound"
 )
 
-// maxTags is the most entity tags that a condition may list.
-const maxTags = 100
-
-// ifMatch returns the entity tags of the If-Match header (RFC 9110, section 13.1.1); nil when there
-// is no such header.
-func (r *request) ifMatch() ([]string, error) { return tags(r.Header, "If-Match") }
+// ifMatch returns the entity tags of the If-Match header (RFC 9110, section 13.1.1) of a change; nil
+// when there is no such header. It refuses If-None-Match, which a change must not ignore (13.1.2).
+func (r *request) ifMatch() ([]string, error) {
+	if r.Header.Values("If-None-Match") != nil {
+		return nil, svc.Invalid("If-None-Match", "is for GET and HEAD: a change takes If-Match")
+	}
+	return inbound.Tags(r.Header, "If-Match")
+}
 
 // idempotencyKey returns the unchanged value of the Idempotency-Key header; "" when there is no
 // such header.
@@ -26,52 +27,6 @@ func (r *request) idempotencyKey() (string, error) {
 		return "", svc.Invalid("Idempotency-Key", "must be given once and must not be empty")
 	}
 	return values[0], nil
-}
-
-// tags returns the entity tags of a header. The list may be "*" alone.
-func tags(header http.Header, name string) ([]string, error) {
-	values := header.Values(name)
-	if len(values) == 0 {
-		return nil, nil
-	}
-	rest := strings.Trim(strings.Join(values, ","), " \t")
-	if rest == svc.AnyETag {
-		return []string{rest}, nil
-	}
-	malformed := svc.Invalid(name, `must be "*" or a list of at most 100 entity tags in quotes`)
-	var all []string
-	for rest != "" {
-		if rest = strings.TrimLeft(rest, ", \t"); rest == "" {
-			break
-		}
-		tag, behind, ok := cutTag(rest)
-		behind = strings.TrimLeft(behind, " \t")
-		if !ok || len(all) == maxTags || behind != "" && behind[0] != ',' {
-			return nil, malformed
-		}
-		all, rest = append(all, tag), behind
-	}
-	if all == nil {
-		return nil, malformed
-	}
-	return all, nil
-}
-
-// has reports whether the tags of an If-None-Match header contain an ETag. The comparison is weak
-// (RFC 9110, section 13.1.2).
-func has(known []string, etag string) bool {
-	return slices.ContainsFunc(known, func(tag string) bool {
-		return tag == svc.AnyETag || strings.TrimPrefix(tag, "W/") == etag
-	})
-}
-
-// cutTag cuts the first entity tag (RFC 9110, section 8.8.3) off a list.
-func cutTag(list string) (tag, behind string, ok bool) {
-	opaque, begins := strings.CutPrefix(strings.TrimPrefix(list, "W/"), `"`)
-	opaque, behind, ends := strings.Cut(opaque, `"`)
-	unprintable := func(r rune) bool { return r <= ' ' || r == 0x7f }
-	ok = begins && ends && !strings.ContainsFunc(opaque, unprintable)
-	return list[:len(list)-len(behind)], behind, ok
 }
 
 // tagged is a row with an entity tag.
@@ -95,12 +50,12 @@ func sendIfChanged[R tagged, A appender](
 	if err != nil {
 		return err
 	}
-	known, err := tags(r.Header, "If-None-Match")
+	known, err := inbound.Tags(r.Header, "If-None-Match")
 	if err != nil {
 		return err
 	}
 	w.Header().Set("Cache-Control", "private, no-cache") // the client may cache and must revalidate
-	if etag := row.ETag(); has(known, etag) {
+	if etag := row.ETag(); inbound.HasTag(known, etag) {
 		w.Header().Set("ETag", etag)
 		w.WriteHeader(http.StatusNotModified)
 		return nil

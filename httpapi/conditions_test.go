@@ -28,30 +28,6 @@ func withChat(t *testing.T) (*site, caller, string) {
 	return s, admin, tag
 }
 
-func TestIfNoneMatch(t *testing.T) {
-	s, admin, tag := withChat(t)
-	for value, status := range map[string]int{
-		tag: 304, "W/" + tag: 304, "*": 304, `"x", ` + tag: 304, `"a,b",W/"c"` + "\n" + tag: 304, " ,, " + tag + " ,": 304,
-		`"x"`: 200, `""`: 200, strings.ToUpper(tag[:len(tag)-1]) + `x"`: 200,
-		"": 400, "x": 400, `"`: 400, tag + tag: 400, tag + " x": 400, `w/"x"`: 400, `*, "x"`: 400, `"a b"`: 400, ",": 400, "W/*": 400,
-		strings.Repeat(`"x",`, 101): 400,
-	} {
-		a := admin.with("If-None-Match", value, "GET", chat, "")
-		if a.status != status {
-			t.Errorf("%q: answered %d, want %d", value, a.status, status)
-		}
-		if status != 400 && (a.header.Get("ETag") != tag || a.header.Get("Cache-Control") != "private, no-cache") || status == 304 && len(a.body) > 0 {
-			t.Errorf("%q: %v %s", value, a.header, a.body)
-		}
-	}
-	if head := admin.with("If-None-Match", tag, "HEAD", chat, ""); head.status != 304 {
-		t.Errorf("HEAD answered %d", head.status)
-	}
-	s.as("").with("If-None-Match", tag, "GET", chat, "").is(401)
-	s.as("session-of-plain").with("If-None-Match", "*", "GET", chat, "").is(403)
-	admin.with("If-None-Match", "*", "GET", "/admin/templates/none", "").is(404)
-}
-
 // Each change has a tag of its own, and a change is made only to what the client has seen.
 func TestIfMatch(t *testing.T) {
 	s, admin, tag := withChat(t)
@@ -65,7 +41,7 @@ func TestIfMatch(t *testing.T) {
 		t.Helper()
 		s.clock.tick()
 		before := admin.get(chat).body
-		for _, old := range []string{`"x"`, "W/" + tag, `"1", "2"`} {
+		for _, old := range []string{`"x"`, `W/"x"`, `"1", "2"`, `"W/` + tag[1:], "W/" + strings.Replace(tag, `"`, `"W/`, 1)} {
 			admin.with("If-Match", old, method, target, body).fails(412, "precondition_failed")
 		}
 		for old := range seen {
@@ -74,10 +50,11 @@ func TestIfMatch(t *testing.T) {
 			}
 		}
 		admin.with("If-Match", "x", method, target, body).refuses("If-Match")
+		admin.with("If-None-Match", `"x"`, method, target, body).refuses("If-None-Match")
 		if string(admin.get(chat).body) != string(before) {
 			t.Fatal("a refused change was made")
 		}
-		admin.with("If-Match", `"x", `+tag, method, target, body).is(200)
+		admin.with("If-Match", `"x", W/`+tag, method, target, body).is(200) // a proxy has marked it
 		tag = admin.get(chat).header.Get("ETag")
 		if seen[tag] {
 			t.Fatalf("%s %s: the tag %s was there before", method, target, tag)
@@ -97,7 +74,7 @@ func TestIfMatch(t *testing.T) {
 	next("POST", chat+"/update?force=1", "")
 	s.market.offer("from", "From", `{"version": "2"}`)
 	next("POST", chat+"/update", "")
-	for _, old := range []string{`"x"`, "W/" + tag} {
+	for _, old := range []string{`"x"`, `W/"x"`} {
 		admin.with("If-Match", old, "DELETE", chat, "").fails(412, "precondition_failed")
 	}
 	admin.with("If-Match", "x", "DELETE", chat, "").refuses("If-Match")

@@ -4,8 +4,13 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc/httpapi"
 )
 
 // bodied are all endpoints that take a body, on a stocked site.
@@ -92,17 +97,6 @@ func (s *site) everything(admin caller) string {
 	return all.String()
 }
 
-func TestDuplicateKeysAnywhere(t *testing.T) {
-	admin := newSite(t).admin()
-	for _, manifest := range []string{
-		`{"version": "1", "version": "1"}`, `{"version": "1", "a": {"b": 1, "b": 1}}`, `{"version": "1", "a": [{"b": 1, "\u0062": 1}]}`,
-	} {
-		admin.post("/admin/templates", `{"id": "a", "name": "a", "manifest": `+manifest+`}`).fails(400, "invalid_request")
-	}
-	admin.post("/admin/templates", `{"id": "a", "name": "a", "name": "b", "manifest": {"version": "1"}}`).fails(400, "invalid_request")
-	admin.post("/admin/templates", `{"id": "a", "name": "a", "manifest": {"version": "1", "Version": "2", "a": {"b": 1, "B": 1}}}`).is(200)
-}
-
 func TestBodySize(t *testing.T) {
 	s, admin := stocked(t)
 	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
@@ -144,109 +138,103 @@ func TestNesting(t *testing.T) {
 	admin.post("/admin/templates", nested("b", 65)).fails(400, "invalid_request")
 }
 
-func TestContentType(t *testing.T) {
+// A charset changes nothing where UTF-8 has the same bytes. Where it may, the answer names it.
+func TestCharsets(t *testing.T) {
+	is := is.New(t)
 	s := newSite(t)
-	admin := s.admin()
-	for kind, status := range map[string]int{
-		"application/json":                     201,
-		"Application/JSON":                     201,
-		"application/json; charset=utf-8":      201,
-		`application/json;charset="UTF-8"`:     201,
-		"":                                     415,
-		"text/plain":                           415,
-		"text/json":                            415,
-		"application/x-www-form-urlencoded":    415,
-		"multipart/form-data; boundary=x":      415,
-		"application/jsonp":                    415,
-		"application/json, application/json":   415,
-		"application/json; charset=iso-8859-1": 415,
-		"application/json; charset=utf-16":     415,
-		"json":                                 415,
-		"*/*":                                  415,
-		"application/octet-stream":             415,
-		"application/xml":                      415,
-		"application/json\u00a0; charset=utf-8; more=\"": 415,
-	} {
-		set := func(r *http.Request) { r.Header.Set("Content-Type", kind) }
-		a := admin.sendWith("POST", "/me/api-keys", `{"description": "d"}`, set)
-		if status == 415 {
-			a.fails(415, "unsupported_media_type")
-			admin.sendWith("POST", "/admin/templates", `{`, set).fails(415, "unsupported_media_type")
-			admin.sendWith("PATCH", "/admin/templates/nothing", `{}`, set).is(415)
-			s.as("session-of-plain").sendWith("POST", "/admin/templates", `{}`, set).is(415)
-			s.as("wrong").sendWith("POST", "/admin/templates", `{}`, set).is(401)
-		} else {
-			a.is(status)
-		}
-		admin.sendWith("POST", "/me/api-keys", "", set).is(201)
-		admin.sendWith("GET", "/me/api-keys", "", set).is(200)
+	admin, gateway := s.admin(), s.as(gateway)
+	of := func(kind, charset string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set("Content-Type", kind+"; charset="+charset) }
 	}
-	admin.sendWith("POST", "/me/api-keys", `{}`, func(r *http.Request) { r.Header["Content-Type"] = []string{"application/json", "text/plain"} }).is(415)
-	admin.sendWith("POST", "/me/api-keys", `{}`, func(r *http.Request) { r.Header.Set("Content-Encoding", "gzip") }).is(415)
-	admin.sendWith("POST", "/me/api-keys", "", func(r *http.Request) { r.ContentLength = -1; r.Body = io.NopCloser(strings.NewReader("")) }).is(201)
-}
-
-func TestCreateTemplateRefused(t *testing.T) {
-	admin := newSite(t).admin()
-	const good = `"id": "a", "name": "n", "manifest": {"version": "1"}`
-	text := func(n int) string { return `"` + strings.Repeat("ü", n) + `"` }
-	list := func(n int) string { return `["` + strings.Repeat(`x","`, n-1) + `x"]` }
-	for body, places := range map[string][]string{
-		``:   {"/id", "/manifest", "/name"},
-		`{}`: {"/id", "/manifest", "/name"},
-		`{"name": "n", "manifest": {"version": "1"}}`:              {"/id"},
-		`{"id": null, "name": "n", "manifest": {"version": "1"}}`:  {"/id"},
-		`{"id": 1, "name": "n", "manifest": {"version": "1"}}`:     {"/id"},
-		`{"id": "a", "manifest": {"version": "1"}}`:                {"/name"},
-		`{"id": "a", "name": "", "manifest": {"version": "1"}}`:    {"/name"},
-		`{"id": "a", "name": null, "manifest": {"version": "1"}}`:  {"/name"},
-		`{"id": "a", "name": ["n"], "manifest": {"version": "1"}}`: {"/name"},
-		`{"id": "a", "name": "n"}`:                                 {"/manifest"},
-		`{"id": "a", "name": "n", "manifest": null}`:               {"/manifest"},
-		`{"id": "a", "name": "n", "manifest": "{}"}`:               {"/manifest"},
-		`{"id": "a", "name": "n", "manifest": []}`:                 {"/manifest"},
-		`{"id": "a", "name": "n", "manifest": 1}`:                  {"/manifest"},
-		`{"id": "a", "name": "n", "manifest": {}}`:                 {"/manifest/version"},
-		`{"id": "a", "name": "n", "manifest": {"Version": "1"}}`:   {"/manifest/version"},
-		`{"id": "a", "name": "n", "manifest": {"version": 1}}`:     {"/manifest/version"},
-		`{"id": "a", "name": "n", "manifest": {"version": ""}}`:    {"/manifest/version"},
-		`{"id": "a", "name": "n", "manifest": {"version": null}}`:  {"/manifest/version"},
-		`{"id": "a", "name": "n", "manifest": {"version": ["1"]}}`: {"/manifest/version"},
-		`{"id": "a/b", "name": "n", "manifest": {"version": "1"}}`: {"/id"},
-		`{` + good + `, "description": 1}`:                         {"/description"},
-		`{` + good + `, "description": "\u0000"}`:                  {"/description"},
-		`{` + good + `, "description": ` + text(4097) + `}`:        {"/description"},
-		`{` + good + `, "category": ["c"]}`:                        {"/category"},
-		`{` + good + `, "category": ` + text(129) + `}`:            {"/category"},
-		`{` + good + `, "tags": "t"}`:                              {"/tags"},
-		`{` + good + `, "tags": {}}`:                               {"/tags"},
-		`{` + good + `, "tags": ["t", 1]}`:                         {"/tags/1"},
-		`{` + good + `, "tags": [null]}`:                           {"/tags/0"},
-		`{` + good + `, "tags": ["t", ` + text(129) + `]}`:         {"/tags/1"},
-		`{` + good + `, "tags": ` + list(101) + `}`:                {"/tags"},
-		`{` + good + `, "integrations": ` + list(101) + `}`:        {"/integrations"},
-		`{` + good + `, "integrations": [` + text(129) + `]}`:      {"/integrations/0"},
-		`{` + good + `, "scope": "personal"}`:                      {"/scope"},
-		`{` + good + `, "source_name": null}`:                      {"/source_name"},
-		`{` + good + `, "Tags": []}`:                               {"/Tags"},
-		`{` + good + `, "a/b~c": 1}`:                               {"/a~1b~0c"},
-	} {
-		admin.post("/admin/templates", body).refuses(places...)
+	for _, charset := range []string{"utf-8", "UTF8", `"Utf-8"`} {
+		admin.sendWith("POST", "/me/api-keys", `{"description": "ü"}`, of("application/json", charset)).is(201)
+		gateway.sendWith("POST", "/introspect", "token=ü", of("application/x-www-form-urlencoded", charset)).is(200)
 	}
-	admin.get("/admin/templates").is(200).json(`{"templates": []}`)
-	admin.post("/admin/templates", `{`+good+`, "description": `+text(4096)+`, "category": `+text(128)+`, "tags": `+list(100)+`, "integrations": [`+text(128)+`]}`).is(200)
-}
-
-func TestCreateKeyRefused(t *testing.T) {
-	for path, by := range keysOf(newSite(t)) {
-		before := string(by.get(path).is(200).body)
-		for _, body := range []string{
-			`{"description": 1}`, `{"description": ["d"]}`, `{"description": "\u0000"}`, `{"description": "` + strings.Repeat("d", 4097) + `"}`,
+	for _, charset := range []string{"ISO-8859-1", "windows-1252", "us-ascii", "gbk", "UTF-16", "utf-7", "IBM037"} {
+		for _, a := range []answer{
+			admin.sendWith("POST", "/me/api-keys", "{\"description\": \"\xfc\"}", of("application/json", charset)).fails(415, "unsupported_media_type"),
+			admin.sendWith("POST", "/admin/access-bundle", `{"users": [{"id": "ü"}]}`, of("application/merge+json", charset)).fails(415, "unsupported_media_type"),
+			gateway.sendWith("POST", "/introspect", "token=\xfc", of("application/x-www-form-urlencoded", charset)).fails(415, "unsupported_media_type"),
 		} {
-			by.post(path, body).refuses("/description")
+			is.True(strings.Contains(a.text("detail"), `"`+strings.ToLower(charset)+`"`))
 		}
-		by.post(path, `{"name": "d"}`).refuses("/name")
-		by.get(path).is(200).json(before)
-		by.post(path, `{"description": "`+strings.Repeat("ü", 4096)+`"}`).is(201)
+		status := 200
+		if strings.HasPrefix(strings.ToLower(charset), "utf") || charset == "IBM037" {
+			status = 415
+		}
+		gateway.sendWith("POST", "/introspect", "token=%fc+x", of("application/x-www-form-urlencoded", charset)).is(status)
 	}
+}
+
+// A handler of the host in front may have read the body, or may limit it.
+func TestBodiesThatTheHostHasRead(t *testing.T) {
+	is := is.New(t)
+	s := newSite(t)
+	api := httpapi.New(s.service, httpapi.Options{MaxBody: 1000})
+	key, admin, gateway := s.key("alice"), s.key("admin"), s.key("admin")
+	send := func(bearer, target, kind, body string, length int64, ahead func(http.Handler) http.Handler) (int, string) {
+		r := httptest.NewRequest("POST", "/ext/svc"+target, strings.NewReader(body))
+		r.ContentLength = length
+		r.Header.Set("Content-Type", kind)
+		r.Header.Set("Authorization", "Bearer "+bearer)
+		w := httptest.NewRecorder()
+		ahead(api).ServeHTTP(w, r)
+		return w.Code, w.Body.String()
+	}
+	reads := func(read func(*http.Request)) func(http.Handler) http.Handler {
+		return func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { read(r); next.ServeHTTP(w, r) })
+		}
+	}
+	form := reads(func(r *http.Request) { _ = r.ParseForm() })
+	value := reads(func(r *http.Request) { _ = r.FormValue("_method") })
+	kept := reads(func(r *http.Request) { // and put back
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+	})
+	all := reads(func(r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+	const urlencoded, gone = "application/x-www-form-urlencoded", "was read before it reached this handler"
+	for _, ahead := range []func(http.Handler) http.Handler{form, value, kept} {
+		for _, length := range []int64{0, -1} { // 0: that of the form
+			for body, want := range map[string]string{
+				"token=" + key: `"active":true`, "x=y&token=" + key + "&z": `"active":true`, "token=x": `{"active":false}`,
+				"token=x&token=x": "must be given once", "token=" + key + "&token=": "must be given once", "token=": "is required", "x=y": "is required",
+				"token=x" + strings.Repeat("&a", 100): "100 parameters", "token=" + strings.Repeat("x", 1000): "larger than 1000 bytes",
+				"token=x" + strings.Repeat("&a=b", 99): "must be given once",
+			} {
+				n := length
+				if n == 0 {
+					n = int64(len(body))
+				}
+				if status, got := send(gateway, "/introspect", urlencoded, body, n, ahead); !strings.Contains(got, want) &&
+					!(strings.HasPrefix(want, "100") && strings.Contains(got, "must be given once")) { // as a map, each name is one
+					t.Errorf("%.50s of %d: %d %s", body, n, status, got)
+				}
+			}
+		}
+	}
+	_, got := send(gateway, "/introspect", urlencoded, "token="+key, 65, all)
+	is.True(strings.Contains(got, gone))
+	_, got = send(gateway, "/introspect?inactive=401", "multipart/form-data; boundary=x", "--x\r\nContent-Disposition: form-data; name=\"token\"\r\n\r\n"+key+"\r\n--x--\r\n", 100, value)
+	is.True(strings.Contains(got, "unsupported_media_type"))
+	for target, body := range map[string]string{
+		"/me/api-keys": `{"scoping_policy_id":"recalls"}`, "/users": `{"id":"new"}`, "/decide": `{"queries":[]}`, "/admin/access-bundle": `{"users":[]}`,
+	} {
+		status, got := send(admin, target, "application/json", body, int64(len(body)), all)
+		is.Equal(status, 400)
+		is.True(strings.Contains(got, gone))
+		status, _ = send(admin, target, "application/json", body, int64(len(body)), form) // leaves JSON alone
+		is.True(status < 300)
+	}
+	limited := func(next http.Handler) http.Handler { return http.MaxBytesHandler(next, 100) }
+	for limit, body := range map[string]string{"100": `{"description": "` + strings.Repeat("x", 100) + `"}`, "1000": `{"description": "` + strings.Repeat("x", 1000) + `"}`} {
+		ahead := map[string]func(http.Handler) http.Handler{"100": limited, "1000": kept}[limit]
+		for _, length := range []int64{int64(len(body)), -1} {
+			status, got := send(admin, "/me/api-keys", "application/json", body, length, ahead)
+			is.Equal(status, 413)
+			is.True(strings.Contains(got, "larger than "+limit+" bytes"))
+		}
+	}
+	_, got = send(gateway, "/introspect", urlencoded, "token="+strings.Repeat("x", 200), -1, func(next http.Handler) http.Handler { return limited(form(next)) })
+	is.True(strings.Contains(got, "larger than 100 bytes"))
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf16"
+
+	"github.com/extsvc/svc/internal/longtest"
 )
 
 // wholesome are good bodies, one an endpoint, on a stocked site with "chat" installed and these keys of alice's.
@@ -157,7 +159,7 @@ func TestDocumentsCutOffOrDamagedAnywhere(t *testing.T) {
 	s, admin, bodies := forWholesome(t)
 	before := s.everything(admin)
 	for request, body := range bodies {
-		for i := range len(body) {
+		for i := 0; i < len(body); i += longtest.Times(5, 1) {
 			if i > 0 {
 				admin.request(request, body[:i]).fails(400, "invalid_request")
 			}
@@ -177,8 +179,8 @@ func TestTypesAreNotGuessed(t *testing.T) {
 	s, admin, bodies := forWholesome(t)
 	before := s.everything(admin)
 	for request, values := range map[string]map[string][]string{
-		"POST /admin/templates/chat/rollback": {"version": {`"1"`, `1.0`, `1e0`, `10e-1`, `9223372036854775808`, `-9223372036854775809`, `1e400`, `true`, `[1]`, `{}`, `null`, `0`, `-0`, `-1`}},
-		"rotate":                              {"overlap_seconds": {`"60"`, `60.0`, `6e1`, `1e400`, `9223372036854775807`, `9223372036854775808`, `-1`, `true`, `[]`, `0.5`, `18446744073709551616`}},
+		"POST /admin/templates/chat/rollback": {"version": {`"1"`, `1.5`, `15e-1`, `9223372036854775808`, `-9223372036854775809`, `1e400`, `true`, `[1]`, `{}`, `null`, `0`, `-0`, `-1`}},
+		"rotate":                              {"overlap_seconds": {`"60"`, `60.5`, `1e400`, `1e99999999999999999999`, `9223372036854775807`, `9223372036854775808`, `-1`, `true`, `[]`, `0.5`, `18446744073709551616`}},
 		"PATCH /users":                        {"disabled": {`"true"`, `1`, `0`, `"false"`, `[]`, `{}`, `null`, `""`}, "expires_at": {`1893456000`, `""`, `"2030-12-31"`, `"2030-12-31T24:00:00Z"`, `"2030-02-30T00:00:00Z"`, `" 2030-12-31T23:59:59Z"`, `"2030-12-31T23:59:59"`, `"10000-01-01T00:00:00Z"`, `"２030-12-31T23:59:59Z"`, `true`}},
 		"POST /admin/template-sources":        {"url": {`1`, `null`, `true`, `["https://h/a"]`, `{}`, `""`, `" https://h/a"`, `"https://h/a\u0000"`}},
 		"POST /admin/templates/chat/install":  {"source_name": {`1`, `null`, `[]`, `{}`, `false`, `""`}},
@@ -199,6 +201,30 @@ func TestTypesAreNotGuessed(t *testing.T) {
 	}
 }
 
+// An integer is a number whose value is one, however it is written. A document keeps its digits.
+func TestIntegersWithFractionsAndExponents(t *testing.T) {
+	_, admin, bodies := forWholesome(t)
+	admin.post("/admin/templates/chat/rollback", `{"version": 10e-1}`).is(200)
+	for request := range bodies {
+		if strings.HasSuffix(request, "/rotate") {
+			admin.request(request, `{"overlap_seconds": 0.36E+4}`).is(201)
+		}
+	}
+	admin.post("/me/api-keys?view=full", `{"rate": {"per_second": 1, "burst": 1e1}}`).is(201).has(`"burst":10`)
+	admin.post("/me/api-keys", `{"rate": {"per_second": 1, "burst": 1.5}}`).refuses("/rate/burst")
+	const document = `{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:recall"],"banks":["*"],"recall_max_tokens":1.0e3,"retain_every_n_turns":2.0}]}`
+	admin.post("/policies", `{"id":"whole","document":`+document+`}`).is(201).has(document)
+	admin.post("/policies", `{"id":"half","document":`+strings.Replace(document, "2.0", "2.5", 1)+`}`).refuses("/document/statements/0/retain_every_n_turns")
+	attachment := `{"policy_id":"whole","principal_type":"user","principal_id":"alice","priority":`
+	admin.put("/policy-attachments", attachment+`-1.0}`).is(200).has(`"priority":-1`)
+	admin.put("/policy-attachments", attachment+`0.5}`).refuses("/priority")
+	admin.put("/policy-attachments", attachment+`1e10}`).refuses("/priority")
+	admin.get("/debug/resolve?bank=b&user_id=alice").is(200).has(`"recall_max_tokens":1000`)
+	admin.post("/admin/access-bundle", `{"attachments":[`+attachment+`7e0}]}`).is(204)
+	admin.get("/policy-attachments?policy_id=whole").is(200).has(`"priority":7`)
+	admin.get("/admin/templates?limit=1.0").refuses("limit") // text, and no number
+}
+
 // The body is one level, the manifest another; objects and arrays count alike.
 func TestNestingOfAnyKind(t *testing.T) {
 	admin := newSite(t).admin()
@@ -217,5 +243,13 @@ func TestNestingOfAnyKind(t *testing.T) {
 			}
 			admin.patch("/admin/templates/a", `{"manifest": {"version": "1", "a": `+inner+`}}`).is(status)
 		}
+	}
+}
+
+// has expects a text in the body.
+func (a answer) has(text string) {
+	a.t.Helper()
+	if !strings.Contains(string(a.body), text) {
+		a.t.Errorf("%s: %s lacks %s", a.request, a.body, text)
 	}
 }

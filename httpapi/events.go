@@ -3,10 +3,12 @@ package httpapi
 import (
 	"encoding/hex"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/inbound"
 	"github.com/extsvc/svc/internal/wire"
 )
 
@@ -18,17 +20,17 @@ func (h *Handler) listEvents(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	p, err := r.query.page()
+	p, err := inbound.PageOf(url.Values(r.query))
 	if err != nil {
 		return err
 	}
 	if r.query.text("limit") == "" {
-		p.limit = eventsLimit
+		p.Limit = eventsLimit
 	}
-	if query.Before, err = p.number(); err != nil {
+	if query.Before, err = numberOf(p); err != nil {
 		return err
 	}
-	query.Limit = p.limit + 1 // one more tells whether there is a next page
+	query.Limit = p.Limit + 1 // one more tells whether there is a next page
 	rows := h.service.Audit.Records(r.Context(), r.by, query)
 	position := func(e svc.AuditRecord) []string {
 		return []string{strconv.FormatInt(e.Number, 10), ""}
@@ -58,13 +60,13 @@ func (q query) instant(key string) (time.Time, error) {
 }
 
 // number returns the number at which the previous page ended; 0: from the start.
-func (p page) number() (int64, error) {
-	if p.after == nil {
+func numberOf(p inbound.Page) (int64, error) {
+	if p.After == nil {
 		return 0, nil
 	}
-	number, err := strconv.ParseInt(p.after[0], 10, 64)
-	if err != nil || number < 1 || strconv.FormatInt(number, 10) != p.after[0] || p.after[1] != "" {
-		return 0, svc.Invalid("cursor", notACursor)
+	number, err := strconv.ParseInt(p.After[0], 10, 64)
+	if err != nil || number < 1 || strconv.FormatInt(number, 10) != p.After[0] || p.After[1] != "" {
+		return 0, svc.Invalid("cursor", inbound.NotACursor)
 	}
 	return number, nil
 }
@@ -75,7 +77,8 @@ func wireEvent(r svc.AuditRecord) wire.Event {
 		Actor:  wire.Actor{Identity: wireIdentity(r.Actor), KeyID: orNull(r.ActorKey)},
 		Action: string(r.Action), Target: wireTarget(r.Target),
 		Tenant: orNull(r.Tenant), Was: r.Was, Is: r.Is,
-		Previous: orNull(hex.EncodeToString(r.Previous)), Hash: hex.EncodeToString(r.Hash),
+		Previous: orNull(hex.EncodeToString(r.Previous)), Salts: wire.Salts(r.Salts),
+		Hash: hex.EncodeToString(r.Hash),
 	}
 }
 

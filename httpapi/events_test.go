@@ -3,7 +3,6 @@ package httpapi_test
 import (
 	"cmp"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -79,13 +78,13 @@ func TestEventsWhole(t *testing.T) {
 	key := issued.ActorKey
 	a.json(fmt.Sprintf(`{"events": [
 	  {"number": %d, "id": %q, "time": "2026-01-02T03:04:07.678901Z", "actor": {"kind": "user", "id": "admin", "key_id": %q}, "action": "api_key.issued",
-	   "target": {"kind": "api_key", "id": %q, "scope": null, "owner": null, "holder": {"kind": "user", "id": "alice"}}, "was": null, "is": null, "previous": "%x", "hash": "%x"},
+	   "target": {"kind": "api_key", "id": %q, "scope": null, "owner": null, "holder": {"kind": "user", "id": "alice"}}, "was": null, "is": null, "previous": "%x", "salts": %s, "hash": "%x"},
 	  {"number": %d, "id": %q, "time": "2026-01-02T03:04:07.678901Z", "actor": {"kind": "user", "id": "admin", "key_id": %q}, "action": "template.deleted",
-	   "target": {"kind": "template", "id": "a<b>", "scope": "server", "owner": null, "holder": null}, "was": null, "is": null, "previous": "%x", "hash": "%x"},
+	   "target": {"kind": "template", "id": "a<b>", "scope": "server", "owner": null, "holder": null}, "was": null, "is": null, "previous": "%x", "salts": %s, "hash": "%x"},
 	  {"number": %d, "id": %q, "time": "2026-01-02T03:04:06.678901Z", "actor": {"kind": "user", "id": "admin", "key_id": %q}, "action": "template.created",
-	   "target": {"kind": "template", "id": "a<b>", "scope": "server", "owner": null, "holder": null}, "was": null, "is": null, "previous": "%x", "hash": "%x"}]}`,
-		n, issued.ID, key, issued.Target.ID, deleted.Hash, issued.Hash, n-1, deleted.ID, key, created.Hash, deleted.Hash,
-		n-2, created.ID, key, created.Previous, created.Hash))
+	   "target": {"kind": "template", "id": "a<b>", "scope": "server", "owner": null, "holder": null}, "was": null, "is": null, "previous": "%x", "salts": %s, "hash": "%x"}]}`,
+		n, issued.ID, key, issued.Target.ID, deleted.Hash, must(marshal(issued.Salts)), issued.Hash, n-1, deleted.ID, key, created.Hash, must(marshal(deleted.Salts)), deleted.Hash,
+		n-2, created.ID, key, created.Previous, must(marshal(created.Salts)), created.Hash))
 	if len(key) != 16 || key == issued.Target.ID {
 		t.Errorf("the key that the administrator came by: %q", key)
 	}
@@ -122,7 +121,11 @@ func TestHashesOfEvents(t *testing.T) {
 func wantChain(t *testing.T, events []map[string]any) {
 	t.Helper()
 	for i, event := range events {
-		hash := event["hash"]
+		hash, salts := event["hash"], event["salts"].(map[string]any)
+		delete(event, "salts")
+		for name, at := range textsOf(event) {
+			at.in[at.key] = covered(salts[name], at.in[at.key])
+		}
 		if delete(event, "hash"); i < len(events)-1 && event["previous"] != events[i+1]["hash"] {
 			t.Errorf("%v does not follow %v", event, events[i+1])
 		}
@@ -133,6 +136,40 @@ func wantChain(t *testing.T, events []map[string]any) {
 	}
 }
 
+// place is where an event has a text.
+type place struct {
+	in  map[string]any
+	key string
+}
+
+// textsOf returns the places of texts that may be erased, by the names of their salts.
+func textsOf(event map[string]any) map[string]place {
+	target := event["target"].(map[string]any)
+	all := map[string]place{
+		"actor": {event["actor"].(map[string]any), "id"}, "target": {target, "id"}, "owner": {target, "owner"}, "was": {event, "was"}, "is": {event, "is"},
+	}
+	if holder, is := target["holder"].(map[string]any); is {
+		all["holder"] = place{holder, "id"}
+	}
+	return all
+}
+
+// covered returns what a hash covers of a text, as the documentation says.
+func covered(salt, text any) any {
+	if salt == nil {
+		return text
+	}
+	if len(salt.(string)) == 64 {
+		return []any{salt}
+	}
+	form, is := text.(string)
+	if !is {
+		form = string(must(jcs.Canonical(must(marshal(text)))))
+	}
+	sum := sha256.Sum256([]byte(salt.(string) + form))
+	return []any{hex.EncodeToString(sum[:])}
+}
+
 // Rows of access are shown as they are stored, to the byte.
 func TestRowsOfEvents(t *testing.T) {
 	s, admin := eventful(t)
@@ -140,7 +177,7 @@ func TestRowsOfEvents(t *testing.T) {
 	for _, rows := range [][2]string{{"", row}, {row, "{}"}, {row, ""}} {
 		event := svc.Event{ID: uuid.Must(uuid.NewV7()), Time: s.clock.Now(), Actor: svc.Host.As("ops").Identity(), Action: svc.EventAccessRemoved}
 		event.Was, event.Is = []byte(rows[0]), []byte(rows[1])
-		err := s.store.AppendAudit(t.Context(), func(last svc.AuditRecord) []svc.AuditRecord {
+		err := s.store.QueueAudit(t.Context(), []svc.Event{event}, func(last svc.AuditRecord, _ []svc.Event) []svc.AuditRecord {
 			return []svc.AuditRecord{{Event: event, Number: last.Number + 1, Previous: last.Hash, Hash: last.Hash}}
 		})
 		if err != nil {
@@ -203,46 +240,12 @@ func TestPagesOfEvents(t *testing.T) {
 	}
 }
 
-func TestBadEvents(t *testing.T) {
-	_, admin := eventful(t)
-	cursor := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
-	for parameter, values := range map[string][]string{
-		"actor":       {strings.Repeat("a", 129), "%00", "%ff"},
-		"actor_kind":  {"User", "group", "unmapped"},
-		"target":      {strings.Repeat("a", 385), "%00"},
-		"target_kind": {"key", "Template"},
-		"since":       {"yesterday", "2026-01-02", "2026-01-02T03:04:05", "2026-13-02T03:04:05Z", "1767323045"},
-		"until":       {"0001-01-01T00:00:00Z", "2026-01-02T03:04:05%2B24:00"},
-		"limit":       {"0", "1001", "x"},
-		"cursor":      {"x", cursor(`["a","b"]`), cursor(`["0",""]`), cursor(`["-1",""]`), cursor(`["01",""]`), cursor(`["1","x"]`), cursor(`["99999999999999999999",""]`)},
-	} {
-		for _, value := range values {
-			admin.get("/admin/events?" + parameter + "=" + value).refuses(parameter)
-		}
-		admin.get("/admin/events?" + parameter + "=&" + parameter + "=").refuses(parameter)
-	}
-	admin.get("/admin/events?actor_kind=x&target_kind=y").refuses("actor_kind", "target_kind")
-}
-
-func TestWhoReadsEvents(t *testing.T) {
-	s, admin := eventful(t)
-	admin.get("/admin/events").is(200)
-	s.as("session-of-plain+iam:audit:read").get("/admin/events").is(200)
-	for _, bearer := range []string{"session-of-plain", "session-of-writer", "session-of-templater", "session-of-narrow+sa"} {
-		s.as(bearer).get("/admin/events").fails(403, "forbidden")
-	}
-	silent := newSite(t)
-	silent.admin().get("/admin/events").fails(404, "not_found")
-	silent.as("session-of-plain").get("/admin/events").fails(403, "forbidden")
-	silent.admin().get("/admin/events?limit=0").refuses("limit")
-}
-
 // A change that cannot be kept is not made.
 func TestEventThatCannotBeKept(t *testing.T) {
 	s, admin := eventful(t)
 	before := numbers(admin.events("/admin/events"))
 	s.store.plant(func(call string) error {
-		if call == "AppendAudit" {
+		if call == "QueueAudit" {
 			return svc.ErrUnavailable
 		}
 		return nil

@@ -24,7 +24,7 @@ func Example() {
 		_, _ = io.WriteString(w, "the host's own page")
 	})
 	api := httpapi.New(service, httpapi.Options{}) // at /ext/svc
-	server := httptest.NewServer(api.Ahead(mux))   // http.ListenAndServe in a program
+	server := httptest.NewServer(api.Mount(mux))   // http.ListenAndServe in a program
 	defer server.Close()
 
 	fmt.Println(exampleGet(server.URL+"/", ""))
@@ -38,35 +38,71 @@ func Example() {
 	// 401
 }
 
-// Protect authenticates requests to a route of the host. The route asks for the decision.
+// Require authenticates requests to a route of the host, and decides whether the caller may do the
+// action on the bank of the request.
+func ExampleHandler_Require() {
+	service, key := exampleService()
+	defer service.Close()
+	recall := func(w http.ResponseWriter, r *http.Request) {
+		who, _ := httpapi.PrincipalFrom(r.Context())
+		_, _ = io.WriteString(w, who.ID+" recalls")
+	}
+	api, mux := httpapi.New(service, httpapi.Options{}), http.NewServeMux()
+	may := api.Require("bank:recall", func(r *http.Request) string { return r.PathValue("bank") })
+	mux.Handle("GET /recall/{bank}", may(http.HandlerFunc(recall)))
+	server := httptest.NewServer(api.Mount(mux))
+	defer server.Close()
+
+	fmt.Println(exampleGet(server.URL+"/recall/notes", key))
+	fmt.Println(exampleGet(server.URL+"/recall/payroll", key)[:3])
+	fmt.Println(exampleGet(server.URL+"/recall/notes", "wrong")[:3])
+	// Output:
+	// 200 alice recalls
+	// 403
+	// 401
+}
+
+// Protect authenticates alone: this route decides for itself, about a bank in a channel.
 func ExampleHandler_Protect() {
 	service, key := exampleService()
 	defer service.Close()
 	recall := func(w http.ResponseWriter, r *http.Request) {
 		who, _ := httpapi.PrincipalFrom(r.Context())
-		d, err := service.Decide(r.Context(), who, "bank:recall", r.FormValue("bank"), svc.Context{})
-		if err != nil { // never an allow
-			http.Error(w, "try again later", http.StatusServiceUnavailable)
-			return
+		at := svc.Context{Provider: "slack", Channel: "#ops"}
+		d, err := service.Decide(r.Context(), who, "bank:recall", r.FormValue("bank"), at)
+		if err == nil && !d.Allowed() {
+			err = &svc.Error{Code: svc.CodeForbidden, Message: "you may not recall this bank"}
 		}
-		if !d.Allowed() {
-			http.Error(w, "forbidden", http.StatusForbidden)
+		if err != nil { // never an allow
+			httpapi.WriteError(w, r, err)
 			return
 		}
 		_, _ = io.WriteString(w, "recalls")
 	}
 	api, mux := httpapi.New(service, httpapi.Options{}), http.NewServeMux()
 	mux.Handle("GET /recall", api.Protect(http.HandlerFunc(recall)))
-	server := httptest.NewServer(api.Ahead(mux))
+	server := httptest.NewServer(api.Mount(mux))
 	defer server.Close()
 
 	fmt.Println(exampleGet(server.URL+"/recall?bank=notes", key))
 	fmt.Println(exampleGet(server.URL+"/recall?bank=payroll", key)[:3])
-	fmt.Println(exampleGet(server.URL+"/recall?bank=notes", "wrong")[:3])
 	// Output:
 	// 200 recalls
 	// 403
-	// 401
+}
+
+// A test of a handler gives it a caller without a server and without a key.
+func ExampleWithPrincipal() {
+	whoami := func(w http.ResponseWriter, r *http.Request) {
+		who, _ := httpapi.PrincipalFrom(r.Context())
+		_, _ = io.WriteString(w, who.ID)
+	}
+	r := httptest.NewRequest("GET", "/whoami", nil)
+	alice := svc.Principal{Kind: svc.KindUser, ID: "alice"}
+	answer := httptest.NewRecorder()
+	whoami(answer, r.WithContext(httpapi.WithPrincipal(r.Context(), alice)))
+	fmt.Println(answer.Body)
+	// Output: alice
 }
 
 // exampleService returns a Service and the key of its one user, who may recall the bank "notes".

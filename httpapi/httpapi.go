@@ -1,7 +1,8 @@
 // Package httpapi serves a [svc.Service] over HTTP. It translates requests and decides nothing.
 //
 //	api := httpapi.New(service, httpapi.Options{}) // at /ext/svc
-//	log.Fatal(http.ListenAndServe(addr, api.Ahead(mux)))
+//
+// Serve api.Mount(mux) with a [Server], which has all four timeouts.
 //
 // The Handler authenticates every request by its bearer first, even before it looks up the path.
 // With [Options].Principal, a session of the host stands for a bearer. Only the OpenAPI
@@ -11,6 +12,7 @@ package httpapi
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,10 +22,11 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/internal/errorlog"
-	"github.com/extsvc/svc/internal/mount"
+	"github.com/extsvc/svc/internal/defaultlog"
+	"github.com/extsvc/svc/internal/fairqueue"
+	"github.com/extsvc/svc/internal/inbound"
 	"github.com/extsvc/svc/internal/rate"
-	"github.com/extsvc/svc/internal/turns"
+	"github.com/extsvc/svc/internal/routing"
 )
 
 // DefaultPrefix is the public path of the interface unless Options set another.
@@ -48,10 +51,11 @@ type Options struct {
 	// MaxBody limits the body of a request, in bytes. 0 or less means [DefaultMaxBody].
 	MaxBody int64
 	// Logger gets one record for each request that was answered or cut off, and for each request
-	// that [Handler.Protect] refuses. The record is "svc: request" at [slog.LevelInfo]. For a
+	// that [Handler.Protect] or [Handler.Require] refuses. The record is "svc: request" at [slog.LevelInfo]. For a
 	// status of 500 and above, and for an answer that was cut off, it is "svc: request failed" with
-	// the error at [slog.LevelError], or at LevelInfo if the client has left. No record holds a
-	// secret, the path, a header or a body. Nil: records at LevelError go to [slog.Default], the
+	// the error at [slog.LevelError], at LevelWarn for a bad entry of a source
+	// ([svc.ErrBadEntry]), or at LevelInfo if the client has left. No record holds a secret, the
+	// path, a header or a body. Nil: records at LevelError go to [slog.Default], the
 	// others are dropped.
 	Logger *slog.Logger
 	// Limit returns how long the caller must wait before the next try; 0 or less lets the request
@@ -65,13 +69,19 @@ type Options struct {
 	//
 	// When KeyRate fails, the Handler counts the request in memory and logs the error: a rate gives
 	// no rights, so a failure must neither lock keys out nor lift their limits. A KeyRate that
-	// hangs delays the request, so it should have a timeout.
+	// hangs delays the request, so it should have a timeout. Package postgres has a KeyRate.
 	//
 	// Nil: each Handler counts in memory, for itself. A key may then use its rate once in each
 	// Handler of each process, and has its whole burst again after a restart.
-	KeyRate func(r *http.Request, keyID string, rate svc.Rate) (Allowance, error)
-	// Principal returns the caller of a request without an Authorization header, from a session in
-	// a cookie for example. A request with that header never reaches it.
+	KeyRate func(r *http.Request, keyID string, rate svc.Rate) (svc.Allowance, error)
+	// Bearer returns the bearer of a request that has it elsewhere than in its Authorization header,
+	// such as in X-Api-Key. The Handler masks it in the log. "": the bearer is that of
+	// Authorization. The Handler calls it from several goroutines at once, several times for a
+	// request. Do not read it from a cookie: [Options].CrossOrigin guards sessions alone. Nil: only
+	// Authorization counts.
+	Bearer func(r *http.Request) string
+	// Principal returns the caller of a request without a bearer and without an Authorization
+	// header, from a session in a cookie for example. A request with either never reaches it.
 	//
 	// The principal is as that of an [svc.Authenticator]: a user or a service account, with
 	// Actions for this request only. [svc.ErrUnauthenticated] means that nobody is signed in: 401.
@@ -89,8 +99,9 @@ type Options struct {
 	// "https://api.example.com/memory", or a path. Set it when a proxy changes the path. "": the
 	// path of the request for the document.
 	PublicURL string
-	// Observer gets an Observation of every request that was answered or cut off, and of every
-	// request that [Handler.Protect] refuses. Nil: no observations, at no cost.
+	// Observer gets an Observation of every request that was answered or cut off, also of those to
+	// routes of the host behind [Handler.Protect] and [Handler.Require]. Nil: no observations, at
+	// no cost.
 	Observer Observer
 	// HideOpenAPI removes the OpenAPI documents. Without it, anybody can read them at openapi.json
 	// and openapi-3.0.json under the prefix, without a bearer.
@@ -105,23 +116,30 @@ type Options struct {
 // Handler is the HTTP interface of a Service. It serves requests whose path has the prefix, and
 // requests whose prefix was cut off before ([http.StripPrefix]). It is safe for concurrent use.
 type Handler struct {
-	service *svc.Service // nil: that of a tenant, which each request names
-	tenants *svc.Tenants // nil: there is one service
-	tenant  string       // whose service it is; "": no tenant's
-	turns   *turns.Round // of requests; nil: they begin at once
-	refused *turns.Round // of requests that are not admitted; nil: they are answered at once
-	prefix  mount.Prefix
+	service *svc.Service     // nil: that of a tenant, which each request names
+	tenants *svc.Tenants     // nil: there is one service
+	tenant  string           // whose service it is; "": no tenant's
+	served  context.Context  // ends when a tenant is no longer served; nil: no tenant
+	queue   *fairqueue.Queue // of requests; nil: they begin at once
+	refused *fairqueue.Queue // of requests that are not admitted; nil: they are answered at once
+	prefix  routing.Prefix
 	options Options // with the defaults of MaxBody and Logger
 	routes  *table
 	whole   *wholeList // nil: none is kept
-	rates   *rate.Limiter
-	clock   func() time.Duration // monotonic
+	// documents are the OpenAPI documents, with the parameters of the service.
+	documents documentSet
+	rates     *rate.Limiter
+	clock     func() time.Duration // monotonic
 }
 
-// New returns the HTTP interface of a service.
+// New returns the HTTP interface of a service. It panics when service is nil.
 func New(service *svc.Service, options Options) *Handler {
+	if service == nil {
+		panic("httpapi: New needs a Service: make one with svc.New")
+	}
 	h := newHandler(options)
 	h.service, h.whole = service, &wholeList{}
+	h.documents = documentsWith(service.Parameters())
 	return h
 }
 
@@ -129,9 +147,9 @@ func newHandler(options Options) *Handler {
 	if options.MaxBody <= 0 {
 		options.MaxBody = DefaultMaxBody
 	}
-	options.Logger = errorlog.Or(options.Logger)
+	options.Logger = defaultlog.Or(options.Logger)
 	h := &Handler{
-		prefix:  mount.NewPrefix(cmp.Or(options.Prefix, DefaultPrefix)),
+		prefix:  routing.NewPrefix(cmp.Or(options.Prefix, DefaultPrefix)),
 		options: options, routes: &everything, rates: rate.New(RatedKeys),
 	}
 	start := time.Now()
@@ -145,11 +163,23 @@ func newHandler(options Options) *Handler {
 	return h
 }
 
-// Ahead serves every path under the prefix, in any spelling, and passes all other requests to next.
+// Server returns an HTTP server of a handler with all four timeouts: 5 seconds for the header of a
+// request, 20 for the whole request, a minute for the answer, two minutes for an idle connection.
+// Without them, a client that sends slowly keeps its request for as long as it likes. Change the
+// server before you start it.
+func Server(addr string, handler http.Handler) *http.Server {
+	return &http.Server{
+		Addr: addr, Handler: handler,
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 20 * time.Second,
+		WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
+	}
+}
+
+// Mount serves every path under the prefix, in any spelling, and passes all other requests to next.
 // Use it to mount a Handler in front of an [http.ServeMux], or as a middleware of another router.
 // Do not register the Handler with a mux: the mux answers a path with "//" or ".." with a redirect,
 // before the Handler can authenticate the caller.
-func (h *Handler) Ahead(next http.Handler) http.Handler {
+func (h *Handler) Mount(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if h.prefix.Covers(r.URL) {
 			h.ServeHTTP(w, r)
@@ -165,7 +195,7 @@ func (h *Handler) Ahead(next http.Handler) http.Handler {
 // Call Pattern before that, or when ServeHTTP got only a copy of r: from [http.StripPrefix],
 // [http.TimeoutHandler], or a middleware that changes the context.
 func (h *Handler) Pattern(r *http.Request) string {
-	if !h.prefix.Starts(mount.EscapedPath(r.URL)) {
+	if !h.prefix.Starts(routing.EscapedPath(r.URL)) {
 		return "" // a path of the host, which may look like a route without the prefix
 	}
 	route, _, err := h.match(r, h.relative(r))
@@ -242,15 +272,19 @@ func (h *Handler) serveCaller(a *answer, r *http.Request, path string, document 
 	}
 	a.route = h.pattern(route)
 	r.Pattern = a.route
-	query, err := parseQuery(r.URL.RawQuery)
+	values, err := inbound.Query(r.URL.RawQuery)
+	given := query(values)
 	if err == nil {
-		err = query.check(route.query, h.clip)
+		err = given.check(route.query, h.clip)
 	}
 	if err != nil {
 		return err
 	}
+	if h.served != nil {
+		r = r.WithContext(h.served)
+	}
 	return route.serve(h, a, &request{
-		Request: r, by: by, path: route.Path, params: params, query: query,
+		Request: r, by: by, path: route.Path, params: params, query: given,
 	})
 }
 
@@ -290,7 +324,7 @@ func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // relative returns the escaped path after the prefix. The host may have cut the prefix off already.
 func (h *Handler) relative(r *http.Request) string {
-	rest, _ := h.prefix.Cut(mount.EscapedPath(r.URL))
+	rest, _ := h.prefix.Cut(routing.EscapedPath(r.URL))
 	return rest
 }
 
@@ -318,5 +352,5 @@ func (h *Handler) recover(a *answer, r *http.Request) {
 	}
 	// The panic may come from a function of the host and hold the bearer or a cookie.
 	trace := fmt.Sprintf("panic: %v\n%s", cause, debug.Stack())
-	h.fail(a, r, errors.New(hideCredentials(r, trace)))
+	h.fail(a, r, errors.New(h.hideCredentials(r, trace)))
 }

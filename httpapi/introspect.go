@@ -1,22 +1,21 @@
 package httpapi
 
 import (
-	"bytes"
-	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/body"
 	"github.com/extsvc/svc/internal/wire"
 )
 
 // notActive is the whole answer about a token that is not accepted. It does not end in a line
 // break: clients may compare it byte by byte.
 const notActive = `{"active":false}`
+
+// introspectPath is the path of introspection after the prefix.
+const introspectPath = "/introspect"
 
 // The headers of answers for gateways that read no JSON. Ids in them are percent-encoded as in a
 // path.
@@ -95,54 +94,18 @@ func wireIntrospection(key svc.Introspection) wire.Introspection {
 	return out
 }
 
-var formBody = bodyType{
-	func(mediaType string) bool { return mediaType == "application/x-www-form-urlencoded" },
-	"the body must be a form, unencoded, and say so: " +
-		"Content-Type: application/x-www-form-urlencoded",
-}
-
 // token returns the token in the form of a request, and authenticates the bearer a second time.
 func (h *Handler) token(w http.ResponseWriter, r *request) (string, error) {
-	body, err := h.body(w, r, formBody)
-	if err != nil {
-		return "", err
-	}
+	form, wrong := body.Form(w, r.Request, h.options.MaxBody)
 	if err := h.reauthenticate(r); err != nil {
 		return "", err
 	}
-	form, err := h.parseForm(body)
-	if err != nil {
-		return "", err
+	if wrong != nil {
+		return "", bodyError(wrong)
 	}
 	token := form.Get("token")
 	if token == "" { // a parameter without a value is omitted (RFC 6749, section 3.2)
 		return "", svc.Invalid("token", "is required")
 	}
 	return token, nil
-}
-
-// mostParameters is the most parameters of a form.
-const mostParameters = 100
-
-// parseForm reads a form whose parameters are each there once. The errors repeat no value: it may
-// be a token.
-func (h *Handler) parseForm(body []byte) (url.Values, error) {
-	if bytes.Count(body, []byte("&")) >= mostParameters {
-		problem := fmt.Sprintf("the body has more than %d parameters", mostParameters)
-		return nil, svc.Invalid("", problem)
-	}
-	form, err := url.ParseQuery(string(body))
-	if err != nil {
-		return nil, svc.Invalid("", "the body has a semicolon or a malformed percent escape")
-	}
-	for _, name := range slices.Sorted(maps.Keys(form)) {
-		switch {
-		case len(form[name]) == 1:
-		case name == "" || strings.HasPrefix(name, "/"):
-			return nil, svc.Invalid("", fmt.Sprintf("the body has %q more than once", h.clip(name)))
-		default:
-			return nil, svc.Invalid(name, "must be given once")
-		}
-	}
-	return form, nil
 }

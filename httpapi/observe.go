@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -23,8 +24,9 @@ type Observer interface {
 // Observation is a request and its answer. It holds no secret. Only Caller, Tenant and RequestID have
 // an unbounded number of values; do not use them as labels of metrics.
 type Observation struct {
-	// Route is the pattern of the route, "GET /ext/svc/admin/templates/{template_id}". "": the path
-	// has no route, or the caller is not known.
+	// Route is the pattern of the route, "GET /ext/svc/admin/templates/{template_id}", and for a route
+	// of the host the pattern of its [http.ServeMux]. "": the path has no route, the caller is not
+	// known, or the host has another mux.
 	Route     string
 	Status    int          // status of the answer; 0: cut off before the answer began
 	Code      svc.Code     // code of the problem; "": no problem
@@ -76,15 +78,19 @@ func (h *Handler) isRequestID(id string) bool {
 // report reports an answer to the Logger and then to the Observer, also after a panic. The Logger
 // is first because an Observer may panic.
 func (h *Handler) report(a *answer, r *http.Request, began time.Time) {
-	o := Observation{
-		Route: a.route, Status: a.status, Code: a.code, Caller: a.caller, Tenant: a.tenant,
-		RequestID: a.requestID,
-		Began:     began, Took: time.Since(began), Bytes: a.bytes, Err: a.err,
-	}
+	o := h.observed(a, began)
 	if h.options.Observer != nil {
 		defer h.options.Observer.Observe(r.Context(), o)
 	}
 	h.log(r, o)
+}
+
+func (h *Handler) observed(a *answer, began time.Time) Observation {
+	return Observation{
+		Route: a.route, Status: a.status, Code: a.code, Caller: a.caller, Tenant: a.tenant,
+		RequestID: a.requestID,
+		Began:     began, Took: time.Since(began), Bytes: a.bytes, Err: a.err,
+	}
 }
 
 // log writes the record of a request. Text from a caller, a store or the host's middleware may hold
@@ -95,6 +101,9 @@ func (h *Handler) log(r *http.Request, o Observation) {
 		message = "svc: request failed"
 		if r.Context().Err() == nil { // an ended context means that the client has left
 			level = slog.LevelError
+		}
+		if errors.Is(o.Err, svc.ErrBadEntry) { // the publisher's fault, of one template
+			level = min(level, slog.LevelWarn)
 		}
 	}
 	if !h.options.Logger.Enabled(r.Context(), level) {

@@ -2,7 +2,13 @@ package httpapi_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +18,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/strictjson"
 )
 
 // watcher records the observations.
@@ -96,7 +103,7 @@ func TestObserver(t *testing.T) {
 // eventually waits for something that comes after an answer.
 func eventually(t *testing.T, so func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !so(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !so(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("it never came")
 		}
@@ -137,4 +144,252 @@ func TestRequestID(t *testing.T) {
 	is.Equal(ahead.admin().with("X-Request-Id", "mine", "GET", "/nothing", "").header.Get("X-Request-Id"), "the host's")
 	is.Equal(ahead.as("").get("/nothing").is(401).header.Get("X-Request-Id"), "the host's")
 	is.Equal(s.as("").with("X-Request-Id", "mine", "GET", "/nothing", "").is(401).header.Get("X-Request-Id"), "")
+}
+
+// logged is the record of a request.
+type logged struct {
+	Level, Msg, Method, Route, Code, Error string
+
+	Status    int
+	Bytes     int64
+	Took      time.Duration
+	RequestID string `json:"request_id"`
+	Caller    struct{ Kind, ID string }
+}
+
+// records are those of requests in a log, each line of which must be one strict JSON object, and hold no control character.
+func records(t *testing.T, log string) (all []logged) {
+	t.Helper()
+	for line := range strings.Lines(log) {
+		if at := strings.IndexFunc(strings.TrimSuffix(line, "\n"), func(r rune) bool { return r < ' ' }); at >= 0 {
+			t.Errorf("a control character at %d of %q", at, clip(line))
+		}
+		_, err := strictjson.Compact([]byte(line), 3)
+		var record logged
+		if err = errors.Join(err, json.Unmarshal([]byte(line), &record)); err != nil || !strings.HasSuffix(line, "}\n") {
+			t.Errorf("no record: %q: %v", clip(line), err)
+		}
+		if strings.HasPrefix(record.Msg, "svc: request") {
+			all = append(all, record)
+		}
+	}
+	return all
+}
+
+// handled are the answers that a Handler gave.
+func handled(answers []answer) (all []answer) {
+	for _, a := range answers {
+		if a.status != http.StatusContinue && !a.plain() {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// Each request leaves one record, which a program can read, whatever it was: fine, refused, or such that no client would send it.
+func TestOneRecordOfEachRequest(t *testing.T) {
+	log := &record{}
+	s := newSite(t, mounts["alone"], func(u *setup) { u.Options.Logger = slog.New(slog.NewJSONHandler(log, nil)) })
+	s.harden(nil)
+	key := s.key("admin")
+	lines := []string{
+		key + list[3:], "GET /ext/svc/me/" + key + " HTTP/1.1", "GET /ext/svc/me/api-keys?q=" + key + " HTTP/1.1", "DELETE /ext/svc/me/api-keys/" + key + "%00x HTTP/1.1",
+		"GET /ext/svc/%0d%0a%7b%22level%22:%22INFO%22%7d HTTP/1.1", "GET /ext/svc/%00%1b%5b31m\xff HTTP/1.1", "GET /ext/svc/\u2028\u202e{}\"\\ HTTP/1.1", "GET /ext/svc/%zz HTTP/1.1",
+		"GET /ext/svc/openapi.json HTTP/1.1", "HEAD /ext/svc/openapi.json HTTP/1.1", "PUT /ext/svc/openapi.json HTTP/1.1", "HEAD /ext/svc/admin/templates HTTP/1.1",
+	}
+	for first := range firstLines {
+		lines = append(lines, first)
+	}
+	for _, route := range httpapi.Routes() {
+		lines = append(lines, route.Method+" /ext/svc"+route.Path+" HTTP/1.1")
+	}
+	told := 0
+	for _, first := range lines {
+		for _, bearer := range []string{key, "", "session-of-robot+sa", "svcu_\xff"} {
+			was := len(log.String())
+			answers := handled(s.talk(s.lines(first, bearer, "X-Request-Id: \xff\u2028\t"+key, "User-Agent: "+key+"\"\\", "Content-Length: 0")))
+			all := records(t, log.String()[was:])
+			if len(all) != len(answers) {
+				t.Fatalf("%q: %d records of %d answers", clip(first), len(all), len(answers))
+			}
+			for i, a := range answers {
+				a.isLogged(all[i])
+			}
+			told += len(all)
+		}
+	}
+	if told < 250 {
+		t.Errorf("only %d records", told)
+	}
+	if strings.Contains(log.String(), key) {
+		t.Error("the key is in the log")
+	}
+}
+
+// checkRecords wants one record of each answer that was noted, whatever a test was about. An answer of 401 has no id to find it by.
+func (s *site) checkRecords() {
+	told := map[string]int{}
+	for _, record := range records(s.t, s.log.String()) {
+		told[fmt.Sprint(record.RequestID, " ", record.Status)]++
+	}
+	for id, count := range s.answered {
+		if told[id] != count {
+			s.t.Errorf("%d answers of %q have %d records", count, id, told[id])
+		}
+	}
+}
+
+// isLogged wants what a record says to be what was answered.
+func (a answer) isLogged(r logged) {
+	a.t.Helper()
+	var problem struct{ Code string }
+	_ = json.Unmarshal(a.body, &problem) // or it is none
+	level, known := "INFO", a.status != 401 && !strings.HasSuffix(r.Route, "openapi.json")
+	if a.status >= 500 {
+		level = "ERROR"
+	}
+	if r.Level != level || r.Method == "" || r.Status != a.status || r.Took <= 0 || r.RequestID == "" || (r.Caller.ID != "") != known ||
+		len(a.body) > 0 && (r.Code != problem.Code || r.Bytes != int64(len(a.body))) || (r.Error != "") != (a.status >= 500) {
+		a.t.Errorf("%s: %d %s\nis logged as %+v", a.request, a.status, clip(string(a.body)), r)
+	}
+	if id := a.header.Get("X-Request-Id"); id != "" && id != r.RequestID {
+		a.t.Errorf("%s: its id is %q, and %q in the log", a.request, id, r.RequestID)
+	}
+}
+
+// What the host's Authenticator fails with is in the record, and breaks none.
+func TestOneRecordOfEachFault(t *testing.T) {
+	log := &record{}
+	var fail func() error
+	s := newSite(t, func(u *setup) {
+		u.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) { return svc.Principal{}, fail() })
+		u.Options.Logger = slog.New(slog.NewJSONHandler(log, nil))
+	})
+	s.harden(nil)
+	const bearer = "session-canary"
+	key := s.key("alice")
+	hostile := "\r\n{\"level\":\"INFO\"}\n\x00\x1b[31m\x7f\xff\u2028\u202e\"\\" + key
+	for name, fault := range map[string]func() error{
+		"error": func() error { return errors.New(hostile + " " + bearer) }, "panic": func() error { panic(hostile + " " + bearer) },
+		"panic of bytes": func() error { panic([]byte(hostile)) }, "panic of an error": func() error { panic(fmt.Errorf("%s: %w", hostile, io.EOF)) },
+		"unauthenticated": func() error { return fmt.Errorf("%s: %w", hostile, svc.ErrUnauthenticated) },
+	} {
+		fail = fault
+		was := len(log.String())
+		a := s.as(bearer).get("/me/api-keys")
+		if all := records(t, log.String()[was:]); len(all) != 1 || all[0].Status != a.status || (all[0].Level == "ERROR") != (name != "unauthenticated") {
+			t.Errorf("%s: %d is logged as %+v", name, a.status, all)
+		}
+		if strings.Contains(string(a.body), bearer) || strings.Contains(string(a.body), key) {
+			t.Errorf("%s: %d %s", a.request, a.status, a.body)
+		}
+	}
+	for _, secret := range []string{bearer, key} {
+		if strings.Contains(log.String(), secret) {
+			t.Errorf("%q is in the log", secret)
+		}
+	}
+}
+
+// serveOnce is a request to a Handler that shares the site's service, and how it ended: with a panic, perhaps.
+func (s *site) serveOnce(options httpapi.Options, r *http.Request) (cut any, w *httptest.ResponseRecorder) {
+	defer func() { cut = recover() }()
+	w = httptest.NewRecorder()
+	httpapi.New(s.service, options).ServeHTTP(w, r)
+	return nil, w
+}
+
+// An answer that is cut off, and one whose client has left, also have a record.
+func TestRecordsOfWhatWasCutOff(t *testing.T) {
+	s := many(t, 150)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	key := s.key("admin")
+	for _, c := range []struct {
+		name, level, code string
+		status            int
+		ctx               context.Context
+		options           httpapi.Options
+		plant             func()
+	}{
+		{"a list breaks off", "ERROR", "internal", 200, t.Context(), httpapi.Options{}, func() { s.beforeChunk(3, func() error { return errors.New("disk on fire") }) }},
+		{"the host cuts it off", "ERROR", "", 0, t.Context(), httpapi.Options{Limit: func(*http.Request, svc.Principal) time.Duration { panic(http.ErrAbortHandler) }}, func() {}},
+		{"the client has left", "INFO", "unavailable", 503, ended, httpapi.Options{}, func() { s.store.plant(func(string) error { return svc.ErrUnavailable }) }},
+		{"the Observer panics", "INFO", "", 200, t.Context(), httpapi.Options{Observer: panics{}}, func() {}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			is := is.New(t)
+			log := &record{}
+			c.options.Logger = slog.New(slog.NewJSONHandler(log, nil))
+			r := httptest.NewRequestWithContext(c.ctx, "GET", "/ext/svc/admin/templates", nil)
+			r.Header.Set("Authorization", "Bearer "+key)
+			c.plant()
+			defer s.store.plant(nil)
+			s.serveOnce(c.options, r)
+			all := records(t, log.String())
+			is.Equal(len(all), 1)
+			is.Equal(all[0].Level, c.level)
+			is.Equal(all[0].Status, c.status)
+			is.Equal(all[0].Code, c.code)
+			is.Equal(all[0].Error != "", c.status != 200 || c.code != "")
+		})
+	}
+}
+
+type panics struct{}
+
+func (panics) Observe(context.Context, httpapi.Observation) { panic("in the Observer") }
+
+// Protect leaves a record of whom it does not let through; the rest is the host's own to log.
+func TestRecordsOfProtect(t *testing.T) {
+	is := is.New(t)
+	s := newSite(t)
+	log := &record{}
+	protected := httpapi.New(s.service, httpapi.Options{Logger: slog.New(slog.NewJSONHandler(log, nil))}).Protect(http.NotFoundHandler())
+	key := s.key("alice")
+	for _, bearer := range []string{key, "", "wrong"} {
+		r := httptest.NewRequest("GET", "/of/the/host", nil)
+		r.Header.Set("Authorization", "Bearer "+bearer)
+		w := httptest.NewRecorder()
+		w.Header().Set("X-Request-Id", key) // by a careless host
+		protected.ServeHTTP(w, r)
+	}
+	is.True(!strings.Contains(log.String(), key))
+	all := records(t, log.String())
+	is.Equal(len(all), 2)
+	is.Equal(all[0].Status, 401)
+	is.Equal(all[1].Code, "unauthenticated")
+}
+
+// Without a logger there are errors in the default one, and nothing else; it costs nothing.
+func TestNoLogger(t *testing.T) {
+	is := is.New(t)
+	log := &record{}
+	defer slog.SetDefault(slog.Default())
+	slog.SetDefault(slog.New(slog.NewJSONHandler(log, nil)))
+	s := newSite(t, func(u *setup) { u.Config.Logger, u.Config.Keys.Peppers = nil, nil }) // which would be warned of
+	key := s.key("admin")
+	allocated := func(logger *slog.Logger) float64 {
+		api := httpapi.New(s.service, httpapi.Options{Logger: logger})
+		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/ext/svc/openapi.json", nil)
+		api.ServeHTTP(w, r)
+		r.Header.Set("If-None-Match", w.Header().Get("ETag"))
+		return testing.AllocsPerRun(100, func() { api.ServeHTTP(w, r) })
+	}
+	none := allocated(nil)
+	is.Equal(allocated(slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn}))), none)
+	is.True(allocated(slog.New(slog.NewJSONHandler(io.Discard, nil))) <= none+4)
+	s.store.plant(func(string) error { return errors.New("disk on fire") })
+	r := httptest.NewRequest("GET", "/ext/svc/me/api-keys", nil)
+	r.Header.Set("Authorization", "Bearer "+key)
+	_, w := s.serveOnce(httpapi.Options{}, r)
+	is.Equal(w.Code, 500)
+	all := records(t, log.String())
+	is.Equal(len(all), 1)
+	is.Equal(all[0].Level, "ERROR")
+	is.True(strings.Contains(all[0].Error, "disk on fire"))
+
+	r.Header.Set("Authorization", "Bearer wrong") // an answer of 401 is no error
+	s.serveOnce(httpapi.Options{}, r)
+	is.Equal(len(records(t, log.String())), 1)
 }

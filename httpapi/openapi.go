@@ -13,6 +13,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/extsvc/svc/internal/inbound"
+	"github.com/extsvc/svc/internal/openapi"
 )
 
 // The paths of the documents after the prefix. They are not in the list of routes, because they
@@ -25,34 +28,11 @@ const (
 //go:embed openapi.json
 var openAPI []byte
 
-// development is the version in openapi.json, and of a module that has none.
-const development = "devel"
-
-// version returns the version of this module in a program. It is "devel" where the program was
-// built from a working copy, or does not know. The argument may be nil.
-func version(program *debug.BuildInfo) string {
-	if program == nil {
-		return development
-	}
-	for _, module := range append(program.Deps, &program.Main) {
-		if module.Path != "github.com/extsvc/svc" {
-			continue
-		}
-		if module.Replace != nil {
-			module = module.Replace
-		}
-		if module.Version != "" && module.Version != "(devel)" {
-			return module.Version
-		}
-	}
-	return development
-}
-
 // source returns openapi.json with the version of this module.
 func source() []byte {
 	program, _ := debug.ReadBuildInfo()
-	quoted, _ := json.Marshal(version(program)) // a string always encodes
-	return bytes.Replace(openAPI, []byte(`"`+development+`"`), quoted, 1)
+	quoted, _ := json.Marshal(openapi.Version(program)) // a string always encodes
+	return bytes.Replace(openAPI, []byte(`"`+openapi.Development+`"`), quoted, 1)
 }
 
 // document is an OpenAPI document.
@@ -75,14 +55,22 @@ func (d document) at(server string) []byte {
 	return slices.Concat(d.head, quoted, d.tail)
 }
 
-// documents has the documents of interfaces by their paths: with all routes, and without those that
-// Options.HideAccess removes. Each is made at its first use.
-var documents = map[string]struct{ whole, withoutAccess func() document }{
-	openAPIPath: {kept(source), kept(sourceWithoutAccess)},
-	openAPI30Path: {
-		kept(func() []byte { return in30(source()) }),
-		kept(func() []byte { return in30(sourceWithoutAccess()) }),
-	},
+// documentSet has the documents of interfaces by their paths: with all routes, and without those
+// that Options.HideAccess removes. Each is made at its first use.
+type documentSet map[string]struct{ whole, withoutAccess func() document }
+
+// documents are those of interfaces with [svc.MemoryParameters].
+var documents = documentsOf(source)
+
+func documentsOf(source func() []byte) documentSet {
+	withoutAccess := func() []byte { return without(source(), accessRoutes) }
+	return documentSet{
+		openAPIPath: {kept(source), kept(withoutAccess)},
+		openAPI30Path: {
+			kept(func() []byte { return openapi.In30(source()) }),
+			kept(func() []byte { return openapi.In30(withoutAccess()) }),
+		},
+	}
 }
 
 func kept(text func() []byte) func() document {
@@ -90,19 +78,18 @@ func kept(text func() []byte) func() document {
 }
 
 // OpenAPI returns the OpenAPI 3.1 document of an interface at server: a URL, or only its path. The
-// caller may change the returned bytes. It has all endpoints, also those that Options hide. Its
-// info.version is the version of this module in the program, or "devel".
+// caller may change the returned bytes. It has all endpoints, also those that Options hide, and
+// [svc.MemoryParameters]; a Handler serves one with the parameters of its Service. Its info.version
+// is the version of this module in the program, or "devel".
 func OpenAPI(server string) []byte { return documents[openAPIPath].whole().at(server) }
 
 // OpenAPI30 is OpenAPI for tools that do not read OpenAPI 3.1: its document is of OpenAPI 3.0. It
 // describes the same requests and answers, some of them less exactly.
 func OpenAPI30(server string) []byte { return documents[openAPI30Path].whole().at(server) }
 
-func sourceWithoutAccess() []byte { return without(accessRoutes) }
-
 // without returns the document without some endpoints, and without what only they use.
-func without(routes []route) []byte {
-	all := read(source())
+func without(source []byte, routes []route) []byte {
+	all := openapi.Read(source)
 	paths := all["paths"].(map[string]any)
 	for _, r := range routes {
 		operations := paths[r.Path].(map[string]any)
@@ -110,7 +97,7 @@ func without(routes []route) []byte {
 			delete(paths, r.Path)
 		}
 	}
-	text := withoutUnused(all)
+	text := openapi.WithoutUnused(all)
 	all["tags"] = slices.DeleteFunc(all["tags"].([]any), func(tag any) bool {
 		name, _ := json.Marshal(tag.(map[string]any)["name"])
 		return !bytes.Contains(text, slices.Concat([]byte(`"tags":[`), name, []byte("]")))
@@ -119,53 +106,23 @@ func without(routes []route) []byte {
 	return text
 }
 
-// read reads a document and keeps its numbers as written.
-func read(text []byte) (all map[string]any) {
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.UseNumber()
-	if err := decoder.Decode(&all); err != nil {
-		panic(err) // the document is part of the package
-	}
-	return all
-}
-
-// withoutUnused removes the components that nothing refers to, and returns the document.
-func withoutUnused(all map[string]any) []byte {
-	for {
-		text, _ := encode(all)
-		unused := 0
-		for kind, components := range all["components"].(map[string]any) {
-			for name := range components.(map[string]any) {
-				reference := `"#/components/` + kind + "/" + name + `"`
-				if kind != "securitySchemes" && !bytes.Contains(text, []byte(reference)) {
-					delete(components.(map[string]any), name)
-					unused++
-				}
-			}
-		}
-		if unused == 0 {
-			return text
-		}
-	}
-}
-
 // sendOpenAPI answers with the document at a path as application/json. Browsers show that type and
 // every tool accepts it, unlike application/openapi+json.
 func (h *Handler) sendOpenAPI(w *answer, r *http.Request, path string) {
 	w.route = "GET " + h.prefix.String() + path
 	r.Pattern = w.route
 	server := h.server(r, path)
-	document := documents[path].whole()
+	document := h.documents[path].whole()
 	if h.options.HideAccess {
-		document = documents[path].withoutAccess()
+		document = h.documents[path].withoutAccess()
 	}
 	sum := sha256.Sum256(append(document.sum[:], server...)) // all that the bytes depend on
 	etag := `"` + hex.EncodeToString(sum[:16]) + `"`
 	header := w.Header()
 	header.Set("Cache-Control", "no-cache")
 	header.Set("ETag", etag)
-	known, _ := tags(r.Header, "If-None-Match") // a malformed header counts as absent
-	if has(known, etag) {
+	known, _ := inbound.Tags(r.Header, "If-None-Match") // a malformed header counts as absent
+	if inbound.HasTag(known, etag) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}

@@ -7,13 +7,16 @@ import (
 	"go/token"
 	"go/types"
 	"maps"
+	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
 )
 
@@ -50,6 +53,38 @@ type response struct {
 // plain leaves out of a name whose things they are: most handlers serve those of all and of the caller.
 var plain = strings.NewReplacer("UserKey", "Key", "MyServiceAccountKey", "Key", "ServiceAccountKey", "Key", "My", "", "myT", "t", "myS", "s")
 
+// inSource returns what a pattern finds in files of the source, white space as single spaces.
+func inSource(t *testing.T, pattern string, files ...string) (all [][]string) {
+	t.Helper()
+	for _, file := range files {
+		text := strings.Join(strings.Fields(string(must(os.ReadFile(file)))), " ")
+		all = append(all, regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1)...)
+	}
+	if len(all) == 0 {
+		t.Fatalf("nothing in %v matches %s", files, pattern)
+	}
+	return all
+}
+
+// servedBy names the method of the Handler that serves each route.
+func servedBy(t *testing.T) map[httpapi.Route]string {
+	names := map[httpapi.Route]string{}
+	for _, m := range inSource(t, `Route{"(\w+)", "([^"]+)"}, \(\*Handler\)\.(\w+)`, "routes.go", "routes_access.go") {
+		names[httpapi.Route{Method: m[1], Path: m[2]}] = m[3]
+	}
+	return names
+}
+
+// statuses are the statuses of all codes.
+func statuses(t *testing.T) map[svc.Code]int {
+	all := map[svc.Code]int{}
+	for _, m := range inSource(t, `[cC]ode[A-Z]\w+ (?:svc\.)?Code = "([a-z_]+)"`, "../errors.go", "problem.go") {
+		code := svc.Code(m[1])
+		all[code] = httpapi.Status(&svc.Error{Code: code})
+	}
+	return all
+}
+
 func readDocument(t *testing.T) document {
 	t.Helper()
 	var d document
@@ -71,7 +106,7 @@ func (d document) operations() map[httpapi.Route]string {
 }
 
 func TestOpenAPIHasAllRoutes(t *testing.T) {
-	operations, routes := readDocument(t).operations(), httpapi.HandlerNames()
+	operations, routes := readDocument(t).operations(), servedBy(t)
 	for route, name := range routes {
 		if have, there := operations[route]; !there {
 			t.Errorf("%s %s is not in openapi.json", route.Method, route.Path)
@@ -119,7 +154,7 @@ func TestOpenAPIHasAllCodes(t *testing.T) {
 		}
 	}
 	coded := map[string]string{}
-	for code, status := range httpapi.Statuses {
+	for code, status := range statuses(t) {
 		coded[string(code)] = strconv.Itoa(status)
 	}
 	if !maps.Equal(promised, coded) {
@@ -137,12 +172,14 @@ var shapes = []struct {
 		"bundleJSON": "Bundle", "userJSON": "BundleUser", "groupJSON": "BundleGroup", "serviceAccountJSON": "BundleServiceAccount",
 		"policyJSON": "BundlePolicy", "attachmentJSON": "BundleAttachment", "bankPolicyJSON": "BundleBankPolicy", "channelJSON": "BundleChannel",
 	}},
-	{"../internal/policy/parameters.go", map[string]string{"Parameters": "SetParameters"}},
-	{"../internal/policy/document.go", map[string]string{"writtenStatement": "Statement"}},
-	{"../internal/policy/bank.go", map[string]string{
-		"StrategyOverride": "StrategyOverride", "PublicAccess": "PublicAccess", "PublicDefault": "PublicDefault", "PublicOverride": "PublicOverride",
+	{"../internal/policy/forms.go", map[string]string{
+		"statementKeys": "Statement", "defaultKeys": "PublicDefault", "overrideKeys": "PublicOverride",
 	}},
+	{"../internal/policy/bank.go", map[string]string{"StrategyOverride": "StrategyOverride"}},
 }
+
+// parametrized are the structs whose JSON has all parameters in addition to their fields.
+var parametrized = []string{"Access", "statementKeys", "defaultKeys", "overrideKeys"}
 
 func TestOpenAPIHasAllFields(t *testing.T) {
 	d, seen := readDocument(t), 0
@@ -155,13 +192,19 @@ func TestOpenAPIHasAllFields(t *testing.T) {
 			if shape.schemas != nil {
 				schema = shape.schemas[name]
 			}
+			if name == "Sets" {
+				schema = "SetParameters"
+			}
 			if schema == "" || name == "svc.Parameters" || name == "Content" { // parts of others
 				continue
 			}
 			seen++
-			fields = structs.whole(fields)
+			if slices.Contains(parametrized, name) {
+				fields = append(fields, field{embedded: "svc.Parameters"})
+			}
+			fields = slices.DeleteFunc(structs.whole(fields), func(f field) bool { return f.name == "-" })
 			d.wantFields(t, schema, fields)
-			if shape.schemas == nil && name != "Query" && name != "SetParameters" { // they may lack all but a query's bank
+			if shape.schemas == nil && name != "Query" && name != "Sets" { // they may lack all but a query's bank
 				d.wantRequired(t, schema, fields)
 			}
 		}

@@ -7,11 +7,14 @@ import (
 	"os"
 	"path"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/openapi"
 )
 
 // documents are those that are served, by path.
@@ -50,6 +53,32 @@ func TestOpenAPIIsServed(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Each POST takes an idempotency key, or its description says what a repetition does.
+func TestOpenAPIRepetitions(t *testing.T) {
+	paths := parse(t, httpapi.OpenAPI("")).(map[string]any)["paths"].(map[string]any)
+	keys := 0
+	for path, operations := range paths {
+		post, found := operations.(map[string]any)["post"].(map[string]any)
+		if !found {
+			continue
+		}
+		parameters, _ := post["parameters"].([]any)
+		description, _ := post["description"].(string)
+		takesKey := slices.ContainsFunc(parameters, func(p any) bool {
+			return p.(map[string]any)["$ref"] == "#/components/parameters/IdempotencyKey"
+		})
+		if takesKey {
+			keys++
+		}
+		if !takesKey && !strings.Contains(description, "A repetition ") {
+			t.Errorf("POST %s: the document does not say what a repetition does", path)
+		}
+	}
+	if keys != 10 { // issue and rotate of four kinds of holders, two installations
+		t.Errorf("%d operations take an idempotency key", keys)
 	}
 }
 
@@ -161,13 +190,13 @@ func TestOpenAPIVersion(t *testing.T) {
 		nil, {}, {Main: debug.Module{Path: ours, Version: "(devel)"}}, {Main: debug.Module{Path: "example.com/host", Version: version}},
 		{Deps: []*debug.Module{{Path: ours, Version: version, Replace: &debug.Module{Path: "../svc"}}}},
 	} {
-		is.Equal(httpapi.Version(program), "devel")
+		is.Equal(openapi.Version(program), "devel")
 	}
 	for _, program := range []*debug.BuildInfo{
 		{Main: debug.Module{Path: ours, Version: version}}, {Deps: []*debug.Module{{Path: "a"}, {Path: ours, Version: version}}},
 		{Deps: []*debug.Module{{Path: ours, Version: "v0.0.0", Replace: &debug.Module{Path: "example.com/fork", Version: version}}}},
 	} {
-		is.Equal(httpapi.Version(program), version)
+		is.Equal(openapi.Version(program), version)
 	}
 	for _, document := range documents {
 		is.Equal(parse(t, document("/")).(map[string]any)["info"].(map[string]any)["version"], "devel")
@@ -178,6 +207,25 @@ func TestOpenAPIVersion(t *testing.T) {
 func TestOpenAPI30IsAlwaysTheSame(t *testing.T) {
 	is := is.New(t)
 	for range 10 {
-		is.True(bytes.Equal(httpapi.In30(), httpapi.OpenAPI30(httpapi.DefaultPrefix)))
+		is.True(bytes.Equal(openapi.In30(httpapi.OpenAPI(httpapi.DefaultPrefix)), httpapi.OpenAPI30(httpapi.DefaultPrefix)))
 	}
+}
+
+// The problem of OpenAPI 3.0 has the keys of all problems, none of which has a schema there.
+func TestProblemOfOpenAPI30HasAllKeys(t *testing.T) {
+	is := is.New(t)
+	schemas := func(document []byte) map[string]any {
+		return parse(t, document).(map[string]any)["components"].(map[string]any)["schemas"].(map[string]any)
+	}
+	keys := func(schema any) map[string]any { return schema.(map[string]any)["properties"].(map[string]any) }
+	all, some := keys(schemas(httpapi.OpenAPI30("/"))["Problem"]), 0
+	for name, schema := range schemas(httpapi.OpenAPI("/")) {
+		if strings.HasSuffix(name, "Problem") {
+			some++
+			for key := range keys(schema) {
+				is.True(all[key] != nil) // the problem lacks a key
+			}
+		}
+	}
+	is.True(some > 1)
 }

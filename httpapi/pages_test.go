@@ -1,17 +1,20 @@
 package httpapi_test
 
 import (
-	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
-	"github.com/extsvc/svc/internal/slow"
+	"github.com/extsvc/svc/internal/longtest"
 )
 
 // pages follows the links of a list to its end, and returns the ids on each page.
@@ -134,33 +137,9 @@ func (c caller) as(list string, me caller) caller {
 	return c
 }
 
-func TestBadPages(t *testing.T) {
-	admin := newSite(t).admin()
-	cursor := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
-	for _, list := range []string{"/admin/templates", "/me/api-keys", "/users/alice/api-keys"} {
-		for _, limit := range []string{"0", "-1", "1001", "+5", "1.0", "1e1", "x", "%20", "99999999999999999999", "0x10"} {
-			admin.get(list + "?limit=" + limit).refuses("limit")
-		}
-		for _, bad := range []string{"x", "%00", "=", cursor("{}"), cursor(`["a"]`), cursor(`["a","b","c"]`), cursor(`[1,2]`), cursor(`["\u0000",""]`), cursor(`["a","b"]`) + "=",
-			cursor(`["a", "b"]`), cursor(`["a",null]`), cursor(`["\u0061","b"]`), cursor(`["` + strings.Repeat("a", 1025) + `","b"]`), cursor(`["a","` + strings.Repeat("b", 129) + `"]`),
-			cursor(`[null,null]`), cursor("[\"\xff\",\"b\"]"), cursor(`["\ud800","b"]`), cursor(`["a","b"]`) + "%0A", "W%0D" + cursor(`["a","b"]`)[1:]} {
-			admin.get(list + "?cursor=" + bad).refuses("cursor")
-		}
-		admin.get(list + "?limit=1&limit=2").refuses("limit")
-		admin.get(list + "?limit=&cursor=").is(200)
-		if other := list + "?cursor=" + cursor(`["a","b"]`); list == "/admin/templates" {
-			admin.get(other).is(200)
-		} else {
-			admin.get(other).refuses("cursor") // that is no time
-			admin.get(list + "?cursor=" + cursor(`["2026-01-02T03:04:05.678901Z","b"]`)).is(200)
-			admin.get(list + "?cursor=" + cursor(`["2026-01-02T03:04:05.67890Z","b"]`)).refuses("cursor")
-		}
-	}
-}
-
 // A list that is asked for whole ends after MaxList rows, and a Link leads to the others.
 func TestListsHaveABound(t *testing.T) {
-	slow.Test(t, "lists of more than 10,000 rows")
+	longtest.Test(t, "lists of more than 10,000 rows")
 	s := newSite(t, func(u *setup) { u.Keys.MaxPerHolder = 2 * httpapi.MaxList })
 	admin, alice := s.admin(), svc.Identity{Kind: svc.KindUser, ID: "alice"}
 	for i := range httpapi.MaxList + 3 {
@@ -187,5 +166,235 @@ func TestListsHaveABound(t *testing.T) {
 	}
 	if pages := admin.pages("/admin/templates"); len(pages) != 1 || len(pages[0]) != httpapi.MaxList-1 {
 		t.Errorf("a list of one row less: %d pages, the first of %d", len(pages), len(pages[0]))
+	}
+}
+
+// many fills a site with templates of 4 KB each.
+func many(t *testing.T, count int) *site {
+	t.Helper()
+	s := newSite(t)
+	padding := strings.Repeat("x", 4<<10)
+	for i := range count {
+		_, err := s.service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: fmt.Sprintf("t%03d", i), Content: svc.Content{
+			Name: "Same", Manifest: []byte(`{"version":"1","n":` + fmt.Sprint(i) + `.0,"padding":"` + padding + `"}`),
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// open sends a request for the list of templates and returns its answer unread.
+func (s *site) open() *http.Response {
+	s.t.Helper()
+	r := must(http.NewRequest("GET", s.server.URL+s.prefix+"/admin/templates", nil))
+	r.Header.Set("Authorization", "Bearer "+s.key("admin"))
+	response, err := s.server.Client().Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { response.Body.Close() })
+	return response
+}
+
+func TestListOfManyTemplates(t *testing.T) {
+	s := many(t, 500)
+	a := s.admin().get("/admin/templates").is(200)
+	var want []string
+	for i := range 500 {
+		want = append(want, fmt.Sprintf("t%03d", i))
+	}
+	if have := a.texts("id"); !slices.Equal(have, want) {
+		t.Errorf("%d of 500, or not in their order: %v", len(have), have)
+	}
+	if len(a.body) < 500*4<<10 {
+		t.Errorf("only %d bytes", len(a.body))
+	}
+}
+
+// beforeChunk does something before one of the reads of a long list: the first chunk, the place where it would end, the second chunk.
+func (s *site) beforeChunk(n int, do func() error) {
+	chunk := 0
+	s.store.plant(func(call string) error {
+		if call != "Templates" {
+			return nil
+		}
+		if chunk++; chunk == n {
+			return do()
+		}
+		return nil
+	})
+}
+
+func TestListIsSentWhileItIsRead(t *testing.T) {
+	s := many(t, 150)
+	seen := make(chan bool)
+	s.beforeChunk(3, func() error {
+		select {
+		case <-seen:
+			return nil
+		case <-time.After(5 * time.Second):
+			return errors.New("nobody has seen the first chunk")
+		}
+	})
+	response := s.open()
+	start := make([]byte, 32<<10)
+	if _, err := io.ReadFull(response.Body, start); err != nil {
+		t.Fatal(err)
+	}
+	close(seen)
+	rest, err := io.ReadAll(response.Body)
+	if err != nil || !strings.HasSuffix(strings.TrimSpace(string(rest)), "]}") {
+		t.Errorf("the list broke off: %v", err)
+	}
+}
+
+func TestListThatBreaksOffIsCut(t *testing.T) {
+	const inside = "disk on fire"
+	for name, do := range map[string]func() error{
+		"fault":       func() error { return errors.New(inside) },
+		"unavailable": func() error { return fmt.Errorf("%s: %w", inside, svc.ErrUnavailable) },
+		"panic":       func() error { panic(inside) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := many(t, 150)
+			s.beforeChunk(3, do)
+			response := s.open()
+			body, err := io.ReadAll(response.Body)
+			if err == nil {
+				t.Errorf("half a list passes for a whole one: %d, %d bytes, ending %q", response.StatusCode, len(body), body[max(0, len(body)-200):])
+			}
+			if strings.Contains(string(body), inside) || strings.Contains(string(body), "problem") || strings.Contains(string(body), "about:blank") {
+				t.Error("an error was written into the list")
+			}
+			if !strings.Contains(s.said.String(), inside) {
+				t.Error("nothing of it in the log")
+			}
+			s.store.plant(nil)
+			s.admin().get("/admin/templates").is(200)
+		})
+	}
+}
+
+func TestListThatFailsBeforeAnythingWasSent(t *testing.T) {
+	for chunk := range 2 {
+		s := newSite(t)
+		admin := s.admin()
+		admin.post("/admin/templates", `{"id": "a", "name": "n", "manifest": {"version": "1"}}`).is(200)
+		s.beforeChunk(chunk+1, func() error { return svc.ErrUnavailable })
+		admin.get("/admin/templates").fails(503, "unavailable")
+		s.beforeChunk(chunk+1, func() error { panic("disk on fire") })
+		admin.get("/admin/templates").fails(500, "internal")
+	}
+}
+
+// A client that goes away ends its list, and no more.
+func TestClientGoesAway(t *testing.T) {
+	s := many(t, 150)
+	left := make(chan bool)
+	s.beforeChunk(3, func() error { <-left; return nil })
+	response := s.open()
+	response.Body.Close()
+	s.server.CloseClientConnections()
+	close(left)
+	s.store.plant(nil)
+	s.admin().get("/admin/templates").is(200)
+}
+
+// halves are the routes that both halves have, by their path behind /admin and /me: of each the action that openapi.json names.
+func halves(t *testing.T) map[httpapi.Route][2]string {
+	t.Helper()
+	var d struct {
+		Paths map[string]map[string]struct {
+			Actions []string `json:"x-actions"`
+		}
+	}
+	if err := json.Unmarshal(httpapi.OpenAPI("/"), &d); err != nil {
+		t.Fatal(err)
+	}
+	both := map[httpapi.Route][2]string{}
+	for _, route := range httpapi.Routes() {
+		path, is := strings.CutPrefix(route.Path, "/me")
+		if other, shared := d.Paths["/admin"+path]; is && shared && path != "/api-keys" { // of all holders, and of the caller
+			method := strings.ToLower(route.Method)
+			both[httpapi.Route{Method: route.Method, Path: path}] =
+				[2]string{other[method].Actions[0], d.Paths[route.Path][method].Actions[0]}
+		}
+	}
+	if len(both) != 19 {
+		t.Fatalf("%d routes are in both halves", len(both))
+	}
+	return both
+}
+
+// bodies are bodies that the routes take.
+var bodies = map[string]string{
+	"POST /template-sources":                 `{"url": "https://h/acme"}`,
+	"POST /templates":                        `{"id": "chat", "name": "Chat", "manifest": {"version": "1"}}`,
+	"PATCH /templates/{template_id}":         `{"name": "Chat"}`,
+	"POST /templates/{template_id}/install":  `{"source_name": "acme"}`,
+	"POST /templates/{template_id}/rollback": `{"version": 1}`,
+}
+
+var atChat = strings.NewReplacer("{name}", "acme", "{template_id}", "chat")
+
+// Each route of a half needs the action that openapi.json names, and no other action of templates does.
+func TestActionsOfBothHalves(t *testing.T) {
+	s := newSite(t)
+	actions := []string{"template:admin", "template:list", "template:create", "template:manage", "template:install", "template:source"}
+	for route, needed := range halves(t) {
+		for half, prefix := range []string{"/admin", "/me"} {
+			send := func(bearer string) answer {
+				return s.as(bearer).send(route.Method, prefix+atChat.Replace(route.Path), bodies[route.Method+" "+route.Path])
+			}
+			for _, action := range actions {
+				a := send("session-of-plain+" + action)
+				if refused := a.status == 403; refused == (action == needed[half]) {
+					t.Errorf("%s with %s: %d %s", a.request, action, a.status, a.body)
+				}
+			}
+			for bearer, may := range map[string]bool{
+				s.key("admin"): true, s.accountKey("robot"): true, s.accountKey("narrow"): false, "session-of-plain": false, "session-of-unseen+template:*": true,
+				"session-of-barred+template:*": false, "session-of-nobody+sa+template:*": prefix == "/admin",
+			} {
+				if a := send(bearer); (a.status != 403) != may {
+					t.Errorf("%s by %s: %d %s", a.request, clip(bearer[:5]), a.status, a.body)
+				}
+			}
+			send("").fails(401, "unauthenticated")
+			send("session-of-ghost+template:*").fails(401, "unauthenticated")
+		}
+	}
+}
+
+// Ids that are none are refused before rights, by each route of one's own.
+func TestIDsInPathsOfOnesOwn(t *testing.T) {
+	s := newSite(t)
+	admin, plain := s.admin(), s.as("session-of-plain")
+	for route := range halves(t) {
+		at := strings.Index(route.Path, "{")
+		if at < 0 {
+			continue
+		}
+		parameter, _, _ := strings.Cut(route.Path[at+1:], "}")
+		for _, id := range badIDs {
+			path := "/me" + strings.Replace(route.Path, "{"+parameter+"}", id, 1)
+			for _, by := range []caller{admin, plain} {
+				by.send(route.Method, path, bodies[route.Method+" "+route.Path]).refuses(parameter)
+			}
+		}
+	}
+	for _, escaped := range goodIDs {
+		id := must(url.PathUnescape(escaped))
+		quoted := string(must(marshal(id)))
+		created := admin.post("/me/templates", `{"id": `+quoted+`, "name": `+quoted+`, "manifest": {"version": "1"}}`).is(200)
+		admin.get("/me/templates/" + escaped).is(200).json(string(created.body))
+		admin.get("/admin/templates/"+escaped).fails(404, "not_found")
+		admin.delete("/me/templates/" + escaped).is(204)
+		admin.post("/me/template-sources", `{"url": "https://h", "alias": `+quoted+`}`).is(201)
+		admin.delete("/admin/template-sources/"+escaped).fails(404, "not_found")
+		admin.get("/me/template-sources/" + escaped + "/templates").is(200)
+		admin.delete("/me/template-sources/" + escaped).is(204)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/wire"
 )
 
@@ -44,7 +43,7 @@ func wireResolution(r svc.Resolution) wire.Resolution {
 				PolicyID: e.PolicyID, Via: e.Via, Statement: e.Statement, Matched: e.Matched,
 				Effect: string(e.Effect), Code: string(e.Code), Reason: e.Reason,
 				ActionPattern: e.ActionPattern, BankPattern: e.BankPattern,
-				Sets: policy.Parameters(e.Sets), Lost: e.Lost,
+				Sets: wire.Sets{Parameters: e.Sets}, Lost: e.Lost,
 			}
 		}),
 	}
@@ -61,7 +60,7 @@ func (h *Handler) decide(w http.ResponseWriter, r *request) error {
 	}
 	answers, err := h.service.Policies.Decide(r.Context(), r.by, questions...)
 	if err != nil {
-		return svc.Relocate(err, ofQuery)
+		return svc.MapFields(err, ofQuery)
 	}
 	out := wire.Decisions{Decisions: wire.Each(answers, wireDecision)}
 	return sendJSON(w, http.StatusOK, out)
@@ -127,7 +126,7 @@ func wireDecision(a svc.Answer) wire.Decision {
 func (h *Handler) whoCan(w http.ResponseWriter, r *request) error {
 	action, bank := r.query.text("action"), r.query.text("bank")
 	reach, err := h.service.Policies.WhoCan(r.Context(), r.by, action, bank)
-	return sendResult(w, reach, err, func(reach svc.Reach) wire.Reach {
+	return sendResult(w, reach, err, func(reach svc.WhoCanAnswer) wire.Reach {
 		override := func(o svc.PublicOverrideReach) wire.PublicOverrideReach {
 			return wire.PublicOverrideReach(o)
 		}
@@ -138,7 +137,7 @@ func (h *Handler) whoCan(w http.ResponseWriter, r *request) error {
 				Default:   reach.Public.Default,
 				Overrides: wire.Each(reach.Public.Overrides, override),
 			},
-			Statements: wire.Each(reach.Statements, func(s svc.Cited) wire.Cited {
+			Statements: wire.Each(reach.Statements, func(s svc.StatementRef) wire.Cited {
 				return wire.Cited(s)
 			}),
 			Revision: reach.Revision,
@@ -153,7 +152,7 @@ func (h *Handler) whatCanI(w http.ResponseWriter, r *request) error {
 			Capabilities: wire.Each(list, func(c svc.Capability) wire.Capability {
 				return wire.Capability{
 					Action: c.Action, Bank: c.Bank, Decision: string(c.Outcome),
-					Parameters: policy.Parameters(c.Parameters),
+					Parameters: wire.Sets{Parameters: c.Parameters},
 				}
 			}),
 		}
@@ -189,7 +188,7 @@ func (h *Handler) simulate(w http.ResponseWriter, r *request) error {
 // within maps the fields of errors to places in the body of a simulation: pointers into the bundle,
 // and names of the query's parameters.
 func within(err error) error {
-	return svc.Relocate(err, func(e *svc.Error) string {
+	return svc.MapFields(err, func(e *svc.Error) string {
 		switch {
 		case e.Code != svc.CodeInvalid:
 			return e.Field

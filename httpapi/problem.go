@@ -32,6 +32,7 @@ var statuses = map[svc.Code]int{
 	svc.CodeInUse:             http.StatusConflict,
 	svc.CodeBuiltin:           http.StatusConflict,
 	svc.CodeLastAdministrator: http.StatusConflict,
+	svc.CodeTooComplex:        http.StatusConflict,
 	svc.CodeEdited:            http.StatusConflict,
 	svc.CodeChanged:           http.StatusConflict,
 	svc.CodeSourceMoved:       http.StatusConflict,
@@ -73,7 +74,6 @@ func (h *Handler) fail(a *answer, r *http.Request, err error) {
 	if !a.admitted {
 		defer h.holdBack(r.Context(), problem.Status)()
 	}
-	setHeaders(a.Header(), problem.Status, err)
 	if problem.Status == http.StatusUnauthorized {
 		a.dropRequestID()
 	}
@@ -81,9 +81,26 @@ func (h *Handler) fail(a *answer, r *http.Request, err error) {
 		a.Header().Del(limitHeader)
 		a.Header().Del(policyHeader)
 	}
+	writeProblem(a, problem, err)
+}
+
+// WriteError answers a request of the host with an error, as the interface answers with its own: a
+// problem (RFC 9457) with the status of [Status], the code, and no text that is for the log alone.
+// Text that looks like an API key is masked. Call it before anything of the answer is written. It
+// logs nothing.
+func WriteError(w http.ResponseWriter, r *http.Request, err error) {
+	if _, own := errors.AsType[*withHeader](err); !own && svc.ErrorCode(err) == svc.CodeUnauthenticated {
+		err = challenge(hasAuthorization(r))
+	}
+	var h Handler // it masks what looks like a key of any service
+	writeProblem(w, h.problemOf(err), err)
+}
+
+func writeProblem(w http.ResponseWriter, problem wire.Problem, err error) {
+	setHeaders(w.Header(), problem.Status, err)
 	body, _ := encode(problem) // strings and numbers always encode
-	a.WriteHeader(problem.Status)
-	_, _ = a.Write(body)
+	w.WriteHeader(problem.Status)
+	_, _ = w.Write(body)
 }
 
 // withHeader is an error whose answer has an additional header.
@@ -153,10 +170,13 @@ const leastSecret = 30
 
 // mask masks text that looks like an API key, also like an imported key of another system.
 func (h *Handler) mask(text string) string {
-	if h.service == nil {
-		return maskKeys(h.tenants.Mask(text))
+	switch {
+	case h.service != nil:
+		text = h.service.Keys.Mask(text)
+	case h.tenants != nil:
+		text = h.tenants.Mask(text)
 	}
-	return maskKeys(h.service.Keys.Mask(text))
+	return maskKeys(text)
 }
 
 // maskKeys masks text that looks like an API key. It leaves the id, which an administrator needs to

@@ -1,50 +1,158 @@
 package httpapi
 
 import (
+	"bufio"
 	"context"
+	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/extsvc/svc"
 )
 
-type principalKey struct{}
+// let is what a request was let through with.
+type let struct {
+	by       svc.Principal
+	decision *svc.Decision // nil: nothing was decided
+}
+
+type letKey struct{}
 
 // Protect authenticates requests to next, a handler of the host. It passes a request to next if the
 // Service accepts its bearer, or its session with [Options].Principal; next reads the caller with
 // [PrincipalFrom]. Protect answers all other requests as the interface does: 401, 403 for a page of
 // another origin, 429, or 503 when it cannot check the bearer or the session. It checks no rights:
-// next asks [svc.Service.Decide] for them.
+// [Handler.Require] does.
 func (h *Handler) Protect(next http.Handler) http.Handler {
+	return h.guard(next, func(*Handler, *http.Request, svc.Principal) (*svc.Decision, error) {
+		return nil, nil
+	})
+}
+
+// Require returns a middleware that authenticates as [Handler.Protect], and then decides
+// ([svc.Service.Decide]) whether the caller may do action on the bank of the request. It passes the
+// request on if so; next reads the decision with [DecisionFrom]. Otherwise the answer is 403. A bank
+// that cannot be one, such as "", is 400.
+//
+// bank is called once for each request that is authenticated, from several goroutines at once. Nil:
+// the bank "*", on which only what holds for every bank counts. Require panics when action is empty
+// or a pattern.
+func (h *Handler) Require(
+	action string, bank func(r *http.Request) string,
+) func(next http.Handler) http.Handler {
+	if action == "" || strings.Contains(action, "*") {
+		panic("httpapi: Require needs one action, and no pattern: " + action)
+	}
+	decide := func(h *Handler, r *http.Request, by svc.Principal) (*svc.Decision, error) {
+		on := "*"
+		if bank != nil {
+			on = bank(r)
+		}
+		decision, err := h.service.Decide(r.Context(), by, action, on, svc.Context{})
+		if err == nil && !decision.Allowed() {
+			err = &svc.Error{Code: svc.CodeForbidden, Message: "you may not do " + action + " here"}
+		}
+		return &decision, err
+	}
+	return func(next http.Handler) http.Handler { return h.guard(next, decide) }
+}
+
+// decide decides about a caller. Nil: there is no decision.
+type decide func(h *Handler, r *http.Request, by svc.Principal) (*svc.Decision, error)
+
+// guard passes a request to next if the caller is known and decide has no error. No principal that
+// is in the context already counts.
+func (h *Handler) guard(next http.Handler, decide decide) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if by, ok := h.letIn(w, r); ok {
-			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), principalKey{}, by)))
+		a, began := &answer{ResponseWriter: w}, time.Now()
+		passed, ok := h.letIn(a, r, decide, began)
+		if !ok {
+			return
+		}
+		r = r.WithContext(context.WithValue(r.Context(), letKey{}, passed))
+		if h.options.Observer == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		defer func() {
+			a.route, a.requestID = r.Pattern, w.Header().Get(requestIDHeader)
+			h.options.Observer.Observe(r.Context(), h.observed(a, began))
+		}()
+		next.ServeHTTP(hostAnswer{a}, r)
+		if !a.begun {
+			a.status = http.StatusOK // net/http sends it for a handler that wrote nothing
 		}
 	})
 }
 
-// letIn returns the caller, or answers with a problem, also when a function of the host panics.
-func (h *Handler) letIn(w http.ResponseWriter, r *http.Request) (by svc.Principal, ok bool) {
-	a := &answer{ResponseWriter: w}
-	defer func(began time.Time) {
+// letIn returns the caller and the decision, or answers with a problem, also when a function of the
+// host panics.
+func (h *Handler) letIn(a *answer, r *http.Request, decide decide, began time.Time) (passed let, ok bool) {
+	defer func() {
 		if !ok {
 			h.report(a, r, began)
 		}
-	}(time.Now())
+	}()
 	defer h.recover(a, r)
 	err := h.in(a, r, func(h *Handler) (err error) {
-		by, err = h.admit(a, r)
+		if passed.by, err = h.admit(a, r); err == nil {
+			passed.decision, err = decide(h, r, passed.by)
+		}
 		return err
 	})
 	if err != nil {
 		h.fail(a, r, err)
 	}
-	return by, err == nil
+	return passed, err == nil
 }
 
-// PrincipalFrom returns the principal of a request that [Handler.Protect] let through. false: the
-// request did not pass Protect.
+// PrincipalFrom returns the principal of a request that [Handler.Protect] or [Handler.Require] let
+// through, or of [WithPrincipal]. false: there is none.
 func PrincipalFrom(ctx context.Context) (svc.Principal, bool) {
-	by, ok := ctx.Value(principalKey{}).(svc.Principal)
-	return by, ok
+	passed, ok := ctx.Value(letKey{}).(let)
+	return passed.by, ok
+}
+
+// DecisionFrom returns the decision of a request that [Handler.Require] let through: it has the
+// parameters that apply. false: the request did not pass Require.
+func DecisionFrom(ctx context.Context) (svc.Decision, bool) {
+	passed, _ := ctx.Value(letKey{}).(let)
+	if passed.decision == nil {
+		return svc.Decision{}, false
+	}
+	return *passed.decision, true
+}
+
+// WithPrincipal returns a context in which [PrincipalFrom] finds by, for tests of the host's own
+// handlers. [Handler.Protect] and [Handler.Require] trust no principal of a context.
+func WithPrincipal(ctx context.Context, by svc.Principal) context.Context {
+	return context.WithValue(ctx, letKey{}, let{by: by})
+}
+
+// hostAnswer is the answer of a handler of the host, which may use all that net/http offers.
+type hostAnswer struct{ *answer }
+
+func (a hostAnswer) WriteHeader(status int) {
+	if status < 200 && status != http.StatusSwitchingProtocols { // an early hint, not the answer
+		a.ResponseWriter.WriteHeader(status)
+		return
+	}
+	a.answer.WriteHeader(status)
+}
+
+func (a hostAnswer) Write(p []byte) (int, error) {
+	if !a.begun {
+		a.begun, a.status = true, http.StatusOK
+	}
+	return a.answer.Write(p)
+}
+
+// Flush implements [http.Flusher].
+func (a hostAnswer) Flush() { _ = http.NewResponseController(a.ResponseWriter).Flush() }
+
+// Hijack implements [http.Hijacker].
+func (a hostAnswer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	a.begun, a.status = true, http.StatusSwitchingProtocols
+	return http.NewResponseController(a.ResponseWriter).Hijack()
 }

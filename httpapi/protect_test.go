@@ -1,12 +1,14 @@
 package httpapi_test
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/matryer/is"
 
@@ -14,78 +16,125 @@ import (
 	"github.com/extsvc/svc/httpapi"
 )
 
-func TestProtect(t *testing.T) {
-	s := newSite(t)
-	key := s.key("alice")
-	api := httpapi.New(s.service, httpapi.Options{})
-	protected := httptest.NewServer(api.Protect(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		by, ok := httpapi.PrincipalFrom(r.Context())
-		if !ok {
-			t.Error("nobody")
-		}
-		_, _ = io.WriteString(w, string(by.Kind)+" "+by.ID)
-	})))
-	t.Cleanup(protected.Close)
-	ask := func(bearer string) (*http.Response, string) {
-		is := is.New(t)
-		r, err := http.NewRequestWithContext(t.Context(), "GET", protected.URL+"/of/the/host", nil)
-		is.NoErr(err)
-		if bearer != "" {
-			r.Header.Set("Authorization", "Bearer "+bearer)
-		}
-		answer, err := http.DefaultClient.Do(r)
-		is.NoErr(err)
-		defer answer.Body.Close()
-		body, err := io.ReadAll(answer.Body)
-		is.NoErr(err)
-		return answer, string(body)
-	}
+// TestRequire: who may passes with the decision, and every other request gets the problem of the interface.
+func TestRequire(t *testing.T) {
 	is := is.New(t)
-	for bearer, who := range map[string]string{key: "user alice", s.accountKey("robot"): "service_account robot", "session-of-plain": "user plain"} {
-		answer, body := ask(bearer)
-		is.Equal(answer.StatusCode, 200)
-		is.Equal(body, who)
-		is.Equal(answer.Header.Get("Cache-Control"), "") // the host's own answer is the host's
-	}
-	for _, bearer := range []string{"", "nonsense", key[:len(key)-1] + "!"} {
-		answer, body := ask(bearer)
-		is.Equal(answer.StatusCode, 401)
-		is.Equal(answer.Header.Get("Content-Type"), "application/problem+json")
-		is.Equal(answer.Header.Get("Cache-Control"), "no-store")
-		is.True(answer.Header.Get("WWW-Authenticate") != "" && body != "")
-	}
-	unseen := s.key("alice")
-	s.store.plant(func(string) error { return svc.ErrUnavailable })
-	answer, _ := ask(unseen)
-	is.Equal(answer.StatusCode, 503)
-	is.Equal(answer.Header.Get("Retry-After"), "1")
-	_, ok := httpapi.PrincipalFrom(t.Context())
-	is.True(!ok)
-}
-
-func TestLimit(t *testing.T) {
+	seen := &watcher{}
 	s := newSite(t)
-	key := s.key("alice")
-	api := httpapi.New(s.service, httpapi.Options{Limit: func(_ *http.Request, by svc.Principal) time.Duration {
-		if by.ID == "alice" {
-			return 1500 * time.Millisecond
+	s.apply(`{"users": [{"id": "ann"}], "policies": [{"id": "reads", "document": {"version": "2026-03-24", "statements": [
+	  {"effect": "allow", "actions": ["bank:recall"], "banks": ["diary"], "recall_max_tokens": 7}]}}],
+	  "attachments": [{"policy_id": "reads", "principal_type": "user", "principal_id": "ann"}]}`)
+	key := s.key("ann")
+	api := httpapi.New(s.service, httpapi.Options{Observer: seen, Bearer: func(r *http.Request) string { return r.Header.Get("X-Api-Key") }})
+	mux := http.NewServeMux()
+	read := api.Require("bank:recall", func(r *http.Request) string { return r.PathValue("bank") })
+	mux.Handle("GET /recall/{bank}", read(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d, decided := httpapi.DecisionFrom(r.Context())
+		by, known := httpapi.PrincipalFrom(r.Context())
+		is.True(decided && known && d.Allowed() && by.ID == "ann")
+		w.WriteHeader(http.StatusAccepted)
+		_, _ = io.WriteString(w, strconv.FormatInt(*d.Parameters().RecallMaxTokens, 10))
+		w.(http.Flusher).Flush()
+	})))
+	mux.Handle("GET /any", api.Require("bank:recall", nil)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("let in") })))
+	mux.Handle("GET /silent", api.Protect(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, decided := httpapi.DecisionFrom(r.Context())
+		is.True(!decided)
+	})))
+	ask := func(path string, header ...string) *httptest.ResponseRecorder {
+		// A principal that is in the context already counts for nothing.
+		admin := httpapi.WithPrincipal(t.Context(), svc.Principal{Kind: svc.KindHost})
+		r := httptest.NewRequestWithContext(admin, "GET", path, nil)
+		for i := 0; i < len(header); i += 2 {
+			r.Header.Set(header[i], header[i+1])
 		}
-		return 0
-	}})
-	ask := func(h http.Handler, bearer string) *httptest.ResponseRecorder {
-		r := httptest.NewRequestWithContext(t.Context(), "GET", "/ext/svc/me/api-keys", nil)
-		r.Header.Set("Authorization", "Bearer "+bearer)
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
+		mux.ServeHTTP(w, r)
 		return w
 	}
+	for i, c := range []struct {
+		path   string
+		header []string
+		status int
+		body   string
+		route  string
+	}{
+		{"/recall/diary", []string{"Authorization", "Bearer " + key}, 202, "7", "GET /recall/{bank}"},
+		{"/recall/diary", []string{"X-Api-Key", key}, 202, "7", "GET /recall/{bank}"},
+		{"/recall/diary", []string{"X-Api-Key", "wrong"}, 401, `"code":"unauthenticated"`, ""},
+		{"/recall/diary", nil, 401, `"code":"unauthenticated"`, ""},
+		{"/recall/other", []string{"Authorization", "Bearer " + key}, 403, `"code":"forbidden"`, ""},
+		{"/recall/" + strings.Repeat("x", 200), []string{"X-Api-Key", key}, 400, `"parameter":"bank"`, ""},
+		{"/any", []string{"X-Api-Key", key}, 403, `"code":"forbidden"`, ""},
+		{"/silent", []string{"X-Api-Key", key}, 200, "", "GET /silent"},
+	} {
+		got := ask(c.path, c.header...)
+		if got.Code != c.status || !strings.Contains(got.Body.String(), c.body) {
+			t.Errorf("%s %v: %d %s", c.path, c.header, got.Code, got.Body)
+		}
+		o := seen.last(t, i+1)
+		is.Equal(o.Route, c.route)
+		is.Equal(o.Status, c.status)
+		is.Equal(o.Caller.ID == "ann", c.status != 401)
+		is.Equal(o.Bytes, int64(got.Body.Len()))
+	}
+	unseen := s.key("ann")
+	s.store.plant(func(string) error { return svc.ErrUnavailable })
+	is.Equal(ask("/recall/diary", "X-Api-Key", unseen).Code, 503)
+	for _, action := range []string{"", "bank:*"} {
+		func() {
+			defer func() { is.True(recover() != nil) }()
+			api.Require(action, nil)
+		}()
+	}
+}
+
+// TestHandlersOfTheHost: what net/http offers works behind Protect, with an Observer as well.
+func TestHandlersOfTheHost(t *testing.T) {
 	is := is.New(t)
-	for _, h := range []http.Handler{api, api.Protect(api)} {
-		slow := ask(h, key)
-		is.Equal(slow.Code, 429)
-		is.Equal(slow.Header().Get("Retry-After"), "2")
-		is.True(strings.Contains(slow.Body.String(), `"code":"rate_limited"`))
-		is.Equal(ask(h, "session-of-plain").Code, 200)
-		is.Equal(ask(h, "nonsense").Code, 401)
+	s, seen := newSite(t), &watcher{}
+	api := httpapi.New(s.service, httpapi.Options{Observer: seen})
+	server := httptest.NewServer(api.Protect(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		connection, _, err := w.(http.Hijacker).Hijack()
+		is.NoErr(err)
+		_, _ = io.WriteString(connection, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nby hand")
+		_ = connection.Close()
+	})))
+	t.Cleanup(server.Close)
+	r, err := http.NewRequestWithContext(t.Context(), "GET", server.URL, nil)
+	is.NoErr(err)
+	r.Header.Set("Authorization", "Bearer "+s.key("alice"))
+	answer, err := http.DefaultClient.Do(r)
+	is.NoErr(err)
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	is.NoErr(err)
+	is.Equal(string(body), "by hand")
+	is.Equal(seen.last(t, 1).Status, http.StatusSwitchingProtocols)
+}
+
+func TestWriteError(t *testing.T) {
+	is := is.New(t)
+	key := newSite(t).key("alice")
+	for _, c := range []struct {
+		err    error
+		status int
+		want   string
+	}{
+		{svc.Invalid("/name", "must not be "+key), 400, `{"type":"about:blank","title":"Bad Request","status":400,"detail":"name must not be`},
+		{fmt.Errorf("read: %w", &svc.Error{Code: svc.CodeNotFound, Message: "no such note"}), 404, `"detail":"no such note."`},
+		{&svc.Error{Code: svc.CodeUnauthenticated}, 401, `"detail":"a valid bearer token is required."`},
+		{&svc.Error{Code: svc.CodeUnavailable, Err: errors.New("10.0.0.7")}, 503, `"code":"unavailable"`},
+		{errors.New("secret " + key), 500, `"code":"internal"`},
+	} {
+		w := httptest.NewRecorder()
+		httpapi.WriteError(w, httptest.NewRequestWithContext(t.Context(), "GET", "/", nil), c.err)
+		is.Equal(w.Code, c.status)
+		is.Equal(w.Header().Get("Content-Type"), "application/problem+json")
+		is.Equal(w.Header().Get("WWW-Authenticate") != "", c.status == 401)
+		is.Equal(w.Header().Get("Retry-After") != "", c.status == 503)
+		if !strings.Contains(w.Body.String(), c.want) || strings.Contains(w.Body.String(), "10.0.0.7") {
+			t.Errorf("got %s", w.Body)
+		}
 	}
 }

@@ -11,12 +11,8 @@ import (
 	"github.com/extsvc/svc/internal/rate"
 )
 
-// Allowance is what the rate of a key allows after a request.
-type Allowance struct {
-	Refused   bool          // the rate does not allow this request
-	Remaining int           // requests that the key may still make at once; 0 when Refused
-	Next      time.Duration // until the key may make one request more than Remaining
-}
+// Allowance is [svc.Allowance], so that stores can give it without importing this package.
+type Allowance = svc.Allowance
 
 // RatedKeys is the number of keys with a rate whose requests a Handler counts in memory, at most:
 // some 10 MiB. Beyond that, a new key takes the place of a key that has little to wait for, which
@@ -52,7 +48,7 @@ func (h *Handler) count(a *answer, r *http.Request, by svc.Principal) error {
 }
 
 // take asks the host's KeyRate. It counts in memory when there is none, and when it fails.
-func (h *Handler) take(r *http.Request, keyID string, limit svc.Rate) Allowance {
+func (h *Handler) take(r *http.Request, keyID string, limit svc.Rate) svc.Allowance {
 	if h.options.KeyRate != nil {
 		left, err := h.options.KeyRate(r, keyID, limit)
 		if err == nil {
@@ -64,7 +60,7 @@ func (h *Handler) take(r *http.Request, keyID string, limit svc.Rate) Allowance 
 				slog.String("api_key", keyID), slog.Any("error", h.withoutKeys(err)))
 		}
 	}
-	return Allowance(h.rates.Take(h.rateKey(keyID), rate.Rate(limit), h.clock()))
+	return svc.Allowance(h.rates.Take(rate.KeyOf(h.tenant, keyID), rate.Rate(limit), h.clock()))
 }
 
 // tooMany returns the error for a caller that must wait.
@@ -79,7 +75,7 @@ func seconds(d time.Duration) int64 {
 }
 
 // showRate adds the header fields: the host may have set some of its own.
-func showRate(header http.Header, limit rate.Rate, left Allowance) {
+func showRate(header http.Header, limit rate.Rate, left svc.Allowance) {
 	window := float64(limit.Burst) / limit.PerSecond
 	window = max(1, math.Ceil(window-1e-6)) // without the error of the division
 	var space [64]byte

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/internal/mount"
+	"github.com/extsvc/svc/internal/routing"
 )
 
 // Route is one endpoint.
@@ -37,6 +37,7 @@ var routes = []route{
 
 	{Route{"GET", "/admin/template-sources"}, (*Handler).listSources, []string{"view"}},
 	{Route{"POST", "/admin/template-sources"}, (*Handler).registerSource, []string{"view"}},
+	{Route{"PATCH", "/admin/template-sources/{name}"}, (*Handler).patchSource, []string{"view"}},
 	{Route{"DELETE", "/admin/template-sources/{name}"}, (*Handler).removeSource, nil},
 	{Route{"GET", "/admin/template-sources/{name}/templates"}, (*Handler).sourceTemplates, []string{"category", "tag", "q"}},
 	{Route{"POST", "/admin/template-sources/{name}/rebind"}, (*Handler).rebindSource, nil},
@@ -65,6 +66,7 @@ var routes = []route{
 	{Route{"GET", "/admin/api-keys"}, (*Handler).listAllKeys, []string{
 		"expires_before", "unused_since", "limit", "cursor",
 	}},
+	{Route{"POST", "/admin/api-keys/sweep"}, (*Handler).sweepKeys, nil},
 
 	{Route{"GET", "/users/{user_id}/api-keys"}, (*Handler).listKeys, []string{"view", "limit", "cursor"}},
 	{Route{"POST", "/users/{user_id}/api-keys"}, (*Handler).issueKey, []string{"view"}},
@@ -82,6 +84,7 @@ var routes = []route{
 
 	{Route{"GET", "/me/template-sources"}, (*Handler).listSources, []string{"view"}},
 	{Route{"POST", "/me/template-sources"}, (*Handler).registerSource, []string{"view"}},
+	{Route{"PATCH", "/me/template-sources/{name}"}, (*Handler).patchSource, []string{"view"}},
 	{Route{"DELETE", "/me/template-sources/{name}"}, (*Handler).removeSource, nil},
 	{Route{"GET", "/me/template-sources/{name}/templates"}, (*Handler).sourceTemplates, []string{"category", "tag", "q"}},
 	{Route{"POST", "/me/template-sources/{name}/rebind"}, (*Handler).rebindSource, nil},
@@ -117,14 +120,14 @@ func Routes() []Route {
 
 // table is the endpoints that a Handler serves.
 type table struct {
-	routes   []route
-	patterns []mount.Pattern // the paths of routes, split into segments
+	routes []route
+	paths  routing.Table
 }
 
 func newTable(routes ...route) table {
-	t := table{routes, make([]mount.Pattern, len(routes))}
-	for i, r := range routes {
-		t.patterns[i] = mount.NewPattern(r.Path)
+	t := table{routes: routes}
+	for _, r := range routes {
+		t.paths.Add(r.Method, r.Path)
 	}
 	return t
 }
@@ -134,24 +137,13 @@ var (
 	withoutAccess = newTable(routes...)
 )
 
-// match finds the route of an escaped path, segment by segment. It does not clean the path, so it
-// never redirects, and an escaped slash stays within its segment.
+// match finds the route of an escaped path.
 func (t *table) match(method, escaped string) (route, map[string]string, error) {
-	var allow []string
-	path := mount.Segments(escaped)
-	for i, r := range t.routes {
-		if !t.patterns[i].Covers(path) {
-			continue
-		}
-		if r.Method == method || r.Method == http.MethodGet && method == http.MethodHead {
-			return r, t.patterns[i].Parameters(path), nil
-		}
-		if allow = append(allow, r.Method); r.Method == http.MethodGet {
-			allow = append(allow, http.MethodHead)
-		}
-	}
-	if allow != nil {
-		slices.Sort(allow)
+	found, params, allow := t.paths.Match(method, escaped)
+	switch {
+	case found >= 0:
+		return t.routes[found], params, nil
+	case allow != nil:
 		return route{}, nil, methodNotAllowed(strings.Join(allow, ", "))
 	}
 	return route{}, nil, noRoute("")

@@ -56,6 +56,9 @@ var accessRoutes = []route{
 	{Route{"POST", "/admin/access-bundle"}, (*Handler).writeAccess, []string{"dry_run", "prune"}},
 
 	{Route{"POST", "/banks"}, (*Handler).createBank, nil},
+	{Route{"GET", "/banks/policy"}, (*Handler).policyOfBankInQuery, []string{"bank"}},
+	{Route{"PUT", "/banks/policy"}, (*Handler).setPolicyOfBankInQuery, []string{"bank"}},
+	{Route{"DELETE", "/banks/policy"}, (*Handler).removePolicyOfBankInQuery, []string{"bank"}},
 	{Route{"GET", "/banks/{bank_id}/policy"}, (*Handler).policyOfBank, nil},
 	{Route{"PUT", "/banks/{bank_id}/policy"}, (*Handler).setPolicyOfBank, nil},
 	{Route{"DELETE", "/banks/{bank_id}/policy"}, (*Handler).removePolicyOfBank, nil},

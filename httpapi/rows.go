@@ -3,9 +3,11 @@ package httpapi
 import (
 	"iter"
 	"net/http"
+	"net/url"
 	"slices"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/inbound"
 	"github.com/extsvc/svc/internal/strictjson"
 )
 
@@ -35,18 +37,18 @@ func sendRows[R any, A appender](
 	w http.ResponseWriter, r *request, form rowForm[R, A],
 	list func(svc.RowQuery) iter.Seq2[R, error],
 ) error {
-	p, err := r.query.page()
+	p, err := inbound.PageOf(url.Values(r.query))
 	if err != nil {
 		return err
 	}
 	var query svc.RowQuery
-	if p.after != nil {
-		if query.After = form.after(p.after); query.After == "" {
-			return svc.Invalid("cursor", notACursor)
+	if p.After != nil {
+		if query.After = form.after(p.After); query.After == "" {
+			return svc.Invalid("cursor", inbound.NotACursor)
 		}
 	}
-	if p.limit > 0 {
-		query.Limit = p.limit + 1 // one more tells whether there is a next page
+	if p.Limit > 0 {
+		query.Limit = p.Limit + 1 // one more tells whether there is a next page
 		err = sendPage(w, r, p, "[", "]", list(query), form.answer, form.position)
 	} else {
 		last := svc.RowQuery{Skip: MaxList - 1, Limit: 1}
@@ -58,7 +60,7 @@ func sendRows[R any, A appender](
 
 // moved returns err with the field from named to.
 func moved(err error, from, to string) error {
-	return svc.Relocate(err, func(e *svc.Error) string {
+	return svc.MapFields(err, func(e *svc.Error) string {
 		if e.Field == from {
 			return to
 		}

@@ -62,6 +62,26 @@ func signingKey(text *string) ([]byte, error) {
 	return key, nil
 }
 
+func (h *Handler) patchSource(w http.ResponseWriter, r *request) error {
+	full, err := r.query.full()
+	if err != nil {
+		return err
+	}
+	in, err := decode[wire.PatchSource](h, w, r)
+	if err != nil {
+		return err
+	}
+	patch := svc.SourcePatch{Description: textPatch(in.Description)}
+	if token := textPatch(in.AuthToken); token != nil {
+		patch.AuthToken = &svc.SecretPatch{Value: (*svc.Secret)(token.Value)}
+	}
+	source, err := h.sources(r).Patch(r.Context(), r.by, r.params["name"], patch)
+	if err != nil {
+		return err
+	}
+	return sendJSON(w, http.StatusOK, sourceView(source, full))
+}
+
 func (h *Handler) removeSource(w http.ResponseWriter, r *request) error {
 	return sendNothing(w, h.sources(r).Remove(r.Context(), r.by, r.params["name"]))
 }

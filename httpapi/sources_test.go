@@ -1,30 +1,17 @@
 package httpapi_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
+
+	"github.com/extsvc/svc"
 )
 
 func source(name, url, description, at string, hasAuth bool) string {
 	return fmt.Sprintf(`{"name": %q, "url": %q, "scope": "server", "owner": null, "has_auth": %v, "description": %s,
 		"created_at": %q, "updated_at": %[5]q}`, name, url, hasAuth, description, at)
-}
-
-func TestSourceOfItsMinimum(t *testing.T) {
-	s := newSite(t)
-	admin := s.admin()
-	admin.get("/admin/template-sources").is(200).json(`[]`)
-	want := source("acme", "https://github.com/acme/templates", "null", beginText, false)
-	admin.post("/admin/template-sources", `{"url": "https://github.com/acme/templates"}`).is(201).json(want)
-	admin.get("/admin/template-sources").is(200).json(`[` + want + `]`)
-	if asked := s.market.requests(); len(asked) > 0 {
-		t.Errorf("registering asked the source: %v", asked)
-	}
-	admin.delete("/admin/template-sources/acme").is(204)
-	admin.delete("/admin/template-sources/acme").fails(404, "not_found")
-	admin.get("/admin/template-sources").is(200).json(`[]`)
 }
 
 func TestSourceWithAllFields(t *testing.T) {
@@ -42,92 +29,6 @@ func TestSourceWithAllFields(t *testing.T) {
 	admin.post("/admin/template-sources", `{"url": "https://example.com", "alias": "bad", "auth_token": "`+secret+` "}`).refuses("/auth_token")
 }
 
-func TestSourceNullMeansAbsent(t *testing.T) {
-	admin := newSite(t).admin()
-	want := source("acme", "https://h/acme", "null", beginText, false)
-	admin.post("/admin/template-sources", `{"url": "https://h/acme", "alias": null, "auth_token": null, "description": null}`).is(201).json(want)
-	admin.post("/admin/template-sources", `{"url": "https://h/other", "description": ""}`).is(201).
-		json(source("other", "https://h/other", `""`, beginText, false))
-}
-
-func TestSourceName(t *testing.T) {
-	for url, want := range map[string]string{ // "": refused
-		"https://github.com/acme/templates":               "acme",
-		"https://github.com/acme/templates.git":           "acme",
-		"https://git.example/acme.git":                    "acme",
-		"https://git.example/acme.git/sub":                "acme",
-		"https://git.example/acme/":                       "acme",
-		"https://git.example/acme?x=1":                    "acme",
-		"https://git.example/.github/x":                   ".github",
-		"https://git.example/a.gitx":                      "a.gitx",
-		"https://git.example/%C3%BC/x":                    "ü",
-		"https://git.example":                             "",
-		"https://git.example/":                            "",
-		"https://git.example/.git":                        "",
-		"https://git.example/..":                          "",
-		"https://git.example/%00":                         "",
-		"https://git.example/a%5Cb":                       "",
-		"https://git.example/" + strings.Repeat("a", 128): strings.Repeat("a", 128),
-		"https://git.example/" + strings.Repeat("a", 129): "",
-		"https://git.example/a" + "%E2%80%AE" + "b":       "",
-	} {
-		admin := newSite(t).admin()
-		a := admin.post("/admin/template-sources", fmt.Sprintf(`{"url": %q}`, url))
-		if want == "" {
-			a.is(400)
-		} else if have := a.is(201).text("name"); have != want {
-			t.Errorf("%s: named %q, want %q", url, have, want)
-		}
-		admin.post("/admin/template-sources", fmt.Sprintf(`{"url": %q, "alias": "given"}`, url)).is(201)
-	}
-}
-
-func TestSourceRefused(t *testing.T) {
-	s := newSite(t)
-	admin := s.admin()
-	for body, places := range map[string][]string{
-		``:                                       {"/url"},
-		`{}`:                                     {"/url"},
-		`{"url": null}`:                          {"/url"},
-		`{"url": ""}`:                            {"/url"},
-		`{"url": 1}`:                             {"/url"},
-		`{"url": "http://h/acme"}`:               {"/url"},
-		`{"alias": "a"}`:                         {"/url"},
-		`{"url": "https://h/a", "alias": ""}`:    {"/alias"},
-		`{"url": "https://h/a", "alias": "a/b"}`: {"/alias"},
-		`{"url": "https://h/a", "alias": ".."}`:  {"/alias"},
-		`{"url": "https://h/a", "alias": "a\u0000"}`:                                 {"/alias"},
-		`{"url": "https://h/a", "alias": "a\u202eb"}`:                                {"/alias"},
-		`{"url": "https://h/a", "name": "b"}`:                                        {"/name"},
-		`{"url": "https://h/a", "scope": "server"}`:                                  {"/scope"},
-		`{"url": "https://h/a", "auth_token": ""}`:                                   {"/auth_token"},
-		`{"url": "https://h/a", "auth_token": "a\nb"}`:                               {"/auth_token"},
-		`{"url": "https://h/a", "description": "\u0000"}`:                            {"/description"},
-		`{"url": "", "alias": "/", "auth_token": "a b"}`:                             {"/url", "/alias", "/auth_token"},
-		`{"url": "https://h/` + strings.Repeat("a", 2048) + `"}`:                     {"/url"},
-		`{"url": "https://h/a", "description": "` + strings.Repeat("ü", 4097) + `"}`: {"/description"},
-	} {
-		admin.post("/admin/template-sources", body).refuses(places...)
-	}
-	admin.get("/admin/template-sources").is(200).json(`[]`)
-	admin.post("/admin/template-sources", `{"url": "https://h/a", "description": "`+strings.Repeat("ü", 4096)+`"}`).is(201)
-}
-
-func TestSourceTokenNeedsASealingKey(t *testing.T) {
-	s := newSite(t, func(u *setup) { u.Sources.SealingKey = nil })
-	admin := s.admin()
-	admin.post("/admin/template-sources", `{"url": "https://h/acme", "auth_token": "t0ken"}`).refuses("/auth_token")
-	admin.post("/admin/template-sources", `{"url": "https://h/acme"}`).is(201)
-}
-
-func TestSourceNameTaken(t *testing.T) {
-	admin := newSite(t).admin()
-	admin.post("/admin/template-sources", `{"url": "https://h/acme"}`).is(201)
-	admin.post("/admin/template-sources", `{"url": "https://other/acme/x"}`).fails(409, "already_exists")
-	admin.post("/admin/template-sources", `{"url": "https://other/x", "alias": "acme"}`).fails(409, "already_exists")
-	admin.post("/admin/template-sources", `{"url": "https://h/acme", "alias": "Acme"}`).is(201)
-}
-
 func TestSourcesInOrder(t *testing.T) {
 	admin := newSite(t).admin()
 	var want []string
@@ -140,4 +41,62 @@ func TestSourcesInOrder(t *testing.T) {
 	if have := admin.get("/admin/template-sources").is(200).texts("name"); !slices.Equal(have, want) {
 		t.Errorf("listed %v", have)
 	}
+}
+
+const offered = "/admin/template-sources/acme/templates"
+
+func TestSourceTemplates(t *testing.T) {
+	s, admin := stocked(t)
+	description, category := "d", "talk"
+	s.market.entries["full"] = svc.Content{
+		Name: "Full", Description: &description, Category: &category, Integrations: []string{"b", "a"}, Tags: []string{"t"}, Manifest: []byte(`{"version": "1"}`),
+	}
+	s.market.entries["file"] = svc.Content{Name: "File"} // its manifest has not been asked for
+	s.market.bad = []svc.CatalogProblem{{Index: 7, Reason: "it must be an object"}, {Index: 9, ID: "twice", Reason: "its id is there more than once"}}
+	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
+	admin.post("/admin/templates/chat/install", `{"source_name": "acme", "alias_id": "another"}`).is(200)
+
+	chat := func(behind string) string {
+		return `{"id": "chat", "name": "Chat", "description": null, "category": null, "integrations": [], "tags": [], "installed_as": ["another", "chat"], "behind": ` + behind + `}`
+	}
+	const (
+		file = `{"id": "file", "name": "File", "description": null, "category": null, "integrations": [], "tags": [], "installed_as": [], "behind": null}`
+		full = `{"id": "full", "name": "Full", "description": "d", "category": "talk", "integrations": ["b", "a"], "tags": ["t"], "installed_as": [], "behind": null}`
+		bad  = `], "bad": [{"index": 7, "id": null, "reason": "it must be an object"}, {"index": 9, "id": "twice", "reason": "its id is there more than once"}],`
+		now  = bad + `"stale": false, "fetched_at": "` + beginText + `"}`
+		then = bad + `"stale": true, "fetched_at": "` + beginText + `"}`
+	)
+	admin.get(offered).is(200).json(`{"templates": [` + chat("false") + `,` + file + `,` + full + now)
+	for _, query := range []string{"?category=talk", "?tag=t", "?category=talk&tag=t"} {
+		admin.get(offered + query).is(200).json(`{"templates": [` + full + now)
+	}
+	for _, query := range []string{"?category=Talk", "?tag=d", "?category=talk&tag=x"} {
+		admin.get(offered + query).is(200).json(`{"templates": [` + now)
+	}
+	s.market.offer("chat", "Chat", `{"version": "2"}`)
+	admin.get(offered + "?category=&tag=").is(200).json(`{"templates": [` + chat("true") + `,` + file + `,` + full + now)
+
+	s.market.fail(errors.New("dial tcp 10.1.2.3: refused"))
+	admin.get(offered).fails(502, "source_failed")
+	s.market.fail(&svc.Error{Code: svc.CodeSourceTimeout, Message: "did not arrive in time"})
+	admin.get(offered).fails(504, "source_timeout")
+	s.market.remembers = true
+	admin.get(offered + "?tag=t").is(200).json(`{"templates": [` + full + then)
+
+	before := len(s.market.requests())
+	admin.get(offered + "?tag=a&tag=b").refuses("tag")
+	admin.get(offered + "?category=a&category=a").refuses("category")
+	admin.get(offered + "?category=%00").refuses("category")
+	admin.get(offered + "?a;b").refuses("query")
+	admin.get("/admin/template-sources/nobody/templates").fails(404, "not_found")
+	s.as("").get(offered).is(401)
+	s.as("session-of-plain").get(offered).fails(403, "forbidden")
+	s.as("session-of-barred+template:admin").get(offered).fails(403, "forbidden")
+	s.as("session-of-templater").get(offered).is(200)
+	admin.send("HEAD", offered, "").is(200)
+	if after := len(s.market.requests()); after != before+2 {
+		t.Errorf("the source was asked %d times", after-before)
+	}
+	admin.delete("/admin/template-sources/acme").is(204)
+	admin.get(offered).fails(404, "not_found")
 }

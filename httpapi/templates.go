@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"iter"
 	"net/http"
+	"net/url"
 	"slices"
 	"sync"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/inbound"
 	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/extsvc/svc/internal/wire"
 )
@@ -22,7 +24,7 @@ func (h *Handler) templates(r *request) *svc.Templates {
 
 func (h *Handler) listTemplates(w http.ResponseWriter, r *request) error {
 	query := svc.TemplateQuery{Category: r.query.text("category"), Tag: r.query.text("tag")}
-	p, err := r.query.page()
+	p, err := inbound.PageOf(url.Values(r.query))
 	if err != nil {
 		return err
 	}
@@ -41,7 +43,7 @@ func (h *Handler) listTemplates(w http.ResponseWriter, r *request) error {
 // sendTemplates answers with a list of templates, or with 304 when the client's copy is current.
 // Everything in the answer is of the list with that ETag. etag "": of the list as it is.
 func (h *Handler) sendTemplates(
-	w http.ResponseWriter, r *request, query svc.TemplateQuery, p page, etag string,
+	w http.ResponseWriter, r *request, query svc.TemplateQuery, p inbound.Page, etag string,
 ) error {
 	var ifMatch []string
 	if etag != "" {
@@ -52,8 +54,8 @@ func (h *Handler) sendTemplates(
 	list := func(query svc.TemplateQuery) iter.Seq2[svc.Template, error] {
 		return h.templates(r).List(r.Context(), r.by, query, ifMatch...)
 	}
-	if p.after != nil {
-		query.AfterName, query.AfterID = p.after[0], p.after[1]
+	if p.After != nil {
+		query.AfterName, query.AfterID = p.After[0], p.After[1]
 	}
 	if current, err := r.hasCurrent(etag, query, list); err != nil {
 		return err
@@ -61,8 +63,8 @@ func (h *Handler) sendTemplates(
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	if p.limit > 0 {
-		query.Limit = p.limit + 1 // one more tells whether there is a next page
+	if p.Limit > 0 {
+		query.Limit = p.Limit + 1 // one more tells whether there is a next page
 		return sendPage(w, r, p, templatesOpen, templatesShut, list(query),
 			wireTemplate, templatePosition)
 	}
@@ -96,8 +98,8 @@ func (r *request) hasCurrent(
 			return false, err
 		}
 	}
-	known, err := tags(r.Header, "If-None-Match")
-	return has(known, etag), err
+	known, err := inbound.Tags(r.Header, "If-None-Match")
+	return inbound.HasTag(known, etag), err
 }
 
 // templatePosition is the position of a template in its list.

@@ -2,80 +2,23 @@ package httpapi_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"slices"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/longtest"
 )
-
-func TestTemplateOfItsMinimum(t *testing.T) {
-	s := newSite(t)
-	admin := s.admin()
-	admin.get("/admin/templates").is(200).json(`{"templates": []}`)
-
-	want := `{"id": "chat", "name": "Chat", "description": null, "category": null, "integrations": [], "tags": [],
-		"scope": "server", "owner": null, "source_name": null, "source_scope": null, "source_owner": null,
-		"source_revision": null, "installed_at": "` + beginText + `", "updated_at": "` + beginText + `",
-		"manifest": {"version": "1"}}`
-	admin.post("/admin/templates", `{"id": "chat", "name": "Chat", "manifest": {"version": "1"}}`).is(200).json(want)
-	s.clock.tick()
-	admin.get("/admin/templates/chat").is(200).json(want)
-	admin.get("/admin/templates").is(200).json(`{"templates": [` + want + `]}`)
-	admin.patch("/admin/templates/chat", `{}`).is(200).json(want)
-
-	admin.delete("/admin/templates/chat").is(204)
-	admin.delete("/admin/templates/chat").fails(404, "not_found")
-	admin.get("/admin/templates/chat").fails(404, "not_found")
-	admin.patch("/admin/templates/chat", `{"name": "x"}`).fails(404, "not_found")
-	admin.get("/admin/templates").is(200).json(`{"templates": []}`)
-}
-
-func TestTemplateWithAllFields(t *testing.T) {
-	s := newSite(t)
-	admin := s.admin()
-	admin.post("/admin/templates", `{"tags": ["b", "a", "b"], "integrations": ["z", "y", "z"], "category": "talk",
-		"description": "<&> \u2028 ü", "manifest": {"version": "1"}, "name": "Chat", "id": "chat"}`).is(200)
-	at := s.clock.tick()
-	want := `{"id": "chat", "name": "Talk", "description": "<&> \u2028 ü", "category": "talk",
-		"integrations": ["z", "y", "z"], "tags": ["b", "a", "b"],
-		"scope": "server", "owner": null, "source_name": null, "source_scope": null, "source_owner": null,
-		"source_revision": null, "installed_at": "` + beginText + `", "updated_at": "` + at + `", "manifest": {"version": "1"}}`
-	admin.patch("/admin/templates/chat", `{"name": "Talk"}`).is(200).json(want)
-	admin.get("/admin/templates/chat").is(200).json(want)
-}
-
-func TestTemplateNullMeansAbsent(t *testing.T) {
-	admin := newSite(t).admin()
-	a := admin.post("/admin/templates", `{"id": "chat", "name": "Chat", "manifest": {"version": "1"},
-		"description": null, "category": null, "integrations": null, "tags": null}`).is(200)
-	v := a.value()
-	if v["description"] != nil || v["category"] != nil || len(v["integrations"].([]any)) != 0 || len(v["tags"].([]any)) != 0 {
-		t.Errorf("null is not as good as absent: %s", a.body)
-	}
-}
-
-func TestEmptyTextIsNotNull(t *testing.T) {
-	admin := newSite(t).admin()
-	a := admin.post("/admin/templates", `{"id": "chat", "name": "Chat", "manifest": {"version": "1"}, "description": "", "category": ""}`).is(200)
-	for range 2 {
-		if v := a.value(); v["description"] != "" || v["category"] != "" {
-			t.Errorf("an empty text did not stay one: %s", a.body)
-		}
-		a = admin.get("/admin/templates/chat").is(200)
-	}
-}
-
-func TestTemplateIDTaken(t *testing.T) {
-	admin := newSite(t).admin()
-	admin.post("/admin/templates", `{"id": "chat", "name": "First", "manifest": {"version": "1"}}`).is(200)
-	admin.post("/admin/templates", `{"id": "chat", "name": "Second", "manifest": {"version": "2"}}`).fails(409, "already_exists")
-	admin.post("/admin/templates", `{"id": "Chat", "name": "Another", "manifest": {"version": "2"}}`).is(200)
-	if name := admin.get("/admin/templates/chat").is(200).text("name"); name != "First" {
-		t.Errorf("the one that was there is now %q", name)
-	}
-}
 
 // manifests are JSON objects that something could want to rewrite.
 var manifests = []string{
@@ -134,75 +77,6 @@ func TestAnswersAreNotEscapedForHTML(t *testing.T) {
 	}
 }
 
-func TestPatch(t *testing.T) {
-	const before = `{"id": "chat", "name": "Chat", "description": "old", "category": "talk", "integrations": ["i", "j"],
-		"tags": ["t", "u"], "manifest": {"version": "1", "n": 1}}`
-	for _, c := range []struct{ body, field, want string }{ // field "": nothing changes
-		{`{}`, "", ""},
-		{`{"name": "Chat"}`, "", ""},
-		{`{"description": "old", "category": "talk"}`, "", ""},
-		{`{"integrations": ["i", "j"], "tags": ["t", "u"]}`, "", ""},
-		{`{"manifest": {"version": "1", "n": 1}}`, "", ""},
-		{`{"manifest": { "version": "1",  "n": 1 }}`, "", ""},
-		{`{"name": "New"}`, "name", `"New"`},
-		{`{"description": "new"}`, "description", `"new"`},
-		{`{"description": ""}`, "description", `""`},
-		{`{"description": null}`, "description", `null`},
-		{`{"category": "new"}`, "category", `"new"`},
-		{`{"category": ""}`, "category", `""`},
-		{`{"category": null}`, "category", `null`},
-		{`{"integrations": []}`, "integrations", `[]`},
-		{`{"integrations": ["j", "i"]}`, "integrations", `["j", "i"]`},
-		{`{"tags": ["t", "u", "t"]}`, "tags", `["t", "u", "t"]`},
-		{`{"tags": []}`, "tags", `[]`},
-		{`{"manifest": {"version": "2"}}`, "manifest", `{"version": "2"}`},
-		{`{"manifest": {"version": "1", "n": 2}}`, "manifest", `{"version": "1", "n": 2}`},
-	} {
-		t.Run(c.body, func(t *testing.T) {
-			s := newSite(t)
-			admin := s.admin()
-			want := admin.post("/admin/templates", before).is(200).value()
-			at := s.clock.tick()
-			if c.field != "" {
-				want[c.field], want["updated_at"] = parse(t, []byte(c.want)), at
-			}
-			whole := string(must(json.Marshal(want)))
-			admin.patch("/admin/templates/chat", c.body).is(200).json(whole)
-			admin.get("/admin/templates/chat").is(200).json(whole)
-		})
-	}
-}
-
-func TestPatchRefused(t *testing.T) {
-	admin := newSite(t).admin()
-	const body = `{"id": "chat", "name": "Chat", "manifest": {"version": "1"}, "tags": ["t"]}`
-	before := string(admin.post("/admin/templates", body).is(200).body)
-	for body, place := range map[string]string{
-		`{"name": null}`:                  "/name",
-		`{"name": ""}`:                    "/name",
-		`{"integrations": null}`:          "/integrations",
-		`{"tags": null}`:                  "/tags",
-		`{"manifest": null}`:              "/manifest",
-		`{"manifest": []}`:                "/manifest",
-		`{"manifest": {}}`:                "/manifest/version",
-		`{"manifest": {"version": 1}}`:    "/manifest/version",
-		`{"manifest": {"version": null}}`: "/manifest/version",
-		`{"manifest": {"version": ""}}`:   "/manifest/version",
-		`{"tags": ["a", null]}`:           "/tags/1",
-		`{"tags": "a"}`:                   "/tags",
-		`{"id": "other"}`:                 "/id",
-		`{"scope": "server"}`:             "/scope",
-		`{"owner": null}`:                 "/owner",
-		`{"source_revision": "x"}`:        "/source_revision",
-		`{"installed_at": null}`:          "/installed_at",
-		`{"Name": "x"}`:                   "/Name",
-	} {
-		admin.patch("/admin/templates/chat", body).refuses(place)
-	}
-	admin.patch("/admin/templates/chat", `{"name": "New", "tags": null}`).refuses("/tags")
-	admin.get("/admin/templates/chat").is(200).json(before)
-}
-
 func TestConcurrentPatchesAllHold(t *testing.T) {
 	admin := newSite(t).admin()
 	admin.post("/admin/templates", `{"id": "chat", "name": "Chat", "manifest": {"version": "1"}}`).is(200)
@@ -223,59 +97,299 @@ func TestConcurrentPatchesAllHold(t *testing.T) {
 	}
 }
 
-func TestTemplatesInOrder(t *testing.T) {
-	admin := newSite(t).admin()
-	for _, idAndName := range []string{"c:Same", "a:Same", "b:Same", "z:Alpha", "y:alpha", "x:Ärger", "w:Beta"} {
-		id, name, _ := strings.Cut(idAndName, ":")
-		admin.post("/admin/templates", fmt.Sprintf(`{"id": %q, "name": %q, "manifest": {"version": "1"}}`, id, name)).is(200)
+// withTemplates makes a site whose templates are kept in memory, and counts the reads of them.
+func withTemplates(t *testing.T, count int) (*site, *atomic.Int64) {
+	t.Helper()
+	s := newSite(t, func(u *setup) { u.Config.Templates.Cached = 16 << 20 })
+	for i := range count {
+		content := svc.Content{
+			Name: fmt.Sprint("Name ", i%7), Tags: []string{fmt.Sprint("tag", i%3), `"<é>"`}, Integrations: []string{"mail"},
+			Manifest: []byte(`{"version":"1","n":` + fmt.Sprint(i) + `.0,"padding":"` + strings.Repeat("x", 1<<10) + `"}`),
+		}
+		if i%4 > 0 {
+			content.Category = new(fmt.Sprint("category", i%4))
+		}
+		template := svc.Template{
+			TemplateKey: svc.TemplateKey{Scope: svc.ScopeServer, ID: fmt.Sprintf("t%03d", i)}, Content: content, Version: 1,
+			InstalledAt: begin.UTC().Truncate(time.Microsecond), UpdatedAt: begin.UTC().Truncate(time.Microsecond).Add(time.Duration(i) * time.Hour),
+		}
+		if i%2 == 0 {
+			template.Origin = &svc.Origin{Source: svc.SourceKey{Scope: svc.ScopeServer, Name: "acme"}, ID: template.ID, Revision: "sha256:0", Base: content}
+		}
+		if err := s.store.CreateTemplate(t.Context(), template); err != nil {
+			t.Fatal(err)
+		}
 	}
-	have := admin.get("/admin/templates").is(200).texts("id")
-	if want := []string{"z", "w", "a", "b", "c", "y", "x"}; !slices.Equal(have, want) {
-		t.Errorf("listed %v, want %v: by name, then id, byte by byte", have, want)
+	reads := &atomic.Int64{}
+	s.store.plant(func(call string) error {
+		if call == "Template" || call == "Templates" {
+			reads.Add(1)
+		}
+		return nil
+	})
+	return s, reads
+}
+
+// warm lists all templates as an admin, whom it returns, until that needs no call of the store.
+func (s *site) warm(reads *atomic.Int64) caller {
+	s.t.Helper()
+	admin := s.admin()
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		before := reads.Load()
+		if admin.get("/admin/templates").is(200); reads.Load() == before {
+			return admin
+		}
+		if time.Since(began) > 30*time.Second {
+			s.t.Fatal("not in 30 seconds")
+		}
 	}
 }
 
-func TestTemplateFilters(t *testing.T) {
-	admin := newSite(t).admin()
-	for _, body := range []string{
-		`{"id": "a", "name": "a", "category": "chat", "tags": ["x", "y"]}`,
-		`{"id": "b", "name": "b", "category": "Chat", "tags": ["x"]}`,
-		`{"id": "c", "name": "c", "category": "chat", "tags": ["X", "xy"]}`,
-		`{"id": "d", "name": "d", "category": "chat room", "tags": ["x,y", "ü&="]}`,
-		`{"id": "e", "name": "e", "category": "", "tags": [""]}`,
-		`{"id": "f", "name": "f"}`,
-	} {
-		admin.post("/admin/templates", strings.TrimSuffix(body, "}")+`, "manifest": {"version": "1"}}`).is(200)
+// Answers from memory are those from the store, byte for byte.
+func TestAnswersFromMemory(t *testing.T) {
+	s, reads := withTemplates(t, 300)
+	plain := newSite(t, func(u *setup) { u.Config.Store = s.store.FullStore })
+	admin, other := s.warm(reads), plain.admin()
+	targets := []string{
+		"/admin/templates", "/admin/templates?limit=1000", "/admin/templates?limit=7", "/admin/templates?tag=tag1", "/admin/templates?tag=none",
+		"/admin/templates?category=category2", "/admin/templates?category=category2&tag=tag0&limit=5", "/admin/templates?tag=%22%3C%C3%A9%3E%22",
+		"/admin/templates/t000", "/admin/templates/t001", "/admin/templates/none",
 	}
-	for query, want := range map[string]string{
-		"":                         "a b c d e f",
-		"?category=chat":           "a c",
-		"?category=Chat":           "b",
-		"?category=cha":            "",
-		"?category=chat%20room":    "d",
-		"?category=chat+room":      "d",
-		"?category=":               "a b c d e f",
-		"?tag=x":                   "a b",
-		"?tag=X":                   "c",
-		"?tag=xy":                  "c",
-		"?tag=x,y":                 "d",
-		"?tag=%C3%BC%26%3D":        "d",
-		"?tag=":                    "a b c d e f",
-		"?tag":                     "a b c d e f",
-		"?category=chat&tag=x":     "a",
-		"?category=Chat&tag=y":     "",
-		"?category=&tag=x":         "a b",
-		"?category=%":              "400",
-		"?category=chat&category=": "400",
-		"?tag=x&tag=x":             "400",
-		"?unknown=1&tag=xy":        "400",
-		"?Category=Chat":           "400",
-	} {
-		a := admin.get("/admin/templates" + query)
-		if want == "400" {
-			a.fails(400, "invalid_request")
-		} else if have := strings.Join(a.is(200).texts("id"), " "); have != want {
-			t.Errorf("%s: listed %q, want %q", query, have, want)
+	for _, target := range targets {
+		for range 2 {
+			have, want := admin.get(target), other.get(target)
+			if have.status != want.status || !bytes.Equal(have.body, want.body) || have.header.Get("Link") != want.header.Get("Link") {
+				t.Errorf("%s: %d with %d bytes, not %d with %d", target, have.status, len(have.body), want.status, len(want.body))
+			}
 		}
 	}
+	for _, limit := range []string{"7", "64", "299", "300"} {
+		if have, want := admin.pages("/admin/templates?limit="+limit), other.pages("/admin/templates?limit="+limit); fmt.Sprint(have) != fmt.Sprint(want) {
+			t.Errorf("limit %s: %v, not %v", limit, have, want)
+		}
+	}
+	before := reads.Load()
+	for _, target := range targets {
+		admin.get(target)
+	}
+	if n := reads.Load() - before; n > 0 {
+		t.Errorf("the store was read %d times", n)
+	}
+	admin.patch("/admin/templates/t001", `{"name": "Other"}`).is(200)
+	if have, want := admin.get("/admin/templates").is(200), other.get("/admin/templates"); !bytes.Equal(have.body, want.body) {
+		t.Error("a change is not in the list")
+	}
+}
+
+// The ETag of a list from memory ends with the list. A client that shows it is sent nothing again.
+func TestETagOfTemplates(t *testing.T) {
+	s, reads := withTemplates(t, 300)
+	admin := s.warm(reads)
+	next := func(target string) string {
+		t.Helper()
+		s.warm(reads)
+		a := admin.get(target).is(200)
+		etag := a.header.Get("ETag")
+		if etag == "" || a.header.Get("Cache-Control") != "private, no-cache" {
+			t.Errorf("%s: %v", target, a.header)
+		}
+		for value, status := range map[string]int{
+			etag: 304, "W/" + etag: 304, `"x", ` + etag: 304, "*": 304, `"x"`: 200, `""`: 200, "x": 400, "": 400,
+		} {
+			b := admin.with("If-None-Match", value, "GET", target, "")
+			if b.status != status || status == 304 && len(b.body) > 0 || status == 200 && !bytes.Equal(a.body, b.body) {
+				t.Errorf("%s, %q: %d %.100s", target, value, b.status, b.body)
+			}
+			if known := status != 400; known != (b.header.Get("ETag") == etag) || !known && b.header.Get("Cache-Control") != "no-store" {
+				t.Errorf("%s, %q: %v", target, value, b.header)
+			}
+		}
+		return etag
+	}
+	for _, target := range []string{"/admin/templates", "/admin/templates?limit=7", "/admin/templates?tag=tag1", "/admin/templates?tag=none"} {
+		etag := next(target)
+		s.as("session-of-plain").with("If-None-Match", etag, "GET", target, "").is(403)
+		admin.patch("/admin/templates/t001", `{"name": "`+target+`"}`).is(200)
+		changed := admin.with("If-None-Match", etag, "GET", target, "").is(200)
+		if changed.header.Get("ETag") == etag || next(target) == etag {
+			t.Errorf("%s: the tag stays", target)
+		}
+		admin.with("If-None-Match", etag, "GET", "/admin/templates?tag="+strings.Repeat("x", 2000), "").is(400)
+	}
+	plain := newSite(t).admin()
+	if a := plain.get("/admin/templates").is(200); a.header.Get("ETag") != "" || a.header.Get("Cache-Control") != "no-store" {
+		t.Errorf("without a cache: %v", a.header)
+	}
+	plain.with("If-None-Match", `"x"`, "GET", "/admin/templates", "").is(200)
+}
+
+// Every answer with one ETag is the same, and none is older than a change that has been answered.
+func TestETagsWhileTemplatesChange(t *testing.T) {
+	s, _ := withTemplates(t, 20)
+	admin := s.admin()
+	admin.patch("/admin/templates/t001", `{"name": "0"}`).is(200)
+	var bodies sync.Map
+	var readers sync.WaitGroup
+	var stop atomic.Bool
+	var written, tagged atomic.Int64
+	for range 3 {
+		readers.Go(func() {
+			for !stop.Load() {
+				least := written.Load()
+				a := admin.get("/admin/templates").is(200)
+				_, text, _ := strings.Cut(string(a.body), `"id":"t001","name":"`)
+				name, _, _ := strings.Cut(text, `"`)
+				if n, err := strconv.ParseInt(name, 10, 64); err != nil || n < least {
+					t.Errorf("%q is listed after %d was written: %v", name, least, err)
+				}
+				if etag := a.header.Get("ETag"); etag != "" {
+					first, _ := bodies.LoadOrStore(etag, string(a.body))
+					if tagged.Add(1); first != string(a.body) {
+						t.Errorf("two answers have the tag %s", etag)
+					}
+				}
+			}
+		})
+	}
+	for n := int64(1); n < 100 || tagged.Load() < 100; n++ {
+		admin.patch("/admin/templates/t001", fmt.Sprintf(`{"name": "%d"}`, n)).is(200)
+		written.Store(n)
+		if n%10 == 0 {
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+	stop.Store(true)
+	readers.Wait()
+}
+
+// A list that is too long for one answer is sent in parts, and none of it is kept.
+func TestLongListsAreNotKept(t *testing.T) {
+	longtest.Test(t, "lists that are too long to be kept")
+	s, reads := withTemplates(t, 0)
+	for i := range httpapi.MaxList + 1 {
+		template := svc.Template{TemplateKey: svc.TemplateKey{Scope: svc.ScopeServer, ID: fmt.Sprintf("t%06d", i)}, Version: 1,
+			Content: svc.Content{Name: "n", Manifest: []byte(`{"version":"1"}`)}, InstalledAt: begin.UTC(), UpdatedAt: begin.UTC()}
+		if err := s.store.FullStore.CreateTemplate(t.Context(), template); err != nil {
+			t.Fatal(err)
+		}
+	}
+	admin := s.warm(reads)
+	for range 2 {
+		a := admin.get("/admin/templates").is(200)
+		if n := len(a.texts("id")); n != httpapi.MaxList || a.header.Get("ETag") == "" || a.header.Get("Link") == "" {
+			t.Errorf("%d templates, %v", n, a.header)
+		}
+	}
+}
+
+// sink takes an answer and keeps none of it.
+type sink struct {
+	header http.Header
+	status int
+}
+
+func (s *sink) Header() http.Header         { return s.header }
+func (s *sink) WriteHeader(status int)      { s.status = status }
+func (s *sink) Write(p []byte) (int, error) { return len(p), nil }
+
+// Answers from memory allocate nothing for their rows.
+func TestAnswersFromMemoryAllocateLittle(t *testing.T) {
+	s, reads := withTemplates(t, 300)
+	key := "Bearer " + s.warm(reads).bearer
+	api := httpapi.New(s.service, httpapi.Options{})
+	for _, query := range []string{"", "?tag=%22%3C%C3%A9%3E%22", "?limit=300"} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, httpapi.DefaultPrefix+"/admin/templates"+query, nil)
+		r.Header.Set("Authorization", key)
+		allocations := testing.AllocsPerRun(20, func() {
+			w := &sink{header: http.Header{}}
+			if api.ServeHTTP(w, r); w.status != http.StatusOK {
+				t.Fatalf("status %d", w.status)
+			}
+		})
+		if allocations > 100 {
+			t.Errorf("%q allocates %v times", query, allocations)
+		}
+	}
+}
+
+// stocked is a site with a source "acme" that offers "chat".
+func stocked(t *testing.T, changes ...func(*setup)) (*site, caller) {
+	s := newSite(t, changes...)
+	admin := s.admin()
+	admin.post("/admin/template-sources", `{"url": "https://h/acme"}`).is(201)
+	s.market.offer("chat", "Chat", `{"version": "1", "n": 1.0}`)
+	return s, admin
+}
+
+// A bad entry is the publisher's fault, and no fault of this server: it wakes nobody. A source that fails does.
+func TestBadEntriesAreWarnings(t *testing.T) {
+	level := func(s *site) string {
+		before, _, _ := strings.Cut(s.said.String(), `"svc: request failed"`)
+		return before[strings.LastIndex(before, `"level":"`)+len(`"level":"`):]
+	}
+	s, admin := stocked(t, func(u *setup) {
+		u.Templates.ValidateManifest = func(json.RawMessage) error { return errors.New("budget is missing") }
+	})
+	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).fails(502, "source_failed")
+	if got := level(s); !strings.HasPrefix(got, "WARN") {
+		t.Errorf("level %.10s of a refused manifest", got)
+	}
+	s, admin = stocked(t)
+	s.market.fail(errors.New("down"))
+	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).fails(502, "source_failed")
+	if got := level(s); !strings.HasPrefix(got, "ERROR") {
+		t.Errorf("level %.10s of a failing source", got)
+	}
+}
+
+func TestSourceFaults(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		err    error
+		status int
+		code   string
+	}{
+		{"failed", &svc.Error{Code: svc.CodeSourceFailed, Message: `source "acme": its catalogue is bad`, Err: errors.New("internal")}, 502, "source_failed"},
+		{"timeout", &svc.Error{Code: svc.CodeSourceTimeout, Message: `source "acme": its catalogue did not arrive in time`}, 504, "source_timeout"},
+		{"anything", errors.New("dial tcp 10.0.0.7:443: internal"), 502, "source_failed"},
+		{"deadline", fmt.Errorf("internal: %w", context.DeadlineExceeded), 504, "source_timeout"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, admin := stocked(t)
+			admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
+			before := string(admin.get("/admin/templates").is(200).body)
+			s.market.fail(c.err)
+			for _, a := range []answer{
+				admin.post("/admin/templates/chat/install", `{"source_name": "acme", "alias_id": "other"}`),
+				admin.get("/admin/templates/chat/check-update"),
+				admin.post("/admin/templates/chat/update", ""),
+				admin.post("/admin/templates/chat/update?force=1", ""),
+			} {
+				a.fails(c.status, c.code)
+				if detail := a.text("detail"); !strings.Contains(detail, `"acme"`) || strings.Contains(detail, "internal") {
+					t.Errorf("%s: %s", a.request, detail)
+				}
+			}
+			admin.get("/admin/templates").is(200).json(before)
+		})
+	}
+}
+
+func TestBadEntryOfASource(t *testing.T) {
+	s, admin := stocked(t)
+	for id, content := range map[string]svc.Content{
+		"no-name":    {Manifest: json.RawMessage(`{"version": "1"}`)},
+		"no-version": {Name: "N", Manifest: json.RawMessage(`{}`)},
+		"not-object": {Name: "N", Manifest: json.RawMessage(`[]`)},
+		"twice":      {Name: "N", Manifest: json.RawMessage(`{"version": "1", "version": "2"}`)},
+		"empty":      {Name: "N"},
+		"tags":       {Name: "N", Manifest: json.RawMessage(`{"version": "1"}`), Tags: []string{strings.Repeat("a", 129)}},
+	} {
+		s.market.entries[id] = content
+		a := admin.post("/admin/templates/"+id+"/install", `{"source_name": "acme"}`).fails(502, "source_failed")
+		if !strings.Contains(a.text("detail"), `"acme"`) {
+			t.Errorf("%s", a.body)
+		}
+	}
+	admin.get("/admin/templates").is(200).json(`{"templates": []}`)
 }

@@ -3,15 +3,14 @@ package httpapi
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"net/http"
 	"runtime"
+	"time"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/internal/mount"
-	"github.com/extsvc/svc/internal/rate"
-	"github.com/extsvc/svc/internal/turns"
+	"github.com/extsvc/svc/internal/fairqueue"
+	"github.com/extsvc/svc/internal/routing"
 )
 
 // NewTenants returns the HTTP interface of many tenants. Each request names its tenant, in the
@@ -21,7 +20,9 @@ import (
 //
 // A request without a bearer, or without a session where there are sessions, gets 401 for every
 // name. With a bearer, an unknown, suspended or dropped tenant is 404. A tenant that cannot be opened
-// is 503. No request makes a tenant. A request holds its tenant open until it is answered.
+// is 503. No request makes a tenant. A request holds its tenant open until it is answered. When the
+// tenant is suspended or dropped meanwhile, the request writes nothing any more, and its context and
+// the reading of its body end after [svc.TenantGrace].
 //
 // The functions of Options read the name of a tenant that exists with r.PathValue("tenant").
 func NewTenants(tenants *svc.Tenants, options Options) *Handler {
@@ -29,12 +30,16 @@ func NewTenants(tenants *svc.Tenants, options Options) *Handler {
 	h.tenants = tenants
 	if options.TenantRate >= 0 {
 		usual := tenantRate * runtime.GOMAXPROCS(0)
-		h.turns = turns.New(turns.Rules{PerSecond: cmp.Or(options.TenantRate, usual)})
-		h.refused = turns.New(turns.Rules{PerSecond: usual, Always: true})
+		h.queue = fairqueue.New(fairqueue.Rules{PerSecond: cmp.Or(options.TenantRate, usual)})
+		h.refused = fairqueue.New(fairqueue.Rules{PerSecond: usual, Always: true})
 	}
-	if options.Tenant == nil && !h.prefix.Has(mount.Tenant) {
+	if options.Tenant == nil && !h.prefix.Has(routing.Tenant) {
 		panic("httpapi: NewTenants needs {tenant} in Options.Prefix, or Options.Tenant")
 	}
+	if tenants == nil {
+		panic("httpapi: NewTenants needs Tenants: make them with svc.NewTenants")
+	}
+	h.documents = documentsWith(tenants.Parameters())
 	return h
 }
 
@@ -44,11 +49,11 @@ const tenantRate = 500
 // takeTurn waits for the turn of a tenant's request. Turns go round among the callers of the tenant.
 // leave ends it.
 func (h *Handler) takeTurn(ctx context.Context, by svc.Identity) (leave func(), err error) {
-	line := turns.Line{Owner: h.tenant, Kind: string(by.Kind), ID: by.ID}
-	leave, err = h.turns.Enter(ctx, line, 0, turns.Patience)
+	line := fairqueue.Flow{Owner: h.tenant, Kind: string(by.Kind), ID: by.ID}
+	leave, err = h.queue.Acquire(ctx, line, 0, fairqueue.Patience)
 	switch {
-	case errors.Is(err, turns.ErrLate):
-		err = tooMany(turns.Patience)
+	case errors.Is(err, fairqueue.ErrLate):
+		err = tooMany(fairqueue.Patience)
 	case err != nil:
 		err = &svc.Error{Code: svc.CodeUnavailable, Message: "the request ended while it waited", Err: err}
 	}
@@ -60,7 +65,7 @@ func (h *Handler) takeTurn(ctx context.Context, by svc.Identity) (leave func(), 
 func (h *Handler) holdBack(ctx context.Context, status int) (leave func()) {
 	switch status {
 	case http.StatusUnauthorized, http.StatusNotFound, http.StatusTooManyRequests:
-		return h.refused.Pause(ctx, turns.Line{})
+		return h.refused.Wait(ctx, fairqueue.Flow{})
 	}
 	return func() {}
 }
@@ -71,17 +76,22 @@ func (h *Handler) in(a *answer, r *http.Request, serve func(*Handler) error) err
 		return serve(h)
 	}
 	session := h.bySession(r)
-	if !session && bearerOf(r) == "" {
-		return challenge(hasCredential(r))
+	if !session && h.bearerOf(r) == "" {
+		return challenge(h.hasCredential(r))
 	}
 	known := false
 	name := h.prefix.TenantOf(r, h.options.Tenant)
-	err := h.tenants.Use(r.Context(), name, func(service *svc.Service) error {
+	err := h.tenants.UseContext(r.Context(), name, func(
+		ctx context.Context, service *svc.Service,
+	) error {
+		defer context.AfterFunc(ctx, func() { // a body may keep the request waiting
+			_ = http.NewResponseController(a.ResponseWriter).SetReadDeadline(time.Unix(1, 0))
+		})()
 		known = true
 		own := *h
-		own.tenants, own.service, own.tenant = nil, service, name
+		own.tenants, own.service, own.tenant, own.served = nil, service, name, ctx
 		a.tenant = name
-		r.SetPathValue(mount.Tenant, name)
+		r.SetPathValue(routing.Tenant, name)
 		return serve(&own)
 	})
 	if !known && svc.ErrorCode(err) == svc.CodeUnavailable {
@@ -91,16 +101,4 @@ func (h *Handler) in(a *answer, r *http.Request, serve func(*Handler) error) err
 		return challenge(false) // whether there is a session is not known
 	}
 	return err
-}
-
-// rateKey returns what the rate of a key is counted under. Tenants may have keys of the same id:
-// copies of one database.
-func (h *Handler) rateKey(keyID string) (key rate.Key) {
-	if h.tenant == "" {
-		copy(key[:], keyID)
-		return key
-	}
-	sum := sha256.Sum256([]byte(h.tenant + "/" + keyID))
-	copy(key[:], sum[:])
-	return key
 }

@@ -109,7 +109,7 @@ func newCity(t *testing.T, names []string, changes ...func(*setup)) *city {
 		by, _ := httpapi.PrincipalFrom(r.Context())
 		_, _ = io.WriteString(w, by.ID)
 	})))
-	c.server = httptest.NewServer(api.Ahead(mux))
+	c.server = httptest.NewServer(api.Mount(mux))
 	t.Cleanup(func() {
 		c.server.Close()
 		_ = c.tenants.Close()
@@ -391,4 +391,93 @@ func TestTenantFunction(t *testing.T) {
 	}
 	defer func() { is.True(recover() != nil) }()
 	httpapi.NewTenants(c.tenants, httpapi.Options{})
+}
+
+// A request whose body is slow writes nothing in a tenant that is suspended or dropped meanwhile, and
+// a body that never comes does not keep the tenant.
+func TestSlowBodiesOfASuspendedTenant(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	entered := make(chan bool, 2) // a request with a body is in its tenant, and waits for the body
+	c := newCity(t, []string{"a", "b"}, func(u *setup) {
+		u.Options.Limit = func(r *http.Request, _ svc.Principal) time.Duration {
+			if r.ContentLength > 0 {
+				entered <- true
+			}
+			return 0
+		}
+	})
+	const user = `{"id": "eve"}`
+	slow := func(name string) (body *io.PipeWriter, status chan int) {
+		read, write := io.Pipe()
+		r := must(http.NewRequestWithContext(t.Context(), "POST", c.server.URL+"/t/"+name+"/ext/svc/users", read))
+		r.ContentLength = int64(len(user))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Authorization", "Bearer "+c.keys[name])
+		status = make(chan int, 1)
+		go func() {
+			answer, err := http.DefaultClient.Do(r)
+			if err != nil {
+				status <- 0
+				return
+			}
+			_ = answer.Body.Close()
+			status <- answer.StatusCode
+		}()
+		_, _ = io.WriteString(write, user[:len(user)-1])
+		<-entered
+		return write, status
+	}
+	unserved := func(name string) {
+		for status := 0; status != http.StatusNotFound; {
+			status, _ = c.ask("GET", name, ownKeys, c.keys[name], "")
+		}
+	}
+	late, lateStatus := slow("a")
+	never, neverStatus := slow("b")
+	defer never.Close()
+	ended := make(chan error, 2)
+	go func() { ended <- c.tenants.Suspend(t.Context(), "a") }()
+	go func() { ended <- c.tenants.Drop(t.Context(), "b") }()
+	unserved("a")
+	unserved("b")
+	_, _ = io.WriteString(late, user[len(user)-1:])
+	is.NoErr(late.Close())
+	is.Equal(<-lateStatus, http.StatusNotFound)
+	is.NoErr(<-ended)
+	is.NoErr(<-ended)
+	is.True(<-neverStatus != http.StatusCreated)
+	is.NoErr(c.tenants.Resume(t.Context(), "a"))
+	status, _ := c.ask("GET", "a", "/users/eve", c.keys["a"], "")
+	is.Equal(status, http.StatusNotFound)
+}
+
+// A request that waits for a function of the host ends when its tenant is suspended or dropped, also
+// before its caller is known, and where no connection can be given a deadline.
+func TestCallersOfASuspendedTenantEnd(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	asked := make(chan bool, 2)
+	c := newCity(t, []string{"a", "b"}, func(u *setup) {
+		u.Config.Authenticator = svc.AuthenticatorFunc(func(ctx context.Context, _ string) (svc.Principal, error) {
+			asked <- true
+			<-ctx.Done()
+			return svc.Principal{}, ctx.Err()
+		})
+	})
+	statuses := make(chan int, 2)
+	for _, path := range []string{"/t/a/ext/svc/me", "/protected/b"} {
+		r := must(http.NewRequestWithContext(t.Context(), "GET", c.server.URL+path, nil))
+		r.Header.Set("Authorization", "Bearer of-the-host")
+		go func() {
+			w := httptest.NewRecorder()
+			c.server.Config.Handler.ServeHTTP(w, r)
+			statuses <- w.Code
+		}()
+		<-asked
+	}
+	is.NoErr(c.tenants.Suspend(t.Context(), "a"))
+	is.NoErr(c.tenants.Drop(t.Context(), "b"))
+	is.True(<-statuses >= 400)
+	is.True(<-statuses >= 400)
 }

@@ -14,11 +14,12 @@ import (
 
 // place is the directory of a source, on the web or in a file system.
 type place struct {
-	from  svc.Upstream
-	base  *url.URL // its path has no slash at the end
-	homes []origin // may see the token
-	files fs.FS    // nil: on the web
-	dir   string   // in files: "." or a path that [fs.ValidPath] accepts
+	from    svc.Upstream
+	base    *url.URL // its path has no slash at the end
+	homes   []origin // may see the token
+	files   fs.FS    // nil: on the web
+	dir     string   // in files: "." or a path that [fs.ValidPath] accepts
+	trusted bool     // AllowOrigins and AllowCIDRs hold
 }
 
 // url returns the address of a file of the source. name is a decoded path from [relativePath].
@@ -29,15 +30,35 @@ func (p place) url(name string) *url.URL {
 	return &u
 }
 
+// named returns the address of a file of the source, as the end of an error's message. It is where
+// the Client asks first: it holds no credentials, and nothing of a redirect. It is "" unless the
+// fault shows that the address may be wrong.
+func (p place) named(name string, f *fault) string {
+	if !f.misplaced {
+		return ""
+	}
+	if p.files != nil {
+		return " (" + clip(p.from.URL, 300) + ": " + clip(p.path(name), 300) + ")"
+	}
+	return " (" + clip(p.url(name).String(), 600) + ")"
+}
+
 // file returns the request for a file of a source on the web, of at most limit bytes.
 func (p place) file(name string, limit int) webFile {
-	return webFile{url: p.url(name), token: p.from.Token, homes: p.homes, limit: limit}
+	return webFile{
+		url: p.url(name), token: p.from.Token, homes: p.homes, limit: limit, trusted: p.trusted,
+	}
 }
 
 func (p place) path(name string) string { return path.Join(p.dir, name) }
 
-// place returns the place that a source's address leads to, or the problem with the address.
-func (c *Client) place(address string) (place, string) {
+// trusts reports whether AllowOrigins and AllowCIDRs hold for a source.
+func (c *Client) trusts(source svc.SourceKey) bool {
+	return source.Scope != svc.ScopePersonal || c.allowPersonal
+}
+
+// place returns the place that the address of a source leads to, or the problem with the address.
+func (c *Client) place(address string, trusted bool) (place, string) {
 	u, problem := parseAddress(address)
 	if problem != "" {
 		return place{}, problem
@@ -55,13 +76,13 @@ func (c *Client) place(address string) (place, string) {
 	if u.Scheme == "fs" {
 		return c.filePlace(u.Host, dir)
 	}
-	own, problem := c.webOrigin(u)
+	own, problem := c.webOrigin(u, trusted)
 	if problem != "" {
 		return place{}, problem
 	}
 	base := &url.URL{Scheme: own.scheme, Host: own.hostport(), Path: strings.TrimRight(u.Path, "/")}
 	base.RawPath = strings.TrimRight(u.EscapedPath(), "/")
-	at := place{base: base, homes: []origin{own}}
+	at := place{base: base, homes: []origin{own}, trusted: trusted}
 	if raw := rawFiles(own, base.Path); raw != nil {
 		at.base = raw
 		at.homes = append(at.homes, origin{scheme: raw.Scheme, host: raw.Host, port: own.port})

@@ -3,6 +3,7 @@ package marketplace
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -21,12 +22,18 @@ const noLimit = math.MaxInt / 2
 
 // readAnswer reads and decodes the body of an answer with status 200. The decoded body has at most
 // limit bytes. Errors are faults, or the errors of reading.
-func readAnswer(response *http.Response, limit int) ([]byte, error) {
+func readAnswer(
+	ctx context.Context, response *http.Response, limit int, t *turn,
+) ([]byte, error) {
 	if response.StatusCode != http.StatusOK {
-		return nil, newFault("answered "+strconv.Itoa(response.StatusCode), nil)
+		reason := "answered " + strconv.Itoa(response.StatusCode)
+		if response.StatusCode/100 == 4 {
+			return nil, newMisplaced(reason, nil)
+		}
+		return nil, newFault(reason, nil)
 	}
 	if slices.ContainsFunc(response.Header.Values("Content-Type"), isHTML) {
-		return nil, newFault("is a web page, not JSON", nil)
+		return nil, newMisplaced("is a web page, not JSON", nil)
 	}
 	limit, announced := min(limit, noLimit), int64(0)
 	// A gzip stream can be longer than its content, even endless without content.
@@ -44,9 +51,9 @@ func readAnswer(response *http.Response, limit int) ([]byte, error) {
 	default:
 		return nil, newFault("came in an encoding other than gzip", nil)
 	}
-	data, err := readLimited(body, limit, announced)
+	data, err := readLimited(ctx, body, limit, announced, t)
 	if err == nil && bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n\ufeff"), []byte("<")) {
-		return nil, newFault("is a web page or XML, not JSON", nil)
+		return nil, newMisplaced("is a web page or XML, not JSON", nil)
 	}
 	return data, err
 }
@@ -59,15 +66,29 @@ func isHTML(contentType string) bool {
 
 // readLimited reads all of from. It returns a fault if from has more than limit bytes. announced is
 // the expected length, or less than 1 if unknown. readLimited allocates only the announced bytes.
-// If the length is unknown, all its buffers together have at most seven thirds of the limit.
-func readLimited(from io.Reader, limit int, announced int64) ([]byte, error) {
+// If the length is unknown, all its buffers together have at most seven thirds of the limit. Before
+// it reads more than smallAnswer, it takes t for the announced length, else for the limit.
+func readLimited(
+	ctx context.Context, from io.Reader, limit int, announced int64, t *turn,
+) ([]byte, error) {
 	limit = min(limit, noLimit)
 	tooLarge := newFault(fmt.Sprintf("is larger than %d bytes", limit), errTooLarge)
 	if announced > int64(limit) {
 		return nil, tooLarge
 	}
 	// The extra byte shows whether from has more than limit bytes.
-	data := make([]byte, 0, min(max(int(announced), 16<<10), limit)+1)
+	size, taken := min(max(int(announced), 16<<10), limit)+1, false
+	take := func(n int) error {
+		if taken || size <= smallAnswer {
+			return nil
+		}
+		taken = true
+		return t.take(ctx, n)
+	}
+	if err := take(size); err != nil {
+		return nil, err
+	}
+	data := make([]byte, 0, size)
 	for {
 		n, err := from.Read(data[len(data):cap(data)])
 		data = data[:len(data)+n]
@@ -75,11 +96,16 @@ func readLimited(from io.Reader, limit int, announced int64) ([]byte, error) {
 		case len(data) > limit, errors.Is(err, errTooLarge):
 			return nil, tooLarge
 		case err == io.EOF:
+			t.keep(len(data))
 			return data, nil
 		case err != nil:
 			return nil, err
 		case len(data) == cap(data):
-			data = append(make([]byte, 0, min(4*len(data), limit+1)), data...)
+			size = min(4*len(data), limit+1)
+			if err := take(limit); err != nil {
+				return nil, err
+			}
+			data = append(make([]byte, 0, size), data...)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -58,31 +59,47 @@ func parseSeries(serial, expires []byte) (number int64, end time.Time, err error
 }
 
 func parseEntries(templates []byte, limits Limits, signed bool) (svc.Catalog, error) {
-	var all []parsedEntry
-	count := map[string]int{}
-	for value := range elements(templates) {
-		if len(all) == limits.Entries {
+	number := 0
+	for range elements(templates) {
+		if number++; number > limits.Entries {
 			reason := fmt.Sprintf("has more than %d entries", limits.Entries)
 			return svc.Catalog{}, newFault(reason, nil)
 		}
-		p := parseEntry(value, limits, signed)
-		p.Index = len(all)
-		all = append(all, p)
-		count[p.ID]++
 	}
-	var catalog svc.Catalog
-	for _, p := range all {
-		if p.problem == "" && count[p.ID] > 1 {
-			p.problem = "its id occurs more than once: each entry needs an id of its own"
-		}
-		if p.problem != "" {
-			problem := svc.CatalogProblem{Index: p.Index, ID: p.ID, Reason: p.problem}
-			catalog.Problems = append(catalog.Problems, problem)
+	// The contents of bad entries are dropped at once, and no list grows: a large catalogue takes
+	// several times its size in memory.
+	catalog := svc.Catalog{Entries: make([]svc.CatalogEntry, 0, number)}
+	count, index := make(map[string]int, number), 0
+	for value := range elements(templates) {
+		p := parseEntry(value, limits, signed)
+		p.Index = index
+		if index++; p.problem != "" {
+			catalog.Problems = append(catalog.Problems, p.asProblem())
 		} else {
 			catalog.Entries = append(catalog.Entries, p.CatalogEntry)
 		}
+		count[p.ID]++
 	}
+	catalog.Entries = slices.DeleteFunc(catalog.Entries, func(e svc.CatalogEntry) bool {
+		twice := count[e.ID] > 1
+		if twice {
+			p := parsedEntry{CatalogEntry: e, problem: "its id occurs more than once: " +
+				"each entry needs an id of its own"}
+			catalog.Problems = append(catalog.Problems, p.asProblem())
+		}
+		return twice
+	})
+	if len(catalog.Entries) < number {
+		catalog.Entries = slices.Clone(catalog.Entries) // the cache counts what it holds
+	}
+	slices.SortFunc(catalog.Problems, func(a, b svc.CatalogProblem) int {
+		return a.Index - b.Index
+	})
 	return catalog, nil
+}
+
+func (p parsedEntry) asProblem() svc.CatalogProblem {
+	return svc.CatalogProblem{Index: p.Index, ID: p.ID, Reason: p.problem}
 }
 
 // entryOf returns the good entry with that id. It returns the errors of [Client.Template].

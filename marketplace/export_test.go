@@ -37,14 +37,16 @@ func (c *Client) SetDial(dial func(address string) (net.Conn, error)) { c.guard.
 // SetWeb makes the guarded dialer resolve names with r and check the addresses. It then connects
 // to the server at to instead.
 func (c *Client) SetWeb(r *net.Resolver, to string) {
-	guarded := c.guarded.DialContext
 	c.SetResolver(r, func(string) error { return errAdmitted })
-	c.guarded.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := guarded(ctx, network, address)
-		if errors.Is(err, errAdmitted) {
-			return net.Dial("tcp", to)
+	for _, transport := range []*http.Transport{c.guarded, c.public} {
+		guarded := transport.DialContext
+		transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := guarded(ctx, network, address)
+			if errors.Is(err, errAdmitted) {
+				return net.Dial("tcp", to)
+			}
+			return conn, err
 		}
-		return conn, err
 	}
 }
 
@@ -60,18 +62,22 @@ var errAdmitted = errors.New("admitted")
 // Hurry changes the time limits. Call it between two calls of the Client.
 func (c *Client) Hurry(headers, all time.Duration) {
 	c.limits.HeaderTimeout, c.limits.Timeout, c.flights.timeout = headers, all, all
-	c.guarded.TLSHandshakeTimeout, c.allowed.TLSHandshakeTimeout = headers, headers
+	for _, transport := range c.Transports() {
+		transport.TLSHandshakeTimeout = headers
+	}
 }
 
 func (c *Client) Control(address string) error { return c.guard.control("tcp", address, nil) }
 
-func (c *Client) Forbids(addr netip.Addr) bool { return c.guard.forbids(addr) }
+func (c *Client) Forbids(addr netip.Addr) bool { return c.guard.forbids(addr, true) }
 
-func (c *Client) Transports() []*http.Transport { return []*http.Transport{c.guarded, c.allowed} }
+func (c *Client) Transports() []*http.Transport {
+	return []*http.Transport{c.guarded, c.allowed, c.public}
+}
 
 // URL returns the address of a file of a source, or "" for a bad address.
 func (c *Client) URL(address, name string) string {
-	at, problem := c.place(address)
+	at, problem := c.place(address, true)
 	if problem != "" || at.base == nil {
 		return ""
 	}
@@ -94,7 +100,7 @@ func (c *Client) Kept() string { return fmt.Sprintf("%+v", c.copies.byKey) }
 
 // FlightThatPanics returns the error for the callers of a flight that panics.
 func FlightThatPanics() error {
-	f := flights{timeout: time.Minute, all: map[flightKey]*flight{}}
+	f := flights{timeout: time.Minute, all: map[flightKey]*sharedFetch{}}
 	_, err := f.share(context.Background(), flightKey{}, func(context.Context) (*fileCopy, error) { panic("broken") })
 	return err
 }
@@ -111,3 +117,36 @@ func PutLate(before time.Duration) (manifest string) {
 	}
 	return string(c.get(key).manifest)
 }
+
+// MostRead returns the most bytes of answers that were being read at once.
+func (c *Client) MostRead() int64 {
+	c.reading.mu.Lock()
+	defer c.reading.mu.Unlock()
+	return c.reading.peak
+}
+
+// HoldParsing lets no answer be parsed until release.
+func (c *Client) HoldParsing() (release func()) {
+	for _, slots := range []chan struct{}{c.parsing.server, c.parsing.users} {
+		for range cap(slots) {
+			slots <- struct{}{}
+		}
+	}
+	return func() {
+		for _, slots := range []chan struct{}{c.parsing.server, c.parsing.users} {
+			for range cap(slots) {
+				<-slots
+			}
+		}
+	}
+}
+
+// Read returns the bytes of answers that are being read, and the number of readers that wait.
+func (c *Client) Read() (bytes int64, waiting int) {
+	c.reading.mu.Lock()
+	defer c.reading.mu.Unlock()
+	return c.reading.used, len(c.reading.queue)
+}
+
+// SetWait changes the time that a reader waits for its turn.
+func (c *Client) SetWait(d time.Duration) { c.reading.wait = d }

@@ -17,6 +17,8 @@ type fault struct {
 	code   svc.Code
 	reason string
 	err    error // for the log; nil: the log needs only the reason
+	// misplaced: there is no such file, so the source's address may be wrong.
+	misplaced bool
 }
 
 func (f *fault) Error() string {
@@ -33,6 +35,11 @@ func newFault(reason string, err error) error {
 	return &fault{code: svc.CodeSourceFailed, reason: reason, err: err}
 }
 
+// newMisplaced returns a fault with CodeSourceFailed of a file that is not there.
+func newMisplaced(reason string, err error) error {
+	return &fault{code: svc.CodeSourceFailed, reason: reason, err: err, misplaced: true}
+}
+
 // errSlowHeaders is the cancellation cause of a request without headers within HeaderTimeout.
 var errSlowHeaders = errors.New("no headers in time")
 
@@ -47,6 +54,7 @@ func explain(ctx context.Context, reason string, err error) error {
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded),
 		errors.Is(context.Cause(ctx), errSlowHeaders),
+		errors.Is(context.Cause(ctx), errTooSlow),
 		isNet && netErr.Timeout():
 		if errors.Is(err, context.Canceled) {
 			// A timeout ended the request, not the caller: err must not wrap context.Canceled.
@@ -59,29 +67,32 @@ func explain(ctx context.Context, reason string, err error) error {
 		const hidden = "is at an address that is not public, and this server does not allow it"
 		return newFault(hidden, err)
 	case errors.Is(err, fs.ErrNotExist):
-		return newFault("does not exist", err)
+		return newMisplaced("does not exist", err)
 	}
 	return newFault(reason, err)
 }
 
-func badCatalog(from svc.Upstream, err error) error {
+func badCatalog(at place, err error) error {
+	from := at.from
 	f, ok := errors.AsType[*fault](err)
 	if !ok {
 		return cancelledError(from, err)
 	}
-	return sourceError(from, f.code, "its catalogue "+f.reason, f.err)
+	return sourceError(from, f.code, "its catalogue "+f.reason+at.named(catalogFile, f), f.err)
 }
 
-func badManifest(from svc.Upstream, entry svc.CatalogEntry, err error) error {
+func badManifest(place place, entry svc.CatalogEntry, err error) error {
+	from := place.from
 	f, ok := errors.AsType[*fault](err)
 	if !ok {
 		return cancelledError(from, err)
 	}
+	named := place.named(entry.ManifestFile, f)
 	at := "entry " + strconv.Itoa(entry.Index) + " of the catalogue"
 	if f.code == svc.CodeSourceTimeout {
-		return sourceError(from, f.code, "the manifest_file of "+at+" "+f.reason, f.err)
+		return sourceError(from, f.code, "the manifest_file of "+at+" "+f.reason+named, f.err)
 	}
-	message := at + " is bad: its manifest_file " + f.reason
+	message := at + " is bad: its manifest_file " + f.reason + named
 	return sourceError(from, f.code, message, errors.Join(svc.ErrBadEntry, f.err))
 }
 

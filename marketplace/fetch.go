@@ -14,11 +14,13 @@ import (
 
 // webFile is a file to read from the web.
 type webFile struct {
-	url   *url.URL
-	token svc.Secret // goes to homes only; "": none
-	homes []origin
-	limit int        // in bytes, decoded
-	known validators // of the cached copy; zero: the cache has no copy
+	url     *url.URL
+	token   svc.Secret // goes to homes only; "": none
+	homes   []origin
+	limit   int        // in bytes, decoded
+	trusted bool       // AllowOrigins and AllowCIDRs hold
+	known   validators // of the cached copy; zero: the cache has no copy
+	turn    *turn      // nil: the limit is small
 }
 
 // answer is the answer to a request for a file.
@@ -32,7 +34,7 @@ type answer struct {
 // get reads a file and follows redirects. Errors are faults, or ctx's when the caller cancelled it.
 func (c *Client) get(ctx context.Context, file webFile) (answer, error) {
 	for hops := 0; ; hops++ {
-		to, problem := c.webOrigin(file.url)
+		to, problem := c.webOrigin(file.url, file.trusted)
 		if problem != "" {
 			return answer{}, newFault("redirects to an address that is refused: it "+problem, nil)
 		}
@@ -40,9 +42,12 @@ func (c *Client) get(ctx context.Context, file webFile) (answer, error) {
 		if !slices.Contains(file.homes, to) {
 			file.token = "" // for all later hops, also for one that leads back to a home
 		}
-		transport := c.guarded
-		if c.origins[to] { // only these bypass the guard
-			transport = c.allowed
+		transport := c.public
+		if file.trusted {
+			transport = c.guarded
+			if c.origins[to] { // only these bypass the guard
+				transport = c.allowed
+			}
 		}
 		a, err := c.ask(ctx, transport, file)
 		if err != nil || a.next == "" {
@@ -105,7 +110,7 @@ func (c *Client) ask(ctx context.Context, transport *http.Transport, file webFil
 	case status == http.StatusNotModified && conditional:
 		return answer{unchanged: true, validators: file.known}, nil
 	}
-	data, err := readAnswer(response, file.limit)
+	data, err := readAnswer(ctx, response, file.limit, file.turn)
 	if err != nil {
 		return answer{}, explain(ctx, "broke off or is damaged", err)
 	}

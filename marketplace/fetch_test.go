@@ -168,7 +168,7 @@ func TestTimeouts(t *testing.T) {
 			start := time.Now()
 			_, err := client.Template(t.Context(), from, "a")
 			wantError(t, err, svc.CodeSourceTimeout, test.want)
-			if took := time.Since(start); took > 3*time.Second {
+			if took := time.Since(start); took > time.Minute {
 				t.Errorf("it took %v", took)
 			}
 		})

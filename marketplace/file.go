@@ -40,7 +40,7 @@ type fileCopy struct {
 
 // locate returns the place of a source.
 func (c *Client) locate(from svc.Upstream) (place, error) {
-	at, problem := c.place(from.URL)
+	at, problem := c.place(from.URL, c.trusts(from.Source))
 	if problem != "" {
 		return at, sourceError(from, svc.CodeSourceFailed, "its address "+problem, nil)
 	}
@@ -54,9 +54,11 @@ func (c *Client) file(ctx context.Context, at place, key fileKey) (*fileCopy, er
 		fetch := func(ctx context.Context) (*fileCopy, error) { return c.fetch(ctx, at, key) }
 		return c.flights.share(ctx, flightKey{key, at.from.Memory != nil}, fetch)
 	}
+	ctx, turn := c.reading.turn(ctx, at.from.Source)
+	defer turn.end()
 	file := &fileCopy{asked: c.now()}
 	name, limit := c.nameOf(key)
-	data, err := readFile(ctx, at.files, at.path(name), limit)
+	data, err := readFile(ctx, at.files, at.path(name), limit, turn)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +71,7 @@ var errNotAFile = errors.New("not a regular file")
 // readFile reads a file of at most limit bytes. Errors are faults, or ctx's when the caller
 // cancelled it.
 func readFile(
-	ctx context.Context, files fs.FS, name string, limit int,
+	ctx context.Context, files fs.FS, name string, limit int, t *turn,
 ) (data []byte, err error) {
 	defer func() {
 		if err != nil {
@@ -92,14 +94,14 @@ func readFile(
 		return nil, err
 	}
 	defer file.Close()
-	return readLimited(file, limit, info.Size())
+	return readLimited(ctx, file, limit, info.Size(), t)
 }
 
-// bytes reads a file of a source on the web or in a file system. On the web it makes an
+// bytes reads a small file of a source on the web or in a file system. On the web it makes an
 // unconditional request.
 func (c *Client) bytes(ctx context.Context, at place, name string, limit int) ([]byte, error) {
 	if at.files != nil {
-		return readFile(ctx, at.files, at.path(name), limit)
+		return readFile(ctx, at.files, at.path(name), limit, nil)
 	}
 	a, err := c.get(ctx, at.file(name, limit))
 	return a.data, err
@@ -124,6 +126,9 @@ func (c *Client) fetch(ctx context.Context, at place, key fileKey) (*fileCopy, e
 	if last != nil {
 		wanted.known = last.validators
 	}
+	ctx, turn := c.reading.turn(ctx, at.from.Source)
+	defer turn.end()
+	wanted.turn = turn
 	file := &fileCopy{asked: c.now()}
 	a, err := c.get(ctx, wanted)
 	if err != nil {
@@ -147,12 +152,12 @@ func (c *Client) fetch(ctx context.Context, at place, key fileKey) (*fileCopy, e
 	return file, nil
 }
 
-// accept parses and checks a new answer of a source. Errors are faults.
+// accept parses and checks a new answer of a source. Errors are those of read.
 func (c *Client) accept(
 	ctx context.Context, at place, key fileKey, data []byte,
 ) (d document, err error) {
 	if key.manifest != "" {
-		return c.read(at, key, data, nil)
+		return c.read(ctx, at, key, data, nil)
 	}
 	var signature []byte
 	if at.from.SigningKey != nil {
@@ -160,7 +165,7 @@ func (c *Client) accept(
 			return d, err
 		}
 	}
-	if d, err = c.read(at, key, data, signature); err != nil {
+	if d, err = c.read(ctx, at, key, data, signature); err != nil {
 		return d, err
 	}
 	return d, c.admit(ctx, at, d.catalog)
@@ -175,8 +180,16 @@ func (c *Client) nameOf(key fileKey) (name string, limit int) {
 	return key.manifest, c.limits.Manifest
 }
 
-// read parses a file and verifies the signature of a catalogue. Errors are faults.
-func (c *Client) read(at place, key fileKey, data, signature []byte) (d document, err error) {
+// read parses a file and verifies the signature of a catalogue. Errors are faults, or ctx's when the
+// caller cancelled it.
+func (c *Client) read(
+	ctx context.Context, at place, key fileKey, data, signature []byte,
+) (d document, err error) {
+	leave, err := c.parsing.enter(ctx, at.from.Source)
+	if err != nil {
+		return d, err
+	}
+	defer leave()
 	if key.manifest != "" {
 		if d.manifest, err = parseManifest(data); err == nil {
 			d.digest, err = manifestDigest(d.manifest)

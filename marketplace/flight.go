@@ -12,7 +12,7 @@ type flights struct {
 	timeout time.Duration // of one flight
 
 	mu  sync.Mutex
-	all map[flightKey]*flight
+	all map[flightKey]*sharedFetch
 }
 
 // flightKey is a file, and whether the flight stores its answer. Calls within a transaction of the
@@ -23,8 +23,8 @@ type flightKey struct {
 	stored bool
 }
 
-// flight is one shared request for a file.
-type flight struct {
+// sharedFetch is one shared request for a file.
+type sharedFetch struct {
 	cancel  context.CancelFunc
 	waiting int           // the number of callers that wait
 	done    chan struct{} // closed after answer and err are set
@@ -52,13 +52,13 @@ func (f *flights) share(ctx context.Context, key flightKey, ask askFunc) (*fileC
 }
 
 // board joins the flight for key, or starts it.
-func (f *flights) board(ctx context.Context, key flightKey, ask askFunc) *flight {
+func (f *flights) board(ctx context.Context, key flightKey, ask askFunc) *sharedFetch {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	one := f.all[key]
 	if one == nil {
 		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.timeout)
-		one = &flight{cancel: cancel, done: make(chan struct{})}
+		one = &sharedFetch{cancel: cancel, done: make(chan struct{})}
 		f.all[key] = one
 		go f.fly(own, key, one, ask)
 	}
@@ -68,7 +68,7 @@ func (f *flights) board(ctx context.Context, key flightKey, ask askFunc) *flight
 
 // fly runs ask and ends the flight. It recovers a panic: in a goroutine of its own a panic ends the
 // process, and in the caller's goroutine it would not.
-func (f *flights) fly(ctx context.Context, key flightKey, one *flight, ask askFunc) {
+func (f *flights) fly(ctx context.Context, key flightKey, one *sharedFetch, ask askFunc) {
 	defer func() {
 		if p := recover(); p != nil {
 			one.err = newFault("cannot be read", fmt.Errorf("panic: %v", p))
@@ -83,7 +83,7 @@ func (f *flights) fly(ctx context.Context, key flightKey, one *flight, ask askFu
 }
 
 // leave removes a caller that stops waiting. It cancels the flight after the last one.
-func (f *flights) leave(key flightKey, one *flight) {
+func (f *flights) leave(key flightKey, one *sharedFetch) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if one.waiting--; one.waiting == 0 {
@@ -94,7 +94,7 @@ func (f *flights) leave(key flightKey, one *flight) {
 
 // forget removes a flight, so that the next caller starts another one. The caller of forget holds
 // f.mu.
-func (f *flights) forget(key flightKey, one *flight) {
+func (f *flights) forget(key flightKey, one *sharedFetch) {
 	if f.all[key] == one {
 		delete(f.all, key)
 	}

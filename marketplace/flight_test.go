@@ -3,10 +3,15 @@ package marketplace_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/matryer/is"
@@ -19,8 +24,8 @@ import (
 func until(t *testing.T, so func() bool) {
 	t.Helper()
 	for began := time.Now(); !so(); time.Sleep(time.Millisecond) {
-		if time.Since(began) > 10*time.Second {
-			t.Error("not in 10 seconds")
+		if time.Since(began) > time.Minute {
+			t.Error("not in a minute")
 			return
 		}
 	}
@@ -209,5 +214,181 @@ func TestFlightThatPanics(t *testing.T) {
 	err := marketplace.FlightThatPanics()
 	if err == nil || !strings.Contains(err.Error(), "cannot be read: panic: broken") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// padded is a catalogue of some megabytes with one entry.
+func padded(megabytes int) string {
+	return oneEntry + strings.Repeat(" ", megabytes<<20)
+}
+
+// of returns the source of a user, "" the server, in a folder of a server.
+func of(owner, url string, number int) svc.Upstream {
+	from := upstream(fmt.Sprint(url, "/", number))
+	if owner != "" {
+		from.Source.Scope, from.Source.Owner = svc.ScopePersonal, owner
+	}
+	return from
+}
+
+// However many sources answer at once, and however small their answers are on the wire, no more
+// bytes are read than the host allows: half of them for users, and one answer for each user.
+func TestManyLargeAnswersAtOnce(t *testing.T) {
+	const limit, budget, sources = 2 << 20, 8 << 20, 12
+	body := zipped(padded(1))
+	for name, test := range map[string]struct {
+		owner func(i int) string
+		most  int64
+	}{
+		"of the server":  {func(int) string { return "" }, budget},
+		"of one user":    {func(int) string { return "alice" }, limit},
+		"of many users":  {func(i int) string { return fmt.Sprint("user", i) }, budget / 2},
+		"of all of them": {func(i int) string { return []string{"", "alice", "bob", "carol"}[i%4] }, budget},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			var arrived sync.WaitGroup
+			arrived.Add(sources)
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				arrived.Done()
+				arrived.Wait() // all answer at once
+				w.Header().Set("Content-Encoding", "gzip")
+				_, _ = w.Write([]byte(body))
+			}))
+			t.Cleanup(server.Close)
+			client := newClient(t, marketplace.Config{AllowOrigins: []string{server.URL}, AllowPersonal: true,
+				Reading: budget, Limits: marketplace.Limits{Catalog: limit}})
+			errs := make(chan error)
+			for i := range sources {
+				go func() {
+					_, err := client.Catalog(t.Context(), of(test.owner(i), server.URL, i), 0)
+					errs <- err
+				}()
+			}
+			for range sources {
+				is.NoErr(<-errs)
+			}
+			if most := client.MostRead(); most < limit || most > test.most {
+				t.Errorf("%d bytes were read at once, of %d", most, test.most)
+			}
+			bytes, waiting := client.Read()
+			is.Equal([]int64{bytes, int64(waiting)}, []int64{0, 0}) // all was given back
+		})
+	}
+}
+
+// blocked is a file system whose files wait for a signal, and nothing else ends that.
+type blocked struct {
+	fs.FS
+	reading, let chan struct{}
+}
+
+func (b blocked) Open(name string) (fs.File, error) {
+	file, err := b.FS.Open(name)
+	return blockedFile{file, b}, err
+}
+
+func (b blocked) Stat(name string) (fs.FileInfo, error) { return fs.Stat(b.FS, name) }
+
+type blockedFile struct {
+	fs.File
+	of blocked
+}
+
+func (f blockedFile) Read(p []byte) (int, error) {
+	f.of.reading <- struct{}{}
+	<-f.of.let
+	return f.File.Read(p)
+}
+
+// A wait ends with its caller, and after a time with an error that is no fault of the source. Small
+// answers and the sources of the server do not wait.
+func TestWaitsEnd(t *testing.T) {
+	is := is.New(t)
+	shop := fstest.MapFS{"1/templates.json": {Data: []byte(padded(1))}, "2/templates.json": {Data: []byte(oneEntry)}}
+	slow := blocked{shop, make(chan struct{}), make(chan struct{})}
+	client := newClient(t, marketplace.Config{Files: map[string]fs.FS{"slow": slow, "shop": shop}, Reading: 8 << 20})
+	held := make(chan error)
+	go func() {
+		_, err := client.Catalog(t.Context(), of("alice", "fs://slow", 1), 0)
+		held <- err
+	}()
+	<-slow.reading
+
+	client.SetWait(30 * time.Millisecond)
+	_, err := client.Catalog(t.Context(), of("alice", "fs://shop", 1), 0)
+	wantError(t, err, svc.CodeUnavailable, "its catalogue waited too long for other answers that this server is reading: try again")
+	is.True(errors.Is(err, svc.ErrSourceWaits))
+	for _, from := range []svc.Upstream{of("alice", "fs://shop", 2), of("bob", "fs://shop", 1), of("", "fs://shop", 1)} {
+		_, err = client.Catalog(t.Context(), from, 0)
+		is.NoErr(err)
+	}
+	client.SetWait(time.Minute)
+	ctx, leave := context.WithCancel(t.Context())
+	go func() {
+		until(t, func() bool { _, waiting := client.Read(); return waiting == 1 })
+		leave()
+	}()
+	_, err = client.Catalog(ctx, of("alice", "fs://shop", 1), 0)
+	is.True(errors.Is(err, context.Canceled))
+	close(slow.let)
+	for done := false; !done; {
+		select {
+		case <-slow.reading:
+		case err := <-held:
+			is.NoErr(err)
+			done = true
+		}
+	}
+	bytes, waiting := client.Read()
+	is.Equal([]int64{bytes, int64(waiting)}, []int64{0, 0})
+}
+
+// A source that sends slowly does not keep its turn while others wait.
+func TestSlowReadersMakeRoom(t *testing.T) {
+	is := is.New(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte(padded(1)))
+		if strings.HasPrefix(r.URL.Path, "/1/") {
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}
+	}))
+	t.Cleanup(server.Close)
+	client := newClient(t, marketplace.Config{AllowOrigins: []string{server.URL}, AllowPersonal: true,
+		Limits: marketplace.Limits{Catalog: 2 << 20}})
+	client.SetWait(600 * time.Millisecond)
+	slow := make(chan error)
+	go func() {
+		_, err := client.Catalog(t.Context(), of("alice", server.URL, 1), 0)
+		slow <- err
+	}()
+	until(t, func() bool { bytes, _ := client.Read(); return bytes > 0 })
+	_, err := client.Catalog(t.Context(), of("alice", server.URL, 2), 0)
+	is.NoErr(err)
+	wantError(t, <-slow, svc.CodeSourceTimeout, "its catalogue did not arrive in time")
+}
+
+// A small answer is read without a turn, but parsed in turn: it may take a hundred times its size.
+func TestSmallAnswersAreParsedInTurn(t *testing.T) {
+	is := is.New(t)
+	for _, owner := range []string{"", "alice"} {
+		slow := blocked{fstest.MapFS{"1/templates.json": {Data: []byte(oneEntry)}}, make(chan struct{}), make(chan struct{})}
+		client := newClient(t, marketplace.Config{Files: map[string]fs.FS{"slow": slow}})
+		release := client.HoldParsing()
+		ctx, leave := context.WithCancel(t.Context())
+		go func() {
+			<-slow.reading
+			leave()
+			close(slow.let)
+			for range slow.reading {
+			}
+		}()
+		_, err := client.Catalog(ctx, of(owner, "fs://slow", 1), 0)
+		is.True(errors.Is(err, context.Canceled)) // it has waited
+		release()
+		_, err = client.Catalog(t.Context(), of(owner, "fs://slow", 1), 0)
+		is.NoErr(err)
+		close(slow.reading)
 	}
 }

@@ -17,7 +17,7 @@ func rawFiles(o origin, path string) *url.URL {
 	if slices.Contains(segments, "") {
 		return nil
 	}
-	switch o.host {
+	switch strings.TrimPrefix(o.host, "www.") {
 	case "github.com":
 		return rawGitHub(segments)
 	case "gitlab.com":
@@ -62,4 +62,37 @@ func rawGitLab(segments []string) *url.URL {
 func repoURL(host string, repo, at []string) *url.URL {
 	path := strings.TrimSuffix(strings.Join(repo, "/"), ".git") + "/" + strings.Join(at, "/")
 	return &url.URL{Scheme: "https", Host: host, Path: "/" + path}
+}
+
+// notDirectory returns what is wrong with a usable address that is visibly not the directory of a
+// catalogue: it names the catalogue itself, or the page of a file at GitHub or GitLab. The rules are
+// for registrations alone, so a source that was registered before goes on.
+func notDirectory(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	path := strings.Trim(u.Path, "/")
+	segments := strings.Split(path, "/")
+	last := segments[len(segments)-1]
+	host := strings.TrimPrefix(strings.ToLower(strings.TrimRight(u.Hostname(), ".")), "www.")
+	shows := func(page string) bool {
+		return page == "blob" || page == "edit" || page == "blame" || page == "commits"
+	}
+	switch {
+	case host == "github.com" && len(segments) > 2 && shows(segments[2]):
+		return "is the page of a file: it must be the repository," +
+			" or a directory of it like https://github.com/OWNER/REPO/tree/REF/DIR"
+	case host == "gitlab.com" && isGitLabPage(segments, shows):
+		return "is the page of a file: it must be the project," +
+			" or a directory of it like https://gitlab.com/GROUP/PROJECT/-/tree/REF/DIR"
+	case last == catalogFile, last == signatureFile:
+		return "must be the directory of the catalogue, without " + last + " at its end"
+	}
+	return ""
+}
+
+func isGitLabPage(segments []string, shows func(page string) bool) bool {
+	dash := slices.Index(segments, "-")
+	return dash >= 0 && dash+1 < len(segments) && shows(segments[dash+1])
 }

@@ -60,10 +60,11 @@ var (
 	}
 )
 
-// forbids reports whether addr is neither public nor in AllowCIDRs. The Client must not dial it.
-func (g *guard) forbids(addr netip.Addr) bool {
+// forbids reports whether addr is neither public nor, for a trusted source, in AllowCIDRs. The
+// Client must not dial it.
+func (g *guard) forbids(addr netip.Addr, trusted bool) bool {
 	addr = addr.WithZone("")
-	if contains(g.allow, addr) {
+	if trusted && contains(g.allow, addr) {
 		return false
 	}
 	if addr.Is4() {
@@ -78,24 +79,35 @@ func contains(prefixes []netip.Prefix, addr netip.Addr) bool {
 
 // forbidsHost reports whether host is a forbidden address or a forbidden name of this machine. host
 // must have its canonical spelling.
-func (g *guard) forbidsHost(host string) bool {
+func (g *guard) forbidsHost(host string, trusted bool) bool {
 	if addr, err := netip.ParseAddr(host); err == nil {
-		return g.forbids(addr)
+		return g.forbids(addr, trusted)
 	}
 	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
-		return g.forbids(netip.AddrFrom4([4]byte{127, 0, 0, 1})) && g.forbids(netip.IPv6Loopback())
+		return g.forbids(netip.AddrFrom4([4]byte{127, 0, 0, 1}), trusted) &&
+			g.forbids(netip.IPv6Loopback(), trusted)
 	}
 	return false
 }
 
-// control refuses forbidden addresses. The [net.Dialer] calls it after it resolves the name and
-// before it connects, with each address.
+// control refuses the addresses that are forbidden for trusted sources.
 func (g *guard) control(_, address string, _ syscall.RawConn) error {
+	return g.check(address, true)
+}
+
+// controlPublic refuses the addresses that are forbidden for other sources.
+func (g *guard) controlPublic(_, address string, _ syscall.RawConn) error {
+	return g.check(address, false)
+}
+
+// check refuses forbidden addresses. The [net.Dialer] calls it after it resolves the name and
+// before it connects, with each address.
+func (g *guard) check(address string, trusted bool) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return fmt.Errorf("%w: %q is not an address and port", errBlocked, address)
 	}
-	if g.forbids(to.Addr()) {
+	if g.forbids(to.Addr(), trusted) {
 		return fmt.Errorf("%w: %s", errBlocked, address)
 	}
 	if g.admitted != nil {

@@ -55,6 +55,11 @@ type Config struct {
 	// AllowCIDRs lists addresses that the Client may dial although they are not public. They still
 	// need https and a port that is not on the Fetch standard's list of bad ports.
 	AllowCIDRs []netip.Prefix
+	// AllowPersonal makes AllowOrigins and AllowCIDRs hold for the sources of users as well. False:
+	// they hold for the sources of the server alone, and users reach public addresses over https.
+	// With it, each user with [svc.ActionTemplateSource] can make this process request any path
+	// there.
+	AllowPersonal bool
 	// Files holds file systems by name. Their addresses are fs://NAME and fs://NAME/dir. A name
 	// consists of letters, digits and "-_.". The Client reads a file system concurrently.
 	// [os.DirFS] follows symbolic links out of its directory; [os.Root.FS] does not.
@@ -67,6 +72,14 @@ type Config struct {
 	// copy goes first. A copy larger than half of Cache is not cached. 0: 64 MiB. Negative: the
 	// Client caches nothing.
 	Cache int
+	// Reading limits the answers of sources that are being read and parsed at once, in bytes after
+	// decompression. To parse an answer takes up to eight times as much memory, and up to 30 MiB where
+	// it has many entries; two of the server's sources are parsed at once, and one of the users'.
+	// Answers of up to 512 KiB do not count, or of 256 KiB if they come without a length. Larger ones
+	// wait in turn, for at most half of Limits.Timeout: the sources of users share half of Reading,
+	// one answer of a user at a time. A reader that is slow while others wait ends with
+	// [svc.CodeSourceTimeout]. A larger answer than Reading is read alone. 0: 64 MiB.
+	Reading int
 	// Limits bound the work that a source can cause in this process.
 	Limits Limits
 }
@@ -92,28 +105,36 @@ type Limits struct {
 
 // Client fetches templates from sources. Use [New]. It is safe for concurrent use.
 type Client struct {
-	files     map[string]fs.FS
-	origins   map[origin]bool // allowed by the host
-	guard     guard
-	userAgent string
-	limits    Limits
-	copies    *copies
-	flights   *flights
-	now       func() time.Time
+	files         map[string]fs.FS
+	origins       map[origin]bool // allowed by the host
+	allowPersonal bool
+	guard         guard
+	userAgent     string
+	limits        Limits
+	copies        *copies
+	flights       *flights
+	reading       *reading
+	parsing       parsing
+	now           func() time.Time
 
 	guarded *http.Transport // dials only the addresses that guard admits
 	allowed *http.Transport // dials any address; only for requests to the allowed origins
+	public  *http.Transport // dials only public addresses; for sources that are not trusted
 }
 
-var _ svc.Marketplace = (*Client)(nil)
+var (
+	_ svc.Marketplace   = (*Client)(nil)
+	_ svc.SourceChecker = (*Client)(nil)
+)
 
 // New returns a Client with that configuration. An error names the wrong field. New contacts no
 // server and reads no file.
 func New(config Config) (*Client, error) {
 	c := &Client{
-		files:     make(map[string]fs.FS, len(config.Files)),
-		origins:   make(map[origin]bool, len(config.AllowOrigins)),
-		userAgent: config.UserAgent,
+		files:         make(map[string]fs.FS, len(config.Files)),
+		origins:       make(map[origin]bool, len(config.AllowOrigins)),
+		userAgent:     config.UserAgent,
+		allowPersonal: config.AllowPersonal,
 	}
 	for i, text := range config.AllowOrigins {
 		o, problem := parseOrigin(text)
@@ -146,11 +167,17 @@ func New(config Config) (*Client, error) {
 	if c.limits, err = config.Limits.orDefaults(); err != nil {
 		return nil, err
 	}
+	if config.Reading < 0 {
+		return nil, errors.New("marketplace: Config.Reading must not be negative")
+	}
 	c.now = time.Now
+	c.reading = newReading(config.Reading, c.limits.Timeout/2)
+	c.parsing = newParsing()
 	c.copies = newCopies(config.Cache)
-	c.flights = &flights{timeout: c.limits.Timeout, all: map[flightKey]*flight{}}
+	c.flights = &flights{timeout: c.limits.Timeout, all: map[flightKey]*sharedFetch{}}
 	c.guarded = c.transport(config.RootCAs, c.guard.control)
 	c.allowed = c.transport(config.RootCAs, nil)
+	c.public = c.transport(config.RootCAs, c.guard.controlPublic)
 	return c, nil
 }
 
@@ -177,10 +204,19 @@ func (l Limits) orDefaults() (Limits, error) {
 	}, nil
 }
 
-// CheckURL implements [svc.Marketplace]. It refuses a malformed or forbidden address, and resolves
-// no name. The text of the error continues a sentence that begins with the address.
+// CheckURL implements [svc.Marketplace]. It is CheckSource for a source of the server.
 func (c *Client) CheckURL(url string) error {
-	if _, problem := c.place(url); problem != "" {
+	return c.CheckSource(svc.SourceKey{Scope: svc.ScopeServer}, url)
+}
+
+// CheckSource implements [svc.SourceChecker]. It refuses a malformed or forbidden address, and
+// resolves no name. The text of the error continues a sentence that begins with the address.
+func (c *Client) CheckSource(source svc.SourceKey, url string) error {
+	_, problem := c.place(url, c.trusts(source))
+	if problem == "" {
+		problem = notDirectory(url)
+	}
+	if problem != "" {
 		return errors.New(problem)
 	}
 	return nil
@@ -205,7 +241,7 @@ func (c *Client) Template(
 	}
 	file, err := c.file(ctx, at, keyOf(from, ""))
 	if err != nil {
-		return svc.Content{}, badCatalog(from, err)
+		return svc.Content{}, badCatalog(at, err)
 	}
 	entry, err := entryOf(file.catalog, from, id)
 	if err != nil || entry.ManifestFile == "" {
@@ -230,7 +266,7 @@ func (c *Client) Manifest(
 		return slices.Clone(entry.Content.Manifest), nil
 	}
 	if _, problem := relativePath(entry.ManifestFile); problem != "" {
-		return nil, badManifest(from, entry, newFault(problem, nil))
+		return nil, badManifest(at, entry, newFault(problem, nil))
 	}
 	manifest, err := c.manifest(ctx, at, entry)
 	return slices.Clone(manifest), err
@@ -252,7 +288,7 @@ func (c *Client) manifest(
 		err = newFault("does not match the manifest_digest of the catalogue", nil)
 	}
 	if err != nil {
-		return nil, badManifest(at.from, entry, err)
+		return nil, badManifest(at, entry, err)
 	}
 	return file.manifest, nil
 }
@@ -281,7 +317,7 @@ func (c *Client) Catalog(
 		asked, err := c.file(ctx, at, key)
 		if err == nil {
 			file = asked
-		} else if failure = badCatalog(from, err); file == nil {
+		} else if failure = badCatalog(at, err); file == nil {
 			file = c.copies.get(key) // c.file may have recalled a copy from the store
 		}
 	}
@@ -337,4 +373,5 @@ func (c *Client) CacheStats() CacheStats { return c.copies.look() }
 func (c *Client) CloseIdleConnections() {
 	c.guarded.CloseIdleConnections()
 	c.allowed.CloseIdleConnections()
+	c.public.CloseIdleConnections()
 }

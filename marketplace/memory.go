@@ -61,22 +61,24 @@ func (c *Client) recall(ctx context.Context, at place, key fileKey) *fileCopy {
 		return nil
 	}
 	_, limit := c.nameOf(key)
-	data, err := unzip(zipped, limit)
+	ctx, turn := c.reading.turn(ctx, at.from.Source)
+	defer turn.end()
+	data, err := unzip(ctx, zipped, limit, turn)
 	if err != nil {
 		return nil
 	}
 	file := &fileCopy{asked: was.Asked, validators: was.validators}
-	if file.document, err = c.read(at, key, data, was.Signature); err != nil {
+	if file.document, err = c.read(ctx, at, key, data, was.Signature); err != nil {
 		return nil
 	}
 	c.copies.restore(key, file)
 	return file
 }
 
-func unzip(data []byte, limit int) ([]byte, error) {
+func unzip(ctx context.Context, data []byte, limit int, t *turn) ([]byte, error) {
 	zip, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
 		return nil, err
 	}
-	return readLimited(zip, limit, -1)
+	return readLimited(ctx, zip, limit, -1, t)
 }

@@ -112,17 +112,17 @@ func isNumber(label string) bool {
 }
 
 // webOrigin returns the origin of an address, or the reason why the Client must not ask it. It does
-// not resolve names.
-func (c *Client) webOrigin(u *url.URL) (origin, string) {
+// not resolve names. AllowOrigins and AllowCIDRs hold for trusted sources alone.
+func (c *Client) webOrigin(u *url.URL, trusted bool) (origin, string) {
 	o, problem := originOf(u)
 	switch {
 	case problem != "":
 		return origin{}, problem
-	case c.origins[o]:
+	case trusted && c.origins[o]:
 		return o, ""
 	case o.scheme == "http":
 		return origin{}, "is plain http, which this server does not allow for this origin"
-	case c.guard.forbidsHost(o.host):
+	case c.guard.forbidsHost(o.host, trusted):
 		return origin{}, "is not public, and this server does not allow it"
 	case slices.Contains(badPorts, o.port):
 		return origin{}, "has the port " + o.port + " of another protocol," +

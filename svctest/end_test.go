@@ -25,7 +25,7 @@ func TestNothingIsLeft(t *testing.T) {
 		t.Error(err)
 	}
 	for began := time.Now(); strings.Contains(running(), label); time.Sleep(time.Millisecond) {
-		if time.Since(began) > 20*time.Second {
+		if time.Since(began) > time.Minute {
 			t.Fatal(running())
 		}
 	}

@@ -25,9 +25,9 @@ func offboard(ctx context.Context, service *svc.Service, id string) error {
 func TestLeaving(t *testing.T) {
 	is := is.New(t)
 	left := false
-	server := svctest.New(t, func(c *svc.Config) {
+	server := svctest.New(t, svctest.Options{Config: func(c *svc.Config) {
 		c.KnownUser = func(_ context.Context, id string) (bool, error) { return !left || id != "carol", nil }
-	})
+	}})
 	server.Apply(`{"users": [{"id": "carol"}], "service_accounts": [{"id": "ci", "owner_user_id": "carol"}],
 	  "groups": [{"id": "team", "members": ["carol"]}],
 	  "attachments": [{"policy_id": "bank:admin", "principal_type": "user", "principal_id": "carol"}]}`)

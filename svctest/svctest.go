@@ -60,15 +60,26 @@ const access = `{
   "attachments": [{"policy_id": "everything", "principal_type": "user", "principal_id": "admin"}]
 }`
 
+// Options change a [Server]. The zero value changes nothing.
+type Options struct {
+	// Config changes the configuration of the Service: give it the host's Authenticator, a store with
+	// a database, a check of manifests. A Config that sets Now disables the Clock. One that sets
+	// Marketplace disables [Server.Source]: use [NewSource] instead, before [New]. Nil: no change.
+	Config func(*svc.Config)
+	// HTTP are the options of the interface, as the host has them. Without a Logger, it logs to the
+	// output of the test.
+	HTTP httpapi.Options
+}
+
 // New starts a Server, which ends with the test. Its logs go to the output of the test, so a
-// failing test shows them.
-//
-// Each edit may change the configuration of the Service: give it the host's Authenticator, a store
-// with a database, a check of manifests. New calls neither OnEvent nor KnownUser before it returns.
-// An edit that sets Now disables the Clock. An edit that sets Marketplace disables [Server.Source]:
-// use [NewSource] instead, before New.
-func New(t testing.TB, edits ...func(*svc.Config)) *Server {
+// failing test shows them. It takes no Options or one, and calls neither OnEvent nor KnownUser of the
+// Config before it returns.
+func New(t testing.TB, options ...Options) *Server {
 	t.Helper()
+	var with Options
+	if len(options) > 0 {
+		with = options[0]
+	}
 	s := &Server{Mux: http.NewServeMux(), Clock: &Clock{}, t: t, sources: newWeb(t)}
 	logger := slog.New(slog.NewTextHandler(newOutput(t), nil))
 	config := svc.Config{
@@ -82,14 +93,17 @@ func New(t testing.TB, edits ...func(*svc.Config)) *Server {
 		},
 		Sources: svc.SourceConfig{SealingKey: make([]byte, 32)},
 	}
-	for _, edit := range edits {
-		edit(&config)
+	if with.Config != nil {
+		with.Config(&config)
 	}
 	s.populate(config)
 	config.OnEvent = s.record(config.OnEvent)
 	s.Service = s.build(config)
-	s.API = httpapi.New(s.Service, httpapi.Options{Logger: config.Logger})
-	server := httptest.NewUnstartedServer(s.API.Ahead(s.Mux))
+	if with.HTTP.Logger == nil {
+		with.HTTP.Logger = config.Logger
+	}
+	s.API = httpapi.New(s.Service, with.HTTP)
+	server := httptest.NewUnstartedServer(s.API.Mount(s.Mux))
 	server.Config.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelError)
 	server.Start()
 	t.Cleanup(server.Close) // ends before the service
@@ -171,7 +185,9 @@ type market struct{ *marketplace.Client }
 
 func newMarket(t testing.TB, origin string) market {
 	t.Helper()
-	client, err := marketplace.New(marketplace.Config{AllowOrigins: []string{origin}})
+	client, err := marketplace.New(marketplace.Config{
+		AllowOrigins: []string{origin}, AllowPersonal: true,
+	})
 	if err != nil {
 		t.Fatalf("svctest: %v", err)
 	}

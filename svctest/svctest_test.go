@@ -15,6 +15,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/svctest"
 )
 
@@ -114,9 +115,9 @@ func TestClock(t *testing.T) {
 func TestEvents(t *testing.T) {
 	is := is.New(t)
 	var told []svc.Event
-	server := svctest.New(t, func(c *svc.Config) {
+	server := svctest.New(t, svctest.Options{Config: func(c *svc.Config) {
 		c.OnEvent = func(_ context.Context, event svc.Event) { told = append(told, event) }
-	})
+	}})
 	is.Equal(len(server.Events()), 0) // no events for the initial rows
 	is.Equal(status(server.Alice, "POST", myKeys, "{}"), 201)
 	server.Clock.Advance(time.Minute)
@@ -137,8 +138,8 @@ func TestEvents(t *testing.T) {
 func TestEdits(t *testing.T) {
 	is := is.New(t)
 	noon := time.Date(2030, 6, 1, 12, 0, 0, 0, time.UTC)
-	server := svctest.New(t,
-		func(c *svc.Config) {
+	server := svctest.New(t, svctest.Options{
+		Config: func(c *svc.Config) {
 			c.Authenticator = svc.AuthenticatorFunc(func(_ context.Context, bearer string) (svc.Principal, error) {
 				if id, found := strings.CutPrefix(bearer, "session of "); found {
 					return svc.Principal{Kind: svc.KindUser, ID: id, Actions: []string{"template:admin"}}, nil
@@ -146,17 +147,25 @@ func TestEdits(t *testing.T) {
 				return svc.Principal{}, svc.ErrUnauthenticated
 			})
 			c.KnownUser = func(_ context.Context, id string) (bool, error) { return id == "carol", nil } // not alice
-		},
-		func(c *svc.Config) {
 			c.Now = func() time.Time { return noon }
 			c.Templates.ValidateManifest = func(json.RawMessage) error { return errors.New("is not to the host's taste") }
-		})
+		},
+		HTTP: httpapi.Options{Bearer: func(r *http.Request) string { return r.Header.Get("X-Api-Key") }},
+	})
 	carol := server.Bearer("session of carol")
 	is.Equal(status(carol, "GET", templates, ""), 200)
 	is.Equal(status(server.Admin, "GET", "/ext/svc/users/carol/api-keys", ""), 200)
 	is.Equal(status(server.Admin, "POST", "/ext/svc/users/alice/api-keys", ""), 404)
 	is.Equal(server.User("carol").Principal.ID, "carol")
 	is.Equal(server.Events()[0].Time, noon)
+
+	request, err := http.NewRequestWithContext(t.Context(), "GET", server.URL+templates, nil)
+	is.NoErr(err)
+	request.Header.Set("X-Api-Key", "session of carol")
+	answered, err := http.DefaultClient.Do(request)
+	is.NoErr(err)
+	is.NoErr(answered.Body.Close())
+	is.Equal(answered.StatusCode, 200)
 
 	_, answer := carol.Do("POST", templates, `{"id": "notes", "name": "Notes", "manifest": {"version": "1"}}`)
 	is.True(strings.Contains(answer, "taste"))
@@ -166,12 +175,12 @@ func TestLogsAreTheOutputOfTheTest(t *testing.T) {
 	is := is.New(t)
 	var logger *slog.Logger
 	ended := outside(func(t testing.TB) {
-		server := svctest.New(t, func(c *svc.Config) {
+		server := svctest.New(t, svctest.Options{Config: func(c *svc.Config) {
 			logger = c.Logger
 			c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) {
 				return svc.Principal{}, errors.New("the sessions are gone")
 			})
-		})
+		}})
 		if got := status(server.Bearer("x"), "GET", templates, ""); got != 503 {
 			t.Errorf("got %d", got)
 		}
@@ -193,7 +202,7 @@ func TestFailures(t *testing.T) {
 		want string
 		test func(t testing.TB)
 	}{
-		{"Config.Store is required", func(t testing.TB) { svctest.New(t, func(c *svc.Config) { c.Store = nil }) }},
+		{"Config.Store is required", func(t testing.TB) { svctest.New(t, svctest.Options{Config: func(c *svc.Config) { c.Store = nil }}) }},
 		{"must be valid JSON", func(t testing.TB) { svctest.New(t).Apply("{") }},
 		{"names a user that does not exist", func(t testing.TB) {
 			svctest.New(t).Apply(`{"groups": [{"id": "staff", "members": ["nobody"]}]}`)

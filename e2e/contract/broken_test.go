@@ -159,6 +159,6 @@ func (s *shelf) Catalog(context.Context, svc.Upstream, time.Duration) (svc.Catal
 	}, nil
 }
 
-func (b *broken) Answer(ctx context.Context, key []byte, now time.Time) (svc.KeptAnswer, error) {
-	return instead(b.read(), func() (svc.KeptAnswer, error) { return b.FullStore.Answer(ctx, key, now) })
+func (b *broken) Answer(ctx context.Context, key []byte, now time.Time) (svc.StoredAnswer, error) {
+	return instead(b.read(), func() (svc.StoredAnswer, error) { return b.FullStore.Answer(ctx, key, now) })
 }

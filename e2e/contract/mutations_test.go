@@ -9,14 +9,14 @@ import (
 	"testing"
 
 	"github.com/extsvc/svc/e2e/contract"
-	"github.com/extsvc/svc/internal/slow"
+	"github.com/extsvc/svc/internal/longtest"
 )
 
 // TestMutations changes the examples of the document in every place, one at a time. The server must
 // answer 400 to what the document refuses. The document must refuse what the server answers with
 // 400, as far as a schema can say it.
 func TestMutations(t *testing.T) {
-	slow.Test(t, "mutations of each example")
+	longtest.Test(t, "mutations of each example")
 	s := newStage(t)
 	tried, c := map[bool]int{}, s.play(stocked)
 	for _, sample := range s.contract.Samples() {
@@ -40,7 +40,7 @@ func TestMutations(t *testing.T) {
 // inWords lists rules that the document gives only in words, as answers state them.
 var inWords = []string{
 	"is required, unless sa_id or sender is given", "must name at most one of user_id, sa_id and sender",
-	"is required: the URL has no path to take a name from",
+	"is required: the URL has no path to take a name from", "is required: the service account is new", "is required: the row is new",
 	"names an unknown policy", "must be given with principal_", "that does not exist", "must be a cursor from a Link of this list", "must hold no control, format or bidi characters",
 }
 

@@ -48,6 +48,16 @@ func (c *Contract) see(o operation, e Exchange) {
 	}
 }
 
+// Promises reports whether the document has an answer of an operation, such as "409 too_complex".
+func (c *Contract) Promises(operation, answer string) bool {
+	for _, o := range c.operations {
+		if o.name == operation {
+			return slices.Contains(o.promises(), operation+" "+answer)
+		}
+	}
+	return false
+}
+
 // Unseen returns the promised answers not seen yet, sorted.
 func (c *Contract) Unseen() []string {
 	c.mu.Lock()

@@ -256,11 +256,11 @@ func (c *scene) offer(prompt string) {
 // maker makes all banks but one.
 type maker struct{}
 
-func (maker) MakeBank(_ context.Context, _ svc.Principal, bank svc.NewBank) (svc.MadeBank, error) {
+func (maker) MakeBank(_ context.Context, _ svc.Principal, bank svc.NewBank) (svc.CreatedBank, error) {
 	if bank.ID == "taken" {
-		return svc.MadeBank{}, &svc.Error{Code: svc.CodeExists, Message: "a bank with this id already exists"}
+		return svc.CreatedBank{}, &svc.Error{Code: svc.CodeExists, Message: "a bank with this id already exists"}
 	}
-	return svc.MadeBank{Created: true, ImportResult: []byte(`{"config_applied":true}`)}, nil
+	return svc.CreatedBank{Created: true, ImportResult: []byte(`{"config_applied":true}`)}, nil
 }
 
 // entitled returns a caller with the rights for an operation. For its own keys that is alice.

@@ -155,17 +155,17 @@ func (l *ledger) checkFeed(changes svc.StoreChanges) {
 		}
 	}
 	for name, e := range l.objects {
-		if e.changed && !fed[name] {
+		if e.fed && !fed[name] {
 			l.problemLocked("order: the feed lacks the change of %s", name)
 		}
 	}
 }
 
 // checkRecords compares the records of events with the mutations since the last settlement. Each
-// mutation has one record. It returns the newest, and what all records tell of people.
-func (l *ledger) checkRecords(ctx context.Context, d *database, mutations int) (svc.AuditMark, tale, error) {
+// mutation has one record, and so has each issue. It returns the newest, and what all records tell of people.
+func (l *ledger) checkRecords(ctx context.Context, d *database, mutations int) (svc.AuditPosition, tale, error) {
 	if !d.keeps {
-		return svc.AuditMark{}, nil, nil
+		return svc.AuditPosition{}, nil, nil
 	}
 	tells := l.tells.clone()
 	check, err := d.service.Audit.Verify(ctx, svc.Host, l.mark)
@@ -187,7 +187,8 @@ func (l *ledger) checkRecords(ctx context.Context, d *database, mutations int) (
 		if wrong := tells.add(record); wrong != "" {
 			l.problemLocked("torn: %s", wrong)
 		}
-		if told(record.Event) && record.Action != svc.EventTemplateDiverged { // that record comes together with another
+		if told(record.Event) && record.Action != svc.EventTemplateDiverged && // that record comes together with another
+			record.Action != svc.EventAPIKeyIssued {
 			recorded++
 		}
 	}
@@ -244,7 +245,7 @@ func (l *ledger) accept(found observation) {
 // settle lets the checks of changes and records begin after a generation.
 func (l *ledger) settle(generation int64) {
 	for _, e := range l.objects {
-		e.changed = false
+		e.changed, e.fed = false, false
 	}
 	l.since, l.changes, l.tried = generation, 0, 0
 }

@@ -32,6 +32,10 @@ func killLoop(t testing.TB, planted fault, kills int) *result {
 		for killed < min(left, killsPerFile) && l.sound() {
 			j.Run = fmt.Sprint(killed)
 			p := l.start(t, j)
+			if killed == 0 { // three early kills may come before any revocation
+				must(t, p.awaitReady())
+				l.awaitRevocation(t)
+			}
 			must(t, p.untilRandom())
 			p.kill()
 			killed++

@@ -56,16 +56,16 @@ type ledger struct {
 	problems []string
 	acks     int // of this database
 	fails    map[string]int
-	happened int           // operations under way at a crash that took effect
-	undone   int           // operations under way at a crash that did not
-	revoked  int           // acknowledged revocations
-	refused  int           // refused revocations
-	since    int64         // the generation at the last settlement
-	seen     int64         // the highest generation that a worker has read
-	mark     svc.AuditMark // the newest record at the last settlement
-	tells    tale          // what the records tell up to mark
-	changes  int           // acknowledged since the last settlement
-	tried    int           // tried since the last settlement
+	happened int               // operations under way at a crash that took effect
+	undone   int               // operations under way at a crash that did not
+	revoked  int               // acknowledged revocations
+	refused  int               // refused revocations
+	since    int64             // the generation at the last settlement
+	seen     int64             // the highest generation that a worker has read
+	mark     svc.AuditPosition // the newest record at the last settlement
+	tells    tale              // what the records tell up to mark
+	changes  int               // acknowledged since the last settlement
+	tried    int               // tried since the last settlement
 }
 
 // entry is the knowledge of one object.
@@ -75,6 +75,7 @@ type entry struct {
 	token   string   // of an API key
 	attempt *attempt // under way, or with unknown outcome; nil: none
 	changed bool     // since the last settlement
+	fed     bool     // so, and the feed has the change
 	told    bool     // an event has reported it
 }
 
@@ -83,6 +84,11 @@ type attempt struct {
 	entry         *entry
 	action, state string
 	told, held    bool
+}
+
+// raises reports whether the operation raises the generation: all do but issues.
+func (a *attempt) raises() bool {
+	return !strings.HasPrefix(a.action, string(svc.EventAPIKeyIssued))
 }
 
 func newLedger() (*ledger, error) {
@@ -127,7 +133,7 @@ func (l *ledger) sync() error {
 	select {
 	case <-done:
 		return nil
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		return errors.New("the ledger is not read")
 	}
 }
@@ -181,7 +187,9 @@ func (l *ledger) try(number, name, action, state string) {
 	}
 	e.attempt = &attempt{entry: e, action: action, state: state}
 	l.tries[number] = e.attempt
-	l.tried++
+	if e.attempt.raises() {
+		l.tried++
+	}
 	for _, holder := range []string{"key", "account-key"} {
 		if action == string(svc.EventAccessRemoved) && has(e.state, holder) {
 			l.tried++ // see told
@@ -208,11 +216,12 @@ func (l *ledger) ack(number string, detail []string) {
 
 // hold makes the attempted state the required one.
 func (a *attempt) hold(l *ledger) {
-	if !a.held {
+	if !a.held && a.raises() {
 		l.changes++
 	}
 	a.held = true
 	a.entry.state, a.entry.changed = a.state, true
+	a.entry.fed = a.entry.fed || a.raises()
 }
 
 func (l *ledger) fail(number, code, text string) {

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/extsvc/svc/internal/slow"
+	"github.com/extsvc/svc/internal/longtest"
 )
 
 // inCI makes a loop that cannot run a failure.
@@ -35,17 +35,17 @@ func countFlag(name, variable string, short, ci int) crashes {
 }
 
 var (
-	kills        = countFlag("kills", "SVC_CRASH_KILLS", 20, 150)
-	cuts         = countFlag("cuts", "SVC_CRASH_CUTS", 10, 75)
-	clusterKills = countFlag("clusterkills", "SVC_CRASH_CLUSTER_KILLS", 3, 15)
-	fills        = countFlag("fills", "SVC_CRASH_FILLS", 4, 12)
+	kills        = countFlag("kills", "SVC_CRASH_KILLS", 3, 150)
+	cuts         = countFlag("cuts", "SVC_CRASH_CUTS", 2, 75)
+	clusterKills = countFlag("clusterkills", "SVC_CRASH_CLUSTER_KILLS", 1, 15)
+	fills        = countFlag("fills", "SVC_CRASH_FILLS", 1, 12)
 )
 
 func (c crashes) count() int {
 	if n := c.asked(); n > 0 {
 		return n
 	}
-	return slow.Times(c.short, c.ci)
+	return longtest.Times(c.short, c.ci)
 }
 
 // asked returns the requested number of crashes, or 0.

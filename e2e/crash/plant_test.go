@@ -116,6 +116,32 @@ func (s *writeBehind) ChangeAPIKey(_ context.Context, holder svc.Identity, id st
 // optimist reports every revocation as done.
 type optimist struct{ svc.FullStore }
 
+// Atomically reports a transaction as committed that has revoked a key.
+func (s optimist) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+	revokes := false
+	err := s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+		return fn(ctx, revoker{tx.(svc.FullStore), &revokes})
+	})
+	if revokes {
+		return nil
+	}
+	return err
+}
+
+// revoker notes that a transaction revokes a key.
+type revoker struct {
+	svc.FullStore
+	revokes *bool
+}
+
+func (s revoker) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+	return s.FullStore.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
+		write, err := change(key)
+		*s.revokes = *s.revokes || write && !key.RevokedAt.IsZero()
+		return write, err
+	})
+}
+
 func (s optimist) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
 	_ = s.FullStore.ChangeAPIKey(ctx, holder, id, change)
 	return nil

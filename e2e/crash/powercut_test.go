@@ -28,6 +28,10 @@ func cutLoop(t testing.TB, planted fault, cuts int) *result {
 		defer m.halt(t)
 		for cut < min(left, cutsPerDisk) && l.sound() {
 			m.runOn(t)
+			if cut == 0 { // two early cuts may come before any revocation
+				must(t, m.process.awaitReady())
+				l.awaitRevocation(t)
+			}
 			m.cut(t)
 			cut++
 		}

@@ -68,7 +68,7 @@ func (p *process) kill() {
 	<-p.exited
 }
 
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // awaitReady waits until the worker has opened its database.
 func (p *process) awaitReady() error { return p.await(p.ready, "ready") }

@@ -187,7 +187,7 @@ func (w *worker) issueHosted(ctx context.Context, holder string) error {
 		time.Sleep(time.Millisecond) // leaves time for a crash to show
 		return errors.Join(err, w.issue(ctx, w.service, holder))
 	}
-	if err := w.issue(ctx, w.service.WithStore(w.host.transaction(tx)), holder); err != nil {
+	if err := w.issue(ctx, w.service.WithTx(w.host.transaction(tx)), holder); err != nil {
 		return err
 	}
 	return hostFault(tx.Commit())

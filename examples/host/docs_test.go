@@ -26,7 +26,7 @@ import (
 
 func serve(service *svc.Service, addr string, mux *http.ServeMux) {
 	api := httpapi.New(service, httpapi.Options{}) // at /ext/svc
-	log.Fatal(http.ListenAndServe(addr, api.Ahead(mux)))
+	log.Fatal(httpapi.Server(addr, api.Mount(mux)).ListenAndServe())
 }
 
 // recall is a route of the host's own, behind Protect.
@@ -35,12 +35,11 @@ func recall(service *svc.Service) http.HandlerFunc {
 		who, _ := httpapi.PrincipalFrom(r.Context()) // without Protect: service.Authenticate(ctx, bearer)
 		at := svc.Context{Provider: "slack", Channel: "#ops"}
 		d, err := service.Decide(r.Context(), who, "bank:recall", r.FormValue("bank"), at)
-		if err != nil { // never an allow
-			http.Error(w, "try again later", http.StatusServiceUnavailable)
-			return
+		if err == nil && !d.Allowed() {
+			err = &svc.Error{Code: svc.CodeForbidden, Message: "you may not recall this bank"}
 		}
-		if !d.Allowed() {
-			http.Error(w, "forbidden", http.StatusForbidden)
+		if err != nil { // never an allow
+			httpapi.WriteError(w, r, err)
 			return
 		}
 		limit := int64(1024) // where no policy that allowed it says so
@@ -102,7 +101,7 @@ func shutDown(ctx context.Context, server *http.Server, service *svc.Service, st
 	return err
 }
 
-func verify(ctx context.Context, service *svc.Service, known []svc.AuditMark, keep func(svc.AuditMark)) error {
+func verify(ctx context.Context, service *svc.Service, known []svc.AuditPosition, keep func(svc.AuditPosition)) error {
 	check, err := service.Audit.Verify(ctx, svc.Host, known...) // known are marks of earlier checks
 	if err != nil {
 		return err
@@ -180,7 +179,7 @@ func TestProtectedRoute(t *testing.T) {
 		is.Equal(ask(mux, bearer, "/recall?bank=support"), want)
 	}
 	is.Equal(ask(mux, "s-alice", "/recall?bank=other"), 403)
-	is.Equal(ask(mux, "s-alice", "/recall?bank="), 503) // that bank is none, which is no allow either
+	is.Equal(ask(mux, "s-alice", "/recall?bank="), 400) // that bank is none
 	is.Equal(ask(api, "s-admin", "/ext/svc/admin/templates"), 200)
 }
 
@@ -201,8 +200,8 @@ func TestOwnHandle(t *testing.T) {
 	who, err := service.Authenticate(t.Context(), "old_key-of-alice")
 	is.NoErr(err)
 	is.Equal(who.Identity(), alice)
-	var mark svc.AuditMark
-	is.NoErr(verify(t.Context(), service, nil, func(newest svc.AuditMark) { mark = newest }))
+	var mark svc.AuditPosition
+	is.NoErr(verify(t.Context(), service, nil, func(newest svc.AuditPosition) { mark = newest }))
 	is.Equal(mark.Number, int64(1))
 }
 

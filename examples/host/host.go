@@ -81,7 +81,7 @@ func (h *host) handler(protection *http.CrossOriginProtection, log *slog.Logger)
 	mux.HandleFunc("GET /me.js", script)
 	mux.HandleFunc("POST /sign-in", h.signIn)
 	mux.HandleFunc("POST /sign-out", h.signOut)
-	return api.Ahead(protection.Handler(mux))
+	return api.Mount(protection.Handler(mux))
 }
 
 // close ends the background work and closes the database. Requests must have ended before.

@@ -19,9 +19,12 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/extsvc/svc/httpapi"
 )
 
 func main() {
+	signal.Ignore(syscall.SIGPIPE) // a log without a reader ends no server: the write fails
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
@@ -57,23 +60,15 @@ func run(ctx context.Context, args []string, stdout io.Writer, log *slog.Logger)
 		return err
 	}
 	// This is for trying the program out. No other host should print a session or a password.
-	_, err = fmt.Fprintf(stdout, "listening on http://%s\npassword of %s: %s\nsession of %s: %s=%s\n",
+	// Without a reader they are lost, and the host serves all the same.
+	_, _ = fmt.Fprintf(stdout, "listening on http://%s\npassword of %s: %s\nsession of %s: %s=%s\n",
 		listener.Addr(), administrator, h.password, administrator, cookieName, session)
-	if err != nil {
-		return err
-	}
 	return serve(ctx, listener, h.handler(protection, log))
 }
 
 // serve serves until ctx ends. Then it waits up to 10 seconds for the open requests.
 func serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
-	server := &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       20 * time.Second,
-		WriteTimeout:      time.Minute, // a source of templates can take 30 s to answer
-		IdleTimeout:       2 * time.Minute,
-	}
+	server := httpapi.Server("", handler)
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
 	select {

@@ -216,3 +216,18 @@ func TestCookieIsSecureBeyondLoopback(t *testing.T) {
 	}
 	is.Equal(h.sessions.Lifetime, 12*time.Hour)
 }
+
+// unread is a standard output without a reader. It ends the host with the first line.
+type unread func()
+
+func (end unread) Write([]byte) (int, error) {
+	end()
+	return 0, syscall.EPIPE
+}
+
+func TestServesWithoutReader(t *testing.T) {
+	is := is.New(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	args := []string{"-addr", "127.0.0.1:0", "-db", filepath.Join(t.TempDir(), "host.db")}
+	is.NoErr(run(ctx, args, unread(cancel), slog.New(slog.DiscardHandler)))
+}

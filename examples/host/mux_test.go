@@ -38,13 +38,13 @@ func Example_stripPrefix() {
 	// 307
 }
 
-// Ahead puts the interface in front of the mux: it sees every request under its prefix first,
+// Mount puts the interface in front of the mux: it sees every request under its prefix first,
 // whatever the path looks like. No request gets an answer before authentication.
 func Example_ahead() {
 	api := httpapi.New(newService(), httpapi.Options{Prefix: "/platform/memory"})
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	all := api.Ahead(mux)
+	all := api.Mount(mux)
 	fmt.Println(ask(all, "s-olivia", "/platform/memory/admin/templates"))
 	fmt.Println(ask(all, "", "/platform/memory//admin/templates"))
 	fmt.Println(ask(all, "", "/health"))

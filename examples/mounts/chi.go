@@ -11,7 +11,7 @@ import (
 
 func withChi(api *httpapi.Handler) http.Handler {
 	r := chi.NewRouter()
-	r.Use(middleware.Logger, middleware.Recoverer, counted, api.Ahead)
+	r.Use(middleware.Logger, middleware.Recoverer, counted, api.Mount)
 	r.Get("/", home)
 	r.With(api.Protect).Get("/whoami", whoami)
 	return r

@@ -21,13 +21,13 @@ func page(t *testing.T) string {
 func TestTableOfRouters(t *testing.T) {
 	text := page(t)
 	for row, names := range map[string][]string{
-		"`Ahead`, as above":                                    {"net/http", "chi", "echo", "gin"},
+		"`Mount`, as above":                                    {"net/http", "chi", "echo", "gin"},
 		"`mux.Handle(\"/ext/svc/\", api)`":                     {"net/http, Handle", "net/http, StripPrefix"},
 		"chi: `r.Mount(\"/ext/svc\", api)`":                    {"chi, Mount"},
 		"chi: `r.Handle(\"/ext/svc/*\", api)`":                 {"chi, Handle"},
 		"echo: `e.Any(\"/ext/svc/*\", echo.WrapHandler(api))`": {"echo, Any"},
 		"gin: `r.Any(\"/ext/svc/*path\", gin.WrapH(api))`":     {"gin, Any", "gin, Any, UseRawPath"},
-		"gin: `r.NoRoute(gin.WrapH(api.Ahead(page)))`":         {"gin, NoRoute"},
+		"gin: `r.NoRoute(gin.WrapH(api.Mount(page)))`":         {"gin, NoRoute"},
 	} {
 		for _, name := range names {
 			at := slices.IndexFunc(mounts, func(m mount) bool { return m.name == name })

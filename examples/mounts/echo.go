@@ -14,7 +14,7 @@ import (
 func withEcho(api *httpapi.Handler) http.Handler {
 	e := echo.NewWithConfig(echo.Config{Logger: slog.Default()})
 	e.Use(middleware.RequestLogger(), middleware.Recover(),
-		echo.WrapMiddleware(counted), echo.WrapMiddleware(api.Ahead))
+		echo.WrapMiddleware(counted), echo.WrapMiddleware(api.Mount))
 	e.GET("/", echo.WrapHandler(http.HandlerFunc(home)))
 	page := echo.WrapHandler(http.HandlerFunc(whoami))
 	e.GET("/whoami", page, echo.WrapMiddleware(api.Protect))

@@ -13,17 +13,17 @@ func withGin(api *httpapi.Handler) http.Handler {
 	r := gin.New()
 	r.RedirectTrailingSlash = false // gin would redirect before any middleware runs
 	// Recovery comes last: anywhere else it makes a list that is cut off look complete.
-	r.Use(gin.Logger(), ginCounted, ginAhead(api), gin.Recovery())
+	r.Use(gin.Logger(), ginCounted, ginMount(api), gin.Recovery())
 	r.GET("/", gin.WrapF(home))
 	r.GET("/whoami", gin.WrapH(api.Protect(http.HandlerFunc(whoami))))
 	return r
 }
 
-// ginAhead is api.Ahead as gin middleware.
-func ginAhead(api *httpapi.Handler) gin.HandlerFunc {
+// ginMount is api.Mount as gin middleware.
+func ginMount(api *httpapi.Handler) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { c.Next() })
-		api.Ahead(next).ServeHTTP(c.Writer, c.Request)
+		api.Mount(next).ServeHTTP(c.Writer, c.Request)
 		c.Abort() // the answer is complete
 	}
 }

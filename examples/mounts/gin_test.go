@@ -14,12 +14,12 @@ var byGin = early{outside: "404", bare: "404", method: "404", escaped: "404"}
 var ginMounts = []mount{
 	{name: "gin", host: withGin},
 	{name: "gin, beside a route of all paths", host: onGin(func(r *gin.Engine, api *httpapi.Handler) {
-		r.Use(ginAhead(api))
+		r.Use(ginMount(api))
 		r.NoRoute(gin.WrapF(home))
 		r.Any("/:any/*path", gin.WrapF(home))
 	})},
 	{name: "gin, NoRoute", host: onGin(func(r *gin.Engine, api *httpapi.Handler) {
-		r.NoRoute(gin.WrapH(api.Ahead(http.NotFoundHandler())))
+		r.NoRoute(gin.WrapH(api.Mount(http.NotFoundHandler())))
 	})},
 	{name: "gin, Any", early: byGin, host: anyOfGin(func(*gin.Engine) {})},
 	{name: "gin, Any, UseRawPath", early: byGin, host: anyOfGin(func(r *gin.Engine) { r.UseRawPath = true })},
@@ -58,7 +58,7 @@ func TestGinRedirects(t *testing.T) {
 	for redirects, want := range map[bool]int{true: 301, false: 401} {
 		s := newSite(t, mount{host: onGin(func(r *gin.Engine, api *httpapi.Handler) {
 			r.RedirectTrailingSlash = redirects
-			r.Use(ginAhead(api))
+			r.Use(ginMount(api))
 			r.GET("/ext/:page/", gin.WrapF(home))
 		})})
 		if status := s.ask("GET", here, "", "").status; status != want {
@@ -69,7 +69,7 @@ func TestGinRedirects(t *testing.T) {
 
 // When gin's Recovery comes first, half a list looks complete.
 func TestGinRecovery(t *testing.T) {
-	got := half(t, mount{host: onGin(func(r *gin.Engine, api *httpapi.Handler) { r.Use(gin.Recovery(), ginAhead(api)) })})
+	got := half(t, mount{host: onGin(func(r *gin.Engine, api *httpapi.Handler) { r.Use(gin.Recovery(), ginMount(api)) })})
 	if got.status != 200 || got.cut {
 		t.Errorf("it does not any more, and may stand anywhere: answered %v", got)
 	}

@@ -2,7 +2,9 @@
 // host has its own pages, one of them only for callers that svc knows. Middleware runs in front of
 // everything, and the interface is under /ext/svc.
 //
-//	go run ./examples/mounts chi
+//	GOWORK=off go -C examples/mounts run . chi
+//
+// It is a module outside of go.work: other tests need not compile the routers.
 package main
 
 import (
@@ -15,6 +17,8 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
@@ -27,6 +31,7 @@ var hosts = map[string]func(*httpapi.Handler) http.Handler{
 }
 
 func main() {
+	signal.Ignore(syscall.SIGPIPE) // a log without a reader ends no server: the write fails
 	with, found := hosts[append(os.Args, "net/http")[1]]
 	if !found {
 		log.Fatal("which router? net/http, chi, echo or gin")
@@ -41,7 +46,7 @@ func main() {
 			string(issued.Key), address, path)
 	}
 	api := httpapi.New(service, httpapi.Options{Logger: slog.Default()})
-	log.Fatal(http.ListenAndServe(address, with(api)))
+	log.Fatal(httpapi.Server(address, with(api)).ListenAndServe())
 }
 
 func home(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the host's own page\n") }

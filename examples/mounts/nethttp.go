@@ -10,5 +10,5 @@ func withMux(api *httpapi.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", home)
 	mux.Handle("GET /whoami", api.Protect(http.HandlerFunc(whoami)))
-	return counted(api.Ahead(mux))
+	return counted(api.Mount(mux))
 }

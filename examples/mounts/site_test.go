@@ -92,8 +92,8 @@ func newConfig(ids ...string) svc.Config {
 // maker makes every bank.
 type maker struct{}
 
-func (maker) MakeBank(context.Context, svc.Principal, svc.NewBank) (svc.MadeBank, error) {
-	return svc.MadeBank{Created: true}, nil
+func (maker) MakeBank(context.Context, svc.Principal, svc.NewBank) (svc.CreatedBank, error) {
+	return svc.CreatedBank{Created: true}, nil
 }
 
 // site is a running host.

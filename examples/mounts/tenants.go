@@ -12,5 +12,5 @@ func withTenants(tenants *svc.Tenants) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", home)
 	api := httpapi.NewTenants(tenants, httpapi.Options{Prefix: "/t/{tenant}/ext/svc"})
-	return counted(api.Ahead(mux))
+	return counted(api.Mount(mux))
 }

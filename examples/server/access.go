@@ -17,7 +17,7 @@ var exportCommand = subcommand{
 	about: "print all rows of access as a bundle: users, groups, policies and the rest",
 	setup: func(_ *flag.FlagSet, c *call) action {
 		return func(ctx context.Context) error {
-			return c.withAccess(ctx, func(service *svc.Service) error {
+			return c.withAccess(ctx, c.readDatabase, func(service *svc.Service) error {
 				return export(ctx, service, svc.Host.As("server export"), c.stdout)
 			})
 		}
@@ -31,7 +31,7 @@ var applyCommand = subcommand{
 	setup: func(flags *flag.FlagSet, c *call) action {
 		prune := pruneFlag(flags)
 		return func(ctx context.Context) error {
-			return c.withAccess(ctx, func(service *svc.Service) error {
+			return c.withAccess(ctx, c.openDatabase, func(service *svc.Service) error {
 				bundle, err := readBundle(c.operand)
 				if err != nil {
 					return err
@@ -51,7 +51,7 @@ var diffCommand = subcommand{
 		prune := pruneFlag(flags)
 		asJSON := flags.Bool("json", false, "print one JSON object for each line of words")
 		return func(ctx context.Context) error {
-			return c.withAccess(ctx, func(service *svc.Service) error {
+			return c.withAccess(ctx, c.readDatabase, func(service *svc.Service) error {
 				bundle, err := readBundle(c.operand)
 				if err != nil {
 					return err
@@ -61,7 +61,7 @@ var diffCommand = subcommand{
 				if err != nil {
 					return inFile(c.operand, err)
 				}
-				return printDiff(c.stdout, differences(diff), *asJSON)
+				return printDiff(c.stdout, diff, *asJSON)
 			})
 		}
 	},
@@ -75,11 +75,13 @@ func pruneFlag(flags *flag.FlagSet) *bool {
 // withAccess calls do with a Service on the database. It creates no SQLite file. The Service makes
 // and checks no key, so it needs no keys file. Without a Logger it logs errors only, and does not
 // warn about the missing pepper.
-func (c *call) withAccess(ctx context.Context, do func(service *svc.Service) error) (err error) {
+func (c *call) withAccess(
+	ctx context.Context, open opener, do func(service *svc.Service) error,
+) (err error) {
 	if err := exists(c.DB); err != nil {
 		return err
 	}
-	h, err := c.openStore(ctx)
+	h, err := openStore(ctx, open)
 	if err != nil {
 		return err
 	}

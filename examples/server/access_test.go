@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"database/sql"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -31,9 +33,17 @@ func does(t *testing.T, args ...string) string {
 	return stdout.String()
 }
 
-// soon reports whether something happens within two seconds.
+// fails runs a command that must fail, and say why.
+func fails(t *testing.T, why string, args ...string) {
+	t.Helper()
+	if err := run(t.Context(), args, &output{}, &output{}); err == nil || !strings.Contains(err.Error(), why) {
+		t.Errorf("%v: got %v, want %q", args, err, why)
+	}
+}
+
+// soon reports whether something happens within a minute.
 func soon(happens func() bool) bool {
-	for deadline := time.Now().Add(2 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if happens() {
 			return true
 		}
@@ -51,15 +61,11 @@ func TestAccessFromServerToServer(t *testing.T) {
 		db := flags[:2]
 		staging, production := newDB(t), startServer(t, flags...)
 		first := startServer(t, "-db", staging)
-		status, _ := first.ask(t, first.key(), "POST", "/ext/svc/users", `{"id": "carol"}`)
-		is.Equal(status, 201)
-		status, _ = first.ask(t, first.key(), "POST", "/ext/svc/groups/support-desk/members", `{"user_id": "carol"}`)
-		is.Equal(status, 201)
-		status, _ = first.ask(t, first.key(), "DELETE", "/ext/svc/users/bob", "")
-		is.Equal(status, 204)
+		first.wants(t, 201, first.key(), "POST", "/ext/svc/users", `{"id": "carol"}`)
+		first.wants(t, 201, first.key(), "POST", "/ext/svc/groups/support-desk/members", `{"user_id": "carol"}`)
+		first.wants(t, 204, first.key(), "DELETE", "/ext/svc/users/bob", "")
 		bob := issueKey(t, append(flags, "-user", "bob")...)
-		status, _ = production.get(t, bob, "/ext/svc/me")
-		is.Equal(status, 200)
+		production.wants(t, 200, bob, "GET", "/ext/svc/me", "")
 
 		exported := does(t, "export", "-db", staging)
 		file := writeFile(t, "staging.json", exported)
@@ -77,15 +83,24 @@ func TestAccessFromServerToServer(t *testing.T) {
 		is.Equal(does(t, append([]string{"export"}, db...)...), exported)
 		is.Equal(does(t, append(append([]string{"diff"}, db...), "-prune", file)...), "Nothing changes in what anybody may do.\n")
 		is.Equal(does(t, append(append([]string{"diff"}, db...), "-json", "-prune", file)...), "")
-		status, _ = production.get(t, production.key(), "/ext/svc/users/carol")
-		is.Equal(status, 200)
+		production.wants(t, 200, production.key(), "GET", "/ext/svc/users/carol", "")
 		is.True(soon(func() bool {
-			status, _ = production.get(t, bob, "/ext/svc/me")
+			status, _ := production.get(t, bob, "/ext/svc/me")
 			return status == 401
 		}))
 		_, events := production.get(t, production.key(), "/ext/svc/admin/events?actor_kind=host&actor=server+apply")
 		is.True(strings.Contains(events, `"access.removed"`) && strings.Contains(events, `"api_key.revoked"`))
 	})
+}
+
+// A diff says how many differences it leaves out.
+func TestOmittedDifferences(t *testing.T) {
+	is := is.New(t)
+	for asJSON, want := range map[bool]string{false: "7 more differences are not listed.\n", true: `{"omitted":7}` + "\n"} {
+		var out strings.Builder
+		is.NoErr(printDiff(&out, svc.AccessDiff{Omitted: 7}, asJSON))
+		is.Equal(out.String(), want)
+	}
 }
 
 func TestDiffInWords(t *testing.T) {
@@ -172,4 +187,88 @@ func TestAccessOfNothing(t *testing.T) {
 	is.Equal(exitCode(err, &bytes.Buffer{}), 1)
 	_, err = svc.ParseBundle([]byte(does(t, "export", "-db", db)))
 	is.NoErr(err)
+}
+
+func TestLint(t *testing.T) {
+	is := is.New(t)
+	db := newDB(t)
+	file := writeFile(t, "b.json", `{"users": [{"id": "a"}], "groups": [{"id": "g", "members": ["a", "nobody"]}],
+		"policies": [{"id": "p", "document": {"version": "2026-03-24", "statements": [
+			{"effect": "allow", "actions": ["bank:recal"], "banks": ["*"]}]}}]}`)
+	out, err := command(t, "lint", file).CombinedOutput()
+	is.Equal(err.Error(), "exit status 1")
+	is.True(strings.Contains(string(out), "error /groups/0/members/1 reference_missing: "))
+	is.True(strings.Contains(string(out), "warning /policies/0 policy_unattached: "))
+	is.True(strings.Contains(string(out), "server: lint found 1 errors\n"))
+	is.True(!strings.Contains(string(out), "action_unknown"))
+
+	server := startServer(t, "-db", db)
+	demo := does(t, "lint", "-db", db)
+	is.Equal(does(t, "lint", "-db", db, writeFile(t, "b.json", does(t, "export", "-db", db))), demo)
+	is.True(strings.Contains(does(t, "lint", "-db", db, "-known", "bank:nothing"), "action_unknown"))
+	t.Setenv("SVC_KEY", server.key())
+	is.Equal(does(t, "lint", "-url", server.base+"/ext/svc"), demo)
+	err = run(t.Context(), []string{"lint", "none.json"}, &output{}, &output{})
+	is.Equal(exitCode(err, &output{}), 1)
+}
+
+func TestWhoCan(t *testing.T) {
+	is := is.New(t)
+	db := newDB(t)
+	server := startServer(t, "-db", db)
+	table := does(t, "who-can", "-db", db, "-bank", "support")
+	for _, line := range []string{`user +alice +true`, `user +admin +true`, `service_account +ci +true`, `unmapped +\* +true`, `unmapped +topic:billing +false`} {
+		if !regexp.MustCompile("(?m)^" + line + "$").MatchString(table) {
+			t.Errorf("the table lacks %s:\n%s", line, table)
+		}
+	}
+	is.True(!strings.Contains(table, "bob"))
+	t.Setenv("SVC_KEY", server.key())
+	is.Equal(does(t, "who-can", "-url", server.base+"/ext/svc", "-action", "bank:recall", "-bank", "support"), table)
+	lines := does(t, "who-can", "-db", db, "-action", "bank:retain", "-bank", "support", "-json")
+	is.True(strings.HasPrefix(lines, `{"public":{"default":false,"overrides":[`) && strings.Contains(lines, `"service_accounts":[],"users":["alice"]}`))
+
+	fail := func(want string, code int, args ...string) {
+		t.Helper()
+		err := run(t.Context(), append([]string{"who-can", "-db", db}, args...), &output{}, &output{})
+		if err == nil || !strings.Contains(err.Error(), want) || exitCode(err, &output{}) != code {
+			t.Errorf("%v: got %v, want %q", args, err, want)
+		}
+	}
+	fail("-bank", 2)
+	fail("action", 1, "-bank", "b", "-action", "a b\n")
+	t.Setenv("SVC_KEY", issueKey(t, "-db", db, "-user", "bob"))
+	fail("iam:users:read", 1, "-url", server.base+"/ext/svc", "-bank", "b")
+	t.Setenv("SVC_KEY", "")
+	fail("SVC_KEY", 2, "-url", server.base+"/ext/svc", "-bank", "b")
+}
+
+func TestVerifyAudit(t *testing.T) {
+	is := is.New(t)
+	dbFile := newDB(t)
+	server := startServer(t, "-db", dbFile)
+	mark := strings.TrimSpace(does(t, "verify-audit", "-db", dbFile))
+	is.True(regexp.MustCompile(`^\d+:[0-9a-f]{64}$`).MatchString(mark))
+	for range 5 {
+		server.wants(t, 201, server.key(), "POST", "/ext/svc/me/api-keys", "")
+	}
+	is.True(strings.TrimSpace(does(t, "verify-audit", "-db", dbFile, "-mark", mark)) != mark)
+	is.NoErr(server.stop(t))
+
+	number, _, _ := strings.Cut(mark, ":")
+	db, err := sql.Open("sqlite", dbFile)
+	is.NoErr(err)
+	defer db.Close()
+	_, err = db.Exec("UPDATE svc_audit SET action = 'api_key.revoked' WHERE number = ?", number)
+	is.NoErr(err)
+	out, err := command(t, "verify-audit", "-db", dbFile).CombinedOutput()
+	is.Equal(err.Error(), "exit status 1")
+	is.True(strings.HasPrefix(string(out), "server: audit record "+number+" "))
+
+	_, err = db.Exec("DELETE FROM svc_audit WHERE number <= ?", number)
+	is.NoErr(err)
+	does(t, "verify-audit", "-db", dbFile) // the oldest may be deleted
+	fails(t, "audit record "+number, "verify-audit", "-db", dbFile, "-mark", mark)
+	err = run(t.Context(), []string{"verify-audit", "-db", dbFile, "-mark", "1"}, &output{}, &output{})
+	is.Equal(exitCode(err, &output{}), 2)
 }

@@ -17,7 +17,7 @@ var backupCommand = subcommand{
 	name:  "backup",
 	takes: "FILE",
 	about: "write the database and the keys file into one FILE, also while the server runs. An" +
-		" earlier backup in FILE is replaced",
+		" earlier backup in FILE is replaced; - is the standard output",
 	setup: withProgress("backup", backup),
 }
 
@@ -49,6 +49,9 @@ func backup(ctx context.Context, c *call, shown *progress) error {
 		return err
 	}
 	folder := filepath.Dir(c.operand)
+	if c.operand == standard {
+		folder = os.TempDir()
+	}
 	drafts, err := os.MkdirTemp(folder, ".svc-backup-") // with mode 0700
 	if err != nil {
 		return fmt.Errorf("backup: %w", err)
@@ -67,10 +70,27 @@ func backup(ctx context.Context, c *call, shown *progress) error {
 	if err := archiveFiles(ctx, whole, db, keys); err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
+	if c.operand == standard {
+		return copyFile(ctx, c.stdout, whole)
+	}
 	if err := os.Rename(whole, c.operand); err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
 	return syncDir(folder)
+}
+
+// standard is the FILE of a command that stands for its standard input or output.
+const standard = "-"
+
+// copyFile writes a file to out.
+func copyFile(ctx context.Context, out io.Writer, path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	_, err = io.Copy(out, inTime{ctx, file})
+	return err
 }
 
 // keysToKeep returns the text of the keys file, unless it is damaged.
@@ -96,6 +116,12 @@ func checkApart(what, file, db string) error {
 
 // checkBackupFile refuses a FILE that the backup must not replace.
 func checkBackupFile(c *call) error {
+	if c.operand == standard {
+		if out, is := c.stdout.(*os.File); is && isTerminal(out) {
+			return usageError("FILE - is the standard output, which is a terminal: send it to a file or a pipe")
+		}
+		return nil
+	}
 	if err := checkApart("FILE", c.operand, c.DB); err != nil {
 		return err
 	}

@@ -67,8 +67,7 @@ func testBackup(t *testing.T, backup, restore string, flags ...string) {
 	key := first.key()
 	create := func(s *running, id string) {
 		t.Helper()
-		status, _ := s.ask(t, key, "POST", "/ext/svc/admin/templates", `{"id": "`+id+`", "name": "n", "manifest": {"version": "1"}}`)
-		is.Equal(status, 200)
+		s.wants(t, 200, key, "POST", "/ext/svc/admin/templates", `{"id": "`+id+`", "name": "n", "manifest": {"version": "1"}}`)
 	}
 	shell(backup)
 	create(first, "before")

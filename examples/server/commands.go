@@ -32,7 +32,7 @@ var subcommands = []subcommand{
 	copyCommand, backupCommand, restoreCommand,
 	keysStatusCommand, keysRotateCommand, keysPrepareCommand, keysResealCommand, keysRetireCommand,
 	lintCommand, whoCanCommand, verifyCommand,
-	healthCommand,
+	healthCommand, versionCommand,
 }
 
 // call is one call of a command.
@@ -102,6 +102,9 @@ func (c *call) parseFlags(of subcommand, args []string) (action, error) {
 	}
 	c.flagged = map[string]bool{}
 	flags.Visit(func(f *flag.Flag) { c.flagged[f.Name] = true })
+	if hasControls(c.file) {
+		return nil, usageError("-config " + noControls)
+	}
 	return do, c.takeOperand(of.takes, flags.Args())
 }
 
@@ -109,6 +112,8 @@ func (c *call) takeOperand(takes string, rest []string) error {
 	optional := strings.HasPrefix(takes, "[")
 	switch {
 	case takes == "":
+	case len(rest) > 0 && hasControls(rest[0]):
+		return usageError(strings.Trim(takes, "[]") + " " + noControls)
 	case len(rest) > 0 && rest[0] != "":
 		c.operand, rest = rest[0], rest[1:]
 	case !optional:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -55,10 +56,18 @@ type logConfig struct {
 }
 
 type apiKeysConfig struct {
-	UserPrefix           string `toml:"user_prefix"`
-	ServiceAccountPrefix string `toml:"service_account_prefix"`
-	MaxPerHolder         int    `toml:"max_per_holder"`
-	Cached               int    `toml:"cached"`
+	UserPrefix             string   `toml:"user_prefix"`
+	ServiceAccountPrefix   string   `toml:"service_account_prefix"`
+	EarlierUserPrefixes    []string `toml:"earlier_user_prefixes"`
+	EarlierAccountPrefixes []string `toml:"earlier_service_account_prefixes"`
+	MaxPerHolder           int      `toml:"max_per_holder"`
+	Cached                 int      `toml:"cached"`
+}
+
+// prefixes returns all accepted prefixes.
+func (c apiKeysConfig) prefixes() []string {
+	present := []string{c.UserPrefix, c.ServiceAccountPrefix}
+	return slices.Concat(present, c.EarlierUserPrefixes, c.EarlierAccountPrefixes)
 }
 
 type templatesConfig struct {
@@ -67,11 +76,13 @@ type templatesConfig struct {
 }
 
 type sourcesConfig struct {
-	AllowOrigins []string    `toml:"allow_origins"`
-	AllowCIDRs   []string    `toml:"allow_cidrs"`
-	UserAgent    string      `toml:"user_agent"`
-	Cache        int         `toml:"cache"`
-	Limits       fetchConfig `toml:"limits"`
+	AllowOrigins  []string    `toml:"allow_origins"`
+	AllowCIDRs    []string    `toml:"allow_cidrs"`
+	AllowPersonal bool        `toml:"allow_personal"`
+	UserAgent     string      `toml:"user_agent"`
+	Reading       int         `toml:"reading"`
+	Cache         int         `toml:"cache"`
+	Limits        fetchConfig `toml:"limits"`
 }
 
 type fetchConfig struct {
@@ -116,11 +127,12 @@ func defaults() config {
 		Log: logConfig{Format: "text", Level: "info"},
 		APIKeys: apiKeysConfig{
 			UserPrefix: "svcu_", ServiceAccountPrefix: "svcs_",
+			EarlierUserPrefixes: []string{}, EarlierAccountPrefixes: []string{},
 			MaxPerHolder: svc.DefaultMaxKeysPerHolder, Cached: 1 << 16,
 		},
 		Templates: templatesConfig{LocalEdits: string(svc.EditsConflict), Cached: 32 << 20},
 		Sources: sourcesConfig{
-			AllowOrigins: []string{}, AllowCIDRs: []string{}, Cache: 64 << 20,
+			AllowOrigins: []string{}, AllowCIDRs: []string{}, Reading: 64 << 20, Cache: 64 << 20,
 			Limits: fetchConfig{
 				Catalog: 32 << 20, Entries: 100_000, Manifest: svc.MaxManifest, Redirects: 5,
 				HeaderTimeout: "10s", Timeout: "30s",

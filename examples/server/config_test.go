@@ -1,13 +1,26 @@
 package main
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
+	"flag"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/matryer/is"
 	"github.com/pelletier/go-toml/v2"
@@ -88,31 +101,33 @@ func TestWrongConfig(t *testing.T) {
 		"db = 'a${'":                               "c.toml:1: db has a bad reference",
 		"db = '${A-b}'":                            "c.toml:1: db has a bad reference",
 		"sources.allow_cidrs=['${TEST_MISSING}']":  "c.toml:1: sources.allow_cidrs needs the variable",
-		"db = ''":                                         "c.toml:1: db must name",
-		"db = 'mysql://u:Hunter2Secret@h/d'":              "c.toml:1: db must be the path",
-		"addr = '8080'":                                   "c.toml:1: addr must be HOST:PORT",
-		"[http]\nprefix = '/'":                            "c.toml:2: http.prefix must be a path",
-		"[http]\nprefix = '/healthz'":                     "c.toml:2: http.prefix must be a path",
-		"[http]\nprefix = '/a/{b}'":                       "c.toml:2: http.prefix must be a path",
-		"[http]\npublic_url = 'https://u:p@h/'":           "c.toml:2: http.public_url",
-		"[http]\nmax_body = 0":                            "c.toml:2: http.max_body must be greater",
-		"[http]\nmax_body = '1'":                          "c.toml:2: http.max_body: ",
-		"[http]\nread_timeout = '5'":                      "c.toml:2: http.read_timeout must be a time",
-		"[http]\nread_timeout = '-5s'":                    "c.toml:2: http.read_timeout must be longer",
-		"http = {\"read_timeout\" = 'x'}":                 "c.toml:1: http.read_timeout must be a time",
-		"[tls]\ncert_file = 'a'":                          "c.toml:1: tls.key_file is needed",
-		"tls.key_file = 'a'":                              "c.toml: tls.cert_file is needed with tls.key_file",
-		"log.level = 'loud'":                              "c.toml:1: log.level must be one of debug, info, warn, error",
-		"log.format = ''":                                 "c.toml:1: log.format must be one of text, json",
-		"templates.local_edits = ''":                      "c.toml:1: templates.local_edits must be one of",
-		"templates.cached = -2":                           "c.toml:1: templates.cached must be greater than 0, or -1",
-		"sources.allow_origins = ['http://h/path']":       "c.toml:1: sources.allow_origins must have origins like",
-		"sources.allow_cidrs = ['10.0.0.1']":              "c.toml:1: sources.allow_cidrs must have networks",
-		"api_keys.user_prefix = 'svc'":                    "c.toml:1: api_keys.user_prefix must be",
-		"api_keys.user_prefix = 'svcs_'":                  "must not start with one another",
-		"postgres.synchronous_commit = 'x'":               "c.toml:1: postgres.synchronous_commit must be one of on,",
-		"postgres.timeout = 'x'":                          "c.toml:1: postgres.timeout must be a time",
-		"sources.limits.redirects = 99999999999999999999": "c.toml:1: sources.limits.redirects: ",
+		"db = ''":                                                     "c.toml:1: db must name",
+		"db = 'mysql://u:Hunter2Secret@h/d'":                          "c.toml:1: db must be the path",
+		"addr = '8080'":                                               "c.toml:1: addr must be HOST:PORT",
+		"[http]\nprefix = '/'":                                        "c.toml:2: http.prefix must be a path",
+		"[http]\nprefix = '/healthz'":                                 "c.toml:2: http.prefix must be a path",
+		"[http]\nprefix = '/a/{b}'":                                   "c.toml:2: http.prefix must be a path",
+		"[http]\npublic_url = 'https://u:p@h/'":                       "c.toml:2: http.public_url",
+		"[http]\nmax_body = 0":                                        "c.toml:2: http.max_body must be greater",
+		"[http]\nmax_body = '1'":                                      "c.toml:2: http.max_body: ",
+		"[http]\nread_timeout = '5'":                                  "c.toml:2: http.read_timeout must be a time",
+		"[http]\nread_timeout = '-5s'":                                "c.toml:2: http.read_timeout must be longer",
+		"http = {\"read_timeout\" = 'x'}":                             "c.toml:1: http.read_timeout must be a time",
+		"[tls]\ncert_file = 'a'":                                      "c.toml:1: tls.key_file is needed",
+		"tls.key_file = 'a'":                                          "c.toml: tls.cert_file is needed with tls.key_file",
+		"log.level = 'loud'":                                          "c.toml:1: log.level must be one of debug, info, warn, error",
+		"log.format = ''":                                             "c.toml:1: log.format must be one of text, json",
+		"templates.local_edits = ''":                                  "c.toml:1: templates.local_edits must be one of",
+		"templates.cached = -2":                                       "c.toml:1: templates.cached must be greater than 0, or -1",
+		"sources.allow_origins = ['http://h/path']":                   "c.toml:1: sources.allow_origins must have origins like",
+		"sources.allow_cidrs = ['10.0.0.1']":                          "c.toml:1: sources.allow_cidrs must have networks",
+		"api_keys.user_prefix = 'svc'":                                "c.toml:1: api_keys.user_prefix must be",
+		"api_keys.user_prefix = 'svcs_'":                              "must not start with one another",
+		"api_keys.earlier_user_prefixes = ['svc']":                    "c.toml:1: api_keys.earlier_user_prefixes must be",
+		"api_keys.earlier_service_account_prefixes = ['b_', 'svcu_']": "c.toml:1: api_keys.earlier_service_account_prefixes and the prefix svcu_ must not",
+		"postgres.synchronous_commit = 'x'":                           "c.toml:1: postgres.synchronous_commit must be one of on,",
+		"postgres.timeout = 'x'":                                      "c.toml:1: postgres.timeout must be a time",
+		"sources.limits.redirects = 99999999999999999999":             "c.toml:1: sources.limits.redirects: ",
 	} {
 		file := writeFile(t, "c.toml", text)
 		err := run(t.Context(), []string{"-config", file, "-print-config"}, &output{}, &output{})
@@ -165,4 +180,233 @@ func keysIn(tree map[string]any, table string) (all []string) {
 	}
 	slices.Sort(all)
 	return all
+}
+
+// parsed returns the call that a command line asks for.
+func parsed(t *testing.T, args ...string) *call {
+	t.Helper()
+	of, args := find(args)
+	c := &call{}
+	if _, err := c.parse(of, args); err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+	return c
+}
+
+func TestParse(t *testing.T) {
+	is := is.New(t)
+	usual := defaults()
+	usual.Keys, usual.flagged = "svc.db.keys", map[string]bool{}
+	is.Equal(parsed(t).config, usual)
+
+	c := parsed(t, "-addr", ":0", "-db", "d", "-keys", "k", "-bundle", "b",
+		"-allow-source", "http://127.0.0.1:9999", "-allow-source", "https://git.corp.example")
+	is.Equal([]string{c.Addr, c.DB, c.Keys, c.Bundle}, []string{":0", "d", "k", "b"})
+	is.Equal(c.Sources.AllowOrigins, []string{"http://127.0.0.1:9999", "https://git.corp.example"})
+
+	c = parsed(t, "key", "-db", "d", "-service-account", "ci")
+	is.Equal([]string{c.DB, c.Keys}, []string{"d", "d.keys"})
+	is.Equal(parsed(t, "apply", "-prune", "-").operand, "-")
+	is.Equal(parsed(t, "diff", "-json", "-db", "postgres://db/svc", "b.json").operand, "b.json")
+	for _, db := range []string{"postgres://u:p@db/svc", "postgresql://db/svc?sslmode=disable"} {
+		is.Equal(parsed(t, "-db", db).Keys, "svc.keys")
+		is.Equal(parsed(t, "key", "-db", db, "-keys", "k", "-user", "a").Keys, "k")
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for line, want := range map[string]string{
+		"-colour red":                    "-colour",
+		"serve":                          `"serve"`,
+		"-db svc.db key":                 `"key"`,
+		"-db mysql://u:p@db/svc":         "postgres://",
+		"-db https://db/svc":             "SQLite",
+		"migrate":                        "-print",
+		"migrate -print -keys k":         "-keys",
+		"migrate -print up":              `"up"`,
+		"-db=":                           "-db",
+		"-addr":                          "-addr",
+		"-allow-source example.com":      "http://127.0.0.1:9999",
+		"-allow-source http://h/path":    "http://127.0.0.1:9999",
+		"-allow-source http://u:p@h":     "http://127.0.0.1:9999",
+		"-allow-source http://h:99999":   "http://127.0.0.1:9999",
+		"-allow-source ftp://h":          "http://127.0.0.1:9999",
+		"key":                            "exactly one",
+		"key -user a -service-account b": "exactly one",
+		"key -user a b":                  `"b"`,
+		"key -addr :0 -user a":           "-addr",
+		"export b.json":                  `"b.json"`,
+		"export -prune":                  "-prune",
+		"export -keys k":                 "-keys",
+		"apply":                          "FILE",
+		"apply -prune":                   "FILE",
+		"apply b.json -prune":            "flags come first",
+		"apply b.json c.json":            `"c.json"`,
+		"apply -json b.json":             "-json",
+		"apply -db mysql://u:p@db/svc b": "postgres://",
+		"diff":                           "FILE",
+		"diff - -json":                   "flags come first",
+		"copy":                           "-from",
+		"copy -from a":                   "-to",
+		"copy -from a -to b c":           `"c"`,
+		"copy -from a -to b -db c":       "-db",
+		"copy -from mysql://h/d -to b":   "-from must be",
+		"copy -from a -to file:///b":     "-to must be",
+		"copy -from a -to file:b":        "-to must be",
+		"copy -from a -to postgres:b":    "-to must be",
+		"copy -from a -to host=h":        "-to must be",
+		"copy -from a -to b?mode=ro":     "-to must be",
+		"-db file:b":                     "./ in front",
+		"keys":                           "keys rotate",
+		"keys turn":                      "keys rotate",
+		"lint -url http://h b.json":      "not both",
+		"backup":                         "name the FILE",
+		"backup -keys k":                 "name the FILE",
+		"backup b -db d":                 "flags come first",
+		"restore -db mysql://h/d b":      "postgres://",
+		"restore":                        "name the FILE",
+	} {
+		err := run(t.Context(), strings.Fields(line), &output{}, &output{})
+		if _, ok := errors.AsType[usageError](err); !ok || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want a usage error with %s", line, err, want)
+		}
+		if exitCode(err, &output{}) != 2 {
+			t.Errorf("%s: does not exit with 2", line)
+		}
+		if strings.Contains(err.Error(), "u:p@db") {
+			t.Errorf("%s: shows a password: %v", line, err)
+		}
+	}
+}
+
+// The help of the program names every command, and that of a command each of its flags. It opens nothing.
+func TestHelp(t *testing.T) {
+	said := func(args ...string) string {
+		t.Helper()
+		is := is.New(t)
+		var stdout, stderr output
+		is.NoErr(run(t.Context(), args, &stdout, &stderr))
+		is.Equal(stderr.String(), "")
+		return stdout.String()
+	}
+	whole := said("-help")
+	for _, c := range subcommands {
+		is := is.New(t)
+		text := said(append(strings.Fields(c.name), "-h")...)
+		is.Equal(text, said(append(strings.Fields(c.name), "--help")...))
+		is.True(strings.Contains(whole, "  "+strings.TrimSpace("server "+c.name)+" [flags]"))
+		c.flags().VisitAll(func(f *flag.Flag) {
+			if !strings.Contains(text, "\n  -"+f.Name) || f.Usage == "" {
+				t.Errorf("the help of %q does not explain -%s", c.name, f.Name)
+			}
+		})
+		for line := range strings.Lines(text) {
+			is.True(len(line) <= 101)
+		}
+	}
+}
+
+// certificate makes a self-signed certificate for 127.0.0.1 and returns its files.
+func certificate(t *testing.T) (cert, key string, pool *x509.CertPool) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, _ := x509.ParseCertificate(der)
+	pool = x509.NewCertPool()
+	pool.AddCert(parsed)
+	return writeFile(t, "cert.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))),
+		writeFile(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))), pool
+}
+
+// The server does what its file says, and the commands find the server by the same file.
+func TestServerWithAConfig(t *testing.T) {
+	is := is.New(t)
+	cert, key, pool := certificate(t)
+	t.Setenv("TEST_STATE", t.TempDir())
+	file := writeFile(t, "c.toml", fmt.Sprintf(`
+		db = "${TEST_STATE}/svc.db"
+		[http]
+		prefix = "/api"
+		public_url = "https://memory.example/api"
+		hide_access = true
+		[tls]
+		cert_file = %q
+		key_file = %q
+		[log]
+		format = "json"
+		[api_keys]
+		user_prefix = "mine_"
+		[events]
+		keep = false`, cert, key))
+	s := startServer(t, "-config", file)
+	is.True(strings.HasPrefix(s.base, "https://127.0.0.1:"))
+	is.True(strings.Contains(s.stdout.String(), "\nKEY=$("+word(os.Args[0])+" key -config "+file+" -user admin)\n"))
+	is.True(strings.Contains(s.stdout.String(), s.base+"/api/me/api-keys"))
+	_, err := os.Stat(filepath.Join(os.Getenv("TEST_STATE"), "svc.db.keys"))
+	is.NoErr(err)
+
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
+	defer client.CloseIdleConnections()
+	issued := strings.TrimSpace(does(t, "key", "-config", file, "-user", "admin"))
+	is.True(strings.HasPrefix(issued, "mine_"))
+	for path, want := range map[string]int{
+		"/api/me/api-keys": 200, "/api/users": 404, "/api/admin/events": 404, "/ext/svc/me/api-keys": 404, "/healthz": 204,
+	} {
+		request, err := http.NewRequest("GET", s.base+path, nil)
+		is.NoErr(err)
+		request.Header.Set("Authorization", "Bearer "+issued)
+		answer, err := client.Do(request)
+		is.NoErr(err)
+		_ = answer.Body.Close()
+		if answer.StatusCode != want {
+			t.Errorf("%s: %d, want %d", path, answer.StatusCode, want)
+		}
+	}
+	is.True(strings.Contains(s.stderr.String(), `"msg":"svc: request"`))
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(s.base, "https://"))
+	is.NoErr(err)
+	is.Equal(does(t, "health", "-config", file, "-addr", ":"+port), "")
+	err = run(t.Context(), []string{"health", "-addr", ":" + port}, &output{}, &output{}) // speaks no TLS
+	is.Equal(exitCode(err, &output{}), 1)
+}
+
+func TestServerWithoutItsCertificate(t *testing.T) {
+	is := is.New(t)
+	db := newDB(t)
+	file := writeFile(t, "c.toml", "[tls]\ncert_file = 'none.pem'\nkey_file = 'none.key'")
+	fails(t, "tls.cert_file and tls.key_file: open none.pem", "-config", file, "-db", db)
+	_, err := os.Stat(db)
+	is.True(os.IsNotExist(err))
+}
+
+// Health is asked by a process of its own, whose exit code counts.
+func TestHealth(t *testing.T) {
+	is := is.New(t)
+	s := startServer(t, "-db", newDB(t))
+	addr := strings.TrimPrefix(s.base, "http://")
+	is.NoErr(command(t, "health", "-addr", addr).Run())
+	is.NoErr(s.stop(t))
+	out, err := command(t, "health", "-addr", addr).CombinedOutput()
+	is.Equal(err.Error(), "exit status 1")
+	is.True(strings.Contains(string(out), "does not answer"))
+
+	sick := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }))
+	defer sick.Close()
+	fails(t, "503", "health", "-addr", strings.TrimPrefix(sick.URL, "http://"))
+	err = run(t.Context(), []string{"health", "-addr", "127.0.0.1:0"}, &output{}, &output{})
+	is.Equal(exitCode(err, &output{}), 2)
 }

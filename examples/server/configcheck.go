@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/extsvc/svc"
 )
@@ -22,7 +23,10 @@ func (w *wrong) Error() string { return w.key + " " + w.problem }
 // complete checks c and sets the default of Keys. lines are those of readFile. An error names the
 // flag, or the file, the line and the key.
 func (c *config) complete(lines map[string]int) error {
-	err := c.each(c.checkDuration)
+	err := c.each(checkControls)
+	if err == nil {
+		err = c.each(c.checkDuration)
+	}
 	if err == nil {
 		err = c.check()
 	}
@@ -46,6 +50,18 @@ func (c *config) place(w *wrong, lines map[string]int) error {
 		}
 	}
 	return errors.New(c.file + ": " + w.Error())
+}
+
+// noControls is what a text must be: a variable that ends in a line break would name another file.
+const noControls = "must have no control characters, such as a line break at its end"
+
+func hasControls(text string) bool { return strings.ContainsFunc(text, unicode.IsControl) }
+
+func checkControls(key string, text reflect.Value) error {
+	if hasControls(text.String()) {
+		return &wrong{key, noControls}
+	}
+	return nil
 }
 
 func (c *config) checkDuration(key string, text reflect.Value) error {
@@ -95,6 +111,7 @@ func (c *config) places() []value {
 	all := []value{
 		{"db", c.DB != "", "must name a file or a database"},
 		{"db", isPlace(c.DB), notAPlace},
+		{"keys", c.Keys != standard, "must name a file"},
 		{"addr", badAddr == nil, "must be HOST:PORT"},
 		{"http.prefix", prefixPath.MatchString(c.HTTP.Prefix) && !slices.Contains(ownPaths, first),
 			"must be a path such as /ext/svc, and not one of /healthz and /catalogue"},
@@ -119,19 +136,37 @@ func (c *config) places() []value {
 func (c *config) words() []value {
 	edits := []string{string(svc.EditsConflict), string(svc.EditsOverwrite), string(svc.EditsMerge)}
 	commits := []string{"", "on", "remote_apply", "remote_write", "local", "off"}
-	user, account := c.APIKeys.UserPrefix, c.APIKeys.ServiceAccountPrefix
-	const prefix = "must be 1 to 16 of a-z, 0-9 and _, ending in _"
-	return []value{
+	return append(c.prefixes(),
 		oneOf("log.format", c.Log.Format, "text", "json"),
 		oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error"),
 		oneOf("templates.local_edits", c.Templates.LocalEdits, edits...),
 		oneOf("postgres.synchronous_commit", c.Postgres.SynchronousCommit, commits...),
-		{"api_keys.user_prefix", keyPrefix.MatchString(user), prefix},
-		{"api_keys.service_account_prefix", keyPrefix.MatchString(account), prefix},
-		{"api_keys.service_account_prefix",
-			!strings.HasPrefix(user, account) && !strings.HasPrefix(account, user),
-			"and api_keys.user_prefix must not start with one another"},
+	)
+}
+
+// prefixes checks the prefixes of keys.
+func (c *config) prefixes() (all []value) {
+	keys := c.APIKeys
+	earlier := len(keys.EarlierUserPrefixes)
+	for i, prefix := range keys.prefixes() {
+		key := "api_keys.earlier_service_account_prefixes"
+		switch {
+		case i == 0:
+			key = "api_keys.user_prefix"
+		case i == 1:
+			key = "api_keys.service_account_prefix"
+		case i < 2+earlier:
+			key = "api_keys.earlier_user_prefixes"
+		}
+		all = append(all, value{key, keyPrefix.MatchString(prefix),
+			"must be 1 to 16 of a-z, 0-9 and _, ending in _"})
+		for _, other := range keys.prefixes()[:i] {
+			all = append(all, value{key,
+				!strings.HasPrefix(prefix, other) && !strings.HasPrefix(other, prefix),
+				"and the prefix " + other + " must not start with one another"})
+		}
 	}
+	return all
 }
 
 func oneOf(key, text string, words ...string) value {
@@ -148,6 +183,7 @@ func (c *config) numbers() []value {
 		positive("api_keys.max_per_holder", c.APIKeys.MaxPerHolder),
 		positive("api_keys.cached", c.APIKeys.Cached),
 		positiveOrNone("templates.cached", c.Templates.Cached),
+		positive("sources.reading", c.Sources.Reading),
 		positiveOrNone("sources.cache", c.Sources.Cache),
 		positive("sources.limits.catalog", fetch.Catalog),
 		positive("sources.limits.entries", fetch.Entries),

@@ -43,6 +43,8 @@ func checkDB(flag, db string) error {
 	switch {
 	case db == "":
 		return usageError(flag + " must name a file or a database")
+	case hasControls(db):
+		return usageError(flag + " " + noControls)
 	case !isPlace(db):
 		return usageError(flag + " " + notAPlace)
 	}
@@ -76,20 +78,20 @@ type movable interface {
 
 // openMovable opens a database without limits of time. In PostgreSQL it changes nothing: a server
 // makes the channel of notifications when it starts.
-func openMovable(ctx context.Context, db string) (movable, error) {
+func openMovable(ctx context.Context, db string, toRead bool) (movable, error) {
 	if isPostgres(db) {
 		return postgres.Open(ctx, db, postgres.Options{NoNotify: true, Timeout: -1})
 	}
-	return sqlite.Open(ctx, db, sqlite.Options{})
+	return sqlite.Open(ctx, db, sqlite.Options{ReadOnly: toRead})
 }
 
 func copyRows(ctx context.Context, from, to string, shown *progress) (err error) {
-	source, err := openMovable(ctx, from)
+	source, err := openMovable(ctx, from, true)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, source.Close()) }()
-	target, err := openMovable(ctx, to)
+	target, err := openMovable(ctx, to, false)
 	if err != nil {
 		return err
 	}

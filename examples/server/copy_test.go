@@ -16,7 +16,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/internal/slow"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
@@ -60,8 +60,7 @@ func (u usedDB) check(t *testing.T, db, keys string) {
 	is.True(!strings.Contains(server.stderr.String(), "level=WARN"))
 	is.Equal(server.key(), "")
 	for _, path := range everything {
-		status, answer := server.get(t, u.key, path)
-		is.Equal(status, 200)
+		answer := server.wants(t, 200, u.key, "GET", path, "")
 		is.Equal(answer, u.answers[path])
 	}
 	is.NoErr(server.stop(t))
@@ -283,7 +282,7 @@ func timed(t *testing.T, args ...string) time.Duration {
 
 // When the copy is killed, the target has no rows or all of them.
 func TestKilledCopy(t *testing.T) {
-	slow.Test(t, "a copy that is killed")
+	longtest.Test(t, "a copy that is killed")
 	for from, to := range map[string]string{"SQLite": "PostgreSQL", "PostgreSQL": "SQLite"} {
 		t.Run(from+" to "+to, func(t *testing.T) {
 			u := use(t, places[from](t))

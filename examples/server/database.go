@@ -17,6 +17,7 @@ import (
 // database is the store of the host. The host closes it.
 type database interface {
 	svc.Store
+	KeyPrefixes(ctx context.Context) (map[string]int64, error)
 	Close() error
 }
 
@@ -34,7 +35,7 @@ var another = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]+:|^\s*[a-z]+\s*=|\?`)
 // any path is one that begins with a dot or a slash.
 func isPlace(db string) bool {
 	return isPostgres(db) || strings.HasPrefix(db, ".") || strings.HasPrefix(db, "/") ||
-		!another.MatchString(db)
+		!another.MatchString(db) && db != standard
 }
 
 // notAPlace says what a database must be.
@@ -46,6 +47,20 @@ func (c *config) openDatabase(ctx context.Context) (database, error) {
 		return postgres.Open(ctx, c.DB, c.Postgres.options())
 	}
 	return sqlite.Open(ctx, c.DB, sqlite.Options{Fast: c.SQLite.Fast})
+}
+
+// readDatabase opens a database for a command that writes nothing, such as a copy that only the
+// owner may change. It refuses tables of another version.
+func (c *config) readDatabase(ctx context.Context) (database, error) {
+	if err := checkSource(ctx, c.DB); err != nil {
+		return nil, err
+	}
+	if isPostgres(c.DB) {
+		options := c.Postgres.options()
+		options.NoNotify = true // a server makes the channel of notifications
+		return postgres.Open(ctx, c.DB, options)
+	}
+	return sqlite.Open(ctx, c.DB, sqlite.Options{ReadOnly: true})
 }
 
 func (o postgresConfig) options() postgres.Options {

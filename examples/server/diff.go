@@ -71,21 +71,22 @@ func (d difference) each(list []svc.Difference) (all []difference) {
 
 // parameters returns the parameters that are set; nil: none.
 func parameters(p svc.Parameters) any {
-	data, _ := json.Marshal(p) // its JSON comes from a store
-	var all map[string]json.RawMessage
-	_ = json.Unmarshal(data, &all)
-	maps.DeleteFunc(all, func(_ string, value json.RawMessage) bool {
-		return string(value) == "null"
-	})
+	all := map[string]json.RawMessage{}
+	for name, value := range p.All() {
+		if value != nil {
+			all[name], _ = json.Marshal(value) // its JSON comes from a store
+		}
+	}
 	if len(all) == 0 {
 		return nil
 	}
 	return all
 }
 
-// printDiff prints differences in words, or as JSON, one on each line.
-func printDiff(stdout io.Writer, list []difference, asJSON bool) error {
-	out := bufio.NewWriter(stdout)
+// printDiff prints differences in words, or as JSON, one on each line. The last line counts those
+// that a long diff leaves out.
+func printDiff(stdout io.Writer, diff svc.AccessDiff, asJSON bool) error {
+	out, list := bufio.NewWriter(stdout), differences(diff)
 	lines := json.NewEncoder(out)
 	lines.SetEscapeHTML(false)
 	for _, d := range list {
@@ -95,7 +96,12 @@ func printDiff(stdout io.Writer, list []difference, asJSON bool) error {
 			return err
 		}
 	}
-	if len(list) == 0 && !asJSON {
+	switch {
+	case diff.Omitted > 0 && asJSON:
+		fmt.Fprintf(out, `{"omitted":%d}`+"\n", diff.Omitted)
+	case diff.Omitted > 0:
+		fmt.Fprintf(out, "%d more differences are not listed.\n", diff.Omitted)
+	case len(list) == 0 && !asJSON:
 		fmt.Fprintln(out, "Nothing changes in what anybody may do.")
 	}
 	return out.Flush()

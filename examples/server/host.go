@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -17,6 +18,8 @@ type host struct {
 	store   database
 	fresh   bool // the host has never written to the database
 
+	sessionKeys [][]byte // of the administration page
+
 	progress func(done, total int) // gets the progress of bundles; nil: nothing does
 }
 
@@ -27,7 +30,8 @@ func openHost(ctx context.Context, c config, base string, log *slog.Logger) (*ho
 	if err := checkRestored(c.Keys); err != nil {
 		return nil, err // before it creates a database
 	}
-	h, err := c.openStore(ctx)
+	warnOfMount(c.DB, log)
+	h, err := openStore(ctx, c.openDatabase)
 	if err != nil {
 		return nil, err
 	}
@@ -38,6 +42,12 @@ func openHost(ctx context.Context, c config, base string, log *slog.Logger) (*ho
 			" If you have the old file, stop the server, put the file back and start again",
 			"file", c.Keys)
 	}
+	if err == nil && !h.fresh {
+		err = warnOfPrefixes(ctx, h.store, c.APIKeys, log)
+	}
+	if err == nil {
+		h.sessionKeys, err = keys.sessionKeys()
+	}
 	if err == nil {
 		err = h.build(c, keys, []string{base}, log)
 	}
@@ -47,8 +57,28 @@ func openHost(ctx context.Context, c config, base string, log *slog.Logger) (*ho
 	return h, nil
 }
 
-func (c *config) openStore(ctx context.Context) (*host, error) {
-	store, err := c.openDatabase(ctx)
+// warnOfPrefixes counts the keys whose prefix is not accepted: they have ended, and nobody has
+// revoked them.
+func warnOfPrefixes(
+	ctx context.Context, store database, c apiKeysConfig, log *slog.Logger,
+) error {
+	stored, err := store.KeyPrefixes(ctx)
+	for _, prefix := range c.prefixes() {
+		delete(stored, prefix)
+	}
+	for _, prefix := range slices.Sorted(maps.Keys(stored)) {
+		log.Warn("keys with this prefix are not accepted. If the prefix has changed, put it into"+
+			" api_keys.earlier_user_prefixes or api_keys.earlier_service_account_prefixes;"+
+			" otherwise revoke these keys", "prefix", prefix, "keys", stored[prefix])
+	}
+	return err
+}
+
+// opener opens a database: openDatabase and readDatabase of a config.
+type opener func(ctx context.Context) (database, error)
+
+func openStore(ctx context.Context, open opener) (*host, error) {
+	store, err := open(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -69,6 +99,8 @@ func (h *host) build(c config, keys secrets, origins []string, log *slog.Logger)
 	apiKeys := keys.keyConfig()
 	apiKeys.UserPrefix = c.APIKeys.UserPrefix
 	apiKeys.ServiceAccountPrefix = c.APIKeys.ServiceAccountPrefix
+	apiKeys.EarlierUserPrefixes = c.APIKeys.EarlierUserPrefixes
+	apiKeys.EarlierServiceAccountPrefixes = c.APIKeys.EarlierAccountPrefixes
 	apiKeys.MaxPerHolder, apiKeys.Cached = c.APIKeys.MaxPerHolder, c.APIKeys.Cached
 	h.service, err = svc.New(svc.Config{
 		Store:       h.store,
@@ -88,9 +120,11 @@ func (h *host) build(c config, keys secrets, origins []string, log *slog.Logger)
 
 func (s sourcesConfig) options(origins []string) marketplace.Config {
 	config := marketplace.Config{
-		AllowOrigins: slices.Concat(origins, s.AllowOrigins),
-		UserAgent:    s.UserAgent,
-		Cache:        s.Cache,
+		AllowOrigins:  slices.Concat(origins, s.AllowOrigins),
+		AllowPersonal: s.AllowPersonal,
+		UserAgent:     s.UserAgent,
+		Reading:       s.Reading,
+		Cache:         s.Cache,
 		Limits: marketplace.Limits{
 			Catalog: s.Limits.Catalog, Entries: s.Limits.Entries, Manifest: s.Limits.Manifest,
 			Redirects:     s.Limits.Redirects,

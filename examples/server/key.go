@@ -43,7 +43,7 @@ func printKey(ctx context.Context, c *call, holder svc.Identity) (err error) {
 	} else if err != nil {
 		return err
 	}
-	h, err := c.openStore(ctx)
+	h, err := openStore(ctx, c.openDatabase)
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ var keysResealCommand = subcommand{
 	setup: func(flags *flag.FlagSet, c *call) action {
 		c.keysFlag(flags)
 		return func(ctx context.Context) error {
-			return c.withKeys(ctx, func(_ secrets, service *svc.Service) error {
+			return c.withKeys(ctx, c.openDatabase, func(_ secrets, service *svc.Service) error {
 				n, err := service.Sources.Reseal(ctx, svc.Host)
 				return errors.Join(c.say(nil, fmt.Sprintf("Resealed %d tokens.", n)), err)
 			})
@@ -81,15 +81,20 @@ var keysRetireCommand = subcommand{
 
 // retire removes the secrets of the version that the command line names.
 func (c *call) retire(ctx context.Context, force bool) error {
-	return c.withKeys(ctx, func(known secrets, service *svc.Service) error {
-		use, err := uses(ctx, known, service, 1)
+	return c.withKeys(ctx, c.readDatabase, func(known secrets, service *svc.Service) error {
+		use, err := c.uses(ctx, known, service, 1)
 		if err != nil {
 			return err
 		}
 		under := use.row(c.operand)
 		if !force && (under.keys > 0 || under.tokens > 0) {
-			return fmt.Errorf("%d keys and %d tokens are under %s: see server keys status;"+
-				" with -force they are lost", under.keys, under.tokens, c.operand)
+			stuck := ""
+			if under.stuck > 0 {
+				stuck = fmt.Sprintf("; %d of the keys are not accepted and cannot move: revoke them",
+					under.stuck)
+			}
+			return fmt.Errorf("%d keys and %d tokens are under %s%s: see server keys status;"+
+				" with -force they are lost", under.keys, under.tokens, c.operand, stuck)
 		}
 		err = c.changeKeys(func(s *secrets) error {
 			i := slices.IndexFunc(s.Pairs, func(p pair) bool { return p.Version == c.operand })
@@ -125,7 +130,7 @@ func (c *call) say(err error, sentence string) error {
 // withKeys calls do with a Service on the database that has the secrets of the keys file. It
 // creates neither.
 func (c *call) withKeys(
-	ctx context.Context, do func(keys secrets, service *svc.Service) error,
+	ctx context.Context, open opener, do func(keys secrets, service *svc.Service) error,
 ) (err error) {
 	if err := exists(c.DB); err != nil {
 		return err
@@ -134,7 +139,7 @@ func (c *call) withKeys(
 	if err != nil {
 		return err
 	}
-	h, err := c.openStore(ctx)
+	h, err := openStore(ctx, open)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"log/slog"
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc/store/sqlite"
 )
 
 // status returns the rows of keys status, by state, and all that it prints.
@@ -63,8 +67,7 @@ func TestSecretsAreRotated(t *testing.T) {
 		old := versions(t, keys)[0]
 		is.True(strings.HasPrefix(does(t, with("keys rotate")...), "Restart the server."))
 		is.Equal(versions(t, keys)[1], old)
-		got, _ := server.get(t, admin, "/ext/svc/me/api-keys")
-		is.Equal(got, 200) // it still runs with the old ones
+		server.wants(t, 200, admin, "GET", "/ext/svc/me/api-keys", "") // it still runs with the old ones
 		is.NoErr(server.stop(t))
 		rows, text := status(t, flags...)
 		is.Equal(rows, map[string][]string{"current": {"0 keys 0 tokens"}, "old": {"2 keys 2 tokens"}})
@@ -73,8 +76,7 @@ func TestSecretsAreRotated(t *testing.T) {
 		is.True(strings.Contains(text, "\nand 1 more: see -limit\n"))
 
 		server = startServer(t, flags...)
-		got, _ = server.get(t, admin, "/ext/svc/me/api-keys")
-		is.Equal(got, 200)
+		server.wants(t, 200, admin, "GET", "/ext/svc/me/api-keys", "")
 		is.NoErr(server.stop(t)) // writes the new hash
 		err := run(t.Context(), with("keys retire", old), &output{}, &output{})
 		is.True(err != nil && strings.HasPrefix(err.Error(), "1 keys and 2 tokens are under "+old))
@@ -88,11 +90,38 @@ func TestSecretsAreRotated(t *testing.T) {
 		rows, _ = status(t, flags...)
 		is.Equal(rows, map[string][]string{"current": {"1 keys 2 tokens"}, "retired": {"1 keys 0 tokens"}})
 		server = startServer(t, flags...)
-		got, _ = server.get(t, admin, "/ext/svc/me/api-keys")
-		is.Equal(got, 200)
-		got, _ = server.get(t, bob, "/ext/svc/me/api-keys")
-		is.Equal(got, 401)
+		server.wants(t, 200, admin, "GET", "/ext/svc/me/api-keys", "")
+		server.wants(t, 401, bob, "GET", "/ext/svc/me/api-keys", "")
 	})
+}
+
+// A sign-in at the administration page holds after a restart, at another server of the database, and
+// while the secrets are rotated. It ends when its secrets are retired.
+func TestSignInsOutliveAServer(t *testing.T) {
+	is := is.New(t)
+	db := newDB(t)
+	server := startServer(t, "-db", db)
+	answer, err := client.PostForm(server.base+"/ext/svc-admin/sign-in", url.Values{"key": {server.key()}})
+	is.NoErr(err)
+	answer.Body.Close()
+	is.Equal(len(answer.Cookies()), 1)
+	holds := func(s *running) int {
+		r, err := http.NewRequest("GET", s.base+"/ext/svc-admin/keys", nil)
+		is.NoErr(err)
+		r.AddCookie(answer.Cookies()[0])
+		answer, err := client.Do(r)
+		is.NoErr(err)
+		answer.Body.Close()
+		return answer.StatusCode
+	}
+	is.Equal(holds(server), 200)
+	is.Equal(holds(startServer(t, "-db", db)), 200)
+	is.NoErr(server.stop(t))
+	old := versions(t, db+".keys")[0]
+	does(t, "keys", "rotate", "-db", db)
+	is.Equal(holds(startServer(t, "-db", db)), 200)
+	does(t, "keys", "retire", "-force", "-db", db, old)
+	is.Equal(holds(startServer(t, "-db", db)), 401)
 }
 
 // Several servers know new secrets before one of them uses them: nobody is refused in between.
@@ -111,16 +140,14 @@ func TestSecretsOfSeveralServersAreRotated(t *testing.T) {
 	give()
 	two := startServer(t, "-db", db, "-keys", files[1])
 	does(t, "keys", "prepare", "-db", db)
-	err := run(t.Context(), []string{"keys", "prepare", "-db", db}, &output{}, &output{})
-	is.True(err != nil && strings.Contains(err.Error(), "prepared already"))
+	fails(t, "prepared already", "keys", "prepare", "-db", db)
 	rows, _ := status(t, "-db", db)
 	is.Equal(rows, map[string][]string{"current": {"1 keys 0 tokens"}, "next": {"0 keys 0 tokens"}})
 	prepared := versions(t, files[0])
 	one := startServer(t, "-db", db) // with the prepared secrets, which it does not use
 	bob := issueKey(t, "-db", db, "-user", "bob")
 	for _, s := range []*running{one, two} {
-		got, _ := s.get(t, bob, "/ext/svc/me/api-keys")
-		is.Equal(got, 200)
+		s.wants(t, 200, bob, "GET", "/ext/svc/me/api-keys", "")
 	}
 	is.NoErr(two.stop(t))
 	give()
@@ -133,8 +160,7 @@ func TestSecretsOfSeveralServersAreRotated(t *testing.T) {
 	alice := issueKey(t, "-db", db, "-user", "alice") // under the new secrets
 	for _, s := range []*running{one, two} {
 		for _, key := range []string{alice, bob} {
-			got, _ := s.get(t, key, "/ext/svc/me/api-keys")
-			is.Equal(got, 200)
+			s.wants(t, 200, key, "GET", "/ext/svc/me/api-keys", "")
 		}
 	}
 	s, err := readSecrets(files[1], log)
@@ -156,8 +182,7 @@ func TestOldKeysFile(t *testing.T) {
 	does(t, "keys", "rotate", "-db", db)
 	is.Equal(versions(t, db+".keys")[1], p.Version)
 	server := startServer(t, "-db", db)
-	got, _ := server.get(t, key, "/ext/svc/me/api-keys")
-	is.Equal(got, 200)
+	server.wants(t, 200, key, "GET", "/ext/svc/me/api-keys", "")
 }
 
 func TestKeysFileThatCannotBeChanged(t *testing.T) {
@@ -232,4 +257,38 @@ func TestReorderedKeysFile(t *testing.T) {
 	is.NoErr(err)
 	_, err = parseSecrets(text)
 	is.True(err != nil)
+}
+
+// A key that cannot be used does not move: it is listed apart, with the way out, and blocks the end
+// of the old secrets only until it is revoked.
+func TestKeysThatCannotMove(t *testing.T) {
+	is := is.New(t)
+	db := newDB(t)
+	flags := []string{"-db", db}
+	server := startServer(t, flags...)
+	admin := server.key()
+	issue := func(body string) (id string) {
+		text := server.wants(t, 201, admin, "POST", "/ext/svc/users/bob/api-keys", body)
+		return regexp.MustCompile(`"id":"([^"]+)"`).FindStringSubmatch(text)[1]
+	}
+	expired, disabled, good := issue(`{}`), issue(`{}`), issue(`{}`)
+	is.NoErr(server.stop(t))
+	store, err := sqlite.Open(t.Context(), db, sqlite.Options{})
+	is.NoErr(err)
+	for id, set := range map[string]string{expired: "expires_at = 1", disabled: "disabled = 1"} {
+		_, err = store.DB().Exec("UPDATE svc_api_keys SET " + set + " WHERE id = '" + id + "'")
+		is.NoErr(err)
+	}
+	is.NoErr(store.Close())
+	old := versions(t, db+".keys")[0]
+	does(t, "keys", "rotate", "-db", db)
+	_, text := status(t, flags...)
+	moves, apart, found := strings.Cut(text, "These keys are not accepted, so they do not move:\n")
+	is.True(found)
+	is.True(strings.Contains(moves, good) && !strings.Contains(moves, expired) && !strings.Contains(moves, disabled))
+	is.True(strings.Contains(apart, expired+", expired 1970-01-01 00:00Z: revoke it, or prolong and use it\n"))
+	is.True(strings.Contains(apart, disabled+", disabled: revoke it, or enable and use it\n"))
+	_, text = status(t, "-config", writeFile(t, "c.toml", "db = '"+db+"'\napi_keys.user_prefix = 'acme_'"))
+	is.True(strings.Contains(text, good+", its prefix is not accepted: revoke it, or add svcu_ to the earlier prefixes\n"))
+	fails(t, "4 keys and 0 tokens are under "+old+"; 2 of the keys are not accepted and cannot move: revoke them", "keys", "retire", "-db", db, old)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -93,6 +94,20 @@ func (s secrets) sourceConfig() svc.SourceConfig {
 		config.OldSealingKeys = append(config.OldSealingKeys, p.SealingKey)
 	}
 	return config
+}
+
+// sessionKeys returns the keys that seal the sign-ins of the administration page, the used one
+// first. They come from the secrets, so that every server with this keys file has the same ones.
+func (s secrets) sessionKeys() (keys [][]byte, err error) {
+	for _, p := range s.accepted() {
+		secret := slices.Concat(p.Pepper, p.SealingKey)
+		key, err := hkdf.Key(sha256.New, secret, nil, "svc example server admin page", secretSize)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
 }
 
 // readSecrets reads the keys file. It refuses a damaged file: with other secrets, the API keys and

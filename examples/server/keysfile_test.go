@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -93,10 +94,8 @@ func TestLostKeysFileIsWarnedOf(t *testing.T) {
 
 	second := startServer(t, "-db", db)
 	is.True(strings.Contains(second.stderr.String(), "cannot find the keys file"))
-	status, _ := second.get(t, key, "/ext/svc/me/api-keys")
-	is.Equal(status, 401)
-	status, _ = second.get(t, issueKey(t, "-db", db, "-user", "admin"), "/ext/svc/me/api-keys")
-	is.Equal(status, 200)
+	second.wants(t, 401, key, "GET", "/ext/svc/me/api-keys", "")
+	second.wants(t, 200, issueKey(t, "-db", db, "-user", "admin"), "GET", "/ext/svc/me/api-keys", "")
 }
 
 func TestServerWithDamagedKeysFileDoesNotStart(t *testing.T) {
@@ -107,4 +106,90 @@ func TestServerWithDamagedKeysFileDoesNotStart(t *testing.T) {
 	is.True(err != nil)
 	is.Equal(exitCode(err, &output{}), 1)
 	is.True(strings.Contains(err.Error(), "svc.db.keys is damaged"))
+}
+
+// A changed prefix of keys is warned of at the start, with the number of the keys that it ends, until
+// it is among the earlier ones.
+func TestChangedPrefixIsWarnedOf(t *testing.T) {
+	onBoth(t, func(t *testing.T, flags []string) {
+		is := is.New(t)
+		first := startServer(t, flags...)
+		key := first.key()
+		is.NoErr(first.stop(t))
+		for earlier, want := range map[string]int{"[]": 401, "['older_', 'svcu_']": 200} {
+			config := writeFile(t, "c.toml", "[api_keys]\nuser_prefix = 'acme_'\nearlier_user_prefixes = "+earlier)
+			s := startServer(t, append(flags, "-config", config)...)
+			status, _ := s.get(t, key, "/ext/svc/me/api-keys")
+			is.Equal(status, want)
+			is.Equal(strings.Contains(s.stderr.String(), "prefix=svcu_ keys=1"), want == 401)
+			is.NoErr(s.stop(t))
+		}
+	})
+}
+
+// issueKey runs the command key, which must print a key and nothing else.
+func issueKey(t *testing.T, args ...string) string {
+	t.Helper()
+	is := is.New(t)
+	var stdout, stderr output
+	is.NoErr(run(t.Context(), append([]string{"key"}, args...), &stdout, &stderr))
+	is.True(regexp.MustCompile(`^svc[us]_[0-9A-Za-z]{54}\n$`).MatchString(stdout.String()))
+	is.Equal(stderr.String(), "")
+	return strings.TrimSuffix(stdout.String(), "\n")
+}
+
+func TestKeyWhileTheServerRuns(t *testing.T) {
+	is := is.New(t)
+	db := newDB(t)
+	server := startServer(t, "-db", db)
+
+	alice := issueKey(t, "-db", db, "-user", "alice")
+	is.True(strings.HasPrefix(alice, "svcu_"))
+	list := server.wants(t, 200, alice, "GET", "/ext/svc/me/api-keys", "")
+	is.True(strings.Contains(list, `"description":"made with the command key"`))
+
+	ci := issueKey(t, "-db", db, "-service-account", "ci")
+	is.True(strings.HasPrefix(ci, "svcs_"))
+	server.wants(t, 403, ci, "GET", "/ext/svc/me/api-keys", "") // a service account, not a user
+
+	events := server.wants(t, 200, server.key(), "GET", "/ext/svc/admin/events?actor=server+key", "")
+	is.Equal(strings.Count(events, `"actor":{"kind":"host","id":"server key"},"action":"api_key.issued"`), 2)
+}
+
+func TestKeyWhileNoServerRuns(t *testing.T) {
+	is := is.New(t)
+	db, keys := newDB(t), newDB(t)+".secrets"
+	is.NoErr(startServer(t, "-db", db, "-keys", keys).stop(t))
+	key := issueKey(t, "-db", db, "-keys", keys, "-user", "bob")
+	server := startServer(t, "-db", db, "-keys", keys)
+	server.wants(t, 200, key, "GET", "/ext/svc/me/api-keys", "")
+	is.True(strings.Contains(server.stdout.String(), " -keys "+keys+" -user admin)"))
+}
+
+func TestKeyThatCannotBe(t *testing.T) {
+	is := is.New(t)
+	db := newDB(t)
+	fail := func(want string, args ...string) {
+		t.Helper()
+		var stdout output
+		err := run(t.Context(), append([]string{"key", "-db", db}, args...), &stdout, &output{})
+		is.Equal(stdout.String(), "")
+		is.Equal(exitCode(err, &output{}), 1)
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: got %q, want %q in it", args, err, want)
+		}
+	}
+	fail("svc.db: no such file", "-user", "admin")
+	_, err := os.Stat(db)
+	is.True(os.IsNotExist(err)) // the command key creates no database
+
+	is.NoErr(startServer(t, "-db", db).stop(t))
+	fail(`user "zoe" has no row`, "-user", "zoe")
+	fail("no such service account", "-service-account", "cd")
+	fail(`user "a/b" has no row`, "-user", "a/b")
+
+	is.NoErr(os.Remove(db + ".keys"))
+	fail("svc.db.keys does not exist", "-user", "admin")
+	_, err = os.Stat(db + ".keys")
+	is.True(os.IsNotExist(err)) // a server with other keys would not accept what it prints
 }

@@ -5,8 +5,11 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"slices"
+	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/extsvc/svc"
 )
@@ -20,8 +23,8 @@ var keysStatusCommand = subcommand{
 		limit := flags.Int("limit", 20,
 			"print at most `N` keys that are under old secrets; 0 prints all")
 		return func(ctx context.Context) error {
-			return c.withKeys(ctx, func(known secrets, service *svc.Service) error {
-				use, err := uses(ctx, known, service, *limit)
+			return c.withKeys(ctx, c.readDatabase, func(known secrets, service *svc.Service) error {
+				use, err := c.uses(ctx, known, service, *limit)
 				if err != nil {
 					return err
 				}
@@ -33,16 +36,44 @@ var keysStatusCommand = subcommand{
 
 // usage says what is under the secrets.
 type usage struct {
-	rows []usageRow
-	old  int          // keys that are not under the first secrets
-	left []svc.APIKey // some of them
-	lost int          // tokens that no sealing key opens
+	rows  []usageRow
+	moves keyList // keys under old secrets, which move when they are used
+	stuck keyList // those under old secrets that cannot be used
+	lost  int     // tokens that no sealing key opens
 }
 
 // usageRow says what is under one version.
 type usageRow struct {
 	version, state string
 	keys, tokens   int
+	stuck          int // the keys that cannot be used
+}
+
+// keyList is a number of keys, and the lines of some of them.
+type keyList struct {
+	n     int
+	lines []string
+}
+
+// add adds a key. It keeps at most limit lines; 0: all.
+func (l *keyList) add(key svc.APIKey, remark string, limit int) {
+	if l.n++; limit == 0 || l.n <= limit {
+		l.lines = append(l.lines, fmt.Sprintf("%s %s %s, %s",
+			key.Holder.Kind, key.Holder.ID, key.Prefix, remark))
+	}
+}
+
+func (l keyList) print(out io.Writer, title string) {
+	if l.n == 0 {
+		return
+	}
+	fmt.Fprintf(out, "\n%s:\n", title)
+	for _, line := range l.lines {
+		fmt.Fprintln(out, line)
+	}
+	if more := l.n - len(l.lines); more > 0 {
+		fmt.Fprintf(out, "and %d more: see -limit\n", more)
+	}
 }
 
 // row returns the row of a version. It adds one for a version that the keys file does not have: its
@@ -56,8 +87,10 @@ func (u *usage) row(version string) *usageRow {
 	return &u.rows[i]
 }
 
-// uses reads what is under which secrets. It collects at most limit keys under old ones; 0: all.
-func uses(ctx context.Context, s secrets, service *svc.Service, limit int) (usage, error) {
+// uses reads what is under which secrets. Of each list it keeps at most limit keys; 0: all.
+func (c *call) uses(
+	ctx context.Context, s secrets, service *svc.Service, limit int,
+) (usage, error) {
 	var u usage
 	for i, p := range s.accepted() {
 		state := "old"
@@ -83,19 +116,36 @@ func uses(ctx context.Context, s secrets, service *svc.Service, limit int) (usag
 		if err != nil {
 			return usage{}, err
 		}
-		u.add(key, limit)
+		u.add(key, c.unusable(key), limit)
 	}
 	return u, nil
 }
 
-func (u *usage) add(key svc.APIKey, limit int) {
+func (u *usage) add(key svc.APIKey, unusable string, limit int) {
 	row := u.row(key.Pepper)
 	if row.keys++; row.state != "old" {
 		return
 	}
-	if u.old++; limit == 0 || u.old <= limit {
-		u.left = append(u.left, key)
+	if unusable == "" {
+		u.moves.add(key, used(key), limit)
+		return
 	}
+	row.stuck++
+	u.stuck.add(key, unusable, limit)
+}
+
+// unusable says why a key is not accepted, and what to do; "": it is, as far as its row says.
+func (c *call) unusable(key svc.APIKey) string {
+	prefix := strings.TrimSuffix(key.Prefix, key.ID)
+	switch at := key.ExpiresAt; {
+	case !at.IsZero() && !at.After(time.Now()):
+		return "expired " + minute(at) + ": revoke it, or prolong and use it"
+	case key.Disabled:
+		return "disabled: revoke it, or enable and use it"
+	case !slices.Contains(c.APIKeys.prefixes(), prefix):
+		return "its prefix is not accepted: revoke it, or add " + prefix + " to the earlier prefixes"
+	}
+	return ""
 }
 
 func (c *call) printUsage(u usage) error {
@@ -113,15 +163,8 @@ func (c *call) printUsage(u usage) error {
 	if u.lost > 0 {
 		fmt.Fprintf(out, "\n%d tokens are under none of these sealing keys.\n", u.lost)
 	}
-	if u.old > 0 {
-		fmt.Fprintln(out, "\nThese keys move to the current secrets when they are used:")
-		for _, key := range u.left {
-			fmt.Fprintf(out, "%s %s %s%s\n", key.Holder.Kind, key.Holder.ID, key.Prefix, used(key))
-		}
-		if more := u.old - len(u.left); more > 0 {
-			fmt.Fprintf(out, "and %d more: see -limit\n", more)
-		}
-	}
+	u.moves.print(out, "These keys move to the current secrets when they are used")
+	u.stuck.print(out, "These keys are not accepted, so they do not move")
 	for _, r := range u.rows {
 		if r.state == "old" && r.tokens > 0 {
 			fmt.Fprintf(out, "\nTo move the tokens: server keys reseal\n")
@@ -135,7 +178,9 @@ func (c *call) printUsage(u usage) error {
 // used says when a key was last used.
 func used(key svc.APIKey) string {
 	if key.LastUsedAt.IsZero() {
-		return ", never used"
+		return "never used"
 	}
-	return ", last used " + key.LastUsedAt.Format("2006-01-02 15:04Z")
+	return "last used " + minute(key.LastUsedAt)
 }
+
+func minute(at time.Time) string { return at.UTC().Format("2006-01-02 15:04Z") }

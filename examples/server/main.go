@@ -15,7 +15,8 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	signal.Ignore(syscall.SIGPIPE) // a log without a reader ends no server: the write fails
+	ctx, stop := signal.NotifyContext(context.Background(), endsProgram(os.Stdin)...)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	os.Exit(exitCode(run(ctx, os.Args[1:], os.Stdout, os.Stderr), os.Stderr))
 }
@@ -46,11 +47,13 @@ func (l logConfig) logger(to io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(to, &options))
 }
 
-// exitCode prints an error and returns the exit code: 2 for a mistake on the command line, 1 for
-// another error, 0 for none.
+// exitCode prints an error and returns the exit code: 2 for a mistake on the command line, 141 in
+// silence for a reader of the standard output that has gone, 1 for another error, 0 for none.
 func exitCode(err error, stderr io.Writer) int {
 	if err == nil {
 		return 0
+	} else if leftByReader(err) {
+		return brokenPipe
 	}
 	fmt.Fprintln(stderr, "server:", err)
 	if _, ok := errors.AsType[usageError](err); ok {

@@ -39,8 +39,7 @@ func TestDemoOnPostgres(t *testing.T) {
 		}
 	}
 	is.True(strings.Contains(server.stdout.String(), "KEY=$("+word(os.Args[0])+" key -db "+word(flags[1])+" -keys "+flags[3]+" -user admin)\n"))
-	status, _ := server.get(t, issueKey(t, append(flags, "-user", "alice")...), "/ext/svc/me/api-keys")
-	is.Equal(status, 200)
+	server.wants(t, 200, issueKey(t, append(flags, "-user", "alice")...), "GET", "/ext/svc/me/api-keys", "")
 }
 
 func TestRestartOnPostgresKeepsEverything(t *testing.T) {
@@ -48,19 +47,16 @@ func TestRestartOnPostgresKeepsEverything(t *testing.T) {
 	flags := onPostgres(t)
 	first := startServer(t, flags...)
 	key := first.key()
-	status, _ := first.ask(t, key, "POST", "/ext/svc/admin/templates", `{"id": "a", "name": "A", "manifest": {"version": "1", "n": 1.0}}`)
-	is.Equal(status, 200)
+	first.wants(t, 200, key, "POST", "/ext/svc/admin/templates", `{"id": "a", "name": "A", "manifest": {"version": "1", "n": 1.0}}`)
 	before := map[string]string{}
 	for _, path := range everything {
-		status, before[path] = first.get(t, key, path)
-		is.Equal(status, 200)
+		before[path] = first.wants(t, 200, key, "GET", path, "")
 	}
 	is.NoErr(first.stop(t))
 
 	second := startServer(t, flags...)
 	for _, path := range everything {
-		status, after := second.get(t, key, path)
-		is.Equal(status, 200)
+		after := second.wants(t, 200, key, "GET", path, "")
 		is.Equal(after, before[path])
 	}
 	is.True(!strings.Contains(second.stdout.String(), "svcu_")) // only the first start prints a key
@@ -74,21 +70,17 @@ func TestTwoServersOnPostgres(t *testing.T) {
 	one := startServer(t, flags...)
 	two := startServer(t, flags...)
 	is.Equal(two.key(), "")
-	status, issued := one.ask(t, one.key(), "POST", "/ext/svc/users/alice/api-keys", "")
-	is.Equal(status, 201)
+	issued := one.wants(t, 201, one.key(), "POST", "/ext/svc/users/alice/api-keys", "")
 	_, rest, _ := strings.Cut(issued, `"api_key":"`)
 	key, _, _ := strings.Cut(rest, `"`)
-	status, _ = two.get(t, key, "/ext/svc/me/api-keys")
-	is.Equal(status, 200)
-	status, _ = one.ask(t, one.key(), "DELETE", "/ext/svc/users/alice/api-keys/"+key[len("svcu_"):len("svcu_")+16], "")
-	is.Equal(status, 204)
-	status, _ = one.get(t, key, "/ext/svc/me/api-keys")
-	is.Equal(status, 401)
-	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if status, _ = two.get(t, key, "/ext/svc/me/api-keys"); status == 401 {
+	two.wants(t, 200, key, "GET", "/ext/svc/me/api-keys", "")
+	one.wants(t, 204, one.key(), "DELETE", "/ext/svc/users/alice/api-keys/"+key[len("svcu_"):len("svcu_")+16], "")
+	one.wants(t, 401, key, "GET", "/ext/svc/me/api-keys", "")
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if status, _ := two.get(t, key, "/ext/svc/me/api-keys"); status == 401 {
 			break
 		} else if time.Now().After(deadline) {
-			t.Fatal("the other server accepts a key two seconds after it was revoked")
+			t.Fatal("the other server still accepts a revoked key")
 		}
 	}
 }
@@ -173,8 +165,7 @@ func TestMigrationsArePrinted(t *testing.T) {
 			startServer(t, "-db", c.db, "-keys", filepath.Join(t.TempDir(), "keys"))
 			_, err = db.Exec("INSERT INTO svc_migrations (version) VALUES (1000)")
 			is.NoErr(err)
-			err = run(t.Context(), []string{"migrate", "-print", "-db", c.db}, &output{}, &output{})
-			is.True(err != nil && strings.Contains(err.Error(), "1000"))
+			fails(t, "1000", "migrate", "-print", "-db", c.db)
 		})
 	}
 }

@@ -88,7 +88,7 @@ func (c *call) toLint(ctx context.Context, address string) (bundle svc.Bundle, e
 		}
 		return from.Access.Export(ctx)
 	}
-	err = c.withAccess(ctx, func(service *svc.Service) error {
+	err = c.withAccess(ctx, c.readDatabase, func(service *svc.Service) error {
 		bundle, err = service.Access.Export(ctx, svc.Host.As("server lint"))
 		return err
 	})
@@ -115,15 +115,15 @@ func (c *call) printFindings(list []svc.Finding) error {
 
 func (c *call) whoCan(
 	ctx context.Context, address, action, bank string,
-) (reach svc.Reach, err error) {
+) (reach svc.WhoCanAnswer, err error) {
 	if address != "" {
 		from, err := remote(address)
 		if err != nil {
-			return svc.Reach{}, err
+			return svc.WhoCanAnswer{}, err
 		}
 		return from.Policies.WhoCan(ctx, action, bank)
 	}
-	err = c.withAccess(ctx, func(service *svc.Service) error {
+	err = c.withAccess(ctx, c.readDatabase, func(service *svc.Service) error {
 		by := svc.Host.As("server who-can")
 		reach, err = service.Policies.WhoCan(ctx, by, action, bank)
 		return err
@@ -139,7 +139,7 @@ type who struct {
 
 // reached returns the lines of a reach: users, service accounts, then unmapped senders, by the
 // overrides of public access and where none matches.
-func reached(r svc.Reach) (all []who) {
+func reached(r svc.WhoCanAnswer) (all []who) {
 	for _, id := range r.Users {
 		all = append(all, who{string(svc.KindUser), id, true})
 	}
@@ -155,7 +155,7 @@ func reached(r svc.Reach) (all []who) {
 	return all
 }
 
-func (c *call) printReach(r svc.Reach, asJSON bool) error {
+func (c *call) printReach(r svc.WhoCanAnswer, asJSON bool) error {
 	if asJSON {
 		return json.NewEncoder(c.stdout).Encode(map[string]any{
 			"users": r.Users, "service_accounts": r.ServiceAccounts,

@@ -36,8 +36,8 @@ func checkRestored(keys string) error {
 var restoreCommand = subcommand{
 	name:  "restore",
 	takes: "FILE",
-	about: "make a database and a keys file from a backup. An existing one stays as it is, and then" +
-		" the command fails",
+	about: "make a database and a keys file from a backup; - is the standard input. An existing one" +
+		" stays as it is, and then the command fails",
 	setup: withProgress("restore", restore),
 }
 
@@ -47,11 +47,6 @@ func restore(ctx context.Context, c *call, shown *progress) (err error) {
 	if err := checkFree(ctx, c); err != nil {
 		return err
 	}
-	from, err := openArchive(c.operand)
-	if err != nil {
-		return err
-	}
-	defer from.Close()
 	folder := filepath.Dir(c.Keys)
 	if !isPostgres(c.DB) {
 		folder = filepath.Dir(c.DB)
@@ -61,6 +56,15 @@ func restore(ctx context.Context, c *call, shown *progress) (err error) {
 		return fmt.Errorf("restore: %w", err)
 	}
 	defer os.RemoveAll(drafts)
+	file, err := archiveToRead(ctx, c.operand, drafts)
+	if err != nil {
+		return err
+	}
+	from, err := openArchive(file)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
 	db := filepath.Join(drafts, databaseName)
 	if err := unpackDatabase(ctx, from, db); err != nil {
 		return err
@@ -76,6 +80,23 @@ func restore(ctx context.Context, c *call, shown *progress) (err error) {
 		}
 		return putNew(db, c.DB)
 	})
+}
+
+// archiveToRead returns the path of a backup. A backup from the standard input is first written to
+// folder, because its table of contents is at its end.
+func archiveToRead(ctx context.Context, file, folder string) (string, error) {
+	if file != standard {
+		return file, nil
+	}
+	path := filepath.Join(folder, "standard input")
+	err := writeWhole(path, func(file *os.File) error {
+		_, err := io.Copy(file, inTime{ctx, os.Stdin})
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("restore: %w", err)
+	}
+	return path, nil
 }
 
 // checkFree refuses a database or a keys file that exists. What a killed restore has left in place

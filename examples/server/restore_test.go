@@ -16,7 +16,7 @@ import (
 
 	"github.com/matryer/is"
 
-	"github.com/extsvc/svc/internal/slow"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
@@ -78,8 +78,7 @@ func TestBackupOfARunningServer(t *testing.T) {
 	key := server.key()
 	create := func(id string) {
 		t.Helper()
-		status, _ := server.ask(t, key, "POST", "/ext/svc/admin/templates", `{"id": "`+id+`", "name": "n", "manifest": {"version": "1"}}`)
-		is.Equal(status, 200)
+		server.wants(t, 200, key, "POST", "/ext/svc/admin/templates", `{"id": "`+id+`", "name": "n", "manifest": {"version": "1"}}`)
 	}
 	is.NoErr(runQuietly(t, "backup", "night"))
 	create("before")
@@ -346,7 +345,7 @@ func TestUnfinishedRestore(t *testing.T) {
 
 // When a backup is killed, the one before is there, or the new one.
 func TestKilledBackup(t *testing.T) {
-	slow.Test(t, "a backup that is killed")
+	longtest.Test(t, "a backup that is killed")
 	u := use(t, newDB(t))
 	large(t, u.db)
 	file := u.backUp(t)
@@ -369,7 +368,7 @@ func TestKilledBackup(t *testing.T) {
 
 // When a restore is killed, the server does not start, or it starts on all of the backup.
 func TestKilledRestore(t *testing.T) {
-	slow.Test(t, "a restore that is killed")
+	longtest.Test(t, "a restore that is killed")
 	for kind, place := range places {
 		t.Run(kind, func(t *testing.T) {
 			u := use(t, newDB(t))

@@ -59,7 +59,7 @@ func startServer(t *testing.T, args ...string) *running {
 	s := &running{stdout: &output{}, stderr: &output{}, cancel: cancel, ended: make(chan error, 1)}
 	go func() { s.ended <- run(ctx, append([]string{"-addr", "127.0.0.1:0"}, args...), s.stdout, s.stderr) }()
 	t.Cleanup(func() { s.stop(t) })
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if found := listensOn.FindStringSubmatch(s.stdout.String()); found != nil {
 			s.base = found[1]
 			return s
@@ -82,7 +82,7 @@ func (s *running) stop(t *testing.T) error {
 			close(s.ended)
 		}
 		return err
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the server does not stop")
 		return nil
 	}
@@ -129,6 +129,16 @@ func (s *running) send(key, method, path, body string) (int, string, error) {
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
 	return answer.StatusCode, string(text), err
+}
+
+// wants sends a request whose answer must have a status, and returns the body.
+func (s *running) wants(t *testing.T, status int, key, method, path, body string) string {
+	t.Helper()
+	got, text := s.ask(t, key, method, path, body)
+	if got != status {
+		t.Errorf("%s %s: %d, want %d: %s", method, path, got, status, text)
+	}
+	return text
 }
 
 func (s *running) get(t *testing.T, key, path string) (int, string) {

@@ -35,6 +35,7 @@ var serveCommand = subcommand{
 
 // serve runs the server until ctx ends.
 func (c *call) serve(ctx context.Context) (err error) {
+	c.ignoreHangUps(ctx)
 	server, err := c.server()
 	if err != nil {
 		return err
@@ -56,9 +57,10 @@ func (c *call) serve(ctx context.Context) (err error) {
 		return err
 	}
 	if err := greet(c.stdout, c.config, base, start); err != nil {
-		return err
+		c.log.Warn("cannot print the address and the first key: server key makes another one",
+			"error", err)
 	}
-	server.Handler = c.handler(h.service)
+	server.Handler = c.handler(h)
 	return c.serveHTTP(ctx, server, listener)
 }
 
@@ -78,7 +80,8 @@ func (c *call) baseURL(listener net.Listener) string {
 }
 
 // handler returns the handler of all routes.
-func (c *call) handler(service *svc.Service) http.Handler {
+func (c *call) handler(h *host) http.Handler {
+	service := h.service
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", c.welcome)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
@@ -88,12 +91,15 @@ func (c *call) handler(service *svc.Service) http.Handler {
 	api := httpapi.New(service, httpapi.Options{
 		Prefix: c.HTTP.Prefix, MaxBody: c.HTTP.MaxBody, Logger: c.log, PublicURL: c.HTTP.PublicURL,
 		HideOpenAPI: c.HTTP.HideOpenAPI, HideAccess: c.HTTP.HideAccess,
-	}).Ahead(mux)
+	}).Mount(mux)
 	if c.HTTP.HideAdminPage {
 		return api
 	}
-	page := adminpage.New(service, adminpage.Options{Prefix: c.adminPrefix(), Logger: c.log})
-	return page.Ahead(api)
+	page := adminpage.New(service, adminpage.Options{
+		Prefix: c.adminPrefix(), Logger: c.log, Secure: c.TLS.on(),
+		SessionKey: h.sessionKeys[0], OldSessionKeys: h.sessionKeys[1:],
+	})
+	return page.Mount(api)
 }
 
 // adminPrefix returns the path of the administration page.

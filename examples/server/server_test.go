@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/matryer/is"
@@ -19,17 +22,13 @@ import (
 func TestWhatIsServed(t *testing.T) {
 	is := is.New(t)
 	server := startServer(t, "-db", newDB(t))
-	status, page := server.get(t, "", "/")
-	is.Equal(status, 200)
+	page := server.wants(t, 200, "", "GET", "/", "")
 	is.True(strings.Contains(page, "/ext/svc/"))
-	status, catalogue := server.get(t, "", "/catalogue/templates.json")
-	is.Equal(status, 200) // to anybody
+	catalogue := server.wants(t, 200, "", "GET", "/catalogue/templates.json", "") // to anybody
 	is.True(strings.Contains(catalogue, `"meeting-notes"`))
-	status, _ = server.get(t, "", "/nothing")
-	is.Equal(status, 404)
+	server.wants(t, 404, "", "GET", "/nothing", "")
 	for _, path := range []string{"/ext/svc/admin/templates", "/ext/svc", "/ext//svc/me/api-keys", "/ext/svc/../svc/nothing", "/ext/svc/nothing"} {
-		status, _ = server.get(t, "", path)
-		is.Equal(status, 401) // and no redirect
+		server.wants(t, 401, "", "GET", path, "") // and no redirect
 	}
 }
 
@@ -39,13 +38,10 @@ func TestSourcesThatMayBeAsked(t *testing.T) {
 	defer files.Close()
 	closed, open := startServer(t, "-db", newDB(t)), startServer(t, "-db", newDB(t), "-allow-source", files.URL)
 	register := `{"url": "` + files.URL + `/own"}`
-	status, problem := closed.ask(t, closed.key(), "POST", "/ext/svc/admin/template-sources", register)
-	is.Equal(status, 400)
+	problem := closed.wants(t, 400, closed.key(), "POST", "/ext/svc/admin/template-sources", register)
 	is.True(strings.Contains(problem, `"/url"`))
-	status, _ = open.ask(t, open.key(), "POST", "/ext/svc/admin/template-sources", register)
-	is.Equal(status, 201)
-	status, template := open.ask(t, open.key(), "POST", "/ext/svc/admin/templates/plant-care/install", `{"source_name": "own"}`)
-	is.Equal(status, 200)
+	open.wants(t, 201, open.key(), "POST", "/ext/svc/admin/template-sources", register)
+	template := open.wants(t, 200, open.key(), "POST", "/ext/svc/admin/templates/plant-care/install", `{"source_name": "own"}`)
 	is.True(strings.Contains(template, `"soil_moisture_is_dry_below":0.18`))
 }
 
@@ -60,8 +56,7 @@ func TestRequestsUnderWayEndBeforeTheServer(t *testing.T) {
 	defer slow.Close()
 	server := startServer(t, "-db", newDB(t), "-allow-source", slow.URL)
 	key := server.key()
-	status, _ := server.ask(t, key, "POST", "/ext/svc/admin/template-sources", `{"url": "`+slow.URL+`", "alias": "slow"}`)
-	is.Equal(status, 201)
+	server.wants(t, 201, key, "POST", "/ext/svc/admin/template-sources", `{"url": "`+slow.URL+`", "alias": "slow"}`)
 
 	installed := make(chan int, 1)
 	go func() {
@@ -70,7 +65,7 @@ func TestRequestsUnderWayEndBeforeTheServer(t *testing.T) {
 	}()
 	<-asked
 	server.cancel()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline) && !strings.Contains(server.stderr.String(), "msg=stopping"); {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline) && !strings.Contains(server.stderr.String(), "msg=stopping"); {
 		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(50 * time.Millisecond) // enough for one that does not wait to cut the request off
@@ -98,8 +93,7 @@ func TestAddressForOthersIsWarnedOf(t *testing.T) {
 	server := startServer(t, "-db", newDB(t), "-addr", "0.0.0.0:0")
 	is.True(strings.Contains(server.stderr.String(), "not encrypted"))
 	is.True(strings.HasPrefix(server.base, "http://127.0.0.1:")) // where the printed lines can reach it
-	status, _ := server.get(t, server.key(), "/ext/svc/me/api-keys")
-	is.Equal(status, 200)
+	server.wants(t, 200, server.key(), "GET", "/ext/svc/me/api-keys", "")
 }
 
 func TestDatabaseThatCannotBe(t *testing.T) {
@@ -128,7 +122,7 @@ func TestProcess(t *testing.T) {
 		stdout := &output{}
 		process.Stdout = stdout
 		is.NoErr(process.Start())
-		for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline) && !strings.Contains(stdout.String(), "KEY=$("); {
+		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline) && !strings.Contains(stdout.String(), "KEY=$("); {
 			time.Sleep(time.Millisecond)
 		}
 		is.NoErr(process.Process.Signal(signal))
@@ -159,4 +153,140 @@ func checkExit(t *testing.T, want int, args ...string) {
 	if got != want || (want == 0) != (stdout.Len() > 0) || (want == 0) != (stderr.Len() == 0) {
 		t.Errorf("%v: exits with %d, want %d\n%s%s", args, got, want, &stdout, &stderr)
 	}
+}
+
+const smallBundle = `{
+	"users": [{"id": "admin"}, {"id": "carol"}],
+	"policies": [{"id": "all", "document": {"version": "2026-03-24", "statements": [
+		{"effect": "allow", "actions": ["iam:*", "template:*"], "banks": ["*"]}]}}],
+	"attachments": [{"policy_id": "all", "principal_type": "user", "principal_id": "admin"}]
+}`
+
+// everything lists the paths that an administrator reads.
+var everything = []string{
+	"/ext/svc/admin/template-sources",
+	"/ext/svc/admin/templates",
+	"/ext/svc/users/admin/api-keys",
+	"/ext/svc/me/api-keys",
+	"/ext/svc/debug/resolve?bank=support&user_id=alice",
+}
+
+func TestRestartKeepsEverything(t *testing.T) {
+	is := is.New(t)
+	db := newDB(t)
+	first := startServer(t, "-db", db)
+	key := first.key()
+	status, _ := first.ask(t, key, "POST", "/ext/svc/admin/template-sources",
+		`{"url": "https://templates.example/all", "auth_token": "hush", "description": null}`)
+	is.Equal(status, 201)
+	first.wants(t, 200, key, "POST", "/ext/svc/admin/templates", `{"id": "a", "name": "A", "manifest": {"version": "1", "n": 1.0}}`)
+	before := map[string]string{}
+	for _, path := range everything {
+		status, before[path] = first.get(t, key, path)
+		is.Equal(status, 200)
+	}
+	is.NoErr(first.stop(t))
+
+	second := startServer(t, "-db", db)
+	for _, path := range everything {
+		after := second.wants(t, 200, key, "GET", path, "")
+		is.Equal(after, before[path])
+	}
+	is.True(!strings.Contains(second.stdout.String(), "svcu_")) // only the first start prints a key
+	is.True(strings.Contains(second.stdout.String(), "KEY=$("+word(os.Args[0])+" key -db "+db+" -user admin)\n"))
+	is.True(!strings.Contains(second.stderr.String(), "level=WARN"))
+}
+
+func TestMeterPrintsOnceASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is, out := is.New(t), &strings.Builder{}
+		report := meter(out)
+		for done := range 10 {
+			report(done, 9)
+			time.Sleep(time.Second / 4)
+		}
+		is.Equal(out.String(), "bundle: 4 of 9 rows\nbundle: 8 of 9 rows\nbundle: 9 of 9 rows\n")
+	})
+}
+
+func TestStartThatBrokeOffBeforeTheKey(t *testing.T) {
+	is := is.New(t)
+	db, ctx := newDB(t), context.Background()
+	h, err := openHost(ctx, config{DB: db, Keys: db + ".keys"}, "http://127.0.0.1:1", slog.New(slog.DiscardHandler))
+	is.NoErr(err)
+	is.True(h.fresh)
+	is.NoErr(h.applyDemo(ctx))
+	is.NoErr(h.close())
+
+	server := startServer(t, "-db", db)
+	is.Equal(server.key(), "")
+	is.True(strings.Contains(server.stdout.String(), " key -db "+db+" -user admin)"))
+	key := issueKey(t, "-db", db, "-user", "admin")
+	server.wants(t, 200, key, "GET", "/ext/svc/me/api-keys", "")
+}
+
+func TestBundleIsAppliedAtEveryStart(t *testing.T) {
+	is := is.New(t)
+	db, bundle := newDB(t), writeFile(t, "bundle.json", smallBundle)
+	first := startServer(t, "-db", db, "-bundle", bundle)
+	key := first.key()
+	const carol, alice = "/ext/svc/debug/resolve?bank=b&user_id=carol", "/ext/svc/debug/resolve?bank=b&user_id=alice"
+	_, before := first.get(t, key, carol)
+	is.True(strings.Contains(before, `"resolved_user_id":"carol"`))
+	_, unknown := first.get(t, key, alice)
+	is.True(strings.Contains(unknown, `"resolved_user_id":null`)) // nothing of the demo
+	is.NoErr(first.stop(t))
+
+	second := startServer(t, "-db", db, "-bundle", bundle)
+	is.Equal(second.key(), "")
+	_, after := second.get(t, key, carol)
+	is.Equal(after, before) // its revision included: applied again, it changed nothing
+	is.NoErr(second.stop(t))
+
+	is.NoErr(os.WriteFile(bundle, []byte(`{"users": [{"id": "carol", "is_active": false}]}`), 0o600))
+	third := startServer(t, "-db", db, "-bundle", bundle)
+	_, changed := third.get(t, key, carol)
+	is.True(strings.Contains(changed, `user \"carol\" is inactive`))
+}
+
+func TestDemoIsForEmptyDatabasesOnly(t *testing.T) {
+	is := is.New(t)
+	db := newDB(t)
+	first := startServer(t, "-db", db, "-bundle", writeFile(t, "bundle.json", smallBundle))
+	key := first.key()
+	is.NoErr(first.stop(t))
+	second := startServer(t, "-db", db)
+	_, alice := second.get(t, key, "/ext/svc/debug/resolve?bank=support&user_id=alice")
+	is.True(strings.Contains(alice, `user \"alice\" is unknown`))
+}
+
+func TestBundleWithoutAdministrator(t *testing.T) {
+	is := is.New(t)
+	server := startServer(t, "-db", newDB(t), "-bundle", writeFile(t, "bundle.json", `{"users": [{"id": "carol"}]}`))
+	is.True(!strings.Contains(server.stdout.String(), "svcu_"))
+	is.True(strings.Contains(server.stdout.String(), " -user ID)"))
+}
+
+func TestBadBundle(t *testing.T) {
+	is := is.New(t)
+	db := newDB(t)
+	start := func(bundle string) error {
+		return run(t.Context(), []string{"-addr", "127.0.0.1:0", "-db", db, "-bundle", bundle}, &output{}, &output{})
+	}
+	for text, want := range map[string]string{
+		`{"users": [{"id": "a", "colour": 1}]}`:                                        "/users/0/colour",
+		`{"users": [{"id": "a"}], "attachments": [{"policy_id": "p"}]}`:                "/attachments/0/principal_type",
+		`{"groups": [{"id": "g", "members": ["nobody"]}], "users": [{"id": "admin"}]}`: "/groups/0/members/0",
+		`[]`: "bundle.json",
+	} {
+		err := start(writeFile(t, "bundle.json", text))
+		is.True(err != nil)
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, which does not name %s", text, err, want)
+		}
+	}
+	is.True(strings.Contains(start("/no/such/bundle").Error(), "/no/such/bundle"))
+
+	server := startServer(t, "-db", db) // nothing of them was written
+	is.True(server.key() != "")
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc/internal/longtest"
 )
 
 // demoAnswers are parts of the answers to the lines that the first start prints, in their order.
@@ -104,10 +106,15 @@ func TestPrintedKeyCommandWorksAsPrinted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	binary := filepath.Join(t.TempDir(), "my server")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	program, err := os.ReadFile(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
 	}
+	binary := filepath.Join(t.TempDir(), "my server")
+	if err := os.WriteFile(binary, program, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SVC_EXAMPLE_SERVER", "1") // the test binary is the server
 	for name, c := range map[string]struct {
 		dir     string
 		started []string
@@ -120,6 +127,9 @@ func TestPrintedKeyCommandWorksAsPrinted(t *testing.T) {
 		"with a file of secrets": {filepath.Dir(binary), []string{"./my server", "-keys", "my keys"}, "KEY=$('./my server' key -db "},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if c.started[0] == "go" {
+				longtest.Test(t, "the lines that go run prints")
+			}
 			is := is.New(t)
 			args := append(c.started[1:], "-addr", "127.0.0.1:0", "-db", filepath.Join(t.TempDir(), "my.db"))
 			printed, stdout := &output{}, ""
@@ -143,8 +153,7 @@ func TestPrintedKeyCommandWorksAsPrinted(t *testing.T) {
 			key, err := shell.CombinedOutput()
 			is.NoErr(err)
 			server := running{base: listensOn.FindStringSubmatch(stdout)[1]}
-			status, _ := server.get(t, string(key), "/ext/svc/me/api-keys")
-			is.Equal(status, 200)
+			server.wants(t, 200, string(key), "GET", "/ext/svc/me/api-keys", "")
 		})
 	}
 }

@@ -36,6 +36,7 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400) // the collector delays all tenants: docs/tenants.md
 	}
+	signal.Ignore(syscall.SIGPIPE) // a log without a reader ends no server: the write fails
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
@@ -205,8 +206,8 @@ func printKey(ctx context.Context, tenants *svc.Tenants, name string, out io.Wri
 		}
 		admin := svc.Identity{Kind: svc.KindUser, ID: "admin"}
 		key, err := service.Keys.Issue(ctx, svc.Host, admin, svc.NewAPIKey{})
-		if err == nil {
-			_, err = fmt.Fprintf(out, "admin key of %s: %s\n", name, string(key.Key))
+		if err == nil { // without a reader the key is lost, and the server starts all the same
+			_, _ = fmt.Fprintf(out, "admin key of %s: %s\n", name, string(key.Key))
 		}
 		return err
 	})
@@ -220,12 +221,12 @@ func handler(tenants *svc.Tenants) http.Handler {
 	})
 	api := httpapi.NewTenants(tenants, httpapi.Options{Prefix: "/t/{tenant}/ext/svc"})
 	page := adminpage.NewTenants(tenants, adminpage.Options{Prefix: "/t/{tenant}/ext/svc-admin"})
-	return page.Ahead(api.Ahead(mux))
+	return page.Mount(api.Mount(mux))
 }
 
 // serve answers requests until ctx ends, and lets the running ones finish.
 func serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
+	server := httpapi.Server("", handler)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	select {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -216,4 +217,20 @@ func TestTakeSeat(t *testing.T) {
 		users, seats := counts(name)
 		is.Equal([]int{users, seats}, []int{1 - i, 1 - i})
 	}
+}
+
+// unread is a standard output without a reader. It ends the server when that serves.
+type unread func()
+
+func (end unread) Write(line []byte) (int, error) {
+	if strings.HasPrefix(string(line), "serving") {
+		end()
+	}
+	return 0, syscall.EPIPE
+}
+
+func TestServesWithoutReader(t *testing.T) {
+	is := is.New(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	is.NoErr(run(ctx, []string{"-addr", "127.0.0.1:0", "-tenants", "1", "-db", t.TempDir()}, unread(cancel)))
 }

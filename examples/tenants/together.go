@@ -19,7 +19,7 @@ func takeSeat(
 			return err
 		}
 		defer tx.Rollback() // does nothing after Commit
-		inTx := service.WithStore(sqlstore.Tx(tx, store.Dialect(tenant)))
+		inTx := service.WithTx(sqlstore.Tx(tx, store.Dialect(tenant)))
 		if _, err := inTx.Users.Create(ctx, svc.Host, svc.User{ID: user}); err != nil {
 			return err
 		}

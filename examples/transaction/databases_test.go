@@ -78,7 +78,7 @@ func doomedAt(t *testing.T, db string) (address string, awaitGone func()) {
 		t.Helper()
 		const connected = `SELECT count(*) FROM pg_stat_activity WHERE application_name = $1`
 		left := 1
-		for deadline := time.Now().Add(30 * time.Second); left > 0; time.Sleep(5 * time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); left > 0; time.Sleep(5 * time.Millisecond) {
 			if err := server.QueryRow(connected, name).Scan(&left); err != nil || time.Now().After(deadline) {
 				t.Fatalf("the killed program has %d connections: %v", left, err)
 			}

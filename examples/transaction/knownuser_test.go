@@ -31,7 +31,7 @@ func TestKnownUser(t *testing.T) {
 			}
 		})
 		for name, host := range map[string]svc.Principal{"ada": svc.Host, "grace": svc.Host.As("sign-up")} {
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			customer := svc.Identity{Kind: svc.KindUser, ID: name}
 			var kept svc.IssuedKey
@@ -64,7 +64,7 @@ func useKeys(ctx context.Context, is *is.I, inTx *svc.Service, host svc.Principa
 		_, err = inTx.Keys.Patch(ctx, host, customer, first.ID, patch)
 		is.NoErr(err)
 	}
-	_, err = inTx.Keys.Rotate(ctx, host, customer, first.ID, time.Minute)
+	_, err = inTx.Keys.Rotate(ctx, host, customer, first.ID, svc.Rotation{Overlap: time.Minute})
 	is.NoErr(err)
 	is.NoErr(inTx.Keys.Revoke(ctx, host, customer, imported.ID))
 	revoked, err := inTx.Keys.RevokeAll(ctx, host, customer)
@@ -90,7 +90,7 @@ func inTransaction(
 			return work(func(statement string, args ...any) error {
 				_, err := tx.Exec(ctx, statement, args...)
 				return err
-			}, s.service.WithStore(postgres.Tx(tx)))
+			}, s.service.WithTx(postgres.Tx(tx)))
 		})
 	}
 	tx, err := s.db.BeginTx(ctx, nil)
@@ -101,7 +101,7 @@ func inTransaction(
 	err = work(func(statement string, args ...any) error {
 		_, err := tx.ExecContext(ctx, statement, args...)
 		return err
-	}, s.service.WithStore(sqlstore.Tx(tx, sqlite.Dialect())))
+	}, s.service.WithTx(sqlstore.Tx(tx, sqlite.Dialect())))
 	if err != nil {
 		return err
 	}

@@ -20,11 +20,13 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/extsvc/svc"
 )
 
 func main() {
+	signal.Ignore(syscall.SIGPIPE) // a log without a reader ends no server: the write fails
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	db := flag.String("db", "shop.db", "the database: a file, or a URL of PostgreSQL")

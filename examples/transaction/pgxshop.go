@@ -63,7 +63,7 @@ func (s *pgxShop) signUp(ctx context.Context, customer string) (key svc.Secret, 
 		if _, err := tx.Exec(ctx, insert, customer); err != nil {
 			return err
 		}
-		inTx := s.service.WithStore(postgres.Tx(tx))
+		inTx := s.service.WithTx(s.store.Tx(tx))
 		holder := svc.Identity{Kind: svc.KindUser, ID: customer}
 		issued, err := inTx.Keys.Issue(ctx, svc.Host, holder, svc.NewAPIKey{})
 		key = issued.Key

@@ -48,7 +48,7 @@ func (s *shop) leave(ctx context.Context, customer string) error {
 	if _, err := tx.ExecContext(ctx, remove, customer); err != nil {
 		return err
 	}
-	inTx := s.service.WithStore(sqlstore.Tx(tx, sqlite.Dialect()))
+	inTx := s.service.WithTx(sqlstore.Tx(tx, sqlite.Dialect()))
 	err = inTx.ForgetUser(ctx, svc.Host, customer)
 	if err != nil && svc.ErrorCode(err) != svc.CodeNotFound { // not found: svc has nothing
 		return err
@@ -67,7 +67,7 @@ func (s *shop) signUp(ctx context.Context, customer string) (svc.Secret, error) 
 	if _, err := tx.ExecContext(ctx, insert, customer); err != nil {
 		return "", err
 	}
-	inTx := s.service.WithStore(sqlstore.Tx(tx, sqlite.Dialect()))
+	inTx := s.service.WithTx(sqlstore.Tx(tx, sqlite.Dialect()))
 	holder := svc.Identity{Kind: svc.KindUser, ID: customer}
 	issued, err := inTx.Keys.Issue(ctx, svc.Host, holder, svc.NewAPIKey{})
 	if err != nil {

@@ -36,7 +36,7 @@ func receive(t *testing.T, events <-chan svc.Event) svc.Event {
 	select {
 	case event := <-events:
 		return event
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("no event comes")
 		panic("unreachable")
 	}
@@ -134,7 +134,7 @@ func TestProgram(t *testing.T) {
 		})
 
 		second, _ := program(t, dir, "-db", address)
-		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 			log, err := os.ReadFile(filepath.Join(dir, "log"))
 			is.NoErr(err)
 			if strings.Contains(string(log), ": api_key.issued for ada\n") {

@@ -10,6 +10,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"slices"
 
 	"github.com/extsvc/svc/internal/strictjson"
@@ -43,6 +44,19 @@ func Append(dst, data []byte) ([]byte, error) {
 func Digest(text []byte) string {
 	sum := sha256.Sum256(text)
 	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// Bounded returns the canonical form of a JSON document. In place of a form of more than most bytes
+// it returns {"bytes":N,"sha256":"…"}: the length and hex SHA-256 of the form. A document without a
+// canonical form is described like that as it stands.
+func Bounded(document []byte, most int) []byte {
+	form, err := Canonical(document)
+	if err == nil && len(form) <= most {
+		return form
+	} else if err != nil {
+		form = document
+	}
+	return fmt.Appendf(nil, `{"bytes":%d,"sha256":"%x"}`, len(form), sha256.Sum256(form))
 }
 
 // A writer turns in into its canonical form. in must be valid JSON without white space.

@@ -2,6 +2,7 @@ package jcs_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -116,6 +117,12 @@ func TestAppendString(t *testing.T) {
 	}
 }
 
+func TestAppendStrings(t *testing.T) {
+	is := is.New(t)
+	is.Equal(string(jcs.AppendStrings([]byte("x="), nil)), `x=[]`)
+	is.Equal(string(jcs.AppendStrings(nil, []string{"b", "a", `"`})), `["b","a","\""]`)
+}
+
 // FuzzCanonical rewrites a document with other white space, key order and escapes. The canonical
 // form must stay the same.
 func FuzzCanonical(f *testing.F) {
@@ -216,4 +223,27 @@ func (d *disguise) text(lit []byte) {
 		}
 	}
 	d.out.WriteByte('"')
+}
+
+// A document over the bound is told by its length and digest, and so is one that has no canonical form.
+func TestBounded(t *testing.T) {
+	const most = 1000
+	row := func(bytes int) string { return `{"id":"` + strings.Repeat("a", bytes-9) + `"}` }
+	digest := func(text string) string {
+		return fmt.Sprintf(`{"bytes":%d,"sha256":"%x"}`, len(text), sha256.Sum256([]byte(text)))
+	}
+	for in, want := range map[string]string{
+		`{}`:                        `{}`,
+		`{"id":"a<b>"}`:             `{"id":"a<b>"}`,
+		`{"id":"a", "b":[1.0,1e2]}`: `{"b":[1,100],"id":"a"}`,
+		`{"n":9007199254740993}`:    `{"n":9007199254740993}`, // no digit is lost
+		row(most):                   row(most),
+		row(most + 1):               digest(row(most + 1)),
+		" " + row(most):             row(most),
+		`{"a":1,"a":2}`:             digest(`{"a":1,"a":2}`), // it has no canonical form
+	} {
+		if got := jcs.Bounded([]byte(in), most); string(got) != want {
+			t.Errorf("%.40s: %.80s, want %.80s", in, got, want)
+		}
+	}
 }

@@ -18,7 +18,7 @@ import (
 
 // Config says what keys look like, and under which peppers they are hashed.
 type Config struct {
-	Prefixes []Prefix // one for each kind of holders
+	Prefixes []Prefix // the first of a kind of holders starts new keys
 	Imports  []Import
 	Peppers  []Pepper // the first serves new keys; none: keys are hashed without a pepper
 }

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 
@@ -37,25 +38,22 @@ type StrategyOverride struct {
 
 // PublicAccess is what unmapped senders may do.
 type PublicAccess struct {
-	Default   *PublicDefault   `json:"default"`   // nil: nothing
-	Overrides []PublicOverride `json:"overrides"` // no two have the same scope and value
+	Default   *PublicDefault   // nil: nothing
+	Overrides []PublicOverride // no two have the same scope and value
 }
 
 // PublicDefault applies where no override matches.
 type PublicDefault struct {
-	Actions         []string `json:"actions"` // patterns; none: nothing is allowed
-	RecallBudget    *string  `json:"recall_budget"`
-	RecallMaxTokens *int64   `json:"recall_max_tokens"`
+	Actions    []string // patterns; none: nothing is allowed
+	Parameters Parameters
 }
 
 // PublicOverride applies to one provider, channel or topic. It replaces the default and adds
 // nothing to it.
 type PublicOverride struct {
-	Scope           Scope    `json:"scope"`
-	Value           string   `json:"value"`
-	Actions         []string `json:"actions"` // patterns; none: nothing is allowed
-	RecallBudget    *string  `json:"recall_budget"`
-	RecallMaxTokens *int64   `json:"recall_max_tokens"`
+	Scope Scope
+	Value string
+	PublicDefault
 }
 
 // context is the scope and value that an override matches.
@@ -67,33 +65,50 @@ type context struct {
 func (o StrategyOverride) context() context { return context{o.Scope, o.Value} }
 func (o PublicOverride) context() context   { return context{o.Scope, o.Value} }
 
-func (o PublicOverride) grant() PublicDefault {
-	return PublicDefault{o.Actions, o.RecallBudget, o.RecallMaxTokens}
-}
-
 // ParseBankDocument parses a bank policy. It refuses everything that the rules do not allow, with a
 // *strictjson.Error whose pointer is relative to the document. A null key counts as absent. Only
 // version is required.
-func ParseBankDocument(raw []byte) (*BankDocument, error) {
-	var d struct {
-		Version           *string            `json:"version"`
-		DefaultStrategy   *string            `json:"default_strategy"`
-		StrategyOverrides []StrategyOverride `json:"strategy_overrides"`
-		PublicAccess      *PublicAccess      `json:"public_access"`
-	}
-	if err := strictjson.Unmarshal(raw, maxDepth, &d); err != nil {
+func (s *Schema) ParseBankDocument(raw []byte) (*BankDocument, error) {
+	in := reflect.New(s.bankDocument)
+	if err := strictjson.Unmarshal(raw, maxDepth, in.Interface()); err != nil {
 		return nil, err
 	}
+	version := in.Elem().Field(0).Interface().(*string)
+	d := &BankDocument{
+		DefaultStrategy:   in.Elem().Field(1).Interface().(*string),
+		StrategyOverrides: in.Elem().Field(2).Interface().([]StrategyOverride),
+		PublicAccess:      s.readPublic(in.Elem().Field(3)),
+	}
 	err := firstError(
-		checkVersion(d.Version),
+		checkVersion(version),
 		checkText("/default_strategy", d.DefaultStrategy),
 		checkStrategies("/strategy_overrides", d.StrategyOverrides),
-		d.PublicAccess.check("/public_access"),
+		s.checkPublic("/public_access", d.PublicAccess),
 	)
 	if err != nil {
 		return nil, err
 	}
-	return &BankDocument{d.DefaultStrategy, d.StrategyOverrides, d.PublicAccess}, nil
+	return d, nil
+}
+
+// readPublic returns the public access that a field of the JSON form points to.
+func (s *Schema) readPublic(at reflect.Value) *PublicAccess {
+	if at.IsNil() {
+		return nil
+	}
+	access, byDefault, overrides := &PublicAccess{}, at.Elem().Field(0), at.Elem().Field(1)
+	if !byDefault.IsNil() {
+		from := byDefault.Elem()
+		access.Default = &PublicDefault{from.Field(0).Interface().([]string), s.read(from)}
+	}
+	for i := range overrides.Len() {
+		from := overrides.Index(i)
+		access.Overrides = append(access.Overrides, PublicOverride{
+			Scope: Scope(from.Field(0).String()), Value: from.Field(1).String(),
+			PublicDefault: PublicDefault{from.Field(2).Interface().([]string), s.read(from)},
+		})
+	}
+	return access
 }
 
 func checkStrategies(at string, overrides []StrategyOverride) error {
@@ -107,31 +122,30 @@ func checkStrategies(at string, overrides []StrategyOverride) error {
 	return checkDistinct(at, overrides)
 }
 
-func (p *PublicAccess) check(at string) error {
+func (s *Schema) checkPublic(at string, p *PublicAccess) error {
 	if p == nil {
 		return nil
 	}
 	if p.Default != nil {
-		if err := p.Default.check(at + "/default"); err != nil {
+		if err := s.checkDefault(at+"/default", p.Default); err != nil {
 			return err
 		}
 	}
 	at += "/overrides"
 	for i, o := range p.Overrides {
 		at := at + "/" + strconv.Itoa(i)
-		grant := o.grant()
-		if err := firstError(o.context().check(at), grant.check(at)); err != nil {
+		err := firstError(o.context().check(at), s.checkDefault(at, &o.PublicDefault))
+		if err != nil {
 			return err
 		}
 	}
 	return checkDistinct(at, p.Overrides)
 }
 
-func (p *PublicDefault) check(at string) error {
+func (s *Schema) checkDefault(at string, p *PublicDefault) error {
 	return firstError(
-		checkPatterns(at+"/actions", p.Actions, ValidAction),
-		checkBudget(at+"/recall_budget", p.RecallBudget),
-		checkCount(at+"/recall_max_tokens", p.RecallMaxTokens),
+		checkPatterns(at+"/actions", p.Actions, validAction),
+		under(at, s.check(p.Parameters)),
 	)
 }
 

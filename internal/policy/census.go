@@ -12,7 +12,7 @@ import (
 type Census struct {
 	Parties []Party  // no two have equal policies; use Add
 	Banks   []Named  // those to compare; Diff finds the same in others
-	Shut    []string // what [Shut] returns for all banks
+	Shut    []string // what [Schema.Shut] returns for all banks
 
 	byKey map[string]int
 }
@@ -54,8 +54,8 @@ func (c *Census) Add(s Subject, members ...Member) {
 	c.Parties[i].Members = append(c.Parties[i].Members, members...)
 }
 
-// key is equal for subjects with equal policies. Neither the groups that grant them nor the owner's
-// id matters.
+// key is equal for subjects with equal policies. The groups that grant them and the id of the user
+// matter only to documents that may name them.
 func (s *Subject) key() string {
 	parts := []string{string(s.Kind), strconv.FormatBool(s.Closed != "")}
 	for _, n := range s.Scoping {
@@ -64,10 +64,18 @@ func (s *Subject) key() string {
 	for _, n := range s.Narrowing {
 		parts = append(parts, "narrowing "+strconv.Quote(n.ID))
 	}
+	personal := func(n Named) bool { return MayName(UserVariable, n.Document) }
+	if slices.ContainsFunc(s.policies(), personal) {
+		parts = append(parts, "user "+strconv.Quote(s.UserID))
+	}
 	var ways []string
 	for _, g := range gather(s.Grants) {
 		direct, priority := strconv.FormatBool(g.Group == ""), strconv.FormatInt(g.Priority, 10)
-		ways = append(ways, strconv.Quote(g.PolicyID)+direct+priority)
+		way := strconv.Quote(g.PolicyID) + direct + priority
+		if MayName(GroupVariable, g.Document) {
+			way += " " + strconv.Quote(g.Group)
+		}
+		ways = append(ways, way)
 	}
 	slices.Sort(ways)
 	return strings.Join(append(parts, slices.Compact(ways)...), "\x00")

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"maps"
+	"math/bits"
 	"slices"
 )
 
@@ -36,15 +37,16 @@ type holder struct {
 	denies bitset
 }
 
-// spot is a bank, or stands for all banks of a class except those with a spot of their own.
-type spot struct {
+// gridCell is a bank, or stands for all banks of a class except those with a spot of their own.
+type gridCell struct {
 	bank     string
 	class    int32
 	own      bool
-	contexts []Context // of an unmapped sender's requests; one is zero when there is none
+	openings *openings // of an unmapped sender; nil: contexts do not matter
 }
 
 func (c *Compiler) comparison(by *Grantor, before, after *holder) *comparison {
+	spend(c.call, partySteps)
 	g := c.granting
 	if g == nil || g.by != by {
 		g = &granting{by, c.holder(&by.Subject, by.Shut), map[*Statement]bool{}}
@@ -64,11 +66,11 @@ func (c *Compiler) holder(s *Subject, shut []string) *holder {
 	sides := [][]*Document{make([]*Document, len(s.Grants))}
 	fault := false
 	for i, g := range s.Grants {
-		p := c.parse(g.Document)
+		p := c.bound(g.Document, c.parse(g.Document), binding{s.UserID, g.Group})
 		sides[0][i], fault = p.document, fault || p.fault != nil
 	}
 	for _, n := range s.narrowing() {
-		p := c.parse(n.Document)
+		p := c.bound(n.Document, c.parse(n.Document), binding{user: s.UserID})
 		sides, fault = append(sides, []*Document{p.document}), fault || p.fault != nil
 	}
 	if !fault {
@@ -78,10 +80,10 @@ func (c *Compiler) holder(s *Subject, shut []string) *holder {
 }
 
 // unmapped returns an unmapped sender on banks with policies, some of which may be nil.
-func unmapped(banks ...*Named) *holder {
+func (c *Compiler) unmapped(banks ...*Named) *holder {
 	h := &holder{public: map[string]*Bank{}}
 	for _, n := range banks {
-		if b := CompileBank(n); b != nil {
+		if b := c.schema.CompileBank(n); b != nil {
 			h.public[b.id] = b
 		}
 	}
@@ -128,26 +130,82 @@ func (m *comparison) allows(changed map[*Statement]bool) bool {
 
 // search looks for an excess where changed statements match, and on banks that need spots of their
 // own. When the call ends, it reports one without a witness.
+//
+// Two classes of actions that the same statements cover are decided the same, unless the actions are
+// administrative or the spot is the bank of a public access. So are two classes of banks. Of equal
+// classes search looks at the first.
 func (m *comparison) search(changed map[*Statement]bool, own []string) (Excess, bool) {
 	m.read(changed, len(own) == 0)
-	spots := m.spots(own)
+	if ended(m.call) {
+		return Excess{}, true
+	}
+	spots, owned := m.spots(own)
+	meeting := m.meeting(spots)
+	seen := sieve{}
 	for action := range int32(len(m.actions.names)) {
+		spend(m.call, (len(m.changed)+1)*8)
+		if ended(m.call) {
+			return Excess{}, true
+		}
 		if administrative(m.actions.names[action]) {
 			if e, found := m.control(action); found {
 				return e, true
 			}
 			continue
 		}
-		for i := range spots {
-			if e, found := m.data(action, &spots[i]); found {
+		if seen.fresh(m.covering[action]) {
+			for i := range m.met(action, meeting).all() {
+				if e, found := m.data(action, &spots[i]); found {
+					return e, true
+				}
+			}
+		}
+		for i := range owned {
+			if e, found := m.data(action, &owned[i]); found {
 				return e, true
 			}
 		}
-		if ended(m.call) {
-			return Excess{}, true
-		}
+	}
+	if ended(m.call) {
+		return Excess{}, true
 	}
 	return Excess{}, false
+}
+
+// meeting returns, for each statement, the spots that it covers, if the statement has changed.
+func (m *comparison) meeting(spots []gridCell) []bitset {
+	if !fits(m.call, len(m.changed)*64, len(spots)) {
+		return nil
+	}
+	all := bitsets(len(m.changed)*64, len(spots))
+	for i, s := range spots {
+		spend(m.call, len(m.changed))
+		for w, reach := range m.reach[s.class] {
+			for in := reach & m.changed[w]; in != 0; in &= in - 1 {
+				all[w<<6+bits.TrailingZeros64(in)].set(int32(i))
+			}
+		}
+	}
+	return all
+}
+
+// met returns the spots where a changed statement matches a class of actions.
+func (m *comparison) met(action int32, meeting []bitset) bitset {
+	var all bitset
+	if meeting == nil {
+		return nil
+	}
+	for w, covering := range m.covering[action] {
+		for in := covering & m.changed[w]; in != 0; in &= in - 1 {
+			of := meeting[w<<6+bits.TrailingZeros64(in)]
+			if spend(m.call, len(of)); all == nil {
+				all = slices.Clone(of)
+			} else {
+				all.add(of)
+			}
+		}
+	}
+	return all
 }
 
 // control compares the rights to a class of control-plane actions.
@@ -169,26 +227,45 @@ func (m *comparison) control(action int32) (Excess, bool) {
 }
 
 // data compares the rights to a class of data-plane actions.
-func (m *comparison) data(action int32, s *spot) (Excess, bool) {
+func (m *comparison) data(action int32, s *gridCell) (Excess, bool) {
 	covering, reach := m.covering[action], m.reach[s.class]
 	if !s.own && !m.changed.meetsBoth(covering, reach) {
 		return Excess{}, false
 	}
-	allowed := func(h *holder, in *Context) bool {
-		if h.public != nil {
-			return h.public[s.bank].public(m.actions.names[action], in).outcome == Allow
-		}
-		return h.allowed(covering, reach) && !(s.own && slices.Contains(h.shut, s.bank))
-	}
-	if allowed(m.grantor, nil) {
+	spend(m.call, 4*len(covering)+32)
+	if m.allowed(m.grantor, action, s, nil) {
 		return Excess{}, false
 	}
-	for _, in := range s.contexts {
-		if allowed(m.after, &in) && !allowed(m.before, &in) {
+	if s.openings == nil {
+		in := m.from(Context{})
+		if !m.allowed(m.after, action, s, &in) || m.allowed(m.before, action, s, &in) {
+			return Excess{}, false
+		}
+		return Excess{Action: m.actions.names[action], Bank: s.bank, Context: in}, true
+	}
+	for in := range m.contexts(s.openings, m.actions.names[action]) {
+		if m.allowed(m.after, action, s, &in) && !m.allowed(m.before, action, s, &in) {
 			return Excess{Action: m.actions.names[action], Bank: s.bank, Context: in}, true
 		}
 	}
 	return Excess{}, false
+}
+
+// allowed reports whether a holder is allowed a class of actions in a spot.
+func (m *comparison) allowed(h *holder, action int32, s *gridCell, in *Context) bool {
+	if h.public != nil {
+		return h.public[s.bank].public(m.actions.names[action], in).outcome == Allow
+	}
+	return h.allowed(m.covering[action], m.reach[s.class]) &&
+		!(s.own && slices.Contains(h.shut, s.bank))
+}
+
+// from returns a context with the provider of the party's requests.
+func (m *comparison) from(in Context) Context {
+	if m.provider != nil {
+		in.Provider = *m.provider
+	}
+	return in
 }
 
 // allowed reports whether the policies allow the requests of a class. The class is given by the

@@ -30,6 +30,7 @@ const MaxKept = 128 << 20
 // are limited in number and in bytes, whatever the requests. Use [NewCompiler]. It is safe for
 // concurrent use.
 type Compiler struct {
+	schema    *Schema
 	documents *cache.Cache[digest, parsed]
 	tables    *cache.Cache[digest, *table]
 	made      *atomic.Uint64 // the number of tables so far
@@ -51,30 +52,43 @@ type digest [sha256.Size]byte
 type parsed struct {
 	document *Document
 	fault    error
+	bytes    int          // of the document, before it was parsed
 	share    *cache.Share // of both
+
+	user, group bool // the document has the variable
 }
 
-func parseApart(raw []byte) parsed {
-	document, fault := ParseDocument(raw)
-	return parsed{document, fault, cache.NewShare(cache.Size(document) + cache.Size(fault))}
+func (s *Schema) parseApart(raw []byte) parsed {
+	document, fault := s.ParseDocument(raw)
+	share := cache.NewShare(cache.Size(document) + cache.Size(fault))
+	p := parsed{document: document, fault: fault, bytes: len(raw), share: share}
+	if document != nil {
+		p.user, p.group = document.names(UserVariable), document.names(GroupVariable)
+	}
+	return p
 }
 
-// NewCompiler returns a Compiler with empty caches.
-func NewCompiler() *Compiler { return newCompiler(MaxKept) }
+// NewCompiler returns a Compiler of documents with these parameters. Its caches are empty.
+func NewCompiler(schema *Schema) *Compiler { return NewCompilerWithin(schema, MaxKept) }
 
-func newCompiler(most int64) *Compiler {
+// NewCompilerWithin returns a Compiler whose caches take at most that many bytes.
+func NewCompilerWithin(schema *Schema, most int64) *Compiler {
 	budget := cache.NewBudget(most)
 	document := func(_ digest, p parsed) (int64, *cache.Share) { return 0, p.share }
 	table := func(_ digest, t *table) (int64, *cache.Share) { return 0, t.share }
 	verdict := func(_ cell, v *verdict) *cache.Share { return v.share }
 	return &Compiler{
-		made: new(atomic.Uint64), seed: maphash.MakeSeed(), budget: budget,
+		schema: schema,
+		made:   new(atomic.Uint64), seed: maphash.MakeSeed(), budget: budget,
 		documents: cache.NewWithin(keptDocuments, digest.bits, budget, document),
 		tables:    cache.NewWithin(keptTables, digest.bits, budget, table),
 		verdicts:  newMemo(keptVerdicts, budget, verdict),
 		asked:     newAnswers(keptAsked, budget),
 	}
 }
+
+// Schema returns the table of the parameters.
+func (c *Compiler) Schema() *Schema { return c.schema }
 
 // Budget returns the budget of the Compiler's caches. Cache its Rights and Banks within this
 // budget, because they share much memory.
@@ -95,12 +109,13 @@ type Call interface{ Err() error }
 // suits documents that may never be stored.
 //
 // It is not safe for concurrent use, and documents must not change while it is used. Its Rights are
-// for Explain and Capabilities, not for Decide. When the call ends, long work stops and its result
-// is incomplete: check the call's Err.
+// for Explain and Capabilities, not for Decide. All comparisons of the call together take at most
+// MaxSteps. When these are spent or the call ends, long work stops and its result is incomplete:
+// check Err.
 func (c *Compiler) Apart(call Call) *Compiler {
 	one := *c
 	one.apart, one.read, one.granting = map[digest]parsed{}, map[span]parsed{}, nil
-	one.call = call
+	one.call = &meter{call, MaxSteps}
 	return &one
 }
 
@@ -142,21 +157,40 @@ func (r *Rights) Size() int {
 	return r.table.statements
 }
 
+// Weight is about how many bytes the statements take that Size counts.
+func (r *Rights) Weight() (n int) {
+	if r.table == nil {
+		return 0
+	}
+	for _, ways := range r.table.sides {
+		for i := range ways {
+			n += ways[i].bytes
+		}
+	}
+	return n
+}
+
 // fingerprint is equal for subjects that share a table.
 func fingerprint(s Subject, grants []Grant) (d digest) {
 	h := sha256.New()
 	write(h, string(s.Kind), strconv.Itoa(len(grants)))
-	known := map[string]bool{}
+	known, personal := map[string]bool{}, false
 	for _, g := range grants {
 		write(h, g.PolicyID, g.Group, strconv.FormatInt(g.Priority, 10))
 		if !known[g.PolicyID] { // all grants of a policy have the same document
 			known[g.PolicyID] = true
-			write(h, string(g.Document))
+			writeBytes(h, g.Document)
+			personal = personal || MayName(UserVariable, g.Document)
 		}
 	}
 	write(h, strconv.Itoa(len(s.Scoping)))
 	for _, n := range s.narrowing() {
-		write(h, n.ID, string(n.Document))
+		write(h, n.ID)
+		writeBytes(h, n.Document)
+		personal = personal || MayName(UserVariable, n.Document)
+	}
+	if personal {
+		write(h, s.UserID)
 	}
 	h.Sum(d[:0])
 	return d
@@ -165,9 +199,13 @@ func fingerprint(s Subject, grants []Grant) (d digest) {
 // write writes each part after its length, so that different lists never give the same bytes.
 func write(h hash.Hash, parts ...string) {
 	for _, p := range parts {
-		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(p))))
-		h.Write([]byte(p))
+		writeBytes(h, []byte(p))
 	}
+}
+
+func writeBytes(h hash.Hash, part []byte) {
+	h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
+	h.Write(part)
 }
 
 func (c *Compiler) compile(s Subject, grants []Grant) *table {
@@ -195,7 +233,7 @@ func (t *table) size() int64 {
 	n := cache.Allocated(int(reflect.TypeFor[table]().Size()))
 	n += cache.Size(t.actions) + cache.Size(t.banks)
 	for _, ways := range t.sides {
-		n += cache.Allocated(cap(ways) * int(reflect.TypeFor[way]().Size()))
+		n += cache.Allocated(cap(ways) * int(reflect.TypeFor[attachedBy]().Size()))
 		for _, w := range ways {
 			n += cache.Allocated(len(w.words)) + cache.Allocated(len(w.via))
 		}
@@ -218,24 +256,24 @@ func (t *table) documents() []*cache.Share {
 
 // gather returns a table without its classes.
 func (c *Compiler) gather(s Subject, grants []Grant) *table {
-	t := &table{id: c.made.Add(1), holder: "the user"}
+	t := &table{id: c.made.Add(1), schema: c.schema, holder: "the user"}
 	if s.Kind == ServiceAccount {
 		t.holder = "its owner"
 	}
-	granted := make([]way, 0, len(grants))
+	granted := make([]attachedBy, 0, len(grants))
 	known := map[string]parsed{} // by policy id; a policy has one document
 	for _, g := range grants {
 		w := g.way(t.holder)
 		if _, is := known[g.PolicyID]; !is {
 			known[g.PolicyID] = c.parse(g.Document)
 		}
-		w.parsed = known[g.PolicyID]
+		w.parsed = c.bound(g.Document, known[g.PolicyID], binding{s.UserID, g.Group})
 		granted = append(granted, w)
 	}
 	t.sides = append(t.sides, granted)
 	for i, n := range s.narrowing() {
-		t.sides = append(t.sides, []way{{
-			parsed: c.parse(n.Document),
+		t.sides = append(t.sides, []attachedBy{{
+			parsed: c.bound(n.Document, c.parse(n.Document), binding{user: s.UserID}),
 			policy: n.ID,
 			words:  fmt.Sprintf("scoping policy %q", n.ID),
 			limits: i >= len(s.Scoping),
@@ -244,7 +282,7 @@ func (c *Compiler) gather(s Subject, grants []Grant) *table {
 	return t
 }
 
-// Check reports what is wrong with an access policy, as [ParseDocument] does.
+// Check reports what is wrong with an access policy, as [Schema.ParseDocument] does.
 func (c *Compiler) Check(document []byte) error { return c.parse(document).fault }
 
 // span is a place in memory.
@@ -268,7 +306,11 @@ func (c *Compiler) parse(raw []byte) parsed {
 }
 
 func (c *Compiler) parseEqual(raw []byte) parsed {
-	key := digest(sha256.Sum256(raw))
+	return c.once(sha256.Sum256(raw), func() parsed { return c.schema.parseApart(raw) })
+}
+
+// once returns what is cached for a key, or makes it.
+func (c *Compiler) once(key digest, made func() parsed) parsed {
 	fence := c.documents.Fence(key)
 	p, ok := c.documents.Get(key)
 	if !ok && c.apart != nil {
@@ -277,7 +319,7 @@ func (c *Compiler) parseEqual(raw []byte) parsed {
 	if ok {
 		return p
 	}
-	if p = parseApart(raw); c.apart != nil {
+	if p = made(); c.apart != nil {
 		c.apart[key] = p
 	} else {
 		c.documents.Put(fence, key, p)

@@ -56,8 +56,9 @@ func (r *Rights) Permits(vouched []string, action string) bool {
 // A document of the target that does not parse may permit anything once it is repaired. It
 // therefore counts as permitting everything.
 func Within(target, caller *Rights, vouched []string) (exceeding string, ok bool) {
-	for _, action := range controlClasses(target.actions(), caller.actions(), vouched) {
-		if (target.unread() || target.Permits(nil, action)) && !caller.Permits(vouched, action) {
+	c := newControl(vouched, target, caller)
+	for _, action := range c.classes {
+		if (target.unread() || c.permits(0, nil, action)) && !c.permits(1, vouched, action) {
 			return action, false
 		}
 	}
@@ -68,12 +69,65 @@ func Within(target, caller *Rights, vouched []string) (exceeding string, ok bool
 // action, given the same vouched patterns: a deny that is gone uncovers them. It returns one such
 // action, as Within does, and is exact as well.
 func Uncovered(before, after *Rights, vouched []string) (action string, ok bool) {
-	for _, action := range controlClasses(before.actions(), after.actions(), vouched) {
-		if after.Permits(vouched, action) && !before.Permits(vouched, action) {
+	c := newControl(vouched, before, after)
+	for _, action := range c.classes {
+		if c.permits(1, vouched, action) && !c.permits(0, vouched, action) {
 			return action, true
 		}
 	}
 	return "", false
+}
+
+// control answers Permits of some rights for many actions. It reads each statement once.
+type control struct {
+	index
+	classes []string // see controlClasses
+	of      []*Rights
+	holders []*holder
+}
+
+func newControl(vouched []string, of ...*Rights) *control {
+	c := &control{of: of}
+	patterns, documents := [][]string{vouched}, []*Document{}
+	for _, r := range of {
+		h := &holder{}
+		patterns, c.holders = append(patterns, r.actions()), append(c.holders, h)
+		if r.table == nil || r.table.broken() {
+			continue
+		}
+		for _, ways := range r.table.sides {
+			side := []*Document{}
+			for _, w := range ways {
+				side = append(side, w.document)
+			}
+			h.sides, documents = append(h.sides, side), append(documents, side...)
+		}
+	}
+	c.classes = controlClasses(patterns...)
+	controls := func(st *Statement) bool { return st.controls() }
+	statements, numbers := collect(documents, controls)
+	statements = append(statements, &Statement{Actions: c.classes})
+	for _, h := range c.holders {
+		h.read(statements, numbers)
+	}
+	c.index = newIndex(nil, statements, nil)
+	return c
+}
+
+// permits is Permits of some rights. The action is one of the classes.
+func (c *control) permits(of int, vouched []string, action string) bool {
+	if c.of[of].closed != nil {
+		return false
+	}
+	// The statements that count are all about controlBank.
+	h, covering := c.holders[of], c.covering[c.actions.named(action)]
+	switch {
+	case h.denied(covering, covering):
+		return false
+	case h.allowed(covering, covering):
+		return true
+	}
+	return slices.ContainsFunc(vouched, func(p string) bool { return vouches(p, action) })
 }
 
 // controlClasses returns one action of each class of control-plane actions that the patterns

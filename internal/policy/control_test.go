@@ -157,7 +157,7 @@ func TestVouch(t *testing.T) {
 		}
 		vouched++
 		is.True(got.Allowed())
-		is.Equal(got.Parameters(), policy.Parameters{})
+		is.Equal(got.Parameters(), policy.Parameters(nil))
 		is.True(got.Reason() != "")
 		is.Equal(d.Vouch(nil), d)
 	})
@@ -219,7 +219,7 @@ func documents(s policy.Subject) (all [][]byte) {
 }
 
 func faulty(document []byte) bool {
-	_, err := policy.ParseDocument(document)
+	_, err := policy.Memory.ParseDocument(document)
 	return err != nil
 }
 

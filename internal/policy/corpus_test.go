@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"testing"
 
@@ -41,7 +40,7 @@ type corpusCase struct {
 
 	Decision   policy.Outcome    `json:"decision"`
 	Reason     string            `json:"reason"`
-	Parameters policy.Parameters `json:"parameters"` // those that are set
+	Parameters policytest.Memory `json:"parameters"` // those that are set
 	Strategy   *string           `json:"strategy,omitempty"`
 	Trace      []corpusEntry     `json:"trace"`
 }
@@ -95,7 +94,7 @@ type corpusEntry struct {
 	Code      string            `json:"code"`
 	By        []string          `json:"by,omitempty"` // the action pattern and the bank pattern that match
 	Reason    string            `json:"reason"`
-	Sets      policy.Parameters `json:"sets,omitzero"`
+	Sets      policytest.Memory `json:"sets,omitzero"`
 	Lost      map[string]string `json:"lost,omitempty"`
 }
 
@@ -135,11 +134,11 @@ func (c corpus) run(t *testing.T, want *corpusCase) *corpusCase {
 
 // answered returns the case with this answer.
 func (tc corpusCase) answered(is *is.I, r policy.Result) *corpusCase {
-	tc.Decision, tc.Reason, tc.Parameters, tc.Strategy, tc.Trace = r.Outcome, r.Reason, r.Parameters, r.Strategy, []corpusEntry{}
+	tc.Decision, tc.Reason, tc.Parameters, tc.Strategy, tc.Trace = r.Outcome, r.Reason, policytest.MemoryOf(r.Parameters), r.Strategy, []corpusEntry{}
 	for _, e := range r.Trace {
 		is.Equal(e.Matched, slices.Contains(matching, e.Code))
 		is.True(e.Lost != nil)
-		is.True(e.Matched || reflect.ValueOf(e.Sets).IsZero()) // what is not matched sets nothing
+		is.True(e.Matched || e.Sets == nil) // what is not matched sets nothing
 		var by []string
 		for _, pattern := range []*string{e.ActionPattern, e.BankPattern} {
 			if pattern != nil {
@@ -147,7 +146,7 @@ func (tc corpusCase) answered(is *is.I, r policy.Result) *corpusCase {
 			}
 		}
 		statement := fmt.Sprintf("%s#%d", e.PolicyID, e.Statement)
-		tc.Trace = append(tc.Trace, corpusEntry{statement, e.Via, e.Effect, e.Code, by, e.Reason, e.Sets, e.Lost})
+		tc.Trace = append(tc.Trace, corpusEntry{statement, e.Via, e.Effect, e.Code, by, e.Reason, policytest.MemoryOf(e.Sets), e.Lost})
 	}
 	return &tc
 }
@@ -205,9 +204,9 @@ func (tc storedCase) raw() []byte { return append([]byte(tc.Text), tc.Document..
 
 func (tc storedCase) run(t *testing.T) {
 	is := is.New(t)
-	_, err := policy.ParseDocument(tc.raw())
+	_, err := policy.Memory.ParseDocument(tc.raw())
 	if tc.Kind == "bank" {
-		_, err = policy.ParseBankDocument(tc.raw())
+		_, err = policy.Memory.ParseBankDocument(tc.raw())
 	}
 	if tc.Detail == "" {
 		is.NoErr(err)

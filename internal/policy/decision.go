@@ -23,12 +23,14 @@ type Decision struct {
 	verdict      *verdict
 	strategy     *string
 	action, bank string
+	schema       *Schema // nil: that of the zero Decision
 }
 
 // verdict is the decision for all requests of a class. It is shared and never changes.
 type verdict struct {
 	outcome    Outcome
 	parameters Parameters
+	own        *string // the strategy among the parameters; nil: none
 	reason     func(action, bank string) string
 	// final: no host may vouch for the request. The subject is closed, or a document that may hold
 	// a deny does not parse.
@@ -66,12 +68,31 @@ func (d Decision) Reason() string {
 	return d.verdict.reason(d.action, d.bank)
 }
 
-// Parameters returns a copy of the parameters of the allowed action. They are zero in a denial.
+// Parameters returns a copy of the parameters of the allowed action. They are nil in a denial.
 func (d Decision) Parameters() Parameters {
 	if d.verdict == nil {
-		return Parameters{}
+		return nil
 	}
 	return d.verdict.parameters.clone()
+}
+
+// Parameter returns a copy of the value of one parameter; nil: it is not set, or unknown.
+func (d Decision) Parameter(name string) any {
+	if d.verdict == nil || d.verdict.parameters == nil {
+		return nil
+	}
+	if i := d.Schema().Index(name); i >= 0 {
+		return cloned(d.verdict.parameters[i])
+	}
+	return nil
+}
+
+// Schema returns the table of the parameters.
+func (d Decision) Schema() *Schema {
+	if d.schema == nil {
+		return Memory
+	}
+	return d.schema
 }
 
 // Strategy returns the retain strategy in force: the principal's own, or else the bank policy's. It
@@ -102,6 +123,6 @@ var vouched = &verdict{
 }
 
 // Always returns a decision that allows the request, with a reason.
-func Always(reason string) Decision {
-	return Decision{verdict: &verdict{outcome: Allow, reason: because(reason)}}
+func (c *Compiler) Always(reason string) Decision {
+	return Decision{verdict: &verdict{outcome: Allow, reason: because(reason)}, schema: c.schema}
 }

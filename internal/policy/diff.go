@@ -22,14 +22,49 @@ const (
 type Difference struct {
 	Action, Bank  string // patterns; read as strings, they are a request with this change
 	Change        Change
-	Before, After Parameters // zero where denied, and where nothing changes
+	Before, After Parameters // nil where denied, and where nothing changes
 }
 
-// Diff holds all differences between two censuses.
+// MaxDifferences is the most differences that a Diff lists.
+const MaxDifferences = 1000
+
+// maxListed is the most bytes that the patterns and parameters of listed differences take together
+// in JSON.
+const maxListed = 1 << 20
+
+// Diff holds the differences between two censuses, up to MaxDifferences.
 type Diff struct {
 	Parties    []PartyDiff    // by their first member
 	Public     []PublicDiff   // by bank, then context
 	Strategies []StrategyDiff // by bank, then context
+	Omitted    int            // the number of differences that no list has
+
+	listed, bytes int
+}
+
+// room reports whether the Diff may list one more difference. Otherwise it counts it as omitted.
+func (d *Diff) room(one *Difference) bool {
+	bytes := d.bytes + len(one.Action) + len(one.Bank) + one.Before.weight() + one.After.weight()
+	if d.listed == MaxDifferences || bytes > maxListed && d.listed > 0 {
+		d.Omitted++
+		return false
+	}
+	d.listed, d.bytes = d.listed+1, bytes
+	return true
+}
+
+func (d *Diff) addPublic(p PublicDiff) {
+	list := slices.Clone(p.Differences) // contexts may share it
+	p.Differences = slices.DeleteFunc(list, func(one Difference) bool { return !d.room(&one) })
+	if len(p.Differences) > 0 {
+		d.Public = append(d.Public, p)
+	}
+}
+
+func (d *Diff) addStrategy(s StrategyDiff) {
+	if d.room(&Difference{}) {
+		d.Strategies = append(d.Strategies, s)
+	}
 }
 
 // PartyDiff holds the changes for principals with equal policies, both before and after.
@@ -45,6 +80,7 @@ func (c *Compiler) Diff(before, after *Census) Diff {
 	var d Diff
 	changed := changedPolicies(before, after)
 	for _, p := range pairs(before, after) {
+		spend(c.call, partySteps)
 		if ended(c.call) {
 			return d
 		}
@@ -52,12 +88,12 @@ func (c *Compiler) Diff(before, after *Census) Diff {
 			!p.before.hasAny(changed) && slices.Equal(before.Shut, after.Shut) {
 			continue
 		}
-		list := differences(c.view(p.before, before.Shut), c.view(p.after, after.Shut))
+		list := d.differences(c.view(p.before, before.Shut), c.view(p.after, after.Shut))
 		if len(list) > 0 {
 			d.Parties = append(d.Parties, PartyDiff{p.members, list})
 		}
 	}
-	d.banks(c.call, before.Banks, after.Banks)
+	c.banks(&d, before.Banks, after.Banks)
 	return d
 }
 
@@ -113,28 +149,42 @@ func (p *Party) hasAny(policies map[string]bool) bool {
 	return len(policies) > 0 && slices.ContainsFunc(p.Subject.policies(), has)
 }
 
-// differences returns how the answers of two views differ.
-func differences(before, after view) []Difference {
+// partySteps is about what it takes to read the policies of a party.
+const partySteps = 1000
+
+// differences returns how the answers of two views differ, as far as the Diff has room for it.
+func (d *Diff) differences(before, after view) []Difference {
 	way, views := compared(before, after)
 	var found differing
-	regions := way.regions(views, func(r *row, action int32) int32 {
+	var regions []region
+	way.regions(views, func(r *row, action int32) int32 {
 		if r.stances[0][action] == r.stances[1][action] && r.shut[0] == r.shut[1] {
 			return 0
 		}
 		return r.change(action, &found)
+	}, func(one region) bool {
+		if d.listed+len(regions) < MaxDifferences {
+			regions = append(regions, one)
+		} else {
+			d.Omitted++
+		}
+		return true
 	})
+	way.sort(regions)
 	list := make([]Difference, 0, len(regions))
 	for _, r := range regions {
-		action, bank := way.actions.names[r.action], way.banks.names[r.bank]
-		list = append(list, found.difference(r.what, action, bank))
+		one := found.difference(r.what, way.actions.names[r.action], way.banks.names[r.bank])
+		if d.room(&one) {
+			list = append(list, one)
+		}
 	}
 	return list
 }
 
 // compared returns a tour of every class where two views may differ, and the two views prepared for
 // that tour.
-func compared(one, other view) (*tour, []view) {
-	g := newGrid(slices.Concat(one.shut, other.shut), one.table, other.table)
+func compared(one, other view) (*traversal, []view) {
+	g := newGrid(one.call, slices.Concat(one.shut, other.shut), one.table, other.table)
 	one.as, other.as, other.apart = first, second, g.apart
 	if g.apart != nil && slices.Equal(one.shut, other.shut) {
 		return g.reach(g.apart), []view{one, other}
@@ -146,17 +196,19 @@ func compared(one, other view) (*tour, []view) {
 func (r *row) change(action int32, found *differing) int32 {
 	outcome, parameters := r.rule(0, action)
 	then, more := r.rule(1, action)
-	return found.id(outcome == Allow, then == Allow, &parameters, &more)
+	found.call = r.views[0].call
+	return found.id(outcome == Allow, then == Allow, parameters, more)
 }
 
 // differing numbers the differences found.
 type differing struct {
 	registry[*Difference]
-	key []byte
+	key  []byte
+	call Call
 }
 
 // id returns the number of a difference. 0: there is none.
-func (f *differing) id(before, after bool, parameters, more *Parameters) int32 {
+func (f *differing) id(before, after bool, parameters, more Parameters) int32 {
 	var change Change
 	switch {
 	case before && !after:
@@ -171,6 +223,7 @@ func (f *differing) id(before, after bool, parameters, more *Parameters) int32 {
 	f.key = append(parameters.append(append(f.key[:0], change...)), ' ')
 	f.key = more.append(f.key)
 	return f.registry.id(f.key, func() *Difference {
+		spend(f.call, keptSteps*len(f.key))
 		return &Difference{Change: change, Before: parameters.clone(), After: more.clone()}
 	})
 }

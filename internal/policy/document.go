@@ -1,14 +1,16 @@
 package policy
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
+	"reflect"
 	"strconv"
+	"strings"
 
 	"github.com/extsvc/svc/internal/strictjson"
 )
 
-// maxDepth limits the nesting of a document. Only recall_tag_groups have a free shape.
+// maxDepth limits the nesting of a document. Only lists of objects have a free shape.
 const maxDepth = 64
 
 // Effect is a statement's effect on the requests that it matches.
@@ -30,7 +32,9 @@ type Statement struct {
 	Effect     Effect
 	Actions    []string   // patterns, at least one
 	Banks      []string   // patterns, at least one
-	Parameters Parameters // all unset on a deny
+	Parameters Parameters // nil on a deny
+
+	written []string // Banks before variables got their values; nil: as Banks
 }
 
 // CoversAction reports whether an action pattern of the statement covers an action.
@@ -39,86 +43,88 @@ func (s *Statement) CoversAction(action string) bool {
 	return covers
 }
 
-// writtenStatement is a Statement in its JSON form, with the parameters next to the other keys.
-type writtenStatement struct {
-	Effect            Effect            `json:"effect"`
-	Actions           []string          `json:"actions"`
-	Banks             []string          `json:"banks"`
-	RecallBudget      *string           `json:"recall_budget"`
-	RecallMaxTokens   *int64            `json:"recall_max_tokens"`
-	RecallTagGroups   []json.RawMessage `json:"recall_tag_groups"`
-	RetainRoles       []string          `json:"retain_roles"`
-	RetainTags        []string          `json:"retain_tags"`
-	RetainEveryNTurns *int64            `json:"retain_every_n_turns"`
-	RetainStrategy    *string           `json:"retain_strategy"`
-	LLMModel          *string           `json:"llm_model"`
-	LLMProvider       *string           `json:"llm_provider"`
-	ExcludeProviders  []string          `json:"exclude_providers"`
-}
-
 // ParseDocument parses an access policy. It refuses everything that the rules do not allow, with a
 // *strictjson.Error whose pointer is relative to the document. A null key counts as absent. version
 // and statements are required; statements may be empty.
-func ParseDocument(raw []byte) (*Document, error) {
-	var d struct {
-		Version    *string            `json:"version"`
-		Statements []writtenStatement `json:"statements"`
+func (s *Schema) ParseDocument(raw []byte) (*Document, error) {
+	d := reflect.New(s.document)
+	if err := strictjson.Unmarshal(raw, maxDepth, d.Interface()); err != nil {
+		return nil, s.nameKnown(err)
 	}
-	if err := strictjson.Unmarshal(raw, maxDepth, &d); err != nil {
+	version, _ := d.Elem().Field(0).Interface().(*string)
+	if err := checkVersion(version); err != nil {
 		return nil, err
 	}
-	if err := checkVersion(d.Version); err != nil {
-		return nil, err
-	}
-	if d.Statements == nil {
+	written := d.Elem().Field(1)
+	if written.IsNil() {
 		return nil, refuse("/statements", "is required")
 	}
-	out := &Document{Statements: make([]Statement, 0, len(d.Statements))}
-	for i, w := range d.Statements {
-		s := w.statement()
-		if err := s.check(); err != nil {
+	out := &Document{Statements: make([]Statement, written.Len())}
+	for i := range out.Statements {
+		out.Statements[i] = s.readStatement(written.Index(i))
+		if err := s.checkStatement(&out.Statements[i]); err != nil {
 			return nil, under("/statements/"+strconv.Itoa(i), err)
 		}
-		out.Statements = append(out.Statements, s)
 	}
 	return out, nil
 }
 
-func (w *writtenStatement) statement() Statement {
-	return Statement{w.Effect, w.Actions, w.Banks, Parameters{
-		RecallBudget: w.RecallBudget, RecallMaxTokens: w.RecallMaxTokens,
-		RecallTagGroups: w.RecallTagGroups, RetainRoles: w.RetainRoles, RetainTags: w.RetainTags,
-		RetainEveryNTurns: w.RetainEveryNTurns, RetainStrategy: w.RetainStrategy,
-		LLMModel: w.LLMModel, LLMProvider: w.LLMProvider, ExcludeProviders: w.ExcludeProviders,
-	}}
+// statementDepth is the number of tokens in the pointer to a key of a statement.
+const statementDepth = 3
+
+// nameKnown adds the known keys to the error about an unknown key of a statement.
+func (s *Schema) nameKnown(err error) error {
+	wrong, is := errors.AsType[*strictjson.Error](err)
+	if is && wrong.Unknown && strings.Count(wrong.Pointer, "/") == statementDepth {
+		known := []string{"effect", "actions", "banks"}
+		for i := range s.list {
+			known = append(known, s.list[i].Name)
+		}
+		wrong.Detail += ": known are " + strings.Join(known, ", ")
+	}
+	return err
 }
 
-func (s *Statement) check() error {
-	if err := s.checkEffect(); err != nil {
-		return err
+// readStatement returns the statement of a struct of type s.statement.
+func (s *Schema) readStatement(from reflect.Value) Statement {
+	return Statement{
+		Effect:     Effect(from.Field(0).String()),
+		Actions:    *from.Field(1).Addr().Interface().(*[]string), // without an allocation
+		Banks:      *from.Field(2).Addr().Interface().(*[]string),
+		Parameters: s.read(from),
 	}
+}
+
+func (s *Schema) checkStatement(st *Statement) error {
 	return firstError(
-		checkSome("/actions", s.Actions),
-		checkPatterns("/actions", s.Actions, ValidAction),
-		checkSome("/banks", s.Banks),
-		checkPatterns("/banks", s.Banks, validBank),
-		s.Parameters.check(),
+		checkForm(st.Effect, st.Actions, st.Banks, s.firstSet(st.Parameters)),
+		s.check(st.Parameters),
 	)
 }
 
-func (s *Statement) checkEffect() error {
-	switch s.Effect {
-	case EffectAllow:
-		return nil
-	case EffectDeny:
-		if name := s.Parameters.firstSet(); name != "" {
-			return refuse("/"+name, "is not allowed in a deny")
-		}
-		return nil
-	case "":
-		return refuse("/effect", "is required")
+// checkForm checks all of a statement but its parameters. set is the first that is set, or "".
+func checkForm(effect Effect, actions, banks []string, set string) error {
+	if err := checkEffect(effect, set); err != nil {
+		return err
 	}
-	return refuse("/effect", "must be allow or deny")
+	return firstError(
+		checkSome("/actions", actions),
+		checkPatterns("/actions", actions, validAction),
+		checkSome("/banks", banks),
+		checkPatterns("/banks", banks, validBank),
+	)
+}
+
+func checkEffect(effect Effect, set string) error {
+	switch {
+	case effect == "":
+		return refuse("/effect", "is required")
+	case effect != EffectAllow && effect != EffectDeny:
+		return refuse("/effect", "must be allow or deny")
+	case effect == EffectDeny && set != "":
+		return refuse("/"+set, "is not allowed in a deny")
+	}
+	return nil
 }
 
 func checkVersion(v *string) error {

@@ -5,24 +5,25 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/policy/policytest"
 )
 
 // compiler is shared by all tests, as all principals of a service share one.
-var compiler = policy.NewCompiler()
+var compiler = policy.NewCompiler(policy.Memory)
 
 func evaluate(s policy.Subject, q policytest.Request) policy.Result {
 	return explain(compiler.Compile(s), q)
 }
 
 func explain(rights *policy.Rights, q policytest.Request) policy.Result {
-	return rights.Explain(policy.Request{Action: q.Action, Bank: q.Bank, Context: context(q), Policy: policy.CompileBank(q.BankPolicy)})
+	return rights.Explain(policy.Request{Action: q.Action, Bank: q.Bank, Context: context(q), Policy: policy.Memory.CompileBank(q.BankPolicy)})
 }
 
 func decide(rights *policy.Rights, q policytest.Request) policy.Decision {
 	in := context(q)
-	return rights.Decide(q.Action, q.Bank, &in, policy.CompileBank(q.BankPolicy))
+	return rights.Decide(q.Action, q.Bank, &in, policy.Memory.CompileBank(q.BankPolicy))
 }
 
 func context(q policytest.Request) policy.Context {
@@ -30,7 +31,7 @@ func context(q policytest.Request) policy.Context {
 }
 
 // fewer: try properties on fewer worlds. The race detector looks for other faults, and is slow.
-func fewer() bool { return testing.Short() || raced }
+func fewer() bool { return testing.Short() || longtest.Raced || !longtest.InCI() }
 
 // forEachWorld runs a property on many worlds, and names the world that broke it.
 func forEachWorld(t *testing.T, property func(is *is.I, w *policytest.World)) {
@@ -53,8 +54,10 @@ func forEachWorld(t *testing.T, property func(is *is.I, w *policytest.World)) {
 // outcome is the part of a decision that its receiver uses.
 type outcome struct {
 	policy.Outcome
-	policy.Parameters
+	policytest.Memory
 	Strategy *string
 }
 
-func outcomeOf(r policy.Result) outcome { return outcome{r.Outcome, r.Parameters, r.Strategy} }
+func outcomeOf(r policy.Result) outcome {
+	return outcome{r.Outcome, policytest.MemoryOf(r.Parameters), r.Strategy}
+}

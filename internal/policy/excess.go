@@ -45,7 +45,7 @@ func (c *Compiler) Covers(by *Grantor, of *Subject) (Excess, bool) {
 // senders a right that the grantor lacks. A nil policy opens nothing. Unmapped senders have no
 // control-plane rights, whatever a bank policy says.
 func (c *Compiler) ExceedsPublic(by *Grantor, before, after *Named) (Excess, bool) {
-	m := c.comparison(by, unmapped(before), unmapped(after))
+	m := c.comparison(by, c.unmapped(before), c.unmapped(after))
 	return m.excess()
 }
 
@@ -77,7 +77,7 @@ func (c *Compiler) sender(s Mapping, by *Grantor) *holder {
 	for i := range s.Banks {
 		banks[i] = &s.Banks[i]
 	}
-	return unmapped(banks...)
+	return c.unmapped(banks...)
 }
 
 // administrator has every right over identities and access.

@@ -57,8 +57,9 @@ func BenchmarkExceeds(b *testing.B) {
 	} {
 		b.Run(bench.name, func(b *testing.B) {
 			b.ReportAllocs()
-			apart := policy.NewCompiler().Apart(b.Context())
+			apart := policy.NewCompiler(policy.Memory).Apart(b.Context())
 			for b.Loop() {
+				apart.Limit(policy.MaxSteps)
 				if _, exceeds := apart.Exceeds(&bench.by, bench.before, bench.after, nil); exceeds != bench.want {
 					b.Fatal(exceeds)
 				}
@@ -85,7 +86,7 @@ func BenchmarkExceedsOfGroup(b *testing.B) {
 			}
 		}
 		b.Run(fmt.Sprint(len(by.Subject.Grants), by.Banks), func(b *testing.B) {
-			cached := policy.NewCompiler()
+			cached := policy.NewCompiler(policy.Memory)
 			for _, g := range all.Grants {
 				if err := cached.Check(g.Document); err != nil {
 					b.Fatal(err)
@@ -106,8 +107,9 @@ func BenchmarkExceedsOfGroup(b *testing.B) {
 func BenchmarkAdministers(b *testing.B) {
 	for _, s := range []policy.Subject{user(allow("iam:*")), granted(5), granted(500)} {
 		b.Run(fmt.Sprint(len(s.Grants)), func(b *testing.B) {
-			apart := policy.NewCompiler().Apart(b.Context())
+			apart := policy.NewCompiler(policy.Memory).Apart(b.Context())
 			for b.Loop() {
+				apart.Limit(policy.MaxSteps)
 				apart.Administers(s)
 			}
 		})

@@ -15,7 +15,8 @@ import (
 func FuzzParseDocument(f *testing.F) {
 	seed(f, "access")
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		d, err := policy.ParseDocument(raw)
+		checkLoose(t, policy.Memory, raw)
+		d, err := policy.Memory.ParseDocument(raw)
 		result := evaluate(policy.Subject{
 			Kind:   policy.User,
 			Grants: []policy.Grant{{PolicyID: "p", Document: raw}, {PolicyID: "p", Group: "g", Document: raw}},
@@ -30,7 +31,7 @@ func FuzzParseDocument(f *testing.F) {
 func FuzzParseBankDocument(f *testing.F) {
 	seed(f, "bank")
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		d, err := policy.ParseBankDocument(raw)
+		d, err := policy.Memory.ParseBankDocument(raw)
 		result := evaluate(policy.Subject{Kind: policy.Unmapped}, policytest.Request{
 			Action: "bank:recall", Bank: "b", Provider: "slack", Channel: "c", Topic: "t",
 			BankPolicy: &policy.Named{ID: "b", Document: raw},

@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// grid holds all classes of requests that one or two tables distinguish. From the widest class of
-// banks to the narrowest, more and more statements match. Their effect is added to the result of
+// classGrid holds all classes of requests that one or two tables distinguish. From the widest class
+// of banks to the narrowest, more and more statements match. Their effect is added to the result of
 // the class above.
-type grid struct {
+type classGrid struct {
 	index
-	seats []seat // of the statements of the index; those of a table in gathering order
+	seats []slot // of the statements of the index; those of a table in gathering order
 	// above holds, for each class of actions, the classes whose patterns cover it. The closest is
 	// first: the class itself.
 	above [][]int32
@@ -22,8 +22,8 @@ type grid struct {
 	apart bitset
 }
 
-// seat is the position of a statement in the tables.
-type seat struct {
+// slot is the position of a statement in the tables.
+type slot struct {
 	place
 	side   int   // of the table
 	tables uint8 // the sum of the tables that have it: first, second
@@ -31,13 +31,13 @@ type seat struct {
 
 const first, second = 1, 2
 
-// stance is the state of a table for the requests of a class. All classes and views with the same
-// matching statements share one stance, so it does not change.
-type stance struct{ sides []*side }
+// classVerdict is the state of a table for the requests of a class. All classes and views with the
+// same matching statements share one stance, so it does not change.
+type classVerdict struct{ sides []*side }
 
 // newGrid returns the grid of two tables and of banks. Either table may be nil.
-func newGrid(banks []string, one, other *table) *grid {
-	g := &grid{}
+func newGrid(call Call, banks []string, one, other *table) *classGrid {
+	g := &classGrid{}
 	g.take(one, first, nil)
 	if one.parallel(other) {
 		g.take(other, second, one)
@@ -52,7 +52,7 @@ func newGrid(banks []string, one, other *table) *grid {
 			g.apart.set(int32(i))
 		}
 	}
-	g.index = newIndex(statements, banks)
+	g.index = newIndex(call, statements, banks)
 	g.above, g.order = ladder(g.actions)
 	g.under = make([][]int32, len(g.banks.names))
 	for class := int32(1); int(class) < len(g.under); class++ {
@@ -64,18 +64,18 @@ func newGrid(banks []string, one, other *table) *grid {
 
 // parallel reports whether two tables decide the same wherever the same statements match.
 func (t *table) parallel(other *table) bool {
-	alike := func(a, b []way) bool { return limits(a) == limits(b) }
+	alike := func(a, b []attachedBy) bool { return limits(a) == limits(b) }
 	return t != nil && other != nil && slices.EqualFunc(t.sides, other.sides, alike) &&
 		!t.broken() && !other.broken()
 }
 
 func (t *table) broken() bool {
-	return slices.ContainsFunc(t.sides, func(ways []way) bool { return broken(ways) != nil })
+	return slices.ContainsFunc(t.sides, func(ways []attachedBy) bool { return broken(ways) != nil })
 }
 
 // take gives each statement of a table a seat. like is a table that already has seats, or nil. A
 // statement with an equal one at the same position in like shares that seat.
-func (g *grid) take(t *table, as uint8, like *table) {
+func (g *classGrid) take(t *table, as uint8, like *table) {
 	if t == nil {
 		return
 	}
@@ -84,25 +84,33 @@ func (g *grid) take(t *table, as uint8, like *table) {
 		side     int
 		direct   bool
 		priority int64
+		group    string // the way, if the document has its group
+	}
+	roleOf := func(side int, w *attachedBy) role {
+		r := role{w.policy, side, w.direct, w.priority, ""}
+		if w.group {
+			r.group = w.via
+		}
+		return r
 	}
 	seats := map[role]int{} // the first seat of each way
 	for i := range g.seats {
 		if s := &g.seats[i]; like != nil && s.statement == 0 {
-			seats[role{s.policy, s.side, s.direct, s.priority}] = i
+			seats[roleOf(s.side, s.attachedBy)] = i
 		}
 	}
 	seated := len(g.seats)
 	for side, ways := range t.sides {
 		for i := range ways {
 			w := &ways[i]
-			at, found := seats[role{w.policy, side, w.direct, w.priority}]
+			at, found := seats[roleOf(side, w)]
 			for n := range w.statements() {
 				own := place{w, n}
 				if found && at+n < seated && g.seats[at+n].twin(own) {
 					g.seats[at+n].tables |= as
 					continue
 				}
-				g.seats = append(g.seats, seat{own, side, as})
+				g.seats = append(g.seats, slot{own, side, as})
 			}
 		}
 	}
@@ -110,7 +118,7 @@ func (g *grid) take(t *table, as uint8, like *table) {
 
 // twin reports whether a statement equals the one in the seat. The seat belongs to a way of the
 // same rank, at the statement's number or before it.
-func (s *seat) twin(p place) bool {
+func (s *slot) twin(p place) bool {
 	return s.statement == p.statement &&
 		(s.written() == p.written() || reflect.DeepEqual(s.written(), p.written()))
 }

@@ -1,6 +1,10 @@
 package policy
 
-import "slices"
+import (
+	"iter"
+	"math/bits"
+	"slices"
+)
 
 // index finds the statements that match the requests of a class without looking at the others. The
 // classes alone decide: a pattern covers the class that it names and all classes under it.
@@ -10,8 +14,9 @@ type index struct {
 	naming         [][]int32 // for each class of banks, the statements with the pattern of its name
 }
 
-// newIndex indexes statements by the classes of their patterns and of moreBanks.
-func newIndex(statements []*Statement, moreBanks []string) index {
+// newIndex indexes statements by the classes of their patterns and of moreBanks. When the sets would
+// exceed the budget of the call, it ends the call and indexes none.
+func newIndex(call Call, statements []*Statement, moreBanks []string) index {
 	var actions []string
 	banks := slices.Clone(moreBanks)
 	for _, st := range statements {
@@ -20,6 +25,9 @@ func newIndex(statements []*Statement, moreBanks []string) index {
 	x := index{
 		actions: classify(":", append(actions, coveredByRecall...)),
 		banks:   classify("::", banks),
+	}
+	if !fits(call, len(x.actions.names), len(statements)) {
+		statements = nil
 	}
 	x.covering = bitsets(len(x.actions.names), len(statements))
 	x.naming = make([][]int32, len(x.banks.names))
@@ -38,6 +46,19 @@ func newIndex(statements []*Statement, moreBanks []string) index {
 		x.covering[class].add(x.covering[x.actions.parent(int32(class))])
 	}
 	return x
+}
+
+// sieve finds sets that were seen before. Of two sets it may say by chance that both are new.
+type sieve map[uint64]bitset
+
+// fresh reports whether a set equals none that was seen before.
+func (d sieve) fresh(b bitset) bool {
+	hash := b.hashWithin(b)
+	seen, known := d[hash]
+	if !known {
+		d[hash] = b
+	}
+	return !known || !slices.Equal(seen, b)
 }
 
 // bitset is a set of small numbers.
@@ -60,6 +81,19 @@ func (b bitset) has(i int32) bool { return b[i>>6]&(1<<(i&63)) != 0 }
 func (b bitset) fill() {
 	for i := range b {
 		b[i] = ^uint64(0)
+	}
+}
+
+// all yields the numbers of the set, in order.
+func (b bitset) all() iter.Seq[int32] {
+	return func(yield func(int32) bool) {
+		for i, w := range b {
+			for ; w != 0; w &= w - 1 {
+				if !yield(int32(i<<6 + bits.TrailingZeros64(w))) {
+					return
+				}
+			}
+		}
 	}
 }
 
@@ -87,6 +121,15 @@ func (b bitset) meetsBoth(one, other bitset) bool {
 		}
 	}
 	return false
+}
+
+// hashWithin returns a hash of the numbers that b and another set have in common.
+func (b bitset) hashWithin(other bitset) uint64 {
+	hash := uint64(len(b))
+	for i, w := range b {
+		hash = bits.RotateLeft64((hash^w&other[i])*odd1, 29)
+	}
+	return hash
 }
 
 // sameWithin reports whether two sets contain the same numbers of b.

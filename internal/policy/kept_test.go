@@ -46,7 +46,7 @@ func held(document string) policy.Subject {
 // A compiler's own estimate is at least its heap bytes, and not many times more.
 func TestKeptIsHonest(t *testing.T) {
 	for name, document := range bulky {
-		c := policy.NewSmallCompiler(1 << 40)
+		c := policy.NewCompilerWithin(policy.Memory, 1<<40)
 		before, said := heap(), c.Budget().Used()
 		for i := range 40 {
 			rights := c.Compile(held(document(i, 1000)))
@@ -81,7 +81,7 @@ func TestBanksAreHonest(t *testing.T) {
 	} {
 		before := heap()
 		for i := range all {
-			all[i] = policy.CompileBank(&policy.Named{ID: fmt.Sprint("bank", i), Document: []byte(document)})
+			all[i] = policy.Memory.CompileBank(&policy.Named{ID: fmt.Sprint("bank", i), Document: []byte(document)})
 		}
 		real, said := heap()-before, int64(0)
 		for _, b := range all {
@@ -99,7 +99,7 @@ func TestBanksAreHonest(t *testing.T) {
 func TestKeptIsBounded(t *testing.T) {
 	is := is.New(t)
 	const most = 16 << 20
-	c, before := policy.NewSmallCompiler(most), heap()
+	c, before := policy.NewCompilerWithin(policy.Memory, most), heap()
 	for i := range 300 {
 		for _, document := range bulky {
 			rights := c.Compile(held(document(i, 300)))
@@ -119,7 +119,7 @@ func TestKeptIsBounded(t *testing.T) {
 // A compiler for one call gives the same answers, uses the shared caches, and adds nothing to them.
 func TestApartKeepsNothing(t *testing.T) {
 	is := is.New(t)
-	c := policy.NewCompiler()
+	c := policy.NewCompiler(policy.Memory)
 	request := policy.Request{Action: "a", Bank: "b7"}
 	want := c.Compile(held(bulky["tags"](7, 10))).Explain(request)
 	kept := c.Budget().Used()

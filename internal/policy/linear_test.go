@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/policy/policytest"
 )
@@ -14,7 +15,8 @@ import (
 // content and however many of their prefixes are patterns. Times are those of a busy machine, so
 // the limit is far from both 16 and its square.
 func TestTimeIsLinear(t *testing.T) {
-	if raced {
+	longtest.Test(t, "that no text takes more than linear time")
+	if longtest.Raced {
 		t.Skip("times mean nothing with the race detector")
 	}
 	for name, unit := range map[string]string{"colon": ":", "star": "*", "colons": "::", "segments": "a::", "letters": "a"} {
@@ -46,7 +48,7 @@ func fastest(of int, do func()) time.Duration {
 
 // deciding returns a function that decides new requests. All prefixes of the text are patterns.
 func deciding(text string) func() {
-	rights, n := policy.NewCompiler().Compile(nested(text)), 0
+	rights, n := policy.NewCompiler(policy.Memory).Compile(nested(text)), 0
 	return func() {
 		for range 4 {
 			n++
@@ -57,13 +59,13 @@ func deciding(text string) func() {
 }
 
 func explaining(text string) func() {
-	rights := policy.NewCompiler().Compile(nested(text))
+	rights := policy.NewCompiler(policy.Memory).Compile(nested(text))
 	return func() { rights.Explain(policy.Request{Action: text, Bank: text}) }
 }
 
 func compiling(text string) func() {
 	s := nested(text)
-	return func() { policy.NewCompiler().Compile(s) }
+	return func() { policy.NewCompiler(policy.Memory).Compile(s) }
 }
 
 // nested returns patterns of growing length. Each is the beginning of the next, and of text.

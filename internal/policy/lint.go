@@ -45,7 +45,8 @@ func (c *Compiler) Lint(census *Census) Lint {
 			l.weigh(p)
 			l.ties(p)
 			t := p.view.table
-			if len(t.sides) > 1 && !p.narrows(&table{holder: t.holder, sides: t.sides[:1]}) {
+			wider := &table{schema: t.schema, holder: t.holder, sides: t.sides[:1]}
+			if len(t.sides) > 1 && !p.narrows(wider) {
 				l.Unscoped = append(l.Unscoped, p.Members...)
 			}
 		}
@@ -82,7 +83,7 @@ func (a cited) compare(b cited) int {
 // linted is a party under examination.
 type linted struct {
 	*Party
-	*grid
+	*classGrid
 	view   view
 	places map[cited][]int32 // the seats of a statement, one for each way that it reaches the party
 	gone   bitset            // the statements found needless
@@ -96,10 +97,10 @@ func (l *linter) look(c *Compiler, party *Party) *linted {
 		return nil
 	}
 	p := &linted{
-		Party:  party,
-		grid:   newGrid(v.shut, v.table, nil),
-		view:   v,
-		places: map[cited][]int32{},
+		Party:     party,
+		classGrid: newGrid(v.call, v.shut, v.table, nil),
+		view:      v,
+		places:    map[cited][]int32{},
 	}
 	p.gone = p.set(nil)
 	for i, s := range p.seats {
@@ -170,7 +171,7 @@ func (p *linted) needs(at cited) bool {
 
 // differs reports whether any decision changes without some statements.
 func (p *linted) differs(without bitset) bool {
-	return p.compare(without, func(before, after Outcome, parameters, left *Parameters) bool {
+	return p.compare(without, func(before, after Outcome, parameters, left Parameters) bool {
 		return before != after || !parameters.equal(left)
 	})
 }
@@ -178,7 +179,7 @@ func (p *linted) differs(without bitset) bool {
 // shadows reports whether a statement is an allow and all that it matches is denied.
 func (p *linted) shadows(at cited) bool {
 	places := p.set(p.places[at])
-	undenied := func(before, _ Outcome, _, _ *Parameters) bool { return before != ExplicitDeny }
+	undenied := func(before, _ Outcome, _, _ Parameters) bool { return before != ExplicitDeny }
 	return p.seats[p.places[at][0]].written().Effect == EffectAllow && !p.compare(places, undenied)
 }
 
@@ -186,7 +187,7 @@ func (p *linted) shadows(at cited) bool {
 // reports whether so holds for any of these decisions.
 func (p *linted) compare(
 	without bitset,
-	so func(before, after Outcome, parameters, left *Parameters) bool,
+	so func(before, after Outcome, parameters, left Parameters) bool,
 ) (found bool) {
 	v := p.view
 	v.without, v.apart = without, without
@@ -198,7 +199,7 @@ func (p *linted) compare(
 			}
 			before, parameters := r.rule(0, action)
 			after, left := r.rule(1, action)
-			found = found || so(before, after, &parameters, &left)
+			found = found || so(before, after, parameters, left)
 		}
 		return !found
 	})
@@ -207,13 +208,13 @@ func (p *linted) compare(
 
 // narrows reports whether any decision differs from that of a wider table.
 func (p *linted) narrows(wider *table) (narrows bool) {
-	way, views := compared(p.view, view{table: wider, shut: p.view.shut})
+	way, views := compared(p.view, view{table: wider, shut: p.view.shut, call: p.view.call})
 	way.walk(views, func(r *row) bool {
 		for _, action := range way.chosen {
 			if r.fresh[action] {
 				outcome, parameters := r.rule(0, action)
 				wide, all := r.rule(1, action)
-				narrows = narrows || outcome != wide || !parameters.equal(&all)
+				narrows = narrows || outcome != wide || !parameters.equal(all)
 			}
 		}
 		return !narrows
@@ -249,13 +250,16 @@ func (l *linter) ties(p *linted) {
 // ties returns the ties among the matches, without the member and the request.
 func (m *merged) ties() []Tie {
 	var found []Tie
-	for _, f := range []scalar[string]{retainStrategy, llmModel, llmProvider} {
-		w := m.winners[f.slot]
+	for i, w := range m.winners {
+		p := &m.schema.list[i]
+		if w == nil || p.Merge != Closest {
+			continue
+		}
 		for _, c := range m.matches {
-			v := *f.at(c.sets)
-			if v != nil && *v != **f.at(w.sets) && c.policy != w.policy && c.closeness(w) == 0 {
+			v := c.sets.at(i)
+			if v != nil && !sameValue(v, w.sets[i]) && c.policy != w.policy && c.closeness(w) == 0 {
 				found = append(found, Tie{
-					Parameter: f.name,
+					Parameter: p.Name,
 					Policy:    c.policy, Statement: c.statement,
 					Winner: w.policy, WinnerStatement: w.statement,
 				})

@@ -9,95 +9,125 @@ import (
 
 // merged is the sum of matching allows. The order of adding them does not matter.
 type merged struct {
-	sum     Parameters      // the single values in force
-	lists   []*match        // matches that set a list, in no order; parameters joins all at once
-	known   *Parameters     // the last result of parameters; nil: a match was added since
-	winners [scalars]*match // by slot, the match whose value is in force
-	matches []*match        // all matches in gathering order, if they are recorded
+	schema  *Schema
+	winners []*match   // by parameter, the match whose value is in force; nil: none yet
+	lists   []*match   // matches that set a list to join, in no order; parameters joins all at once
+	known   bool       // values is the last result of parameters, and no match was added since
+	values  Parameters // see known
+	matches []*match   // all matches in gathering order, if they are recorded
 }
-
-// scalar is a parameter with one value in force.
-type scalar[T comparable] struct {
-	slot int
-	name string
-	at   func(*Parameters) **T
-	// wider reports whether a gives more than b. Within a side the widest value wins, between sides
-	// the narrower. nil: the values do not compare. Then rank decides within a side, and between
-	// sides the last side that sets a value wins.
-	wider func(a, b T) bool
-}
-
-// scalars is the number of scalars.
-const scalars = 6
-
-var (
-	recallBudget = scalar[string]{
-		slot: 0, name: "recall_budget",
-		at: func(p *Parameters) **string { return &p.RecallBudget },
-		wider: func(a, b string) bool {
-			return slices.Index(budgets, a) > slices.Index(budgets, b)
-		},
-	}
-	recallMaxTokens = scalar[int64]{
-		slot: 1, name: "recall_max_tokens",
-		at:    func(p *Parameters) **int64 { return &p.RecallMaxTokens },
-		wider: func(a, b int64) bool { return a > b },
-	}
-	retainEveryNTurns = scalar[int64]{
-		slot: 2, name: "retain_every_n_turns",
-		at:    func(p *Parameters) **int64 { return &p.RetainEveryNTurns },
-		wider: func(a, b int64) bool { return a < b }, // fewer turns: it retains more often
-	}
-	retainStrategy = scalar[string]{
-		slot: 3, name: "retain_strategy",
-		at: func(p *Parameters) **string { return &p.RetainStrategy },
-	}
-	llmModel = scalar[string]{
-		slot: 4, name: "llm_model",
-		at: func(p *Parameters) **string { return &p.LLMModel },
-	}
-	llmProvider = scalar[string]{
-		slot: 5, name: "llm_provider",
-		at: func(p *Parameters) **string { return &p.LLMProvider },
-	}
-)
 
 // add adds a matching allow.
 func (m *merged) add(c *match) {
-	recallBudget.add(m, c)
-	recallMaxTokens.add(m, c)
-	retainEveryNTurns.add(m, c)
-	retainStrategy.add(m, c)
-	llmModel.add(m, c)
-	llmProvider.add(m, c)
-	if c.sets.hasLists() {
-		m.lists = append(m.lists, c)
-	}
-	m.known = nil
+	m.known = false
 	if c.lost != nil {
 		m.matches = append(m.matches, c)
 	}
+	joins := false
+	for i, v := range c.sets {
+		if v == nil {
+			continue
+		}
+		p := &m.schema.list[i]
+		if p.joins() {
+			joins = true
+		} else if w := m.winner(i); w == nil || p.beats(i, c, w) {
+			if m.winners == nil {
+				m.winners = make([]*match, len(m.schema.list))
+			}
+			m.winners[i] = c
+		}
+	}
+	if joins {
+		m.lists = append(m.lists, c)
+	}
+}
+
+// winner returns the match whose value of a parameter is in force, or nil.
+func (m *merged) winner(i int) *match {
+	if m.winners == nil {
+		return nil
+	}
+	return m.winners[i]
+}
+
+// beats reports whether a's value wins over b's. It is strict: of two equal values, the first
+// gathered stays in force.
+func (p *Parameter) beats(i int, a, b *match) bool {
+	switch p.Merge {
+	case Greatest:
+		return p.compare(a.sets[i], b.sets[i]) > 0
+	case Least:
+		return p.compare(a.sets[i], b.sets[i]) < 0
+	}
+	return a.outranks(b)
+}
+
+// unmerged is about how many bytes parameters merges.
+func (m *merged) unmerged() (n int) {
+	if !m.known {
+		for _, c := range m.lists {
+			n += c.sets.weight()
+		}
+	}
+	return n
 }
 
 // parameters returns the merged parameters. For n values in the matches it takes n log n steps. Its
-// lists are shared.
+// values are shared.
 func (m *merged) parameters() Parameters {
-	if m.known != nil {
-		return *m.known
+	if m.known {
+		return m.values
 	}
-	p := m.sum
-	for _, c := range slices.SortedFunc(slices.Values(m.lists), (*match).gathered) {
-		p.RetainRoles = behind(p.RetainRoles, c.sets.RetainRoles)
-		p.RetainTags = behind(p.RetainTags, c.sets.RetainTags)
-		p.ExcludeProviders = behind(p.ExcludeProviders, c.sets.ExcludeProviders)
-		p.RecallTagGroups = behind(p.RecallTagGroups, c.sets.RecallTagGroups)
+	m.known, m.values = true, nil
+	if m.winners == nil && m.lists == nil {
+		return nil
 	}
-	p.RetainRoles = distinct(p.RetainRoles)
-	p.RetainTags = distinct(p.RetainTags)
-	p.ExcludeProviders = distinct(p.ExcludeProviders)
-	p.RecallTagGroups = distinctGroups(p.RecallTagGroups)
-	m.known = &p
-	return p
+	m.values = make(Parameters, len(m.schema.list))
+	for i, w := range m.winners {
+		if w != nil {
+			m.values[i] = w.sets[i]
+		}
+	}
+	if len(m.lists) == 0 {
+		return m.values
+	}
+	sorted := slices.SortedFunc(slices.Values(m.lists), (*match).gathered)
+	for i := range m.schema.list {
+		if p := &m.schema.list[i]; p.joins() {
+			m.values[i] = p.join(i, sorted)
+		}
+	}
+	return m.values
+}
+
+// join returns the list of all values that matches in gathering order set. nil: none sets one.
+func (p *Parameter) join(i int, matches []*match) any {
+	if p.Type == ObjectList {
+		var all []json.RawMessage
+		for _, c := range matches {
+			list, _ := c.sets[i].([]json.RawMessage)
+			all = behind(all, list)
+		}
+		return orNil(distinctObjects(all))
+	}
+	var all []string
+	for _, c := range matches {
+		list, _ := c.sets[i].([]string)
+		all = behind(all, list)
+	}
+	if p.Merge == Union {
+		return orNil(distinct(all))
+	}
+	return orNil(once(all))
+}
+
+// orNil returns a list as a value: a nil list is not set.
+func orNil[T any](list []T) any {
+	if list == nil {
+		return nil
+	}
+	return list
 }
 
 // narrowed returns the parameters of the first side, narrowed by each other side in turn.
@@ -106,124 +136,105 @@ func narrowed(sides []*side) Parameters {
 		return sides[0].parameters()
 	}
 	m := sides[0].merged
-	m.sum = sides[0].parameters()
+	m.values, m.winners = slices.Clone(sides[0].parameters()), slices.Clone(m.winners)
 	for _, s := range sides[1:] {
-		if s.limits {
-			m.limit(&s.merged)
-		} else {
-			m.narrow(&s.merged)
+		m.narrow(&s.merged, s.limits)
+	}
+	return m.values
+}
+
+// narrow narrows the values in force by those of another side. A parameter that only one side sets
+// keeps that value. When by only limits, it reduces what m gives and adds nothing. Memory shared
+// with other copies does not change.
+func (m *merged) narrow(by *merged, limits bool) {
+	for i, other := range by.parameters() {
+		p, own := &m.schema.list[i], m.values.at(i)
+		if other == nil || limits && (own == nil || !p.limits()) {
+			continue
+		}
+		if m.values == nil {
+			m.values = make(Parameters, len(m.schema.list))
+		}
+		switch {
+		case own != nil && p.combines():
+			m.values[i] = p.combine(own, other)
+		case own != nil && sameValue(own, other): // of equal values, m's stays
+		case own != nil && p.keeps(own, other):
+			by.concede(i, m)
+		default:
+			m.concede(i, by)
+			m.take(i, by)
 		}
 	}
-	return m.sum
-}
-
-// narrow reduces the sum, lists included, to what both m and by give. Memory shared with other
-// copies does not change.
-func (m *merged) narrow(by *merged) {
-	recallBudget.narrow(m, by)
-	recallMaxTokens.narrow(m, by)
-	retainEveryNTurns.narrow(m, by)
-	retainStrategy.narrow(m, by)
-	llmModel.narrow(m, by)
-	llmProvider.narrow(m, by)
-	lists := by.parameters()
-	m.sum.RetainRoles = intersection(m.sum.RetainRoles, lists.RetainRoles)
-	m.sum.RetainTags = union(m.sum.RetainTags, lists.RetainTags)
-	m.sum.ExcludeProviders = union(m.sum.ExcludeProviders, lists.ExcludeProviders)
-	groups := behind(slices.Clip(m.sum.RecallTagGroups), lists.RecallTagGroups)
-	m.sum.RecallTagGroups = distinctGroups(groups)
 	m.matches = slices.Concat(m.matches, by.matches)
 }
 
-// limit reduces each value that m gives to the lesser value of m and by. It adds nothing that m
-// does not give.
-func (m *merged) limit(by *merged) {
-	recallBudget.limit(m, by)
-	recallMaxTokens.limit(m, by)
-	retainEveryNTurns.limit(m, by)
-	lists := by.parameters()
-	if m.sum.RetainRoles != nil {
-		m.sum.RetainRoles = intersection(m.sum.RetainRoles, lists.RetainRoles)
+// keeps reports whether narrowing keeps the first of two values that differ.
+func (p *Parameter) keeps(own, other any) bool {
+	switch p.Narrow {
+	case Lesser:
+		return p.compare(own, other) < 0
+	case Greater:
+		return p.compare(own, other) > 0
 	}
-	if m.sum.ExcludeProviders != nil {
-		m.sum.ExcludeProviders = union(m.sum.ExcludeProviders, lists.ExcludeProviders)
+	return false
+}
+
+// take puts the other side's value of a parameter in force.
+func (m *merged) take(i int, by *merged) {
+	m.values[i] = by.values[i]
+	if w := by.winner(i); w != nil {
+		if m.winners == nil {
+			m.winners = make([]*match, len(m.schema.list))
+		}
+		m.winners[i] = w
 	}
-	m.matches = slices.Concat(m.matches, by.matches)
+}
+
+// concede records, for each match with the value in force, that it lost to the winner's match. A
+// list that was joined is not the value of one match: nothing is recorded.
+func (m *merged) concede(i int, winner *merged) {
+	w, lost := winner.winner(i), m.values.at(i)
+	if w == nil || lost == nil || m.schema.list[i].joins() {
+		return
+	}
+	for _, c := range m.matches {
+		if v := c.sets.at(i); v != nil && sameValue(v, lost) {
+			c.lose(m.schema.list[i].Name, w)
+		}
+	}
+}
+
+// combine returns the list that narrowing makes of two lists.
+func (p *Parameter) combine(own, other any) any {
+	if objects, is := own.([]json.RawMessage); is {
+		if p.Narrow == Intersect {
+			return intersection(objects, other.([]json.RawMessage), canonical)
+		}
+		return distinctObjects(joined(objects, other.([]json.RawMessage)))
+	}
+	texts, others := own.([]string), other.([]string)
+	if p.Narrow == Intersect {
+		return intersection(texts, others, func(s string) string { return s })
+	}
+	both := joined(texts, others)
+	if p.Narrow == Unite || p.Merge == Union {
+		return distinct(both)
+	}
+	return once(both)
 }
 
 // settle records, for each recorded match, which match won over its value.
 func (m *merged) settle() {
-	recallBudget.settle(m)
-	recallMaxTokens.settle(m)
-	retainEveryNTurns.settle(m)
-	retainStrategy.settle(m)
-	llmModel.settle(m)
-	llmProvider.settle(m)
-}
-
-// add puts the match's value in force when it beats the current one.
-func (f scalar[T]) add(m *merged, c *match) {
-	value := *f.at(c.sets)
-	if value == nil {
-		return
-	}
-	if w := m.winners[f.slot]; w == nil || f.beats(c, w) {
-		m.winners[f.slot] = c
-		*f.at(&m.sum) = value
-	}
-}
-
-// beats is strict: of two equal values, the first gathered stays in force.
-func (f scalar[T]) beats(a, b *match) bool {
-	if f.wider == nil {
-		return a.outranks(b)
-	}
-	return f.wider(**f.at(a.sets), **f.at(b.sets))
-}
-
-func (f scalar[T]) settle(m *merged) {
-	winner := m.winners[f.slot]
 	for _, c := range m.matches {
-		if v := *f.at(c.sets); v != nil && *v != **f.at(winner.sets) {
-			c.lose(f.name, winner)
+		for i, v := range c.sets {
+			w := m.winner(i)
+			if v != nil && w != nil && !sameValue(v, w.sets[i]) {
+				c.lose(m.schema.list[i].Name, w)
+			}
 		}
 	}
 }
-
-// narrow puts the value in force that wins between m and by. When only one of them sets a value,
-// that value stays. Of equal values, m's stays.
-func (f scalar[T]) narrow(m, by *merged) {
-	own, other := *f.at(&m.sum), *f.at(&by.sum)
-	switch {
-	case other == nil || same(own, other):
-	case own != nil && f.wider != nil && f.wider(*other, *own):
-		f.concede(by, m)
-	default:
-		f.concede(m, by)
-		*f.at(&m.sum), m.winners[f.slot] = other, by.winners[f.slot]
-	}
-}
-
-// limit puts the lesser value in force when both set one.
-func (f scalar[T]) limit(m, by *merged) {
-	if *f.at(&m.sum) != nil {
-		f.narrow(m, by)
-	}
-}
-
-// concede records, for each match of the loser with the value in force, that it lost to the
-// winner's match.
-func (f scalar[T]) concede(loser, winner *merged) {
-	lost := *f.at(&loser.sum)
-	for _, c := range loser.matches {
-		if v := *f.at(c.sets); v != nil && same(v, lost) {
-			c.lose(f.name, winner.winners[f.slot])
-		}
-	}
-}
-
-// union returns the elements of both lists. It is nil only when both lists are nil.
-func union(a, b []string) []string { return distinct(behind(slices.Clip(a), b)) }
 
 // behind appends b to a. It returns nil only when both are nil.
 func behind[T any](a, b []T) []T {
@@ -233,6 +244,11 @@ func behind[T any](a, b []T) []T {
 	return append(a, b...)
 }
 
+// joined returns a new list of the elements of both lists.
+func joined[T any](a, b []T) []T {
+	return append(append(make([]T, 0, len(a)+len(b)), a...), b...)
+}
+
 // distinct sorts a list by code point (the order of UTF-8 bytes) and removes repeats, in place. Nil
 // stays nil.
 func distinct(list []string) []string {
@@ -240,30 +256,37 @@ func distinct(list []string) []string {
 	return slices.Compact(list)
 }
 
-// intersection returns the common elements of two sorted lists. A nil list is not set: the result
-// is the other list. Two lists without a common element give an empty list, not nil.
-func intersection(a, b []string) []string {
-	switch {
-	case a == nil:
-		return b
-	case b == nil:
-		return a
+// once removes repeats in place, and keeps the first of equal texts. Nil stays nil.
+func once(list []string) []string {
+	seen := make(map[string]bool, len(list))
+	return slices.DeleteFunc(list, func(text string) bool {
+		again := seen[text]
+		seen[text] = true
+		return again
+	})
+}
+
+// intersection returns the elements of a whose keys b has, each once. It is never nil.
+func intersection[T any](a, b []T, key func(T) string) []T {
+	left := make(map[string]bool, len(b))
+	for _, v := range b {
+		left[key(v)] = true
 	}
-	both := []string{}
-	for _, s := range a {
-		if _, found := slices.BinarySearch(b, s); found {
-			both = append(both, s)
+	both := []T{}
+	for _, v := range a {
+		if k := key(v); left[k] {
+			both, left[k] = append(both, v), false
 		}
 	}
 	return both
 }
 
-// distinctGroups keeps, of groups that are equal as JSON values, the first as written. Nil stays
+// distinctObjects keeps, of objects that are equal as JSON values, the first as written. Nil stays
 // nil.
-func distinctGroups(all []json.RawMessage) []json.RawMessage {
+func distinctObjects(all []json.RawMessage) []json.RawMessage {
 	seen := make(map[string]bool, len(all))
-	return slices.DeleteFunc(all, func(group json.RawMessage) bool {
-		key := canonical(group)
+	return slices.DeleteFunc(all, func(object json.RawMessage) bool {
+		key := canonical(object)
 		again := seen[key]
 		seen[key] = true
 		return again
@@ -272,9 +295,9 @@ func distinctGroups(all []json.RawMessage) []json.RawMessage {
 
 // canonical is equal for equal JSON values. A value without a canonical form equals only a value
 // with the same bytes.
-func canonical(group json.RawMessage) string {
-	if form, err := jcs.Canonical(group); err == nil {
+func canonical(object json.RawMessage) string {
+	if form, err := jcs.Canonical(object); err == nil {
 		return string(form)
 	}
-	return string(group)
+	return string(object)
 }

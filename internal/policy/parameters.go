@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,69 +11,98 @@ import (
 	"github.com/extsvc/svc/internal/strictjson"
 )
 
-// budgets are the values of recall_budget, lowest first.
-var budgets = []string{"low", "mid", "high"}
+// Parameters are the values of a table's parameters, by index; nil where unset. They are nil when
+// none is set. The values have the types int64, string, Level, []string and []json.RawMessage. An
+// empty list is a value.
+type Parameters []any
 
-// Parameters are the parameters that an allow may carry. nil means "not set" everywhere; an empty
-// list that is not nil is a value. The JSON form has only the keys that are set, in this order.
-type Parameters struct {
-	RecallBudget      *string           `json:"recall_budget,omitzero"` // low, mid or high
-	RecallMaxTokens   *int64            `json:"recall_max_tokens,omitzero"`
-	RecallTagGroups   []json.RawMessage `json:"recall_tag_groups,omitzero"` // JSON objects, compacted
-	RetainRoles       []string          `json:"retain_roles,omitzero"`
-	RetainTags        []string          `json:"retain_tags,omitzero"`
-	RetainEveryNTurns *int64            `json:"retain_every_n_turns,omitzero"`
-	RetainStrategy    *string           `json:"retain_strategy,omitzero"`
-	LLMModel          *string           `json:"llm_model,omitzero"`
-	LLMProvider       *string           `json:"llm_provider,omitzero"`
-	ExcludeProviders  []string          `json:"exclude_providers,omitzero"`
+// Level is the value of a LevelText.
+type Level string
+
+// at returns a value, or nil.
+func (p Parameters) at(i int) any {
+	if p == nil {
+		return nil
+	}
+	return p[i]
+}
+
+// strategyOf returns the text retain_strategy, or nil.
+func (s *Schema) strategyOf(p Parameters) *string {
+	if s.strategy >= 0 {
+		if strategy, set := p.at(s.strategy).(string); set {
+			return &strategy
+		}
+	}
+	return nil
 }
 
 // firstSet returns the name of the first parameter that is set, or "".
-func (p *Parameters) firstSet() string {
-	for field, value := range reflect.ValueOf(p).Elem().Fields() {
-		if !value.IsNil() {
-			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-			return name
+func (s *Schema) firstSet(p Parameters) string {
+	for i, v := range p {
+		if v != nil {
+			return s.list[i].Name
 		}
 	}
 	return ""
 }
 
-// hasLists reports whether any list is set.
-func (p *Parameters) hasLists() bool {
-	return p.RecallTagGroups != nil || p.RetainRoles != nil || p.RetainTags != nil ||
-		p.ExcludeProviders != nil
+// compare compares two values of an Integer or a LevelText.
+func (p *Parameter) compare(a, b any) int {
+	if n, is := a.(int64); is {
+		m := b.(int64)
+		switch {
+		case n < m:
+			return -1
+		case n > m:
+			return 1
+		}
+		return 0
+	}
+	return p.rank(a) - p.rank(b)
+}
+
+func (p *Parameter) rank(level any) int {
+	return slices.Index(p.Levels, string(level.(Level)))
 }
 
 // check checks the values. The pointer of its error is relative to the object with the values.
-func (p *Parameters) check() error {
-	return firstError(
-		checkBudget("/recall_budget", p.RecallBudget),
-		checkCount("/recall_max_tokens", p.RecallMaxTokens),
-		checkObjects("/recall_tag_groups", p.RecallTagGroups),
-		checkTexts("/retain_roles", p.RetainRoles),
-		checkTexts("/retain_tags", p.RetainTags),
-		checkCount("/retain_every_n_turns", p.RetainEveryNTurns),
-		checkText("/retain_strategy", p.RetainStrategy),
-		checkText("/llm_model", p.LLMModel),
-		checkText("/llm_provider", p.LLMProvider),
-		checkTexts("/exclude_providers", p.ExcludeProviders),
-	)
-}
-
-func checkBudget(at string, v *string) error {
-	if v != nil && !slices.Contains(budgets, *v) {
-		return refuse(at, "must be low, mid or high")
+func (s *Schema) check(values Parameters) error {
+	for i, v := range values {
+		if err := s.list[i].checkValue("/"+s.list[i].Name, v); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-func checkCount(at string, v *int64) error {
-	if v != nil && *v < 0 {
-		return refuse(at, "must not be negative")
+func (p *Parameter) checkValue(at string, v any) error {
+	switch v := v.(type) {
+	case Level:
+		if !slices.Contains(p.Levels, string(v)) {
+			return refuse(at, "must be "+alternatives(p.Levels))
+		}
+	case int64:
+		if v < 0 {
+			return refuse(at, "must not be negative")
+		}
+	case string:
+		return checkText(at, &v)
+	case []string:
+		return checkTexts(at, v)
+	case []json.RawMessage:
+		return checkObjects(at, v)
 	}
 	return nil
+}
+
+// alternatives joins words as "low, mid or high".
+func alternatives(words []string) string {
+	last := len(words) - 1
+	if last == 0 {
+		return words[0]
+	}
+	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
 func checkText(at string, v *string) error {
@@ -124,30 +152,27 @@ func firstError(errs ...error) error {
 }
 
 // append appends a text that is equal exactly when the parameters are equal byte by byte.
-func (p *Parameters) append(b []byte) []byte {
-	for _, text := range [...]*string{p.RecallBudget, p.RetainStrategy, p.LLMModel, p.LLMProvider} {
-		if b = append(b, '|'); text != nil {
-			b = appendText(b, *text)
-		}
-	}
-	for _, number := range [...]*int64{p.RecallMaxTokens, p.RetainEveryNTurns} {
-		if b = append(b, '|'); number != nil {
-			b = strconv.AppendInt(b, *number, 10)
-		}
-	}
-	for _, list := range [...][]string{p.RetainRoles, p.RetainTags, p.ExcludeProviders} {
-		if b = append(b, '|'); list != nil {
+func (p Parameters) append(b []byte) []byte {
+	for _, v := range p {
+		b = append(b, '|')
+		switch v := v.(type) {
+		case int64:
+			b = strconv.AppendInt(b, v, 10)
+		case string:
+			b = appendText(b, v)
+		case Level:
+			b = appendText(b, string(v))
+		case []string:
 			b = append(b, '[')
+			for _, text := range v {
+				b = appendText(b, text)
+			}
+		case []json.RawMessage:
+			b = append(b, '[')
+			for _, object := range v {
+				b = appendText(b, string(object))
+			}
 		}
-		for _, text := range list {
-			b = appendText(b, text)
-		}
-	}
-	if b = append(b, '|'); p.RecallTagGroups != nil {
-		b = append(b, '[')
-	}
-	for _, group := range p.RecallTagGroups {
-		b = appendText(b, string(group))
 	}
 	return b
 }
@@ -157,41 +182,83 @@ func appendText(b []byte, text string) []byte {
 	return append(append(strconv.AppendInt(b, int64(len(text)), 10), ':'), text...)
 }
 
-// equal reports whether parameters are equal byte by byte.
-func (p *Parameters) equal(other *Parameters) bool {
-	return same(p.RecallBudget, other.RecallBudget) &&
-		same(p.RecallMaxTokens, other.RecallMaxTokens) &&
-		same(p.RetainEveryNTurns, other.RetainEveryNTurns) &&
-		same(p.RetainStrategy, other.RetainStrategy) &&
-		same(p.LLMModel, other.LLMModel) &&
-		same(p.LLMProvider, other.LLMProvider) &&
-		sameList(p.RetainRoles, other.RetainRoles) &&
-		sameList(p.RetainTags, other.RetainTags) &&
-		sameList(p.ExcludeProviders, other.ExcludeProviders) &&
-		(p.RecallTagGroups == nil) == (other.RecallTagGroups == nil) &&
-		slices.EqualFunc(p.RecallTagGroups, other.RecallTagGroups, sameGroup)
+// weight is about how many bytes the parameters take in JSON, without what all parameters take.
+func (p Parameters) weight() (n int) {
+	for _, v := range p {
+		switch v := v.(type) {
+		case string:
+			n += len(v)
+		case []string:
+			for _, text := range v {
+				n += len(text) + len(`"",`)
+			}
+		case []json.RawMessage:
+			for _, object := range v {
+				n += len(object) + len(`,`)
+			}
+		}
+	}
+	return n
 }
 
-func sameGroup(a, b json.RawMessage) bool { return bytes.Equal(a, b) }
+// Weight is about how many bytes the parameters of the decision take in JSON.
+func (d Decision) Weight() int {
+	if d.verdict == nil {
+		return 0
+	}
+	return d.verdict.parameters.weight()
+}
+
+// equal reports whether parameters are equal byte by byte.
+func (p Parameters) equal(other Parameters) bool {
+	if p == nil || other == nil {
+		return len(p) == len(other)
+	}
+	return slices.EqualFunc(p, other, sameValue)
+}
+
+// sameValue reports whether two values, or nils, of a parameter are equal byte by byte.
+func sameValue(a, b any) bool {
+	switch a := a.(type) {
+	case []string:
+		b, is := b.([]string)
+		return is && slices.Equal(a, b)
+	case []json.RawMessage:
+		b, is := b.([]json.RawMessage)
+		return is && slices.EqualFunc(a, b, sameObject)
+	}
+	switch b.(type) {
+	case []string, []json.RawMessage:
+		return false
+	}
+	return a == b
+}
+
+func sameObject(a, b json.RawMessage) bool { return bytes.Equal(a, b) }
 
 func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
 
-func sameList(a, b []string) bool { return (a == nil) == (b == nil) && slices.Equal(a, b) }
-
 // clone returns a copy that shares no memory.
-func (p *Parameters) clone() Parameters {
-	out := Parameters{
-		RecallBudget: copied(p.RecallBudget), RecallMaxTokens: copied(p.RecallMaxTokens),
-		RetainRoles: slices.Clone(p.RetainRoles), RetainTags: slices.Clone(p.RetainTags),
-		RetainEveryNTurns: copied(p.RetainEveryNTurns), RetainStrategy: copied(p.RetainStrategy),
-		LLMModel: copied(p.LLMModel), LLMProvider: copied(p.LLMProvider),
-		ExcludeProviders: slices.Clone(p.ExcludeProviders),
-		RecallTagGroups:  slices.Clone(p.RecallTagGroups),
-	}
-	for i, group := range out.RecallTagGroups {
-		out.RecallTagGroups[i] = slices.Clone(group)
+func (p Parameters) clone() Parameters {
+	out := slices.Clone(p)
+	for i, v := range out {
+		out[i] = cloned(v)
 	}
 	return out
+}
+
+func cloned(v any) any {
+	switch v := v.(type) {
+	case []string:
+		return slices.Clone(v)
+	case []json.RawMessage:
+		list := slices.Clone(v)
+		for i, object := range list {
+			list[i] = slices.Clone(object)
+		}
+		return list
+	}
+	return v
 }
 
 func copied[T any](p *T) *T {

@@ -49,7 +49,7 @@ func validBank(pattern string) error {
 	case pattern == "":
 		return errEmptyPattern
 	case star < 0, pattern == "*", star == len(pattern)-1 && strings.HasSuffix(pattern, "::*"):
-		return nil
+		return validVariables(pattern)
 	}
 	return errBankPattern
 }

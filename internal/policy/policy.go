@@ -20,7 +20,7 @@ const Version = "2026-03-24"
 type Result struct {
 	Outcome    Outcome
 	Reason     string     // one sentence for a person
-	Parameters Parameters // zero in a denial
+	Parameters Parameters // nil in a denial
 	Strategy   *string    // the retain strategy in force; nil: none, or a denial
 	// Trace has an entry for each statement of each gathered policy, in gathering order. The
 	// entries of the narrowing policies follow in their order, then those of the bank policy. Never

@@ -56,12 +56,12 @@ type opening struct {
 
 // CompileBank compiles a bank policy. It returns nil for nil, and a Bank that denies everything for
 // a document that does not parse.
-func CompileBank(n *Named) *Bank {
+func (s *Schema) CompileBank(n *Named) *Bank {
 	if n == nil {
 		return nil
 	}
 	b := &Bank{id: n.ID, openings: map[context]*opening{}, strategies: map[context]int{}}
-	if b.document, b.fault = ParseBankDocument(n.Document); b.fault != nil {
+	if b.document, b.fault = s.ParseBankDocument(n.Document); b.fault != nil {
 		b.shut = closed(fmt.Sprintf("denied: bank policy %q is not valid: %v", b.id, b.fault))
 		return b
 	}
@@ -78,31 +78,28 @@ func CompileBank(n *Named) *Bank {
 	for i, o := range access.Overrides {
 		c := o.context()
 		words := fmt.Sprintf("public override %d (%s) of bank policy %q", i, c, b.id)
-		b.openings[c] = newOpening(words, o.grant())
+		b.openings[c] = s.newOpening(words, o.PublicDefault)
 	}
 	if access.Default != nil {
 		words := fmt.Sprintf("the public default of bank policy %q", b.id)
-		b.open = newOpening(words, *access.Default)
+		b.open = s.newOpening(words, *access.Default)
 	}
 	return b
 }
 
-func newOpening(words string, grant PublicDefault) *opening {
+func (s *Schema) newOpening(words string, grant PublicDefault) *opening {
 	return &opening{
 		actions: grant.Actions,
 		allowed: &verdict{
 			outcome:    Allow,
-			parameters: grant.parameters(),
+			parameters: grant.Parameters,
+			own:        s.strategyOf(grant.Parameters),
 			reason:     because("allowed by " + words),
 		},
 		denied: &verdict{outcome: ImplicitDeny, final: true, reason: func(action, _ string) string {
 			return fmt.Sprintf("denied: %s does not allow %q", words, action)
 		}},
 	}
-}
-
-func (p PublicDefault) parameters() Parameters {
-	return Parameters{RecallBudget: p.RecallBudget, RecallMaxTokens: p.RecallMaxTokens}
 }
 
 // and returns the verdict of a subject's policies, restricted by the bank's policy. A bank policy
@@ -124,10 +121,7 @@ func (b *Bank) public(action string, in *Context) *verdict {
 	if b == nil {
 		return unopened
 	}
-	o := b.open
-	if c, ok := mostSpecific(b.openings, in); ok {
-		o = b.openings[c]
-	}
+	o := b.inForce(in)
 	if o == nil {
 		return b.shut
 	}
@@ -135,6 +129,33 @@ func (b *Bank) public(action string, in *Context) *verdict {
 		return o.allowed
 	}
 	return o.denied
+}
+
+// inForce returns the public access in force in a context. nil: there is none.
+func (b *Bank) inForce(in *Context) *opening {
+	if c, ok := mostSpecific(b.openings, in); ok {
+		return b.openings[c]
+	}
+	return b.open
+}
+
+// actionsIn returns the action patterns of the public access in force in a context.
+func (b *Bank) actionsIn(in *Context) []string {
+	if b == nil {
+		return nil
+	}
+	if o := b.inForce(in); o != nil {
+		return o.actions
+	}
+	return nil
+}
+
+// append appends a text that is equal for openings that allow the same with the same parameters.
+func (o *opening) append(b []byte) []byte {
+	for _, action := range o.actions {
+		b = appendText(b, action)
+	}
+	return o.allowed.parameters.append(append(b, '|'))
 }
 
 // strategy returns the bank's strategy: that of the most specific override that matches, or else
@@ -180,7 +201,7 @@ func (c context) String() string { return fmt.Sprintf("%s %q", c.scope, c.value)
 func (r *recorder) bank(b *Bank) {
 	if b != nil && b.fault != nil {
 		reason := "the document is not valid: " + b.fault.Error()
-		r.add(&way{policy: b.id, via: "bank"}, -1, EffectDeny, CodeDocumentInvalid, reason)
+		r.add(&attachedBy{policy: b.id, via: "bank"}, -1, EffectDeny, CodeDocumentInvalid, reason)
 	}
 }
 
@@ -194,7 +215,7 @@ func (r *recorder) public(b *Bank) {
 	for i, o := range access.Overrides {
 		switch c := o.context(); {
 		case found && c == chosen:
-			r.opening(b, i, o.grant())
+			r.opening(b, i, o.PublicDefault)
 		case c.matches(&r.request.Context):
 			r.closedOpening(b, i, CodePublicLessSpecific, "a more specific override is in force")
 		default:
@@ -212,19 +233,18 @@ func (r *recorder) public(b *Bank) {
 }
 
 func (r *recorder) closedOpening(b *Bank, i int, code, reason string) {
-	r.add(&way{policy: b.id, via: "public"}, i, EffectAllow, code, reason)
+	r.add(&attachedBy{policy: b.id, via: "public"}, i, EffectAllow, code, reason)
 }
 
 // opening records the public access that is in force.
 func (r *recorder) opening(b *Bank, i int, grant PublicDefault) {
-	e := r.add(&way{policy: b.id, via: "public"}, i, EffectAllow, CodePublicActionNotMatched, "")
+	e := r.add(&attachedBy{policy: b.id, via: "public"}, i, EffectAllow, CodePublicActionNotMatched, "")
 	action, ok := firstAction(grant.Actions, r.request.Action)
 	if !ok {
 		e.Reason = fmt.Sprintf("is in force, and no action pattern covers %q", r.request.Action)
 		return
 	}
-	p := grant.parameters()
-	e.Matched, e.ActionPattern, e.Sets = true, &action, p.clone()
+	e.Matched, e.ActionPattern, e.Sets = true, &action, grant.Parameters.clone()
 	e.Code = CodePublicAllowed
 	e.Reason = fmt.Sprintf("allows %q to unmapped senders", r.request.Action)
 }
@@ -237,6 +257,9 @@ func (r *recorder) strategy(b *Bank) {
 		c := b.document.StrategyOverrides[i].context()
 		code, reason = CodeBankOverride, "gives the strategy for "+c.String()
 	}
-	e := r.add(&way{policy: b.id, via: "bank"}, i, EffectAllow, code, reason)
-	e.Matched, e.Sets = true, Parameters{RetainStrategy: new(*strategy)}
+	e := r.add(&attachedBy{policy: b.id, via: "bank"}, i, EffectAllow, code, reason)
+	if e.Matched = true; r.schema.strategy >= 0 {
+		e.Sets = make(Parameters, len(r.schema.list))
+		e.Sets[r.schema.strategy] = *strategy
+	}
 }

@@ -3,6 +3,7 @@ package policy
 import (
 	"bytes"
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -26,10 +27,10 @@ type StrategyDiff struct {
 
 // Shut returns the banks whose policies do not parse, sorted. It leaves out banks whose ids look
 // like patterns: such a bank cannot be told from the banks that the pattern covers.
-func Shut(banks []Named) []string {
+func (s *Schema) Shut(banks []Named) []string {
 	var shut []string
 	for i := range banks {
-		if b := CompileBank(&banks[i]); b.Broken() && !strings.HasSuffix(b.id, "*") {
+		if b := s.CompileBank(&banks[i]); b.Broken() && !strings.HasSuffix(b.id, "*") {
 			shut = append(shut, b.id)
 		}
 	}
@@ -38,7 +39,7 @@ func Shut(banks []Named) []string {
 }
 
 // banks compares the policies of banks.
-func (d *Diff) banks(call Call, before, after []Named) {
+func (c *Compiler) banks(d *Diff, before, after []Named) {
 	type policies struct{ before, after *Named }
 	of := map[string]policies{}
 	for i, n := range before {
@@ -51,59 +52,90 @@ func (d *Diff) banks(call Call, before, after []Named) {
 		p := of[id]
 		if p.before == nil || p.after == nil ||
 			!bytes.Equal(p.before.Document, p.after.Document) {
-			d.bank(call, id, CompileBank(p.before), CompileBank(p.after))
+			d.bank(c.call, id, c.schema.CompileBank(p.before), c.schema.CompileBank(p.after))
 		}
 	}
 }
 
 func (d *Diff) bank(call Call, id string, before, after *Bank) {
 	was, is := cmp.Or(before, &Bank{}), cmp.Or(after, &Bank{})
-	for _, in := range contexts(call, was.openings, is.openings) {
-		if ended(call) {
-			return
+	// Many contexts have the same two openings in force.
+	type both struct{ before, after int32 }
+	known, alike := map[both][]Difference{}, registry[struct{}]{}
+	numbers := map[*opening]int32{nil: 0}
+	number := func(b *Bank, in *Context) int32 {
+		o := b.inForce(in)
+		n, seen := numbers[o]
+		if !seen {
+			n = alike.id(o.append(nil), func() (none struct{}) { return none })
+			numbers[o] = n
 		}
-		if list := publicDifferences(id, in, before, after); list != nil {
-			d.Public = append(d.Public, PublicDiff{id, in, list})
+		return n
+	}
+	for in := range contexts(call, was.openings, is.openings) {
+		pair := both{number(was, &in), number(is, &in)}
+		list, seen := known[pair]
+		if !seen {
+			spend(call, 1000+100*(len(was.actionsIn(&in))+len(is.actionsIn(&in))))
+			list = publicDifferences(id, in, before, after)
+			known[pair] = list
+		}
+		if list != nil {
+			d.addPublic(PublicDiff{id, in, list})
 		}
 	}
-	for _, in := range contexts(call, was.strategies, is.strategies) {
+	for in := range contexts(call, was.strategies, is.strategies) {
 		b, _ := before.strategy(&in)
 		a, _ := after.strategy(&in)
 		if !same(b, a) {
-			d.Strategies = append(d.Strategies, StrategyDiff{id, in, copied(b), copied(a)})
+			d.addStrategy(StrategyDiff{id, in, copied(b), copied(a)})
 		}
 	}
 }
 
-// contexts returns one context for each pair of overrides (or defaults) of two policies that may be
-// in force together.
-func contexts[T any](call Call, before, after map[context]T) []Context {
-	var found []Context
-	var choose func(in Context, left []Scope, before, after map[context]T)
-	// choose chooses a value for each scope left. A nil map: its override was found.
-	choose = func(in Context, left []Scope, before, after map[context]T) {
-		if len(left) == 0 || before == nil && after == nil {
-			found = append(found, in)
-			return
+// contexts yields one context for each pair of overrides (or defaults) of two policies that may be
+// in force together. There may be as many as the product of their numbers: a caller that needs only
+// some of them uses a part of the values.
+func contexts[T any](call Call, before, after map[context]T) iter.Seq[Context] {
+	return func(yield func(Context) bool) {
+		var choose func(in Context, left []Scope, before, after map[context]T) bool
+		named := map[Scope][3][]string{}
+		for _, s := range scopes {
+			named[s] = [3][]string{values(s, before), values(s, after), values(s, before, after)}
 		}
-		scope, broader := left[len(left)-1], left[:len(left)-1]
-		for _, value := range values(scope, before, after) {
-			if ended(call) {
-				return
+		// choose chooses a value for each scope left. A nil map: its override was found.
+		choose = func(in Context, left []Scope, before, after map[context]T) bool {
+			if len(left) == 0 || before == nil && after == nil {
+				spend(call, contextSteps)
+				return !ended(call) && yield(in)
 			}
-			c, b, a := context{scope, value}, before, after
-			if _, there := before[c]; there {
-				b = nil
+			scope, broader := left[len(left)-1], left[:len(left)-1]
+			of := named[scope][2]
+			if before == nil {
+				of = named[scope][1]
+			} else if after == nil {
+				of = named[scope][0]
 			}
-			if _, there := after[c]; there {
-				a = nil
+			for _, value := range of {
+				c, b, a := context{scope, value}, before, after
+				if _, there := before[c]; there {
+					b = nil
+				}
+				if _, there := after[c]; there {
+					a = nil
+				}
+				if !choose(in.with(c), broader, b, a) {
+					return false
+				}
 			}
-			choose(in.with(c), broader, b, a)
+			return true
 		}
+		choose(Context{}, scopes, before, after)
 	}
-	choose(Context{}, scopes, before, after)
-	return found
 }
+
+// contextSteps is about what it takes to compare two policies in a context.
+const contextSteps = 400
 
 // values returns the values that overrides have in a scope, sorted. The first is "", for all other
 // values.
@@ -134,17 +166,17 @@ func (in Context) with(c context) Context {
 
 // publicDifferences compares the rights of unmapped senders in a context.
 func publicDifferences(bank string, in Context, before, after *Bank) []Difference {
-	patterns := slices.Concat(coveredByRecall, before.publicActions(), after.publicActions())
+	patterns := slices.Concat(coveredByRecall, before.actionsIn(&in), after.actionsIn(&in))
 	actions := classify(":", patterns)
 	above, order := ladder(actions)
-	m := mosaic{above: above}
+	m := regions{above: above}
 	m.open(0)
 	var found differing
 	var list []Difference
 	for _, class := range order {
 		action := actions.names[class]
 		b, a := before.public(action, &in), after.public(action, &in)
-		n := found.id(b.outcome == Allow, a.outcome == Allow, &b.parameters, &a.parameters)
+		n := found.id(b.outcome == Allow, a.outcome == Allow, b.parameters, a.parameters)
 		if m.put(class, n) {
 			list = append(list, found.difference(n, action, bank))
 		}

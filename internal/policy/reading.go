@@ -1,12 +1,15 @@
 package policy
 
 import (
-	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
 )
+
+// statementSteps is about what it takes to read a statement.
+const statementSteps = 1000
 
 // few is how many statements may change for a comparison to look for those near them.
 const few = 32
@@ -37,11 +40,13 @@ func (m *comparison) mark(marked map[*Statement]bool, documents, others []*Docum
 	}
 	known := map[string]bool{}
 	for _, d := range others {
+		spend(m.call, statementSteps*len(d.Statements))
 		for i := range d.Statements {
 			known[d.Statements[i].matches()] = true
 		}
 	}
 	for _, d := range documents {
+		spend(m.call, statementSteps*len(d.Statements))
 		for i := range d.Statements {
 			st := &d.Statements[i]
 			counts := st.Effect == gives && !m.by.Banks || st.controls()
@@ -95,7 +100,10 @@ func (m *comparison) read(changed map[*Statement]bool, near bool) {
 			m.changed.set(int32(i))
 		}
 	}
-	m.index = newIndex(statements, nil)
+	m.index = newIndex(m.call, statements, nil)
+	if !fits(m.call, len(m.naming), len(statements)) {
+		return
+	}
 	m.reach = bitsets(len(m.naming), len(statements))
 	for class := range m.reach { // the parent of a class comes before it
 		m.reach[class].add(m.reach[m.banks.parent(int32(class))])
@@ -120,7 +128,8 @@ func (m *comparison) counts(changed map[*Statement]bool, near bool) func(*Statem
 		actions = append(actions, coveredByRecall...)
 	}
 	return func(st *Statement) bool {
-		return m.by.compares(st) && meet(st.Banks, banks) && meet(st.Actions, actions)
+		spend(m.call, 4*(len(st.Banks)*len(banks)+len(st.Actions)*len(actions)))
+		return !ended(m.call) && m.by.compares(st) && meet(st.Banks, banks) && meet(st.Actions, actions)
 	}
 }
 
@@ -129,22 +138,32 @@ func (m *comparison) counts(changed map[*Statement]bool, near bool) func(*Statem
 func (m *comparison) collect(
 	counts func(*Statement) bool,
 ) (statements []*Statement, numbers map[*Document][]int32) {
-	numbers = map[*Document][]int32{}
+	var documents []*Document
 	for _, h := range m.holders() {
-		for _, d := range slices.Concat(h.sides...) {
-			if _, known := numbers[d]; known {
-				continue
-			}
-			numbers[d] = nil
-			for i := range d.Statements {
-				if st := &d.Statements[i]; counts(st) {
-					numbers[d] = append(numbers[d], int32(len(statements)))
-					statements = append(statements, st)
-				}
+		documents = append(documents, slices.Concat(h.sides...)...)
+	}
+	statements, numbers = collect(documents, counts)
+	return append(statements, &Statement{Actions: m.publicActions()}), numbers
+}
+
+// collect returns the statements of documents that count, and their numbers by document.
+func collect(
+	documents []*Document, counts func(*Statement) bool,
+) (statements []*Statement, numbers map[*Document][]int32) {
+	numbers = map[*Document][]int32{}
+	for _, d := range documents {
+		if _, known := numbers[d]; known {
+			continue
+		}
+		numbers[d] = nil
+		for i := range d.Statements {
+			if st := &d.Statements[i]; counts(st) {
+				numbers[d] = append(numbers[d], int32(len(statements)))
+				statements = append(statements, st)
 			}
 		}
 	}
-	return append(statements, &Statement{Actions: m.publicActions()}), numbers
+	return statements, numbers
 }
 
 // read sorts the holder's statements by effect.
@@ -183,8 +202,8 @@ func meet(patterns, others []string) bool {
 	})
 }
 
-// own returns the ids of the banks that need a spot of their own, sorted: before and after decide
-// differently there for another reason than statements.
+// bankRules returns the ids of the banks that need a spot of their own, sorted: before and after
+// decide differently there for another reason than statements.
 func (m *comparison) own() []string {
 	if m.by.Banks {
 		return nil
@@ -198,41 +217,99 @@ func (m *comparison) own() []string {
 	return slices.Compact(ids)
 }
 
-// spots returns every spot where a data-plane right may exceed.
-func (m *comparison) spots(own []string) []spot {
+// spots returns every spot where a data-plane right may exceed: those of classes of banks, and those
+// of own.
+func (m *comparison) spots(own []string) (all, owned []gridCell) {
 	if m.by.Banks {
-		return nil
+		return nil, nil
 	}
 	apart := map[string]bool{}
 	for _, id := range slices.Concat(own, m.after.shut) {
 		apart[id] = true
 	}
-	var all []spot
+	seen := sieve{}
 	for class, name := range m.banks.names {
 		wide := strings.HasSuffix(name, "*")
 		for wide && apart[name] {
 			name += "*" // is in the same class
 		}
-		if !apart[name] && m.changed.meets(m.reach[class]) {
-			all = append(all, spot{name, int32(class), false, m.contexts(name)})
+		if !apart[name] && m.changed.meets(m.reach[class]) && seen.fresh(m.reach[class]) {
+			all = append(all, gridCell{name, int32(class), false, nil})
 		}
 	}
 	for _, id := range own {
-		all = append(all, spot{id, m.banks.of(id), true, m.contexts(id)})
+		owned = append(owned, gridCell{id, m.banks.of(id), true, m.openings(id)})
 	}
-	return all
+	return all, owned
 }
 
-// contexts returns a context for each case that the public access of a bank distinguishes.
-func (m *comparison) contexts(bank string) []Context {
-	openings := func(h *holder) map[context]*opening {
-		return cmp.Or(h.public[bank], &Bank{}).openings
+// openings are the public access of one bank, before and after.
+type openings struct{ before, after *Bank }
+
+// openings returns the public access of a bank. nil: neither before nor after has it.
+func (m *comparison) openings(bank string) *openings {
+	o := openings{m.before.public[bank], m.after.public[bank]}
+	if o.before == nil && o.after == nil {
+		return nil
 	}
-	all := contexts(m.call, openings(m.before), openings(m.after))
-	for i := range all {
-		if m.provider != nil {
-			all[i].Provider = *m.provider
+	return &o
+}
+
+// contexts yields enough contexts to find an excess in the requests of an unmapped sender for an
+// action. Two values of a scope are alike when their overrides say the same of the action: of these
+// it uses the first. So there are a few contexts, whatever the number of overrides.
+func (m *comparison) contexts(of *openings, action string) iter.Seq[Context] {
+	before, after := m.apart(of.before, action), m.apart(of.after, action)
+	type say struct{ before, after saying }
+	for _, scope := range scopes {
+		seen := map[say]bool{}
+		for _, value := range values(scope, before, after) {
+			c := context{scope, value}
+			if now := (say{before[c], after[c]}); seen[now] {
+				delete(before, c)
+				delete(after, c)
+			} else {
+				seen[now] = true
+			}
 		}
 	}
-	return all
+	return func(yield func(Context) bool) {
+		for in := range contexts(m.call, before, after) {
+			if !yield(m.from(in)) {
+				return
+			}
+		}
+	}
+}
+
+// saying is what an override says of an action.
+type saying int
+
+const (
+	allows saying = iota + 1
+	lacks
+)
+
+// apart returns what each override of a bank says of an action. Of a sender of one provider it
+// leaves out the overrides for other providers.
+func (m *comparison) apart(b *Bank, action string) map[context]saying {
+	if b == nil {
+		return nil
+	}
+	said := make(map[context]saying, len(b.openings))
+	for c, o := range b.openings {
+		if m.provider != nil && c.scope == Provider && c.value != *m.provider {
+			continue
+		}
+		spend(m.call, 50+5*len(o.actions))
+		if said[c] = lacks; covers(o.actions, action) {
+			said[c] = allows
+		}
+	}
+	return said
+}
+
+func covers(patterns []string, action string) bool {
+	_, ok := firstAction(patterns, action)
+	return ok
 }

@@ -20,10 +20,11 @@ type Rights struct {
 // table holds the statements of subjects with equal policies.
 type table struct {
 	id     uint64
+	schema *Schema
 	holder string // whose the grants are, in words
 	// sides holds first the grants, in gathering order, then each narrowing policy as a side of its
 	// own: Scoping before Narrowing.
-	sides          [][]way
+	sides          [][]attachedBy
 	actions, banks *classes
 	statements     int
 	share          *cache.Share
@@ -61,8 +62,8 @@ func (s *Shared) Uses(policies map[string]bool) bool {
 	if s == nil {
 		return false
 	}
-	uses := func(w way) bool { return policies[w.policy] }
-	return slices.ContainsFunc(s.sides, func(side []way) bool {
+	uses := func(w attachedBy) bool { return policies[w.policy] }
+	return slices.ContainsFunc(s.sides, func(side []attachedBy) bool {
 		return slices.ContainsFunc(side, uses)
 	})
 }
@@ -79,7 +80,7 @@ func (r *Rights) Decide(action, bank string, in *Context, policy *Bank) Decision
 	default:
 		v = policy.and(r.verdict(action, bank))
 	}
-	return Decision{v, v.strategy(in, policy), action, bank}
+	return Decision{v, v.strategy(in, policy), action, bank, r.compiler.schema}
 }
 
 // Note stores the policy of a bank with the cached answer to a request that was just decided. Again
@@ -109,13 +110,14 @@ func (r *Rights) Again(d *Decision, action, bank string, in *Context, moment uin
 	}
 	v := a.policy.and(a.verdict)
 	d.verdict, d.strategy, d.action, d.bank = v, v.strategy(in, a.policy), action, bank
+	d.schema = r.compiler.schema
 	return true
 }
 
 // strategy returns the retain strategy in force: that of the allow, or else the bank's.
 func (v *verdict) strategy(in *Context, policy *Bank) *string {
-	if v.outcome != Allow || policy == nil || v.parameters.RetainStrategy != nil {
-		return v.parameters.RetainStrategy // nil in a denial
+	if v.outcome != Allow || policy == nil || v.own != nil {
+		return v.own // nil in a denial
 	}
 	strategy, _ := policy.strategy(in)
 	return strategy
@@ -157,6 +159,7 @@ func (r *Rights) ofClass(action, bank string) *verdict {
 func (r *Rights) Explain(q Request) Result {
 	rec := &recorder{
 		request:        &q,
+		schema:         r.compiler.schema,
 		serviceAccount: r.serviceAccount,
 		trace:          r.table.trace(),
 		nothing:        map[string]string{},
@@ -173,7 +176,7 @@ func (r *Rights) Explain(q Request) Result {
 		v = q.Policy.public(q.Action, &q.Context)
 		rec.public(q.Policy)
 	}
-	d := Decision{v, v.strategy(&q.Context, q.Policy), q.Action, q.Bank}
+	d := Decision{v, v.strategy(&q.Context, q.Policy), q.Action, q.Bank, r.compiler.schema}
 	return rec.result(d, q.Policy)
 }
 
@@ -189,7 +192,7 @@ func (r *Rights) Opened() *Rights {
 func (t *table) judge(action, bank string, rec *recorder) *verdict {
 	sides := make([]*side, len(t.sides))
 	for i, ways := range t.sides {
-		sides[i] = examine(ways, action, bank, rec)
+		sides[i] = t.examine(ways, action, bank, rec)
 	}
 	r := rule(sides)
 	v := &verdict{outcome: r.outcome, final: r.cause == documentBroken}
@@ -203,6 +206,7 @@ func (t *table) judge(action, bank string, rec *recorder) *verdict {
 		v.reason = lacking(t.silence(r.side))
 	case allAllow:
 		v.parameters, v.reason = narrowed(sides), because(allowance(sides))
+		v.own = t.schema.strategyOf(v.parameters)
 	}
 	return v
 }

@@ -21,7 +21,7 @@ func TestBatchIsSingles(t *testing.T) {
 	is := is.New(t)
 	for seed := range uint64(20) {
 		w := policytest.NewWorld(seed)
-		shared := policy.NewCompiler()
+		shared := policy.NewCompiler(policy.Memory)
 		type question struct {
 			rights *policy.Rights
 			policytest.Request
@@ -30,7 +30,7 @@ func TestBatchIsSingles(t *testing.T) {
 		var questions []question
 		for range 60 {
 			p, q := w.Principal(), w.Request()
-			want := explain(policy.NewCompiler().Compile(p.Subject), q)
+			want := explain(policy.NewCompiler(policy.Memory).Compile(p.Subject), q)
 			questions = append(questions, question{shared.Compile(p.Subject), q, want})
 		}
 		var askers sync.WaitGroup
@@ -83,10 +83,20 @@ func TestEqualClassEqualAnswer(t *testing.T) {
 	varied(t, pairs)
 }
 
+// patternsOf returns the patterns of a world, with every value of their variables.
 func patternsOf(w *policytest.World) (actions, banks []string) {
 	for _, p := range w.Policies {
 		for _, st := range p.Statements {
 			actions, banks = append(actions, st.Actions...), append(banks, st.Banks...)
+		}
+	}
+	for _, pattern := range banks {
+		for _, u := range w.Users {
+			for _, g := range w.Groups {
+				if bank, ok := byHand(pattern, u.ID, g.ID); ok {
+					banks = append(banks, bank)
+				}
+			}
 		}
 	}
 	return actions, banks
@@ -107,7 +117,7 @@ func TestReceiversOwnResults(t *testing.T) {
 	changed := 0
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
 		p, q := w.Principal(), w.Request()
-		bank, in := policy.CompileBank(q.BankPolicy), context(q)
+		bank, in := policy.Memory.CompileBank(q.BankPolicy), context(q)
 		rights, other := compiler.Compile(p.Subject), compiler.Compile(p.Subject)
 		explain := func(r *policy.Rights) policy.Result {
 			return r.Explain(policy.Request{Action: q.Action, Bank: q.Bank, Context: in, Policy: bank})
@@ -174,12 +184,12 @@ func scribble(v reflect.Value) (changed int) {
 func TestCallersOwnDocuments(t *testing.T) {
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
 		s, q := w.Principal().Subject, w.Request()
-		c := policy.NewCompiler()
+		c := policy.NewCompiler(policy.Memory)
 		own := rewritten(s, func(_ string, raw []byte) []byte { return slices.Clone(raw) })
 		if q.BankPolicy != nil {
 			q.BankPolicy = &policy.Named{ID: q.BankPolicy.ID, Document: slices.Clone(q.BankPolicy.Document)}
 		}
-		request := policy.Request{Action: q.Action, Bank: q.Bank, Context: context(q), Policy: policy.CompileBank(q.BankPolicy)}
+		request := policy.Request{Action: q.Action, Bank: q.Bank, Context: context(q), Policy: policy.Memory.CompileBank(q.BankPolicy)}
 		rights := c.Compile(own)
 		before := rights.Explain(request)
 		scribble(reflect.ValueOf(&own))
@@ -229,7 +239,7 @@ func TestNearlyEqualSubjects(t *testing.T) {
 		{Kind: policy.Unmapped, Grants: []policy.Grant{grant("p", "", 0, allow)}},
 		{Kind: "robot", Grants: []policy.Grant{grant("p", "", 0, allow)}},
 	}
-	c := policy.NewCompiler()
+	c := policy.NewCompiler(policy.Memory)
 	for range 2 {
 		for _, s := range subjects {
 			is.Equal(explain(c.Compile(s), q), policytest.Evaluate(s, q))

@@ -10,20 +10,24 @@ import (
 // that narrows them.
 type side struct {
 	merged
-	allowed, denied place // the first statement that allows, and the first that denies; zero: none
-	broken          *way  // the first policy that does not parse; nil: all parse
-	limits          bool  // the side gives no parameters: see Subject.Narrowing
+	allowed, denied place       // the first statement that allows, and the first that denies; zero: none
+	broken          *attachedBy // the first policy that does not parse; nil: all parse
+	limits          bool        // the side gives no parameters: see Subject.Narrowing
 }
 
 // newSide returns the side of ways before any statement matches.
-func newSide(ways []way) *side { return &side{broken: broken(ways), limits: limits(ways)} }
+func (t *table) newSide(ways []attachedBy) *side {
+	return &side{
+		merged: merged{schema: t.schema}, broken: broken(ways), limits: limits(ways),
+	}
+}
 
 // limits reports whether the ways belong to Subject.Narrowing.
-func limits(ways []way) bool { return len(ways) > 0 && ways[0].limits }
+func limits(ways []attachedBy) bool { return len(ways) > 0 && ways[0].limits }
 
 // place is a statement of a policy that reaches the subject.
 type place struct {
-	*way
+	*attachedBy
 	statement int
 }
 
@@ -38,17 +42,17 @@ func (p place) written() *Statement { return &p.document.Statements[p.statement]
 type match struct {
 	place
 	bank string // the most specific bank pattern that matches
-	sets *Parameters
+	sets Parameters
 	lost map[string]string // Lost of its trace entry; nil when nothing is recorded
 }
 
-func (s *side) denies() bool   { return s.denied.way != nil }
+func (s *side) denies() bool   { return s.denied.attachedBy != nil }
 func (s *side) isBroken() bool { return s.broken != nil }
-func (s *side) isSilent() bool { return s.allowed.way == nil }
+func (s *side) isSilent() bool { return s.allowed.attachedBy == nil }
 
 // examine checks each statement against a request.
-func examine(ways []way, action, bank string, rec *recorder) *side {
-	s := newSide(ways)
+func (t *table) examine(ways []attachedBy, action, bank string, rec *recorder) *side {
+	s := t.newSide(ways)
 	for i := range ways {
 		w := &ways[i]
 		if w.fault != nil {
@@ -64,7 +68,7 @@ func examine(ways []way, action, bank string, rec *recorder) *side {
 }
 
 // broken returns the first policy that does not parse.
-func broken(ways []way) *way {
+func broken(ways []attachedBy) *attachedBy {
 	for i := range ways {
 		if ways[i].fault != nil {
 			return &ways[i]
@@ -77,16 +81,16 @@ func (s *side) look(at place, action, bank string, rec *recorder) {
 	st := at.written()
 	actionPattern, covered := firstAction(st.Actions, action)
 	if !covered {
-		rec.elsewhere(at.way, at.statement, CodeActionNotMatched)
+		rec.elsewhere(at.attachedBy, at.statement, CodeActionNotMatched)
 		return
 	}
 	bankPattern, covered := closestBank(st.Banks, bank)
 	if !covered {
-		rec.elsewhere(at.way, at.statement, CodeBankNotMatched)
+		rec.elsewhere(at.attachedBy, at.statement, CodeBankNotMatched)
 		return
 	}
-	lost := rec.match(at.way, at.statement, actionPattern, bankPattern)
-	s.add(&match{at, bankPattern, &st.Parameters, lost})
+	lost := rec.match(at.attachedBy, at.statement, actionPattern, bankPattern)
+	s.add(&match{at, bankPattern, st.Parameters, lost})
 }
 
 // add adds a matching statement.
@@ -96,7 +100,7 @@ func (s *side) add(m *match) {
 		first = &s.allowed
 		s.merged.add(m)
 	}
-	if first.way == nil {
+	if first.attachedBy == nil {
 		*first = m.place
 	}
 }

@@ -36,6 +36,9 @@ type Named struct {
 type Subject struct {
 	Kind             Kind
 	ServiceAccountID string // of a service account
+	// UserID is the value of UserVariable: the user, or the owner of a service account. "": patterns
+	// with that variable cover nothing.
+	UserID string
 	// Closed, when not "", denies everything whatever the policies say. It is the reason of the
 	// denial: an unknown user, an inactive owner, a deleted scoping policy.
 	Closed string
@@ -48,9 +51,8 @@ type Subject struct {
 	Scoping []Named
 	// Narrowing lists, in order, the policies that narrow the result of the grants and Scoping, as
 	// an API key's policy does. Each must also allow the request, and gives no parameters. An unset
-	// parameter stays unset. Budget and max_tokens become the lower of both values, every_n the
-	// higher. Roles become those that both have, exclude_providers those that either has. The other
-	// parameters do not change.
+	// parameter stays unset. The others are narrowed as [Parameter].Narrow says. Those with Append
+	// and Replace do not change.
 	Narrowing []Named
 }
 
@@ -70,8 +72,8 @@ type Context struct {
 	Provider, Channel, Topic string
 }
 
-// way is one policy as it reaches a subject.
-type way struct {
+// attachedBy is one policy as it reaches a subject.
+type attachedBy struct {
 	parsed
 	policy   string
 	via      string // Via of the trace; "": a narrowing policy, whose Via names the service account
@@ -82,7 +84,7 @@ type way struct {
 }
 
 // statements returns the statements of the document; none when it does not parse.
-func (w *way) statements() []Statement {
+func (w *attachedBy) statements() []Statement {
 	if w.document == nil {
 		return nil
 	}
@@ -110,8 +112,8 @@ func gather(grants []Grant) []Grant {
 	})
 }
 
-func (g Grant) way(holder string) way {
-	w := way{policy: g.PolicyID, priority: g.Priority}
+func (g Grant) way(holder string) attachedBy {
+	w := attachedBy{policy: g.PolicyID, priority: g.Priority}
 	if g.Group == "" {
 		w.direct = true
 		w.via = "user"

@@ -51,7 +51,7 @@ type Entry struct {
 	BankPattern   *string `json:"bank_pattern"`
 	Code          string  `json:"code"`
 	Reason        string  `json:"reason"`
-	// Sets holds the parameters of a matched entry; otherwise it is empty. When the request is
+	// Sets holds the parameters of a matched entry; otherwise it is nil. When the request is
 	// allowed, an entry of Subject.Narrowing has only the parameters that it can reduce.
 	Sets Parameters `json:"sets"`
 	// Lost maps each parameter whose value did not win to the first statement ("policy#statement")
@@ -65,6 +65,7 @@ type Entry struct {
 // recorder writes the trace of one explanation. A nil one records nothing.
 type recorder struct {
 	request        *Request
+	schema         *Schema
 	serviceAccount string
 	trace          []Entry           // never nil
 	nothing        map[string]string // Lost of all entries that are not matched
@@ -91,7 +92,7 @@ func (r *recorder) reason(code string) string {
 }
 
 // add adds an entry for a statement of w. statement -1 stands for its document.
-func (r *recorder) add(w *way, statement int, effect Effect, code, reason string) *Entry {
+func (r *recorder) add(w *attachedBy, statement int, effect Effect, code, reason string) *Entry {
 	r.trace = append(r.trace, Entry{})
 	e := &r.trace[len(r.trace)-1] // written in place: an entry is large
 	e.PolicyID, e.Statement, e.Effect = w.policy, statement, effect
@@ -106,18 +107,19 @@ func (r *recorder) add(w *way, statement int, effect Effect, code, reason string
 }
 
 // elsewhere records a statement that does not match the request.
-func (r *recorder) elsewhere(w *way, n int, code string) {
+func (r *recorder) elsewhere(w *attachedBy, n int, code string) {
 	if r != nil {
 		r.add(w, n, w.document.Statements[n].Effect, code, r.reason(code))
 	}
 }
 
 // match records a statement that matches the request, and returns the map for its losses.
-func (r *recorder) match(w *way, n int, action, bank string) (lost map[string]string) {
+func (r *recorder) match(w *attachedBy, n int, action, bank string) (lost map[string]string) {
 	if r == nil {
 		return nil
 	}
 	st, code := &w.document.Statements[n], CodeDenyMatched
+	bank = st.asWritten(bank)
 	if st.Effect == EffectAllow {
 		code = CodeAllowMatched
 	}
@@ -129,40 +131,25 @@ func (r *recorder) match(w *way, n int, action, bank string) (lost map[string]st
 
 // limit removes from the entries of Subject.Narrowing the parameters that they do not give. Only
 // limits of parameters in force remain.
-func (r *recorder) limit(inForce *Parameters) {
-	for _, i := range r.limits {
-		e := &r.trace[i]
-		recallBudget.withholdUnset(e, inForce)
-		recallMaxTokens.withholdUnset(e, inForce)
-		retainEveryNTurns.withholdUnset(e, inForce)
-		retainStrategy.withhold(e)
-		llmModel.withhold(e)
-		llmProvider.withhold(e)
-		if inForce.RetainRoles == nil {
-			e.Sets.RetainRoles = nil
+func (r *recorder) limit(inForce Parameters) {
+	for _, at := range r.limits {
+		e, left := &r.trace[at], false
+		for i := range e.Sets {
+			p := &r.schema.list[i]
+			if inForce.at(i) == nil || !p.limits() {
+				e.Sets[i] = nil
+				delete(e.Lost, p.Name)
+			}
+			left = left || e.Sets[i] != nil
 		}
-		if inForce.ExcludeProviders == nil {
-			e.Sets.ExcludeProviders = nil
+		if !left {
+			e.Sets = nil
 		}
-		e.Sets.RetainTags, e.Sets.RecallTagGroups = nil, nil
-	}
-}
-
-// withhold removes the parameter from an entry.
-func (f scalar[T]) withhold(e *Entry) {
-	*f.at(&e.Sets) = nil
-	delete(e.Lost, f.name)
-}
-
-// withholdUnset removes the parameter from an entry when no value is in force.
-func (f scalar[T]) withholdUnset(e *Entry, inForce *Parameters) {
-	if *f.at(inForce) == nil {
-		f.withhold(e)
 	}
 }
 
 // fault records a document that does not parse.
-func (r *recorder) fault(w *way) {
+func (r *recorder) fault(w *attachedBy) {
 	if r != nil {
 		reason := "the document is not valid: " + w.parsed.fault.Error()
 		r.add(w, -1, EffectDeny, CodeDocumentInvalid, reason)
@@ -176,8 +163,8 @@ func (r *recorder) result(d Decision, bank *Bank) Result {
 		Strategy: copied(d.strategy),
 	}
 	if d.Allowed() {
-		r.limit(&out.Parameters)
-		if out.Strategy != nil && out.Parameters.RetainStrategy == nil {
+		r.limit(out.Parameters)
+		if out.Strategy != nil && d.verdict.own == nil {
 			r.strategy(bank)
 		}
 	} else {

@@ -3,6 +3,7 @@
 package rate
 
 import (
+	"crypto/sha256"
 	"hash/maphash"
 	"sync"
 	"time"
@@ -29,13 +30,35 @@ func (r Rate) Bounded() Rate {
 	return Rate{min(r.PerSecond, MaxPerSecond), max(1, min(r.Burst, MaxBurst))}
 }
 
-// interval returns the time after which a use is available again, rounded to nanoseconds.
-func (r Rate) interval() time.Duration {
+// Interval returns the time after which a use is available again, rounded to nanoseconds.
+func (r Rate) Interval() time.Duration {
 	return time.Duration(float64(time.Second)/r.PerSecond + 0.5)
+}
+
+// Left returns the outcome of a use of a key that then is unused after wait. r is within the bounds.
+func (r Rate) Left(refused bool, wait time.Duration) Taken {
+	interval := r.Interval()
+	most := time.Duration(r.Burst) * interval
+	left := (most - wait) / interval
+	return Taken{
+		Refused: refused, Remaining: int(left), Next: wait + (left+1)*interval - most,
+	}
 }
 
 // Key names what is limited.
 type Key [16]byte
+
+// KeyOf returns the Key of an API key by its id. Tenants may have keys of the same id: copies of one
+// database. The tenant "" is none.
+func KeyOf(tenant, id string) (key Key) {
+	if tenant == "" {
+		copy(key[:], id)
+		return key
+	}
+	sum := sha256.Sum256([]byte(tenant + "/" + id))
+	copy(key[:], sum[:])
+	return key
+}
 
 // Taken is the outcome of a use.
 type Taken struct {
@@ -82,7 +105,7 @@ func New(keys int) *Limiter {
 // When the rate of a key changes, its uses so far count for the new rate, up to the new Burst.
 func (l *Limiter) Take(key Key, rate Rate, now time.Duration) Taken {
 	rate = rate.Bounded()
-	interval, burst := rate.interval(), time.Duration(rate.Burst)
+	interval, burst := rate.Interval(), time.Duration(rate.Burst)
 	s := &l.shards[maphash.Comparable(l.seed, key)%shards]
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,10 +119,7 @@ func (l *Limiter) Take(key Key, rate Rate, now time.Duration) Taken {
 		s.makeRoom(l.room)
 	}
 	s.used[key] = used{until: now + wait, interval: interval}
-	left := (most - wait) / interval
-	return Taken{
-		Refused: refused, Remaining: int(left), Next: wait + (left+1)*interval - most,
-	}
+	return rate.Left(refused, wait)
 }
 
 // at returns how long the key still counts as used at a time, by a rate of its own or by a new one.

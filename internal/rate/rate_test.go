@@ -19,7 +19,7 @@ type bucket struct{ uses []time.Duration }
 
 // room returns how many uses the rate allows now, in intervals as a time.
 func (b *bucket) room(r Rate, now time.Duration) time.Duration {
-	interval := r.interval()
+	interval := r.Interval()
 	least := time.Duration(r.Burst) * interval
 	for i, at := range b.uses {
 		since := time.Duration(len(b.uses)-i) * interval
@@ -29,7 +29,7 @@ func (b *bucket) room(r Rate, now time.Duration) time.Duration {
 }
 
 func (b *bucket) take(r Rate, now time.Duration) Taken {
-	interval := r.interval()
+	interval := r.Interval()
 	refused := b.room(r, now) < interval
 	if !refused {
 		b.uses = append(b.uses, now)
@@ -54,11 +54,11 @@ func drawn(random *rand.Rand) Rate {
 
 // gap draws the time to the next use: often none, often some part of an interval, at times long.
 func gap(random *rand.Rand, r Rate) time.Duration {
-	switch interval := float64(r.interval()); random.IntN(6) {
+	switch interval := float64(r.Interval()); random.IntN(6) {
 	case 0, 1:
 		return 0
 	case 2:
-		return r.interval() * time.Duration(random.IntN(3))
+		return r.Interval() * time.Duration(random.IntN(3))
 	case 3:
 		return time.Duration(interval * random.Float64() * 20)
 	default:
@@ -117,11 +117,11 @@ func TestTheReferenceFindsFaults(t *testing.T) {
 		"a fixed window": func(l *Limiter) func(Rate, time.Duration) Taken {
 			var window, n time.Duration
 			return func(r Rate, now time.Duration) Taken {
-				if long := time.Duration(r.Burst) * r.interval(); now-window >= long {
+				if long := time.Duration(r.Burst) * r.Interval(); now-window >= long {
 					window, n = now, 0
 				}
 				n++
-				return Taken{Refused: n > time.Duration(r.Burst), Remaining: int(max(0, time.Duration(r.Burst)-n)), Next: r.interval()}
+				return Taken{Refused: n > time.Duration(r.Burst), Remaining: int(max(0, time.Duration(r.Burst)-n)), Next: r.Interval()}
 			}
 		},
 	} {
@@ -168,6 +168,32 @@ func TestChangedRate(t *testing.T) {
 	is.Equal(l.Take(Key{}, fast, 10*time.Millisecond), Taken{Next: 10 * time.Millisecond})
 	is.True(l.Take(Key{}, Rate{PerSecond: 100, Burst: 5}, 10*time.Millisecond).Refused)
 	is.Equal(l.Take(Key{}, Rate{PerSecond: 100, Burst: 20}, 10*time.Millisecond), Taken{Remaining: 9 + 5, Next: 10 * time.Millisecond})
+}
+
+// What was used of a rate is used of the next one, however much faster or slower it is.
+func TestUsesCountForANewRate(t *testing.T) {
+	is := is.New(t)
+	slow, fast := Rate{PerSecond: 0.001, Burst: 10}, Rate{PerSecond: 100, Burst: 10}
+	for _, rates := range [][2]Rate{{slow, fast}, {fast, slow}} {
+		l := New(10)
+		for range 5 {
+			is.True(!l.Take(Key{}, rates[0], 0).Refused)
+		}
+		is.Equal(l.Take(Key{}, rates[1], 0), Taken{Remaining: 4, Next: rates[1].Interval()})
+	}
+}
+
+// Keys use their own rates, also those of the same id in two tenants.
+func TestKeyOf(t *testing.T) {
+	is := is.New(t)
+	seen := map[Key]bool{}
+	for _, id := range []string{"0123456789abcdef", "0123456789abcdeg"} {
+		for _, tenant := range []string{"", "a", "b"} {
+			is.Equal(KeyOf(tenant, id), KeyOf(tenant, id))
+			seen[KeyOf(tenant, id)] = true
+		}
+	}
+	is.Equal(len(seen), 6)
 }
 
 // Any Rate is safe to use, also one that somebody wrote into the database.

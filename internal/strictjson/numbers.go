@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 )
 
@@ -28,10 +29,61 @@ func (s *scanner) number(sh *shape) *Error {
 	if s.peek()|0x20 == 'e' && !s.exponent() {
 		return s.unexpected()
 	}
-	if sh.number == reflect.Invalid {
+	switch lit := s.in[start:s.pos]; {
+	case sh.number == reflect.Invalid:
 		return nil
+	case sh.number != reflect.Float64 && bytes.ContainsAny(lit, ".eE"):
+		return s.integer(sh, start)
+	default:
+		return sh.holds(lit)
 	}
-	return sh.holds(s.in[start:s.pos])
+}
+
+// integer replaces the number from start on by its value in digits alone, as encoding/json needs
+// it: a number with a fraction or an exponent may be an integer (RFC 8259, section 6).
+func (s *scanner) integer(sh *shape, start int) *Error {
+	digits, whole := inDigits(s.in[start:s.pos])
+	if !whole {
+		return &Error{Detail: "must be an integer"}
+	}
+	if err := sh.holds(digits); err != nil {
+		return err
+	}
+	s.out = append(append(s.out, s.in[s.from:start]...), digits...)
+	s.from = s.pos
+	return nil
+}
+
+// mostDigits is more digits than any integer of 64 bits has.
+const mostDigits = 30
+
+// inDigits returns the value of a JSON number without fraction and exponent. whole reports whether
+// the value is an integer. A value with more than mostDigits digits may be returned as another one
+// with as many: the cost follows the length of lit, and not its value.
+func inDigits(lit []byte) (digits []byte, whole bool) {
+	mantissa, power, _ := bytes.Cut(bytes.ToLower(lit), []byte("e"))
+	mantissa, negative := bytes.CutPrefix(mantissa, []byte("-"))
+	before, behind, _ := bytes.Cut(mantissa, []byte("."))
+	digits = bytes.TrimRight(slices.Concat(before, behind), "0")
+	point := len(before) // in digits
+	if all := len(digits); all > 0 {
+		digits = bytes.TrimLeft(digits, "0")
+		point -= all - len(digits)
+	}
+	if len(digits) == 0 {
+		return []byte("0"), true
+	}
+	const most = 1 << 30                       // no number is as long
+	exponent, _ := strconv.Atoi(string(power)) // out of range: the nearest int
+	if point += max(-most, min(exponent, most)); point < len(digits) {
+		return nil, false
+	}
+	if negative {
+		digits = append([]byte("-"), digits...)
+		point++
+	}
+	zeros := max(0, min(point, mostDigits)-len(digits))
+	return append(digits, bytes.Repeat([]byte("0"), zeros)...), true
 }
 
 func (s *scanner) exponent() bool {
@@ -59,9 +111,6 @@ func (sh *shape) holds(lit []byte) *Error {
 			return &Error{Detail: detail}
 		}
 		return nil
-	}
-	if bytes.ContainsAny(lit, ".eE") {
-		return &Error{Detail: "must be an integer"}
 	}
 	return sh.ranged(string(lit))
 }

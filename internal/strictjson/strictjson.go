@@ -22,7 +22,10 @@ const deepest = 10_000
 // parts: its Pointer is "" and Detail names the offset. An error in a key that is not valid text
 // points at the key's object. Detail is a sentence fragment for a person, such as "must be a
 // string".
-type Error struct{ Pointer, Detail string }
+type Error struct {
+	Pointer, Detail string
+	Unknown         bool // a key that its object does not have; Pointer is the key's
+}
 
 func (e *Error) Error() string {
 	if e.Pointer == "" {
@@ -53,6 +56,8 @@ func Compact(data []byte, maxDepth int) ([]byte, error) {
 // Unmarshal checks data as Compact does and against the type of v, then decodes it into v. v must
 // be a non-nil pointer. When Unmarshal refuses data, it returns an *Error and leaves v unchanged.
 // Any other error means that v itself cannot be decoded into.
+//
+// An integer is any number whose value is one, such as 1.0 or 1e1, as in JSON Schema.
 //
 // A key of a struct must be the name in a json tag, case included. A null member counts as absent:
 // the field keeps its value, also when it is a json.RawMessage. Only Optional and other types with

@@ -34,7 +34,7 @@ func TestProblems(t *testing.T) {
 		is.Equal(text.IDProblem(s, 8), want)
 	}
 	for _, s := range []string{
-		"a\nb", "\x7f", "\u0085", "\u200b", "a\u202eb", "\ufeff", "\u2028", "\u2029",
+		"a\nb", "\x7f", "\u0080", "\u0085", "\u200b", "a\u202eb", "\ufeff", "\u2028", "\u2029",
 	} {
 		is.Equal(text.Problem(s, 8), "")
 		is.Equal(text.NameProblem(s, 8), "must hold no control, format or bidi characters")
@@ -59,5 +59,6 @@ func TestHide(t *testing.T) {
 	)
 	is.Equal(text.Hide(secret, "a/b+c"), "a/b+c")
 	is.Equal(text.Hide("7 bytes", "7 bytes"), "7 bytes")
+	is.Equal(text.Hide("of bytes", "8 of bytes"), "8 ***")
 	is.Equal(text.Hide("", "all"), "all")
 }

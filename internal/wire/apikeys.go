@@ -106,6 +106,16 @@ func (k HeldAPIKey) Append(b []byte) []byte {
 	return o.close()
 }
 
+// SweepAPIKeys is the request to revoke expired keys. Nil: those that expired 24 hours ago.
+type SweepAPIKeys struct {
+	ExpiredBefore *string `json:"expired_before,omitempty"`
+}
+
+// SweptAPIKeys is the answer: how many keys were revoked.
+type SweptAPIKeys struct {
+	Revoked *int `json:"revoked"` // nil only in an answer of another server
+}
+
 // Introspection is the answer about a token (RFC 7662, section 2.2). A token that is not accepted
 // has only Active.
 type Introspection struct {

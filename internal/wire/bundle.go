@@ -1,12 +1,11 @@
 package wire
 
-import "github.com/extsvc/svc/internal/policy"
-
 // AccessDiff is what a bundle would change in what principals may do.
 type AccessDiff struct {
 	Principals []PrincipalsDiff `json:"principals"`
 	Public     []PublicDiff     `json:"public"`
 	Strategies []StrategyDiff   `json:"strategies"`
+	Omitted    int              `json:"omitted,omitempty"` // absent: the lists are complete
 }
 
 // PrincipalsDiff is the difference for principals that have equal policies.
@@ -17,11 +16,11 @@ type PrincipalsDiff struct {
 
 // Difference is how the answer to the requests that its patterns cover changes.
 type Difference struct {
-	Action string            `json:"action"`
-	Bank   string            `json:"bank"`
-	Change string            `json:"change"`
-	Before policy.Parameters `json:"before"`
-	After  policy.Parameters `json:"after"`
+	Action string `json:"action"`
+	Bank   string `json:"bank"`
+	Change string `json:"change"`
+	Before Sets   `json:"before"`
+	After  Sets   `json:"after"`
 }
 
 // PublicDiff is the difference for unmapped senders on a bank.

@@ -17,6 +17,7 @@ type Event struct {
 	Was      json.RawMessage `json:"was"`
 	Is       json.RawMessage `json:"is"`
 	Previous *string         `json:"previous"`
+	Salts    Salts           `json:"salts"`
 	Hash     string          `json:"hash"`
 }
 
@@ -35,8 +36,30 @@ func (e Event) Append(b []byte) []byte {
 	o.optionalRaw("was", e.Was)
 	o.optionalRaw("is", e.Is)
 	o.optional("previous", e.Previous)
+	o.object("salts", e.Salts.fields)
 	o.text("hash", e.Hash)
 	return o.close()
+}
+
+// Salts has the salts of the texts of an event, or the digests of those that are erased. "": no text.
+type Salts struct {
+	Actor  string `json:"actor,omitempty"`
+	Target string `json:"target,omitempty"`
+	Owner  string `json:"owner,omitempty"`
+	Holder string `json:"holder,omitempty"`
+	Was    string `json:"was,omitempty"`
+	Is     string `json:"is,omitempty"`
+}
+
+func (s Salts) fields(o *object) {
+	for _, salt := range [...][2]string{
+		{"actor", s.Actor}, {"target", s.Target}, {"owner", s.Owner}, {"holder", s.Holder},
+		{"was", s.Was}, {"is", s.Is},
+	} {
+		if salt[1] != "" {
+			o.text(salt[0], salt[1])
+		}
+	}
 }
 
 // Target is what an event is about.

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/internal/policy"
 )
 
 // Resolution is a decision with its reasons.
@@ -20,13 +19,6 @@ type Resolution struct {
 	Trace             []TraceEntry    `json:"trace"`
 }
 
-// Access is the effective access policy.
-type Access struct {
-	Allowed        bool    `json:"allowed"`
-	ResolvedUserID *string `json:"resolved_user_id"`
-	svc.Parameters
-}
-
 // TraceEntry is the part of one statement in a decision.
 type TraceEntry struct {
 	PolicyID      string            `json:"policy_id"`
@@ -38,7 +30,7 @@ type TraceEntry struct {
 	BankPattern   *string           `json:"bank_pattern"`
 	Code          string            `json:"code"`
 	Reason        string            `json:"reason"`
-	Sets          policy.Parameters `json:"sets"`
+	Sets          Sets              `json:"sets"`
 	Lost          map[string]string `json:"lost"`
 }
 
@@ -80,10 +72,10 @@ type Capabilities struct {
 
 // Capability is how requests that its patterns cover are decided.
 type Capability struct {
-	Action     string            `json:"action"`
-	Bank       string            `json:"bank"`
-	Decision   string            `json:"decision"`
-	Parameters policy.Parameters `json:"parameters"`
+	Action     string `json:"action"`
+	Bank       string `json:"bank"`
+	Decision   string `json:"decision"`
+	Parameters Sets   `json:"parameters"`
 }
 
 // Simulation is a query to answer as if the bundle were applied.

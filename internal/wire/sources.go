@@ -1,5 +1,7 @@
 package wire
 
+import "github.com/extsvc/svc/internal/strictjson"
+
 // RegisterSource is the request to trust a source.
 type RegisterSource struct {
 	URL         string  `json:"url"`
@@ -7,6 +9,12 @@ type RegisterSource struct {
 	AuthToken   *string `json:"auth_token,omitempty"`
 	Description *string `json:"description,omitempty"`
 	SigningKey  *string `json:"signing_key,omitempty"` // base64
+}
+
+// PatchSource changes the fields that are set.
+type PatchSource struct {
+	AuthToken   strictjson.Optional[string] `json:"auth_token,omitzero"`
+	Description strictjson.Optional[string] `json:"description,omitzero"`
 }
 
 // Source is a marketplace source. It has no field for the access token.

@@ -22,6 +22,7 @@ func (s *Store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSn
 		Generation: s.generation,
 		Key:        findOrNil(s.keys, query.KeyID, cloneKey),
 		BankPolicy: findOrNil(s.bankPolicies, query.BankID, cloneBankPolicy),
+		Keys:       s.countKeys(query.KeysOf, query.Most, query.ValidAt),
 	}
 	who, narrowedBy := query.Identity, query.ScopingPolicyID
 	if snapshot.Key != nil {
@@ -40,7 +41,7 @@ func (s *Store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSn
 			snapshot.Scoping = findOrNil(s.policies, account.ScopingPolicyID, clonePolicy)
 		}
 	}
-	if snapshot.User != nil {
+	if snapshot.User != nil && !query.Bare {
 		snapshot.Grants = s.grants(snapshot.User.ID)
 		for id, group := range s.groups {
 			if slices.Contains(group.Members, snapshot.User.ID) {
@@ -53,11 +54,17 @@ func (s *Store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSn
 
 func (s *Store) grants(userID string) []svc.Grant {
 	var grants []svc.Grant
+	clones := map[string]*svc.Policy{} // the grants of a policy share its document
 	for key, attachment := range s.attachments {
 		if !s.reaches(key.Principal, userID) {
 			continue
 		}
-		if policy := findOrNil(s.policies, key.PolicyID, clonePolicy); policy != nil {
+		policy := clones[key.PolicyID]
+		if policy == nil {
+			policy = findOrNil(s.policies, key.PolicyID, clonePolicy)
+			clones[key.PolicyID] = policy
+		}
+		if policy != nil {
 			grants = append(grants, svc.Grant{
 				Policy: *policy, Principal: key.Principal, Priority: attachment.Priority,
 			})
@@ -93,13 +100,14 @@ func (s *Store) ChangeAccess(
 		return err
 	}
 	s.channels = channels
-	gone := s.remove(write.Remove)
+	gone, unbound := s.remove(write.Remove)
 	s.write(write)
 	if write.Gone != nil {
 		write.Gone(slices.Clone(gone))
 	}
 	s.record(svc.StoreChanges{
-		Targets: slices.Concat(write.Targets, gone), Renamed: slices.Clone(write.Renamed),
+		Targets: slices.Concat(write.Targets, gone, unbound),
+		Renamed: slices.Clone(write.Renamed),
 	})
 	if write.Progress != nil {
 		write.Progress(write.Size())

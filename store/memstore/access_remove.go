@@ -7,8 +7,8 @@ import (
 )
 
 // remove deletes the named rows, but no channels from s.channels. It returns the sources and
-// templates that go with users.
-func (s *Store) remove(named svc.AccessNames) (gone []svc.Target) {
+// templates that go with users, and the templates of others that came from these sources.
+func (s *Store) remove(named svc.AccessNames) (gone, unbound []svc.Target) {
 	dropAll(s, s.attachments, named.Attachments)
 	dropAll(s, s.serviceAccounts, named.ServiceAccounts)
 	dropAll(s, s.policies, named.Policies)
@@ -24,7 +24,10 @@ func (s *Store) remove(named svc.AccessNames) (gone []svc.Target) {
 		}
 	}
 	s.changeMembers(nil, s.membershipsOf(named.Users))
-	return s.removePersonal(named.Users)
+	gone = s.removePersonal(named.Users)
+	return gone, s.unbind(func(source svc.SourceKey) bool {
+		return slices.Contains(named.Users, source.Owner)
+	})
 }
 
 // removePersonal deletes the personal sources and templates of users, and returns them.

@@ -11,26 +11,33 @@ import (
 
 // CreateAPIKey implements [svc.APIKeyStore].
 func (s *Store) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
-	return create(ctx, s, s.keys, key.ID, cloneKey(key))
-}
-
-// LockAPIKeys implements [svc.APIKeyStore]. It locks no key: a transaction locks the whole store.
-func (s *Store) LockAPIKeys(
-	ctx context.Context, holder svc.Identity, most int,
-) (live int, err error) {
 	if err := s.lock(ctx); err != nil {
-		return 0, err
+		return err
 	}
 	defer s.mu.Unlock()
+	if _, taken := s.keys[key.ID]; taken {
+		return svc.ErrExists
+	}
+	put(s, s.keys, key.ID, cloneKey(key))
+	return nil
+}
+
+// countKeys counts the holder's keys that are not revoked, up to most, without those that have
+// expired at a time that is not zero.
+func (s *Store) countKeys(holder svc.Identity, most int, at time.Time) (live int) {
+	if (holder == svc.Identity{}) {
+		return 0
+	}
 	for _, key := range s.keys {
 		if live == most {
 			break
 		}
-		if key.Holder == holder && key.RevokedAt.IsZero() {
+		expired := !at.IsZero() && !key.ExpiresAt.IsZero() && !key.ExpiresAt.After(at)
+		if key.Holder == holder && key.RevokedAt.IsZero() && !expired {
 			live++
 		}
 	}
-	return live, nil
+	return live
 }
 
 // APIKeys implements [svc.APIKeyStore].
@@ -39,7 +46,12 @@ func (s *Store) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey,
 		return nil, err
 	}
 	defer s.mu.Unlock()
-	return first(s.liveKeys(page), page.Limit, cloneKey), nil
+	return first(s.liveKeys(page), page.Limit, func(key svc.APIKey) svc.APIKey {
+		if page.Bare {
+			key.Hash, key.Pepper, key.Seal = nil, "", nil
+		}
+		return cloneKey(key)
+	}), nil
 }
 
 // liveKeys returns the keys behind page's last row, beyond its limit as well.
@@ -89,6 +101,7 @@ func (s *Store) ChangeAPIKey(
 	}
 	key.Description, key.Disabled = cloneText(as.Description), as.Disabled
 	key.ExpiresAt, key.RevokedAt, key.Rate = as.ExpiresAt, as.RevokedAt, as.Rate
+	key.SuccessorID = as.SuccessorID
 	key.Hash, key.Pepper, key.Seal = bytes.Clone(as.Hash), as.Pepper, bytes.Clone(as.Seal)
 	put(s, s.keys, id, key)
 	s.recordChange(key.Target())
@@ -120,7 +133,7 @@ func (s *Store) RevokeAPIKeys(
 }
 
 // UseAPIKeys implements [svc.APIKeyStore].
-func (s *Store) UseAPIKeys(ctx context.Context, uses []svc.KeyUse) error {
+func (s *Store) UseAPIKeys(ctx context.Context, uses []svc.LastUse) error {
 	if err := s.lock(ctx); err != nil {
 		return err
 	}

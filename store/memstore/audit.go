@@ -10,9 +10,10 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// AppendAudit implements [svc.AuditStore].
-func (s *Store) AppendAudit(
-	ctx context.Context, next func(last svc.AuditRecord) []svc.AuditRecord,
+// QueueAudit implements [svc.AuditStore]. All writes wait for each other: it chains at once.
+func (s *Store) QueueAudit(
+	ctx context.Context, events []svc.Event,
+	chain func(last svc.AuditRecord, events []svc.Event) []svc.AuditRecord,
 ) error {
 	if err := s.lock(ctx); err != nil {
 		return err
@@ -22,7 +23,7 @@ func (s *Store) AppendAudit(
 	if n := len(s.audit); n > 0 {
 		last = cloneRecord(s.audit[n-1])
 	}
-	for _, record := range next(last) {
+	for _, record := range chain(last, events) {
 		latest := record.Time
 		if n := len(s.auditLatest); n > 0 && s.auditLatest[n-1].After(latest) {
 			latest = s.auditLatest[n-1]
@@ -31,6 +32,33 @@ func (s *Store) AppendAudit(
 	}
 	return nil
 }
+
+// ChainAudit implements [svc.AuditStore]. Its queue is always empty.
+func (s *Store) ChainAudit(
+	ctx context.Context, _ func(last svc.AuditRecord, events []svc.Event) []svc.AuditRecord,
+) (more bool, err error) {
+	return false, ctx.Err()
+}
+
+// EraseAudit implements [svc.AuditStore].
+func (s *Store) EraseAudit(ctx context.Context, records []svc.AuditRecord) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	s.audit = slices.Clone(s.audit) // a rollback brings the old ones back
+	for _, record := range records {
+		if i, there := slices.BinarySearchFunc(s.audit, record.Number, byNumber); there {
+			was, is := &s.audit[i], cloneRecord(record)
+			was.Actor.ID, was.Target.ID = is.Actor.ID, is.Target.ID
+			was.Target.Owner, was.Target.Holder.ID = is.Target.Owner, is.Target.Holder.ID
+			was.Was, was.Is, was.Salts = is.Was, is.Is, is.Salts
+		}
+	}
+	return nil
+}
+
+func byNumber(r svc.AuditRecord, number int64) int { return cmp.Compare(r.Number, number) }
 
 // AuditRecords implements [svc.AuditStore].
 func (s *Store) AuditRecords(ctx context.Context, page svc.AuditQuery) ([]svc.AuditRecord, error) {
@@ -54,10 +82,7 @@ func (s *Store) AuditRecords(ctx context.Context, page svc.AuditQuery) ([]svc.Au
 func (s *Store) candidates(filter svc.AuditQuery) []svc.AuditRecord {
 	from, to := 0, len(s.audit)
 	if filter.Before != 0 {
-		to, _ = slices.BinarySearchFunc(
-			s.audit, filter.Before,
-			func(r svc.AuditRecord, number int64) int { return cmp.Compare(r.Number, number) },
-		)
+		to, _ = slices.BinarySearchFunc(s.audit, filter.Before, byNumber)
 	}
 	if !filter.Since.IsZero() {
 		from, _ = slices.BinarySearchFunc(s.auditLatest, filter.Since, time.Time.Compare)

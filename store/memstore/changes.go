@@ -76,5 +76,6 @@ func (s *Store) AwaitChange(ctx context.Context, since int64) error {
 	return nil
 }
 
-// Look implements [svc.LookStore]. AwaitChange returns with the commit, so there is nothing to gain.
+// Look implements [svc.FreshnessStore]. AwaitChange returns with the commit, so there is nothing to
+// gain.
 func (s *Store) Look(context.Context) (uint64, error) { return 0, nil }

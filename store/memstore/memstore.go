@@ -43,8 +43,8 @@ type rows struct {
 	bankPolicies    map[string]svc.BankPolicy
 
 	outbox  map[uuid.UUID]outboxEvent
-	answers map[string]svc.KeptAnswer // by key
-	audit   []svc.AuditRecord         // by number
+	answers map[string]svc.StoredAnswer // by key
+	audit   []svc.AuditRecord           // by number
 
 	auditLatest []time.Time // per record: the latest time up to and including it
 }
@@ -69,7 +69,7 @@ func New() *Store {
 		attachments:     map[svc.AttachmentKey]svc.Attachment{},
 		bankPolicies:    map[string]svc.BankPolicy{},
 		outbox:          map[uuid.UUID]outboxEvent{},
-		answers:         map[string]svc.KeptAnswer{},
+		answers:         map[string]svc.StoredAnswer{},
 	}}
 }
 

@@ -50,6 +50,18 @@ func (s *Store) ClaimEvents(
 	return claimed, nil
 }
 
+// CountEvents implements [svc.StatsStore].
+func (s *Store) CountEvents(ctx context.Context, most int) (int, error) {
+	if err := s.lock(ctx); err != nil {
+		return 0, err
+	}
+	defer s.mu.Unlock()
+	return min(len(s.outbox), most), nil
+}
+
+// Hears implements [svc.StatsStore]: there is no other process.
+func (s *Store) Hears() bool { return false }
+
 // DeleteEvents implements [svc.OutboxStore].
 func (s *Store) DeleteEvents(ctx context.Context, ids []uuid.UUID) error {
 	if err := s.lock(ctx); err != nil {

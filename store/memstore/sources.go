@@ -71,7 +71,8 @@ func (s *Store) DeleteSource(ctx context.Context, key svc.SourceKey) error {
 	}
 	drop(s, s.sources, key)
 	drop(s, s.files, key)
-	s.recordChange(key.Target())
+	unbound := s.unbind(func(source svc.SourceKey) bool { return source == key })
+	s.recordChange(append(unbound, key.Target())...)
 	return nil
 }
 

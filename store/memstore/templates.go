@@ -138,13 +138,11 @@ func (s *Store) RebindTemplates(
 	var rebound []svc.TemplateKey
 	var targets []svc.Target
 	for key, t := range s.templates {
-		if t.Origin == nil || t.Origin.Source != source || t.Origin.URL == url {
+		own := key.Scope == source.Scope && key.Owner == source.Owner
+		if !own || t.Origin == nil || t.Origin.Source != source || t.Origin.URL == url {
 			continue
 		}
-		origin := *t.Origin
-		origin.URL = url
-		t.Origin = &origin
-		put(s, s.templates, key, t)
+		s.bind(t, url)
 		rebound, targets = append(rebound, key), append(targets, key.Target())
 	}
 	if rebound != nil {
@@ -152,6 +150,31 @@ func (s *Store) RebindTemplates(
 	}
 	slices.SortFunc(rebound, svc.TemplateKey.Compare)
 	return rebound, nil
+}
+
+// bind writes the URL of a template's origin.
+func (s *Store) bind(t svc.Template, url string) {
+	origin := *t.Origin
+	origin.URL = url
+	t.Origin = &origin
+	put(s, s.templates, t.TemplateKey, t)
+}
+
+// unbind takes the URL from the templates that came from the personal sources which of reports, and
+// are not their owner's own. It returns those that had one.
+func (s *Store) unbind(of func(svc.SourceKey) bool) (unbound []svc.Target) {
+	for key, t := range s.templates {
+		if t.Origin == nil || t.Origin.URL == "" {
+			continue
+		}
+		source := t.Origin.Source
+		own := key.Scope == svc.ScopePersonal && key.Owner == source.Owner
+		if source.Scope == svc.ScopePersonal && !own && of(source) {
+			s.bind(t, "")
+			unbound = append(unbound, key.Target())
+		}
+	}
+	return unbound
 }
 
 // DeleteTemplate implements [svc.TemplateStore].

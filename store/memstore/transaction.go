@@ -31,6 +31,9 @@ func (s *Store) Atomically(
 	return err
 }
 
+// Lock implements [svc.TransactionStore]. A transaction locks the whole store.
+func (s *Store) Lock(ctx context.Context, _ svc.Locks) error { return ctx.Err() }
+
 // journal holds the steps that undo writes.
 type journal struct{ steps []func() }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/internal/follower"
-	"github.com/extsvc/svc/internal/slow"
+	"github.com/extsvc/svc/internal/changefeed"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 	"github.com/extsvc/svc/store/sqlstore"
@@ -37,8 +37,8 @@ func waits(t *testing.T, store svc.Store, since int64) (times int) {
 	}
 }
 
-// A commit of one store wakes a caller that waits on another. Ten wake-ups take less than ten
-// seconds, the time that polling could take.
+// A commit of one store wakes a caller that waits on another. Without the wake-up, each call would
+// wait for about a second. A busy machine delays some, so that five of any number count.
 func TestOneStoreWakesAnother(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Schema(t)
@@ -50,8 +50,8 @@ func wakesAnother(t *testing.T, one, two svc.Store) {
 	is := is.New(t)
 	is.NoErr(addUsers(t.Context(), one, "first"))
 	waits(t, two, 0)
-	var slept time.Duration
-	for i := range 10 {
+	begun := time.Now()
+	for i, woken := 0, 0; woken < 5; i++ {
 		since := generation(t, two)
 		committed := make(chan time.Time, 1)
 		go func() {
@@ -62,9 +62,13 @@ func wakesAnother(t *testing.T, one, two svc.Store) {
 			committed <- time.Now()
 		}()
 		waits(t, two, since)
-		slept += max(0, time.Since(<-committed))
+		switch now := time.Now(); {
+		case now.Sub(<-committed) < 500*time.Millisecond:
+			woken++
+		case now.Sub(begun) > time.Minute:
+			t.Fatalf("%d commits woke %d times", i+1, woken)
+		}
 	}
-	is.True(slept < 2*time.Second)
 }
 
 func generation(t *testing.T, store svc.Store) int64 {
@@ -100,7 +104,7 @@ func noticesByAsking(t *testing.T, url string, options postgres.Options) {
 	}()
 	began := time.Now()
 	is.True(waits(t, two, since) <= 2)
-	is.True(time.Since(began) < 10*time.Second)
+	is.True(time.Since(began) < time.Minute)
 }
 
 // TestNoReaderMissesAChange runs eight writers on two stores, and on each store a reader that
@@ -119,7 +123,7 @@ func TestNoReaderMissesAChange(t *testing.T) {
 func missesNothing(t *testing.T, stores []svc.Store) {
 	t.Helper()
 	const writers = 8
-	each := slow.Times(125, 500) // the rules of storetest have 10,000 changes on one store
+	each := longtest.Times(125, 500) // the rules of storetest have 10,000 changes on one store
 	var writing, reading sync.WaitGroup
 	last := make(chan struct{})
 	for _, store := range stores {
@@ -132,7 +136,7 @@ func missesNothing(t *testing.T, stores []svc.Store) {
 	for writer := range writers {
 		writing.Go(func() {
 			for i := range each {
-				if err := stores[writer%2].CreateAPIKey(t.Context(), svc.APIKey{ID: fmt.Sprintf("%d-%d", writer, i)}); err != nil {
+				if err := stores[writer%2].CreateSource(t.Context(), source(fmt.Sprintf("%d-%d", writer, i))); err != nil {
 					t.Error(err)
 					return
 				}
@@ -142,6 +146,10 @@ func missesNothing(t *testing.T, stores []svc.Store) {
 	writing.Wait()
 	close(last)
 	reading.Wait()
+}
+
+func source(name string) svc.Source {
+	return svc.Source{SourceKey: svc.SourceKey{Scope: svc.ScopeServer, Name: name}}
 }
 
 // The check above can fail: a reader misses a target that a notification leaves out.
@@ -163,7 +171,7 @@ func TestCheckNoticesALostTarget(t *testing.T) {
 	const all = 30
 	for i := range all {
 		time.Sleep(15 * time.Millisecond) // a notification for each
-		is.NoErr(writer.CreateAPIKey(t.Context(), svc.APIKey{ID: fmt.Sprint(i)}))
+		is.NoErr(writer.CreateSource(t.Context(), source(fmt.Sprint(i))))
 	}
 	close(last)
 	is.True(<-ended < all)
@@ -171,7 +179,7 @@ func TestCheckNoticesALostTarget(t *testing.T) {
 
 // follow reads changes as a Service does, until last is closed, and then the rest.
 func follow(store svc.Store, last <-chan struct{}) (map[string]bool, error) {
-	ctx, _ := follower.With(context.Background())
+	ctx, _ := changefeed.With(context.Background())
 	seen := map[string]bool{}
 	for since, ended := int64(0), false; ; {
 		select {

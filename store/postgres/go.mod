@@ -3,7 +3,7 @@ module github.com/extsvc/svc/store/postgres
 go 1.26.0
 
 require (
-	github.com/extsvc/svc v0.0.0
+	github.com/extsvc/svc v0.1.0
 	github.com/google/uuid v1.6.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/matryer/is v1.4.1
@@ -18,5 +18,3 @@ require (
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 )
-
-replace github.com/extsvc/svc => ../..

@@ -158,7 +158,7 @@ func (h host) signUp(id string) (hostTx, svc.IssuedKey) {
 	if err := tx.exec("INSERT INTO accounts (id) VALUES ($1)", id); err != nil {
 		h.t.Fatal(err)
 	}
-	service := h.service.WithStore(tx)
+	service := h.service.WithTx(tx)
 	key, err := service.Keys.Issue(h.t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: id}, svc.NewAPIKey{})
 	if err != nil {
 		h.t.Fatal(err)

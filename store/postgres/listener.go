@@ -24,7 +24,8 @@ const (
 // wait for changes also ask every second.
 type listener struct {
 	connect   connect
-	db        *sql.DB // its connections see the Store's tables
+	db        *sql.DB
+	dialect   sqlstore.Dialect // names the tables
 	to        hearer
 	heartbeat time.Duration
 	cancel    context.CancelFunc
@@ -45,9 +46,11 @@ type hearer interface {
 	Hear(tenant int64, notification string) error
 }
 
-func newListener(dial connect, db *sql.DB, to hearer) *listener {
-	ended := make(chan struct{})
-	return &listener{connect: dial, db: db, to: to, heartbeat: heartbeat, ended: ended}
+func newListener(dial connect, db *sql.DB, dialect sqlstore.Dialect, to hearer) *listener {
+	return &listener{
+		connect: dial, db: db, dialect: dialect, to: to,
+		heartbeat: heartbeat, ended: make(chan struct{}),
+	}
 }
 
 // start connects, and reconnects, until the listener is closed.
@@ -121,13 +124,13 @@ type itself struct{ *sqlstore.Store }
 func (s itself) Hear(_ int64, notification string) error { return s.Store.Hear(notification) }
 
 // subscribe begins to listen. It returns the table whose notifications count. It asks the Store's
-// other connections for the names: the listener's may have another search path.
+// other connections for the names: the hooks of a host's pool may give those another role.
 func (l *listener) subscribe(ctx context.Context, conn *pgx.Conn) (table string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	var channel string
-	err = l.db.QueryRowContext(ctx,
-		`SELECT (`+selectChannel+`), 'svc_generation'::regclass::oid::TEXT`).Scan(&channel, &table)
+	names := l.dialect.Qualify(`SELECT (` + selectChannel + `), (` + selectTable + `)`)
+	err = l.db.QueryRowContext(ctx, names).Scan(&channel, &table)
 	if err == nil {
 		_, err = conn.Exec(ctx, "LISTEN "+channel)
 	}

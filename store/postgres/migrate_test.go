@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"strings"
@@ -134,6 +135,25 @@ func TestPrintedMigrationsAreTheMigrations(t *testing.T) {
 	is.True(!strings.ContainsAny(script, "{}"))
 	open(t, url, postgres.Options{})
 	is.Equal(schema(t, url), printed)
+}
+
+func TestMigrationFiles(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.Schema(t)
+	db, files := pgtest.Open(t, url), sqlstore.Migrations(postgres.Dialect())
+	names, err := fs.Glob(files, "*")
+	is.NoErr(err)
+	for _, name := range names {
+		text, err := fs.ReadFile(files, name)
+		is.NoErr(err)
+		_, err = db.Exec(string(text))
+		is.NoErr(err)
+	}
+	made := schema(t, url)
+	is.Equal(made, schema(t, migrated(t)))
+	open(t, url, postgres.Options{})
+	is.Equal(schema(t, url), made)
 }
 
 // The tables of a host's migration tool stay as they are, and cause no conflict.

@@ -10,11 +10,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/extsvc/svc/store/sqlstore"
 )
 
-// New is [Open] over a pool of the host. It creates or upgrades the tables, in the first schema of
-// the pool's search_path; all connections of the pool must have the same one. The hooks of the pool
-// run as for the host's own connections.
+// New is [Open] over a pool of the host. It creates or upgrades the tables, in current_schema() of a
+// new connection of the pool. The hooks of the pool run as for the host's own connections; a
+// search_path that they or the host set later does not matter to the Store.
 //
 // The pool stays the host's: Close of the Store does not close it, and the Store changes no setting
 // of its connections. Close the pool after the Store. So the options MaxOpen, MaxIdleTime and
@@ -43,35 +45,35 @@ func New(ctx context.Context, pool *pgxpool.Pool, options Options) (*Store, erro
 func (o Options) over(
 	ctx context.Context, pool *pgxpool.Pool, config *pgxpool.Config,
 ) (*Store, error) {
-	db, err := o.prepare(ctx, pool, config)
+	db, dialect, err := o.prepare(ctx, pool, config)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout) // the host may hold all connections
 	defer cancel()
-	return o.store(ctx, db, listenAs(config))
+	return o.store(ctx, db, dialect, listenAs(config))
 }
 
-// prepare makes the tables, and returns the pool for database/sql.
+// prepare makes the tables, and returns the pool for database/sql and the dialect for the tables.
 func (o Options) prepare(
 	ctx context.Context, pool *pgxpool.Pool, config *pgxpool.Config,
-) (*sql.DB, error) {
+) (db *sql.DB, dialect sqlstore.Dialect, err error) {
 	if err := o.checkForPool(); err != nil {
-		return nil, err
+		return nil, dialect, err
 	}
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = connectTimeout
 	}
-	if err := o.migrateAs(ctx, config); err != nil {
-		return nil, err
+	if dialect, err = o.migrateAs(ctx, config); err != nil {
+		return nil, dialect, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout) // the host may hold all connections
 	defer cancel()
-	db := shared(pool)
+	db = shared(pool)
 	if err := o.checkCommits(ctx, db); err != nil {
-		return nil, errors.Join(err, db.Close())
+		return nil, dialect, errors.Join(err, db.Close())
 	}
-	return db, nil
+	return db, dialect, nil
 }
 
 // checkForPool refuses options that only the configuration of the pool can have.
@@ -101,7 +103,9 @@ func shared(pool *pgxpool.Pool) *sql.DB {
 }
 
 // migrateAs creates the tables on a connection like those of the pool, but without a limit of time.
-func (o Options) migrateAs(ctx context.Context, config *pgxpool.Config) (err error) {
+func (o Options) migrateAs(
+	ctx context.Context, config *pgxpool.Config,
+) (dialect sqlstore.Dialect, err error) {
 	config = config.Copy()
 	config.MaxConns, config.MinConns, config.MinIdleConns = 1, 0, 0
 	if params := config.ConnConfig.RuntimeParams; params["statement_timeout"] != "" {
@@ -109,7 +113,7 @@ func (o Options) migrateAs(ctx context.Context, config *pgxpool.Config) (err err
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
-		return err
+		return dialect, err
 	}
 	defer pool.Close()
 	return o.migrate(ctx, shared(pool))

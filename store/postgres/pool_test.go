@@ -15,10 +15,8 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/internal/slow"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
-	"github.com/extsvc/svc/store/storetest"
 )
 
 // newPool makes a pool of a host, which is closed when the test ends.
@@ -72,20 +70,6 @@ func bothWays(
 	})
 }
 
-// The rules of storetest over a pool of the host: the smallest one, with the simplest protocol. The
-// test runs alone: beside other suites the largest rules would keep a small machine too busy.
-func TestStoreOverAPool(t *testing.T) {
-	slow.Test(t, "the rules of storetest")
-	url := pgtest.With(t, migrated(t), "synchronous_commit", "off")
-	db, pool := pgtest.Open(t, url), newPool(t, url, atMost(1), func(config *pgxpool.Config) {
-		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
-	})
-	storetest.Run(t, func(t *testing.T) svc.Store {
-		empty(t, db)
-		return over(t, pool, postgres.Options{SynchronousCommit: "off", NoNotify: true})
-	})
-}
-
 func TestRefusedPools(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -128,7 +112,7 @@ func TestPoolStaysTheHosts(t *testing.T) {
 	is.NoErr(store.Close())
 	is.NoErr(pool.QueryRow(t.Context(), "SELECT COALESCE(("+settings+"), '')").Scan(&after))
 	is.Equal(after, before)
-	for end := time.Now().Add(5 * time.Second); pool.Stat().AcquiredConns() > 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); pool.Stat().AcquiredConns() > 0; time.Sleep(time.Millisecond) {
 		is.True(time.Now().Before(end)) // Close interrupts the listener; the pool destroys its connection in the background
 	}
 	_, err = readUser(t.Context(), store, "alice")
@@ -216,9 +200,9 @@ func TestExhaustedPool(t *testing.T) {
 		_, err := postgres.New(context.Background(), pool, postgres.Options{})
 		made <- err
 	}()
-	t.Logf("unanswered after %s", unanswered(t, store, 2).Round(time.Millisecond))
+	t.Logf("unanswered after %s", unanswered(t, store, 2, false).Round(time.Millisecond))
 	is.True(errors.Is(<-made, svc.ErrUnavailable))
-	is.True(time.Since(began) < 30*time.Second)
+	is.True(time.Since(began) < time.Minute)
 	held[0].Release()
 	answered(t, store)
 	held[1].Release()
@@ -254,7 +238,7 @@ func TestHostsHoldAllConnections(t *testing.T) {
 				is.True(errors.Is(err, svc.ErrUnavailable))
 				failed++
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("a host waits for ever")
 		}
 	}

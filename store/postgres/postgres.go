@@ -1,8 +1,11 @@
 // Package postgres opens a PostgreSQL database for package sqlstore, with the driver
 // github.com/jackc/pgx/v5.
 //
-// It needs no extension, and only the right to create and use its own tables. The tables are in the
-// first schema of the search path.
+// It needs no extension, and only the right to create and use its own tables. The tables are in
+// current_schema(): the first schema of the search path that is there. [Open] and [New] ask for its
+// name once, and all statements of the Store name it: a search path that changes later, or differs
+// between connections, does not matter. Tables that only a later schema of the search path has are
+// those of another deployment: the start fails, names both schemas and makes nothing.
 package postgres
 
 import (
@@ -16,7 +19,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/extsvc/svc/internal/tasks"
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/background"
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
@@ -25,10 +29,11 @@ import (
 type Store struct {
 	*sqlstore.Store
 	db       *sql.DB
-	listener *listener // nil: the Store does not listen
-	shared   bool      // the Store is a tenant's: db is that of all tenants
+	dialect  sqlstore.Dialect // with the schema
+	listener *listener        // nil: the Store does not listen
+	shared   bool             // the Store is a tenant's: db is that of all tenants
 	exact    bool
-	looks    tasks.Shared[uint64]
+	looks    background.SingleFlight[uint64]
 }
 
 // Options configure [Open] and [New]. The zero value suits a server that the host reaches directly.
@@ -97,32 +102,41 @@ func open(ctx context.Context, config *pgx.ConnConfig, options Options) (*Store,
 	// A migration may be slow, and waits for those of other processes: no limit of time.
 	patient := options
 	patient.Timeout, patient.MaxOpen = -1, 1
-	if err := patient.migrate(ctx, patient.pool(config)); err != nil {
+	dialect, err := patient.migrate(ctx, patient.pool(config))
+	if err != nil {
 		return nil, err
 	}
-	return options.store(ctx, options.pool(config), connectTo(config))
+	return options.store(ctx, options.pool(config), dialect, connectTo(config))
 }
 
-// migrate creates the tables, and closes db.
-func (o Options) migrate(ctx context.Context, db *sql.DB) (err error) {
+// migrate creates the tables, and closes db. It returns the dialect for these tables.
+func (o Options) migrate(ctx context.Context, db *sql.DB) (dialect sqlstore.Dialect, err error) {
 	defer func() { err = errors.Join(err, db.Close()) }()
 	if err := db.PingContext(ctx); err != nil {
-		return reason(err)
+		return dialect, reason(err)
 	}
 	if o.Pooler {
 		if err := o.checkCommits(ctx, db); err != nil {
-			return err
+			return dialect, err
 		}
 	}
-	return sqlstore.New(db, db, Dialect()).Migrate(ctx)
+	if dialect, err = Dialect().Locate(ctx, db); err != nil {
+		return dialect, reason(err)
+	}
+	if o.NoNotify {
+		dialect.Notify = ""
+	}
+	return dialect, sqlstore.New(db, db, dialect).Migrate(ctx)
 }
 
 // store returns a Store that uses db, or closes db. The Store listens on a connection that dial
 // makes.
-func (o Options) store(ctx context.Context, db *sql.DB, dial connect) (*Store, error) {
-	s, err := o.deaf(ctx, db)
+func (o Options) store(
+	ctx context.Context, db *sql.DB, dialect sqlstore.Dialect, dial connect,
+) (*Store, error) {
+	s, err := o.deaf(ctx, db, dialect)
 	if err == nil && o.listens() {
-		s.listener = newListener(dial, s.db, itself{s.Store}).start()
+		s.listener = newListener(dial, s.db, dialect, itself{s.Store}).start()
 	}
 	return s, err
 }
@@ -130,12 +144,10 @@ func (o Options) store(ctx context.Context, db *sql.DB, dial connect) (*Store, e
 func (o Options) listens() bool { return !o.NoNotify && !o.Pooler }
 
 // deaf returns a Store that does not listen.
-func (o Options) deaf(ctx context.Context, db *sql.DB) (*Store, error) {
-	dialect := Dialect()
-	if o.NoNotify {
-		dialect.Notify = ""
-	}
-	s := &Store{db: db, exact: o.Exact}
+func (o Options) deaf(
+	ctx context.Context, db *sql.DB, dialect sqlstore.Dialect,
+) (*Store, error) {
+	s := &Store{db: db, dialect: dialect, exact: o.Exact}
 	if err := usable(ctx, s.db); err != nil {
 		return nil, errors.Join(err, s.db.Close())
 	}
@@ -143,7 +155,8 @@ func (o Options) deaf(ctx context.Context, db *sql.DB) (*Store, error) {
 	if o.NoNotify {
 		return s, nil
 	}
-	if _, err := s.db.ExecContext(ctx, keepChannel, []byte(rand.Text())); err != nil {
+	keep := dialect.Qualify(keepChannel)
+	if _, err := s.db.ExecContext(ctx, keep, []byte(rand.Text())); err != nil {
 		return nil, errors.Join(reason(err), s.db.Close())
 	}
 	return s, nil
@@ -151,7 +164,7 @@ func (o Options) deaf(ctx context.Context, db *sql.DB) (*Store, error) {
 
 // Pending returns a script with the migrations that the database at url lacks. A database without
 // tables lacks all of them; an up-to-date one lacks none, and the script is "". Pending changes
-// nothing.
+// nothing. The script names no schema: run it with the same search path.
 //
 // [Open] runs the same migrations. The script is for hosts with a migration tool of their own, or
 // with a role that may not create tables. When the server cannot be reached, the error is
@@ -196,7 +209,7 @@ func (s *Store) Close() error {
 	return s.db.Close()
 }
 
-// Look implements [svc.LookStore]. Without Options.Exact it answers 0.
+// Look implements [svc.FreshnessStore]. Without Options.Exact it answers 0.
 func (s *Store) Look(ctx context.Context) (uint64, error) {
 	if !s.exact {
 		return 0, nil
@@ -213,6 +226,15 @@ func (s *Store) Look(ctx context.Context) (uint64, error) {
 // [New], its connections are those of the host's pool. Code that holds one of its connections and
 // calls the Store, or a Service on it, needs a second connection. The connections that sql.Conn.Raw passes have the method Conn() *pgx.Conn.
 func (s *Store) DB() *sql.DB { return s.db }
+
+// Dialect returns the dialect for the tables of the Store, which names their schema: for
+// [sqlstore.Tx] in a transaction of the host, whatever its search path is.
+func (s *Store) Dialect() sqlstore.Dialect { return s.dialect }
+
+// Tx is the function [Tx] for the tables of the Store: the search path of tx does not matter.
+func (s *Store) Tx(tx PgxTx) svc.FullStore {
+	return sqlstore.TxOf(transactionOf{tx}, s.dialect)
+}
 
 // silence is how long a call waits for a server that does not answer. With the work before and
 // after, a request gets its answer within 5 s.
@@ -238,21 +260,41 @@ const (
 // no other mark that every role may read and that a copy of its files does not have as well.
 const identity = `SELECT concat_ws(' ', extract(epoch FROM pg_postmaster_start_time()),
 	(SELECT oid FROM pg_database WHERE datname = current_database()),
-	'svc_generation'::regclass::oid)`
+	(` + selectTable + `))`
+
+// selectTable tells apart the tables of several schemas.
+const selectTable = `SELECT tableoid::TEXT FROM svc_generation WHERE id = 1`
+
+// find returns current_schema(), and the schema in which the search path finds a table. A schema of
+// the path that the role may not use is not searched: it counts when no other one has the table, as
+// the start would otherwise make new tables.
+const find = `SELECT COALESCE(current_schema()::TEXT, ''), COALESCE(
+	(SELECT nspname::TEXT FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+		WHERE c.oid = to_regclass($1::TEXT)),
+	(SELECT nspname::TEXT FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace
+		WHERE relname = $1::TEXT AND NOT has_schema_privilege(n.oid, 'USAGE') AND EXISTS (
+			SELECT FROM regexp_split_to_table(current_setting('search_path'), '\s*,\s*') item
+			WHERE item = '"' || nspname || '"' OR lower(item) = nspname
+				OR item = '"$user"' AND nspname = current_user) LIMIT 1), '')`
 
 // Dialect returns PostgreSQL's dialect, for hosts that bring their own pools to [sqlstore.New]. The
 // errors of their driver must have a method SQLState. To notice the commits of other processes, a
 // host listens to the channel svc_changes and calls Wake. Once a process has called [Open], the
 // table svc_kept_values names another channel: "svc_" and, in hexadecimal digits, the value of the
 // row "channel".
+//
+// Without a Schema, statements use the tables that the search path finds. [sqlstore.Dialect.Locate]
+// sets it.
 func Dialect() sqlstore.Dialect {
 	return sqlstore.Dialect{
 		Text: `TEXT COLLATE "C"`, Bytes: "BYTEA", NarrowIndexes: true,
+		Serial:   "BIGINT GENERATED BY DEFAULT AS IDENTITY",
 		Elements: "json_array_elements",
 		Lock:     fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", lockKey),
 		Notify:   notify,
 		Channel:  "channel",
 		Identity: identity,
+		Find:     find,
 		Rows:     256,
 		Silence:  silence,
 		Classify: classify,

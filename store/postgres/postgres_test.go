@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/internal/slow"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 	"github.com/extsvc/svc/store/storetest"
@@ -15,7 +15,8 @@ import (
 
 // TestMain runs more tests at once than there are processors, because most wait for the server.
 func TestMain(m *testing.M) {
-	slow.AtOnce(2 * runtime.GOMAXPROCS(0))
+	longtest.AtOnce(2 * runtime.GOMAXPROCS(0))
+	longtest.Short()
 	m.Run()
 }
 
@@ -24,12 +25,23 @@ func TestMain(m *testing.M) {
 // Nothing listens here: the suite checks the wake-ups itself.
 func TestStore(t *testing.T) {
 	t.Parallel()
-	url := migrated(t)
-	db := pgtest.Open(t, url)
+	url, options := migrated(t), postgres.Options{SynchronousCommit: "off", NoNotify: true}
+	db, store := pgtest.Open(t, url), unlimited(open(t, url, options), options)
 	storetest.Run(t, func(t *testing.T) svc.Store {
 		empty(t, db)
-		return open(t, url, postgres.Options{SynchronousCommit: "off", NoNotify: true})
+		return store
 	})
+}
+
+// unlimited returns a store for the rules of storetest, which are not about time. Its calls wait for
+// the server without a limit: after one late answer the limit also fails the calls of later rules.
+func unlimited(store *postgres.Store, options postgres.Options) *postgres.Store {
+	dialect := postgres.Dialect()
+	dialect.Silence = 0
+	if options.NoNotify {
+		dialect.Notify = ""
+	}
+	return postgres.WithDialect(store, dialect)
 }
 
 // open opens a store that is closed when the test ends.

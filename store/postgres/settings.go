@@ -5,11 +5,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -40,6 +42,9 @@ func parse(url string) (*pgx.ConnConfig, error) {
 	} else if err != nil {
 		return nil, errors.New("the URL cannot be parsed: want " + urlForms)
 	}
+	if err := checkNames(config); err != nil {
+		return nil, err
+	}
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = connectTimeout
 	}
@@ -47,6 +52,22 @@ func parse(url string) (*pgx.ConnConfig, error) {
 	config.OnPgError = keepConnection
 	config.OnNotice = note
 	return config, nil
+}
+
+// checkNames refuses names with control characters, such as a variable that ends in a line break.
+func checkNames(config *pgx.ConnConfig) error {
+	names := maps.Clone(config.RuntimeParams)
+	if names == nil {
+		names = map[string]string{}
+	}
+	names["host"], names["database"], names["user"] = config.Host, config.Database, config.User
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if strings.ContainsFunc(names[name], unicode.IsControl) {
+			return fmt.Errorf("the %s of the URL, or of a PG… variable, must have no control "+
+				"characters, such as a line break", name)
+		}
+	}
+	return nil
 }
 
 // complaint returns the driver's reason, without the URL before it and the value that may follow

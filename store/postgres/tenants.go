@@ -29,8 +29,7 @@ type Tenants struct {
 	registry *sqlstore.Registry // the TenantList
 	control  *Store
 	poll     *sqlstore.Poll
-	turns    *sqlstore.Turns
-	schema   string // of control
+	turns    *sqlstore.FairQueue
 	channel  string // where all notify; "": they do not
 }
 
@@ -71,12 +70,13 @@ func openTenants(
 	}
 	patient := options
 	patient.Timeout, patient.MaxOpen = -1, 1
-	if err := patient.migrate(ctx, patient.pool(config)); err != nil {
+	dialect, err := patient.migrate(ctx, patient.pool(config))
+	if err != nil {
 		return nil, err
 	}
 	db := options.pool(config)
 	db.SetConnMaxLifetime(tenantsLifetime)
-	return options.tenants(ctx, db, connectTo(config), options.MaxOpen)
+	return options.tenants(ctx, db, dialect, connectTo(config), options.MaxOpen)
 }
 
 // NewTenants is [OpenTenants] over a pool of the host, as [New] is [Open]. PostgreSQL keeps some 50 kB
@@ -86,14 +86,14 @@ func NewTenants(ctx context.Context, pool *pgxpool.Pool, options Options) (*Tena
 		return nil, errors.New("use a pool of PostgreSQL: the pool is nil")
 	}
 	config := pool.Config()
-	db, err := options.prepare(ctx, pool, config)
+	db, dialect, err := options.prepare(ctx, pool, config)
 	if err != nil {
 		return nil, fmt.Errorf("use a pool of PostgreSQL database %q on %s: %w",
 			config.ConnConfig.Database, server(config.ConnConfig), err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout) // the host may hold all connections
 	defer cancel()
-	return options.tenants(ctx, db, listenAs(config), int(config.MaxConns))
+	return options.tenants(ctx, db, dialect, listenAs(config), int(config.MaxConns))
 }
 
 // untaken is how many connections stay free for calls that take no turn: questions about the list,
@@ -102,42 +102,34 @@ const untaken = 2
 
 // tenants returns Tenants that use db, or closes db. The pool has so many connections.
 func (o Options) tenants(
-	ctx context.Context, db *sql.DB, dial connect, connections int,
+	ctx context.Context, db *sql.DB, dialect sqlstore.Dialect, dial connect, connections int,
 ) (*Tenants, error) {
-	control, err := o.deaf(ctx, db)
+	control, err := o.deaf(ctx, db, dialect)
 	if err != nil {
 		return nil, err
 	}
-	t := &Tenants{control: control, turns: sqlstore.NewTurns(connections - untaken)}
+	t := &Tenants{control: control, turns: sqlstore.NewFairQueue(connections - untaken)}
 	if t.registry, err = sqlstore.NewRegistry(ctx, control.Store); err == nil {
-		err = db.QueryRowContext(ctx, selectControl).Scan(&t.schema, &t.channel)
-	}
-	if err == nil {
 		err = t.checkSchema()
+	}
+	if err == nil && !o.NoNotify {
+		err = db.QueryRowContext(ctx, dialect.Qualify(selectChannel)).Scan(&t.channel)
 	}
 	if err != nil {
 		return nil, errors.Join(reason(err), db.Close())
 	}
-	if o.NoNotify {
-		t.channel = ""
-	}
 	t.TenantList = t.registry
 	t.poll = sqlstore.NewPoll(t.registry)
 	if o.listens() {
-		control.listener = newListener(dial, db, t.poll).start()
+		control.listener = newListener(dial, db, dialect, t.poll).start()
 	}
 	return t, nil
 }
 
-// selectControl returns the schema of the tables and the name of their channel.
-const selectControl = `SELECT (SELECT nspname FROM pg_class c JOIN pg_namespace n
-	ON n.oid = relnamespace WHERE c.oid = 'svc_generation'::regclass),
-	COALESCE((` + selectChannel + `), '')`
-
 // Schema returns the name of the schema with the tables of a tenant: svc_t17, when the list of
 // tenants is in the schema public, and otherwise the schema of the list with _t17 behind it.
 func (t *Tenants) Schema(tenant svc.Tenant) string {
-	before := t.schema
+	before := t.control.dialect.Schema
 	if before == "public" {
 		before = "svc"
 	}
@@ -147,28 +139,29 @@ func (t *Tenants) Schema(tenant svc.Tenant) string {
 // checkSchema refuses a schema whose tenants would have names that PostgreSQL cuts off.
 func (t *Tenants) checkSchema() error {
 	const most = 63 - len("_t9223372036854775807")
-	if len(t.schema) > most {
+	schema := t.control.dialect.Schema
+	if len(schema) > most {
 		return fmt.Errorf("the schema %q, which is the first of the search path, has a longer name "+
-			"than %d bytes: use another one", t.schema, most)
+			"than %d bytes: use another one", schema, most)
 	}
 	return nil
 }
 
 // Dialect returns the dialect for the tables of a tenant: for [sqlstore.Tx] in a transaction of the
-// host, with svc.Service.WithStore.
+// host, with svc.Service.WithTx.
 func (t *Tenants) Dialect(tenant svc.Tenant) sqlstore.Dialect {
-	d := Dialect()
+	d := t.control.dialect
+	registry := d.Schema
 	d.Schema = t.Schema(tenant)
 	d.Tenant = &sqlstore.TenantDialect{
-		Name: tenant.Name, Number: tenant.Number, Control: t.schema,
+		Name: tenant.Name, Number: tenant.Number, Control: registry,
 	}
 	d.Lock = fmt.Sprintf("SELECT pg_advisory_xact_lock(%d, %d)", lockKey, int32(tenant.Number))
-	d.Identity = strings.Replace(identity, "'svc_", "'"+literal(d.Schema)+".svc_", 1)
 	if d.Notify = ""; t.channel != "" {
 		// The table tells apart a copy of the list in the same database.
 		d.Notify = fmt.Sprintf(`SELECT pg_notify('%s', '%s.svc_generation'::regclass::oid ||
 			'/%d ' || value || ' ' || $1::TEXT) FROM svc_generation WHERE id = 1`,
-			t.channel, literal(t.schema), tenant.Number)
+			t.channel, literal(registry), tenant.Number)
 	}
 	d.Classify = classifyTenant
 	return d
@@ -247,7 +240,10 @@ func (t *Tenants) OpenTenant(
 		t.poll.Remove(tenant.Number, store)
 		return nil
 	}
-	return &Store{Store: store, db: t.control.db, shared: true, exact: t.control.exact}, end, nil
+	return &Store{
+		Store: store, db: t.control.db, dialect: t.Dialect(tenant),
+		shared: true, exact: t.control.exact,
+	}, end, nil
 }
 
 // Outbox implements [svc.TenantStore]: all tenants share that of the list.

@@ -17,7 +17,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/internal/slow"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 	"github.com/extsvc/svc/store/sqlstore"
@@ -61,7 +61,7 @@ func made(t *testing.T, in *postgres.Tenants, name string) svc.Tenant {
 
 // The Store of a tenant keeps every promise of a Store. The role is no superuser.
 func TestStoreOfTenant(t *testing.T) {
-	slow.Test(t, "the rules of storetest")
+	longtest.Test(t, "the rules of storetest")
 	t.Parallel()
 	url := pgtest.Database(t)
 	in := openTenants(t, url, postgres.Options{SynchronousCommit: "off"})
@@ -77,9 +77,16 @@ func TestStoreOfTenant(t *testing.T) {
 
 // The list keeps its promises, too.
 func TestListOfTenants(t *testing.T) {
+	longtest.Test(t, "the rules of a list of tenants; SQLite has the same list")
 	t.Parallel()
+	url, n := pgtest.Database(t), 0
+	db := pgtest.Open(t, url)
 	storetest.RunTenants(t, func(t *testing.T) svc.TenantStore {
-		return openTenants(t, pgtest.Database(t), postgres.Options{SynchronousCommit: "off"})
+		n++
+		schema := fmt.Sprint("list", n) // faster than a database for each rule
+		_, err := db.Exec("CREATE SCHEMA " + schema)
+		is.New(t).NoErr(err)
+		return openTenants(t, pgtest.With(t, url, "search_path", schema), postgres.Options{SynchronousCommit: "off"})
 	})
 }
 
@@ -207,33 +214,59 @@ func TestTenantsHearEachOther(t *testing.T) {
 			_, err := here.Create(t.Context(), "a")
 			is.NoErr(err)
 			alice := svc.Identity{Kind: svc.KindUser, ID: "alice"}
-			for range 3 {
+			// refused returns the time after which the other process refuses a revoked key.
+			refused := func(before func()) time.Duration {
 				var issued svc.IssuedKey
 				is.NoErr(here.Use(t.Context(), "a", func(s *svc.Service) (err error) {
 					issued, err = s.Keys.Issue(t.Context(), svc.Host, alice, svc.NewAPIKey{})
 					return err
 				}))
 				is.NoErr(accepts(t, there, "a", string(issued.Key)))
-				time.Sleep(50 * time.Millisecond)
+				time.Sleep(time.Second) // the other process follows, and caches the key
+				is.NoErr(accepts(t, there, "a", string(issued.Key)))
+				began := time.Now()
+				before()
 				is.NoErr(here.Use(t.Context(), "a", func(s *svc.Service) error {
 					return s.Keys.Revoke(t.Context(), svc.Host, alice, issued.ID)
 				}))
-				began := time.Now()
 				for accepts(t, there, "a", string(issued.Key)) == nil {
-					if time.Since(began) > 5*time.Second {
+					if time.Since(began) > time.Minute {
 						t.Fatal("a revoked key is accepted for too long")
 					}
 					time.Sleep(time.Millisecond)
 				}
-				t.Logf("%s: after %s", name, time.Since(began).Round(time.Millisecond))
-				if name == "notified" && time.Since(began) > 350*time.Millisecond {
-					t.Error("no notification has come")
-				}
+				return time.Since(began)
+			}
+			if name == "polled" {
+				refused(func() {})
+			} else {
+				hearsWithoutPoll(t, pgtest.Open(t, url), refused)
 			}
 			is.NoErr(here.Drop(t.Context(), "a"))
 			is.Equal(svc.ErrorCode(accepts(t, there, "a", "x")), svc.CodeNotFound)
 		})
 	}
+}
+
+// hearsWithoutPoll locks a table that the poll reads, so that only a notification tells of a change
+// for as long as the last poll counts. A busy machine may need more tries.
+func hearsWithoutPoll(t *testing.T, db *sql.DB, refused func(before func()) time.Duration) {
+	t.Helper()
+	const locked = 2 * time.Second
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+		tx, err := db.Begin()
+		is.New(t).NoErr(err)
+		took := refused(func() {
+			time.AfterFunc(locked, func() { _ = tx.Rollback() })
+			_, err := tx.Exec("LOCK TABLE svc_generation IN ACCESS EXCLUSIVE MODE")
+			is.New(t).NoErr(err)
+		})
+		_ = tx.Rollback() // it may be unlocked
+		if took < locked {
+			return
+		}
+	}
+	t.Fatal("notifications do not come")
 }
 
 // A notification that the follower cannot use, as it comes late, does not keep it busy.
@@ -303,7 +336,7 @@ func TestOutboxOfTenants(t *testing.T) {
 		if tx, err = in.DB().BeginTx(t.Context(), nil); err != nil {
 			return err
 		}
-		inside := s.WithStore(sqlstore.Tx(tx, in.Dialect(tenant)))
+		inside := s.WithTx(sqlstore.Tx(tx, in.Dialect(tenant)))
 		return inside.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "u"}}})
 	}))
 	is.NoErr(tenants.Suspend(t.Context(), "a"))
@@ -313,7 +346,7 @@ func TestOutboxOfTenants(t *testing.T) {
 	case e := <-events:
 		is.Equal(e.Tenant, "a")
 		is.Equal(e.Target.ID, "u")
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the event is not delivered")
 	}
 }

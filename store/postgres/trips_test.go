@@ -40,7 +40,7 @@ func TestTrips(t *testing.T) {
 		conn, err := dial(ctx, network, address)
 		return counted{conn, &sent}, err
 	}
-	if err := (Options{}).migrate(t.Context(), Options{}.pool(config)); err != nil {
+	if _, err := (Options{}).migrate(t.Context(), Options{}.pool(config)); err != nil {
 		t.Fatal(err)
 	}
 	for name, db := range map[string]*sql.DB{
@@ -95,7 +95,11 @@ var mutations = []struct {
 	{"create a key", 1, createKey},
 	{"issue", 2, func(ctx context.Context, store *sqlstore.Store, id string) error {
 		return store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
-			if _, err := tx.LockAPIKeys(ctx, alice, 10); err != nil {
+			locks := svc.Locks{RelyOnAccess: true, Holder: alice, RelyOnKey: "k"}
+			if err := tx.Lock(ctx, locks); err != nil {
+				return err
+			}
+			if _, err := tx.Access(ctx, svc.AccessQuery{KeyID: "k", KeysOf: alice, Most: 10}); err != nil {
 				return err
 			}
 			return tx.CreateAPIKey(ctx, svc.APIKey{ID: id, Holder: alice})

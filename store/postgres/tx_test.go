@@ -35,19 +35,15 @@ func TestHostCommits(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, h host) {
 		is := is.New(t)
-		before := generation(t, h.store)
 		tx, key := h.signUp("alice")
 		is.True(!h.accepted(key)) // not yet
 		is.NoErr(tx.commit())
 		is.True(h.accepted(key))
 		is.Equal(h.accounts(), 1)
-		changes, err := h.store.Changes(t.Context(), before)
-		is.NoErr(err)
-		is.Equal(len(changes.Targets), 1)
 		select {
 		case event := <-h.events:
-			is.Equal(event.Target, changes.Targets[0])
-		case <-time.After(30 * time.Second):
+			is.Equal(event.Target, key.Target())
+		case <-time.After(time.Minute):
 			t.Fatal("the event is not delivered")
 		}
 	})
@@ -65,16 +61,17 @@ func TestHostTellsOthers(t *testing.T) {
 		is.NoErr(conn.QueryRowContext(t.Context(), "SELECT 'svc_' || encode(value, 'hex') FROM svc_kept_values WHERE name = 'channel'").Scan(&channel))
 		_, err = conn.ExecContext(t.Context(), "LISTEN "+channel)
 		is.NoErr(err)
-		lost, _ := h.signUp("mallory")
+		lost, tx := h.begin(), h.begin()
+		is.NoErr(lost.CreateSource(t.Context(), source("lost")))
 		is.NoErr(lost.rollback())
-		tx, key := h.signUp("alice")
+		is.NoErr(tx.CreateSource(t.Context(), source("kept")))
 		is.NoErr(tx.commit())
 		is.NoErr(conn.Raw(func(driver any) error {
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			told, err := driver.(interface{ Conn() *pgx.Conn }).Conn().WaitForNotification(ctx)
-			if err == nil && !strings.Contains(told.Payload, key.ID) {
-				err = fmt.Errorf("told of %s, want %s", told.Payload, key.ID)
+			if err == nil && !strings.Contains(told.Payload, "kept") {
+				err = fmt.Errorf("told of %s, want the source", told.Payload)
 			}
 			return err
 		}))
@@ -133,7 +130,7 @@ func TestHostLosesACanceledTransaction(t *testing.T) {
 	eachKind(t, func(t *testing.T, h host) {
 		is := is.New(t)
 		holder := h.begin()
-		is.NoErr(holder.exec("UPDATE svc_locks SET name = name WHERE name = 'access'"))
+		is.NoErr(holder.exec("LOCK TABLE svc_access_lock IN EXCLUSIVE MODE"))
 		tx, key := h.signUp("alice")
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
@@ -151,19 +148,22 @@ func TestHostLosesACanceledTransaction(t *testing.T) {
 
 // awaitLock returns when another connection of the test waits for a lock.
 func awaitLock(t *testing.T, store *postgres.Store) {
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		var waiting int
-		err := store.DB().QueryRow(`SELECT count(*) FROM pg_stat_activity
-			WHERE wait_event_type = 'Lock' AND application_name = current_setting('application_name')`).Scan(&waiting)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		if waiting > 0 {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if locksAwaited(t, store) > 0 {
 			return
 		}
 	}
 	t.Error("no connection waits for a lock")
+}
+
+// locksAwaited returns how many connections of the test wait for a lock.
+func locksAwaited(t *testing.T, store *postgres.Store) (waiting int) {
+	err := store.DB().QueryRow(`SELECT count(*) FROM pg_stat_activity
+		WHERE wait_event_type = 'Lock' AND application_name = current_setting('application_name')`).Scan(&waiting)
+	if err != nil {
+		t.Error(err)
+	}
+	return waiting
 }
 
 // A pool is no transaction.
@@ -183,12 +183,12 @@ func TestDeadlockIsChanged(t *testing.T) {
 	eachKind(t, func(t *testing.T, h host) {
 		is := is.New(t)
 		one, two := h.begin(), h.begin()
-		is.NoErr(one.CreateAPIKey(t.Context(), svc.APIKey{ID: "one"})) // locks the generation
-		is.NoErr(two.exec("UPDATE svc_locks SET name = name WHERE name = 'access'"))
+		is.NoErr(one.CreateSource(t.Context(), source("one"))) // locks the generation
+		is.NoErr(two.exec("LOCK TABLE svc_access_lock IN EXCLUSIVE MODE"))
 		ended := make(chan error, 2)
 		end := func(tx hostTx, err error) { ended <- errors.Join(err, tx.rollback()) }
 		go func() { end(one, addUsers(context.Background(), one, "alice")) }()
-		go func() { end(two, two.CreateAPIKey(context.Background(), svc.APIKey{ID: "two"})) }()
+		go func() { end(two, two.CreateSource(context.Background(), source("two"))) }()
 		first, second := <-ended, <-ended
 		if first == nil { // the other one went on before the loser was back
 			first, second = second, first
@@ -218,9 +218,9 @@ func leavesDuringTheCommit(t *testing.T, store *postgres.Store) {
 	alice := svc.Identity{Kind: svc.KindUser, ID: "alice"}
 	_, err = h.service.Keys.Issue(ctx, svc.Host, alice, svc.NewAPIKey{})
 	is.True(errors.Is(err, context.DeadlineExceeded))
-	live, err := h.store.LockAPIKeys(t.Context(), alice, 10)
+	now, err := h.store.Access(t.Context(), svc.AccessQuery{KeysOf: alice, Most: 10})
 	is.NoErr(err)
-	is.Equal(live, 0)
+	is.Equal(now.Keys, 0)
 	is.Equal(len(h.events), 0)
 }
 

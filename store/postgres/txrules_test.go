@@ -11,21 +11,26 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/internal/slow"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 	"github.com/extsvc/svc/store/storetest"
 )
 
-// TestStoreInPgxTransactions runs all rules of storetest on a Store whose calls each run in a
-// transaction of a host that uses pgx.
+// TestStoreInPgxTransactions runs all rules of storetest on a Store over a pool of a host that uses
+// pgx. The pool is the smallest one, with the simplest protocol. Each call runs in a transaction.
 func TestStoreInPgxTransactions(t *testing.T) {
-	slow.Test(t, "the rules of storetest")
+	longtest.Test(t, "the rules of storetest")
+	t.Parallel()
 	url := pgtest.With(t, migrated(t), "synchronous_commit", "off")
-	db, pool := pgtest.Open(t, url), newPool(t, url)
+	db, pool := pgtest.Open(t, url), newPool(t, url, atMost(1), func(config *pgxpool.Config) {
+		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+	})
+	options := postgres.Options{SynchronousCommit: "off", NoNotify: true}
+	store := unlimited(over(t, pool, options), options)
 	storetest.Run(t, func(t *testing.T) svc.Store {
 		empty(t, db)
-		return inTxs{over(t, pool, postgres.Options{SynchronousCommit: "off", NoNotify: true}), pool}
+		return inTxs{store, pool}
 	})
 }
 
@@ -82,12 +87,20 @@ func (s inTxs) AddEvents(ctx context.Context, events []svc.Event) error {
 	return s.write(ctx, func(tx svc.FullStore) error { return tx.AddEvents(ctx, events) })
 }
 
-func (s inTxs) Answer(ctx context.Context, key []byte, now time.Time) (svc.KeptAnswer, error) {
-	return read(ctx, s, func(tx svc.FullStore) (svc.KeptAnswer, error) { return tx.Answer(ctx, key, now) })
+func (s inTxs) Answer(ctx context.Context, key []byte, now time.Time) (svc.StoredAnswer, error) {
+	return read(ctx, s, func(tx svc.FullStore) (svc.StoredAnswer, error) { return tx.Answer(ctx, key, now) })
 }
 
-func (s inTxs) AppendAudit(ctx context.Context, next func(svc.AuditRecord) []svc.AuditRecord) error {
-	return s.write(ctx, func(tx svc.FullStore) error { return tx.AppendAudit(ctx, next) })
+func (s inTxs) QueueAudit(ctx context.Context, events []svc.Event, chain func(svc.AuditRecord, []svc.Event) []svc.AuditRecord) error {
+	return s.write(ctx, func(tx svc.FullStore) error { return tx.QueueAudit(ctx, events, chain) })
+}
+
+func (s inTxs) ChainAudit(ctx context.Context, chain func(svc.AuditRecord, []svc.Event) []svc.AuditRecord) (bool, error) {
+	return wrote(ctx, s, func(tx svc.FullStore) (bool, error) { return tx.ChainAudit(ctx, chain) })
+}
+
+func (s inTxs) EraseAudit(ctx context.Context, records []svc.AuditRecord) error {
+	return s.write(ctx, func(tx svc.FullStore) error { return tx.EraseAudit(ctx, records) })
 }
 
 func (s inTxs) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
@@ -146,7 +159,15 @@ func (s inTxs) Installations(ctx context.Context, page svc.InstallationPage) ([]
 	return read(ctx, s, func(tx svc.FullStore) ([]svc.Installation, error) { return tx.Installations(ctx, page) })
 }
 
-func (s inTxs) KeepAnswer(ctx context.Context, answer svc.KeptAnswer, now time.Time) error {
+func (s inTxs) CountAnswers(ctx context.Context, caller []byte, now time.Time, most int) (int, error) {
+	return read(ctx, s, func(tx svc.FullStore) (int, error) { return tx.CountAnswers(ctx, caller, now, most) })
+}
+
+func (s inTxs) DeleteAnswers(ctx context.Context, caller []byte) error {
+	return s.write(ctx, func(tx svc.FullStore) error { return tx.DeleteAnswers(ctx, caller) })
+}
+
+func (s inTxs) KeepAnswer(ctx context.Context, answer svc.StoredAnswer, now time.Time) error {
 	return s.write(ctx, func(tx svc.FullStore) error { return tx.KeepAnswer(ctx, answer, now) })
 }
 
@@ -158,8 +179,8 @@ func (s inTxs) KeepValue(ctx context.Context, name string, value []byte) ([]byte
 	return wrote(ctx, s, func(tx svc.FullStore) ([]byte, error) { return tx.KeepValue(ctx, name, value) })
 }
 
-func (s inTxs) LockAPIKeys(ctx context.Context, holder svc.Identity, most int) (int, error) {
-	return wrote(ctx, s, func(tx svc.FullStore) (int, error) { return tx.LockAPIKeys(ctx, holder, most) })
+func (s inTxs) Lock(ctx context.Context, locks svc.Locks) error {
+	return s.write(ctx, func(tx svc.FullStore) error { return tx.Lock(ctx, locks) })
 }
 
 func (s inTxs) ReadAccess(ctx context.Context, part svc.AccessRead, yield func(svc.Bundle) error) (svc.StoreChanges, error) {
@@ -200,6 +221,6 @@ func (s inTxs) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.Temp
 	return read(ctx, s, func(tx svc.FullStore) ([]svc.Template, error) { return tx.Templates(ctx, page) })
 }
 
-func (s inTxs) UseAPIKeys(ctx context.Context, uses []svc.KeyUse) error {
+func (s inTxs) UseAPIKeys(ctx context.Context, uses []svc.LastUse) error {
 	return s.write(ctx, func(tx svc.FullStore) error { return tx.UseAPIKeys(ctx, uses) })
 }

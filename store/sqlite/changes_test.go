@@ -2,20 +2,23 @@ package sqlite_test
 
 import (
 	"database/sql"
+	"fmt"
 	"path/filepath"
 	"testing"
 
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
 // A generation whose changes have no row is a gap: readers from before it start again.
 func TestGapsInChangesAreAReset(t *testing.T) {
 	is := is.New(t)
 	store := open(t, filepath.Join(t.TempDir(), "svc.db"))
-	is.NoErr(store.CreateAPIKey(t.Context(), key(1)))
+	is.NoErr(store.CreateSource(t.Context(), source(1)))
 	_, err := store.DB().Exec(`UPDATE svc_generation SET value = value + 1`)
 	is.NoErr(err)
-	is.NoErr(store.CreateAPIKey(t.Context(), key(2)))
+	is.NoErr(store.CreateSource(t.Context(), source(2)))
 	for since, reset := range map[int64]bool{0: true, 1: true, 2: false, 3: false, 4: true} {
 		changes, err := store.Changes(t.Context(), since)
 		is.NoErr(err)
@@ -32,10 +35,10 @@ func TestOldChangesAreForgotten(t *testing.T) {
 		return generation
 	}
 	is.Equal(oldest(), int64(1))
-	is.NoErr(store.CreateAPIKey(t.Context(), key(0)))
+	is.NoErr(store.CreateSource(t.Context(), source(0)))
 	is.Equal(oldest(), int64(1025)) // so many at once
 	for i := range 256 {
-		is.NoErr(store.CreateAPIKey(t.Context(), key(1+i)))
+		is.NoErr(store.CreateSource(t.Context(), source(1+i)))
 	}
 	is.Equal(oldest(), int64(2049))
 	for since, reset := range map[int64]bool{0: true, 2000: true, 2047: true, 2048: false, 12_000: false} {
@@ -46,6 +49,10 @@ func TestOldChangesAreForgotten(t *testing.T) {
 			is.Equal(int64(len(changes.Targets)), 12_031+257-since)
 		}
 	}
+}
+
+func source(i int) svc.Source {
+	return svc.Source{SourceKey: svc.SourceKey{Scope: svc.ScopeServer, Name: fmt.Sprint(i)}}
 }
 
 // fill makes that many generations.

@@ -62,7 +62,7 @@ func ExampleStore_DB() {
 		if _, err := tx.ExecContext(ctx, insert, customer); err != nil {
 			return "", err
 		}
-		inTx := service.WithStore(sqlstore.Tx(tx, sqlite.Dialect()))
+		inTx := service.WithTx(sqlstore.Tx(tx, sqlite.Dialect()))
 		holder := svc.Identity{Kind: svc.KindUser, ID: customer}
 		issued, err := inTx.Keys.Issue(ctx, svc.Host, holder, svc.NewAPIKey{})
 		if err != nil {

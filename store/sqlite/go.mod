@@ -3,7 +3,7 @@ module github.com/extsvc/svc/store/sqlite
 go 1.26.0
 
 require (
-	github.com/extsvc/svc v0.0.0
+	github.com/extsvc/svc v0.1.0
 	github.com/google/uuid v1.6.0
 	github.com/matryer/is v1.4.1
 	modernc.org/sqlite v1.60.0
@@ -20,5 +20,3 @@ require (
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.12.1 // indirect
 )
-
-replace github.com/extsvc/svc => ../..

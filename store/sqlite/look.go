@@ -8,7 +8,7 @@ import (
 	"io"
 	"sync"
 
-	"github.com/extsvc/svc/internal/tasks"
+	"github.com/extsvc/svc/internal/background"
 )
 
 // looker tells whether anything was committed to the file, by any process. It has a connection of
@@ -17,7 +17,7 @@ type looker struct {
 	path string
 	db   *sql.DB
 
-	slow tasks.Shared[uint64]
+	slow background.SingleFlight[uint64]
 
 	mu      sync.RWMutex
 	version uint64 // the answer of the last look

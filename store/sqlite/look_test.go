@@ -15,9 +15,10 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/longtest"
 )
 
-const lookCommits = 3000
+var lookCommits = longtest.Times(600, 3000)
 
 // Each commit that another process, or another store of this process, has acknowledged shows in the
 // next look.

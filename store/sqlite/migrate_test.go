@@ -2,8 +2,10 @@ package sqlite_test
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,11 +13,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/fstest"
 
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/internal/slow"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/sqlite"
 	"github.com/extsvc/svc/store/sqlstore"
 )
@@ -156,6 +159,29 @@ func TestPrintedMigrationsAreTheMigrations(t *testing.T) {
 	is.Equal(schema(t, path), schema(t, migrated(t)))
 }
 
+// The files make the same tables, one after the other, and opening the store then changes nothing.
+func TestMigrationFiles(t *testing.T) {
+	is := is.New(t)
+	files := sqlstore.Migrations(sqlite.Dialect())
+	is.NoErr(fstest.TestFS(files, "0001_svc.up.sql", "0002_svc.up.sql"))
+	path := filepath.Join(t.TempDir(), "svc.db")
+	db := raw(t, path)
+	names, err := fs.Glob(files, "*")
+	is.NoErr(err)
+	for _, name := range names {
+		text, err := fs.ReadFile(files, name)
+		is.NoErr(err)
+		_, err = db.Exec(string(text))
+		is.NoErr(err)
+	}
+	is.Equal(schema(t, path), schema(t, migrated(t)))
+	pending, err := sqlstore.Pending(t.Context(), db, sqlite.Dialect())
+	is.NoErr(err)
+	is.Equal(pending, "")
+	open(t, path)
+	is.Equal(schema(t, path), schema(t, migrated(t)))
+}
+
 func schema(t *testing.T, path string) []string {
 	t.Helper()
 	rows, err := raw(t, path).Query("SELECT COALESCE(sql, name) FROM sqlite_master ORDER BY name")
@@ -177,12 +203,9 @@ func schema(t *testing.T, path string) []string {
 // TestMigrationsAreKilled kills a process at each statement of the migrations, and at each commit.
 func TestMigrationsAreKilled(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("starts a process for each statement")
-	}
 	want := schema(t, migrated(t))
 	killed := 0
-	for at := 1; ; at += slow.Times(4, 1) {
+	for at := 1; ; at += longtest.Times(16, 1) {
 		path := filepath.Join(t.TempDir(), "svc.db")
 		child := exec.Command(os.Args[0], "-test.run=^TestKilledChild$")
 		child.Env = append(os.Environ(), "SVC_TEST_KILLED="+path, "SVC_TEST_KILL_AT="+strconv.Itoa(at))
@@ -245,5 +268,33 @@ func TestTablesOfTheHostAreLeftAlone(t *testing.T) {
 		var version int
 		is.NoErr(db.QueryRow("SELECT version FROM " + table).Scan(&version))
 		is.Equal(version, 42)
+	}
+}
+
+// Tables of an attached database, or temporary ones, are not those of the Store.
+func TestTablesOutsideMain(t *testing.T) {
+	is := is.New(t)
+	other := filepath.Join(t.TempDir(), "other.db")
+	store, err := sqlite.Open(t.Context(), other, sqlite.Options{})
+	is.NoErr(err)
+	is.NoErr(store.Close())
+	for schema, statement := range map[string]string{
+		"other": "ATTACH '" + other + "' AS other",
+		"temp":  "CREATE TEMP TABLE svc_migrations AS SELECT 4 AS version",
+	} {
+		db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "main.db"))
+		is.NoErr(err)
+		db.SetMaxOpenConns(1)
+		_, err = db.Exec(statement)
+		is.NoErr(err)
+		own := sqlstore.New(db, db, sqlite.Dialect())
+		_, pending := sqlstore.Pending(t.Context(), db, sqlite.Dialect())
+		for _, err := range []error{own.Migrate(t.Context()), pending} {
+			is.True(err != nil && strings.Contains(err.Error(), `"main"`) && strings.Contains(err.Error(), strconv.Quote(schema)))
+		}
+		var tables int
+		is.NoErr(db.QueryRow("SELECT COUNT(*) FROM main.sqlite_schema WHERE name = 'svc_users'").Scan(&tables))
+		is.Equal(tables, 0)
+		is.NoErr(db.Close())
 	}
 }

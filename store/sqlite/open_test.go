@@ -54,6 +54,23 @@ func TestRefusedPaths(t *testing.T) {
 	}
 }
 
+// A path with a line break at its end is a mistake, of which nothing is made.
+func TestPathsWithControlCharacters(t *testing.T) {
+	is, dir := is.New(t), t.TempDir()
+	for _, name := range []string{"svc.db\n", "a\tb", "\x00", "c\u0085"} {
+		path := filepath.Join(dir, name)
+		_, opened := sqlite.Open(t.Context(), path, sqlite.Options{})
+		_, pending := sqlite.Pending(t.Context(), path)
+		_, tenants := sqlite.OpenTenants(t.Context(), path, sqlite.Options{})
+		for _, err := range []error{opened, pending, tenants} {
+			is.True(err != nil && strings.Contains(err.Error(), "the path must have no control characters"))
+		}
+	}
+	made, err := os.ReadDir(dir)
+	is.NoErr(err)
+	is.Equal(len(made), 0)
+}
+
 func TestFilesAreTheOwnersAlone(t *testing.T) {
 	is := is.New(t)
 	path := filepath.Join(t.TempDir(), "svc.db")
@@ -200,4 +217,30 @@ func TestReferencesAreKept(t *testing.T) {
 	}
 	_, err := readUser(t.Context(), store, "a")
 	is.True(errors.Is(err, svc.ErrNotFound)) // nothing was written
+}
+
+// A Store that only reads makes nothing, changes nothing, and refuses tables of another version.
+func TestReadOnly(t *testing.T) {
+	is := is.New(t)
+	path := filepath.Join(t.TempDir(), "svc.db")
+	reading := sqlite.Options{ReadOnly: true}
+	_, err := sqlite.Open(t.Context(), path, reading)
+	is.True(errors.Is(err, fs.ErrNotExist))
+	writer := open(t, path)
+	_, err = writer.KeepValue(t.Context(), "name", []byte("value"))
+	is.NoErr(err)
+	reader, err := sqlite.Open(t.Context(), path, reading) // while the other one is open
+	is.NoErr(err)
+	value, err := reader.KeepValue(t.Context(), "name", nil)
+	is.NoErr(err)
+	is.Equal(string(value), "value")
+	is.True(errors.Is(reader.CreateSource(t.Context(), svc.Source{SourceKey: svc.SourceKey{Scope: svc.ScopeServer, Name: "s"}}), svc.ErrUnavailable))
+	is.True(errors.Is(reader.Migrate(t.Context()), nil)) // there is nothing to do
+	is.NoErr(reader.Close())
+	for version, want := range map[string]string{"(1000)": "newer program", "(-1)": "start the server"} {
+		_, err = writer.DB().Exec("DELETE FROM svc_migrations; INSERT INTO svc_migrations VALUES " + version)
+		is.NoErr(err)
+		_, err = sqlite.Open(t.Context(), path, reading)
+		is.True(err != nil && strings.Contains(err.Error(), want))
+	}
 }

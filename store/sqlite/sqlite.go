@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -37,10 +38,14 @@ type Options struct {
 	// instead of FULL). A crash of the process still loses nothing. A power cut or a crash of the
 	// machine may undo the last acknowledged writes, such as the revocation of a key.
 	Fast bool
+	// ReadOnly opens a file that exists, and changes nothing: it makes and upgrades no tables, and
+	// refuses those of another version. A copy in a folder of another user can be read. Every
+	// method that writes fails with svc.ErrUnavailable.
+	ReadOnly bool
 }
 
 // Open opens or creates the database at path, and creates or upgrades its tables. A new file has
-// mode 0600. Open takes path literally: no URI, no ":memory:".
+// mode 0600. Open takes path literally: no URI, no ":memory:", no control characters.
 //
 // Any number of processes of one machine may open the file. All of them must use this package or
 // the same settings. No other code of the process may open the file, not even to copy it: closing
@@ -54,21 +59,33 @@ func Open(ctx context.Context, path string, options Options) (*Store, error) {
 }
 
 func open(ctx context.Context, path string, options Options) (*Store, error) {
-	if path == "" || path == ":memory:" {
-		return nil, errors.New("not the path of a file: give one, such as svc.db")
-	}
-	path, err := filepath.Abs(path)
+	path, err := absolute(path)
 	if err != nil {
 		return nil, err
+	}
+	if options.ReadOnly {
+		return openToRead(ctx, path)
 	}
 	if err := create(path); err != nil {
 		return nil, err
 	}
 	s := prepare(path, options)
 	if err := patiently(ctx, s.Migrate); err != nil {
-		return nil, errors.Join(err, s.Close())
+		return nil, errors.Join(lackingRight(path, err), s.Close())
 	}
 	return s, nil
+}
+
+// absolute returns the path of a file, or an error for what would be another name by mistake: a
+// variable that ends in a line break, say.
+func absolute(path string) (string, error) {
+	switch {
+	case path == "" || path == ":memory:":
+		return "", errors.New("not the path of a file: give one, such as svc.db")
+	case strings.ContainsFunc(path, unicode.IsControl):
+		return "", errors.New("the path must have no control characters, such as a line break")
+	}
+	return filepath.Abs(path)
 }
 
 // prepare returns a Store for a file, whose tables may be missing. more are parameters of all
@@ -81,6 +98,9 @@ func prepare(path string, options Options, more ...string) *Store {
 	writes := append([]string{"_txlock=immediate", pragma("foreign_keys(1)"),
 		pragma("journal_mode(wal)"), pragma(synchronous)}, more...)
 	reads := append([]string{pragma("query_only(1)")}, more...)
+	if options.ReadOnly {
+		writes = reads
+	}
 	s := &Store{
 		write:  pool(path, 1, writes...),
 		read:   pool(path, max(2, runtime.NumCPU()), reads...),
@@ -95,17 +115,17 @@ func prepare(path string, options Options, more ...string) *Store {
 // changes nothing. [Open] runs the same migrations; the script is for hosts with a migration tool
 // of their own.
 func Pending(ctx context.Context, path string) (script string, err error) {
-	path, err = filepath.Abs(path)
-	if err != nil {
-		return "", err
+	named := path
+	if path, err = absolute(path); err != nil {
+		return "", fmt.Errorf("SQLite database %q: %w", named, err)
 	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return sqlstore.SQL(Dialect()), nil
 	}
-	db := pool(path, 1, "mode=rw")
+	db := pool(path, 1, access(path))
 	defer func() { err = errors.Join(err, db.Close()) }()
 	if script, err = sqlstore.Pending(ctx, db, Dialect()); err != nil {
-		err = fmt.Errorf("SQLite database %q: %w", path, err)
+		err = fmt.Errorf("SQLite database %q: %w", path, lackingRight(path, err))
 	}
 	return script, err
 }
@@ -137,8 +157,8 @@ func (s *Store) Close() error {
 	return errors.Join(s.looker.close(), s.read.Close(), s.write.Close())
 }
 
-// Look implements [svc.LookStore]: its answer changes with each commit of any process. It takes
-// some nanoseconds on Linux, and some microseconds elsewhere.
+// Look implements [svc.FreshnessStore]: its answer changes with each commit of any process. It
+// takes some nanoseconds on Linux, and some microseconds elsewhere.
 func (s *Store) Look(context.Context) (uint64, error) { return s.looker.look() }
 
 // Dialect returns SQLite's dialect, for hosts that bring their own pools to [sqlstore.New]. The
@@ -146,8 +166,10 @@ func (s *Store) Look(context.Context) (uint64, error) { return s.looker.look() }
 // BEGIN IMMEDIATE.
 func Dialect() sqlstore.Dialect {
 	return sqlstore.Dialect{
-		Text: "TEXT", Bytes: "BLOB", OneWriter: true, Rows: 4, Classify: classify,
+		Text: "TEXT", Bytes: "BLOB", Serial: "INTEGER", OneWriter: true, Rows: 4, Classify: classify,
 		Identity: `SELECT file FROM pragma_database_list WHERE name = 'main'`,
+		Find: `SELECT 'main', COALESCE((SELECT schema FROM pragma_table_list WHERE name = $1
+			ORDER BY CASE schema WHEN 'temp' THEN 0 WHEN 'main' THEN 1 ELSE 2 END LIMIT 1), '')`,
 	}
 }
 

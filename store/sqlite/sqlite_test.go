@@ -6,9 +6,15 @@ import (
 	"testing"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/sqlite"
 	"github.com/extsvc/svc/store/storetest"
 )
+
+func TestMain(m *testing.M) {
+	longtest.Short()
+	m.Run()
+}
 
 func TestStore(t *testing.T) {
 	t.Parallel()

@@ -28,7 +28,7 @@ type Tenants struct {
 	folder   string
 	options  Options
 	control  *Store
-	turns    *sqlstore.Turns
+	turns    *sqlstore.FairQueue
 
 	mu   sync.Mutex
 	open map[int64][]*Store // by number
@@ -43,9 +43,9 @@ func OpenTenants(ctx context.Context, folder string, options Options) (*Tenants,
 	if folder == "" {
 		return nil, errors.New("open the tenants: no folder is named")
 	}
-	folder, err := filepath.Abs(folder)
+	folder, err := absolute(folder)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open the tenants: %w", err)
 	}
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func OpenTenants(ctx context.Context, folder string, options Options) (*Tenants,
 	}
 	return &Tenants{
 		TenantList: registry, registry: registry, folder: folder, options: options,
-		control: control, turns: sqlstore.NewTurns(tenantWrites),
+		control: control, turns: sqlstore.NewFairQueue(tenantWrites),
 		open: map[int64][]*Store{},
 	}, nil
 }
@@ -73,7 +73,7 @@ func (t *Tenants) Path(tenant svc.Tenant) string {
 }
 
 // Opened returns the Store of a tenant that is open in this process, as during svc.Tenants.Use: its
-// DB is for transactions of the host, with [sqlstore.Tx] and svc.Service.WithStore. Nil: the tenant
+// DB is for transactions of the host, with [sqlstore.Tx] and svc.Service.WithTx. Nil: the tenant
 // is not open.
 func (t *Tenants) Opened(tenant svc.Tenant) *Store {
 	t.mu.Lock()

@@ -29,44 +29,49 @@ func (s *Store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSn
 }
 
 // The statements of Access return one row. All grants of the user u come as one text, and so do its
-// groups, because ten more rows would cost a driver as much as everything else. CROSS JOIN keeps
-// SQLite from scanning the attachments of all groups.
+// groups, because ten more rows would cost a driver as much as everything else. A document is in it
+// once, however many groups give it to the user. CROSS JOIN keeps SQLite from scanning the
+// attachments of all groups.
 const (
-	selectAccess = `SELECT g.value, b.document, ` + userColumns + `,
+	selectBare   = `SELECT g.value, b.document, ` + userColumns
+	selectGrants = `,
 		(SELECT string_agg(m.group_id, $1) FROM svc_group_members m WHERE m.user_id = u.id),
-		(SELECT string_agg(concat_ws($1,
-			t.principal_type, t.principal_id, t.priority, p.id, p.display_name, p.document), $1)
-		FROM (SELECT 'user' AS type, u.id AS id
-			UNION ALL SELECT 'group', m.group_id
-			FROM svc_group_members m WHERE m.user_id = u.id) subjects
-		CROSS JOIN svc_attachments t CROSS JOIN svc_policies p
-		WHERE t.principal_type = subjects.type AND t.principal_id = subjects.id
-			AND p.id = t.policy_id)`
-	withAccount = `, ` + serviceAccountColumns + `, n.display_name, n.document`
-	withNarrow  = `, y.display_name, y.document`
-	withKey     = `, ` + keyColumns
-	fromBank    = ` FROM svc_generation g LEFT JOIN svc_bank_policies b ON b.bank_id = $2`
-	joinScoping = ` LEFT JOIN svc_policies n ON n.id = a.scoping_policy_id`
-	joinAccount = ` LEFT JOIN svc_service_accounts a ON a.id = $3` + joinScoping +
+		(SELECT string_agg(concat_ws($1, w.number, w.ways, p.id, p.display_name, p.document), $1)
+		FROM (SELECT t.policy_id, count(*) AS number, string_agg(concat_ws($1,
+				t.principal_type, t.principal_id, t.priority), $1) AS ways
+			FROM (SELECT 'user' AS type, u.id AS id
+				UNION ALL SELECT 'group', m.group_id
+				FROM svc_group_members m WHERE m.user_id = u.id) subjects
+			CROSS JOIN svc_attachments t
+			WHERE t.principal_type = subjects.type AND t.principal_id = subjects.id
+			GROUP BY t.policy_id) w
+		CROSS JOIN svc_policies p WHERE p.id = w.policy_id)`
+	withAccount   = `, ` + serviceAccountColumns + `, n.display_name, n.document`
+	withNarrow    = `, y.display_name, y.document`
+	withKey       = `, ` + keyColumns
+	withoutGrants = `, substr($1, 1, 0), substr($1, 1, 0)` // uses $1, which has no type otherwise
+	fromBank      = ` FROM svc_generation g LEFT JOIN svc_bank_policies b ON b.bank_id = $2`
+	joinScoping   = ` LEFT JOIN svc_policies n ON n.id = a.scoping_policy_id`
+	joinAccount   = ` LEFT JOIN svc_service_accounts a ON a.id = $3` + joinScoping +
 		` LEFT JOIN svc_users u ON u.id = a.owner_user_id`
 	joinUser   = ` LEFT JOIN svc_users u ON u.id = $3`
 	joinNarrow = ` LEFT JOIN svc_policies y ON y.id = $4`
 
-	accessOfUser    = selectAccess + fromBank + joinUser + ` WHERE g.id = 1`
-	accessOfChannel = selectAccess + fromBank + `
+	whereOne = ` WHERE g.id = 1`
+
+	fromUser    = fromBank + joinUser + whereOne
+	fromChannel = fromBank + `
 		LEFT JOIN svc_channels c ON c.provider = $3 AND c.sender_id = $4
-		LEFT JOIN svc_users u ON u.id = c.user_id WHERE g.id = 1`
-	accessOfAccount = selectAccess + withAccount + fromBank + joinAccount + ` WHERE g.id = 1`
-	accessOfKey     = selectAccess + withAccount + withNarrow + withKey + fromBank + `
+		LEFT JOIN svc_users u ON u.id = c.user_id` + whereOne
+	fromAccount = fromBank + joinAccount + whereOne
+	fromKey     = fromBank + `
 		LEFT JOIN svc_api_keys k ON k.id = $3 LEFT JOIN svc_policies y ON y.id = k.scoping_policy_id
 		LEFT JOIN svc_service_accounts a
 			ON k.holder_kind = 'service_account' AND a.id = k.holder_id` + joinScoping + `
 		LEFT JOIN svc_users u
-			ON u.id = CASE k.holder_kind WHEN 'user' THEN k.holder_id ELSE a.owner_user_id END
-		WHERE g.id = 1`
-	narrowedAccount = selectAccess + withAccount + withNarrow + fromBank + joinAccount +
-		joinNarrow + ` WHERE g.id = 1`
-	narrowedUser = selectAccess + withNarrow + fromBank + joinUser + joinNarrow + ` WHERE g.id = 1`
+			ON u.id = CASE k.holder_kind WHEN 'user' THEN k.holder_id ELSE a.owner_user_id END` + whereOne
+	fromNarrowedAccount = fromBank + joinAccount + joinNarrow + whereOne
+	fromNarrowedUser    = fromBank + joinUser + joinNarrow + whereOne
 )
 
 // accessRow holds the columns of one row of Access.
@@ -83,37 +88,57 @@ type accessRow struct {
 	narrowName  string
 	narrowing   []byte
 	key         keyRow
+	keys        int
 }
 
 // ask returns the statement for query, its parameters, and the destinations of its columns.
-func (r *accessRow) ask(query svc.AccessQuery) (statement string, args, columns []any) {
-	args = []any{r.boundary, query.BankID}
+func (r *accessRow) ask(query svc.AccessQuery) (statement string, args parameters, columns []any) {
+	args = parameters{r.boundary, query.BankID}
 	columns = slices.Concat(
 		[]any{&r.generation, &r.bank}, columnsOfUser(&r.user),
 		[]any{orZero[string]{&r.groups}, orZero[string]{&r.grants}})
 	account := slices.Concat(columns, columnsOfServiceAccount(&r.account),
 		[]any{orZero[string]{&r.scopingName}, &r.scoping})
 	narrowing := []any{orZero[string]{&r.narrowName}, &r.narrowing}
+	with, from := "", fromChannel
 	switch who, by := query.Identity, query.ScopingPolicyID; {
 	case query.KeyID != "":
+		with, from = withAccount+withNarrow+withKey, fromKey
+		args = append(args, query.KeyID)
 		columns = slices.Concat(account, narrowing, r.key.columns())
-		return accessOfKey, append(args, query.KeyID), columns
 	case who.Kind == svc.KindServiceAccount && by != "":
-		return narrowedAccount, append(args, who.ID, by), append(account, narrowing...)
+		with, from = withAccount+withNarrow, fromNarrowedAccount
+		args, columns = append(args, who.ID, by), append(account, narrowing...)
 	case who.Kind == svc.KindUser && by != "":
-		return narrowedUser, append(args, who.ID, by), append(columns, narrowing...)
+		with, from = withNarrow, fromNarrowedUser
+		args, columns = append(args, who.ID, by), append(columns, narrowing...)
 	case who.Kind == svc.KindServiceAccount:
-		return accessOfAccount, append(args, who.ID), account
+		with, from = withAccount, fromAccount
+		args, columns = append(args, who.ID), account
 	case who.Kind == svc.KindUser:
-		return accessOfUser, append(args, who.ID), columns
+		from, args = fromUser, append(args, who.ID)
+	default:
+		args = append(args, query.Channel.Provider, query.Channel.SenderID)
 	}
-	return accessOfChannel, append(args, query.Channel.Provider, query.Channel.SenderID), columns
+	grants := selectGrants
+	if query.Bare {
+		grants = withoutGrants
+	}
+	if (query.KeysOf != svc.Identity{}) {
+		// Parameters are numbered in the order of their appearance, so the count comes last.
+		with += `, held.number`
+		from = strings.TrimSuffix(from, whereOne) + ` CROSS JOIN (` +
+			countKeys(&args, query.KeysOf, query.Most, query.ValidAt) + `) held` + whereOne
+		columns = append(columns, &r.keys)
+	}
+	return selectBare + grants + with + from, args, columns
 }
 
 func (r *accessRow) snapshot(query svc.AccessQuery) (snapshot svc.AccessSnapshot, err error) {
 	snapshot = svc.AccessSnapshot{
 		Generation: r.generation, Key: orNil(r.key.ID, r.key.apiKey()),
 		ServiceAccount: orNil(r.account.ID, r.account), User: orNil(r.user.ID, r.user),
+		Keys: r.keys,
 	}
 	if r.scoping != nil {
 		id := r.account.ScopingPolicyID
@@ -135,17 +160,26 @@ func (r *accessRow) snapshot(query svc.AccessQuery) (snapshot svc.AccessSnapshot
 	return snapshot, err
 }
 
-func (r *accessRow) decodeGrants() ([]svc.Grant, error) {
-	texts := strings.Split(r.grants, r.boundary)
-	grants := make([]svc.Grant, 0, len(texts)/6)
-	for t := range slices.Chunk(texts, 6) {
-		priority, err := strconv.ParseInt(t[2], 10, 64)
+// decodeGrants reads, for each policy, the number of its ways, three texts for each way, and the
+// policy. All grants of a policy share its document.
+func (r *accessRow) decodeGrants() (grants []svc.Grant, err error) {
+	for texts := strings.Split(r.grants, r.boundary); len(texts) > 0; {
+		ways, err := strconv.Atoi(texts[0])
 		if err != nil {
 			return nil, err
 		}
-		policy := svc.Policy{ID: t[3], DisplayName: t[4], Document: []byte(t[5])}
-		principal := svc.GrantedTo{Type: t[0], ID: t[1]}
-		grants = append(grants, svc.Grant{Policy: policy, Principal: principal, Priority: priority})
+		to, of := texts[1:1+3*ways], texts[1+3*ways:]
+		policy := svc.Policy{ID: of[0], DisplayName: of[1], Document: []byte(of[2])}
+		for t := range slices.Chunk(to, 3) {
+			priority, err := strconv.ParseInt(t[2], 10, 64)
+			if err != nil {
+				return nil, err
+			}
+			principal := svc.GrantedTo{Type: t[0], ID: t[1]}
+			grants = append(grants,
+				svc.Grant{Policy: policy, Principal: principal, Priority: priority})
+		}
+		texts = of[3:]
 	}
 	return grants, nil
 }

@@ -24,7 +24,7 @@ func (s *Store) ChangeAccess(
 		ctx = withoutHurry(ctx)
 	}
 	return s.mutate(ctx, "change access", func(ctx context.Context, tx session) (mutation, error) {
-		if err := tx.lock(ctx, "access"); err != nil {
+		if err := tx.lockAll(ctx, svc.Locks{ChangeAccess: true}, s.dialect); err != nil {
 			return mutation{}, err
 		}
 		t := accessTx{session: tx, dialect: s.dialect}
@@ -42,14 +42,14 @@ func (s *Store) ChangeAccess(
 		if done := 0; write.Progress != nil {
 			t.wrote = func(n int) { done += n; write.Progress(done) }
 		}
-		gone, err := t.remove(ctx, write.Remove)
+		gone, unbound, err := t.remove(ctx, write.Remove)
 		if err != nil {
 			return mutation{}, err
 		}
 		if write.Gone != nil {
 			write.Gone(slices.Clone(gone))
 		}
-		targets := slices.Concat(write.Targets, gone)
+		targets := slices.Concat(write.Targets, gone, unbound)
 		return mutation{targets, write.Renamed}, t.write(ctx, write)
 	})
 }
@@ -72,7 +72,7 @@ func batches[R any](
 	t accessTx, query string, rows []R, columns func(R) any,
 	run func(query, parameter string, n int) error,
 ) error {
-	elements, texts := "json_each", "json_each"
+	elements, texts := "json_each", "json_each" // jsonb_each is faster, and needs SQLite 3.51
 	if t.dialect.Elements != "" {
 		elements, texts = t.dialect.Elements, t.dialect.Elements+"_text"
 	}

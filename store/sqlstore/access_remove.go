@@ -8,10 +8,10 @@ import (
 
 // remove deletes the named rows. A row goes after the rows that refer to it; channels and
 // memberships go with their user or group. It returns the personal sources and templates that go
-// with users.
+// with users, and the templates of others that came from these sources.
 func (t accessTx) remove(
 	ctx context.Context, named svc.AccessNames,
-) (gone []svc.Target, err error) {
+) (gone, unbound []svc.Target, err error) {
 	put(ctx, t, &err, named.Attachments, columnsOfAttachmentKey, `DELETE FROM svc_attachments
 		WHERE (principal_type, principal_id, policy_id) IN
 		(SELECT value->>0, value->>1, value->>2 FROM {rows})`)
@@ -30,7 +30,19 @@ func (t accessTx) remove(
 		WHERE owner IN (SELECT value FROM {ids}) AND scope = 'personal' RETURNING owner, name`)
 	pick(ctx, t, &err, &gone, scanGoneTemplate, named.Users, itself, `DELETE FROM svc_templates
 		WHERE owner IN (SELECT value FROM {ids}) AND scope = 'personal' RETURNING owner, id`)
-	return gone, err
+	if err == nil && len(named.Users) > 0 {
+		err = t.lock(ctx, "installations")
+	}
+	pick(ctx, t, &err, &unbound, scanUnbound, named.Users, itself, `UPDATE svc_templates
+		SET source_url = '' WHERE source_scope = 'personal' AND source_name IS NOT NULL
+		AND source_owner IN (SELECT value FROM {ids}) AND source_url <> ''
+		RETURNING scope, owner, id`)
+	return gone, unbound, err
+}
+
+func scanUnbound(row scanner) (svc.Target, error) {
+	key, err := scanTemplateKey(row)
+	return key.Target(), err
 }
 
 func columnsOfChannel(c svc.Channel) any { return []any{c.Provider, c.SenderID} }

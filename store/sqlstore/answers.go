@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"encoding/hex"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -11,15 +12,15 @@ import (
 const expiredAtOnce = 100
 
 // Answer implements [svc.AnswerStore].
-func (s *Store) Answer(ctx context.Context, key []byte, now time.Time) (svc.KeptAnswer, error) {
+func (s *Store) Answer(ctx context.Context, key []byte, now time.Time) (svc.StoredAnswer, error) {
 	answer, err := one(ctx, s.db.reading(), scanAnswer,
-		`SELECT key, request, data, expires_at FROM svc_answers WHERE key = $1 AND expires_at > $2`,
+		`SELECT key, caller, request, data, expires_at FROM svc_answers WHERE key = $1 AND expires_at > $2`,
 		key, now.UnixMicro())
 	return answer, s.fault(ctx, "read answer", err)
 }
 
 // KeepAnswer implements [svc.AnswerStore].
-func (s *Store) KeepAnswer(ctx context.Context, answer svc.KeptAnswer, now time.Time) error {
+func (s *Store) KeepAnswer(ctx context.Context, answer svc.StoredAnswer, now time.Time) error {
 	return s.transact(ctx, "keep answer", func(ctx context.Context, tx session) error {
 		err := tx.later(ctx, nil, `DELETE FROM svc_answers WHERE key IN
 			(SELECT key FROM svc_answers WHERE expires_at <= $1
@@ -28,18 +29,46 @@ func (s *Store) KeepAnswer(ctx context.Context, answer svc.KeptAnswer, now time.
 		if err != nil {
 			return err
 		}
-		return tx.create(ctx, `INSERT INTO svc_answers (key, request, data, expires_at)
-			VALUES ($1, $2, $3, $4)
-			ON CONFLICT (key) DO UPDATE SET request = excluded.request, data = excluded.data,
-				expires_at = excluded.expires_at
-			WHERE svc_answers.expires_at <= $5`,
-			answer.Key, answer.Request, answer.Data, answer.ExpiresAt.UnixMicro(), now.UnixMicro())
+		return tx.create(ctx, `INSERT INTO svc_answers (key, caller, request, data, expires_at)
+			VALUES ($1, $2, $3, $4, $5)
+			ON CONFLICT (key) DO UPDATE SET caller = excluded.caller, request = excluded.request,
+				data = excluded.data, expires_at = excluded.expires_at
+			WHERE svc_answers.expires_at <= $6`,
+			answer.Key, hex.EncodeToString(answer.Caller), answer.Request, answer.Data,
+			answer.ExpiresAt.UnixMicro(), now.UnixMicro())
 	})
 }
 
-func scanAnswer(row scanner) (a svc.KeptAnswer, err error) {
+// CountAnswers implements [svc.AnswerStore].
+func (s *Store) CountAnswers(
+	ctx context.Context, caller []byte, now time.Time, most int,
+) (int, error) {
+	n, err := one(ctx, s.db.reading(), scanCount, `SELECT count(*) FROM (SELECT 1 FROM svc_answers
+		WHERE caller = $1 AND expires_at > $2 LIMIT ($3 + 0)) AS kept`,
+		hex.EncodeToString(caller), now.UnixMicro(), most)
+	return n, s.fault(ctx, "count answers", err)
+}
+
+// DeleteAnswers implements [svc.AnswerStore].
+func (s *Store) DeleteAnswers(ctx context.Context, caller []byte) error {
+	return s.transact(ctx, "delete answers", func(ctx context.Context, tx session) error {
+		return tx.later(ctx, nil, `DELETE FROM svc_answers WHERE caller = $1`,
+			hex.EncodeToString(caller))
+	})
+}
+
+func scanCount(row scanner) (n int, err error) {
+	err = row.Scan(&n)
+	return n, err
+}
+
+func scanAnswer(row scanner) (a svc.StoredAnswer, err error) {
 	var expires int64
-	err = row.Scan(&a.Key, &a.Request, &a.Data, &expires)
+	var caller string
+	if err = row.Scan(&a.Key, &caller, &a.Request, &a.Data, &expires); err != nil {
+		return a, err
+	}
 	a.ExpiresAt = fromMicro(expires)
+	a.Caller, err = hex.DecodeString(caller)
 	return a, err
 }

@@ -14,48 +14,30 @@ import (
 
 // CreateAPIKey implements [svc.APIKeyStore].
 func (s *Store) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
-	target := key.Target()
-	return s.change(ctx, "create API key", target, func(ctx context.Context, tx session) error {
+	return s.transact(ctx, "create API key", func(ctx context.Context, tx session) error {
 		// Without ON CONFLICT a taken id is an error, so no caller needs the number of rows.
 		return tx.later(ctx, nil, `INSERT INTO svc_api_keys (id, holder_kind, holder_id, prefix,
 			description, hash, pepper, created_at, revoked_at, expires_at, disabled, last_used_at,
-			scoping_policy_id, seal, rate_per_second, rate_burst)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`,
+			scoping_policy_id, seal, rate_per_second, rate_burst, successor_id)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)`,
 			key.ID, key.Holder.Kind, key.Holder.ID, key.Prefix, key.Description, key.Hash,
 			key.Pepper, key.CreatedAt.UnixMicro(), microOrNull(key.RevokedAt),
 			microOrNull(key.ExpiresAt), flag(key.Disabled), microOrNull(key.LastUsedAt),
 			key.ScopingPolicyID, key.Seal, nullIfZero(key.Rate.PerSecond),
-			nullIfZero(key.Rate.Burst))
+			nullIfZero(key.Rate.Burst), nullIfZero(key.SuccessorID))
 	})
 }
 
-// LockAPIKeys implements [svc.APIKeyStore]. With OneWriter the transaction itself is the lock.
-func (s *Store) LockAPIKeys(
-	ctx context.Context, holder svc.Identity, most int,
-) (live int, err error) {
-	err = s.transact(ctx, "lock API keys", func(ctx context.Context, tx session) error {
-		if !s.dialect.OneWriter {
-			// Writing the row first makes other lockers of it wait. The next statement sees what
-			// they have written.
-			const lock = `INSERT INTO svc_key_holders (kind, id) VALUES ($1, $2)
-				ON CONFLICT (kind, id) DO UPDATE SET id = excluded.id`
-			if err := tx.later(ctx, nil, lock, holder.Kind, holder.ID); err != nil {
-				return err
-			}
-		}
-		live, err = tx.countKeys(ctx, holder, most)
-		return err
-	})
-	return live, err
-}
-
-// countKeys counts the holder's live keys in an index, and stops at most.
-func (s session) countKeys(ctx context.Context, holder svc.Identity, most int) (int, error) {
-	n, err := one(ctx, s, scanNumber, `SELECT COUNT(*) FROM (SELECT k.id FROM svc_api_keys k
-		WHERE k.holder_kind = $1 AND k.holder_id = $2 AND k.revoked_at IS NULL
-		LIMIT ($3 + 0)) live`,
-		holder.Kind, holder.ID, most)
-	return int(n), err
+// countKeys counts the live keys of a holder in an index, and stops at most. It leaves out those that
+// have expired at a time that is not zero.
+func countKeys(args *parameters, holder svc.Identity, most int, at time.Time) (query string) {
+	query = `SELECT COUNT(*) AS number FROM (SELECT h.id FROM svc_api_keys h WHERE h.holder_kind = ` +
+		args.add(holder.Kind) + ` AND h.holder_id = ` + args.add(holder.ID) +
+		` AND h.revoked_at IS NULL`
+	if !at.IsZero() {
+		query += ` AND (h.expires_at IS NULL OR h.expires_at > ` + args.add(at.UnixMicro()) + `)`
+	}
+	return query + ` LIMIT (` + args.add(most) + ` + 0)) live`
 }
 
 func microOrNull(t time.Time) any {
@@ -73,14 +55,21 @@ func nullIfZero[T comparable](value T) any {
 	return value
 }
 
-const keyColumns = `k.id, k.holder_kind, k.holder_id, k.prefix, k.description, k.hash, k.pepper,
-	k.created_at, k.revoked_at, k.expires_at, k.disabled, k.last_used_at, k.scoping_policy_id,
-	k.seal, k.rate_per_second, k.rate_burst`
+const (
+	bareKeyColumns = `k.id, k.holder_kind, k.holder_id, k.prefix, k.description, k.created_at,
+	k.revoked_at, k.expires_at, k.disabled, k.last_used_at, k.scoping_policy_id, k.rate_per_second,
+	k.rate_burst, k.successor_id`
+	keyColumns = bareKeyColumns + `, k.hash, k.pepper, k.seal`
+)
 
 // APIKeys implements [svc.APIKeyStore].
 func (s *Store) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
 	query, args := listKeys(page)
-	chunk, err := all(ctx, s.db.reading(), scanKey, query, args...)
+	scan := scanKey
+	if page.Bare {
+		scan = scanBareKey
+	}
+	chunk, err := all(ctx, s.db.reading(), scan, query, args...)
 	return chunk, s.fault(ctx, "list API keys", err)
 }
 
@@ -88,8 +77,12 @@ func (s *Store) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey,
 // in the order of the list, but sorts the keys of one holder or policy by expiry or last use. Two
 // of the kinds state what is true of each of their keys: so no planner takes another kind's index.
 func listKeys(page svc.APIKeyPage) (query string, args parameters) {
+	columns := keyColumns
+	if page.Bare {
+		columns = bareKeyColumns
+	}
 	text := append(make([]string, 0, 32),
-		`SELECT `+keyColumns+` FROM svc_api_keys k WHERE k.revoked_at IS NULL`)
+		`SELECT `, columns, ` FROM svc_api_keys k WHERE k.revoked_at IS NULL`)
 	where := func(condition string, value any) {
 		text = append(text, ` AND `, condition, args.add(value))
 	}
@@ -163,6 +156,12 @@ func scanKey(row scanner) (svc.APIKey, error) {
 	return key.apiKey(), err
 }
 
+func scanBareKey(row scanner) (svc.APIKey, error) {
+	var key keyRow
+	err := row.Scan(key.bare()...)
+	return key.apiKey(), err
+}
+
 // keyRow holds the columns of a key.
 type keyRow struct {
 	svc.APIKey
@@ -171,12 +170,15 @@ type keyRow struct {
 }
 
 func (r *keyRow) columns() []any {
+	return append(r.bare(), &r.Hash, orZero[string]{&r.Pepper}, &r.Seal)
+}
+
+func (r *keyRow) bare() []any {
 	return []any{orZero[string]{&r.ID}, orZero[svc.Kind]{&r.Holder.Kind},
-		orZero[string]{&r.Holder.ID}, orZero[string]{&r.Prefix}, &r.Description, &r.Hash,
-		orZero[string]{&r.Pepper}, orZero[int64]{&r.created}, &r.revoked,
-		&r.expires, orZero[bool]{&r.Disabled}, &r.lastUse,
-		orZero[string]{&r.ScopingPolicyID}, &r.Seal,
-		orZero[float64]{&r.Rate.PerSecond}, orZero[int]{&r.Rate.Burst}}
+		orZero[string]{&r.Holder.ID}, orZero[string]{&r.Prefix}, &r.Description,
+		orZero[int64]{&r.created}, &r.revoked, &r.expires, orZero[bool]{&r.Disabled}, &r.lastUse,
+		orZero[string]{&r.ScopingPolicyID}, orZero[float64]{&r.Rate.PerSecond},
+		orZero[int]{&r.Rate.Burst}, orZero[string]{&r.SuccessorID}}
 }
 
 func (r *keyRow) apiKey() svc.APIKey {
@@ -201,7 +203,11 @@ func (s *Store) ChangeAPIKey(
 ) error {
 	target := svc.APIKey{ID: id, Holder: holder}.Target()
 	return s.change(ctx, "change API key", target, func(ctx context.Context, tx session) error {
-		key, err := tx.lockKey(ctx, holder, id)
+		var key svc.APIKey
+		err := s.insist(ctx, tx, func() (err error) {
+			key, err = tx.lockKey(ctx, holder, id)
+			return err
+		})
 		if err != nil {
 			return err
 		}
@@ -210,10 +216,11 @@ func (s *Store) ChangeAPIKey(
 		}
 		return tx.later(ctx, nil, `UPDATE svc_api_keys SET description = $1, expires_at = $2,
 			disabled = $3, revoked_at = $4, hash = $5, pepper = $6, seal = $7,
-			rate_per_second = $8, rate_burst = $9 WHERE id = $10`,
+			rate_per_second = $8, rate_burst = $9, successor_id = $10 WHERE id = $11`,
 			key.Description, microOrNull(key.ExpiresAt), flag(key.Disabled),
 			microOrNull(key.RevokedAt), key.Hash, key.Pepper, key.Seal,
-			nullIfZero(key.Rate.PerSecond), nullIfZero(key.Rate.Burst), id)
+			nullIfZero(key.Rate.PerSecond), nullIfZero(key.Rate.Burst),
+			nullIfZero(key.SuccessorID), id)
 	})
 }
 
@@ -236,7 +243,11 @@ func (s *Store) RevokeAPIKeys(
 	err = s.changeMany(ctx, "revoke API keys", func(
 		ctx context.Context, tx session,
 	) ([]svc.Target, error) {
-		if ids, err = tx.revokeKeys(ctx, holder, at, limit); err != nil {
+		err = s.insist(ctx, tx, func() (err error) {
+			ids, err = tx.revokeKeys(ctx, holder, at, limit)
+			return err
+		})
+		if err != nil {
 			return nil, err
 		}
 		if len(ids) == 0 {
@@ -273,7 +284,9 @@ func (s session) revokeKeys(
 		if ids = append(ids, some...); len(ids) == limit {
 			return ids, nil
 		}
-		if left, err := s.countKeys(ctx, holder, 1); err != nil || left == 0 {
+		var args parameters
+		left, err := one(ctx, s, scanNumber, countKeys(&args, holder, 1, time.Time{}), args...)
+		if err != nil || left == 0 {
 			return ids, err
 		}
 	}
@@ -281,19 +294,23 @@ func (s session) revokeKeys(
 
 // UseAPIKeys implements [svc.APIKeyStore]. It writes rows in one order, so that callers that write
 // the same rows seldom deadlock.
-func (s *Store) UseAPIKeys(ctx context.Context, uses []svc.KeyUse) error {
-	uses = slices.SortedFunc(slices.Values(uses), func(a, b svc.KeyUse) int {
+func (s *Store) UseAPIKeys(ctx context.Context, uses []svc.LastUse) error {
+	uses = slices.SortedFunc(slices.Values(uses), func(a, b svc.LastUse) int {
 		return cmp.Or(a.At.Compare(b.At), strings.Compare(a.ID, b.ID))
 	})
 	return s.transact(ctx, "write uses of API keys", func(ctx context.Context, tx session) error {
 		for from := 0; from < len(uses); {
 			at, rest := uses[from].At, uses[from:]
-			differs := func(u svc.KeyUse) bool { return !u.At.Equal(at) }
+			differs := func(u svc.LastUse) bool { return !u.At.Equal(at) }
 			if end := slices.IndexFunc(rest, differs); end >= 0 {
 				rest = rest[:end]
 			}
 			n := s.dialect.rowsAtOnce(len(rest))
-			if _, err := tx.exec(ctx, useKeys(n), useArgs(at, rest[:n])...); err != nil {
+			err := s.insist(ctx, tx, func() error {
+				_, err := tx.exec(ctx, useKeys(n), useArgs(at, rest[:n])...)
+				return err
+			})
+			if err != nil {
 				return err
 			}
 			from += n
@@ -312,10 +329,25 @@ func useKeys(rows int) string {
 	return strings.TrimSuffix(b.String(), ", ") + ")"
 }
 
-func useArgs(at time.Time, uses []svc.KeyUse) []any {
+func useArgs(at time.Time, uses []svc.LastUse) []any {
 	args := []any{at.UnixMicro()}
 	for _, use := range uses {
 		args = append(args, use.ID)
 	}
 	return args
+}
+
+// KeyPrefixes counts the keys that are not revoked by their prefix, without the id behind it. It
+// reads all keys: it is for a host that looks for keys whose prefix it no longer accepts.
+func (s *Store) KeyPrefixes(ctx context.Context) (map[string]int64, error) {
+	counts := map[string]int64{}
+	err := each(ctx, s.db.reading(), func(row scanner) (bool, error) {
+		var prefix string
+		var keys int64
+		err := row.Scan(&prefix, &keys)
+		counts[prefix] = keys
+		return false, err
+	}, `SELECT substr(prefix, 1, length(prefix) - length(id)), COUNT(*) FROM svc_api_keys
+		WHERE revoked_at IS NULL GROUP BY 1`)
+	return counts, s.fault(ctx, "count API keys", err)
 }

@@ -3,8 +3,12 @@ package sqlstore
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/extsvc/svc"
 )
@@ -13,37 +17,138 @@ import (
 // 2,048 numbers. Each record has the earliest and the latest time from the start of its span to
 // itself. A small index has the last record of each span, so a list by time skips other spans.
 const (
-	auditColumns = `number, ` + eventColumns + `, previous, hash, earliest, latest`
-	auditWidth   = 17
-	auditSpan    = 2048 // also in the index svc_audit_spans
+	auditColumns = `number, ` + eventColumns + `, previous, hash, earliest, latest` + rowColumns +
+		`, salts`
+	auditSpan = 2048 // also in the index svc_audit_spans
 )
 
-// AppendAudit implements [svc.AuditStore].
-func (s *Store) AppendAudit(
-	ctx context.Context, next func(last svc.AuditRecord) []svc.AuditRecord,
-) error {
-	return s.transact(ctx, "append records", func(ctx context.Context, tx session) error {
-		if err := tx.lock(ctx, "audit"); err != nil {
-			return err
+// chainedAtOnce is how many rows of the queue, and about how many events, one transaction chains.
+const chainedAtOnce = 1000
+
+// chain returns the records of events, which follow last.
+type chain = func(last svc.AuditRecord, events []svc.Event) []svc.AuditRecord
+
+// QueueAudit implements [svc.AuditStore]. With one writer it chains at once: to read the newest
+// record costs less than to write an event twice. The queue is then empty, but in a copy of a
+// database of another kind.
+func (s *Store) QueueAudit(ctx context.Context, events []svc.Event, chain chain) error {
+	return s.transact(ctx, "queue events", func(ctx context.Context, tx session) error {
+		t := accessTx{session: tx, dialect: s.dialect}
+		if !s.dialect.OneWriter {
+			return t.queue(ctx, events)
 		}
-		last, err := oneOrNil(ctx, tx, scanRow,
-			`SELECT `+auditColumns+rowColumns+` FROM svc_audit ORDER BY number DESC LIMIT 1`)
-		if err != nil {
-			return err
-		}
-		if last == nil {
-			last = &auditRow{}
-		}
-		records := last.followedBy(next(last.AuditRecord))
-		for len(records) > 0 {
-			rows := s.dialect.rowsAtOnce(len(records))
-			if err := tx.insertRecords(ctx, records[:rows]); err != nil {
+		for more := true; more; {
+			var err error
+			if more, err = t.chainQueue(ctx, chain); err != nil {
 				return err
 			}
-			records = records[rows:]
 		}
-		return nil
+		return t.chain(ctx, events, chain)
 	})
+}
+
+// queuedEvent is an event in the queue. Its rows are texts, because encoding/json would write raw
+// JSON in another form.
+type queuedEvent struct {
+	svc.Event
+	Was, Is string
+}
+
+// queue adds events to the queue, many in a row: a row of the queue is written and deleted.
+func (t accessTx) queue(ctx context.Context, events []svc.Event) error {
+	return batches(t, `INSERT INTO svc_audit_queue (events) VALUES ($1)`, events,
+		func(e svc.Event) any { return queuedEvent{e, string(e.Was), string(e.Is)} },
+		func(query, parameter string, _ int) error { return t.later(ctx, nil, query, parameter) })
+}
+
+// ChainAudit implements [svc.AuditStore]. Outside of a transaction it looks at the queue first, so
+// that an empty one costs no lock. A database that can only be read keeps its queue.
+func (s *Store) ChainAudit(ctx context.Context, chain chain) (more bool, err error) {
+	if s.write != nil {
+		waiting, err := one(ctx, s.db.reading(), scanNumber,
+			`SELECT COUNT(*) FROM (SELECT 1 AS one FROM svc_audit_queue LIMIT 1) waiting`)
+		if err != nil || waiting == 0 {
+			return false, s.fault(ctx, "look for queued events", err)
+		}
+	}
+	err = s.transact(ctx, "chain events", func(ctx context.Context, tx session) (err error) {
+		more, err = accessTx{session: tx, dialect: s.dialect}.chainQueue(ctx, chain)
+		return err
+	})
+	if s.write != nil && sqlState(err) == readOnly {
+		return false, nil
+	}
+	return more, err
+}
+
+// chainQueue chains the first rows of the queue.
+//
+// The statements behind the lock see what its holders before have committed. A row leaves the queue
+// by its own number, never by a range: one with a smaller number may be committed meanwhile.
+func (t accessTx) chainQueue(ctx context.Context, chain chain) (more bool, err error) {
+	if !t.dialect.OneWriter {
+		if err := t.lock(ctx, "audit"); err != nil {
+			return false, err
+		}
+	}
+	var taken []int64
+	var events []svc.Event
+	err = each(ctx, t.session, func(row scanner) (enough bool, err error) {
+		number, some, err := scanQueued(row)
+		taken, events = append(taken, number), append(events, some...)
+		return len(events) >= chainedAtOnce, err
+	}, `SELECT seq, events FROM svc_audit_queue ORDER BY seq LIMIT `+strconv.Itoa(chainedAtOnce))
+	if err != nil || len(taken) == 0 {
+		return false, err
+	}
+	if err := t.chain(ctx, events, chain); err != nil {
+		return false, err
+	}
+	err = batches(t, `DELETE FROM svc_audit_queue
+		WHERE seq IN (SELECT CAST(value AS BIGINT) FROM {ids})`, taken,
+		func(seq int64) any { return seq },
+		func(query, parameter string, n int) error {
+			return t.later(ctx, func(rows int64) error {
+				if rows != int64(n) {
+					return errors.New("queued events were deleted by somebody else")
+				}
+				return nil
+			}, query, parameter)
+		})
+	return len(events) >= chainedAtOnce || len(taken) == chainedAtOnce, err
+}
+
+func scanQueued(row scanner) (number int64, events []svc.Event, err error) {
+	var text []byte
+	var queued []queuedEvent
+	if err = row.Scan(&number, &text); err == nil {
+		err = json.Unmarshal(text, &queued)
+	}
+	for _, q := range queued {
+		q.Event.Was, q.Event.Is = rowOrNil(q.Was), rowOrNil(q.Is)
+		events = append(events, q.Event)
+	}
+	return number, events, err
+}
+
+func rowOrNil(text string) json.RawMessage {
+	if text == "" {
+		return nil
+	}
+	return json.RawMessage(text)
+}
+
+// chain adds the records of events.
+func (t accessTx) chain(ctx context.Context, events []svc.Event, chain chain) error {
+	last, err := oneOrNil(ctx, t.session, scanRow,
+		`SELECT `+auditColumns+` FROM svc_audit ORDER BY number DESC LIMIT 1`)
+	if err != nil {
+		return err
+	}
+	if last == nil {
+		last = &auditRow{}
+	}
+	return t.insertRecords(ctx, last.followedBy(chain(last.AuditRecord, events)))
 }
 
 // auditRow is a stored record.
@@ -66,35 +171,80 @@ func (r auditRow) followedBy(records []svc.AuditRecord) []auditRow {
 	return rows
 }
 
-// insertRecords inserts records with one statement. Without rows of access and a tenant it leaves
-// their columns out: to bind two more values takes SQLite a fifth longer.
-func (s session) insertRecords(ctx context.Context, records []auditRow) error {
-	columns, width := auditColumns, auditWidth
-	withRows := slices.ContainsFunc(records, func(r auditRow) bool {
-		return len(r.Was)+len(r.Is)+len(r.Tenant) > 0
-	})
-	if withRows {
-		columns, width = columns+rowColumns, width+rowWidth
-	}
-	args := make([]any, 0, len(records)*width)
-	for _, r := range records {
-		args = append(append(args, r.Number), eventArgs(r.Event)...)
-		args = append(args, r.Previous, r.Hash, r.earliest, r.latest)
-		if withRows {
-			args = append(args, rowArgs(r.Event)...)
+// insertRecord inserts records, which are the JSON $1. JSON has no bytes: theirs are parts of $2.
+const insertRecord = `WITH elements AS (SELECT value FROM {rows}) INSERT INTO svc_audit (` + auditColumns + `)
+	SELECT CAST(value->>0 AS BIGINT), value->>1, CAST(value->>2 AS BIGINT), value->>3, value->>4,
+	value->>5, value->>6, value->>7, value->>8, value->>9, value->>10, value->>11, value->>12,
+	substr(CAST($2 AS {bytes}), CAST(value->>13 AS INTEGER), CAST(value->>14 AS INTEGER)),
+	substr(CAST($2 AS {bytes}), CAST(value->>15 AS INTEGER), CAST(value->>16 AS INTEGER)),
+	CAST(value->>17 AS BIGINT), CAST(value->>18 AS BIGINT), value->>19, value->>20, value->>21,
+	value->>22 FROM elements`
+
+// insertRecords inserts records with few statements, however many they are.
+func (t accessTx) insertRecords(ctx context.Context, records []auditRow) error {
+	var hashes []byte
+	part := func(hash []byte) (from, length any) {
+		if hash == nil {
+			return nil, nil // null
 		}
+		hashes = append(hashes, hash...)
+		return len(hashes) - len(hash) + 1, len(hash)
 	}
-	return s.later(ctx, nil, `INSERT INTO svc_audit (`+columns+`) VALUES `+
-		values(len(records), width, ""), args...)
+	return batches(t, strings.ReplaceAll(insertRecord, "{bytes}", t.dialect.Bytes), records,
+		func(r auditRow) any {
+			cells := append(make([]any, 0, 23), r.Number)
+			cells = append(cells, eventArgs(r.Event)...)
+			from, length := part(r.Previous)
+			cells = append(cells, from, length)
+			from, length = part(r.Hash)
+			cells = append(cells, from, length, r.earliest, r.latest)
+			return append(append(cells, rowArgs(r.Event)...), saltsText(r.Salts))
+		},
+		func(query, parameter string, _ int) error {
+			err := t.later(ctx, nil, query, parameter, hashes)
+			hashes = nil // a driver may still read them
+			return err
+		})
+}
+
+// saltsText returns the stored form of salts. "": none.
+func saltsText(salts svc.AuditSalts) string {
+	if salts == (svc.AuditSalts{}) {
+		return ""
+	}
+	text, _ := json.Marshal(salts) // never fails
+	return string(text)
+}
+
+// EraseAudit implements [svc.AuditStore].
+func (s *Store) EraseAudit(ctx context.Context, records []svc.AuditRecord) error {
+	return s.transact(ctx, "erase texts", func(ctx context.Context, tx session) error {
+		for _, r := range records {
+			t := r.Target
+			err := tx.later(ctx, nil, `UPDATE svc_audit SET actor_id = $1, target_id = $2,
+				target_owner = $3, target_holder_id = $4, row_was = $5, row_is = $6, salts = $7
+				WHERE number = $8`, r.Actor.ID, t.ID, t.Owner, t.Holder.ID,
+				string(r.Was), string(r.Is), saltsText(r.Salts), r.Number)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 func scanRow(row scanner) (r auditRow, err error) {
 	var e eventRow
+	var salts []byte
 	columns := slices.Concat(
 		[]any{&r.Number}, e.columns(), []any{&r.Previous, &r.Hash, &r.earliest, &r.latest}, e.rows(),
+		[]any{&salts},
 	)
 	if err := row.Scan(columns...); err != nil {
 		return r, err
+	}
+	if len(salts) > 0 && json.Unmarshal(salts, &r.Salts) != nil {
+		r.Salts = svc.AuditSalts{} // somebody has changed it: then the hash does not match
 	}
 	r.Event, err = e.event()
 	return r, err
@@ -149,7 +299,7 @@ func bounds(page svc.AuditQuery) []any {
 }
 
 func selectRecords(page svc.AuditQuery, timed bool) (query string, args parameters) {
-	query = `SELECT ` + auditColumns + rowColumns + ` FROM svc_audit WHERE `
+	query = `SELECT ` + auditColumns + ` FROM svc_audit WHERE `
 	if timed {
 		query, args = query+inRun, bounds(page)
 	}

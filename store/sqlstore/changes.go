@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/internal/follower"
+	"github.com/extsvc/svc/internal/changefeed"
 )
 
 const (
@@ -178,7 +178,7 @@ func changeArgs(position, plain int, targets []svc.Target) (args []any) {
 // Changes implements [svc.ChangeStore]. The follower of a Service may get what the Store has heard,
 // which may lack the latest commits. All other callers get the answer of the database.
 func (s *Store) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
-	call := follower.Of(ctx)
+	call := changefeed.Of(ctx)
 	if call == nil {
 		changes, err := s.db.reading().changes(ctx, since)
 		return changes, s.fault(ctx, "read changes", err)
@@ -303,7 +303,8 @@ func (s *Store) AwaitChange(ctx context.Context, since int64) error {
 	}
 }
 
-// Look implements [svc.LookStore]. Package store/sqlite has a cheap look, other databases have none.
+// Look implements [svc.FreshnessStore]. Package store/sqlite has a cheap look, other databases have
+// none.
 func (s *Store) Look(context.Context) (uint64, error) { return 0, nil }
 
 // Wake ends every [Store.AwaitChange] that waits. Call it when another process may have committed,

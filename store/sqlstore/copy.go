@@ -178,9 +178,13 @@ func (c *copying) identity(ctx context.Context, s *Store, db session) (string, e
 // checkEmpty refuses a target with rows. Tables that migrations insert rows into have these rows,
 // and the generation says whether they have changed.
 func (c *copying) checkEmpty(ctx context.Context, out session) error {
-	for _, lock := range []string{
+	locks := []string{
 		`UPDATE svc_locks SET name = name`, `UPDATE svc_generation SET value = value`,
-	} {
+	}
+	if !c.to.dialect.OneWriter { // an issue waits for neither row
+		locks = append(locks, `LOCK TABLE svc_api_keys IN EXCLUSIVE MODE`)
+	}
+	for _, lock := range locks {
 		if _, err := out.exec(ctx, lock); err != nil {
 			return c.to.fault(ctx, "lock the target", err)
 		}

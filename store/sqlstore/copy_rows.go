@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
@@ -116,6 +117,11 @@ type batch struct {
 func (b *batch) add(ctx context.Context, row []any) error {
 	if b.table.of != "" {
 		row[slices.Index(b.table.names(), "tenant")] = b.table.of
+	}
+	for i, c := range b.table.columns {
+		if c.kind == serial { // behind it come the numbers of the target, which begin at 1
+			row[i] = math.MinInt64 + b.done + int64(len(b.rows))
+		}
 	}
 	b.rows = append(b.rows, row)
 	for _, v := range row {

@@ -37,7 +37,7 @@ func ExampleTx() {
 		if _, err := tx.ExecContext(ctx, "INSERT INTO customers (id) VALUES ('ada')"); err != nil {
 			return err
 		}
-		inTx := service.WithStore(sqlstore.Tx(tx, dialect))
+		inTx := service.WithTx(sqlstore.Tx(tx, dialect))
 		ada := svc.Identity{Kind: svc.KindUser, ID: "ada"}
 		if _, err := inTx.Keys.Issue(ctx, svc.Host, ada, svc.NewAPIKey{}); err != nil {
 			return err // the host rolls back

@@ -1,11 +1,14 @@
 package sqlstore
 
 import (
+	"archive/zip"
+	"bytes"
 	"context"
 	"database/sql"
 	"embed"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path"
 	"regexp"
@@ -28,9 +31,12 @@ const versionTable = `CREATE TABLE IF NOT EXISTS ` +
 	`svc_migrations (version BIGINT NOT NULL PRIMARY KEY)`
 
 // Migrate creates or upgrades the tables, each step in one transaction. Any number of processes may
-// call it at once. When a newer version of this package has upgraded the database, Migrate returns
-// an error.
+// call it at once. When a newer version of this package has upgraded the database, or only a later
+// schema of the search path has the tables, Migrate returns an error and makes nothing.
 func (s *Store) Migrate(ctx context.Context) error {
+	if err := s.dialect.check(ctx, s.write.db, "svc_migrations"); err != nil {
+		return s.fault(ctx, "migrate the database", err)
+	}
 	patient := s.write.alone() // without a limit of time for a migration
 	for current := s.isCurrent(ctx); !current; {
 		err := patient.transact(ctx, readCommitted, func(
@@ -62,6 +68,22 @@ func (s *Store) Upgrade(ctx context.Context) error {
 	return s.Migrate(ctx)
 }
 
+// CheckVersion returns an error unless the tables are those of this program, as after Migrate. It
+// changes nothing, and needs only the right to read.
+func (s *Store) CheckVersion(ctx context.Context) error {
+	version, err := s.version(ctx)
+	known := len(s.dialect.migrations())
+	switch {
+	case err != nil:
+	case version > known:
+		err = newer(version, known)
+	case version < known:
+		err = fmt.Errorf("its schema has version %d, and this program needs %d: start the server with "+
+			"this program once, which upgrades it, or use the older program", version, known)
+	}
+	return s.fault(ctx, "read the version of the database", err)
+}
+
 const selectVersion = `SELECT COALESCE(MAX(version), 0) FROM svc_migrations`
 
 // isCurrent reports whether there is nothing to do. It needs only the right to read. It ignores
@@ -85,12 +107,10 @@ func (d Dialect) migrate(ctx context.Context, tx *sql.Tx) (current bool, err err
 			return false, err
 		}
 	}
-	in := d.schema()
-	for _, statement := range append(d.createSchema(), versionTable) {
-		if _, err := tx.ExecContext(ctx, in.qualify(statement)); err != nil {
-			return false, err
-		}
+	if err := d.makeVersions(ctx, tx); err != nil {
+		return false, err
 	}
+	in := d.schema()
 	var version int
 	if err := tx.QueryRowContext(ctx, in.qualify(selectVersion)).Scan(&version); err != nil {
 		return false, err
@@ -132,8 +152,8 @@ func widen(script string, keep bool) string {
 	}
 }
 
-// migrationTexts returns the migrations, in which {text}, {bytes} and {wide:…} stand for what differs
-// between databases.
+// migrationTexts returns the migrations, in which {text}, {bytes}, {serial} and {wide:…} stand for what
+// differs between databases.
 func migrationTexts() []string {
 	entries, err := fs.ReadDir(migrationFiles, "migrations")
 	if err != nil {
@@ -157,7 +177,7 @@ func statements(text string) []string {
 
 // migrations returns the statements of each migration. The last statement records the migration.
 func (d Dialect) migrations() [][]string {
-	types := strings.NewReplacer("{text}", d.Text, "{bytes}", d.Bytes)
+	types := strings.NewReplacer("{text}", d.Text, "{bytes}", d.Bytes, "{serial}", d.Serial)
 	var migrations [][]string
 	for i, text := range migrationTexts() {
 		script := widen(types.Replace(text), !d.NarrowIndexes)
@@ -172,10 +192,42 @@ func (d Dialect) migrations() [][]string {
 // [Pending] returns only the migrations that a database lacks.
 func SQL(dialect Dialect) string { return dialect.script(0) }
 
+// Migrations returns the migrations as files, one for each: 0001_svc.up.sql and so on, in the root.
+// They are for hosts whose tool runs files: goose, golang-migrate and atlas read them. A released
+// file never changes. Each also records itself in svc_migrations, so [Store.Migrate] finds nothing
+// to do afterwards. Run each file once, in its order, in a transaction.
+//
+// Let the tool keep its versions of these files in a table of their own, apart from those of the
+// host's files: see docs/operations.md. The file system is safe for concurrent use.
+func Migrations(dialect Dialect) fs.FS {
+	var archive bytes.Buffer
+	files := zip.NewWriter(&archive)
+	for i, list := range dialect.migrations() {
+		file, err := files.Create(fmt.Sprintf("%04d_svc.up.sql", i+1))
+		if err == nil {
+			_, err = io.WriteString(file, gooseUp+dialect.print(i == 0, list))
+		}
+		if err != nil {
+			panic(err) // it is in memory
+		}
+	}
+	if err := files.Close(); err != nil {
+		panic(err)
+	}
+	made, err := zip.NewReader(bytes.NewReader(archive.Bytes()), int64(archive.Len()))
+	if err != nil {
+		panic(err)
+	}
+	return made
+}
+
+// gooseUp begins each file for goose. To other tools it is a comment.
+const gooseUp = "-- +goose Up\n"
+
 // Pending returns a script with the migrations that the database at db lacks. A database without
 // tables lacks all of them; an up-to-date one lacks none, and the script is "". Pending changes
-// nothing. When a newer version of this package has upgraded the database, Pending returns an
-// error.
+// nothing. When a newer version of this package has upgraded the database, or only a later schema of
+// the search path has the tables, Pending returns an error.
 func Pending(ctx context.Context, db *sql.DB, dialect Dialect) (script string, err error) {
 	s := New(db, db, dialect)
 	version, err := dialect.versionOf(ctx, db)
@@ -188,11 +240,16 @@ func Pending(ctx context.Context, db *sql.DB, dialect Dialect) (script string, e
 	return dialect.script(version), nil
 }
 
-// versionOf returns the version of a database's tables, 0 when there are none. Databases have no
-// common query for that, so it makes the table of versions in a transaction and rolls it back.
+// versionOf returns the version of a database's tables, 0 when there are none. Without Find, it
+// makes the table of versions in a transaction and rolls it back.
 func (d Dialect) versionOf(ctx context.Context, db *sql.DB) (version int, err error) {
-	in := d.schema()
-	if err := db.QueryRowContext(ctx, in.qualify(selectVersion)).Scan(&version); err == nil {
+	if d.Schema == "" && d.Find != "" {
+		if _, has, err := d.locate(ctx, db, "svc_migrations"); err != nil || !has {
+			return 0, err
+		}
+	}
+	selectVersion := d.Qualify(selectVersion)
+	if err := db.QueryRowContext(ctx, selectVersion).Scan(&version); err == nil {
 		return version, nil
 	}
 	tx, err := db.BeginTx(ctx, nil)
@@ -200,27 +257,31 @@ func (d Dialect) versionOf(ctx context.Context, db *sql.DB) (version int, err er
 		return 0, err
 	}
 	defer tx.Rollback() // its error would only hide the cause
-	for _, statement := range append(d.createSchema(), versionTable) {
-		if _, err := tx.ExecContext(ctx, in.qualify(statement)); err != nil {
-			return 0, err
-		}
+	if err := d.makeVersions(ctx, tx); err != nil {
+		return 0, err
 	}
-	err = tx.QueryRowContext(ctx, in.qualify(selectVersion)).Scan(&version)
+	err = tx.QueryRowContext(ctx, selectVersion).Scan(&version)
 	return version, err
 }
 
 // script returns the migrations after a version, "" when there are none.
 func (d Dialect) script(version int) string {
+	list := slices.Concat(d.migrations()[version:]...)
+	if version == 0 && d.Tenant != nil {
+		list = fold(list)
+	}
+	return d.print(version == 0, list)
+}
+
+// print returns statements of migrations as a script. The first migration makes the table of
+// versions as well.
+func (d Dialect) print(first bool, list []string) string {
 	var b strings.Builder
 	in := d.schema()
-	list := slices.Concat(d.migrations()[version:]...)
-	if version == 0 {
+	if first {
 		for _, statement := range append(in.create(), versionTable) {
 			b.WriteString(in.qualify(statement) + ";\n")
 		}
-	}
-	if version == 0 && d.Tenant != nil {
-		list = fold(list)
 	}
 	for _, statement := range list {
 		b.WriteString("\n" + in.qualify(strings.TrimSpace(statement)) + ";\n")

@@ -76,6 +76,13 @@ func (s *Store) HasEvents(ctx context.Context) (bool, error) {
 	return err == nil, s.fault(ctx, "look for events", err)
 }
 
+// CountEvents implements [svc.StatsStore].
+func (s *Store) CountEvents(ctx context.Context, most int) (int, error) {
+	n, err := one(ctx, s.db.reading(), scanNumber, `SELECT COUNT(*) FROM (SELECT 1 AS one FROM `+
+		s.dialect.outbox()+` LIMIT ($1 + 0)) t`, most)
+	return int(n), s.fault(ctx, "count events", err)
+}
+
 // DeleteEvents implements [svc.OutboxStore].
 func (s *Store) DeleteEvents(ctx context.Context, ids []uuid.UUID) error {
 	return s.transact(ctx, "delete events", func(ctx context.Context, tx session) error {
@@ -95,10 +102,7 @@ const eventColumns = `id, happened_at, actor_kind, actor_id, actor_key, action,
 
 // rowColumns are the columns of an event that most events leave empty: its rows of access and its
 // tenant.
-const (
-	rowColumns = `, row_was, row_is, tenant`
-	rowWidth   = 3
-)
+const rowColumns = `, row_was, row_is, tenant`
 
 func eventArgs(e svc.Event) []any {
 	t := e.Target

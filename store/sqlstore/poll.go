@@ -51,7 +51,7 @@ func (p *Poll) Close() {
 func (p *Poll) Add(number int64, store *Store) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	store.polled = &polled{}
+	store.polled = &pollState{}
 	store.Listening(p.listening)
 	p.open[number] = append(p.open[number], store)
 }
@@ -125,14 +125,14 @@ func (p *Poll) numbers() string {
 }
 
 // FollowLooks makes the followers of a Store ask look, and the database only when look's number
-// differs from an earlier one. look is quick: a [svc.LookStore] has one. Call it before the Store is
-// used.
+// differs from an earlier one. look is quick: a [svc.FreshnessStore] has one. Call it before the
+// Store is used.
 func (s *Store) FollowLooks(look func(ctx context.Context) (uint64, error)) {
-	s.polled = &polled{look: look}
+	s.polled = &pollState{look: look}
 }
 
-// polled is what a Poll has found out for a Store, or what a look at it says.
-type polled struct {
+// pollState is what a Poll has found out for a Store, or what a look at it says.
+type pollState struct {
 	look func(ctx context.Context) (uint64, error) // nil: a Poll answers
 
 	mu    sync.Mutex
@@ -145,14 +145,14 @@ type polled struct {
 	known               bool
 }
 
-func (p *polled) answer(moves int64, at time.Time) {
+func (p *pollState) answer(moves int64, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.moves, p.at = moves, at
 }
 
 // see looks at the Store, where there is no Poll.
-func (p *polled) see(ctx context.Context) {
+func (p *pollState) see(ctx context.Context) {
 	if p.look == nil {
 		return
 	}
@@ -165,7 +165,7 @@ func (p *polled) see(ctx context.Context) {
 }
 
 // asks begins a question to the Store itself. answered records its generation.
-func (p *polled) asks() (answered func(generation int64)) {
+func (p *pollState) asks() (answered func(generation int64)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	moves, known := p.moves, !p.at.IsZero()
@@ -177,7 +177,7 @@ func (p *polled) asks() (answered func(generation int64)) {
 }
 
 // still reports whether a generation was still the Store's at a moment not long ago.
-func (p *polled) still(generation int64) (at time.Time, still bool) {
+func (p *pollState) still(generation int64) (at time.Time, still bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.at, p.known && p.generation == generation && p.applied == p.moves &&

@@ -12,16 +12,16 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/internal/turns"
+	"github.com/extsvc/svc/internal/fairqueue"
 )
 
 // pool holds a database and its prepared statements, each once. With a schema it holds none: the
 // driver keeps some for each connection.
 type pool struct {
 	db      *sql.DB
-	silence *silence   // limits the waits for the database; nil: no limit
-	most    func() int // connections
-	round   func() *turns.Round
+	silence *answerLimit // limits the waits for the database; nil: no limit
+	most    func() int   // connections
+	fair    func() *fairqueue.Queue
 	store   string // the name of the Store in the round
 	shared  bool   // other Stores are in the round, so single statements take turns as well
 	schema  schema
@@ -31,12 +31,12 @@ type pool struct {
 	wanted   []string // queries that ran in a transaction before the pool had prepared them
 }
 
-func newPool(db *sql.DB, silence *silence) *pool {
+func newPool(db *sql.DB, silence *answerLimit) *pool {
 	p := &pool{db: db, silence: silence, prepared: map[string]*sql.Stmt{}}
 	p.most = sync.OnceValue(func() int {
 		return cmp.Or(db.Stats().MaxOpenConnections, math.MaxInt16)
 	})
-	p.round = sync.OnceValue(func() *turns.Round { return turns.New(turns.Rules{Turns: p.most()}) })
+	p.fair = sync.OnceValue(func() *fairqueue.Queue { return fairqueue.New(fairqueue.Rules{Turns: p.most()}) })
 	return p
 }
 
@@ -57,8 +57,8 @@ func (p *pool) alone() *pool {
 }
 
 // take makes the calls of p take turns of a round.
-func (p *pool) take(round *turns.Round, store string) *pool {
-	p.round, p.store, p.shared = func() *turns.Round { return round }, store, true
+func (p *pool) take(round *fairqueue.Queue, store string) *pool {
+	p.fair, p.store, p.shared = func() *fairqueue.Queue { return round }, store, true
 	return p
 }
 

@@ -46,7 +46,7 @@ func TestPrepareWaitsForNobody(t *testing.T) {
 	busy.Wait()
 	p.mu.Unlock()
 
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for range 2 {
 		select {
 		case err := <-prepared:

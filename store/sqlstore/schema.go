@@ -1,6 +1,12 @@
 package sqlstore
 
-import "strings"
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+)
 
 // schema is the schema of the tables that statements name, quoted and with a dot behind it. Empty: a
 // statement stays as it is.
@@ -25,13 +31,72 @@ func (in schema) create() []string {
 	return []string{"CREATE SCHEMA IF NOT EXISTS " + strings.TrimSuffix(string(in), ".")}
 }
 
-// createSchema is create for a migration. That of a tenant is made with the tenant alone: one that is
-// missing has been dropped, or was lost.
-func (d Dialect) createSchema() []string {
-	if d.Tenant != nil {
+// makeVersions makes the table of versions, and the schema where that is missing. The schema of a
+// tenant is made with the tenant alone: one that is missing has been dropped, or was lost.
+func (d Dialect) makeVersions(ctx context.Context, tx *sql.Tx) error {
+	statements := []string{versionTable}
+	if d.Tenant == nil && d.Schema != "" {
+		var there int // CREATE SCHEMA needs a right on the database even then
+		err := tx.QueryRowContext(ctx, selectSchema, d.Schema).Scan(&there)
+		if err != nil {
+			return err
+		}
+		if there == 0 {
+			statements = append(d.schema().create(), versionTable)
+		}
+	}
+	for _, statement := range statements {
+		if _, err := tx.ExecContext(ctx, d.Qualify(statement)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const selectSchema = `SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = $1`
+
+// Locate returns d with the Schema in which the connections of db make tables, so that no later
+// statement depends on their search path. A d with a Schema stays as it is. Locate makes nothing. It
+// is for PostgreSQL: in SQLite a Schema must stay empty.
+//
+// It returns an error when the search path finds the tables in a later schema alone: they belong to
+// another deployment, or the search path is wrong.
+func (d Dialect) Locate(ctx context.Context, db *sql.DB) (Dialect, error) {
+	var err error
+	if d.Schema == "" && d.Find != "" {
+		d.Schema, _, err = d.locate(ctx, db, "svc_migrations")
+	}
+	return d, err
+}
+
+// check returns the error of Locate, for statements that do not name the schema of a table.
+func (d Dialect) check(ctx context.Context, db *sql.DB, table string) error {
+	if d.Schema != "" || d.Find == "" {
 		return nil
 	}
-	return d.schema().create()
+	_, _, err := d.locate(ctx, db, table)
+	return err
+}
+
+// locate returns the schema in which connections make tables, and reports whether it has a table.
+func (d Dialect) locate(
+	ctx context.Context, db *sql.DB, table string,
+) (current string, has bool, err error) {
+	var found string
+	if err := db.QueryRowContext(ctx, d.Find, table).Scan(&current, &found); err != nil {
+		return "", false, err
+	}
+	switch {
+	case current == "":
+		return "", false, errors.New("no schema of the search path exists, or the role may not use it: " +
+			"create its first schema, grant USAGE, or set search_path to another one")
+	case found != "" && found != current:
+		return "", false, fmt.Errorf("the table %s is in the schema %q and not in %q, where new tables are "+
+			"made: to use those of %[2]q, put it first in the search path, and grant USAGE; to make "+
+			"tables in %[3]q, leave %[2]q out of the search path until they are there",
+			table, found, current)
+	}
+	return current, found != "", nil
 }
 
 const tablePrefix = "svc_"
@@ -65,6 +130,10 @@ func (in schema) qualify(statement string) string {
 	b.WriteString(statement[done:])
 	return b.String()
 }
+
+// Qualify returns a statement that names the Schema with each table of the Store. Names of the
+// tables begin with svc_; text in quotes stays as it is.
+func (d Dialect) Qualify(statement string) string { return d.schema().qualify(statement) }
 
 // inName reports whether c before a word makes it a part of a longer name.
 func inName(c byte) bool {

@@ -20,14 +20,14 @@ type session struct {
 
 	changed *[]mutation // collects mutations for the end of Atomically; nil: record them at once
 
-	hearing *hearing // limits the waits of all statements of tx; nil: each has its own limit
-	silence *silence // limits the wait of each statement; nil: no limit
+	hearing *callTimer   // limits the waits of all statements of tx; nil: each has its own limit
+	silence *answerLimit // limits the wait of each statement; nil: no limit
 	schema  schema
 }
 
 // within returns a session in a transaction of the pool; h limits the waits of its statements. One
 // goroutine at a time may use the session.
-func (p *pool) within(tx *sql.Tx, h *hearing) session {
+func (p *pool) within(tx *sql.Tx, h *callTimer) session {
 	return session{
 		pool: p, tx: tx, own: map[string]*sql.Stmt{}, hearing: h, schema: p.schema,
 	}
@@ -54,7 +54,7 @@ func (s session) texts() texts {
 // await runs a statement with a context that ends when the database stays silent for too long. A
 // statement that is a transaction of its own takes a turn first, where several Stores share them.
 func (s session) await(
-	ctx context.Context, writes bool, run func(ctx context.Context, h *hearing) error,
+	ctx context.Context, writes bool, run func(ctx context.Context, h *callTimer) error,
 ) error {
 	if s.hearing != nil && !hasTime(ctx) {
 		s.hearing.resume()
@@ -150,7 +150,7 @@ func (s session) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 
 // exec runs a statement and returns how many rows it wrote.
 func (s session) exec(ctx context.Context, query string, args ...any) (n int64, err error) {
-	err = s.await(ctx, true, func(ctx context.Context, _ *hearing) error {
+	err = s.await(ctx, true, func(ctx context.Context, _ *callTimer) error {
 		n, err = s.run(ctx, query, args)
 		return err
 	})
@@ -196,19 +196,6 @@ func found(rows int64) error {
 		return svc.ErrNotFound
 	}
 	return nil
-}
-
-// lock writes the row with that name, which makes other lockers of it wait, in every database. The
-// next statement that needs an answer has the lock.
-func (s session) lock(ctx context.Context, name string) error {
-	query := `UPDATE svc_locks SET name = name WHERE name = '` + name + `'`
-	return s.later(ctx, func(rows int64) error {
-		if rows == 0 {
-			return errors.New("a row that the migrations made is missing, " +
-				"restore it from a backup; the statement that needs it: " + query)
-		}
-		return nil
-	}, query)
 }
 
 // parameters are those of a statement in the making, in the order in which its text names them.
@@ -276,7 +263,7 @@ func each(
 	ctx context.Context, s session,
 	scan func(scanner) (enough bool, err error), query string, args ...any,
 ) error {
-	return s.await(ctx, false, func(ctx context.Context, h *hearing) error {
+	return s.await(ctx, false, func(ctx context.Context, h *callTimer) error {
 		rows, err := s.query(ctx, query, args)
 		if err != nil {
 			return err

@@ -80,10 +80,16 @@ func (s session) lockSource(ctx context.Context, key svc.SourceKey) error {
 
 // DeleteSource implements [svc.SourceStore].
 func (s *Store) DeleteSource(ctx context.Context, key svc.SourceKey) error {
-	target := key.Target()
-	return s.change(ctx, "delete source", target, func(ctx context.Context, tx session) error {
-		return tx.hit(ctx, `DELETE FROM svc_sources WHERE scope = $1 AND owner = $2 AND name = $3`,
+	return s.changeMany(ctx, "delete source", func(
+		ctx context.Context, tx session,
+	) ([]svc.Target, error) {
+		err := tx.hit(ctx, `DELETE FROM svc_sources WHERE scope = $1 AND owner = $2 AND name = $3`,
 			key.Scope, key.Owner, key.Name)
+		if err != nil || key.Scope != svc.ScopePersonal {
+			return []svc.Target{key.Target()}, err
+		}
+		unbound, err := tx.unbind(ctx, key)
+		return append(unbound, key.Target()), err
 	})
 }
 

@@ -21,18 +21,27 @@ type Dialect struct {
 	// Text is the type of columns of text, which the database must compare and order byte by byte.
 	// Bytes is the type of columns of bytes.
 	Text, Bytes string
+	// Serial is the type of a column of whole numbers that is the primary key, and that the database
+	// sets to a greater number in each new row. No two rows ever have the same.
+	Serial string
 	// NarrowIndexes says that the database limits the length of an index row, as PostgreSQL does to
 	// 2,704 bytes. The list of installed templates is then read from its table; without a limit an
 	// index holds the whole list.
 	NarrowIndexes bool
 	// Elements is the function that returns the elements of a JSON array as rows with a column
 	// value: json_array_elements in PostgreSQL. The function with "_text" behind its name returns
-	// them as texts. Empty means json_each, as in SQLite, for both.
+	// them as texts. Empty means json_each, for both, as in SQLite.
 	Elements string
-	// Schema is the schema of the tables. Each statement names it, so the state of a connection does
-	// not matter. Statements are then not prepared through database/sql, which would keep those of
-	// each schema. Empty: the tables are where the database looks for them.
+	// Schema is the schema of the tables, which Migrate makes if it is missing. Each statement names
+	// it, so the search path of a connection does not matter. Statements are then not prepared
+	// through database/sql, which would keep those of each schema. Empty, as SQLite needs it: the
+	// tables are where the connection looks for them. See [Dialect.Locate].
 	Schema string
+	// Find is a query for two texts: the schema in which a connection makes a table, and the one in
+	// which it finds the table of the name $1. Either is empty when there is none. Without a Schema,
+	// [Store.Migrate], [Pending] and [NewRegistry] refuse tables that only another schema has.
+	// Empty: they use what the connection finds.
+	Find string
 	// Tenant says that Schema belongs to a tenant. Nil: it does not.
 	Tenant *TenantDialect
 	// Lock is a statement that makes a migration wait for the migrations of other processes. The
@@ -54,7 +63,7 @@ type Dialect struct {
 	// OneWriter says that transactions that write wait for each other before they begin, as
 	// SQLite's do. Concurrent mutations then share one transaction, and so one sync of the disk. A
 	// mutation that has begun is not interrupted, because the database would undo more than its own
-	// statement.
+	// statement. Without it, the database has LOCK TABLE and FOR SHARE, as PostgreSQL has.
 	OneWriter bool
 	// Rows is the most rows that one statement writes: 1, 4, 16, 64 or 256. Some drivers look up
 	// parameters by name, as SQLite's do; their time grows with the square of the parameters. 0
@@ -93,10 +102,10 @@ type Store struct {
 	write   *pool // for migrations; nil in a transaction of the host
 	dialect Dialect
 	news    broadcast
-	heard   heard
-	pace    pace
-	polled  *polled // nil: the Store asks the database itself
-	asking  *pool   // for the questions of followers; nil: those of db
+	heard   notifications
+	pace    notifyLimiter
+	polled  *pollState // nil: the Store asks the database itself
+	asking  *pool      // for the questions of followers; nil: those of db
 
 	mutations atomic.Uint32 // the number of mutations tried
 }
@@ -112,8 +121,10 @@ var _ svc.FullStore = (*Store)(nil)
 func New(write, read *sql.DB, dialect Dialect) *Store {
 	silence := dialect.silence(read)
 	p := &pools{write: newPool(write, silence), dialect: dialect}
+	p.write.schema = dialect.schema()
 	if p.read = p.write; read != write {
 		p.read = newPool(read, silence)
+		p.read.schema = dialect.schema()
 	}
 	if dialect.OneWriter {
 		p.queue = &queue{pool: p.write}
@@ -123,7 +134,7 @@ func New(write, read *sql.DB, dialect Dialect) *Store {
 
 // TakeTurns makes the calls of s take turns with those of other Stores. name names s among them.
 // Call it before s is used.
-func (s *Store) TakeTurns(turns *Turns, name string) {
+func (s *Store) TakeTurns(turns *FairQueue, name string) {
 	own := s.db.(*pools)
 	own.write.take(turns.calls, name)
 	own.read.take(turns.calls, name)
@@ -131,8 +142,8 @@ func (s *Store) TakeTurns(turns *Turns, name string) {
 }
 
 // TakeTurnsToWrite is TakeTurns for a Store with connections of its own: any number of its reads run
-// at once. While other Stores are busy, overlapping reads have the rate of [Turns].
-func (s *Store) TakeTurnsToWrite(turns *Turns, name string) {
+// at once. While other Stores are busy, overlapping reads have the rate of [FairQueue].
+func (s *Store) TakeTurnsToWrite(turns *FairQueue, name string) {
 	own := s.db.(*pools)
 	own.write.take(turns.calls, name)
 	own.read.take(turns.reads, name)
@@ -230,13 +241,13 @@ func (s *Store) fault(ctx context.Context, doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// silence returns the limit for the waits for db. Nil means no limit. A nil db is a transaction of
-// the host.
-func (d Dialect) silence(db *sql.DB) *silence {
+// answerLimit returns the limit for the waits for db. Nil means no limit. A nil db is a transaction
+// of the host.
+func (d Dialect) silence(db *sql.DB) *answerLimit {
 	if d.Silence <= 0 || d.OneWriter {
 		return nil
 	}
-	return &silence{longest: d.Silence, db: db}
+	return &answerLimit{longest: d.Silence, db: db}
 }
 
 // classify returns svc.ErrUnavailable, svc.ErrChanged, svc.ErrExists or nil.

@@ -16,8 +16,11 @@ type table struct {
 
 type column struct {
 	name string
-	kind string // "{text}", "{bytes}", "BIGINT" or "DOUBLE"
+	kind string // "{text}", "{bytes}", "BIGINT", "DOUBLE" or serial
 }
+
+// serial is the kind of a column that numbers new rows.
+const serial = "{serial}"
 
 // tables returns the tables that migrations make, from their texts. A table is behind those that it
 // refers to. The table of versions is not among them.

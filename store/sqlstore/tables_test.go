@@ -52,7 +52,7 @@ func TestTablesAreComplete(t *testing.T) {
 		is.True(len(table.key) > 0)
 		is.Equal(len(table.keyOf(make([]any, len(table.columns)))), len(table.key))
 		for _, c := range table.columns {
-			is.True(c.kind == "{text}" || c.kind == "{bytes}" || c.kind == "BIGINT" || c.kind == "DOUBLE")
+			is.True(c.kind == "{text}" || c.kind == "{bytes}" || c.kind == "BIGINT" || c.kind == "DOUBLE" || c.kind == serial)
 		}
 	}
 }

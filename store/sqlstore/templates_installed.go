@@ -41,6 +41,7 @@ func (s *Store) RebindTemplates(
 		var err error
 		rebound, err = all(ctx, tx, scanTemplateKey, `UPDATE svc_templates SET source_url = $1
 			WHERE source_scope = $2 AND source_owner = $3 AND source_name = $4
+			AND scope = source_scope AND owner = source_owner
 			AND source_url <> $1 RETURNING scope, owner, id`,
 			url, source.Scope, source.Owner, source.Name)
 		if err == nil && len(rebound) == 0 {
@@ -54,6 +55,19 @@ func (s *Store) RebindTemplates(
 		return targets, err
 	})
 	return rebound, err
+}
+
+// unbind takes the URL from the templates that came from a personal source and are not its owner's
+// own. It returns those that had one.
+func (s session) unbind(ctx context.Context, source svc.SourceKey) ([]svc.Target, error) {
+	if err := s.lock(ctx, "installations"); err != nil {
+		return nil, err
+	}
+	return all(ctx, s, scanUnbound, `UPDATE svc_templates SET source_url = ''
+		WHERE source_scope = $1 AND source_owner = $2 AND source_name = $3
+		AND NOT (scope = source_scope AND owner = source_owner)
+		AND source_url <> '' RETURNING scope, owner, id`,
+		source.Scope, source.Owner, source.Name)
 }
 
 func scanTemplateKey(row scanner) (key svc.TemplateKey, err error) {

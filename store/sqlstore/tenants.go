@@ -40,9 +40,13 @@ var registryTables = []string{
 	`INSERT INTO svc_tenant_numbers (id, latest) VALUES (1, 0) ON CONFLICT DO NOTHING`,
 }
 
-// NewRegistry returns the registry in the database of a migrated Store, and makes its tables.
+// NewRegistry returns the registry in the database of a migrated Store, and makes its tables. It
+// refuses those that only a later schema of the search path has.
 func NewRegistry(ctx context.Context, store *Store) (*Registry, error) {
 	r := &Registry{store}
+	if err := store.dialect.check(ctx, store.write.db, "svc_tenants"); err != nil {
+		return nil, store.fault(ctx, "make the registry", err)
+	}
 	if _, err := r.Tenants(ctx, "", 1); err == nil {
 		return r, nil
 	}

@@ -15,7 +15,7 @@ import (
 // made the tables of its database. What this Store writes takes effect if and only if the host
 // commits; the Store never commits or rolls back tx.
 //
-// Use it with svc.Service.WithStore until tx ends, in one goroutine at a time, as tx itself.
+// Use it with svc.Service.WithTx until tx ends, in one goroutine at a time, as tx itself.
 //
 //   - Each method that writes uses a savepoint: when it fails, tx holds nothing of it and stays
 //     usable, unless the connection is lost.
@@ -25,8 +25,12 @@ import (
 //     again.
 //   - AwaitChange and ClaimEvents fail: they make no sense in a transaction.
 //
-// SQLite: begin tx as one that writes (BEGIN IMMEDIATE). PostgreSQL: use READ COMMITTED. All other
-// writers wait from the first mutation in tx to its end, so make that mutation late.
+// SQLite: begin tx as one that writes (BEGIN IMMEDIATE). All other writers wait for its end.
+//
+// PostgreSQL: use READ COMMITTED. An issue in tx makes others wait that issue for the same holder, or
+// change the caller's key. From the first mutation in tx to its end, all other mutations wait, and
+// from the first change of access those who rely on access. So make mutations late. Lock in the
+// order of [svc.Locks]; two transactions that do not may deadlock, and one of them is svc.ErrChanged.
 func Tx(tx *sql.Tx, dialect Dialect) svc.FullStore { return TxOf(sqlTx{tx}, dialect) }
 
 // TxOf is [Tx] for a transaction of a driver that the host uses without database/sql. For pgx,
@@ -124,7 +128,7 @@ func (inTx) ClaimEvents(context.Context, time.Time, time.Time, int) ([]svc.Event
 type hostTx struct {
 	tx            Transaction
 	uninterrupted bool // see Dialect.OneWriter
-	silence       *silence
+	silence       *answerLimit
 	schema        schema
 }
 

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -354,10 +355,26 @@ var changeAccessRules = []rule{
 		c.same("rows", sortedBundle(c.current(allOf(household()))), sortedBundle(before))
 		c.apply(upheaval())
 	}},
-	{"ChangeAccess in a transaction blocks other changes of access until the end, " +
-		"even if it wrote nothing", func(c *checker) {
+	{"ChangeAccess, or its lock, in a transaction blocks others that change access or rely on it " +
+		"until the end, even if it wrote nothing", func(c *checker) {
+		write := func() error { return change(c.ctx, c.Store, svc.Bundle{Users: users("alice")}) }
+		rely := func() error {
+			return c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
+				return lockAndRead(ctx, tx, svc.Locks{RelyOnAccess: true})
+			})
+		}
+		for _, others := range []func() error{write, rely} {
+			c.holds(func(ctx context.Context, tx svc.Store) error {
+				return change(ctx, tx, svc.Bundle{})
+			}, others)
+			c.holds(func(ctx context.Context, tx svc.Store) error {
+				return lockAndRead(ctx, tx, svc.Locks{ChangeAccess: true})
+			}, others)
+		}
+	}},
+	{"a transaction that relies on access blocks changes of access until its end", func(c *checker) {
 		c.holds(func(ctx context.Context, tx svc.Store) error {
-			return change(ctx, tx, svc.Bundle{})
+			return lockAndRead(ctx, tx, svc.Locks{RelyOnAccess: true})
 		}, func() error { return change(c.ctx, c.Store, svc.Bundle{Users: users("alice")}) })
 	}},
 	{"ChangeAccess writes nothing when change returns an empty bundle, " +
@@ -385,6 +402,11 @@ var changeAccessRules = []rule{
 		})
 		c.same("number of changes", len(c.current(named).Users[0].DisplayName), racers*5)
 	}},
+}
+
+// lockAndRead takes locks and reads: a store may take them with the next call that has an answer.
+func lockAndRead(ctx context.Context, tx svc.Store, locks svc.Locks) error {
+	return cmp.Or(tx.Lock(ctx, locks), second(tx.Access(ctx, svc.AccessQuery{})))
 }
 
 // longNames returns rows whose names have maximum length, of 4-byte characters that do not

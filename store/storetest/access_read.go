@@ -85,7 +85,7 @@ var readAccessRules = []rule{
 		"and returns their targets", func(c *checker) {
 		c.apply(memorable())
 		since := c.generation()
-		c.ok(c.CreateAPIKey(c.ctx, newKey("k", alice, at(0))))
+		c.ok(createAndChange(c.ctx, c.Store, newKey("k", alice, at(0))))
 		member := svc.Membership{Group: "hers", User: "carol"}
 		left := svc.Membership{Group: "hers", User: "bob"}
 		channel := svc.Channel{Provider: "chat", SenderID: "1:1"}

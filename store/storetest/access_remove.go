@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/extsvc/svc"
@@ -90,6 +91,38 @@ var removeAccessRules = []rule{
 				c.ok(noSource)
 			}
 		}
+	}},
+	{"templates of others lose the URL of a removed user's personal sources, " +
+		"also without a row of the source, and Changes reports them", func(c *checker) {
+		c.apply(svc.Bundle{Users: users("a")})
+		var unbound []svc.Template
+		want := []svc.Target{{Kind: svc.TargetAccess}}
+		for i, source := range []svc.SourceKey{
+			personalSource("a", "acme"), personalSource("a", "acme"), personalSource("a", "gone"),
+		} {
+			t := installedFrom(fmt.Sprint(i), source, "https://old.example")
+			c.ok(c.CreateTemplate(c.ctx, t))
+			t.Origin.URL = ""
+			unbound, want = append(unbound, t), append(want, t.Target())
+		}
+		kept := []svc.SourceKey{personalSource("A", "acme"), personalSource("", "a"), sourceKey("a")}
+		for i, source := range kept {
+			c.installAt(templateKey(fmt.Sprint("kept ", i)), source, "https://old.example")
+		}
+		c.installAt(templateKey("without a URL"), personalSource("a", "acme"), "")
+		since, gone := c.generation(), []svc.Target{{}}
+		w := removal(svc.AccessNames{Users: []string{"a"}})
+		w.Gone = func(targets []svc.Target) { gone = targets }
+		c.write(w)
+		for _, t := range unbound {
+			c.same("template", c.template(t.TemplateKey), t)
+		}
+		for i := range kept {
+			url := c.template(templateKey(fmt.Sprint("kept ", i))).Origin.URL
+			c.same("another's URL", url, "https://old.example")
+		}
+		c.same("what Gone received", len(gone), 0)
+		c.sameTargets("the removal", c.changes(since).Targets, want)
 	}},
 	{"a template made after its removed namesake has none of its versions, tags and bases", func(
 		c *checker,

@@ -35,6 +35,18 @@ var snapshotRules = []rule{
 			Groups: []string{"hers", "without attachments"}, Grants: alicesGrants(),
 		})
 	}},
+	{"a bare Access leaves out groups and grants alone", func(c *checker) {
+		c.apply(household())
+		c.ok(c.CreateAPIKey(c.ctx, newKey("k", alice, at(0))))
+		for _, query := range []svc.AccessQuery{
+			{Identity: alice}, {KeyID: "k"}, {Identity: alice, ScopingPolicyID: "own"},
+			{Identity: asAccount("bot")}, {Channel: svc.Channel{Provider: "chat", SenderID: "1"}},
+		} {
+			want := c.access(query)
+			want.Groups, want.Grants, query.Bare = nil, nil, true
+			c.snapshot(query, want)
+		}
+	}},
 	{"Access of a channel equals Access of the user that holds it", func(c *checker) {
 		c.apply(household())
 		c.snapshot(svc.AccessQuery{Channel: svc.Channel{Provider: "chat", SenderID: "1"}},
@@ -49,8 +61,8 @@ var snapshotRules = []rule{
 			c.snapshot(svc.AccessQuery{Channel: channel}, svc.AccessSnapshot{})
 		}
 	}},
-	{"a policy that is attached to a user " +
-		"and to its groups gives one grant per attachment", func(c *checker) {
+	{"a policy that is attached to a user and to its groups " +
+		"gives one grant per attachment, and these share its document", func(c *checker) {
 		c.apply(svc.Bundle{
 			Users: users("alice"),
 			Groups: []svc.Group{
@@ -62,10 +74,14 @@ var snapshotRules = []rule{
 				attach("p", svc.GrantedToGroup, "h", 2),
 			},
 		})
-		c.same("grants", c.access(svc.AccessQuery{Identity: alice}).Grants, []svc.Grant{
+		grants := c.access(svc.AccessQuery{Identity: alice}).Grants
+		c.same("grants", grants, []svc.Grant{
 			grant("p", svc.GrantedToGroup, "g", 2), grant("p", svc.GrantedToGroup, "h", 2),
 			grant("p", svc.GrantedToUser, "alice", 1),
 		})
+		for _, g := range grants {
+			c.same("shared", &g.Document[0] == &grants[0].Document[0], true)
+		}
 	}},
 	{"a group and a user with the same id do not share policies", func(c *checker) {
 		c.apply(svc.Bundle{

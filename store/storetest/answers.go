@@ -45,20 +45,58 @@ var answerRules = []rule{
 		}), svc.ErrExists)
 		c.answer("key", at(0))
 	}},
+	{"CountAnswers counts the caller's answers that have not expired, " +
+		"up to a number", func(c *checker) {
+		for i := range 4 {
+			c.ok(c.KeepAnswer(c.ctx, answerTo("alice", fmt.Sprint(i), at(int64(10*(i+1)))), at(0)))
+		}
+		c.ok(c.KeepAnswer(c.ctx, answerTo("bob", "other", at(100)), at(0)))
+		c.counts("alice", at(0), 10, 4)
+		c.counts("alice", at(0), 3, 3)
+		c.counts("alice", at(20), 10, 2)
+		c.counts("bob", at(0), 10, 1)
+		c.counts("nobody", at(0), 10, 0)
+	}},
+	{"DeleteAnswers deletes all answers to the caller, and no others", func(c *checker) {
+		for _, key := range []string{"a", "b"} {
+			c.ok(c.KeepAnswer(c.ctx, answerTo("alice", key, at(100)), at(0)))
+		}
+		c.ok(c.KeepAnswer(c.ctx, answerTo("bob", "other", at(100)), at(0)))
+		c.ok(c.DeleteAnswers(c.ctx, []byte("alice")))
+		c.noAnswer("a", at(0))
+		c.noAnswer("b", at(0))
+		c.answer("other", at(0))
+		c.ok(c.DeleteAnswers(c.ctx, []byte("alice")))
+		c.ok(c.KeepAnswer(c.ctx, answerTo("carol", "a", at(100)), at(0)))
+		c.same("the answer to another caller", c.answer("a", at(0)), answerTo("carol", "a", at(100)))
+	}},
 	{"answers are not mutations: the generation does not change", func(c *checker) {
 		c.ok(c.KeepAnswer(c.ctx, newAnswer("key", "", at(100)), at(0)))
+		c.ok(c.DeleteAnswers(c.ctx, []byte("caller of key")))
 		c.same("generation", c.generation(), int64(0))
 	}},
 }
 
-func newAnswer(key, request string, expires time.Time) svc.KeptAnswer {
-	return svc.KeptAnswer{
-		Key: []byte(key), Request: []byte(request), Data: []byte("data of " + key),
-		ExpiresAt: expires,
+func newAnswer(key, request string, expires time.Time) svc.StoredAnswer {
+	return svc.StoredAnswer{
+		Key: []byte(key), Caller: []byte("caller of " + key), Request: []byte(request),
+		Data: []byte("data of " + key), ExpiresAt: expires,
 	}
 }
 
-func (c *checker) answer(key string, now time.Time) svc.KeptAnswer {
+func answerTo(caller, key string, expires time.Time) svc.StoredAnswer {
+	answer := newAnswer(key, "", expires)
+	answer.Caller = []byte(caller)
+	return answer
+}
+
+func (c *checker) counts(caller string, now time.Time, most, want int) {
+	n, err := c.CountAnswers(c.ctx, []byte(caller), now, most)
+	c.ok(err)
+	c.same("number of answers", n, want)
+}
+
+func (c *checker) answer(key string, now time.Time) svc.StoredAnswer {
 	answer, err := c.Answer(c.ctx, []byte(key), now)
 	c.ok(err)
 	return answer

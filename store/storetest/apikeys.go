@@ -21,6 +21,7 @@ var apiKeyRules = []rule{
 		whole := newKey("whole", alice, at(0))
 		whole.ExpiresAt, whole.Disabled, whole.LastUsedAt = at(999_999), true, at(60_000_001)
 		whole.ScopingPolicyID = "narrow"
+		whole.SuccessorID = "full"
 		whole.Rate = svc.Rate{PerSecond: 1.0 / 3, Burst: svc.MaxBurst}
 		for _, key := range []svc.APIKey{
 			newKey("full", alice, at(0)), bare, empty, revoked, whole,
@@ -68,6 +69,7 @@ var apiKeyRules = []rule{
 		}
 		full.ExpiresAt, full.Disabled, full.LastUsedAt = at(5), true, at(6)
 		full.ScopingPolicyID = "narrow"
+		full.SuccessorID = "a"
 		full.Rate = svc.Rate{PerSecond: svc.MinRate, Burst: 3}
 		c.ok(c.CreateAPIKey(c.ctx, full))
 		c.ok(c.CreateAPIKey(c.ctx, bare))

@@ -20,6 +20,7 @@ var changeAPIKeyRules = []rule{
 		key := newKey("k", alice, at(0))
 		key.ExpiresAt, key.Disabled, key.LastUsedAt = at(5), true, at(6)
 		key.Rate = svc.Rate{PerSecond: svc.MaxRate, Burst: 1}
+		key.SuccessorID = "next"
 		c.ok(c.CreateAPIKey(c.ctx, key))
 		c.ok(c.ChangeAPIKey(c.ctx, alice, "k", func(handed *svc.APIKey) (bool, error) {
 			c.same("key", *handed, key)
@@ -27,7 +28,7 @@ var changeAPIKeyRules = []rule{
 		}))
 		c.same("after no change", c.key("k"), key)
 	}},
-	{"ChangeAPIKey writes description, expiry, disabled, rate, hash, " +
+	{"ChangeAPIKey writes description, expiry, disabled, rate, successor, hash, " +
 		"pepper, seal and revocation time, of only that key", func(c *checker) {
 		for _, id := range []string{"a", "b", "c"} {
 			c.ok(c.CreateAPIKey(c.ctx, newKey(id, alice, at(0))))
@@ -44,6 +45,8 @@ var changeAPIKeyRules = []rule{
 			func(k *svc.APIKey) { k.Rate = svc.Rate{PerSecond: 0.1, Burst: 20} },
 			func(k *svc.APIKey) { k.Rate.Burst = 21 },
 			func(k *svc.APIKey) { k.Rate = svc.Rate{} },
+			func(k *svc.APIKey) { k.SuccessorID = "c" },
+			func(k *svc.APIKey) { k.SuccessorID = "" },
 			func(k *svc.APIKey) { k.Hash, k.Pepper = []byte("\xff\x00new"), "2" },
 			func(k *svc.APIKey) { k.Seal = []byte("\x00\xffnew") },
 			func(k *svc.APIKey) { k.Seal = nil }, func(k *svc.APIKey) { k.RevokedAt = at(9) },
@@ -203,8 +206,8 @@ var changeAPIKeyRules = []rule{
 			c.same("keys left", keyIDs(c.keys(alice, 10)), want)
 		}
 	}},
-	{"LockAPIKeys counts the holder's keys that are not revoked, " +
-		"up to most, and is not a mutation", func(c *checker) {
+	{"Access counts a holder's keys that are not revoked, " +
+		"up to most, whatever else it reads", func(c *checker) {
 		for i, id := range []string{"a", "b", "c", "d"} {
 			key := newKey(id, alice, at(0))
 			key.Disabled, key.ExpiresAt = i == 1, at(int64(i))
@@ -214,25 +217,35 @@ var changeAPIKeyRules = []rule{
 		for _, other := range others {
 			c.ok(c.CreateAPIKey(c.ctx, newKey(string(other.Kind)+other.ID, other, at(0))))
 		}
-		before := c.generation()
-		for most, want := range map[int]int{0: 0, 1: 1, 2: 2, 3: 3, 4: 3, 1000: 3} {
-			live, err := c.LockAPIKeys(c.ctx, alice, most)
-			c.ok(err)
-			c.same(fmt.Sprint("keys, up to ", most), live, want)
+		for _, query := range []svc.AccessQuery{
+			{}, {KeyID: "c"}, {Identity: alice}, {Identity: asAccount("bot")},
+			{Identity: alice, ScopingPolicyID: "p"}, {Identity: asAccount("bot"), ScopingPolicyID: "p"},
+		} {
+			c.same("keys that nobody asked for", c.access(query).Keys, 0)
+			for most, want := range map[int]int{0: 0, 1: 1, 2: 2, 3: 3, 4: 3, 1000: 3} {
+				query.KeysOf, query.Most, query.Bare = alice, most, most%2 == 0
+				c.same(fmt.Sprintf("keys by %+v", query), c.access(query).Keys, want)
+			}
+			query.Most = 1000
+			for micro, want := range map[int64]int{-1: 3, 0: 2, 1: 1, 2: 1, 3: 0} {
+				query.ValidAt = at(micro)
+				c.same(fmt.Sprintf("valid keys by %+v", query), c.access(query).Keys, want)
+			}
+			query.ValidAt, query.KeysOf = time.Time{}, asUser("nobody")
+			c.same("keys of nobody", c.access(query).Keys, 0)
 		}
-		live, err := c.LockAPIKeys(c.ctx, asUser("nobody"), 10)
-		c.ok(err)
-		c.same("keys of nobody", live, 0)
-		c.same("generation", c.generation(), before)
 	}},
-	{"of several concurrent transactions that call LockAPIKeys and add a key, " +
+	{"of several concurrent transactions that lock a holder and add a key, " +
 		"each counts the keys added before it", func(c *checker) {
 		const most = 3
 		won := 0
 		for _, err := range race(func(i int) error {
 			return c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
-				live, err := tx.LockAPIKeys(ctx, alice, most)
-				if err != nil || live == most {
+				if err := tx.Lock(ctx, svc.Locks{Holder: alice}); err != nil {
+					return err
+				}
+				now, err := tx.Access(ctx, svc.AccessQuery{KeysOf: alice, Most: most})
+				if err != nil || now.Keys == most {
 					return cmp.Or(err, errRefused)
 				}
 				time.Sleep(time.Millisecond)
@@ -248,28 +261,37 @@ var changeAPIKeyRules = []rule{
 		c.same("keys that were added", won, most)
 		c.same("keys", len(c.keys(alice, 10)), most)
 	}},
-	{"ChangeAPIKey in a transaction blocks other changes and revocations " +
+	{"ChangeAPIKey, or to rely on the key, in a transaction blocks other changes and revocations " +
 		"of the key until the end, even if it wrote nothing", func(c *checker) {
-		for i, others := range []func(id string) error{
-			func(id string) error { return c.ChangeAPIKey(c.ctx, alice, id, disable) },
-			func(string) error { return second(c.RevokeAPIKeys(c.ctx, alice, at(1), 10)) },
-		} {
-			id := fmt.Sprint(i)
-			c.ok(c.CreateAPIKey(c.ctx, newKey(id, alice, at(0))))
-			c.holds(func(ctx context.Context, tx svc.Store) error {
+		for i, hold := range []func(ctx context.Context, tx svc.Store, id string) error{
+			func(ctx context.Context, tx svc.Store, id string) error {
 				return tx.ChangeAPIKey(ctx, alice, id, leave)
-			}, func() error { return others(id) })
+			},
+			func(ctx context.Context, tx svc.Store, id string) error {
+				return tx.Lock(ctx, svc.Locks{RelyOnKey: id})
+			},
+		} {
+			for j, others := range []func(id string) error{
+				func(id string) error { return c.ChangeAPIKey(c.ctx, alice, id, disable) },
+				func(string) error { return second(c.RevokeAPIKeys(c.ctx, alice, at(1), 10)) },
+			} {
+				id := fmt.Sprint(i, j)
+				c.ok(c.CreateAPIKey(c.ctx, newKey(id, alice, at(0))))
+				c.holds(func(ctx context.Context, tx svc.Store) error {
+					return cmp.Or(hold(ctx, tx, id), second(tx.Access(ctx, svc.AccessQuery{KeyID: id})))
+				}, func() error { return others(id) })
+			}
 		}
 	}},
 	{"UseAPIKeys keeps the latest use of each key, " +
 		"in any order, and is not a mutation", func(c *checker) {
 		want := map[string]time.Time{}
-		var uses []svc.KeyUse
+		var uses []svc.LastUse
 		for i := range 100 {
 			key := newKey(odd[i%len(odd)]+string(rune(0x4e00+i)), alice, at(0))
 			c.ok(c.CreateAPIKey(c.ctx, key))
 			want[key.ID] = at(int64(i % 3))
-			uses = append(uses, svc.KeyUse{ID: key.ID, At: want[key.ID]})
+			uses = append(uses, svc.LastUse{ID: key.ID, At: want[key.ID]})
 		}
 		before := c.generation()
 		c.ok(c.UseAPIKeys(c.ctx, uses))
@@ -279,7 +301,7 @@ var changeAPIKeyRules = []rule{
 		}
 		c.ok(c.UseAPIKeys(c.ctx, earlier))
 		c.ok(c.UseAPIKeys(c.ctx, nil))
-		later := []svc.KeyUse{
+		later := []svc.LastUse{
 			{ID: uses[50].ID, At: at(9)}, {ID: uses[50].ID, At: at(8)}, {ID: "unknown", At: at(1)},
 		}
 		want[uses[50].ID] = at(9)

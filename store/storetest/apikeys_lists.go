@@ -40,7 +40,7 @@ var apiKeyListRules = []rule{
 		c.ok(c.ChangeAPIKey(c.ctx, alice, "b", edit(func(k *svc.APIKey) {
 			k.ExpiresAt = time.Time{}
 		})))
-		c.ok(c.UseAPIKeys(c.ctx, []svc.KeyUse{{ID: "a", At: at(5)}}))
+		c.ok(c.UseAPIKeys(c.ctx, []svc.LastUse{{ID: "a", At: at(5)}}))
 		ids := func(query svc.KeyQuery) []string {
 			query.Limit = 10
 			list, err := c.APIKeys(c.ctx, svc.APIKeyPage{KeyQuery: query})
@@ -105,7 +105,13 @@ func (c *checker) listsKeys(
 				page.ScopingPolicyID != "" && k.ScopingPolicyID != page.ScopingPolicyID
 		})
 		for _, limit := range []int{1, 7, 1000} {
-			page.KeyQuery, page.Limit = query, limit
+			page.KeyQuery, page.Limit, page.Bare = query, limit, limit == 7
+			wanted := slices.Clone(wanted)
+			for i := range wanted {
+				if k := &wanted[i]; page.Bare {
+					k.Hash, k.Pepper, k.Seal = nil, "", nil
+				}
+			}
 			list := wholePages(c, limit, func(last svc.APIKey) ([]svc.APIKey, error) {
 				if last.ID != "" {
 					page.AfterTime, page.AfterID = of(last), last.ID

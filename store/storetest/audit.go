@@ -3,15 +3,18 @@ package storetest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/extsvc/svc"
 )
 
 var auditRules = []rule{
-	{"AuditRecords returns records as they were appended, " +
+	{"AuditRecords returns records as they were chained, " +
 		"newest first, at most Limit", func(c *checker) {
 		want := c.record(100)
 		for _, limit := range []int{1, 7, 100, 1000} {
@@ -23,23 +26,25 @@ var auditRules = []rule{
 	{"AuditRecords returns the rows of access of a record byte by byte: " +
 		"up to MaxEventRow, and nil for none", func(c *checker) {
 		want := withRows()
-		c.ok(c.AppendAudit(c.ctx, func(last svc.AuditRecord) []svc.AuditRecord {
-			return behind(last, want...)
-		}))
+		c.ok(chained(c.ctx, c, want...))
 		got := column(c.page(svc.AuditQuery{Limit: 100}), func(r svc.AuditRecord) svc.Event {
 			return r.Event
 		})
 		slices.Reverse(got)
 		c.sameRows(got, want)
 	}},
-	{"AppendAudit passes the newest record to next, " +
-		"or a zero record when there is none", func(c *checker) {
+	{"the function that chains events gets the newest record, " +
+		"or a zero record when there is none, and the events", func(c *checker) {
 		for n := range 3 {
 			var last svc.AuditRecord
-			c.ok(c.AppendAudit(c.ctx, func(newest svc.AuditRecord) []svc.AuditRecord {
-				last = newest
-				return behind(newest, newEvent(uint32(n)))
-			}))
+			var events []svc.Event
+			chain := func(newest svc.AuditRecord, some []svc.Event) []svc.AuditRecord {
+				last, events = newest, some
+				return behind(newest, some...)
+			}
+			c.ok(c.QueueAudit(c.ctx, []svc.Event{auditEvent(n)}, chain))
+			c.chain(chain)
+			c.same("events", events, []svc.Event{auditEvent(n)})
 			if n == 0 {
 				c.same("before there is one", last, svc.AuditRecord{})
 				continue
@@ -47,10 +52,76 @@ var auditRules = []rule{
 			c.same("the newest", last, c.page(svc.AuditQuery{Limit: 2})[1])
 		}
 	}},
-	{"AppendAudit adds nothing when next returns no records", func(c *checker) {
+	{"ChainAudit adds nothing when the queue is empty", func(c *checker) {
 		want := c.record(2)
-		c.ok(c.AppendAudit(c.ctx, func(svc.AuditRecord) []svc.AuditRecord { return nil }))
+		for range 2 {
+			more, err := c.ChainAudit(c.ctx, behindAll)
+			c.ok(err)
+			c.same("more", more, false)
+		}
 		c.same("records", c.records(svc.AuditQuery{Limit: 10}), want)
+	}},
+	{"ChainAudit keeps the order of calls of QueueAudit and of their events, " +
+		"also of thousands", func(c *checker) {
+		var want []svc.Event
+		for n := range 8 {
+			var events []svc.Event
+			for len(events) < 1+n*60 {
+				events = append(events, newEvent(uint32(len(want)+len(events))))
+			}
+			c.ok(c.QueueAudit(c.ctx, events, behindAll))
+			want = append(want, events...)
+		}
+		c.chain(behindAll)
+		records := c.records(svc.AuditQuery{Limit: 1000})
+		got := column(records, func(r svc.AuditRecord) svc.Event { return r.Event })
+		slices.Reverse(got)
+		c.same("events", got, want)
+	}},
+	{"an event is chained after its commit, by a call outside or inside of a transaction, " +
+		"and not at all after a rollback", func(c *checker) {
+		for n, inside := range []bool{false, true, false, true} {
+			err := c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
+				audit := tx.(svc.AuditStore)
+				err := audit.QueueAudit(ctx, []svc.Event{newEvent(uint32(n))}, behindAll)
+				if err == nil && inside {
+					_, err = audit.ChainAudit(ctx, behindAll)
+				}
+				if n < 2 {
+					return errRefused
+				}
+				return err
+			})
+			c.same("refused", errors.Is(err, errRefused), n < 2)
+		}
+		c.chain(behindAll)
+		got := column(c.page(svc.AuditQuery{Limit: 10}), func(r svc.AuditRecord) svc.Event {
+			return r.Event
+		})
+		c.same("events", got, []svc.Event{newEvent(3), newEvent(2)})
+	}},
+	{"EraseAudit replaces the ids, rows and salts of records, and nothing else, " +
+		"unless it is rolled back", func(c *checker) {
+		want := c.record(30)
+		erase := func(at int) []svc.AuditRecord {
+			return []svc.AuditRecord{{Number: 1000}, eraseAll(want[at]), eraseAll(want[at+17])}
+		}
+		c.ok(c.EraseAudit(c.ctx, erase(2)))
+		want[2], want[19] = eraseText(want[2]), eraseText(want[19])
+		c.same("records", c.records(svc.AuditQuery{Limit: 7}), want)
+		for _, end := range []error{errRefused, nil} {
+			err := c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
+				audit := tx.(svc.AuditStore)
+				_, err := audit.ChainAudit(ctx, behindAll)
+				return errors.Join(err, audit.EraseAudit(ctx, erase(3)), end)
+			})
+			if c.same("refused", errors.Is(err, errRefused), end != nil); end == nil {
+				want[3], want[20] = eraseText(want[3]), eraseText(want[20])
+			}
+			c.same("records", c.records(svc.AuditQuery{Limit: 7}), want)
+		}
+		c.ok(chained(c.ctx, c, newEvent(1)))
+		c.same("behind", c.page(svc.AuditQuery{Limit: 1})[0].Previous, want[0].Hash)
 	}},
 	{"AuditRecords filters by actor, target and time, each alone and combined", func(c *checker) {
 		all := c.record(60)
@@ -70,31 +141,34 @@ var auditRules = []rule{
 		c.record(2)
 		c.same("generation", c.generation(), int64(0))
 	}},
-	{"concurrent AppendAudit calls form one chain: " +
+	{"concurrent calls form one chain of all events: " +
 		"no number is missing or used twice", func(c *checker) {
 		const each = 4
-		c.together(each, func(i, _ int) error {
-			return c.AppendAudit(c.ctx, func(last svc.AuditRecord) []svc.AuditRecord {
-				return behind(last, newEvent(uint32(i)), newEvent(uint32(i)))
-			})
+		c.together(each, func(i, j int) error {
+			n := uint32(2 * (i*each + j))
+			return chained(c.ctx, c, newEvent(n), newEvent(n+1))
 		})
 		all := c.records(svc.AuditQuery{Limit: 1000})
 		c.same("number of records", len(all), 2*each*racers)
+		seen := map[uuid.UUID]bool{}
 		for i, record := range all {
 			c.same("number", record.Number, int64(len(all)-i))
 			c.same("hash", record.Hash, fmt.Appendf(nil, "\x00\xffhash %d", record.Number))
+			c.same("chained before", seen[record.ID], false)
+			seen[record.ID] = true
 		}
 	}},
 	{"of several concurrent transactions that mutate " +
-		"and append, each adds its record", func(c *checker) {
+		"and queue, each adds its record", func(c *checker) {
 		c.together(1, func(i, _ int) error {
 			return c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
 				if err := tx.CreateTemplate(ctx, handMade(fmt.Sprint(i))); err != nil {
 					return err
 				}
-				return appendAudit(ctx, tx)
+				return tx.(svc.AuditStore).QueueAudit(ctx, []svc.Event{newEvent(0)}, behindAll)
 			})
 		})
+		c.chain(behindAll)
 		all := c.records(svc.AuditQuery{Limit: 1000})
 		c.same("number of records", len(all), racers)
 		c.same("the newest", all[0].Number, int64(racers))
@@ -140,19 +214,66 @@ var longAuditRules = []rule{
 	}},
 }
 
+// mostChains is the most calls of ChainAudit that empty a queue of a rule.
+const mostChains = 100
+
+// chained queues events and chains all that are queued.
+func chained(ctx context.Context, s svc.AuditStore, events ...svc.Event) error {
+	err := s.QueueAudit(ctx, events, behindAll)
+	for n, more := 0, true; more && err == nil; n++ {
+		if more, err = s.ChainAudit(ctx, behindAll); n == mostChains {
+			return errors.New("the queue never ends")
+		}
+	}
+	return err
+}
+
+// chain chains all queued events.
+func (c *checker) chain(chain func(svc.AuditRecord, []svc.Event) []svc.AuditRecord) {
+	for n, more := 0, true; more; n++ {
+		if n > mostChains {
+			c.fail("the queue never ends")
+		}
+		var err error
+		more, err = c.ChainAudit(c.ctx, chain)
+		c.ok(err)
+	}
+}
+
+// eraseText returns r with other texts.
+func eraseText(r svc.AuditRecord) svc.AuditRecord {
+	r.Actor.ID, r.Target.ID, r.Target.Owner, r.Target.Holder.ID = "a", "b", "c", "d"
+	r.Was, r.Is = []byte("{}"), nil
+	r.Salts = svc.AuditSalts{Actor: "e", Target: "f", Owner: "g", Holder: "h", Is: "i"}
+	return r
+}
+
+// eraseAll returns r with other texts, and more that EraseAudit must not write.
+func eraseAll(r svc.AuditRecord) svc.AuditRecord {
+	r = eraseText(r)
+	r.Time, r.Action, r.ActorKey, r.Tenant, r.Hash, r.Previous = at(1000), "x", "x", "x", nil, nil
+	r.Actor.Kind, r.Target.Kind, r.Target.Holder.Kind, r.Target.Scope = "x", "x", "x", "x"
+	return r
+}
+
+func behindAll(last svc.AuditRecord, events []svc.Event) []svc.AuditRecord {
+	return behind(last, events...)
+}
+
 // behind returns records of events that continue the chain after last.
 func behind(last svc.AuditRecord, events ...svc.Event) (records []svc.AuditRecord) {
 	for _, event := range events {
 		last = svc.AuditRecord{
 			Event: event, Number: last.Number + 1, Previous: last.Hash,
-			Hash: fmt.Appendf(nil, "\x00\xffhash %d", last.Number+1),
+			Hash:  fmt.Appendf(nil, "\x00\xffhash %d", last.Number+1),
+			Salts: svc.AuditSalts{Actor: "salt of " + event.Actor.ID, Was: odd[last.Number%3]},
 		}
 		records = append(records, last)
 	}
 	return records
 }
 
-// record appends count records in growing batches, and returns them newest first.
+// record chains count events in growing batches, and returns them newest first.
 func (c *checker) record(count int) []svc.AuditRecord { return c.recordAll(count, auditEvent) }
 
 func (c *checker) recordAll(count int, event func(n int) svc.Event) []svc.AuditRecord {
@@ -163,9 +284,7 @@ func (c *checker) recordAll(count int, event func(n int) svc.Event) []svc.AuditR
 	all := behind(svc.AuditRecord{}, events...)
 	for from, n := 0, 1; from < count; n *= 3 {
 		to := min(from+n, count)
-		c.ok(c.AppendAudit(c.ctx, func(svc.AuditRecord) []svc.AuditRecord {
-			return slices.Clone(all[from:to])
-		}))
+		c.ok(chained(c.ctx, c, events[from:to]...))
 		from = to
 	}
 	slices.Reverse(all)

@@ -1,62 +1,30 @@
+//go:build planted
+
 package storetest
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"slices"
-	"time"
 
 	"github.com/extsvc/svc"
 )
 
-// appends returns a fault in the argument or the result of the function that AppendAudit calls.
-func appends(fault func(next func(svc.AuditRecord) []svc.AuditRecord, last svc.AuditRecord) []svc.AuditRecord) func(*store) {
+// chain is the function that chains events.
+type chain = func(last svc.AuditRecord, events []svc.Event) []svc.AuditRecord
+
+// chains returns a fault in the arguments or the result of that function.
+func chains(fault func(chain chain, last svc.AuditRecord, events []svc.Event) []svc.AuditRecord) func(*store) {
 	return func(s *store) {
-		s.appendAudit = func(ctx context.Context, next func(svc.AuditRecord) []svc.AuditRecord) error {
-			return s.FullStore.AppendAudit(ctx, func(last svc.AuditRecord) []svc.AuditRecord { return fault(next, last) })
+		faulty := func(chain chain) func(svc.AuditRecord, []svc.Event) []svc.AuditRecord {
+			return func(last svc.AuditRecord, events []svc.Event) []svc.AuditRecord { return fault(chain, last, events) }
+		}
+		s.queueAudit = func(ctx context.Context, events []svc.Event, chain func(svc.AuditRecord, []svc.Event) []svc.AuditRecord) error {
+			return s.FullStore.QueueAudit(ctx, events, faulty(chain))
+		}
+		s.chainAudit = func(ctx context.Context, chain func(svc.AuditRecord, []svc.Event) []svc.AuditRecord) (bool, error) {
+			return s.FullStore.ChainAudit(ctx, faulty(chain))
 		}
 	}
-}
-
-// recordsOf returns a fault in the event of each record.
-func recordsOf(fault func(*svc.Event)) func(*store) {
-	return appends(func(next func(svc.AuditRecord) []svc.AuditRecord, last svc.AuditRecord) []svc.AuditRecord {
-		records := next(last)
-		for i := range records {
-			fault(&records[i].Event)
-		}
-		return records
-	})
-}
-
-// eventFaults are faults in the events of records, or of the outbox.
-func eventFaults(what string, of func(func(*svc.Event)) func(*store)) map[string]func(*store) {
-	faults := map[string]func(*store){}
-	for name, fault := range map[string]func(*svc.Event){
-		"target loses its owner":       func(e *svc.Event) { e.Target.Owner = "" },
-		"tenant is lost":               func(e *svc.Event) { e.Tenant = "" },
-		"actor loses its key":          func(e *svc.Event) { e.ActorKey = "" },
-		"row before is lost":           func(e *svc.Event) { e.Was = nil },
-		"row after is lost":            func(e *svc.Event) { e.Is = nil },
-		"rows are exchanged":           func(e *svc.Event) { e.Was, e.Is = e.Is, e.Was },
-		"row before is empty, not nil": func(e *svc.Event) { e.Was = append(json.RawMessage{}, e.Was...) },
-		"row after is empty, not nil":  func(e *svc.Event) { e.Is = append(json.RawMessage{}, e.Is...) },
-		"row before is formatted":      func(e *svc.Event) { e.Was = formatted(e.Was) },
-		"row after is formatted":       func(e *svc.Event) { e.Is = formatted(e.Is) },
-		"row before is cut off":        func(e *svc.Event) { e.Was = e.Was[:min(len(e.Was), svc.MaxEventRow-1)] },
-		"row after is cut off":         func(e *svc.Event) { e.Is = e.Is[:min(len(e.Is), svc.MaxEventRow-1)] },
-	} {
-		faults[what+"'s "+name] = of(fault)
-	}
-	return faults
-}
-
-// formatted returns a row in the form of encoding/json, with the same meaning.
-func formatted(row json.RawMessage) json.RawMessage {
-	var b bytes.Buffer
-	json.HTMLEscape(&b, row)
-	return append(row[:0:0], b.Bytes()...)
 }
 
 // asked returns a fault in the page that a caller asks for.
@@ -77,85 +45,44 @@ var auditFaults = map[string]func(*store){
 			return chunk, err
 		}
 	},
-	"all records are listed at once":       asked(func(p *svc.AuditQuery) { p.Limit = 1000 }),
-	"a record is listed after itself":      asked(func(p *svc.AuditQuery) { p.Before += min(p.Before, 1) }),
-	"an actor's kind is ignored":           asked(func(p *svc.AuditQuery) { p.ActorKind = "" }),
-	"an actor's id is ignored":             asked(func(p *svc.AuditQuery) { p.ActorID = "" }),
-	"a target's kind is ignored":           asked(func(p *svc.AuditQuery) { p.TargetKind = "" }),
-	"a target's id is ignored":             asked(func(p *svc.AuditQuery) { p.TargetID = "" }),
-	"since is ignored":                     asked(func(p *svc.AuditQuery) { p.Since = time.Time{} }),
-	"until is ignored":                     asked(func(p *svc.AuditQuery) { p.Until = time.Time{} }),
-	"since excludes a record of that time": asked(func(p *svc.AuditQuery) { p.Since = shifted(p.Since) }),
-	"until includes a record of that time": asked(func(p *svc.AuditQuery) { p.Until = shifted(p.Until) }),
-	"times are assumed to be in order": func(s *store) {
+	"all records are listed at once":  asked(func(p *svc.AuditQuery) { p.Limit = 1000 }),
+	"a record is listed after itself": asked(func(p *svc.AuditQuery) { p.Before += min(p.Before, 1) }),
+	"only the first of several records is added": chains(func(chain chain, last svc.AuditRecord, events []svc.Event) []svc.AuditRecord {
+		return chain(last, events)[:1]
+	}),
+	"events are chained in the order of their times": chains(func(chain chain, last svc.AuditRecord, events []svc.Event) []svc.AuditRecord {
+		slices.SortStableFunc(events, func(a, b svc.Event) int { return b.Time.Compare(a.Time) })
+		return chain(last, events)
+	}),
+	"a rolled back event is chained": func(s *store) {
+		s.atomically = func(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+			return s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+				if err := fn(ctx, tx); err != errRefused {
+					return err
+				}
+				return nil
+			})
+		}
+	},
+	"an erased record loses its hash": func(s *store) {
 		s.auditRecords = func(ctx context.Context, page svc.AuditQuery) ([]svc.AuditRecord, error) {
-			chunk, err := s.FullStore.AuditRecords(ctx, svc.AuditQuery{Before: page.Before, Limit: 1000})
-			early := slices.IndexFunc(chunk, func(r svc.AuditRecord) bool { return r.Time.Before(page.Since) })
-			if page.Since.IsZero() || early < 0 {
-				return s.FullStore.AuditRecords(ctx, page)
+			records, err := s.FullStore.AuditRecords(ctx, page)
+			for i, r := range records {
+				if string(r.Was) == "{}" && r.Is == nil {
+					records[i].Hash = nil
+				}
 			}
-			chunk = slices.DeleteFunc(chunk[:early], func(r svc.AuditRecord) bool { return !fits(r, page) })
-			return chunk[:min(len(chunk), page.Limit)], err
+			return records, err
 		}
 	},
-	"the newest record is not passed to next": appends(func(next func(svc.AuditRecord) []svc.AuditRecord, _ svc.AuditRecord) []svc.AuditRecord {
-		return next(svc.AuditRecord{})
-	}),
-	"the first record passed to next is not zero": appends(func(next func(svc.AuditRecord) []svc.AuditRecord, last svc.AuditRecord) []svc.AuditRecord {
-		if last.Number == 0 {
-			last.Time = at(0)
-		}
-		return next(last)
-	}),
-	"the hash of the record before is lost": appends(func(next func(svc.AuditRecord) []svc.AuditRecord, last svc.AuditRecord) []svc.AuditRecord {
-		records := next(last)
-		for i := range records {
-			records[i].Previous = nil
-		}
-		return records
-	}),
-	"only the first of several records is added": appends(func(next func(svc.AuditRecord) []svc.AuditRecord, last svc.AuditRecord) []svc.AuditRecord {
-		return next(last)[:1]
-	}),
-	"a record is added when next returns none": appends(func(next func(svc.AuditRecord) []svc.AuditRecord, last svc.AuditRecord) []svc.AuditRecord {
-		if records := next(last); len(records) > 0 {
-			return records
-		}
-		return behind(last, newEvent(0))
-	}),
-	"the newest record is read before the append, not in one step": func(s *store) {
-		s.appendAudit = func(ctx context.Context, next func(svc.AuditRecord) []svc.AuditRecord) error {
-			newest, err := s.FullStore.AuditRecords(ctx, svc.AuditQuery{Limit: 1})
-			if err != nil {
-				return err
-			}
-			records := next(append(newest, svc.AuditRecord{})[0])
-			time.Sleep(time.Millisecond)
-			return s.FullStore.AppendAudit(ctx, func(svc.AuditRecord) []svc.AuditRecord { return records })
-		}
-	},
-	"a record raises the generation": func(s *store) {
-		s.appendAudit = func(ctx context.Context, next func(svc.AuditRecord) []svc.AuditRecord) error {
+	"a queued event raises the generation": func(s *store) {
+		s.queueAudit = func(ctx context.Context, events []svc.Event, chain func(svc.AuditRecord, []svc.Event) []svc.AuditRecord) error {
 			if _, err := s.FullStore.KeepValue(ctx, "records", nil); err != nil {
 				return err
 			}
-			return s.FullStore.AppendAudit(ctx, next)
+			return s.FullStore.QueueAudit(ctx, events, chain)
 		}
 	},
-	"a record stays after its transaction fails": joins(func(good svc.Store, atomically atomically) atomically {
-		return func(ctx context.Context, fn func(ctx context.Context, tx svc.Store) error) error {
-			err := atomically(ctx, fn)
-			if err != nil && ctx.Err() == nil {
-				_ = good.(svc.AuditStore).AppendAudit(context.WithoutCancel(ctx), func(last svc.AuditRecord) []svc.AuditRecord { return behind(last, newEvent(0)) })
-			}
-			return err
-		}
-	}),
-	"transactions append nothing": around(func(tx svc.Store, fn func(svc.Store) error) error {
-		return fn(broken(func(s *store) {
-			s.appendAudit = func(context.Context, func(svc.AuditRecord) []svc.AuditRecord) error { return nil }
-		})(tx))
-	}),
 }
 
 // longAuditFaults are the faults that only a long log shows.
@@ -192,12 +119,4 @@ func keeps(fault func(all []svc.AuditRecord, page svc.AuditQuery) []svc.AuditRec
 			return found[:min(len(found), page.Limit)], err
 		}
 	}
-}
-
-// shifted returns the next possible time of a record. The zero time stays zero.
-func shifted(t time.Time) time.Time {
-	if t.IsZero() {
-		return t
-	}
-	return t.Add(time.Microsecond)
 }

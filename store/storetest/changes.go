@@ -45,7 +45,7 @@ var changeRules = []rule{
 		for _, id := range odd {
 			key := newKey(id, asAccount(id), at(0))
 			c.ok(c.CreateSource(c.ctx, newSource(personalSource(id, id))))
-			c.ok(c.CreateAPIKey(c.ctx, key))
+			c.ok(createAndChange(c.ctx, c.Store, key))
 			want = append(want, personalSource(id, id).Target(), key.Target())
 		}
 		c.same("targets", c.changes(0).Targets, want)
@@ -141,9 +141,9 @@ var longRules = []rule{
 		const mutations = 1200
 		want := make([]svc.Target, mutations)
 		for i := range want {
-			key := newKey(fmt.Sprint(i), alice, at(0))
-			c.ok(c.CreateAPIKey(c.ctx, key))
-			want[i] = key.Target()
+			source := feedSource(0, i)
+			c.ok(c.CreateSource(c.ctx, source))
+			want[i] = source.Target()
 		}
 		c.same("the last 1,000", c.changes(mutations-1000), svc.StoreChanges{
 			Generation: mutations, Targets: want[mutations-1000:],
@@ -179,11 +179,15 @@ var longRules = []rule{
 		})
 	}},
 	{"AwaitChange returns after about a second when nothing commits", func(c *checker) {
-		begun := time.Now()
-		c.ok(c.AwaitChange(c.ctx, 0))
-		if took := time.Since(begun); took > 4*time.Second {
-			c.fail("it took %v", took)
+		var took time.Duration
+		for range 3 { // a busy machine may be late
+			begun := time.Now()
+			c.ok(c.AwaitChange(c.ctx, 0))
+			if took = time.Since(begun); took < 4*time.Second {
+				return
+			}
 		}
+		c.fail("it took %v", took)
 	}},
 	{"AwaitChange fails as soon as its context ends", func(c *checker) {
 		c.soon("AwaitChange", func() error {
@@ -208,10 +212,10 @@ var longRules = []rule{
 const wakeAfter = 30 * time.Millisecond
 
 // soon expects that wait returns soon after wake runs, or at once when it does not wait. It tries
-// three times, because a busy machine may be late.
+// ten times, because a busy machine may be late: a store that polls is late each time.
 func (c *checker) soon(what string, wait, wake func() error) {
 	var took time.Duration
-	for range 3 {
+	for range 10 {
 		woken, failed := time.Now(), make(chan error, 1)
 		timer := time.AfterFunc(wakeAfter, func() {
 			woken = time.Now()
@@ -251,7 +255,7 @@ func (f *feed) write(writer int) error {
 			}
 			time.Sleep(50 * time.Microsecond)
 		}
-		if err := f.CreateAPIKey(f.ctx, feedKey(writer, i)); err != nil {
+		if err := f.CreateSource(f.ctx, feedSource(writer, i)); err != nil {
 			return err
 		}
 		f.written.Add(1)
@@ -259,8 +263,8 @@ func (f *feed) write(writer int) error {
 	return nil
 }
 
-func feedKey(writer, i int) svc.APIKey {
-	return newKey(fmt.Sprintf("%d-%d", writer, i), asUser(fmt.Sprint(writer)), at(0))
+func feedSource(writer, i int) svc.Source {
+	return newSource(personalSource(fmt.Sprint(writer), fmt.Sprintf("%d-%d", writer, i)))
 }
 
 // read follows the changes until it has seen all. Its error names a change that it missed.
@@ -286,7 +290,7 @@ func (f *feed) read() error {
 				writer >= feedWriters {
 				return fmt.Errorf("unexpected change of %s", show(target))
 			}
-			if next[writer] != i || target != feedKey(writer, i).Target() {
+			if next[writer] != i || target != feedSource(writer, i).Target() {
 				return fmt.Errorf("got the change of %s, want that of number %d",
 					show(target), next[writer])
 			}
@@ -294,7 +298,7 @@ func (f *feed) read() error {
 		}
 		if changes.Generation > since {
 			progress = time.Now()
-		} else if time.Since(progress) > 10*time.Second {
+		} else if time.Since(progress) > time.Minute {
 			return fmt.Errorf("no change after generation %d of %d", since, f.written.Load())
 		}
 		since = changes.Generation

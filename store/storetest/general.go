@@ -1,7 +1,9 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"time"
@@ -114,16 +116,15 @@ func mutations(ctx context.Context, s svc.Store, made made) {
 }
 
 // prepared is the number of mutations of prepare.
-const prepared = 6
+const prepared = 5
 
 // prepare makes the first mutations. They fill the store for reads and refusals.
 func prepare(ctx context.Context, s svc.Store, made made) {
 	key, revoked := newKey("k", alice, at(0)), newKey("revoked", alice, at(0))
 	revoked.RevokedAt = at(1)
 	made("CreateSource", s.CreateSource(ctx, newSource(sourceKey("s"))), sourceKey("s").Target())
-	made("CreateTemplate", s.CreateTemplate(ctx, installed("t", "x")), templateKey("t").Target())
-	made("CreateAPIKey", s.CreateAPIKey(ctx, key), key.Target())
-	made("CreateAPIKey, revoked", s.CreateAPIKey(ctx, revoked), revoked.Target())
+	made("CreateTemplate", s.CreateTemplate(ctx, fromServer("t")), templateKey("t").Target())
+	made("CreateAPIKey and ChangeAPIKey", createAndChange(ctx, s, key, revoked), key.Target())
 	made("KeepValue", second(s.KeepValue(ctx, "name", []byte("value"))))
 	made("ChangeAccess", change(ctx, s, household()), household().Targets()...)
 }
@@ -138,14 +139,30 @@ func rewrite(ctx context.Context, s svc.Store, made made) {
 	made("ChangeAccess of an attachment", change(ctx, s, grant), grant.Targets()...)
 	made("ChangeSource", s.ChangeSource(ctx, source, move), source.Target())
 	made("ChangeTemplate", s.ChangeTemplate(ctx, template, touch), template.Target())
-	_, err := s.RebindTemplates(ctx, acme, "https://moved.example")
+	_, err := s.RebindTemplates(ctx, source, "https://moved.example")
 	made("RebindTemplates", err, template.Target())
 	made("ChangeAPIKey", s.ChangeAPIKey(ctx, alice, "k", disable), key)
 	made("ChangeAPIKey, revoked", s.ChangeAPIKey(ctx, alice, "k", revokeAt(at(1))), key)
-	made("CreateAPIKey, the next", s.CreateAPIKey(ctx, next), next.Target())
-	made("RevokeAPIKeys", second(s.RevokeAPIKeys(ctx, alice, at(1), 10)), next.Target())
+	created := s.CreateAPIKey(ctx, next)
+	_, err = s.RevokeAPIKeys(ctx, alice, at(1), 10)
+	made("CreateAPIKey and RevokeAPIKeys", cmp.Or(created, err), next.Target())
 	made("DeleteTemplate", s.DeleteTemplate(ctx, template, nil), template.Target())
 	made("DeleteSource", s.DeleteSource(ctx, source), source.Target())
+}
+
+// createAndChange creates keys, which is no mutation. Then it changes the first key.
+func createAndChange(ctx context.Context, s svc.Store, keys ...svc.APIKey) (err error) {
+	for _, key := range keys {
+		err = cmp.Or(err, s.CreateAPIKey(ctx, key))
+	}
+	return cmp.Or(err, s.ChangeAPIKey(ctx, keys[0].Holder, keys[0].ID, edit(func(*svc.APIKey) {})))
+}
+
+// fromServer returns a template that was installed from the server's source "s".
+func fromServer(id string) svc.Template {
+	t := installed(id, "x")
+	t.Origin.Source = sourceKey("s")
+	return t
 }
 
 func change(ctx context.Context, s svc.Store, bundle svc.Bundle) error {
@@ -173,17 +190,28 @@ func reads(ctx context.Context, s svc.Store, made made) {
 	made("Installations", err)
 	made("Access of a key", second(s.Access(ctx, svc.AccessQuery{KeyID: "k"})))
 	made("APIKeys", second(s.APIKeys(ctx, keys)))
-	made("LockAPIKeys", second(s.LockAPIKeys(ctx, alice, 10)))
+	made("CreateAPIKey", s.CreateAPIKey(ctx, newKey(rand.Text(), asUser("other"), at(0))))
+	made("Lock", s.Lock(ctx, svc.Locks{
+		ChangeAccess: true, RelyOnAccess: true, Holder: alice, RelyOnKey: "k",
+	}))
 	made("Access", second(s.Access(ctx, svc.AccessQuery{Identity: alice})))
 	made("ReadAccess", second(s.ReadAccess(ctx, svc.AccessRead{}, ignore)))
 	made("Changes", second(s.Changes(ctx, 0)))
 	made("AwaitChange", s.AwaitChange(ctx, 0))
-	made("UseAPIKeys", s.UseAPIKeys(ctx, []svc.KeyUse{{ID: "k", At: at(1)}}))
+	made("UseAPIKeys", s.UseAPIKeys(ctx, []svc.LastUse{{ID: "k", At: at(1)}}))
 	made("Atomically", s.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
 		return second(tx.Template(ctx, templateKey("t")))
 	}))
 	made("KeepSourceFile", keepAndRead(ctx, s, sourceKey("s"), sourceFile("a", "data", at(1))))
-	made("AppendAudit", appendAudit(ctx, s))
+	made("QueueAudit", with(ctx, s, func(s svc.AuditStore) error {
+		return s.QueueAudit(ctx, []svc.Event{newEvent(0)}, behindAll)
+	}))
+	made("ChainAudit", with(ctx, s, func(s svc.AuditStore) error {
+		return second(s.ChainAudit(ctx, behindAll))
+	}))
+	made("EraseAudit", with(ctx, s, func(s svc.AuditStore) error {
+		return s.EraseAudit(ctx, []svc.AuditRecord{{Number: 1}})
+	}))
 	made("AuditRecords", readAudit(ctx, s))
 	optionalReads(ctx, s, made)
 }
@@ -208,6 +236,12 @@ func optionalReads(ctx context.Context, s svc.Store, made made) {
 	made("KeepAnswer", with(ctx, s, func(s svc.AnswerStore) error {
 		return s.KeepAnswer(ctx, newAnswer("key", "", at(100)), at(0))
 	}))
+	made("CountAnswers", with(ctx, s, func(s svc.AnswerStore) error {
+		return second(s.CountAnswers(ctx, []byte("caller"), at(0), 1))
+	}))
+	made("DeleteAnswers", with(ctx, s, func(s svc.AnswerStore) error {
+		return s.DeleteAnswers(ctx, []byte("caller"))
+	}))
 }
 
 // refusals makes calls of mutating methods that write nothing.
@@ -227,7 +261,7 @@ func refusals(ctx context.Context, s svc.Store, made made) {
 	made("a rotation to a taken id", rotate(ctx, s, "k", taken))
 	made("ChangeTemplate without a change", s.ChangeTemplate(ctx, template, leave))
 	made("ChangeTemplate with an error", s.ChangeTemplate(ctx, template, refuse))
-	_, err := s.RebindTemplates(ctx, acme, installed("t").Origin.URL)
+	_, err := s.RebindTemplates(ctx, source, fromServer("t").Origin.URL)
 	made("RebindTemplates to the same URL", err)
 	made("ChangeAccess of nothing", change(ctx, s, svc.Bundle{}))
 	err = s.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
@@ -248,9 +282,7 @@ func refusals(ctx context.Context, s svc.Store, made made) {
 
 func appendAudit(ctx context.Context, s svc.Store) error {
 	return with(ctx, s, func(s svc.AuditStore) error {
-		return s.AppendAudit(ctx, func(last svc.AuditRecord) []svc.AuditRecord {
-			return behind(last, newEvent(0))
-		})
+		return chained(ctx, s, newEvent(0))
 	})
 }
 
@@ -270,18 +302,18 @@ func everything(ctx context.Context, s svc.Store, id string) error {
 		second(s.Sources(ctx, svc.SourcePage{Scope: svc.ScopeServer, Limit: 50})),
 		s.ChangeSource(ctx, source, move),
 		keepAndRead(ctx, s, source, sourceFile(id, id, at(1))),
-		s.CreateTemplate(ctx, installed(id, "x")),
+		s.CreateTemplate(ctx, fromServer(id)),
 		s.ChangeTemplate(ctx, template, touch),
 		second(s.Template(ctx, template)),
 		second(s.Templates(ctx, svc.TemplatePage{
 			Scope: svc.ScopeServer, TemplateQuery: tagged("x"),
 		})),
 		second(s.Installations(ctx, svc.InstallationPage{Scope: svc.ScopeServer, Limit: 50})),
-		second(s.RebindTemplates(ctx, acme, "https://"+id)),
+		second(s.RebindTemplates(ctx, sourceKey("s"), "https://"+id)),
 		s.CreateAPIKey(ctx, newKey(id, alice, at(0))),
 		second(s.Access(ctx, svc.AccessQuery{KeyID: id})),
 		s.ChangeAPIKey(ctx, alice, id, disable),
-		s.UseAPIKeys(ctx, []svc.KeyUse{{ID: id, At: at(1)}}),
+		s.UseAPIKeys(ctx, []svc.LastUse{{ID: id, At: at(1)}}),
 		change(ctx, s, svc.Bundle{Users: users(id)}),
 		second(s.Access(ctx, svc.AccessQuery{Identity: alice, BankID: "b"})),
 		second(s.ReadAccess(ctx, svc.AccessRead{}, ignore)),

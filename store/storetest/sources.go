@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -157,11 +158,47 @@ var sourceRules = []rule{
 		c.same("source", c.source(key), again)
 	}},
 	{"templates stay when the source that they were installed from is deleted", func(c *checker) {
-		template := installed("t", "tag")
-		c.ok(c.CreateSource(c.ctx, newSource(template.Origin.Source)))
-		c.ok(c.CreateTemplate(c.ctx, template))
-		c.ok(c.DeleteSource(c.ctx, template.Origin.Source))
-		c.same("template", c.template(template.TemplateKey), template)
+		for i, source := range []svc.SourceKey{acme, sourceKey("acme")} {
+			template := installed(fmt.Sprint(i), "tag")
+			template.Origin.Source = source
+			template.Scope, template.Owner = source.Scope, source.Owner
+			c.ok(c.CreateSource(c.ctx, newSource(source)))
+			c.ok(c.CreateTemplate(c.ctx, template))
+			c.ok(c.DeleteSource(c.ctx, source))
+			c.same("template", c.template(template.TemplateKey), template)
+		}
+	}},
+	{"templates of others lose the URL of a personal source that is deleted, " +
+		"and Changes reports them", func(c *checker) {
+		c.ok(c.CreateSource(c.ctx, newSource(acme)))
+		var unbound []svc.Template
+		want := []svc.Target{acme.Target()}
+		for _, key := range []svc.TemplateKey{templateKey("t"), templateKey("u")} {
+			t := installed(key.ID, "x")
+			c.ok(c.CreateTemplate(c.ctx, t))
+			t.Origin.URL = ""
+			unbound, want = append(unbound, t), append(want, key.Target())
+		}
+		others := c.othersThan(acme)
+		c.installAt(templateKey("without a URL"), acme, "")
+		since := c.generation()
+		c.ok(c.DeleteSource(c.ctx, acme))
+		for _, t := range unbound {
+			c.same("template", c.template(t.TemplateKey), t)
+		}
+		for _, t := range others {
+			c.same("another", c.template(t.TemplateKey), t)
+		}
+		changes := c.changes(since)
+		c.same("generation", changes.Generation, since+1)
+		c.sameTargets("DeleteSource", changes.Targets, want)
+	}},
+	{"templates keep the URL of a deleted source of the server", func(c *checker) {
+		key := personalTemplate("alice", "t")
+		c.installAt(key, sourceKey("acme"), "https://old.example")
+		c.ok(c.CreateSource(c.ctx, newSource(sourceKey("acme"))))
+		c.ok(c.DeleteSource(c.ctx, sourceKey("acme")))
+		c.same("URL", c.template(key).Origin.URL, "https://old.example")
 	}},
 	{"of several concurrent CreateSource calls for one key, " +
 		"one wins and the others get ErrExists", func(c *checker) {
@@ -367,4 +404,17 @@ func (c *checker) unmoved(end func(*svc.Source) (bool, error), want error) {
 	}
 	c.same("source", c.source(source.SourceKey), source)
 	c.same("list", c.sources(svc.ScopeServer, "", 10), []svc.Source{source})
+}
+
+// othersThan creates templates that did not come from a personal source, or are its owner's own.
+func (c *checker) othersThan(source svc.SourceKey) (others []svc.Template) {
+	for i, from := range append(nearly(source), source) {
+		t := installedFrom(fmt.Sprint("other ", i), from, "https://old.example")
+		if from == source {
+			t.Scope, t.Owner = source.Scope, source.Owner
+		}
+		c.ok(c.CreateTemplate(c.ctx, t))
+		others = append(others, t)
+	}
+	return others
 }

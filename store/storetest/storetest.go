@@ -239,6 +239,7 @@ func write(b *strings.Builder, v reflect.Value) {
 const racers = 8
 
 // race calls do in racers goroutines at once, numbered from 0, and returns their errors by number.
+// A panic is an error.
 func race(do func(i int) error) []error {
 	errs := make([]error, racers)
 	start := make(chan struct{})
@@ -246,7 +247,9 @@ func race(do func(i int) error) []error {
 	for i := range racers {
 		done.Go(func() {
 			<-start
-			errs[i] = do(i)
+			if panicked := seen(func() { errs[i] = do(i) }); panicked != nil {
+				errs[i] = panicked
+			}
 		})
 	}
 	close(start)
@@ -317,18 +320,21 @@ func wholePages[R any](c *checker, limit int, next func(last R) ([]R, error)) []
 }
 
 func pagesUntil[R any](c *checker, limit, full int, next func(last R) ([]R, error)) (list []R) {
-	var last R
+	var first, last R
 	for range 10_000 {
 		chunk, err := next(last)
 		c.ok(err)
 		if len(chunk) > limit {
 			c.fail("a chunk has %d rows, want at most %d", len(chunk), limit)
 		}
+		if len(list) > 0 && len(chunk) > 0 && reflect.DeepEqual(chunk[0], first) {
+			c.fail("a chunk begins with the first row of the chunk before: the list does not end")
+		}
 		list = append(list, chunk...)
 		if len(chunk) < full {
 			return list
 		}
-		last = chunk[len(chunk)-1]
+		first, last = chunk[0], chunk[len(chunk)-1]
 	}
 	c.fail("the list does not end")
 	return nil

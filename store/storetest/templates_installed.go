@@ -112,7 +112,7 @@ var installationRules = []rule{
 		id := func(seed uint64) string { return noise(seed, svc.MaxIDLength, '\U00020000', 40_000) }
 		url := func(seed uint64) string { return noise(seed, svc.MaxURLLength, 'a', 26) }
 		t := installedFrom("", personalSource(id(1), id(2)), url(1))
-		t.TemplateKey, t.Origin.ID = personalTemplate(id(3), id(4)), id(5)
+		t.TemplateKey, t.Origin.ID = personalTemplate(id(1), id(4)), id(5)
 		t.Origin.Revision = "sha256:" + noise(1, 64, 'a', 26)
 		c.ok(c.CreateTemplate(c.ctx, t))
 		c.same("template", c.template(t.TemplateKey), t)

@@ -12,55 +12,91 @@ import (
 
 var rebindRules = []rule{
 	{"RebindTemplates writes the URL to all templates from the source, " +
-		"of every scope and owner, and returns their keys sorted", func(c *checker) {
-		keys := []svc.TemplateKey{
-			personalTemplate("alice", "z"), personalTemplate("alice", "B"),
-			personalTemplate("Alice", "c"), templateKey("C"),
+		"of its own scope and owner, and returns their keys sorted", func(c *checker) {
+		of := map[svc.SourceKey][]svc.TemplateKey{}
+		for _, source := range []svc.SourceKey{acme, sourceKey("acme")} {
+			for _, id := range odd {
+				key := svc.TemplateKey{Scope: source.Scope, Owner: source.Owner, ID: id}
+				of[source] = append(of[source], key)
+			}
+			for _, key := range scrambled(of[source]) {
+				c.installAt(key, source, "https://old.example")
+			}
 		}
-		for _, id := range odd {
-			keys = append(keys, personalTemplate(id, id), templateKey("t"+id))
+		for source, keys := range of {
+			c.same("keys", c.rebind(source, "https://new.example"), sortedKeys(keys))
+			for _, key := range keys {
+				c.same("URL of "+show(key), c.template(key).Origin.URL, "https://new.example")
+			}
 		}
-		for _, key := range scrambled(keys) {
-			c.installAt(key, acme, "https://old.example")
-		}
-		c.same("keys", c.rebind(acme, "https://new.example"), sortedKeys(keys))
-		for _, key := range keys {
-			c.same("URL of "+show(key), c.template(key).Origin.URL, "https://new.example")
+	}},
+	{"RebindTemplates does not change templates of other scopes and owners, " +
+		"also when they came from the source", func(c *checker) {
+		fromServer := sourceKey("acme")
+		for _, others := range []struct {
+			source svc.SourceKey
+			keys   []svc.TemplateKey
+		}{
+			{acme, []svc.TemplateKey{
+				templateKey("t"), personalTemplate("bob", "t"), personalTemplate("Alice", "t"),
+			}},
+			{fromServer, []svc.TemplateKey{
+				personalTemplate("alice", "s"), personalTemplate("bob", "s"),
+			}},
+		} {
+			for _, key := range others.keys {
+				c.installAt(key, others.source, "https://old.example")
+			}
+			rebound := c.rebind(others.source, "https://new.example")
+			c.same("keys", rebound, []svc.TemplateKey{})
+			for _, key := range others.keys {
+				c.same("URL of "+show(key), c.template(key).Origin.URL, "https://old.example")
+			}
 		}
 	}},
 	{"RebindTemplates changes nothing else of a template: " +
 		"base, times and versions stay", func(c *checker) {
 		t := installed("t", "x", "x", "y")
+		t.TemplateKey = own("t")
 		c.ok(c.CreateTemplate(c.ctx, t))
-		c.raise("t", func(t *svc.Template) {
+		c.raiseKey(own("t"), func(t *svc.Template) {
 			t.Name, t.Origin.Revision = "a new name", "sha256:new"
 		})
-		t, versions := c.template(t.TemplateKey), c.versions("t", 10)
+		t, versions := c.template(t.TemplateKey), c.versionsOf(own("t"), 10)
 		for _, url := range []string{
 			"https://new.example/%20?a=\u00e9", "", "https://new.example/",
 		} {
 			c.same("keys", c.rebind(acme, url), []svc.TemplateKey{t.TemplateKey})
 			t.Origin.URL = url
 			c.same("template", c.template(t.TemplateKey), t)
-			c.same("list", c.templates(svc.TemplateQuery{Limit: 10}), []svc.Template{listed(t)})
-			c.same("list by tag", c.templates(tagged("y")), []svc.Template{listed(t)})
-			c.same("installations", c.installations(svc.ScopeServer, "", 10), []svc.Installation{
+			for _, query := range []svc.TemplateQuery{{Limit: 10}, tagged("y")} {
+				page := svc.TemplatePage{Scope: t.Scope, Owner: t.Owner, TemplateQuery: query}
+				c.same("list", c.templatesOf(page), []svc.Template{listed(t)})
+			}
+			c.same("installations", c.installations(t.Scope, t.Owner, 10), []svc.Installation{
 				installationOf(t),
 			})
-			c.same("versions", c.versions("t", 10), versions)
+			c.same("versions", c.versionsOf(own("t"), 10), versions)
 		}
 	}},
 	{"RebindTemplates does not change templates " +
 		"from other sources or without a source", func(c *checker) {
 		var others []svc.Template
 		for i, source := range nearly(acme) {
-			others = append(others, installedFrom(fmt.Sprint(i), source, "https://old.example"))
+			t := installedFrom(fmt.Sprint(i), source, "https://old.example")
+			for _, at := range []svc.SourceKey{source, acme} {
+				t.TemplateKey = svc.TemplateKey{Scope: at.Scope, Owner: at.Owner, ID: t.ID}
+				others = append(others, t)
+				t.ID += " of acme's owner"
+			}
 		}
 		others = append(others, handMade("made by hand"))
-		for _, t := range append(others, installedFrom("t", acme, "https://old.example")) {
+		others[len(others)-1].TemplateKey = own("made by hand")
+		for _, t := range others {
 			c.ok(c.CreateTemplate(c.ctx, t))
 		}
-		c.same("keys", c.rebind(acme, "https://new.example"), []svc.TemplateKey{templateKey("t")})
+		c.installAt(own("t"), acme, "https://old.example")
+		c.same("keys", c.rebind(acme, "https://new.example"), []svc.TemplateKey{own("t")})
 		for _, t := range others {
 			c.same("another", c.template(t.TemplateKey), t)
 		}
@@ -75,20 +111,20 @@ var rebindRules = []rule{
 			url, "", "https://example.com/e\u0301", "https://EXAMPLE.com/\u00e9", url + " ",
 			url + "/", "https://example.com/%",
 		} {
-			key := templateKey(fmt.Sprint(i))
+			key := own(fmt.Sprint(i))
 			c.installAt(key, acme, old)
 			keys = append(keys, key)
 		}
 		c.same("keys", c.rebind(acme, url), keys[1:])
-		c.installAt(templateKey("7"), acme, "")
-		c.same("keys of the next one", c.rebind(acme, url), []svc.TemplateKey{templateKey("7")})
-		c.installAt(templateKey("8"), acme, "")
-		c.same("keys of one to no URL", c.rebind(acme, ""), append(keys, templateKey("7")))
+		c.installAt(own("7"), acme, "")
+		c.same("keys of the next one", c.rebind(acme, url), []svc.TemplateKey{own("7")})
+		c.installAt(own("8"), acme, "")
+		c.same("keys of one to no URL", c.rebind(acme, ""), append(keys, own("7")))
 	}},
 	{"RebindTemplates writes nothing when all templates have the URL: " +
 		"generation and changes stay the same", func(c *checker) {
-		c.installAt(templateKey("at"), acme, "https://new.example")
-		c.installAt(templateKey("nowhere"), sourceKey("other"), "")
+		c.installAt(own("at"), acme, "https://new.example")
+		c.installAt(own("nowhere"), sourceKey("other"), "")
 		for _, call := range []struct {
 			source svc.SourceKey
 			url    string
@@ -107,7 +143,7 @@ var rebindRules = []rule{
 		var keys []svc.TemplateKey
 		var want []svc.Target
 		for i := range many {
-			key := personalTemplate(fmt.Sprint(i%7), fmt.Sprint(i))
+			key := own(fmt.Sprint(i))
 			c.installAt(key, acme, "https://old.example")
 			keys, want = append(keys, key), append(want, key.Target())
 		}
@@ -118,7 +154,7 @@ var rebindRules = []rule{
 	}},
 	{"when templates are changed and re-bound concurrently, " +
 		"no change is lost and all get the URL", func(c *checker) {
-		c.installAt(templateKey("t"), acme, "https://0.example")
+		c.installAt(own("t"), acme, "https://0.example")
 		var changes atomic.Int64
 		var bound atomic.Bool
 		c.together(1, func(i, _ int) error {
@@ -127,7 +163,7 @@ var rebindRules = []rule{
 				return c.rebindTimes(5)
 			}
 			for j := 0; j < 5 || !bound.Load(); j++ {
-				if err := c.ChangeTemplate(c.ctx, templateKey("t"), countUp); err != nil {
+				if err := c.ChangeTemplate(c.ctx, own("t"), countUp); err != nil {
 					return err
 				}
 				changes.Add(1)
@@ -135,14 +171,14 @@ var rebindRules = []rule{
 			}
 			return nil
 		})
-		t := c.template(templateKey("t"))
+		t := c.template(own("t"))
 		c.same("number of changes", *t.Description, fmt.Sprint(changes.Load()))
 		c.same("URL", t.Origin.URL, "https://5.example")
 	}},
 	{"of several concurrent RebindTemplates calls one is last: " +
 		"all templates have its URL", func(c *checker) {
 		for i := range 20 {
-			c.installAt(templateKey(fmt.Sprint(i)), acme, "")
+			c.installAt(own(fmt.Sprint(i)), acme, "")
 		}
 		c.together(1, func(i, _ int) error {
 			keys, err := c.RebindTemplates(c.ctx, acme, fmt.Sprint("https://", i, ".example"))
@@ -152,7 +188,7 @@ var rebindRules = []rule{
 			return err
 		})
 		urls := map[string]int{}
-		for _, i := range c.installations(svc.ScopeServer, "", 100) {
+		for _, i := range c.installations(acme.Scope, acme.Owner, 100) {
 			urls[i.Origin.URL]++
 		}
 		if len(urls) != 1 {
@@ -160,6 +196,9 @@ var rebindRules = []rule{
 		}
 	}},
 }
+
+// own returns the key of a template of acme's owner.
+func own(id string) svc.TemplateKey { return personalTemplate(acme.Owner, id) }
 
 // installAt creates a template that was installed from source at url.
 func (c *checker) installAt(key svc.TemplateKey, source svc.SourceKey, url string) {
@@ -174,11 +213,11 @@ func (c *checker) rebind(source svc.SourceKey, url string) []svc.TemplateKey {
 	return keys
 }
 
-// rebindTimes re-binds the server's template "t" several times, each time to another URL.
+// rebindTimes re-binds the template "t" several times, each time to another URL.
 func (c *checker) rebindTimes(times int) error {
 	for i := range times {
 		keys, err := c.RebindTemplates(c.ctx, acme, fmt.Sprint("https://", i+1, ".example"))
-		if err == nil && !slices.Equal(keys, []svc.TemplateKey{templateKey("t")}) {
+		if err == nil && !slices.Equal(keys, []svc.TemplateKey{own("t")}) {
 			err = fmt.Errorf("it re-bound %s", show(keys))
 		}
 		if err != nil {

@@ -1,3 +1,5 @@
+//go:build planted
+
 package storetest
 
 import (
@@ -10,13 +12,13 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/internal/slow"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/memstore"
 )
 
 // TestEveryTenantRuleCanFail is TestEveryRuleCanFail for stores of tenants.
 func TestEveryTenantRuleCanFail(t *testing.T) {
-	slow.Test(t, "that each rule of tenants can fail")
+	longtest.Test(t, "that each rule of tenants can fail")
 	caught := map[string]bool{}
 	for name, fault := range tenantFaults {
 		breaks := false

@@ -1,3 +1,5 @@
+//go:build planted
+
 package storetest
 
 import (
@@ -47,32 +49,11 @@ var transactionFaults = map[string]func(*store){
 			return errors.Join(failed, err, ctx.Err())
 		}
 	}),
-	"a transaction commits when its function panics": around(func(tx svc.Store, fn func(svc.Store) error) (err error) {
-		defer func() {
-			if recover() != nil {
-				err = nil
-			}
-		}()
-		return fn(tx)
-	}),
-	"the function's panic becomes an error": around(func(tx svc.Store, fn func(svc.Store) error) (err error) {
-		defer func() {
-			if recover() != nil {
-				err = errSwallowed
-			}
-		}()
-		return fn(tx)
-	}),
 	"the function's error is lost": around(func(tx svc.Store, fn func(svc.Store) error) error {
 		if fn(tx) != nil {
 			return errSwallowed
 		}
 		return nil
-	}),
-	"a nested transaction does nothing": around(func(tx svc.Store, fn func(svc.Store) error) error {
-		return fn(broken(joins(func(svc.Store, atomically) atomically {
-			return func(context.Context, func(ctx context.Context, tx svc.Store) error) error { return nil }
-		}))(tx))
 	}),
 	"calls in a transaction do not see its writes": around(func(tx svc.Store, fn func(svc.Store) error) error {
 		return fn(broken(func(s *store) {
@@ -95,13 +76,5 @@ var transactionFaults = map[string]func(*store){
 	"a transaction raises the generation": around(func(tx svc.Store, fn func(svc.Store) error) error {
 		_, err := tx.KeepValue(context.Background(), "transaction", nil)
 		return errors.Join(err, fn(tx))
-	}),
-	"a transaction goes on when its context has ended": joins(func(_ svc.Store, atomically atomically) atomically {
-		return func(ctx context.Context, fn func(ctx context.Context, tx svc.Store) error) error {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			return atomically(context.WithoutCancel(ctx), func(_ context.Context, tx svc.Store) error { return fn(ctx, tx) })
-		}
 	}),
 }

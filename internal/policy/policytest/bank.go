@@ -14,11 +14,11 @@ type bank struct {
 	fault    error                // why it does not parse
 }
 
-func readBank(n *policy.Named) bank {
+func (l *rules) readBank(n *policy.Named) bank {
 	if n == nil {
 		return bank{}
 	}
-	d, err := policy.ParseBankDocument(n.Document)
+	d, err := l.schema.ParseBankDocument(n.Document)
 	return bank{id: n.ID, document: d, fault: err}
 }
 
@@ -57,10 +57,11 @@ func (l *rules) mostSpecific(overrides []override, q Request) int {
 	return -1
 }
 
-// bankStrategy returns the trace entry of the bank's strategy, or nil when the bank gives none.
-func (l *rules) bankStrategy(b bank, q Request) *policy.Entry {
+// bankStrategy returns the trace entry of the bank's strategy, and the strategy. They are nil when
+// the bank gives none.
+func (l *rules) bankStrategy(b bank, q Request) (*policy.Entry, *string) {
 	if b.document == nil {
-		return nil
+		return nil, nil
 	}
 	var overrides []override
 	for _, o := range b.document.StrategyOverrides {
@@ -73,15 +74,27 @@ func (l *rules) bankStrategy(b bank, q Request) *policy.Entry {
 	if i := l.mostSpecific(overrides, q); i >= 0 {
 		e.Statement, e.Code = i, policy.CodeBankOverride
 		e.Reason = "gives the strategy for " + overrides[i].String()
-		e.Sets.RetainStrategy = &b.document.StrategyOverrides[i].Strategy
-		return e
+		strategy := &b.document.StrategyOverrides[i].Strategy
+		e.Sets = l.setsStrategy(*strategy)
+		return e, strategy
 	}
-	if b.document.DefaultStrategy == nil {
-		return nil
+	strategy := b.document.DefaultStrategy
+	if strategy == nil {
+		return nil, nil
 	}
 	e.Statement, e.Code, e.Reason = -1, policy.CodeBankDefault, "gives the default strategy"
-	e.Sets.RetainStrategy = b.document.DefaultStrategy
-	return e
+	e.Sets = l.setsStrategy(*strategy)
+	return e, strategy
+}
+
+// setsStrategy returns what an entry with a bank's strategy sets.
+func (l *rules) setsStrategy(strategy string) policy.Parameters {
+	for _, p := range l.schema.Parameters() {
+		if p.Name == "retain_strategy" && p.Type == policy.Text {
+			return l.parameters(map[string]any{p.Name: strategy})
+		}
+	}
+	return nil
 }
 
 // public decides for an unmapped sender: by the override in force alone, or else by the default.
@@ -112,11 +125,7 @@ func (l *rules) publicAccess(b bank, q Request) policy.Result {
 	chosen := l.mostSpecific(overrides, q)
 	trace := []policy.Entry{}
 	for i, o := range access.Overrides {
-		e := l.publicEntry(b, policy.PublicDefault{
-			Actions:         o.Actions,
-			RecallBudget:    o.RecallBudget,
-			RecallMaxTokens: o.RecallMaxTokens,
-		}, q)
+		e := l.publicEntry(b, o.PublicDefault, q)
 		e.Statement = i
 		if !overrides[i].matches(q) {
 			e = idle(e, policy.CodePublicContextNotMatched, "is for "+overrides[i].String()+" only")
@@ -163,7 +172,7 @@ func (l *rules) publicEntry(b bank, access policy.PublicDefault, q Request) poli
 	e.Matched, e.ActionPattern = true, &actions[0]
 	e.Code = policy.CodePublicAllowed
 	e.Reason = fmt.Sprintf("allows %q to unmapped senders", q.Action)
-	e.Sets = policy.Parameters{RecallBudget: access.RecallBudget, RecallMaxTokens: access.RecallMaxTokens}
+	e.Sets = access.Parameters
 	return e
 }
 

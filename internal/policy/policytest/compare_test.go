@@ -13,21 +13,21 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/policy"
-	"github.com/extsvc/svc/internal/slow"
 )
 
 // Before a release, and after a change of the engine: -pairs 1000000.
-var pairs = flag.Int("pairs", 0, "how many random questions engine and reference are asked; 0: 30,000 in CI, else 10,000; 5,000 with -short or -race")
+var pairs = flag.Int("pairs", 0, "how many random questions engine and reference are asked; 0: 30,000 in CI, else 2,000; 5,000 there with -short or -race")
 
 func howMany() int {
 	switch {
 	case *pairs > 0:
 		return *pairs
-	case testing.Short(), raced:
-		return 5_000
+	case testing.Short(), longtest.Raced:
+		return longtest.Times(2_000, 5_000)
 	}
-	return slow.Times(10_000, 30_000)
+	return longtest.Times(2_000, 30_000)
 }
 
 // perWorld is the number of questions in one world.
@@ -51,10 +51,10 @@ type engine func(policy.Subject, Request) answer
 
 // newEngine returns the engine. Its caches last from one world to the next.
 func newEngine() engine {
-	c := policy.NewCompiler()
+	c := policy.NewCompiler(policy.Memory)
 	return func(s policy.Subject, q Request) answer {
 		rights := c.Compile(s)
-		bank := policy.CompileBank(q.BankPolicy)
+		bank := policy.Memory.CompileBank(q.BankPolicy)
 		in := policy.Context{Provider: q.Provider, Channel: q.Channel, Topic: q.Topic}
 		d := rights.Decide(q.Action, q.Bank, &in, bank)
 		a := answer{explained: rights.Explain(policy.Request{Action: q.Action, Bank: q.Bank, Context: in, Policy: bank})}
@@ -212,7 +212,7 @@ const (
 
 // facts returns each kind of question and answer, and whether this question is of that kind.
 func facts(q question) map[string]bool {
-	p, s := q.want.Parameters, q.Subject
+	p, s := MemoryOf(q.want.Parameters), q.Subject
 	outcome := func(o policy.Outcome, kind policy.Kind) bool { return q.want.Outcome == o && q.Kind == kind }
 	f := map[string]bool{
 		"user: allow":                    outcome(policy.Allow, policy.User),
@@ -247,8 +247,10 @@ func facts(q question) map[string]bool {
 	for _, code := range codes {
 		f["code "+code] = false
 	}
-	for _, s := range scalars {
-		f["lost "+s.name] = false
+	for _, p := range policy.Memory.Parameters() {
+		if p.Merge != policy.Union && p.Merge != policy.All {
+			f["lost "+p.Name] = false
+		}
 	}
 	narrowing := func(id string) bool {
 		return slices.ContainsFunc(s.Narrowing, func(n policy.Named) bool { return n.ID == id })

@@ -28,6 +28,7 @@ var (
 		"project::notes::*", "project::notes", "project::notes", "project::plans",
 		"project", "project:", "project::", "project::notes::2026", "project:::*", "::*", "::",
 		"p::*", "p", "näme::*", "%s", long, long + "::*",
+		"${user}", "project::${group}", "${group}::*", "p::${user}::*", "${user}::${group}",
 	}
 	brokenDocuments = []string{
 		``, `{`, `null`, `{"version":"2027-01-01","statements":[]}`, `{"version":"2026-03-24"}`,
@@ -177,6 +178,7 @@ func (w *World) Bank() string {
 		return w.one(
 			"project::notes", "project::notes", "project", "project::notes::2026",
 			"project::plans", "project::tasks", "p::x", "nowhere", "*",
+			"alice", "project::team", "team::x", "p::alice::x", "alice::team", "bob::alice",
 		)
 	}
 	return w.text(bankPatterns)
@@ -244,3 +246,6 @@ func (w *World) list(of ...string) []string {
 	}
 	return out
 }
+
+// Text draws one of the texts.
+func (w *World) Text(of ...string) string { return w.one(of...) }

@@ -97,8 +97,14 @@ var engineFaults = map[string]func(engine) engine{
 			a.decided.Outcome = policy.Allow
 		}
 	}),
-	"Decide has no strategy":   answering(func(a *answer) { a.decided.Strategy = nil }),
-	"Decide has no empty list": answering(func(a *answer) { a.decided.Parameters.RetainRoles = unsetWhenEmpty(a.decided.Parameters.RetainRoles) }),
+	"Decide has no strategy": answering(func(a *answer) { a.decided.Strategy = nil }),
+	"Decide has no empty list": answering(func(a *answer) {
+		for i, v := range a.decided.Parameters {
+			if list, is := v.([]string); is && len(list) == 0 {
+				a.decided.Parameters[i] = nil
+			}
+		}
+	}),
 	"Explain leaves out what is idle": answering(func(a *answer) {
 		a.explained.Trace = slices.DeleteFunc(a.explained.Trace, func(e policy.Entry) bool { return !e.Matched })
 	}),
@@ -108,7 +114,7 @@ var engineFaults = map[string]func(engine) engine{
 		e.Code = strings.Replace(e.Code, policy.CodeBankNotMatched, policy.CodeActionNotMatched, 1)
 	}),
 	"Explain shows what does not match": eachEntry(func(e *policy.Entry) { e.Matched = e.Matched || e.Code == policy.CodeBankNotMatched }),
-	"Explain shows no sets":             eachEntry(func(e *policy.Entry) { e.Sets = policy.Parameters{} }),
+	"Explain shows no sets":             eachEntry(func(e *policy.Entry) { e.Sets = nil }),
 	"Explain loses the index":           eachEntry(func(e *policy.Entry) { e.Statement = min(e.Statement, 2) }),
 }
 
@@ -223,7 +229,7 @@ func without(grants []policy.Grant, which func(policy.Grant) bool) []policy.Gran
 }
 
 func parsing(n *policy.Named) *policy.Named {
-	if n != nil && readBank(n).fault != nil {
+	if n != nil && law.readBank(n).fault != nil {
 		return nil
 	}
 	return n

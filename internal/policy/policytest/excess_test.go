@@ -11,8 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/policy"
-	"github.com/extsvc/svc/internal/slow"
 )
 
 // Before a release, and after a change of the engine: -writes 10000000.
@@ -254,7 +254,7 @@ func (c *fairs) enter(asked int, seen map[string]int, difference string) {
 // ask asks all questions of a world, or stops at the first difference.
 func (c *fairs) ask(seed uint64) (asked int, seen map[string]int, difference string) {
 	w := newMarket(seed)
-	compiler := policy.NewCompiler()
+	compiler := policy.NewCompiler(policy.Memory)
 	if seed%2 == 0 {
 		compiler = compiler.Apart(nil)
 	}
@@ -340,9 +340,9 @@ func (r *fairness) administrator(c *policy.Compiler, p *party) string {
 
 // TestExceedsIsTheReference: Exceeds and its relatives say what asking for every request says.
 func TestExceedsIsTheReference(t *testing.T) {
-	limit := cmp.Or(*writes, slow.Times(30_000, 100_000))
-	if *writes == 0 && (testing.Short() || raced) {
-		limit = 10_000
+	limit := cmp.Or(*writes, longtest.Times(6_000, 100_000))
+	if *writes == 0 && (testing.Short() || longtest.Raced) {
+		limit = longtest.Times(2_000, 10_000)
 	}
 	c := compareExcess(newFairness(), false, limit)
 	for _, what := range slices.Sorted(maps.Keys(c.seen)) {

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/policy"
-	"github.com/extsvc/svc/internal/slow"
 )
 
 // excessFaults break the rules of what exceeds.
@@ -188,7 +188,7 @@ func changing(change func(given, taken, before, after, control bool) (bool, bool
 
 // TestExcessFaultsAreFound: the comparison finds every planted fault.
 func TestExcessFaultsAreFound(t *testing.T) {
-	slow.Test(t, "that these tests find faults")
+	longtest.Test(t, "that these tests find faults")
 	most := 0
 	for _, name := range planted(excessFaults) {
 		t.Run(name, func(t *testing.T) {

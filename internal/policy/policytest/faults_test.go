@@ -5,13 +5,13 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/extsvc/svc/internal/slow"
+	"github.com/extsvc/svc/internal/longtest"
 )
 
 // TestFaultsAreFound: the comparison finds every planted fault, in the rules and in the code around
 // the engine. With the race detector only some faults are planted.
 func TestFaultsAreFound(t *testing.T) {
-	slow.Test(t, "that these tests find faults")
+	longtest.Test(t, "that these tests find faults")
 	most := 0
 	for _, name := range planted(ruleFaults) {
 		t.Run("rule/"+name, func(t *testing.T) {
@@ -30,7 +30,7 @@ func TestFaultsAreFound(t *testing.T) {
 
 func planted[F any](faults map[string]F) []string {
 	names := slices.Sorted(maps.Keys(faults))
-	if raced {
+	if longtest.Raced {
 		return names[:len(names)/4]
 	}
 	return names

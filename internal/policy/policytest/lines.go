@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/extsvc/svc/internal/policy"
 )
@@ -16,6 +17,7 @@ type line struct {
 	direct   bool   // the policy is attached to the user itself
 	priority int64
 	gives    policy.Parameters
+	closest  string // BankPattern with the values of its variables
 }
 
 // ref returns the name that other entries use for the statement.
@@ -48,7 +50,7 @@ func (l *rules) owner(s policy.Subject, q Request) []*line {
 			via = "group:" + g.Group
 			words = fmt.Sprintf("policy %q through group %q", g.PolicyID, g.Group)
 		}
-		for _, n := range l.document(g.Document, words, q) {
+		for _, n := range l.document(g.Document, words, q, meaning(s.UserID, g.Group)) {
 			n.PolicyID, n.Via, n.direct, n.priority = g.PolicyID, via, g.Group == "", g.Priority
 			lines = append(lines, n)
 		}
@@ -60,7 +62,8 @@ func (l *rules) owner(s policy.Subject, q Request) []*line {
 func (l *rules) scopings(s policy.Subject, q Request) [][]*line {
 	var sides [][]*line
 	for _, scoping := range narrowers(s) {
-		lines := l.document(scoping.Document, fmt.Sprintf("scoping policy %q", scoping.ID), q)
+		words := fmt.Sprintf("scoping policy %q", scoping.ID)
+		lines := l.document(scoping.Document, words, q, meaning(s.UserID, ""))
 		for _, n := range lines {
 			n.PolicyID, n.Via = scoping.ID, "scoping:"+s.ServiceAccountID
 		}
@@ -110,14 +113,16 @@ func gatheringOrder(a, b policy.Grant) int {
 func sameWay(a, b policy.Grant) bool { return a.PolicyID == b.PolicyID && a.Group == b.Group }
 
 // document returns a line for each statement of a document, or one line for its parse error.
-func (l *rules) document(raw []byte, words string, q Request) []*line {
-	d, err := policy.ParseDocument(raw)
+func (l *rules) document(
+	raw []byte, words string, q Request, variables map[string]string,
+) []*line {
+	d, err := l.schema.ParseDocument(raw)
 	if err != nil {
 		return []*line{faultLine(words, err)}
 	}
 	var lines []*line
 	for i, st := range d.Statements {
-		n := l.statement(st, q)
+		n := l.statement(st, q, variables)
 		n.Statement = i
 		n.words = fmt.Sprintf("statement %d of %s", i, words)
 		lines = append(lines, n)
@@ -136,10 +141,16 @@ func faultLine(words string, err error) *line {
 }
 
 // statement returns the effect of a statement on a request.
-func (l *rules) statement(st policy.Statement, q Request) *line {
+func (l *rules) statement(st policy.Statement, q Request, variables map[string]string) *line {
 	n := &line{Entry: policy.Entry{Effect: st.Effect, Lost: map[string]string{}}}
 	actions := covering(st.Actions, q.Action, l.coversAction)
-	banks := covering(st.Banks, q.Bank, l.coversBank)
+	var written, patterns []string
+	for _, p := range st.Banks {
+		if expanded, is := substituted(p, variables); is {
+			written, patterns = append(written, p), append(patterns, expanded)
+		}
+	}
+	banks := covering(patterns, q.Bank, l.coversBank)
 	switch {
 	case len(actions) == 0:
 		n.Code = policy.CodeActionNotMatched
@@ -152,7 +163,8 @@ func (l *rules) statement(st policy.Statement, q Request) *line {
 	}
 	n.Matched = true
 	n.ActionPattern = &actions[0]
-	n.BankPattern = new(slices.MaxFunc(banks, l.closer))
+	n.closest = slices.MaxFunc(banks, l.closer)
+	n.BankPattern = new(written[slices.Index(patterns, n.closest)])
 	if st.Effect == policy.EffectDeny {
 		n.Code = policy.CodeDenyMatched
 		n.Reason = fmt.Sprintf("denies %q on bank %q", q.Action, q.Bank)
@@ -160,8 +172,33 @@ func (l *rules) statement(st policy.Statement, q Request) *line {
 	}
 	n.Code = policy.CodeAllowMatched
 	n.Reason = fmt.Sprintf("allows %q on bank %q", q.Action, q.Bank)
-	n.gives, n.Sets = st.Parameters, st.Parameters
+	n.gives, n.Sets = st.Parameters, slices.Clone(st.Parameters)
 	return n
+}
+
+// meaning returns the values of the variables.
+func meaning(user, group string) map[string]string {
+	return map[string]string{"${user}": user, "${group}": group}
+}
+
+// substituted returns a pattern with the values of its variables. It is none when a value cannot
+// stand for one segment.
+func substituted(pattern string, variables map[string]string) (string, bool) {
+	for variable, value := range variables {
+		if !strings.Contains(pattern, variable) {
+			continue
+		}
+		bad := value == "" || strings.ContainsRune(value, '*') || strings.Contains(value, "::") ||
+			value[0] == ':' || value[len(value)-1] == ':'
+		if bad {
+			return "", false
+		}
+	}
+	var replace []string
+	for variable, value := range variables {
+		replace = append(replace, variable, value)
+	}
+	return strings.NewReplacer(replace...).Replace(pattern), true
 }
 
 // covering returns the patterns that cover a string, in their order.

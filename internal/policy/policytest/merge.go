@@ -3,197 +3,216 @@ package policytest
 import (
 	"encoding/json"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// given holds the parameters that a side gives, and the source of each scalar.
+// given holds the parameters that a side gives, by name, and the source of each that one statement
+// gives.
 type given struct {
-	policy.Parameters
+	values   map[string]any
 	matching []*line
 	source   map[string]*line
 }
 
-// candidate is a statement that sets a scalar parameter, with its value.
+func newGiven(matching ...*line) *given {
+	return &given{values: map[string]any{}, matching: matching, source: map[string]*line{}}
+}
+
+// set sets a parameter. A nil list is unset.
+func (g *given) set(name string, value any) {
+	if v := reflect.ValueOf(value); !v.IsValid() || v.Kind() == reflect.Slice && v.IsNil() {
+		delete(g.values, name)
+	} else {
+		g.values[name] = value
+	}
+}
+
+// candidate is a statement that sets a parameter, with its value.
 type candidate struct {
 	*line
 	value any
 }
 
-// scalar is a parameter with one value in force.
-type scalar struct {
-	name string
-	read func(*policy.Parameters) any // nil: unset
-	copy func(to, from *policy.Parameters)
-}
-
-var scalars = []scalar{
-	scalarOf("recall_budget", func(p *policy.Parameters) **string { return &p.RecallBudget }),
-	scalarOf("retain_strategy", func(p *policy.Parameters) **string { return &p.RetainStrategy }),
-	scalarOf("llm_model", func(p *policy.Parameters) **string { return &p.LLMModel }),
-	scalarOf("llm_provider", func(p *policy.Parameters) **string { return &p.LLMProvider }),
-	scalarOf("recall_max_tokens", func(p *policy.Parameters) **int64 { return &p.RecallMaxTokens }),
-	scalarOf("retain_every_n_turns", func(p *policy.Parameters) **int64 {
-		return &p.RetainEveryNTurns
-	}),
-}
-
-func scalarOf[T any](name string, at func(*policy.Parameters) **T) scalar {
-	return scalar{
-		name: name,
-		read: func(p *policy.Parameters) any {
-			if v := *at(p); v != nil {
-				return *v
-			}
-			return nil
-		},
-		copy: func(to, from *policy.Parameters) { *at(to) = *at(from) },
+// value returns a parameter by name, or nil.
+func (l *rules) value(p policy.Parameters, name string) any {
+	if p == nil {
+		return nil
 	}
+	return p[l.schema.Index(name)]
 }
 
-// list is a parameter that is a set of strings.
-type list struct {
-	name string
-	at   func(*policy.Parameters) *[]string
-}
-
-var lists = []list{
-	{"retain_roles", func(p *policy.Parameters) *[]string { return &p.RetainRoles }},
-	{"retain_tags", func(p *policy.Parameters) *[]string { return &p.RetainTags }},
-	{"exclude_providers", func(p *policy.Parameters) *[]string { return &p.ExcludeProviders }},
+// parameters returns values in the order of the table.
+func (l *rules) parameters(values map[string]any) policy.Parameters {
+	if len(values) == 0 {
+		return nil
+	}
+	p := make(policy.Parameters, l.schema.Len())
+	for name, v := range values {
+		p[l.schema.Index(name)] = v
+	}
+	return p
 }
 
 // merge joins the parameters of the matching allows of a side.
 func (l *rules) merge(side []*line) *given {
-	g := &given{source: map[string]*line{}}
+	g := newGiven()
 	for _, n := range side {
 		if n.Code == policy.CodeAllowMatched {
 			g.matching = append(g.matching, n)
 		}
 	}
-	for _, s := range scalars {
-		l.mergeScalar(g, s)
-	}
-	for _, n := range g.matching {
-		for _, f := range lists {
-			*f.at(&g.Parameters) = l.mergeList[f.name](*f.at(&g.Parameters), *f.at(&n.gives))
+	for _, p := range l.schema.Parameters() {
+		var candidates []candidate
+		for _, n := range g.matching {
+			if v := l.value(n.gives, p.Name); v != nil {
+				candidates = append(candidates, candidate{n, v})
+			}
 		}
-		g.RecallTagGroups = l.joinGroups(g.RecallTagGroups, n.gives.RecallTagGroups)
+		if len(candidates) > 0 {
+			l.mergeOne(g, p, candidates)
+		}
 	}
 	return g
 }
 
-// mergeScalar finds the value in force on a side. It records the loss of each statement that sets
-// another value.
-func (l *rules) mergeScalar(g *given, s scalar) {
-	var candidates []candidate
-	for _, n := range g.matching {
-		if v := s.read(&n.gives); v != nil {
-			candidates = append(candidates, candidate{n, v})
-		}
-	}
-	if len(candidates) == 0 {
+func (l *rules) mergeOne(g *given, p policy.Parameter, candidates []candidate) {
+	if pick := l.mergeScalars[p.Name]; pick != nil {
+		mergeScalar(g, p.Name, candidates, pick)
 		return
 	}
-	winner := l.mergeScalars[s.name](candidates)
-	s.copy(&g.Parameters, &winner.gives)
-	g.source[s.name] = winner.line
+	var texts []string
+	var objects []json.RawMessage
 	for _, c := range candidates {
-		if c.value != winner.value {
-			c.Lost[s.name] = winner.ref()
+		switch list := c.value.(type) {
+		case []string:
+			texts = l.mergeList[p.Name](texts, list)
+		case []json.RawMessage:
+			objects = l.joinGroups(objects, list)
+		}
+	}
+	if p.Type == policy.ObjectList {
+		g.set(p.Name, objects)
+	} else {
+		g.set(p.Name, texts)
+	}
+}
+
+// mergeScalar finds the value in force on a side. It records the loss of each statement that sets
+// another value.
+func mergeScalar(
+	g *given, name string, candidates []candidate, pick func([]candidate) candidate,
+) {
+	winner := pick(candidates)
+	g.values[name], g.source[name] = winner.value, winner.line
+	for _, c := range candidates {
+		if !reflect.DeepEqual(c.value, winner.value) {
+			c.Lost[name] = winner.ref()
 		}
 	}
 }
 
 // narrow joins the parameters given so far with those of one more side.
 func (l *rules) narrow(sofar, scoping *given) *given {
-	out := &given{source: map[string]*line{}}
-	out.matching = append(append([]*line{}, sofar.matching...), scoping.matching...)
-	for _, s := range scalars {
-		l.narrowScalar(out, sofar, scoping, s)
+	out := newGiven(slices.Concat(sofar.matching, scoping.matching)...)
+	for _, p := range l.schema.Parameters() {
+		o, n := sofar.values[p.Name], scoping.values[p.Name]
+		switch {
+		case l.narrowScalars[p.Name] != nil:
+			l.narrowScalar(out, sofar, scoping, p.Name)
+		case l.narrowList[p.Name] != nil:
+			owned, _ := o.([]string)
+			scoped, _ := n.([]string)
+			out.set(p.Name, l.narrowList[p.Name](owned, scoped))
+		case p.Narrow == policy.Append:
+			owned, _ := o.([]json.RawMessage)
+			scoped, _ := n.([]json.RawMessage)
+			out.set(p.Name, setOnly(l.joinGroups)(owned, scoped))
+		default:
+			out.set(p.Name, commonObjects(o, n))
+		}
 	}
-	for _, f := range lists {
-		owned, scoped := *f.at(&sofar.Parameters), *f.at(&scoping.Parameters)
-		*f.at(&out.Parameters) = l.narrowList[f.name](owned, scoped)
-	}
-	out.RecallTagGroups = l.joinGroups(sofar.RecallTagGroups, scoping.RecallTagGroups)
 	return out
 }
 
 // narrowScalar finds the value in force between two sides. When only one side sets a value, that
 // value stays. The loser's statements with the value in force lose to the winner's source, unless
 // they had lost before.
-func (l *rules) narrowScalar(out, sofar, scoping *given, s scalar) {
-	o, n := s.read(&sofar.Parameters), s.read(&scoping.Parameters)
+func (l *rules) narrowScalar(out, sofar, scoping *given, name string) {
+	o, n := sofar.values[name], scoping.values[name]
 	winner, loser := scoping, sofar
-	if n == nil || o != nil && l.narrowScalars[s.name](o, n) == o {
+	if n == nil || o != nil && reflect.DeepEqual(l.narrowScalars[name](o, n), o) {
 		winner, loser = sofar, scoping
 	}
-	s.copy(&out.Parameters, &winner.Parameters)
-	out.source[s.name] = winner.source[s.name]
-	if o == nil || n == nil || o == n {
-		return
+	out.set(name, winner.values[name])
+	out.source[name] = winner.source[name]
+	if o != nil && n != nil && !reflect.DeepEqual(o, n) {
+		l.lose(loser, name, winner)
 	}
-	loser.lose(s, winner)
 }
 
 // lessen returns the holder's parameters, reduced where the narrowing gives less. The narrowing's
 // statements keep only the parameters that they can reduce.
 func (l *rules) lessen(holder, narrowing *given) *given {
-	out := &given{Parameters: holder.Parameters, source: maps.Clone(holder.source)}
-	out.matching = append(append([]*line{}, holder.matching...), narrowing.matching...)
-	for _, s := range scalars {
-		l.lessenScalar(out, holder, narrowing, s)
-	}
-	for _, f := range lists {
-		lesser, can := l.lessenList[f.name]
-		if can && *f.at(&holder.Parameters) != nil {
-			*f.at(&out.Parameters) = lesser(*f.at(&holder.Parameters), *f.at(&narrowing.Parameters))
-			continue
+	out := newGiven(slices.Concat(holder.matching, narrowing.matching)...)
+	out.values, out.source = maps.Clone(holder.values), maps.Clone(holder.source)
+	for _, p := range l.schema.Parameters() {
+		h, n := holder.values[p.Name], narrowing.values[p.Name]
+		lesserText := l.lessenList[p.Name]
+		objects := p.Type == policy.ObjectList && p.Narrow == policy.Intersect
+		switch {
+		case h != nil && l.lessenScalars[p.Name] != nil:
+			l.lessenScalar(out, holder, narrowing, p.Name)
+		case h != nil && lesserText != nil:
+			scoped, _ := n.([]string)
+			out.set(p.Name, lesserText(h.([]string), scoped))
+		case h != nil && objects:
+			out.set(p.Name, commonObjects(h, n))
+		default:
+			l.drop(narrowing, p.Name)
 		}
-		for _, m := range narrowing.matching {
-			*f.at(&m.Sets) = nil
-		}
-	}
-	for _, m := range narrowing.matching {
-		m.Sets.RecallTagGroups = nil
 	}
 	return out
 }
 
-// lessenScalar finds the value in force between the holder and a narrowing.
-func (l *rules) lessenScalar(out, holder, narrowing *given, s scalar) {
-	lesser, can := l.lessenScalars[s.name]
-	h, n := s.read(&holder.Parameters), s.read(&narrowing.Parameters)
+// lessenScalar finds the value in force between the holder, which sets one, and a narrowing.
+func (l *rules) lessenScalar(out, holder, narrowing *given, name string) {
+	h, n := holder.values[name], narrowing.values[name]
 	switch {
-	case !can || h == nil:
-		narrowing.drop(s)
-	case n == nil || h == n:
-	case lesser(h, n) == h:
-		narrowing.lose(s, holder)
+	case n == nil || reflect.DeepEqual(h, n):
+	case reflect.DeepEqual(l.lessenScalars[name](h, n), h):
+		l.lose(narrowing, name, holder)
 	default:
-		s.copy(&out.Parameters, &narrowing.Parameters)
-		out.source[s.name] = narrowing.source[s.name]
-		holder.lose(s, narrowing)
+		out.values[name], out.source[name] = n, narrowing.source[name]
+		l.lose(holder, name, narrowing)
 	}
 }
 
 // drop removes a parameter from the entries of the matching statements.
-func (g *given) drop(s scalar) {
+func (l *rules) drop(g *given, name string) {
 	for _, m := range g.matching {
-		s.copy(&m.Sets, &policy.Parameters{})
-		delete(m.Lost, s.name)
+		if m.Sets != nil {
+			m.Sets[l.schema.Index(name)] = nil
+			if !slices.ContainsFunc(m.Sets, func(v any) bool { return v != nil }) {
+				m.Sets = nil
+			}
+		}
+		delete(m.Lost, name)
 	}
 }
 
 // lose records that the statements with the value in force lost to the winner's source, unless they
-// had lost before.
-func (g *given) lose(s scalar, winner *given) {
+// had lost before. A list of several statements has no source.
+func (l *rules) lose(g *given, name string, winner *given) {
+	if winner.source[name] == nil {
+		return
+	}
 	for _, m := range g.matching {
-		if m.Lost[s.name] == "" && s.read(&m.gives) == s.read(&g.Parameters) {
-			m.Lost[s.name] = winner.source[s.name].ref()
+		if m.Lost[name] == "" && reflect.DeepEqual(l.value(m.gives, name), g.values[name]) {
+			m.Lost[name] = winner.source[name].ref()
 		}
 	}
 }
@@ -225,8 +244,54 @@ func intersection(a, b []string) []string {
 	}
 	out := []string{}
 	for _, s := range a {
-		if slices.Contains(b, s) {
+		if slices.Contains(b, s) && !slices.Contains(out, s) {
 			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// inOrder returns every string once, where it comes first.
+func inOrder(a, b []string) []string {
+	if a == nil && b == nil {
+		return nil
+	}
+	out := []string{}
+	for _, s := range slices.Concat(a, b) {
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// setOnly returns the list that is set, as it is, or else what both are joined to.
+func setOnly[T any](join func(a, b []T) []T) func(a, b []T) []T {
+	return func(a, b []T) []T {
+		if a == nil {
+			return b
+		} else if b == nil {
+			return a
+		}
+		return join(a, b)
+	}
+}
+
+// commonObjects returns the objects of one list that the other has as well, each once. When one is
+// unset, it returns the other.
+func commonObjects(one, other any) any {
+	a, _ := one.([]json.RawMessage)
+	b, _ := other.([]json.RawMessage)
+	if a == nil {
+		return b
+	} else if b == nil {
+		return a
+	}
+	out := []json.RawMessage{}
+	for _, object := range a {
+		equal := func(o json.RawMessage) bool { return equalJSON(object, o) }
+		if slices.ContainsFunc(b, equal) && !slices.ContainsFunc(out, equal) {
+			out = append(out, object)
 		}
 	}
 	return out

@@ -26,8 +26,13 @@ type Request struct {
 // every statement had. The fields of its answer may share slices and pointers.
 func Evaluate(s policy.Subject, q Request) policy.Result { return law.evaluate(s, q) }
 
+// EvaluateWith is Evaluate for a table of parameters.
+func EvaluateWith(schema *policy.Schema, s policy.Subject, q Request) policy.Result {
+	return lawOf(schema).evaluate(s, q)
+}
+
 func (l *rules) evaluate(s policy.Subject, q Request) policy.Result {
-	bank := readBank(q.BankPolicy)
+	bank := l.readBank(q.BankPolicy)
 	if s.Kind == policy.Unmapped {
 		return l.public(s.Closed, bank, q)
 	}
@@ -60,7 +65,7 @@ func (l *rules) evaluate(s policy.Subject, q Request) policy.Result {
 			given = l.lessen(given, l.merge(scoping))
 		}
 	}
-	return l.conclude(f.allowance(), given.Parameters, entries(trace), bank, q)
+	return l.conclude(f.allowance(), l.parameters(given.values), entries(trace), bank, q)
 }
 
 // findings are the facts that decide. Each is the first statement or document of its kind, or nil.
@@ -137,6 +142,15 @@ func denial(outcome policy.Outcome, reason string, trace []policy.Entry) policy.
 	return policy.Result{Outcome: outcome, Reason: reason, Trace: trace}
 }
 
+// ownStrategy returns the text retain_strategy of parameters, if the table has it.
+func (l *rules) ownStrategy(p policy.Parameters) (string, bool) {
+	if l.schema.Index("retain_strategy") < 0 {
+		return "", false
+	}
+	strategy, set := l.value(p, "retain_strategy").(string)
+	return strategy, set
+}
+
 // conclude adds the strategy: the principal's own, else the bank's.
 func (l *rules) conclude(
 	reason string,
@@ -145,12 +159,12 @@ func (l *rules) conclude(
 	bank bank,
 	q Request,
 ) policy.Result {
-	strategy := p.RetainStrategy
-	if strategy == nil {
-		if e := l.bankStrategy(bank, q); e != nil {
-			strategy = e.Sets.RetainStrategy
-			trace = append(trace, *e)
-		}
+	var strategy *string
+	if own, set := l.ownStrategy(p); set {
+		strategy = &own
+	} else if e, of := l.bankStrategy(bank, q); e != nil {
+		strategy = of
+		trace = append(trace, *e)
 	}
 	return policy.Result{
 		Outcome: policy.Allow, Reason: reason, Parameters: p, Strategy: strategy, Trace: trace,

@@ -111,7 +111,7 @@ var ruleFaults = map[string]func(*rules){
 	}),
 	"one statement gives the model and the provider": func(l *rules) {
 		l.mergeScalars["llm_provider"] = func(c []candidate) candidate {
-			if i := slices.IndexFunc(c, func(c candidate) bool { return c.gives.LLMModel != nil }); i >= 0 {
+			if i := slices.IndexFunc(c, func(c candidate) bool { return l.value(c.gives, "llm_model") != nil }); i >= 0 {
 				return c[i]
 			}
 			return ranked(c)
@@ -234,7 +234,9 @@ func merging(parameter string, pick func([]candidate) candidate) func(*rules) {
 	return func(l *rules) { l.mergeScalars[parameter] = pick }
 }
 
-func asText(a, b candidate) int { return strings.Compare(a.value.(string), b.value.(string)) }
+func asText(a, b candidate) int {
+	return strings.Compare(string(a.value.(policy.Level)), string(b.value.(policy.Level)))
+}
 
 // ranking ranks by these criteria, counted from 1. A negative number reverses the criterion.
 func ranking(by ...int) func(*rules) {

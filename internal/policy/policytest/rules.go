@@ -11,6 +11,8 @@ import (
 // rules holds the rules, one function each, so that a test can break one and check that the
 // comparison finds it.
 type rules struct {
+	schema *policy.Schema
+
 	coversAction, coversBank func(pattern, asked string) bool
 	closer                   func(a, b string) int        // compares bank patterns
 	order                    func(a, b policy.Grant) int  // of gathering
@@ -30,49 +32,93 @@ type rules struct {
 	scopes []policy.Scope // of overrides, the most specific first
 }
 
-// law holds the correct rules.
+// law holds the correct rules for the parameters of AI memory.
 var law = newLaw()
 
-func newLaw() *rules {
-	return &rules{
+func newLaw() *rules { return lawOf(policy.Memory) }
+
+// lawOf returns the correct rules for a table of parameters.
+func lawOf(schema *policy.Schema) *rules {
+	l := &rules{
+		schema:       schema,
 		coversAction: policy.MatchAction, coversBank: policy.MatchBank,
 		closer: closer, order: gatheringOrder, again: sameWay, decide: decide,
+		mergeScalars:  map[string]func([]candidate) candidate{},
+		mergeList:     map[string]func(a, b []string) []string{},
+		narrowScalars: map[string]func(owner, scoping any) any{},
+		narrowList:    map[string]func(owner, scoping []string) []string{},
+		joinGroups:    concatenation,
+		lessenScalars: map[string]func(holder, narrowing any) any{},
+		lessenList:    map[string]func(holder, narrowing []string) []string{},
+		scopes:        []policy.Scope{policy.Topic, policy.Channel, policy.Provider},
+	}
+	for _, p := range schema.Parameters() {
+		l.merging(p)
+		l.narrowing(p)
+	}
+	return l
+}
 
-		mergeScalars: map[string]func([]candidate) candidate{
-			"recall_budget": most, "recall_max_tokens": most, "retain_every_n_turns": least,
-			"retain_strategy": ranked, "llm_model": ranked, "llm_provider": ranked,
-		},
-		mergeList: map[string]func(a, b []string) []string{
-			"retain_roles": union, "retain_tags": union, "exclude_providers": union,
-		},
-		narrowScalars: map[string]func(owner, scoping any) any{
-			"recall_budget": lower, "recall_max_tokens": lower, "retain_every_n_turns": higher,
-			"retain_strategy": scopings, "llm_model": scopings, "llm_provider": scopings,
-		},
-		narrowList: map[string]func(owner, scoping []string) []string{
-			"retain_roles": intersection, "retain_tags": union, "exclude_providers": union,
-		},
-		joinGroups: concatenation,
+func (l *rules) merging(p policy.Parameter) {
+	compare := func(a, b candidate) int { return compareOf(p.Levels)(a.value, b.value) }
+	switch p.Merge {
+	case policy.Greatest:
+		l.mergeScalars[p.Name] = func(c []candidate) candidate { return slices.MaxFunc(c, compare) }
+	case policy.Least:
+		l.mergeScalars[p.Name] = func(c []candidate) candidate { return slices.MinFunc(c, compare) }
+	case policy.Closest:
+		l.mergeScalars[p.Name] = ranked
+	case policy.Union:
+		l.mergeList[p.Name] = union
+	case policy.All:
+		l.mergeList[p.Name] = inOrder
+	}
+}
 
-		lessenScalars: map[string]func(holder, narrowing any) any{
-			"recall_budget": lower, "recall_max_tokens": lower, "retain_every_n_turns": higher,
-		},
-		lessenList: map[string]func(holder, narrowing []string) []string{
-			"retain_roles": intersection, "exclude_providers": union,
-		},
+func (l *rules) narrowing(p policy.Parameter) {
+	compare := compareOf(p.Levels)
+	switch p.Narrow {
+	case policy.Lesser:
+		l.narrowScalars[p.Name] = func(o, s any) any { return slices.MinFunc([]any{o, s}, compare) }
+		l.lessenScalars[p.Name] = l.narrowScalars[p.Name]
+	case policy.Greater:
+		l.narrowScalars[p.Name] = func(o, s any) any { return slices.MaxFunc([]any{o, s}, compare) }
+		l.lessenScalars[p.Name] = l.narrowScalars[p.Name]
+	case policy.Replace:
+		l.narrowScalars[p.Name] = scopings
+	}
+	if p.Type != policy.TextList {
+		return
+	}
+	switch p.Narrow {
+	case policy.Intersect:
+		l.narrowList[p.Name] = intersection
+		l.lessenList[p.Name] = intersection
+	case policy.Unite:
+		l.narrowList[p.Name] = setOnly(union)
+		l.lessenList[p.Name] = setOnly(union)
+	case policy.Append:
+		join := inOrder
+		if p.Merge == policy.Union {
+			join = union
+		}
+		l.narrowList[p.Name] = setOnly(join)
+	}
+}
 
-		scopes: []policy.Scope{policy.Topic, policy.Channel, policy.Provider},
+// compareOf returns what compares two levels, or two numbers.
+func compareOf(levels []string) func(a, b any) int {
+	return func(a, b any) int {
+		if n, ok := a.(int64); ok {
+			return cmp.Compare(n, b.(int64))
+		}
+		at := func(v any) int { return slices.Index(levels, string(v.(policy.Level))) }
+		return cmp.Compare(at(a), at(b))
 	}
 }
 
 // compareValues compares two budgets, or two numbers.
-func compareValues(a, b any) int {
-	if n, ok := a.(int64); ok {
-		return cmp.Compare(n, b.(int64))
-	}
-	levels := []any{"low", "mid", "high"}
-	return cmp.Compare(slices.Index(levels, a), slices.Index(levels, b))
-}
+var compareValues = compareOf([]string{"low", "mid", "high"})
 
 func compareCandidates(a, b candidate) int { return compareValues(a.value, b.value) }
 
@@ -95,7 +141,7 @@ type criterion func(a, b candidate) int
 // priority, the greater policy id, the earlier statement.
 var criteria = []criterion{
 	func(a, b candidate) int { return compareBools(a.direct, b.direct) },
-	func(a, b candidate) int { return closer(*a.BankPattern, *b.BankPattern) },
+	func(a, b candidate) int { return closer(a.closest, b.closest) },
 	func(a, b candidate) int { return cmp.Compare(a.priority, b.priority) },
 	func(a, b candidate) int { return cmp.Compare(a.PolicyID, b.PolicyID) },
 	func(a, b candidate) int { return -cmp.Compare(a.Statement, b.Statement) },

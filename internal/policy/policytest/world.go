@@ -226,7 +226,7 @@ func (w *World) attach(a Attachment) {
 
 // user returns the subject of a user.
 func (w *World) user(u User) policy.Subject {
-	s := policy.Subject{Kind: policy.User, Grants: w.grants(u.ID)}
+	s := policy.Subject{Kind: policy.User, UserID: u.ID, Grants: w.grants(u.ID)}
 	if u.Inactive {
 		s.Closed = fmt.Sprintf("user %q is inactive", u.ID)
 	}
@@ -237,7 +237,8 @@ func (w *World) user(u User) policy.Subject {
 func (w *World) account(a Account) policy.Subject {
 	owner := w.Users[slices.IndexFunc(w.Users, func(u User) bool { return u.ID == a.Owner })]
 	s := policy.Subject{
-		Kind: policy.ServiceAccount, ServiceAccountID: a.ID, Grants: w.grants(owner.ID),
+		Kind: policy.ServiceAccount, ServiceAccountID: a.ID, UserID: owner.ID,
+		Grants: w.grants(owner.ID),
 	}
 	if a.Scoping != "" {
 		s.Scoping = []policy.Named{w.Policy(a.Scoping).Named}

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,18 +16,18 @@ import (
 )
 
 // Bouncer is a PgBouncer of one test, in front of a server. Use [StartBouncer].
-type Bouncer struct {
-	Process
-	port int
-}
+type Bouncer struct{ Process }
+
+// bouncerPort is the port in the name of the socket.
+const bouncerPort = 6432
 
 const bouncerConfig = `[databases]
-* = host=%s port=%s user=%s
+* = host=%s port=%d user=%s
 
 [pgbouncer]
-listen_addr = 127.0.0.1
+listen_addr =
 listen_port = %d
-unix_socket_dir =
+unix_socket_dir = %s
 auth_type = any
 admin_users = postgres
 %s
@@ -43,15 +42,15 @@ admin_users = postgres
 func StartBouncer(t testing.TB, server string, settings ...string) *Bouncer {
 	t.Helper()
 	program := bouncerProgram(t)
-	b := &Bouncer{Process: newProcess(t, "PgBouncer", os.Kill), port: freePort(t)}
+	b := &Bouncer{Process: newProcess(t, "PgBouncer", os.Kill)}
 	t.Cleanup(b.remove)
-	to, err := url.Parse(server)
+	to, err := pgconn.ParseConfig(server)
 	if err != nil {
 		t.Fatal(err)
 	}
 	config := filepath.Join(b.dir, "pgbouncer.ini")
 	text := fmt.Sprintf(bouncerConfig,
-		to.Hostname(), to.Port(), to.User.Username(), b.port, strings.Join(settings, "\n"))
+		to.Host, to.Port, to.User, bouncerPort, b.dir, strings.Join(settings, "\n"))
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +92,7 @@ func BouncerPrepares(t testing.TB) bool {
 
 // URL returns the URL of a database through PgBouncer.
 func (b *Bouncer) URL(database string) string {
-	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/%s?sslmode=disable", b.port, database)
+	return socketURL(b.dir, bouncerPort, database)
 }
 
 // Console runs an administrator's command, such as PAUSE.

@@ -19,29 +19,37 @@ type Cluster struct {
 	Process
 	URL string // of the database postgres
 
-	bin  string
-	port int
+	bin string
 }
 
+// socketPort is the port in the name of a server's socket. Each server has its own directory, so no
+// other server can have the same address.
+const socketPort = 5432
+
 // Start creates a cluster and runs it until the test ends, with settings such as
-// "max_connections=5". It needs the programs of the server, which it finds through pg_config. When
-// root runs the test, the user postgres must exist.
+// "max_connections=5". It listens on a Unix socket only, in a directory of its own. It needs the
+// programs of the server, which it finds through pg_config. When root runs the test, the user
+// postgres must exist.
 func Start(t testing.TB, settings ...string) *Cluster {
 	t.Helper()
 	bin := programs(t)
-	c := &Cluster{Process: newProcess(t, "PostgreSQL", os.Interrupt), bin: bin, port: freePort(t)}
+	c := &Cluster{Process: newProcess(t, "PostgreSQL", os.Interrupt), bin: bin}
 	t.Cleanup(c.remove)
-	c.output(c.program("initdb"), "-D", c.data(), "-U", "postgres", "-A", "trust",
-		"-E", "UTF8", "--no-locale", "--no-sync")
-	c.start = []string{c.program("postgres"), "-D", c.data(), "-p", strconv.Itoa(c.port),
-		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="}
+	c.create()
+	c.start = []string{c.program("postgres"), "-D", c.data(), "-p", strconv.Itoa(socketPort),
+		"-c", "listen_addresses=", "-c", "unix_socket_directories=" + c.dir}
 	for _, setting := range settings {
 		c.start = append(c.start, "-c", setting)
 	}
-	c.URL = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", c.port)
+	c.URL = socketURL(c.dir, socketPort, "postgres")
 	c.ping = func() error { return ping(c.URL) }
 	c.Restart()
 	return c
+}
+
+// socketURL returns the URL of a database of the server with a socket in dir.
+func socketURL(dir string, port int, database string) string {
+	return fmt.Sprintf("postgres://postgres@/%s?host=%s&port=%d&sslmode=disable", database, dir, port)
 }
 
 // programs returns the directory of initdb and postgres.

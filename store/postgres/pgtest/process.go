@@ -5,7 +5,6 @@ package pgtest
 import (
 	"errors"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"os/user"
@@ -32,7 +31,7 @@ type Process struct {
 }
 
 // patience is how long a server may take to start or to end.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // newProcess makes the directory of a server.
 func newProcess(t testing.TB, name string, stop os.Signal) Process {
@@ -82,16 +81,6 @@ func (p *Process) remove() {
 	if err := os.RemoveAll(p.dir); err != nil {
 		p.t.Error(err)
 	}
-}
-
-func freePort(t testing.TB) int {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port
 }
 
 func (p *Process) command(program string, args ...string) *exec.Cmd {

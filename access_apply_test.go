@@ -1,0 +1,468 @@
+package svc_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+)
+
+const doc = `{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:recall"],"banks":["*"]}]}`
+const bankDoc = `{"version":"2026-03-24","default_strategy":"s"}`
+
+const small = `{
+	"users": [{"id":"alice","display_name":"Alice","email":"a@example.com","channels":[{"provider":"telegram","sender_id":"1"},{"provider":"slack","sender_id":"a:b"}]},
+		{"id":"bob"}],
+	"groups": [{"id":"team","members":["bob","alice"]}],
+	"service_accounts": [{"id":"ci","owner_user_id":"alice","scoping_policy_id":"p"}],
+	"policies": [{"id":"p","document":` + doc + `}],
+	"attachments": [{"policy_id":"p","principal_type":"group","principal_id":"team","priority":-5}],
+	"bank_policies": [{"bank_id":"b","document":{"version":"2026-03-24","default_strategy":"deep"}}]}`
+
+func TestApplyTwiceChangesNothing(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	h.apply(t, small)
+	is.Equal(h.actions(), []string{
+		"access.written user/alice by ", "access.written user/bob by ", "access.written group/team by ",
+		"access.written service_account/ci by ", "access.written policy/p by ",
+		"access.written attachment/p/group/team by ", "access.written bank_policy/b by ",
+	})
+	before, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", UserID: "alice"})
+	is.NoErr(err)
+	h.apply(t, small)
+	h.apply(t, `{}`)
+	is.Equal(h.actions(), nil)
+	after, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", UserID: "alice"})
+	is.NoErr(err)
+	is.Equal(after, before) // revision included
+}
+
+func TestLoadReportsProgress(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	bundle, err := svc.ParseBundle([]byte(small))
+	is.NoErr(err)
+	var reports [][2]int
+	progress := func(done, total int) { reports = append(reports, [2]int{done, total}) }
+	is.NoErr(h.Access.Load(t.Context(), svc.Host, bundle, progress))
+	is.Equal(reports, [][2]int{{11, 11}}) // 7 rows, 2 channels, 2 memberships
+	is.NoErr(h.Access.Load(t.Context(), svc.Host, bundle, progress))
+	is.Equal(len(reports), 1) // no row differs
+	bundle.Groups[0].Members = []string{"alice"}
+	is.NoErr(h.Access.Load(t.Context(), svc.Host, bundle, progress))
+	is.Equal(reports[1:], [][2]int{{1, 1}})
+}
+
+func TestApplyWritesWhatIsNamed(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	h.apply(t, small)
+	h.actions()
+	h.apply(t, `{"users":[{"id":"alice","display_name":"alice","email":null}],"groups":[{"id":"team","display_name":"Team"}]}`)
+	is.Equal(h.actions(), []string{"access.written user/alice by ", "access.written group/team by "})
+	rows := allAccess(t, h.store)
+	alice := rows.Users[0]
+	is.Equal(alice.DisplayName, "alice")
+	is.Equal(alice.Email, nil)
+	is.Equal(len(alice.Channels), 2) // absent: they stay
+	bySender := func() string {
+		r, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", Sender: "slack:a:b"})
+		is.NoErr(err)
+		return r.TenantID + " " + string(r.Outcome)
+	}
+	is.Equal(bySender(), "alice allow")
+	h.apply(t, `{"users":[{"id":"alice","channels":[]},{"id":"bob","channels":[{"provider":"slack","sender_id":"a:b"}]}]}`)
+	is.Equal(bySender(), "bob allow")
+	h.apply(t, `{"groups":[{"id":"team","members":[]}]}`)
+	is.Equal(bySender(), "bob implicit_deny")
+}
+
+// Of a row that exists, an absent key stays as it is and null clears. Defaults are for new rows. A literal names all fields.
+func TestApplyLeavesWhatIsAbsent(t *testing.T) {
+	is := is.New(t)
+	const rows = `{"users":[{"id":"alice"},{"id":"bob"}],"groups":[{"id":"team"}],"service_accounts":[{"id":"ci","owner_user_id":"alice"}],
+		"policies":[{"id":"p","document":` + doc + `}],"attachments":[{"policy_id":"p","principal_type":"group","principal_id":"team"}],
+		"bank_policies":[{"bank_id":"notes","document":` + bankDoc + `}]}`
+	const whole = `{"users":[{"id":"alice","display_name":"A","email":"a@b","is_active":false,"channels":[{"provider":"slack","sender_id":"1"}]},` +
+		`{"id":"bob","display_name":"bob","email":null,"is_active":true,"channels":[]}],"groups":[{"id":"team","display_name":"T","members":["bob"]}],` +
+		`"service_accounts":[{"id":"ci","display_name":"CI","owner_user_id":"bob","scoping_policy_id":"p","is_active":false}],` +
+		`"policies":[{"id":"p","display_name":"P","document":` + doc + `}],` +
+		`"attachments":[{"policy_id":"p","principal_type":"group","principal_id":"team","priority":7}],` +
+		`"bank_policies":[{"bank_id":"notes","document":` + bankDoc + `}]}`
+	const account, documents = `{"service_accounts":[{"id":"ci"}]}`, `{"policies":[{"id":"p"},{"id":"bank:readonly"}],"bank_policies":[{"bank_id":"notes"}]}`
+	const attachment = `{"attachments":[{"policy_id":"p","principal_type":"group","principal_id":"team"}]}`
+	h := newHost(t)
+	export := func() string {
+		b, err := h.Access.Export(t.Context(), svc.Host)
+		is.NoErr(err)
+		text, err := b.JSON()
+		is.NoErr(err)
+		return string(text)
+	}
+	is.Equal(h.refuses(t, account), "/service_accounts/0/owner_user_id") // it is new
+	is.Equal(h.refuses(t, `{"policies":[{"id":"p"}]}`), "/policies/0/document")
+	is.Equal(h.refuses(t, `{"bank_policies":[{"bank_id":"notes"}]}`), "/bank_policies/0/document")
+	h.apply(t, rows)
+	is.Equal(h.refuses(t, `{"policies":[{"id":"p","document":null}]}`), "/policies/0/document")
+	is.True(strings.Contains(export(), `{"id":"ci","display_name":"ci","owner_user_id":"alice","scoping_policy_id":null,"is_active":true}`))
+	is.True(strings.Contains(export(), `"priority":0`))
+	h.apply(t, whole)
+	h.apply(t, documents) // of a built-in policy, its own
+	is.Equal(export(), whole)
+	h.actions()
+	left := `{"users":[{"id":"alice"},{"id":"bob"}],"groups":[{"id":"team"}],"service_accounts":[{"id":"ci"}],"policies":[{"id":"p"}],"bank_policies":[{"bank_id":"notes"}],` + attachment[1:]
+	for _, bundle := range []string{left, account, attachment, documents, whole} {
+		h.apply(t, bundle)
+		for _, how := range []svc.BundleWrite{{}, {DryRun: true}} {
+			b, err := svc.ParseBundle([]byte(bundle))
+			is.NoErr(err)
+			again, err := b.JSON() // as a client sends it
+			is.NoErr(err)
+			sent, err := svc.ParseBundle(again)
+			is.NoErr(err)
+			is.NoErr(h.Access.Write(t.Context(), svc.Host, sent, how))
+			d, err := h.Access.Preview(t.Context(), svc.Host, b, how)
+			is.NoErr(err)
+			is.Equal(len(d.Principals), 0)
+		}
+		is.Equal(export(), whole)
+	}
+	b, err := svc.ParseBundle([]byte(left))
+	is.NoErr(err)
+	is.NoErr(h.Access.Write(t.Context(), svc.Host, b, svc.BundleWrite{Prune: true}))
+	is.Equal(export(), whole)
+	is.Equal(len(h.actions()), 0)
+
+	h.apply(t, `{"users":[{"id":"alice","email":null,"is_active":true}],"service_accounts":[{"id":"ci","scoping_policy_id":null}],"groups":[{"id":"team","members":[]}]}`)
+	is.True(strings.Contains(export(), `{"id":"alice","display_name":"A","email":null,"is_active":true,"channels":[{`))
+	is.True(strings.Contains(export(), `{"id":"ci","display_name":"CI","owner_user_id":"bob","scoping_policy_id":null,"is_active":false}`))
+	b.Users[0].DisplayName, b.ServiceAccounts[0].Inactive = "set since", true
+	is.NoErr(h.Access.Apply(t.Context(), svc.Host, b))
+	is.True(strings.Contains(export(), `{"id":"alice","display_name":"set since","email":null,"is_active":true,`))
+	h.apply(t, whole)
+	is.NoErr(h.Access.Apply(t.Context(), svc.Host, svc.Bundle{
+		Users: []svc.User{{ID: "alice"}}, ServiceAccounts: []svc.ServiceAccount{{ID: "ci", OwnerUserID: "alice"}},
+	}))
+	is.True(strings.Contains(export(), `{"id":"alice","display_name":"alice","email":null,"is_active":true,`))
+	is.True(strings.Contains(export(), `{"id":"ci","display_name":"ci","owner_user_id":"alice","scoping_policy_id":null,"is_active":true}`))
+
+	b, err = svc.ParseBundle([]byte(account + "\n"))
+	is.NoErr(err)
+	err = h.Access.Write(t.Context(), svc.Host, b, svc.BundleWrite{Prune: true}) // its owner goes
+	wantCode(t, err, svc.CodeInvalid, "/service_accounts/0/owner_user_id")
+	for at, row := range map[string]string{
+		"/users/0/display_name": `{"users":[{"id":"alice","display_name":null}]}`, "/users/1/is_active": `{"users":[{"id":"bob"},{"id":"alice","is_active":null}]}`,
+		"/users/0/channels": `{"users":[{"id":"alice","channels":null}]}`, "/groups/0/members": `{"groups":[{"id":"team","members":null}]}`,
+		"/service_accounts/0/owner_user_id": `{"service_accounts":[{"id":"ci","owner_user_id":null}]}`, "/policies/0/display_name": `{"policies":[{"id":"p","display_name":null,"document":` + doc + `}]}`,
+		"/attachments/0/priority": strings.Replace(attachment, `"team"`, `"team","priority":null`, 1),
+	} {
+		_, err := svc.ParseBundle([]byte(row))
+		wantCode(t, err, svc.CodeInvalid, at)
+	}
+}
+
+// refuses returns the place in a bundle that Apply refuses.
+func (h *host) refuses(t *testing.T, bundle string) string {
+	t.Helper()
+	b, err := svc.ParseBundle([]byte(bundle))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := svc.Errors(h.Access.Apply(t.Context(), svc.Host, b))
+	if len(all) != 1 {
+		t.Fatalf("refused with %v", all)
+	}
+	return all[0].Field
+}
+
+func TestApplyRefuses(t *testing.T) {
+	for _, c := range []struct{ at, bundle string }{
+		{"/users/0/id", `{"users":[{"id":""}]}`},
+		{"/users/0/id", `{"users":[{}]}`},
+		{"/users/1", `{"users":[{"id":"a"},{"id":"a"}]}`},
+		{"/users/0/email", `{"users":[{"id":"a","email":"\u0000"}]}`},
+		{"/users/0/display_name", `{"users":[{"id":"a","display_name":"\u0000"}]}`},
+		{"/users/0/channels/0/provider", `{"users":[{"id":"a","channels":[{"provider":"","sender_id":"1"}]}]}`},
+		{"/users/0/channels/0/provider", `{"users":[{"id":"a","channels":[{"provider":"a:b","sender_id":"1"}]}]}`},
+		{"/users/0/channels/0/sender_id", `{"users":[{"id":"a","channels":[{"provider":"a"}]}]}`},
+		{"/groups/0/members/0", `{"groups":[{"id":"g","members":["nobody"]}]}`},
+		{"/groups/0/members/0", `{"groups":[{"id":"g","members":[""]}]}`},
+		{"/service_accounts/0/owner_user_id", `{"service_accounts":[{"id":"s"}]}`},
+		{"/service_accounts/0/owner_user_id", `{"service_accounts":[{"id":"s","owner_user_id":"nobody"}]}`},
+		{"/service_accounts/0/scoping_policy_id", `{"users":[{"id":"a"}],"service_accounts":[{"id":"s","owner_user_id":"a","scoping_policy_id":"none"}]}`},
+		{"/service_accounts/0/scoping_policy_id", `{"users":[{"id":"a"}],"service_accounts":[{"id":"s","owner_user_id":"a","scoping_policy_id":"a/b"}]}`},
+		{"/policies/0/document", `{"policies":[{"id":"p"}]}`},
+		{"/policies/0/document/version", `{"policies":[{"id":"p","document":{"version":"1","statements":[]}}]}`},
+		{"/policies/0/document/statements/0/effect", `{"policies":[{"id":"p","document":{"version":"2026-03-24","statements":[{"effect":"maybe","actions":["a"],"banks":["*"]}]}}]}`},
+		{"/attachments/0/principal_type", `{"policies":[{"id":"p","document":` + doc + `}],"groups":[{"id":"g"}],"attachments":[{"policy_id":"p","principal_type":"team","principal_id":"g"}]}`},
+		{"/attachments/0/policy_id", `{"groups":[{"id":"g"}],"attachments":[{"policy_id":"p","principal_type":"group","principal_id":"g"}]}`},
+		{"/attachments/0/principal_id", `{"policies":[{"id":"p","document":` + doc + `}],"attachments":[{"policy_id":"p","principal_type":"group","principal_id":"g"}]}`},
+		{"/attachments/0/principal_id", `{"policies":[{"id":"p","document":` + doc + `}],"attachments":[{"policy_id":"p","principal_type":"user","principal_id":"u"}]}`},
+		{"/bank_policies/0/bank_id", `{"bank_policies":[{"bank_id":"a\u202eb","document":{"version":"2026-03-24"}}]}`},
+		{"/bank_policies/0/document/default_strategy", `{"bank_policies":[{"bank_id":"b","document":{"version":"2026-03-24","default_strategy":7}}]}`},
+		{"/users/0/Id", `{"users":[{"Id":"a"}]}`},
+		{"/users/0/is_active", `{"users":[{"id":"a","is_active":1}]}`},
+		{"/groups/0/members/1", `{"users":[{"id":"zoe"}],"groups":[{"id":"g","members":["zoe","nobody"]}]}`},
+		{"/groups/0/members/0", `{"users":[{"id":"abe"}],"groups":[{"id":"g","members":["nobody","abe"]}]}`},
+		{"/members", `{"members":[]}`},
+		{"/users", `{"users":[],"users":[]}`},
+		{"", `null`},
+		{"", `[]`},
+		{"", `{"users":[]} {}`},
+	} {
+		h := newHost(t)
+		h.apply(t, `{"users":[{"id":"kept"}]}`)
+		h.actions()
+		b, err := svc.ParseBundle([]byte(c.bundle))
+		if err == nil {
+			err = h.Access.Apply(t.Context(), svc.Host, b)
+		}
+		wantCode(t, err, svc.CodeInvalid, c.at)
+		if acts := h.actions(); len(acts) > 0 {
+			t.Errorf("%s: something happened: %v", c.bundle, acts)
+		}
+	}
+}
+
+func TestApplyTellsEverythingThatIsWrong(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	b, err := svc.ParseBundle([]byte(`{"users":[{"id":"a"},{"id":"/"}],"groups":[{"id":""}]}`))
+	is.NoErr(err)
+	err = h.Access.Apply(t.Context(), svc.Host, b)
+	is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
+	is.True(strings.Contains(err.Error(), "/users/1/id") && strings.Contains(err.Error(), "/groups/0/id"))
+
+	b, err = svc.ParseBundle([]byte(`{"groups":[{"id":"a","members":["x","y"]}]}`))
+	is.NoErr(err)
+	err = h.Access.Apply(t.Context(), svc.Host, b)
+	is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
+	is.True(strings.Contains(err.Error(), `"x"`) && strings.Contains(err.Error(), `"y"`))
+}
+
+func TestChannelsBelongToOneUser(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	h.apply(t, small)
+	for _, bundle := range []string{
+		`{"users":[{"id":"bob","channels":[{"provider":"telegram","sender_id":"1"}]}]}`,
+		`{"users":[{"id":"alice"},{"id":"bob","channels":[{"provider":"telegram","sender_id":"1"}]}]}`,
+		`{"users":[{"id":"bob","channels":[{"provider":"x","sender_id":"1"}]},{"id":"new","channels":[{"provider":"x","sender_id":"1"}]}]}`,
+	} {
+		b, err := svc.ParseBundle([]byte(bundle))
+		is.NoErr(err)
+		is.Equal(svc.ErrorCode(h.Access.Apply(t.Context(), svc.Host, b)), svc.CodeExists)
+	}
+	snapshot, err := h.store.Access(t.Context(), svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: "new"}})
+	is.NoErr(err)
+	is.True(snapshot.User == nil)
+}
+
+// TestApplyTakesGoValues: the zero value of a row is an active one, named by its id.
+func TestApplyTakesGoValues(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	is.NoErr(h.Access.Apply(t.Context(), svc.Host, svc.Bundle{
+		Users:       []svc.User{{ID: "alice"}},
+		Policies:    []svc.Policy{{ID: "p", Document: []byte(" " + doc)}},
+		Attachments: []svc.Attachment{{PolicyID: "p", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "alice"}}},
+	}))
+	r, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", UserID: "alice"})
+	is.NoErr(err)
+	is.Equal(r.Outcome, svc.Allow)
+}
+
+func listed(n int) string {
+	return `"` + strings.Join(times(n, func(i int) string { return fmt.Sprint("x", i) }), `","`) + `"`
+}
+
+func statement(effect string, actions, banks int) string {
+	return `{"effect":"` + effect + `","actions":[` + listed(actions) + `],"banks":[` + listed(banks) + `]}`
+}
+
+func strategies(n int) string {
+	return strings.Join(times(n, func(i int) string { return fmt.Sprintf(`{"scope":"topic","value":"%d","strategy":"s"}`, i) }), ",")
+}
+
+func openedIn(scope string, n, actions int) string {
+	return strings.Join(times(n, func(i int) string {
+		return fmt.Sprintf(`{"scope":%q,"value":"%d","actions":[%s]}`, scope, i, strings.ReplaceAll(listed(actions), `""`, ""))
+	}), ",")
+}
+
+func bankDocument(strategies, public string) []byte {
+	return []byte(`{"version":"2026-03-24","strategy_overrides":[` + strategies + `],"public_access":{` + public + `}}`)
+}
+
+// sized are documents of the largest size and the next, with the pointer to what is too much.
+var sized = map[string]struct {
+	bank           bool
+	largest, above []byte
+	at             string
+}{
+	"actions and banks": {false, document(statement("allow", 500, 500)), document(statement("allow", 500, 501)), "/statements/0/banks/500"},
+	"a deny":            {false, document(statement("deny", 999, 1)), document(statement("deny", 1001, 1)), "/statements/0/actions/1000"},
+	"statements":        {false, document(times(500, func(int) string { return statement("allow", 1, 1) })...), document(times(501, func(int) string { return statement("deny", 1, 1) })...), "/statements/500/actions/0"},
+	"roles":             {false, document(granting(`"retain_roles":[` + listed(1000) + `]`)), document(granting(`"retain_roles":[` + listed(1001) + `]`)), "/statements/0/retain_roles"},
+	"tags":              {false, document(granting(`"retain_tags":[` + listed(1000) + `]`)), document(granting(`"retain_tags":[` + listed(1001) + `]`)), "/statements/0/retain_tags"},
+	"providers":         {false, document(granting(`"exclude_providers":[` + listed(1000) + `]`)), document(granting(`"exclude_providers":[` + listed(1001) + `]`)), "/statements/0/exclude_providers"},
+	"tag groups": {false, document(granting(`"recall_tag_groups":[` + strings.TrimSuffix(strings.Repeat(`{},`, 1000), ",") + `]`)),
+		document(granting(`"recall_tag_groups":[` + strings.TrimSuffix(strings.Repeat(`{},`, 1001), ",") + `]`)), "/statements/0/recall_tag_groups"},
+	"strategies": {true, bankDocument(strategies(1000), ``), bankDocument(strategies(1001), ``), "/strategy_overrides/1000"},
+	"overrides":  {true, bankDocument(``, `"overrides":[`+openedIn("topic", 1000, 1)+`]`), bankDocument(``, `"overrides":[`+openedIn("topic", 1001, 1)+`]`), "/public_access/overrides/1000"},
+	"both kinds": {true, bankDocument(strategies(400), `"overrides":[`+openedIn("topic", 600, 0)+`]`), bankDocument(strategies(400), `"overrides":[`+openedIn("topic", 601, 0)+`]`), "/public_access/overrides/600"},
+	"public actions": {true, bankDocument(``, `"default":{"actions":[`+listed(9_000)+`]},"overrides":[`+openedIn("topic", 100, 10)+`]`),
+		bankDocument(``, `"default":{"actions":[`+listed(9_001)+`]},"overrides":[`+openedIn("topic", 100, 10)+`]`), "/public_access/overrides/99/actions/9"},
+}
+
+// A document has limits in rows, in every way to write it and to ask about it.
+func TestDocumentsHaveLimits(t *testing.T) {
+	for name, size := range sized {
+		bundle := func(document []byte) svc.Bundle {
+			if size.bank {
+				return svc.Bundle{BankPolicies: []svc.BankPolicy{{BankID: "d", Document: document}}}
+			}
+			return svc.Bundle{Policies: []svc.Policy{{ID: "d", Document: document}}}
+		}
+		rows := "/policies/0/document"
+		if size.bank {
+			rows = "/bank_policies/0/document"
+		}
+		ways := map[string]func(ctx context.Context, h *host, document []byte) error{
+			rows: func(ctx context.Context, h *host, document []byte) error {
+				return h.Access.Write(ctx, svc.Host, bundle(document), svc.BundleWrite{})
+			},
+			"apply:" + rows: func(ctx context.Context, h *host, document []byte) error {
+				return h.Access.Apply(ctx, svc.Host, bundle(document))
+			},
+			"dry:" + rows: func(ctx context.Context, h *host, document []byte) error {
+				return h.Access.Write(ctx, user("root"), bundle(document), svc.BundleWrite{DryRun: true})
+			},
+			"preview:" + rows: func(ctx context.Context, h *host, document []byte) error {
+				_, err := h.Access.Preview(ctx, svc.Host, bundle(document), svc.BundleWrite{})
+				return err
+			},
+			"simulate:" + rows: func(ctx context.Context, h *host, document []byte) error {
+				_, err := h.Policies.Simulate(ctx, svc.Host, bundle(document), svc.Question{Bank: "d", UserID: "root"})
+				return err
+			},
+		}
+		if size.bank {
+			ways["set:/document"] = func(ctx context.Context, h *host, document []byte) error {
+				_, err := h.Banks.SetPolicy(ctx, svc.Host, bundle(document).BankPolicies[0])
+				return err
+			}
+		} else {
+			ways["create:/document"] = func(ctx context.Context, h *host, document []byte) error {
+				_, err := h.Policies.Create(ctx, svc.Host, svc.Policy{ID: "new" + fmt.Sprint(len(document)), Document: document})
+				return err
+			}
+			ways["patch:/document"] = func(ctx context.Context, h *host, document []byte) error {
+				_, err := h.Policies.Patch(ctx, user("root"), "p", svc.PolicyPatch{Document: document})
+				return err
+			}
+		}
+		for way, write := range ways {
+			if name != "actions and banks" && name != "overrides" && way != rows { // one way for each limit, all ways for one limit of each kind
+				continue
+			}
+			t.Run(name+"/"+way, func(t *testing.T) {
+				h := newHost(t)
+				h.write(t, held(nil))
+				h.apply(t, `{"users":[{"id":"root"}],"attachments":[{"policy_id":"iam:admin","principal_type":"user","principal_id":"root"}]}`)
+				_, at, _ := strings.Cut(":"+way, ":")
+				at = at[strings.Index(at, "/"):]
+				wantCode(t, write(t.Context(), h, size.above), svc.CodeInvalid, at+size.at)
+				is.New(t).NoErr(write(t.Context(), h, size.largest))
+				// What is stored beyond a limit may be written as it is, and be asked about.
+				if h.write(t, bundle(size.above)); at == rows {
+					is.New(t).NoErr(write(t.Context(), h, size.above))
+				}
+			})
+		}
+	}
+}
+
+// A stored document beyond a limit decides, may get a new name, and is compared.
+func TestStoredDocumentsBeyondALimit(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	stored := held(nil)
+	stored.Policies[0].Document = document(statement("allow", 2000, 2000))
+	h.write(t, stored)
+	d, err := h.Decide(t.Context(), user("u"), "x1999", "x1999", svc.Context{})
+	is.NoErr(err)
+	is.True(d.Allowed())
+	_, err = h.Policies.Patch(t.Context(), svc.Host, "p", svc.PolicyPatch{DisplayName: new("P")})
+	is.NoErr(err)
+	_, err = h.Policies.Patch(t.Context(), svc.Host, "p", svc.PolicyPatch{Document: document(statement("allow", 2000, 1999))})
+	wantCode(t, err, svc.CodeInvalid, "/document/statements/0/actions/1000")
+	all, err := h.Access.Export(t.Context(), svc.Host)
+	is.NoErr(err)
+	is.NoErr(h.Access.Apply(t.Context(), svc.Host, all))
+	same, err := svc.Diff(all, all)
+	is.NoErr(err)
+	is.Equal(same, svc.AccessDiff{})
+	findings := svc.Lint(all, nil)
+	is.Equal(findings[0].Code, svc.FindingDocument) // Apply into an empty store refuses it
+}
+
+// What is written of a bundle is read as that bundle: nil is not empty, and nothing is repaired.
+func TestBundleIsReadAsItWasWritten(t *testing.T) {
+	is := is.New(t)
+	document := []byte(`{"version":"2026-03-24","statements":[{"effect":"allow","actions":["<&>"],"banks":["*"],"n":1.50}]}`)
+	for _, b := range []svc.Bundle{
+		{},
+		{Users: []svc.User{}, Groups: []svc.Group{}, ServiceAccounts: []svc.ServiceAccount{}, Policies: []svc.Policy{},
+			Attachments: []svc.Attachment{}, BankPolicies: []svc.BankPolicy{}},
+		{
+			Users: []svc.User{
+				{ID: "a"},
+				{ID: "<b>\u2028", DisplayName: "B", Email: new(""), Inactive: true, Channels: []svc.Channel{}},
+				{ID: "c", Email: new("c@example.com"), Channels: []svc.Channel{{Provider: "p", SenderID: "1"}, {}}},
+				{},
+			},
+			Groups:          []svc.Group{{ID: "g"}, {ID: "h", DisplayName: "H", Members: []string{}}, {Members: []string{"a", ""}}},
+			ServiceAccounts: []svc.ServiceAccount{{ID: "s", OwnerUserID: "a"}, {DisplayName: "S", ScopingPolicyID: "p", Inactive: true}},
+			Policies:        []svc.Policy{{ID: "p", DisplayName: "P", Document: document}, {ID: "none"}},
+			Attachments: []svc.Attachment{
+				{PolicyID: "p", Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: "g"}, Priority: -9007199254740993}, {},
+			},
+			BankPolicies: []svc.BankPolicy{{BankID: "b", Document: document}, {}},
+		},
+	} {
+		written, err := b.JSON()
+		is.NoErr(err)
+		read, err := svc.ParseBundle(written)
+		is.NoErr(err)
+		is.Equal(read, b)
+	}
+}
+
+func TestBundleOnPaper(t *testing.T) {
+	is := is.New(t)
+	written, err := svc.Bundle{Users: []svc.User{{ID: "a"}}, ServiceAccounts: []svc.ServiceAccount{{ID: "s", OwnerUserID: "a"}}}.JSON()
+	is.NoErr(err)
+	is.Equal(string(written), `{"users":[{"id":"a","display_name":"","email":null,"is_active":true}],`+
+		`"service_accounts":[{"id":"s","display_name":"","owner_user_id":"a","scoping_policy_id":null,"is_active":true}]}`)
+}
+
+func TestBundleThatCannotBeWritten(t *testing.T) {
+	for field, b := range map[string]svc.Bundle{
+		"/users/1/id":                      {Users: []svc.User{{}, {ID: "\xff"}}},
+		"/users/0/channels/0/sender_id":    {Users: []svc.User{{Channels: []svc.Channel{{SenderID: "\xff"}}}}},
+		"/groups/0/members/1":              {Groups: []svc.Group{{Members: []string{"a", "\xff"}}}},
+		"/attachments/0/principal_id":      {Attachments: []svc.Attachment{{Principal: svc.GrantedTo{ID: "\xff"}}}},
+		"/service_accounts/0/display_name": {ServiceAccounts: []svc.ServiceAccount{{DisplayName: "\xff"}}},
+		"/policies/0/document":             {Policies: []svc.Policy{{Document: []byte(`{"a":`)}}},
+		"/bank_policies/0/document/a":      {BankPolicies: []svc.BankPolicy{{Document: []byte(`{"a":1,"a":2}`)}}},
+	} {
+		_, err := b.JSON()
+		wantCode(t, err, svc.CodeInvalid, field)
+	}
+}

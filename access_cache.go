@@ -1,0 +1,493 @@
+package svc
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/extsvc/svc/internal/accessindex"
+	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/readcache"
+)
+
+// accessRows is the rows of access that decisions need. All generations from the first to the last
+// of its span have these rows.
+type accessRows struct {
+	*accessindex.Index
+	from, at int64
+	changes  int64 // accessCache.changes before at was read
+	resets   int64
+}
+
+// revision is the Revision of answers from these rows, as in a [Resolution].
+func (e *accessRows) revision() string { return strconv.FormatInt(e.at, 10) }
+
+// accessCache provides the rows of access to questions about many principals. It reads all rows
+// once, and then what has changed since, when a question comes. Decisions do not use it: they read
+// the rows of one principal.
+type accessCache struct {
+	*authorizer
+	most    int64        // bytes to keep; 0: it keeps nothing
+	changes atomic.Int64 // counts the changes of rows that kept may lack
+	resets  atomic.Int64 // counts how often every row may have changed
+
+	turn chan struct{} // held by the caller that reads
+	mu   sync.RWMutex  // while kept moves, nobody looks
+	kept *accessRows   // nil: none. Set with turn and mu
+	at   atomic.Int64  // the generation of kept, or 0
+}
+
+// newRosters returns rosters that keep at most so many bytes, and hear of every change of access.
+// Call it before the first use of g: onChange has no lock.
+func newRosters(g *authorizer, most int) *accessCache {
+	s := &accessCache{authorizer: g, most: int64(most), turn: make(chan struct{}, 1)}
+	if g.inTransaction {
+		s.most = 0
+	}
+	g.onChange(func(changed Target, generation int64) {
+		switch changed.Kind {
+		case TargetTemplate, TargetSource, TargetAPIKey, TargetChannel:
+		default:
+			if generation > s.at.Load() {
+				s.changes.Add(1)
+			}
+		}
+	})
+	g.cached.OnReset(func() { s.resets.Add(1) })
+	return s
+}
+
+// look calls do with rows of access that are as fresh as cached decisions, and of the generation
+// least or later. do must be quick and keep nothing of all: changes wait for it. Of concurrent
+// callers one reads.
+func (s *accessCache) look(ctx context.Context, least int64, do func(all *accessRows)) error {
+	if err := ctx.Err(); err != nil {
+		return fault("read all access", err)
+	}
+	if s.looked(least, do) {
+		return nil
+	}
+	s.cached.Follow()
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return fault("read all access", ctx.Err())
+	}
+	defer func() { <-s.turn }()
+	if s.looked(least, do) { // another caller has read
+		return nil
+	}
+	all, err := s.read(ctx)
+	if err == nil {
+		do(all)
+	}
+	return fault("read all access", err)
+}
+
+// advance makes the kept rows those of the latest generation, when none of them has changed since.
+func (s *accessCache) advance() {
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	default:
+		return // a caller is just reading them
+	}
+	v, fresh := s.cached.View()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if fresh && s.current(v) {
+		s.kept.at = v.Generation
+		s.at.Store(v.Generation)
+	}
+}
+
+// errOldRows says that rows of access have changed since they were read.
+var errOldRows = errors.New("rows of access have changed since they were read")
+
+// lookAt is look for the rows of one generation. errOldRows: some have changed since.
+func (s *accessCache) lookAt(ctx context.Context, at int64, do func(all *accessRows)) error {
+	s.advance()
+	same := false
+	err := s.look(ctx, at, func(all *accessRows) {
+		if same = all.from <= at; same {
+			do(all)
+		}
+	})
+	if err == nil && !same {
+		err = errOldRows
+	}
+	return err
+}
+
+// unchanged returns errOldRows when rows of access have changed since a generation. In a transaction
+// that holds the lock of [lockAccess], they then stay the same until its end.
+func (s *accessCache) unchanged(ctx context.Context, tx Store, since int64) error {
+	read := AccessRead{Since: since, Bare: true}
+	next, err := tx.ReadAccess(ctx, read, func(Bundle) error { return nil })
+	if err == nil && (next.Reset || len(next.Targets) > 0) {
+		err = errOldRows
+	}
+	return err
+}
+
+// looked is look for kept rows. false: there are none, or they are too old.
+func (s *accessCache) looked(least int64, do func(all *accessRows)) bool {
+	v, fresh := s.cached.View()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if !fresh || !s.current(v) || s.kept.at < least {
+		return false
+	}
+	do(s.kept)
+	return true
+}
+
+// current reports whether there are kept rows and a View that was taken before has the same. A
+// change that the View has applied is counted before. The caller holds mu.
+func (s *accessCache) current(v readcache.View) bool {
+	e := s.kept
+	return e != nil && v.Holds(e.at) &&
+		e.changes == s.changes.Load() && e.resets == s.resets.Load()
+}
+
+// read returns rows of the store's present generation: those that are kept, moved, or new ones. The
+// caller holds turn. It counts changes before it reads.
+func (s *accessCache) read(ctx context.Context) (*accessRows, error) {
+	if e := s.kept; e != nil && e.at > 0 && e.resets == s.resets.Load() {
+		moved, err := s.move(ctx, e, s.changes.Load())
+		if moved || err != nil {
+			return e, err
+		}
+	}
+	s.keep(nil) // so that two are never in memory
+	e, err := s.readAll(ctx, s.store)
+	if err == nil {
+		s.cached.Hear(e.at)
+		s.keep(e)
+	}
+	return e, err
+}
+
+// readAll reads all rows of the store's present generation.
+func (s *accessCache) readAll(ctx context.Context, from Store) (*accessRows, error) {
+	e := &accessRows{
+		Index:   accessindex.NewIndexed(s.compiler.Schema()),
+		changes: s.changes.Load(), resets: s.resets.Load(),
+	}
+	all, err := from.ReadAccess(ctx, AccessRead{Bare: true}, func(part Bundle) error {
+		fill(e.Index, part)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	e.from, e.at = all.Generation, all.Generation
+	return e, nil
+}
+
+// keep keeps rows, unless they are too large. nil keeps none.
+func (s *accessCache) keep(e *accessRows) {
+	if e != nil && e.Size() > s.most {
+		e = nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kept = e; e == nil {
+		s.at.Store(0)
+	} else {
+		s.at.Store(e.at)
+	}
+}
+
+// bytes estimates the memory of the kept rows.
+func (s *accessCache) bytes() int64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.kept == nil {
+		return 0
+	}
+	return s.kept.Size()
+}
+
+// release forgets the kept rows, unless a caller is just reading them.
+func (s *accessCache) release() {
+	select {
+	case s.turn <- struct{}{}:
+		s.keep(nil)
+		<-s.turn
+	default:
+	}
+}
+
+// mostMoved is how many rows and memberships may move kept rows. Above it, all rows are read again.
+const mostMoved = 100_000
+
+var errMuchMoved = errors.New("much has changed")
+
+// move moves kept rows to the store's present generation. false: all rows must be read again.
+func (s *accessCache) move(
+	ctx context.Context, e *accessRows, changes int64,
+) (moved bool, err error) {
+	var rows Bundle
+	size := 0
+	next, err := s.store.ReadAccess(
+		ctx, AccessRead{Since: e.at, Bare: true}, func(part Bundle) error {
+			size += part.size()
+			for _, g := range part.Groups {
+				size += len(g.Members)
+			}
+			if size > mostMoved {
+				return errMuchMoved
+			}
+			rows.add(part)
+			return nil
+		})
+	if errors.Is(err, errMuchMoved) || err == nil && next.Reset {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	s.cached.Hear(next.Generation)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kept = nil // while only a part of it has moved
+	_, named := next.OfAccess()
+	follow(e.Index, named, rows)
+	if e.at, e.changes = next.Generation, changes; len(next.Targets) > 0 {
+		e.from = next.Generation
+	}
+	if e.Size() <= s.most {
+		s.kept = e
+		s.at.Store(e.at)
+	}
+	return true, nil
+}
+
+// add adds a part that a store has read. A group may continue that of the part before.
+func (b *Bundle) add(part Bundle) {
+	b.Users = append(b.Users, part.Users...)
+	for _, g := range part.Groups {
+		if last := len(b.Groups) - 1; last >= 0 && b.Groups[last].ID == g.ID {
+			b.Groups[last].Members = append(b.Groups[last].Members, g.Members...)
+		} else {
+			b.Groups = append(b.Groups, g)
+		}
+	}
+	b.ServiceAccounts = append(b.ServiceAccounts, part.ServiceAccounts...)
+	b.Policies = append(b.Policies, part.Policies...)
+	b.Attachments = append(b.Attachments, part.Attachments...)
+	b.BankPolicies = append(b.BankPolicies, part.BankPolicies...)
+}
+
+// follow makes r have the named rows as they are in rows. Those that are not in rows do not exist.
+func follow(r *accessindex.Index, named AccessNames, rows Bundle) {
+	gone(named.Users, rows.Users, User.key, r.DeleteUser)
+	gone(named.Groups, rows.Groups, Group.key, r.DeleteGroup)
+	gone(named.ServiceAccounts, rows.ServiceAccounts, ServiceAccount.key, r.DeleteAccount)
+	gone(named.Policies, rows.Policies, Policy.key, r.DeletePolicy)
+	gone(named.Attachments, rows.Attachments, Attachment.key, func(a AttachmentKey) {
+		r.Detach(a.PolicyID, a.Principal.inRoster())
+	})
+	gone(named.BankPolicies, rows.BankPolicies, BankPolicy.key, r.DeleteBank)
+	for _, group := range named.MembersOf {
+		r.Empty(group)
+	}
+	leave(r, named.Members)
+	fill(r, rows)
+}
+
+// leave ends memberships in r.
+func leave(r *accessindex.Index, all []Membership) {
+	users := map[string][]string{}
+	for _, m := range all {
+		users[m.Group] = append(users[m.Group], m.User)
+	}
+	for group, ids := range users {
+		r.Leave(group, ids...)
+	}
+}
+
+// gone calls do with each key that has no row.
+func gone[R any, K comparable](named []K, rows []R, key func(R) K, do func(K)) {
+	there := index(rows, key)
+	for _, k := range named {
+		if _, found := there[k]; !found {
+			do(k)
+		}
+	}
+}
+
+// fill writes rows into r. Members join their groups, and none leaves.
+func fill(r *accessindex.Index, rows Bundle) {
+	for _, u := range rows.Users {
+		r.SetUser(u.ID, u.Inactive)
+	}
+	for _, g := range rows.Groups {
+		for _, member := range g.Members {
+			r.Join(g.ID, member)
+		}
+	}
+	for _, a := range rows.ServiceAccounts {
+		r.SetAccount(a.ID, a.OwnerUserID, a.ScopingPolicyID, a.Inactive)
+	}
+	for _, p := range rows.Policies {
+		r.SetPolicy(p.ID, p.Document)
+	}
+	for _, a := range rows.Attachments {
+		r.Attach(a.PolicyID, a.Principal.inRoster(), a.Priority)
+	}
+	for _, b := range rows.BankPolicies {
+		r.SetBank(b.BankID, b.Document)
+	}
+}
+
+// inRoster returns the form of a roster.
+func (to GrantedTo) inRoster() accessindex.Principal {
+	return accessindex.Principal{ID: to.ID, Group: to.Type == GrantedToGroup}
+}
+
+// filled returns a roster of a bundle that is the whole state of access.
+func filled(schema *policy.Schema, b Bundle) *accessindex.Index {
+	r := accessindex.New(schema)
+	fill(r, b)
+	return r
+}
+
+// subjectIn returns the subject of decisions about a principal, narrowed by a scoping policy. "":
+// it is not narrowed. The subject is closed for an unknown or inactive principal: unlike a
+// decision, an analysis has no host that could vouch for a user without a row.
+func subjectIn(r *accessindex.Index, who Identity, narrowedBy string) policy.Subject {
+	a := snapshot(r, AccessQuery{Identity: who, ScopingPolicyID: narrowedBy}, "")
+	subject := a.subject(who)
+	a.narrow(&subject, narrowedBy)
+	return subject
+}
+
+// census groups the members of parties that r has by their policies. The first member of a party
+// stands for all. The census is incomplete when the call ends early: check the call's Err. A nil
+// call never ends.
+func census(call policy.Call, r *accessindex.Index, parties [][]policy.Member) *policy.Census {
+	c := &policy.Census{Banks: r.Banks(), Shut: r.Shut()}
+	for _, members := range parties {
+		if call != nil && call.Err() != nil {
+			break
+		}
+		first := Identity{Kind(members[0].Kind), members[0].ID}
+		a := snapshot(r, AccessQuery{Identity: first}, "")
+		if a.User != nil && first.Kind == KindUser || a.ServiceAccount != nil {
+			c.Add(a.subject(first), members...)
+		}
+	}
+	return c
+}
+
+// overlaid calls cut with the stored rows and with what a bundle would write over them, for a
+// caller that may read them. cut takes what it needs out of the rows; look says what it may do.
+// sender is the user that channel belongs to after the write; "": none. wrong is the error that the
+// form of the request has shown already; nil: none.
+//
+// A caller without the right learns only wrong: the rows of the bundle are checked afterwards,
+// because their errors cost more and because those of references would show which rows exist.
+func (s *accessCache) overlaid(
+	ctx context.Context, by Principal, compiler *policy.Compiler, bundle Bundle, prune bool,
+	wrong error, channel Channel, cut func(all *accessRows, write AccessWrite, sender string),
+) (err error) {
+	if err := s.authorize(ctx, by, ActionUsersRead); err != nil {
+		if wrong != nil {
+			return wrong
+		}
+		return err
+	}
+	bundle, err = bundle.normalize(compiler)
+	// The faults of the question and of the bundle come together, so that a caller can mend all at
+	// once.
+	if err := errors.Join(wrong, err); err != nil {
+		return err
+	}
+	names := bundle.names()
+	if channel != (Channel{}) {
+		names.Channels = append(names.Channels, channel)
+	}
+	// When access changes between the two reads, both are made again.
+	for err = errOldRows; errors.Is(err, errOldRows); {
+		current, at, failed := s.named(ctx, names, prune)
+		if failed != nil {
+			return failed
+		}
+		a := newBundleDiff(compiler.Schema(), current, bundle)
+		if prune {
+			a.remove = current.without(bundle).keys()
+		}
+		write := a.write(a.rows())
+		if err := a.err(); err != nil {
+			return err
+		}
+		err = s.lookAt(ctx, at, func(all *accessRows) {
+			cut(all, write, senderAfter(channel, write.Users, current.Users))
+		})
+	}
+	return err
+}
+
+// named reads the named rows from the store, or all rows.
+func (s *accessCache) named(
+	ctx context.Context, names AccessNames, all bool,
+) (rows Bundle, generation int64, err error) {
+	rows, generation, err = readRows(ctx, s.store, names, all)
+	if err != nil {
+		return rows, 0, fault("read access", err)
+	}
+	s.cached.Hear(generation)
+	return rows, generation, nil
+}
+
+// simulated returns the snapshot for a query after a bundle is applied, and whether the bundle
+// would change a row. Its Generation is that of the stored rows. Errors: see overlaid.
+func (s *accessCache) simulated(
+	ctx context.Context, by Principal, compiler *policy.Compiler, bundle Bundle,
+	asked AccessQuery, wrong error,
+) (after AccessSnapshot, changed bool, err error) {
+	var write AccessWrite
+	var rows *accessindex.Index
+	var generation int64
+	var sender string
+	err = s.overlaid(ctx, by, compiler, bundle, false, wrong, asked.Channel,
+		func(all *accessRows, w AccessWrite, of string) {
+			_, needed := w.reach()
+			needed.Users = append(needed.Users, asked.Identity.ID, of)
+			needed.Accounts = append(needed.Accounts, asked.Identity.ID)
+			needed.Policies = append(needed.Policies, asked.ScopingPolicyID)
+			needed.Banks = append(needed.Banks, asked.BankID)
+			write, rows, generation, sender = w, all.Excerpt(needed), all.at, of
+		})
+	if err != nil {
+		return after, false, err
+	}
+	write.put(rows)
+	after = snapshot(rows, asked, sender)
+	after.Generation = generation
+	return after, !write.Empty(), nil
+}
+
+// previewed returns all principals whose rights a bundle may change, before and after. The censuses
+// are incomplete when ctx ends early. Errors: see overlaid.
+func (s *accessCache) previewed(
+	ctx context.Context, by Principal, compiler *policy.Compiler, bundle Bundle, prune bool,
+) (before, after *policy.Census, err error) {
+	var write AccessWrite
+	var rows *accessindex.Index
+	var parties [][]policy.Member
+	err = s.overlaid(ctx, by, compiler, bundle, prune, nil, Channel{},
+		func(all *accessRows, w AccessWrite, _ string) {
+			write = w
+			parties, rows = all.touchedBy(w, accessindex.Rows{})
+		})
+	if err != nil {
+		return nil, nil, err
+	}
+	before = census(ctx, rows, parties)
+	write.put(rows)
+	return before, census(ctx, rows, parties), nil
+}

@@ -1,0 +1,430 @@
+package svc_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/longtest"
+	"github.com/extsvc/svc/store/memstore"
+)
+
+// movesStore counts how rows of access are read, and can spoil it.
+type movesStore struct {
+	svc.Store
+	whole, moves, named atomic.Int64
+	reset               atomic.Bool           // the store has forgotten what changed
+	loses               func(svc.Bundle) bool // parts that have changed, and get lost
+}
+
+func (s *movesStore) ReadAccess(ctx context.Context, read svc.AccessRead, yield func(svc.Bundle) error) (changes svc.StoreChanges, err error) {
+	switch {
+	case read.Named != nil:
+		s.named.Add(1)
+	case read.Since == 0:
+		s.whole.Add(1)
+	default:
+		s.moves.Add(1)
+	}
+	changes, err = s.Store.ReadAccess(ctx, read, func(part svc.Bundle) error {
+		if s.loses != nil && read.Since > 0 && s.loses(part) {
+			return nil
+		}
+		return yield(part)
+	})
+	changes.Reset = changes.Reset || s.reset.Load() && read.Since > 0
+	return changes, err
+}
+
+// answersOf is all that a service says about a world.
+func answersOf(t *testing.T, h *host) map[string]any {
+	t.Helper()
+	all := map[string]any{}
+	for _, action := range askedActions {
+		for _, bank := range askedBanks {
+			r, err := h.Policies.WhoCan(t.Context(), svc.Host, action, bank)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Revision = ""
+			all[action+" on "+bank] = r
+		}
+	}
+	for _, p := range principals() {
+		list, err := h.Policies.WhatCan(t.Context(), svc.Host, p.Identity())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[string(p.Kind)+" "+p.ID] = list
+	}
+	return all
+}
+
+// over returns a service over a store.
+func over(t *testing.T, store svc.Store) *host {
+	t.Helper()
+	h := newHost(t, func(c *svc.Config) { c.Store, c.OnEvent = store, nil })
+	h.store = store
+	return h
+}
+
+// writeAsOther writes rows, and takes members out of a group, as another process would.
+func (w *worlds) writeAsOther(t *testing.T, store svc.Store, b svc.Bundle) {
+	t.Helper()
+	write := b.Write()
+	group, user := w.one([]string{"g0", "g1", "g2"}), w.one([]string{"u0", "u1", "u2", "u3", "u4"})
+	write.Join = slices.DeleteFunc(write.Join, func(m svc.Membership) bool { return m.Group == group && m.User == user })
+	write.Leave = []svc.Membership{{Group: group, User: user}}
+	left := svc.Target{Kind: svc.TargetMember, ID: group}
+	if w.IntN(2) == 0 {
+		left.Holder = svc.Identity{Kind: svc.KindUser, ID: user}
+	}
+	for _, m := range write.Join {
+		write.Targets = append(write.Targets, svc.Target{Kind: svc.TargetMember, ID: m.Group, Holder: svc.Identity{Kind: svc.KindUser, ID: m.User}})
+	}
+	if write.Targets = append(write.Targets, left); w.IntN(20) == 0 {
+		write.Targets = []svc.Target{{Kind: svc.TargetAccess}}
+	}
+	err := store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) { return write, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Rows that were moved by many changes answer as rows that are read at once. A preview is the difference between the whole states.
+func TestMovedRowsAreTheRows(t *testing.T) {
+	var moves, whole, differ int64
+	moved := func(t *testing.T, w *worlds) {
+		store := &movesStore{Store: memstore.New()}
+		h := over(t, store)
+		if err := h.Access.Apply(t.Context(), svc.Host, w.bundle()); err != nil {
+			t.Fatal(err)
+		}
+		answersOf(t, h) // begins to follow the store
+		for range 20 {
+			before := allAccess(t, store.Store)
+			bundle := w.variant(svc.Bundle(before.Bundle))
+			if w.IntN(3) == 0 {
+				w.writeAsOther(t, store.Store, bundle)
+				synctest.Wait() // until the Service has followed
+			} else {
+				preview, err := h.Access.Preview(t.Context(), svc.Host, bundle, svc.BundleWrite{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := h.Access.Apply(t.Context(), svc.Host, bundle); err != nil {
+					t.Fatal(err)
+				}
+				want, err := svc.Diff(before.Bundle, allAccess(t, store.Store).Bundle)
+				if err != nil || !reflect.DeepEqual(preview, want) {
+					t.Fatalf("%v\npreview    %s\ndifference %s", err, encoded(preview), encoded(want))
+				}
+				if len(want.Principals) > 0 {
+					differ++
+				}
+			}
+			fresh := over(t, store.Store)
+			if got, want := answersOf(t, h), answersOf(t, fresh); !reflect.DeepEqual(got, want) {
+				for what := range want {
+					if !reflect.DeepEqual(got[what], want[what]) {
+						t.Errorf("%s: %s, of rows that are read at once %s", what, encoded(got[what]), encoded(want[what]))
+					}
+				}
+				return
+			}
+			_ = fresh.Close()
+		}
+		moves, whole = moves+store.moves.Load(), whole+store.whole.Load()
+	}
+	forEachWorld(t, 5, func(t *testing.T, w *worlds) {
+		synctest.Test(t, func(t *testing.T) { moved(t, w) })
+	})
+	if whole*4 > moves || differ < 10 {
+		t.Errorf("rows are read %d times and moved %d times; %d previews say something", whole, moves, differ)
+	}
+}
+
+// A store that loses a part of what has changed is noticed by the comparison above.
+func TestLostMoveIsNoticed(t *testing.T) {
+	noticed := 0
+	forEachWorld(t, longtest.Times(5, 10), func(t *testing.T, w *worlds) {
+		base := w.bundle()
+		store := &movesStore{Store: memstore.New(), loses: func(part svc.Bundle) bool { return part.Groups != nil }}
+		h := over(t, store)
+		if err := h.Access.Apply(t.Context(), svc.Host, base); err != nil {
+			t.Fatal(err)
+		}
+		answersOf(t, h)
+		base.Groups[0].Members = slices.Clone(base.Groups[1].Members)
+		if err := h.Access.Apply(t.Context(), svc.Host, svc.Bundle{Groups: base.Groups}); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(answersOf(t, h), answersOf(t, over(t, store.Store))) {
+			noticed++
+		}
+	})
+	if noticed == 0 {
+		t.Error("a lost member is never noticed")
+	}
+}
+
+// After a change only what changed is read, unless the store has forgotten it or the rows are not kept.
+func TestRowsMove(t *testing.T) {
+	change := []string{`{"groups":[{"id":"team","members":[]}]}`, `{"groups":[{"id":"team","members":["alice"]}]}`}
+	for _, c := range []struct {
+		what  string
+		most  int
+		reset bool
+		reads [2]int64 // how often all rows are read for ten changes with two questions each: from, to
+	}{
+		{what: "by default"},
+		{what: "forgotten", reset: true, reads: [2]int64{10, 20}}, // the feed may tell of a change once more
+		{what: "not kept", most: -1, reads: [2]int64{20, 20}},
+		{what: "too large", most: 100, reads: [2]int64{20, 20}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				is := is.New(t)
+				store := &movesStore{Store: memstore.New()}
+				store.reset.Store(c.reset)
+				h := newHost(t, func(cfg *svc.Config) { cfg.Store, cfg.Limits.CachedAccess = store, c.most })
+				h.apply(t, world)
+				h.whoCan(t)
+				synctest.Wait()
+				h.whoCan(t)
+				store.whole.Store(0)
+				for i := range 10 {
+					h.apply(t, change[i%2])
+					want := []string{"alice"}[:i%2]
+					is.Equal(h.whoCan(t).Users, want)
+					is.Equal(h.whoCan(t).Users, want)
+				}
+				reads := store.whole.Load()
+				is.True(c.reads[0] <= reads && reads <= c.reads[1])
+			})
+		})
+	}
+}
+
+// A failed read leaves what is kept as it was.
+func TestFailedMove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		down := errors.New("down")
+		store := &movesStore{Store: memstore.New()}
+		failing := &failingReads{Store: store}
+		h := over(t, failing)
+		h.apply(t, world)
+		h.whoCan(t)
+		synctest.Wait()
+		h.whoCan(t)
+		store.whole.Store(0)
+		h.apply(t, `{"groups":[{"id":"team","members":[]}]}`)
+		failing.fails.Store(&down)
+		_, err := h.Policies.WhoCan(t.Context(), svc.Host, "", "notes")
+		is.True(errors.Is(err, down))
+		failing.fails.Store(nil)
+		is.Equal(h.whoCan(t).Users, []string{})
+		is.Equal(store.whole.Load(), int64(0))
+	})
+}
+
+type failingReads struct {
+	svc.Store
+	fails atomic.Pointer[error]
+}
+
+func (s *failingReads) ReadAccess(ctx context.Context, read svc.AccessRead, yield func(svc.Bundle) error) (svc.StoreChanges, error) {
+	changes, err := s.Store.ReadAccess(ctx, read, yield)
+	if fails := s.fails.Load(); fails != nil {
+		return changes, *fails // after some parts
+	}
+	return changes, err
+}
+
+// For the race detector: every answer is of one state, whatever is asked while access changes.
+func TestQuestionsWhileAccessChanges(t *testing.T) {
+	h := newHost(t)
+	h.apply(t, world)
+	h.apply(t, `{"users":[{"id":"idle","is_active":true}]}`)
+	states := []string{`{"groups":[{"id":"team","members":["alice"]}]}`, `{"groups":[{"id":"team","members":["idle"]}]}`}
+	overlay, err := svc.ParseBundle([]byte(`{"groups":[{"id":"team","members":["alice","idle"]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for range 30 {
+				d, err := h.Access.Preview(t.Context(), svc.Host, overlay, svc.BundleWrite{})
+				if err != nil || len(d.Principals) == 0 || len(d.Principals[0].Principals) == 0 {
+					t.Errorf("preview: %+v, %v", d, err)
+				}
+			}
+		})
+		wg.Go(func() {
+			for range 30 {
+				r, err := h.Policies.Simulate(t.Context(), svc.Host, overlay, svc.Question{UserID: "idle", Bank: "notes"})
+				if err != nil || r.Outcome != svc.Allow {
+					t.Errorf("simulate: %+v, %v", r, err)
+				}
+				if _, err := h.Policies.WhatCan(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for i := range 60 {
+		h.apply(t, states[i%2])
+	}
+	wg.Wait()
+}
+
+// agedStore records how many generations a transaction asks for.
+type agedStore struct {
+	svc.Store
+	most *int64
+}
+
+func (s agedStore) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+		return fn(ctx, agedStore{tx, s.most})
+	})
+}
+
+func (s agedStore) ReadAccess(ctx context.Context, read svc.AccessRead, yield func(svc.Bundle) error) (svc.StoreChanges, error) {
+	changes, err := s.Store.ReadAccess(ctx, read, yield)
+	if read.Since > 0 {
+		*s.most = max(*s.most, changes.Generation-read.Since)
+	}
+	return changes, err
+}
+
+// A write of access reads the changes since the last one that the process knows, however many keys were issued since.
+func TestWritesReadFewChanges(t *testing.T) {
+	is, most := is.New(t), int64(-1)
+	h := newHost(t, func(c *svc.Config) { c.Store = agedStore{c.Store, &most} })
+	is.NoErr(h.Access.Apply(t.Context(), svc.Host, svc.Bundle{
+		Users: []svc.User{{ID: "ada"}}, Attachments: []svc.Attachment{
+			{PolicyID: svc.PolicyIAMAdmin, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "ada"}},
+		},
+	}))
+	ada := svc.Principal{Kind: svc.KindUser, ID: "ada"}
+	rename := func(name string) {
+		_, err := h.Users.Patch(t.Context(), ada, "ada", svc.UserPatch{DisplayName: &name})
+		is.NoErr(err)
+	}
+	rename("Ada")
+	for range 20 {
+		_, err := h.Keys.Issue(t.Context(), svc.Host, ada.Identity(), svc.NewAPIKey{})
+		is.NoErr(err)
+	}
+	waitFor(t, func() bool { // the process learns of them in the background
+		most = -1
+		rename("Ada" + strconv.Itoa(int(h.now().UnixNano())))
+		return most >= 0 && most < 5
+	})
+}
+
+const dropsWorld = `{
+	"users": [{"id": "alice"}, {"id": "bob"}, {"id": "carol"}],
+	"groups": [{"id": "staff", "members": ["alice", "carol"]}, {"id": "bare", "members": ["bob"]}],
+	"service_accounts": [{"id": "bot", "owner_user_id": "alice", "scoping_policy_id": "scope"}],
+	"policies": [{"id": "p", "document": ` + allowRecall + `}, {"id": "q", "document": ` + allowRecall + `},
+		{"id": "scope", "document": ` + allowRecall + `}, {"id": "narrow", "document": ` + allowRecall + `},
+		{"id": "unused", "document": ` + allowRecall + `}],
+	"attachments": [{"policy_id": "p", "principal_type": "group", "principal_id": "staff"},
+		{"policy_id": "q", "principal_type": "user", "principal_id": "bob"}]}`
+
+const (
+	allowRecall = `{"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["bank:recall"], "banks": ["*"]}]}`
+	allowMore   = `{"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["bank:*"], "banks": ["*"]}]}`
+)
+
+// What is written makes the Service read those again whose rights it may change, and nobody else:
+// in the process that writes, and in another.
+func TestWriteDropsWhomItReaches(t *testing.T) {
+	alice, bob, carol, bot := user("alice"), user("bob"), user("carol"), account("bot")
+	narrowed := svc.Principal{Kind: svc.KindUser, ID: "alice", ScopingPolicyID: "narrow"}
+	who := map[string]svc.Principal{"alice": alice, "narrowed": narrowed, "bob": bob, "carol": carol, "bot": bot}
+	for _, c := range []struct{ what, bundle, read string }{
+		{"nothing", `{"users": [{"id": "alice"}]}`, ""},
+		{"a display name", `{"users": [{"id": "alice", "display_name": "A", "email": "a@b.example"}]}`, ""},
+		{"names of other rows", `{"groups": [{"id": "staff", "display_name": "S"}], "policies": [{"id": "p", "display_name": "P", "document": ` + allowRecall + `}],
+			"service_accounts": [{"id": "bot", "display_name": "B", "owner_user_id": "alice", "scoping_policy_id": "scope"}]}`, ""},
+		{"new rows", `{"users": [{"id": "dave", "channels": [{"provider": "p", "sender_id": "1"}]}], "groups": [{"id": "new", "members": ["dave"]}], "policies": [{"id": "new", "document": ` + allowMore + `}],
+			"attachments": [{"policy_id": "new", "principal_type": "group", "principal_id": "new"}]}`, ""},
+		{"a user", `{"users": [{"id": "alice", "is_active": false}]}`, "alice bot narrowed"},
+		{"a user of no account", `{"users": [{"id": "carol", "is_active": false}]}`, "carol"},
+		{"a channel", `{"users": [{"id": "carol", "channels": [{"provider": "p", "sender_id": "2"}]}]}`, ""},
+		{"who joins", `{"groups": [{"id": "staff", "members": ["alice", "bob", "carol"]}]}`, "bob"},
+		{"who leaves", `{"groups": [{"id": "staff", "members": ["alice"]}]}`, "carol"},
+		{"a policy", `{"policies": [{"id": "p", "document": ` + allowMore + `}]}`, "alice bot carol narrowed"},
+		{"a policy of one", `{"policies": [{"id": "q", "document": ` + allowMore + `}]}`, "bob"},
+		{"a scoping policy", `{"policies": [{"id": "scope", "document": ` + allowMore + `}]}`, "bot"},
+		{"a narrowing policy", `{"policies": [{"id": "narrow", "document": ` + allowMore + `}]}`, "narrowed"},
+		{"a policy of nobody", `{"policies": [{"id": "unused", "document": ` + allowMore + `}]}`, ""},
+		{"an account", `{"service_accounts": [{"id": "bot", "scoping_policy_id": null}]}`, "bot"},
+		{"an attachment to a user", `{"attachments": [{"policy_id": "unused", "principal_type": "user", "principal_id": "alice"}]}`, "alice bot narrowed"},
+		{"a group's first attachment", `{"attachments": [{"policy_id": "unused", "principal_type": "group", "principal_id": "bare"}]}`, "bob"},
+		{"a bank", `{"bank_policies": [{"bank_id": "other", "document": {"version": "2026-03-24"}}]}`, ""},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			is := is.New(t)
+			read := readAgain(t, who, c.bundle)
+			if read != [2]string{c.read, c.read} {
+				// Two banks in one set of the cache are dropped together. With other services, and so
+				// another hash, they are not.
+				read = readAgain(t, who, c.bundle)
+			}
+			is.Equal(read, [2]string{c.read, c.read})
+		})
+	}
+}
+
+// readAgain returns the names of those whom the process that applies a bundle reads again, and of those whom another one does.
+func readAgain(t *testing.T, who map[string]svc.Principal, bundle string) (names [2]string) {
+	is := is.New(t)
+	h, store := watched(t)
+	h.apply(t, dropsWorld)
+	there := &watchedStore{Store: h.store}
+	other := newHost(t, func(c *svc.Config) { c.Store = there })
+	for _, p := range who {
+		h.warm(t, store, p, "notes")
+		other.warm(t, there, p, "notes")
+	}
+	h.apply(t, bundle)
+	h.apply(t, `{"bank_policies": [{"bank_id": "marker", "document": {"version": "2026-03-24", "public_access": {"default": {"actions": ["bank:recall"]}}}}]}`)
+	eventually(t, func() bool { // the other process has followed so far
+		d, err := other.Decide(t.Context(), svc.Unmapped, "bank:recall", "marker", svc.Context{})
+		is.NoErr(err)
+		return d.Allowed()
+	})
+	for i, at := range []struct {
+		*watchedStore
+		*host
+	}{{store, h}, {there, other}} {
+		var read []string
+		for _, name := range slices.Sorted(maps.Keys(who)) {
+			before := at.reads.Load()
+			_, err := at.Decide(t.Context(), who[name], "bank:recall", "notes", svc.Context{})
+			is.NoErr(err)
+			if at.reads.Load() > before {
+				read = append(read, name)
+			}
+		}
+		names[i] = strings.Join(read, " ")
+	}
+	return names
+}

@@ -1,0 +1,496 @@
+package svc
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/extsvc/svc/internal/accessindex"
+	"github.com/extsvc/svc/internal/policy"
+)
+
+// rightsHolder is somebody whose rights a write may change: a user, a service account, or one of
+// these under the policy that narrows its keys.
+type rightsHolder struct {
+	Identity
+	narrowedBy string
+}
+
+func (b rightsHolder) String() string {
+	name := strings.ReplaceAll(string(b.Kind), "_", " ") + " " + quote(b.ID)
+	if b.narrowedBy != "" {
+		return "a key of " + name + " that policy " + quote(b.narrowedBy) + " narrows"
+	}
+	return name
+}
+
+// standing are the rights of a holder, as if the holder were active. Nil subject: it has no row.
+type standing struct {
+	subject *policy.Subject
+	active  bool
+}
+
+func standingIn(r *accessindex.Index, of rightsHolder) standing {
+	return snapshot(r, AccessQuery{Identity: of.Identity, ScopingPolicyID: of.narrowedBy}, "").powers(of)
+}
+
+// standing returns the rights of a holder, who is the subject of a.
+func (a AccessSnapshot) powers(of rightsHolder) (p standing) {
+	switch {
+	case of.Kind == KindServiceAccount && a.ServiceAccount != nil:
+		account := *a.ServiceAccount
+		p.active, account.Inactive = !account.Inactive, false
+		a.ServiceAccount = &account
+	case of.Kind == KindUser && a.User != nil:
+		p.active = !a.User.Inactive
+	default:
+		return p
+	}
+	if a.User != nil {
+		a.User = &User{ID: a.User.ID}
+	}
+	subject := a.subject(of.Identity)
+	a.narrow(&subject, of.narrowedBy)
+	p.subject = &subject
+	return p
+}
+
+// senderChange is a sender whose user a write may change.
+type senderChange struct {
+	Channel
+	before, after string // its user, active or not; "": it is unmapped
+}
+
+// effectCheck judges one write of access.
+type effectCheck struct {
+	by       Principal
+	write    AccessWrite
+	stored   *policy.Compiler // for rows of the store
+	compiler *policy.Compiler // for this trial alone
+	grantor  *policy.Grantor  // the caller before the write
+	rights   *policy.Rights   // of the caller before the write
+	holders  []rightsHolder
+	senders  []senderChange
+	parties  [][]policy.Member  // those of the first holders
+	rows     *accessindex.Index // before the write, and after it once it is put
+
+	before, after  []standing // of holders
+	mappingsBefore []policy.Mapping
+	banksBefore    []*policy.Named // of the banks whose policies the write changes
+}
+
+// judgement is what an edit was judged by, and the refusal that follows all others.
+type judgement struct {
+	at       int64          // the generation of the rows
+	narrowed []rightsHolder // see narrowedHolders
+	last     error          // refuses a write that leaves no administrator; nil: it leaves one
+}
+
+// judgeWrite refuses a write that gives anybody more than its caller has, or takes a control-plane
+// right that its caller lacks. rows calls its argument with the rows before the write, each time the
+// same, or fails. It completes j.
+func (s *accessWriter) judgeWrite(
+	ctx context.Context, store Store, e writeRequest, w AccessWrite, a *bundleDiff, j *judgement,
+	rows func(do func(all *accessRows)) error,
+) (err error) {
+	t := &effectCheck{
+		by: e.by, write: w, senders: a.senders(w),
+		stored: s.compiler, compiler: s.compiler.Apart(ctx),
+	}
+	t.compiler.Limit(e.steps)
+	if j.narrowed, err = narrowedHolders(ctx, store, e.by, w); err != nil {
+		return err
+	}
+	if err := rows(func(all *accessRows) { t.excerpt(all, j.narrowed) }); err != nil {
+		return err
+	}
+	t.see()
+	if err := t.admit(e.need, a); err != nil {
+		return err
+	}
+	w.put(t.rows)
+	err = cmp.Or(t.judgeBearers(), t.judgeCaller(), t.judgeSenders(), t.judgePublic())
+	lost := err == nil && t.lostAdministrator()
+	// A comparison that ends early has found too much.
+	if ended := t.compiler.Err(); ended != nil {
+		return fault("judge the change", ended)
+	}
+	if err != nil || !lost {
+		return err
+	}
+	err = rows(func(all *accessRows) { j.last = t.lastAdministrator(all) })
+	return cmp.Or(err, fault("judge the change", t.compiler.Err()))
+}
+
+// stillJudged returns errOldRows unless the judgement of an edit holds in the transaction of tx,
+// which has the lock of lockAccess.
+func (s *accessWriter) stillJudged(
+	ctx context.Context, tx Store, e writeRequest, w AccessWrite,
+) error {
+	if err := s.unchanged(ctx, tx, e.judged.at); err != nil {
+		return err
+	}
+	narrowed, err := narrowedHolders(ctx, tx, e.by, w)
+	if err == nil && !slices.Equal(narrowed, e.judged.narrowed) {
+		err = errOldRows
+	}
+	return err
+}
+
+// narrowedHolders returns the holders of keys that are narrowed by a policy which w changes, each
+// once. An expired or disabled key counts: it may be enabled. The caller is one of them when such a
+// policy narrows it, also without a key.
+func narrowedHolders(
+	ctx context.Context, tx Store, by Principal, w AccessWrite,
+) (all []rightsHolder, err error) {
+	seen := map[rightsHolder]bool{}
+	add := func(b rightsHolder) {
+		if !seen[b] {
+			seen[b] = true
+			all = append(all, b)
+		}
+	}
+	for _, p := range slices.Concat(w.Policies, w.Remove.removed().Policies) {
+		if by.ScopingPolicyID == p.ID {
+			add(rightsHolder{by.Identity(), p.ID})
+		}
+		for key, err := range keysNarrowedBy(ctx, tx, p.ID) {
+			if err != nil {
+				return nil, err
+			}
+			add(rightsHolder{key.Holder, p.ID})
+		}
+	}
+	return all, nil
+}
+
+// senders returns the senders that w maps to another user, or to nobody. An inactive user counts as
+// if it were active. But a sender that moves from an inactive user to an active one has nothing
+// before: it newly gets all that the active one has.
+func (a *bundleDiff) senders(w AccessWrite) (all []senderChange) {
+	after := map[Channel]string{}
+	active := map[string]bool{}
+	for _, u := range w.Users {
+		active[u.ID] = !u.Inactive
+		for _, ch := range u.Channels {
+			after[ch] = u.ID
+		}
+	}
+	before := map[Channel]string{}
+	for _, u := range slices.Concat(w.Users, w.Remove.removed().Users) {
+		was, _ := was(a.users, u.ID)
+		for _, ch := range was.Channels {
+			if before[ch] = u.ID; was.Inactive && after[ch] != u.ID && active[after[ch]] {
+				before[ch] = ""
+			}
+		}
+	}
+	for ch, user := range before {
+		if after[ch] != user {
+			all = append(all, senderChange{ch, user, after[ch]})
+		}
+	}
+	for ch, user := range after {
+		if _, known := before[ch]; !known {
+			all = append(all, senderChange{Channel: ch, after: user})
+		}
+	}
+	slices.SortFunc(all, func(a, b senderChange) int { return a.Channel.compare(b.Channel) })
+	return all
+}
+
+// excerpt takes out of all rows those that the trial needs.
+func (t *effectCheck) excerpt(all *accessRows, narrowed []rightsHolder) {
+	also := accessindex.Rows{Policies: []string{t.by.ScopingPolicyID}}
+	need := func(who Identity) {
+		if who.Kind == KindServiceAccount {
+			also.Accounts = append(also.Accounts, who.ID)
+		} else {
+			also.Users = append(also.Users, who.ID)
+		}
+	}
+	need(t.by.Identity())
+	for _, b := range narrowed {
+		need(b.Identity)
+		also.Policies = append(also.Policies, b.narrowedBy)
+	}
+	for _, m := range t.senders {
+		also.Users = append(also.Users, m.before, m.after)
+	}
+	if len(t.senders) > 0 {
+		for _, b := range all.Banks() {
+			also.Banks = append(also.Banks, b.ID)
+		}
+	}
+	t.parties, t.rows = all.touchedBy(t.write, also)
+	for _, party := range t.parties {
+		first := Identity{Kind(party[0].Kind), party[0].ID}
+		t.holders = append(t.holders, rightsHolder{Identity: first})
+	}
+	t.holders = append(t.holders, narrowed...)
+}
+
+// caller returns the caller as a subject of decisions.
+func (t *effectCheck) caller() policy.Subject {
+	who := t.by.Identity()
+	a := snapshot(t.rows, AccessQuery{Identity: who, ScopingPolicyID: t.by.ScopingPolicyID}, "")
+	subject := a.standing(who)
+	a.narrow(&subject, t.by.ScopingPolicyID)
+	return subject
+}
+
+// see reads the rights before the write.
+func (t *effectCheck) see() {
+	subject := t.caller()
+	t.rights = t.stored.Compile(subject)
+	t.grantor = &policy.Grantor{
+		Subject: subject, Vouched: t.by.vouched(), Shut: t.rows.Shut(),
+		Banks: t.rights.Permits(t.by.vouched(), ActionBanksGrant),
+	}
+	for _, b := range t.holders {
+		t.before = append(t.before, standingIn(t.rows, b))
+	}
+	for _, m := range t.senders {
+		t.mappingsBefore = append(t.mappingsBefore, t.mapping(m.before))
+	}
+	t.banksBefore = t.banks()
+}
+
+// mapping returns the rights of a sender of a user; "": of an unmapped one.
+func (t *effectCheck) mapping(user string) policy.Mapping {
+	m := policy.Mapping{Shut: t.rows.Shut()}
+	if user == "" {
+		m.Banks = t.rows.Banks()
+	} else {
+		m.Subject = standingIn(t.rows, rightsHolder{Identity: Identity{KindUser, user}}).subject
+	}
+	return m
+}
+
+// banks returns the policies of the banks that the write changes; nil: the bank has none.
+func (t *effectCheck) banks() (all []*policy.Named) {
+	for _, b := range slices.Concat(t.write.BankPolicies, t.write.Remove.removed().BankPolicies) {
+		var own *policy.Named
+		if document, found := t.rows.Bank(b.BankID); found {
+			own = &policy.Named{ID: b.BankID, Document: document}
+		}
+		all = append(all, own)
+	}
+	return all
+}
+
+// admit refuses a caller that lacks an action, or a control-plane right of a user or a service
+// account whose row changes or goes.
+func (t *effectCheck) admit(actions []string, a *bundleDiff) error {
+	for _, action := range actions {
+		if !t.rights.Permits(t.by.vouched(), action) {
+			return forbidden("you are not allowed " + action)
+		}
+	}
+	altered := a.altered()
+	for i, b := range t.holders {
+		if of := t.before[i].subject; of != nil && b.narrowedBy == "" && altered[b.Identity] {
+			right, within := policy.Within(t.stored.Compile(*of), t.rights, t.by.vouched())
+			if !within {
+				return forbidden(b.String() + " is allowed " + right + ", but you are not")
+			}
+		}
+	}
+	return nil
+}
+
+// altered has the users and service accounts whose rows change or go.
+func (a *bundleDiff) altered() map[Identity]bool {
+	all := map[Identity]bool{}
+	for _, holder := range slices.Concat(a.remove.holders(), a.changed.keys().holders()) {
+		all[holder] = true
+	}
+	return all
+}
+
+// judgeBearers judges what users, service accounts and holders of keys gain and lose. An inactive
+// one counts as if it were active. To activate it gives it all that it has.
+func (t *effectCheck) judgeBearers() error {
+	shut := t.rows.Shut()
+	for i, b := range t.holders {
+		before, after := t.before[i], standingIn(t.rows, b)
+		t.after = append(t.after, after)
+		was := before.subject
+		if !before.active && after.active {
+			was = nil
+		}
+		x, beyond := t.compiler.Exceeds(t.grantor, was, after.subject, shut)
+		if !beyond && before.active && !after.active {
+			x, beyond = t.compiler.Exceeds(t.grantor, was, nil, shut)
+		}
+		if beyond {
+			return refuseExcess(b.String(), x)
+		}
+	}
+	return nil
+}
+
+// judgeCaller judges what the host vouches for once a deny of the caller is gone. Of other callers,
+// the trial does not know what a host vouches for.
+func (t *effectCheck) judgeCaller() error {
+	vouched := t.by.vouched()
+	if len(vouched) == 0 {
+		return nil
+	}
+	after := t.compiler.Compile(t.caller())
+	if action, uncovered := policy.Uncovered(t.rights, after, vouched); uncovered {
+		return refuseExcess("you", policy.Excess{Action: action, Bank: controlPlane})
+	}
+	return nil
+}
+
+// judgeSenders judges what senders gain and lose that change hands.
+func (t *effectCheck) judgeSenders() error {
+	for i, m := range t.senders {
+		x, beyond := t.compiler.ExceedsSender(
+			t.grantor, m.Provider, t.mappingsBefore[i], t.mapping(m.after))
+		if beyond {
+			return refuseExcess("the sender "+quote(m.String()), x)
+		}
+	}
+	return nil
+}
+
+// judgePublic judges what unmapped senders gain on the banks whose policies change.
+func (t *effectCheck) judgePublic() error {
+	for i, after := range t.banks() {
+		before := t.banksBefore[i]
+		if x, beyond := t.compiler.ExceedsPublic(t.grantor, before, after); beyond {
+			return refuseExcess("unmapped senders", x)
+		}
+	}
+	return nil
+}
+
+// refuseExcess names who gains or loses a right that the caller lacks.
+func refuseExcess(who string, x policy.Excess) *Error {
+	verb := "would newly be allowed "
+	if x.Taken {
+		verb = "would lose "
+	}
+	return forbidden(who + " " + verb + x.Action + " on bank " + quote(x.Bank) +
+		", which you are not allowed")
+}
+
+// lostAdministrator reports whether an active user is no administrator any more.
+func (t *effectCheck) lostAdministrator() bool {
+	for i := range t.parties {
+		if t.administers(i, t.before) && !t.administers(i, t.after) {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *effectCheck) administers(i int, powers []standing) bool {
+	p := powers[i]
+	return t.holders[i].Kind == KindUser && p.active && t.compiler.Administers(*p.subject)
+}
+
+// lastAdministrator refuses a write after which no active user administers. all has the rows before
+// the write.
+func (t *effectCheck) lastAdministrator(all *accessRows) error {
+	touched := map[string]bool{}
+	for i, party := range t.parties {
+		if t.administers(i, t.after) {
+			return nil
+		}
+		for _, m := range party {
+			touched[m.ID] = touched[m.ID] || m.Kind == policy.User
+		}
+	}
+	for _, id := range all.WhoCan("iam:*", controlPlane).Users {
+		if !touched[id] {
+			p := standingIn(all.Index, rightsHolder{Identity: Identity{KindUser, id}})
+			if p.active && t.compiler.Administers(*p.subject) {
+				return nil
+			}
+		}
+	}
+	return &Error{
+		Code:    CodeLastAdministrator,
+		Message: "no active user would be allowed every iam: action: give them to another user first",
+	}
+}
+
+// put writes w into r.
+func (w AccessWrite) put(r *accessindex.Index) {
+	leave(r, w.Leave)
+	follow(r, w.Remove, Bundle{})
+	w.Groups = nil // their members are in Join and Leave
+	fill(r, w.Bundle)
+	for _, m := range w.Join {
+		r.Join(m.Group, m.User)
+	}
+}
+
+// reach names the rows whose change may change rights, and all rows that the rights after the write
+// may depend on in addition to what reaches those principals now.
+func (w AccessWrite) reach() (touched, needed accessindex.Rows) {
+	var groups, owners, policies []string
+	removed := w.Remove.removed()
+	touched.Groups = append(touched.Groups, w.Remove.Groups...)
+	for _, u := range slices.Concat(w.Users, removed.Users) {
+		touched.Users = append(touched.Users, u.ID)
+	}
+	for _, m := range slices.Concat(w.Join, w.Leave) {
+		touched.Users, groups = append(touched.Users, m.User), append(groups, m.Group)
+	}
+	for _, a := range slices.Concat(w.ServiceAccounts, removed.ServiceAccounts) {
+		touched.Accounts = append(touched.Accounts, a.ID)
+		owners, policies = append(owners, a.OwnerUserID), append(policies, a.ScopingPolicyID)
+	}
+	for _, p := range slices.Concat(w.Policies, removed.Policies) {
+		touched.Policies = append(touched.Policies, p.ID)
+	}
+	for _, a := range slices.Concat(w.Attachments, removed.Attachments) {
+		policies = append(policies, a.PolicyID)
+		if a.Principal.Type == GrantedToUser {
+			touched.Users = append(touched.Users, a.Principal.ID)
+		} else {
+			touched.Groups = append(touched.Groups, a.Principal.ID)
+		}
+	}
+	for _, b := range slices.Concat(w.BankPolicies, removed.BankPolicies) {
+		touched.Banks = append(touched.Banks, b.BankID)
+	}
+	touched.Users = sorted(touched.Users, strings.Compare)
+	needed = touched
+	needed.Users = slices.Concat(touched.Users, owners)
+	needed.Groups = slices.Concat(touched.Groups, groups)
+	needed.Policies = slices.Concat(touched.Policies, policies)
+	return touched, needed
+}
+
+// touchedBy returns the parties whose rights a write may change, and an excerpt of all rows that
+// their rights depend on, before and after, with also. A write that closes or opens a bank touches
+// everybody.
+func (e *accessRows) touchedBy(
+	w AccessWrite, also accessindex.Rows,
+) (parties [][]policy.Member, of *accessindex.Index) {
+	touched, needed := w.reach()
+	needed.Users = slices.Concat(needed.Users, also.Users)
+	needed.Accounts = slices.Concat(needed.Accounts, also.Accounts)
+	needed.Policies = slices.Concat(needed.Policies, also.Policies)
+	needed.Banks = slices.Concat(needed.Banks, also.Banks)
+	names := func(p Policy) bool { return policy.MayName(policy.UserVariable, p.Document) }
+	touched.Each = slices.ContainsFunc(w.Policies, names) || e.Personal(needed.Policies)
+	banks := e.Excerpt(accessindex.Rows{Banks: touched.Banks})
+	follow(banks, AccessNames{BankPolicies: w.Remove.BankPolicies}, Bundle{BankPolicies: w.BankPolicies})
+	touched.All = !slices.Equal(banks.Shut(), e.Shut())
+	parties = e.Touched(touched)
+	for _, party := range parties {
+		if first := party[0]; first.Kind == policy.ServiceAccount {
+			needed.Accounts = append(needed.Accounts, first.ID)
+		} else {
+			needed.Users = append(needed.Users, first.ID)
+		}
+	}
+	return parties, e.Excerpt(needed)
+}

@@ -1,0 +1,419 @@
+package svc_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+)
+
+// rightsRules has the rows of the rules: "help" writes rows of every kind and may recall from bank a, "lead" may give others rights on
+// banks in addition, and "root" may do everything.
+const rightsRules = `{
+	"users": [{"id": "root"}, {"id": "help"}, {"id": "lead"}, {"id": "ann"}, {"id": "bob", "channels": [{"provider": "tele", "sender_id": "1"}]},
+		{"id": "chief"}, {"id": "mute"}, {"id": "idle", "is_active": false}, {"id": "rest", "is_active": false}],
+	"groups": [{"id": "readers", "members": ["ann"]}, {"id": "keepers"}, {"id": "muted", "members": ["mute"]}],
+	"service_accounts": [{"id": "bot", "owner_user_id": "bob", "scoping_policy_id": "recall"},
+		{"id": "maker", "owner_user_id": "help", "scoping_policy_id": "makers"}],
+	"policies": [
+		{"id": "all", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["iam:*", "template:*", "bank:*"], "banks": ["*"]}]}},
+		{"id": "writer", "document": {"version": "2026-03-24", "statements": [
+			{"effect": "allow", "actions": ["iam:users:*", "iam:groups:*", "iam:policies:*", "iam:attachments:*", "iam:service_accounts:*", "iam:banks:write"], "banks": ["*"]},
+			{"effect": "allow", "actions": ["bank:recall"], "banks": ["a"]}]}},
+		{"id": "grant", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["iam:banks:grant"], "banks": ["*"]}]}},
+		{"id": "makers", "document": {"version": "2026-03-24", "statements": [
+			{"effect": "allow", "actions": ["iam:service_accounts:*"], "banks": ["*"]}, {"effect": "allow", "actions": ["bank:recall"], "banks": ["a"]}]}},
+		{"id": "audit", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["iam:audit:read"], "banks": ["*"]}]}},
+		{"id": "recall", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["bank:recall"], "banks": ["a"]}]}},
+		{"id": "retain", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["bank:retain"], "banks": ["z"]}]}},
+		{"id": "deny", "document": {"version": "2026-03-24", "statements": [{"effect": "deny", "actions": ["bank:retain"], "banks": ["*"]}]}},
+		{"id": "narrow", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["iam:policies:*"], "banks": ["*"]}]}},
+		{"id": "none", "document": {"version": "2026-03-24", "statements": []}}],
+	"attachments": [
+		{"policy_id": "all", "principal_type": "user", "principal_id": "root"},
+		{"policy_id": "writer", "principal_type": "user", "principal_id": "help"}, {"policy_id": "writer", "principal_type": "user", "principal_id": "lead"},
+		{"policy_id": "grant", "principal_type": "user", "principal_id": "lead"},
+		{"policy_id": "recall", "principal_type": "group", "principal_id": "readers"}, {"policy_id": "retain", "principal_type": "group", "principal_id": "keepers"},
+		{"policy_id": "deny", "principal_type": "group", "principal_id": "muted"}, {"policy_id": "retain", "principal_type": "user", "principal_id": "mute"},
+		{"policy_id": "retain", "principal_type": "user", "principal_id": "bob"}, {"policy_id": "audit", "principal_type": "user", "principal_id": "chief"},
+		{"policy_id": "retain", "principal_type": "user", "principal_id": "idle"}, {"policy_id": "recall", "principal_type": "user", "principal_id": "rest"}]}`
+
+type does func(ctx context.Context, h *host, by svc.Principal) error
+
+// rightsRule is a rule with a write that it allows and one that it refuses.
+type rightsRule struct {
+	says             string
+	by               svc.Principal // zero: help
+	allowed, refused does
+}
+
+func attaches(policy, kind, id string) does {
+	return func(ctx context.Context, h *host, by svc.Principal) error {
+		return h.Policies.Attach(ctx, by, svc.Attachment{PolicyID: policy, Principal: svc.GrantedTo{Type: kind, ID: id}})
+	}
+}
+
+func detaches(policy, kind, id string) does {
+	return func(ctx context.Context, h *host, by svc.Principal) error {
+		return h.Policies.Detach(ctx, by, svc.AttachmentKey{PolicyID: policy, Principal: svc.GrantedTo{Type: kind, ID: id}})
+	}
+}
+
+func joins(group, user string) does {
+	return func(ctx context.Context, h *host, by svc.Principal) error {
+		return h.Groups.AddMembers(ctx, by, group, user)
+	}
+}
+
+func documents(policy, statements string) does {
+	return func(ctx context.Context, h *host, by svc.Principal) error {
+		_, err := h.Policies.Patch(ctx, by, policy, svc.PolicyPatch{Document: []byte(`{"version": "2026-03-24", "statements": [` + statements + `]}`)})
+		return err
+	}
+}
+
+func allows(action, bank string) string {
+	return `{"effect": "allow", "actions": ["` + action + `"], "banks": ["` + bank + `"]}`
+}
+
+func scopes(account, policy string) does {
+	patch := svc.ServiceAccountPatch{ScopingPolicyID: &svc.TextPatch{}}
+	if policy != "" {
+		patch.ScopingPolicyID.Value = &policy
+	}
+	return func(ctx context.Context, h *host, by svc.Principal) error {
+		_, err := h.ServiceAccounts.Patch(ctx, by, account, patch)
+		return err
+	}
+}
+
+// moves moves a sender from one user to another.
+func moves(from, to string) does {
+	row := func(id, channels string) string {
+		return fmt.Sprintf(`{"id": %q, "is_active": %v, "channels": [%s]}`, id, id != "idle", channels)
+	}
+	return writes(`{"users": [` + row(from, "") + `, ` + row(to, `{"provider": "slack", "sender_id": "9"}`) + `]}`)
+}
+
+func writes(bundle string) does {
+	return func(ctx context.Context, h *host, by svc.Principal) error {
+		b, err := svc.ParseBundle([]byte(bundle))
+		if err != nil {
+			return err
+		}
+		return h.Access.Write(ctx, by, b, svc.BundleWrite{})
+	}
+}
+
+func connects(user, provider, sender string) does {
+	return func(ctx context.Context, h *host, by svc.Principal) error {
+		return h.Users.AddChannel(ctx, by, user, svc.Channel{Provider: provider, SenderID: sender})
+	}
+}
+
+func opens(bank, public string) does {
+	return func(ctx context.Context, h *host, by svc.Principal) error {
+		_, err := h.Banks.SetPolicy(ctx, by, svc.BankPolicy{BankID: bank, Document: []byte(`{"version": "2026-03-24", "public_access": {` + public + `}}`)})
+		return err
+	}
+}
+
+func patches(user string, patch svc.UserPatch) does {
+	return func(ctx context.Context, h *host, by svc.Principal) error {
+		_, err := h.Users.Patch(ctx, by, user, patch)
+		return err
+	}
+}
+
+func drops(group string) does {
+	return func(ctx context.Context, h *host, by svc.Principal) error { return h.Groups.Delete(ctx, by, group) }
+}
+
+func makes(account svc.ServiceAccount) does {
+	return func(ctx context.Context, h *host, by svc.Principal) error {
+		_, err := h.MyServiceAccounts.Create(ctx, by, account)
+		return err
+	}
+}
+
+func issues(holder string) does {
+	return func(ctx context.Context, h *host, by svc.Principal) error {
+		_, err := h.Keys.Issue(ctx, by, user(holder).Identity(), svc.NewAPIKey{})
+		return err
+	}
+}
+
+// first has the host do something before a write.
+func first(before, then does) does {
+	return func(ctx context.Context, h *host, by svc.Principal) error {
+		if err := before(ctx, h, svc.Host); err != nil {
+			return err
+		}
+		return then(ctx, h, by)
+	}
+}
+
+// as has another caller do something.
+func as(by svc.Principal, do does) does {
+	return func(ctx context.Context, h *host, _ svc.Principal) error { return do(ctx, h, by) }
+}
+
+// breaks puts a policy of a bank into the store that does not parse.
+func breaks(bank string) does {
+	return func(ctx context.Context, h *host, _ svc.Principal) error {
+		broken := svc.Bundle{BankPolicies: []svc.BankPolicy{{BankID: bank, Document: []byte(`{}`)}}}
+		return h.store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) { return broken.Write(), nil })
+	}
+}
+
+func narrows(user, policy string) does {
+	return func(ctx context.Context, h *host, by svc.Principal) error {
+		_, err := h.Keys.Issue(ctx, by, svc.Identity{Kind: svc.KindUser, ID: user}, svc.NewAPIKey{ScopingPolicyID: policy})
+		return err
+	}
+}
+
+// prunes writes all rows again without those of a user and its attachments, or without an attachment.
+func prunes(policy, id string) does {
+	return func(ctx context.Context, h *host, by svc.Principal) error {
+		b, err := h.Access.Export(ctx, svc.Host)
+		if err != nil {
+			return err
+		}
+		var left []svc.Attachment
+		for _, a := range b.Attachments {
+			if a.PolicyID != policy || a.Principal.ID != id {
+				left = append(left, a)
+			}
+		}
+		b.Attachments = left
+		return h.Access.Write(ctx, by, b, svc.BundleWrite{Prune: true})
+	}
+}
+
+var rightsTable = []rightsRule{
+	{says: "who attaches a policy has what it gives", allowed: attaches("recall", "user", "bob"), refused: attaches("retain", "user", "ann")},
+	{says: "who attaches a policy to a group has what its members get", allowed: attaches("recall", "group", "muted"), refused: attaches("retain", "group", "readers")},
+	{says: "a policy that gives nothing new may be attached", allowed: attaches("retain", "group", "keepers"), refused: attaches("audit", "user", "ann")},
+	{says: "who adds a member has what the member gets", allowed: joins("readers", "bob"), refused: joins("keepers", "ann")},
+	{says: "who writes a document has what it newly allows", allowed: documents("recall", allows("bank:memories:list", "a")), refused: documents("recall", allows("bank:*", "a"))},
+	{says: "a document of no use to anybody may say anything", allowed: documents("none", allows("iam:*", "*")), refused: documents("audit", allows("iam:*", "*"))},
+	{says: "who widens what scopes an account has what it newly may", allowed: scopes("bot", "none"), refused: scopes("bot", "")},
+	{says: "who detaches a deny has what it denied", allowed: detaches("recall", "group", "readers"), refused: detaches("deny", "group", "muted")},
+	{says: "who removes the deny of a document has what it denied", allowed: documents("retain", ""), refused: documents("deny", "")},
+	{says: "who deletes a group has what it denied", allowed: drops("readers"), refused: drops("muted")},
+	{says: "who takes a control-plane right has it", allowed: detaches("retain", "user", "bob"), refused: detaches("audit", "user", "chief")},
+	{says: "who maps a sender has what it gets", allowed: connects("ann", "slack", "9"), refused: connects("bob", "slack", "9")},
+	{says: "an inactive user counts as an active one for its sender", allowed: connects("rest", "slack", "9"), refused: connects("idle", "slack", "9")},
+	{says: "a sender in a bundle counts as one alone", allowed: writes(`{"users": [{"id": "rest", "is_active": false, "channels": [{"provider": "slack", "sender_id": "9"}]}]}`), refused: writes(`{"users": [{"id": "idle", "is_active": false, "channels": [{"provider": "slack", "sender_id": "9"}]}]}`)},
+	{
+		says:    "a sender that moves from an inactive user to an active one gets all that this one has",
+		allowed: first(as(user("root"), moves("bob", "idle")), moves("idle", "ann")), refused: first(as(user("root"), moves("bob", "idle")), moves("idle", "bob")),
+	},
+	{
+		says:    "a sender has already what its bank gives the public, in each context",
+		allowed: first(opens("z", `"default": {"actions": ["bank:retain"]}`), connects("bob", "slack", "9")),
+		refused: first(opens("z", `"overrides": [{"scope": "channel", "value": "c", "actions": ["bank:retain"]}]`), connects("bob", "slack", "9")),
+	},
+	{says: "who opens a bank has what it opens", allowed: opens("a", `"default": {"actions": ["bank:recall"]}`), refused: opens("a", `"default": {"actions": ["bank:retain"]}`)},
+	{
+		says:    "who opens a bank in one context has what it opens",
+		allowed: opens("a", `"overrides": [{"scope": "topic", "value": "t", "actions": ["bank:recall", "iam:*"]}]`),
+		refused: opens("a", `"overrides": [{"scope": "topic", "value": "t", "actions": ["bank:reflect"]}]`),
+	},
+	{says: "who repairs the policy of a bank needs iam:banks:grant when anybody gains", allowed: first(breaks("z"), as(user("lead"), opens("z", ""))), refused: first(breaks("z"), opens("z", ""))},
+	{says: "who activates a user has all that it has", allowed: patches("rest", svc.UserPatch{Inactive: new(false)}), refused: patches("idle", svc.UserPatch{Inactive: new(false)})},
+	{says: "an inactive user gains as an active one", allowed: attaches("recall", "user", "idle"), refused: attaches("retain", "user", "rest")},
+	{says: "who changes a user has its control-plane rights", allowed: patches("bob", svc.UserPatch{DisplayName: new("Bob")}), refused: patches("chief", svc.UserPatch{DisplayName: new("x")})},
+	{says: "a scoped account makes accounts within its scope", by: account("maker"), allowed: makes(svc.ServiceAccount{ID: "new", ScopingPolicyID: svc.PolicyBankReadOnly}), refused: makes(svc.ServiceAccount{ID: "new"})},
+	{says: "a scoped account widens none, itself included", by: account("maker"), allowed: scopes("maker", "makers"), refused: scopes("maker", "")},
+	{says: "a narrowed caller gives what it has itself", by: svc.Principal{Kind: svc.KindUser, ID: "root", ScopingPolicyID: "writer"}, allowed: attaches("recall", "user", "bob"), refused: attaches("retain", "user", "ann")},
+	{says: "a narrowed caller does not widen what narrows it", by: svc.Principal{Kind: svc.KindUser, ID: "root", ScopingPolicyID: "narrow"}, allowed: documents("narrow", allows("iam:policies:write", "*")), refused: documents("narrow", allows("iam:*", "*"))},
+	{says: "the bearer of a narrowed key gains when the narrowing widens", allowed: first(narrows("bob", "none"), documents("none", allows("bank:recall", "a"))), refused: first(narrows("bob", "none"), documents("none", allows("bank:retain", "z")))},
+	{says: "iam:banks:grant stands for rights on banks alone", by: user("lead"), allowed: attaches("retain", "user", "ann"), refused: attaches("audit", "user", "ann")},
+	{says: "what the host vouches for counts on the control plane", by: user("ann", "iam:attachments:write", "iam:audit:*"), allowed: attaches("audit", "user", "bob"), refused: attaches("grant", "user", "bob")},
+	{says: "who issues a key for another has what its holder has", allowed: issues("ann"), refused: issues("bob")},
+	{says: "a bundle that removes a deny gives what it denied", allowed: prunes("recall", "readers"), refused: prunes("deny", "muted")},
+}
+
+// Nobody gains beyond the writer: each rule with a write that it allows and one that it refuses, which changes nothing.
+func TestRightsOfWriters(t *testing.T) {
+	for _, rule := range rightsTable {
+		t.Run(rule.says, func(t *testing.T) {
+			is := is.New(t)
+			by := rule.by
+			if by.Kind == "" {
+				by = user("help")
+			}
+			h := newHost(t)
+			h.apply(t, rightsRules)
+			is.NoErr(rule.allowed(t.Context(), h, by))
+
+			h = newHost(t)
+			h.apply(t, rightsRules)
+			err := rule.refused(t.Context(), h, by)
+			wantCode(t, err, svc.CodeForbidden, "")
+			is.True(outcomeOf(err) == beyondCaller || outcomeOf(err) == aboveCeiling) // and not for the action
+			before, err := h.Access.Export(t.Context(), svc.Host)
+			is.NoErr(err)
+			is.NoErr(rule.refused(t.Context(), h, user("root"))) // who has everything may
+			after, err := h.Access.Export(t.Context(), svc.Host)
+			is.NoErr(err)
+			is.True(string(encoded(before)) != string(encoded(after)) || strings.Contains(rule.says, "key"))
+		})
+	}
+}
+
+// What may come of a write.
+const (
+	done         = "done"
+	lacksAction  = "403 for the action"
+	aboveCeiling = "403 for a right of whoever changes"
+	beyondCaller = "403 for what somebody gains or loses"
+
+	wrongTag = `"another"`
+)
+
+func outcomeOf(err error) string {
+	switch text := fmt.Sprint(err); {
+	case err == nil:
+		return done
+	case svc.ErrorCode(err) != svc.CodeForbidden:
+		return string(svc.ErrorCode(err))
+	case strings.HasPrefix(text, "you are not allowed "):
+		return lacksAction
+	case strings.HasSuffix(text, ", but you are not"):
+		return aboveCeiling
+	case strings.HasSuffix(text, ", which you are not allowed"):
+		return beyondCaller
+	default:
+		return text
+	}
+}
+
+// The order of refusals: 403 for the action, 404, 400 for what the body names, 403 for the effect, 412, 409.
+func TestOrderOfRefusals(t *testing.T) {
+	h := newHost(t)
+	h.apply(t, rightsRules)
+	scope := func(by svc.Principal, account, policy string, ifMatch ...string) string {
+		_, err := h.ServiceAccounts.Patch(t.Context(), by, account, svc.ServiceAccountPatch{ScopingPolicyID: &svc.TextPatch{Value: &policy}}, ifMatch...)
+		return outcomeOf(err)
+	}
+	deactivate := func(ifMatch ...string) string {
+		_, err := h.Users.Patch(t.Context(), user("root"), "root", svc.UserPatch{Inactive: new(true)}, ifMatch...)
+		return outcomeOf(err)
+	}
+	remove := func(by svc.Principal, policy string, ifMatch ...string) string {
+		return outcomeOf(h.Policies.Delete(t.Context(), by, policy, ifMatch...))
+	}
+	is := is.New(t)
+	is.Equal(scope(user("ann"), "unknown", "unknown", wrongTag), lacksAction)
+	is.Equal(scope(user("help"), "unknown", "unknown", wrongTag), string(svc.CodeNotFound))
+	is.Equal(scope(user("help"), "bot", "unknown", wrongTag), string(svc.CodeInvalid))
+	is.Equal(scope(user("help"), "bot", "retain", wrongTag), beyondCaller)
+	is.Equal(scope(user("help"), "bot", "none", wrongTag), string(svc.CodePrecondition))
+	is.Equal(scope(user("help"), "bot", "none"), done)
+	is.Equal(deactivate(wrongTag), string(svc.CodePrecondition))
+	is.Equal(deactivate(), string(svc.CodeLastAdministrator))
+	is.Equal(remove(user("help"), "all", wrongTag), string(svc.CodePrecondition))
+	is.Equal(remove(user("help"), "all"), string(svc.CodeInUse))
+	is.Equal(remove(user("help"), svc.PolicyIAMAdmin), string(svc.CodeBuiltin))
+	is.Equal(remove(user("ann"), svc.PolicyIAMAdmin), lacksAction)
+}
+
+// A row that cannot be named comes before an id that is taken.
+func TestWhatIsNamedComesBeforeWhatIsTaken(t *testing.T) {
+	h := newHost(t)
+	h.apply(t, `{"users": [{"id": "ann"}], "groups": [{"id": "team"}], "service_accounts": [{"id": "bot", "owner_user_id": "ann"}]}`)
+	_, err := h.ServiceAccounts.Create(t.Context(), svc.Host, svc.ServiceAccount{ID: "bot", OwnerUserID: "nobody"})
+	wantCode(t, err, svc.CodeInvalid, "/owner_user_id")
+	_, err = h.Groups.Create(t.Context(), svc.Host, svc.Group{ID: "team", Members: []string{"nobody"}})
+	wantCode(t, err, svc.CodeInvalid, "/members/0")
+	_, err = h.ServiceAccounts.Create(t.Context(), svc.Host, svc.ServiceAccount{ID: "bot", OwnerUserID: "ann"})
+	wantCode(t, err, svc.CodeExists, "/id")
+}
+
+// A service account with an owner and a policy can be renamed, narrowed and widened.
+func TestAServiceAccountIsPatched(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	h.apply(t, `{"users": [{"id": "ann"}], "policies": [{"id": "few", "document": {"version": "2026-03-24", "statements": []}}],
+		"service_accounts": [{"id": "bot", "owner_user_id": "ann", "scoping_policy_id": "few"}]}`)
+	h.actions()
+	for _, patch := range []svc.ServiceAccountPatch{
+		{DisplayName: new("Bot")}, {ScopingPolicyID: &svc.TextPatch{Value: new(svc.PolicyBankAdmin)}}, {Inactive: new(true)}, {ScopingPolicyID: &svc.TextPatch{}},
+	} {
+		_, err := h.ServiceAccounts.Patch(t.Context(), svc.Host, "bot", patch)
+		is.NoErr(err)
+	}
+	is.Equal(h.actions(), []string{
+		"access.written service_account/bot by ", "access.written service_account/bot by ", "access.written policy/bank:admin by ",
+		"access.written service_account/bot by ", "access.written service_account/bot by ",
+	})
+	bot, err := h.ServiceAccounts.Read(t.Context(), svc.Host, "bot")
+	is.NoErr(err)
+	is.Equal(bot, svc.ServiceAccount{ID: "bot", DisplayName: "Bot", OwnerUserID: "ann", Inactive: true})
+	_, err = h.ServiceAccounts.Patch(t.Context(), svc.Host, "bot", svc.ServiceAccountPatch{ScopingPolicyID: &svc.TextPatch{Value: new("none")}})
+	wantCode(t, err, svc.CodeInvalid, "/scoping_policy_id")
+}
+
+// A row that does not exist matches no condition, not even the one that any row matches.
+func TestNoRowMatchesNoETag(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	_, err := h.Keys.Issue(t.Context(), svc.Host, user("gone").Identity(), svc.NewAPIKey{})
+	is.NoErr(err)
+	for _, tag := range []string{svc.AnyETag, `"x"`, ""} {
+		_, err := h.Banks.SetPolicy(t.Context(), svc.Host, svc.BankPolicy{BankID: "notes", Document: []byte(`{"version": "2026-03-24"}`)}, tag)
+		wantCode(t, err, svc.CodePrecondition, "")
+		wantCode(t, h.Users.Delete(t.Context(), svc.Host, "gone", tag), svc.CodePrecondition, "")
+	}
+	is.NoErr(h.Users.Delete(t.Context(), svc.Host, "gone"))
+}
+
+// The senders of a user that a bundle removes are free for others.
+func TestASenderIsFreeOnceItsUserIsPruned(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	h.apply(t, `{"users": [{"id": "ann", "channels": [{"provider": "slack", "sender_id": "1"}]}]}`)
+	b, err := svc.ParseBundle([]byte(`{"users": [{"id": "bob", "channels": [{"provider": "slack", "sender_id": "1"}]}]}`))
+	is.NoErr(err)
+	wantCode(t, h.Access.Write(t.Context(), svc.Host, b, svc.BundleWrite{}), svc.CodeExists, "/users/0/channels/0")
+	is.NoErr(h.Access.Write(t.Context(), svc.Host, b, svc.BundleWrite{Prune: true}))
+	left, err := h.Access.Export(t.Context(), svc.Host)
+	is.NoErr(err)
+	is.Equal(len(left.Users), 1)
+	is.Equal(left.Users[0].Channels, b.Users[0].Channels)
+}
+
+// A caller for whom the host vouches does not lift a deny of its own: it wins over what the host vouches for.
+func TestACallerDoesNotLiftItsOwnDeny(t *testing.T) {
+	for name, lift := range map[string]does{
+		"detaches it": detaches("barred", "user", "guest"), "leaves its group": func(ctx context.Context, h *host, by svc.Principal) error {
+			return h.Groups.RemoveMembers(ctx, by, "closed", "guest")
+		},
+		"deletes its group": drops("closed"), "rewrites it": documents("barred", ""), "deletes itself": func(ctx context.Context, h *host, by svc.Principal) error {
+			return h.Users.Delete(ctx, by, "guest")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			h := newHost(t)
+			h.apply(t, `{"users": [{"id": "guest"}], "groups": [{"id": "closed", "members": ["guest"]}],
+				"policies": [{"id": "barred", "document": {"version": "2026-03-24", "statements": [{"effect": "deny", "actions": ["iam:banks:*"], "banks": ["*"]}]}}],
+				"attachments": [{"policy_id": "barred", "principal_type": "user", "principal_id": "guest"}]}`)
+			if strings.Contains(name, "group") {
+				is.NoErr(detaches("barred", "user", "guest")(t.Context(), h, svc.Host))
+				is.NoErr(attaches("barred", "group", "closed")(t.Context(), h, svc.Host))
+			}
+			guest := user("guest", "iam:*")
+			is.Equal(outcomeOf(opens("a", "")(t.Context(), h, guest)), lacksAction)
+			is.Equal(outcomeOf(lift(t.Context(), h, guest)), beyondCaller)
+			is.NoErr(lift(t.Context(), h, user("other", "iam:*")))
+		})
+	}
+}

@@ -1,0 +1,493 @@
+package svc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/memstore"
+)
+
+// pausing is a store that does something else once, before the first write of a call.
+type pausing struct {
+	svc.FullStore
+	before func()
+}
+
+func (s *pausing) pause() {
+	if before := s.before; before != nil {
+		s.before = nil
+		before()
+	}
+}
+
+func (s *pausing) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+	s.pause()
+	return s.FullStore.Atomically(ctx, fn)
+}
+
+func (s *pausing) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
+	s.pause()
+	return s.FullStore.ChangeTemplate(ctx, key, change)
+}
+
+func (s *pausing) CreateTemplate(ctx context.Context, template svc.Template) error {
+	s.pause()
+	return s.FullStore.CreateTemplate(ctx, template)
+}
+
+func (s *pausing) DeleteTemplate(ctx context.Context, key svc.TemplateKey, check func(svc.Template) error) error {
+	s.pause()
+	return s.FullStore.DeleteTemplate(ctx, key, check)
+}
+
+func (s *pausing) CreateSource(ctx context.Context, source svc.Source) error {
+	s.pause()
+	return s.FullStore.CreateSource(ctx, source)
+}
+
+func (s *pausing) DeleteSource(ctx context.Context, key svc.SourceKey) error {
+	s.pause()
+	return s.FullStore.DeleteSource(ctx, key)
+}
+
+func (s *pausing) RebindTemplates(ctx context.Context, key svc.SourceKey, url string) ([]svc.TemplateKey, error) {
+	s.pause()
+	return s.FullStore.RebindTemplates(ctx, key, url)
+}
+
+func (s *pausing) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+	s.pause()
+	return s.FullStore.ChangeAPIKey(ctx, holder, id, change)
+}
+
+// waits is a host whose writes wait: another service of the store does something meanwhile.
+type waits struct {
+	*host
+	store     *pausing
+	other     *host
+	by        svc.Principal // ann, who may do everything
+	key, mine svc.IssuedKey // bob's, and another one of ann
+	accounts  svc.IssuedKey // of the account "bot" of ann
+}
+
+const waitsWorld = `{"users": [{"id": "ann"}, {"id": "bob"}, {"id": "root"}], "groups": [{"id": "g", "members": ["bob"]}],
+	"service_accounts": [{"id": "bot", "owner_user_id": "ann"}],
+	"policies": [
+		{"id": "all", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["iam:*", "template:*", "bank:*"], "banks": ["*"]}]}},
+		{"id": "little", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["bank:recall"], "banks": ["notes"]}]}}],
+	"attachments": [
+		{"policy_id": "all", "principal_type": "user", "principal_id": "ann"},
+		{"policy_id": "all", "principal_type": "user", "principal_id": "root"},
+		{"policy_id": "little", "principal_type": "user", "principal_id": "bob"}]}`
+
+// newWaits returns such a host. With a session ann has no key.
+func newWaits(t *testing.T, session bool) *waits {
+	t.Helper()
+	is := is.New(t)
+	w := &waits{store: &pausing{}}
+	w.other = newHost(t)
+	w.host = newHost(t, func(c *svc.Config) {
+		w.store.FullStore = w.other.store.(svc.FullStore)
+		c.Store = w.store
+		c.Keys.Imports = []svc.KeyImport{{Prefix: "sk-"}}
+	})
+	w.other.apply(t, waitsWorld)
+	issue := func(holder svc.Identity) svc.IssuedKey {
+		key, err := w.other.Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{})
+		is.NoErr(err)
+		return key
+	}
+	w.key, w.mine, w.accounts = issue(user("bob").Identity()), issue(user("ann").Identity()), issue(account("bot").Identity())
+	w.by = user("ann")
+	for _, half := range []struct {
+		sources   *svc.Sources
+		templates *svc.Templates
+		scope     svc.Scope
+	}{{w.Sources, w.Templates, svc.ScopeServer}, {w.MySources, w.MyTemplates, svc.ScopePersonal}} {
+		_, err := half.sources.Register(t.Context(), w.by, svc.NewSource{URL: acme})
+		is.NoErr(err)
+		_, err = half.sources.Register(t.Context(), w.by, svc.NewSource{URL: acme, Alias: new("moved")})
+		is.NoErr(err)
+		for i, id := range []string{"x", "y"} {
+			w.market.put(acme, id, content("X", "1"))
+			in := svc.Install{TemplateID: id, SourceName: []string{"acme", "moved"}[i], SourceScope: half.scope}
+			_, err = half.templates.Install(t.Context(), w.by, in)
+			is.NoErr(err)
+			w.market.put(acme, id, content("X", "2"))
+		}
+		_, err = half.templates.Patch(t.Context(), w.by, "x", svc.TemplatePatch{Category: &svc.TextPatch{Value: new("c")}})
+		is.NoErr(err)
+		is.NoErr(half.sources.Remove(t.Context(), w.by, "moved"))
+		_, err = half.sources.Register(t.Context(), w.by, svc.NewSource{URL: acme + "/2", Alias: new("moved")})
+		is.NoErr(err)
+	}
+	if !session {
+		key := issue(user("ann").Identity())
+		by, err := w.Authenticate(t.Context(), string(key.Key))
+		is.NoErr(err)
+		w.by = by
+	}
+	_, err := w.Decide(t.Context(), w.by, "iam:users:write", "*", svc.Context{}) // so that it is cached
+	is.NoErr(err)
+	return w
+}
+
+// mutations are all calls that write for a caller. Those that start with "me" need no action.
+func (w *waits) mutations(ctx context.Context) map[string]func() error {
+	second := func(_ any, err error) error { return err }
+	bob := user("bob").Identity()
+	all := map[string]func() error{
+		"me issue": func() error { return second(w.Keys.Issue(ctx, w.by, svc.Me, svc.NewAPIKey{})) },
+		"me patch": func() error {
+			return second(w.Keys.Patch(ctx, w.by, svc.Me, w.mine.ID, svc.APIKeyPatch{Disabled: new(true)}))
+		},
+		"me rotate": func() error {
+			return second(w.Keys.Rotate(ctx, w.by, svc.Me, w.mine.ID, svc.Rotation{Overlap: time.Hour}))
+		},
+		"me revoke":     func() error { return w.Keys.Revoke(ctx, w.by, svc.Me, w.mine.ID) },
+		"me revoke all": func() error { return second(w.Keys.RevokeAll(ctx, w.by, svc.Me)) },
+		"import": func() error {
+			return second(w.Keys.Import(ctx, w.by, bob, svc.ImportedKey{Prefix: "sk-", Hash: make([]byte, 32)}))
+		},
+		"create user":   func() error { return second(w.Users.Create(ctx, w.by, svc.User{ID: "new", DisplayName: "New"})) },
+		"patch user":    func() error { return second(w.Users.Patch(ctx, w.by, "bob", svc.UserPatch{Inactive: new(true)})) },
+		"delete user":   func() error { return w.Users.Delete(ctx, w.by, "bob") },
+		"add channel":   func() error { return w.Users.AddChannel(ctx, w.by, "bob", svc.Channel{Provider: "tg", SenderID: "1"}) },
+		"remove member": func() error { return w.Groups.RemoveMembers(ctx, w.by, "g", "bob") },
+		"delete group":  func() error { return w.Groups.Delete(ctx, w.by, "g") },
+		"detach": func() error {
+			return w.Policies.Detach(ctx, w.by, svc.AttachmentKey{PolicyID: "little", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "bob"}})
+		},
+		"delete account": func() error { return w.ServiceAccounts.Delete(ctx, w.by, "bot") },
+		"my account": func() error {
+			return second(w.MyServiceAccounts.Create(ctx, w.by, svc.ServiceAccount{ID: "new", DisplayName: "New"}))
+		},
+		"bank policy": func() error {
+			return second(w.Banks.SetPolicy(ctx, w.by, svc.BankPolicy{BankID: "notes", Document: manifest(`{"version":"2026-03-24"}`)}))
+		},
+		"bundle": func() error {
+			return w.Access.Write(ctx, w.by, svc.Bundle{Users: []svc.User{{ID: "new"}}}, svc.BundleWrite{})
+		},
+	}
+	for name, of := range map[string]struct {
+		holder svc.Identity
+		key    svc.IssuedKey
+	}{"": {bob, w.key}, "account's ": {account("bot").Identity(), w.accounts}, "my account's ": {svc.MyAccount("bot"), w.accounts}} {
+		all[name+"issue"] = func() error { return second(w.Keys.Issue(ctx, w.by, of.holder, svc.NewAPIKey{IdempotencyKey: "once"})) }
+		all[name+"enable"] = func() error {
+			return second(w.Keys.Patch(ctx, w.by, of.holder, of.key.ID, svc.APIKeyPatch{Disabled: new(false), Description: &svc.TextPatch{Value: new("d")}}))
+		}
+		all[name+"disable"] = func() error {
+			return second(w.Keys.Patch(ctx, w.by, of.holder, of.key.ID, svc.APIKeyPatch{Disabled: new(true)}))
+		}
+		all[name+"rotate"] = func() error { return second(w.Keys.Rotate(ctx, w.by, of.holder, of.key.ID, svc.Rotation{})) }
+		all[name+"revoke"] = func() error { return w.Keys.Revoke(ctx, w.by, of.holder, of.key.ID) }
+		all[name+"revoke all"] = func() error { return second(w.Keys.RevokeAll(ctx, w.by, of.holder)) }
+	}
+	for name, half := range map[string]struct {
+		sources   *svc.Sources
+		templates *svc.Templates
+		scope     svc.Scope
+	}{"server's ": {w.Sources, w.Templates, svc.ScopeServer}, "my ": {w.MySources, w.MyTemplates, svc.ScopePersonal}} {
+		all[name+"create"] = func() error {
+			return second(half.templates.Create(ctx, w.by, svc.NewTemplate{ID: "new", Content: content("X", "1")}))
+		}
+		all[name+"patch"] = func() error { return second(half.templates.Patch(ctx, w.by, "x", svc.TemplatePatch{Name: new("n")})) }
+		all[name+"delete"] = func() error { return half.templates.Delete(ctx, w.by, "x") }
+		all[name+"roll back"] = func() error { return second(half.templates.Rollback(ctx, w.by, "x", 1)) }
+		all[name+"install"] = func() error {
+			return second(half.templates.Install(ctx, w.by, svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: half.scope, AliasID: new("new"), IdempotencyKey: "once"}))
+		}
+		all[name+"update"] = func() error { return second(half.templates.Update(ctx, w.by, "x", svc.UpdateRequest{Force: true})) }
+		all[name+"settle"] = func() error {
+			return second(half.templates.Update(ctx, w.by, "x", svc.UpdateRequest{Resolution: svc.TakeMerged, Content: ptr(content("Z", "3"))}))
+		}
+		all[name+"register"] = func() error {
+			return second(half.sources.Register(ctx, w.by, svc.NewSource{URL: acme, Alias: new("new")}))
+		}
+		all[name+"remove"] = func() error { return half.sources.Remove(ctx, w.by, "acme") }
+		all[name+"rebind"] = func() error { return second(half.sources.Rebind(ctx, w.by, "moved")) }
+	}
+	return all
+}
+
+// ends are what may happen to a caller while a call of it waits, with the codes that it may get.
+var ends = map[string]struct {
+	end   func(*testing.T, *waits)
+	codes []svc.Code
+}{
+	"key revoked": {func(t *testing.T, w *waits) {
+		is.New(t).NoErr(w.other.Keys.Revoke(t.Context(), svc.Host, w.by.Identity(), w.by.KeyID()))
+	}, []svc.Code{svc.CodeUnauthenticated}},
+	"right detached": {func(t *testing.T, w *waits) {
+		key := svc.AttachmentKey{PolicyID: "all", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "ann"}}
+		is.New(t).NoErr(w.other.Policies.Detach(t.Context(), svc.Host, key))
+	}, []svc.Code{svc.CodeForbidden}},
+	"user inactive": {func(t *testing.T, w *waits) {
+		_, err := w.other.Users.Patch(t.Context(), svc.Host, "ann", svc.UserPatch{Inactive: new(true)})
+		is.New(t).NoErr(err)
+	}, []svc.Code{svc.CodeUnauthenticated, svc.CodeForbidden}},
+	"user deleted": {func(t *testing.T, w *waits) {
+		is.New(t).NoErr(w.other.ForgetUser(t.Context(), svc.Host, "ann"))
+	}, []svc.Code{svc.CodeUnauthenticated, svc.CodeForbidden, svc.CodeNotFound}},
+}
+
+// What was judged before a wait is judged again in the transaction of the write.
+func TestWhatWasJudgedBeforeAWaitIsJudgedAgain(t *testing.T) {
+	for _, session := range []bool{false, true} {
+		for what, e := range ends {
+			for name := range (&waits{host: &host{Service: &svc.Service{}}}).mutations(t.Context()) {
+				switch {
+				case session && what == "key revoked":
+					continue
+				case strings.HasPrefix(name, "me ") && what == "right detached":
+					continue
+				case strings.HasPrefix(name, "me revoke") && session && what == "user deleted":
+					continue // its keys are revoked already
+				}
+				w := newWaits(t, session)
+				generation := int64(-1)
+				w.store.before = func() {
+					e.end(t, w)
+					generation = w.other.written(t)
+				}
+				err := w.mutations(t.Context())[name]()
+				if generation < 0 {
+					t.Errorf("%s: %s: the call has not waited: %v", what, name, err)
+				} else if !slices.Contains(e.codes, svc.ErrorCode(err)) {
+					t.Errorf("%s: %s, session %v: got %v", what, name, session, err)
+				}
+				if now := w.other.written(t); generation >= 0 && now != generation {
+					t.Errorf("%s: %s, session %v: something is written", what, name, session)
+				}
+			}
+		}
+	}
+}
+
+// Without an end every one of these calls writes: the table is of mutations.
+func TestWhatIsJudgedAgainPasses(t *testing.T) {
+	for _, session := range []bool{false, true} {
+		for name := range (&waits{host: &host{Service: &svc.Service{}}}).mutations(t.Context()) {
+			w := newWaits(t, session)
+			before := w.other.written(t)
+			if err := w.mutations(t.Context())[name](); err != nil {
+				t.Errorf("%s, session %v: %v", name, session, err)
+			}
+			if w.other.written(t) == before {
+				t.Errorf("%s, session %v: nothing is written", name, session)
+			}
+		}
+	}
+}
+
+// A source that answers late is such a wait, and a KnownUser as well.
+func TestSlowFunctionsOfTheHost(t *testing.T) {
+	is := is.New(t)
+	w := newWaits(t, false)
+	w.market.during = sync.OnceFunc(func() { ends["right detached"].end(t, w) })
+	_, err := w.Templates.Install(t.Context(), w.by, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: new("new"), IdempotencyKey: "once"})
+	wantCode(t, err, svc.CodeForbidden, "")
+	w.other.apply(t, waitsWorld)
+	template, err := w.Templates.Install(t.Context(), w.by, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: new("new"), IdempotencyKey: "once"})
+	is.NoErr(err) // nothing was kept of the first
+	is.Equal(template.ID, "new")
+
+	known := newHost(t, func(c *svc.Config) {
+		c.Store = w.store
+		c.KnownUser = func(context.Context, string) (bool, error) {
+			ends["right detached"].end(t, w)
+			return true, nil
+		}
+	})
+	_, err = known.Keys.Issue(t.Context(), w.by, user("bob").Identity(), svc.NewAPIKey{})
+	wantCode(t, err, svc.CodeForbidden, "")
+}
+
+// The holder of a key gains a right while its key is issued: the caller, who lacks it, gets no key.
+func TestHoldersThatGainMeanwhile(t *testing.T) {
+	for name, more := range map[string]struct{ action, code string }{
+		"of the control plane": {"iam:users:*", "forbidden"}, "on banks": {"bank:retain", "forbidden"}, "that the caller has": {"bank:recall", ""},
+	} {
+		w := newWaits(t, false)
+		w.other.apply(t, `{"policies": [{"id": "all", "document": {"version": "2026-03-24", "statements": [
+			{"effect": "allow", "actions": ["iam:users:write", "bank:recall"], "banks": ["*"]}]}}]}`)
+		w.store.before = func() {
+			w.other.apply(t, `{"policies": [{"id": "little", "document": {"version": "2026-03-24", "statements": [
+				{"effect": "allow", "actions": ["`+more.action+`"], "banks": ["*"]}]}}]}`)
+		}
+		_, err := w.Keys.Issue(t.Context(), w.by, user("bob").Identity(), svc.NewAPIKey{})
+		if string(svc.ErrorCode(err)) != more.code {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+// What the host vouches for in this request holds in the transaction; a stored deny wins there.
+func TestVouchedCallersAreJudgedAgain(t *testing.T) {
+	is := is.New(t)
+	w := newWaits(t, true)
+	w.by.Actions = []string{"template:*"}
+	w.store.before = func() { ends["right detached"].end(t, w) }
+	is.NoErr(w.mutations(t.Context())["server's patch"]())
+	w.store.before = func() {
+		w.other.apply(t, `{"policies": [{"id": "no", "document": {"version": "2026-03-24", "statements": [
+			{"effect": "deny", "actions": ["template:*"], "banks": ["*"]}]}}],
+			"attachments": [{"policy_id": "no", "principal_type": "user", "principal_id": "ann"}]}`)
+	}
+	wantCode(t, w.mutations(t.Context())["server's delete"](), svc.CodeForbidden, "")
+}
+
+// Rights that change all the time end a call with an error, not in a loop.
+func TestRightsThatKeepChanging(t *testing.T) {
+	w := newWaits(t, false)
+	changes := 0
+	var change func()
+	change = func() {
+		changes++
+		w.other.apply(t, `{"policies": [{"id": "little", "document": {"version": "2026-03-24", "statements": [
+			{"effect": "allow", "actions": ["bank:recall"], "banks": ["`+strings.Repeat("x", changes)+`"]}]}}]}`)
+		w.store.before = change
+	}
+	w.store.before = change
+	_, err := w.Keys.Issue(t.Context(), w.by, user("bob").Identity(), svc.NewAPIKey{})
+	wantCode(t, err, svc.CodeUnavailable, "")
+	is.New(t).True(changes < 20)
+}
+
+// A dry run accepts the callers that the write accepts: with a key, of a session, the host. It refuses those that the write refuses.
+func TestCallersOfADryRun(t *testing.T) {
+	for _, session := range []bool{false, true} {
+		dry := func(w *waits, by svc.Principal) error {
+			return w.Access.Write(t.Context(), by, svc.Bundle{Users: []svc.User{{ID: "new"}}}, svc.BundleWrite{DryRun: true})
+		}
+		w := newWaits(t, session)
+		is.New(t).NoErr(dry(w, w.by))
+		is.New(t).NoErr(dry(w, svc.Host))
+		for what, e := range ends {
+			if session && what == "key revoked" {
+				continue
+			}
+			w := newWaits(t, session)
+			e.end(t, w)
+			if err := dry(w, w.by); !slices.Contains(e.codes, svc.ErrorCode(err)) {
+				t.Errorf("%s, session %v: got %v", what, session, err)
+			}
+		}
+	}
+}
+
+// attended is a store that counts transactions, and does something before one.
+type attended struct {
+	*memstore.Store
+	transactions atomic.Int64
+	before       func() // of the next transaction
+	judged       func() // before the rows of an edit are read outside of a transaction
+}
+
+func (w *attended) ReadAccess(ctx context.Context, what svc.AccessRead, visit func(svc.Bundle) error) (svc.StoreChanges, error) {
+	if w.judged != nil && what.Named != nil {
+		w.judged()
+	}
+	return w.Store.ReadAccess(ctx, what, visit)
+}
+
+func (w *attended) Atomically(ctx context.Context, do func(ctx context.Context, tx svc.Store) error) error {
+	w.transactions.Add(1)
+	if before := w.before; before != nil {
+		w.before = nil
+		before()
+	}
+	return w.Store.Atomically(ctx, do)
+}
+
+func attending(t *testing.T) (*host, *attended) {
+	store := &attended{Store: memstore.New()}
+	h := newHost(t, func(c *svc.Config) { c.Store = store })
+	h.store = store.Store
+	h.apply(t, rightsRules)
+	store.transactions.Store(0)
+	return h, store
+}
+
+// A request that is refused, and a dry one, begin no transaction: no writer waits for their judgement.
+func TestRefusedAndDryEditsTakeNoLock(t *testing.T) {
+	is := is.New(t)
+	h, store := attending(t)
+	wantCode(t, attaches("retain", "user", "ann")(t.Context(), h, user("help")), svc.CodeForbidden, "")
+	wantCode(t, documents("none-such", "")(t.Context(), h, user("help")), svc.CodeNotFound, "")
+	bundle, err := svc.ParseBundle([]byte(`{"users": [{"id": "new"}]}`))
+	is.NoErr(err)
+	for _, by := range []svc.Principal{svc.Host, user("root"), user("help")} {
+		is.NoErr(h.Access.Write(t.Context(), by, bundle, svc.BundleWrite{DryRun: true}))
+	}
+	is.Equal(store.transactions.Load(), int64(0))
+	is.NoErr(h.Access.Write(t.Context(), user("help"), bundle, svc.BundleWrite{}))
+	is.Equal(store.transactions.Load(), int64(1))
+}
+
+// What changes between the judgement of an edit and its transaction is judged again.
+func TestRowsThatChangeAfterTheJudgement(t *testing.T) {
+	h, store := attending(t)
+	store.before = func() { // the caller loses the right that it gives
+		if err := h.Access.Apply(t.Context(), svc.Host, svc.Bundle{Policies: []svc.Policy{{ID: "writer", Document: document(
+			`{"effect":"allow","actions":["iam:attachments:*"],"banks":["*"]}`)}}}); err != nil {
+			t.Error(err)
+		}
+	}
+	wantCode(t, attaches("recall", "user", "bob")(t.Context(), h, user("help")), svc.CodeForbidden, "")
+
+	h, store = attending(t)
+	store.before = func() { // a key comes that the written policy narrows
+		if err := narrows("bob", "none")(t.Context(), h, svc.Host); err != nil {
+			t.Error(err)
+		}
+	}
+	wantCode(t, documents("none", allows("bank:retain", "z"))(t.Context(), h, user("help")), svc.CodeForbidden, "")
+
+	h, store = attending(t)
+	store.before = func() { // something else changes: the edit is written by its second judgement
+		if err := joins("readers", "bob")(t.Context(), h, svc.Host); err != nil {
+			t.Error(err)
+		}
+	}
+	is.New(t).NoErr(attaches("recall", "user", "bob")(t.Context(), h, user("help")))
+}
+
+// A request that takes long to judge lets other edits of the process pass meanwhile.
+func TestLongJudgementsWaitForNobody(t *testing.T) {
+	is := is.New(t)
+	h, store := attending(t)
+	var rows svc.Bundle
+	for i := range 100 {
+		id := "u" + strconv.Itoa(i)
+		rows.Users = append(rows.Users, svc.User{ID: id})
+		rows.Policies = append(rows.Policies, svc.Policy{ID: id, Document: document(statement("allow", 30, 30), `{"effect":"allow","actions":["bank:`+id+`"],"banks":["*"]}`)})
+		rows.Attachments = append(rows.Attachments, attached(id, svc.GrantedToUser, id), attached("none", svc.GrantedToUser, id))
+	}
+	denies := times(500, func(i int) string { return fmt.Sprintf(`{"effect":"deny","actions":["y%d"],"banks":["y%d"]}`, i, i) })
+	rows.Policies = append(rows.Policies, svc.Policy{ID: "none", Document: document(denies...)})
+	h.write(t, rows)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	judgements, other := 0, errors.New("the edit is judged at once")
+	store.judged = func() {
+		if judgements++; judgements == 2 { // the first was given up
+			store.judged = nil
+			other = joins("readers", "bob")(ctx, h, svc.Principal{Kind: svc.KindUser, ID: "root"})
+		}
+	}
+	is.NoErr(documents("none", "")(ctx, h, user("help")))
+	is.NoErr(other)
+}

@@ -1,0 +1,343 @@
+package adminpage_test
+
+import (
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/extsvc/svc"
+)
+
+// No page grows with the rows behind it, or with what they hold: its HTML has at most 100 bytes for
+// each byte of the request, or 300 KiB.
+func TestPagesEnd(t *testing.T) {
+	const floor = 300 << 10
+	s := newShop(t)
+	long := strings.Repeat(`<"&é`, 1000)
+	s.fill(long)
+	bundle := s.wide()
+	asked := []string{"kind", "user", "who", "wide", "bank", "b1", "action", "bank:recall", "bundle"}
+	for _, address := range []string{
+		"why?user_id=wide&bank=b1&action=bank:recall", "why?user_id=wide&bank=none", "who-can?bank=b1&action=bank:recall",
+		"templates", "templates?source=acme", "templates/desk", "keys", "audit", "audit?target=loud",
+	} {
+		a := s.get(address).is(t, 200)
+		if n := len(a.body); n > floor {
+			t.Errorf("%s takes %d bytes", address, n)
+		}
+	}
+	for name, bundle := range map[string]string{
+		"differences": bundle, "errors": `{"users":[` + strings.Repeat(`{"id":""},`, 200) + `{"id":""}]}`,
+		"pointer": `{"` + strings.Repeat("x", 100_000) + `":1}`, "text": long,
+	} {
+		in := form(append(asked, bundle)...)
+		a := s.post("why", in)
+		if n, limit := len(a.body), max(floor, 100*len(in.Encode())); n > limit || name == "pointer" && n > 2*floor {
+			t.Errorf("trying %s takes %d bytes", name, n)
+		}
+	}
+	why := s.get("why?user_id=wide&bank=b1&action=bank:recall").is(t, 200, "These are the first 100 of", "more statements</span>", "more statements are in the table")
+	if n := strings.Count(why.body, `<rect x="660"`); n != 12 {
+		t.Errorf("%d statements are drawn", n)
+	}
+	s.get("templates?source=acme").is(t, 200, "80 more entries cannot be installed")
+	s.get("templates/desk").is(t, 200, "more places have changed", "more parts")
+}
+
+// The page counts the differences that the Service leaves out, as well as those that it leaves out
+// itself.
+func TestOmittedChanges(t *testing.T) {
+	s := newSite(t, office()).signIn()
+	list := `"0"`
+	for i := 1; i < 100; i++ {
+		list += fmt.Sprintf(`,"%d"`, i)
+	}
+	wide := document(`{"effect":"allow","actions":[` + list + `],"banks":[` + list + `]}`)
+	bundle := `{"users":[{"id":"z"}],"policies":[{"id":"w","document":` + string(wide) + `}],"attachments":[{"policy_id":"w","principal_type":"user","principal_id":"z"}]}`
+	s.post("why", form("bundle", bundle)).is(t, 200, "9900 more changes are not shown")
+}
+
+// Each source of the server is on a page.
+func TestSourcesInPages(t *testing.T) {
+	s := newShop(t)
+	for i := range 119 {
+		must(s.service.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: "fs://acme", Alias: new(fmt.Sprintf("s%03d", i))}))
+	}
+	seen := 0
+	for address := "templates"; address != ""; {
+		body := s.get(address).is(t, 200).body
+		seen += strings.Count(body, "<code>fs://acme</code>")
+		_, rest, _ := strings.Cut(body, `<p><a href="`)
+		address, _, _ = strings.Cut(rest, `" rel="next"`)
+		address = strings.ReplaceAll(address, "&amp;", "&")
+	}
+	if seen != 120 {
+		t.Errorf("%d sources are on the pages", seen)
+	}
+}
+
+// fill gives the shop long texts, many bad offers and a template with many changes.
+func (s *shop) fill(long string) {
+	s.t.Helper()
+	ctx, host := s.t.Context(), svc.Host
+	for i := range 60 {
+		in := svc.NewAPIKey{Description: new(long)}
+		must(s.service.Keys.Issue(ctx, host, svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint("u", i)}, in))
+		content := svc.Content{Name: strings.Repeat("<", 1000), Description: new(long), Manifest: []byte(`{"version":"1","x":"` + strings.Repeat("<", 100_000) + `"}`)}
+		must(s.service.Templates.Create(ctx, host, svc.NewTemplate{ID: fmt.Sprint("t", i), Content: content}))
+	}
+	s.publish(deskWith(0) + strings.Repeat(`,{"name":"x"}`, 100) + `]}`)
+	must(s.service.Templates.Update(ctx, host, "desk", svc.UpdateRequest{Resolution: svc.TakeTheirs}))
+	s.publish(deskWith(1) + strings.Repeat(`,{"name":"x"}`, 100) + `]}`)
+}
+
+// deskWith returns the beginning of a catalogue whose template has many values, which contain n.
+func deskWith(n int) string {
+	var values []string
+	for i := range 500 {
+		values = append(values, fmt.Sprintf(`"k%d":"%d %s"`, i, n, strings.Repeat("<", 1000)))
+	}
+	list := fmt.Sprintf(`["%d"`, n) + strings.Repeat(`,"x"`, 1000) + "]"
+	return `{"templates":[{"id":"desk","name":"Desk","manifest":{"version":"1","a":` + list + `,` + strings.Join(values, ",") + `}}`
+}
+
+// wide gives the user wide many statements, of which many set a parameter, and returns a bundle that
+// makes many differences.
+func (s *shop) wide() string {
+	s.t.Helper()
+	const allow = `{"effect":"allow","actions":["bank:recall"],"banks":["b%d"],"retain_strategy":"%s%d"}`
+	var all []string
+	for i := range 300 {
+		all = append(all, fmt.Sprintf(allow, 1+i/200, strings.Repeat("<", 1000), i))
+	}
+	must(0, s.service.Access.Apply(s.t.Context(), svc.Host, svc.Bundle{
+		Users:    []svc.User{{ID: "wide"}},
+		Policies: []svc.Policy{{ID: "loud", Document: document(strings.Join(all, ","))}},
+		Attachments: []svc.Attachment{
+			{PolicyID: "loud", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "wide"}},
+		},
+	}))
+	for i := range 400 {
+		all[i%300] = fmt.Sprintf(`{"effect":"deny","actions":["a%d"],"banks":["b%d"]}`, i, i)
+	}
+	return `{"policies":[{"id":"loud","document":` + string(document(strings.Join(all, ","))) + `}]}`
+}
+
+// longLists are the lists that a caller makes, with the most elements that a document, a holder or a
+// request may have.
+var longLists = map[string]struct {
+	most   int
+	bundle func(n int) string       // the rows of a list of access
+	grow   func(s *full, n int) int // stores another list, and returns its bytes
+}{
+	"nothing": {0, func(int) string { return `{}` }, nil},
+
+	"patterns, allowed": {svc.MaxPatterns, func(n int) string { return bigPolicy(statement("allow", n/2, n/2, "")) }, nil},
+	"patterns, denied":  {svc.MaxPatterns, func(n int) string { return bigPolicy(statement("deny", n/2, n/2, "")) }, nil},
+	"nested patterns": {svc.MaxPatterns, func(n int) string {
+		var banks []string
+		for i := range n / 2 {
+			banks = append(banks, `"`+strings.Repeat("a::", i+1)+`*"`)
+		}
+		return bigPolicy(`{"effect":"allow","actions":[` + list(n/2, `"bank:%d"`) + `],"banks":[` + strings.Join(banks, ",") + `]}`)
+	}, nil},
+	"statements": {svc.MaxPatterns / 2, func(n int) string {
+		return bigPolicy(list(n, `{"effect":"allow","actions":["bank:recall"],"banks":["b"],"llm_model":"m%d"}`))
+	}, nil},
+	"statements of every bank": {svc.MaxPatterns / 2, func(n int) string {
+		return bigPolicy(list(n, `{"effect":"allow","actions":["a%[1]d"],"banks":["*"],"retain_tags":["t%[1]d"]}`))
+	}, nil},
+	"roles":      {svc.MaxListElements, listParameter("retain_roles", `"r%d"`), nil},
+	"tags":       {svc.MaxListElements, listParameter("retain_tags", `"t%d"`), nil},
+	"providers":  {svc.MaxListElements, listParameter("exclude_providers", `"p%d"`), nil},
+	"tag groups": {svc.MaxListElements, listParameter("recall_tag_groups", `{"any":["t%d"]}`), nil},
+	"large tag groups": {svc.MaxListElements, listParameter(
+		"recall_tag_groups", `{"any":["`+strings.Repeat("t", 900)+`%d"]}`), nil},
+	"tags on each of many banks": {svc.MaxPatterns / 2, func(n int) string {
+		return bigPolicy(statement("allow", n/2, n/2, `,"retain_tags":[`+list(2*n, `"t%d"`)+`]`))
+	}, nil},
+	"strategies": {svc.MaxOverrides, func(n int) string {
+		return bigBank(`"strategy_overrides":[` + list(n, `{"scope":"topic","value":"t%d","strategy":"s"}`) + `]`)
+	}, nil},
+	"overrides": {svc.MaxOverrides, func(n int) string {
+		return bigBank(`"public_access":{"overrides":[` + list(n/2, `{"scope":"topic","value":"t%d","actions":["bank:recall"]}`) + `,` +
+			list(n-n/2, `{"scope":"channel","value":"c%[1]d","actions":["a%[1]d"]}`) + `]}`)
+	}, nil},
+	"public actions": {svc.MaxPublicPatterns, func(n int) string {
+		return bigBank(`"public_access":{"default":{"actions":[` + list(n, `"a%d"`) + `]}}`)
+	}, nil},
+	"public actions in overrides": {svc.MaxOverrides, func(n int) string {
+		return bigBank(`"public_access":{"overrides":[` + list(n, `{"scope":"topic","value":"t%[1]d","actions":["a%[1]d",`+list(9, `"b%d"`)+`]}`) + `]}`)
+	}, nil},
+
+	"users": {9_000, func(n int) string { return `{"users":[` + list(n, `{"id":"u%d"}`) + `]}` }, nil},
+	"channels": {9_000, func(n int) string {
+		return `{"users":[{"id":"big","channels":[` + list(n, `{"provider":"p","sender_id":"%d"}`) + `]}]}`
+	}, nil},
+	"members": {4_000, func(n int) string {
+		return `{"users":[` + list(n, `{"id":"u%d"}`) + `],"groups":[{"id":"g","members":["big",` + list(n, `"u%d"`) + `]}]}`
+	}, nil},
+	"groups": {4_000, func(n int) string {
+		return `{"groups":[` + list(n, `{"id":"g%d","members":["big"]}`) + `],"attachments":[` +
+			list(n, `{"policy_id":"p","principal_type":"group","principal_id":"g%d"}`) + `]}`
+	}, nil},
+	"policies": {3_000, func(n int) string {
+		return `{"policies":[` + list(n, `{"id":"p%[1]d","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:recall"],"banks":["b"],"retain_tags":["t%[1]d"]}]}}`) +
+			`],"attachments":[` + list(n, `{"policy_id":"p%d","principal_type":"user","principal_id":"big"}`) + `]}`
+	}, nil},
+	"attachments": {3_000, func(n int) string {
+		return `{"users":[` + list(n, `{"id":"u%d"}`) + `],"attachments":[` + list(n, `{"policy_id":"p","principal_type":"user","principal_id":"u%d"}`) + `]}`
+	}, nil},
+	"parties of a wide policy": {1_500, func(n int) string {
+		return `{"users":[` + list(n, `{"id":"u%d"}`) + `],"policies":[{"id":"p","document":` + string(document(statement("allow", n/10, n/10, ""))) + `},` +
+			list(n, `{"id":"p%[1]d","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["a%[1]d"],"banks":["b"]}]}}`) + `],"attachments":[` +
+			list(n, `{"policy_id":"p","principal_type":"user","principal_id":"u%[1]d"},{"policy_id":"p%[1]d","principal_type":"user","principal_id":"u%[1]d"}`) + `]}`
+	}, nil},
+	"accounts": {svc.MaxServiceAccounts, func(n int) string {
+		return `{"service_accounts":[` + list(n, `{"id":"sa%d","owner_user_id":"big","scoping_policy_id":"p"}`) + `]}`
+	}, nil},
+	"banks": {4_000, func(n int) string {
+		return `{"bank_policies":[` + list(n, `{"bank_id":"b%d","document":{"version":"2026-03-24","default_strategy":"s","public_access":{"default":{"actions":["bank:recall"]}}}}`) + `]}`
+	}, nil},
+
+	"keys": {svc.DefaultMaxKeysPerHolder - 10, nil, func(s *full, n int) int {
+		for range n {
+			for _, holder := range []svc.Identity{{Kind: svc.KindUser, ID: "big"}, {Kind: svc.KindUser, ID: "admin"}} {
+				must(s.service.Keys.Issue(s.t.Context(), svc.Host, holder, svc.NewAPIKey{Description: new(strings.Repeat("d", 100))}))
+			}
+		}
+		return n * 2 * 300
+	}},
+	"templates": {svc.MaxPersonalTemplates, nil, func(s *full, n int) int {
+		manifest := `{"version":"1","x":"` + strings.Repeat("x", 1000) + `"}`
+		for i := range n {
+			content := svc.Content{Name: "n", Manifest: []byte(manifest)}
+			must(s.service.Templates.Create(s.t.Context(), svc.Host, svc.NewTemplate{ID: fmt.Sprint("t", i), Content: content}))
+		}
+		return n * len(manifest)
+	}},
+	"a large template": {svc.MaxManifest - 100, nil, func(s *full, n int) int {
+		return s.change(svc.Content{Name: "n", Manifest: []byte(`{"version":"2","x":"` + strings.Repeat("<", n) + `"}`)})
+	}},
+	"values of a template": {60_000, nil, func(s *full, n int) int {
+		return s.change(svc.Content{Name: "n", Manifest: []byte(`{"version":"2","x":[` + list(n, `"v%d"`) + `],"y":{` + list(n/5, `"k%d":1`) + `}}`)})
+	}},
+	"labels": {svc.MaxLabels, nil, func(s *full, n int) int {
+		labels := strings.Split(strings.Repeat("é", svc.MaxLabelLength)+strings.Repeat(","+strings.Repeat("é", svc.MaxLabelLength), n-1), ",")
+		return s.change(svc.Content{Name: "n", Tags: labels, Integrations: labels, Manifest: []byte(`{"version":"2"}`)})
+	}},
+	"history": {10 * svc.MaxTemplateVersions, nil, func(s *full, n int) (bytes int) {
+		for i := range n / 5 {
+			bytes += s.change(svc.Content{Name: "n", Manifest: fmt.Appendf(nil, `{"version":"%d","x":"%s"}`, i, strings.Repeat("x", 10_000))})
+		}
+		return bytes
+	}},
+	"sources": {svc.MaxPersonalSources - 10, nil, func(s *full, n int) int {
+		for i := range n {
+			must(s.service.Sources.Register(s.t.Context(), svc.Host, svc.NewSource{URL: "fs://acme", Alias: new(fmt.Sprint("s", i))}))
+		}
+		return n * 200
+	}},
+	"offers": {4_000, nil, func(s *full, n int) int {
+		s.publish(`{"templates":[` + deskOne[len(`{"templates":[`):len(deskOne)-2] + `,` + list(n, `{"id":"o%d","name":"Offer","manifest":{"version":"1"}}`) + `]}`)
+		return len(s.files["templates.json"].Data)
+	}},
+	"bad offers": {4_000, nil, func(s *full, n int) int {
+		s.publish(`{"templates":[` + deskOne[len(`{"templates":[`):len(deskOne)-2] + `,` + list(n, `{"name":"%d"}`) + `]}`)
+		return len(s.files["templates.json"].Data)
+	}},
+}
+
+// list returns n elements, each of which may contain its number.
+func list(n int, element string) string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = element
+		if strings.Contains(element, "%") {
+			all[i] = fmt.Sprintf(element, i)
+		}
+	}
+	return strings.Join(all, ",")
+}
+
+func statement(effect string, actions, banks int, more string) string {
+	return `{"effect":"` + effect + `","actions":[` + list(actions, `"bank:%d"`) + `],"banks":[` + list(banks, `"b%d"`) + `]` + more + `}`
+}
+
+func bigPolicy(statements string) string {
+	return `{"policies":[{"id":"p","document":` + string(document(statements)) + `}]}`
+}
+
+func bigBank(more string) string {
+	return `{"bank_policies":[{"bank_id":"b","document":{"version":"2026-03-24",` + more + `}}]}`
+}
+
+func listParameter(name, element string) func(n int) string {
+	return func(n int) string {
+		return bigPolicy(`{"effect":"allow","actions":["bank:*"],"banks":["*"],"` + name + `":[` + list(n, element) + `]}`)
+	}
+}
+
+// Pages stay small when a source offers much and when events carry large rows; the rest follows.
+func TestFullPagesAreSmall(t *testing.T) {
+	s := newShop(t)
+	var offers []string
+	for i := range 120 {
+		offers = append(offers, fmt.Sprintf(`{"id":"offer-%03d","name":"%s","manifest":{"version":"1"}}`, i, rand.Text()))
+	}
+	s.publish(`{"templates":[` + strings.Join(offers, ",") + `]}`)
+	for i := range 60 {
+		long := svc.Content{Name: fmt.Sprint(i), Description: new(rand.Text() + rand.Text()), Manifest: []byte(`{"version":"1","x":"` + random(3000) + `"}`)}
+		must(s.service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: fmt.Sprint("t", i), Content: long}))
+	}
+	for start, want := range map[string]string{"templates?source=acme": "Install offer-%03d", "audit": `<th scope="row">%d</th>`} {
+		seen := map[string]bool{}
+		for address := start; address != ""; {
+			request := must(http.NewRequest("GET", s.url+address, nil))
+			request.Header.Set("Accept-Encoding", "gzip")
+			if n := len(s.read(s.client.Do(request)).body); n > 16_000 {
+				t.Errorf("%s takes %d bytes", address, n)
+			}
+			body := s.get(address).is(t, 200).body
+			for i := range 121 {
+				seen[fmt.Sprintf(want, i)] = seen[fmt.Sprintf(want, i)] || strings.Contains(body, fmt.Sprintf(want, i))
+			}
+			if _, after, found := strings.Cut(body, "<section class=\"card\"><h2>Offers"); found {
+				body = after
+			}
+			_, rest, _ := strings.Cut(body, `<p><a href="`)
+			address, _, _ = strings.Cut(rest, `" rel="next"`)
+			address = strings.ReplaceAll(address, "&amp;", "&")
+		}
+		for i := 1; i < 60; i++ {
+			if !seen[fmt.Sprintf(want, i)] {
+				t.Errorf("%s and its next pages lack %s", start, fmt.Sprintf(want, i))
+			}
+		}
+	}
+}
+
+// The table of a change that concerns very many shows the first rows, and says how many more.
+func TestLargeChange(t *testing.T) {
+	s := newSite(t, office()).signIn()
+	var policies, attachments []string
+	for i := range 150 {
+		policies = append(policies, fmt.Sprintf(`{"id":"p%d","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:recall"],"banks":["bank-%d"]}]}}`, i, i))
+		attachments = append(attachments, fmt.Sprintf(`{"policy_id":"p%d","principal_type":"user","principal_id":"carol"}`, i))
+	}
+	bundle := `{"policies":[` + strings.Join(policies, ",") + `],"attachments":[` + strings.Join(attachments, ",") + `]}`
+	a := s.post("why", form("kind", "user", "who", "bob", "bank", "support", "action", "bank:recall", "bundle", bundle)).is(t, 200, "200 more changes are not shown")
+	if n := strings.Count(a.body, ">gains<"); n != 100 {
+		t.Errorf("the page shows %d changes", n)
+	}
+}
+
+// random returns n characters that do not compress well.
+func random(n int) (text string) {
+	for len(text) < n {
+		text += rand.Text()
+	}
+	return text[:n]
+}

@@ -1,0 +1,483 @@
+package svc_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+)
+
+// clock shows a time that a test sets.
+type clock struct{ micros atomic.Int64 }
+
+func newClock() *clock {
+	c := &clock{}
+	c.micros.Store(time.Date(2026, 11, 21, 9, 0, 30, 0, time.UTC).UnixMicro())
+	return c
+}
+
+func (c *clock) now() time.Time           { return time.UnixMicro(c.micros.Load()).UTC() }
+func (c *clock) in(d time.Duration)       { c.micros.Add(d.Microseconds()) }
+func (c *clock) configure(to *svc.Config) { to.Now = c.now }
+func (h *host) good(key svc.IssuedKey) bool {
+	_, err := h.Authenticate(context.Background(), string(key.Key))
+	return err == nil
+}
+
+func (h *host) issueWith(t *testing.T, in svc.NewAPIKey) svc.IssuedKey {
+	t.Helper()
+	issued, err := h.Keys.Issue(t.Context(), alice, svc.Me, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return issued
+}
+
+// A key is good up to the microsecond of its expiry, remembered or read, and then it is as wrong as any.
+func TestKeyExpires(t *testing.T) {
+	is := is.New(t)
+	clock := newClock()
+	h, store := watched(t, clock.configure)
+	zone := time.FixedZone("elsewhere", -3600)
+	key := h.issueWith(t, svc.NewAPIKey{ExpiresAt: clock.now().Add(time.Hour + 999).In(zone)})
+	is.Equal(key.ExpiresAt, clock.now().Add(time.Hour)) // UTC, microseconds
+	clock.in(time.Hour - time.Microsecond)
+	h.remembered(t, store, key)
+	reads := store.reads.Load()
+	clock.in(time.Microsecond)
+	_, err := h.Authenticate(t.Context(), string(key.Key))
+	wantCode(t, err, svc.CodeUnauthenticated, "")
+	if e, _ := errors.AsType[*svc.Error](err); e.Message != "a valid bearer token is required" {
+		t.Error(e.Message)
+	}
+	is.Equal(store.reads.Load(), reads) // from memory, as a good one
+	elsewhere := newHost(t, clock.configure, func(c *svc.Config) { c.Store = h.store })
+	is.True(!elsewhere.good(key))
+	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{}))), 1) // it is there to be prolonged
+	_, err = h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{ExpiresAt: &time.Time{}})
+	is.NoErr(err)
+	is.True(h.good(key))
+}
+
+// Every way in which a key that was issued is not good takes as many store calls, and answers the same.
+func TestDisabledAndExpiredLookLikeRevoked(t *testing.T) {
+	is := is.New(t)
+	clock := newClock()
+	h, _ := watched(t, clock.configure)
+	revoked, disabled, expired := issue(t, h, alice), issue(t, h, alice), h.issueWith(t, svc.NewAPIKey{ExpiresAt: clock.now().Add(time.Second)})
+	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, revoked.ID))
+	_, err := h.Keys.Patch(t.Context(), alice, svc.Me, disabled.ID, svc.APIKeyPatch{Disabled: ptr(true)})
+	is.NoErr(err)
+	clock.in(time.Minute)
+	unseen := &watchedStore{Store: h.store}
+	other := newHost(t, clock.configure, func(c *svc.Config) { c.Store = unseen })
+	for name, key := range map[string]svc.IssuedKey{"revoked": revoked, "disabled": disabled, "expired": expired} {
+		unseen.reads.Store(0)
+		_, err := other.Authenticate(t.Context(), string(key.Key))
+		wantCode(t, err, svc.CodeUnauthenticated, "")
+		if e, _ := errors.AsType[*svc.Error](err); e.Message != "a valid bearer token is required" {
+			t.Errorf("%s: %v", name, e)
+		}
+		is.Equal(unseen.reads.Load(), int64(1))
+	}
+	is.NoErr(other.Close()) // which writes uses
+	for _, key := range []svc.IssuedKey{revoked, disabled, expired} {
+		is.True(other.read(t, key.ID).LastUsedAt.IsZero())
+	}
+}
+
+func (h *host) read(t *testing.T, id string) svc.APIKey {
+	t.Helper()
+	snapshot, err := h.config.Store.Access(t.Context(), svc.AccessQuery{KeyID: id})
+	if err != nil || snapshot.Key == nil {
+		t.Fatal(id, err)
+	}
+	return *snapshot.Key
+}
+
+func TestPatchKey(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	key := h.issueWith(t, svc.NewAPIKey{Description: ptr("laptop")})
+	h.actions()
+	soon := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	want := key.APIKey
+	for _, c := range []struct {
+		patch svc.APIKeyPatch
+		apply func()
+	}{
+		{svc.APIKeyPatch{Description: &svc.TextPatch{Value: ptr("")}}, func() { want.Description = ptr("") }},
+		{svc.APIKeyPatch{Description: &svc.TextPatch{}}, func() { want.Description = nil }},
+		{svc.APIKeyPatch{ExpiresAt: &soon, Disabled: ptr(true)}, func() { want.ExpiresAt, want.Disabled = soon, true }},
+		{svc.APIKeyPatch{Disabled: ptr(false)}, func() { want.Disabled = false }},
+		{svc.APIKeyPatch{ExpiresAt: &time.Time{}}, func() { want.ExpiresAt = time.Time{} }},
+	} {
+		c.apply()
+		patched, err := h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, c.patch)
+		is.NoErr(err)
+		want.Seal = patched.Seal
+		is.Equal(patched, want)
+		is.Equal(h.read(t, key.ID), want)
+		is.Equal(h.actions(), []string{"api_key.changed api_key/" + key.ID + " by alice"})
+		again, err := h.Keys.Patch(t.Context(), admin, alice.Identity(), key.ID, c.patch)
+		is.NoErr(err)
+		is.Equal(again, want)
+		is.Equal(h.actions(), nil) // nothing was changed
+		is.Equal(h.good(key), !want.Disabled)
+	}
+
+	for _, patch := range []svc.APIKeyPatch{{}, {Disabled: ptr(true)}} {
+		_, err := h.Keys.Patch(t.Context(), bob, svc.Me, key.ID, patch)
+		wantCode(t, err, svc.CodeNotFound, "")
+		_, err = h.Keys.Patch(t.Context(), alice, svc.Me, "0000", patch)
+		wantCode(t, err, svc.CodeNotFound, "")
+		_, err = h.Keys.Patch(t.Context(), alice, svc.Me, "a/b", patch)
+		wantCode(t, err, svc.CodeInvalid, "key_id")
+		_, err = h.Keys.Patch(t.Context(), robot, svc.Me, key.ID, patch)
+		wantCode(t, err, svc.CodeForbidden, "")
+		_, err = h.Keys.Patch(t.Context(), bob, alice.Identity(), key.ID, patch)
+		wantCode(t, err, svc.CodeForbidden, "")
+		_, err = h.Keys.Patch(t.Context(), robot, alice.Identity(), key.ID, patch)
+		wantCode(t, err, svc.CodeForbidden, "")
+		_, err = h.Keys.Patch(t.Context(), admin, svc.Identity{Kind: "ghost", ID: "a/b"}, "a/b", patch)
+		is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
+	}
+	_, err := h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Description: &svc.TextPatch{Value: ptr("\x00")}})
+	wantCode(t, err, svc.CodeInvalid, "/description")
+	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, key.ID))
+	_, err = h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: ptr(false)})
+	wantCode(t, err, svc.CodeNotFound, "")
+	is.True(!h.good(key))
+}
+
+// A key that was disabled in another process is refused here soon, and good again when it was enabled.
+func TestDisabledElsewhere(t *testing.T) {
+	is := is.New(t)
+	h, store := watched(t)
+	other := newHost(t, func(c *svc.Config) { c.Store = h.store })
+	key := issue(t, h, alice)
+	for _, disabled := range []bool{true, false} {
+		if disabled {
+			h.remembered(t, store, key)
+		}
+		_, err := other.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: &disabled})
+		is.NoErr(err)
+		eventually(t, func() bool { return h.good(key) != disabled })
+	}
+}
+
+func TestRevokeAll(t *testing.T) {
+	is := is.New(t)
+	h, store := watched(t)
+	keys := []svc.IssuedKey{issue(t, h, alice), issue(t, h, alice), issue(t, h, alice)}
+	bobs := issue(t, h, bob)
+	for _, key := range keys {
+		h.remembered(t, store, key)
+	}
+	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, keys[2].ID))
+	h.actions()
+	n, err := h.Keys.RevokeAll(t.Context(), admin, alice.Identity())
+	is.NoErr(err)
+	is.Equal(n, 2)
+	is.Equal(len(h.actions()), 2)
+	for _, key := range keys {
+		is.True(!h.good(key))
+	}
+	is.True(h.good(bobs))
+	n, err = h.Keys.RevokeAll(t.Context(), alice, svc.Me)
+	is.NoErr(err)
+	is.Equal(n, 0)
+	is.Equal(h.actions(), nil)
+	n, err = h.Keys.RevokeAll(t.Context(), bob, svc.Me)
+	is.NoErr(err)
+	is.Equal(n, 1)
+	_, err = h.Keys.RevokeAll(t.Context(), robot, svc.Me)
+	wantCode(t, err, svc.CodeForbidden, "")
+	_, err = h.Keys.RevokeAll(t.Context(), bob, alice.Identity())
+	wantCode(t, err, svc.CodeForbidden, "")
+	_, err = h.Keys.RevokeAll(t.Context(), admin, svc.Identity{Kind: svc.KindUser, ID: "a/b"})
+	wantCode(t, err, svc.CodeInvalid, "user_id")
+}
+
+// A sweep takes what has expired before a time, of all holders, and nothing else.
+func TestSweep(t *testing.T) {
+	is := is.New(t)
+	clock := newClock()
+	h, store := watched(t, clock.configure)
+	h.apply(t, `{"users":[{"id":"alice"}],"service_accounts":[{"id":"robot","owner_user_id":"alice"}]}`)
+	must := func(holder svc.Identity, in svc.NewAPIKey) svc.IssuedKey {
+		key, err := h.Keys.Issue(t.Context(), svc.Host, holder, in)
+		is.NoErr(err)
+		return key
+	}
+	hour := func(n int) svc.NewAPIKey {
+		return svc.NewAPIKey{ExpiresAt: clock.now().Add(time.Duration(n) * time.Hour)}
+	}
+	ever, late := must(alice.Identity(), svc.NewAPIKey{}), must(alice.Identity(), hour(25))
+	first, second := must(alice.Identity(), hour(1)), must(robot.Identity(), hour(2))
+	disabled := must(bob.Identity(), hour(3))
+	_, err := h.Keys.Patch(t.Context(), svc.Host, bob.Identity(), disabled.ID, svc.APIKeyPatch{Disabled: ptr(true)})
+	is.NoErr(err)
+	clock.in(26 * time.Hour)
+	h.actions()
+	for _, by := range []svc.Principal{alice, robot} {
+		_, err := h.Keys.Sweep(t.Context(), by, time.Time{})
+		wantCode(t, err, svc.CodeForbidden, "")
+	}
+	_, err = h.Keys.Sweep(t.Context(), admin, clock.now().Add(time.Microsecond))
+	wantCode(t, err, svc.CodeInvalid, "/expired_before")
+	n, err := h.Keys.Sweep(t.Context(), admin, first.ExpiresAt)
+	is.NoErr(err)
+	is.Equal(n, 0)
+	is.Equal(h.actions(), nil)
+	n, err = h.Keys.Sweep(t.Context(), admin, time.Time{}) // a day ago the first had expired, and second at that moment
+	is.NoErr(err)
+	is.Equal(n, 1)
+	is.Equal(h.actions(), []string{"api_key.revoked api_key/" + first.ID + " by admin"})
+	n, err = h.Keys.Sweep(t.Context(), svc.Host, clock.now())
+	is.NoErr(err)
+	is.Equal(n, 3)
+	for _, key := range []svc.IssuedKey{first, second, disabled, late} {
+		is.True(!h.read(t, key.ID).RevokedAt.IsZero())
+		is.Equal(h.read(t, key.ID).Hash, nil)
+	}
+	is.True(h.good(ever))
+	store.down.Store(true)
+	_, err = h.Keys.Sweep(t.Context(), svc.Host, time.Time{})
+	wantCode(t, err, svc.CodeUnavailable, "")
+}
+
+// A sweep has several transactions, and passes over what was prolonged or revoked since it was listed.
+func TestSweepAgainstOthers(t *testing.T) {
+	is := is.New(t)
+	clock := newClock()
+	h, _ := watched(t, clock.configure)
+	var keys []svc.IssuedKey
+	for range 600 {
+		keys = append(keys, h.issueWith(t, svc.NewAPIKey{ExpiresAt: clock.now().Add(time.Hour + time.Duration(len(keys))*time.Second)}))
+	}
+	clock.in(48 * time.Hour)
+	store := &listedOnce{Store: h.store}
+	other := newHost(t, clock.configure, func(c *svc.Config) { c.Store = store })
+	store.then = func() {
+		is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, keys[1].ID))
+		_, err := h.Keys.Patch(t.Context(), alice, svc.Me, keys[3].ID, svc.APIKeyPatch{ExpiresAt: &time.Time{}})
+		is.NoErr(err)
+	}
+	n, err := other.Keys.Sweep(t.Context(), admin, time.Time{})
+	is.NoErr(err)
+	is.Equal(n, 598)
+	is.Equal(store.lists, 5) // three chunks, one of them twice, and the end
+	is.True(h.good(keys[3]))
+}
+
+// listedOnce is a store that calls then once, after it has listed keys.
+type listedOnce struct {
+	svc.Store
+	lists int
+	then  func()
+}
+
+func (s *listedOnce) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
+	some, err := s.Store.APIKeys(ctx, page)
+	if s.lists++; s.lists == 1 {
+		s.then()
+	}
+	return some, err
+}
+
+func TestRotate(t *testing.T) {
+	is := is.New(t)
+	clock := newClock()
+	h, store := watched(t, clock.configure)
+	old := h.issueWith(t, svc.NewAPIKey{Description: ptr("laptop"), ExpiresAt: clock.now().Add(48 * time.Hour)})
+	h.remembered(t, store, old)
+	h.actions()
+	clock.in(time.Hour)
+	next, err := h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, svc.Rotation{Overlap: 2 * time.Hour})
+	is.NoErr(err)
+	is.Equal(*next.Description, "laptop")
+	is.Equal(next.ExpiresAt, clock.now().Add(48*time.Hour)) // as long as the old one lived
+	is.Equal(next.CreatedAt, clock.now())
+	is.Equal(h.read(t, next.ID), next.APIKey)
+	is.Equal(h.read(t, old.ID).ExpiresAt, clock.now().Add(2*time.Hour))
+	is.Equal(h.actions(), []string{"api_key.issued api_key/" + next.ID + " by alice", "api_key.changed api_key/" + old.ID + " by alice"})
+	is.True(h.good(old) && h.good(next))
+	clock.in(2 * time.Hour)
+	is.True(!h.good(old) && h.good(next))
+
+	last, err := h.Keys.Rotate(t.Context(), admin, alice.Identity(), next.ID, svc.Rotation{})
+	is.NoErr(err)
+	is.True(!h.good(next) && h.good(last))
+	is.Equal(h.actions(), []string{"api_key.issued api_key/" + last.ID + " by admin", "api_key.revoked api_key/" + next.ID + " by admin"})
+	end := h.read(t, last.ID).ExpiresAt
+	successor, err := h.Keys.Rotate(t.Context(), alice, svc.Me, last.ID, svc.Rotation{Overlap: svc.MaxKeyOverlap})
+	is.NoErr(err)
+	is.Equal(h.read(t, last.ID).ExpiresAt, end) // never later than its own
+	is.Equal(h.read(t, last.ID).SuccessorID, successor.ID)
+
+	forever := h.issueWith(t, svc.NewAPIKey{})
+	_, err = h.Keys.Patch(t.Context(), alice, svc.Me, forever.ID, svc.APIKeyPatch{Disabled: ptr(true)})
+	is.NoErr(err)
+	after, err := h.Keys.Rotate(t.Context(), alice, svc.Me, forever.ID, svc.Rotation{Overlap: time.Minute})
+	is.NoErr(err)
+	is.True(after.ExpiresAt.IsZero() && after.Disabled)
+}
+
+// The end of an overlap is never taken for the lifetime of a key: a key with a successor is not rotated again.
+func TestRotateAgain(t *testing.T) {
+	clock := newClock()
+	h := newHost(t, clock.configure)
+	err := h.Access.Apply(t.Context(), svc.Host, svc.Bundle{
+		Users: []svc.User{{ID: "alice"}}, ServiceAccounts: []svc.ServiceAccount{{ID: "robot", OwnerUserID: "alice"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner := svc.Principal{Kind: svc.KindUser, ID: "alice", Actions: []string{svc.ActionAccountKeysWrite}}
+	for name, c := range map[string]struct {
+		by     svc.Principal
+		holder svc.Identity
+	}{
+		"mine": {alice, svc.Me}, "a user's": {admin, alice.Identity()}, "an account's": {svc.Host, robot.Identity()}, "of my account": {owner, svc.MyAccount("robot")},
+	} {
+		for _, lifetime := range []time.Duration{0, 90 * 24 * time.Hour} {
+			t.Run(name+lifetime.String(), func(t *testing.T) {
+				is := is.New(t)
+				rotate := func(id string, overlap time.Duration) (svc.IssuedKey, error) {
+					clock.in(time.Second)
+					return h.Keys.Rotate(t.Context(), c.by, c.holder, id, svc.Rotation{Overlap: overlap})
+				}
+				patch := func(id string, at time.Time) {
+					_, err := h.Keys.Patch(t.Context(), c.by, c.holder, id, svc.APIKeyPatch{ExpiresAt: &at})
+					is.NoErr(err)
+				}
+				lives := func(key svc.IssuedKey, err error) svc.IssuedKey {
+					is.NoErr(err)
+					is.Equal(key.ExpiresAt.IsZero(), lifetime == 0)
+					if lifetime > 0 {
+						is.Equal(key.ExpiresAt.Sub(key.CreatedAt), lifetime)
+					}
+					return key
+				}
+				in := svc.NewAPIKey{}
+				if lifetime > 0 {
+					in.ExpiresAt = clock.now().Add(lifetime)
+				}
+				old, err := h.Keys.Issue(t.Context(), c.by, c.holder, in)
+				is.NoErr(err)
+				next := lives(rotate(old.ID, time.Hour))
+				refused := func() {
+					for _, overlap := range []time.Duration{0, time.Hour} {
+						_, err := rotate(old.ID, overlap)
+						wantCode(t, err, svc.CodeExists, "")
+						is.True(strings.Contains(err.Error(), next.ID))
+					}
+				}
+				refused()
+				patch(old.ID, clock.now().Add(2*time.Hour)) // a longer overlap
+				refused()
+				last := lives(rotate(next.ID, time.Minute))
+				is.NoErr(h.Keys.Revoke(t.Context(), c.by, c.holder, next.ID))
+				refused()
+				patch(old.ID, time.Time{}) // the rotation is undone
+				again, err := rotate(old.ID, 0)
+				is.NoErr(err)
+				is.True(again.ExpiresAt.IsZero())
+				lives(rotate(last.ID, 0))
+			})
+		}
+	}
+}
+
+func TestRotateIsRefused(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	key := issue(t, h, alice)
+	for _, overlap := range []time.Duration{-1, svc.MaxKeyOverlap + 1} {
+		_, err := h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, svc.Rotation{Overlap: overlap})
+		wantCode(t, err, svc.CodeInvalid, "/overlap_seconds")
+		_, err = h.Keys.Rotate(t.Context(), svc.Host, alice.Identity(), key.ID, svc.Rotation{Overlap: overlap})
+		wantCode(t, err, svc.CodeInvalid, "/overlap_seconds")
+	}
+	_, err := h.Keys.Rotate(t.Context(), bob, svc.Me, key.ID, svc.Rotation{})
+	wantCode(t, err, svc.CodeNotFound, "")
+	_, err = h.Keys.Rotate(t.Context(), robot, svc.Me, key.ID, svc.Rotation{})
+	wantCode(t, err, svc.CodeForbidden, "")
+	_, err = h.Keys.Rotate(t.Context(), bob, alice.Identity(), key.ID, svc.Rotation{})
+	wantCode(t, err, svc.CodeForbidden, "")
+	_, err = h.Keys.Rotate(t.Context(), robot, alice.Identity(), key.ID, svc.Rotation{})
+	wantCode(t, err, svc.CodeForbidden, "")
+	is.True(h.good(key))
+}
+
+// A key that was rotated lives as long as the rotation says: it does not move its own end to later, nor does any other key move its own.
+func TestKeyDoesNotProlongItself(t *testing.T) {
+	is := is.New(t)
+	clock := newClock()
+	h := newHost(t, clock.configure)
+	old := issue(t, h, alice)
+	p := h.principal(t, old)
+	next, err := h.Keys.Rotate(t.Context(), p, svc.Me, old.ID, svc.Rotation{Overlap: time.Hour})
+	is.NoErr(err)
+	end := clock.now().Add(time.Hour)
+	at := func(d time.Duration) *time.Time { return ptr(end.Add(d)) }
+	for _, later := range []*time.Time{at(time.Microsecond), at(1000 * time.Hour), {}} {
+		_, err := h.Keys.Patch(t.Context(), p, svc.Me, old.ID, svc.APIKeyPatch{ExpiresAt: later})
+		wantCode(t, err, svc.CodeForbidden, "")
+	}
+	is.Equal(h.read(t, old.ID).ExpiresAt, end)
+	for _, allowed := range []svc.APIKeyPatch{
+		{Description: &svc.TextPatch{Value: ptr("old")}}, {ExpiresAt: at(0)}, {ExpiresAt: at(-time.Minute)},
+	} {
+		_, err := h.Keys.Patch(t.Context(), p, svc.Me, old.ID, allowed)
+		is.NoErr(err)
+	}
+	_, err = h.Keys.Patch(t.Context(), h.principal(t, next), svc.Me, old.ID, svc.APIKeyPatch{ExpiresAt: at(time.Minute)})
+	is.NoErr(err) // its holder may, by another key or a session
+	clock.in(time.Hour + time.Minute)
+	is.True(!h.good(old))
+
+	h.apply(t, narrowWorld)
+	mine := h.issueWith(t, svc.NewAPIKey{ExpiresAt: clock.now().Add(time.Hour)})
+	_, err = h.Keys.Patch(t.Context(), h.principal(t, mine), alice.Identity(), mine.ID, svc.APIKeyPatch{ExpiresAt: &time.Time{}})
+	wantCode(t, err, svc.CodeForbidden, "") // as an administrator of its own holder's keys neither
+}
+
+// A changed prefix ends the keys before it, unless it is an earlier one: those stay good for all that
+// a key is good for, and their successors have the new prefix.
+func TestEarlierPrefixes(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	h.apply(t, world)
+	account := svc.Identity{Kind: svc.KindServiceAccount, ID: "ci"}
+	own, err := h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{})
+	is.NoErr(err)
+	cis, err := h.Keys.Issue(t.Context(), svc.Host, account, svc.NewAPIKey{})
+	is.NoErr(err)
+	renamed := func(users, accounts []string) *host {
+		return newHost(t, func(c *svc.Config) {
+			c.Store = h.store
+			c.Keys.UserPrefix, c.Keys.ServiceAccountPrefix = "acmeu_", "acmes_"
+			c.Keys.EarlierUserPrefixes, c.Keys.EarlierServiceAccountPrefixes = users, accounts
+		})
+	}
+	is.True(!renamed(nil, nil).good(own))
+	swapped := renamed([]string{"svcs_"}, []string{"svcu_"}) // of the other kind
+	is.True(!swapped.good(own) && !swapped.good(cis))
+	now := renamed([]string{"older_", "svcu_"}, []string{"svcs_"})
+	is.True(now.good(own) && now.good(cis))
+	next, err := now.Keys.Rotate(t.Context(), svc.Host, alice.Identity(), own.ID, svc.Rotation{Overlap: time.Hour})
+	is.NoErr(err)
+	is.True(now.good(next) && strings.HasPrefix(string(next.Key), "acmeu_"))
+	leaked, err := now.Keys.RevokeLeaked(t.Context(), svc.Host, []string{string(own.Key), string(cis.Key)})
+	is.NoErr(err)
+	is.Equal(len(leaked), 2)
+	is.True(!now.good(own) && !now.good(cis) && now.good(next))
+}

@@ -1,0 +1,480 @@
+package svc_test
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+)
+
+// narrowWorld: alice may do everything on her banks and administer keys; each other policy is there to narrow.
+const narrowWorld = `{
+	"users": [{"id": "alice"}, {"id": "bob"}],
+	"service_accounts": [{"id": "ci", "owner_user_id": "alice", "scoping_policy_id": "recall"}],
+	"policies": [
+		{"id": "all", "document": {"version": "2026-03-24", "statements": [
+			{"effect": "allow", "actions": ["bank:*"], "banks": ["notes", "team::*"], "recall_max_tokens": 4000},
+			{"effect": "allow", "actions": ["iam:*", "template:*"], "banks": ["*"]}]}},
+		{"id": "recall", "document": {"version": "2026-03-24", "statements": [
+			{"effect": "allow", "actions": ["bank:recall"], "banks": ["*"], "recall_max_tokens": 1000}]}},
+		{"id": "notes", "document": {"version": "2026-03-24", "statements": [
+			{"effect": "allow", "actions": ["bank:*"], "banks": ["notes"], "recall_max_tokens": 2000}]}},
+		{"id": "keys", "document": {"version": "2026-03-24", "statements": [
+			{"effect": "allow", "actions": ["iam:users:*"], "banks": ["*"]}]}}],
+	"attachments": [{"policy_id": "all", "principal_type": "user", "principal_id": "alice"}]}`
+
+// narrowed issues a key and returns the principal that it makes.
+func narrowed(t *testing.T, h *host, holder svc.Principal, by string) svc.Principal {
+	t.Helper()
+	key, err := h.Keys.Issue(t.Context(), svc.Host, holder.Identity(), svc.NewAPIKey{ScopingPolicyID: by})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h.principal(t, key)
+}
+
+func (h *host) principal(t *testing.T, key svc.IssuedKey) svc.Principal {
+	t.Helper()
+	p, err := h.Authenticate(t.Context(), string(key.Key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// A narrowed key may do what its holder may and its policy allows, with the lesser of their parameters.
+func TestNarrowedKey(t *testing.T) {
+	h := newHost(t)
+	h.apply(t, narrowWorld)
+	for _, c := range []struct {
+		holder       svc.Principal
+		by           string
+		action, bank string
+		tokens       int64 // 0: denied
+	}{
+		{alice, "", "bank:retain", "notes", 4000},
+		{alice, "recall", "bank:recall", "notes", 1000},
+		{alice, "recall", "bank:recall", "team::a", 1000},
+		{alice, "recall", "bank:retain", "notes", 0},
+		{alice, "recall", "bank:recall", "bobs", 0}, // alice may not
+		{alice, "notes", "bank:retain", "notes", 2000},
+		{alice, "notes", "bank:retain", "team::a", 0},
+		{account("ci"), "", "bank:recall", "team::a", 1000},
+		{account("ci"), "notes", "bank:recall", "notes", 1000},
+		{account("ci"), "notes", "bank:recall", "team::a", 0},
+		{account("ci"), "notes", "bank:retain", "notes", 0},
+		{bob, "recall", "bank:recall", "notes", 0},
+	} {
+		p := narrowed(t, h, c.holder, c.by)
+		for range 3 { // read, then remembered
+			d, err := h.Decide(t.Context(), p, c.action, c.bank, svc.Context{})
+			is.New(t).NoErr(err)
+			var tokens int64
+			if most := d.Parameters().RecallMaxTokens; most != nil {
+				tokens = *most
+			}
+			if d.Allowed() != (c.tokens > 0) || tokens != c.tokens {
+				t.Errorf("%v narrowed by %q, %s on %s: %v with %d tokens: %s", c.holder.Identity(), c.by, c.action, c.bank, d.Allowed(), tokens, d.Reason())
+			}
+		}
+	}
+}
+
+// A narrowing policy gives a bearer nothing that the key's holder has not: no model, no provider, no strategy, and no value where the
+// holder has none.
+func TestNarrowingNeverWidens(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	h.apply(t, narrowWorld)
+	h.apply(t, `{"policies": [
+		{"id": "tempting", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["bank:*"], "banks": ["*"],
+			"recall_budget": "high", "recall_max_tokens": 9000, "recall_tag_groups": [{"all": true}], "retain_roles": ["system"], "retain_tags": ["trusted"],
+			"retain_every_n_turns": 1, "retain_strategy": "deep", "llm_model": "largest", "llm_provider": "dearest", "exclude_providers": ["cheap"]}]}},
+		{"id": "own", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["bank:*"], "banks": ["*"],
+			"recall_budget": "low", "recall_tag_groups": [{"team": "a"}], "retain_roles": ["system", "user"], "retain_tags": ["a"], "retain_every_n_turns": 3,
+			"retain_strategy": "quick", "llm_model": "small", "llm_provider": "cheap", "exclude_providers": ["dearest"]}]}}],
+		"attachments": [{"policy_id": "own", "principal_type": "user", "principal_id": "bob"}],
+		"service_accounts": [{"id": "bot", "owner_user_id": "bob"}]}`)
+	parameters := func(p svc.Principal) string {
+		d, err := h.Decide(t.Context(), p, "bank:recall", "notes", svc.Context{})
+		is.NoErr(err)
+		is.True(d.Allowed())
+		q := svc.Question{UserID: p.ID, Bank: "notes", ScopingPolicyID: p.ScopingPolicyID}
+		if p.Kind == svc.KindServiceAccount {
+			q.UserID, q.ServiceAccountID = "", p.ID
+		}
+		r, err := h.Policies.Resolve(t.Context(), svc.Host, q)
+		is.NoErr(err)
+		is.Equal(r.Parameters, d.Parameters())
+		is.Equal(r.EffectiveStrategy, d.Parameters().RetainStrategy)
+		raw, err := json.Marshal(d.Parameters())
+		is.NoErr(err)
+		return string(raw)
+	}
+	is.Equal(parameters(narrowed(t, h, alice, "tempting")), parameters(alice)) // alice has recall_max_tokens alone
+	narrow := `{"recall_budget":"low","recall_max_tokens":null,"recall_tag_groups":[{"team":"a"}],"retain_roles":["system"],"retain_tags":["a"],` +
+		`"retain_every_n_turns":3,"retain_strategy":"quick","llm_model":"small","llm_provider":"cheap","exclude_providers":["cheap","dearest"]}`
+	is.Equal(parameters(narrowed(t, h, bob, "tempting")), narrow)
+	is.Equal(parameters(narrowed(t, h, account("bot"), "tempting")), narrow)
+}
+
+// What changes about a narrowing policy changes what its keys may do, at once.
+func TestNarrowingFollowsThePolicy(t *testing.T) {
+	is := is.New(t)
+	h, store := watched(t)
+	h.apply(t, narrowWorld)
+	p := narrowed(t, h, alice, "recall")
+	may := func() bool {
+		d, err := h.Decide(t.Context(), p, "bank:recall", "notes", svc.Context{})
+		is.NoErr(err)
+		return d.Allowed()
+	}
+	h.warm(t, store, p, "notes")
+	is.True(may())
+	document := func(action string) string {
+		return `{"policies": [{"id": "recall", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["` + action + `"], "banks": ["*"]}]}}]}`
+	}
+	h.apply(t, document("bank:retain"))
+	is.True(!may())
+	h.apply(t, document("bank:recall"))
+	is.True(may())
+	h.apply(t, `{"users": [{"id": "alice", "is_active": false}]}`)
+	is.True(!may())
+}
+
+// A service account's change reaches its narrowed keys, too.
+func TestNarrowedAccountIsForgottenWithTheAccount(t *testing.T) {
+	is := is.New(t)
+	h, store := watched(t)
+	h.apply(t, narrowWorld)
+	p := narrowed(t, h, account("ci"), "notes")
+	h.warm(t, store, p, "notes")
+	h.apply(t, `{"service_accounts": [{"id": "ci", "owner_user_id": "bob"}]}`)
+	d, err := h.Decide(t.Context(), p, "bank:recall", "notes", svc.Context{})
+	is.NoErr(err)
+	is.True(!d.Allowed())
+}
+
+// goneStore has lost the policies that narrow keys.
+type goneStore struct{ svc.Store }
+
+func (s goneStore) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
+	snapshot, err := s.Store.Access(ctx, query)
+	snapshot.Narrowing = nil
+	return snapshot, err
+}
+
+func TestNarrowingPolicyGone(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	h.apply(t, narrowWorld)
+	key, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{ScopingPolicyID: "recall"})
+	is.NoErr(err)
+	gone := newHost(t, func(c *svc.Config) { c.Store = goneStore{h.store} })
+	p := gone.principal(t, key)
+	d, err := gone.Decide(t.Context(), p, "bank:recall", "notes", svc.Context{})
+	is.NoErr(err)
+	is.True(!d.Allowed())
+	is.Equal(d.Reason(), `the scoping policy "recall" that narrows it no longer exists`)
+}
+
+func TestNarrowingMustBeAPolicy(t *testing.T) {
+	h := newHost(t)
+	h.apply(t, narrowWorld)
+	for _, id := range []string{"none", "a/b"} {
+		_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{ScopingPolicyID: id})
+		wantCode(t, err, svc.CodeInvalid, "/scoping_policy_id")
+		_, err = h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{ScopingPolicyID: id})
+		wantCode(t, err, svc.CodeInvalid, "/scoping_policy_id")
+	}
+}
+
+// A successor is narrowed as the key before it was.
+func TestRotationKeepsTheNarrowing(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	h.apply(t, narrowWorld)
+	key, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{ScopingPolicyID: "recall"})
+	is.NoErr(err)
+	next, err := h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, svc.Rotation{})
+	is.NoErr(err)
+	is.Equal(next.ScopingPolicyID, "recall")
+	p := h.principal(t, next)
+	is.Equal([]any{p.Identity(), p.Actions, p.ScopingPolicyID}, []any{alice.Identity(), []string(nil), "recall"})
+}
+
+// A narrowed key administers what its policy allows it, and makes no keys, not even of its own user.
+func TestNarrowedKeyMakesNoKeys(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	h.apply(t, narrowWorld)
+	bobs, mine := issue(t, h, bob), issue(t, h, alice)
+	keys, recall := narrowed(t, h, alice, "keys"), narrowed(t, h, alice, "recall")
+	is.NoErr(lastError(h.Keys.List(t.Context(), keys, bob.Identity(), svc.KeyQuery{})))
+	wantCode(t, lastError(h.Keys.List(t.Context(), recall, bob.Identity(), svc.KeyQuery{})), svc.CodeForbidden, "")
+	wantCode(t, lastError(h.Templates.List(t.Context(), keys, svc.TemplateQuery{})), svc.CodeForbidden, "")
+	for _, p := range []svc.Principal{keys, recall} {
+		_, issued := h.Keys.Issue(t.Context(), p, bob.Identity(), svc.NewAPIKey{})
+		_, narrower := h.Keys.Issue(t.Context(), p, bob.Identity(), svc.NewAPIKey{ScopingPolicyID: p.ScopingPolicyID})
+		_, rotated := h.Keys.Rotate(t.Context(), p, bob.Identity(), bobs.ID, svc.Rotation{})
+		_, patched := h.Keys.Patch(t.Context(), p, bob.Identity(), bobs.ID, svc.APIKeyPatch{})
+		_, imported := h.Keys.Import(t.Context(), p, bob.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: plainDigest("sk-x")})
+		_, issuedMine := h.Keys.Issue(t.Context(), p, svc.Me, svc.NewAPIKey{})
+		_, rotatedMine := h.Keys.Rotate(t.Context(), p, svc.Me, mine.ID, svc.Rotation{})
+		_, patchedMine := h.Keys.Patch(t.Context(), p, svc.Me, mine.ID, svc.APIKeyPatch{})
+		_, revokedAll := h.Keys.RevokeAll(t.Context(), p, svc.Me)
+		for _, err := range []error{
+			issued, narrower, rotated, patched, issuedMine, rotatedMine, patchedMine, revokedAll,
+			h.Keys.Revoke(t.Context(), p, svc.Me, mine.ID), lastError(h.Keys.List(t.Context(), p, svc.Me, svc.KeyQuery{})),
+		} {
+			wantCode(t, err, svc.CodeForbidden, "")
+		}
+		is.True(imported != nil)
+	}
+	is.NoErr(h.Keys.Revoke(t.Context(), keys, bob.Identity(), bobs.ID))
+	wantCode(t, h.Keys.Revoke(t.Context(), recall, alice.Identity(), mine.ID), svc.CodeForbidden, "")
+	is.True(h.good(mine))
+}
+
+// An Authenticator of the host may narrow whom it finds: what it vouches for does not count then.
+func TestNarrowedByTheHost(t *testing.T) {
+	is := is.New(t)
+	found := svc.Principal{Kind: svc.KindUser, ID: "alice", Actions: []string{"iam:*"}, ScopingPolicyID: "recall"}
+	h := newHost(t, func(c *svc.Config) {
+		c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) { return found, nil })
+	})
+	h.apply(t, narrowWorld)
+	p, err := h.Authenticate(t.Context(), "token")
+	is.NoErr(err)
+	for action, want := range map[string]bool{"bank:recall": true, "bank:retain": false} {
+		d, err := h.Decide(t.Context(), p, action, "notes", svc.Context{})
+		is.NoErr(err)
+		is.Equal(d.Allowed(), want)
+	}
+	d, err := h.Decide(t.Context(), p, "iam:users:read", "*", svc.Context{})
+	is.NoErr(err)
+	is.True(!d.Allowed())
+	wantCode(t, lastError(h.Keys.List(t.Context(), p, bob.Identity(), svc.KeyQuery{})), svc.CodeForbidden, "")
+	found.ScopingPolicyID = "a/b"
+	_, err = h.Authenticate(t.Context(), "token")
+	wantCode(t, err, svc.CodeInternal, "")
+}
+
+// Resolve says why somebody narrowed is decided as it is.
+func TestResolveNarrowed(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	h.apply(t, narrowWorld)
+	for _, c := range []struct {
+		q       svc.Question
+		outcome svc.Outcome
+		reason  string
+	}{
+		{svc.Question{UserID: "alice", Bank: "notes", ScopingPolicyID: "recall"}, svc.Allow, `within statement 0 of scoping policy "recall"`},
+		{svc.Question{UserID: "alice", Bank: "notes", Action: "bank:retain", ScopingPolicyID: "recall"}, svc.ImplicitDeny, `scoping policy "recall" does not allow`},
+		{svc.Question{UserID: "alice", Bank: "notes", ScopingPolicyID: "none"}, svc.ImplicitDeny, `the scoping policy "none" that narrows it no longer exists`},
+		{svc.Question{ServiceAccountID: "ci", Bank: "team::a", ScopingPolicyID: "notes"}, svc.ImplicitDeny, `scoping policy "notes" does not allow`},
+		{svc.Question{UserID: "nobody", Bank: "notes", ScopingPolicyID: "none"}, svc.ImplicitDeny, `user "nobody" is unknown`},
+	} {
+		r, err := h.Policies.Resolve(t.Context(), svc.Host, c.q)
+		is.NoErr(err)
+		s, err := h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{}, c.q)
+		is.NoErr(err)
+		is.Equal(s, r)
+		if r.Outcome != c.outcome || !strings.Contains(r.Reason, c.reason) {
+			t.Errorf("%+v: %s, %s", c.q, r.Outcome, r.Reason)
+		}
+	}
+	for _, q := range []svc.Question{{Sender: "telegram:1", ScopingPolicyID: "recall"}, {UserID: "alice", ScopingPolicyID: "a/b"}} {
+		q.Bank = "notes"
+		_, err := h.Policies.Resolve(t.Context(), svc.Host, q)
+		wantCode(t, err, svc.CodeInvalid, "scoping_policy_id")
+	}
+}
+
+// A caller narrows keys by policies that it may read, or has. The answer for any other policy is that for one that does not exist.
+func TestNarrowingByPoliciesOfOthers(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	h.apply(t, narrowWorld)
+	h.apply(t, `{"users": [{"id": "reader"}, {"id": "member"}, {"id": "issuer"}],
+		"groups": [{"id": "team", "members": ["member"]}],
+		"policies": [
+			{"id": "readers", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["iam:policies:read"], "banks": ["*"]}]}},
+			{"id": "issuers", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["iam:users:write", "iam:banks:grant"], "banks": ["*"]}]}}],
+		"attachments": [
+			{"policy_id": "readers", "principal_type": "user", "principal_id": "reader"},
+			{"policy_id": "issuers", "principal_type": "user", "principal_id": "issuer"},
+			{"policy_id": "recall", "principal_type": "user", "principal_id": "bob"},
+			{"policy_id": "notes", "principal_type": "group", "principal_id": "team"}]}`)
+	vouched := svc.Principal{Kind: svc.KindUser, ID: "dave", Actions: []string{svc.ActionPoliciesRead}}
+	for _, c := range []struct {
+		by  svc.Principal
+		has map[string]bool
+	}{
+		{alice, map[string]bool{"recall": true, "notes": true, "keys": true}}, // iam:*
+		{user("reader"), map[string]bool{"recall": true, "notes": true, "keys": true}},
+		{vouched, map[string]bool{"recall": true, "notes": true, "keys": true}},
+		{bob, map[string]bool{"recall": true}},
+		{user("member"), map[string]bool{"notes": true}},
+		{user("issuer"), nil},
+		{user("nobody"), nil},
+	} {
+		for _, id := range []string{"recall", "notes", "keys", "none"} {
+			_, err := h.Keys.Issue(t.Context(), c.by, svc.Me, svc.NewAPIKey{ScopingPolicyID: id})
+			if c.has[id] {
+				is.NoErr(err)
+				continue
+			}
+			wantCode(t, err, svc.CodeInvalid, "/scoping_policy_id")
+			is.Equal(err.Error(), "/scoping_policy_id: names an unknown policy")
+		}
+	}
+	for _, holder := range []svc.Principal{bob, user("issuer")} { // the caller's own policies count, not those of the holder
+		_, err := h.Keys.Issue(t.Context(), user("issuer"), holder.Identity(), svc.NewAPIKey{ScopingPolicyID: "recall"})
+		wantCode(t, err, svc.CodeInvalid, "/scoping_policy_id")
+	}
+	_, err := h.Keys.Issue(t.Context(), user("issuer"), bob.Identity(), svc.NewAPIKey{ScopingPolicyID: "issuers"})
+	is.NoErr(err)
+	_, err = h.Keys.Issue(t.Context(), svc.Host, bob.Identity(), svc.NewAPIKey{ScopingPolicyID: "keys"})
+	is.NoErr(err)
+}
+
+var scarce = svc.Rate{PerSecond: 0.5, Burst: 5}
+
+// rateOf is the rate of the principal that a key authenticates.
+func (h *host) rateOf(t *testing.T, key svc.IssuedKey) svc.Rate {
+	t.Helper()
+	by, err := h.Authenticate(t.Context(), string(key.Key))
+	if err != nil || by.KeyID() != key.ID {
+		t.Fatal(by.KeyID(), err)
+	}
+	return by.Rate()
+}
+
+func TestRateOfAPrincipal(t *testing.T) {
+	is := is.New(t)
+	h, store := watched(t)
+	for _, rate := range []svc.Rate{{}, scarce, {PerSecond: svc.MaxRate, Burst: svc.MaxBurst}, {PerSecond: svc.MinRate, Burst: 1}} {
+		key := h.issueWith(t, svc.NewAPIKey{Rate: rate})
+		is.Equal(key.Rate, rate)
+		is.Equal(h.read(t, key.ID).Rate, rate)
+		eventually(t, func() bool { // until it is from memory
+			reads := store.reads.Load()
+			is.Equal(h.rateOf(t, key), rate)
+			return store.reads.Load() == reads
+		})
+	}
+	is.Equal(alice.KeyID(), "")
+	is.Equal(svc.Host.Rate(), svc.Rate{})
+}
+
+func TestWrongRates(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t, importing)
+	key := h.issueWith(t, svc.NewAPIKey{Rate: scarce})
+	h.actions()
+	for _, c := range []struct {
+		rate   svc.Rate
+		fields []string
+	}{
+		{svc.Rate{Burst: 1}, []string{"/rate/per_second"}}, {svc.Rate{PerSecond: 1}, []string{"/rate/burst"}},
+		{svc.Rate{PerSecond: math.NaN(), Burst: 1}, []string{"/rate/per_second"}}, {svc.Rate{PerSecond: math.Inf(1), Burst: 1}, []string{"/rate/per_second"}},
+		{svc.Rate{PerSecond: -1, Burst: -1}, []string{"/rate/per_second", "/rate/burst"}},
+		{svc.Rate{PerSecond: svc.MinRate / 2, Burst: 1}, []string{"/rate/per_second"}}, {svc.Rate{PerSecond: svc.MaxRate + 1, Burst: 1}, []string{"/rate/per_second"}},
+		{svc.Rate{PerSecond: 1, Burst: svc.MaxBurst + 1}, []string{"/rate/burst"}},
+	} {
+		_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{Rate: c.rate})
+		is.Equal(wrongFields(err), c.fields)
+		_, err = h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Rate: &c.rate})
+		is.Equal(wrongFields(err), c.fields)
+		_, err = h.Keys.Import(t.Context(), svc.Host, alice.Identity(), svc.ImportedKey{
+			Prefix: "sk-", Hash: plainDigest(foreign), NewAPIKey: svc.NewAPIKey{Rate: c.rate},
+		})
+		is.Equal(wrongFields(err), c.fields)
+	}
+	is.Equal(h.actions(), nil)
+	is.Equal(h.read(t, key.ID), key.APIKey)
+}
+
+func wrongFields(err error) (fields []string) {
+	for _, e := range svc.Errors(err) {
+		fields = append(fields, e.Field)
+	}
+	return fields
+}
+
+func TestPatchRate(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	key := h.issueWith(t, svc.NewAPIKey{})
+	h.actions()
+	for _, rate := range []svc.Rate{scarce, scarce, {PerSecond: 0.5, Burst: 6}, {}} {
+		patched, err := h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Rate: &rate})
+		is.NoErr(err)
+		is.Equal(patched.Rate, rate)
+		is.Equal(h.rateOf(t, key), rate) // at once
+	}
+	is.Equal(len(h.actions()), 3) // the second changed nothing
+	_, err := h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Description: &svc.TextPatch{Value: new("d")}, Rate: &scarce})
+	is.NoErr(err)
+	_, err = h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Description: &svc.TextPatch{}})
+	is.NoErr(err)
+	is.Equal(h.rateOf(t, key), scarce)
+}
+
+// A key lowers its own rate, but raises it only with another credential.
+func TestKeyAndItsOwnRate(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	key := h.issueWith(t, svc.NewAPIKey{Rate: scarce})
+	itself, err := h.Authenticate(t.Context(), string(key.Key))
+	is.NoErr(err)
+	patch := func(by svc.Principal, rate svc.Rate) error {
+		_, err := h.Keys.Patch(t.Context(), by, svc.Me, key.ID, svc.APIKeyPatch{Rate: &rate})
+		return err
+	}
+	for _, higher := range []svc.Rate{{}, {PerSecond: 0.6, Burst: 1}, {PerSecond: 0.1, Burst: 6}} {
+		wantCode(t, patch(itself, higher), svc.CodeForbidden, "")
+		is.Equal(h.rateOf(t, key), scarce)
+	}
+	is.NoErr(patch(itself, scarce))
+	is.NoErr(patch(itself, svc.Rate{PerSecond: 0.4, Burst: 4}))
+	is.NoErr(patch(alice, svc.Rate{}))
+	is.NoErr(patch(itself, scarce)) // a key without a rate may set one
+}
+
+func TestRateOfSuccessors(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t, importing)
+	old := h.issueWith(t, svc.NewAPIKey{Rate: scarce})
+	next, err := h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, svc.Rotation{Overlap: time.Hour})
+	is.NoErr(err)
+	is.Equal(next.Rate, scarce)
+	is.Equal(h.rateOf(t, next), scarce)
+	is.Equal(h.rateOf(t, old), scarce)
+
+	imported, err := h.Keys.Import(t.Context(), svc.Host, alice.Identity(), svc.ImportedKey{
+		Prefix: "sk-", Hash: plainDigest(foreign), NewAPIKey: svc.NewAPIKey{Rate: scarce},
+	})
+	is.NoErr(err)
+	is.Equal(h.rateOf(t, svc.IssuedKey{APIKey: imported, Key: foreign}), scarce)
+}
+
+// A repeated request has the same rate, and gets it.
+func TestRateOfARepeatedRequest(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	first := h.issueWith(t, svc.NewAPIKey{IdempotencyKey: "k", Rate: scarce})
+	is.Equal(h.issueWith(t, svc.NewAPIKey{IdempotencyKey: "k", Rate: scarce}), first)
+	for _, other := range []svc.Rate{{}, {PerSecond: 0.5, Burst: 6}} {
+		_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "k", Rate: other})
+		is.Equal(svc.ErrorCode(err), svc.CodeKeyReused)
+	}
+}

@@ -1,0 +1,422 @@
+package svc_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/base64"
+	"encoding/hex"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+)
+
+// editedStore hands out keys as if their rows had been edited in the database.
+type editedStore struct {
+	svc.Store
+	edit func(*svc.APIKey)
+}
+
+func (s *editedStore) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
+	snapshot, err := s.Store.Access(ctx, query)
+	if snapshot.Key != nil {
+		s.edit(snapshot.Key)
+	}
+	return snapshot, err
+}
+
+func (s *editedStore) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return fn(ctx, &editedStore{tx, s.edit}) })
+}
+
+func (s *editedStore) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+	return s.Store.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
+		s.edit(key)
+		return change(key)
+	})
+}
+
+// A key whose row says something else than this service has written is refused, and the operator is told. It cannot be
+// made good again by a change of it, and can be revoked.
+func TestEditedRowIsRefused(t *testing.T) {
+	h := newHost(t)
+	h.apply(t, world)
+	other := issue(t, h, alice)
+	for name, c := range map[string]struct {
+		in   svc.NewAPIKey
+		edit func(*svc.APIKey)
+	}{
+		"whose it is":            {edit: func(k *svc.APIKey) { k.Holder.ID = "bob" }},
+		"of which kind it is":    {edit: func(k *svc.APIKey) { k.Holder = svc.Identity{Kind: svc.KindServiceAccount, ID: "ci"} }},
+		"its hash":               {edit: func(k *svc.APIKey) { k.Hash = other.Hash }},
+		"its hash and seal":      {edit: func(k *svc.APIKey) { k.Hash, k.Seal = other.Hash, other.Seal }},
+		"no seal":                {edit: func(k *svc.APIKey) { k.Seal = nil }},
+		"another's seal":         {edit: func(k *svc.APIKey) { k.Seal = other.Seal }},
+		"when it was made":       {edit: func(k *svc.APIKey) { k.CreatedAt = k.CreatedAt.Add(time.Second) }},
+		"an expiry put off":      {svc.NewAPIKey{ExpiresAt: h.now().Add(time.Hour)}, func(k *svc.APIKey) { k.ExpiresAt = k.ExpiresAt.Add(time.Hour) }},
+		"an expiry taken away":   {svc.NewAPIKey{ExpiresAt: h.now().Add(time.Hour)}, func(k *svc.APIKey) { k.ExpiresAt = time.Time{} }},
+		"an expiry":              {edit: func(k *svc.APIKey) { k.ExpiresAt = h.now().Add(time.Hour) }},
+		"what narrows it":        {edit: func(k *svc.APIKey) { k.ScopingPolicyID = "narrow" }},
+		"its prefix":             {edit: func(k *svc.APIKey) { k.Prefix = other.Prefix }},
+		"enabled (was disabled)": {edit: func(k *svc.APIKey) { k.Disabled = !k.Disabled }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			key, err := h.Keys.Issue(t.Context(), alice, svc.Me, c.in)
+			is.NoErr(err)
+			if strings.HasPrefix(name, "enabled") {
+				_, err = h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: new(true)})
+				is.NoErr(err)
+			}
+			var log bytes.Buffer
+			edited := newHost(t, func(config *svc.Config) {
+				config.Store = &editedStore{h.store, c.edit}
+				config.Logger = slog.New(slog.NewTextHandler(&log, nil))
+				config.Now = h.now
+			})
+			_, err = edited.Authenticate(t.Context(), string(key.Key))
+			wantCode(t, err, svc.CodeUnauthenticated, "")
+			is.True(strings.Contains(log.String(), key.ID))
+			is.True(!strings.Contains(log.String(), string(key.Key[21:53])))
+
+			_, err = edited.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Description: &svc.TextPatch{}})
+			wantCode(t, err, svc.CodeInvalid, "key_id")
+			_, err = edited.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, svc.Rotation{Overlap: time.Hour})
+			wantCode(t, err, svc.CodeInvalid, "key_id")
+			is.NoErr(edited.Keys.Revoke(t.Context(), alice, svc.Me, key.ID))
+		})
+	}
+}
+
+// A revocation that is undone in the database stays one, with a pepper and without.
+func TestRevocationIsNotUndoneInTheDatabase(t *testing.T) {
+	t.Run("pepper", func(t *testing.T) { revocationIsNotUndone(t, func(*svc.Config) {}) })
+	t.Run("unsealed", func(t *testing.T) {
+		revocationIsNotUndone(t, func(c *svc.Config) { c.Keys.Peppers[0].AcceptUnsealed = true })
+	})
+	t.Run("no pepper", func(t *testing.T) { revocationIsNotUndone(t, func(c *svc.Config) { c.Keys.Peppers = nil }) })
+}
+
+func revocationIsNotUndone(t *testing.T, configure func(*svc.Config)) {
+	is := is.New(t)
+	h := newHost(t, configure)
+	undone := func() *host { // one that has cached nothing
+		return newHost(t, configure, func(c *svc.Config) {
+			c.Store = &editedStore{h.store, func(k *svc.APIKey) { k.RevokedAt = time.Time{} }}
+		})
+	}
+	revoke := map[string]func(svc.IssuedKey) error{
+		"one": func(k svc.IssuedKey) error { return h.Keys.Revoke(t.Context(), alice, svc.Me, k.ID) },
+		"all": func(svc.IssuedKey) error { _, err := h.Keys.RevokeAll(t.Context(), alice, svc.Me); return err },
+		"leaked": func(k svc.IssuedKey) error {
+			_, err := h.Keys.RevokeLeaked(t.Context(), svc.Host, []string{string(k.Key)})
+			return err
+		},
+		"rotated": func(k svc.IssuedKey) error {
+			_, err := h.Keys.Rotate(t.Context(), alice, svc.Me, k.ID, svc.Rotation{})
+			return err
+		},
+	}
+	for name, revoke := range revoke {
+		key := issue(t, h, alice)
+		is.True(undone().good(key)) // untouched
+		is.NoErr(revoke(key))
+		if undone().good(key) {
+			t.Errorf("%s: good again", name)
+		}
+	}
+}
+
+// What the service itself changes it seals again: a key that was patched, disabled and enabled, and one that was rotated, are good.
+func TestChangedKeysAreSealed(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	key := issue(t, h, alice)
+	for _, patch := range []svc.APIKeyPatch{
+		{ExpiresAt: new(h.now().Add(365 * 24 * time.Hour))}, {Disabled: new(true)}, {Description: &svc.TextPatch{Value: new("new")}},
+		{Disabled: new(false)}, {ExpiresAt: &time.Time{}},
+	} {
+		patched, err := h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, patch)
+		is.NoErr(err)
+		is.Equal(h.good(key), !patched.Disabled)
+	}
+	next, err := h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, svc.Rotation{Overlap: time.Hour})
+	is.NoErr(err)
+	is.True(h.good(key) && h.good(next))
+}
+
+// A process that does not have a key's pepper yet does not spoil its seal.
+func TestUnknownPepperIsNotSealed(t *testing.T) {
+	is := is.New(t)
+	two := svc.Pepper{Version: "2", Secret: []byte("the second pepper of two")}
+	h := newHost(t, func(c *svc.Config) { c.Keys.Peppers = append([]svc.Pepper{two}, c.Keys.Peppers...) })
+	behind := newHost(t, func(c *svc.Config) { c.Store = h.store })
+	key := issue(t, h, alice)
+	_, err := behind.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: new(true)})
+	wantCode(t, err, svc.CodeInvalid, "key_id")
+	is.True(h.good(key))
+}
+
+// Under a pepper that was in use before rows were sealed, keys without a seal are good, and sealed when they are used: once
+// they are, the pepper needs not accept such keys any more.
+func TestKeysFromBeforeRowsWereSealed(t *testing.T) {
+	is := is.New(t)
+	h, _, clock := counted(t)
+	with := func(accept bool) *host {
+		return newHost(t, clock.configure, func(c *svc.Config) {
+			c.Store = h.store
+			c.Keys.Peppers[0].AcceptUnsealed = accept
+		})
+	}
+	used, unused, edited := issue(t, h, alice), issue(t, h, alice), issue(t, h, alice)
+	for _, key := range []svc.IssuedKey{used, unused} {
+		is.NoErr(h.store.ChangeAPIKey(t.Context(), alice.Identity(), key.ID, func(k *svc.APIKey) (bool, error) {
+			k.Seal = nil
+			return true, nil
+		}))
+	}
+	is.NoErr(h.store.ChangeAPIKey(t.Context(), alice.Identity(), edited.ID, func(k *svc.APIKey) (bool, error) {
+		k.Disabled = true
+		return true, nil
+	}))
+	is.True(!with(false).good(used))
+	accepting := with(true)
+	is.True(accepting.good(used))
+	is.True(!accepting.good(edited))
+	is.NoErr(accepting.Close())
+	is.True(with(false).good(used))
+	is.True(!with(false).good(unused))
+	is.True(with(true).good(unused))
+}
+
+// While keys from before there was a pepper are accepted, who can write the database can make keys, and take over those that there are:
+// docs/keys.md says so. It ends when they are retired.
+func TestKeysWithoutPepperCanBeForged(t *testing.T) {
+	is := is.New(t)
+	old := newHost(t, func(c *svc.Config) { c.Keys.Peppers = nil })
+	made := issue(t, old, bob) // as a writer of the database makes one, who reads the key of ids there
+	own := svc.Pepper{Version: "1", Secret: []byte("a pepper of the test")}
+	forge := func(peppers ...svc.Pepper) *host {
+		return newHost(t, func(c *svc.Config) {
+			c.Keys.Peppers = append([]svc.Pepper{own}, peppers...)
+			c.Store = &editedStore{old.store, func(k *svc.APIKey) { k.Holder = alice.Identity() }}
+		})
+	}
+	is.Equal(forge(svc.Pepper{}).principal(t, made).Identity(), alice.Identity())
+	is.True(!forge(svc.Pepper{Retired: true}).good(made))
+	is.True(!forge().good(made))
+}
+
+func keyedDigest(key string) []byte {
+	mac := hmac.New(sha512.New, []byte("the other system's secret"))
+	mac.Write([]byte(key))
+	return mac.Sum(nil)
+}
+
+func plainDigest(key string) []byte {
+	sum := sha256.Sum256([]byte(key))
+	return sum[:]
+}
+
+// importing configures two other systems.
+func importing(c *svc.Config) {
+	c.Keys.Imports = []svc.KeyImport{{Prefix: "sk-"}, {Prefix: "old_live:", Hash: keyedDigest}}
+}
+
+const foreign = "sk-6f0c1f0a5c8e4f3b9d7a2e1b4c6d8f00"
+
+func takeOver(t *testing.T, h *host, holder svc.Principal, key string) svc.APIKey {
+	t.Helper()
+	in := svc.ImportedKey{Prefix: "sk-", Hash: plainDigest(key)}
+	if strings.HasPrefix(key, "old_live:") {
+		in.Prefix, in.Hash = "old_live:", keyedDigest(key)
+	}
+	imported, err := h.Keys.Import(t.Context(), svc.Host, holder.Identity(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return imported
+}
+
+func TestImportedKeyIsAccepted(t *testing.T) {
+	is := is.New(t)
+	asked := 0
+	h := newHost(t, importing, func(c *svc.Config) {
+		c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) {
+			asked++
+			return svc.Principal{}, svc.ErrUnauthenticated
+		})
+	})
+	h.apply(t, world)
+	h.actions()
+	other := "old_live:" + strings.Repeat("x", 400)
+	for key, holder := range map[string]svc.Principal{foreign: alice, other: account("ci")} {
+		_, err := h.Authenticate(t.Context(), key)
+		wantCode(t, err, svc.CodeUnauthenticated, "")
+		imported := takeOver(t, h, holder, key)
+		is.Equal(h.actions(), []string{"api_key.imported api_key/" + imported.ID + " by "})
+		is.Equal(h.read(t, imported.ID), imported)
+		is.True(strings.HasSuffix(imported.Prefix, imported.ID))
+		by, err := h.Authenticate(t.Context(), key)
+		is.NoErr(err)
+		is.Equal(by.Identity(), holder.Identity())
+		for _, wrong := range []string{key + "x", key[:len(key)-1], key + " ", strings.ToUpper(key[:3]) + key[3:], imported.Prefix, key + strings.Repeat("x", 1000)} {
+			_, err = h.Authenticate(t.Context(), wrong)
+			wantCode(t, err, svc.CodeUnauthenticated, "")
+		}
+		is.NoErr(h.Keys.Revoke(t.Context(), svc.Host, holder.Identity(), imported.ID))
+		_, err = h.Authenticate(t.Context(), key)
+		wantCode(t, err, svc.CodeUnauthenticated, "")
+		h.actions()
+	}
+	is.Equal(asked, 2) // about the prefix in capitals, which is nobody's here
+}
+
+// Neither what the other system has kept nor what is kept here is a key, however it is written.
+func TestImportedHashIsNoKey(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t, importing)
+	imported := takeOver(t, h, alice, foreign)
+	for _, stored := range [][]byte{plainDigest(foreign), imported.Hash, imported.Seal} {
+		for _, text := range []string{string(stored), hex.EncodeToString(stored), base64.StdEncoding.EncodeToString(stored), base64.RawURLEncoding.EncodeToString(stored)} {
+			for _, prefix := range []string{"", "sk-", "svcu_", imported.Prefix, "svcu_" + imported.ID} {
+				_, err := h.Authenticate(t.Context(), prefix+text)
+				wantCode(t, err, svc.CodeUnauthenticated, "")
+			}
+		}
+	}
+	ours := "svcu_" + imported.ID + hex.EncodeToString(plainDigest(foreign))[:32]
+	is.True(!h.good(svc.IssuedKey{Key: svc.Secret(resum(ours))}))
+}
+
+// What holds for keys that were issued here holds for those that were taken over.
+func TestLifeOfAnImportedKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		h, store, clock := counted(t, importing)
+		good := func() bool { return h.good(svc.IssuedKey{Key: foreign}) }
+		imported := takeOver(t, h, alice, foreign)
+		is.True(good())
+		pass(flushed)
+		is.True(!h.read(t, imported.ID).LastUsedAt.IsZero())
+
+		_, err := h.Keys.Patch(t.Context(), alice, svc.Me, imported.ID, svc.APIKeyPatch{Disabled: new(true)})
+		is.NoErr(err)
+		is.True(!good())
+		_, err = h.Keys.Patch(t.Context(), alice, svc.Me, imported.ID, svc.APIKeyPatch{Disabled: new(false), ExpiresAt: new(clock.now().Add(time.Hour))})
+		is.NoErr(err)
+		is.True(good())
+
+		two := svc.Pepper{Version: "2", Secret: []byte("the second pepper of two")}
+		moved := newHost(t, importing, clock.configure, func(c *svc.Config) { c.Store, c.Keys.Peppers = store, append([]svc.Pepper{two}, c.Keys.Peppers...) })
+		clock.in(time.Minute)
+		is.True(moved.good(svc.IssuedKey{Key: foreign}))
+		is.NoErr(moved.Close())
+		is.Equal(h.read(t, imported.ID).Pepper, "2")
+		moved = newHost(t, importing, clock.configure, func(c *svc.Config) { c.Store, c.Keys.Peppers = store, []svc.Pepper{two} })
+		is.True(moved.good(svc.IssuedKey{Key: foreign}))
+
+		next, err := moved.Keys.Rotate(t.Context(), alice, svc.Me, imported.ID, svc.Rotation{Overlap: time.Minute})
+		is.NoErr(err)
+		is.True(moved.good(next) && strings.HasPrefix(string(next.Key), "svcu_"))
+		leaked, err := moved.Keys.RevokeLeaked(t.Context(), svc.Host, []string{foreign})
+		is.NoErr(err)
+		is.Equal(len(leaked), 1)
+		is.True(!moved.good(svc.IssuedKey{Key: foreign}))
+
+		for range 2 {
+			_, err = moved.Keys.Import(t.Context(), svc.Host, bob.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: plainDigest(foreign)})
+			wantCode(t, err, svc.CodeExists, "hash") // a revoked key does not come back
+		}
+	})
+}
+
+func TestImportRefuses(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t, importing)
+	h.apply(t, world)
+	h.actions()
+	digest := plainDigest(foreign)
+	for field, in := range map[string]svc.ImportedKey{
+		"prefix":       {Prefix: "svcu_", Hash: digest},
+		"hash":         {Prefix: "sk-", Hash: digest[:15]},
+		"/expires_at":  {Prefix: "sk-", Hash: digest, NewAPIKey: svc.NewAPIKey{ExpiresAt: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)}},
+		"/description": {Prefix: "sk-", Hash: digest, NewAPIKey: svc.NewAPIKey{Description: new(strings.Repeat("x", svc.MaxDescriptionLength+1))}},
+	} {
+		_, err := h.Keys.Import(t.Context(), svc.Host, alice.Identity(), in)
+		wantCode(t, err, svc.CodeInvalid, field)
+	}
+	in := svc.ImportedKey{Prefix: "sk-", Hash: digest}
+	for _, by := range []svc.Principal{alice, bob, account("ci"), svc.Unmapped} {
+		_, err := h.Keys.Import(t.Context(), by, alice.Identity(), in)
+		wantCode(t, err, svc.CodeForbidden, "")
+	}
+	_, err := h.Keys.Import(t.Context(), svc.Host, svc.Identity{Kind: svc.KindServiceAccount, ID: "none"}, in)
+	wantCode(t, err, svc.CodeNotFound, "")
+	_, err = newHost(t).Keys.Import(t.Context(), svc.Host, alice.Identity(), in)
+	wantCode(t, err, svc.CodeInvalid, "prefix")
+	is.Equal(len(h.actions()), 0)
+}
+
+func TestExpiryLiesInTheFuture(t *testing.T) {
+	clock := newClock()
+	h := newHost(t, clock.configure)
+	key := issue(t, h, alice)
+	for _, at := range []time.Time{
+		clock.now(), clock.now().Add(-time.Hour), clock.now().Add(999), time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), time.Unix(0, 0),
+		time.Date(9999, 12, 31, 23, 59, 59, 0, time.FixedZone("west", -3600)),
+	} {
+		_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{ExpiresAt: at})
+		wantCode(t, err, svc.CodeInvalid, "/expires_at")
+		_, err = h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{ExpiresAt: at})
+		wantCode(t, err, svc.CodeInvalid, "/expires_at")
+		_, err = h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{ExpiresAt: &at})
+		wantCode(t, err, svc.CodeInvalid, "/expires_at")
+	}
+	h.issueWith(t, svc.NewAPIKey{ExpiresAt: clock.now().Add(time.Microsecond)})
+	h.issueWith(t, svc.NewAPIKey{ExpiresAt: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)})
+}
+
+func TestRevokeLeaked(t *testing.T) {
+	is := is.New(t)
+	h, store := watched(t)
+	good, disabled, revoked, spared := issue(t, h, alice), issue(t, h, bob), issue(t, h, alice), issue(t, h, alice)
+	_, err := h.Keys.Patch(t.Context(), bob, svc.Me, disabled.ID, svc.APIKeyPatch{Disabled: ptr(true)})
+	is.NoErr(err)
+	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, revoked.ID))
+	h.remembered(t, store, good)
+	h.actions()
+	leaked := []string{
+		string(good.Key), string(disabled.Key), string(revoked.Key), string(good.Key), "", "svcu_", "ghp_something", spared.Prefix,
+		resum(string(spared.Key[:21]) + string(good.Key[21:53])), // its id with another's secret
+		resum("svcs_" + string(spared.Key[5:53])),
+		string(issue(t, newHost(t), alice).Key),
+	}
+	for _, by := range []svc.Principal{admin, alice, robot} {
+		_, err := h.Keys.RevokeLeaked(t.Context(), by, leaked)
+		wantCode(t, err, svc.CodeForbidden, "")
+	}
+	is.True(h.good(good))
+	keys, err := h.Keys.RevokeLeaked(t.Context(), svc.Host, leaked)
+	is.NoErr(err)
+	is.Equal(len(keys), 2)
+	is.Equal(keys[0].ID, good.ID)
+	is.Equal(keys[1].Holder, bob.Identity())
+	is.Equal(keys[0], h.read(t, good.ID))
+	is.Equal(h.actions(), []string{"api_key.revoked api_key/" + good.ID + " by ", "api_key.revoked api_key/" + disabled.ID + " by "})
+	is.True(!h.good(good) && h.good(spared))
+	keys, err = h.Keys.RevokeLeaked(t.Context(), svc.Host, leaked)
+	is.NoErr(err)
+	is.Equal(len(keys), 0)
+	store.down.Store(true)
+	_, err = h.Keys.RevokeLeaked(t.Context(), svc.Host, leaked)
+	wantCode(t, err, svc.CodeUnavailable, "")
+}

@@ -1,0 +1,257 @@
+package bench_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// step is something that the Service asked the database to do. With prepared statements each step
+// is one round trip.
+type step struct {
+	verb    string // begin, commit, rollback, exec or query
+	text    string // of the statement
+	args    []any
+	options sql.TxOptions
+	writes  bool // on the pool of writes
+
+	played *played // the statement on the bare driver
+}
+
+// recorder records the steps of one call at a time.
+type recorder struct {
+	mu    sync.Mutex
+	steps []step
+}
+
+func (r *recorder) note(s step) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.steps = append(r.steps, s)
+}
+
+// of returns the steps of a call.
+func (r *recorder) of(call func() error) ([]step, error) {
+	r.mu.Lock()
+	r.steps = nil
+	r.mu.Unlock()
+	err := call()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.steps, err
+}
+
+// record returns a connector whose connections record their steps; with a nil r, the connector.
+func (r *recorder) record(c driver.Connector, writes bool) driver.Connector {
+	if r == nil {
+		return c
+	}
+	return recordedConnector{c, r, writes}
+}
+
+type recordedConnector struct {
+	driver.Connector
+	r      *recorder
+	writes bool
+}
+
+func (c recordedConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.Connector.Connect(ctx)
+	return recordedConn{conn, c}, err
+}
+
+type recordedConn struct {
+	driver.Conn
+	of recordedConnector
+}
+
+func (c recordedConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	stmt, err := c.Conn.(driver.ConnPrepareContext).PrepareContext(ctx, query)
+	return recordedStmt{stmt, query, c.of}, err
+}
+
+func (c recordedConn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
+	c.of.r.note(step{verb: "begin", writes: c.of.writes,
+		options: sql.TxOptions{Isolation: sql.IsolationLevel(o.Isolation), ReadOnly: o.ReadOnly}})
+	tx, err := c.Conn.(driver.ConnBeginTx).BeginTx(ctx, o)
+	return recordedTx{tx, c.of}, err
+}
+
+func (c recordedConn) CheckNamedValue(value *driver.NamedValue) error {
+	if checker, ok := c.Conn.(driver.NamedValueChecker); ok {
+		return checker.CheckNamedValue(value)
+	}
+	return driver.ErrSkip
+}
+
+type recordedTx struct {
+	driver.Tx
+	of recordedConnector
+}
+
+func (t recordedTx) Commit() error {
+	t.of.r.note(step{verb: "commit", writes: t.of.writes})
+	return t.Tx.Commit()
+}
+
+func (t recordedTx) Rollback() error {
+	t.of.r.note(step{verb: "rollback", writes: t.of.writes})
+	return t.Tx.Rollback()
+}
+
+type recordedStmt struct {
+	driver.Stmt
+	query string
+	of    recordedConnector
+}
+
+func (s recordedStmt) note(verb string, args []driver.NamedValue) {
+	one := step{verb: verb, text: s.query, writes: s.of.writes}
+	for _, a := range args {
+		one.args = append(one.args, a.Value)
+	}
+	s.of.r.note(one)
+}
+
+func (s recordedStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	s.note("exec", args)
+	return s.Stmt.(driver.StmtExecContext).ExecContext(ctx, args)
+}
+
+func (s recordedStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	s.note("query", args)
+	return s.Stmt.(driver.StmtQueryContext).QueryContext(ctx, args)
+}
+
+// player runs recorded steps on the bare driver: the floor of a figure. It prepares each statement
+// once and scans each row.
+type player struct {
+	write, read *sql.DB
+	prepared    map[statement]*played
+}
+
+// statement is prepared on one of the pools.
+type statement struct {
+	text   string
+	writes bool
+}
+
+type played struct {
+	*sql.Stmt
+	columns []any // pointers to scan into; nil: no row was scanned
+}
+
+// scan copies a row: texts as bytes, as for the Service. The first row shows which columns have
+// texts.
+func (p *played) scan(rows *sql.Rows) error {
+	if p.columns != nil {
+		return rows.Scan(p.columns...)
+	}
+	names, err := rows.Columns()
+	if err != nil {
+		return err
+	}
+	for range names {
+		p.columns = append(p.columns, new(any))
+	}
+	err = rows.Scan(p.columns...)
+	for i, c := range p.columns {
+		switch (*c.(*any)).(type) {
+		case string, []byte:
+			p.columns[i] = new([]byte)
+		case int64:
+			p.columns[i] = new(sql.NullInt64)
+		}
+	}
+	return err
+}
+
+func newPlayer(w *world) *player {
+	return &player{write: w.write, read: w.read, prepared: map[statement]*played{}}
+}
+
+func (p *player) close() error {
+	var err error
+	for _, one := range p.prepared {
+		err = errors.Join(err, one.Close())
+	}
+	return err
+}
+
+func (p *player) pool(s step) *sql.DB {
+	if s.writes {
+		return p.write
+	}
+	return p.read
+}
+
+// prepare prepares the statements of the steps. A transaction may hold the only connection, so
+// that comes before.
+func (p *player) prepare(ctx context.Context, steps []step) error {
+	for i, s := range steps {
+		if s.text == "" {
+			continue
+		}
+		key := statement{s.text, s.writes}
+		if p.prepared[key] == nil {
+			stmt, err := p.pool(s).PrepareContext(ctx, s.text)
+			if err != nil {
+				return err
+			}
+			p.prepared[key] = &played{Stmt: stmt}
+		}
+		steps[i].played = p.prepared[key]
+	}
+	return nil
+}
+
+// play runs prepared steps.
+func (p *player) play(ctx context.Context, steps []step) error {
+	var tx *sql.Tx
+	for _, s := range steps {
+		var err error
+		switch s.verb {
+		case "begin":
+			tx, err = p.pool(s).BeginTx(ctx, &s.options)
+		case "commit":
+			err, tx = tx.Commit(), nil
+		case "rollback":
+			err, tx = tx.Rollback(), nil
+		default:
+			err = s.run(ctx, tx)
+		}
+		if err != nil {
+			if tx != nil {
+				_ = tx.Rollback()
+			}
+			return fmt.Errorf("%s %s: %w", s.verb, s.text, err)
+		}
+	}
+	return nil
+}
+
+func (s step) run(ctx context.Context, tx *sql.Tx) error {
+	one := s.played
+	stmt := one.Stmt
+	if tx != nil {
+		stmt = tx.StmtContext(ctx, stmt)
+	}
+	if s.verb == "exec" {
+		_, err := stmt.ExecContext(ctx, s.args...)
+		return err
+	}
+	rows, err := stmt.QueryContext(ctx, s.args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := one.scan(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}

@@ -1,0 +1,180 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/client"
+)
+
+// step is a call of a method of a noun, with what follows the context and the caller.
+type step struct {
+	by   string // "": an administrator
+	call string
+	args []any
+}
+
+func with(args ...any) []any { return args }
+
+// current stands for the entity tag that the row has now.
+type current struct{}
+
+// twins are two servers with the same rows. Each step is done to one by its client, and to the other by its Service.
+type twins struct {
+	here, there *site
+}
+
+// do returns what both say, as JSON.
+func (w twins) do(t *testing.T, s step) (have, want string) {
+	t.Helper()
+	if s.by == "" {
+		s.by = token
+	}
+	noun, method, _ := strings.Cut(s.call, ".")
+	by := must(sessions(t.Context(), s.by))
+	remote := reflect.ValueOf(w.here.client.As(svc.Secret(s.by))).Elem().FieldByName(noun).MethodByName(method)
+	local := reflect.ValueOf(w.there.Service).Elem().FieldByName(noun)
+	args := append([]any{by}, s.args...)
+	for i, arg := range args {
+		if _, is := arg.(current); is {
+			row := local.MethodByName("Read").Call(values(t.Context(), by, s.args[0]))[0]
+			args[i] = row.MethodByName("ETag").Call(nil)[0].String()
+		}
+	}
+	call := local.MethodByName(method)
+	have = said(remote.Call(values(append([]any{t.Context()}, args[1:]...)...)))
+	switch s.call {
+	case "Templates.CheckUpdates", "MyTemplates.CheckUpdates":
+		args = append(args, (func(int, int))(nil))
+	case "Policies.WhatCanI":
+		call, args = local.MethodByName("WhatCan"), append(args, svc.Me)
+	case "Groups.AddMember", "Groups.RemoveMember":
+		call = local.MethodByName(method + "s")
+	}
+	return have, said(call.Call(values(append([]any{t.Context()}, args...)...)))
+}
+
+func values(all ...any) (out []reflect.Value) {
+	for _, v := range all {
+		out = append(out, reflect.ValueOf(v))
+	}
+	return out
+}
+
+// said is what a method returned: its value, or its errors. A list is read to its end.
+func said(results []reflect.Value) string {
+	var all []any
+	add := func(value, err reflect.Value) {
+		if err.IsNil() {
+			all = append(all, plain(value.Interface()))
+		} else {
+			all = append(all, plain(err.Interface()))
+		}
+	}
+	switch {
+	case len(results) == 2:
+		add(results[0], results[1])
+	case results[0].Kind() == reflect.Func:
+		for row, err := range results[0].Seq2() {
+			add(row, err)
+		}
+	default:
+		all = append(all, plain(results[0].Interface()))
+	}
+	return string(must(json.MarshalIndent(all, "", " ")))
+}
+
+// plain is a value of the Service as the interface tells it.
+func plain(value any) any {
+	switch v := value.(type) {
+	case error:
+		errors := refusals(v)
+		for i := range errors {
+			if errors[i].Code != svc.CodeInvalid {
+				errors[i].Field = ""
+			}
+		}
+		return errors
+	case svc.Template:
+		return told(v)
+	case svc.Update:
+		v.Template = told(v.Template)
+		return v
+	case svc.UpdateCheck:
+		if v.Source != nil {
+			v.Source = &svc.SourceKey{Scope: v.Source.Scope, Name: v.Source.Name}
+		}
+		return v
+	case svc.User:
+		v.Channels = append([]svc.Channel{}, v.Channels...)
+		return v
+	case svc.Group:
+		v.Members = append([]string{}, v.Members...)
+		return v
+	case svc.Source:
+		return shown(v)
+	case svc.SourceTemplates:
+		return offered(v)
+	case []svc.SourceListing:
+		for i := range v {
+			v[i].SourceTemplates, v[i].Source.Owner = offered(v[i].SourceTemplates), ""
+		}
+	case svc.UpdateReport: // of whom the sources are is known from the half
+		for i := range v.Sources {
+			v.Sources[i].Source.Owner = ""
+		}
+		for i := range v.Templates {
+			v.Templates[i].Source.Owner = ""
+		}
+	}
+	return value
+}
+
+// offered is what a source offers, but for what the interface leaves out, and the time of the fetch.
+func offered(s svc.SourceTemplates) svc.SourceTemplates {
+	templates := []svc.SourceTemplate{}
+	for _, entry := range s.Templates {
+		entry.Index, entry.ManifestFile, entry.Content.Manifest = 0, "", nil
+		templates = append(templates, entry)
+	}
+	s.Templates, s.Bad = templates, append([]svc.CatalogProblem{}, s.Bad...)
+	if !s.FetchedAt.IsZero() {
+		s.FetchedAt = time.Unix(0, 0)
+	}
+	return s
+}
+
+// told is what the interface tells of a template of the Service.
+func told(t svc.Template) svc.Template {
+	t.Version = 0
+	if t.Origin != nil {
+		t.Origin = &svc.Origin{Source: t.Origin.Source, Revision: t.Origin.Revision}
+	}
+	return t
+}
+
+// shown is what the interface shows of a source of the Service.
+func shown(s svc.Source) client.Source {
+	return client.Source{
+		SourceKey: s.SourceKey, URL: s.URL, Description: s.Description, HasAuth: s.HasAuth(),
+		SigningKey: s.SigningKey, Serial: s.Serial, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
+	}
+}
+
+// banks makes every bank.
+type banks struct{}
+
+func (banks) MakeBank(_ context.Context, _ svc.Principal, bank svc.NewBank) (svc.CreatedBank, error) {
+	return svc.CreatedBank{Created: bank.Name == "New", ImportResult: bank.Manifest}, nil
+}
+
+// kept is a template as the server has it now.
+func (s *site) kept(id string) svc.Template {
+	s.t.Helper()
+	return told(must(s.Templates.Read(s.t.Context(), svc.Host, id)))
+}

@@ -1,0 +1,495 @@
+package svc
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/extsvc/svc/internal/answers"
+	"github.com/extsvc/svc/internal/outbox"
+	"github.com/extsvc/svc/internal/readcache"
+	"github.com/extsvc/svc/internal/sequencer"
+	"github.com/extsvc/svc/internal/strictjson"
+)
+
+// base is what all parts of a Service work on. One base belongs to one Store: a Service and its
+// nouns share one, and each [Service.WithTx] makes another.
+type base struct {
+	store         Store
+	roles         roles  // of store
+	tenant        string // whose Service this is; "": of none
+	log           *slog.Logger
+	clock         func() time.Time
+	inTransaction bool             // the store belongs to a transaction of the host
+	cached        *readcache.Cache // nil in a transaction of the host: each call reads the store
+	drops         []func(changed Target, generation int64)
+	refuses       func(host bool) error // refuses callers of a tenant that is not served any more
+}
+
+// now returns the time to stamp on rows and events. Stores keep microseconds: with a finer time, a
+// row that was just written would differ from the same row when it is read again.
+func (s *base) now() time.Time { return s.clock().UTC().Truncate(time.Microsecond) }
+
+// onChange makes drop forget what is cached of a target that changed at a generation or earlier.
+//
+// Call it while the Service is assembled: no lock guards the list. Mutations and the follower of
+// the store call drop concurrently, so it must be quick, safe for that, and do no I/O.
+func (s *base) onChange(drop func(changed Target, generation int64)) {
+	s.drops = append(s.drops, drop)
+}
+
+// forget drops cached rows that changed. Calls also use it for targets that the store shows to be
+// changed by another call, which may not have dropped them yet. It runs after the commit and before
+// the method returns: so after its answer, no call of this process gets an older value.
+func (s *base) forget(targets ...Target) { s.drop(targets, math.MaxInt64) }
+
+// drop forgets cached rows of targets that changed at a generation or earlier. The generation of an
+// own commit is not known here; forget passes the greatest, which spares no cached value.
+func (s *base) drop(targets []Target, generation int64) {
+	var changed readcache.Changed
+	for _, t := range targets {
+		t.mark(&changed)
+		for _, drop := range s.drops {
+			drop(t, generation)
+		}
+	}
+	s.cached.Drop(changed)
+}
+
+const seeTimeout = 5 * time.Second // for one look at the store
+
+// changes asks the store for changes, with a timeout: an unreachable store may never answer.
+func (s *base) changes(ctx context.Context, since int64) (StoreChanges, error) {
+	ctx, cancel := context.WithTimeout(ctx, seeTimeout)
+	defer cancel()
+	return s.store.Changes(ctx, since)
+}
+
+// committer commits changes and reports their events. Every mutation with an event goes through
+// commit: no other function writes records or calls OnEvent for it.
+type committer struct {
+	*base
+	keep       bool // each event is kept as a record
+	onEvent    func(ctx context.Context, event Event)
+	answerKeys [][]byte             // the first seals the answers to repeatable requests; all of them open
+	callers    callers              // judge the callers of changes again
+	chains     *sequencer.Sequencer // of queued events; nil: none are kept
+	// forgets erases what records have of a user whom events remove, in the same transaction.
+	forgets func(ctx context.Context, audit AuditStore, user string, events []Event) error
+}
+
+// callers judges callers in the transactions of their changes.
+type callers interface {
+	// recheck refuses a caller that is not allowed a change any more. errStaleRights: weigh first.
+	recheck(ctx context.Context, tx Store, by Principal, b *basis) error
+	// weigh judges again what takes long to judge, and notes in b the policies that it saw.
+	weigh(ctx context.Context, by Principal, b *basis) error
+}
+
+// errStaleRights says that the rights of a caller or a holder differ from those that were judged.
+var errStaleRights = errors.New("rights have changed since they were judged")
+
+// rejudgments is how often a change is judged again because rights have changed meanwhile.
+const rejudgments = 8
+
+// change is a mutation of the store, and what belongs to it.
+type change struct {
+	by Principal // signs the events
+	// basis is judged again in the transaction. Nil: write judges the caller, or the caller is Host.
+	basis *basis
+	// write writes and returns the events. It may be called again, when the store runs its
+	// transaction again. So it sets what it hands to its caller and never appends to it. It uses
+	// tx alone, and returns its errors.
+	write func(ctx context.Context, tx Store) ([]Event, error)
+	// lock runs first, in the transaction of write. Nil: write needs no transaction, because it
+	// makes one call of the store that is atomic by itself.
+	lock func(ctx context.Context, tx Store) error
+	// answer is kept in the same transaction. Nil: none.
+	answer *StoredAnswer
+	// access: what decisions depend on changes. The store's feed then says what to drop, because
+	// events do not tell a new name from a new right.
+	access bool
+	// forget is the user of whom the records erase texts. "": nobody.
+	forget string
+	// begin runs before, and the function that it returns when the outcome is known, also when the
+	// store panics. Nil: none.
+	begin func() (end func())
+}
+
+// commit carries out a change: the write, its answer and the records of its events, or nothing.
+// After the commit it drops the cached rows that changed, and calls OnEvent. In a transaction of
+// the host, it puts the events into the outbox instead. errAnswered: the request of the answer
+// already has one.
+//
+// An impossible name of [Principal.As] is refused before all else.
+//
+// Without records, a lock and an answer it opens no transaction of its own: that spares round trips
+// to the database. It returns the store's errors unchanged, so that callers can tell ErrNotFound
+// and ErrExists from faults.
+func (s *committer) commit(ctx context.Context, c change) error {
+	if err := c.by.checkName(); err != nil {
+		return err
+	}
+	if c.begin != nil {
+		defer c.begin()()
+	}
+	if s.inTransaction && s.onEvent != nil && s.roles.outbox == nil {
+		return lacks("outbox for the events of a transaction (svc.OutboxStore)")
+	}
+	var events []Event
+	write := func(ctx context.Context, tx Store) (err error) {
+		events, err = s.write(ctx, tx, c)
+		return err
+	}
+	err := s.run(ctx, c, write)
+	for try := 0; errors.Is(err, errStaleRights) && try < rejudgments; try++ {
+		if err = s.callers.weigh(ctx, c.by, c.basis); err == nil {
+			err = s.run(ctx, c, write)
+		}
+	}
+	if errors.Is(err, errStaleRights) {
+		err = &Error{Code: CodeUnavailable, Message: "rights keep changing: try again later", Err: err}
+	}
+	if err != nil {
+		return err
+	}
+	s.chains.Wake()
+	if c.access {
+		s.dropChanged(ctx)
+	} else {
+		s.forgetTargets(events)
+	}
+	return s.announce(ctx, events)
+}
+
+// run calls write in a transaction, or without one where a change is one call of the store.
+func (s *committer) run(
+	ctx context.Context, c change, write func(ctx context.Context, tx Store) error,
+) error {
+	if s.keep || c.lock != nil || c.answer != nil || c.rechecked() {
+		return s.store.Atomically(ctx, write)
+	}
+	return write(ctx, s.store)
+}
+
+// rechecked reports whether the transaction of a change must judge its caller or its holder.
+func (c *change) rechecked() bool {
+	b := c.basis
+	return b != nil && (c.by.Kind != KindHost || b.row || b.scoping != "" || b.most > 0)
+}
+
+// dropChanged drops what was committed before the call, in any process, and nothing else. When the
+// store does not answer, it drops all rows of access.
+func (s *base) dropChanged(ctx context.Context) {
+	if s.cached.CatchUp(ctx) != nil {
+		s.forget(Target{Kind: TargetAccess})
+	}
+}
+
+func (s *base) forgetTargets(events []Event) {
+	targets := make([]Target, len(events))
+	for i, event := range events {
+		targets[i] = event.Target
+	}
+	s.forget(targets...)
+}
+
+// readmit takes the locks of a change and judges its caller again.
+//
+// The lock on access comes first, because an Apply may take long: while this call waits for one, it
+// locks nobody's key. It makes an Apply that takes a right, and a deletion of the policy that narrows
+// a new key, come before or after. The lock on the caller's own key does so for a revocation. The
+// change only relies on both: other changes by the same key run at once.
+func (s *committer) readmit(ctx context.Context, tx Store, c change) error {
+	if err := s.refuses(c.by.Kind == KindHost); err != nil {
+		return err
+	}
+	locked := c.rechecked() && c.by.Kind != KindHost && !c.basis.free
+	if locked || c.basis != nil && c.basis.scoping != "" {
+		if err := tx.Lock(ctx, Locks{RelyOnAccess: true}); err != nil {
+			return fault("lock access", err)
+		}
+	}
+	if c.lock != nil {
+		if err := c.lock(ctx, tx); err != nil {
+			return err
+		}
+	}
+	if locked && c.by.key != "" {
+		if err := tx.Lock(ctx, Locks{RelyOnKey: c.by.key}); err != nil {
+			return fault("lock the caller's API key", err)
+		}
+	}
+	if !c.rechecked() {
+		return nil
+	}
+	return s.callers.recheck(ctx, tx, c.by, c.basis)
+}
+
+// write writes a change to the store of its transaction: locks, then the answer, the rows and the
+// records.
+//
+// The order is the same in all mutations, so that they wait for each other in one order. The answer
+// comes before the rows: of two equal requests at once, the second waits here and then fails with
+// errAnswered. Events are queued last, in the order of their locks, and a sequencer chains them.
+func (s *committer) write(ctx context.Context, tx Store, c change) ([]Event, error) {
+	if err := s.readmit(ctx, tx, c); err != nil {
+		return nil, err
+	}
+	if c.answer != nil {
+		if err := keepAnswer(ctx, tx, c.by, *c.answer, s.now()); err != nil {
+			return nil, err
+		}
+	}
+	events, err := c.write(ctx, tx)
+	if err != nil || len(events) == 0 || !s.keep && s.onEvent == nil {
+		return events, err // nothing reads the ids of these events
+	}
+	if s.sign(c.by, events); s.keep {
+		err = s.queue(ctx, tx, c, events)
+	}
+	return events, err
+}
+
+// queue keeps events for the sequencer, and erases what records have of a user who is forgotten.
+func (s *committer) queue(ctx context.Context, tx Store, c change, events []Event) error {
+	audit := rolesOf(tx).audit
+	if audit == nil {
+		return lacks(auditRole)
+	}
+	err := audit.QueueAudit(ctx, events, AuditRecord.followedBy)
+	if err == nil && c.forget != "" {
+		err = s.forgets(ctx, audit, c.forget, events)
+	}
+	return fault("keep events", err)
+}
+
+// sign gives events their ids, their tenant, and by as their actor. It runs in the transaction: when
+// the store runs that again, the events get other ids, and those of the first run are never seen.
+func (s *base) sign(by Principal, events []Event) []Event {
+	for i := range events {
+		e := &events[i]
+		e.ID, e.Tenant, e.Actor, e.ActorKey =
+			uuid.Must(uuid.NewV7()), s.tenant, by.Identity(), by.key
+	}
+	return events
+}
+
+// announce reports events to the host. Call it after the commit, once what changed is dropped.
+// Outside a transaction of the host it never fails. Inside, the events commit or roll back with the
+// change.
+func (s *committer) announce(ctx context.Context, events []Event) error {
+	if s.onEvent == nil || len(events) == 0 {
+		return nil
+	}
+	if s.inTransaction {
+		return fault("keep events", s.roles.outbox.AddEvents(ctx, events))
+	}
+	for _, event := range events {
+		s.tell(ctx, event)
+	}
+	return nil
+}
+
+// tell calls OnEvent and logs its panic. The mutation is committed, so a panic is no failure of the
+// method.
+func (s *committer) tell(ctx context.Context, event Event) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			s.log.ErrorContext(ctx, "svc: Config.OnEvent panicked",
+				"event", event.ID, "action", event.Action, "panic", cause)
+		}
+	}()
+	// The mutation is committed, even when its caller no longer waits.
+	s.onEvent(context.WithoutCancel(ctx), event)
+}
+
+// delivery delivers outbox events to the host.
+func (s *committer) delivery() outbox.Delivery[Event] {
+	return outbox.Delivery[Event]{
+		Store: s.roles.outbox, Now: s.now, Tell: s.tell,
+		ID: func(e Event) uuid.UUID { return e.ID },
+		Failed: func(ctx context.Context, err error) {
+			s.log.WarnContext(ctx,
+				"svc: cannot deliver events from the outbox, will retry", "error", err)
+		},
+	}
+}
+
+// errAnswered says that a request already has an answer. It never leaves the package: once reads
+// that answer instead.
+var errAnswered = errors.New("answered before")
+
+// keepAnswer keeps an answer to a caller. errAnswered: the request already has an answer.
+func keepAnswer(
+	ctx context.Context, tx Store, by Principal, answer StoredAnswer, now time.Time,
+) error {
+	kept := rolesOf(tx).answers
+	if kept == nil {
+		return lacks("kept answers (svc.AnswerStore)")
+	}
+	if by.Kind != KindHost {
+		n, err := kept.CountAnswers(ctx, answer.Caller, now, MaxKeptAnswers)
+		if err != nil {
+			return fault("count answers", err)
+		}
+		if n >= MaxKeptAnswers {
+			return &Error{Code: CodeLimit, Message: fmt.Sprintf("you have made %d requests with "+
+				"idempotency keys: wait, or send none", n)}
+		}
+	}
+	err := kept.KeepAnswer(ctx, answer, now)
+	if rowExists(err) {
+		return errAnswered
+	}
+	return fault("keep answer", err)
+}
+
+// forgetAnswers deletes the answers to a caller that is deleted: nobody else gets them.
+func (s *base) forgetAnswers(ctx context.Context, tx Store, who Identity) error {
+	if kept := rolesOf(tx).answers; kept != nil {
+		return fault("delete answers", kept.DeleteAnswers(ctx, answers.Caller(s.caller(who))))
+	}
+	return nil
+}
+
+// idempotentRequest is a request that may come again. Without an idempotency key it runs each time.
+// The zero repeatable is such a request.
+//
+// Three requests take an idempotency key: to issue or rotate an API key, and to install a template.
+// A caller that repeats one of the others sees in the row whether the first try has succeeded.
+//
+// It has one time for the whole request. So an answer cannot expire between the look at it and the
+// attempt to keep another, and all processes need about the same clock.
+type idempotentRequest struct {
+	answers.Request
+	journal *committer // nil: no idempotency key
+	by      Principal
+	basis   basis
+	now     time.Time
+}
+
+// idempotentRequest returns a request of a caller. A kind ("install") and the values in request
+// distinguish it from other requests.
+//
+// The idempotency key counts for its caller alone, by kind and id: a user may repeat a request with
+// another key or session. CodeInvalid: the store is no [AnswerStore]; to ignore the key would run a
+// repeated request twice.
+func (s *committer) idempotent(
+	by Principal, b basis, key, kind string, request any, now time.Time,
+) (idempotentRequest, error) {
+	if key == "" {
+		return idempotentRequest{}, nil
+	}
+	if s.roles.answers == nil {
+		return idempotentRequest{}, Invalid(
+			idempotencyHeader, "must be absent: this server keeps no answers")
+	}
+	r, err := answers.New(s.caller(by.Identity()), key, kind, request)
+	return idempotentRequest{r, s, by, b, now}, fault("identify the request", err)
+}
+
+// caller names a caller of requests with idempotency keys.
+func (s *base) caller(who Identity) []string {
+	names := []string{string(who.Kind), who.ID}
+	if s.tenant != "" {
+		names = append(names, s.tenant)
+	}
+	return names
+}
+
+// once runs do, unless the request has an answer already: then it returns that answer.
+//
+// do keeps the answer in the transaction of its change, so both exist or neither. When do fails,
+// once looks for an answer again. Of two equal requests at once the slower fails, perhaps because
+// the thing exists by now. It must get the answer of the faster. Without an answer, once returns
+// the failure of do, and the next request with this idempotency key runs again.
+func once[A any](ctx context.Context, r idempotentRequest, do func() (A, error)) (A, error) {
+	if r.journal == nil {
+		return do()
+	}
+	answer, err := keptAnswer[A](ctx, r)
+	if !noRow(err) {
+		return answer, err
+	}
+	// Nothing is locked here: only the write of the answer decides which of two requests is first.
+	done, failed := do()
+	if failed == nil {
+		return done, nil
+	}
+	answer, err = keptAnswer[A](ctx, r) // another call may have kept an answer meanwhile
+	if err == nil || ErrorCode(err) == CodeKeyReused ||
+		errors.Is(failed, errAnswered) && !noRow(err) {
+		return answer, err
+	}
+	return done, failed
+}
+
+// keptAnswer returns the kept answer to the request. ErrNotFound. An answer under a pepper that was
+// removed meanwhile cannot be opened: that is CodeInternal until the answer expires.
+//
+// The caller is judged now, not only at the first request: an answer may hold a secret.
+func keptAnswer[A any](ctx context.Context, r idempotentRequest) (answer A, err error) {
+	// An answer that has expired is not found, also while its row is still there.
+	kept, err := r.journal.roles.answers.Answer(ctx, r.ID, r.now)
+	if noRow(err) {
+		return answer, ErrNotFound
+	} else if err != nil {
+		return answer, fault("read answer", err)
+	}
+	err = r.journal.callers.recheck(ctx, r.journal.store, r.by, &r.basis)
+	if errors.Is(err, errStaleRights) {
+		err = r.journal.callers.weigh(ctx, r.by, &r.basis)
+	}
+	if err != nil {
+		return answer, fault("judge the caller", err)
+	}
+	if !bytes.Equal(kept.Request, r.Digest) {
+		return answer, keyReused("another request used this idempotency key: draw another one")
+	}
+	data, err := r.Open(kept.Data, r.journal.answerKeys)
+	if err == nil {
+		err = json.Unmarshal(data, &answer)
+	}
+	return answer, fault("open answer", err)
+}
+
+// keyReused refuses an idempotency key that stands for another request, or for an answer that is of
+// no use any more.
+func keyReused(message string) *Error {
+	return &Error{Code: CodeKeyReused, Field: idempotencyHeader, Message: message}
+}
+
+// answer returns what to keep so that the request gets the same answer again. Nil: the request has
+// no idempotency key. When the change fails, its transaction takes the answer back, and the request
+// can run again.
+func (r idempotentRequest) answer(answer any) (*StoredAnswer, error) {
+	if r.journal == nil {
+		return nil, nil
+	}
+	// Strict: encoding/json would replace invalid text, and a repetition would get another answer.
+	data, err := strictjson.Marshal(answer)
+	if err != nil {
+		return nil, fault("keep answer", err)
+	}
+	sealed, err := r.Seal(data, r.journal.answerKeys[0])
+	if err != nil {
+		return nil, fault("keep answer", err)
+	}
+	return &StoredAnswer{
+		Key: r.ID, Caller: r.Caller, Request: r.Digest, Data: sealed,
+		ExpiresAt: r.now.Add(IdempotencyPeriod),
+	}, nil
+}
+
+// lockAccess makes others wait that change access or rely on it, until the transaction of tx ends.
+func lockAccess(ctx context.Context, tx Store) error {
+	return tx.Lock(ctx, Locks{ChangeAccess: true})
+}

@@ -1,0 +1,244 @@
+package dbcopy
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/extsvc/svc/internal/longtest"
+	"github.com/extsvc/svc/store/postgres"
+	"github.com/extsvc/svc/store/postgres/pgtest"
+	"github.com/extsvc/svc/store/sqlite"
+	"github.com/extsvc/svc/store/sqlstore"
+)
+
+// store is what both packages open.
+type store interface {
+	sqlstore.Opened
+	DB() *sql.DB
+	Close() error
+}
+
+func openFile(t *testing.T, path string) store {
+	t.Helper()
+	s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+	return opened(t, s, err)
+}
+
+func newFile(t *testing.T) store {
+	t.Helper()
+	return openFile(t, filepath.Join(t.TempDir(), "svc.db"))
+}
+
+func openURL(t *testing.T, url string) store {
+	t.Helper()
+	s, err := postgres.Open(t.Context(), url, postgres.Options{})
+	return opened(t, s, err)
+}
+
+func newSchema(t *testing.T) store {
+	t.Helper()
+	return openURL(t, pgtest.Schema(t))
+}
+
+func opened(t *testing.T, s store, err error) store {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// direction skips a copy that another one of the same test is like, unless it is in CI.
+func direction(t *testing.T, from, to string) {
+	t.Helper()
+	if from != "SQLite" || to != "SQLite" {
+		longtest.Test(t, "this direction")
+	}
+}
+
+// kinds are the kinds of databases.
+var kinds = map[string]func(t *testing.T) store{"SQLite": newFile, "PostgreSQL": newSchema}
+
+// schema returns the tables that every database has.
+func schema(t *testing.T) []Table {
+	t.Helper()
+	return Tables(t, newFile(t).DB())
+}
+
+func copies(t *testing.T, from, to store) {
+	t.Helper()
+	if err := sqlstore.Copy(t.Context(), from, to); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantSame(t *testing.T, from, to store, tables []Table) {
+	t.Helper()
+	if difference := Difference(Rows(t, from.DB(), tables), Rows(t, to.DB(), tables)); difference != "" {
+		t.Error(difference)
+	}
+}
+
+// Every column of every table arrives as it was, from each kind of database in each, and back.
+func TestCopyIsTheSame(t *testing.T) {
+	tables := schema(t)
+	for from, newFrom := range kinds {
+		source := newFrom(t)
+		NewFiller(1).Fill(t, source.DB(), tables, 300, 40) // more rows than a statement reads
+		for name, rows := range Rows(t, source.DB(), tables) {
+			if len(rows) == 0 || len(rows) < 100 && !slices.Contains(kept, name) {
+				t.Errorf("%s has only %d rows", name, len(rows))
+			}
+		}
+		for to, newTo := range kinds {
+			t.Run(from+" to "+to, func(t *testing.T) {
+				there, back := newTo(t), newFrom(t)
+				copies(t, source, there)
+				wantSame(t, source, there, tables)
+				copies(t, there, back)
+				wantSame(t, source, back, tables)
+			})
+		}
+	}
+}
+
+// The same with other values at each run. The name of a failing test has its seed. Once the values are
+// larger than what is written at once.
+func TestCopyOfOddValues(t *testing.T) {
+	tables := schema(t)
+	for rows, large := range map[int]int{2: 1<<20 + 7, 20: 40, 40: 40} {
+		if rows == 40 && !longtest.InCI() {
+			continue
+		}
+		seed := rand.Uint64()
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			source, there, back := newFile(t), newSchema(t), newFile(t)
+			NewFiller(seed).Fill(t, source.DB(), tables, rows, large)
+			copies(t, source, there)
+			copies(t, there, back)
+			wantSame(t, source, there, tables)
+			wantSame(t, source, back, tables)
+		})
+	}
+}
+
+// The comparison sees a lost row, another value, and another type.
+func TestDifferencesAreSeen(t *testing.T) {
+	tables := schema(t)
+	for _, change := range []string{
+		`DELETE FROM svc_outbox WHERE id = (SELECT MIN(id) FROM svc_outbox)`,
+		`UPDATE svc_api_keys SET last_used_at = 7`,
+		`UPDATE svc_sources SET description = CASE WHEN description IS NULL THEN '' END`,
+		`UPDATE svc_policies SET document = CAST(document AS BLOB)`,
+		`UPDATE svc_generation SET value = value + 1`,
+	} {
+		source, target := newFile(t), newFile(t)
+		NewFiller(2).Fill(t, source.DB(), tables, 10, 40)
+		copies(t, source, target)
+		wantSame(t, source, target, tables)
+		if _, err := target.DB().Exec(change); err != nil {
+			t.Fatal(err)
+		}
+		if Difference(Rows(t, source.DB(), tables), Rows(t, target.DB(), tables)) == "" {
+			t.Errorf("%s: not seen", change)
+		}
+	}
+}
+
+// Both kinds of databases have the same columns.
+func TestColumnsOfPostgres(t *testing.T) {
+	var columns []string
+	for _, row := range query(t, newSchema(t).DB(), `SELECT table_name || '.' || column_name FROM information_schema.columns
+		WHERE table_schema = current_schema()`) {
+		columns = append(columns, row[0].(string))
+	}
+	slices.Sort(columns)
+	if want := Columns(schema(t)); !slices.Equal(columns, want) {
+		t.Errorf("PostgreSQL has %v\nSQLite %v", columns, want)
+	}
+}
+
+// The source goes on changing during the copy, which has one of its states.
+func TestCopyIsOneState(t *testing.T) {
+	for from, newFrom := range kinds {
+		for to, newTo := range kinds {
+			t.Run(from+" to "+to, func(t *testing.T) {
+				direction(t, from, to)
+				source, target := newFrom(t), newTo(t)
+				NewFiller(3).Fill(t, source.DB(), schema(t), 100, 40)
+				before := Rows(t, source.DB(), schema(t))
+				written := 0
+				copier := sqlstore.Copier{Progress: func(done, total int64) {
+					if _, err := source.DB().Exec(`INSERT INTO svc_policies VALUES ($1, '', '')`, fmt.Sprint("later ", done)); err != nil {
+						t.Error(err)
+					}
+					written++
+				}}
+				if err := copier.Copy(t.Context(), source, target); err != nil {
+					t.Fatal(err)
+				}
+				if difference := Difference(before, Rows(t, target.DB(), schema(t))); difference != "" || written < 2 {
+					t.Errorf("after %d rows were written meanwhile: %s", written, difference)
+				}
+			})
+		}
+	}
+}
+
+// Progress goes from 0 to all rows.
+func TestProgress(t *testing.T) {
+	source, target := newFile(t), newFile(t)
+	NewFiller(4).Fill(t, source.DB(), schema(t), 300, 40)
+	var reports []int64
+	var all int64
+	copier := sqlstore.Copier{Progress: func(done, total int64) { reports, all = append(reports, done), total }}
+	if err := copier.Copy(t.Context(), source, target); err != nil {
+		t.Fatal(err)
+	}
+	rows := -int64(len(query(t, source.DB(), `SELECT version FROM svc_migrations`))) // which is not copied
+	for _, lines := range Rows(t, source.DB(), schema(t)) {
+		rows += int64(len(lines))
+	}
+	if all != rows || reports[0] != 0 || reports[len(reports)-1] != all || !slices.IsSorted(reports) || len(reports) < 20 {
+		t.Errorf("of %d rows: %d, %v", rows, all, reports)
+	}
+}
+
+// A copy that is interrupted writes nothing, and can be repeated.
+func TestInterruptedCopy(t *testing.T) {
+	tables := schema(t)
+	source := newFile(t)
+	NewFiller(5).Fill(t, source.DB(), tables, 300, 40)
+	for to, newTo := range kinds {
+		t.Run(to, func(t *testing.T) {
+			direction(t, "SQLite", to)
+			target := newTo(t)
+			before := Rows(t, target.DB(), tables)
+			ctx, cancel := context.WithCancel(t.Context())
+			copier := sqlstore.Copier{Progress: func(done, total int64) {
+				if done > total/2 {
+					cancel()
+				}
+			}}
+			if err := copier.Copy(ctx, source, target); !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v", err)
+			}
+			if difference := Difference(before, Rows(t, target.DB(), tables)); difference != "" {
+				t.Error(difference)
+			}
+			copies(t, source, target)
+			wantSame(t, source, target, tables)
+		})
+	}
+}

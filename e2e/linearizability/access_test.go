@@ -1,0 +1,274 @@
+package linearizability_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+// accessState is what decides whether a user may recall from the bank of its name. The zero value
+// allows it. open allows it to everybody.
+type accessState struct {
+	inactive, gone   bool // the user
+	left             bool // the group
+	denied, deleted  bool // the policy
+	detached, opened bool
+}
+
+// accessCall is a call about one user, its group and the policy of that group.
+type accessCall struct {
+	user string
+	do   string
+}
+
+func (c accessCall) subject() string { return c.user }
+func (c accessCall) kind() string    { return c.do }
+func (c accessCall) reads() bool     { return strings.HasPrefix(c.do, "decide") || c.do == "who can" }
+func (c accessCall) String() string  { return c.do }
+
+// accessAnswer is the result of a call.
+type accessAnswer struct {
+	code    svc.Code
+	allowed bool // of decide and who can
+}
+
+func (a accessAnswer) unknown() bool { return a.code == svc.CodeUnavailable }
+
+func (a accessAnswer) kind() string {
+	if a.allowed {
+		return "allowed"
+	}
+	return cmp.Or(string(a.code), "ok")
+}
+
+func (a accessAnswer) String() string { return a.kind() }
+
+func (s accessState) step(call accessCall, have accessAnswer) []accessState {
+	after, want := s.after(call)
+	switch {
+	case have.unknown():
+		return []accessState{s, after}
+	case have != want:
+		return nil
+	}
+	return []accessState{after}
+}
+
+// after holds the rules: the new state and the answer of a call.
+func (s accessState) after(call accessCall) (accessState, accessAnswer) {
+	after, code := s, svc.Code("")
+	switch call.do {
+	case "decide", "who can":
+		return s, accessAnswer{allowed: s == accessState{opened: s.opened}}
+	case "decide as public":
+		return s, accessAnswer{allowed: s.opened}
+	case "activate", "deactivate":
+		after.inactive, after.gone = call.do == "deactivate", false
+	case "allow", "deny":
+		after.denied, after.deleted = call.do == "deny", false
+	case "rename":
+	default:
+		after, code = s.edited(call.do)
+	}
+	if code != "" {
+		after = s
+	}
+	return after, accessAnswer{code: code}
+}
+
+// edited holds the rules for the methods that write one row.
+func (s accessState) edited(do string) (accessState, svc.Code) {
+	is := func(refused bool, code svc.Code) svc.Code {
+		if refused {
+			return code
+		}
+		return ""
+	}
+	was := s
+	switch do {
+	case "patch active", "patch inactive":
+		s.inactive = do == "patch inactive"
+		return s, is(was.gone, svc.CodeNotFound)
+	case "delete user":
+		s.gone, s.left, s.inactive = true, true, false
+		return s, is(was.gone, svc.CodeNotFound)
+	case "create user":
+		s.gone = false
+		return s, is(!was.gone, svc.CodeExists)
+	case "join":
+		s.left = false
+		return s, is(was.gone, svc.CodeInvalid)
+	case "leave":
+		s.left = true
+		return s, is(was.left, svc.CodeNotFound)
+	case "attach":
+		s.detached = false
+		return s, is(was.deleted, svc.CodeInvalid)
+	case "detach":
+		s.detached = true
+		return s, is(was.detached, svc.CodeNotFound)
+	case "patch to allow", "patch to deny":
+		s.denied = do == "patch to deny"
+		return s, is(was.deleted, svc.CodeNotFound)
+	case "delete policy":
+		s.deleted, s.denied = true, false
+		return s, cmp.Or(is(was.deleted, svc.CodeNotFound), is(!was.detached, svc.CodeInUse))
+	case "create policy":
+		s.deleted = false
+		return s, is(!was.deleted, svc.CodeExists)
+	case "open":
+		s.opened = true
+	case "shut":
+		s.opened = false
+		return s, is(!was.opened, svc.CodeNotFound)
+	}
+	return s, ""
+}
+
+// household gives each user a group, a policy and a bank of its name.
+func household(users []string) (b svc.Bundle) {
+	for _, id := range users {
+		b.Users = append(b.Users, svc.User{ID: id})
+		b.Groups = append(b.Groups, svc.Group{ID: id, Members: []string{id}})
+		b.Policies = append(b.Policies, policyOf(id, id))
+		b.Attachments = append(b.Attachments, toGroup(id, id))
+	}
+	return b
+}
+
+func policyOf(id, bank string) svc.Policy {
+	return svc.Policy{ID: id, Document: fmt.Appendf(nil,
+		`{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:recall"],"banks":[%q]}]}`, bank)}
+}
+
+// accessWrites give and take the right to recall.
+var accessWrites = strings.Split("activate,deactivate,allow,deny,rename,patch active,patch inactive,"+
+	"delete user,create user,create user,join,join,leave,attach,attach,attach,detach,detach,patch to allow,patch to deny,"+
+	"delete policy,delete policy,create policy,create policy,open,shut", ",")
+
+// accessCalls are the calls about access: as many decisions as writes.
+var accessCalls = slices.Concat(accessWrites, slices.Repeat([]string{"decide", "decide", "decide", "decide as public", "who can"}, 5))
+
+func (c *client) actOnAccess(ctx context.Context) {
+	user := c.random.IntN(len(c.users))
+	call := accessCall{c.users[user], pick(c.random, accessCalls...)}
+	service := c.service
+	if !c.exact {
+		service = c.services[user%len(c.services)]
+	}
+	called := time.Since(c.began)
+	answer := askAccess(ctx, service, call)
+	c.access = append(c.access, moment[accessCall, accessAnswer]{c.number, call, answer, called, time.Since(c.began)})
+}
+
+func askAccess(ctx context.Context, service *svc.Service, call accessCall) accessAnswer {
+	id := call.user
+	var d svc.Decision
+	var err error
+	switch call.do {
+	case "decide":
+		d, err = service.Decide(ctx, svc.Principal{Kind: svc.KindUser, ID: id}, svc.ActionRecall, id, svc.Context{})
+	case "decide as public":
+		d, err = service.Decide(ctx, svc.Unmapped, svc.ActionRecall, id, svc.Context{})
+	case "who can":
+		var reach svc.WhoCanAnswer
+		reach, err = service.Policies.WhoCan(ctx, svc.Host, svc.ActionRecall, id)
+		return accessAnswer{svc.ErrorCode(err), slices.Contains(reach.Users, id)}
+	default:
+		err = writeAccess(ctx, service, call)
+	}
+	return accessAnswer{svc.ErrorCode(err), err == nil && call.reads() && d.Allowed()}
+}
+
+// writeAccess makes a call that writes: as the host with bundles, as an administrator row by row.
+func writeAccess(ctx context.Context, service *svc.Service, call accessCall) (err error) {
+	id := call.user
+	apply := func(b svc.Bundle) error { return service.Access.Apply(ctx, svc.Host, b) }
+	switch call.do {
+	case "activate", "deactivate":
+		err = apply(svc.Bundle{Users: []svc.User{{ID: id, Inactive: call.do == "deactivate"}}})
+	case "rename":
+		err = apply(svc.Bundle{Groups: []svc.Group{{ID: id, DisplayName: time.Now().String()}}})
+	case "allow":
+		err = apply(svc.Bundle{Policies: []svc.Policy{policyOf(id, id)}})
+	case "deny":
+		err = apply(svc.Bundle{Policies: []svc.Policy{policyOf(id, "another")}})
+	case "patch active", "patch inactive":
+		_, err = service.Users.Patch(ctx, root, id, svc.UserPatch{Inactive: new(call.do == "patch inactive")})
+	case "delete user":
+		err = service.Users.Delete(ctx, root, id)
+	case "create user":
+		_, err = service.Users.Create(ctx, root, svc.User{ID: id})
+	case "join":
+		err = service.Groups.AddMembers(ctx, root, id, id)
+	case "leave":
+		err = service.Groups.RemoveMembers(ctx, root, id, id)
+	case "attach":
+		err = service.Policies.Attach(ctx, root, toGroup(id, id))
+	case "detach":
+		err = service.Policies.Detach(ctx, root, svc.AttachmentKey{PolicyID: id, Principal: toGroup(id, id).Principal})
+	case "patch to allow":
+		_, err = service.Policies.Patch(ctx, root, id, svc.PolicyPatch{Document: policyOf(id, id).Document})
+	case "patch to deny":
+		_, err = service.Policies.Patch(ctx, root, id, svc.PolicyPatch{Document: policyOf(id, "another").Document})
+	case "delete policy":
+		err = service.Policies.Delete(ctx, root, id)
+	case "create policy":
+		_, err = service.Policies.Create(ctx, root, policyOf(id, id))
+	case "open":
+		_, err = service.Banks.SetPolicy(ctx, root, svc.BankPolicy{BankID: id, Document: json.RawMessage(
+			`{"version":"2026-03-24","public_access":{"default":{"actions":["bank:recall"]}}}`)})
+	case "shut":
+		err = service.Banks.RemovePolicy(ctx, root, id)
+	}
+	return err
+}
+
+// followed bounds the wait for what another Service has written. It usually takes milliseconds.
+const followed = time.Minute
+
+// What one Service writes row by row decides in another: at once, or soon where Services cannot see each commit.
+func TestOthersFollow(t *testing.T) {
+	for name, open := range stores {
+		t.Run(name, func(t *testing.T) {
+			stores := open(t)
+			services, exact := serve(t, stores...), isExact(t, stores)
+			random := rand.New(rand.NewPCG(firstSeed(t), 2))
+			for _, b := range []svc.Bundle{administrators(), household([]string{"follower"})} {
+				if err := services[0].Access.Apply(t.Context(), svc.Host, b); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var state accessState
+			for range 5 * rounds(t) {
+				write := accessCall{"follower", pick(random, accessWrites...)}
+				after, want := state.after(write)
+				if have := askAccess(t.Context(), services[0], write); have != want {
+					t.Fatalf("%v: %v, want %v", write, have, want)
+				}
+				state = after
+				for _, do := range []string{"decide", "decide as public", "who can"} {
+					read := accessCall{"follower", do}
+					_, want := state.after(read)
+					for end := time.Now().Add(followed); ; time.Sleep(time.Millisecond) {
+						have := askAccess(t.Context(), services[len(services)-1], read)
+						if have == want {
+							break
+						}
+						if exact || time.Now().After(end) {
+							t.Fatalf("%v after %v: %v, want %v", read, write, have, want)
+						}
+					}
+				}
+			}
+		})
+	}
+}

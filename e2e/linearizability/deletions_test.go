@@ -1,0 +1,315 @@
+package linearizability_test
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+// The rows that rounds delete and make anew. alice owns the account and is a member of the group.
+// The policy is used by nothing at first.
+const (
+	aliceID, accountID, groupID, policyID = "alice", "alice-account", "team", "narrow"
+	bankID                                = "notes"
+)
+
+var (
+	bob     = svc.Identity{Kind: svc.KindUser, ID: "bob"}
+	account = svc.Identity{Kind: svc.KindServiceAccount, ID: accountID}
+	robot   = svc.Identity{Kind: svc.KindServiceAccount, ID: "bob-account"}
+	// root is an ordinary administrator, with a session of the host.
+	root = svc.Principal{Kind: svc.KindUser, ID: "root"}
+)
+
+func toUser(policy, id string) svc.Attachment {
+	return svc.Attachment{PolicyID: policy, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: id}}
+}
+
+func toGroup(policy, id string) svc.Attachment {
+	return svc.Attachment{PolicyID: policy, Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: id}}
+}
+
+// administrators gives root every right of an administrator.
+func administrators() svc.Bundle {
+	return svc.Bundle{
+		Users:       []svc.User{{ID: root.ID}},
+		Attachments: []svc.Attachment{toUser(svc.PolicyIAMAdmin, root.ID), toUser(svc.PolicyTemplateAdmin, root.ID)},
+	}
+}
+
+// inhabitants are the rows at the start of a round.
+func inhabitants() svc.Bundle {
+	b := svc.Bundle{
+		Users:           []svc.User{{ID: aliceID}, {ID: bob.ID}},
+		Groups:          []svc.Group{{ID: groupID, Members: []string{aliceID}}},
+		Policies:        []svc.Policy{policyOf(policyID, bankID), policyOf("reading", bankID)},
+		ServiceAccounts: []svc.ServiceAccount{{ID: accountID, OwnerUserID: aliceID}, {ID: robot.ID, OwnerUserID: bob.ID}},
+	}
+	for _, policy := range []string{svc.PolicyTemplateUser, svc.PolicyIAMSelfService} {
+		b.Attachments = append(b.Attachments, toUser(policy, aliceID))
+	}
+	return b
+}
+
+// town is a database with the rows of rounds, and the Services over it.
+type town struct {
+	t        *testing.T
+	store    svc.FullStore // without a planted fault
+	services []*svc.Service
+	exact    bool
+	random   *rand.Rand
+	rootKey  svc.Principal // root, with an issued key
+	number   int           // of the round
+	answers  map[string]int
+}
+
+// settle returns a town over stores. KnownUser of its Services is whether a user has a row.
+func settle(t *testing.T, stores []svc.Store, plant func(svc.FullStore) svc.Store) *town {
+	t.Helper()
+	town := &town{
+		t: t, store: stores[0].(svc.FullStore), exact: isExact(t, stores),
+		random: rand.New(rand.NewPCG(firstSeed(t), 1)), answers: map[string]int{},
+	}
+	var planted []svc.Store
+	for _, store := range stores {
+		planted = append(planted, plant(store.(svc.FullStore)))
+	}
+	town.services = serveWith(t, func(c *svc.Config) {
+		c.Events.Keep = true
+		c.Keys.Imports = []svc.KeyImport{{Prefix: "old_"}}
+		c.KnownUser = func(ctx context.Context, id string) (bool, error) {
+			snapshot, err := town.store.Access(ctx, svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: id}})
+			return snapshot.User != nil, err
+		}
+	}, planted...)
+	town.apply(administrators())
+	town.rootKey, _ = town.login(svc.Identity{Kind: svc.KindUser, ID: root.ID})
+	return town
+}
+
+func sound(store svc.FullStore) svc.Store { return store }
+
+func (w *town) apply(b svc.Bundle) {
+	w.t.Helper()
+	if err := w.services[0].Access.Apply(w.t.Context(), svc.Host, b); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// login issues a key and returns its bearer, and the key.
+func (w *town) login(who svc.Identity) (svc.Principal, svc.IssuedKey) {
+	w.t.Helper()
+	key, err := w.services[0].Keys.Issue(w.t.Context(), svc.Host, who, svc.NewAPIKey{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	by, err := w.services[0].Authenticate(w.t.Context(), string(key.Key))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return by, key
+}
+
+// guest is what a call of a round may use.
+type guest struct {
+	*svc.Service
+	ctx    context.Context
+	admin  svc.Principal // root, with or without a key
+	self   svc.Principal // alice, with the issued key
+	bot    svc.Principal // the account, with its issued key
+	key    svc.IssuedKey // of self
+	serial string        // an id that no other call uses
+	issued func(svc.IssuedKey)
+}
+
+// take keeps an issued key for the checks.
+func (g guest) take(key svc.IssuedKey, err error) error {
+	if err == nil {
+		g.issued(key)
+	}
+	return err
+}
+
+// own are calls by alice and her account, with issued keys. Each leaves something of hers.
+var own = map[string]func(g guest) error{
+	"issue my key": func(g guest) error { return g.take(g.Keys.Issue(g.ctx, g.self, svc.Me, svc.NewAPIKey{})) },
+	"issue a key of my account": func(g guest) error {
+		return g.take(g.Keys.Issue(g.ctx, g.self, svc.MyAccount(accountID), svc.NewAPIKey{}))
+	},
+	"rotate my key": func(g guest) error {
+		return g.take(g.Keys.Rotate(g.ctx, g.self, svc.Me, g.key.ID, svc.Rotation{Overlap: time.Hour}))
+	},
+	"create my template": func(g guest) error {
+		_, err := g.MyTemplates.Create(g.ctx, g.self, svc.NewTemplate{ID: g.serial, Content: handMade(edit{0, `"x"`})})
+		return err
+	},
+	"install my template": func(g guest) error {
+		_, err := g.MyTemplates.Install(asking(g.ctx, &templateCall{}), g.self,
+			svc.Install{TemplateID: "chat", SourceName: "shelf", AliasID: &g.serial})
+		return err
+	},
+	"install for my owner": func(g guest) error {
+		_, err := g.MyTemplates.Install(asking(g.ctx, &templateCall{}), g.bot,
+			svc.Install{TemplateID: "chat", SourceName: "shelf", AliasID: &g.serial})
+		return err
+	},
+	"register my source": func(g guest) error {
+		_, err := g.MySources.Register(g.ctx, g.self, svc.NewSource{URL: "https://shelf.example/mine", Alias: &g.serial})
+		return err
+	},
+	"create my account": func(g guest) error {
+		_, err := g.MyServiceAccounts.Create(g.ctx, g.self, svc.ServiceAccount{ID: g.serial})
+		return err
+	},
+	"create an account of my owner": func(g guest) error {
+		_, err := g.MyServiceAccounts.Create(g.ctx, g.bot, svc.ServiceAccount{ID: g.serial})
+		return err
+	},
+}
+
+// administrative are calls by an administrator that make or use what a round may delete.
+var administrative = map[string]func(g guest) error{
+	"issue a user's key": func(g guest) error { return g.take(g.Keys.Issue(g.ctx, g.admin, alice, svc.NewAPIKey{})) },
+	"issue an account's key": func(g guest) error {
+		return g.take(g.Keys.Issue(g.ctx, g.admin, account, svc.NewAPIKey{}))
+	},
+	// The host takes no lock on access, so the lock on the account's keys is all that keeps it apart.
+	"issue an account's key as the host": func(g guest) error {
+		return g.take(g.Keys.Issue(g.ctx, svc.Host, account, svc.NewAPIKey{}))
+	},
+	"rotate a user's key": func(g guest) error {
+		return g.take(g.Keys.Rotate(g.ctx, g.admin, alice, g.key.ID, svc.Rotation{}))
+	},
+	"import a user's key": func(g guest) error {
+		hash := sha256.Sum256([]byte(g.serial))
+		_, err := g.Keys.Import(g.ctx, g.admin, alice, svc.ImportedKey{Prefix: "old_", Hash: hash[:]})
+		return err
+	},
+	"issue a narrowed key": func(g guest) error {
+		return g.take(g.Keys.Issue(g.ctx, g.admin, bob, svc.NewAPIKey{ScopingPolicyID: policyID}))
+	},
+	"import a narrowed key": func(g guest) error {
+		hash := sha256.Sum256([]byte(g.serial))
+		_, err := g.Keys.Import(g.ctx, g.admin, robot, svc.ImportedKey{
+			NewAPIKey: svc.NewAPIKey{ScopingPolicyID: policyID}, Prefix: "old_", Hash: hash[:]})
+		return err
+	},
+	"attach the policy": func(g guest) error { return g.Policies.Attach(g.ctx, g.admin, toUser(policyID, bob.ID)) },
+	"scope by the policy": func(g guest) error {
+		_, err := g.ServiceAccounts.Create(g.ctx, g.admin, svc.ServiceAccount{ID: g.serial, OwnerUserID: bob.ID, ScopingPolicyID: policyID})
+		return err
+	},
+	"scope an account": func(g guest) error {
+		_, err := g.ServiceAccounts.Patch(g.ctx, g.admin, robot.ID,
+			svc.ServiceAccountPatch{ScopingPolicyID: &svc.TextPatch{Value: new(policyID)}})
+		return err
+	},
+	"attach to the user": func(g guest) error { return g.Policies.Attach(g.ctx, g.admin, toUser("reading", aliceID)) },
+	"attach to the group": func(g guest) error {
+		return g.Policies.Attach(g.ctx, g.admin, toGroup("reading", groupID))
+	},
+	"add a member": func(g guest) error { return g.Groups.AddMembers(g.ctx, g.admin, groupID, aliceID, bob.ID) },
+	"map a sender": func(g guest) error {
+		return g.Users.AddChannel(g.ctx, g.admin, aliceID, svc.Channel{Provider: "chat", SenderID: g.serial})
+	},
+	"create an account": func(g guest) error {
+		_, err := g.ServiceAccounts.Create(g.ctx, g.admin, svc.ServiceAccount{ID: g.serial, OwnerUserID: aliceID})
+		return err
+	},
+	"rename": func(g guest) error {
+		_, err := g.Users.Patch(g.ctx, g.admin, aliceID, svc.UserPatch{DisplayName: &g.serial})
+		return err
+	},
+}
+
+// deletions delete a row, by an administrator or by alice.
+var deletions = map[string]func(g guest) error{
+	"the user":      func(g guest) error { return g.Users.Delete(g.ctx, g.admin, aliceID) },
+	"the account":   func(g guest) error { return g.ServiceAccounts.Delete(g.ctx, g.admin, accountID) },
+	"my account":    func(g guest) error { return g.MyServiceAccounts.Delete(g.ctx, g.self, accountID) },
+	"the account's": func(g guest) error { return g.MyServiceAccounts.Delete(g.ctx, g.bot, accountID) },
+	"the group":     func(g guest) error { return g.Groups.Delete(g.ctx, g.admin, groupID) },
+	"the policy":    func(g guest) error { return g.Policies.Delete(g.ctx, g.admin, policyID) },
+	"all but admins": func(g guest) error {
+		return g.Access.Write(g.ctx, g.admin, administrators(), svc.BundleWrite{Prune: true})
+	},
+}
+
+// reset ends what the last round has left, and makes the inhabitants.
+func (w *town) reset() {
+	w.t.Helper()
+	ctx, service := w.t.Context(), w.services[0]
+	for _, holder := range []svc.Identity{bob, robot} {
+		if _, err := service.Keys.RevokeAll(ctx, svc.Host, holder); err != nil && svc.ErrorCode(err) != svc.CodeNotFound {
+			w.t.Fatal(err)
+		}
+	}
+	b := administrators()
+	rows := inhabitants()
+	rows.Users, rows.Attachments = append(rows.Users, b.Users...), append(rows.Attachments, b.Attachments...)
+	if err := service.Access.Write(ctx, svc.Host, rows, svc.BundleWrite{Prune: true}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// round runs calls and the deletion of a row at once, and returns what is wrong afterwards. anew, unless
+// nil, makes the row anew at once, while the calls still run.
+func (w *town) round(calls []map[string]func(guest) error, deletion string, anew func(g guest) error) (wrong []string) {
+	w.number++
+	w.reset()
+	g := guest{ctx: w.t.Context()}
+	g.self, g.key = w.login(alice)
+	g.bot, _ = w.login(account)
+	var mu sync.Mutex
+	var keys []svc.IssuedKey
+	g.issued = func(key svc.IssuedKey) {
+		mu.Lock()
+		defer mu.Unlock()
+		keys = append(keys, key)
+	}
+	var group sync.WaitGroup
+	start := func(name string, call func(guest) error) {
+		g := g
+		g.Service, g.admin = w.services[w.random.IntN(len(w.services))], root
+		if w.random.IntN(2) == 0 {
+			g.admin = w.rootKey
+		}
+		g.serial = fmt.Sprint("n-", w.number, "-", w.random.Uint32())
+		wait := time.Duration(w.random.Int64N(int64(8 * time.Millisecond)))
+		group.Go(func() {
+			time.Sleep(wait)
+			err := call(g)
+			mu.Lock()
+			defer mu.Unlock()
+			w.answers[name+" "+cmp.Or(string(svc.ErrorCode(err)), "ok")]++
+			if !refusal(err) {
+				wrong = append(wrong, fmt.Sprintf("%s: %v", name, err))
+			}
+		})
+	}
+	for _, some := range calls {
+		for _, name := range slices.Sorted(maps.Keys(some)) {
+			if w.random.IntN(3) > 0 {
+				start(name, some[name])
+			}
+		}
+	}
+	start("delete "+deletion, func(g guest) error {
+		err := deletions[deletion](g)
+		if err == nil && anew != nil {
+			err = anew(g)
+		}
+		return err
+	})
+	group.Wait()
+	return slices.Concat(wrong, w.dangling(), w.accepted(keys))
+}

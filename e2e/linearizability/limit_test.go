@@ -1,0 +1,284 @@
+package linearizability_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+// Several clients of two Services issue keys to one holder at once: it gets exactly as many as are
+// allowed.
+func TestKeysAreNeverTooMany(t *testing.T) {
+	const most = 5
+	for name, open := range stores {
+		t.Run(name, func(t *testing.T) {
+			services := serveLimited(t, most, open(t)...)
+			for round := range 5 {
+				holder := svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint("holder-", round)}
+				codes := together(services, func(service *svc.Service, _ int) error {
+					var err error
+					for range 2 {
+						_, err = service.Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{})
+					}
+					return err
+				})
+				if n := count(t, services[0], holder); n != most || codes[svc.CodeLimit] == 0 || codes[""]+codes[svc.CodeLimit] != clients {
+					t.Fatalf("there are %d keys, want %d: %v", n, most, codes)
+				}
+			}
+		})
+	}
+}
+
+// Keys that issue keys, in two Services, while all are revoked: once that is acknowledged none is
+// left, and none comes.
+func TestNoKeySurvivesAllOfThem(t *testing.T) {
+	for name, open := range stores {
+		t.Run(name, func(t *testing.T) {
+			services := serveLimited(t, 1000, open(t)...)
+			for round := range 5 {
+				holder := svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint("holder-", round)}
+				first, err := services[0].Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				begun := make(chan struct{}, clients)
+				together(services, func(service *svc.Service, i int) error {
+					if i == 0 {
+						for range clients - 1 {
+							<-begun
+						}
+						if _, err := service.Keys.RevokeAll(t.Context(), svc.Host, holder); err != nil {
+							t.Error(err)
+						}
+						if n := count(t, services[len(services)-1], holder); n > 0 {
+							t.Errorf("%d keys are left", n)
+						}
+						return nil
+					}
+					key, err := first.Key, error(nil)
+					for n := 0; n < 100 && err == nil; n++ { // each is issued by the one before
+						var by svc.Principal
+						if by, err = service.Authenticate(t.Context(), string(key)); err == nil {
+							var issued svc.IssuedKey
+							issued, err = service.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{})
+							key = issued.Key
+						}
+						if n == 0 {
+							begun <- struct{}{}
+						}
+					}
+					return err
+				})
+				if n := count(t, services[0], holder); n > 0 {
+					t.Fatalf("%d keys survived", n)
+				}
+			}
+		})
+	}
+}
+
+// pausing is a store that is told when a key is about to be created in a transaction.
+type pausing struct {
+	svc.Store
+	during *func()
+}
+
+func (s pausing) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return fn(ctx, pausing{tx, s.during}) })
+}
+
+func (s pausing) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
+	if *s.during != nil {
+		(*s.during)()
+	}
+	return s.Store.CreateAPIKey(ctx, key)
+}
+
+// What ends a key, or makes its holder inactive, in one process waits for what that key is issuing
+// in another, and is seen by what comes after.
+func TestEndingAKeyWaitsForWhatItIssues(t *testing.T) {
+	for _, name := range []string{"SQLite", "PostgreSQL"} {
+		t.Run(name, func(t *testing.T) {
+			var during func()
+			both := stores[name](t)
+			services := serve(t, pausing{both[0], &during}, both[1])
+			for how, end := range map[string]func(holder svc.Identity, id string) error{
+				"revoke": func(holder svc.Identity, id string) error {
+					return services[1].Keys.Revoke(t.Context(), svc.Host, holder, id)
+				},
+				"revoke all": func(holder svc.Identity, _ string) error {
+					_, err := services[1].Keys.RevokeAll(t.Context(), svc.Host, holder)
+					return err
+				},
+				"disable": func(holder svc.Identity, id string) error {
+					_, err := services[1].Keys.Patch(t.Context(), svc.Host, holder, id, svc.APIKeyPatch{Disabled: new(true)})
+					return err
+				},
+				"rotate": func(holder svc.Identity, id string) error {
+					_, err := services[1].Keys.Rotate(t.Context(), svc.Host, holder, id, svc.Rotation{})
+					return err
+				},
+				"deactivate a user without a row": func(holder svc.Identity, _ string) error {
+					return services[1].Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: holder.ID, Inactive: true}}})
+				},
+			} {
+				holder := svc.Identity{Kind: svc.KindUser, ID: how}
+				key := must(services[0].Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{}))
+				by := must(services[0].Authenticate(t.Context(), string(key.Key)))
+				var acknowledged atomic.Bool
+				ended := make(chan error, 1)
+				during = sync.OnceFunc(func() {
+					go func() {
+						err := end(holder, key.ID)
+						acknowledged.Store(true)
+						ended <- err
+					}()
+					time.Sleep(50 * time.Millisecond) // in which it may go wrong
+					if acknowledged.Load() {
+						t.Errorf("%s: acknowledged while the key issues one", how)
+					}
+				})
+				_, err := services[0].Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{})
+				during = nil
+				if err := cmp.Or(err, <-ended); err != nil {
+					t.Fatalf("%s: %v", how, err)
+				}
+				if _, err := services[0].Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{}); svc.ErrorCode(err) != svc.CodeUnauthenticated {
+					t.Errorf("%s: issued afterwards: %v", how, err)
+				}
+			}
+		})
+	}
+}
+
+// stepping is a store that is told of each step of its transactions.
+type stepping struct {
+	svc.Store
+	step *func()
+}
+
+func (s stepping) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+		(*s.step)()
+		return fn(ctx, steppingTx{tx, s.step})
+	})
+}
+
+type steppingTx stepping
+
+func (s steppingTx) Lock(ctx context.Context, locks svc.Locks) error {
+	defer (*s.step)()
+	return s.Store.Lock(ctx, locks)
+}
+
+func (s steppingTx) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
+	defer (*s.step)()
+	return s.Store.Access(ctx, query)
+}
+
+func (s steppingTx) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
+	defer (*s.step)()
+	return s.Store.CreateAPIKey(ctx, key)
+}
+
+// What ends a key or its holder comes before or after what that key issues, at whichever step of the
+// issue it begins. After, it has seen the new key.
+func TestEndsAtEachStepOfAnIssue(t *testing.T) {
+	both := stores["PostgreSQL"](t)
+	step := func() {}
+	services := serve(t, stepping{both[0], &step}, both[1])
+	for how, end := range map[string]func(by svc.Principal, holder svc.Identity, id string) error{
+		"revoke": func(_ svc.Principal, holder svc.Identity, id string) error {
+			return services[1].Keys.Revoke(t.Context(), svc.Host, holder, id)
+		},
+		"rotate itself": func(by svc.Principal, _ svc.Identity, id string) error {
+			_, err := services[1].Keys.Rotate(t.Context(), by, svc.Me, id, svc.Rotation{})
+			return err
+		},
+		"deactivate": func(_ svc.Principal, holder svc.Identity, _ string) error {
+			return services[1].Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: holder.ID, Inactive: true}}})
+		},
+		"delete": func(_ svc.Principal, holder svc.Identity, _ string) error {
+			return services[1].Users.Delete(t.Context(), svc.Host, holder.ID)
+		},
+	} {
+		reached := 0
+		for at, steps := 1, 1; at <= steps; at++ {
+			holder := svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint(how, at)}
+			if err := services[0].Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: holder.ID}}}); err != nil {
+				t.Fatal(err)
+			}
+			key := must(services[0].Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{}))
+			by := must(services[0].Authenticate(t.Context(), string(key.Key)))
+			left, ended, seen := 0, make(chan error, 1), 0
+			step = func() {
+				if seen++; seen != at {
+					return
+				}
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					err := end(by, holder, key.ID)
+					left = count(t, services[1], holder)
+					ended <- err
+				}()
+				select {
+				case <-done:
+				case <-time.After(50 * time.Millisecond): // it waits
+				}
+			}
+			_, err := services[0].Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{})
+			step = func() {}
+			if steps = max(steps, seen); err != nil && svc.ErrorCode(err) != svc.CodeUnauthenticated {
+				t.Errorf("%s at step %d: %v", how, at, err)
+			}
+			if err := <-ended; err != nil {
+				t.Errorf("%s at step %d: %v", how, at, err)
+			}
+			if now := count(t, services[1], holder); now != left {
+				t.Errorf("%s at step %d: %d keys when it had ended, now %d", how, at, left, now)
+			}
+			reached = at
+		}
+		if reached < 6 {
+			t.Errorf("%s: %d steps", how, reached)
+		}
+	}
+}
+
+const clients = 8
+
+// together lets clients of the services do something at once, and counts how they were answered.
+func together(services []*svc.Service, do func(service *svc.Service, i int) error) map[svc.Code]int {
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	codes := map[svc.Code]int{}
+	for i := range clients {
+		group.Go(func() {
+			code := svc.ErrorCode(do(services[i%len(services)], i))
+			mu.Lock()
+			defer mu.Unlock()
+			codes[code]++
+		})
+	}
+	group.Wait()
+	return codes
+}
+
+func count(t *testing.T, service *svc.Service, holder svc.Identity) (n int) {
+	t.Helper()
+	for _, err := range service.Keys.List(t.Context(), svc.Host, holder, svc.KeyQuery{}) {
+		if err != nil {
+			t.Error(err)
+		}
+		n++
+	}
+	return n
+}

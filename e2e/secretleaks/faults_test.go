@@ -1,0 +1,187 @@
+//go:build unix
+
+package secretleaks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+// talkative is a store that can fail with everything that it was given, as databases do: "Key
+// (id)=(…) already exists".
+type talkative struct {
+	svc.FullStore
+	fail  atomic.Pointer[func(told string) error] // nil: does not fail
+	calls atomic.Int64
+}
+
+// tell calls fail with the arguments of a call.
+func (s *talkative) tell(told ...any) error {
+	s.calls.Add(1)
+	fail := s.fail.Load()
+	if fail == nil {
+		return nil
+	}
+	return (*fail)(fmt.Sprintf("%+v %#v", told, told))
+}
+
+func (s *talkative) CreateSource(ctx context.Context, source svc.Source) error {
+	return errors.Join(s.tell(source), s.FullStore.CreateSource(ctx, source))
+}
+
+func (s *talkative) Source(ctx context.Context, key svc.SourceKey) (svc.Source, error) {
+	source, err := s.FullStore.Source(ctx, key)
+	return source, errors.Join(s.tell(key, source), err)
+}
+
+func (s *talkative) Template(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
+	template, err := s.FullStore.Template(ctx, key)
+	if told := s.tell(key, template); told != nil {
+		return template, told
+	}
+	return template, err
+}
+
+func (s *talkative) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
+	return errors.Join(s.tell(key), s.FullStore.CreateAPIKey(ctx, key))
+}
+
+func (s *talkative) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
+	keys, err := s.FullStore.APIKeys(ctx, page)
+	return keys, errors.Join(s.tell(page, keys), err)
+}
+
+func (s *talkative) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+	return s.FullStore.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
+		write, err := change(key)
+		return write, errors.Join(s.tell(id, *key), err)
+	})
+}
+
+func (s *talkative) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
+	if err := s.tell(holder); err != nil {
+		return nil, err
+	}
+	return s.FullStore.RevokeAPIKeys(ctx, holder, at, limit)
+}
+
+// Atomically tells what the store of the transaction is told, too.
+func (s *talkative) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+	return s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+		in := &talkative{FullStore: tx.(svc.FullStore)}
+		in.fail.Store(s.fail.Load())
+		defer func() { s.calls.Add(in.calls.Load()) }()
+		return fn(ctx, in)
+	})
+}
+
+// UseAPIKeys never panics: a panic in the background would end the program.
+func (s *talkative) UseAPIKeys(ctx context.Context, uses []svc.LastUse) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("%v", cause)
+		}
+	}()
+	return errors.Join(s.tell(uses), s.FullStore.UseAPIKeys(ctx, uses))
+}
+
+func (s *talkative) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
+	snapshot, err := s.FullStore.Access(ctx, query)
+	return snapshot, errors.Join(s.tell(query, snapshot, snapshot.Key), err)
+}
+
+// touching lists requests that reach the store.
+var touching = []struct{ method, target, body string }{
+	{"GET", "/me/api-keys", ""},
+	{"POST", "/me/api-keys", ""},
+	{"PATCH", "/me/api-keys/ID", `{"description": "again"}`},
+	{"POST", "/me/api-keys/ID/rotate", `{"overlap_seconds": 9}`},
+	{"DELETE", "/me/api-keys/ID", ""},
+	{"DELETE", "/me/api-keys", ""},
+	{"POST", "/users/alice/api-keys", ""},
+	{"GET", "/admin/templates/chat", ""},
+	{"GET", "/admin/templates/KEY", ""},
+	{"POST", "/admin/template-sources", `{"url": "https://example.com/more", "auth_token": "TOKEN"}`},
+	{"POST", "/admin/templates/chat/install", `{"source_name": "more", "alias_id": "more"}`},
+	{"DELETE", "/me/api-keys/KEY", ""},
+	{"GET", "/debug/resolve?bank=b&user_id=KEY", ""},
+	{"KEY", "/me/api-keys", ""},
+}
+
+// fail makes the store and the host's Authenticator fail in every way.
+func (s *site) fail() {
+	s.t.Helper()
+	ways := []func(told string) error{
+		func(told string) error { return errors.New("duplicate key: " + told) },
+		func(told string) error { return fmt.Errorf("%w: connection lost: %s", svc.ErrUnavailable, told) },
+		func(told string) error { panic("told " + told) },
+		func(told string) error { panic(errors.New("told " + told)) },
+	}
+	token := s.secret("source token", "b3NhLw8xKj6TzVq1RfGd0PmCy5UeHi9W")
+	for _, way := range ways {
+		seen, unseen, put := s.issue(admin), s.issue(admin), strings.NewReplacer("KEY", s.issue(alice), "ID", s.issue(admin)[5:21], "TOKEN", token)
+		s.ask(200, seen, "GET", "/me/api-keys", "")
+		s.store.fail.Store(&way)
+		for _, bearer := range []string{seen, unseen, "session-of-admin"} {
+			for _, r := range touching {
+				s.ask(0, bearer, put.Replace(r.method), put.Replace(r.target), put.Replace(r.body))
+			}
+		}
+		s.store.fail.Store(nil)
+	}
+	s.failSessions(append(ways, func(told string) error {
+		return &url.Error{Op: "Get", URL: "https://id.example.com/session?token=" + url.QueryEscape(told), Err: errors.New("connection refused")}
+	}))
+}
+
+// failSessions makes the host's Authenticator fail with its bearer. Keys mistyped at the start
+// reach it.
+func (s *site) failSessions(ways []func(told string) error) {
+	key := s.issue(alice)
+	for _, way := range ways {
+		s.session.Store(&way)
+		for _, bearer := range []string{key[1:], "SVCU_" + key[5:], key[5:], "Bearer " + key, key[21:53]} {
+			s.ask(0, bearer, "GET", "/me/api-keys", "")
+			s.ask(0, "", "GET", "", "", s.ownRoute(bearer))
+			s.keep(s.try(bearer))
+		}
+	}
+	s.session.Store(nil)
+}
+
+// try authenticates a bearer in Go.
+func (s *site) try(bearer string) (err error) {
+	defer func() { _ = recover() }() // a panic of the host's own Authenticator
+	_, err = s.service.Authenticate(s.t.Context(), bearer)
+	return err
+}
+
+// closeInTheMiddle closes the store while the Service goes on.
+func (s *site) closeInTheMiddle(peppers []svc.Pepper) {
+	s.t.Helper()
+	way := func(told string) error { return errors.New("not written: " + told) }
+	s.ask(200, s.issue(admin), "GET", "/me/api-keys", "")
+	s.store.fail.Store(&way)
+	s.stop() // cannot write the use
+	s.start(peppers...)
+	seen, unseen := s.issue(admin), s.issue(admin)
+	s.ask(200, seen, "GET", "/me/api-keys", "")
+	s.db.close()
+	for _, bearer := range []string{seen, unseen, "session-of-admin"} {
+		for _, r := range touching {
+			s.ask(0, bearer, strings.Replace(r.method, "KEY", "PUT", 1), strings.ReplaceAll(r.target, "KEY", seen), r.body)
+		}
+		s.keep(s.try(bearer))
+	}
+	_, err := s.service.Keys.RevokeLeaked(s.t.Context(), svc.Host, []string{seen})
+	s.keep(err)
+	s.keep(s.service.Access.Apply(s.t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "late"}}}))
+	s.stop()
+}

@@ -1,0 +1,105 @@
+package secretleaks
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// window is the number of characters in a row that counts as a leak.
+const window = 12
+
+// hunt searches texts and files of any kind for secrets, whole or in part. Its zero value finds
+// nothing.
+type hunt struct {
+	begins  [1 << 16]bool              // by the first two bytes of needles
+	needles map[[window]byte][]spotted // by their first bytes
+}
+
+// spotted is a part of a secret in an encoding.
+type spotted struct{ secret, encoding, text string }
+
+// seek adds a secret to the search. Finds have its name.
+func (h *hunt) seek(name, secret string) {
+	if h.needles == nil {
+		h.needles = map[[window]byte][]spotted{}
+	}
+	for i := range len(secret) - window + 1 {
+		for encoding, text := range encodings([]byte(secret[i : i+window])) {
+			h.begins[int(text[0])<<8|int(text[1])] = true
+			begin := [window]byte([]byte(text))
+			h.needles[begin] = append(h.needles[begin], spotted{name, encoding, text})
+		}
+	}
+}
+
+// encodings returns the ways in which a longer text may contain part.
+func encodings(part []byte) map[string]string {
+	texts := map[string]string{
+		"raw":            string(part),
+		"hex":            hex.EncodeToString(part),
+		"HEX":            strings.ToUpper(hex.EncodeToString(part)),
+		"a list":         strings.Trim(fmt.Sprint(part), "[]"),
+		"a list in Go's": strings.TrimSuffix(strings.TrimPrefix(fmt.Sprintf("%#v", part), "[]byte{"), "}"),
+	}
+	for before := range 3 {
+		texts[fmt.Sprint("base64, ", before)] = within(base64.RawStdEncoding, before, part)
+		texts[fmt.Sprint("base64 for URLs, ", before)] = within(base64.RawURLEncoding, before, part)
+	}
+	return texts
+}
+
+// within returns the encoding of part after so many other bytes, without the characters that depend
+// on its neighbours.
+func within(encoding *base64.Encoding, before int, part []byte) string {
+	text := encoding.EncodeToString(append(make([]byte, before), part...))
+	return text[(before*8+5)/6 : (before+len(part))*8/6]
+}
+
+// find returns the secrets with a part in text, each once per encoding, with the text around it.
+func (h *hunt) find(text []byte) (finds []string) {
+	seen := map[string]bool{}
+	for i := 0; i+window <= len(text); i++ {
+		if !h.begins[int(text[i])<<8|int(text[i+1])] {
+			continue
+		}
+		for _, s := range h.needles[[window]byte(text[i:])] {
+			name := s.secret + ", " + s.encoding
+			if !seen[name] && strings.HasPrefix(string(text[i:min(len(text), i+len(s.text))]), s.text) {
+				seen[name] = true
+				finds = append(finds, fmt.Sprintf("%s: …%q…", name, text[max(0, i-100):min(len(text), i+len(s.text)+40)]))
+			}
+		}
+	}
+	slices.Sort(finds)
+	return finds
+}
+
+// The search must find every encoding at every offset, and nothing shorter than a window.
+func TestHuntFinds(t *testing.T) {
+	const secret = "q7RkT0vW2mZx9LcHs4YdBn8EjUa5PgFi"
+	var h hunt
+	h.seek("it", secret)
+	for i := range len(secret) - window + 1 {
+		part := secret[i : i+window]
+		for _, around := range []string{"", "\xff", "\xfe\xff", "\x00\x00\x00", "some more of it"} {
+			in := []byte(around + part + around)
+			for what, text := range map[string]string{
+				"raw": string(in), "hex": hex.EncodeToString(in), "HEX": fmt.Sprintf("%X", in), "list": fmt.Sprint(in), "Go": fmt.Sprintf("%#v", in), "quoted": fmt.Sprintf("%q", in),
+				"std": base64.StdEncoding.EncodeToString(in), "url": base64.URLEncoding.EncodeToString(in), "raw std": base64.RawStdEncoding.EncodeToString(in),
+			} {
+				if finds := h.find([]byte("x" + text + "x")); len(finds) == 0 {
+					t.Errorf("%s of %q in %q is not found", what, part, around)
+				}
+			}
+		}
+	}
+	for _, text := range []string{"", secret[:window-1], secret[:window-1] + "_" + secret[window-1:2*window-2], strings.ToLower(secret), hex.EncodeToString([]byte(secret[:window-1])), "%"} {
+		if finds := h.find([]byte(text)); len(finds) > 0 {
+			t.Errorf("found in %q: %q", text, finds)
+		}
+	}
+}

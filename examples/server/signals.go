@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// endsProgram returns the signals that end the program in order. SIGHUP is one of them in a
+// terminal, unless nohup ignores it.
+func endsProgram(stdin *os.File) []os.Signal {
+	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if isTerminal(stdin) && !signal.Ignored(syscall.SIGHUP) {
+		ends = append(ends, syscall.SIGHUP)
+	}
+	return ends
+}
+
+// ignoreHangUps logs each SIGHUP until ctx ends: a manager of services may send it to a server that
+// reloads nothing. In a terminal it ends the program instead.
+func (c *call) ignoreHangUps(ctx context.Context) {
+	if isTerminal(os.Stdin) || signal.Ignored(syscall.SIGHUP) {
+		return
+	}
+	received := make(chan os.Signal, 1)
+	signal.Notify(received, syscall.SIGHUP)
+	go func() {
+		defer signal.Stop(received)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-received:
+				c.log.Info("ignoring SIGHUP: restart the server to read its configuration again")
+			}
+		}
+	}()
+}
+
+func isTerminal(file *os.File) bool {
+	info, err := file.Stat()
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return false
+	}
+	null, err := os.Stat(os.DevNull) // a character device as well
+	return err != nil || !os.SameFile(info, null)
+}
+
+// brokenPipe is what a shell shows of a program that SIGPIPE has ended.
+const brokenPipe = 128 + int(syscall.SIGPIPE)
+
+// leftByReader reports whether the reader of the standard output has gone, such as head.
+func leftByReader(err error) bool {
+	fault, ok := errors.AsType[*fs.PathError](err)
+	return ok && fault.Path == os.Stdout.Name() && errors.Is(fault, syscall.EPIPE)
+}

@@ -1,0 +1,355 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc/store/postgres/pgtest"
+)
+
+// unread returns the end to write of a pipe without a reader.
+func unread(t *testing.T) *os.File {
+	t.Helper()
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = reader.Close()
+	t.Cleanup(func() { _ = writer.Close() })
+	return writer
+}
+
+// process starts the server as a process of its own, and waits until it serves.
+func process(t *testing.T, cmd *exec.Cmd) (base string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	_ = listener.Close()
+	cmd.Args = append(cmd.Args, "-addr", address)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); !answers("http://" + address); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the server does not start")
+		}
+	}
+	return "http://" + address
+}
+
+func answers(base string) bool {
+	answer, err := http.Get(base + "/healthz")
+	if err != nil {
+		return false
+	}
+	_ = answer.Body.Close()
+	return answer.StatusCode == http.StatusNoContent
+}
+
+// A server whose output and log nobody reads any more goes on, and ends as it should.
+func TestServerWithoutReaders(t *testing.T) {
+	is := is.New(t)
+	cmd := command(t, "-db", newDB(t), "-bundle", writeFile(t, "b.json", smallBundle))
+	cmd.Stdout, cmd.Stderr = unread(t), unread(t)
+	base := process(t, cmd)
+	for range 3 { // each request is a line of the log
+		answer, err := http.Get(base + "/ext/svc/me/api-keys")
+		is.NoErr(err)
+		_ = answer.Body.Close()
+		is.Equal(answer.StatusCode, 401)
+	}
+	is.NoErr(cmd.Process.Signal(syscall.SIGTERM))
+	is.NoErr(cmd.Wait())
+}
+
+// A server that no terminal controls logs SIGHUP and goes on.
+func TestHangUpIsIgnored(t *testing.T) {
+	if signal.Ignored(syscall.SIGHUP) {
+		t.Skip("NOT TESTED: SIGHUP is ignored here, as nohup does")
+	}
+	is := is.New(t)
+	var log output
+	cmd := command(t, "-db", newDB(t))
+	cmd.Stderr = &log
+	base := process(t, cmd)
+	for range 2 {
+		is.NoErr(cmd.Process.Signal(syscall.SIGHUP))
+	}
+	is.True(soon(func() bool { return strings.Contains(log.String(), "ignoring SIGHUP") }))
+	is.True(answers(base))
+	is.NoErr(cmd.Process.Signal(syscall.SIGTERM))
+	is.NoErr(cmd.Wait())
+}
+
+// A command whose reader has gone, such as head, ends without a word.
+func TestCommandsWithoutReader(t *testing.T) {
+	is := is.New(t)
+	db := newDB(t)
+	is.NoErr(startServer(t, "-db", db).stop(t))
+	for _, line := range []string{"export", "keys status", "who-can -action bank:recall -bank b", "verify-audit", "key -user admin", "migrate -print -all", "-print-config", "-help"} {
+		var said bytes.Buffer
+		args := strings.Fields(line)
+		if line != "-help" {
+			words := len(args)
+			if _, rest := find(args); len(rest) < words {
+				words -= len(rest)
+			} else {
+				words = 0
+			}
+			args = append(args[:words:words], append([]string{"-db", db}, args[words:]...)...)
+		}
+		cmd := command(t, args...)
+		cmd.Stdout, cmd.Stderr = unread(t), &said
+		_ = cmd.Run()
+		if cmd.ProcessState.ExitCode() != 141 || said.Len() > 0 {
+			t.Errorf("%s: %d %s", line, cmd.ProcessState.ExitCode(), &said)
+		}
+	}
+}
+
+// Names of files with control characters are mistakes, of the command line and of the environment.
+func TestControlCharacters(t *testing.T) {
+	t.Chdir(t.TempDir())
+	t.Setenv("TEST_NAME", "s.db\n")
+	file := writeFile(t, "c.toml", "")
+	for _, key := range []string{"db", "keys", "bundle", "addr", "http.public_url", "log.level", "tls.cert_file", "sources.user_agent"} {
+		if err := os.WriteFile(file, []byte(key+` = "${TEST_NAME}"`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		err := run(t.Context(), []string{"-config", file}, &output{}, &output{})
+		if err == nil || !strings.Contains(err.Error(), "c.toml:1: "+key+" must have no control characters") {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	for want, args := range map[string][]string{
+		"-db must": {"-db", "s.db\n"}, "-keys must": {"-keys", "k\r"}, "-config must": {"-config", "c\n"}, "-bundle must": {"-bundle", "b\x7f"},
+		"-to must": {"copy", "-from", "a", "-to", "b\n"}, "-from must": {"copy", "-from", "a\t", "-to", "b"},
+		"FILE must": {"backup", "b\n"},
+	} {
+		err := run(t.Context(), args, &output{}, &output{})
+		if err == nil || !strings.HasPrefix(err.Error(), want+" have no control characters") || exitCode(err, &output{}) != 2 {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	if made, err := os.ReadDir("."); err != nil || len(made) > 0 {
+		t.Errorf("%v %v", made, err)
+	}
+}
+
+// Root rotates the secrets of a server that runs as another user, who must still be able to read them.
+func TestKeysFileKeepsItsOwner(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("NOT TESTED, because only root gives files to others")
+	}
+	is := is.New(t)
+	path := filepath.Join(t.TempDir(), "svc.keys")
+	_, err := makeSecrets(path)
+	is.NoErr(err)
+	is.NoErr(os.Chown(path, 12345, 12346))
+	link := filepath.Join(t.TempDir(), "link.keys")
+	is.NoErr(os.Symlink(path, link))
+	does(t, "keys", "rotate", "-keys", link)
+	info, err := os.Stat(path)
+	is.NoErr(err)
+	of := info.Sys().(*syscall.Stat_t)
+	is.Equal([]uint32{of.Uid, of.Gid}, []uint32{12345, 12346})
+	is.Equal(info.Mode(), os.FileMode(0o600))
+	is.Equal(len(versions(t, path)), 2)
+	info, err = os.Lstat(link)
+	is.NoErr(err)
+	is.True(info.Mode()&os.ModeSymlink != 0) // the file is replaced, and not the link
+}
+
+// readers are the commands that only read, with a database in place of DB.
+var readers = []string{
+	"export -db DB", "lint -db DB", "who-can -bank b -db DB", "verify-audit -db DB", "diff -db DB BUNDLE", "migrate -print -db DB",
+	"keys status -db DB -keys KEYS", "backup -db DB -keys KEYS OUT/b", "backup -db DB -keys KEYS -", "copy -from DB -to OUT/copy.db",
+}
+
+// stranger is a process of a user who may change nothing: nobody, when root runs the tests.
+func stranger(t *testing.T, program string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := command(t, args...)
+	cmd.Path = program
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	}
+	return cmd
+}
+
+// reachable returns a folder that every user may enter, with the program in it.
+func reachable(t *testing.T) (folder, program string) {
+	t.Helper()
+	folder = t.TempDir()
+	program = filepath.Join(folder, "server")
+	for _, dir := range []string{folder, filepath.Dir(folder)} {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if os.Link(os.Args[0], program) != nil {
+		data, err := os.ReadFile(os.Args[0])
+		if err == nil {
+			err = os.WriteFile(program, data, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder, program
+}
+
+// Commands that only read work on a copy that they may not change, and leave it alone.
+func TestReadersOfAReadOnlyCopy(t *testing.T) {
+	is := is.New(t)
+	folder, program := reachable(t)
+	kept, out := filepath.Join(folder, "kept"), filepath.Join(folder, "out")
+	is.NoErr(os.Mkdir(kept, 0o755))
+	is.NoErr(os.Mkdir(out, 0o755))
+	is.NoErr(os.Chmod(out, 0o777))
+	db, bundle := filepath.Join(kept, "svc.db"), filepath.Join(folder, "b.json")
+	is.NoErr(startServer(t, "-db", db).stop(t))
+	is.NoErr(os.WriteFile(bundle, []byte("{}"), 0o644))
+	is.NoErr(os.Chmod(db, 0o444))
+	is.NoErr(os.Chmod(db+".keys", 0o644)) // a warning
+	is.NoErr(os.Chmod(kept, 0o555))
+	t.Cleanup(func() { _ = os.Chmod(kept, 0o755) })
+	names := strings.NewReplacer("DB", db, "KEYS", db+".keys", "OUT", out, "BUNDLE", bundle)
+	for _, line := range readers {
+		cmd := stranger(t, program, strings.Fields(names.Replace(line))...)
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		if said, err := cmd.Output(); err != nil {
+			t.Errorf("%s: %v: %s%.100s", line, err, &stderr, said)
+		}
+	}
+	for _, line := range []string{"apply -db DB BUNDLE", "key -user admin -db DB"} {
+		said, err := stranger(t, program, strings.Fields(names.Replace(line))...).CombinedOutput()
+		if err == nil || !strings.Contains(string(said), "needs the right to write to the file and to its folder") {
+			t.Errorf("%s: %v: %s", line, err, said)
+		}
+	}
+	wantFiles(t, kept, "svc.db", "svc.db.keys")
+	// An empty write-ahead log that came with a copy holds nothing.
+	is.NoErr(os.Chmod(kept, 0o755))
+	is.NoErr(os.WriteFile(db+"-wal", nil, 0o444))
+	is.NoErr(os.Chmod(kept, 0o555))
+	said, err := stranger(t, program, "export", "-db", db).CombinedOutput()
+	is.NoErr(err)
+	is.True(strings.HasPrefix(string(said), `{"users":`))
+	// With a write-ahead log that nobody may read, the newest rows would be missing.
+	is.NoErr(os.Chmod(kept, 0o755))
+	is.NoErr(os.Chmod(db+"-wal", 0o600))
+	is.NoErr(os.WriteFile(db+"-wal", []byte("x"), 0o600))
+	is.NoErr(os.Chmod(kept, 0o555))
+	said, err = stranger(t, program, "export", "-db", db).CombinedOutput()
+	is.True(err != nil && strings.Contains(string(said), "to read its -wal and -shm files as well"))
+}
+
+// The same commands write nothing to PostgreSQL: a standby, or a role that may only read, suffices.
+func TestReadersOfAStandby(t *testing.T) {
+	is := is.New(t)
+	u := use(t, pgtest.Schema(t))
+	standby := pgtest.With(t, u.db, "default_transaction_read_only", "on")
+	names := strings.NewReplacer("DB", standby, "KEYS", u.keys, "OUT", t.TempDir(), "BUNDLE", writeFile(t, "b.json", "{}"))
+	for _, line := range readers {
+		err := run(t.Context(), strings.Fields(names.Replace(line)), &output{}, &output{})
+		if err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+	err := run(t.Context(), []string{"key", "-user", "admin", "-db", standby, "-keys", u.keys}, &output{}, &output{})
+	is.True(err != nil)
+}
+
+// They upgrade no tables, and say so.
+func TestReadersOfOldTables(t *testing.T) {
+	for kind, db := range map[string]string{"SQLite": newDB(t), "PostgreSQL": pgtest.Schema(t)} {
+		u := use(t, db)
+		execute(t, u.db, "DELETE FROM svc_migrations WHERE version > 1")
+		names := strings.NewReplacer("DB", u.db, "KEYS", u.keys, "OUT", t.TempDir(), "BUNDLE", writeFile(t, "b.json", "{}"))
+		before := contents(t, u.db)
+		for _, line := range readers {
+			err := run(t.Context(), strings.Fields(names.Replace(line)), &output{}, &output{})
+			if strings.HasPrefix(line, "migrate") {
+				continue // it prints what is missing
+			}
+			if err == nil || !strings.Contains(err.Error(), "older version") {
+				t.Errorf("%s, %s: %v", kind, line, err)
+			}
+		}
+		if contents(t, u.db) != before {
+			t.Errorf("%s: the tables have changed", kind)
+		}
+	}
+}
+
+// "-" is the standard output of a backup, and the standard input of a restore.
+func TestBackupThroughAPipe(t *testing.T) {
+	is := is.New(t)
+	u := use(t, newDB(t))
+	t.Chdir(t.TempDir())
+	from := command(t, "backup", "-db", u.db, "-keys", u.keys, "-")
+	to := command(t, "restore", "-db", "new.db", "-")
+	pipe, err := from.StdoutPipe()
+	is.NoErr(err)
+	to.Stdin = pipe
+	is.NoErr(from.Start())
+	said, err := to.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	is.NoErr(from.Wait())
+	wantFiles(t, ".", "new.db", "new.db.keys")
+	u.check(t, "new.db", "new.db.keys")
+	cut := command(t, "restore", "-db", "cut.db", "-")
+	cut.Stdin = io.LimitReader(strings.NewReader("PK"), 2)
+	said, err = cut.CombinedOutput()
+	is.True(err != nil && strings.Contains(string(said), "not a whole backup"))
+	for _, args := range [][]string{{"-db", "-"}, {"export", "-db", "-"}, {"-keys", "-"}, {"copy", "-from", "-", "-to", "x"}, {"copy", "-from", "x", "-to", "-"}} {
+		is.Equal(exitCode(run(t.Context(), args, &output{}, &output{}), &output{}), 2)
+	}
+	wantFiles(t, ".", "new.db", "new.db.keys")
+}
+
+// A database that is a mount of its own loses its write-ahead log.
+func TestMountedFile(t *testing.T) {
+	is := is.New(t)
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	is.NoErr(err)
+	t.Chdir(dir)
+	is.NoErr(os.Mkdir("a b", 0o700))
+	for _, name := range []string{"svc.db", "a b/svc.db"} {
+		is.NoErr(os.WriteFile(name, nil, 0o600))
+	}
+	is.NoErr(os.Symlink("svc.db", "link"))
+	mounts := "22 1 0:21 / /proc rw - proc proc rw\n30 22 8:1 /x " + dir + "/svc.db rw - ext4 /dev/sda rw\n31 22 8:1 /y " + dir + `/a\040b/svc.db rw - ext4 /dev/sda rw`
+	for name, want := range map[string]bool{"svc.db": true, "link": true, "a b/svc.db": true, "a b": false, "other.db": false, "svc.db-wal": false} {
+		is.Equal(isMounted(mounts, name), want)
+	}
+	if os.Geteuid() != 0 || exec.Command("unshare", "-m", "true").Run() != nil {
+		return
+	}
+	is.NoErr(os.Symlink(os.Args[0], "server"))
+	cmd := exec.CommandContext(t.Context(), "unshare", "-m", "sh", "-c", "mount --bind svc.db svc.db && exec ./server -db svc.db -bundle none.json -addr 127.0.0.1:0")
+	cmd.Env = append(os.Environ(), "SVC_EXAMPLE_SERVER=1")
+	said, _ := cmd.CombinedOutput()
+	is.True(strings.Contains(string(said), "mounted alone"))
+}

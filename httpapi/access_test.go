@@ -1,0 +1,407 @@
+package httpapi_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/longtest"
+)
+
+// rowsOfAccess are those that the matrix reads and changes. Nobody gains or loses a right by that.
+const rowsOfAccess = `{
+  "users": [{"id": "bob", "display_name": "Bob", "email": "bob@example.com", "channels": [{"provider": "slack", "sender_id": "T1/U7"}]}],
+  "groups": [{"id": "crew", "display_name": "Crew", "members": ["bob"]}],
+  "policies": [
+    {"id": "spare", "display_name": "Spare", "document": {"version": "2026-03-24", "statements": []}},
+    {"id": "loose", "document": {"version": "2026-03-24", "statements": []}},
+    {"id": "held", "document": {"version": "2026-03-24", "statements": []}}],
+  "attachments": [{"policy_id": "recalls", "principal_type": "user", "principal_id": "bob"}, {"policy_id": "held", "principal_type": "user", "principal_id": "bob", "priority": -7}],
+  "service_accounts": [
+    {"id": "bot", "display_name": "Bot", "owner_user_id": "bob", "scoping_policy_id": "spare"},
+    {"id": "of-plain", "owner_user_id": "plain"}, {"id": "of-admin", "owner_user_id": "admin"}],
+  "bank_policies": [{"bank_id": "team/a", "document": {"version": "2026-03-24"}}]
+}`
+
+// withRows is a site with these rows.
+func withRows(t *testing.T, changes ...func(*setup)) *site {
+	t.Helper()
+	s := newSite(t, append([]func(*setup){func(u *setup) { u.Banks = banks{} }}, changes...)...)
+	s.apply(rowsOfAccess)
+	return s
+}
+
+// banks makes all banks but one, which is there already, and one that it does not like.
+type banks struct{}
+
+func (banks) MakeBank(_ context.Context, by svc.Principal, bank svc.NewBank) (svc.CreatedBank, error) {
+	switch bank.ID {
+	case "there":
+		return svc.CreatedBank{}, nil
+	case "taken":
+		return svc.CreatedBank{}, &svc.Error{Code: svc.CodeExists, Message: "a bank with this id already exists"}
+	}
+	result := must(marshal(map[string]any{"bank_id": bank.ID, "name": bank.Name, "by": by.ID, "manifest": bank.Manifest}))
+	return svc.CreatedBank{Created: true, ImportResult: result}, nil
+}
+
+func (s *site) apply(bundle string) {
+	s.t.Helper()
+	if err := s.service.Access.Apply(s.t.Context(), svc.Host, must(svc.ParseBundle([]byte(bundle)))); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// matrixRow is a request of the matrix. In it, {mine} is an account of the caller's, {key} a key of the account.
+type matrixRow struct {
+	target, body string
+	action       string // what the caller needs
+	status       int    // for who has it
+	makesKeys    bool   // service accounts may not
+}
+
+const (
+	usersRead, usersWrite   = svc.ActionUsersRead, svc.ActionUsersWrite
+	groupsRead, groupsWrite = svc.ActionGroupsRead, svc.ActionGroupsWrite
+	policiesRead            = svc.ActionPoliciesRead
+	policiesWrite           = svc.ActionPoliciesWrite
+	attachmentsWrite        = svc.ActionAttachmentsWrite
+	manage                  = svc.ActionAccountsManage
+	mineRead, mineWrite     = svc.ActionAccountsRead, svc.ActionAccountsWrite
+	mineKeys                = svc.ActionAccountKeysWrite
+	banksRead, banksWrite   = svc.ActionBanksRead, svc.ActionBanksWrite
+)
+
+// accessMatrix has the rows of testdata/access.matrix, by method and path.
+var accessMatrix = func() map[string]matrixRow {
+	rows := map[string]matrixRow{}
+	for line := range strings.Lines(string(must(os.ReadFile("testdata/access.matrix")))) {
+		words := append(strings.SplitN(strings.TrimSpace(line), " ", 7), "")
+		if len(words) > 6 && words[0] != "#" {
+			rows[words[0]+" "+words[1]] = matrixRow{words[2], words[6], strings.Trim(words[3], "-"), must(strconv.Atoi(words[4])), words[5] == "keys"}
+		}
+	}
+	return rows
+}()
+
+// allActions are the control-plane actions but one, for a session.
+func allActions(but string) string {
+	all := []string{
+		usersRead, usersWrite, groupsRead, groupsWrite, policiesRead, policiesWrite, attachmentsWrite, manage, mineRead, mineWrite, mineKeys,
+		banksRead, banksWrite, svc.ActionBanksGrant, svc.ActionAuditRead, "iam:api_keys:read", "iam:api_keys:write", "template:list", "template:admin",
+	}
+	all = slices.DeleteFunc(all, func(action string) bool { return action == but })
+	return "+" + strings.Join(all, "+")
+}
+
+// Each operation of access administration, by each kind of caller.
+func TestAccessMatrix(t *testing.T) {
+	names := slices.DeleteFunc(strings.Split(strings.TrimSpace(accessPaths), "\n"), func(name string) bool {
+		return strings.HasSuffix(name, bundlePath) // bundles need several actions: they have tests of their own
+	})
+	for _, name := range names {
+		row, there := accessMatrix[name]
+		if !there {
+			t.Errorf("%s is not in the matrix", name)
+			continue
+		}
+		for _, by := range []struct {
+			who, bearer string
+			status      func(matrixRow) int
+		}{
+			{"nobody", "", func(matrixRow) int { return 401 }},
+			{"a plain user", "session-of-plain", func(r matrixRow) int { return r.only("") }},
+			{"who has exactly the action", strings.TrimSuffix("session-of-plain+"+row.action, "+"), func(r matrixRow) int { return r.status }},
+			{"who has all but the action", "session-of-plain" + allActions(row.action), func(r matrixRow) int { return r.only("") }},
+			{"a barred user", "session-of-ghost" + allActions(""), func(matrixRow) int { return 401 }},
+			{"a service account", "session-of-robot+sa", matrixRow.byAccount},
+			{"a narrow service account", "session-of-narrow+sa", func(r matrixRow) int {
+				if r.action == "" {
+					return 403
+				}
+				return r.only(usersRead)
+			}},
+			{"a narrowed key", "narrowed", func(r matrixRow) int { return r.only(usersRead) }},
+		} {
+			t.Run(name+"/"+by.who, func(t *testing.T) {
+				s := withRows(t)
+				bearer := by.bearer
+				if bearer == "narrowed" {
+					bearer = string(must(s.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "admin"}, svc.NewAPIKey{ScopingPolicyID: "reads-users"})).Key)
+					s.keepSecret(bearer)
+				}
+				mine, account := "of-admin", "bot"
+				if strings.HasPrefix(bearer, "session-of-plain") {
+					mine = "of-plain"
+				}
+				if strings.Contains(row.target, "{mine}") {
+					account = mine
+				}
+				key := must(s.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindServiceAccount, ID: account}, svc.NewAPIKey{}))
+				s.keepSecret(string(key.Key))
+				target := strings.NewReplacer("{mine}", mine, "{key}", key.ID).Replace(row.target)
+				method, _, _ := strings.Cut(name, " ")
+				before := s.state()
+				s.as(bearer).send(method, target, row.body).is(by.status(row))
+				if by.status(row) > 204 && s.state() != before {
+					t.Error("a refused request changed something")
+				}
+			})
+		}
+	}
+	if len(accessMatrix) != len(names) {
+		t.Errorf("the matrix has %d rows", len(accessMatrix))
+	}
+}
+
+// only is the status for a caller that has no action but one.
+func (r matrixRow) only(action string) int {
+	if r.action == action || r.action == "" {
+		return r.status
+	}
+	return 403
+}
+
+// byAccount is the status for a service account that may do everything.
+func (r matrixRow) byAccount() int {
+	if r.makesKeys || r.action == "" {
+		return 403
+	}
+	return r.status
+}
+
+// state is all rows of access and the ids of the keys of service accounts.
+func (s *site) state() string {
+	s.t.Helper()
+	var b strings.Builder
+	if _, err := s.store.ReadAccess(context.Background(), svc.AccessRead{}, func(part svc.Bundle) error {
+		b.Write(must(part.JSON()))
+		return nil
+	}); err != nil {
+		s.t.Fatal(err)
+	}
+	for _, id := range []string{"bot", "of-plain", "of-admin"} {
+		for _, key := range must(s.store.APIKeys(context.Background(), svc.APIKeyPage{Holder: svc.Identity{Kind: svc.KindServiceAccount, ID: id}, KeyQuery: svc.KeyQuery{Limit: 100}})) {
+			b.WriteString(key.ID)
+		}
+	}
+	return b.String()
+}
+
+// A host that owns identity leaves all of it out, but its own templates.
+func TestHideAccess(t *testing.T) {
+	s := withRows(t, func(u *setup) { u.HideAccess = true })
+	admin := s.admin()
+	for name, row := range accessMatrix {
+		method, _, _ := strings.Cut(name, " ")
+		admin.send(method, row.target, row.body).fails(404, "not_found")
+	}
+	admin.get("/users").json(`{"type": "about:blank", "title": "Not Found", "status": 404, "detail": "there is no such path.", "code": "not_found"}`)
+	admin.get(bundlePath).fails(404, "not_found")
+	admin.send("BREW", "/me", "").fails(404, "not_found")
+	s.as("").get("/users").is(401)
+	admin.get("/me/templates").is(200)
+	admin.get("/me/template-sources").is(200)
+	admin.get("/users/alice/api-keys").is(200)
+	for path := range documents {
+		wantHidden(t, string(s.as("").get(path).is(200).body))
+	}
+}
+
+// wantHidden checks that a document has nothing of the administration of access, and all else.
+func wantHidden(t *testing.T, document string) {
+	t.Helper()
+	for name := range accessMatrix {
+		if _, path, _ := strings.Cut(name, " "); strings.Contains(document, `"`+path+`"`) {
+			t.Errorf("the document has %s", path)
+		}
+	}
+	for _, route := range httpapi.Routes() {
+		if hidden := accessMatrix[route.Method+" "+route.Path].status != 0 || route.Path == bundlePath; !hidden && !strings.Contains(document, `"`+route.Path+`"`) {
+			t.Errorf("the document lacks %s", route.Path)
+		}
+	}
+	for _, name := range []string{`"Users"`, `"PatchUser"`, `"GroupID"`, `"RowETag"`, `"PolicyKept"`} {
+		if strings.Contains(document, name) {
+			t.Errorf("the document has %s, which nothing uses", name)
+		}
+	}
+}
+
+const bundlePath = "/admin/access-bundle"
+
+// state returns all rows of access, and the number of events.
+func (c caller) state() (bundle string, events int) {
+	c.t.Helper()
+	return string(c.get(bundlePath).is(200).body), len(c.events("/admin/events?limit=1000"))
+}
+
+// exported returns the rows of access as a value, for a test to change.
+func (c caller) exported() map[string][]map[string]any {
+	c.t.Helper()
+	var rows map[string][]map[string]any
+	if err := json.Unmarshal(c.get(bundlePath).is(200).body, &rows); err != nil {
+		c.t.Fatal(err)
+	}
+	return rows
+}
+
+func text(value any) string { return string(must(json.Marshal(value))) }
+
+// What is exported is what is there, and writing it back changes nothing.
+func TestExportIsWrittenBack(t *testing.T) {
+	s := newSite(t, keeping)
+	admin := s.admin()
+	before, events := admin.state()
+	rows := admin.exported()
+	want := map[string]int{"users": 8, "groups": 1, "service_accounts": 4, "policies": 6, "attachments": 7, "bank_policies": 1}
+	for name, n := range want {
+		if len(rows[name]) != n {
+			t.Errorf("%d %s, want %d", len(rows[name]), name, n)
+		}
+	}
+	if len(rows) != len(want) {
+		t.Errorf("lists %v", rows)
+	}
+	const nothing = `{"principals": [], "public": [], "strategies": []}`
+	admin.post(bundlePath+"?dry_run=1", before).is(200).json(nothing)
+	admin.post(bundlePath+"?dry_run=1&prune=1", before).is(200).json(nothing)
+	admin.post(bundlePath, before).is(204)
+	admin.post(bundlePath+"?prune=1", before).is(204)
+	if after, now := admin.state(); after != before || now != events {
+		t.Errorf("%d events instead of %d\nbefore %s\nafter %s", now, events, before, after)
+	}
+
+	other := newSite(t).admin() // has other rows, some under the same ids
+	other.post(bundlePath, `{"users": [{"id": "other", "channels": [{"provider": "x", "sender_id": "1"}]},
+	  {"id": "plain", "channels": [{"provider": "x", "sender_id": "2"}]}], "groups": [{"id": "staff", "members": ["other"]}]}`).is(204)
+	other.post(bundlePath+"?prune=1", `{"users": [{"id": "admin"}]}`).fails(409, "last_administrator")
+	other.post(bundlePath+"?prune=1", before).is(204)
+	if after := string(other.get(bundlePath).is(200).body); after != before {
+		t.Errorf("another server has\n%s\nafter it has taken\n%s", after, before)
+	}
+}
+
+// Prune removes exactly what the bundle does not name.
+func TestPruneRemovesTheOthers(t *testing.T) {
+	s := newSite(t, keeping)
+	admin := s.admin()
+	aliceKey := s.key("alice")
+	keep := admin.exported()
+	for name, gone := range map[string]string{"users": "alice", "service_accounts": "asleep", "policies": "recalls"} {
+		keep[name] = slices.DeleteFunc(keep[name], func(row map[string]any) bool { return row["id"] == gone })
+	}
+	keep["attachments"] = slices.DeleteFunc(keep["attachments"], func(row map[string]any) bool {
+		return row["principal_id"] == "staff" || row["principal_id"] == "templater"
+	})
+	delete(keep, "bank_policies") // an absent list names no row
+	delete(keep, "groups")
+	before, events := admin.state()
+	admin.post(bundlePath+"?prune=1&dry_run=1", text(keep)).is(200)
+	if after, now := admin.state(); after != before || now != events {
+		t.Error("a dry run has written")
+	}
+	admin.post(bundlePath+"?prune=1", text(keep)).is(204)
+	if after := admin.exported(); text(after) != text(keep) {
+		t.Errorf("after the bundle\n%s\nthe rows are\n%s", text(keep), text(after))
+	}
+	s.as(aliceKey).get("/me/api-keys").is(401)
+	var removed []string
+	for _, e := range admin.events("/admin/events?limit=1000") {
+		if e["action"] == "access.removed" || e["action"] == "api_key.revoked" {
+			target := e["target"].(map[string]any)
+			id := target["id"].(string)
+			if target["kind"] == "api_key" {
+				id = target["holder"].(map[string]any)["id"].(string)
+			}
+			removed = append(removed, target["kind"].(string)+" "+id)
+		}
+	}
+	slices.Sort(removed)
+	want := []string{
+		"api_key alice", "attachment recalls/group/staff", "attachment templates/user/templater", "bank_policy support", "group staff",
+		"policy recalls", "service_account asleep", "user alice",
+	}
+	if !slices.Equal(removed, want) {
+		t.Errorf("removed %q\nwant %q", removed, want)
+	}
+}
+
+// A policy that narrows a key is kept by the key.
+func TestPruneOfAPolicyInUse(t *testing.T) {
+	s := newSite(t)
+	admin := s.admin()
+	admin.post("/users/plain/api-keys", `{"scoping_policy_id": "no-templates"}`).is(201)
+	keep := admin.exported()
+	keep["policies"] = slices.DeleteFunc(keep["policies"], func(row map[string]any) bool { return row["id"] == "no-templates" })
+	keep["attachments"] = slices.DeleteFunc(keep["attachments"], func(row map[string]any) bool { return row["policy_id"] == "no-templates" })
+	for _, query := range []string{"?prune=1", "?prune=1&dry_run=1"} {
+		a := admin.post(bundlePath+query, text(keep)).fails(409, "policy_in_use")
+		if !strings.Contains(a.text("detail"), "no-templates") {
+			t.Errorf("%s", a.body)
+		}
+	}
+	admin.get("/policies/no-templates").is(200)
+}
+
+func TestLongBundles(t *testing.T) {
+	s := newSite(t)
+	admin := s.admin()
+	users := func(n int) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, `,{"id":"u%d"}`, i)
+		}
+		return b.String()[1:]
+	}
+	admin.post(bundlePath, `{"users":[`+users(httpapi.MaxBundleRows)+`]}`).is(204)
+	admin.post(bundlePath, `{"users":[`+users(httpapi.MaxBundleRows+1)+`]}`).refuses("/users/10000")
+	members := strings.ReplaceAll(strings.ReplaceAll(users(httpapi.MaxBundleRows), `{"id":`, ``), `}`, ``)
+	admin.post(bundlePath, `{"groups":[{"id":"g","members":[`+members+`]}]}`).refuses("/groups/0/members/9999")
+	admin.post(bundlePath, `{"users":[`+strings.Repeat(" ", 1<<20)+`]}`).fails(413, "body_too_large")
+
+	long := admin.get(bundlePath).is(200) // several parts
+	if bundle, err := svc.ParseBundle(long.body); err != nil || len(bundle.Users) != httpapi.MaxBundleRows+8 {
+		t.Errorf("%d users, %v", len(bundle.Users), err)
+	}
+}
+
+// A list of more than MaxList keys ends there in each order, and its Link leads to the rest.
+func TestManyKeysOfAllHolders(t *testing.T) {
+	longtest.Test(t, "lists of more than 10,000 keys")
+	s := newSite(t)
+	const n = httpapi.MaxList + 3
+	for i := range n {
+		key := svc.APIKey{
+			ID: fmt.Sprintf("k%05d", i), Prefix: "p", Hash: []byte(fmt.Sprint(i)), CreatedAt: begin.UTC().Truncate(time.Microsecond).Add(time.Duration(i) * time.Millisecond),
+			ExpiresAt: begin.UTC().Truncate(time.Microsecond).AddDate(1, 0, 0), Holder: svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint("u", i%20)},
+		}
+		if err := s.store.CreateAPIKey(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	admin := s.as("session-of-admin")
+	for query, first := range map[string]int{"": n - 1, "?unused_since=2030-01-01T00:00:00Z": 0, "?expires_before=2030-01-01T00:00:00Z": 0} {
+		pages := admin.pages("/admin/api-keys" + query)
+		if len(pages) != 2 || len(pages[0]) != httpapi.MaxList || len(pages[1]) != 3 {
+			t.Fatalf("%s: %d pages, the first with %d keys", query, len(pages), len(pages[0]))
+		}
+		for i, id := range slices.Concat(pages...) {
+			want := i
+			if first > 0 {
+				want = first - i
+			}
+			if id != fmt.Sprintf("k%05d", want) {
+				t.Fatalf("%s: key %d is %s", query, i, id)
+			}
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package httpapi
+
+import (
+	"reflect"
+	"slices"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/openapi"
+)
+
+// documentsWith returns the documents of an interface whose statements have these parameters.
+func documentsWith(table []svc.Parameter) documentSet {
+	if reflect.DeepEqual(table, svc.MemoryParameters) {
+		return documents
+	}
+	return documentsOf(func() []byte { return withParameters(source(), table) })
+}
+
+// withParameters returns the document with other parameters. Examples set none of them.
+func withParameters(text []byte, table []svc.Parameter) []byte {
+	all := openapi.Read(text)
+	schemas := all["components"].(map[string]any)["schemas"].(map[string]any)
+	for name, form := range map[string]parameterForm{
+		"Access": {orNull: true}, "SetParameters": {}, "Statement": {orNull: true, written: true},
+		"PublicDefault":  {orNull: true, written: true},
+		"PublicOverride": {orNull: true, written: true},
+	} {
+		schema := schemas[name].(map[string]any)
+		properties := schema["properties"].(map[string]any)
+		withoutMemory(properties)
+		for _, p := range table {
+			properties[p.Name] = form.schema(p)
+		}
+		if required, _ := schema["required"].([]any); name == "Access" {
+			schema["required"] = requiredWith(required, table)
+		}
+	}
+	inExamples(all, table)
+	text, _ = encode(all) // it came from JSON
+	return text
+}
+
+// requiredWith returns the required keys of the access of an answer, with other parameters.
+func requiredWith(required []any, table []svc.Parameter) []any {
+	required = slices.DeleteFunc(required, func(name any) bool { return isMemory(name.(string)) })
+	for _, p := range table {
+		required = append(required, p.Name)
+	}
+	return required
+}
+
+func isMemory(name string) bool {
+	named := func(p svc.Parameter) bool { return p.Name == name }
+	return slices.ContainsFunc(svc.MemoryParameters, named)
+}
+
+func withoutMemory(object map[string]any) {
+	for _, p := range svc.MemoryParameters {
+		delete(object, p.Name)
+	}
+}
+
+// parameterForm is where a schema of a parameter stands.
+type parameterForm struct {
+	orNull  bool // null is no value
+	written bool // by a client: texts are checked
+}
+
+// schema returns the schema of a parameter.
+func (f parameterForm) schema(p svc.Parameter) map[string]any {
+	text := map[string]any{"type": "string"}
+	if f.written {
+		text["minLength"] = 1
+	}
+	var schema map[string]any
+	switch p.Type {
+	case svc.ParameterInteger:
+		schema = map[string]any{
+			"type": "integer", "format": "int64", "minimum": 0, "maximum": int64(1<<63 - 1),
+		}
+	case svc.ParameterText:
+		schema = text
+	case svc.ParameterTextList:
+		schema = map[string]any{"type": "array", "items": text}
+	case svc.ParameterLevel:
+		levels := []any{}
+		for _, level := range p.Levels {
+			levels = append(levels, level)
+		}
+		if f.orNull {
+			levels = append(levels, nil)
+		}
+		schema = map[string]any{"type": "string", "enum": levels}
+	default:
+		object := map[string]any{"type": "object", "additionalProperties": true}
+		schema = map[string]any{"type": "array", "items": object}
+	}
+	if f.orNull {
+		schema["type"] = []any{schema["type"], "null"}
+	}
+	return schema
+}
+
+// inExamples takes the parameters of AI memory out of the values of examples. The access of an
+// answer gets the others, not set.
+func inExamples(part any, table []svc.Parameter) {
+	switch part := part.(type) {
+	case []any:
+		for _, element := range part {
+			inExamples(element, table)
+		}
+	case map[string]any:
+		if _, isSchema := part["properties"]; isSchema {
+			return
+		}
+		withoutMemory(part)
+		_, allowed := part["allowed"]
+		if _, resolved := part["resolved_user_id"]; allowed && resolved {
+			for _, p := range table {
+				part[p.Name] = nil
+			}
+		}
+		for _, member := range part {
+			inExamples(member, table)
+		}
+	}
+}

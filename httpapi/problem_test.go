@@ -1,0 +1,309 @@
+package httpapi_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+// hooks are what a host plugs in, each of which panics while broken; requests need it.
+var hooks = map[string]struct {
+	plug     func(u *setup, call func())
+	requests []string
+}{
+	"Authenticator": {func(u *setup, call func()) {
+		u.Authenticator = svc.AuthenticatorFunc(func(ctx context.Context, bearer string) (svc.Principal, error) { call(); return sessions(ctx, bearer) })
+	}, []string{"GET /nothing", "GET /admin/templates", "DELETE /admin/templates/chat", "POST /me/api-keys", "PUT /me/api-keys"}},
+	"Limit": {func(u *setup, call func()) {
+		u.Limit = func(*http.Request, svc.Principal) time.Duration { call(); return 0 }
+	}, []string{"GET /nothing", "GET /admin/templates", "DELETE /admin/templates/chat", "POST /me/api-keys", "PUT /me/api-keys"}},
+	"KnownUser": {func(u *setup, call func()) {
+		u.KnownUser = func(context.Context, string) (bool, error) { call(); return true, nil }
+	}, []string{"POST /me/api-keys", "POST /users/alice/api-keys", "POST /users/unseen/api-keys"}},
+	"ValidateManifest": {func(u *setup, call func()) {
+		u.Templates.ValidateManifest = func(json.RawMessage) error { call(); return nil }
+	}, []string{
+		"POST /admin/templates " + create, `PATCH /admin/templates/chat {"manifest": {"version": "2"}}`,
+		`POST /admin/templates/chat/install {"source_name": "acme", "alias_id": "b"}`, "POST /admin/templates/chat/update?force=1",
+	}},
+	"Marketplace.CheckURL": {func(u *setup, call func()) { u.Marketplace = &brokenMarket{u.Marketplace, "CheckURL", call} },
+		[]string{`POST /admin/template-sources {"url": "https://h/other"}`}},
+	"Marketplace.Template": {func(u *setup, call func()) { u.Marketplace = &brokenMarket{u.Marketplace, "Template", call} },
+		[]string{`POST /admin/templates/chat/install {"source_name": "acme", "alias_id": "b"}`, "POST /admin/templates/chat/update", "GET /admin/templates/chat/check-update", "GET /admin/templates/chat/diff"}},
+	"Marketplace.Catalog": {func(u *setup, call func()) { u.Marketplace = &brokenMarket{u.Marketplace, "Catalog", call} },
+		[]string{"GET /admin/template-sources/acme/templates", "POST /admin/templates/check-updates", "GET /admin/source-templates"}},
+	"Now": {func(u *setup, call func()) {
+		now := u.Now
+		u.Now = func() time.Time { call(); return now() }
+	}, []string{"POST /me/api-keys", "POST /admin/templates " + create, `PATCH /admin/templates/chat {"name": "x"}`}},
+}
+
+// brokenMarket is a Marketplace one method of which calls before it does its work.
+type brokenMarket struct {
+	svc.Marketplace
+	broken string
+	call   func()
+}
+
+func (m *brokenMarket) at(method string) {
+	if m.broken == method {
+		m.call()
+	}
+}
+
+func (m *brokenMarket) CheckURL(url string) error {
+	m.at("CheckURL")
+	return m.Marketplace.CheckURL(url)
+}
+
+func (m *brokenMarket) Template(ctx context.Context, from svc.Upstream, id string) (svc.Content, error) {
+	m.at("Template")
+	return m.Marketplace.Template(ctx, from, id)
+}
+
+func (m *brokenMarket) Catalog(ctx context.Context, from svc.Upstream, maxAge time.Duration) (svc.Catalog, error) {
+	m.at("Catalog")
+	return m.Marketplace.Catalog(ctx, from, maxAge)
+}
+
+// What a host plugs in may panic: that is a 500 which tells nothing, nothing is half-done, and once it is whole again all goes on, no lock
+// held by anybody.
+func TestHooksThatPanic(t *testing.T) {
+	const inside = "at 10.1.2.3\n\x1b[31m"
+	for name, hook := range hooks {
+		for how, value := range map[string]any{"text": inside, "error": errors.New(inside), "no element": nil} {
+			t.Run(name+"/"+how, func(t *testing.T) {
+				var broken atomic.Bool
+				s := newSite(t, func(u *setup) {
+					hook.plug(u, func() {
+						if broken.Load() && value == nil {
+							_ = strings.Split(inside, ",")[1]
+						} else if broken.Load() {
+							panic(value)
+						}
+					})
+				})
+				admin := s.as("session-of-admin")
+				admin.post("/admin/template-sources", `{"url": "https://h/acme"}`).is(201)
+				s.market.offer("chat", "Chat", `{"version": "1"}`)
+				admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
+				before := s.everything(admin)
+				for _, request := range hook.requests {
+					method, rest, _ := strings.Cut(request, " ")
+					target, body, _ := strings.Cut(rest, " ")
+					broken.Store(true)
+					a := admin.send(method, target, body).fails(500, "internal")
+					broken.Store(false)
+					if strings.Contains(string(a.body), "10.1") || strings.Contains(string(a.body), "out of range") {
+						t.Errorf("%s tells what is inside: %s", a.request, a.body)
+					}
+				}
+				if n := strings.Count(s.said.String(), `"msg":"svc: request failed"`); n != len(hook.requests) {
+					t.Errorf("%d records of %d faults", n, len(hook.requests))
+				}
+				if after := s.everything(admin); after != before {
+					t.Errorf("a 500 changed something:\nbefore %s\nafter %s", before, after)
+				}
+				for _, request := range hook.requests { // not one is stuck
+					method, rest, _ := strings.Cut(request, " ")
+					target, body, _ := strings.Cut(rest, " ")
+					if a := admin.send(method, target, body); a.status >= 500 {
+						t.Errorf("%s: %d %s", request, a.status, a.body)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A store that panics within a change, while it holds whatever it holds, is let go of.
+func TestStoreThatPanicsIsNotStuck(t *testing.T) {
+	s, admin := stocked(t, keeping)
+	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
+	s.key("alice") // that there is one to revoke
+	for call, requests := range touching {
+		for _, r := range requests {
+			s.store.plant(func(called string) error {
+				if called == call {
+					panic(fmt.Sprint("in ", call))
+				}
+				return nil
+			})
+			admin.send(r[0], r[1], r[2]).fails(500, "internal")
+		}
+		s.store.plant(nil)
+		admin.patch("/admin/templates/chat", `{"name": "`+call+`"}`).is(200)
+	}
+}
+
+// touching are requests of an admin to a stocked site with the template "chat", by the store call that each needs.
+var touching = map[string][][3]string{
+	"Sources":          {{"GET", "/admin/template-sources", ""}},
+	"CreateSource":     {{"POST", "/admin/template-sources", `{"url": "https://h/other"}`}},
+	"Source":           {{"POST", "/admin/templates/chat/install", `{"source_name": "acme", "alias_id": "b"}`}, {"GET", "/admin/templates/chat/check-update", ""}, {"POST", "/admin/template-sources/acme/rebind", ""}},
+	"ChangeSource":     {{"PATCH", "/admin/template-sources/acme", `{"description": "x"}`}},
+	"DeleteSource":     {{"DELETE", "/admin/template-sources/acme", ""}},
+	"Templates":        {{"GET", "/admin/templates", ""}},
+	"Installations":    {{"GET", "/admin/template-sources/acme/templates", ""}, {"POST", "/admin/templates/check-updates", ""}, {"GET", "/admin/source-templates", ""}},
+	"RebindTemplates":  {{"POST", "/admin/template-sources/acme/rebind", ""}},
+	"CreateTemplate":   {{"POST", "/admin/templates", `{"id": "a", "name": "n", "manifest": {"version": "1"}}`}, {"POST", "/admin/templates/chat/install", `{"source_name": "acme", "alias_id": "b"}`}},
+	"Template":         {{"GET", "/admin/templates/chat", ""}, {"GET", "/admin/templates/chat/check-update", ""}, {"POST", "/admin/templates/chat/update", ""}, {"GET", "/admin/templates/chat/diff", ""}, {"GET", "/admin/templates/chat/history", ""}},
+	"TemplateVersions": {{"POST", "/admin/templates/chat/rollback", `{"version": 1}`}},
+	"ChangeTemplate":   {{"PATCH", "/admin/templates/chat", `{"name": "x"}`}, {"POST", "/admin/templates/chat/update?force=1", ""}},
+	"DeleteTemplate":   {{"DELETE", "/admin/templates/chat", ""}},
+	"APIKeys":          {{"GET", "/me/api-keys", ""}, {"GET", "/users/alice/api-keys", ""}},
+	"CreateAPIKey":     {{"POST", "/me/api-keys", ""}, {"POST", "/users/alice/api-keys", ""}},
+	"ChangeAPIKey": {
+		{"PATCH", "/me/api-keys/a", `{"disabled": true}`}, {"PATCH", "/users/alice/api-keys/a", `{"disabled": true}`},
+		{"POST", "/me/api-keys/a/rotate", ""}, {"POST", "/users/alice/api-keys/a/rotate", ""},
+		{"DELETE", "/me/api-keys/a", ""}, {"DELETE", "/users/alice/api-keys/a", ""},
+	},
+	"RevokeAPIKeys": {{"DELETE", "/me/api-keys", ""}, {"DELETE", "/users/alice/api-keys", ""}},
+	"Access":        {{"GET", "/debug/resolve?bank=b&user_id=a", ""}, {"GET", "/me/resolve?bank=b", ""}, {"POST", "/decide", `{"queries": [{"bank": "b", "action": "a"}]}`}, {"POST", "/users/unseen/api-keys", ""}},
+	"AuditRecords":  {{"GET", "/admin/events", ""}},
+	"ReadAccess":    {{"GET", "/debug/who-can?bank=b", ""}, {"GET", "/me/what-can", ""}, {"POST", "/debug/simulate", `{"bundle": {}, "query": {"bank": "b", "user_id": "a"}}`}},
+}
+
+func TestStoreFaults(t *testing.T) {
+	const inside = "pq: password authentication failed at 10.1.2.3"
+	for _, c := range []struct {
+		name   string
+		fail   func() error
+		status int
+		code   string
+	}{
+		{"unavailable", func() error { return fmt.Errorf("%s: %w", inside, svc.ErrUnavailable) }, 503, "unavailable"},
+		{"out of time", func() error { return fmt.Errorf("%s: %w", inside, context.DeadlineExceeded) }, 503, "unavailable"},
+		{"unknown", func() error { return errors.New(inside) }, 500, "internal"},
+		{"panic", func() error { panic(inside) }, 500, "internal"},
+		{"panic of an error", func() error { panic(errors.New(inside)) }, 500, "internal"},
+		{"changed", func() error { return fmt.Errorf("%s: %w", inside, svc.ErrChanged) }, 409, "changed_meanwhile"},
+	} {
+		for call, requests := range touching {
+			if c.status == 409 && call != "ChangeTemplate" {
+				continue
+			}
+			t.Run(c.name+"/"+call, func(t *testing.T) {
+				s, admin := stocked(t, keeping)
+				admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
+				s.key("alice") // that there is one to revoke
+				before := s.everything(admin)
+				for _, r := range requests {
+					s.store.plant(func(called string) error {
+						if called == call {
+							return c.fail()
+						}
+						return nil
+					})
+					a := admin.send(r[0], r[1], r[2]).fails(c.status, c.code)
+					if strings.Contains(string(a.body), "pq") || strings.Contains(string(a.body), "10.1") {
+						t.Errorf("%s tells what is inside: %s", a.request, a.body)
+					}
+					if c.status >= 500 && !strings.Contains(s.said.String(), inside) {
+						t.Errorf("%s: nothing of it in the log", a.request)
+					}
+				}
+				s.store.plant(nil)
+				if after := s.everything(admin); after != before {
+					t.Errorf("a %d changed something:\nbefore %s\nafter %s", c.status, before, after)
+				}
+			})
+		}
+	}
+}
+
+// A key that cannot be checked is refused before anything else is looked at, and not called wrong.
+func TestStoreFaultsBeforeAuthentication(t *testing.T) {
+	s := newSite(t)
+	unseen := s.as(s.key("alice"))
+	s.store.plant(func(called string) error {
+		if called == "Access" {
+			return svc.ErrUnavailable
+		}
+		return nil
+	})
+	for _, r := range [][3]string{{"GET", "/admin/templates", ""}, {"GET", "/nothing", ""}, {"POST", "/admin/templates", `{`}} {
+		unseen.send(r[0], r[1], r[2]).fails(503, "unavailable")
+	}
+}
+
+func TestNoMarketplace(t *testing.T) {
+	s := newSite(t, func(u *setup) { u.Marketplace = nil })
+	s.admin().post("/admin/template-sources", `{"url": "https://h/acme"}`).refuses("/url")
+}
+
+func TestManifestValidatorOfTheHost(t *testing.T) {
+	s := newSite(t, func(u *setup) {
+		u.Templates.ValidateManifest = func(manifest json.RawMessage) error {
+			if strings.Contains(string(manifest), "forbidden") {
+				return errors.New("must not hold what is forbidden")
+			}
+			return nil
+		}
+	})
+	admin := s.admin()
+	admin.post("/admin/templates", `{"id": "a", "name": "n", "manifest": {"version": "1", "x": "forbidden"}}`).refuses("/manifest")
+	admin.post("/admin/templates", `{"id": "a", "name": "n", "manifest": {"version": "1"}}`).is(200)
+	admin.patch("/admin/templates/a", `{"manifest": {"version": "forbidden"}}`).refuses("/manifest")
+}
+
+func TestProblemWhole(t *testing.T) {
+	admin := newSite(t).admin()
+	for request, want := range map[string]string{
+		"/admin/templates/nothing": `{"type": "about:blank", "title": "Not Found", "status": 404, "detail": %q, "code": "not_found"}`,
+		"/admin/templates/..": `{"type": "about:blank", "title": "Bad Request", "status": 400, "detail": %q, "code": "invalid_request",
+			"errors": [{"parameter": "template_id", "detail": "must not be \".\" or \"..\""}]}`,
+		"/admin/templates?tag=a&tag=b": `{"type": "about:blank", "title": "Bad Request", "status": 400, "detail": %q, "code": "invalid_request",
+			"errors": [{"parameter": "tag", "detail": "must be given once"}]}`,
+	} {
+		a := admin.get(request)
+		a.json(fmt.Sprintf(want, a.text("detail")))
+	}
+}
+
+// A detail is a sentence for a person, whatever is wrong.
+func TestDetailIsASentence(t *testing.T) {
+	admin := newSite(t).admin()
+	for _, a := range []answer{
+		admin.post("/me/api-keys", `{"colour": "red"}`), admin.post("/me/api-keys", `{"description": "a", "description": "b"}`), admin.post("/me/api-keys", `{`),
+		admin.post("/me/api-keys", `[]`), admin.post("/me/api-keys", `{"description": 1}`), admin.get("/admin/templates?tag=a&tag=b"), admin.get("/admin/templates?%zz"),
+		admin.post("/admin/templates", ``), admin.get("/nothing"), admin.get("/admin/templates/x"), admin.send("PUT", "/admin/templates", ""),
+	} {
+		detail := a.text("detail")
+		verb := strings.ContainsAny(detail, " ") && slices.ContainsFunc([]string{" must ", " is ", " has ", " holds ", " takes ", "no "}, func(verb string) bool { return strings.Contains(detail, verb) })
+		if !verb || !strings.HasSuffix(detail, ".") {
+			t.Errorf("%s: %q is no sentence", a.request, detail)
+		}
+	}
+}
+
+// What fails changes nothing: a hook of the host that breaks after the commit does not make a success a failure.
+func TestEventHookThatPanics(t *testing.T) {
+	broken := false
+	s := newSite(t, func(u *setup) {
+		u.OnEvent = func(context.Context, svc.Event) {
+			if broken {
+				panic("the host's hook is broken")
+			}
+		}
+	})
+	admin := s.admin()
+	broken = true
+	created := admin.post("/admin/templates", `{"id": "a", "name": "n", "manifest": {"version": "1"}}`)
+	issued := admin.post("/users/alice/api-keys", "")
+	if there := admin.get("/admin/templates/a").status == 200; there != (created.status == 200) {
+		t.Errorf("answered %d, and created: %v", created.status, there)
+	}
+	if there := string(admin.get("/users/alice/api-keys").is(200).body) != "[]\n"; there != (issued.status == 201) {
+		t.Errorf("answered %d, and issued: %v", issued.status, there)
+	}
+}

@@ -1,0 +1,147 @@
+package httpapi_test
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+// section is a part of a script with a site of its own. testdata/README.md describes the lines.
+type section struct {
+	title  string
+	site   func(*testing.T, ...func(*setup)) *site
+	passes []string // values of variables: the section runs once for each
+	lines  map[int]string
+}
+
+// script is one run of a section.
+type script struct {
+	*site
+	vars         names
+	ticks, shown int // shown: events up to the last line "events"
+}
+
+var outcome = regexp.MustCompile(` -> (\d{3})(?: (.*))?$`)
+
+func TestScripts(t *testing.T) {
+	for _, file := range must(filepath.Glob("testdata/*.txt")) {
+		for _, section := range sectionsOf(string(must(os.ReadFile(file)))) {
+			for _, values := range section.passes {
+				t.Run(strings.TrimSpace(section.title+" "+values), func(t *testing.T) {
+					section.run(t, file, values)
+				})
+			}
+		}
+	}
+}
+
+func (sec section) run(t *testing.T, file, values string) {
+	s := &script{site: sec.site(t), vars: names{"t0": beginText}}
+	for _, value := range strings.Split(values, " | ") {
+		name, value, _ := strings.Cut(value, "=")
+		s.vars[name] = value
+	}
+	for _, at := range slices.Sorted(maps.Keys(sec.lines)) {
+		if err := s.obey(sec.lines[at]); err != nil {
+			t.Fatalf("%s:%d: %v", file, at, err)
+		}
+	}
+}
+
+func sectionsOf(text string) (all []section) {
+	prelude := map[int]string{} // of all sections
+	now, last := &section{lines: prelude}, 0
+	for i, line := range strings.Split(text, "\n") {
+		switch name, value, _ := strings.Cut(line, " "); {
+		case line == "", name == "#":
+		case name == "": // continues another
+			now.lines[last] += " " + strings.TrimSpace(value)
+		case name == "==":
+			all = append(all, section{value, newSite, []string{""}, maps.Clone(prelude)})
+			now = &all[len(all)-1]
+		case name == "site":
+			now.site = sites[value]
+		case name == "with":
+			now.passes = append(slices.DeleteFunc(now.passes, func(s string) bool { return s == "" }), value)
+		default:
+			last = i + 1
+			now.lines[last] = line
+		}
+	}
+	return all
+}
+
+func (s *script) obey(line string) error {
+	if answered := outcome.FindStringSubmatch(line); answered != nil {
+		return s.request(strings.TrimSuffix(line, answered[0]), answered[1], answered[2])
+	}
+	verb, rest, _ := strings.Cut(s.vars.expand(line), " ")
+	words := append(strings.SplitN(rest, " ", 3), "", "")
+	switch verb {
+	case "let":
+		if _, bound := s.vars[words[0]]; !bound {
+			s.vars[words[0]] = strings.TrimPrefix(rest, words[0]+" ")
+		}
+	case "tick":
+		s.ticks++
+		s.vars[fmt.Sprint("t", s.ticks)] = s.clock.tick()
+	case "wait":
+		s.clock.wait(must(time.ParseDuration(rest)))
+	case "offer":
+		s.market.offer(words[0], words[1], words[2])
+	case "withdraw":
+		s.market.withdraw(rest)
+	case "apply":
+		s.apply(rest)
+	case "key":
+		key := s.keyOf(svc.Identity{Kind: svc.Kind(words[1]), ID: words[2]})
+		s.vars[words[0]], s.vars[words[0]+"_id"] = key, key[5:21]
+	case "events", "asked":
+		have := len(s.market.requests())
+		if verb == "events" {
+			all := strings.Count(s.said.String(), "Action:")
+			have, s.shown = all-s.shown, all
+		}
+		if rest != "" && fmt.Sprint(have) != rest {
+			return fmt.Errorf("%s: %d, want %s", verb, have, rest)
+		}
+	default:
+		return fmt.Errorf("neither a directive nor a request with an answer: %s", clip(line))
+	}
+	return nil
+}
+
+// request sends "caller METHOD target [Header:value …] [body]".
+func (s *script) request(line, status, want string) error {
+	words := append(strings.SplitN(s.vars.expand(line), " ", 4), "")
+	bearer := strings.TrimPrefix(words[0], "-")
+	if bearer != "" && !strings.HasPrefix(bearer, "svc") {
+		bearer = "session-of-" + bearer
+	}
+	headers, body := cutHeaders(words[3])
+	a := s.as(bearer).sendWith(words[1], words[2], body, func(r *http.Request) {
+		maps.Copy(r.Header, headers)
+	})
+	wanted, want := cutHeaders(want)
+	err := s.vars.differ("status", status, fmt.Sprint(a.status))
+	for name := range wanted {
+		err = cmp.Or(err, s.vars.differ(name, wanted.Get(name), a.header.Get(name)))
+	}
+	if err == nil {
+		err = a.differs(s.vars.expand(want), s.vars)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w\nhave %d %s", line, err, a.status, a.short())
+	}
+	return nil
+}

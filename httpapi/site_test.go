@@ -1,0 +1,367 @@
+package httpapi_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/store/memstore"
+)
+
+// access is who there is. Of those that the host's sessions know, vouched has no rights here at all.
+const access = `{
+  "users": [
+    {"id": "admin"}, {"id": "reader"}, {"id": "writer"}, {"id": "templater"}, {"id": "plain"},
+    {"id": "alice", "channels": [{"provider": "telegram", "sender_id": "1001"}]},
+    {"id": "ghost", "is_active": false, "channels": [{"provider": "telegram", "sender_id": "666"}]},
+    {"id": "barred"}
+  ],
+  "groups": [{"id": "staff", "members": ["alice"]}],
+  "service_accounts": [
+    {"id": "robot", "owner_user_id": "admin"},
+    {"id": "narrow", "owner_user_id": "admin", "scoping_policy_id": "reads-users"},
+    {"id": "asleep", "owner_user_id": "admin", "is_active": false},
+    {"id": "haunted", "owner_user_id": "ghost"}
+  ],
+  "policies": [
+    {"id": "all", "document": {"version": "2026-03-24", "statements": [
+      {"effect": "allow", "actions": ["iam:*", "template:*"], "banks": ["*"]}]}},
+    {"id": "reads-users", "document": {"version": "2026-03-24", "statements": [
+      {"effect": "allow", "actions": ["iam:users:read"], "banks": ["*"]}]}},
+    {"id": "writes-users", "document": {"version": "2026-03-24", "statements": [
+      {"effect": "allow", "actions": ["iam:users:read", "iam:users:write"], "banks": ["*"]}]}},
+    {"id": "templates", "document": {"version": "2026-03-24", "statements": [
+      {"effect": "allow", "actions": ["template:admin"], "banks": ["*"]}]}},
+    {"id": "no-templates", "document": {"version": "2026-03-24", "statements": [
+      {"effect": "deny", "actions": ["template:*"], "banks": ["*"]}]}},
+    {"id": "recalls", "document": {"version": "2026-03-24", "statements": [
+      {"effect": "allow", "actions": ["bank:recall"], "banks": ["support"], "recall_budget": "low", "recall_max_tokens": 1024}]}}
+  ],
+  "attachments": [
+    {"policy_id": "all", "principal_type": "user", "principal_id": "admin"},
+    {"policy_id": "all", "principal_type": "user", "principal_id": "ghost"},
+    {"policy_id": "reads-users", "principal_type": "user", "principal_id": "reader"},
+    {"policy_id": "writes-users", "principal_type": "user", "principal_id": "writer"},
+    {"policy_id": "templates", "principal_type": "user", "principal_id": "templater"},
+    {"policy_id": "no-templates", "principal_type": "user", "principal_id": "barred"},
+    {"policy_id": "recalls", "principal_type": "group", "principal_id": "staff"}
+  ],
+  "bank_policies": [{"bank_id": "support", "document": {"version": "2026-03-24",
+    "default_strategy": "balanced",
+    "public_access": {"default": {"actions": ["bank:recall"], "recall_budget": "low"}}}}]
+}`
+
+// begin is what the clock of every site shows first; beginText is how an answer writes it.
+var begin = time.Date(2026, 1, 2, 5, 4, 5, 678901234, time.FixedZone("CEST", 2*60*60))
+
+const beginText = "2026-01-02T03:04:05.678901Z"
+
+// site is a running server, and all it said.
+type site struct {
+	t       *testing.T
+	server  *httptest.Server
+	prefix  string
+	service *svc.Service
+	store   *store
+	market  *market
+	clock   *clock
+	said    *record // every answer, log line and event
+	log     *record // every log line; nil: they go elsewhere
+
+	mu       sync.Mutex
+	secrets  []string       // what must never be said
+	answered map[string]int // how often, by id and status
+}
+
+func (s *site) keepSecret(secret string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.secrets = append(s.secrets, secret)
+}
+
+// setup is how a site differs from the usual one.
+type setup struct {
+	svc.Config
+	httpapi.Options
+	mount func(*httpapi.Handler) http.Handler // nil: ahead of a ServeMux of the host
+}
+
+func newSite(t *testing.T, changes ...func(*setup)) *site {
+	t.Helper()
+	s := &site{
+		t: t, store: &store{FullStore: memstore.New()}, market: &market{}, clock: &clock{now: begin}, said: &record{}, log: &record{},
+		answered: map[string]int{},
+	}
+	logger := slog.New(slog.NewMultiHandler(slog.NewJSONHandler(s.said, nil), slog.NewJSONHandler(s.log, nil)))
+	u := setup{
+		Config: svc.Config{
+			Store: s.store, Marketplace: s.market, Now: s.clock.Now, Logger: logger,
+			Authenticator: svc.AuthenticatorFunc(sessions),
+			OnEvent: func(_ context.Context, event svc.Event) {
+				fmt.Fprintf(s.said, "%+v\n", event)
+			},
+			Keys:    svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
+			Sources: svc.SourceConfig{SealingKey: make([]byte, 32)},
+			// Many tests plant faults into the reads of templates.
+			Templates: svc.TemplateConfig{Cached: -1},
+		},
+		Options: httpapi.Options{Logger: logger},
+	}
+	for _, change := range changes {
+		change(&u)
+	}
+	if u.Options.Logger != logger {
+		s.log = nil
+	}
+	s.service = must(svc.New(u.Config))
+	bundle := must(svc.ParseBundle([]byte(access)))
+	if err := s.service.Access.Apply(t.Context(), svc.Host, bundle); err != nil {
+		t.Fatal(err)
+	}
+	s.serve(u)
+	return s
+}
+
+func (s *site) serve(u setup) {
+	handler := httpapi.New(s.service, u.Options)
+	s.prefix = httpapi.DefaultPrefix
+	if u.Prefix != "" {
+		s.prefix = strings.TrimSuffix(u.Prefix, "/")
+	}
+	var root http.Handler
+	if u.mount != nil {
+		root = u.mount(handler)
+	} else {
+		root = handler.Mount(http.NewServeMux())
+	}
+	s.server = httptest.NewUnstartedServer(root)
+	s.server.Config.ErrorLog = slog.NewLogLogger(slog.NewJSONHandler(s.said, nil), slog.LevelError)
+	s.server.Start()
+	s.t.Cleanup(func() {
+		s.server.Close()
+		if err := s.service.Close(); err != nil {
+			s.t.Error(err)
+		}
+		for _, leak := range s.leaks() {
+			s.t.Errorf("a secret was told: …%s…", leak)
+		}
+		if s.log != nil {
+			s.checkRecords()
+		}
+	})
+}
+
+// leaks are the secrets in everything that was said, but for the one answer that shows a new key, with what stands
+// around them.
+func (s *site) leaks() []string {
+	said := s.said.String()
+	var leaks []string
+	for _, secret := range s.secrets {
+		if at := strings.Index(said, secret); at >= 0 {
+			leaks = append(leaks, said[max(0, at-120):min(len(said), at+len(secret)+20)])
+		}
+	}
+	return leaks
+}
+
+// key issues a key to a user, by the host's own hand.
+func (s *site) key(user string) string {
+	s.t.Helper()
+	return s.keyOf(svc.Identity{Kind: svc.KindUser, ID: user})
+}
+
+func (s *site) accountKey(id string) string {
+	s.t.Helper()
+	return s.keyOf(svc.Identity{Kind: svc.KindServiceAccount, ID: id})
+}
+
+func (s *site) keyOf(holder svc.Identity) string {
+	s.t.Helper()
+	issued, err := s.service.Keys.Issue(s.t.Context(), svc.Host, holder, svc.NewAPIKey{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.keepSecret(string(issued.Key))
+	return string(issued.Key)
+}
+
+// sessions is the host's own way to log in: "session of ID [as service account] [for ACTION …]".
+func sessions(_ context.Context, bearer string) (svc.Principal, error) {
+	rest, found := strings.CutPrefix(bearer, "session-of-")
+	if !found {
+		return svc.Principal{}, fmt.Errorf("no session: %w", svc.ErrUnauthenticated)
+	}
+	parts := strings.Split(rest, "+")
+	p := svc.Principal{Kind: svc.KindUser, ID: parts[0]}
+	for _, part := range parts[1:] {
+		if part == "sa" {
+			p.Kind = svc.KindServiceAccount
+		} else {
+			p.Actions = append(p.Actions, part)
+		}
+	}
+	return p, nil
+}
+
+// clock shows the same time until it is moved.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) wait(time time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(time)
+}
+
+// tick moves the clock by a second and returns how an answer writes the new time.
+func (c *clock) tick() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(time.Second)
+	return c.now.UTC().Format("2006-01-02T15:04:05.000000Z")
+}
+
+// record is a writer that keeps everything.
+type record struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (r *record) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.Write(p)
+}
+
+func (r *record) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.String()
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+// sites are those of scripts, by name. Without a name a site is newSite's.
+var sites = map[string]func(*testing.T, ...func(*setup)) *site{
+	"rows":    withRows,
+	"stocked": func(t *testing.T, _ ...func(*setup)) *site { s, _ := stocked(t); return s },
+	"keeping": func(t *testing.T, _ ...func(*setup)) *site { return newSite(t, keeping) },
+	"hidden":  func(t *testing.T, _ ...func(*setup)) *site { return newSite(t, func(u *setup) { u.HideAccess = true }) },
+	"unsealed": func(t *testing.T, _ ...func(*setup)) *site {
+		return newSite(t, func(u *setup) { u.Sources.SealingKey = nil })
+	},
+	"known": func(t *testing.T, _ ...func(*setup)) *site { return newSite(t, func(u *setup) { u.KnownUser = known }) },
+}
+
+// known is of a host that knows admin and alice, and of "broken" not even that.
+func known(_ context.Context, id string) (bool, error) {
+	if id == "broken" {
+		return false, errors.New("the user database is on fire")
+	}
+	return id == "admin" || id == "alice", nil
+}
+
+// market is a Marketplace in memory.
+type market struct {
+	mu        sync.Mutex
+	entries   map[string]svc.Content // by id, whatever the source
+	err       error
+	bad       []svc.CatalogProblem // of the catalogue
+	remembers bool                 // the catalogue, while there is an err
+	asked     []svc.Upstream
+}
+
+func (m *market) CheckURL(url string) error {
+	if !strings.HasPrefix(url, "https://") {
+		return fmt.Errorf("must be https")
+	}
+	return nil
+}
+
+func (m *market) Template(_ context.Context, from svc.Upstream, id string) (svc.Content, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked = append(m.asked, from)
+	if m.err != nil {
+		return svc.Content{}, m.err
+	}
+	content, there := m.entries[id]
+	if !there {
+		return svc.Content{}, &svc.Error{Code: svc.CodeNotFound, Message: fmt.Sprintf("source %q has no template %q", from.Source.Name, id)}
+	}
+	return content, nil
+}
+
+func (m *market) Catalog(_ context.Context, from svc.Upstream, _ time.Duration) (svc.Catalog, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked = append(m.asked, from)
+	if m.err != nil && !m.remembers {
+		return svc.Catalog{}, m.err
+	}
+	catalog := svc.Catalog{Problems: m.bad, FetchedAt: begin, Failure: m.err}
+	for _, id := range slices.Sorted(maps.Keys(m.entries)) {
+		catalog.Entries = append(catalog.Entries, svc.CatalogEntry{Index: len(catalog.Entries), ID: id, Content: m.entries[id]})
+	}
+	return catalog, nil
+}
+
+func (m *market) Manifest(_ context.Context, from svc.Upstream, entry svc.CatalogEntry) (json.RawMessage, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked = append(m.asked, from)
+	return m.entries[entry.ID].Manifest, m.err
+}
+
+// offer puts a template into every source.
+func (m *market) offer(id, name, manifest string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.entries == nil {
+		m.entries = map[string]svc.Content{}
+	}
+	m.entries[id] = svc.Content{Name: name, Manifest: json.RawMessage(manifest)}
+}
+
+func (m *market) withdraw(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.entries, id)
+}
+
+func (m *market) fail(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.err = err
+}
+
+func (m *market) requests() []svc.Upstream {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return append([]svc.Upstream(nil), m.asked...)
+}

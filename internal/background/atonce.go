@@ -1,0 +1,40 @@
+package background
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
+
+// ForEach calls do with 0 to n-1, at most limit calls at a time, until one fails or ctx ends. It
+// returns after the last call has ended, with the first error or that of ctx. When a call panics,
+// ForEach panics with the same cause in the caller's goroutine.
+func ForEach(ctx context.Context, n, limit int, do func(ctx context.Context, i int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var next atomic.Int64
+	var all sync.WaitGroup
+	panics := make(chan any, min(n, limit))
+	for range min(n, limit) {
+		all.Go(func() {
+			defer func() {
+				if cause := recover(); cause != nil {
+					panics <- cause
+					cancel(nil)
+				}
+			}()
+			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				if err := do(ctx, i); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	select {
+	case cause := <-panics:
+		panic(cause)
+	default:
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,76 @@
+// Package background runs background work until it is stopped, and restarts work that panics.
+// AtOnce makes a number of calls, a few at a time. Shared calls a function once for many callers.
+package background
+
+import (
+	"context"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// Group is a set of background tasks that end together. Its methods are safe for concurrent use.
+type Group struct {
+	ctx  context.Context
+	stop context.CancelFunc
+	log  *slog.Logger
+
+	mu    sync.Mutex
+	tasks sync.WaitGroup
+}
+
+// NewGroup returns a group without tasks. It logs each panic to log.
+func NewGroup(log *slog.Logger) *Group {
+	g := &Group{log: log}
+	g.ctx, g.stop = context.WithCancel(context.Background())
+	return g
+}
+
+// restartPause is the time between the panic of a task and its next run.
+const restartPause = time.Second
+
+// Start runs task in its own goroutine until End. End ends the task's ctx. A task that panics runs
+// again after a second. After End, Start does nothing and returns false.
+func (g *Group) Start(task func(ctx context.Context)) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.ctx.Err() != nil {
+		return false
+	}
+	g.tasks.Go(func() {
+		for g.panics(task) && g.ctx.Err() == nil {
+			Wait(g.ctx, time.After(restartPause))
+		}
+	})
+	return true
+}
+
+// panics runs a task and reports whether it panicked.
+func (g *Group) panics(task func(ctx context.Context)) (panicked bool) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			g.log.Error("svc: background work panicked, will restart it",
+				"panic", cause, "stack", string(debug.Stack()))
+			panicked = true
+		}
+	}()
+	task(g.ctx)
+	return false
+}
+
+// End stops all tasks and waits for them. Calling it again does nothing.
+func (g *Group) End() {
+	g.mu.Lock()
+	g.stop()
+	g.mu.Unlock()
+	g.tasks.Wait()
+}
+
+// Wait waits for an event, or for the end of ctx.
+func Wait[E any](ctx context.Context, event <-chan E) {
+	select {
+	case <-ctx.Done():
+	case <-event:
+	}
+}

@@ -1,0 +1,108 @@
+package body_test
+
+import (
+	"errors"
+	"maps"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/extsvc/svc/internal/body"
+)
+
+const kind = "application/x-www-form-urlencoded"
+
+func TestForm(t *testing.T) {
+	for name, c := range map[string]struct{ kind, body, code, field string }{
+		"form":       {kind, "a=1&b=%C3%A9", "", ""},
+		"charset":    {kind + "; charset=ISO-8859-1", "a=1&b=%C3%A9", "", ""},
+		"latin-1":    {kind + "; charset=ISO-8859-1", "a=1&b=\xfc", body.BadType, ""},
+		"utf-16":     {kind + "; charset=utf-16", "a=1", body.BadType, ""},
+		"empty":      {"", "", "", ""},
+		"type":       {"text/plain", "a=1", body.BadType, ""},
+		"no type":    {"", "a=1", body.BadType, ""},
+		"twice":      {kind, "a=1&b=2&a=3", body.Invalid, "a"},
+		"no name":    {kind, "=1&=2", body.Invalid, ""},
+		"pointer":    {kind, "/a=1&/a=2", body.Invalid, ""},
+		"parameters": {kind, strings.Repeat("&", body.MaxParameters), body.Invalid, ""},
+		"semi":       {kind, "a=1;b=2", body.Invalid, ""},
+		"escape":     {kind, "a=%z", body.Invalid, ""},
+		"too long":   {kind, "a=" + strings.Repeat("x", 100), body.TooLarge, ""},
+	} {
+		for _, length := range []int64{int64(len(c.body)), -1} {
+			for _, parsed := range []bool{false, true} {
+				r := httptest.NewRequest("POST", "/", strings.NewReader(c.body))
+				r.ContentLength = length
+				if c.kind != "" {
+					r.Header.Set("Content-Type", c.kind)
+				}
+				if parsed && (r.ParseForm() != nil || name == "parameters" || strings.Contains(c.kind, "charset")) {
+					continue // what it left out and how it was written are not known
+				}
+				values, err := body.Form(httptest.NewRecorder(), r, 100)
+				wrong, _ := errors.AsType[*body.Error](err)
+				if c.code == "" && (err != nil || c.body != "" && values.Get("b") != "é") {
+					t.Errorf("%s: %v, %v", name, values, err)
+				} else if c.code != "" && (wrong == nil || wrong.Code != c.code || wrong.Field != c.field) {
+					t.Errorf("%s, parsed %v: %v", name, parsed, err)
+				}
+			}
+		}
+	}
+}
+
+// The limits hold to the byte and to the parameter, also for a form that a handler has parsed.
+func TestLimitsOfForms(t *testing.T) {
+	for more, code := range []string{"", body.Invalid} {
+		form := url.Values{}
+		for i := range body.MaxParameters + more {
+			form.Set(strconv.Itoa(i), "")
+		}
+		checkForm(t, form.Encode(), 1<<20, code)
+	}
+	checkForm(t, "a="+strings.Repeat("x", 98), 100, "")
+	checkForm(t, "a="+strings.Repeat("x", 99), 100, body.TooLarge)
+}
+
+func checkForm(t *testing.T, form string, limit int64, code string) {
+	t.Helper()
+	for _, parsed := range []bool{false, true} {
+		r := httptest.NewRequest("POST", "/", strings.NewReader(form))
+		r.Header.Set("Content-Type", kind)
+		if parsed {
+			if err := r.ParseForm(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := body.Form(httptest.NewRecorder(), r, limit)
+		wrong, _ := errors.AsType[*body.Error](err)
+		if code == "" && err != nil || code != "" && (wrong == nil || wrong.Code != code) {
+			t.Errorf("%d bytes, parsed %v: %v, want %q", len(form), parsed, err, code)
+		}
+	}
+}
+
+// A form that is read has each parameter once, and is written again as one that is read the same.
+func FuzzForm(f *testing.F) {
+	for _, raw := range []string{"", "token=a", "token=a&token=b", "token=%zz", "token;a", "=a&=b", "&&", "/a&/a", "token=a+b%20c", "\xff&\xff"} {
+		f.Add(raw)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		read, err := body.ParseForm([]byte(raw))
+		if err != nil {
+			return
+		}
+		for name, values := range read {
+			if len(values) != 1 {
+				t.Fatalf("%q has %d values of %q", raw, len(values), name)
+			}
+		}
+		written := url.Values(read).Encode()
+		if again, err := body.ParseForm([]byte(written)); err != nil || !maps.EqualFunc(again, read, slices.Equal) {
+			t.Fatalf("%q is %q, and as %q it is %q: %v", raw, read, written, again, err)
+		}
+	})
+}

@@ -1,0 +1,122 @@
+// Package inbound reads what a request to the HTTP interface brings: headers, query and body.
+package inbound
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/strictjson"
+)
+
+// JSON reads a body strictly. rows is the most rows of its lists. An empty body gives the zero value
+// of T. An error is an [svc.Error] of CodeInvalid; its Field points into the body.
+func JSON[T any](text []byte, rows int) (in T, err error) {
+	if len(text) == 0 {
+		return in, nil
+	}
+	err = strictjson.UnmarshalWithin(text, svc.MaxNesting, rows, &in)
+	if wrong, ok := errors.AsType[*strictjson.Error](err); ok {
+		return in, svc.Invalid(wrong.Pointer, bodyProblem(wrong))
+	}
+	return in, err
+}
+
+func bodyProblem(wrong *strictjson.Error) string {
+	if wrong.Pointer == "" {
+		return "the body " + wrong.Detail
+	}
+	return wrong.Detail
+}
+
+// Query parses the query of a request. An empty one is not nil.
+func Query(raw string) (url.Values, error) {
+	if raw == "" {
+		return url.Values{}, nil
+	}
+	if strings.Contains(raw, ";") {
+		return nil, svc.Invalid("query", "must not hold a semicolon: separate its keys with &")
+	}
+	values, err := url.ParseQuery(raw)
+	if err != nil {
+		return nil, svc.Invalid("query", "has a malformed percent escape")
+	}
+	return values, nil
+}
+
+// Bearer returns the bearer (RFC 6750, section 2.1) of the one Authorization header; "" when
+// there is no bearer or more than one header.
+func Bearer(header http.Header) string {
+	headers := header.Values("Authorization")
+	if len(headers) != 1 {
+		return ""
+	}
+	scheme, bearer, _ := strings.Cut(headers[0], " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimLeft(bearer, " ")
+}
+
+// Basic returns the password of HTTP Basic (RFC 7617) of the one Authorization header; "" when there
+// is none.
+func Basic(header http.Header) string {
+	if len(header.Values("Authorization")) != 1 {
+		return ""
+	}
+	_, password, _ := (&http.Request{Header: header}).BasicAuth()
+	return password
+}
+
+// maxTags is the most entity tags of a header.
+const maxTags = 100
+
+// Tags returns the entity tags of a header that has a list of them (RFC 9110, section 13.1), or "*"
+// alone. Nil: there is no such header.
+func Tags(header http.Header, name string) ([]string, error) {
+	values := header.Values(name)
+	if len(values) == 0 {
+		return nil, nil
+	}
+	rest := strings.Trim(strings.Join(values, ","), " \t")
+	if rest == svc.AnyETag {
+		return []string{rest}, nil
+	}
+	malformed := svc.Invalid(name, `must be "*" or a list of at most 100 entity tags in quotes`)
+	var all []string
+	for rest != "" {
+		if rest = strings.TrimLeft(rest, ", \t"); rest == "" {
+			break
+		}
+		tag, behind, ok := cutTag(rest)
+		behind = strings.TrimLeft(behind, " \t")
+		if !ok || len(all) == maxTags || behind != "" && behind[0] != ',' {
+			return nil, malformed
+		}
+		all, rest = append(all, tag), behind
+	}
+	if all == nil {
+		return nil, malformed
+	}
+	return all, nil
+}
+
+// HasTag reports whether tags of an If-None-Match header contain an ETag. The comparison is weak
+// (RFC 9110, section 13.1.2).
+func HasTag(known []string, etag string) bool {
+	return slices.ContainsFunc(known, func(tag string) bool {
+		return tag == svc.AnyETag || strings.TrimPrefix(tag, "W/") == etag
+	})
+}
+
+// cutTag cuts the first entity tag (RFC 9110, section 8.8.3) off a list.
+func cutTag(list string) (tag, behind string, ok bool) {
+	opaque, begins := strings.CutPrefix(strings.TrimPrefix(list, "W/"), `"`)
+	opaque, behind, ends := strings.Cut(opaque, `"`)
+	unprintable := func(r rune) bool { return r <= ' ' || r == 0x7f }
+	ok = begins && ends && !strings.ContainsFunc(opaque, unprintable)
+	return list[:len(list)-len(behind)], behind, ok
+}

@@ -1,0 +1,73 @@
+package inbound
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/wire"
+)
+
+// NotACursor says what is wrong with a cursor.
+const NotACursor = "must be a cursor from a Link of this list"
+
+// MaxLimit is the most rows of a page.
+const MaxLimit = 1000
+
+// Page is the requested part of a list.
+type Page struct {
+	Limit int      // 0: the whole list
+	After []string // the position at which the previous page ended; nil: from the start
+}
+
+// PageOf reads the parameters limit and cursor of a query.
+func PageOf(query url.Values) (p Page, err error) {
+	limit, cursor := query.Get("limit"), query.Get("cursor")
+	if limit == "" && cursor == "" {
+		return p, nil
+	}
+	p.Limit = MaxLimit
+	if limit != "" {
+		p.Limit, err = strconv.Atoi(limit)
+		if err != nil || p.Limit < 1 || p.Limit > MaxLimit ||
+			strings.TrimLeft(limit, "0123456789") != "" {
+			return p, svc.Invalid("limit", fmt.Sprintf("must be a whole number from 1 to %d", MaxLimit))
+		}
+	}
+	if cursor == "" {
+		return p, nil
+	}
+	if p.After = positionOf(cursor); p.After == nil {
+		return p, svc.Invalid("cursor", NotACursor)
+	}
+	return p, nil
+}
+
+// positionOf decodes a cursor of wire.Cursor; nil: it is malformed.
+func positionOf(cursor string) (position []string) {
+	text, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil || json.Unmarshal(text, &position) != nil || len(position) != 2 ||
+		wire.Cursor(position) != cursor || strings.ContainsRune(position[0]+position[1], 0) ||
+		utf8.RuneCountInString(position[0]) > svc.MaxNameLength ||
+		utf8.RuneCountInString(position[1]) > svc.MaxIDLength {
+		return nil
+	}
+	return position
+}
+
+// Next returns the address of the page after p.After, relative to the address of the page that the
+// query has asked for.
+func (p Page) Next(query url.Values) string {
+	values := url.Values{}
+	for key, value := range query {
+		values[key] = value
+	}
+	values.Set("limit", strconv.Itoa(min(p.Limit, MaxLimit)))
+	values.Set("cursor", wire.Cursor(p.After))
+	return "?" + values.Encode()
+}

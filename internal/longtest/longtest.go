@@ -1,0 +1,48 @@
+// Package longtest leaves to CI what takes long in tests.
+package longtest
+
+import (
+	"flag"
+	"os"
+	"strconv"
+	"testing"
+)
+
+// InCI reports whether tests run in their long form: CI is "true".
+func InCI() bool { return os.Getenv("CI") == "true" }
+
+// Test skips the test, which shows what, unless CI is true.
+func Test(t testing.TB, what string) {
+	t.Helper()
+	if !InCI() {
+		t.Skip("NOT TESTED here, because it takes long: " + what + ". CI=true has it tested")
+	}
+}
+
+// Times returns how often a test repeats what it does: here, or in CI.
+func Times(here, ci int) int {
+	if InCI() {
+		return ci
+	}
+	return here
+}
+
+// AtOnce is how many parallel tests of a package run at once, unless the command line says it. It is
+// for TestMain of tests that mostly wait.
+func AtOnce(tests int) {
+	set("test.parallel", strconv.Itoa(tests))
+}
+
+// Short makes a package's tests run as with -short, unless CI is true or the command line says it.
+// It is for TestMain: storetest.Run then leaves its slow rules to CI.
+func Short() {
+	if !InCI() {
+		set("test.short", "true")
+	}
+}
+
+func set(name, value string) {
+	if err := flag.Set(name, value); err != nil {
+		panic(err)
+	}
+}

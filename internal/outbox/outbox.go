@@ -1,0 +1,80 @@
+// Package outbox delivers events that wait in a store.
+package outbox
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/extsvc/svc/internal/background"
+)
+
+// All processes with a function for events deliver, each its own claims. When a process dies,
+// another delivers its batch once claim is over. A batch that takes longer than that may be
+// delivered twice.
+const (
+	poll  = time.Second      // the longest wait of an event for its delivery
+	claim = 30 * time.Second // the time of a process for a batch, before another may try
+	batch = 100
+
+	// DeleteTimeout is the time to delete a batch.
+	DeleteTimeout = 5 * time.Second
+)
+
+// Store keeps the events, as an OutboxStore of package svc does.
+type Store[E any] interface {
+	ClaimEvents(ctx context.Context, now, until time.Time, limit int) ([]E, error)
+	DeleteEvents(ctx context.Context, ids []uuid.UUID) error
+}
+
+// Delivery delivers the events of a Store. All fields are required.
+type Delivery[E any] struct {
+	Store  Store[E]
+	Now    func() time.Time
+	Tell   func(ctx context.Context, event E)
+	ID     func(event E) uuid.UUID
+	Failed func(ctx context.Context, err error) // called before Run tries again
+}
+
+// Run hands events to Tell until ctx ends. It looks at intervals, because no feed of changes
+// reports them: an event in the outbox is no mutation.
+func (d Delivery[E]) Run(ctx context.Context) {
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		if err := d.Once(ctx); err != nil && ctx.Err() == nil {
+			d.Failed(ctx, err)
+		}
+		background.Wait(ctx, tick.C)
+	}
+}
+
+// Once delivers batches until the outbox has no free events. It deletes a batch only after all its
+// calls of Tell: an event comes at least once. Each batch comes oldest first; events of several
+// processes may overtake each other.
+func (d Delivery[E]) Once(ctx context.Context) error {
+	for {
+		now := d.Now()
+		events, err := d.Store.ClaimEvents(ctx, now, now.Add(claim), batch)
+		if err != nil || len(events) == 0 {
+			return err
+		}
+		ids := make([]uuid.UUID, len(events))
+		for i, event := range events {
+			d.Tell(ctx, event)
+			ids[i] = d.ID(event)
+		}
+		if err := d.delete(ctx, ids); err != nil {
+			return err
+		}
+	}
+}
+
+// delete deletes delivered events, also after ctx has ended: otherwise the last batch would be
+// delivered again.
+func (d Delivery[E]) delete(ctx context.Context, ids []uuid.UUID) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), DeleteTimeout)
+	defer cancel()
+	return d.Store.DeleteEvents(ctx, ids)
+}

@@ -1,0 +1,139 @@
+package readcache
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc/internal/cache"
+	"github.com/extsvc/svc/internal/policy"
+)
+
+// holders and their standing, by a short name.
+var crowd = map[string]struct {
+	who Holder
+	of  Standing
+	has []string // policies
+}{
+	"alice":          {Holder{policy.User, "alice", ""}, Standing{User: "alice", Groups: []string{"staff", "bare"}}, []string{"p", "q"}},
+	"alice narrowed": {Holder{policy.User, "alice", "narrow"}, Standing{User: "alice", Groups: []string{"staff", "bare"}}, []string{"p", "q"}},
+	"bob":            {Holder{policy.User, "bob", ""}, Standing{User: "bob"}, []string{"q"}},
+	"carol":          {Holder{policy.User, "carol", ""}, Standing{User: "carol", Groups: []string{"bare"}}, nil},
+	"without row":    {Holder{policy.User, "nobody", ""}, Standing{}, nil},
+	"bot":            {Holder{policy.ServiceAccount, "bot", ""}, Standing{User: "alice", Owner: "alice", Scoping: "scope", Groups: []string{"staff", "bare"}}, []string{"p"}},
+	"orphan":         {Holder{policy.ServiceAccount, "orphan", ""}, Standing{Owner: "dave", Scoping: "gone"}, nil},
+	"namesake":       {Holder{policy.ServiceAccount, "bob", ""}, Standing{User: "carol", Owner: "carol"}, nil},
+	"public":         {public, Standing{}, nil},
+}
+
+func set(ids ...string) (s Set) {
+	for _, id := range ids {
+		s.Add(id)
+	}
+	return s
+}
+
+// A change drops those whose rights it may change, and nobody else.
+func TestDropReaches(t *testing.T) {
+	for what, change := range map[string]struct {
+		Changed
+		drops string
+	}{
+		"nothing":               {Changed{Keys: []string{"k"}, Banks: []string{"other"}}, ""},
+		"a user":                {Changed{Users: set("alice")}, "alice, alice narrowed, bot"},
+		"another user":          {Changed{Users: set("bob")}, "bob"},
+		"a new owner":           {Changed{Users: set("dave")}, "orphan"},
+		"a user without row":    {Changed{Users: set("nobody")}, "without row"},
+		"an account":            {Changed{Accounts: set("bob")}, "namesake"},
+		"a group":               {Changed{Groups: set("staff")}, "alice, alice narrowed, bot"},
+		"a group without grant": {Changed{Groups: set("bare")}, "alice, alice narrowed, bot, carol"},
+		"an unknown group":      {Changed{Groups: set("other")}, ""},
+		"a policy":              {Changed{Policies: set("p")}, "alice, alice narrowed, bot"},
+		"two policies":          {Changed{Policies: set("q", "scope")}, "alice, alice narrowed, bob, bot"},
+		"a narrowing policy":    {Changed{Policies: set("narrow")}, "alice narrowed"},
+		"a missing scope":       {Changed{Policies: set("gone")}, "orphan"},
+		"anything":              {Changed{Access: true}, strings.Join(slices.Sorted(maps.Keys(crowd)), ", ")},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			is := is.New(t)
+			c, _ := followed(t, newStore())
+			compiler := policy.NewCompiler(policy.Memory)
+			for _, of := range crowd {
+				subject := policy.Subject{Kind: of.who.Kind}
+				for _, id := range of.has {
+					subject.Grants = append(subject.Grants, policy.Grant{PolicyID: id})
+				}
+				_, _, err := c.LoadStanding(t.Context(), of.who, "b", func(
+					context.Context, Holder, string,
+				) (*Standing, Bank, error) {
+					s := of.of
+					s.Rights, s.Generation = compiler.Compile(subject), 1
+					return &s, Bank{Generation: 1}, nil
+				})
+				is.NoErr(err)
+			}
+			c.Drop(change.Changed)
+			var dropped []string
+			for _, name := range slices.Sorted(maps.Keys(crowd)) {
+				if _, kept := c.holders.Get(crowd[name].who); !kept {
+					dropped = append(dropped, name)
+				}
+			}
+			if got := strings.Join(dropped, ", "); got != change.drops {
+				t.Errorf("%s drops %q, want %q", what, got, change.drops)
+			}
+		})
+	}
+}
+
+// A change of a user drops the senders that belong to it, active or not, and a change of a sender
+// that sender.
+func TestDropSenders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		c, _ := followed(t, newStore())
+		senders := []Sender{{"chat", "alice"}, {"chat", "asleep"}, {"chat", "nobody"}}
+		kept := func() (n int) {
+			for _, sender := range senders {
+				if _, ok := c.senders.Get(sender); ok {
+					n++
+				}
+			}
+			return n
+		}
+		for _, sender := range senders {
+			_, err := c.LoadSender(t.Context(), sender, func() (Holder, string, int64, error) {
+				return public, strings.TrimPrefix(sender.ID, "nobody"), 1, nil
+			})
+			is.NoErr(err)
+		}
+		c.Drop(Changed{Users: set("bob"), Policies: set("p")})
+		is.Equal(kept(), 3)
+		c.Drop(Changed{Users: set("asleep")})
+		is.Equal(kept(), 2)
+		c.Drop(Changed{Senders: senders[2:]})
+		is.Equal(kept(), 1)
+	})
+}
+
+// A sweep of 10,000 holders.
+func BenchmarkDrop(b *testing.B) {
+	c := New(10_000, cache.NewBudget(1<<30), newStore(), func(func(context.Context)) {})
+	rights := policy.NewCompiler(policy.Memory).Compile(policy.Subject{Kind: policy.User})
+	for i := range 10_000 {
+		who := Holder{policy.User, keyID(i), ""}
+		c.holders.Put(c.holders.Fence(who), who, &Standing{User: who.ID, Rights: rights, Groups: []string{"staff", "all"}})
+	}
+	for what, changed := range map[string]Changed{"user": {Users: set("x")}, "policy": {Policies: set("x")}} {
+		b.Run(what, func(b *testing.B) {
+			for b.Loop() {
+				c.Drop(changed)
+			}
+		})
+	}
+}

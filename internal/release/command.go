@@ -1,0 +1,36 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// cmd is a command that is not started yet.
+type cmd struct {
+	folder string
+	env    []string // on top of that of this process
+	args   []string
+}
+
+func command(folder string, env []string, args ...string) cmd { return cmd{folder, env, args} }
+
+// output runs the command and returns its standard output. Its standard error is part of the error.
+func (c cmd) output(ctx context.Context) ([]byte, error) {
+	run := exec.CommandContext(ctx, c.args[0], c.args[1:]...)
+	run.Dir, run.Env = c.folder, append(os.Environ(), c.env...)
+	var out, said bytes.Buffer
+	run.Stdout, run.Stderr = &out, &said
+	if err := run.Run(); err != nil {
+		return nil, fmt.Errorf("%s: %w\n%s", strings.Join(c.args, " "), err, bytes.TrimSpace(said.Bytes()))
+	}
+	return out.Bytes(), nil
+}
+
+func (c cmd) line(ctx context.Context) (string, error) {
+	out, err := c.output(ctx)
+	return strings.TrimSpace(string(out)), err
+}

@@ -1,0 +1,134 @@
+// Package routing finds out which requests of a host lead below a prefix, and to which path there.
+package routing
+
+import (
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Prefix is the public path of a handler. The zero Prefix covers every path.
+type Prefix struct {
+	text     string   // without a trailing slash
+	segments []string // escaped; a {wildcard} matches any one segment
+}
+
+// NewPrefix returns the prefix that a host sets. "/" and "" are no prefix.
+func NewPrefix(option string) Prefix {
+	option = strings.Trim(option, "/")
+	if option == "" {
+		return Prefix{}
+	}
+	p := Prefix{text: "/" + option, segments: strings.Split(option, "/")}
+	for i, segment := range p.segments {
+		if !isParameter(segment) {
+			p.segments[i] = escape(segment)
+		}
+	}
+	return p
+}
+
+// String returns the prefix as the host has set it, with one slash at the start and none at the
+// end. "" is no prefix.
+func (p Prefix) String() string { return p.text }
+
+// escape escapes a segment for a URL. A segment that is escaped already stays unchanged.
+func escape(segment string) string {
+	plain, err := url.PathUnescape(segment)
+	if err != nil {
+		plain = segment
+	}
+	return (&url.URL{Path: plain, RawPath: segment}).EscapedPath()
+}
+
+// Cut returns the part of an escaped path after the prefix; false: the path lacks the prefix, and
+// Cut returns the whole path.
+func (p Prefix) Cut(escaped string) (rest string, starts bool) {
+	rest = escaped
+	for _, want := range p.segments {
+		if rest == "" || rest[0] != '/' {
+			return escaped, false
+		}
+		have, _, _ := strings.Cut(rest[1:], "/")
+		if !matches(want, have) {
+			return escaped, false
+		}
+		rest = rest[1+len(have):]
+	}
+	return rest, rest == "" || rest[0] == '/'
+}
+
+func matches(want, have string) bool {
+	if !isParameter(want) {
+		return have == want || strings.Contains(want, "%") && escape(have) == want
+	}
+	plain, err := url.PathUnescape(have)
+	return err == nil && plain != "" && plain != "." && plain != ".."
+}
+
+// Tenant is the name of the parameter for the tenant, in a prefix and of the request.
+const Tenant = "tenant"
+
+// TenantOf returns the name of a request's tenant: by a function of the host, or by the prefix, or,
+// for a route of the host, by its own {tenant}.
+func (p Prefix) TenantOf(r *http.Request, by func(*http.Request) string) string {
+	if by != nil {
+		return by(r)
+	}
+	if path := EscapedPath(r.URL); p.Starts(path) {
+		return p.value(path, Tenant)
+	}
+	return r.PathValue(Tenant)
+}
+
+// Has reports whether the prefix has a segment for the parameter of that name.
+func (p Prefix) Has(name string) bool { return slices.Contains(p.segments, "{"+name+"}") }
+
+// value returns the segment of an escaped path, which starts with the prefix, for the parameter of
+// that name, unescaped. "": there is none.
+func (p Prefix) value(escaped, name string) string {
+	at := slices.Index(p.segments, "{"+name+"}")
+	if at < 0 {
+		return ""
+	}
+	for range at + 1 {
+		_, escaped, _ = strings.Cut(escaped, "/")
+	}
+	segment, _, _ := strings.Cut(escaped, "/")
+	value, err := url.PathUnescape(segment)
+	if err != nil {
+		return ""
+	}
+	return value
+}
+
+// Starts reports whether an escaped path starts with the prefix.
+func (p Prefix) Starts(escaped string) bool {
+	_, starts := p.Cut(escaped)
+	return starts
+}
+
+// Covers reports whether a path leads below the prefix in any reading: as it is, cleaned, or
+// unescaped and then cleaned.
+func (p Prefix) Covers(u *url.URL) bool {
+	escaped := EscapedPath(u)
+	if p.Starts(escaped) || p.Starts(path.Clean("/"+escaped)) {
+		return true
+	}
+	if u.Path == escaped {
+		return false
+	}
+	unescaped := url.URL{Path: path.Clean("/" + u.Path)}
+	return p.Starts(unescaped.EscapedPath())
+}
+
+// EscapedPath returns the path as the client sent it. [url.URL.EscapedPath] would escape a path
+// again if one of its characters should have been escaped; an escaped slash would then be lost.
+func EscapedPath(u *url.URL) string {
+	if plain, err := url.PathUnescape(u.RawPath); err == nil && plain == u.Path && plain != "" {
+		return u.RawPath
+	}
+	return u.EscapedPath()
+}

@@ -1,0 +1,360 @@
+package svc_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+)
+
+// makers are the calls that make or change a key of alice, by a principal that is hers.
+func makers(h *host, by svc.Principal, id string) map[string]func(context.Context) error {
+	return map[string]func(context.Context) error{
+		"issue mine": func(ctx context.Context) error { _, err := h.Keys.Issue(ctx, by, svc.Me, svc.NewAPIKey{}); return err },
+		"issue": func(ctx context.Context) error {
+			_, err := h.Keys.Issue(ctx, by, alice.Identity(), svc.NewAPIKey{})
+			return err
+		},
+		"import": func(ctx context.Context) error {
+			_, err := h.Keys.Import(ctx, by, alice.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: make([]byte, 32)})
+			return err
+		},
+		"patch mine": func(ctx context.Context) error {
+			_, err := h.Keys.Patch(ctx, by, svc.Me, id, svc.APIKeyPatch{Disabled: new(false), Description: &svc.TextPatch{Value: new("x")}})
+			return err
+		},
+		"patch": func(ctx context.Context) error {
+			_, err := h.Keys.Patch(ctx, by, alice.Identity(), id, svc.APIKeyPatch{Disabled: new(true)})
+			return err
+		},
+		"rotate mine": func(ctx context.Context) error {
+			_, err := h.Keys.Rotate(ctx, by, svc.Me, id, svc.Rotation{Overlap: time.Hour})
+			return err
+		},
+		"rotate": func(ctx context.Context) error {
+			_, err := h.Keys.Rotate(ctx, by, alice.Identity(), id, svc.Rotation{})
+			return err
+		},
+	}
+}
+
+// A caller whose key has ended makes and changes no key, though it was good when the caller was
+// authenticated.
+func TestEndedKeysMakeNothing(t *testing.T) {
+	for name, end := range map[string]func(*testing.T, *host, svc.IssuedKey){
+		"revoked": func(t *testing.T, h *host, key svc.IssuedKey) {
+			is.New(t).NoErr(h.Keys.Revoke(t.Context(), svc.Host, alice.Identity(), key.ID))
+		},
+		"all revoked": func(t *testing.T, h *host, _ svc.IssuedKey) {
+			_, err := h.Keys.RevokeAll(t.Context(), svc.Host, alice.Identity())
+			is.New(t).NoErr(err)
+		},
+		"disabled": func(t *testing.T, h *host, key svc.IssuedKey) {
+			_, err := h.Keys.Patch(t.Context(), svc.Host, alice.Identity(), key.ID, svc.APIKeyPatch{Disabled: new(true)})
+			is.New(t).NoErr(err)
+		},
+		"expired": func(_ *testing.T, h *host, _ svc.IssuedKey) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.ticks += 3600
+		},
+		"rotated": func(t *testing.T, h *host, key svc.IssuedKey) {
+			_, err := h.Keys.Rotate(t.Context(), svc.Host, alice.Identity(), key.ID, svc.Rotation{})
+			is.New(t).NoErr(err)
+		},
+		"inactive": func(t *testing.T, h *host, _ svc.IssuedKey) {
+			h.apply(t, `{"users": [{"id": "alice", "is_active": false}]}`)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			h := newHost(t, func(c *svc.Config) { c.Keys.Imports = []svc.KeyImport{{Prefix: "sk-"}} })
+			h.apply(t, `{"users": [{"id": "alice"}], "policies": [{"id": "all", "document": {"version": "2026-03-24", "statements": [
+				{"effect": "allow", "actions": ["iam:*"], "banks": ["*"]}]}}],
+				"attachments": [{"policy_id": "all", "principal_type": "user", "principal_id": "alice"}]}`)
+			key, err := h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{ExpiresAt: h.now().Add(time.Hour)})
+			is.NoErr(err)
+			other, err := h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{})
+			is.NoErr(err)
+			by, err := h.Authenticate(t.Context(), string(key.Key))
+			is.NoErr(err)
+			once := svc.NewAPIKey{IdempotencyKey: "once"}
+			_, err = h.Keys.Issue(t.Context(), by, svc.Me, once)
+			is.NoErr(err)
+			end(t, h, key)
+			before := keysOf(t, h)
+			for _, make := range makers(h, by, other.ID) {
+				err := make(t.Context())
+				if svc.ErrorCode(err) == svc.CodeForbidden && name == "inactive" {
+					continue // it has no rights any more
+				}
+				wantCode(t, err, svc.CodeUnauthenticated, "")
+			}
+			_, err = h.Keys.Issue(t.Context(), by, svc.Me, once)
+			wantCode(t, err, svc.CodeUnauthenticated, "")
+			is.Equal(keysOf(t, h), before)
+		})
+	}
+}
+
+// The same in a transaction of the host, and where events are kept.
+func TestEndedKeysMakeNothingInATransaction(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t, func(c *svc.Config) { c.Events.Keep = true })
+	key, err := h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{})
+	is.NoErr(err)
+	by, err := h.Authenticate(t.Context(), string(key.Key))
+	is.NoErr(err)
+	is.NoErr(h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
+		_, err := h.WithTx(tx).Keys.Issue(ctx, by, svc.Me, svc.NewAPIKey{})
+		return err
+	}))
+	is.NoErr(h.Keys.Revoke(t.Context(), svc.Host, alice.Identity(), key.ID))
+	before := keysOf(t, h)
+	err = h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
+		_, err := h.WithTx(tx).Keys.Issue(ctx, by, svc.Me, svc.NewAPIKey{})
+		return err
+	})
+	wantCode(t, err, svc.CodeUnauthenticated, "")
+	is.Equal(keysOf(t, h), before)
+}
+
+func keysOf(t *testing.T, h *host) []svc.APIKey {
+	t.Helper()
+	return collect(t, h.Keys.List(t.Context(), svc.Host, alice.Identity(), svc.KeyQuery{}))
+}
+
+// A key that is good makes keys; the id that the principal remembers is in no JSON.
+func TestGoodKeysMakeKeys(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	key, err := h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{})
+	is.NoErr(err)
+	by, err := h.Authenticate(t.Context(), string(key.Key))
+	is.NoErr(err)
+	next, err := h.Keys.Rotate(t.Context(), by, svc.Me, key.ID, svc.Rotation{Overlap: time.Hour}) // its own
+	is.NoErr(err)
+	_, err = h.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{}) // it is accepted for an hour
+	is.NoErr(err)
+	is.Equal(len(keysOf(t, h)), 3)
+	text, err := json.Marshal(by)
+	is.NoErr(err)
+	is.Equal(string(text), `{"Kind":"user","ID":"alice","Actions":null,"ScopingPolicyID":""}`)
+	is.True(len(fmt.Sprintf("%+v", by)) < 100 && next.ID != key.ID)
+}
+
+// interrupted is a store in which something happens before the next transaction begins.
+type interrupted struct {
+	svc.FullStore
+	before func()
+}
+
+func (s *interrupted) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+	if before := s.before; before != nil {
+		s.before = nil
+		before()
+	}
+	return s.FullStore.Atomically(ctx, fn)
+}
+
+// anewWorld has alice with a service account, and bob.
+const anewWorld = `{"users": [{"id": "alice"}, {"id": "bob"}], "service_accounts": [{"id": "ci", "owner_user_id": "alice"}],
+	"attachments": [{"policy_id": "template:user", "principal_type": "user", "principal_id": "alice"},
+		{"policy_id": "iam:self-service", "principal_type": "user", "principal_id": "alice"}]}`
+
+// withInterruption returns a host, and a function that makes a user or service account anew, with the same rights but another owner,
+// before the next transaction.
+func withInterruption(t *testing.T) (h *host, replace func()) {
+	t.Helper()
+	var store *interrupted
+	h = newHost(t, func(c *svc.Config) {
+		store = &interrupted{FullStore: c.Store.(svc.FullStore)}
+		c.Store = store
+	})
+	h.apply(t, anewWorld)
+	h.market.put(acme, "x", content("X", "1"))
+	h.register(t, "acme")
+	return h, func() {
+		store.before = func() {
+			is := is.New(t)
+			is.NoErr(h.Users.Delete(t.Context(), svc.Host, "alice"))
+			h.apply(t, anewWorld)
+			h.apply(t, `{"service_accounts": [{"id": "ci", "owner_user_id": "bob"}]}`)
+		}
+	}
+}
+
+// What the key of a user or of its service account began before the deletion does not come to another user with that id.
+func TestNothingOfACallComesToAnotherUser(t *testing.T) {
+	for what, call := range map[string]func(h *host, by svc.Principal) error{
+		"create": func(h *host, by svc.Principal) error {
+			_, err := h.MyTemplates.Create(t.Context(), by, svc.NewTemplate{ID: "x", Content: content("X", "1")})
+			return err
+		},
+		"install": func(h *host, by svc.Principal) error {
+			_, err := h.MyTemplates.Install(t.Context(), by, svc.Install{TemplateID: "x", SourceName: "acme"})
+			return err
+		},
+		"register": func(h *host, by svc.Principal) error {
+			_, err := h.MySources.Register(t.Context(), by, svc.NewSource{URL: acme})
+			return err
+		},
+	} {
+		for _, who := range []svc.Principal{alice, account("ci")} {
+			t.Run(what+" by "+string(who.Kind), func(t *testing.T) {
+				is := is.New(t)
+				h, replace := withInterruption(t)
+				by := h.principal(t, issue(t, h, who))
+				replace()
+				wantCode(t, call(h, by), svc.CodeUnauthenticated, "")
+				is.Equal(len(collect(t, h.MyTemplates.List(t.Context(), alice, svc.TemplateQuery{}))), 0)
+				is.Equal(len(collect(t, h.MySources.List(t.Context(), alice))), 0)
+			})
+		}
+	}
+}
+
+// An owner issues no key for a service account that is another's by the time of the transaction.
+func TestNoKeyOfAnAccountOfAnother(t *testing.T) {
+	is := is.New(t)
+	h, replace := withInterruption(t)
+	replace()
+	_, err := h.Keys.Issue(t.Context(), alice, svc.MyAccount("ci"), svc.NewAPIKey{})
+	wantCode(t, err, svc.CodeNotFound, "")
+	is.Equal(len(collect(t, h.Keys.List(t.Context(), svc.Host, account("ci").Identity(), svc.KeyQuery{}))), 0)
+}
+
+// deaf is the store of another process whose follower hears nothing.
+type deaf struct{ svc.FullStore }
+
+func (s deaf) AwaitChange(ctx context.Context, _ int64) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A user whom KnownUser knows by its row is deleted before its key is issued. The Service has cached
+// that the user has no row.
+func TestNoKeyForAKnownUserThatIsDeleted(t *testing.T) {
+	for holder, want := range map[svc.Identity]svc.Code{alice.Identity(): svc.CodeNotFound, svc.Me: svc.CodeForbidden} {
+		is := is.New(t)
+		here := newHost(t)
+		here.apply(t, staff)
+		there := newHost(t, func(c *svc.Config) {
+			c.Store = deaf{here.store.(svc.FullStore)}
+			c.KnownUser = func(ctx context.Context, id string) (bool, error) {
+				_, err := here.Users.Read(ctx, svc.Host, id)
+				is.NoErr(here.Users.Delete(ctx, svc.Host, id))
+				return err == nil, nil
+			}
+		})
+		d, err := there.Decide(t.Context(), alice, svc.ActionUsersRead, "*", svc.Context{})
+		is.NoErr(err)
+		is.True(!d.Allowed())
+		here.apply(t, `{"users": [{"id": "alice"}]}`)
+		by := user("root")
+		if holder == svc.Me {
+			by = alice
+		}
+		_, err = there.Keys.Issue(t.Context(), by, holder, svc.NewAPIKey{})
+		wantCode(t, err, want, "")
+		is.Equal(len(collect(t, here.Keys.List(t.Context(), svc.Host, alice.Identity(), svc.KeyQuery{}))), 0)
+	}
+}
+
+// TestHostWithAName: events and records have the name, and it gives no other rights than Host has.
+func TestHostWithAName(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t, keeping)
+	ops := svc.Host.As("ops@example.org")
+	create(t, h, "unnamed", svc.Content{})
+	must(h.Templates.Create(t.Context(), ops, svc.NewTemplate{ID: "named", Content: content("N", "1")}))
+	is.NoErr(h.Access.Apply(t.Context(), ops, svc.Bundle{Users: []svc.User{{ID: "bob"}}}))
+	key := must(h.Keys.Issue(t.Context(), ops, bob.Identity(), svc.NewAPIKey{}))
+	must(h.Keys.RevokeLeaked(t.Context(), ops.As("scanner"), []string{string(key.Key)}))
+	is.Equal(h.kept(t), []string{
+		"template.created template/unnamed by admin", "template.created template/named by ops@example.org",
+		"access.written user/bob by ops@example.org", "api_key.issued api_key/" + key.ID + " by ops@example.org",
+		"api_key.revoked api_key/" + key.ID + " by scanner",
+	})
+	is.Equal(h.actions(), h.kept(t))
+	by := svc.AuditQuery{ActorKind: svc.KindHost, ActorID: "ops@example.org"}
+	is.Equal(len(collect(t, h.Audit.Records(t.Context(), ops, by))), 3)
+	is.Equal(h.wantSound(t).Number, int64(5))
+	d, err := h.Decide(t.Context(), ops, svc.ActionRecall, "bank", svc.Context{})
+	is.NoErr(err)
+	is.Equal(d.Outcome(), svc.Allow)
+
+	is.Equal(alice.As("ops@example.org"), alice)
+	is.Equal(svc.Unmapped.As("ops@example.org"), svc.Unmapped)
+	is.Equal(svc.Host.ID, "")
+}
+
+// TestIdempotencyOfNames: two persons may draw the same idempotency key.
+func TestIdempotencyOfNames(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	issue := func(name string) string {
+		in := svc.NewAPIKey{IdempotencyKey: "once"}
+		return must(h.Keys.Issue(t.Context(), svc.Host.As(name), alice.Identity(), in)).ID
+	}
+	first := issue("a")
+	is.Equal(issue("a"), first)
+	is.True(issue("b") != first)
+}
+
+// TestNamesThatNoRecordCanHold: every mutation with an event refuses them and writes nothing.
+func TestNamesThatNoRecordCanHold(t *testing.T) {
+	for _, edits := range [][]func(*svc.Config){{importing}, {importing, keeping}} {
+		h := newHost(t, edits...)
+		key := issue(t, h, alice)
+		create(t, h, "a", svc.Content{})
+		must(h.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: acme}))
+		h.market.put(acme, "chat", content("Chat", "1"))
+		h.actions()
+		before := must(h.store.Changes(t.Context(), 0)).Generation
+		for _, by := range []svc.Principal{
+			svc.Host.As(""), svc.Host.As("a\n"), svc.Host.As("\xff"), svc.Host.As("\x00"), svc.Host.As("\x00a"), svc.Host.As("a\x00"),
+			svc.Host.As("\u202e"), svc.Host.As(strings.Repeat("a", 129)), svc.Host.As(string(key.Key)), {Kind: svc.KindHost, ID: "\n"},
+		} {
+			for _, refused := range h.changesBy(t, by, key) {
+				wantCode(t, refused, svc.CodeInvalid, "actor")
+			}
+		}
+		is := is.New(t)
+		is.Equal(must(h.store.Changes(t.Context(), 0)).Generation, before)
+		is.Equal(h.actions(), nil)
+		is.Equal(len(collect(t, h.Templates.List(t.Context(), svc.Host.As(""), svc.TemplateQuery{}))), 1) // reads need no name
+		for _, name := range []string{"a", strings.Repeat("\u4e2d", 128), `https://ci/"job" 7`} {
+			must(h.Templates.Patch(t.Context(), svc.Host.As(name), "a", svc.TemplatePatch{Name: &name}))
+			is.Equal(h.actions(), []string{"template.patched template/a by " + name})
+		}
+	}
+}
+
+// changesBy returns the errors of one call of each method that makes an event.
+func (h *host) changesBy(t *testing.T, by svc.Principal, key svc.IssuedKey) (errs []error) {
+	ctx := t.Context()
+	call := func(_ any, err error) { errs = append(errs, err) }
+	call(h.Sources.Register(ctx, by, svc.NewSource{URL: acme, Alias: ptr("b")}))
+	call(nil, h.Sources.Remove(ctx, by, "acme"))
+	call(h.Sources.Rebind(ctx, by, "acme"))
+	call(h.Templates.Create(ctx, by, svc.NewTemplate{ID: "b", Content: content("B", "1")}))
+	call(h.Templates.Install(ctx, by, svc.Install{TemplateID: "chat", SourceName: "acme", IdempotencyKey: "once"}))
+	call(h.Templates.Patch(ctx, by, "a", svc.TemplatePatch{Name: ptr("x")}))
+	call(nil, h.Templates.Delete(ctx, by, "a"))
+	call(h.Keys.Issue(ctx, by, alice.Identity(), svc.NewAPIKey{}))
+	call(h.Keys.Import(ctx, by, bob.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: plainDigest("sk-one")}))
+	call(h.Keys.Patch(ctx, by, alice.Identity(), key.ID, svc.APIKeyPatch{Disabled: ptr(true)}))
+	call(h.Keys.Rotate(ctx, by, alice.Identity(), key.ID, svc.Rotation{}))
+	call(nil, h.Keys.Revoke(ctx, by, alice.Identity(), key.ID))
+	call(h.Keys.RevokeAll(ctx, by, alice.Identity()))
+	call(h.Keys.RevokeLeaked(ctx, by, []string{string(key.Key)}))
+	call(nil, h.Access.Apply(ctx, by, svc.Bundle{Users: []svc.User{{ID: "bob"}}}))
+	return errs
+}

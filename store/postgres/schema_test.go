@@ -1,0 +1,215 @@
+package postgres_test
+
+import (
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc/store/postgres"
+	"github.com/extsvc/svc/store/postgres/pgtest"
+	"github.com/extsvc/svc/store/sqlstore"
+)
+
+// schemaOf returns the schema that a URL of pgtest names.
+func schemaOf(t *testing.T, address string) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u.Query().Get("search_path")
+}
+
+// starts are all ways to come to tables.
+var starts = map[string]func(t *testing.T, address string) error{
+	"Open": func(t *testing.T, address string) error {
+		store, err := postgres.Open(t.Context(), address, postgres.Options{})
+		if err == nil {
+			err = store.Close()
+		}
+		return err
+	},
+	"Open through a pooler": func(t *testing.T, address string) error {
+		store, err := postgres.Open(t.Context(), address, postgres.Options{Pooler: true})
+		if err == nil {
+			err = store.Close()
+		}
+		return err
+	},
+	"OpenTenants": func(t *testing.T, address string) error {
+		tenants, err := postgres.OpenTenants(t.Context(), address, postgres.Options{})
+		if err == nil {
+			err = tenants.Close()
+		}
+		return err
+	},
+	"Pending": func(t *testing.T, address string) error {
+		_, err := postgres.Pending(t.Context(), address, postgres.Options{})
+		return err
+	},
+	"New": func(t *testing.T, address string) error {
+		store, err := postgres.New(t.Context(), newPool(t, address), postgres.Options{})
+		if err == nil {
+			err = store.Close()
+		}
+		return err
+	},
+	"NewTenants": func(t *testing.T, address string) error {
+		tenants, err := postgres.NewTenants(t.Context(), newPool(t, address), postgres.Options{})
+		if err == nil {
+			err = tenants.Close()
+		}
+		return err
+	},
+	"Migrate of sqlstore": func(t *testing.T, address string) error {
+		db := pgtest.Open(t, address)
+		return sqlstore.New(db, db, postgres.Dialect()).Migrate(t.Context())
+	},
+	"Pending of sqlstore": func(t *testing.T, address string) error {
+		_, err := sqlstore.Pending(t.Context(), pgtest.Open(t, address), postgres.Dialect())
+		return err
+	},
+}
+
+// Tables that only a later schema of the search path has belong to another deployment. No way to
+// start takes them for its own, or makes others.
+func TestTablesOfAnotherDeployment(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prod, staging := pgtest.Schema(t), pgtest.Schema(t)
+	tenants, err := postgres.OpenTenants(t.Context(), prod, postgres.Options{NoNotify: true})
+	is.NoErr(err)
+	is.NoErr(tenants.Close())
+	first, later := schemaOf(t, staging), schemaOf(t, prod)
+	both := pgtest.With(t, staging, "search_path", first+","+later)
+	for name, start := range starts {
+		err := start(t, both)
+		if err == nil || !strings.Contains(err.Error(), first) || !strings.Contains(err.Error(), later) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	tables := 0
+	is.NoErr(pgtest.Open(t, staging).QueryRow(
+		`SELECT COUNT(*) FROM pg_tables WHERE schemaname = $1`, first).Scan(&tables))
+	is.Equal(tables, 0)
+	// With tables in the first schema, nothing of the later one counts: the list of tenants neither.
+	db := pgtest.Open(t, both)
+	is.NoErr(starts["Open"](t, staging))
+	_, err = sqlstore.NewRegistry(t.Context(), sqlstore.New(db, db, postgres.Dialect()))
+	is.True(err != nil && strings.Contains(err.Error(), first) && strings.Contains(err.Error(), later))
+	for name, start := range starts {
+		if err := start(t, both); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	is.NoErr(db.QueryRow(`SELECT COUNT(*) FROM pg_tables
+		WHERE schemaname = $1 AND tablename = 'svc_tenants'`, first).Scan(&tables))
+	is.Equal(tables, 1)
+}
+
+// A schema of the search path that does not exist is left out, such as "$user" by default.
+func TestSchemaThatIsMissing(t *testing.T) {
+	t.Parallel()
+	prod := migrated(t)
+	path := pgtest.With(t, prod, "search_path", `"$user",`+schemaOf(t, prod))
+	for name, start := range starts {
+		if err := start(t, path); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		err := start(t, pgtest.With(t, prod, "search_path", "no_such_schema"))
+		if err == nil || !strings.Contains(err.Error(), "no schema of the search path exists") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A schema that the role may no longer use is not searched. The start must not make new tables in the
+// next one.
+func TestSchemaThatMayNotBeUsed(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	owner := pgtest.Database(t)
+	db := pgtest.Open(t, owner)
+	for _, schema := range []string{`mine`, `"MineToo"`, `"$user"`} {
+		name := strings.Trim(schema, `"`)
+		if name == "$user" {
+			is.NoErr(db.QueryRow("SELECT current_user").Scan(&name))
+		}
+		_, err := db.Exec(`CREATE SCHEMA "` + name + `"`)
+		is.NoErr(err)
+		path := pgtest.With(t, owner, "search_path", schema+",public")
+		is.NoErr(starts["Open"](t, path))
+		_, err = db.Exec(`REVOKE ALL ON SCHEMA "` + name + `" FROM CURRENT_USER`)
+		is.NoErr(err)
+		for _, start := range []string{"Open", "Pending"} {
+			err = starts[start](t, path)
+			if err == nil || !strings.Contains(err.Error(), strconv.Quote(name)) || !strings.Contains(err.Error(), "grant USAGE") {
+				t.Errorf("%s, %s: %v", start, schema, err)
+			}
+		}
+	}
+	var made bool
+	is.NoErr(db.QueryRow("SELECT to_regclass('public.svc_migrations') IS NOT NULL").Scan(&made))
+	is.True(!made)
+}
+
+// The search path matters at the start alone: a Store, its listener and its transactions stay with
+// the tables that it found then.
+func TestSearchPathThatChanges(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	mine, other := migrated(t), migrated(t)
+	moved := newPool(t, mine, func(config *pgxpool.Config) { config.MaxConns = 1 })
+	store := over(t, moved, postgres.Options{})
+	_, err := moved.Exec(t.Context(), "SET search_path = "+schemaOf(t, other))
+	is.NoErr(err)
+	is.NoErr(addUsers(t.Context(), store, "alice"))
+	tx, err := moved.Begin(t.Context())
+	is.NoErr(err)
+	is.NoErr(addUsers(t.Context(), store.Tx(tx), "bob"))
+	is.NoErr(tx.Commit(t.Context()))
+	begun, err := store.DB().BeginTx(t.Context(), nil)
+	is.NoErr(err)
+	is.NoErr(addUsers(t.Context(), sqlstore.Tx(begun, store.Dialect()), "carol"))
+	is.NoErr(begun.Commit())
+	users := func(url string) (ids string) {
+		is.NoErr(pgtest.Open(t, url).QueryRow(
+			`SELECT COALESCE(string_agg(id, ' ' ORDER BY id), '') FROM svc_users`).Scan(&ids))
+		return ids
+	}
+	is.Equal(users(mine), "alice bob carol")
+	is.Equal(users(other), "")
+}
+
+// Migrate makes the schema, and needs no right on the database when it is there.
+func TestMigrateMakesSchema(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	owner := pgtest.Database(t) // no superuser
+	dialect, db := postgres.Dialect(), pgtest.Open(t, owner)
+	dialect.Schema = `new "one"`
+	script, err := sqlstore.Pending(t.Context(), db, dialect)
+	is.NoErr(err)
+	is.True(strings.HasPrefix(script, `CREATE SCHEMA IF NOT EXISTS "new ""one"""`))
+	for range 2 {
+		store := sqlstore.New(db, db, dialect)
+		is.NoErr(store.Migrate(t.Context()))
+		is.NoErr(addUsers(t.Context(), store, "alice"))
+	}
+	_, err = sqlstore.NewRegistry(t.Context(), sqlstore.New(db, db, dialect))
+	is.NoErr(err)
+	dialect.Schema = "made"
+	for _, statement := range []string{
+		"CREATE SCHEMA made", "DO $$ BEGIN EXECUTE format('REVOKE CREATE ON DATABASE %I FROM %I', current_database(), current_user); END $$",
+	} {
+		_, err = db.Exec(statement)
+		is.NoErr(err)
+	}
+	_, err = sqlstore.Pending(t.Context(), db, dialect)
+	is.NoErr(err)
+	is.NoErr(sqlstore.New(db, db, dialect).Migrate(t.Context()))
+}

@@ -1,0 +1,52 @@
+package postgres_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/postgres"
+	"github.com/extsvc/svc/store/postgres/pgtest"
+)
+
+// Stats of a Service say whether its store listens, and count the outbox.
+func TestStats(t *testing.T) {
+	is := is.New(t)
+	store := open(t, pgtest.Schema(t), postgres.Options{})
+	service := newHost(t, store).service
+	for end := time.Now().Add(time.Minute); !service.Stats().Listening; {
+		if time.Now().After(end) {
+			t.Fatal("the store does not listen")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	service.Close()
+	is.NoErr(store.AddEvents(t.Context(), []svc.Event{{ID: uuid.New()}, {ID: uuid.New()}}))
+	n, err := store.CountEvents(t.Context(), 1)
+	is.NoErr(err)
+	is.Equal(n, 1) // at most
+	n, err = store.CountEvents(t.Context(), 9)
+	is.NoErr(err)
+	is.Equal(n, 2)
+	deaf := open(t, pgtest.Schema(t), postgres.Options{NoNotify: true})
+	is.True(!newHost(t, deaf).service.Stats().Listening)
+}
+
+// Tenants share an outbox, and each counts all of it.
+func TestStatsOfTenants(t *testing.T) {
+	is := is.New(t)
+	in := openTenants(t, pgtest.Database(t), postgres.Options{})
+	a, b := tenantStore(t, in, made(t, in, "a")), tenantStore(t, in, made(t, in, "b"))
+	is.NoErr(a.AddEvents(t.Context(), []svc.Event{{ID: uuid.New(), Tenant: "a"}}))
+	n, err := b.CountEvents(t.Context(), 9)
+	is.NoErr(err)
+	is.Equal(n, 1)
+	for end := time.Now().Add(time.Minute); !b.Hears(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the tenants do not listen")
+		}
+	}
+}

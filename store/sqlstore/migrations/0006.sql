@@ -1,0 +1,3 @@
+CREATE TABLE svc_access_lock (
+  id BIGINT NOT NULL PRIMARY KEY
+);

@@ -1,0 +1,424 @@
+package svc_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+)
+
+// shelfStore counts the reads of templates, and does what is planted: before a read in the background, and after anything
+// that is planted for the changes.
+type shelfStore struct {
+	watchedStore
+	templates, lists atomic.Int64
+
+	mu      sync.Mutex
+	read    func() error      // before a chunk is read in the background
+	changes func(since int64) // when changes have been read
+	reset   bool              // the store has forgotten what changed, as after a restore
+	deaf    bool              // AwaitChange wakes only for what this process has heard
+}
+
+// asked marks the context of a caller.
+type asked struct{}
+
+func (s *shelfStore) plant(edit func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	edit()
+}
+
+func (s *shelfStore) counted(ctx context.Context) error {
+	s.templates.Add(1)
+	s.mu.Lock()
+	read := s.read
+	s.mu.Unlock()
+	switch {
+	case s.down.Load():
+		return errDown
+	case read != nil && ctx.Value(asked{}) == nil:
+		return read()
+	}
+	return nil
+}
+
+func (s *shelfStore) Template(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
+	if err := s.counted(ctx); err != nil {
+		return svc.Template{}, err
+	}
+	return s.Store.Template(ctx, key)
+}
+
+func (s *shelfStore) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
+	if err := s.counted(ctx); err != nil {
+		return nil, err
+	}
+	s.lists.Add(1)
+	return s.Store.Templates(ctx, page)
+}
+
+func (s *shelfStore) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
+	changes, err := s.watchedStore.Changes(ctx, since)
+	s.mu.Lock()
+	planted := s.changes
+	changes.Reset = changes.Reset || s.reset
+	s.mu.Unlock()
+	if planted != nil {
+		planted(since)
+	}
+	return changes, err
+}
+
+func (s *shelfStore) AwaitChange(ctx context.Context, since int64) error {
+	s.mu.Lock()
+	deaf := s.deaf
+	s.mu.Unlock()
+	if deaf {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return s.watchedStore.AwaitChange(ctx, since)
+}
+
+// keeper is a service that keeps templates in memory, and beside it one over the same store that does not.
+type keeper struct {
+	*host
+	store *shelfStore
+	plain *host
+}
+
+func newKeeper(t *testing.T, cached int, edits ...func(*svc.Config)) keeper {
+	t.Helper()
+	k := keeper{store: &shelfStore{}}
+	k.host = newHost(t, append(edits, func(c *svc.Config) {
+		k.store.Store, c.Store, c.Templates.Cached = c.Store, k.store, cached
+	})...)
+	k.plain = newHost(t, func(c *svc.Config) { c.Store, c.Marketplace, c.Templates.Cached = k.store.Store, k.market, -1 })
+	k.plain.market = k.market
+	return k
+}
+
+// ctx is that of whoever calls.
+func (k keeper) ctx(t *testing.T) context.Context {
+	return context.WithValue(t.Context(), asked{}, true)
+}
+
+// list returns the list, or fails.
+func (k keeper) list(t *testing.T, h *host, query svc.TemplateQuery) []svc.Template {
+	t.Helper()
+	return collect(t, h.Templates.List(k.ctx(t), admin, query))
+}
+
+// warm lists templates until that needs no call of the store.
+func (k keeper) warm(t *testing.T) {
+	t.Helper()
+	eventually(t, func() bool {
+		before := k.store.templates.Load()
+		k.list(t, k.host, svc.TemplateQuery{})
+		return k.store.templates.Load() == before
+	})
+}
+
+// sameList compares a list, and returns it.
+func (k keeper) sameList(t *testing.T, query svc.TemplateQuery) []svc.Template {
+	t.Helper()
+	want, have := k.list(t, k.plain, query), k.list(t, k.host, query)
+	if !reflect.DeepEqual(have, want) {
+		t.Fatalf("%+v: %d templates, not the %d of the store", query, len(have), len(want))
+	}
+	return want
+}
+
+// same compares everything that there is to read.
+func (k keeper) same(t *testing.T) {
+	t.Helper()
+	is := is.New(t)
+	want := k.sameList(t, svc.TemplateQuery{})
+	for _, row := range append(want, svc.Template{TemplateKey: svc.TemplateKey{ID: "none"}}) {
+		template, err := k.plain.Templates.Read(k.ctx(t), admin, row.ID)
+		for range 2 { // a base is read once
+			kept, failed := k.Templates.Read(k.ctx(t), admin, row.ID)
+			is.Equal(svc.ErrorCode(failed), svc.ErrorCode(err))
+			is.Equal(kept, template)
+			is.Equal(kept.ETag(), template.ETag())
+		}
+	}
+}
+
+// fill stores templates of few names, categories and tags, some of them installed and some of those edited.
+func (k keeper) fill(t *testing.T, random *rand.Rand, count int) {
+	t.Helper()
+	few := func(prefix string) string { return fmt.Sprint(prefix, random.IntN(4)) }
+	for i := range count {
+		id, content := fmt.Sprint("t", i), content(few("name"), "1")
+		if random.IntN(3) > 0 {
+			content.Category = ptr(few("category"))
+		}
+		for range random.IntN(4) {
+			content.Tags = append(content.Tags, few("tag"))
+		}
+		if random.IntN(2) == 0 {
+			create(t, k.plain, id, content)
+			continue
+		}
+		k.plain.install(t, id, id, content)
+		if random.IntN(2) == 0 {
+			if _, err := k.plain.Templates.Patch(t.Context(), admin, id, svc.TemplatePatch{Name: ptr(few("edited"))}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func (k keeper) register(t *testing.T) {
+	t.Helper()
+	if _, err := k.plain.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestKeptTemplatesAreThoseOfTheStore(t *testing.T) {
+	for seed := range uint64(5) {
+		is := is.New(t)
+		random := rand.New(rand.NewPCG(seed, 0))
+		k := newKeeper(t, 1<<20)
+		k.register(t)
+		k.fill(t, random, 10+random.IntN(200))
+		k.warm(t)
+		before := k.store.templates.Load()
+		one := func(list ...string) string { return list[random.IntN(len(list))] }
+		for range 200 {
+			k.sameList(t, svc.TemplateQuery{
+				Category:  one("", "", "category1", "category2", "none"),
+				Tag:       one("", "", "tag1", "tag2", "none"),
+				AfterName: one("", "name0", "name2", "name9", "a"), AfterID: one("", "t1", "t50", "t9"),
+				Skip: random.IntN(3) * random.IntN(20), Limit: random.IntN(3) * random.IntN(100),
+			})
+		}
+		is.Equal(k.store.templates.Load(), before)
+		k.same(t)
+		before = k.store.templates.Load()
+		k.same(t)
+		is.Equal(k.store.templates.Load(), before) // bases, too, are kept
+	}
+}
+
+// What this service does counts at once, whatever it is; so does what it is told.
+func TestKeptTemplatesFollowTheirService(t *testing.T) {
+	is := is.New(t)
+	k := newKeeper(t, 1<<20)
+	k.register(t)
+	k.fill(t, rand.New(rand.NewPCG(1, 1)), 20)
+	publish := func(name string) {
+		for _, url := range []string{acme, elsewhere} {
+			k.market.put(url, "new", content(name, "1"))
+		}
+	}
+	publish("New")
+	alias := "from-acme"
+	for name, do := range map[string]func() error{
+		"patch": func() error {
+			_, err := k.Templates.Patch(k.ctx(t), admin, alias, svc.TemplatePatch{Name: ptr(fmt.Sprint(rand.Uint64()))})
+			return err
+		},
+		"delete": func() error { return k.Templates.Delete(k.ctx(t), admin, alias) },
+		"create": func() error {
+			_, err := k.Templates.Create(k.ctx(t), admin, svc.NewTemplate{ID: fmt.Sprint("made", rand.Uint64()), Content: content("Made", "1")})
+			return err
+		},
+		"update": func() error {
+			publish(fmt.Sprint("New ", rand.Uint64()))
+			_, err := k.Templates.Update(k.ctx(t), admin, alias, svc.UpdateRequest{Force: true})
+			return err
+		},
+		"roll back": func() error {
+			k.patchPlain(t, alias)
+			k.warm(t)
+			_, err := k.Templates.Rollback(k.ctx(t), admin, alias, 1)
+			return err
+		},
+		"re-bind": func() error {
+			_ = k.plain.Sources.Remove(t.Context(), admin, "acme")
+			_, err := k.plain.Sources.Register(t.Context(), admin, svc.NewSource{URL: elsewhere, Alias: ptr("acme")})
+			is.NoErr(err)
+			k.warm(t)
+			_, err = k.Sources.Rebind(k.ctx(t), admin, "acme")
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			if _, err := k.Templates.Read(k.ctx(t), admin, alias); err != nil {
+				k.warm(t)
+				_, err := k.Templates.Install(k.ctx(t), admin, svc.Install{TemplateID: "new", SourceName: "acme", AliasID: &alias})
+				is.NoErr(err)
+				k.same(t)
+			}
+			k.warm(t)
+			is.NoErr(do())
+			k.same(t)
+			k.warm(t)
+			k.same(t)
+		})
+	}
+}
+
+func (k keeper) patchPlain(t *testing.T, id string) {
+	t.Helper()
+	_, err := k.plain.Templates.Patch(t.Context(), admin, id, svc.TemplatePatch{Name: ptr(fmt.Sprint("Patched ", rand.Uint64()))})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestKeptTemplatesFollowOthers(t *testing.T) {
+	k := newKeeper(t, 1<<20)
+	create(t, k.plain, "a", svc.Content{})
+	for range 5 {
+		k.warm(t)
+		k.patchPlain(t, "a")
+		want := k.list(t, k.plain, svc.TemplateQuery{})
+		eventually(t, func() bool { return k.list(t, k.host, svc.TemplateQuery{})[0].Name == want[0].Name })
+	}
+	k.same(t)
+	k.warm(t)
+	k.store.plant(func() { k.store.reset = true })
+	before := k.store.lists.Load()
+	k.patchPlain(t, "a")
+	eventually(t, func() bool { k.list(t, k.host, svc.TemplateQuery{}); return k.store.lists.Load() > before })
+	k.same(t)
+}
+
+// Whoever has been shown by any call that a template is not what the list has does not find that in the list, although nothing else has
+// told this service of it.
+func TestKeptTemplatesAgreeWithWhatWasShown(t *testing.T) {
+	patch := svc.TemplatePatch{Name: ptr("Other")}
+	for name, c := range map[string]struct {
+		others func(*host) error
+		shows  func(k keeper, ctx context.Context) error
+		code   svc.Code
+	}{
+		"a patch that changes nothing": {
+			func(h *host) error { _, err := h.Templates.Patch(context.Background(), admin, "a", patch); return err },
+			func(k keeper, ctx context.Context) error {
+				_, err := k.Templates.Patch(ctx, admin, "a", patch)
+				return err
+			}, "",
+		},
+		"a patch of what is gone": {
+			func(h *host) error { return h.Templates.Delete(context.Background(), admin, "a") },
+			func(k keeper, ctx context.Context) error {
+				_, err := k.Templates.Patch(ctx, admin, "a", patch)
+				return err
+			}, svc.CodeNotFound,
+		},
+		"a deletion": {
+			func(h *host) error { return h.Templates.Delete(context.Background(), admin, "a") },
+			func(k keeper, ctx context.Context) error { return k.Templates.Delete(ctx, admin, "a") }, svc.CodeNotFound,
+		},
+		"a creation": {
+			func(h *host) error {
+				_, err := h.Templates.Create(context.Background(), admin, svc.NewTemplate{ID: "b", Content: content("B", "1")})
+				return err
+			},
+			func(k keeper, ctx context.Context) error {
+				_, err := k.Templates.Create(ctx, admin, svc.NewTemplate{ID: "b", Content: content("B", "1")})
+				return err
+			}, svc.CodeExists,
+		},
+		"a check": {
+			func(h *host) error { _, err := h.Templates.Patch(context.Background(), admin, "a", patch); return err },
+			func(k keeper, ctx context.Context) error {
+				_, err := k.Templates.CheckUpdate(ctx, admin, "a")
+				return err
+			}, "",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			k := newKeeper(t, 1<<20)
+			create(t, k.plain, "a", svc.Content{})
+			k.warm(t)
+			k.store.plant(func() { k.store.deaf = true })
+			k.warm(t)
+			is.NoErr(c.others(k.plain))
+			is.Equal(svc.ErrorCode(c.shows(k, k.ctx(t))), c.code)
+			k.same(t)
+		})
+	}
+}
+
+// Re-binding changes nothing that an ETag follows from.
+func TestKeptTemplatesAgreeWithTheirAddress(t *testing.T) {
+	is := is.New(t)
+	k := newKeeper(t, 1<<20)
+	k.register(t)
+	k.plain.install(t, "x", "x", content("X", "1"))
+	k.market.put(elsewhere, "x", content("X", "1"))
+	k.warm(t)
+	k.store.plant(func() { k.store.deaf = true })
+	k.warm(t)
+	is.NoErr(k.plain.Sources.Remove(t.Context(), admin, "acme"))
+	_, err := k.plain.Sources.Register(t.Context(), admin, svc.NewSource{URL: elsewhere, Alias: ptr("acme")})
+	is.NoErr(err)
+	_, err = k.plain.Sources.Rebind(t.Context(), admin, "acme")
+	is.NoErr(err)
+	_, err = k.Templates.CheckUpdate(k.ctx(t), admin, "x")
+	is.NoErr(err)
+	k.same(t)
+}
+
+// While a call of this service may be changing a template nothing is taken from memory.
+func TestKeptTemplatesRestDuringAChange(t *testing.T) {
+	is := is.New(t)
+	slow := &slowTemplates{slowStore: slowStore{written: make(chan struct{}), answer: make(chan struct{})}}
+	k := newKeeper(t, 1<<20, func(c *svc.Config) { slow.Store, c.Store = c.Store, slow })
+	create(t, k.plain, "a", svc.Content{})
+	k.store.plant(func() { k.store.deaf = true })
+	k.warm(t)
+	slow.slow = true
+	ended := make(chan error)
+	go func() {
+		_, err := k.Templates.Patch(context.Background(), admin, "a", svc.TemplatePatch{Name: ptr("Other")})
+		ended <- err
+	}()
+	<-slow.written
+	k.same(t)
+	close(slow.answer)
+	is.NoErr(<-ended)
+	k.same(t)
+}
+
+// slowTemplates hold back what was written of a template.
+type slowTemplates struct{ slowStore }
+
+func (s *slowTemplates) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
+	return s.hold(s.Store.ChangeTemplate(ctx, key, change))
+}
+
+// In a transaction of the host everything is read there.
+func TestKeptTemplatesAreNotOfATransaction(t *testing.T) {
+	is := is.New(t)
+	k := newKeeper(t, 1<<20, func(c *svc.Config) { c.OnEvent = nil })
+	create(t, k.plain, "a", svc.Content{})
+	k.warm(t)
+	before := k.store.templates.Load()
+	inside := k.WithTx(k.store)
+	_, err := inside.Templates.Read(k.ctx(t), admin, "a")
+	is.NoErr(err)
+	is.Equal(len(collect(t, inside.Templates.List(k.ctx(t), admin, svc.TemplateQuery{}))), 1)
+	etag, err := inside.Templates.ETag(k.ctx(t), admin)
+	is.NoErr(err)
+	is.Equal(etag, "")
+	is.Equal(k.store.templates.Load(), before+3) // the list has a chunk, and an empty one
+	_, err = inside.Templates.Patch(k.ctx(t), admin, "a", svc.TemplatePatch{Name: ptr("Other")})
+	is.NoErr(err)
+}

@@ -1,0 +1,184 @@
+package svc_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/memstore"
+)
+
+// A tenant that is suspended elsewhere while it opens is not served, and delays no news about others.
+func TestTenantEndsWhileItOpens(t *testing.T) {
+	is := is.New(t)
+	store := memstore.NewTenants()
+	opening, open := make(chan struct{}), make(chan struct{})
+	slow := &countedTenants{TenantStore: store, fails: func(tenant svc.Tenant) error {
+		if tenant.Name == "slow" {
+			close(opening)
+			<-open
+		}
+		return nil
+	}}
+	here, there := newTenants(t, svc.TenantsConfig{Store: store}), newTenants(t, svc.TenantsConfig{Store: slow})
+	makeTenants(t, here, "slow", "b")
+	nothing := func(*svc.Service) error { return nil }
+	is.NoErr(there.Use(t.Context(), "b", nothing))
+	ended := make(chan error)
+	go func() { ended <- there.Use(t.Context(), "slow", nothing) }()
+	<-opening
+	is.NoErr(here.Suspend(t.Context(), "slow"))
+	is.NoErr(here.Suspend(t.Context(), "b"))
+	gone := func(name string) func() bool {
+		return func() bool { return svc.ErrorCode(there.Use(t.Context(), name, nothing)) == svc.CodeNotFound }
+	}
+	waitFor(t, gone("b"))
+	close(open)
+	<-ended
+	waitFor(t, gone("slow"))
+}
+
+// countedTenants counts the tenants that are open.
+type countedTenants struct {
+	svc.TenantStore
+	open, opened atomic.Int64
+	fails        func(tenant svc.Tenant) error
+}
+
+func (c *countedTenants) MigrateTenant(ctx context.Context, tenant svc.Tenant) error {
+	if c.fails != nil {
+		return c.fails(tenant)
+	}
+	return c.TenantStore.MigrateTenant(ctx, tenant)
+}
+
+func (c *countedTenants) OpenTenant(ctx context.Context, tenant svc.Tenant) (svc.Store, func() error, error) {
+	if c.fails != nil {
+		if err := c.fails(tenant); err != nil {
+			return nil, nil, err
+		}
+	}
+	store, end, err := c.TenantStore.OpenTenant(ctx, tenant)
+	c.open.Add(1)
+	c.opened.Add(1)
+	return store, func() error { c.open.Add(-1); return end() }, err
+}
+
+// Idle tenants are closed, and those above MaxOpen. One that is used again opens again.
+func TestIdleTenantsClose(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	store := &countedTenants{TenantStore: memstore.NewTenants()}
+	in := newTenants(t, svc.TenantsConfig{Store: store, MaxOpen: 2, IdleTime: 3 * time.Second})
+	names := []string{"a", "b", "c", "d"}
+	makeTenants(t, in, names...)
+	secrets := map[string]string{}
+	for _, name := range names {
+		secrets[name] = issueIn(t, in, name)
+	}
+	is.Equal(store.open.Load(), int64(4))
+	waitFor(t, func() bool { return store.open.Load() == 2 })
+	waitFor(t, func() bool { return store.open.Load() == 0 })
+	for _, name := range names {
+		_, err := bearerIn(t.Context(), in, name, secrets[name])
+		is.NoErr(err)
+	}
+}
+
+func waitFor(t *testing.T, what func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !what(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("waited too long")
+		}
+	}
+}
+
+// Many callers of a closed tenant open it once. They use it while it opens, closes and opens again.
+func TestTenantOpensOnce(t *testing.T) {
+	is := is.New(t)
+	store := &countedTenants{TenantStore: memstore.NewTenants()}
+	in := newTenants(t, svc.TenantsConfig{Store: store})
+	makeTenants(t, in, "a")
+	secret := issueIn(t, in, "a")
+	var all sync.WaitGroup
+	for range 32 {
+		all.Go(func() {
+			for range 200 {
+				if _, err := bearerIn(t.Context(), in, "a", secret); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	is.Equal(store.opened.Load(), int64(1))
+	for range 50 {
+		is.NoErr(in.Suspend(t.Context(), "a"))
+		is.Equal(store.open.Load(), int64(0))
+		is.NoErr(in.Resume(t.Context(), "a"))
+		_, err := bearerIn(t.Context(), in, "a", secret)
+		is.NoErr(err)
+	}
+}
+
+// A tenant that cannot be opened stops no other, and the log names it.
+func TestTenantCannotOpen(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var log syncBuffer
+	var broken atomic.Bool
+	store := &countedTenants{TenantStore: memstore.NewTenants(), fails: func(tenant svc.Tenant) error {
+		if tenant.Name == "bad" && broken.Load() {
+			return errors.New("version 4: disk full")
+		}
+		return nil
+	}}
+	in := newTenants(t, svc.TenantsConfig{
+		Store: store, Config: svc.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))},
+	})
+	makeTenants(t, in, "bad", "good")
+	broken.Store(true)
+	_, err := bearerIn(t.Context(), in, "bad", "x")
+	is.Equal(svc.ErrorCode(err), svc.CodeUnavailable)
+	is.True(!strings.Contains(err.(*svc.Error).Message, "disk"))
+	_ = issueIn(t, in, "good")
+	is.True(strings.Contains(log.String(), `tenant=bad error="the tenant cannot be opened at present: version 4: disk full"`))
+	var seen []svc.Migration
+	err = in.Migrate(t.Context(), func(m svc.Migration) { seen = append(seen, m) })
+	is.True(strings.Contains(err.Error(), `tenant "bad" is not upgraded: version 4`))
+	is.Equal(len(seen), 2)
+	is.Equal(seen[1].Done, 2)
+	is.Equal(seen[1].Failed, 1)
+	broken.Store(false)
+	is.NoErr(in.Migrate(t.Context(), nil))
+	waitFor(t, func() bool {
+		_, err := bearerIn(t.Context(), in, "bad", "x")
+		return svc.ErrorCode(err) == svc.CodeUnauthenticated
+	})
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
