@@ -52,6 +52,9 @@ func testStandsStill(t *testing.T, binary, url string) {
 	l.await(before + perRound)
 	p.kill()
 	writers.Wait() // each that was refused has failed the test
+	if t.Failed() {
+		t.Logf("stderr: %s", p.stderr)
+	}
 }
 
 // persistent writes until it is stopped. It goes on after a 503 with Retry-After; every other

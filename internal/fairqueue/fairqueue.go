@@ -141,8 +141,12 @@ func (r *Queue) Acquire(
 	case <-late:
 		err = ErrLate
 	}
-	if !r.withdraw(l, w) {
-		r.leave(l, w.began) // the turn came meanwhile
+	if !r.withdraw(l, w) { // the turn came meanwhile
+		leave = func() { r.leave(l, w.began) }
+		if err == ErrLate {
+			return leave, nil
+		}
+		leave()
 	}
 	return nil, err
 }

@@ -157,13 +157,13 @@ func (s *answerLimit) hear(ctx context.Context) (context.Context, *callTimer, er
 }
 
 // late ends the wait. Where this process stood still, it waits once more: the answer may have come
-// meanwhile, and was not read.
+// meanwhile, and was not read. It may also run late itself, when the next wait has begun.
 func (h *callTimer) late() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch {
-	case h.due.IsZero():
-	case time.Since(h.due) > stoodStill:
+	switch late := time.Since(h.due); {
+	case h.due.IsZero() || late < 0:
+	case late > stoodStill:
 		h.wait()
 	default:
 		h.cancel(errSilent)
