@@ -180,8 +180,8 @@ type AccessStore interface {
 	// writes nothing. change returns a channel only when no other user has it afterwards. It refers
 	// only to rows that exist afterwards, and leaves no reference to a row that it removes.
 	//
-	// change does no I/O. The store may call it again, with the rows read once more. An error of
-	// change is returned as it is.
+	// change does no I/O. The store may call it again, with the rows read once more. When named asks
+	// for nothing, the store may call it first and lock then. An error of change is returned as it is.
 	ChangeAccess(
 		ctx context.Context, named AccessNames, change func(current Bundle) (AccessWrite, error),
 	) error
@@ -204,6 +204,9 @@ type AccessWrite struct {
 	// also when it has no row. Templates of others that came from its personal sources lose
 	// Origin's URL. A group goes with its memberships. A row that does not exist is no error.
 	Remove AccessNames
+	// NewUsers says that the write has only users, and that none of them was there. Others that rely on
+	// access need not wait for it.
+	NewUsers bool
 	// Gone, unless nil, is called once in the transaction with the sources and templates that went
 	// with Remove.Users, in no order; nil: none. Changes reports them behind Targets, and the
 	// templates that lost Origin's URL. A store that calls change again calls Gone of its new
