@@ -204,8 +204,7 @@ type AccessWrite struct {
 	// also when it has no row. Templates of others that came from its personal sources lose
 	// Origin's URL. A group goes with its memberships. A row that does not exist is no error.
 	Remove AccessNames
-	// NewUsers says that the write has only users, and that none of them was there. Others that rely on
-	// access need not wait for it.
+	// NewUsers says that the write has only users that were not there, on whom nobody relies.
 	NewUsers bool
 	// Gone, unless nil, is called once in the transaction with the sources and templates that went
 	// with Remove.Users, in no order; nil: none. Changes reports them behind Targets, and the
@@ -341,7 +340,8 @@ type ChangeStore interface {
 	// Changes returns what was committed after generation since, and the generation reached.
 	//
 	// The store remembers at least the last 1,000 generations. The answer is a Reset when since is
-	// older, or greater than the store's own generation (the store was restored from a backup).
+	// older, or greater than the store's own generation (the store was restored from a backup). It may
+	// repeat what was committed before since, if no call of Changes has returned since.
 	Changes(ctx context.Context, since int64) (StoreChanges, error)
 	// AwaitChange returns nil when the store may have another generation than since, after a second
 	// at most. It only wakes the caller and proves nothing: call Changes. It fails when ctx ends.
@@ -350,9 +350,10 @@ type ChangeStore interface {
 
 // StoreChanges says what changed between two generations.
 type StoreChanges struct {
-	Generation int64    // the store's generation now
-	Reset      bool     // the store cannot say what changed: every row may have changed
-	Targets    []Target // in the order of their commits; a target that changed twice appears twice
+	Generation int64 // the store's generation now
+	Reset      bool  // the store cannot say what changed: every row may have changed
+	// Targets are in the order of the commits, but for mutations at the same time. One may be twice.
+	Targets []Target
 	// Renamed has rows of access of which only DisplayName or Email changed, in the same order. No
 	// decision depends on them.
 	Renamed []Target

@@ -188,7 +188,7 @@ func (h host) administrator() svc.Principal {
 	is := is.New(h.t)
 	admin := svc.Identity{Kind: svc.KindUser, ID: "admin"}
 	is.NoErr(h.service.Access.Apply(h.t.Context(), svc.Host, svc.Bundle{
-		Users:       []svc.User{{ID: "admin"}, {ID: holder.ID}, {ID: "bob"}},
+		Users: []svc.User{{ID: "admin"}, {ID: holder.ID}, {ID: "bob"}},
 		Attachments: []svc.Attachment{
 			{PolicyID: svc.PolicyIAMAdmin, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "admin"}},
 			{PolicyID: svc.PolicyTemplateAdmin, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "admin"}},
