@@ -122,7 +122,7 @@ func (s *accessCache) lookAt(ctx context.Context, at int64, do func(all *accessR
 }
 
 // unchanged returns errOldRows when rows of access have changed since a generation. In a transaction
-// that holds the lock of [lockAccess], they then stay the same until its end.
+// that holds a lock of [Locks] to change access, they then stay the same until its end.
 func (s *accessCache) unchanged(ctx context.Context, tx Store, since int64) error {
 	read := AccessRead{Since: since, Bare: true}
 	next, err := tx.ReadAccess(ctx, read, func(Bundle) error { return nil })

@@ -124,7 +124,7 @@ func (s *accessWriter) judgeWrite(
 }
 
 // stillJudged returns errOldRows unless the judgement of an edit holds in the transaction of tx,
-// which has the lock of lockAccess.
+// which has locked access to change it.
 func (s *accessWriter) stillJudged(
 	ctx context.Context, tx Store, e writeRequest, w AccessWrite,
 ) error {

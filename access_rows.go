@@ -27,6 +27,7 @@ type rowKind[R row] struct {
 	named       func(*AccessNames) *[]string
 	virtual     map[string]*R // rows that exist without being stored; nil: none
 	sees        func(R) bool  // whether the caller may see a row; nil: all rows
+	add         Locks         // what a new row locks; zero: as every change of access
 }
 
 // The kinds of rows.
@@ -35,31 +36,31 @@ var (
 		"user", "user_id", "users", ActionUsersRead, ActionUsersWrite,
 		func(b *Bundle) *[]User { return &b.Users },
 		func(n *AccessNames) *[]string { return &n.Users },
-		nil, nil,
+		nil, nil, Locks{AddUsers: true},
 	}
 	groupRows = rowKind[Group]{
 		"group", "group_id", "groups", ActionGroupsRead, ActionGroupsWrite,
 		func(b *Bundle) *[]Group { return &b.Groups },
 		func(n *AccessNames) *[]string { return &n.Groups },
-		nil, nil,
+		nil, nil, Locks{},
 	}
 	accountRows = rowKind[ServiceAccount]{
 		"service account", "sa_id", "service_accounts", ActionAccountsManage, ActionAccountsManage,
 		func(b *Bundle) *[]ServiceAccount { return &b.ServiceAccounts },
 		func(n *AccessNames) *[]string { return &n.ServiceAccounts },
-		nil, nil,
+		nil, nil, Locks{},
 	}
 	policyRows = rowKind[Policy]{
 		"policy", "policy_id", "policies", ActionPoliciesRead, ActionPoliciesWrite,
 		func(b *Bundle) *[]Policy { return &b.Policies },
 		func(n *AccessNames) *[]string { return &n.Policies },
-		builtins, nil,
+		builtins, nil, Locks{},
 	}
 	bankRows = rowKind[BankPolicy]{
 		"policy of this bank", "bank_id", "bank_policies", ActionBanksRead, ActionBanksWrite,
 		func(b *Bundle) *[]BankPolicy { return &b.BankPolicies },
 		func(n *AccessNames) *[]string { return &n.BankPolicies },
-		nil, nil,
+		nil, nil, Locks{},
 	}
 )
 
@@ -270,6 +271,7 @@ func createRow[R row](
 	added = (*k.rows(&bundle))[0]
 	err = s.edit(ctx, writeRequest{
 		by: by, need: []string{k.write}, doing: "create " + k.name, at: at, names: k.namesOf(bundle),
+		locks: k.add,
 		plan: func(_ context.Context, _ Store, current Bundle) (d writePlan, err error) {
 			if check != nil {
 				d.refused, err = check(current)

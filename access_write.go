@@ -180,6 +180,7 @@ type writeRequest struct {
 	// forget is the user of whom the records erase texts. "": nobody.
 	forget string
 	at     string      // the place of the caller's row in a bundle, which errors leave out
+	locks  Locks       // zero: ChangeAccess
 	names  AccessNames // the rows to read
 	whole  bool        // all rows are read
 	// judged is the judgement of the edit outside its transaction. Nil: the transaction judges it,
@@ -290,7 +291,7 @@ func (s *accessWriter) takeJudging(ctx context.Context) error {
 }
 
 func (s *accessWriter) commitEdit(ctx context.Context, e writeRequest) error {
-	return s.commit(ctx, change{by: e.by, access: true, forget: e.forget, lock: lockAccess, write: func(
+	return s.commit(ctx, change{by: e.by, access: true, forget: e.forget, lock: e.lock, write: func(
 		ctx context.Context, tx Store,
 	) ([]Event, error) {
 		return s.write(ctx, tx, e)
@@ -349,7 +350,7 @@ func (s *accessWriter) judgeEdit(ctx context.Context, e writeRequest) (*judgemen
 	return j, err
 }
 
-// write is the transaction of an edit, which has the lock of lockAccess.
+// write is the transaction of an edit, which has its locks.
 func (s *accessWriter) write(ctx context.Context, tx Store, e writeRequest) ([]Event, error) {
 	current, _, err := readRows(ctx, tx, e.names, e.whole)
 	if err != nil {
@@ -379,7 +380,13 @@ func (s *accessWriter) write(ctx context.Context, tx Store, e writeRequest) ([]E
 	if err = cmp.Or(err, d.refused, j.last); err != nil || w.Empty() {
 		return nil, err
 	}
+	w.NewUsers = e.locks.AddUsers
 	return s.save(ctx, tx, w, a)
+}
+
+// lock makes others wait that change access, and those who rely on it unless the change adds users.
+func (e *writeRequest) lock(ctx context.Context, tx Store) error {
+	return tx.Lock(ctx, cmp.Or(e.locks, Locks{ChangeAccess: true}))
 }
 
 // save writes w. It revokes the keys of the holders that it removes, and forgets the answers that

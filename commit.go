@@ -488,8 +488,3 @@ func (r idempotentRequest) answer(answer any) (*StoredAnswer, error) {
 		ExpiresAt: r.now.Add(IdempotencyPeriod),
 	}, nil
 }
-
-// lockAccess makes others wait that change access or rely on it, until the transaction of tx ends.
-func lockAccess(ctx context.Context, tx Store) error {
-	return tx.Lock(ctx, Locks{ChangeAccess: true})
-}

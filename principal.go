@@ -78,8 +78,10 @@ type basis struct {
 // holders, then the caller's key, and then the rows that they write.
 type Locks struct {
 	// ChangeAccess makes others wait that change access or rely on it. ChangeAccess of the store
-	// takes the same lock.
+	// takes the same lock, or that of AddUsers.
 	ChangeAccess bool
+	// AddUsers makes others wait that change access. Nobody relies yet on a user that is new.
+	AddUsers bool
 	// RelyOnAccess makes changes of access wait. Any number of transactions may rely on access.
 	RelyOnAccess bool
 	// Holder makes others wait that lock this holder. Zero: none.

@@ -180,8 +180,8 @@ type AccessStore interface {
 	// writes nothing. change returns a channel only when no other user has it afterwards. It refers
 	// only to rows that exist afterwards, and leaves no reference to a row that it removes.
 	//
-	// change does no I/O. The store may call it again, with the rows read once more. An error of
-	// change is returned as it is.
+	// change does no I/O. The store may call it again, with the rows read once more. When named asks
+	// for nothing, the store may call it first and lock then. An error of change is returned as it is.
 	ChangeAccess(
 		ctx context.Context, named AccessNames, change func(current Bundle) (AccessWrite, error),
 	) error
@@ -204,6 +204,8 @@ type AccessWrite struct {
 	// also when it has no row. Templates of others that came from its personal sources lose
 	// Origin's URL. A group goes with its memberships. A row that does not exist is no error.
 	Remove AccessNames
+	// NewUsers says that the write has only users that were not there, on whom nobody relies.
+	NewUsers bool
 	// Gone, unless nil, is called once in the transaction with the sources and templates that went
 	// with Remove.Users, in no order; nil: none. Changes reports them behind Targets, and the
 	// templates that lost Origin's URL. A store that calls change again calls Gone of its new
@@ -338,7 +340,8 @@ type ChangeStore interface {
 	// Changes returns what was committed after generation since, and the generation reached.
 	//
 	// The store remembers at least the last 1,000 generations. The answer is a Reset when since is
-	// older, or greater than the store's own generation (the store was restored from a backup).
+	// older, or greater than the store's own generation (the store was restored from a backup). It may
+	// repeat what was committed before since, if no call of Changes has returned since.
 	Changes(ctx context.Context, since int64) (StoreChanges, error)
 	// AwaitChange returns nil when the store may have another generation than since, after a second
 	// at most. It only wakes the caller and proves nothing: call Changes. It fails when ctx ends.
@@ -347,9 +350,10 @@ type ChangeStore interface {
 
 // StoreChanges says what changed between two generations.
 type StoreChanges struct {
-	Generation int64    // the store's generation now
-	Reset      bool     // the store cannot say what changed: every row may have changed
-	Targets    []Target // in the order of their commits; a target that changed twice appears twice
+	Generation int64 // the store's generation now
+	Reset      bool  // the store cannot say what changed: every row may have changed
+	// Targets are in the order of the commits, but for mutations at the same time. One may be twice.
+	Targets []Target
 	// Renamed has rows of access of which only DisplayName or Email changed, in the same order. No
 	// decision depends on them.
 	Renamed []Target

@@ -29,6 +29,7 @@ type issuing struct {
 	engine
 	distance time.Duration // that a connection adds to a round trip
 	audit    bool          // the Service writes a record of each key
+	revokes  bool          // each second call revokes a key in place of issuing one
 	by       issuer
 }
 
@@ -42,7 +43,7 @@ const (
 )
 
 func (c issuing) String() string {
-	return fmt.Sprintf("%s/distance=%v/audit=%v/by=%s", c.name, c.distance, c.audit, c.by)
+	return fmt.Sprintf("%s/distance=%v/audit=%v/revokes=%v/by=%s", c.name, c.distance, c.audit, c.revokes, c.by)
 }
 
 // BenchmarkIssuers compares 16 concurrent issuers with one bare INSERT of the same row for each
@@ -53,9 +54,11 @@ func BenchmarkIssuers(b *testing.B) {
 		{engine: sqliteEngine}, {engine: sqliteEngine, audit: true},
 		{engine: postgresEngine}, {engine: postgresEngine, audit: true},
 		{engine: postgresEngine, distance: farAway}, {engine: postgresEngine, distance: farAway, audit: true},
+		{engine: postgresEngine, audit: true, revokes: true},
+		{engine: postgresEngine, distance: farAway, audit: true, revokes: true},
 	} {
 		for _, c.by = range []issuer{byHost, byOne, byMany} {
-			if c.audit || c.by == byHost {
+			if c.audit && !c.revokes || c.by == byHost {
 				b.Run(c.String(), c.run)
 			}
 		}
@@ -79,6 +82,7 @@ func (c issuing) run(b *testing.B) {
 	}
 	callers := c.callers(b, w, service)
 	var next atomic.Int64 // each key has another holder, since a holder has a limit of keys
+	issued := make(chan svc.IssuedKey, 1<<20)
 	compare(b, measure.Side{Name: "insert", Call: func() error { return atOnce(func(int) error { return insert(ctx) }) }},
 		measure.Side{Name: "service", Call: func() error {
 			return atOnce(func(int) error {
@@ -90,7 +94,17 @@ func (c issuing) run(b *testing.B) {
 				case byMany:
 					holder = svc.Me
 				}
-				_, err := service.Keys.Issue(ctx, by, holder, svc.NewAPIKey{})
+				if n%2 == 1 {
+					select {
+					case key := <-issued:
+						return service.Keys.Revoke(ctx, by, key.Holder, key.ID)
+					default:
+					}
+				}
+				key, err := service.Keys.Issue(ctx, by, holder, svc.NewAPIKey{})
+				if c.revokes && err == nil {
+					issued <- key
+				}
 				return err
 			})
 		}})

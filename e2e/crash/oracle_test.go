@@ -46,11 +46,11 @@ var damages = []struct{ kind, statement string }{
 	{"invented", `INSERT INTO svc_outbox SELECT 'x', 0, '', '', '', '', '', '', '', '', '', 'h-none', 0, '', '', ''`},
 	{"torn", `PRAGMA foreign_keys = 0; INSERT INTO svc_channels VALUES ('chat', 'x', 'nobody')`},
 	{"invented", `INSERT INTO svc_api_keys (id, holder_kind, holder_id, prefix, description, hash, pepper, created_at) SELECT 'x', holder_kind, 'k-none', 'x', 'k-none', hash, pepper, 0 FROM svc_api_keys LIMIT 1`},
-	{"invented", `INSERT INTO svc_changes SELECT MAX(generation), 9, 'template', 't-none', 'server', '', '', '', 0 FROM svc_changes`},
+	{"invented", `UPDATE svc_changefeed SET changed = replace(changed, '"Targets":[', '"Targets":[{"Kind":"template","ID":"t-none","Scope":"server"},') WHERE changed LIKE '{"Targets":%'`},
 	{"order", `UPDATE svc_generation SET value = 0`},
 	{"order", `UPDATE svc_generation SET value = value + 10000`},
-	{"order", `UPDATE svc_changes SET id = 's-0', holder_id = '' WHERE holder_id LIKE 'k-%'`},
-	{"order", `DELETE FROM svc_changes`},
+	{"order", `UPDATE svc_changefeed SET changed = '{}' WHERE changed LIKE '%"ID":"k-%'`},
+	{"order", `DELETE FROM svc_changefeed`},
 }
 
 // TestOracle shows that every kind of damage is a problem, including an outbox event that was never

@@ -148,7 +148,7 @@ func generationOf(ctx context.Context, db string) (generation int64, err error) 
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, pool.Close()) }()
-	const query = `SELECT value FROM svc_generation WHERE id = 1`
+	const query = `SELECT CAST(SUM(value) AS BIGINT) FROM svc_generation`
 	err = pool.QueryRowContext(ctx, query).Scan(&generation)
 	return generation, err
 }

@@ -42,8 +42,8 @@ func connectTo(config *pgx.ConnConfig) connect {
 // hearer is a [sqlstore.Poll], or a Store.
 type hearer interface {
 	Listening(on bool)
-	// Hear gets a notification about a tenant, or about the Store itself with the number 0.
-	Hear(tenant int64, notification string) error
+	// Hear says that a tenant, or with the number 0 the Store itself, has changed.
+	Hear(tenant int64)
 }
 
 func newListener(dial connect, db *sql.DB, dialect sqlstore.Dialect, to hearer) *listener {
@@ -97,31 +97,29 @@ func (l *listener) hear(ctx context.Context) {
 	for err == nil {
 		var told string
 		told, err = l.next(ctx, conn)
-		tenant, told, ours := addressee(told, table)
-		if ours && err == nil {
-			err = l.to.Hear(tenant, told)
+		if tenant, ours := addressee(told, table); ours && err == nil {
+			l.to.Hear(tenant)
 		}
 	}
 }
 
-// addressee splits a notification of a table: "TABLE TEXT" is about the Store itself, "TABLE/17 TEXT"
-// about the tenant with that number. ours: it is about this table.
-func addressee(told, table string) (tenant int64, text string, ours bool) {
-	address, text, _ := strings.Cut(told, " ")
-	of, number, about := strings.Cut(address, "/")
+// addressee reads a notification of a table: "TABLE" is about the Store itself, "TABLE/17" about the
+// tenant with that number. ours: it is about this table.
+func addressee(told, table string) (tenant int64, ours bool) {
+	of, number, about := strings.Cut(told, "/")
 	if about {
 		var err error
 		if tenant, err = strconv.ParseInt(number, 10, 64); err != nil {
-			return 0, "", false
+			return 0, false
 		}
 	}
-	return tenant, text, of == table
+	return tenant, of == table
 }
 
 // itself is a Store without tenants as a hearer.
 type itself struct{ *sqlstore.Store }
 
-func (s itself) Hear(_ int64, notification string) error { return s.Store.Hear(notification) }
+func (s itself) Hear(int64) { s.Store.Hear() }
 
 // subscribe begins to listen. It returns the table whose notifications count. It asks the Store's
 // other connections for the names: the hooks of a host's pool may give those another role.

@@ -135,21 +135,88 @@ func TestChangeOfAccessSaysWhatItWaitsFor(t *testing.T) {
 	is.NoErr(h.service.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "second"}}}))
 }
 
-// While a transaction of the host has issued a key, others issue for other holders.
-func TestHostsIssueDelaysNoOther(t *testing.T) {
+// While a transaction of the host is open, others write at once what it has not written. Only a change
+// of access waits, and delays nobody else.
+func TestHostsTransactionDelaysNoOther(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, h host) {
-		is := is.New(t)
-		tx, key := h.signUp("alice")
-		issued, err := h.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "bob"}, svc.NewAPIKey{})
-		is.NoErr(err)
-		by, err := h.service.Authenticate(t.Context(), string(issued.Key))
-		is.NoErr(err)
-		_, err = h.service.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{})
-		is.NoErr(err)
-		is.NoErr(h.service.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "carol"}}}))
-		is.NoErr(h.service.Keys.Revoke(t.Context(), svc.Host, issued.Holder, issued.ID))
-		is.NoErr(tx.commit())
-		is.True(h.accepted(key))
-	})
+	for name, writes := range map[string]func(ctx context.Context, inside *svc.Service, by svc.Principal) error{
+		"a key": func(context.Context, *svc.Service, svc.Principal) error { return nil },
+		"a key, a user and a template": func(ctx context.Context, inside *svc.Service, by svc.Principal) error {
+			_, err := inside.Users.Create(ctx, by, svc.User{ID: "new"})
+			name := "patched"
+			_, patched := inside.Templates.Patch(ctx, by, "written", svc.TemplatePatch{Name: &name})
+			return errors.Join(err, patched)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachKind(t, func(t *testing.T, h host) {
+				is := is.New(t)
+				by := h.administrator()
+				is.NoErr(create(t.Context(), h.service, "written"))
+				is.NoErr(create(t.Context(), h.service, "other"))
+				tx := h.begin()
+				inside := h.service.WithTx(tx)
+				key, err := inside.Keys.Issue(t.Context(), by, holder, svc.NewAPIKey{})
+				is.NoErr(err)
+				is.NoErr(writes(t.Context(), inside, by))
+				h.writesOthers(by, "one")
+				changed := make(chan error, 1)
+				go func() {
+					changed <- h.service.Access.Apply(context.Background(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "late"}}})
+				}()
+				awaitLock(t, h.store)
+				h.writesOthers(by, "two")
+				refused, ok := errors.AsType[*svc.Error](<-changed)
+				is.True(ok)
+				is.Equal(refused.Message, "another transaction is changing access: try again")
+				is.NoErr(tx.commit())
+				is.True(h.accepted(key))
+				is.NoErr(h.service.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "late"}}}))
+			})
+		})
+	}
+}
+
+// administrator returns a caller by an API key, who may do everything.
+func (h host) administrator() svc.Principal {
+	h.t.Helper()
+	go func() { // nobody looks at the events
+		for h.t.Context().Err() == nil {
+			<-h.events
+		}
+	}()
+	is := is.New(h.t)
+	admin := svc.Identity{Kind: svc.KindUser, ID: "admin"}
+	is.NoErr(h.service.Access.Apply(h.t.Context(), svc.Host, svc.Bundle{
+		Users: []svc.User{{ID: "admin"}, {ID: holder.ID}, {ID: "bob"}},
+		Attachments: []svc.Attachment{
+			{PolicyID: svc.PolicyIAMAdmin, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "admin"}},
+			{PolicyID: svc.PolicyTemplateAdmin, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "admin"}},
+		},
+	}))
+	issued, err := h.service.Keys.Issue(h.t.Context(), svc.Host, admin, svc.NewAPIKey{})
+	is.NoErr(err)
+	by, err := h.service.Authenticate(h.t.Context(), string(issued.Key))
+	is.NoErr(err)
+	return by
+}
+
+// writesOthers makes one write of each kind that nobody else makes.
+func (h host) writesOthers(by svc.Principal, id string) {
+	h.t.Helper()
+	is := is.New(h.t)
+	ctx := h.t.Context()
+	issued, err := h.service.Keys.Issue(ctx, by, svc.Identity{Kind: svc.KindUser, ID: "bob"}, svc.NewAPIKey{})
+	is.NoErr(err)
+	is.True(h.accepted(issued))
+	_, err = h.service.Keys.Issue(ctx, by, svc.Me, svc.NewAPIKey{})
+	is.NoErr(err)
+	is.NoErr(h.service.Keys.Revoke(ctx, by, issued.Holder, issued.ID))
+	is.True(!h.accepted(issued))
+	_, err = h.service.Templates.Patch(ctx, by, "other", svc.TemplatePatch{Name: &id})
+	is.NoErr(err)
+	is.NoErr(create(ctx, h.service, id))
+	allowed, err := h.service.May(ctx, by, svc.ActionUsersRead, "*")
+	is.NoErr(err)
+	is.True(allowed)
 }

@@ -151,7 +151,7 @@ func checkRules(t *testing.T, b *bounced, options postgres.Options) {
 	}
 	store := unlimited(open(t, b.url, options), options)
 	storetest.Run(t, func(t *testing.T) svc.Store {
-		empty(t, b.direct)
+		empty(t, b.direct, store)
 		return store
 	})
 }

@@ -14,7 +14,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -216,9 +215,8 @@ func (s *Store) Look(ctx context.Context) (uint64, error) {
 	}
 	ctx = context.WithoutCancel(ctx) // others share the answer
 	return s.looks.Do(func() (uint64, error) {
-		// MaxInt64 is a generation that no store has: the answer has no changes.
-		now, err := s.Changes(ctx, math.MaxInt64)
-		return uint64(now.Generation) + 1, err
+		generation, err := s.Generation(ctx)
+		return uint64(generation) + 1, err
 	})
 }
 
@@ -253,7 +251,7 @@ const (
 	selectChannel = `SELECT 'svc_' || encode(value, 'hex') FROM svc_kept_values
 		WHERE name = 'channel'`
 	notify = `SELECT pg_notify(COALESCE((` + selectChannel + `), 'svc_changes'),
-		tableoid::TEXT || ' ' || value || ' ' || $1::TEXT) FROM svc_generation WHERE id = 1`
+		tableoid::TEXT) FROM svc_generation WHERE id = 1`
 )
 
 // identity is the start of the server, to the microsecond, the database and the table. A server has

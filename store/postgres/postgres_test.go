@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"runtime"
 	"testing"
 
@@ -28,7 +29,7 @@ func TestStore(t *testing.T) {
 	url, options := migrated(t), postgres.Options{SynchronousCommit: "off", NoNotify: true}
 	db, store := pgtest.Open(t, url), unlimited(open(t, url, options), options)
 	storetest.Run(t, func(t *testing.T) svc.Store {
-		empty(t, db)
+		empty(t, db, store)
 		return store
 	})
 }
@@ -86,7 +87,9 @@ func addUsers(ctx context.Context, store svc.Store, ids ...string) error {
 
 // empty clears a schema, in a fraction of the time of a new one or of TRUNCATE. Attachments refer
 // to policies and come first; the other references cascade.
-func empty(t *testing.T, db *sql.DB) {
+//
+// The stores notice that the database has gone back.
+func empty(t *testing.T, db *sql.DB, stores ...svc.Store) {
 	t.Helper()
 	_, err := db.Exec(`DO $$ DECLARE name TEXT; BEGIN
 		FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = current_schema()
@@ -96,6 +99,10 @@ func empty(t *testing.T, db *sql.DB) {
 		END LOOP;
 		UPDATE svc_generation SET value = 0;
 	END $$`)
+	for _, store := range stores {
+		_, asked := store.Changes(t.Context(), 0)
+		err = errors.Join(err, asked)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

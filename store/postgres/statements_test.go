@@ -53,15 +53,16 @@ func TestStatements(t *testing.T) {
 		}
 		// Without a limit the plan may sort: there are only a few rows, all of one thing.
 		plan, limited := explain(t, plans, statement), strings.Contains(statement, "LIMIT") && !sorts.MatchString(statement)
+		plan = strings.ReplaceAll(plan, "Seq Scan on svc_generation", "") // 32 rows
 		if strings.Contains(plan, "Seq Scan") || limited && strings.Contains(plan, "Sort") {
 			t.Errorf("%s\n\n%s", statement, plan)
 		}
 	}
 }
 
-// sorts finds the statements that may sort: keys of one holder or policy by a time that changes, and
-// users that a text finds.
-var sorts = regexp.MustCompile(`(holder_id|scoping_policy_id) = .* ORDER BY k\.(expires_at|last_use)|ORDER BY u\.id \|\| ''`)
+// sorts finds the statements that may sort: keys of one holder or policy by a time that changes, users
+// that a text finds, and lanes.
+var sorts = regexp.MustCompile(`svc_generation ORDER BY|(holder_id|scoping_policy_id) = .* ORDER BY k\.(expires_at|last_use)|ORDER BY u\.id \|\| ''`)
 
 // TestPlans checks how the last statements of calls with large rows or many rows find them.
 func TestPlans(t *testing.T) {

@@ -159,8 +159,7 @@ func (t *Tenants) Dialect(tenant svc.Tenant) sqlstore.Dialect {
 	d.Lock = fmt.Sprintf("SELECT pg_advisory_xact_lock(%d, %d)", lockKey, int32(tenant.Number))
 	if d.Notify = ""; t.channel != "" {
 		// The table tells apart a copy of the list in the same database.
-		d.Notify = fmt.Sprintf(`SELECT pg_notify('%s', '%s.svc_generation'::regclass::oid ||
-			'/%d ' || value || ' ' || $1::TEXT) FROM svc_generation WHERE id = 1`,
+		d.Notify = fmt.Sprintf(`SELECT pg_notify('%s', '%s.svc_generation'::regclass::oid || '/%d')`,
 			t.channel, literal(registry), tenant.Number)
 	}
 	d.Classify = classifyTenant

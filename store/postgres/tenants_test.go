@@ -71,7 +71,10 @@ func TestStoreOfTenant(t *testing.T) {
 		empty(t, own)
 		_, err := db.Exec("DELETE FROM svc_outbox")
 		is.New(t).NoErr(err)
-		return both{tenantStore(t, in, tenant), in.Outbox()}
+		store := tenantStore(t, in, tenant)
+		_, err = store.Changes(t.Context(), 0) // it notices that the database has gone back
+		is.New(t).NoErr(err)
+		return both{store, in.Outbox()}
 	})
 }
 

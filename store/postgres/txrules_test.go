@@ -29,7 +29,7 @@ func TestStoreInPgxTransactions(t *testing.T) {
 	options := postgres.Options{SynchronousCommit: "off", NoNotify: true}
 	store := unlimited(over(t, pool, options), options)
 	storetest.Run(t, func(t *testing.T) svc.Store {
-		empty(t, db)
+		empty(t, db, store)
 		return inTxs{store, pool}
 	})
 }
@@ -127,10 +127,6 @@ func (s inTxs) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change f
 	return s.write(ctx, func(tx svc.FullStore) error { return tx.ChangeTemplate(ctx, key, change) })
 }
 
-func (s inTxs) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
-	return read(ctx, s, func(tx svc.FullStore) (svc.StoreChanges, error) { return tx.Changes(ctx, since) })
-}
-
 func (s inTxs) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
 	return s.write(ctx, func(tx svc.FullStore) error { return tx.CreateAPIKey(ctx, key) })
 }
@@ -184,6 +180,9 @@ func (s inTxs) Lock(ctx context.Context, locks svc.Locks) error {
 }
 
 func (s inTxs) ReadAccess(ctx context.Context, part svc.AccessRead, yield func(svc.Bundle) error) (svc.StoreChanges, error) {
+	if part.Since > 0 { // a transaction does not know what the Store has returned
+		return s.Store.ReadAccess(ctx, part, yield)
+	}
 	return read(ctx, s, func(tx svc.FullStore) (svc.StoreChanges, error) { return tx.ReadAccess(ctx, part, yield) })
 }
 

@@ -31,7 +31,7 @@ func TestOldChangesAreForgotten(t *testing.T) {
 	store := open(t, filepath.Join(t.TempDir(), "svc.db"))
 	fill(t, store.DB(), 12_031)
 	oldest := func() (generation int64) {
-		is.NoErr(store.DB().QueryRow("SELECT MIN(generation) FROM svc_changes").Scan(&generation))
+		is.NoErr(store.DB().QueryRow("SELECT MIN(number) FROM svc_changefeed").Scan(&generation))
 		return generation
 	}
 	is.Equal(oldest(), int64(1))
@@ -58,8 +58,8 @@ func source(i int) svc.Source {
 // fill makes that many generations.
 func fill(t *testing.T, db *sql.DB, generations int) {
 	t.Helper()
-	_, err := db.Exec(`INSERT INTO svc_changes WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1)
-		SELECT i, 0, 'user', 'u' || i, '', '', '', '', 0 FROM n`, generations)
+	_, err := db.Exec(`INSERT INTO svc_changefeed WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1)
+		SELECT i, 1, i, '{"Targets":[{"Kind":"user","ID":"u' || i || '"}]}' FROM n`, generations)
 	if err == nil {
 		_, err = db.Exec(`UPDATE svc_generation SET value = $1`, generations)
 	}

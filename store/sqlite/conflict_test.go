@@ -121,13 +121,15 @@ func TestNotifyIsRunByMutationsAlone(t *testing.T) {
 	is := is.New(t)
 	notified := 0
 	seen := &tap{run: func(_ driver.Conn, query string) error {
-		if query == "SELECT $1" {
+		if query == "SELECT 'told'" {
 			notified++
 		}
 		return nil
 	}}
-	db := tappedDB(t, migrated(t), seen)
-	store := sqlstore.New(db, db, sqlstore.Dialect{Notify: "SELECT $1", OneWriter: true, Classify: sqlite.Dialect().Classify})
+	tx, err := tappedDB(t, migrated(t), seen).BeginTx(t.Context(), nil)
+	is.NoErr(err)
+	defer tx.Rollback()
+	store := sqlstore.Tx(tx, sqlstore.Dialect{Notify: "SELECT 'told'", OneWriter: true, Classify: sqlite.Dialect().Classify})
 	is.NoErr(store.CreateSource(t.Context(), source(1)))
 	is.Equal(notified, 1)
 	notified = 0

@@ -85,7 +85,7 @@ func TestRollbackLeavesNothing(t *testing.T) {
 	is.NoErr(tx.Rollback())
 	is.Equal(tenants(t, store), 0)
 	is.Equal(generation(t, store), int64(0))
-	for _, table := range []string{"svc_sources", "svc_source_files", "svc_templates", "svc_api_keys", "svc_users", "svc_kept_values", "svc_changes", "svc_outbox"} {
+	for _, table := range []string{"svc_sources", "svc_source_files", "svc_templates", "svc_api_keys", "svc_users", "svc_kept_values", "svc_changefeed", "svc_outbox"} {
 		var rows int
 		is.NoErr(store.DB().QueryRow("SELECT count(*) FROM " + table).Scan(&rows))
 		is.Equal(rows, 0)

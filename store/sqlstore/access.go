@@ -50,28 +50,26 @@ const (
 	withNarrow    = `, y.display_name, y.document`
 	withKey       = `, ` + keyColumns
 	withoutGrants = `, substr($1, 1, 0), substr($1, 1, 0)` // uses $1, which has no type otherwise
-	fromBank      = ` FROM svc_generation g LEFT JOIN svc_bank_policies b ON b.bank_id = $2`
+	fromBank      = ` FROM (` + selectGeneration + `) g LEFT JOIN svc_bank_policies b ON b.bank_id = $2`
 	joinScoping   = ` LEFT JOIN svc_policies n ON n.id = a.scoping_policy_id`
 	joinAccount   = ` LEFT JOIN svc_service_accounts a ON a.id = $3` + joinScoping +
 		` LEFT JOIN svc_users u ON u.id = a.owner_user_id`
 	joinUser   = ` LEFT JOIN svc_users u ON u.id = $3`
 	joinNarrow = ` LEFT JOIN svc_policies y ON y.id = $4`
 
-	whereOne = ` WHERE g.id = 1`
-
-	fromUser    = fromBank + joinUser + whereOne
+	fromUser    = fromBank + joinUser
 	fromChannel = fromBank + `
 		LEFT JOIN svc_channels c ON c.provider = $3 AND c.sender_id = $4
-		LEFT JOIN svc_users u ON u.id = c.user_id` + whereOne
-	fromAccount = fromBank + joinAccount + whereOne
+		LEFT JOIN svc_users u ON u.id = c.user_id`
+	fromAccount = fromBank + joinAccount
 	fromKey     = fromBank + `
 		LEFT JOIN svc_api_keys k ON k.id = $3 LEFT JOIN svc_policies y ON y.id = k.scoping_policy_id
 		LEFT JOIN svc_service_accounts a
 			ON k.holder_kind = 'service_account' AND a.id = k.holder_id` + joinScoping + `
 		LEFT JOIN svc_users u
-			ON u.id = CASE k.holder_kind WHEN 'user' THEN k.holder_id ELSE a.owner_user_id END` + whereOne
-	fromNarrowedAccount = fromBank + joinAccount + joinNarrow + whereOne
-	fromNarrowedUser    = fromBank + joinUser + joinNarrow + whereOne
+			ON u.id = CASE k.holder_kind WHEN 'user' THEN k.holder_id ELSE a.owner_user_id END`
+	fromNarrowedAccount = fromBank + joinAccount + joinNarrow
+	fromNarrowedUser    = fromBank + joinUser + joinNarrow
 )
 
 // accessRow holds the columns of one row of Access.
@@ -127,8 +125,8 @@ func (r *accessRow) ask(query svc.AccessQuery) (statement string, args parameter
 	if (query.KeysOf != svc.Identity{}) {
 		// Parameters are numbered in the order of their appearance, so the count comes last.
 		with += `, held.number`
-		from = strings.TrimSuffix(from, whereOne) + ` CROSS JOIN (` +
-			countKeys(&args, query.KeysOf, query.Most, query.ValidAt) + `) held` + whereOne
+		from += ` CROSS JOIN (` +
+			countKeys(&args, query.KeysOf, query.Most, query.ValidAt) + `) held`
 		columns = append(columns, &r.keys)
 	}
 	return selectBare + grants + with + from, args, columns
@@ -206,7 +204,7 @@ func (s *Store) ReadAccess(
 ) (changes svc.StoreChanges, err error) {
 	err = s.snapshot(ctx, "read access", func(ctx context.Context, tx session) (err error) {
 		t := accessTx{session: tx, dialect: s.dialect}
-		changes, err = t.read(ctx, read, func(part svc.Bundle) error {
+		changes, err = t.read(ctx, s, read, func(part svc.Bundle) error {
 			if read.Bare {
 				part.Bare()
 			}
@@ -221,11 +219,11 @@ func (s *Store) ReadAccess(
 }
 
 func (t accessTx) read(
-	ctx context.Context, read svc.AccessRead, yield func(svc.Bundle) error,
+	ctx context.Context, s *Store, read svc.AccessRead, yield func(svc.Bundle) error,
 ) (changes svc.StoreChanges, err error) {
 	named := read.Named
 	if read.Since > 0 {
-		if changes, err = t.changes(ctx, read.Since); err != nil {
+		if changes, err = s.changes(ctx, t.session, read.Since); err != nil {
 			return changes, err
 		}
 		var names svc.AccessNames

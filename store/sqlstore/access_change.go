@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -24,20 +25,10 @@ func (s *Store) ChangeAccess(
 		ctx = withoutHurry(ctx)
 	}
 	return s.mutate(ctx, "change access", func(ctx context.Context, tx session) (mutation, error) {
-		if err := tx.lockAll(ctx, svc.Locks{ChangeAccess: true}, s.dialect); err != nil {
-			return mutation{}, err
-		}
 		t := accessTx{session: tx, dialect: s.dialect}
-		current, err := t.current(ctx, named)
+		write, err := t.plan(ctx, named, change)
 		if err != nil {
 			return mutation{}, err
-		}
-		write, err := change(current)
-		if err != nil {
-			return mutation{}, refusal{err}
-		}
-		if write.Empty() {
-			return mutation{}, errUnchanged
 		}
 		if done := 0; write.Progress != nil {
 			t.wrote = func(n int) { done += n; write.Progress(done) }
@@ -52,6 +43,31 @@ func (s *Store) ChangeAccess(
 		targets := slices.Concat(write.Targets, gone, unbound)
 		return mutation{targets, write.Renamed}, t.write(ctx, write)
 	})
+}
+
+// plan locks access and returns what change returns for the named rows.
+func (t accessTx) plan(
+	ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error),
+) (write svc.AccessWrite, err error) {
+	lock := func(locks svc.Locks) error { return t.lockAll(ctx, locks, t.dialect) }
+	if reflect.ValueOf(named).IsZero() {
+		if write, err = change(svc.Bundle{}); err != nil {
+			return write, refusal{err}
+		}
+		err = lock(svc.Locks{ChangeAccess: !write.NewUsers, AddUsers: write.NewUsers})
+	} else if err = lock(svc.Locks{ChangeAccess: true}); err == nil {
+		var current svc.Bundle
+		if current, err = t.current(ctx, named); err != nil {
+			return write, err
+		}
+		if write, err = change(current); err != nil {
+			return write, refusal{err}
+		}
+	}
+	if err == nil && write.Empty() {
+		err = errUnchanged
+	}
+	return write, err
 }
 
 // accessTx reads and writes many rows of access with few statements. {rows} in a statement stands

@@ -3,8 +3,9 @@ package sqlstore
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
-	"slices"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,9 +20,8 @@ const (
 	forgetEvery = 256    // a Store deletes older changes once in so many mutations
 	forgotten   = 1024   // the most generations that one such deletion drops
 
-	patience      = 500 * time.Millisecond // the wait of AwaitChange
-	usualRows     = 64                     // the default of Dialect.Rows
-	changeColumns = 8                      // parameters in a row
+	patience  = 500 * time.Millisecond // the wait of AwaitChange
+	usualRows = 64                     // the default of Dialect.Rows
 )
 
 var errNoGeneration = errors.New(
@@ -54,12 +54,21 @@ type mutation struct {
 	Renamed []svc.Target `json:",omitempty"`
 }
 
+// add adds what a later mutation changed.
+func (m *mutation) add(later mutation) {
+	for _, target := range later.Targets {
+		if target.Kind != "" { // what no cache holds
+			m.Targets = append(m.Targets, target)
+		}
+	}
+	m.Renamed = append(m.Renamed, later.Renamed...)
+}
+
 // mutate is changeMany for a change that also renames rows.
 func (s *Store) mutate(
 	ctx context.Context, doing string,
 	fn func(ctx context.Context, tx session) (mutation, error),
 ) error {
-	untold := false
 	err := s.transact(ctx, doing, func(ctx context.Context, tx session) error {
 		m, err := fn(ctx, tx)
 		switch {
@@ -69,69 +78,47 @@ func (s *Store) mutate(
 			*tx.changed = append(*tx.changed, m)
 			return nil
 		}
-		untold, err = s.record(ctx, tx, m)
-		return err
+		return s.record(ctx, tx, m)
 	})
 	if err == nil {
-		s.committed(untold)
+		s.committed()
 	}
 	return err
 }
 
-// committed wakes the callers that wait for a change in this process, and in others when the
-// transaction has not told them.
-func (s *Store) committed(untold bool) {
+// committed wakes the callers that wait for a change, in this process and in others.
+func (s *Store) committed() {
 	s.news.tell()
-	if untold {
-		s.pace.after(func() { _ = s.tell() }) // without it, other processes notice within a second
+	if s.dialect.Notify != "" && s.write != nil {
+		s.limiter.after(func() { _ = s.tell() }) // without it, other processes notice within a second
 	}
 }
 
-// record increments the generation for each mutation and stores the mutation's targets under it.
-// All statements may wait for the commit, so that no other writer waits for answers to this one.
-// untold: another notification was sent just now, so this one must come later.
-func (s *Store) record(
-	ctx context.Context, tx session, mutations ...mutation,
-) (untold bool, err error) {
+// record raises the generation for each mutation and stores what it changed. All statements may wait for the
+// commit, so that no other writer waits for answers to this one.
+func (s *Store) record(ctx context.Context, tx session, mutations ...mutation) (err error) {
 	for _, m := range mutations {
-		if err := tx.increment(ctx, m, s.dialect); err != nil {
-			return false, err
+		if err == nil {
+			err = tx.feed(ctx, s.dialect, m)
 		}
 	}
-	if s.mutations.Add(1)%forgetEvery == 1 {
-		err = tx.forget(ctx)
+	if s.mutations.Add(1)%forgetEvery == 1 && err == nil {
+		err = tx.forget(ctx, s.dialect)
 	}
-	if t := s.dialect.Tenant; t != nil && err == nil {
-		err = t.move(ctx, tx)
+	if s.dialect.Notify == "" || s.write != nil || err != nil {
+		return err
 	}
-	switch {
-	case err != nil || s.dialect.Notify == "":
-		return false, err
-	case s.write != nil && !s.pace.due():
-		return true, nil
-	}
-	return false, tx.later(ctx, nil, s.dialect.Notify, told(mutations))
+	return tx.later(ctx, nil, s.dialect.Notify) // nobody else knows when the host commits
 }
 
-// increment increments the generation and stores targets under it. Every generation has a row: the
-// changes of a generation without one are forgotten. When the row of the generation is missing, the
-// insertion fails.
-func (s session) increment(ctx context.Context, m mutation, dialect Dialect) error {
-	targets := slices.Concat(m.Targets, m.Renamed)
-	err := s.later(ctx, nil, `UPDATE svc_generation SET value = value + 1 WHERE id = 1`)
-	for from := 0; from < len(targets) && err == nil; {
-		rows := dialect.rowsAtOnce(len(targets) - from)
-		args := changeArgs(from, len(m.Targets), targets[from:from+rows])
-		err = s.later(ctx, nil, insertChanges(rows), args...)
-		from += rows
+// forget deletes old changes. It waits for nobody who deletes them, too.
+func (s session) forget(ctx context.Context, dialect Dialect) error {
+	oldest := `SELECT seq FROM svc_changefeed
+		WHERE seq <= (SELECT MAX(seq) FROM svc_changefeed) - $1 ORDER BY seq LIMIT 0 + $2`
+	if !dialect.OneWriter {
+		oldest += ` FOR UPDATE SKIP LOCKED`
 	}
-	return err
-}
-
-// forget deletes the changes of old generations.
-func (s session) forget(ctx context.Context) error {
-	return s.later(ctx, nil, `DELETE FROM svc_changes WHERE generation <= (`+selectGeneration+`) - $1
-		AND generation < (SELECT MIN(generation) FROM svc_changes) + $2`, remembered, forgotten)
+	return s.later(ctx, nil, `DELETE FROM svc_changefeed WHERE seq IN (`+oldest+`)`, remembered, forgotten)
 }
 
 // rowsAtOnce returns how many of n rows to write with one statement. It uses few sizes, because
@@ -143,13 +130,6 @@ func (d Dialect) rowsAtOnce(n int) int {
 		}
 	}
 	return 1
-}
-
-// insertChanges inserts rows under the current generation, which the statement reads itself.
-func insertChanges(rows int) string {
-	return `INSERT INTO svc_changes
-		(generation, position, kind, id, scope, owner, holder_kind, holder_id, renamed) VALUES ` +
-		values(rows, changeColumns, "("+selectGeneration+"), ")
 }
 
 // values returns the VALUES of rows to insert: parameters, and begin in front of each row.
@@ -166,25 +146,16 @@ func values(rows, columns int, begin string) string {
 	return strings.TrimSuffix(b.String(), ", ")
 }
 
-// changeArgs returns the parameters of targets from a position on. From plain on they are renamed.
-func changeArgs(position, plain int, targets []svc.Target) (args []any) {
-	for i, t := range targets {
-		args = append(args, position+i, t.Kind, t.ID, t.Scope, t.Owner, t.Holder.Kind, t.Holder.ID,
-			flag(position+i >= plain))
-	}
-	return args
-}
-
-// Changes implements [svc.ChangeStore]. The follower of a Service may get what the Store has heard,
-// which may lack the latest commits. All other callers get the answer of the database.
+// Changes implements [svc.ChangeStore]. The follower of a Service may get the answer of a [Poll].
+// All other callers get that of the database.
+//
+// With many writers, an answer may repeat changes that the state of since has, unless a call of
+// Changes of this Store has returned since.
 func (s *Store) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
 	call := changefeed.Of(ctx)
 	if call == nil {
-		changes, err := s.db.reading().changes(ctx, since)
+		changes, err := s.changes(ctx, s.db.reading(), since)
 		return changes, s.fault(ctx, "read changes", err)
-	}
-	if changes, ok := s.heard.since(since); ok {
-		return changes, nil
 	}
 	moved := func(int64) {}
 	if s.polled != nil {
@@ -197,9 +168,9 @@ func (s *Store) Changes(ctx context.Context, since int64) (svc.StoreChanges, err
 		moved = s.polled.asks()
 	}
 	answered := s.heard.asks()
-	changes, err := s.questions().changes(ctx, since)
+	changes, err := s.changes(ctx, s.questions(), since)
 	if err == nil {
-		answered()
+		answered(changes.Generation)
 		moved(changes.Generation)
 	}
 	return changes, s.fault(ctx, "read changes", err)
@@ -213,60 +184,52 @@ func (s *Store) questions() session {
 	return s.db.reading()
 }
 
-func (s session) changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
-	var changes svc.StoreChanges
-	last, rows := since, 0
-	err := each(ctx, s, func(row scanner) (enough bool, err error) {
-		var change changeRow
-		err = row.Scan(change.columns(&changes.Generation)...)
-		if rows++; err != nil || change.generation == nil {
+// changes returns what was committed after the state of a generation, in the order of the commits as
+// far as anybody could tell: a change has its place before its commit, and behind all that were
+// committed when it began.
+func (s *Store) changes(ctx context.Context, tx session, since int64) (svc.StoreChanges, error) {
+	from := state{generation: since, lanes: []int64{since}}
+	var latest state
+	if !s.dialect.OneWriter {
+		from, latest = s.states.before(since), s.states.before(math.MaxInt64)
+	}
+	behind, parameter := s.dialect.behind(from)
+	var now state
+	var changed mutation
+	var count int64
+	err := each(ctx, tx, func(row scanner) (enough bool, err error) {
+		var lane, value int64
+		var text []byte
+		if err = row.Scan(&lane, &value, &text); err != nil {
 			return false, err
 		}
-		if gap := *change.generation - last; gap != 0 && gap != 1 {
-			return true, nil
+		if now.set(lane, value); text == nil {
+			return false, nil
 		}
-		last = *change.generation
-		switch target := change.target(); {
-		case *change.renamed != 0:
-			changes.Renamed = append(changes.Renamed, target)
-		case target.Kind != "":
-			changes.Targets = append(changes.Targets, target)
-		}
-		return false, nil
-	}, `SELECT g.value, c.generation, c.kind, c.id, c.scope, c.owner, c.holder_kind, c.holder_id,
-		c.renamed FROM svc_generation g LEFT JOIN svc_changes c ON c.generation > $1
-		WHERE g.id = 1 ORDER BY c.generation, c.position`, since)
-	if err == nil && rows == 0 {
+		var m mutation
+		err = json.Unmarshal(text, &m)
+		changed.add(m)
+		count++
+		return false, err
+	}, `SELECT g.id, g.value, f.changed FROM svc_generation g
+		LEFT JOIN svc_changefeed f ON f.lane = g.id AND `+behind+` ORDER BY f.seq`, parameter)
+	switch {
+	case err == nil && len(now.lanes) == 0:
 		err = errNoGeneration
-	}
-	if err != nil {
+		fallthrough
+	case err != nil:
 		return svc.StoreChanges{}, err
 	}
-	if last != changes.Generation {
-		return svc.StoreChanges{Generation: changes.Generation, Reset: true}, nil
+	if !s.dialect.OneWriter && !s.states.add(now, latest) {
+		from = state{generation: -1}
 	}
-	return changes, nil
-}
-
-// changeRow holds the columns of a change. All are null when the join found none.
-type changeRow struct {
-	generation, renamed                          *int64
-	kind, id, scope, owner, holderKind, holderID *string
-}
-
-func (r *changeRow) columns(generation *int64) []any {
-	return []any{generation, &r.generation, &r.kind, &r.id, &r.scope, &r.owner,
-		&r.holderKind, &r.holderID, &r.renamed}
-}
-
-func (r *changeRow) target() svc.Target {
-	return svc.Target{
-		Kind: svc.TargetKind(*r.kind), ID: *r.id, Scope: svc.Scope(*r.scope), Owner: *r.owner,
-		Holder: svc.Identity{Kind: svc.Kind(*r.holderKind), ID: *r.holderID},
+	if since < from.generation || since > now.generation || count != now.generation-from.generation {
+		return svc.StoreChanges{Generation: now.generation, Reset: true}, nil
 	}
+	return svc.StoreChanges{
+		Generation: now.generation, Targets: changed.Targets, Renamed: changed.Renamed,
+	}, nil
 }
-
-const selectGeneration = `SELECT value FROM svc_generation WHERE id = 1`
 
 // AwaitChange implements [svc.ChangeStore]. Commits of this Store wake it at once, commits of other
 // processes through [Store.Hear] or [Store.Wake]. While the Store listens, it asks the database
@@ -301,6 +264,15 @@ func (s *Store) AwaitChange(ctx context.Context, since int64) error {
 		}
 		return nil
 	}
+}
+
+// Generation returns the generation that Changes would return.
+func (s *Store) Generation(ctx context.Context) (int64, error) {
+	generation, err := one(ctx, s.db.reading(), scanNumber, selectGeneration)
+	if errors.Is(err, svc.ErrNotFound) {
+		err = errNoGeneration
+	}
+	return generation, s.fault(ctx, "read the generation", err)
 }
 
 // Look implements [svc.FreshnessStore]. Package store/sqlite has a cheap look, other databases have

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Opened is a [Store], or a type that embeds one: what [New] returns, and Open of the packages
@@ -26,7 +27,8 @@ type Copier struct {
 
 // Copy copies all rows of from into to. Rows stay as they are: ids, hashes, seals, sealed tokens,
 // the generation, the records of events with their chain. So the peppers and sealing keys of one
-// database serve the other as well. [Dialect.Channel] alone is not copied. Events that wait in the
+// database serve the other as well. [Dialect.Channel] is not copied, and neither is what
+// [svc.ChangeStore] remembers. Events that wait in the
 // outbox go to the outbox of the target, which that of a tenant may share with others.
 //
 // Copy reads one state of from, and others may go on writing to it. A SQLite file keeps their writes
@@ -48,13 +50,14 @@ func (c Copier) Copy(ctx context.Context, from, to Opened) error {
 		from: from.opened(), to: to.opened(), progress: c.Progress,
 		known: len(migrationTexts()), tables: tables(migrationTexts()),
 	}
+	run.tables = slices.DeleteFunc(run.tables, func(t *table) bool { return t.name == "svc_changefeed" })
 	if run.progress == nil {
 		run.progress = func(int64, int64) {}
 	}
 	if err := run.transact(withoutHurry(ctx)); err != nil {
 		return fmt.Errorf("copy the database: %w", err)
 	}
-	run.to.committed(false)
+	run.to.committed()
 	return nil
 }
 
@@ -122,14 +125,10 @@ func (c *copying) copy(ctx context.Context, in, out session) error {
 		}
 	}
 	if t := c.to.dialect.Tenant; t != nil {
-		if err := t.move(ctx, out); err != nil {
-			return c.to.fault(ctx, "say what has moved", err)
-		}
+		_, err := out.exec(ctx, t.move("svc_generation"))
+		return c.to.fault(ctx, "say what has moved", err)
 	}
-	if c.to.dialect.Notify == "" {
-		return nil
-	}
-	return c.to.fault(ctx, "notify", out.later(ctx, nil, c.to.dialect.Notify, "[]"))
+	return nil
 }
 
 // check refuses databases that cannot be copied. From then on, writers of the target wait for the
@@ -190,10 +189,9 @@ func (c *copying) checkEmpty(ctx context.Context, out session) error {
 		}
 	}
 	for _, t := range c.tables {
-		query := `SELECT COUNT(*) FROM (SELECT 1 AS one FROM ` + t.name +
-			c.where(t) + ` LIMIT 1) t`
+		query := `SELECT COUNT(*) FROM (SELECT 1 AS one` + c.rows(t) + ` LIMIT 1) t`
 		if t.seeded {
-			query = `SELECT COUNT(*) FROM svc_generation WHERE value <> 0`
+			query = selectGeneration
 		}
 		rows, err := one(ctx, out, scanNumber, query)
 		if err != nil {
@@ -210,7 +208,7 @@ func (c *copying) checkEmpty(ctx context.Context, out session) error {
 // count counts the rows to copy.
 func (c *copying) count(ctx context.Context, in session) error {
 	for _, t := range c.tables {
-		rows, err := one(ctx, in, scanNumber, `SELECT COUNT(*) FROM `+t.name+c.where(t))
+		rows, err := one(ctx, in, scanNumber, `SELECT COUNT(*)`+c.rows(t))
 		if err != nil {
 			return c.from.fault(ctx, "count the rows of table "+t.name, err)
 		}

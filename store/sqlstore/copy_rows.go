@@ -17,7 +17,7 @@ const (
 // of the table, so that no limit on the time of a statement limits the size of a table.
 func (c *copying) copyTable(ctx context.Context, in, out session, t *table) error {
 	batch := &batch{copying: c, table: c.to.dialect.target(t), out: out}
-	query := `SELECT ` + strings.Join(t.names(), ", ") + ` FROM ` + t.name + c.where(t)
+	query := `SELECT ` + strings.Join(t.names(), ", ") + c.rows(t)
 	order := fmt.Sprintf(` ORDER BY %s LIMIT %d`, strings.Join(t.key, ", "), copiedAtOnce)
 	var last []any // the key of the row before
 	for rows := copiedAtOnce; rows == copiedAtOnce; {
@@ -52,9 +52,13 @@ func (d Dialect) target(t *table) *table {
 	return &shared
 }
 
-// where returns the condition of the rows to copy. It can be extended with AND.
-func (c *copying) where(t *table) string {
-	condition := ` WHERE 1 = 1`
+// rows returns the FROM and WHERE of the rows to copy, which can be extended with AND. The first lane of
+// the target gets the whole generation: the databases may have other numbers of lanes.
+func (c *copying) rows(t *table) string {
+	if t.name == "svc_generation" {
+		return ` FROM (SELECT 1 AS id, value FROM (` + selectGeneration + `) s) g WHERE 1 = 1`
+	}
+	condition := ` FROM ` + t.name + ` WHERE 1 = 1`
 	for _, s := range []*Store{c.from, c.to} {
 		if t.name == "svc_kept_values" && s.dialect.Channel != "" {
 			condition += ` AND name <> '` + s.dialect.Channel + `'`

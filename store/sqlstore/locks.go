@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,13 @@ import (
 	"github.com/extsvc/svc"
 )
 
-const changeAccess = `LOCK TABLE svc_access_lock IN EXCLUSIVE MODE`
+// The locks on access are those of a table without rows, and write nothing. One change of access at a
+// time has addToAccess. Those who rely on access do not wait for it, but for changeAccess.
+const (
+	relyOnAccess = `LOCK TABLE svc_access_lock IN ROW SHARE MODE`
+	addToAccess  = `LOCK TABLE svc_access_lock IN SHARE ROW EXCLUSIVE MODE`
+	changeAccess = `LOCK TABLE svc_access_lock IN EXCLUSIVE MODE`
+)
 
 // Lock implements [svc.TransactionStore].
 func (s *Store) Lock(ctx context.Context, locks svc.Locks) error {
@@ -24,9 +31,6 @@ func (s *Store) Lock(ctx context.Context, locks svc.Locks) error {
 // lockAll takes locks in the order of [svc.Locks]. No statement needs its answer: the next one that
 // needs one has the locks, and sees what was committed before.
 //
-// The lock on access is that of a table without rows. Its queue is fair: a change of access waits
-// for those who rely on it, and others wait behind it. It writes nothing.
-//
 // With OneWriter the transaction itself is the lock.
 func (s session) lockAll(ctx context.Context, locks svc.Locks, dialect Dialect) (err error) {
 	if dialect.OneWriter {
@@ -37,10 +41,10 @@ func (s session) lockAll(ctx context.Context, locks svc.Locks, dialect Dialect) 
 			err = s.later(ctx, nil, query, args...)
 		}
 	}
-	if locks.ChangeAccess {
-		err = s.lockAccess(ctx, dialect.Silence)
+	if locks.AddUsers || locks.ChangeAccess {
+		err = s.lockAccess(ctx, dialect.Silence, !locks.ChangeAccess)
 	}
-	take(locks.RelyOnAccess, `LOCK TABLE svc_access_lock IN ROW SHARE MODE`)
+	take(locks.RelyOnAccess, relyOnAccess)
 	take(locks.Holder != svc.Identity{}, `INSERT INTO svc_key_holders (kind, id) VALUES ($1, $2)
 		ON CONFLICT (kind, id) DO UPDATE SET id = excluded.id`, locks.Holder.Kind, locks.Holder.ID)
 	take(locks.RelyOnKey != "", `SELECT id FROM svc_api_keys WHERE id = $1 AND revoked_at IS NULL
@@ -66,26 +70,102 @@ func sqlState(err error) string {
 	return fault.SQLState()
 }
 
-// lockAccess locks access to change it. The server ends its wait a moment before the client would:
-// so a lock is told from a silent server. A transaction of the host keeps its own limit.
-func (s session) lockAccess(ctx context.Context, longest time.Duration) error {
-	limited := s.host == nil && longest > 0 && !hasTime(ctx)
-	if limited {
-		set := fmt.Sprintf(`SET LOCAL lock_timeout = %d`, longest.Milliseconds()*15/16)
-		if err := s.later(ctx, nil, set); err != nil {
+// lockAccess locks access to change it, or only to add to it. The server ends its wait a moment before
+// the client would: so a lock is told from a silent server. A transaction of the host keeps its own
+// limit.
+//
+// In the queue for changeAccess, those who rely on access wait behind, even while one of them, such as
+// a transaction of the host, makes it long. So it waits in short turns.
+func (s session) lockAccess(ctx context.Context, longest time.Duration, adds bool) error {
+	if s.host != nil {
+		_, err := s.exec(ctx, addToAccess)
+		if err == nil && !adds {
+			_, err = s.exec(ctx, changeAccess)
+		}
+		return err
+	}
+	if longest = longest * 15 / 16; longest == 0 || hasTime(ctx) {
+		longest = longestWait
+	}
+	end := time.Now().Add(longest)
+	err := s.limitLocks(ctx, longest)
+	if err == nil && adds {
+		if _, err = s.exec(ctx, addToAccess); err == nil {
+			return s.unlimitLocks(ctx)
+		}
+	} else if err == nil {
+		err = s.later(ctx, nil, addToAccess)
+	}
+	if err != nil {
+		return lockedByOther(err)
+	}
+	for turn := firstTurn; ; turn = min(2*turn, longestTurn) {
+		granted, err := s.tryChangeAccess(ctx, turn)
+		switch {
+		case granted:
+			return s.unlimitLocks(ctx)
+		case err != nil:
+			return lockedByOther(err)
+		case time.Now().After(end):
+			return errAccessLocked
+		}
+		if err := wait(ctx, turnPause*turn); err != nil {
 			return err
 		}
 	}
-	_, err := s.exec(ctx, changeAccess)
-	switch {
-	case sqlState(err) == lockNotAvailable:
-		return &svc.Error{
-			Code: svc.CodeUnavailable, Message: "another transaction is changing access: try again", Err: err,
-		}
-	case err != nil || !limited:
-		return err
+}
+
+// The turns of a wait for changeAccess: how long the first and the longest are, and by how much longer
+// are the pauses between, in which those go on who rely on access.
+//
+// longestWait is that of a large bundle.
+const (
+	longestWait = 30 * time.Second
+	firstTurn   = 50 * time.Millisecond
+	longestTurn = 200 * time.Millisecond
+	turnPause   = 3
+)
+
+// tryChangeAccess waits for changeAccess for a turn.
+func (s session) tryChangeAccess(ctx context.Context, turn time.Duration) (granted bool, err error) {
+	err = s.later(ctx, nil, `SAVEPOINT locking`)
+	if err == nil {
+		err = s.limitLocks(ctx, turn)
 	}
+	if err == nil {
+		_, err = s.exec(ctx, changeAccess)
+	}
+	switch {
+	case err == nil:
+		return true, s.later(ctx, nil, `RELEASE SAVEPOINT locking`)
+	case sqlState(err) != lockNotAvailable:
+		return false, err
+	}
+	if _, undone := s.exec(ctx, `ROLLBACK TO SAVEPOINT locking`); undone != nil {
+		return false, err // it has waited for the statement before
+	}
+	return false, nil
+}
+
+// limitLocks limits the waits of the transaction for locks.
+func (s session) limitLocks(ctx context.Context, longest time.Duration) error {
+	return s.later(ctx, nil, fmt.Sprintf(`SET LOCAL lock_timeout = %d`, longest.Milliseconds()))
+}
+
+func (s session) unlimitLocks(ctx context.Context) error {
 	return s.later(ctx, nil, `SET LOCAL lock_timeout TO DEFAULT`)
+}
+
+var errAccessLocked = &svc.Error{
+	Code: svc.CodeUnavailable, Message: "another transaction is changing access: try again",
+}
+
+// lockedByOther returns the error for err when the server has ended the wait for a lock.
+func lockedByOther(err error) error {
+	if sqlState(err) == lockNotAvailable {
+		return &svc.Error{Code: errAccessLocked.Code, Message: errAccessLocked.Message, Err: err}
+	}
+	return err
 }
 
 // impatience is how long a change of a key waits for the key before others must wait for it.
@@ -103,15 +183,18 @@ func (s *Store) insist(ctx context.Context, tx session, fn func() error) error {
 	return fn()
 }
 
-// keepOut waits for the lock on access, and holds it until ctx ends.
+// keepOut waits for the lock on access in turns, and holds it until ctx ends. Without it, the change of
+// the key may succeed as well.
 func (p *pool) keepOut(ctx context.Context) {
-	tx, err := p.db.BeginTx(ctx, nil)
-	if err != nil {
-		return // the change of the key may succeed without it
-	}
-	defer tx.Rollback() // it writes nothing
-	if _, err := tx.ExecContext(ctx, p.schema.qualify(changeAccess)); err == nil {
-		<-ctx.Done()
+	for turn := firstTurn; ctx.Err() == nil; turn = min(2*turn, longestTurn) {
+		_ = p.transact(ctx, readCommitted, func(ctx context.Context, tx session) error {
+			granted, err := tx.tryChangeAccess(ctx, turn)
+			if granted {
+				<-ctx.Done()
+			}
+			return cmp.Or(err, errUnchanged)
+		})
+		_ = wait(ctx, turnPause*turn)
 	}
 }
 

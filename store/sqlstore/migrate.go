@@ -13,13 +13,14 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/extsvc/svc"
 )
 
 // embedded holds the migrations, from 0001.sql on. A released migration never changes: each change
-// is a new migration. Migrations drop nothing. Statements end with a semicolon at the end of a line.
+// is a new migration. Migrations drop no data. Statements end with a semicolon at the end of a line.
 //
 //go:embed migrations
 var embedded embed.FS
@@ -152,7 +153,7 @@ func widen(script string, keep bool) string {
 	}
 }
 
-// migrationTexts returns the migrations, in which {text}, {bytes}, {serial} and {wide:…} stand for what
+// migrationTexts returns the migrations, in which {text}, {bytes}, {serial}, {lanes} and {wide:…} stand for what
 // differs between databases.
 func migrationTexts() []string {
 	entries, err := fs.ReadDir(migrationFiles, "migrations")
@@ -177,7 +178,8 @@ func statements(text string) []string {
 
 // migrations returns the statements of each migration. The last statement records the migration.
 func (d Dialect) migrations() [][]string {
-	types := strings.NewReplacer("{text}", d.Text, "{bytes}", d.Bytes, "{serial}", d.Serial)
+	types := strings.NewReplacer("{text}", d.Text, "{bytes}", d.Bytes, "{serial}", d.Serial,
+		"{lanes}", strconv.Itoa(d.lanes()))
 	var migrations [][]string
 	for i, text := range migrationTexts() {
 		script := widen(types.Replace(text), !d.NarrowIndexes)

@@ -1,7 +1,6 @@
 package sqlstore
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -79,13 +78,12 @@ func (p *Poll) Listening(on bool) {
 }
 
 // Hear is [Store.Hear] for a tenant, or for the registry with the number 0.
-func (p *Poll) Hear(number int64, notification string) (err error) {
+func (p *Poll) Hear(number int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range p.open[number] {
-		err = cmp.Or(err, s.Hear(notification))
+		s.Hear()
 	}
-	return err
 }
 
 func (p *Poll) run(ctx context.Context) {
@@ -220,14 +218,8 @@ func (r *Registry) moves(ctx context.Context, numbers string) (map[int64]int64, 
 		err := row.Scan(&number, &value)
 		moves[number] = value
 		return false, err
-	}, `SELECT 0, value FROM svc_generation WHERE id = 1
-		UNION ALL SELECT number, moves FROM svc_tenant_moves
-		WHERE number = ANY ($1::TEXT::BIGINT[])`, numbers)
+	}, `SELECT 0, SUM(value)::BIGINT FROM svc_generation
+		UNION ALL SELECT number, SUM(moves)::BIGINT FROM svc_tenant_lanes
+		WHERE number = ANY ($1::TEXT::BIGINT[]) GROUP BY number`, numbers)
 	return moves, r.store.fault(ctx, "read what has moved", err)
-}
-
-// move raises the number of a tenant, for other processes.
-func (t *TenantDialect) move(ctx context.Context, tx session) error {
-	return tx.later(ctx, nil, `INSERT INTO `+string(quoted(t.Control))+`svc_tenant_moves AS m (number, moves)
-		VALUES ($1, 1) ON CONFLICT (number) DO UPDATE SET moves = m.moves + 1`, t.Number)
 }

@@ -48,10 +48,10 @@ type Dialect struct {
 	// lock must last until the transaction ends. Empty: none is needed, because transactions of
 	// the pool that write wait for each other.
 	Lock string
-	// Notify is a statement that a mutation runs last, or the Store 10 ms later for several
-	// mutations. It tells other processes, after the commit, the generation reached and its
-	// parameter $1, a text of at most 7,900 bytes. A process that hears it calls [Store.Hear], or
-	// [Store.Wake]. Empty: other processes notice changes within a second.
+	// Notify is a statement that tells other processes that something has changed. The Store runs it
+	// after the commit of a mutation, at most each 10 ms, and in a transaction of the host as part of
+	// each mutation. A process that hears it calls [Store.Hear], or [Store.Wake]. Empty: other
+	// processes notice changes within a second.
 	Notify string
 	// Channel is the name of the kept value that Notify uses. It belongs to the database and not to
 	// its data, so [Copy] leaves it out. Empty: there is none.
@@ -101,9 +101,10 @@ type Store struct {
 	db      database
 	write   *pool // for migrations; nil in a transaction of the host
 	dialect Dialect
+	states  states
 	news    broadcast
 	heard   notifications
-	pace    notifyLimiter
+	limiter notifyLimiter
 	polled  *pollState // nil: the Store asks the database itself
 	asking  *pool      // for the questions of followers; nil: those of db
 

@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -34,6 +35,8 @@ func tables(migrations []string) (list []*table) {
 				t := createdTable(words[2], statement)
 				byName[t.name] = t
 				list = append(list, t)
+			case strings.HasPrefix(statement, "DROP TABLE "):
+				list = slices.DeleteFunc(list, func(t *table) bool { return t.name == words[2] })
 			case strings.HasPrefix(statement, "ALTER TABLE "):
 				_, definition, _ := strings.Cut(statement, " ADD COLUMN ")
 				byName[words[2]].define(definition)

@@ -34,9 +34,12 @@ var registryTables = []string{
 	`CREATE TABLE IF NOT EXISTS svc_tenant_numbers (
   id BIGINT NOT NULL PRIMARY KEY,
   latest BIGINT NOT NULL)`,
-	`CREATE TABLE IF NOT EXISTS svc_tenant_moves (
-  number BIGINT NOT NULL PRIMARY KEY,
-  moves BIGINT NOT NULL)`,
+	`CREATE TABLE IF NOT EXISTS svc_tenant_lanes (
+  number BIGINT NOT NULL,
+  lane BIGINT NOT NULL,
+  moves BIGINT NOT NULL,
+  PRIMARY KEY (number, lane))`,
+	`DROP TABLE IF EXISTS svc_tenant_moves`, // of an earlier version
 	`INSERT INTO svc_tenant_numbers (id, latest) VALUES (1, 0) ON CONFLICT DO NOTHING`,
 }
 
@@ -47,11 +50,12 @@ func NewRegistry(ctx context.Context, store *Store) (*Registry, error) {
 	if err := store.dialect.check(ctx, store.write.db, "svc_tenants"); err != nil {
 		return nil, store.fault(ctx, "make the registry", err)
 	}
-	if _, err := r.Tenants(ctx, "", 1); err == nil {
+	_, err := one(ctx, store.db.reading(), scanNumber, `SELECT COUNT(*) FROM svc_tenant_lanes WHERE number = 0`)
+	if err == nil {
 		return r, nil
 	}
 	types := strings.NewReplacer("{text}", store.dialect.Text)
-	err := store.transact(ctx, "make the registry", func(ctx context.Context, tx session) error {
+	err = store.transact(ctx, "make the registry", func(ctx context.Context, tx session) error {
 		if lock := store.dialect.Lock; lock != "" {
 			if _, err := tx.exec(ctx, lock); err != nil {
 				return err
@@ -149,7 +153,7 @@ func (r *Registry) Delete(
 			err = remove(ctx, tx.tx)
 		}
 		if err == nil {
-			_, err = tx.exec(ctx, `DELETE FROM svc_tenant_moves WHERE number = $1`, number)
+			_, err = tx.exec(ctx, `DELETE FROM svc_tenant_lanes WHERE number = $1`, number)
 		}
 		return []svc.Target{{Kind: svc.TargetTenant, ID: name}}, err
 	})

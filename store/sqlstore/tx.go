@@ -27,10 +27,10 @@ import (
 //
 // SQLite: begin tx as one that writes (BEGIN IMMEDIATE). All other writers wait for its end.
 //
-// PostgreSQL: use READ COMMITTED. An issue in tx makes others wait that issue for the same holder, or
-// change the caller's key. From the first mutation in tx to its end, all other mutations wait, and
-// from the first change of access those who rely on access. So make mutations late. Lock in the
-// order of [svc.Locks]; two transactions that do not may deadlock, and one of them is svc.ErrChanged.
+// PostgreSQL: use READ COMMITTED. Others wait for the end of tx that write the same rows, issue for the
+// same holder, or change the caller's key; after a change of access in tx, those who rely on access
+// or change it. All others do not wait. Lock in the order of [svc.Locks]; two transactions that do
+// not may deadlock, and one of them is svc.ErrChanged.
 func Tx(tx *sql.Tx, dialect Dialect) svc.FullStore { return TxOf(sqlTx{tx}, dialect) }
 
 // TxOf is [Tx] for a transaction of a driver that the host uses without database/sql. For pgx,
@@ -84,7 +84,6 @@ func (t sqlTx) Query(ctx context.Context, query string, args ...any) (Rows, erro
 func (s *Store) Atomically(
 	ctx context.Context, fn func(ctx context.Context, tx svc.Store) error,
 ) error {
-	untold := false
 	err := s.transact(ctx, "write together", func(ctx context.Context, tx session) error {
 		var changed []mutation
 		calls := &joinedTx{tx: tx}
@@ -92,15 +91,14 @@ func (s *Store) Atomically(
 		err := cmp.Or(fn(ctx, within(calls, s.dialect)), calls.failed)
 		switch {
 		case err == nil && len(changed) > 0:
-			untold, err = s.record(ctx, tx, changed...)
-			return err
+			return s.record(ctx, tx, changed...)
 		case err != nil && s.dialect.classify(err) == nil:
 			return refusal{err} // it already names the action
 		}
 		return err
 	})
 	if err == nil {
-		s.committed(untold)
+		s.committed()
 	}
 	return err
 }

@@ -24,10 +24,11 @@ var changeRules = []rule{
 		})
 	}},
 	{"Changes returns the targets of several mutations in commit order, " +
-		"from any earlier generation", func(c *checker) {
+		"from any generation that it has returned", func(c *checker) {
 		var changed [][]svc.Target
 		mutations(c.ctx, c.Store, func(_ string, err error, targets ...svc.Target) {
 			c.ok(err)
+			c.generation()
 			changed = append(changed, targets)
 		})
 		for since := range changed {
@@ -84,6 +85,7 @@ var changeRules = []rule{
 	{"refused calls, changes that write nothing, " +
 		"and calls that are not mutations add no changes", func(c *checker) {
 		prepare(c.ctx, c.Store, c.made)
+		c.generation()
 		check := func(call string, _ error, _ ...svc.Target) {
 			c.same("after "+call, c.changes(prepared), svc.StoreChanges{Generation: prepared})
 		}
@@ -142,6 +144,9 @@ var longRules = []rule{
 		want := make([]svc.Target, mutations)
 		for i := range want {
 			source := feedSource(0, i)
+			if i == mutations-1000 {
+				c.generation()
+			}
 			c.ok(c.CreateSource(c.ctx, source))
 			want[i] = source.Target()
 		}

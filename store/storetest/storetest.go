@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -285,9 +286,13 @@ func (c *checker) oneWins(errs []error, loss error) {
 }
 
 // generation reads the store's generation.
+// generation returns the generation. Changes then knows it.
 func (c *checker) generation() int64 {
+	changes, err := c.Changes(c.ctx, math.MaxInt64)
+	c.ok(err)
 	snapshot, err := c.Access(c.ctx, svc.AccessQuery{})
 	c.ok(err)
+	c.same("generation of Access", snapshot.Generation, changes.Generation)
 	return snapshot.Generation
 }
 

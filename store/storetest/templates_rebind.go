@@ -147,6 +147,7 @@ var rebindRules = []rule{
 			c.installAt(key, acme, "https://old.example")
 			keys, want = append(keys, key), append(want, key.Target())
 		}
+		c.same("generation before", c.generation(), int64(many))
 		c.same("keys", c.rebind(acme, "https://new.example"), sortedKeys(keys))
 		changes := c.changes(many)
 		c.same("generation", changes.Generation, int64(many+1))
