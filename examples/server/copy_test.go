@@ -199,6 +199,9 @@ func contents(t *testing.T, db string) string {
 	}
 	var b strings.Builder
 	for _, name := range names {
+		if name == "svc_changefeed" || name == "svc_generation" { // not copied; of the other, the sum is
+			continue
+		}
 		var n int
 		condition := ""
 		if name == "svc_kept_values" {

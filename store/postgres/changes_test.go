@@ -69,6 +69,29 @@ func wakesAnother(t *testing.T, one, two svc.Store) {
 	}
 }
 
+// A transaction of the Store knows the generations that it has returned, and none of its own.
+func TestChangesInATransaction(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	store := open(t, migrated(t), postgres.Options{NoNotify: true})
+	is.NoErr(addUsers(t.Context(), store, "before"))
+	since := generation(t, store)
+	is.NoErr(addUsers(t.Context(), store, "after"))
+	rolled := errors.New("rolled back")
+	is.Equal(store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
+		changes, err := tx.Changes(ctx, since)
+		is.NoErr(err)
+		is.Equal(len(changes.Targets), 1)
+		is.NoErr(tx.CreateSource(ctx, source("own")))
+		return rolled
+	}), rolled)
+	is.NoErr(store.CreateSource(t.Context(), source("other")))
+	changes, err := store.Changes(t.Context(), since)
+	is.NoErr(err)
+	is.Equal(len(changes.Targets), 2)
+	is.Equal(changes.Targets[1].ID, "other")
+}
+
 func generation(t *testing.T, store svc.Store) int64 {
 	t.Helper()
 	changes, err := store.Changes(t.Context(), 0)

@@ -220,8 +220,11 @@ func (s *Store) changes(ctx context.Context, tx session, since int64) (svc.Store
 	case err != nil:
 		return svc.StoreChanges{}, err
 	}
-	if !s.dialect.OneWriter && !s.states.add(now, latest) {
-		from = state{generation: -1}
+	switch {
+	case s.dialect.OneWriter:
+	case s.write == nil && now.has(from): // with writes of the transaction: nobody else has this state
+	case s.write == nil || !s.states.add(now, latest):
+		return svc.StoreChanges{Generation: now.generation, Reset: true}, nil
 	}
 	if since < from.generation || since > now.generation || count != now.generation-from.generation {
 		return svc.StoreChanges{Generation: now.generation, Reset: true}, nil

@@ -99,8 +99,8 @@ func (s session) lockAccess(ctx context.Context, longest time.Duration, adds boo
 	if err != nil {
 		return lockedByOther(err)
 	}
-	for turn := firstTurn; ; turn = min(2*turn, longestTurn) {
-		granted, err := s.tryChangeAccess(ctx, turn)
+	for {
+		granted, err := s.tryChangeAccess(ctx)
 		switch {
 		case granted:
 			return s.unlimitLocks(ctx)
@@ -109,28 +109,24 @@ func (s session) lockAccess(ctx context.Context, longest time.Duration, adds boo
 		case time.Now().After(end):
 			return errAccessLocked
 		}
-		if err := wait(ctx, turnPause*turn); err != nil {
+		if err := wait(ctx, lockPause); err != nil {
 			return err
 		}
 	}
 }
 
-// The turns of a wait for changeAccess: how long the first and the longest are, and by how much longer
-// are the pauses between, in which those go on who rely on access.
-//
-// longestWait is that of a large bundle.
 const (
-	longestWait = 30 * time.Second
-	firstTurn   = 50 * time.Millisecond
-	longestTurn = 200 * time.Millisecond
-	turnPause   = 3
+	longestWait = 30 * time.Second // for access, of a large bundle
+	// lockTurn is a turn in a wait for changeAccess. Transactions of the Service end within one.
+	lockTurn  = 200 * time.Millisecond
+	lockPause = 3 * lockTurn // between two turns; those go on who rely on access
 )
 
 // tryChangeAccess waits for changeAccess for a turn.
-func (s session) tryChangeAccess(ctx context.Context, turn time.Duration) (granted bool, err error) {
+func (s session) tryChangeAccess(ctx context.Context) (granted bool, err error) {
 	err = s.later(ctx, nil, `SAVEPOINT locking`)
 	if err == nil {
-		err = s.limitLocks(ctx, turn)
+		err = s.limitLocks(ctx, lockTurn)
 	}
 	if err == nil {
 		_, err = s.exec(ctx, changeAccess)
@@ -186,15 +182,15 @@ func (s *Store) insist(ctx context.Context, tx session, fn func() error) error {
 // keepOut waits for the lock on access in turns, and holds it until ctx ends. Without it, the change of
 // the key may succeed as well.
 func (p *pool) keepOut(ctx context.Context) {
-	for turn := firstTurn; ctx.Err() == nil; turn = min(2*turn, longestTurn) {
+	for ctx.Err() == nil {
 		_ = p.transact(ctx, readCommitted, func(ctx context.Context, tx session) error {
-			granted, err := tx.tryChangeAccess(ctx, turn)
+			granted, err := tx.tryChangeAccess(ctx)
 			if granted {
 				<-ctx.Done()
 			}
 			return cmp.Or(err, errUnchanged)
 		})
-		_ = wait(ctx, turnPause*turn)
+		_ = wait(ctx, lockPause)
 	}
 }
 

@@ -101,7 +101,7 @@ type Store struct {
 	db      database
 	write   *pool // for migrations; nil in a transaction of the host
 	dialect Dialect
-	states  states
+	states  *states // in a transaction of the Store those of the Store, which do not grow there
 	news    broadcast
 	heard   notifications
 	limiter notifyLimiter
@@ -130,7 +130,7 @@ func New(write, read *sql.DB, dialect Dialect) *Store {
 	if dialect.OneWriter {
 		p.queue = &queue{pool: p.write}
 	}
-	return &Store{db: p, write: p.write, dialect: dialect}
+	return &Store{db: p, write: p.write, dialect: dialect, states: &states{}}
 }
 
 // TakeTurns makes the calls of s take turns with those of other Stores. name names s among them.
@@ -159,7 +159,7 @@ func (s *Store) Sharing(dialect Dialect) *Store {
 	if p.read = p.write; own.read != own.write {
 		p.read = own.read.in(dialect.schema())
 	}
-	return &Store{db: p, write: p.write, dialect: dialect}
+	return &Store{db: p, write: p.write, dialect: dialect, states: &states{}}
 }
 
 // database runs a Store's statements: in pools of connections, or in one transaction of the host.

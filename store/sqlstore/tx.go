@@ -40,7 +40,7 @@ func TxOf(tx Transaction, dialect Dialect) svc.FullStore {
 		tx: tx, uninterrupted: dialect.OneWriter, silence: dialect.silence(nil),
 		schema: dialect.schema(),
 	}
-	return within(host, dialect)
+	return within(host, dialect, &states{})
 }
 
 // Transaction runs the statements of one transaction. One goroutine at a time uses it, and closes
@@ -88,7 +88,7 @@ func (s *Store) Atomically(
 		var changed []mutation
 		calls := &joinedTx{tx: tx}
 		calls.tx.changed = &changed
-		err := cmp.Or(fn(ctx, within(calls, s.dialect)), calls.failed)
+		err := cmp.Or(fn(ctx, within(calls, s.dialect, s.states)), calls.failed)
 		switch {
 		case err == nil && len(changed) > 0:
 			return s.record(ctx, tx, changed...)
@@ -103,9 +103,9 @@ func (s *Store) Atomically(
 	return err
 }
 
-// within returns a Store that works in a transaction.
-func within(tx database, dialect Dialect) svc.FullStore {
-	s := &Store{db: tx, dialect: dialect}
+// within returns a Store that works in a transaction, and knows these states.
+func within(tx database, dialect Dialect, known *states) svc.FullStore {
+	s := &Store{db: tx, dialect: dialect, states: known}
 	// A random start: these Stores are short-lived, and only some of them delete old changes.
 	s.mutations.Store(rand.Uint32())
 	return inTx{s}
