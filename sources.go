@@ -174,12 +174,15 @@ type SourceMemory interface {
 // Catalog is the catalogue of a source. Each entry of its file is in exactly one of the two lists.
 // Callers share it and must not change it.
 type Catalog struct {
-	Revision  string           // of the file: equal for files that say the same; "": not known
-	Entries   []CatalogEntry   // the good entries, in the order of the file; their ids are unique
-	Problems  []CatalogProblem // the bad entries, in the order of the file
-	Serial    int64            // of a signed catalogue, grows with each; 0: not signed
-	Expires   time.Time        // of a signed catalogue; zero: never
-	FetchedAt time.Time        // when the source last gave or confirmed the catalogue
+	Revision string           // of the file: equal for files that say the same; "": not known
+	Entries  []CatalogEntry   // the good entries, in the order of the file; their ids are unique
+	Problems []CatalogProblem // the bad entries, in the order of the file
+	// Renames has former ids and those that followed them, which may be former, too. It has no cycle.
+	// Nil: none.
+	Renames   map[string]string
+	Serial    int64     // of a signed catalogue, grows with each; 0: not signed
+	Expires   time.Time // of a signed catalogue; zero: never
+	FetchedAt time.Time // when the source last gave or confirmed the catalogue
 	// Failure says why the source could not be asked since FetchedAt. Nil: the source needed no
 	// request, or has just answered.
 	Failure error

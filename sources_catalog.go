@@ -375,6 +375,46 @@ func (s *upstreams) fetch(
 	return content, revision, nil
 }
 
+// renamed asks a source for the present id of a template that it does not offer. "": it has none.
+func (s *upstreams) renamed(ctx context.Context, by Principal, up Upstream, id string) (string, error) {
+	catalog, err := s.catalog(ctx, by, up, 0)
+	if err = cmp.Or(err, catalog.Failure); err != nil {
+		return "", err
+	}
+	return catalog.renamed(id, catalog.offered()), nil
+}
+
+// maxRenamed is how many renames of one template are followed.
+const maxRenamed = 100
+
+// renamed returns the first of the offered ids that follow one that is not offered. "": none.
+func (c Catalog) renamed(id string, offered map[string]*CatalogEntry) string {
+	for range maxRenamed {
+		if id = c.Renames[id]; id == "" {
+			return ""
+		}
+		if _, found := offered[id]; found {
+			return id
+		}
+	}
+	return ""
+}
+
+// offered returns the entries by their ids; nil: a bad one. Without renames it returns nothing.
+func (c Catalog) offered() map[string]*CatalogEntry {
+	if len(c.Renames) == 0 {
+		return nil
+	}
+	by := make(map[string]*CatalogEntry, len(c.Entries)+len(c.Problems))
+	for _, p := range c.Problems {
+		by[p.ID] = nil
+	}
+	for i := range c.Entries {
+		by[c.Entries[i].ID] = &c.Entries[i]
+	}
+	return by
+}
+
 // takesNoSources is for sources that were registered while the server still had a Marketplace.
 func takesNoSources() *Error {
 	return &Error{Code: CodeSourceFailed, Message: "this server accepts no sources"}
