@@ -188,6 +188,37 @@ type Catalog struct {
 	Failure error
 }
 
+// maxRenamed is how many renames of one template are followed.
+const maxRenamed = 100
+
+// renamed returns the first of the offered ids that follow one that is not offered. "": none.
+func (c Catalog) renamed(id string, offered map[string]*CatalogEntry) string {
+	for range maxRenamed {
+		if id = c.Renames[id]; id == "" {
+			return ""
+		}
+		if _, found := offered[id]; found {
+			return id
+		}
+	}
+	return ""
+}
+
+// offered returns the entries by their ids; nil: a bad one. Without renames it returns nothing.
+func (c Catalog) offered() map[string]*CatalogEntry {
+	if len(c.Renames) == 0 {
+		return nil
+	}
+	by := make(map[string]*CatalogEntry, len(c.Entries)+len(c.Problems))
+	for _, p := range c.Problems {
+		by[p.ID] = nil
+	}
+	for i := range c.Entries {
+		by[c.Entries[i].ID] = &c.Entries[i]
+	}
+	return by
+}
+
 // CatalogEntry is a template that a source offers. Its form is good, which does not mean that this
 // server accepts it: [Sources.Browse] and [Templates.Install] check the content.
 type CatalogEntry struct {

@@ -375,44 +375,24 @@ func (s *upstreams) fetch(
 	return content, revision, nil
 }
 
-// renamed asks a source for the present id of a template that it does not offer. "": it has none.
-func (s *upstreams) renamed(ctx context.Context, by Principal, up Upstream, id string) (string, error) {
-	catalog, err := s.catalog(ctx, by, up, 0)
-	if err = cmp.Or(err, catalog.Failure); err != nil {
-		return "", err
+// fetchPresent is fetch for an installed template. It follows the renames of the source, and also returns
+// the id that the template has there now.
+func (s *upstreams) fetchPresent(
+	ctx context.Context, by Principal, up Upstream, id string,
+) (content Content, revision, present string, err error) {
+	content, revision, err = s.fetch(ctx, by, up, id)
+	if ErrorCode(err) != CodeNotFound {
+		return content, revision, id, err
 	}
-	return catalog.renamed(id, catalog.offered()), nil
-}
-
-// maxRenamed is how many renames of one template are followed.
-const maxRenamed = 100
-
-// renamed returns the first of the offered ids that follow one that is not offered. "": none.
-func (c Catalog) renamed(id string, offered map[string]*CatalogEntry) string {
-	for range maxRenamed {
-		if id = c.Renames[id]; id == "" {
-			return ""
-		}
-		if _, found := offered[id]; found {
-			return id
-		}
+	catalog, failed := s.catalog(ctx, by, up, 0)
+	if failed = cmp.Or(failed, catalog.Failure); failed != nil {
+		return content, "", id, failed
 	}
-	return ""
-}
-
-// offered returns the entries by their ids; nil: a bad one. Without renames it returns nothing.
-func (c Catalog) offered() map[string]*CatalogEntry {
-	if len(c.Renames) == 0 {
-		return nil
+	if present = catalog.renamed(id, catalog.offered()); present == "" {
+		return content, "", id, err
 	}
-	by := make(map[string]*CatalogEntry, len(c.Entries)+len(c.Problems))
-	for _, p := range c.Problems {
-		by[p.ID] = nil
-	}
-	for i := range c.Entries {
-		by[c.Entries[i].ID] = &c.Entries[i]
-	}
-	return by
+	content, revision, err = s.fetch(ctx, by, up, present)
+	return content, revision, present, err
 }
 
 // takesNoSources is for sources that were registered while the server still had a Marketplace.

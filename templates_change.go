@@ -1,7 +1,6 @@
 package svc
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"iter"
@@ -249,7 +248,7 @@ func (s *Templates) CheckUpdate(ctx context.Context, by Principal, id string) (U
 	if err != nil {
 		return UpdateCheck{}, err
 	}
-	_, revision, id, err := s.present(ctx, by, up, origin.ID)
+	_, revision, id, err := s.fetchPresent(ctx, by, up, origin.ID)
 	if ErrorCode(err) == CodeNotFound {
 		return result, nil
 	} else if err != nil {
@@ -275,25 +274,8 @@ func (s *Templates) latest(
 	if err != nil {
 		return template, content, "", "", err
 	}
-	content, revision, present, err = s.present(ctx, by, up, template.Origin.ID)
+	content, revision, present, err = s.fetchPresent(ctx, by, up, template.Origin.ID)
 	return template, content, revision, present, err
-}
-
-// present is fetch for an installed template. It follows the renames of the source, and also returns the
-// id that the template has there now.
-func (s *Templates) present(
-	ctx context.Context, by Principal, up Upstream, id string,
-) (content Content, revision, now string, err error) {
-	content, revision, err = s.fetch(ctx, by, up, id)
-	if ErrorCode(err) != CodeNotFound {
-		return content, revision, id, err
-	}
-	now, failed := s.renamed(ctx, by, up, id)
-	if now == "" || failed != nil {
-		return content, "", id, cmp.Or(failed, err)
-	}
-	content, revision, err = s.fetch(ctx, by, up, now)
-	return content, revision, now, err
 }
 
 // TemplateDiff lists the differences between a template, its installed content and the content that
