@@ -36,7 +36,7 @@ type RowQuery struct {
 type UserQuery struct {
 	RowQuery
 	// Text narrows the list to users whose id, display name or email begins with it. Upper and lower
-	// case of ASCII letters are the same. At most [MaxNameLength] characters. "": all users.
+	// case of letters are the same. At most [MaxNameLength] characters. "": all users.
 	Text string
 }
 

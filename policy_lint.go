@@ -9,6 +9,7 @@ import (
 
 	"github.com/extsvc/svc/internal/accessindex"
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/text"
 )
 
 // Finding is a possible mistake in a bundle. With a Policy and a Principal, it is about the policy
@@ -65,6 +66,9 @@ const (
 	FindingUnattached FindingCode = "policy_unattached"
 	// A group has no members. What is attached to it reaches no principal.
 	FindingEmptyGroup FindingCode = "group_empty"
+	// Ids of one list look alike: they differ in case, in spaces at an end, in Unicode's normal form, or
+	// in letters that look the same.
+	FindingAlike FindingCode = "ids_alike"
 	// An action pattern covers no known action, of those that the host and this service ask about.
 	FindingUnknownAction FindingCode = "action_unknown"
 	// A statement is redundant: removing it changes no decision, and no parameter of one.
@@ -124,6 +128,7 @@ func lint(compiler *policy.Compiler, bundle Bundle, known []string) []Finding {
 	l.rows()
 	l.attachments()
 	l.owners()
+	l.lookAlikes()
 	if known != nil { // ActionRecall as a pattern covers the two behind it
 		own := append(Actions(), ActionRecall, "bank:memories:list", "bank:memories:get")
 		l.actions(append(own, known...))
@@ -250,6 +255,48 @@ func (l *linter) attachments() {
 				},
 			)
 		}
+	}
+}
+
+// lookAlikes finds ids that a person may take for another one of the same list.
+func (l *linter) lookAlikes() {
+	first := map[string]string{}
+	add := func(list, noun string, i int, id string) {
+		of := list + "/" + text.Skeleton(id)
+		if other, known := first[of]; known && other != id {
+			f := Finding{
+				Code: FindingAlike, Pointer: at(list, i), Statement: -1,
+				Message: noun + " " + quote(id) + " looks like " + noun + " " + quote(other),
+			}
+			switch list {
+			case "users":
+				f.Principal = Identity{KindUser, id}
+			case "service_accounts":
+				f.Principal = Identity{KindServiceAccount, id}
+			case "policies":
+				f.Policy = id
+			case "bank_policies":
+				f.Bank = id
+			}
+			l.add(f)
+		} else {
+			first[of] = id
+		}
+	}
+	for i, u := range l.bundle.Users {
+		add("users", "user", i, u.ID)
+	}
+	for i, g := range l.bundle.Groups {
+		add("groups", "group", i, g.ID)
+	}
+	for i, a := range l.bundle.ServiceAccounts {
+		add("service_accounts", "service account", i, a.ID)
+	}
+	for i, p := range l.bundle.Policies {
+		add("policies", "policy", i, p.ID)
+	}
+	for i, p := range l.bundle.BankPolicies {
+		add("bank_policies", "bank", i, p.BankID)
 	}
 }
 

@@ -421,6 +421,21 @@ func TestLint(t *testing.T) {
 	is.New(t).Equal(svc.Lint(svc.Bundle{}, []string{}), []svc.Finding{}) // never nil
 }
 
+// An id looks like another one of its list only.
+func TestLookAlikes(t *testing.T) {
+	is := is.New(t)
+	bundle, err := svc.ParseBundle([]byte(`{"users":[{"id":"alice"},{"id":"bob"},{"id":"\u0430lice"},{"id":"Bob"}],
+		"groups":[{"id":"bob","members":["bob"]}],"bank_policies":[{"bank_id":"caf\u00e9","document":{}},{"bank_id":"cafe\u0301","document":{}}]}`))
+	is.NoErr(err)
+	var found []string
+	for _, f := range svc.Lint(bundle, nil) {
+		if f.Code == svc.FindingAlike {
+			found = append(found, f.Pointer+" "+f.Principal.ID+f.Bank)
+		}
+	}
+	is.Equal(found, []string{"/bank_policies/1 cafe\u0301", "/users/2 \u0430lice", "/users/3 Bob"})
+}
+
 func TestNeedlessForSomeIsNotNeedless(t *testing.T) {
 	b, err := svc.ParseBundle([]byte(`{
 		"users": [{"id":"a"},{"id":"b"},{"id":"c"}],

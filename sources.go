@@ -174,15 +174,49 @@ type SourceMemory interface {
 // Catalog is the catalogue of a source. Each entry of its file is in exactly one of the two lists.
 // Callers share it and must not change it.
 type Catalog struct {
-	Revision  string           // of the file: equal for files that say the same; "": not known
-	Entries   []CatalogEntry   // the good entries, in the order of the file; their ids are unique
-	Problems  []CatalogProblem // the bad entries, in the order of the file
-	Serial    int64            // of a signed catalogue, grows with each; 0: not signed
-	Expires   time.Time        // of a signed catalogue; zero: never
-	FetchedAt time.Time        // when the source last gave or confirmed the catalogue
+	Revision string           // of the file: equal for files that say the same; "": not known
+	Entries  []CatalogEntry   // the good entries, in the order of the file; their ids are unique
+	Problems []CatalogProblem // the bad entries, in the order of the file
+	// Renames has former ids and those that followed them, which may be former, too. It has no cycle.
+	// Nil: none.
+	Renames   map[string]string
+	Serial    int64     // of a signed catalogue, grows with each; 0: not signed
+	Expires   time.Time // of a signed catalogue; zero: never
+	FetchedAt time.Time // when the source last gave or confirmed the catalogue
 	// Failure says why the source could not be asked since FetchedAt. Nil: the source needed no
 	// request, or has just answered.
 	Failure error
+}
+
+// maxRenamed is how many renames of one template are followed.
+const maxRenamed = 100
+
+// renamed returns the first of the offered ids that follow one that is not offered. "": none.
+func (c Catalog) renamed(id string, offered map[string]*CatalogEntry) string {
+	for range maxRenamed {
+		if id = c.Renames[id]; id == "" {
+			return ""
+		}
+		if _, found := offered[id]; found {
+			return id
+		}
+	}
+	return ""
+}
+
+// offered returns the entries by their ids; nil: a bad one. Without renames it returns nothing.
+func (c Catalog) offered() map[string]*CatalogEntry {
+	if len(c.Renames) == 0 {
+		return nil
+	}
+	by := make(map[string]*CatalogEntry, len(c.Entries)+len(c.Problems))
+	for _, p := range c.Problems {
+		by[p.ID] = nil
+	}
+	for i := range c.Entries {
+		by[c.Entries[i].ID] = &c.Entries[i]
+	}
+	return by
 }
 
 // CatalogEntry is a template that a source offers. Its form is good, which does not mean that this

@@ -375,6 +375,26 @@ func (s *upstreams) fetch(
 	return content, revision, nil
 }
 
+// fetchPresent is fetch for an installed template. It follows the renames of the source, and also returns
+// the id that the template has there now.
+func (s *upstreams) fetchPresent(
+	ctx context.Context, by Principal, up Upstream, id string,
+) (content Content, revision, present string, err error) {
+	content, revision, err = s.fetch(ctx, by, up, id)
+	if ErrorCode(err) != CodeNotFound {
+		return content, revision, id, err
+	}
+	catalog, failed := s.catalog(ctx, by, up, 0)
+	if failed = cmp.Or(failed, catalog.Failure); failed != nil {
+		return content, "", id, failed
+	}
+	if present = catalog.renamed(id, catalog.offered()); present == "" {
+		return content, "", id, err
+	}
+	content, revision, err = s.fetch(ctx, by, up, present)
+	return content, revision, present, err
+}
+
 // takesNoSources is for sources that were registered while the server still had a Marketplace.
 func takesNoSources() *Error {
 	return &Error{Code: CodeSourceFailed, Message: "this server accepts no sources"}

@@ -252,8 +252,8 @@ type AccessPage struct {
 	// Policy narrows attachments to those of the policy, and service accounts to those that it
 	// scopes.
 	Policy string
-	// Text narrows users to those whose ID, DisplayName or Email begins with it. ASCII letters
-	// match in upper and lower case, other characters byte by byte.
+	// Text narrows users to those whose ID, DisplayName or Email begins with it. Upper
+	// and lower case of letters are the same.
 	Text string
 	// After is the ID of the last row's [Target] in the chunk before; for a member, the user. The
 	// row need not exist any more. "": from the start.

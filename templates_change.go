@@ -248,34 +248,34 @@ func (s *Templates) CheckUpdate(ctx context.Context, by Principal, id string) (U
 	if err != nil {
 		return UpdateCheck{}, err
 	}
-	_, revision, err := s.fetch(ctx, by, up, origin.ID)
+	_, revision, id, err := s.fetchPresent(ctx, by, up, origin.ID)
 	if ErrorCode(err) == CodeNotFound {
 		return result, nil
 	} else if err != nil {
 		return UpdateCheck{}, err
 	}
-	result.LatestRevision, result.HasUpdate = &revision, revision != origin.Revision
+	result.LatestRevision, result.HasUpdate = &revision, revision != origin.Revision || id != origin.ID
 	return result, nil
 }
 
-// latest returns an installed template and what its source offers now. For a template made by hand
+// latest returns an installed template, what its source offers now, and under which id. For a template made by hand
 // it returns CodeInvalid: a caller asked for something that it can never have.
 func (s *Templates) latest(
 	ctx context.Context, by Principal, at place, id string,
-) (template Template, content Content, revision string, err error) {
+) (template Template, content Content, revision, present string, err error) {
 	if template, err = s.storedTemplate(ctx, at.template(id)); err != nil {
-		return template, content, "", err
+		return template, content, "", "", err
 	}
 	if template.Origin == nil {
-		return template, content, "", Invalid("template_id",
+		return template, content, "", "", Invalid("template_id",
 			"names a template that was created by hand: it has no source")
 	}
 	up, err := s.originUpstream(ctx, template.Scope, template.Origin)
 	if err != nil {
-		return template, content, "", err
+		return template, content, "", "", err
 	}
-	content, revision, err = s.fetch(ctx, by, up, template.Origin.ID)
-	return template, content, revision, err
+	content, revision, present, err = s.fetchPresent(ctx, by, up, template.Origin.ID)
+	return template, content, revision, present, err
 }
 
 // TemplateDiff lists the differences between a template, its installed content and the content that
@@ -285,8 +285,11 @@ func (s *Templates) latest(
 type TemplateDiff struct {
 	// CurrentRevision is the revision of the installed content, as in [UpdateCheck].
 	CurrentRevision string
-	// LatestRevision is the revision of the source's content. Equal revisions: no update.
+	// LatestRevision is the revision of the source's content. Equal revisions: no update, unless the
+	// template was renamed.
 	LatestRevision string
+	// RenamedTo is the id that the template has in its source now. "": the one of its origin.
+	RenamedTo string
 	// Changes is in order of path, byte by byte for each key. It is never nil, and empty when all
 	// three contents are the same. It has at most 1,000 places, of at most 16 keys.
 	Changes []ContentChange
@@ -320,11 +323,14 @@ func (s *Templates) Diff(ctx context.Context, by Principal, id string) (Template
 	if err != nil {
 		return TemplateDiff{}, err
 	}
-	template, content, revision, err := s.latest(ctx, by, at, id)
+	template, content, revision, present, err := s.latest(ctx, by, at, id)
 	if err != nil {
 		return TemplateDiff{}, err
 	}
 	diff := TemplateDiff{CurrentRevision: template.Origin.Revision, LatestRevision: revision}
+	if present != template.Origin.ID {
+		diff.RenamedTo = present
+	}
 	diff.Changes, err = contentChanges(ctx, template.Origin.Base, template.Content, content)
 	if err != nil {
 		return TemplateDiff{}, fault("compare contents", err)

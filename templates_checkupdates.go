@@ -264,6 +264,7 @@ func (s *Templates) compare(
 		entry   *CatalogEntry // nil: the catalogue has no good entry
 		problem string
 		from    []Installation
+		renamed bool // the entry has another id than they came from
 	}
 	installed := byEntry(check.installed)
 	var offers []offer
@@ -280,8 +281,15 @@ func (s *Templates) compare(
 			delete(installed, p.ID)
 		}
 	}
-	for _, from := range installed {
-		offers = append(offers, offer{from: from})
+	offered := catalog.offered()
+	for id, from := range installed {
+		of := offer{from: from}
+		if present := catalog.renamed(id, offered); present != "" {
+			if of.entry, of.renamed = offered[present], true; of.entry == nil {
+				of.problem = "its catalogue entry is bad: it is now " + quote(present)
+			}
+		}
+		offers = append(offers, of)
 	}
 	at := ScopeServer
 	if s.personal {
@@ -301,7 +309,7 @@ func (s *Templates) compare(
 		}
 		mu.Lock()
 		for _, installation := range of.from {
-			check.add(at, up, installation, latest, problem)
+			check.add(at, up, installation, latest, problem, of.renamed)
 		}
 		check.follows = check.follows && follows
 		mu.Unlock()
@@ -343,7 +351,7 @@ func (s *Templates) offered(
 // add records the result of comparing one template. A template from another address of the source
 // is compared with nothing, as in [Templates.CheckUpdate]. The caller holds the lock of compare.
 func (c *sourceCheck) add(
-	at Scope, up Upstream, i Installation, latest *string, problem string,
+	at Scope, up Upstream, i Installation, latest *string, problem string, renamed bool,
 ) {
 	if err := i.Origin.unbound(at, up); err != nil {
 		latest, problem = nil, err.Message
@@ -351,7 +359,7 @@ func (c *sourceCheck) add(
 	if problem == "" {
 		c.report.Checked++
 	}
-	if latest == nil || *latest != i.Origin.Revision {
+	if latest == nil || *latest != i.Origin.Revision || renamed {
 		c.templates = append(c.templates, TemplateUpdate{
 			ID: i.ID, Source: up.Source, CurrentRevision: i.Origin.Revision,
 			LatestRevision: latest, Problem: problem,

@@ -146,7 +146,7 @@ func (s *Templates) Update(
 	if err != nil {
 		return Update{}, err
 	}
-	template, content, revision, err := s.latest(ctx, by, u.at, id)
+	template, content, revision, present, err := s.latest(ctx, by, u.at, id)
 	if err != nil {
 		return Update{}, err
 	}
@@ -157,9 +157,9 @@ func (s *Templates) Update(
 				"review the new one",
 		}
 	}
-	u.content, u.ifMatch, u.now = content, ifMatch, s.now()
+	u.content, u.ifMatch, u.now, u.former = content, ifMatch, s.now(), template.Origin.ID
 	u.origin = Origin{
-		Source: template.Origin.Source, ID: template.Origin.ID, URL: template.Origin.URL,
+		Source: template.Origin.Source, ID: present, URL: template.Origin.URL,
 		Revision: revision,
 	}
 	return s.update(ctx, by, u, template)
@@ -231,6 +231,7 @@ type updater struct {
 	given   string              // the revision of in.Content
 	content Content             // the source's content
 	origin  Origin              // where content comes from
+	former  string              // the id that it had there at the last update
 	ifMatch []string            // the template must have one of these ETags; none: any
 	check   func(Content) error // validates a merged content
 	now     time.Time           // of the whole update, so that its events have the time of its row
@@ -321,7 +322,7 @@ func (u *updater) merge(ctx context.Context) error {
 // not fit, and it never merges: no other call should wait for that.
 func (u *updater) change(t *Template) (write bool, err error) {
 	if t.Origin == nil || t.Origin.Source != u.origin.Source ||
-		t.Origin.ID != u.origin.ID || t.Origin.URL != u.origin.URL {
+		t.Origin.ID != u.former || t.Origin.URL != u.origin.URL {
 		return false, ErrChanged
 	}
 	if err := t.matches(u.ifMatch); err != nil {
@@ -358,21 +359,24 @@ func (u *updater) change(t *Template) (write bool, err error) {
 // local edits stay until the source changes.
 func (u *updater) decide(t *Template, own string) (*become, error) {
 	theirs, news := &become{u.content, u.origin.Revision}, u.origin.Revision != t.Origin.Revision
+	renamed := u.origin.ID != t.Origin.ID
 	switch u.in.Resolution {
 	case TakeTheirs:
 		return theirs, nil
 	case KeepOurs:
-		if news {
+		if news || renamed {
 			return &become{t.Content, own}, nil
 		}
 		return nil, nil
 	case TakeMerged:
-		if news || !t.Content.same(*u.in.Content) {
+		if news || renamed || !t.Content.same(*u.in.Content) {
 			return &become{*u.in.Content, u.given}, nil
 		}
 		return nil, nil
 	}
 	switch {
+	case !news && renamed: // local edits stay
+		return &become{t.Content, own}, nil
 	case !news:
 		return nil, nil
 	case u.diverged(t, own): // else it has no edits, or those of the source

@@ -136,7 +136,7 @@ func (c *Templates) Diff(ctx context.Context, id string) (svc.TemplateDiff, erro
 		}
 		return svc.TemplateDiff{
 			CurrentRevision: in.CurrentRevision, LatestRevision: in.LatestRevision,
-			Changes: wire.Each(in.Changes, change),
+			RenamedTo: in.RenamedTo, Changes: wire.Each(in.Changes, change),
 		}
 	})
 }

@@ -172,6 +172,50 @@ func TestUpdateOfWhatIsGone(t *testing.T) {
 	}
 }
 
+// A template follows the renames of its source: to the first id of the chain that is offered, and only
+// when its own is not.
+func TestRenamedTemplate(t *testing.T) {
+	u, admin := installed(t)
+	ctx := t.Context()
+	before := must(admin.Templates.Read(ctx, "mine"))
+	renames := func(renames string, entries ...string) {
+		u.put("templates.json", `{"templates":[`+strings.Join(entries, ",")+`],"renames":`+renames+`}`)
+	}
+	named := func(id, entry string) string { return strings.Replace(entry, `"chat"`, `"`+id+`"`, 1) }
+	const chain = `{"chat":"talk","talk":"room"}`
+
+	renames(chain, first, named("room", second)) // still offered
+	if must(admin.Templates.CheckUpdate(ctx, "mine")).HasUpdate || must(admin.Templates.Diff(ctx, "mine")).RenamedTo != "" {
+		t.Error("it follows a rename although its id is offered")
+	}
+	renames(chain, named("room", first)) // nothing but the id
+	must(admin.Templates.Patch(ctx, "mine", edit))
+	if diff := must(admin.Templates.Diff(ctx, "mine")); diff.RenamedTo != "room" || diff.LatestRevision != before.Origin.Revision {
+		t.Errorf("%+v", diff)
+	}
+	if report := must(admin.Templates.CheckUpdates(ctx)); len(report.Templates) != 1 || !report.Templates[0].HasUpdate() || report.Checked != 1 {
+		t.Errorf("%+v", report)
+	}
+	if !must(admin.Templates.CheckUpdate(ctx, "mine")).HasUpdate {
+		t.Error("a check does not see the rename")
+	}
+	update := must(admin.Templates.Update(ctx, "mine", svc.UpdateRequest{}))
+	if !update.Updated || update.Template.ID != "mine" || update.Template.Category != nil || update.NewRevision != before.Origin.Revision {
+		t.Errorf("%+v", update)
+	}
+	if again := must(admin.Templates.Update(ctx, "mine", svc.UpdateRequest{})); again.Updated || must(admin.Templates.Diff(ctx, "mine")).RenamedTo != "" {
+		t.Errorf("%+v", again)
+	}
+	renames(`{"room":"hall"}`, named("hall", second)) // and the content
+	if update = must(admin.Templates.Update(ctx, "mine", svc.UpdateRequest{Force: true})); *update.Template.Description != "two" {
+		t.Errorf("%+v", update)
+	}
+	renames(`{"hall":"gone"}`)
+	fails(t, admin.update("mine", true), svc.CodeNotFound)
+	renames(`{"hall":"bad"}`, `{"id":"bad"}`)
+	fails(t, admin.update("mine", true), svc.CodeSourceFailed)
+}
+
 func TestHandMadeTemplateHasNoUpdates(t *testing.T) {
 	_, admin := installed(t)
 	ctx := t.Context()

@@ -91,7 +91,7 @@ func (h *Handler) diffTemplate(w http.ResponseWriter, r *request) error {
 		}
 		return wire.TemplateDiff{
 			CurrentRevision: diff.CurrentRevision, LatestRevision: diff.LatestRevision,
-			Changes: wire.Each(diff.Changes, change),
+			RenamedTo: diff.RenamedTo, Changes: wire.Each(diff.Changes, change),
 		}
 	})
 }

@@ -24,11 +24,13 @@ func parseCatalog(data []byte, limits Limits, signed bool) (svc.Catalog, error) 
 	if data[0] != '{' {
 		return svc.Catalog{}, newFault(noTemplates, nil)
 	}
-	var templates, serial, expires []byte
+	var templates, renames, serial, expires []byte
 	for key, value := range members(data) {
 		switch key {
 		case "templates":
 			templates = value
+		case "renames":
+			renames = value
 		case "serial":
 			serial = value
 		case "expires":
@@ -39,6 +41,9 @@ func parseCatalog(data []byte, limits Limits, signed bool) (svc.Catalog, error) 
 		return svc.Catalog{}, newFault(noTemplates, nil)
 	}
 	catalog, err := parseEntries(templates, limits, signed)
+	if err == nil {
+		catalog.Renames, err = parseRenames(renames, limits)
+	}
 	if err == nil && signed {
 		catalog.Serial, catalog.Expires, err = parseSeries(serial, expires)
 	}

@@ -59,12 +59,18 @@ func TestCatalogBadAsAWhole(t *testing.T) {
 		`{"templates":null}`:                                                  `must be an object with an array "templates"`,
 		`{"templates":{}}`:                                                    `must be an object with an array "templates"`,
 		`{"x":` + nested(67) + `}`:                                            "nested deeper",
-		`{"templates":[{"manifest":{"x":` + nested(64) + `}}]}`: "nested deeper",
-		`{"` + strings.Repeat("k", 1000) + `":{"a":1,"a":2}}`:   "kkk… is a duplicate key",
-		"<!DOCTYPE html><html>":                                 "is a web page, not JSON", // sniffed by the server
-		"\n <?xml?>":                                            "not JSON",
-		"\ufeff  <x>":                                           "is a web page or XML, not JSON",
-		`{"templates":[0,0,0,0]}`:                               "has more than 3 entries",
+		`{"templates":[{"manifest":{"x":` + nested(64) + `}}]}`:        "nested deeper",
+		`{"` + strings.Repeat("k", 1000) + `":{"a":1,"a":2}}`:          "kkk… is a duplicate key",
+		"<!DOCTYPE html><html>":                                        "is a web page, not JSON", // sniffed by the server
+		"\n <?xml?>":                                                   "not JSON",
+		"\ufeff  <x>":                                                  "is a web page or XML, not JSON",
+		`{"templates":[0,0,0,0]}`:                                      "has more than 3 entries",
+		`{"templates":[],"renames":[]}`:                                "/renames must be an object",
+		`{"templates":[],"renames":{"a":1}}`:                           "/renames/a must be a text",
+		`{"templates":[],"renames":{"a":""}}`:                          "/renames/a must name two ids",
+		`{"templates":[],"renames":{"a":"a"}}`:                         "/renames/a leads back to itself",
+		`{"templates":[],"renames":{"x":"y","y":"z","z":"y"}}`:         "leads back to itself",
+		`{"templates":[],"renames":{"a":"b","b":"c","c":"d","e":"d"}}`: "has more than 3 renames",
 	} {
 		client, from := serve(t, answer(body), marketplace.Limits{Entries: 3})
 		_, err := client.Template(t.Context(), from, "a")
@@ -73,6 +79,18 @@ func TestCatalogBadAsAWhole(t *testing.T) {
 			t.Errorf("%s: Catalog returned %v", body, err)
 		}
 	}
+}
+
+func TestRenames(t *testing.T) {
+	is := is.New(t)
+	client, from := serve(t, answer(`{"templates":[],"renames":{"a":"b","\u0062":"c","x":"c"}}`), marketplace.Limits{})
+	catalog, err := client.Catalog(t.Context(), from, 0)
+	is.NoErr(err)
+	is.Equal(catalog.Renames, map[string]string{"a": "b", "b": "c", "x": "c"})
+	client, from = serve(t, answer(`{"templates":[],"renames":null}`), marketplace.Limits{})
+	catalog, err = client.Catalog(t.Context(), from, 0)
+	is.NoErr(err)
+	is.Equal(len(catalog.Renames), 0)
 }
 
 func TestCatalogBadEntries(t *testing.T) {

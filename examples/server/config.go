@@ -61,6 +61,7 @@ type apiKeysConfig struct {
 	EarlierUserPrefixes    []string `toml:"earlier_user_prefixes"`
 	EarlierAccountPrefixes []string `toml:"earlier_service_account_prefixes"`
 	MaxPerHolder           int      `toml:"max_per_holder"`
+	IgnoreExpired          bool     `toml:"ignore_expired"`
 	Cached                 int      `toml:"cached"`
 }
 

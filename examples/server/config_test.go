@@ -350,6 +350,8 @@ func TestServerWithAConfig(t *testing.T) {
 		format = "json"
 		[api_keys]
 		user_prefix = "mine_"
+		max_per_holder = 3
+		ignore_expired = true
 		[events]
 		keep = false`, cert, key))
 	s := startServer(t, "-config", file)
@@ -363,6 +365,17 @@ func TestServerWithAConfig(t *testing.T) {
 	defer client.CloseIdleConnections()
 	issued := strings.TrimSpace(does(t, "key", "-config", file, "-user", "admin"))
 	is.True(strings.HasPrefix(issued, "mine_"))
+	for range 3 { // each expires, and makes room for the next
+		request, err := http.NewRequest("POST", s.base+"/api/me/api-keys", strings.NewReader(`{"expires_at":"2999-01-01T00:00:00Z"}`))
+		is.NoErr(err)
+		request.Header.Set("Authorization", "Bearer "+issued)
+		request.Header.Set("Content-Type", "application/json")
+		answer, err := client.Do(request)
+		is.NoErr(err)
+		_ = answer.Body.Close()
+		is.Equal(answer.StatusCode, 201)
+		execute(t, filepath.Join(os.Getenv("TEST_STATE"), "svc.db"), `UPDATE svc_api_keys SET expires_at = 1 WHERE expires_at IS NOT NULL`)
+	}
 	for path, want := range map[string]int{
 		"/api/me/api-keys": 200, "/api/users": 404, "/api/admin/events": 404, "/ext/svc/me/api-keys": 404, "/healthz": 204,
 	} {

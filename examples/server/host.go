@@ -102,6 +102,7 @@ func (h *host) build(c config, keys secrets, origins []string, log *slog.Logger)
 	apiKeys.EarlierUserPrefixes = c.APIKeys.EarlierUserPrefixes
 	apiKeys.EarlierServiceAccountPrefixes = c.APIKeys.EarlierAccountPrefixes
 	apiKeys.MaxPerHolder, apiKeys.Cached = c.APIKeys.MaxPerHolder, c.APIKeys.Cached
+	apiKeys.IgnoreExpired = c.APIKeys.IgnoreExpired
 	h.service, err = svc.New(svc.Config{
 		Store:       h.store,
 		Marketplace: market,

@@ -62,3 +62,24 @@ func TestHide(t *testing.T) {
 	is.Equal(text.Hide("of bytes", "8 of bytes"), "8 ***")
 	is.Equal(text.Hide("", "all"), "all")
 }
+
+// Texts of one line have one skeleton, and no two lines have the same.
+func TestSkeleton(t *testing.T) {
+	of := map[string]int{}
+	for line, alike := range [][]string{
+		{"alice", "Alice", " alice ", "ALICE", "аlice", "alіce", "ａｌｉｃｅ", "αlice"},
+		{"café", "cafe\u0301", "CAFÉ"}, {"cafe"}, {"bob smith", "bob  smith", "bob\u00a0smith"}, {"bobsmith"},
+		{"user1", "userl"}, {"user2"}, {"user0", "usero"}, {"й", "и\u0306", "Й"}, {"и"}, {"日本"}, {""},
+	} {
+		for _, word := range alike {
+			skeleton := text.Skeleton(word)
+			if other, known := of[skeleton]; known && other != line {
+				t.Errorf("%q looks like one of line %d", word, other)
+			}
+			of[skeleton] = line
+			if skeleton != text.Skeleton(alike[0]) {
+				t.Errorf("%q is %q, and %q is %q", word, skeleton, alike[0], text.Skeleton(alike[0]))
+			}
+		}
+	}
+}

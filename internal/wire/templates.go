@@ -155,6 +155,7 @@ type RollbackTemplate struct {
 type TemplateDiff struct {
 	CurrentRevision string          `json:"current_revision"`
 	LatestRevision  string          `json:"latest_revision"`
+	RenamedTo       string          `json:"renamed_to,omitempty"`
 	Changes         []ContentChange `json:"changes"`
 }
 

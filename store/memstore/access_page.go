@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/text"
 )
 
 // page returns copies of the rows of one chunk of a list.
@@ -62,20 +63,8 @@ func has(user svc.User, text string) bool {
 		user.Email != nil && begins(*user.Email, text)
 }
 
-// begins is strings.HasPrefix for which an ASCII letter is the same in upper and lower case.
-func begins(s, prefix string) bool {
-	return len(s) >= len(prefix) && lower(s[:len(prefix)]) == lower(prefix)
-}
-
-func lower(s string) string {
-	b := []byte(s)
-	for i, c := range b {
-		if 'A' <= c && c <= 'Z' {
-			b[i] += 'a' - 'A'
-		}
-	}
-	return string(b)
-}
+// begins is strings.HasPrefix for which upper and lower case are the same.
+func begins(s, prefix string) bool { return strings.HasPrefix(text.Fold(s), text.Fold(prefix)) }
 
 func withoutMembers(group svc.Group) svc.Group {
 	group.Members = nil

@@ -334,11 +334,13 @@ func put[R any](
 // channels before any user takes one. WHERE true tells SQLite that no join follows.
 func (t accessTx) write(ctx context.Context, w svc.AccessWrite) (err error) {
 	put(ctx, t, &err, w.Users, func(u svc.User) any {
-		return []any{u.ID, u.DisplayName, u.Email, flag(u.Inactive)}
-	}, `INSERT INTO svc_users (id, display_name, email, inactive)
-		SELECT value->>0, value->>1, value->>2, CAST(value->>3 AS BIGINT) FROM {rows} WHERE true
+		id, name, email := foldUser(u)
+		return []any{u.ID, u.DisplayName, u.Email, flag(u.Inactive), id, name, email}
+	}, `INSERT INTO svc_users (id, display_name, email, inactive, folded_id, folded_name, folded_email)
+		SELECT value->>0, value->>1, value->>2, CAST(value->>3 AS BIGINT), value->>4, value->>5, value->>6
+		FROM {rows} WHERE true
 		ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name, email = excluded.email,
-		inactive = excluded.inactive`)
+		inactive = excluded.inactive, folded_name = excluded.folded_name, folded_email = excluded.folded_email`)
 	t.writeChannels(ctx, &err, w.Users)
 	put(ctx, t, &err, w.Groups, func(g svc.Group) any {
 		return []any{g.ID, g.DisplayName}

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/text"
 )
 
 // listing is a query for one chunk of a list. Its parts are added in the order of the fields.
@@ -187,7 +188,7 @@ const (
 // usersByText reads a chunk of the users that a text finds. When many users have the text, the next
 // users by id fill the chunk. Otherwise the indexes find all that have it, few enough to sort.
 func (s session) usersByText(ctx context.Context, page svc.AccessPage) ([]svc.User, error) {
-	text := lower(page.Text)
+	text := text.Fold(page.Text)
 	l := nearUsers(text, page)
 	users, err := all(ctx, s, scanPagedUser, l.query, l.parameters...)
 	if err != nil || len(users) == page.Limit {
@@ -197,19 +198,21 @@ func (s session) usersByText(ctx context.Context, page svc.AccessPage) ([]svc.Us
 	return all(ctx, s, scanPagedUser, l.query, l.parameters...)
 }
 
-// lower changes ASCII letters alone, as SQLite's function does, and PostgreSQL's in collation "C".
-func lower(text string) string {
-	return strings.Map(func(r rune) rune {
-		if 'A' <= r && r <= 'Z' {
-			r += 'a' - 'A'
-		}
-		return r
-	}, text)
+// foldUser returns the texts by which a user is found. The id is nil when it is folded already.
+func foldUser(u svc.User) (id *string, name string, email *string) {
+	if folded := text.Fold(u.ID); folded != u.ID {
+		id = &folded
+	}
+	if u.Email != nil {
+		folded := text.Fold(*u.Email)
+		email = &folded
+	}
+	return id, text.Fold(u.DisplayName), email
 }
 
-// has says that a column begins with a text of that length. The two are names of parameters.
+// has says that a folded column begins with a text of that length. The two are names of parameters.
 func has(column, length, text string) string {
-	return `lower(substr(` + column + `, 1, ` + length + ` + 0)) = ` + text
+	return `substr(` + column + `, 1, ` + length + ` + 0) = ` + text
 }
 
 // nearUsers lists those of the next users by id that have the text.
@@ -219,8 +222,8 @@ func nearUsers(text string, page svc.AccessPage) *listing {
 	l.chunk(`id`, svc.AccessPage{Limit: glanced + page.Skip + page.Limit})
 	l.query, l.and = l.query+`) near`, ` WHERE `
 	length, value := l.add(utf8.RuneCountInString(text)), l.add(text)
-	l.where(`(` + has(`id`, length, value) + ` OR ` + has(`display_name`, length, value) +
-		` OR ` + has(`email`, length, value) + `)`)
+	l.where(`(` + has(`COALESCE(folded_id, id)`, length, value) + ` OR ` +
+		has(`folded_name`, length, value) + ` OR ` + has(`folded_email`, length, value) + `)`)
 	l.chunk(`id`, page)
 	return l
 }
@@ -243,7 +246,7 @@ func foundUsers(text string, page svc.AccessPage) *listing {
 			` ORDER BY ` + order + ` LIMIT (` + enough + ` + 0)) by_` + by
 	}
 	fold := func(by, column, indexed string) string {
-		first := `lower(substr(u.` + column + `, 1, ` + strconv.Itoa(foundBy) + `))`
+		first := `substr(u.` + column + `, 1, ` + strconv.Itoa(foundBy) + `)`
 		return find(by, indexed+first+` >= `+least+` AND `+first+` <= `+most+
 			` AND u.id > `+after+rest(column), `u.id || ''`) + ` UNION `
 	}
@@ -251,8 +254,8 @@ func foundUsers(text string, page svc.AccessPage) *listing {
 	if page.After >= begin {
 		from = ` > ` + after
 	}
-	l.query += fold(`name`, `display_name`, ``) + fold(`email`, `email`, `u.email IS NOT NULL AND `) +
-		fold(`other_case`, `id`, `u.id <> lower(u.id) AND `) +
+	l.query += fold(`name`, `folded_name`, ``) + fold(`email`, `folded_email`, `u.folded_email IS NOT NULL AND `) +
+		fold(`other_case`, `folded_id`, `u.folded_id IS NOT NULL AND `) +
 		find(`id`, `u.id`+from+` AND u.id <= `+most+rest(`id`), `u.id`)
 	l.chunk(`1`, page)
 	l.query += `) found CROSS JOIN svc_users u WHERE u.id = found.id ORDER BY u.id`

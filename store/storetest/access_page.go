@@ -105,7 +105,7 @@ var accessPageRules = []rule{
 		}
 	}},
 	{"a page of users with a text has those whose id, name or email begins with it, " +
-		"with ASCII letters in either case", func(c *checker) {
+		"with letters in either case", func(c *checker) {
 		c.apply(svc.Bundle{Users: []svc.User{
 			{ID: "1", DisplayName: "Zoe Adams", Email: new("z.adams@b.example")},
 			{ID: "2", DisplayName: "zOe bell", Email: new("ZOEBELL@b.example")},
@@ -119,8 +119,8 @@ var accessPageRules = []rule{
 		}})
 		for text, want := range map[string][]string{
 			"zo": {"1", "2", "4", "5", "ZO", "zo"}, "ZOE": {"1", "2"}, "z.A": {"1"},
-			"zo\u00e9": {"5"}, "ZO\u00c9": {"4"}, "zoe": {"1", "2"}, "zoeb": {"2"},
-			"100%": {"6"}, "100_": {"7"}, "%": nil, "_": nil, "i": nil, "\u0130": {"zo"},
+			"zo\u00e9": {"4", "5"}, "ZO\u00c9": {"4", "5"}, "zoe": {"1", "2"}, "zoeb": {"2"},
+			"100%": {"6"}, "100_": {"7"}, "%": nil, "_": nil, "i": {"zo"}, "\u0130": {"zo"},
 			"?": {"ZO"}, "9": {"9", "91", "92", "93"}, strings.Repeat("LONG NAME ", 10): {"9", "91"},
 			strings.Repeat("long name ", 10) + "B": {"91"}, "\U0010fffd": {"92"},
 			"\U0010fffd\U0010fffd\U0010fffd": nil, `A\B`: {"93"}, "'": nil, "zoe adams ": nil,
