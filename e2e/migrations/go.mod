@@ -3,6 +3,7 @@ module github.com/extsvc/svc/e2e/migrations
 go 1.26.0
 
 require (
+	ariga.io/atlas v0.32.1-0.20250325101103-175b25e1c1b9
 	github.com/extsvc/svc v0.1.0
 	github.com/extsvc/svc/store/postgres v0.1.0
 	github.com/extsvc/svc/store/sqlite v0.1.0
