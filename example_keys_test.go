@@ -83,3 +83,24 @@ func ExampleKeys_Revoke() {
 	// Output:
 	// unauthenticated
 }
+
+// Expired keys stay in the lists until they are swept. With IgnoreExpired they make room for new ones.
+func ExampleKeys_Sweep() {
+	now := time.Unix(1_800_000_000, 0)
+	service := exampleService(func(c *svc.Config) {
+		c.Now = func() time.Time { return now }
+		c.Keys.MaxPerHolder, c.Keys.IgnoreExpired = 1, true
+	})
+	defer service.Close()
+	ctx, alice := context.Background(), svc.Identity{Kind: svc.KindUser, ID: "alice"}
+	soon := now.Add(time.Hour)
+	for range 2 {
+		if _, err := service.Keys.Issue(ctx, svc.Host, alice, svc.NewAPIKey{ExpiresAt: soon}); err != nil {
+			fmt.Println(err)
+		}
+		now, soon = soon, soon.Add(time.Hour)
+	}
+	now = soon
+	fmt.Println(service.Keys.Sweep(ctx, svc.Host, now))
+	// Output: 2 <nil>
+}

@@ -93,6 +93,28 @@ func ExampleMemoryParameters() {
 	// recall_tag_groups []
 }
 
+// What a statement allows several times is combined by Merge, and Narrow says what a narrowing policy
+// does to it.
+func ExampleMerge() {
+	parameters := []svc.Parameter{
+		{Name: "filters", Type: svc.ParameterObjectList, Merge: svc.MergeAll, Narrow: svc.NarrowAll},
+		{Name: "model", Type: svc.ParameterText, Merge: svc.MergeClosest, Narrow: svc.NarrowReplace},
+		{Name: "blocked", Type: svc.ParameterTextList, Merge: svc.MergeUnion, Narrow: svc.NarrowUnion},
+	}
+	service, err := svc.New(svc.Config{Store: memstore.New(), Parameters: parameters})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer service.Close()
+	for _, p := range service.Parameters() {
+		fmt.Println(p.Name)
+	}
+	// Output:
+	// filters
+	// model
+	// blocked
+}
+
 func ExampleService_Parameters() {
 	service := exampleFlags()
 	defer service.Close()

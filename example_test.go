@@ -2,6 +2,7 @@ package svc_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log"
@@ -124,6 +125,49 @@ func ExampleErrorCode() {
 	// /id must hold no slash or backslash
 	// /name is required
 	// /manifest is required
+}
+
+// Errors have their meaning for errors.Is as well: a host need not know the codes.
+func ExampleError() {
+	status := func(err error) int {
+		switch {
+		case errors.Is(err, svc.ErrUnauthenticated):
+			return 401
+		case errors.Is(err, svc.ErrForbidden):
+			return 403
+		case errors.Is(err, svc.ErrNotFound):
+			return 404
+		case errors.Is(err, svc.ErrExists), errors.Is(err, svc.ErrChanged):
+			return 409
+		case errors.Is(err, svc.ErrInvalid):
+			return 400
+		case errors.Is(err, svc.ErrUnavailable):
+			return 503
+		}
+		return 500
+	}
+	service := exampleService()
+	defer service.Close()
+	_, err := service.Templates.Read(context.Background(), svc.Host, "gone")
+	fmt.Println(status(err))
+	// Output: 404
+}
+
+// May is Decide for hosts that need nothing but the answer. OnDecision sees each answer.
+func ExampleService_May() {
+	ctx := context.Background()
+	service := exampleService(func(c *svc.Config) {
+		c.OnDecision = func(_ context.Context, e svc.DecisionEvent) {
+			fmt.Println(e.Principal.ID, e.Action, e.Bank, e.Allowed())
+		}
+	})
+	defer service.Close()
+	alice := svc.Principal{Kind: svc.KindUser, ID: "alice"}
+	may, err := service.May(ctx, alice, "bank:recall", "payroll")
+	fmt.Println(may, err)
+	// Output:
+	// alice bank:recall payroll false
+	// false <nil>
 }
 
 // exampleService returns a Service over a store in memory. Its clock stands still. Its one source,

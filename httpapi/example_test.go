@@ -45,7 +45,8 @@ func ExampleHandler_Require() {
 	defer service.Close()
 	recall := func(w http.ResponseWriter, r *http.Request) {
 		who, _ := httpapi.PrincipalFrom(r.Context())
-		_, _ = io.WriteString(w, who.ID+" recalls")
+		d, _ := httpapi.DecisionFrom(r.Context())
+		_, _ = fmt.Fprintln(w, who.ID, "recalls:", d.Allowed())
 	}
 	api, mux := httpapi.New(service, httpapi.Options{}), http.NewServeMux()
 	may := api.Require("bank:recall", func(r *http.Request) string { return r.PathValue("bank") })
@@ -57,7 +58,7 @@ func ExampleHandler_Require() {
 	fmt.Println(exampleGet(server.URL+"/recall/payroll", key)[:3])
 	fmt.Println(exampleGet(server.URL+"/recall/notes", "wrong")[:3])
 	// Output:
-	// 200 alice recalls
+	// 200 alice recalls: true
 	// 403
 	// 401
 }

@@ -2,12 +2,22 @@
 package migrations_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"io/fs"
+	"maps"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
+	atlas "ariga.io/atlas/sql/migrate"
+	atlaspostgres "ariga.io/atlas/sql/postgres"
+	"ariga.io/atlas/sql/schema"
+	atlassqlite "ariga.io/atlas/sql/sqlite"
+	"ariga.io/atlas/sql/sqltool"
 	"github.com/golang-migrate/migrate/v4"
 	"github.com/golang-migrate/migrate/v4/database"
 	migratepgx "github.com/golang-migrate/migrate/v4/database/pgx/v5"
@@ -32,6 +42,8 @@ type site struct {
 	open    func() (svc.Store, error)
 	goose   goose.Dialect
 	driver  func() (database.Driver, error) // for golang-migrate
+	atlas   func(schema.ExecQuerier) (atlas.Driver, error)
+	revisions
 }
 
 func sites(t *testing.T) map[string]func(t *testing.T) site {
@@ -41,7 +53,7 @@ func sites(t *testing.T) map[string]func(t *testing.T) site {
 			db := must(sql.Open("sqlite", path))
 			t.Cleanup(func() { db.Close() })
 			return site{
-				db: db, dialect: sqlite.Dialect(), goose: goose.DialectSQLite3,
+				db: db, dialect: sqlite.Dialect(), goose: goose.DialectSQLite3, atlas: atlassqlite.Open, revisions: revisions{},
 				open: func() (svc.Store, error) { return sqlite.Open(t.Context(), path, sqlite.Options{}) },
 				driver: func() (database.Driver, error) {
 					return migratesqlite.WithInstance(db, &migratesqlite.Config{MigrationsTable: table})
@@ -52,7 +64,7 @@ func sites(t *testing.T) map[string]func(t *testing.T) site {
 			url := pgtest.Schema(t)
 			db := pgtest.Open(t, url)
 			return site{
-				db: db, dialect: postgres.Dialect(), goose: goose.DialectPostgres,
+				db: db, dialect: postgres.Dialect(), goose: goose.DialectPostgres, atlas: atlaspostgres.Open, revisions: revisions{},
 				open: func() (svc.Store, error) { return postgres.Open(t.Context(), url, postgres.Options{}) },
 				driver: func() (database.Driver, error) {
 					return migratepgx.WithInstance(db, &migratepgx.Config{MigrationsTable: table})
@@ -90,6 +102,55 @@ var tools = map[string]func(*testing.T, site, fs.FS) (int, error){
 		}
 		return 1, err
 	},
+	"atlas": func(t *testing.T, s site, files fs.FS) (int, error) {
+		folder := filepath.Join(t.TempDir(), "svc-migrations")
+		if err := os.CopyFS(folder, files); err != nil {
+			return 0, err
+		}
+		dir := must(sqltool.NewGolangMigrateDir(folder))
+		if err := atlas.WriteSumFile(dir, must(dir.Checksum())); err != nil { // atlas migrate hash
+			return 0, err
+		}
+		executor, err := atlas.NewExecutor(must(s.atlas(s.db)), dir, s.revisions, atlas.WithAllowDirty(true))
+		if err != nil {
+			return 0, err
+		}
+		pending, err := executor.Pending(t.Context())
+		if errors.Is(err, atlas.ErrNoPendingFiles) {
+			return 0, nil
+		} else if err != nil {
+			return 0, err
+		}
+		return len(pending), executor.ExecuteN(t.Context(), 0)
+	},
+}
+
+// revisions are what atlas has run. Its command keeps them in a table.
+type revisions map[string]*atlas.Revision
+
+func (r revisions) Ident() *atlas.TableIdent { return &atlas.TableIdent{Name: table} }
+
+func (r revisions) ReadRevisions(context.Context) ([]*atlas.Revision, error) {
+	return slices.SortedFunc(maps.Values(r), func(a, b *atlas.Revision) int {
+		return strings.Compare(a.Version, b.Version)
+	}), nil
+}
+
+func (r revisions) ReadRevision(_ context.Context, version string) (*atlas.Revision, error) {
+	if r[version] == nil {
+		return nil, atlas.ErrRevisionNotExist
+	}
+	return r[version], nil
+}
+
+func (r revisions) WriteRevision(_ context.Context, revision *atlas.Revision) error {
+	r[revision.Version] = revision
+	return nil
+}
+
+func (r revisions) DeleteRevision(_ context.Context, version string) error {
+	delete(r, version)
+	return nil
 }
 
 // Each tool runs the files once. The store then opens, and finds nothing to do.

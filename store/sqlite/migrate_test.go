@@ -297,3 +297,34 @@ func TestTablesOutsideMain(t *testing.T) {
 		is.NoErr(db.Close())
 	}
 }
+
+// Users from before the ninth migration are found with letters of either case.
+func TestUsersAreFolded(t *testing.T) {
+	is := is.New(t)
+	path := filepath.Join(t.TempDir(), "svc.db")
+	db := raw(t, path)
+	_, err := db.Exec(`CREATE TABLE svc_migrations (version BIGINT NOT NULL PRIMARY KEY)`)
+	is.NoErr(err)
+	files := sqlstore.Migrations(sqlite.Dialect())
+	for version := range 8 {
+		file, err := fs.ReadFile(files, fmt.Sprintf("%04d_svc.up.sql", version+1))
+		is.NoErr(err)
+		_, err = db.Exec(string(file))
+		is.NoErr(err)
+	}
+	_, err = db.Exec(`INSERT INTO svc_users (id, display_name, email, inactive) VALUES ('ÉRIC', 'Zoé', NULL, 0), ('Bob', 'B', 'B@X', 0)`)
+	is.NoErr(err)
+	is.NoErr(db.Close())
+	store := open(t, path)
+	for text, want := range map[string]string{"éri": "ÉRIC", "ZOÉ": "ÉRIC", "bo": "Bob", "b@x": "Bob"} {
+		var found []string
+		_, err := store.ReadAccess(t.Context(), svc.AccessRead{Page: &svc.AccessPage{Kind: svc.TargetUser, Text: text, Limit: 9}}, func(b svc.Bundle) error {
+			for _, u := range b.Users {
+				found = append(found, u.ID)
+			}
+			return nil
+		})
+		is.NoErr(err)
+		is.Equal(found, []string{want})
+	}
+}

@@ -3,6 +3,8 @@ package sqlstore_test
 import (
 	"context"
 	"database/sql"
+	"fmt"
+	"io/fs"
 	"log"
 
 	"github.com/extsvc/svc"
@@ -45,4 +47,15 @@ func ExampleTx() {
 		return tx.Commit()
 	}
 	_ = signUp
+}
+
+// A migration tool of the host runs the migrations as files.
+func ExampleMigrations() {
+	files := sqlstore.Migrations(sqlstore.Dialect{Text: "TEXT", Bytes: "BLOB", Serial: "INTEGER", OneWriter: true})
+	names, err := fs.Glob(files, "*.up.sql")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(names[0])
+	// Output: 0001_svc.up.sql
 }

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/extsvc/svc"
 )
@@ -128,7 +129,48 @@ func (d Dialect) migrate(ctx context.Context, tx *sql.Tx) (current bool, err err
 			return false, fmt.Errorf("version %d: %w", version+1, err)
 		}
 	}
-	return false, nil
+	if version+1 == foldedUsers {
+		err = foldUsers(ctx, tx, in)
+	}
+	return false, err
+}
+
+// foldedUsers is the migration after which users have folded texts. Its statements fold ASCII alone.
+const foldedUsers = 9
+
+// foldUsers folds the texts of the users that have letters beyond ASCII.
+func foldUsers(ctx context.Context, tx *sql.Tx, in schema) error {
+	rows, err := tx.QueryContext(ctx, in.qualify(`SELECT id, display_name, email FROM svc_users`))
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	var users []svc.User
+	for rows.Next() {
+		var u svc.User
+		if err := rows.Scan(&u.ID, &u.DisplayName, &u.Email); err != nil {
+			return err
+		}
+		email := ""
+		if u.Email != nil {
+			email = *u.Email
+		}
+		if strings.ContainsFunc(u.ID+u.DisplayName+email, func(r rune) bool { return r > unicode.MaxASCII }) {
+			users = append(users, u)
+		}
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+		return err
+	}
+	for _, u := range users {
+		id, name, email := foldUser(u)
+		_, err := tx.ExecContext(ctx, in.qualify(`UPDATE svc_users SET folded_id = $1, folded_name = $2,
+			folded_email = $3 WHERE id = $4`), id, name, email, u.ID)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func newer(version, known int) error {
