@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
@@ -68,7 +69,9 @@ func auditQuery(in url.Values) (svc.AuditQuery, error) {
 	}
 	var since, until, cursor error
 	query.Since, since = instant("since", in.Get("since"))
-	query.Until, until = instant("until", in.Get("until"))
+	if query.Until, until = lastInstant("until", in.Get("until")); !query.Until.IsZero() {
+		query.Until = query.Until.Add(time.Microsecond) // the end counts
+	}
 	if text := in.Get("cursor"); text != "" {
 		number, err := strconv.ParseInt(text, 10, 64)
 		if query.Before = number; err != nil || number < 1 {

@@ -215,7 +215,7 @@ func (v *visit) issueKey(form url.Values, holder svc.Identity) error {
 		in.Description = &text
 	}
 	var wrong error
-	in.ExpiresAt, wrong = instant("expires_at", form.Get("expires"))
+	in.ExpiresAt, wrong = lastInstant("expires_at", form.Get("expires"))
 	if body.Once == "" {
 		wrong = errors.Join(wrong, svc.Invalid("once", "is missing: load the page again"))
 	}

@@ -96,3 +96,12 @@ func instant(field, text string) (time.Time, error) {
 	}
 	return time.Time{}, svc.Invalid(field, "must be a day or a time, such as 2030-12-31 or 2030-12-31T23:59:59Z")
 }
+
+// lastInstant is instant for the end of a period: a day is its last microsecond.
+func lastInstant(field, text string) (time.Time, error) {
+	at, err := instant(field, text)
+	if _, isTime := time.Parse(time.DateOnly, strings.TrimSpace(text)); isTime == nil && err == nil {
+		at = at.AddDate(0, 0, 1).Add(-time.Microsecond)
+	}
+	return at, err
+}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/adminpage"
@@ -111,6 +112,8 @@ func TestKeys(t *testing.T) {
 	s.post("keys", form("do", "issue", "once", "a", "kind", "user", "for", "bob", "expires", "tomorrow")).is(t, 400,
 		`role="alert"`, "expires_at", `value="tomorrow"`)
 	s.post("keys", form("do", "dance")).is(t, 400, `role="alert"`)
+	s.get("keys?cursor=zzz").is(t, 400, `role="alert"`, "", "No key matches")
+	s.get("who-can?action=&bank=").is(t, 400, `role="alert"`, "", "Nobody can")
 	s.get("keys?holder=robot").is(t, 200, "No key matches")
 	s.get("keys?which=expiring").is(t, 200, "No key matches")
 }
@@ -167,7 +170,9 @@ func TestAudit(t *testing.T) {
 	s := newShop(t)
 	s.get("audit").is(t, 200, `aria-label="Events"`, "template.installed", "What changed", "the host")
 	s.get("audit?target=bob&actor=nobody").is(t, 200, "No event matches")
-	s.get("audit?since=yesterday").is(t, 400, `role="alert"`, "since", `value="yesterday"`)
+	s.get("audit?since=yesterday").is(t, 400, `role="alert"`, "since", `value="yesterday"`, "", "No event matches")
+	now := time.Now().UTC()
+	s.get("audit?since="+now.AddDate(0, 0, -1).Format(time.DateOnly)+"&until="+now.Format(time.DateOnly)).is(t, 200, `aria-label="Events"`)
 	for range 60 {
 		s.edit(strings.Repeat("x", 1+len(s.get("templates/desk").body)%7))
 		s.edit("y")

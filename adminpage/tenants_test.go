@@ -59,14 +59,14 @@ func TestTenants(t *testing.T) {
 	is := is.New(t)
 	tenants, sites := newTenants(t, "a", "b", "b-2")
 	for name, s := range sites {
-		s.get("keys").is(t, 401, `type="password"`)
+		s.get("keys").is(t, 401, `type="password"`, "svc · "+name+"</title>")
 		other := sites["a"]
 		if name == "a" {
 			other = sites["b"]
 		}
 		s.post("sign-in", form("key", other.key)).is(t, 401, "not accepted")
 		s.signIn()
-		s.get("who-can").is(t, 200, "of-"+name)
+		s.get("who-can").is(t, 200, "of-"+name, "svc · "+name+"</title>")
 	}
 
 	// A cookie of one tenant is none of another, also when a browser sends it there.
@@ -80,7 +80,7 @@ func TestTenants(t *testing.T) {
 	nobody := &site{t: t, url: strings.Replace(sites["a"].url, "/t/a/", "/t/nobody/", 1), client: &http.Client{}}
 	is.NoErr(tenants.Suspend(t.Context(), "a"))
 	for _, s := range []*site{nobody, sites["a"]} {
-		s.get("keys").is(t, 401, `type="password"`)
+		s.get("keys").is(t, 401, `type="password"`, "svc · ")
 		s.post("sign-in", form("key", sites["a"].key, "to", "keys?id=x")).is(t, 401, "not accepted", "keys?id=x")
 	}
 	for _, s := range []*site{nobody, sites["a"], sites["b"]} { // all tenants refuse alike
