@@ -380,11 +380,12 @@ func (s *upstreams) fetch(
 func (s *upstreams) fetchPresent(
 	ctx context.Context, by Principal, up Upstream, id string,
 ) (content Content, revision, present string, err error) {
+	began := time.Now()
 	content, revision, err = s.fetch(ctx, by, up, id)
 	if ErrorCode(err) != CodeNotFound {
 		return content, revision, id, err
 	}
-	catalog, failed := s.catalog(ctx, by, up, 0)
+	catalog, failed := s.catalog(ctx, by, up, time.Since(began)+time.Second) // the copy that fetch has left
 	if failed = cmp.Or(failed, catalog.Failure); failed != nil {
 		return content, "", id, failed
 	}
