@@ -118,7 +118,8 @@ type Marketplace interface {
 	// It always asks and uses no copy.
 	//
 	// Errors are [*Error] with CodeNotFound (the catalogue has no such entry), CodeSourceFailed
-	// (the source is unreachable, answers badly, or the entry is bad) or CodeSourceTimeout. The
+	// (the source is unreachable, answers badly, or the entry is bad) or CodeSourceTimeout.
+	// CodeNotFound wraps a [*RenamedError] when the catalogue has the template under another id. The
 	// caller sees their Message. Any other error counts as CodeSourceFailed, and the caller does
 	// not see it.
 	Template(ctx context.Context, from Upstream, id string) (Content, error)
@@ -187,6 +188,17 @@ type Catalog struct {
 	// request, or has just answered.
 	Failure error
 }
+
+// RenamedError says under which id a source offers a template that had another id there. A
+// [Marketplace] wraps it in its CodeNotFound.
+type RenamedError struct{ ID string }
+
+// Error implements error.
+func (e *RenamedError) Error() string { return "the template is now " + quote(e.ID) }
+
+// Renamed returns the id under which the catalogue offers what had an id that it does not offer, by
+// at most 100 renames. "": none.
+func (c Catalog) Renamed(id string) string { return c.renamed(id, c.offered()) }
 
 // maxRenamed is how many renames of one template are followed.
 const maxRenamed = 100

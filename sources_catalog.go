@@ -380,20 +380,16 @@ func (s *upstreams) fetch(
 func (s *upstreams) fetchPresent(
 	ctx context.Context, by Principal, up Upstream, id string,
 ) (content Content, revision, present string, err error) {
-	began := time.Now()
 	content, revision, err = s.fetch(ctx, by, up, id)
 	if ErrorCode(err) != CodeNotFound {
 		return content, revision, id, err
 	}
-	catalog, failed := s.catalog(ctx, by, up, time.Since(began)+time.Second) // the copy that fetch has left
-	if failed = cmp.Or(failed, catalog.Failure); failed != nil {
-		return content, "", id, failed
-	}
-	if present = catalog.renamed(id, catalog.offered()); present == "" {
+	renamed, is := errors.AsType[*RenamedError](err)
+	if !is {
 		return content, "", id, err
 	}
-	content, revision, err = s.fetch(ctx, by, up, present)
-	return content, revision, present, err
+	content, revision, err = s.fetch(ctx, by, up, renamed.ID)
+	return content, revision, renamed.ID, err
 }
 
 // takesNoSources is for sources that were registered while the server still had a Marketplace.

@@ -121,8 +121,11 @@ func entryOf(catalog svc.Catalog, from svc.Upstream, id string) (svc.CatalogEntr
 			return none, sourceError(from, svc.CodeSourceFailed, message, svc.ErrBadEntry)
 		}
 	}
-	message := sourceName(from) + " has no such template"
-	return none, &svc.Error{Code: svc.CodeNotFound, Message: message}
+	missing := &svc.Error{Code: svc.CodeNotFound, Message: sourceName(from) + " has no such template"}
+	if present := catalog.Renamed(id); present != "" {
+		missing.Err = &svc.RenamedError{ID: present}
+	}
+	return none, missing
 }
 
 // manifestDigest returns the correct manifest_digest of a manifest. It is the digest of the
