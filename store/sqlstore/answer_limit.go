@@ -151,8 +151,8 @@ func (s *answerLimit) hear(ctx context.Context) (context.Context, *callTimer, er
 	h.ctx, h.cancel = context.WithCancelCause(ctx)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.timer = time.AfterFunc(s.longest, h.late)
 	h.due = time.Now().Add(s.longest)
+	h.timer = time.AfterFunc(s.longest, h.late)
 	return h.ctx, h, nil
 }
 
@@ -162,7 +162,9 @@ func (h *callTimer) late() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch late := time.Since(h.due); {
-	case h.due.IsZero() || late < 0:
+	case h.due.IsZero():
+	case late < 0:
+		h.timer.Reset(-late)
 	case late > stoodStill:
 		h.wait()
 	default:
