@@ -3,13 +3,15 @@ package svc
 import (
 	"bytes"
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
+	"fmt"
+	"iter"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
-	"github.com/extsvc/svc/internal/readcache"
+	"github.com/extsvc/svc/internal/lists"
 )
 
 // User holds the data of a user that decide access. The rows of access belong to the host, which
@@ -31,7 +33,7 @@ type User struct {
 	// Inactive denies the user everything, and its service accounts as well. Its keys and sessions
 	// are not accepted. Its senders count as unmapped.
 	Inactive bool
-	// Channels are the senders that are this user. Each belongs to one user alone. In a Bundle, nil
+	// Channels are the senders that are this user. Each belongs to one user only. In a Bundle, nil
 	// leaves them unchanged, and an empty list removes all.
 	Channels []Channel
 
@@ -71,7 +73,7 @@ type Group struct {
 }
 
 // ServiceAccount acts with the rights of its owner, which a scoping policy can narrow. It has no
-// attachments and no channels of its own.
+// attachments and no channels.
 type ServiceAccount struct {
 	ID          string
 	DisplayName string // "" means the id
@@ -151,23 +153,38 @@ type Bundle struct {
 	Policies        []Policy
 	Attachments     []Attachment
 	BankPolicies    []BankPolicy
+	Tests           []AccessTest
 }
+
+// AccessTest is a question about access with the answer that is expected. No decision depends on it:
+// [Access.Preview] and [Lint] say whose answer is another one.
+type AccessTest struct {
+	// ID follows from the other fields but Allowed: Apply sets it. It is that of the test's [Target].
+	ID string
+	// The question, as a [Question] has it. It has one of the first three. "" as Action means
+	// ActionRecall.
+	UserID, ServiceAccountID, Sender string
+	Action, Bank, Channel, Topic     string
+
+	Allowed bool // the answer that is expected
+
+	absent absence
+}
+
+// MaxAccessTests is the most tests that a store keeps.
+const MaxAccessTests = 1000
 
 // Empty reports whether b has no rows. A nil list and an empty one are the same here: both name no
 // row.
 func (b Bundle) Empty() bool { return b.size() == 0 }
 
 // size returns the number of rows.
-func (b Bundle) size() int {
-	return len(b.Users) + len(b.Groups) + len(b.ServiceAccounts) +
-		len(b.Policies) + len(b.Attachments) + len(b.BankPolicies)
+func (b Bundle) size() (n int) {
+	for _, k := range kinds {
+		n += k.size(&b)
+	}
+	return n
 }
-
-// The most targets that one write reports one by one.
-const (
-	mostTargets = 1000 // above it, all of them are one TargetAccess
-	mostMembers = 100  // of one group; above it, they are one TargetMember without a Holder
-)
 
 // AttachmentKey names an attachment. Its three texts together are unique. It is comparable, so it
 // can be the key of a map.
@@ -234,32 +251,6 @@ func (p Policy) Builtin() bool {
 	return own != nil && p.DisplayName == own.DisplayName && bytes.Equal(p.Document, own.Document)
 }
 
-// ETag returns the entity tag of a user (RFC 9110, section 8.8.3), quotes included. It is a strong
-// tag that follows from the row alone, so it is the same in every process. Channels do not count.
-func (u User) ETag() string { return etagOf(u.ID, u.DisplayName, u.Email, u.Inactive) }
-
-// ETag returns the entity tag of a group, as [User.ETag] does. Members do not count.
-func (g Group) ETag() string { return etagOf(g.ID, g.DisplayName) }
-
-// ETag returns the entity tag of a service account, as [User.ETag] does.
-func (a ServiceAccount) ETag() string {
-	return etagOf(a.ID, a.DisplayName, a.OwnerUserID, a.ScopingPolicyID, a.Inactive)
-}
-
-// ETag returns the entity tag of a policy, as [User.ETag] does. The document counts byte by byte.
-func (p Policy) ETag() string { return etagOf(p.ID, p.DisplayName, string(p.Document)) }
-
-// ETag returns the entity tag of the policy of a bank, as [Policy.ETag] does.
-func (b BankPolicy) ETag() string { return etagOf(b.BankID, string(b.Document)) }
-
-func etagOf(body ...any) string {
-	text, _ := json.Marshal(body) // texts and flags always encode
-	sum := sha256.Sum256(text)
-	return `"` + hex.EncodeToString(sum[:16]) + `"`
-}
-
-// key is what makes a row unique in its list. Writing a row with a key that exists replaces the
-// row.
 func (u User) key() string { return u.ID }
 
 func (g Group) key() string { return g.ID }
@@ -270,148 +261,216 @@ func (p Policy) key() string { return p.ID }
 
 func (b BankPolicy) key() string { return b.BankID }
 
-// key is the identity of a row, as with the five types above. It must be comparable. Priority is no
-// part of it: a policy has one priority for each principal.
+func (t AccessTest) key() string { return t.ID }
+
+// key lacks the Priority: a policy has one for each principal.
 func (a Attachment) key() AttachmentKey {
 	return AttachmentKey{PolicyID: a.PolicyID, Principal: a.Principal}
 }
 
-// names returns the rows that a bundle writes or refers to: all that ChangeAccess has to read. A
-// name that is missing here would look like a row that does not exist. The lists that can repeat a
-// name are sorted, without duplicates.
-func (b Bundle) names() AccessNames {
-	var n AccessNames
-	for _, u := range b.Users {
-		n.Users = append(n.Users, u.ID)
-		n.Channels = append(n.Channels, u.Channels...)
-	}
-	for _, g := range b.Groups {
-		if g.Members == nil {
-			n.Groups = append(n.Groups, g.ID)
-		} else {
-			n.MembersOf = append(n.MembersOf, g.ID)
-			n.Users = append(n.Users, g.Members...)
-		}
-	}
-	for _, a := range b.ServiceAccounts {
-		n.ServiceAccounts = append(n.ServiceAccounts, a.ID)
-		if a.OwnerUserID != "" {
-			n.Users = append(n.Users, a.OwnerUserID)
-		}
-		if a.ScopingPolicyID != "" {
-			n.Policies = append(n.Policies, a.ScopingPolicyID)
-		}
-	}
-	for _, p := range b.Policies {
-		n.Policies = append(n.Policies, p.ID)
-	}
-	for _, a := range b.Attachments {
-		n.Attachments = append(n.Attachments, a.key())
-		n.Policies = append(n.Policies, a.PolicyID)
-		if a.Principal.Type == GrantedToUser {
-			n.Users = append(n.Users, a.Principal.ID)
-		} else {
-			n.Groups = append(n.Groups, a.Principal.ID)
-		}
-	}
-	for _, p := range b.BankPolicies {
-		n.BankPolicies = append(n.BankPolicies, p.BankID)
-	}
-	n.Users = sorted(n.Users, strings.Compare)
-	n.Groups = sorted(n.Groups, strings.Compare)
-	n.Policies = sorted(n.Policies, strings.Compare)
-	return n
-}
-
 // Targets returns the bundle's rows as targets of events and change feeds, in the order of the
-// fields of [Bundle] and of their lists. A channel or a member is no target of its own. Nil: the
+// fields of [Bundle] and of their lists. A channel or a member is not a separate target. Nil: the
 // bundle is empty.
-func (b Bundle) Targets() []Target {
-	var targets []Target
-	if n := b.size(); n > 0 {
-		targets = make([]Target, 0, n)
-	}
-	add := func(kind TargetKind, id string) {
-		targets = append(targets, Target{Kind: kind, ID: id})
-	}
-	for _, u := range b.Users {
-		add(TargetUser, u.ID)
-	}
-	for _, g := range b.Groups {
-		add(TargetGroup, g.ID)
-	}
-	for _, a := range b.ServiceAccounts {
-		add(TargetServiceAccount, a.ID)
-	}
-	for _, p := range b.Policies {
-		add(TargetPolicy, p.ID)
-	}
-	for _, a := range b.Attachments {
-		add(TargetAttachment, a.key().String())
-	}
-	for _, p := range b.BankPolicies {
-		add(TargetBankPolicy, p.BankID)
+func (b Bundle) Targets() (targets []Target) {
+	for _, k := range kinds {
+		targets = append(targets, k.targets(&b)...)
 	}
 	return targets
 }
 
-// Write returns the write of all rows of b. Members join their groups, and none leaves.
-func (b Bundle) Write() AccessWrite {
-	w := AccessWrite{Bundle: b, Targets: b.Targets()}
-	for _, g := range b.Groups {
-		for _, member := range g.Members {
-			w.Join = append(w.Join, Membership{Group: g.ID, User: member})
+// kind is a kind of rows of access: a list of a [Bundle].
+type kind[R keyed[K], K comparable] struct {
+	list   string // its name in JSON
+	target TargetKind
+	write  string // the action that writes rows
+	rows   func(*Bundle) *[]R
+	named  func(*AccessNames) *[]K
+	stored func(*rowsByKey) *map[K]*R
+	only   func(K) R // a row that has only its key
+}
+
+// keyed is a row of access.
+type keyed[K comparable] interface {
+	// key is what makes a row unique in its list. Writing a row with a key that exists replaces the
+	// row.
+	key() K
+	form() any // its JSON
+}
+
+// rowsByKey are rows of a store.
+type rowsByKey struct {
+	users           map[string]*User
+	groups          map[string]*Group
+	serviceAccounts map[string]*ServiceAccount
+	policies        map[string]*Policy
+	attachments     map[AttachmentKey]*Attachment
+	bankPolicies    map[string]*BankPolicy
+	tests           map[string]*AccessTest
+}
+
+// The kinds of rows.
+var (
+	users = kind[User, string]{
+		"users", TargetUser, ActionUsersWrite,
+		func(b *Bundle) *[]User { return &b.Users },
+		func(n *AccessNames) *[]string { return &n.Users },
+		func(r *rowsByKey) *map[string]*User { return &r.users },
+		func(id string) User { return User{ID: id} },
+	}
+	groups = kind[Group, string]{
+		"groups", TargetGroup, ActionGroupsWrite,
+		func(b *Bundle) *[]Group { return &b.Groups },
+		func(n *AccessNames) *[]string { return &n.Groups },
+		func(r *rowsByKey) *map[string]*Group { return &r.groups },
+		func(id string) Group { return Group{ID: id} },
+	}
+	serviceAccounts = kind[ServiceAccount, string]{
+		"service_accounts", TargetServiceAccount, ActionAccountsManage,
+		func(b *Bundle) *[]ServiceAccount { return &b.ServiceAccounts },
+		func(n *AccessNames) *[]string { return &n.ServiceAccounts },
+		func(r *rowsByKey) *map[string]*ServiceAccount { return &r.serviceAccounts },
+		func(id string) ServiceAccount { return ServiceAccount{ID: id} },
+	}
+	policies = kind[Policy, string]{
+		"policies", TargetPolicy, ActionPoliciesWrite,
+		func(b *Bundle) *[]Policy { return &b.Policies },
+		func(n *AccessNames) *[]string { return &n.Policies },
+		func(r *rowsByKey) *map[string]*Policy { return &r.policies },
+		func(id string) Policy { return Policy{ID: id} },
+	}
+	attachments = kind[Attachment, AttachmentKey]{
+		"attachments", TargetAttachment, ActionAttachmentsWrite,
+		func(b *Bundle) *[]Attachment { return &b.Attachments },
+		func(n *AccessNames) *[]AttachmentKey { return &n.Attachments },
+		func(r *rowsByKey) *map[AttachmentKey]*Attachment { return &r.attachments },
+		func(k AttachmentKey) Attachment { return Attachment{PolicyID: k.PolicyID, Principal: k.Principal} },
+	}
+	bankPolicies = kind[BankPolicy, string]{
+		"bank_policies", TargetBankPolicy, ActionBanksWrite,
+		func(b *Bundle) *[]BankPolicy { return &b.BankPolicies },
+		func(n *AccessNames) *[]string { return &n.BankPolicies },
+		func(r *rowsByKey) *map[string]*BankPolicy { return &r.bankPolicies },
+		func(id string) BankPolicy { return BankPolicy{BankID: id} },
+	}
+	tests = kind[AccessTest, string]{
+		"tests", TargetTest, ActionPoliciesWrite,
+		func(b *Bundle) *[]AccessTest { return &b.Tests },
+		func(n *AccessNames) *[]string { return &n.Tests },
+		func(r *rowsByKey) *map[string]*AccessTest { return &r.tests },
+		func(id string) AccessTest { return AccessTest{ID: id} },
+	}
+)
+
+// kinds are all kinds of rows, in the order of the fields of [Bundle].
+var kinds = []anyKind{&users, &groups, &serviceAccounts, &policies, &attachments, &bankPolicies, &tests}
+
+// anyKind is a kind whose types are its own.
+type anyKind interface {
+	label() (list, write string)
+	// forms returns the JSON of the rows; nil: there is no list.
+	forms(b *Bundle) iter.Seq[any]
+	size(b *Bundle) int
+	targets(b *Bundle) []Target
+	// normalize puts normalized copies of the rows of from into to.
+	normalize(c *checker, from, to *Bundle)
+	// keys adds the keys of rows to n, and blank adds rows with the keys of n.
+	keys(b *Bundle, n *AccessNames)
+	blank(n *AccessNames, b *Bundle)
+	// drop leaves in b the rows that other does not name.
+	drop(b, other *Bundle)
+	// index keeps the rows of b in r, and find adds the named ones of r to b.
+	index(r *rowsByKey, b *Bundle)
+	find(r *rowsByKey, n *AccessNames, b *Bundle)
+	// differ puts the rows of b that differ from those of r into changed.
+	differ(r *rowsByKey, b, changed *Bundle)
+}
+
+// keys names the rows of b for their removal.
+func (b Bundle) keys() (n AccessNames) {
+	for _, k := range kinds {
+		k.keys(&b, &n)
+	}
+	return n
+}
+
+func (k *kind[R, K]) label() (list, write string) { return k.list, k.write }
+
+func (k *kind[R, K]) size(b *Bundle) int { return len(*k.rows(b)) }
+
+func (k *kind[R, K]) forms(b *Bundle) iter.Seq[any] {
+	if *k.rows(b) == nil {
+		return nil
+	}
+	return func(yield func(any) bool) {
+		for _, row := range *k.rows(b) {
+			if !yield(row.form()) {
+				return
+			}
 		}
 	}
-	return w
 }
 
-// Bare removes from the rows of b what [AccessRead].Bare leaves out.
-func (b Bundle) Bare() {
-	for i, u := range b.Users {
-		b.Users[i] = User{ID: u.ID, Inactive: u.Inactive}
-	}
-	for i := range b.Groups {
-		b.Groups[i].DisplayName = ""
-	}
-	for i := range b.ServiceAccounts {
-		b.ServiceAccounts[i].DisplayName = ""
-	}
-	for i := range b.Policies {
-		b.Policies[i].DisplayName = ""
-	}
+func (k *kind[R, K]) targets(b *Bundle) []Target {
+	return lists.Map(*k.rows(b), func(row R) Target { return Target{Kind: k.target, ID: fmt.Sprint(row.key())} })
 }
 
-// mark adds to changed what decisions may depend on.
-func (t Target) mark(changed *readcache.Changed) {
-	switch t.Kind {
-	case TargetAPIKey:
-		changed.Keys = append(changed.Keys, t.ID)
-	case TargetBankPolicy:
-		changed.Banks = append(changed.Banks, t.ID)
-	case TargetUser:
-		changed.Users.Add(t.ID)
-	case TargetServiceAccount:
-		changed.Accounts.Add(t.ID)
-	case TargetPolicy:
-		changed.Policies.Add(t.ID)
-	case TargetAttachment:
-		if to := t.Attachment().Principal; to.Type == GrantedToUser {
-			changed.Users.Add(to.ID)
+// normalize gives no list when the checker is full: the bundle is refused anyway.
+func (k *kind[R, K]) normalize(c *checker, from, to *Bundle) {
+	rows := slices.Clone(*k.rows(from))
+	seen := make(map[K]bool, len(rows))
+	for i := range rows {
+		if c.full {
+			return
+		}
+		pointer := "/" + k.list + "/" + strconv.Itoa(i)
+		any(&rows[i]).(normalizer).normalize(c, pointer)
+		if key := rows[i].key(); seen[key] {
+			c.add(pointer, "is in the bundle twice")
 		} else {
-			changed.Groups.Add(to.ID)
+			seen[key] = true
 		}
-	case TargetMember:
-		if t.Holder.ID == "" { // nothing says who joined
-			changed.Access = true
+	}
+	*k.rows(to) = rows
+}
+
+// normalizer is a row that gets its defaults. at is the pointer to it.
+type normalizer interface{ normalize(c *checker, at string) }
+
+func (k *kind[R, K]) keys(b *Bundle, n *AccessNames) {
+	keys := k.named(n)
+	*keys = append(*keys, lists.Map(*k.rows(b), R.key)...)
+}
+
+func (k *kind[R, K]) blank(n *AccessNames, b *Bundle) {
+	rows := k.rows(b)
+	*rows = append(*rows, lists.Map(*k.named(n), k.only)...)
+}
+
+func (k *kind[R, K]) drop(b, other *Bundle) {
+	rows, named := k.rows(b), lists.Index(*k.rows(other), R.key)
+	*rows = slices.DeleteFunc(slices.Clone(*rows), func(row R) bool { return named[row.key()] != nil })
+}
+
+func (k *kind[R, K]) index(r *rowsByKey, b *Bundle) { *k.stored(r) = lists.Index(*k.rows(b), R.key) }
+
+func (k *kind[R, K]) find(r *rowsByKey, n *AccessNames, b *Bundle) {
+	rows, stored := k.rows(b), *k.stored(r)
+	for _, key := range *k.named(n) {
+		if row := stored[key]; row != nil {
+			*rows = append(*rows, *row)
 		}
-		changed.Users.Add(t.Holder.ID)
-	case TargetChannel:
-		of := t.Channel()
-		sender := readcache.Sender{Provider: of.Provider, ID: of.SenderID}
-		changed.Senders = append(changed.Senders, sender)
-	case TargetAccess:
-		changed.Access = true
+	}
+}
+
+// differ compares whole rows, so their lists must be sorted and not nil on both sides. Documents are
+// compared byte by byte: another order of keys is a change.
+func (k *kind[R, K]) differ(r *rowsByKey, b, changed *Bundle) {
+	stored := *k.stored(r)
+	for _, row := range *k.rows(b) {
+		if there := stored[row.key()]; there == nil || !reflect.DeepEqual(*there, row) {
+			rows := k.rows(changed)
+			*rows = append(*rows, row)
+		}
 	}
 }
 
@@ -426,73 +485,4 @@ func (t Target) Attachment() AttachmentKey {
 func (t Target) Channel() Channel {
 	provider, sender, _ := strings.Cut(t.ID, ":")
 	return Channel{Provider: provider, SenderID: sender}
-}
-
-// OfAccess returns what of c concerns access, without other targets, and the rows to read for it.
-// It is for stores and their readers: see [AccessRead].Since.
-//
-// A TargetMember names one membership, or without a Holder the group with all members. A
-// TargetChannel names the user who has it now. The result is a Reset without targets when c is a
-// Reset or has a TargetAccess.
-func (c StoreChanges) OfAccess() (StoreChanges, AccessNames) {
-	out, n := StoreChanges{Generation: c.Generation}, AccessNames{}
-	for _, t := range c.Targets {
-		if t.Kind == TargetAccess || c.Reset {
-			return StoreChanges{Generation: c.Generation, Reset: true}, AccessNames{}
-		}
-		if n.add(t) {
-			out.Targets = append(out.Targets, t)
-		}
-	}
-	for _, t := range c.Renamed {
-		n.add(t)
-	}
-	out.Renamed, out.Reset = c.Renamed, c.Reset
-	return out, n
-}
-
-// add names the rows of a target. It reports whether the target is one of access.
-func (n *AccessNames) add(t Target) bool {
-	switch t.Kind {
-	case TargetUser:
-		n.Users = append(n.Users, t.ID)
-	case TargetChannel:
-		n.Channels = append(n.Channels, t.Channel())
-	case TargetGroup:
-		n.Groups = append(n.Groups, t.ID)
-	case TargetMember:
-		if t.Holder == (Identity{}) {
-			n.MembersOf = append(n.MembersOf, t.ID)
-		} else {
-			n.Members = append(n.Members, Membership{Group: t.ID, User: t.Holder.ID})
-		}
-	case TargetServiceAccount:
-		n.ServiceAccounts = append(n.ServiceAccounts, t.ID)
-	case TargetPolicy:
-		n.Policies = append(n.Policies, t.ID)
-	case TargetAttachment:
-		n.Attachments = append(n.Attachments, t.Attachment())
-	case TargetBankPolicy:
-		n.BankPolicies = append(n.BankPolicies, t.ID)
-	default:
-		return false
-	}
-	return true
-}
-
-// sorted returns a sorted copy without duplicates, never nil. A repeated member is no error.
-func sorted[T comparable](list []T, compare func(a, b T) int) []T {
-	out := append([]T{}, list...)
-	slices.SortFunc(out, compare)
-	return slices.Compact(out)
-}
-
-// missing returns the elements of list that are not in other. Both are sorted.
-func missing[T any](list, other []T, compare func(a, b T) int) (out []T) {
-	for _, x := range list {
-		if _, found := slices.BinarySearchFunc(other, x, compare); !found {
-			out = append(out, x)
-		}
-	}
-	return out
 }

@@ -3,6 +3,7 @@ package svc
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc/internal/jcs"
+	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/strictjson"
 )
@@ -29,39 +31,19 @@ type bundleDiff struct {
 
 	// The rows of the store, by key. They must not change: a roster may share them with other
 	// callers.
-	users           map[string]*User
-	groups          map[string]*Group
-	serviceAccounts map[string]*ServiceAccount
-	policies        map[string]*Policy
-	attachments     map[AttachmentKey]*Attachment
-	bankPolicies    map[string]*BankPolicy
+	rowsByKey
 }
 
 // newBundleDiff returns the application of a normalized bundle to current. current needs only the
 // rows that names lists, and the users who have its channels. More rows do no harm: a roster gives
 // all.
 func newBundleDiff(schema *policy.Schema, current, bundle Bundle) *bundleDiff {
-	a := &bundleDiff{
-		schema:          schema,
-		users:           index(current.Users, User.key),
-		groups:          index(current.Groups, Group.key),
-		serviceAccounts: index(current.ServiceAccounts, ServiceAccount.key),
-		policies:        index(current.Policies, Policy.key),
-		attachments:     index(current.Attachments, Attachment.key),
-		bankPolicies:    index(current.BankPolicies, BankPolicy.key),
+	a := &bundleDiff{schema: schema}
+	for _, k := range kinds {
+		k.index(&a.rowsByKey, &current)
 	}
 	a.bundle = a.complete(bundle)
 	return a
-}
-
-// index returns rows by key. Keys are unique in a store and in a normalized bundle; else the last
-// counts.
-func index[R any, K comparable](rows []R, key func(R) K) map[K]*R {
-	m := make(map[K]*R, len(rows))
-	for i := range rows {
-		m[key(rows[i])] = &rows[i]
-	}
-	return m
 }
 
 // was returns the row with a key as it was; a zero row when it is new.
@@ -78,14 +60,8 @@ func (a *bundleDiff) rows() Bundle {
 	a.references()
 	a.checkChannels()
 	a.completeLists()
-	b := a.bundle
-	a.changed = Bundle{
-		Users:           differing(b.Users, a.users, User.key),
-		Groups:          differing(b.Groups, a.groups, Group.key),
-		ServiceAccounts: differing(b.ServiceAccounts, a.serviceAccounts, ServiceAccount.key),
-		Policies:        differing(b.Policies, a.policies, Policy.key),
-		Attachments:     differing(b.Attachments, a.attachments, Attachment.key),
-		BankPolicies:    differing(b.BankPolicies, a.bankPolicies, BankPolicy.key),
+	for _, k := range kinds {
+		k.differ(&a.rowsByKey, &a.bundle, &a.changed)
 	}
 	return a.changed
 }
@@ -96,6 +72,19 @@ func (a *bundleDiff) references() {
 	a.checkSizes()
 	a.completeBuiltins()
 	a.checkReferences()
+	a.checkTests()
+}
+
+func (a *bundleDiff) checkTests() {
+	n := len(a.tests) - len(a.remove.Tests)
+	for _, t := range a.bundle.Tests {
+		if a.tests[t.ID] == nil {
+			n++
+		}
+	}
+	if len(a.bundle.Tests) > 0 && n > MaxAccessTests {
+		a.add("/tests", fmt.Sprintf("would be %d with those that are kept: %d are allowed", n, MaxAccessTests))
+	}
 }
 
 func (a *bundleDiff) checkSizes() {
@@ -112,18 +101,6 @@ func (a *bundleDiff) checkSizes() {
 	}
 }
 
-// differing returns the rows that the store has not, or has otherwise. It compares whole rows, so
-// their lists must be sorted and not nil on both sides. Documents are compared byte by byte:
-// another order of keys is a change.
-func differing[R any, K comparable](rows []R, current map[K]*R, key func(R) K) (out []R) {
-	for i := range rows {
-		if there := current[key(rows[i])]; there == nil || !reflect.DeepEqual(there, &rows[i]) {
-			out = append(out, rows[i])
-		}
-	}
-	return out
-}
-
 // write returns what Apply writes for the rows that differ: these rows, memberships as differences,
 // and the targets for [ChangeStore].Changes. Unlike events, those tell names apart from what
 // decisions depend on.
@@ -133,8 +110,8 @@ func (a *bundleDiff) write(rows Bundle) AccessWrite {
 		was, found := was(a.users, u.ID)
 		named := was.DisplayName != u.DisplayName || !reflect.DeepEqual(was.Email, u.Email)
 		w.changed(TargetUser, u.ID, !found || was.Inactive != u.Inactive, named)
-		w.moved(missing(u.Channels, was.Channels, Channel.compare))
-		w.moved(missing(was.Channels, u.Channels, Channel.compare))
+		w.moved(lists.Missing(u.Channels, was.Channels, Channel.compare))
+		w.moved(lists.Missing(was.Channels, u.Channels, Channel.compare))
 	}
 	w.Groups = nil
 	for _, g := range rows.Groups {
@@ -143,8 +120,8 @@ func (a *bundleDiff) write(rows Bundle) AccessWrite {
 		if !found || was.DisplayName != g.DisplayName {
 			w.Groups = append(w.Groups, Group{ID: g.ID, DisplayName: g.DisplayName})
 		}
-		w.members(g.ID, missing(g.Members, was.Members, strings.Compare),
-			missing(was.Members, g.Members, strings.Compare))
+		w.members(g.ID, lists.Missing(g.Members, was.Members, strings.Compare),
+			lists.Missing(was.Members, g.Members, strings.Compare))
 	}
 	for _, account := range rows.ServiceAccounts {
 		was, found := was(a.serviceAccounts, account.ID)
@@ -160,6 +137,9 @@ func (a *bundleDiff) write(rows Bundle) AccessWrite {
 	}
 	for _, p := range rows.BankPolicies {
 		w.changed(TargetBankPolicy, p.BankID, true, false)
+	}
+	for _, t := range rows.Tests {
+		w.changed(TargetTest, t.ID, false, true)
 	}
 	a.writeRemoval(&w)
 	if len(w.Targets)+len(w.Renamed) > mostTargets {
@@ -183,7 +163,7 @@ func (a *bundleDiff) writeRemoval(w *AccessWrite) {
 			}
 		}
 	}
-	written := index(a.changed.Groups, Group.key)
+	written := lists.Index(a.changed.Groups, Group.key)
 	for _, group := range slices.Sorted(maps.Keys(leave)) {
 		w.members(group, nil, leave[group])
 		if written[group] == nil && !slices.Contains(a.remove.Groups, group) {
@@ -192,29 +172,14 @@ func (a *bundleDiff) writeRemoval(w *AccessWrite) {
 	}
 	w.moved(a.remove.Channels)
 	for _, t := range a.remove.removed().Targets() {
-		w.tell(t)
+		w.changed(t.Kind, t.ID, t.Kind != TargetTest, true)
 	}
 }
 
-// removed returns the named rows, by their keys alone.
+// removed returns the named rows, by their keys only.
 func (n AccessNames) removed() (b Bundle) {
-	for _, id := range n.Users {
-		b.Users = append(b.Users, User{ID: id})
-	}
-	for _, id := range n.Groups {
-		b.Groups = append(b.Groups, Group{ID: id})
-	}
-	for _, id := range n.ServiceAccounts {
-		b.ServiceAccounts = append(b.ServiceAccounts, ServiceAccount{ID: id})
-	}
-	for _, id := range n.Policies {
-		b.Policies = append(b.Policies, Policy{ID: id})
-	}
-	for _, key := range n.Attachments {
-		b.Attachments = append(b.Attachments, Attachment{PolicyID: key.PolicyID, Principal: key.Principal})
-	}
-	for _, id := range n.BankPolicies {
-		b.BankPolicies = append(b.BankPolicies, BankPolicy{BankID: id})
+	for _, k := range kinds {
+		k.blank(&n, &b)
 	}
 	return b
 }
@@ -222,14 +187,14 @@ func (n AccessNames) removed() (b Bundle) {
 // completeBuiltins adds to the bundle the built-in policies that it refers to and the store lacks.
 // A built-in policy is stored when a row first refers to it. A bundle may have one as it is.
 func (a *bundleDiff) completeBuiltins() {
-	bundled := index(a.bundle.Policies, Policy.key)
+	bundled := lists.Index(a.bundle.Policies, Policy.key)
 	a.bundle.Policies = slices.Clone(a.bundle.Policies)
 	for i, p := range a.bundle.Policies {
 		own := builtins[p.ID]
 		if stored, found := was(a.policies, p.ID); own == nil || found && !stored.Builtin() {
 			continue
 		}
-		if !sameJSON(p.Document, own.Document) {
+		if !jcs.Equal(p.Document, own.Document) {
 			a.add("/policies/"+strconv.Itoa(i), "is built in: leave it out, or use another id")
 		}
 		a.bundle.Policies[i] = *own
@@ -281,7 +246,7 @@ func (a *bundleDiff) completeLists() {
 			before, _ := was(a.users, u.ID)
 			u.Channels = append([]Channel{}, before.Channels...)
 		} else {
-			u.Channels = sorted(u.Channels, Channel.compare)
+			u.Channels = lists.Sorted(u.Channels, Channel.compare)
 		}
 	}
 	for i := range a.bundle.Groups {
@@ -289,7 +254,7 @@ func (a *bundleDiff) completeLists() {
 			before, _ := was(a.groups, g.ID)
 			g.Members = append([]string{}, before.Members...)
 		} else {
-			g.Members = sorted(g.Members, strings.Compare)
+			g.Members = lists.Sorted(g.Members, strings.Compare)
 		}
 	}
 }
@@ -333,7 +298,7 @@ func (a *bundleDiff) checkChannels() {
 // checkReferences refuses a name of a row that is neither in the bundle nor in the store. An id
 // with a bad form has a second error here only in Lint, which drops it.
 func (a *bundleDiff) checkReferences() {
-	// What the bundle brings counts as existing, so that the order of rows does not matter.
+	// Rows of the bundle count as existing, so that the order of rows does not matter.
 	removed := a.remove.removed()
 	user := referred(a, "user", a.bundle.Users, a.users, removed.Users, User.key)
 	group := referred(a, "group", a.bundle.Groups, a.groups, removed.Groups, Group.key)
@@ -375,7 +340,7 @@ func (a *bundleDiff) checkReferences() {
 func referred[R any](
 	a *bundleDiff, noun string, bundled []R, stored map[string]*R, gone []R, key func(R) string,
 ) func(at, id string, kept bool) {
-	brought, removed := index(bundled, key), index(gone, key)
+	brought, removed := lists.Index(bundled, key), lists.Index(gone, key)
 	return func(at, id string, kept bool) {
 		if brought[id] == nil && (stored[id] == nil && !kept || removed[id] != nil) {
 			a.add(at, "names a "+noun+" that does not exist: "+quote(id))
@@ -399,8 +364,7 @@ func (w AccessWrite) Empty() bool {
 
 // size returns the number of rows that n removes.
 func (n AccessNames) size() int {
-	return len(n.Users) + len(n.Groups) + len(n.ServiceAccounts) + len(n.Policies) +
-		len(n.Attachments) + len(n.BankPolicies) + len(n.Channels)
+	return n.removed().size() + len(n.Channels)
 }
 
 // changed adds a row to Targets when decisions may differ, else to Renamed when names do.
@@ -445,12 +409,9 @@ func (a *bundleDiff) before(w AccessWrite) rowsByTarget {
 	var b Bundle
 	named := a.changed.keys()
 	for _, n := range []AccessNames{named, a.remove, {Groups: a.left}} {
-		b.Users = append(b.Users, stored(a.users, n.Users)...)
-		b.Groups = append(b.Groups, stored(a.groups, n.Groups)...)
-		b.ServiceAccounts = append(b.ServiceAccounts, stored(a.serviceAccounts, n.ServiceAccounts)...)
-		b.Policies = append(b.Policies, stored(a.policies, n.Policies)...)
-		b.Attachments = append(b.Attachments, stored(a.attachments, n.Attachments)...)
-		b.BankPolicies = append(b.BankPolicies, stored(a.bankPolicies, n.BankPolicies)...)
+		for _, k := range kinds {
+			k.find(&a.rowsByKey, &n, &b)
+		}
 	}
 	return b.byTarget(w.Leave)
 }
@@ -458,17 +419,9 @@ func (a *bundleDiff) before(w AccessWrite) rowsByTarget {
 // after returns the rows that w writes. Of the members of a group, it has those that join.
 func (a *bundleDiff) after(w AccessWrite) rowsByTarget {
 	b := a.changed
-	b.Groups = slices.Concat(b.Groups, stored(a.groups, a.left))
+	b.Groups = slices.Clone(b.Groups)
+	groups.find(&a.rowsByKey, &AccessNames{Groups: a.left}, &b)
 	return b.byTarget(w.Join)
-}
-
-func stored[R any, K comparable](rows map[K]*R, keys []K) (out []R) {
-	for _, key := range keys {
-		if row := rows[key]; row != nil {
-			out = append(out, *row)
-		}
-	}
-	return out
 }
 
 // byTarget returns the forms of all rows. members replace those of the groups.
@@ -477,25 +430,80 @@ func (b Bundle) byTarget(members []Membership) rowsByTarget {
 	for _, m := range members {
 		of[m.Group] = append(of[m.Group], m.User)
 	}
+	b.Groups = slices.Clone(b.Groups)
+	for i, g := range b.Groups {
+		b.Groups[i].Members = append([]string{}, of[g.ID]...)
+	}
+	b.Users = lists.Map(b.Users, User.brief)
+	b.ServiceAccounts = lists.Map(b.ServiceAccounts, ServiceAccount.brief)
 	all := rowsByTarget{}
-	for _, u := range b.Users {
-		all[Target{Kind: TargetUser, ID: u.ID}] = userForm(u.brief())
-	}
-	for _, g := range b.Groups {
-		g.Members = append([]string{}, of[g.ID]...)
-		all[Target{Kind: TargetGroup, ID: g.ID}] = groupForm(g)
-	}
-	for _, s := range b.ServiceAccounts {
-		all[Target{Kind: TargetServiceAccount, ID: s.ID}] = serviceAccountForm(s.brief())
-	}
-	for _, p := range b.Policies {
-		all[Target{Kind: TargetPolicy, ID: p.ID}] = policyForm(p)
-	}
-	for _, t := range b.Attachments {
-		all[Target{Kind: TargetAttachment, ID: t.key().String()}] = attachmentForm(t)
-	}
-	for _, p := range b.BankPolicies {
-		all[Target{Kind: TargetBankPolicy, ID: p.BankID}] = bankPolicyForm(p)
+	for _, k := range kinds {
+		targets := k.targets(&b)
+		if forms := k.forms(&b); forms != nil {
+			for form := range forms {
+				all[targets[0]], targets = form, targets[1:]
+			}
+		}
 	}
 	return all
 }
+
+// OfAccess returns what of c concerns access, without other targets, and the rows to read for it.
+// It is for stores and their readers: see [AccessRead].Since.
+//
+// A TargetMember names one membership, or without a Holder the group with all members. A
+// TargetChannel names the user who has it now. The result is a Reset without targets when c is a
+// Reset or has a TargetAccess.
+func (c StoreChanges) OfAccess() (StoreChanges, AccessNames) {
+	out, n := StoreChanges{Generation: c.Generation}, AccessNames{}
+	for _, t := range c.Targets {
+		if t.Kind == TargetAccess || c.Reset {
+			return StoreChanges{Generation: c.Generation, Reset: true}, AccessNames{}
+		}
+		if n.add(t) {
+			out.Targets = append(out.Targets, t)
+		}
+	}
+	for _, t := range c.Renamed {
+		n.add(t)
+	}
+	out.Renamed, out.Reset = c.Renamed, c.Reset
+	return out, n
+}
+
+// add names the rows of a target. It reports whether the target is one of access.
+func (n *AccessNames) add(t Target) bool {
+	switch t.Kind {
+	case TargetUser:
+		n.Users = append(n.Users, t.ID)
+	case TargetChannel:
+		n.Channels = append(n.Channels, t.Channel())
+	case TargetGroup:
+		n.Groups = append(n.Groups, t.ID)
+	case TargetMember:
+		if t.Holder == (Identity{}) {
+			n.MembersOf = append(n.MembersOf, t.ID)
+		} else {
+			n.Members = append(n.Members, Membership{Group: t.ID, User: t.Holder.ID})
+		}
+	case TargetServiceAccount:
+		n.ServiceAccounts = append(n.ServiceAccounts, t.ID)
+	case TargetPolicy:
+		n.Policies = append(n.Policies, t.ID)
+	case TargetAttachment:
+		n.Attachments = append(n.Attachments, t.Attachment())
+	case TargetTest:
+		n.Tests = append(n.Tests, t.ID)
+	case TargetBankPolicy:
+		n.BankPolicies = append(n.BankPolicies, t.ID)
+	default:
+		return false
+	}
+	return true
+}
+
+// The most targets that one write reports one by one.
+const (
+	mostTargets = 1000 // above it, all of them are one TargetAccess
+	mostMembers = 100  // of one group; above it, they are one TargetMember without a Holder
+)

@@ -32,21 +32,18 @@ func TestApplyTwiceChangesNothing(t *testing.T) {
 		"access.written service_account/ci by ", "access.written policy/p by ",
 		"access.written attachment/p/group/team by ", "access.written bank_policy/b by ",
 	})
-	before, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", UserID: "alice"})
-	is.NoErr(err)
+	before := must(h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", UserID: "alice"}))
 	h.apply(t, small)
 	h.apply(t, `{}`)
 	is.Equal(h.actions(), nil)
-	after, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", UserID: "alice"})
-	is.NoErr(err)
+	after := must(h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", UserID: "alice"}))
 	is.Equal(after, before) // revision included
 }
 
 func TestLoadReportsProgress(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
-	bundle, err := svc.ParseBundle([]byte(small))
-	is.NoErr(err)
+	bundle := must(svc.ParseBundle([]byte(small)))
 	var reports [][2]int
 	progress := func(done, total int) { reports = append(reports, [2]int{done, total}) }
 	is.NoErr(h.Access.Load(t.Context(), svc.Host, bundle, progress))
@@ -71,8 +68,7 @@ func TestApplyWritesWhatIsNamed(t *testing.T) {
 	is.Equal(alice.Email, nil)
 	is.Equal(len(alice.Channels), 2) // absent: they stay
 	bySender := func() string {
-		r, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", Sender: "slack:a:b"})
-		is.NoErr(err)
+		r := must(h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", Sender: "slack:a:b"}))
 		return r.TenantID + " " + string(r.Outcome)
 	}
 	is.Equal(bySender(), "alice allow")
@@ -98,10 +94,8 @@ func TestApplyLeavesWhatIsAbsent(t *testing.T) {
 	const attachment = `{"attachments":[{"policy_id":"p","principal_type":"group","principal_id":"team"}]}`
 	h := newHost(t)
 	export := func() string {
-		b, err := h.Access.Export(t.Context(), svc.Host)
-		is.NoErr(err)
-		text, err := b.JSON()
-		is.NoErr(err)
+		b := must(h.Access.Export(t.Context(), svc.Host))
+		text := must(b.JSON())
 		return string(text)
 	}
 	is.Equal(h.refuses(t, account), "/service_accounts/0/owner_user_id") // it is new
@@ -119,21 +113,16 @@ func TestApplyLeavesWhatIsAbsent(t *testing.T) {
 	for _, bundle := range []string{left, account, attachment, documents, whole} {
 		h.apply(t, bundle)
 		for _, how := range []svc.BundleWrite{{}, {DryRun: true}} {
-			b, err := svc.ParseBundle([]byte(bundle))
-			is.NoErr(err)
+			b := must(svc.ParseBundle([]byte(bundle)))
 			again, err := b.JSON() // as a client sends it
 			is.NoErr(err)
-			sent, err := svc.ParseBundle(again)
-			is.NoErr(err)
+			sent := must(svc.ParseBundle(again))
 			is.NoErr(h.Access.Write(t.Context(), svc.Host, sent, how))
-			d, err := h.Access.Preview(t.Context(), svc.Host, b, how)
-			is.NoErr(err)
-			is.Equal(len(d.Principals), 0)
+			is.Equal(len(must(h.Access.Preview(t.Context(), svc.Host, b, how)).Principals), 0)
 		}
 		is.Equal(export(), whole)
 	}
-	b, err := svc.ParseBundle([]byte(left))
-	is.NoErr(err)
+	b := must(svc.ParseBundle([]byte(left)))
 	is.NoErr(h.Access.Write(t.Context(), svc.Host, b, svc.BundleWrite{Prune: true}))
 	is.Equal(export(), whole)
 	is.Equal(len(h.actions()), 0)
@@ -151,9 +140,8 @@ func TestApplyLeavesWhatIsAbsent(t *testing.T) {
 	is.True(strings.Contains(export(), `{"id":"alice","display_name":"alice","email":null,"is_active":true,`))
 	is.True(strings.Contains(export(), `{"id":"ci","display_name":"ci","owner_user_id":"alice","scoping_policy_id":null,"is_active":true}`))
 
-	b, err = svc.ParseBundle([]byte(account + "\n"))
-	is.NoErr(err)
-	err = h.Access.Write(t.Context(), svc.Host, b, svc.BundleWrite{Prune: true}) // its owner goes
+	b = must(svc.ParseBundle([]byte(account + "\n")))
+	err := h.Access.Write(t.Context(), svc.Host, b, svc.BundleWrite{Prune: true}) // its owner goes
 	wantCode(t, err, svc.CodeInvalid, "/service_accounts/0/owner_user_id")
 	for at, row := range map[string]string{
 		"/users/0/display_name": `{"users":[{"id":"alice","display_name":null}]}`, "/users/1/is_active": `{"users":[{"id":"bob"},{"id":"alice","is_active":null}]}`,
@@ -161,18 +149,14 @@ func TestApplyLeavesWhatIsAbsent(t *testing.T) {
 		"/service_accounts/0/owner_user_id": `{"service_accounts":[{"id":"ci","owner_user_id":null}]}`, "/policies/0/display_name": `{"policies":[{"id":"p","display_name":null,"document":` + doc + `}]}`,
 		"/attachments/0/priority": strings.Replace(attachment, `"team"`, `"team","priority":null`, 1),
 	} {
-		_, err := svc.ParseBundle([]byte(row))
-		wantCode(t, err, svc.CodeInvalid, at)
+		wantCode(t, errorOf(svc.ParseBundle([]byte(row))), svc.CodeInvalid, at)
 	}
 }
 
 // refuses returns the place in a bundle that Apply refuses.
 func (h *host) refuses(t *testing.T, bundle string) string {
 	t.Helper()
-	b, err := svc.ParseBundle([]byte(bundle))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must(svc.ParseBundle([]byte(bundle)))
 	all := svc.Errors(h.Access.Apply(t.Context(), svc.Host, b))
 	if len(all) != 1 {
 		t.Fatalf("refused with %v", all)
@@ -232,14 +216,12 @@ func TestApplyRefuses(t *testing.T) {
 func TestApplyTellsEverythingThatIsWrong(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
-	b, err := svc.ParseBundle([]byte(`{"users":[{"id":"a"},{"id":"/"}],"groups":[{"id":""}]}`))
-	is.NoErr(err)
-	err = h.Access.Apply(t.Context(), svc.Host, b)
+	b := must(svc.ParseBundle([]byte(`{"users":[{"id":"a"},{"id":"/"}],"groups":[{"id":""}]}`)))
+	err := h.Access.Apply(t.Context(), svc.Host, b)
 	is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
 	is.True(strings.Contains(err.Error(), "/users/1/id") && strings.Contains(err.Error(), "/groups/0/id"))
 
-	b, err = svc.ParseBundle([]byte(`{"groups":[{"id":"a","members":["x","y"]}]}`))
-	is.NoErr(err)
+	b = must(svc.ParseBundle([]byte(`{"groups":[{"id":"a","members":["x","y"]}]}`)))
 	err = h.Access.Apply(t.Context(), svc.Host, b)
 	is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
 	is.True(strings.Contains(err.Error(), `"x"`) && strings.Contains(err.Error(), `"y"`))
@@ -254,8 +236,7 @@ func TestChannelsBelongToOneUser(t *testing.T) {
 		`{"users":[{"id":"alice"},{"id":"bob","channels":[{"provider":"telegram","sender_id":"1"}]}]}`,
 		`{"users":[{"id":"bob","channels":[{"provider":"x","sender_id":"1"}]},{"id":"new","channels":[{"provider":"x","sender_id":"1"}]}]}`,
 	} {
-		b, err := svc.ParseBundle([]byte(bundle))
-		is.NoErr(err)
+		b := must(svc.ParseBundle([]byte(bundle)))
 		is.Equal(svc.ErrorCode(h.Access.Apply(t.Context(), svc.Host, b)), svc.CodeExists)
 	}
 	snapshot, err := h.store.Access(t.Context(), svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: "new"}})
@@ -272,8 +253,7 @@ func TestApplyTakesGoValues(t *testing.T) {
 		Policies:    []svc.Policy{{ID: "p", Document: []byte(" " + doc)}},
 		Attachments: []svc.Attachment{{PolicyID: "p", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "alice"}}},
 	}))
-	r, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", UserID: "alice"})
-	is.NoErr(err)
+	r := must(h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", UserID: "alice"}))
 	is.Equal(r.Outcome, svc.Allow)
 }
 
@@ -344,8 +324,7 @@ func TestDocumentsHaveLimits(t *testing.T) {
 				return h.Access.Write(ctx, user("root"), bundle(document), svc.BundleWrite{DryRun: true})
 			},
 			"preview:" + rows: func(ctx context.Context, h *host, document []byte) error {
-				_, err := h.Access.Preview(ctx, svc.Host, bundle(document), svc.BundleWrite{})
-				return err
+				return errorOf(h.Access.Preview(ctx, svc.Host, bundle(document), svc.BundleWrite{}))
 			},
 			"simulate:" + rows: func(ctx context.Context, h *host, document []byte) error {
 				_, err := h.Policies.Simulate(ctx, svc.Host, bundle(document), svc.Question{Bank: "d", UserID: "root"})
@@ -354,8 +333,7 @@ func TestDocumentsHaveLimits(t *testing.T) {
 		}
 		if size.bank {
 			ways["set:/document"] = func(ctx context.Context, h *host, document []byte) error {
-				_, err := h.Banks.SetPolicy(ctx, svc.Host, bundle(document).BankPolicies[0])
-				return err
+				return errorOf(h.Banks.SetPolicy(ctx, svc.Host, bundle(document).BankPolicies[0]))
 			}
 		} else {
 			ways["create:/document"] = func(ctx context.Context, h *host, document []byte) error {
@@ -363,8 +341,7 @@ func TestDocumentsHaveLimits(t *testing.T) {
 				return err
 			}
 			ways["patch:/document"] = func(ctx context.Context, h *host, document []byte) error {
-				_, err := h.Policies.Patch(ctx, user("root"), "p", svc.PolicyPatch{Document: document})
-				return err
+				return errorOf(h.Policies.Patch(ctx, user("root"), "p", svc.PolicyPatch{Document: document}))
 			}
 		}
 		for way, write := range ways {
@@ -395,19 +372,13 @@ func TestStoredDocumentsBeyondALimit(t *testing.T) {
 	stored := held(nil)
 	stored.Policies[0].Document = document(statement("allow", 2000, 2000))
 	h.write(t, stored)
-	d, err := h.Decide(t.Context(), user("u"), "x1999", "x1999", svc.Context{})
-	is.NoErr(err)
-	is.True(d.Allowed())
-	_, err = h.Policies.Patch(t.Context(), svc.Host, "p", svc.PolicyPatch{DisplayName: new("P")})
-	is.NoErr(err)
-	_, err = h.Policies.Patch(t.Context(), svc.Host, "p", svc.PolicyPatch{Document: document(statement("allow", 2000, 1999))})
+	is.True(must(h.Decide(t.Context(), user("u"), "x1999", "x1999", svc.Context{})).Allowed())
+	must(h.Policies.Patch(t.Context(), svc.Host, "p", svc.PolicyPatch{DisplayName: new("P")}))
+	_, err := h.Policies.Patch(t.Context(), svc.Host, "p", svc.PolicyPatch{Document: document(statement("allow", 2000, 1999))})
 	wantCode(t, err, svc.CodeInvalid, "/document/statements/0/actions/1000")
-	all, err := h.Access.Export(t.Context(), svc.Host)
-	is.NoErr(err)
+	all := must(h.Access.Export(t.Context(), svc.Host))
 	is.NoErr(h.Access.Apply(t.Context(), svc.Host, all))
-	same, err := svc.Diff(all, all)
-	is.NoErr(err)
-	is.Equal(same, svc.AccessDiff{})
+	is.Equal(must(svc.Diff(all, all)), svc.AccessDiff{})
 	findings := svc.Lint(all, nil)
 	is.Equal(findings[0].Code, svc.FindingDocument) // Apply into an empty store refuses it
 }
@@ -436,11 +407,8 @@ func TestBundleIsReadAsItWasWritten(t *testing.T) {
 			BankPolicies: []svc.BankPolicy{{BankID: "b", Document: document}, {}},
 		},
 	} {
-		written, err := b.JSON()
-		is.NoErr(err)
-		read, err := svc.ParseBundle(written)
-		is.NoErr(err)
-		is.Equal(read, b)
+		written := must(b.JSON())
+		is.Equal(must(svc.ParseBundle(written)), b)
 	}
 }
 
@@ -462,7 +430,35 @@ func TestBundleThatCannotBeWritten(t *testing.T) {
 		"/policies/0/document":             {Policies: []svc.Policy{{Document: []byte(`{"a":`)}}},
 		"/bank_policies/0/document/a":      {BankPolicies: []svc.BankPolicy{{Document: []byte(`{"a":1,"a":2}`)}}},
 	} {
-		_, err := b.JSON()
-		wantCode(t, err, svc.CodeInvalid, field)
+		wantCode(t, errorOf(b.JSON()), svc.CodeInvalid, field)
 	}
+}
+
+// A bundle can remove attachments: with its rows or neither, if the rows are those that the caller has seen.
+func TestWriteDetaches(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	h.apply(t, `{"users":[{"id":"alice"}],"groups":[{"id":"team","members":["alice"]}],"attachments":[{"policy_id":"bank:readonly","principal_type":"group","principal_id":"team"}]}`)
+	how := svc.BundleWrite{Detach: []svc.AttachmentKey{attachmentOf("bank:readonly", "team"), attachmentOf("bank:readonly", "team")}}
+	bob := svc.Bundle{Users: []svc.User{{ID: "bob"}}}
+	seen, err := h.Access.Preview(t.Context(), svc.Host, bob, how)
+	is.NoErr(err)
+	is.Equal(len(seen.Principals), 1) // alice loses
+	gone := svc.BundleWrite{Detach: []svc.AttachmentKey{attachmentOf("bank:readonly", "gone")}}
+	_, err = h.Access.Preview(t.Context(), svc.Host, bob, gone)
+	wantCode(t, err, svc.CodeNotFound, "")
+	wantCode(t, h.Access.Write(t.Context(), svc.Host, bob, gone), svc.CodeNotFound, "")
+	both := svc.Bundle{Attachments: []svc.Attachment{{PolicyID: "bank:readonly", Principal: how.Detach[0].Principal}}}
+	wantCode(t, h.Access.Write(t.Context(), svc.Host, both, how), svc.CodeInvalid, "detach")
+	wantCode(t, h.Access.Write(t.Context(), user("alice"), svc.Bundle{}, how), svc.CodeForbidden, "")
+
+	h.apply(t, `{"users":[{"id":"carol"}]}`)
+	how.Revision = seen.Revision
+	wantCode(t, h.Access.Write(t.Context(), svc.Host, bob, how), svc.CodePrecondition, "")
+	is.Equal(len(allAccess(t, h.store).Attachments), 1)
+	how.Revision = ""
+	is.NoErr(h.Access.Write(t.Context(), svc.Host, bob, how))
+	all := allAccess(t, h.store)
+	is.Equal(len(all.Attachments), 0)
+	is.Equal(len(all.Users), 3)
 }

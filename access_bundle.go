@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"iter"
 	"math"
-	"slices"
 	"strconv"
+	"strings"
 
+	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/strictjson"
 )
@@ -25,61 +27,11 @@ func (b Bundle) normalize(compiler *policy.Compiler) (Bundle, error) {
 // the rows in spite of them. The lists of b stay as they are. A nil list gives a nil list: an
 // absent list and an empty one name no row either way.
 func (b Bundle) normalizeWith(c *checker) (Bundle, error) {
-	out := Bundle{
-		Users:  normalized(c, "/users", b.Users, (*User).normalize, User.key),
-		Groups: normalized(c, "/groups", b.Groups, (*Group).normalize, Group.key),
-		ServiceAccounts: normalized(c, "/service_accounts", b.ServiceAccounts,
-			(*ServiceAccount).normalize, ServiceAccount.key),
-		Policies: normalized(c, "/policies", b.Policies, (*Policy).normalize, Policy.key),
-		Attachments: normalized(c, "/attachments", b.Attachments,
-			(*Attachment).normalize, Attachment.key),
-		BankPolicies: normalized(c, "/bank_policies", b.BankPolicies,
-			(*BankPolicy).normalize, BankPolicy.key),
+	var out Bundle
+	for _, k := range kinds {
+		k.normalize(c, &b, &out)
 	}
 	return out, c.err()
-}
-
-// normalized normalizes a copy of each row, and refuses two rows with one key. at is the pointer to
-// the list. When the checker is full, it returns nil: the bundle is refused anyway.
-func normalized[R any, K comparable](
-	c *checker, at string, rows []R, normalize func(*R, *checker, string), key func(R) K,
-) []R {
-	out := slices.Clone(rows)
-	seen := make(map[K]bool, len(rows))
-	for i := range out {
-		if c.full {
-			return nil
-		}
-		pointer := at + "/" + strconv.Itoa(i)
-		normalize(&out[i], c, pointer)
-		if k := key(out[i]); seen[k] {
-			c.add(pointer, "is in the bundle twice")
-		} else {
-			seen[k] = true
-		}
-	}
-	return out
-}
-
-// normalize checks the form of a group. Whether its members exist shows only in the store's
-// transaction.
-func (g *Group) normalize(c *checker, at string) {
-	c.namedID(at, g.ID, &g.DisplayName, g.absent)
-	for i := 0; i < len(g.Members) && !c.full; i++ {
-		c.id(at+"/members/"+strconv.Itoa(i), g.Members[i])
-	}
-}
-
-// normalize checks the form of a service account. Each account needs an owner, whose rights are its
-// own. An account and a user may have one id.
-func (a *ServiceAccount) normalize(c *checker, at string) {
-	c.namedID(at, a.ID, &a.DisplayName, a.absent)
-	if a.OwnerUserID != "" || !a.absent.has(noOwner) {
-		c.id(at+"/owner_user_id", a.OwnerUserID)
-	}
-	if a.ScopingPolicyID != "" {
-		c.id(at+"/scoping_policy_id", a.ScopingPolicyID)
-	}
 }
 
 // normalize checks a policy, whose document the compiler parses as for a decision: what Apply
@@ -143,6 +95,7 @@ type (
 		Policies        []policyJSON         `json:"policies,omitzero"`
 		Attachments     []attachmentJSON     `json:"attachments,omitzero"`
 		BankPolicies    []bankPolicyJSON     `json:"bank_policies,omitzero"`
+		Tests           []testJSON           `json:"tests,omitzero"`
 	}
 	userJSON struct {
 		ID          string               `json:"id"`
@@ -182,6 +135,16 @@ type (
 		BankID   string                 `json:"bank_id"`
 		Document value[json.RawMessage] `json:"document,omitzero"`
 	}
+	testJSON struct {
+		UserID           string      `json:"user_id,omitzero"`
+		ServiceAccountID string      `json:"sa_id,omitzero"`
+		Sender           string      `json:"sender,omitzero"`
+		Action           string      `json:"action"`
+		Bank             string      `json:"bank"`
+		Channel          string      `json:"channel,omitzero"`
+		Topic            string      `json:"topic,omitzero"`
+		Allowed          value[bool] `json:"allowed,omitzero"`
+	}
 	value[T any] = strictjson.Optional[T]
 )
 
@@ -195,22 +158,22 @@ const (
 	noScoping
 	noPriority
 	noDocument
+	noAnswer
 )
 
 func (a absence) has(key absence) bool { return a&key != 0 }
 
-// ParseBundle reads the JSON form of a [Bundle], strictly (I-JSON, RFC 7493). Unknown, duplicate
-// and case-variant keys and wrong types are errors (CodeInvalid) whose Field is a JSON pointer (RFC
-// 6901). It reports the first error alone. Every list may be absent. An absent key leaves its field
-// zero, and the row knows it: where the row exists, the stored value stays. For a new row,
-// display_name is the id, is_active true and priority 0; it needs a document or an owner. null clears email and scoping_policy_id,
-// and is an error elsewhere in a row. ParseBundle does not check what the rows mean: [Access.Apply]
-// does. The result shares no memory with data.
+// ParseBundle reads the JSON form of a [Bundle], strictly (I-JSON, RFC 7493). Unknown, duplicate and case-variant keys
+// and wrong types are errors (CodeInvalid) whose Field is a JSON pointer (RFC 6901). It reports the first error only.
+// Every list may be absent. An absent key leaves its field zero, and the row knows it: where the row exists, the
+// stored value stays. For a new row, display_name is the id, is_active true and priority 0; it needs a document or an
+// owner. null clears email and scoping_policy_id, and is an error elsewhere in a row. ParseBundle does not check what
+// the rows mean: [Access.Apply] does. The result shares no memory with data.
 func ParseBundle(data []byte) (Bundle, error) { return ParseBundleWithin(data, math.MaxInt) }
 
 // ParseBundleWithin is ParseBundle with a limit on rows: it stops at the first row over the limit
-// (CodeInvalid). Each channel and each member counts as one. It takes no more memory than a bundle
-// of that size needs. Use it for bundles of callers that may have no rights.
+// (CodeInvalid). Each channel and each member counts as one. It takes the memory that a bundle of
+// that size needs, at most. Use it for bundles of callers that may have no rights.
 func ParseBundleWithin(data []byte, rows int) (Bundle, error) {
 	var in bundleJSON
 	if err := strictjson.UnmarshalWithin(data, MaxNesting, rows, &in); err != nil {
@@ -226,6 +189,7 @@ func ParseBundleWithin(data []byte, rows int) (Bundle, error) {
 		Policies:        readList(&r, "policies", in.Policies, policyJSON.row),
 		Attachments:     readList(&r, "attachments", in.Attachments, attachmentJSON.row),
 		BankPolicies:    readList(&r, "bank_policies", in.BankPolicies, bankPolicyJSON.row),
+		Tests:           readList(&r, "tests", in.Tests, testJSON.row),
 	}
 	if r.null != "" {
 		return Bundle{}, Invalid(r.null, "must not be null")
@@ -243,7 +207,7 @@ type rowReader struct {
 // readList reads the rows of a list until the first error.
 func readList[J, R any](r *rowReader, list string, in []J, row func(J, *rowReader) R) []R {
 	i := -1
-	return convert(in, func(j J) (out R) {
+	return lists.Map(in, func(j J) (out R) {
 		if i++; r.null == "" {
 			r.at, r.absent = "/"+list+"/"+strconv.Itoa(i), 0
 			out = row(j, r)
@@ -274,19 +238,6 @@ func readOrNull(r *rowReader, v value[string], absent absence) *string {
 	return &v.Value
 }
 
-// convert maps a list; nil stays nil, because an absent list is not an empty one: Apply leaves the
-// channels and members of an absent one.
-func convert[J, R any](list []J, row func(J) R) []R {
-	if list == nil {
-		return nil
-	}
-	rows := make([]R, len(list))
-	for i, j := range list {
-		rows[i] = row(j)
-	}
-	return rows
-}
-
 // JSON returns the form of b that [ParseBundle] reads as b, apart from white space in documents. It
 // names every key, apart from nil lists and what ParseBundle has found absent. Errors: CodeInvalid,
 // as ParseBundle's, when a text is not valid UTF-8 or a document is not JSON.
@@ -302,12 +253,10 @@ func (b Bundle) JSON() ([]byte, error) {
 // writer. Errors: those of JSON, and those of to; a part of the form may be written already.
 func (b Bundle) WriteJSON(to io.Writer) error {
 	w := bundleWriter{to: to, between: "{"}
-	writeList(&w, "users", b.Users, userForm)
-	writeList(&w, "groups", b.Groups, groupForm)
-	writeList(&w, "service_accounts", b.ServiceAccounts, serviceAccountForm)
-	writeList(&w, "policies", b.Policies, policyForm)
-	writeList(&w, "attachments", b.Attachments, attachmentForm)
-	writeList(&w, "bank_policies", b.BankPolicies, bankPolicyForm)
+	for _, k := range kinds {
+		list, _ := k.label()
+		w.list(list, k.forms(&b))
+	}
 	if w.between == "{" {
 		w.text("{")
 	}
@@ -328,18 +277,19 @@ func (w *bundleWriter) text(text string) {
 	}
 }
 
-// writeList writes a list of rows under its name. An absent list is left out, an empty one is not.
-func writeList[R, J any](w *bundleWriter, name string, rows []R, form func(R) J) {
-	if rows == nil {
+// list writes a list of rows under its name. An absent list is left out, an empty one is not.
+func (w *bundleWriter) list(name string, forms iter.Seq[any]) {
+	if forms == nil {
 		return
 	}
 	w.text(w.between + `"` + name + `":[`)
 	w.between = ","
-	for i, row := range rows {
+	i := 0
+	for form := range forms {
 		if i > 0 {
 			w.text(",")
 		}
-		data, err := strictjson.Marshal(form(row))
+		data, err := strictjson.Marshal(form)
 		if at, ok := errors.AsType[*strictjson.Error](err); ok {
 			err = Invalid("/"+name+"/"+strconv.Itoa(i)+at.Pointer, at.Detail)
 		}
@@ -347,6 +297,7 @@ func writeList[R, J any](w *bundleWriter, name string, rows []R, form func(R) J)
 			return
 		}
 		w.text(string(data))
+		i++
 	}
 	w.text("]")
 }
@@ -355,18 +306,18 @@ func (u userJSON) row(r *rowReader) User {
 	row := User{
 		ID: u.ID, DisplayName: read(r, "display_name", u.DisplayName, noName),
 		Inactive: r.inactive(u.IsActive), Email: readOrNull(r, u.Email, noEmail),
-		Channels: convert(read(r, "channels", u.Channels, 0),
+		Channels: lists.Map(read(r, "channels", u.Channels, 0),
 			func(c channelJSON) Channel { return Channel(c) }),
 	}
 	row.absent = r.absent
 	return row
 }
 
-func userForm(u User) userJSON {
+func (u User) form() any {
 	return userJSON{
 		ID: u.ID, DisplayName: named(u.DisplayName, u.absent, noName),
 		IsActive: active(u.Inactive, u.absent), Email: orNull(u.Email, u.absent, noEmail),
-		Channels: listed(convert(u.Channels, func(c Channel) channelJSON { return channelJSON(c) })),
+		Channels: listed(lists.Map(u.Channels, func(c Channel) channelJSON { return channelJSON(c) })),
 	}
 }
 
@@ -379,7 +330,7 @@ func (g groupJSON) row(r *rowReader) Group {
 	return row
 }
 
-func groupForm(g Group) groupJSON {
+func (g Group) form() any {
 	return groupJSON{
 		ID: g.ID, DisplayName: named(g.DisplayName, g.absent, noName), Members: listed(g.Members),
 	}
@@ -398,7 +349,7 @@ func (a serviceAccountJSON) row(r *rowReader) ServiceAccount {
 	return row
 }
 
-func serviceAccountForm(a ServiceAccount) serviceAccountJSON {
+func (a ServiceAccount) form() any {
 	scoping := &a.ScopingPolicyID
 	if *scoping == "" {
 		scoping = nil
@@ -419,7 +370,7 @@ func (p policyJSON) row(r *rowReader) Policy {
 	return row
 }
 
-func policyForm(p Policy) policyJSON {
+func (p Policy) form() any {
 	return policyJSON{
 		ID: p.ID, DisplayName: named(p.DisplayName, p.absent, noName),
 		Document: documentForm(p.Document, p.absent),
@@ -432,8 +383,26 @@ func (b bankPolicyJSON) row(r *rowReader) BankPolicy {
 	return row
 }
 
-func bankPolicyForm(b BankPolicy) bankPolicyJSON {
+func (b BankPolicy) form() any {
 	return bankPolicyJSON{BankID: b.BankID, Document: documentForm(b.Document, b.absent)}
+}
+
+func (t testJSON) row(r *rowReader) AccessTest {
+	row := AccessTest{
+		UserID: t.UserID, ServiceAccountID: t.ServiceAccountID, Sender: t.Sender,
+		Action: t.Action, Bank: t.Bank, Channel: t.Channel, Topic: t.Topic,
+		Allowed: read(r, "allowed", t.Allowed, noAnswer),
+	}
+	row.absent = r.absent
+	return row
+}
+
+func (t AccessTest) form() any {
+	return testJSON{
+		UserID: t.UserID, ServiceAccountID: t.ServiceAccountID, Sender: t.Sender,
+		Action: t.Action, Bank: t.Bank, Channel: t.Channel, Topic: t.Topic,
+		Allowed: value[bool]{Set: true, Value: t.Allowed},
+	}
 }
 
 // document returns a document; nil: null, which is refused later, or absent.
@@ -454,7 +423,7 @@ func (a attachmentJSON) row(r *rowReader) Attachment {
 	}
 }
 
-func attachmentForm(a Attachment) attachmentJSON {
+func (a Attachment) form() any {
 	return attachmentJSON{
 		PolicyID: a.PolicyID, Priority: named(a.Priority, a.absent, noPriority),
 		PrincipalType: a.Principal.Type, PrincipalID: a.Principal.ID,
@@ -489,3 +458,42 @@ func orNull(field *string, absent, key absence) value[string] {
 
 // listed returns the JSON value of a list; absent: the list is nil.
 func listed[T any](list []T) value[[]T] { return value[[]T]{Set: list != nil, Value: list} }
+
+// names returns the rows that a bundle writes or refers to: all that ChangeAccess has to read. A
+// name that is missing here would look like a row that does not exist. The lists that can repeat a
+// name are sorted, without duplicates.
+func (b Bundle) names() AccessNames {
+	n := b.keys()
+	n.Groups = nil
+	for _, u := range b.Users {
+		n.Channels = append(n.Channels, u.Channels...)
+	}
+	for _, g := range b.Groups {
+		if g.Members == nil {
+			n.Groups = append(n.Groups, g.ID)
+		} else {
+			n.MembersOf = append(n.MembersOf, g.ID)
+			n.Users = append(n.Users, g.Members...)
+		}
+	}
+	for _, a := range b.ServiceAccounts {
+		if a.OwnerUserID != "" {
+			n.Users = append(n.Users, a.OwnerUserID)
+		}
+		if a.ScopingPolicyID != "" {
+			n.Policies = append(n.Policies, a.ScopingPolicyID)
+		}
+	}
+	for _, a := range b.Attachments {
+		n.Policies = append(n.Policies, a.PolicyID)
+		if a.Principal.Type == GrantedToUser {
+			n.Users = append(n.Users, a.Principal.ID)
+		} else {
+			n.Groups = append(n.Groups, a.Principal.ID)
+		}
+	}
+	n.Users = lists.Sorted(n.Users, strings.Compare)
+	n.Groups = lists.Sorted(n.Groups, strings.Compare)
+	n.Policies = lists.Sorted(n.Policies, strings.Compare)
+	return n
+}

@@ -3,11 +3,13 @@ package svc
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 
 	"github.com/extsvc/svc/internal/accessindex"
+	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/readcache"
 )
@@ -279,6 +281,7 @@ func (b *Bundle) add(part Bundle) {
 	b.Policies = append(b.Policies, part.Policies...)
 	b.Attachments = append(b.Attachments, part.Attachments...)
 	b.BankPolicies = append(b.BankPolicies, part.BankPolicies...)
+	b.Tests = append(b.Tests, part.Tests...)
 }
 
 // follow makes r have the named rows as they are in rows. Those that are not in rows do not exist.
@@ -311,7 +314,7 @@ func leave(r *accessindex.Index, all []Membership) {
 
 // gone calls do with each key that has no row.
 func gone[R any, K comparable](named []K, rows []R, key func(R) K, do func(K)) {
-	there := index(rows, key)
+	there := lists.Index(rows, key)
 	for _, k := range named {
 		if _, found := there[k]; !found {
 			do(k)
@@ -385,14 +388,15 @@ func census(call policy.Call, r *accessindex.Index, parties [][]policy.Member) *
 
 // overlaid calls cut with the stored rows and with what a bundle would write over them, for a
 // caller that may read them. cut takes what it needs out of the rows; look says what it may do.
-// sender is the user that channel belongs to after the write; "": none. wrong is the error that the
+// senders are the users that have channels after the write, at least those of channels. wrong is the error that the
 // form of the request has shown already; nil: none.
 //
 // A caller without the right learns only wrong: the rows of the bundle are checked afterwards,
 // because their errors cost more and because those of references would show which rows exist.
 func (s *accessCache) overlaid(
-	ctx context.Context, by Principal, compiler *policy.Compiler, bundle Bundle, prune bool,
-	wrong error, channel Channel, cut func(all *accessRows, write AccessWrite, sender string),
+	ctx context.Context, by Principal, compiler *policy.Compiler, bundle Bundle, how BundleWrite,
+	wrong error, channels []Channel,
+	cut func(all *accessRows, write AccessWrite, senders map[Channel]string),
 ) (err error) {
 	if err := s.authorize(ctx, by, ActionUsersRead); err != nil {
 		if wrong != nil {
@@ -401,31 +405,29 @@ func (s *accessCache) overlaid(
 		return err
 	}
 	bundle, err = bundle.normalize(compiler)
-	// The faults of the question and of the bundle come together, so that a caller can mend all at
-	// once.
+	// The faults of the question and of the bundle come together, so that a caller can mend all of
+	// them together.
 	if err := errors.Join(wrong, err); err != nil {
 		return err
 	}
-	names := bundle.names()
-	if channel != (Channel{}) {
-		names.Channels = append(names.Channels, channel)
-	}
+	names := how.names(bundle)
+	names.Channels = append(names.Channels, channels...)
 	// When access changes between the two reads, both are made again.
 	for err = errOldRows; errors.Is(err, errOldRows); {
-		current, at, failed := s.named(ctx, names, prune)
+		current, at, failed := s.named(ctx, names, how.Prune)
 		if failed != nil {
 			return failed
 		}
 		a := newBundleDiff(compiler.Schema(), current, bundle)
-		if prune {
-			a.remove = current.without(bundle).keys()
+		if a.remove, err = how.removal(current, bundle); err != nil {
+			return err
 		}
 		write := a.write(a.rows())
 		if err := a.err(); err != nil {
 			return err
 		}
 		err = s.lookAt(ctx, at, func(all *accessRows) {
-			cut(all, write, senderAfter(channel, write.Users, current.Users))
+			cut(all, write, sendersAfter(write.Users, current.Users))
 		})
 	}
 	return err
@@ -453,14 +455,12 @@ func (s *accessCache) simulated(
 	var rows *accessindex.Index
 	var generation int64
 	var sender string
-	err = s.overlaid(ctx, by, compiler, bundle, false, wrong, asked.Channel,
-		func(all *accessRows, w AccessWrite, of string) {
+	err = s.overlaid(ctx, by, compiler, bundle, BundleWrite{}, wrong, []Channel{asked.Channel},
+		func(all *accessRows, w AccessWrite, senders map[Channel]string) {
 			_, needed := w.reach()
-			needed.Users = append(needed.Users, asked.Identity.ID, of)
-			needed.Accounts = append(needed.Accounts, asked.Identity.ID)
-			needed.Policies = append(needed.Policies, asked.ScopingPolicyID)
-			needed.Banks = append(needed.Banks, asked.BankID)
-			write, rows, generation, sender = w, all.Excerpt(needed), all.at, of
+			sender = senders[asked.Channel]
+			needed.Add(asked.needs(sender))
+			write, rows, generation = w, all.Excerpt(needed), all.at
 		})
 	if err != nil {
 		return after, false, err
@@ -471,23 +471,41 @@ func (s *accessCache) simulated(
 	return after, !write.Empty(), nil
 }
 
-// previewed returns all principals whose rights a bundle may change, before and after. The censuses
-// are incomplete when ctx ends early. Errors: see overlaid.
+// previewed returns all principals whose rights a bundle may change, before and after, and the tests
+// that have another answer after. The censuses are incomplete when ctx ends early. Errors: see
+// overlaid.
 func (s *accessCache) previewed(
-	ctx context.Context, by Principal, compiler *policy.Compiler, bundle Bundle, prune bool,
-) (before, after *policy.Census, err error) {
+	ctx context.Context, by Principal, compiler *policy.Compiler, bundle Bundle, how BundleWrite,
+	kept []AccessTest,
+) (before, after *policy.Census, turned []AccessTest, err error) {
+	run := testRun{}
 	var write AccessWrite
 	var rows *accessindex.Index
 	var parties [][]policy.Member
-	err = s.overlaid(ctx, by, compiler, bundle, prune, nil, Channel{},
-		func(all *accessRows, w AccessWrite, _ string) {
-			write = w
-			parties, rows = all.touchedBy(w, accessindex.Rows{})
+	err = s.overlaid(ctx, by, compiler, bundle, how, nil, senders(kept, bundle.Tests),
+		func(all *accessRows, w AccessWrite, senders map[Channel]string) {
+			write, run = w, testRun{w.testsAfter(kept), senders}
+			parties, rows = all.touchedBy(w, run.needs())
 		})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	before = census(ctx, rows, parties)
 	write.put(rows)
-	return before, census(ctx, rows, parties), nil
+	turned, err = run.turned(compiler, rows)
+	return before, census(ctx, rows, parties), turned, err
+}
+
+// sendersAfter returns the users who have channels after users are written over those of the store.
+func sendersAfter(write, stored []User) map[Channel]string {
+	of, seen := map[Channel]string{}, map[string]bool{}
+	for _, u := range slices.Concat(write, stored) {
+		for _, channel := range u.Channels {
+			if !seen[u.ID] {
+				of[channel] = u.ID
+			}
+		}
+		seen[u.ID] = true
+	}
+	return of
 }

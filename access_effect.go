@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc/internal/accessindex"
+	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/policy"
 )
 
@@ -67,7 +68,7 @@ type effectCheck struct {
 	by       Principal
 	write    AccessWrite
 	stored   *policy.Compiler // for rows of the store
-	compiler *policy.Compiler // for this trial alone
+	compiler *policy.Compiler // for this trial only
 	grantor  *policy.Grantor  // the caller before the write
 	rights   *policy.Rights   // of the caller before the write
 	holders  []rightsHolder
@@ -378,7 +379,7 @@ func refuseExcess(who string, x policy.Excess) *Error {
 		", which you are not allowed")
 }
 
-// lostAdministrator reports whether an active user is no administrator any more.
+// lostAdministrator reports whether an active user is no administrator any longer.
 func (t *effectCheck) lostAdministrator() bool {
 	for i := range t.parties {
 		if t.administers(i, t.before) && !t.administers(i, t.after) {
@@ -460,7 +461,7 @@ func (w AccessWrite) reach() (touched, needed accessindex.Rows) {
 	for _, b := range slices.Concat(w.BankPolicies, removed.BankPolicies) {
 		touched.Banks = append(touched.Banks, b.BankID)
 	}
-	touched.Users = sorted(touched.Users, strings.Compare)
+	touched.Users = lists.Sorted(touched.Users, strings.Compare)
 	needed = touched
 	needed.Users = slices.Concat(touched.Users, owners)
 	needed.Groups = slices.Concat(touched.Groups, groups)
@@ -475,10 +476,7 @@ func (e *accessRows) touchedBy(
 	w AccessWrite, also accessindex.Rows,
 ) (parties [][]policy.Member, of *accessindex.Index) {
 	touched, needed := w.reach()
-	needed.Users = slices.Concat(needed.Users, also.Users)
-	needed.Accounts = slices.Concat(needed.Accounts, also.Accounts)
-	needed.Policies = slices.Concat(needed.Policies, also.Policies)
-	needed.Banks = slices.Concat(needed.Banks, also.Banks)
+	needed.Add(also)
 	names := func(p Policy) bool { return policy.MayName(policy.UserVariable, p.Document) }
 	touched.Each = slices.ContainsFunc(w.Policies, names) || e.Personal(needed.Policies)
 	banks := e.Excerpt(accessindex.Rows{Banks: touched.Banks})
@@ -493,4 +491,18 @@ func (e *accessRows) touchedBy(
 		}
 	}
 	return parties, e.Excerpt(needed)
+}
+
+// holders returns the users and service accounts that n names, in one order for all transactions.
+func (n AccessNames) holders() (all []Identity) {
+	for _, id := range n.Users {
+		all = append(all, Identity{KindUser, id})
+	}
+	for _, id := range n.ServiceAccounts {
+		all = append(all, Identity{KindServiceAccount, id})
+	}
+	slices.SortFunc(all, func(a, b Identity) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID))
+	})
+	return all
 }

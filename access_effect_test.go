@@ -86,8 +86,7 @@ func scopes(account, policy string) does {
 		patch.ScopingPolicyID.Value = &policy
 	}
 	return func(ctx context.Context, h *host, by svc.Principal) error {
-		_, err := h.ServiceAccounts.Patch(ctx, by, account, patch)
-		return err
+		return errorOf(h.ServiceAccounts.Patch(ctx, by, account, patch))
 	}
 }
 
@@ -124,8 +123,7 @@ func opens(bank, public string) does {
 
 func patches(user string, patch svc.UserPatch) does {
 	return func(ctx context.Context, h *host, by svc.Principal) error {
-		_, err := h.Users.Patch(ctx, by, user, patch)
-		return err
+		return errorOf(h.Users.Patch(ctx, by, user, patch))
 	}
 }
 
@@ -135,15 +133,13 @@ func drops(group string) does {
 
 func makes(account svc.ServiceAccount) does {
 	return func(ctx context.Context, h *host, by svc.Principal) error {
-		_, err := h.MyServiceAccounts.Create(ctx, by, account)
-		return err
+		return errorOf(h.MyServiceAccounts.Create(ctx, by, account))
 	}
 }
 
 func issues(holder string) does {
 	return func(ctx context.Context, h *host, by svc.Principal) error {
-		_, err := h.Keys.Issue(ctx, by, user(holder).Identity(), svc.NewAPIKey{})
-		return err
+		return errorOf(h.Keys.Issue(ctx, by, user(holder).Identity(), svc.NewAPIKey{}))
 	}
 }
 
@@ -195,6 +191,17 @@ func prunes(policy, id string) does {
 	}
 }
 
+// leaves detaches a policy from a group by a bundle of nothing else.
+func leaves(policy, group string) does {
+	return func(ctx context.Context, h *host, by svc.Principal) error {
+		return h.Access.Write(ctx, by, svc.Bundle{}, svc.BundleWrite{Detach: []svc.AttachmentKey{attachmentOf(policy, group)}})
+	}
+}
+
+func attachmentOf(policy, group string) svc.AttachmentKey {
+	return svc.AttachmentKey{PolicyID: policy, Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: group}}
+}
+
 var rightsTable = []rightsRule{
 	{says: "who attaches a policy has what it gives", allowed: attaches("recall", "user", "bob"), refused: attaches("retain", "user", "ann")},
 	{says: "who attaches a policy to a group has what its members get", allowed: attaches("recall", "group", "muted"), refused: attaches("retain", "group", "readers")},
@@ -204,6 +211,7 @@ var rightsTable = []rightsRule{
 	{says: "a document of no use to anybody may say anything", allowed: documents("none", allows("iam:*", "*")), refused: documents("audit", allows("iam:*", "*"))},
 	{says: "who widens what scopes an account has what it newly may", allowed: scopes("bot", "none"), refused: scopes("bot", "")},
 	{says: "who detaches a deny has what it denied", allowed: detaches("recall", "group", "readers"), refused: detaches("deny", "group", "muted")},
+	{says: "who detaches by a bundle has what it denied", allowed: leaves("recall", "readers"), refused: leaves("deny", "muted")},
 	{says: "who removes the deny of a document has what it denied", allowed: documents("retain", ""), refused: documents("deny", "")},
 	{says: "who deletes a group has what it denied", allowed: drops("readers"), refused: drops("muted")},
 	{says: "who takes a control-plane right has it", allowed: detaches("retain", "user", "bob"), refused: detaches("audit", "user", "chief")},
@@ -258,11 +266,9 @@ func TestRightsOfWriters(t *testing.T) {
 			err := rule.refused(t.Context(), h, by)
 			wantCode(t, err, svc.CodeForbidden, "")
 			is.True(outcomeOf(err) == beyondCaller || outcomeOf(err) == aboveCeiling) // and not for the action
-			before, err := h.Access.Export(t.Context(), svc.Host)
-			is.NoErr(err)
+			before := must(h.Access.Export(t.Context(), svc.Host))
 			is.NoErr(rule.refused(t.Context(), h, user("root"))) // who has everything may
-			after, err := h.Access.Export(t.Context(), svc.Host)
-			is.NoErr(err)
+			after := must(h.Access.Export(t.Context(), svc.Host))
 			is.True(string(encoded(before)) != string(encoded(after)) || strings.Contains(rule.says, "key"))
 		})
 	}
@@ -347,17 +353,15 @@ func TestAServiceAccountIsPatched(t *testing.T) {
 	for _, patch := range []svc.ServiceAccountPatch{
 		{DisplayName: new("Bot")}, {ScopingPolicyID: &svc.TextPatch{Value: new(svc.PolicyBankAdmin)}}, {Inactive: new(true)}, {ScopingPolicyID: &svc.TextPatch{}},
 	} {
-		_, err := h.ServiceAccounts.Patch(t.Context(), svc.Host, "bot", patch)
-		is.NoErr(err)
+		must(h.ServiceAccounts.Patch(t.Context(), svc.Host, "bot", patch))
 	}
 	is.Equal(h.actions(), []string{
 		"access.written service_account/bot by ", "access.written service_account/bot by ", "access.written policy/bank:admin by ",
 		"access.written service_account/bot by ", "access.written service_account/bot by ",
 	})
-	bot, err := h.ServiceAccounts.Read(t.Context(), svc.Host, "bot")
-	is.NoErr(err)
+	bot := must(h.ServiceAccounts.Read(t.Context(), svc.Host, "bot"))
 	is.Equal(bot, svc.ServiceAccount{ID: "bot", DisplayName: "Bot", OwnerUserID: "ann", Inactive: true})
-	_, err = h.ServiceAccounts.Patch(t.Context(), svc.Host, "bot", svc.ServiceAccountPatch{ScopingPolicyID: &svc.TextPatch{Value: new("none")}})
+	_, err := h.ServiceAccounts.Patch(t.Context(), svc.Host, "bot", svc.ServiceAccountPatch{ScopingPolicyID: &svc.TextPatch{Value: new("none")}})
 	wantCode(t, err, svc.CodeInvalid, "/scoping_policy_id")
 }
 
@@ -365,8 +369,7 @@ func TestAServiceAccountIsPatched(t *testing.T) {
 func TestNoRowMatchesNoETag(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
-	_, err := h.Keys.Issue(t.Context(), svc.Host, user("gone").Identity(), svc.NewAPIKey{})
-	is.NoErr(err)
+	must(h.Keys.Issue(t.Context(), svc.Host, user("gone").Identity(), svc.NewAPIKey{}))
 	for _, tag := range []string{svc.AnyETag, `"x"`, ""} {
 		_, err := h.Banks.SetPolicy(t.Context(), svc.Host, svc.BankPolicy{BankID: "notes", Document: []byte(`{"version": "2026-03-24"}`)}, tag)
 		wantCode(t, err, svc.CodePrecondition, "")
@@ -384,8 +387,7 @@ func TestASenderIsFreeOnceItsUserIsPruned(t *testing.T) {
 	is.NoErr(err)
 	wantCode(t, h.Access.Write(t.Context(), svc.Host, b, svc.BundleWrite{}), svc.CodeExists, "/users/0/channels/0")
 	is.NoErr(h.Access.Write(t.Context(), svc.Host, b, svc.BundleWrite{Prune: true}))
-	left, err := h.Access.Export(t.Context(), svc.Host)
-	is.NoErr(err)
+	left := must(h.Access.Export(t.Context(), svc.Host))
 	is.Equal(len(left.Users), 1)
 	is.Equal(left.Users[0].Channels, b.Users[0].Channels)
 }
@@ -416,4 +418,24 @@ func TestACallerDoesNotLiftItsOwnDeny(t *testing.T) {
 			is.NoErr(lift(t.Context(), h, user("other", "iam:*")))
 		})
 	}
+}
+
+// In a transaction of the host a caller gives no more than it has, as in one of its own.
+func TestNobodyGainsInAHostTransaction(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	h.apply(t, `{"users": [{"id": "lite"}, {"id": "peer"}],
+		"policies": [
+			{"id": "audit", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["iam:audit:read"], "banks": ["*"]}]}},
+			{"id": "attach", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["iam:attachments:write"], "banks": ["*"]}]}}],
+		"attachments": [{"policy_id": "attach", "principal_type": "user", "principal_id": "lite"}]}`)
+	attach := func(policy string) error {
+		return h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
+			to := svc.GrantedTo{Type: svc.GrantedToUser, ID: "peer"}
+			return h.WithTx(tx).Policies.Attach(ctx, user("lite"), svc.Attachment{PolicyID: policy, Principal: to})
+		})
+	}
+	is.Equal(svc.ErrorCode(attach("audit")), svc.CodeForbidden)
+	is.True(!must(h.Decide(t.Context(), user("peer"), "iam:audit:read", "*", svc.Context{})).Allowed())
+	is.NoErr(attach("attach"))
 }

@@ -34,7 +34,7 @@ type ServiceAccountQuery struct {
 // one is set. Of an own service account, only DisplayName can be set.
 type ServiceAccountPatch struct {
 	DisplayName     *string    // 1 to [MaxNameLength] characters
-	ScopingPolicyID *TextPatch // a nil Value: not narrowed any more
+	ScopingPolicyID *TextPatch // a nil Value: not narrowed any longer
 	Inactive        *bool
 }
 
@@ -281,12 +281,6 @@ func (s *Policies) Delete(ctx context.Context, by Principal, id string, ifMatch 
 		})
 }
 
-func policyInUse(id string, attachments, accounts, keys int) *Error {
-	return &Error{Code: CodeInUse, Message: fmt.Sprintf(
-		"policy %q is in use: by %d attachments, %d service accounts and %d keys",
-		id, attachments, accounts, keys)}
-}
-
 // Attachments lists attachments by principal type, principal id and policy. The caller needs
 // iam:policies:read. An unknown policy or principal has none, which is no error. Errors:
 // CodeInvalid, CodeForbidden.
@@ -354,14 +348,7 @@ func (s *Policies) Detach(ctx context.Context, by Principal, key AttachmentKey) 
 	})
 }
 
-// optionalID is lookup for an id that may be "".
-func (c *checker) optionalID(field, id string) {
-	if id != "" {
-		c.lookup(field, id)
-	}
-}
-
-// Banks manages the policies of banks, and makes banks where the host can ([Config].Banks). The
+// Banks manages the policies of banks, and makes banks where the host can ([TemplateConfig].Banks). The
 // rules for callers are those of [Users].
 type Banks struct {
 	*accessWriter
@@ -391,6 +378,15 @@ type CreatedBank struct {
 	ImportResult json.RawMessage // a JSON object that the caller sees; nil: null
 }
 
+// List lists the policies of banks by bank. The caller needs iam:banks:read. Errors: CodeInvalid,
+// CodeForbidden.
+func (s *Banks) List(ctx context.Context, by Principal, q RowQuery) iter.Seq2[BankPolicy, error] {
+	return listRows(ctx, s.accessWriter, rowList[BankPolicy]{
+		by: by, action: ActionBanksRead, query: q, page: AccessPage{Kind: TargetBankPolicy},
+		rows: func(b Bundle) []BankPolicy { return b.BankPolicies }, key: BankPolicy.key,
+	})
+}
+
 // Policy returns the policy of a bank. The caller needs iam:banks:read. Errors: CodeInvalid,
 // CodeForbidden, CodeNotFound.
 func (s *Banks) Policy(ctx context.Context, by Principal, bank string) (BankPolicy, error) {
@@ -417,7 +413,7 @@ func (s *Banks) SetPolicy(
 				etag = was.ETag()
 			}
 			return writePlan{
-				bundle: bundle, refused: unlessMatches(bankRows.name, etag, ifMatch),
+				bundle: bundle, refused: unlessMatches(bankRows.noun, etag, ifMatch),
 			}, nil
 		},
 	})
@@ -459,6 +455,9 @@ func (s *Banks) Create(ctx context.Context, by Principal, bank NewBank) (Created
 	}
 	if err := s.mayCreate(ctx, by, bank.ID); err != nil {
 		return CreatedBank{}, err
+	}
+	if s.readOnly {
+		return CreatedBank{}, errReadOnly
 	}
 	key := TemplateKey{Scope: Scope(scope), ID: id}
 	if key.Scope == ScopePersonal {

@@ -3,64 +3,48 @@ package svc
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"iter"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/extsvc/svc/internal/lists"
 )
 
-// row is a row of access with an id of its own.
+// row is a row of access with its own id.
 type row interface {
 	User | Group | ServiceAccount | Policy | BankPolicy
-	key() string
+	keyed[string]
 	ETag() string
 }
 
-// rowKind says how rows of one kind are read and written.
+// rowKind says how callers read and write single rows of a kind.
 type rowKind[R row] struct {
-	name        string // for messages
-	field       string // the id in a path
-	list        string // the list in a bundle
-	read, write string // the actions
-	rows        func(*Bundle) *[]R
-	named       func(*AccessNames) *[]string
-	virtual     map[string]*R // rows that exist without being stored; nil: none
-	sees        func(R) bool  // whether the caller may see a row; nil: all rows
-	add         Locks         // what a new row locks; zero: as every change of access
+	kind[R, string]
+	noun    string        // for messages
+	field   string        // the id in a path
+	read    string        // the action
+	virtual map[string]*R // rows that exist without being stored; nil: none
+	sees    func(R) bool  // whether the caller may see a row; nil: all rows
+	add     Locks         // what a new row locks; zero: as every change of access
 }
 
-// The kinds of rows.
 var (
 	userRows = rowKind[User]{
-		"user", "user_id", "users", ActionUsersRead, ActionUsersWrite,
-		func(b *Bundle) *[]User { return &b.Users },
-		func(n *AccessNames) *[]string { return &n.Users },
-		nil, nil, Locks{AddUsers: true},
+		users, "user", "user_id", ActionUsersRead, nil, nil, Locks{AddUsers: true},
 	}
-	groupRows = rowKind[Group]{
-		"group", "group_id", "groups", ActionGroupsRead, ActionGroupsWrite,
-		func(b *Bundle) *[]Group { return &b.Groups },
-		func(n *AccessNames) *[]string { return &n.Groups },
-		nil, nil, Locks{},
-	}
+	groupRows   = rowKind[Group]{groups, "group", "group_id", ActionGroupsRead, nil, nil, Locks{}}
 	accountRows = rowKind[ServiceAccount]{
-		"service account", "sa_id", "service_accounts", ActionAccountsManage, ActionAccountsManage,
-		func(b *Bundle) *[]ServiceAccount { return &b.ServiceAccounts },
-		func(n *AccessNames) *[]string { return &n.ServiceAccounts },
-		nil, nil, Locks{},
+		serviceAccounts, "service account", "sa_id", ActionAccountsManage, nil, nil, Locks{},
 	}
 	policyRows = rowKind[Policy]{
-		"policy", "policy_id", "policies", ActionPoliciesRead, ActionPoliciesWrite,
-		func(b *Bundle) *[]Policy { return &b.Policies },
-		func(n *AccessNames) *[]string { return &n.Policies },
-		builtins, nil, Locks{},
+		policies, "policy", "policy_id", ActionPoliciesRead, builtins, nil, Locks{},
 	}
 	bankRows = rowKind[BankPolicy]{
-		"policy of this bank", "bank_id", "bank_policies", ActionBanksRead, ActionBanksWrite,
-		func(b *Bundle) *[]BankPolicy { return &b.BankPolicies },
-		func(n *AccessNames) *[]string { return &n.BankPolicies },
-		nil, nil, Locks{},
+		bankPolicies, "policy of this bank", "bank_id", ActionBanksRead, nil, nil, Locks{},
 	}
 )
 
@@ -133,25 +117,11 @@ func (a *bundleDiff) complete(b Bundle) Bundle {
 
 // without returns the rows of b that other does not name, without built-in policies.
 func (b Bundle) without(other Bundle) Bundle {
-	return Bundle{
-		Users:           rowsNotIn(b.Users, other.Users, User.key),
-		Groups:          rowsNotIn(b.Groups, other.Groups, Group.key),
-		ServiceAccounts: rowsNotIn(b.ServiceAccounts, other.ServiceAccounts, ServiceAccount.key),
-		Policies: slices.DeleteFunc(
-			rowsNotIn(b.Policies, other.Policies, Policy.key), Policy.Builtin),
-		Attachments:  rowsNotIn(b.Attachments, other.Attachments, Attachment.key),
-		BankPolicies: rowsNotIn(b.BankPolicies, other.BankPolicies, BankPolicy.key),
+	for _, k := range kinds {
+		k.drop(&b, &other)
 	}
-}
-
-func rowsNotIn[R any, K comparable](rows, other []R, key func(R) K) (out []R) {
-	named := index(other, key)
-	for _, row := range rows {
-		if named[key(row)] == nil {
-			out = append(out, row)
-		}
-	}
-	return out
+	b.Policies = slices.DeleteFunc(b.Policies, Policy.Builtin)
+	return b
 }
 
 func keepDocument(document *json.RawMessage, absent *absence, was json.RawMessage) {
@@ -195,7 +165,7 @@ func settle[T comparable](field *T, absent bool, was, other T) bool {
 
 // find returns a row of b that the caller may see; nil: there is none with that id.
 func (k *rowKind[R]) find(b Bundle, id string) *R {
-	row := index(*k.rows(&b), R.key)[id]
+	row := lists.Index(*k.rows(&b), R.key)[id]
 	if row == nil {
 		row = k.virtual[id]
 	}
@@ -221,7 +191,7 @@ func (k *rowKind[R]) namesOf(b Bundle) AccessNames {
 	return names
 }
 
-func (k *rowKind[R]) missing() *Error { return notFound("there is no such " + k.name) }
+func (k *rowKind[R]) missing() *Error { return notFound("there is no such " + k.noun) }
 
 // checkID refuses an id that cannot stand in a path. A bank may have slashes.
 func (k *rowKind[R]) checkID(id string) error {
@@ -270,15 +240,15 @@ func createRow[R row](
 	}
 	added = (*k.rows(&bundle))[0]
 	err = s.edit(ctx, writeRequest{
-		by: by, need: []string{k.write}, doing: "create " + k.name, at: at, names: k.namesOf(bundle),
+		by: by, need: []string{k.write}, doing: "create " + k.noun, at: at, names: k.namesOf(bundle),
 		locks: k.add,
 		plan: func(_ context.Context, _ Store, current Bundle) (d writePlan, err error) {
 			if check != nil {
 				d.refused, err = check(current)
 			}
-			_, stored := index(*k.rows(&current), R.key)[added.key()]
+			_, stored := lists.Index(*k.rows(&current), R.key)[added.key()]
 			if stored || k.virtual[added.key()] != nil {
-				d.refused = taken("/id", "a "+k.name+" with this id already exists")
+				d.refused = taken("/id", "a "+k.noun+" with this id already exists")
 			}
 			if d.refused == nil {
 				d.bundle = bundle
@@ -303,7 +273,7 @@ func changeRow[R row](
 	change func(was R) (is R, refused error),
 ) (changed R, err error) {
 	err = s.edit(ctx, writeRequest{
-		by: by, need: []string{k.write}, doing: "change " + k.name, at: "/" + k.list + "/0",
+		by: by, need: []string{k.write}, doing: "change " + k.noun, at: "/" + k.list + "/0",
 		names: k.with(AccessNames{}, id),
 		plan: func(ctx context.Context, tx Store, current Bundle) (d writePlan, err error) {
 			was := k.find(current, id)
@@ -312,7 +282,7 @@ func changeRow[R row](
 			}
 			var refused error
 			changed, refused = change(*was)
-			d.refused = cmp.Or(unlessMatches(k.name, (*was).ETag(), ifMatch), refused)
+			d.refused = cmp.Or(unlessMatches(k.noun, (*was).ETag(), ifMatch), refused)
 			*k.rows(&d.bundle) = []R{changed}
 			if k.field == accountRows.field { // only the row tells its owner
 				d.referred, _, err = readRows(ctx, tx, d.bundle.names(), false)
@@ -334,14 +304,14 @@ func deleteRow[R row](
 		return err
 	}
 	return s.edit(ctx, writeRequest{
-		by: by, need: []string{k.write}, doing: "delete " + k.name, names: k.with(names, id),
+		by: by, need: []string{k.write}, doing: "delete " + k.noun, names: k.with(names, id),
 		plan: func(ctx context.Context, tx Store, current Bundle) (d writePlan, err error) {
 			d.remove = current.keys()
 			was := k.find(current, id)
 			if was == nil {
 				return d, k.missing()
 			}
-			d.refused = unlessMatches(k.name, (*was).ETag(), ifMatch)
+			d.refused = unlessMatches(k.noun, (*was).ETag(), ifMatch)
 			if complete != nil {
 				err = complete(ctx, tx, current, &d)
 			}
@@ -350,27 +320,14 @@ func deleteRow[R row](
 	})
 }
 
-// keys names the rows of b for their removal.
-func (b Bundle) keys() (n AccessNames) {
-	for _, u := range b.Users {
-		n.Users = append(n.Users, u.ID)
-	}
-	for _, g := range b.Groups {
-		n.Groups = append(n.Groups, g.ID)
-	}
-	for _, a := range b.ServiceAccounts {
-		n.ServiceAccounts = append(n.ServiceAccounts, a.ID)
-	}
-	for _, p := range b.Policies {
-		n.Policies = append(n.Policies, p.ID)
-	}
-	for _, a := range b.Attachments {
-		n.Attachments = append(n.Attachments, a.key())
-	}
-	for _, p := range b.BankPolicies {
-		n.BankPolicies = append(n.BankPolicies, p.BankID)
-	}
-	return n
+// RowQuery asks for a part of a list of rows. The zero query asks for the whole list. For the next
+// part, set After to the key of the last row.
+type RowQuery struct {
+	// After is the id of the last row. For a channel it is [Channel.String], for an attachment
+	// [AttachmentKey.String]. The row need not exist any longer. "": from the start.
+	After string
+	Skip  int // the number of rows to leave out first, not negative
+	Limit int // the most rows to list, not negative; 0: all
 }
 
 // rowList is a list of rows of access for a caller.
@@ -394,7 +351,7 @@ func listRows[R any](ctx context.Context, s *accessWriter, l rowList[R]) iter.Se
 	if l.virtual != nil { // the store cannot skip them
 		page.Skip, page.Limit = 0, listChunk
 	}
-	return upTo(l.query.Limit, skip(l.query.Skip-page.Skip, list(ctx, "list access", page.Limit,
+	return lists.Take(l.query.Limit, lists.Skip(l.query.Skip-page.Skip, lists.Chunks(ctx, page.Limit, doing("list access"),
 		func() error {
 			var c checker
 			c.text("after", page.After, 3*MaxIDLength)
@@ -422,22 +379,12 @@ func listRows[R any](ctx context.Context, s *accessWriter, l rowList[R]) iter.Se
 			})
 			return l.withVirtual(rows, page), err
 		},
-		func(last R) { page.After, page.Skip = l.key(last), 0 })))
-}
-
-// skip leaves out the first rows of a list.
-func skip[R any](n int, rows iter.Seq2[R, error]) iter.Seq2[R, error] {
-	if n == 0 {
-		return rows
-	}
-	return func(yield func(R, error) bool) {
-		left := n
-		for row, err := range rows {
-			if left--; (err != nil || left < 0) && !yield(row, err) {
-				return
+		func(last R) {
+			page.After, page.Skip = l.key(last), 0
+			if l.query.Limit == 0 && page.Kind != TargetPolicy && page.Kind != TargetBankPolicy { // whose documents are long
+				page.Limit = min(2*page.Limit, longChunk)
 			}
-		}
-	}
+		})))
 }
 
 // withVirtual adds the virtual rows to a chunk of the stored ones.
@@ -478,14 +425,74 @@ func readRows(
 	return rows, read.Generation, err
 }
 
-// senderAfter returns the user who has a channel after users are written over those of the store.
-func senderAfter(channel Channel, write, stored []User) string {
-	seen := map[string]bool{}
-	for _, u := range slices.Concat(write, stored) {
-		if !seen[u.ID] && slices.Contains(u.Channels, channel) {
-			return u.ID
-		}
-		seen[u.ID] = true
+// ETag returns the entity tag of a user (RFC 9110, section 8.8.3), quotes included. It is a strong
+// tag that follows from the row only, so it is the same in every process. Channels do not count.
+func (u User) ETag() string { return etagOf(u.ID, u.DisplayName, u.Email, u.Inactive) }
+
+// ETag returns the entity tag of a group, as [User.ETag] does. Members do not count.
+func (g Group) ETag() string { return etagOf(g.ID, g.DisplayName) }
+
+// ETag returns the entity tag of a service account, as [User.ETag] does.
+func (a ServiceAccount) ETag() string {
+	return etagOf(a.ID, a.DisplayName, a.OwnerUserID, a.ScopingPolicyID, a.Inactive)
+}
+
+// ETag returns the entity tag of a policy, as [User.ETag] does. The document counts byte by byte.
+func (p Policy) ETag() string { return etagOf(p.ID, p.DisplayName, string(p.Document)) }
+
+// ETag returns the entity tag of the policy of a bank, as [Policy.ETag] does.
+func (b BankPolicy) ETag() string { return etagOf(b.BankID, string(b.Document)) }
+
+func etagOf(body ...any) string {
+	text, _ := json.Marshal(body) // texts and flags always encode
+	sum := sha256.Sum256(text)
+	return `"` + hex.EncodeToString(sum[:16]) + `"`
+}
+
+// Bare removes from the rows of b what [AccessRead].Bare leaves out.
+func (b Bundle) Bare() {
+	for i, u := range b.Users {
+		b.Users[i] = User{ID: u.ID, Inactive: u.Inactive}
 	}
-	return ""
+	for i := range b.Groups {
+		b.Groups[i].DisplayName = ""
+	}
+	for i := range b.ServiceAccounts {
+		b.ServiceAccounts[i].DisplayName = ""
+	}
+	for i := range b.Policies {
+		b.Policies[i].DisplayName = ""
+	}
+}
+
+// normalize checks the form of a group. Whether its members exist shows only in the store's
+// transaction.
+func (g *Group) normalize(c *checker, at string) {
+	c.namedID(at, g.ID, &g.DisplayName, g.absent)
+	for i := 0; i < len(g.Members) && !c.full; i++ {
+		c.id(at+"/members/"+strconv.Itoa(i), g.Members[i])
+	}
+}
+
+// normalize checks the form of a service account. Each account needs an owner, whose rights are its
+// own. An account and a user may have one id.
+func (a *ServiceAccount) normalize(c *checker, at string) {
+	c.namedID(at, a.ID, &a.DisplayName, a.absent)
+	if a.OwnerUserID != "" || !a.absent.has(noOwner) {
+		c.id(at+"/owner_user_id", a.OwnerUserID)
+	}
+	if a.ScopingPolicyID != "" {
+		c.id(at+"/scoping_policy_id", a.ScopingPolicyID)
+	}
+}
+
+// Write returns the write of all rows of b. Members join their groups, and none leaves.
+func (b Bundle) Write() AccessWrite {
+	w := AccessWrite{Bundle: b, Targets: b.Targets()}
+	for _, g := range b.Groups {
+		for _, member := range g.Members {
+			w.Join = append(w.Join, Membership{Group: g.ID, User: member})
+		}
+	}
+	return w
 }

@@ -22,15 +22,12 @@ func TestRowsOneByOne(t *testing.T) {
 	h := newHost(t)
 	ctx, by := t.Context(), admin
 
-	bob, err := h.Users.Create(ctx, by, svc.User{ID: "bob", Email: new("bob@example.org")})
-	is.NoErr(err)
+	bob := must(h.Users.Create(ctx, by, svc.User{ID: "bob", Email: new("bob@example.org")}))
 	is.Equal(bob.DisplayName, "bob")
-	team, err := h.Groups.Create(ctx, by, svc.Group{ID: "team", DisplayName: "Team"})
-	is.NoErr(err)
+	team := must(h.Groups.Create(ctx, by, svc.Group{ID: "team", DisplayName: "Team"}))
 	is.NoErr(h.Groups.AddMembers(ctx, by, "team", "bob"))
 	is.NoErr(h.Groups.AddMembers(ctx, by, "team", "bob"))
-	policy, err := h.Policies.Create(ctx, by, svc.Policy{ID: "all", Document: json.RawMessage(allowsAll)})
-	is.NoErr(err)
+	policy := must(h.Policies.Create(ctx, by, svc.Policy{ID: "all", Document: json.RawMessage(allowsAll)}))
 	is.NoErr(h.Policies.Attach(ctx, by, svc.Attachment{PolicyID: "all", Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: "team"}}))
 	is.NoErr(h.Policies.Attach(ctx, by, svc.Attachment{PolicyID: svc.PolicyBankReadOnly, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "bob"}}))
 	ci, err := h.ServiceAccounts.Create(ctx, by, svc.ServiceAccount{ID: "ci", OwnerUserID: "bob", ScopingPolicyID: svc.PolicyBankReadOnly})
@@ -56,14 +53,11 @@ func TestRowsOneByOne(t *testing.T) {
 	is.Equal(len(collect(t, h.Policies.Attachments(ctx, by, svc.AttachmentQuery{PolicyID: "all"}))), 1)
 	is.Equal(len(collect(t, h.ServiceAccounts.List(ctx, by, svc.ServiceAccountQuery{Owner: "bob"}))), 1)
 	is.Equal(collect(t, h.Users.Channels(ctx, by, "bob", svc.RowQuery{})), []svc.Channel{{Provider: "chat", SenderID: "1"}})
-	readOnly, err := h.Policies.Read(ctx, by, svc.PolicyBankReadOnly)
-	is.NoErr(err)
-	is.True(readOnly.Builtin())
+	is.True(must(h.Policies.Read(ctx, by, svc.PolicyBankReadOnly)).Builtin())
 
 	_, err = h.Users.Patch(ctx, by, "bob", svc.UserPatch{DisplayName: new("Bob")}, `"old"`)
 	wantCode(t, err, svc.CodePrecondition, "")
-	bob, err = h.Users.Patch(ctx, by, "bob", svc.UserPatch{DisplayName: new("Bob")}, bob.ETag())
-	is.NoErr(err)
+	bob = must(h.Users.Patch(ctx, by, "bob", svc.UserPatch{DisplayName: new("Bob")}, bob.ETag()))
 	is.Equal(bob.DisplayName, "Bob")
 	_, err = h.Policies.Patch(ctx, by, svc.PolicyIAMAdmin, svc.PolicyPatch{DisplayName: new("x")})
 	wantCode(t, err, svc.CodeBuiltin, "")
@@ -75,15 +69,13 @@ func TestRowsOneByOne(t *testing.T) {
 	h.actions()
 
 	key := issue(t, h, user("bob"))
-	ciKey, err := h.Keys.Issue(ctx, by, svc.Identity{Kind: svc.KindServiceAccount, ID: "ci"}, svc.NewAPIKey{})
-	is.NoErr(err)
+	ciKey := must(h.Keys.Issue(ctx, by, svc.Identity{Kind: svc.KindServiceAccount, ID: "ci"}, svc.NewAPIKey{}))
 	h.actions()
 	wantCode(t, h.Users.Delete(ctx, by, "nobody"), svc.CodeNotFound, "")
 	is.NoErr(h.Users.Delete(ctx, by, "bob", bob.ETag()))
 	wantCode(t, h.Users.Delete(ctx, by, "bob"), svc.CodeNotFound, "")
 	for _, secret := range []svc.Secret{key.Key, ciKey.Key} {
-		_, err = h.Authenticate(ctx, string(secret))
-		wantCode(t, err, svc.CodeUnauthenticated, "")
+		wantCode(t, errorOf(h.Authenticate(ctx, string(secret))), svc.CodeUnauthenticated, "")
 	}
 	events := h.actions()
 	slices.Sort(events)
@@ -98,11 +90,8 @@ func TestRowsOneByOne(t *testing.T) {
 	is.NoErr(h.Policies.Delete(ctx, by, "all", policy.ETag()))
 	is.NoErr(h.Banks.RemovePolicy(ctx, by, "notes", notes.ETag()))
 	wantCode(t, h.Banks.RemovePolicy(ctx, by, "notes"), svc.CodeNotFound, "")
-	_, err = h.ServiceAccounts.Read(ctx, by, ci.ID)
-	wantCode(t, err, svc.CodeNotFound, "")
-	rest, err := h.Access.Export(ctx, svc.Host)
-	is.NoErr(err)
-	is.True(rest.Empty())
+	wantCode(t, errorOf(h.ServiceAccounts.Read(ctx, by, ci.ID)), svc.CodeNotFound, "")
+	is.True(must(h.Access.Export(ctx, svc.Host)).Empty())
 }
 
 func ids[R any](rows []R, id func(R) string) (all []string) {
@@ -115,10 +104,7 @@ func ids[R any](rows []R, id func(R) string) (all []string) {
 // told returns what the store tells of the changes since a generation, in short form.
 func (h *host) told(t *testing.T, since int64) (targets, renamed string) {
 	t.Helper()
-	changes, err := h.store.Changes(t.Context(), since)
-	if err != nil {
-		t.Fatal(err)
-	}
+	changes := must(h.store.Changes(t.Context(), since))
 	short := func(list []svc.Target) string {
 		var texts []string
 		for _, t := range list {
@@ -203,8 +189,7 @@ func TestMembersOneByOne(t *testing.T) {
 	targets, renamed := h.told(t, before)
 	is.Equal(targets, "member/team carol")
 	is.Equal(renamed, "")
-	r, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", UserID: "carol"})
-	is.NoErr(err)
+	r := must(h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", UserID: "carol"}))
 	is.Equal(r.Outcome, svc.Allow) // at once
 	is.NoErr(h.Groups.AddMembers(t.Context(), svc.Host, "team", "carol"))
 	is.NoErr(h.Groups.AddMembers(t.Context(), svc.Host, "team"))
@@ -280,20 +265,13 @@ func TestForeignNames(t *testing.T) {
 			is.Equal(public.PrincipalType, svc.KindUnmapped)
 			is.Equal(public.Outcome, svc.Allow)
 
-			reach, err := h.Policies.WhoCan(t.Context(), svc.Host, "", name)
-			is.NoErr(err)
-			is.Equal(reach.Users, []string{"alice"})
-			can, err := h.Policies.WhatCan(t.Context(), svc.Host, alice.Identity())
-			is.NoErr(err)
-			is.Equal(can[0].Bank, name)
+			is.Equal(must(h.Policies.WhoCan(t.Context(), svc.Host, "", name)).Users, []string{"alice"})
+			is.Equal(must(h.Policies.WhatCan(t.Context(), svc.Host, alice.Identity()))[0].Bank, name)
 			for _, at := range []svc.Context{{}, {Channel: name}} {
-				d, err := h.Decide(t.Context(), svc.Unmapped, svc.ActionRecall, name, at)
-				is.NoErr(err)
+				d := must(h.Decide(t.Context(), svc.Unmapped, svc.ActionRecall, name, at))
 				is.Equal(d.Allowed(), at.Channel == name)
 			}
-			d, err := h.Decide(t.Context(), alice, svc.ActionRecall, name, svc.Context{Topic: name})
-			is.NoErr(err)
-			is.True(d.Allowed())
+			is.True(must(h.Decide(t.Context(), alice, svc.ActionRecall, name, svc.Context{Topic: name})).Allowed())
 		})
 	}
 }
@@ -325,8 +303,7 @@ func TestForeignNamesRefused(t *testing.T) {
 		wantCode(t, ask(svc.Question{Bank: "b", Sender: name + ":1"}), svc.CodeInvalid, "sender")
 		_, err := h.Decide(t.Context(), alice, svc.ActionRecall, name, svc.Context{})
 		wantCode(t, err, svc.CodeInvalid, "bank")
-		_, err = h.Policies.WhoCan(t.Context(), svc.Host, "", name)
-		wantCode(t, err, svc.CodeInvalid, "bank")
+		wantCode(t, errorOf(h.Policies.WhoCan(t.Context(), svc.Host, "", name)), svc.CodeInvalid, "bank")
 		wantCode(t, h.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: foreignBundle(name).Users}), svc.CodeInvalid, "/users/0/channels/0/sender_id")
 		wantCode(t, h.Access.Apply(t.Context(), svc.Host, svc.Bundle{BankPolicies: []svc.BankPolicy{{BankID: name, Document: foreignBundle("b").BankPolicies[0].Document}}}),
 			svc.CodeInvalid, "/bank_policies/0/bank_id")
@@ -334,6 +311,48 @@ func TestForeignNamesRefused(t *testing.T) {
 	for _, provider := range []string{"a/b", `a\b`, ".", ".."} { // is an id
 		wantCode(t, ask(svc.Question{Bank: "b", Sender: provider + ":1"}), svc.CodeInvalid, "sender")
 	}
-	_, err := h.Decide(t.Context(), alice, svc.ActionRecall, "", svc.Context{})
-	wantCode(t, err, svc.CodeInvalid, "bank")
+	wantCode(t, errorOf(h.Decide(t.Context(), alice, svc.ActionRecall, "", svc.Context{})), svc.CodeInvalid, "bank")
+}
+
+// A write that names the rows its caller has seen is refused when any row of access has changed since,
+// for every kind of row and caller, and also between its judgement and its transaction. Keys and
+// templates are no rows of access.
+func TestWriteOfASeenRevision(t *testing.T) {
+	h, store := attending(t)
+	h.write(t, svc.Bundle{Users: []svc.User{{ID: "ann", Channels: []svc.Channel{{Provider: "p", SenderID: "1"}}}}})
+	others := map[string]svc.Bundle{
+		"user": {Users: []svc.User{{ID: "new"}}}, "name": {Users: []svc.User{{ID: "ann", DisplayName: "Ann"}}}, "channel": {Users: []svc.User{{ID: "ann", Channels: []svc.Channel{}}}},
+		"group": {Groups: []svc.Group{{ID: "g", Members: []string{"ann"}}}}, "account": {ServiceAccounts: []svc.ServiceAccount{{ID: "bot", OwnerUserID: "ann"}}},
+		"policy": {Policies: []svc.Policy{{ID: "none", Document: document(`{"effect":"deny","actions":["y"],"banks":["*"]}`)}}}, "attachment": {Attachments: []svc.Attachment{attached("none", svc.GrantedToUser, "ann")}},
+		"bank": {BankPolicies: []svc.BankPolicy{{BankID: "b", Document: json.RawMessage(`{"version":"2026-03-24"}`)}}},
+	}
+	draft := svc.Bundle{Attachments: []svc.Attachment{attached("recall", svc.GrantedToUser, "bob")}}
+	seen := func() string {
+		t.Helper()
+		revision := must(h.Access.Preview(t.Context(), svc.Host, draft, svc.BundleWrite{})).Revision
+		if exported := must(h.Access.Export(t.Context(), svc.Host)).Revision(); exported != revision || len(revision) != 32 {
+			t.Errorf("preview %q, export %q", revision, exported)
+		}
+		return revision
+	}
+	write := func(by svc.Principal, how svc.BundleWrite) error { return h.Access.Write(t.Context(), by, draft, how) }
+	for name, other := range others {
+		at := seen()
+		h.write(t, other)
+		for _, by := range []svc.Principal{svc.Host, user("help")} {
+			for _, dry := range []bool{false, true} {
+				if err := write(by, svc.BundleWrite{Revision: at, DryRun: dry}); svc.ErrorCode(err) != svc.CodePrecondition {
+					t.Errorf("after a change of a %s: got %v", name, err)
+				}
+			}
+		}
+	}
+	at := seen()
+	issue(t, h, alice)
+	create(t, h, "a-template", svc.Content{})
+	is.New(t).NoErr(write(svc.Host, svc.BundleWrite{Revision: at, DryRun: true}))
+	store.before = func() { h.write(t, others["user"]); h.write(t, svc.Bundle{Users: []svc.User{{ID: "late"}}}) }
+	wantCode(t, write(user("help"), svc.BundleWrite{Revision: at}), svc.CodePrecondition, "")
+	store.before = nil
+	is.New(t).NoErr(write(user("help"), svc.BundleWrite{Revision: seen()}))
 }

@@ -13,7 +13,7 @@ import (
 //
 // Each method judges the caller by the rows that hold in the transaction of its write. Nobody gives
 // anybody a right that the caller lacks, and nobody takes a control-plane right that the caller
-// lacks: see docs/access.md. [Host] may do everything.
+// lacks: see docs/explanation/decision.md. [Host] may do everything.
 //
 // Lists are read in chunks, not in one snapshot, and are sorted byte by byte. The error, if any, is
 // the last thing yielded.
@@ -21,16 +21,6 @@ type Users struct{ *accessWriter }
 
 // Groups manages groups and their members. The rules for callers and lists are those of [Users].
 type Groups struct{ *accessWriter }
-
-// RowQuery asks for a part of a list of rows. The zero query asks for the whole list. For the next
-// part, set After to the key of the last row.
-type RowQuery struct {
-	// After is the id of the last row. For a channel it is [Channel.String], for an attachment
-	// [AttachmentKey.String]. The row need not exist any more. "": from the start.
-	After string
-	Skip  int // the number of rows to leave out first, not negative
-	Limit int // the most rows to list, not negative; 0: all
-}
 
 // UserQuery asks for a part of the list of users.
 type UserQuery struct {
@@ -141,13 +131,13 @@ func (p UserPatch) apply(u User) User {
 // Delete removes a user and all that is the user's, in one transaction: channels, memberships,
 // attachments to it, service accounts, personal sources and templates. Its keys and those of its
 // service accounts are revoked. A row that is made under the id later inherits nothing. A user
-// without a row is removed as well: what is left of it goes. What was installed from its personal
-// sources for the server stays. Records keep the rows of the user: [Audit.Forget] and
+// without a row is removed as well: what is left of it goes. Server templates that came from its
+// personal sources stay. Records keep the rows of the user: [Audit.Forget] and
 // [Service.ForgetUser] erase them. With ifMatch, Delete removes only a user with one of these ETags.
 //
 // The caller needs iam:users:write, and every control-plane right of the user and of its service
-// accounts. [Host] may call it in a transaction of its own ([Service.WithTx]). Events: one for
-// each row, key, source and template that goes.
+// accounts. [Host] may call it in its own transaction ([Service.WithTx]). Events: one for each
+// row, key, source and template that goes.
 //
 // Errors: CodeInvalid, CodeForbidden, CodeNotFound (nothing is left of the user), CodePrecondition,
 // CodeLastAdministrator.
@@ -155,7 +145,7 @@ func (s *Users) Delete(ctx context.Context, by Principal, id string, ifMatch ...
 	return s.delete(ctx, by, id, "", ifMatch)
 }
 
-// delete is Delete. forget is the user of whom the records erase texts; "": nobody.
+// delete is Delete. forget is the user whose texts the records erase; "": nobody.
 func (s *Users) delete(
 	ctx context.Context, by Principal, id, forget string, ifMatch []string,
 ) error {
@@ -163,7 +153,7 @@ func (s *Users) delete(
 		return err
 	}
 	return s.edit(ctx, writeRequest{
-		by: by, need: []string{userRows.write}, doing: "delete " + userRows.name, forget: forget,
+		by: by, need: []string{userRows.write}, doing: "delete " + userRows.noun, forget: forget,
 		names: AccessNames{
 			Users: []string{id}, GroupsOf: []string{id}, AccountsOf: []string{id},
 			AttachmentsTo: []GrantedTo{{GrantedToUser, id}},
@@ -176,7 +166,7 @@ func (s *Users) delete(
 			if was := userRows.find(current, id); was != nil {
 				etag = was.ETag()
 			}
-			d.refused = unlessMatches(userRows.name, etag, ifMatch)
+			d.refused = unlessMatches(userRows.noun, etag, ifMatch)
 			left, err := anythingLeft(ctx, tx, id, current)
 			if err == nil && !left {
 				left, err = s.answersLeft(ctx, tx, id)

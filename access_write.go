@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"math"
 	"slices"
 	"strings"
 
 	"github.com/extsvc/svc/internal/answers"
+	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/policy"
 )
 
@@ -81,20 +83,59 @@ type BundleWrite struct {
 	// policies stay. A group with nil Members keeps its members, and a user with nil Channels its
 	// channels.
 	Prune bool
+	// Detach removes these attachments as well. One that does not exist is CodeNotFound, one that the
+	// bundle has is CodeInvalid.
+	Detach []AttachmentKey
 	// DryRun makes all checks and writes nothing. [Access.Preview] shows what would change.
 	DryRun bool
+	// Revision is that of the rows which the caller has seen: of an export, or an [AccessDiff]. When
+	// any have changed since, Write is CodePrecondition. It reads all rows then. Of several,
+	// separated by spaces, one must hold. "": any rows.
+	Revision string
+}
+
+// names returns the stored rows that a write needs, but for Prune.
+func (how BundleWrite) names(bundle Bundle) AccessNames {
+	n := bundle.names()
+	n.Attachments = append(n.Attachments, how.Detach...)
+	return n
+}
+
+// removal returns the rows that a write of a bundle over current removes.
+func (how BundleWrite) removal(current, bundle Bundle) (remove AccessNames, err error) {
+	if how.Prune {
+		remove = current.without(bundle).keys()
+	}
+	if len(how.Detach) == 0 {
+		return remove, nil
+	}
+	stored, written := lists.Index(current.Attachments, Attachment.key), lists.Index(bundle.Attachments, Attachment.key)
+	for _, key := range how.Detach {
+		switch {
+		case written[key] != nil:
+			return remove, Invalid("detach", "names an attachment that the bundle has")
+		case stored[key] == nil:
+			return remove, notFound("there is no such attachment")
+		case !slices.Contains(remove.Attachments, key):
+			remove.Attachments = append(remove.Attachments, key)
+		}
+	}
+	return remove, nil
 }
 
 // Write writes a bundle for any caller, in one transaction. A caller needs the write action of each
-// list that the bundle has, of all lists with Prune, and for the rest what single writes of the
-// rows need: see [Users]. Rows and errors are those of Apply.
+// list that the bundle has, of all lists with Prune, that of attachments with Detach, and for the
+// rest what single writes of the rows need: see [Users]. Rows and errors are those of Apply.
 //
 // Errors: those of Apply; CodeInUse (Prune would remove a policy that narrows a key),
-// CodeLastAdministrator.
+// CodeLastAdministrator, CodePrecondition.
 func (s *Access) Write(
 	ctx context.Context, by Principal, bundle Bundle, how BundleWrite,
 ) error {
 	need := bundle.actions(how.Prune)
+	if len(how.Detach) > 0 && !slices.Contains(need, ActionAttachmentsWrite) {
+		need = append(need, ActionAttachmentsWrite)
+	}
 	for _, action := range need {
 		if err := s.authorize(ctx, by, action); err != nil {
 			return err
@@ -106,12 +147,17 @@ func (s *Access) Write(
 	}
 	return s.edit(ctx, writeRequest{
 		by: by, need: need, dry: how.DryRun, doing: "write access",
-		names: bundle.names(), whole: how.Prune,
+		names: how.names(bundle), whole: how.Prune || how.Revision != "" || len(bundle.Tests) > 0,
 		plan: func(ctx context.Context, tx Store, current Bundle) (d writePlan, err error) {
-			if d.bundle = bundle; !how.Prune {
-				return d, nil
+			if how.Revision != "" && !slices.Contains(strings.Fields(how.Revision), current.Revision()) {
+				return d, &Error{
+					Code: CodePrecondition, Message: "access has changed since you read it: look again",
+				}
 			}
-			d.remove = current.without(bundle).keys()
+			d.bundle = bundle
+			if d.remove, err = how.removal(current, bundle); err != nil {
+				return d, err
+			}
 			for _, id := range d.remove.Policies {
 				n, err := countNarrowed(ctx, tx, id)
 				if err != nil {
@@ -126,18 +172,39 @@ func (s *Access) Write(
 	})
 }
 
+// Tests returns the kept tests, by ID. The caller needs [ActionPoliciesRead]. Errors: CodeForbidden.
+func (s *Access) Tests(ctx context.Context, by Principal) (all []AccessTest, err error) {
+	if err := s.authorize(ctx, by, ActionPoliciesRead); err != nil {
+		return nil, err
+	}
+	page := AccessPage{Kind: TargetTest, Limit: MaxAccessTests}
+	_, err = s.base.store.ReadAccess(ctx, AccessRead{Page: &page}, func(part Bundle) error {
+		all = append(all, part.Tests...)
+		return nil
+	})
+	return all, fault("read tests", err)
+}
+
+// RemoveTest removes the kept test with an ID. The caller needs [ActionPoliciesWrite]. Errors:
+// CodeForbidden, CodeNotFound.
+func (s *Access) RemoveTest(ctx context.Context, by Principal, id string) error {
+	return s.edit(ctx, writeRequest{
+		by: by, need: []string{tests.write}, doing: "remove a test", names: AccessNames{Tests: []string{id}},
+		plan: func(_ context.Context, _ Store, current Bundle) (d writePlan, err error) {
+			if d.remove = current.keys(); len(d.remove.Tests) == 0 {
+				err = notFound("there is no such test")
+			}
+			return d, err
+		},
+	})
+}
+
 // actions returns what a caller needs to write the rows of b, or of every kind.
 func (b Bundle) actions(all bool) (need []string) {
-	for _, list := range []struct {
-		rows   int
-		action string
-	}{
-		{len(b.Users), ActionUsersWrite}, {len(b.Groups), ActionGroupsWrite},
-		{len(b.ServiceAccounts), ActionAccountsManage}, {len(b.Policies), ActionPoliciesWrite},
-		{len(b.Attachments), ActionAttachmentsWrite}, {len(b.BankPolicies), ActionBanksWrite},
-	} {
-		if all || list.rows > 0 {
-			need = append(need, list.action)
+	for _, k := range kinds {
+		if all || k.size(&b) > 0 {
+			_, write := k.label()
+			need = append(need, write)
 		}
 	}
 	return need
@@ -177,7 +244,7 @@ type writeRequest struct {
 	need  []string // the actions that the caller needs
 	dry   bool     // judges the edit and writes nothing
 	doing string   // for errors of the store
-	// forget is the user of whom the records erase texts. "": nobody.
+	// forget is the user whose texts the records erase. "": nobody.
 	forget string
 	at     string      // the place of the caller's row in a bundle, which errors leave out
 	locks  Locks       // zero: ChangeAccess
@@ -216,7 +283,7 @@ func (s *accessWriter) edit(ctx context.Context, e writeRequest) error {
 }
 
 // staleTries is how often an edit is judged again outside of its transaction, because other callers
-// have changed access meanwhile. Then its transaction judges it.
+// have changed access in the meantime. Then its transaction judges it.
 const staleTries = 8
 
 // shortSteps is the most work to judge an edit while other edits wait: some milliseconds.
@@ -433,22 +500,8 @@ func (s *accessWriter) answersLeft(ctx context.Context, tx Store, id string) (bo
 	return n > 0, err
 }
 
-// keyIssuer returns the users and service accounts that n names, in one order for all transactions.
-func (n AccessNames) holders() (all []Identity) {
-	for _, id := range n.Users {
-		all = append(all, Identity{KindUser, id})
-	}
-	for _, id := range n.ServiceAccounts {
-		all = append(all, Identity{KindServiceAccount, id})
-	}
-	slices.SortFunc(all, func(a, b Identity) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID))
-	})
-	return all
-}
-
 // lockHolders locks the keys of holders that go, so that no key and no personal row is made for
-// them meanwhile. Then it locks and judges the caller's own key.
+// them in the meantime. Then it locks and judges the caller's own key.
 func (s *accessWriter) lockHolders(
 	ctx context.Context, tx Store, by Principal, holders []Identity,
 ) error {
@@ -493,7 +546,13 @@ func countNarrowed(ctx context.Context, tx Store, id string) (n int, err error) 
 // keysNarrowedBy yields the keys that a policy narrows and that are not revoked.
 func keysNarrowedBy(ctx context.Context, tx Store, id string) iter.Seq2[APIKey, error] {
 	page := APIKeyPage{ScopingPolicyID: id, KeyQuery: KeyQuery{Limit: revokeChunk}}
-	return list(ctx, "read API keys", page.Limit, func() error { return nil },
+	return lists.Chunks(ctx, page.Limit, doing("read API keys"), func() error { return nil },
 		func() ([]APIKey, error) { return tx.APIKeys(ctx, page) },
 		func(last APIKey) { page.AfterTime, page.AfterID = last.CreatedAt, last.ID })
+}
+
+func policyInUse(id string, attachments, accounts, keys int) *Error {
+	return &Error{Code: CodeInUse, Message: fmt.Sprintf(
+		"policy %q is in use: by %d attachments, %d service accounts and %d keys",
+		id, attachments, accounts, keys)}
 }

@@ -26,11 +26,11 @@ type APIKey struct {
 	// LastUsedAt is the minute in which the key was last accepted, written some seconds later.
 	// Zero: never.
 	LastUsedAt time.Time
-	// RevokedAt ends the key for good: it is no longer accepted or listed. Zero: not revoked.
+	// RevokedAt ends the key for good: it is neither accepted nor listed. Zero: not revoked.
 	RevokedAt time.Time
 	// ScopingPolicyID names an access policy that narrows the key. The key may do only what both
 	// the holder's policies and this policy allow, with the lesser of their parameters. The policy
-	// sets nothing that the holder does not have: see docs/policies.md. Its content at each use
+	// sets nothing that the holder does not have: see docs/reference/policies.md. Its content at each use
 	// counts; when it no longer exists, the key may do nothing. It never changes. "": the key is
 	// not narrowed.
 	ScopingPolicyID string
@@ -96,7 +96,7 @@ type APIKeyPatch struct {
 	Rate        *Rate // the zero Rate: no limit
 }
 
-// Rotation is the request to rotate a key. The zero Rotation revokes the old key at once.
+// Rotation is the request to rotate a key. The zero Rotation revokes the old key immediately.
 type Rotation struct {
 	// Overlap is how long the old key stays accepted, 0 to [MaxKeyOverlap].
 	Overlap time.Duration
@@ -115,7 +115,7 @@ type KeyQuery struct {
 	// UnusedSince narrows the list to keys whose LastUse is before that time, sorted by LastUse and
 	// ID, ascending. Zero: all keys. At most one of the two is set.
 	UnusedSince time.Time
-	// The list starts after the key with that time and ID, which need not exist any more. Zero
+	// The list starts after the key with that time and ID, which need not exist any longer. Zero
 	// and "": from the start.
 	AfterTime time.Time
 	AfterID   string
@@ -166,7 +166,7 @@ func (k *APIKey) row() keyring.Row {
 // Target returns the key as a target of events and change feeds. It uses only ID and Holder.
 func (k APIKey) Target() Target { return Target{Kind: TargetAPIKey, ID: k.ID, Holder: k.Holder} }
 
-// Introspection says whether a token is an accepted API key, and of whom (RFC 7662). For every other
+// Introspection says whether a token is an accepted API key, and whose (RFC 7662). For every other
 // token it is the zero Introspection, without the reason.
 type Introspection struct {
 	Active          bool

@@ -12,12 +12,12 @@ import (
 // revoked. The rules for callers are those of [Keys.Issue]. A caller cannot use a key to give that
 // same key a later expiry or a higher rate (CodeForbidden).
 //
-// For a user that Config.KnownUser does not know, Patch disables and describes keys. It does not
+// For a user that Config.Users.Known does not know, Patch disables and describes keys. It does not
 // enable them or change their expiry (CodeNotFound). A patch that changes nothing writes nothing
 // and reports no event; any other reports [EventAPIKeyChanged]. After Patch returns, a key that it
 // disabled is not accepted by this process, and others follow: see [Keys].
 //
-// The row is read, changed and sealed in one transaction: of two patches at once, the second is
+// The row is read, changed and sealed in one transaction: of two concurrent patches, the second is
 // applied to what the first has written. A row that was edited in the database, or whose pepper is
 // gone, is CodeInvalid: Patch would put a valid seal on it. Such a key can only be revoked.
 //
@@ -103,10 +103,9 @@ func (s *Keys) noKey(key Target) *Error {
 // of [Keys.Issue].
 //
 // The successor has the same description, narrowing and rate. It is disabled when the old key is.
-// It has the same lifetime, counted from now; it never expires when the old key never did. The
-// old key stays accepted for the overlap, but never longer than before. With overlap 0 it is
-// revoked, and this process accepts it no more after Rotate returns. Both changes happen, or
-// neither.
+// It has the same lifetime, counted from now; it never expires when the old key never did. The old
+// key stays accepted for the overlap, but never longer than before. With overlap 0 it is revoked,
+// and this process no longer accepts it after Rotate returns. Both changes happen, or neither.
 //
 // A key with a successor is not rotated a second time: its expiry is the end of the overlap, and
 // says nothing about a lifetime. CodeExists names the successor. A patch that removes the expiry
@@ -257,7 +256,7 @@ func (k *IssuedKey) rotated() rotatedAnswer {
 // control-plane right of the holder. For Me, the caller must be a user that is not narrowed.
 //
 // A revocation is final: it erases the key's hash, and the row stays as a trace. Revoke does not
-// ask Config.KnownUser. Of two calls for one key, the second is CodeNotFound. Reports
+// ask Config.Users.Known. Of two calls for one key, the second is CodeNotFound. Reports
 // [EventAPIKeyRevoked].
 //
 // Errors: CodeInvalid, CodeForbidden, CodeNotFound (also for another holder's key).
@@ -325,10 +324,10 @@ func (s *Keys) RevokeAll(ctx context.Context, by Principal, holder Identity) (in
 // but lets other writers wait longer.
 const revokeChunk = 256
 
-// revokeAll revokes chunks of a holder's keys until none is left. No key that one of them issues
-// meanwhile survives: issuing takes the lock of the holder's keys, and checks whether the caller's
-// own key is revoked. If issuing commits before a chunk takes the lock, the chunk sees the new key.
-// If it comes later, it finds its own key revoked once the last chunk is committed.
+// revokeAll revokes chunks of a holder's keys until none is left. No key that one of them issues in
+// the meantime survives: issuing takes the lock of the holder's keys, and checks whether the
+// caller's own key is revoked. If issuing commits before a chunk takes the lock, the chunk sees the
+// new key. If it comes later, it finds its own key revoked once the last chunk is committed.
 //
 // Between two chunks, revokeAll pauses for as long as the last chunk took, because SQLite does not
 // queue writers of several processes.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/extsvc/svc/internal/policy"
@@ -19,9 +20,10 @@ type keyIssuer struct {
 	most        int // keys that a holder can have
 	// ignoreExpired leaves expired keys out of most.
 	ignoreExpired bool
-	// knownUser is Config.KnownUser. It is the host's code: call it outside transactions, since it
+	// knownUser is Config.Users.Known. It is the host's code: call it outside transactions, since it
 	// may use the same database. Nil: every id belongs to a user.
-	knownUser func(ctx context.Context, id string) (bool, error)
+	knownUser    func(ctx context.Context, id string) (bool, error)
+	usersAreRows bool // Config.Users.AreRows
 }
 
 // authorizeMe refuses callers that are not users, and narrowed users: the user's own keys may have
@@ -185,7 +187,7 @@ func (s *keyIssuer) weigh(ctx context.Context, by Principal, b *basis) error {
 }
 
 // authorizeChange refuses callers who may not reduce the keys of a holder. A patch that only
-// disables or describes a key needs no more. Revocations do not use it: there, a service account
+// disables or describes a key needs nothing else. Revocations do not use it: there, a service account
 // and a narrowed caller with the rights may end keys.
 func (s *keyIssuer) authorizeChange(
 	ctx context.Context, by Principal, holder Identity,
@@ -226,7 +228,7 @@ func (s *keyIssuer) checkAccount(
 }
 
 // checkUser refuses a user whom the host does not know. It lets every user pass when the caller is
-// the host itself: that call may be in a transaction of the host, and KnownUser would wait for it.
+// the host itself: that call may be in a transaction of the host, and Users.Known would wait for it.
 //
 // cached tells whether the user has a row, by cached rows. The result tells it by the store: the
 // host may know the user by a row that is newer than the cache. A deletion of that row must not be
@@ -234,7 +236,7 @@ func (s *keyIssuer) checkAccount(
 func (s *keyIssuer) checkUser(
 	ctx context.Context, by Principal, id string, cached bool,
 ) (row bool, err error) {
-	if row = cached; s.knownUser == nil || by.Kind == KindHost {
+	if row = cached; by.Kind == KindHost || s.knownUser == nil && (row || !s.usersAreRows) {
 		return row, nil
 	}
 	if !row {
@@ -244,9 +246,11 @@ func (s *keyIssuer) checkUser(
 		}
 		row = now.User != nil
 	}
-	known, err := s.knownUser(ctx, id)
-	if err != nil {
-		return false, fault("ask the host for a user", err)
+	known := row
+	if s.knownUser != nil {
+		if known, err = s.knownUser(ctx, id); err != nil {
+			return false, fault("ask the host for a user", err)
+		}
 	}
 	if !known {
 		return false, notFound("there is no such user")
@@ -352,13 +356,13 @@ func (a AccessSnapshot) callerOf(by Principal) policy.Subject {
 	return subject
 }
 
-// judgedBy identifies the policies of a caller and of a holder. What weigh has allowed stays
-// allowed while they are the same.
+// judgedBy identifies the policies of a caller and of a holder. While they are the same,
+// weigh would allow the same.
 func judgedBy(caller, holder *policy.Rights) [2]*policy.Shared {
 	return [2]*policy.Shared{caller.Shared(), holder.Shared()}
 }
 
-// checkArea refuses an owner of personal rows that is deleted meanwhile, or is another one.
+// checkArea refuses an owner of personal rows that is deleted in the meantime, or is another one.
 func (b *basis) checkArea(by Principal, now AccessSnapshot) error {
 	switch account := now.ServiceAccount; {
 	case b.row && now.User == nil:
@@ -370,8 +374,8 @@ func (b *basis) checkArea(by Principal, now AccessSnapshot) error {
 	return nil
 }
 
-// checkHolder refuses a holder that is deleted meanwhile or has another owner, and a policy that is
-// deleted.
+// checkHolder refuses a holder that is deleted in the meantime or has another owner, and a policy
+// that is deleted.
 func (b *basis) checkHolder(by Principal, now AccessSnapshot) error {
 	switch {
 	case b.row && b.holder.Kind == KindServiceAccount && (now.ServiceAccount == nil ||
@@ -428,7 +432,7 @@ func (s *keyIssuer) ended(by Principal) error {
 }
 
 // room refuses one more key to a holder that has as many as allowed. It must run under the lock of
-// the holder's keys: without it, two calls at once could both find the last place.
+// the holder's keys: without it, two concurrent calls could both find the last place.
 func (s *keyIssuer) room(live int) error {
 	if most := s.most; live >= most { // the count stops at most
 		return &Error{Code: CodeLimit, Message: fmt.Sprintf(
@@ -437,30 +441,38 @@ func (s *keyIssuer) room(live int) error {
 	return nil
 }
 
-// room returns the lock of a change that adds a row to a personal area; nil for the server's area.
-// full reports whether the area has as many rows as are allowed; most says how many, for people.
-//
-// All changes that add to an area take the lock on the keys of its owner, and so does the deletion
-// of the owner. So no call counts too few rows, and none adds a row for a user that is deleted. A
-// deletion revokes the caller's key, so the key also tells the user from another one with that id.
-func (a place) room(
-	most string, full func(ctx context.Context, tx Store) (bool, error),
-) func(ctx context.Context, tx Store) error {
-	if a.scope == ScopeServer {
+// checkScoping refuses a policy that does not exist. It refuses in the same way a policy that the
+// caller may not read and does not have. Otherwise an answer would tell which policies exist.
+func (s *keyIssuer) checkScoping(
+	ctx context.Context, by Principal, holder Identity, policyID string,
+) error {
+	if policyID == "" {
 		return nil
 	}
-	return func(ctx context.Context, tx Store) error {
-		owner := Identity{Kind: KindUser, ID: a.owner}
-		if err := tx.Lock(ctx, Locks{Holder: owner}); err != nil {
-			return err
-		}
-		is, err := full(ctx, tx)
-		if is {
-			return &Error{
-				Code:    CodeLimit,
-				Message: "the user has " + most + ", and more are not allowed: remove one first",
-			}
-		}
+	unknown := unknownScoping()
+	asked := AccessQuery{Identity: holder, ScopingPolicyID: policyID}
+	if by.Kind != KindHost {
+		asked.Identity = by.Identity() // the grants of the caller show what it has
+	}
+	snapshot, err := s.store.Access(ctx, asked)
+	if err != nil {
+		return fault("read scoping policy", err)
+	}
+	// Everybody knows the built-in policies.
+	has := builtins[policyID] != nil && snapshot.Narrowing == nil ||
+		snapshot.Narrowing != nil && snapshot.Narrowing.Builtin() ||
+		slices.ContainsFunc(snapshot.Grants, func(g Grant) bool { return g.Policy.ID == policyID })
+	if err := s.authorize(ctx, by, ActionPoliciesRead); ErrorCode(err) == CodeForbidden && !has {
+		return unknown
+	} else if err != nil && !has {
 		return err
 	}
+	if snapshot.Narrowing == nil && builtins[policyID] == nil {
+		return unknown
+	}
+	return nil
+}
+
+func unknownScoping() *Error {
+	return Invalid("/scoping_policy_id", "names an unknown policy")
 }

@@ -32,20 +32,13 @@ const narrowWorld = `{
 // narrowed issues a key and returns the principal that it makes.
 func narrowed(t *testing.T, h *host, holder svc.Principal, by string) svc.Principal {
 	t.Helper()
-	key, err := h.Keys.Issue(t.Context(), svc.Host, holder.Identity(), svc.NewAPIKey{ScopingPolicyID: by})
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must(h.Keys.Issue(t.Context(), svc.Host, holder.Identity(), svc.NewAPIKey{ScopingPolicyID: by}))
 	return h.principal(t, key)
 }
 
 func (h *host) principal(t *testing.T, key svc.IssuedKey) svc.Principal {
 	t.Helper()
-	p, err := h.Authenticate(t.Context(), string(key.Key))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return must(h.Authenticate(t.Context(), string(key.Key)))
 }
 
 // A narrowed key may do what its holder may and its policy allows, with the lesser of their parameters.
@@ -102,19 +95,16 @@ func TestNarrowingNeverWidens(t *testing.T) {
 		"attachments": [{"policy_id": "own", "principal_type": "user", "principal_id": "bob"}],
 		"service_accounts": [{"id": "bot", "owner_user_id": "bob"}]}`)
 	parameters := func(p svc.Principal) string {
-		d, err := h.Decide(t.Context(), p, "bank:recall", "notes", svc.Context{})
-		is.NoErr(err)
+		d := must(h.Decide(t.Context(), p, "bank:recall", "notes", svc.Context{}))
 		is.True(d.Allowed())
 		q := svc.Question{UserID: p.ID, Bank: "notes", ScopingPolicyID: p.ScopingPolicyID}
 		if p.Kind == svc.KindServiceAccount {
 			q.UserID, q.ServiceAccountID = "", p.ID
 		}
-		r, err := h.Policies.Resolve(t.Context(), svc.Host, q)
-		is.NoErr(err)
+		r := must(h.Policies.Resolve(t.Context(), svc.Host, q))
 		is.Equal(r.Parameters, d.Parameters())
 		is.Equal(r.EffectiveStrategy, d.Parameters().RetainStrategy)
-		raw, err := json.Marshal(d.Parameters())
-		is.NoErr(err)
+		raw := must(json.Marshal(d.Parameters()))
 		return string(raw)
 	}
 	is.Equal(parameters(narrowed(t, h, alice, "tempting")), parameters(alice)) // alice has recall_max_tokens alone
@@ -131,8 +121,7 @@ func TestNarrowingFollowsThePolicy(t *testing.T) {
 	h.apply(t, narrowWorld)
 	p := narrowed(t, h, alice, "recall")
 	may := func() bool {
-		d, err := h.Decide(t.Context(), p, "bank:recall", "notes", svc.Context{})
-		is.NoErr(err)
+		d := must(h.Decide(t.Context(), p, "bank:recall", "notes", svc.Context{}))
 		return d.Allowed()
 	}
 	h.warm(t, store, p, "notes")
@@ -156,9 +145,7 @@ func TestNarrowedAccountIsForgottenWithTheAccount(t *testing.T) {
 	p := narrowed(t, h, account("ci"), "notes")
 	h.warm(t, store, p, "notes")
 	h.apply(t, `{"service_accounts": [{"id": "ci", "owner_user_id": "bob"}]}`)
-	d, err := h.Decide(t.Context(), p, "bank:recall", "notes", svc.Context{})
-	is.NoErr(err)
-	is.True(!d.Allowed())
+	is.True(!must(h.Decide(t.Context(), p, "bank:recall", "notes", svc.Context{})).Allowed())
 }
 
 // goneStore has lost the policies that narrow keys.
@@ -174,12 +161,10 @@ func TestNarrowingPolicyGone(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
 	h.apply(t, narrowWorld)
-	key, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{ScopingPolicyID: "recall"})
-	is.NoErr(err)
+	key := must(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{ScopingPolicyID: "recall"}))
 	gone := newHost(t, func(c *svc.Config) { c.Store = goneStore{h.store} })
 	p := gone.principal(t, key)
-	d, err := gone.Decide(t.Context(), p, "bank:recall", "notes", svc.Context{})
-	is.NoErr(err)
+	d := must(gone.Decide(t.Context(), p, "bank:recall", "notes", svc.Context{}))
 	is.True(!d.Allowed())
 	is.Equal(d.Reason(), `the scoping policy "recall" that narrows it no longer exists`)
 }
@@ -200,10 +185,8 @@ func TestRotationKeepsTheNarrowing(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
 	h.apply(t, narrowWorld)
-	key, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{ScopingPolicyID: "recall"})
-	is.NoErr(err)
-	next, err := h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, svc.Rotation{})
-	is.NoErr(err)
+	key := must(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{ScopingPolicyID: "recall"}))
+	next := must(h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, svc.Rotation{}))
 	is.Equal(next.ScopingPolicyID, "recall")
 	p := h.principal(t, next)
 	is.Equal([]any{p.Identity(), p.Actions, p.ScopingPolicyID}, []any{alice.Identity(), []string(nil), "recall"})
@@ -250,20 +233,15 @@ func TestNarrowedByTheHost(t *testing.T) {
 		c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) { return found, nil })
 	})
 	h.apply(t, narrowWorld)
-	p, err := h.Authenticate(t.Context(), "token")
-	is.NoErr(err)
+	p := must(h.Authenticate(t.Context(), "token"))
 	for action, want := range map[string]bool{"bank:recall": true, "bank:retain": false} {
-		d, err := h.Decide(t.Context(), p, action, "notes", svc.Context{})
-		is.NoErr(err)
+		d := must(h.Decide(t.Context(), p, action, "notes", svc.Context{}))
 		is.Equal(d.Allowed(), want)
 	}
-	d, err := h.Decide(t.Context(), p, "iam:users:read", "*", svc.Context{})
-	is.NoErr(err)
-	is.True(!d.Allowed())
+	is.True(!must(h.Decide(t.Context(), p, "iam:users:read", "*", svc.Context{})).Allowed())
 	wantCode(t, lastError(h.Keys.List(t.Context(), p, bob.Identity(), svc.KeyQuery{})), svc.CodeForbidden, "")
 	found.ScopingPolicyID = "a/b"
-	_, err = h.Authenticate(t.Context(), "token")
-	wantCode(t, err, svc.CodeInternal, "")
+	wantCode(t, errorOf(h.Authenticate(t.Context(), "token")), svc.CodeInternal, "")
 }
 
 // Resolve says why somebody narrowed is decided as it is.
@@ -282,19 +260,15 @@ func TestResolveNarrowed(t *testing.T) {
 		{svc.Question{ServiceAccountID: "ci", Bank: "team::a", ScopingPolicyID: "notes"}, svc.ImplicitDeny, `scoping policy "notes" does not allow`},
 		{svc.Question{UserID: "nobody", Bank: "notes", ScopingPolicyID: "none"}, svc.ImplicitDeny, `user "nobody" is unknown`},
 	} {
-		r, err := h.Policies.Resolve(t.Context(), svc.Host, c.q)
-		is.NoErr(err)
-		s, err := h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{}, c.q)
-		is.NoErr(err)
-		is.Equal(s, r)
+		r := must(h.Policies.Resolve(t.Context(), svc.Host, c.q))
+		is.Equal(must(h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{}, c.q)), r)
 		if r.Outcome != c.outcome || !strings.Contains(r.Reason, c.reason) {
 			t.Errorf("%+v: %s, %s", c.q, r.Outcome, r.Reason)
 		}
 	}
 	for _, q := range []svc.Question{{Sender: "telegram:1", ScopingPolicyID: "recall"}, {UserID: "alice", ScopingPolicyID: "a/b"}} {
 		q.Bank = "notes"
-		_, err := h.Policies.Resolve(t.Context(), svc.Host, q)
-		wantCode(t, err, svc.CodeInvalid, "scoping_policy_id")
+		wantCode(t, errorOf(h.Policies.Resolve(t.Context(), svc.Host, q)), svc.CodeInvalid, "scoping_policy_id")
 	}
 }
 
@@ -340,10 +314,8 @@ func TestNarrowingByPoliciesOfOthers(t *testing.T) {
 		_, err := h.Keys.Issue(t.Context(), user("issuer"), holder.Identity(), svc.NewAPIKey{ScopingPolicyID: "recall"})
 		wantCode(t, err, svc.CodeInvalid, "/scoping_policy_id")
 	}
-	_, err := h.Keys.Issue(t.Context(), user("issuer"), bob.Identity(), svc.NewAPIKey{ScopingPolicyID: "issuers"})
-	is.NoErr(err)
-	_, err = h.Keys.Issue(t.Context(), svc.Host, bob.Identity(), svc.NewAPIKey{ScopingPolicyID: "keys"})
-	is.NoErr(err)
+	must(h.Keys.Issue(t.Context(), user("issuer"), bob.Identity(), svc.NewAPIKey{ScopingPolicyID: "issuers"}))
+	must(h.Keys.Issue(t.Context(), svc.Host, bob.Identity(), svc.NewAPIKey{ScopingPolicyID: "keys"}))
 }
 
 var scarce = svc.Rate{PerSecond: 0.5, Burst: 5}
@@ -416,16 +388,13 @@ func TestPatchRate(t *testing.T) {
 	key := h.issueWith(t, svc.NewAPIKey{})
 	h.actions()
 	for _, rate := range []svc.Rate{scarce, scarce, {PerSecond: 0.5, Burst: 6}, {}} {
-		patched, err := h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Rate: &rate})
-		is.NoErr(err)
-		is.Equal(patched.Rate, rate)
+		is.Equal(must(h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Rate: &rate})).Rate, rate)
 		is.Equal(h.rateOf(t, key), rate) // at once
 	}
 	is.Equal(len(h.actions()), 3) // the second changed nothing
 	_, err := h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Description: &svc.TextPatch{Value: new("d")}, Rate: &scarce})
 	is.NoErr(err)
-	_, err = h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Description: &svc.TextPatch{}})
-	is.NoErr(err)
+	must(h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Description: &svc.TextPatch{}}))
 	is.Equal(h.rateOf(t, key), scarce)
 }
 
@@ -434,11 +403,9 @@ func TestKeyAndItsOwnRate(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
 	key := h.issueWith(t, svc.NewAPIKey{Rate: scarce})
-	itself, err := h.Authenticate(t.Context(), string(key.Key))
-	is.NoErr(err)
+	itself := must(h.Authenticate(t.Context(), string(key.Key)))
 	patch := func(by svc.Principal, rate svc.Rate) error {
-		_, err := h.Keys.Patch(t.Context(), by, svc.Me, key.ID, svc.APIKeyPatch{Rate: &rate})
-		return err
+		return errorOf(h.Keys.Patch(t.Context(), by, svc.Me, key.ID, svc.APIKeyPatch{Rate: &rate}))
 	}
 	for _, higher := range []svc.Rate{{}, {PerSecond: 0.6, Burst: 1}, {PerSecond: 0.1, Burst: 6}} {
 		wantCode(t, patch(itself, higher), svc.CodeForbidden, "")
@@ -454,8 +421,7 @@ func TestRateOfSuccessors(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t, importing)
 	old := h.issueWith(t, svc.NewAPIKey{Rate: scarce})
-	next, err := h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, svc.Rotation{Overlap: time.Hour})
-	is.NoErr(err)
+	next := must(h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, svc.Rotation{Overlap: time.Hour}))
 	is.Equal(next.Rate, scarce)
 	is.Equal(h.rateOf(t, next), scarce)
 	is.Equal(h.rateOf(t, old), scarce)

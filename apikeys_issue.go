@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
 	"time"
 
 	"github.com/extsvc/svc/internal/keyring"
+	"github.com/extsvc/svc/internal/lists"
+	"github.com/extsvc/svc/internal/text"
 	"github.com/extsvc/svc/internal/token"
 )
 
@@ -37,8 +38,8 @@ type Keys struct {
 // So neither a key that has ended nor a right that is lost issues anything. With PostgreSQL, such a
 // call waits for a bundle that is being applied.
 //
-// Errors: CodeInvalid; CodeForbidden (for Me also when Config.KnownUser does not know the user);
-// CodeNotFound (a user that Config.KnownUser does not know, unless by is [Host]; a service account
+// Errors: CodeInvalid; CodeForbidden (for Me also when Config.Users.Known does not know the user);
+// CodeNotFound (a user that Config.Users.Known does not know, unless by is [Host]; a service account
 // without a row); CodeLimit; CodeKeyReused; CodeUnauthenticated when the caller's own key has
 // ended.
 func (s *Keys) Issue(
@@ -152,45 +153,9 @@ func (s *Keys) issuedBefore(
 	return issued, nil
 }
 
-// checkScoping refuses a policy that does not exist. It refuses in the same way a policy that the
-// caller may not read and does not have. Otherwise an answer would tell which policies exist.
-func (s *keyIssuer) checkScoping(
-	ctx context.Context, by Principal, holder Identity, policyID string,
-) error {
-	if policyID == "" {
-		return nil
-	}
-	unknown := unknownScoping()
-	asked := AccessQuery{Identity: holder, ScopingPolicyID: policyID}
-	if by.Kind != KindHost {
-		asked.Identity = by.Identity() // the grants of the caller show what it has
-	}
-	snapshot, err := s.store.Access(ctx, asked)
-	if err != nil {
-		return fault("read scoping policy", err)
-	}
-	// Everybody knows the built-in policies.
-	has := builtins[policyID] != nil && snapshot.Narrowing == nil ||
-		snapshot.Narrowing != nil && snapshot.Narrowing.Builtin() ||
-		slices.ContainsFunc(snapshot.Grants, func(g Grant) bool { return g.Policy.ID == policyID })
-	if err := s.authorize(ctx, by, ActionPoliciesRead); ErrorCode(err) == CodeForbidden && !has {
-		return unknown
-	} else if err != nil && !has {
-		return err
-	}
-	if snapshot.Narrowing == nil && builtins[policyID] == nil {
-		return unknown
-	}
-	return nil
-}
-
-func unknownScoping() *Error {
-	return Invalid("/scoping_policy_id", "names an unknown policy")
-}
-
 // draw draws keys until store can keep one: at most issueTries, and only after ErrExists. store
-// runs in a transaction of its own each time. In a transaction of the host, a taken id undoes only
-// its own try.
+// runs in its own transaction each time. In a transaction of the host, a taken id undoes only its
+// own try.
 func (s *Keys) draw(
 	ctx context.Context, holder Identity, store func(*IssuedKey) error,
 ) (IssuedKey, error) {
@@ -208,7 +173,7 @@ func (s *Keys) draw(
 
 // List lists the keys of a holder, of the caller ([Me]) or of all holders ([AllHolders]) that are
 // not revoked: newest first, unless the query says otherwise, with expired and disabled keys. The
-// holder may be a user that Config.KnownUser does not know; its list may be empty. The caller needs
+// holder may be a user that Config.Users.Known does not know; its list may be empty. The caller needs
 // iam:users:read; for a service account iam:service_accounts:manage, for its own
 // iam:service_accounts:read, and for all holders the first two. For Me it needs no action, but must
 // be a user that is not narrowed. An error is the last value of the sequence.
@@ -222,7 +187,7 @@ func (s *Keys) List(
 ) iter.Seq2[APIKey, error] {
 	page := APIKeyPage{Holder: by.or(holder), KeyQuery: query}
 	page.Limit = chunkOf(query.Limit)
-	return upTo(query.Limit, list(ctx, "list API keys", page.Limit,
+	return lists.Take(query.Limit, lists.Chunks(ctx, page.Limit, doing("list API keys"),
 		func() error {
 			var c checker
 			query.check(&c)
@@ -237,6 +202,54 @@ func (s *Keys) List(
 		},
 		func() ([]APIKey, error) { return s.store.APIKeys(ctx, page) },
 		func(last APIKey) { page.AfterTime, page.AfterID = query.Position(last), last.ID }))
+}
+
+// Find returns the key that a text names: a whole key, the prefix of one, or its id. It serves who has
+// found a key, or a part of one, and asks whose it is. It checks no secret. Revoked keys are found as
+// well; the key has no Hash, Pepper or Seal. No event and no error repeats the text.
+//
+// A user that is not narrowed needs no action for its own keys. For others, the caller needs
+// iam:users:read, and for those of service accounts also iam:service_accounts:manage.
+//
+// Errors: CodeForbidden, CodeNotFound.
+func (s *Keys) Find(ctx context.Context, by Principal, name string) (APIKey, error) {
+	key, err := s.keyNamed(ctx, name)
+	if err != nil {
+		return APIKey{}, err
+	}
+	if key.Holder != by.Identity() || authorizeMe(by) != nil {
+		err := s.authorize(ctx, by, ActionUsersRead)
+		if err == nil && key.Holder.Kind == KindServiceAccount {
+			err = s.authorize(ctx, by, ActionAccountsManage)
+		}
+		if err != nil {
+			return APIKey{}, err
+		}
+	}
+	if key.ID == "" {
+		return APIKey{}, notFound("there is no such key")
+	}
+	key.Hash, key.Pepper, key.Seal = nil, "", nil
+	return key, nil
+}
+
+// keyNamed reads the key that a text names. The zero APIKey: there is none.
+func (s *keyIssuer) keyNamed(ctx context.Context, name string) (APIKey, error) {
+	whole, _ := s.keys.Claim(name) // a prefix of another system's key has the form of one
+	for _, id := range []string{name[max(0, len(name)-token.IDLength):], whole.ID} {
+		if text.IDProblem(id, MaxIDLength) != "" {
+			continue
+		}
+		snapshot, err := s.store.Access(ctx, AccessQuery{KeyID: id})
+		if err != nil {
+			return APIKey{}, fault("read API key", err)
+		}
+		key := snapshot.Key
+		if key != nil && (key.Prefix == name || key.ID == name || whole.Good && key.ID == whole.ID) {
+			return *key, nil
+		}
+	}
+	return APIKey{}, nil
 }
 
 // Import takes over a key of another system. From then on the Service accepts it like a key issued
@@ -296,7 +309,7 @@ func (s *Keys) Import(
 // It accepts the keys that [Service.Authenticate] accepts, at the same cost, and the same follows a
 // change. The use of an accepted key is recorded. A bearer that the host's [Authenticator] would
 // accept is not a key, so it is not active, and the Authenticator is not asked. token is the token
-// alone, of any length; no event and no error repeats it.
+// only, of any length; no event and no error repeats it.
 //
 // Errors: CodeForbidden, CodeUnavailable. A token that is not accepted is no error.
 func (s *Keys) Introspect(ctx context.Context, by Principal, token string) (Introspection, error) {
@@ -328,8 +341,8 @@ func (s *Keys) Introspect(ctx context.Context, by Principal, token string) (Intr
 // as well. Keys revoked earlier are left out.
 //
 // Only [Host] may call it. On an error, it also returns the keys that it has revoked. The returned
-// keys are in the order of tokens, without Hash and Seal. Each key is a transaction of its own with
-// an [EventAPIKeyRevoked]. Tokens without the form of a key cost no call of the store.
+// keys are in the order of tokens, without Hash and Seal. Each key is its own transaction with an
+// [EventAPIKeyRevoked]. Tokens without the form of a key cost no call of the store.
 //
 // Errors: CodeForbidden.
 func (s *Keys) RevokeLeaked(ctx context.Context, by Principal, tokens []string) ([]APIKey, error) {

@@ -70,11 +70,9 @@ func TestEditedRowIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
-			key, err := h.Keys.Issue(t.Context(), alice, svc.Me, c.in)
-			is.NoErr(err)
+			key := must(h.Keys.Issue(t.Context(), alice, svc.Me, c.in))
 			if strings.HasPrefix(name, "enabled") {
-				_, err = h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: new(true)})
-				is.NoErr(err)
+				must(h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: new(true)}))
 			}
 			var log bytes.Buffer
 			edited := newHost(t, func(config *svc.Config) {
@@ -82,12 +80,11 @@ func TestEditedRowIsRefused(t *testing.T) {
 				config.Logger = slog.New(slog.NewTextHandler(&log, nil))
 				config.Now = h.now
 			})
-			_, err = edited.Authenticate(t.Context(), string(key.Key))
-			wantCode(t, err, svc.CodeUnauthenticated, "")
+			wantCode(t, errorOf(edited.Authenticate(t.Context(), string(key.Key))), svc.CodeUnauthenticated, "")
 			is.True(strings.Contains(log.String(), key.ID))
 			is.True(!strings.Contains(log.String(), string(key.Key[21:53])))
 
-			_, err = edited.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Description: &svc.TextPatch{}})
+			_, err := edited.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Description: &svc.TextPatch{}})
 			wantCode(t, err, svc.CodeInvalid, "key_id")
 			_, err = edited.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, svc.Rotation{Overlap: time.Hour})
 			wantCode(t, err, svc.CodeInvalid, "key_id")
@@ -117,12 +114,10 @@ func revocationIsNotUndone(t *testing.T, configure func(*svc.Config)) {
 		"one": func(k svc.IssuedKey) error { return h.Keys.Revoke(t.Context(), alice, svc.Me, k.ID) },
 		"all": func(svc.IssuedKey) error { _, err := h.Keys.RevokeAll(t.Context(), alice, svc.Me); return err },
 		"leaked": func(k svc.IssuedKey) error {
-			_, err := h.Keys.RevokeLeaked(t.Context(), svc.Host, []string{string(k.Key)})
-			return err
+			return errorOf(h.Keys.RevokeLeaked(t.Context(), svc.Host, []string{string(k.Key)}))
 		},
 		"rotated": func(k svc.IssuedKey) error {
-			_, err := h.Keys.Rotate(t.Context(), alice, svc.Me, k.ID, svc.Rotation{})
-			return err
+			return errorOf(h.Keys.Rotate(t.Context(), alice, svc.Me, k.ID, svc.Rotation{}))
 		},
 	}
 	for name, revoke := range revoke {
@@ -144,25 +139,22 @@ func TestChangedKeysAreSealed(t *testing.T) {
 		{ExpiresAt: new(h.now().Add(365 * 24 * time.Hour))}, {Disabled: new(true)}, {Description: &svc.TextPatch{Value: new("new")}},
 		{Disabled: new(false)}, {ExpiresAt: &time.Time{}},
 	} {
-		patched, err := h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, patch)
-		is.NoErr(err)
+		patched := must(h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, patch))
 		is.Equal(h.good(key), !patched.Disabled)
 	}
-	next, err := h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, svc.Rotation{Overlap: time.Hour})
-	is.NoErr(err)
+	next := must(h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, svc.Rotation{Overlap: time.Hour}))
 	is.True(h.good(key) && h.good(next))
 }
 
 // A process that does not have a key's pepper yet does not spoil its seal.
 func TestUnknownPepperIsNotSealed(t *testing.T) {
-	is := is.New(t)
 	two := svc.Pepper{Version: "2", Secret: []byte("the second pepper of two")}
 	h := newHost(t, func(c *svc.Config) { c.Keys.Peppers = append([]svc.Pepper{two}, c.Keys.Peppers...) })
 	behind := newHost(t, func(c *svc.Config) { c.Store = h.store })
 	key := issue(t, h, alice)
 	_, err := behind.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: new(true)})
 	wantCode(t, err, svc.CodeInvalid, "key_id")
-	is.True(h.good(key))
+	is.New(t).True(h.good(key))
 }
 
 // Under a pepper that was in use before rows were sealed, keys without a seal are good, and sealed when they are used: once
@@ -198,7 +190,7 @@ func TestKeysFromBeforeRowsWereSealed(t *testing.T) {
 }
 
 // While keys from before there was a pepper are accepted, who can write the database can make keys, and take over those that there are:
-// docs/keys.md says so. It ends when they are retired.
+// docs/howto/secrets.md says so. It ends when they are retired.
 func TestKeysWithoutPepperCanBeForged(t *testing.T) {
 	is := is.New(t)
 	old := newHost(t, func(c *svc.Config) { c.Keys.Peppers = nil })
@@ -239,11 +231,7 @@ func takeOver(t *testing.T, h *host, holder svc.Principal, key string) svc.APIKe
 	if strings.HasPrefix(key, "old_live:") {
 		in.Prefix, in.Hash = "old_live:", keyedDigest(key)
 	}
-	imported, err := h.Keys.Import(t.Context(), svc.Host, holder.Identity(), in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return imported
+	return must(h.Keys.Import(t.Context(), svc.Host, holder.Identity(), in))
 }
 
 func TestImportedKeyIsAccepted(t *testing.T) {
@@ -259,22 +247,17 @@ func TestImportedKeyIsAccepted(t *testing.T) {
 	h.actions()
 	other := "old_live:" + strings.Repeat("x", 400)
 	for key, holder := range map[string]svc.Principal{foreign: alice, other: account("ci")} {
-		_, err := h.Authenticate(t.Context(), key)
-		wantCode(t, err, svc.CodeUnauthenticated, "")
+		wantCode(t, errorOf(h.Authenticate(t.Context(), key)), svc.CodeUnauthenticated, "")
 		imported := takeOver(t, h, holder, key)
 		is.Equal(h.actions(), []string{"api_key.imported api_key/" + imported.ID + " by "})
 		is.Equal(h.read(t, imported.ID), imported)
 		is.True(strings.HasSuffix(imported.Prefix, imported.ID))
-		by, err := h.Authenticate(t.Context(), key)
-		is.NoErr(err)
-		is.Equal(by.Identity(), holder.Identity())
+		is.Equal(must(h.Authenticate(t.Context(), key)).Identity(), holder.Identity())
 		for _, wrong := range []string{key + "x", key[:len(key)-1], key + " ", strings.ToUpper(key[:3]) + key[3:], imported.Prefix, key + strings.Repeat("x", 1000)} {
-			_, err = h.Authenticate(t.Context(), wrong)
-			wantCode(t, err, svc.CodeUnauthenticated, "")
+			wantCode(t, errorOf(h.Authenticate(t.Context(), wrong)), svc.CodeUnauthenticated, "")
 		}
 		is.NoErr(h.Keys.Revoke(t.Context(), svc.Host, holder.Identity(), imported.ID))
-		_, err = h.Authenticate(t.Context(), key)
-		wantCode(t, err, svc.CodeUnauthenticated, "")
+		wantCode(t, errorOf(h.Authenticate(t.Context(), key)), svc.CodeUnauthenticated, "")
 		h.actions()
 	}
 	is.Equal(asked, 2) // about the prefix in capitals, which is nobody's here
@@ -282,19 +265,17 @@ func TestImportedKeyIsAccepted(t *testing.T) {
 
 // Neither what the other system has kept nor what is kept here is a key, however it is written.
 func TestImportedHashIsNoKey(t *testing.T) {
-	is := is.New(t)
 	h := newHost(t, importing)
 	imported := takeOver(t, h, alice, foreign)
 	for _, stored := range [][]byte{plainDigest(foreign), imported.Hash, imported.Seal} {
 		for _, text := range []string{string(stored), hex.EncodeToString(stored), base64.StdEncoding.EncodeToString(stored), base64.RawURLEncoding.EncodeToString(stored)} {
 			for _, prefix := range []string{"", "sk-", "svcu_", imported.Prefix, "svcu_" + imported.ID} {
-				_, err := h.Authenticate(t.Context(), prefix+text)
-				wantCode(t, err, svc.CodeUnauthenticated, "")
+				wantCode(t, errorOf(h.Authenticate(t.Context(), prefix+text)), svc.CodeUnauthenticated, "")
 			}
 		}
 	}
 	ours := "svcu_" + imported.ID + hex.EncodeToString(plainDigest(foreign))[:32]
-	is.True(!h.good(svc.IssuedKey{Key: svc.Secret(resum(ours))}))
+	is.New(t).True(!h.good(svc.IssuedKey{Key: svc.Secret(resum(ours))}))
 }
 
 // What holds for keys that were issued here holds for those that were taken over.
@@ -308,10 +289,9 @@ func TestLifeOfAnImportedKey(t *testing.T) {
 		pass(flushed)
 		is.True(!h.read(t, imported.ID).LastUsedAt.IsZero())
 
-		_, err := h.Keys.Patch(t.Context(), alice, svc.Me, imported.ID, svc.APIKeyPatch{Disabled: new(true)})
-		is.NoErr(err)
+		must(h.Keys.Patch(t.Context(), alice, svc.Me, imported.ID, svc.APIKeyPatch{Disabled: new(true)}))
 		is.True(!good())
-		_, err = h.Keys.Patch(t.Context(), alice, svc.Me, imported.ID, svc.APIKeyPatch{Disabled: new(false), ExpiresAt: new(clock.now().Add(time.Hour))})
+		_, err := h.Keys.Patch(t.Context(), alice, svc.Me, imported.ID, svc.APIKeyPatch{Disabled: new(false), ExpiresAt: new(clock.now().Add(time.Hour))})
 		is.NoErr(err)
 		is.True(good())
 
@@ -324,12 +304,9 @@ func TestLifeOfAnImportedKey(t *testing.T) {
 		moved = newHost(t, importing, clock.configure, func(c *svc.Config) { c.Store, c.Keys.Peppers = store, []svc.Pepper{two} })
 		is.True(moved.good(svc.IssuedKey{Key: foreign}))
 
-		next, err := moved.Keys.Rotate(t.Context(), alice, svc.Me, imported.ID, svc.Rotation{Overlap: time.Minute})
-		is.NoErr(err)
+		next := must(moved.Keys.Rotate(t.Context(), alice, svc.Me, imported.ID, svc.Rotation{Overlap: time.Minute}))
 		is.True(moved.good(next) && strings.HasPrefix(string(next.Key), "svcu_"))
-		leaked, err := moved.Keys.RevokeLeaked(t.Context(), svc.Host, []string{foreign})
-		is.NoErr(err)
-		is.Equal(len(leaked), 1)
+		is.Equal(len(must(moved.Keys.RevokeLeaked(t.Context(), svc.Host, []string{foreign}))), 1)
 		is.True(!moved.good(svc.IssuedKey{Key: foreign}))
 
 		for range 2 {
@@ -340,7 +317,6 @@ func TestLifeOfAnImportedKey(t *testing.T) {
 }
 
 func TestImportRefuses(t *testing.T) {
-	is := is.New(t)
 	h := newHost(t, importing)
 	h.apply(t, world)
 	h.actions()
@@ -351,19 +327,16 @@ func TestImportRefuses(t *testing.T) {
 		"/expires_at":  {Prefix: "sk-", Hash: digest, NewAPIKey: svc.NewAPIKey{ExpiresAt: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)}},
 		"/description": {Prefix: "sk-", Hash: digest, NewAPIKey: svc.NewAPIKey{Description: new(strings.Repeat("x", svc.MaxDescriptionLength+1))}},
 	} {
-		_, err := h.Keys.Import(t.Context(), svc.Host, alice.Identity(), in)
-		wantCode(t, err, svc.CodeInvalid, field)
+		wantCode(t, errorOf(h.Keys.Import(t.Context(), svc.Host, alice.Identity(), in)), svc.CodeInvalid, field)
 	}
 	in := svc.ImportedKey{Prefix: "sk-", Hash: digest}
 	for _, by := range []svc.Principal{alice, bob, account("ci"), svc.Unmapped} {
-		_, err := h.Keys.Import(t.Context(), by, alice.Identity(), in)
-		wantCode(t, err, svc.CodeForbidden, "")
+		wantCode(t, errorOf(h.Keys.Import(t.Context(), by, alice.Identity(), in)), svc.CodeForbidden, "")
 	}
 	_, err := h.Keys.Import(t.Context(), svc.Host, svc.Identity{Kind: svc.KindServiceAccount, ID: "none"}, in)
 	wantCode(t, err, svc.CodeNotFound, "")
-	_, err = newHost(t).Keys.Import(t.Context(), svc.Host, alice.Identity(), in)
-	wantCode(t, err, svc.CodeInvalid, "prefix")
-	is.Equal(len(h.actions()), 0)
+	wantCode(t, errorOf(newHost(t).Keys.Import(t.Context(), svc.Host, alice.Identity(), in)), svc.CodeInvalid, "prefix")
+	is.New(t).Equal(len(h.actions()), 0)
 }
 
 func TestExpiryLiesInTheFuture(t *testing.T) {
@@ -389,8 +362,7 @@ func TestRevokeLeaked(t *testing.T) {
 	is := is.New(t)
 	h, store := watched(t)
 	good, disabled, revoked, spared := issue(t, h, alice), issue(t, h, bob), issue(t, h, alice), issue(t, h, alice)
-	_, err := h.Keys.Patch(t.Context(), bob, svc.Me, disabled.ID, svc.APIKeyPatch{Disabled: ptr(true)})
-	is.NoErr(err)
+	must(h.Keys.Patch(t.Context(), bob, svc.Me, disabled.ID, svc.APIKeyPatch{Disabled: ptr(true)}))
 	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, revoked.ID))
 	h.remembered(t, store, good)
 	h.actions()
@@ -401,22 +373,17 @@ func TestRevokeLeaked(t *testing.T) {
 		string(issue(t, newHost(t), alice).Key),
 	}
 	for _, by := range []svc.Principal{admin, alice, robot} {
-		_, err := h.Keys.RevokeLeaked(t.Context(), by, leaked)
-		wantCode(t, err, svc.CodeForbidden, "")
+		wantCode(t, errorOf(h.Keys.RevokeLeaked(t.Context(), by, leaked)), svc.CodeForbidden, "")
 	}
 	is.True(h.good(good))
-	keys, err := h.Keys.RevokeLeaked(t.Context(), svc.Host, leaked)
-	is.NoErr(err)
+	keys := must(h.Keys.RevokeLeaked(t.Context(), svc.Host, leaked))
 	is.Equal(len(keys), 2)
 	is.Equal(keys[0].ID, good.ID)
 	is.Equal(keys[1].Holder, bob.Identity())
 	is.Equal(keys[0], h.read(t, good.ID))
 	is.Equal(h.actions(), []string{"api_key.revoked api_key/" + good.ID + " by ", "api_key.revoked api_key/" + disabled.ID + " by "})
 	is.True(!h.good(good) && h.good(spared))
-	keys, err = h.Keys.RevokeLeaked(t.Context(), svc.Host, leaked)
-	is.NoErr(err)
-	is.Equal(len(keys), 0)
+	is.Equal(len(must(h.Keys.RevokeLeaked(t.Context(), svc.Host, leaked))), 0)
 	store.down.Store(true)
-	_, err = h.Keys.RevokeLeaked(t.Context(), svc.Host, leaked)
-	wantCode(t, err, svc.CodeUnavailable, "")
+	wantCode(t, errorOf(h.Keys.RevokeLeaked(t.Context(), svc.Host, leaked)), svc.CodeUnavailable, "")
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc/internal/jcs"
+	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/sequencer"
 )
 
@@ -38,7 +39,7 @@ func (s *Audit) Records(
 	page := query
 	page.Limit = chunkOf(query.Limit)
 	page.Since, page.Until = roundUp(query.Since), roundUp(query.Until)
-	return upTo(query.Limit, list(ctx, "list events", page.Limit,
+	return lists.Take(query.Limit, lists.Chunks(ctx, page.Limit, doing("list events"),
 		func() error {
 			if err := query.check(); err != nil {
 				return err
@@ -51,6 +52,9 @@ func (s *Audit) Records(
 			}
 			if s.roles.audit == nil {
 				return lacks(auditRole)
+			}
+			if s.readOnly { // the queue waits
+				return nil
 			}
 			return fault("chain events", chainAll(ctx, s.roles.audit))
 		},
@@ -80,7 +84,7 @@ func (q AuditQuery) check() error {
 	switch q.TargetKind {
 	case "", TargetSource, TargetTemplate, TargetAPIKey,
 		TargetUser, TargetGroup, TargetServiceAccount,
-		TargetPolicy, TargetAttachment, TargetBankPolicy:
+		TargetPolicy, TargetAttachment, TargetBankPolicy, TargetTest:
 	default:
 		c.add("target_kind", "must be the kind of a target")
 	}
@@ -154,6 +158,8 @@ func (s *Audit) Forget(
 	switch {
 	case c.err() != nil:
 		return 0, c.err()
+	case s.readOnly:
+		return 0, errReadOnly
 	case by.Kind != KindHost:
 		return 0, forbidden("only the host erases texts of records")
 	case !s.keep:
@@ -293,7 +299,8 @@ type AuditFault struct {
 //
 // A fault of the chain is no error: it is in the AuditCheck, the oldest one when there are several.
 // Verify reads each record once and keeps only one of them, and the marks. 100,000 records take
-// about a second. It locks nothing: records of mutations meanwhile are left to the next check.
+// about a second. It locks nothing: records of mutations in the meantime are left to the next
+// check.
 //
 // An erased text is no fault, because its digest is in the chain: Erased counts them. A writer of the
 // database can erase as well, so compare Erased with what [Audit.Forget] has returned.
@@ -318,7 +325,7 @@ func (s *Audit) Verify(
 }
 
 // auditVerifier checks the records from the newest to the oldest, as Records lists them: so records
-// written meanwhile cannot disturb it.
+// written in the meantime cannot disturb it.
 type auditVerifier struct {
 	AuditCheck
 	begun bool

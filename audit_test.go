@@ -106,8 +106,7 @@ func TestOnlyMutationsAreKept(t *testing.T) {
 	h := newHost(t, keeping)
 	ctx := t.Context()
 	create(t, h, "a", svc.Content{})
-	_, err := h.Sources.Register(ctx, admin, svc.NewSource{URL: acme})
-	is.NoErr(err)
+	must(h.Sources.Register(ctx, admin, svc.NewSource{URL: acme}))
 	want := h.kept(t)
 	for _, refused := range []func() (any, error){
 		func() (any, error) {
@@ -126,7 +125,7 @@ func TestOnlyMutationsAreKept(t *testing.T) {
 	}
 	h.market.err = svc.ErrUnavailable
 	h.events = nil
-	_, err = h.Templates.Install(ctx, admin, svc.Install{TemplateID: "chat", SourceName: "acme"})
+	_, err := h.Templates.Install(ctx, admin, svc.Install{TemplateID: "chat", SourceName: "acme"})
 	is.True(err != nil)
 	is.Equal(h.actions(), []string{"source.failing source/acme by admin"})
 	is.Equal(h.kept(t), want)
@@ -156,11 +155,11 @@ func TestNothingHappensThatCannotBeKept(t *testing.T) {
 		h.actions()
 		full := newHost(t, keeping, func(c *svc.Config) { c.Store = &fullStore{h.store.(svc.FullStore), cause} })
 		for _, err := range []error{
-			second(full.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "b", Content: content("B", "1")})),
-			second(full.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Name: ptr("x")})),
+			errorOf(full.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "b", Content: content("B", "1")})),
+			errorOf(full.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Name: ptr("x")})),
 			full.Templates.Delete(t.Context(), admin, "a"),
 			full.Keys.Revoke(t.Context(), alice, svc.Me, key.ID),
-			second(full.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{})),
+			errorOf(full.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{})),
 			full.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "bob"}}}),
 		} {
 			wantCode(t, err, want, "")
@@ -169,12 +168,9 @@ func TestNothingHappensThatCannotBeKept(t *testing.T) {
 		is.Equal(full.actions(), nil)
 		is.Equal(h.kept(t), before)
 		is.Equal(must(h.store.Changes(t.Context(), 0)), changes)
-		_, err := h.Authenticate(t.Context(), string(key.Key))
-		is.NoErr(err)
+		must(h.Authenticate(t.Context(), string(key.Key)))
 	}
 }
-
-func second(_ any, err error) error { return err }
 
 // TestKeptInATransactionOfTheHost: records are there if and only if it commits, as what they are about.
 func TestKeptInATransactionOfTheHost(t *testing.T) {
@@ -365,7 +361,7 @@ func TestVerifyFindsTampering(t *testing.T) {
 	}
 }
 
-// rehash gives a record the hash that it should have, as somebody does who has read docs/audit.md.
+// rehash gives a record the hash that it should have, as somebody does who has read docs/explanation/audit-chain.md.
 func rehash(r *svc.AuditRecord) {
 	orNull := func(text string) any {
 		if text == "" {
@@ -413,13 +409,6 @@ func renumber(r []svc.AuditRecord) {
 	}
 }
 
-func must[T any](value T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return value
-}
-
 // A record of a key names the key, and one of what was done with a key names that: so it can be told what a key that leaked has done.
 func TestRecordsNameTheKey(t *testing.T) {
 	is := is.New(t)
@@ -427,20 +416,15 @@ func TestRecordsNameTheKey(t *testing.T) {
 	h.apply(t, narrowWorld)
 	first := issue(t, h, alice)
 	by := h.principal(t, first)
-	issued, err := h.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{})
-	is.NoErr(err)
-	_, err = h.Keys.Patch(t.Context(), by, svc.Me, issued.ID, svc.APIKeyPatch{Disabled: ptr(true)})
-	is.NoErr(err)
-	next, err := h.Keys.Rotate(t.Context(), by, svc.Me, issued.ID, svc.Rotation{})
-	is.NoErr(err)
+	issued := must(h.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{}))
+	must(h.Keys.Patch(t.Context(), by, svc.Me, issued.ID, svc.APIKeyPatch{Disabled: ptr(true)}))
+	next := must(h.Keys.Rotate(t.Context(), by, svc.Me, issued.ID, svc.Rotation{}))
 	imported, err := h.Keys.Import(t.Context(), by, bob.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: plainDigest("sk-one")})
 	is.NoErr(err)
 	is.NoErr(h.Keys.Revoke(t.Context(), by, bob.Identity(), imported.ID))
 	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, next.ID)) // in a session of the host
-	_, err = h.Templates.Create(t.Context(), by, svc.NewTemplate{ID: "notes", Content: content("Notes", "1")})
-	is.NoErr(err)
-	_, err = h.Keys.RevokeAll(t.Context(), by, svc.Me)
-	is.NoErr(err)
+	must(h.Templates.Create(t.Context(), by, svc.NewTemplate{ID: "notes", Content: content("Notes", "1")}))
+	must(h.Keys.RevokeAll(t.Context(), by, svc.Me))
 
 	var all []string
 	for _, r := range collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{TargetKind: svc.TargetAPIKey})) {

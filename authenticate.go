@@ -214,13 +214,14 @@ func (s *authenticator) acceptPrincipal(ctx context.Context, p Principal) error 
 	return s.known.check(ctx, p.Identity(), known, s.clock())
 }
 
-// KnownUserPeriod is how long the Service uses a positive answer of Config.KnownUser, by Config.Now,
-// where Config.RequireKnownUsers is set.
+// KnownUserPeriod is how long the Service uses a positive answer of Config.Users.Known, by Config.Now,
+// where Config.Users.RequireKnown is set.
 const KnownUserPeriod = 5 * time.Second
 
 // knownUsers asks the host whether it knows the users of keys and sessions, and keeps its positive
 // answers. It is safe for concurrent use.
 type knownUsers struct {
+	// ask is Config.Users.Known. Nil: a user is known by its row.
 	ask   func(ctx context.Context, id string) (bool, error)
 	known recent.Set
 }
@@ -239,7 +240,12 @@ func (k *knownUsers) check(
 	if who.Kind == KindServiceAccount {
 		user = standing.Owner
 	}
-	if user == "" || k.known.Has(user, now) {
+	switch {
+	case user == "":
+		return nil
+	case k.ask == nil && standing.User == "":
+		return unauthenticated()
+	case k.ask == nil || k.known.Has(user, now):
 		return nil
 	}
 	known, err := k.ask(ctx, user)
@@ -355,6 +361,9 @@ func (s *authenticator) flushOnce(ctx context.Context) {
 // peppers come before the hashes. Once all keys have left a pepper, the host may drop its secret,
 // but the ids made under it must still be known.
 func (s *authenticator) writeBatch(ctx context.Context, batch []keyring.Use[newHash]) error {
+	if s.readOnly {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, useTimeout)
 	defer cancel()
 	uses := make([]LastUse, len(batch))

@@ -19,7 +19,7 @@ const (
 	// ActionUsersWrite: change users, and issue, change and revoke the keys of others, within the
 	// caller's own rights.
 	ActionUsersWrite = "iam:users:write"
-	// ActionKeysIntrospect: ask whether a token is an accepted key, and of whom. It is for gateways.
+	// ActionKeysIntrospect: ask whether a token is an accepted key, and whose. It is for gateways.
 	ActionKeysIntrospect = "iam:keys:introspect"
 	// ActionPoliciesRead: narrow a key by any policy, also by one that the caller does not have.
 	ActionPoliciesRead = "iam:policies:read"
@@ -32,10 +32,11 @@ const (
 	ActionAttachmentsWrite = "iam:attachments:write"
 	// ActionAccountsManage: read and change the service accounts of all users, and their keys.
 	ActionAccountsManage = "iam:service_accounts:manage"
-	// ActionAccountsRead and ActionAccountsWrite: list and change one's own service accounts.
+	// ActionAccountsRead and ActionAccountsWrite: list and change the caller's own service
+	// accounts.
 	ActionAccountsRead  = "iam:service_accounts:read"
 	ActionAccountsWrite = "iam:service_accounts:write"
-	// ActionAccountKeysWrite: issue, change and revoke keys of one's own service accounts.
+	// ActionAccountKeysWrite: issue, change and revoke keys of the caller's own service accounts.
 	ActionAccountKeysWrite = "iam:service_account_keys:write"
 	// ActionBanksRead and ActionBanksWrite: read and change the policies of banks.
 	ActionBanksRead  = "iam:banks:read"
@@ -44,15 +45,15 @@ const (
 	ActionBanksGrant = "iam:banks:grant"
 	// ActionTemplateAdmin: list, read and change the server's templates and sources.
 	ActionTemplateAdmin = "template:admin"
-	// ActionTemplateList: list, read and compare one's own templates.
+	// ActionTemplateList: list, read and compare the caller's own templates.
 	ActionTemplateList = "template:list"
-	// ActionTemplateCreate: create templates of one's own by hand.
+	// ActionTemplateCreate: create the caller's own templates by hand.
 	ActionTemplateCreate = "template:create"
-	// ActionTemplateManage: patch, delete and roll back one's own templates.
+	// ActionTemplateManage: patch, delete and roll back the caller's own templates.
 	ActionTemplateManage = "template:manage"
-	// ActionTemplateInstall: install and update templates of one's own.
+	// ActionTemplateInstall: install and update the caller's own templates.
 	ActionTemplateInstall = "template:install"
-	// ActionTemplateSource: list, register, browse, re-bind and remove one's own sources.
+	// ActionTemplateSource: list, register, browse, re-bind and remove the caller's own sources.
 	ActionTemplateSource = "template:source"
 	// ActionAuditRead: read and verify the kept events.
 	ActionAuditRead = "iam:audit:read"
@@ -81,7 +82,7 @@ func Actions() []string {
 
 // controlPlane is the bank that stands for svc itself. Only the bank pattern "*" covers it. That
 // pattern covers all other banks as well, so statements tell the control plane apart by its actions
-// alone.
+// only.
 const controlPlane = "*"
 
 // authorizer authorizes callers. Its decisions rest on cached rows, as those of [Service.Decide]
@@ -105,7 +106,7 @@ func (s *authorizer) authorize(ctx context.Context, by Principal, action string)
 	return err
 }
 
-// authorizeSelf refuses callers without rights of their own.
+// authorizeSelf refuses callers without own rights.
 func authorizeSelf(by Principal) error {
 	if by.Kind != KindUser && by.Kind != KindServiceAccount {
 		return forbidden("only a user or a service account has rights of its own")
@@ -284,8 +285,8 @@ func (a AccessSnapshot) inactive(kind Kind) bool {
 }
 
 // standing returns the subject of a decision about a caller. A caller without a row is open:
-// Resolve explains the missing row, but here it is no reason to refuse what the host vouches for.
-// An inactive row stays closed.
+// Resolve explains the missing row, but here nothing that the host vouches for is
+// refused. An inactive row stays closed.
 func (a AccessSnapshot) standing(who Identity) policy.Subject {
 	subject := a.subject(who)
 	if who.Kind == KindUser && a.User == nil ||

@@ -50,8 +50,7 @@ func TestDecide(t *testing.T) {
 	} {
 		for range 2 { // read, then remembered
 			is := is.New(t)
-			d, err := h.Decide(t.Context(), c.by, c.action, c.bank, c.in)
-			is.NoErr(err)
+			d := must(h.Decide(t.Context(), c.by, c.action, c.bank, c.in))
 			strategy, _ := d.Strategy()
 			got := []string{string(d.Outcome()), strategy, or(d.Parameters().RecallBudget)}
 			is.Equal(got, []string{string(c.outcome), c.strategy, c.budget})
@@ -59,12 +58,9 @@ func TestDecide(t *testing.T) {
 			is.True(d.Reason() != "")
 		}
 	}
-	is := is.New(t)
-	_, err := h.Decide(t.Context(), alice, "", "notes", nowhere)
-	wantCode(t, err, svc.CodeInvalid, "action")
-	_, err = h.Decide(t.Context(), alice, "bank:recall", "no\x00tes", nowhere)
-	wantCode(t, err, svc.CodeInvalid, "bank")
-	is.True(!svc.Decision{}.Allowed())
+	wantCode(t, errorOf(h.Decide(t.Context(), alice, "", "notes", nowhere)), svc.CodeInvalid, "action")
+	wantCode(t, errorOf(h.Decide(t.Context(), alice, "bank:recall", "no\x00tes", nowhere)), svc.CodeInvalid, "bank")
+	is.New(t).True(!svc.Decision{}.Allowed())
 }
 
 // watchedStore counts the reads that decisions make, and fails when it is told to.
@@ -124,13 +120,10 @@ func TestDecideReadsOnce(t *testing.T) {
 	h.warm(t, store, user("alice"), "notes")
 	before := store.reads.Load()
 	for i := range 1000 {
-		d, err := h.Decide(t.Context(), user("alice"), fmt.Sprint("bank:", i), "notes", svc.Context{})
-		is.NoErr(err)
-		is.True(d.Allowed())
+		is.True(must(h.Decide(t.Context(), user("alice"), fmt.Sprint("bank:", i), "notes", svc.Context{})).Allowed())
 	}
 	is.Equal(store.reads.Load(), before)
-	_, err := h.Decide(t.Context(), user("alice"), "bank:recall", "other", svc.Context{})
-	is.NoErr(err)
+	must(h.Decide(t.Context(), user("alice"), "bank:recall", "other", svc.Context{}))
 	is.Equal(store.reads.Load(), before+1) // for the policy of the other bank
 }
 
@@ -140,23 +133,18 @@ func TestDecideSeesWhatThisServiceWrites(t *testing.T) {
 	for i := range 20 {
 		h.warm(t, store, user("alice"), "notes")
 		h.apply(t, fmt.Sprintf(`{"users": [{"id": "alice", "is_active": %t}]}`, i%2 == 1))
-		d, err := h.Decide(t.Context(), user("alice"), "bank:recall", "notes", svc.Context{})
-		is.NoErr(err)
-		is.Equal(d.Allowed(), i%2 == 1)
+		is.Equal(must(h.Decide(t.Context(), user("alice"), "bank:recall", "notes", svc.Context{})).Allowed(), i%2 == 1)
 	}
 }
 
 // Who goes by one id is told apart, also when all of them are remembered: by kind, and by what narrows them.
 func TestDecideTellsNamesakesApart(t *testing.T) {
-	is := is.New(t)
 	h, store := watched(t)
 	narrowed := svc.Principal{Kind: svc.KindUser, ID: "alice", ScopingPolicyID: "narrow"}
 	for range 3 {
 		for i, by := range []svc.Principal{user("alice"), narrowed, account("alice")} {
 			h.warm(t, store, by, "other")
-			d, err := h.Decide(t.Context(), by, "bank:recall", "other", svc.Context{})
-			is.NoErr(err)
-			is.Equal(d.Allowed(), i == 0)
+			is.New(t).Equal(must(h.Decide(t.Context(), by, "bank:recall", "other", svc.Context{})).Allowed(), i == 0)
 		}
 	}
 }
@@ -166,10 +154,7 @@ func TestDecideSeesABanksNewPolicy(t *testing.T) {
 	h, store := watched(t)
 	other := newHost(t, func(c *svc.Config) { c.Store = h.store })
 	strategy := func() string {
-		d, err := h.Decide(t.Context(), account("ci"), "bank:recall", "notes", svc.Context{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := must(h.Decide(t.Context(), account("ci"), "bank:recall", "notes", svc.Context{}))
 		strategy, _ := d.Strategy()
 		return strategy
 	}
@@ -191,14 +176,12 @@ func TestDecideSeesABanksNewPolicy(t *testing.T) {
 }
 
 func TestDecideSeesWhatOthersWrite(t *testing.T) {
-	is := is.New(t)
 	h, store := watched(t)
 	other := newHost(t, func(c *svc.Config) { c.Store = h.store })
 	h.warm(t, store, account("ci"), "notes")
 	other.apply(t, `{"service_accounts": [{"id": "ci", "owner_user_id": "alice", "is_active": false}]}`)
 	eventually(t, func() bool {
-		d, err := h.Decide(t.Context(), account("ci"), "bank:recall", "notes", svc.Context{})
-		is.NoErr(err)
+		d := must(h.Decide(t.Context(), account("ci"), "bank:recall", "notes", svc.Context{}))
 		return !d.Allowed()
 	})
 }
@@ -210,13 +193,11 @@ func TestDecideWithoutTheStore(t *testing.T) {
 		h, store := watched(t)
 		h.warm(t, store, user("alice"), "notes")
 		store.down.Store(true)
-		d, err := h.Decide(t.Context(), user("alice"), "bank:recall", "notes", svc.Context{})
-		is.NoErr(err)
-		is.True(d.Allowed())
-		_, err = h.Decide(t.Context(), user("alice"), "bank:recall", "other", svc.Context{})
+		is.True(must(h.Decide(t.Context(), user("alice"), "bank:recall", "notes", svc.Context{})).Allowed())
+		_, err := h.Decide(t.Context(), user("alice"), "bank:recall", "other", svc.Context{})
 		wantCode(t, err, svc.CodeUnavailable, "")
 		pass(5 * time.Second)
-		d, err = h.Decide(t.Context(), user("alice"), "bank:recall", "notes", svc.Context{})
+		d, err := h.Decide(t.Context(), user("alice"), "bank:recall", "notes", svc.Context{})
 		wantCode(t, err, svc.CodeUnavailable, "")
 		is.True(!d.Allowed())
 		store.down.Store(false)
@@ -237,15 +218,13 @@ func TestDecideEndsWithItsContext(t *testing.T) {
 
 // In a host's transaction nothing is remembered.
 func TestDecideInATransaction(t *testing.T) {
-	is := is.New(t)
 	h, store := watched(t)
 	h.warm(t, store, user("alice"), "notes")
 	before := store.reads.Load()
 	for range 3 {
-		_, err := h.WithTx(store).Decide(t.Context(), user("alice"), "bank:recall", "notes", svc.Context{})
-		is.NoErr(err)
+		must(h.WithTx(store).Decide(t.Context(), user("alice"), "bank:recall", "notes", svc.Context{}))
 	}
-	is.Equal(store.reads.Load(), before+3)
+	is.New(t).Equal(store.reads.Load(), before+3)
 }
 
 var revisions = longtest.Times(150, 300)
@@ -318,22 +297,18 @@ func TestDecideAllocatesNothing(t *testing.T) {
 
 // A question that is a mistake of the host's code is refused, and so is one of a closed Service.
 func TestDecideRefusesMistakes(t *testing.T) {
-	is := is.New(t)
 	h := newHost(t)
 	for _, by := range []svc.Principal{{}, {ID: "alice"}, {Actions: []string{"*"}}} {
 		_, err := h.Decide(t.Context(), by, "bank:recall", "notes", svc.Context{})
 		wantCode(t, err, svc.CodeInvalid, "principal")
 	}
 	for _, pattern := range []string{"*", "bank:*", "iam:users:*", "bank:recall*"} {
-		_, err := h.Decide(t.Context(), alice, pattern, "notes", svc.Context{})
-		wantCode(t, err, svc.CodeInvalid, "action")
+		wantCode(t, errorOf(h.Decide(t.Context(), alice, pattern, "notes", svc.Context{})), svc.CodeInvalid, "action")
 	}
-	_, err := h.Decide(t.Context(), alice, "bank:recall", "notes", svc.Context{})
-	is.NoErr(err)
-	is.NoErr(h.Close())
+	must(h.Decide(t.Context(), alice, "bank:recall", "notes", svc.Context{}))
+	is.New(t).NoErr(h.Close())
 	for _, by := range []svc.Principal{alice, svc.Host, svc.Unmapped} {
-		_, err := h.Decide(t.Context(), by, "bank:recall", "notes", svc.Context{})
-		wantCode(t, err, svc.CodeUnavailable, "")
+		wantCode(t, errorOf(h.Decide(t.Context(), by, "bank:recall", "notes", svc.Context{})), svc.CodeUnavailable, "")
 	}
 }
 
@@ -379,8 +354,7 @@ func TestWhatACallHasSeenHolds(t *testing.T) {
 		return h.Keys.Revoke(context.Background(), alice, svc.Me, key.ID)
 	}
 	disable := func(h *host, key svc.IssuedKey) error {
-		_, err := h.Keys.Patch(context.Background(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: &yes})
-		return err
+		return errorOf(h.Keys.Patch(context.Background(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: &yes}))
 	}
 	deactivate := func(h *host, _ svc.IssuedKey) error {
 		return h.Access.Apply(context.Background(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "alice", Inactive: true}}})
@@ -394,16 +368,13 @@ func TestWhatACallHasSeenHolds(t *testing.T) {
 		"deactivate":    {deactivate, deactivate, ""},
 		"revoke, patch": {revoke, disable, svc.CodeNotFound},
 		"revoke, rotate": {revoke, func(h *host, key svc.IssuedKey) error {
-			_, err := h.Keys.Rotate(context.Background(), alice, svc.Me, key.ID, svc.Rotation{})
-			return err
+			return errorOf(h.Keys.Rotate(context.Background(), alice, svc.Me, key.ID, svc.Rotation{}))
 		}, svc.CodeNotFound},
 		"revoke, revoke all": {revoke, func(h *host, _ svc.IssuedKey) error {
-			_, err := h.Keys.RevokeAll(context.Background(), alice, svc.Me)
-			return err
+			return errorOf(h.Keys.RevokeAll(context.Background(), alice, svc.Me))
 		}, ""},
 		"revoke, revoke leaked": {revoke, func(h *host, key svc.IssuedKey) error {
-			_, err := h.Keys.RevokeLeaked(context.Background(), svc.Host, []string{string(key.Key)})
-			return err
+			return errorOf(h.Keys.RevokeLeaked(context.Background(), svc.Host, []string{string(key.Key)}))
 		}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -420,8 +391,7 @@ func TestWhatACallHasSeenHolds(t *testing.T) {
 			<-slow.written
 			err := c.second(h, key)
 			is.Equal(svc.ErrorCode(err), c.code)
-			_, err = h.Authenticate(t.Context(), string(key.Key))
-			wantCode(t, err, svc.CodeUnauthenticated, "")
+			wantCode(t, errorOf(h.Authenticate(t.Context(), string(key.Key))), svc.CodeUnauthenticated, "")
 			close(slow.answer)
 			is.NoErr(<-ended)
 		})

@@ -27,10 +27,11 @@ type base struct {
 	tenant        string // whose Service this is; "": of none
 	log           *slog.Logger
 	clock         func() time.Time
+	readOnly      bool             // nothing is written
 	inTransaction bool             // the store belongs to a transaction of the host
 	cached        *readcache.Cache // nil in a transaction of the host: each call reads the store
 	drops         []func(changed Target, generation int64)
-	refuses       func(host bool) error // refuses callers of a tenant that is not served any more
+	refuses       func(host bool) error // refuses callers of a tenant that is not served any longer
 }
 
 // now returns the time to stamp on rows and events. Stores keep microseconds: with a finer time, a
@@ -87,7 +88,8 @@ type committer struct {
 
 // callers judges callers in the transactions of their changes.
 type callers interface {
-	// recheck refuses a caller that is not allowed a change any more. errStaleRights: weigh first.
+	// recheck refuses a caller that is not allowed a change any longer. errStaleRights: weigh
+	// first.
 	recheck(ctx context.Context, tx Store, by Principal, b *basis) error
 	// weigh judges again what takes long to judge, and notes in b the policies that it saw.
 	weigh(ctx context.Context, by Principal, b *basis) error
@@ -96,7 +98,7 @@ type callers interface {
 // errStaleRights says that the rights of a caller or a holder differ from those that were judged.
 var errStaleRights = errors.New("rights have changed since they were judged")
 
-// rejudgments is how often a change is judged again because rights have changed meanwhile.
+// rejudgments is how often a change is judged again because rights have changed in the meantime.
 const rejudgments = 8
 
 // change is a mutation of the store, and what belongs to it.
@@ -106,7 +108,7 @@ type change struct {
 	basis *basis
 	// write writes and returns the events. It may be called again, when the store runs its
 	// transaction again. So it sets what it hands to its caller and never appends to it. It uses
-	// tx alone, and returns its errors.
+	// only tx, and returns its errors.
 	write func(ctx context.Context, tx Store) ([]Event, error)
 	// lock runs first, in the transaction of write. Nil: write needs no transaction, because it
 	// makes one call of the store that is atomic by itself.
@@ -116,7 +118,7 @@ type change struct {
 	// access: what decisions depend on changes. The store's feed then says what to drop, because
 	// events do not tell a new name from a new right.
 	access bool
-	// forget is the user of whom the records erase texts. "": nobody.
+	// forget is the user whose texts the records erase. "": nobody.
 	forget string
 	// begin runs before, and the function that it returns when the outcome is known, also when the
 	// store panics. Nil: none.
@@ -128,14 +130,17 @@ type change struct {
 // the host, it puts the events into the outbox instead. errAnswered: the request of the answer
 // already has one.
 //
-// An impossible name of [Principal.As] is refused before all else.
+// An impossible name of [Principal.As] is refused before everything else.
 //
-// Without records, a lock and an answer it opens no transaction of its own: that spares round trips
+// Without records, a lock and an answer it opens no transaction: that spares round trips
 // to the database. It returns the store's errors unchanged, so that callers can tell ErrNotFound
 // and ErrExists from faults.
 func (s *committer) commit(ctx context.Context, c change) error {
 	if err := c.by.checkName(); err != nil {
 		return err
+	}
+	if s.readOnly {
+		return errReadOnly
 	}
 	if c.begin != nil {
 		defer c.begin()()
@@ -204,9 +209,9 @@ func (s *base) forgetTargets(events []Event) {
 // readmit takes the locks of a change and judges its caller again.
 //
 // The lock on access comes first, because an Apply may take long: while this call waits for one, it
-// locks nobody's key. It makes an Apply that takes a right, and a deletion of the policy that narrows
-// a new key, come before or after. The lock on the caller's own key does so for a revocation. The
-// change only relies on both: other changes by the same key run at once.
+// locks no key. It makes an Apply that takes a right, and a deletion of the policy that narrows a new
+// key, come before or after. The lock on the caller's own key does so for a revocation. The change
+// only relies on both: other changes by the same key run concurrently.
 func (s *committer) readmit(ctx context.Context, tx Store, c change) error {
 	if err := s.refuses(c.by.Kind == KindHost); err != nil {
 		return err
@@ -237,8 +242,9 @@ func (s *committer) readmit(ctx context.Context, tx Store, c change) error {
 // records.
 //
 // The order is the same in all mutations, so that they wait for each other in one order. The answer
-// comes before the rows: of two equal requests at once, the second waits here and then fails with
-// errAnswered. Events are queued last, in the order of their locks, and a sequencer chains them.
+// comes before the rows: of two concurrent equal requests, the second waits here and then fails
+// with errAnswered. Events are queued last, in the order of their locks, and a sequencer chains
+// them.
 func (s *committer) write(ctx context.Context, tx Store, c change) ([]Event, error) {
 	if err := s.readmit(ctx, tx, c); err != nil {
 		return nil, err
@@ -303,7 +309,7 @@ func (s *committer) announce(ctx context.Context, events []Event) error {
 func (s *committer) tell(ctx context.Context, event Event) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			s.log.ErrorContext(ctx, "svc: Config.OnEvent panicked",
+			s.log.ErrorContext(ctx, "svc: Config.Events.OnEvent panicked",
 				"event", event.ID, "action", event.Action, "panic", cause)
 		}
 	}()
@@ -379,7 +385,7 @@ type idempotentRequest struct {
 // idempotentRequest returns a request of a caller. A kind ("install") and the values in request
 // distinguish it from other requests.
 //
-// The idempotency key counts for its caller alone, by kind and id: a user may repeat a request with
+// The idempotency key counts for its caller only, by kind and id: a user may repeat a request with
 // another key or session. CodeInvalid: the store is no [AnswerStore]; to ignore the key would run a
 // repeated request twice.
 func (s *committer) idempotent(
@@ -408,9 +414,9 @@ func (s *base) caller(who Identity) []string {
 // once runs do, unless the request has an answer already: then it returns that answer.
 //
 // do keeps the answer in the transaction of its change, so both exist or neither. When do fails,
-// once looks for an answer again. Of two equal requests at once the slower fails, perhaps because
-// the thing exists by now. It must get the answer of the faster. Without an answer, once returns
-// the failure of do, and the next request with this idempotency key runs again.
+// once looks for an answer again. Of two concurrent equal requests the slower fails, perhaps
+// because the thing exists by now. It must get the answer of the faster. Without an answer, once
+// returns the failure of do, and the next request with this idempotency key runs again.
 func once[A any](ctx context.Context, r idempotentRequest, do func() (A, error)) (A, error) {
 	if r.journal == nil {
 		return do()
@@ -424,7 +430,7 @@ func once[A any](ctx context.Context, r idempotentRequest, do func() (A, error))
 	if failed == nil {
 		return done, nil
 	}
-	answer, err = keptAnswer[A](ctx, r) // another call may have kept an answer meanwhile
+	answer, err = keptAnswer[A](ctx, r) // another call may have kept an answer in the meantime
 	if err == nil || ErrorCode(err) == CodeKeyReused ||
 		errors.Is(failed, errAnswered) && !noRow(err) {
 		return answer, err
@@ -433,7 +439,7 @@ func once[A any](ctx context.Context, r idempotentRequest, do func() (A, error))
 }
 
 // keptAnswer returns the kept answer to the request. ErrNotFound. An answer under a pepper that was
-// removed meanwhile cannot be opened: that is CodeInternal until the answer expires.
+// removed in the meantime cannot be opened: that is CodeInternal until the answer expires.
 //
 // The caller is judged now, not only at the first request: an answer may hold a secret.
 func keptAnswer[A any](ctx context.Context, r idempotentRequest) (answer A, err error) {
@@ -462,7 +468,7 @@ func keptAnswer[A any](ctx context.Context, r idempotentRequest) (answer A, err 
 }
 
 // keyReused refuses an idempotency key that stands for another request, or for an answer that is of
-// no use any more.
+// no use any longer.
 func keyReused(message string) *Error {
 	return &Error{Code: CodeKeyReused, Field: idempotencyHeader, Message: message}
 }

@@ -20,44 +20,9 @@ import (
 type Config struct {
 	// Store keeps everything. Required.
 	Store Store
-	// Marketplace fetches templates from sources. Nil: no source can be registered or asked.
-	Marketplace Marketplace
 	// Authenticator finds the caller of every bearer that is not a key issued here. Nil: only
 	// issued keys are accepted.
 	Authenticator Authenticator
-	// KnownUser reports whether the host has a user with that id. An unknown user gets no keys.
-	//
-	// The Service calls it before it issues, imports, rotates or enables a key and before it
-	// changes the key's end, unless the caller is [Host]. To list, disable or revoke a key it does
-	// not call it. [Service.Authenticate] and [Service.Accept] call it with RequireKnownUsers
-	// alone: else, after a user has left, call [Service.ForgetUser] and end the user's sessions.
-	// The Service holds no transaction of its own during the call. An error fails the method with
-	// CodeInternal, or with CodeUnavailable when it wraps [ErrUnavailable].
-	//
-	// Nil: every id belongs to a user. The Service calls it concurrently.
-	KnownUser func(ctx context.Context, id string) (bool, error)
-	// RequireKnownUsers makes Authenticate and Accept ask KnownUser, which is then required: a key
-	// or a session of a user that the host does not know is CodeUnauthenticated. A service account
-	// is as known as its owner. When KnownUser fails, they return CodeUnavailable.
-	//
-	// A positive answer counts for [KnownUserPeriod], so a user who has left is refused that much
-	// later at most. The answers take at most 16 MiB; a negative one is not cached.
-	RequireKnownUsers bool
-	// OnEvent receives every mutation but [Sources.Reseal], after its commit and before the method
-	// returns. The Service calls it in the caller's goroutine, and concurrently. In transactions of
-	// the host it needs a Store that is an [OutboxStore] ([Service.WithTx]).
-	//
-	// Its ctx has the values of the caller's, but does not end. A panic is logged and fails
-	// nothing. When the process ends between a commit and the call, the event is lost, unless the
-	// outbox holds it. Its record ([EventConfig]) is not. Nil: events are dropped.
-	OnEvent func(ctx context.Context, event Event)
-	// OnDecision is called after each answer of [Service.Decide] and [Service.May], and so of
-	// httpapi's Require, allowed or denied. It is not called for errors, nor for what a method of the
-	// Service decides about its own caller.
-	//
-	// The caller waits for it, and its panics are the caller's. It is called concurrently. Nil:
-	// nothing is called, and Decide does not allocate.
-	OnDecision func(ctx context.Context, event DecisionEvent)
 	// Logger gets warnings and faults, never a secret. Nil: records of [slog.LevelError] go to
 	// [slog.Default] and the others are dropped.
 	Logger *slog.Logger
@@ -65,17 +30,46 @@ type Config struct {
 	// keeps times in UTC, to the microsecond. It calls Now concurrently. Nil: [time.Now].
 	Now func() time.Time
 
+	Users     UserConfig
 	Keys      KeyConfig
 	Sources   SourceConfig
 	Templates TemplateConfig
 	Events    EventConfig
-	Limits    Limits
+	Memory    Memory
 	// Parameters are what statements may set, in the order of answers. Nil: [MemoryParameters]. An
 	// empty list that is not nil: none. A document with the key of a parameter that is gone no
 	// longer parses, so its holders are denied everything: change the documents first.
 	Parameters []Parameter
-	// Banks makes banks from templates. Nil: [Banks.Create] finds nothing.
-	Banks BankMaker
+	// ReadOnly refuses all mutations with CodeReadOnly, also those of [Host], before they reach the
+	// Store. Neither are last uses of keys and answers of sources written. Answers and decisions go on
+	// as before.
+	ReadOnly bool
+}
+
+// UserConfig says which users there are.
+type UserConfig struct {
+	// Known reports whether the host has a user with that id. An unknown user gets no keys.
+	//
+	// The Service calls it before it issues, imports, rotates or enables a key and before it
+	// changes the key's end, unless the caller is [Host]. To list, disable or revoke a key it does
+	// not call it. [Service.Authenticate] and [Service.Accept] call it with RequireKnown
+	// only: else, after a user has left, call [Service.ForgetUser] and end the user's sessions.
+	// The Service holds no transaction during the call. An error fails the method with
+	// CodeInternal, or with CodeUnavailable when it wraps [ErrUnavailable].
+	//
+	// Nil: every id belongs to a user, unless AreRows is set. The Service calls it concurrently.
+	Known func(ctx context.Context, id string) (bool, error)
+	// AreRows says that each user has a row here ([Bundle.Users]), and that an id without one
+	// is of nobody. It is Known for a host that keeps no users elsewhere, and costs no call:
+	// the transaction that issues a key looks for the row. Set one of the two.
+	AreRows bool
+	// RequireKnown makes Authenticate and Accept ask Known, or for the row. One of both is
+	// then required: a key or a session of a user who is not known is CodeUnauthenticated. A
+	// service account is as known as its owner. When Known fails, they return CodeUnavailable.
+	//
+	// A positive answer counts for [KnownUserPeriod], so a user who has left is refused that much
+	// later at most. The answers take at most 16 MiB; a negative one is not cached.
+	RequireKnown bool
 }
 
 // DefaultMaxKeysPerHolder is how many API keys a holder has at most, not counting revoked ones,
@@ -109,12 +103,6 @@ type KeyConfig struct {
 	// IgnoreExpired leaves expired keys out of MaxPerHolder. A patch or a rotation that makes one
 	// valid again then needs a free place. Lists still show them: see [Keys.Sweep].
 	IgnoreExpired bool
-	// Cached is the least number of keys that can be cached in memory. 0: 65,536. Not negative.
-	//
-	// A cached key takes about 130 bytes (110 each for a million) after its first use, and costs
-	// the garbage collector no time. As many holders are cached, but at least 16,384 and at most
-	// 65,536. A holder takes about 500 bytes, and more when it has rights of its own.
-	Cached int
 }
 
 // KeyImport describes the keys of another system: their prefix and their hash. Bearers with its
@@ -124,15 +112,15 @@ type KeyImport struct {
 	// keys may be the start of another.
 	Prefix string
 	// Hash returns what the other system keeps of a key, prefix included: 16 to 64 bytes. It
-	// returns the same hash for the same key, so it uses no salt of its own. The Service calls it
+	// returns the same hash for the same key, so it uses no salt. The Service calls it
 	// for every bearer with the prefix, concurrently. Nil: SHA-256.
 	Hash func(key string) []byte
 }
 
 // Pepper is one version of the secret under which keys are hashed.
 //
-// Keep it apart from the database. A reader of the database alone can then neither test a guess
-// nor invent an id that reaches the store. The zero Pepper stands for "no pepper": in a list, it
+// Keep it apart from the database. Read access to the database is then not enough to test a guess, or to
+// invent an id that reaches the store. The zero Pepper stands for "no pepper": in a list, it
 // accepts the keys that were issued before the first pepper.
 type Pepper struct {
 	// Version names the pepper in each key's row: 1 to 32 characters. Never reuse it for another
@@ -154,6 +142,8 @@ func (p Pepper) Format(f fmt.State, _ rune) { _, _ = fmt.Fprintf(f, "{%s %s}", p
 
 // SourceConfig configures how sources are kept.
 type SourceConfig struct {
+	// Marketplace fetches templates from sources. Nil: no source can be registered or asked.
+	Marketplace Marketplace
 	// SealingKey encrypts the access tokens of sources at rest: 32 bytes. Nil: the Service refuses
 	// to register a token.
 	SealingKey []byte `json:"-"`
@@ -177,7 +167,47 @@ type TemplateConfig struct {
 	ValidateManifest func(manifest json.RawMessage) error
 	// LocalEdits says what an update does with fields edited locally. "": [EditsConflict].
 	LocalEdits LocalEdits
-	// Cached is the most bytes of the server's templates that are cached in memory, and half as
+	// Banks makes banks from templates. Nil: [Banks.Create] finds nothing.
+	Banks BankMaker
+}
+
+// EventConfig says where events and decisions go.
+type EventConfig struct {
+	// Keep writes a record of each event in the transaction of its mutation. When the record
+	// cannot be written, the mutation fails. [Audit.Records] lists the records. Events
+	// of sources that fail or recover are not kept: no mutation causes them. Keep needs a Store that is an
+	// [AuditStore].
+	Keep bool
+	// OnEvent receives every mutation but [Sources.Reseal], after its commit and before the method
+	// returns. The Service calls it in the caller's goroutine, and concurrently. In transactions of
+	// the host it needs a Store that is an [OutboxStore] ([Service.WithTx]).
+	//
+	// Its ctx has the values of the caller's, but does not end. A panic is logged and fails
+	// nothing. When the process ends between a commit and the call, the event is lost, unless the
+	// outbox holds it. Its record (Keep) is not. Nil: events are dropped.
+	OnEvent func(ctx context.Context, event Event)
+	// OnDecision is called after each answer of [Service.Decide] and [Service.May], and so of
+	// httpapi's Require, allowed or denied. It is not called for errors, nor for what a method of the
+	// Service decides about its own caller.
+	//
+	// The caller waits for it, and its panics are the caller's. It is called concurrently. Nil:
+	// nothing is called, and Decide does not allocate.
+	OnDecision func(ctx context.Context, event DecisionEvent)
+	// NoDelivery leaves the events in the outbox to other processes. Without it, every process with
+	// an OnEvent delivers them, whichever has written them: a command that runs for seconds, and
+	// whose OnEvent only logs, would take events away from the program that they are for.
+	NoDelivery bool
+}
+
+// Memory limits what a process caches.
+type Memory struct {
+	// Keys is the least number of keys that can be cached in memory. 0: 65,536. Not negative.
+	//
+	// A cached key takes about 130 bytes (110 each for a million) after its first use, and costs
+	// the garbage collector no time. As many holders are cached, but at least 16,384 and at most
+	// 65,536. A holder takes about 500 bytes, and more when it has its own rights.
+	Keys int
+	// Templates is the most bytes of the server's templates that are cached in memory, and half as
 	// many of the bases of templates edited locally. 0: 32 MiB. Negative: none.
 	//
 	// When all templates fit, [Templates.Read] and [Templates.List] do not call the store. They
@@ -185,36 +215,19 @@ type TemplateConfig struct {
 	// reads just the changed templates again. When the templates do not fit, each call reads the
 	// store.
 	//
-	// The cache shows the writes of this process at once, and those of other processes and of the
-	// host's transactions when [Service.Decide] does. When the store has been out of reach for 5
-	// seconds, each call reads it.
-	Cached int
-}
-
-// EventConfig configures what happens to events in addition to OnEvent.
-type EventConfig struct {
-	// Keep writes a record of each event in the transaction of its mutation. When the record
-	// cannot be written, the mutation fails. [Audit.Records] lists the records. What a process
-	// learns about a source is no mutation: it is not kept. Keep needs a Store that is an
-	// [AuditStore].
-	Keep bool
-	// NoDelivery leaves the events in the outbox to other processes. Without it, every process with
-	// an OnEvent delivers them, whichever has written them: a command that runs for seconds, and
-	// whose OnEvent only logs, would take events away from the program that they are for.
-	NoDelivery bool
-}
-
-// Limits are limits on memory.
-type Limits struct {
-	// CachedAccess is the most bytes of rows of access that are cached for questions about many
+	// The cache shows the writes of this process immediately, and those of other processes and of
+	// the host's transactions when [Service.Decide] does. When the store has been out of reach for
+	// 5 seconds, each call reads it.
+	Templates int
+	// Access is the most bytes of rows of access that are cached for questions about many
 	// principals: [Policies.WhoCan], [Policies.WhatCan], [Policies.Simulate] and [Access.Preview].
 	// A user takes about 150 bytes. The rows are read at the first question, and then moved by
 	// what changes. When they do not fit, each question reads them all. 0: 256 MiB. Negative: none
 	// are cached.
-	CachedAccess int
+	Access int
 }
 
-const cachedAccess = 256 << 20 // unless Limits says otherwise
+const cachedAccess = 256 << 20 // unless Memory says otherwise
 
 // Stats are figures of a Service at one time. The counts begin at 0 with each process, and only
 // grow.
@@ -234,8 +247,8 @@ type Stats struct {
 	Age time.Duration
 	// Lag is how many mutations a read has shown that the cache has not yet followed.
 	Lag int64
-	// Listening says that commits of other processes are notified at once, as by PostgreSQL. Without
-	// it, they are noticed when the store is next asked.
+	// Listening says that commits of other processes are notified immediately, as by PostgreSQL.
+	// Without it, they are noticed when the store is next asked.
 	Listening bool
 	// OutboxWaiting counts the events in the outbox, claimed or not: those of all tenants, where they
 	// share one. It stops at 10,000. -1: the store does not answer, or is no [StatsStore].
@@ -248,12 +261,14 @@ const maxOutboxWaiting = 10_000
 func (c *Config) check() error {
 	edits := c.Templates.LocalEdits
 	switch {
-	case c.RequireKnownUsers && c.KnownUser == nil:
-		return errors.New("svc: Config.KnownUser is required with Config.RequireKnownUsers")
+	case c.Users.AreRows && c.Users.Known != nil:
+		return errors.New("svc: set Config.Users.Known or Config.Users.AreRows, not both")
+	case c.Users.RequireKnown && c.Users.Known == nil && !c.Users.AreRows:
+		return errors.New("svc: Config.Users.RequireKnown requires Config.Users.Known or Config.Users.AreRows")
 	case edits != "" && !edits.known():
 		return errors.New("svc: Config.Templates.LocalEdits must be conflict, overwrite or merge")
-	case c.Keys.Cached < 0:
-		return errors.New("svc: Config.Keys.Cached must not be negative")
+	case c.Memory.Keys < 0:
+		return errors.New("svc: Config.Memory.Keys must not be negative")
 	case c.Keys.MaxPerHolder < 0:
 		return errors.New("svc: Config.Keys.MaxPerHolder must not be negative")
 	}
@@ -410,8 +425,8 @@ func tableOf(schema *policy.Schema) []Parameter {
 	return table
 }
 
-// DecisionEvent is an answer of [Service.Decide] or [Service.May], for [Config].OnDecision. It holds
-// no secret. It is no [Event]: nothing has changed.
+// DecisionEvent is an answer of [Service.Decide] or [Service.May], for [EventConfig].OnDecision. It holds
+// no secret. It is not an [Event]: nothing has changed.
 type DecisionEvent struct {
 	Principal    Principal
 	Action, Bank string

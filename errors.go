@@ -19,7 +19,7 @@ import (
 )
 
 // Code names the kind of an [Error]. Codes are stable: compare them, not texts. They are also the
-// "code" of HTTP answers; docs/errors.md lists the status of each.
+// "code" of HTTP answers; docs/reference/errors.md lists the status of each.
 type Code string
 
 // The codes of every error that a [Service] method returns. A refusal wrote nothing, unless the
@@ -28,14 +28,15 @@ type Code string
 const (
 	// CodeInvalid: the request is wrong. Field says where.
 	CodeInvalid Code = "invalid_request"
-	// CodeUnauthenticated: the request has no credential, or one that is not accepted (any more).
+	// CodeUnauthenticated: the request has no credential, or one that is not accepted (any
+	// longer).
 	CodeUnauthenticated Code = "unauthenticated"
 	// CodeForbidden: the caller is known but may not do this.
 	CodeForbidden Code = "forbidden"
 	// CodeNotFound: the thing does not exist, or the caller may not see it.
 	CodeNotFound Code = "not_found"
-	// CodeExists: the id or name is taken, or the API key has a successor. Of several callers at
-	// once, one gets it.
+	// CodeExists: the id or name is taken, or the API key has a successor. Of several concurrent
+	// callers, one gets it.
 	CodeExists Code = "already_exists"
 	// CodeLimit: the allowed number of these things is reached: [KeyConfig].MaxPerHolder,
 	// [MaxServiceAccounts], [MaxPersonalSources] or [MaxPersonalTemplates].
@@ -44,8 +45,10 @@ const (
 	CodeInUse Code = "policy_in_use"
 	// CodeBuiltin: a built-in policy cannot be changed or deleted.
 	CodeBuiltin Code = "policy_builtin"
-	// CodeLastAdministrator: no active user would have every administrative right any more.
+	// CodeLastAdministrator: no active user would have every administrative right any longer.
 	CodeLastAdministrator Code = "last_administrator"
+	// CodeReadOnly: the Service writes nothing at present ([Config].ReadOnly).
+	CodeReadOnly Code = "read_only"
 	// CodeTooComplex: to judge, compare or answer this would take more than the budget of one
 	// request: about a second, or some megabytes. Nothing was written. Write or ask about less at a
 	// time, or make the policies simpler.
@@ -266,10 +269,17 @@ func tooComplex(then string, err error) *Error {
 	}
 }
 
+var errReadOnly error = &Error{Code: CodeReadOnly, Message: "this server is read-only at present"}
+
+// doing is fault for many errors.
+func doing(what string) func(error) error {
+	return func(err error) error { return fault(what, err) }
+}
+
 // fault makes an Error of an unexpected error of a store or of a host's function. It returns nil
 // and an Error as they are, so layers may call it twice; the innermost doing stands.
 //
-// doing and the text of err reach the log alone. An expected ErrNotFound or ErrExists must be
+// doing and the text of err reach the log only. An expected ErrNotFound or ErrExists must be
 // handled before fault, or it becomes CodeInternal.
 func fault(doing string, err error) error {
 	if err == nil {
@@ -376,8 +386,15 @@ func (c *checker) lookup(field, id string) {
 	}
 }
 
-// document returns a policy document without white space, checked by parse. What parse refuses has
-// its place in the document: the pointer continues at. The result shares no memory with raw. With
+// optionalID is lookup for an id that may be "".
+func (c *checker) optionalID(field, id string) {
+	if id != "" {
+		c.lookup(field, id)
+	}
+}
+
+// document returns a policy document without white space, checked by parse. A fault that
+// parse finds has its place in the document: the pointer continues at. The result shares no memory with raw. With
 // an error it is of no use.
 func (c *checker) document(
 	at string, raw json.RawMessage, parse func([]byte) error,
@@ -504,7 +521,7 @@ func unlessMatches(name, etag string, ifMatch []string) error {
 
 // matchesETag reports whether ifMatch has an ETag, or is empty. The comparison is weak: a proxy that
 // compresses answers may mark their tags as weak. The strong comparison of If-Match (RFC 9110,
-// section 13.1.1) would protect no more, because each tag here stands for one state of a row.
+// section 13.1.1) would not protect better, because each tag here stands for one state of a row.
 func matchesETag(etag string, ifMatch []string) bool {
 	return len(ifMatch) == 0 || slices.ContainsFunc(ifMatch, func(tag string) bool {
 		return tag == AnyETag || strings.TrimPrefix(tag, "W/") == etag

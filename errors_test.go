@@ -94,12 +94,11 @@ func TestErrorsOfAHost(t *testing.T) {
 		"deep":    {deep(20_000), []string{"/manifest: deep"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			is := is.New(t)
 			var got []string
 			for _, e := range svc.Errors(refusedManifest(t, c.err)) {
 				got = append(got, e.Error())
 			}
-			is.Equal(got, c.want)
+			is.New(t).Equal(got, c.want)
 		})
 	}
 	all := svc.Errors(refusedManifest(t, doubled(errors.New("no"), 64)))

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/extsvc/svc/internal/jcs"
+	"github.com/extsvc/svc/internal/readcache"
 )
 
 // EventAction says what happened to an [Event]'s target.
@@ -74,6 +75,7 @@ const (
 	TargetPolicy         TargetKind = "policy"
 	TargetAttachment     TargetKind = "attachment"
 	TargetBankPolicy     TargetKind = "bank_policy"
+	TargetTest           TargetKind = "test"
 )
 
 // The kinds of targets that only [StoreChanges] has. No event is about them.
@@ -154,7 +156,7 @@ type AuditRecord struct {
 	Event
 	Number   int64  // 1, 2, … without gaps
 	Previous []byte // the Hash of the record before; nil: this is the first record
-	// Hash is a SHA-256 of all other fields, as docs/audit.md defines it. Of a text with a salt it
+	// Hash is a SHA-256 of all other fields, as docs/explanation/audit-chain.md defines it. Of a text with a salt it
 	// covers a digest, which stays when the text and its salt are erased.
 	Hash  []byte
 	Salts AuditSalts
@@ -199,8 +201,8 @@ type AuditQuery struct {
 type AuditStore interface {
 	// QueueAudit keeps events for ChainAudit, in the transaction of their mutation.
 	//
-	// It is no mutation: the generation stays. It waits for no other transaction, unless all writes
-	// of the store do. Such a store may chain at once: what the queue has, then events.
+	// It is not a mutation: the generation stays. It waits for no other transaction, unless all
+	// writes of the store do. Such a store may chain immediately: what the queue has, then events.
 	QueueAudit(
 		ctx context.Context, events []Event,
 		chain func(last AuditRecord, events []Event) []AuditRecord,
@@ -213,14 +215,15 @@ type AuditStore interface {
 	// transaction could see. An event whose transaction commits late is taken later. more says that
 	// the queue may have others.
 	//
-	// In a transaction, no other call chains until the end, even when the queue is empty. Outside of
-	// one, a store that can only read leaves the queue as it is, without an error. It is no mutation. chain does no I/O, and the store may call it again.
+	// In a transaction, no other call chains until the end, even when the queue is empty. Outside of one, a store that
+	// can only read leaves the queue as it is, without an error. It is not a mutation. chain does no I/O, and the
+	// store may call it again.
 	ChainAudit(
 		ctx context.Context, chain func(last AuditRecord, events []Event) []AuditRecord,
 	) (more bool, err error)
 	// EraseAudit replaces the texts of records, found by Number: the ids of Actor and Target, Owner
-	// and Holder of Target, Was, Is and Salts. All else stays. It is no mutation. Call ChainAudit in
-	// the same transaction before the records are read.
+	// and Holder of Target, Was, Is and Salts. Everything else stays. It is not a mutation. Call
+	// ChainAudit in the same transaction before the records are read.
 	EraseAudit(ctx context.Context, records []AuditRecord) error
 	// AuditRecords returns a chunk of the records that query asks for, greatest Number first. A
 	// chunk of fewer than query.Limit, which is > 0, is the last. The times of query are UTC with
@@ -386,4 +389,37 @@ func appendOrNull(b []byte, text string) []byte {
 		return append(b, "null"...)
 	}
 	return jcs.AppendString(b, text)
+}
+
+// mark adds to changed what decisions may depend on.
+func (t Target) mark(changed *readcache.Changed) {
+	switch t.Kind {
+	case TargetAPIKey:
+		changed.Keys = append(changed.Keys, t.ID)
+	case TargetBankPolicy:
+		changed.Banks = append(changed.Banks, t.ID)
+	case TargetUser:
+		changed.Users.Add(t.ID)
+	case TargetServiceAccount:
+		changed.Accounts.Add(t.ID)
+	case TargetPolicy:
+		changed.Policies.Add(t.ID)
+	case TargetAttachment:
+		if to := t.Attachment().Principal; to.Type == GrantedToUser {
+			changed.Users.Add(to.ID)
+		} else {
+			changed.Groups.Add(to.ID)
+		}
+	case TargetMember:
+		if t.Holder.ID == "" { // nothing says who joined
+			changed.Access = true
+		}
+		changed.Users.Add(t.Holder.ID)
+	case TargetChannel:
+		of := t.Channel()
+		sender := readcache.Sender{Provider: of.Provider, ID: of.SenderID}
+		changed.Senders = append(changed.Senders, sender)
+	case TargetAccess:
+		changed.Access = true
+	}
 }

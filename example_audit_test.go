@@ -56,7 +56,7 @@ func ExampleAudit_Verify() {
 // OnEvent receives each event after its commit.
 func ExampleEvent() {
 	service := exampleService(func(c *svc.Config) {
-		c.OnEvent = func(_ context.Context, e svc.Event) {
+		c.Events.OnEvent = func(_ context.Context, e svc.Event) {
 			fmt.Println(e.Time.Format("15:04"), e.Action, e.Target.Kind, e.Target.ID)
 			fmt.Println(string(e.Is))
 		}

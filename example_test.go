@@ -157,7 +157,7 @@ func ExampleError() {
 func ExampleService_May() {
 	ctx := context.Background()
 	service := exampleService(func(c *svc.Config) {
-		c.OnDecision = func(_ context.Context, e svc.DecisionEvent) {
+		c.Events.OnDecision = func(_ context.Context, e svc.DecisionEvent) {
 			fmt.Println(e.Principal.ID, e.Action, e.Bank, e.Allowed())
 		}
 	})
@@ -181,10 +181,10 @@ func exampleService(edits ...func(*svc.Config)) *svc.Service {
 		log.Fatal(err)
 	}
 	config := svc.Config{
-		Store:       memstore.New(),
-		Marketplace: market,
-		Logger:      slog.New(slog.DiscardHandler),
-		Now:         func() time.Time { return time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC) },
+		Store:   memstore.New(),
+		Sources: svc.SourceConfig{Marketplace: market},
+		Logger:  slog.New(slog.DiscardHandler),
+		Now:     func() time.Time { return time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC) },
 		Keys: svc.KeyConfig{Peppers: []svc.Pepper{
 			{Version: "1", Secret: []byte("from the host's vault")},
 		}},

@@ -48,8 +48,7 @@ func (h *host) wantDenied(t *testing.T, p svc.Principal, action, bank, reason st
 	t.Helper()
 	is := is.New(t)
 	h = newHost(t, func(c *svc.Config) { c.Store = h.config.Store })
-	r, err := h.Policies.Resolve(t.Context(), svc.Host, query(p, action, bank))
-	is.NoErr(err)
+	r := must(h.Policies.Resolve(t.Context(), svc.Host, query(p, action, bank)))
 	is.True(r.Outcome != svc.Allow)
 	is.Equal(r.Parameters, svc.Parameters{})
 	is.True(r.EffectiveStrategy == nil)
@@ -57,8 +56,7 @@ func (h *host) wantDenied(t *testing.T, p svc.Principal, action, bank, reason st
 		t.Errorf("the reason is %q, want it to speak of %q", r.Reason, reason)
 	}
 	for range 2 { // read, then remembered
-		d, err := h.Decide(t.Context(), p, action, bank, svc.Context{})
-		is.NoErr(err)
+		d := must(h.Decide(t.Context(), p, action, bank, svc.Context{}))
 		is.True(!d.Allowed())
 		is.Equal(d.Outcome(), r.Outcome)
 		is.Equal(d.Parameters(), svc.Parameters{})
@@ -69,12 +67,8 @@ func (h *host) wantAllowed(t *testing.T, p svc.Principal, action, bank string) {
 	t.Helper()
 	is := is.New(t)
 	h = newHost(t, func(c *svc.Config) { c.Store = h.config.Store })
-	r, err := h.Policies.Resolve(t.Context(), svc.Host, query(p, action, bank))
-	is.NoErr(err)
-	is.Equal(r.Outcome, svc.Allow)
-	d, err := h.Decide(t.Context(), p, action, bank, svc.Context{})
-	is.NoErr(err)
-	is.True(d.Allowed())
+	is.Equal(must(h.Policies.Resolve(t.Context(), svc.Host, query(p, action, bank))).Outcome, svc.Allow)
+	is.True(must(h.Decide(t.Context(), p, action, bank, svc.Context{})).Allowed())
 }
 
 func query(p svc.Principal, action, bank string) svc.Question {
@@ -156,8 +150,7 @@ func TestUnknownDenies(t *testing.T) {
 	h.wantDenied(t, account("free"), recall, notes, `the owner "nobody" of service account "free" is unknown`)
 
 	is := is.New(t)
-	r, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "inbox", Sender: "telegram:2"})
-	is.NoErr(err)
+	r := must(h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "inbox", Sender: "telegram:2"}))
 	is.Equal(r.Outcome, svc.ImplicitDeny) // a sender that nobody has
 	is.Equal(r.PrincipalType, svc.KindUnmapped)
 }
@@ -271,8 +264,7 @@ func TestTenantsOfOtherKinds(t *testing.T) {
 		{svc.Question{Sender: "user:alice"}, "_unmapped", svc.KindUnmapped},
 	} {
 		c.q.Bank = notes
-		r, err := h.Policies.Resolve(t.Context(), svc.Host, c.q)
-		is.NoErr(err)
+		r := must(h.Policies.Resolve(t.Context(), svc.Host, c.q))
 		is.Equal([]any{r.TenantID, r.PrincipalType}, []any{c.tenant, c.kind})
 	}
 }
@@ -355,13 +347,11 @@ func TestPublicOverrideIsFinal(t *testing.T) {
 		{svc.Context{Topic: "internal"}, "bank:retain", svc.ImplicitDeny},
 	} {
 		is := is.New(t)
-		d, err := h.Decide(t.Context(), svc.Unmapped, c.action, notes, c.in)
-		is.NoErr(err)
+		d := must(h.Decide(t.Context(), svc.Unmapped, c.action, notes, c.in))
 		is.Equal(d.Outcome(), c.outcome)
 		if c.in.Provider != "" {
 			q := svc.Question{Bank: notes, Action: c.action, Sender: c.in.Provider + ":9", Channel: c.in.Channel, Topic: c.in.Topic}
-			r, err := h.Policies.Resolve(t.Context(), svc.Host, q)
-			is.NoErr(err)
+			r := must(h.Policies.Resolve(t.Context(), svc.Host, q))
 			is.Equal(r.Outcome, c.outcome)
 			is.Equal(r.Reason, d.Reason())
 		}

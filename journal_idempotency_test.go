@@ -20,20 +20,16 @@ func TestIssuingAgain(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
 	in := svc.NewAPIKey{Description: ptr("laptop"), ExpiresAt: h.now().Add(100 * time.Hour), IdempotencyKey: "once"}
-	first, err := h.Keys.Issue(t.Context(), alice, svc.Me, in)
-	is.NoErr(err)
+	first := must(h.Keys.Issue(t.Context(), alice, svc.Me, in))
 	for range 2 {
-		again, err := h.Keys.Issue(t.Context(), alice, svc.Me, in)
-		is.NoErr(err)
-		is.Equal(again, first)
+		is.Equal(must(h.Keys.Issue(t.Context(), alice, svc.Me, in)), first)
 	}
 	is.Equal(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{})), []svc.APIKey{first.APIKey})
 	is.Equal(len(h.actions()), 1)
-	_, err = h.Authenticate(t.Context(), string(first.Key))
-	is.NoErr(err)
+	must(h.Authenticate(t.Context(), string(first.Key)))
 
 	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, first.ID))
-	_, err = h.Keys.Issue(t.Context(), alice, svc.Me, in)
+	_, err := h.Keys.Issue(t.Context(), alice, svc.Me, in)
 	wantCode(t, err, svc.CodeKeyReused, "Idempotency-Key") // not the key, which is good for nothing
 }
 
@@ -44,20 +40,16 @@ func TestRotatingAgain(t *testing.T) {
 			is := is.New(t)
 			h := newHost(t)
 			old := h.issueWith(t, svc.NewAPIKey{Description: ptr(""), Rate: svc.Rate{PerSecond: 1.5, Burst: 2}, ExpiresAt: h.now().Add(100 * time.Hour)})
-			_, err := h.Keys.Patch(t.Context(), alice, svc.Me, old.ID, svc.APIKeyPatch{Disabled: ptr(true)})
-			is.NoErr(err)
+			must(h.Keys.Patch(t.Context(), alice, svc.Me, old.ID, svc.APIKeyPatch{Disabled: ptr(true)}))
 			h.actions()
 			in := svc.Rotation{Overlap: overlap, IdempotencyKey: "once"}
-			first, err := h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, in)
-			is.NoErr(err)
+			first := must(h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, in))
 			is.Equal(len(h.actions()), 2)
-			_, err = h.Keys.Patch(t.Context(), alice, svc.Me, first.ID, svc.APIKeyPatch{Description: &svc.TextPatch{Value: ptr("x")}})
+			_, err := h.Keys.Patch(t.Context(), alice, svc.Me, first.ID, svc.APIKeyPatch{Description: &svc.TextPatch{Value: ptr("x")}})
 			is.NoErr(err)
 			h.actions()
 			for range 2 {
-				again, err := h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, in)
-				is.NoErr(err)
-				is.Equal(again, first)
+				is.Equal(must(h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, in)), first)
 			}
 			is.Equal(len(h.actions()), 0)
 			for _, other := range []func() error{
@@ -65,13 +57,9 @@ func TestRotatingAgain(t *testing.T) {
 					_, err := h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, svc.Rotation{Overlap: overlap + time.Second, IdempotencyKey: "once"})
 					return err
 				},
+				func() error { return errorOf(h.Keys.Rotate(t.Context(), alice, svc.Me, first.ID, in)) },
 				func() error {
-					_, err := h.Keys.Rotate(t.Context(), alice, svc.Me, first.ID, in)
-					return err
-				},
-				func() error {
-					_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})
-					return err
+					return errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"}))
 				},
 			} {
 				wantCode(t, other(), svc.CodeKeyReused, "Idempotency-Key")
@@ -111,8 +99,7 @@ func TestIdempotencyKeys(t *testing.T) {
 	is := is.New(t)
 	h, _ := withTemplate(t)
 	in := svc.NewAPIKey{IdempotencyKey: "once"}
-	first, err := h.Keys.Issue(t.Context(), alice, svc.Me, in)
-	is.NoErr(err)
+	first := must(h.Keys.Issue(t.Context(), alice, svc.Me, in))
 	for name, other := range map[string]func() error{
 		"another description": func() error {
 			_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{Description: ptr(""), IdempotencyKey: "once"})
@@ -140,20 +127,16 @@ func TestIdempotencyKeys(t *testing.T) {
 		_, err = h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme", IdempotencyKey: bad})
 		wantCode(t, err, svc.CodeInvalid, "Idempotency-Key")
 	}
-	_, err = h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: strings.Repeat("~", 255)})
-	is.NoErr(err)
+	must(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: strings.Repeat("~", 255)}))
 }
 
 func TestWhatFailedIsDoneAgain(t *testing.T) {
-	is := is.New(t)
 	h, _ := withTemplate(t)
 	install := svc.Install{TemplateID: "z", SourceName: "acme", IdempotencyKey: "once"}
-	_, err := h.Templates.Install(t.Context(), admin, install)
-	wantCode(t, err, svc.CodeNotFound, "")
+	wantCode(t, errorOf(h.Templates.Install(t.Context(), admin, install)), svc.CodeNotFound, "")
 	h.market.put(acme, "z", content("Z", "1"))
-	_, err = h.Templates.Install(t.Context(), admin, install)
-	is.NoErr(err)
-	_, err = h.Templates.Install(t.Context(), alice, install) // who may not is told so, whatever was answered
+	must(h.Templates.Install(t.Context(), admin, install))
+	_, err := h.Templates.Install(t.Context(), alice, install) // who may not is told so, whatever was answered
 	wantCode(t, err, svc.CodeForbidden, "")
 }
 
@@ -162,23 +145,19 @@ func TestInstallingAgain(t *testing.T) {
 	h, _ := withTemplate(t)
 	h.market.put(acme, "z", content("<Z> & \u2028", "1.50"))
 	install := svc.Install{TemplateID: "z", SourceName: "acme", IdempotencyKey: "once"}
-	first, err := h.Templates.Install(t.Context(), admin, install)
-	is.NoErr(err)
-	_, err = h.Templates.Patch(t.Context(), admin, "z", svc.TemplatePatch{Name: ptr("edited")})
-	is.NoErr(err)
+	first := must(h.Templates.Install(t.Context(), admin, install))
+	must(h.Templates.Patch(t.Context(), admin, "z", svc.TemplatePatch{Name: ptr("edited")}))
 	h.actions()
 	asked := len(h.market.asked)
-	again, err := h.Templates.Install(t.Context(), admin, install)
-	is.NoErr(err)
+	again := must(h.Templates.Install(t.Context(), admin, install))
 	is.Equal(again.Name, "edited") // as it is now
 	is.Equal(again.Origin.Base.Manifest, first.Origin.Base.Manifest)
 	is.NoErr(h.Templates.Delete(t.Context(), admin, "z"))
-	_, err = h.Templates.Install(t.Context(), admin, install)
+	_, err := h.Templates.Install(t.Context(), admin, install)
 	wantCode(t, err, svc.CodeKeyReused, "Idempotency-Key") // it hands out nothing that is gone
 	is.Equal(len(h.market.asked), asked)
 	is.Equal(h.actions(), []string{"template.deleted template/z by admin"})
-	_, err = h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "z", Content: content("Other", "1")})
-	is.NoErr(err)
+	must(h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "z", Content: content("Other", "1")}))
 	_, err = h.Templates.Install(t.Context(), admin, install) // another one under the id
 	wantCode(t, err, svc.CodeKeyReused, "Idempotency-Key")
 }
@@ -188,10 +167,9 @@ func TestAnswersAreSmall(t *testing.T) {
 	is := is.New(t)
 	var kept []svc.StoredAnswer
 	h := newHost(t, func(c *svc.Config) { c.Store = showsAnswers{memstore.New(), &kept} })
-	_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme})
-	is.NoErr(err)
+	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
 	h.market.put(acme, "z", content(strings.Repeat("Z", 1000), "1"))
-	_, err = h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme", AliasID: new(strings.Repeat("語", 128)), IdempotencyKey: "once"})
+	_, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme", AliasID: new(strings.Repeat("語", 128)), IdempotencyKey: "once"})
 	is.NoErr(err)
 	_, err = h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once", Description: new(strings.Repeat("d", 4000))})
 	is.NoErr(err)
@@ -225,16 +203,13 @@ func TestAnswersAreNotTooMany(t *testing.T) {
 		return newHost(t, func(c *svc.Config) { c.Store = keepsMany{h.store.(svc.FullStore), many} })
 	}
 	first, next := svc.NewAPIKey{IdempotencyKey: "first"}, svc.NewAPIKey{IdempotencyKey: "next"}
-	_, err := with(svc.MaxKeptAnswers-1).Keys.Issue(t.Context(), alice, svc.Me, first)
-	is.NoErr(err)
+	must(with(svc.MaxKeptAnswers-1).Keys.Issue(t.Context(), alice, svc.Me, first))
 	full := with(svc.MaxKeptAnswers)
-	_, err = full.Keys.Issue(t.Context(), alice, svc.Me, next)
-	wantCode(t, err, svc.CodeLimit, "")
-	_, err = full.Keys.Issue(t.Context(), alice, svc.Me, first) // those there are stay
+	wantCode(t, errorOf(full.Keys.Issue(t.Context(), alice, svc.Me, next)), svc.CodeLimit, "")
+	_, err := full.Keys.Issue(t.Context(), alice, svc.Me, first) // those there are stay
 	is.NoErr(err)
 	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{}))), 1)
-	_, err = full.Keys.Issue(t.Context(), svc.Host, bob.Identity(), next)
-	is.NoErr(err)
+	must(full.Keys.Issue(t.Context(), svc.Host, bob.Identity(), next))
 }
 
 // Answers go with the user: the next one with that id gets none of them, row or not.
@@ -248,24 +223,17 @@ func TestAnswersDoNotOutliveTheUser(t *testing.T) {
 		ann := svc.Principal{Kind: svc.KindUser, ID: "ann", Actions: []string{"template:*"}}
 		install := svc.Install{TemplateID: "x", SourceName: "acme", IdempotencyKey: "once"}
 		h.market.put(acme, "x", content("Former", "1"))
-		_, err := h.MyTemplates.Install(t.Context(), ann, install)
-		is.NoErr(err)
+		must(h.MyTemplates.Install(t.Context(), ann, install))
 		is.NoErr(h.MyTemplates.Delete(t.Context(), ann, "x"))
-		key, err := h.Keys.Issue(t.Context(), ann, svc.Me, svc.NewAPIKey{IdempotencyKey: "key"})
-		is.NoErr(err)
+		key := must(h.Keys.Issue(t.Context(), ann, svc.Me, svc.NewAPIKey{IdempotencyKey: "key"}))
 		if !row { // answers alone are something to forget
-			_, err = h.Keys.RevokeAll(t.Context(), ann, svc.Me)
-			is.NoErr(err)
+			must(h.Keys.RevokeAll(t.Context(), ann, svc.Me))
 		}
 		is.NoErr(h.ForgetUser(t.Context(), svc.Host, "ann"))
 		wantCode(t, h.ForgetUser(t.Context(), svc.Host, "ann"), svc.CodeNotFound, "")
 		h.market.put(acme, "x", content("Next", "2"))
-		next, err := h.MyTemplates.Install(t.Context(), ann, install)
-		is.NoErr(err)
-		is.Equal(next.Name, "Next")
-		another, err := h.Keys.Issue(t.Context(), ann, svc.Me, svc.NewAPIKey{IdempotencyKey: "key"})
-		is.NoErr(err)
-		is.True(another.ID != key.ID)
+		is.Equal(must(h.MyTemplates.Install(t.Context(), ann, install)).Name, "Next")
+		is.True(must(h.Keys.Issue(t.Context(), ann, svc.Me, svc.NewAPIKey{IdempotencyKey: "key"})).ID != key.ID)
 	}
 }
 
@@ -302,16 +270,11 @@ func TestAnswersExpire(t *testing.T) {
 		}
 	})
 	in := svc.NewAPIKey{IdempotencyKey: "once"}
-	first, err := h.Keys.Issue(t.Context(), alice, svc.Me, in)
-	is.NoErr(err)
+	first := must(h.Keys.Issue(t.Context(), alice, svc.Me, in))
 	later.Store(int64(svc.IdempotencyPeriod - time.Microsecond))
-	again, err := h.Keys.Issue(t.Context(), alice, svc.Me, in)
-	is.NoErr(err)
-	is.Equal(again, first)
+	is.Equal(must(h.Keys.Issue(t.Context(), alice, svc.Me, in)), first)
 	later.Store(int64(svc.IdempotencyPeriod))
-	another, err := h.Keys.Issue(t.Context(), alice, svc.Me, in)
-	is.NoErr(err)
-	is.True(another.ID != first.ID)
+	is.True(must(h.Keys.Issue(t.Context(), alice, svc.Me, in)).ID != first.ID)
 }
 
 // showsAnswers is a store that shows what answers it keeps.
@@ -340,8 +303,7 @@ func TestAnswersAreSealed(t *testing.T) {
 		return newHost(t, func(c *svc.Config) { c.Store, c.Keys.Peppers = store, peppers })
 	}
 	in := svc.NewAPIKey{IdempotencyKey: "of-the-client"}
-	first, err := under(old).Keys.Issue(t.Context(), alice, svc.Me, in)
-	is.NoErr(err)
+	first := must(under(old).Keys.Issue(t.Context(), alice, svc.Me, in))
 	is.Equal(len(kept), 1)
 	for _, part := range [][]byte{kept[0].Key, kept[0].Request, kept[0].Data} {
 		is.True(!bytes.Contains(part, []byte(first.ID)))
@@ -354,8 +316,7 @@ func TestAnswersAreSealed(t *testing.T) {
 	wantCode(t, err, svc.CodeInternal, "")
 	_, err = under().Keys.Issue(t.Context(), bob, svc.Me, in) // without peppers
 	is.NoErr(err)
-	_, err = under().Keys.Issue(t.Context(), bob, svc.Me, in)
-	is.NoErr(err)
+	must(under().Keys.Issue(t.Context(), bob, svc.Me, in))
 	is.Equal(len(kept), 2)
 }
 
@@ -371,8 +332,7 @@ func TestAnswersAreKeptWithWhatWasDone(t *testing.T) {
 	})
 	is.True(errors.Is(err, undone))
 	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{}))), 0)
-	issued, err := h.Keys.Issue(t.Context(), alice, svc.Me, in)
-	is.NoErr(err)
+	issued := must(h.Keys.Issue(t.Context(), alice, svc.Me, in))
 	is.Equal(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{})), []svc.APIKey{issued.APIKey})
 }
 
@@ -391,24 +351,20 @@ func (s answeredMeanwhile) Answer(ctx context.Context, key []byte, now time.Time
 
 // TestAnswersThatCannotBeRead: what was done by another call is no fault of ours when its answer cannot be read just now.
 func TestAnswersThatCannotBeRead(t *testing.T) {
-	is := is.New(t)
 	h, _ := withTemplate(t)
-	_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})
-	is.NoErr(err)
+	must(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"}))
 	h.market.put(acme, "z", content("Z", "1"))
 	install := svc.Install{TemplateID: "z", SourceName: "acme", IdempotencyKey: "once"}
-	_, err = h.Templates.Install(t.Context(), admin, install)
-	is.NoErr(err)
-	is.NoErr(h.Templates.Delete(t.Context(), admin, "z"))
+	must(h.Templates.Install(t.Context(), admin, install))
+	is.New(t).NoErr(h.Templates.Delete(t.Context(), admin, "z"))
 	late := func() *host {
 		return newHost(t, func(c *svc.Config) {
-			c.Store, c.Marketplace = answeredMeanwhile{h.store.(svc.FullStore), new(atomic.Int32)}, h.market
+			c.Store, c.Sources.Marketplace = answeredMeanwhile{h.store.(svc.FullStore), new(atomic.Int32)}, h.market
 		})
 	}
-	_, err = late().Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})
+	_, err := late().Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})
 	wantCode(t, err, svc.CodeUnavailable, "")
-	_, err = late().Templates.Install(t.Context(), admin, install)
-	wantCode(t, err, svc.CodeUnavailable, "")
+	wantCode(t, errorOf(late().Templates.Install(t.Context(), admin, install)), svc.CodeUnavailable, "")
 }
 
 // keepsNothing is a store that has no room for answers.
@@ -440,19 +396,14 @@ func TestRepeatedRequestOfARevokedKey(t *testing.T) {
 	in := svc.NewAPIKey{IdempotencyKey: "once"}
 	for name, revoke := range map[string]func(id string) error{
 		"one": func(id string) error { return h.Keys.Revoke(t.Context(), alice, svc.Me, id) },
-		"all": func(string) error {
-			_, err := h.Keys.RevokeAll(t.Context(), alice, svc.Me)
-			return err
-		},
+		"all": func(string) error { return errorOf(h.Keys.RevokeAll(t.Context(), alice, svc.Me)) },
 		"rotated": func(id string) error {
-			_, err := h.Keys.Rotate(t.Context(), alice, svc.Me, id, svc.Rotation{})
-			return err
+			return errorOf(h.Keys.Rotate(t.Context(), alice, svc.Me, id, svc.Rotation{}))
 		},
 	} {
 		in.IdempotencyKey = name
 		key := h.issueWith(t, in)
-		_, err := h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: ptr(true)})
-		is.NoErr(err)
+		must(h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: ptr(true)}))
 		is.Equal(h.issueWith(t, in).Key, key.Key) // it is still there, and may be enabled again
 		is.NoErr(revoke(key.ID))
 		issued, err := h.Keys.Issue(t.Context(), alice, svc.Me, in)

@@ -441,7 +441,7 @@ func (c *checker) sender(field, provider, id string) {
 }
 
 // resolution returns the public form of a result. A sender that is an inactive user shows no user:
-// it counts as unmapped, and so do its names. A document that is not JSON is left out.
+// it and its names count as unmapped. A document that is not JSON is left out.
 func (a AccessSnapshot) resolution(
 	who Identity, result policy.Result, schema *policy.Schema,
 ) Resolution {

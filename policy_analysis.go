@@ -3,10 +3,15 @@ package svc
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/extsvc/svc/internal/accessindex"
+	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/internal/policy"
 )
 
@@ -50,7 +55,7 @@ type StatementRef struct {
 	Effect    Effect
 }
 
-// Capability is how some requests are decided: see [Policies.WhatCan]. Alone it says little: a
+// Capability is how some requests are decided: see [Policies.WhatCan]. By itself it says little: a
 // closer element of its list may decide otherwise.
 type Capability struct {
 	Action, Bank string // patterns; read as strings, a request that this element decides
@@ -74,7 +79,7 @@ const MaxDifferences = policy.MaxDifferences
 // user without a row is in no list. by needs [ActionUsersRead].
 //
 // The first call reads all rows of access and caches what decisions need of them, up to
-// [Limits].CachedAccess; above that, each call reads them all. Later calls read what has changed.
+// [Memory].Access; above that, each call reads them all. Later calls read what has changed.
 // The rows are as fresh as the cache of Decide.
 //
 // Errors: CodeInvalid, CodeForbidden, CodeUnavailable.
@@ -240,7 +245,7 @@ func (s *Policies) Simulate(
 // differs.
 //
 // It is exact. It has every difference in an answer of [Service.Decide]: whether it allows, its
-// parameters, its strategy. What it says of principals and of the public does differ. A change from
+// parameters, its strategy. Its parts about principals and the public do differ. A change from
 // one kind of denial to another does not count, although only an implicit denial gives way to what
 // a host vouches for. A bank whose own policy does not parse counts as denied, unless its id ends
 // in an asterisk.
@@ -252,6 +257,11 @@ type AccessDiff struct {
 	// parameters would take more than a megabyte. Not 0: the lists are incomplete, also in their
 	// exceptions ([Unchanged]).
 	Omitted int
+	// Turned are the kept tests, and those of the bundle, whose answer after the write is not the
+	// expected one, by ID. [Diff] asks those of the bundle after.
+	Turned []AccessTest
+	// Revision is that of the rows before, for [BundleWrite]. Only [Access.Preview] sets it.
+	Revision string
 }
 
 // PrincipalsDiff is the difference for principals that have equal policies, before and after. Each
@@ -295,7 +305,7 @@ type PublicDiff struct {
 }
 
 // StrategyDiff is a change of a bank's own strategy, for principals that are allowed and have no
-// strategy of their own.
+// own strategy.
 type StrategyDiff struct {
 	Bank          string
 	Context       Context // a witness, as in a [PublicDiff]
@@ -330,7 +340,12 @@ func diffBundles(compiler *policy.Compiler, before, after Bundle) (AccessDiff, e
 	if err := errors.Join(under("/before", beforeErr), under("/after", afterErr)); err != nil {
 		return AccessDiff{}, err
 	}
-	return diff(compiler, census(nil, b, b.Parties()), census(nil, a, a.Parties()))
+	d, err := diff(compiler, census(nil, b, b.Parties()), census(nil, a, a.Parties()))
+	if err == nil {
+		after, _ = after.normalize(compiler) // alone has found no error
+		d.Turned, err = testRun{after.Tests, sendersAfter(after.Users, nil)}.turned(compiler, a)
+	}
+	return d, err
 }
 
 // diffSteps is the budget of a [Diff]: its bundles are often those of a whole organization.
@@ -338,7 +353,7 @@ const diffSteps = 32 * policy.MaxSteps
 
 // Preview returns what [Access.Write] of a bundle would change in what all principals may do. It
 // writes nothing, and asks for no other rights than ActionUsersRead. by needs [ActionUsersRead];
-// unlike Apply, it is not for the host alone. The stored rows come from the cache of
+// unlike Apply, it is not for the host only. The stored rows come from the cache of
 // [Policies.WhoCan], and may change before Apply. It stops when ctx ends. A comparison that would
 // take more than about a second is CodeTooComplex.
 //
@@ -346,12 +361,121 @@ const diffSteps = 32 * policy.MaxSteps
 func (s *Access) Preview(
 	ctx context.Context, by Principal, bundle Bundle, how BundleWrite,
 ) (AccessDiff, error) {
-	compiler := s.compiler.Apart(ctx)
-	before, after, err := s.previewed(ctx, by, compiler, bundle, how.Prune)
+	if err := s.authorize(ctx, by, ActionUsersRead); err != nil {
+		return AccessDiff{}, err
+	}
+	now, _, err := s.named(ctx, AccessNames{}, true) // first: the comparison must lack none
 	if err != nil {
 		return AccessDiff{}, err
 	}
-	return diff(compiler, before, after)
+	compiler := s.compiler.Apart(ctx)
+	before, after, turned, err := s.previewed(ctx, by, compiler, bundle, how, now.Tests)
+	if err != nil {
+		return AccessDiff{}, err
+	}
+	d, err := diff(compiler, before, after)
+	d.Revision, d.Turned = now.Revision(), turned
+	return d, err
+}
+
+// testRun asks tests of one state of access.
+type testRun struct {
+	tests   []AccessTest
+	senders map[Channel]string // the users who have channels
+}
+
+// needs returns the rows that the answers depend on.
+func (r testRun) needs() (rows accessindex.Rows) {
+	for _, t := range r.tests {
+		asked, _ := t.question().check() // it is checked where it is written
+		rows.Add(asked.needs(r.senders[asked.Channel]))
+	}
+	return rows
+}
+
+// turned returns the tests with another answer than the expected one, by ID.
+func (r testRun) turned(
+	compiler *policy.Compiler, rows *accessindex.Index,
+) (turned []AccessTest, err error) {
+	for _, t := range r.tests {
+		asked, _ := t.question().check()
+		from := snapshot(rows, asked, r.senders[asked.Channel])
+		is, err := resolve(compiler, from, asked, t.question(), MaxSimulatedStatements)
+		if err != nil {
+			return nil, err
+		}
+		if (is.Outcome == Allow) != t.Allowed {
+			turned = append(turned, t)
+		}
+	}
+	slices.SortFunc(turned, func(a, b AccessTest) int { return strings.Compare(a.ID, b.ID) })
+	return turned, nil
+}
+
+// senders returns the channels that tests ask about.
+func senders(lists ...[]AccessTest) (all []Channel) {
+	for _, t := range slices.Concat(lists...) {
+		if asked, _ := t.question().check(); asked.Channel != (Channel{}) {
+			all = append(all, asked.Channel)
+		}
+	}
+	return all
+}
+
+// testsAfter returns the tests after w is written over those that are kept.
+func (w AccessWrite) testsAfter(kept []AccessTest) []AccessTest {
+	after := Bundle{Tests: kept}
+	gone := w.Remove.removed()
+	tests.drop(&after, &gone)
+	tests.drop(&after, &w.Bundle)
+	return append(after.Tests, w.Tests...)
+}
+
+// needs returns the rows that the answer to q depends on, whose sender is a user.
+func (q AccessQuery) needs(sender string) accessindex.Rows {
+	return accessindex.Rows{
+		Users: []string{q.Identity.ID, sender}, Accounts: []string{q.Identity.ID},
+		Policies: []string{q.ScopingPolicyID}, Banks: []string{q.BankID},
+	}
+}
+
+func (t AccessTest) question() Question {
+	return Question{
+		UserID: t.UserID, ServiceAccountID: t.ServiceAccountID, Sender: t.Sender,
+		Action: t.Action, Bank: t.Bank, Channel: t.Channel, Topic: t.Topic,
+	}
+}
+
+// normalize checks the question of a test, and sets its ID.
+func (t *AccessTest) normalize(c *checker, at string) {
+	t.Action = cmp.Or(t.Action, ActionRecall)
+	subjects := 0
+	for _, subject := range []string{t.UserID, t.ServiceAccountID, t.Sender} {
+		if subject != "" {
+			subjects++
+		}
+	}
+	if subjects > 1 {
+		c.add(at, "has more than one of user_id, sa_id and sender")
+	}
+	if t.absent.has(noAnswer) && !t.Allowed {
+		c.add(at+"/allowed", "is required")
+	}
+	_, err := t.question().check()
+	for _, e := range Errors(under(at+"/", err)) {
+		c.check(e)
+	}
+	text, _ := json.Marshal(t.question()) // texts always encode
+	t.ID, t.absent = jcs.Digest(text)[:32], 0
+}
+
+// Revision identifies the rows of an [Access.Export], in 32 hexadecimal digits. Built-in policies
+// do not count.
+func (b Bundle) Revision() string {
+	b.Policies = slices.DeleteFunc(slices.Clone(b.Policies), Policy.Builtin)
+	sum := sha256.New()
+	_ = b.WriteJSON(sum) // it takes everything
+	return hex.EncodeToString(sum.Sum(nil)[:16])
 }
 
 // alone returns the rows of a bundle that is the whole state of access. A row that names a missing

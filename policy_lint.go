@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc/internal/accessindex"
+	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/text"
 )
@@ -64,7 +65,7 @@ const (
 	// A policy is attached to nothing and narrows no service account. Keys that it narrows are not
 	// in a bundle, so it may still have an effect on their bearers.
 	FindingUnattached FindingCode = "policy_unattached"
-	// A group has no members. What is attached to it reaches no principal.
+	// A group has no members. A policy that is attached to it reaches no principal.
 	FindingEmptyGroup FindingCode = "group_empty"
 	// Ids of one list look alike: they differ in case, in spaces at an end, in Unicode's normal form, or
 	// in letters that look the same.
@@ -76,6 +77,8 @@ const (
 	// A redundant allow: everything that it covers is denied to its holders. A reader of the policy
 	// may think that they have the right.
 	FindingShadowed FindingCode = "statement_shadowed"
+	// The answer to a test is not the expected one.
+	FindingTurned FindingCode = "test_turned"
 	// Only the ids of two policies decide which of their values is in force. The order of ids is an
 	// accident, so the result is one. Principal is the first user with it; a priority settles it.
 	FindingTie FindingCode = "tie"
@@ -134,6 +137,7 @@ func lint(compiler *policy.Compiler, bundle Bundle, known []string) []Finding {
 		l.actions(append(own, known...))
 	}
 	l.classes()
+	l.tests()
 	// Two findings of one place are sorted by code and message, so the order is always the same.
 	slices.SortStableFunc(l.found, func(a, b Finding) int {
 		return cmp.Or(
@@ -149,7 +153,7 @@ func lint(compiler *policy.Compiler, bundle Bundle, known []string) []Finding {
 // once.
 type linter struct {
 	bundle   Bundle           // as it was given
-	compiler *policy.Compiler // its own: it remembers documents of this call alone
+	compiler *policy.Compiler // its own: it remembers documents of this call only
 	found    []Finding
 }
 
@@ -192,22 +196,11 @@ func (l *linter) rows() {
 // always has the form /list/index or is longer. A channel of another user is a fault of the row,
 // and no missing reference.
 func (l *linter) refused(e *Error, code FindingCode) {
-	f := Finding{Code: code, Pointer: e.Field, Statement: -1}
 	tokens := strings.Split(e.Field, "/")[1:]
 	// Each error of Apply is about a row, so the second token is always an index.
 	i, _ := strconv.Atoi(tokens[1])
-	switch tokens[0] {
-	case "policies":
-		f.Policy = l.bundle.Policies[i].ID
-	case "bank_policies":
-		f.Bank = l.bundle.BankPolicies[i].BankID
-	case "attachments":
-		f.Policy = l.bundle.Attachments[i].PolicyID
-	case "users":
-		f.Principal = Identity{KindUser, l.bundle.Users[i].ID}
-	case "service_accounts":
-		f.Principal = Identity{KindServiceAccount, l.bundle.ServiceAccounts[i].ID}
-	}
+	f := l.about(tokens[0], i)
+	f.Code, f.Pointer = code, e.Field
 	switch refers := code == FindingReference; {
 	case len(tokens) > 2 && tokens[2] == "document":
 		f.Code = FindingDocument
@@ -225,9 +218,27 @@ func (l *linter) refused(e *Error, code FindingCode) {
 	l.add(f)
 }
 
+// about returns a finding about a row of a list, still without a code.
+func (l *linter) about(list string, i int) Finding {
+	f := Finding{Pointer: at(list, i), Statement: -1}
+	switch list {
+	case "policies":
+		f.Policy = l.bundle.Policies[i].ID
+	case "bank_policies":
+		f.Bank = l.bundle.BankPolicies[i].BankID
+	case "attachments":
+		f.Policy = l.bundle.Attachments[i].PolicyID
+	case "users":
+		f.Principal = Identity{KindUser, l.bundle.Users[i].ID}
+	case "service_accounts":
+		f.Principal = Identity{KindServiceAccount, l.bundle.ServiceAccounts[i].ID}
+	}
+	return f
+}
+
 // attachments finds policies and groups that reach no principal. Bank policies have no attachments:
 // a bank is found by its id. A missing policy or group is a finding of rows. It looks at names
-// alone: a policy that is attached to an empty group counts as attached, and the group has the
+// only: a policy that is attached to an empty group counts as attached, and the group has the
 // finding.
 func (l *linter) attachments() {
 	used := map[string]bool{}
@@ -264,20 +275,8 @@ func (l *linter) lookAlikes() {
 	add := func(list, noun string, i int, id string) {
 		of := list + "/" + text.Skeleton(id)
 		if other, known := first[of]; known && other != id {
-			f := Finding{
-				Code: FindingAlike, Pointer: at(list, i), Statement: -1,
-				Message: noun + " " + quote(id) + " looks like " + noun + " " + quote(other),
-			}
-			switch list {
-			case "users":
-				f.Principal = Identity{KindUser, id}
-			case "service_accounts":
-				f.Principal = Identity{KindServiceAccount, id}
-			case "policies":
-				f.Policy = id
-			case "bank_policies":
-				f.Bank = id
-			}
+			f := l.about(list, i)
+			f.Code, f.Message = FindingAlike, noun+" "+quote(id)+" looks like "+noun+" "+quote(other)
 			l.add(f)
 		} else {
 			first[of] = id
@@ -303,7 +302,7 @@ func (l *linter) lookAlikes() {
 // owners finds service accounts whose owners are inactive. An owner that is missing is a finding of
 // rows.
 func (l *linter) owners() {
-	users := index(l.bundle.Users, User.key)
+	users := lists.Index(l.bundle.Users, User.key)
 	for i, a := range l.bundle.ServiceAccounts {
 		if owner, _ := was(users, a.OwnerUserID); owner.Inactive {
 			l.add(Finding{
@@ -312,6 +311,26 @@ func (l *linter) owners() {
 				Message: "service account " + quote(a.ID) + " is denied everything: its owner " +
 					quote(a.OwnerUserID) + " is inactive",
 			})
+		}
+	}
+}
+
+// tests finds tests whose answer is not the expected one.
+func (l *linter) tests() {
+	if len(l.bundle.Tests) == 0 {
+		return
+	}
+	rows, senders := filled(l.compiler.Schema(), l.bundle), sendersAfter(l.bundle.Users, nil)
+	for i, t := range l.bundle.Tests {
+		var c checker
+		if t.normalize(&c, ""); !c.ok() { // a finding of rows
+			continue
+		}
+		turned, err := testRun{[]AccessTest{t}, senders}.turned(l.compiler, rows)
+		if err == nil && len(turned) > 0 {
+			f := l.about("tests", i)
+			f.Code, f.Message = FindingTurned, "the answer is not the expected one"
+			l.add(f)
 		}
 	}
 }
@@ -386,8 +405,8 @@ func statementAt(policy, statement int) string {
 
 // classes finds what only a check of every class of requests can show. It groups principals by
 // their policies, so its cost follows the different sets of policies and not the number of
-// principals. What it finds names rows by id: the first row with that id is meant, as in
-// everybodyActive. Ties concern users alone: a service account has those of its owner.
+// principals. Its findings name rows by id: the first row with that id is meant, as in
+// everybodyActive. Ties concern users only: a service account has those of its owner.
 func (l *linter) classes() {
 	r := l.everybodyActive()
 	found := l.compiler.Lint(census(nil, r, r.Parties()))

@@ -136,11 +136,7 @@ func resolved(t *testing.T, h *host, who svc.Principal, action, bank string) svc
 	if who.Kind == svc.KindServiceAccount {
 		q.ServiceAccountID = who.ID
 	}
-	r, err := h.Policies.Resolve(t.Context(), svc.Host, q)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return must(h.Policies.Resolve(t.Context(), svc.Host, q))
 }
 
 // allDenied reports whether a deny covers all that a statement matches, for whoever has it.
@@ -277,7 +273,7 @@ func TestIdleScopingIsWhatNarrowsNothing(t *testing.T) {
 	}
 }
 
-// One list has the actions of the Service: the constants, the table of docs/policies.md and Lint follow it.
+// One list has the actions of the Service: the constants, the table of docs/reference/actions.md and Lint follow it.
 func TestActions(t *testing.T) {
 	is := is.New(t)
 	var constants []string
@@ -292,7 +288,7 @@ func TestActions(t *testing.T) {
 	slices.Sort(constants)
 	is.Equal(svc.Actions(), constants)
 
-	_, table, _ := strings.Cut(string(must(os.ReadFile("docs/policies.md"))), "| action | allows |\n|---|---|\n")
+	_, table, _ := strings.Cut(string(must(os.ReadFile("docs/reference/actions.md"))), "| action | allows | operations |\n|---|---|---|\n")
 	table, _, _ = strings.Cut(table, "\n\n")
 	var documented []string
 	for row := range strings.Lines(table) {
@@ -346,10 +342,8 @@ func TestUnknownActionsAreThoseThatCoverNone(t *testing.T) {
 func pointed(t *testing.T, b svc.Bundle, pointer string) string {
 	t.Helper()
 	tokens := strings.Split(pointer, "/")[1:]
-	i, err := strconv.Atoi(tokens[1])
-	if err != nil || tokens[2] != "document" {
-		t.Fatal(pointer)
-	}
+	i := must(strconv.Atoi(tokens[1]))
+	is.New(t).Equal(tokens[2], "document")
 	raw := json.RawMessage(nil)
 	if tokens[0] == "policies" {
 		raw = b.Policies[i].Document
@@ -357,9 +351,7 @@ func pointed(t *testing.T, b svc.Bundle, pointer string) string {
 		raw = b.BankPolicies[i].Document
 	}
 	var value any
-	if err := json.Unmarshal(raw, &value); err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(json.Unmarshal(raw, &value))
 	for _, token := range tokens[3:] {
 		switch v := value.(type) {
 		case map[string]any:
@@ -400,10 +392,7 @@ const linted = `{
 		"default":{"actions":["bank:recal"]},"overrides":[{"scope":"topic","value":"t","actions":["bank:*","web:*"]}]}}}]}`
 
 func TestLint(t *testing.T) {
-	b, err := svc.ParseBundle([]byte(linted))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must(svc.ParseBundle([]byte(linted)))
 	want := []string{
 		`/bank_policies/0/document/public_access/default/actions/0 action_unknown: the action pattern "bank:recal" covers no known action`,
 		`/bank_policies/0/document/public_access/overrides/0/actions/1 action_unknown: the action pattern "web:*" covers no known action`,

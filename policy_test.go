@@ -1,6 +1,9 @@
 package svc_test
 
 import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +12,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/longtest"
+	"github.com/extsvc/svc/store/memstore"
 )
 
 const world = `{
@@ -60,10 +64,7 @@ func TestResolve(t *testing.T) {
 		if c.q.Bank == "" {
 			c.q.Bank = "notes"
 		}
-		r, err := h.Policies.Resolve(t.Context(), svc.Host, c.q)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must(h.Policies.Resolve(t.Context(), svc.Host, c.q))
 		got := []string{r.TenantID, or(r.ResolvedUserID), string(r.Outcome), or(r.EffectiveStrategy), or(r.Parameters.RecallBudget)}
 		want := []string{c.tenant, c.user, c.decision, c.strategy, c.budget}
 		if strings.Join(got, "|") != strings.Join(want, "|") {
@@ -106,8 +107,7 @@ func TestResolveRefuses(t *testing.T) {
 		{"channel", svc.Question{Bank: "b", UserID: "a", Channel: "\xff"}},
 		{"topic", svc.Question{Bank: "b", UserID: "a", Topic: strings.Repeat("a", 129)}},
 	} {
-		_, err := h.Policies.Resolve(t.Context(), svc.Host, c.q)
-		wantCode(t, err, svc.CodeInvalid, c.field)
+		wantCode(t, errorOf(h.Policies.Resolve(t.Context(), svc.Host, c.q)), svc.CodeInvalid, c.field)
 	}
 }
 
@@ -121,15 +121,9 @@ func TestDecideIsResolve(t *testing.T) {
 				questions[i] = w.query()
 			}
 			for range 2 {
-				answers, err := h.Policies.Decide(t.Context(), svc.Host, questions...)
-				if err != nil {
-					t.Fatal(err)
-				}
+				answers := must(h.Policies.Decide(t.Context(), svc.Host, questions...))
 				for i, q := range questions {
-					r, err := h.Policies.Resolve(t.Context(), svc.Host, q)
-					if err != nil {
-						t.Fatal(err)
-					}
+					r := must(h.Policies.Resolve(t.Context(), svc.Host, q))
 					want := svc.Answer{Outcome: r.Outcome, Parameters: r.Parameters, EffectiveStrategy: r.EffectiveStrategy, ResolvedUserID: r.ResolvedUserID}
 					if string(encoded(answers[i])) != string(encoded(want)) || answers[i].Allowed() != (r.Outcome == svc.Allow) {
 						t.Errorf("%+v: %s, and Resolve says %s", q, encoded(answers[i]), encoded(want))
@@ -157,23 +151,14 @@ func TestQuestionsAboutTheCaller(t *testing.T) {
 			for range 8 {
 				q := svc.Question{Me: true, Bank: w.one(append(slices.Clone(askedBanks), "*")), Action: w.one(askedActions)}
 				want := h.decide(t, p, q.Action, q.Bank, svc.Context{})
-				answers, err := h.Policies.Decide(t.Context(), p, q)
-				if err != nil {
-					t.Fatal(err)
-				}
-				r, err := h.Policies.Resolve(t.Context(), p, q)
-				if err != nil {
-					t.Fatal(err)
-				}
+				answers := must(h.Policies.Decide(t.Context(), p, q))
+				r := must(h.Policies.Resolve(t.Context(), p, q))
 				if answers[0].Outcome != want.Outcome() || r.Outcome != want.Outcome() {
 					t.Errorf("%+v, %+v: Decide says %s, Resolve %s, the Service %s", p, q, answers[0].Outcome, r.Outcome, want.Outcome())
 				}
 			}
 			p.Actions = nil
-			mine, err := h.Policies.WhatCan(t.Context(), p, svc.Me)
-			if err != nil {
-				t.Fatal(err)
-			}
+			mine := must(h.Policies.WhatCan(t.Context(), p, svc.Me))
 			if p.ScopingPolicyID != "" {
 				continue
 			}
@@ -188,8 +173,7 @@ func TestQuestionsAboutTheCaller(t *testing.T) {
 func TestDecideRefuses(t *testing.T) {
 	h := newHost(t)
 	ask := func(by svc.Principal, questions ...svc.Question) error {
-		_, err := h.Policies.Decide(t.Context(), by, questions...)
-		return err
+		return errorOf(h.Policies.Decide(t.Context(), by, questions...))
 	}
 	mine := svc.Question{Me: true, Bank: "b"}
 	wantCode(t, ask(svc.Host, mine, svc.Question{UserID: "a"}), svc.CodeInvalid, "/1/bank")
@@ -200,15 +184,180 @@ func TestDecideRefuses(t *testing.T) {
 	wantCode(t, ask(svc.Host, append(most, most[0])...), svc.CodeInvalid, "")
 	plain := svc.Principal{Kind: svc.KindUser, ID: "plain"}
 	wantCode(t, ask(plain, mine, svc.Question{UserID: "plain", Bank: "b"}), svc.CodeForbidden, "")
-	_, err := h.Policies.Resolve(t.Context(), svc.Host, mine)
-	wantCode(t, err, svc.CodeForbidden, "")
-	_, err = h.Policies.WhatCan(t.Context(), svc.Host, svc.Me)
-	wantCode(t, err, svc.CodeForbidden, "")
+	wantCode(t, errorOf(h.Policies.Resolve(t.Context(), svc.Host, mine)), svc.CodeForbidden, "")
+	wantCode(t, errorOf(h.Policies.WhatCan(t.Context(), svc.Host, svc.Me)), svc.CodeForbidden, "")
 }
 
 func TestDecideNothing(t *testing.T) {
 	is := is.New(t)
-	answers, err := newHost(t).Policies.Decide(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "plain"})
+	is.Equal(len(must(newHost(t).Policies.Decide(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "plain"}))), 0)
+}
+
+// documentOf draws a document with values of any parameters of the table.
+func documentOf(d *rand.Rand, table []svc.Parameter) svc.Document {
+	words := []string{"a", "ä<&>", "\u2028\"\\", "b\n"}
+	document := svc.Document{Statements: make([]svc.Statement, d.IntN(4))}
+	for i := range document.Statements {
+		st := svc.Statement{Effect: svc.EffectAllow, Actions: []string{"flag:*", "a"}, Banks: []string{"${group}::*", "b::${user}"}}
+		if d.IntN(4) == 0 {
+			st.Effect = svc.EffectDeny
+		}
+		for _, p := range table {
+			if st.Effect == svc.EffectDeny || d.IntN(2) == 0 {
+				continue
+			}
+			if st.Set == nil {
+				st.Set = map[string]any{}
+			}
+			switch p.Type {
+			case svc.ParameterInteger:
+				st.Set[p.Name] = d.Int64()
+			case svc.ParameterText:
+				st.Set[p.Name] = words[d.IntN(len(words))]
+			case svc.ParameterLevel:
+				st.Set[p.Name] = p.Levels[d.IntN(len(p.Levels))]
+			case svc.ParameterTextList:
+				st.Set[p.Name] = words[:d.IntN(len(words))]
+			case svc.ParameterObjectList:
+				st.Set[p.Name] = []json.RawMessage{json.RawMessage(`{"b":[1.0,1e3],"a":"<>"}`)}
+			}
+		}
+		document.Statements[i] = st
+	}
+	return document
+}
+
+// A Service keeps a typed document as it is, whatever its table, and gives it back.
+func TestDocumentsKeepAll(t *testing.T) {
+	is := is.New(t)
+	for seed := range uint64(50) {
+		d := rand.New(rand.NewPCG(seed, 3))
+		table := []svc.Parameter{}
+		for i := range d.IntN(8) {
+			p := svc.Parameter{Name: fmt.Sprint("p_", i), Type: svc.ParameterType(1 + i%5), Merge: svc.MergeClosest, Narrow: svc.NarrowReplace}
+			if p.Type == svc.ParameterLevel {
+				p.Levels = []string{"low", "high"}
+			}
+			table = append(table, p)
+		}
+		service := must(svc.New(svc.Config{Store: memstore.New(), Parameters: table}))
+		document := documentOf(d, table)
+		kept := must(service.Policies.Create(t.Context(), svc.Host, svc.Policy{ID: "p", Document: document.JSON()}))
+		is.Equal(string(kept.Document), string(document.JSON()))
+		is.Equal(must(svc.ParseDocument(kept.Document)), document)
+		is.NoErr(service.Close())
+	}
+}
+
+// What has no JSON, or stands under a wrong name, gives no right: a Service refuses the document.
+func TestDocumentsThatAreRefused(t *testing.T) {
+	is := is.New(t)
+	service, err := svc.New(svc.Config{Store: memstore.New(), Parameters: flags})
 	is.NoErr(err)
-	is.Equal(len(answers), 0)
+	defer service.Close()
+	allow := svc.Statement{Effect: svc.EffectAllow, Actions: []string{"a"}, Banks: []string{"b"}}
+	with := func(change func(*svc.Statement)) svc.Document {
+		st := allow
+		change(&st)
+		return svc.Document{Statements: []svc.Statement{allow, st}}
+	}
+	set := func(name string, v any) svc.Document {
+		return with(func(st *svc.Statement) { st.Set = map[string]any{name: v} })
+	}
+	for _, tc := range []struct {
+		document  svc.Document
+		at, field string // of ParseDocument, and of Create
+	}{
+		{set("row_limit", 5), "", ""},
+		{set("row_limit", uint8(5)), "", ""},
+		{set("row_limit", 5.0), "", ""},
+		{set("row_limit", nil), "", ""},
+		{set("row_limit", "5"), "", "row_limit"},
+		{set("rows", 5), "", "rows"},
+		{set("row_limit", func() {}), "row_limit", "row_limit"},
+		{set("environments", []string{"\xff"}), "environments", "environments"},
+		{set("banks", []string{"*"}), "banks", "banks"},
+		{set("row limit", 1), "row limit", "row limit"},
+		{with(func(st *svc.Statement) { st.Banks = []string{"\xff"} }), "banks", "banks"},
+		{with(func(st *svc.Statement) { st.Banks = nil }), "banks", "banks"},
+		{with(func(st *svc.Statement) { st.Effect = "" }), "effect", "effect"},
+		{with(func(st *svc.Statement) { st.Effect, st.Set = svc.EffectDeny, map[string]any{"row_limit": 1} }), "row_limit", "row_limit"},
+	} {
+		check := func(err error, name, at string) {
+			t.Helper()
+			if want := at + "/statements/1/" + name; name == "" && err != nil || name != "" && (svc.ErrorCode(err) != svc.CodeInvalid || svc.Errors(err)[0].Field != want) {
+				t.Errorf("%+v: %v, want %q", tc.document, err, want)
+			}
+		}
+		_, err := svc.ParseDocument(tc.document.JSON())
+		check(err, tc.at, "")
+		_, err = service.Policies.Create(t.Context(), svc.Host, svc.Policy{ID: "p", Document: tc.document.JSON()})
+		check(err, tc.field, "/document")
+		if err == nil {
+			is.NoErr(service.Policies.Delete(t.Context(), svc.Host, "p"))
+		}
+	}
+	_, err = svc.ParseDocument(nil)
+	is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
+	_, err = service.Policies.Create(t.Context(), svc.Host, svc.Policy{ID: "p", Document: set("\xff", 1).JSON()})
+	is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
+}
+
+func TestNewRefusesParameters(t *testing.T) {
+	for _, p := range []svc.Parameter{
+		{Name: "words", Type: svc.ParameterText, Merge: svc.MergeGreatest, Narrow: svc.NarrowReplace},
+		{Name: "words", Type: svc.ParameterLevel, Merge: svc.MergeGreatest, Narrow: svc.NarrowLesser},
+		{Name: "words", Type: svc.ParameterText, Merge: svc.MergeClosest},
+	} {
+		_, err := svc.New(svc.Config{Store: memstore.New(), Parameters: []svc.Parameter{p}})
+		if err == nil || !strings.Contains(err.Error(), `"words"`) {
+			t.Errorf("%+v: %v", p, err)
+		}
+	}
+}
+
+// An empty table is no table of AI memory: no statement sets anything, and the strategy is the bank's.
+func TestNoParameters(t *testing.T) {
+	is, ctx := is.New(t), t.Context()
+	s := must(svc.New(svc.Config{Store: memstore.New(), Parameters: []svc.Parameter{}}))
+	defer s.Close()
+	is.NoErr(s.Access.Apply(ctx, svc.Host, must(svc.ParseBundle([]byte(`{"users": [{"id": "alice"}],
+		"policies": [{"id": "p", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["a"], "banks": ["b"]}]}}],
+		"bank_policies": [{"bank_id": "b", "document": {"version": "2026-03-24", "default_strategy": "deep"}}],
+		"attachments": [{"policy_id": "p", "principal_type": "user", "principal_id": "alice"}]}`)))))
+	r := must(s.Policies.Resolve(ctx, svc.Host, svc.Question{UserID: "alice", Action: "a", Bank: "b"}))
+	is.Equal(*r.EffectiveStrategy, "deep")
+	for name := range r.Parameters.All() {
+		t.Errorf("a parameter %q", name)
+	}
+}
+
+// A policy with ${user} gives each user of a group something else, so each is judged.
+func TestVariablesAreJudgedForEachUser(t *testing.T) {
+	is, ctx := is.New(t), t.Context()
+	s := must(svc.New(svc.Config{Store: memstore.New()}))
+	defer s.Close()
+	apply := func(banks string) {
+		is.NoErr(s.Access.Apply(ctx, svc.Host, must(svc.ParseBundle([]byte(`{"users": [{"id": "alice"}, {"id": "bob"}, {"id": "carol"}],
+			"groups": [{"id": "team", "members": ["alice", "bob"]}],
+			"policies": [{"id": "own", "document": {"version": "2026-03-24", "statements": []}},
+				{"id": "carol", "document": {"version": "2026-03-24", "statements": [
+					{"effect": "allow", "actions": ["iam:policies:write"], "banks": ["*"]},
+					{"effect": "allow", "actions": ["bank:recall"], "banks": [`+banks+`]}]}}],
+			"attachments": [{"policy_id": "own", "principal_type": "group", "principal_id": "team"},
+				{"policy_id": "carol", "principal_type": "user", "principal_id": "carol"}]}`)))))
+	}
+	carol := svc.Principal{Kind: svc.KindUser, ID: "carol"}
+	write := func() error {
+		document := json.RawMessage(`{"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["bank:recall"], "banks": ["${user}::*"]}]}`)
+		_, err := s.Policies.Patch(ctx, carol, "own", svc.PolicyPatch{Document: document})
+		return err
+	}
+	apply(`"alice::*"`)
+	is.Equal(svc.ErrorCode(write()), svc.CodeForbidden) // bob's banks are not carol's
+	apply(`"alice::*", "bob::*"`)
+	is.NoErr(write())
+	bob := svc.Principal{Kind: svc.KindUser, ID: "bob"}
+	is.True(must(s.Decide(ctx, bob, "bank:recall", "bob::notes", svc.Context{})).Allowed())
+	is.True(!must(s.Decide(ctx, bob, "bank:recall", "alice::notes", svc.Context{})).Allowed())
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"time"
 
@@ -142,12 +141,12 @@ func (p Principal) KeyID() string { return p.key }
 // count requests; package httpapi does.
 func (p Principal) Rate() Rate { return p.rate }
 
-// Rate limits how often a key may be used, as a token bucket: Burst requests at once, and PerSecond
-// requests a second in the long run. In other words, within any t seconds there are at most Burst +
-// t × PerSecond requests. The zero Rate is no limit.
+// Rate limits how often a key may be used, as a token bucket: Burst requests at the same time, and
+// PerSecond requests a second in the long run. In other words, within any t seconds there are at
+// most Burst + t × PerSecond requests. The zero Rate is no limit.
 //
-// A Rate is a safeguard of one key, against programs that run wild. It is no quota of its holder,
-// who may have other keys.
+// A Rate is a safeguard of one key, against programs that run wild. It is not a quota of its
+// holder, who may have other keys.
 type Rate struct {
 	PerSecond float64 // [MinRate] to [MaxRate]
 	Burst     int     // 1 to [MaxBurst]
@@ -156,7 +155,7 @@ type Rate struct {
 // Allowance is what the rate of a key allows after a request.
 type Allowance struct {
 	Refused   bool          // the rate does not allow this request
-	Remaining int           // requests that the key may still make at once; 0 when Refused
+	Remaining int           // requests that the key may still make at the same time; 0 when Refused
 	Next      time.Duration // until the key may make one request more than Remaining
 }
 
@@ -201,7 +200,7 @@ const unnamed = "\x00"
 
 // As returns [Host] with a name: the person or the job behind a call of the host's own code. Events
 // and audit records then have the name as the ID of their actor. An idempotency key counts for its
-// name alone. The name changes no right. As of any other principal returns p unchanged.
+// name only. The name changes no right. As of any other principal returns p unchanged.
 //
 // A name has 1 to [MaxIDLength] printable characters and is not an API key. With another name,
 // every change that has an event fails with [CodeInvalid] (its Field is "actor"), and nothing is
@@ -227,7 +226,7 @@ func (p Principal) checkName() error {
 	return c.err()
 }
 
-// kindMe is the kind of [Me] alone.
+// kindMe is the kind of [Me] only.
 const kindMe Kind = "me"
 
 // Me stands for the caller where a method takes a holder of keys.
@@ -240,7 +239,7 @@ var Me = Identity{Kind: kindMe}
 // AllHolders stands for all users and service accounts in [Keys.List].
 var AllHolders = Identity{}
 
-// kindMyAccount is the kind of [MyAccount] alone.
+// kindMyAccount is the kind of [MyAccount] only.
 const kindMyAccount Kind = "my_service_account"
 
 // MyAccount stands for a service account of the caller where a method takes a holder of keys. A
@@ -300,7 +299,8 @@ func (p Principal) vouched() []string {
 // request with a body: after the headers, and after the body. So a bearer must be good for more
 // than one call. A slow Authenticator should remember its answers for a moment.
 //
-// The rightsHolder is never empty. It never has a prefix of [KeyConfig], even when it is no key.
+// The rightsHolder is never empty. It never has a prefix of [KeyConfig], even when it is not a
+// key.
 type Authenticator interface {
 	Authenticate(ctx context.Context, bearer string) (Principal, error)
 }
@@ -369,6 +369,9 @@ func (s Secret) hideIn(err error) error {
 // the caller works with the rows.
 const listChunk = 128
 
+// longChunk is the most rows that a list of short rows without a limit reads at a time.
+const longChunk = 16 * listChunk
+
 // anyLength is for lists of large rows, whose chunks may be short: only an empty chunk is the end.
 const anyLength = 0
 
@@ -378,59 +381,6 @@ func chunkOf(limit int) int {
 		return listChunk
 	}
 	return min(limit, listChunk)
-}
-
-// upTo ends a list after limit rows. 0: it has no limit. An error counts as a row; it is the last
-// value in any case.
-func upTo[T any](limit int, rows iter.Seq2[T, error]) iter.Seq2[T, error] {
-	if limit == 0 {
-		return rows
-	}
-	return func(yield func(T, error) bool) {
-		left := limit
-		for row, err := range rows {
-			if left--; !yield(row, err) || left == 0 {
-				return
-			}
-		}
-	}
-}
-
-// list yields the rows of the chunks that next returns. It ends at an empty chunk, or at one of
-// fewer than full rows. advance moves the page after the last row. An error is yielded once, last.
-//
-// allowed runs first, when the caller ranges over the list and not before. The page belongs to the
-// caller of list and stays where the loop has left it: so a sequence can be used once.
-func list[T any](
-	ctx context.Context, doing string, full int,
-	allowed func() error, next func() ([]T, error), advance func(last T),
-) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		var zero T
-		if err := allowed(); err != nil {
-			yield(zero, err)
-			return
-		}
-		for {
-			chunk, err := next()
-			if err == nil {
-				err = ctx.Err()
-			}
-			if err != nil {
-				yield(zero, fault(doing, err))
-				return
-			}
-			for _, row := range chunk {
-				if !yield(row, nil) {
-					return
-				}
-			}
-			if len(chunk) == 0 || len(chunk) < full {
-				return
-			}
-			advance(chunk[len(chunk)-1])
-		}
-	}
 }
 
 // Context is where a request comes from. The overrides of a bank policy compare it byte by byte;
@@ -505,4 +455,32 @@ func ParseDocument(raw []byte) (Document, error) {
 		d.Statements[i] = Statement{Effect(st.Effect), st.Actions, st.Banks, st.Set}
 	}
 	return d, c.err()
+}
+
+// room returns the lock of a change that adds a row to a personal area; nil for the server's area.
+// full reports whether the area has as many rows as are allowed; most says how many, for people.
+//
+// All changes that add to an area take the lock on the keys of its owner, as does the deletion of
+// the owner. So no call counts too few rows, and none adds a row for a user that is deleted. A
+// deletion revokes the caller's key, so the key also tells the user from another one with that id.
+func (a place) room(
+	most string, full func(ctx context.Context, tx Store) (bool, error),
+) func(ctx context.Context, tx Store) error {
+	if a.scope == ScopeServer {
+		return nil
+	}
+	return func(ctx context.Context, tx Store) error {
+		owner := Identity{Kind: KindUser, ID: a.owner}
+		if err := tx.Lock(ctx, Locks{Holder: owner}); err != nil {
+			return err
+		}
+		is, err := full(ctx, tx)
+		if is {
+			return &Error{
+				Code:    CodeLimit,
+				Message: "the user has " + most + ", and more are not allowed: remove one first",
+			}
+		}
+		return err
+	}
 }

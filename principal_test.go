@@ -13,115 +13,23 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// makers are the calls that make or change a key of alice, by a principal that is hers.
-func makers(h *host, by svc.Principal, id string) map[string]func(context.Context) error {
-	return map[string]func(context.Context) error{
-		"issue mine": func(ctx context.Context) error { _, err := h.Keys.Issue(ctx, by, svc.Me, svc.NewAPIKey{}); return err },
-		"issue": func(ctx context.Context) error {
-			_, err := h.Keys.Issue(ctx, by, alice.Identity(), svc.NewAPIKey{})
-			return err
-		},
-		"import": func(ctx context.Context) error {
-			_, err := h.Keys.Import(ctx, by, alice.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: make([]byte, 32)})
-			return err
-		},
-		"patch mine": func(ctx context.Context) error {
-			_, err := h.Keys.Patch(ctx, by, svc.Me, id, svc.APIKeyPatch{Disabled: new(false), Description: &svc.TextPatch{Value: new("x")}})
-			return err
-		},
-		"patch": func(ctx context.Context) error {
-			_, err := h.Keys.Patch(ctx, by, alice.Identity(), id, svc.APIKeyPatch{Disabled: new(true)})
-			return err
-		},
-		"rotate mine": func(ctx context.Context) error {
-			_, err := h.Keys.Rotate(ctx, by, svc.Me, id, svc.Rotation{Overlap: time.Hour})
-			return err
-		},
-		"rotate": func(ctx context.Context) error {
-			_, err := h.Keys.Rotate(ctx, by, alice.Identity(), id, svc.Rotation{})
-			return err
-		},
-	}
-}
-
-// A caller whose key has ended makes and changes no key, though it was good when the caller was
-// authenticated.
-func TestEndedKeysMakeNothing(t *testing.T) {
-	for name, end := range map[string]func(*testing.T, *host, svc.IssuedKey){
-		"revoked": func(t *testing.T, h *host, key svc.IssuedKey) {
-			is.New(t).NoErr(h.Keys.Revoke(t.Context(), svc.Host, alice.Identity(), key.ID))
-		},
-		"all revoked": func(t *testing.T, h *host, _ svc.IssuedKey) {
-			_, err := h.Keys.RevokeAll(t.Context(), svc.Host, alice.Identity())
-			is.New(t).NoErr(err)
-		},
-		"disabled": func(t *testing.T, h *host, key svc.IssuedKey) {
-			_, err := h.Keys.Patch(t.Context(), svc.Host, alice.Identity(), key.ID, svc.APIKeyPatch{Disabled: new(true)})
-			is.New(t).NoErr(err)
-		},
-		"expired": func(_ *testing.T, h *host, _ svc.IssuedKey) {
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			h.ticks += 3600
-		},
-		"rotated": func(t *testing.T, h *host, key svc.IssuedKey) {
-			_, err := h.Keys.Rotate(t.Context(), svc.Host, alice.Identity(), key.ID, svc.Rotation{})
-			is.New(t).NoErr(err)
-		},
-		"inactive": func(t *testing.T, h *host, _ svc.IssuedKey) {
-			h.apply(t, `{"users": [{"id": "alice", "is_active": false}]}`)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			is := is.New(t)
-			h := newHost(t, func(c *svc.Config) { c.Keys.Imports = []svc.KeyImport{{Prefix: "sk-"}} })
-			h.apply(t, `{"users": [{"id": "alice"}], "policies": [{"id": "all", "document": {"version": "2026-03-24", "statements": [
-				{"effect": "allow", "actions": ["iam:*"], "banks": ["*"]}]}}],
-				"attachments": [{"policy_id": "all", "principal_type": "user", "principal_id": "alice"}]}`)
-			key, err := h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{ExpiresAt: h.now().Add(time.Hour)})
-			is.NoErr(err)
-			other, err := h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{})
-			is.NoErr(err)
-			by, err := h.Authenticate(t.Context(), string(key.Key))
-			is.NoErr(err)
-			once := svc.NewAPIKey{IdempotencyKey: "once"}
-			_, err = h.Keys.Issue(t.Context(), by, svc.Me, once)
-			is.NoErr(err)
-			end(t, h, key)
-			before := keysOf(t, h)
-			for _, make := range makers(h, by, other.ID) {
-				err := make(t.Context())
-				if svc.ErrorCode(err) == svc.CodeForbidden && name == "inactive" {
-					continue // it has no rights any more
-				}
-				wantCode(t, err, svc.CodeUnauthenticated, "")
-			}
-			_, err = h.Keys.Issue(t.Context(), by, svc.Me, once)
-			wantCode(t, err, svc.CodeUnauthenticated, "")
-			is.Equal(keysOf(t, h), before)
-		})
-	}
-}
-
-// The same in a transaction of the host, and where events are kept.
+// A caller whose key has ended makes no key in a transaction of the host, where events are kept, and has no answer again. See
+// TestWhatWasJudgedBeforeAWaitIsJudgedAgain.
 func TestEndedKeysMakeNothingInATransaction(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t, func(c *svc.Config) { c.Events.Keep = true })
-	key, err := h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{})
-	is.NoErr(err)
-	by, err := h.Authenticate(t.Context(), string(key.Key))
-	is.NoErr(err)
+	key := must(h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{}))
+	by, once := must(h.Authenticate(t.Context(), string(key.Key))), svc.NewAPIKey{IdempotencyKey: "once"}
 	is.NoErr(h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
-		_, err := h.WithTx(tx).Keys.Issue(ctx, by, svc.Me, svc.NewAPIKey{})
-		return err
+		return errorOf(h.WithTx(tx).Keys.Issue(ctx, by, svc.Me, once))
 	}))
 	is.NoErr(h.Keys.Revoke(t.Context(), svc.Host, alice.Identity(), key.ID))
 	before := keysOf(t, h)
-	err = h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
-		_, err := h.WithTx(tx).Keys.Issue(ctx, by, svc.Me, svc.NewAPIKey{})
-		return err
+	err := h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
+		return errorOf(h.WithTx(tx).Keys.Issue(ctx, by, svc.Me, svc.NewAPIKey{}))
 	})
 	wantCode(t, err, svc.CodeUnauthenticated, "")
+	wantCode(t, errorOf(h.Keys.Issue(t.Context(), by, svc.Me, once)), svc.CodeUnauthenticated, "")
 	is.Equal(keysOf(t, h), before)
 }
 
@@ -134,33 +42,15 @@ func keysOf(t *testing.T, h *host) []svc.APIKey {
 func TestGoodKeysMakeKeys(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
-	key, err := h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{})
-	is.NoErr(err)
-	by, err := h.Authenticate(t.Context(), string(key.Key))
-	is.NoErr(err)
+	key := must(h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{}))
+	by := must(h.Authenticate(t.Context(), string(key.Key)))
 	next, err := h.Keys.Rotate(t.Context(), by, svc.Me, key.ID, svc.Rotation{Overlap: time.Hour}) // its own
 	is.NoErr(err)
 	_, err = h.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{}) // it is accepted for an hour
 	is.NoErr(err)
 	is.Equal(len(keysOf(t, h)), 3)
-	text, err := json.Marshal(by)
-	is.NoErr(err)
-	is.Equal(string(text), `{"Kind":"user","ID":"alice","Actions":null,"ScopingPolicyID":""}`)
+	is.Equal(string(must(json.Marshal(by))), `{"Kind":"user","ID":"alice","Actions":null,"ScopingPolicyID":""}`)
 	is.True(len(fmt.Sprintf("%+v", by)) < 100 && next.ID != key.ID)
-}
-
-// interrupted is a store in which something happens before the next transaction begins.
-type interrupted struct {
-	svc.FullStore
-	before func()
-}
-
-func (s *interrupted) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
-	if before := s.before; before != nil {
-		s.before = nil
-		before()
-	}
-	return s.FullStore.Atomically(ctx, fn)
 }
 
 // anewWorld has alice with a service account, and bob.
@@ -172,9 +62,9 @@ const anewWorld = `{"users": [{"id": "alice"}, {"id": "bob"}], "service_accounts
 // before the next transaction.
 func withInterruption(t *testing.T) (h *host, replace func()) {
 	t.Helper()
-	var store *interrupted
+	var store *pausing
 	h = newHost(t, func(c *svc.Config) {
-		store = &interrupted{FullStore: c.Store.(svc.FullStore)}
+		store = &pausing{FullStore: c.Store.(svc.FullStore)}
 		c.Store = store
 	})
 	h.apply(t, anewWorld)
@@ -182,8 +72,7 @@ func withInterruption(t *testing.T) (h *host, replace func()) {
 	h.register(t, "acme")
 	return h, func() {
 		store.before = func() {
-			is := is.New(t)
-			is.NoErr(h.Users.Delete(t.Context(), svc.Host, "alice"))
+			is.New(t).NoErr(h.Users.Delete(t.Context(), svc.Host, "alice"))
 			h.apply(t, anewWorld)
 			h.apply(t, `{"service_accounts": [{"id": "ci", "owner_user_id": "bob"}]}`)
 		}
@@ -194,16 +83,13 @@ func withInterruption(t *testing.T) (h *host, replace func()) {
 func TestNothingOfACallComesToAnotherUser(t *testing.T) {
 	for what, call := range map[string]func(h *host, by svc.Principal) error{
 		"create": func(h *host, by svc.Principal) error {
-			_, err := h.MyTemplates.Create(t.Context(), by, svc.NewTemplate{ID: "x", Content: content("X", "1")})
-			return err
+			return errorOf(h.MyTemplates.Create(t.Context(), by, svc.NewTemplate{ID: "x", Content: content("X", "1")}))
 		},
 		"install": func(h *host, by svc.Principal) error {
-			_, err := h.MyTemplates.Install(t.Context(), by, svc.Install{TemplateID: "x", SourceName: "acme"})
-			return err
+			return errorOf(h.MyTemplates.Install(t.Context(), by, svc.Install{TemplateID: "x", SourceName: "acme"}))
 		},
 		"register": func(h *host, by svc.Principal) error {
-			_, err := h.MySources.Register(t.Context(), by, svc.NewSource{URL: acme})
-			return err
+			return errorOf(h.MySources.Register(t.Context(), by, svc.NewSource{URL: acme}))
 		},
 	} {
 		for _, who := range []svc.Principal{alice, account("ci")} {
@@ -222,12 +108,10 @@ func TestNothingOfACallComesToAnotherUser(t *testing.T) {
 
 // An owner issues no key for a service account that is another's by the time of the transaction.
 func TestNoKeyOfAnAccountOfAnother(t *testing.T) {
-	is := is.New(t)
 	h, replace := withInterruption(t)
 	replace()
-	_, err := h.Keys.Issue(t.Context(), alice, svc.MyAccount("ci"), svc.NewAPIKey{})
-	wantCode(t, err, svc.CodeNotFound, "")
-	is.Equal(len(collect(t, h.Keys.List(t.Context(), svc.Host, account("ci").Identity(), svc.KeyQuery{}))), 0)
+	wantCode(t, errorOf(h.Keys.Issue(t.Context(), alice, svc.MyAccount("ci"), svc.NewAPIKey{})), svc.CodeNotFound, "")
+	is.New(t).Equal(len(collect(t, h.Keys.List(t.Context(), svc.Host, account("ci").Identity(), svc.KeyQuery{}))), 0)
 }
 
 // deaf is the store of another process whose follower hears nothing.
@@ -238,7 +122,7 @@ func (s deaf) AwaitChange(ctx context.Context, _ int64) error {
 	return ctx.Err()
 }
 
-// A user whom KnownUser knows by its row is deleted before its key is issued. The Service has cached
+// A user whom Users.Known knows by its row is deleted before its key is issued. The Service has cached
 // that the user has no row.
 func TestNoKeyForAKnownUserThatIsDeleted(t *testing.T) {
 	for holder, want := range map[svc.Identity]svc.Code{alice.Identity(): svc.CodeNotFound, svc.Me: svc.CodeForbidden} {
@@ -247,24 +131,57 @@ func TestNoKeyForAKnownUserThatIsDeleted(t *testing.T) {
 		here.apply(t, staff)
 		there := newHost(t, func(c *svc.Config) {
 			c.Store = deaf{here.store.(svc.FullStore)}
-			c.KnownUser = func(ctx context.Context, id string) (bool, error) {
+			c.Users.Known = func(ctx context.Context, id string) (bool, error) {
 				_, err := here.Users.Read(ctx, svc.Host, id)
 				is.NoErr(here.Users.Delete(ctx, svc.Host, id))
 				return err == nil, nil
 			}
 		})
-		d, err := there.Decide(t.Context(), alice, svc.ActionUsersRead, "*", svc.Context{})
-		is.NoErr(err)
-		is.True(!d.Allowed())
+		is.True(!must(there.Decide(t.Context(), alice, svc.ActionUsersRead, "*", svc.Context{})).Allowed())
 		here.apply(t, `{"users": [{"id": "alice"}]}`)
 		by := user("root")
 		if holder == svc.Me {
 			by = alice
 		}
-		_, err = there.Keys.Issue(t.Context(), by, holder, svc.NewAPIKey{})
-		wantCode(t, err, want, "")
+		wantCode(t, errorOf(there.Keys.Issue(t.Context(), by, holder, svc.NewAPIKey{})), want, "")
 		is.Equal(len(collect(t, here.Keys.List(t.Context(), svc.Host, alice.Identity(), svc.KeyQuery{}))), 0)
 	}
+}
+
+// Where users are rows, an id without a row gets no key and has no session. An issue for a user with
+// a row reads nothing before its transaction, which finds out that the row is gone.
+func TestUsersAreRows(t *testing.T) {
+	is := is.New(t)
+	here := newHost(t)
+	here.apply(t, staff)
+	here.apply(t, `{"users": [{"id": "root"}, {"id": "alice"}], "service_accounts": [{"id": "bot", "owner_user_id": "alice"}]}`)
+	store := &watchedStore{Store: deaf{here.store.(svc.FullStore)}}
+	there := newHost(t, func(c *svc.Config) { c.Store, c.Users.AreRows, c.Users.RequireKnown = store, true, true })
+	issue := func(by svc.Principal, holder svc.Identity) (string, error) {
+		issued, err := there.Keys.Issue(t.Context(), by, holder, svc.NewAPIKey{})
+		return string(issued.Key), err
+	}
+	var keys []string
+	for _, holder := range []svc.Identity{alice.Identity(), account("bot").Identity()} {
+		keys = append(keys, must(issue(user("root"), holder)))
+		must(there.Authenticate(t.Context(), keys[len(keys)-1]))
+	}
+	reads := store.reads.Load()
+	must(issue(user("root"), alice.Identity()))
+	is.Equal(store.reads.Load(), reads) // all in its transaction
+	is.NoErr(there.Accept(t.Context(), alice))
+
+	wantCode(t, errorOf(issue(user("root"), user("nobody").Identity())), svc.CodeNotFound, "")
+	wantCode(t, errorOf(issue(user("nobody"), svc.Me)), svc.CodeForbidden, "")
+	wantCode(t, there.Accept(t.Context(), user("nobody")), svc.CodeUnauthenticated, "")
+	of := must(issue(svc.Host, user("nobody").Identity())) // the host knows what it does
+	wantCode(t, errorOf(there.Authenticate(t.Context(), of)), svc.CodeUnauthenticated, "")
+
+	is.NoErr(here.Users.Delete(t.Context(), svc.Host, "alice")) // there, her row is cached
+	wantCode(t, errorOf(issue(user("root"), alice.Identity())), svc.CodeNotFound, "")
+
+	_, err := svc.New(svc.Config{Store: store, Users: svc.UserConfig{AreRows: true, Known: func(context.Context, string) (bool, error) { return true, nil }}})
+	is.True(err != nil && strings.Contains(err.Error(), "Config.Users.AreRows"))
 }
 
 // TestHostWithAName: events and records have the name, and it gives no other rights than Host has.
@@ -286,9 +203,7 @@ func TestHostWithAName(t *testing.T) {
 	by := svc.AuditQuery{ActorKind: svc.KindHost, ActorID: "ops@example.org"}
 	is.Equal(len(collect(t, h.Audit.Records(t.Context(), ops, by))), 3)
 	is.Equal(h.wantSound(t).Number, int64(5))
-	d, err := h.Decide(t.Context(), ops, svc.ActionRecall, "bank", svc.Context{})
-	is.NoErr(err)
-	is.Equal(d.Outcome(), svc.Allow)
+	is.Equal(must(h.Decide(t.Context(), ops, svc.ActionRecall, "bank", svc.Context{})).Outcome(), svc.Allow)
 
 	is.Equal(alice.As("ops@example.org"), alice)
 	is.Equal(svc.Unmapped.As("ops@example.org"), svc.Unmapped)

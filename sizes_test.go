@@ -261,11 +261,10 @@ func TestSimulateRefusesTooManyStatements(t *testing.T) {
 	h := newHost(t)
 	b := ways(1000)
 	b.Policies[0].Document = document(times(19, func(i int) string { return granting(`"llm_model":"m"`) })...)
-	r, err := h.Policies.Simulate(t.Context(), svc.Host, b, svc.Question{Bank: "b", UserID: "u"})
-	is.NoErr(err)
+	r := must(h.Policies.Simulate(t.Context(), svc.Host, b, svc.Question{Bank: "b", UserID: "u"}))
 	is.Equal(len(r.Trace), 1001*19)
 	b.Policies[0].Document = document(times(20, func(i int) string { return granting(`"llm_model":"m"`) })...)
-	_, err = h.Policies.Simulate(t.Context(), svc.Host, b, svc.Question{Bank: "b", UserID: "u"})
+	_, err := h.Policies.Simulate(t.Context(), svc.Host, b, svc.Question{Bank: "b", UserID: "u"})
 	wantCode(t, err, svc.CodeInvalid, "")
 }
 
@@ -284,8 +283,7 @@ func TestLongWorkEndsWithItsContext(t *testing.T) {
 			return err
 		},
 		"what can": func(ctx context.Context) error {
-			_, err := h.Policies.WhatCan(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "u"})
-			return err
+			return errorOf(h.Policies.WhatCan(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "u"}))
 		},
 	} {
 		rounds := longtest.Times(8, 40)
@@ -328,12 +326,10 @@ func TestParseBundleWithin(t *testing.T) {
 		cost := allocated(func() { _, err = svc.ParseBundleWithin(data, 10_000) })
 		is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
 		is.True(cost < 4<<20)
-		_, err = svc.ParseBundle(data)
-		is.NoErr(err)
+		must(svc.ParseBundle(data))
 	}
-	_, err := svc.ParseBundleWithin([]byte(`{"users":[{"channels":[{},{}]},{}]}`), 4)
-	is.NoErr(err)
-	_, err = svc.ParseBundleWithin([]byte(`{"users":[{"channels":[{},{}]},{}]}`), 3)
+	must(svc.ParseBundleWithin([]byte(`{"users":[{"channels":[{},{}]},{}]}`), 4))
+	_, err := svc.ParseBundleWithin([]byte(`{"users":[{"channels":[{},{}]},{}]}`), 3)
 	wantCode(t, err, svc.CodeInvalid, "/users/1")
 	_, err = svc.ParseBundleWithin([]byte(`{"policies":[{"document":{"a":[1,2,3,4]}}]}`), 1) // a document is not looked into
 	is.NoErr(err)
@@ -387,8 +383,7 @@ func TestCopiesOfLargePoliciesAreBounded(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
 	overrides := strings.Join(times(10_000, func(n int) string { return fmt.Sprintf(`{"scope":"topic","value":"%d","strategy":"s"}`, n) }), ",")
-	asked, err := svc.New(svc.Config{Store: h.store, Logger: h.config.Logger})
-	is.NoErr(err)
+	asked := must(svc.New(svc.Config{Store: h.store, Logger: h.config.Logger}))
 	for i := range 120 {
 		id := fmt.Sprint("b", i)
 		h.write(t, svc.Bundle{

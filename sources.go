@@ -26,7 +26,7 @@ type SourceKey struct {
 // source returns the key of a source of the area.
 func (a place) source(name string) SourceKey { return SourceKey{a.scope, a.owner, name} }
 
-// MaxPersonalSources is the most sources that a user can have of its own.
+// MaxPersonalSources is the most personal sources of a user.
 const MaxPersonalSources = 100
 
 // Source is a trusted address from which templates can be installed. It belongs to the caller.
@@ -35,7 +35,7 @@ type Source struct {
 	SourceKey
 	URL         string  // the base URL: the catalogue is URL/templates.json
 	Description *string // nil: none, which is not the same as ""
-	// SealedToken is the access token, encrypted for this row alone: it opens in no other row and
+	// SealedToken is the access token, encrypted for this row only: it opens in no other row and
 	// with no other URL. Nil: none. A host that shows sources shows HasAuth instead.
 	SealedToken []byte
 	// SigningKey is the Ed25519 public key (RFC 8032) whose signature the catalogue must carry.
@@ -83,7 +83,7 @@ type SecretPatch struct{ Value *Secret }
 func noSource() *Error { return notFound("there is no such source") }
 
 // binding ties a sealed token to its row. The token does not open in another row or with another
-// URL, so a writer of the database cannot send it to an address of their own. No part contains the
+// URL, so a writer of the database cannot send it to their own address. No part contains the
 // separator.
 func (s Source) binding() []byte {
 	parts := []string{"source-token", string(s.Scope), s.Owner, s.Name, s.URL}
@@ -178,7 +178,7 @@ type Catalog struct {
 	Revision string           // of the file: equal for files that say the same; "": not known
 	Entries  []CatalogEntry   // the good entries, in the order of the file; their ids are unique
 	Problems []CatalogProblem // the bad entries, in the order of the file
-	// Renames has former ids and those that followed them, which may be former, too. It has no cycle.
+	// Renames has former ids and those that followed them, which may be former as well. It has no cycle.
 	// Nil: none.
 	Renames   map[string]string
 	Serial    int64     // of a signed catalogue, grows with each; 0: not signed
@@ -236,8 +236,8 @@ func (c Catalog) offered() map[string]*CatalogEntry {
 type CatalogEntry struct {
 	Index int    // in the file's templates, from 0
 	ID    string // never ""
-	// Content has lists that are not nil. Its Manifest is nil when the manifest is in a file of its
-	// own and is not known without asking for that file.
+	// Content has lists that are not nil. Its Manifest is nil when the manifest is in its own file
+	// and is not known without asking for that file.
 	Content Content
 	// ManifestFile is the path of the manifest, relative to the source and decoded. "": the
 	// manifest is inline.
@@ -424,5 +424,33 @@ var ErrBadEntry = errors.New("bad entry")
 
 // ErrSourceWaits marks a [Marketplace]'s error about an answer that it did not read, because it was
 // reading too many others. It is in the error's tree, and means that the source itself works. The
-// error concerns this source alone: calls that ask several sources go on with the others.
+// error concerns this source only: calls that ask several sources go on with the others.
 var ErrSourceWaits = errors.New("too many answers of sources are being read")
+
+// installed holds the templates of an area that came from sources. It does not change, so callers
+// share it, and a checkCache recognizes its lists.
+type installed struct {
+	count int
+	// Each list is in order of id and not empty. A source may have been removed since.
+	bySource map[SourceKey][]Installation
+}
+
+// size counts the lists with their texts. The revision and the URL of each template are most of it.
+func (i *installed) size() int64 { return cache.Size(i.bySource) }
+
+func newInstalled() *installed { return &installed{bySource: map[SourceKey][]Installation{}} }
+
+func (i *installed) add(row Installation) {
+	i.count++
+	i.bySource[row.Origin.Source] = append(i.bySource[row.Origin.Source], row)
+}
+
+// byEntry groups installations by the id of the catalogue entry that they came from, in order of
+// id. One entry may be installed under several aliases.
+func byEntry(list []Installation) map[string][]Installation {
+	by := make(map[string][]Installation, len(list))
+	for _, i := range list {
+		by[i.Origin.ID] = append(by[i.Origin.ID], i)
+	}
+	return by
+}

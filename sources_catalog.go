@@ -11,6 +11,7 @@ import (
 
 	"github.com/extsvc/svc/internal/aead"
 	"github.com/extsvc/svc/internal/background"
+	"github.com/extsvc/svc/internal/lists"
 )
 
 // The limits of concurrent requests.
@@ -21,11 +22,11 @@ const (
 
 // Sources manages the trusted marketplace sources of one half and shows what they offer: those of
 // the server ([Service].Sources), or the caller's own ([Service].MySources). Its methods may be
-// called concurrently. Events and records are those of a commit, as with [Templates].
+// called concurrently. Events and records are as with [Templates].
 //
 // Each method on the server's sources needs [ActionTemplateAdmin], except for [Host]; Reseal and
-// Sealed need Host. Each method on the caller's own needs [ActionTemplateSource]. Otherwise [Templates] says
-// who has sources of its own, and that no method looks in another half.
+// Sealed need Host. Each method on the caller's own needs [ActionTemplateSource]. [Templates] says
+// who has own sources, and that no method looks in another half.
 type Sources struct {
 	*base
 	*scoped
@@ -40,7 +41,7 @@ type Sources struct {
 // any, is the last thing yielded. Errors: CodeForbidden.
 func (s *Sources) List(ctx context.Context, by Principal) iter.Seq2[Source, error] {
 	page := SourcePage{Limit: listChunk}
-	return list(ctx, "list sources", page.Limit,
+	return lists.Chunks(ctx, page.Limit, doing("list sources"),
 		func() error {
 			at, err := s.admit(ctx, by, ActionTemplateSource)
 			page.Scope, page.Owner = at.scope, at.owner
@@ -56,7 +57,7 @@ const browseAge = time.Minute
 // Browse lists what a source offers, and what is installed of it in this half. It uses a copy of
 // the catalogue that is at most a minute old, else it asks the source. If the source cannot be
 // asked, Browse lists its last good catalogue and sets Stale. Browse does not ask for manifests in
-// files of their own: a fault in such a manifest shows when the template is installed. The caller
+// their own files: a fault in such a manifest shows when the template is installed. The caller
 // must not change the result. Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodeSourceFailed,
 // CodeSourceTimeout.
 func (s *Sources) Browse(
@@ -99,10 +100,11 @@ func (s *Sources) offers(
 	return s.browse(catalog, installed.bySource[up.Source], filter), nil
 }
 
-// Search lists what all sources of the half offer, in order of source name. For each source it
-// lists what [Sources.Browse] lists; it asks 4 at once. A source that fails and has no copy gets a
-// Problem and does not stop the others, and so does one whose list is beyond 32 MiB of all. Without
-// sources it is empty or nil. Do not change it. Errors: CodeInvalid, CodeForbidden, CodeUnavailable.
+// Search lists what all sources of the half offer, in order of source name. For each source it lists
+// what [Sources.Browse] lists; it asks 4 at the same time. A source that fails and has no copy gets
+// a Problem and does not stop the others, and so does one whose list is beyond 32 MiB of all.
+// Without sources it is empty or nil. Do not change it. Errors: CodeInvalid, CodeForbidden,
+// CodeUnavailable.
 func (s *Sources) Search(
 	ctx context.Context, by Principal, filter CatalogFilter,
 ) ([]SourceListing, error) {
@@ -234,8 +236,8 @@ type upstreams struct {
 	failing *sourceHealth // shared with the copies for transactions of the host
 }
 
-// eachSource calls do for each of n sources, several at once. In a transaction of the host it calls
-// do for one source at a time, because only one goroutine at a time can use a transaction.
+// eachSource calls do for each of n sources, several at the same time. In a transaction of the host
+// it calls do for one source at a time, because only one goroutine at a time can use a transaction.
 func (s *upstreams) eachSource(
 	ctx context.Context, n int, do func(ctx context.Context, i int) error,
 ) error {
@@ -375,23 +377,6 @@ func (s *upstreams) fetch(
 	return content, revision, nil
 }
 
-// fetchPresent is fetch for an installed template. It follows the renames of the source, and also returns
-// the id that the template has there now.
-func (s *upstreams) fetchPresent(
-	ctx context.Context, by Principal, up Upstream, id string,
-) (content Content, revision, present string, err error) {
-	content, revision, err = s.fetch(ctx, by, up, id)
-	if ErrorCode(err) != CodeNotFound {
-		return content, revision, id, err
-	}
-	renamed, is := errors.AsType[*RenamedError](err)
-	if !is {
-		return content, "", id, err
-	}
-	content, revision, err = s.fetch(ctx, by, up, renamed.ID)
-	return content, revision, renamed.ID, err
-}
-
 // takesNoSources is for sources that were registered while the server still had a Marketplace.
 func takesNoSources() *Error {
 	return &Error{Code: CodeSourceFailed, Message: "this server accepts no sources"}
@@ -482,12 +467,12 @@ func (m sourceMemory) File(ctx context.Context, path string) []byte {
 
 func (m sourceMemory) KeepFile(ctx context.Context, path string, data []byte) {
 	files := m.sources.roles.files
-	if files == nil || len(path) > maxKeptPath {
+	if files == nil || m.sources.readOnly || len(path) > maxKeptPath {
 		return
 	}
 	file := SourceFile{Path: path, Data: data, KeptAt: m.sources.now()}
 	err := files.KeepSourceFile(ctx, m.key, file)
-	if err != nil && !noRow(err) { // ErrNotFound: the source was removed meanwhile
+	if err != nil && !noRow(err) { // ErrNotFound: the source was removed in the meantime
 		m.warn(ctx, "svc: cannot store an answer of a source", path, err)
 	}
 }
@@ -502,7 +487,7 @@ func (m sourceMemory) AcceptSerial(
 		greatest = max(source.Serial, serial)
 		raised := greatest > source.Serial
 		source.Serial = greatest
-		return raised, nil
+		return raised && !m.sources.readOnly, nil
 	})
 	if noRow(err) {
 		return 0, noSource()

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc/internal/aead"
+	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/text"
 	"github.com/extsvc/svc/internal/token"
 )
@@ -21,12 +22,12 @@ import (
 // fetches nothing, but refuses an address that is visibly malformed or forbidden. That the source
 // answers shows at the first Browse or Install.
 //
-// A token is sealed with [SourceConfig].SealingKey, for this row and this URL alone; without that
+// A token is sealed with [SourceConfig].SealingKey, only for this row and this URL; without that
 // key it is CodeInvalid. Without a [Marketplace] every URL is CodeInvalid. A name that was removed
 // can be registered again: that is another source, and nothing kept of the first is used for it. A
-// user has at most [MaxPersonalSources] of its own. Event: [EventSourceRegistered]. Errors:
+// user has at most [MaxPersonalSources]. Event: [EventSourceRegistered]. Errors:
 // CodeInvalid, CodeForbidden, CodeExists (at "/alias"), CodeLimit, CodeUnauthenticated (for its own,
-// when the caller's issued key is revoked meanwhile).
+// when the caller's issued key is revoked in the meantime).
 //
 // To change the URL or the signing key of a source, remove it and register it again. Of two
 // concurrent calls with one name, one succeeds. Register costs one write.
@@ -49,7 +50,7 @@ func (s *Sources) Register(ctx context.Context, by Principal, in NewSource) (Sou
 	}
 	source.CreatedAt = s.now()
 	source.UpdatedAt = source.CreatedAt
-	// The store alone decides whether the name is taken: of concurrent calls one wins.
+	// Only the store decides whether the name is taken: of concurrent calls one wins.
 	err = s.commit(ctx, change{by: by, basis: &at.basis, lock: at.roomForSource(), write: func(
 		ctx context.Context, tx Store,
 	) ([]Event, error) {
@@ -113,7 +114,7 @@ func (s *Sources) checkAddress(source *Source, in NewSource) error {
 	if in.Alias != nil {
 		return c.err()
 	}
-	// A name from the URL meets the rules of an alias, and like it is no API key.
+	// A name from the URL meets the rules of an alias, and like it, is no API key.
 	if source.Name = nameFromURL(in.URL); c.ok() && source.Name == "" {
 		c.add("/alias", "is required: the URL has no path to take a name from")
 	} else if c.ok() && (text.IDProblem(source.Name, MaxIDLength) != "" || token.Whole(source.Name)) {
@@ -233,7 +234,7 @@ func (s *Sources) applyPatch(source *Source, patch SourcePatch) (changed bool) {
 // Remove stops trusting a source. Templates installed from it stay, with their Origin; checks and
 // updates of them return CodeNotFound until a source with this name is registered at the same URL,
 // or [Sources.Rebind] binds them to another. Templates of the server that came from a personal
-// source are bound to this registration alone: no later source updates them, and they must be
+// source are bound to this registration only: no later source updates them, and they must be
 // installed again. The stored answers and the token of the source are deleted with it. An
 // installation or an update that has asked the source already still ends well. Every other call
 // reads the source from the store, so it finds the removal, in each process. Event:
@@ -257,9 +258,6 @@ func (s *Sources) Remove(ctx context.Context, by Principal, name string) error {
 	} else if err != nil {
 		return fault("remove source", err)
 	}
-	// Another process keeps its comparison until it compares again, and does not use it: a second
-	// registration has another time.
-	s.checks.forget(key)
 	return nil
 }
 
@@ -318,15 +316,18 @@ func (s *Sources) Rebind(ctx context.Context, by Principal, name string) ([]stri
 //
 // Run Reseal after a change of keys, when every process has the new SealingKey and the old keys. It
 // reads the list in chunks. Reseal may run in several processes, and again after a failure: a
-// resealed token stays resealed. Each token is a transaction of its own, and a token that needs
-// nothing costs no write. You can remove the old keys when Reseal returns 0 and no error, and no
-// process seals with them any more. UpdatedAt stays and Reseal makes no event, because callers see
-// no change.
+// resealed token stays resealed. Each token is its own transaction, and a token that needs nothing
+// costs no write. You can remove the old keys when Reseal returns 0 and no error, and no process
+// seals with them any longer. UpdatedAt stays and Reseal makes no event, because callers see no
+// change.
 //
 // A token that no key opens stays unchanged, and Reseal continues with the others. Without a
 // SealingKey, that is every token. Errors: CodeForbidden; CodeInternal for each token that no key
-// opens, naming its source, joined. A fault of the store stops Reseal and is returned alone.
+// opens, naming its source, joined. A fault of the store stops Reseal and is its only error.
 func (s *Sources) Reseal(ctx context.Context, by Principal) (int, error) {
+	if s.readOnly {
+		return 0, errReadOnly
+	}
 	var lost []error
 	resealed := 0
 	for source, err := range s.every(ctx, by) {
@@ -335,7 +336,7 @@ func (s *Sources) Reseal(ctx context.Context, by Principal) (int, error) {
 			done, err = s.resealSource(ctx, source)
 		}
 		switch {
-		// The source alone is at fault: the others have tokens of their own.
+		// Only the source is at fault: the others have their own tokens.
 		case errors.Is(err, aead.ErrOpen):
 			lost = append(lost, err)
 		case err != nil:
@@ -350,7 +351,7 @@ func (s *Sources) Reseal(ctx context.Context, by Principal) (int, error) {
 // every lists the sources of the server and of all users, for the host.
 func (s *Sources) every(ctx context.Context, by Principal) iter.Seq2[Source, error] {
 	page := SourcePage{Every: true, Limit: listChunk}
-	return list(ctx, "list sources", page.Limit,
+	return lists.Chunks(ctx, page.Limit, doing("list sources"),
 		func() error {
 			if by.Kind != KindHost || s.personal {
 				return forbidden("only the host application may reseal the tokens of sources")
@@ -396,7 +397,8 @@ func (s *Sources) Sealed(ctx context.Context, by Principal) (SealReport, error) 
 // may have resealed or removed it since the list was read. When the token needs no resealing, as in
 // every second run, it starts no transaction.
 func (s *Sources) resealSource(ctx context.Context, listed Source) (done bool, err error) {
-	// A token that no key opens goes on to the transaction: it may have been replaced meanwhile.
+	// A token that no key opens goes on to the transaction: it may have been replaced in the
+	// meantime.
 	if needed, err := s.reseal(&listed); err == nil && !needed {
 		return false, nil
 	}
@@ -406,7 +408,7 @@ func (s *Sources) resealSource(ctx context.Context, listed Source) (done bool, e
 		return write, err
 	})
 	if noRow(err) {
-		return false, nil // removed meanwhile
+		return false, nil // removed in the meantime
 	} else if err != nil {
 		return false, fault("reseal source", err)
 	}

@@ -19,62 +19,48 @@ func TestRebindSource(t *testing.T) {
 	is.Equal(installed.Origin.URL, acme)
 	h.install(t, "x", "y", content("X", "1"))
 	is.NoErr(h.Sources.Remove(t.Context(), admin, "acme"))
-	_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: elsewhere, Alias: ptr("acme")})
-	is.NoErr(err)
+	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: elsewhere, Alias: ptr("acme")}))
 	h.market.put(elsewhere, "x", content("Evil", "2"))
 	h.actions()
 	asked := len(h.market.asked)
 	refused := func() {
 		t.Helper()
-		_, err := h.Templates.CheckUpdate(t.Context(), admin, "x")
-		wantCode(t, err, svc.CodeSourceMoved, "")
+		wantCode(t, errorOf(h.Templates.CheckUpdate(t.Context(), admin, "x")), svc.CodeSourceMoved, "")
 		for _, force := range []bool{false, true} {
-			_, err = h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{Force: force})
+			_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{Force: force})
 			wantCode(t, err, svc.CodeSourceMoved, "")
 		}
-		_, err = h.Templates.Diff(t.Context(), admin, "x")
-		wantCode(t, err, svc.CodeSourceMoved, "")
+		wantCode(t, errorOf(h.Templates.Diff(t.Context(), admin, "x")), svc.CodeSourceMoved, "")
 	}
 	refused()
 	is.Equal(len(h.market.asked), asked) // nobody
-	template, err := h.Templates.Read(t.Context(), admin, "x")
-	is.NoErr(err)
-	is.Equal(template, installed)
+	is.Equal(must(h.Templates.Read(t.Context(), admin, "x")), installed)
 
-	ids, err := h.Sources.Rebind(t.Context(), admin, "acme")
-	is.NoErr(err)
-	is.Equal(ids, []string{"x", "y"})
+	is.Equal(must(h.Sources.Rebind(t.Context(), admin, "acme")), []string{"x", "y"})
 	is.Equal(h.actions(), []string{"template.rebound template/x by admin", "template.rebound template/y by admin"})
-	bound, err := h.Templates.Read(t.Context(), admin, "x")
-	is.NoErr(err)
+	bound := must(h.Templates.Read(t.Context(), admin, "x"))
 	installed.Origin.URL = elsewhere
 	is.Equal(bound, installed) // and nothing else of it
-	update, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
-	is.NoErr(err)
+	update := must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{}))
 	is.Equal(update.Template.Name, "Evil")
 	is.Equal(update.Template.Origin.URL, elsewhere)
 	h.actions()
-	ids, err = h.Sources.Rebind(t.Context(), admin, "acme")
-	is.NoErr(err)
-	is.Equal(ids, []string{})
+	is.Equal(must(h.Sources.Rebind(t.Context(), admin, "acme")), []string{})
 	is.Equal(len(h.actions()), 0)
 
 	// Where it was before, it is not either.
 	is.NoErr(h.Sources.Remove(t.Context(), admin, "acme"))
-	_, err = h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme})
-	is.NoErr(err)
+	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
 	refused()
 }
 
 // An update that began before a source was re-bound does not end with what the old one gave.
 func TestReboundDuringAnUpdate(t *testing.T) {
-	is := is.New(t)
 	h, _ := withTemplate(t)
 	h.market.put(acme, "x", content("Old source's", "2"))
 	h.market.during = func() {
 		h.market.during = nil
-		_, err := h.store.RebindTemplates(t.Context(), svc.SourceKey{Scope: svc.ScopeServer, Name: "acme"}, elsewhere)
-		is.NoErr(err)
+		must(h.store.RebindTemplates(t.Context(), svc.SourceKey{Scope: svc.ScopeServer, Name: "acme"}, elsewhere))
 	}
 	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{Force: true})
 	wantCode(t, err, svc.CodeChanged, "")
@@ -82,12 +68,9 @@ func TestReboundDuringAnUpdate(t *testing.T) {
 
 func TestRebindFails(t *testing.T) {
 	h, _ := withTemplate(t)
-	_, err := h.Sources.Rebind(t.Context(), admin, "..")
-	wantCode(t, err, svc.CodeInvalid, "name")
-	_, err = h.Sources.Rebind(t.Context(), alice, "acme")
-	wantCode(t, err, svc.CodeForbidden, "")
-	_, err = h.Sources.Rebind(t.Context(), admin, "gone")
-	wantCode(t, err, svc.CodeNotFound, "")
+	wantCode(t, errorOf(h.Sources.Rebind(t.Context(), admin, "..")), svc.CodeInvalid, "name")
+	wantCode(t, errorOf(h.Sources.Rebind(t.Context(), alice, "acme")), svc.CodeForbidden, "")
+	wantCode(t, errorOf(h.Sources.Rebind(t.Context(), admin, "gone")), svc.CodeNotFound, "")
 }
 
 // left is what a template does after its source was removed and registered again.
@@ -99,20 +82,14 @@ type left struct {
 // second removes owner's source as gone does, and lets the next owner register it at an address.
 func (l left) second(t *testing.T, gone func(h *host) error) {
 	t.Helper()
-	if err := gone(l.h); err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(gone(l.h))
 	l.h.apply(t, personalStaff()) // the id has rights again: those of another person
 	if l.address == "" {
 		return
 	}
 	l.h.market.put(l.address, "x", content("Evil", "2"))
-	if _, err := l.h.MySources.Register(t.Context(), owner, svc.NewSource{URL: l.address, Alias: ptr("acme")}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := l.h.MySources.Rebind(t.Context(), owner, "acme"); err != nil {
-		t.Fatal(err)
-	}
+	must(l.h.MySources.Register(t.Context(), owner, svc.NewSource{URL: l.address, Alias: ptr("acme")}))
+	must(l.h.MySources.Rebind(t.Context(), owner, "acme"))
 }
 
 // What an administrator installed for the server from a source of its own belongs to that registration alone: nobody who has the
@@ -129,8 +106,7 @@ func TestServerTemplatesOutliveTheirPersonalSource(t *testing.T) {
 			t.Run(name+" "+address, func(t *testing.T) {
 				is := is.New(t)
 				h := withPersonalStaff(t)
-				_, err := h.MySources.Register(t.Context(), owner, svc.NewSource{URL: acme, Alias: ptr("acme")})
-				is.NoErr(err)
+				must(h.MySources.Register(t.Context(), owner, svc.NewSource{URL: acme, Alias: ptr("acme")}))
 				installed, err := h.Templates.Install(t.Context(), owner, svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal})
 				is.NoErr(err)
 				_, err = h.Templates.CheckUpdates(t.Context(), admin, nil) // keeps what is installed
@@ -145,8 +121,7 @@ func TestServerTemplatesOutliveTheirPersonalSource(t *testing.T) {
 					_, err = h.Templates.Update(t.Context(), admin, "x", in)
 					wantGone(t, err)
 				}
-				report, err := h.Templates.CheckUpdates(t.Context(), admin, nil)
-				is.NoErr(err)
+				report := must(h.Templates.CheckUpdates(t.Context(), admin, nil))
 				is.Equal(report.Checked, 0)
 				is.Equal(len(report.Sources), 1) // still shown
 				if address == "" {
@@ -155,8 +130,7 @@ func TestServerTemplatesOutliveTheirPersonalSource(t *testing.T) {
 					is.True(strings.Contains(report.Templates[0].Problem, `"acme"`))
 					is.Equal(report.Templates[0].LatestRevision, (*string)(nil))
 				}
-				read, err := h.Templates.Read(t.Context(), admin, "x")
-				is.NoErr(err)
+				read := must(h.Templates.Read(t.Context(), admin, "x"))
 				is.Equal(read.Origin.URL, "")
 				installed.Origin.URL = ""
 				is.Equal(read, installed) // content, times and attribution
@@ -178,17 +152,13 @@ func wantGone(t *testing.T, err error) {
 
 // A version from before does not bring the address back.
 func TestRollbackBindsNothing(t *testing.T) {
-	is := is.New(t)
 	h := withPersonalStaff(t)
-	_, err := h.MySources.Register(t.Context(), owner, svc.NewSource{URL: acme, Alias: ptr("acme")})
-	is.NoErr(err)
-	_, err = h.Templates.Install(t.Context(), owner, svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal})
-	is.NoErr(err)
-	_, err = h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr("edited")})
-	is.NoErr(err)
+	must(h.MySources.Register(t.Context(), owner, svc.NewSource{URL: acme, Alias: ptr("acme")}))
+	_, err := h.Templates.Install(t.Context(), owner, svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal})
+	is.New(t).NoErr(err)
+	must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr("edited")}))
 	left{h, acme}.second(t, func(h *host) error { return h.Users.Delete(t.Context(), admin, "owner") })
-	_, err = h.Templates.Rollback(t.Context(), admin, "x", 1)
-	is.NoErr(err)
+	must(h.Templates.Rollback(t.Context(), admin, "x", 1))
 	_, err = h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{Force: true})
 	wantGone(t, err)
 }
@@ -201,37 +171,29 @@ func TestRebindKeepsToItsHalf(t *testing.T) {
 		sources := map[svc.Scope]*svc.Sources{svc.ScopeServer: h.Sources, svc.ScopePersonal: h.MySources}[scope]
 		name := string(scope) + "-source"
 		register := func(address string) {
-			_, err := sources.Register(t.Context(), owner, svc.NewSource{URL: address, Alias: &name})
-			is.NoErr(err)
+			must(sources.Register(t.Context(), owner, svc.NewSource{URL: address, Alias: &name}))
 		}
 		register(acme)
 		in := svc.Install{TemplateID: "x", SourceName: name, SourceScope: scope, AliasID: ptr("from-" + string(scope))}
-		_, err := h.MyTemplates.Install(t.Context(), owner, in)
-		is.NoErr(err)
-		_, err = h.Templates.Install(t.Context(), owner, in)
-		is.NoErr(err)
+		must(h.MyTemplates.Install(t.Context(), owner, in))
+		must(h.Templates.Install(t.Context(), owner, in))
 		is.NoErr(sources.Remove(t.Context(), owner, name))
 		register(elsewhere)
 		h.actions()
-		ids, err := sources.Rebind(t.Context(), owner, name)
-		is.NoErr(err)
-		is.Equal(ids, []string{"from-" + string(scope)})
+		is.Equal(must(sources.Rebind(t.Context(), owner, name)), []string{"from-" + string(scope)})
 		is.Equal(h.actions(), []string{"template.rebound template/from-" + string(scope) + " by owner"})
-		mine, err := h.MyTemplates.Read(t.Context(), owner, "from-"+string(scope))
-		is.NoErr(err)
-		servers, err := h.Templates.Read(t.Context(), admin, "from-"+string(scope))
-		is.NoErr(err)
+		mine := must(h.MyTemplates.Read(t.Context(), owner, "from-"+string(scope)))
+		servers := must(h.Templates.Read(t.Context(), admin, "from-"+string(scope)))
 		if scope == svc.ScopeServer {
 			is.Equal([]string{mine.Origin.URL, servers.Origin.URL}, []string{acme, elsewhere})
-			_, err = h.MyTemplates.CheckUpdate(t.Context(), owner, mine.ID)
+			_, err := h.MyTemplates.CheckUpdate(t.Context(), owner, mine.ID)
 			wantCode(t, err, svc.CodeSourceMoved, "")
 			is.True(strings.Contains(err.Error(), "install it again"))
 		} else {
 			is.Equal([]string{mine.Origin.URL, servers.Origin.URL}, []string{elsewhere, ""})
 		}
 	}
-	_, err := h.MySources.Rebind(t.Context(), other, "personal-source")
-	wantCode(t, err, svc.CodeNotFound, "")
+	wantCode(t, errorOf(h.MySources.Rebind(t.Context(), other, "personal-source")), svc.CodeNotFound, "")
 }
 
 // A personal source that is removed while the server installs or updates from it binds nothing, also when it is there again by the
@@ -242,8 +204,7 @@ func TestPersonalSourceRemovedMeanwhile(t *testing.T) {
 			is := is.New(t)
 			h := withPersonalStaff(t)
 			register := func() {
-				_, err := h.MySources.Register(t.Context(), owner, svc.NewSource{URL: acme, Alias: ptr("acme")})
-				is.NoErr(err)
+				must(h.MySources.Register(t.Context(), owner, svc.NewSource{URL: acme, Alias: ptr("acme")}))
 			}
 			register()
 			in := svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal}
@@ -256,14 +217,12 @@ func TestPersonalSourceRemovedMeanwhile(t *testing.T) {
 			}
 			if installs {
 				h.market.during = remove
-				_, err := h.Templates.Install(t.Context(), owner, in)
-				is.NoErr(err)
+				must(h.Templates.Install(t.Context(), owner, in))
 			} else {
-				_, err := h.Templates.Install(t.Context(), owner, in)
-				is.NoErr(err)
+				must(h.Templates.Install(t.Context(), owner, in))
 				h.market.put(acme, "x", content("X", "2"))
 				h.market.during = remove
-				_, err = h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
+				_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
 				wantCode(t, err, svc.CodeChanged, "")
 			}
 			is.True(h.market.during == nil)
@@ -273,9 +232,7 @@ func TestPersonalSourceRemovedMeanwhile(t *testing.T) {
 			h.market.put(acme, "x", content("Evil", "3"))
 			_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
 			wantGone(t, err)
-			read, err := h.Templates.Read(t.Context(), admin, "x")
-			is.NoErr(err)
-			is.Equal(read.Origin.URL, "")
+			is.Equal(must(h.Templates.Read(t.Context(), admin, "x")).Origin.URL, "")
 		}
 	}
 }

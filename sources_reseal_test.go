@@ -21,7 +21,7 @@ var keyA, keyB, keyC = []byte("the first key of sources, 32 b. "), []byte("the s
 func sealedUnder(t *testing.T, store svc.Store, keys ...[]byte) *host {
 	t.Helper()
 	return newHost(t, func(c *svc.Config) {
-		c.Store, c.Sources = store, svc.SourceConfig{SealingKey: keys[0], OldSealingKeys: keys[1:]}
+		c.Store, c.Sources.SealingKey, c.Sources.OldSealingKeys = store, keys[0], keys[1:]
 	})
 }
 
@@ -62,8 +62,7 @@ func (h *host) wantTokens(t *testing.T, names ...string) {
 func (h *host) wantLost(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		_, err := h.asksWith(t, name)
-		wantCode(t, err, svc.CodeInternal, "")
+		wantCode(t, errorOf(h.asksWith(t, name)), svc.CodeInternal, "")
 	}
 }
 
@@ -71,9 +70,7 @@ func (h *host) wantLost(t *testing.T, names ...string) {
 func (h *host) wantResealed(t *testing.T, n int) {
 	t.Helper()
 	is := is.New(t)
-	got, err := h.Sources.Reseal(t.Context(), svc.Host)
-	is.NoErr(err)
-	is.Equal(got, n)
+	is.Equal(must(h.Sources.Reseal(t.Context(), svc.Host)), n)
 	is.Equal(h.actions(), nil)
 }
 
@@ -101,8 +98,7 @@ func TestSealingKeyIsChanged(t *testing.T) {
 	}
 	before := sealedUnder(t, store, keyA)
 	before.register(t, names...)
-	_, err := before.Sources.Register(t.Context(), admin, svc.NewSource{URL: address("open")})
-	is.NoErr(err)
+	must(before.Sources.Register(t.Context(), admin, svc.NewSource{URL: address("open")}))
 
 	known := sealedUnder(t, store, keyA, keyB) // first the new key is known everywhere
 	known.wantTokens(t, names...)
@@ -133,9 +129,7 @@ func TestSealingKeyIsChanged(t *testing.T) {
 	after.wantTokens(t, names...)
 	after.wantResealed(t, 0)
 	before.wantLost(t, names...)
-	token, err := after.asksWith(t, "open")
-	is.NoErr(err)
-	is.Equal(token, svc.Secret(""))
+	is.Equal(must(after.asksWith(t, "open")), svc.Secret(""))
 }
 
 func TestTokensUnderSeveralKeysAreResealed(t *testing.T) {
@@ -193,17 +187,12 @@ func TestTokenThatNoKeyOpens(t *testing.T) {
 }
 
 func TestResealWithoutAKey(t *testing.T) {
-	is := is.New(t)
 	store := memstore.New()
-	h := newHost(t, func(c *svc.Config) { c.Store, c.Sources = store, svc.SourceConfig{} })
-	_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: address("open")})
-	is.NoErr(err)
-	n, err := h.Sources.Reseal(t.Context(), svc.Host)
-	is.NoErr(err)
-	is.Equal(n, 0)
+	h := newHost(t, func(c *svc.Config) { c.Store, c.Sources.SealingKey = store, nil })
+	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: address("open")}))
+	is.New(t).Equal(must(h.Sources.Reseal(t.Context(), svc.Host)), 0)
 	sealedUnder(t, store, keyA).register(t, "sealed")
-	_, err = h.Sources.Reseal(t.Context(), svc.Host)
-	wantCode(t, err, svc.CodeInternal, "")
+	wantCode(t, errorOf(h.Sources.Reseal(t.Context(), svc.Host)), svc.CodeInternal, "")
 	h.wantLost(t, "sealed")
 	sealedUnder(t, store, keyA).wantTokens(t, "sealed")
 }
@@ -277,14 +266,12 @@ func TestPersonalTokensAreResealed(t *testing.T) {
 	h.register(t, "b")
 	counts := func(h *host, want svc.SealReport) {
 		t.Helper()
-		got, err := h.Sources.Sealed(t.Context(), svc.Host)
-		is.NoErr(err)
-		is.Equal(got, want)
+		is.Equal(must(h.Sources.Sealed(t.Context(), svc.Host)), want)
 	}
 	counts(h, svc.SealReport{Under: []int{1, 161}})
 	counts(sealedUnder(t, store, keyB), svc.SealReport{Under: []int{1}, Lost: 161})
 	counts(sealedUnder(t, store, keyC, keyA, keyB), svc.SealReport{Under: []int{0, 161, 1}})
-	counts(newHost(t, func(c *svc.Config) { c.Store, c.Sources = store, svc.SourceConfig{} }), svc.SealReport{Under: []int{}, Lost: 162})
+	counts(newHost(t, func(c *svc.Config) { c.Store, c.Sources.SealingKey = store, nil }), svc.SealReport{Under: []int{}, Lost: 162})
 	h.wantResealed(t, 161)
 	h.wantResealed(t, 0)
 	after := sealedUnder(t, store, keyB)
@@ -295,13 +282,10 @@ func TestPersonalTokensAreResealed(t *testing.T) {
 	is.Equal(after.market.asked[0].Token, svc.Secret("token-of-own-79"))
 
 	for _, by := range []svc.Principal{admin, alice, {}} {
-		_, err := h.Sources.Sealed(t.Context(), by)
-		wantCode(t, err, svc.CodeForbidden, "")
+		wantCode(t, errorOf(h.Sources.Sealed(t.Context(), by)), svc.CodeForbidden, "")
 	}
-	_, err = h.MySources.Sealed(t.Context(), svc.Host)
-	wantCode(t, err, svc.CodeForbidden, "")
-	_, err = h.MySources.Reseal(t.Context(), svc.Host)
-	wantCode(t, err, svc.CodeForbidden, "")
+	wantCode(t, errorOf(h.MySources.Sealed(t.Context(), svc.Host)), svc.CodeForbidden, "")
+	wantCode(t, errorOf(h.MySources.Reseal(t.Context(), svc.Host)), svc.CodeForbidden, "")
 }
 
 // TestResealMeetsAChange: what is resealed is what the source holds then, and not what it held when it was listed.
@@ -335,16 +319,13 @@ func TestResealMeetsAChange(t *testing.T) {
 			var described *string
 			sealedUnder(t, &changingStore{store, func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
 				c.meanwhile(t, store)
-				source, err := store.Source(ctx, key)
-				is.NoErr(err)
+				source := must(store.Source(ctx, key))
 				described = source.Description
 				return store.ChangeSource(ctx, key, change)
 			}}, keyB, keyA).wantResealed(t, c.resealed)
 
 			h := sealedUnder(t, store, keyB)
-			token, err := h.asksWith(t, "a")
-			is.NoErr(err)
-			is.Equal(token, c.token)
+			is.Equal(must(h.asksWith(t, "a")), c.token)
 			is.Equal(h.rows(t)[0].Description, described)
 		})
 	}
@@ -365,7 +346,6 @@ func TestResealMeetsARemoval(t *testing.T) {
 
 // TestResealIsCountedOnce: a store may call change again, and only the last call counts.
 func TestResealIsCountedOnce(t *testing.T) {
-	is := is.New(t)
 	for want, between := range []func(store svc.Store){
 		func(store svc.Store) { sealedUnder(t, store, keyB, keyA).wantResealed(t, 1) },
 		func(svc.Store) {},
@@ -373,7 +353,7 @@ func TestResealIsCountedOnce(t *testing.T) {
 		store := memstore.New()
 		sealedUnder(t, store, keyA).register(t, "a")
 		sealedUnder(t, &changingStore{store, func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
-			is.NoErr(store.ChangeSource(ctx, key, func(s *svc.Source) (bool, error) {
+			is.New(t).NoErr(store.ChangeSource(ctx, key, func(s *svc.Source) (bool, error) {
 				_, err := change(s)
 				return false, err
 			}))

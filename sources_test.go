@@ -46,14 +46,11 @@ func TestSourceTemplates(t *testing.T) {
 	install := func(id, alias string, c svc.Content) {
 		t.Helper()
 		h.market.put(acme, id, c)
-		_, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: id, SourceName: "acme", AliasID: &alias})
-		is.NoErr(err)
+		must(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: id, SourceName: "acme", AliasID: &alias}))
 	}
 	browse := func() svc.SourceTemplates {
 		t.Helper()
-		list, err := h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{})
-		is.NoErr(err)
-		return list
+		return must(h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{}))
 	}
 	install("file", "f", content("File", "1"))
 	install("known", "k", content("Known", "1"))
@@ -75,17 +72,13 @@ func TestSourceTemplates(t *testing.T) {
 	install("z", "mine", content("Z", "1"))
 	install("known", "k2", content("Known", "2"))
 	for _, id := range []string{"mine", "a"} { // "a" stands behind "x" now in a list
-		_, err := h.Templates.Patch(t.Context(), admin, id, svc.TemplatePatch{Name: ptr("edited here")})
-		is.NoErr(err)
+		must(h.Templates.Patch(t.Context(), admin, id, svc.TemplatePatch{Name: ptr("edited here")}))
 	}
 	is.Equal(behind(browse()), []string{"z [mine] false", "x [a x] true", "file [f] unknown", "known [k k2] true"})
 
 	// Of another source, by hand, personal: none of this source.
-	_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme, Alias: ptr("other")})
-	is.NoErr(err)
-	list, err = h.Sources.Browse(t.Context(), admin, "other", svc.CatalogFilter{})
-	is.NoErr(err)
-	is.Equal(behind(list)[0], "z [] unknown")
+	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme, Alias: ptr("other")}))
+	is.Equal(behind(must(h.Sources.Browse(t.Context(), admin, "other", svc.CatalogFilter{})))[0], "z [] unknown")
 }
 
 // More templates than one chunk of a list has.
@@ -96,9 +89,7 @@ func TestSourceTemplatesAmongMany(t *testing.T) {
 		create(t, h, fmt.Sprintf("made-%03d", i), svc.Content{Name: fmt.Sprintf("A %03d", i)})
 	}
 	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")})
-	list, err := h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{})
-	is.NoErr(err)
-	is.Equal(behind(list), []string{"x [x] false"})
+	is.Equal(behind(must(h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{}))), []string{"x [x] false"})
 }
 
 // What an installation would refuse is not offered; the order is that of the catalogue.
@@ -128,8 +119,7 @@ func TestSourceTemplatesThatAreBad(t *testing.T) {
 		svc.CatalogEntry{ID: "5", Content: bad(func(c *svc.Content) { c.Tags = []string{"a\x00"} })})
 	problems := []svc.CatalogProblem{{Index: -1, Reason: "first"}, {Index: 4, Reason: "between"}, {Index: 99, Reason: "last"}}
 	h.market.catalog.Problems = append(make([]svc.CatalogProblem, 0, 20), problems...) // with room for more
-	list, err := strict.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{Category: "matches none"})
-	is.NoErr(err)
+	list := must(strict.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{Category: "matches none"}))
 	is.Equal(len(list.Templates), 0)
 	var reasons []string
 	for _, p := range list.Bad {
@@ -148,7 +138,6 @@ func TestSourceTemplatesThatAreBad(t *testing.T) {
 }
 
 func TestSourceTemplatesFilter(t *testing.T) {
-	is := is.New(t)
 	h, _ := withTemplate(t)
 	talk, other := content("A", "1"), content("B", "1")
 	talk.Category, talk.Tags = ptr("talk"), []string{"s", "t"}
@@ -162,13 +151,12 @@ func TestSourceTemplatesFilter(t *testing.T) {
 		{Tag: "st"}:                     "[]",
 		{Category: "talk", Tag: "none"}: "[]",
 	} {
-		list, err := h.Sources.Browse(t.Context(), admin, "acme", filter)
-		is.NoErr(err)
+		list := must(h.Sources.Browse(t.Context(), admin, "acme", filter))
 		ids := []string{}
 		for _, offered := range list.Templates {
 			ids = append(ids, offered.ID)
 		}
-		is.Equal(fmt.Sprint(ids), want)
+		is.New(t).Equal(fmt.Sprint(ids), want)
 	}
 }
 
@@ -177,8 +165,7 @@ func TestSourceTemplatesFails(t *testing.T) {
 	h, _ := withTemplate(t)
 	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")})
 	browse := func(by svc.Principal, name string, filter svc.CatalogFilter) error {
-		_, err := h.Sources.Browse(t.Context(), by, name, filter)
-		return err
+		return errorOf(h.Sources.Browse(t.Context(), by, name, filter))
 	}
 	asked := len(h.market.asked)
 	nobody := svc.Principal{Kind: svc.KindUser, ID: "nobody"}
@@ -190,8 +177,7 @@ func TestSourceTemplatesFails(t *testing.T) {
 	is.Equal(len(h.market.asked), asked)
 
 	h.market.catalog.Failure = errors.New("dial tcp 10.0.0.1: refused")
-	list, err := h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{})
-	is.NoErr(err)
+	list := must(h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{}))
 	is.True(list.Stale)
 	is.Equal(behind(list), []string{"x [x] false"})
 
@@ -200,8 +186,8 @@ func TestSourceTemplatesFails(t *testing.T) {
 	h.market.err = context.DeadlineExceeded
 	wantCode(t, browse(admin, "acme", svc.CatalogFilter{}), svc.CodeSourceTimeout, "")
 
-	without := newHost(t, func(c *svc.Config) { c.Store, c.Marketplace = h.store, nil })
-	_, err = without.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{})
+	without := newHost(t, func(c *svc.Config) { c.Store, c.Sources.Marketplace = h.store, nil })
+	_, err := without.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{})
 	wantCode(t, err, svc.CodeSourceFailed, "")
 }
 
@@ -218,11 +204,9 @@ func TestSearchOfManyLargeSources(t *testing.T) {
 	}
 	offering(h, offered...)
 	for i := range 5 { // of 10 MB
-		_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme, Alias: new(fmt.Sprint("s", i))})
-		is.NoErr(err)
+		must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme, Alias: new(fmt.Sprint("s", i))}))
 	}
-	list, err := h.Sources.Search(t.Context(), admin, svc.CatalogFilter{})
-	is.NoErr(err)
+	list := must(h.Sources.Search(t.Context(), admin, svc.CatalogFilter{}))
 	whole := 0
 	for _, source := range list {
 		if source.Problem == "" {
@@ -232,13 +216,11 @@ func TestSearchOfManyLargeSources(t *testing.T) {
 		}
 		is.True(strings.Contains(source.Problem, source.Source.Name))
 		is.Equal(len(source.Templates), 0)
-		alone, err := h.Sources.Browse(t.Context(), admin, source.Source.Name, svc.CatalogFilter{})
-		is.NoErr(err)
+		alone := must(h.Sources.Browse(t.Context(), admin, source.Source.Name, svc.CatalogFilter{}))
 		is.Equal(len(alone.Templates), 100)
 	}
 	is.True(whole > 0 && whole < len(list))
-	few, err := h.Sources.Search(t.Context(), admin, svc.CatalogFilter{Text: "y"})
-	is.NoErr(err)
+	few := must(h.Sources.Search(t.Context(), admin, svc.CatalogFilter{Text: "y"}))
 	for _, source := range few {
 		is.Equal(source.Problem, "")
 	}
@@ -276,8 +258,7 @@ func TestPatchSource(t *testing.T) {
 	is.NoErr(err)
 	h.actions()
 
-	patched, err := h.Sources.Patch(ctx, admin, "acme", svc.SourcePatch{AuthToken: &svc.SecretPatch{Value: &hush}})
-	is.NoErr(err)
+	patched := must(h.Sources.Patch(ctx, admin, "acme", svc.SourcePatch{AuthToken: &svc.SecretPatch{Value: &hush}}))
 	is.True(patched.HasAuth())
 	is.True(patched.UpdatedAt.After(made.UpdatedAt))
 	counts, err := h.Sources.Sealed(ctx, svc.Host) // the token opens in its row
@@ -296,10 +277,8 @@ func TestPatchSource(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(same, made)
 	is.Equal(len(h.actions()), 0)
-	_, err = h.Sources.Patch(ctx, admin, "none", svc.SourcePatch{})
-	wantCode(t, err, svc.CodeNotFound, "")
-	_, err = h.Sources.Patch(ctx, user("bob"), "acme", svc.SourcePatch{})
-	wantCode(t, err, svc.CodeForbidden, "")
+	wantCode(t, errorOf(h.Sources.Patch(ctx, admin, "none", svc.SourcePatch{})), svc.CodeNotFound, "")
+	wantCode(t, errorOf(h.Sources.Patch(ctx, user("bob"), "acme", svc.SourcePatch{})), svc.CodeForbidden, "")
 	_, err = h.Sources.Patch(ctx, admin, "acme", svc.SourcePatch{AuthToken: &svc.SecretPatch{Value: ptr(svc.Secret("a b"))}})
 	wantCode(t, err, svc.CodeInvalid, "/auth_token")
 }
@@ -313,8 +292,7 @@ func TestSourceNames(t *testing.T) {
 		"https://example.com//two/":           "two",
 		"https://example.com/a%20b/templates": "a b",
 	} {
-		made, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: url})
-		is.NoErr(err)
+		made := must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: url}))
 		is.Equal(made.Name, want)
 	}
 	made, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://example.com", Alias: ptr("mine")})
@@ -344,8 +322,7 @@ func TestRegisterSourceRefuses(t *testing.T) {
 		{"/description", svc.NewSource{URL: "https://example.com/a", Description: ptr("\xff")}},
 	} {
 		h := newHost(t)
-		_, err := h.Sources.Register(t.Context(), admin, c.in)
-		wantCode(t, err, svc.CodeInvalid, c.field)
+		wantCode(t, errorOf(h.Sources.Register(t.Context(), admin, c.in)), svc.CodeInvalid, c.field)
 		if len(collect(t, h.Sources.List(t.Context(), admin))) > 0 {
 			t.Errorf("%s: something was written", c.field)
 		}
@@ -359,17 +336,14 @@ func TestSourceTokens(t *testing.T) {
 	_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://example.com/a", AuthToken: ptr(svc.Secret("hush"))})
 	is.NoErr(err)
 	install := svc.Install{TemplateID: "x", SourceName: "a"}
-	_, err = h.Templates.Install(t.Context(), admin, install)
-	is.NoErr(err)
+	must(h.Templates.Install(t.Context(), admin, install))
 	is.Equal(h.market.asked[0].Token, svc.Secret("hush"))
 
 	with := func(key []byte) *host {
 		return newHost(t, func(c *svc.Config) { c.Store, c.Sources.SealingKey = h.store, key })
 	}
-	_, err = with(nil).Templates.CheckUpdate(t.Context(), admin, "x")
-	wantCode(t, err, svc.CodeInternal, "")
-	_, err = with(make([]byte, 32)).Templates.CheckUpdate(t.Context(), admin, "x")
-	wantCode(t, err, svc.CodeInternal, "")
+	wantCode(t, errorOf(with(nil).Templates.CheckUpdate(t.Context(), admin, "x")), svc.CodeInternal, "")
+	wantCode(t, errorOf(with(make([]byte, 32)).Templates.CheckUpdate(t.Context(), admin, "x")), svc.CodeInternal, "")
 	_, err = with(nil).Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://example.com/b", AuthToken: ptr(svc.Secret("hush"))})
 	wantCode(t, err, svc.CodeInvalid, "/auth_token")
 }
@@ -421,9 +395,7 @@ func TestSourceEvents(t *testing.T) {
 	_ = fails(waits)
 	asks["check"]()
 	is.Equal(len(h.actions()), 0)
-	listings, err := h.Sources.Search(t.Context(), admin, svc.CatalogFilter{})
-	is.NoErr(err)
-	is.Equal(listings[0].Problem, "waited too long")
+	is.Equal(must(h.Sources.Search(t.Context(), admin, svc.CatalogFilter{}))[0].Problem, "waited too long")
 	_ = fails(nil)
 	asks["check"]()
 	h.actions()
@@ -440,8 +412,7 @@ func TestSourceEvents(t *testing.T) {
 	_ = fails(errors.New("down"))
 	asks["check"]()
 	is.NoErr(h.Sources.Remove(t.Context(), admin, "acme"))
-	_, err = h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme})
-	is.NoErr(err)
+	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
 	h.actions()
 	asks["check"]()
 	is.Equal(h.actions(), []string{"source.failing source/acme by admin"})
@@ -449,7 +420,6 @@ func TestSourceEvents(t *testing.T) {
 
 // A copy says nothing of the source now.
 func TestCopyIsNoRecovery(t *testing.T) {
-	is := is.New(t)
 	h, _ := withTemplate(t)
 	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")})
 	h.market.err = errors.New("down")
@@ -457,9 +427,8 @@ func TestCopyIsNoRecovery(t *testing.T) {
 	h.actions()
 	h.market.err = nil
 	h.market.catalog.FetchedAt = time.Now().Add(-time.Second)
-	_, err := h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{})
-	is.NoErr(err)
-	is.Equal(len(h.actions()), 0)
+	must(h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{}))
+	is.New(t).Equal(len(h.actions()), 0)
 }
 
 // A template diverges when an edit makes it something else than its source gave: that once, not with each edit.
@@ -467,8 +436,7 @@ func TestDiverged(t *testing.T) {
 	is := is.New(t)
 	h, _ := withTemplate(t)
 	patch := func(id, name string) []string {
-		_, err := h.Templates.Patch(t.Context(), admin, id, svc.TemplatePatch{Name: &name})
-		is.NoErr(err)
+		must(h.Templates.Patch(t.Context(), admin, id, svc.TemplatePatch{Name: &name}))
 		return h.actions()
 	}
 	const patched, diverged = "template.patched template/x by admin", "template.diverged template/x by admin"
@@ -477,8 +445,7 @@ func TestDiverged(t *testing.T) {
 	is.Equal(patch("x", "X"), []string{patched}) // as it was
 	is.Equal(patch("x", "edited"), []string{patched, diverged})
 	is.Equal(len(patch("x", "edited")), 0)
-	_, err := h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "hand", Content: content("Hand", "1")})
-	is.NoErr(err)
+	must(h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "hand", Content: content("Hand", "1")}))
 	h.actions()
 	is.Equal(patch("hand", "edited"), []string{"template.patched template/hand by admin"})
 }

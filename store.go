@@ -115,8 +115,8 @@ type TemplatePage struct {
 // APIKeyStore keeps API keys. [AccessStore]'s Access reads a key by its id.
 type APIKeyStore interface {
 	// CreateAPIKey adds a key. ErrExists when its id is taken, also by a revoked key or one of another
-	// holder. It is no mutation: no cache holds the absence of an id that was drawn just now. If the
-	// id is older, call ChangeAPIKey as well.
+	// holder. It is not a mutation: no cache holds the absence of an id that was drawn just now. If
+	// the id is older, call ChangeAPIKey as well.
 	CreateAPIKey(ctx context.Context, key APIKey) error
 	// APIKeys returns a chunk of the keys that page asks for, after its last row. They are sorted
 	// newest first (CreatedAt, then ID, descending), unless page.KeyQuery says otherwise. A chunk
@@ -146,7 +146,7 @@ type APIKeyStore interface {
 		ctx context.Context, holder Identity, at time.Time, limit int,
 	) (ids []string, err error)
 	// UseAPIKeys sets LastUsedAt of each key to the use's At, unless LastUsedAt is later. It
-	// ignores unknown keys. It is no mutation: the generation stays.
+	// ignores unknown keys. It is not a mutation: the generation stays.
 	UseAPIKeys(ctx context.Context, uses []LastUse) error
 	// KeepValue returns the value kept under name. When none is kept, it keeps value first. All
 	// callers, in all processes, get the same value. It is never replaced or deleted.
@@ -162,7 +162,7 @@ type AccessStore interface {
 	// parts of at most 5,000 rows, channels and memberships.
 	//
 	// Without Since, Named and Page it reads every row: users first, then groups, service accounts,
-	// policies, attachments and bank policies. Each kind is sorted by its key, byte by byte;
+	// policies, attachments, bank policies and tests. Each kind is sorted by its key, byte by byte;
 	// attachments by principal type, principal id and policy. A group may continue in the next
 	// part, with its next members. Channels and Members are sorted and never nil, but Channels are
 	// nil when read is Bare.
@@ -195,11 +195,11 @@ type AccessWrite struct {
 	// Bundle has rows to write whole, whether they exist or not: a user with exactly its Channels,
 	// where nil means none. Members of its groups are ignored.
 	Bundle
-	// Join and Leave are memberships to add and to remove. It is no error when one of Join exists
-	// already, or one of Leave does not. None is in both.
+	// Join and Leave are memberships to add and to remove. It is not an error when one of Join
+	// exists already, or one of Leave does not. None is in both.
 	Join, Leave []Membership
 	// Remove names rows to remove, before Bundle is written: Users, Groups, ServiceAccounts,
-	// Policies, Attachments, BankPolicies and Channels. Its other fields are empty. A user goes
+	// Policies, Attachments, BankPolicies, Tests and Channels. Its other fields are empty. A user goes
 	// with its channels and memberships, and with the personal sources and templates of its id,
 	// also when it has no row. Templates of others that came from its personal sources lose
 	// Origin's URL. A group goes with its memberships. A row that does not exist is no error.
@@ -214,7 +214,7 @@ type AccessWrite struct {
 	// Targets and Renamed are what Changes then reports. A write that is not Empty has one at least.
 	Targets, Renamed []Target
 	// Progress, unless nil, is called while the write runs. done is how much of Size is written: it
-	// grows with each call, and reaches Size in the last one. A store may write all at once and
+	// grows with each call, and reaches Size in the last one. A store may write all in one step and
 	// call it once. Progress does no I/O in the store.
 	Progress func(done int)
 }
@@ -237,9 +237,9 @@ type AccessRead struct {
 // rows than Limit are the last chunk.
 //
 // Kind is TargetUser, TargetGroup, TargetServiceAccount, TargetPolicy, TargetAttachment,
-// TargetChannel or TargetMember. Users come without Channels and groups without Members: they are
-// nil. Channels are returned in one User (ID and Channels set), members in one Group (ID and
-// Members set). Attachments are sorted by principal type, principal id and policy.
+// TargetBankPolicy, TargetTest, TargetChannel or TargetMember. Channels of users and Members of
+// groups are nil. Channels are returned in one User (ID and Channels set), members in one Group (ID
+// and Members set). Attachments are sorted by principal type, principal id and policy.
 //
 // A row has all that the filters ask for. So no attachment is to both a User and a Group.
 type AccessPage struct {
@@ -256,7 +256,7 @@ type AccessPage struct {
 	// and lower case of letters are the same.
 	Text string
 	// After is the ID of the last row's [Target] in the chunk before; for a member, the user. The
-	// row need not exist any more. "": from the start.
+	// row need not exist any longer. "": from the start.
 	After string
 	Skip  int // the number of rows to leave out first, not negative
 	Limit int // the most rows to read, > 0
@@ -268,11 +268,11 @@ type AccessPage struct {
 // GroupsOf. If MembersOf has it, it is read with all its members, else with those that Members and
 // GroupsOf name.
 type AccessNames struct {
-	Users, Groups, ServiceAccounts, Policies, BankPolicies []string
-	Channels                                               []Channel // name the users who have them
-	Attachments                                            []AttachmentKey
-	Members                                                []Membership
-	MembersOf                                              []string // groups
+	Users, Groups, ServiceAccounts, Policies, BankPolicies, Tests []string
+	Channels                                                      []Channel // name the users who have them
+	Attachments                                                   []AttachmentKey
+	Members                                                       []Membership
+	MembersOf                                                     []string // groups
 
 	// These name rows by what they refer to.
 	GroupsOf      []string    // users: the groups that have them as members, with these members
@@ -393,7 +393,7 @@ type FullStore interface {
 type SourceFileStore interface {
 	// KeepSourceFile keeps an answer of a source, and replaces what was kept under its path.
 	//
-	// It is no mutation: the generation stays. Of each source the store keeps the file with the
+	// It is not a mutation: the generation stays. Of each source the store keeps the file with the
 	// path "" and the [MaxSourceFiles] other files with the latest KeptAt. All are deleted with
 	// the source. ErrNotFound when the source is not registered.
 	KeepSourceFile(ctx context.Context, key SourceKey, file SourceFile) error
@@ -402,9 +402,9 @@ type SourceFileStore interface {
 }
 
 // OutboxStore is an optional role: it keeps the events of a host's transactions until the Service
-// delivers them. Without it and with Config.OnEvent, mutations fail in a transaction of the host.
+// delivers them. Without it and with Config.Events.OnEvent, mutations fail in a transaction of the host.
 type OutboxStore interface {
-	// AddEvents keeps events. It is no mutation: the generation stays.
+	// AddEvents keeps events. It is not a mutation: the generation stays.
 	AddEvents(ctx context.Context, events []Event) error
 	// ClaimEvents returns up to limit events that no caller has claimed at the time now, and claims
 	// them until the time until.
@@ -416,20 +416,20 @@ type OutboxStore interface {
 	DeleteEvents(ctx context.Context, ids []uuid.UUID) error
 }
 
-// AnswerStore is an optional role: it keeps the answers to requests with an idempotency key.
-// Without it such requests are refused.
+// AnswerStore is an optional role: it keeps the answers to requests with an idempotency key, and the
+// report for [Templates.LastCheck]. Without it such requests are refused.
 type AnswerStore interface {
 	// Answer returns the answer kept under key. ErrNotFound when none is kept, or when it has
 	// expired by the time now.
 	Answer(ctx context.Context, key []byte, now time.Time) (StoredAnswer, error)
 	// KeepAnswer keeps an answer, and deletes some answers that have expired by the time now. It is
-	// no mutation: the generation stays. ErrExists when an answer that has not expired is kept
+	// not a mutation: the generation stays. ErrExists when an answer that has not expired is kept
 	// under its Key.
 	KeepAnswer(ctx context.Context, answer StoredAnswer, now time.Time) error
 	// CountAnswers counts, up to most, the answers to a caller that have not expired by the time
 	// now.
 	CountAnswers(ctx context.Context, caller []byte, now time.Time, most int) (int, error)
-	// DeleteAnswers deletes all answers to a caller. It is no mutation: the generation stays.
+	// DeleteAnswers deletes all answers to a caller. It is not a mutation: the generation stays.
 	DeleteAnswers(ctx context.Context, caller []byte) error
 }
 
@@ -447,11 +447,11 @@ type StoredAnswer struct {
 	Key       []byte // a digest of the caller and the idempotency key: 32 bytes
 	Caller    []byte // a digest of the caller: 32 bytes
 	Request   []byte // a digest of the request: 32 bytes
-	Data      []byte // sealed
+	Data      []byte // sealed, or a report for [Templates.LastCheck]
 	ExpiresAt time.Time
 }
 
-// FreshnessStore is an optional role: it tells at once whether anything was committed. With it,
+// FreshnessStore is an optional role: it tells immediately whether anything was committed. With it,
 // each request includes all earlier commits of other processes, and not only those that AwaitChange
 // saw.
 type FreshnessStore interface {

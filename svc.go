@@ -37,7 +37,7 @@
 // The Service authorizes, validates, stamps, decides and records. No rule lives anywhere else.
 // Every method that acts takes the caller as a [Principal] and authorizes it. A host's own code
 // passes [Host]. Every failure is an [*Error] with a stable [Code]. The Service reports every
-// mutation to [Config].OnEvent after its commit.
+// mutation to [EventConfig].OnEvent after its commit.
 //
 // A host brings its own bearers with an [Authenticator], its own database with a [Store] (package
 // storetest checks the contract), and its own logger and clock with [Config]. Users belong to the
@@ -136,7 +136,7 @@ func newService(config Config, tenant Tenant) (*Service, error) {
 	work := background.NewGroup(config.Logger)
 	b := &base{
 		store: config.Store, roles: roles, tenant: tenant.Name, log: config.Logger,
-		clock: config.Now, refuses: func(bool) error { return nil },
+		clock: config.Now, readOnly: config.ReadOnly, refuses: func(bool) error { return nil },
 	}
 	schema, err := schemaOf(config.Parameters)
 	if err != nil {
@@ -145,7 +145,7 @@ func newService(config Config, tenant Tenant) (*Service, error) {
 	chains := newChains(config.Events.Keep, b.tenant, roles.audit, b.log)
 	compiler := policy.NewCompiler(schema)
 	b.cached = readcache.New(
-		cmp.Or(config.Keys.Cached, keptKeys), compiler.Budget(), feed{b},
+		cmp.Or(config.Memory.Keys, keptKeys), compiler.Budget(), feed{b},
 		func(follow func(context.Context)) { work.Start(follow) },
 	)
 	s := assemble(config, b, shared{
@@ -168,13 +168,13 @@ func newService(config Config, tenant Tenant) (*Service, error) {
 //
 // The copy ends with the transaction and needs no Close. When one of its methods fails, roll the
 // transaction back, unless the error is a refusal: [CodeInvalid], [CodeUnauthenticated],
-// [CodeForbidden], [CodeNotFound], [CodeExists], [CodeLimit], [CodeInUse], [CodeBuiltin],
+// [CodeForbidden], [CodeReadOnly], [CodeNotFound], [CodeExists], [CodeLimit], [CodeInUse], [CodeBuiltin],
 // [CodeLastAdministrator], [CodeTooComplex], [CodeEdited], [CodePrecondition], [CodeSourceMoved] or
 // [CodeKeyReused].
 func (s *Service) WithTx(store Store) *Service {
 	b := &base{
 		store: store, roles: rolesOf(store), tenant: s.tenant, log: s.log, clock: s.clock,
-		inTransaction: true, refuses: s.refuses,
+		readOnly: s.readOnly, inTransaction: true, refuses: s.refuses,
 	}
 	return assemble(s.config, b, s.shared)
 }
@@ -184,7 +184,7 @@ func (s *Service) WithTx(store Store) *Service {
 //
 // A cached key costs no store call, a key that is not cached costs one, and an invented key of the
 // Service's own form costs none. An accepted key is recorded as used, some seconds later. The cache
-// follows changes as that of [Service.Decide] does. bearer is the token alone, without "Bearer ".
+// follows changes as that of [Service.Decide] does. bearer is the token only, without "Bearer ".
 //
 // Errors: CodeUnauthenticated, always with the same message, when the bearer has no principal or an
 // inactive one; CodeUnavailable when the Service cannot decide at present.
@@ -218,10 +218,10 @@ func (s *Service) Accept(ctx context.Context, p Principal) error {
 // the same code as [Policies.Resolve].
 //
 // Call it for every request that a host serves. It answers from the cache, so most calls take well
-// under a microsecond and make no store call. Changes by this process count at once. Changes by
-// others count at once where the store is a [FreshnessStore] such as SQLite's, within milliseconds
-// on PostgreSQL, and else within about a second. When the store was not reached for 5 seconds, each
-// call reads it.
+// under a microsecond and make no store call. Changes by this process count immediately. Changes by
+// others count immediately where the store is a [FreshnessStore] such as SQLite's, within
+// milliseconds on PostgreSQL, and else within about a second. When the store was not reached for 5
+// seconds, each call reads it.
 //
 // A user without a row has no stored rights. On bank "*", the actions that the host vouches for
 // ([Principal].Actions) count as well.
@@ -236,8 +236,8 @@ func (s *Service) Decide(
 		return d, err
 	}
 	s.shared.counts.Count(d.Allowed())
-	if s.config.OnDecision != nil {
-		s.config.OnDecision(ctx, DecisionEvent{p, action, bank, in, d.Outcome(), s.tenant, d.of})
+	if s.config.Events.OnDecision != nil {
+		s.config.Events.OnDecision(ctx, DecisionEvent{p, action, bank, in, d.Outcome(), s.tenant, d.of})
 	}
 	return d, nil
 }
@@ -417,35 +417,35 @@ const keptKeys = 1 << 16
 func assemble(config Config, b *base, of shared) *Service {
 	g, c := &authorizer{b, of.compiler}, &contentChecker{config.Templates.ValidateManifest}
 	j := &committer{
-		base: b, keep: config.Events.Keep, onEvent: config.OnEvent, answerKeys: of.keys.AnswerKeys(),
+		base: b, keep: config.Events.Keep, onEvent: config.Events.OnEvent, answerKeys: of.keys.AnswerKeys(),
 		chains: of.chains, forgets: forgetUser,
 	}
-	up := &upstreams{b, j, c, config.Marketplace, of.sealer, of.failing}
-	reader := newTemplateReader(b, config.Templates.Cached)
-	rosters := newRosters(g, cmp.Or(config.Limits.CachedAccess, cachedAccess))
-	installs := newInstalls(b, of.checks)
+	up := &upstreams{b, j, c, config.Sources.Marketplace, of.sealer, of.failing}
+	reader := newTemplateReader(b, config.Memory.Templates)
+	rosters := newRosters(g, cmp.Or(config.Memory.Access, cachedAccess))
+	installs := newInstalls(b)
 	r := &keyHasher{b, of.keys}
 	edits := config.Templates.LocalEdits
-	h := &keyIssuer{b, g, j, r, config.Keys.MaxPerHolder, config.Keys.IgnoreExpired, config.KnownUser}
+	h := &keyIssuer{b, g, j, r, config.Keys.MaxPerHolder, config.Keys.IgnoreExpired, config.Users.Known, config.Users.AreRows}
 	j.callers = h
 	callers := &authenticator{
 		base: b, authorizer: g, keyHasher: r, host: config.Authenticator, uses: &keyring.Uses[newHash]{},
 	}
-	if config.RequireKnownUsers {
-		callers.known = newKnownUsers(config.KnownUser)
+	if config.Users.RequireKnown {
+		callers.known = newKnownUsers(config.Users.Known)
 	}
 	d := &accessWriter{b, g, j, h, rosters, make(chan struct{}, 1)}
 	return &Service{
-		Templates:   &Templates{b, &scoped{g, false}, j, c, up, reader, installs, edits},
+		Templates:   &Templates{b, &scoped{g, false}, j, c, up, reader, installs, of.checks, edits},
 		Sources:     &Sources{b, &scoped{g, false}, j, c, up, reader, installs},
-		MyTemplates: &Templates{b, &scoped{g, true}, j, c, up, newTemplateReader(b, -1), installs, edits},
+		MyTemplates: &Templates{b, &scoped{g, true}, j, c, up, newTemplateReader(b, -1), installs, of.checks, edits},
 		MySources:   &Sources{b, &scoped{g, true}, j, c, up, reader, installs},
 		Keys:        &Keys{h, callers},
 		Policies:    &Policies{d},
 		Users:       &Users{d}, Groups: &Groups{d},
 		ServiceAccounts:   &ServiceAccounts{accessWriter: d},
 		MyServiceAccounts: &ServiceAccounts{d, true},
-		Banks:             &Banks{d, config.Banks},
+		Banks:             &Banks{d, config.Templates.Banks},
 		Access:            &Access{d},
 		Audit:             &Audit{g, config.Events.Keep},
 		base:              b, guard: g, config: config, shared: of, callers: callers,
@@ -460,6 +460,9 @@ func (s *Service) start(work *background.Group) {
 	s.work = work
 	reader.follow = sync.OnceFunc(func() { work.Start(reader.kept.Run) })
 	callers.writeUses = sync.OnceFunc(func() { work.Start(callers.flush) })
+	if s.readOnly {
+		return
+	}
 	delivers := journal.onEvent != nil && !s.config.Events.NoDelivery
 	if s.tenant == "" && delivers && s.roles.outbox != nil {
 		work.Start(journal.delivery().Run)

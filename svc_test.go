@@ -87,25 +87,21 @@ func newHost(t *testing.T, edits ...func(*svc.Config)) *host {
 	t.Helper()
 	h := &host{store: memstore.New(), market: newMarket()}
 	h.config = svc.Config{
-		Store:       h.store,
-		Marketplace: h.market,
-		Logger:      slog.New(slog.DiscardHandler),
-		Now:         h.now,
-		OnEvent: func(_ context.Context, e svc.Event) {
+		Store:  h.store,
+		Logger: slog.New(slog.DiscardHandler),
+		Now:    h.now,
+		Events: svc.EventConfig{OnEvent: func(_ context.Context, e svc.Event) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			h.events = append(h.events, e)
-		},
+		}},
 		Keys:    svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("a pepper of the test")}}},
-		Sources: svc.SourceConfig{SealingKey: []byte("a sealing key of 32 bytes, thus!")},
+		Sources: svc.SourceConfig{Marketplace: h.market, SealingKey: []byte("a sealing key of 32 bytes, thus!")},
 	}
 	for _, edit := range edits {
 		edit(&h.config)
 	}
-	service, err := svc.New(h.config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	service := must(svc.New(h.config))
 	t.Cleanup(func() { _ = service.Close() })
 	h.Service = service
 	return h
@@ -221,6 +217,17 @@ func wantCode(t *testing.T, err error, code svc.Code, field string) {
 	}
 }
 
+// must is the value of a call that does not fail.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+// errorOf is the error of a call.
+func errorOf[T any](_ T, err error) error { return err }
+
 func collect[T any](t *testing.T, seq func(func(T, error) bool)) []T {
 	t.Helper()
 	var all []T
@@ -257,7 +264,7 @@ func TestNewNamesTheField(t *testing.T) {
 		"Config.Keys.EarlierUserPrefixes[1]: \"\"":                {Store: memstore.New(), Keys: svc.KeyConfig{EarlierUserPrefixes: []string{"k_", ""}}},
 		"Config.Keys.EarlierServiceAccountPrefixes[0]: \"svcu_\"": {Store: memstore.New(), Keys: svc.KeyConfig{EarlierServiceAccountPrefixes: []string{"svcu_"}}},
 		"Config.Keys.Imports[0].Prefix must":                      {Store: memstore.New(), Keys: svc.KeyConfig{Imports: []svc.KeyImport{{}}}},
-		"Config.Keys.Cached":                                      {Store: memstore.New(), Keys: svc.KeyConfig{Cached: -1}},
+		"Config.Memory.Keys":                                      {Store: memstore.New(), Memory: svc.Memory{Keys: -1}},
 		"Config.Keys.Peppers[0].Secret":                           {Store: memstore.New(), Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1"}}}},
 	} {
 		if _, err := svc.New(config); err == nil || !strings.Contains(err.Error(), field) {
@@ -268,16 +275,13 @@ func TestNewNamesTheField(t *testing.T) {
 
 func TestSmallestConfig(t *testing.T) {
 	is := is.New(t)
-	service, err := svc.New(svc.Config{Store: memstore.New(), Logger: slog.New(slog.DiscardHandler)})
-	is.NoErr(err)
+	service := must(svc.New(svc.Config{Store: memstore.New(), Logger: slog.New(slog.DiscardHandler)}))
 	issued, err := service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
 	is.NoErr(err)
-	who, err := service.Authenticate(t.Context(), string(issued.Key))
-	is.NoErr(err)
+	who := must(service.Authenticate(t.Context(), string(issued.Key)))
 	is.Equal(who.Identity(), svc.Identity{Kind: svc.KindUser, ID: "alice"})
 
-	_, err = service.Authenticate(t.Context(), "a token of nobody")
-	wantCode(t, err, svc.CodeUnauthenticated, "")
+	wantCode(t, errorOf(service.Authenticate(t.Context(), "a token of nobody")), svc.CodeUnauthenticated, "")
 	_, err = service.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: "https://example.com/a"})
 	wantCode(t, err, svc.CodeInvalid, "/url")
 	is.NoErr(service.Close())
@@ -289,8 +293,7 @@ func TestSecretDoesNotShow(t *testing.T) {
 	var out strings.Builder
 	slog.New(slog.NewJSONHandler(&out, nil)).Info("m", "key", key, "in", map[string]any{"key": key})
 	slog.New(slog.NewTextHandler(&out, nil)).Info("m", "key", key, "issued", svc.IssuedKey{Key: key})
-	text, err := json.Marshal(map[string]any{"key": key, "issued": svc.IssuedKey{Key: key}})
-	is.NoErr(err)
+	text := must(json.Marshal(map[string]any{"key": key, "issued": svc.IssuedKey{Key: key}}))
 	out.Write(text)
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
 		out.WriteString(sprintf(verb, key))
@@ -331,8 +334,7 @@ func TestErrorsOfOthersHideSecrets(t *testing.T) {
 	h := newHost(t, func(c *svc.Config) {
 		c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) { return svc.Principal{}, cause })
 	})
-	_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme, AuthToken: ptr(svc.Secret(secret))})
-	is.NoErr(err)
+	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme, AuthToken: ptr(svc.Secret(secret))}))
 	deep := &url.Error{Op: "Get", URL: "https://id.example.com/?token=" + secret, Err: io.EOF}
 	for _, cause = range []error{
 		deep, fmt.Errorf("at %w", deep), &svc.Error{Code: svc.CodeSourceFailed, Field: secret, Message: "has no " + secret}, &svc.Error{Code: svc.CodeSourceFailed, Message: "m", Err: deep},
@@ -350,7 +352,7 @@ func TestErrorsOfOthersHideSecrets(t *testing.T) {
 		}
 	}
 	cause = io.ErrUnexpectedEOF // with nothing to hide the chain stays
-	_, err = h.Authenticate(t.Context(), secret)
+	_, err := h.Authenticate(t.Context(), secret)
 	is.True(errors.Is(err, cause))
 }
 
@@ -375,11 +377,79 @@ func TestNoLogger(t *testing.T) {
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	h := newHost(t, func(c *svc.Config) {
 		c.Logger, c.Keys.Peppers = nil, nil // which is warned of
-		c.OnEvent = func(context.Context, svc.Event) { panic("of the host") }
+		c.Events.OnEvent = func(context.Context, svc.Event) { panic("of the host") }
 	})
 	is.Equal(log.String(), "")
-	_, err := h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{})
-	is.NoErr(err)
+	must(h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{}))
 	is.True(strings.Contains(log.String(), "level=ERROR"))
 	is.True(strings.Contains(log.String(), "of the host"))
 }
+
+// Each decision is seen as it is made, and counted.
+func ExampleService_Stats() {
+	service, err := svc.New(svc.Config{
+		Store: memstore.New(),
+		Events: svc.EventConfig{OnDecision: func(_ context.Context, e svc.DecisionEvent) {
+			fmt.Println(e.Principal.ID, e.Action, e.Bank, e.Outcome)
+		}},
+	})
+	if err != nil {
+		return
+	}
+	defer service.Close()
+	ann := svc.Principal{Kind: svc.KindUser, ID: "ann"}
+	if _, err := service.May(context.Background(), ann, "bank:recall", "notes"); err != nil {
+		return
+	}
+	stats := service.Stats()
+	fmt.Println(stats.Decisions, "decision,", stats.Denials, "denial,", stats.OutboxWaiting, "events wait")
+	// Output:
+	// ann bank:recall notes implicit_deny
+	// 1 decision, 1 denial, 0 events wait
+}
+
+func TestStats(t *testing.T) {
+	is := is.New(t)
+	var told []svc.DecisionEvent
+	h := newHost(t, func(c *svc.Config) {
+		c.Events.OnDecision = func(_ context.Context, e svc.DecisionEvent) { told = append(told, e) }
+	})
+	is.Equal(h.Stats(), svc.Stats{CacheBytes: h.Stats().CacheBytes})
+
+	in := svc.Context{Provider: "mail"}
+	must(h.Decide(t.Context(), svc.Host, "bank:recall", "notes", svc.Context{}))
+	for range 3 {
+		is.True(!must(h.Decide(t.Context(), user("nobody"), "bank:recall", "notes", in)).Allowed())
+	}
+	wantCode(t, errorOf(h.May(t.Context(), user("nobody"), "bank:*", "notes")), svc.CodeInvalid, "action")
+
+	s := h.Stats()
+	is.Equal([]uint64{s.Decisions, s.Denials}, []uint64{4, 3}) // an error is no decision
+	is.True(s.CacheReads >= 1 && s.CacheReads <= 3)
+	is.True(s.CacheBytes > 0)
+	is.Equal(len(told), 4)
+	last := told[3]
+	is.Equal([]any{last.Principal.ID, last.Action, last.Bank, last.Context}, []any{"nobody", "bank:recall", "notes", in})
+	is.True(!last.Allowed() && last.Outcome == svc.ImplicitDeny && last.Reason() != "" && told[0].Allowed())
+}
+
+// The outbox of a transaction's events is counted until they are delivered.
+func TestStatsOfTheOutbox(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t, func(c *svc.Config) { c.Events.NoDelivery = true })
+	is.Equal(h.Stats().OutboxWaiting, 0)
+	is.NoErr(h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
+		return h.WithTx(tx).Access.Apply(ctx, svc.Host, svc.Bundle{Users: []svc.User{{ID: "alice"}}})
+	}))
+	is.Equal(h.Stats().OutboxWaiting, 1)
+
+	none := newHost(t, withBareStore)
+	is.Equal(none.Stats().OutboxWaiting, -1)
+	broken := newHost(t, func(c *svc.Config) { c.Store = uncounted{c.Store} })
+	is.Equal(broken.Stats().OutboxWaiting, -1)
+}
+
+type uncounted struct{ svc.Store }
+
+func (uncounted) Hears() bool                                   { return true }
+func (uncounted) CountEvents(context.Context, int) (int, error) { return 7, errors.New("planted") }

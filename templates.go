@@ -25,7 +25,7 @@ type NewTemplate struct {
 }
 
 // Template is an installed template. Callers of [Templates.Read] and [Templates.List] share it and
-// must not change it, because of [TemplateConfig].Cached. From other methods it belongs to the
+// must not change it, because of [Memory].Templates. From other methods it belongs to the
 // caller.
 type Template struct {
 	TemplateKey
@@ -66,10 +66,10 @@ func (k TemplateKey) Target() Target {
 }
 
 // template returns the key of a template of the area. All methods of [Templates] use these keys
-// alone: they never look in another area.
+// only: they never look in another area.
 func (a place) template(id string) TemplateKey { return TemplateKey{a.scope, a.owner, id} }
 
-// MaxPersonalTemplates is the most templates that a user can have of its own.
+// MaxPersonalTemplates is the most personal templates of a user.
 const MaxPersonalTemplates = 1000
 
 // Origin records where a template was installed from. It stays when the source is removed. Another
@@ -120,14 +120,14 @@ type TemplateVersion struct {
 const MaxTemplateVersions = 20
 
 // TemplateQuery asks for a part of a list of templates. The zero query asks for the whole list. For
-// pages, repeat the query after the last template of the page: templates that come and go meanwhile
-// move no other template to another page.
+// pages, repeat the query after the last template of the page: templates that come and go in the
+// meantime move no other template to another page.
 type TemplateQuery struct {
 	// A template must match both texts, byte by byte. "" matches all templates.
 	Category string // the template's category
 	Tag      string // one of the template's tags
 
-	// The list starts after the template with that name and id, which need not exist any more.
+	// The list starts after the template with that name and id, which need not exist any longer.
 	// "" and "": from the start.
 	AfterName, AfterID string
 	Skip               int // the number of matching templates to leave out first, not negative
@@ -298,7 +298,7 @@ func differences(a, b Content) []string {
 	add("category", equalText(a.Category, b.Category))
 	add("integrations", slices.Equal(a.Integrations, b.Integrations))
 	add("tags", slices.Equal(a.Tags, b.Tags))
-	add("manifest", sameJSON(a.Manifest, b.Manifest))
+	add("manifest", jcs.Equal(a.Manifest, b.Manifest))
 	return fields
 }
 
@@ -309,17 +309,6 @@ func (c Content) same(other Content) bool {
 		equalText(c.Description, other.Description) && equalText(c.Category, other.Category) &&
 		slices.Equal(c.Integrations, other.Integrations) && slices.Equal(c.Tags, other.Tags) &&
 		bytes.Equal(c.Manifest, other.Manifest)
-}
-
-// sameJSON compares canonical forms. Equal bytes need none. Invalid JSON equals only the same
-// bytes.
-func sameJSON(a, b json.RawMessage) bool {
-	if bytes.Equal(a, b) {
-		return true
-	}
-	canonicalA, errA := jcs.Canonical(a)
-	canonicalB, errB := jcs.Canonical(b)
-	return errA == nil && errB == nil && bytes.Equal(canonicalA, canonicalB)
 }
 
 // clone returns a copy that shares no lists and no manifest with c. Its lists are not nil: answers

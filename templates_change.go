@@ -6,6 +6,7 @@ import (
 	"iter"
 	"math"
 
+	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/merge3"
 )
 
@@ -14,13 +15,13 @@ import (
 // methods may be called concurrently.
 //
 // Each method on the server's templates needs [ActionTemplateAdmin], except for [Host]. A method on
-// the caller's own needs an action of its own: [ActionTemplateList], [ActionTemplateCreate],
+// the caller's own needs its own action: [ActionTemplateList], [ActionTemplateCreate],
 // [ActionTemplateManage] or [ActionTemplateInstall]. There, a service account works on the
 // templates of its owner, with its own rights. Host and unmapped senders get CodeForbidden. No
 // method looks in the other half, or at the templates of another user: they are CodeNotFound.
 //
 // A method that fails has changed no template. With [EventConfig].Keep, a write and the records of
-// its events are one transaction. After the commit and before the method returns, [Config].OnEvent
+// its events are one transaction. After the commit and before the method returns, [EventConfig].OnEvent
 // gets the events. Any method can return CodeUnavailable (the store cannot be reached) and
 // CodeInternal.
 type Templates struct {
@@ -31,12 +32,13 @@ type Templates struct {
 	*upstreams
 	*templateReader
 	*installedCache
+	checks *checkCache
 	// edits is what an update does with fields edited locally; "": EditsConflict.
 	edits LocalEdits
 }
 
 // Read returns a template, with Origin.Base. It makes no store call while the server's templates
-// are cached ([TemplateConfig].Cached) with the template's base, which the first Read of the
+// are cached ([Memory].Templates) with the template's base, which the first Read of the
 // template adds. The result is then shared with other callers. Otherwise it makes one store call,
 // and after a change a few. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
 func (s *Templates) Read(ctx context.Context, by Principal, id string) (Template, error) {
@@ -76,8 +78,8 @@ func (s *Templates) admitTo(
 
 // List lists the templates by name, then id. It reads the list in chunks, so the list need
 // not fit into memory, and holds no connection while the caller works. Changes made during the call
-// may or may not be in it. When the server's templates are cached ([TemplateConfig].Cached), their
-// list shows one moment and makes no store call for its rows. Origin.Base is zero. The error, if
+// may or may not be in it. When the server's templates are cached ([Memory].Templates), their
+// list is of one generation and makes no store call for its rows. Origin.Base is zero. The error, if
 // any, is the last thing yielded.
 //
 // With ifMatch, List lists only a list that has one of these ETags ([Templates.ETag]). A list that
@@ -107,7 +109,7 @@ func (s *Templates) List(
 }
 
 // ETag returns the entity tag of the list of all templates of the server, quotes included. "": it
-// is not known, because the list is not cached ([TemplateConfig].Cached). Lists of personal
+// is not known, because the list is not cached ([Memory].Templates). Lists of personal
 // templates are never cached.
 //
 // The tag changes whenever a template of the list changes, and when all of them are read again. No
@@ -372,7 +374,7 @@ func (s *Templates) History(
 	ctx context.Context, by Principal, id string,
 ) iter.Seq2[TemplateVersion, error] {
 	before, key := int64(math.MaxInt64), TemplateKey{}
-	return list(ctx, "list versions", anyLength,
+	return lists.Chunks(ctx, anyLength, doing("list versions"),
 		func() error {
 			template, err := s.template(ctx, by, ActionTemplateList, id)
 			key = template.TemplateKey

@@ -1,15 +1,19 @@
 package svc
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/extsvc/svc/internal/answers"
 	"github.com/extsvc/svc/internal/background"
 	"github.com/extsvc/svc/internal/cache"
-	"github.com/extsvc/svc/internal/readcache"
 )
 
 // UpdateReport compares all templates of one half that came from sources with those sources. It
@@ -50,8 +54,8 @@ type TemplateUpdate struct {
 // from its source, or that could not be compared.
 func (t TemplateUpdate) HasUpdate() bool { return t.LatestRevision != nil }
 
-// SourceReport is the result of asking one source. Its Checked does not count templates with a
-// Problem of their own.
+// SourceReport is the result of asking one source. Its Checked does not count templates that have
+// a Problem.
 type SourceReport struct {
 	// Source names the source. Each half may have templates from sources of the other.
 	Source SourceKey
@@ -64,12 +68,13 @@ type SourceReport struct {
 
 // CheckUpdates compares all templates that came from sources with those sources: all of the
 // server's, or all of the caller's own. It asks each source once and reports the templates that
-// differ, as [Templates.CheckUpdate] does for one template. A manifest in a file of its own costs
-// one more request, unless the catalogue has its digest.
+// differ, as [Templates.CheckUpdate] does for one template. A manifest in its own file costs one
+// more request, unless the catalogue has its digest.
 //
-// It asks 4 sources at once, and 4 files of one source; in a transaction of the host, one source at
-// a time. The result is not of one moment. Installed templates come from the cache or from the
-// store, in chunks of 1,024. When ctx ends, CheckUpdates returns CodeUnavailable and no report.
+// It asks 4 sources at the same time, and 4 files of one source; in a transaction of the host, one
+// source at a time. The result is not a snapshot. Installed templates come from the cache or
+// from the store, in chunks of 1,024. When ctx ends, CheckUpdates returns CodeUnavailable and no
+// report.
 //
 // A source that fails does not stop the others: the report has its problem. If neither the
 // catalogue nor the server's templates of a source have changed since the last call, CheckUpdates
@@ -123,7 +128,30 @@ func (s *Templates) CheckUpdates(
 	slices.SortFunc(report.Templates, func(a, b TemplateUpdate) int {
 		return strings.Compare(a.ID, b.ID)
 	})
+	s.keepReport(ctx, report)
 	return report, nil
+}
+
+// LastCheck returns the report of the last [Templates.CheckUpdates] of the server's templates that
+// was completed, by any process, and the time of its end by Config.Now. It asks no source.
+//
+// The store keeps a report for 30 days, unless the report takes more than 4 MiB of JSON, the store
+// is no [AnswerStore], or the Service is read-only: then the process that made it keeps it. No
+// report is kept of a check in a transaction of the host, or of the caller's own templates. The
+// report is shared: callers must not change it. Errors: CodeForbidden, CodeNotFound (no report),
+// CodeUnavailable.
+func (s *Templates) LastCheck(ctx context.Context, by Principal) (UpdateReport, time.Time, error) {
+	if _, err := s.admit(ctx, by, ActionTemplateList); err != nil {
+		return UpdateReport{}, time.Time{}, err
+	}
+	kept, err := s.lastReport(ctx)
+	if err == nil && kept == nil {
+		err = notFound("no check for updates is kept")
+	}
+	if err != nil {
+		return UpdateReport{}, time.Time{}, fault("read the last check", err)
+	}
+	return kept.report, kept.at, nil
 }
 
 // maxChecks limits the bytes of the kept results of the last comparisons with sources. A result
@@ -131,7 +159,7 @@ func (s *Templates) CheckUpdates(
 const maxChecks = 64 << 20
 
 // sourceCheck is the result of comparing installed templates with a catalogue. It does not change
-// once it is kept: several calls read it at once.
+// once it is kept: several calls read it concurrently.
 type sourceCheck struct {
 	report    SourceReport
 	templates []TemplateUpdate
@@ -156,6 +184,8 @@ type checkCache struct {
 	// bytes is the size of everything kept since the last drop. A replaced result still counts, so
 	// it is an upper bound, and needs no bookkeeping.
 	bytes int64
+	// report is the report of the last check that this process made, or has read from the store.
+	report *keptReport
 }
 
 // of returns the last comparison if it had the same source, catalogue and installed templates, or
@@ -177,12 +207,12 @@ func (c *checkCache) of(up Upstream, revision string, installed []Installation) 
 // keep keeps a comparison in place of the last one. A comparison that must not be kept removes the
 // last one, which is outdated now.
 func (c *checkCache) keep(check *sourceCheck) {
-	if !check.follows {
-		c.forget(check.report.Source)
-		return
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !check.follows {
+		delete(c.last, check.report.Source)
+		return
+	}
 	if c.bytes += cache.Size(check); c.last == nil || c.bytes > maxChecks {
 		c.last, c.bytes = map[SourceKey]*sourceCheck{}, cache.Size(check)
 	}
@@ -192,18 +222,13 @@ func (c *checkCache) keep(check *sourceCheck) {
 	c.last[check.report.Source] = check
 }
 
-// forget drops the comparison with a source. After a removal it frees the memory; a second
-// registration has another time, so the old result would not be used.
-func (c *checkCache) forget(source SourceKey) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.last, source)
-}
-
 // memory returns the bytes of what is kept.
 func (c *checkCache) memory() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.report != nil {
+		return c.bytes + c.report.size
+	}
 	return c.bytes
 }
 
@@ -212,11 +237,100 @@ func (c *checkCache) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last, c.bytes = nil, 0
+	if c.report != nil && c.report.digest != nil { // the store has it
+		c.report = nil
+	}
+}
+
+// keptReport is the report of a check. It does not change.
+type keptReport struct {
+	report UpdateReport
+	at     time.Time
+	digest []byte // of the text in the store; nil: it is not there
+	size   int64  // bytes
+}
+
+// known returns the report that the process has, or nil.
+func (c *checkCache) known() *keptReport {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.report
+}
+
+// know replaces the report that the process has, unless next is too large.
+func (c *checkCache) know(next *keptReport) {
+	if next.size = cache.Size(next.report); next.size > maxChecks {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.report = next
+}
+
+// reportName stands for the caller, and for the request, of the kept report: no request with an
+// idempotency key has it.
+var reportName = answers.Caller([]string{"last check for updates"})
+
+const (
+	reportPeriod = 30 * 24 * time.Hour
+	maxReport    = 4 << 20 // bytes of JSON
+)
+
+// keepReport keeps the report of a check in the process and in the store. An error of the store is
+// one line in the log. Of two checks that end at the same time, one is kept.
+func (s *Templates) keepReport(ctx context.Context, report UpdateReport) {
+	if s.inTransaction || s.personal {
+		return
+	}
+	kept := &keptReport{report: report, at: s.now()}
+	data, err := json.Marshal(report)
+	if stored := s.roles.answers; err == nil && stored != nil && !s.readOnly && len(data) <= maxReport {
+		digest := sha256.Sum256(data)
+		answer := StoredAnswer{
+			Key: reportName, Caller: reportName, Request: digest[:], Data: data,
+			ExpiresAt: kept.at.Add(reportPeriod),
+		}
+		if err = stored.DeleteAnswers(ctx, reportName); err == nil {
+			err = stored.KeepAnswer(ctx, answer, kept.at)
+		}
+		if err == nil {
+			kept.digest = digest[:]
+		}
+	}
+	if err != nil && !errors.Is(err, ErrExists) {
+		s.log.WarnContext(ctx, "svc: cannot store the report of a check for updates", "error", err)
+	}
+	s.checks.know(kept)
+}
+
+// lastReport returns the report of the last check, or nil. That of the store counts: another process
+// may have made it.
+func (s *Templates) lastReport(ctx context.Context) (*keptReport, error) {
+	if s.personal {
+		return nil, nil
+	}
+	known := s.checks.known()
+	if s.roles.answers == nil {
+		return known, nil
+	}
+	stored, err := s.roles.answers.Answer(ctx, reportName, s.now())
+	switch at := stored.ExpiresAt.Add(-reportPeriod); {
+	case noRow(err):
+		return known, nil
+	case err != nil || known != nil && (bytes.Equal(known.digest, stored.Request) || known.at.After(at)):
+		return known, err
+	default:
+		next := &keptReport{at: at, digest: stored.Request}
+		if err = json.Unmarshal(stored.Data, &next.report); err == nil {
+			s.checks.know(next)
+		}
+		return next, err
+	}
 }
 
 // checkSource compares the templates installed from a source with what the source has now. list
 // must not be empty. Unless it fails, it calls tick for every template of the list, so that the
-// progress reaches its total. Its error stops the whole check: it is no fault of this source alone.
+// progress reaches its total. Its error is no fault of this source, and stops the whole check.
 func (s *Templates) checkSource(
 	ctx context.Context, by Principal, key SourceKey, list []Installation, tick func(int),
 ) (*sourceCheck, error) {
@@ -255,7 +369,7 @@ func (s *Templates) checkSource(
 
 // compare fills in a check. It looks up the installed templates in the catalogue, not the other way
 // round: a catalogue may have 100,000 entries of which two are installed. Entries that are not
-// installed are never fetched or checked. What is installed and has no entry any more is an offer
+// installed are never fetched or checked. An installed template without an entry is an offer
 // without an entry and without a problem. mu guards check, which several goroutines fill in.
 func (s *Templates) compare(
 	ctx context.Context, up Upstream, catalog Catalog, check *sourceCheck, tick func(int),
@@ -281,7 +395,10 @@ func (s *Templates) compare(
 			delete(installed, p.ID)
 		}
 	}
-	offered := catalog.offered()
+	var offered map[string]*CatalogEntry
+	if len(installed) > 0 {
+		offered = catalog.offered()
+	}
 	for id, from := range installed {
 		of := offer{from: from}
 		if present := catalog.renamed(id, offered); present != "" {
@@ -318,9 +435,26 @@ func (s *Templates) compare(
 	})
 }
 
+// fetchPresent is fetch for an installed template. It follows the renames of the source, and also returns
+// the id that the template has there now.
+func (s *upstreams) fetchPresent(
+	ctx context.Context, by Principal, up Upstream, id string,
+) (content Content, revision, present string, err error) {
+	content, revision, err = s.fetch(ctx, by, up, id)
+	if ErrorCode(err) != CodeNotFound {
+		return content, revision, id, err
+	}
+	renamed, is := errors.AsType[*RenamedError](err)
+	if !is {
+		return content, "", id, err
+	}
+	content, revision, err = s.fetch(ctx, by, up, renamed.ID)
+	return content, revision, renamed.ID, err
+}
+
 // offered returns the revision of an entry, or the problem that keeps it from being installed.
-// follows reports whether the result depends on the catalogue alone. An err is no fault of this
-// source alone. A source that fails for one manifest is the problem of that entry, and the others
+// follows reports whether the result depends on the catalogue only. An err is no fault of this
+// source only. A source that fails for one manifest is the problem of that entry, and the others
 // go on.
 func (s *Templates) offered(
 	ctx context.Context, up Upstream, entry CatalogEntry, installed []Installation,
@@ -365,86 +499,4 @@ func (c *sourceCheck) add(
 			LatestRevision: latest, Problem: problem,
 		})
 	}
-}
-
-// installed holds the templates of an area that came from sources. It does not change, so callers
-// share it, and checks recognizes its lists.
-type installed struct {
-	count int
-	// Each list is in order of id and not empty. A source may have been removed since.
-	bySource map[SourceKey][]Installation
-}
-
-// size counts the lists with their texts. The revision and the URL of each template are most of it.
-func (i *installed) size() int64 { return cache.Size(i.bySource) }
-
-// maxInstalled limits the bytes of the cached sources of all templates. Above it, each check and
-// each list of offers reads all installations from the store.
-const maxInstalled = 64 << 20
-
-// installedCache knows which templates came from which source. It caches those of the server until
-// one of them changes.
-type installedCache struct {
-	*base
-	// checkCache belongs to installs, because it recognizes the lists of installed by their
-	// address.
-	checks *checkCache
-	kept   *readcache.One[*installed]
-}
-
-// newInstalls returns an installs that follows the changes of templates, those of other processes
-// included. Call it before the first use of b: onChange has no lock.
-func newInstalls(b *base, checks *checkCache) *installedCache {
-	i := &installedCache{b, checks, readcache.NewOne(b.cached, maxInstalled, (*installed).size)}
-	b.onChange(func(changed Target, _ int64) {
-		if changed.Kind == TargetTemplate && changed.Scope == ScopeServer {
-			i.kept.Clear()
-		}
-	})
-	return i
-}
-
-// installed returns the templates of an area that came from sources. It returns the cached copy of
-// the server's while that is valid, else it reads the store, in chunks. Of concurrent callers for
-// the server's one reads.
-func (s *installedCache) installed(ctx context.Context, at place) (*installed, error) {
-	if at.scope == ScopePersonal {
-		return s.readInstalled(ctx, at)
-	}
-	return s.kept.Load(ctx, func(known int64) (*installed, int64, error) {
-		all, err := s.readInstalled(ctx, at)
-		return all, known, err
-	})
-}
-
-// readInstalled reads all installations of an area. The chunks are not one snapshot. A change
-// between them drops the copy: it is kept for the generation from before the first chunk.
-func (s *installedCache) readInstalled(ctx context.Context, at place) (*installed, error) {
-	all := &installed{bySource: map[SourceKey][]Installation{}}
-	page := InstallationPage{Scope: at.scope, Owner: at.owner, Limit: installedChunk}
-	for i, err := range list(ctx, "list installations", page.Limit,
-		func() error { return nil },
-		func() ([]Installation, error) { return s.store.Installations(ctx, page) },
-		func(last Installation) { page.After = last.ID }) {
-		if err != nil {
-			return nil, err
-		}
-		all.count++
-		all.bySource[i.Origin.Source] = append(all.bySource[i.Origin.Source], i)
-	}
-	return all, nil
-}
-
-// installedChunk is the number of installations that one store call reads. They have no contents,
-// so they are small.
-const installedChunk = 1024
-
-// byEntry groups installations by the id of the catalogue entry that they came from, in order of
-// id. One entry may be installed under several aliases.
-func byEntry(list []Installation) map[string][]Installation {
-	by := make(map[string][]Installation, len(list))
-	for _, i := range list {
-		by[i.Origin.ID] = append(by[i.Origin.ID], i)
-	}
-	return by
 }

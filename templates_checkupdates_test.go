@@ -34,20 +34,14 @@ func report(r svc.UpdateReport) (lines []string) {
 
 func (h *host) checkUpdates(t *testing.T) svc.UpdateReport {
 	t.Helper()
-	r, err := h.Templates.CheckUpdates(t.Context(), admin, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return must(h.Templates.CheckUpdates(t.Context(), admin, nil))
 }
 
 // install installs a content from acme, as the source gives it now.
 func (h *host) install(t *testing.T, id, alias string, c svc.Content) {
 	t.Helper()
 	h.market.put(acme, id, c)
-	if _, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: id, SourceName: "acme", AliasID: &alias}); err != nil {
-		t.Fatal(err)
-	}
+	must(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: id, SourceName: "acme", AliasID: &alias}))
 }
 
 func inFile(c svc.Content, id string) svc.CatalogEntry {
@@ -66,10 +60,8 @@ func TestCheckUpdates(t *testing.T) {
 	h.install(t, "worse", "worse", content("Worse", "1"))
 	h.install(t, "file", "file", content("File", "1"))
 	h.install(t, "file2", "file2", content("File", "1"))
-	_, err := h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "by-hand", Content: content("Hand", "1")})
-	is.NoErr(err)
-	_, err = h.Templates.Patch(t.Context(), admin, "old-b", svc.TemplatePatch{Name: ptr("edited here")})
-	is.NoErr(err)
+	must(h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "by-hand", Content: content("Hand", "1")}))
+	must(h.Templates.Patch(t.Context(), admin, "old-b", svc.TemplatePatch{Name: ptr("edited here")}))
 	h.market.put(acme, "file2", content("File", "2"))
 	worse := content("Worse", "2")
 	worse.Manifest = manifest(`{}`)
@@ -121,8 +113,7 @@ func TestCheckUpdatesAgreesWithCheckUpdate(t *testing.T) {
 	is.Equal(r.Checked, 21)
 	for i := range 20 {
 		id := fmt.Sprint("alias", i)
-		check, err := h.Templates.CheckUpdate(t.Context(), admin, id)
-		is.NoErr(err)
+		check := must(h.Templates.CheckUpdate(t.Context(), admin, id))
 		latest, differs := found[id]
 		is.Equal(differs, check.HasUpdate || check.LatestRevision == nil)
 		if differs {
@@ -138,8 +129,7 @@ func TestCheckUpdatesRemembers(t *testing.T) {
 	h := newHost(t, func(c *svc.Config) {
 		c.Templates.ValidateManifest = func(json.RawMessage) error { validated.Add(1); return nil }
 	})
-	_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme})
-	is.NoErr(err)
+	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
 	h.install(t, "a", "a", content("A", "1"))
 	offer := func(version, revision string) {
 		offering(h, svc.CatalogEntry{ID: "a", Content: content("A", version)})
@@ -156,8 +146,7 @@ func TestCheckUpdatesRemembers(t *testing.T) {
 	offer("3", "sha256:2")
 	is.True(compared())
 	is.True(!compared())
-	_, err = h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Name: ptr("edited")})
-	is.NoErr(err)
+	must(h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Name: ptr("edited")}))
 	is.True(compared())
 	eventually(t, func() bool { return !compared() })
 	offer("3", "") // a marketplace that does not say
@@ -175,10 +164,8 @@ func TestCheckUpdatesOfFailingSources(t *testing.T) {
 	is := is.New(t)
 	h, _ := withTemplate(t)
 	for _, name := range []string{"gone", "moved"} {
-		_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme, Alias: &name})
-		is.NoErr(err)
-		_, err = h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: name, AliasID: &name})
-		is.NoErr(err)
+		must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme, Alias: &name}))
+		must(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: name, AliasID: &name}))
 		is.NoErr(h.Sources.Remove(t.Context(), admin, name))
 	}
 	_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://elsewhere.example/acme", Alias: ptr("moved")})
@@ -218,12 +205,65 @@ func TestCheckUpdatesProgress(t *testing.T) {
 func TestCheckUpdatesFails(t *testing.T) {
 	is := is.New(t)
 	h, _ := withTemplate(t)
-	_, err := h.Templates.CheckUpdates(t.Context(), alice, nil)
-	wantCode(t, err, svc.CodeForbidden, "")
+	wantCode(t, errorOf(h.Templates.CheckUpdates(t.Context(), alice, nil)), svc.CodeForbidden, "")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = h.Templates.CheckUpdates(ctx, admin, nil)
+	_, err := h.Templates.CheckUpdates(ctx, admin, nil)
 	is.True(err != nil)
 	empty := newHost(t).checkUpdates(t)
 	is.Equal(empty, svc.UpdateReport{Templates: []svc.TemplateUpdate{}, Sources: []svc.SourceReport{}})
+}
+
+// noAnswers is a store without the role of kept answers.
+type noAnswers struct{ svc.Store }
+
+// The last report is in the store: a process that starts later has it, and one that made another
+// before. Without the role, and read-only, it is in the process that made it.
+func TestLastCheck(t *testing.T) {
+	is := is.New(t)
+	h, _ := withTemplate(t)
+	_, _, err := h.Templates.LastCheck(t.Context(), admin)
+	wantCode(t, err, svc.CodeNotFound, "")
+	_, _, err = h.Templates.LastCheck(t.Context(), alice)
+	wantCode(t, err, svc.CodeForbidden, "")
+	last := func(s *svc.Service) (svc.UpdateReport, string) {
+		t.Helper()
+		report, at, err := s.Templates.LastCheck(t.Context(), admin)
+		is.NoErr(err)
+		return report, at.String()
+	}
+	made := h.checkUpdates(t)
+	got, at := last(h.Service)
+	is.Equal(got, made)
+
+	config := h.config
+	config.Store = h.store
+	peer := must(svc.New(config))
+	defer peer.Close()
+	got, peerAt := last(peer)
+	is.Equal(got, made)
+	h.market.err = errors.New("down")
+	made = must(peer.Templates.CheckUpdates(t.Context(), admin, nil))
+	is.True(len(made.Sources) > 0 && made.Sources[0].Problem != "")
+	got, next := last(h.Service)
+	is.Equal(got, made)
+	is.True(next != at && next != peerAt)
+	_, _, err = h.MyTemplates.LastCheck(t.Context(), admin)
+	wantCode(t, err, svc.CodeNotFound, "")
+
+	h.market.err = nil
+	for _, set := range []func(*svc.Config){
+		func(c *svc.Config) { c.Store = noAnswers{c.Store} },
+		func(c *svc.Config) { c.ReadOnly = true },
+	} {
+		config := config
+		set(&config)
+		alone := must(svc.New(config))
+		defer alone.Close()
+		made := must(alone.Templates.CheckUpdates(t.Context(), admin, nil))
+		got, _ := last(alone)
+		is.Equal(got, made)
+		got, _ = last(h.Service)
+		is.True(got.Sources[0].Problem != "") // that of the store
+	}
 }

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Create adds a template by hand: it has no Origin, and no update ever. Create checks
-// the form of the request, then the caller's rights, then runs [TemplateConfig].ValidateManifest.
-// It reports all faults of the form at once, each with the JSON pointer of its field.
+// Create adds a template by hand: it has no Origin, and no update ever. Create checks the form of
+// the request, then the caller's rights, then runs [TemplateConfig].ValidateManifest. It reports
+// all faults of the form together, each with the JSON pointer of its field.
 //
-// The new template has Version 1 and no history. It costs one write: the store alone decides
+// The new template has Version 1 and no history. It costs one write: only the store decides
 // whether the id is taken, so of two concurrent calls one succeeds. Event: [EventTemplateCreated].
-// A user has at most [MaxPersonalTemplates] of its own. Errors: CodeInvalid, CodeForbidden,
+// A user has at most [MaxPersonalTemplates]. Errors: CodeInvalid, CodeForbidden,
 // CodeExists (at "/id"), CodeLimit, CodeUnauthenticated (for its own, when the caller's issued key
-// is revoked meanwhile).
+// is revoked in the meantime).
 func (s *Templates) Create(ctx context.Context, by Principal, in NewTemplate) (Template, error) {
 	content := in.Content.clone()
 	var c checker
@@ -59,7 +59,7 @@ type Install struct {
 	// installed, as it is then; they ask no source, and report no event. When that template is gone,
 	// they are CodeKeyReused. A failed request keeps no answer. It has at most
 	// [MaxIdempotencyKeyLength] visible ASCII characters. With a store that is no [AnswerStore], a
-	// key is CodeInvalid. "": every request stands alone.
+	// key is CodeInvalid. "": no request is like another.
 	IdempotencyKey string
 }
 
@@ -68,10 +68,10 @@ type Install struct {
 // source's content meets the same checks as that of [Templates.Create], the host's check included.
 // A content that fails them is CodeSourceFailed.
 //
-// The template, its Origin and its base are one write; so are the answer kept for the
+// The template, its Origin and its base are one write; as are the answer kept for the
 // IdempotencyKey and, with [EventConfig].Keep, the record. If another call takes the id during the
 // request to the source, Install returns CodeExists and writes nothing. Several processes may
-// install at once. Events: [EventTemplateInstalled], and [EventSourceFailing] or
+// install concurrently. Events: [EventTemplateInstalled], and [EventSourceFailing] or
 // [EventSourceRecovered] when the source begins to fail or answers again.
 //
 // Errors: CodeInvalid, CodeForbidden, CodeNotFound (source or template), CodeExists, CodeLimit and
@@ -150,6 +150,9 @@ func (s *Templates) install(
 		return Template{}, templateTaken(add.field)
 	} else if ErrorCode(err) != CodeNotFound {
 		return Template{}, err
+	}
+	if s.readOnly {
+		return Template{}, errReadOnly
 	}
 	content, revision, err := s.fetch(ctx, by, up, in.TemplateID)
 	if err != nil {
@@ -241,8 +244,8 @@ func (s *Templates) addTemplate(
 }
 
 // stillBound returns the origin of a new template: without its URL where the template is the server's
-// and its personal source, which was registered at that time, is removed meanwhile. The store has
-// unbound only those that it had at the removal.
+// and its personal source, which was registered at that time, is removed in the meantime. The store
+// has unbound only those that it had at the removal.
 func (o *Origin) stillBound(
 	ctx context.Context, tx Store, of Scope, registered time.Time,
 ) (*Origin, error) {

@@ -23,24 +23,15 @@ func withTemplate(t *testing.T) (*host, svc.Template) {
 	t.Helper()
 	h := newHost(t)
 	h.market.put(acme, "x", content("X", "1"))
-	if _, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}); err != nil {
-		t.Fatal(err)
-	}
-	installed, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
+	installed := must(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"}))
 	h.actions()
 	return h, installed
 }
 
 func revision(t *testing.T, c svc.Content) string {
 	t.Helper()
-	r, err := c.Revision()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return must(c.Revision())
 }
 
 func TestInstallTemplate(t *testing.T) {
@@ -61,14 +52,13 @@ func TestInstallTemplate(t *testing.T) {
 }
 
 func TestInstallTakenAsksNobody(t *testing.T) {
-	is := is.New(t)
 	h, _ := withTemplate(t)
 	asked := len(h.market.asked)
 	_, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"})
 	wantCode(t, err, svc.CodeExists, "template_id")
 	_, err = h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme", AliasID: ptr("x")})
 	wantCode(t, err, svc.CodeExists, "/alias_id")
-	is.Equal(len(h.market.asked), asked)
+	is.New(t).Equal(len(h.market.asked), asked)
 }
 
 func TestInstallTakenMeanwhile(t *testing.T) {
@@ -99,8 +89,7 @@ func TestInstallRefuses(t *testing.T) {
 		{svc.CodeSourceFailed, "", svc.Install{TemplateID: "bad", SourceName: "acme"}},
 		{svc.CodeSourceFailed, "", svc.Install{TemplateID: "worse", SourceName: "acme"}},
 	} {
-		_, err := h.Templates.Install(t.Context(), admin, c.in)
-		wantCode(t, err, c.code, c.field)
+		wantCode(t, errorOf(h.Templates.Install(t.Context(), admin, c.in)), c.code, c.field)
 	}
 	if acts := h.actions(); len(acts) > 0 {
 		t.Error("something happened:", acts)
@@ -114,9 +103,8 @@ func TestSourceFaults(t *testing.T) {
 		svc.CodeSourceTimeout: context.DeadlineExceeded,
 	} {
 		h.market.err = fault
-		_, err := h.Templates.CheckUpdate(t.Context(), admin, "x")
-		wantCode(t, err, want, "")
-		_, err = h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
+		wantCode(t, errorOf(h.Templates.CheckUpdate(t.Context(), admin, "x")), want, "")
+		_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
 		wantCode(t, err, want, "")
 		e, _ := errors.AsType[*svc.Error](err)
 		if e.Err == nil || e.Message == "" || errors.Is(err, context.Canceled) {
@@ -130,8 +118,7 @@ func TestCheckUpdate(t *testing.T) {
 	h, installed := withTemplate(t)
 	check := func() svc.UpdateCheck {
 		t.Helper()
-		c, err := h.Templates.CheckUpdate(t.Context(), admin, "x")
-		is.NoErr(err)
+		c := must(h.Templates.CheckUpdate(t.Context(), admin, "x"))
 		is.Equal(*c.CurrentRevision, installed.Origin.Revision)
 		is.Equal(*c.Source, installed.Origin.Source)
 		return c
@@ -153,22 +140,15 @@ func TestCheckUpdate(t *testing.T) {
 	wantCode(t, err, svc.CodeNotFound, "")
 
 	is.NoErr(h.Sources.Remove(t.Context(), admin, "acme"))
-	_, err = h.Templates.CheckUpdate(t.Context(), admin, "x")
-	wantCode(t, err, svc.CodeNotFound, "")
-	_, err = h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
-	wantCode(t, err, svc.CodeNotFound, "")
-	read, err := h.Templates.Read(t.Context(), admin, "x")
-	is.NoErr(err)
-	is.Equal(read.Origin.Source.Name, "acme")
+	wantCode(t, errorOf(h.Templates.CheckUpdate(t.Context(), admin, "x")), svc.CodeNotFound, "")
+	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})), svc.CodeNotFound, "")
+	is.Equal(must(h.Templates.Read(t.Context(), admin, "x")).Origin.Source.Name, "acme")
 
 	create(t, h, "hand", svc.Content{})
-	c, err = h.Templates.CheckUpdate(t.Context(), admin, "hand")
-	is.NoErr(err)
-	is.Equal(c, svc.UpdateCheck{})
+	is.Equal(must(h.Templates.CheckUpdate(t.Context(), admin, "hand")), svc.UpdateCheck{})
 	_, err = h.Templates.Update(t.Context(), admin, "hand", svc.UpdateRequest{Force: true})
 	wantCode(t, err, svc.CodeInvalid, "template_id")
-	_, err = h.Templates.CheckUpdate(t.Context(), admin, "nothing")
-	wantCode(t, err, svc.CodeNotFound, "")
+	wantCode(t, errorOf(h.Templates.CheckUpdate(t.Context(), admin, "nothing")), svc.CodeNotFound, "")
 	_, err = h.Templates.Update(t.Context(), admin, "nothing", svc.UpdateRequest{Force: true})
 	wantCode(t, err, svc.CodeNotFound, "")
 }
@@ -213,8 +193,7 @@ func TestUpdateTable(t *testing.T) {
 				is.Equal(update.PreviousRevision, before.Origin.Revision)
 				is.Equal(update.NewRevision, update.Template.Origin.Revision)
 			}
-			after, err := h.Templates.Read(t.Context(), admin, "x")
-			is.NoErr(err)
+			after := must(h.Templates.Read(t.Context(), admin, "x"))
 			is.Equal(revision(t, after.Content), revision(t, c.becomes))
 			is.Equal(after.InstalledAt, before.InstalledAt)
 			is.Equal(len(h.actions()), map[bool]int{true: 1}[c.updated])
@@ -250,11 +229,10 @@ func TestUpdateSeesWhatWasEditedMeanwhile(t *testing.T) {
 }
 
 func TestUpdateOfAnotherTemplateOfThatID(t *testing.T) {
-	is := is.New(t)
 	h, _ := withTemplate(t)
 	h.market.during = func() {
 		h.market.during = nil
-		is.NoErr(h.Templates.Delete(t.Context(), admin, "x"))
+		is.New(t).NoErr(h.Templates.Delete(t.Context(), admin, "x"))
 		create(t, h, "x", svc.Content{})
 	}
 	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{Force: true})
@@ -263,21 +241,13 @@ func TestUpdateOfAnotherTemplateOfThatID(t *testing.T) {
 
 func TestWithoutMarketplace(t *testing.T) {
 	h, _ := withTemplate(t)
-	bare := newHost(t, func(c *svc.Config) { c.Store, c.Marketplace = h.store, nil })
-	_, err := bare.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
-	wantCode(t, err, svc.CodeSourceFailed, "")
+	bare := newHost(t, func(c *svc.Config) { c.Store, c.Sources.Marketplace = h.store, nil })
+	wantCode(t, errorOf(bare.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})), svc.CodeSourceFailed, "")
 }
 
 func history(t *testing.T, h *host, id string) []svc.TemplateVersion {
 	t.Helper()
-	var versions []svc.TemplateVersion
-	for version, err := range h.Templates.History(t.Context(), admin, id) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		versions = append(versions, version)
-	}
-	return versions
+	return collect(t, h.Templates.History(t.Context(), admin, id))
 }
 
 // What a patch, an update by force and a rollback replace is in the history, and what writes nothing adds nothing to it.
@@ -286,14 +256,11 @@ func TestHistory(t *testing.T) {
 	h, installed := withTemplate(t)
 	is.Equal(installed.Version, int64(1))
 	is.Equal(len(history(t, h, "x")), 0)
-	patched, err := h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr("Mine")})
-	is.NoErr(err)
+	patched := must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr("Mine")}))
 	is.Equal(patched.Version, int64(2))
-	_, err = h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr("Mine")})
-	is.NoErr(err)
+	must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr("Mine")}))
 	h.market.put(acme, "x", content("X", "2"))
-	updated, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{Force: true})
-	is.NoErr(err)
+	updated := must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{Force: true}))
 	again, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{Force: true}) // written again, and the same
 	is.NoErr(err)
 	is.Equal(again.Template.Version, int64(3))
@@ -305,29 +272,22 @@ func TestHistory(t *testing.T) {
 	})
 	h.actions()
 
-	back, err := h.Templates.Rollback(t.Context(), admin, "x", 2)
-	is.NoErr(err)
+	back := must(h.Templates.Rollback(t.Context(), admin, "x", 2))
 	is.Equal(back.Content, patched.Content)
 	origin := *updated.Template.Origin
 	origin.Edited = true
 	is.Equal(*back.Origin, origin) // it is an edit
 	is.True(back.UpdatedAt.After(updated.Template.UpdatedAt))
 	is.Equal(h.actions(), []string{"template.rolled_back template/x by admin", "template.diverged template/x by admin"})
-	read, err := h.Templates.Read(t.Context(), admin, "x")
-	is.NoErr(err)
-	is.Equal(read, back)
+	is.Equal(must(h.Templates.Read(t.Context(), admin, "x")), back)
 	is.Equal(history(t, h, "x")[0].Content, updated.Template.Content)
 	_, err = h.Templates.Rollback(t.Context(), admin, "x", 3) // and back again
 	is.NoErr(err)
 	h.actions()
-	same, err := h.Templates.Rollback(t.Context(), admin, "x", 3)
-	is.NoErr(err)
-	is.Equal(same.Version, int64(5))
+	is.Equal(must(h.Templates.Rollback(t.Context(), admin, "x", 3)).Version, int64(5))
 	is.Equal(h.actions(), nil)
 
-	checked, err := h.Templates.CheckUpdate(t.Context(), admin, "x")
-	is.NoErr(err)
-	is.True(!checked.HasUpdate)
+	is.True(!must(h.Templates.CheckUpdate(t.Context(), admin, "x")).HasUpdate)
 	is.NoErr(h.Templates.Delete(t.Context(), admin, "x"))
 	create(t, h, "x", svc.Content{})
 	is.Equal(len(history(t, h, "x")), 0)
@@ -338,14 +298,12 @@ func TestHistoryIsBounded(t *testing.T) {
 	h := newHost(t)
 	create(t, h, "x", svc.Content{})
 	for i := range svc.MaxTemplateVersions + 3 {
-		_, err := h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr(fmt.Sprint("name ", i))})
-		is.NoErr(err)
+		must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr(fmt.Sprint("name ", i))}))
 	}
 	versions := history(t, h, "x")
 	is.Equal(len(versions), svc.MaxTemplateVersions)
 	is.Equal(versions[0].Number, int64(svc.MaxTemplateVersions+3))
-	_, err := h.Templates.Rollback(t.Context(), admin, "x", 3)
-	wantCode(t, err, svc.CodeNotFound, "")
+	wantCode(t, errorOf(h.Templates.Rollback(t.Context(), admin, "x", 3)), svc.CodeNotFound, "")
 }
 
 func TestHistoryRefuses(t *testing.T) {

@@ -9,14 +9,16 @@ import (
 	"sync/atomic"
 
 	"github.com/extsvc/svc/internal/listcache"
+	"github.com/extsvc/svc/internal/lists"
+	"github.com/extsvc/svc/internal/readcache"
 )
 
-// keptTemplates is the default of Config.Templates.Cached.
+// keptTemplates is the default of Config.Memory.Templates.
 const keptTemplates = 32 << 20
 
 // templateReader reads templates, those of the server from memory when it can. The reader of the
-// personal half keeps nothing, so each call reads the store. So does that of a transaction of the
-// host: the cache must not show what is not committed.
+// personal half keeps nothing, so each call reads the store. The reader of a host's transaction,
+// too, keeps nothing: the cache must not show what is not committed.
 type templateReader struct {
 	*base
 	kept   *listcache.Cache[keptTemplate] // nil: nothing is kept
@@ -26,7 +28,7 @@ type templateReader struct {
 }
 
 // newTemplateReader returns a reader that keeps templates in so many bytes, as
-// [TemplateConfig].Cached says. It follows the changes of other processes. Call it before the first
+// [Memory].Templates says. It follows the changes of other processes. Call it before the first
 // use of b: onChange has no lock.
 func newTemplateReader(b *base, room int) *templateReader {
 	s := &templateReader{base: b}
@@ -202,8 +204,8 @@ func (r *keptTemplate) same(t *Template) bool {
 }
 
 // complete adds the base of t, the same template, if its bytes are left. The row gives them back
-// when nobody has it any more. A base that is equal to the content shares its memory and needs no
-// room, which is the case for every template without edits.
+// when nobody has it any longer. A base that is equal to the content shares its memory and needs
+// no room, which is the case for every template without edits.
 func (r *keptTemplate) complete(t Template, left *atomic.Int64) {
 	if t.Origin == nil {
 		return
@@ -293,7 +295,7 @@ func (l *templateList) part(ctx context.Context, query TemplateQuery) iter.Seq2[
 	}
 }
 
-// storedTemplate reads a template from the store, with its base. What it returns counts as shown:
+// storedTemplate reads a template from the store, with its base. The template that it returns counts as shown:
 // no older list may follow. Errors: CodeNotFound and faults of the store.
 func (s *templateReader) storedTemplate(ctx context.Context, key TemplateKey) (Template, error) {
 	template, err := s.store.Template(ctx, key)
@@ -308,15 +310,15 @@ func (s *templateReader) storedTemplate(ctx context.Context, key TemplateKey) (T
 	return template, nil
 }
 
-// storedTemplates lists templates of an area from the store. The store leaves out query.Skip
-// rows of the first chunk alone; the later chunks start after a row. A chunk may be short, because
+// storedTemplates lists templates of an area from the store. The store leaves out query.Skip rows
+// of the first chunk only; the later chunks start after a row. A chunk may be short, because
 // stores limit its bytes. The list in memory is in doubt after each chunk: the caller may show it.
 func (s *templateReader) storedTemplates(
 	ctx context.Context, at place, query TemplateQuery,
 ) iter.Seq2[Template, error] {
 	page := TemplatePage{Scope: at.scope, Owner: at.owner, TemplateQuery: query}
 	page.Limit = chunkOf(query.Limit)
-	return upTo(query.Limit, list(ctx, "list templates", anyLength,
+	return lists.Take(query.Limit, lists.Chunks(ctx, anyLength, doing("list templates"),
 		func() error { return nil },
 		func() ([]Template, error) {
 			defer s.doubt()
@@ -324,3 +326,60 @@ func (s *templateReader) storedTemplates(
 		},
 		func(last Template) { page.AfterName, page.AfterID, page.Skip = last.Name, last.ID, 0 }))
 }
+
+// maxInstalled limits the bytes of the cached sources of all templates. Above it, each check and
+// each list of offers reads all installations from the store.
+const maxInstalled = 64 << 20
+
+// installedCache knows which templates came from which source. It caches those of the server until
+// one of them changes.
+type installedCache struct {
+	*base
+	kept *readcache.One[*installed]
+}
+
+// newInstalls returns a cache that follows the changes of templates, those of other processes
+// included. Call it before the first use of b: onChange has no lock.
+func newInstalls(b *base) *installedCache {
+	i := &installedCache{b, readcache.NewOne(b.cached, maxInstalled, (*installed).size)}
+	b.onChange(func(changed Target, _ int64) {
+		if changed.Kind == TargetTemplate && changed.Scope == ScopeServer {
+			i.kept.Clear()
+		}
+	})
+	return i
+}
+
+// installed returns the templates of an area that came from sources. It returns the cached copy of
+// the server's while that is valid, else it reads the store, in chunks. Of concurrent callers for
+// the server's one reads.
+func (s *installedCache) installed(ctx context.Context, at place) (*installed, error) {
+	if at.scope == ScopePersonal {
+		return s.readInstalled(ctx, at)
+	}
+	return s.kept.Load(ctx, func(known int64) (*installed, int64, error) {
+		all, err := s.readInstalled(ctx, at)
+		return all, known, err
+	})
+}
+
+// readInstalled reads all installations of an area. The chunks are not one snapshot. A change
+// between them drops the copy: it is kept for the generation from before the first chunk.
+func (s *installedCache) readInstalled(ctx context.Context, at place) (*installed, error) {
+	all := newInstalled()
+	page := InstallationPage{Scope: at.scope, Owner: at.owner, Limit: installedChunk}
+	for i, err := range lists.Chunks(ctx, page.Limit, doing("list installations"),
+		func() error { return nil },
+		func() ([]Installation, error) { return s.store.Installations(ctx, page) },
+		func(last Installation) { page.After = last.ID }) {
+		if err != nil {
+			return nil, err
+		}
+		all.add(i)
+	}
+	return all, nil
+}
+
+// installedChunk is the number of installations that one store call reads. They have no contents,
+// so they are small.
+const installedChunk = 1024

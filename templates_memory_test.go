@@ -99,9 +99,9 @@ func newKeeper(t *testing.T, cached int, edits ...func(*svc.Config)) keeper {
 	t.Helper()
 	k := keeper{store: &shelfStore{}}
 	k.host = newHost(t, append(edits, func(c *svc.Config) {
-		k.store.Store, c.Store, c.Templates.Cached = c.Store, k.store, cached
+		k.store.Store, c.Store, c.Memory.Templates = c.Store, k.store, cached
 	})...)
-	k.plain = newHost(t, func(c *svc.Config) { c.Store, c.Marketplace, c.Templates.Cached = k.store.Store, k.market, -1 })
+	k.plain = newHost(t, func(c *svc.Config) { c.Store, c.Sources.Marketplace, c.Memory.Templates = k.store.Store, k.market, -1 })
 	k.plain.market = k.market
 	return k
 }
@@ -171,18 +171,14 @@ func (k keeper) fill(t *testing.T, random *rand.Rand, count int) {
 		}
 		k.plain.install(t, id, id, content)
 		if random.IntN(2) == 0 {
-			if _, err := k.plain.Templates.Patch(t.Context(), admin, id, svc.TemplatePatch{Name: ptr(few("edited"))}); err != nil {
-				t.Fatal(err)
-			}
+			must(k.plain.Templates.Patch(t.Context(), admin, id, svc.TemplatePatch{Name: ptr(few("edited"))}))
 		}
 	}
 }
 
 func (k keeper) register(t *testing.T) {
 	t.Helper()
-	if _, err := k.plain.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}); err != nil {
-		t.Fatal(err)
-	}
+	must(k.plain.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
 }
 
 func TestKeptTemplatesAreThoseOfTheStore(t *testing.T) {
@@ -247,10 +243,9 @@ func TestKeptTemplatesFollowTheirService(t *testing.T) {
 		},
 		"re-bind": func() error {
 			_ = k.plain.Sources.Remove(t.Context(), admin, "acme")
-			_, err := k.plain.Sources.Register(t.Context(), admin, svc.NewSource{URL: elsewhere, Alias: ptr("acme")})
-			is.NoErr(err)
+			must(k.plain.Sources.Register(t.Context(), admin, svc.NewSource{URL: elsewhere, Alias: ptr("acme")}))
 			k.warm(t)
-			_, err = k.Sources.Rebind(k.ctx(t), admin, "acme")
+			_, err := k.Sources.Rebind(k.ctx(t), admin, "acme")
 			return err
 		},
 	} {
@@ -308,16 +303,12 @@ func TestKeptTemplatesAgreeWithWhatWasShown(t *testing.T) {
 	}{
 		"a patch that changes nothing": {
 			func(h *host) error { _, err := h.Templates.Patch(context.Background(), admin, "a", patch); return err },
-			func(k keeper, ctx context.Context) error {
-				_, err := k.Templates.Patch(ctx, admin, "a", patch)
-				return err
-			}, "",
+			func(k keeper, ctx context.Context) error { return errorOf(k.Templates.Patch(ctx, admin, "a", patch)) }, "",
 		},
 		"a patch of what is gone": {
 			func(h *host) error { return h.Templates.Delete(context.Background(), admin, "a") },
 			func(k keeper, ctx context.Context) error {
-				_, err := k.Templates.Patch(ctx, admin, "a", patch)
-				return err
+				return errorOf(k.Templates.Patch(ctx, admin, "a", patch))
 			}, svc.CodeNotFound,
 		},
 		"a deletion": {
@@ -330,16 +321,12 @@ func TestKeptTemplatesAgreeWithWhatWasShown(t *testing.T) {
 				return err
 			},
 			func(k keeper, ctx context.Context) error {
-				_, err := k.Templates.Create(ctx, admin, svc.NewTemplate{ID: "b", Content: content("B", "1")})
-				return err
+				return errorOf(k.Templates.Create(ctx, admin, svc.NewTemplate{ID: "b", Content: content("B", "1")}))
 			}, svc.CodeExists,
 		},
 		"a check": {
 			func(h *host) error { _, err := h.Templates.Patch(context.Background(), admin, "a", patch); return err },
-			func(k keeper, ctx context.Context) error {
-				_, err := k.Templates.CheckUpdate(ctx, admin, "a")
-				return err
-			}, "",
+			func(k keeper, ctx context.Context) error { return errorOf(k.Templates.CheckUpdate(ctx, admin, "a")) }, "",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -358,7 +345,6 @@ func TestKeptTemplatesAgreeWithWhatWasShown(t *testing.T) {
 
 // Re-binding changes nothing that an ETag follows from.
 func TestKeptTemplatesAgreeWithTheirAddress(t *testing.T) {
-	is := is.New(t)
 	k := newKeeper(t, 1<<20)
 	k.register(t)
 	k.plain.install(t, "x", "x", content("X", "1"))
@@ -366,19 +352,15 @@ func TestKeptTemplatesAgreeWithTheirAddress(t *testing.T) {
 	k.warm(t)
 	k.store.plant(func() { k.store.deaf = true })
 	k.warm(t)
-	is.NoErr(k.plain.Sources.Remove(t.Context(), admin, "acme"))
-	_, err := k.plain.Sources.Register(t.Context(), admin, svc.NewSource{URL: elsewhere, Alias: ptr("acme")})
-	is.NoErr(err)
-	_, err = k.plain.Sources.Rebind(t.Context(), admin, "acme")
-	is.NoErr(err)
-	_, err = k.Templates.CheckUpdate(k.ctx(t), admin, "x")
-	is.NoErr(err)
+	is.New(t).NoErr(k.plain.Sources.Remove(t.Context(), admin, "acme"))
+	must(k.plain.Sources.Register(t.Context(), admin, svc.NewSource{URL: elsewhere, Alias: ptr("acme")}))
+	must(k.plain.Sources.Rebind(t.Context(), admin, "acme"))
+	must(k.Templates.CheckUpdate(k.ctx(t), admin, "x"))
 	k.same(t)
 }
 
 // While a call of this service may be changing a template nothing is taken from memory.
 func TestKeptTemplatesRestDuringAChange(t *testing.T) {
-	is := is.New(t)
 	slow := &slowTemplates{slowStore: slowStore{written: make(chan struct{}), answer: make(chan struct{})}}
 	k := newKeeper(t, 1<<20, func(c *svc.Config) { slow.Store, c.Store = c.Store, slow })
 	create(t, k.plain, "a", svc.Content{})
@@ -393,7 +375,7 @@ func TestKeptTemplatesRestDuringAChange(t *testing.T) {
 	<-slow.written
 	k.same(t)
 	close(slow.answer)
-	is.NoErr(<-ended)
+	is.New(t).NoErr(<-ended)
 	k.same(t)
 }
 
@@ -407,18 +389,14 @@ func (s *slowTemplates) ChangeTemplate(ctx context.Context, key svc.TemplateKey,
 // In a transaction of the host everything is read there.
 func TestKeptTemplatesAreNotOfATransaction(t *testing.T) {
 	is := is.New(t)
-	k := newKeeper(t, 1<<20, func(c *svc.Config) { c.OnEvent = nil })
+	k := newKeeper(t, 1<<20, func(c *svc.Config) { c.Events.OnEvent = nil })
 	create(t, k.plain, "a", svc.Content{})
 	k.warm(t)
 	before := k.store.templates.Load()
 	inside := k.WithTx(k.store)
-	_, err := inside.Templates.Read(k.ctx(t), admin, "a")
-	is.NoErr(err)
+	must(inside.Templates.Read(k.ctx(t), admin, "a"))
 	is.Equal(len(collect(t, inside.Templates.List(k.ctx(t), admin, svc.TemplateQuery{}))), 1)
-	etag, err := inside.Templates.ETag(k.ctx(t), admin)
-	is.NoErr(err)
-	is.Equal(etag, "")
+	is.Equal(must(inside.Templates.ETag(k.ctx(t), admin)), "")
 	is.Equal(k.store.templates.Load(), before+3) // the list has a chunk, and an empty one
-	_, err = inside.Templates.Patch(k.ctx(t), admin, "a", svc.TemplatePatch{Name: ptr("Other")})
-	is.NoErr(err)
+	must(inside.Templates.Patch(k.ctx(t), admin, "a", svc.TemplatePatch{Name: ptr("Other")}))
 }

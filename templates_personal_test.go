@@ -17,42 +17,34 @@ import (
 // personalMethods are all methods of the personal half, by the action that each needs and its name.
 var personalMethods = map[string]func(h *host, ctx context.Context, by svc.Principal, id string) error{
 	"template:list Read": func(h *host, ctx context.Context, by svc.Principal, id string) error {
-		_, err := h.MyTemplates.Read(ctx, by, id)
-		return err
+		return errorOf(h.MyTemplates.Read(ctx, by, id))
 	},
 	"template:list List": func(h *host, ctx context.Context, by svc.Principal, _ string) error {
 		return lastError(h.MyTemplates.List(ctx, by, svc.TemplateQuery{}))
 	},
 	"template:list ETag": func(h *host, ctx context.Context, by svc.Principal, _ string) error {
-		_, err := h.MyTemplates.ETag(ctx, by)
-		return err
+		return errorOf(h.MyTemplates.ETag(ctx, by))
 	},
 	"template:list CheckUpdate": func(h *host, ctx context.Context, by svc.Principal, id string) error {
-		_, err := h.MyTemplates.CheckUpdate(ctx, by, id)
-		return err
+		return errorOf(h.MyTemplates.CheckUpdate(ctx, by, id))
 	},
 	"template:list CheckUpdates": func(h *host, ctx context.Context, by svc.Principal, _ string) error {
-		_, err := h.MyTemplates.CheckUpdates(ctx, by, nil)
-		return err
+		return errorOf(h.MyTemplates.CheckUpdates(ctx, by, nil))
 	},
 	"template:list Diff": func(h *host, ctx context.Context, by svc.Principal, id string) error {
-		_, err := h.MyTemplates.Diff(ctx, by, id)
-		return err
+		return errorOf(h.MyTemplates.Diff(ctx, by, id))
 	},
 	"template:list History": func(h *host, ctx context.Context, by svc.Principal, id string) error {
 		return lastError(h.MyTemplates.History(ctx, by, id))
 	},
 	"template:create Create": func(h *host, ctx context.Context, by svc.Principal, id string) error {
-		_, err := h.MyTemplates.Create(ctx, by, svc.NewTemplate{ID: id, Content: content("X", "1")})
-		return err
+		return errorOf(h.MyTemplates.Create(ctx, by, svc.NewTemplate{ID: id, Content: content("X", "1")}))
 	},
 	"template:manage Patch": func(h *host, ctx context.Context, by svc.Principal, id string) error {
-		_, err := h.MyTemplates.Patch(ctx, by, id, svc.TemplatePatch{})
-		return err
+		return errorOf(h.MyTemplates.Patch(ctx, by, id, svc.TemplatePatch{}))
 	},
 	"template:manage Rollback": func(h *host, ctx context.Context, by svc.Principal, id string) error {
-		_, err := h.MyTemplates.Rollback(ctx, by, id, 1)
-		return err
+		return errorOf(h.MyTemplates.Rollback(ctx, by, id, 1))
 	},
 	"template:manage Delete": func(h *host, ctx context.Context, by svc.Principal, id string) error {
 		return h.MyTemplates.Delete(ctx, by, id)
@@ -62,8 +54,7 @@ var personalMethods = map[string]func(h *host, ctx context.Context, by svc.Princ
 		return err
 	},
 	"template:install Update": func(h *host, ctx context.Context, by svc.Principal, id string) error {
-		_, err := h.MyTemplates.Update(ctx, by, id, svc.UpdateRequest{})
-		return err
+		return errorOf(h.MyTemplates.Update(ctx, by, id, svc.UpdateRequest{}))
 	},
 	"template:install Update with a content": func(h *host, ctx context.Context, by svc.Principal, id string) error {
 		_, err := h.MyTemplates.Update(ctx, by, id, svc.UpdateRequest{Resolution: svc.TakeMerged, Content: ptr(content("X", "2"))})
@@ -73,20 +64,16 @@ var personalMethods = map[string]func(h *host, ctx context.Context, by svc.Princ
 		return lastError(h.MySources.List(ctx, by))
 	},
 	"template:source Browse": func(h *host, ctx context.Context, by svc.Principal, id string) error {
-		_, err := h.MySources.Browse(ctx, by, id, svc.CatalogFilter{})
-		return err
+		return errorOf(h.MySources.Browse(ctx, by, id, svc.CatalogFilter{}))
 	},
 	"template:source Search": func(h *host, ctx context.Context, by svc.Principal, _ string) error {
-		_, err := h.MySources.Search(ctx, by, svc.CatalogFilter{})
-		return err
+		return errorOf(h.MySources.Search(ctx, by, svc.CatalogFilter{}))
 	},
 	"template:source Rebind": func(h *host, ctx context.Context, by svc.Principal, id string) error {
-		_, err := h.MySources.Rebind(ctx, by, id)
-		return err
+		return errorOf(h.MySources.Rebind(ctx, by, id))
 	},
 	"template:source Register": func(h *host, ctx context.Context, by svc.Principal, id string) error {
-		_, err := h.MySources.Register(ctx, by, svc.NewSource{URL: acme, Alias: ptr(id)})
-		return err
+		return errorOf(h.MySources.Register(ctx, by, svc.NewSource{URL: acme, Alias: ptr(id)}))
 	},
 	"template:source Remove": func(h *host, ctx context.Context, by svc.Principal, id string) error {
 		return h.MySources.Remove(ctx, by, id)
@@ -191,10 +178,8 @@ func TestPersonalIsOnesOwn(t *testing.T) {
 	is := is.New(t)
 	h := withPersonalStaff(t)
 	for i, by := range []svc.Principal{owner, other} {
-		_, err := h.MySources.Register(t.Context(), by, svc.NewSource{URL: acme})
-		is.NoErr(err)
-		_, err = h.MySources.Register(t.Context(), by, svc.NewSource{URL: acme})
-		wantCode(t, err, svc.CodeExists, "/alias")
+		must(h.MySources.Register(t.Context(), by, svc.NewSource{URL: acme}))
+		wantCode(t, errorOf(h.MySources.Register(t.Context(), by, svc.NewSource{URL: acme})), svc.CodeExists, "/alias")
 		installed, err := h.MyTemplates.Install(t.Context(), by, svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal})
 		is.NoErr(err)
 		is.Equal(installed.TemplateKey, svc.TemplateKey{Scope: svc.ScopePersonal, Owner: by.ID, ID: "x"})
@@ -234,16 +219,14 @@ func TestPersonalIsOnesOwn(t *testing.T) {
 	is.NoErr(h.MyTemplates.Delete(t.Context(), owner, "x"))
 	is.NoErr(h.MySources.Remove(t.Context(), owner, "acme"))
 	is.Equal(h.personalState(t, other), []string{"personal other only-1 Only", "personal other x X", "personal other source acme"})
-	_, err = h.Templates.Read(t.Context(), admin, "x")
-	is.NoErr(err)
+	must(h.Templates.Read(t.Context(), admin, "x"))
 }
 
 // An account works for its owner, with the rights that it has itself.
 func TestPersonalOfAnAccount(t *testing.T) {
 	is := is.New(t)
 	h := withPersonalStaff(t)
-	_, err := h.MySources.Register(t.Context(), account("s-source"), svc.NewSource{URL: acme})
-	is.NoErr(err)
+	must(h.MySources.Register(t.Context(), account("s-source"), svc.NewSource{URL: acme}))
 	installed, err := h.MyTemplates.Install(t.Context(), account("s-install"), svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal})
 	is.NoErr(err)
 	is.Equal(installed.Owner, "owner")
@@ -255,9 +238,7 @@ func TestPersonalOfAnAccount(t *testing.T) {
 	}
 	is.Equal(len(h.events), 2)
 	h.mu.Unlock()
-	read, err := h.MyTemplates.Read(t.Context(), owner, "x")
-	is.NoErr(err)
-	is.Equal(read, installed)
+	is.Equal(must(h.MyTemplates.Read(t.Context(), owner, "x")), installed)
 
 	// For the server, too, a personal source is that of the account's owner.
 	server, err := h.Templates.Install(t.Context(), account("ops"), svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal})
@@ -270,8 +251,7 @@ func TestPersonalOfAnAccount(t *testing.T) {
 	wantCode(t, err, svc.CodeForbidden, "")
 	is.NoErr(h.MySources.Remove(t.Context(), owner, "acme")) // what came from it stays
 	is.Equal(h.personalState(t, owner), []string{"personal owner x X"})
-	_, err = h.Templates.Read(t.Context(), admin, "x")
-	is.NoErr(err)
+	must(h.Templates.Read(t.Context(), admin, "x"))
 }
 
 // A user has no more than is allowed, however many calls add at once, and whoever makes them. The server has no such limit.
@@ -286,7 +266,7 @@ func TestPersonalLimits(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			is := is.New(t)
-			h := withPersonalStaff(t, func(c *svc.Config) { c.OnEvent = nil })
+			h := withPersonalStaff(t, func(c *svc.Config) { c.Events.OnEvent = nil })
 			for i := range c.most - 3 {
 				is.NoErr(c.add(h, t.Context(), owner, fmt.Sprint("n", i)))
 			}
@@ -316,26 +296,20 @@ func TestPersonalLimits(t *testing.T) {
 // A repeated request gets its answer, also where no more is allowed. The halves have requests of their own.
 func TestPersonalInstallsAreRepeatable(t *testing.T) {
 	is := is.New(t)
-	h := withPersonalStaff(t, func(c *svc.Config) { c.OnEvent = nil })
-	_, err := h.Sources.Register(t.Context(), owner, svc.NewSource{URL: acme})
-	is.NoErr(err)
+	h := withPersonalStaff(t, func(c *svc.Config) { c.Events.OnEvent = nil })
+	must(h.Sources.Register(t.Context(), owner, svc.NewSource{URL: acme}))
 	in := svc.Install{TemplateID: "x", SourceName: "acme", IdempotencyKey: "once"}
-	first, err := h.MyTemplates.Install(t.Context(), owner, in)
-	is.NoErr(err)
+	first := must(h.MyTemplates.Install(t.Context(), owner, in))
 	is.Equal(first.Origin.Source.Scope, svc.ScopeServer)
 	for i := range svc.MaxPersonalTemplates - 1 {
 		is.NoErr(personalMethods["template:create Create"](h, t.Context(), owner, fmt.Sprint("n", i)))
 	}
-	again, err := h.MyTemplates.Install(t.Context(), owner, in)
-	is.NoErr(err)
-	is.Equal(again, first)
-	_, err = h.Templates.Install(t.Context(), owner, in)
-	wantCode(t, err, svc.CodeKeyReused, "Idempotency-Key")
+	is.Equal(must(h.MyTemplates.Install(t.Context(), owner, in)), first)
+	wantCode(t, errorOf(h.Templates.Install(t.Context(), owner, in)), svc.CodeKeyReused, "Idempotency-Key")
 	in.IdempotencyKey, in.AliasID = "twice", ptr("y")
-	_, err = h.MyTemplates.Install(t.Context(), owner, in)
-	wantCode(t, err, svc.CodeLimit, "")
+	wantCode(t, errorOf(h.MyTemplates.Install(t.Context(), owner, in)), svc.CodeLimit, "")
 	is.NoErr(h.MyTemplates.Delete(t.Context(), owner, "n0"))
-	_, err = h.MyTemplates.Install(t.Context(), owner, in) // a refusal is no answer
+	_, err := h.MyTemplates.Install(t.Context(), owner, in) // a refusal is no answer
 	is.NoErr(err)
 }
 
@@ -416,12 +390,8 @@ func TestPersonalUpdates(t *testing.T) {
 		_, err := h.MyTemplates.Install(t.Context(), by, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: ptr("of-" + by.ID)})
 		is.NoErr(err)
 	}
-	same, err := h.Templates.ETag(t.Context(), admin)
-	is.NoErr(err)
-	is.Equal(same, tag)
-	none, err := h.MyTemplates.ETag(t.Context(), owner)
-	is.NoErr(err)
-	is.Equal(none, "")
+	is.Equal(must(h.Templates.ETag(t.Context(), admin)), tag)
+	is.Equal(must(h.MyTemplates.ETag(t.Context(), owner)), "")
 
 	h.market.catalog = svc.Catalog{Revision: "1", Entries: []svc.CatalogEntry{{ID: "x", Content: content("X", "2")}}}
 	h.market.put(acme, "x", content("X", "2"))
@@ -431,35 +401,24 @@ func TestPersonalUpdates(t *testing.T) {
 			if by == "admin" {
 				check, caller = h.Templates.CheckUpdates, admin
 			}
-			report, err := check(t.Context(), caller, nil)
-			is.NoErr(err)
+			report := must(check(t.Context(), caller, nil))
 			is.Equal(report.Checked, 1)
 			is.Equal(report.Templates[0].ID, id)
 		}
 	}
-	offered, err := h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{})
-	is.NoErr(err)
+	offered := must(h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{}))
 	is.Equal(offered.Templates[0].InstalledAs, []string{"x"})
-	_, err = h.MySources.Register(t.Context(), owner, svc.NewSource{URL: acme, Alias: ptr("mine")})
+	must(h.MySources.Register(t.Context(), owner, svc.NewSource{URL: acme, Alias: ptr("mine")}))
+	_, err := h.MyTemplates.Install(t.Context(), owner, svc.Install{TemplateID: "x", SourceName: "mine", SourceScope: svc.ScopePersonal})
 	is.NoErr(err)
-	_, err = h.MyTemplates.Install(t.Context(), owner, svc.Install{TemplateID: "x", SourceName: "mine", SourceScope: svc.ScopePersonal})
-	is.NoErr(err)
-	found, err := h.MySources.Search(t.Context(), owner, svc.CatalogFilter{})
-	is.NoErr(err)
+	found := must(h.MySources.Search(t.Context(), owner, svc.CatalogFilter{}))
 	is.Equal(len(found), 1)
 	is.Equal(found[0].Templates[0].InstalledAs, []string{"x"})
-	update, err := h.MyTemplates.Update(t.Context(), owner, "of-owner", svc.UpdateRequest{})
-	is.NoErr(err)
-	is.True(update.Updated)
-	diff, err := h.MyTemplates.Diff(t.Context(), other, "of-other")
-	is.NoErr(err)
-	is.True(len(diff.Changes) > 0)
+	is.True(must(h.MyTemplates.Update(t.Context(), owner, "of-owner", svc.UpdateRequest{})).Updated)
+	is.True(len(must(h.MyTemplates.Diff(t.Context(), other, "of-other")).Changes) > 0)
 	versions := collect(t, h.MyTemplates.History(t.Context(), owner, "of-owner"))
 	is.Equal(len(versions), 1)
-	back, err := h.MyTemplates.Rollback(t.Context(), owner, "of-owner", versions[0].Number)
-	is.NoErr(err)
+	back := must(h.MyTemplates.Rollback(t.Context(), owner, "of-owner", versions[0].Number))
 	is.Equal(string(back.Manifest), `{"version":"1"}`)
-	server, err := h.Templates.Read(t.Context(), admin, "x")
-	is.NoErr(err)
-	is.Equal(string(server.Manifest), `{"version":"1"}`)
+	is.Equal(string(must(h.Templates.Read(t.Context(), admin, "x")).Manifest), `{"version":"1"}`)
 }

@@ -22,11 +22,7 @@ func create(t *testing.T, h *host, id string, content svc.Content) svc.Template 
 	if content.Name == "" {
 		content.Name = "The " + id
 	}
-	template, err := h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: id, Content: content})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return template
+	return must(h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: id, Content: content}))
 }
 
 func TestCreateTemplate(t *testing.T) {
@@ -44,15 +40,12 @@ func TestCreateTemplate(t *testing.T) {
 	is.Equal(made.InstalledAt.Nanosecond(), 0) // 999 ns are cut to microseconds
 	is.Equal(made.InstalledAt.Location().String(), "UTC")
 
-	read, err := h.Templates.Read(t.Context(), admin, "notes")
-	is.NoErr(err)
-	is.Equal(read, made)
+	is.Equal(must(h.Templates.Read(t.Context(), admin, "notes")), made)
 	is.Equal(h.actions(), []string{"template.created template/notes by admin"})
 
-	_, err = h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "notes", Content: made.Content})
+	_, err := h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "notes", Content: made.Content})
 	wantCode(t, err, svc.CodeExists, "/id")
-	_, err = h.Templates.Read(t.Context(), admin, "nothing")
-	wantCode(t, err, svc.CodeNotFound, "")
+	wantCode(t, errorOf(h.Templates.Read(t.Context(), admin, "nothing")), svc.CodeNotFound, "")
 	is.Equal(h.actions(), nil)
 }
 
@@ -107,16 +100,13 @@ func TestCreateTemplateRefuses(t *testing.T) {
 }
 
 func TestOddIDsAreKept(t *testing.T) {
-	is := is.New(t)
 	h := newHost(t)
 	ids := []string{"a:b@c", "A", "a", "é", "e\u0301", "%2F", " ", "'\"", "...", "🧠", strings.Repeat("é", 128)}
 	for _, id := range ids {
 		create(t, h, id, svc.Content{})
 	}
 	for _, id := range ids {
-		read, err := h.Templates.Read(t.Context(), admin, id)
-		is.NoErr(err)
-		is.Equal(read.ID, id)
+		is.New(t).Equal(must(h.Templates.Read(t.Context(), admin, id)).ID, id)
 	}
 }
 
@@ -167,8 +157,7 @@ func TestPatchTemplate(t *testing.T) {
 		Integrations: &[]string{}, Manifest: manifest(`{ "version": "1" }`),
 	}
 	for _, patch := range []svc.TemplatePatch{{}, same} {
-		after, err := h.Templates.Patch(t.Context(), admin, "a", patch)
-		is.NoErr(err)
+		after := must(h.Templates.Patch(t.Context(), admin, "a", patch))
 		is.Equal(after, before) // updated_at included
 	}
 	is.Equal(h.actions(), nil)
@@ -185,9 +174,7 @@ func TestPatchTemplate(t *testing.T) {
 	is.Equal(after.InstalledAt, before.InstalledAt)
 	is.True(after.UpdatedAt.After(before.UpdatedAt))
 	is.Equal(h.actions(), []string{"template.patched template/a by admin"})
-	read, err := h.Templates.Read(t.Context(), admin, "a")
-	is.NoErr(err)
-	is.Equal(read, after)
+	is.Equal(must(h.Templates.Read(t.Context(), admin, "a")), after)
 }
 
 // TestPatchKeepsSpellings: what comes back is the JSON that went in, also where it means the same as before.
@@ -213,16 +200,12 @@ func TestPatchTemplateRefuses(t *testing.T) {
 		"/manifest":         {Manifest: manifest(`{`)},
 		"/manifest/version": {Manifest: manifest(`{"version":7}`)},
 	} {
-		_, err := h.Templates.Patch(t.Context(), admin, "a", patch)
-		wantCode(t, err, svc.CodeInvalid, field)
+		wantCode(t, errorOf(h.Templates.Patch(t.Context(), admin, "a", patch)), svc.CodeInvalid, field)
 	}
-	_, err := h.Templates.Patch(t.Context(), admin, "b", svc.TemplatePatch{})
-	wantCode(t, err, svc.CodeNotFound, "")
-	_, err = h.Templates.Patch(t.Context(), admin, "..", svc.TemplatePatch{})
+	wantCode(t, errorOf(h.Templates.Patch(t.Context(), admin, "b", svc.TemplatePatch{})), svc.CodeNotFound, "")
+	_, err := h.Templates.Patch(t.Context(), admin, "..", svc.TemplatePatch{})
 	wantCode(t, err, svc.CodeInvalid, "template_id")
-	read, err := h.Templates.Read(t.Context(), admin, "a")
-	is.NoErr(err)
-	is.Equal(read, before)
+	is.Equal(must(h.Templates.Read(t.Context(), admin, "a")), before)
 }
 
 func TestPatchesAtOnceAllHold(t *testing.T) {
@@ -242,8 +225,7 @@ func TestPatchesAtOnceAllHold(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	read, err := h.Templates.Read(t.Context(), admin, "a")
-	is.NoErr(err)
+	read := must(h.Templates.Read(t.Context(), admin, "a"))
 	is.Equal(read.Content, svc.Content{
 		Name: "New", Description: ptr("new"), Category: ptr("new"), Tags: []string{"new"},
 		Integrations: []string{"new"}, Manifest: manifest(`{"version":"new"}`),
@@ -297,8 +279,7 @@ func TestValidateManifestWithPointers(t *testing.T) {
 			return errors.Join(first, fmt.Errorf("steps: %w", &svc.Error{Message: "has too many steps"}), errors.New("is odd"))
 		}
 	})
-	_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme})
-	is.NoErr(err)
+	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
 	h.install(t, "x", "x", content("X", "1"))
 	refuse = true
 	_, created := h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "y", Content: content("Y", "1")})
@@ -307,7 +288,7 @@ func TestValidateManifestWithPointers(t *testing.T) {
 		is.Equal(err.Error(), "/manifest/steps/0/bank: is no bank of ours\n/manifest: has too many steps\n/manifest: is odd")
 		wantCode(t, err, svc.CodeInvalid, "/manifest/steps/0/bank")
 	}
-	_, err = h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: ptr("z")})
+	_, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: ptr("z")})
 	wantCode(t, err, svc.CodeSourceFailed, "")
 	is.True(strings.Contains(err.Error(), "/manifest/steps/0/bank is no bank of ours"))
 }
@@ -328,46 +309,23 @@ func TestNameInBytes(t *testing.T) {
 	}
 }
 
+// Which templates a part has is a rule of stores, and of what is kept of them in memory.
 func TestPartsOfAList(t *testing.T) {
-	for name, cached := range map[string]int{"from the store": -1, "from memory": 0} {
-		t.Run(name, func(t *testing.T) {
-			is := is.New(t)
-			h := newHost(t, func(c *svc.Config) { c.Templates.Cached = cached })
-			for i, id := range []string{"d", "a", "c", "b"} {
-				create(t, h, id, svc.Content{Name: id, Tags: []string{[]string{"even", "odd"}[i%2]}})
-			}
-			for range 2 { // from memory, it is read by then
-				part := func(query svc.TemplateQuery) (ids string) {
-					for _, template := range collect(t, h.Templates.List(t.Context(), admin, query)) {
-						ids += template.ID
-					}
-					return ids
-				}
-				for after := range 5 {
-					for skip := range 6 {
-						for limit := range 6 {
-							name := []string{"", "a", "b", "c", "d"}[after]
-							query := svc.TemplateQuery{AfterName: name, AfterID: name, Skip: skip, Limit: limit}
-							want := "abcd"[min(after+skip, 4):]
-							if limit > 0 {
-								want = want[:min(limit, len(want))]
-							}
-							is.Equal(part(query), want)
-						}
-					}
-				}
-				for skip, id := range []string{"a", "b", ""} {
-					is.Equal(part(svc.TemplateQuery{Tag: "odd", Skip: skip, Limit: 1}), id)
-				}
-				eventually(t, func() bool { _, kept := h.tag(t); return kept == (cached == 0) })
-			}
-			list := func(by svc.Principal, query svc.TemplateQuery) error {
-				return lastError(h.Templates.List(t.Context(), by, query))
-			}
-			wantCode(t, list(admin, svc.TemplateQuery{Skip: -1}), svc.CodeInvalid, "skip")
-			wantCode(t, list(admin, svc.TemplateQuery{Limit: -1}), svc.CodeInvalid, "limit")
-			wantCode(t, list(alice, svc.TemplateQuery{Skip: 1, Limit: 1}), svc.CodeForbidden, "")
+	for cached, memory := range map[int]bool{-1: false, 0: true} {
+		h := newHost(t, func(c *svc.Config) { c.Memory.Templates = cached })
+		for _, id := range []string{"d", "a", "c", "b"} {
+			create(t, h, id, svc.Content{Name: id})
+		}
+		eventually(t, func() bool {
+			query := svc.TemplateQuery{AfterName: "a", AfterID: "a", Skip: 1, Limit: 1}
+			is.New(t).Equal(collect(t, h.Templates.List(t.Context(), admin, query))[0].ID, "c")
+			_, kept := h.tag(t)
+			return kept == memory
 		})
+		for field, query := range map[string]svc.TemplateQuery{"skip": {Skip: -1}, "limit": {Limit: -1}} {
+			wantCode(t, lastError(h.Templates.List(t.Context(), admin, query)), svc.CodeInvalid, field)
+		}
+		wantCode(t, lastError(h.Templates.List(t.Context(), alice, svc.TemplateQuery{Skip: 1, Limit: 1})), svc.CodeForbidden, "")
 	}
 }
 
@@ -377,7 +335,7 @@ func TestHostsCodeRunsForThoseWhoMay(t *testing.T) {
 	ran := 0
 	h := newHost(t, func(c *svc.Config) {
 		c.Templates.ValidateManifest = func(json.RawMessage) error { ran++; return errors.New("no") }
-		c.Marketplace = countedAddresses{c.Marketplace, &ran}
+		c.Sources.Marketplace = countedAddresses{c.Sources.Marketplace, &ran}
 	})
 	plain := svc.Principal{Kind: svc.KindUser, ID: "plain"}
 	manifest := json.RawMessage(`{"version":"1"}`)

@@ -122,11 +122,11 @@ type Update struct {
 // Update brings a template to the content that its source has now. While the source has not
 // changed, Update keeps local edits. When the source has changed, in.LocalEdits decides about local
 // edits. If in.Resolution is set, it decides in both cases. Update compares and merges contents
-// before the store's transaction. If the template changes meanwhile, Update does so again.
+// before the store's transaction. If the template changes in the meantime, Update does so again.
 //
 // The new content, the base and the former version are one write. InstalledAt and the id stay.
 // Events: [EventTemplateUpdated], and [EventTemplateDiverged] when the template was as its source
-// gave it and is not any more. Without a write, there is no event.
+// gave it and is not any longer. Without a write, there is no event.
 //
 // Errors:
 //   - CodeInvalid: the request is invalid, or the template was made by hand.
@@ -145,6 +145,9 @@ func (s *Templates) Update(
 	u, err := s.updater(ctx, by, id, in)
 	if err != nil {
 		return Update{}, err
+	}
+	if s.readOnly {
+		return Update{}, errReadOnly
 	}
 	template, content, revision, present, err := s.latest(ctx, by, u.at, id)
 	if err != nil {
@@ -223,8 +226,8 @@ func (s *Templates) update(
 
 // updater decides what an update does to a template. Large manifests take time to compare and
 // merge, and no other call should wait for that. So the updater works on the template as read,
-// before the store's transaction. Another call may patch, update or replace the template meanwhile,
-// so change compares it with the plan once more.
+// before the store's transaction. Another call may patch, update or replace the template in the
+// meantime, so change compares it with the plan once more.
 type updater struct {
 	at      place               // of the template
 	in      UpdateRequest       // checked, with Force as Resolution and LocalEdits set

@@ -11,7 +11,6 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/internal/longtest"
 )
 
 const (
@@ -50,20 +49,17 @@ func TestResolutions(t *testing.T) {
 		t.Run(c.rule, func(t *testing.T) {
 			is := is.New(t)
 			h := merging(t, "", one, c.here, c.source)
-			before, err := h.Templates.Read(t.Context(), admin, "x")
-			is.NoErr(err)
+			before := must(h.Templates.Read(t.Context(), admin, "x"))
 			c.in.Revision = revision(t, c.source)
-			_, err = h.Templates.Update(t.Context(), admin, "x", c.in, `"another"`)
+			_, err := h.Templates.Update(t.Context(), admin, "x", c.in, `"another"`)
 			wantCode(t, err, svc.CodePrecondition, "")
-			update, err := h.Templates.Update(t.Context(), admin, "x", c.in, before.ETag())
-			is.NoErr(err)
+			update := must(h.Templates.Update(t.Context(), admin, "x", c.in, before.ETag()))
 			is.Equal(h.actions(), c.actions)
 			is.Equal(update.Updated, c.actions != nil)
 			is.Equal(update.PreviousRevision, revision(t, one))
 			is.Equal(update.NewRevision, revision(t, c.source))
 
-			after, err := h.Templates.Read(t.Context(), admin, "x")
-			is.NoErr(err)
+			after := must(h.Templates.Read(t.Context(), admin, "x"))
 			is.Equal(update.Template, after)
 			is.Equal(revision(t, after.Content), revision(t, c.becomes))
 			is.Equal(after.Origin.Revision, revision(t, c.source))
@@ -73,12 +69,8 @@ func TestResolutions(t *testing.T) {
 			if is.Equal(after.Version > before.Version, revision(t, c.becomes) != revision(t, c.here)); after.Version > before.Version {
 				is.Equal(history(t, h, "x")[0].Name, before.Name) // what was replaced can be had back
 			}
-			check, err := h.Templates.CheckUpdate(t.Context(), admin, "x")
-			is.NoErr(err)
-			is.Equal(check.HasUpdate, false)
-			diff, err := h.Templates.Diff(t.Context(), admin, "x")
-			is.NoErr(err)
-			is.Equal(len(diff.Changes) > 0, c.edited)
+			is.Equal(must(h.Templates.CheckUpdate(t.Context(), admin, "x")).HasUpdate, false)
+			is.Equal(len(must(h.Templates.Diff(t.Context(), admin, "x")).Changes) > 0, c.edited)
 			is.Equal(after.Origin.Edited, c.edited)
 			again, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{}) // settled for good
 			is.NoErr(err)
@@ -109,17 +101,14 @@ func TestUpdateRequestsRefused(t *testing.T) {
 		{svc.UpdateRequest{Content: &bad, Resolution: svc.TakeMerged}, "/manifest/version"},
 		{svc.UpdateRequest{Resolution: svc.TakeMerged}, "/name"},
 	} {
-		_, err := h.Templates.Update(t.Context(), admin, "x", c.in)
-		wantCode(t, err, svc.CodeInvalid, c.field)
-		_, err = h.Templates.Update(t.Context(), user("plain"), "x", c.in) // the form comes first
+		wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", c.in)), svc.CodeInvalid, c.field)
+		_, err := h.Templates.Update(t.Context(), user("plain"), "x", c.in) // the form comes first
 		wantCode(t, err, svc.CodeInvalid, c.field)
 	}
 	for _, in := range []svc.UpdateRequest{{}, {Force: true}, {Resolution: svc.KeepOurs}, {LocalEdits: svc.EditsMerge}, {Resolution: svc.TakeMerged, Content: &two}} {
 		in.Revision = revision(t, one) // the source has moved on
-		_, err := h.Templates.Update(t.Context(), admin, "x", in)
-		wantCode(t, err, svc.CodePrecondition, "")
-		_, err = h.Templates.Update(t.Context(), user("plain"), "x", in)
-		wantCode(t, err, svc.CodeForbidden, "")
+		wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", in)), svc.CodePrecondition, "")
+		wantCode(t, errorOf(h.Templates.Update(t.Context(), user("plain"), "x", in)), svc.CodeForbidden, "")
 	}
 	is.Equal(h.actions(), nil)
 }
@@ -138,17 +127,14 @@ func TestMergedIsCheckedByTheHost(t *testing.T) {
 			return nil
 		}
 	})
-	_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme})
-	is.NoErr(err)
+	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
 	h.install(t, "x", "x", content("X", "1"))
 	bad := svc.Content{Name: "X", Manifest: manifest(`{"version":"2","steps":"bad"}`)}
 	in := svc.UpdateRequest{Resolution: svc.TakeMerged, Content: &bad}
 	checks, h.market.asked = 0, nil
-	_, err = h.Templates.Update(t.Context(), user("plain"), "x", in)
-	wantCode(t, err, svc.CodeForbidden, "")
+	wantCode(t, errorOf(h.Templates.Update(t.Context(), user("plain"), "x", in)), svc.CodeForbidden, "")
 	is.Equal(checks, 0)
-	_, err = h.Templates.Update(t.Context(), admin, "x", in)
-	wantCode(t, err, svc.CodeInvalid, "/manifest/steps")
+	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", in)), svc.CodeInvalid, "/manifest/steps")
 	is.Equal(len(h.market.asked), 0)
 }
 
@@ -185,13 +171,9 @@ func contested(t *testing.T) (*host, *transacting) {
 			return nil
 		}
 	})
-	if _, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}); err != nil {
-		t.Fatal(err)
-	}
+	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
 	h.install(t, "x", "x", content("X", "1"))
-	if _, err := h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr("Mine")}); err != nil {
-		t.Fatal(err)
-	}
+	must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr("Mine")}))
 	h.market.put(acme, "x", content("X", "2"))
 	h.actions()
 	return h, store
@@ -217,8 +199,7 @@ func (s *transacting) meanwhile(t *testing.T, times int) (done *int) {
 func TestMergesBeforeTheTransaction(t *testing.T) {
 	is := is.New(t)
 	h, _ := contested(t)
-	update, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
-	is.NoErr(err)
+	update := must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{}))
 	is.Equal(update.Template.Name, "Mine")
 	is.Equal(string(update.Template.Manifest), `{"version":"2"}`)
 }
@@ -227,8 +208,7 @@ func TestMergesAgainWhatWasChangedMeanwhile(t *testing.T) {
 	is := is.New(t)
 	h, store := contested(t)
 	store.meanwhile(t, 3)
-	update, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
-	is.NoErr(err)
+	update := must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{}))
 	is.Equal(*update.Template.Description, "3") // no edit is lost
 	is.Equal(string(update.Template.Manifest), `{"version":"2"}`)
 	is.Equal(h.actions(), []string{updated})
@@ -239,14 +219,12 @@ func TestMergesNotForEver(t *testing.T) {
 	is := is.New(t)
 	h, store := contested(t)
 	done := store.meanwhile(t, 1000)
-	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
-	wantCode(t, err, svc.CodeChanged, "")
+	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})), svc.CodeChanged, "")
 	is.Equal(*done, 8)
 	is.Equal(len(h.actions()), 0)
-	update, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{Resolution: svc.KeepOurs})
-	is.NoErr(err)
+	update := must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{Resolution: svc.KeepOurs}))
 	is.Equal(*update.Template.Description, "9")
-	_, err = h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.EditsConflict})
+	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.EditsConflict})
 	is.NoErr(err) // nothing new
 
 	h, store = contested(t)
@@ -254,8 +232,7 @@ func TestMergesNotForEver(t *testing.T) {
 		store.before = nil
 		is.NoErr(store.DeleteTemplate(t.Context(), svc.TemplateKey{Scope: svc.ScopeServer, ID: "x"}, nil))
 	}
-	_, err = h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
-	wantCode(t, err, svc.CodeNotFound, "")
+	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})), svc.CodeNotFound, "")
 }
 
 // A conflict is settled in a transaction of the host as well, and undone with it.
@@ -266,105 +243,54 @@ func TestResolutionsInATransaction(t *testing.T) {
 		{Resolution: svc.TakeTheirs}, {Resolution: svc.KeepOurs}, {Resolution: svc.TakeMerged, Content: &merge}, {LocalEdits: svc.EditsMerge},
 	} {
 		h := merging(t, "", content("X", "1"), content("Mine", "1"), content("X", "2"))
-		before, err := h.Templates.Read(t.Context(), admin, "x")
-		is.NoErr(err)
+		before := must(h.Templates.Read(t.Context(), admin, "x"))
 		undone := errors.New("undone")
 		for _, end := range []error{undone, nil} {
-			err = h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
+			err := h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
 				_, err := h.WithTx(tx).Templates.Update(ctx, admin, "x", in)
 				return errors.Join(err, end)
 			})
 			is.True(errors.Is(err, end))
-			after, err := h.store.Template(t.Context(), before.TemplateKey)
-			is.NoErr(err)
+			after := must(h.store.Template(t.Context(), before.TemplateKey))
 			is.Equal(after.Origin.Revision == before.Origin.Revision, end != nil)
 			is.Equal(after.ETag() == before.ETag(), end != nil)
 		}
 	}
 }
 
-// largest is a manifest of about 1 MiB with one value in it that may differ.
-var largest = map[string]func(v string) string{
-	"wide object": func(v string) string {
-		var b strings.Builder
-		for i := range 70_000 {
-			fmt.Fprintf(&b, `,"k%d":%d`, i, i)
-		}
-		return `{"version":"1","v":` + v + b.String() + `}`
-	},
-	"wide array": func(v string) string {
-		return `{"version":"1","v":` + v + `,"a":[0` + strings.Repeat(`,{"k":1}`, 120_000) + `]}`
-	},
-	"equal elements": func(v string) string {
-		return `{"version":"1","v":` + v + `,"a":[0` + strings.Repeat(`,0`, 500_000) + `]}`
-	},
-	"deep": func(v string) string {
-		return `{"version":"1","a":` + strings.Repeat(`{"b":0,"a":`, 62) + `{"v":` + v + `,"z":"` + strings.Repeat("z", 1_000_000) + `"}` +
-			strings.Repeat("}", 62) + `}`
-	},
-	"deep and wide": func(v string) string {
-		list := strings.Repeat(",0", 8000)
-		return `{"version":"1","v":` + v + strings.Repeat(`,"a":{"b":[0`+list+`]`, 62) + strings.Repeat("}", 62) + `}`
-	},
-	"long keys": func(v string) string {
-		var b strings.Builder
-		for i := range 100 {
-			fmt.Fprintf(&b, `,"%s%d":%s`, strings.Repeat("k", 10_000), i, v)
-		}
-		return `{"version":"1"` + b.String() + `}`
-	},
-	"numbers": func(v string) string {
-		return `{"version":"1","v":` + v + `,"n":[1` + strings.Repeat(`,12.50e-3`, 100_000) + `]}`
-	},
+// largest is a manifest of about 1 MiB with one value in it that may differ. What the shape of one costs is measured where
+// manifests are compared.
+func largest(v string) svc.Content {
+	c := content("X", "1")
+	c.Manifest = manifest(`{"version":"1","v":` + v + `,"a":[0` + strings.Repeat(`,0`, 500_000) + `]}`)
+	return c
 }
 
 func TestLargeManifests(t *testing.T) {
-	for name, of := range largest {
-		t.Run(name, func(t *testing.T) {
-			if name != "equal elements" {
-				longtest.Test(t, "manifests of this shape")
-			}
-			is := is.New(t)
-			with := func(v string) svc.Content {
-				c := content("X", "1")
-				c.Manifest = manifest(of(v))
-				return c
-			}
-			base, ours, theirs := with("1"), with("2"), with("3")
-			is.True(len(base.Manifest) > 900_000)
-			ours.Name = "Mine"
-			h := merging(t, svc.EditsMerge, base, ours, theirs)
-			diff, err := h.Templates.Diff(t.Context(), admin, "x")
-			is.NoErr(err)
-			is.True(len(diff.Changes) > 1)
-			is.True(len(diff.Changes) <= 101)
-			_, err = h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
-			wantCode(t, err, svc.CodeEdited, "")
-			is.Equal(fieldsOf(err), []string{"manifest"})
+	is := is.New(t)
+	base, ours, theirs := largest("1"), largest("2"), largest("3")
+	is.True(len(base.Manifest) > 900_000)
+	ours.Name = "Mine"
+	h := merging(t, svc.EditsMerge, base, ours, theirs)
+	is.Equal(len(must(h.Templates.Diff(t.Context(), admin, "x")).Changes), 2)
+	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
+	wantCode(t, err, svc.CodeEdited, "")
+	is.Equal(fieldsOf(err), []string{"manifest"})
 
-			ours.Manifest = base.Manifest
-			h = merging(t, svc.EditsMerge, base, ours, theirs)
-			update, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
-			is.NoErr(err)
-			is.Equal(update.Template.Name, "Mine")
-			is.Equal(string(update.Template.Manifest) == string(theirs.Manifest), true)
-		})
-	}
+	ours.Manifest = base.Manifest
+	h = merging(t, svc.EditsMerge, base, ours, theirs)
+	update := must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{}))
+	is.Equal(update.Template.Name, "Mine")
+	is.Equal(string(update.Template.Manifest) == string(theirs.Manifest), true)
 }
 
 // A caller who has left is waited for no longer.
 func TestDiffAndMergeEndWithTheirContext(t *testing.T) {
-	of := largest["equal elements"]
-	with := func(v string) svc.Content { return svc.Content{Name: "X", Manifest: manifest(of(v))} }
-	h := merging(t, svc.EditsMerge, with("1"), with("2"), with("3"))
+	h := merging(t, svc.EditsMerge, largest("1"), largest("2"), largest("3"))
 	for _, call := range []func(context.Context) error{
+		func(ctx context.Context) error { return errorOf(h.Templates.Diff(ctx, admin, "x")) },
 		func(ctx context.Context) error {
-			_, err := h.Templates.Diff(ctx, admin, "x")
-			return err
-		},
-		func(ctx context.Context) error {
-			_, err := h.Templates.Update(ctx, admin, "x", svc.UpdateRequest{})
-			return err
+			return errorOf(h.Templates.Update(ctx, admin, "x", svc.UpdateRequest{}))
 		},
 	} {
 		ctx, leave := context.WithCancel(t.Context())

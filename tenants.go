@@ -14,13 +14,14 @@ import (
 	"github.com/extsvc/svc/internal/background"
 	"github.com/extsvc/svc/internal/defaultlog"
 	"github.com/extsvc/svc/internal/keyring"
+	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/text"
 )
 
-// Tenant is one customer of a host, with a [Service] of its own.
+// Tenant is one customer of a host, with its own [Service].
 type Tenant struct {
 	Name string // 1 to [MaxIDLength] printable characters without slashes; not "." or ".."
-	// Number names what the tenant has in the database. No other tenant ever has it, also not a
+	// Number names what the tenant has in the database. No other tenant ever has it, not even a
 	// later one with the same Name.
 	Number    int64
 	State     TenantState
@@ -84,8 +85,8 @@ type TenantsConfig struct {
 	Each func(tenant Tenant, config *Config) error
 	// IdleTime is how long an unused tenant stays open. 0: 30 seconds. Not negative.
 	IdleTime time.Duration
-	// MaxOpen is how many tenants stay open at once when they are not in use. 0: 1,000. Not
-	// negative.
+	// MaxOpen is how many tenants stay open at the same time when they are not in use. 0: 1,000.
+	// Not negative.
 	MaxOpen int
 	// Memory is the most bytes that the caches of all tenants hold together, by their own estimates.
 	// Each tenant has the limits of Config as well. When all hold more, the tenants that were not
@@ -100,12 +101,12 @@ func (c *TenantsConfig) of(tenant Tenant, log *slog.Logger) (Config, error) {
 	if c.Each == nil {
 		return config, nil
 	}
-	config.OnEvent = nil
+	config.Events.OnEvent = nil
 	err := c.Each(tenant, &config)
-	if config.OnEvent != nil {
+	if config.Events.OnEvent != nil {
 		err = cmp.Or(err, errors.New("svc: TenantsConfig.Each must not set OnEvent"))
 	}
-	config.OnEvent = c.Config.OnEvent
+	config.Events.OnEvent = c.Config.Events.OnEvent
 	return config, err
 }
 
@@ -120,7 +121,7 @@ const (
 	tenantMaxOpen  = 1000
 	tenantMemory   = 512 << 20
 
-	tenantsAtOnce    = 4               // tenants that open at once
+	tenantsAtOnce    = 4               // tenants that open at the same time
 	migrationsAtOnce = 3               // of Migrate
 	tenantPatience   = 4 * time.Second // how long a call waits until its tenant can be opened
 	tenantTick       = time.Second     // between two looks for idle tenants
@@ -180,14 +181,14 @@ func NewTenants(config TenantsConfig) (*Tenants, error) {
 	}
 	t := &Tenants{
 		config: config, log: log, work: background.NewGroup(log), keys: ring,
-		journal: &committer{base: b, onEvent: config.Config.OnEvent},
+		journal: &committer{base: b, onEvent: config.Config.Events.OnEvent},
 		slots:   make(chan struct{}, tenantsAtOnce),
 		open:    map[string]*tenantService{}, leaving: map[*tenantService]bool{},
 	}
 	t.work.Start(t.follow)
 	t.work.Start(t.tidy)
 	switch {
-	case config.Config.OnEvent == nil || config.Config.Events.NoDelivery:
+	case config.Config.Events.OnEvent == nil, config.Config.Events.NoDelivery, config.Config.ReadOnly:
 	case b.roles.outbox != nil:
 		t.work.Start(t.journal.delivery().Run)
 	default:
@@ -258,14 +259,14 @@ func (t *Tenants) Mask(text string) string { return t.keys.Mask(text) }
 // or go during the loop may be missing. An error is yielded once, last.
 func (t *Tenants) List(ctx context.Context) iter.Seq2[Tenant, error] {
 	after := ""
-	return list(ctx, "list tenants", tenantsInChunk,
+	return lists.Chunks(ctx, tenantsInChunk, doing("list tenants"),
 		func() error { after = ""; return nil },
 		func() ([]Tenant, error) { return t.config.Store.Tenants(ctx, after, tenantsInChunk) },
 		func(last Tenant) { after = last.Name })
 }
 
 // Suspend ends the service of a tenant: new calls of Use fail as if it did not exist. Running calls
-// write nothing any more, except those of [Host], and their contexts end after [TenantGrace].
+// write nothing any longer, except those of [Host], and their contexts end after [TenantGrace].
 // Suspend returns when the calls of this process have ended, or a second after that. Other
 // processes follow within about a second. A call from inside a call of Use of the same tenant waits
 // for itself, for that long.
@@ -308,7 +309,7 @@ func (t *Tenants) set(ctx context.Context, tenant Tenant, state TenantState) err
 	return nil
 }
 
-// Drop removes a tenant with all its data, for good. New calls of Use fail at once, as if the
+// Drop removes a tenant with all its data, for good. New calls of Use fail immediately, as if the
 // tenant did not exist. Drop waits for the calls of this process as Suspend does, and for a second,
 // in which other processes learn of it. Calls that take longer may fail. Do not call it from inside
 // a call of Use of the same tenant, as for Suspend.

@@ -24,7 +24,7 @@ type tenantService struct {
 	used    atomic.Int64  // the tick of the last use
 	retired atomic.Bool   // no new use
 	doubted atomic.Bool   // its row has changed while it was being opened
-	expels  atomic.Bool   // it is suspended or dropped: its callers write nothing any more
+	expels  atomic.Bool   // it is suspended or dropped: its callers write nothing any longer
 	ready   chan struct{} // closed when service or err is set
 	ended   chan struct{} // closed when the tenant is closed
 
@@ -44,11 +44,11 @@ const closing = -1 << 40 // of users: far below 0, however many calls come
 // the error of do.
 //
 // The Service is good until do returns: do not keep it, and end a transaction of the host before.
-// When the tenant is suspended or dropped meanwhile, callers other than [Host] write nothing any
-// more (CodeNotFound), and after [TenantGrace] nobody does. The warm way costs some nanoseconds and
-// allocates nothing.
+// When the tenant is suspended or dropped in the meantime, callers other than [Host] write nothing
+// any longer (CodeNotFound), and after [TenantGrace] nobody does. The warm way costs some
+// nanoseconds and allocates nothing.
 //
-// Errors of its own: CodeNotFound when no such tenant is served, also for a name that no tenant can
+// Its own errors: CodeNotFound when no such tenant is served, also for a name that no tenant can
 // have; CodeUnavailable when the tenant cannot be opened at present, or its migration has failed;
 // that of ctx.
 func (t *Tenants) Use(ctx context.Context, name string, do func(*Service) error) error {
@@ -75,8 +75,8 @@ func (t *Tenants) UseContext(
 	return do(ctx, s.service)
 }
 
-// refuses refuses a caller of a tenant that is suspended or dropped: any but the host at once, and
-// the host when the life of the Service has ended.
+// refuses refuses a caller of a tenant that is suspended or dropped: any but the host immediately,
+// and the host when the life of the Service has ended.
 func (s *tenantService) refuses(host bool) error {
 	if s.expels.Load() && (!host || s.life.Err() != nil) {
 		return noTenant()
@@ -137,7 +137,7 @@ func (t *Tenants) release(s *tenantService) {
 }
 
 // begin opens a tenant in the background, so that no caller interrupts others that wait for it. It
-// returns the tenant, or the one that another call has begun meanwhile.
+// returns the tenant, or the one that another call has begun in the meantime.
 func (t *Tenants) begin(
 	ctx context.Context, name string,
 ) (s *tenantService, begun bool, err error) {
@@ -250,18 +250,18 @@ func unavailableTenant(err error) error {
 	return &Error{Code: CodeUnavailable, Message: "the tenant cannot be opened at present", Err: err}
 }
 
-// startDelivery begins to deliver the events of a tenant that has an outbox of its own.
+// startDelivery begins to deliver the events of a tenant that has its own outbox.
 func (t *Tenants) startDelivery(s *tenantService) {
 	journal := s.service.Templates.committer
-	if !s.service.config.Events.NoDelivery && t.config.Store.Outbox() == nil &&
+	if !s.service.config.Events.NoDelivery && !s.service.readOnly && t.config.Store.Outbox() == nil &&
 		journal.onEvent != nil && journal.roles.outbox != nil {
 		s.delivers = background.NewGroup(t.log)
 		s.delivers.Start(journal.delivery().Run)
 	}
 }
 
-// endDelivery delivers the rest of the events, as far as time allows, and no more. A function of the
-// host may use the tenant meanwhile.
+// endDelivery delivers the rest of the events, as far as time allows. A function of the
+// host may use the tenant in the meantime.
 func (t *Tenants) endDelivery(s *tenantService) {
 	if s.delivers == nil {
 		return
@@ -302,7 +302,7 @@ func (t *Tenants) retire(ctx context.Context, tenant Tenant) error {
 }
 
 // expel ends the service of a tenant that is suspended or dropped: its callers write nothing any
-// more. The contexts of its calls end after TenantGrace.
+// longer. The contexts of its calls end after TenantGrace.
 func (t *Tenants) expel(s *tenantService) {
 	if s.expels.CompareAndSwap(false, true) {
 		time.AfterFunc(TenantGrace, s.endIt)
@@ -311,7 +311,7 @@ func (t *Tenants) expel(s *tenantService) {
 }
 
 // leave lets no new use of a tenant begin, and closes it after the last one. A tenant of that name
-// may open beside it.
+// may open next to it.
 func (t *Tenants) leave(s *tenantService) {
 	t.mu.Lock()
 	select {

@@ -75,7 +75,6 @@ func (c *countedTenants) OpenTenant(ctx context.Context, tenant svc.Tenant) (svc
 // Idle tenants are closed, and those above MaxOpen. One that is used again opens again.
 func TestIdleTenantsClose(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
 	store := &countedTenants{TenantStore: memstore.NewTenants()}
 	in := newTenants(t, svc.TenantsConfig{Store: store, MaxOpen: 2, IdleTime: 3 * time.Second})
 	names := []string{"a", "b", "c", "d"}
@@ -84,12 +83,11 @@ func TestIdleTenantsClose(t *testing.T) {
 	for _, name := range names {
 		secrets[name] = issueIn(t, in, name)
 	}
-	is.Equal(store.open.Load(), int64(4))
+	is.New(t).Equal(store.open.Load(), int64(4))
 	waitFor(t, func() bool { return store.open.Load() == 2 })
 	waitFor(t, func() bool { return store.open.Load() == 0 })
 	for _, name := range names {
-		_, err := bearerIn(t.Context(), in, name, secrets[name])
-		is.NoErr(err)
+		must(bearerIn(t.Context(), in, name, secrets[name]))
 	}
 }
 
@@ -125,8 +123,7 @@ func TestTenantOpensOnce(t *testing.T) {
 		is.NoErr(in.Suspend(t.Context(), "a"))
 		is.Equal(store.open.Load(), int64(0))
 		is.NoErr(in.Resume(t.Context(), "a"))
-		_, err := bearerIn(t.Context(), in, "a", secret)
-		is.NoErr(err)
+		must(bearerIn(t.Context(), in, "a", secret))
 	}
 }
 

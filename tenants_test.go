@@ -23,10 +23,7 @@ func newTenants(t *testing.T, config svc.TenantsConfig) *svc.Tenants {
 	if config.Store == nil {
 		config.Store = memstore.NewTenants()
 	}
-	tenants, err := svc.NewTenants(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tenants := must(svc.NewTenants(config))
 	t.Cleanup(func() { _ = tenants.Close() })
 	return tenants
 }
@@ -35,9 +32,7 @@ func newTenants(t *testing.T, config svc.TenantsConfig) *svc.Tenants {
 func makeTenants(t *testing.T, in *svc.Tenants, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		if _, err := in.Create(t.Context(), name); err != nil {
-			t.Fatal(err)
-		}
+		must(in.Create(t.Context(), name))
 	}
 }
 
@@ -69,10 +64,8 @@ func TestTenantsAreApart(t *testing.T) {
 	in := newTenants(t, svc.TenantsConfig{})
 	makeTenants(t, in, "a", "A")
 	secret := issueIn(t, in, "a")
-	p, err := bearerIn(t.Context(), in, "a", secret)
-	is.NoErr(err)
-	is.Equal(p.ID, "alice")
-	_, err = bearerIn(t.Context(), in, "A", secret)
+	is.Equal(must(bearerIn(t.Context(), in, "a", secret)).ID, "alice")
+	_, err := bearerIn(t.Context(), in, "A", secret)
 	is.Equal(svc.ErrorCode(err), svc.CodeUnauthenticated)
 }
 
@@ -120,10 +113,9 @@ func TestTenantEnds(t *testing.T) {
 			for svc.ErrorCode(in.Use(t.Context(), "a", func(*svc.Service) error { return nil })) != svc.CodeNotFound {
 				time.Sleep(time.Millisecond)
 			}
-			_, err := s.Authenticate(t.Context(), secret)
-			is.NoErr(err)
+			must(s.Authenticate(t.Context(), secret))
 			is.Equal(len(ended), 0)
-			_, err = s.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
+			_, err := s.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
 			return err
 		})
 		is.NoErr(err)
@@ -131,8 +123,7 @@ func TestTenantEnds(t *testing.T) {
 		_, err = bearerIn(t.Context(), in, "a", secret)
 		is.Equal(svc.ErrorCode(err), svc.CodeNotFound)
 		if err := in.Resume(t.Context(), "a"); err == nil {
-			_, err = bearerIn(t.Context(), in, "a", secret)
-			is.NoErr(err)
+			must(bearerIn(t.Context(), in, "a", secret))
 		}
 	}
 	is.Equal(svc.ErrorCode(in.Drop(t.Context(), "a")), svc.CodeNotFound)
@@ -196,7 +187,6 @@ func TestResumedTenantWaitsForNobody(t *testing.T) {
 
 // A tenant exists for every call that begins after Create has returned, also while an earlier one learns that it does not.
 func TestCreatedTenantIsThere(t *testing.T) {
-	is := is.New(t)
 	in := newTenants(t, svc.TenantsConfig{})
 	nothing := func(*svc.Service) error { return nil }
 	for i := range 100 {
@@ -215,7 +205,7 @@ func TestCreatedTenantIsThere(t *testing.T) {
 			}()
 		}
 		makeTenants(t, in, name)
-		is.NoErr(in.Use(t.Context(), name, nothing))
+		is.New(t).NoErr(in.Use(t.Context(), name, nothing))
 		close(ended)
 	}
 }
@@ -226,12 +216,11 @@ func TestTenantIsNamed(t *testing.T) {
 	var mu sync.Mutex
 	var events []svc.Event
 	in := newTenants(t, svc.TenantsConfig{Config: svc.Config{
-		Events: svc.EventConfig{Keep: true},
-		OnEvent: func(_ context.Context, e svc.Event) {
+		Events: svc.EventConfig{Keep: true, OnEvent: func(_ context.Context, e svc.Event) {
 			mu.Lock()
 			defer mu.Unlock()
 			events = append(events, e)
-		},
+		}},
 	}})
 	makeTenants(t, in, "a", "b")
 	_ = issueIn(t, in, "a")
@@ -240,9 +229,7 @@ func TestTenantIsNamed(t *testing.T) {
 	is.Equal(events[0].Tenant, "a")
 	is.Equal(events[1].Tenant, "b")
 	is.NoErr(in.Use(t.Context(), "b", func(s *svc.Service) error {
-		check, err := s.Audit.Verify(t.Context(), svc.Host)
-		is.NoErr(err)
-		is.Equal(check.Fault, nil)
+		is.Equal(must(s.Audit.Verify(t.Context(), svc.Host)).Fault, nil)
 		for record, err := range s.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{}) {
 			is.NoErr(err)
 			is.Equal(record.Tenant, "b")
@@ -256,7 +243,7 @@ func TestEachTenant(t *testing.T) {
 	is := is.New(t)
 	in := newTenants(t, svc.TenantsConfig{Each: func(tenant svc.Tenant, c *svc.Config) error {
 		if tenant.Name == "b" {
-			c.OnEvent = func(context.Context, svc.Event) {}
+			c.Events.OnEvent = func(context.Context, svc.Event) {}
 		}
 		c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) {
 			return svc.Principal{Kind: svc.KindUser, ID: "of " + tenant.Name}, nil
@@ -264,10 +251,8 @@ func TestEachTenant(t *testing.T) {
 		return nil
 	}})
 	makeTenants(t, in, "a", "b")
-	p, err := bearerIn(t.Context(), in, "a", "x")
-	is.NoErr(err)
-	is.Equal(p.ID, "of a")
-	_, err = bearerIn(t.Context(), in, "b", "x")
+	is.Equal(must(bearerIn(t.Context(), in, "a", "x")).ID, "of a")
+	_, err := bearerIn(t.Context(), in, "b", "x")
 	is.Equal(svc.ErrorCode(err), svc.CodeUnavailable)
 	is.True(strings.Contains(err.Error(), "Each must not set OnEvent"))
 }
@@ -363,15 +348,6 @@ func TestSuspendedTenantIsNotWritten(t *testing.T) {
 	}
 }
 
-// heapNow returns the bytes of the heap that are in use.
-func heapNow() int64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
-}
-
 // An open tenant takes little memory beside what it caches.
 func TestIdleTenantIsSmall(t *testing.T) {
 	const count = 100
@@ -381,14 +357,12 @@ func TestIdleTenantIsSmall(t *testing.T) {
 		names = append(names, fmt.Sprint("t", i))
 	}
 	makeTenants(t, in, names...)
-	before := heapNow()
+	before := heap()
 	for _, name := range names {
 		_ = issueIn(t, in, name)
-		if _, err := bearerIn(t.Context(), in, name, issueIn(t, in, name)); err != nil {
-			t.Fatal(err)
-		}
+		must(bearerIn(t.Context(), in, name, issueIn(t, in, name)))
 	}
-	if each := (heapNow() - before) / count; each > 100_000 {
+	if each := (heap() - before) / count; each > 100_000 {
 		t.Errorf("%d bytes each", each)
 	}
 	runtime.KeepAlive(in)
@@ -426,7 +400,7 @@ func TestMemoryOfTenantsIsBounded(t *testing.T) {
 	for _, name := range names {
 		is.NoErr(in.Use(t.Context(), name, fill))
 	}
-	stored := heapNow()
+	stored := heap()
 	held := make(chan struct{})
 	t.Cleanup(func() { close(held) })
 	for _, name := range names {
@@ -440,7 +414,7 @@ func TestMemoryOfTenantsIsBounded(t *testing.T) {
 		}()
 		is.NoErr(<-started)
 	}
-	waitFor(t, func() bool { return heapNow()-stored < 12<<20 })
+	waitFor(t, func() bool { return heap()-stored < 12<<20 })
 	for _, name := range names {
 		is.NoErr(in.Use(t.Context(), name, read))
 	}

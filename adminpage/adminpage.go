@@ -82,7 +82,7 @@ type Handler struct {
 	service  *svc.Service     // nil: that of a tenant, which each request names
 	tenants  *svc.Tenants     // nil: there is one service
 	tenant   string           // whose service it is; "": no tenant's
-	queue    *fairqueue.Queue // of pages; nil: they begin at once
+	queue    *fairqueue.Queue // of pages; nil: they begin immediately
 	prefix   routing.Prefix
 	options  Options // with the defaults
 	sessions *sessions
@@ -90,7 +90,7 @@ type Handler struct {
 	start    time.Time // of the clock of rates
 	routes   []route
 	patterns []routing.Pattern // the paths of routes
-	checked  *results
+	checks   *checks
 }
 
 // New returns the pages of a service. It panics when service is nil.
@@ -125,8 +125,8 @@ func newHandler(options Options) *Handler {
 		prefix: prefix, options: options,
 		sessions: newSessions(options.SessionLifetime, keys...),
 		rates:    rate.New(httpapi.RatedKeys), start: time.Now(),
-		routes:  routes,
-		checked: &results{of: map[int64]*checked{}},
+		routes: routes,
+		checks: &checks{of: map[int64]running{}},
 	}
 	for _, r := range routes {
 		h.patterns = append(h.patterns, routing.NewPattern(r.path))

@@ -61,6 +61,19 @@ func fitting(events []svc.AuditRecord) int {
 	return len(events)
 }
 
+// placeOf returns the address of the page of a target; "": it has none.
+func placeOf(t svc.Target) string {
+	kinds := map[svc.TargetKind]string{
+		svc.TargetUser: "access/users/", svc.TargetGroup: "access/groups/", svc.TargetPolicy: "access/policies/",
+		svc.TargetServiceAccount: "access/accounts/", svc.TargetBankPolicy: "access/banks/",
+		svc.TargetAPIKey: "keys/", svc.TargetTemplate: "templates/", svc.TargetSource: "sources/",
+	}
+	if kinds[t.Kind] == "" || t.Owner != "" {
+		return ""
+	}
+	return kinds[t.Kind] + url.PathEscape(t.ID)
+}
+
 func auditQuery(in url.Values) (svc.AuditQuery, error) {
 	query := svc.AuditQuery{
 		ActorID: in.Get("actor"), ActorKind: svc.Kind(in.Get("actor_kind")),
@@ -68,8 +81,8 @@ func auditQuery(in url.Values) (svc.AuditQuery, error) {
 		Limit: pageRows + 1,
 	}
 	var since, until, cursor error
-	query.Since, since = instant("since", in.Get("since"))
-	if query.Until, until = lastInstant("until", in.Get("until")); !query.Until.IsZero() {
+	query.Since, since = instant("since", in.Get("since"), dayBegins)
+	if query.Until, until = instant("until", in.Get("until"), dayEnds); !query.Until.IsZero() {
 		query.Until = query.Until.Add(time.Microsecond) // the end counts
 	}
 	if text := in.Get("cursor"); text != "" {

@@ -93,7 +93,7 @@ func newFull(t *testing.T) *full {
 		"attachments":[{"policy_id":"p","principal_type":"user","principal_id":"big"},{"policy_id":"template:user","principal_type":"user","principal_id":"admin"},
 		{"policy_id":"bank:admin","principal_type":"user","principal_id":"admin"},{"policy_id":"iam:self-service","principal_type":"user","principal_id":"admin"}],
 		"bank_policies":[{"bank_id":"b","document":{"version":"2026-03-24"}}]}`
-	config := svc.Config{Marketplace: market, Banks: bankMaker{}}
+	config := svc.Config{Sources: svc.SourceConfig{Marketplace: market}, Templates: svc.TemplateConfig{Banks: bankMaker{}}}
 	s := &full{shop: &shop{newSiteWith(t, config, must(svc.ParseBundle([]byte(world)))), files}, ids: map[string]string{}}
 	ctx := t.Context()
 	must(s.service.Sources.Register(ctx, svc.Host, svc.NewSource{URL: "fs://acme", Alias: new("acme")}))
@@ -104,6 +104,7 @@ func newFull(t *testing.T) *full {
 	} {
 		s.ids[place] = must(s.service.Keys.Issue(ctx, svc.Host, holder, svc.NewAPIKey{})).ID
 	}
+	s.ids["/keys/"] = s.ids["/users/"]
 	s.edit("It has a history.")
 	s.signIn()
 	s.cookies = s.client.Jar.Cookies(must(url.Parse(s.url)))
@@ -147,6 +148,7 @@ var requests = func() (all []request) {
 
 // names stand for the parameters of paths.
 var names = strings.NewReplacer(
+	"users/{id}", "users/big", "groups/{id}", "groups/g", "policies/{id}", "policies/p", "accounts/{id}", "accounts/sa", "banks/{id}", "banks/b",
 	"{user_id}", "big", "{group_id}", "g", "{policy_id}", "p", "{bank_id}", "b", "{provider}", "p", "{sender_id}", "s",
 	"{principal_type}", "user", "{principal_id}", "big", "{template_id}", "desk", "{name}", "acme", "{sa_id}", "sa",
 )

@@ -11,11 +11,20 @@ import (
 // figure is the way to a decision: who → came by → policy → statement → decision. The page shows it
 // as a picture, and as nested lists.
 type figure struct {
+	Heads  []heading
 	Height int
 	Nodes  []node
 	Edges  []edge
-	Ways   []way // the same as lists
-	More   int   // the statements left out
+	Ways   []*way // the same as lists
+	More   int    // the statements left out
+
+	columns []column
+}
+
+// heading is the name of a column.
+type heading struct {
+	X    int
+	Name string
 }
 
 // node is a box of the picture.
@@ -35,6 +44,7 @@ type edge struct {
 // way is how policies came to the principal.
 type way struct {
 	Name, Below string
+	limits      bool // the policies only limit what others allow
 	Policies    []policyWay
 }
 
@@ -45,26 +55,39 @@ type policyWay struct {
 
 // Text says in words what a statement does.
 func (s statement) Text() string {
-	verb := map[svc.Effect]string{svc.EffectAllow: "allow", svc.EffectDeny: "deny"}[s.Effect]
-	switch {
+	switch verb := string(s.Effect); {
 	case s.Code == svc.TraceDocumentInvalid:
-		return "the document no longer parses"
+		return "no longer parses"
 	case s.Patterns() != "":
-		return strings.TrimSpace(verb + " " + s.Patterns())
-	case s.Code == svc.TraceActionNotMatched, s.Code == svc.TracePublicActionNotMatched:
-		return strings.TrimPrefix(verb+", another action", ", ")
+		return verb + " " + s.Patterns()
+	case s.Code == svc.TraceActionNotMatched:
+		return verb + ": does not match this action"
 	case s.Code == svc.TraceBankNotMatched:
-		return verb + ", another bank"
+		return verb + ": does not match this bank"
+	case s.Code == svc.TracePublicActionNotMatched:
+		return "does not list this action"
 	case s.Code == svc.TracePublicContextNotMatched:
-		return "another context"
+		return "for other senders"
 	case s.Code == svc.TracePublicLessSpecific:
-		return "less specific"
+		return "an override replaces it"
+	default:
+		return verb
 	}
-	return verb
 }
 
-// The columns of the picture: the left side and the width of their boxes, in pixels.
-var columns = [5][2]int{{0, 150}, {199, 170}, {418, 192}, {660, 258}, {968, 118}}
+// column is a column of the picture: its name, and the left side and width of its boxes in pixels.
+type column struct {
+	name     string
+	x, width int
+}
+
+// The columns for a user, and for a principal whose rights are those of another person. The name of
+// its kind is the heading of the second column then.
+var (
+	columns  = []column{{"Who", 0, 150}, {"Through", 199, 170}, {"Policy", 418, 192}, {"Statement", 660, 258}, {"Decision", 968, 118}}
+	personal = column{"", 166, 120}
+	narrow   = []column{{"Who", 0, 140}, {"Through", 312, 140}, {"Policy", 484, 166}, {"Statement", 682, 256}, {"Decision", 968, 118}}
+)
 
 const (
 	boxHeight = 42
@@ -75,25 +98,35 @@ const (
 
 // draw lays the figure out. Where there are too many statements, it leaves out those that do not
 // speak of the request first.
-func draw(q asked, e *explained) figure {
+func draw(q asked, e *explained, why cause) figure {
 	drawn := slices.Concat(e.Statements, e.Others)
-	f := figure{More: max(0, len(drawn)-maxDrawn)}
+	f := figure{More: max(0, len(drawn)-maxDrawn), columns: columns}
+	if e.Person.ID != "" {
+		f.columns = narrow
+	}
 	if f.More > 0 {
 		drawn = drawn[:maxDrawn]
 	}
 	f.Ways = ways(drawn)
-	who := f.add(0, 0, q.Who, kindOf(e.PrincipalType), "")
-	result := f.add(4, 0, e.Word, map[bool]string{true: "allow", false: "forbidden"}[e.Allowed()],
-		"result "+effectOf(e.Allowed()))
+	who := f.add(0, 0, q.Who, strings.ReplaceAll(q.Kind, "_", " "), "")
+	person := who
+	if e.Person.ID != "" {
+		person = f.addPerson(e.Person)
+		f.Nodes[person].Y = center(0, 0)
+	}
+	for _, c := range f.columns {
+		f.Heads = append(f.Heads, heading{c.x, c.name})
+	}
+	result := f.add(4, 0, e.Word, why.kind, "result "+effectOf(e.Allowed()))
 	row := 0
 	for _, w := range f.Ways {
 		first, via := row, f.add(1, 0, w.Name, w.Below, "")
 		for _, p := range w.Policies {
 			from, policy := row, f.add(2, 0, p.ID, "policy", "")
 			for _, s := range p.Statements {
-				box := f.add(3, center(row, row), "statement "+strings.TrimPrefix(s.Name(), "#"), s.Text(), class(s))
-				f.join(policy, box, class(s))
-				f.join(box, result, class(s))
+				box := f.add(3, center(row, row), s.Title(), s.Text(), s.Class())
+				f.join(policy, box, s.Class())
+				f.join(box, result, s.Class())
 				f.raise(policy, s)
 				f.raise(via, s)
 				row++
@@ -102,10 +135,19 @@ func draw(q asked, e *explained) figure {
 			f.join(via, policy, f.Nodes[policy].State)
 		}
 		f.Nodes[via].Y = center(first, row-1)
-		f.join(who, via, f.Nodes[via].State)
+		from := person
+		if w.limits {
+			from = who
+		} else {
+			f.Nodes[person].Y = center(0, row-1)
+		}
+		f.join(from, via, f.Nodes[via].State)
 	}
 	middle := center(0, max(row-1, 0))
 	f.Nodes[who].Y, f.Nodes[result].Y = middle, middle
+	if person != who {
+		f.join(who, person, "")
+	}
 	if row == 0 {
 		f.join(who, result, stateOff)
 	}
@@ -121,20 +163,34 @@ func center(first, last int) int {
 
 // add adds a box to a column and returns its number.
 func (f *figure) add(column, y int, name, below, state string) int {
-	at := columns[column]
+	return f.addTo(f.columns[column], y, name, below, state)
+}
+
+func (f *figure) addTo(c column, y int, name, below, state string) int {
 	f.Nodes = append(f.Nodes, node{
-		X: at[0], Y: y, Width: at[1], Full: name, State: state,
-		Name: shorten(name, (at[1]-20)/9), Below: shorten(below, (at[1]-20)/8),
+		X: c.x, Y: y, Width: c.width, Full: name, State: state,
+		Name: shorten(name, (c.width-20)/9), Below: shorten(below, (c.width-20)/8),
 	})
 	return len(f.Nodes) - 1
 }
+
+// addPerson adds the box of the person whose policies count.
+func (f *figure) addPerson(p person) int {
+	c := personal
+	c.name = capital(p.Kind)
+	f.Heads = append(f.Heads, heading{c.x, c.name})
+	return f.addTo(c, 0, p.ID, p.Kind, "")
+}
+
+// capital makes the first letter of a word large. The word is of ASCII.
+func capital(word string) string { return strings.ToUpper(word[:1]) + word[1:] }
 
 // raise gives a box the strongest state of the statements behind it.
 func (f *figure) raise(box int, s statement) {
 	strength := map[string]int{"": 0, stateOff: 1, stateWould: 2, stateDecides: 3}
 	have, _, _ := strings.Cut(f.Nodes[box].State, " ")
 	if strength[s.State] > strength[have] {
-		f.Nodes[box].State = class(s)
+		f.Nodes[box].State = s.Class()
 	}
 }
 
@@ -153,14 +209,6 @@ func (f *figure) route() {
 	}
 }
 
-// class returns the classes of a statement: its state and its effect.
-func class(s statement) string {
-	if s.State == stateOff {
-		return stateOff
-	}
-	return s.State + " " + effectOf(s.Effect != svc.EffectDeny && s.Code != svc.TracePublicActionNotMatched)
-}
-
 func effectOf(allow bool) string {
 	if allow {
 		return "allow"
@@ -168,41 +216,44 @@ func effectOf(allow bool) string {
 	return "deny"
 }
 
-// ways groups statements by how they came to the principal, and by policy.
-func ways(all []statement) (list []way) {
+// ways groups statements by how they came to the principal, and by policy. Those that only limit
+// what others allow come last.
+func ways(all []statement) (list []*way) {
 	for _, s := range all {
-		name, below := cameBy(s.Via)
-		i := slices.IndexFunc(list, func(w way) bool { return w.Name == name && w.Below == below })
+		name, below := through(s.TraceEntry)
+		i := slices.IndexFunc(list, func(w *way) bool { return w.Name == name && w.Below == below })
 		if i < 0 {
-			i, list = len(list), append(list, way{Name: name, Below: below})
+			i, list = len(list), append(list, &way{Name: name, Below: below, limits: limits(s.TraceEntry)})
 		}
-		w := &list[i]
+		w := list[i]
 		j := slices.IndexFunc(w.Policies, func(p policyWay) bool { return p.ID == s.PolicyID })
 		if j < 0 {
 			j, w.Policies = len(w.Policies), append(w.Policies, policyWay{ID: s.PolicyID})
 		}
 		w.Policies[j].Statements = append(w.Policies[j].Statements, s)
 	}
+	slices.SortStableFunc(list, func(a, b *way) int {
+		rank := map[bool]int{true: 1}
+		return rank[a.limits] - rank[b.limits]
+	})
 	return list
 }
 
-// cameBy returns how a policy came to the principal, in two lines.
-func cameBy(via string) (name, below string) {
-	kind, id, _ := strings.Cut(via, ":")
+// through returns how a policy came to the principal, in two lines.
+func through(entry svc.TraceEntry) (name, below string) {
+	kind, id, _ := strings.Cut(entry.Via, ":")
 	switch kind {
 	case "user":
-		return "own", "attached directly"
+		return "directly", "attached to the user"
 	case "group":
 		return id, "group"
 	case "scoping":
-		return id, "scoping policy of"
+		return entry.PolicyID, "limited by"
 	case "public":
 		return "public", "access of the bank"
 	}
-	return via, "policy of the bank"
+	return entry.Via, "policy of the bank"
 }
-
-func kindOf(kind svc.Kind) string { return strings.ReplaceAll(string(kind), "_", " ") }
 
 // shorten cuts a text after n columns. Characters of scripts that are written in squares, and
 // emoji, take two.

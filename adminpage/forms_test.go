@@ -32,6 +32,18 @@ func (s *shop) formOf(path string) url.Values {
 		s.edit("edited here")
 		etag := must(s.service.Templates.Read(s.t.Context(), svc.Host, "desk")).ETag()
 		return form("do", "rollback", "version", "1", "etag", etag)
+	case "/access/users/{id}", "/access/accounts/{id}":
+		return s.saves("do", "suspend")
+	case "/access/groups/{id}":
+		return s.saves("do", "remove", "of", "carol")
+	case "/access/policies/{id}":
+		return s.saves("do", "attach", "kind", "group", "who", "staff")
+	case "/access/banks/{id}":
+		return s.saves("do", "document", "document", `{"version":"2026-03-24"}`)
+	case "/sources":
+		return form("do", "register", "url", "fs://acme", "name", "second")
+	case "/sources/{name}":
+		return form("do", "remove")
 	case "/keys":
 		holder := svc.Identity{Kind: svc.KindUser, ID: "bob"}
 		key := must(s.service.Keys.Issue(s.t.Context(), svc.Host, holder, svc.NewAPIKey{}))
@@ -41,10 +53,17 @@ func (s *shop) formOf(path string) url.Values {
 	return nil
 }
 
+// saves returns a form that saves a draft of access as it is.
+func (s *shop) saves(fields ...string) url.Values {
+	revision := must(s.service.Access.Export(s.t.Context(), svc.Host)).Revision()
+	return form(append(fields, "then", "save", "revision", revision)...)
+}
+
 // send lets a handler answer a POST of the shop's administrator. The body is read when it is needed.
 func (s *shop) send(h http.Handler, path string, body io.Reader, size int, set ...func(*http.Request)) *httptest.ResponseRecorder {
 	s.t.Helper()
-	target := s.url + strings.Replace(path[1:], "{template_id}", "desk", 1)
+	target := s.url + strings.NewReplacer("{template_id}", "desk", "{name}", "acme", "users/{id}", "users/bob", "groups/{id}", "groups/desk",
+		"policies/{id}", "policies/works", "accounts/{id}", "accounts/robot", "banks/{id}", "banks/b").Replace(path[1:])
 	r := httptest.NewRequest("POST", target, body)
 	r.ContentLength = int64(size)
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -246,5 +265,5 @@ func TestRates(t *testing.T) {
 	if answers != "200 false 429 true 429 true " {
 		t.Error(answers)
 	}
-	s.post("sign-in", form("key", string(limited.Key))).is(t, 429, "too many requests")
+	s.post("sign-in", form("key", string(limited.Key))).is(t, 429, "Too many requests")
 }

@@ -2,41 +2,88 @@ package adminpage
 
 import (
 	"crypto/rand"
-	"errors"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/httpapi"
 )
 
 // keysView is what the page Keys shows.
 type keysView struct {
-	Asked             url.Values
-	Choices           []choice
-	Keys              []keyRow
-	More              string  // the address of the next page
-	Revoke            *keyRow // asks for a confirmation; nil: no
-	MayWrite, Account bool
-	Form              url.Values // of a key to issue
-	Once              string     // makes a form that is sent twice issue one key
-	Users             []string   // suggestions for Holder and For
-	New               *svc.IssuedKey
-	Secret            string // of New
+	Asked   url.Values
+	Choices []choice
+	Note    string // whose keys are not listed, and why; "": all are
+	Keys    []keyRow
+	More    string      // the address of the next page
+	Confirm *keyRow     // the key to revoke or to rotate; nil: none
+	Do      string      // what to confirm
+	Form    url.Values  // of a key to issue
+	Once    string      // makes a form that is sent twice issue one key
+	Users   []string    // suggestions for Holder and For
+	Days    []time.Time // suggestions for Expires
+	New     *svc.IssuedKey
+	Secret  string // of New
+	keyRights
 }
 
 // keyRow is a key in the table.
 type keyRow struct {
 	svc.APIKey
-	State string
+	State    string
+	MayWrite bool
+}
+
+// keyRights are what the caller may do with keys.
+type keyRights struct {
+	Own           bool // list and change its own
+	Reads, Writes bool // those of users
+	Account       bool // those of service accounts
+	page          *visit
+}
+
+// keyRights asks for the caller's rights.
+func (v *visit) keyRights() (r keyRights, err error) {
+	r.page, r.Own = v, v.hasOwnKeys()
+	for action, may := range map[string]*bool{
+		svc.ActionUsersRead: &r.Reads, svc.ActionUsersWrite: &r.Writes, svc.ActionAccountsManage: &r.Account,
+	} {
+		if *may, err = v.may(action); err != nil {
+			return r, err
+		}
+	}
+	if !r.Own && !r.Reads {
+		return r, v.need(svc.ActionUsersRead)
+	}
+	return r, nil
+}
+
+// hasOwnKeys reports whether the caller has its own keys: it is a user, and not narrowed.
+func (v *visit) hasOwnKeys() bool { return v.by.Kind == svc.KindUser && v.by.ScopingPolicyID == "" }
+
+// MayIssue reports whether the page has a form to issue keys.
+func (r keyRights) MayIssue() bool { return !r.page.h.options.ReadOnly && (r.Own || r.Writes) }
+
+// MayIssueAccount reports whether the form also serves service accounts.
+func (r keyRights) MayIssueAccount() bool { return r.Writes && r.Account }
+
+// mayWrite reports whether the caller may change the keys of a holder.
+func (r keyRights) mayWrite(holder svc.Identity) bool {
+	switch {
+	case r.page.h.options.ReadOnly:
+		return false
+	case holder.Kind == svc.KindServiceAccount:
+		return r.Account
+	}
+	return r.Writes || r.Own && holder.ID == r.page.by.ID
 }
 
 // The choices of the field Which.
 var whichKeys = []choice{
 	{Value: "", Name: "All"},
-	{Value: "expiring", Name: "Expiring in 30 days"},
+	{Value: "expired", Name: "Expired"},
+	{Value: "expiring", Name: "Expires in 30 days"},
 	{Value: "unused", Name: "Not used for 90 days"},
 }
 
@@ -49,7 +96,7 @@ const (
 var keysDone = map[string]string{
 	"disabled": "Disabled. The key is refused until it is enabled.",
 	"enabled":  "Enabled. The key is accepted again.",
-	"revoked":  "Revoked. The key is refused for good.",
+	"revoked":  "Revoked. The key has stopped working for good.",
 }
 
 // keys lists keys of all holders, or of one.
@@ -61,21 +108,22 @@ func (v *visit) keys() error {
 
 // showKeys fills the list and shows the page.
 func (v *visit) showKeys(status int, page view, body keysView) (err error) {
+	if body.keyRights, err = v.keyRights(); err != nil {
+		return err
+	}
 	if err := v.fillKeys(&body); svc.ErrorCode(err) == svc.CodeInvalid && page.Alerts == nil {
 		status, page.Alerts = http.StatusBadRequest, v.problems(err)
 	} else if err != nil {
 		return err
 	}
-	if body.MayWrite, err = v.may(svc.ActionUsersWrite); err != nil {
+	if err := v.confirm(&body); err != nil {
 		return err
 	}
-	if body.Account, err = v.may(svc.ActionAccountsManage); err != nil {
-		return err
-	}
-	readOnly := v.h.options.ReadOnly
-	body.MayWrite, body.Account = body.MayWrite && !readOnly, body.Account && !readOnly
 	if body.Once == "" {
 		body.Once = rand.Text()
+	}
+	for _, days := range []int{7, 30, 90, 365} {
+		body.Days = append(body.Days, time.Now().UTC().AddDate(0, 0, days))
 	}
 	body.Choices = choices(whichKeys, body.Asked.Get("which"))
 	body.Users = v.suggestedUsers(body.Asked.Get("holder"))
@@ -84,13 +132,38 @@ func (v *visit) showKeys(status int, page view, body keysView) (err error) {
 	return nil
 }
 
+// confirm finds the key that is to be revoked or rotated.
+func (v *visit) confirm(body *keysView) error {
+	for _, do := range []string{"revoke", "rotate"} {
+		id := body.Asked.Get(do)
+		if id == "" {
+			continue
+		}
+		key, err := v.h.service.Keys.Find(v.Context(), v.by, id)
+		if err != nil {
+			return err
+		}
+		row := body.row(key, time.Now())
+		body.Confirm, body.Do = &row, do
+		return nil
+	}
+	return nil
+}
+
+// row prepares a key for the table.
+func (r keyRights) row(key svc.APIKey, now time.Time) keyRow {
+	return keyRow{key, stateOf(key, now), r.mayWrite(key.Holder) && key.RevokedAt.IsZero()}
+}
+
 // fillKeys reads a page of keys.
 func (v *visit) fillKeys(body *keysView) error {
 	in, now := body.Asked, time.Now()
-	query := svc.KeyQuery{Limit: pageRows + 1}
+	query := svc.KeyQuery{Limit: pageRows + 1, Bare: true}
 	switch in.Get("which") {
+	case "expired":
+		query.ExpireBefore = now
 	case "expiring":
-		query.ExpireBefore = now.Add(soon)
+		query.ExpireBefore, query.AfterTime = now.Add(soon), now
 	case "unused":
 		query.UnusedSince = now.Add(-unused)
 	}
@@ -105,7 +178,7 @@ func (v *visit) fillKeys(body *keysView) error {
 	}
 	var keys []svc.APIKey
 	more := false
-	for _, holder := range holders(in.Get("holder"), kind) {
+	for _, holder := range body.holders(kind) {
 		found, rest, err := take(v.h.service.Keys.List(v.Context(), v.by, holder, query))
 		if skipped(err, holder, kind) {
 			continue
@@ -120,25 +193,33 @@ func (v *visit) fillKeys(body *keysView) error {
 	if more {
 		last := keys[len(keys)-1]
 		at := query.Position(last).UTC().Format(time.RFC3339Nano)
-		body.More = with("keys", in, "cursor", at+" "+last.ID, "kind", string(kind), "revoke", "")
+		if holder := strings.TrimSpace(in.Get("holder")); holder == "" || kind == svc.Me.Kind {
+			kind = ""
+		}
+		body.More = with("keys", in, "cursor", at+" "+last.ID, "kind", string(kind), "revoke", "", "rotate", "", "done", "")
 	}
 	for _, key := range keys {
-		row := keyRow{key, stateOf(key, now)}
-		body.Keys = append(body.Keys, row)
-		if key.ID == in.Get("revoke") {
-			body.Revoke = &row
-		}
+		body.Keys = append(body.Keys, body.row(key, now))
 	}
 	return nil
 }
 
-// holders returns whose keys a page lists: everybody's, or those of the user and of the service
-// account with that id.
-func holders(id string, kind svc.Kind) []svc.Identity {
-	if id = strings.TrimSpace(id); id == "" {
+// holders returns whose keys a page lists: those of the user and of the service account with the id
+// that was asked for, or else everybody's. A caller who may not see these sees its own.
+func (b *keysView) holders(kind svc.Kind) []svc.Identity {
+	id := strings.TrimSpace(b.Asked.Get("holder"))
+	switch {
+	case id == "" && b.Reads && b.Account:
 		return []svc.Identity{svc.AllHolders}
-	}
-	if kind != "" {
+	case id == "" && b.Reads:
+		b.Note = "A list of all keys has those of service accounts, which you may not see. Enter a holder."
+		fallthrough
+	case id == "" || !b.Reads && id == b.page.by.ID:
+		if b.Own {
+			return []svc.Identity{svc.Me}
+		}
+		return nil
+	case kind != "":
 		return []svc.Identity{{Kind: kind, ID: id}}
 	}
 	return []svc.Identity{{Kind: svc.KindUser, ID: id}, {Kind: svc.KindServiceAccount, ID: id}}
@@ -154,6 +235,8 @@ func skipped(err error, holder svc.Identity, kind svc.Kind) bool {
 
 func stateOf(key svc.APIKey, now time.Time) string {
 	switch {
+	case !key.RevokedAt.IsZero():
+		return "revoked"
 	case key.Disabled:
 		return "disabled"
 	case !key.ExpiresAt.IsZero() && !now.Before(key.ExpiresAt):
@@ -162,70 +245,4 @@ func stateOf(key svc.APIKey, now time.Time) string {
 		return "expires soon"
 	}
 	return "active"
-}
-
-// changeKeys issues, disables, enables or revokes a key.
-func (v *visit) changeKeys() error {
-	if err := v.changes(); err != nil {
-		return err
-	}
-	form := v.form
-	holder := svc.Identity{Kind: svc.Kind(form.Get("kind")), ID: form.Get("for")}
-	keys, id, done := v.h.service.Keys, form.Get("key"), ""
-	var err error
-	switch form.Get("do") {
-	case "issue":
-		return v.issueKey(form, holder)
-	case "disable":
-		done = "disabled"
-		_, err = keys.Patch(v.Context(), v.by, holder, id, svc.APIKeyPatch{Disabled: new(true)})
-	case "enable":
-		done = "enabled"
-		_, err = keys.Patch(v.Context(), v.by, holder, id, svc.APIKeyPatch{Disabled: new(false)})
-	case "revoke":
-		done = "revoked"
-		err = keys.Revoke(v.Context(), v.by, holder, id)
-	default:
-		err = svc.Invalid("do", "must be issue, disable, enable or revoke")
-	}
-	back := url.Values{"holder": form["holder"], "which": form["which"]}
-	if err != nil {
-		return v.refuseKeys(err, keysView{Asked: back})
-	}
-	v.redirect(with("keys", back, "done", done))
-	return nil
-}
-
-// refuseKeys shows the list with an error. An error of the caller's own key ends the session.
-func (v *visit) refuseKeys(err error, body keysView) error {
-	if svc.ErrorCode(err) == svc.CodeUnauthenticated {
-		return err
-	}
-	page := view{Title: "Keys", Alerts: v.problems(err)}
-	return v.showKeys(httpapi.Status(err), page, body)
-}
-
-// issueKey issues a key and shows it, once. A form that is sent again shows the same key.
-func (v *visit) issueKey(form url.Values, holder svc.Identity) error {
-	body := keysView{
-		Asked: url.Values{"holder": {holder.ID}}, Form: form, Once: form.Get("once"),
-	}
-	in := svc.NewAPIKey{IdempotencyKey: body.Once}
-	if text := form.Get("description"); text != "" {
-		in.Description = &text
-	}
-	var wrong error
-	in.ExpiresAt, wrong = lastInstant("expires_at", form.Get("expires"))
-	if body.Once == "" {
-		wrong = errors.Join(wrong, svc.Invalid("once", "is missing: load the page again"))
-	}
-	if wrong != nil {
-		return v.refuseKeys(wrong, body)
-	}
-	issued, err := v.h.service.Keys.Issue(v.Context(), v.by, holder, in)
-	if err != nil {
-		return v.refuseKeys(err, body)
-	}
-	body.New, body.Secret, body.Form, body.Once = &issued, string(issued.Key), nil, ""
-	return v.showKeys(http.StatusOK, view{Title: "Keys", Done: "Issued. The key is shown only now: copy it."}, body)
 }

@@ -56,7 +56,7 @@ func TestOmittedChanges(t *testing.T) {
 	}
 	wide := document(`{"effect":"allow","actions":[` + list + `],"banks":[` + list + `]}`)
 	bundle := `{"users":[{"id":"z"}],"policies":[{"id":"w","document":` + string(wide) + `}],"attachments":[{"policy_id":"w","principal_type":"user","principal_id":"z"}]}`
-	s.post("why", form("bundle", bundle)).is(t, 200, "9900 more changes are not shown")
+	s.post("why", form("bundle", bundle)).is(t, 200, "9000 more changes are not shown")
 }
 
 // Each source of the server is on a page.
@@ -66,7 +66,7 @@ func TestSourcesInPages(t *testing.T) {
 		must(s.service.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: "fs://acme", Alias: new(fmt.Sprintf("s%03d", i))}))
 	}
 	seen := 0
-	for address := "templates"; address != ""; {
+	for address := "sources"; address != ""; {
 		body := s.get(address).is(t, 200).body
 		seen += strings.Count(body, "<code>fs://acme</code>")
 		_, rest, _ := strings.Cut(body, `<p><a href="`)
@@ -309,7 +309,7 @@ func TestFullPagesAreSmall(t *testing.T) {
 			}
 			_, rest, _ := strings.Cut(body, `<p><a href="`)
 			address, _, _ = strings.Cut(rest, `" rel="next"`)
-			address = strings.ReplaceAll(address, "&amp;", "&")
+			address = strings.ReplaceAll(strings.TrimPrefix(address, "../"), "&amp;", "&")
 		}
 		for i := 1; i < 60; i++ {
 			if !seen[fmt.Sprintf(want, i)] {
@@ -324,11 +324,11 @@ func TestLargeChange(t *testing.T) {
 	s := newSite(t, office()).signIn()
 	var policies, attachments []string
 	for i := range 150 {
-		policies = append(policies, fmt.Sprintf(`{"id":"p%d","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:recall"],"banks":["bank-%d"]}]}}`, i, i))
+		policies = append(policies, fmt.Sprintf(`{"id":"p%d","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:act-%d"],"banks":["*"]}]}}`, i, i))
 		attachments = append(attachments, fmt.Sprintf(`{"policy_id":"p%d","principal_type":"user","principal_id":"carol"}`, i))
 	}
 	bundle := `{"policies":[` + strings.Join(policies, ",") + `],"attachments":[` + strings.Join(attachments, ",") + `]}`
-	a := s.post("why", form("kind", "user", "who", "bob", "bank", "support", "action", "bank:recall", "bundle", bundle)).is(t, 200, "200 more changes are not shown")
+	a := s.post("why", form("kind", "user", "who", "bob", "bank", "support", "action", "bank:recall", "bundle", bundle)).is(t, 200, "50 more changes are not shown", "1 user, 1 service account", "Changes what 2 principals may do")
 	if n := strings.Count(a.body, ">gains<"); n != 100 {
 		t.Errorf("the page shows %d changes", n)
 	}

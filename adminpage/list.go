@@ -83,25 +83,23 @@ func with(address string, in url.Values, pairs ...string) string {
 	return address + "?" + out.Encode()
 }
 
-// instant reads a day, or a time of RFC 3339. A day is its start in UTC. "" is the zero time.
-func instant(field, text string) (time.Time, error) {
+// instant reads a day, or a time of RFC 3339. A day is the time of that day in UTC. "" is the zero time.
+func instant(field, text string, ofDay time.Duration) (time.Time, error) {
 	text = strings.TrimSpace(text)
 	if text == "" {
 		return time.Time{}, nil
 	}
-	for _, layout := range []string{time.DateOnly, time.RFC3339} {
-		if at, err := time.Parse(layout, text); err == nil && !at.IsZero() {
-			return at, nil
-		}
+	if day, err := time.Parse(time.DateOnly, text); err == nil && !day.IsZero() {
+		return day.Add(ofDay), nil
+	}
+	if at, err := time.Parse(time.RFC3339, text); err == nil && !at.IsZero() {
+		return at, nil
 	}
 	return time.Time{}, svc.Invalid(field, "must be a day or a time, such as 2030-12-31 or 2030-12-31T23:59:59Z")
 }
 
-// lastInstant is instant for the end of a period: a day is its last microsecond.
-func lastInstant(field, text string) (time.Time, error) {
-	at, err := instant(field, text)
-	if _, isTime := time.Parse(time.DateOnly, strings.TrimSpace(text)); isTime == nil && err == nil {
-		at = at.AddDate(0, 0, 1).Add(-time.Microsecond)
-	}
-	return at, err
-}
+// The times of a day at which periods begin and end.
+const (
+	dayBegins = 0
+	dayEnds   = 24*time.Hour - time.Microsecond
+)

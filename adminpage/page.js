@@ -6,7 +6,7 @@ for (const table of document.querySelectorAll('table[data-filter]')) {
   if (rows.length < 6) continue;
   const label = document.createElement('label');
   label.className = 'filter';
-  label.textContent = 'Filter ' + table.dataset.filter;
+  label.textContent = 'Filter this page';
   const input = document.createElement('input');
   input.type = 'search';
   label.append(input);
@@ -25,6 +25,8 @@ for (const table of document.querySelectorAll('table[data-filter]')) {
   });
 }
 
+for (const time of document.querySelectorAll('time')) time.title = new Date(time.dateTime).toLocaleString();
+
 for (const field of document.querySelectorAll('[data-copy]')) {
   if (!navigator.clipboard) break;
   const button = document.createElement('button');
@@ -34,5 +36,5 @@ for (const field of document.querySelectorAll('[data-copy]')) {
     await navigator.clipboard.writeText(field.value ?? field.href ?? field.textContent);
     button.textContent = 'Copied';
   });
-  field.after(' ', button);
+  (field.closest('label') ?? field).after(' ', button);
 }

@@ -2,6 +2,7 @@ package adminpage_test
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -19,8 +20,8 @@ func TestWhy(t *testing.T) {
 		t.Errorf("the address of the answer: %s", got)
 	}
 	a.is(t, 200, ">Denied<", `denied by statement 0 of policy &#34;on-leave&#34;`, "The way to this decision",
-		`aria-label="Statements"`, "3 of 4 speak of this", "Show 1 more", "no allow helps")
-	s.get("why?user_id=carol&bank=support").is(t, 200, ">Allowed<", `aria-label="Parameters"`, "recall_budget", "reads #0, to works#0")
+		`aria-label="Statements"`, "3 of 4 apply", "Show 1 more", "overrides every allow")
+	s.get("why?user_id=carol&bank=support").is(t, 200, ">Allowed<", `aria-label="Parameters"`, "recall_budget", `&#34;low&#34; (reads, statement 0)`)
 	s.get("why?sa_id=robot&bank=support").is(t, 200, ">Allowed<", "service account")
 	s.get("why?user_id=carol&bank=other").is(t, 200, ">Denied<", "Nearest: statement 0 of policy &#34;reads&#34;")
 	s.get("why?user_id=nobody&bank=other").is(t, 200, ">Denied<")
@@ -44,12 +45,23 @@ func TestTryAChange(t *testing.T) {
 	s.get("why?user_id=bob&bank=support").is(t, 200, ">Denied<") // nothing was written
 }
 
+// The sum counts a principal once for an action that it loses on several banks.
+func TestSumOfAChange(t *testing.T) {
+	s := newSite(t, clinic()).signIn()
+	s.post("why", form("kind", "user", "who", "vera", "bank", "support", "action", "bank:recall",
+		"bundle", `{"policies":[{"id":"works","document":{"version":"2026-03-24","statements":[]}}]}`)).is(t, 200,
+		"Allowed → Denied.", "Changes what 4 principals may do: 4 lose bank:recall, 3 lose bank:retain.",
+		"<summary>2 users, 2 service accounts</summary>", "bob, vera, bot (service account), limited (service account)")
+}
+
 func TestWhoCan(t *testing.T) {
 	s := newSite(t, office()).signIn()
 	s.get("who-can").is(t, 200, "<h1>Who can</h1>", "", "<table")
 	s.get("who-can?action=bank:recall&bank=support").is(t, 200, `aria-label="Who can bank:recall on support"`,
 		"carol", "robot", "service account", "why?action=bank%3Arecall&amp;bank=support&amp;user_id=carol", ">allowed<", ">denied<")
 	s.get("who-can?action=bank:recall&bank=").is(t, 400, `role="alert"`, "bank")
+	s = newSite(t, clinic()).signIn()
+	s.get("who-can?action=bank:recall&bank=support").is(t, 200, `<th scope="row">unknown senders</th><td>allowed, except topic billing</td>`, "", "the public")
 }
 
 func TestWhoCanInPages(t *testing.T) {
@@ -89,8 +101,7 @@ func TestKeys(t *testing.T) {
 	page := s.get("keys").is(t, 200, `aria-label="Keys"`, "admin", "Issue a key")
 	issue := form("do", "issue", "once", page.field(t, "once"), "kind", "user", "for", "bob", "description", "laptop", "expires", "2199-12-31")
 	first := s.post("keys", issue).is(t, 200, `role="status"`, "New key", "laptop", "2199-12-31")
-	_, rest, _ := strings.Cut(first.body, `New key <input class="code" readonly value="`)
-	key, _, _ := strings.Cut(rest, `"`)
+	key := first.newKey()
 	if _, err := s.service.Authenticate(t.Context(), key); err != nil {
 		t.Errorf("the new key %q: %v", key, err)
 	}
@@ -110,7 +121,7 @@ func TestKeys(t *testing.T) {
 		t.Error("a revoked key is accepted")
 	}
 	s.post("keys", form("do", "issue", "once", "a", "kind", "user", "for", "bob", "expires", "tomorrow")).is(t, 400,
-		`role="alert"`, "expires_at", `value="tomorrow"`)
+		`role="alert"`, "Expires must be a day", `value="tomorrow"`)
 	s.post("keys", form("do", "dance")).is(t, 400, `role="alert"`)
 	s.get("keys?cursor=zzz").is(t, 400, `role="alert"`, "", "No key matches")
 	s.get("who-can?action=&bank=").is(t, 400, `role="alert"`, "", "Nobody can")
@@ -118,9 +129,86 @@ func TestKeys(t *testing.T) {
 	s.get("keys?which=expiring").is(t, 200, "No key matches")
 }
 
+// Everybody has its own keys here. Who reads those of users alone is told that others are missing.
+func TestOwnKeys(t *testing.T) {
+	s := newSite(t, office())
+	bob := svc.Identity{Kind: svc.KindUser, ID: "bob"}
+	s.key = string(must(s.service.Keys.Issue(t.Context(), svc.Host, bob, svc.NewAPIKey{Description: new("old")})).Key)
+	page := s.signIn().get("keys").is(t, 200, "old", "Issue a key", "", `id="kind"`, "Enter a holder")
+	issue := form("do", "issue", "once", page.field(t, "once"), "kind", "user", "for", "bob", "policy", "works", "per_second", "0.5", "burst", "7")
+	first := s.post("keys", issue).is(t, 200, "New key", "limited by <a href=", ">works</a>")
+	issued := must(s.service.Keys.Find(t.Context(), svc.Host, first.newKey()))
+	if issued.Rate != (svc.Rate{PerSecond: 0.5, Burst: 7}) || issued.ScopingPolicyID != "works" {
+		t.Errorf("issued %+v", issued)
+	}
+	for field, value := range map[string]string{"per_second": "fast", "burst": "1.5", "policy": "nothing", "expires": "soon"} {
+		wrong := form("do", "issue", "once", "x", "kind", "user", "for", "bob", "per_second", "1", field, value)
+		s.post("keys", wrong).is(t, 400, `role="alert"`, `value="`+value+`"`)
+	}
+	key := page.field(t, "key")
+	ask := s.get("keys?rotate="+key).is(t, 200, "Rotate svcu_"+key+"?", ">At once<", ">1 hour<", ">1 day<", "Rotate now")
+	rotate := form("do", "rotate", "once", ask.field(t, "once"), "kind", "user", "for", "bob", "key", key, "overlap", "1h")
+	next := s.post("keys", rotate).is(t, 200, "New key", "Rotated.", "expires soon")
+	if _, err := s.service.Authenticate(t.Context(), next.newKey()); err != nil {
+		t.Error(err)
+	}
+	s.post("keys", form("do", "rotate", "once", "y", "kind", "user", "for", "bob", "key", key, "overlap", "9h")).is(t, 400, "overlap")
+	s.get("keys/"+key).is(t, 200, "<h1>Key svcu_"+key, "Successor", "old", "", "Events")
+
+	clerk := svc.Bundle{
+		Policies:    []svc.Policy{{ID: "clerks", Document: document(`{"effect":"allow","actions":["iam:users:read"],"banks":["*"]}`)}},
+		Attachments: []svc.Attachment{{PolicyID: "clerks", Principal: svc.GrantedTo{Type: "user", ID: "bob"}}},
+	}
+	if err := s.service.Access.Apply(t.Context(), svc.Host, clerk); err != nil {
+		t.Fatal(err)
+	}
+	s.get("keys").is(t, 200, "Enter a holder", "old")
+	s.get("keys?holder=admin").is(t, 200, "svcu_", "", "Enter a holder", "Revoke svcu_")
+}
+
+// A key is found by its prefix and by the key itself, which no page and no address repeats.
+func TestFindAKey(t *testing.T) {
+	s := newSite(t, office()).signIn()
+	holder := svc.Identity{Kind: svc.KindServiceAccount, ID: "robot"}
+	key := must(s.service.Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{Rate: svc.Rate{PerSecond: 2, Burst: 3}}))
+	for _, text := range []string{key.Prefix, string(key.Key), " " + key.ID + " "} {
+		found := s.post("keys", form("do", "find", "find", text)).is(t, 200, "<h1>Key "+key.Prefix, "robot", "2 requests a second", "api_key.issued", "Revoke "+key.Prefix, "", string(key.Key))
+		if address := found.Request.URL.String(); !strings.HasSuffix(address, "/keys/"+key.ID) {
+			t.Error(address)
+		}
+	}
+	wrong := strings.Replace(string(key.Key), key.ID, strings.ToUpper(key.ID[1:])+strings.ToLower(key.ID[:1]), 1)
+	s.post("keys", form("do", "find", "find", wrong)).is(t, 404, `role="alert"`, "", wrong)
+	must(0, s.service.Keys.Revoke(t.Context(), svc.Host, holder, key.ID))
+	s.post("keys", form("do", "find", "find", string(key.Key))).is(t, 200, ">revoked<", "", "Revoke "+key.Prefix)
+}
+
+// Keys that have expired are apart from those that soon will.
+func TestExpiredKeys(t *testing.T) {
+	clock := time.Now()
+	s := newSiteWith(t, svc.Config{Now: func() time.Time { return clock }}, office())
+	bob := svc.Identity{Kind: svc.KindUser, ID: "bob"}
+	clock = clock.Add(-time.Hour)
+	for name, ends := range map[string]time.Duration{"past": time.Minute, "next": 48 * time.Hour, "later": 90 * 24 * time.Hour} {
+		must(s.service.Keys.Issue(t.Context(), svc.Host, bob, svc.NewAPIKey{Description: new(name + "-key"), ExpiresAt: clock.Add(ends)}))
+	}
+	clock = time.Now()
+	s.signIn()
+	s.get("keys?which=expired").is(t, 200, "past-key", "", "next-key", "later-key")
+	s.get("keys?which=expiring").is(t, 200, "next-key", "", "past-key", "later-key")
+}
+
+// newKey returns the new key of a page; "": it has none.
+func (a answer) newKey() string {
+	_, rest, _ := strings.Cut(a.body, `readonly data-copy>`)
+	key, _, _ := strings.Cut(rest, "<")
+	return key
+}
+
 func TestTemplates(t *testing.T) {
 	s := newShop(t)
-	s.get("templates").is(t, 200, `aria-label="Templates"`, `>Desk</a> <code>desk</code>`, "not checked", `aria-label="Sources"`, "", "edited here")
+	s.get("templates").is(t, 200, `aria-label="Templates"`, `>Desk</a> <code>desk</code>`, "not checked", `href="sources/acme"`, "", "edited here")
+	s.get("sources").is(t, 200, `aria-label="Sources"`, "not checked")
 	s.post("templates", form("do", "check")).is(t, 200, "Checked all sources.", "up to date")
 	s.edit("Mine.")
 	s.publish(deskTwo)
@@ -134,7 +222,7 @@ func TestTemplates(t *testing.T) {
 	install.Set("alias_id", "desk")
 	install.Set("once", "another")
 	s.post("templates", install).is(t, 409, `role="alert"`)
-	s.get("templates?source=nothing").is(t, 404, `role="alert"`, `aria-label="Templates"`)
+	s.get("templates?source=nothing").is(t, 404, `role="alert"`, "<h1>Sources</h1>")
 	s.get("templates/nothing").is(t, 404, "<h1>Templates</h1>", `role="alert"`)
 }
 
@@ -145,7 +233,7 @@ func TestReview(t *testing.T) {
 	reviewed := s.get("templates/desk").is(t, 200, "Update available", "4 from the source", "/manifest/budget", ">Update<", "", "Discard")
 	update := form("do", "update", "etag", reviewed.field(t, "etag"), "revision", reviewed.field(t, "revision"))
 	s.edit("Mine.")
-	s.post("templates/desk", update).is(t, 412, `role="alert"`, "with a conflict", "<dt>Installed</dt>", "<dt>Here</dt>", "<dt>Source</dt>", "", ">Update<")
+	s.post("templates/desk", update).is(t, 412, `role="alert"`, "with a conflict", "<dt>Base</dt>", "<dt>Yours</dt>", "<dt>Source</dt>", "", ">Update<")
 	reviewed = s.get("templates/desk").is(t, 200, "Update and discard local edits")
 	discard := form("do", "discard", "etag", reviewed.field(t, "etag"), "revision", reviewed.field(t, "revision"))
 	s.publish(strings.ReplaceAll(deskTwo, "high", "higher"))
@@ -155,15 +243,72 @@ func TestReview(t *testing.T) {
 	s.post("templates/desk", discard).is(t, 200, "Updated.", "Up to date", "Go back to version 2")
 	content := svc.Content{Name: "Made", Manifest: json.RawMessage(`{"version":"1"}`)}
 	must(s.service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: "made", Content: content}))
-	s.get("templates/made").is(t, 200, `class="verdict new"`, "Made here", "came from no source")
+	s.get("templates/made").is(t, 200, `class="verdict new"`, "Made here", "no source to update from")
 	s.publish(`{`)
 	s.get("templates/desk").is(t, 200, "Could not compare with the source")
 	s.publish(deskOne)
 	back := form("do", "rollback", "version", "1", "etag", s.get("templates/desk").field(t, "etag"))
-	s.post("templates/desk", back).is(t, 200, "Went back")
+	s.post("templates/desk", back).is(t, 200, "Restored.")
 	s.post("templates/desk", back).is(t, 412, `role="alert"`)
 	s.post("templates/desk", form("do", "rollback", "version", "x")).is(t, 400, `role="alert"`)
 	s.post("templates/desk", form("do", "update")).is(t, 400, "load the page again")
+}
+
+// A conflict is settled place by place, or by keeping all that was edited here. Nothing is chosen
+// beforehand, and nothing is written for a place without a choice.
+func TestSettle(t *testing.T) {
+	for choice, want := range map[string][2]string{
+		"yours": {"Mine.", "high"}, "source": {"Remembers what was asked.", "high"}, "keep": {"Mine.", "mid"},
+	} {
+		s := newShop(t)
+		s.edit("Mine.")
+		s.publish(deskTwo)
+		page := s.get("templates/desk").is(t, 200, "with a conflict", `<legend>/description</legend>`, ">Settle<", ">Keep all yours<", "", " checked", ">Update<")
+		settle := form("do", "settle", "etag", page.field(t, "etag"), "revision", page.field(t, "revision"))
+		s.post("templates/desk", settle).is(t, 400, `role="alert"`, "/description", "choose Yours or Source", "with a conflict")
+		settle.Set("place /description", "both")
+		s.post("templates/desk", settle).is(t, 400, `role="alert"`)
+		if choice == "keep" {
+			settle.Set("do", "keep")
+		} else {
+			settle.Set("place /description", choice)
+		}
+		stale := maps.Clone(settle)
+		stale.Set("etag", `"0"`)
+		s.post("templates/desk", stale).is(t, 412, `role="alert"`)
+		s.post("templates/desk", settle).is(t, 200, "Updated.", "", "conflict", "Update available")
+		desk := must(s.service.Templates.Read(t.Context(), svc.Host, "desk"))
+		var manifest struct{ Budget string }
+		must(0, json.Unmarshal(desk.Manifest, &manifest))
+		if got := [2]string{*desk.Description, manifest.Budget}; got != want {
+			t.Errorf("%s: %q, want %q", choice, got, want)
+		}
+	}
+}
+
+// A place within the manifest is settled as the source has it, where the source has nothing as well.
+func TestSettleWithin(t *testing.T) {
+	with := func(manifest string) string { return strings.Replace(deskOne, `"budget":"mid"`, manifest, 1) }
+	s := newShop(t)
+	s.publish(with(`"in":{"a/b":1,"c~d":1.50,"e":1}`))
+	s.post("templates/desk", form("do", "update", "etag", s.get("templates/desk").field(t, "etag"), "revision", s.get("templates/desk").field(t, "revision")))
+	must(s.service.Templates.Patch(t.Context(), svc.Host, "desk", svc.TemplatePatch{Manifest: json.RawMessage(`{"version":"1","in":{"a/b":2,"c~d":1.50,"e":2,"mine":1}}`)}))
+	s.publish(with(`"in":{"c~d":2.50}`))
+	page := s.get("templates/desk").is(t, 200, "<legend>/manifest/in/a~1b</legend>", "<legend>/manifest/in/e</legend>")
+	s.post("templates/desk", form("do", "settle", "etag", page.field(t, "etag"), "revision", page.field(t, "revision"),
+		"place /manifest/in/a~1b", "source", "place /manifest/in/e", "yours")).is(t, 200, "Updated.")
+	if got := string(must(s.service.Templates.Read(t.Context(), svc.Host, "desk")).Manifest); got != `{"in":{"c~d":2.5,"e":2,"mine":1},"version":"1"}` {
+		t.Error(got)
+	}
+}
+
+// A page shows the content of a template, and what has changed since a former version.
+func TestContent(t *testing.T) {
+	s := newShop(t)
+	s.edit("Mine.")
+	s.get("templates/desk").is(t, 200, ">Content<", "&#34;budget&#34;: &#34;mid&#34;", ">slack</span>", `href="?compare=1"`, `href="../sources/acme"`, "", "Since version")
+	s.get("templates/desk?compare=1").is(t, 200, "Since version 1", "<code>/description</code>", "<del>", "Mine.")
+	s.get("templates/desk?compare=7").is(t, 404, `role="alert"`, "no such version", ">History<")
 }
 
 func TestAudit(t *testing.T) {
@@ -226,11 +371,15 @@ func TestRights(t *testing.T) {
 	s := newSite(t, office())
 	key := must(s.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "bob"}, svc.NewAPIKey{}))
 	s.key = string(key.Key)
-	s.read(s.client.PostForm(s.url+"sign-in", form("key", s.key))).is(t, 403, `role="alert"`, "bob", "Sign out", "", "<nav")
-	for _, address := range []string{"why", "why?user_id=bob&bank=support", "who-can", "who-can?bank=b&action=a", "templates", "templates/x", "keys", "audit"} {
-		s.get(address).is(t, 403, `role="alert"`, "", `class="ask"`, "<nav")
+	s.read(s.client.PostForm(s.url+"sign-in", form("key", s.key))).is(t, 200, "<h1>Keys</h1>", "bob", "Sign out", "", `href="why"`, "carol")
+	for _, address := range []string{"why", "why?user_id=bob&bank=support", "who-can", "who-can?bank=b&action=a", "templates", "templates/x", "audit", "keys?holder=carol", "keys/nothing"} {
+		s.get(address).is(t, 403, `role="alert"`, "", `class="ask"`)
 	}
-	s.post("keys", form("do", "issue", "once", "x", "kind", "user", "for", "bob")).is(t, 403)
+	s.post("keys", form("do", "issue", "once", "x", "kind", "user", "for", "carol")).is(t, 403)
+	narrow := must(s.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "bob"}, svc.NewAPIKey{ScopingPolicyID: "works"}))
+	s.post("sign-out", nil)
+	s.read(s.client.PostForm(s.url+"sign-in", form("key", string(narrow.Key)))).is(t, 403, `role="alert"`, "iam:users:read", "", "<nav")
+	s.get("keys").is(t, 403, `role="alert"`, "", `class="ask"`)
 }
 
 // Another site can make no browser change anything.

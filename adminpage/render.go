@@ -91,12 +91,22 @@ type view struct {
 	Done     string // what was done, in words; "": nothing
 	Alerts   []string
 	Secret   bool // the page shows a secret: it is not compressed
+	Refresh  bool // the page shows what is under way: it loads itself again
+	Failed   bool // the page has its own alerts
 	Body     any  // the values of the page's own template
 
 	Brand, Page, Root, Style, Script string
 	Links                            []link
 	Who                              svc.Identity
 	OwnSession, ReadOnly             bool
+
+	wrongInputs map[string]string
+}
+
+// DoneWord returns the first word of what was done, for the title.
+func (v view) DoneWord() string {
+	word, _, _ := strings.Cut(v.Done, ".")
+	return word
 }
 
 // link is an entry of the navigation.
@@ -124,13 +134,15 @@ func parseTemplates() map[string]*template.Template {
 
 // functions are the functions of the templates.
 var functions = template.FuncMap{
-	"time": func(t time.Time) string {
+	"time": func(t time.Time) template.HTML {
 		if t.IsZero() {
 			return "never"
 		}
-		return t.UTC().Format("2006-01-02 15:04 UTC")
+		t = t.UTC()
+		return template.HTML(`<time datetime="` + t.Format(time.RFC3339Nano) + `">` +
+			t.Format("2006-01-02 15:04 UTC") + `</time>`)
 	},
-	"exact":  func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
+	"now":    time.Now,
 	"escape": url.PathEscape,
 	"cut":    cut,
 	"brief":  func(text string) string { return shorten(text, maxField) },
@@ -139,8 +151,17 @@ var functions = template.FuncMap{
 	"add":    func(a, b int) int { return a + b },
 	"dict":   dict,
 	"short":  func(revision string) string { return shorten(strings.TrimPrefix(revision, "sha256:"), 12) },
-	"json":   func(raw json.RawMessage) string { return string(raw) },
-	"words":  func(kind svc.TargetKind) string { return strings.ReplaceAll(string(kind), "_", " ") },
+	"indent": func(raw json.RawMessage) string { return cut(indented(raw)) },
+	"thousands": func(n int) string {
+		text := strconv.Itoa(n)
+		for at := len(text) - 3; at > 0; at -= 3 {
+			text = text[:at] + "," + text[at:]
+		}
+		return text
+	},
+	"place": placeOf,
+	"json":  func(raw json.RawMessage) string { return string(raw) },
+	"words": func(kind svc.TargetKind) string { return strings.ReplaceAll(string(kind), "_", " ") },
 }
 
 // dict returns the values of a template that needs several: names and values in turn.
@@ -158,7 +179,7 @@ func (v *visit) render(status int, page view) {
 	if v.h.tenants != nil { // tabs of two tenants differ; one that nobody has made looks like others
 		page.Brand += " · " + cut(v.h.prefix.TenantOf(v.Request, v.h.options.Tenant))
 	}
-	page.Style, page.Script = style.path, script.path
+	page.Style, page.Script, page.wrongInputs = style.path, script.path, v.wrongInputs
 	page.ReadOnly, page.Who, page.OwnSession = v.h.options.ReadOnly, v.by.Identity(), v.in.bearer != ""
 	if v.by.ID != "" {
 		page.Links, _ = v.navigation() // the page shows what failed
@@ -166,7 +187,7 @@ func (v *visit) render(status int, page view) {
 	var out bytes.Buffer
 	if err := templates[page.Template].ExecuteTemplate(&out, "layout.html", page); err != nil {
 		v.report(http.StatusInternalServerError, err)
-		http.Error(v.w, "an unexpected fault: see the server's log", http.StatusInternalServerError)
+		http.Error(v.w, v.somethingFailed(), http.StatusInternalServerError)
 		return
 	}
 	var zipped []byte
@@ -180,7 +201,9 @@ func (v *visit) render(status int, page view) {
 var pages = []struct{ name, address, action string }{
 	{"Why", "why", svc.ActionUsersRead},
 	{"Who can", "who-can", svc.ActionUsersRead},
+	{"Access", "access/users", svc.ActionUsersRead},
 	{"Templates", "templates", svc.ActionTemplateAdmin},
+	{"Sources", "sources", svc.ActionTemplateAdmin},
 	{"Keys", "keys", svc.ActionUsersRead},
 	{"Audit", "audit", svc.ActionAuditRead},
 }
@@ -192,7 +215,7 @@ func (v *visit) navigation() (links []link, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if may {
+		if may || p.address == "keys" && v.hasOwnKeys() {
 			links = append(links, link{p.name, p.address})
 		}
 	}

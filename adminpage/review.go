@@ -20,15 +20,26 @@ type reviewView struct {
 	Heading, Summary, Tone string // Tone: yes, no or new
 	Revision               string // of the source, as reviewed; "": there is nothing to update to
 	CanUpdate, CanDiscard  bool
+	Conflicts              bool // an update must settle them
+	CanSettle              bool // all of them are shown
 	Changes                []changedPlace
 	More                   int // the changes left out
 	History                []svc.TemplateVersion
+	Chosen                 url.Values     // of a form that settled conflicts
+	Compared               int64          // the version to compare with; 0: none
+	Since                  []changedPlace // what has changed since that version
 }
+
+// Choice returns what a form chose for a conflict: yours, source or "".
+func (b reviewView) Choice(path string) string { return b.Chosen.Get(placeField + path) }
+
+// placeField begins the names of the fields that settle a conflict.
+const placeField = "place "
 
 // changedPlace is a place where the installed content, the template and the source differ.
 type changedPlace struct {
 	Path, By string
-	Sides    []side // Installed, Here and Source in a conflict, else one change
+	Sides    []side // Base, Yours and Source in a conflict, else one change
 	Conflict bool
 }
 
@@ -58,7 +69,7 @@ func (v *visit) showTemplate(status int, page view) error {
 	body := reviewView{Template: template}
 	if template.Origin == nil {
 		body.Heading, body.Tone = "Made here", "new"
-		body.Summary = "This template came from no source, so it has no updates."
+		body.Summary = "Created here; it has no source to update from."
 	} else if diff, err := v.h.service.Templates.Diff(v.Context(), v.by, id); err != nil {
 		body.Heading, body.Tone = "Could not compare with the source", "no"
 		body.Summary = strings.Join(v.problems(err), " ")
@@ -71,9 +82,43 @@ func (v *visit) showTemplate(status int, page view) error {
 		}
 		body.History = append(body.History, version)
 	}
+	if err := body.compareWith(v.URL.Query().Get("compare")); err != nil {
+		status, page.Alerts = httpapi.Status(err), append(page.Alerts, v.problems(err)...)
+	}
+	if status >= http.StatusBadRequest {
+		body.Chosen = v.form
+	}
 	page.Template, page.Title, page.Body = "template", "Templates: "+template.Name, body
 	v.render(status, page)
 	return nil
+}
+
+// compareWith shows what has changed since a version of the history.
+func (b *reviewView) compareWith(number string) (err error) {
+	if number == "" {
+		return nil
+	}
+	for _, version := range b.History {
+		if strconv.FormatInt(version.Number, 10) != number {
+			continue
+		}
+		b.Compared = version.Number
+		if b.Since, err = differences(version.Content, b.Template.Content); err != nil {
+			return err
+		}
+		size := 0
+		for i := range b.Since {
+			for j := range b.Since[i].Sides {
+				size += b.Since[i].Sides[j].bound()
+			}
+			if i == maxListed || size > maxReview {
+				b.Since = b.Since[:i]
+				break
+			}
+		}
+		return nil
+	}
+	return &svc.Error{Code: svc.CodeNotFound, Message: "the history has no such version"}
 }
 
 // compare says how the template stands, and prepares the changes. It stops when ctx ends: the
@@ -113,6 +158,7 @@ func (b *reviewView) compare(ctx context.Context, diff svc.TemplateDiff) error {
 	}
 	b.Revision = diff.LatestRevision
 	b.CanUpdate, b.CanDiscard = update && !conflicting, edited
+	b.Conflicts, b.CanSettle = update && conflicting, update && conflicting && b.More == 0
 	b.Summary = summary(counts)
 	return nil
 }
@@ -121,14 +167,14 @@ func summary(counts map[string]int) string {
 	var parts []string
 	for _, p := range []struct{ by, words string }{
 		{byThem, "%d from the source"}, {byUs, "%d edited here"},
-		{byBothAlike, "%d changed on both sides alike"}, {byBoth, "%d changed on both sides, and not alike"},
+		{byBothAlike, "%d the same on both sides"}, {byBoth, "%d in conflict"},
 	} {
 		if n := counts[p.by]; n > 0 {
 			parts = append(parts, fmt.Sprintf(p.words, n))
 		}
 	}
 	if parts == nil {
-		return "The template is what its source gives."
+		return "Identical to the source."
 	}
 	return strings.Join(parts, ", ") + "."
 }
@@ -137,8 +183,8 @@ func summary(counts map[string]int) string {
 const (
 	byThem      = "source"
 	byUs        = "here"
-	byBothAlike = "both, alike"
-	byBoth      = "both, not alike"
+	byBothAlike = "same change on both sides"
+	byBoth      = "conflict"
 )
 
 func changedBy(c svc.ContentChange) string {
@@ -157,8 +203,8 @@ func sidesOf(c svc.ContentChange, by string) []side {
 	switch by {
 	case byBoth:
 		return []side{
-			{Name: "Installed", Pieces: whole("", c.Base)},
-			difference("Here", c.Base, c.Ours), difference("Source", c.Base, c.Theirs),
+			{Name: "Base", Pieces: whole("", c.Base)},
+			difference("Yours", c.Base, c.Ours), difference("Source", c.Base, c.Theirs),
 		}
 	case byThem:
 		return []side{difference("", c.Base, c.Theirs)}
@@ -297,6 +343,10 @@ func (v *visit) writeTemplate(id string, form url.Values) (done string, err erro
 		in.LocalEdits, done = svc.EditsMerge, "updated"
 	case "discard":
 		in.Resolution, done = svc.TakeTheirs, "discarded"
+	case "keep":
+		in.Resolution, done = svc.KeepOurs, "kept"
+	case "settle":
+		in.Resolution, done = svc.TakeMerged, "settled"
 	case "rollback":
 		number, err := strconv.ParseInt(form.Get("version"), 10, 64)
 		if err != nil {
@@ -305,14 +355,34 @@ func (v *visit) writeTemplate(id string, form url.Values) (done string, err erro
 		_, err = templates.Rollback(v.Context(), v.by, id, number, match)
 		return "rolledback", err
 	default:
-		return "", svc.Invalid("do", "must be update, discard or rollback")
+		return "", svc.Invalid("do", "must be update, settle, keep, discard or rollback")
 	}
 	if match == "" || in.Revision == "" {
 		return "", svc.Invalid("revision", "is missing: load the page again")
+	}
+	if in.Resolution == svc.TakeMerged {
+		if in.Content, err = v.settled(id, form); err != nil {
+			return "", err
+		}
 	}
 	updated, err := templates.Update(v.Context(), v.by, id, in, match)
 	if err == nil && !updated.Updated {
 		done = "unchanged"
 	}
 	return done, err
+}
+
+// settled returns the content that a form has chosen. Update refuses it when the template or the
+// source is another one than was reviewed.
+func (v *visit) settled(id string, form url.Values) (*svc.Content, error) {
+	template, err := v.h.service.Templates.Read(v.Context(), v.by, id)
+	if err != nil {
+		return nil, err
+	}
+	diff, err := v.h.service.Templates.Diff(v.Context(), v.by, id)
+	if err != nil {
+		return nil, err
+	}
+	content, err := settle(template, diff, func(path string) string { return form.Get(placeField + path) })
+	return &content, err
 }

@@ -21,7 +21,7 @@ import (
 // cookieName is how the name of the cookie begins.
 const cookieName = "svc-admin"
 
-// securePrefix begins the name of a Secure cookie. Browsers then accept it over https alone (RFC
+// securePrefix begins the name of a Secure cookie. Browsers then accept it over https only (RFC
 // 6265bis), so that a sibling domain without TLS cannot set one. The prefix __Host- would need the
 // path "/", which other parts of the host would get the cookie by.
 const securePrefix = "__Secure-"
@@ -220,7 +220,7 @@ func (h *Handler) newCookie(r *http.Request, name, value string) *http.Cookie {
 	}
 }
 
-// isSecure reports whether the cookie of a request is for https alone.
+// isSecure reports whether the cookie of a request is for https only.
 func (h *Handler) isSecure(r *http.Request) bool { return h.options.Secure || !isLoopback(r.Host) }
 
 // isLoopback reports whether a host is this machine. Browsers send no Secure cookie there without

@@ -340,7 +340,8 @@ func TestHostSession(t *testing.T) {
 	s.get("keys").is(t, 200, "<b>admin</b>", "", "Sign out") // the host signs out
 }
 
-// The log has no credential of a request, also when a function of the host panics with it.
+// The log has no credential of a request, also when a function of the host panics with it. The page
+// names the request by an id that the log has, and that is no credential either.
 func TestLogHasNoCredentials(t *testing.T) {
 	var log bytes.Buffer
 	s := newSite(t, office(), func(o *adminpage.Options) {
@@ -356,7 +357,15 @@ func TestLogHasNoCredentials(t *testing.T) {
 	s.signIn()
 	r := must(http.NewRequest("GET", s.url+"keys", nil))
 	r.AddCookie(&http.Cookie{Name: "session", Value: "canary-session"})
-	s.read(s.client.Do(r)).is(t, 500)
+	for sent, shown := range map[string]string{"id-of-a-proxy": "id-of-a-proxy", "": "", s.key: "", "a b": ""} {
+		r.Header.Set("X-Request-Id", sent)
+		failed := s.read(s.client.Do(r))
+		id := failed.Header.Get("X-Request-Id")
+		failed.is(t, 500, "Something failed. Request id "+id+" is in the server&#39;s log.")
+		if len(id) < 10 || shown != "" && id != shown || shown == "" && id == sent || !strings.Contains(log.String(), "request_id="+id+" ") {
+			t.Errorf("the id for %q is %q: %s", sent, id, log.String())
+		}
+	}
 	own := s.client.Jar.Cookies(r.URL)[0].Value
 	if text := log.String(); !strings.Contains(text, "cannot read ***") || strings.Contains(text, "canary") || strings.Contains(text, own) {
 		t.Error(text)

@@ -18,7 +18,7 @@ const signInPath = "/sign-in"
 // no cookie, the browser did not keep the cookie.
 const mark = "signed-in"
 
-// What the sign-in says when it comes again.
+// These are texts of the sign-in after a failure.
 const (
 	notAccepted = "This key was not accepted."
 	notKept     = "Signed in, but the browser did not keep the cookie: open this page over https, " +
@@ -55,6 +55,7 @@ func (v *visit) askSignIn() {
 
 // refuseSignIn answers a sign-in that leads nowhere.
 func (v *visit) refuseSignIn(alert string) {
+	v.blame("key", alert)
 	v.showSignIn(signInView{To: v.form.Get("to")}, alert)
 }
 

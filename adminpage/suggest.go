@@ -16,7 +16,7 @@ func (v *visit) suggestedUsers(text string) (ids []string) {
 		query := svc.UserQuery{Text: start, RowQuery: svc.RowQuery{Limit: maxSuggested}}
 		for user, err := range v.h.service.Users.List(v.Context(), v.by, query) {
 			if err != nil || len(ids) == maxSuggested {
-				break // suggestions only: the page has an answer of its own
+				break // suggestions only: the page has its own answer
 			}
 			if !slices.Contains(ids, user.ID) {
 				ids = append(ids, user.ID)

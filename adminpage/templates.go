@@ -1,13 +1,10 @@
 package adminpage
 
 import (
-	"crypto/rand"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
@@ -19,14 +16,7 @@ type templatesView struct {
 	Choices []choice
 	Rows    []templateRow
 	More    string // the address of the next page
-	Checked time.Time
-	Sources []sourceRow
-	Offers  *svc.SourceTemplates // of the source in Asked; nil: none is asked for
-	// MoreOffers and MoreSources are the addresses of the next pages of these.
-	MoreOffers, MoreSources string
-	Bad                     []svc.CatalogProblem // of Offers, the first maxShown
-	MoreBad                 int                  // those left out
-	Once                    string               // makes a form that is sent twice install once
+	Check   checkView
 }
 
 // templateRow is an installed template in a list.
@@ -35,11 +25,6 @@ type templateRow struct {
 	Category *string
 	Source   string // "": made by hand
 	States   []string
-}
-
-// sourceRow is a source in a list.
-type sourceRow struct {
-	Name, URL, Problem string
 }
 
 // The choices of the field State.
@@ -53,118 +38,41 @@ var templateStates = []choice{
 
 // templatesDone says in words what was done.
 var templatesDone = map[string]string{
-	"checked":    "Checked all sources.",
 	"installed":  "Installed.",
 	"updated":    "Updated.",
 	"unchanged":  "There was nothing to update.",
+	"settled":    "Updated. Your former content is in the history.",
+	"kept":       "Updated. Your edits stay.",
 	"discarded":  "Updated. The local edits are in the history.",
-	"rolledback": "Went back to the former version.",
+	"rolledback": "Restored. The content of that version is back.",
 }
 
-// checked is the result of the last check for updates in this process.
-type checked struct {
-	at      time.Time
-	updates map[string]svc.TemplateUpdate // by the template's id
-	sources map[string]string             // the problems of the server's sources, by name
-}
-
-// maxResults is how many tenants keep the result of their last check.
-const maxResults = 64
-
-// results are the last checks of tenants.
-type results struct {
-	mu sync.Mutex
-	of map[int64]*checked // by the tenant's number
-}
-
-// last returns the result of a tenant's last check, or an empty one.
-func (r *results) last(tenant int64) *checked {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if c := r.of[tenant]; c != nil {
-		return c
-	}
-	return &checked{}
-}
-
-// keep keeps the result of a tenant's check. Beyond maxResults, that of another tenant goes.
-func (r *results) keep(tenant int64, c *checked) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for other := range r.of {
-		if len(r.of) < maxResults {
-			break
-		}
-		delete(r.of, other)
-	}
-	r.of[tenant] = c
-}
-
-// templates lists the server's templates, its sources, and what one source offers.
+// templates lists the server's templates.
 func (v *visit) templates() error {
 	in := v.URL.Query()
+	if name := in.Get("source"); name != "" { // where offers were shown once
+		v.redirect(with("sources/"+url.PathEscape(name), in, "source", ""))
+		return nil
+	}
 	return v.showTemplates(http.StatusOK, view{Done: templatesDone[in.Get("done")]}, in)
 }
 
 // showTemplates fills the lists and shows the page.
 func (v *visit) showTemplates(status int, page view, in url.Values) error {
-	body := templatesView{Asked: in, Once: rand.Text()}
-	last := v.h.checked.last(v.h.service.Tenant().Number)
-	body.Checked = last.at
+	body := templatesView{Asked: in}
+	last, err := v.lastCheck()
+	if err != nil {
+		return err
+	}
+	body.Check = v.checkShown(last, in.Get("done"))
 	body.Choices = choices(templateStates, in.Get("state"))
-	if err := v.fillTemplates(&body, last); err != nil {
+	if err := v.fillTemplates(&body, &last); err != nil {
 		return err
 	}
-	if err := v.fillSources(&body, last); err != nil {
-		return err
-	}
-	if name := in.Get("source"); name != "" {
-		filter := svc.CatalogFilter{Text: in.Get("q")}
-		offers, err := v.h.service.Sources.Browse(v.Context(), v.by, name, filter)
-		if err != nil {
-			status, page.Alerts = httpapi.Status(err), append(page.Alerts, v.problems(err)...)
-		} else {
-			body.Offers = &offers
-			body.cutOffers()
-		}
-	}
+	page.Refresh, page.Failed = body.Check.Running, body.Check.failed()
 	page.Template, page.Title, page.Body = "templates", "Templates", body
 	v.render(status, page)
 	return nil
-}
-
-// fillSources reads a page of the server's sources, after the one with the name in sources_after.
-func (v *visit) fillSources(body *templatesView, last *checked) error {
-	after := body.Asked.Get("sources_after")
-	for source, err := range v.h.service.Sources.List(v.Context(), v.by) {
-		if err != nil {
-			return err
-		}
-		if source.Name <= after {
-			continue
-		}
-		if n := len(body.Sources); n == pageRows {
-			body.MoreSources = with("templates", body.Asked, "sources_after", body.Sources[n-1].Name)
-			return nil
-		}
-		body.Sources = append(body.Sources, sourceRow{source.Name, source.URL, last.sources[source.Name]})
-	}
-	return nil
-}
-
-// cutOffers leaves one page of the offers, after the one with the id in offers_after.
-func (b *templatesView) cutOffers() {
-	b.Bad, b.MoreBad = head(b.Offers.Bad, maxShown)
-	offers := b.Offers.Templates
-	if after := b.Asked.Get("offers_after"); after != "" {
-		i := slices.IndexFunc(offers, func(o svc.SourceTemplate) bool { return o.ID == after })
-		offers = offers[i+1:]
-	}
-	if len(offers) > pageRows {
-		offers = offers[:pageRows]
-		b.MoreOffers = with("templates", b.Asked, "offers_after", offers[pageRows-1].ID)
-	}
-	b.Offers.Templates = offers
 }
 
 // fillTemplates reads a page of the templates that match the search and the state.
@@ -181,7 +89,7 @@ func (v *visit) fillTemplates(body *templatesView, last *checked) error {
 		}
 		if n := len(body.Rows); n == pageRows {
 			end := body.Rows[n-1]
-			body.More = with("templates", in, "after_name", end.Name, "after_id", end.ID, "source", "", "offers_after", "")
+			body.More = with("templates", in, "after_name", end.Name, "after_id", end.ID)
 			return nil
 		}
 		row := templateRow{ID: t.ID, Name: t.Name, Category: t.Category, States: last.states(&t)}
@@ -227,9 +135,14 @@ func isIn(t *svc.Template, state string, last *checked) bool {
 
 // hasUpdate reports whether the last check found an update that was not installed since.
 func (c *checked) hasUpdate(t *svc.Template) bool {
-	update, found := c.updates[t.ID]
-	return found && update.HasUpdate() && t.Origin != nil &&
-		update.CurrentRevision == t.Origin.Revision && update.Source == t.Origin.Source
+	i, found := slices.BinarySearchFunc(c.Templates, t.ID, func(u svc.TemplateUpdate, id string) int {
+		return strings.Compare(u.ID, id)
+	})
+	if !found || t.Origin == nil {
+		return false
+	}
+	update := c.Templates[i]
+	return update.HasUpdate() && update.CurrentRevision == t.Origin.Revision && update.Source == t.Origin.Source
 }
 
 // states says in words how a template stands.
@@ -246,7 +159,7 @@ func (c *checked) states(t *svc.Template) (states []string) {
 	if states != nil {
 		return states
 	}
-	if c.at.IsZero() || t.UpdatedAt.After(c.at) || c.sources[t.Origin.Source.Name] != "" {
+	if c.at.IsZero() || t.UpdatedAt.After(c.at) || c.problem(t.Origin.Source.Name) != "" {
 		return []string{"not checked"}
 	}
 	return []string{"up to date"}
@@ -255,7 +168,7 @@ func (c *checked) states(t *svc.Template) (states []string) {
 // changeTemplates checks for updates, or installs a template.
 func (v *visit) changeTemplates() error {
 	form := v.form
-	back := url.Values{"search": form["search"], "state": form["state"], "source": form["source"]}
+	back := url.Values{"search": form["search"], "state": form["state"]}
 	switch form.Get("do") {
 	case "check":
 		if err := v.check(); err != nil {
@@ -264,32 +177,13 @@ func (v *visit) changeTemplates() error {
 		v.redirect(with("templates", back, "done", "checked"))
 		return nil
 	case "install":
-		return v.install(form, back)
+		return v.install(form)
 	}
 	return svc.Invalid("do", "must be check or install")
 }
 
-// check asks all sources, and keeps the result for the lists.
-func (v *visit) check() error {
-	report, err := v.h.service.Templates.CheckUpdates(v.Context(), v.by, nil)
-	if err != nil {
-		return err
-	}
-	result := &checked{time.Now(), map[string]svc.TemplateUpdate{}, map[string]string{}}
-	for _, t := range report.Templates {
-		result.updates[t.ID] = t
-	}
-	for _, s := range report.Sources {
-		if s.Source.Scope == svc.ScopeServer {
-			result.sources[s.Source.Name] = s.Problem
-		}
-	}
-	v.h.checked.keep(v.h.service.Tenant().Number, result)
-	return nil
-}
-
 // install installs a template of a source, and leads to it.
-func (v *visit) install(form, back url.Values) error {
+func (v *visit) install(form url.Values) error {
 	if err := v.changes(); err != nil {
 		return err
 	}
@@ -311,5 +205,5 @@ func (v *visit) install(form, back url.Values) error {
 	if svc.ErrorCode(err) == svc.CodeForbidden {
 		return err
 	}
-	return v.showTemplates(httpapi.Status(err), view{Alerts: v.problems(err)}, back)
+	return v.showSource(httpapi.Status(err), view{Alerts: v.problems(err)}, in.SourceName, url.Values{})
 }

@@ -22,14 +22,14 @@ import (
 	"github.com/extsvc/svc/internal/text"
 )
 
-// route is one address of the pages. A form posts to the address of its own page.
+// route is one address of the pages. A form posts to the address of its page.
 type route struct {
 	method, path string // the path after the prefix
 	page         string // the name of the page; "": it has none
 	serve        func(*visit) error
 }
 
-var routes = []route{
+var routes = append([]route{
 	{"GET", "", "", (*visit).first},
 	{"GET", "/", "", (*visit).first},
 	{"POST", "/sign-out", "", (*visit).signOut},
@@ -40,10 +40,15 @@ var routes = []route{
 	{"POST", "/templates", "Templates", (*visit).changeTemplates},
 	{"GET", "/templates/{template_id}", "Templates", (*visit).template},
 	{"POST", "/templates/{template_id}", "Templates", (*visit).changeTemplate},
+	{"GET", "/sources", "Sources", (*visit).sources},
+	{"POST", "/sources", "Sources", (*visit).changeSources},
+	{"GET", "/sources/{name}", "Sources", (*visit).source},
+	{"POST", "/sources/{name}", "Sources", (*visit).changeSource},
 	{"GET", "/keys", "Keys", (*visit).keys},
 	{"POST", "/keys", "Keys", (*visit).changeKeys},
+	{"GET", "/keys/{key_id}", "Keys", (*visit).key},
 	{"GET", "/audit", "Audit", (*visit).audit},
-}
+}, accessRoutes()...)
 
 // visit is a request of a caller who is signed in.
 type visit struct {
@@ -56,6 +61,8 @@ type visit struct {
 	params map[string]string // the parameters of the path
 	form   url.Values        // of a POST
 	wrong  error             // why there is no form; nil: there is one
+	// wrongInputs are the inputs that an alert is about, each with the alert.
+	wrongInputs map[string]string
 	// sender is who was signed in when the form began to arrive; zero: nobody.
 	sender  svc.Identity
 	counted bool // by the rate of the caller's key
@@ -169,7 +176,7 @@ func (v *visit) find(path string) (found route, params map[string]string, err er
 	if allowed != nil {
 		v.w.Header().Set("Allow", strings.Join(allowed, ", "))
 		return found, nil, &svc.Error{
-			Code: codeMethodNotAllowed, Message: "this address does not take that method"}
+			Code: codeMethodNotAllowed, Message: "this is not possible here"}
 	}
 	return found, nil, &svc.Error{Code: svc.CodeNotFound, Message: "there is no such page"}
 }
@@ -291,7 +298,7 @@ func (v *visit) first() error {
 		return err
 	}
 	if len(links) == 0 {
-		return &svc.Error{Code: svc.CodeForbidden, Message: "your key may see none of these pages"}
+		return &svc.Error{Code: svc.CodeForbidden, Message: "this key has no access to these pages: ask an administrator for a right such as " + svc.ActionUsersRead}
 	}
 	v.redirect(links[0].Address)
 	return nil
@@ -311,7 +318,7 @@ func (v *visit) redirect(address string) {
 // changes refuses a request that writes when the pages are read-only.
 func (v *visit) changes() error {
 	if v.h.options.ReadOnly {
-		return &svc.Error{Code: svc.CodeForbidden, Message: "these pages are read-only"}
+		return &svc.Error{Code: svc.CodeReadOnly, Message: "these pages are read-only"}
 	}
 	return nil
 }
@@ -341,7 +348,7 @@ func (v *visit) report(status int, err error) {
 	}
 	v.h.options.Logger.LogAttrs(v.Context(), level, "svc: admin page failed",
 		slog.String("method", v.Method), slog.String("page", v.page), slog.Int("status", status),
-		slog.String("error", v.hide(v.h.mask(err.Error()))))
+		slog.String("request_id", v.hide(v.h.mask(v.requestID()))), slog.String("error", v.hide(v.h.mask(err.Error()))))
 }
 
 // hide masks the credentials of the request in a text: a panic of the host may hold them.
@@ -356,29 +363,6 @@ func (v *visit) hide(s string) string {
 	}
 	return s
 }
-
-// problems returns what an error says to the caller, a sentence for each fault. It logs the rest.
-func (v *visit) problems(err error) (lines []string) {
-	v.report(httpapi.Status(err), err)
-	all, more := head(svc.Errors(err), maxShown)
-	for _, e := range all {
-		line := e.Message
-		if e.Field != "" { // a pointer can be as long as the form
-			line = shorten(e.Field, maxField) + " " + line
-		}
-		lines = append(lines, cut(v.h.mask(line))+".")
-	}
-	switch {
-	case lines == nil:
-		return []string{"an unexpected fault: see the server's log."}
-	case more > 0:
-		lines = append(lines, fmt.Sprintf("%d more faults are not shown.", more))
-	}
-	return lines
-}
-
-// maxField is the longest name of a field in a sentence, in columns.
-const maxField = 200
 
 // recover answers with 500 after a panic.
 func (v *visit) recover() {

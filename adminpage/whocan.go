@@ -1,6 +1,7 @@
 package adminpage
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -13,7 +14,7 @@ import (
 type whoCanView struct {
 	Asked   url.Values
 	Columns []string // actions
-	Rows    []reachRow
+	Rows    []*reachRow
 	More    string // the address of the next page
 }
 
@@ -68,7 +69,7 @@ func (v *visit) fillWhoCan(body *whoCanView) error {
 	}
 	rows := rowsOf(reaches)
 	after := body.Asked.Get("after")
-	start, _ := slices.BinarySearchFunc(rows, after, func(r reachRow, after string) int {
+	start, _ := slices.BinarySearchFunc(rows, after, func(r *reachRow, after string) int {
 		return strings.Compare(r.key(), after+"\x00")
 	})
 	if after == "" {
@@ -90,22 +91,30 @@ func (v *visit) fillWhoCan(body *whoCanView) error {
 const (
 	noteUser    = ""
 	noteAccount = "service account"
-	notePublic  = "unmapped senders"
+	notePublic  = "unknown senders"
 )
 
+// Kind returns the kind of a principal.
+func (r *reachRow) Kind() svc.Kind {
+	if r.Note == noteAccount {
+		return svc.KindServiceAccount
+	}
+	return svc.KindUser
+}
+
 // key orders rows: users before service accounts before the public, then by id.
-func (r reachRow) key() string {
+func (r *reachRow) key() string {
 	return map[string]string{noteUser: "0", noteAccount: "1", notePublic: "2"}[r.Note] + r.Name
 }
 
 // rowsOf returns a row for each principal that some answer has, and for the public.
-func rowsOf(reaches []svc.WhoCanAnswer) (rows []reachRow) {
+func rowsOf(reaches []svc.WhoCanAnswer) (rows []*reachRow) {
 	seen := map[reachRowKey]bool{}
 	add := func(note string, ids ...string) {
 		for _, id := range ids {
 			if k := (reachRowKey{note, id}); !seen[k] {
 				seen[k] = true
-				rows = append(rows, reachRow{Name: id, Note: note})
+				rows = append(rows, &reachRow{Name: id, Note: note})
 			}
 		}
 	}
@@ -113,10 +122,10 @@ func rowsOf(reaches []svc.WhoCanAnswer) (rows []reachRow) {
 		add(noteUser, r.Users...)
 		add(noteAccount, r.ServiceAccounts...)
 		if r.Public.Default || len(r.Public.Overrides) > 0 {
-			add(notePublic, "the public")
+			add(notePublic, notePublic)
 		}
 	}
-	slices.SortFunc(rows, func(a, b reachRow) int { return strings.Compare(a.key(), b.key()) })
+	slices.SortFunc(rows, func(a, b *reachRow) int { return strings.Compare(a.key(), b.key()) })
 	return rows
 }
 
@@ -145,6 +154,22 @@ func (r *reachRow) fill(reaches []svc.WhoCanAnswer, columns []string, bank strin
 	}
 }
 
+// places names the overrides that differ from the default, the first of them.
+func places(p svc.PublicReach) string {
+	var names []string
+	for _, o := range p.Overrides {
+		if o.Allowed != p.Default {
+			names = append(names, o.Scope+" "+shorten(o.Value, maxField))
+		}
+	}
+	names, more := head(names, 3)
+	text := strings.Join(names, ", ")
+	if more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
 // publicWord says what unmapped senders may do.
 func publicWord(p svc.PublicReach) string {
 	exceptions := slices.ContainsFunc(p.Overrides, func(o svc.PublicOverrideReach) bool {
@@ -152,9 +177,9 @@ func publicWord(p svc.PublicReach) string {
 	})
 	switch {
 	case exceptions && p.Default:
-		return "allowed, but not everywhere"
+		return "allowed, except " + places(p)
 	case exceptions:
-		return "allowed in some places"
+		return "only in " + places(p)
 	case p.Default:
 		return "allowed"
 	}

@@ -1,9 +1,6 @@
 package adminpage
 
 import (
-	"cmp"
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -17,6 +14,7 @@ import (
 type asked struct {
 	Kind                              string // user, service_account or sender; "": nothing is asked
 	Who, Action, Bank, Channel, Topic string
+	Policy                            string // limits the user or service account, as a key's does; "": none
 }
 
 // subjects are the parameters that name a subject, by kind. The first in a query counts.
@@ -30,7 +28,7 @@ var subjects = []struct{ Kind, Label, Parameter string }{
 func askedIn(in url.Values) (q asked, choice bool) {
 	q = asked{
 		Action: in.Get("action"), Bank: in.Get("bank"),
-		Channel: in.Get("channel"), Topic: in.Get("topic"),
+		Channel: in.Get("channel"), Topic: in.Get("topic"), Policy: in.Get("scoping_policy_id"),
 	}
 	if in.Has("kind") {
 		q.Kind, q.Who = in.Get("kind"), strings.TrimSpace(in.Get("who"))
@@ -49,7 +47,7 @@ func (q asked) Address() string {
 	in := url.Values{}
 	for name, value := range map[string]string{
 		q.parameter(): q.Who, "action": q.Action, "bank": q.Bank,
-		"channel": q.Channel, "topic": q.Topic,
+		"channel": q.Channel, "topic": q.Topic, "scoping_policy_id": q.Policy,
 	} {
 		if value != "" || name == q.parameter() || name == "bank" {
 			in.Set(name, value)
@@ -71,7 +69,9 @@ func (q asked) parameter() string {
 func (q asked) Kinds() any { return subjects }
 
 func (q asked) question() svc.Question {
-	out := svc.Question{Bank: q.Bank, Action: q.Action, Channel: q.Channel, Topic: q.Topic}
+	out := svc.Question{
+		Bank: q.Bank, Action: q.Action, Channel: q.Channel, Topic: q.Topic, ScopingPolicyID: q.Policy,
+	}
 	switch q.parameter() {
 	case "user_id":
 		out.UserID = q.Who
@@ -83,19 +83,6 @@ func (q asked) question() svc.Question {
 	return out
 }
 
-// explained is an answer as the page shows it.
-type explained struct {
-	svc.Resolution
-	Word               string // Allowed or Denied
-	Hint               string // what comes nearest to another answer; "": nothing
-	Figure             figure
-	Statements, Others []statement // those that speak of the request, and the rest: maxListed of each
-	Speak, Silent      int         // how many there are
-	Parameters         []parameter
-}
-
-func (e explained) Allowed() bool { return e.Outcome == svc.Allow }
-
 // whyView is what the page Why shows.
 type whyView struct {
 	Asked   asked
@@ -105,11 +92,12 @@ type whyView struct {
 	Users   []string   // suggestions for Who
 	Actions []string   // suggestions for Action
 	Changed *explained // the answer with the change; nil: there is none
-	Changes []changeRow
-	More    int // the changes left out
+	Gains   preview    // of the change
+	Kept    keptView
+	MayKeep bool // the question of the answer
 }
 
-// why answers a question, or shows the form alone.
+// why answers a question, or shows only the form.
 func (v *visit) why() error {
 	q, choice := askedIn(v.URL.Query())
 	if choice {
@@ -123,6 +111,12 @@ func (v *visit) why() error {
 // tried.
 func (v *visit) showWhy(status int, body whyView, wrong error) error {
 	page := view{Template: "why", Title: "Why"}
+	switch v.URL.Query().Get("done") {
+	case "kept":
+		page.Done = "The question is kept."
+	case "forgotten":
+		page.Done = "The question is no longer kept."
+	}
 	if wrong != nil {
 		status, page.Alerts = httpapi.Status(wrong), v.problems(wrong)
 	}
@@ -131,7 +125,7 @@ func (v *visit) showWhy(status int, body whyView, wrong error) error {
 			return err
 		}
 	} else {
-		r, err := v.h.service.Policies.Resolve(v.Context(), v.by, body.Asked.question())
+		r, err := v.resolve(body.Asked)
 		switch svc.ErrorCode(err) {
 		case "":
 			body.Answer = explain(r, body.Asked)
@@ -143,6 +137,15 @@ func (v *visit) showWhy(status int, body whyView, wrong error) error {
 			return err
 		}
 	}
+	var err error
+	if body.Asked.Kind == "" {
+		body.Kept, err = v.kept()
+	} else if body.Answer != nil && body.Asked.Policy == "" {
+		body.MayKeep, err = v.mayKeep()
+	}
+	if err != nil {
+		return err
+	}
 	body.Actions = v.h.options.Actions
 	body.Users = v.suggestedUsers(body.Asked.Who)
 	page.Body = body
@@ -150,174 +153,21 @@ func (v *visit) showWhy(status int, body whyView, wrong error) error {
 	return nil
 }
 
-// explain prepares a resolution for the page.
-func explain(r svc.Resolution, q asked) *explained {
-	e := &explained{Resolution: r, Word: "Denied", Parameters: parametersOf(r)}
-	if e.Allowed() {
-		e.Word = "Allowed"
+// resolve answers a question.
+func (v *visit) resolve(q asked) (svc.Resolution, error) {
+	if q.Who == "" { // the Service would name its own parameters
+		return svc.Resolution{}, svc.Invalid("user_id", "is required")
 	}
-	for _, entry := range r.Trace {
-		s := statementOf(entry, e.Allowed())
-		if s.State == stateOff {
-			e.Others = append(e.Others, s)
-		} else {
-			e.Statements = append(e.Statements, s)
-		}
-	}
-	e.Hint = hint(r)
-	e.Figure = draw(q, e)
-	e.Speak, e.Silent = len(e.Statements), len(e.Others)
-	e.Statements, _ = head(e.Statements, maxListed)
-	e.Others, _ = head(e.Others, maxListed)
-	return e
+	return v.h.service.Policies.Resolve(v.Context(), v.by, q.question())
 }
-
-// hint says what comes nearest to an allow.
-func hint(r svc.Resolution) string {
-	switch r.Outcome {
-	case svc.Allow:
-		return ""
-	case svc.ExplicitDeny:
-		return "A statement forbids it, so no allow helps."
-	}
-	for _, entry := range r.Trace {
-		if entry.Effect == svc.EffectAllow && entry.Code == svc.TraceBankNotMatched {
-			return fmt.Sprintf("Nearest: statement %d of policy %q allows the action, but on other banks.",
-				entry.Statement, entry.PolicyID)
-		}
-	}
-	for _, entry := range r.Trace {
-		if entry.Effect == svc.EffectAllow && entry.Code == svc.TraceActionNotMatched {
-			return fmt.Sprintf("Nearest: statement %d of policy %q, which allows other actions.",
-				entry.Statement, entry.PolicyID)
-		}
-	}
-	return "No policy that could allow it reaches this principal."
-}
-
-// The states of a statement in a decision.
-const (
-	stateDecides = "decides" // the decision rests on it
-	stateWould   = "would"   // it would allow the request, but a deny wins
-	stateOff     = "off"     // it does not speak of the request
-)
-
-// statement is a row of the table of statements.
-type statement struct {
-	svc.TraceEntry
-	State string
-}
-
-func statementOf(entry svc.TraceEntry, allowed bool) statement {
-	s := statement{entry, stateOff}
-	switch entry.Code {
-	case svc.TraceDenyMatched, svc.TraceDocumentInvalid, svc.TracePublicAllowed,
-		svc.TracePublicActionNotMatched, svc.TraceBankOverride, svc.TraceBankDefault:
-		s.State = stateDecides
-	case svc.TraceAllowOverridden:
-		s.State = stateWould
-	case svc.TraceAllowMatched:
-		if s.State = stateDecides; !allowed { // the other side of a service account denies it
-			s.State = stateWould
-		}
-	}
-	return s
-}
-
-// Decides reports whether the decision rests on the statement.
-func (s statement) Decides() bool { return s.State == stateDecides }
-
-// Name returns the number of the statement, or what stands in its place.
-func (s statement) Name() string {
-	if s.Statement < 0 {
-		return "default"
-	}
-	return fmt.Sprint("#", s.Statement)
-}
-
-// Patterns returns the patterns by which the statement matched; "": none.
-func (s statement) Patterns() string {
-	if s.ActionPattern == nil {
-		return ""
-	}
-	if s.BankPattern == nil {
-		return *s.ActionPattern
-	}
-	return *s.ActionPattern + " on " + *s.BankPattern
-}
-
-// parameter is a row of the table of parameters.
-type parameter struct {
-	Name, Value string
-	// By are the statements that set the value in force. GaveWay are the others, each with its value
-	// and the statement that won. Both have the first maxShown.
-	By, GaveWay []string
-	More        int // the statements left out of both
-}
-
-// parametersOf returns the parameters that a statement sets, in the order of their names.
-func parametersOf(r svc.Resolution) (rows []parameter) {
-	inForce, sets := fields(r.Parameters), make([]map[string]string, len(r.Trace))
-	for i, entry := range r.Trace {
-		if entry.Matched { // others set nothing
-			sets[i] = fields(entry.Sets)
-		}
-	}
-	for name := range r.Parameters.All() {
-		p := parameter{Name: name, Value: inForce[name]}
-		for i, entry := range r.Trace {
-			value, set := sets[i][name]
-			if !set {
-				continue
-			}
-			at := fmt.Sprintf("%s #%d", entry.PolicyID, entry.Statement)
-			winner, lost := entry.Lost[name]
-			switch {
-			case lost && len(p.GaveWay) < maxShown:
-				lost := fmt.Sprintf("%s of %s, to %s", shorten(value, maxField), at, winner)
-				p.GaveWay = append(p.GaveWay, lost)
-			case !lost && p.Value != "" && len(p.By) < maxShown:
-				p.By = append(p.By, at)
-			case lost || p.Value != "":
-				p.More++
-			}
-		}
-		if p.Value != "" || p.GaveWay != nil {
-			rows = append(rows, p)
-		}
-	}
-	return rows
-}
-
-// fields returns the parameters that are set, as JSON.
-func fields(p svc.Parameters) map[string]string {
-	set := map[string]string{}
-	for name, value := range p.All() {
-		if value != nil {
-			text, _ := json.Marshal(value) // texts and numbers always encode
-			set[name] = string(text)
-		}
-	}
-	return set
-}
-
-// changeRow is a row of the table of who gains or loses.
-type changeRow struct {
-	Who                []string
-	Action, Bank, What string
-}
-
-// maxShown is the most principals or statements that a row names, and maxNamed the most bytes of
-// their names.
-const (
-	maxShown = 20
-	maxNamed = 500
-)
 
 // tryChange answers the question as it is, and as it would be with a bundle.
 func (v *visit) tryChange() error {
 	if err := v.need(svc.ActionUsersRead); err != nil { // before the bundle is parsed
 		return err
+	}
+	if do := v.form.Get("do"); do == "keep" || do == "forget" {
+		return v.askKept()
 	}
 	q, _ := askedIn(v.form)
 	body := whyView{Asked: q, Bundle: v.form.Get("bundle"), Tried: true}
@@ -331,65 +181,7 @@ func (v *visit) tryChange() error {
 	if err == nil {
 		var diff svc.AccessDiff
 		diff, err = v.h.service.Access.Preview(v.Context(), v.by, bundle, svc.BundleWrite{})
-		body.addChanges(diff)
+		body.Gains = previewOf(diff)
 	}
 	return v.showWhy(http.StatusOK, body, err)
-}
-
-// addChanges adds the rows of a difference, the first maxListed of them.
-func (b *whyView) addChanges(diff svc.AccessDiff) {
-	b.More += diff.Omitted
-	add := func(who []string, action, bank, what string) {
-		if len(b.Changes) == maxListed {
-			b.More++
-			return
-		}
-		action, bank = shorten(action, maxField), shorten(bank, maxField)
-		b.Changes = append(b.Changes, changeRow{who, action, bank, what})
-	}
-	addAll := func(who []string, differences []svc.Difference) {
-		for _, d := range differences {
-			if d.Change != svc.Unchanged {
-				add(who, d.Action, d.Bank, words[d.Change])
-			}
-		}
-	}
-	for _, p := range diff.Principals {
-		addAll(names(p.Principals), p.Differences)
-	}
-	for _, p := range diff.Public {
-		at := cmp.Or(p.Context.Topic, p.Context.Channel, p.Context.Provider, "anywhere")
-		addAll([]string{"the public, " + shorten(at, maxField)}, p.Differences)
-	}
-	for _, s := range diff.Strategies {
-		what := orNone(s.Before) + " → " + orNone(s.After)
-		add([]string{"everybody"}, "strategy", s.Bank, shorten(what, maxField))
-	}
-}
-
-var words = map[svc.ChangeKind]string{
-	svc.NewlyAllowed: "gains", svc.NewlyDenied: "loses", svc.OtherParameters: "other parameters",
-}
-
-// names returns the ids of principals, the first of them.
-func names(all []svc.Identity) (ids []string) {
-	size := 0
-	for i, who := range all {
-		if size += len(who.ID); i > 0 && (i == maxShown || size > maxNamed) {
-			return append(ids, fmt.Sprintf("and %d more", len(all)-i))
-		}
-		id := who.ID
-		if who.Kind == svc.KindServiceAccount {
-			id += " (service account)"
-		}
-		ids = append(ids, id)
-	}
-	return ids
-}
-
-func orNone(value *string) string {
-	if value == nil {
-		return "none"
-	}
-	return *value
 }

@@ -5,12 +5,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/bench/internal/measure"
+	"github.com/extsvc/svc/httpapi"
 )
 
 // BenchmarkAccessWrite compares a write by a caller whose rights are judged with the same write by
@@ -54,11 +59,52 @@ func BenchmarkAccessWrite(b *testing.B) {
 	})
 }
 
+// BenchmarkAttachment compares an attachment over HTTP, by a key whose rights are judged, with one
+// audited mutation of the host that is not judged: a patch of a template.
+func BenchmarkAttachment(b *testing.B) {
+	eachEngine(b, func(b *testing.B, e engine) {
+		w, ctx := newWorld(b, e, size{templates: 1}), b.Context()
+		if err := w.addCrowd(ctx, 10_000); err != nil {
+			b.Fatal(err)
+		}
+		with := config(w.store)
+		with.Events.Keep = true
+		service := get(svc.New(with))
+		defer service.Close()
+		key := get(service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "boss"}, svc.NewAPIKey{}))
+		server := httptest.NewServer(hostOf(service))
+		defer server.Close()
+		calls := 0
+		attach := func() error { // the call changes the priority
+			calls++
+			body := fmt.Sprintf(`{"policy_id":"policy-7","principal_type":"user","principal_id":%q,"priority":%d}`, userID(5000), calls)
+			r := get(http.NewRequestWithContext(ctx, "PUT", server.URL+httpapi.DefaultPrefix+"/policy-attachments", strings.NewReader(body)))
+			r.Header.Set("Authorization", "Bearer "+string(key.Key))
+			r.Header.Set("Content-Type", "application/json")
+			answer, err := server.Client().Do(r)
+			if err != nil {
+				return err
+			}
+			_, err = io.Copy(io.Discard, answer.Body)
+			if err = errors.Join(err, answer.Body.Close()); err == nil && answer.StatusCode >= 300 {
+				err = errors.New(answer.Status)
+			}
+			return err
+		}
+		compare(b, measure.Side{Name: "mutation", Call: func() error {
+			calls++
+			name := fmt.Sprint("T", calls)
+			_, err := service.Templates.Patch(ctx, svc.Host, templateID(0), svc.TemplatePatch{Name: &name})
+			return err
+		}}, measure.Side{Name: "service", Call: attach})
+	})
+}
+
 // BenchmarkRoster measures who-can by the statement that a host would write for it, which knows the
 // policies that match: after one change of access, and for the first time.
 func BenchmarkRoster(b *testing.B) {
 	eachEngine(b, func(b *testing.B, e engine) {
-		for _, users := range []int{10_000, 100_000} {
+		for _, users := range []int{10_000, 100_000, 1_000_000} {
 			b.Run(fmt.Sprint(users), func(b *testing.B) {
 				skipLarge(b, users > 10_000)
 				c := crowd{newWorld(b, e, empty), users}

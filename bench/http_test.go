@@ -27,7 +27,7 @@ func BenchmarkHTTP(b *testing.B) {
 	w := newWorld(b, sqliteEngine, small)
 	key := addReader(b, w)
 	caching := config(w.store)
-	caching.Templates.Cached = 0
+	caching.Memory.Templates = 0
 	cached := get(svc.New(caching))
 	b.Cleanup(func() { _ = cached.Close() })
 	decide := `{"queries":[{"user_id":"` + userID(1) + `","action":"bank:recall","bank":"bank-1"}]}`

@@ -51,7 +51,7 @@ func BenchmarkCachedKeys(b *testing.B) {
 		before, _ := measure.Heap()
 		without := get(measure.Collection())
 		caching := config(w.store)
-		caching.Keys.Cached = *cachedKeys
+		caching.Memory.Keys = *cachedKeys
 		service := get(svc.New(caching))
 		for _, key := range w.issued {
 			if _, err := service.Authenticate(b.Context(), string(key.Key)); err != nil {

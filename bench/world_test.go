@@ -347,9 +347,9 @@ func attached(policy, group string, priority int64) svc.Attachment {
 // config is the configuration of every measured Service. Templates are not cached.
 func config(store svc.Store) svc.Config {
 	return svc.Config{
-		Store: store, Marketplace: shop{}, Authenticator: svc.AuthenticatorFunc(authenticate), Logger: slog.New(slog.DiscardHandler),
-		Keys:      svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("a pepper for benchmarks, of 32 B")}}},
-		Templates: svc.TemplateConfig{Cached: -1},
+		Store: store, Sources: svc.SourceConfig{Marketplace: shop{}}, Authenticator: svc.AuthenticatorFunc(authenticate), Logger: slog.New(slog.DiscardHandler),
+		Keys:   svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("a pepper for benchmarks, of 32 B")}}},
+		Memory: svc.Memory{Templates: -1},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strconv"
+	"strings"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/wire"
@@ -29,7 +30,8 @@ func (c *Access) Export(ctx context.Context) (svc.Bundle, error) {
 // Write writes a bundle in one transaction. The server limits its rows (10,000) and its bytes. With
 // DryRun, Write is a Preview whose answer is dropped.
 //
-// Errors: CodeInvalid, CodeForbidden, CodeExists, CodeInUse, CodeLastAdministrator.
+// Errors: CodeInvalid, CodeForbidden, CodeExists, CodeInUse, CodeLastAdministrator,
+// CodePrecondition.
 func (c *Access) Write(ctx context.Context, bundle svc.Bundle, how svc.BundleWrite) error {
 	if how.DryRun {
 		_, err := c.Preview(ctx, bundle, how)
@@ -44,7 +46,8 @@ func (c *Access) Write(ctx context.Context, bundle svc.Bundle, how svc.BundleWri
 
 // Preview returns what a Write of a bundle would change in what all principals may do, and writes
 // nothing. The server refuses what it would refuse to write. The caller needs the rights for the
-// Write, and [svc.ActionUsersRead]. Errors: those of Write.
+// Write, and [svc.ActionUsersRead]. Turned has no
+// IDs. Errors: those of Write.
 func (c *Access) Preview(
 	ctx context.Context, bundle svc.Bundle, how svc.BundleWrite,
 ) (svc.AccessDiff, error) {
@@ -53,7 +56,11 @@ func (c *Access) Preview(
 	if err != nil {
 		return svc.AccessDiff{}, err
 	}
-	return call(ctx, c.conn, r, accessDiff)
+	var etag string
+	r.etag = &etag
+	diff, err := call(ctx, c.conn, r, accessDiff)
+	diff.Revision = strings.Trim(strings.TrimPrefix(etag, "W/"), `"`)
+	return diff, err
 }
 
 // writing returns the request to write a bundle.
@@ -63,8 +70,8 @@ func writing(bundle svc.Bundle, how svc.BundleWrite) (request, error) {
 		return request{}, err
 	}
 	r := at("POST /admin/access-bundle").with(json.RawMessage(text))
-	return r.where(
-		"dry_run", strconv.FormatBool(how.DryRun), "prune", strconv.FormatBool(how.Prune)), nil
+	return r.where("dry_run", strconv.FormatBool(how.DryRun), "prune", strconv.FormatBool(how.Prune),
+		"revision", how.Revision), nil
 }
 
 func accessDiff(in wire.AccessDiff) (out svc.AccessDiff) {
@@ -84,6 +91,12 @@ func accessDiff(in wire.AccessDiff) (out svc.AccessDiff) {
 	for _, s := range in.Strategies {
 		out.Strategies = append(out.Strategies, svc.StrategyDiff{
 			Bank: s.Bank, Context: svc.Context(s.Context), Before: s.Before, After: s.After,
+		})
+	}
+	for _, t := range in.Turned {
+		out.Turned = append(out.Turned, svc.AccessTest{
+			UserID: t.UserID, ServiceAccountID: t.ServiceAccountID, Sender: t.Sender,
+			Action: t.Action, Bank: t.Bank, Channel: t.Channel, Topic: t.Topic, Allowed: t.Allowed,
 		})
 	}
 	return out

@@ -116,7 +116,7 @@ func (c *Keys) Sweep(ctx context.Context, expiredBefore time.Time) (int, error) 
 	return call(ctx, c.conn, r, func(out wire.SweptAPIKeys) int { return *out.Revoked })
 }
 
-// Introspect says whether a token is an API key that the server accepts, and of whom. ExpiresAt is
+// Introspect says whether a token is an API key that the server accepts, and whose. ExpiresAt is
 // rounded down to the second. No error shows the token. Errors: CodeInvalid (no token),
 // CodeForbidden. A token that is not accepted is no error.
 func (c *Keys) Introspect(ctx context.Context, token string) (svc.Introspection, error) {

@@ -23,7 +23,7 @@ import (
 // A list that the server cuts off ends with an error, after the rows that were whole.
 func TestListIsCutOff(t *testing.T) {
 	is := is.New(t)
-	s, ctx := newSite(t, func(u *setup) { u.service.Templates.Cached = -1 }), t.Context()
+	s, ctx := newSite(t, func(u *setup) { u.service.Memory.Templates = -1 }), t.Context()
 	for i := range 300 {
 		s.create(fmt.Sprintf("t%03d", i), func(in *svc.NewTemplate) { in.Description = new(strings.Repeat("x", 400)) })
 	}

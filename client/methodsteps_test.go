@@ -196,7 +196,7 @@ func TestMethodsAreThoseOfTheService(t *testing.T) {
 		"the server's half": halfSteps("", svc.ScopeServer), "one's own half": halfSteps("My", svc.ScopePersonal), "rows": rowSteps(), "questions": questionSteps(),
 	} {
 		t.Run(name, func(t *testing.T) {
-			maker := func(u *setup) { u.service.Banks = banks{} }
+			maker := func(u *setup) { u.service.Templates.Banks = banks{} }
 			w := twins{newSite(t, maker), newSite(t, maker)}
 			w.both(func(s *site) { s.offer(catalogue) })
 			for i, s := range steps {

@@ -27,6 +27,7 @@ type request struct {
 	limit int        // the most rows of a list; 0: all
 	tags  []string   // If-Match; nil: none
 	key   string     // Idempotency-Key; "": none
+	etag  *string    // gets the ETag of the answer; nil: nobody asks
 	wrong error      // why the request cannot be sent; nil: nothing known
 }
 
@@ -153,8 +154,8 @@ func (r request) encode() ([]byte, error) {
 	return body, nil
 }
 
-// send sends a request, retries it when that is safe, and returns an answer of 200 to 299. The
-// caller must close its body.
+// send sends a request, retries it when that is safe, and returns an answer whose status is 200 to
+// 299. The caller must close its body.
 func (c *conn) send(ctx context.Context, r request) (*http.Response, error) {
 	if r.wrong != nil {
 		return nil, r.wrong
@@ -214,6 +215,9 @@ func (c *conn) once(
 		return nil, c.unreachable(ctx, r, p.reason(err))
 	}
 	answer.Body = &patientBody{answer.Body, p}
+	if r.etag != nil {
+		*r.etag = answer.Header.Get("ETag")
+	}
 	if answer.StatusCode < 200 || answer.StatusCode > 299 {
 		defer answer.Body.Close()
 		return nil, c.refusal(r, answer)

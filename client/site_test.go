@@ -81,10 +81,10 @@ func newSite(t *testing.T, changes ...func(*setup)) *site {
 	files := must(marketplace.New(marketplace.Config{Files: map[string]fs.FS{"acme": os.DirFS(s.files)}}))
 	s.market = &market{Marketplace: files}
 	u := setup{service: svc.Config{
-		Store: s.store, Marketplace: s.market, Authenticator: svc.AuthenticatorFunc(sessions), Now: s.clock,
+		Store: s.store, Authenticator: svc.AuthenticatorFunc(sessions), Now: s.clock,
 		Logger:  slog.New(slog.DiscardHandler),
 		Keys:    svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
-		Sources: svc.SourceConfig{SealingKey: make([]byte, 32)},
+		Sources: svc.SourceConfig{Marketplace: s.market, SealingKey: make([]byte, 32)},
 	}, api: httpapi.Options{Logger: slog.New(slog.DiscardHandler)}, client: client.Config{Token: token}}
 	for _, change := range changes {
 		change(&u)

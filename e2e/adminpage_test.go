@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -28,6 +27,7 @@ follows a link of another site
 explains a denial
 tries a change
 finds who can
+changes access
 reviews and updates
 installs
 issues, disables and revokes a key
@@ -104,7 +104,7 @@ func (b browser) drive(o office, script string) string {
 func (b browser) tryDrive(o office, script string) (string, error) {
 	b.Environment = append(slices.Clip(b.kept),
 		"PAGE_URL="+o.url, "SVC_KEY="+o.key, "SCRIPT="+script, "CHROMIUM="+b.chromium)
-	if os.Getenv("CI") != "" {
+	if longtest.InCI() {
 		b.Environment = append(b.Environment, "LOOKS=light 1280, light 320, dark 1280, dark 320")
 	}
 	return b.Try("node", "drive.js")
@@ -125,7 +125,7 @@ func newOffice(t *testing.T, change func(page string) string) office {
 	t.Cleanup(func() { _ = store.Close() })
 	service := must(svc.New(svc.Config{
 		Store: store, Events: svc.EventConfig{Keep: true},
-		Marketplace: must(marketplace.New(marketplace.Config{Files: map[string]fs.FS{"acme": files}})),
+		Sources: svc.SourceConfig{Marketplace: must(marketplace.New(marketplace.Config{Files: map[string]fs.FS{"acme": files}}))},
 	}))
 	t.Cleanup(func() { _ = service.Close() })
 	if err := service.Access.Apply(t.Context(), svc.Host, staff()); err != nil {
@@ -145,6 +145,9 @@ func newOffice(t *testing.T, change func(page string) string) office {
 	return office{server.URL + adminpage.DefaultPrefix + "/", string(issued.Key)}
 }
 
+// longName is wider than a phone, and has no place for a break.
+const longName = "everything_that_the_desk_has_ever_written_down_and_kept_for_those_who_ask_again_later"
+
 // staff has an administrator, and bob, whom a policy of his own forbids what his group allows.
 func staff() svc.Bundle {
 	document := func(statements string) json.RawMessage {
@@ -160,9 +163,10 @@ func staff() svc.Bundle {
 			{ID: "on-leave", Document: document(`{"effect":"deny","actions":["bank:*"],"banks":["*"]}`)},
 			{ID: "works", Document: document(`{"effect":"allow","actions":["bank:recall"],"banks":["support"],"recall_budget":"high"},` +
 				`{"effect":"deny","actions":["bank:forget"],"banks":["*"]}`)},
+			{ID: longName, Document: document(`{"effect":"allow","actions":["bank:recall"],"banks":["` + longName + `"]}`)},
 		},
 		Attachments: []svc.Attachment{
-			to("on-leave", "user", "bob"), to("works", "group", "support"),
+			to("on-leave", "user", "bob"), to("works", "group", "support"), to(longName, "user", "admin"),
 			to(svc.PolicyIAMAdmin, "user", "admin"), to(svc.PolicyTemplateAdmin, "user", "admin"),
 		},
 	}

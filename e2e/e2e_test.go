@@ -82,11 +82,11 @@ func (s *site) start() {
 	store := must(open())
 	market := must(marketplace.New(s.config))
 	s.service = must(svc.New(svc.Config{
-		Store: store, Marketplace: market,
-		Keys:    svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
-		Sources: svc.SourceConfig{SealingKey: make([]byte, 32)},
-		Events:  svc.EventConfig{Keep: true},
-		Banks:   maker{},
+		Store:     store,
+		Keys:      svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
+		Sources:   svc.SourceConfig{Marketplace: market, SealingKey: make([]byte, 32)},
+		Events:    svc.EventConfig{Keep: true},
+		Templates: svc.TemplateConfig{Banks: maker{}},
 	}))
 	server := httptest.NewServer(httpapi.New(s.service, httpapi.Options{}).Mount(http.NewServeMux()))
 	transport := server.Client().Transport.(*http.Transport)
@@ -143,16 +143,9 @@ func newCaller(t *testing.T, http *http.Client, url, bearer string) caller {
 	return caller{must(client.New(client.Config{BaseURL: url, Token: svc.Secret(bearer), HTTPClient: http})), t, http, url, bearer}
 }
 
-func as(c caller, bearer string) caller { return newCaller(c.t, c.http, c.url, bearer) }
-
 // try returns the error of a request with the bearer, or nil.
 func (c caller) try() error {
 	return failure(all(c.Keys.List(c.t.Context(), svc.Me, svc.KeyQuery{})))
-}
-
-// create adds a template with a name and a manifest.
-func (c caller) create(id, name string) error {
-	return failure(c.Templates.Create(c.t.Context(), svc.NewTemplate{ID: id, Content: svc.Content{Name: name, Manifest: []byte(`{"version":"1"}`)}}))
 }
 
 // install installs a template of "acme" under its own id.

@@ -18,7 +18,7 @@ const patience = time.Minute
 
 func gatewaysPage(t *testing.T) string {
 	t.Helper()
-	return string(must(os.ReadFile("../docs/gateways.md")))
+	return string(must(os.ReadFile("../docs/howto/gateways.md")))
 }
 
 // block returns the one block of a page that opens so.
@@ -53,7 +53,7 @@ func need(t *testing.T, program string) string {
 	if os.Getenv("SVC_REQUIRE_GATEWAYS") == "1" {
 		t.Fatal(err)
 	}
-	t.Skipf("SKIPPED: a recipe of docs/gateways.md is not run: %v", err)
+	t.Skipf("SKIPPED: a recipe of docs/howto/gateways.md is not run: %v", err)
 	return ""
 }
 

@@ -7,6 +7,7 @@ require (
 	github.com/extsvc/svc v0.1.0
 	github.com/extsvc/svc/store/postgres v0.1.0
 	github.com/extsvc/svc/store/sqlite v0.1.0
+	github.com/matryer/is v1.4.1
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 )
 

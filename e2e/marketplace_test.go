@@ -5,10 +5,8 @@ import (
 	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"reflect"
 	"strings"
@@ -16,6 +14,12 @@ import (
 	"testing"
 
 	"github.com/extsvc/svc"
+)
+
+// first and second are versions of a template that a source offers.
+const (
+	first  = `{"id": "chat", "name": "Chat", "description": "one", "category": "talk", "tags": ["t"], "manifest": {"version": "1", "n": 1.0}}`
+	second = `{"id": "chat", "name": "Chat", "description": "two", "category": "talk", "tags": ["t"], "manifest": {"version": "2", "n": 1.0}}`
 )
 
 // tagging makes a server answer conditional requests. asked returns its requests as "path status".
@@ -89,132 +93,6 @@ func TestRestartCostsA304(t *testing.T) {
 	wantAsked(t, asked(), "templates.json 200")
 }
 
-// One request checks all installed templates and reports those that differ.
-func TestCheckUpdatesAsksOnce(t *testing.T) {
-	const n = 300
-	u := newUpstream(t, map[string]string{})
-	asked := u.tagging()
-	offer := func(changed int) {
-		var entries []string
-		for i := range n {
-			version := 1
-			if i == changed {
-				version = 2
-			}
-			entries = append(entries, fmt.Sprintf(`{"id": "t%d", "name": "T", "manifest": {"version": "%d"}}`, i, version))
-		}
-		u.offer(entries...)
-	}
-	offer(-1)
-	admin, ctx := newSite(t, trusting(u)).admin(), t.Context()
-	admin.register(u)
-	for i := range n {
-		fails(t, admin.install(fmt.Sprint("t", i)), "")
-	}
-	asked()
-	want := func(checked int, problem string) {
-		t.Helper()
-		from := svc.SourceReport{Source: svc.SourceKey{Scope: svc.ScopeServer, Name: "acme"}, Checked: checked, Problem: problem}
-		want := svc.UpdateReport{Checked: checked, Templates: []svc.TemplateUpdate{}, Sources: []svc.SourceReport{from}}
-		if have := must(admin.Templates.CheckUpdates(ctx)); !reflect.DeepEqual(have, want) {
-			t.Errorf("have %+v\nwant %+v", have, want)
-		}
-	}
-	for range 3 {
-		want(n, "")
-		wantAsked(t, asked(), "templates.json 304")
-	}
-	offer(7)
-	told := must(admin.Templates.CheckUpdates(ctx)).Templates
-	wantAsked(t, asked(), "templates.json 200")
-	check := must(admin.Templates.CheckUpdate(ctx, "t7"))
-	if len(told) != 1 || told[0].ID != "t7" || !told[0].HasUpdate() || *told[0].LatestRevision != *check.LatestRevision {
-		t.Errorf("told %+v, want the update of t7, %+v", told, check)
-	}
-	fails(t, admin.update("t7", false), "")
-	want(n, "")
-	u.answer(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
-	want(0, `source "acme": its catalogue answered 500`)
-}
-
-// Over 20 versions of a catalogue, the report names exactly the templates whose content differs
-// from the installed one. A template that is only written differently is not in it.
-func TestHistoryOfACatalogue(t *testing.T) {
-	const n = 40
-	random := rand.New(rand.NewPCG(20, 26))
-	u := newUpstream(t, map[string]string{})
-	u.tagging()
-	admin, ctx := newSite(t, trusting(u)).admin(), t.Context()
-	admin.register(u)
-	var meant, installed [n]map[string]any // the contents of entries
-	offer := func() {
-		var entries []string
-		for _, entry := range meant {
-			text, err := json.Marshal(entry)
-			if err != nil {
-				t.Fatal(err)
-			}
-			written := string(text)
-			switch random.IntN(4) { // written differently
-			case 0:
-				written = strings.ReplaceAll(written, `,"`, ",\n  \"")
-			case 1:
-				written = strings.Replace(written, `"n":1,`, `"n":1.0,`, 1)
-			case 2:
-				written = strings.Replace(written, "{", fmt.Sprintf(`{"comment":%d,`, random.Int()), 1)
-			}
-			if entry != nil {
-				entries = append(entries, written)
-			}
-		}
-		u.offer(entries...)
-	}
-	for i := range n {
-		meant[i] = map[string]any{"id": fmt.Sprint("t", i), "name": "T", "manifest": map[string]any{"version": "1", "n": 1, "list": []int{1}}}
-	}
-	offer()
-	for i := range n {
-		fails(t, admin.install(fmt.Sprint("t", i)), "")
-		installed[i] = meant[i]
-	}
-	told, compared := 0, 0
-	for version := 2; version <= 20; version++ {
-		for i := range n {
-			switch random.IntN(12) {
-			case 0:
-				meant[i] = map[string]any{"id": fmt.Sprint("t", i), "name": "T", "manifest": map[string]any{"version": fmt.Sprint(version), "n": 1, "list": []int{1}}}
-			case 1:
-				meant[i] = map[string]any{"id": fmt.Sprint("t", i), "name": "T", "description": "", "manifest": map[string]any{"version": "1", "n": 1, "list": []int{1}}}
-			case 2:
-				meant[i] = installed[i]
-			}
-		}
-		offer()
-		found := map[string]bool{}
-		for _, one := range must(admin.Templates.CheckUpdates(ctx)).Templates {
-			found[one.ID] = true
-			told++
-		}
-		for i := range n {
-			id := fmt.Sprint("t", i)
-			differs := !reflect.DeepEqual(meant[i], installed[i])
-			if compared++; found[id] != differs {
-				t.Fatalf("version %d: %s told: %v, differs: %v", version, id, found[id], differs)
-			}
-			if differs && random.IntN(2) == 0 {
-				if !must(admin.Templates.Update(ctx, id, svc.UpdateRequest{})).Updated {
-					t.Fatalf("version %d: %s was not updated", version, id)
-				}
-				installed[i] = meant[i]
-			}
-		}
-	}
-	if told < 100 {
-		t.Errorf("only %d updates of %d comparisons", told, compared)
-	}
-	t.Logf("%d comparisons over 20 versions, %d updates told, none falsely, none missed", compared, told)
-}
-
 // The client accepts a signed catalogue only from the holder of the key, and never an older one
 // again, also after a restart.
 func TestSignedSource(t *testing.T) {
@@ -259,74 +137,4 @@ func TestSignedSource(t *testing.T) {
 	if must(admin.Templates.Read(ctx, "chat")).Name != "Chat" {
 		t.Error("what nobody signed was installed")
 	}
-}
-
-func TestRebind(t *testing.T) {
-	one, two := newUpstream(t, map[string]string{}), newUpstream(t, map[string]string{})
-	one.offer(first)
-	two.offer(strings.Replace(first, "Chat", "Elsewhere", 1))
-	s, ctx := newSite(t, trusting(one, two)), t.Context()
-	admin := s.admin()
-	admin.register(one)
-	fails(t, admin.install("chat"), "")
-	fails(t, admin.Sources.Remove(ctx, "acme"), "")
-	admin.register(two)
-	s.restart()
-	admin = s.admin()
-	_, check := admin.Templates.CheckUpdate(ctx, "chat")
-	_, diff := admin.Templates.Diff(ctx, "chat")
-	for _, err := range []error{check, diff, admin.update("chat", false), admin.update("chat", true)} {
-		fails(t, err, svc.CodeSourceMoved)
-	}
-	if first, again := must(admin.Sources.Rebind(ctx, "acme")), must(admin.Sources.Rebind(ctx, "acme")); fmt.Sprint(first, again) != "[chat] []" {
-		t.Errorf("rebound %v, then %v", first, again)
-	}
-	fails(t, failure(admin.Sources.Rebind(ctx, "gone")), svc.CodeNotFound)
-	s.restart()
-	if update := must(s.admin().Templates.Update(ctx, "chat", svc.UpdateRequest{})); !update.Updated {
-		t.Errorf("%+v", update)
-	}
-}
-
-func TestSearch(t *testing.T) {
-	one, two := newUpstream(t, map[string]string{}), newUpstream(t, map[string]string{})
-	one.offer(`{"id": "chat", "name": "Talk to Customers", "tags": ["t"], "manifest": {"version": "1"}}`, `{"id": "half"}`)
-	two.offer(`{"id": "notes", "name": "Notes", "description": "what CUSTOMERS say", "category": "talk", "manifest": {"version": "1"}}`)
-	admin, ctx := newSite(t, trusting(one, two)).admin(), t.Context()
-	if none := must(admin.Sources.Search(ctx, svc.CatalogFilter{})); len(none) > 0 {
-		t.Errorf("listed %v", none)
-	}
-	admin.register(one)
-	must(admin.Sources.Register(ctx, svc.NewSource{URL: two.URL + "/acme", Alias: new("other")}))
-	must(admin.Sources.Register(ctx, svc.NewSource{URL: one.URL + "/none", Alias: new("broken")}))
-	for filter, want := range map[svc.CatalogFilter]string{
-		{}:                                    "acme: chat; broken: !; other: notes; ",
-		{Text: "customers"}:                   "acme: chat; broken: !; other: notes; ",
-		{Text: "customers TALK"}:              "acme: chat; broken: !; other: ; ",
-		{Text: "notes"}:                       "acme: ; broken: !; other: notes; ",
-		{Text: "chat", Tag: "t"}:              "acme: chat; broken: !; other: ; ",
-		{Category: "talk"}:                    "acme: ; broken: !; other: notes; ",
-		{Text: "nothing"}:                     "acme: ; broken: !; other: ; ",
-		{Text: "customers", Category: "talk"}: "acme: ; broken: !; other: notes; ",
-		{Text: " "}:                           "acme: chat; broken: !; other: notes; ",
-		{Text: "k to c", Tag: "t"}:            "acme: chat; broken: !; other: ; ",
-	} {
-		var b strings.Builder
-		for _, one := range must(admin.Sources.Search(ctx, filter)) {
-			var ids []string
-			for _, offered := range one.Templates {
-				ids = append(ids, offered.ID)
-			}
-			if one.Problem != "" {
-				ids = append(ids, "!")
-			}
-			fmt.Fprintf(&b, "%s: %s; ", one.Source.Name, strings.Join(ids, " "))
-		}
-		if b.String() != want {
-			t.Errorf("%+v: %s, want %s", filter, b.String(), want)
-		}
-	}
-	admin.send("GET", "/admin/source-templates?q=a&q=b", "").is(400)
-	admin.send("GET", "/admin/source-templates?q="+strings.Repeat("a", 5000), "").is(400)
-	must(admin.Sources.Browse(ctx, "acme", svc.CatalogFilter{Text: "customers"}))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/extsvc/svc"
@@ -12,6 +13,35 @@ import (
 	"github.com/extsvc/svc/store/postgres/pgtest"
 	"github.com/extsvc/svc/store/sqlite"
 )
+
+const clients = 8
+
+// together calls do from 8 clients at once and counts the codes of their errors; "": no error.
+func together(do func(i int) error) map[svc.Code]int {
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	start, codes := make(chan bool), map[svc.Code]int{}
+	for i := range clients {
+		group.Go(func() {
+			<-start
+			code := svc.ErrorCode(do(i))
+			mu.Lock()
+			defer mu.Unlock()
+			codes[code]++
+		})
+	}
+	close(start)
+	group.Wait()
+	return codes
+}
+
+// wantOne checks that one client succeeded, and that all others got the code others.
+func wantOne(t *testing.T, doing string, codes map[svc.Code]int, others svc.Code) {
+	t.Helper()
+	if len(codes) != 2 || codes[""] != 1 || codes[others] != clients-1 {
+		t.Errorf("%s: %v, want one to come first, and seven %s", doing, codes, others)
+	}
+}
 
 // A user has no more templates and sources than are allowed, when two processes add at once.
 func TestPersonalLimitsOfTwoProcesses(t *testing.T) {
@@ -27,7 +57,7 @@ func TestPersonalLimitsOfTwoProcesses(t *testing.T) {
 			for i := range services {
 				store := must(open(ctx))
 				market := must(marketplace.New(marketplace.Config{}))
-				services[i] = must(svc.New(svc.Config{Store: store, Marketplace: market}))
+				services[i] = must(svc.New(svc.Config{Store: store, Sources: svc.SourceConfig{Marketplace: market}}))
 				t.Cleanup(func() { _, _ = services[i].Close(), store.Close() })
 			}
 			bundle := svc.Bundle{Users: []svc.User{{ID: "alice"}}}

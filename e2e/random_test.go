@@ -37,16 +37,18 @@ func TestRandomRequestsToAFile(t *testing.T) {
 	shop := fstest.MapFS{"templates.json": {Data: []byte(`{"templates": [` + first + `]}`)}}
 	service := must(svc.New(svc.Config{
 		Store: store, Logger: logger,
-		Marketplace: must(marketplace.New(marketplace.Config{Files: map[string]fs.FS{"any": anywhere{shop}}})),
 		Authenticator: svc.AuthenticatorFunc(func(_ context.Context, bearer string) (svc.Principal, error) {
 			if account, is := strings.CutSuffix(bearer, "+sa"); is {
 				return svc.Principal{Kind: svc.KindServiceAccount, ID: account}, nil
 			}
 			return svc.Principal{Kind: svc.KindUser, ID: bearer}, nil
 		}),
-		Keys:      svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
-		Sources:   svc.SourceConfig{SealingKey: make([]byte, 32)},
-		Templates: svc.TemplateConfig{Cached: 1 << 20},
+		Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
+		Sources: svc.SourceConfig{
+			Marketplace: must(marketplace.New(marketplace.Config{Files: map[string]fs.FS{"any": anywhere{shop}}})),
+			SealingKey:  make([]byte, 32),
+		},
+		Memory: svc.Memory{Templates: 1 << 20},
 	}))
 	defer service.Close()
 	if err := service.Access.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(access)))); err != nil {

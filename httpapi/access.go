@@ -2,8 +2,11 @@ package httpapi
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/wire"
@@ -15,6 +18,7 @@ func (h *Handler) exportAccess(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
+	w.Header().Set("ETag", quoted(bundle.Revision()))
 	parts := bufio.NewWriterSize(&okBody{w: w}, flushAt)
 	if err := bundle.WriteJSON(parts); err != nil {
 		return err
@@ -40,7 +44,7 @@ func (b *okBody) Write(part []byte) (int, error) {
 }
 
 func (h *Handler) writeAccess(w http.ResponseWriter, r *request) error {
-	how, err := r.query.bundleWrite()
+	how, err := r.bundleWrite()
 	if err != nil {
 		return err
 	}
@@ -60,21 +64,48 @@ func (h *Handler) writeAccess(w http.ResponseWriter, r *request) error {
 		return sendNothing(w, err)
 	}
 	diff, err := h.service.Access.Preview(r.Context(), r.by, bundle, how)
+	if err == nil {
+		w.Header().Set("ETag", quoted(diff.Revision))
+	}
 	return sendResult(w, diff, err, wireDiff)
 }
 
-// bundleWrite reads how a bundle is written.
-func (q query) bundleWrite() (how svc.BundleWrite, err error) {
-	if how.Prune, err = q.bool("prune"); err != nil {
+// bundleWrite reads how a bundle is written. Its revision comes in the query or as an entity tag.
+func (r *request) bundleWrite() (how svc.BundleWrite, err error) {
+	if how.Prune, err = r.query.bool("prune"); err != nil {
 		return how, err
 	}
-	how.DryRun, err = q.bool("dry_run")
-	return how, err
+	if how.DryRun, err = r.query.bool("dry_run"); err != nil {
+		return how, err
+	}
+	how.Revision = r.query.text("revision")
+	tags, err := r.ifMatch()
+	if err != nil || len(tags) == 0 || tags[0] == svc.AnyETag {
+		return how, err
+	}
+	for i, tag := range tags {
+		tags[i] = strings.Trim(strings.TrimPrefix(tag, "W/"), `"`)
+	}
+	if how.Revision == "" {
+		how.Revision = cmp.Or(strings.Join(tags, " "), "none") // an empty tag matches nothing
+	} else if !slices.Contains(tags, how.Revision) {
+		how.Revision = "none" // no rows have two revisions
+	}
+	return how, nil
 }
+
+// quoted returns the entity tag of a revision.
+func quoted(revision string) string { return `"` + revision + `"` }
 
 func wireDiff(d svc.AccessDiff) wire.AccessDiff {
 	return wire.AccessDiff{
 		Omitted: d.Omitted,
+		Turned: wire.Each(d.Turned, func(t svc.AccessTest) wire.AccessTest {
+			return wire.AccessTest{
+				UserID: t.UserID, ServiceAccountID: t.ServiceAccountID, Sender: t.Sender,
+				Action: t.Action, Bank: t.Bank, Channel: t.Channel, Topic: t.Topic, Allowed: t.Allowed,
+			}
+		}),
 		Principals: wire.Each(d.Principals, func(p svc.PrincipalsDiff) wire.PrincipalsDiff {
 			return wire.PrincipalsDiff{
 				Principals:  wire.Each(p.Principals, wireIdentity),

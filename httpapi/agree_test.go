@@ -47,17 +47,50 @@ func sameRows(t *testing.T, what string, have, want []string) {
 	}
 }
 
-// docs/http.md lists all routes, and docs/errors.md all codes with their statuses.
+// docs/reference/routes.md lists all routes, and docs/reference/errors.md all codes with their statuses.
 func TestDocumentsAgree(t *testing.T) {
 	var routes, codes []string
 	for _, r := range httpapi.Routes() {
 		routes = append(routes, r.Method+" "+r.Path)
 	}
-	sameRows(t, "docs/http.md", rows(t, "../docs/http.md", "(?m)^\\| `(GET|POST|PUT|PATCH|DELETE) (/[^`]*)`"), routes)
+	sameRows(t, "docs/reference/routes.md", rows(t, "../docs/reference/routes.md", "(?m)^\\| `(GET|POST|PUT|PATCH|DELETE) (/[^`]*)`"), routes)
 	for code, status := range statuses(t) {
 		codes = append(codes, fmt.Sprint(code, " ", status))
 	}
-	sameRows(t, "docs/errors.md", rows(t, "../docs/errors.md", "(?m)^\\| `([a-z_]+)` \\| ([0-9]{3}) \\|"), codes)
+	sameRows(t, "docs/reference/errors.md", rows(t, "../docs/reference/errors.md", "(?m)^\\| `([a-z_]+)` \\| ([0-9]{3}) \\|"), codes)
+}
+
+// docs/reference/actions.md lists the operations of each action, as x-actions of the OpenAPI document does.
+func TestDocumentedActionsAgree(t *testing.T) {
+	var documented, want []string
+	operations := regexp.MustCompile("((?:[A-Z]+ )+)`([^`]+)`")
+	for _, row := range rows(t, "../docs/reference/actions.md", "(?m)^\\| (`[a-z_]+:[a-z_:]+` \\|.*)$") {
+		cells := strings.Split(row, "|")
+		for _, found := range operations.FindAllStringSubmatch(cells[2], -1) {
+			for _, method := range strings.Fields(found[1]) {
+				documented = append(documented, strings.Trim(cells[0], " `")+" "+method+" "+found[2])
+			}
+		}
+	}
+	for path, methods := range readDocument(t).Paths {
+		for method, o := range methods {
+			for _, action := range o.Actions {
+				want = append(want, action+" "+strings.ToUpper(method)+" "+path)
+			}
+		}
+	}
+	sameRows(t, "docs/reference/actions.md", documented, want)
+}
+
+// shownPages are the pages of the documentation.
+func shownPages(t *testing.T) []string {
+	t.Helper()
+	pages, _ := filepath.Glob("../docs/*.md")
+	inFolders, _ := filepath.Glob("../docs/*/*.md")
+	if len(inFolders) == 0 {
+		t.Fatal("the folders of docs have no pages")
+	}
+	return append(append(pages, inFolders...), "../README.md")
 }
 
 // configs are the structs that hosts fill in, by the directories of their packages.
@@ -129,8 +162,7 @@ func TestDocumentedOptionsAgree(t *testing.T) {
 			all = append(all, option)
 		}
 	}
-	files, _ := filepath.Glob("../docs/*.md")
-	for _, file := range append(files, "../README.md") {
+	for _, file := range shownPages(t) {
 		listed = append(listed, rows(t, file, "(?m)^\\| `([a-z]+\\.[A-Z][\\w.]+)` \\|")...)
 		for _, named := range rows(t, file, `\b((?:(?:svc|httpapi|adminpage|marketplace|client|sqlite|postgres)\.)?(?:Config|Options|Pepper|KeyImport))[.{]\s*([A-Z][\w.]*\w)`) {
 			named = strings.ReplaceAll(named, " ", ".")
@@ -141,12 +173,12 @@ func TestDocumentedOptionsAgree(t *testing.T) {
 	}
 	sameRows(t, "the documentation", listed, all)
 	var flags []string
-	files, _ = filepath.Glob("../examples/server/*.go")
+	files, _ := filepath.Glob("../examples/server/*.go")
 	for _, file := range files {
 		if !strings.HasSuffix(file, "_test.go") {
 			flags = append(flags, rows(t, file, `flags\.[A-Z]\w+\((?:[^,"]+, )?"([a-z-]+)"`)...)
 		}
 	}
 	slices.Sort(flags)
-	sameRows(t, "docs/options.md", rows(t, "../docs/options.md", "(?m)^\\| `-([a-z-]+)` \\|"), slices.Compact(flags))
+	sameRows(t, "docs/reference/configuration.md", rows(t, "../docs/reference/configuration.md", "(?m)^\\| `-([a-z-]+)` \\|"), slices.Compact(flags))
 }

@@ -57,7 +57,7 @@ func (h *Handler) authenticate(r *http.Request) (svc.Principal, error) {
 }
 
 // reauthenticate authenticates the caller a second time, after the body was read. The body can
-// arrive long after the headers, and the bearer or the session may end meanwhile.
+// arrive long after the headers, and the bearer or the session may end in the meantime.
 func (h *Handler) reauthenticate(r *request) error {
 	if r.ContentLength == 0 {
 		return nil // no body, so no delay

@@ -1,12 +1,10 @@
 package httpapi_test
 
 import (
-	"encoding/binary"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
-	"unicode/utf16"
 
 	"github.com/extsvc/svc/internal/longtest"
 )
@@ -53,104 +51,6 @@ func TestWholesomeBodies(t *testing.T) {
 		if a := admin.request(request, " \t\r\n"+bodies[request]+"\n"); a.status > 201 {
 			t.Errorf("%s: %d %s", a.request, a.status, a.body)
 		}
-	}
-}
-
-// encodedAs writes a text in UTF-16 or UTF-32.
-func encodedAs(text string, width int, order binary.AppendByteOrder) string {
-	var b []byte
-	if width == 4 {
-		for _, r := range text {
-			b = order.AppendUint32(b, uint32(r))
-		}
-		return string(b)
-	}
-	for _, unit := range utf16.Encode([]rune(text)) {
-		b = order.AppendUint16(b, unit)
-	}
-	return string(b)
-}
-
-// spoiled are ways to make a good document a bad one.
-var spoiled = map[string]func(good string) string{
-	"BOM":                  func(good string) string { return "\ufeff" + good },
-	"BOM behind":           func(good string) string { return good + "\ufeff" },
-	"BOM within":           func(good string) string { return "{\ufeff" + good[1:] },
-	"UTF-16LE":             func(good string) string { return encodedAs(good, 2, binary.LittleEndian) },
-	"UTF-16BE":             func(good string) string { return encodedAs(good, 2, binary.BigEndian) },
-	"UTF-16LE, marked":     func(good string) string { return encodedAs("\ufeff"+good, 2, binary.LittleEndian) },
-	"UTF-16BE, marked":     func(good string) string { return encodedAs("\ufeff"+good, 2, binary.BigEndian) },
-	"UTF-32LE":             func(good string) string { return encodedAs(good, 4, binary.LittleEndian) },
-	"UTF-32BE, marked":     func(good string) string { return encodedAs("\ufeff"+good, 4, binary.BigEndian) },
-	"UTF-7":                func(good string) string { return "+AHs-" + good[1:] },
-	"twice":                func(good string) string { return good + good },
-	"lines":                func(good string) string { return good + "\n" + good + "\n" },
-	"sequence":             func(good string) string { return "\x1e" + good + "\n" },
-	"and a comma":          func(good string) string { return good + "," },
-	"and a brace":          func(good string) string { return good + "}" },
-	"and a letter":         func(good string) string { return good + " x" },
-	"and NUL":              func(good string) string { return good + "\x00" },
-	"and a number":         func(good string) string { return good + "0" },
-	"and null":             func(good string) string { return good + "null" },
-	"and a comment":        func(good string) string { return good + "// c" },
-	"comment":              func(good string) string { return "/**/" + good },
-	"shebang":              func(good string) string { return "#!\n" + good },
-	"guarded":              func(good string) string { return ")]}',\n" + good },
-	"called":               func(good string) string { return "f(" + good + ");" },
-	"in parentheses":       func(good string) string { return "(" + good + ")" },
-	"in an array":          func(good string) string { return "[" + good + "]" },
-	"in an object":         func(good string) string { return `{"body":` + good + "}" },
-	"in a string":          func(good string) string { return string(must(marshal(good))) },
-	"single quotes":        func(good string) string { return strings.ReplaceAll("{'a':1,"+good[1:], `"`, `'`) },
-	"trailing comma":       func(good string) string { return good[:len(good)-1] + ",}" },
-	"leading comma":        func(good string) string { return "{," + good[1:] },
-	"empty key":            func(good string) string { return before("", good) },
-	"unknown key":          func(good string) string { return before("unknown", good) },
-	"key with a NUL":       func(good string) string { return before(`\u0000`, good) },
-	"prototype":            func(good string) string { return before("__proto__", good) },
-	"NBSP":                 func(good string) string { return "\u00a0" + good },
-	"vertical tab":         func(good string) string { return good + "\v" },
-	"form feed":            func(good string) string { return "\f" + good },
-	"NEL":                  func(good string) string { return good + "\u0085" },
-	"ideographic space":    func(good string) string { return "{\u3000" + good[1:] },
-	"line separator":       func(good string) string { return good + "\u2028" },
-	"deep":                 func(good string) string { return before("a", strings.Repeat(`{"a":`, 64)+good+strings.Repeat("}", 64)) },
-	"form":                 func(good string) string { return "body=" + good },
-	"first key twice":      func(good string) string { return twice(good, func(key string) string { return key }) },
-	"first key escaped":    func(good string) string { return twice(good, escapedKey) },
-	"first key capital":    func(good string) string { return twice(good, func(key string) string { return strings.ToUpper(key) }) },
-	"first key and spaces": func(good string) string { return twice(good, func(key string) string { return key + " " }) },
-	"first key and NUL":    func(good string) string { return twice(good, func(key string) string { return key + `\u0000` }) },
-}
-
-func before(key, good string) string {
-	return `{"` + key + `": 1` + strings.TrimSuffix(", "+good[1:], ", }") + "}"
-}
-
-// twice puts the first key of an object in front again, another way perhaps.
-func twice(good string, as func(string) string) string {
-	key := "x"
-	if parts := strings.SplitN(good, `"`, 3); len(parts) == 3 {
-		key = parts[1]
-	}
-	return `{"` + as(key) + `": null, ` + good[1:]
-}
-
-func escapedKey(key string) string {
-	const hex = "0123456789abcdef"
-	return `\u00` + string([]byte{hex[key[0]>>4], hex[key[0]&15]}) + key[1:]
-}
-
-func TestSpoiledDocuments(t *testing.T) {
-	s, admin, bodies := forWholesome(t)
-	before := s.everything(admin)
-	for name, spoil := range spoiled {
-		for request, body := range bodies {
-			t.Run(name+"/"+request, func(t *testing.T) { admin.in(t).request(request, spoil(body)).fails(400, "invalid_request") })
-		}
-	}
-	if after := s.everything(admin); after != before {
-		t.Errorf("a 400 changed something:\nbefore %s\nafter %s", before, after)
 	}
 }
 

@@ -16,7 +16,7 @@ const flushAt = 32 << 10
 
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// A page is collected whole. Its buffers have a pool of their own, of at most 16 MiB.
+// A page is collected whole. Its buffers have their own pool, of at most 16 MiB.
 const (
 	keptPages   = 8
 	largestPage = 2 * pageBytes // the pool keeps no larger buffer

@@ -100,14 +100,14 @@ func TestHashesOfEvents(t *testing.T) {
 	must(s.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{}))
 	admin.post("/users/alice/api-keys", "").is(201)
 	wantChain(t, admin.events("/admin/events?limit=4"))
-	_, asked, _ := strings.Cut(string(must(os.ReadFile("../docs/audit.md"))), "/ext/svc/admin/events?") // the check is of what the page asks for
+	_, asked, _ := strings.Cut(string(must(os.ReadFile("../docs/reference/events.md"))), "/ext/svc/admin/events?") // the check is of what the page asks for
 	asked, _, _ = strings.Cut(asked, "'")
 	events := admin.events("/admin/events?" + asked)
 	if len(events) < 3 {
 		t.Errorf("%s: %v", asked, events)
 	}
 	wantChain(t, events)
-	for _, file := range []string{"../docs/audit.md", "openapi.json"} {
+	for _, file := range []string{"../docs/reference/events.md", "openapi.json"} {
 		_, example, found := strings.Cut(string(must(os.ReadFile(file))), `"events": [`+"\n")
 		var events []map[string]any
 		if err := json.NewDecoder(strings.NewReader("[" + example)).Decode(&events); err != nil || !found || len(events) != 2 {
@@ -237,23 +237,5 @@ func TestPagesOfEvents(t *testing.T) {
 	}
 	if all := admin.events("/admin/events"); numbers(all) != numbers(admin.events("/admin/events?limit=1000")) {
 		t.Errorf("by 100: %v", numbers(all))
-	}
-}
-
-// A change that cannot be kept is not made.
-func TestEventThatCannotBeKept(t *testing.T) {
-	s, admin := eventful(t)
-	before := numbers(admin.events("/admin/events"))
-	s.store.plant(func(call string) error {
-		if call == "QueueAudit" {
-			return svc.ErrUnavailable
-		}
-		return nil
-	})
-	admin.post("/admin/templates", `{"id": "c", "name": "n", "manifest": {"version": "1"}}`).fails(503, "unavailable")
-	s.store.plant(nil)
-	admin.get("/admin/templates/c").is(404)
-	if after := numbers(admin.events("/admin/events")); after != before {
-		t.Errorf("events %s, before %s", after, before)
 	}
 }

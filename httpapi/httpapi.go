@@ -41,7 +41,8 @@ type Options struct {
 	// segment in braces, as in "/t/{tenant}/ext/svc", matches any one segment.
 	Prefix string
 	// Tenant returns the name of the tenant of a request to the Handler of [NewTenants]; "": none.
-	// The Handler calls it from several goroutines at once. Nil: the segment {tenant} of Prefix.
+	// The Handler calls it from several goroutines concurrently. Nil: the segment {tenant} of
+	// Prefix.
 	Tenant func(r *http.Request) string
 	// TenantRate is how many requests of one tenant begin in a second while other tenants are busy.
 	// Only requests to the interface that overlap count, once their caller is authenticated. Further
@@ -60,12 +61,12 @@ type Options struct {
 	Logger *slog.Logger
 	// Limit returns how long the caller must wait before the next try; 0 or less lets the request
 	// through. The Handler calls it for every authenticated request that the rate of its key
-	// allows, before any other work, from several goroutines at once. Nil: no limit.
+	// allows, before any other work, from several goroutines concurrently. Nil: no limit.
 	Limit func(r *http.Request, by svc.Principal) time.Duration
 	// KeyRate counts a request of a key that has a rate ([svc.Rate]), and returns what the rate
 	// allows. Set it to count the requests of several processes together. The Handler calls it once
-	// for each request of such a key, before Limit, from several goroutines at once. keyID is the
-	// id of the key, which is no secret.
+	// for each request of such a key, before Limit, from several goroutines concurrently. keyID is
+	// the id of the key, which is no secret.
 	//
 	// When KeyRate fails, the Handler counts the request in memory and logs the error: a rate gives
 	// no rights, so a failure must neither lock keys out nor lift their limits. A KeyRate that
@@ -76,8 +77,8 @@ type Options struct {
 	KeyRate func(r *http.Request, keyID string, rate svc.Rate) (svc.Allowance, error)
 	// Bearer returns the bearer of a request that has it elsewhere than in its Authorization header,
 	// such as in X-Api-Key. The Handler masks it in the log. "": the bearer is that of
-	// Authorization. The Handler calls it from several goroutines at once, several times for a
-	// request. Do not read it from a cookie: [Options].CrossOrigin guards sessions alone. Nil: only
+	// Authorization. The Handler calls it from several goroutines concurrently, several times for a
+	// request. Do not read it from a cookie: [Options].CrossOrigin guards sessions only. Nil: only
 	// Authorization counts.
 	Bearer func(r *http.Request) string
 	// Principal returns the caller of a request without a bearer and without an Authorization
@@ -87,8 +88,8 @@ type Options struct {
 	// Actions for this request only. [svc.ErrUnauthenticated] means that nobody is signed in: 401.
 	// Any other error is 503, and the log shows it with the cookies of the request masked.
 	//
-	// The Handler calls it from several goroutines at once, twice for a request with a body. It
-	// must not read the body. Nil: every request needs a bearer.
+	// The Handler calls it from several goroutines concurrently, twice for a request with a body.
+	// It must not read the body. Nil: every request needs a bearer.
 	Principal func(r *http.Request) (svc.Principal, error)
 	// CrossOrigin refuses requests that a page of another origin sends: 403 with the code
 	// cross_origin. The Handler checks each request without an Authorization header that is not a
@@ -120,8 +121,8 @@ type Handler struct {
 	tenants *svc.Tenants     // nil: there is one service
 	tenant  string           // whose service it is; "": no tenant's
 	served  context.Context  // ends when a tenant is no longer served; nil: no tenant
-	queue   *fairqueue.Queue // of requests; nil: they begin at once
-	refused *fairqueue.Queue // of requests that are not admitted; nil: they are answered at once
+	queue   *fairqueue.Queue // of requests; nil: they begin immediately
+	refused *fairqueue.Queue // of requests that are not admitted; nil: they are answered immediately
 	prefix  routing.Prefix
 	options Options // with the defaults of MaxBody and Logger
 	routes  *table

@@ -2,19 +2,17 @@ package httpapi
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"log/slog"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/internal/token"
+	"github.com/extsvc/svc/internal/inbound"
 )
 
 // Observer receives requests for metrics and traces. The Handler calls it from several goroutines
-// at once. A slow Observer makes its request slow.
+// concurrently. A slow Observer makes its request slow.
 type Observer interface {
 	// Observe is called once for each request, after it was answered or cut off. A panic in Observe
 	// is a panic of the request.
@@ -41,38 +39,25 @@ type Observation struct {
 	Err error
 }
 
-// requestIDHeader carries the id that identifies a request in the logs.
-const requestIDHeader = "X-Request-Id"
-
 // identify gives a request its id, once: the host's id, else the client's, else a new one.
 func (h *Handler) identify(a *answer, r *http.Request) {
 	if a.requestID != "" {
 		return
 	}
-	if a.requestID = a.Header().Get(requestIDHeader); a.requestID != "" {
+	if a.requestID = a.Header().Get(inbound.RequestIDHeader); a.requestID != "" {
 		return
 	}
-	a.requestID = r.Header.Get(requestIDHeader)
-	if !h.isRequestID(a.requestID) || len(r.Header.Values(requestIDHeader)) > 1 {
-		a.requestID = rand.Text()
-	}
+	a.requestID = inbound.RequestID(r.Header, h.mask)
 	a.named = true
-	a.Header().Set(requestIDHeader, a.requestID)
+	a.Header().Set(inbound.RequestIDHeader, a.requestID)
 }
 
 // dropRequestID takes the id that the Handler has set out of the answer, not out of the log: answers
 // that must not differ have none.
 func (a *answer) dropRequestID() {
 	if a.named {
-		a.Header().Del(requestIDHeader)
+		a.Header().Del(inbound.RequestIDHeader)
 	}
-}
-
-// isRequestID reports whether a client's id is safe in headers and logs. An id that looks like an
-// API key is not.
-func (h *Handler) isRequestID(id string) bool {
-	const safe = token.Alphabet + "-_.:/+=@~"
-	return 0 < len(id) && len(id) <= 128 && strings.Trim(id, safe) == "" && h.mask(id) == id
 }
 
 // report reports an answer to the Logger and then to the Observer, also after a panic. The Logger

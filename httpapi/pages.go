@@ -49,7 +49,7 @@ func sendPage[R any, A appender](
 }
 
 // sendAll answers with a list of up to MaxList rows and sends the rows as they come. final holds
-// the row of that number alone; sendAll reads it only when the list is too long for one buffer.
+// the row of that number only; sendAll reads it only when the list is too long for one buffer.
 // compare orders positions as the list does.
 func sendAll[R any, A appender](
 	w http.ResponseWriter, r *request, open, shut string, rows, final iter.Seq2[R, error],

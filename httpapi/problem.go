@@ -25,6 +25,7 @@ var statuses = map[svc.Code]int{
 	svc.CodeUnauthenticated:   http.StatusUnauthorized,
 	svc.CodeForbidden:         http.StatusForbidden,
 	codeCrossOrigin:           http.StatusForbidden,
+	svc.CodeReadOnly:          http.StatusForbidden,
 	svc.CodeNotFound:          http.StatusNotFound,
 	codeMethodNotAllowed:      http.StatusMethodNotAllowed,
 	svc.CodeExists:            http.StatusConflict,
@@ -85,7 +86,7 @@ func (h *Handler) fail(a *answer, r *http.Request, err error) {
 }
 
 // WriteError answers a request of the host with an error, as the interface answers with its own: a
-// problem (RFC 9457) with the status of [Status], the code, and no text that is for the log alone.
+// problem (RFC 9457) with the status of [Status], the code, and no text that is for the log only.
 // Text that looks like an API key is masked. Call it before anything of the answer is written. It
 // logs nothing.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
@@ -164,10 +165,6 @@ func (h *Handler) clip(field string) string {
 	return strings.ToValidUTF8(field[:most], "") + "…"
 }
 
-// leastSecret is the fewest letters and digits after "_" and an id that look like the secret of an
-// API key. It is less than a whole secret, to mask mistyped keys.
-const leastSecret = 30
-
 // mask masks text that looks like an API key, also like an imported key of another system.
 func (h *Handler) mask(text string) string {
 	switch {
@@ -176,31 +173,7 @@ func (h *Handler) mask(text string) string {
 	case h.tenants != nil:
 		text = h.tenants.Mask(text)
 	}
-	return maskKeys(text)
-}
-
-// maskKeys masks text that looks like an API key. It leaves the id, which an administrator needs to
-// revoke the key.
-func maskKeys(text string) string {
-	if len(text) < len("_")+token.IDLength+leastSecret {
-		return text
-	}
-	var masked strings.Builder
-	rest := text
-	for {
-		_, behind, found := strings.Cut(rest, "_")
-		if !found {
-			masked.WriteString(rest)
-			return masked.String()
-		}
-		masked.WriteString(rest[:len(rest)-len(behind)])
-		rest = behind
-		end := len(rest) - len(strings.TrimLeft(rest, token.Alphabet))
-		if end >= token.IDLength+leastSecret {
-			masked.WriteString(rest[:token.IDLength] + "***")
-			rest = rest[end:]
-		}
-	}
+	return token.Mask(text)
 }
 
 // fieldsOf lists what is wrong with each field.

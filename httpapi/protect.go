@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/inbound"
 )
 
 // let is what a request was let through with.
@@ -35,9 +36,9 @@ func (h *Handler) Protect(next http.Handler) http.Handler {
 // request on if so; next reads the decision with [DecisionFrom]. Otherwise the answer is 403. A bank
 // that cannot be one, such as "", is 400.
 //
-// bank is called once for each request that is authenticated, from several goroutines at once. Nil:
-// the bank "*", on which only what holds for every bank counts. Require panics when action is empty
-// or a pattern.
+// bank is called once for each request that is authenticated, from several goroutines concurrently.
+// Nil: the bank "*", on which only what holds for every bank counts. Require panics when action is
+// empty or a pattern.
 func (h *Handler) Require(
 	action string, bank func(r *http.Request) string,
 ) func(next http.Handler) http.Handler {
@@ -76,7 +77,7 @@ func (h *Handler) guard(next http.Handler, decide decide) http.Handler {
 			return
 		}
 		defer func() {
-			a.route, a.requestID = r.Pattern, w.Header().Get(requestIDHeader)
+			a.route, a.requestID = r.Pattern, w.Header().Get(inbound.RequestIDHeader)
 			h.options.Observer.Observe(r.Context(), h.observed(a, began))
 		}()
 		next.ServeHTTP(hostAnswer{a}, r)

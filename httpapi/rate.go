@@ -21,8 +21,8 @@ const RatedKeys = 1 << 17
 
 // The header fields of draft-ietf-httpapi-ratelimit-headers-11, both Lists of Structured Fields
 // (RFC 9651). RateLimit-Policy has the burst of the rate (q), and the seconds in which a burst
-// becomes available again, rounded up (w). RateLimit has the requests that the key may make at once
-// (r), and the seconds, rounded up, until it may make one more (t).
+// becomes available again, rounded up (w). RateLimit has the requests that the key may make at the
+// same time (r), and the seconds, rounded up, until it may make one more (t).
 const (
 	limitHeader  = "Ratelimit" // in the canonical form of package http
 	policyHeader = "Ratelimit-Policy"
@@ -74,7 +74,7 @@ func seconds(d time.Duration) int64 {
 	return max(1, int64(math.Ceil(d.Seconds())))
 }
 
-// showRate adds the header fields: the host may have set some of its own.
+// showRate adds the header fields: the host may have set others.
 func showRate(header http.Header, limit rate.Rate, left svc.Allowance) {
 	window := float64(limit.Burst) / limit.PerSecond
 	window = max(1, math.Ceil(window-1e-6)) // without the error of the division

@@ -15,34 +15,6 @@ func (c caller) put(target, body string) answer {
 	return c.send("PUT", target, body)
 }
 
-// Ids in paths name their parameter, for everybody. What another system names may have slashes.
-func TestHostileIDs(t *testing.T) {
-	s := withRows(t)
-	admin := s.as("session-of-plain+iam:*")
-	for name, row := range accessMatrix {
-		method, path, _ := strings.Cut(name, " ")
-		target := strings.NewReplacer("{mine}", "of-plain", "{key}", "0000000000000000").Replace(row.target)
-		parts := strings.Split(target, "/")
-		for i, part := range strings.Split(path, "/") {
-			if !strings.HasPrefix(part, "{") {
-				continue
-			}
-			parameter := strings.Trim(part, "{}")
-			foreign := slices.Contains([]string{"bank_id", "provider", "sender_id"}, parameter)
-			for _, id := range badIDs {
-				printable := strings.Contains(id, "%2F") || strings.Contains(strings.ToLower(id), "%5c") || strings.ContainsAny(id, `.\`) || strings.HasPrefix(id, "%2e")
-				if foreign && (printable || strings.HasPrefix(id, "%2E")) {
-					continue
-				}
-				spoiled := slices.Clone(parts)
-				spoiled[i] = id
-				admin.send(method, strings.Join(spoiled, "/"), row.body).refuses(parameter)
-				s.as("").send(method, strings.Join(spoiled, "/"), row.body).is(401)
-			}
-		}
-	}
-}
-
 // Lists of every kind by pages of every size, and whole.
 func TestPagesOfRows(t *testing.T) {
 	s := withRows(t)

@@ -107,15 +107,15 @@ func newSite(t *testing.T, changes ...func(*setup)) *site {
 	logger := slog.New(slog.NewMultiHandler(slog.NewJSONHandler(s.said, nil), slog.NewJSONHandler(s.log, nil)))
 	u := setup{
 		Config: svc.Config{
-			Store: s.store, Marketplace: s.market, Now: s.clock.Now, Logger: logger,
+			Store: s.store, Now: s.clock.Now, Logger: logger,
 			Authenticator: svc.AuthenticatorFunc(sessions),
-			OnEvent: func(_ context.Context, event svc.Event) {
+			Events: svc.EventConfig{OnEvent: func(_ context.Context, event svc.Event) {
 				fmt.Fprintf(s.said, "%+v\n", event)
-			},
+			}},
 			Keys:    svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
-			Sources: svc.SourceConfig{SealingKey: make([]byte, 32)},
+			Sources: svc.SourceConfig{Marketplace: s.market, SealingKey: make([]byte, 32)},
 			// Many tests plant faults into the reads of templates.
-			Templates: svc.TemplateConfig{Cached: -1},
+			Memory: svc.Memory{Templates: -1},
 		},
 		Options: httpapi.Options{Logger: logger},
 	}
@@ -275,7 +275,9 @@ var sites = map[string]func(*testing.T, ...func(*setup)) *site{
 	"unsealed": func(t *testing.T, _ ...func(*setup)) *site {
 		return newSite(t, func(u *setup) { u.Sources.SealingKey = nil })
 	},
-	"known": func(t *testing.T, _ ...func(*setup)) *site { return newSite(t, func(u *setup) { u.KnownUser = known }) },
+	"known": func(t *testing.T, _ ...func(*setup)) *site {
+		return newSite(t, func(u *setup) { u.Users.Known = known })
+	},
 }
 
 // known is of a host that knows admin and alice, and of "broken" not even that.

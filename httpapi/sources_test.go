@@ -3,7 +3,6 @@ package httpapi_test
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/extsvc/svc"
@@ -27,20 +26,6 @@ func TestSourceWithAllFields(t *testing.T) {
 		t.Errorf("the source was not asked with its token")
 	}
 	admin.post("/admin/template-sources", `{"url": "https://example.com", "alias": "bad", "auth_token": "`+secret+` "}`).refuses("/auth_token")
-}
-
-func TestSourcesInOrder(t *testing.T) {
-	admin := newSite(t).admin()
-	var want []string
-	for i := range 120 {
-		name := fmt.Sprintf("s%d", (i*37)%120)
-		admin.post("/admin/template-sources", fmt.Sprintf(`{"url": "https://h/x", "alias": %q}`, name)).is(201)
-		want = append(want, name)
-	}
-	slices.Sort(want)
-	if have := admin.get("/admin/template-sources").is(200).texts("name"); !slices.Equal(have, want) {
-		t.Errorf("listed %v", have)
-	}
 }
 
 const offered = "/admin/template-sources/acme/templates"

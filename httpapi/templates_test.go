@@ -77,30 +77,10 @@ func TestAnswersAreNotEscapedForHTML(t *testing.T) {
 	}
 }
 
-func TestConcurrentPatchesAllHold(t *testing.T) {
-	admin := newSite(t).admin()
-	admin.post("/admin/templates", `{"id": "chat", "name": "Chat", "manifest": {"version": "1"}}`).is(200)
-	patches := []string{`{"name": "N"}`, `{"description": "D"}`, `{"category": "C"}`, `{"integrations": ["I"]}`, `{"tags": ["T"]}`, `{"manifest": {"version": "M"}}`}
-	var group sync.WaitGroup
-	for _, body := range patches {
-		group.Go(func() {
-			if a := admin.patch("/admin/templates/chat", body); a.status != 200 {
-				t.Errorf("%s: %d %s", body, a.status, a.body)
-			}
-		})
-	}
-	group.Wait()
-	v := admin.get("/admin/templates/chat").is(200).value()
-	have := fmt.Sprintf("%v %v %v %v %v %v", v["name"], v["description"], v["category"], v["integrations"], v["tags"], v["manifest"])
-	if want := `N D C [I] [T] map[version:M]`; have != want {
-		t.Errorf("have %s, want %s", have, want)
-	}
-}
-
 // withTemplates makes a site whose templates are kept in memory, and counts the reads of them.
 func withTemplates(t *testing.T, count int) (*site, *atomic.Int64) {
 	t.Helper()
-	s := newSite(t, func(u *setup) { u.Config.Templates.Cached = 16 << 20 })
+	s := newSite(t, func(u *setup) { u.Config.Memory.Templates = 16 << 20 })
 	for i := range count {
 		content := svc.Content{
 			Name: fmt.Sprint("Name ", i%7), Tags: []string{fmt.Sprint("tag", i%3), `"<é>"`}, Integrations: []string{"mail"},

@@ -16,13 +16,13 @@ import (
 // NewTenants returns the HTTP interface of many tenants. Each request names its tenant, in the
 // segment {tenant} of [Options].Prefix ("/t/{tenant}/ext/svc"), or by [Options].Tenant. NewTenants
 // panics when there is neither. Where the host cuts the prefix off, it needs Tenant. A route of the
-// host below [Handler.Protect] may have a {tenant} of its own ("/memories/{tenant}").
+// host below [Handler.Protect] may have its own {tenant} ("/memories/{tenant}").
 //
-// A request without a bearer, or without a session where there are sessions, gets 401 for every
-// name. With a bearer, an unknown, suspended or dropped tenant is 404. A tenant that cannot be opened
-// is 503. No request makes a tenant. A request holds its tenant open until it is answered. When the
-// tenant is suspended or dropped meanwhile, the request writes nothing any more, and its context and
-// the reading of its body end after [svc.TenantGrace].
+// A request without a bearer, or without a session where there are sessions, gets 401 for every name.
+// With a bearer, an unknown, suspended or dropped tenant is 404. A tenant that cannot be opened is
+// 503. No request makes a tenant. A request holds its tenant open until it is answered. When the
+// tenant is suspended or dropped in the meantime, the request writes nothing any longer, and its
+// context and the reading of its body end after [svc.TenantGrace].
 //
 // The functions of Options read the name of a tenant that exists with r.PathValue("tenant").
 func NewTenants(tenants *svc.Tenants, options Options) *Handler {

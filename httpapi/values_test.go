@@ -1,11 +1,15 @@
 package httpapi_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/extsvc/svc/httpapi"
 )
 
 // goodNumbers are kept digit for digit.
@@ -180,41 +184,57 @@ var goodIDs = []string{
 	"%C3%BC", "u%CC%88", "%F0%9F%98%80", strings.Repeat("a", 128), strings.Repeat("%F0%9F%98%80", 128), "me", "api-keys", "install",
 }
 
-func TestIDsInPaths(t *testing.T) {
-	s := newSite(t)
-	admin, plain := s.admin(), s.as("session-of-plain")
-	for _, id := range badIDs {
-		t.Run(id, func(t *testing.T) {
-			for _, by := range []caller{admin.in(t), plain.in(t)} {
-				by.get("/admin/templates/" + id).refuses("template_id")
-				by.patch("/admin/templates/"+id, `{}`).refuses("template_id")
-				by.delete("/admin/templates/" + id).refuses("template_id")
-				by.post("/admin/templates/"+id+"/install", `{"source_name": "acme"}`).refuses("template_id")
-				by.post("/admin/templates/"+id+"/update", "").refuses("template_id")
-				by.get("/admin/templates/" + id + "/check-update").refuses("template_id")
-				by.get("/admin/templates/" + id + "/diff").refuses("template_id")
-				by.get("/admin/templates/" + id + "/history").refuses("template_id")
-				by.post("/admin/templates/"+id+"/rollback", `{"version": 1}`).refuses("template_id")
-				by.delete("/admin/template-sources/" + id).refuses("name")
-				by.get("/admin/template-sources/" + id + "/templates").refuses("name")
-				by.post("/admin/template-sources/"+id+"/rebind", "").refuses("name")
-				by.get("/users/" + id + "/api-keys").refuses("user_id")
-				by.post("/users/"+id+"/api-keys", "").refuses("user_id")
-				by.delete("/users/" + id + "/api-keys/0000000000000000").refuses("user_id")
-				by.delete("/users/" + id + "/api-keys").refuses("user_id")
-				by.patch("/users/"+id+"/api-keys/0000000000000000", "{}").refuses("user_id")
-				by.post("/users/"+id+"/api-keys/0000000000000000/rotate", "").refuses("user_id")
-				by.patch("/users/alice/api-keys/"+id, "{}").refuses("key_id")
-				by.post("/users/alice/api-keys/"+id+"/rotate", "").refuses("key_id")
-				by.patch("/me/api-keys/"+id, "{}").refuses("key_id")
-				by.post("/me/api-keys/"+id+"/rotate", "").refuses("key_id")
-				by.delete("/users/alice/api-keys/" + id).refuses("key_id")
-				by.delete("/users/"+id+"/api-keys/"+id).refuses("user_id", "key_id")
-				by.delete("/me/api-keys/" + id).refuses("key_id")
+// idPaths are the paths of all routes with each of their ids in turn made a bad one, and the name of that parameter.
+func idPaths(do func(route httpapi.Route, target, parameter string)) {
+	fill := strings.NewReplacer("{mine}", "of-plain", "{key}", "0000000000000000")
+	for _, route := range httpapi.Routes() {
+		parts := strings.Split(route.Path, "/")
+		if row, there := accessMatrix[route.Method+" "+route.Path]; there {
+			path, _, _ := strings.Cut(fill.Replace(row.target), "?")
+			parts = strings.Split(path, "/")
+		}
+		for i, part := range strings.Split(route.Path, "/") {
+			if !strings.HasPrefix(part, "{") {
+				continue
 			}
-			s.as("").in(t).get("/admin/templates/" + id).is(401)
-		})
+			parameter := strings.Trim(part, "{}")
+			foreign := slices.Contains([]string{"bank_id", "provider", "sender_id"}, parameter) // they may have slashes
+			for _, id := range badIDs {
+				if foreign && (strings.ContainsAny(id, `.\`) || slices.Contains([]string{"a%2Fb", "%2F", "a%5Cb", "%2e", "%2E%2e"}, id)) {
+					continue
+				}
+				spoiled := slices.Clone(parts)
+				spoiled[i] = id
+				do(route, strings.Join(spoiled, "/"), parameter)
+			}
+		}
 	}
+}
+
+// Ids that are none name their parameter, on each route; outside of the administration of access before rights.
+func TestIDsInPaths(t *testing.T) {
+	s := withRows(t)
+	callers := []caller{s.admin(), s.as("session-of-plain")}
+	example := strings.NewReplacer("{template_id}", "chat", "{name}", "acme", "{user_id}", "alice", "{key_id}", "0000000000000000")
+	tried := 0
+	idPaths(func(route httpapi.Route, target, parameter string) {
+		tried++
+		name := route.Method + " " + route.Path
+		half := route.Method + " " + strings.TrimPrefix(strings.TrimPrefix(route.Path, "/admin"), "/me")
+		target = example.Replace(target)
+		row, ofAccess := accessMatrix[name]
+		body := cmp.Or(row.body, bodies[half])
+		for i, by := range callers {
+			if i == 0 || !ofAccess {
+				by.send(route.Method, target, body).refuses(parameter)
+			}
+		}
+		s.as("").send(route.Method, target, body).is(401)
+	})
+	if tried < 2000 {
+		t.Errorf("only %d were tried", tried)
+	}
+	callers[0].delete("/users/a%2Fb/api-keys/a%2Fb").refuses("user_id", "key_id")
 }
 
 func TestGoodIDs(t *testing.T) {

@@ -38,6 +38,7 @@ func TestCheckURLAccepts(t *testing.T) {
 	}
 }
 
+// TestSpellings and TestSpecialRanges have more hosts.
 func TestCheckURLRefuses(t *testing.T) {
 	client := newClient(t, marketplace.Config{
 		AllowOrigins: []string{"http://127.0.0.1:9999"},
@@ -56,20 +57,10 @@ func TestCheckURLRefuses(t *testing.T) {
 		"no query":  {"https://example.com/?a=b", "https://example.com?", "fs://local?x"},
 		"fragment":  {"https://example.com/#a", "https://example.com#"},
 		plain:       {"http://example.com/", "http://127.0.0.1/", "http://127.0.0.1:9998", "http://10.1.2.3/", "http://localhost:9999"},
-		hidden: {"https://127.0.0.1:9999/", "https://127.0.0.1", "https://127.0.0.1.", "https://127.0.0.1../", "https://127.255.255.254", "https://10.2.0.1",
-			"https://172.16.0.1", "https://172.31.255.255", "https://192.168.1.1", "https://169.254.169.254/latest", "https://100.64.0.1", "https://100.127.255.255",
-			"https://0.0.0.0", "https://0.1.2.3", "https://224.0.0.1", "https://239.1.1.1", "https://240.0.0.1", "https://255.255.255.255", "https://192.0.2.1",
-			"https://198.51.100.1", "https://203.0.113.1", "https://198.18.0.1", "https://198.19.255.255", "https://192.0.0.8", "https://192.88.99.1",
-			"https://[::]", "https://[::1]", "https://[0:0:0:0:0:0:0:1]", "https://[::ffff:127.0.0.1]", "https://[::ffff:7f00:1]", "https://[::ffff:8.8.8.8]",
-			"https://[::127.0.0.1]", "https://[64:ff9b::7f00:1]", "https://[64:ff9b::8.8.8.8]", "https://[64:ff9b:1::1]", "https://[2002:7f00:1::]",
-			"https://[2001::1]", "https://[2001:0:7f00:1::]", "https://[fc00::1]", "https://[fd12:3456::1]", "https://[fe80::1]", "https://[fec0::1]", "https://[ff02::1]",
-			"https://[2001:db8::1]", "https://[3fff::1]", "https://[100::1]", "https://[4000::1]", "https://[::ffff:10.1.2.3]",
-			"https://localhost", "https://LOCALHOST:443", "https://localhost.", "https://a.localhost", "https://A.B.LocalHost..:8443/x"},
-		four: {"https://2130706433", "https://0x7f000001", "https://0X7F.1", "https://017700000001", "https://127.1", "https://127.0.1", "https://0177.0.0.1",
-			"https://127.0.0.01", "https://127.0.0.0x1", "https://127.0.0.1.1", "https://256.1.1.1", "https://example.127", "https://0x", "https://a.0x1f", "https://134744072/",
-			"https://0", "https://127.0.0.1.0x"},
-		ascii: {"https://１２７.0.0.1", "https://127。0。0。1", "https://ｌｏｃａｌｈｏｓｔ", "https://ⓛocalhost", "https://%EF%BC%91.example", "https://münchen.example", "https://a..b", "https://.example.com",
-			"https://a,b.example", "https://*.example.com", "https://a;b"},
+		hidden: {"https://127.0.0.1:9999/", "https://127.0.0.1../", "https://10.2.0.1", "https://[::ffff:10.1.2.3]",
+			"https://LOCALHOST:443"},
+		four:           {"https://2130706433", "https://127.1", "https://0177.0.0.1", "https://256.1.1.1", "https://a.0x1f"},
+		ascii:          {"https://１２７.0.0.1", "https://münchen.example", "https://a..b", "https://*.example.com", "https://a;b"},
 		six:            {"https://[fe80::1%25eth0]", "https://[::1%25lo]", "https://[2606:4700::1%25eth0]"},
 		"port from":    {"https://example.com:0/", "https://example.com:65536/", "https://example.com:99999999999999999999"},
 		"name a host":  {"https://.", "https://:443", "https://..:443"},

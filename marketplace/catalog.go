@@ -71,8 +71,8 @@ func parseEntries(templates []byte, limits Limits, signed bool) (svc.Catalog, er
 			return svc.Catalog{}, newFault(reason, nil)
 		}
 	}
-	// The contents of bad entries are dropped at once, and no list grows: a large catalogue takes
-	// several times its size in memory.
+	// The contents of bad entries are dropped immediately, and no list grows: a large catalogue
+	// takes several times its size in memory.
 	catalog := svc.Catalog{Entries: make([]svc.CatalogEntry, 0, number)}
 	count, index := make(map[string]int, number), 0
 	for value := range elements(templates) {

@@ -29,7 +29,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	service, err := svc.New(svc.Config{
-		Store: memstore.New(), Marketplace: market, Logger: slog.New(slog.DiscardHandler),
+		Store: memstore.New(), Sources: svc.SourceConfig{Marketplace: market}, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		log.Fatal(err)

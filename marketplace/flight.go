@@ -66,7 +66,7 @@ func (f *flights) board(ctx context.Context, key flightKey, ask askFunc) *shared
 	return one
 }
 
-// fly runs ask and ends the flight. It recovers a panic: in a goroutine of its own a panic ends the
+// fly runs ask and ends the flight. It recovers a panic: in its own goroutine a panic ends the
 // process, and in the caller's goroutine it would not.
 func (f *flights) fly(ctx context.Context, key flightKey, one *sharedFetch, ask askFunc) {
 	defer func() {

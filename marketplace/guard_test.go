@@ -20,36 +20,10 @@ import (
 	"github.com/extsvc/svc/marketplace"
 )
 
-var hiddenAddresses = []string{
-	"0.0.0.0", "0.255.255.255", "10.0.0.1", "10.255.255.255", "100.64.0.1", "100.127.255.254", "127.0.0.1", "127.1.2.3", "169.254.169.254", "172.16.0.1",
-	"172.31.255.255", "192.0.0.1", "192.0.2.1", "192.88.99.1", "192.168.0.1", "198.18.0.1", "198.19.255.255", "198.51.100.7", "203.0.113.7", "224.0.0.251",
-	"239.255.255.255", "240.0.0.1", "255.255.255.255",
-	"::", "::1", "::2", "::127.0.0.1", "::ffff:127.0.0.1", "::ffff:8.8.8.8", "64:ff9b::127.0.0.1", "64:ff9b::8.8.8.8", "64:ff9b:1::1", "100::1", "2001::1",
-	"2001:2::1", "2001:10::1", "2001:db8::1", "2002:7f00:1::1", "3fff::1", "4000::1", "5f00::1", "fc00::1", "fdff::1", "fe80::1", "fe80::1%eth0", "fec0::1", "ff02::1",
-}
-
-var publicAddresses = []string{
-	"1.1.1.1", "8.8.8.8", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "126.255.255.255", "128.0.0.0", "169.253.255.255", "169.255.0.0",
-	"172.15.255.255", "172.32.0.0", "192.0.1.0", "192.167.255.255", "192.169.0.0", "198.17.255.255", "198.20.0.0", "223.255.255.255",
-	"2001:200::1", "2606:4700::1111", "2a00:1450::1", "2001:db9::1", "2003::1", "3ffe::1",
-}
-
-func TestGuard(t *testing.T) {
+// TestSpecialRanges has the addresses.
+func TestGuardRefusesWhatIsNoAddress(t *testing.T) {
 	client := newClient(t, marketplace.Config{})
-	for _, address := range hiddenAddresses {
-		if !client.Forbids(netip.MustParseAddr(address)) {
-			t.Errorf("%s is admitted", address)
-		}
-		if err := client.Control(net.JoinHostPort(address, "443")); !errors.Is(err, marketplace.ErrBlocked) {
-			t.Errorf("%s may be dialled: %v", address, err)
-		}
-	}
-	for _, address := range publicAddresses {
-		if err := client.Control(net.JoinHostPort(address, "443")); err != nil {
-			t.Errorf("%s: %v", address, err)
-		}
-	}
-	for _, address := range []string{"", "localhost:443", "127.0.0.1", "8.8.8.8", "8.8.8.8:x"} {
+	for _, address := range []string{"", "localhost:443", "127.0.0.1", "8.8.8.8", "8.8.8.8:x", "[fe80::1%eth0]:443"} {
 		if err := client.Control(address); !errors.Is(err, marketplace.ErrBlocked) {
 			t.Errorf("%q may be dialled: %v", address, err)
 		}

@@ -69,6 +69,12 @@ func (a authority) issue(t *testing.T, wrong func(*x509.Certificate)) tls.Certif
 	return tls.Certificate{Certificate: [][]byte{sign(t, template, a.certificate, key.Public(), a.key).Raw}, PrivateKey: key}
 }
 
+func (a authority) pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.certificate)
+	return pool
+}
+
 // over sends a speech over TLS.
 func over(config *tls.Config, next speech) speech {
 	return func(conn net.Conn) {
@@ -89,9 +95,7 @@ func with(certificate tls.Certificate) speech {
 func newSecure(t *testing.T, ca authority) victim {
 	t.Helper()
 	source := newRawSource(t, with(ca.issue(t, nil)))
-	roots := x509.NewCertPool()
-	roots.AddCert(ca.certificate)
-	client := newClient(t, marketplace.Config{RootCAs: roots, Limits: patient})
+	client := newClient(t, marketplace.Config{RootCAs: ca.pool(), Limits: patient})
 	client.SetDial(func(string) (net.Conn, error) { return net.Dial("tcp", source.Addr().String()) })
 	from := upstream("https://one.example")
 	from.Token = "s3cr3t-s3cr3t" // each request has a connection of its own

@@ -112,7 +112,7 @@ func isNumber(label string) bool {
 }
 
 // webOrigin returns the origin of an address, or the reason why the Client must not ask it. It does
-// not resolve names. AllowOrigins and AllowCIDRs hold for trusted sources alone.
+// not resolve names. AllowOrigins and AllowCIDRs hold for trusted sources only.
 func (c *Client) webOrigin(u *url.URL, trusted bool) (origin, string) {
 	o, problem := originOf(u)
 	switch {

@@ -6,12 +6,9 @@ import (
 	"bytes"
 	"compress/gzip"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -144,54 +141,6 @@ func TestMemoryOfHostileEntries(t *testing.T) {
 			if float64(total) > test.most*limit {
 				t.Errorf("%d bytes were allocated", total)
 			}
-		})
-	}
-}
-
-// A gigabyte within the default limits: the time, the peak memory, and how much of it a source can
-// send.
-func BenchmarkGigabyte(b *testing.B) {
-	const gigabyte = 1 << 30
-	var sent atomic.Int64
-	counted := func(head string, again []byte) speech {
-		return then(head, func(conn net.Conn) {
-			for n := 0; n < gigabyte; {
-				written, err := conn.Write(again)
-				n += written
-				if sent.Add(int64(written)); err != nil {
-					return
-				}
-			}
-		})
-	}
-	megabyte := bytes.Repeat([]byte(" "), 1<<20)
-	bomb := spaces(1024)
-	for _, test := range []struct {
-		name string
-		say  speech
-	}{
-		{"body", counted(ok(), megabyte)},
-		{"announced body", counted(ok(length(gigabyte)), megabyte)},
-		{"gzip bomb", then(ok(gzipped, length(len(bomb))), func(conn net.Conn) {
-			n, _ := io.WriteString(conn, bomb)
-			sent.Add(int64(n))
-		})},
-	} {
-		b.Run(test.name, func(b *testing.B) {
-			source := newRawSource(b, test.say)
-			url := "http://" + source.Addr().String()
-			client := newClient(b, marketplace.Config{AllowOrigins: []string{url}})
-			sent.Store(0)
-			var most int64
-			for b.Loop() {
-				_, peak := taken(func() {
-					_, err := client.Template(b.Context(), upstream(url), "a")
-					wantError(b, err, "source_failed", "is larger than 33554432 bytes")
-				})
-				most = max(most, peak)
-			}
-			b.ReportMetric(float64(most), "peak-B")
-			b.ReportMetric(float64(sent.Load())/float64(b.N), "sent-B/op")
 		})
 	}
 }

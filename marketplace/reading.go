@@ -21,9 +21,9 @@ const smallAnswer = 512 << 10
 // errTooSlow is the cancellation cause of a reader that holds its turn for long while others wait.
 var errTooSlow = errors.New("others wait for this answer's turn")
 
-// reading bounds the bytes of the answers that are being read and parsed at once. Readers wait in
-// turn. All sources of users share half of the bytes, so they never hold up the sources of the
-// server, and each user reads one answer at a time.
+// reading bounds the bytes of the answers that are being read and parsed at the same time. Readers
+// wait in turn. All sources of users share half of the bytes, so they never hold up the sources of
+// the server, and each user reads one answer at a time.
 type reading struct {
 	limit int64
 	wait  time.Duration // for a turn
@@ -62,7 +62,7 @@ func (r *reading) turn(ctx context.Context, source svc.SourceKey) (context.Conte
 	return ctx, &turn{of: r, user: user, owner: source.Owner, cancel: cancel}
 }
 
-// take waits for n bytes. A reader that wants more than there are in all reads alone. It takes
+// take waits for n bytes. A reader that wants more than there are in all reads while no other does. It takes
 // once: a reader that holds a part waits for nothing, so none waits for ever. Errors are a fault,
 // or ctx's.
 func (t *turn) take(ctx context.Context, n int) error {
@@ -165,7 +165,7 @@ func (r *reading) add(t *turn, n int64) {
 }
 
 // grant grants the turns of the queue that fit, in order. A turn that does not fit holds up those
-// behind it, of users those of users alone: else a large answer would never have its turn. A user
+// behind it, of users those of users only: else a large answer would never have its turn. A user
 // whose answer is being read holds up nobody else. The caller holds the lock.
 func (r *reading) grant() {
 	full := false // for users
@@ -193,14 +193,15 @@ func (r *reading) grant() {
 	r.queue = waiting
 }
 
-// parsing bounds the answers that are parsed at once. A small file may hold 100,000 entries, and
-// takes a hundred times as much memory until they are judged. It takes some milliseconds.
+// parsing bounds the answers that are parsed at the same time. A small file may hold 100,000
+// entries, and takes a hundred times as much memory until they are judged. It takes some
+// milliseconds.
 type parsing struct{ server, users chan struct{} }
 
 func newParsing() parsing { return parsing{make(chan struct{}, 2), make(chan struct{}, 1)} }
 
-// enter waits until an answer of a source may be parsed. A reader may hold a turn meanwhile, because
-// a parser waits for nothing. leave ends it. Errors are faults, or ctx's.
+// enter waits until an answer of a source may be parsed. A reader may hold a turn in the meantime,
+// because a parser waits for nothing. leave ends it. Errors are faults, or ctx's.
 func (p parsing) enter(ctx context.Context, source svc.SourceKey) (leave func(), err error) {
 	slots := p.server
 	if source.Scope == svc.ScopePersonal {

@@ -139,7 +139,7 @@ func TestNewSource(t *testing.T) {
 	market, err := marketplace.New(marketplace.Config{AllowOrigins: []string{acme.Origin}})
 	is.NoErr(err)
 	defer market.CloseIdleConnections()
-	service, err := svc.New(svc.Config{Store: memstore.New(), Marketplace: market, Logger: slog.New(slog.DiscardHandler)})
+	service, err := svc.New(svc.Config{Store: memstore.New(), Sources: svc.SourceConfig{Marketplace: market}, Logger: slog.New(slog.DiscardHandler)})
 	is.NoErr(err)
 	defer service.Close()
 	source, err := service.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: acme.URL})

@@ -72,7 +72,7 @@ type Options struct {
 }
 
 // New starts a Server, which ends with the test. Its logs go to the output of the test, so a
-// failing test shows them. It takes no Options or one, and calls neither OnEvent nor KnownUser of the
+// failing test shows them. It takes no Options or one, and calls neither OnEvent nor Users.Known of the
 // Config before it returns.
 func New(t testing.TB, options ...Options) *Server {
 	t.Helper()
@@ -83,21 +83,20 @@ func New(t testing.TB, options ...Options) *Server {
 	s := &Server{Mux: http.NewServeMux(), Clock: &Clock{}, t: t, sources: newWeb(t)}
 	logger := slog.New(slog.NewTextHandler(newOutput(t), nil))
 	config := svc.Config{
-		Store:       memstore.New(),
-		Marketplace: newMarket(t, s.sources.url),
-		Logger:      logger,
-		Now:         s.Clock.Now,
+		Store:  memstore.New(),
+		Logger: logger,
+		Now:    s.Clock.Now,
 		Keys: svc.KeyConfig{
 			Peppers: []svc.Pepper{{Version: "1", Secret: []byte("the pepper of a test")}},
-			Cached:  1024,
 		},
-		Sources: svc.SourceConfig{SealingKey: make([]byte, 32)},
+		Sources: svc.SourceConfig{Marketplace: newMarket(t, s.sources.url), SealingKey: make([]byte, 32)},
+		Memory:  svc.Memory{Keys: 1024},
 	}
 	if with.Config != nil {
 		with.Config(&config)
 	}
 	s.populate(config)
-	config.OnEvent = s.record(config.OnEvent)
+	config.Events.OnEvent = s.record(config.Events.OnEvent)
 	s.Service = s.build(config)
 	if with.HTTP.Logger == nil {
 		with.HTTP.Logger = config.Logger
@@ -129,7 +128,7 @@ func (s *Server) build(config svc.Config) *svc.Service {
 // host.
 func (s *Server) populate(config svc.Config) {
 	s.t.Helper()
-	config.OnEvent, config.KnownUser = nil, nil
+	config.Events.OnEvent, config.Users.Known = nil, nil
 	s.Service = s.build(config)
 	s.Apply(access)
 	s.Admin, s.Alice = s.User("admin"), s.User("alice")
@@ -150,7 +149,8 @@ func (s *Server) Apply(bundle string) {
 }
 
 // Source starts a source that offers templates, and registers it under that name. Changes to the
-// source show at once: the Service does not use a cached catalogue here, which may be a minute old.
+// source show immediately: the Service does not use a cached catalogue here, which may be a minute
+// old.
 func (s *Server) Source(name string, templates ...Template) *Source {
 	s.t.Helper()
 	source := s.sources.add(name, templates)

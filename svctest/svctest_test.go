@@ -116,7 +116,7 @@ func TestEvents(t *testing.T) {
 	is := is.New(t)
 	var told []svc.Event
 	server := svctest.New(t, svctest.Options{Config: func(c *svc.Config) {
-		c.OnEvent = func(_ context.Context, event svc.Event) { told = append(told, event) }
+		c.Events.OnEvent = func(_ context.Context, event svc.Event) { told = append(told, event) }
 	}})
 	is.Equal(len(server.Events()), 0) // no events for the initial rows
 	is.Equal(status(server.Alice, "POST", myKeys, "{}"), 201)
@@ -146,7 +146,7 @@ func TestEdits(t *testing.T) {
 				}
 				return svc.Principal{}, svc.ErrUnauthenticated
 			})
-			c.KnownUser = func(_ context.Context, id string) (bool, error) { return id == "carol", nil } // not alice
+			c.Users.Known = func(_ context.Context, id string) (bool, error) { return id == "carol", nil } // not alice
 			c.Now = func() time.Time { return noon }
 			c.Templates.ValidateManifest = func(json.RawMessage) error { return errors.New("is not to the host's taste") }
 		},

@@ -80,7 +80,7 @@ func fresh(queries []query) []query {
 	return out
 }
 
-// TestWorkload checks the claims of docs/performance.md about the queries.
+// TestWorkload checks the claims of README.md about the queries.
 func TestWorkload(t *testing.T) {
 	for _, s := range sizes {
 		w := workloadOf(s)
@@ -94,7 +94,7 @@ func TestWorkload(t *testing.T) {
 				denies++
 			}
 		}
-		t.Log(s, outcomes, banks, "pairs:", len(w.pairs()))
+		t.Log(s, outcomes, banks)
 		if outcomes[allowed] != asked/2 || outcomes[denied] < asked/10 || denies*10 != len(w.statements) {
 			t.Error(s, "outcomes:", outcomes, "denies:", denies)
 		}
@@ -120,16 +120,6 @@ func (w *workload) known(bank string) string {
 		}
 	}
 	return kind
-}
-
-// pairs returns the queries without repeats.
-func (w *workload) pairs() []query {
-	seen := map[query]bool{}
-	return slices.DeleteFunc(slices.Clone(w.queries), func(q query) bool {
-		again := seen[q]
-		seen[q] = true
-		return again
-	})
 }
 
 // seed makes every run the same.

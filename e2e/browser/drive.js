@@ -90,6 +90,24 @@ await heading('Allowed');
 await see(role('table', { name: 'Parameters' }), 'the parameters');
 done('finds who can');
 
+await open('Access', 'Access: Users');
+await row('Users', 'bob').getByRole('link', { name: 'bob' }).click();
+await heading('User bob');
+await row('Policies', 'on-leave').getByRole('button', { name: 'Detach on-leave' }).click();
+await heading('Who gains or loses');
+await see(page.getByText('Changes what'), 'the sum');
+await role('button', { name: 'Save' }).click();
+await see(role('status').filter({ hasText: 'Saved' }), 'that it was saved');
+await role('link', { name: 'Policies', exact: true }).click();
+await role('link', { name: 'on-leave', exact: true }).click();
+await page.getByLabel('Kind').selectOption({ label: 'User' });
+await page.getByLabel('Who', { exact: true }).fill('bob');
+await page.getByLabel('Priority').fill('3');
+await role('button', { name: 'Attach' }).click();
+await role('button', { name: 'Save' }).click();
+await see(row('Attachments', 'bob'), 'the attachment');
+done('changes access');
+
 await open('Templates');
 await see(row('Templates', 'desk'), 'the template');
 await role('button', { name: 'Check for updates' }).click();
@@ -144,16 +162,28 @@ await see(row('Events', 'api_key.revoked'), 'the event');
 await page.getByLabel('Since').fill('yesterday');
 await role('button', { name: 'Show' }).click();
 await see(role('alert').filter({ hasText: 'since' }), 'the alert of a wrong time');
+expect((await page.title()).startsWith('Error: Audit'), 'the title of an alert');
+await page.emulateMedia({ media: 'print' });
+await page.getByLabel('Actor').waitFor({ state: 'hidden' }).catch(() => fail('a form in print'));
+await page.emulateMedia({ media: null });
 done('reads the audit');
 
 if (script === 'on') {
   await page.goto(root + 'audit');
   await page.getByLabel(/^Filter/).first().fill('api_key.revoked');
   await see(page.getByText(/^\d+ of \d+$/), 'the count of the filter');
+  expect(await page.locator('time').first().getAttribute('title'), 'the local time');
   done('filters');
 }
 
-const pages = ['why', answer, 'who-can?bank=support&action=bank:recall', 'templates?source=acme', 'templates/desk', 'keys', 'audit'];
+const long = 'everything_that_the_desk_has_ever_written_down_and_kept_for_those_who_ask_again_later';
+// The texts of tags, prefixes and buttons in tables that take more than one line.
+const broken = () => [...document.querySelectorAll('td .tag, td button, th code')].filter((e) => {
+  const text = document.createRange();
+  text.selectNodeContents(e);
+  return e.offsetParent && e.textContent.length < 30 && new Set([...text.getClientRects()].map((box) => Math.round(box.top))).size > 1;
+}).map((e) => e.textContent);
+const pages = ['why', answer, `why?user_id=admin&action=bank:recall&bank=${long}`, 'access/users/admin', 'who-can?bank=support&action=bank:recall', 'access/users', 'access/users/bob', 'access/groups/staff', 'access/policies/on-leave', 'access/banks/support', 'templates', 'sources', 'sources/acme', 'templates/desk', 'keys', 'keys?holder=bob', 'audit'];
 for (const look of script === 'on' ? looks.split(', ') : []) {
   const [colorScheme, width] = look.split(' ');
   await page.setViewportSize({ width: Number(width), height: 900 });
@@ -161,6 +191,8 @@ for (const look of script === 'on' ? looks.split(', ') : []) {
   for (const address of pages) {
     await page.goto(new URL(address, root).href);
     expect(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${address} scrolls sideways at ${width}`);
+    const split = await page.evaluate(broken);
+    expect(split.length === 0, `${address} breaks ${split} at ${width}`);
     const found = await page.evaluate(axe + ';axe.run().then((r) => r.violations.map((v) => v.id + " " + v.nodes[0].html))');
     expect(found.length === 0, `${address}, ${look}: ${found}`);
   }

@@ -63,7 +63,8 @@ const (
 	stocked
 	moved
 	crowded
-	ruled // stocked, and one user alone has every administrative right
+	ruled  // stocked, and one user alone has every administrative right
+	frozen // stocked, with a key that has expired, and then read-only
 )
 
 // rows are the principals of every scene.
@@ -124,32 +125,42 @@ func (s *stage) play(what setting) *scene {
 	s.t.Helper()
 	c := &scene{store: &broken{FullStore: memstore.New()}, shelf: &shelf{}}
 	c.store.faults.Store(&faults{})
-	keys := svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}, Cached: 1}
+	keys := svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}}
 	cached := 0
 	if what == crowded {
 		keys.MaxPerHolder, cached = 1, 1<<20
 	}
 	c.offer("Take notes.")
 	quiet := slog.New(slog.DiscardHandler)
-	c.service = must(svc.New(svc.Config{
-		Store: c.store, Marketplace: c.shelf, Logger: quiet, Authenticator: svc.AuthenticatorFunc(sessions),
-		KnownUser: func(context.Context, string) (bool, error) { return what != empty, nil },
+	config := svc.Config{
+		Store: c.store, Logger: quiet, Authenticator: svc.AuthenticatorFunc(sessions),
+		Users:     svc.UserConfig{Known: func(context.Context, string) (bool, error) { return what != empty, nil }},
 		Now:       func() time.Time { return time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC) },
 		Keys:      keys,
-		Sources:   svc.SourceConfig{SealingKey: make([]byte, 32)},
-		Templates: svc.TemplateConfig{Cached: cached},
+		Sources:   svc.SourceConfig{Marketplace: c.shelf, SealingKey: make([]byte, 32)},
+		Memory:    svc.Memory{Keys: 1, Templates: cached},
 		Events:    svc.EventConfig{Keep: what != empty},
-		Banks:     maker{},
-	}))
+		Templates: svc.TemplateConfig{Banks: maker{}},
+	}
+	c.service = must(svc.New(config))
 	nobody := func(*http.Request) (svc.Principal, error) { return svc.Principal{}, svc.ErrUnauthenticated }
-	c.api = httpapi.New(c.service, httpapi.Options{Logger: quiet, MaxBody: maxBody, Principal: nobody, Limit: func(*http.Request, svc.Principal) time.Duration {
+	options := httpapi.Options{Logger: quiet, MaxBody: maxBody, Principal: nobody, Limit: func(*http.Request, svc.Principal) time.Duration {
 		if c.wait.Load() {
 			return 1500 * time.Millisecond
 		}
 		return 0
-	}})
+	}}
+	c.api = httpapi.New(c.service, options)
 	if err := c.stock(s.t.Context(), what); err != nil {
 		s.t.Fatal(err)
+	}
+	if what == frozen {
+		soon := config.Now().Add(time.Hour)
+		must(c.service.Keys.Issue(s.t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "bob"}, svc.NewAPIKey{ExpiresAt: soon}))
+		_ = c.service.Close()
+		config.ReadOnly, config.Now = true, func() time.Time { return soon.AddDate(1, 0, 0) }
+		c.service = must(svc.New(config))
+		c.api = httpapi.New(c.service, options)
 	}
 	if old := s.scene.Swap(c); old != nil {
 		_ = old.service.Close()

@@ -4,6 +4,7 @@
 //	kill_test.go      SQLite: kill the process (kill -9) and reopen the file
 //	powercut_test.go  SQLite: the disk keeps what was written through and forgets the rest
 //	postgres_test.go  PostgreSQL: kill the whole cluster and restart it under a worker that goes on
+//	failover_test.go  PostgreSQL: end the primary and promote its standby under a worker that goes on
 //	diskfull_test.go  SQLite: the disk gets full, then has space again
 //	faults_test.go    every loop finds the faults planted for it
 //
@@ -11,12 +12,12 @@
 // ledger before the start and after the acknowledgement. The ledger is a pipe to the test, which
 // outlives the worker, and it is the oracle. After each crash an object must be in the state
 // acknowledged last, or in that of the one operation under way. Each mutation must have its record,
-// and the chain of records must be whole. What the records tell of a user, its keys and all else
-// that is the user's must be what is there: a deletion is whole, or it has not happened.
+// and the chain of records must be whole. The records of a user, its keys and its other rows must
+// agree with these rows: a deletion is whole, or it has not happened.
 //
 //	go test ./crash                     the short form, less than a minute
 //	CI=true go test ./crash             what CI runs; a loop that cannot run fails there
-//	go test ./crash -kills 1000 -cuts 300 -clusterkills 50 -fills 20
+//	go test ./crash -kills 1000 -cuts 300 -clusterkills 50 -failovers 50 -fills 20
 //
 // Power cuts and full disks need root, to mount.
 package crash

@@ -17,66 +17,36 @@ const (
 	clusterKillsToFind = 10
 )
 
-func TestKillsFindEarlyAcknowledgements(t *testing.T) {
+// Each kind of loop finds the faults that are planted for it.
+func TestLoopsFindFaults(t *testing.T) {
 	longtest.Test(t, "that these tests find faults")
-	killLoop(t, ackEarly, killsToFind).finds(t, "lost")
-}
-
-func TestKillsFindTornRows(t *testing.T) {
-	longtest.Test(t, "that these tests find faults")
-	killLoop(t, tornRows, killsToFind).finds(t, "torn")
-}
-
-func TestKillsFindTornRecords(t *testing.T) {
-	longtest.Test(t, "that these tests find faults")
-	killLoop(t, tornRecord, killsToFind).finds(t, "torn")
-}
-
-func TestKillsFindTornHosts(t *testing.T) {
-	longtest.Test(t, "that these tests find faults")
-	killLoop(t, tornHost, killsToFind).finds(t, "torn")
-}
-
-func TestKillsFindTornDeletions(t *testing.T) {
-	longtest.Test(t, "that these tests find faults")
-	killLoop(t, tornUser, killsToFind).finds(t, "torn")
-}
-
-// TestKillsFindNoMissingSync shows why killing processes is not enough: the kernel keeps what they
-// wrote.
-func TestKillsFindNoMissingSync(t *testing.T) {
-	longtest.Test(t, "that these tests find faults")
-	killLoop(t, syncNormal, 10).holds(t)
-}
-
-func TestCutsFindEarlyAcknowledgements(t *testing.T) {
-	longtest.Test(t, "that these tests find faults")
-	cutLoop(t, ackEarly, cutsToFind).finds(t, "lost")
-}
-
-func TestCutsFindNormalSync(t *testing.T) {
-	longtest.Test(t, "that these tests find faults")
-	cutLoop(t, syncNormal, cutsToFind).finds(t, "lost")
-}
-
-func TestCutsFindNoSync(t *testing.T) {
-	longtest.Test(t, "that these tests find faults")
-	cutLoop(t, syncOff, cutsToFind).finds(t, "lost")
-}
-
-// TestCutsFindTornFiles shows that cuts find pages written back in another order, not only missing
-// ones.
-func TestCutsFindTornFiles(t *testing.T) {
-	longtest.Test(t, "that these tests find faults")
-	cutLoop(t, tornFile, 2*cutsToFind).finds(t, "torn")
-}
-
-func TestFullDisksFindFalseAcknowledgements(t *testing.T) {
-	longtest.Test(t, "that these tests find faults")
-	fillLoop(t, ackFailed, fillsToFind).finds(t, "lost")
-}
-
-func TestClusterKillsFindAsynchronousCommits(t *testing.T) {
-	longtest.Test(t, "that these tests find faults")
-	clusterLoop(t, asyncWAL, clusterKillsToFind).finds(t, "lost", "order") // a lost commit also loses its generation
+	for _, c := range []struct {
+		crash   string
+		loop    func(t testing.TB, planted fault, crashes int) *result
+		planted fault
+		crashes int
+		kinds   []string // of problems, one of which is found; none: the loop finds nothing
+	}{
+		{"kills", killLoop, ackEarly, killsToFind, []string{"lost"}},
+		{"kills", killLoop, tornRows, killsToFind, []string{"torn"}},
+		{"kills", killLoop, tornRecord, killsToFind, []string{"torn"}},
+		{"kills", killLoop, tornHost, killsToFind, []string{"torn"}},
+		{"kills", killLoop, tornUser, killsToFind, []string{"torn"}},
+		{"kills", killLoop, syncNormal, 10, nil}, // killing processes is not enough: the kernel keeps what they wrote
+		{"cuts", cutLoop, ackEarly, cutsToFind, []string{"lost"}},
+		{"cuts", cutLoop, syncNormal, cutsToFind, []string{"lost"}},
+		{"cuts", cutLoop, syncOff, cutsToFind, []string{"lost"}},
+		{"cuts", cutLoop, tornFile, 2 * cutsToFind, []string{"torn"}}, // pages written back in another order, not only missing ones
+		{"full disks", fillLoop, ackFailed, fillsToFind, []string{"lost"}},
+		{"killed clusters", clusterLoop, asyncWAL, clusterKillsToFind, []string{"lost", "order"}}, // a lost commit also loses its generation
+		{"failovers", failoverLoop, asyncStandby, clusterKillsToFind, []string{"lost", "order"}},
+	} {
+		t.Run(c.crash+", "+string(c.planted), func(t *testing.T) {
+			if r := c.loop(t, c.planted, c.crashes); c.kinds == nil {
+				r.holds(t)
+			} else {
+				r.finds(t, c.kinds...)
+			}
+		})
+	}
 }

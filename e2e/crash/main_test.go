@@ -38,6 +38,7 @@ var (
 	kills        = countFlag("kills", "SVC_CRASH_KILLS", 3, 150)
 	cuts         = countFlag("cuts", "SVC_CRASH_CUTS", 2, 75)
 	clusterKills = countFlag("clusterkills", "SVC_CRASH_CLUSTER_KILLS", 1, 15)
+	failovers    = countFlag("failovers", "SVC_CRASH_FAILOVERS", 1, 10)
 	fills        = countFlag("fills", "SVC_CRASH_FILLS", 1, 12)
 )
 
@@ -65,7 +66,7 @@ func (c crashes) asked() int {
 const shortForm = 15 * time.Second
 
 func inShortForm() bool {
-	return !inCI && kills.asked()+cuts.asked()+clusterKills.asked()+fills.asked() == 0
+	return !inCI && kills.asked()+cuts.asked()+clusterKills.asked()+failovers.asked()+fills.asked() == 0
 }
 
 // skipped counts the crashes that could not be made.

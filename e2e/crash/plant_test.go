@@ -25,6 +25,8 @@ const (
 	syncOff    fault = "synchronous=OFF"
 	tornFile   fault = "synchronous=OFF, for what it does to the file"
 	asyncWAL   fault = "synchronous_commit=off"
+
+	asyncStandby fault = "a standby that the primary does not wait for"
 )
 
 func (f fault) synchronous() string {

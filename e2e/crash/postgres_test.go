@@ -43,8 +43,8 @@ func clusterLoop(t testing.TB, planted fault, kills int) *result {
 			l.await(t, "no operation failed without a database", func() bool { return l.failures("unavailable") > failed })
 			time.Sleep(rand.N(clusterDown))
 			cluster.Restart()
-			start, acks := time.Now(), l.count(&l.acks)
-			l.await(t, "nothing was acknowledged after the restart", func() bool { return l.count(&l.acks) > acks })
+			start := time.Now()
+			l.awaitAck(t, "after the restart")
 			slowest = max(slowest, time.Since(start))
 			must(t, p.checkPaused(job{Driver: "postgres", Address: cluster.URL}))
 		}

@@ -83,7 +83,7 @@ func Rows(t testing.TB, db *sql.DB, tables []Table) map[string][]string {
 		var names, values []string
 		for _, c := range table.columns {
 			value := c.name
-			if table.Name == "svc_audit_queue" && c.name == "seq" { // a copy keeps the order alone
+			if table.Name == "svc_audit_queue" && c.name == "seq" { // a copy keeps the order only
 				value = `ROW_NUMBER() OVER (ORDER BY seq)`
 			}
 			names, values = append(names, c.name), append(values, value)

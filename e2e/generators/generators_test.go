@@ -125,10 +125,10 @@ func serve(t *testing.T) server {
 	files := catalogue(t)
 	store := must(sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "svc.db"), sqlite.Options{}))
 	service := must(svc.New(svc.Config{
-		Store:       store,
-		Marketplace: must(marketplace.New(marketplace.Config{AllowOrigins: []string{files}})),
-		Keys:        svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
-		Events:      svc.EventConfig{Keep: true},
+		Store:   store,
+		Sources: svc.SourceConfig{Marketplace: must(marketplace.New(marketplace.Config{AllowOrigins: []string{files}}))},
+		Keys:    svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
+		Events:  svc.EventConfig{Keep: true},
 	}))
 	web := httptest.NewServer(httpapi.New(service, httpapi.Options{}))
 	t.Cleanup(func() {

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// codes lists the codes of docs/errors.md that a server with a healthy store and healthy sources
+// codes lists the codes of docs/reference/errors.md that a server with a healthy store and healthy sources
 // gives.
 var codes = map[int][]string{
 	400: {"invalid_request"},

@@ -72,7 +72,7 @@ type town struct {
 	answers  map[string]int
 }
 
-// settle returns a town over stores. KnownUser of its Services is whether a user has a row.
+// settle returns a town over stores, where every user has a row.
 func settle(t *testing.T, stores []svc.Store, plant func(svc.FullStore) svc.Store) *town {
 	t.Helper()
 	town := &town{
@@ -86,10 +86,7 @@ func settle(t *testing.T, stores []svc.Store, plant func(svc.FullStore) svc.Stor
 	town.services = serveWith(t, func(c *svc.Config) {
 		c.Events.Keep = true
 		c.Keys.Imports = []svc.KeyImport{{Prefix: "old_"}}
-		c.KnownUser = func(ctx context.Context, id string) (bool, error) {
-			snapshot, err := town.store.Access(ctx, svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: id}})
-			return snapshot.User != nil, err
-		}
+		c.Users.AreRows = true
 	}, planted...)
 	town.apply(administrators())
 	town.rootKey, _ = town.login(svc.Identity{Kind: svc.KindUser, ID: root.ID})

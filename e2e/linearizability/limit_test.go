@@ -1,11 +1,10 @@
 package linearizability_test
 
 import (
-	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,80 +83,6 @@ func TestNoKeySurvivesAllOfThem(t *testing.T) {
 	}
 }
 
-// pausing is a store that is told when a key is about to be created in a transaction.
-type pausing struct {
-	svc.Store
-	during *func()
-}
-
-func (s pausing) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
-	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return fn(ctx, pausing{tx, s.during}) })
-}
-
-func (s pausing) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
-	if *s.during != nil {
-		(*s.during)()
-	}
-	return s.Store.CreateAPIKey(ctx, key)
-}
-
-// What ends a key, or makes its holder inactive, in one process waits for what that key is issuing
-// in another, and is seen by what comes after.
-func TestEndingAKeyWaitsForWhatItIssues(t *testing.T) {
-	for _, name := range []string{"SQLite", "PostgreSQL"} {
-		t.Run(name, func(t *testing.T) {
-			var during func()
-			both := stores[name](t)
-			services := serve(t, pausing{both[0], &during}, both[1])
-			for how, end := range map[string]func(holder svc.Identity, id string) error{
-				"revoke": func(holder svc.Identity, id string) error {
-					return services[1].Keys.Revoke(t.Context(), svc.Host, holder, id)
-				},
-				"revoke all": func(holder svc.Identity, _ string) error {
-					_, err := services[1].Keys.RevokeAll(t.Context(), svc.Host, holder)
-					return err
-				},
-				"disable": func(holder svc.Identity, id string) error {
-					_, err := services[1].Keys.Patch(t.Context(), svc.Host, holder, id, svc.APIKeyPatch{Disabled: new(true)})
-					return err
-				},
-				"rotate": func(holder svc.Identity, id string) error {
-					_, err := services[1].Keys.Rotate(t.Context(), svc.Host, holder, id, svc.Rotation{})
-					return err
-				},
-				"deactivate a user without a row": func(holder svc.Identity, _ string) error {
-					return services[1].Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: holder.ID, Inactive: true}}})
-				},
-			} {
-				holder := svc.Identity{Kind: svc.KindUser, ID: how}
-				key := must(services[0].Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{}))
-				by := must(services[0].Authenticate(t.Context(), string(key.Key)))
-				var acknowledged atomic.Bool
-				ended := make(chan error, 1)
-				during = sync.OnceFunc(func() {
-					go func() {
-						err := end(holder, key.ID)
-						acknowledged.Store(true)
-						ended <- err
-					}()
-					time.Sleep(50 * time.Millisecond) // in which it may go wrong
-					if acknowledged.Load() {
-						t.Errorf("%s: acknowledged while the key issues one", how)
-					}
-				})
-				_, err := services[0].Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{})
-				during = nil
-				if err := cmp.Or(err, <-ended); err != nil {
-					t.Fatalf("%s: %v", how, err)
-				}
-				if _, err := services[0].Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{}); svc.ErrorCode(err) != svc.CodeUnauthenticated {
-					t.Errorf("%s: issued afterwards: %v", how, err)
-				}
-			}
-		})
-	}
-}
-
 // stepping is a store that is told of each step of its transactions.
 type stepping struct {
 	svc.Store
@@ -188,69 +113,103 @@ func (s steppingTx) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
 	return s.Store.CreateAPIKey(ctx, key)
 }
 
+// ends are what ends a key, or its holder. Each is done by another Service than the one in which the key issues one.
+var ends = map[string]func(ctx context.Context, s *svc.Service, by svc.Principal, holder svc.Identity, id string) error{
+	"revoke": func(ctx context.Context, s *svc.Service, _ svc.Principal, holder svc.Identity, id string) error {
+		return s.Keys.Revoke(ctx, svc.Host, holder, id)
+	},
+	"revoke all": func(ctx context.Context, s *svc.Service, _ svc.Principal, holder svc.Identity, _ string) error {
+		_, err := s.Keys.RevokeAll(ctx, svc.Host, holder)
+		return err
+	},
+	"disable": func(ctx context.Context, s *svc.Service, _ svc.Principal, holder svc.Identity, id string) error {
+		_, err := s.Keys.Patch(ctx, svc.Host, holder, id, svc.APIKeyPatch{Disabled: new(true)})
+		return err
+	},
+	"rotate": func(ctx context.Context, s *svc.Service, _ svc.Principal, holder svc.Identity, id string) error {
+		_, err := s.Keys.Rotate(ctx, svc.Host, holder, id, svc.Rotation{})
+		return err
+	},
+	"rotate itself": func(ctx context.Context, s *svc.Service, by svc.Principal, _ svc.Identity, id string) error {
+		_, err := s.Keys.Rotate(ctx, by, svc.Me, id, svc.Rotation{})
+		return err
+	},
+	"deactivate":               deactivate,
+	"deactivate without a row": deactivate,
+	"delete": func(ctx context.Context, s *svc.Service, _ svc.Principal, holder svc.Identity, _ string) error {
+		return s.Users.Delete(ctx, svc.Host, holder.ID)
+	},
+}
+
+func deactivate(ctx context.Context, s *svc.Service, _ svc.Principal, holder svc.Identity, _ string) error {
+	return s.Access.Apply(ctx, svc.Host, svc.Bundle{Users: []svc.User{{ID: holder.ID, Inactive: true}}})
+}
+
 // What ends a key or its holder comes before or after what that key issues, at whichever step of the
-// issue it begins. After, it has seen the new key.
+// issue it begins. After, it has seen the new key. Nothing is issued once it is acknowledged.
 func TestEndsAtEachStepOfAnIssue(t *testing.T) {
-	both := stores["PostgreSQL"](t)
-	step := func() {}
-	services := serve(t, stepping{both[0], &step}, both[1])
-	for how, end := range map[string]func(by svc.Principal, holder svc.Identity, id string) error{
-		"revoke": func(_ svc.Principal, holder svc.Identity, id string) error {
-			return services[1].Keys.Revoke(t.Context(), svc.Host, holder, id)
-		},
-		"rotate itself": func(by svc.Principal, _ svc.Identity, id string) error {
-			_, err := services[1].Keys.Rotate(t.Context(), by, svc.Me, id, svc.Rotation{})
-			return err
-		},
-		"deactivate": func(_ svc.Principal, holder svc.Identity, _ string) error {
-			return services[1].Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: holder.ID, Inactive: true}}})
-		},
-		"delete": func(_ svc.Principal, holder svc.Identity, _ string) error {
-			return services[1].Users.Delete(t.Context(), svc.Host, holder.ID)
-		},
-	} {
-		reached := 0
-		for at, steps := 1, 1; at <= steps; at++ {
-			holder := svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint(how, at)}
-			if err := services[0].Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: holder.ID}}}); err != nil {
-				t.Fatal(err)
-			}
-			key := must(services[0].Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{}))
-			by := must(services[0].Authenticate(t.Context(), string(key.Key)))
-			left, ended, seen := 0, make(chan error, 1), 0
-			step = func() {
-				if seen++; seen != at {
-					return
+	for _, name := range []string{"SQLite", "PostgreSQL"} {
+		t.Run(name, func(t *testing.T) {
+			both := stores[name](t)
+			step := func() {}
+			services := serve(t, stepping{both[0], &step}, both[1])
+			for how := range ends {
+				reached := 0
+				for at, steps := 1, 1; at <= steps; at++ {
+					steps = max(steps, endAt(t, services, &step, how, at))
+					reached = at
 				}
-				done := make(chan struct{})
-				go func() {
-					defer close(done)
-					err := end(by, holder, key.ID)
-					left = count(t, services[1], holder)
-					ended <- err
-				}()
-				select {
-				case <-done:
-				case <-time.After(50 * time.Millisecond): // it waits
+				if reached < 6 {
+					t.Errorf("%s: %d steps", how, reached)
 				}
 			}
-			_, err := services[0].Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{})
-			step = func() {}
-			if steps = max(steps, seen); err != nil && svc.ErrorCode(err) != svc.CodeUnauthenticated {
-				t.Errorf("%s at step %d: %v", how, at, err)
-			}
-			if err := <-ended; err != nil {
-				t.Errorf("%s at step %d: %v", how, at, err)
-			}
-			if now := count(t, services[1], holder); now != left {
-				t.Errorf("%s at step %d: %d keys when it had ended, now %d", how, at, left, now)
-			}
-			reached = at
-		}
-		if reached < 6 {
-			t.Errorf("%s: %d steps", how, reached)
+		})
+	}
+}
+
+// endAt ends a key when it issues another, at a step of that, and returns the number of steps.
+func endAt(t *testing.T, services []*svc.Service, step *func(), how string, at int) (steps int) {
+	t.Helper()
+	ctx, holder := t.Context(), svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint(how, at)}
+	if !strings.HasSuffix(how, "without a row") {
+		if err := services[0].Access.Apply(ctx, svc.Host, svc.Bundle{Users: []svc.User{{ID: holder.ID}}}); err != nil {
+			t.Fatal(err)
 		}
 	}
+	key := must(services[0].Keys.Issue(ctx, svc.Host, holder, svc.NewAPIKey{}))
+	by := must(services[0].Authenticate(ctx, string(key.Key)))
+	left, ended := 0, make(chan error, 1)
+	*step = func() {
+		if steps++; steps != at {
+			return
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			err := ends[how](ctx, services[1], by, holder, key.ID)
+			left = count(t, services[1], holder)
+			ended <- err
+		}()
+		select {
+		case <-done:
+		case <-time.After(50 * time.Millisecond): // it waits
+		}
+	}
+	_, err := services[0].Keys.Issue(ctx, by, svc.Me, svc.NewAPIKey{})
+	*step = func() {}
+	if err != nil && svc.ErrorCode(err) != svc.CodeUnauthenticated {
+		t.Errorf("%s at step %d: %v", how, at, err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("%s at step %d: %v", how, at, err)
+	}
+	if now := count(t, services[1], holder); now != left {
+		t.Errorf("%s at step %d: %d keys when it had ended, now %d", how, at, left, now)
+	}
+	if _, err := services[0].Keys.Issue(ctx, by, svc.Me, svc.NewAPIKey{}); svc.ErrorCode(err) != svc.CodeUnauthenticated {
+		t.Errorf("%s at step %d: issued afterwards: %v", how, at, err)
+	}
+	return steps
 }
 
 const clients = 8

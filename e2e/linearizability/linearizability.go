@@ -13,8 +13,8 @@
 //
 // Other tests run rounds, a quarter as many as histories but 250 at most. In a round, one Service
 // deletes a user, a service account, a group or a policy, while others give something to it or use
-// it: nothing refers to the row afterwards, and one that is made anew has nothing. Or two
-// administrators resign at once: one remains.
+// it: nothing refers to the row afterwards, and one that is made again has nothing. Or two
+// administrators resign at the same time: one remains.
 //
 // PostgreSQL is the server at SVC_TEST_POSTGRES, or on this machine. Without one, its part is
 // skipped; where SVC_REQUIRE_POSTGRES is "1", it fails.

@@ -152,13 +152,13 @@ func serveWith(t *testing.T, edit func(*svc.Config), stores ...svc.Store) []*svc
 	var services []*svc.Service
 	for _, store := range stores {
 		config := svc.Config{
-			Store: store, Marketplace: shelf{}, Logger: slog.New(slog.DiscardHandler),
+			Store: store, Sources: svc.SourceConfig{Marketplace: shelf{}}, Logger: slog.New(slog.DiscardHandler),
 			Now: func() time.Time {
 				defer runtime.Gosched()
 				return time.UnixMicro(ticks.Add(1))
 			},
-			Keys:      svc.KeyConfig{MaxPerHolder: 1 << 20, Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
-			Templates: svc.TemplateConfig{Cached: cached},
+			Keys:   svc.KeyConfig{MaxPerHolder: 1 << 20, Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
+			Memory: svc.Memory{Templates: cached},
 		}
 		edit(&config)
 		service, err := svc.New(config)

@@ -39,7 +39,7 @@ func serveKeeping(t *testing.T, stores ...svc.Store) (services []*svc.Service) {
 	t.Helper()
 	for _, store := range stores {
 		service, err := svc.New(svc.Config{
-			Store: store, Logger: slog.New(slog.DiscardHandler), OnEvent: keepFirst, Events: svc.EventConfig{Keep: true},
+			Store: store, Logger: slog.New(slog.DiscardHandler), Events: svc.EventConfig{OnEvent: keepFirst, Keep: true},
 			Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
 		})
 		if err != nil {

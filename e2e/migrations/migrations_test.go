@@ -61,7 +61,7 @@ func sites(t *testing.T) map[string]func(t *testing.T) site {
 			}
 		},
 		"postgres": func(t *testing.T) site {
-			url := pgtest.Schema(t)
+			url := pgtest.Database(t) // atlas reads all schemas, and those of other tests come and go
 			db := pgtest.Open(t, url)
 			return site{
 				db: db, dialect: postgres.Dialect(), goose: goose.DialectPostgres, atlas: atlaspostgres.Open, revisions: revisions{},

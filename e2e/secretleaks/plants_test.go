@@ -27,7 +27,7 @@ func TestPlantsAreFound(t *testing.T) {
 		}{
 			"a line of the log":  {[]string{"log, JSON", "log, text"}, func(secret string) { s.config.Logger.Debug("it", "key", secret) }},
 			"a line of Go's log": {[]string{"the default log"}, func(secret string) { log.Print(secret) }},
-			"an event":           {[]string{"events"}, func(secret string) { s.config.OnEvent(t.Context(), svc.Event{Target: svc.Target{ID: secret}}) }},
+			"an event":           {[]string{"events"}, func(secret string) { s.config.Events.OnEvent(t.Context(), svc.Event{Target: svc.Target{ID: secret}}) }},
 			"an error":           {[]string{"errors"}, func(secret string) { s.evidence.fault(&svc.Error{Message: secret}) }},
 			"the cause of one":   {[]string{"errors"}, func(secret string) { s.evidence.fault(silent{silent{errors.New(secret)}}) }},
 			"a body":             {[]string{"answers"}, func(secret string) { s.echo(url.Values{"body": {secret}}) }},

@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -25,6 +27,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/e2e/contract"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/token"
 	"github.com/extsvc/svc/marketplace"
 )
 
@@ -97,11 +100,11 @@ func (s *site) start(peppers ...svc.Pepper) {
 		s.t.Fatal(err)
 	}
 	s.config = svc.Config{
-		Store: s.store, Marketplace: market, Logger: logger, Authenticator: svc.AuthenticatorFunc(s.authenticate),
-		OnEvent: func(_ context.Context, event svc.Event) { s.evidence.value("events", event) },
+		Store: s.store, Logger: logger, Authenticator: svc.AuthenticatorFunc(s.authenticate),
+		Events:  svc.EventConfig{OnEvent: func(_ context.Context, event svc.Event) { s.evidence.value("events", event) }},
 		Now:     func() time.Time { return time.Now().Add(later) },
 		Keys:    svc.KeyConfig{Peppers: peppers},
-		Sources: svc.SourceConfig{SealingKey: bytes.Repeat([]byte("k"), 32)},
+		Sources: svc.SourceConfig{Marketplace: market, SealingKey: bytes.Repeat([]byte("k"), 32)},
 	}
 	if s.service, err = svc.New(s.config); err != nil {
 		s.t.Fatal(err)
@@ -286,4 +289,61 @@ func (s *site) clean() {
 			s.t.Errorf("found in %s: %s", place, leak)
 		}
 	}
+}
+
+// stored tries the stored values of a key as credentials: a reader of the database must not get
+// one.
+func (s *site) stored(key string) {
+	s.t.Helper()
+	snapshot, err := s.store.Access(s.t.Context(), svc.AccessQuery{KeyID: key[5:21]})
+	if err != nil || snapshot.Key == nil {
+		s.t.Fatalf("the key is not stored: %v", err)
+	}
+	for _, form := range forms(*snapshot.Key) {
+		if s.accepted(form) {
+			s.t.Errorf("%q is accepted, made of what is stored", form)
+		}
+	}
+	if !s.accepted(key) {
+		s.t.Error("nothing is accepted")
+	}
+}
+
+// forms returns the credentials that a reader could build from a row: the hash in every encoding,
+// alone and as the secret of a well-formed key.
+func forms(key svc.APIKey) []string {
+	var forms []string
+	for _, text := range []string{
+		string(key.Hash), hex.EncodeToString(key.Hash), strings.ToUpper(hex.EncodeToString(key.Hash)), `\x` + hex.EncodeToString(key.Hash),
+		base64.StdEncoding.EncodeToString(key.Hash), base64.RawStdEncoding.EncodeToString(key.Hash), base64.URLEncoding.EncodeToString(key.Hash), base64.RawURLEncoding.EncodeToString(key.Hash),
+		"", key.ID, key.Prefix, key.Pepper,
+	} {
+		forms = append(forms, text)
+		for _, prefix := range []string{"svcu_", "svcs_"} {
+			forms = append(forms, prefix+text, prefix+key.ID+text, token.Token{Prefix: prefix, ID: key.ID, Secret: text}.String())
+			for _, secret := range cuts(text) {
+				forms = append(forms, token.Token{Prefix: prefix, ID: key.ID, Secret: secret}.String())
+			}
+		}
+	}
+	return forms
+}
+
+// cuts returns the pieces of a text that have the length of a secret, without characters that no
+// key has.
+func cuts(text string) (pieces []string) {
+	text = strings.NewReplacer("+", "", "/", "", "-", "", "_", "", "=", "", `\`, "").Replace(text)
+	for i := range max(0, len(text)-token.SecretLength+1) {
+		pieces = append(pieces, text[i:i+token.SecretLength])
+	}
+	return pieces
+}
+
+// accepted reports whether the Service accepts a bearer, in Go or over HTTP.
+func (s *site) accepted(bearer string) bool {
+	_, err := s.service.Authenticate(s.t.Context(), bearer)
+	if strings.ContainsFunc(bearer, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return err == nil
+	}
+	return err == nil || s.ask(0, bearer, "GET", "/me/api-keys", "").status != http.StatusUnauthorized
 }

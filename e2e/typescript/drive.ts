@@ -108,7 +108,7 @@ function reason(failure: Failure): string {
       return `edited: ${failure.fields.join(", ")}`;
     case "invalid_request":
       return `invalid: ${failure.errors.map((e) => e.pointer ?? e.parameter).join(", ")}`;
-    case "unauthenticated": case "forbidden": case "cross_origin": case "not_found": case "changed_meanwhile": case "source_moved":
+    case "unauthenticated": case "forbidden": case "cross_origin": case "read_only": case "not_found": case "changed_meanwhile": case "source_moved":
     case "precondition_failed": case "body_too_large": case "unsupported_media_type": case "rate_limited": case "internal":
     case "source_failed": case "unavailable": case "source_timeout":
       return failure.code;

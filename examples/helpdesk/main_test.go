@@ -18,6 +18,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/examples/internal/programtest"
 )
 
 // printed are the lines that the program prints, until it prints Ada's page.
@@ -56,28 +57,13 @@ func start(t *testing.T) printed {
 // ask sends a POST of data, or a GET without data, and returns the status and the body.
 func (p printed) ask(t *testing.T, client *http.Client, bearer, data, path string) (int, string) {
 	t.Helper()
-	method := "GET"
-	if data != "" {
-		method = "POST"
-	}
-	r, err := http.NewRequestWithContext(t.Context(), method, p.variables["URL"]+path, strings.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	method := map[bool]string{true: "GET", false: "POST"}[data == ""]
+	headers := []string{"Content-Type: application/x-www-form-urlencoded"}
 	if bearer != "" {
-		r.Header.Set("Authorization", "Bearer "+bearer)
+		headers = append(headers, "Authorization: Bearer "+bearer)
 	}
-	answer, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answer.StatusCode, string(text)
+	answer, text := programtest.Ask(t, client, method, p.variables["URL"]+path, data, headers...)
+	return answer.StatusCode, text
 }
 
 // followsNone is a client that shows redirections.
@@ -130,8 +116,7 @@ func TestPage(t *testing.T) {
 	p := start(t)
 	is.True(strings.HasPrefix(p.page, p.variables["URL"]))
 	_, _ = p.ask(t, followsNone(), p.variables["CARL"], "subject=<b>twice</b>", "/queues/billing/tickets")
-	jar, err := cookiejar.New(nil)
-	is.NoErr(err)
+	jar := must(cookiejar.New(nil))
 	browser := &http.Client{Jar: jar, Timeout: time.Minute}
 	status, page := p.ask(t, browser, "", "", strings.TrimPrefix(p.page, p.variables["URL"]))
 	is.Equal(status, 200)
@@ -150,15 +135,13 @@ func TestPage(t *testing.T) {
 // A sign-up that fails leaves nothing.
 func TestSignUpIsWhole(t *testing.T) {
 	is := is.New(t)
-	d, err := openDesk(t.Context(), filepath.Join(t.TempDir(), "helpdesk.db"))
-	is.NoErr(err)
+	d := must(openDesk(t.Context(), filepath.Join(t.TempDir(), "helpdesk.db")))
 	defer func() { is.NoErr(d.close()) }()
-	_, err = d.signUp(t.Context(), "ada", "no-such-team", svc.NewAPIKey{})
+	_, err := d.signUp(t.Context(), "ada", "no-such-team", svc.NewAPIKey{})
 	is.True(errors.Is(err, svc.ErrNotFound))
 	_, err = d.signUp(t.Context(), "ada", "billing", svc.NewAPIKey{ScopingPolicyID: "no-such-policy"})
 	is.True(errors.Is(err, svc.ErrInvalid))
-	_, err = d.signUp(t.Context(), "ada", "billing", svc.NewAPIKey{})
-	is.NoErr(err)
+	must(d.signUp(t.Context(), "ada", "billing", svc.NewAPIKey{}))
 	_, err = d.signUp(t.Context(), "ada", "billing", svc.NewAPIKey{})
 	is.True(err != nil)
 }
@@ -167,30 +150,21 @@ func TestSignUpIsWhole(t *testing.T) {
 func TestSecondStart(t *testing.T) {
 	is := is.New(t)
 	file := filepath.Join(t.TempDir(), "helpdesk.db")
-	first, err := openDesk(t.Context(), file)
-	is.NoErr(err)
-	key, err := first.signUp(t.Context(), "ada", "billing", svc.NewAPIKey{})
-	is.NoErr(err)
+	first := must(openDesk(t.Context(), file))
+	key := must(first.signUp(t.Context(), "ada", "billing", svc.NewAPIKey{}))
 	is.NoErr(first.close())
-	second, err := openDesk(t.Context(), file)
-	is.NoErr(err)
+	second := must(openDesk(t.Context(), file))
 	defer func() { is.NoErr(second.close()) }()
-	who, err := second.service.Authenticate(t.Context(), string(key))
-	is.NoErr(err)
-	may, err := second.service.May(t.Context(), who, actionRead, "billing")
-	is.NoErr(err)
-	is.True(may)
+	who := must(second.service.Authenticate(t.Context(), string(key)))
+	is.True(must(second.service.May(t.Context(), who, actionRead, "billing")))
 }
 
 // What needs svc takes at most 200 lines, without comments and imports.
 func TestStepsAreShort(t *testing.T) {
-	is := is.New(t)
-	steps, err := filepath.Glob("step*.go")
-	is.NoErr(err)
+	steps := must(filepath.Glob("step*.go"))
 	lines := 0
 	for _, step := range steps {
-		source, err := os.ReadFile(step)
-		is.NoErr(err)
+		source := must(os.ReadFile(step))
 		_, code, _ := strings.Cut(string(source), "\n)\n") // after the imports
 		if step == "step1_rules.go" {
 			code = string(source)
@@ -201,5 +175,13 @@ func TestStepsAreShort(t *testing.T) {
 			}
 		}
 	}
-	is.True(len(steps) == 5 && lines > 100 && lines <= 200)
+	is.New(t).True(len(steps) == 5 && lines > 100 && lines <= 200)
+}
+
+// must is the value of a call that does not fail.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
 }

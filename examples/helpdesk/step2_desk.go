@@ -26,7 +26,7 @@ func openDesk(ctx context.Context, file string) (*desk, error) {
 	if err != nil {
 		return nil, err
 	}
-	// In production add peppers: docs/keys.md.
+	// In production add peppers: docs/howto/secrets.md.
 	service, err := svc.New(svc.Config{Store: store, Parameters: parameters})
 	if err != nil {
 		return nil, errors.Join(err, store.Close())

@@ -18,7 +18,7 @@ var priorities = []string{"low", "normal", "urgent"}
 // ticket maps columns to values.
 type ticket map[string]any
 
-// only returns a ticket with its id and these columns alone.
+// only returns a ticket with its id and these columns only.
 func (t ticket) only(columns []string) ticket {
 	shown := ticket{}
 	for name, value := range t {

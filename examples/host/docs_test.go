@@ -165,13 +165,10 @@ const mayRecall = `{
 // A denial is an answer of its own, and what is allowed comes with its parameters.
 func TestProtectedRoute(t *testing.T) {
 	is := is.New(t)
-	service, err := svc.New(authenticator(theHost{}))
-	is.NoErr(err)
+	service := must(svc.New(authenticator(theHost{})))
 	defer service.Close()
-	bundle, err := svc.ParseBundle([]byte(mayRecall))
-	is.NoErr(err)
-	key, err := firstAdministrator(t.Context(), service, bundle)
-	is.NoErr(err)
+	bundle := must(svc.ParseBundle([]byte(mayRecall)))
+	key := must(firstAdministrator(t.Context(), service, bundle))
 
 	api, mux := httpapi.New(service, httpapi.Options{}), http.NewServeMux()
 	mux.Handle("GET /recall", api.Protect(recall(service)))
@@ -191,29 +188,30 @@ func TestOwnHandle(t *testing.T) {
 	config := imports()
 	config.Store, config.Events.Keep = store, true
 	config.Keys.Peppers = peppers([]byte("the newest pepper"), []byte("the pepper before it")).Keys.Peppers
-	service, err := svc.New(config)
-	is.NoErr(err)
+	service := must(svc.New(config))
 	defer service.Close()
 	alice := svc.Identity{Kind: svc.KindUser, ID: "alice"}
-	_, err = importKey(t.Context(), service, alice, theirHMACSHA512("old_key-of-alice"))
-	is.NoErr(err)
-	who, err := service.Authenticate(t.Context(), "old_key-of-alice")
-	is.NoErr(err)
-	is.Equal(who.Identity(), alice)
+	must(importKey(t.Context(), service, alice, theirHMACSHA512("old_key-of-alice")))
+	is.Equal(must(service.Authenticate(t.Context(), "old_key-of-alice")).Identity(), alice)
 	var mark svc.AuditPosition
 	is.NoErr(verify(t.Context(), service, nil, func(newest svc.AuditPosition) { mark = newest }))
 	is.Equal(mark.Number, int64(1))
 }
 
 func TestShutDown(t *testing.T) {
-	is := is.New(t)
-	store, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "svc.db"), sqlite.Options{})
-	is.NoErr(err)
-	service, err := svc.New(svc.Config{Store: store})
-	is.NoErr(err)
+	store := must(sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "svc.db"), sqlite.Options{}))
+	service := must(svc.New(svc.Config{Store: store}))
 	server := httptest.NewServer(httpapi.New(service, httpapi.Options{}))
 	defer server.Close()
-	is.NoErr(shutDown(t.Context(), server.Config, service, store))
+	is.New(t).NoErr(shutDown(t.Context(), server.Config, service, store))
 }
 
 var _ = serve // is for main
+
+// must is the value of a call that does not fail.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}

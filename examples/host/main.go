@@ -1,5 +1,5 @@
-// Command host is a host whose users sign in on a form of its own. Their sessions are in a cookie,
-// and its pages call the interface with that cookie. It has one user, the administrator.
+// Command host is a host whose users sign in on its form. Their sessions are in a cookie, and
+// its pages call the interface with that cookie. It has one user, the administrator.
 //
 //	go run ./examples/host -addr 127.0.0.1:8080 -db host.db
 //
@@ -26,7 +26,7 @@ import (
 func main() {
 	signal.Ignore(syscall.SIGPIPE) // a log without a reader ends no server: the write fails
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	context.AfterFunc(ctx, stop) // a second signal ends the process immediately
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	if err := run(ctx, os.Args[1:], os.Stdout, log); err != nil && !errors.Is(err, flag.ErrHelp) {
 		log.Error("host: cannot serve", "error", err)

@@ -1,15 +1,12 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -19,44 +16,26 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/examples/internal/programtest"
 )
 
-// TestMain lets a test run this binary as the program itself.
-func TestMain(m *testing.M) {
-	if os.Getenv("SVC_EXAMPLE_HOST") != "" {
-		main()
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { programtest.Main(m, "SVC_EXAMPLE_HOST", main) }
 
 // program is the program as a process of its own, with what it printed.
 type program struct {
-	*exec.Cmd
+	programtest.Program
 	url, session string
 }
 
 func startProgram(t *testing.T, db string) program {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // ends the read below
-	t.Cleanup(cancel)
-	p := program{Cmd: exec.CommandContext(ctx, os.Args[0], "-addr", "127.0.0.1:0", "-db", db)}
-	p.Env, p.Stderr = append(os.Environ(), "SVC_EXAMPLE_HOST=1"), t.Output()
-	stdout, err := p.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _, _ = p.Process.Kill(), p.Wait() })
-	for scanner := bufio.NewScanner(stdout); p.session == "" && scanner.Scan(); {
-		if address, is := strings.CutPrefix(scanner.Text(), "listening on "); is {
+	p := program{Program: programtest.Start(t, []string{"SVC_EXAMPLE_HOST=1"}, "-addr", "127.0.0.1:0", "-db", db)}
+	for p.session == "" && p.Lines.Scan() {
+		if address, is := strings.CutPrefix(p.Lines.Text(), "listening on "); is {
 			p.url = address
 		}
-		p.session, _ = strings.CutPrefix(scanner.Text(), "session of admin: ")
-		if p.session == scanner.Text() {
-			p.session = ""
+		if session, is := strings.CutPrefix(p.Lines.Text(), "session of admin: "); is {
+			p.session = session
 		}
 	}
 	return p
@@ -65,31 +44,16 @@ func startProgram(t *testing.T, db string) program {
 // ask sends a request with a line of cookies, and returns its answer. The body is read.
 func ask(t *testing.T, client *http.Client, method, target, cookies string, headers ...string) (*http.Response, string) {
 	t.Helper()
-	var body io.Reader
-	if form, is := strings.CutPrefix(strings.Join(headers, "\n"), "form: "); is {
-		body, headers = strings.NewReader(form), []string{"Content-Type: application/x-www-form-urlencoded"}
-	}
-	r, err := http.NewRequestWithContext(t.Context(), method, target, body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, header := range headers {
-		name, value, _ := strings.Cut(header, ": ")
-		r.Header.Set(name, value)
+	form, is := strings.CutPrefix(strings.Join(headers, "\n"), "form: ")
+	if is {
+		headers = []string{"Content-Type: application/x-www-form-urlencoded"}
+	} else {
+		form = ""
 	}
 	if cookies != "" {
-		r.Header.Set("Cookie", cookies)
+		headers = append(headers, "Cookie: "+cookies)
 	}
-	answer, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answer, string(text)
+	return programtest.Ask(t, client, method, target, form, headers...)
 }
 
 func status(t *testing.T, method, target, cookies string, headers ...string) int {
@@ -128,10 +92,7 @@ func TestProgram(t *testing.T) {
 func newTestHost(t *testing.T) (*host, string) {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	h, err := openHost(t.Context(), filepath.Join(t.TempDir(), "host.db"), log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := must(openHost(t.Context(), filepath.Join(t.TempDir(), "host.db"), log))
 	server := httptest.NewServer(h.handler(http.NewCrossOriginProtection(), log))
 	t.Cleanup(func() {
 		server.Close()
@@ -179,8 +140,7 @@ func TestSignIn(t *testing.T) {
 func TestForeignPages(t *testing.T) {
 	is := is.New(t)
 	h, at := newTestHost(t)
-	token, err := h.begin(t.Context(), administrator)
-	is.NoErr(err)
+	token := must(h.begin(t.Context(), administrator))
 	session := cookieName + "=" + token
 	for _, path := range []string{"/sign-in", "/sign-out", "/ext/svc/me/api-keys"} {
 		is.Equal(status(t, "POST", at+path, session, "Origin: https://evil.example", "Sec-Fetch-Site: cross-site"), 403)
@@ -192,16 +152,13 @@ func TestForeignPages(t *testing.T) {
 func TestInactiveAdministrator(t *testing.T) {
 	is := is.New(t)
 	h, at := newTestHost(t)
-	token, err := h.begin(t.Context(), administrator)
-	is.NoErr(err)
-	_, err = h.service.Users.Patch(t.Context(), svc.Host, administrator, svc.UserPatch{Inactive: new(true)})
-	is.NoErr(err)
+	token := must(h.begin(t.Context(), administrator))
+	must(h.service.Users.Patch(t.Context(), svc.Host, administrator, svc.UserPatch{Inactive: new(true)}))
 	is.NoErr(h.prepare(t.Context()))
 	is.Equal(status(t, "GET", at+"/ext/svc/me", cookieName+"="+token), 401)
 }
 
 func TestCookieIsSecureBeyondLoopback(t *testing.T) {
-	is := is.New(t)
 	h := &host{sessions: newSessions()}
 	for name, secure := range map[string]bool{
 		"localhost": false, "localhost:8080": false, "127.0.0.1": false, "127.0.0.1:80": false, "[::1]": false, "[::1]:8080": false,
@@ -214,7 +171,7 @@ func TestCookieIsSecureBeyondLoopback(t *testing.T) {
 			t.Errorf("%q: Secure is %v", name, cookie.Secure)
 		}
 	}
-	is.Equal(h.sessions.Lifetime, 12*time.Hour)
+	is.New(t).Equal(h.sessions.Lifetime, 12*time.Hour)
 }
 
 // unread is a standard output without a reader. It ends the host with the first line.
@@ -226,8 +183,15 @@ func (end unread) Write([]byte) (int, error) {
 }
 
 func TestServesWithoutReader(t *testing.T) {
-	is := is.New(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	args := []string{"-addr", "127.0.0.1:0", "-db", filepath.Join(t.TempDir(), "host.db")}
-	is.NoErr(run(ctx, args, unread(cancel), slog.New(slog.DiscardHandler)))
+	is.New(t).NoErr(run(ctx, args, unread(cancel), slog.New(slog.DiscardHandler)))
+}
+
+// must is the value of a call that does not fail.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
 }

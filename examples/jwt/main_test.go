@@ -1,14 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"crypto/ed25519"
 	"encoding/json"
-	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -16,15 +12,11 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc/examples/internal/programtest"
 )
 
-// TestMain lets a test run this binary as the program itself.
-func TestMain(m *testing.M) {
-	if os.Getenv("SVC_EXAMPLE_JWT") != "" {
-		main()
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { programtest.Main(m, "SVC_EXAMPLE_JWT", main) }
 
 // host is a running host, with the private key that signs its tokens.
 type host struct {
@@ -66,29 +58,13 @@ func soon() time.Time { return time.Now().Add(time.Minute) }
 // ask returns the status and body of an answer, and its Retry-After.
 func (h host) ask(bearer, method, path string) (status int, body, later string) {
 	h.t.Helper()
-	request, err := http.NewRequestWithContext(h.t.Context(), method, h.url+path, nil)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	if bearer != "" {
-		request.Header.Set("Authorization", "Bearer "+bearer)
-	}
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	return answer.StatusCode, string(text), answer.Header.Get("Retry-After")
+	answer, text := programtest.Ask(h.t, http.DefaultClient, method, h.url+path, "", "Authorization: Bearer "+bearer)
+	return answer.StatusCode, text, answer.Header.Get("Retry-After")
 }
 
 func (h host) status(bearer, method, path string) int {
 	h.t.Helper()
-	status, _, _ := h.ask(bearer, method, path)
-	return status
+	return programtest.Status(h.t, method, h.url+path, bearer)
 }
 
 func TestSessions(t *testing.T) {
@@ -192,47 +168,18 @@ func TestLimit(t *testing.T) {
 }
 
 func TestProgramRuns(t *testing.T) {
-	if _, err := exec.LookPath("curl"); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("curl is missing: the printed lines cannot be tried")
-		}
-		t.Skip("NOT TESTED, because curl is missing: the lines that the program prints")
-	}
-	is := is.New(t)
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	is.NoErr(err)
-	address := free.Addr().String()
-	is.NoErr(free.Close())
-	program := exec.CommandContext(t.Context(), os.Args[0])
-	program.Env = append(os.Environ(), "SVC_EXAMPLE_JWT=1", "ADDR="+address)
-	stdout, err := program.StdoutPipe()
-	is.NoErr(err)
-	is.NoErr(program.Start())
-	defer func() { _, _ = program.Process.Kill(), program.Wait() }()
+	programtest.Need(t, "curl", "the lines that the program prints")
+	address := programtest.FreeAddress(t)
+	program := programtest.Start(t, []string{"SVC_EXAMPLE_JWT=1", "ADDR=" + address})
 	var lines []string
-	for scanner := bufio.NewScanner(stdout); len(lines) < 6 && scanner.Scan(); {
-		lines = append(lines, scanner.Text())
+	for len(lines) < 6 && program.Lines.Scan() {
+		lines = append(lines, program.Lines.Text())
 	}
-	await(t, address)
+	is.New(t).Equal(programtest.Status(t, "GET", "http://"+address+"/ext/svc/me", ""), 401)
 	for i, part := range []string{"user ada recalls\n", `"api_key":"svcu_`, `"api_key_prefix":"svcu_`, `{"templates":[]}`} {
 		answer, err := exec.CommandContext(t.Context(), "sh", "-c", strings.Join(append(lines[:2:2], lines[2+i]), "\n")).CombinedOutput()
 		if err != nil || !strings.Contains(string(answer), part) {
 			t.Errorf("%s\nanswered %s, which lacks %s: %v", lines[2+i], answer, part, err)
-		}
-	}
-}
-
-// await waits until the address accepts connections.
-func await(t *testing.T, address string) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		conn, err := net.Dial("tcp", address)
-		if err == nil {
-			_ = conn.Close()
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
 		}
 	}
 }

@@ -200,7 +200,7 @@ func (s *site) exchanges() []exchange {
 	s.t.Helper()
 	var all []exchange
 	for n, id := range ids {
-		if raced && n%5 > 0 {
+		if longtest.Raced && n%5 > 0 {
 			continue // ids do not race
 		}
 		keys := s.stock(id)

@@ -22,14 +22,12 @@ func TestProgramRuns(t *testing.T) {
 	for name := range hosts {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
-			free, err := net.Listen("tcp", "127.0.0.1:0")
-			is.NoErr(err)
+			free := must(net.Listen("tcp", "127.0.0.1:0"))
 			address := free.Addr().String()
 			is.NoErr(free.Close())
 			program := exec.CommandContext(t.Context(), os.Args[0])
 			program.Env = append(os.Environ(), "SVC_EXAMPLE_MOUNTS="+name, "ADDR="+address, "GIN_MODE=release")
-			stdout, err := program.StdoutPipe()
-			is.NoErr(err)
+			stdout := must(program.StdoutPipe())
 			is.NoErr(program.Start())
 			defer func() { _, _ = program.Process.Kill(), program.Wait() }()
 			lines := bufio.NewScanner(stdout)

@@ -2,15 +2,23 @@ package main
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/store/memstore"
 )
 
 // mount is one way to mount the interface.
@@ -101,4 +109,137 @@ func proxy(t *testing.T, host http.Handler) http.Handler {
 	t.Cleanup(back.Close)
 	target := must(url.Parse(back.URL))
 	return http.StripPrefix("/public/place", &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }})
+}
+
+// below are targets that every router takes to be the interface's, odd those that lead there by one reading or another.
+var (
+	below = []string{
+		"{base}/", "{base}/?x", "{base}/nothing", "{base}/me/api-keys/", "{base}/me/api-keys;x=1", "{base}/%6de/api-keys",
+		"{base}/admin/templates/a%2Fb", "{base}/admin/templates/%2e", "{base}/admin/templates/%2E%2e", `{base}/\me/api-keys`,
+		"http://elsewhere.example{base}/nothing",
+	}
+	odd = struct{ outside, inside, bare, escaped []string }{
+		outside: []string{
+			"/{base}/me/api-keys", "//{base}/me/api-keys", "/x/..{base}/me/api-keys", "/.{base}/me/api-keys", "/..{base}/me/api-keys",
+			"http://elsewhere.example/{base}/me/api-keys",
+		},
+		inside: []string{
+			"{base}//me/api-keys", "{base}/me/api-keys//", "{base}/./me/api-keys", "{base}/me/../me/api-keys", "{base}/.", "{base}/..",
+			"{base}/../other", "{base}/me/api-keys/../../../..", "{base}/admin/templates/.", "{base}/..%2Fother", "{base}/%2e%2e/other",
+		},
+		bare:    []string{"{base}", "{base}?x"},
+		escaped: []string{"/x/%2e%2e{base}/me/api-keys", "{base}%2Fme/api-keys"},
+	}
+	methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+)
+
+// before collects the answers to targets without a bearer, except 401.
+func (s *site) before(methods, targets []string) string {
+	s.t.Helper()
+	var early []string
+	for _, target := range targets {
+		for _, method := range methods {
+			got := s.ask(method, strings.ReplaceAll(target, "{base}", s.path()), "", "")
+			if got.status != 401 {
+				early = append(early, strconv.Itoa(got.status))
+			} else if strings.Contains(got.header, "Location: [\"") || got.cut {
+				s.t.Errorf("%s %s: answered %v", method, target, got)
+			}
+		}
+	}
+	slices.Sort(early)
+	return strings.Join(slices.Compact(early), " ")
+}
+
+// No request gets an answer before authentication, neither a redirect nor a page. A router may
+// answer first only as the table of mounts says, and never on a path of the interface.
+func TestNobodyIsAnsweredUnknown(t *testing.T) {
+	for _, m := range mounts {
+		t.Run(m.name, func(t *testing.T) {
+			s := newSite(t, m)
+			if have := s.before(methods, below); have != "" {
+				t.Errorf("answered %s", have)
+			}
+			have := early{
+				s.before(methods, odd.outside), s.before(methods, odd.inside), s.before(methods, odd.bare),
+				s.before([]string{"BREW"}, below), s.before(methods, odd.escaped),
+			}
+			if have != m.early {
+				t.Errorf("the router answers %+v, not %+v", have, m.early)
+			}
+		})
+	}
+}
+
+// breaking is a store whose lists fail after the first chunk.
+type breaking struct {
+	svc.Store
+	chunks int
+}
+
+func (b *breaking) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
+	if b.chunks++; b.chunks > 2 {
+		return nil, errors.New("disk on fire")
+	}
+	return b.Store.Templates(ctx, page)
+}
+
+// half requests a list that breaks off in the middle.
+func half(t *testing.T, m mount) answer {
+	t.Helper()
+	store := memstore.New()
+	service := newService(t, &breaking{Store: store})
+	for i := range 150 {
+		in := svc.NewTemplate{ID: fmt.Sprintf("t%03d", i), Content: svc.Content{
+			Name: "Same", Manifest: []byte(`{"version":"1","padding":"` + strings.Repeat("x", 4<<10) + `"}`),
+		}}
+		must(service.Templates.Create(t.Context(), svc.Host, in))
+	}
+	host := m.serve(t, httpapi.New(service, httpapi.Options{Prefix: m.prefix}))
+	return serve(t, host).ask("GET", m.path()+"/admin/templates", bearer, "")
+}
+
+// No middleware makes half a list look complete.
+func TestHalfAListIsCutOff(t *testing.T) {
+	for _, m := range mounts {
+		t.Run(m.name, func(t *testing.T) {
+			if got := half(t, m); !got.cut {
+				t.Errorf("answered %v", got)
+			}
+		})
+	}
+}
+
+func page(t *testing.T) string {
+	t.Helper()
+	text := must(os.ReadFile("../../docs/howto/mount.md"))
+	return string(text)
+}
+
+// docs/howto/mount.md lists the answers of routers before authentication; the list is right: see
+// TestNobodyIsAnsweredUnknown.
+func TestTableOfRouters(t *testing.T) {
+	text := page(t)
+	for row, names := range map[string][]string{
+		"`Mount`, as above":                                    {"net/http", "chi", "echo", "gin"},
+		"`mux.Handle(\"/ext/svc/\", api)`":                     {"net/http, Handle", "net/http, StripPrefix"},
+		"chi: `r.Mount(\"/ext/svc\", api)`":                    {"chi, Mount"},
+		"chi: `r.Handle(\"/ext/svc/*\", api)`":                 {"chi, Handle"},
+		"echo: `e.Any(\"/ext/svc/*\", echo.WrapHandler(api))`": {"echo, Any"},
+		"gin: `r.Any(\"/ext/svc/*path\", gin.WrapH(api))`":     {"gin, Any", "gin, Any, UseRawPath"},
+		"gin: `r.NoRoute(gin.WrapH(api.Mount(page)))`":         {"gin, NoRoute"},
+	} {
+		for _, name := range names {
+			at := slices.IndexFunc(mounts, func(m mount) bool { return m.name == name })
+			if at < 0 {
+				t.Fatalf("no mount %q", name)
+			}
+			e := mounts[at].early
+			row := strings.Join([]string{"", row, e.outside, e.inside, e.bare, e.method, ""}, " | ")
+			row = strings.ReplaceAll(strings.TrimSpace(row), "|  |", "| – |")
+			if row = strings.ReplaceAll(row, "|  |", "| – |"); !strings.Contains(text, row+"\n") {
+				t.Errorf("docs/howto/mount.md has not\n%s", row)
+			}
+		}
+	}
 }

@@ -37,7 +37,9 @@ var applyCommand = subcommand{
 					return err
 				}
 				by, how := svc.Host.As("server apply"), svc.BundleWrite{Prune: *prune}
-				return inFile(c.operand, service.Access.Write(ctx, by, bundle, how))
+				return inFile(c.operand, c.busy("apply", func() error {
+					return service.Access.Write(ctx, by, bundle, how)
+				}))
 			})
 		}
 	},
@@ -57,7 +59,11 @@ var diffCommand = subcommand{
 					return err
 				}
 				by, how := svc.Host.As("server diff"), svc.BundleWrite{Prune: *prune}
-				diff, err := service.Access.Preview(ctx, by, bundle, how)
+				var diff svc.AccessDiff
+				err = c.busy("diff", func() error {
+					diff, err = service.Access.Preview(ctx, by, bundle, how)
+					return err
+				})
 				if err != nil {
 					return inFile(c.operand, err)
 				}

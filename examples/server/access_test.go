@@ -1,17 +1,17 @@
 package main
 
 import (
-	"bytes"
 	"database/sql"
+	"errors"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/examples/internal/programtest"
 )
 
 // onBoth runs a test on a SQLite file and on PostgreSQL.
@@ -24,7 +24,8 @@ func onBoth(t *testing.T, test func(t *testing.T, flags []string)) {
 func does(t *testing.T, args ...string) string {
 	t.Helper()
 	var stdout, stderr output
-	if err := run(t.Context(), args, &stdout, &stderr); err != nil {
+	err := run(t.Context(), args, &stdout, &stderr)
+	if _, differs := errors.AsType[silent](err); err != nil && !differs {
 		t.Fatalf("%v: %v", args, err)
 	}
 	if stderr.String() != "" {
@@ -33,23 +34,23 @@ func does(t *testing.T, args ...string) string {
 	return stdout.String()
 }
 
-// fails runs a command that must fail, and say why.
+// fails runs a command that must say why it fails, and exit with 1.
 func fails(t *testing.T, why string, args ...string) {
 	t.Helper()
-	if err := run(t.Context(), args, &output{}, &output{}); err == nil || !strings.Contains(err.Error(), why) {
-		t.Errorf("%v: got %v, want %q", args, err, why)
+	exits(t, 1, why, args...)
+}
+
+// exits runs a command that must print nothing, say why it fails, and exit with a code.
+func exits(t *testing.T, code int, why string, args ...string) {
+	t.Helper()
+	var stdout output
+	err := run(t.Context(), args, &stdout, &output{})
+	if err == nil || !strings.Contains(err.Error(), why) || exitCode(err, &output{}) != code || stdout.String() != "" {
+		t.Errorf("%v: got %v %s, want %d %q", args, err, &stdout, code, why)
 	}
 }
 
-// soon reports whether something happens within a minute.
-func soon(happens func() bool) bool {
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if happens() {
-			return true
-		}
-	}
-	return false
-}
+var soon = programtest.Soon
 
 // desk is what the policy of the support desk sets.
 const desk = ` with llm_model "slow-and-thorough", recall_budget "high", recall_max_tokens 4096, retain_every_n_turns 3, retain_tags ["team:desk"]`
@@ -98,7 +99,7 @@ func TestOmittedDifferences(t *testing.T) {
 	is := is.New(t)
 	for asJSON, want := range map[bool]string{false: "7 more differences are not listed.\n", true: `{"omitted":7}` + "\n"} {
 		var out strings.Builder
-		is.NoErr(printDiff(&out, svc.AccessDiff{Omitted: 7}, asJSON))
+		is.Equal(printDiff(&out, svc.AccessDiff{Omitted: 7}, asJSON), silent(2))
 		is.Equal(out.String(), want)
 	}
 }
@@ -149,8 +150,7 @@ func TestApplyFromTheStandardInput(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
-	out, err := piped(`{"users": [{"id": "carol"}]}`, "apply", "-db", db, "-")
-	is.NoErr(err)
+	out := must(piped(`{"users": [{"id": "carol"}]}`, "apply", "-db", db, "-"))
 	is.Equal(out, "")
 	before := does(t, "export", "-db", db)
 	is.True(strings.Contains(before, `"carol"`) && strings.Contains(before, `"alice"`))
@@ -161,7 +161,7 @@ func TestApplyFromTheStandardInput(t *testing.T) {
 		``: "server: bundle -: ",
 	} {
 		for _, name := range []string{"apply", "diff"} {
-			out, err = piped(bundle, name, "-db", db, "-")
+			out, err := piped(bundle, name, "-db", db, "-")
 			is.True(err != nil)
 			if !strings.Contains(out, want) {
 				t.Errorf("%s of %s says %s, want %s", name, bundle, out, want)
@@ -182,11 +182,8 @@ func TestAccessOfNothing(t *testing.T) {
 		is.True(os.IsNotExist(err)) // nothing was made
 	}
 	is.NoErr(startServer(t, "-db", db).stop(t))
-	err := run(t.Context(), []string{"apply", "-db", db, "none.json"}, &output{}, &output{})
-	is.True(err != nil && strings.HasPrefix(err.Error(), "bundle: "))
-	is.Equal(exitCode(err, &bytes.Buffer{}), 1)
-	_, err = svc.ParseBundle([]byte(does(t, "export", "-db", db)))
-	is.NoErr(err)
+	fails(t, "bundle: open none.json: ", "apply", "-db", db, "none.json")
+	must(svc.ParseBundle([]byte(does(t, "export", "-db", db))))
 }
 
 func TestLint(t *testing.T) {
@@ -208,8 +205,7 @@ func TestLint(t *testing.T) {
 	is.True(strings.Contains(does(t, "lint", "-db", db, "-known", "bank:nothing"), "action_unknown"))
 	t.Setenv("SVC_KEY", server.key())
 	is.Equal(does(t, "lint", "-url", server.base+"/ext/svc"), demo)
-	err = run(t.Context(), []string{"lint", "none.json"}, &output{}, &output{})
-	is.Equal(exitCode(err, &output{}), 1)
+	fails(t, "none.json", "lint", "none.json")
 }
 
 func TestWhoCan(t *testing.T) {
@@ -230,10 +226,7 @@ func TestWhoCan(t *testing.T) {
 
 	fail := func(want string, code int, args ...string) {
 		t.Helper()
-		err := run(t.Context(), append([]string{"who-can", "-db", db}, args...), &output{}, &output{})
-		if err == nil || !strings.Contains(err.Error(), want) || exitCode(err, &output{}) != code {
-			t.Errorf("%v: got %v, want %q", args, err, want)
-		}
+		exits(t, code, want, append([]string{"who-can", "-db", db}, args...)...)
 	}
 	fail("-bank", 2)
 	fail("action", 1, "-bank", "b", "-action", "a b\n")
@@ -256,19 +249,15 @@ func TestVerifyAudit(t *testing.T) {
 	is.NoErr(server.stop(t))
 
 	number, _, _ := strings.Cut(mark, ":")
-	db, err := sql.Open("sqlite", dbFile)
-	is.NoErr(err)
+	db := must(sql.Open("sqlite", dbFile))
 	defer db.Close()
-	_, err = db.Exec("UPDATE svc_audit SET action = 'api_key.revoked' WHERE number = ?", number)
-	is.NoErr(err)
+	must(db.Exec("UPDATE svc_audit SET action = 'api_key.revoked' WHERE number = ?", number))
 	out, err := command(t, "verify-audit", "-db", dbFile).CombinedOutput()
 	is.Equal(err.Error(), "exit status 1")
 	is.True(strings.HasPrefix(string(out), "server: audit record "+number+" "))
 
-	_, err = db.Exec("DELETE FROM svc_audit WHERE number <= ?", number)
-	is.NoErr(err)
+	must(db.Exec("DELETE FROM svc_audit WHERE number <= ?", number))
 	does(t, "verify-audit", "-db", dbFile) // the oldest may be deleted
 	fails(t, "audit record "+number, "verify-audit", "-db", dbFile, "-mark", mark)
-	err = run(t.Context(), []string{"verify-audit", "-db", dbFile, "-mark", "1"}, &output{}, &output{})
-	is.Equal(exitCode(err, &output{}), 2)
+	exits(t, 2, "-mark", "verify-audit", "-db", dbFile, "-mark", "1")
 }

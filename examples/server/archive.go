@@ -185,7 +185,7 @@ func (r inTime) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
-// writeWhole writes a new file, for its owner alone, and makes it durable.
+// writeWhole writes a new file, for its owner only, and makes it durable.
 func writeWhole(path string, write func(file *os.File) error) error {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

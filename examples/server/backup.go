@@ -70,6 +70,9 @@ func backup(ctx context.Context, c *call, shown *progress) error {
 	if err := archiveFiles(ctx, whole, db, keys); err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
+	if err := verifyArchive(ctx, whole); err != nil {
+		return err
+	}
 	if c.operand == standard {
 		return copyFile(ctx, c.stdout, whole)
 	}
@@ -155,6 +158,20 @@ func snapshot(ctx context.Context, from, path string, shown *progress) error {
 		return errors.New("backup: the copy of the database could not be finished: run it again")
 	}
 	return nil
+}
+
+// verifyArchive reads a backup to its end, and compares it with its manifest.
+func verifyArchive(ctx context.Context, path string) error {
+	made, err := openArchive(path)
+	if err != nil {
+		return err
+	}
+	defer made.Close()
+	if err := made.extract(ctx, databaseName, io.Discard); err != nil {
+		return err
+	}
+	_, err = made.readKeys(ctx)
+	return err
 }
 
 func archiveFiles(ctx context.Context, path, db string, keys []byte) error {

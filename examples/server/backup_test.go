@@ -3,27 +3,21 @@ package main
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/matryer/is"
 
+	"github.com/extsvc/svc/examples/internal/programtest"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
-// commands returns a block of docs/operations.md.
+// commands returns a block of docs/howto/backup.md.
 func commands(t *testing.T, name string) string {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, found := strings.Cut(string(page), "<!-- commands: "+name+" -->\n```sh\n")
-	inside, _, ended := strings.Cut(rest, "```\n")
-	if !found || !ended {
-		t.Fatalf("no block %q", name)
-	}
-	return inside
+	return programtest.Block(t, "../../docs/howto/backup.md", "<!-- commands: "+name+" -->\n```sh")
 }
 
 // TestDocumentedBackups runs the commands of the documentation unchanged: the backup twice, and the
@@ -37,14 +31,7 @@ func TestDocumentedBackups(t *testing.T) {
 		"PostgreSQL": {[]string{"pg_dump", "psql"}, func(t *testing.T) []string { return []string{"-db", pgtest.Start(t).URL} }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if bin, err := exec.Command("pg_config", "--bindir").Output(); err == nil {
-				t.Setenv("PATH", os.Getenv("PATH")+":"+strings.TrimSpace(string(bin)))
-			}
-			for _, program := range c.programs {
-				if _, err := exec.LookPath(program); err != nil {
-					missing(t, program+" is missing: the commands of docs/operations.md")
-				}
-			}
+			programtest.NeedPostgres(t, "the commands of docs/howto/backup.md", c.programs...)
 			backup, restore := commands(t, "backup of "+name), commands(t, "restore of "+name)
 			testBackup(t, backup, restore, c.flags(t)...)
 		})
@@ -91,4 +78,55 @@ func testBackup(t *testing.T, backup, restore string, flags ...string) {
 			is.Equal(info.Mode().Perm()&0o077, os.FileMode(0))
 		}
 	}
+}
+
+// A running server makes whole backups at intervals, removes the oldest of them and no other file.
+func TestScheduledBackups(t *testing.T) {
+	for kind, db := range map[string]string{"SQLite": newDB(t), "PostgreSQL": pgtest.Schema(t)} {
+		t.Run(kind, func(t *testing.T) {
+			is := is.New(t)
+			folder, keys := filepath.Join(t.TempDir(), "kept"), filepath.Join(t.TempDir(), "k")
+			is.NoErr(os.Mkdir(folder, 0o700))
+			const old = "svc-20200101T000000.000Z.backup"
+			for _, name := range []string{old, "mine.backup", "svc-2020.backup"} {
+				is.NoErr(os.WriteFile(filepath.Join(folder, name), nil, 0o600))
+			}
+			t.Setenv("SVC_BACKUP_DIR", folder)
+			s := startServer(t, "-db", db, "-keys", keys, "-backup-every", "100ms", "-backup-keep", "2")
+			is.True(soon(func() bool { return strings.Count(s.stderr.String(), "made the scheduled backup") >= 4 }))
+			is.NoErr(s.stop(t))
+			made := must(scheduled(folder))
+			is.Equal(len(made), 2)
+			wantFiles(t, folder, append([]string{"mine.backup", "svc-2020.backup"}, made...)...)
+			restored := newDB(t)
+			does(t, "restore", "-db", restored, filepath.Join(folder, made[1]))
+			is.Equal(does(t, "export", "-db", restored), does(t, "export", "-db", db))
+		})
+	}
+}
+
+// The first backup comes when the newest is old enough: a restart makes none.
+func TestUntilBackup(t *testing.T) {
+	is := is.New(t)
+	c := &call{config: defaults()}
+	c.Backup.Dir = filepath.Join(t.TempDir(), "made")
+	now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
+	is.Equal(must(c.untilBackup(now)), time.Duration(0))
+	for _, name := range []string{"svc-20261126T200000.000Z.backup", "svc-20990101T000000.000Z.backup"} {
+		is.NoErr(os.WriteFile(filepath.Join(c.Backup.Dir, name), nil, 0o600))
+	}
+	is.Equal(must(c.untilBackup(now)), 8*time.Hour)
+}
+
+// A backup that fails is logged and tried again, and the server goes on.
+func TestScheduledBackupThatFails(t *testing.T) {
+	is := is.New(t)
+	file := writeFile(t, "file", "")
+	s := startServer(t, "-db", newDB(t), "-backup-dir", file, "-backup-every", "1ms")
+	is.True(soon(func() bool {
+		return strings.Count(s.stderr.String(), "cannot make the scheduled backup, will retry") > 1
+	}))
+	status, _ := s.get(t, "", "/healthz")
+	is.Equal(status, 204)
+	is.NoErr(s.stop(t))
 }

@@ -7,7 +7,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"slices"
 	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // subcommand is something that the program does. To add a command, add it to subcommands.
@@ -24,44 +29,151 @@ type subcommand struct {
 type action func(ctx context.Context) error
 
 // subcommands are all commands, in the order of the help.
-var subcommands = []subcommand{
+var subcommands = slices.Concat([]subcommand{
 	serveCommand,
 	keyCommand,
 	exportCommand, applyCommand, diffCommand,
 	migrateCommand,
 	copyCommand, backupCommand, restoreCommand,
 	keysStatusCommand, keysRotateCommand, keysPrepareCommand, keysResealCommand, keysRetireCommand,
-	lintCommand, whoCanCommand, verifyCommand,
-	healthCommand, versionCommand,
+	lintCommand, testCommand, whoCanCommand, verifyCommand,
+	healthCommand, diagnoseCommand, versionCommand,
+}, tenantCommands, commandsOf([]rows{whyCommand, whatCanCommand, auditCommand}, userCommands, groupCommands, policyCommands,
+	accountCommands, bankCommands, keyCommands, sourceCommands, templateCommands))
+
+// commandsOf returns the commands about rows.
+func commandsOf(lists ...[]rows) (all []subcommand) {
+	for _, r := range slices.Concat(lists...) {
+		all = append(all, r.command())
+	}
+	return all
 }
 
 // call is one call of a command.
 type call struct {
 	config
-	operand        string // the argument after the flags; "": none
+	args           []string // the command line
+	operand        string   // the argument besides the flags; "": none
+	second         string   // the second one
+	asJSON         bool     // -json of a command about rows
 	stdout, stderr io.Writer
 	log            *slog.Logger
+	level          slog.LevelVar // of log
+	// again reads the configuration once more.
+	again func() (config, error)
 }
 
-// find returns the command that args begin with, and the arguments after its name.
-func find(args []string) (subcommand, []string) {
-	for _, c := range subcommands[1:] {
-		words := strings.Fields(c.name)
-		if len(args) >= len(words) && strings.Join(args[:len(words)], " ") == c.name {
-			return c, args[len(words):]
+// program returns the commands as cobra has them. A command that is found runs with its arguments
+// in c, and leaves what it does in do.
+func (c *call) program(do *action) *cobra.Command {
+	root := c.command(subcommands[0], do)
+	early(root)
+	for _, of := range subcommands[1:] {
+		parent := root
+		words := strings.Fields(of.name)
+		for _, word := range words[:len(words)-1] {
+			parent = group(parent, word)
 		}
+		parent.AddCommand(c.command(of, do))
 	}
-	return subcommands[0], args
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err.Error()) })
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetHelpCommand(&cobra.Command{
+		Use: "help [COMMAND]", Short: "print the help of a command",
+		RunE: func(_ *cobra.Command, args []string) error {
+			found, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return unknown(root, args)
+			}
+			return found.Help()
+		},
+	})
+	return root
 }
 
-// commandsOf returns the commands of two words that begin with a word.
-func commandsOf(word string) (names []string) {
-	for _, c := range subcommands {
-		if strings.HasPrefix(c.name, word+" ") {
-			names = append(names, c.name)
+// command returns a command with its flags. cobra reads the flags wherever they are; parse reads
+// them again, over the configuration file and the environment.
+func (c *call) command(of subcommand, do *action) *cobra.Command {
+	words := strings.Fields("server " + of.name)
+	cmd := &cobra.Command{
+		Use: words[len(words)-1], Short: of.about, Args: cobra.ArbitraryArgs,
+		SilenceErrors: true, SilenceUsage: true, DisableFlagsInUseLine: true,
+	}
+	cmd.Flags().AddGoFlagSet(of.flags())
+	cmd.Flags().SortFlags = false
+	cmd.SetHelpFunc(func(*cobra.Command, []string) { *do = func(context.Context) error { return help(c.stdout, of) } })
+	cmd.RunE = func(cmd *cobra.Command, operands []string) (err error) {
+		if of.name == "" && len(operands) > 0 {
+			return unknown(cmd, operands)
+		}
+		_, given, _ := cmd.Root().Find(c.args) // it was found before
+		var args []string
+		err = cmd.Flags().ParseAll(given, func(f *pflag.Flag, value string) error {
+			args = append(args, "-"+f.Name+"="+value)
+			return nil
+		})
+		if err == nil {
+			*do, err = c.parse(of, append(append(args, "--"), operands...))
+		}
+		return err
+	}
+	return cmd
+}
+
+// group returns the command below parent that has only its own commands.
+func group(parent *cobra.Command, word string) *cobra.Command {
+	for _, cmd := range parent.Commands() {
+		if cmd.Name() == word {
+			return cmd
 		}
 	}
-	return names
+	cmd := &cobra.Command{Use: word, Args: cobra.ArbitraryArgs, SilenceErrors: true, SilenceUsage: true}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return unknown(cmd, args) }
+	early(cmd)
+	parent.AddCommand(cmd)
+	return cmd
+}
+
+// early lets -json stand before the name of a command: cobra must know that no value follows it.
+func early(cmd *cobra.Command) {
+	cmd.Flags().Bool("json", false, "")
+	_ = cmd.Flags().MarkHidden("json")
+}
+
+// unknown says which commands there are, or which one may be meant.
+func unknown(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usageError("name one of the commands " + names(cmd))
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return usageError(fmt.Sprintf("unknown command %q; did you mean %s?", args[0], strings.Join(near, ", ")))
+	}
+	return usageError(fmt.Sprintf("unknown command %q: name one of %s", args[0], names(cmd)))
+}
+
+func names(cmd *cobra.Command) string {
+	var all []string
+	for _, c := range cmd.Commands() {
+		if !c.Hidden {
+			all = append(all, strings.TrimPrefix(c.CommandPath(), "server "))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// doubled gives flags of several letters two dashes: one and two are the same.
+func doubled(args []string) (all []string) {
+	for i, arg := range args {
+		if arg == "--" {
+			return append(all, args[i:]...)
+		}
+		if len(arg) > 2 && arg[0] == '-' && arg[1] != '-' {
+			arg = "-" + arg
+		}
+		all = append(all, arg)
+	}
+	return all
 }
 
 // parse reads the arguments of a command, and the configuration file that they name, into c. It
@@ -72,6 +184,9 @@ func (c *call) parse(of subcommand, args []string) (action, error) {
 		return nil, err
 	}
 	var lines map[string]int
+	if c.file == "" && !of.alone {
+		c.file = os.Getenv("SVC_CONFIG")
+	}
 	if file := c.file; file != "" {
 		c.config = defaults()
 		c.file = file
@@ -80,7 +195,10 @@ func (c *call) parse(of subcommand, args []string) (action, error) {
 			return nil, err
 		}
 	}
-	do, err := c.parseFlags(of, args) // once more: flags win over the file
+	if err := c.readEnvironment(); err != nil {
+		return nil, err
+	}
+	do, err := c.parseFlags(of, args) // once more: flags win over the file and the environment
 	if err != nil {
 		return nil, err
 	}
@@ -108,23 +226,22 @@ func (c *call) parseFlags(of subcommand, args []string) (action, error) {
 	return do, c.takeOperand(of.takes, flags.Args())
 }
 
+// takeOperand takes the arguments besides the flags: one, or two of those that takes names.
 func (c *call) takeOperand(takes string, rest []string) error {
 	optional := strings.HasPrefix(takes, "[")
-	switch {
-	case takes == "":
-	case len(rest) > 0 && hasControls(rest[0]):
-		return usageError(strings.Trim(takes, "[]") + " " + noControls)
-	case len(rest) > 0 && rest[0] != "":
-		c.operand, rest = rest[0], rest[1:]
-	case !optional:
-		return usageError("name the " + takes + " after the flags")
+	for i, name := range strings.Fields(takes) {
+		to := []*string{&c.operand, &c.second}[i]
+		switch {
+		case len(rest) > 0 && hasControls(rest[0]):
+			return usageError(strings.Trim(name, "[]") + " " + noControls)
+		case len(rest) > 0 && rest[0] != "":
+			*to, rest = rest[0], rest[1:]
+		case !optional:
+			return usageError("name the " + name)
+		}
 	}
 	if len(rest) > 0 {
-		if names := commandsOf(rest[0]); names != nil {
-			return usageError("name one of the commands " + strings.Join(names, ", "))
-		}
-		return usageError(
-			fmt.Sprintf("unexpected argument %q: remove it; flags come first", rest[0]))
+		return usageError(fmt.Sprintf("unexpected argument %q: remove it", rest[0]))
 	}
 	return nil
 }

@@ -8,15 +8,17 @@ import (
 	"github.com/extsvc/svc/httpapi"
 )
 
-// config is the configuration, as the configuration file and -print-config have it. docs/options.md
+// config is the configuration, as the configuration file and -print-config have it. docs/reference/configuration.md
 // says what each key means.
 type config struct {
 	DB        string          `toml:"db"`
 	Keys      string          `toml:"keys"`
 	Addr      string          `toml:"addr"`
 	Bundle    string          `toml:"bundle"`
+	ReadOnly  bool            `toml:"read_only"`
 	HTTP      httpConfig      `toml:"http"`
 	TLS       tlsConfig       `toml:"tls"`
+	Backup    backupConfig    `toml:"backup"`
 	Log       logConfig       `toml:"log"`
 	APIKeys   apiKeysConfig   `toml:"api_keys"`
 	Templates templatesConfig `toml:"templates"`
@@ -28,6 +30,8 @@ type config struct {
 
 	file    string          // the configuration file; "": none
 	flagged map[string]bool // the names of the flags that were set
+	// variables has the keys that the environment has set.
+	variables map[string]bool
 }
 
 type httpConfig struct {
@@ -48,6 +52,12 @@ type httpConfig struct {
 type tlsConfig struct {
 	Cert string `toml:"cert_file"`
 	Key  string `toml:"key_file"`
+}
+
+type backupConfig struct {
+	Dir   string   `toml:"dir"`
+	Every duration `toml:"every"`
+	Keep  int      `toml:"keep"`
 }
 
 type logConfig struct {
@@ -125,7 +135,8 @@ func defaults() config {
 			ReadHeaderTimeout: "5s", ReadTimeout: "20s", WriteTimeout: "1m", IdleTimeout: "2m",
 			ShutdownTimeout: "10s",
 		},
-		Log: logConfig{Format: "text", Level: "info"},
+		Backup: backupConfig{Every: "24h", Keep: 7},
+		Log:    logConfig{Format: "text", Level: "info"},
 		APIKeys: apiKeysConfig{
 			UserPrefix: "svcu_", ServiceAccountPrefix: "svcs_",
 			EarlierUserPrefixes: []string{}, EarlierAccountPrefixes: []string{},

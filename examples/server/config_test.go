@@ -10,6 +10,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -149,15 +151,14 @@ func TestWrongConfig(t *testing.T) {
 	is.New(t).True(strings.HasPrefix(err.Error(), "-addr must be")) // the flag is at fault, not the file
 }
 
-// Every key has its row in docs/options.md, with its default.
+// Every key has its row in docs/reference/configuration.md, with its default.
 func TestConfigIsDocumented(t *testing.T) {
 	is := is.New(t)
 	var tree map[string]any
 	text := printed(t)
 	is.NoErr(toml.Unmarshal([]byte(text), &tree))
-	page, err := os.ReadFile("../../docs/options.md")
-	is.NoErr(err)
-	_, section, _ := strings.Cut(string(page), "## The configuration file of `examples/server`\n")
+	page := must(os.ReadFile("../../docs/reference/configuration.md"))
+	_, section, _ := strings.Cut(string(page), "## The configuration file\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	var have []string
 	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_.]+)` \\| `([^`]*)` \\|").FindAllStringSubmatch(section, -1) {
@@ -185,9 +186,11 @@ func keysIn(tree map[string]any, table string) (all []string) {
 // parsed returns the call that a command line asks for.
 func parsed(t *testing.T, args ...string) *call {
 	t.Helper()
-	of, args := find(args)
-	c := &call{}
-	if _, err := c.parse(of, args); err != nil {
+	c := &call{args: doubled(args), stdout: io.Discard, stderr: io.Discard}
+	var do action
+	program := c.program(&do)
+	program.SetArgs(c.args)
+	if err := program.Execute(); err != nil {
 		t.Fatalf("%v: %v", args, err)
 	}
 	return c
@@ -196,7 +199,7 @@ func parsed(t *testing.T, args ...string) *call {
 func TestParse(t *testing.T) {
 	is := is.New(t)
 	usual := defaults()
-	usual.Keys, usual.flagged = "svc.db.keys", map[string]bool{}
+	usual.Keys, usual.flagged, usual.variables = "svc.db.keys", map[string]bool{}, map[string]bool{}
 	is.Equal(parsed(t).config, usual)
 
 	c := parsed(t, "-addr", ":0", "-db", "d", "-keys", "k", "-bundle", "b",
@@ -218,7 +221,6 @@ func TestParseRefuses(t *testing.T) {
 	for line, want := range map[string]string{
 		"-colour red":                    "-colour",
 		"serve":                          `"serve"`,
-		"-db svc.db key":                 `"key"`,
 		"-db mysql://u:p@db/svc":         "postgres://",
 		"-db https://db/svc":             "SQLite",
 		"migrate":                        "-print",
@@ -240,12 +242,10 @@ func TestParseRefuses(t *testing.T) {
 		"export -keys k":                 "-keys",
 		"apply":                          "FILE",
 		"apply -prune":                   "FILE",
-		"apply b.json -prune":            "flags come first",
 		"apply b.json c.json":            `"c.json"`,
 		"apply -json b.json":             "-json",
 		"apply -db mysql://u:p@db/svc b": "postgres://",
 		"diff":                           "FILE",
-		"diff - -json":                   "flags come first",
 		"copy":                           "-from",
 		"copy -from a":                   "-to",
 		"copy -from a -to b c":           `"c"`,
@@ -262,7 +262,9 @@ func TestParseRefuses(t *testing.T) {
 		"lint -url http://h b.json":      "not both",
 		"backup":                         "name the FILE",
 		"backup -keys k":                 "name the FILE",
-		"backup b -db d":                 "flags come first",
+		"bakcup":                         "did you mean backup?",
+		"keys turm":                      "keys rotate",
+		"bogus":                          "unknown command",
 		"restore -db mysql://h/d b":      "postgres://",
 		"restore":                        "name the FILE",
 	} {
@@ -309,22 +311,13 @@ func TestHelp(t *testing.T) {
 // certificate makes a self-signed certificate for 127.0.0.1 and returns its files.
 func certificate(t *testing.T) (cert, key string, pool *x509.CertPool) {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	private := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must(x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private))
+	secret := must(x509.MarshalPKCS8PrivateKey(private))
 	parsed, _ := x509.ParseCertificate(der)
 	pool = x509.NewCertPool()
 	pool.AddCert(parsed)
@@ -358,8 +351,7 @@ func TestServerWithAConfig(t *testing.T) {
 	is.True(strings.HasPrefix(s.base, "https://127.0.0.1:"))
 	is.True(strings.Contains(s.stdout.String(), "\nKEY=$("+word(os.Args[0])+" key -config "+file+" -user admin)\n"))
 	is.True(strings.Contains(s.stdout.String(), s.base+"/api/me/api-keys"))
-	_, err := os.Stat(filepath.Join(os.Getenv("TEST_STATE"), "svc.db.keys"))
-	is.NoErr(err)
+	must(os.Stat(filepath.Join(os.Getenv("TEST_STATE"), "svc.db.keys")))
 
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
 	defer client.CloseIdleConnections()
@@ -370,8 +362,7 @@ func TestServerWithAConfig(t *testing.T) {
 		is.NoErr(err)
 		request.Header.Set("Authorization", "Bearer "+issued)
 		request.Header.Set("Content-Type", "application/json")
-		answer, err := client.Do(request)
-		is.NoErr(err)
+		answer := must(client.Do(request))
 		_ = answer.Body.Close()
 		is.Equal(answer.StatusCode, 201)
 		execute(t, filepath.Join(os.Getenv("TEST_STATE"), "svc.db"), `UPDATE svc_api_keys SET expires_at = 1 WHERE expires_at IS NOT NULL`)
@@ -379,11 +370,9 @@ func TestServerWithAConfig(t *testing.T) {
 	for path, want := range map[string]int{
 		"/api/me/api-keys": 200, "/api/users": 404, "/api/admin/events": 404, "/ext/svc/me/api-keys": 404, "/healthz": 204,
 	} {
-		request, err := http.NewRequest("GET", s.base+path, nil)
-		is.NoErr(err)
+		request := must(http.NewRequest("GET", s.base+path, nil))
 		request.Header.Set("Authorization", "Bearer "+issued)
-		answer, err := client.Do(request)
-		is.NoErr(err)
+		answer := must(client.Do(request))
 		_ = answer.Body.Close()
 		if answer.StatusCode != want {
 			t.Errorf("%s: %d, want %d", path, answer.StatusCode, want)
@@ -393,17 +382,15 @@ func TestServerWithAConfig(t *testing.T) {
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(s.base, "https://"))
 	is.NoErr(err)
 	is.Equal(does(t, "health", "-config", file, "-addr", ":"+port), "")
-	err = run(t.Context(), []string{"health", "-addr", ":" + port}, &output{}, &output{}) // speaks no TLS
-	is.Equal(exitCode(err, &output{}), 1)
+	fails(t, "", "health", "-addr", ":"+port) // speaks no TLS
 }
 
 func TestServerWithoutItsCertificate(t *testing.T) {
-	is := is.New(t)
 	db := newDB(t)
 	file := writeFile(t, "c.toml", "[tls]\ncert_file = 'none.pem'\nkey_file = 'none.key'")
-	fails(t, "tls.cert_file and tls.key_file: open none.pem", "-config", file, "-db", db)
+	fails(t, "tls.cert_file and tls.key_file: stat none.pem", "-config", file, "-db", db)
 	_, err := os.Stat(db)
-	is.True(os.IsNotExist(err))
+	is.New(t).True(os.IsNotExist(err))
 }
 
 // Health is asked by a process of its own, whose exit code counts.
@@ -420,6 +407,27 @@ func TestHealth(t *testing.T) {
 	sick := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }))
 	defer sick.Close()
 	fails(t, "503", "health", "-addr", strings.TrimPrefix(sick.URL, "http://"))
-	err = run(t.Context(), []string{"health", "-addr", "127.0.0.1:0"}, &output{}, &output{})
-	is.Equal(exitCode(err, &output{}), 2)
+	exits(t, 2, "-addr", "health", "-addr", "127.0.0.1:0")
+}
+
+// A certificate that is renewed is served without a restart. While its files do not fit, the last one
+// stays.
+func TestRenewedCertificate(t *testing.T) {
+	is := is.New(t)
+	cert, key, _ := certificate(t)
+	next, nextKey, _ := certificate(t)
+	kept := must(readCertificates(tlsConfig{Cert: cert, Key: key}, slog.New(slog.NewTextHandler(io.Discard, nil))))
+	served := func() *tls.Certificate {
+		return must(kept.get(nil))
+	}
+	first := served()
+	is.NoErr(os.Rename(next, cert)) // its key has not come yet
+	kept.looked = kept.looked.Add(-looksApart)
+	is.Equal(served(), first)
+	is.NoErr(os.Rename(nextKey, key))
+	is.Equal(served(), first) // looked at just now
+	kept.looked = kept.looked.Add(-looksApart)
+	is.True(served() != first)
+	_, err := readCertificates(tlsConfig{Cert: cert + "x", Key: key}, nil)
+	is.True(err != nil)
 }

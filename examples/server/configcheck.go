@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"net"
 	"net/netip"
 	"net/url"
 	"reflect"
@@ -41,7 +40,11 @@ func (c *config) complete(lines map[string]int) error {
 
 // place says where a wrong value is.
 func (c *config) place(w *wrong, lines map[string]int) error {
-	if name := flagOf[w.key]; c.flagged[name] || c.file == "" {
+	name := flagOf[w.key]
+	if c.variables[w.key] && !c.flagged[name] {
+		return usageError(variableOf(w.key) + " " + w.problem)
+	}
+	if c.flagged[name] || c.file == "" {
 		return usageError("-" + name + " " + w.problem)
 	}
 	for key := w.key; key != ""; key = key[:max(0, strings.LastIndex(key, "."))] {
@@ -105,14 +108,15 @@ var (
 
 // places checks addresses, files and paths.
 func (c *config) places() []value {
-	_, _, badAddr := net.SplitHostPort(c.Addr)
+	_, socket := socketOf(c.Addr)
 	first, _, _ := strings.Cut(strings.TrimPrefix(c.HTTP.Prefix, "/"), "/")
 	public, badURL := url.Parse(c.HTTP.PublicURL)
 	all := []value{
 		{"db", c.DB != "", "must name a file or a database"},
 		{"db", isPlace(c.DB), notAPlace},
 		{"keys", c.Keys != standard, "must name a file"},
-		{"addr", badAddr == nil, "must be HOST:PORT"},
+		{"addr", isAddress(c.Addr), "must be HOST:PORT, or unix: and a path of at most 103 bytes"},
+		{"addr", !socket || !c.TLS.on(), "must be HOST:PORT with tls.cert_file"},
 		{"http.prefix", prefixPath.MatchString(c.HTTP.Prefix) && !slices.Contains(ownPaths, first),
 			"must be a path such as /ext/svc, and not one of /healthz and /catalogue"},
 		{"http.public_url", badURL == nil && public.User == nil,
@@ -191,6 +195,7 @@ func (c *config) numbers() []value {
 		positiveOrNone("sources.limits.redirects", fetch.Redirects),
 		positiveOrNone("limits.cached_access", c.Limits.CachedAccess),
 		positive("postgres.max_open", c.Postgres.MaxOpen),
+		positive("backup.keep", c.Backup.Keep),
 	}
 }
 

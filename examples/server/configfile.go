@@ -75,7 +75,7 @@ func (c *config) linesOf(data []byte) (map[string]int, error) {
 	return lines, nil
 }
 
-// checkCase refuses keys that differ from a known one in upper and lower case alone. TOML tells them
+// checkCase refuses keys that differ from a known one in upper and lower case only. TOML tells them
 // apart, and the library does not.
 func (c *config) checkCase(lines map[string]int) error {
 	known := keysOf(reflect.TypeFor[config](), "")

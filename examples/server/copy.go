@@ -179,7 +179,7 @@ func sameFile(a, b string) bool {
 	return err == nil && os.SameFile(one, other)
 }
 
-// makeFile makes an empty SQLite file, for its owner alone. It reports whether it has made one.
+// makeFile makes an empty SQLite file, for its owner only. It reports whether it has made one.
 func makeFile(db string) (made bool, err error) {
 	if isPostgres(db) {
 		return false, nil

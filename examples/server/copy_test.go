@@ -45,9 +45,7 @@ func use(t *testing.T, db string) usedDB {
 	for _, path := range everything {
 		_, u.answers[path] = server.get(t, u.key, path)
 	}
-	if err := server.stop(t); err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(server.stop(t))
 	return u
 }
 
@@ -73,8 +71,7 @@ func (u usedDB) check(t *testing.T, db, keys string) {
 	sealed, err := h.service.Sources.Reseal(t.Context(), svc.Host)
 	is.NoErr(err) // every token opens
 	is.Equal(sealed, 0)
-	report, err := h.service.Audit.Verify(t.Context(), svc.Host)
-	is.NoErr(err)
+	report := must(h.service.Audit.Verify(t.Context(), svc.Host))
 	is.Equal(report.Fault, nil)
 	is.True(report.Newest.Number > 2)
 }
@@ -106,9 +103,7 @@ func TestCopy(t *testing.T) {
 				u.check(t, db, u.keys)
 				u.check(t, u.db, u.keys)
 				if !isPostgres(db) {
-					info, err := os.Stat(db)
-					is.NoErr(err)
-					is.Equal(info.Mode(), os.FileMode(0o600))
+					is.Equal(must(os.Stat(db)).Mode(), os.FileMode(0o600))
 				}
 			})
 		}
@@ -123,13 +118,9 @@ func TestCopyRefuses(t *testing.T) {
 	execute(t, foreign, "CREATE TABLE notes (text TEXT)")
 	execute(t, old, "CREATE TABLE svc_migrations (version BIGINT); INSERT INTO svc_migrations VALUES (-1)")
 	newer := filepath.Join(folder, "newer.db")
-	if err := runQuietly(t, "copy", "-from", u.db, "-to", newer); err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(runQuietly(t, "copy", "-from", u.db, "-to", newer))
 	execute(t, newer, "INSERT INTO svc_migrations VALUES (1000)")
-	if err := os.Symlink(u.db, link); err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(os.Symlink(u.db, link))
 	const down = "postgres://u:Hunter2Secret@127.0.0.1:1/svc?sslmode=disable"
 	for _, c := range []struct{ from, to, want string }{
 		{none, newDB(t), "no such file"},
@@ -180,10 +171,7 @@ func contents(t *testing.T, db string) string {
 	if isPostgres(db) {
 		driver, list = "pgx", `SELECT tablename FROM pg_tables WHERE schemaname = current_schema() ORDER BY 1`
 	}
-	opened, err := sql.Open(driver, db)
-	if err != nil {
-		t.Fatal(err)
-	}
+	opened := must(sql.Open(driver, db))
 	defer opened.Close()
 	rows, err := opened.Query(list)
 	if err != nil {
@@ -192,9 +180,7 @@ func contents(t *testing.T, db string) string {
 	var names []string
 	for rows.Next() {
 		var name string
-		if err := rows.Scan(&name); err != nil {
-			t.Fatal(err)
-		}
+		is.New(t).NoErr(rows.Scan(&name))
 		names = append(names, name)
 	}
 	var b strings.Builder
@@ -207,9 +193,7 @@ func contents(t *testing.T, db string) string {
 		if name == "svc_kept_values" {
 			condition = " WHERE name <> 'channel'"
 		}
-		if err := opened.QueryRow(`SELECT COUNT(*) FROM ` + name + condition).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
+		is.New(t).NoErr(opened.QueryRow(`SELECT COUNT(*) FROM ` + name + condition).Scan(&n))
 		fmt.Fprintln(&b, name, n)
 	}
 	var generation int
@@ -234,14 +218,9 @@ func isNew(contents string) bool {
 
 func execute(t *testing.T, db, script string) {
 	t.Helper()
-	opened, err := sql.Open(map[bool]string{true: "pgx", false: "sqlite"}[isPostgres(db)], db)
-	if err != nil {
-		t.Fatal(err)
-	}
+	opened := must(sql.Open(map[bool]string{true: "pgx", false: "sqlite"}[isPostgres(db)], db))
 	defer opened.Close()
-	if _, err := opened.Exec(script); err != nil {
-		t.Fatal(err)
-	}
+	must(opened.Exec(script))
 }
 
 // large adds rows, so that a command takes a while.
@@ -262,9 +241,7 @@ func killed(t *testing.T, longest time.Duration, args ...string) bool {
 	cmd := command(t, args...)
 	var said bytes.Buffer
 	cmd.Stderr = &said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(cmd.Start())
 	kill := time.AfterFunc(rand.N(longest), func() { _ = cmd.Process.Kill() })
 	err := cmd.Wait()
 	if kill.Stop() && err != nil {
@@ -343,4 +320,35 @@ func TestProgress(t *testing.T) {
 	is.Equal(show(true, true, earlier),
 		"\rcopy: "+bar(0)+"   0 %, 0 of 1000 rows\rcopy: "+bar(barWidth)+" 100 %, 1000 of 1000 rows\n")
 	is.True(!newProgress(io.Discard, "copy").terminal)
+}
+
+// The bar of a command without a total moves after a second, and leaves nothing behind.
+func TestBusy(t *testing.T) {
+	is := is.New(t)
+	var out output
+	begun := time.Date(2026, 11, 27, 0, 0, 0, 0, time.UTC)
+	now := begun
+	p := newProgress(&out, "lint")
+	p.terminal, p.begun, p.now = true, begun, func() time.Time { return now }
+	p.turn()
+	p.clear()
+	is.Equal(out.String(), "")
+	bar := func(at int) string {
+		return "[" + strings.Repeat(" ", at) + strings.Repeat("=", barWidth/5) + strings.Repeat(" ", barWidth-barWidth/5-at) + "]"
+	}
+	now = begun.Add(time.Second)
+	p.turn()
+	now = begun.Add(2500 * time.Millisecond)
+	p.turn()
+	p.clear()
+	p.clear()
+	is.Equal(out.String(), "\rlint: "+bar(10)+" 1 s\rlint: "+bar(1)+" 2 s\r\x1b[K")
+}
+
+// Without a terminal nothing is shown.
+func TestBusyWithoutTerminal(t *testing.T) {
+	is := is.New(t)
+	var out output
+	is.NoErr((&call{stderr: &out}).busy("lint", func() error { return nil }))
+	is.Equal(out.String(), "")
 }

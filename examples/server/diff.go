@@ -14,7 +14,7 @@ import (
 
 // difference is a line of the command diff.
 type difference struct {
-	Kind   string `json:"kind"` // "user", "service_account", "public" or "strategy"
+	Kind   string `json:"kind"` // "user", "service_account", "public", "strategy" or "test"
 	ID     string `json:"id,omitempty"`
 	Change string `json:"change,omitempty"` // "" for a strategy
 	Action string `json:"action,omitempty"`
@@ -23,6 +23,8 @@ type difference struct {
 	Provider string `json:"provider,omitempty"`
 	Channel  string `json:"channel,omitempty"`
 	Topic    string `json:"topic,omitempty"`
+	// For "test": a question whose answer is no longer the expected one.
+	Test json.RawMessage `json:"test,omitempty"`
 	// Before and After are the parameters that are set, or the strategy; nil: none.
 	Before any `json:"before"`
 	After  any `json:"after"`
@@ -48,6 +50,11 @@ func differences(diff svc.AccessDiff) (all []difference) {
 			one.After = *s.After
 		}
 		all = append(all, one)
+	}
+	for _, t := range diff.Turned {
+		all = append(all, difference{
+			Kind: "test", Action: t.Action, Bank: t.Bank, Before: t.Allowed, After: !t.Allowed, Test: json.RawMessage(said(t)),
+		})
 	}
 	return all
 }
@@ -104,11 +111,17 @@ func printDiff(stdout io.Writer, diff svc.AccessDiff, asJSON bool) error {
 	case len(list) == 0 && !asJSON:
 		fmt.Fprintln(out, "Nothing changes in what anybody may do.")
 	}
-	return out.Flush()
+	if err := out.Flush(); err != nil || len(list) == 0 && diff.Omitted == 0 {
+		return err
+	}
+	return silent(2)
 }
 
 // String says a difference in words.
 func (d difference) String() string {
+	if d.Kind == "test" {
+		return fmt.Sprintf("the answer to %s is another one", d.Test)
+	}
 	where := d.Bank + d.context()
 	if d.Kind == "strategy" {
 		return fmt.Sprintf("bank %s has %s instead of %s", where, strategy(d.After), strategy(d.Before))

@@ -12,10 +12,11 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/extsvc/svc/examples/internal/programtest"
 	"github.com/extsvc/svc/internal/longtest"
 )
 
-// recipe is a section of docs/access.md.
+// recipe is a section of docs/howto/access-recipes.md.
 type recipe struct {
 	title  string
 	blocks []codeBlock
@@ -25,17 +26,14 @@ type recipe struct {
 type codeBlock struct{ language, text string }
 
 var (
-	heading = regexp.MustCompile(`(?m)^### \d+\. (.+)$`)
+	heading = regexp.MustCompile(`(?m)^## \d+\. (.+)$`)
 	fenced  = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$")
 )
 
-// recipes reads the helpers and the recipes of docs/access.md.
+// recipes reads the helpers and the recipes of docs/howto/access-recipes.md.
 func recipes(t *testing.T) (helpers string, all []recipe) {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/access.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must(os.ReadFile("../../docs/howto/access-recipes.md"))
 	page := string(text)
 	starts := heading.FindAllStringSubmatchIndex(page, -1)
 	for i, at := range starts {
@@ -46,7 +44,7 @@ func recipes(t *testing.T) (helpers string, all []recipe) {
 		all = append(all, recipe{page[at[2]:at[3]], codeBlocks(page[at[1]:end])})
 	}
 	if len(all) != 10 {
-		t.Fatalf("docs/access.md has %d recipes", len(all))
+		t.Fatalf("docs/howto/access-recipes.md has %d recipes", len(all))
 	}
 	return codeBlocks(page[:starts[0][0]])[0].text, all
 }
@@ -116,7 +114,7 @@ func compact(t *testing.T, text string) string {
 	return to.String()
 }
 
-// What docs/access.md tells an operator to do works as it is written, on a server with the demo.
+// What docs/howto/access-recipes.md tells an operator to do works as it is written, on a server with the demo.
 func TestRecipes(t *testing.T) {
 	needCurl(t)
 	helpers, all := recipes(t)
@@ -233,53 +231,39 @@ var checks = []func(kitchen){
 // block returns the text of a page between a line that starts with fence and the end of the block.
 func block(t *testing.T, page, fence string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../" + page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, found := strings.Cut(string(text), fence+"\n")
-	inside, _, ended := strings.Cut(rest, "```\n")
-	if !found || !ended {
-		t.Fatalf("%s has no block %q", page, fence)
-	}
-	return inside
+	return programtest.Block(t, "../../"+page, fence)
 }
 
 // TestReadmeProgram: the program in the README is the one that examples/embed compiles, runs and tests.
 func TestReadmeProgram(t *testing.T) {
-	is := is.New(t)
-	program, err := os.ReadFile("../embed/main.go")
-	is.NoErr(err)
+	program := must(os.ReadFile("../embed/main.go"))
 	_, code, _ := strings.Cut(string(program), "package main\n")
-	is.Equal(block(t, "README.md", "```go"), "package main\n"+code)
+	is.New(t).Equal(block(t, "README.md", "```go"), "package main\n"+code)
 }
 
 // TestReadmeCommands: the command to begin with stands in a block of its own, to be copied.
 func TestReadmeCommands(t *testing.T) {
 	is := is.New(t)
-	is.Equal(block(t, "README.md", "operators](docs/adminpage.md):\n\n```sh"), "go run ./examples/server\n")
+	is.Equal(block(t, "README.md", "operators](docs/howto/administration-page.md):\n\n```sh"), "go run ./examples/server\n")
 }
 
-// TestDocumentedAnswer: the server answers its first line to try as docs/http.md shows.
+// TestDocumentedAnswer: the server answers its first line to try as docs/reference/http.md shows.
 func TestDocumentedAnswer(t *testing.T) {
 	is := is.New(t)
 	server := startServer(t, "-db", newDB(t))
-	line := linesWith(block(t, "docs/http.md", "`support`:\n\n```sh"), "curl")[0]
+	line := linesWith(block(t, "docs/reference/http.md", "`support`:\n\n```sh"), "curl")[0]
 	is.Equal(line, strings.ReplaceAll(linesWith(server.stdout.String(), "curl")[0], server.base, "http://127.0.0.1:8080"))
 
 	answer := paste(t, "KEY="+server.key(), strings.ReplaceAll(line, "http://127.0.0.1:8080", server.base))
 	var want, got bytes.Buffer
-	is.NoErr(json.Compact(&want, []byte(block(t, "docs/http.md", "```json"))))
+	is.NoErr(json.Compact(&want, []byte(block(t, "docs/reference/http.md", "```json"))))
 	is.NoErr(json.Compact(&got, []byte(answer)))
 	is.Equal(got.String(), want.String())
 }
 
 func deployed(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("deploy", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must(os.ReadFile(filepath.Join("deploy", name)))
 	return string(text)
 }
 
@@ -313,9 +297,7 @@ func instruction(t *testing.T, file, name string) (args []string) {
 	if found == nil {
 		t.Fatalf("the Containerfile has no %s", name)
 	}
-	if err := json.Unmarshal([]byte(found[1]), &args); err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(json.Unmarshal([]byte(found[1]), &args))
 	return args
 }
 
@@ -329,14 +311,13 @@ func TestContainerfile(t *testing.T) {
 	out := t.TempDir()
 	sh(t, "./release -rehearse v0.1.0 "+out)
 	variables := regexp.MustCompile(`(?m)^ENV (.*)$`).FindStringSubmatch(file)[1]
+	variables = strings.ReplaceAll(variables, "$GOPROXY", strings.TrimSpace(sh(t, "go env GOPROXY")))
 	variables = strings.ReplaceAll(variables, "///proxy,", "//"+out+"/proxy,file://"+strings.TrimSpace(sh(t, "go env GOMODCACHE"))+"/cache/download,")
 	env := append(strings.Fields(variables), "VERSION=v0.1.0", "GOWORK=off", "GOFLAGS=-modcacherw", "GOPATH="+out, "GOMODCACHE="+out+"/modules")
 	for _, run := range regexp.MustCompile(`(?m)^RUN (.*)$`).FindAllStringSubmatch(file, -1) {
 		sh(t, strings.ReplaceAll(run[1], "/out", out+"/image"), env...)
 	}
-	same, err := os.ReadFile(filepath.Join(out, "image", "container.toml"))
-	is.NoErr(err)
-	is.Equal(string(same), deployed(t, "container.toml"))
+	is.Equal(string(must(os.ReadFile(filepath.Join(out, "image", "container.toml")))), deployed(t, "container.toml"))
 	binary := filepath.Join(out, "bin", "server")
 	is.True(strings.Contains(sh(t, "go version -m "+binary), "svc/examples\tv0.1.0"))
 	is.True(strings.Contains(sh(t, "go version -m "+binary), "CGO_ENABLED=0"))
@@ -353,9 +334,7 @@ func TestContainerfile(t *testing.T) {
 	s := startServer(t, "-config", filepath.Join("deploy", "container.toml"), "-db", newDB(t))
 	ask := exec.CommandContext(t.Context(), binary, "health", "-config", filepath.Join("deploy", "container.toml"), "-addr", strings.TrimPrefix(s.base, "http://"))
 	ask.Env = []string{} // as in the container
-	text, err := ask.CombinedOutput()
-	is.NoErr(err)
-	is.Equal(string(text), "")
+	is.Equal(string(must(ask.CombinedOutput())), "")
 }
 
 // systemd accepts the unit, and finds that it leaves the server little to attack.
@@ -367,9 +346,7 @@ func TestUnit(t *testing.T) {
 	is.True(strings.HasPrefix(c.DB, "/var/lib/svc/") && strings.HasPrefix(c.Keys, "/var/lib/svc/"))
 	is.True(strings.Contains(unit, "\nStateDirectory=svc\n"))
 
-	if _, err := exec.LookPath("systemd-analyze"); err != nil {
-		missing(t, "systemd-analyze is missing: the unit deploy/svc.service")
-	}
+	programtest.Need(t, "systemd-analyze", "the unit deploy/svc.service")
 	path := filepath.Join(t.TempDir(), "svc.service")
 	check := func(text string, args ...string) (string, error) {
 		t.Helper()
@@ -395,9 +372,8 @@ func TestInstall(t *testing.T) {
 	longtest.Test(t, "the installation")
 	is := is.New(t)
 	const line = "go -C examples install ./server"
-	for _, page := range []string{"../../docs/operations.md", "deploy/README.md"} {
-		text, err := os.ReadFile(page)
-		is.NoErr(err)
+	for _, page := range []string{"../../docs/reference/commands.md", "deploy/README.md"} {
+		text := must(os.ReadFile(page))
 		is.True(strings.Contains(string(text), line))
 	}
 	bin := t.TempDir()

@@ -10,6 +10,8 @@ import (
 // flagOf has the flags that set a key of the configuration.
 var flagOf = map[string]string{
 	"db": "db", "keys": "keys", "addr": "addr", "bundle": "bundle",
+	"read_only":  "read-only",
+	"backup.dir": "backup-dir", "backup.every": "backup-every", "backup.keep": "backup-keep",
 	"sources.allow_origins": "allow-source",
 }
 
@@ -33,7 +35,8 @@ func (c *config) keysFlag(flags *flag.FlagSet) {
 // addrFlag adds the flag of commands that need the address of the server.
 func (c *config) addrFlag(flags *flag.FlagSet) {
 	flags.StringVar(&c.Addr, "addr", c.Addr,
-		"where the server listens, as `HOST:PORT`; port 0 takes a free port")
+		"where the server listens, as `HOST:PORT`; port 0 takes a free port. unix:PATH is a socket"+
+			" that only the user and the group of the server can reach")
 }
 
 // serveFlags adds the flags of the server.
@@ -43,6 +46,15 @@ func (c *config) serveFlags(flags *flag.FlagSet) {
 	flags.StringVar(&c.Bundle, "bundle", c.Bundle, "a `FILE` with an access bundle. The server"+
 		" applies it at every start, and prints its progress if that takes over a second. Without"+
 		" it, a database that was never written to gets a demo")
+	flags.BoolVar(&c.ReadOnly, "read-only", c.ReadOnly, "write nothing, also no bundle and no use of"+
+		" a key, and answer requests to write with 403. The database must have its tables; it may be"+
+		" a standby")
+	flags.StringVar(&c.Backup.Dir, "backup-dir", c.Backup.Dir, "make backups in this `FOLDER` while the"+
+		" server runs, as server backup does")
+	flags.StringVar((*string)(&c.Backup.Every), "backup-every", string(c.Backup.Every),
+		"the `TIME` from one backup to the next, such as 6h")
+	flags.IntVar(&c.Backup.Keep, "backup-keep", c.Backup.Keep,
+		"the `NUMBER` of backups to keep in that folder; the oldest are removed")
 	var given []string // replaces the origins of the configuration file
 	flags.Func("allow-source", "the `ORIGIN` of a source that the server may ask although it uses"+
 		" plain http or is not public, such as http://127.0.0.1:9999. Repeat the flag for more"+

@@ -18,12 +18,14 @@ type host struct {
 	store   database
 	fresh   bool // the host has never written to the database
 
+	secrets     secrets
 	sessionKeys [][]byte // of the administration page
 
 	progress func(done, total int) // gets the progress of bundles; nil: nothing does
 }
 
-// openHost opens the database and the keys file. It creates them if they do not exist. The Service
+// openHost opens the database and the keys file. It creates them if they do not exist, unless c is
+// read-only. The Service
 // may fetch templates from base, which serves the server's own catalogue, and from the sources that
 // c allows.
 func openHost(ctx context.Context, c config, base string, log *slog.Logger) (*host, error) {
@@ -31,11 +33,15 @@ func openHost(ctx context.Context, c config, base string, log *slog.Logger) (*ho
 		return nil, err // before it creates a database
 	}
 	warnOfMount(c.DB, log)
-	h, err := openStore(ctx, c.openDatabase)
+	open, secretsOf := c.openDatabase, ensureSecrets
+	if c.ReadOnly {
+		open, secretsOf = c.readDatabase, existingSecrets
+	}
+	h, err := openStore(ctx, open)
 	if err != nil {
 		return nil, err
 	}
-	keys, made, err := ensureSecrets(c.Keys, log)
+	keys, made, err := secretsOf(c.Keys, log)
 	if err == nil && made && !h.fresh {
 		log.Warn("cannot find the keys file, created a new one:"+
 			" all earlier API keys stop working, and the tokens of sources cannot be read."+
@@ -46,15 +52,20 @@ func openHost(ctx context.Context, c config, base string, log *slog.Logger) (*ho
 		err = warnOfPrefixes(ctx, h.store, c.APIKeys, log)
 	}
 	if err == nil {
-		h.sessionKeys, err = keys.sessionKeys()
-	}
-	if err == nil {
-		err = h.build(c, keys, []string{base}, log)
+		err = h.use(c, keys, originsOf(base), log)
 	}
 	if err != nil {
 		return nil, errors.Join(err, h.close())
 	}
 	return h, nil
+}
+
+// originsOf returns the origin of the server's own catalogue. Sources are not asked over a socket.
+func originsOf(base string) []string {
+	if _, is := socketOf(base); is {
+		return nil
+	}
+	return []string{base}
 }
 
 // warnOfPrefixes counts the keys whose prefix is not accepted: they have ended, and nobody has
@@ -89,6 +100,15 @@ func openStore(ctx context.Context, open opener) (*host, error) {
 	return h, nil
 }
 
+// use makes the Service and the keys of sessions from the secrets.
+func (h *host) use(c config, keys secrets, origins []string, log *slog.Logger) (err error) {
+	h.secrets = keys
+	if h.sessionKeys, err = keys.sessionKeys(); err != nil {
+		return err
+	}
+	return h.build(c, keys, origins, log)
+}
+
 // build makes the Service. It may fetch templates from origins, in addition to those that c allows,
 // over plain http and at addresses that are not public.
 func (h *host) build(c config, keys secrets, origins []string, log *slog.Logger) error {
@@ -101,20 +121,21 @@ func (h *host) build(c config, keys secrets, origins []string, log *slog.Logger)
 	apiKeys.ServiceAccountPrefix = c.APIKeys.ServiceAccountPrefix
 	apiKeys.EarlierUserPrefixes = c.APIKeys.EarlierUserPrefixes
 	apiKeys.EarlierServiceAccountPrefixes = c.APIKeys.EarlierAccountPrefixes
-	apiKeys.MaxPerHolder, apiKeys.Cached = c.APIKeys.MaxPerHolder, c.APIKeys.Cached
+	apiKeys.MaxPerHolder = c.APIKeys.MaxPerHolder
 	apiKeys.IgnoreExpired = c.APIKeys.IgnoreExpired
+	sources := keys.sourceConfig()
+	sources.Marketplace = market
 	h.service, err = svc.New(svc.Config{
-		Store:       h.store,
-		Marketplace: market,
-		KnownUser:   h.knownUser,
-		Logger:      log,
-		Keys:        apiKeys,
-		Sources:     keys.sourceConfig(),
-		Templates: svc.TemplateConfig{
-			LocalEdits: svc.LocalEdits(c.Templates.LocalEdits), Cached: c.Templates.Cached,
-		},
-		Events: svc.EventConfig{Keep: c.Events.Keep},
-		Limits: svc.Limits{CachedAccess: c.Limits.CachedAccess},
+		Store:   h.store,
+		Logger:  log,
+		Keys:    apiKeys,
+		Sources: sources,
+
+		ReadOnly:  c.ReadOnly,
+		Users:     svc.UserConfig{AreRows: true}, // this host keeps no other list of users
+		Templates: svc.TemplateConfig{LocalEdits: svc.LocalEdits(c.Templates.LocalEdits)},
+		Events:    svc.EventConfig{Keep: c.Events.Keep},
+		Memory:    svc.Memory{Keys: c.APIKeys.Cached, Templates: c.Templates.Cached, Access: c.Limits.CachedAccess},
 	})
 	return err
 }
@@ -138,8 +159,7 @@ func (s sourcesConfig) options(origins []string) marketplace.Config {
 	return config
 }
 
-// knownUser reports whether a user has a row in the database. This host keeps no other list of
-// users.
+// knownUser reports whether a user has a row in the database.
 func (h *host) knownUser(ctx context.Context, id string) (bool, error) {
 	user := svc.Identity{Kind: svc.KindUser, ID: id}
 	snapshot, err := h.store.Access(ctx, svc.AccessQuery{Identity: user})

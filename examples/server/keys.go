@@ -13,7 +13,7 @@ import (
 var keysRotateCommand = subcommand{
 	name: "keys rotate",
 	about: "put new secrets first in the keys file: those of keys prepare, or else new ones. The" +
-		" secrets before stay accepted. Restart the server to use them",
+		" secrets before stay accepted. A running server takes the file within two seconds",
 	setup: func(flags *flag.FlagSet, c *call) action {
 		c.keysFlag(flags)
 		return func(context.Context) error {
@@ -25,8 +25,8 @@ var keysRotateCommand = subcommand{
 				s.Pairs = slices.Insert(s.Pairs, 0, next)
 				return nil
 			})
-			return c.say(err, "Restart the server. Then run server keys reseal, and see server keys"+
-				" status for the old secrets.")
+			return c.say(err, "A running server takes the new secrets within two seconds. Then run server"+
+				" keys reseal, and see server keys status for the old secrets.")
 		}
 	},
 }
@@ -34,7 +34,7 @@ var keysRotateCommand = subcommand{
 var keysPrepareCommand = subcommand{
 	name: "keys prepare",
 	about: "add new secrets to the keys file, which servers accept and do not use yet. With several" +
-		" servers, give the file to all and restart them before you run keys rotate",
+		" servers, give the file to all before you run keys rotate",
 	setup: func(flags *flag.FlagSet, c *call) action {
 		c.keysFlag(flags)
 		return func(context.Context) error {
@@ -46,8 +46,8 @@ var keysPrepareCommand = subcommand{
 				s.Next = &next
 				return nil
 			})
-			return c.say(err, "Give the keys file to all servers and restart them. Then run server"+
-				" keys rotate, and give them the file again.")
+			return c.say(err, "Give the keys file to all servers, which take it within two seconds. Then"+
+				" run server keys rotate, and give them the file again.")
 		}
 	},
 }
@@ -109,8 +109,8 @@ func (c *call) retire(ctx context.Context, force bool) error {
 			s.Retired = append(s.Retired, c.operand)
 			return nil
 		})
-		return c.say(err, "Give the keys file to all servers and restart them. Keep the old one with"+
-			" the backups from before.")
+		return c.say(err, "Give the keys file to all servers, which take it within two seconds. Keep the"+
+			" old one with the backups from before.")
 	})
 }
 

@@ -23,7 +23,7 @@ import (
 type secrets struct {
 	Pairs   []pair   `json:"secrets"`           // the first is used, all are accepted
 	Next    *pair    `json:"next,omitempty"`    // accepted, and not used yet; nil: none
-	Retired []string `json:"retired,omitempty"` // versions that are accepted no more
+	Retired []string `json:"retired,omitempty"` // versions that are no longer accepted
 	Check   string   `json:"check"`             // detects damage
 }
 
@@ -82,7 +82,7 @@ func (s secrets) keyConfig() (config svc.KeyConfig) {
 	for _, p := range s.accepted() {
 		config.Peppers = append(config.Peppers, svc.Pepper{Version: p.Version, Secret: p.Pepper})
 	}
-	for _, version := range s.Retired { // their lines stay: docs/keys.md says why
+	for _, version := range s.Retired { // their lines stay: docs/howto/secrets.md says why
 		config.Peppers = append(config.Peppers, svc.Pepper{Version: version, Retired: true})
 	}
 	return config
@@ -165,8 +165,14 @@ func damaged(path string, err error) error {
 		" (if you remove it, all issued keys stop working)", path, err)
 }
 
+// existingSecrets reads the keys file, which must exist.
+func existingSecrets(path string, log *slog.Logger) (s secrets, made bool, err error) {
+	s, err = readSecrets(path, log)
+	return s, false, err
+}
+
 // ensureSecrets reads the keys file. It creates the file if that does not exist, and then made is
-// true. If several processes create it at once, all read the file of the first.
+// true. If several processes create it at the same time, all read the file of the first.
 func ensureSecrets(path string, log *slog.Logger) (s secrets, made bool, err error) {
 	s, err = readSecrets(path, log)
 	if !errors.Is(err, fs.ErrNotExist) {

@@ -36,12 +36,8 @@ func TestKeysFileIsMadeOnce(t *testing.T) {
 		}
 	}
 	is.Equal(makers, 1)
-	info, err := os.Stat(path)
-	is.NoErr(err)
-	is.Equal(info.Mode(), os.FileMode(0o600))
-	files, err := os.ReadDir(filepath.Dir(path))
-	is.NoErr(err)
-	is.Equal(len(files), 1) // no draft is left
+	is.Equal(must(os.Stat(path)).Mode(), os.FileMode(0o600))
+	is.Equal(len(must(os.ReadDir(filepath.Dir(path)))), 1) // no draft is left
 }
 
 func TestDamagedKeysFileIsAnError(t *testing.T) {
@@ -50,8 +46,7 @@ func TestDamagedKeysFileIsAnError(t *testing.T) {
 	path := filepath.Join(dir, "svc.keys")
 	_, _, err := ensureSecrets(path, silent)
 	is.NoErr(err)
-	whole, err := os.ReadFile(path)
-	is.NoErr(err)
+	whole := must(os.ReadFile(path))
 	flipped := strings.Replace(string(whole), `"sealing_key": "`, `"sealing_key": "////`, 1)
 	flipped = flipped[:strings.Index(flipped, "////")+4] + flipped[strings.Index(flipped, "////")+8:]
 	for _, text := range []string{"", "{}", "null", "hello", string(whole[:len(whole)/2]), flipped, string(whole) + "{}"} {
@@ -60,9 +55,7 @@ func TestDamagedKeysFileIsAnError(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "is damaged") || made {
 			t.Errorf("%q: got %v, %v", text, made, err)
 		}
-		left, err := os.ReadFile(path)
-		is.NoErr(err)
-		is.Equal(string(left), text) // and it is not replaced
+		is.Equal(string(must(os.ReadFile(path))), text) // and it is not replaced
 	}
 	_, _, err = ensureSecrets(dir, silent)
 	is.True(strings.Contains(err.Error(), "must be a regular file"))
@@ -102,10 +95,7 @@ func TestServerWithDamagedKeysFileDoesNotStart(t *testing.T) {
 	is := is.New(t)
 	db := newDB(t)
 	is.NoErr(os.WriteFile(db+".keys", []byte("{"), 0o600))
-	err := run(t.Context(), []string{"-addr", "127.0.0.1:0", "-db", db}, &output{}, &output{})
-	is.True(err != nil)
-	is.Equal(exitCode(err, &output{}), 1)
-	is.True(strings.Contains(err.Error(), "svc.db.keys is damaged"))
+	fails(t, "svc.db.keys is damaged", "-addr", "127.0.0.1:0", "-db", db)
 }
 
 // A changed prefix of keys is warned of at the start, with the number of the keys that it ends, until
@@ -171,13 +161,7 @@ func TestKeyThatCannotBe(t *testing.T) {
 	db := newDB(t)
 	fail := func(want string, args ...string) {
 		t.Helper()
-		var stdout output
-		err := run(t.Context(), append([]string{"key", "-db", db}, args...), &stdout, &output{})
-		is.Equal(stdout.String(), "")
-		is.Equal(exitCode(err, &output{}), 1)
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%v: got %q, want %q in it", args, err, want)
-		}
+		fails(t, want, append([]string{"key", "-db", db}, args...)...)
 	}
 	fail("svc.db: no such file", "-user", "admin")
 	_, err := os.Stat(db)

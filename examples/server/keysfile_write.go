@@ -31,7 +31,7 @@ func makeSecrets(path string) (made bool, err error) {
 }
 
 // changeSecrets replaces the keys file by what change makes of it, whole and durable, or not at
-// all. The draft is a lock: of two changes at once, one fails. The file keeps its owner.
+// all. The draft is a lock: of two concurrent changes, one fails. The file keeps its owner.
 func changeSecrets(path string, log *slog.Logger, change func(s *secrets) error) error {
 	path, err := filepath.EvalSymlinks(path) // the file is replaced, and not a link to it
 	if err != nil {

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,43 +16,55 @@ import (
 func main() {
 	signal.Ignore(syscall.SIGPIPE) // a log without a reader ends no server: the write fails
 	ctx, stop := signal.NotifyContext(context.Background(), endsProgram(os.Stdin)...)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	context.AfterFunc(ctx, stop) // a second signal ends the process immediately
 	os.Exit(exitCode(run(ctx, os.Args[1:], os.Stdout, os.Stderr), os.Stderr))
 }
 
 // run runs the command of the command line until it is done or ctx ends. Results go to stdout, logs
 // to stderr.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	of, args := find(args)
-	c := &call{stdout: stdout, stderr: stderr}
-	do, err := c.parse(of, args)
-	if errors.Is(err, flag.ErrHelp) {
-		return help(stdout, of)
-	} else if err != nil {
+	c := &call{args: doubled(args), stdout: stdout, stderr: stderr}
+	do, err := c.read(ctx)
+	if err != nil || do == nil {
 		return err
 	}
-	c.log = c.Log.logger(stderr)
+	c.again = func() (config, error) {
+		next := &call{args: c.args, stdout: io.Discard, stderr: io.Discard}
+		_, err := next.read(ctx)
+		return next.config, err
+	}
+	c.level.Set(c.Log.slogLevel())
+	c.log = c.Log.logger(stderr, &c.level)
 	return do(ctx)
 }
 
-func (l logConfig) logger(to io.Writer) *slog.Logger {
-	var options slog.HandlerOptions
-	var level slog.Level
-	_ = level.UnmarshalText([]byte(l.Level)) // it is checked
-	options.Level = level
+// read reads the command line, and the configuration that it names. Nil: there is nothing to do.
+func (c *call) read(ctx context.Context) (do action, err error) {
+	program := c.program(&do)
+	program.SetArgs(c.args)
+	program.SetOut(c.stdout)
+	program.SetErr(c.stderr)
+	err = program.ExecuteContext(ctx)
+	return do, err
+}
+
+func (l logConfig) logger(to io.Writer, level slog.Leveler) *slog.Logger {
+	options := slog.HandlerOptions{Level: level}
 	if l.Format == "json" {
 		return slog.New(slog.NewJSONHandler(to, &options))
 	}
 	return slog.New(slog.NewTextHandler(to, &options))
 }
 
-// exitCode prints an error and returns the exit code: 2 for a mistake on the command line, 141 in
-// silence for a reader of the standard output that has gone, 1 for another error, 0 for none.
+// exitCode prints an error and returns the exit code: 2 for a mistake on the command line, 141
+// without a word for a reader of the standard output that has gone, 1 for another error, 0 for none.
 func exitCode(err error, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	} else if leftByReader(err) {
 		return brokenPipe
+	} else if code, is := errors.AsType[silent](err); is {
+		return int(code)
 	}
 	fmt.Fprintln(stderr, "server:", err)
 	if _, ok := errors.AsType[usageError](err); ok {

@@ -13,6 +13,7 @@ import (
 type progress struct {
 	out      io.Writer
 	command  string
+	unit     string // of what is counted
 	terminal bool
 	lines    bool // without a terminal, print a line each second
 
@@ -23,7 +24,7 @@ type progress struct {
 
 func newProgress(out io.Writer, command string) *progress {
 	file, is := out.(*os.File)
-	p := &progress{out: out, command: command, now: time.Now, begun: time.Now()}
+	p := &progress{out: out, command: command, unit: "rows", now: time.Now, begun: time.Now()}
 	if is {
 		info, err := file.Stat()
 		p.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
@@ -49,7 +50,7 @@ func (p *progress) report(done, total int64) {
 	}
 	p.last = now
 	if !p.terminal {
-		_, _ = fmt.Fprintf(p.out, "%s: %d of %d rows\n", p.command, done, total)
+		_, _ = fmt.Fprintf(p.out, "%s: %d of %d %s\n", p.command, done, total, p.unit)
 		return
 	}
 	p.open = true
@@ -61,8 +62,8 @@ const barWidth = 30
 func (p *progress) bar(done, total int64) string {
 	part := float64(done) / float64(max(1, total))
 	full := strings.Repeat("=", int(part*barWidth))
-	return fmt.Sprintf("%s: [%-*s] %3.0f %%, %d of %d rows",
-		p.command, barWidth, full, 100*part, done, total)
+	return fmt.Sprintf("%s: [%-*s] %3.0f %%, %d of %d %s",
+		p.command, barWidth, full, 100*part, done, total, p.unit)
 }
 
 // end ends the line of the bar.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"text/tabwriter"
 
@@ -31,11 +32,18 @@ var lintCommand = subcommand{
 			if *address != "" && c.operand != "" {
 				return usageError("lint takes a FILE or -url, not both")
 			}
-			bundle, err := c.toLint(ctx, *address)
+			var findings []svc.Finding
+			err := c.busy("lint", func() error {
+				bundle, err := c.toLint(ctx, *address)
+				if err == nil {
+					findings = svc.Lint(bundle, known)
+				}
+				return err
+			})
 			if err != nil {
 				return err
 			}
-			return c.printFindings(svc.Lint(bundle, known))
+			return c.printFindings(findings)
 		}
 	},
 }
@@ -63,17 +71,22 @@ var whoCanCommand = subcommand{
 
 func urlFlag(flags *flag.FlagSet) *string {
 	return flags.String("url", "", "ask the server at this `URL`, such as"+
-		" https://example.com/ext/svc, and not the database. The variable SVC_KEY of the environment"+
+		" https://example.com/ext/svc or unix:PATH, and not the database. The variable SVC_KEY of the environment"+
 		" holds an API key")
 }
 
-// remote returns a client for a server.
-func remote(address string) (*svcclient.Client, error) {
+// remote returns a client for a server. On a socket, the interface has the prefix of c.
+func (c *call) remote(address string) (*svcclient.Client, error) {
 	key := os.Getenv("SVC_KEY")
 	if key == "" {
 		return nil, usageError("-url needs an API key in the variable SVC_KEY of the environment")
 	}
-	return svcclient.New(svcclient.Config{BaseURL: address, Token: svc.Secret(key)})
+	config := svcclient.Config{BaseURL: address, Token: svc.Secret(key)}
+	if path, is := socketOf(address); is {
+		config.BaseURL = "http://localhost" + c.HTTP.Prefix
+		config.HTTPClient = &http.Client{Transport: dialing(path)}
+	}
+	return svcclient.New(config)
 }
 
 // toLint returns the bundle that the command line names.
@@ -82,7 +95,7 @@ func (c *call) toLint(ctx context.Context, address string) (bundle svc.Bundle, e
 	case c.operand != "":
 		return readBundle(c.operand)
 	case address != "":
-		from, err := remote(address)
+		from, err := c.remote(address)
 		if err != nil {
 			return svc.Bundle{}, err
 		}
@@ -117,7 +130,7 @@ func (c *call) whoCan(
 	ctx context.Context, address, action, bank string,
 ) (reach svc.WhoCanAnswer, err error) {
 	if address != "" {
-		from, err := remote(address)
+		from, err := c.remote(address)
 		if err != nil {
 			return svc.WhoCanAnswer{}, err
 		}

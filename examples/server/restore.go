@@ -99,8 +99,8 @@ func archiveToRead(ctx context.Context, file, folder string) (string, error) {
 	return path, nil
 }
 
-// checkFree refuses a database or a keys file that exists. What a killed restore has left in place
-// of the keys file does not count.
+// checkFree refuses a database or a keys file that exists. The placeholder of a killed
+// restore in place of the keys file does not count.
 func checkFree(ctx context.Context, c *call) error {
 	if err := checkApart("-keys", c.Keys, c.DB); err != nil {
 		return err

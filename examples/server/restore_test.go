@@ -24,9 +24,7 @@ import (
 func (u usedDB) backUp(t *testing.T) (file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "backup")
-	if err := runQuietly(t, "backup", "-db", u.db, "-keys", u.keys, file); err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(runQuietly(t, "backup", "-db", u.db, "-keys", u.keys, file))
 	return file
 }
 
@@ -42,9 +40,7 @@ func TestBackupAndRestore(t *testing.T) {
 				is.NoErr(runQuietly(t, "restore", "-db", db, "-keys", keys, file))
 				for _, made := range []string{file, db, keys} {
 					if !isPostgres(made) {
-						info, err := os.Stat(made)
-						is.NoErr(err)
-						is.Equal(info.Mode(), os.FileMode(0o600))
+						is.Equal(must(os.Stat(made)).Mode(), os.FileMode(0o600))
 						wantFiles(t, filepath.Dir(made), filepath.Base(made))
 					}
 				}
@@ -57,10 +53,7 @@ func TestBackupAndRestore(t *testing.T) {
 // wantFiles checks which files are in a directory.
 func wantFiles(t *testing.T, dir string, want ...string) {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must(os.ReadDir(dir))
 	var have []string
 	for _, entry := range entries {
 		have = append(have, entry.Name())
@@ -85,8 +78,7 @@ func TestBackupOfARunningServer(t *testing.T) {
 	is.NoErr(runQuietly(t, "backup", "night"))
 	create("after")
 	is.NoErr(server.stop(t))
-	night, err := filepath.Abs("night")
-	is.NoErr(err)
+	night := must(filepath.Abs("night"))
 
 	t.Chdir(t.TempDir())
 	is.NoErr(runQuietly(t, "restore", night))
@@ -101,9 +93,7 @@ func TestBackupRefuses(t *testing.T) {
 	u := use(t, newDB(t))
 	folder, none := t.TempDir(), newDB(t)
 	link := filepath.Join(folder, "link")
-	if err := os.Symlink(u.keys, link); err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(os.Symlink(u.keys, link))
 	damaged := writeFile(t, "svc.keys", "{}")
 	for _, c := range []struct{ db, keys, file, want string }{
 		{none, u.keys, filepath.Join(folder, "b"), "no such file"},
@@ -129,22 +119,13 @@ func TestBackupRefuses(t *testing.T) {
 // rewrite changes the files of a backup.
 func rewrite(t *testing.T, file string, change func(name string, data []byte) []byte) string {
 	t.Helper()
-	from, err := zip.OpenReader(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	from := must(zip.OpenReader(file))
 	defer from.Close()
 	var text bytes.Buffer
 	to := zip.NewWriter(&text)
 	for _, one := range from.File {
-		in, err := one.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
-		data, err := io.ReadAll(in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		in := must(one.Open())
+		data := must(io.ReadAll(in))
 		if data = change(one.Name, data); data == nil {
 			continue
 		}
@@ -156,9 +137,7 @@ func rewrite(t *testing.T, file string, change func(name string, data []byte) []
 			t.Fatal(err)
 		}
 	}
-	if err := to.Close(); err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(to.Close())
 	return writeFile(t, "backup", text.String())
 }
 
@@ -172,9 +151,7 @@ func fitting(t *testing.T, file, name string, data []byte, fits func(m *manifest
 			return data
 		case manifestName:
 			var m manifest
-			if err := json.Unmarshal(text, &m); err != nil {
-				t.Fatal(err)
-			}
+			is.New(t).NoErr(json.Unmarshal(text, &m))
 			for i, one := range m.Files {
 				if one.Name == name {
 					m.Files[i], _ = memberOf(t.Context(), name, bytes.NewReader(data))
@@ -191,10 +168,7 @@ func fitting(t *testing.T, file, name string, data []byte, fits func(m *manifest
 func TestRestoreRefusesBackups(t *testing.T) {
 	u := use(t, newDB(t))
 	file := u.backUp(t)
-	whole, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := must(os.ReadFile(file))
 	asIs := func(*manifest) {}
 	without := func(gone string) string {
 		return rewrite(t, file, func(name string, data []byte) []byte {
@@ -205,14 +179,9 @@ func TestRestoreRefusesBackups(t *testing.T) {
 		})
 	}
 	newer := newDB(t)
-	if err := runQuietly(t, "copy", "-from", u.db, "-to", newer); err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(runQuietly(t, "copy", "-from", u.db, "-to", newer))
 	execute(t, newer, "INSERT INTO svc_migrations VALUES (1000)")
-	newerDB, err := os.ReadFile(newer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	newerDB := must(os.ReadFile(newer))
 	changed := func(of string) string {
 		return rewrite(t, file, func(name string, data []byte) []byte {
 			if name == of {
@@ -272,9 +241,7 @@ func TestRestoreRefusesPlaces(t *testing.T) {
 	for _, name := range []string{"svc.db", "svc.db.keys", "svc.db-wal", "svc.db-shm", "svc.db-journal"} {
 		folder := t.TempDir()
 		path := filepath.Join(folder, name)
-		if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		is.New(t).NoErr(os.WriteFile(path, []byte("mine"), 0o600))
 		err := runQuietly(t, "restore", "-db", filepath.Join(folder, "svc.db"), file)
 		if err == nil || !strings.Contains(err.Error(), path+" exists") {
 			t.Errorf("%s: got %v", name, err)
@@ -307,17 +274,10 @@ func TestUnfinishedRestore(t *testing.T) {
 		folder := t.TempDir()
 		db := filepath.Join(folder, "svc.db")
 		if withDB {
-			if err := runQuietly(t, "copy", "-from", u.db, "-to", db); err != nil {
-				t.Fatal(err)
-			}
+			is.New(t).NoErr(runQuietly(t, "copy", "-from", u.db, "-to", db))
 		}
-		if err := os.WriteFile(db+".keys", []byte(unfinished), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		before, err := os.ReadDir(folder)
-		if err != nil {
-			t.Fatal(err)
-		}
+		is.New(t).NoErr(os.WriteFile(db+".keys", []byte(unfinished), 0o600))
+		before := must(os.ReadDir(folder))
 		refused := [][]string{
 			{"-addr", "127.0.0.1:0", "-db", db},
 			{"backup", "-db", u.db, "-keys", db + ".keys", filepath.Join(folder, "backup")},
@@ -335,9 +295,7 @@ func TestUnfinishedRestore(t *testing.T) {
 			t.Errorf("%v, %v", after, err)
 		}
 		if !withDB {
-			if err := runQuietly(t, "restore", "-db", db, file); err != nil {
-				t.Fatal(err)
-			}
+			is.New(t).NoErr(runQuietly(t, "restore", "-db", db, file))
 			u.check(t, db, db+".keys")
 		}
 	}
@@ -356,9 +314,7 @@ func TestKilledBackup(t *testing.T) {
 			died++
 		}
 		db := newDB(t)
-		if err := runQuietly(t, "restore", "-db", db, "-keys", db+".keys", file); err != nil {
-			t.Fatal(err)
-		}
+		is.New(t).NoErr(runQuietly(t, "restore", "-db", db, "-keys", db+".keys", file))
 		if got, want := contents(t, db), contents(t, u.db); got != want {
 			t.Fatalf("got %s, want %s", got, want)
 		}
@@ -383,9 +339,7 @@ func TestKilledRestore(t *testing.T) {
 				left := u.outcome(t, db, keys)
 				outcomes[left]++
 				if left != "all" && isNew(contents(t, db)) { // it can be repeated
-					if err := runQuietly(t, "restore", "-db", db, "-keys", keys, file); err != nil {
-						t.Fatal(err)
-					}
+					is.New(t).NoErr(runQuietly(t, "restore", "-db", db, "-keys", keys, file))
 				}
 			}
 			t.Log(outcomes)
@@ -416,7 +370,7 @@ func (u usedDB) outcome(t *testing.T, db, keys string) string {
 	return "all"
 }
 
-// The commands of docs/operations.md work as they stand there: the backup on two nights, and the
+// The commands of docs/howto/backup.md work as they stand there: the backup on two nights, and the
 // restore into a new place.
 func TestDocumentedServerCommands(t *testing.T) {
 	for kind, place := range places {
@@ -426,9 +380,7 @@ func TestDocumentedServerCommands(t *testing.T) {
 			t.Chdir(t.TempDir())
 			program := filepath.Join(t.TempDir(), "server")
 			script := "#!/bin/sh\nSVC_EXAMPLE_SERVER=1 exec '" + os.Args[0] + "' \"$@\"\n"
-			if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			is.New(t).NoErr(os.WriteFile(program, []byte(script), 0o700))
 			t.Setenv("PATH", filepath.Dir(program)+":"+os.Getenv("PATH"))
 			shell := func(commands, db, keys string) {
 				t.Helper()

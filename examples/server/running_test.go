@@ -13,15 +13,13 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc/examples/internal/programtest"
 )
 
-// TestMain lets a test run this binary as the server.
-func TestMain(m *testing.M) {
-	if os.Getenv("SVC_EXAMPLE_SERVER") != "" {
-		main()
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { programtest.Main(m, "SVC_EXAMPLE_SERVER", main) }
 
 // output collects the output of a running server.
 type output struct {
@@ -156,9 +154,7 @@ func newDB(t *testing.T) string {
 func writeFile(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -168,4 +164,12 @@ func command(t *testing.T, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
 	cmd.Env = append(os.Environ(), "SVC_EXAMPLE_SERVER=1")
 	return cmd
+}
+
+// must is the value of a call that does not fail.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
 }

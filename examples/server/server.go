@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -35,12 +36,13 @@ var serveCommand = subcommand{
 
 // serve runs the server until ctx ends.
 func (c *call) serve(ctx context.Context) (err error) {
-	c.ignoreHangUps(ctx)
-	server, err := c.server()
+	hangUps, stop := hangUps()
+	defer stop()
+	server, certs, err := c.server()
 	if err != nil {
 		return err
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.Addr)
+	listener, err := listen(ctx, c.Addr)
 	if err != nil {
 		return err // contains the address and the cause
 	}
@@ -52,7 +54,7 @@ func (c *call) serve(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, h.close()) }()
 	h.progress = meter(c.stdout)
-	start, err := h.prepare(ctx, c.Bundle)
+	start, err := h.prepare(ctx, c.config)
 	if err != nil {
 		return err
 	}
@@ -60,13 +62,25 @@ func (c *call) serve(ctx context.Context) (err error) {
 		c.log.Warn("cannot print the address and the first key: server key makes another one",
 			"error", err)
 	}
-	server.Handler = c.handler(h)
-	return c.serveHTTP(ctx, server, listener)
+	serving := c.newServing(h, base, certs)
+	server.Handler = serving
+	work, end := context.WithCancel(ctx)
+	var background sync.WaitGroup
+	background.Go(func() { serving.follow(work, hangUps) })
+	background.Go(func() { c.backUp(work) })
+	err = c.serveHTTP(ctx, server, listener)
+	end()
+	background.Wait()
+	return err
 }
 
-// baseURL returns the address at which a client on this machine reaches the listener.
+// baseURL returns the address at which a client on this machine reaches the listener. That of a
+// socket is no URL, but -url takes it.
 func (c *call) baseURL(listener net.Listener) string {
-	address := listener.Addr().(*net.TCPAddr)
+	address, is := listener.Addr().(*net.TCPAddr)
+	if !is {
+		return c.Addr
+	}
 	if !address.IP.IsLoopback() && !c.TLS.on() {
 		c.log.Warn("other machines can reach this address, and requests with their keys are not"+
 			" encrypted: put a TLS proxy in front of it, or set tls.cert_file and tls.key_file",
@@ -96,7 +110,7 @@ func (c *call) handler(h *host) http.Handler {
 		return api
 	}
 	page := adminpage.New(service, adminpage.Options{
-		Prefix: c.adminPrefix(), Logger: c.log, Secure: c.TLS.on(),
+		Prefix: c.adminPrefix(), Logger: c.log, Secure: c.TLS.on(), ReadOnly: c.ReadOnly,
 		SessionKey: h.sessionKeys[0], OldSessionKeys: h.sessionKeys[1:],
 	})
 	return page.Mount(api)
@@ -128,8 +142,8 @@ func (c *call) welcome(w http.ResponseWriter, _ *http.Request) {
 `, c.HTTP.Prefix+"/", c.adminPrefix()+"/", "/catalogue/templates.json", "/healthz")
 }
 
-// server returns the HTTP server, without its handler. It reads the certificate.
-func (c *call) server() (*http.Server, error) {
+// server returns the HTTP server, without its handler, and its certificates; nil: without TLS.
+func (c *call) server() (*http.Server, *certificates, error) {
 	server := &http.Server{
 		ReadHeaderTimeout: c.HTTP.ReadHeaderTimeout.value(),
 		ReadTimeout:       c.HTTP.ReadTimeout.value(),
@@ -141,16 +155,14 @@ func (c *call) server() (*http.Server, error) {
 		DisableGeneralOptionsHandler: true, // "OPTIONS *" gets the same checks as other requests
 	}
 	if !c.TLS.on() {
-		return server, nil
+		return server, nil, nil
 	}
-	certificate, err := tls.LoadX509KeyPair(c.TLS.Cert, c.TLS.Key)
+	kept, err := readCertificates(c.TLS, c.log)
 	if err != nil {
-		return nil, fmt.Errorf("tls.cert_file and tls.key_file: %w", err)
+		return nil, nil, err
 	}
-	server.TLSConfig = &tls.Config{
-		Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12,
-	}
-	return server, nil
+	server.TLSConfig = &tls.Config{GetCertificate: kept.get, MinVersion: tls.VersionTLS12}
+	return server, kept, nil
 }
 
 func (e tlsConfig) on() bool { return e.Cert != "" }

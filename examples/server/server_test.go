@@ -3,12 +3,15 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
@@ -17,6 +20,8 @@ import (
 	"time"
 
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
 func TestWhatIsServed(t *testing.T) {
@@ -65,9 +70,7 @@ func TestRequestsUnderWayEndBeforeTheServer(t *testing.T) {
 	}()
 	<-asked
 	server.cancel()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline) && !strings.Contains(server.stderr.String(), "msg=stopping"); {
-		time.Sleep(time.Millisecond)
-	}
+	is.True(soon(func() bool { return strings.Contains(server.stderr.String(), "msg=stopping") }))
 	time.Sleep(50 * time.Millisecond) // enough for one that does not wait to cut the request off
 	close(answer)
 	is.Equal(<-installed, 200)
@@ -75,17 +78,14 @@ func TestRequestsUnderWayEndBeforeTheServer(t *testing.T) {
 }
 
 func TestAddressInUse(t *testing.T) {
-	is := is.New(t)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	is.NoErr(err)
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
 	defer listener.Close()
 	db := newDB(t)
-	err = run(t.Context(), []string{"-addr", listener.Addr().String(), "-db", db}, &output{}, &output{})
-	is.Equal(exitCode(err, &output{}), 1)
-	is.True(strings.Contains(err.Error(), listener.Addr().String()))
-	is.True(strings.Contains(err.Error(), "in use"))
-	_, err = os.Stat(db)
-	is.True(os.IsNotExist(err)) // nothing was touched
+	for _, said := range []string{listener.Addr().String(), "in use"} {
+		fails(t, said, "-addr", listener.Addr().String(), "-db", db)
+	}
+	_, err := os.Stat(db)
+	is.New(t).True(os.IsNotExist(err)) // nothing was touched
 }
 
 func TestAddressForOthersIsWarnedOf(t *testing.T) {
@@ -97,23 +97,18 @@ func TestAddressForOthersIsWarnedOf(t *testing.T) {
 }
 
 func TestDatabaseThatCannotBe(t *testing.T) {
-	is := is.New(t)
 	for db, want := range map[string]string{
 		"/no/such/directory/svc.db": "/no/such/directory/svc.db",
 		t.TempDir():                 "directory",
 		writeFile(t, "letter.db", strings.Repeat("Dear Sir,\n", 200)): "letter.db",
 	} {
-		err := run(t.Context(), []string{"-addr", "127.0.0.1:0", "-db", db}, &output{}, &output{})
-		is.Equal(exitCode(err, &output{}), 1)
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v", db, err)
-		}
+		fails(t, want, "-addr", "127.0.0.1:0", "-db", db)
 	}
 }
 
 func TestProcess(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		missing(t, "this system has no signals: that the server ends well")
+		t.Skip("NOT TESTED, because this system has no signals: that the server ends well")
 	}
 	is := is.New(t)
 	db := newDB(t)
@@ -122,9 +117,7 @@ func TestProcess(t *testing.T) {
 		stdout := &output{}
 		process.Stdout = stdout
 		is.NoErr(process.Start())
-		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline) && !strings.Contains(stdout.String(), "KEY=$("); {
-			time.Sleep(time.Millisecond)
-		}
+		is.True(soon(func() bool { return strings.Contains(stdout.String(), "KEY=$(") }))
 		is.NoErr(process.Process.Signal(signal))
 		err := process.Wait()
 		is.True(err == nil || signal == syscall.SIGKILL) // exits with 0
@@ -172,29 +165,26 @@ var everything = []string{
 }
 
 func TestRestartKeepsEverything(t *testing.T) {
-	is := is.New(t)
-	db := newDB(t)
-	first := startServer(t, "-db", db)
-	key := first.key()
-	status, _ := first.ask(t, key, "POST", "/ext/svc/admin/template-sources",
-		`{"url": "https://templates.example/all", "auth_token": "hush", "description": null}`)
-	is.Equal(status, 201)
-	first.wants(t, 200, key, "POST", "/ext/svc/admin/templates", `{"id": "a", "name": "A", "manifest": {"version": "1", "n": 1.0}}`)
-	before := map[string]string{}
-	for _, path := range everything {
-		status, before[path] = first.get(t, key, path)
-		is.Equal(status, 200)
-	}
-	is.NoErr(first.stop(t))
+	onBoth(t, func(t *testing.T, flags []string) {
+		is := is.New(t)
+		first := startServer(t, flags...)
+		key := first.key()
+		withToken(t, first)
+		first.wants(t, 200, key, "POST", "/ext/svc/admin/templates", `{"id": "a", "name": "A", "manifest": {"version": "1", "n": 1.0}}`)
+		before := map[string]string{}
+		for _, path := range everything {
+			before[path] = first.wants(t, 200, key, "GET", path, "")
+		}
+		is.NoErr(first.stop(t))
 
-	second := startServer(t, "-db", db)
-	for _, path := range everything {
-		after := second.wants(t, 200, key, "GET", path, "")
-		is.Equal(after, before[path])
-	}
-	is.True(!strings.Contains(second.stdout.String(), "svcu_")) // only the first start prints a key
-	is.True(strings.Contains(second.stdout.String(), "KEY=$("+word(os.Args[0])+" key -db "+db+" -user admin)\n"))
-	is.True(!strings.Contains(second.stderr.String(), "level=WARN"))
+		second := startServer(t, flags...)
+		for _, path := range everything {
+			is.Equal(second.wants(t, 200, key, "GET", path, ""), before[path])
+		}
+		is.True(!strings.Contains(second.stdout.String(), "svcu_")) // only the first start prints a key
+		is.True(strings.Contains(second.stdout.String(), "KEY=$("+word(os.Args[0])+" key -db "+word(flags[1])))
+		is.True(!strings.Contains(second.stderr.String(), "level=WARN"))
+	})
 }
 
 func TestMeterPrintsOnceASecond(t *testing.T) {
@@ -268,10 +258,10 @@ func TestBundleWithoutAdministrator(t *testing.T) {
 }
 
 func TestBadBundle(t *testing.T) {
-	is := is.New(t)
 	db := newDB(t)
-	start := func(bundle string) error {
-		return run(t.Context(), []string{"-addr", "127.0.0.1:0", "-db", db, "-bundle", bundle}, &output{}, &output{})
+	start := func(want, bundle string) {
+		t.Helper()
+		fails(t, want, "-addr", "127.0.0.1:0", "-db", db, "-bundle", bundle)
 	}
 	for text, want := range map[string]string{
 		`{"users": [{"id": "a", "colour": 1}]}`:                                        "/users/0/colour",
@@ -279,14 +269,65 @@ func TestBadBundle(t *testing.T) {
 		`{"groups": [{"id": "g", "members": ["nobody"]}], "users": [{"id": "admin"}]}`: "/groups/0/members/0",
 		`[]`: "bundle.json",
 	} {
-		err := start(writeFile(t, "bundle.json", text))
-		is.True(err != nil)
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, which does not name %s", text, err, want)
-		}
+		start(want, writeFile(t, "bundle.json", text))
 	}
-	is.True(strings.Contains(start("/no/such/bundle").Error(), "/no/such/bundle"))
+	start("/no/such/bundle", "/no/such/bundle")
 
-	server := startServer(t, "-db", db) // nothing of them was written
-	is.True(server.key() != "")
+	is.New(t).True(startServer(t, "-db", db).key() != "") // nothing of them was written
+}
+
+// A server that is read-only answers reads and refuses writes, in its pages as well. It sees what
+// another process writes, and leaves the database as it is.
+func TestReadOnlyServer(t *testing.T) {
+	for kind, db := range map[string]string{"SQLite": newDB(t), "PostgreSQL": pgtest.Schema(t)} {
+		t.Run(kind, func(t *testing.T) {
+			is := is.New(t)
+			keys := filepath.Join(t.TempDir(), "k")
+			writer := startServer(t, "-db", db, "-keys", keys)
+			key := writer.key()
+			bundle := writeFile(t, "b.json", `{"users": [{"id": "added"}]}`)
+			reader := startServer(t, "-db", db, "-keys", keys, "-read-only", "-bundle", bundle)
+			is.Equal(reader.key(), "")
+			reader.wants(t, 200, key, "GET", "/ext/svc/users/alice", "")
+			reader.wants(t, 404, key, "GET", "/ext/svc/users/added", "")
+			reader.wants(t, 200, key, "GET", "/ext/svc/admin/events", "")
+			for _, line := range []string{
+				`POST /users {"id":"new"}`, `DELETE /users/alice`, `POST /me/api-keys {}`,
+				`POST /admin/access-bundle {"users":[{"id":"new"}]}`,
+			} {
+				word := strings.SplitN(line+" ", " ", 3)
+				said := reader.wants(t, 403, key, word[0], "/ext/svc"+word[1], strings.TrimSpace(word[2]))
+				is.True(strings.Contains(said, `"code":"read_only"`))
+			}
+			buttons := func(s *running) bool {
+				answer := must(client.PostForm(s.base+"/ext/svc-admin/sign-in", url.Values{"key": {key}}))
+				is.NoErr(answer.Body.Close())
+				r := must(http.NewRequest("GET", s.base+"/ext/svc-admin/keys", nil))
+				r.AddCookie(answer.Cookies()[0])
+				page := must(client.Do(r))
+				defer page.Body.Close()
+				text := must(io.ReadAll(page.Body))
+				is.Equal(page.StatusCode, 200)
+				return strings.Contains(string(text), "Revoke")
+			}
+			is.True(buttons(writer) && !buttons(reader))
+			writer.wants(t, 201, key, "POST", "/ext/svc/users", `{"id":"new"}`)
+			is.True(soon(func() bool { status, _ := reader.get(t, key, "/ext/svc/users/new"); return status == 200 }))
+			is.NoErr(reader.stop(t))
+			is.NoErr(writer.stop(t))
+		})
+	}
+}
+
+// Without a database or its keys file, such a server makes none.
+func TestReadOnlyServerMakesNothing(t *testing.T) {
+	is := is.New(t)
+	folder := t.TempDir()
+	t.Chdir(folder)
+	fails(t, "", "-read-only", "-addr", "127.0.0.1:0")
+	wantFiles(t, folder)
+	is.NoErr(startServer(t).stop(t))
+	is.NoErr(os.Remove("svc.db.keys"))
+	fails(t, "keys file", "-read-only", "-addr", "127.0.0.1:0")
+	wantFiles(t, folder, "svc.db")
 }

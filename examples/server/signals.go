@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -19,25 +18,14 @@ func endsProgram(stdin *os.File) []os.Signal {
 	return ends
 }
 
-// ignoreHangUps logs each SIGHUP until ctx ends: a manager of services may send it to a server that
-// reloads nothing. In a terminal it ends the program instead.
-func (c *call) ignoreHangUps(ctx context.Context) {
+// hangUps returns each SIGHUP until stop. In a terminal it ends the program instead.
+func hangUps() (received chan os.Signal, stop func()) {
 	if isTerminal(os.Stdin) || signal.Ignored(syscall.SIGHUP) {
-		return
+		return nil, func() {}
 	}
-	received := make(chan os.Signal, 1)
+	received = make(chan os.Signal, 1)
 	signal.Notify(received, syscall.SIGHUP)
-	go func() {
-		defer signal.Stop(received)
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-received:
-				c.log.Info("ignoring SIGHUP: restart the server to read its configuration again")
-			}
-		}
-	}()
+	return received, func() { signal.Stop(received) }
 }
 
 func isTerminal(file *os.File) bool {

@@ -29,16 +29,18 @@ type start struct {
 	demo          bool       // this start applied the demo
 }
 
-// prepare applies the bundle in a file. Without a file, it applies the demo to a fresh database. In
-// a fresh database it also issues the administrator's first key.
-func (h *host) prepare(ctx context.Context, file string) (start, error) {
-	s := start{demo: file == "" && h.fresh}
+// prepare applies the bundle of the configuration. Without a bundle, it applies the demo to a fresh
+// database. In a fresh database it also issues the administrator's first key. A server that is
+// read-only does nothing of it.
+func (h *host) prepare(ctx context.Context, c config) (start, error) {
+	s := start{demo: c.Bundle == "" && h.fresh && !c.ReadOnly}
 	var err error
 	switch {
+	case c.ReadOnly:
 	case s.demo:
 		err = h.applyDemo(ctx)
-	case file != "":
-		err = h.applyFile(ctx, file)
+	case c.Bundle != "":
+		err = h.applyFile(ctx, c.Bundle)
 	}
 	if err != nil {
 		return s, err
@@ -46,7 +48,7 @@ func (h *host) prepare(ctx context.Context, file string) (start, error) {
 	if s.administrator, err = h.knownUser(ctx, administrator); err != nil {
 		return s, err
 	}
-	if h.fresh && s.administrator {
+	if h.fresh && s.administrator && !c.ReadOnly {
 		holder := svc.Identity{Kind: svc.KindUser, ID: administrator}
 		s.key, err = h.issue(ctx, atStart, holder, "made at the first start")
 	}
@@ -82,8 +84,8 @@ func meter(out io.Writer) func(done, total int) {
 	}
 }
 
-// issue issues a key as by, a name of [svc.Host]. For that actor the Service does not call
-// KnownUser, so issue checks the user itself.
+// issue issues a key as by, a name of [svc.Host]. That actor may issue keys to users without a row,
+// so issue looks for the row itself.
 func (h *host) issue(
 	ctx context.Context, by svc.Principal, holder svc.Identity, description string,
 ) (svc.Secret, error) {

@@ -115,12 +115,18 @@ func quote(s string) string {
 func greet(w io.Writer, c config, base string, s start) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "svc listens on %s\n", base)
-	if !c.HTTP.HideAdminPage {
+	_, socket := socketOf(base)
+	if !c.HTTP.HideAdminPage && !socket {
 		fmt.Fprintf(&b, "The administration page is at %s%s/\n", base, c.adminPrefix())
 	}
 	if s.key != "" {
-		fmt.Fprintf(&b, "\n# The key of the user %s. The server does not show it again."+
-			" The lines below use it.\nKEY=%s\n", administrator, string(s.key))
+		fmt.Fprintf(&b, "\n# The key of the user %s. The server does not show it again.", administrator)
+		if !socket {
+			b.WriteString(" The lines below use it.")
+		}
+		fmt.Fprintf(&b, "\nKEY=%s\n", string(s.key))
+	}
+	if s.key != "" && !socket {
 		for _, t := range tryouts(base, s.demo) {
 			fmt.Fprintf(&b, "\n# %s\n%s\n", t.about, t.curl(base+c.HTTP.Prefix))
 		}

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/matryer/is"
 
+	"github.com/extsvc/svc/examples/internal/programtest"
 	"github.com/extsvc/svc/internal/longtest"
 )
 
@@ -47,19 +47,7 @@ var demoAnswers = [][]string{
 // needCurl skips the test on a machine without curl.
 func needCurl(t *testing.T) {
 	t.Helper()
-	if _, err := exec.LookPath("curl"); err == nil {
-		return
-	}
-	missing(t, "curl is missing: the lines that the server prints")
-}
-
-// missing skips a test that cannot run here. Where all tests must run, the test fails.
-func missing(t *testing.T, what string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatal("CANNOT TEST, because " + what)
-	}
-	t.Skip("NOT TESTED, because " + what)
+	programtest.Need(t, "curl", "the lines that the server prints")
 }
 
 func linesWith(text, prefix string) []string {
@@ -84,36 +72,36 @@ func paste(t *testing.T, key, line string) string {
 
 func TestPrintedLinesWorkAsPrinted(t *testing.T) {
 	needCurl(t)
-	is := is.New(t)
-	server := startServer(t, "-db", newDB(t))
-	key, lines := linesWith(server.stdout.String(), "KEY=svcu_"), linesWith(server.stdout.String(), "curl ")
-	is.Equal(len(key), 1)
-	is.Equal(len(lines), len(demoAnswers)) // an answer to expect for each line
-	for i, line := range lines {
-		answer := paste(t, key[0], line)
-		for _, part := range demoAnswers[i] {
-			if !strings.Contains(answer, part) {
-				t.Errorf("%s\nanswered %swhich lacks %s", line, answer, part)
+	onBoth(t, func(t *testing.T, flags []string) {
+		is := is.New(t)
+		server := startServer(t, flags...)
+		key, lines := linesWith(server.stdout.String(), "KEY=svcu_"), linesWith(server.stdout.String(), "curl ")
+		is.Equal(len(key), 1)
+		is.Equal(len(lines), len(demoAnswers)) // an answer to expect for each line
+		for i, line := range lines {
+			answer := paste(t, key[0], line)
+			for _, part := range demoAnswers[i] {
+				if !strings.Contains(answer, part) {
+					t.Errorf("%s\nanswered %swhich lacks %s", line, answer, part)
+				}
 			}
 		}
-	}
-	checkLog(t, server.stderr.String(), len(lines))
+		checkLog(t, server.stderr.String(), len(lines))
+		command := "KEY=$(" + word(os.Args[0]) + " key -db " + word(flags[1])
+		if len(flags) > 2 {
+			command += " -keys " + flags[3]
+		}
+		is.True(strings.Contains(server.stdout.String(), command+" -user admin)\n"))
+		server.wants(t, 200, issueKey(t, append(flags, "-user", "alice")...), "GET", "/ext/svc/me/api-keys", "")
+	})
 }
 
 // The printed line for another key works for each way to start the program, in each directory.
 func TestPrintedKeyCommandWorksAsPrinted(t *testing.T) {
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	program, err := os.ReadFile(os.Args[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := must(filepath.Abs("../.."))
+	program := must(os.ReadFile(os.Args[0]))
 	binary := filepath.Join(t.TempDir(), "my server")
-	if err := os.WriteFile(binary, program, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(os.WriteFile(binary, program, 0o700))
 	t.Setenv("SVC_EXAMPLE_SERVER", "1") // the test binary is the server
 	for name, c := range map[string]struct {
 		dir     string
@@ -140,18 +128,12 @@ func TestPrintedKeyCommandWorksAsPrinted(t *testing.T) {
 				_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) // go run does not hand it on
 				_ = cmd.Wait()
 			}()
-			for deadline := time.Now().Add(time.Minute); !strings.Contains(stdout, "KEY=$("); stdout = printed.String() {
-				if time.Now().After(deadline) {
-					t.Fatal("the server does not start")
-				}
-				time.Sleep(10 * time.Millisecond)
-			}
+			is.True(soon(func() bool { stdout = printed.String(); return strings.Contains(stdout, "KEY=$(") }))
 			line := linesWith(stdout, "KEY=$(")[0]
 			is.True(strings.HasPrefix(line, c.printed))
 			shell := exec.CommandContext(t.Context(), "sh", "-c", line+` && printf %s "$KEY"`)
 			shell.Dir = c.dir
-			key, err := shell.CombinedOutput()
-			is.NoErr(err)
+			key := must(shell.CombinedOutput())
 			server := running{base: listensOn.FindStringSubmatch(stdout)[1]}
 			server.wants(t, 200, string(key), "GET", "/ext/svc/me/api-keys", "")
 		})

@@ -45,7 +45,11 @@ func parseMark(text string) (svc.AuditPosition, error) {
 func (c *call) verifyAudit(
 	ctx context.Context, service *svc.Service, known []svc.AuditPosition,
 ) error {
-	check, err := service.Audit.Verify(ctx, svc.Host, known...)
+	var check svc.AuditCheck
+	err := c.busy("verify-audit", func() (err error) {
+		check, err = service.Audit.Verify(ctx, svc.Host, known...)
+		return err
+	})
 	switch {
 	case err != nil:
 		return err

@@ -10,22 +10,15 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/examples/internal/programtest"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
-// commands returns a block of docs/tenants.md, for the tenant with the number 1.
+// commands returns a block of docs/howto/move-tenant.md, for the tenant with the number 1.
 func commands(t *testing.T, name string) string {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/tenants.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, found := strings.Cut(string(page), "<!-- commands: "+name+" -->\n```sh\n")
-	inside, _, ended := strings.Cut(rest, "```\n")
-	if !found || !ended {
-		t.Fatalf("no block %q", name)
-	}
-	return strings.ReplaceAll(inside, "17", "1")
+	block := programtest.Block(t, "../../docs/howto/move-tenant.md", "<!-- commands: "+name+" -->\n```sh")
+	return strings.ReplaceAll(block, "17", "1")
 }
 
 // TestDocumentedBackups runs the commands of the documentation unchanged, for one of two tenants.
@@ -38,17 +31,7 @@ func TestDocumentedBackups(t *testing.T) {
 		"PostgreSQL": {[]string{"pg_dump", "pg_restore", "psql"}, func(t *testing.T) string { return pgtest.Database(t) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if bin, err := exec.Command("pg_config", "--bindir").Output(); err == nil {
-				t.Setenv("PATH", os.Getenv("PATH")+":"+strings.TrimSpace(string(bin)))
-			}
-			for _, program := range c.programs {
-				if _, err := exec.LookPath(program); err != nil {
-					if os.Getenv("CI") == "true" {
-						t.Fatal(program + " is missing")
-					}
-					t.Skip("NOT TESTED: the backup of docs/tenants.md, because " + program + " is missing")
-				}
-			}
+			programtest.NeedPostgres(t, "the backup of docs/howto/move-tenant.md", c.programs...)
 			backup, restore := commands(t, "backup of "+name), commands(t, "restore of "+name)
 			testBackup(t, c.db(t), backup, restore)
 		})
@@ -57,11 +40,9 @@ func TestDocumentedBackups(t *testing.T) {
 
 func testBackup(t *testing.T, db, backup, restore string) {
 	is, ctx := is.New(t), t.Context()
-	store, err := open(ctx, db)
-	is.NoErr(err)
+	store := must(open(ctx, db))
 	defer store.Close()
-	tenants, err := svc.NewTenants(svc.TenantsConfig{Store: store})
-	is.NoErr(err)
+	tenants := must(svc.NewTenants(svc.TenantsConfig{Store: store}))
 	defer tenants.Close()
 	dir := db
 	if strings.Contains(db, "://") {

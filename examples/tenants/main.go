@@ -34,7 +34,7 @@ import (
 
 func main() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400) // the collector delays all tenants: docs/tenants.md
+		debug.SetGCPercent(400) // the collector delays all tenants: docs/howto/tenants.md
 	}
 	signal.Ignore(syscall.SIGPIPE) // a log without a reader ends no server: the write fails
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

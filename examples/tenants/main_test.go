@@ -17,6 +17,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/examples/internal/programtest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
@@ -58,39 +59,7 @@ func start(t *testing.T, args ...string) (base string, keys map[string]string) {
 // ask returns the status of a GET.
 func ask(t *testing.T, url, bearer string) int {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if bearer != "" {
-		r.Header.Set("Authorization", "Bearer "+bearer)
-	}
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	_, _ = io.Copy(io.Discard, answer.Body)
-	return answer.StatusCode
-}
-
-// post returns the status of a POST.
-func post(t *testing.T, url, bearer, body string) int {
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
-	if err != nil {
-		t.Error(err)
-		return 0
-	}
-	r.Header.Set("Authorization", "Bearer "+bearer)
-	r.Header.Set("Content-Type", "application/json")
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Error(err)
-		return 0
-	}
-	defer answer.Body.Close()
-	_, _ = io.Copy(io.Discard, answer.Body)
-	return answer.StatusCode
+	return programtest.Status(t, "GET", url, bearer)
 }
 
 func TestTenants(t *testing.T) {
@@ -128,13 +97,7 @@ func TestMove(t *testing.T) {
 	moved, _ := start(t, "-tenants", "1", "-db", url)
 	is.Equal(ask(t, moved+list, keys["t1"]), 200)
 	is.Equal(ask(t, moved+list, keys["t2"]), 401)
-	for range 100 {
-		if ask(t, base+list, keys["t1"]) == 404 {
-			break
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	is.Equal(ask(t, base+list, keys["t1"]), 404)
+	is.True(programtest.Soon(func() bool { return ask(t, base+list, keys["t1"]) == 404 }))
 	is.Equal(ask(t, base+"/t/t2/ext/svc/admin/templates", keys["t2"]), 200)
 }
 
@@ -143,15 +106,19 @@ func TestMoveUnderRequests(t *testing.T) {
 	is := is.New(t)
 	folder, url := filepath.Join(t.TempDir(), "tenants"), pgtest.Database(t)
 	base, keys := start(t, "-tenants", "1", "-db", folder)
-	there, err := postgres.OpenTenants(t.Context(), url, postgres.Options{})
-	is.NoErr(err)
+	there := must(postgres.OpenTenants(t.Context(), url, postgres.Options{}))
 	defer there.Close()
-	_, err = there.CreateTenant(t.Context(), "t1", svc.TenantSuspended, time.Now()) // and then killed
+	_, err := there.CreateTenant(t.Context(), "t1", svc.TenantSuspended, time.Now()) // and then killed
 	is.NoErr(err)
 	accepted := make(chan int)
 	go func() {
 		n := 0
-		for post(t, fmt.Sprint(base, "/t/t1/ext/svc/users"), keys["t1"], fmt.Sprintf(`{"id":"u%d"}`, n)) == 201 {
+		for {
+			answer, _ := programtest.Ask(t, http.DefaultClient, "POST", base+"/t/t1/ext/svc/users", fmt.Sprintf(`{"id":"u%d"}`, n),
+				"Authorization: Bearer "+keys["t1"], "Content-Type: application/json")
+			if answer.StatusCode != 201 {
+				break
+			}
 			n++
 		}
 		accepted <- n
@@ -160,8 +127,7 @@ func TestMoveUnderRequests(t *testing.T) {
 	is.NoErr(run(t.Context(), []string{"-db", folder, "-move", "t1", "-to", url}, io.Discard))
 	n := <-accepted
 	is.True(n > 0)
-	tenants, err := svc.NewTenants(svc.TenantsConfig{Store: there})
-	is.NoErr(err)
+	tenants := must(svc.NewTenants(svc.TenantsConfig{Store: there}))
 	defer tenants.Close()
 	is.NoErr(tenants.Use(t.Context(), "t1", func(s *svc.Service) error {
 		for i := range n {
@@ -186,22 +152,17 @@ func TestWrongFlags(t *testing.T) {
 func TestTakeSeat(t *testing.T) {
 	is, ctx := is.New(t), t.Context()
 	url := pgtest.Database(t)
-	store, err := postgres.OpenTenants(ctx, url, postgres.Options{})
-	is.NoErr(err)
+	store := must(postgres.OpenTenants(ctx, url, postgres.Options{}))
 	defer store.Close()
-	tenants, err := svc.NewTenants(svc.TenantsConfig{Store: store})
-	is.NoErr(err)
+	tenants := must(svc.NewTenants(svc.TenantsConfig{Store: store}))
 	defer tenants.Close()
 	db := pgtest.Open(t, url)
-	_, err = db.Exec(`CREATE TABLE seats (tenant BIGINT, holder TEXT UNIQUE)`)
-	is.NoErr(err)
+	must(db.Exec(`CREATE TABLE seats (tenant BIGINT, holder TEXT UNIQUE)`))
 	for _, name := range []string{"a", "b"} {
-		_, err := tenants.Create(ctx, name)
-		is.NoErr(err)
+		must(tenants.Create(ctx, name))
 	}
 	counts := func(name string) (users, seats int) {
-		tenant, err := tenants.Get(ctx, name)
-		is.NoErr(err)
+		tenant := must(tenants.Get(ctx, name))
 		is.NoErr(tenants.Use(ctx, name, func(s *svc.Service) error {
 			for _, err := range s.Users.List(ctx, svc.Host, svc.UserQuery{}) {
 				is.NoErr(err)
@@ -230,7 +191,14 @@ func (end unread) Write(line []byte) (int, error) {
 }
 
 func TestServesWithoutReader(t *testing.T) {
-	is := is.New(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	is.NoErr(run(ctx, []string{"-addr", "127.0.0.1:0", "-tenants", "1", "-db", t.TempDir()}, unread(cancel)))
+	is.New(t).NoErr(run(ctx, []string{"-addr", "127.0.0.1:0", "-tenants", "1", "-db", t.TempDir()}, unread(cancel)))
+}
+
+// must is the value of a call that does not fail.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
 }

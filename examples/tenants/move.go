@@ -54,7 +54,7 @@ func move(
 }
 
 // copyRows copies all rows of a tenant into those of another, which has none. It fails when somebody
-// writes to the tenant meanwhile.
+// writes to the tenant in the meantime.
 func copyRows(
 	ctx context.Context, from svc.TenantStore, old svc.Tenant, to svc.TenantStore, moved svc.Tenant,
 ) (err error) {

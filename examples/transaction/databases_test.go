@@ -12,7 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/examples/internal/programtest"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
@@ -47,16 +50,13 @@ func openTest(t *testing.T, db string, change func(*svc.Config)) (shopAt, <-chan
 	t.Helper()
 	events := make(chan svc.Event, 100)
 	config := svc.Config{
-		Logger:  slog.New(slog.DiscardHandler),
-		OnEvent: func(_ context.Context, event svc.Event) { events <- event },
+		Logger: slog.New(slog.DiscardHandler),
+		Events: svc.EventConfig{OnEvent: func(_ context.Context, event svc.Event) { events <- event }},
 	}
 	if change != nil {
 		change(&config)
 	}
-	s, err := openAt(t.Context(), db, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(openAt(t.Context(), db, config))
 	t.Cleanup(func() {
 		if err := s.close(); err != nil {
 			t.Error(err)
@@ -78,10 +78,8 @@ func doomedAt(t *testing.T, db string) (address string, awaitGone func()) {
 		t.Helper()
 		const connected = `SELECT count(*) FROM pg_stat_activity WHERE application_name = $1`
 		left := 1
-		for deadline := time.Now().Add(time.Minute); left > 0; time.Sleep(5 * time.Millisecond) {
-			if err := server.QueryRow(connected, name).Scan(&left); err != nil || time.Now().After(deadline) {
-				t.Fatalf("the killed program has %d connections: %v", left, err)
-			}
+		if !programtest.Soon(func() bool { return server.QueryRow(connected, name).Scan(&left) == nil && left == 0 }) {
+			t.Fatalf("the killed program has %d connections", left)
 		}
 	}
 }
@@ -102,21 +100,14 @@ func holders(t *testing.T, s shopAt) map[string]int {
 
 func read(t *testing.T, s shopAt, query string, use func(id string, n int)) {
 	t.Helper()
-	rows, err := s.db.Query(query)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := must(s.db.Query(query))
 	defer func() {
-		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
-			t.Fatal(err)
-		}
+		is.New(t).NoErr(errors.Join(rows.Err(), rows.Close()))
 	}()
 	for rows.Next() {
 		var id string
 		var n int
-		if err := rows.Scan(&id, &n); err != nil {
-			t.Fatal(err)
-		}
+		is.New(t).NoErr(rows.Scan(&id, &n))
 		use(id, n)
 	}
 }

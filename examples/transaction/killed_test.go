@@ -16,7 +16,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/examples/internal/programtest"
 	"github.com/extsvc/svc/internal/longtest"
 )
 
@@ -101,10 +104,10 @@ func shopConfig(dir string, round int, here func(moment string)) svc.Config {
 			here(written) // issuing a key begins with a look at the clock
 			return time.Now().Add(time.Duration(round) * time.Minute)
 		},
-		OnEvent: func(_ context.Context, event svc.Event) {
+		Events: svc.EventConfig{OnEvent: func(_ context.Context, event svc.Event) {
 			must(fmt.Fprintln(log, event.Target.Holder.ID, event.Action, event.ID))
 			here(delivered)
-		},
+		}},
 	}
 }
 
@@ -185,10 +188,7 @@ func perCustomer(what string, customers []string, have map[string]int) (problems
 func reopen(t *testing.T, db string, config svc.Config, use func(shopAt)) {
 	t.Helper()
 	config.Logger = slog.New(slog.DiscardHandler)
-	s, err := openAt(t.Context(), db, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(openAt(t.Context(), db, config))
 	use(s)
 	if err := s.close(); err != nil {
 		t.Error(err)
@@ -201,17 +201,14 @@ func deliverRest(t *testing.T, db, dir string, round int) (events map[string]int
 	t.Helper()
 	reopen(t, db, shopConfig(dir, round, func(string) {}), func(s shopAt) {
 		waiting := 1
-		for deadline := time.Now().Add(time.Minute); waiting > 0; time.Sleep(20 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%d events wait for ever", waiting)
-			}
+		if !programtest.Soon(func() bool {
 			read(t, s, `SELECT '', COUNT(*) FROM svc_outbox`, func(_ string, n int) { waiting = n })
+			return waiting == 0
+		}) {
+			t.Fatalf("%d events wait for ever", waiting)
 		}
 	})
-	text, err := os.ReadFile(filepath.Join(dir, "events"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must(os.ReadFile(filepath.Join(dir, "events")))
 	events = map[string]int{}
 	seen := map[string]bool{}
 	for line := range strings.Lines(string(text)) {
@@ -237,9 +234,7 @@ func runAndKill(t *testing.T, signedUp map[string]string, settings ...string) {
 	}
 	program.Stderr = os.Stderr
 	stdout := must(program.StdoutPipe())
-	if err := program.Start(); err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(program.Start())
 	killed := false
 	lines := bufio.NewReader(stdout)
 	for {

@@ -25,7 +25,7 @@ func TestKnownUser(t *testing.T) {
 		s, _ = openTest(t, db, func(c *svc.Config) {
 			c.Keys.Peppers = []svc.Pepper{{Version: "1", Secret: make([]byte, 32)}}
 			c.Keys.Imports = []svc.KeyImport{{Prefix: "old_"}}
-			c.KnownUser = func(ctx context.Context, id string) (known bool, err error) {
+			c.Users.Known = func(ctx context.Context, id string) (known bool, err error) {
 				err = s.db.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM customers WHERE id = $1)`, id).Scan(&known)
 				return known, err
 			}
@@ -40,12 +40,10 @@ func TestKnownUser(t *testing.T) {
 				kept = useKeys(ctx, is, inTx, host, customer)
 				return nil
 			}))
-			who, err := s.service.Authenticate(ctx, string(kept.Key))
-			is.NoErr(err)
-			is.Equal(who.Identity(), customer)
+			is.Equal(must(s.service.Authenticate(ctx, string(kept.Key))).Identity(), customer)
 		}
 		nobody := svc.Principal{Kind: svc.KindUser, ID: "nobody"}
-		_, err := s.service.Keys.Issue(t.Context(), nobody, svc.Me, svc.NewAPIKey{}) // KnownUser is asked about others
+		_, err := s.service.Keys.Issue(t.Context(), nobody, svc.Me, svc.NewAPIKey{}) // Users.Known is asked about others
 		is.Equal(svc.ErrorCode(err), svc.CodeForbidden)
 	})
 }
@@ -54,24 +52,17 @@ func TestKnownUser(t *testing.T) {
 // is good.
 func useKeys(ctx context.Context, is *is.I, inTx *svc.Service, host svc.Principal, customer svc.Identity) svc.IssuedKey {
 	is.Helper()
-	first, err := inTx.Keys.Issue(ctx, host, customer, svc.NewAPIKey{IdempotencyKey: "once-" + customer.ID})
-	is.NoErr(err)
+	first := must(inTx.Keys.Issue(ctx, host, customer, svc.NewAPIKey{IdempotencyKey: "once-" + customer.ID}))
 	hash := sha256.Sum256([]byte("old_" + customer.ID))
-	imported, err := inTx.Keys.Import(ctx, host, customer, svc.ImportedKey{Prefix: "old_", Hash: hash[:]})
-	is.NoErr(err)
+	imported := must(inTx.Keys.Import(ctx, host, customer, svc.ImportedKey{Prefix: "old_", Hash: hash[:]}))
 	later, off, on := time.Now().Add(time.Hour), true, false
 	for _, patch := range []svc.APIKeyPatch{{Disabled: &off}, {Disabled: &on}, {ExpiresAt: &later}} {
-		_, err = inTx.Keys.Patch(ctx, host, customer, first.ID, patch)
-		is.NoErr(err)
+		must(inTx.Keys.Patch(ctx, host, customer, first.ID, patch))
 	}
-	_, err = inTx.Keys.Rotate(ctx, host, customer, first.ID, svc.Rotation{Overlap: time.Minute})
-	is.NoErr(err)
+	must(inTx.Keys.Rotate(ctx, host, customer, first.ID, svc.Rotation{Overlap: time.Minute}))
 	is.NoErr(inTx.Keys.Revoke(ctx, host, customer, imported.ID))
-	revoked, err := inTx.Keys.RevokeAll(ctx, host, customer)
-	is.NoErr(err)
-	is.True(revoked > 0)
-	kept, err := inTx.Keys.Issue(ctx, host, customer, svc.NewAPIKey{})
-	is.NoErr(err)
+	is.True(must(inTx.Keys.RevokeAll(ctx, host, customer)) > 0)
+	kept := must(inTx.Keys.Issue(ctx, host, customer, svc.NewAPIKey{}))
 	listed := 0
 	for _, err := range inTx.Keys.List(ctx, host, customer, svc.KeyQuery{}) {
 		is.NoErr(err)

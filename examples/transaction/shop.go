@@ -9,7 +9,7 @@ import (
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
-// shop is a host with a table of its own in the database of svc.
+// shop is a host with its own table in the database of svc.
 type shop struct {
 	store   *sqlite.Store
 	service *svc.Service
@@ -36,8 +36,8 @@ func open(ctx context.Context, path string, config svc.Config) (*shop, error) {
 // close stops the delivery of events, then closes the database.
 func (s *shop) close() error { return errors.Join(s.service.Close(), s.store.Close()) }
 
-// leave removes a customer, the customer's keys and all else that svc has of the customer. An error
-// removes nothing.
+// leave removes a customer, the customer's keys and everything else that svc has of the customer.
+// An error removes nothing.
 func (s *shop) leave(ctx context.Context, customer string) error {
 	tx, err := s.store.DB().BeginTx(ctx, nil)
 	if err != nil {

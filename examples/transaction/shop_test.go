@@ -12,20 +12,18 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/examples/internal/programtest"
 )
 
 func TestSignUp(t *testing.T) {
 	inEach(t, func(t *testing.T, db string) {
 		is := is.New(t)
 		s, events := openTest(t, db, nil)
-		key, err := s.signUp(t.Context(), "ada")
-		is.NoErr(err)
-		who, err := s.service.Authenticate(t.Context(), string(key))
-		is.NoErr(err)
-		is.Equal(who.ID, "ada")
+		key := must(s.signUp(t.Context(), "ada"))
+		is.Equal(must(s.service.Authenticate(t.Context(), string(key))).ID, "ada")
 		is.Equal(receive(t, events).Target.Holder.ID, "ada")
 
-		_, err = s.signUp(t.Context(), "ada")
+		_, err := s.signUp(t.Context(), "ada")
 		is.True(err != nil)
 		is.Equal(holders(t, s), map[string]int{"ada": 1})
 	})
@@ -50,8 +48,7 @@ func TestRolledBack(t *testing.T) {
 		is.NoErr(refuseAtCommit(s))
 		_, err := s.signUp(t.Context(), "mallory")
 		is.True(err != nil) // the commit fails
-		_, err = s.signUp(t.Context(), "ada")
-		is.NoErr(err)
+		must(s.signUp(t.Context(), "ada"))
 		is.Equal(receive(t, events).Target.Holder.ID, "ada")
 		is.Equal(len(events), 0)
 		is.Equal(holders(t, s), map[string]int{"ada": 1})
@@ -86,16 +83,14 @@ func TestLeave(t *testing.T) {
 		_, err := s.service.Authenticate(t.Context(), string(key))
 		return err == nil
 	}
-	ada, err := s.signUp(t.Context(), "ada")
-	is.NoErr(err)
-	grace, err := s.signUp(t.Context(), "grace")
-	is.NoErr(err)
+	ada := must(s.signUp(t.Context(), "ada"))
+	grace := must(s.signUp(t.Context(), "grace"))
 	is.NoErr(s.leave(t.Context(), "ada"))
 	is.True(!good(ada) && good(grace))
 	is.Equal(customers(t, at), []string{"grace"})
 	is.NoErr(s.leave(t.Context(), "ada")) // again is no error
 
-	_, err = s.store.DB().Exec(`CREATE TABLE orders (customer TEXT REFERENCES customers (id) DEFERRABLE INITIALLY DEFERRED);
+	_, err := s.store.DB().Exec(`CREATE TABLE orders (customer TEXT REFERENCES customers (id) DEFERRABLE INITIALLY DEFERRED);
 		INSERT INTO orders VALUES ('grace')`)
 	is.NoErr(err)
 	is.True(s.leave(t.Context(), "grace") != nil) // the commit fails
@@ -122,28 +117,20 @@ func TestProgram(t *testing.T) {
 		dir := t.TempDir()
 		address, awaitGone := doomedAt(t, db)
 		first, stdout := program(t, dir, "-db", address, "ada")
-		line, err := stdout.ReadString('\n')
-		is.NoErr(err)
+		line := must(stdout.ReadString('\n'))
 		is.True(strings.HasPrefix(line, "ada svcu_"))
 		is.NoErr(first.Process.Kill())
 		_ = first.Wait() // killed
 		awaitGone()
 		reopen(t, db, svc.Config{}, func(s shopAt) {
-			_, err = s.db.Exec(`UPDATE svc_outbox SET claimed_until = 0`) // end the 30 s claim of the killed run
+			_, err := s.db.Exec(`UPDATE svc_outbox SET claimed_until = 0`) // end the 30 s claim of the killed run
 			is.NoErr(err)
 		})
 
 		second, _ := program(t, dir, "-db", address)
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-			log, err := os.ReadFile(filepath.Join(dir, "log"))
-			is.NoErr(err)
-			if strings.Contains(string(log), ": api_key.issued for ada\n") {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("nothing was told: %s", log)
-			}
-		}
+		is.True(programtest.Soon(func() bool {
+			return strings.Contains(string(must(os.ReadFile(filepath.Join(dir, "log")))), ": api_key.issued for ada\n")
+		}))
 		is.NoErr(second.Process.Signal(os.Interrupt))
 		is.NoErr(second.Wait())
 	})
@@ -158,8 +145,6 @@ func program(t *testing.T, dir string, args ...string) (command *exec.Cmd, stdou
 	command.Dir, command.Stderr = dir, log
 	command.Env = append(os.Environ(), setting+"MAIN=1")
 	stdout = bufio.NewReader(must(command.StdoutPipe()))
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(command.Start())
 	return command, stdout
 }

@@ -90,7 +90,7 @@ func NewIndexed(schema *policy.Schema) *Index {
 	return r
 }
 
-// What a row takes without its texts, in bytes.
+// These are the bytes that a row takes without its texts.
 const (
 	userBytes       = 96
 	accountBytes    = 128

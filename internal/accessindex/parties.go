@@ -15,6 +15,15 @@ type Rows struct {
 	Each bool // for Touched: the users are no party, because a new document may name them
 }
 
+// Add names the rows of other as well.
+func (r *Rows) Add(other Rows) {
+	r.Users = slices.Concat(r.Users, other.Users)
+	r.Groups = slices.Concat(r.Groups, other.Groups)
+	r.Accounts = slices.Concat(r.Accounts, other.Accounts)
+	r.Policies = slices.Concat(r.Policies, other.Policies)
+	r.Banks = slices.Concat(r.Banks, other.Banks)
+}
+
 // Parties groups all principals: the members of a party have the same policies in the same ways.
 // Two parties may still be equal. Users come first, then by id of the first member.
 func (r *Index) Parties() [][]policy.Member {
@@ -33,8 +42,8 @@ func (r *Index) Parties() [][]policy.Member {
 }
 
 // Touched groups the principals whose rights may depend on the rows that are named, and on what is
-// attached to them. Each named user and service account is a party of its own, also without a row.
-// As long as no others change, the first member of a party stands for all of it.
+// attached to them. Each named user and service account is its own party, also without a row. As
+// long as no others change, the first member of a party stands for all of it.
 func (r *Index) Touched(by Rows) [][]policy.Member {
 	touched := parties{Index: r, each: by.Each}
 	var users, accounts set

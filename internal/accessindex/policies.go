@@ -37,7 +37,7 @@ func (r *Index) SetPolicy(id string, document []byte) {
 	}
 }
 
-// DeletePolicy removes the row of a policy. What refers to it stays, and gives nothing.
+// DeletePolicy removes the row of a policy. Rows that refer to it stay, and give nothing.
 func (r *Index) DeletePolicy(id string) {
 	if n, found := r.policies.find(id); found {
 		r.unwrite(n)

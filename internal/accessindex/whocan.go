@@ -20,7 +20,7 @@ type StatementRef struct {
 	Effect    policy.Effect
 }
 
-// What the statements of a policy, or of a group's policies, do to one request.
+// effect is what the statements of a policy, or of a group's policies, do to one request.
 type effect uint8
 
 const (

@@ -75,7 +75,7 @@ func (r Request) Open(sealed []byte, answerKeys [][]byte) ([]byte, error) {
 }
 
 // sealer returns a Sealer whose key is derived (HKDF, RFC 5869) from the idempotency key and one of
-// the answer keys. The store keeps neither, so a reader of the database alone cannot read answers.
+// the answer keys. The store keeps neither, so a reader of the database cannot read answers.
 // With a nil answerKey, an answer is as safe as its idempotency key is hard to guess.
 func (r Request) sealer(answerKey []byte) (*aead.Sealer, error) {
 	key, err := hkdf.Key(sha256.New, []byte(r.key), answerKey, "svc answer", aead.KeySize)

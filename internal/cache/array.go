@@ -2,7 +2,7 @@ package cache
 
 import "sync/atomic"
 
-// An Array makes this many elements at once.
+// An Array makes this many elements in one step.
 const chunkLength = 16
 
 // Array has a fixed number of elements, which are made when they are first needed: an Array that is

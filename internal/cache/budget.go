@@ -36,7 +36,7 @@ func (b *Budget) Join(giveUp func()) {
 	b.caches = append(b.caches, giveUp)
 }
 
-// Empty drops all entries that nobody uses meanwhile.
+// Empty drops all entries that nobody uses in the meantime.
 func (b *Budget) Empty() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,11 +1,8 @@
 package cache_test
 
 import (
-	"fmt"
-	"math"
 	"math/rand/v2"
 	"runtime"
-	"runtime/metrics"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -309,43 +306,4 @@ func TestNoStaleRecordIsFound(t *testing.T) {
 	writers.Wait()
 	stop.Store(true)
 	readers.Wait()
-}
-
-// BenchmarkRecords measures the cost of a record: its bytes, the CPU time of a garbage collection
-// over so many records, and a Get that misses the processor's caches.
-func BenchmarkRecords(b *testing.B) {
-	for _, n := range []int{1 << 16, 1_000_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			before, without := collect()
-			r := cache.NewRecords(n)
-			for i := range n {
-				keep(r, i, 1)
-			}
-			after, with := collect()
-			for b.Loop() {
-				if _, _, ok := r.Get(key(rand.IntN(n))); !ok {
-					b.Fatal("a record is not found")
-				}
-			}
-			b.ReportMetric(float64(after-before)/float64(n), "B/record")
-			b.ReportMetric(without*1000, "ms-gc-before")
-			b.ReportMetric(with*1000, "ms-gc")
-		})
-	}
-}
-
-// collect returns the reachable bytes and the CPU seconds of the fastest of ten garbage
-// collections.
-func collect() (reachable int64, seconds float64) {
-	samples := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/cpu/classes/gc/total:cpu-seconds"}}
-	seconds = math.Inf(1)
-	runtime.GC()
-	for range 10 {
-		metrics.Read(samples)
-		before := samples[1].Value.Float64()
-		runtime.GC()
-		metrics.Read(samples)
-		seconds = min(seconds, samples[1].Value.Float64()-before)
-	}
-	return int64(samples[0].Value.Uint64()), seconds
 }

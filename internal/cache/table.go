@@ -5,9 +5,9 @@ import (
 	"sync/atomic"
 )
 
-// table holds the records of a shard in chains. One writer and any number of readers may use it at
-// once. A reader gets consistent records only. A reader on a chain that changes may end up in
-// another chain and find nothing.
+// table holds the records of a shard in chains. One writer and any number of readers may use it
+// concurrently. A reader gets consistent records only. A reader on a chain that changes may end up
+// in another chain and find nothing.
 type table struct {
 	era     uint32
 	seed    maphash.Seed

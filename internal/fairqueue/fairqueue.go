@@ -33,7 +33,7 @@ type Rules struct {
 type Queue struct {
 	rules Rules
 	gap   time.Duration // between the beginnings of turns; 0: none
-	long  time.Duration // a turn beside which its flow may have one more than its share
+	long  time.Duration // a turn that lets its flow have one more than its share
 
 	mu     sync.Mutex
 	free   int
@@ -106,7 +106,7 @@ var ErrLate = errors.New("too many others wait")
 
 // Acquire waits for a turn of a flow, which has at most limit at a time; 0 is no limit. leave ends
 // the turn. Acquire waits at most for longest, and then returns ErrLate; 0 is no limit. A nil Queue
-// gives a turn at once.
+// gives a turn immediately.
 func (r *Queue) Acquire(
 	ctx context.Context, name Flow, limit int, longest time.Duration,
 ) (leave func(), err error) {
@@ -141,7 +141,7 @@ func (r *Queue) Acquire(
 	case <-late:
 		err = ErrLate
 	}
-	if !r.withdraw(l, w) { // the turn came meanwhile
+	if !r.withdraw(l, w) { // the turn came in the meantime
 		leave = func() { r.leave(l, w.began) }
 		if err == ErrLate {
 			return leave, nil
@@ -233,7 +233,7 @@ func (r *Queue) leave(l *flow, began time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.free++
-	l.running = without(l.running, began) // of two that began at once, either one
+	l.running = without(l.running, began) // of two that began at the same time, either one
 	l.of.running--
 	now := time.Now()
 	r.forget(l, now)

@@ -153,7 +153,7 @@ func (l library) deadLinks(of *godoc.Package, text string) (dead []string) {
 }
 
 var (
-	// qualified is a name with what it belongs to: "svc.New", "Config.Keys.Cached".
+	// qualified is a name with what it belongs to: "svc.New", "Config.Memory.Keys".
 	qualified = regexp.MustCompile(`\b[A-Za-z]\w*(?:\.[A-Z]\w*)+`)
 	// constant is the name of a constant or of an error. Those of others have their package in front.
 	constant = regexp.MustCompile(`(?:^|[^.\w])((?:Code|Event|Action|Target|Kind|Err|Trace|Finding|Max)[A-Z]\w*)`)
@@ -319,10 +319,10 @@ func TestDeadLinks(t *testing.T) {
 		known.of(path.Join(ours, dir))
 	}
 	for text, dead := range map[string]int{
-		"[Service] and [*Error], [Service.Decide], [errors.Join], [slog.LevelError], a[0], [1, 2]":  0,
-		"[Servise], [Service.Decides], [errors.Joins], [slog.Levels], [list]:\n\n  - of [Lists]\n":  8,
-		"Config.KnownUser, svc.Config, svc.New, Templates.Install, CodeInvalid, MaxErrors, Node.js": 0,
-		"Config.KnownUsers, svc.Configs, httpapi.New2, Templates.Instal, CodeWrong, EventNever":     6,
+		"[Service] and [*Error], [Service.Decide], [errors.Join], [slog.LevelError], a[0], [1, 2]":    0,
+		"[Servise], [Service.Decides], [errors.Joins], [slog.Levels], [list]:\n\n  - of [Lists]\n":    8,
+		"Config.Users.Known, svc.Config, svc.New, Templates.Install, CodeInvalid, MaxErrors, Node.js": 0,
+		"Config.KnownUsers, svc.Configs, httpapi.New2, Templates.Instal, CodeWrong, EventNever":       6,
 		"service.Keys.Isue": 1,
 	} {
 		found := append(known.deadLinks(of, text), known.deadNames(text)...) // a name in a link counts twice

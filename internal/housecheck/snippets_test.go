@@ -19,7 +19,7 @@ import (
 
 // snippet is Go that a page or a doc comment shows.
 type snippet struct {
-	at    string   // "docs/hosting.md:22"
+	at    string   // "docs/howto/mount.md:22"
 	from  string   // the file that the line above names; "": any
 	lines []string // without the indentation that all of them share
 }

@@ -2,6 +2,7 @@
 package inbound
 
 import (
+	"crypto/rand"
 	"errors"
 	"net/http"
 	"net/url"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/strictjson"
+	"github.com/extsvc/svc/internal/token"
 )
 
 // JSON reads a body strictly. rows is the most rows of its lists. An empty body gives the zero value
@@ -45,6 +47,20 @@ func Query(raw string) (url.Values, error) {
 		return nil, svc.Invalid("query", "has a malformed percent escape")
 	}
 	return values, nil
+}
+
+// RequestIDHeader carries the id that identifies a request in the logs.
+const RequestIDHeader = "X-Request-Id"
+
+// RequestID returns the id that a client gives its request, if that is safe in headers and logs,
+// else a new one. An id that mask changes looks like an API key, and is not safe.
+func RequestID(header http.Header, mask func(string) string) string {
+	const safe = token.Alphabet + "-_.:/+=@~"
+	id := header.Get(RequestIDHeader)
+	if id == "" || len(id) > 128 || strings.Trim(id, safe) != "" || mask(id) != id || len(header.Values(RequestIDHeader)) > 1 {
+		return rand.Text()
+	}
+	return id
 }
 
 // Bearer returns the bearer (RFC 6750, section 2.1) of the one Authorization header; "" when

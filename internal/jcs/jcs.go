@@ -7,6 +7,7 @@
 package jcs
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -37,6 +38,16 @@ func Append(dst, data []byte) ([]byte, error) {
 	w := writer{in: in, out: slices.Grow(dst, len(in))}
 	w.value()
 	return w.out, nil
+}
+
+// Equal compares canonical forms. Equal bytes need none. Invalid JSON equals only the same bytes.
+func Equal(a, b []byte) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	canonicalA, errA := Canonical(a)
+	canonicalB, errB := Canonical(b)
+	return errA == nil && errB == nil && bytes.Equal(canonicalA, canonicalB)
 }
 
 // Digest returns "sha256:" and the hex SHA-256 of a text. Canonical texts with the same content

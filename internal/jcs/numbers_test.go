@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/extsvc/svc/internal/jcs"
 )
 
 func TestNumbers(t *testing.T) {
@@ -123,15 +121,4 @@ func exact(lit string) *big.Rat {
 		return nil
 	}
 	return r
-}
-
-func BenchmarkCanonical(b *testing.B) {
-	one := `{"name":"step","retries":3,"args":["--a","b",[1,2.50]],"text":"a \"quoted\" line of words","on":true}`
-	doc := []byte("[" + strings.Repeat(one+",", 2000) + one + "]")
-	b.SetBytes(int64(len(doc)))
-	for b.Loop() {
-		if _, err := jcs.Canonical(doc); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

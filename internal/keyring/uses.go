@@ -19,7 +19,7 @@ type Use[H any] struct {
 }
 
 // Uses holds uses of keys that are not written yet. Its zero value works. It is safe for concurrent
-// use. What waits here is lost when the process is killed: a use is a hint for people, and no
+// use. They are lost when the process is killed: a use is a hint for people, and no
 // decision rests on it.
 type Uses[H any] struct {
 	mu      sync.Mutex

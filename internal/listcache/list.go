@@ -26,7 +26,7 @@ type Rows[T any] struct {
 	Has     func(row *T, label Label) bool // whether Labels has it
 	Size    func(row *T) int64             // in bytes
 	Same    func(a, b *T) bool             // of two rows with the same id
-	Compare func(a, b *T) int              // the order of a list; 0 for equal ids alone
+	Compare func(a, b *T) int              // the order of a list; 0 for equal ids only
 }
 
 // List holds rows in their order. Its zero value with Of set is empty and has no Tag. It never

@@ -17,7 +17,7 @@ import (
 const (
 	// few is how many changed rows a caller reads again. More are read in the background.
 	few = 32
-	// rereads is how often Renew reads rows that have changed meanwhile, before it gives up.
+	// rereads is how often Renew reads rows that have changed in the meantime, before it gives up.
 	rereads = 5
 	// behind is how many generations a list may lie behind before Ahead matters. A store knows the
 	// changes of 1,000 at least.
@@ -278,7 +278,7 @@ func (s *Cache[T]) Run(ctx context.Context) {
 var errCleared = errors.New("all rows may have changed")
 
 // read reads all rows, until Clear is called. Nil: they do not fit. The state is that of one
-// generation only when renew has read again what has changed meanwhile.
+// generation only when renew has read again what has changed in the meantime.
 func (s *Cache[T]) read(ctx context.Context) (*State[T], error) {
 	era := s.era.Load()
 	// MaxInt64 is a generation that no store has: the answer names the present one, and no changes.

@@ -27,8 +27,8 @@ func Times(here, ci int) int {
 	return here
 }
 
-// AtOnce is how many parallel tests of a package run at once, unless the command line says it. It is
-// for TestMain of tests that mostly wait.
+// AtOnce is how many parallel tests of a package run concurrently, unless the command line says it.
+// It is for TestMain of tests that mostly wait.
 func AtOnce(tests int) {
 	set("test.parallel", strconv.Itoa(tests))
 }

@@ -76,7 +76,8 @@ func run(ctx context.Context, seed uint64, n int, only string) error {
 	return nil
 }
 
-// judgeAll judges two packages at once, because mutants that wait for ever cost time and no work.
+// judgeAll judges two packages at the same time, because mutants that wait for ever cost time and
+// no work.
 func judgeAll(
 	ctx context.Context, packages []*pkg, drawn []*site, scratch string,
 ) (killed, survived int, err error) {
@@ -137,7 +138,7 @@ var judges = map[string][]string{
 // withoutBehaviour starts the folders from which no mutant is drawn: programs, and what tests use.
 var withoutBehaviour = []string{
 	"e2e", "examples", "internal/mutants", "internal/pauses", "internal/policy/policytest",
-	"internal/longtest", "store/postgres/pgtest", "store/storetest",
+	"internal/longtest", "internal/sqltest", "store/postgres/pgtest", "store/storetest",
 }
 
 // list returns the packages of the workspace in which mutants are drawn, sorted by folder.

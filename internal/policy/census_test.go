@@ -157,6 +157,43 @@ func TestUnscopedAreThoseWhomNothingNarrows(t *testing.T) {
 	}
 }
 
+// TestTies: only statements of different policies tie, and only where one parameter has two values and
+// nothing but the ids of the policies decides.
+func TestTies(t *testing.T) {
+	model := func(name string) policytest.Statement {
+		st := allow("bank:recall")
+		st.LLMModel = name
+		return st
+	}
+	grant := func(id string, priority int64, statements ...policytest.Statement) policy.Grant {
+		return policy.Grant{PolicyID: id, Priority: priority, Document: policytest.Document(statements...)}
+	}
+	closer := model("m2")
+	closer.Banks = []string{"b"}
+	for _, tc := range []struct {
+		name   string
+		grants []policy.Grant
+		ties   []string // losers and winners
+	}{
+		{"two values", []policy.Grant{grant("p", 0, model("m1")), grant("q", 0, model("m2"))}, []string{"p#0 q#0 llm_model"}},
+		{"one value", []policy.Grant{grant("p", 0, model("m1")), grant("q", 0, model("m1"))}, nil},
+		{"one without a value", []policy.Grant{grant("p", 0, model("m1")), grant("q", 0, allow("bank:recall"))}, nil},
+		{"a higher priority", []policy.Grant{grant("p", 0, model("m1")), grant("q", 1, model("m2"))}, nil},
+		{"a closer bank", []policy.Grant{grant("p", 0, model("m1")), grant("q", 0, closer)}, nil},
+		{"one policy", []policy.Grant{grant("p", 0, model("m1"), model("m2"))}, nil},
+	} {
+		census := &policy.Census{}
+		census.Add(policy.Subject{Kind: policy.User, Grants: tc.grants}, policy.Member{Kind: policy.User, ID: "m"})
+		var ties []string
+		for _, tie := range compiler.Lint(census).Ties {
+			ties = append(ties, fmt.Sprintf("%s#%d %s#%d %s", tie.Policy, tie.Statement, tie.Winner, tie.WinnerStatement, tie.Parameter))
+		}
+		if !slices.Equal(ties, tc.ties) {
+			t.Errorf("%s: the ties are %q, want %q", tc.name, ties, tc.ties)
+		}
+	}
+}
+
 // TestNeedlessCanGo: without all needless statements every decision stays the same.
 func TestNeedlessCanGo(t *testing.T) {
 	gone, narrowedTwice := 0, 0

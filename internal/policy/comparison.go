@@ -26,7 +26,7 @@ type granting struct {
 	harmless map[*Statement]bool // the grantor has every right that these may give or take
 }
 
-// holder is what a party or a grantor may do at one moment. It is an unmapped sender when public is
+// holder is what a party or a grantor may do in one state. It is an unmapped sender when public is
 // not nil. Otherwise, each of its sides must allow a request and none may deny it.
 type holder struct {
 	sides  [][]*Document // nil: it is denied everything
@@ -37,7 +37,7 @@ type holder struct {
 	denies bitset
 }
 
-// gridCell is a bank, or stands for all banks of a class except those with a spot of their own.
+// gridCell is a bank, or stands for all banks of a class except those with their own spot.
 type gridCell struct {
 	bank     string
 	class    int32
@@ -128,8 +128,8 @@ func (m *comparison) allows(changed map[*Statement]bool) bool {
 	return !found
 }
 
-// search looks for an excess where changed statements match, and on banks that need spots of their
-// own. When the call ends, it reports one without a witness.
+// search looks for an excess where changed statements match, and on banks that need their own
+// spots. When the call ends, it reports one without a witness.
 //
 // Two classes of actions that the same statements cover are decided the same, unless the actions are
 // administrative or the spot is the bank of a public access. So are two classes of banks. Of equal

@@ -49,9 +49,9 @@ func (r *Rights) Permits(vouched []string, action string) bool {
 // names.
 //
 // The answer is exact. Whether a pattern covers an action depends only on the action's class, and
-// every pattern is a member of its own class. A literal is itself. "iam:users:*", read as an
-// action, begins with "iam:users:" and is neither a literal nor begins with a longer prefix of any
-// valid pattern. So it is enough to ask for each pattern as an action.
+// every pattern is in its own class. A literal is itself. "iam:users:*", read as an action,
+// begins with "iam:users:" and is neither a literal nor begins with a longer prefix of any valid
+// pattern. So it is enough to ask for each pattern as an action.
 //
 // A document of the target that does not parse may permit anything once it is repaired. It
 // therefore counts as permitting everything.

@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/matryer/is"
@@ -60,4 +61,41 @@ type outcome struct {
 
 func outcomeOf(r policy.Result) outcome {
 	return outcome{r.Outcome, policytest.MemoryOf(r.Parameters), r.Strategy}
+}
+
+// varied fails when too few cases tested a property.
+func varied(t *testing.T, seen ...int) {
+	t.Helper()
+	enough := 10
+	if fewer() {
+		enough = 1
+	}
+	if slices.Min(seen) < enough {
+		t.Errorf("the worlds are not varied: seen %v times", seen)
+	}
+}
+
+// broken reports whether a document that counts does not parse.
+func broken(w *policytest.World, s policy.Subject, q policytest.Request) bool {
+	if q.BankPolicy != nil {
+		if _, err := policy.Memory.ParseBankDocument(q.BankPolicy.Document); err != nil {
+			return true
+		}
+	}
+	return slices.ContainsFunc(documents(s), faulty)
+}
+
+// rewritten returns the subject with other documents.
+func rewritten(s policy.Subject, rewrite func(id string, raw []byte) []byte) policy.Subject {
+	s.Grants = slices.Clone(s.Grants)
+	for i := range s.Grants {
+		s.Grants[i].Document = rewrite(s.Grants[i].PolicyID, s.Grants[i].Document)
+	}
+	for _, narrowing := range []*[]policy.Named{&s.Scoping, &s.Narrowing} {
+		*narrowing = slices.Clone(*narrowing)
+		for i, n := range *narrowing {
+			(*narrowing)[i].Document = rewrite(n.ID, n.Document)
+		}
+	}
+	return s
 }

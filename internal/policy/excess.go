@@ -20,7 +20,7 @@ type Excess struct {
 // subject is denied everything. shutAfter is what Grantor.Shut is, after the write.
 //
 // The write gives a right when it makes an allowed request of a denied one. Parameters do not
-// count. Control-plane rights are compared on bank "*" alone, where the grantor's vouched patterns
+// count. Control-plane rights are compared only on bank "*", where the grantor's vouched patterns
 // count. All other rights are compared on every bank, unless the grantor has Banks. Only
 // control-plane rights count as taken.
 //

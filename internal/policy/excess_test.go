@@ -2,6 +2,8 @@ package policy_test
 
 import (
 	gocontext "context"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/matryer/is"
@@ -14,6 +16,117 @@ import (
 func on(st policytest.Statement, banks ...string) policytest.Statement {
 	st.Banks = banks
 	return st
+}
+
+// write is a drawn write and its grantor. The patterns of all documents, read as strings, have every
+// class of requests.
+type write struct {
+	by            policy.Grantor
+	before, after *policy.Subject
+	shut          []string // after the write
+	actions       []string
+	banks         []string
+}
+
+// drawnWrite changes one statement of a principal, or makes another one of it.
+func drawnWrite(w *policytest.World) write {
+	x := write{by: policy.Grantor{Subject: w.Principal().Subject, Banks: w.IntN(4) == 0}, before: new(w.Principal().Subject)}
+	x.actions, x.banks = patternsOf(w)
+	changed := &w.Policies[w.IntN(len(w.Policies))]
+	statements, other := slices.Clone(changed.Statements), w.Statement()
+	if len(statements) == 0 {
+		statements = append(statements, other)
+	}
+	switch st := &statements[w.IntN(len(statements))]; w.IntN(6) {
+	case 0:
+		x.after = new(w.Principal().Subject)
+	case 1:
+		st.Banks = other.Banks
+	case 2:
+		st.Actions = other.Actions
+	case 3:
+		st.Effect = map[string]string{"allow": "deny", "deny": "allow"}[st.Effect]
+		*st = policytest.Statement{Effect: st.Effect, Actions: st.Actions, Banks: st.Banks}
+	case 4:
+		*st = other
+	}
+	if x.after == nil {
+		changed.Statements, changed.Document = statements, policytest.Document(statements...)
+		x.after = new(rewritten(*x.before, func(id string, raw []byte) []byte {
+			if id == changed.ID {
+				return changed.Document
+			}
+			return raw
+		}))
+	}
+	actions, banks := patternsOf(w)
+	x.actions = append(append(x.actions, actions...), "bank:memories:list", "bank:memories:get")
+	x.banks = append(append(x.banks, banks...), "*")
+	slices.Sort(x.actions)
+	slices.Sort(x.banks)
+	x.actions, x.banks = slices.Compact(x.actions), slices.Compact(x.banks)
+	for _, shut := range []*[]string{&x.by.Shut, &x.shut} {
+		for range w.IntN(3) {
+			*shut = append(*shut, x.banks[w.IntN(len(x.banks))])
+		}
+	}
+	if w.IntN(2) == 0 {
+		x.shut = x.by.Shut
+	}
+	for _, bank := range x.banks { // a bank that is shut does not stand for its class
+		if strings.HasSuffix(bank, "*") {
+			x.banks = append(x.banks, bank+"*")
+		}
+	}
+	for range w.IntN(3) {
+		x.by.Vouched = append(x.by.Vouched, x.actions[w.IntN(len(x.actions))])
+	}
+	return x
+}
+
+// exceeding returns a function that reports whether a request shows an excess: it asks for the decisions.
+func (x *write) exceeding() func(action, bank string, taken bool) bool {
+	before, after, by := compiler.Compile(*x.before), compiler.Compile(*x.after), compiler.Compile(x.by.Subject)
+	may := func(who *policy.Rights, action, bank string, shut []string) bool {
+		return !slices.Contains(shut, bank) && who.Decide(action, bank, &policy.Context{}, nil).Allowed()
+	}
+	return func(action, bank string, taken bool) bool {
+		if strings.HasPrefix(action, "iam:") || strings.HasPrefix(action, "template:") {
+			had, has := may(before, action, bank, nil), may(after, action, bank, nil)
+			return bank == "*" && had != has && had == taken && !by.Permits(x.by.Vouched, action)
+		}
+		return !x.by.Banks && !taken && may(after, action, bank, x.shut) && !may(before, action, bank, x.by.Shut) &&
+			!may(by, action, bank, x.by.Shut)
+	}
+}
+
+// TestExceedsIsTheDifferenceOfDecisions: Exceeds says what asking for every request says, and its witness
+// is one of them.
+func TestExceedsIsTheDifferenceOfDecisions(t *testing.T) {
+	given, taken, none := 0, 0, 0
+	forEachWorld(t, func(is *is.I, w *policytest.World) {
+		for range 4 {
+			x := drawnWrite(policytest.NewWorld(w.Uint64()))
+			exceeding := x.exceeding()
+			want := slices.ContainsFunc(x.actions, func(action string) bool {
+				return slices.ContainsFunc(x.banks, func(bank string) bool {
+					return exceeding(action, bank, false) || exceeding(action, bank, true)
+				})
+			})
+			got, exceeds := compiler.Exceeds(&x.by, x.before, x.after, x.shut)
+			is.Equal(exceeds, want)
+			switch {
+			case !exceeds:
+				none++
+			case got.Taken:
+				taken++
+			default:
+				given++
+			}
+			is.True(!exceeds || exceeding(got.Action, got.Bank, got.Taken))
+		}
+	})
+	varied(t, given, taken, none)
 }
 
 // TestExceedsFailsClosed: a call that has ended finds an excess, and no administrator.

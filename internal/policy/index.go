@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// index finds the statements that match the requests of a class without looking at the others. The
-// classes alone decide: a pattern covers the class that it names and all classes under it.
+// index finds the statements that match the requests of a class without looking at the others.
+// Only the classes decide: a pattern covers the class that it names and all classes under it.
 type index struct {
 	actions, banks *classes
 	covering       []bitset  // for each class of actions, the statements that cover it

@@ -162,7 +162,7 @@ func (l *linter) settle(c *Compiler, census *Census) {
 // needs reports whether a party needs a statement once the statements found needless are removed.
 func (p *linted) needs(at cited) bool {
 	if !p.gone.meets(p.gone) {
-		return false // weigh found that the party can do without this statement alone
+		return false // weigh found that the party can do without this statement only
 	}
 	both := p.set(p.places[at])
 	both.add(p.gone)

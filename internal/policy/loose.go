@@ -47,8 +47,8 @@ func encoded(v any) []byte {
 }
 
 // ParseLoose parses a document for some table: each name may be one of a parameter, and each value
-// has a type of parameters. All else is as in [Schema.ParseDocument]. An empty list is a list of
-// texts.
+// has a type of parameters. Everything else is as in [Schema.ParseDocument]. An empty list is a
+// list of texts.
 func ParseLoose(raw []byte) ([]Loose, error) {
 	var d struct {
 		Version    *string                      `json:"version"`

@@ -18,7 +18,7 @@ type PublicDiff struct {
 }
 
 // StrategyDiff is a change of a bank's strategy. It affects allowed principals that have no
-// strategy of their own.
+// own strategy.
 type StrategyDiff struct {
 	Bank          string
 	Context       Context // as in a [PublicDiff]

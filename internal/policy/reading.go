@@ -202,8 +202,8 @@ func meet(patterns, others []string) bool {
 	})
 }
 
-// bankRules returns the ids of the banks that need a spot of their own, sorted: before and after
-// decide differently there for another reason than statements.
+// bankRules returns the ids of the banks that need their own spot, sorted: before and after decide
+// differently there for another reason than statements.
 func (m *comparison) own() []string {
 	if m.by.Banks {
 		return nil

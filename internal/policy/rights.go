@@ -22,8 +22,8 @@ type table struct {
 	id     uint64
 	schema *Schema
 	holder string // whose the grants are, in words
-	// sides holds first the grants, in gathering order, then each narrowing policy as a side of its
-	// own: Scoping before Narrowing.
+	// sides holds first the grants, in gathering order, then each narrowing policy as its own side:
+	// Scoping before Narrowing.
 	sides          [][]attachedBy
 	actions, banks *classes
 	statements     int

@@ -203,17 +203,6 @@ func byHand(pattern, user, group string) (string, bool) {
 	return pattern, true
 }
 
-// allByHand returns the patterns with values in place of variables, without those that cover
-// nothing.
-func allByHand(patterns []string, user, group string) (bound []string) {
-	for _, pattern := range patterns {
-		if pattern, ok := byHand(pattern, user, group); ok {
-			bound = append(bound, pattern)
-		}
-	}
-	return bound
-}
-
 // TestVariablesShare: users without variables in their policies share a table, and so do users of a
 // group whose policy has only the group.
 func TestVariablesShare(t *testing.T) {

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
-	"sync"
 	"testing"
 
 	"github.com/matryer/is"
@@ -15,72 +13,10 @@ import (
 	"github.com/extsvc/svc/internal/policy/policytest"
 )
 
-// TestBatchIsSingles: one compiler answers all questions of a world, concurrently and in any order,
-// as a new compiler answers each.
-func TestBatchIsSingles(t *testing.T) {
-	is := is.New(t)
-	for seed := range uint64(20) {
-		w := policytest.NewWorld(seed)
-		shared := policy.NewCompiler(policy.Memory)
-		type question struct {
-			rights *policy.Rights
-			policytest.Request
-			want policy.Result
-		}
-		var questions []question
-		for range 60 {
-			p, q := w.Principal(), w.Request()
-			want := explain(policy.NewCompiler(policy.Memory).Compile(p.Subject), q)
-			questions = append(questions, question{shared.Compile(p.Subject), q, want})
-		}
-		var askers sync.WaitGroup
-		wrong := make([]string, 4)
-		for i := range wrong {
-			order := w.Perm(len(questions))
-			askers.Go(func() {
-				for _, n := range slices.Concat(order, order) {
-					q := questions[n]
-					d := decide(q.rights, q.Request)
-					if got := explain(q.rights, q.Request); !reflect.DeepEqual(got, q.want) || !agrees(d, q.want) {
-						wrong[i] = fmt.Sprintf("%+v: %+v, want %+v", q.Request, got, q.want)
-					}
-				}
-			})
-		}
-		askers.Wait()
-		is.Equal(strings.Join(wrong, ""), "") // on some seed
-	}
-}
-
 func agrees(d policy.Decision, r policy.Result) bool {
 	strategy, ok := d.Strategy()
 	return d.Outcome() == r.Outcome && d.Reason() == r.Reason && reflect.DeepEqual(d.Parameters(), r.Parameters) &&
 		ok == (r.Strategy != nil) && (!ok || strategy == *r.Strategy)
-}
-
-// TestEqualClassEqualAnswer: two strings that the same patterns cover get the same decision and
-// parameters.
-func TestEqualClassEqualAnswer(t *testing.T) {
-	pairs := 0
-	forEachWorld(t, func(is *is.I, w *policytest.World) {
-		s := w.Principal().Subject
-		actions, banks := patternsOf(w)
-		type class struct{ action, bank string }
-		answers := map[class]outcome{}
-		for range 60 {
-			action, bank := w.Action(), w.Bank()
-			c := class{coverage(actions, action, policy.MatchAction), coverage(banks, bank, policy.MatchBank)}
-			got := outcomeOf(evaluate(s, policytest.Request{Action: action, Bank: bank}))
-			want, known := answers[c]
-			if !known {
-				answers[c] = got
-				continue
-			}
-			pairs++
-			is.Equal(got, want)
-		}
-	})
-	varied(t, pairs)
 }
 
 // patternsOf returns the patterns of a world, with every value of their variables.
@@ -100,15 +36,6 @@ func patternsOf(w *policytest.World) (actions, banks []string) {
 		}
 	}
 	return actions, banks
-}
-
-// coverage returns which of the patterns cover s.
-func coverage(patterns []string, s string, covers func(pattern, s string) bool) string {
-	var b strings.Builder
-	for _, p := range patterns {
-		b.WriteByte("01"[map[bool]int{true: 1}[covers(p, s)]])
-	}
-	return b.String()
 }
 
 // TestReceiversOwnResults: changes to an answer do not affect the next answer, for any user of the
@@ -190,7 +117,9 @@ func TestCallersOwnDocuments(t *testing.T) {
 			q.BankPolicy = &policy.Named{ID: q.BankPolicy.ID, Document: slices.Clone(q.BankPolicy.Document)}
 		}
 		request := policy.Request{Action: q.Action, Bank: q.Bank, Context: context(q), Policy: policy.Memory.CompileBank(q.BankPolicy)}
+		given := slices.Clone(own.Grants)
 		rights := c.Compile(own)
+		is.Equal(own.Grants, given) // in their order
 		before := rights.Explain(request)
 		scribble(reflect.ValueOf(&own))
 		if q.BankPolicy != nil {
@@ -245,4 +174,26 @@ func TestNearlyEqualSubjects(t *testing.T) {
 			is.Equal(explain(c.Compile(s), q), policytest.Evaluate(s, q))
 		}
 	}
+}
+
+// TestAgainIsDecide: Again repeats a decision with the bank policy that Note stored, for that
+// moment only.
+func TestAgainIsDecide(t *testing.T) {
+	var moment uint64
+	known := map[bool]int{}
+	forEachWorld(t, func(is *is.I, w *policytest.World) {
+		for range 10 {
+			p, q := w.Principal(), w.Request()
+			rights, in, bank := compiler.Compile(p.Subject), context(q), policy.Memory.CompileBank(q.BankPolicy)
+			moment++
+			var d policy.Decision
+			is.True(!rights.Again(&d, q.Action, q.Bank, &in, moment))
+			rights.Decide(q.Action, q.Bank, &in, bank)
+			rights.Note(q.Action, q.Bank, bank, moment)
+			again := rights.Again(&d, q.Action, q.Bank, &in, moment)
+			is.True(!again || agrees(d, explain(rights, q)))
+			known[again]++
+		}
+	})
+	varied(t, known[true], known[false])
 }

@@ -34,7 +34,7 @@ const (
 //
 // A trace has further entries, which are not for statements. A document that no longer parses has
 // one: Statement -1, not matched, Effect deny. Each override of public access has one: Via
-// "public", Statement is its index. So has the public default, with Statement -1. When the bank
+// "public", Statement is its index. The public default has one: Statement -1. When the bank
 // policy gives the strategy, the strategy override has one: Via "bank", Statement is its index. The
 // default strategy has Statement -1. PolicyID of the entries "public" and "bank" is the bank
 // policy's.

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Rate allows Burst uses at once, and PerSecond uses a second in the long run.
+// Rate allows Burst uses at the same time, and PerSecond uses a second in the long run.
 type Rate struct {
 	PerSecond float64
 	Burst     int
@@ -63,12 +63,12 @@ func KeyOf(tenant, id string) (key Key) {
 // Taken is the outcome of a use.
 type Taken struct {
 	Refused   bool          // the rate does not allow the use
-	Remaining int           // uses that the rate still allows at once
+	Remaining int           // uses that the rate still allows at the same time
 	Next      time.Duration // until one more than Remaining is allowed; > 0
 }
 
-// Limiter counts uses of keys. Use [New]. It is safe for concurrent use: of any uses at once, it
-// allows exactly as many as one after the other.
+// Limiter counts uses of keys. Use [New]. It is safe for concurrent use: of any uses at the same
+// time, it allows exactly as many as one after the other.
 //
 // It remembers a bounded number of keys. Beyond that, a new key takes the place of one of a few
 // keys chosen at random: the one that is unused first. That key starts over with its whole burst.
@@ -122,7 +122,7 @@ func (l *Limiter) Take(key Key, rate Rate, now time.Duration) Taken {
 	return rate.Left(refused, wait)
 }
 
-// at returns how long the key still counts as used at a time, by a rate of its own or by a new one.
+// at returns how long the key still counts as used at a time, by its own rate or by a new one.
 func (u used) at(now, interval, burst time.Duration) time.Duration {
 	wait := u.until - now
 	if u.interval == 0 || wait <= 0 {

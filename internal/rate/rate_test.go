@@ -240,15 +240,3 @@ func TestManyKeys(t *testing.T) {
 	is.True(l.remembered() <= 1000+shards)
 	is.True(l.remembered() > 900)
 }
-
-func BenchmarkTake(b *testing.B) {
-	for _, keys := range []int{1, 100_000} {
-		b.Run(fmt.Sprint(keys), func(b *testing.B) {
-			l, r := New(1<<17), Rate{PerSecond: 1000, Burst: 100}
-			b.ReportAllocs()
-			for n := 0; b.Loop(); n++ {
-				l.Take(numbered(n%keys), r, time.Duration(n))
-			}
-		})
-	}
-}

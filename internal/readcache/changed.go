@@ -8,7 +8,7 @@ import (
 type Changed struct {
 	Keys, Banks []string // ids
 	Senders     []Sender // those that came to, left or moved between users
-	Users       Set      // those with another row, other groups or other policies of their own
+	Users       Set      // those with another row, other groups or other own policies
 	Accounts    Set      // service accounts with another row
 	Groups      Set      // those with other policies
 	Policies    Set      // those with another document

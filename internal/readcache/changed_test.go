@@ -10,7 +10,6 @@ import (
 
 	"github.com/matryer/is"
 
-	"github.com/extsvc/svc/internal/cache"
 	"github.com/extsvc/svc/internal/policy"
 )
 
@@ -119,21 +118,4 @@ func TestDropSenders(t *testing.T) {
 		c.Drop(Changed{Senders: senders[2:]})
 		is.Equal(kept(), 1)
 	})
-}
-
-// A sweep of 10,000 holders.
-func BenchmarkDrop(b *testing.B) {
-	c := New(10_000, cache.NewBudget(1<<30), newStore(), func(func(context.Context)) {})
-	rights := policy.NewCompiler(policy.Memory).Compile(policy.Subject{Kind: policy.User})
-	for i := range 10_000 {
-		who := Holder{policy.User, keyID(i), ""}
-		c.holders.Put(c.holders.Fence(who), who, &Standing{User: who.ID, Rights: rights, Groups: []string{"staff", "all"}})
-	}
-	for what, changed := range map[string]Changed{"user": {Users: set("x")}, "policy": {Policies: set("x")}} {
-		b.Run(what, func(b *testing.B) {
-			for b.Loop() {
-				c.Drop(changed)
-			}
-		})
-	}
 }

@@ -55,7 +55,7 @@ type Holder struct {
 	NarrowedBy string // "": none
 }
 
-// public is the holder without any rights of its own.
+// public is the holder without any own rights.
 var public = Holder{Kind: policy.Unmapped}
 
 // Standing is what is known of a holder.

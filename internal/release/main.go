@@ -46,7 +46,7 @@ func main() {
 }
 
 // release is one version on its way into a folder. Everything is made in scratch, and moved to out when
-// all of it is there.
+// it is complete.
 type release struct {
 	root    string // of the clone
 	version string
@@ -78,7 +78,7 @@ func run(ctx context.Context, root, version, out string, rehearsal bool) (err er
 	return r.make(ctx)
 }
 
-// rehearse writes the proxy alone, unless the next version would be refused.
+// rehearse writes the proxy only, unless the next version would be refused.
 func (r *release) rehearse(ctx context.Context) error {
 	if err := r.copyWorktree(ctx); err != nil {
 		return err

@@ -21,8 +21,8 @@ import (
 
 const rootModule = "github.com/extsvc/svc"
 
-// goModule is a module that hosts import or install: one without replacements, outside of internal and
-// testdata.
+// goModule is a module that hosts import or install: one without replacements, outside of docs, e2e,
+// internal and testdata.
 type goModule struct {
 	path, folder string
 }
@@ -99,7 +99,7 @@ func modulesOf(tree, version string) (modules []goModule, err error) {
 		if err != nil {
 			return err
 		}
-		if entry.IsDir() && (entry.Name() == "internal" || entry.Name() == "testdata") {
+		if entry.IsDir() && slices.Contains([]string{"docs", "e2e", "internal", "testdata"}, entry.Name()) {
 			return fs.SkipDir
 		}
 		if entry.Name() != "go.mod" {

@@ -142,7 +142,7 @@ func write(path string, text []byte) error {
 	return os.WriteFile(path, text, 0o644)
 }
 
-// replace writes a file beside path and renames it, so path is never half-written.
+// replace writes a file next to path and renames it, so path is never half-written.
 func replace(path string, text []byte, mode os.FileMode) error {
 	err := write(path+".new", text)
 	if err == nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -208,4 +209,13 @@ func TestTooManyKeys(t *testing.T) {
 			t.Errorf("%.20s… of %d bytes: %v, want %q", doc, len(doc), err, pointer)
 		}
 	}
+}
+
+func manyKeys(n int) []byte {
+	b := []byte("{")
+	for i := range n {
+		b = fmt.Appendf(b, `"k%d":%d,`, i, i)
+	}
+	b[len(b)-1] = '}'
+	return b
 }

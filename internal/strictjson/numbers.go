@@ -39,7 +39,7 @@ func (s *scanner) number(sh *shape) *Error {
 	}
 }
 
-// integer replaces the number from start on by its value in digits alone, as encoding/json needs
+// integer replaces the number from start on by its value in digits only, as encoding/json needs
 // it: a number with a fraction or an exponent may be an integer (RFC 8259, section 6).
 func (s *scanner) integer(sh *shape, start int) *Error {
 	digits, whole := inDigits(s.in[start:s.pos])

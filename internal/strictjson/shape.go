@@ -13,7 +13,7 @@ import (
 type shape struct {
 	takes  kind
 	must   string           // the detail for a value of another kind
-	fields map[string]*slot // of a struct, by tag; nil for all else
+	fields map[string]*slot // of a struct, by tag; nil for everything else
 	elem   *slot            // of a slice, a map, or anything opaque
 	number reflect.Kind     // Int64, Uint64 or Float64; Invalid: any number
 	bits   int              // the size of number

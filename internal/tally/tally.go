@@ -1,4 +1,4 @@
-// Package tally counts what happens very often, on many processors at once.
+// Package tally counts what happens very often, on many processors at the same time.
 package tally
 
 import (

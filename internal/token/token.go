@@ -137,3 +137,31 @@ func draw(n int) string {
 	}
 	return string(out)
 }
+
+// leastSecret is the fewest letters and digits after "_" and an id that look like the secret of an
+// API key. It is less than a whole secret, to mask mistyped keys.
+const leastSecret = 30
+
+// Mask masks text that looks like an API key. It leaves the id, which an administrator needs to
+// revoke the key.
+func Mask(text string) string {
+	if len(text) < len("_")+IDLength+leastSecret {
+		return text
+	}
+	var masked strings.Builder
+	rest := text
+	for {
+		_, behind, found := strings.Cut(rest, "_")
+		if !found {
+			masked.WriteString(rest)
+			return masked.String()
+		}
+		masked.WriteString(rest[:len(rest)-len(behind)])
+		rest = behind
+		end := len(rest) - len(strings.TrimLeft(rest, Alphabet))
+		if end >= IDLength+leastSecret {
+			masked.WriteString(rest[:IDLength] + "***")
+			rest = rest[end:]
+		}
+	}
+}

@@ -6,6 +6,7 @@ type AccessDiff struct {
 	Public     []PublicDiff     `json:"public"`
 	Strategies []StrategyDiff   `json:"strategies"`
 	Omitted    int              `json:"omitted,omitempty"` // absent: the lists are complete
+	Turned     []AccessTest     `json:"turned,omitempty"`
 }
 
 // PrincipalsDiff is the difference for principals that have equal policies.
@@ -43,4 +44,16 @@ type StrategyDiff struct {
 	Context Context `json:"context"`
 	Before  *string `json:"before"`
 	After   *string `json:"after"`
+}
+
+// AccessTest is a question with the answer that is expected.
+type AccessTest struct {
+	UserID           string `json:"user_id,omitempty"`
+	ServiceAccountID string `json:"sa_id,omitempty"`
+	Sender           string `json:"sender,omitempty"`
+	Action           string `json:"action"`
+	Bank             string `json:"bank"`
+	Channel          string `json:"channel,omitempty"`
+	Topic            string `json:"topic,omitempty"`
+	Allowed          bool   `json:"allowed"`
 }

@@ -13,7 +13,7 @@ type Event struct {
 	Actor    Actor           `json:"actor"`
 	Action   string          `json:"action"`
 	Target   Target          `json:"target"`
-	Tenant   *string         `json:"tenant,omitempty"` // of a tenant alone
+	Tenant   *string         `json:"tenant,omitempty"` // only of a tenant
 	Was      json.RawMessage `json:"was"`
 	Is       json.RawMessage `json:"is"`
 	Previous *string         `json:"previous"`

@@ -1,5 +1,5 @@
-// Package otelsvc makes spans of OpenTelemetry from the requests to svc. It is a module of its own, so
-// that only its users compile OpenTelemetry.
+// Package otelsvc makes spans of OpenTelemetry from the requests to svc. It is its own module, so that
+// only its users compile OpenTelemetry.
 package otelsvc
 
 import (

@@ -18,7 +18,7 @@ import (
 )
 
 func ExampleNew() {
-	service, err := svc.New(svc.Config{Store: memstore.New(), OnDecision: otelsvc.Decision})
+	service, err := svc.New(svc.Config{Store: memstore.New(), Events: svc.EventConfig{OnDecision: otelsvc.Decision}})
 	if err != nil {
 		return
 	}
@@ -31,7 +31,7 @@ func TestSpans(t *testing.T) {
 	is := is.New(t)
 	quiet := slog.New(slog.DiscardHandler)
 	service, err := svc.New(svc.Config{
-		Store: memstore.New(), Logger: quiet, OnDecision: otelsvc.Decision,
+		Store: memstore.New(), Logger: quiet, Events: svc.EventConfig{OnDecision: otelsvc.Decision},
 		Authenticator: svc.AuthenticatorFunc(func(_ context.Context, bearer string) (svc.Principal, error) {
 			return svc.Principal{Kind: svc.KindUser, ID: bearer, Actions: []string{"template:admin"}}, nil
 		}),

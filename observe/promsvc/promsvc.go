@@ -1,5 +1,5 @@
 // Package promsvc makes metrics of Prometheus from the requests to svc, and from the figures of its
-// Service. It is a module of its own, so that only its users compile the Prometheus client.
+// Service. It is its own module, so that only its users compile the Prometheus client.
 package promsvc
 
 import (

@@ -148,6 +148,7 @@ func (s *Store) current(named svc.AccessNames) svc.Bundle {
 		Policies:        pick(s.policies, named.Policies, clonePolicy),
 		Attachments:     pick(s.attachments, s.attachmentsOf(named), same),
 		BankPolicies:    pick(s.bankPolicies, named.BankPolicies, cloneBankPolicy),
+		Tests:           pick(s.tests, named.Tests, same),
 	}
 }
 
@@ -255,6 +256,9 @@ func (s *Store) write(b svc.AccessWrite) {
 	}
 	for _, policy := range b.BankPolicies {
 		put(s, s.bankPolicies, policy.BankID, cloneBankPolicy(policy))
+	}
+	for _, test := range b.Tests {
+		put(s, s.tests, test.ID, test)
 	}
 }
 
@@ -378,6 +382,7 @@ func (s *Store) all() svc.Bundle {
 		Policies:        sorted(s.policies, strings.Compare, clonePolicy),
 		Attachments:     sorted(s.attachments, byPrincipal, same),
 		BankPolicies:    sorted(s.bankPolicies, strings.Compare, cloneBankPolicy),
+		Tests:           sorted(s.tests, strings.Compare, same),
 	}
 }
 
@@ -418,6 +423,7 @@ func inParts(b svc.Bundle, yield func(svc.Bundle) error) (err error) {
 	split(&err, b.BankPolicies, one, func(policies []svc.BankPolicy) error {
 		return yield(svc.Bundle{BankPolicies: policies})
 	})
+	split(&err, b.Tests, one, func(tests []svc.AccessTest) error { return yield(svc.Bundle{Tests: tests}) })
 	return err
 }
 

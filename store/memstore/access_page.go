@@ -27,6 +27,11 @@ func (s *Store) page(page svc.AccessPage) (b svc.Bundle) {
 	case svc.TargetPolicy:
 		b.Policies = chunk(s.policies, page, page.After, strings.Compare, clonePolicy,
 			func(svc.Policy) bool { return true })
+	case svc.TargetBankPolicy:
+		b.BankPolicies = chunk(s.bankPolicies, page, page.After, strings.Compare, cloneBankPolicy,
+			func(svc.BankPolicy) bool { return true })
+	case svc.TargetTest:
+		b.Tests = chunk(s.tests, page, page.After, strings.Compare, same, func(svc.AccessTest) bool { return true })
 	case svc.TargetAttachment:
 		after := svc.Target{ID: page.After}.Attachment()
 		b.Attachments = chunk(s.attachments, page, after, byPrincipal, same,

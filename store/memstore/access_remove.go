@@ -13,6 +13,7 @@ func (s *Store) remove(named svc.AccessNames) (gone, unbound []svc.Target) {
 	dropAll(s, s.serviceAccounts, named.ServiceAccounts)
 	dropAll(s, s.policies, named.Policies)
 	dropAll(s, s.bankPolicies, named.BankPolicies)
+	dropAll(s, s.tests, named.Tests)
 	dropAll(s, s.groups, named.Groups)
 	dropAll(s, s.users, named.Users)
 	removed := func(c svc.Channel) bool { return slices.Contains(named.Channels, c) }

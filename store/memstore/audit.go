@@ -10,7 +10,7 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// QueueAudit implements [svc.AuditStore]. All writes wait for each other: it chains at once.
+// QueueAudit implements [svc.AuditStore]. All writes wait for each other: it chains immediately.
 func (s *Store) QueueAudit(
 	ctx context.Context, events []svc.Event,
 	chain func(last svc.AuditRecord, events []svc.Event) []svc.AuditRecord,

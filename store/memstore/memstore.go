@@ -41,6 +41,7 @@ type rows struct {
 	policies        map[string]svc.Policy
 	attachments     map[svc.AttachmentKey]svc.Attachment
 	bankPolicies    map[string]svc.BankPolicy
+	tests           map[string]svc.AccessTest
 
 	outbox  map[uuid.UUID]outboxEvent
 	answers map[string]svc.StoredAnswer // by key
@@ -68,6 +69,7 @@ func New() *Store {
 		policies:        map[string]svc.Policy{},
 		attachments:     map[svc.AttachmentKey]svc.Attachment{},
 		bankPolicies:    map[string]svc.BankPolicy{},
+		tests:           map[string]svc.AccessTest{},
 		outbox:          map[uuid.UUID]outboxEvent{},
 		answers:         map[string]svc.StoredAnswer{},
 	}}

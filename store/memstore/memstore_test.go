@@ -11,3 +11,7 @@ import (
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(*testing.T) svc.Store { return memstore.New() })
 }
+
+func TestTenants(t *testing.T) {
+	storetest.RunTenants(t, func(*testing.T) svc.TenantStore { return memstore.NewTenants() })
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/changefeed"
 	"github.com/extsvc/svc/internal/longtest"
+	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
@@ -50,7 +51,7 @@ func wakesAnother(t *testing.T, one, two svc.Store) {
 	waits(t, two, 0)
 	begun := time.Now()
 	for i, woken := 0, 0; woken < 5; i++ {
-		since := generation(t, two)
+		since := sqltest.Generation(t, two)
 		committed := make(chan time.Time, 1)
 		go func() {
 			time.Sleep(20 * time.Millisecond) // two waits by then
@@ -75,7 +76,7 @@ func TestChangesInATransaction(t *testing.T) {
 	is := is.New(t)
 	store := open(t, migrated(t), postgres.Options{NoNotify: true})
 	is.NoErr(addUsers(t.Context(), store, "before"))
-	since := generation(t, store)
+	since := sqltest.Generation(t, store)
 	is.NoErr(addUsers(t.Context(), store, "after"))
 	rolled := errors.New("rolled back")
 	is.Equal(store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
@@ -92,15 +93,6 @@ func TestChangesInATransaction(t *testing.T) {
 	is.Equal(changes.Targets[1].ID, "other")
 }
 
-func generation(t *testing.T, store svc.Store) int64 {
-	t.Helper()
-	changes, err := store.Changes(t.Context(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return changes.Generation
-}
-
 // Without NOTIFY or LISTEN the other store polls.
 func TestChangesAreNoticedByAsking(t *testing.T) {
 	t.Parallel()
@@ -113,10 +105,10 @@ func noticesByAsking(t *testing.T, url string, options postgres.Options) {
 	t.Helper()
 	is := is.New(t)
 	one, two := open(t, url, options), open(t, url, options)
-	since := generation(t, two)
+	since := sqltest.Generation(t, two)
 	is.NoErr(addUsers(t.Context(), one, "alice"))
 	is.Equal(waits(t, two, since), 1) // it asks first
-	since = generation(t, two)
+	since = sqltest.Generation(t, two)
 	go func() {
 		time.Sleep(20 * time.Millisecond)
 		if err := addUsers(context.Background(), one, "bob"); err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/longtest"
+	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
@@ -58,7 +59,7 @@ func (l *load) run(loader int) {
 		id := fmt.Sprintf("%d-%d", loader, n)
 		err := l.store.CreateAPIKey(context.Background(), svc.APIKey{ID: id})
 		if err == nil {
-			_, err = readKey(context.Background(), l.store, id)
+			_, err = sqltest.ReadKey(context.Background(), l.store, id)
 			l.note(id, nil)
 		}
 		if err != nil {
@@ -127,7 +128,7 @@ func (l *load) end(t *testing.T) {
 	}
 	lost := 0
 	for _, id := range l.acknowledged {
-		if _, err := readKey(context.Background(), l.store, id); err != nil {
+		if _, err := sqltest.ReadKey(context.Background(), l.store, id); err != nil {
 			lost++
 		}
 	}
@@ -189,7 +190,7 @@ func TestCheckNoticesLosses(t *testing.T) {
 		close(l.stop)
 		l.done.Wait()
 		for _, id := range l.acknowledged {
-			if _, err := readKey(t.Context(), store, id); errors.Is(err, svc.ErrNotFound) {
+			if _, err := sqltest.ReadKey(t.Context(), store, id); errors.Is(err, svc.ErrNotFound) {
 				return
 			}
 		}
@@ -213,13 +214,13 @@ func TestServerThatStopsAnswering(t *testing.T) {
 	}
 	defer syscall.Kill(backend, syscall.SIGCONT)
 	began := time.Now()
-	_, err := readUser(context.Background(), store, "alice")
+	_, err := sqltest.ReadUser(context.Background(), store, "alice")
 	if took := time.Since(began); !errors.Is(err, svc.ErrUnavailable) || took > time.Minute {
 		t.Errorf("got %v after %s", err, took)
 	}
 	// The store refuses calls until its own question was answered, on another connection.
 	for deadline := time.Now().Add(time.Minute); !errors.Is(err, svc.ErrNotFound); time.Sleep(time.Millisecond) {
-		if _, err = readUser(t.Context(), store, "alice"); time.Now().After(deadline) {
+		if _, err = sqltest.ReadUser(t.Context(), store, "alice"); time.Now().After(deadline) {
 			t.Fatalf("on another connection: %v", err)
 		}
 	}
@@ -241,7 +242,7 @@ func TestTooManyConnectionsAreUnavailable(t *testing.T) {
 		}
 		held = append(held, conn)
 	}
-	_, err = readUser(t.Context(), store, "alice")
+	_, err = sqltest.ReadUser(t.Context(), store, "alice")
 	is.True(errors.Is(err, svc.ErrUnavailable))
 	is.True(strings.Contains(err.Error(), "53300"))
 	_, err = postgres.Open(t.Context(), cluster.URL, postgres.Options{})
@@ -290,28 +291,4 @@ func TestWrongPasswordIsClear(t *testing.T) {
 	is.True(strings.Contains(err.Error(), `password authentication failed for user "svc"`))
 	is.True(!strings.Contains(fmt.Sprintf("%+v %#v", err, err), "Hunter2Secret"))
 	is.True(!errors.Is(err, svc.ErrUnavailable)) // somebody has to mend it
-}
-
-// readKey reads a key: svc.ErrNotFound when there is none.
-func readKey(ctx context.Context, store svc.Store, id string) (svc.APIKey, error) {
-	snapshot, err := store.Access(ctx, svc.AccessQuery{KeyID: id})
-	if err == nil && snapshot.Key == nil {
-		err = svc.ErrNotFound
-	}
-	if err != nil {
-		return svc.APIKey{}, err
-	}
-	return *snapshot.Key, nil
-}
-
-// readUser reads a user, without its channels. ErrNotFound.
-func readUser(ctx context.Context, store svc.Store, id string) (svc.User, error) {
-	snapshot, err := store.Access(ctx, svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: id}})
-	if err == nil && snapshot.User == nil {
-		err = svc.ErrNotFound
-	}
-	if err != nil {
-		return svc.User{}, err
-	}
-	return *snapshot.User, nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/longtest"
+	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
@@ -29,7 +30,10 @@ const (
 
 // calls are one of each kind: statements of their own, snapshots, mutations, and those that wait.
 var calls = map[string]func(ctx context.Context, store svc.Store) error{
-	"read": func(ctx context.Context, store svc.Store) error { _, err := readKey(ctx, store, "none"); return err },
+	"read": func(ctx context.Context, store svc.Store) error {
+		_, err := sqltest.ReadKey(ctx, store, "none")
+		return err
+	},
 	"list": func(ctx context.Context, store svc.Store) error {
 		return failure(store.Templates(ctx, svc.TemplatePage{TemplateQuery: svc.TemplateQuery{Limit: 10}}))
 	},

@@ -134,10 +134,10 @@ func newHost(t *testing.T, store *postgres.Store) host {
 		t.Fatal(err)
 	}
 	service, err := svc.New(svc.Config{
-		Store:   h.store,
-		Keys:    svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: make([]byte, 32)}}},
-		OnEvent: func(_ context.Context, event svc.Event) { h.events <- event },
-		Logger:  slog.New(slog.DiscardHandler),
+		Store:  h.store,
+		Keys:   svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: make([]byte, 32)}}},
+		Events: svc.EventConfig{OnEvent: func(_ context.Context, event svc.Event) { h.events <- event }},
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -38,7 +38,7 @@ const KeyRateTable = `CREATE UNLOGGED TABLE IF NOT EXISTS svc_key_rates (
 // processes over one database, which need not be that of the Store: together they get exactly what
 // one process would allow. The clock is that of the server.
 //
-// A request takes one round trip, and waits for other requests of the same key alone. The table is
+// A request takes one round trip, and waits for other requests of the same key only. The table is
 // svc_key_rates, in the search path of the pool. When it is missing, the first request makes it: a
 // role that may not do so needs [KeyRateTable]. The pool's transactions must be READ COMMITTED, which
 // is PostgreSQL's default. The function is safe for concurrent use. The pool stays the host's.
@@ -74,7 +74,7 @@ func (k *keyRate) take(ctx context.Context, key string, limit rate.Rate) (rate.T
 	if fault, is := errors.AsType[*pgconn.PgError](err); !is || fault.Code != undefinedTable {
 		return left, err
 	}
-	// Of processes that make it at once, all but one may fail.
+	// Of processes that make it concurrently, all but one may fail.
 	_, making := k.pool.Exec(ctx, KeyRateTable)
 	if left, err = k.count(ctx, key, limit); err != nil {
 		return left, errors.Join(err, making)
@@ -103,7 +103,8 @@ func (k *keyRate) count(ctx context.Context, key string, limit rate.Rate) (rate.
 }
 
 // takeOnce is the algorithm of package rate, in nanoseconds. The row is locked before it is read and
-// before the clock is: so of any requests at once, it allows as many as one after the other.
+// before the clock is: so of any requests at the same time, it allows as many as one after the
+// other.
 const takeOnce = `INSERT INTO svc_key_rates AS k (key, until, every, refused, wait)
 	SELECT $1::TEXT, ` + nanoseconds + ` + $2::BIGINT, $2::BIGINT, FALSE, $2::BIGINT
 	ON CONFLICT (key) DO UPDATE SET (until, every, refused, wait) = (

@@ -13,6 +13,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
@@ -156,7 +157,7 @@ func TestPooler(t *testing.T) {
 	url := migrated(t)
 	store := open(t, url, postgres.Options{Pooler: true, MaxOpen: 1})
 	is.NoErr(addUsers(t.Context(), store, "alice"))
-	_, err := readUser(t.Context(), store, "alice")
+	_, err := sqltest.ReadUser(t.Context(), store, "alice")
 	is.NoErr(err)
 	is.Equal(setting(t, store, "statement_timeout"), "0")
 	var prepared int
@@ -169,42 +170,6 @@ func TestPooler(t *testing.T) {
 	open(t, weak, postgres.Options{Pooler: true, SynchronousCommit: "off"})
 	_, err = postgres.Open(t.Context(), url, postgres.Options{Pooler: true, SynchronousCommit: "off"})
 	is.True(strings.Contains(err.Error(), `want off`))
-}
-
-func TestTwoStoresOnOneDatabaseSeeEachOther(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	url := pgtest.Schema(t)
-	one, two := open(t, url, postgres.Options{}), open(t, url, postgres.Options{})
-	_, err := one.KeepValue(t.Context(), "name", []byte("one"))
-	is.NoErr(err)
-	value, err := two.KeepValue(t.Context(), "name", []byte("two"))
-	is.NoErr(err)
-	is.Equal(string(value), "one")
-}
-
-func TestClosedStore(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	store, err := postgres.Open(t.Context(), migrated(t), postgres.Options{})
-	is.NoErr(err)
-	is.NoErr(store.Close())
-	_, err = readUser(t.Context(), store, "alice")
-	is.True(err != nil)
-}
-
-func TestLargeManifestsEndAChunk(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	store := open(t, pgtest.Schema(t), postgres.Options{})
-	for i := range 10 {
-		template := svc.Template{TemplateKey: svc.TemplateKey{Scope: svc.ScopeServer, ID: strings.Repeat("x", i+1)}}
-		template.Manifest = []byte(`"` + strings.Repeat("x", 100<<10) + `"`)
-		is.NoErr(store.CreateTemplate(t.Context(), template))
-	}
-	chunk, err := store.Templates(t.Context(), svc.TemplatePage{Scope: svc.ScopeServer, TemplateQuery: svc.TemplateQuery{Limit: 10}})
-	is.NoErr(err)
-	is.Equal(len(chunk), 6) // more than 512 KiB
 }
 
 // holdGeneration locks the row that every mutation needs, until letGo.
@@ -232,7 +197,7 @@ func TestLockedIsUnavailable(t *testing.T) {
 	letGo := holdGeneration(t, url)
 	_, err := store.KeepValue(context.Background(), "name", []byte("value"))
 	is.True(errors.Is(err, svc.ErrUnavailable))
-	_, err = readUser(t.Context(), store, "alice")
+	_, err = sqltest.ReadUser(t.Context(), store, "alice")
 	is.True(errors.Is(err, svc.ErrNotFound)) // reading goes on
 	letGo()
 	_, err = store.KeepValue(t.Context(), "name", []byte("value"))
@@ -266,27 +231,10 @@ func TestCanceledWhileChanging(t *testing.T) {
 			return svc.Bundle{Users: []svc.User{{ID: "alice"}}}.Write(), nil
 		})
 		is.True(errors.Is(err, context.Canceled))
-		_, err = readUser(t.Context(), store, "alice")
+		_, err = sqltest.ReadUser(t.Context(), store, "alice")
 		is.True(errors.Is(err, svc.ErrNotFound))
 		is.NoErr(store.CreateAPIKey(t.Context(), svc.APIKey{ID: "k"})) // there is a connection for others
 	})
-}
-
-func TestReferencesAreKept(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	store := open(t, pgtest.Schema(t), postgres.Options{})
-	for _, b := range []svc.Bundle{
-		{Groups: []svc.Group{{ID: "g", Members: []string{"nobody"}}}},
-		{Attachments: []svc.Attachment{{PolicyID: "none", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "alice"}}}},
-		{Users: []svc.User{{ID: "a", Channels: []svc.Channel{{Provider: "p"}}}, {ID: "b", Channels: []svc.Channel{{Provider: "p"}}}}},
-	} {
-		err := store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) { return b.Write(), nil })
-		is.True(err != nil)
-		is.True(!errors.Is(err, svc.ErrUnavailable))
-	}
-	_, err := readUser(t.Context(), store, "a")
-	is.True(errors.Is(err, svc.ErrNotFound)) // nothing was written
 }
 
 // A server that became a standby refuses one write. The next call connects again, to the URL's
@@ -313,7 +261,7 @@ func TestTerminatedConnectionIsUnavailableOnce(t *testing.T) {
 		is.NoErr(store.DB().QueryRow("SELECT pg_backend_pid()").Scan(&pid))
 		_, err := pgtest.Open(t, pgtest.Server(t)).Exec("SELECT pg_terminate_backend($1)", pid)
 		is.NoErr(err)
-		if _, err = readUser(t.Context(), store, "alice"); !errors.Is(err, svc.ErrNotFound) {
+		if _, err = sqltest.ReadUser(t.Context(), store, "alice"); !errors.Is(err, svc.ErrNotFound) {
 			is.True(errors.Is(err, svc.ErrUnavailable))
 		}
 		is.NoErr(addUsers(t.Context(), store, "alice"))

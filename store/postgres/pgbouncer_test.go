@@ -20,6 +20,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/longtest"
+	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 	"github.com/extsvc/svc/store/sqlstore"
@@ -232,7 +233,7 @@ func testPause(t *testing.T, cluster *pgtest.Cluster) {
 	before, _, _ := l.counts()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err := readUser(ctx, l.store, "alice")
+	_, err := sqltest.ReadUser(ctx, l.store, "alice")
 	is.True(errors.Is(err, context.DeadlineExceeded))
 	after, _, _ := l.counts()
 	is.Equal(after, before)

@@ -94,8 +94,8 @@ func (o Options) checkForPool() error {
 	return o.check()
 }
 
-// shared returns the pool for database/sql, which keeps none of its connections and sets no limit of
-// its own: callers wait in the pool, each with its context.
+// shared returns the pool for database/sql, which keeps none of its connections and sets no
+// limit: callers wait in the pool, each with its context.
 func shared(pool *pgxpool.Pool) *sql.DB {
 	db := sql.OpenDB(connector{Connector: stdlib.GetPoolConnector(pool), hosts: true})
 	db.SetMaxIdleConns(0)

@@ -15,6 +15,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
@@ -115,9 +116,9 @@ func TestPoolStaysTheHosts(t *testing.T) {
 	for end := time.Now().Add(time.Minute); pool.Stat().AcquiredConns() > 0; time.Sleep(time.Millisecond) {
 		is.True(time.Now().Before(end)) // Close interrupts the listener; the pool destroys its connection in the background
 	}
-	_, err = readUser(t.Context(), store, "alice")
+	_, err = sqltest.ReadUser(t.Context(), store, "alice")
 	is.True(err != nil)
-	_, err = readUser(t.Context(), over(t, pool, postgres.Options{}), "alice") // again
+	_, err = sqltest.ReadUser(t.Context(), over(t, pool, postgres.Options{}), "alice") // again
 	is.NoErr(err)
 }
 
@@ -171,9 +172,9 @@ func TestPoolWithHooks(t *testing.T) {
 	again := over(t, newPool(t, server, inSchema(schemas[0]), hooked), postgres.Options{})
 	other := over(t, newPool(t, server, inSchema(schemas[1]), hooked), postgres.Options{})
 	is.NoErr(addUsers(t.Context(), one, "alice"))
-	_, err := readUser(t.Context(), again, "alice")
+	_, err := sqltest.ReadUser(t.Context(), again, "alice")
 	is.NoErr(err)
-	_, err = readUser(t.Context(), other, "alice")
+	_, err = sqltest.ReadUser(t.Context(), other, "alice")
 	is.True(errors.Is(err, svc.ErrNotFound))
 	var tables int
 	is.NoErr(admin.QueryRow("SELECT count(*) FROM pg_tables WHERE schemaname = $1 AND tablename = 'svc_users'", schemas[1]).Scan(&tables))

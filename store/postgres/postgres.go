@@ -2,7 +2,7 @@
 // github.com/jackc/pgx/v5.
 //
 // It needs no extension, and only the right to create and use its own tables. The tables are in
-// current_schema(): the first schema of the search path that is there. [Open] and [New] ask for its
+// current_schema(): the first existing schema of the search path. [Open] and [New] ask for its
 // name once, and all statements of the Store name it: a search path that changes later, or differs
 // between connections, does not matter. Tables that only a later schema of the search path has are
 // those of another deployment: the start fails, names both schemas and makes nothing.
@@ -78,8 +78,8 @@ type Options struct {
 //
 // The url is a URL (postgres://user:password@host:5432/database?sslmode=verify-full) or a list of
 // settings (host=… dbname=…), as libpq takes them. PG… variables, password files and service files
-// apply. Any number of processes may call Open at once; their migrations wait for each other until
-// ctx ends. No error contains the password. When the server cannot be reached, the error is
+// apply. Any number of processes may call Open concurrently; their migrations wait for each other
+// until ctx ends. No error contains the password. When the server cannot be reached, the error is
 // svc.ErrUnavailable.
 func Open(ctx context.Context, url string, options Options) (*Store, error) {
 	config, err := parse(url)
@@ -165,8 +165,8 @@ func (o Options) deaf(
 // tables lacks all of them; an up-to-date one lacks none, and the script is "". Pending changes
 // nothing. The script names no schema: run it with the same search path.
 //
-// [Open] runs the same migrations. The script is for hosts with a migration tool of their own, or
-// with a role that may not create tables. When the server cannot be reached, the error is
+// [Open] runs the same migrations. The script is for hosts with their own migration tool, or with
+// a role that may not create tables. When the server cannot be reached, the error is
 // svc.ErrUnavailable. No error contains the password.
 func Pending(ctx context.Context, url string, options Options) (script string, err error) {
 	config, err := parse(url)
@@ -222,7 +222,8 @@ func (s *Store) Look(ctx context.Context) (uint64, error) {
 
 // DB returns the pool, for the host's own transactions, including those for [sqlstore.Tx]. After
 // [New], its connections are those of the host's pool. Code that holds one of its connections and
-// calls the Store, or a Service on it, needs a second connection. The connections that sql.Conn.Raw passes have the method Conn() *pgx.Conn.
+// calls the Store, or a Service on it, needs a second connection. The connections that sql.Conn.Raw
+// passes have the method Conn() *pgx.Conn.
 func (s *Store) DB() *sql.DB { return s.db }
 
 // Dialect returns the dialect for the tables of the Store, which names their schema: for

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"io"
 	"net/url"
 	"strconv"
 	"strings"
@@ -27,43 +28,23 @@ func schemaOf(t *testing.T, address string) string {
 // starts are all ways to come to tables.
 var starts = map[string]func(t *testing.T, address string) error{
 	"Open": func(t *testing.T, address string) error {
-		store, err := postgres.Open(t.Context(), address, postgres.Options{})
-		if err == nil {
-			err = store.Close()
-		}
-		return err
+		return closed(postgres.Open(t.Context(), address, postgres.Options{}))
 	},
 	"Open through a pooler": func(t *testing.T, address string) error {
-		store, err := postgres.Open(t.Context(), address, postgres.Options{Pooler: true})
-		if err == nil {
-			err = store.Close()
-		}
-		return err
+		return closed(postgres.Open(t.Context(), address, postgres.Options{Pooler: true}))
 	},
 	"OpenTenants": func(t *testing.T, address string) error {
-		tenants, err := postgres.OpenTenants(t.Context(), address, postgres.Options{})
-		if err == nil {
-			err = tenants.Close()
-		}
-		return err
+		return closed(postgres.OpenTenants(t.Context(), address, postgres.Options{}))
 	},
 	"Pending": func(t *testing.T, address string) error {
 		_, err := postgres.Pending(t.Context(), address, postgres.Options{})
 		return err
 	},
 	"New": func(t *testing.T, address string) error {
-		store, err := postgres.New(t.Context(), newPool(t, address), postgres.Options{})
-		if err == nil {
-			err = store.Close()
-		}
-		return err
+		return closed(postgres.New(t.Context(), newPool(t, address), postgres.Options{}))
 	},
 	"NewTenants": func(t *testing.T, address string) error {
-		tenants, err := postgres.NewTenants(t.Context(), newPool(t, address), postgres.Options{})
-		if err == nil {
-			err = tenants.Close()
-		}
-		return err
+		return closed(postgres.NewTenants(t.Context(), newPool(t, address), postgres.Options{}))
 	},
 	"Migrate of sqlstore": func(t *testing.T, address string) error {
 		db := pgtest.Open(t, address)
@@ -73,6 +54,14 @@ var starts = map[string]func(t *testing.T, address string) error{
 		_, err := sqlstore.Pending(t.Context(), pgtest.Open(t, address), postgres.Dialect())
 		return err
 	},
+}
+
+// closed closes what has been opened.
+func closed(opened io.Closer, err error) error {
+	if err != nil {
+		return err
+	}
+	return opened.Close()
 }
 
 // Tables that only a later schema of the search path has belong to another deployment. No way to

@@ -18,7 +18,7 @@ import (
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
-// Tenants is a [svc.TenantStore] in one database: each tenant has a schema of its own. Use
+// Tenants is a [svc.TenantStore] in one database: each tenant has its own schema. Use
 // [OpenTenants] or [NewTenants].
 //
 // All tenants share the connections, which go round among those that wait for one, one connection

@@ -331,7 +331,7 @@ func TestOutboxOfTenants(t *testing.T) {
 	is := is.New(t)
 	in := openTenants(t, pgtest.Database(t), postgres.Options{})
 	events := make(chan svc.Event, 10)
-	tenants := tenantsOver(t, in, svc.Config{OnEvent: func(_ context.Context, e svc.Event) { events <- e }})
+	tenants := tenantsOver(t, in, svc.Config{Events: svc.EventConfig{OnEvent: func(_ context.Context, e svc.Event) { events <- e }}})
 	tenant, err := tenants.Create(t.Context(), "a")
 	is.NoErr(err)
 	var tx *sql.Tx

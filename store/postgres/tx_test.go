@@ -11,6 +11,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
 )
 
@@ -18,12 +19,12 @@ func TestHostRollsBack(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, h host) {
 		is := is.New(t)
-		before := generation(t, h.store)
+		before := sqltest.Generation(t, h.store)
 		tx, key := h.signUp("alice")
 		is.NoErr(tx.rollback())
 		is.True(!h.accepted(key))
 		is.Equal(h.accounts(), 0)
-		is.Equal(generation(t, h.store), before)
+		is.Equal(sqltest.Generation(t, h.store), before)
 		events, err := h.store.ClaimEvents(t.Context(), time.Now(), time.Now(), 10)
 		is.NoErr(err)
 		is.Equal(len(events), 0)
@@ -116,15 +117,15 @@ func TestHostGoesOnAfterAFailure(t *testing.T) {
 
 		is.NoErr(tx.exec("INSERT INTO accounts (id) VALUES ('bob')"))
 		is.NoErr(addUsers(t.Context(), tx, "bob"))
-		_, err = readUser(t.Context(), tx, "bob")
+		_, err = sqltest.ReadUser(t.Context(), tx, "bob")
 		is.NoErr(err)
 		is.NoErr(tx.commit())
 		is.True(h.accepted(key))
 		is.Equal(h.accounts(), 2)
-		_, err = readUser(t.Context(), h.store, "half")
+		_, err = sqltest.ReadUser(t.Context(), h.store, "half")
 		is.True(errors.Is(err, svc.ErrNotFound))
 		is.True(addUsers(t.Context(), tx, "late") != nil) // it ended with the transaction
-		_, err = readUser(t.Context(), h.store, "late")
+		_, err = sqltest.ReadUser(t.Context(), h.store, "late")
 		is.True(errors.Is(err, svc.ErrNotFound))
 	})
 }
@@ -178,7 +179,7 @@ func TestPoolIsNoTransaction(t *testing.T) {
 	pool := newPool(t, migrated(t))
 	store := postgres.Tx(pool) // it has the methods of one
 	is.True(addUsers(t.Context(), store, "alice") != nil)
-	_, err := readUser(t.Context(), store, "alice")
+	_, err := sqltest.ReadUser(t.Context(), store, "alice")
 	is.True(errors.Is(err, svc.ErrNotFound))
 }
 
@@ -227,34 +228,4 @@ func leavesDuringTheCommit(t *testing.T, store *postgres.Store) {
 	is.NoErr(err)
 	is.Equal(now.Keys, 0)
 	is.Equal(len(h.events), 0)
-}
-
-// A removal in a transaction of the host is undone with it.
-func TestRemovalInAHostTransaction(t *testing.T) {
-	t.Parallel()
-	eachKind(t, func(t *testing.T, h host) {
-		is := is.New(t)
-		source := svc.SourceKey{Scope: svc.ScopePersonal, Owner: "alice", Name: "s"}
-		is.NoErr(h.store.CreateSource(t.Context(), svc.Source{SourceKey: source}))
-		since := generation(t, h.store)
-		for _, commits := range []bool{false, true} {
-			tx := h.begin()
-			var gone []svc.Target
-			is.NoErr(tx.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
-				remove, of := svc.AccessNames{Users: []string{"alice"}}, []svc.Target{{Kind: svc.TargetUser, ID: "alice"}}
-				return svc.AccessWrite{Remove: remove, Targets: of, Gone: func(g []svc.Target) { gone = g }}, nil
-			}))
-			is.Equal(gone, []svc.Target{source.Target()})
-			if commits {
-				is.NoErr(tx.commit())
-			} else {
-				is.NoErr(tx.rollback())
-			}
-			_, err := h.store.Source(t.Context(), source)
-			is.Equal(errors.Is(err, svc.ErrNotFound), commits)
-		}
-		changes, err := h.store.Changes(t.Context(), since)
-		is.NoErr(err)
-		is.Equal(changes.Targets, []svc.Target{{Kind: svc.TargetUser, ID: "alice"}, source.Target()})
-	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
@@ -48,7 +49,7 @@ func TestMutationsThatAreKeptShareCommits(t *testing.T) {
 	}
 	c.letGo(t)
 	is.Equal(seen.commits.Load(), int64(1))
-	is.Equal(generation(t, c.store), int64(12))
+	is.Equal(sqltest.Generation(t, c.store), int64(12))
 	check, err := service.Audit.Verify(t.Context(), svc.Host)
 	is.NoErr(err)
 	is.Equal(check.Fault, nil)

@@ -1,7 +1,6 @@
 package sqlite_test
 
 import (
-	"context"
 	"database/sql/driver"
 	"fmt"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/store/sqlite"
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
@@ -76,29 +74,4 @@ func crowdOf(users int) (b svc.Bundle) {
 		b.Users = append(b.Users, svc.User{ID: id, Channels: []svc.Channel{{Provider: "telegram", SenderID: id}}})
 	}
 	return b
-}
-
-// BenchmarkBundle applies a bundle of 10,000 users with a channel each to an empty database.
-func BenchmarkBundle(b *testing.B) {
-	bundle := crowdOf(10_000)
-	for b.Loop() {
-		b.StopTimer()
-		store, err := sqlite.Open(context.Background(), b.TempDir()+"/svc.db", sqlite.Options{})
-		if err != nil {
-			b.Fatal(err)
-		}
-		service, err := svc.New(svc.Config{Store: store})
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.StartTimer()
-		if err := service.Access.Apply(context.Background(), svc.Host, bundle); err != nil {
-			b.Fatal(err)
-		}
-		b.StopTimer()
-		if err := store.Close(); err != nil {
-			b.Fatal(err)
-		}
-		b.StartTimer()
-	}
 }

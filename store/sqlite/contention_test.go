@@ -16,6 +16,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/longtest"
+	"github.com/extsvc/svc/internal/sqltest"
 )
 
 // How the tests of contention write.
@@ -44,7 +45,7 @@ func contend(ctx context.Context, name string, stores ...svc.Store) error {
 			for n := 0; reading.Err() == nil; n++ {
 				time.Sleep(100 * time.Microsecond)
 				id := fmt.Sprintf("%s-%d-%d", name, i%contenders, n%eachWrites)
-				_, err := readKey(ctx, stores[i%len(stores)], id)
+				_, err := sqltest.ReadKey(ctx, stores[i%len(stores)], id)
 				if err != nil && !errors.Is(err, svc.ErrNotFound) {
 					stop(fmt.Errorf("read %s: %w", id, err))
 				}
@@ -108,7 +109,7 @@ func TestNobodyIsStarved(t *testing.T) {
 			}
 		})
 	}
-	for generation(t, rare) < 100 {
+	for sqltest.Generation(t, rare) < 100 {
 		time.Sleep(time.Millisecond)
 	}
 	var longest time.Duration
@@ -117,7 +118,7 @@ func TestNobodyIsStarved(t *testing.T) {
 		is.NoErr(rare.CreateAPIKey(t.Context(), svc.APIKey{ID: fmt.Sprint("rare-", n)}))
 		longest = max(longest, time.Since(begun))
 	}
-	t.Logf("waited for %v at most, during %d writes", longest, generation(t, rare))
+	t.Logf("waited for %v at most, during %d writes", longest, sqltest.Generation(t, rare))
 	stop()
 	writers.Wait()
 }
@@ -184,28 +185,4 @@ func atOnce(t *testing.T, do func()) {
 		}
 	}
 	t.Error("it waits for the poll")
-}
-
-// readKey reads a key: svc.ErrNotFound when there is none.
-func readKey(ctx context.Context, store svc.Store, id string) (svc.APIKey, error) {
-	snapshot, err := store.Access(ctx, svc.AccessQuery{KeyID: id})
-	if err == nil && snapshot.Key == nil {
-		err = svc.ErrNotFound
-	}
-	if err != nil {
-		return svc.APIKey{}, err
-	}
-	return *snapshot.Key, nil
-}
-
-// readUser reads a user, without its channels. ErrNotFound.
-func readUser(ctx context.Context, store svc.Store, id string) (svc.User, error) {
-	snapshot, err := store.Access(ctx, svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: id}})
-	if err == nil && snapshot.User == nil {
-		err = svc.ErrNotFound
-	}
-	if err != nil {
-		return svc.User{}, err
-	}
-	return *snapshot.User, nil
 }

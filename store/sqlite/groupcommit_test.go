@@ -16,6 +16,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/sqlite"
 	"github.com/extsvc/svc/store/sqlstore"
 )
@@ -65,15 +66,6 @@ func (a announced) Done() <-chan struct{} {
 	return a.Context.Done()
 }
 
-func generation(t *testing.T, store svc.Store) int64 {
-	t.Helper()
-	changes, err := store.Changes(t.Context(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return changes.Generation
-}
-
 func key(i int) svc.APIKey { return svc.APIKey{ID: fmt.Sprint("key-", i), Prefix: fmt.Sprint(i)} }
 
 func TestWritersThatMeetShareCommits(t *testing.T) {
@@ -90,7 +82,7 @@ func TestWritersThatMeetShareCommits(t *testing.T) {
 		}
 		c.letGo(t)
 		is.Equal(seen.commits.Load(), commits)
-		is.Equal(generation(t, c.store), int64(writers)) // each has one of its own
+		is.Equal(sqltest.Generation(t, c.store), int64(writers)) // each has one of its own
 		changes, err := c.store.Changes(t.Context(), 0)
 		is.NoErr(err)
 		is.Equal(len(changes.Targets), writers)
@@ -119,7 +111,7 @@ func TestNobodyIsToldBeforeTheCommit(t *testing.T) {
 		})
 	}
 	c.letGo(t)
-	is.Equal(generation(t, c.store), int64(0))
+	is.Equal(sqltest.Generation(t, c.store), int64(0))
 	is.Equal(seen.begun.Load(), int64(2)) // the crowd's own and one for all: nothing was tried again
 }
 
@@ -172,7 +164,7 @@ func TestOneOfSeveralFails(t *testing.T) {
 	is.NoErr(errs[7])
 	is.Equal(seen.commits.Load(), int64(1))
 	for _, id := range []string{"panicked", "half", "left"} {
-		_, err := readUser(t.Context(), c.store, id)
+		_, err := sqltest.ReadUser(t.Context(), c.store, id)
 		is.True(errors.Is(err, svc.ErrNotFound)) // nothing is left of those that failed
 	}
 	changes, err := c.store.Changes(t.Context(), 0)
@@ -217,7 +209,7 @@ func TestAllFailWhenTheTransactionDies(t *testing.T) {
 	c.letGo(t)
 	dying = false
 	is.Equal(seen.commits.Load(), int64(0))
-	is.Equal(generation(t, c.store), int64(0))
+	is.Equal(sqltest.Generation(t, c.store), int64(0))
 	is.NoErr(c.store.CreateSource(t.Context(), source(4))) // it goes on
 }
 
@@ -244,7 +236,7 @@ func TestWaitingWritersMayLeave(t *testing.T) {
 		}
 	})
 	c.letGo(t)
-	is.Equal(generation(t, c.store), int64(1))
+	is.Equal(sqltest.Generation(t, c.store), int64(1))
 	for end := time.Now().Add(time.Minute); runtime.NumGoroutine() > before+2 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
@@ -260,7 +252,7 @@ func TestFunctionThatEndsItsGoroutine(t *testing.T) {
 	})
 	is.True(err != nil)
 	is.NoErr(store.CreateSource(t.Context(), source(1)))
-	is.Equal(generation(t, store), int64(1))
+	is.Equal(sqltest.Generation(t, store), int64(1))
 }
 
 func TestWritersOverwhelm(t *testing.T) {
@@ -275,7 +267,7 @@ func TestWritersOverwhelm(t *testing.T) {
 			if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 				t.Error(err)
 			}
-			_, readErr := readKey(t.Context(), store, key(i).ID)
+			_, readErr := sqltest.ReadKey(t.Context(), store, key(i).ID)
 			if (err == nil) != (readErr == nil) {
 				t.Errorf("%d: created: %v, read: %v", i, err, readErr) // what was said is what is there
 			}

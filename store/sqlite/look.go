@@ -11,8 +11,8 @@ import (
 	"github.com/extsvc/svc/internal/background"
 )
 
-// looker tells whether anything was committed to the file, by any process. It has a connection of
-// its own, because what a connection says of commits holds for that connection alone.
+// looker tells whether anything was committed to the file, by any process. It has its own
+// connection, because what a connection says of commits holds for that connection only.
 type looker struct {
 	path string
 	db   *sql.DB

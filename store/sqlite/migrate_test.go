@@ -19,6 +19,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/longtest"
+	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/sqlite"
 	"github.com/extsvc/svc/store/sqlstore"
 )
@@ -101,23 +102,12 @@ func TestOpenAgainKeepsWhatIsThere(t *testing.T) {
 				return svc.Bundle{Users: []svc.User{user}}.Write(), nil
 			}))
 		}
-		read, err := readUser(t.Context(), store, "alice")
+		read, err := sqltest.ReadUser(t.Context(), store, "alice")
 		is.NoErr(err)
 		is.Equal(read, user)
 		is.NoErr(store.Migrate(t.Context())) // there is nothing to do
 		is.NoErr(store.Close())
 	}
-}
-
-func TestTwoStoresOnOneFileSeeEachOther(t *testing.T) {
-	is := is.New(t)
-	path := filepath.Join(t.TempDir(), "svc.db")
-	one, two := open(t, path), open(t, path)
-	_, err := one.KeepValue(t.Context(), "name", []byte("one"))
-	is.NoErr(err)
-	value, err := two.KeepValue(t.Context(), "name", []byte("two"))
-	is.NoErr(err)
-	is.Equal(string(value), "one")
 }
 
 func TestNewerSchemaIsRefused(t *testing.T) {
@@ -145,40 +135,36 @@ func TestMigrationThatFailsLeavesNothing(t *testing.T) {
 	is.Equal(tables, 1)
 }
 
+// The script, and the files one after the other, make the same tables, and opening the store then changes
+// nothing.
 func TestPrintedMigrationsAreTheMigrations(t *testing.T) {
 	is := is.New(t)
-	path := filepath.Join(t.TempDir(), "svc.db")
-	db := raw(t, path)
-	script := sqlstore.SQL(sqlite.Dialect())
-	_, err := db.Exec(script)
-	is.NoErr(err)
-	is.Equal(schema(t, path), schema(t, migrated(t)))
+	script, files := sqlstore.SQL(sqlite.Dialect()), sqlstore.Migrations(sqlite.Dialect())
 	is.True(!strings.ContainsAny(script, "{}"))
-	open(t, path)
-	is.Equal(schema(t, path), schema(t, migrated(t)))
-}
-
-// The files make the same tables, one after the other, and opening the store then changes nothing.
-func TestMigrationFiles(t *testing.T) {
-	is := is.New(t)
-	files := sqlstore.Migrations(sqlite.Dialect())
 	is.NoErr(fstest.TestFS(files, "0001_svc.up.sql", "0002_svc.up.sql"))
-	path := filepath.Join(t.TempDir(), "svc.db")
-	db := raw(t, path)
 	names, err := fs.Glob(files, "*")
 	is.NoErr(err)
+	var texts []string
 	for _, name := range names {
 		text, err := fs.ReadFile(files, name)
 		is.NoErr(err)
-		_, err = db.Exec(string(text))
-		is.NoErr(err)
+		texts = append(texts, string(text))
 	}
-	is.Equal(schema(t, path), schema(t, migrated(t)))
-	pending, err := sqlstore.Pending(t.Context(), db, sqlite.Dialect())
-	is.NoErr(err)
-	is.Equal(pending, "")
-	open(t, path)
-	is.Equal(schema(t, path), schema(t, migrated(t)))
+	want := schema(t, migrated(t))
+	for _, printed := range [][]string{{script}, texts} {
+		path := filepath.Join(t.TempDir(), "svc.db")
+		db := raw(t, path)
+		for _, text := range printed {
+			_, err := db.Exec(text)
+			is.NoErr(err)
+		}
+		is.Equal(schema(t, path), want)
+		pending, err := sqlstore.Pending(t.Context(), db, sqlite.Dialect())
+		is.NoErr(err)
+		is.Equal(pending, "")
+		open(t, path)
+		is.Equal(schema(t, path), want)
+	}
 }
 
 func schema(t *testing.T, path string) []string {

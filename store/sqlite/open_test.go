@@ -13,6 +13,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/sqlite"
 	"github.com/extsvc/svc/store/sqlstore"
 )
@@ -96,7 +97,7 @@ func TestCloseLeavesOneFile(t *testing.T) {
 	files, err := filepath.Glob(path + "*")
 	is.NoErr(err)
 	is.Equal(files, []string{path})
-	_, err = readUser(t.Context(), store, "alice")
+	_, err = sqltest.ReadUser(t.Context(), store, "alice")
 	is.True(err != nil) // closed
 }
 
@@ -138,7 +139,7 @@ func TestLockedIsUnavailable(t *testing.T) {
 	is.NoErr(err)
 	_, err = store.KeepValue(t.Context(), "name", []byte("value"))
 	is.True(errors.Is(err, svc.ErrUnavailable))
-	_, err = readUser(t.Context(), store, "alice")
+	_, err = sqltest.ReadUser(t.Context(), store, "alice")
 	is.True(errors.Is(err, svc.ErrNotFound)) // reading goes on
 	is.NoErr(tx.Rollback())
 	_, err = store.KeepValue(t.Context(), "name", []byte("value"))
@@ -184,7 +185,7 @@ func TestDeadlineEndsTheWaitForAWriter(t *testing.T) {
 	defer cancel()
 	err := store.CreateAPIKey(ctx, svc.APIKey{ID: "k"})
 	is.True(errors.Is(err, context.DeadlineExceeded))
-	_, err = readUser(t.Context(), store, "alice")
+	_, err = sqltest.ReadUser(t.Context(), store, "alice")
 	is.True(errors.Is(err, svc.ErrNotFound)) // readers do not wait
 	close(leave)
 	is.NoErr(<-done)
@@ -199,7 +200,7 @@ func TestCanceledWhileChanging(t *testing.T) {
 		return svc.Bundle{Users: []svc.User{{ID: "alice"}}}.Write(), nil
 	})
 	is.True(errors.Is(err, context.Canceled))
-	_, err = readUser(t.Context(), store, "alice")
+	_, err = sqltest.ReadUser(t.Context(), store, "alice")
 	is.True(errors.Is(err, svc.ErrNotFound))
 	is.NoErr(store.CreateAPIKey(t.Context(), svc.APIKey{ID: "k"})) // the connection is good for others
 }
@@ -215,7 +216,7 @@ func TestReferencesAreKept(t *testing.T) {
 		err := store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) { return b.Write(), nil })
 		is.True(err != nil)
 	}
-	_, err := readUser(t.Context(), store, "a")
+	_, err := sqltest.ReadUser(t.Context(), store, "a")
 	is.True(errors.Is(err, svc.ErrNotFound)) // nothing was written
 }
 

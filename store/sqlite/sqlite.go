@@ -112,8 +112,8 @@ func prepare(path string, options Options, more ...string) *Store {
 
 // Pending returns a script with the migrations that the file at path lacks. A missing file lacks
 // all of them; an up-to-date one lacks none, and the script is "". Pending creates no file and
-// changes nothing. [Open] runs the same migrations; the script is for hosts with a migration tool
-// of their own.
+// changes nothing. [Open] runs the same migrations; the script is for hosts with their own
+// migration tool.
 func Pending(ctx context.Context, path string) (script string, err error) {
 	named := path
 	if path, err = absolute(path); err != nil {
@@ -134,8 +134,8 @@ func Pending(ctx context.Context, path string) (script string, err error) {
 const busyTimeout = 5 * time.Second
 
 // patiently calls migrate again while SQLite is busy. When several processes open a new file, only one
-// of them can switch it to a write-ahead log. SQLite then returns busy to the others at once, despite
-// the timeout.
+// of them can switch it to a write-ahead log. SQLite then returns busy to the others immediately,
+// despite the timeout.
 func patiently(ctx context.Context, migrate func(context.Context) error) error {
 	for end := time.Now().Add(busyTimeout); ; time.Sleep(5 * time.Millisecond) {
 		if err := migrate(ctx); code(err) != sqlite3.SQLITE_BUSY || time.Now().After(end) {
@@ -202,7 +202,7 @@ func code(err error) int {
 // connections that have opened it since.
 var creating sync.Mutex
 
-// create makes an empty file at path, for its owner alone, unless one exists. SQLite gives its
+// create makes an empty file at path, for its owner only, unless one exists. SQLite gives its
 // other files the same mode.
 func create(path string) error {
 	creating.Lock()

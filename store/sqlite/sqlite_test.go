@@ -5,9 +5,12 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/sqlite"
+	"github.com/extsvc/svc/store/sqlstore"
 	"github.com/extsvc/svc/store/storetest"
 )
 
@@ -49,4 +52,40 @@ func open(t *testing.T, path string) *sqlite.Store {
 		}
 	})
 	return store
+}
+
+// TestPolicyInUse: no statement can delete an attached policy, not even directly in SQL. A policy
+// that narrows a service account can be deleted; the account is then denied everything, as it is
+// after the deletion of its owner.
+func TestPolicyInUse(t *testing.T) {
+	is := is.New(t)
+	db := raw(t, migrated(t), "_txlock=immediate", "_pragma=foreign_keys(1)")
+	service, err := svc.New(svc.Config{Store: sqlstore.New(db, db, sqlite.Dialect())})
+	is.NoErr(err)
+	defer service.Close()
+	bundle, err := svc.ParseBundle([]byte(`{
+		"users": [{"id":"alice"}], "service_accounts": [{"id":"ci","owner_user_id":"alice","scoping_policy_id":"narrow"},{"id":"free","owner_user_id":"alice"}],
+		"policies": [{"id":"wide","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:*"],"banks":["*"]}]}},
+			{"id":"narrow","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:*"],"banks":["*"]}]}}],
+		"attachments": [{"policy_id":"wide","principal_type":"user","principal_id":"alice"}]}`))
+	is.NoErr(err)
+	is.NoErr(service.Access.Apply(t.Context(), svc.Host, bundle))
+	reason := func(account string) string {
+		r, err := service.Policies.Resolve(t.Context(), svc.Host, svc.Question{ServiceAccountID: account, Bank: "notes"})
+		is.NoErr(err)
+		if r.Outcome == svc.Allow {
+			return "allowed"
+		}
+		return r.Reason
+	}
+	is.Equal(reason("ci"), "allowed")
+	_, err = db.Exec(`DELETE FROM svc_policies WHERE id = 'wide'`)
+	is.True(err != nil) // FOREIGN KEY constraint failed
+	_, err = db.Exec(`DELETE FROM svc_policies WHERE id = 'narrow'`)
+	is.NoErr(err)
+	is.Equal(reason("ci"), `the scoping policy "narrow" of service account "ci" is gone`)
+	is.Equal(reason("free"), "allowed")
+	_, err = db.Exec(`DELETE FROM svc_users`)
+	is.NoErr(err)
+	is.Equal(reason("free"), `the owner "alice" of service account "free" is unknown`)
 }

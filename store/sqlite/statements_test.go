@@ -3,10 +3,9 @@ package sqlite_test
 import (
 	"database/sql"
 	"database/sql/driver"
-	"errors"
 	"path/filepath"
 	"regexp"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/longtest"
+	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/sqlite"
 	"github.com/extsvc/svc/store/storetest"
 )
@@ -54,7 +54,7 @@ func TestStatements(t *testing.T) {
 		if walks.MatchString(plan) {
 			t.Errorf("%s\n\n%s", statement, plan)
 		}
-		if !numberedInOrder(statement) {
+		if !sqltest.NumberedInOrder(statement) {
 			t.Errorf("parameters out of order: %s", statement)
 		}
 	}
@@ -63,85 +63,54 @@ func TestStatements(t *testing.T) {
 // TestPlans checks calls with large rows or many rows. Their last statements use indexes, and read
 // no row only to count or to list it.
 func TestPlans(t *testing.T) {
-	path, key, last := migrated(t), svc.SourceKey{Scope: svc.ScopeServer, Name: "s"}, ""
+	is := is.New(t)
+	path, last := migrated(t), ""
 	store := tapped(t, path, &tap{run: func(_ driver.Conn, query string) error {
 		last = query
 		return nil
 	}})
-	is := is.New(t)
-	is.NoErr(store.CreateSource(t.Context(), svc.Source{SourceKey: key}))
-	list := func(page svc.AccessPage) error {
+	is.NoErr(store.CreateSource(t.Context(), svc.Source{SourceKey: sqltest.Source}))
+	calls := sqltest.Calls(t.Context(), store)
+	calls["svc_attachments of all"] = func() error {
+		page := svc.AccessPage{Kind: svc.TargetAttachment, After: "a/b/c", Limit: 1}
 		_, err := store.ReadAccess(t.Context(), svc.AccessRead{Page: &page}, func(svc.Bundle) error { return nil })
 		return err
 	}
-	for want, call := range map[string]func() error{
-		"USING INDEX svc_api_keys_created ((created_at,id)<(?,?))": func() error {
-			_, err := store.APIKeys(t.Context(), svc.APIKeyPage{KeyQuery: svc.KeyQuery{AfterTime: time.Now(), AfterID: "a", Limit: 1}})
-			return err
-		},
-		"USING INDEX svc_api_keys_expiry ((expires_at,id)>(?,?) AND expires_at<?)": func() error {
-			_, err := store.APIKeys(t.Context(), svc.APIKeyPage{KeyQuery: svc.KeyQuery{ExpireBefore: time.Now(), AfterTime: time.Now(), AfterID: "a", Limit: 1}})
-			return err
-		},
-		"USING INDEX svc_api_keys_last_use ((last_use,id)>(?,?) AND last_use<?)": func() error {
-			_, err := store.APIKeys(t.Context(), svc.APIKeyPage{KeyQuery: svc.KeyQuery{UnusedSince: time.Now(), AfterTime: time.Now(), AfterID: "a", Limit: 1}})
-			return err
-		},
-		"USING INDEX svc_api_keys_scoping (scoping_policy_id=? AND (created_at,id)<(?,?))": func() error {
-			_, err := store.APIKeys(t.Context(), svc.APIKeyPage{ScopingPolicyID: "p", KeyQuery: svc.KeyQuery{AfterTime: time.Now(), AfterID: "a", Limit: 1}})
-			return err
-		},
-		"USING INDEX svc_service_accounts_owner (owner_user_id=? AND id>?)": func() error {
-			return list(svc.AccessPage{Kind: svc.TargetServiceAccount, User: "u", After: "a/b/c", Limit: 1})
-		},
-		"USING INDEX svc_service_accounts_scoping (scoping_policy_id=? AND id>?)": func() error {
-			return list(svc.AccessPage{Kind: svc.TargetServiceAccount, Policy: "p", After: "a/b/c", Limit: 1})
-		},
-		"USING INDEX svc_attachments_policy (policy_id=? AND (principal_type,principal_id)>(?,?))": func() error {
-			return list(svc.AccessPage{Kind: svc.TargetAttachment, Policy: "p", After: "a/b/c", Limit: 1})
-		},
-		"USING INDEX sqlite_autoindex_svc_attachments_1 (principal_type=? AND principal_id=? AND policy_id>?)": func() error {
-			return list(svc.AccessPage{Kind: svc.TargetAttachment, Group: "g", After: "a/b/c", Limit: 1})
-		},
-		"USING INDEX sqlite_autoindex_svc_attachments_1 ((principal_type,principal_id,policy_id)>(?,?,?))": func() error { return list(svc.AccessPage{Kind: svc.TargetAttachment, After: "a/b/c", Limit: 1}) },
-		"USING COVERING INDEX svc_channels_user (user_id=? AND (provider,sender_id)>(?,?))": func() error {
-			return list(svc.AccessPage{Kind: svc.TargetChannel, User: "u", After: "a/b/c", Limit: 1})
-		},
-		"USING COVERING INDEX sqlite_autoindex_svc_group_members_1 (group_id=? AND user_id>?)": func() error {
-			return list(svc.AccessPage{Kind: svc.TargetMember, Group: "g", After: "a/b/c", Limit: 1})
-		},
-		"USING COVERING INDEX svc_templates_installed (scope=? AND owner=? AND id>?)": func() error {
-			_, err := store.Installations(t.Context(), svc.InstallationPage{Limit: 10})
-			return err
-		},
-		"USING COVERING INDEX svc_templates_installed (scope=? AND owner=?)": func() error {
-			_, err := store.RebindTemplates(t.Context(), key, "https://new.example")
-			return err
-		},
-		"USING COVERING INDEX svc_source_files_kept (scope=? AND owner=? AND name=?": func() error {
-			return store.KeepSourceFile(t.Context(), key, svc.SourceFile{Path: "a"})
-		},
-		"USING INDEX svc_api_keys_holder (holder_kind=? AND holder_id=? AND (created_at,id)<(?,?))": func() error {
-			_, err := store.APIKeys(t.Context(), svc.APIKeyPage{Holder: svc.Identity{Kind: svc.KindUser, ID: "a"}, KeyQuery: svc.KeyQuery{AfterTime: time.Now(), AfterID: "a", Limit: 1}})
-			return err
-		},
-		"USING INDEX svc_audit_actor (actor_id=? AND number<?)": func() error {
-			_, err := store.AuditRecords(t.Context(), svc.AuditQuery{ActorKind: "user", ActorID: "a", Limit: 10})
-			return err
-		},
-		"USING INDEX svc_audit_target (target_id=? AND number<?)": func() error {
-			_, err := store.AuditRecords(t.Context(), svc.AuditQuery{TargetKind: "user", TargetID: "a", Limit: 10})
-			return err
-		},
-		"USING INDEX sqlite_autoindex_svc_source_files_1 (scope=? AND owner=? AND name=? AND path=?)": func() error {
-			_, err := store.SourceFile(t.Context(), svc.SourceKey{}, "a")
-			if errors.Is(err, svc.ErrNotFound) {
-				return nil
-			}
-			return err
-		},
+	for index, query := range map[string]svc.AuditQuery{
+		"svc_audit_actor":  {ActorKind: "user", ActorID: "a", Limit: 10},
+		"svc_audit_target": {TargetKind: "user", TargetID: "a", Limit: 10},
 	} {
-		is.NoErr(call())
+		calls[index] = func() error {
+			_, err := store.AuditRecords(t.Context(), query)
+			return err
+		}
+	}
+	for index, want := range map[string]string{
+		"svc_api_keys_created":         "svc_api_keys_created ((created_at,id)<(?,?))",
+		"svc_api_keys_expiry":          "svc_api_keys_expiry ((expires_at,id)>(?,?) AND expires_at<?)",
+		"svc_api_keys_last_use":        "svc_api_keys_last_use ((last_use,id)>(?,?) AND last_use<?)",
+		"svc_api_keys_scoping":         "svc_api_keys_scoping (scoping_policy_id=? AND (created_at,id)<(?,?))",
+		"svc_api_keys_holder":          "svc_api_keys_holder (holder_kind=? AND holder_id=? AND (created_at,id)<(?,?))",
+		"svc_service_accounts_owner":   "svc_service_accounts_owner (owner_user_id=? AND id>?)",
+		"svc_service_accounts_scoping": "svc_service_accounts_scoping (scoping_policy_id=? AND id>?)",
+		"svc_attachments_policy":       "svc_attachments_policy (policy_id=? AND (principal_type,principal_id)>(?,?))",
+		"svc_attachments":              "sqlite_autoindex_svc_attachments_1 (principal_type=? AND principal_id=? AND policy_id>?)",
+		"svc_attachments of all":       "sqlite_autoindex_svc_attachments_1 ((principal_type,principal_id,policy_id)>(?,?,?))",
+		"svc_channels_user":            "svc_channels_user (user_id=? AND (provider,sender_id)>(?,?))",
+		"svc_group_members":            "sqlite_autoindex_svc_group_members_1 (group_id=? AND user_id>?)",
+		"svc_templates_installed":      "svc_templates_installed (scope=? AND owner=? AND id>?)",
+		"svc_templates_source":         "svc_templates_installed (scope=? AND owner=?)",
+		"svc_source_files_kept":        "svc_source_files_kept (scope=? AND owner=? AND name=?",
+		"svc_source_files":             "sqlite_autoindex_svc_source_files_1 (scope=? AND owner=? AND name=? AND path=?)",
+		"svc_audit_actor":              "svc_audit_actor (actor_id=? AND number<?)",
+		"svc_audit_target":             "svc_audit_target (target_id=? AND number<?)",
+	} {
+		if slices.Contains(covering, index) {
+			want = "USING COVERING INDEX " + want
+		} else {
+			want = "USING INDEX " + want
+		}
+		is.NoErr(calls[index]())
 		plan := explain(t, raw(t, path), last)
 		searches := regexp.MustCompile(`(?m)^(SEARCH|SCAN) .*`).FindAllString(plan, -1)
 		is.True(len(searches) > 0)
@@ -150,7 +119,14 @@ func TestPlans(t *testing.T) {
 				t.Errorf("%s\n\n%s\n\nis not all %s", last, plan, want)
 			}
 		}
+		delete(calls, index)
 	}
+	is.Equal(len(calls), 0)
+}
+
+// covering are the indexes of statements that read no rows.
+var covering = []string{
+	"svc_channels_user", "svc_group_members", "svc_templates_installed", "svc_templates_source", "svc_source_files_kept",
 }
 
 // TestPlanOfRecordsByTime: the records of a time, and those of an actor, are ranges of numbers,
@@ -195,22 +171,6 @@ var sorts = regexp.MustCompile(`FROM svc_generation g|(holder_id|scoping_policy_
 // alongIndex finds scans of a whole table in index order, which are right for a list of all rows.
 var alongIndex = regexp.MustCompile(`SCAN \w+ USING INDEX`)
 
-var parameter = regexp.MustCompile(`\$[0-9]+`)
-
-func numberedInOrder(statement string) bool {
-	seen := map[string]bool{}
-	for _, p := range parameter.FindAllString(statement, -1) {
-		if seen[p] {
-			continue
-		}
-		seen[p] = true
-		if p != "$"+strconv.Itoa(len(seen)) {
-			return false
-		}
-	}
-	return true
-}
-
 func explain(t *testing.T, db *sql.DB, statement string) string {
 	rows, err := db.Query("EXPLAIN QUERY PLAN "+statement, make([]any, strings.Count(parametersOnce(statement), "$"))...)
 	if err != nil {
@@ -231,7 +191,7 @@ func explain(t *testing.T, db *sql.DB, statement string) string {
 
 func parametersOnce(statement string) string {
 	once := map[string]bool{}
-	for _, p := range parameter.FindAllString(statement, -1) {
+	for _, p := range sqltest.Parameter.FindAllString(statement, -1) {
 		once[p] = true
 	}
 	return strings.Repeat("$", len(once))

@@ -131,7 +131,7 @@ func files(path string) []string {
 	return []string{path, path + "-wal", path + "-shm", path + markSuffix}
 }
 
-// remove removes the files of a tenant that are there.
+// remove removes the files of a tenant that exist.
 func remove(path string) error {
 	for _, file := range files(path) {
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -156,7 +156,7 @@ func (t *Tenants) DropTenant(ctx context.Context, number int64) error {
 const (
 	tenantIdle   = 5 * time.Second    // before an unused connection is closed
 	tenantCache  = "cache_size(-512)" // KiB of pages for each
-	tenantWrites = 64                 // tenants that write at once: each holds a thread while it waits for the disk
+	tenantWrites = 64                 // tenants that write at the same time: each holds a thread while it waits for the disk
 )
 
 // MigrateTenant implements [svc.TenantStore].

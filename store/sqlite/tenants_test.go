@@ -209,6 +209,21 @@ func TestLostFile(t *testing.T) {
 	}
 }
 
+// A tenant that a newer program has migrated is refused, as when that happens while this program runs.
+func TestNewerTenantIsRefused(t *testing.T) {
+	is := is.New(t)
+	in := openTenants(t, t.TempDir())
+	tenant, err := in.CreateTenant(t.Context(), "t", svc.TenantActive, time.Now())
+	is.NoErr(err)
+	db := raw(t, in.Path(tenant))
+	_, err = db.Exec("INSERT INTO svc_migrations (version) VALUES (99)")
+	is.NoErr(err)
+	is.NoErr(db.Close())
+	err = accepts(t, serviceTenants(t, in, svc.TenantsConfig{}), "t", "svcu_x")
+	is.Equal(svc.ErrorCode(err), svc.CodeUnavailable)
+	is.True(strings.Contains(err.Error(), "version 99"))
+}
+
 // Another process sees a revocation with its next request, and a suspended tenant soon.
 func TestTenantsOfTwoProcesses(t *testing.T) {
 	t.Parallel()
@@ -251,7 +266,7 @@ func TestOutboxOfTenants(t *testing.T) {
 	is := is.New(t)
 	folder := t.TempDir()
 	events := make(chan svc.Event, 10)
-	config := svc.TenantsConfig{Config: svc.Config{OnEvent: func(_ context.Context, e svc.Event) { events <- e }}}
+	config := svc.TenantsConfig{Config: svc.Config{Events: svc.EventConfig{OnEvent: func(_ context.Context, e svc.Event) { events <- e }}}}
 	write := func(in *sqlite.Tenants, tenant svc.Tenant, s *svc.Service, id string) {
 		tx, err := in.Opened(tenant).DB().BeginTx(t.Context(), nil)
 		is.NoErr(err)
@@ -323,7 +338,7 @@ func TestOnEventUsesTenants(t *testing.T) {
 	}
 	var tenants *svc.Tenants
 	var told, used atomic.Int32
-	tenants = serviceTenants(t, in, svc.TenantsConfig{Config: svc.Config{OnEvent: func(ctx context.Context, e svc.Event) {
+	tenants = serviceTenants(t, in, svc.TenantsConfig{Config: svc.Config{Events: svc.EventConfig{OnEvent: func(ctx context.Context, e svc.Event) {
 		if e.Target.Kind != svc.TargetUser {
 			return
 		}
@@ -333,7 +348,7 @@ func TestOnEventUsesTenants(t *testing.T) {
 			used.Add(1)
 		}
 		_ = tenants.Use(ctx, "a", func(*svc.Service) error { return nil })
-	}}})
+	}}}})
 	for _, name := range []string{"a", "b"} {
 		_, err := tenants.Create(t.Context(), name)
 		is.NoErr(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/sqlite"
 	"github.com/extsvc/svc/store/sqlstore"
 )
@@ -84,7 +85,7 @@ func TestRollbackLeavesNothing(t *testing.T) {
 	is.NoErr(err)
 	is.NoErr(tx.Rollback())
 	is.Equal(tenants(t, store), 0)
-	is.Equal(generation(t, store), int64(0))
+	is.Equal(sqltest.Generation(t, store), int64(0))
 	for _, table := range []string{"svc_sources", "svc_source_files", "svc_templates", "svc_api_keys", "svc_users", "svc_kept_values", "svc_changefeed", "svc_outbox"} {
 		var rows int
 		is.NoErr(store.DB().QueryRow("SELECT count(*) FROM " + table).Scan(&rows))
@@ -120,7 +121,7 @@ func TestCommitShowsAll(t *testing.T) {
 	is.NoErr(err)
 	_, err = store.Template(t.Context(), template.TemplateKey)
 	is.True(errors.Is(err, svc.ErrNotFound)) // others do not see it yet
-	is.Equal(generation(t, store), int64(0))
+	is.Equal(sqltest.Generation(t, store), int64(0))
 
 	read, err := inside.Template(t.Context(), template.TemplateKey)
 	is.NoErr(err)
@@ -129,7 +130,7 @@ func TestCommitShowsAll(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(snapshot.Generation, int64(7))
 	is.Equal(snapshot.User.ID, "alice")
-	is.Equal(generation(t, inside), int64(7))
+	is.Equal(sqltest.Generation(t, inside), int64(7))
 
 	is.NoErr(tx.Commit())
 	is.Equal(tenants(t, store), 1)
@@ -178,7 +179,7 @@ func TestErrorsLeaveTheTransactionUsable(t *testing.T) {
 	keys, err := store.APIKeys(t.Context(), svc.APIKeyPage{KeyQuery: svc.KeyQuery{Limit: 10}})
 	is.NoErr(err)
 	is.Equal(keys, []svc.APIKey{key(3), key(1)})
-	_, err = readUser(t.Context(), store, "half")
+	_, err = sqltest.ReadUser(t.Context(), store, "half")
 	is.True(errors.Is(err, svc.ErrNotFound))
 	is.True(errors.Is(inside.CreateAPIKey(t.Context(), key(4)), sql.ErrTxDone)) // it ended with tx
 }
@@ -217,7 +218,7 @@ func (l *eventLog) waitFor(t *testing.T, ids ...string) {
 
 func newService(t *testing.T, store svc.Store, events *eventLog) *svc.Service {
 	t.Helper()
-	service, err := svc.New(svc.Config{Store: store, OnEvent: events.add, Logger: slog.New(slog.DiscardHandler)})
+	service, err := svc.New(svc.Config{Store: store, Events: svc.EventConfig{OnEvent: events.add}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

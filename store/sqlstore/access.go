@@ -249,6 +249,7 @@ func (t accessTx) read(
 	addAll(p, &err, &p.Policies, current.Policies, single)
 	addAll(p, &err, &p.Attachments, current.Attachments, single)
 	addAll(p, &err, &p.BankPolicies, current.BankPolicies, single)
+	addAll(p, &err, &p.Tests, current.Tests, single)
 	if err == nil {
 		err = p.flush()
 	}
@@ -270,6 +271,7 @@ func (s session) allAccess(ctx context.Context, p *parts, bare bool) (err error)
 		selectAttachments+` ORDER BY principal_type, principal_id, policy_id`)
 	read(ctx, s, &err, p, &p.BankPolicies, scanBankPolicy, nil,
 		selectBankPolicies+` ORDER BY bank_id`)
+	read(ctx, s, &err, p, &p.Tests, scanTest, nil, selectTests+` ORDER BY t.id`)
 	if err == nil {
 		err = p.flush()
 	}
@@ -442,4 +444,14 @@ const selectBankPolicies = `SELECT bank_id, document FROM svc_bank_policies`
 func scanBankPolicy(row scanner) (policy svc.BankPolicy, err error) {
 	err = row.Scan(&policy.BankID, (*[]byte)(&policy.Document))
 	return policy, err
+}
+
+const selectTests = `SELECT ` + testColumns + ` FROM svc_access_tests t`
+
+const testColumns = `t.id, t.user_id, t.sa_id, t.sender, t.action, t.bank_id, t.channel, t.topic, t.allowed`
+
+func scanTest(row scanner) (t svc.AccessTest, err error) {
+	err = row.Scan(&t.ID, &t.UserID, &t.ServiceAccountID, &t.Sender, &t.Action, &t.Bank, &t.Channel, &t.Topic,
+		orZero[bool]{&t.Allowed})
+	return t, err
 }

@@ -146,6 +146,8 @@ func (t accessTx) current(
 	pick(ctx, t, &err, &current.BankPolicies, scanBankPolicy, named.BankPolicies, itself,
 		`SELECT b.bank_id, b.document FROM {ids} j
 		CROSS JOIN svc_bank_policies b WHERE b.bank_id = j.value`)
+	pick(ctx, t, &err, &current.Tests, scanTest, named.Tests, itself,
+		`SELECT `+testColumns+` FROM {ids} j CROSS JOIN svc_access_tests t WHERE t.id = j.value`)
 	return current, err
 }
 
@@ -377,6 +379,13 @@ func (t accessTx) write(ctx context.Context, w svc.AccessWrite) (err error) {
 	}, `INSERT INTO svc_bank_policies (bank_id, document)
 		SELECT value->>0, value->>1 FROM {rows} WHERE true
 		ON CONFLICT (bank_id) DO UPDATE SET document = excluded.document`)
+	put(ctx, t, &err, w.Tests, func(q svc.AccessTest) any {
+		return []any{q.ID, q.UserID, q.ServiceAccountID, q.Sender, q.Action, q.Bank, q.Channel, q.Topic,
+			flag(q.Allowed)}
+	}, `INSERT INTO svc_access_tests (id, user_id, sa_id, sender, action, bank_id, channel, topic, allowed)
+		SELECT value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7,
+		CAST(value->>8 AS BIGINT) FROM {rows} WHERE true
+		ON CONFLICT (id) DO UPDATE SET allowed = excluded.allowed`)
 	return err
 }
 

@@ -70,6 +70,16 @@ func (s session) page(ctx context.Context, p *parts, page svc.AccessPage) (err e
 		l.after(`id`, page.After)
 		l.chunk(`id`, page)
 		read(ctx, s, &err, p, &p.Policies, scanPolicy, nil, l.query, l.parameters...)
+	case svc.TargetBankPolicy:
+		l := list(selectBankPolicies)
+		l.after(`bank_id`, page.After)
+		l.chunk(`bank_id`, page)
+		read(ctx, s, &err, p, &p.BankPolicies, scanBankPolicy, nil, l.query, l.parameters...)
+	case svc.TargetTest:
+		l := list(selectTests)
+		l.after(`t.id`, page.After)
+		l.chunk(`t.id`, page)
+		read(ctx, s, &err, p, &p.Tests, scanTest, nil, l.query, l.parameters...)
 	case svc.TargetAttachment:
 		l := attachmentsOf(page)
 		read(ctx, s, &err, p, &p.Attachments, scanAttachment, nil, l.query, l.parameters...)

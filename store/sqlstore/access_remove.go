@@ -24,6 +24,7 @@ func (t accessTx) remove(
 	from(`svc_service_accounts`, `id`, named.ServiceAccounts)
 	from(`svc_policies`, `id`, named.Policies)
 	from(`svc_bank_policies`, `bank_id`, named.BankPolicies)
+	from(`svc_access_tests`, `id`, named.Tests)
 	from(`svc_access_groups`, `id`, named.Groups)
 	from(`svc_users`, `id`, named.Users)
 	pick(ctx, t, &err, &gone, scanGoneSource, named.Users, itself, `DELETE FROM svc_sources

@@ -18,8 +18,8 @@ const (
 	verdict    = 250 * time.Millisecond // how long a call waits for the answer to the first probe
 )
 
-// stoodStill is how late a timer of a process is that did not run meanwhile, as on a machine that
-// was suspended.
+// stoodStill is how late a timer of a process is that did not run in the meantime, as on a machine
+// that was suspended.
 const stoodStill = time.Second / 2
 
 // errSilent is the error of a call when the database does not answer in time.
@@ -40,8 +40,8 @@ type answerLimit struct {
 
 type unhurried struct{}
 
-// withoutHurry returns a context without a limit of its own, for large bundles. The driver alone
-// limits its calls.
+// withoutHurry returns a context without its own limit, for large bundles. Only the driver limits
+// its calls.
 func withoutHurry(ctx context.Context) context.Context {
 	return context.WithValue(ctx, unhurried{}, true)
 }
@@ -157,7 +157,7 @@ func (s *answerLimit) hear(ctx context.Context) (context.Context, *callTimer, er
 }
 
 // late ends the wait. Where this process stood still, it waits once more: the answer may have come
-// meanwhile, and was not read. It may also run late itself, when the next wait has begun.
+// in the meantime, and was not read. It may also run late itself, when the next wait has begun.
 func (h *callTimer) late() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -28,9 +28,9 @@ const chainedAtOnce = 1000
 // chain returns the records of events, which follow last.
 type chain = func(last svc.AuditRecord, events []svc.Event) []svc.AuditRecord
 
-// QueueAudit implements [svc.AuditStore]. With one writer it chains at once: to read the newest
-// record costs less than to write an event twice. The queue is then empty, but in a copy of a
-// database of another kind.
+// QueueAudit implements [svc.AuditStore]. With one writer it chains immediately: to read the
+// newest record costs less than to write an event twice. The queue is then empty, but in a copy of
+// a database of another kind.
 func (s *Store) QueueAudit(ctx context.Context, events []svc.Event, chain chain) error {
 	return s.transact(ctx, "queue events", func(ctx context.Context, tx session) error {
 		t := accessTx{session: tx, dialect: s.dialect}
@@ -84,7 +84,7 @@ func (s *Store) ChainAudit(ctx context.Context, chain chain) (more bool, err err
 // chainQueue chains the first rows of the queue.
 //
 // The statements behind the lock see what its holders before have committed. A row leaves the queue
-// by its own number, never by a range: one with a smaller number may be committed meanwhile.
+// by its own number, never by a range: one with a smaller number may be committed in the meantime.
 func (t accessTx) chainQueue(ctx context.Context, chain chain) (more bool, err error) {
 	if !t.dialect.OneWriter {
 		if err := t.lock(ctx, "audit"); err != nil {

@@ -111,7 +111,7 @@ func (s *Store) record(ctx context.Context, tx session, mutations ...mutation) (
 	return tx.later(ctx, nil, s.dialect.Notify) // nobody else knows when the host commits
 }
 
-// forget deletes old changes. It waits for nobody who deletes them, too.
+// forget deletes old changes. It waits for nobody who deletes them as well.
 func (s session) forget(ctx context.Context, dialect Dialect) error {
 	oldest := `SELECT seq FROM svc_changefeed
 		WHERE seq <= (SELECT MAX(seq) FROM svc_changefeed) - $1 ORDER BY seq LIMIT 0 + $2`
@@ -122,7 +122,7 @@ func (s session) forget(ctx context.Context, dialect Dialect) error {
 }
 
 // rowsAtOnce returns how many of n rows to write with one statement. It uses few sizes, because
-// each size is a prepared statement of its own.
+// each size is its own prepared statement.
 func (d Dialect) rowsAtOnce(n int) int {
 	for size := cmp.Or(d.Rows, usualRows); size > 1; size /= 4 {
 		if n >= size {
@@ -213,20 +213,14 @@ func (s *Store) changes(ctx context.Context, tx session, since int64) (svc.Store
 		return false, err
 	}, `SELECT g.id, g.value, f.changed FROM svc_generation g
 		LEFT JOIN svc_changefeed f ON f.lane = g.id AND `+behind+` ORDER BY f.seq`, parameter)
-	switch {
-	case err == nil && len(now.lanes) == 0:
+	if err == nil && len(now.lanes) == 0 {
 		err = errNoGeneration
-		fallthrough
-	case err != nil:
+	}
+	if err != nil {
 		return svc.StoreChanges{}, err
 	}
-	switch {
-	case s.dialect.OneWriter:
-	case s.write == nil && now.has(from): // with writes of the transaction: nobody else has this state
-	case s.write == nil || !s.states.add(now, latest):
-		return svc.StoreChanges{Generation: now.generation, Reset: true}, nil
-	}
-	if since < from.generation || since > now.generation || count != now.generation-from.generation {
+	if !s.learn(now, from, latest) || since < from.generation || since > now.generation ||
+		count != now.generation-from.generation {
 		return svc.StoreChanges{Generation: now.generation, Reset: true}, nil
 	}
 	return svc.StoreChanges{
@@ -234,9 +228,21 @@ func (s *Store) changes(ctx context.Context, tx session, since int64) (svc.Store
 	}, nil
 }
 
-// AwaitChange implements [svc.ChangeStore]. Commits of this Store wake it at once, commits of other
-// processes through [Store.Hear] or [Store.Wake]. While the Store listens, it asks the database
-// only when no follower has asked it lately.
+// learn remembers a state that was read. It returns false when the database has gone back: the state
+// lacks some of the one that the changes are from, or of the latest one that was known before.
+func (s *Store) learn(now, from, latest state) bool {
+	switch {
+	case s.dialect.OneWriter: // since says it all
+		return true
+	case s.write == nil: // with writes of the transaction: nobody else has this state
+		return now.has(from)
+	}
+	return s.states.add(now, latest)
+}
+
+// AwaitChange implements [svc.ChangeStore]. Commits of this Store wake it immediately, commits of
+// other processes through [Store.Hear] or [Store.Wake]. While the Store listens, it asks the
+// database only when no follower has asked it lately.
 func (s *Store) AwaitChange(ctx context.Context, since int64) error {
 	if s.polled != nil {
 		return s.awaitPoll(ctx, since)
@@ -291,7 +297,7 @@ func scanNumber(row scanner) (n int64, err error) {
 	return n, err
 }
 
-// broadcast wakes any number of listeners at once. Its zero value is ready to use.
+// broadcast wakes any number of listeners together. Its zero value is ready to use.
 type broadcast struct {
 	mu      sync.Mutex
 	channel chan struct{}

@@ -40,8 +40,8 @@ type Copier struct {
 // tables as [Store.Migrate] makes them, and no rows. Both databases must have the version that this
 // program knows, as after Migrate.
 //
-// No process should serve the target meanwhile. One that does sees all rows at once after the
-// commit; its writes wait, or fail as they do behind any long transaction.
+// No process should serve the target in the meantime. One that does sees all rows together after
+// the commit; its writes wait, or fail as they do behind any long transaction.
 //
 // Of the options of a PostgreSQL database, Timeout limits each statement of Copy, and how long the
 // source's transaction waits for the target. The longest statement counts the rows of a table.
@@ -77,7 +77,7 @@ var (
 		"the source and the target share one connection: give their pool another one")
 )
 
-// transact runs the copy in a transaction of each database. It uses pools of its own: they prepare
+// transact runs the copy in a transaction of each database. It uses its own pools: they prepare
 // statements for this transaction only, and do not wait for those of the Store.
 func (c *copying) transact(ctx context.Context) error {
 	source, ok := c.from.db.(*pools)

@@ -10,7 +10,7 @@ import (
 
 const (
 	copiedAtOnce = 256     // rows that one statement reads, and most that are held in memory
-	copiedBytes  = 1 << 20 // of texts and bytes; with so many, rows are written at once
+	copiedBytes  = 1 << 20 // of texts and bytes; with so many, rows are written immediately
 )
 
 // copyTable copies the rows of a table in the order of its primary key. Each statement reads a part

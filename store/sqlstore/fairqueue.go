@@ -16,7 +16,7 @@ import (
 // others time. Use [NewFairQueue].
 type FairQueue struct {
 	calls     *fairqueue.Queue
-	reads     *fairqueue.Queue // of Stores that take turns to write alone: any number at a time
+	reads     *fairqueue.Queue // of Stores that take turns to write only: any number at a time
 	questions *fairqueue.Queue // of the followers: they wait for no call
 }
 

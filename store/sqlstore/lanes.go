@@ -29,7 +29,7 @@ func (d Dialect) lanes() int {
 
 // The statements that raise the generation and insert what a mutation changed. Without a row of
 // svc_generation they fail. The one for many lanes takes a lane that nobody has locked, and waits
-// only when all are. A connection begins at a lane of its own; a transaction that has a lane already
+// only when all are. A connection begins at its own lane; a transaction that has a lane already
 // always finds one.
 const (
 	raiseOnly = `UPDATE svc_generation SET value = value + 1 WHERE id = 1`
@@ -37,7 +37,7 @@ const (
 		VALUES (1, (SELECT value FROM svc_generation WHERE id = 1), $1)`
 )
 
-// The lane is chosen in a row of its own: PostgreSQL evaluates a subquery of WHERE again when the row to
+// The lane is chosen in its own row: PostgreSQL evaluates a subquery of WHERE again when the row to
 // update has changed since the start of the statement.
 var feedAny = fmt.Sprintf(`WITH unlocked AS MATERIALIZED (
 		SELECT id FROM svc_generation ORDER BY (id + pg_backend_pid()) %% %[1]d LIMIT 1 FOR UPDATE SKIP LOCKED),

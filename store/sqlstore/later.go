@@ -2,11 +2,11 @@ package sqlstore
 
 import "context"
 
-// Later is a statement whose answer nobody needs at once. A driver may send it together with the
-// next statement of its transaction, or with the commit, and so spare a round trip.
+// Later is a statement whose answer nobody needs immediately. A driver may send it together with
+// the next statement of its transaction, or with the commit, and so spare a round trip.
 //
 // [LaterOf] finds it in the context of a call of ExecContext. Drivers that do not look for it run
-// the statement at once.
+// the statement immediately.
 type Later struct {
 	// Taken says that the driver runs the statement later. The driver sets it and returns any
 	// result. It keeps the order of all statements. When the statement fails, the call that sends

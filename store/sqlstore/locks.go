@@ -71,7 +71,7 @@ func sqlState(err error) string {
 }
 
 // lockAccess locks access to change it, or only to add to it. The server ends its wait a moment before
-// the client would: so a lock is told from a silent server. A transaction of the host keeps its own
+// the client would: so a lock differs from a silent server. A transaction of the host keeps its own
 // limit.
 //
 // In the queue for changeAccess, those who rely on access wait behind, even while one of them, such as
@@ -107,7 +107,7 @@ func (s session) lockAccess(ctx context.Context, longest time.Duration, adds boo
 		case err != nil:
 			return lockedByOther(err)
 		case time.Now().After(end):
-			return errAccessLocked
+			return accessLocked(nil)
 		}
 		if err := wait(ctx, lockPause); err != nil {
 			return err
@@ -152,14 +152,16 @@ func (s session) unlimitLocks(ctx context.Context) error {
 	return s.later(ctx, nil, `SET LOCAL lock_timeout TO DEFAULT`)
 }
 
-var errAccessLocked = &svc.Error{
-	Code: svc.CodeUnavailable, Message: "another transaction is changing access: try again",
+func accessLocked(err error) error {
+	return &svc.Error{
+		Code: svc.CodeUnavailable, Message: "another transaction is changing access: try again", Err: err,
+	}
 }
 
 // lockedByOther returns the error for err when the server has ended the wait for a lock.
 func lockedByOther(err error) error {
 	if sqlState(err) == lockNotAvailable {
-		return &svc.Error{Code: errAccessLocked.Code, Message: errAccessLocked.Message, Err: err}
+		return accessLocked(err)
 	}
 	return err
 }

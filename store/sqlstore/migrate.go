@@ -33,8 +33,8 @@ const versionTable = `CREATE TABLE IF NOT EXISTS ` +
 	`svc_migrations (version BIGINT NOT NULL PRIMARY KEY)`
 
 // Migrate creates or upgrades the tables, each step in one transaction. Any number of processes may
-// call it at once. When a newer version of this package has upgraded the database, or only a later
-// schema of the search path has the tables, Migrate returns an error and makes nothing.
+// call it concurrently. When a newer version of this package has upgraded the database, or only a
+// later schema of the search path has the tables, Migrate returns an error and makes nothing.
 func (s *Store) Migrate(ctx context.Context) error {
 	if err := s.dialect.check(ctx, s.write.db, "svc_migrations"); err != nil {
 		return s.fault(ctx, "migrate the database", err)
@@ -135,7 +135,7 @@ func (d Dialect) migrate(ctx context.Context, tx *sql.Tx) (current bool, err err
 	return false, err
 }
 
-// foldedUsers is the migration after which users have folded texts. Its statements fold ASCII alone.
+// foldedUsers is the migration after which users have folded texts. Its statements fold only ASCII.
 const foldedUsers = 9
 
 // foldUsers folds the texts of the users that have letters beyond ASCII.
@@ -232,7 +232,7 @@ func (d Dialect) migrations() [][]string {
 }
 
 // SQL returns a script with all migrations, which makes the tables in an empty database. It is for
-// hosts that run migrations with a tool of their own; [Store.Migrate] then finds nothing to do.
+// hosts that run migrations with their own tool; [Store.Migrate] then finds nothing to do.
 // [Pending] returns only the migrations that a database lacks.
 func SQL(dialect Dialect) string { return dialect.script(0) }
 
@@ -241,8 +241,8 @@ func SQL(dialect Dialect) string { return dialect.script(0) }
 // file never changes. Each also records itself in svc_migrations, so [Store.Migrate] finds nothing
 // to do afterwards. Run each file once, in its order, in a transaction.
 //
-// Let the tool keep its versions of these files in a table of their own, apart from those of the
-// host's files: see docs/operations.md. The file system is safe for concurrent use.
+// Let the tool keep its versions of these files in their own table, apart from those of the host's
+// files: see docs/howto/migrations.md. The file system is safe for concurrent use.
 func Migrations(dialect Dialect) fs.FS {
 	var archive bytes.Buffer
 	files := zip.NewWriter(&archive)

@@ -218,7 +218,7 @@ func (r *Registry) moves(ctx context.Context, numbers string) (map[int64]int64, 
 		err := row.Scan(&number, &value)
 		moves[number] = value
 		return false, err
-	}, `SELECT 0, SUM(value)::BIGINT FROM svc_generation
+	}, `SELECT 0, value FROM (`+selectGeneration+`) g
 		UNION ALL SELECT number, SUM(moves)::BIGINT FROM svc_tenant_lanes
 		WHERE number = ANY ($1::TEXT::BIGINT[]) GROUP BY number`, numbers)
 	return moves, r.store.fault(ctx, "read what has moved", err)

@@ -40,8 +40,8 @@ func newPool(db *sql.DB, silence *answerLimit) *pool {
 	return p
 }
 
-// in returns a pool of the same connections for the tables of another schema, which has statements of
-// its own.
+// in returns a pool of the same connections for the tables of another schema, which has its own
+// statements.
 func (p *pool) in(schema schema) *pool {
 	own := newPool(p.db, p.silence)
 	own.schema = schema
@@ -163,7 +163,7 @@ func (p *pool) transact(ctx context.Context, options *sql.TxOptions, fn work) er
 	return h.pause(tx.Commit())
 }
 
-// pools is the [database] of a Store that uses connections of its own.
+// pools is the [database] of a Store that uses its own connections.
 type pools struct {
 	write, read *pool
 	queue       *queue // nil: each mutation has its own transaction

@@ -6,7 +6,7 @@ import (
 )
 
 // transactionLost is an error after which the database has rolled back the whole transaction. A
-// later statement would run in a transaction of its own.
+// later statement would run in its own transaction.
 type transactionLost struct{ error }
 
 func (e transactionLost) Unwrap() error { return e.error }

@@ -32,7 +32,7 @@ func (in schema) create() []string {
 }
 
 // makeVersions makes the table of versions, and the schema where that is missing. The schema of a
-// tenant is made with the tenant alone: one that is missing has been dropped, or was lost.
+// tenant is made only with the tenant: one that is missing has been dropped, or was lost.
 func (d Dialect) makeVersions(ctx context.Context, tx *sql.Tx) error {
 	statements := []string{versionTable}
 	if d.Tenant == nil && d.Schema != "" {
@@ -59,7 +59,7 @@ const selectSchema = `SELECT COUNT(*) FROM information_schema.schemata WHERE sch
 // statement depends on their search path. A d with a Schema stays as it is. Locate makes nothing. It
 // is for PostgreSQL: in SQLite a Schema must stay empty.
 //
-// It returns an error when the search path finds the tables in a later schema alone: they belong to
+// It returns an error when the search path finds the tables in a later schema only: they belong to
 // another deployment, or the search path is wrong.
 func (d Dialect) Locate(ctx context.Context, db *sql.DB) (Dialect, error) {
 	var err error

@@ -15,10 +15,10 @@ import (
 type session struct {
 	host Transaction          // a transaction of the host; nil: the session has a pool
 	pool *pool                // nil: a transaction of the host, which prepares no statements
-	tx   *sql.Tx              // of the pool; nil: each statement is a transaction of its own
+	tx   *sql.Tx              // of the pool; nil: each statement is its own transaction
 	own  map[string]*sql.Stmt // the prepared statements of tx; nil without a tx
 
-	changed *[]mutation // collects mutations for the end of Atomically; nil: record them at once
+	changed *[]mutation // collects mutations for the end of Atomically; nil: record them immediately
 
 	hearing *callTimer   // limits the waits of all statements of tx; nil: each has its own limit
 	silence *answerLimit // limits the wait of each statement; nil: no limit
@@ -33,7 +33,7 @@ func (p *pool) within(tx *sql.Tx, h *callTimer) session {
 	}
 }
 
-// reading returns a session whose statements are transactions of their own.
+// reading returns a session whose statements are their own transactions.
 func (p *pool) reading() session {
 	return session{pool: p, silence: p.silence, schema: p.schema}
 }
@@ -52,7 +52,7 @@ func (s session) texts() texts {
 }
 
 // await runs a statement with a context that ends when the database stays silent for too long. A
-// statement that is a transaction of its own takes a turn first, where several Stores share them.
+// statement that is its own transaction takes a turn first, where several Stores share them.
 func (s session) await(
 	ctx context.Context, writes bool, run func(ctx context.Context, h *callTimer) error,
 ) error {

@@ -72,8 +72,8 @@ type Dialect struct {
 	// Silence is how long the Store waits for a database that does not answer: for a connection,
 	// for the answer to a statement, for the next row, or for the end of a commit. After that the
 	// call fails with svc.ErrUnavailable, whatever its context says. The Store gives up the
-	// connection, and further calls fail at once until the database answers again. Only the driver
-	// limits a migration, or a transaction that writes more than 100 rows of access. 0, or
+	// connection, and further calls fail immediately until the database answers again. Only the
+	// driver limits a migration, or a transaction that writes more than 100 rows of access. 0, or
 	// OneWriter: calls wait as long as their contexts allow.
 	Silence time.Duration
 	// Classify returns the meaning of an error of the driver; the error may wrap the driver's. It
@@ -142,8 +142,8 @@ func (s *Store) TakeTurns(turns *FairQueue, name string) {
 	s.asking = own.read.in(own.read.schema).take(turns.questions, name)
 }
 
-// TakeTurnsToWrite is TakeTurns for a Store with connections of its own: any number of its reads run
-// at once. While other Stores are busy, overlapping reads have the rate of [FairQueue].
+// TakeTurnsToWrite is TakeTurns for a Store with its own connections: any number of its reads run
+// concurrently. While other Stores are busy, overlapping reads have the rate of [FairQueue].
 func (s *Store) TakeTurnsToWrite(turns *FairQueue, name string) {
 	own := s.db.(*pools)
 	own.write.take(turns.calls, name)
@@ -164,7 +164,7 @@ func (s *Store) Sharing(dialect Dialect) *Store {
 
 // database runs a Store's statements: in pools of connections, or in one transaction of the host.
 type database interface {
-	// reading returns a session for reads. Each statement is a transaction of its own.
+	// reading returns a session for reads. Each statement is its own transaction.
 	reading() session
 	// snapshot runs fn in a transaction that only reads and sees one state of the database.
 	snapshot(ctx context.Context, fn work) error
@@ -224,7 +224,7 @@ func (s *Store) snapshot(ctx context.Context, doing string, fn work) error {
 }
 
 // fault adds the action to err, and marks errors that a later try may avoid. When ctx ended the
-// call, drivers return errors of their own: fault makes them wrap ctx.Err().
+// call, drivers return their own errors: fault makes them wrap ctx.Err().
 func (s *Store) fault(ctx context.Context, doing string, err error) error {
 	if err == nil {
 		return nil

@@ -78,7 +78,7 @@ func (r *Registry) Create(
 	build func(ctx context.Context, tx *sql.Tx, made svc.Tenant) error,
 ) (svc.Tenant, error) {
 	t := svc.Tenant{Name: name, State: state, CreatedAt: at}
-	// A transaction of its own: the row of the numbers must not stay locked while build works.
+	// A separate transaction: the row of the numbers must not stay locked while build works.
 	err := r.store.transact(ctx, "number a tenant", func(ctx context.Context, tx session) (err error) {
 		t.Number, err = one(ctx, tx, scanNumber, `UPDATE svc_tenant_numbers
 			SET latest = latest + 1 WHERE id = 1 RETURNING latest`)

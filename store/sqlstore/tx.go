@@ -12,7 +12,7 @@ import (
 )
 
 // Tx returns a Store that works inside tx, a transaction of the host. [Store.Migrate] must have
-// made the tables of its database. What this Store writes takes effect if and only if the host
+// made the tables of its database. The writes of this Store take effect if and only if the host
 // commits; the Store never commits or rolls back tx.
 //
 // Use it with svc.Service.WithTx until tx ends, in one goroutine at a time, as tx itself.

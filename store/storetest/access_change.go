@@ -16,6 +16,7 @@ var changeAccessRules = []rule{
 		"that exist, whole and each once", func(c *checker) {
 		b := household()
 		b.BankPolicies = []svc.BankPolicy{newBank("bank", `{"n":1.0}`), newBank("other", `{}`)}
+		b.Tests = []svc.AccessTest{newTest("t", true), newTest("u", false)}
 		c.apply(b)
 		got := sortedBundle(c.current(svc.AccessNames{
 			Users:     []string{"carol", "nobody", "alice", "carol"},
@@ -28,6 +29,7 @@ var changeAccessRules = []rule{
 			ServiceAccounts: []string{"bot", "none", "alice", "bot"},
 			Policies:        []string{"c", "none", "c", "a"},
 			BankPolicies:    []string{"bank", "none", "bank"},
+			Tests:           []string{"t", "none", "t"},
 			Attachments: []svc.AttachmentKey{
 				{PolicyID: "c", Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: "hers"}},
 				{PolicyID: "c", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "hers"}},
@@ -47,6 +49,7 @@ var changeAccessRules = []rule{
 				attach("c", svc.GrantedToGroup, "hers", 1<<63-1),
 			},
 			BankPolicies: []svc.BankPolicy{b.BankPolicies[0]},
+			Tests:        []svc.AccessTest{b.Tests[0]},
 		})
 	}},
 	{"ChangeAccess passes an empty bundle when nothing is named", func(c *checker) {
@@ -424,6 +427,7 @@ func longNames() svc.Bundle {
 		Policies:     []svc.Policy{newPolicy(id(5))},
 		Attachments:  []svc.Attachment{attach(id(5), svc.GrantedToGroup, id(4), 1)},
 		BankPolicies: []svc.BankPolicy{newBank(foreign(6), `{"n":1.0}`)},
+		Tests:        []svc.AccessTest{newTest(id(7), true)},
 	}
 }
 
@@ -436,6 +440,7 @@ func upheaval() svc.Bundle {
 		Policies:        []svc.Policy{{ID: "a", Document: json.RawMessage(`[]`)}},
 		Attachments:     []svc.Attachment{attach("a", svc.GrantedToUser, "alice", 99)},
 		BankPolicies:    []svc.BankPolicy{newBank("b", `[]`)},
+		Tests:           []svc.AccessTest{newTest("t", false), newTest("v", true)},
 	}
 }
 
@@ -445,6 +450,7 @@ func allOf(b svc.Bundle) svc.AccessNames {
 		Users: column(b.Users, userID), MembersOf: column(b.Groups, groupID),
 		ServiceAccounts: column(b.ServiceAccounts, accountID),
 		Policies:        column(b.Policies, policyID), BankPolicies: column(b.BankPolicies, bankID),
+		Tests: column(b.Tests, testID),
 		Attachments: column(b.Attachments, func(a svc.Attachment) svc.AttachmentKey {
 			return svc.AttachmentKey{PolicyID: a.PolicyID, Principal: a.Principal}
 		}),
@@ -458,6 +464,7 @@ func sortedBundle(b svc.Bundle) svc.Bundle {
 		ServiceAccounts: sortedRows(b.ServiceAccounts, accountID),
 		Policies:        sortedRows(b.Policies, policyID),
 		BankPolicies:    sortedRows(b.BankPolicies, bankID),
+		Tests:           sortedRows(b.Tests, testID),
 		Attachments: sortedRows(b.Attachments, func(a svc.Attachment) string {
 			return a.PolicyID + "\x00" + a.Principal.Type + "\x00" + a.Principal.ID
 		}),
@@ -469,6 +476,7 @@ func groupID(g svc.Group) string            { return g.ID }
 func accountID(a svc.ServiceAccount) string { return a.ID }
 func policyID(p svc.Policy) string          { return p.ID }
 func bankID(p svc.BankPolicy) string        { return p.BankID }
+func testID(t svc.AccessTest) string        { return t.ID }
 
 func sortedRows[R any](rows []R, key func(R) string) []R {
 	return slices.SortedFunc(slices.Values(rows), func(a, b R) int {

@@ -25,6 +25,7 @@ var accessPageRules = []rule{
 			svc.TargetServiceAccount: {ServiceAccounts: all.ServiceAccounts},
 			svc.TargetPolicy:         {Policies: all.Policies},
 			svc.TargetAttachment:     {Attachments: all.Attachments},
+			svc.TargetBankPolicy:     {BankPolicies: all.BankPolicies},
 		} {
 			got := c.accessPage(svc.AccessPage{Kind: kind, Limit: 1000})
 			c.same("page of kind "+string(kind), got, want)
@@ -41,7 +42,8 @@ var accessPageRules = []rule{
 			{Kind: svc.TargetUser}, {Kind: svc.TargetUser, Text: "A"},
 			{Kind: svc.TargetGroup}, {Kind: svc.TargetGroup, User: id},
 			{Kind: svc.TargetServiceAccount}, {Kind: svc.TargetServiceAccount, Policy: id},
-			{Kind: svc.TargetPolicy}, {Kind: svc.TargetAttachment},
+			{Kind: svc.TargetPolicy}, {Kind: svc.TargetBankPolicy}, {Kind: svc.TargetTest},
+			{Kind: svc.TargetAttachment},
 			{Kind: svc.TargetAttachment, Group: "everybody"},
 			{Kind: svc.TargetAttachment, Policy: id}, {Kind: svc.TargetChannel, User: id},
 			{Kind: svc.TargetMember, Group: "everybody"},

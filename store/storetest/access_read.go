@@ -68,7 +68,7 @@ var readAccessRules = []rule{
 			MembersOf: []string{"empty"}, Policies: []string{"c"},
 			Members:         []svc.Membership{{Group: "hers", User: "alice"}},
 			Channels:        []svc.Channel{{Provider: "chat", SenderID: "1"}},
-			ServiceAccounts: []string{"bot"}, BankPolicies: []string{"bank"},
+			ServiceAccounts: []string{"bot"}, BankPolicies: []string{"bank"}, Tests: []string{"t"},
 			Attachments: []svc.AttachmentKey{
 				{PolicyID: "d", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "bob"}},
 			},
@@ -262,6 +262,7 @@ func collect(rows *svc.Bundle) func(svc.Bundle) error {
 		rows.Policies = append(rows.Policies, part.Policies...)
 		rows.Attachments = append(rows.Attachments, part.Attachments...)
 		rows.BankPolicies = append(rows.BankPolicies, part.BankPolicies...)
+		rows.Tests = append(rows.Tests, part.Tests...)
 		return nil
 	}
 }
@@ -290,6 +291,7 @@ func oddities() svc.Bundle {
 			attach(id, svc.GrantedToGroup, id, -int64(i)),
 			attach(id, svc.GrantedToGroup, "everybody", 0))
 		b.BankPolicies = append(b.BankPolicies, svc.BankPolicy{BankID: id, Document: document})
+		b.Tests = append(b.Tests, newTest(id, i%2 == 0))
 	}
 	return b
 }

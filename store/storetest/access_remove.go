@@ -14,12 +14,14 @@ var removeAccessRules = []rule{
 	) {
 		b := memorable()
 		b.BankPolicies = append(b.BankPolicies, newBank("other", `{}`))
+		b.Tests = append(b.Tests, newTest("other", true))
 		c.apply(b)
 		c.remove(svc.AccessNames{
 			Groups:          []string{"empty", "none"},
 			ServiceAccounts: []string{"free", "alice"},
 			Policies:        []string{"unused", "none"},
 			BankPolicies:    []string{"other", "none"},
+			Tests:           []string{"other", "none"},
 			Channels:        []svc.Channel{{Provider: "chat", SenderID: "1"}, {Provider: "chat"}},
 			Attachments: []svc.AttachmentKey{
 				{PolicyID: "unused", Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: "empty"}},
@@ -35,6 +37,7 @@ var removeAccessRules = []rule{
 		want.ServiceAccounts = without(want.ServiceAccounts, accountID, "free")
 		want.Policies = without(want.Policies, policyID, "unused")
 		want.BankPolicies = without(want.BankPolicies, bankID, "other")
+		want.Tests = without(want.Tests, testID, "other")
 		want.Attachments = slices.DeleteFunc(want.Attachments, func(a svc.Attachment) bool {
 			return a.PolicyID == "unused" || a.PolicyID == "d" && a.Principal.ID == "bob"
 		})

@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/extsvc/svc"
 )
@@ -14,18 +16,6 @@ var accessFaults = map[string]func(*store){
 	"an unknown user is an error": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
 		if query.Identity.Kind == svc.KindUser && snapshot.User == nil {
 			return svc.ErrNotFound
-		}
-		return nil
-	}),
-	"a service account without a policy has an empty one": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
-		if snapshot.ServiceAccount != nil && snapshot.Scoping == nil {
-			snapshot.Scoping = &svc.Policy{}
-		}
-		return nil
-	}),
-	"a deleted narrowing policy is read as an empty one": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
-		if query.ScopingPolicyID != "" && snapshot.Narrowing == nil {
-			snapshot.Narrowing = &svc.Policy{ID: query.ScopingPolicyID}
 		}
 		return nil
 	}),
@@ -46,6 +36,150 @@ var accessFaults = map[string]func(*store){
 		}
 		return nil
 	}),
+	"all rows are sorted without regard to case": partFault(func(part *svc.Bundle) {
+		slices.SortFunc(part.Users, func(a, b svc.User) int { return strings.Compare(strings.ToLower(a.ID), strings.ToLower(b.ID)) })
+	}),
+	"an empty store yields a system user": func(s *store) {
+		s.readAccess = func(ctx context.Context, read svc.AccessRead, yield yield) (svc.StoreChanges, error) {
+			parts := 0
+			changes, err := s.FullStore.ReadAccess(ctx, read, func(part svc.Bundle) error {
+				parts++
+				return yield(part)
+			})
+			if err == nil && parts == 0 {
+				err = yield(svc.Bundle{Users: users("system")})
+			}
+			return changes, err
+		}
+	},
+	"only the first part is read": func(s *store) {
+		s.readAccess = func(ctx context.Context, read svc.AccessRead, yield yield) (svc.StoreChanges, error) {
+			parts := 0
+			return s.FullStore.ReadAccess(ctx, read, func(part svc.Bundle) error {
+				if parts++; parts > 1 {
+					return nil
+				}
+				return yield(part)
+			})
+		}
+	},
+	"a page of users has channels": pagePartFault(func(page svc.AccessPage, part *svc.Bundle) {
+		for i := range part.Users {
+			if page.Kind == svc.TargetUser {
+				part.Users[i].Channels = []svc.Channel{}
+			}
+		}
+	}),
+	"ChangeAccess passes rows that are not named": currentFault(func(named svc.AccessNames, current *svc.Bundle) {
+		current.Users = append(current.Users, svc.User{ID: "stowaway"})
+	}),
+	"progress is reported twice": changeFault(func(w *svc.AccessWrite) {
+		if report := w.Progress; report != nil {
+			w.Progress = func(done int) { report(done); report(done) }
+		}
+	}),
+	"a change without rows is not written": changeFault(func(w *svc.AccessWrite) {
+		if w.Bundle.Empty() {
+			*w = svc.AccessWrite{}
+		}
+	}),
+	"ChangeAccess passes nil for no members": currentFault(func(named svc.AccessNames, current *svc.Bundle) {
+		for i := range current.Groups {
+			if len(current.Groups[i].Members) == 0 {
+				current.Groups[i].Members = nil
+			}
+			slices.Reverse(current.Groups[i].Members)
+		}
+	}),
+	"a group without members gets one": changeFault(func(w *svc.AccessWrite) {
+		for _, g := range w.Groups {
+			if len(g.Members) == 0 && len(w.Users) > 0 {
+				w.Join = append(w.Join, svc.Membership{Group: g.ID, User: w.Users[0].ID})
+			}
+		}
+	}),
+	"an empty change of access writes what was read": func(s *store) {
+		s.changeAccess = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
+			return s.FullStore.ChangeAccess(ctx, named, func(current svc.Bundle) (svc.AccessWrite, error) {
+				write, err := change(current)
+				if write.Empty() {
+					write = current.Write()
+				}
+				return write, err
+			})
+		}
+	},
+	"changes of access overwrite each other": func(s *store) {
+		s.changeAccess = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
+			var read svc.Bundle
+			err := s.FullStore.ChangeAccess(ctx, named, func(current svc.Bundle) (svc.AccessWrite, error) {
+				read = current
+				return svc.AccessWrite{}, nil
+			})
+			if err != nil {
+				return err
+			}
+			write, err := change(read)
+			if err != nil {
+				return err
+			}
+			time.Sleep(time.Millisecond)
+			return s.FullStore.ChangeAccess(ctx, named, func(svc.Bundle) (svc.AccessWrite, error) { return write, nil })
+		}
+	},
+	"a removed user leaves its memberships": func(s *store) {
+		s.changeAccess = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
+			var again []svc.Membership
+			err := s.FullStore.ChangeAccess(ctx, named, func(current svc.Bundle) (svc.AccessWrite, error) {
+				write, err := change(current)
+				if len(write.Users) > 0 && write.Remove.Users == nil && len(write.Groups) > 0 {
+					again = append(again, svc.Membership{Group: "i", User: "b"})
+				}
+				return write, err
+			})
+			if err != nil || again == nil {
+				return err
+			}
+			return s.FullStore.ChangeAccess(ctx, named, func(svc.Bundle) (svc.AccessWrite, error) {
+				return svc.AccessWrite{Join: again}, nil
+			})
+		}
+	},
+	"Gone receives the templates of others": changeFault(func(w *svc.AccessWrite) {
+		if report := w.Gone; report != nil {
+			w.Gone = func(gone []svc.Target) {
+				if gone == nil {
+					gone = []svc.Target{templateKey("0").Target()}
+				}
+				report(gone)
+			}
+		}
+	}),
+	"Gone is called for each kind": changeFault(func(w *svc.AccessWrite) {
+		if report := w.Gone; report != nil {
+			w.Gone = func(gone []svc.Target) { report(gone); report(nil) }
+		}
+	}),
+	"versions of templates stay": func(s *store) {
+		s.templateVersions = func(context.Context, svc.TemplateKey, int64, int) ([]svc.TemplateVersion, error) {
+			return []svc.TemplateVersion{{Number: 1}}, nil
+		}
+	},
+	"a transaction removes at its end": func(s *store) {
+		s.atomically = func(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+			return s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+				var late []svc.AccessNames
+				err := fn(ctx, broken(changeFault(func(w *svc.AccessWrite) {
+					late = append(late, w.Remove)
+					w.Remove = svc.AccessNames{}
+				}))(tx))
+				for _, named := range late {
+					_ = removeIn(ctx, tx, named)
+				}
+				return err
+			})
+		}
+	},
 }
 
 func snapshotFault(fault func(svc.AccessQuery, *svc.AccessSnapshot) error) func(*store) {
@@ -53,6 +187,94 @@ func snapshotFault(fault func(svc.AccessQuery, *svc.AccessSnapshot) error) func(
 		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
 			snapshot, err := s.FullStore.Access(ctx, query)
 			return snapshot, cmp.Or(err, fault(query, &snapshot))
+		}
+	}
+}
+
+type yield = func(svc.Bundle) error
+
+// partFault returns a fault in the parts of every read.
+func partFault(fault func(*svc.Bundle)) func(*store) {
+	return func(s *store) {
+		s.readAccess = func(ctx context.Context, read svc.AccessRead, yield yield) (svc.StoreChanges, error) {
+			return s.FullStore.ReadAccess(ctx, read, func(part svc.Bundle) error {
+				fault(&part)
+				return yield(part)
+			})
+		}
+	}
+}
+
+// largePageFaults break rules that -short skips.
+var largePageFaults = map[string]func(*store){
+	"a page is one part": func(s *store) {
+		s.readAccess = func(ctx context.Context, read svc.AccessRead, yield yield) (svc.StoreChanges, error) {
+			if read.Page == nil {
+				return s.FullStore.ReadAccess(ctx, read, yield)
+			}
+			var whole svc.Bundle
+			changes, err := s.FullStore.ReadAccess(ctx, read, collect(&whole))
+			if err != nil || whole.Empty() {
+				return changes, err
+			}
+			return changes, yield(whole)
+		}
+	},
+	"a text finds only the next thousand users": func(s *store) {
+		s.readAccess = func(ctx context.Context, read svc.AccessRead, yield yield) (svc.StoreChanges, error) {
+			if read.Page == nil || read.Page.Text == "" {
+				return s.FullStore.ReadAccess(ctx, read, yield)
+			}
+			next := svc.AccessPage{Kind: svc.TargetUser, After: read.Page.After, Limit: 1000}
+			var near svc.Bundle
+			if _, err := s.FullStore.ReadAccess(ctx, svc.AccessRead{Page: &next}, collect(&near)); err != nil {
+				return svc.StoreChanges{}, err
+			}
+			return s.FullStore.ReadAccess(ctx, read, func(part svc.Bundle) error {
+				part.Users = slices.DeleteFunc(part.Users, func(u svc.User) bool {
+					return !slices.ContainsFunc(near.Users, func(n svc.User) bool { return n.ID == u.ID })
+				})
+				return yield(part)
+			})
+		}
+	},
+}
+
+// pagePartFault returns a fault in the parts of a page.
+func pagePartFault(fault func(svc.AccessPage, *svc.Bundle)) func(*store) {
+	return func(s *store) {
+		s.readAccess = func(ctx context.Context, read svc.AccessRead, yield yield) (svc.StoreChanges, error) {
+			return s.FullStore.ReadAccess(ctx, read, func(part svc.Bundle) error {
+				if read.Page != nil {
+					fault(*read.Page, &part)
+				}
+				return yield(part)
+			})
+		}
+	}
+}
+
+// currentFault returns a fault in the bundle that change receives.
+func currentFault(fault func(svc.AccessNames, *svc.Bundle)) func(*store) {
+	return func(s *store) {
+		s.changeAccess = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
+			return s.FullStore.ChangeAccess(ctx, named, func(current svc.Bundle) (svc.AccessWrite, error) {
+				fault(named, &current)
+				return change(current)
+			})
+		}
+	}
+}
+
+// changeFault returns a fault in what change returns.
+func changeFault(fault func(*svc.AccessWrite)) func(*store) {
+	return func(s *store) {
+		s.changeAccess = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
+			return s.FullStore.ChangeAccess(ctx, named, func(current svc.Bundle) (svc.AccessWrite, error) {
+				write, err := change(current)
+				fault(&write)
+				return write, err
+			})
 		}
 	}
 }

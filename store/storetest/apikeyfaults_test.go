@@ -3,6 +3,7 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -39,22 +40,90 @@ var apiKeyFaults = map[string]func(*store){
 		}
 		return nil
 	}),
-	"expired keys count among the valid ones": func(s *store) {
-		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
-			query.ValidAt = time.Time{}
-			return s.FullStore.Access(ctx, query)
-		}
-	},
-	"keys with the same time are lost between chunks": func(s *store) {
-		s.apiKeys = func(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
-			page.AfterID = ""
-			return s.FullStore.APIKeys(ctx, page)
-		}
-	},
 	"a service account has the keys of the user with its id": func(s *store) {
 		s.apiKeys = func(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
 			page.Holder.Kind = svc.KindUser
 			return s.FullStore.APIKeys(ctx, page)
 		}
 	},
+	"any holder can change a key": func(s *store) {
+		s.changeAPIKey = func(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+			if key, err := readKey(ctx, s, id); err == nil {
+				holder = key.Holder
+			}
+			return s.FullStore.ChangeAPIKey(ctx, holder, id, change)
+		}
+	},
+	"changes of a key overwrite each other": func(s *store) {
+		s.changeAPIKey = func(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+			read, err := readKey(ctx, s, id)
+			if err != nil || read.Holder != holder || !read.RevokedAt.IsZero() {
+				return cmp.Or(err, svc.ErrNotFound)
+			}
+			if write, err := change(&read); err != nil || !write {
+				return err
+			}
+			time.Sleep(time.Millisecond)
+			return s.FullStore.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
+				*key = read
+				return true, nil
+			})
+		}
+	},
+	"change is called for a key that does not exist": func(s *store) {
+		s.changeAPIKey = func(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+			err := s.FullStore.ChangeAPIKey(ctx, holder, id, change)
+			if errors.Is(err, svc.ErrNotFound) {
+				_, _ = change(&svc.APIKey{})
+			}
+			return err
+		}
+	},
+	"revoking all keys leaves their hashes": func(s *store) {
+		var mu sync.Mutex
+		was := map[string]svc.APIKey{}
+		s.revokeAPIKeys = func(ctx context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
+			keys, err := s.FullStore.APIKeys(ctx, svc.APIKeyPage{Holder: holder, KeyQuery: svc.KeyQuery{Limit: 1000}})
+			if err != nil {
+				return nil, err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, key := range keys {
+				was[key.ID] = svc.APIKey{Hash: key.Hash}
+			}
+			return s.FullStore.RevokeAPIKeys(ctx, holder, at, limit)
+		}
+		s.access = remembering(s, &mu, was)
+	},
+}
+
+// readKey reads a key of a good store.
+func readKey(ctx context.Context, s *store, id string) (svc.APIKey, error) {
+	snapshot, err := s.FullStore.Access(ctx, svc.AccessQuery{KeyID: id})
+	if err == nil && snapshot.Key == nil {
+		err = svc.ErrNotFound
+	}
+	if err != nil {
+		return svc.APIKey{}, err
+	}
+	return *snapshot.Key, nil
+}
+
+// remembering reads keys with their former hashes and seals.
+func remembering(s *store, mu *sync.Mutex, was map[string]svc.APIKey) func(context.Context, svc.AccessQuery) (svc.AccessSnapshot, error) {
+	return func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
+		snapshot, err := s.FullStore.Access(ctx, query)
+		mu.Lock()
+		defer mu.Unlock()
+		if key, there := was[query.KeyID]; there && snapshot.Key != nil {
+			if key.Hash != nil {
+				snapshot.Key.Hash = key.Hash
+			}
+			if key.Seal != nil {
+				snapshot.Key.Seal = key.Seal
+			}
+		}
+		return snapshot, err
+	}
 }

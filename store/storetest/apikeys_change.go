@@ -334,6 +334,9 @@ func (c *checker) holds(hold func(ctx context.Context, tx svc.Store) error, othe
 		ended.Store(true)
 		return nil
 	}))
+	if !started.Load() {
+		c.fail("Atomically has not called its function")
+	}
 	c.ok(<-waited)
 }
 

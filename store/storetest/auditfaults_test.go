@@ -27,29 +27,7 @@ func chains(fault func(chain chain, last svc.AuditRecord, events []svc.Event) []
 	}
 }
 
-// asked returns a fault in the page that a caller asks for.
-func asked(fault func(*svc.AuditQuery)) func(*store) {
-	return func(s *store) {
-		s.auditRecords = func(ctx context.Context, page svc.AuditQuery) ([]svc.AuditRecord, error) {
-			fault(&page)
-			return s.FullStore.AuditRecords(ctx, page)
-		}
-	}
-}
-
 var auditFaults = map[string]func(*store){
-	"records are listed oldest first": func(s *store) {
-		s.auditRecords = func(ctx context.Context, page svc.AuditQuery) ([]svc.AuditRecord, error) {
-			chunk, err := s.FullStore.AuditRecords(ctx, page)
-			slices.Reverse(chunk)
-			return chunk, err
-		}
-	},
-	"all records are listed at once":  asked(func(p *svc.AuditQuery) { p.Limit = 1000 }),
-	"a record is listed after itself": asked(func(p *svc.AuditQuery) { p.Before += min(p.Before, 1) }),
-	"only the first of several records is added": chains(func(chain chain, last svc.AuditRecord, events []svc.Event) []svc.AuditRecord {
-		return chain(last, events)[:1]
-	}),
 	"events are chained in the order of their times": chains(func(chain chain, last svc.AuditRecord, events []svc.Event) []svc.AuditRecord {
 		slices.SortStableFunc(events, func(a, b svc.Event) int { return b.Time.Compare(a.Time) })
 		return chain(last, events)
@@ -73,14 +51,6 @@ var auditFaults = map[string]func(*store){
 				}
 			}
 			return records, err
-		}
-	},
-	"a queued event raises the generation": func(s *store) {
-		s.queueAudit = func(ctx context.Context, events []svc.Event, chain func(svc.AuditRecord, []svc.Event) []svc.AuditRecord) error {
-			if _, err := s.FullStore.KeepValue(ctx, "records", nil); err != nil {
-				return err
-			}
-			return s.FullStore.QueueAudit(ctx, events, chain)
 		}
 	},
 }

@@ -27,6 +27,17 @@ var changeFaults = map[string]func(*store){
 	"the number of returned changes is limited": told(func(_ int64, changes *svc.StoreChanges) {
 		changes.Targets = changes.Targets[:min(256, len(changes.Targets))]
 	}),
+	"concurrent writers get an error": func(s *store) {
+		var busy sync.Mutex
+		s.createTemplate = func(ctx context.Context, t svc.Template) error {
+			if !busy.TryLock() {
+				return errors.New("database is locked")
+			}
+			defer busy.Unlock()
+			time.Sleep(time.Millisecond)
+			return s.FullStore.CreateTemplate(ctx, t)
+		}
+	},
 }
 
 // longFaults are the faults that only the slow rules catch.
@@ -100,14 +111,6 @@ var longFaults = map[string]func(*store){
 			return errors.Join(err, ctx.Err())
 		}
 	},
-	"AwaitChange returns no error when its context ends": func(s *store) {
-		s.awaitChange = func(ctx context.Context, since int64) error {
-			if err := s.FullStore.AwaitChange(ctx, since); err != nil {
-				return errors.New("interrupted")
-			}
-			return nil
-		}
-	},
 	"one change in a thousand is lost": func(s *store) {
 		var mu sync.Mutex
 		seen := 0
@@ -122,4 +125,46 @@ var longFaults = map[string]func(*store){
 			return changes, err
 		}
 	},
+}
+
+type atomically = func(ctx context.Context, fn func(ctx context.Context, tx svc.Store) error) error
+
+// joins returns a fault in Atomically.
+func joins(fault func(good svc.Store, atomically atomically) atomically) func(*store) {
+	return func(s *store) { s.atomically = fault(s.FullStore, s.FullStore.Atomically) }
+}
+
+// around returns a fault in the function of a transaction: in its argument or its error.
+func around(fault func(tx svc.Store, fn func(svc.Store) error) error) func(*store) {
+	return joins(func(_ svc.Store, atomically atomically) atomically {
+		return func(ctx context.Context, fn func(ctx context.Context, tx svc.Store) error) error {
+			return atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+				return fault(tx, func(tx svc.Store) error { return fn(ctx, tx) })
+			})
+		}
+	})
+}
+
+var transactionFaults = map[string]func(*store){
+	"Atomically starts no transaction": joins(func(good svc.Store, _ atomically) atomically {
+		return func(ctx context.Context, fn func(ctx context.Context, tx svc.Store) error) error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			return fn(ctx, good)
+		}
+	}),
+	"a transaction commits even when its function fails": joins(func(_ svc.Store, atomically atomically) atomically {
+		return func(ctx context.Context, fn func(ctx context.Context, tx svc.Store) error) error {
+			var failed error
+			err := atomically(context.WithoutCancel(ctx), func(ctx context.Context, tx svc.Store) error {
+				failed = fn(ctx, tx)
+				return nil
+			})
+			return errors.Join(failed, err, ctx.Err())
+		}
+	}),
+	"a transaction lacks the optional roles": around(func(tx svc.Store, fn func(svc.Store) error) error {
+		return fn(bare{tx})
+	}),
 }

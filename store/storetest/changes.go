@@ -216,8 +216,8 @@ var longRules = []rule{
 // wakeAfter is the time until a waiting call is woken.
 const wakeAfter = 30 * time.Millisecond
 
-// soon expects that wait returns soon after wake runs, or at once when it does not wait. It tries
-// ten times, because a busy machine may be late: a store that polls is late each time.
+// soon expects that wait returns soon after wake runs, or immediately when it does not wait. It
+// tries ten times, because a busy machine may be late: a store that polls is late each time.
 func (c *checker) soon(what string, wait, wake func() error) {
 	var took time.Duration
 	for range 10 {

@@ -393,10 +393,8 @@ func (s *store) Atomically(ctx context.Context, fn func(context.Context, svc.Sto
 func faults() map[string]func(svc.Store) svc.Store {
 	all := map[string]func(*store){}
 	for _, group := range []map[string]func(*store){
-		generalFaults, sourceFaults, changeSourceFaults, sourceFileFaults, shelfFaults,
-		templateFaults, changeTemplateFaults, versionFaults, installationFaults, rebindFaults,
-		apiKeyFaults, apiKeyListFaults, changeAPIKeyFaults, accessFaults, readAccessFaults, accessPageFaults, largePageFaults,
-		changeAccessFaults, removeAccessFaults, changeFaults, longFaults, outboxFaults, auditFaults, longAuditFaults, answerFaults, transactionFaults,
+		accessFaults, largePageFaults, apiKeyFaults, auditFaults, longAuditFaults, changeFaults, longFaults, outboxFaults,
+		sourceFaults, templateFaults, transactionFaults,
 	} {
 		maps.Copy(all, group)
 	}

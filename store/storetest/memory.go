@@ -110,6 +110,7 @@ func spoilValue(v reflect.Value) {
 func memorable() svc.Bundle {
 	b := household()
 	b.BankPolicies = []svc.BankPolicy{newBank("bank", `{}`)}
+	b.Tests = []svc.AccessTest{newTest("t", true)}
 	return b
 }
 

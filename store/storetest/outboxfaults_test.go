@@ -4,6 +4,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -45,6 +46,17 @@ var outboxFaults = map[string]func(*store){
 				return svc.ErrNotFound
 			}
 			return s.FullStore.DeleteEvents(ctx, ids)
+		}
+	},
+	"two concurrent KeepAnswer calls succeed": func(s *store) {
+		s.keepAnswer = func(ctx context.Context, answer svc.StoredAnswer, now time.Time) error {
+			err := s.FullStore.KeepAnswer(ctx, answer, now)
+			if errors.Is(err, svc.ErrExists) {
+				if kept, read := s.FullStore.Answer(ctx, answer.Key, now); read == nil && kept.ExpiresAt.Equal(answer.ExpiresAt) {
+					return nil
+				}
+			}
+			return err
 		}
 	},
 }

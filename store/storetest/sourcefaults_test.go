@@ -3,10 +3,13 @@
 package storetest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/extsvc/svc"
 )
@@ -30,13 +33,6 @@ var sourceFaults = map[string]func(*store){
 			return s.FullStore.Source(ctx, key)
 		}
 	},
-	"sources are listed by their URL": func(s *store) {
-		s.sources = func(ctx context.Context, page svc.SourcePage) ([]svc.Source, error) {
-			chunk, err := s.FullStore.Sources(ctx, page)
-			slices.Reverse(chunk)
-			return chunk, err
-		}
-	},
 	"a chunk begins with the last row of the one before": func(s *store) {
 		s.sources = func(ctx context.Context, page svc.SourcePage) ([]svc.Source, error) {
 			chunk, err := s.FullStore.Sources(ctx, page)
@@ -47,12 +43,157 @@ var sourceFaults = map[string]func(*store){
 			return chunk, err
 		}
 	},
-	"deleting an unknown source is no error": func(s *store) {
-		s.deleteSource = func(ctx context.Context, key svc.SourceKey) error {
-			if err := s.FullStore.DeleteSource(ctx, key); err != nil && !errors.Is(err, svc.ErrNotFound) {
-				return err
+	"change is called for a source that does not exist": func(s *store) {
+		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
+			err := s.FullStore.ChangeSource(ctx, key, change)
+			if errors.Is(err, svc.ErrNotFound) {
+				_, _ = change(&svc.Source{})
 			}
-			return nil
+			return err
 		}
 	},
+	"the catalogue has a name": underPath(func(path string) string {
+		if path == "" {
+			return "templates.json"
+		}
+		return path
+	}),
+	"source names of files are not case-sensitive": func(s *store) {
+		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
+			if lower := personalSource(key.Owner, strings.ToLower(key.Name)); lower != key {
+				_ = s.FullStore.KeepSourceFile(ctx, lower, file)
+			}
+			return s.FullStore.KeepSourceFile(ctx, key, file)
+		}
+	},
+	"files of an unknown source are kept until it is registered": func(s *store) {
+		var waiting sync.Map
+		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
+			err := s.FullStore.KeepSourceFile(ctx, key, file)
+			if errors.Is(err, svc.ErrNotFound) {
+				waiting.Store(key, file)
+			}
+			return err
+		}
+		s.createSource = func(ctx context.Context, source svc.Source) error {
+			err := s.FullStore.CreateSource(ctx, source)
+			if file, there := waiting.LoadAndDelete(source.SourceKey); there && err == nil {
+				return s.FullStore.KeepSourceFile(ctx, source.SourceKey, file.(svc.SourceFile))
+			}
+			return err
+		}
+	},
+	"concurrent KeepSourceFile calls are an error": func(s *store) {
+		var busy sync.Mutex
+		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
+			if !busy.TryLock() {
+				return errors.New("database is locked")
+			}
+			defer busy.Unlock()
+			time.Sleep(time.Millisecond)
+			return s.FullStore.KeepSourceFile(ctx, key, file)
+		}
+	},
+	"files are deleted in the order of their paths": limited(func(files map[string]svc.SourceFile, _ svc.SourceFile) []svc.SourceFile {
+		list := beyond(files, 0, noCatalogue)
+		slices.SortFunc(list, func(a, b svc.SourceFile) int { return strings.Compare(a.Path, b.Path) })
+		return list[min(svc.MaxSourceFiles, len(list)):]
+	}),
+	"the limit of files counts all sources together": shelved(func(all shelves, key svc.SourceKey, file svc.SourceFile) {
+		if all[key][file.Path] = copied(file); len(all[key]) > svc.MaxSourceFiles {
+			for other := range all {
+				if other != key {
+					delete(all[other], "a")
+				}
+			}
+			for _, file := range beyond(all[key], svc.MaxSourceFiles, noCatalogue) {
+				delete(all[key], file.Path)
+			}
+		}
+	}, copied),
 }
+
+// underPath returns a fault that changes paths.
+func underPath(fault func(path string) string) func(*store) {
+	return func(s *store) {
+		s.sourceFile = func(ctx context.Context, key svc.SourceKey, path string) (svc.SourceFile, error) {
+			file, err := s.FullStore.SourceFile(ctx, key, fault(path))
+			file.Path = path
+			return file, err
+		}
+		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
+			file.Path = fault(file.Path)
+			return s.FullStore.KeepSourceFile(ctx, key, file)
+		}
+	}
+}
+
+// shelves are the files of sources in a broken store.
+type shelves map[svc.SourceKey]map[string]svc.SourceFile
+
+// shelved returns a fault that keeps files with keep and reads them with hand.
+func shelved(keep func(all shelves, key svc.SourceKey, file svc.SourceFile), hand func(svc.SourceFile) svc.SourceFile) func(*store) {
+	return func(s *store) {
+		var mu sync.Mutex
+		all := shelves{}
+		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if err := s.FullStore.KeepSourceFile(ctx, key, svc.SourceFile{}); err != nil {
+				return err
+			}
+			if all[key] == nil {
+				all[key] = map[string]svc.SourceFile{}
+			}
+			keep(all, key, file)
+			return nil
+		}
+		s.sourceFile = func(ctx context.Context, key svc.SourceKey, path string) (svc.SourceFile, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			file, there := all[key][path]
+			if !there {
+				return svc.SourceFile{}, errors.Join(svc.ErrNotFound, ctx.Err())
+			}
+			return hand(file), ctx.Err()
+		}
+		s.deleteSource = func(ctx context.Context, key svc.SourceKey) error {
+			mu.Lock()
+			defer mu.Unlock()
+			delete(all, key)
+			return s.FullStore.DeleteSource(ctx, key)
+		}
+	}
+}
+
+func copied(file svc.SourceFile) svc.SourceFile {
+	file.Data = bytes.Clone(file.Data)
+	return file
+}
+
+// limited returns a fault that keeps a file, and deletes the files that tooMany returns.
+func limited(tooMany func(files map[string]svc.SourceFile, kept svc.SourceFile) []svc.SourceFile) func(*store) {
+	return shelved(func(all shelves, key svc.SourceKey, file svc.SourceFile) {
+		all[key][file.Path] = copied(file)
+		for _, file := range tooMany(all[key], file) {
+			delete(all[key], file.Path)
+		}
+	}, copied)
+}
+
+// beyond returns the files older than the newest so many, newest first.
+func beyond(files map[string]svc.SourceFile, most int, counts func(svc.SourceFile) bool) []svc.SourceFile {
+	if len(files) <= most {
+		return nil
+	}
+	var list []svc.SourceFile
+	for _, file := range files {
+		if counts(file) {
+			list = append(list, file)
+		}
+	}
+	slices.SortFunc(list, func(a, b svc.SourceFile) int { return b.KeptAt.Compare(a.KeptAt) })
+	return list[min(most, len(list)):]
+}
+
+func noCatalogue(file svc.SourceFile) bool { return file.Path != "" }

@@ -239,8 +239,8 @@ func write(b *strings.Builder, v reflect.Value) {
 // racers is the number of goroutines in a race.
 const racers = 8
 
-// race calls do in racers goroutines at once, numbered from 0, and returns their errors by number.
-// A panic is an error.
+// race calls do in racers goroutines concurrently, numbered from 0, and returns their errors by
+// number. A panic is an error.
 func race(do func(i int) error) []error {
 	errs := make([]error, racers)
 	start := make(chan struct{})
@@ -258,7 +258,8 @@ func race(do func(i int) error) []error {
 	return errs
 }
 
-// together calls do in racers goroutines at once, so many times in each, and expects no error.
+// together calls do in racers goroutines concurrently, so many times in each, and expects no
+// error.
 func (c *checker) together(times int, do func(i, j int) error) {
 	c.ok(errors.Join(race(func(i int) error {
 		for j := range times {

@@ -146,6 +146,13 @@ func newBank(id, document string) svc.BankPolicy {
 	return svc.BankPolicy{BankID: id, Document: json.RawMessage(document)}
 }
 
+func newTest(id string, allowed bool) svc.AccessTest {
+	return svc.AccessTest{
+		ID: id, UserID: "user " + id, ServiceAccountID: "account " + id, Sender: "sender:" + id, Action: "action " + id,
+		Bank: "bank/" + id, Channel: "channel " + id, Topic: "topic " + id, Allowed: allowed,
+	}
+}
+
 func attach(policy, kind, principal string, priority int64) svc.Attachment {
 	return svc.Attachment{
 		PolicyID: policy, Principal: svc.GrantedTo{Type: kind, ID: principal}, Priority: priority,

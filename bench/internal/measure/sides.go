@@ -46,8 +46,8 @@ func Alike(b *testing.B, sides []Side) []int {
 	return slices.Repeat([]int{calibrate(b, sides)}, len(sides))
 }
 
-// Apart warms the sides up and gives each the number of calls that makes a batch of its own. Use it
-// when one side takes a thousand times as long as another.
+// Apart warms the sides up and gives each the number of calls that makes its batch. Use it when
+// one side takes a thousand times as long as another.
 func Apart(b *testing.B, sides []Side) []int {
 	b.Helper()
 	calls := make([]int, len(sides))

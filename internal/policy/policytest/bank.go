@@ -97,7 +97,7 @@ func (l *rules) setsStrategy(strategy string) policy.Parameters {
 	return nil
 }
 
-// public decides for an unmapped sender: by the override in force alone, or else by the default.
+// public decides for an unmapped sender: by the override in force only, or else by the default.
 func (l *rules) public(closed string, b bank, q Request) policy.Result {
 	deny := func(format string, args ...any) policy.Result {
 		return denial(policy.ImplicitDeny, fmt.Sprintf(format, args...), []policy.Entry{})

@@ -8,7 +8,7 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// long is a name longer than any block that a string comparison reads at once.
+// long is a name longer than any block that a string comparison reads in one step.
 var long = strings.Repeat("long:", 20)
 
 var (

@@ -220,15 +220,7 @@ func (l *rules) lose(g *given, name string, winner *given) {
 // union returns every string once, sorted by code point, which is the order of the bytes. Two unset
 // lists give an unset one.
 func union(a, b []string) []string {
-	if a == nil && b == nil {
-		return nil
-	}
-	out := []string{}
-	for _, s := range slices.Concat(a, b) {
-		if !slices.Contains(out, s) {
-			out = append(out, s)
-		}
-	}
+	out := inOrder(a, b)
 	slices.Sort(out)
 	return out
 }
@@ -251,7 +243,7 @@ func intersection(a, b []string) []string {
 	return out
 }
 
-// inOrder returns every string once, where it comes first.
+// inOrder returns every string once, where it comes first. Two unset lists give an unset one.
 func inOrder(a, b []string) []string {
 	if a == nil && b == nil {
 		return nil

@@ -73,8 +73,8 @@ func (c *Cluster) copied(made string) error {
 	})
 }
 
-// keep puts a copy of data into the cache. Several processes may do so at once: the copy appears
-// whole, and the first one stays.
+// keep puts a copy of data into the cache. Several processes may do so concurrently: the copy
+// appears whole, and the first one stays.
 func keep(data, made string) (err error) {
 	if err := os.MkdirAll(filepath.Dir(made), 0o700); err != nil {
 		return err

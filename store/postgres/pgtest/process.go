@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
@@ -176,14 +177,20 @@ func (p *Process) Stop() { p.end(p.stop) }
 // skipped.
 func (p *Process) Freeze() {
 	p.t.Helper()
+	p.frozen = []int{p.Pid()}
 	_ = syscall.Kill(p.Pid(), syscall.SIGSTOP) // first, so that it starts no new processes
-	p.frozen = append(children(p.Pid()), p.Pid())
+	for found := true; found; {
+		found = false
+		for _, pid := range children(p.Pid()) { // the list may lack some while another ends
+			if !slices.Contains(p.frozen, pid) {
+				_ = syscall.Kill(pid, syscall.SIGSTOP)
+				p.frozen, found = append(p.frozen, pid), true
+			}
+		}
+	}
 	if len(p.frozen) == 1 {
 		p.Thaw()
 		missing(p.t, "cannot list the processes of %s", p.name)
-	}
-	for _, pid := range p.frozen {
-		_ = syscall.Kill(pid, syscall.SIGSTOP)
 	}
 }
 

@@ -1,0 +1,319 @@
+package adminpage
+
+import (
+	"bytes"
+	"encoding/json"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+// accessView is what the page of one row shows.
+type accessView struct {
+	Kind, ID, Name, State string // State "": the row has none
+	Tabs                  []tab
+	Facts                 []fact
+	Tables                []accessTable
+	Document              string // of a policy or a bank, as it is or as the form has it
+	HasDocument           bool
+	MayWrite              bool // acts of the row itself
+	MayJoin, MayAttach    bool // add to groups, and attach policies
+	Builtin               bool
+	Findings              []svc.Finding
+	Can                   []can
+	MoreCan               int
+	Draft                 *draftView // nil: nothing is changed
+	Suggested             []string
+}
+
+// fact is a line about a row. A fact with an address is a link.
+type fact struct{ Name, Value, Address string }
+
+// accessTable is a table of what belongs to a row.
+type accessTable struct {
+	Name    string
+	Columns []string
+	Rows    []tableRow
+	More    int
+}
+
+// tableRow is a row of a table: links, and perhaps an act that takes it away.
+type tableRow struct {
+	Cells       []fact // without their Name
+	Do, Of, Who string // of the act; Do "": there is none
+	Label       string
+}
+
+// can is a row of the table Can do.
+type can struct {
+	Action, Bank string
+	Allowed      bool
+}
+
+// accessRowPage returns the page of a row.
+func accessRowPage(k *accessKind) func(*visit) error {
+	return func(v *visit) error {
+		page := view{}
+		if v.URL.Query().Get("done") == "saved" {
+			page.Done = "Saved."
+		}
+		return v.showAccess(k, http.StatusOK, page, nil)
+	}
+}
+
+// showAccess shows the page of a row, with a draft of a change.
+func (v *visit) showAccess(k *accessKind, status int, page view, draft *draftView) (err error) {
+	if err := v.need(k.read); err != nil {
+		return err
+	}
+	id := v.params["id"]
+	body := accessView{Kind: k.path, ID: id, Tabs: tabs(k), Draft: draft}
+	for may, action := range map[*bool]string{
+		&body.MayWrite: k.write, &body.MayJoin: svc.ActionGroupsWrite, &body.MayAttach: svc.ActionAttachmentsWrite,
+	} {
+		if *may, err = v.may(action); err != nil {
+			return err
+		}
+		*may = *may && !v.h.options.ReadOnly
+	}
+	if err := k.fill(v, &body, id); err != nil {
+		return err
+	}
+	if draft != nil && draft.Document != "" {
+		body.Document = draft.Document
+	}
+	page.Template, page.Title, page.Body = "access-row", k.one+" "+id, body
+	v.render(status, page)
+	return nil
+}
+
+// table takes the first rows of a list.
+func table[R any](b *accessView, name string, columns []string, all iter.Seq2[R, error], row func(R) tableRow) error {
+	t := accessTable{Name: name, Columns: columns}
+	for r, err := range all {
+		switch {
+		case svc.ErrorCode(err) == svc.CodeForbidden:
+			return nil // the caller may not see these rows
+		case err != nil:
+			return err
+		case len(t.Rows) == maxListed:
+			t.More++
+			continue
+		}
+		t.Rows = append(t.Rows, row(r))
+	}
+	b.Tables = append(b.Tables, t)
+	return nil
+}
+
+// at returns a link to the page of a row.
+func at(kind, id string) fact {
+	return fact{Value: id, Address: "access/" + kind + "/" + url.PathEscape(id)}
+}
+
+func (v *visit) fillUser(b *accessView, id string) error {
+	user, err := v.h.service.Users.Read(v.Context(), v.by, id)
+	if err != nil {
+		return err
+	}
+	b.Name, b.State = user.DisplayName, state(user.Inactive)
+	b.Facts = []fact{{"Email", textOr(user.Email), ""}}
+	groups := []string{}
+	err = table(b, "Groups", []string{"Group"}, v.h.service.Groups.List(v.Context(), v.by, svc.GroupQuery{Member: id}), func(g svc.Group) tableRow {
+		groups = append(groups, g.ID)
+		row := tableRow{Cells: []fact{at("groups", g.ID)}}
+		if b.MayJoin {
+			row.Do, row.Of, row.Label = "leave", g.ID, "Remove from "+g.ID
+		}
+		return row
+	})
+	if err != nil {
+		return err
+	}
+	if err := v.fillPolicies(b, id, groups); err != nil {
+		return err
+	}
+	err = table(b, "Service accounts", []string{"Service account", "Limited by"},
+		v.h.service.ServiceAccounts.List(v.Context(), v.by, svc.ServiceAccountQuery{Owner: id}), accountRow)
+	if err != nil {
+		return err
+	}
+	channels := accessTable{Name: "Channels", Columns: []string{"Sender"}}
+	for _, c := range user.Channels {
+		channels.Rows = append(channels.Rows, tableRow{Cells: []fact{{Value: c.String(), Address: asked{Kind: "sender", Who: c.String()}.Address()}}})
+	}
+	channels.Rows, channels.More = head(channels.Rows, maxListed)
+	b.Tables = append(b.Tables, channels)
+	if err := v.fillHeld(b, svc.Identity{Kind: svc.KindUser, ID: id}); err != nil {
+		return err
+	}
+	return v.suggestGroups(b)
+}
+
+// accountRow shows a service account in a table.
+func accountRow(a svc.ServiceAccount) tableRow {
+	row := tableRow{Cells: []fact{at("accounts", a.ID), {}}}
+	if a.ScopingPolicyID != "" {
+		row.Cells[1] = at("policies", a.ScopingPolicyID)
+	}
+	return row
+}
+
+// fillPolicies shows the policies of a user: its own, and those of its groups.
+func (v *visit) fillPolicies(b *accessView, id string, groups []string) error {
+	t := accessTable{Name: "Policies", Columns: []string{"Policy", "Through", "Priority"}}
+	to := []svc.GrantedTo{{Type: svc.GrantedToUser, ID: id}}
+	for _, group := range groups {
+		to = append(to, svc.GrantedTo{Type: svc.GrantedToGroup, ID: group})
+	}
+	for _, principal := range to {
+		own := accessView{MayAttach: b.MayAttach && principal.Type == svc.GrantedToUser}
+		err := table(&own, "", nil, v.h.service.Policies.Attachments(v.Context(), v.by, svc.AttachmentQuery{Principal: principal}), own.attachment)
+		if err != nil {
+			return err
+		}
+		for _, found := range own.Tables {
+			t.Rows, t.More = append(t.Rows, found.Rows...), t.More+found.More
+		}
+	}
+	t.Rows, _ = head(t.Rows, maxListed)
+	b.Tables = append(b.Tables, t)
+	return nil
+}
+
+// attachment shows an attachment in a table: the policy, to whom, and the priority.
+func (b *accessView) attachment(a svc.Attachment) tableRow {
+	to := fact{Value: "directly"}
+	if a.Principal.Type == svc.GrantedToGroup {
+		to = at("groups", a.Principal.ID)
+	}
+	row := tableRow{Cells: []fact{at("policies", a.PolicyID), to, {Value: strconv.FormatInt(a.Priority, 10)}}}
+	if b.MayAttach {
+		row.Do, row.Of, row.Who, row.Label = "detach", a.PolicyID, a.Principal.Type+" "+a.Principal.ID, "Detach "+a.PolicyID
+	}
+	return row
+}
+
+// fillHeld shows the keys of a holder, and what it can do.
+func (v *visit) fillHeld(b *accessView, holder svc.Identity) error {
+	err := table(b, "Keys", []string{"Key", "Description", "State"}, v.h.service.Keys.List(v.Context(), v.by, holder, svc.KeyQuery{Limit: maxListed + 1, Bare: true}), func(k svc.APIKey) tableRow {
+		return tableRow{Cells: []fact{{Value: k.Prefix, Address: "keys/" + k.ID}, {Value: textOr(k.Description)}, {Value: stateOf(k, time.Now())}}}
+	})
+	if err != nil {
+		return err
+	}
+	capabilities, err := v.h.service.Policies.WhatCan(v.Context(), v.by, holder)
+	if err != nil && svc.ErrorCode(err) != svc.CodeTooComplex {
+		return err
+	}
+	for _, c := range capabilities {
+		b.Can = append(b.Can, can{shorten(c.Action, maxField), shorten(c.Bank, maxField), c.Outcome == svc.Allow})
+	}
+	b.Can, b.MoreCan = head(b.Can, maxListed)
+	return nil
+}
+
+func (v *visit) suggestGroups(b *accessView) error {
+	for group, err := range v.h.service.Groups.List(v.Context(), v.by, svc.GroupQuery{RowQuery: svc.RowQuery{Limit: maxSuggested}}) {
+		if err != nil {
+			return nil // suggestions only
+		}
+		b.Suggested = append(b.Suggested, group.ID)
+	}
+	return nil
+}
+
+func (v *visit) fillGroup(b *accessView, id string) error {
+	group, err := v.h.service.Groups.Read(v.Context(), v.by, id)
+	if err != nil {
+		return err
+	}
+	b.Name = group.DisplayName
+	err = table(b, "Members", []string{"User"}, v.h.service.Groups.Members(v.Context(), v.by, id, svc.RowQuery{}), func(user string) tableRow {
+		row := tableRow{Cells: []fact{at("users", user)}}
+		if b.MayWrite {
+			row.Do, row.Of, row.Label = "remove", user, "Remove "+user
+		}
+		return row
+	})
+	if err != nil {
+		return err
+	}
+	b.Suggested = v.suggestedUsers("")
+	return table(b, "Policies", []string{"Policy", "Through", "Priority"},
+		v.h.service.Policies.Attachments(v.Context(), v.by, svc.AttachmentQuery{Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: id}}), b.attachment)
+}
+
+func (v *visit) fillPolicy(b *accessView, id string) error {
+	policy, err := v.h.service.Policies.Read(v.Context(), v.by, id)
+	if err != nil {
+		return err
+	}
+	b.Name, b.Builtin, b.HasDocument = policy.DisplayName, policy.Builtin(), true
+	b.Document = indented(policy.Document)
+	b.MayWrite = b.MayWrite && !b.Builtin
+	holder := svc.User{ID: "a holder"} // a policy without one says nothing
+	alone := svc.Bundle{
+		Users: []svc.User{holder}, Policies: []svc.Policy{policy},
+		Attachments: []svc.Attachment{{PolicyID: id, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: holder.ID}}},
+	}
+	b.Findings = v.h.service.Policies.Lint(alone, nil)
+	b.Findings, _ = head(b.Findings, maxShown)
+	b.Suggested = v.suggestedUsers("")
+	err = table(b, "Attachments", []string{"To", "Kind", "Priority"}, v.h.service.Policies.Attachments(v.Context(), v.by, svc.AttachmentQuery{PolicyID: id}), func(a svc.Attachment) tableRow {
+		row := tableRow{Cells: []fact{at(a.Principal.Type+"s", a.Principal.ID), {Value: a.Principal.Type}, {Value: strconv.FormatInt(a.Priority, 10)}}}
+		if b.MayAttach {
+			row.Do, row.Of, row.Who, row.Label = "detach", id, a.Principal.Type+" "+a.Principal.ID, "Detach from "+a.Principal.ID
+		}
+		return row
+	})
+	return err
+}
+
+func (v *visit) fillAccount(b *accessView, id string) error {
+	account, err := v.h.service.ServiceAccounts.Read(v.Context(), v.by, id)
+	if err != nil {
+		return err
+	}
+	b.Name, b.State = account.DisplayName, state(account.Inactive)
+	owner := at("users", account.OwnerUserID)
+	b.Facts = []fact{{"Owner", owner.Value, owner.Address}}
+	if account.ScopingPolicyID != "" {
+		scoping := at("policies", account.ScopingPolicyID)
+		b.Facts = append(b.Facts, fact{"Limited by", scoping.Value, scoping.Address})
+	}
+	return v.fillHeld(b, svc.Identity{Kind: svc.KindServiceAccount, ID: id})
+}
+
+func (v *visit) fillBank(b *accessView, id string) error {
+	policy, err := v.h.service.Banks.Policy(v.Context(), v.by, id)
+	if err != nil && svc.ErrorCode(err) != svc.CodeNotFound {
+		return err
+	}
+	b.HasDocument, b.Document = true, indented(policy.Document)
+	if err != nil {
+		b.Facts = []fact{{"Policy", "none: it is closed to unknown senders", ""}}
+		b.Document = "{\n  \"version\": \"2026-03-24\"\n}"
+	}
+	return nil
+}
+
+func state(inactive bool) string {
+	if inactive {
+		return "inactive"
+	}
+	return "active"
+}
+
+// indented returns a document as a person reads it, in full.
+func indented(document []byte) string {
+	var out bytes.Buffer
+	if json.Indent(&out, document, "", "  ") != nil {
+		return string(document)
+	}
+	return out.String()
+}

@@ -1,0 +1,119 @@
+package adminpage
+
+import (
+	"fmt"
+	"html/template"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/inbound"
+)
+
+// problems returns what an error says to the caller, a sentence for each fault. It logs the rest.
+func (v *visit) problems(err error) (lines []string) {
+	v.report(httpapi.Status(err), err)
+	all, more := head(svc.Errors(err), maxShown)
+	for _, e := range all {
+		line, field := e.Message, formFields[strings.TrimPrefix(e.Field, "/")]
+		switch {
+		case field.label != "":
+			line = field.label + " " + line
+		case e.Field != "": // a pointer can be as long as the form
+			line = shorten(e.Field, maxField) + " " + line
+		default:
+			line = sentence(line)
+		}
+		line = cut(v.h.mask(line)) + "."
+		v.blame(field.of(e.Field), line)
+		lines = append(lines, line)
+	}
+	switch {
+	case lines == nil:
+		return []string{v.somethingFailed()}
+	case more > 0:
+		lines = append(lines, fmt.Sprintf("%d more faults are not shown.", more))
+	}
+	return lines
+}
+
+// somethingFailed is all that a caller learns of a fault of the server.
+func (v *visit) somethingFailed() string {
+	return "Something failed. Request id " + cut(v.requestID()) + " is in the server's log."
+}
+
+// requestID returns the id of the request in the log: the host's, else the client's, else a new one.
+// The answer has it as well.
+func (v *visit) requestID() string {
+	if v.w.Header().Get(inbound.RequestIDHeader) == "" {
+		v.w.Header().Set(inbound.RequestIDHeader, inbound.RequestID(v.Header, v.h.mask))
+	}
+	return v.w.Header().Get(inbound.RequestIDHeader)
+}
+
+// field is a field of a form: its label, and the name of its input.
+type field struct{ label, input string }
+
+// formFields are the fields of forms, by the names that errors have for them, with a slash in front
+// or not.
+var formFields = map[string]field{
+	"expires_at": {"Expires", "expires"}, "since": {"Since", "since"}, "until": {"Until", "until"},
+	"scoping_policy_id": {"Policy", "policy"}, "rate/per_second": {"Requests a second", "per_second"},
+	"rate/burst": {"Burst", "burst"}, "description": {"Description", "description"},
+	"bank": {"Bank", "bank"}, "action": {"Action", "action"}, "user_id": {"Who", "who"},
+	"sa_id": {"Who", "who"}, "sender": {"Who", "who"}, "channel": {"Channel", "channel"},
+	"topic": {"Topic", "topic"}, "url": {"URL", "url"}, "alias": {"Name", "name"},
+	"auth_token": {"Token", "token"}, "priority": {"Priority", "priority"},
+}
+
+// of returns the name of the input that an error is about. Pointers lead into a text of JSON, of
+// which a page has one at most.
+func (f field) of(name string) string {
+	if f.input == "" && strings.HasPrefix(name, "/") || name == "document" {
+		return "json"
+	}
+	return f.input
+}
+
+// blame links an alert to the input that it is about. The first alert of an input counts.
+func (v *visit) blame(input, line string) {
+	if v.wrongInputs == nil {
+		v.wrongInputs = map[string]string{}
+	}
+	if _, known := v.wrongInputs[input]; !known && input != "" {
+		v.wrongInputs[input] = line
+	}
+}
+
+// Wrong returns the attributes of an input that an alert is about, else none.
+func (v view) Wrong(input string) template.HTMLAttr {
+	if line, ok := v.wrongInputs[input]; !ok || !slices.Contains(v.Alerts, line) {
+		return ""
+	}
+	return template.HTMLAttr(` aria-invalid="true" aria-describedby="wrong-` + input + `"`)
+}
+
+// About returns the attribute of an alert by which an input refers to it, if one does.
+func (v view) About(alert string) template.HTMLAttr {
+	for input, line := range v.wrongInputs {
+		if line == alert {
+			return template.HTMLAttr(` id="wrong-` + input + `"`)
+		}
+	}
+	return ""
+}
+
+// sentence begins a message with a large letter, unless its first word is a name in small ones.
+func sentence(message string) string {
+	first, size := utf8.DecodeRuneInString(message)
+	if word, _, _ := strings.Cut(message, " "); strings.ContainsAny(word, "_:/\"") {
+		return message
+	}
+	return string(unicode.ToUpper(first)) + message[size:]
+}
+
+// maxField is the longest name of a field in a sentence, in columns.
+const maxField = 200

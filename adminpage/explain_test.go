@@ -1,0 +1,371 @@
+package adminpage_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/adminpage"
+)
+
+// clinic has a principal for each kind of answer.
+func clinic() svc.Bundle {
+	to := func(policy, user string) svc.Attachment {
+		return svc.Attachment{PolicyID: policy, Principal: svc.GrantedTo{Type: "user", ID: user}}
+	}
+	return svc.Bundle{
+		Users: []svc.User{
+			{ID: "vera", Channels: []svc.Channel{{Provider: "telegram", SenderID: "1"}}}, {ID: "away", Inactive: true}, {ID: "bob"}, {ID: "novice"},
+		},
+		ServiceAccounts: []svc.ServiceAccount{
+			{ID: "bot", OwnerUserID: "vera"}, {ID: "limited", OwnerUserID: "vera", ScopingPolicyID: "recalls"},
+			{ID: "shut", OwnerUserID: "vera", ScopingPolicyID: "empty"}, {ID: "resting", OwnerUserID: "vera", Inactive: true},
+			{ID: "orphan", OwnerUserID: "away"}, {ID: "tied", OwnerUserID: "novice", ScopingPolicyID: "recalls"},
+		},
+		Policies: []svc.Policy{
+			{ID: "works", Document: document(`{"effect":"allow","actions":["bank:recall","bank:retain"],"banks":["support"]},{"effect":"allow","actions":["bank:recall"],"banks":["drafts"]}`)},
+			{ID: "recalls", Document: document(`{"effect":"allow","actions":["bank:recall"],"banks":["*"]}`)},
+			{ID: "never", Document: document(`{"effect":"deny","actions":["bank:recall"],"banks":["support"]}`)},
+			{ID: "empty", Document: document(``)},
+		},
+		Attachments: []svc.Attachment{to("works", "vera"), to("works", "away"), to("works", "bob"), to("never", "bob")},
+		BankPolicies: []svc.BankPolicy{{BankID: "support", Document: json.RawMessage(`{"version":"2026-03-24","default_strategy":"balanced",
+			"public_access":{"default":{"actions":["bank:recall"],"recall_budget":"low"},"overrides":[{"scope":"topic","value":"billing","actions":[]}]}}`)}},
+	}
+}
+
+// What the page says of a decision agrees in all its parts, for each kind of answer: the verdict, the
+// picture, the lists, the tables and the advice.
+func TestWhyTellsTheTruth(t *testing.T) {
+	s := newSite(t, clinic()).signIn()
+	for query, want := range map[string]struct {
+		result  string   // the last box of the picture
+		advice  string   // "": none
+		decided []string // what decided, as the tables name it
+		boxes   []string // others of the picture
+	}{
+		"user_id=vera&action=bank:recall&bank=support":                           {"by policy", "", []string{"works allow #0"}, []string{"directly"}},
+		"user_id=vera&action=bank:recall&bank=other":                             {"not allowed", "Nearest: statement 0 of policy", nil, nil},
+		"user_id=vera&action=bank:forget&bank=other":                             {"not allowed", "which allows other actions", nil, nil},
+		"user_id=admin&action=bank:recall&bank=support":                          {"not allowed", "which allows other actions", nil, nil},
+		"user_id=bob&action=bank:recall&bank=support":                            {"forbidden", "An explicit deny overrides every allow.", []string{"never deny #0"}, nil},
+		"user_id=nobody&action=bank:recall&bank=support":                         {"unknown", "", nil, nil},
+		"user_id=away&action=bank:recall&bank=support":                           {"inactive", "", nil, nil},
+		"sa_id=bot&action=bank:recall&bank=support":                              {"by policy", "", []string{"works allow #0"}, []string{"vera", "Owner"}},
+		"sa_id=limited&action=bank:recall&bank=support":                          {"by policy", "", []string{"works allow #0", "recalls allow #0"}, []string{"vera", "Owner", "limited by"}},
+		"sa_id=limited&action=bank:retain&bank=support":                          {"narrowed", "The policy &#34;recalls&#34;, which limits it, must allow this, too.", []string{"recalls limit #0"}, []string{"vera", "Owner"}},
+		"sa_id=limited&action=bank:retain&bank=other":                            {"not allowed", "Nearest: statement 0 of policy", nil, []string{"vera", "Owner"}},
+		"sa_id=shut&action=bank:recall&bank=support":                             {"narrowed", "has no statements", nil, []string{"vera", "Owner"}},
+		"sa_id=resting&action=bank:recall&bank=support":                          {"inactive", "", nil, []string{"vera", "Owner"}},
+		"sa_id=orphan&action=bank:recall&bank=support":                           {"inactive", "", nil, []string{"away", "Owner"}},
+		"sa_id=none&action=bank:recall&bank=support":                             {"unknown", "", nil, nil},
+		"user_id=vera&action=bank:retain&bank=support&scoping_policy_id=recalls": {"narrowed", "The policy &#34;recalls&#34;, which limits it, must allow this, too.", []string{"recalls limit #0"}, []string{"limited by"}},
+		"sa_id=bot&action=bank:recall&bank=support&scoping_policy_id=recalls":    {"by policy", "", []string{"works allow #0", "recalls allow #0"}, []string{"vera", "Owner", "limited by"}},
+		"user_id=vera&action=bank:recall&bank=support&scoping_policy_id=lost":    {"closed", "", nil, nil},
+		"sender=telegram:1&action=bank:retain&bank=support":                      {"by policy", "", []string{"works allow #0"}, []string{"vera", "User", "telegram:1"}},
+		"sender=telegram:9&action=bank:recall&bank=support":                      {"by public", "", []string{"support public default"}, []string{"public"}},
+		"sender=telegram:9&action=bank:retain&bank=support":                      {"not public", "", []string{"support public default"}, nil},
+		"sender=telegram:9&action=bank:recall&bank=elsewhere":                    {"not allowed", "", nil, nil},
+		"sender=telegram:9&action=bank:recall&bank=support&topic=billing": {"not public", "The override for topic billing replaces the default, which allows bank:recall.",
+			[]string{"support override 0"}, nil},
+	} {
+		a := s.get("why?"+query).is(t, 200)
+		good := strings.HasPrefix(want.result, "by ")
+		verdict := map[bool]string{true: `class="verdict yes"`, false: `class="verdict no"`}[good]
+		if !strings.Contains(a.body, verdict) || strings.Contains(a.body, `"decides `+map[bool]string{true: "deny", false: "allow"}[good]) {
+			t.Errorf("%s: the colours are not those of the answer: %s", query, a.body)
+		}
+		for _, box := range append(want.boxes, want.result) {
+			if !strings.Contains(a.body, `">`+box+`</text>`) {
+				t.Errorf("%s: no %q in the picture: %s", query, box, a.body)
+			}
+		}
+		if strings.Contains(a.body, ">Owner<") != slices.Contains(want.boxes, "Owner") {
+			t.Errorf("%s: an owner that nobody has", query)
+		}
+		if got := a.decided(); !slices.Equal(got, want.decided) || strings.Count(a.body, "– decided this") != len(want.decided) {
+			t.Errorf("%s: %q decided this, want %q: %s", query, got, want.decided, a.body)
+		}
+		_, reason, _ := strings.Cut(a.body, `<h2 id="verdict">`)
+		_, reason, _ = strings.Cut(reason, "</p>\n<p>")
+		if advice, _, _ := strings.Cut(reason, "As of revision"); !strings.Contains(advice, want.advice) || (advice == "") != (want.advice == "") {
+			t.Errorf("%s: it advises %q", query, advice)
+		}
+	}
+	s.get("why?sender=telegram:9&action=bank:recall&bank=support").is(t, 200, "public default of support", "effective_strategy", "default of support", "", "#-1")
+}
+
+var rows = regexp.MustCompile(`(?s)<tr class="decides (?:allow|deny)"><th scope="row">(?:<a [^>]*>)?([^<]*)(?:</a>)?</th>.*?<span class="tag[^"]*">([^<]*)</span>([^<]*)</td>`)
+
+// decided returns the rows of the tables of statements that decided.
+func (a answer) decided() (all []string) {
+	for _, row := range rows.FindAllStringSubmatch(a.body, -1) {
+		all = append(all, strings.TrimSpace(row[1]+" "+row[2]+row[3]))
+	}
+	return all
+}
+
+// questions are all that can be asked of the clinic: who, limited by the policy of a key or not, does
+// what, where.
+func questions() (all []url.Values) {
+	who := map[string][]string{
+		"user_id": {"vera", "away", "bob", "admin", "novice", "nobody"},
+		"sa_id":   {"bot", "limited", "shut", "resting", "orphan", "tied", "none"},
+		"sender":  {"telegram:1", "telegram:9"},
+	}
+	for kind, ids := range who {
+		more := map[bool]url.Values{
+			true:  {"topic": {"", "billing"}},
+			false: {"scoping_policy_id": {"", "recalls", "empty", "never", "lost"}},
+		}[kind == "sender"]
+		for name, values := range more {
+			for _, id := range ids {
+				for _, value := range values {
+					for _, action := range []string{"bank:recall", "bank:retain", "bank:forget"} {
+						for _, bank := range []string{"support", "drafts", "other"} {
+							q := form(kind, id, "action", action, "bank", bank)
+							if value != "" {
+								q.Set(name, value)
+							}
+							all = append(all, q)
+						}
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// Every part of the page agrees with the trace of the decision, whatever is asked.
+func TestWhyAgreesWithTheTrace(t *testing.T) {
+	s := newSite(t, clinic()).signIn()
+	seen := map[string]bool{}
+	for _, q := range questions() {
+		r := must(s.service.Policies.Resolve(t.Context(), svc.Host, svc.Question{
+			UserID: q.Get("user_id"), ServiceAccountID: q.Get("sa_id"), Sender: q.Get("sender"),
+			Action: q.Get("action"), Bank: q.Get("bank"), Topic: q.Get("topic"), ScopingPolicyID: q.Get("scoping_policy_id"),
+		}))
+		a := s.get("why?"+q.Encode()).is(t, 200)
+		said, told := a.says(), truth(r)
+		for _, part := range slices.Sorted(maps.Keys(told)) {
+			if !slices.Equal(said[part], told[part]) {
+				t.Errorf("%s: %s\n%s of the page: %q\nwant: %q", q.Encode(), r.Reason, part, said[part], told[part])
+			}
+		}
+		if problem := wrongAdvice(r, said["advice"][0]); problem != "" {
+			t.Errorf("%s: %s\nadvice %q %s", q.Encode(), r.Reason, said["advice"][0], problem)
+		}
+		seen[said["kind"][0]] = true
+	}
+	kinds := []string{"by policy", "by public", "closed", "forbidden", "inactive", "narrowed", "not allowed", "not public", "unknown"}
+	if got := slices.Sorted(maps.Keys(seen)); !slices.Equal(got, kinds) {
+		t.Errorf("the questions lead to %q, want %q", got, kinds)
+	}
+}
+
+var (
+	verdictTag = regexp.MustCompile(`<section class="verdict (yes|no)" aria-labelledby="verdict">\n<h2 id="verdict">(\w+)</h2>`)
+	adviceText = regexp.MustCompile(`(?s)<h2 id="verdict">.*?</p>\n<p>(.*?)As of revision`)
+	tableRow   = regexp.MustCompile(`(?s)<tr class="(decides allow|decides deny|would allow|off)"><th scope="row">(?:<a [^>]*>)?([^<]*).*?</tr>`)
+	boxTag     = regexp.MustCompile(`<g class="([^"]*)"><title>([^<]*)</title><rect x="(\d+)"[^>]*/><text[^>]*>[^<]*</text><text[^>]*>([^<]*)</text>`)
+	lineTag    = regexp.MustCompile(`<path class="([^"]*)" d="M\d+ \d+C[\d ]* 968 \d+"`)
+	listItem   = regexp.MustCompile(`<li class="([^"]*)">[^<–]*(<b>– decided this</b>|– would have allowed it)?</li>`)
+	ownerItem  = regexp.MustCompile(`<li>owner <b>([^<]*)</b></li>`)
+)
+
+// says reads the parts of an answer. Each has the states of all statements, in their order.
+func (a answer) says() map[string][]string {
+	parts := map[string][]string{"verdict": verdictTag.FindStringSubmatch(a.body)[1:], "advice": {""}}
+	if advice := adviceText.FindStringSubmatch(a.body); advice != nil {
+		parts["advice"][0] = strings.ReplaceAll(strings.TrimSpace(advice[1]), "&#34;", `"`)
+	}
+	for _, row := range tableRow.FindAllStringSubmatch(a.body, -1) {
+		parts["table"] = append(parts["table"], row[2]+" "+row[1])
+		if strings.Contains(row[0], "decided this") != strings.HasPrefix(row[1], "decides") {
+			parts["table"] = append(parts["table"], "a row whose words are not its colour")
+		}
+	}
+	for _, box := range boxTag.FindAllStringSubmatch(a.body, -1) {
+		switch state, name, x, below := box[1], box[2], box[3], box[4]; x {
+		case "660", "682":
+			parts["boxes"] = append(parts["boxes"], state)
+		case "968":
+			parts["result"], parts["kind"] = []string{state, name}, []string{below}
+		case "166":
+			parts[below] = append(parts[below], name)
+		}
+	}
+	for _, line := range lineTag.FindAllStringSubmatch(a.body, -1) {
+		parts["lines"] = append(parts["lines"], line[1])
+	}
+	for _, item := range listItem.FindAllStringSubmatch(a.body, -1) {
+		parts["list"] = append(parts["list"], item[1]+" "+item[2])
+	}
+	if owner := ownerItem.FindStringSubmatch(a.body); owner != nil {
+		parts["owner in the list"] = owner[1:]
+	}
+	if strings.Contains(a.body, "effective_strategy") {
+		parts["strategy"] = []string{"shown"}
+	}
+	slices.Sort(parts["list"])
+	slices.Sort(parts["boxes"])
+	slices.Sort(parts["lines"])
+	return parts
+}
+
+// truth returns what says must return for a decision.
+func truth(r svc.Resolution) map[string][]string {
+	allowed := r.Outcome == svc.Allow
+	parts := map[string][]string{
+		"verdict": {"no", "Denied"}, "result": {"result deny", "Denied"}, "boxes": nil, "owner": nil, "strategy": nil,
+	}
+	if allowed {
+		parts["verdict"], parts["result"] = []string{"yes", "Allowed"}, []string{"result allow", "Allowed"}
+	}
+	words := map[string]string{"decides allow": "<b>– decided this</b>", "decides deny": "<b>– decided this</b>", "would allow": "– would have allowed it"}
+	var apply, others []string
+	for _, e := range r.Trace {
+		if e.Via == "bank" { // the strategy: it is among the parameters
+			continue
+		}
+		state := stateOf(r, e)
+		if row := e.PolicyID + " " + state; state == "off" {
+			others = append(others, row)
+		} else {
+			apply = append(apply, row)
+		}
+		parts["boxes"] = append(parts["boxes"], state)
+		parts["list"] = append(parts["list"], state+" "+words[state])
+	}
+	parts["table"] = slices.Concat(apply, others)
+	slices.Sort(parts["boxes"])
+	slices.Sort(parts["list"])
+	parts["lines"] = parts["boxes"] // one from each statement
+	if parts["boxes"] == nil {
+		parts["lines"] = []string{"off"} // from the principal
+	}
+	if r.PrincipalType == svc.KindServiceAccount && r.ResolvedUserID != nil {
+		parts["owner"] = []string{*r.ResolvedUserID}
+		parts["owner in the list"] = parts["owner"]
+	}
+	if r.EffectiveStrategy != nil {
+		parts["strategy"] = []string{"shown"}
+	}
+	return parts
+}
+
+// stateOf returns what an entry of the trace did.
+func stateOf(r svc.Resolution, e svc.TraceEntry) string {
+	limits := strings.HasPrefix(e.Via, "scoping:")
+	allowsIt := func(of svc.TraceEntry) bool {
+		return of.PolicyID == e.PolicyID && of.Via == e.Via && of.Code == svc.TraceAllowOverridden
+	}
+	switch {
+	case e.Code == svc.TraceAllowMatched, e.Code == svc.TracePublicAllowed:
+		return "decides allow"
+	case e.Code == svc.TraceAllowOverridden:
+		return "would allow"
+	case e.Code == svc.TraceDenyMatched && r.Outcome == svc.ExplicitDeny, e.Code == svc.TracePublicActionNotMatched,
+		limits && narrows(r) && !slices.ContainsFunc(r.Trace, allowsIt):
+		return "decides deny"
+	}
+	return "off"
+}
+
+// narrows reports whether a policy that limits the principal denies a request by silence.
+func narrows(r svc.Resolution) bool {
+	return strings.HasPrefix(r.Reason, "denied: scoping policy ") && strings.Contains(r.Reason, " does not allow ")
+}
+
+// wrongAdvice says what is wrong with the advice under a verdict; "": nothing.
+func wrongAdvice(r svc.Resolution, advice string) string {
+	closed := !strings.HasPrefix(r.Reason, "denied")
+	switch {
+	case r.Outcome == svc.Allow || closed:
+		return unless(advice == "", "helps nobody")
+	case r.Outcome == svc.ExplicitDeny:
+		return unless(strings.Contains(advice, "explicit deny"), "does not say that a deny wins")
+	case narrows(r):
+		for _, e := range r.Trace {
+			if named := fmt.Sprintf("%q", e.PolicyID); stateOf(r, e) == "decides deny" && !strings.Contains(advice, named) {
+				return "does not name " + named
+			}
+		}
+		return unless(strings.Contains(advice, "must allow this, too"), "does not say what limits it")
+	case r.PrincipalType == svc.KindUnmapped:
+		replaced := strings.Contains(r.Reason, "override")
+		return unless(strings.Contains(advice, "replaces the default, which allows") == (replaced && strings.Contains(r.Reason, "recall")),
+			"is not about the override in force")
+	}
+	return wrongNearest(r, advice)
+}
+
+// wrongNearest says what is wrong with the advice for want of a policy.
+func wrongNearest(r svc.Resolution, advice string) string {
+	statement, id, code := 0, "", svc.TraceActionNotMatched
+	_, err := fmt.Sscanf(advice, "Nearest: statement %d of policy %q", &statement, &id)
+	if strings.Contains(advice, "on other banks") {
+		code = svc.TraceBankNotMatched
+	}
+	near := func(e svc.TraceEntry) bool {
+		return e.Effect == svc.EffectAllow && !strings.HasPrefix(e.Via, "scoping:")
+	}
+	if err != nil {
+		return unless(!slices.ContainsFunc(r.Trace, near), "names no statement")
+	}
+	return unless(slices.ContainsFunc(r.Trace, func(e svc.TraceEntry) bool {
+		return near(e) && e.PolicyID == id && e.Statement == statement && e.Code == code
+	}), "says what the statement does not do")
+}
+
+func unless(right bool, problem string) string {
+	if right {
+		return ""
+	}
+	return problem
+}
+
+// A question is kept with its answer, asked again on the page, told of in a preview, and removed.
+func TestKeptQuestions(t *testing.T) {
+	s := newSite(t, clinic()).signIn()
+	question := "why?user_id=vera&action=bank:recall&bank=support"
+	allowed := svc.Question{UserID: "vera", Action: "bank:recall", Bank: "support"}
+	r := must(s.service.Policies.Resolve(t.Context(), svc.Host, allowed))
+	expected := map[bool]string{true: "Allowed", false: "Denied"}[r.Outcome == svc.Allow]
+	other := map[bool]string{false: "Allowed", true: "Denied"}[r.Outcome == svc.Allow]
+	s.get(question).is(t, 200, "Keep this question")
+	keep := form("kind", "user", "who", "vera", "action", "bank:recall", "bank", "support", "do", "keep")
+	s.post("why", keep).is(t, 200, "The question is kept.", expected)
+	s.post("why", keep).is(t, 200, "The question is kept.") // once more is no second one
+	page := s.get("why").is(t, 200, "Kept questions", ">Remove<", "vera", "", other)
+	id := page.field(t, "id")
+
+	turn := `{"policies": [{"id": "stop", "document": {"version": "2026-03-24", "statements": [{"effect": "deny", "actions": ["bank:*"], "banks": ["*"]}]}}],
+		"attachments": [{"policy_id": "stop", "principal_type": "user", "principal_id": "vera"}]}`
+	if expected == "Allowed" {
+		s.post("why", form("bundle", turn)).is(t, 200, "Kept questions that turn", expected+" → ")
+		must(0, s.service.Access.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(turn)))))
+		s.get("why").is(t, 200, other)
+	}
+	for range 25 { // more than a page shows
+		keep.Set("bank", keep.Get("bank")+"x")
+		s.post("why", keep).is(t, 200)
+	}
+	s.get("why").is(t, 200, `rel="next"`)
+	s.post("why", form("do", "forget", "id", id)).is(t, 200, "no longer kept")
+	s.post("why", form("do", "forget", "id", id)).is(t, 404, `role="alert"`)
+	s.post("why", form("do", "keep", "kind", "user", "who", "vera")).is(t, 400, `role="alert"`)
+	keep.Set("scoping_policy_id", "works")
+	s.post("why", keep).is(t, 400, "cannot be kept")
+
+	read := newSite(t, clinic(), func(o *adminpage.Options) { o.ReadOnly = true }).signIn()
+	read.get(question).is(t, 200, "", "Keep this question")
+	read.post("why", keep).is(t, 403, "read-only")
+}

@@ -1,0 +1,149 @@
+package adminpage
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/httpapi"
+)
+
+// changeKeys finds a key, or issues, rotates, disables, enables or revokes one.
+func (v *visit) changeKeys() error {
+	form := v.form
+	if form.Get("do") == "find" {
+		return v.findKey(strings.TrimSpace(form.Get("find")))
+	}
+	if err := v.changes(); err != nil {
+		return err
+	}
+	holder := v.holder(form)
+	keys, id, done := v.h.service.Keys, form.Get("key"), ""
+	var err error
+	switch form.Get("do") {
+	case "issue":
+		return v.issueKey(form, holder)
+	case "rotate":
+		return v.rotateKey(form, holder)
+	case "disable":
+		done = "disabled"
+		_, err = keys.Patch(v.Context(), v.by, holder, id, svc.APIKeyPatch{Disabled: new(true)})
+	case "enable":
+		done = "enabled"
+		_, err = keys.Patch(v.Context(), v.by, holder, id, svc.APIKeyPatch{Disabled: new(false)})
+	case "revoke":
+		done = "revoked"
+		err = keys.Revoke(v.Context(), v.by, holder, id)
+	default:
+		err = svc.Invalid("do", "must be find, issue, rotate, disable, enable or revoke")
+	}
+	back := url.Values{"holder": form["holder"], "which": form["which"]}
+	if err != nil {
+		return v.refuseKeys(err, keysView{Asked: back})
+	}
+	v.redirect(with("keys", back, "done", done))
+	return nil
+}
+
+// holder returns the holder that a form names. The caller changes its own keys without further rights.
+func (v *visit) holder(form url.Values) svc.Identity {
+	holder := svc.Identity{Kind: svc.Kind(form.Get("kind")), ID: form.Get("for")}
+	if v.hasOwnKeys() && holder == v.by.Identity() {
+		return svc.Me
+	}
+	return holder
+}
+
+// findKey leads to the page of a key. The text may be a whole key: no address and no page repeats it.
+func (v *visit) findKey(text string) error {
+	key, err := v.h.service.Keys.Find(v.Context(), v.by, text)
+	if err != nil {
+		return v.refuseKeys(err, keysView{Asked: url.Values{}})
+	}
+	v.redirect("keys/" + url.PathEscape(key.ID))
+	return nil
+}
+
+// refuseKeys shows the list with an error. An error of the caller's own key ends the session.
+func (v *visit) refuseKeys(err error, body keysView) error {
+	if svc.ErrorCode(err) == svc.CodeUnauthenticated {
+		return err
+	}
+	page := view{Title: "Keys", Alerts: v.problems(err)}
+	return v.showKeys(httpapi.Status(err), page, body)
+}
+
+// issueKey issues a key and shows it, once. A form that is sent again shows the same key.
+func (v *visit) issueKey(form url.Values, holder svc.Identity) error {
+	body := keysView{
+		Asked: url.Values{"holder": {form.Get("for")}}, Form: form, Once: form.Get("once"),
+	}
+	in := svc.NewAPIKey{
+		IdempotencyKey: body.Once, ScopingPolicyID: strings.TrimSpace(form.Get("policy")),
+	}
+	if text := form.Get("description"); text != "" {
+		in.Description = &text
+	}
+	var expires, rate, once error
+	in.ExpiresAt, expires = instant("expires_at", form.Get("expires"), dayEnds)
+	in.Rate, rate = rateOf(form)
+	if body.Once == "" {
+		once = svc.Invalid("once", "is missing: load the page again")
+	}
+	if wrong := errors.Join(expires, rate, once); wrong != nil {
+		return v.refuseKeys(wrong, body)
+	}
+	issued, err := v.h.service.Keys.Issue(v.Context(), v.by, holder, in)
+	if err != nil {
+		return v.refuseKeys(err, body)
+	}
+	return v.showNew(issued, body, "Issued.")
+}
+
+// showNew shows a new key.
+func (v *visit) showNew(issued svc.IssuedKey, body keysView, done string) error {
+	body.New, body.Secret, body.Form, body.Once = &issued, string(issued.Key), nil, ""
+	done += " Copy this key now. It will not be shown again."
+	return v.showKeys(http.StatusOK, view{Title: "Keys", Done: done}, body)
+}
+
+// rateOf reads the rate of a key. Without both fields there is none.
+func rateOf(form url.Values) (rate svc.Rate, err error) {
+	perSecond, burst := strings.TrimSpace(form.Get("per_second")), strings.TrimSpace(form.Get("burst"))
+	if perSecond == "" && burst == "" {
+		return rate, nil
+	}
+	if rate.PerSecond, err = strconv.ParseFloat(perSecond, 64); err != nil {
+		return rate, svc.Invalid("/rate/per_second", "must be a number, such as 10 or 0.5")
+	}
+	if rate.Burst = 1; burst != "" {
+		if rate.Burst, err = strconv.Atoi(burst); err != nil {
+			return rate, svc.Invalid("/rate/burst", "must be a whole number")
+		}
+	}
+	return rate, nil
+}
+
+// overlaps are the choices of the field Overlap.
+var overlaps = map[string]time.Duration{"": 0, "1h": time.Hour, "24h": 24 * time.Hour}
+
+// rotateKey issues the successor of a key and shows it.
+func (v *visit) rotateKey(form url.Values, holder svc.Identity) error {
+	body := keysView{
+		Asked: url.Values{"holder": form["holder"], "which": form["which"]}, Once: form.Get("once"),
+	}
+	overlap, known := overlaps[form.Get("overlap")]
+	if !known {
+		return v.refuseKeys(svc.Invalid("overlap", "must be one of the choices"), body)
+	}
+	in := svc.Rotation{Overlap: overlap, IdempotencyKey: body.Once}
+	issued, err := v.h.service.Keys.Rotate(v.Context(), v.by, holder, form.Get("key"), in)
+	if err != nil {
+		return v.refuseKeys(err, body)
+	}
+	return v.showNew(issued, body, "Rotated.")
+}

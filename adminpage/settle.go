@@ -1,0 +1,152 @@
+package adminpage
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/extsvc/svc"
+)
+
+// settle returns the content of a template in which every place of a difference is settled. Places
+// with a conflict are as the form chooses, in fields named as their paths; places that only the
+// source has changed are the source's.
+func settle(template svc.Template, diff svc.TemplateDiff, chosen func(path string) string) (svc.Content, error) {
+	whole, err := treeOf(template.Content)
+	if err != nil {
+		return svc.Content{}, err
+	}
+	var open []error
+	for _, c := range diff.Changes {
+		switch by := changedBy(c); {
+		case by == byThem, by == byBoth && chosen(c.Path) == "source":
+			if err := whole.set(c.Path, c.Theirs); err != nil {
+				return svc.Content{}, err
+			}
+		case by == byBoth && chosen(c.Path) != "yours":
+			open = append(open, svc.Invalid(c.Path, "is not settled: choose Yours or Source"))
+		}
+	}
+	if err := errors.Join(open...); err != nil {
+		return svc.Content{}, err
+	}
+	return whole.content()
+}
+
+// tree is a content as a JSON object, whose numbers keep their digits.
+type tree map[string]any
+
+// contentJSON is a content with the names that the pointers of a difference use.
+type contentJSON struct {
+	Name         string          `json:"name"`
+	Description  *string         `json:"description,omitempty"`
+	Category     *string         `json:"category,omitempty"`
+	Integrations []string        `json:"integrations"`
+	Tags         []string        `json:"tags"`
+	Manifest     json.RawMessage `json:"manifest"`
+}
+
+func treeOf(c svc.Content) (t tree, err error) {
+	text, err := json.Marshal(contentJSON(c))
+	if err != nil {
+		return nil, err
+	}
+	return t, decode(text, &t)
+}
+
+func (t tree) content() (svc.Content, error) {
+	var c contentJSON
+	text, err := json.Marshal(t)
+	if err == nil {
+		err = json.Unmarshal(text, &c)
+	}
+	return svc.Content(c), err
+}
+
+func decode(text []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	return d.Decode(into)
+}
+
+// set gives the place of a pointer (RFC 6901) another value, or none. Pointers of differences lead
+// only through objects.
+func (t tree) set(pointer string, value json.RawMessage) error {
+	at := map[string]any(t)
+	keys := strings.Split(strings.TrimPrefix(pointer, "/"), "/")
+	for i, key := range keys {
+		key = strings.NewReplacer("~1", "/", "~0", "~").Replace(key)
+		if i < len(keys)-1 {
+			inner, ok := at[key].(map[string]any)
+			if !ok { // ours has no object there, and the source has
+				inner = map[string]any{}
+				at[key] = inner
+			}
+			at = inner
+			continue
+		}
+		if value == nil {
+			delete(at, key)
+			return nil
+		}
+		var v any
+		if err := decode(value, &v); err != nil {
+			return err
+		}
+		at[key] = v
+	}
+	return nil
+}
+
+// differences compares two contents place by place: objects by their keys, everything else whole.
+// The places are in order.
+func differences(from, to svc.Content) (places []changedPlace, err error) {
+	a, err := treeOf(from)
+	if err != nil {
+		return nil, err
+	}
+	b, err := treeOf(to)
+	if err != nil {
+		return nil, err
+	}
+	compareTrees("", a, b, func(path string, before, after json.RawMessage) {
+		places = append(places, changedPlace{Path: path, Sides: []side{difference("", before, after)}})
+	})
+	return places, nil
+}
+
+func compareTrees(path string, a, b map[string]any, differs func(path string, before, after json.RawMessage)) {
+	for _, key := range keysOf(a, b) {
+		at := path + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
+		inA, isA := a[key].(map[string]any)
+		inB, isB := b[key].(map[string]any)
+		if isA && isB {
+			compareTrees(at, inA, inB, differs)
+			continue
+		}
+		before, after := valueOf(a, key), valueOf(b, key)
+		if !bytes.Equal(before, after) {
+			differs(at, before, after)
+		}
+	}
+}
+
+// valueOf returns the JSON of a member; nil: there is none.
+func valueOf(of map[string]any, key string) json.RawMessage {
+	value, there := of[key]
+	if !there {
+		return nil
+	}
+	text, _ := json.Marshal(value) // it was decoded from JSON
+	return text
+}
+
+// keysOf returns the keys of both objects, in order.
+func keysOf(a, b map[string]any) []string {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	return slices.Sorted(maps.Keys(all))
+}

@@ -1,0 +1,92 @@
+package adminpage_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/adminpage"
+)
+
+// market is a Marketplace whose sources offer nothing. Those of ill fail, and all wait for open.
+type market struct {
+	svc.Marketplace
+	open chan struct{}
+	ill  string
+}
+
+func (market) CheckURL(string) error { return nil }
+func (m market) fault(from svc.Upstream) error {
+	if !strings.Contains(from.URL, m.ill) {
+		return nil
+	}
+	return &svc.Error{Code: svc.CodeSourceFailed, Message: "the source answers 503"}
+}
+
+func (m market) Template(_ context.Context, from svc.Upstream, _ string) (svc.Content, error) {
+	return svc.Content{Name: "Desk", Manifest: []byte(`{"version":"1"}`)}, nil
+}
+
+func (m market) Catalog(ctx context.Context, from svc.Upstream, _ time.Duration) (svc.Catalog, error) {
+	select {
+	case <-m.open:
+		return svc.Catalog{}, m.fault(from)
+	case <-ctx.Done():
+		return svc.Catalog{}, ctx.Err()
+	}
+}
+
+// A check that takes long is answered at once, goes on without its page, and names what failed.
+func TestSlowCheck(t *testing.T) {
+	m := market{open: make(chan struct{}), ill: "two"}
+	s := newSiteWith(t, svc.Config{Sources: svc.SourceConfig{Marketplace: m}}, office()).signIn()
+	for _, name := range []string{"one", "two", "three"} {
+		must(s.service.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: "https://" + name + ".example", Alias: &name}))
+		must(s.service.Templates.Install(t.Context(), svc.Host, svc.Install{TemplateID: "desk-" + name, SourceName: name}))
+	}
+	running := s.post("sources", form("do", "check")).is(t, 200, "Checking for updates", `http-equiv="refresh"`, "", "Checked")
+	s.post("templates", form("do", "check")).is(t, 200, "Checking for updates") // the same one
+	s.get("templates").is(t, 200, "Checking for updates", "not checked")
+	close(m.open)
+	for strings.Contains(running.body, "Checking for updates") {
+		running = s.get("sources?done=checked")
+	}
+	running.is(t, 200, `role="alert"`, "Checked 2 of 3 sources.", `href="sources/two"`, "the source answers 503", "<title>Error: Sources", "", `http-equiv="refresh"`, `href="sources/one">one</a>:`)
+	s.get("sources").is(t, 200, "the source answers 503", "", `role="alert"`)
+
+	other := httptest.NewServer(adminpage.New(s.service, adminpage.Options{}).Mount(http.NotFoundHandler()))
+	defer other.Close()
+	s.url = strings.Replace(s.url, s.url[:strings.Index(s.url, "/ext/")], other.URL, 1)
+	s.signIn().get("sources").is(t, 200, "the source answers 503", "", "not checked") // the report is kept
+}
+
+// Sources are registered, get another token and are removed. No page repeats a token.
+func TestSourcePages(t *testing.T) {
+	m := market{open: make(chan struct{}), ill: "nobody"}
+	close(m.open)
+	sources := svc.SourceConfig{Marketplace: m, SealingKey: []byte(strings.Repeat("k", 32))}
+	s := newSiteWith(t, svc.Config{Sources: sources}, office()).signIn()
+	s.get("sources").is(t, 200, "<h1>Sources</h1>", "There is no source.", "Register a source")
+	s.post("sources", form("do", "register", "url", "", "token", "hunter2hunter2")).is(t, 400, `role="alert"`, "url", "Register a source", "", "hunter2")
+	s.post("sources", form("do", "register", "url", "https://one.example/x", "name", "one")).is(t, 200, "Registered.", "<h1>Source one</h1>", "https://one.example/x", "This source offers nothing", "Remove one")
+	s.get("sources").is(t, 200, `aria-label="Sources"`, `href="sources/one"`)
+	s.get("sources/one?remove=1").is(t, 200, "Remove now")
+	s.post("sources/one", form("do", "dance")).is(t, 400, `role="alert"`)
+	s.post("sources/one", form("do", "token", "token", "hunter2hunter2")).is(t, 200, "The token has changed.", "kept, sealed", "", "hunter2")
+	s.post("sources/one", form("do", "token", "token", "")).is(t, 200, "The token has changed.", "none")
+	s.post("sources/one", form("do", "token", "token", "ü")).is(t, 400, `role="alert"`, "token", "", "ü")
+	s.post("sources/one", form("do", "remove")).is(t, 200, "Removed.", "There is no source.")
+	s.get("sources/one").is(t, 404, `role="alert"`)
+
+	read := newSiteWith(t, svc.Config{Sources: svc.SourceConfig{Marketplace: m}}, office(), func(o *adminpage.Options) { o.ReadOnly = true }).signIn()
+	must(read.service.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: "https://one.example", Alias: new("one")}))
+	for _, address := range []string{"sources", "sources/one"} {
+		read.get(address).is(t, 200, "one", "", `value="register"`, `value="token"`, "Remove one")
+	}
+	read.post("sources", form("do", "register", "url", "https://two.example")).is(t, 403, "read-only")
+	read.post("sources/one", form("do", "remove")).is(t, 403, "read-only")
+}

@@ -1,0 +1,243 @@
+package svc_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+)
+
+// recordWithRows is the first record of a log.
+func recordWithRows(was, is string) svc.AuditRecord {
+	r := svc.AuditRecord{Number: 1, Event: svc.Event{
+		ID: uuid.UUID{6: 0x70}, Time: time.Unix(0, 0).UTC(), Actor: svc.Host.Identity(), Action: svc.EventAccessWritten,
+		Target: svc.Target{Kind: svc.TargetGroup, ID: "g"},
+		Was:    json.RawMessage(was), Is: json.RawMessage(is),
+	}}
+	rehash(&r)
+	return r
+}
+
+// appended is a service over a store with these records.
+func appended(t *testing.T, records ...svc.AuditRecord) *host {
+	t.Helper()
+	h := newHost(t, keeping)
+	events := make([]svc.Event, len(records))
+	err := h.store.(svc.AuditStore).QueueAudit(t.Context(), events, func(svc.AuditRecord, []svc.Event) []svc.AuditRecord { return records })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// TestRowsAreInTheChain: a hash vouches for both rows, and for each as what it is.
+func TestRowsAreInTheChain(t *testing.T) {
+	middle := `,"number":1,"previous":null,"target":{"holder":null,"id":"g","kind":"group","owner":null,"scope":null},"time":"1970-01-01T00:00:00.000000Z","was":`
+	for _, c := range []struct{ was, is string }{
+		{"null", `{"id":"g"}`}, {`{"id":"g"}`, "null"}, {`{"id":"g"}`, `{"id":"g","members":["a"]}`},
+		{`{"document":{}` + middle + `{}}`, `{"id":"g"}`}, // a policy may look like the rest of a record
+	} {
+		good := recordWithRows(c.was, c.is)
+		for _, row := range []*json.RawMessage{&good.Was, &good.Is} {
+			if string(*row) == "null" {
+				*row = nil
+			}
+		}
+		appended(t, good).wantSound(t)
+		for name, tamper := range map[string]func(*svc.AuditRecord){
+			"was is lost":    func(r *svc.AuditRecord) { r.Was = nil },
+			"is is lost":     func(r *svc.AuditRecord) { r.Is = nil },
+			"was changes":    func(r *svc.AuditRecord) { r.Was = json.RawMessage(`{}`) },
+			"is changes":     func(r *svc.AuditRecord) { r.Is = json.RawMessage(`{}`) },
+			"they change":    func(r *svc.AuditRecord) { r.Was, r.Is = r.Is, r.Was },
+			"null for none":  func(r *svc.AuditRecord) { r.Was, r.Is = orNullRow(r.Was), orNullRow(r.Is) },
+			"cut elsewhere":  func(r *svc.AuditRecord) { r.Is, r.Was = cutElsewhere(r.Is, r.Was, middle) },
+			"with a space":   func(r *svc.AuditRecord) { r.Is = append(slices.Clone(r.Is), ' ') },
+			"rows of nobody": func(r *svc.AuditRecord) { r.Was, r.Is = json.RawMessage(`{"x":1}`), json.RawMessage(`{"x":1}`) },
+		} {
+			bad := good
+			if tamper(&bad); string(bad.Was) == string(good.Was) && string(bad.Is) == string(good.Is) {
+				continue
+			}
+			check := must(appended(t, bad).Audit.Verify(t.Context(), svc.Host))
+			if check.Fault == nil {
+				t.Errorf("%s: %s to %s", name, bad.Was, bad.Is)
+			}
+		}
+	}
+}
+
+func orNullRow(row json.RawMessage) json.RawMessage {
+	if row == nil {
+		return json.RawMessage("null")
+	}
+	return row
+}
+
+// cutElsewhere moves the end of is to where was looks like it: the form of the record is the same.
+func cutElsewhere(is, was json.RawMessage, middle string) (otherIs, otherWas json.RawMessage) {
+	before, after, found := strings.Cut(string(was), middle)
+	if !found {
+		return is, was
+	}
+	return json.RawMessage(string(is) + middle + before), json.RawMessage(after)
+}
+
+// TestRowsReachTheHost: in a transaction of the host, the outbox keeps them.
+// The record of a write that blocks a user who had no row names the caller, the user and the row.
+func TestRecordOfAnInactiveRow(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t, keeping)
+	vouched := svc.Principal{Kind: svc.KindUser, ID: "support", Actions: []string{svc.ActionUsersWrite}}
+	must(h.Users.Create(t.Context(), vouched, svc.User{ID: "admin", Inactive: true}))
+	must(h.Keys.Issue(t.Context(), svc.Host, admin.Identity(), svc.NewAPIKey{}))
+	for record, err := range h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{}) {
+		is.NoErr(err)
+		if e := record.Event; e.Action == svc.EventAccessWritten {
+			is.Equal(e.Actor, vouched.Identity())
+			is.Equal(e.Target, svc.Target{Kind: svc.TargetUser, ID: "admin"})
+			is.Equal(string(e.Is), `{"channels":[],"display_name":"admin","id":"admin","is_active":false}`)
+			is.Equal(len(e.Was), 0)
+			return
+		}
+	}
+	t.Error("no record")
+}
+
+func TestRowsReachTheHost(t *testing.T) {
+	is := is.New(t)
+	told := make(chan svc.Event, 1)
+	h := newHost(t, func(c *svc.Config) { c.Events.OnEvent = func(_ context.Context, e svc.Event) { told <- e } })
+	want := recordWithRows(`{"id":"g"}`, `{"id":"g","members":["a"]}`).Event
+	is.NoErr(h.store.(svc.OutboxStore).AddEvents(t.Context(), []svc.Event{want}))
+	is.Equal(<-told, want)
+}
+
+// person is a world in which alice has all that records tell of a person.
+const person = `{"users":[{"id":"alice","display_name":"Alice Liddell","email":"alice@example.org","channels":[{"provider":"sms","sender_id":"+15550100"}]},{"id":"bob","display_name":"Bob"}],
+	"groups":[{"id":"team","display_name":"Team","members":["alice","bob"]},{"id":"other","display_name":"Other","members":["bob"]}],
+	"service_accounts":[{"id":"ci","display_name":"Alice's robot","owner_user_id":"alice"},{"id":"cd","display_name":"Bob's robot","owner_user_id":"bob"}],
+	"policies":[{"id":"p","display_name":"P","document":{"version":"2026-03-24","statements":[]}}],
+	"attachments":[{"policy_id":"p","principal_type":"user","principal_id":"alice"},{"policy_id":"p","principal_type":"user","principal_id":"bob"}]}`
+
+// texts are all records of a service, as text.
+func (h *host) texts(t *testing.T) string {
+	t.Helper()
+	var all []string
+	for _, r := range collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{})) {
+		all = append(all, fmt.Sprintf("%+v %s %s", r, r.Was, r.Is))
+	}
+	return strings.Join(all, "\n")
+}
+
+// verified is a check of a chain that is good.
+func (h *host) verified(t *testing.T) svc.AuditCheck {
+	t.Helper()
+	check, err := h.Audit.Verify(t.Context(), svc.Host)
+	if err != nil || check.Fault != nil {
+		t.Fatal(check.Fault, err)
+	}
+	return check
+}
+
+var personal = []string{"Liddell", "alice@", "+1555", "Alice's"}
+
+func TestForgetUserErasesTexts(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t, keeping)
+	h.apply(t, person)
+	must(h.Users.Patch(t.Context(), svc.Host, "alice", svc.UserPatch{DisplayName: ptr("A. Liddell")}))
+	marks := h.verified(t)
+	is.Equal(marks.Erased, int64(0))
+	before := h.texts(t)
+	for _, end := range []error{errors.New("rolled back"), nil} {
+		err := h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
+			return errors.Join(h.WithTx(tx).ForgetUser(ctx, svc.Host, "alice"), end)
+		})
+		is.Equal(err == nil, end == nil)
+		if end != nil {
+			is.Equal(h.texts(t), before)
+		}
+	}
+	after := h.texts(t)
+	for _, text := range personal {
+		is.True(strings.Contains(before, text))
+		is.True(!strings.Contains(after, text))
+	}
+	is.True(strings.Contains(after, "Bob's robot")) // and what is of others stays
+	is.True(strings.Contains(after, `["alice","bob"]`))
+	is.Equal(h.verified(t).Erased, int64(6)) // alice: new, patched twice, gone; ci: new, gone
+	h.wantSound(t, marks.Newest)
+}
+
+// A deletion by an administrator leaves what the records tell: only the host erases it.
+func TestDeleteErasesNothing(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t, keeping)
+	h.apply(t, person)
+	is.NoErr(h.Users.Delete(t.Context(), svc.Host, "alice"))
+	is.Equal(h.verified(t).Erased, int64(0))
+	root := svc.Principal{Kind: svc.KindUser, ID: "root", Actions: []string{"*"}}
+	wantCode(t, errorOf(h.Audit.Forget(t.Context(), root, alice.Identity(), "")), svc.CodeForbidden, "")
+	wantCode(t, h.ForgetUser(t.Context(), svc.Host, "alice"), svc.CodeNotFound, "")
+
+	erased := must(h.Audit.Forget(t.Context(), svc.Host, alice.Identity(), ""))
+	is.Equal(erased, int64(4))
+	for _, text := range personal {
+		is.True(!strings.Contains(h.texts(t), text))
+	}
+	is.Equal(h.verified(t).Erased, erased)
+	is.Equal(must(h.Audit.Forget(t.Context(), svc.Host, alice.Identity(), "")), int64(0))
+}
+
+func TestForgetReplacesIDs(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t, keeping)
+	h.apply(t, person)
+	must(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{}))
+	author := alice
+	author.Actions = []string{"template:*"}
+	must(h.MyTemplates.Create(t.Context(), author, svc.NewTemplate{ID: "own", Content: content("Own", "1")}))
+	for _, id := range []string{"display_name", "members", "id"} { // a name of a member is no value
+		h.apply(t, fmt.Sprintf(`{"users":[{"id":%q}]}`, id))
+	}
+	is.NoErr(h.ForgetUser(t.Context(), svc.Host, "alice"))
+	old := h.wantSound(t)
+	erased := must(h.Audit.Forget(t.Context(), svc.Host, alice.Identity(), "person-1"))
+	check := h.verified(t)
+	is.Equal(check.Erased, 4+erased) // ForgetUser has erased the rows of alice and ci
+	h.wantSound(t, old)
+	texts := h.texts(t)
+	is.True(!strings.Contains(texts, "alice"))
+	is.True(strings.Contains(texts, "Bob's robot") && strings.Contains(texts, `"members":["bob"]`))
+	for _, want := range []string{
+		"api_key.issued by person-1", "template.created by person-1", "p/user/person-1", "p/user/bob",
+	} {
+		found := false
+		for _, r := range collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{})) {
+			found = found || r.Target.ID == want || string(r.Action)+" by "+r.Actor.ID == want
+		}
+		if !found {
+			t.Errorf("no record of %s", want)
+		}
+	}
+	other := collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{TargetID: "display_name"}))
+	is.True(strings.Contains(string(other[0].Is), "display_name"))
+	erased = must(h.Audit.Forget(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "members"}, "person-2"))
+	is.Equal(erased, int64(2)) // its id and its row
+	h.wantSound(t, old)
+
+	_, err := h.Audit.Forget(t.Context(), svc.Host, alice.Identity(), "no id\x00")
+	wantCode(t, err, svc.CodeInvalid, "pseudonym")
+	wantCode(t, errorOf(h.Audit.Forget(t.Context(), svc.Host, svc.Identity{}, "")), svc.CodeInvalid, "id")
+	wantCode(t, errorOf(newHost(t).Audit.Forget(t.Context(), svc.Host, alice.Identity(), "")), svc.CodeNotFound, "")
+}

@@ -1,0 +1,152 @@
+// Package programtest starts the example programs in their tests, and asks them.
+package programtest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Main runs the binary of the tests as the program itself where the variable is set, and the tests elsewhere.
+func Main(m *testing.M, variable string, program func()) {
+	if os.Getenv(variable) != "" {
+		program()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// FreeAddress returns an address on which nothing listens.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+// Program is a program that runs as a process of its own.
+type Program struct {
+	*exec.Cmd
+	Lines *bufio.Scanner // of its standard output
+}
+
+// Start runs the binary of the tests as the program, until the end of the test or for a minute. See [Main].
+func Start(t testing.TB, environment []string, args ...string) Program {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	p := Program{Cmd: exec.CommandContext(ctx, os.Args[0], args...)}
+	p.Dir, p.Env, p.Stderr = t.TempDir(), append(os.Environ(), environment...), t.Output()
+	stdout, err := p.StdoutPipe()
+	if err == nil {
+		err = p.Cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = p.Process.Kill(), p.Wait() })
+	p.Lines = bufio.NewScanner(stdout)
+	return p
+}
+
+// Ask sends a request with headers, each "Name: value", and returns the answer and its body. It waits for
+// a server that does not listen yet.
+func Ask(t testing.TB, client *http.Client, method, url, body string, headers ...string) (*http.Response, string) {
+	t.Helper()
+	var answer *http.Response
+	var failed error
+	listens := Soon(func() bool {
+		request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+		if err != nil {
+			failed = err
+			return true
+		}
+		for _, header := range headers {
+			name, value, _ := strings.Cut(header, ": ")
+			request.Header.Set(name, value)
+		}
+		answer, failed = client.Do(request)
+		return !errors.Is(failed, syscall.ECONNREFUSED)
+	})
+	if failed != nil || !listens {
+		t.Errorf("%s %s: %v", method, url, failed)
+		return &http.Response{}, ""
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Errorf("%s %s: %v", method, url, err)
+	}
+	return answer, string(text)
+}
+
+// Status returns the status of the answer to a request without a body.
+func Status(t testing.TB, method, url, bearer string) int {
+	t.Helper()
+	var headers []string
+	if bearer != "" {
+		headers = []string{"Authorization: Bearer " + bearer}
+	}
+	answer, _ := Ask(t, http.DefaultClient, method, url, "", headers...)
+	return answer.StatusCode
+}
+
+// Soon reports whether something happens within a minute.
+func Soon(happens func() bool) bool {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if happens() {
+			return true
+		}
+	}
+	return false
+}
+
+// Block returns the text of a page between two lines: begin, and the end of a block of code.
+func Block(t testing.TB, page, begin string) string {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(text), begin+"\n")
+	inside, _, ended := strings.Cut(rest, "```\n")
+	if !found || !ended {
+		t.Fatalf("%s has no block %q", page, begin)
+	}
+	return inside
+}
+
+// Need skips a test that lacks a program, which is what is not tested then. With CI=true the test fails.
+func Need(t testing.TB, program, what string) {
+	t.Helper()
+	if _, err := exec.LookPath(program); err == nil {
+		return
+	}
+	if os.Getenv("CI") == "true" {
+		t.Fatalf("CANNOT TEST %s: %s is missing", what, program)
+	}
+	t.Skipf("NOT TESTED, because %s is missing: %s", program, what)
+}
+
+// NeedPostgres is Need for programs that may stand where PostgreSQL is installed.
+func NeedPostgres(t *testing.T, what string, programs ...string) {
+	t.Helper()
+	if bin, err := exec.Command("pg_config", "--bindir").Output(); err == nil {
+		t.Setenv("PATH", os.Getenv("PATH")+":"+strings.TrimSpace(string(bin)))
+	}
+	for _, program := range programs {
+		Need(t, program, what)
+	}
+}

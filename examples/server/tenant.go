@@ -1,0 +1,170 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/postgres"
+	"github.com/extsvc/svc/store/sqlite"
+)
+
+// usualTenants is the folder of tenants without -db.
+const usualTenants = "tenants"
+
+// tenantRow is a tenant as the commands show it.
+type tenantRow struct {
+	Name      string          `json:"name"`
+	Number    int64           `json:"number"`
+	State     svc.TenantState `json:"state"`
+	CreatedAt time.Time       `json:"created_at"`
+}
+
+func ofTenant(t svc.Tenant) tenantRow { return tenantRow(t) }
+
+// tenantDatabase is the database of all tenants.
+type tenantDatabase interface {
+	svc.TenantStore
+	Close() error
+}
+
+// openTenants opens the folder of SQLite files, or the PostgreSQL database, that -db names. Only a
+// new tenant makes a folder.
+func (c *call) openTenants(ctx context.Context, toCreate bool) (tenantDatabase, error) {
+	if isPostgres(c.DB) {
+		return postgres.OpenTenants(ctx, c.DB, c.Postgres.options())
+	}
+	folder := c.DB
+	if folder == defaults().DB {
+		folder = usualTenants
+	}
+	if _, err := os.Stat(filepath.Join(folder, "tenants.db")); err != nil && !toCreate {
+		return nil, fmt.Errorf("tenants: %w", err)
+	}
+	return sqlite.OpenTenants(ctx, folder, sqlite.Options{Fast: c.SQLite.Fast})
+}
+
+// tenantCommand returns a command about tenants.
+func tenantCommand(
+	name, takes, about string, do func(flags *flag.FlagSet, c *call) func(context.Context, *svc.Tenants) error,
+) subcommand {
+	return subcommand{name: "tenant " + name, takes: takes, setup: func(flags *flag.FlagSet, c *call) action {
+		flags.BoolVar(&c.asJSON, "json", false, "print JSON")
+		run := do(flags, c)
+		return func(ctx context.Context) (err error) {
+			store, err := c.openTenants(ctx, name == "create")
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, store.Close()) }()
+			tenants, err := svc.NewTenants(svc.TenantsConfig{Store: store})
+			if err != nil {
+				return err
+			}
+			defer tenants.Close()
+			return run(ctx, tenants)
+		}
+	}, about: about + ". -db is a folder of SQLite files (without it, " + usualTenants + ") or a PostgreSQL database"}
+}
+
+// changeTenant returns what a command does that changes the tenant NAME.
+func changeTenant(
+	done string, change func(*svc.Tenants, context.Context, string) error,
+) func(*flag.FlagSet, *call) func(context.Context, *svc.Tenants) error {
+	return func(_ *flag.FlagSet, c *call) func(context.Context, *svc.Tenants) error {
+		return func(ctx context.Context, tenants *svc.Tenants) error {
+			if err := change(tenants, ctx, c.operand); err != nil {
+				return err
+			}
+			return c.done("%s tenant %s", done, c.operand)
+		}
+	}
+}
+
+var tenantCommands = []subcommand{
+	tenantCommand("list", "", "list the tenants", func(_ *flag.FlagSet, c *call) func(context.Context, *svc.Tenants) error {
+		return func(ctx context.Context, tenants *svc.Tenants) error {
+			return show(c, tenants.List(ctx), "NAME\tNUMBER\tSTATE\tCREATED", func(t tenantRow) []any {
+				return []any{t.Name, t.Number, t.State, t.CreatedAt.Format(time.RFC3339)}
+			}, ofTenant)
+		}
+	}),
+	tenantCommand("create", "NAME", "make a tenant", func(_ *flag.FlagSet, c *call) func(context.Context, *svc.Tenants) error {
+		return func(ctx context.Context, tenants *svc.Tenants) error {
+			made, err := tenants.Create(ctx, c.operand)
+			if err != nil {
+				return err
+			}
+			if c.asJSON {
+				return showOne(c, ofTenant(made))
+			}
+			return c.done("created tenant %s, number %d", made.Name, made.Number)
+		}
+	}),
+	tenantCommand("suspend", "NAME", "serve a tenant no more, and keep its data", changeTenant("suspended", (*svc.Tenants).Suspend)),
+	tenantCommand("resume", "NAME", "serve a suspended tenant again", changeTenant("resumed", (*svc.Tenants).Resume)),
+	tenantCommand("drop", "NAME", "remove a tenant with all its data, for good. It asks for the name again",
+		func(flags *flag.FlagSet, c *call) func(context.Context, *svc.Tenants) error {
+			yes := flags.Bool("yes", false, "do not ask")
+			drop := changeTenant("dropped", (*svc.Tenants).Drop)(flags, c)
+			return func(ctx context.Context, tenants *svc.Tenants) error {
+				if _, err := tenants.Get(ctx, c.operand); err != nil {
+					return err
+				}
+				if err := c.confirm(*yes, c.operand); err != nil {
+					return err
+				}
+				return drop(ctx, tenants)
+			}
+		}),
+	tenantCommand("migrate", "", "upgrade the tables of all tenants; exit with 1 if one fails",
+		func(_ *flag.FlagSet, c *call) func(context.Context, *svc.Tenants) error {
+			return func(ctx context.Context, tenants *svc.Tenants) error { return c.migrateTenants(ctx, tenants) }
+		}),
+}
+
+// confirm reads a name from the standard input, which must be the one that is given.
+func (c *call) confirm(yes bool, name string) error {
+	if yes {
+		return nil
+	}
+	fmt.Fprintf(c.stderr, "This removes all data of %s for good. Type its name to go on: ", name)
+	line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+	if strings.TrimSpace(line) != name {
+		return errors.New("nothing was removed: give the name again, or -yes")
+	}
+	return nil
+}
+
+func (c *call) migrateTenants(ctx context.Context, tenants *svc.Tenants) error {
+	total := int64(0)
+	for _, err := range tenants.List(ctx) {
+		if err != nil {
+			return err
+		}
+		total++
+	}
+	shown := newProgress(c.stderr, "migrate")
+	shown.unit = "tenants"
+	var last svc.Migration
+	err := tenants.Migrate(ctx, func(m svc.Migration) {
+		if m.Err != nil {
+			shown.end()
+			fmt.Fprintf(c.stderr, "%s: %v\n", m.Tenant.Name, m.Err)
+		}
+		shown.report(int64(m.Done), max(total, int64(m.Done)))
+		last = m
+	})
+	shown.end()
+	if c.asJSON {
+		return errors.Join(err, showOne(c, map[string]int{"tenants": last.Done, "failed": last.Failed}))
+	}
+	return errors.Join(err, c.done("%d tenants, %d failed", last.Done, last.Failed))
+}

@@ -1,0 +1,117 @@
+// Package sqltest has what the tests of both SQL stores share.
+package sqltest
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+)
+
+// ReadKey reads a key: svc.ErrNotFound when there is none.
+func ReadKey(ctx context.Context, store svc.Store, id string) (svc.APIKey, error) {
+	snapshot, err := store.Access(ctx, svc.AccessQuery{KeyID: id})
+	if err == nil && snapshot.Key == nil {
+		err = svc.ErrNotFound
+	}
+	if err != nil {
+		return svc.APIKey{}, err
+	}
+	return *snapshot.Key, nil
+}
+
+// ReadUser reads a user, without its channels: svc.ErrNotFound when there is none.
+func ReadUser(ctx context.Context, store svc.Store, id string) (svc.User, error) {
+	query := svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: id}}
+	snapshot, err := store.Access(ctx, query)
+	if err == nil && snapshot.User == nil {
+		err = svc.ErrNotFound
+	}
+	if err != nil {
+		return svc.User{}, err
+	}
+	return *snapshot.User, nil
+}
+
+// Generation returns that of a store.
+func Generation(t testing.TB, store svc.Store) int64 {
+	t.Helper()
+	changes, err := store.Changes(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return changes.Generation
+}
+
+// Parameter finds the parameters of a statement.
+var Parameter = regexp.MustCompile(`\$[0-9]+`)
+
+// NumberedInOrder reports whether a statement numbers its parameters by first appearance.
+func NumberedInOrder(statement string) bool {
+	seen := map[string]bool{}
+	for _, p := range Parameter.FindAllString(statement, -1) {
+		if seen[p] {
+			continue
+		}
+		seen[p] = true
+		if p != "$"+strconv.Itoa(len(seen)) {
+			return false
+		}
+	}
+	return true
+}
+
+// Source is registered before Calls.
+var Source = svc.SourceKey{Scope: svc.ScopeServer, Name: "s"}
+
+// Calls returns calls with large rows or many rows, by the index that their last statements use. A
+// primary key is the name of its table.
+func Calls(ctx context.Context, store svc.FullStore) map[string]func() error {
+	keys := func(page svc.APIKeyPage) func() error {
+		page.AfterTime, page.AfterID, page.Limit = time.Now(), "a", 1
+		return func() error { return failure(store.APIKeys(ctx, page)) }
+	}
+	list := func(page svc.AccessPage) func() error {
+		page.After, page.Limit = "a/b/c", 1
+		read := svc.AccessRead{Page: &page}
+		return func() error {
+			return failure(store.ReadAccess(ctx, read, func(svc.Bundle) error { return nil }))
+		}
+	}
+	user := svc.Identity{Kind: svc.KindUser, ID: "a"}
+	return map[string]func() error{
+		"svc_api_keys_created":         keys(svc.APIKeyPage{}),
+		"svc_api_keys_expiry":          keys(svc.APIKeyPage{KeyQuery: svc.KeyQuery{ExpireBefore: time.Now()}}),
+		"svc_api_keys_last_use":        keys(svc.APIKeyPage{KeyQuery: svc.KeyQuery{UnusedSince: time.Now()}}),
+		"svc_api_keys_scoping":         keys(svc.APIKeyPage{ScopingPolicyID: "p"}),
+		"svc_api_keys_holder":          keys(svc.APIKeyPage{Holder: user}),
+		"svc_service_accounts_owner":   list(svc.AccessPage{Kind: svc.TargetServiceAccount, User: "u"}),
+		"svc_service_accounts_scoping": list(svc.AccessPage{Kind: svc.TargetServiceAccount, Policy: "p"}),
+		"svc_attachments_policy":       list(svc.AccessPage{Kind: svc.TargetAttachment, Policy: "p"}),
+		"svc_attachments":              list(svc.AccessPage{Kind: svc.TargetAttachment, Group: "g"}),
+		"svc_channels_user":            list(svc.AccessPage{Kind: svc.TargetChannel, User: "u"}),
+		"svc_group_members":            list(svc.AccessPage{Kind: svc.TargetMember, Group: "g"}),
+		"svc_templates_installed": func() error {
+			return failure(store.Installations(ctx, svc.InstallationPage{Limit: 10}))
+		},
+		"svc_templates_source": func() error {
+			return failure(store.RebindTemplates(ctx, Source, "https://new.example"))
+		},
+		"svc_source_files_kept": func() error {
+			return store.KeepSourceFile(ctx, Source, svc.SourceFile{Path: "a"})
+		},
+		"svc_source_files": func() error {
+			err := failure(store.SourceFile(ctx, svc.SourceKey{}, "a"))
+			if errors.Is(err, svc.ErrNotFound) {
+				return nil
+			}
+			return err
+		},
+	}
+}
+
+func failure[T any](_ T, err error) error { return err }
