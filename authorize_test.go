@@ -360,7 +360,7 @@ func callAll(t *testing.T, h *host) map[string]error {
 	_, patched := h.Templates.Patch(ctx, by, "x", svc.TemplatePatch{})
 	_, installed := h.Templates.Install(ctx, by, svc.Install{TemplateID: "x", SourceName: "acme"})
 	_, checked := h.Templates.CheckUpdate(ctx, by, "x")
-	_, updated := h.Templates.Update(ctx, by, "x", svc.UpdateRequest{Force: true})
+	_, updated := h.Templates.Update(ctx, by, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
 	_, diffed := h.Templates.Diff(ctx, by, "x")
 	_, rolled := h.Templates.Rollback(ctx, by, "x", 1)
 	_, issued := h.Keys.Issue(ctx, by, alice.Identity(), svc.NewAPIKey{})

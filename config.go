@@ -165,7 +165,7 @@ type TemplateConfig struct {
 	// pointer into the manifest ("/steps/0"; "" is the whole manifest). All errors that
 	// [errors.Join] joins are shown. The function must be pure. It may be called concurrently.
 	ValidateManifest func(manifest json.RawMessage) error
-	// LocalEdits says what an update does with fields edited locally. "": [EditsConflict].
+	// LocalEdits is the rule for fields edited locally. "": [EditsConflict].
 	LocalEdits LocalEdits
 	// Banks makes banks from templates. Nil: [Banks.Create] finds nothing.
 	Banks BankMaker
@@ -265,7 +265,7 @@ func (c *Config) check() error {
 		return errors.New("svc: set Config.Users.Known or Config.Users.AreRows, not both")
 	case c.Users.RequireKnown && c.Users.Known == nil && !c.Users.AreRows:
 		return errors.New("svc: Config.Users.RequireKnown requires Config.Users.Known or Config.Users.AreRows")
-	case edits != "" && !edits.known():
+	case edits != "" && !edits.rules():
 		return errors.New("svc: Config.Templates.LocalEdits must be conflict, overwrite or merge")
 	case c.Memory.Keys < 0:
 		return errors.New("svc: Config.Memory.Keys must not be negative")

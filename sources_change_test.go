@@ -26,8 +26,8 @@ func TestRebindSource(t *testing.T) {
 	refused := func() {
 		t.Helper()
 		wantCode(t, errorOf(h.Templates.CheckUpdate(t.Context(), admin, "x")), svc.CodeSourceMoved, "")
-		for _, force := range []bool{false, true} {
-			_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{Force: force})
+		for _, edits := range []svc.LocalEdits{"", svc.TakeTheirs} {
+			_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: edits})
 			wantCode(t, err, svc.CodeSourceMoved, "")
 		}
 		wantCode(t, errorOf(h.Templates.Diff(t.Context(), admin, "x")), svc.CodeSourceMoved, "")
@@ -62,7 +62,7 @@ func TestReboundDuringAnUpdate(t *testing.T) {
 		h.market.during = nil
 		must(h.store.RebindTemplates(t.Context(), svc.SourceKey{Scope: svc.ScopeServer, Name: "acme"}, elsewhere))
 	}
-	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{Force: true})
+	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
 	wantCode(t, err, svc.CodeChanged, "")
 }
 
@@ -117,7 +117,7 @@ func TestServerTemplatesOutliveTheirPersonalSource(t *testing.T) {
 				wantGone(t, err)
 				_, err = h.Templates.Diff(t.Context(), admin, "x")
 				wantGone(t, err)
-				for _, in := range []svc.UpdateRequest{{}, {Force: true}, {LocalEdits: svc.EditsOverwrite}} {
+				for _, in := range []svc.UpdateRequest{{}, {LocalEdits: svc.TakeTheirs}, {LocalEdits: svc.EditsOverwrite}} {
 					_, err = h.Templates.Update(t.Context(), admin, "x", in)
 					wantGone(t, err)
 				}
@@ -159,7 +159,7 @@ func TestRollbackBindsNothing(t *testing.T) {
 	must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr("edited")}))
 	left{h, acme}.second(t, func(h *host) error { return h.Users.Delete(t.Context(), admin, "owner") })
 	must(h.Templates.Rollback(t.Context(), admin, "x", 1))
-	_, err = h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{Force: true})
+	_, err = h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
 	wantGone(t, err)
 }
 

@@ -451,11 +451,11 @@ func checkVersion(manifest json.RawMessage) *Error {
 	return nil
 }
 
-// LocalEdits chooses what [Templates.Update] does with a template that is edited locally when its
-// source has changed. While the source has not changed, every choice keeps the edits.
+// LocalEdits chooses what [Templates.Update] does with local edits of a template.
 type LocalEdits string
 
-// The ways to treat local edits. [UpdateRequest].Force replaces local edits in each of them.
+// The rules. They decide about a template that is edited locally and whose source has changed.
+// While the source has not changed, each of them keeps the edits.
 const (
 	// EditsConflict refuses the update with CodeEdited. It is the default.
 	EditsConflict LocalEdits = "conflict"
@@ -468,7 +468,26 @@ const (
 	EditsMerge LocalEdits = "merge"
 )
 
-// known reports whether e is one of the three ways. "" is not: it stands for a default.
-func (e LocalEdits) known() bool {
+// The decisions of a person who has seen [Templates.Diff]: only an [UpdateRequest] has them. Each
+// makes the source's content the base of the template. That content then counts as installed: a
+// check finds no update, and a template that differs from it counts as edited locally. The replaced
+// content becomes a version.
+const (
+	// TakeTheirs takes the source's content. It writes even when nothing differs.
+	TakeTheirs LocalEdits = "theirs"
+	// KeepOurs keeps the template's content. If the source has not changed, Update writes nothing.
+	KeepOurs LocalEdits = "ours"
+	// TakeMerged takes [UpdateRequest].Content. If the template already has that content and the
+	// source has not changed, Update writes nothing.
+	TakeMerged LocalEdits = "merged"
+)
+
+// rules reports whether e is one of the rules. "" is not: it stands for a default.
+func (e LocalEdits) rules() bool {
 	return e == EditsConflict || e == EditsOverwrite || e == EditsMerge
+}
+
+// decides reports whether e is one of the decisions.
+func (e LocalEdits) decides() bool {
+	return e == TakeTheirs || e == KeepOurs || e == TakeMerged
 }

@@ -136,7 +136,7 @@ func TestCheckUpdate(t *testing.T) {
 	c = check()
 	is.Equal(c.HasUpdate, false)
 	is.Equal(c.LatestRevision, nil)
-	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{Force: true})
+	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
 	wantCode(t, err, svc.CodeNotFound, "")
 
 	is.NoErr(h.Sources.Remove(t.Context(), admin, "acme"))
@@ -146,10 +146,10 @@ func TestCheckUpdate(t *testing.T) {
 
 	create(t, h, "hand", svc.Content{})
 	is.Equal(must(h.Templates.CheckUpdate(t.Context(), admin, "hand")), svc.UpdateCheck{})
-	_, err = h.Templates.Update(t.Context(), admin, "hand", svc.UpdateRequest{Force: true})
+	_, err = h.Templates.Update(t.Context(), admin, "hand", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
 	wantCode(t, err, svc.CodeInvalid, "template_id")
 	wantCode(t, errorOf(h.Templates.CheckUpdate(t.Context(), admin, "nothing")), svc.CodeNotFound, "")
-	_, err = h.Templates.Update(t.Context(), admin, "nothing", svc.UpdateRequest{Force: true})
+	_, err = h.Templates.Update(t.Context(), admin, "nothing", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
 	wantCode(t, err, svc.CodeNotFound, "")
 }
 
@@ -182,7 +182,7 @@ func TestUpdateTable(t *testing.T) {
 			is.NoErr(err)
 			h.actions()
 
-			update, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{Force: c.force})
+			update, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: map[bool]svc.LocalEdits{true: svc.TakeTheirs}[c.force]})
 			if c.refused {
 				wantCode(t, err, svc.CodeEdited, "")
 				e, _ := errors.AsType[*svc.Error](err)
@@ -224,7 +224,7 @@ func TestUpdateSeesWhatWasEditedMeanwhile(t *testing.T) {
 	is.Equal(e.Fields, []string{"description", "category", "integrations", "tags", "manifest"})
 
 	h.market.during = func() { h.market.during = nil; is.NoErr(h.Templates.Delete(t.Context(), admin, "x")) }
-	_, err = h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{Force: true})
+	_, err = h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
 	wantCode(t, err, svc.CodeNotFound, "")
 }
 
@@ -235,7 +235,7 @@ func TestUpdateOfAnotherTemplateOfThatID(t *testing.T) {
 		is.New(t).NoErr(h.Templates.Delete(t.Context(), admin, "x"))
 		create(t, h, "x", svc.Content{})
 	}
-	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{Force: true})
+	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
 	wantCode(t, err, svc.CodeChanged, "")
 }
 
@@ -260,8 +260,8 @@ func TestHistory(t *testing.T) {
 	is.Equal(patched.Version, int64(2))
 	must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr("Mine")}))
 	h.market.put(acme, "x", content("X", "2"))
-	updated := must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{Force: true}))
-	again, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{Force: true}) // written again, and the same
+	updated := must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs}))
+	again, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs}) // written again, and the same
 	is.NoErr(err)
 	is.Equal(again.Template.Version, int64(3))
 

@@ -232,7 +232,7 @@ func TestKeptTemplatesFollowTheirService(t *testing.T) {
 		},
 		"update": func() error {
 			publish(fmt.Sprint("New ", rand.Uint64()))
-			_, err := k.Templates.Update(k.ctx(t), admin, alias, svc.UpdateRequest{Force: true})
+			_, err := k.Templates.Update(k.ctx(t), admin, alias, svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
 			return err
 		},
 		"roll back": func() error {

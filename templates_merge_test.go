@@ -62,7 +62,7 @@ func TestLocalEdits(t *testing.T) {
 		is.Equal(update.Updated, false) // nothing to bring
 		is.Equal(update.Template.Name, "Ours")
 		h = merging(t, edits, base, ours, theirs)
-		update = must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{Force: true}))
+		update = must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs}))
 		is.Equal(update.Template.Name, "X") // force replaces, whatever is chosen
 	}
 	_, err := svc.New(svc.Config{Store: newHost(t).store, Templates: svc.TemplateConfig{LocalEdits: "keep"}})

@@ -57,7 +57,7 @@ var personalMethods = map[string]func(h *host, ctx context.Context, by svc.Princ
 		return errorOf(h.MyTemplates.Update(ctx, by, id, svc.UpdateRequest{}))
 	},
 	"template:install Update with a content": func(h *host, ctx context.Context, by svc.Principal, id string) error {
-		_, err := h.MyTemplates.Update(ctx, by, id, svc.UpdateRequest{Resolution: svc.TakeMerged, Content: ptr(content("X", "2"))})
+		_, err := h.MyTemplates.Update(ctx, by, id, svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: ptr(content("X", "2"))})
 		return err
 	},
 	"template:source List": func(h *host, ctx context.Context, by svc.Principal, _ string) error {

@@ -16,71 +16,37 @@ import (
 // UpdateRequest chooses how an update works. The zero value is the default. A combination that
 // makes no sense is CodeInvalid, before the template is read.
 type UpdateRequest struct {
-	// Force takes the source's content and replaces local edits, as [TakeTheirs] does. It writes
-	// even when nothing differs. The request must not combine Force with another Resolution.
-	Force bool
-	// Resolution settles local edits. "": LocalEdits decides.
-	Resolution UpdateResolution
-	// Content is the content that [TakeMerged] gives the template. It must be a whole content and
-	// is checked as in [NewTemplate]. It must be nil with every other Resolution.
-	Content *Content
-	// LocalEdits replaces [TemplateConfig].LocalEdits for this request. "": the configuration
-	// decides. A Resolution takes precedence over LocalEdits.
+	// LocalEdits is a decision about local edits, or a rule in place of
+	// [TemplateConfig].LocalEdits. "": the configuration decides.
 	LocalEdits LocalEdits
+	// Content is the content that [TakeMerged] gives the template. It must be a whole content and
+	// is checked as in [NewTemplate]. It must be nil with everything else.
+	Content *Content
 	// Revision is the revision of the source's content that the caller has reviewed, such as
 	// [UpdateCheck].LatestRevision. If the source now has another revision, Update returns
 	// CodePrecondition. "": Update accepts any revision.
 	Revision string
 }
 
-// UpdateResolution chooses between local edits and the source's content in an update. It is the
-// choice of a person who has seen [Templates.Diff]; [LocalEdits] is the rule without one.
-type UpdateResolution string
-
-// The resolutions. Each makes the source's content the base of the template. That content then
-// counts as installed: a check finds no update, and a template that differs from it counts as
-// edited locally. The replaced content becomes a version.
-const (
-	// TakeTheirs takes the source's content.
-	TakeTheirs UpdateResolution = "theirs"
-	// KeepOurs keeps the template's content. If the source has not changed, Update writes nothing.
-	KeepOurs UpdateResolution = "ours"
-	// TakeMerged takes [UpdateRequest].Content. If the template already has that content and the
-	// source has not changed, Update writes nothing.
-	TakeMerged UpdateResolution = "merged"
-)
-
-// check validates the form of the request. It returns the request with Force turned into
-// Resolution. The Field of an error is the name of a query parameter, or a pointer into the
-// content.
-func (in UpdateRequest) check() (UpdateRequest, error) {
+// check validates the form of the request. The Field of an error is the name of a query parameter,
+// or a pointer into the content.
+func (in *UpdateRequest) check() error {
 	var c checker
-	switch in.Resolution {
-	case "", TakeTheirs, KeepOurs, TakeMerged:
-	default:
-		c.add("resolution", "must be theirs, ours or merged")
-	}
-	if in.Force && in.Resolution != "" && in.Resolution != TakeTheirs {
-		c.add("resolution", "must be theirs or absent with force")
-	}
-	if in.LocalEdits != "" && !in.LocalEdits.known() {
-		c.add("local_edits", "must be conflict, overwrite or merge")
+	if e := in.LocalEdits; e != "" && !e.rules() && !e.decides() {
+		c.add("local_edits", "must be conflict, overwrite, merge, theirs, ours or merged")
 	}
 	if in.Revision != "" && !isRevision(in.Revision) {
 		c.add("revision", "must be sha256: and 64 hexadecimal digits in lower case")
 	}
 	in.checkContent(&c)
-	if in.Force {
-		in.Resolution = TakeTheirs
-	}
-	return in, c.err()
+	return c.err()
 }
 
 // checkContent validates the form of the content, and compacts its manifest. A missing content is
 // an empty one, whose required fields are missing. The request gets a copy: the caller's stays.
 func (in *UpdateRequest) checkContent(c *checker) {
 	switch {
-	case in.Resolution == TakeMerged:
+	case in.LocalEdits == TakeMerged:
 		var content Content
 		if in.Content != nil {
 			content = *in.Content
@@ -120,9 +86,9 @@ type Update struct {
 }
 
 // Update brings a template to the content that its source has now. While the source has not
-// changed, Update keeps local edits. When the source has changed, in.LocalEdits decides about local
-// edits. If in.Resolution is set, it decides in both cases. Update compares and merges contents
-// before the store's transaction. If the template changes in the meantime, Update does so again.
+// changed, a rule keeps local edits; a decision counts all the same. Update compares and merges
+// contents before the store's transaction. If the template changes in the meantime, Update does so
+// again.
 //
 // The new content, the base and the former version are one write. InstalledAt and the id stay.
 // Events: [EventTemplateUpdated], and [EventTemplateDiverged] when the template was as its source
@@ -173,14 +139,14 @@ func (s *Templates) Update(
 func (s *Templates) updater(
 	ctx context.Context, by Principal, id string, in UpdateRequest,
 ) (*updater, error) {
-	in, err := in.check()
-	if err != nil {
+	if err := in.check(); err != nil {
 		return nil, err
 	}
 	// The configuration has "" as well: then LocalEdits stays "", which reconcile treats as a
 	// conflict.
 	in.LocalEdits = cmp.Or(in.LocalEdits, s.edits)
 	u := &updater{in: in, check: s.checked}
+	var err error
 	u.at, err = s.admitTo(ctx, by, ActionTemplateInstall, id)
 	if err != nil || in.Content == nil {
 		return u, err
@@ -230,7 +196,7 @@ func (s *Templates) update(
 // meantime, so change compares it with the plan once more.
 type updater struct {
 	at      place               // of the template
-	in      UpdateRequest       // checked, with Force as Resolution and LocalEdits set
+	in      UpdateRequest       // checked, with LocalEdits of the configuration
 	given   string              // the revision of in.Content
 	content Content             // the source's content
 	origin  Origin              // where content comes from
@@ -273,8 +239,7 @@ func (u *updater) prepare(ctx context.Context, t Template) (err error) {
 	if u.plan.own, err = t.Content.Revision(); err != nil {
 		return err
 	}
-	if t.Origin != nil && u.in.Resolution == "" && u.in.LocalEdits == EditsMerge &&
-		u.diverged(&t, u.plan.own) {
+	if t.Origin != nil && u.in.LocalEdits == EditsMerge && u.diverged(&t, u.plan.own) {
 		return u.merge(ctx)
 	}
 	return nil
@@ -358,12 +323,12 @@ func (u *updater) change(t *Template) (write bool, err error) {
 }
 
 // decide returns what a template becomes. own is the revision of its content. Nil: the template
-// stays unchanged. A Resolution decides first. Without one, an unchanged source changes nothing, so
-// local edits stay until the source changes.
+// stays unchanged. By a rule, an unchanged source changes nothing, so local edits stay until the
+// source changes.
 func (u *updater) decide(t *Template, own string) (*become, error) {
 	theirs, news := &become{u.content, u.origin.Revision}, u.origin.Revision != t.Origin.Revision
 	renamed := u.origin.ID != t.Origin.ID
-	switch u.in.Resolution {
+	switch u.in.LocalEdits {
 	case TakeTheirs:
 		return theirs, nil
 	case KeepOurs:

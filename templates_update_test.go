@@ -30,19 +30,18 @@ func TestResolutions(t *testing.T) {
 		actions      []string
 		edited       bool
 	}{
-		{"theirs", two, mine, svc.UpdateRequest{Resolution: svc.TakeTheirs}, two, []string{updated}, false},
-		{"theirs is force", two, mine, svc.UpdateRequest{Force: true, Resolution: svc.TakeTheirs}, two, []string{updated}, false},
-		{"theirs, nothing new", one, mine, svc.UpdateRequest{Resolution: svc.TakeTheirs}, one, []string{updated}, false},
-		{"ours", two, mine, svc.UpdateRequest{Resolution: svc.KeepOurs}, mine, []string{updated}, true},
-		{"ours, not edited before", two, one, svc.UpdateRequest{Resolution: svc.KeepOurs}, one, []string{updated, diverged}, true},
-		{"ours, as theirs", two, two, svc.UpdateRequest{Resolution: svc.KeepOurs}, two, []string{updated}, false},
-		{"ours, nothing new", one, mine, svc.UpdateRequest{Resolution: svc.KeepOurs}, mine, nil, true},
-		{"merged", two, mine, svc.UpdateRequest{Resolution: svc.TakeMerged, Content: &both}, both, []string{updated}, true},
-		{"merged, not edited before", two, one, svc.UpdateRequest{Resolution: svc.TakeMerged, Content: &both}, both, []string{updated, diverged}, true},
-		{"merged, as theirs", two, mine, svc.UpdateRequest{Resolution: svc.TakeMerged, Content: &two}, two, []string{updated}, false},
-		{"merged, as ours", two, mine, svc.UpdateRequest{Resolution: svc.TakeMerged, Content: &mine}, mine, []string{updated}, true},
-		{"merged, nothing new", one, mine, svc.UpdateRequest{Resolution: svc.TakeMerged, Content: &both}, both, []string{updated}, true},
-		{"merged, nothing new at all", one, mine, svc.UpdateRequest{Resolution: svc.TakeMerged, Content: &mine}, mine, nil, true},
+		{"theirs", two, mine, svc.UpdateRequest{LocalEdits: svc.TakeTheirs}, two, []string{updated}, false},
+		{"theirs, nothing new", one, mine, svc.UpdateRequest{LocalEdits: svc.TakeTheirs}, one, []string{updated}, false},
+		{"ours", two, mine, svc.UpdateRequest{LocalEdits: svc.KeepOurs}, mine, []string{updated}, true},
+		{"ours, not edited before", two, one, svc.UpdateRequest{LocalEdits: svc.KeepOurs}, one, []string{updated, diverged}, true},
+		{"ours, as theirs", two, two, svc.UpdateRequest{LocalEdits: svc.KeepOurs}, two, []string{updated}, false},
+		{"ours, nothing new", one, mine, svc.UpdateRequest{LocalEdits: svc.KeepOurs}, mine, nil, true},
+		{"merged", two, mine, svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: &both}, both, []string{updated}, true},
+		{"merged, not edited before", two, one, svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: &both}, both, []string{updated, diverged}, true},
+		{"merged, as theirs", two, mine, svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: &two}, two, []string{updated}, false},
+		{"merged, as ours", two, mine, svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: &mine}, mine, []string{updated}, true},
+		{"merged, nothing new", one, mine, svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: &both}, both, []string{updated}, true},
+		{"merged, nothing new at all", one, mine, svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: &mine}, mine, nil, true},
 		{"edits overwritten", two, mine, svc.UpdateRequest{LocalEdits: svc.EditsOverwrite}, two, []string{updated}, false},
 		{"edits merged", two, mine, svc.UpdateRequest{LocalEdits: svc.EditsMerge}, content("Mine", "2"), []string{updated}, true},
 	} {
@@ -88,24 +87,21 @@ func TestUpdateRequestsRefused(t *testing.T) {
 		in    svc.UpdateRequest
 		field string
 	}{
-		{svc.UpdateRequest{Resolution: "mine"}, "resolution"},
-		{svc.UpdateRequest{Resolution: svc.KeepOurs, Force: true}, "resolution"},
-		{svc.UpdateRequest{Resolution: svc.TakeMerged, Force: true, Content: &two}, "resolution"},
 		{svc.UpdateRequest{LocalEdits: "keep"}, "local_edits"},
 		{svc.UpdateRequest{Revision: revision(t, two)[:70]}, "revision"},
 		{svc.UpdateRequest{Revision: strings.ToUpper(revision(t, two))}, "revision"},
 		{svc.UpdateRequest{Revision: "sha256:" + strings.Repeat("A", 64)}, "revision"},
 		{svc.UpdateRequest{Content: &two}, ""},
-		{svc.UpdateRequest{Content: &two, Resolution: svc.TakeTheirs}, ""},
-		{svc.UpdateRequest{Content: &nameless, Resolution: svc.TakeMerged}, "/name"},
-		{svc.UpdateRequest{Content: &bad, Resolution: svc.TakeMerged}, "/manifest/version"},
-		{svc.UpdateRequest{Resolution: svc.TakeMerged}, "/name"},
+		{svc.UpdateRequest{Content: &two, LocalEdits: svc.TakeTheirs}, ""},
+		{svc.UpdateRequest{Content: &nameless, LocalEdits: svc.TakeMerged}, "/name"},
+		{svc.UpdateRequest{Content: &bad, LocalEdits: svc.TakeMerged}, "/manifest/version"},
+		{svc.UpdateRequest{LocalEdits: svc.TakeMerged}, "/name"},
 	} {
 		wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", c.in)), svc.CodeInvalid, c.field)
 		_, err := h.Templates.Update(t.Context(), user("plain"), "x", c.in) // the form comes first
 		wantCode(t, err, svc.CodeInvalid, c.field)
 	}
-	for _, in := range []svc.UpdateRequest{{}, {Force: true}, {Resolution: svc.KeepOurs}, {LocalEdits: svc.EditsMerge}, {Resolution: svc.TakeMerged, Content: &two}} {
+	for _, in := range []svc.UpdateRequest{{}, {LocalEdits: svc.TakeTheirs}, {LocalEdits: svc.KeepOurs}, {LocalEdits: svc.EditsMerge}, {LocalEdits: svc.TakeMerged, Content: &two}} {
 		in.Revision = revision(t, one) // the source has moved on
 		wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", in)), svc.CodePrecondition, "")
 		wantCode(t, errorOf(h.Templates.Update(t.Context(), user("plain"), "x", in)), svc.CodeForbidden, "")
@@ -130,7 +126,7 @@ func TestMergedIsCheckedByTheHost(t *testing.T) {
 	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
 	h.install(t, "x", "x", content("X", "1"))
 	bad := svc.Content{Name: "X", Manifest: manifest(`{"version":"2","steps":"bad"}`)}
-	in := svc.UpdateRequest{Resolution: svc.TakeMerged, Content: &bad}
+	in := svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: &bad}
 	checks, h.market.asked = 0, nil
 	wantCode(t, errorOf(h.Templates.Update(t.Context(), user("plain"), "x", in)), svc.CodeForbidden, "")
 	is.Equal(checks, 0)
@@ -222,7 +218,7 @@ func TestMergesNotForEver(t *testing.T) {
 	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})), svc.CodeChanged, "")
 	is.Equal(*done, 8)
 	is.Equal(len(h.actions()), 0)
-	update := must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{Resolution: svc.KeepOurs}))
+	update := must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.KeepOurs}))
 	is.Equal(*update.Template.Description, "9")
 	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.EditsConflict})
 	is.NoErr(err) // nothing new
@@ -240,7 +236,7 @@ func TestResolutionsInATransaction(t *testing.T) {
 	is := is.New(t)
 	merge := content("Both", "2")
 	for _, in := range []svc.UpdateRequest{
-		{Resolution: svc.TakeTheirs}, {Resolution: svc.KeepOurs}, {Resolution: svc.TakeMerged, Content: &merge}, {LocalEdits: svc.EditsMerge},
+		{LocalEdits: svc.TakeTheirs}, {LocalEdits: svc.KeepOurs}, {LocalEdits: svc.TakeMerged, Content: &merge}, {LocalEdits: svc.EditsMerge},
 	} {
 		h := merging(t, "", content("X", "1"), content("Mine", "1"), content("X", "2"))
 		before := must(h.Templates.Read(t.Context(), admin, "x"))

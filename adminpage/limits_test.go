@@ -89,7 +89,7 @@ func (s *shop) fill(long string) {
 		must(s.service.Templates.Create(ctx, host, svc.NewTemplate{ID: fmt.Sprint("t", i), Content: content}))
 	}
 	s.publish(deskWith(0) + strings.Repeat(`,{"name":"x"}`, 100) + `]}`)
-	must(s.service.Templates.Update(ctx, host, "desk", svc.UpdateRequest{Resolution: svc.TakeTheirs}))
+	must(s.service.Templates.Update(ctx, host, "desk", svc.UpdateRequest{LocalEdits: svc.TakeTheirs}))
 	s.publish(deskWith(1) + strings.Repeat(`,{"name":"x"}`, 100) + `]}`)
 }
 

@@ -342,11 +342,11 @@ func (v *visit) writeTemplate(id string, form url.Values) (done string, err erro
 	case "update":
 		in.LocalEdits, done = svc.EditsMerge, "updated"
 	case "discard":
-		in.Resolution, done = svc.TakeTheirs, "discarded"
+		in.LocalEdits, done = svc.TakeTheirs, "discarded"
 	case "keep":
-		in.Resolution, done = svc.KeepOurs, "kept"
+		in.LocalEdits, done = svc.KeepOurs, "kept"
 	case "settle":
-		in.Resolution, done = svc.TakeMerged, "settled"
+		in.LocalEdits, done = svc.TakeMerged, "settled"
 	case "rollback":
 		number, err := strconv.ParseInt(form.Get("version"), 10, 64)
 		if err != nil {
@@ -360,7 +360,7 @@ func (v *visit) writeTemplate(id string, form url.Values) (done string, err erro
 	if match == "" || in.Revision == "" {
 		return "", svc.Invalid("revision", "is missing: load the page again")
 	}
-	if in.Resolution == svc.TakeMerged {
+	if in.LocalEdits == svc.TakeMerged {
 		if in.Content, err = v.settled(id, form); err != nil {
 			return "", err
 		}

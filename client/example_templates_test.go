@@ -68,7 +68,7 @@ func ExampleTemplates() {
 	for _, change := range diff.Changes {
 		fmt.Println(change.Path)
 	}
-	_, err = c.Templates.Update(ctx, "desk", svc.UpdateRequest{Resolution: svc.KeepOurs, Revision: diff.LatestRevision})
+	_, err = c.Templates.Update(ctx, "desk", svc.UpdateRequest{LocalEdits: svc.KeepOurs, Revision: diff.LatestRevision})
 	check(err)
 	for version, err := range c.Templates.History(ctx, "desk") {
 		check(err)

@@ -83,7 +83,7 @@ func halfSteps(my string, scope svc.Scope) []step {
 		{"", "Templates.Patch", with("notes", svc.TemplatePatch{Manifest: []byte(`{"version":"2","x":2}`), Category: &svc.TextPatch{Value: new("c")}})},
 		{"", "Templates.Diff", with("notes")}, {"", "Templates.Update", with("notes", svc.UpdateRequest{})},
 		{"", "Templates.Update", with("mine", svc.UpdateRequest{})}, {"", "Templates.Update", with("mine", svc.UpdateRequest{})}, {"", "Templates.Update", with("a", svc.UpdateRequest{})},
-		{"", "Templates.Update", with("notes", svc.UpdateRequest{Force: true}, `"x"`)}, {"", "Templates.Update", with("notes", svc.UpdateRequest{Force: true}, `"x"`, current{})},
+		{"", "Templates.Update", with("notes", svc.UpdateRequest{LocalEdits: svc.TakeTheirs}, `"x"`)}, {"", "Templates.Update", with("notes", svc.UpdateRequest{LocalEdits: svc.TakeTheirs}, `"x"`, current{})},
 		{"", "Templates.History", with("notes")}, {"", "Templates.Rollback", with("notes", int64(1), `"x"`)}, {"", "Templates.Rollback", with("notes", int64(1), current{})},
 		{"", "Templates.Rollback", with("notes", int64(9))}, {"", "Templates.History", with("none")}, {"", "Sources.Rebind", with("acme")},
 		{"", "fail", with(errors.New("gone"))}, {"", "Sources.Browse", with("acme", svc.CatalogFilter{})}, {"", "Templates.CheckUpdates", nil}, {"", "fail", with(nil)},

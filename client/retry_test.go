@@ -77,7 +77,7 @@ func TestChangesAreNotTriedAgain(t *testing.T) {
 				func() error { return s.client.Keys.Revoke(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, "k") },
 				func() error { return s.client.Templates.Delete(ctx, "a") },
 				func() error {
-					_, err := s.client.Templates.Update(ctx, "a", svc.UpdateRequest{Force: true})
+					_, err := s.client.Templates.Update(ctx, "a", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
 					return err
 				},
 				func() error { _, err := s.client.Policies.Decide(ctx, queries[0]); return err },

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"iter"
-	"strconv"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/strictjson"
@@ -108,9 +107,13 @@ func updateCheckOf(in updateCheck) svc.UpdateCheck {
 func (c *Templates) Update(
 	ctx context.Context, id string, in svc.UpdateRequest, ifMatch ...string,
 ) (svc.Update, error) {
+	edits := "local_edits"
+	switch in.LocalEdits {
+	case svc.TakeTheirs, svc.KeepOurs, svc.TakeMerged:
+		edits = "resolution"
+	}
 	r := c.at("POST /templates/{template_id}/update", id).match(ifMatch).where(
-		"force", strconv.FormatBool(in.Force), "resolution", string(in.Resolution),
-		"local_edits", string(in.LocalEdits), "revision", in.Revision,
+		edits, string(in.LocalEdits), "revision", in.Revision,
 	)
 	if content := in.Content; content != nil {
 		r = r.with(wire.UpdateTemplate{

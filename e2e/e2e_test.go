@@ -155,7 +155,7 @@ func (c caller) install(id string) error {
 
 // update is UpdateTemplate without its result.
 func (c caller) update(id string, force bool) error {
-	return failure(c.Templates.Update(c.t.Context(), id, svc.UpdateRequest{Force: force}))
+	return failure(c.Templates.Update(c.t.Context(), id, svc.UpdateRequest{LocalEdits: map[bool]svc.LocalEdits{true: svc.TakeTheirs}[force]}))
 }
 
 // templates returns the ids of a list.

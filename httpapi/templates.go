@@ -2,6 +2,9 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
 	"iter"
 	"net/http"
 	"net/url"
@@ -285,13 +288,31 @@ func (h *Handler) updateTemplate(w http.ResponseWriter, r *request) error {
 	})
 }
 
-// update reads the parameters of an update.
+// update reads the parameters of an update. A resolution takes precedence over local_edits.
 func (q query) update() (svc.UpdateRequest, error) {
 	force, err := q.bool("force")
+	resolution, wrong := q.localEdits("resolution", svc.TakeTheirs, svc.KeepOurs, svc.TakeMerged)
+	rule, unknown := q.localEdits(
+		"local_edits", svc.EditsConflict, svc.EditsOverwrite, svc.EditsMerge,
+	)
+	if force && wrong == nil && resolution != "" && resolution != svc.TakeTheirs {
+		wrong = svc.Invalid("resolution", "must be theirs or absent with force")
+	}
+	if force {
+		resolution = svc.TakeTheirs
+	}
 	return svc.UpdateRequest{
-		Force: force, Resolution: svc.UpdateResolution(q.text("resolution")),
-		LocalEdits: svc.LocalEdits(q.text("local_edits")), Revision: q.text("revision"),
-	}, err
+		LocalEdits: cmp.Or(resolution, rule), Revision: q.text("revision"),
+	}, errors.Join(err, wrong, unknown)
+}
+
+// localEdits reads a parameter that is absent or one of three values.
+func (q query) localEdits(key string, a, b, c svc.LocalEdits) (svc.LocalEdits, error) {
+	switch value := svc.LocalEdits(q.text(key)); value {
+	case "", a, b, c:
+		return value, nil
+	}
+	return "", svc.Invalid(key, fmt.Sprintf("must be %s, %s or %s", a, b, c))
 }
 
 func (h *Handler) checkUpdate(w http.ResponseWriter, r *request) error {

@@ -179,7 +179,7 @@ func (c *client) update() {
 		t.version++
 		c.market.versions.Store(t.id, t.version)
 		c.change(t, svc.EventTemplateUpdated, templateState{t.version, t.version, t.version}, func(ctx context.Context) error {
-			_, err := c.service.Templates.Update(ctx, svc.Host, t.id, svc.UpdateRequest{Force: true})
+			_, err := c.service.Templates.Update(ctx, svc.Host, t.id, svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
 			return err
 		})
 	})

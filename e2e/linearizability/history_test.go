@@ -190,7 +190,7 @@ func (c *client) askTemplate(ctx context.Context, call *templateCall) templateAn
 }
 
 func (c *client) update(ctx context.Context, call *templateCall) templateAnswer {
-	update, err := c.service.Templates.Update(asking(ctx, call), svc.Host, call.id, svc.UpdateRequest{Force: call.force})
+	update, err := c.service.Templates.Update(asking(ctx, call), svc.Host, call.id, svc.UpdateRequest{LocalEdits: map[bool]svc.LocalEdits{true: svc.TakeTheirs}[call.force]})
 	if err != nil {
 		return templateAnswer{code: svc.ErrorCode(err), fields: fieldsOf(err)}
 	}

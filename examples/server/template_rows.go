@@ -168,7 +168,10 @@ var templateCommands = []rows{
 	{name: "template update", takes: "TEMPLATE", secrets: true, about: "update a template from its source", setup: func(flags *flag.FlagSet, c *call) func(context.Context, target) error {
 		force := flags.Bool("force", false, "discard local edits")
 		return func(ctx context.Context, t target) error {
-			in := svc.UpdateRequest{Force: *force}
+			var in svc.UpdateRequest
+			if *force {
+				in.LocalEdits = svc.TakeTheirs
+			}
 			r := ask(t, func(s *svc.Service, by svc.Principal) result[svc.Update] {
 				return of(s.Templates.Update(ctx, by, c.operand, in))
 			},
