@@ -202,7 +202,9 @@ func (w *waits) mutations(ctx context.Context) map[string]func() error {
 		all[name+"install"] = func() error {
 			return errorOf(half.templates.Install(ctx, w.by, svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: half.scope, AliasID: new("new"), IdempotencyKey: "once"}))
 		}
-		all[name+"update"] = func() error { return errorOf(half.templates.Update(ctx, w.by, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})) }
+		all[name+"update"] = func() error {
+			return errorOf(half.templates.Update(ctx, w.by, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs}))
+		}
 		all[name+"settle"] = func() error {
 			return errorOf(half.templates.Update(ctx, w.by, "x", svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: ptr(content("Z", "3"))}))
 		}

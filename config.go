@@ -13,6 +13,7 @@ import (
 	"github.com/extsvc/svc/internal/aead"
 	"github.com/extsvc/svc/internal/keyring"
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/parameter"
 )
 
 // Config configures a [Service]. Store is required; the zero value of every other field works. New
@@ -36,10 +37,10 @@ type Config struct {
 	Templates TemplateConfig
 	Events    EventConfig
 	Memory    Memory
-	// Parameters are what statements may set, in the order of answers. Nil: [MemoryParameters]. An
+	// Parameters are what statements may set, in the order of answers. Nil: [parameter.Memory]. An
 	// empty list that is not nil: none. A document with the key of a parameter that is gone no
 	// longer parses, so its holders are denied everything: change the documents first.
-	Parameters []Parameter
+	Parameters []parameter.Definition
 	// ReadOnly refuses all mutations with CodeReadOnly, also those of [Host], before they reach the
 	// Store. Neither are last uses of keys and answers of sources written. Answers and decisions go on
 	// as before.
@@ -323,106 +324,16 @@ func newSealer(config SourceConfig) (*aead.Sealer, error) {
 	return sealer, nil
 }
 
-// Parameter is a key that a statement with the effect allow, and the public access of a bank, may
-// set. Its value tells the host how to carry out an allowed action: the Service only merges and
-// returns it. Type, Merge and Narrow are required. A combination without a sense is an error of
-// [New], such as the greatest of texts.
-type Parameter struct {
-	// Name is the key: 1 to 64 characters of a–z, 0–9 and _. The keys next to it in documents and
-	// answers are reserved: effect, actions, banks, allowed, resolved_user_id, scope and value.
-	Name string
-	Type ParameterType
-	// Levels are the values of a [ParameterLevel], the least first. Nil for all other types.
-	Levels []string
-	Merge  ParameterMerge
-	Narrow ParameterNarrow
-}
-
-// ParameterType is the type of a parameter's values. In JSON, null is the same as no value.
-type ParameterType int
-
-// The types, and what [Parameters.Value] returns for each.
-const (
-	ParameterInteger    = ParameterType(policy.Integer)    // int64, not negative
-	ParameterText       = ParameterType(policy.Text)       // string, not empty
-	ParameterTextList   = ParameterType(policy.TextList)   // []string, of texts that are not empty
-	ParameterLevel      = ParameterType(policy.LevelText)  // string, one of Levels
-	ParameterObjectList = ParameterType(policy.ObjectList) // []json.RawMessage, of JSON objects
-)
-
-// ParameterMerge is how the values of all matching allows combine. An allow that does not set the
-// parameter does not count.
-type ParameterMerge int
-
-// The merges.
-const (
-	MergeGreatest = ParameterMerge(policy.Greatest) // of integers and levels
-	MergeLeast    = ParameterMerge(policy.Least)    // of integers and levels
-	MergeUnion    = ParameterMerge(policy.Union)    // of text lists: sorted, without repeats
-	// MergeAll joins lists in gathering order. Of equal elements, the first stays. Objects are
-	// compared as JSON values.
-	MergeAll = ParameterMerge(policy.All)
-	// MergeClosest takes the value of one statement: the user's own over a group's, then that with
-	// the more specific bank pattern, the higher priority, the greater policy id, the earlier place.
-	MergeClosest = ParameterMerge(policy.Closest)
-)
-
-// ParameterNarrow is what a policy that narrows does with the value that it narrows. When only one
-// of both sets the parameter, that value counts.
-//
-// That is for service accounts and their scoping policies. The policy of a narrowed key gives
-// nothing: NarrowAll and NarrowReplace leave what the holder has, and the others reduce only a value
-// that the holder has.
-type ParameterNarrow int
-
-// The ways to narrow.
-const (
-	NarrowLesser       = ParameterNarrow(policy.Lesser)    // of integers and levels
-	NarrowGreater      = ParameterNarrow(policy.Greater)   // of integers and levels
-	NarrowIntersection = ParameterNarrow(policy.Intersect) // of lists: what both have
-	NarrowUnion        = ParameterNarrow(policy.Unite)     // of text lists: sorted, without repeats
-	// NarrowAll adds the elements of the scoping policy's list, each once: behind the others, or
-	// sorted with MergeUnion.
-	NarrowAll     = ParameterNarrow(policy.Append)
-	NarrowReplace = ParameterNarrow(policy.Replace) // takes the scoping policy's value
-)
-
-// MemoryParameters are the parameters of AI memory, which [Parameters] has as fields. A change of
-// this list changes no Service: set [Config].Parameters.
-var MemoryParameters = tableOf(policy.Memory)
-
-// schemaOf returns the engine's form of a table. nil: MemoryParameters.
-func schemaOf(table []Parameter) (*policy.Schema, error) {
-	if table == nil {
+// schemaOf returns the engine's form of a table. nil: that of AI memory.
+func schemaOf(table []parameter.Definition) (*policy.Schema, error) {
+	if table == nil || reflect.DeepEqual(table, parameter.Memory()) {
 		return policy.Memory, nil
 	}
-	list := make([]policy.Parameter, len(table))
-	for i, p := range table {
-		list[i] = policy.Parameter{
-			Name: p.Name, Type: policy.Type(p.Type), Levels: p.Levels,
-			Merge: policy.Merge(p.Merge), Narrow: policy.Narrow(p.Narrow),
-		}
-	}
-	schema, err := policy.NewSchema(list)
+	schema, err := policy.NewSchema(table)
 	if err != nil {
 		return nil, fmt.Errorf("svc: Config.Parameters: %w", err)
 	}
-	if reflect.DeepEqual(schema.Parameters(), policy.Memory.Parameters()) {
-		return policy.Memory, nil
-	}
 	return schema, nil
-}
-
-// tableOf returns the public form of a table.
-func tableOf(schema *policy.Schema) []Parameter {
-	table := make([]Parameter, schema.Len())
-	for i, p := range schema.Parameters() {
-		table[i] = Parameter{
-			p.Name, ParameterType(p.Type), p.Levels,
-			ParameterMerge(p.Merge), ParameterNarrow(p.Narrow),
-		}
-	}
-	return table
 }
 
 // DecisionEvent is an answer of [Service.Decide] or [Service.May], for [EventConfig].OnDecision. It holds

@@ -6,15 +6,16 @@ import (
 	"log"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/parameter"
 	"github.com/extsvc/svc/store/memstore"
 )
 
 // flags are the parameters of a host whose banks are feature flags.
-var flags = []svc.Parameter{
-	{Name: "row_limit", Type: svc.ParameterInteger, Merge: svc.MergeGreatest, Narrow: svc.NarrowLesser},
-	{Name: "environments", Type: svc.ParameterTextList, Merge: svc.MergeUnion, Narrow: svc.NarrowIntersection},
-	{Name: "review", Type: svc.ParameterLevel, Levels: []string{"none", "peer", "owner"},
-		Merge: svc.MergeLeast, Narrow: svc.NarrowGreater},
+var flags = []parameter.Definition{
+	{Name: "row_limit", Type: parameter.Integer, Merge: parameter.Greatest, Narrow: parameter.Lesser},
+	{Name: "environments", Type: parameter.TextList, Merge: parameter.Union, Narrow: parameter.Intersect},
+	{Name: "review", Type: parameter.Level, Levels: []string{"none", "peer", "owner"},
+		Merge: parameter.Least, Narrow: parameter.Greater},
 }
 
 // flagBundle lets each team write the flags under its own name, in one policy.
@@ -45,7 +46,7 @@ func exampleFlags() *svc.Service {
 }
 
 // A host brings its own parameters, and reads them by name.
-func ExampleParameter() {
+func ExampleConfig_parameters() {
 	ctx, service := context.Background(), exampleFlags()
 	defer service.Close()
 	alice := svc.Principal{Kind: svc.KindUser, ID: "alice"}
@@ -82,44 +83,11 @@ func Example_variables() {
 	// draft::bob [bob]
 }
 
-// Without Config.Parameters, these are the parameters.
-func ExampleMemoryParameters() {
-	for _, p := range svc.MemoryParameters[:3] {
-		fmt.Println(p.Name, p.Levels)
-	}
-	// Output:
-	// recall_budget [low mid high]
-	// recall_max_tokens []
-	// recall_tag_groups []
-}
-
-// What a statement allows several times is combined by Merge, and Narrow says what a narrowing policy
-// does to it.
-func ExampleMerge() {
-	parameters := []svc.Parameter{
-		{Name: "filters", Type: svc.ParameterObjectList, Merge: svc.MergeAll, Narrow: svc.NarrowAll},
-		{Name: "model", Type: svc.ParameterText, Merge: svc.MergeClosest, Narrow: svc.NarrowReplace},
-		{Name: "blocked", Type: svc.ParameterTextList, Merge: svc.MergeUnion, Narrow: svc.NarrowUnion},
-	}
-	service, err := svc.New(svc.Config{Store: memstore.New(), Parameters: parameters})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer service.Close()
-	for _, p := range service.Parameters() {
-		fmt.Println(p.Name)
-	}
-	// Output:
-	// filters
-	// model
-	// blocked
-}
-
 func ExampleService_Parameters() {
 	service := exampleFlags()
 	defer service.Close()
 	for _, p := range service.Parameters() {
-		fmt.Println(p.Name, p.Type == svc.ParameterInteger)
+		fmt.Println(p.Name, p.Type == parameter.Integer)
 	}
 	// Output:
 	// row_limit true

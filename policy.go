@@ -67,7 +67,7 @@ type Resolution struct {
 // Parameter returns one parameter, as [Parameters.Value] does.
 func (r Resolution) Parameter(name string) (value any, ok bool) { return r.Parameters.Value(name) }
 
-// Parameters are the values of parameters. The fields are those of [MemoryParameters]: a typed view
+// Parameters are the values of parameters. The fields are those of [parameter.Memory]: a typed view
 // of the parameters with these names and types. In every field, nil means unset; an empty list is
 // set. In JSON, the keys of the fields are present, null where unset. A denial has no values.
 type Parameters struct {

@@ -321,7 +321,7 @@ type StrategyDiff struct {
 // Errors: CodeTooComplex; CodeInvalid and CodeExists, joined: those of [Access.Apply] about the
 // bundle. Each Field is a JSON pointer that starts with "/before" or "/after".
 //
-// The documents have [MemoryParameters]; [Policies.Diff] is for those of a Service.
+// The parameters are those of AI memory; [Policies.Diff] is for those of a Service.
 func Diff(before, after Bundle) (AccessDiff, error) {
 	return diffBundles(policy.NewCompiler(policy.Memory), before, after)
 }

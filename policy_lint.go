@@ -115,7 +115,7 @@ const (
 // The list is sorted by Pointer, with numbers by their value, and never nil. It has all findings:
 // the limit of [MaxErrors] does not hold here.
 //
-// The documents have [MemoryParameters]; [Policies.Lint] is for those of a Service.
+// The parameters are those of AI memory; [Policies.Lint] is for those of a Service.
 func Lint(bundle Bundle, known []string) []Finding {
 	return lint(policy.NewCompiler(policy.Memory), bundle, known)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/longtest"
+	"github.com/extsvc/svc/parameter"
 	"github.com/extsvc/svc/store/memstore"
 )
 
@@ -194,7 +195,7 @@ func TestDecideNothing(t *testing.T) {
 }
 
 // documentOf draws a document with values of any parameters of the table.
-func documentOf(d *rand.Rand, table []svc.Parameter) svc.Document {
+func documentOf(d *rand.Rand, table []parameter.Definition) svc.Document {
 	words := []string{"a", "ä<&>", "\u2028\"\\", "b\n"}
 	document := svc.Document{Statements: make([]svc.Statement, d.IntN(4))}
 	for i := range document.Statements {
@@ -210,15 +211,15 @@ func documentOf(d *rand.Rand, table []svc.Parameter) svc.Document {
 				st.Set = map[string]any{}
 			}
 			switch p.Type {
-			case svc.ParameterInteger:
+			case parameter.Integer:
 				st.Set[p.Name] = d.Int64()
-			case svc.ParameterText:
+			case parameter.Text:
 				st.Set[p.Name] = words[d.IntN(len(words))]
-			case svc.ParameterLevel:
+			case parameter.Level:
 				st.Set[p.Name] = p.Levels[d.IntN(len(p.Levels))]
-			case svc.ParameterTextList:
+			case parameter.TextList:
 				st.Set[p.Name] = words[:d.IntN(len(words))]
-			case svc.ParameterObjectList:
+			case parameter.ObjectList:
 				st.Set[p.Name] = []json.RawMessage{json.RawMessage(`{"b":[1.0,1e3],"a":"<>"}`)}
 			}
 		}
@@ -232,10 +233,10 @@ func TestDocumentsKeepAll(t *testing.T) {
 	is := is.New(t)
 	for seed := range uint64(50) {
 		d := rand.New(rand.NewPCG(seed, 3))
-		table := []svc.Parameter{}
+		table := []parameter.Definition{}
 		for i := range d.IntN(8) {
-			p := svc.Parameter{Name: fmt.Sprint("p_", i), Type: svc.ParameterType(1 + i%5), Merge: svc.MergeClosest, Narrow: svc.NarrowReplace}
-			if p.Type == svc.ParameterLevel {
+			p := parameter.Definition{Name: fmt.Sprint("p_", i), Type: parameter.Type(1 + i%5), Merge: parameter.Closest, Narrow: parameter.Replace}
+			if p.Type == parameter.Level {
 				p.Levels = []string{"low", "high"}
 			}
 			table = append(table, p)
@@ -304,12 +305,12 @@ func TestDocumentsThatAreRefused(t *testing.T) {
 }
 
 func TestNewRefusesParameters(t *testing.T) {
-	for _, p := range []svc.Parameter{
-		{Name: "words", Type: svc.ParameterText, Merge: svc.MergeGreatest, Narrow: svc.NarrowReplace},
-		{Name: "words", Type: svc.ParameterLevel, Merge: svc.MergeGreatest, Narrow: svc.NarrowLesser},
-		{Name: "words", Type: svc.ParameterText, Merge: svc.MergeClosest},
+	for _, p := range []parameter.Definition{
+		{Name: "words", Type: parameter.Text, Merge: parameter.Greatest, Narrow: parameter.Replace},
+		{Name: "words", Type: parameter.Level, Merge: parameter.Greatest, Narrow: parameter.Lesser},
+		{Name: "words", Type: parameter.Text, Merge: parameter.Closest},
 	} {
-		_, err := svc.New(svc.Config{Store: memstore.New(), Parameters: []svc.Parameter{p}})
+		_, err := svc.New(svc.Config{Store: memstore.New(), Parameters: []parameter.Definition{p}})
 		if err == nil || !strings.Contains(err.Error(), `"words"`) {
 			t.Errorf("%+v: %v", p, err)
 		}
@@ -319,7 +320,7 @@ func TestNewRefusesParameters(t *testing.T) {
 // An empty table is no table of AI memory: no statement sets anything, and the strategy is the bank's.
 func TestNoParameters(t *testing.T) {
 	is, ctx := is.New(t), t.Context()
-	s := must(svc.New(svc.Config{Store: memstore.New(), Parameters: []svc.Parameter{}}))
+	s := must(svc.New(svc.Config{Store: memstore.New(), Parameters: []parameter.Definition{}}))
 	defer s.Close()
 	is.NoErr(s.Access.Apply(ctx, svc.Host, must(svc.ParseBundle([]byte(`{"users": [{"id": "alice"}],
 		"policies": [{"id": "p", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["a"], "banks": ["b"]}]}}],

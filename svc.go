@@ -65,6 +65,7 @@ import (
 	"github.com/extsvc/svc/internal/readcache"
 	"github.com/extsvc/svc/internal/sequencer"
 	"github.com/extsvc/svc/internal/tally"
+	"github.com/extsvc/svc/parameter"
 )
 
 // Service holds the nouns of svc, and the methods that a host calls on every request. Use [New]:
@@ -349,9 +350,11 @@ func (s *Service) Close() error {
 	return nil
 }
 
-// Parameters returns the parameters of the configuration, or [MemoryParameters]. The caller owns
+// Parameters returns the parameters of the configuration, or those of AI memory. The caller owns
 // them.
-func (s *Service) Parameters() []Parameter { return tableOf(s.shared.compiler.Schema()) }
+func (s *Service) Parameters() []parameter.Definition {
+	return s.shared.compiler.Schema().Parameters()
+}
 
 // Tenant returns the tenant whose Service this is, as it was when it was opened ([Tenants]). The zero
 // Tenant: it is no tenant's.

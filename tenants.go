@@ -16,6 +16,7 @@ import (
 	"github.com/extsvc/svc/internal/keyring"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/text"
+	"github.com/extsvc/svc/parameter"
 )
 
 // Tenant is one customer of a host, with its own [Service].
@@ -198,9 +199,9 @@ func NewTenants(config TenantsConfig) (*Tenants, error) {
 }
 
 // Parameters returns the parameters of each tenant's Service. The caller owns them.
-func (t *Tenants) Parameters() []Parameter {
+func (t *Tenants) Parameters() []parameter.Definition {
 	schema, _ := schemaOf(t.config.Config.Parameters) // NewTenants has checked them
-	return tableOf(schema)
+	return schema.Parameters()
 }
 
 // settle opens the tenants whose events a crashed process has left behind: each delivers its own.

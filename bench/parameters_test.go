@@ -7,6 +7,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/bench/internal/measure"
+	"github.com/extsvc/svc/parameter"
 	"github.com/extsvc/svc/store/memstore"
 )
 
@@ -19,10 +20,10 @@ func BenchmarkParameters(b *testing.B) {
 	ten := deciding(b, nil, func(id string) svc.Document {
 		return allowing(id+"::*", map[string]any{"recall_budget": "mid", "recall_max_tokens": 100, "llm_model": "m"})
 	})
-	own := deciding(b, []svc.Parameter{
-		{Name: "review", Type: svc.ParameterLevel, Levels: []string{"none", "peer", "owner"}, Merge: svc.MergeGreatest, Narrow: svc.NarrowLesser},
-		{Name: "row_limit", Type: svc.ParameterInteger, Merge: svc.MergeGreatest, Narrow: svc.NarrowLesser},
-		{Name: "model", Type: svc.ParameterText, Merge: svc.MergeClosest, Narrow: svc.NarrowReplace},
+	own := deciding(b, []parameter.Definition{
+		{Name: "review", Type: parameter.Level, Levels: []string{"none", "peer", "owner"}, Merge: parameter.Greatest, Narrow: parameter.Lesser},
+		{Name: "row_limit", Type: parameter.Integer, Merge: parameter.Greatest, Narrow: parameter.Lesser},
+		{Name: "model", Type: parameter.Text, Merge: parameter.Closest, Narrow: parameter.Replace},
 	}, func(string) svc.Document {
 		return allowing("${user}::*", map[string]any{"review": "peer", "row_limit": 100, "model": "m"})
 	})
@@ -36,7 +37,7 @@ func allowing(bank string, set map[string]any) svc.Document {
 }
 
 // deciding returns a call that decides about the next user's own bank.
-func deciding(b *testing.B, parameters []svc.Parameter, document func(id string) svc.Document) func() error {
+func deciding(b *testing.B, parameters []parameter.Definition, document func(id string) svc.Document) func() error {
 	b.Helper()
 	service := get(svc.New(svc.Config{Store: memstore.New(), Parameters: parameters}))
 	b.Cleanup(func() { _ = service.Close() })

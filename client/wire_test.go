@@ -19,6 +19,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/client"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/parameter"
 	"github.com/extsvc/svc/store/memstore"
 )
 
@@ -222,12 +223,12 @@ func TestDocumentedExample(t *testing.T) {
 // A client of a host with its own parameters gets what the Service answers, in the same order.
 func TestOwnParameters(t *testing.T) {
 	is, ctx := is.New(t), t.Context()
-	table := []svc.Parameter{
-		{Name: "rows", Type: svc.ParameterInteger, Merge: svc.MergeGreatest, Narrow: svc.NarrowLesser},
-		{Name: "llm_model", Type: svc.ParameterTextList, Merge: svc.MergeAll, Narrow: svc.NarrowAll},
-		{Name: "level", Type: svc.ParameterLevel, Levels: []string{"a", "b"}, Merge: svc.MergeLeast, Narrow: svc.NarrowGreater},
-		{Name: "filters", Type: svc.ParameterObjectList, Merge: svc.MergeAll, Narrow: svc.NarrowIntersection},
-		{Name: "unset", Type: svc.ParameterText, Merge: svc.MergeClosest, Narrow: svc.NarrowReplace},
+	table := []parameter.Definition{
+		{Name: "rows", Type: parameter.Integer, Merge: parameter.Greatest, Narrow: parameter.Lesser},
+		{Name: "llm_model", Type: parameter.TextList, Merge: parameter.All, Narrow: parameter.Append},
+		{Name: "level", Type: parameter.Level, Levels: []string{"a", "b"}, Merge: parameter.Least, Narrow: parameter.Greater},
+		{Name: "filters", Type: parameter.ObjectList, Merge: parameter.All, Narrow: parameter.Intersect},
+		{Name: "unset", Type: parameter.Text, Merge: parameter.Closest, Narrow: parameter.Replace},
 	}
 	service := must(svc.New(svc.Config{Store: memstore.New(), Parameters: table}))
 	defer service.Close()

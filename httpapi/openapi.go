@@ -59,7 +59,7 @@ func (d document) at(server string) []byte {
 // that Options.HideAccess removes. Each is made at its first use.
 type documentSet map[string]struct{ whole, withoutAccess func() document }
 
-// documents are those of interfaces with [svc.MemoryParameters].
+// documents are those of interfaces with [parameter.Memory()].
 var documents = documentsOf(source)
 
 func documentsOf(source func() []byte) documentSet {
@@ -79,7 +79,7 @@ func kept(text func() []byte) func() document {
 
 // OpenAPI returns the OpenAPI 3.1 document of an interface at server: a URL, or only its path. The
 // caller may change the returned bytes. It has all endpoints, also those that Options hide, and
-// [svc.MemoryParameters]; a Handler serves one with the parameters of its Service. Its info.version
+// [parameter.Memory()]; a Handler serves one with the parameters of its Service. Its info.version
 // is the version of this module in the program, or "devel".
 func OpenAPI(server string) []byte { return documents[openAPIPath].whole().at(server) }
 

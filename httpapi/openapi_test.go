@@ -17,6 +17,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/internal/openapi"
+	"github.com/extsvc/svc/parameter"
 	"github.com/extsvc/svc/store/memstore"
 )
 
@@ -237,9 +238,9 @@ func TestProblemOfOpenAPI30HasAllKeys(t *testing.T) {
 // example.
 func TestOpenAPIHasOwnParameters(t *testing.T) {
 	is := is.New(t)
-	service := must(svc.New(svc.Config{Store: memstore.New(), Parameters: []svc.Parameter{
-		{Name: "row_limit", Type: svc.ParameterInteger, Merge: svc.MergeGreatest, Narrow: svc.NarrowLesser},
-		{Name: "review", Type: svc.ParameterLevel, Levels: []string{"none", "peer"}, Merge: svc.MergeLeast, Narrow: svc.NarrowGreater},
+	service := must(svc.New(svc.Config{Store: memstore.New(), Parameters: []parameter.Definition{
+		{Name: "row_limit", Type: parameter.Integer, Merge: parameter.Greatest, Narrow: parameter.Lesser},
+		{Name: "review", Type: parameter.Level, Levels: []string{"none", "peer"}, Merge: parameter.Least, Narrow: parameter.Greater},
 	}}))
 	t.Cleanup(func() { _ = service.Close() })
 	api := httpapi.New(service, httpapi.Options{})
@@ -269,7 +270,7 @@ func TestOpenAPIHasOwnParameters(t *testing.T) {
 		is.Equal(d.Components.Schemas["Access"].Required, []string{"allowed", "resolved_user_id", "row_limit", "review"})
 	}
 	w := httptest.NewRecorder()
-	httpapi.New(must(svc.New(svc.Config{Store: memstore.New(), Parameters: svc.MemoryParameters})), httpapi.Options{}).
+	httpapi.New(must(svc.New(svc.Config{Store: memstore.New(), Parameters: parameter.Memory()})), httpapi.Options{}).
 		ServeHTTP(w, httptest.NewRequest("GET", "/ext/svc/openapi.json", nil))
 	is.Equal(w.Body.String(), string(httpapi.OpenAPI("/ext/svc"))) // the default is served as it is
 }

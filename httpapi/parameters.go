@@ -4,20 +4,20 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/openapi"
+	"github.com/extsvc/svc/parameter"
 )
 
 // documentsWith returns the documents of an interface whose statements have these parameters.
-func documentsWith(table []svc.Parameter) documentSet {
-	if reflect.DeepEqual(table, svc.MemoryParameters) {
+func documentsWith(table []parameter.Definition) documentSet {
+	if reflect.DeepEqual(table, parameter.Memory()) {
 		return documents
 	}
 	return documentsOf(func() []byte { return withParameters(source(), table) })
 }
 
 // withParameters returns the document with other parameters. Examples set none of them.
-func withParameters(text []byte, table []svc.Parameter) []byte {
+func withParameters(text []byte, table []parameter.Definition) []byte {
 	all := openapi.Read(text)
 	schemas := all["components"].(map[string]any)["schemas"].(map[string]any)
 	for name, form := range map[string]parameterForm{
@@ -41,7 +41,7 @@ func withParameters(text []byte, table []svc.Parameter) []byte {
 }
 
 // requiredWith returns the required keys of the access of an answer, with other parameters.
-func requiredWith(required []any, table []svc.Parameter) []any {
+func requiredWith(required []any, table []parameter.Definition) []any {
 	required = slices.DeleteFunc(required, func(name any) bool { return isMemory(name.(string)) })
 	for _, p := range table {
 		required = append(required, p.Name)
@@ -50,12 +50,12 @@ func requiredWith(required []any, table []svc.Parameter) []any {
 }
 
 func isMemory(name string) bool {
-	named := func(p svc.Parameter) bool { return p.Name == name }
-	return slices.ContainsFunc(svc.MemoryParameters, named)
+	named := func(p parameter.Definition) bool { return p.Name == name }
+	return slices.ContainsFunc(parameter.Memory(), named)
 }
 
 func withoutMemory(object map[string]any) {
-	for _, p := range svc.MemoryParameters {
+	for _, p := range parameter.Memory() {
 		delete(object, p.Name)
 	}
 }
@@ -67,22 +67,22 @@ type parameterForm struct {
 }
 
 // schema returns the schema of a parameter.
-func (f parameterForm) schema(p svc.Parameter) map[string]any {
+func (f parameterForm) schema(p parameter.Definition) map[string]any {
 	text := map[string]any{"type": "string"}
 	if f.written {
 		text["minLength"] = 1
 	}
 	var schema map[string]any
 	switch p.Type {
-	case svc.ParameterInteger:
+	case parameter.Integer:
 		schema = map[string]any{
 			"type": "integer", "format": "int64", "minimum": 0, "maximum": int64(1<<63 - 1),
 		}
-	case svc.ParameterText:
+	case parameter.Text:
 		schema = text
-	case svc.ParameterTextList:
+	case parameter.TextList:
 		schema = map[string]any{"type": "array", "items": text}
-	case svc.ParameterLevel:
+	case parameter.Level:
 		levels := []any{}
 		for _, level := range p.Levels {
 			levels = append(levels, level)
@@ -103,7 +103,7 @@ func (f parameterForm) schema(p svc.Parameter) map[string]any {
 
 // inExamples takes the parameters of AI memory out of the values of examples. The access of an
 // answer gets the others, not set.
-func inExamples(part any, table []svc.Parameter) {
+func inExamples(part any, table []parameter.Definition) {
 	switch part := part.(type) {
 	case []any:
 		for _, element := range part {

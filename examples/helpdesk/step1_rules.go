@@ -1,6 +1,9 @@
 package main
 
-import "github.com/extsvc/svc"
+import (
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/parameter"
+)
 
 // Step 1: the rules. A bank of svc is a queue here: its name is that of the team that answers it.
 
@@ -14,13 +17,13 @@ const (
 // parameters are what a policy says in addition to yes. When several policies allow a request, the
 // greatest limit counts, and the columns of all. A narrowed key has the lesser limit, and the
 // columns that its own policy lists as well.
-var parameters = []svc.Parameter{
-	{Name: "row_limit", Type: svc.ParameterInteger,
-		Merge: svc.MergeGreatest, Narrow: svc.NarrowLesser},
-	{Name: "columns", Type: svc.ParameterTextList,
-		Merge: svc.MergeUnion, Narrow: svc.NarrowIntersection},
-	{Name: "priority", Type: svc.ParameterLevel, Levels: priorities,
-		Merge: svc.MergeGreatest, Narrow: svc.NarrowLesser},
+var parameters = []parameter.Definition{
+	{Name: "row_limit", Type: parameter.Integer,
+		Merge: parameter.Greatest, Narrow: parameter.Lesser},
+	{Name: "columns", Type: parameter.TextList,
+		Merge: parameter.Union, Narrow: parameter.Intersect},
+	{Name: "priority", Type: parameter.Level, Levels: priorities,
+		Merge: parameter.Greatest, Narrow: parameter.Lesser},
 }
 
 // rules are the policies, the teams, and which team has which policy. ${group} is the team through

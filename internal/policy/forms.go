@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+
+	"github.com/extsvc/svc/parameter"
 )
 
 // statementKeys are the keys of a statement in its JSON form, next to those of its parameters.
@@ -53,10 +55,10 @@ func field(name, key string, of reflect.Type) reflect.StructField {
 }
 
 // fieldTypes are the types of the fields that a parameter has in a JSON form.
-var fieldTypes = map[Type]reflect.Type{
-	Integer: reflect.TypeFor[*int64](), Text: reflect.TypeFor[*string](),
-	LevelText: reflect.TypeFor[*string](), TextList: reflect.TypeFor[[]string](),
-	ObjectList: reflect.TypeFor[[]json.RawMessage](),
+var fieldTypes = map[parameter.Type]reflect.Type{
+	parameter.Integer: reflect.TypeFor[*int64](), parameter.Text: reflect.TypeFor[*string](),
+	parameter.Level: reflect.TypeFor[*string](), parameter.TextList: reflect.TypeFor[[]string](),
+	parameter.ObjectList: reflect.TypeFor[[]json.RawMessage](),
 }
 
 // withParameters returns a type of struct with the fields of keys and, behind them, one for each
@@ -82,11 +84,11 @@ func (s *Schema) read(from reflect.Value) (p Parameters) {
 			p = make(Parameters, len(s.list))
 		}
 		switch s.list[i].Type {
-		case LevelText:
+		case parameter.Level:
 			p[i] = Level(field.Elem().String())
-		case Integer:
+		case parameter.Integer:
 			p[i] = *field.Interface().(*int64)
-		case Text:
+		case parameter.Text:
 			p[i] = *field.Interface().(*string)
 		default:
 			p[i] = field.Interface()

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/extsvc/svc/parameter"
 )
 
 // Lint lists what is redundant or left to chance in the policies of a census. It leaves out parties
@@ -252,7 +254,7 @@ func (m *merged) ties() []Tie {
 	var found []Tie
 	for i, w := range m.winners {
 		p := &m.schema.list[i]
-		if w == nil || p.Merge != Closest {
+		if w == nil || p.Merge != parameter.Closest {
 			continue
 		}
 		for _, c := range m.matches {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/extsvc/svc/internal/strictjson"
+	"github.com/extsvc/svc/parameter"
 )
 
 // Loose is a statement that no table has checked. Set has the types of Parameters, with a string
@@ -94,7 +95,7 @@ func (p *Loose) read(keys map[string]json.RawMessage) error {
 }
 
 func (p *Loose) set(name string, raw json.RawMessage) error {
-	if !validName(name) || slices.Contains(reserved, name) {
+	if !parameter.ValidName(name) {
 		return refuse("", "is not a name of a parameter")
 	}
 	if p.Set == nil {

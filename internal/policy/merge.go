@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/extsvc/svc/internal/jcs"
+	"github.com/extsvc/svc/parameter"
 )
 
 // merged is the sum of matching allows. The order of adding them does not matter.
@@ -55,9 +56,9 @@ func (m *merged) winner(i int) *match {
 // gathered stays in force.
 func (p *Parameter) beats(i int, a, b *match) bool {
 	switch p.Merge {
-	case Greatest:
+	case parameter.Greatest:
 		return p.compare(a.sets[i], b.sets[i]) > 0
-	case Least:
+	case parameter.Least:
 		return p.compare(a.sets[i], b.sets[i]) < 0
 	}
 	return a.outranks(b)
@@ -103,7 +104,7 @@ func (m *merged) parameters() Parameters {
 
 // join returns the list of all values that matches in gathering order set. nil: none sets one.
 func (p *Parameter) join(i int, matches []*match) any {
-	if p.Type == ObjectList {
+	if p.Type == parameter.ObjectList {
 		var all []json.RawMessage
 		for _, c := range matches {
 			list, _ := c.sets[i].([]json.RawMessage)
@@ -116,7 +117,7 @@ func (p *Parameter) join(i int, matches []*match) any {
 		list, _ := c.sets[i].([]string)
 		all = behind(all, list)
 	}
-	if p.Merge == Union {
+	if p.Merge == parameter.Union {
 		return orNil(distinct(all))
 	}
 	return orNil(once(all))
@@ -172,9 +173,9 @@ func (m *merged) narrow(by *merged, limits bool) {
 // keeps reports whether narrowing keeps the first of two values that differ.
 func (p *Parameter) keeps(own, other any) bool {
 	switch p.Narrow {
-	case Lesser:
+	case parameter.Lesser:
 		return p.compare(own, other) < 0
-	case Greater:
+	case parameter.Greater:
 		return p.compare(own, other) > 0
 	}
 	return false
@@ -208,17 +209,17 @@ func (m *merged) concede(i int, winner *merged) {
 // combine returns the list that narrowing makes of two lists.
 func (p *Parameter) combine(own, other any) any {
 	if objects, is := own.([]json.RawMessage); is {
-		if p.Narrow == Intersect {
+		if p.Narrow == parameter.Intersect {
 			return intersection(objects, other.([]json.RawMessage), canonical)
 		}
 		return distinctObjects(joined(objects, other.([]json.RawMessage)))
 	}
 	texts, others := own.([]string), other.([]string)
-	if p.Narrow == Intersect {
+	if p.Narrow == parameter.Intersect {
 		return intersection(texts, others, func(s string) string { return s })
 	}
 	both := joined(texts, others)
-	if p.Narrow == Unite || p.Merge == Union {
+	if p.Narrow == parameter.Unite || p.Merge == parameter.Union {
 		return distinct(both)
 	}
 	return once(both)

@@ -16,7 +16,7 @@ import (
 // empty list is a value.
 type Parameters []any
 
-// Level is the value of a LevelText.
+// Level is the value of a [parameter.Level].
 type Level string
 
 // at returns a value, or nil.
@@ -47,7 +47,7 @@ func (s *Schema) firstSet(p Parameters) string {
 	return ""
 }
 
-// compare compares two values of an Integer or a LevelText.
+// compare compares two values of an integer or a level.
 func (p *Parameter) compare(a, b any) int {
 	if n, is := a.(int64); is {
 		m := b.(int64)

@@ -12,32 +12,33 @@ import (
 
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/policy/policytest"
+	"github.com/extsvc/svc/parameter"
 )
 
 func TestNewSchemaRefuses(t *testing.T) {
-	good := policy.Parameter{Name: "row_limit", Type: policy.Integer, Merge: policy.Greatest, Narrow: policy.Lesser}
-	with := func(change func(p *policy.Parameter)) policy.Parameter {
+	good := parameter.Definition{Name: "row_limit", Type: parameter.Integer, Merge: parameter.Greatest, Narrow: parameter.Lesser}
+	with := func(change func(p *parameter.Definition)) parameter.Definition {
 		p := good
 		change(&p)
 		return p
 	}
 	for _, tc := range []struct {
-		table []policy.Parameter
+		table []parameter.Definition
 		words string
 	}{
-		{[]policy.Parameter{good, good}, `parameter 1 ("row_limit")`},
-		{[]policy.Parameter{with(func(p *policy.Parameter) { p.Type = 0 })}, "Type"},
-		{[]policy.Parameter{with(func(p *policy.Parameter) { p.Merge = 0 })}, "Merge"},
-		{[]policy.Parameter{with(func(p *policy.Parameter) { p.Narrow = 0 })}, "Narrow"},
-		{[]policy.Parameter{with(func(p *policy.Parameter) { p.Type = policy.Text })}, "Merge"},
-		{[]policy.Parameter{with(func(p *policy.Parameter) { p.Merge = policy.Union })}, "Merge"},
-		{[]policy.Parameter{with(func(p *policy.Parameter) { p.Narrow = policy.Intersect })}, "Narrow"},
-		{[]policy.Parameter{with(func(p *policy.Parameter) { p.Type = policy.LevelText })}, "Levels"},
-		{[]policy.Parameter{with(func(p *policy.Parameter) { p.Levels = []string{"a"} })}, "Levels"},
-		{[]policy.Parameter{with(func(p *policy.Parameter) { p.Type, p.Levels = policy.LevelText, []string{"a", "a"} })}, "Levels"},
-		{[]policy.Parameter{with(func(p *policy.Parameter) { p.Name = "Row" })}, "name"},
-		{[]policy.Parameter{with(func(p *policy.Parameter) { p.Name = "banks" })}, "reserved"},
-		{[]policy.Parameter{with(func(p *policy.Parameter) { p.Name = strings.Repeat("a", 65) })}, "name"},
+		{[]parameter.Definition{good, good}, `parameter 1 ("row_limit")`},
+		{[]parameter.Definition{with(func(p *parameter.Definition) { p.Type = 0 })}, "Type"},
+		{[]parameter.Definition{with(func(p *parameter.Definition) { p.Merge = 0 })}, "Merge"},
+		{[]parameter.Definition{with(func(p *parameter.Definition) { p.Narrow = 0 })}, "Narrow"},
+		{[]parameter.Definition{with(func(p *parameter.Definition) { p.Type = parameter.Text })}, "Merge"},
+		{[]parameter.Definition{with(func(p *parameter.Definition) { p.Merge = parameter.Union })}, "Merge"},
+		{[]parameter.Definition{with(func(p *parameter.Definition) { p.Narrow = parameter.Intersect })}, "Narrow"},
+		{[]parameter.Definition{with(func(p *parameter.Definition) { p.Type = parameter.Level })}, "Levels"},
+		{[]parameter.Definition{with(func(p *parameter.Definition) { p.Levels = []string{"a"} })}, "Levels"},
+		{[]parameter.Definition{with(func(p *parameter.Definition) { p.Type, p.Levels = parameter.Level, []string{"a", "a"} })}, "Levels"},
+		{[]parameter.Definition{with(func(p *parameter.Definition) { p.Name = "Row" })}, "name"},
+		{[]parameter.Definition{with(func(p *parameter.Definition) { p.Name = "banks" })}, "reserved"},
+		{[]parameter.Definition{with(func(p *parameter.Definition) { p.Name = strings.Repeat("a", 65) })}, "name"},
 	} {
 		_, err := policy.NewSchema(tc.table)
 		if err == nil || !strings.Contains(err.Error(), tc.words) || !strings.Contains(err.Error(), tc.table[0].Name) {
@@ -49,29 +50,29 @@ func TestNewSchemaRefuses(t *testing.T) {
 // table is a drawn table of parameters.
 type table struct {
 	*rand.Rand
-	list []policy.Parameter
+	list []parameter.Definition
 }
 
 func newTable(seed uint64) *table {
 	d := &table{Rand: rand.New(rand.NewPCG(seed, 2))}
-	merges := map[policy.Type][]policy.Merge{
-		policy.Integer: {policy.Greatest, policy.Least, policy.Closest}, policy.Text: {policy.Closest},
-		policy.TextList:  {policy.Union, policy.All, policy.Closest},
-		policy.LevelText: {policy.Greatest, policy.Least, policy.Closest}, policy.ObjectList: {policy.All, policy.Closest},
+	merges := map[parameter.Type][]parameter.Merge{
+		parameter.Integer: {parameter.Greatest, parameter.Least, parameter.Closest}, parameter.Text: {parameter.Closest},
+		parameter.TextList: {parameter.Union, parameter.All, parameter.Closest},
+		parameter.Level:    {parameter.Greatest, parameter.Least, parameter.Closest}, parameter.ObjectList: {parameter.All, parameter.Closest},
 	}
-	narrows := map[policy.Type][]policy.Narrow{
-		policy.Integer: {policy.Lesser, policy.Greater, policy.Replace}, policy.Text: {policy.Replace},
-		policy.TextList:  {policy.Intersect, policy.Unite, policy.Append, policy.Replace},
-		policy.LevelText: {policy.Lesser, policy.Greater, policy.Replace}, policy.ObjectList: {policy.Intersect, policy.Append, policy.Replace},
+	narrows := map[parameter.Type][]parameter.Narrow{
+		parameter.Integer: {parameter.Lesser, parameter.Greater, parameter.Replace}, parameter.Text: {parameter.Replace},
+		parameter.TextList: {parameter.Intersect, parameter.Unite, parameter.Append, parameter.Replace},
+		parameter.Level:    {parameter.Lesser, parameter.Greater, parameter.Replace}, parameter.ObjectList: {parameter.Intersect, parameter.Append, parameter.Replace},
 	}
 	for i := range d.IntN(6) {
-		p := policy.Parameter{Name: fmt.Sprint("p", i), Type: policy.Type(1 + d.IntN(5))}
+		p := parameter.Definition{Name: fmt.Sprint("p", i), Type: parameter.Type(1 + d.IntN(5))}
 		p.Merge = merges[p.Type][d.IntN(len(merges[p.Type]))]
 		p.Narrow = narrows[p.Type][d.IntN(len(narrows[p.Type]))]
-		if p.Type == policy.LevelText {
+		if p.Type == parameter.Level {
 			p.Levels = []string{"z", "b", "m", "a"}
 		}
-		if p.Type == policy.Text && d.IntN(2) == 0 && i == 0 {
+		if p.Type == parameter.Text && d.IntN(2) == 0 && i == 0 {
 			p.Name = "retain_strategy"
 		}
 		d.list = append(d.list, p)
@@ -80,16 +81,16 @@ func newTable(seed uint64) *table {
 }
 
 // value draws a value of a parameter.
-func (d *table) value(p policy.Parameter) any {
+func (d *table) value(p parameter.Definition) any {
 	word := func() string { return []string{"x", "b", "a", "ä"}[d.IntN(4)] }
 	switch p.Type {
-	case policy.Integer:
+	case parameter.Integer:
 		return d.IntN(3)
-	case policy.Text:
+	case parameter.Text:
 		return word()
-	case policy.LevelText:
+	case parameter.Level:
 		return p.Levels[d.IntN(len(p.Levels))]
-	case policy.TextList:
+	case parameter.TextList:
 		list := []string{}
 		for range d.IntN(4) {
 			list = append(list, word())

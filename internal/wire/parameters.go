@@ -11,6 +11,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/strictjson"
+	"github.com/extsvc/svc/parameter"
 )
 
 // Access is the effective access policy. Its parameters, all of the table, stand behind its keys.
@@ -50,7 +51,7 @@ func (a *Access) UnmarshalJSON(text []byte) error {
 		return v.Name == "allowed" || v.Name == "resolved_user_id"
 	})
 	a.Parameters = parametersOf(values)
-	if len(values) != len(svc.MemoryParameters) {
+	if len(values) != len(parameter.Memory()) {
 		a.Parameters.Values = values
 	}
 	return nil
@@ -107,7 +108,7 @@ func appendMember(b []byte, key string, value any) ([]byte, error) {
 }
 
 // parameterValues returns the members of an object, in their order. An empty list counts as a list
-// of texts, unless its name is that of a list of objects in [svc.MemoryParameters].
+// of texts, unless its name is that of a list of objects in [parameter.Memory()].
 func parameterValues(text []byte) (values []svc.ParameterValue, err error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	if _, err := d.Token(); err != nil {
@@ -143,7 +144,7 @@ func parameterValue(name string, raw json.RawMessage) (any, error) {
 }
 
 func isObjectList(name string) bool {
-	return slices.ContainsFunc(svc.MemoryParameters, func(p svc.Parameter) bool {
-		return p.Name == name && p.Type == svc.ParameterObjectList
+	return slices.ContainsFunc(parameter.Memory(), func(p parameter.Definition) bool {
+		return p.Name == name && p.Type == parameter.ObjectList
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/parameter"
 )
 
 // bank is the policy of the requested bank.
@@ -90,7 +91,7 @@ func (l *rules) bankStrategy(b bank, q Request) (*policy.Entry, *string) {
 // setsStrategy returns what an entry with a bank's strategy sets.
 func (l *rules) setsStrategy(strategy string) policy.Parameters {
 	for _, p := range l.schema.Parameters() {
-		if p.Name == "retain_strategy" && p.Type == policy.Text {
+		if p.Name == "retain_strategy" && p.Type == parameter.Text {
 			return l.parameters(map[string]any{p.Name: strategy})
 		}
 	}

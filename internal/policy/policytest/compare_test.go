@@ -15,6 +15,7 @@ import (
 
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/parameter"
 )
 
 // Before a release, and after a change of the engine: -pairs 1000000.
@@ -248,7 +249,7 @@ func facts(q question) map[string]bool {
 		f["code "+code] = false
 	}
 	for _, p := range policy.Memory.Parameters() {
-		if p.Merge != policy.Union && p.Merge != policy.All {
+		if p.Merge != parameter.Union && p.Merge != parameter.All {
 			f["lost "+p.Name] = false
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/parameter"
 )
 
 // given holds the parameters that a side gives, by name, and the source of each that one statement
@@ -79,7 +80,7 @@ func (l *rules) merge(side []*line) *given {
 	return g
 }
 
-func (l *rules) mergeOne(g *given, p policy.Parameter, candidates []candidate) {
+func (l *rules) mergeOne(g *given, p parameter.Definition, candidates []candidate) {
 	if pick := l.mergeScalars[p.Name]; pick != nil {
 		mergeScalar(g, p.Name, candidates, pick)
 		return
@@ -94,7 +95,7 @@ func (l *rules) mergeOne(g *given, p policy.Parameter, candidates []candidate) {
 			objects = l.joinGroups(objects, list)
 		}
 	}
-	if p.Type == policy.ObjectList {
+	if p.Type == parameter.ObjectList {
 		g.set(p.Name, objects)
 	} else {
 		g.set(p.Name, texts)
@@ -127,7 +128,7 @@ func (l *rules) narrow(sofar, scoping *given) *given {
 			owned, _ := o.([]string)
 			scoped, _ := n.([]string)
 			out.set(p.Name, l.narrowList[p.Name](owned, scoped))
-		case p.Narrow == policy.Append:
+		case p.Narrow == parameter.Append:
 			owned, _ := o.([]json.RawMessage)
 			scoped, _ := n.([]json.RawMessage)
 			out.set(p.Name, setOnly(l.joinGroups)(owned, scoped))
@@ -162,7 +163,7 @@ func (l *rules) lessen(holder, narrowing *given) *given {
 	for _, p := range l.schema.Parameters() {
 		h, n := holder.values[p.Name], narrowing.values[p.Name]
 		lesserText := l.lessenList[p.Name]
-		objects := p.Type == policy.ObjectList && p.Narrow == policy.Intersect
+		objects := p.Type == parameter.ObjectList && p.Narrow == parameter.Intersect
 		switch {
 		case h != nil && l.lessenScalars[p.Name] != nil:
 			l.lessenScalar(out, holder, narrowing, p.Name)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/parameter"
 )
 
 // rules holds the rules, one function each, so that a test can break one and check that the
@@ -59,47 +60,47 @@ func lawOf(schema *policy.Schema) *rules {
 	return l
 }
 
-func (l *rules) merging(p policy.Parameter) {
+func (l *rules) merging(p parameter.Definition) {
 	compare := func(a, b candidate) int { return compareOf(p.Levels)(a.value, b.value) }
 	switch p.Merge {
-	case policy.Greatest:
+	case parameter.Greatest:
 		l.mergeScalars[p.Name] = func(c []candidate) candidate { return slices.MaxFunc(c, compare) }
-	case policy.Least:
+	case parameter.Least:
 		l.mergeScalars[p.Name] = func(c []candidate) candidate { return slices.MinFunc(c, compare) }
-	case policy.Closest:
+	case parameter.Closest:
 		l.mergeScalars[p.Name] = ranked
-	case policy.Union:
+	case parameter.Union:
 		l.mergeList[p.Name] = union
-	case policy.All:
+	case parameter.All:
 		l.mergeList[p.Name] = inOrder
 	}
 }
 
-func (l *rules) narrowing(p policy.Parameter) {
+func (l *rules) narrowing(p parameter.Definition) {
 	compare := compareOf(p.Levels)
 	switch p.Narrow {
-	case policy.Lesser:
+	case parameter.Lesser:
 		l.narrowScalars[p.Name] = func(o, s any) any { return slices.MinFunc([]any{o, s}, compare) }
 		l.lessenScalars[p.Name] = l.narrowScalars[p.Name]
-	case policy.Greater:
+	case parameter.Greater:
 		l.narrowScalars[p.Name] = func(o, s any) any { return slices.MaxFunc([]any{o, s}, compare) }
 		l.lessenScalars[p.Name] = l.narrowScalars[p.Name]
-	case policy.Replace:
+	case parameter.Replace:
 		l.narrowScalars[p.Name] = scopings
 	}
-	if p.Type != policy.TextList {
+	if p.Type != parameter.TextList {
 		return
 	}
 	switch p.Narrow {
-	case policy.Intersect:
+	case parameter.Intersect:
 		l.narrowList[p.Name] = intersection
 		l.lessenList[p.Name] = intersection
-	case policy.Unite:
+	case parameter.Unite:
 		l.narrowList[p.Name] = setOnly(union)
 		l.lessenList[p.Name] = setOnly(union)
-	case policy.Append:
+	case parameter.Append:
 		join := inOrder
-		if p.Merge == policy.Union {
+		if p.Merge == parameter.Union {
 			join = union
 		}
 		l.narrowList[p.Name] = setOnly(join)
