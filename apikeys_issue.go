@@ -394,10 +394,10 @@ func (s *Keys) goodKey(ctx context.Context, text string) (*APIKey, error) {
 	return key, nil
 }
 
-// Mask replaces with "***" what may be a key of another system: at least 16 visible characters,
-// other than quotes, brackets and separators, after a prefix of Config.Keys.Imports. The prefix
-// stays. Use it for logs and answers that repeat a caller's text. It does not mask keys in the form
-// of the Service. With no Imports it returns the text as it is.
+// Mask masks what may be an API key, for logs and answers that repeat a caller's text. Of a key in
+// the form of the Service it leaves prefix and id. It replaces with "***" what may be a key of
+// another system: at least 16 visible characters, other than quotes, brackets and separators, after
+// a prefix of Config.Keys.Imports.
 func (s *Keys) Mask(text string) string { return s.keys.Mask(text) }
 
 // stamp sets the requested fields of a new key, and seals it. The seal comes last: it covers them.

@@ -8,7 +8,6 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/fairqueue"
 	"github.com/extsvc/svc/internal/routing"
-	"github.com/extsvc/svc/internal/token"
 )
 
 // NewTenants returns the pages of many tenants. Each request names its tenant, in the segment
@@ -84,9 +83,7 @@ func (h *Handler) mayKnow(r *http.Request) bool {
 // mask masks text that looks like an API key, also like an imported key of another system.
 func (h *Handler) mask(text string) string {
 	if h.service == nil {
-		text = h.tenants.Mask(text)
-	} else {
-		text = h.service.Keys.Mask(text)
+		return h.tenants.Mask(text)
 	}
-	return token.Mask(text)
+	return h.service.Keys.Mask(text)
 }

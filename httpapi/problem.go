@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/internal/token"
 	"github.com/extsvc/svc/internal/wire"
 )
 
@@ -167,13 +166,10 @@ func (h *Handler) clip(field string) string {
 
 // mask masks text that looks like an API key, also like an imported key of another system.
 func (h *Handler) mask(text string) string {
-	switch {
-	case h.service != nil:
-		text = h.service.Keys.Mask(text)
-	case h.tenants != nil:
-		text = h.tenants.Mask(text)
+	if h.service == nil {
+		return h.tenants.Mask(text)
 	}
-	return token.Mask(text)
+	return h.service.Keys.Mask(text)
 }
 
 // fieldsOf lists what is wrong with each field.

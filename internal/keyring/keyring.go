@@ -170,7 +170,7 @@ func (r *Ring) Matches(c Claim, kind string, hash [sha256.Size]byte, place int) 
 // leastMasked is how many characters after the prefix of an [Import] may be a key, at least.
 const leastMasked = 16
 
-// Mask masks what may be a key of another system: at least 16 visible characters, other than
+// Mask masks what may be a key: as [token.Mask] does, and at least 16 visible characters, other than
 // quotes, brackets and separators, after a prefix of an [Import]. The prefix stays.
 func (r *Ring) Mask(s string) string {
 	for i := range r.forms {
@@ -178,7 +178,7 @@ func (r *Ring) Mask(s string) string {
 			s = maskBehind(s, r.forms[i].prefix)
 		}
 	}
-	return s
+	return token.Mask(s)
 }
 
 // maskBehind masks what may be keys with that prefix.

@@ -133,6 +133,7 @@ func TestMask(t *testing.T) {
 		`{"a":"sk-` + long + `"}`:        `{"a":"sk-***"}`,
 		"sk-sk-" + long:                  "sk-***",
 		"u_" + long:                      "u_" + long,
+		"u_" + strings.Repeat("1", 60):   "u_" + strings.Repeat("1", token.IDLength) + "***",
 	} {
 		is.Equal(r.Mask(text), want)
 	}
