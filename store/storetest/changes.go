@@ -171,15 +171,11 @@ var longRules = []rule{
 	{"AwaitChange returns at once when the generation differs from since", func(c *checker) {
 		c.apply(svc.Bundle{Users: users("alice")})
 		for _, since := range []int64{0, 2} {
-			c.soon("AwaitChange", func() error {
-				return c.AwaitChange(c.ctx, since)
-			}, func() error { return nil })
+			c.soon("AwaitChange", func() int64 { return since }, c.awaits, nothing)
 		}
 	}},
 	{"AwaitChange returns as soon as a mutation commits", func(c *checker) {
-		c.soon("AwaitChange", func() error {
-			return c.AwaitChange(c.ctx, c.generation())
-		}, func() error {
+		c.soon("AwaitChange", c.generation, c.awaits, func() error {
 			return change(c.ctx, c.Store, svc.Bundle{Users: users("alice")})
 		})
 	}},
@@ -195,7 +191,7 @@ var longRules = []rule{
 		c.fail("it took %v", took)
 	}},
 	{"AwaitChange fails as soon as its context ends", func(c *checker) {
-		c.soon("AwaitChange", func() error {
+		c.soon("AwaitChange", func() int64 { return 0 }, func(int64) error {
 			ctx, cancel := context.WithTimeout(c.ctx, wakeAfter)
 			defer cancel()
 			var err error
@@ -209,24 +205,34 @@ var longRules = []rule{
 				return fmt.Errorf("got %w", err)
 			}
 			return nil
-		}, func() error { return nil })
+		}, nothing)
 	}},
 }
+
+// awaits waits for a change.
+func (c *checker) awaits(since int64) error { return c.AwaitChange(c.ctx, since) }
+
+// nothing wakes nobody.
+func nothing() error { return nil }
 
 // wakeAfter is the time until a waiting call is woken.
 const wakeAfter = 30 * time.Millisecond
 
-// soon expects that wait returns soon after wake runs, or immediately when it does not wait. It
-// tries ten times, because a busy machine may be late: a store that polls is late each time.
-func (c *checker) soon(what string, wait, wake func() error) {
+// soon expects that wait returns soon after wake runs, or immediately when it does not wait. wait gets
+// what from returned before wake could run. soon tries ten times, because a busy machine may be late:
+// a store that polls is late each time.
+func (c *checker) soon(
+	what string, from func() int64, wait func(since int64) error, wake func() error,
+) {
 	var took time.Duration
 	for range 10 {
+		since := from()
 		woken, failed := time.Now(), make(chan error, 1)
 		timer := time.AfterFunc(wakeAfter, func() {
 			woken = time.Now()
 			failed <- wake()
 		})
-		c.ok(wait())
+		c.ok(wait(since))
 		returned := time.Now()
 		if !timer.Stop() {
 			c.ok(<-failed)

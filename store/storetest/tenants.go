@@ -231,8 +231,8 @@ var tenantRules = []tenantRule{
 	}},
 	{"AwaitChange returns when the list has changed", func(c *tenantChecker) {
 		made := 0
-		c.soon("AwaitChange", func() error {
-			return c.AwaitChange(c.ctx, c.generation())
+		c.soon("AwaitChange", c.generation, func(since int64) error {
+			return c.AwaitChange(c.ctx, since)
 		}, func() error {
 			made++
 			_, err := c.CreateTenant(c.ctx, fmt.Sprint(made), svc.TenantActive, at(0))
