@@ -304,7 +304,7 @@ func TestLastGoodCopyStays(t *testing.T) {
 				default:
 					_, _ = w.Write([]byte(oneEntry))
 				}
-			}, marketplace.Limits{HeaderTimeout: 500 * time.Millisecond})
+			}, patient)
 			_, err := client.Catalog(t.Context(), from, time.Hour)
 			is.NoErr(err)
 			good, err := client.Catalog(t.Context(), from, time.Hour)
@@ -312,6 +312,9 @@ func TestLastGoodCopyStays(t *testing.T) {
 			is.Equal(good.Failure, nil)
 
 			broken.Store(true)
+			if name == "silent" {
+				client.Hurry(50*time.Millisecond, time.Minute)
+			}
 			_, err = client.Template(t.Context(), from, "a")
 			is.True(err != nil)
 			_, again := client.Template(t.Context(), from, "a")
@@ -327,6 +330,7 @@ func TestLastGoodCopyStays(t *testing.T) {
 			is.True(errors.Is(err, context.Canceled))
 
 			broken.Store(false)
+			client.Hurry(time.Minute, time.Minute)
 			is.Equal(version(t, client, from), `{"version":"1"}`)
 			is.Equal(condition.Load(), `"x"`)
 			fresh, err := client.Catalog(t.Context(), from, time.Hour)

@@ -194,14 +194,26 @@ func TestLockedIsUnavailable(t *testing.T) {
 	is := is.New(t)
 	url := migrated(t)
 	store := open(t, url, postgres.Options{Timeout: 100 * time.Millisecond, MaxOpen: 1})
+	inTime := func(do func() error) (err error) { // on a busy machine any statement may be late
+		for range 20 {
+			if err = do(); !errors.Is(err, svc.ErrUnavailable) {
+				break
+			}
+		}
+		return err
+	}
+	write := func() error {
+		_, err := store.KeepValue(t.Context(), "name", []byte("value"))
+		return err
+	}
 	letGo := holdGeneration(t, url)
-	_, err := store.KeepValue(context.Background(), "name", []byte("value"))
-	is.True(errors.Is(err, svc.ErrUnavailable))
-	_, err = sqltest.ReadUser(t.Context(), store, "alice")
-	is.True(errors.Is(err, svc.ErrNotFound)) // reading goes on
+	is.True(errors.Is(write(), svc.ErrUnavailable))
+	is.True(errors.Is(inTime(func() error {
+		_, err := sqltest.ReadUser(t.Context(), store, "alice")
+		return err
+	}), svc.ErrNotFound)) // reading goes on
 	letGo()
-	_, err = store.KeepValue(t.Context(), "name", []byte("value"))
-	is.NoErr(err)
+	is.NoErr(inTime(write))
 }
 
 func TestDeadlineEndsTheWaitForAWriter(t *testing.T) {
