@@ -487,7 +487,7 @@ func TestLongJudgementsWaitForNobody(t *testing.T) {
 	denies := times(500, func(i int) string { return fmt.Sprintf(`{"effect":"deny","actions":["y%d"],"banks":["y%d"]}`, i, i) })
 	rows.Policies = append(rows.Policies, svc.Policy{ID: "none", Document: document(denies...)})
 	h.write(t, rows)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	judgements, other := 0, errors.New("the edit is judged at once")
 	store.judged = func() {

@@ -223,7 +223,7 @@ func TestListIsSentWhileItIsRead(t *testing.T) {
 		select {
 		case <-seen:
 			return nil
-		case <-time.After(5 * time.Second):
+		case <-time.After(time.Minute):
 			return errors.New("nobody has seen the first chunk")
 		}
 	})
