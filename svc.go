@@ -39,9 +39,9 @@
 // passes [Host]. Every failure is an [*Error] with a stable [Code]. The Service reports every
 // mutation to [EventConfig].OnEvent after its commit.
 //
-// A host brings its own bearers with an [Authenticator], its own database with a [Store] (package
-// storetest checks the contract), and its own logger and clock with [Config]. Users belong to the
-// host. A user needs no row here until the host gives it rights. [Access.Apply] writes rights as
+// A host brings its own bearers with an [Authenticator], its own parameters of policies (package
+// parameter), its own database with a [Store] (package storetest checks the contract), and its own
+// logger and clock with [Config]. Users belong to the host. A user needs no row here until the host gives it rights. [Access.Apply] writes rights as
 // one [Bundle], and [Service.ForgetUser] removes all that is of a user who leaves. The personal
 // halves, such as service.MyTemplates, are for the caller's own rows.
 //
