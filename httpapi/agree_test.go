@@ -156,9 +156,10 @@ func TestDocumentedOptionsAgree(t *testing.T) {
 	for dir, name := range configs {
 		all = append(all, optionsIn(t, dir, name)...)
 	}
+	all = append(all, optionsIn(t, "../parameter", "Definition")...)
 	for _, option := range optionsIn(t, "..", "TenantsConfig") {
 		if !strings.HasPrefix(option, "svc.TenantsConfig.Config.") && !strings.HasPrefix(option, "svc.Pepper.") &&
-			!strings.HasPrefix(option, "svc.KeyImport.") && !strings.HasPrefix(option, "svc.Parameter.") { // listed as those of svc.Config
+			!strings.HasPrefix(option, "svc.KeyImport.") { // listed as those of svc.Config
 			all = append(all, option)
 		}
 	}

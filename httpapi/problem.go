@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/token"
 	"github.com/extsvc/svc/internal/wire"
 )
 
@@ -166,10 +167,13 @@ func (h *Handler) clip(field string) string {
 
 // mask masks text that looks like an API key, also like an imported key of another system.
 func (h *Handler) mask(text string) string {
-	if h.service == nil {
+	switch {
+	case h.service != nil:
+		return h.service.Keys.Mask(text)
+	case h.tenants != nil:
 		return h.tenants.Mask(text)
 	}
-	return h.service.Keys.Mask(text)
+	return token.Mask(text) // of WriteError
 }
 
 // fieldsOf lists what is wrong with each field.

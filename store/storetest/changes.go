@@ -171,7 +171,7 @@ var longRules = []rule{
 	{"AwaitChange returns at once when the generation differs from since", func(c *checker) {
 		c.apply(svc.Bundle{Users: users("alice")})
 		for _, since := range []int64{0, 2} {
-			c.soon("AwaitChange", func() int64 { return since }, c.awaits, nothing)
+			c.soon("AwaitChange", func() int64 { return since }, c.awaits, wakesNobody)
 		}
 	}},
 	{"AwaitChange returns as soon as a mutation commits", func(c *checker) {
@@ -205,15 +205,15 @@ var longRules = []rule{
 				return fmt.Errorf("got %w", err)
 			}
 			return nil
-		}, nothing)
+		}, wakesNobody)
 	}},
 }
 
 // awaits waits for a change.
 func (c *checker) awaits(since int64) error { return c.AwaitChange(c.ctx, since) }
 
-// nothing wakes nobody.
-func nothing() error { return nil }
+// wakesNobody wakes nobody.
+func wakesNobody() error { return nil }
 
 // wakeAfter is the time until a waiting call is woken.
 const wakeAfter = 30 * time.Millisecond
