@@ -392,16 +392,19 @@ func (b *basis) checkHolder(by Principal, now AccessSnapshot) error {
 	return nil
 }
 
-// lockOwn locks the caller's own key, if it has one, and judges it.
-func (s *keyIssuer) lockOwn(ctx context.Context, tx Store, by Principal) error {
+// lockOwn locks the caller's own key, if it has one, and judges it. It returns the generation of the
+// store; 0: it has read nothing.
+func (s *keyIssuer) lockOwn(
+	ctx context.Context, tx Store, by Principal,
+) (generation int64, err error) {
 	if by.key == "" {
-		return nil
+		return 0, nil
 	}
-	err := tx.Lock(ctx, Locks{RelyOnKey: by.key})
-	if err == nil {
-		_, err = s.judge(ctx, tx, by, AccessQuery{Bare: true}) // no change can come between
+	var own AccessSnapshot
+	if err = tx.Lock(ctx, Locks{RelyOnKey: by.key}); err == nil {
+		own, err = s.judge(ctx, tx, by, AccessQuery{Bare: true}) // no change can come between
 	}
-	return err
+	return own.Generation, err
 }
 
 // judge refuses a caller whose key is no longer accepted, by the present rows of store, and returns
