@@ -88,6 +88,7 @@ type judgement struct {
 	holders  []Identity     // those that it removes
 	narrowed []rightsHolder // see narrowedHolders
 	last     error          // refuses a write that leaves no administrator; nil: it leaves one
+	written  *AccessWrite   // what the edit wrote; nil: nothing
 }
 
 // judgeWrite refuses a write that gives anybody more than its caller has, or takes a control-plane

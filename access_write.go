@@ -342,10 +342,13 @@ func (s *accessWriter) tryJudged(ctx context.Context, e writeRequest) (err error
 			held = err == nil
 		}
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = s.commitEdit(ctx, e)
 	}
-	return s.commitEdit(ctx, e)
+	if err == nil && e.judged.written != nil {
+		s.wrote(e.judged.at, *e.judged.written)
+	}
+	return err
 }
 
 func (s *accessWriter) takeJudging(ctx context.Context) error {
@@ -448,6 +451,7 @@ func (s *accessWriter) write(ctx context.Context, tx Store, e writeRequest) ([]E
 		return nil, err
 	}
 	w.NewUsers = e.locks.AddUsers
+	j.written = &w
 	return s.save(ctx, tx, w, a)
 }
 
