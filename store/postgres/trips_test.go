@@ -122,7 +122,9 @@ var mutations = []struct {
 	{"write users, then read what changed", 6, func(ctx context.Context, store *sqlstore.Store, id string) error {
 		at, err := store.Generation(ctx)
 		if err == nil {
-			err = store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return judgedWrite(ctx, tx, id) })
+			err = store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+				return judgedWrite(ctx, tx, id)
+			})
 		}
 		if err == nil { // two trips
 			_, err = store.ReadAccess(ctx, svc.AccessRead{Since: at}, func(svc.Bundle) error { return nil })

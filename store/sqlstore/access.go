@@ -269,11 +269,13 @@ func (p *parts) addRows(current svc.Bundle) (err error) {
 // allAccess yields every row.
 func (s session) allAccess(ctx context.Context, p *parts, bare bool) (err error) {
 	if bare {
-		read(ctx, s, &err, p, &p.Users, scanBareUser, nil, selectBareUsers)
+		if err = s.bareUsers(ctx, p); err == nil {
+			err = s.bareGroups(ctx, p)
+		}
 	} else {
 		read(ctx, s, &err, p, &p.Users, scanUserChannel, mergeUser, selectUsers)
+		read(ctx, s, &err, p, &p.Groups, scanGroupMember, p.mergeGroup, selectGroups+byGroup)
 	}
-	read(ctx, s, &err, p, &p.Groups, scanGroupMember, p.mergeGroup, selectGroups+byGroup)
 	read(ctx, s, &err, p, &p.ServiceAccounts, scanServiceAccount, nil,
 		selectServiceAccounts+` ORDER BY a.id`)
 	read(ctx, s, &err, p, &p.Policies, scanPolicy, nil, selectPolicies+` ORDER BY id`)
@@ -372,17 +374,9 @@ func pieces(groups []svc.Group) (out []svc.Group) {
 	return out
 }
 
-const (
-	selectUsers = `SELECT ` + userColumns + `, c.provider, c.sender_id
-		FROM svc_users u LEFT JOIN svc_channels c ON c.user_id = u.id
-		ORDER BY u.id, c.provider, c.sender_id`
-	selectBareUsers = `SELECT u.id, u.inactive FROM svc_users u ORDER BY u.id`
-)
-
-func scanBareUser(row scanner) (user svc.User, err error) {
-	err = row.Scan(&user.ID, &user.Inactive)
-	return user, err
-}
+const selectUsers = `SELECT ` + userColumns + `, c.provider, c.sender_id
+	FROM svc_users u LEFT JOIN svc_channels c ON c.user_id = u.id
+	ORDER BY u.id, c.provider, c.sender_id`
 
 // scanUserChannel reads a user and one of its channels, if the user has any.
 func scanUserChannel(row scanner) (svc.User, error) {
