@@ -162,18 +162,31 @@ func names(cmd *cobra.Command) string {
 	return strings.Join(all, ", ")
 }
 
-// doubled gives flags of several letters two dashes: one and two are the same.
+// doubled gives flags of several letters two dashes: one and two are the same. Values of flags stay,
+// also those that begin with a dash.
 func doubled(args []string) (all []string) {
+	takes := map[string]bool{} // the flags that a value follows
+	for _, of := range subcommands {
+		of.flags().VisitAll(func(f *flag.Flag) { takes[f.Name] = !isSwitch(f) })
+	}
+	value := false
 	for i, arg := range args {
-		if arg == "--" {
+		if !value && arg == "--" {
 			return append(all, args[i:]...)
 		}
-		if len(arg) > 2 && arg[0] == '-' && arg[1] != '-' {
+		if !value && len(arg) > 2 && arg[0] == '-' && arg[1] != '-' {
 			arg = "-" + arg
 		}
+		value = !value && strings.HasPrefix(arg, "--") && takes[arg[2:]]
 		all = append(all, arg)
 	}
 	return all
+}
+
+// isSwitch reports whether a flag is true without a value.
+func isSwitch(f *flag.Flag) bool {
+	b, is := f.Value.(interface{ IsBoolFlag() bool })
+	return is && b.IsBoolFlag()
 }
 
 // parse reads the arguments of a command, and the configuration file that they name, into c. It
