@@ -46,6 +46,43 @@ func TestPagesEnd(t *testing.T) {
 	s.get("templates/desk").is(t, 200, "more places have changed", "more parts")
 }
 
+// The page of a template is bounded in bytes of HTML, whatever is long in its places: keys, texts that
+// HTML escapes, pieces of lists, and single places that are settled all the same.
+func TestReviewsEnd(t *testing.T) {
+	for name, manifest := range map[string]func(n int) string{
+		"keys": func(n int) string {
+			return list(900, `"`+strings.Repeat("<", 400)+`%d":"`+strings.Repeat("'", 100)+fmt.Sprint(n)+`"`)
+		},
+		"quotes": func(n int) string { return list(200, `"k%d":"`+strings.Repeat(`\"`, 1900)+fmt.Sprint(n)+`"`) },
+		"pieces": func(n int) string { return list(200, `"k%d":[`+strings.Repeat(`"",`, 500)+fmt.Sprintf(`"%d"]`, n)) },
+		"a key":  func(n int) string { return fmt.Sprintf(`"%s<'\"é":%d`, strings.Repeat("k", 400_000), n) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t)
+			version := func(n int) []byte { return []byte(`{"version":"1",` + manifest(n) + `}`) }
+			publish := func(n int) {
+				s.publish(`{"templates":[{"id":"desk","name":"Desk","manifest":` + string(version(n)) + `}]}`)
+			}
+			publish(1)
+			must(s.service.Templates.Update(t.Context(), svc.Host, "desk", svc.UpdateRequest{LocalEdits: svc.TakeTheirs}))
+			must(s.service.Templates.Patch(t.Context(), svc.Host, "desk", svc.TemplatePatch{Manifest: version(2)}))
+			publish(3)
+			body := s.get("templates/desk?compare=1").is(t, 200, "conflict").body
+			if n := len(body); n > 300<<10 {
+				t.Errorf("the page takes %d bytes", n)
+			}
+			if name != "a key" {
+				return
+			}
+			_, rest, _ := strings.Cut(body, `type="radio" name="`)
+			field, _, _ := strings.Cut(rest, `"`)
+			page := s.get("templates/desk")
+			s.post("templates/desk", form("do", "settle", "etag", page.field(t, "etag"),
+				"revision", page.field(t, "revision"), field, "source")).is(t, 200, "Updated.")
+		})
+	}
+}
+
 // The page counts the differences that the Service leaves out, as well as those that it leaves out
 // itself.
 func TestOmittedChanges(t *testing.T) {
