@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/text"
 )
 
 // keyIssuer authorizes callers who change the keys of a holder, and locks the keys during the
@@ -30,7 +31,7 @@ type keyIssuer struct {
 // more rights than the narrowed caller. It asks no store, as a user always exists here.
 func authorizeMe(by Principal) error {
 	switch {
-	case by.Kind != KindUser:
+	case by.Kind != KindUser || text.IDProblem(by.ID, MaxIDLength) != "":
 		return forbidden("only users have keys of their own")
 	case by.ScopingPolicyID != "":
 		return forbidden("a narrowed key has no access to the other keys of its user")
