@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"html/template"
 	"net/http"
 	"net/url"
 	"slices"
@@ -238,14 +237,11 @@ func (c *changedPlace) bound() (html int) {
 				break
 			}
 			size += min(len(p.Text), maxText)
-			html += htmlSize(p.Text)
+			html += len("<ins></ins>") + htmlSize(p.Text)
 		}
 	}
 	return html
 }
-
-// htmlSize returns the bytes of HTML that show a text, about.
-func htmlSize(text string) int { return len("<ins></ins>") + len(template.HTMLEscapeString(cut(text))) }
 
 // difference shows how a value became another. Texts that have words in common and lists of texts
 // show the parts that changed, other values both values.
