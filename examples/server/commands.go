@@ -67,6 +67,8 @@ type call struct {
 // in c, and leaves what it does in do.
 func (c *call) program(do *action) *cobra.Command {
 	root := c.command(subcommands[0], do)
+	root.SetOut(c.stdout)
+	root.SetErr(c.stderr)
 	early(root)
 	for _, of := range subcommands[1:] {
 		parent := root
@@ -78,6 +80,8 @@ func (c *call) program(do *action) *cobra.Command {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err.Error()) })
 	root.CompletionOptions.HiddenDefaultCmd = true
+	root.InitDefaultCompletionCmd()
+	grouped(group(root, "completion"))
 	root.SetHelpCommand(&cobra.Command{
 		Use: "help [COMMAND]", Short: "print the help of a command",
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -127,11 +131,17 @@ func group(parent *cobra.Command, word string) *cobra.Command {
 			return cmd
 		}
 	}
-	cmd := &cobra.Command{Use: word, Args: cobra.ArbitraryArgs, SilenceErrors: true, SilenceUsage: true}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error { return unknown(cmd, args) }
+	cmd := &cobra.Command{Use: word, SilenceErrors: true, SilenceUsage: true}
+	grouped(cmd)
 	early(cmd)
 	parent.AddCommand(cmd)
 	return cmd
+}
+
+// grouped makes a command refuse all but its own commands.
+func grouped(cmd *cobra.Command) {
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return unknown(cmd, args) }
 }
 
 // early lets -json stand before the name of a command: cobra must know that no value follows it.

@@ -95,6 +95,8 @@ func TestRows(t *testing.T) {
 	is.True(strings.Contains(does(t, "what-can", "-url", server.base+"/ext/svc"), "ALLOWED"))
 	is.Equal(does(t, "what-can", "-user", "alice", "-url", server.base+"/ext/svc"), does(t, "what-can", "-user", "alice", "-db", db))
 	is.True(strings.Contains(does(t, "completion", "bash"), "__start_server"))
+	exits(t, 2, "unknown command", "completion", "tcsh")
+	exits(t, 2, "completion fish", "completion")
 	is.True(strings.Contains(does(t, "help", "user", "add"), "-email"))
 }
 
