@@ -187,9 +187,9 @@ func (n AccessNames) removed() (b Bundle) {
 // completeBuiltins adds to the bundle the built-in policies that it refers to and the store lacks.
 // A built-in policy is stored when a row first refers to it. A bundle may have one as it is.
 func (a *bundleDiff) completeBuiltins() {
-	bundled := lists.Index(a.bundle.Policies, Policy.key)
-	a.bundle.Policies = slices.Clone(a.bundle.Policies)
-	for i, p := range a.bundle.Policies {
+	given := len(a.bundle.Policies)
+	a.bundle = a.bundle.withBuiltins(a.policies)
+	for i, p := range a.bundle.Policies[:given] {
 		own := builtins[p.ID]
 		if stored, found := was(a.policies, p.ID); own == nil || found && !stored.Builtin() {
 			continue
@@ -199,18 +199,26 @@ func (a *bundleDiff) completeBuiltins() {
 		}
 		a.bundle.Policies[i] = *own
 	}
+}
+
+// withBuiltins returns a bundle with a list of policies of its own. At its end are the built-in
+// policies that the rows refer to and neither the bundle nor the store has.
+func (b Bundle) withBuiltins(stored map[string]*Policy) Bundle {
+	b.Policies = slices.Clone(b.Policies)
+	bundled := lists.Index(b.Policies, Policy.key)
 	need := func(id string) {
-		if builtins[id] != nil && bundled[id] == nil && a.policies[id] == nil {
-			a.bundle.Policies = append(a.bundle.Policies, *builtins[id])
+		if builtins[id] != nil && bundled[id] == nil && stored[id] == nil {
+			b.Policies = append(b.Policies, *builtins[id])
 			bundled[id] = builtins[id]
 		}
 	}
-	for _, attachment := range a.bundle.Attachments {
+	for _, attachment := range b.Attachments {
 		need(attachment.PolicyID)
 	}
-	for _, account := range a.bundle.ServiceAccounts {
+	for _, account := range b.ServiceAccounts {
 		need(account.ScopingPolicyID)
 	}
+	return b
 }
 
 // members adds users who join and leave a group.

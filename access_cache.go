@@ -228,6 +228,31 @@ const mostMoved = 100_000
 
 var errMuchMoved = errors.New("much has changed")
 
+// wrote moves kept rows by a write that is committed, and was made over those of a generation. When
+// the store is further by more than this one mutation, the next question reads what has changed.
+func (s *accessCache) wrote(at int64, w AccessWrite) {
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	default:
+		return // a caller is just reading them
+	}
+	e, changes := s.kept, s.changes.Load()
+	v, fresh := s.cached.View()
+	if e == nil || e.at != at || e.resets != s.resets.Load() || w.Size() > mostMoved ||
+		!fresh || v.Generation != at+1 || !v.Holds(at) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.put(e.Index)
+	e.from, e.at, e.changes = v.Generation, v.Generation, changes
+	if s.at.Store(e.at); e.Size() > s.most {
+		s.kept = nil
+		s.at.Store(0)
+	}
+}
+
 // move moves kept rows to the store's present generation. false: all rows must be read again.
 func (s *accessCache) move(
 	ctx context.Context, e *accessRows, changes int64,

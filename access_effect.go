@@ -84,8 +84,11 @@ type effectCheck struct {
 // judgement is what an edit was judged by, and the refusal that follows all others.
 type judgement struct {
 	at       int64          // the generation of the rows
+	rows     Bundle         // those that the edit names
+	holders  []Identity     // those that it removes
 	narrowed []rightsHolder // see narrowedHolders
 	last     error          // refuses a write that leaves no administrator; nil: it leaves one
+	written  *AccessWrite   // what the edit wrote; nil: nothing
 }
 
 // judgeWrite refuses a write that gives anybody more than its caller has, or takes a control-plane
@@ -124,14 +127,28 @@ func (s *accessWriter) judgeWrite(
 	return cmp.Or(err, fault("judge the change", t.compiler.Err()))
 }
 
-// stillJudged returns errOldRows unless the judgement of an edit holds in the transaction of tx,
-// which has locked access to change it.
+// stillJudged returns the rows that an edit names, in the transaction of tx, which has locked access
+// to change it. errOldRows: its judgement does not hold any longer. It locks as lockHolders does.
+//
+// At the generation of the judgement, the rows are those of the judgement.
 func (s *accessWriter) stillJudged(
-	ctx context.Context, tx Store, e writeRequest, w AccessWrite,
-) error {
-	if err := s.unchanged(ctx, tx, e.judged.at); err != nil {
-		return err
+	ctx context.Context, tx Store, e writeRequest,
+) (rows Bundle, err error) {
+	if j := e.judged; j != nil {
+		at, err := s.lockHolders(ctx, tx, e.by, j.holders)
+		if err != nil || at == j.at {
+			return j.rows, err
+		}
+		if err := s.unchanged(ctx, tx, j.at); err != nil {
+			return rows, err
+		}
 	}
+	rows, _, err = readRows(ctx, tx, e.names, e.whole)
+	return rows, err
+}
+
+// stillNarrowed returns errOldRows unless a judged edit changes the keys of the same holders.
+func stillNarrowed(ctx context.Context, tx Store, e writeRequest, w AccessWrite) error {
 	narrowed, err := narrowedHolders(ctx, tx, e.by, w)
 	if err == nil && !slices.Equal(narrowed, e.judged.narrowed) {
 		err = errOldRows

@@ -342,10 +342,13 @@ func (s *accessWriter) tryJudged(ctx context.Context, e writeRequest) (err error
 			held = err == nil
 		}
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = s.commitEdit(ctx, e)
 	}
-	return s.commitEdit(ctx, e)
+	if err == nil && e.judged.written != nil {
+		s.wrote(e.judged.at, *e.judged.written)
+	}
+	return err
 }
 
 func (s *accessWriter) takeJudging(ctx context.Context) error {
@@ -400,7 +403,7 @@ func (s *accessWriter) judgeEdit(ctx context.Context, e writeRequest) (*judgemen
 	if err != nil {
 		return nil, err
 	}
-	j := &judgement{at: at}
+	j := &judgement{at: at, rows: current, holders: d.remove.holders()}
 	if e.by.Kind != KindHost {
 		if e.dry && e.by.key != "" { // a transaction would judge the key
 			if _, err := s.judge(ctx, store, e.by, AccessQuery{Bare: true}); err != nil {
@@ -419,22 +422,22 @@ func (s *accessWriter) judgeEdit(ctx context.Context, e writeRequest) (*judgemen
 
 // write is the transaction of an edit, which has its locks.
 func (s *accessWriter) write(ctx context.Context, tx Store, e writeRequest) ([]Event, error) {
-	current, _, err := readRows(ctx, tx, e.names, e.whole)
+	current, err := s.stillJudged(ctx, tx, e)
 	if err != nil {
 		return nil, err
 	}
 	d, a, w, err := e.planned(ctx, tx, s.compiler.Schema(), current)
-	if err != nil {
-		return nil, err
+	if err == nil && e.judged == nil {
+		_, err = s.lockHolders(ctx, tx, e.by, d.remove.holders())
 	}
-	if err := s.lockHolders(ctx, tx, e.by, d.remove.holders()); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	j := cmp.Or(e.judged, &judgement{})
 	switch {
 	case e.by.Kind == KindHost:
 	case e.judged != nil:
-		err = s.stillJudged(ctx, tx, e, w)
+		err = stillNarrowed(ctx, tx, e, w)
 	default:
 		err = s.judgeWrite(ctx, tx, e, w, a, j, func(do func(all *accessRows)) error {
 			all, err := s.readAll(ctx, tx)
@@ -448,6 +451,7 @@ func (s *accessWriter) write(ctx context.Context, tx Store, e writeRequest) ([]E
 		return nil, err
 	}
 	w.NewUsers = e.locks.AddUsers
+	j.written = &w
 	return s.save(ctx, tx, w, a)
 }
 
@@ -501,13 +505,13 @@ func (s *accessWriter) answersLeft(ctx context.Context, tx Store, id string) (bo
 }
 
 // lockHolders locks the keys of holders that go, so that no key and no personal row is made for
-// them in the meantime. Then it locks and judges the caller's own key.
+// them in the meantime. Then it locks and judges the caller's own key: see lockOwn.
 func (s *accessWriter) lockHolders(
 	ctx context.Context, tx Store, by Principal, holders []Identity,
-) error {
+) (generation int64, err error) {
 	for _, holder := range holders {
 		if err := tx.Lock(ctx, Locks{Holder: holder}); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	return s.lockOwn(ctx, tx, by)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/text"
 )
 
 // keyIssuer authorizes callers who change the keys of a holder, and locks the keys during the
@@ -30,7 +31,7 @@ type keyIssuer struct {
 // more rights than the narrowed caller. It asks no store, as a user always exists here.
 func authorizeMe(by Principal) error {
 	switch {
-	case by.Kind != KindUser:
+	case by.Kind != KindUser || text.IDProblem(by.ID, MaxIDLength) != "":
 		return forbidden("only users have keys of their own")
 	case by.ScopingPolicyID != "":
 		return forbidden("a narrowed key has no access to the other keys of its user")
@@ -392,16 +393,19 @@ func (b *basis) checkHolder(by Principal, now AccessSnapshot) error {
 	return nil
 }
 
-// lockOwn locks the caller's own key, if it has one, and judges it.
-func (s *keyIssuer) lockOwn(ctx context.Context, tx Store, by Principal) error {
+// lockOwn locks the caller's own key, if it has one, and judges it. It returns the generation of the
+// store; 0: it has read nothing.
+func (s *keyIssuer) lockOwn(
+	ctx context.Context, tx Store, by Principal,
+) (generation int64, err error) {
 	if by.key == "" {
-		return nil
+		return 0, nil
 	}
-	err := tx.Lock(ctx, Locks{RelyOnKey: by.key})
-	if err == nil {
-		_, err = s.judge(ctx, tx, by, AccessQuery{Bare: true}) // no change can come between
+	var own AccessSnapshot
+	if err = tx.Lock(ctx, Locks{RelyOnKey: by.key}); err == nil {
+		own, err = s.judge(ctx, tx, by, AccessQuery{Bare: true}) // no change can come between
 	}
-	return err
+	return own.Generation, err
 }
 
 // judge refuses a caller whose key is no longer accepted, by the present rows of store, and returns

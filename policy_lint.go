@@ -100,6 +100,8 @@ const (
 // that covers none of them is reported: nothing that is asked can match it. Nil: the actions are not
 // known, and no pattern is reported as unknown.
 //
+// Built-in policies exist, also where the bundle does not have them. They have no findings.
+//
 // Each finding is exact. Lint decides what a statement, a tie or the policy of a service account
 // changes, for every class of requests that the policies distinguish, and for every holder.
 // Inactive principals count as active; principals with a policy that does not parse are skipped. A
@@ -127,7 +129,7 @@ func (s *Policies) Lint(bundle Bundle, known []string) []Finding {
 }
 
 func lint(compiler *policy.Compiler, bundle Bundle, known []string) []Finding {
-	l := &linter{bundle: bundle, compiler: compiler}
+	l := &linter{bundle: bundle.withBuiltins(nil), compiler: compiler}
 	l.rows()
 	l.attachments()
 	l.owners()
@@ -138,6 +140,10 @@ func lint(compiler *policy.Compiler, bundle Bundle, known []string) []Finding {
 	}
 	l.classes()
 	l.tests()
+	added := at("policies", len(bundle.Policies))
+	l.found = slices.DeleteFunc(l.found, func(f Finding) bool {
+		return strings.HasPrefix(f.Pointer, "/policies/") && comparePointers(f.Pointer, added) >= 0
+	})
 	// Two findings of one place are sorted by code and message, so the order is always the same.
 	slices.SortStableFunc(l.found, func(a, b Finding) int {
 		return cmp.Or(
@@ -149,10 +155,10 @@ func lint(compiler *policy.Compiler, bundle Bundle, known []string) []Finding {
 }
 
 // linter collects the findings of one call of Lint. It keeps the bundle as it was given, because
-// pointers and messages are about that and not about its normalized form. One goroutine uses it,
-// once.
+// pointers and messages are about that and not about its normalized form. Built-in policies are
+// added at the end, without findings. One goroutine uses it, once.
 type linter struct {
-	bundle   Bundle           // as it was given
+	bundle   Bundle           // as it was given, with the built-in policies that it refers to
 	compiler *policy.Compiler // its own: it remembers documents of this call only
 	found    []Finding
 }

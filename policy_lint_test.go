@@ -425,6 +425,32 @@ func TestLookAlikes(t *testing.T) {
 	is.Equal(found, []string{"/bank_policies/1 cafe\u0301", "/users/2 \u0430lice", "/users/3 Bob"})
 }
 
+// A bundle refers to built-in policies without their rows, as an export does. Own rows that they make
+// redundant are findings.
+func TestLintKnowsBuiltinPolicies(t *testing.T) {
+	var b svc.Bundle
+	b.Users = []svc.User{{ID: "u"}}
+	for _, id := range []string{
+		svc.PolicyBankReadWrite, svc.PolicyBankReadOnly, svc.PolicyBankRetainOnly, svc.PolicyBankAdmin, svc.PolicyIAMAdmin,
+		svc.PolicyTemplateAdmin, svc.PolicyTemplateUser, svc.PolicyIAMSelfService,
+	} {
+		b.Attachments = append(b.Attachments, svc.Attachment{PolicyID: id, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "u"}})
+		b.ServiceAccounts = append(b.ServiceAccounts, svc.ServiceAccount{ID: id, OwnerUserID: "u", ScopingPolicyID: id})
+		b.Tests = append(b.Tests, svc.AccessTest{
+			ServiceAccountID: id, Action: "bank:recall", Bank: "b",
+			Allowed: slices.Contains([]string{svc.PolicyBankReadWrite, svc.PolicyBankReadOnly, svc.PolicyBankAdmin}, id),
+		})
+	}
+	checkFindings(t, svc.Lint(b, []string{}), nil)
+	b.Policies = []svc.Policy{{ID: "own", Document: json.RawMessage(doc)}}
+	b.Attachments = append(b.Attachments, svc.Attachment{PolicyID: "own", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "u"}})
+	b.Tests[0].Allowed = false
+	checkFindings(t, svc.Lint(b, nil), []string{
+		`/policies/0/document/statements/0 statement_needless: statement 0 of policy "own" is redundant: removing it changes no decision`,
+		`/tests/0 test_turned: the answer is not the expected one`,
+	})
+}
+
 func TestNeedlessForSomeIsNotNeedless(t *testing.T) {
 	b, err := svc.ParseBundle([]byte(`{
 		"users": [{"id":"a"},{"id":"b"},{"id":"c"}],

@@ -299,7 +299,7 @@ func (p Principal) vouched() []string {
 // request with a body: after the headers, and after the body. So a bearer must be good for more
 // than one call. A slow Authenticator should remember its answers for a moment.
 //
-// The rightsHolder is never empty. It never has a prefix of [KeyConfig], even when it is not a
+// The bearer is never empty. It never has a prefix of [KeyConfig], even when it is not a
 // key.
 type Authenticator interface {
 	Authenticate(ctx context.Context, bearer string) (Principal, error)

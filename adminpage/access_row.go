@@ -83,6 +83,11 @@ func (v *visit) showAccess(k *accessKind, status int, page view, draft *draftVie
 	if err := k.fill(v, &body, id); err != nil {
 		return err
 	}
+	for i := range body.Tables {
+		t := &body.Tables[i]
+		bound(&t.Rows, &t.More, tableRow.htmlSize)
+	}
+	bound(&body.Can, &body.MoreCan, can.htmlSize)
 	if draft != nil && draft.Document != "" {
 		body.Document = draft.Document
 	}
@@ -109,6 +114,30 @@ func table[R any](b *accessView, name string, columns []string, all iter.Seq2[R,
 	b.Tables = append(b.Tables, t)
 	return nil
 }
+
+// maxTable limits the texts of a table, in bytes of HTML.
+const maxTable = 24 << 10
+
+// bound leaves out the rows beyond maxTable, and adds them to more.
+func bound[R any](rows *[]R, more *int, htmlSize func(R) int) {
+	size := 0
+	for i, row := range *rows {
+		if size += htmlSize(row); size > maxTable {
+			*rows, *more = (*rows)[:i], *more+len(*rows)-i
+			return
+		}
+	}
+}
+
+func (r tableRow) htmlSize() int {
+	size := htmlSize(r.Of) + htmlSize(r.Who) + htmlSize(r.Label)
+	for _, c := range r.Cells {
+		size += len(c.Address) + htmlSize(c.Value)
+	}
+	return size
+}
+
+func (c can) htmlSize() int { return htmlSize(c.Action) + htmlSize(c.Bank) }
 
 // at returns a link to the page of a row.
 func at(kind, id string) fact {

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -44,6 +45,80 @@ func TestPagesEnd(t *testing.T) {
 	}
 	s.get("templates?source=acme").is(t, 200, "80 more entries cannot be installed")
 	s.get("templates/desk").is(t, 200, "more places have changed", "more parts")
+}
+
+// The page of a template is bounded in bytes of HTML, whatever is long in its places: keys, texts that
+// HTML escapes, pieces of lists, and single places that are settled all the same.
+func TestReviewsEnd(t *testing.T) {
+	for name, manifest := range map[string]func(n int) string{
+		"keys": func(n int) string {
+			return list(900, `"`+strings.Repeat("<", 400)+`%d":"`+strings.Repeat("'", 100)+fmt.Sprint(n)+`"`)
+		},
+		"quotes": func(n int) string { return list(200, `"k%d":"`+strings.Repeat(`\"`, 1900)+fmt.Sprint(n)+`"`) },
+		"pieces": func(n int) string { return list(200, `"k%d":[`+strings.Repeat(`"",`, 500)+fmt.Sprintf(`"%d"]`, n)) },
+		"a key":  func(n int) string { return fmt.Sprintf(`"%s<'\"é":%d`, strings.Repeat("k", 400_000), n) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t)
+			version := func(n int) []byte { return []byte(`{"version":"1",` + manifest(n) + `}`) }
+			publish := func(n int) {
+				s.publish(`{"templates":[{"id":"desk","name":"Desk","manifest":` + string(version(n)) + `}]}`)
+			}
+			publish(1)
+			must(s.service.Templates.Update(t.Context(), svc.Host, "desk", svc.UpdateRequest{LocalEdits: svc.TakeTheirs}))
+			must(s.service.Templates.Patch(t.Context(), svc.Host, "desk", svc.TemplatePatch{Manifest: version(2)}))
+			publish(3)
+			body := s.get("templates/desk?compare=1").is(t, 200, "conflict").body
+			if n := len(body); n > 300<<10 {
+				t.Errorf("the page takes %d bytes", n)
+			}
+			if name != "a key" {
+				return
+			}
+			_, rest, _ := strings.Cut(body, `type="radio" name="`)
+			field, _, _ := strings.Cut(rest, `"`)
+			page := s.get("templates/desk")
+			s.post("templates/desk", form("do", "settle", "etag", page.field(t, "etag"),
+				"revision", page.field(t, "revision"), field, "source")).is(t, 200, "Updated.")
+		})
+	}
+}
+
+// The page of a row of access is bounded as well, where many long ids of characters that HTML or an
+// address escapes refer to it.
+func TestRowsOfAccessEnd(t *testing.T) {
+	for _, char := range []string{"'", "日"} {
+		s := newShop(t)
+		id := func(kind string, i int) string { return kind + strings.Repeat(char, 120) + fmt.Sprint(i) }
+		user := id("u", 0)
+		bundle := svc.Bundle{Users: []svc.User{{ID: user}}}
+		for i := range 120 {
+			group, policy := id("g", i), id("p", i)
+			bundle.Users[0].Channels = append(bundle.Users[0].Channels, svc.Channel{Provider: "p", SenderID: id("s", i)})
+			bundle.Groups = append(bundle.Groups, svc.Group{ID: group, Members: []string{user}})
+			bundle.Policies = append(bundle.Policies, svc.Policy{ID: policy, Document: document(
+				fmt.Sprintf(`{"effect":"allow","actions":[%q],"banks":[%q]}`, id("a", i), id("b", i)))})
+			bundle.Attachments = append(bundle.Attachments,
+				svc.Attachment{PolicyID: policy, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: user}},
+				svc.Attachment{PolicyID: policy, Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: id("g", 0)}})
+			if i < svc.MaxServiceAccounts {
+				bundle.ServiceAccounts = append(bundle.ServiceAccounts,
+					svc.ServiceAccount{ID: id("sa", i), OwnerUserID: user, ScopingPolicyID: policy})
+			}
+			must(s.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: user}, svc.NewAPIKey{Description: new(strings.Repeat(char, 1000))}))
+		}
+		must(0, s.service.Access.Apply(t.Context(), svc.Host, bundle))
+		for _, address := range []string{"users/" + user, "groups/" + id("g", 0), "policies/" + id("p", 0), "accounts/" + id("sa", 0)} {
+			kind, id, _ := strings.Cut(address, "/")
+			body := s.get("access/"+kind+"/"+url.PathEscape(id)).is(t, 200).body
+			if n := len(body); n > 300<<10 {
+				t.Errorf("the page of %s takes %d bytes", kind, n)
+			}
+			if kind == "users" && strings.Count(body, "more are not shown") != 6 {
+				t.Errorf("%d tables say that they are longer", strings.Count(body, "more are not shown"))
+			}
+		}
+	}
 }
 
 // The page counts the differences that the Service leaves out, as well as those that it leaves out

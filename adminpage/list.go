@@ -2,6 +2,7 @@ package adminpage
 
 import (
 	"fmt"
+	"html/template"
 	"iter"
 	"net/url"
 	"slices"
@@ -28,6 +29,9 @@ func cut(text string) string {
 	kept := strings.ToValidUTF8(text[:maxText], "")
 	return fmt.Sprintf("%s… (%d more bytes)", kept, len(text)-len(kept))
 }
+
+// htmlSize returns the bytes of HTML that show a text, about.
+func htmlSize(text string) int { return len(template.HTMLEscapeString(cut(text))) }
 
 // head returns the first entries of a list, and the number of the others.
 func head[T any](all []T, most int) (first []T, more int) {

@@ -159,9 +159,10 @@ var functions = template.FuncMap{
 		}
 		return text
 	},
-	"place": placeOf,
-	"json":  func(raw json.RawMessage) string { return string(raw) },
-	"words": func(kind svc.TargetKind) string { return strings.ReplaceAll(string(kind), "_", " ") },
+	"place":      placeOf,
+	"placeField": placeField,
+	"json":       func(raw json.RawMessage) string { return string(raw) },
+	"words":      func(kind svc.TargetKind) string { return strings.ReplaceAll(string(kind), "_", " ") },
 }
 
 // dict returns the values of a template that needs several: names and values in turn.

@@ -2,6 +2,7 @@ package adminpage
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -28,13 +29,20 @@ type reviewView struct {
 	Chosen                 url.Values     // of a form that settled conflicts
 	Compared               int64          // the version to compare with; 0: none
 	Since                  []changedPlace // what has changed since that version
+	MoreSince              int            // the places left out
 }
 
 // Choice returns what a form chose for a conflict: yours, source or "".
-func (b reviewView) Choice(path string) string { return b.Chosen.Get(placeField + path) }
+func (b reviewView) Choice(path string) string { return b.Chosen.Get(placeField(path)) }
 
-// placeField begins the names of the fields that settle a conflict.
-const placeField = "place "
+// placeField returns the name of the fields that settle the conflict at a path. It is short, also
+// where the path is not.
+func placeField(path string) string {
+	if len(path) > maxText {
+		path = fmt.Sprintf("%x", sha256.Sum256([]byte(path)))
+	}
+	return "place " + path
+}
 
 // changedPlace is a place where the installed content, the template and the source differ.
 type changedPlace struct {
@@ -108,11 +116,8 @@ func (b *reviewView) compareWith(number string) (err error) {
 		}
 		size := 0
 		for i := range b.Since {
-			for j := range b.Since[i].Sides {
-				size += b.Since[i].Sides[j].bound()
-			}
-			if i == maxListed || size > maxReview {
-				b.Since = b.Since[:i]
+			if size += b.Since[i].bound(); i == maxListed || i > 0 && size > maxReview {
+				b.Since, b.MoreSince = head(b.Since, i)
 				break
 			}
 		}
@@ -136,8 +141,9 @@ func (b *reviewView) compare(ctx context.Context, diff svc.TemplateDiff) error {
 			continue
 		}
 		place := changedPlace{Path: c.Path, By: by, Conflict: by == byBoth, Sides: sidesOf(c, by)}
-		for i := range place.Sides {
-			size += place.Sides[i].bound()
+		if size += place.bound(); size > maxReview && len(b.Changes) > 0 {
+			b.More++
+			continue
 		}
 		b.Changes = append(b.Changes, place)
 	}
@@ -212,23 +218,29 @@ func sidesOf(c svc.ContentChange, by string) []side {
 	return []side{difference("", c.Base, c.Ours)}
 }
 
-// Limits on the changes that a page shows: pieces of a side, and bytes of a side and of all, about.
+// Limits on the changes that a page shows: pieces of a side, bytes of a side, and bytes of HTML of
+// all, about.
 const (
 	maxPieces = 100
 	maxSide   = 2 * maxText
 	maxReview = 64 << 10
 )
 
-// bound leaves out the pieces beyond the limits, and returns the bytes of the others.
-func (s *side) bound() (size int) {
-	for i, p := range s.Pieces {
-		if i == maxPieces || size >= maxSide {
-			s.Pieces, s.More = s.Pieces[:i], len(s.Pieces)-i
-			break
+// bound leaves out the pieces beyond the limits, and returns the bytes of HTML of the place, about.
+func (c *changedPlace) bound() (html int) {
+	html = 4 * htmlSize(c.Path) // one for the row and three in its form
+	for i := range c.Sides {
+		s, size := &c.Sides[i], 0
+		for n, p := range s.Pieces {
+			if n == maxPieces || size >= maxSide {
+				s.Pieces, s.More = head(s.Pieces, n)
+				break
+			}
+			size += min(len(p.Text), maxText)
+			html += len("<ins></ins>") + htmlSize(p.Text)
 		}
-		size += min(len(p.Text), maxText)
 	}
-	return size
+	return html
 }
 
 // difference shows how a value became another. Texts that have words in common and lists of texts
@@ -383,6 +395,6 @@ func (v *visit) settled(id string, form url.Values) (*svc.Content, error) {
 	if err != nil {
 		return nil, err
 	}
-	content, err := settle(template, diff, func(path string) string { return form.Get(placeField + path) })
+	content, err := settle(template, diff, func(path string) string { return form.Get(placeField(path)) })
 	return &content, err
 }

@@ -81,6 +81,7 @@ func testBackup(t *testing.T, backup, restore string, flags ...string) {
 }
 
 // A running server makes whole backups at intervals, removes the oldest of them and no other file.
+// Names from the future neither count nor go.
 func TestScheduledBackups(t *testing.T) {
 	for kind, db := range map[string]string{"SQLite": newDB(t), "PostgreSQL": pgtest.Schema(t)} {
 		t.Run(kind, func(t *testing.T) {
@@ -88,18 +89,20 @@ func TestScheduledBackups(t *testing.T) {
 			folder, keys := filepath.Join(t.TempDir(), "kept"), filepath.Join(t.TempDir(), "k")
 			is.NoErr(os.Mkdir(folder, 0o700))
 			const old = "svc-20200101T000000.000Z.backup"
-			for _, name := range []string{old, "mine.backup", "svc-2020.backup"} {
+			const future = "svc-20990101T000000.000Z.backup"
+			for _, name := range []string{old, future, "mine.backup", "svc-2020.backup"} {
 				is.NoErr(os.WriteFile(filepath.Join(folder, name), nil, 0o600))
 			}
 			t.Setenv("SVC_BACKUP_DIR", folder)
-			s := startServer(t, "-db", db, "-keys", keys, "-backup-every", "100ms", "-backup-keep", "2")
+			s := startServer(t, "-db", db, "-keys", keys, "-backup-every", "100ms", "-backup-keep", "1")
 			is.True(soon(func() bool { return strings.Count(s.stderr.String(), "made the scheduled backup") >= 4 }))
 			is.NoErr(s.stop(t))
 			made := must(scheduled(folder))
 			is.Equal(len(made), 2)
+			is.Equal(made[1], future)
 			wantFiles(t, folder, append([]string{"mine.backup", "svc-2020.backup"}, made...)...)
 			restored := newDB(t)
-			does(t, "restore", "-db", restored, filepath.Join(folder, made[1]))
+			does(t, "restore", "-db", restored, filepath.Join(folder, made[0]))
 			is.Equal(does(t, "export", "-db", restored), does(t, "export", "-db", db))
 		})
 	}

@@ -67,6 +67,8 @@ type call struct {
 // in c, and leaves what it does in do.
 func (c *call) program(do *action) *cobra.Command {
 	root := c.command(subcommands[0], do)
+	root.SetOut(c.stdout)
+	root.SetErr(c.stderr)
 	early(root)
 	for _, of := range subcommands[1:] {
 		parent := root
@@ -78,6 +80,8 @@ func (c *call) program(do *action) *cobra.Command {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err.Error()) })
 	root.CompletionOptions.HiddenDefaultCmd = true
+	root.InitDefaultCompletionCmd()
+	grouped(group(root, "completion"))
 	root.SetHelpCommand(&cobra.Command{
 		Use: "help [COMMAND]", Short: "print the help of a command",
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -127,11 +131,17 @@ func group(parent *cobra.Command, word string) *cobra.Command {
 			return cmd
 		}
 	}
-	cmd := &cobra.Command{Use: word, Args: cobra.ArbitraryArgs, SilenceErrors: true, SilenceUsage: true}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error { return unknown(cmd, args) }
+	cmd := &cobra.Command{Use: word, SilenceErrors: true, SilenceUsage: true}
+	grouped(cmd)
 	early(cmd)
 	parent.AddCommand(cmd)
 	return cmd
+}
+
+// grouped makes a command refuse all but its own commands.
+func grouped(cmd *cobra.Command) {
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return unknown(cmd, args) }
 }
 
 // early lets -json stand before the name of a command: cobra must know that no value follows it.
@@ -162,18 +172,31 @@ func names(cmd *cobra.Command) string {
 	return strings.Join(all, ", ")
 }
 
-// doubled gives flags of several letters two dashes: one and two are the same.
+// doubled gives flags of several letters two dashes: one and two are the same. Values of flags stay,
+// also those that begin with a dash.
 func doubled(args []string) (all []string) {
+	takes := map[string]bool{} // the flags that a value follows
+	for _, of := range subcommands {
+		of.flags().VisitAll(func(f *flag.Flag) { takes[f.Name] = !isSwitch(f) })
+	}
+	value := false
 	for i, arg := range args {
-		if arg == "--" {
+		if !value && arg == "--" {
 			return append(all, args[i:]...)
 		}
-		if len(arg) > 2 && arg[0] == '-' && arg[1] != '-' {
+		if !value && len(arg) > 2 && arg[0] == '-' && arg[1] != '-' {
 			arg = "-" + arg
 		}
+		value = !value && strings.HasPrefix(arg, "--") && takes[arg[2:]]
 		all = append(all, arg)
 	}
 	return all
+}
+
+// isSwitch reports whether a flag is true without a value.
+func isSwitch(f *flag.Flag) bool {
+	b, is := f.Value.(interface{ IsBoolFlag() bool })
+	return is && b.IsBoolFlag()
 }
 
 // parse reads the arguments of a command, and the configuration file that they name, into c. It

@@ -139,7 +139,7 @@ var keyCommands = []rows{
 				return err
 			}
 			in := svc.NewAPIKey{Description: c.text("description", text), ScopingPolicyID: *scoping}
-			if *lifetime > 0 {
+			if c.given("expires-in") {
 				in.ExpiresAt = time.Now().Add(*lifetime)
 			}
 			if t.local != nil && holder.Kind == svc.KindUser { // the host may issue keys to anybody

@@ -42,8 +42,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 func (c *call) read(ctx context.Context) (do action, err error) {
 	program := c.program(&do)
 	program.SetArgs(c.args)
-	program.SetOut(c.stdout)
-	program.SetErr(c.stderr)
 	err = program.ExecuteContext(ctx)
 	return do, err
 }

@@ -90,10 +90,11 @@ func (s *serving) follow(ctx context.Context, hangUps <-chan os.Signal) {
 				s.logged("the keys file", s.reloadSecrets())
 			}
 		case <-hangUps:
-			s.logged("log.level", s.reloadLevel())
-			s.logged("the keys file", s.reloadSecrets())
-			s.logged("the certificate", s.certs.reload())
-			s.log.Info("reloaded log.level, the keys file and the certificate")
+			level := s.logged("log.level", s.reloadLevel())
+			keys := s.logged("the keys file", s.reloadSecrets())
+			if s.logged("the certificate", s.certs.reload()) && keys && level {
+				s.log.Info("reloaded log.level, the keys file and the certificate")
+			}
 		}
 	}
 	s.retired.Wait()
@@ -104,10 +105,12 @@ func sameState(a, b os.FileInfo) bool {
 	return b != nil && os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
 }
 
-func (s *serving) logged(what string, err error) {
+// logged logs an error, and reports whether there is none.
+func (s *serving) logged(what string, err error) bool {
 	if err != nil {
 		s.log.Error("cannot reload "+what+": the old stays", "error", err)
 	}
+	return err == nil
 }
 
 // reloadLevel reads the configuration again, and takes log.level.

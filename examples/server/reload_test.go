@@ -30,7 +30,8 @@ func hearHangUps(t *testing.T) {
 	t.Cleanup(func() { signal.Stop(heard) })
 }
 
-// SIGHUP reloads log.level. A configuration that is wrong is logged, and the old level stays.
+// SIGHUP reloads log.level. A configuration that is wrong is logged, and the old level stays. The log
+// says that all was reloaded only when it was.
 func TestReloadedLevel(t *testing.T) {
 	hearHangUps(t)
 	is := is.New(t)
@@ -51,8 +52,10 @@ func TestReloadedLevel(t *testing.T) {
 	is.True(answers(base))
 	hangUp("read_only = true\n[log]\nlevel = \"info\"\n")
 	is.True(soon(func() bool { return strings.Contains(log.String(), "all settings but log.level need a restart") }))
+	is.True(soon(func() bool { return strings.Count(log.String(), "reloaded log.level") >= 2 }))
 	is.NoErr(cmd.Process.Signal(syscall.SIGTERM))
 	is.NoErr(cmd.Wait())
+	is.Equal(strings.Count(log.String(), "reloaded log.level"), 2) // not with the level "loud"
 }
 
 // New secrets count without a restart, while requests go on. Keys of before stay good. A file that is

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"flag"
 	"io"
 	"path/filepath"
 	"strings"
@@ -94,7 +95,46 @@ func TestRows(t *testing.T) {
 	is.True(strings.Contains(does(t, "what-can", "-url", server.base+"/ext/svc"), "ALLOWED"))
 	is.Equal(does(t, "what-can", "-user", "alice", "-url", server.base+"/ext/svc"), does(t, "what-can", "-user", "alice", "-db", db))
 	is.True(strings.Contains(does(t, "completion", "bash"), "__start_server"))
+	exits(t, 2, "unknown command", "completion", "tcsh")
+	exits(t, 2, "completion fish", "completion")
 	is.True(strings.Contains(does(t, "help", "user", "add"), "-email"))
+}
+
+// A value that follows its flag stays as it is, also with a dash in front. Two dashes end the flags.
+func TestValuesWithDashes(t *testing.T) {
+	is := is.New(t)
+	db := newDB(t)
+	startServer(t, "-db", db)
+	does(t, "user", "add", "-db", db, "-display-name", "-Name", "--email", "--", "--", "-dashed")
+	var user userRow
+	is.NoErr(json.Unmarshal([]byte(does(t, "user", "show", "-json", "-db", db, "--", "-dashed")), &user))
+	is.Equal(user.DisplayName+" "+*user.Email, "-Name --")
+	does(t, "attachment", "add", "bank:readonly", "-user", "alice", "-priority", "-10", "-db", db)
+	is.True(strings.Contains(does(t, "attachment", "list", "-db", db, "-json"), `"priority":-10`))
+	takes := map[string]bool{}
+	for _, of := range subcommands { // so a name says whether a value follows
+		of.flags().VisitAll(func(f *flag.Flag) {
+			if was, seen := takes[f.Name]; seen && was == isSwitch(f) {
+				t.Errorf("-%s takes a value in some commands only", f.Name)
+			}
+			takes[f.Name] = !isSwitch(f)
+		})
+	}
+}
+
+// A lifetime that has ended is refused: it does not become a key without an end.
+func TestLifetimes(t *testing.T) {
+	db := newDB(t)
+	server := startServer(t, "-db", db)
+	t.Setenv("SVC_KEY", server.key())
+	for _, at := range [][]string{{"-db", db}, {"-url", server.base + "/ext/svc"}} {
+		for _, lifetime := range []string{"-1h", "0", "-1ns"} {
+			fails(t, "must lie in the future", append(at, "key", "issue", "-user", "alice", "-expires-in", lifetime)...)
+		}
+		if list := does(t, append(at, "key", "list", "-user", "alice")...); strings.Contains(list, "alice") {
+			t.Errorf("a key was issued: %s", list)
+		}
+	}
 }
 
 // Settings come from the environment as well: before the file, and after the flags.

@@ -58,7 +58,8 @@ func (c *call) untilBackup(now time.Time) (time.Duration, error) {
 	return 0, err
 }
 
-// backupNow makes a backup as the command does, and then removes the oldest beyond backup.keep.
+// backupNow makes a backup as the command does, and then removes the oldest beyond backup.keep. Those
+// of a clock that was fast do not count and stay: the clock may be slow now.
 func (c *call) backupNow(ctx context.Context) error {
 	file := filepath.Join(c.Backup.Dir, "svc-"+time.Now().UTC().Format(backupTime)+".backup")
 	one := &call{config: c.config, operand: file, stdout: io.Discard, log: c.log}
@@ -67,6 +68,7 @@ func (c *call) backupNow(ctx context.Context) error {
 	}
 	c.log.Info("made the scheduled backup", "file", file)
 	made, err := scheduled(c.Backup.Dir)
+	made = made[:slices.Index(made, filepath.Base(file))+1]
 	for _, name := range made[:max(0, len(made)-c.Backup.Keep)] {
 		err = errors.Join(err, os.Remove(filepath.Join(c.Backup.Dir, name)))
 	}

@@ -51,7 +51,8 @@ type stdConn = stdlib.Conn
 type wait struct {
 	query string
 	args  []any
-	check func(rows int64) error // may be nil
+	check func(rows int64) error    // may be nil
+	read  func(sqlstore.Rows) error // nil: the statement is no query
 }
 
 func (c *conn) Prepare(query string) (driver.Stmt, error) { return statement{c, query}, nil }
@@ -68,6 +69,7 @@ func (c *conn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx
 	if c.Conn().IsClosed() {
 		return nil, driver.ErrBadConn
 	}
+	later.Taken = true
 	begin := "BEGIN ISOLATION LEVEL " + sql.IsolationLevel(options.Isolation).String()
 	if options.ReadOnly {
 		begin += " READ ONLY"
@@ -88,12 +90,14 @@ func (c *conn) exec(
 ) (driver.Result, error) {
 	later := sqlstore.LaterOf(ctx)
 	switch {
-	case c.lazy && later != nil:
+	case c.lazy && later != nil && query != "":
 		later.Taken = true
-		c.waiting = append(c.waiting, wait{query, values(named), later.Check})
+		c.waiting = append(c.waiting, wait{query, values(named), later.Check, later.Rows})
 		return driver.RowsAffected(0), nil
 	case c.lost():
 		return nil, errLost
+	case query == "":
+		return driver.RowsAffected(0), c.answer(ctx)
 	case len(c.waiting) == 0:
 		return c.stdConn.ExecContext(ctx, query, named)
 	}
@@ -104,6 +108,18 @@ func (c *conn) exec(
 	tag, err := answers.Exec()
 	closed := answers.Close()
 	return driver.RowsAffected(tag.RowsAffected()), cmp.Or(err, closed)
+}
+
+// answer sends the statements that wait, if one of them is a query.
+func (c *conn) answer(ctx context.Context) error {
+	if !slices.ContainsFunc(c.waiting, func(w wait) bool { return w.read != nil }) {
+		return nil
+	}
+	answers, err := c.send(ctx)
+	if err != nil {
+		return err
+	}
+	return answers.Close()
 }
 
 func (c *conn) QueryContext(
@@ -174,16 +190,28 @@ func (c *conn) send(ctx context.Context, more ...wait) (pgx.BatchResults, error)
 	}
 	answers := c.Conn().SendBatch(ctx, &batch)
 	for _, w := range waiting {
-		tag, err := answers.Exec()
-		if err == nil && w.check != nil {
-			err = w.check(tag.RowsAffected())
-		}
-		if err != nil {
+		if err := w.answered(answers); err != nil {
 			_ = answers.Close() // it repeats the error
 			return nil, err
 		}
 	}
 	return answers, nil
+}
+
+// answered takes the next answer, which is that of w.
+func (w wait) answered(answers pgx.BatchResults) error {
+	if w.read != nil {
+		found, err := answers.Query()
+		if err != nil {
+			return err
+		}
+		return w.read(rowsOf{found})
+	}
+	tag, err := answers.Exec()
+	if err == nil && w.check != nil {
+		err = w.check(tag.RowsAffected())
+	}
+	return err
 }
 
 func values(named []driver.NamedValue) []any {

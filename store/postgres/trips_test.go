@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net"
 	"sync/atomic"
@@ -113,9 +114,40 @@ var mutations = []struct {
 			return true, nil
 		})
 	}},
+	{"read named rows", 1, func(ctx context.Context, store *sqlstore.Store, id string) error {
+		names := svc.AccessNames{Users: []string{id}, Policies: []string{"p"}, GroupsOf: []string{id}}
+		_, err := store.ReadAccess(ctx, svc.AccessRead{Named: &names}, func(svc.Bundle) error { return nil })
+		return err
+	}},
+	{"write users, then read what changed", 6, func(ctx context.Context, store *sqlstore.Store, id string) error {
+		at, err := store.Generation(ctx)
+		if err == nil {
+			err = store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+				return judgedWrite(ctx, tx, id)
+			})
+		}
+		if err == nil { // two trips
+			_, err = store.ReadAccess(ctx, svc.AccessRead{Since: at}, func(svc.Bundle) error { return nil })
+		}
+		return err
+	}},
 	{"nothing", 0, func(ctx context.Context, store *sqlstore.Store, _ string) error {
 		return store.Atomically(ctx, func(context.Context, svc.Store) error { return nil })
 	}},
+}
+
+// judgedWrite writes a user as the Service does for a caller with a key.
+func judgedWrite(ctx context.Context, tx svc.Store, id string) error {
+	err := errors.Join(tx.Lock(ctx, svc.Locks{ChangeAccess: true}), tx.Lock(ctx, svc.Locks{RelyOnKey: "k"}))
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Access(ctx, svc.AccessQuery{KeyID: "k", Bare: true}); err != nil {
+		return err
+	}
+	return tx.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
+		return svc.Bundle{Users: []svc.User{{ID: id}}, Groups: []svc.Group{{ID: id}}}.Write(), nil
+	})
 }
 
 func createKey(ctx context.Context, store *sqlstore.Store, id string) error {

@@ -202,45 +202,55 @@ func columnsOfServiceAccount(a *svc.ServiceAccount) []any {
 func (s *Store) ReadAccess(
 	ctx context.Context, read svc.AccessRead, yield func(svc.Bundle) error,
 ) (changes svc.StoreChanges, err error) {
+	p := &parts{yield: func(part svc.Bundle) error {
+		if read.Bare {
+			part.Bare()
+		}
+		if err := yield(part); err != nil {
+			return refusal{err}
+		}
+		return nil
+	}}
+	var named func() svc.Bundle
 	err = s.snapshot(ctx, "read access", func(ctx context.Context, tx session) (err error) {
 		t := accessTx{session: tx, dialect: s.dialect}
-		changes, err = t.read(ctx, s, read, func(part svc.Bundle) error {
-			if read.Bare {
-				part.Bare()
-			}
-			if err := yield(part); err != nil {
-				return refusal{err}
-			}
-			return nil
-		})
+		named, err = t.read(ctx, s, p, read, &changes)
 		return err
 	})
+	if err == nil && named != nil {
+		err = s.outcome(ctx, "read access", p.addRows(named()))
+	}
 	return changes, err
 }
 
+// read yields rows, or asks for them: then named returns them at the end of the transaction.
 func (t accessTx) read(
-	ctx context.Context, s *Store, read svc.AccessRead, yield func(svc.Bundle) error,
-) (changes svc.StoreChanges, err error) {
-	named := read.Named
-	if read.Since > 0 {
-		if changes, err = s.changes(ctx, t.session, read.Since); err != nil {
-			return changes, err
+	ctx context.Context, s *Store, p *parts, read svc.AccessRead, changes *svc.StoreChanges,
+) (named func() svc.Bundle, err error) {
+	names := read.Named
+	if read.Since == 0 {
+		err = t.eachLater(ctx, func(row scanner) (enough bool, err error) {
+			changes.Generation, err = scanNumber(row)
+			return true, err
+		}, sumGeneration)
+	} else if *changes, err = s.changes(ctx, t.session, read.Since); err == nil {
+		names = new(svc.AccessNames)
+		if *changes, *names = changes.OfAccess(); changes.Reset {
+			names = nil
 		}
-		var names svc.AccessNames
-		if changes, names = changes.OfAccess(); !changes.Reset {
-			named = &names
-		}
-	} else if changes.Generation, err = one(ctx, t.session, scanNumber, selectGeneration); err != nil {
-		return changes, err
 	}
-	p := &parts{yield: yield}
-	if read.Page != nil {
-		return changes, t.page(ctx, p, *read.Page)
+	switch {
+	case err != nil:
+		return nil, err
+	case read.Page != nil:
+		return nil, t.page(ctx, p, *read.Page)
+	case names == nil:
+		return nil, t.allAccess(ctx, p, read.Bare)
 	}
-	if named == nil {
-		return changes, t.allAccess(ctx, p, read.Bare)
-	}
-	current, err := t.current(ctx, *named)
+	return t.ask(ctx, *names)
+}
+
+func (p *parts) addRows(current svc.Bundle) (err error) {
 	addAll(p, &err, &p.Users, current.Users, func(u svc.User) int { return 1 + len(u.Channels) })
 	addAll(p, &err, &p.Groups, pieces(current.Groups), func(g svc.Group) int {
 		return 1 + len(g.Members)
@@ -253,17 +263,19 @@ func (t accessTx) read(
 	if err == nil {
 		err = p.flush()
 	}
-	return changes, err
+	return err
 }
 
 // allAccess yields every row.
 func (s session) allAccess(ctx context.Context, p *parts, bare bool) (err error) {
 	if bare {
-		read(ctx, s, &err, p, &p.Users, scanBareUser, nil, selectBareUsers)
+		if err = s.bareUsers(ctx, p); err == nil {
+			err = s.bareGroups(ctx, p)
+		}
 	} else {
 		read(ctx, s, &err, p, &p.Users, scanUserChannel, mergeUser, selectUsers)
+		read(ctx, s, &err, p, &p.Groups, scanGroupMember, p.mergeGroup, selectGroups+byGroup)
 	}
-	read(ctx, s, &err, p, &p.Groups, scanGroupMember, p.mergeGroup, selectGroups+byGroup)
 	read(ctx, s, &err, p, &p.ServiceAccounts, scanServiceAccount, nil,
 		selectServiceAccounts+` ORDER BY a.id`)
 	read(ctx, s, &err, p, &p.Policies, scanPolicy, nil, selectPolicies+` ORDER BY id`)
@@ -362,17 +374,9 @@ func pieces(groups []svc.Group) (out []svc.Group) {
 	return out
 }
 
-const (
-	selectUsers = `SELECT ` + userColumns + `, c.provider, c.sender_id
-		FROM svc_users u LEFT JOIN svc_channels c ON c.user_id = u.id
-		ORDER BY u.id, c.provider, c.sender_id`
-	selectBareUsers = `SELECT u.id, u.inactive FROM svc_users u ORDER BY u.id`
-)
-
-func scanBareUser(row scanner) (user svc.User, err error) {
-	err = row.Scan(&user.ID, &user.Inactive)
-	return user, err
-}
+const selectUsers = `SELECT ` + userColumns + `, c.provider, c.sender_id
+	FROM svc_users u LEFT JOIN svc_channels c ON c.user_id = u.id
+	ORDER BY u.id, c.provider, c.sender_id`
 
 // scanUserChannel reads a user and one of its channels, if the user has any.
 func scanUserChannel(row scanner) (svc.User, error) {

@@ -31,7 +31,7 @@ func (s *Store) ChangeAccess(
 			return mutation{}, err
 		}
 		if done := 0; write.Progress != nil {
-			t.wrote = func(n int) { done += n; write.Progress(done) }
+			t.wrote = func(_ int64, n int) error { done += n; write.Progress(done); return nil }
 		}
 		gone, unbound, err := t.remove(ctx, write.Remove)
 		if err != nil {
@@ -56,11 +56,14 @@ func (t accessTx) plan(
 		}
 		err = lock(svc.Locks{ChangeAccess: !write.NewUsers, AddUsers: write.NewUsers})
 	} else if err = lock(svc.Locks{ChangeAccess: true}); err == nil {
-		var current svc.Bundle
-		if current, err = t.current(ctx, named); err != nil {
+		var rows func() svc.Bundle
+		if rows, err = t.ask(ctx, named); err == nil {
+			err = t.answers(ctx)
+		}
+		if err != nil {
 			return write, err
 		}
-		if write, err = change(current); err != nil {
+		if write, err = change(rows()); err != nil {
 			return write, refusal{err}
 		}
 	}
@@ -76,7 +79,8 @@ func (t accessTx) plan(
 type accessTx struct {
 	session
 	dialect Dialect
-	wrote   func(n int) // unless nil, is called after n rows are written
+	// wrote, unless nil, is called after a statement for n rows, which wrote so many.
+	wrote func(written int64, n int) error
 }
 
 // batchSize is the size from which on rows are one statement, in bytes of JSON.
@@ -112,8 +116,8 @@ func batches[R any](
 	return nil
 }
 
-// pick reads what query finds for keys into list, for each key once. When err is already set, it
-// does nothing.
+// pick reads what query finds for keys into list, for each key once. The list is complete after
+// answers. When err is already set, it does nothing.
 func pick[K comparable, R any](
 	ctx context.Context, t accessTx, err *error, list *[]R, scan func(scanner) (R, error),
 	keys []K, columns func(K) any, query string,
@@ -123,7 +127,7 @@ func pick[K comparable, R any](
 	}
 	keys = once(slices.Clone(keys), func(key K) K { return key })
 	*err = batches(t, query, keys, columns, func(query, parameter string, _ int) error {
-		return each(ctx, t.session, func(row scanner) (bool, error) {
+		return t.eachLater(ctx, func(row scanner) (bool, error) {
 			r, err := scan(row)
 			*list = append(*list, r)
 			return false, err
@@ -131,63 +135,63 @@ func pick[K comparable, R any](
 	})
 }
 
-// current reads the named rows and the holders of the named channels. CROSS JOIN keeps SQLite from
-// scanning the table: it looks up each key.
-func (t accessTx) current(
+// ask asks for the named rows and the holders of the named channels. rows returns them after
+// answers. CROSS JOIN keeps SQLite from scanning the table: it looks up each key.
+func (t accessTx) ask(
 	ctx context.Context, named svc.AccessNames,
-) (current svc.Bundle, err error) {
-	current.Users, err = t.users(ctx, named)
-	current.Groups, err = t.groups(ctx, named, err)
-	current.ServiceAccounts, err = t.serviceAccounts(ctx, named, err)
-	pick(ctx, t, &err, &current.Policies, scanPolicy, named.Policies, itself,
+) (rows func() svc.Bundle, err error) {
+	var b svc.Bundle
+	var members []svc.Membership
+	t.users(ctx, &err, &b.Users, named)
+	t.groups(ctx, &err, &b.Groups, &members, named)
+	t.serviceAccounts(ctx, &err, &b.ServiceAccounts, named)
+	pick(ctx, t, &err, &b.Policies, scanPolicy, named.Policies, itself,
 		`SELECT p.id, p.display_name, p.document FROM {ids} j
 		CROSS JOIN svc_policies p WHERE p.id = j.value`)
-	current.Attachments, err = t.attachments(ctx, named, err)
-	pick(ctx, t, &err, &current.BankPolicies, scanBankPolicy, named.BankPolicies, itself,
+	t.attachments(ctx, &err, &b.Attachments, named)
+	pick(ctx, t, &err, &b.BankPolicies, scanBankPolicy, named.BankPolicies, itself,
 		`SELECT b.bank_id, b.document FROM {ids} j
 		CROSS JOIN svc_bank_policies b WHERE b.bank_id = j.value`)
-	pick(ctx, t, &err, &current.Tests, scanTest, named.Tests, itself,
+	pick(ctx, t, &err, &b.Tests, scanTest, named.Tests, itself,
 		`SELECT `+testColumns+` FROM {ids} j CROSS JOIN svc_access_tests t WHERE t.id = j.value`)
-	return current, err
+	return func() svc.Bundle {
+		b.Users = withChannels(b.Users)
+		b.Groups = withMembers(once(b.Groups, func(g svc.Group) string { return g.ID }), members)
+		b.ServiceAccounts = once(b.ServiceAccounts, func(a svc.ServiceAccount) string { return a.ID })
+		b.Attachments = once(b.Attachments, func(a svc.Attachment) svc.AttachmentKey {
+			return svc.AttachmentKey{PolicyID: a.PolicyID, Principal: a.Principal}
+		})
+		return b
+	}, err
 }
 
-// serviceAccounts reads the named service accounts. When err is already set, it does nothing.
+// serviceAccounts asks for the named service accounts.
 func (t accessTx) serviceAccounts(
-	ctx context.Context, named svc.AccessNames, err error,
-) (accounts []svc.ServiceAccount, _ error) {
+	ctx context.Context, err *error, list *[]svc.ServiceAccount, named svc.AccessNames,
+) {
 	by := func(column string, names []string) {
-		pick(ctx, t, &err, &accounts, scanServiceAccount, names, itself,
+		pick(ctx, t, err, list, scanServiceAccount, names, itself,
 			`SELECT `+serviceAccountColumns+` FROM {ids} j
 			CROSS JOIN svc_service_accounts a WHERE a.`+column+` = j.value`)
 	}
 	by(`id`, named.ServiceAccounts)
 	by(`owner_user_id`, named.AccountsOf)
 	by(`scoping_policy_id`, named.UsesOf)
-	if len(named.AccountsOf)+len(named.UsesOf) == 0 {
-		return accounts, err
-	}
-	return once(accounts, func(a svc.ServiceAccount) string { return a.ID }), err
 }
 
-// attachments reads the named attachments. When err is already set, it does nothing.
+// attachments asks for the named attachments.
 func (t accessTx) attachments(
-	ctx context.Context, named svc.AccessNames, err error,
-) (attachments []svc.Attachment, _ error) {
+	ctx context.Context, err *error, list *[]svc.Attachment, named svc.AccessNames,
+) {
 	const columns = `SELECT t.policy_id, t.principal_type, t.principal_id, t.priority FROM `
 	const toPrincipal = columns + `{rows} j CROSS JOIN svc_attachments t
 		WHERE t.principal_type = j.value->>0 AND t.principal_id = j.value->>1`
-	pick(ctx, t, &err, &attachments, scanAttachment, named.Attachments, columnsOfAttachmentKey,
+	pick(ctx, t, err, list, scanAttachment, named.Attachments, columnsOfAttachmentKey,
 		toPrincipal+` AND t.policy_id = j.value->>2`)
-	pick(ctx, t, &err, &attachments, scanAttachment, named.AttachmentsTo,
+	pick(ctx, t, err, list, scanAttachment, named.AttachmentsTo,
 		func(to svc.GrantedTo) any { return []any{to.Type, to.ID} }, toPrincipal)
-	pick(ctx, t, &err, &attachments, scanAttachment, named.UsesOf, itself,
+	pick(ctx, t, err, list, scanAttachment, named.UsesOf, itself,
 		columns+`{ids} j CROSS JOIN svc_attachments t WHERE t.policy_id = j.value`)
-	if len(named.AttachmentsTo)+len(named.UsesOf) == 0 {
-		return attachments, err
-	}
-	return once(attachments, func(a svc.Attachment) svc.AttachmentKey {
-		return svc.AttachmentKey{PolicyID: a.PolicyID, Principal: a.Principal}
-	}), err
 }
 
 func columnsOfAttachmentKey(k svc.AttachmentKey) any {
@@ -205,14 +209,20 @@ func once[K comparable, R any](rows []R, key func(R) K) []R {
 	})
 }
 
-// users reads the named users and the holders of the named channels. It looks up the holder of a
-// channel only when none of the named users has it.
+// users asks for the named users and the holders of the named channels, with a row for each of their
+// channels. It looks up the holder of a channel only when none of the named users has it.
 func (t accessTx) users(
-	ctx context.Context, named svc.AccessNames,
-) ([]svc.User, error) {
-	users, err := t.usersOf(ctx, named.Users)
+	ctx context.Context, err *error, list *[]svc.User, named svc.AccessNames,
+) {
+	const columns = `SELECT ` + userColumns + `, c.provider, c.sender_id FROM `
+	pick(ctx, t, err, list, scanUserChannel, named.Users, itself, columns+`{ids} j
+		CROSS JOIN svc_users u LEFT JOIN svc_channels c ON c.user_id = u.id WHERE u.id = j.value`)
+	if len(named.Channels) == 0 || *err != nil {
+		return
+	}
+	*err = t.answers(ctx)
 	held := make(map[svc.Channel]bool, len(named.Channels))
-	for _, u := range users {
+	for _, u := range *list {
 		for _, c := range u.Channels {
 			held[c] = true
 		}
@@ -220,63 +230,57 @@ func (t accessTx) users(
 	other := slices.DeleteFunc(slices.Clone(named.Channels), func(c svc.Channel) bool {
 		return held[c]
 	})
-	var holders []string
-	pick(ctx, t, &err, &holders, scanText, other, columnsOfChannel,
-		`SELECT c.user_id FROM {rows} j CROSS JOIN svc_channels c
-		WHERE c.provider = j.value->>0 AND c.sender_id = j.value->>1`)
-	if err != nil || len(holders) == 0 {
-		return users, err
-	}
-	more, err := t.usersOf(ctx, holders)
-	return append(users, more...), err
+	pick(ctx, t, err, list, scanUserChannel, other, columnsOfChannel, columns+`{rows} j
+		CROSS JOIN svc_channels h CROSS JOIN svc_users u LEFT JOIN svc_channels c ON c.user_id = u.id
+		WHERE h.provider = j.value->>0 AND h.sender_id = j.value->>1 AND u.id = h.user_id`)
 }
 
-// usersOf reads users with their channels.
-func (t accessTx) usersOf(ctx context.Context, ids []string) (users []svc.User, err error) {
-	var rows []svc.User // one for each channel
-	pick(ctx, t, &err, &rows, scanUserChannel, ids, itself,
-		`SELECT `+userColumns+`, c.provider, c.sender_id FROM {ids} j
-		CROSS JOIN svc_users u LEFT JOIN svc_channels c ON c.user_id = u.id WHERE u.id = j.value`)
+// withChannels returns users whose rows come once for each channel.
+func withChannels(rows []svc.User) []svc.User {
 	slices.SortFunc(rows, func(a, b svc.User) int { return cmp.Compare(a.ID, b.ID) })
-	users = rows[:0]
+	users := rows[:0]
 	for _, row := range rows {
 		if n := len(users); n == 0 || !mergeUser(&users[n-1], row) {
 			users = append(users, row)
 		}
 	}
-	for _, u := range users {
+	for i, u := range users {
 		slices.SortFunc(u.Channels, func(a, b svc.Channel) int {
 			return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.SenderID, b.SenderID))
 		})
+		users[i].Channels = slices.Compact(u.Channels) // two of the named ones may be its own
 	}
-	return users, err
+	return users
 }
 
-// groups reads the named groups and their named members. When err is already set, it does nothing.
+// groups asks for the named groups, and for their named members.
 func (t accessTx) groups(
-	ctx context.Context, named svc.AccessNames, err error,
-) (groups []svc.Group, _ error) {
-	var members []svc.Membership
-	pick(ctx, t, &err, &members, scanMembership, named.GroupsOf, itself,
-		`SELECT m.group_id, m.user_id FROM {ids} j
-		CROSS JOIN svc_group_members m WHERE m.user_id = j.value`)
+	ctx context.Context, err *error, list *[]svc.Group, members *[]svc.Membership, named svc.AccessNames,
+) {
+	const groups, ofMembers = `SELECT g.id, g.display_name FROM `, `SELECT m.group_id, m.user_id FROM `
 	ids := slices.Concat(named.Groups, named.MembersOf)
-	for _, m := range slices.Concat(members, named.Members) {
+	for _, m := range named.Members {
 		ids = append(ids, m.Group)
 	}
-	pick(ctx, t, &err, &groups, scanGroup, ids, itself,
-		`SELECT g.id, g.display_name FROM {ids} j
+	pick(ctx, t, err, list, scanGroup, ids, itself, groups+`{ids} j
 		CROSS JOIN svc_access_groups g WHERE g.id = j.value`)
-	pick(ctx, t, &err, &members, scanMembership, named.MembersOf, itself,
-		`SELECT m.group_id, m.user_id FROM {ids} j
+	pick(ctx, t, err, list, scanGroup, named.GroupsOf, itself, groups+`{ids} j
+		CROSS JOIN svc_group_members m CROSS JOIN svc_access_groups g
+		WHERE m.user_id = j.value AND g.id = m.group_id`)
+	pick(ctx, t, err, members, scanMembership, named.GroupsOf, itself, ofMembers+`{ids} j
+		CROSS JOIN svc_group_members m WHERE m.user_id = j.value`)
+	pick(ctx, t, err, members, scanMembership, named.MembersOf, itself, ofMembers+`{ids} j
 		CROSS JOIN svc_group_members m WHERE m.group_id = j.value`)
 	some := slices.DeleteFunc(slices.Clone(named.Members), func(m svc.Membership) bool {
 		return slices.Contains(named.MembersOf, m.Group)
 	})
-	pick(ctx, t, &err, &members, scanMembership, some, columnsOfMembership,
-		`SELECT m.group_id, m.user_id FROM {rows} j
+	pick(ctx, t, err, members, scanMembership, some, columnsOfMembership, ofMembers+`{rows} j
 		CROSS JOIN svc_group_members m
 		WHERE m.group_id = j.value->>0 AND m.user_id = j.value->>1`)
+}
+
+// withMembers adds members to their groups.
+func withMembers(groups []svc.Group, members []svc.Membership) []svc.Group {
 	place := make(map[string]int, len(groups))
 	for i, g := range groups {
 		place[g.ID] = i
@@ -290,7 +294,7 @@ func (t accessTx) groups(
 		slices.Sort(g.Members)
 		groups[i].Members = slices.Compact(g.Members)
 	}
-	return groups, err
+	return groups
 }
 
 func itself(id string) any { return id }
@@ -313,23 +317,28 @@ type held struct {
 	user string
 }
 
-// put runs a statement that writes rows. When err is already set, it does nothing. It returns how
-// many rows the statement wrote.
+// put runs a statement that writes rows, or lets the driver run it with the next one, unless the rows
+// are many. When err is already set, it does nothing.
 func put[R any](
 	ctx context.Context, t accessTx, err *error, rows []R, columns func(R) any, query string,
-) (written int64) {
+) {
 	if *err != nil {
-		return 0
+		return
 	}
 	*err = batches(t, query, rows, columns, func(query, parameter string, n int) error {
-		changed, err := t.exec(ctx, query, parameter)
-		if err == nil && t.wrote != nil {
-			t.wrote(n)
+		var check func(int64) error
+		if t.wrote != nil {
+			check = func(written int64) error { return t.wrote(written, n) }
 		}
-		written += changed
+		if len(parameter) < batchSize {
+			return t.later(ctx, check, query, parameter)
+		}
+		written, err := t.exec(ctx, query, parameter)
+		if err == nil && check != nil {
+			err = check(written)
+		}
 		return err
 	})
-	return written
 }
 
 // write upserts rows; a row comes before the rows that refer to it. All users give up their
@@ -390,23 +399,29 @@ func (t accessTx) write(ctx context.Context, w svc.AccessWrite) (err error) {
 }
 
 func (t accessTx) writeChannels(ctx context.Context, err *error, users []svc.User) {
-	silent := t
-	silent.wrote = nil // write has counted the users
-	put(ctx, silent, err, users, func(u svc.User) any { return u.ID },
+	progress := t.wrote
+	t.wrote = nil // write has counted the users
+	put(ctx, t, err, users, func(u svc.User) any { return u.ID },
 		`DELETE FROM svc_channels WHERE user_id IN (SELECT value FROM {ids})`)
+	t.wrote = func(written int64, n int) error {
+		if written < int64(n) {
+			return errors.New("a channel is another user's: remove it there first")
+		}
+		if progress != nil {
+			return progress(written, n)
+		}
+		return nil
+	}
 	var channels []held
 	for _, u := range users {
 		for _, channel := range u.Channels {
 			channels = append(channels, held{channel, u.ID})
 		}
 	}
-	written := put(ctx, t, err, channels, func(h held) any {
+	put(ctx, t, err, channels, func(h held) any {
 		return []any{h.Provider, h.SenderID, h.user}
 	}, `INSERT INTO svc_channels (provider, sender_id, user_id)
 		SELECT value->>0, value->>1, value->>2 FROM {rows} WHERE true ON CONFLICT DO NOTHING`)
-	if *err == nil && written < int64(len(channels)) {
-		*err = errors.New("a channel is another user's: remove it there first")
-	}
 }
 
 // flag returns the stored form of a bool.

@@ -38,6 +38,9 @@ func (t accessTx) remove(
 		SET source_url = '' WHERE source_scope = 'personal' AND source_name IS NOT NULL
 		AND source_owner IN (SELECT value FROM {ids}) AND source_url <> ''
 		RETURNING scope, owner, id`)
+	if err == nil {
+		err = t.answers(ctx)
+	}
 	return gone, unbound, err
 }
 

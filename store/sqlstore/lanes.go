@@ -17,7 +17,10 @@ const lanes = 32
 // The generation is the sum of the lanes' values. A mutation adds one to one lane, and keeps that
 // lane locked until its commit. Snapshots of a database are ordered: of two, one holds all commits
 // of the other. So equal sums are equal states, and a greater sum is a later state.
-const selectGeneration = `SELECT CAST(SUM(value) AS BIGINT) AS value FROM svc_generation HAVING COUNT(*) > 0`
+const (
+	sumGeneration    = `SELECT CAST(SUM(value) AS BIGINT) AS value FROM svc_generation` // without rows: null
+	selectGeneration = sumGeneration + ` HAVING COUNT(*) > 0`
+)
 
 // lanes returns how many lanes the generation has.
 func (d Dialect) lanes() int {

@@ -84,6 +84,9 @@ func (s session) lockAccess(ctx context.Context, longest time.Duration, adds boo
 		}
 		return err
 	}
+	if *s.access == changeAccess || adds && *s.access == addToAccess {
+		return nil // the lock lasts until the end of tx
+	}
 	if longest = longest * 15 / 16; longest == 0 || hasTime(ctx) {
 		longest = longestWait
 	}
@@ -91,6 +94,7 @@ func (s session) lockAccess(ctx context.Context, longest time.Duration, adds boo
 	err := s.limitLocks(ctx, longest)
 	if err == nil && adds {
 		if _, err = s.exec(ctx, addToAccess); err == nil {
+			*s.access = addToAccess
 			return s.unlimitLocks(ctx)
 		}
 	} else if err == nil {
@@ -103,6 +107,7 @@ func (s session) lockAccess(ctx context.Context, longest time.Duration, adds boo
 		granted, err := s.tryChangeAccess(ctx)
 		switch {
 		case granted:
+			*s.access = changeAccess
 			return s.unlimitLocks(ctx)
 		case err != nil:
 			return lockedByOther(err)

@@ -144,13 +144,16 @@ func (p *pool) transact(ctx context.Context, options *sql.TxOptions, fn work) er
 		return err
 	}
 	defer h.end()
-	tx, err := p.begin(maybeLater(own, &Later{Caller: ctx}), options)
+	later := &Later{Caller: ctx}
+	tx, err := p.begin(maybeLater(own, later), options)
 	if err != nil {
 		return h.pause(err)
 	}
 	h.rest()
 	defer tx.Rollback() // does nothing after the commit; its error would only hide the cause
-	if err := fn(own, p.within(tx, h)); err != nil {
+	s := p.within(tx, h)
+	s.lazy = later.Taken
+	if err := fn(own, s); err != nil {
 		return err
 	}
 	if !options.ReadOnly {

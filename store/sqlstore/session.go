@@ -17,7 +17,9 @@ type session struct {
 	pool *pool                // nil: a transaction of the host, which prepares no statements
 	tx   *sql.Tx              // of the pool; nil: each statement is its own transaction
 	own  map[string]*sql.Stmt // the prepared statements of tx; nil without a tx
+	lazy bool                 // the driver of tx sends statements together
 
+	access  *string     // the statement that has locked access in tx, to change it; "": none
 	changed *[]mutation // collects mutations for the end of Atomically; nil: record them immediately
 
 	hearing *callTimer   // limits the waits of all statements of tx; nil: each has its own limit
@@ -29,7 +31,7 @@ type session struct {
 // goroutine at a time may use the session.
 func (p *pool) within(tx *sql.Tx, h *callTimer) session {
 	return session{
-		pool: p, tx: tx, own: map[string]*sql.Stmt{}, hearing: h, schema: p.schema,
+		pool: p, tx: tx, own: map[string]*sql.Stmt{}, access: new(string), hearing: h, schema: p.schema,
 	}
 }
 
@@ -268,16 +270,53 @@ func each(
 		if err != nil {
 			return err
 		}
-		defer rows.Close()
-		for rows.Next() {
-			_ = h.pause(nil) // scan may call the caller's function
-			if enough, err := scan(rows); err != nil || enough {
-				return err
-			}
-			h.resume() // a row is an answer
-		}
-		return rows.Err()
+		return scanAll(rows, h, scan)
 	})
+}
+
+func scanAll(rows Rows, h *callTimer, scan func(scanner) (enough bool, err error)) error {
+	defer rows.Close()
+	for rows.Next() {
+		_ = h.pause(nil) // scan may call the caller's function
+		if enough, err := scan(rows); err != nil || enough {
+			return err
+		}
+		h.resume() // a row is an answer
+	}
+	return rows.Err()
+}
+
+// eachLater is each for an answer that nobody needs before answers, or before the transaction ends.
+func (s session) eachLater(
+	ctx context.Context, scan func(scanner) (enough bool, err error), query string, args ...any,
+) error {
+	if !s.lazy {
+		return each(ctx, s, scan, query, args...)
+	}
+	h := s.hearing
+	if hasTime(ctx) {
+		h = nil
+	}
+	return s.await(ctx, false, func(ctx context.Context, _ *callTimer) error {
+		read := func(rows Rows) error {
+			h.resume()
+			return scanAll(rows, h, scan)
+		}
+		_, err := s.run(maybeLater(ctx, &Later{Rows: read}), query, args)
+		if errors.Is(err, errTaken) {
+			return nil
+		}
+		return err
+	})
+}
+
+// answers returns when the queries of eachLater have their answers.
+func (s session) answers(ctx context.Context) error {
+	if !s.lazy {
+		return nil
+	}
+	_, err := s.exec(maybeLater(ctx, &Later{}), "")
+	return err
 }
 
 // all reads all rows with scan. The list is never nil.

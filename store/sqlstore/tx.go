@@ -155,7 +155,12 @@ type joinedTx struct {
 
 func (j *joinedTx) reading() session { return j.tx }
 
-func (j *joinedTx) snapshot(ctx context.Context, fn work) error { return fn(ctx, j.tx) }
+func (j *joinedTx) snapshot(ctx context.Context, fn work) error {
+	if err := fn(ctx, j.tx); err != nil {
+		return err
+	}
+	return j.tx.answers(ctx)
+}
 
 func (j *joinedTx) transact(ctx context.Context, fn work) error {
 	if err := ctx.Err(); err != nil {

@@ -200,11 +200,12 @@ var largeAccessRules = []rule{
 	{"ReadAccess yields parts of at most 5,000 rows, channels and memberships", func(c *checker) {
 		var b svc.Bundle
 		for i := range 5500 {
-			b.Users = append(b.Users, svc.User{ID: fmt.Sprintf("%04d", i)})
+			b.Users = append(b.Users, svc.User{ID: fmt.Sprintf("%04d", i), Inactive: i%3 == 0})
 		}
-		b.Groups = []svc.Group{{ID: "g", Members: column(b.Users, userID)}, {ID: "h"}}
+		all := column(b.Users, userID)
+		b.Groups = []svc.Group{{ID: "a"}, {ID: "g", Members: all}, {ID: "h"}, {ID: "i", Members: all[:3]}}
 		c.apply(b)
-		for _, read := range []svc.AccessRead{{}, {Named: new(allOf(b))}} {
+		for _, read := range []svc.AccessRead{{}, {Bare: true}, {Named: new(allOf(b))}} {
 			var rows svc.Bundle
 			_, err := c.ReadAccess(c.ctx, read, func(part svc.Bundle) error {
 				n := len(part.Users) + len(part.Groups)
