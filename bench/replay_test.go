@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 )
 
 // step is something that the Service asked the database to do. With prepared statements each step
@@ -17,6 +18,7 @@ type step struct {
 	args    []any
 	options sql.TxOptions
 	writes  bool // on the pool of writes
+	tx      int  // the number of its transaction; 0: none
 
 	played *played // the statement on the bare driver
 }
@@ -25,6 +27,7 @@ type step struct {
 type recorder struct {
 	mu    sync.Mutex
 	steps []step
+	begun atomic.Int64 // transactions
 }
 
 func (r *recorder) note(s step) {
@@ -60,24 +63,26 @@ type recordedConnector struct {
 
 func (c recordedConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	conn, err := c.Connector.Connect(ctx)
-	return recordedConn{conn, c}, err
+	return recordedConn{conn, c, new(int)}, err
 }
 
 type recordedConn struct {
 	driver.Conn
 	of recordedConnector
+	tx *int // the number of the open transaction; 0: none is open
 }
 
 func (c recordedConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
 	stmt, err := c.Conn.(driver.ConnPrepareContext).PrepareContext(ctx, query)
-	return recordedStmt{stmt, query, c.of}, err
+	return recordedStmt{stmt, query, c}, err
 }
 
 func (c recordedConn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
-	c.of.r.note(step{verb: "begin", writes: c.of.writes,
+	*c.tx = int(c.of.r.begun.Add(1))
+	c.of.r.note(step{verb: "begin", writes: c.of.writes, tx: *c.tx,
 		options: sql.TxOptions{Isolation: sql.IsolationLevel(o.Isolation), ReadOnly: o.ReadOnly}})
 	tx, err := c.Conn.(driver.ConnBeginTx).BeginTx(ctx, o)
-	return recordedTx{tx, c.of}, err
+	return recordedTx{tx, c}, err
 }
 
 func (c recordedConn) CheckNamedValue(value *driver.NamedValue) error {
@@ -89,31 +94,36 @@ func (c recordedConn) CheckNamedValue(value *driver.NamedValue) error {
 
 type recordedTx struct {
 	driver.Tx
-	of recordedConnector
+	on recordedConn
 }
 
 func (t recordedTx) Commit() error {
-	t.of.r.note(step{verb: "commit", writes: t.of.writes})
+	t.ends("commit")
 	return t.Tx.Commit()
 }
 
 func (t recordedTx) Rollback() error {
-	t.of.r.note(step{verb: "rollback", writes: t.of.writes})
+	t.ends("rollback")
 	return t.Tx.Rollback()
+}
+
+func (t recordedTx) ends(verb string) {
+	t.on.of.r.note(step{verb: verb, writes: t.on.of.writes, tx: *t.on.tx})
+	*t.on.tx = 0
 }
 
 type recordedStmt struct {
 	driver.Stmt
 	query string
-	of    recordedConnector
+	on    recordedConn
 }
 
 func (s recordedStmt) note(verb string, args []driver.NamedValue) {
-	one := step{verb: verb, text: s.query, writes: s.of.writes}
+	one := step{verb: verb, text: s.query, writes: s.on.of.writes, tx: *s.on.tx}
 	for _, a := range args {
 		one.args = append(one.args, a.Value)
 	}
-	s.of.r.note(one)
+	s.on.of.r.note(one)
 }
 
 func (s recordedStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
@@ -208,25 +218,36 @@ func (p *player) prepare(ctx context.Context, steps []step) error {
 	return nil
 }
 
-// play runs prepared steps.
+// play runs prepared steps. Those of a transaction that began before them are left out: it was of
+// the Service's background.
 func (p *player) play(ctx context.Context, steps []step) error {
-	var tx *sql.Tx
+	open := map[int]*sql.Tx{}
+	defer func() {
+		for _, tx := range open {
+			_ = tx.Rollback()
+		}
+	}()
 	for _, s := range steps {
+		tx := open[s.tx]
+		if s.tx != 0 && tx == nil && s.verb != "begin" {
+			continue
+		}
 		var err error
 		switch s.verb {
 		case "begin":
-			tx, err = p.pool(s).BeginTx(ctx, &s.options)
+			if tx, err = p.pool(s).BeginTx(ctx, &s.options); err == nil {
+				open[s.tx] = tx
+			}
 		case "commit":
-			err, tx = tx.Commit(), nil
+			err = tx.Commit()
+			delete(open, s.tx)
 		case "rollback":
-			err, tx = tx.Rollback(), nil
+			err = tx.Rollback()
+			delete(open, s.tx)
 		default:
 			err = s.run(ctx, tx)
 		}
 		if err != nil {
-			if tx != nil {
-				_ = tx.Rollback()
-			}
 			return fmt.Errorf("%s %s: %w", s.verb, s.text, err)
 		}
 	}
