@@ -201,7 +201,7 @@ func (a *bundleDiff) completeBuiltins() {
 	}
 }
 
-// withBuiltins returns a bundle with a list of policies of its own. At its end are the built-in
+// withBuiltins returns a copy of a bundle that shares no policies. At its end are the built-in
 // policies that the rows refer to and neither the bundle nor the store has.
 func (b Bundle) withBuiltins(stored map[string]*Policy) Bundle {
 	b.Policies = slices.Clone(b.Policies)

@@ -9,16 +9,16 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// Without their names, users and memberships come in texts of many: a row costs a driver more than all
-// else. $1 separates them, and is random, so no id contains it. The other parameters are the last id
-// or membership of the text before.
+// Without their names, users and memberships come in texts of many: a driver is slow with rows. $1
+// separates them, and is random, so no id contains it. The other parameters are the last id or
+// membership of the text before.
 const (
-	selectBareUsers = `SELECT string_agg(u.id || CAST(u.inactive AS TEXT), $1)
-		FROM (SELECT id, inactive FROM svc_users WHERE id > $2 ORDER BY id LIMIT 2048) u`
-	selectBareMembers = `SELECT m.group_id, string_agg(m.user_id, $1)
+	selectBareUsers = `SELECT string_agg(many.id || CAST(many.inactive AS TEXT), $1)
+		FROM (SELECT id, inactive FROM svc_users WHERE id > $2 ORDER BY id LIMIT 2048) many`
+	selectBareMembers = `SELECT many.group_id, string_agg(many.user_id, $1)
 		FROM (SELECT group_id, user_id FROM svc_group_members WHERE (group_id, user_id) > ($2, $3)
-			ORDER BY group_id, user_id LIMIT 2048) m
-		GROUP BY m.group_id ORDER BY m.group_id`
+			ORDER BY group_id, user_id LIMIT 2048) many
+		GROUP BY many.group_id ORDER BY many.group_id`
 )
 
 // bareUsers yields all users without their names and channels.
