@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/internal/wire"
+	"github.com/extsvc/svc/limits"
 )
 
 func (h *Handler) resolve(w http.ResponseWriter, r *request) error {
@@ -74,7 +76,7 @@ func questionsOf(queries []wire.DecideQuery) ([]svc.Question, error) {
 	}
 	questions := make([]svc.Question, len(queries))
 	var wrong []error
-	for i := 0; i < len(queries) && len(wrong) < svc.MaxErrors; i++ {
+	for i := 0; i < len(queries) && len(wrong) < limits.Errors; i++ {
 		at, q := "/queries/"+strconv.Itoa(i), &queries[i]
 		for _, field := range [][2]string{{"/bank", q.Bank}, {"/action", q.Action}} {
 			if field[1] == "" {
@@ -124,14 +126,14 @@ func wireDecision(a svc.Answer) wire.Decision {
 }
 
 func (h *Handler) whoCan(w http.ResponseWriter, r *request) error {
-	action, bank := r.query.text("action"), r.query.text("bank")
-	reach, err := h.service.Policies.WhoCan(r.Context(), r.by, action, bank)
+	allowed, bank := r.query.text("action"), r.query.text("bank")
+	reach, err := h.service.Policies.WhoCan(r.Context(), r.by, allowed, bank)
 	return sendResult(w, reach, err, func(reach svc.WhoCanAnswer) wire.Reach {
 		override := func(o svc.PublicOverrideReach) wire.PublicOverrideReach {
 			return wire.PublicOverrideReach(o)
 		}
 		return wire.Reach{
-			Action: cmp.Or(action, svc.ActionRecall), Bank: bank,
+			Action: cmp.Or(allowed, action.Recall), Bank: bank,
 			Users: reach.Users, ServiceAccounts: reach.ServiceAccounts,
 			Public: wire.PublicReach{
 				Default:   reach.Public.Default,

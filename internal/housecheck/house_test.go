@@ -20,6 +20,7 @@ import (
 // house counts what makes the root package hard to read.
 type house struct {
 	files   int            // Go files, without tests
+	names   int            // exported constants, variables, functions and types
 	aliases int            // public names for types of internal packages
 	modes   int            // comparisons of the cache with nil
 	public  map[string]int // exported methods by type
@@ -30,7 +31,8 @@ type house struct {
 // The most that the root may have.
 const (
 	mostFiles          = 37
-	mostArrows         = 295
+	mostArrows         = 288
+	mostNames          = 289
 	mostKnot           = 14
 	mostServiceMethods = 14
 	mostServicePrivate = 12
@@ -137,6 +139,7 @@ func (h *house) see(file *ast.File) {
 		switch d := decl.(type) {
 		case *ast.FuncDecl:
 			if d.Recv == nil {
+				h.export(d.Name)
 				continue
 			}
 			if of := receiverOf(d); d.Name.IsExported() {
@@ -146,10 +149,24 @@ func (h *house) see(file *ast.File) {
 			}
 		case *ast.GenDecl:
 			for _, spec := range d.Specs {
-				if s, is := spec.(*ast.TypeSpec); is && s.Assign.IsValid() && s.Name.IsExported() {
-					h.aliases++
+				switch s := spec.(type) {
+				case *ast.ValueSpec:
+					h.export(s.Names...)
+				case *ast.TypeSpec:
+					h.export(s.Name)
+					if s.Assign.IsValid() && s.Name.IsExported() {
+						h.aliases++
+					}
 				}
 			}
+		}
+	}
+}
+
+func (h *house) export(names ...*ast.Ident) {
+	for _, name := range names {
+		if name.IsExported() {
+			h.names++
 		}
 	}
 }
@@ -178,6 +195,7 @@ func (h house) problems() (problems []string) {
 	check("arrows between files", arrows, mostArrows)
 	check("files in one knot", h.knot(), mostKnot)
 	check("comparisons of the cache with nil", h.modes, 0)
+	check("exported names", h.names, mostNames)
 	check("public aliases", h.aliases, 0)
 	check("public methods of Service", h.public["Service"], mostServiceMethods)
 	check("private methods of Service", h.private["Service"], mostServicePrivate)
@@ -215,6 +233,7 @@ func TestHouseThatGrows(t *testing.T) {
 	for what, source := range map[string]string{
 		"files in the root":         "package svc\n",
 		"public aliases":            "package svc\n\ntype Planted = int\n",
+		"exported names":            "package svc\n\nconst Planted = 1\n",
 		"public methods of Service": methods,
 		"comparisons of the cache":  "package svc\n\nvar _ = (&Service{}).copies == nil\n",
 		"arrows between files":      "package svc\n\nvar _ = []any{Code(\"\"), Host, (*Service).Ping, (*Keys).Issue, (*Sources).Search, (*Access).Apply}\n",

@@ -156,7 +156,7 @@ var (
 	// qualified is a name with what it belongs to: "svc.New", "Config.Memory.Keys".
 	qualified = regexp.MustCompile(`\b[A-Za-z]\w*(?:\.[A-Z]\w*)+`)
 	// constant is the name of a constant or of an error. Those of others have their package in front.
-	constant = regexp.MustCompile(`(?:^|[^.\w])((?:Code|Event|Action|Target|Kind|Err|Trace|Finding|Max)[A-Z]\w*)`)
+	constant = regexp.MustCompile(`(?:^|[^.\w])((?:Code|Kind|Err|Trace|Finding)[A-Z]\w*)`)
 )
 
 // deadNames returns the Go names of a text that are missing in the packages of ours that l knows:
@@ -321,8 +321,8 @@ func TestDeadLinks(t *testing.T) {
 	for text, dead := range map[string]int{
 		"[Service] and [*Error], [Service.Decide], [errors.Join], [slog.LevelError], a[0], [1, 2]":    0,
 		"[Servise], [Service.Decides], [errors.Joins], [slog.Levels], [list]:\n\n  - of [Lists]\n":    8,
-		"Config.Users.Known, svc.Config, svc.New, Templates.Install, CodeInvalid, MaxErrors, Node.js": 0,
-		"Config.KnownUsers, svc.Configs, httpapi.New2, Templates.Instal, CodeWrong, EventNever":       6,
+		"Config.Users.Known, svc.Config, svc.New, Templates.Install, CodeInvalid, limits.Errors, Node.js": 0,
+		"Config.KnownUsers, svc.Configs, httpapi.New2, Templates.Instal, CodeWrong, event.Never":       6,
 		"service.Keys.Isue": 1,
 	} {
 		found := append(known.deadLinks(of, text), known.deadNames(text)...) // a name in a link counts twice
@@ -333,7 +333,7 @@ func TestDeadLinks(t *testing.T) {
 }
 
 // imported are the packages that hosts import.
-var imported = []string{".", "adminpage", "client", "httpapi", "marketplace", "svctest", "store/memstore", "store/sqlstore", "store/storetest", "store/sqlite", "store/postgres", "store/postgres/pgtest"}
+var imported = []string{".", "action", "adminpage", "client", "event", "httpapi", "limits", "marketplace", "parameter", "svctest", "store/memstore", "store/sqlstore", "store/storetest", "store/sqlite", "store/postgres", "store/postgres/pgtest"}
 
 // spoken are methods that say what they are by their name: those of interfaces of the standard library.
 var spoken = []string{"Error", "Unwrap", "String", "GoString", "Format", "LogValue", "MarshalText"}

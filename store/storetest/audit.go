@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 )
 
 var auditRules = []rule{
@@ -24,7 +25,7 @@ var auditRules = []rule{
 		c.same("behind one", c.page(svc.AuditQuery{Before: 50, Limit: 2}), want[51:53])
 	}},
 	{"AuditRecords returns the rows of access of a record byte by byte: " +
-		"up to MaxEventRow, and nil for none", func(c *checker) {
+		"up to limits.EventRow, and nil for none", func(c *checker) {
 		want := withRows()
 		c.ok(chained(c.ctx, c, want...))
 		got := column(c.page(svc.AuditQuery{Limit: 100}), func(r svc.AuditRecord) svc.Event {
@@ -293,15 +294,15 @@ func (c *checker) recordAll(count int, event func(n int) svc.Event) []svc.AuditR
 
 // auditEvent returns an event for n. A greater n gives another event, not always a later one.
 func auditEvent(n int) svc.Event {
-	event := newEvent(uint32(n))
-	event.Time = at(int64(n * 7 % 60))
-	event.Actor = []svc.Identity{alice, asAccount("alice"), svc.Host.Identity(), asUser("bob")}[n%4]
+	e := newEvent(uint32(n))
+	e.Time = at(int64(n * 7 % 60))
+	e.Actor = []svc.Identity{alice, asAccount("alice"), svc.Host.Identity(), asUser("bob")}[n%4]
 	if n%5 == 0 {
-		event.Target = svc.Target{Kind: svc.TargetTemplate, ID: odd[n%3], Scope: svc.ScopeServer}
+		e.Target = svc.Target{Kind: event.TargetTemplate, ID: odd[n%3], Scope: svc.ScopeServer}
 	} else {
-		event.Target.ID = odd[n%3]
+		e.Target.ID = odd[n%3]
 	}
-	return event
+	return e
 }
 
 // auditFilters returns filters that match r (each field alone, in pairs, all), and one that does
