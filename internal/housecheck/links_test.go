@@ -319,10 +319,10 @@ func TestDeadLinks(t *testing.T) {
 		known.of(path.Join(ours, dir))
 	}
 	for text, dead := range map[string]int{
-		"[Service] and [*Error], [Service.Decide], [errors.Join], [slog.LevelError], a[0], [1, 2]":    0,
-		"[Servise], [Service.Decides], [errors.Joins], [slog.Levels], [list]:\n\n  - of [Lists]\n":    8,
+		"[Service] and [*Error], [Service.Decide], [errors.Join], [slog.LevelError], a[0], [1, 2]":        0,
+		"[Servise], [Service.Decides], [errors.Joins], [slog.Levels], [list]:\n\n  - of [Lists]\n":        8,
 		"Config.Users.Known, svc.Config, svc.New, Templates.Install, CodeInvalid, limits.Errors, Node.js": 0,
-		"Config.KnownUsers, svc.Configs, httpapi.New2, Templates.Instal, CodeWrong, event.Never":       6,
+		"Config.KnownUsers, svc.Configs, httpapi.New2, Templates.Instal, CodeWrong, event.Never":          6,
 		"service.Keys.Isue": 1,
 	} {
 		found := append(known.deadLinks(of, text), known.deadNames(text)...) // a name in a link counts twice
