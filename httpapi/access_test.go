@@ -104,6 +104,7 @@ func allActions(but string) string {
 
 // Each operation of access administration, by each kind of caller.
 func TestAccessMatrix(t *testing.T) {
+	t.Parallel()
 	for name, row := range accessMatrix { // TestHideAccess finds what it lacks; bundles have tests of their own
 		for _, by := range []struct {
 			who, bearer string
@@ -187,6 +188,7 @@ func (s *site) state() string {
 
 // A host that owns identity leaves all of it out, but its own templates.
 func TestHideAccess(t *testing.T) {
+	t.Parallel()
 	s := withRows(t, func(u *setup) { u.HideAccess = true })
 	admin := s.admin()
 	for name, row := range accessMatrix {
@@ -364,6 +366,7 @@ func TestPruneOfAPolicyInUse(t *testing.T) {
 }
 
 func TestLongBundles(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	admin := s.admin()
 	users := func(n int) string {

@@ -45,6 +45,7 @@ var requests = []struct{ method, target, body string }{
 }
 
 func TestBearerComesFirst(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	revoked := s.key("alice")
 	s.as(revoked).delete("/me/api-keys/" + revoked[5:21]).is(204)
@@ -204,6 +205,7 @@ func allowed() map[string]string {
 }
 
 func TestMethodNotAllowed(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	bearers := []string{s.key("admin"), "session-of-plain", s.accountKey("robot")}
 	for target, allow := range allowed() {

@@ -77,6 +77,7 @@ var notObjects = map[string]string{
 }
 
 func TestBodiesThatAreRefusedEverywhere(t *testing.T) {
+	t.Parallel()
 	s, admin := stocked(t)
 	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
 	before := s.everything(admin)
@@ -103,6 +104,7 @@ func (s *site) everything(admin caller) string {
 }
 
 func TestBodySize(t *testing.T) {
+	t.Parallel()
 	s, admin := stocked(t)
 	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
 	before := s.everything(admin)

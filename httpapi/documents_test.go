@@ -45,6 +45,7 @@ func (c caller) request(request, body string) answer {
 }
 
 func TestWholesomeBodies(t *testing.T) {
+	t.Parallel()
 	for i := range len(wholesome("")) {
 		_, admin, bodies := forWholesome(t) // each by itself
 		request := slices.Sorted(maps.Keys(bodies))[i]
@@ -56,6 +57,7 @@ func TestWholesomeBodies(t *testing.T) {
 
 // Cut off anywhere, or with one byte made something that no JSON text holds, no good body is taken.
 func TestDocumentsCutOffOrDamagedAnywhere(t *testing.T) {
+	t.Parallel()
 	s, admin, bodies := forWholesome(t)
 	before := s.everything(admin)
 	for request, body := range bodies {

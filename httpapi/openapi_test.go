@@ -35,6 +35,7 @@ func serverOf(t *testing.T, document []byte) string {
 }
 
 func TestOpenAPIIsServed(t *testing.T) {
+	t.Parallel()
 	for name, change := range mounts {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
@@ -119,6 +120,7 @@ func TestOpenAPIHidden(t *testing.T) {
 
 // The server is where the request came by, however it got here, unless the host knows better.
 func TestOpenAPIServer(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	service := newSite(t).service
 	ask := func(target string, options httpapi.Options, mount func(http.Handler) http.Handler) string {
@@ -209,6 +211,7 @@ func TestOpenAPIVersion(t *testing.T) {
 
 // Processes of one version answer with the same bytes, so that entity tags agree.
 func TestOpenAPI30IsAlwaysTheSame(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	for range 10 {
 		is.True(bytes.Equal(openapi.In30(httpapi.OpenAPI(httpapi.DefaultPrefix)), httpapi.OpenAPI30(httpapi.DefaultPrefix)))
@@ -237,6 +240,7 @@ func TestProblemOfOpenAPI30HasAllKeys(t *testing.T) {
 // The documents of a host with its own parameters have these, and no others, in every schema and
 // example.
 func TestOpenAPIHasOwnParameters(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	service := must(svc.New(svc.Config{Store: memstore.New(), Parameters: []parameter.Definition{
 		{Name: "row_limit", Type: parameter.Integer, Merge: parameter.Greatest, Narrow: parameter.Lesser},

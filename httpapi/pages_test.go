@@ -97,6 +97,7 @@ func TestPagesOfTemplates(t *testing.T) {
 
 // A page of large rows ends early, and is not lost.
 func TestPageOfLargeRows(t *testing.T) {
+	t.Parallel()
 	admin := newSite(t).admin()
 	large := strings.Repeat("x", 400_000)
 	for i := range 7 {
@@ -240,6 +241,7 @@ func TestListIsSentWhileItIsRead(t *testing.T) {
 }
 
 func TestListThatBreaksOffIsCut(t *testing.T) {
+	t.Parallel()
 	const inside = "disk on fire"
 	for name, do := range map[string]func() error{
 		"fault":       func() error { return errors.New(inside) },
@@ -330,6 +332,7 @@ var atChat = strings.NewReplacer("{name}", "acme", "{template_id}", "chat")
 
 // Each route of a half needs the action that openapi.json names, and no other action of templates does.
 func TestActionsOfBothHalves(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	actions := []string{"template:admin", "template:list", "template:create", "template:manage", "template:install", "template:source"}
 	for route, needed := range halves(t) {

@@ -96,6 +96,7 @@ func about() (queries []map[string]string) {
 
 // Every query has the answer of resolve, before and after the rows change.
 func TestDecideIsResolve(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	admin, queries := s.admin(), about()
 	for _, change := range []string{

@@ -180,6 +180,7 @@ var touching = map[string][][3]string{
 }
 
 func TestStoreFaults(t *testing.T) {
+	t.Parallel()
 	const inside = "pq: password authentication failed at 10.1.2.3"
 	for _, c := range []struct {
 		name   string

@@ -22,6 +22,7 @@ func eachQuery(t *testing.T, do func(route httpapi.Route, path string, known []s
 
 // A mistyped filter does not answer everything: each route refuses a key that it does not know, and names those it knows.
 func TestUnknownQueryKeys(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	admin, plain := s.admin(), s.as("session-of-plain")
 	eachQuery(t, func(route httpapi.Route, path string, known []string) {
@@ -63,6 +64,7 @@ func TestQueryKeysInOddPlaces(t *testing.T) {
 
 // Each route reads the keys that it knows: each of them at most once, in any order of the query.
 func TestKnownQueryKeys(t *testing.T) {
+	t.Parallel()
 	admin := newSite(t).admin()
 	eachQuery(t, func(route httpapi.Route, path string, known []string) {
 		for _, key := range known {

@@ -42,15 +42,21 @@ func rated(t *testing.T, options httpapi.Options) *site {
 		}
 	})
 	s.server.Close()
+	s.server = onPipes(handler)
+	return s
+}
+
+// onPipes starts a server whose connections are pipes.
+func onPipes(handler http.Handler) *httptest.Server {
 	pipes := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
-	s.server = &httptest.Server{Listener: pipes, Config: &http.Server{Handler: handler}}
-	s.server.Start()
-	s.server.Client().Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
+	server := &httptest.Server{Listener: pipes, Config: &http.Server{Handler: handler}}
+	server.Start()
+	server.Client().Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
 		ours, theirs := net.Pipe()
 		pipes.conns <- theirs
 		return ours, nil
 	}
-	return s
+	return server
 }
 
 // pipes is a listener for connections within the process.
@@ -92,6 +98,7 @@ func (a answer) shows(policy, limit string) {
 }
 
 func TestRateOfAKey(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := rated(t, httpapi.Options{})
 		_, key := s.ratedKey(svc.Rate{PerSecond: 0.5, Burst: 3})

@@ -19,6 +19,7 @@ const list = "GET /ext/svc/me/api-keys HTTP/1.1"
 
 // Two credentials, or an incomplete one, give 401: a proxy and the server must not see different callers.
 func TestAuthorizationHeadersOfAllKinds(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.harden(nil)
 	key, other := s.key("alice"), s.key("admin")
@@ -264,6 +265,7 @@ var firstLines = map[string][]int{
 }
 
 func TestMethodsAndTargetsOfAllKinds(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, mounts["alone"])
 	s.harden(nil)
 	key := s.key("admin")
@@ -416,6 +418,7 @@ func everyByte(do func(spelled string)) {
 
 // Any byte at any place of a path is either refused or looked up. Nothing breaks or redirects.
 func TestEveryByteInAPath(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, mounts["ahead of a mux"])
 	key, before := s.key("admin"), s.everything(s.admin())
 	everyByte(func(b string) {
@@ -445,6 +448,7 @@ func TestEveryByteInAPath(t *testing.T) {
 }
 
 func TestEveryByteInAQuery(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	key := s.key("admin")
 	everyByte(func(b string) {
@@ -463,6 +467,7 @@ func TestEveryByteInAQuery(t *testing.T) {
 
 // Every byte in a header's name, in its value, and in a method.
 func TestEveryByteInAHeader(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, mounts["ahead of a mux"])
 	key := s.key("admin")
 	const first = "GET /ext/svc/me/api-keys HTTP/1.1"

@@ -55,6 +55,7 @@ func TestPagesOfRows(t *testing.T) {
 
 // Without a limit, lists are whole up to MaxList rows, however many bytes these are.
 func TestWholeListsOfRows(t *testing.T) {
+	t.Parallel()
 	s := withRows(t, func(u *setup) { u.Keys.MaxPerHolder = 2000 })
 	admin := s.as("session-of-plain+iam:*")
 	var bundle svc.Bundle

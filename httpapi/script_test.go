@@ -38,6 +38,7 @@ func TestScripts(t *testing.T) {
 		for _, section := range sectionsOf(string(must(os.ReadFile(file)))) {
 			for _, values := range section.passes {
 				t.Run(strings.TrimSpace(section.title+" "+values), func(t *testing.T) {
+					t.Parallel()
 					section.run(t, file, values)
 				})
 			}

@@ -170,6 +170,7 @@ func originOf(s *site, lines []string) []string {
 
 // A page of another origin gets nowhere with the cookies of its visitor, on no route.
 func TestCrossOrigin(t *testing.T) {
+	t.Parallel()
 	s, c := newCookieSite(t)
 	var requests [][2]string // method and target
 	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "BREW", "get"} {

@@ -18,6 +18,7 @@ import (
 
 // A body that comes byte by byte is a body; one that never ends is cut off when the server's time for it is over.
 func TestSlowBodies(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.harden(func(server *http.Server) { server.ReadTimeout = patience })
 	admin := s.admin()
@@ -59,6 +60,7 @@ func TestSlowBodies(t *testing.T) {
 
 // Clients that send nothing, or not everything, do not delay other clients.
 func TestIdleConnections(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.harden(func(server *http.Server) { server.ReadHeaderTimeout, server.ReadTimeout = 2*patience, 2*patience })
 	admin := s.admin()
@@ -84,6 +86,7 @@ func TestIdleConnections(t *testing.T) {
 
 // A body over the limit is answered before it is read to its end, whether it says how long it is or not.
 func TestBodiesWithoutEnd(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	admin := s.admin()
 	before := s.everything(admin)
@@ -124,6 +127,7 @@ func (s *site) leave(text string) {
 
 // Who leaves while sending has changed nothing.
 func TestClientsThatLeaveWhileSending(t *testing.T) {
+	t.Parallel()
 	s, admin, bodies := forWholesome(t)
 	before := s.everything(admin)
 	for request, body := range bodies {
@@ -180,6 +184,7 @@ func TestNothingIsLeftRunning(t *testing.T) {
 // A bearer that ends while its request's body is on the way does nothing: on no route, however the
 // body is framed, and whether the bearer is a key or the host's.
 func TestBodiesHeldBack(t *testing.T) {
+	t.Parallel()
 	const session = "session-of-admin"
 	var over atomic.Bool
 	admitted := make(chan struct{}, 1)

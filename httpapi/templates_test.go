@@ -163,6 +163,7 @@ func TestAnswersFromMemory(t *testing.T) {
 
 // The ETag of a list from memory ends with the list. A client that shows it is sent nothing again.
 func TestETagOfTemplates(t *testing.T) {
+	t.Parallel()
 	s, reads := withTemplates(t, 300)
 	admin := s.warm(reads)
 	next := func(target string) string {
@@ -205,6 +206,7 @@ func TestETagOfTemplates(t *testing.T) {
 
 // Every answer with one ETag is the same, and none is older than a change that has been answered.
 func TestETagsWhileTemplatesChange(t *testing.T) {
+	t.Parallel()
 	s, _ := withTemplates(t, 20)
 	admin := s.admin()
 	admin.patch("/admin/templates/t001", `{"name": "0"}`).is(200)

@@ -83,6 +83,7 @@ func hostileValues() (good map[string]string, bad []string) {
 
 // What is JSON is kept as it was written, however it came here; what is not is refused wherever it stands.
 func TestValuesAreKeptAsWrittenOrRefused(t *testing.T) {
+	t.Parallel()
 	s, admin := stocked(t)
 	good, bad := hostileValues()
 	if len(good)+len(bad) < 250 {
@@ -213,6 +214,7 @@ func idPaths(do func(route httpapi.Route, target, parameter string)) {
 
 // Ids that are none name their parameter, on each route; outside of the administration of access before rights.
 func TestIDsInPaths(t *testing.T) {
+	t.Parallel()
 	s := withRows(t)
 	callers := []caller{s.admin(), s.as("session-of-plain")}
 	example := strings.NewReplacer("{template_id}", "chat", "{name}", "acme", "{user_id}", "alice", "{key_id}", "0000000000000000")
