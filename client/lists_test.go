@@ -139,6 +139,7 @@ func endless(beginning, more string) http.HandlerFunc {
 }
 
 func TestAnswersAreBounded(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	tooLarge := refusal{Code: svc.CodeInternal, Message: "the server's answer is too large"}
 	_, err := dial(t, endless(`{"id":"`, "x")).Templates.Read(t.Context(), "a")
@@ -239,6 +240,7 @@ func TestLinksOfOthers(t *testing.T) {
 }
 
 func TestAuditRecords(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	s, ctx := newSite(t, func(u *setup) { u.service.Events.Keep = true }), t.Context()
 	for i := range 1005 { // more than a page

@@ -192,6 +192,7 @@ func questionSteps() (steps []step) {
 
 // Each method of the client says what the Service says, values and errors, and leaves the same rows.
 func TestMethodsAreThoseOfTheService(t *testing.T) {
+	t.Parallel()
 	for name, steps := range map[string][]step{
 		"the server's half": halfSteps("", svc.ScopeServer), "one's own half": halfSteps("My", svc.ScopePersonal), "rows": rowSteps(), "questions": questionSteps(),
 	} {

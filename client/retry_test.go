@@ -37,10 +37,12 @@ func flaky(times *atomic.Int64, fail http.HandlerFunc) func(*setup) {
 func hangUp(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
 func TestReadsAreTriedAgain(t *testing.T) {
+	t.Parallel()
 	for name, fail := range map[string]http.HandlerFunc{
 		"hang up": hangUp, "503": says(503, "text/html", "<html>"), "429": says(429, "", ""),
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			is := is.New(t)
 			var times atomic.Int64
 			fresh := func(u *setup) { // net/http asks again by itself where it finds an old connection closed
@@ -104,6 +106,7 @@ func TestOtherFailuresAreNotTriedAgain(t *testing.T) {
 }
 
 func TestNobodyThere(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	server := serve(t, nil)
 	c := must(client.New(client.Config{BaseURL: server.URL, Token: token}))
@@ -274,6 +277,7 @@ func cancelled(after time.Duration) func(context.Context) (context.Context, cont
 
 // A real server's 503 says to come again in a second, as the interface does.
 func TestInterfaceIsUnavailable(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	s := newSite(t)
 	s.create("a")
@@ -293,6 +297,7 @@ func TestInterfaceIsUnavailable(t *testing.T) {
 }
 
 func TestWhatIsRepeatableIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	var times atomic.Int64
 	lost := func(u *setup) { // the answer of the first is lost

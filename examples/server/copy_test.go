@@ -94,9 +94,11 @@ func runQuietly(t *testing.T, args ...string) error {
 
 // The server works on the copy with the same keys file.
 func TestCopy(t *testing.T) {
+	t.Parallel()
 	for from, source := range places {
 		for to, target := range places {
 			t.Run(from+" to "+to, func(t *testing.T) {
+				t.Parallel()
 				is := is.New(t)
 				u, db := use(t, source(t)), target(t)
 				is.NoErr(runQuietly(t, "copy", "-from", u.db, "-to", db))
@@ -111,6 +113,7 @@ func TestCopy(t *testing.T) {
 }
 
 func TestCopyRefuses(t *testing.T) {
+	t.Parallel()
 	u, other := use(t, newDB(t)), use(t, pgtest.Schema(t))
 	none, folder := newDB(t), t.TempDir()
 	link, damaged := filepath.Join(folder, "link"), writeFile(t, "damaged.db", strings.Repeat("x", 5000))

@@ -107,6 +107,7 @@ func TestDatabaseThatCannotBe(t *testing.T) {
 }
 
 func TestProcess(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS == "windows" {
 		t.Skip("NOT TESTED, because this system has no signals: that the server ends well")
 	}
@@ -165,6 +166,7 @@ var everything = []string{
 }
 
 func TestRestartKeepsEverything(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, flags []string) {
 		is := is.New(t)
 		first := startServer(t, flags...)
@@ -216,6 +218,7 @@ func TestStartThatBrokeOffBeforeTheKey(t *testing.T) {
 }
 
 func TestBundleIsAppliedAtEveryStart(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	db, bundle := newDB(t), writeFile(t, "bundle.json", smallBundle)
 	first := startServer(t, "-db", db, "-bundle", bundle)
@@ -279,6 +282,7 @@ func TestBadBundle(t *testing.T) {
 // A server that is read-only answers reads and refuses writes, in its pages as well. It sees what
 // another process writes, and leaves the database as it is.
 func TestReadOnlyServer(t *testing.T) {
+	t.Parallel()
 	for kind, db := range map[string]string{"SQLite": newDB(t), "PostgreSQL": pgtest.Schema(t)} {
 		t.Run(kind, func(t *testing.T) {
 			is := is.New(t)

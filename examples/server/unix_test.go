@@ -86,6 +86,7 @@ func TestHangUp(t *testing.T) {
 
 // A command whose reader has gone, such as head, ends without a word.
 func TestCommandsWithoutReader(t *testing.T) {
+	t.Parallel()
 	db := newDB(t)
 	is.New(t).NoErr(startServer(t, "-db", db).stop(t))
 	for _, line := range []string{"export", "keys status", "who-can -action bank:recall -bank b", "verify-audit", "key -user admin", "migrate -print -all", "-print-config", "-help"} {
@@ -189,6 +190,7 @@ func reachable(t *testing.T) (folder, program string) {
 
 // Commands that only read work on a copy that they may not change, and leave it alone.
 func TestReadersOfAReadOnlyCopy(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	folder, program := reachable(t)
 	kept, out := filepath.Join(folder, "kept"), filepath.Join(folder, "out")
@@ -235,6 +237,7 @@ func TestReadersOfAReadOnlyCopy(t *testing.T) {
 
 // The same commands write nothing to PostgreSQL: a standby, or a role that may only read, suffices.
 func TestReadersOfAStandby(t *testing.T) {
+	t.Parallel()
 	u := use(t, pgtest.Schema(t))
 	standby := pgtest.With(t, u.db, "default_transaction_read_only", "on")
 	names := strings.NewReplacer("DB", standby, "KEYS", u.keys, "OUT", t.TempDir(), "BUNDLE", writeFile(t, "b.json", "{}"))
@@ -250,6 +253,7 @@ func TestReadersOfAStandby(t *testing.T) {
 
 // They upgrade no tables, and say so.
 func TestReadersOfOldTables(t *testing.T) {
+	t.Parallel()
 	for kind, db := range map[string]string{"SQLite": newDB(t), "PostgreSQL": pgtest.Schema(t)} {
 		u := use(t, db)
 		execute(t, u.db, "DELETE FROM svc_migrations WHERE version > 1")

@@ -10,18 +10,24 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/extsvc/svc/internal/longtest"
 )
 
 // Main runs the binary of the tests as the program itself where the variable is set, and the tests elsewhere.
+// More tests run at once than there are processors, because most wait for a database or a process.
 func Main(m *testing.M, variable string, program func()) {
 	if os.Getenv(variable) != "" {
 		program()
 		os.Exit(0)
 	}
+	longtest.AtOnce(4 * runtime.GOMAXPROCS(0))
 	os.Exit(m.Run())
 }
 
@@ -140,12 +146,17 @@ func Need(t testing.TB, program, what string) {
 	t.Skipf("NOT TESTED, because %s is missing: %s", program, what)
 }
 
+// findPostgres adds the folder of PostgreSQL's programs to the PATH of this process.
+var findPostgres = sync.OnceFunc(func() {
+	if bin, err := exec.Command("pg_config", "--bindir").Output(); err == nil {
+		_ = os.Setenv("PATH", os.Getenv("PATH")+":"+strings.TrimSpace(string(bin)))
+	}
+})
+
 // NeedPostgres is Need for programs that may stand where PostgreSQL is installed.
 func NeedPostgres(t *testing.T, what string, programs ...string) {
 	t.Helper()
-	if bin, err := exec.Command("pg_config", "--bindir").Output(); err == nil {
-		t.Setenv("PATH", os.Getenv("PATH")+":"+strings.TrimSpace(string(bin)))
-	}
+	findPostgres()
 	for _, program := range programs {
 		Need(t, program, what)
 	}
