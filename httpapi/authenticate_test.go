@@ -144,25 +144,6 @@ func TestBadKeysLookTheSame(t *testing.T) {
 	s.as(other).get("/me/api-keys").is(200)
 }
 
-func TestBearerSpellings(t *testing.T) {
-	s := newSite(t)
-	key := s.key("alice")
-	for _, value := range []string{"Bearer " + key, "bearer " + key, "BEARER  " + key, "Bearer " + key + " "} {
-		s.as("").sendWith("GET", "/me/api-keys", "", func(r *http.Request) { r.Header.Set("Authorization", value) }).is(200)
-	}
-	two := func(r *http.Request) { r.Header["Authorization"] = []string{"Bearer " + key, "Bearer " + key} }
-	s.as("").sendWith("GET", "/me/api-keys", "", two).is(401)
-	for _, target := range []string{"/me/api-keys?access_token=" + key, "/me/api-keys?token=" + key} {
-		if a := s.as("").get(target).is(401); a.header.Get("WWW-Authenticate") != noToken {
-			t.Errorf("%v", a.header)
-		}
-	}
-	s.as("").sendWith("GET", "/me/api-keys", "", func(r *http.Request) {
-		r.Header.Set("X-Api-Key", key)
-		r.AddCookie(&http.Cookie{Name: "Authorization", Value: "Bearer " + key})
-	}).is(401)
-}
-
 func TestKnownAndUnknownPathsOnceAuthenticated(t *testing.T) {
 	s := newSite(t)
 	for _, bearer := range []string{s.key("admin"), "session-of-plain"} {

@@ -127,27 +127,6 @@ func TestIntegersWithFractionsAndExponents(t *testing.T) {
 	admin.get("/admin/templates?limit=1.0").refuses("limit") // text, and no number
 }
 
-// The body is one level, the manifest another; objects and arrays count alike.
-func TestNestingOfAnyKind(t *testing.T) {
-	admin := newSite(t).admin()
-	admin.post("/admin/templates", `{"id": "a", "name": "n", "manifest": {"version": "1"}}`).is(200)
-	for _, kind := range [][2]string{{"[", "]"}, {`{"a":`, "}"}, {`[{"a":`, "}]"}} {
-		each := strings.Count(kind[0], "{") + strings.Count(kind[0], "[")
-		for levels := 60; levels <= 66; levels++ {
-			if (levels-2)%each != 0 {
-				continue
-			}
-			n := (levels - 2) / each
-			inner := strings.Repeat(kind[0], n-1) + strings.Replace(kind[0], `"a":`, "", 1) + kind[1] + strings.Repeat(kind[1], n-1)
-			status := 200
-			if levels > 64 {
-				status = 400
-			}
-			admin.patch("/admin/templates/a", `{"manifest": {"version": "1", "a": `+inner+`}}`).is(status)
-		}
-	}
-}
-
 // has expects a text in the body.
 func (a answer) has(text string) {
 	a.t.Helper()

@@ -263,20 +263,6 @@ func TestManifestValidatorOfTheHost(t *testing.T) {
 	admin.patch("/admin/templates/a", `{"manifest": {"version": "forbidden"}}`).refuses("/manifest")
 }
 
-func TestProblemWhole(t *testing.T) {
-	admin := newSite(t).admin()
-	for request, want := range map[string]string{
-		"/admin/templates/nothing": `{"type": "about:blank", "title": "Not Found", "status": 404, "detail": %q, "code": "not_found"}`,
-		"/admin/templates/..": `{"type": "about:blank", "title": "Bad Request", "status": 400, "detail": %q, "code": "invalid_request",
-			"errors": [{"parameter": "template_id", "detail": "must not be \".\" or \"..\""}]}`,
-		"/admin/templates?tag=a&tag=b": `{"type": "about:blank", "title": "Bad Request", "status": 400, "detail": %q, "code": "invalid_request",
-			"errors": [{"parameter": "tag", "detail": "must be given once"}]}`,
-	} {
-		a := admin.get(request)
-		a.json(fmt.Sprintf(want, a.text("detail")))
-	}
-}
-
 // A detail is a sentence for a person, whatever is wrong.
 func TestDetailIsASentence(t *testing.T) {
 	admin := newSite(t).admin()
