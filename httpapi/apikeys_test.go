@@ -9,33 +9,12 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
 )
-
-// keysOf are the two ways to alice's keys: an administrator's, and her own.
-func keysOf(s *site) map[string]caller {
-	return map[string]caller{"/users/alice/api-keys": s.admin(), "/me/api-keys": s.as("session-of-alice")}
-}
-
-func TestKeysNewestFirst(t *testing.T) {
-	s := newSite(t)
-	for path, by := range keysOf(s) {
-		var want []string
-		for range 60 { // more than a chunk of a list
-			s.clock.tick()
-			want = append(want, by.post(path, "").is(201).text("id"))
-		}
-		slices.Reverse(want)
-		if have := by.get(path).is(200).texts("id")[:60]; !slices.Equal(have, want) {
-			t.Errorf("%s: listed %v, want %v", path, have, want)
-		}
-	}
-}
 
 func TestKeyUseIsShown(t *testing.T) {
 	s := newSite(t)

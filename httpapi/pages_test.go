@@ -57,35 +57,12 @@ func (c caller) pages(target string) (all [][]string) {
 	}
 }
 
-func TestPagesOfTemplates(t *testing.T) {
-	s := newSite(t)
-	admin := s.admin()
-	for i := range 7 {
-		id := fmt.Sprint("t", i)
-		name := []string{"a & b", "a & b", "\u00e9 <>", "b", "b", "b", "z"}[i]
-		admin.post("/admin/templates", fmt.Sprintf(`{"id": %q, "name": %q, "tags": ["x y"], "manifest": {"version": "1"}}`, id, name)).is(200)
+// What is deleted or added between two pages moves no other.
+func TestPagesOfTemplatesThatChange(t *testing.T) {
+	admin := newSite(t).admin()
+	for _, id := range []string{"t0", "t1", "t3"} {
+		admin.post("/admin/templates", `{"id": "`+id+`", "name": "b", "manifest": {"version": "1"}}`).is(200)
 	}
-	want := []string{"t0", "t1", "t3", "t4", "t5", "t6", "t2"} // by name
-	for limit := 1; limit <= 8; limit++ {
-		for _, filter := range []string{"", "&tag=x+y", "&tag=x%20y&category="} {
-			pages := admin.pages(fmt.Sprintf("/admin/templates?limit=%d%s", limit, filter))
-			var all []string
-			for i, page := range pages {
-				all = append(all, page...)
-				if i < len(pages)-1 && len(page) != limit {
-					t.Errorf("limit %d: page %d has %v", limit, i, page)
-				}
-			}
-			if fmt.Sprint(all) != fmt.Sprint(want) || len(pages) != max(1, (7+limit-1)/limit) {
-				t.Errorf("limit %d%s: %v, want %v", limit, filter, pages, want)
-			}
-		}
-	}
-	if pages := admin.pages("/admin/templates?limit=3&tag=none"); fmt.Sprint(pages) != "[[]]" {
-		t.Errorf("an empty list: %v", pages)
-	}
-
-	// What is deleted or added between two pages moves no other.
 	link := admin.get("/admin/templates?limit=2").header.Get("Link")
 	admin.delete("/admin/templates/t1").is(204)
 	admin.post("/admin/templates", `{"id": "t00", "name": "a", "manifest": {"version": "1"}}`).is(200)
@@ -106,40 +83,6 @@ func TestPageOfLargeRows(t *testing.T) {
 	if pages := admin.pages("/admin/templates?limit=100"); fmt.Sprint(pages) != "[[t0 t1 t2] [t3 t4 t5] [t6]]" {
 		t.Errorf("pages %v", pages)
 	}
-}
-
-func TestPagesOfKeys(t *testing.T) {
-	s := newSite(t)
-	mine := s.as(s.key("alice"))
-	admin := s.admin()
-	for i := range 8 {
-		if i%3 == 0 {
-			s.clock.tick() // some at the same time
-		}
-		mine.post("/me/api-keys", "").is(201)
-	}
-	whole := mine.pages("/me/api-keys")
-	for limit := 1; limit <= 10; limit++ {
-		for _, list := range []string{"/me/api-keys", "/users/alice/api-keys"} {
-			for _, view := range []string{"", "&view=full"} {
-				var all []string
-				for _, page := range admin.in(t).as(list, mine).pages(fmt.Sprintf("%s?limit=%d%s", list, limit, view)) {
-					all = append(all, page...)
-				}
-				if fmt.Sprint(all) != fmt.Sprint(whole[0]) {
-					t.Errorf("%s by %d: %v, want %v", list, limit, all, whole[0])
-				}
-			}
-		}
-	}
-}
-
-// as is the caller, or another for its own list.
-func (c caller) as(list string, me caller) caller {
-	if strings.HasPrefix(list, "/me/") {
-		return me
-	}
-	return c
 }
 
 // A list that is asked for whole ends after MaxList rows, and a Link leads to the others.
