@@ -102,35 +102,3 @@ func TestTypesAreNotGuessed(t *testing.T) {
 		t.Errorf("a 400 changed something:\nbefore %s\nafter %s", before, after)
 	}
 }
-
-// An integer is a number whose value is one, however it is written. A document keeps its digits.
-func TestIntegersWithFractionsAndExponents(t *testing.T) {
-	_, admin, bodies := forWholesome(t)
-	admin.post("/admin/templates/chat/rollback", `{"version": 10e-1}`).is(200)
-	for request := range bodies {
-		if strings.HasSuffix(request, "/rotate") {
-			admin.request(request, `{"overlap_seconds": 0.36E+4}`).is(201)
-		}
-	}
-	admin.post("/me/api-keys?view=full", `{"rate": {"per_second": 1, "burst": 1e1}}`).is(201).has(`"burst":10`)
-	admin.post("/me/api-keys", `{"rate": {"per_second": 1, "burst": 1.5}}`).refuses("/rate/burst")
-	const document = `{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:recall"],"banks":["*"],"recall_max_tokens":1.0e3,"retain_every_n_turns":2.0}]}`
-	admin.post("/policies", `{"id":"whole","document":`+document+`}`).is(201).has(document)
-	admin.post("/policies", `{"id":"half","document":`+strings.Replace(document, "2.0", "2.5", 1)+`}`).refuses("/document/statements/0/retain_every_n_turns")
-	attachment := `{"policy_id":"whole","principal_type":"user","principal_id":"alice","priority":`
-	admin.put("/policy-attachments", attachment+`-1.0}`).is(200).has(`"priority":-1`)
-	admin.put("/policy-attachments", attachment+`0.5}`).refuses("/priority")
-	admin.put("/policy-attachments", attachment+`1e10}`).refuses("/priority")
-	admin.get("/debug/resolve?bank=b&user_id=alice").is(200).has(`"recall_max_tokens":1000`)
-	admin.post("/admin/access-bundle", `{"attachments":[`+attachment+`7e0}]}`).is(204)
-	admin.get("/policy-attachments?policy_id=whole").is(200).has(`"priority":7`)
-	admin.get("/admin/templates?limit=1.0").refuses("limit") // text, and no number
-}
-
-// has expects a text in the body.
-func (a answer) has(text string) {
-	a.t.Helper()
-	if !strings.Contains(string(a.body), text) {
-		a.t.Errorf("%s: %s lacks %s", a.request, a.body, text)
-	}
-}

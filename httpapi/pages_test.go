@@ -303,22 +303,6 @@ func TestActionsOfBothHalves(t *testing.T) {
 	}
 }
 
-func TestGoodIDsOfOnesOwn(t *testing.T) {
-	admin := newSite(t).admin()
-	for _, escaped := range goodIDs {
-		id := must(url.PathUnescape(escaped))
-		quoted := string(must(marshal(id)))
-		created := admin.post("/me/templates", `{"id": `+quoted+`, "name": `+quoted+`, "manifest": {"version": "1"}}`).is(200)
-		admin.get("/me/templates/" + escaped).is(200).json(string(created.body))
-		admin.get("/admin/templates/"+escaped).fails(404, "not_found")
-		admin.delete("/me/templates/" + escaped).is(204)
-		admin.post("/me/template-sources", `{"url": "https://h", "alias": `+quoted+`}`).is(201)
-		admin.delete("/admin/template-sources/"+escaped).fails(404, "not_found")
-		admin.get("/me/template-sources/" + escaped + "/templates").is(200)
-		admin.delete("/me/template-sources/" + escaped).is(204)
-	}
-}
-
 // discarded is an answer without a reader.
 type discarded struct{ header http.Header }
 
