@@ -146,6 +146,13 @@ var hostile = map[string]struct {
 	"a redirect, endless":     {then("HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n", forEver("x")), "is plain http"},
 	"a huge redirect":         {say(moved("/" + strings.Repeat("x", 100<<10))), unreachable},
 
+	// Other answers than a catalogue.
+	"401":      {say("HTTP/1.1 401 Unauthorized\r\nConnection: close\r\n\r\n"), "answered 401"},
+	"404":      {say("HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\n"), "answered 404"},
+	"503":      {say("HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\r\n"), "answered 503"},
+	"not ours": {say(ok(), `{"templates":1}`), `must be an object with an array "templates"`},
+	"XHTML":    {say(okAs("application/xhtml+xml"), oneEntry), page},
+
 	// The connection.
 	"reset at once":         {reset, unreachable},
 	"closed at once":        {func(net.Conn) {}, unreachable},

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -198,30 +197,6 @@ func TestTokenToOtherScheme(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(tokens, []string{"http "})
 	is.Equal(*asked, []string{"one.example/templates.json Bearer s3cr3t", "one.example/back"})
-}
-
-// Plain http between two ports of loopback, like two sources on one machine.
-func TestTokenToOtherPortOfLoopback(t *testing.T) {
-	var tokens []string
-	record := func(next http.HandlerFunc) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) {
-			tokens = append(tokens, r.Header.Get("Authorization"))
-			next(w, r)
-		}
-	}
-	second := httptest.NewServer(record(answer(oneEntry)))
-	defer second.Close()
-	first := httptest.NewServer(record(redirectTo(second.URL, 302)))
-	defer first.Close()
-	client := newClient(t, marketplace.Config{AllowOrigins: []string{first.URL, second.URL}})
-	from := upstream(first.URL)
-	from.Token = "s3cr3t"
-	if _, err := client.Template(t.Context(), from, "a"); err != nil {
-		t.Error(err)
-	}
-	if !slices.Equal(tokens, []string{"Bearer s3cr3t", ""}) {
-		t.Errorf("got %q", tokens)
-	}
 }
 
 // No error shows the token.
