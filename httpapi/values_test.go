@@ -83,6 +83,9 @@ func (s *site) keeps(admin caller, value, want string) {
 		if err := json.Unmarshal(admin.get("/admin/templates/odd").is(200).body, &have); err != nil || string(have.Manifest) != want {
 			admin.t.Errorf("%s: kept %q, want %q: %v", how, have.Manifest, want, err)
 		}
+		if list := admin.get("/admin/templates").is(200).body; strings.Count(string(list), want) != 1 {
+			admin.t.Errorf("%s: the list has it changed: %s", how, list)
+		}
 	}
 	admin.post("/admin/templates", `{"id": "odd", "name": "n", "manifest": `+written+`}`).is(200)
 	check("created")
