@@ -9,11 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
-	"github.com/extsvc/svc/internal/longtest"
 )
 
 // rowsOfAccess are those that the matrix reads and changes. Nobody gains or loses a right by that.
@@ -385,37 +383,5 @@ func TestLongBundles(t *testing.T) {
 	long := admin.get(bundlePath).is(200) // several parts
 	if bundle, err := svc.ParseBundle(long.body); err != nil || len(bundle.Users) != httpapi.MaxBundleRows+8 {
 		t.Errorf("%d users, %v", len(bundle.Users), err)
-	}
-}
-
-// A list of more than MaxList keys ends there in each order, and its Link leads to the rest.
-func TestManyKeysOfAllHolders(t *testing.T) {
-	longtest.Test(t, "lists of more than 10,000 keys")
-	s := newSite(t)
-	const n = httpapi.MaxList + 3
-	for i := range n {
-		key := svc.APIKey{
-			ID: fmt.Sprintf("k%05d", i), Prefix: "p", Hash: []byte(fmt.Sprint(i)), CreatedAt: begin.UTC().Truncate(time.Microsecond).Add(time.Duration(i) * time.Millisecond),
-			ExpiresAt: begin.UTC().Truncate(time.Microsecond).AddDate(1, 0, 0), Holder: svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint("u", i%20)},
-		}
-		if err := s.store.CreateAPIKey(t.Context(), key); err != nil {
-			t.Fatal(err)
-		}
-	}
-	admin := s.as("session-of-admin")
-	for query, first := range map[string]int{"": n - 1, "?unused_since=2030-01-01T00:00:00Z": 0, "?expires_before=2030-01-01T00:00:00Z": 0} {
-		pages := admin.pages("/admin/api-keys" + query)
-		if len(pages) != 2 || len(pages[0]) != httpapi.MaxList || len(pages[1]) != 3 {
-			t.Fatalf("%s: %d pages, the first with %d keys", query, len(pages), len(pages[0]))
-		}
-		for i, id := range slices.Concat(pages...) {
-			want := i
-			if first > 0 {
-				want = first - i
-			}
-			if id != fmt.Sprintf("k%05d", want) {
-				t.Fatalf("%s: key %d is %s", query, i, id)
-			}
-		}
 	}
 }

@@ -89,7 +89,7 @@ func TestPageOfLargeRows(t *testing.T) {
 func TestListsHaveABound(t *testing.T) {
 	longtest.Test(t, "lists of more than 10,000 rows")
 	s := newSite(t, func(u *setup) { u.Keys.MaxPerHolder = 2 * httpapi.MaxList })
-	admin, alice := s.admin(), svc.Identity{Kind: svc.KindUser, ID: "alice"}
+	admin, alice := s.as("session-of-admin"), svc.Identity{Kind: svc.KindUser, ID: "alice"}
 	for i := range httpapi.MaxList + 3 {
 		content := svc.Content{Name: "Same", Tags: []string{"all"}, Manifest: []byte(`{"version":"1"}`)}
 		if _, err := s.service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: fmt.Sprintf("t%05d", i), Content: content}); err != nil {
@@ -99,7 +99,9 @@ func TestListsHaveABound(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, target := range []string{"/admin/templates", "/admin/templates?tag=all", "/users/alice/api-keys"} {
+	for _, target := range []string{
+		"/admin/templates", "/admin/templates?tag=all", "/users/alice/api-keys", "/admin/api-keys", "/admin/api-keys?unused_since=2030-01-01T00:00:00Z",
+	} {
 		pages := admin.pages(target)
 		ids := slices.Concat(pages...)
 		if len(ids) != httpapi.MaxList+3 || len(pages[0]) > httpapi.MaxList || len(pages) < 2 {

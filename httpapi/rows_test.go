@@ -25,7 +25,7 @@ func TestPages(t *testing.T) {
 		if i%3 == 0 {
 			s.clock.tick() // some keys at the same time
 		}
-		admin.post("/me/api-keys", "").is(201)
+		admin.post("/me/api-keys", fmt.Sprintf(`{"expires_at": "2026-06-01T00:00:0%dZ"}`, 9-i)).is(201)
 		name := []string{"a & b", "a & b", "\u00e9 <>", "b", "b", "b", "z", "other"}[i]
 		admin.post("/admin/templates", fmt.Sprintf(`{"id": "t%d", "name": %q, "tags": ["x y"], "manifest": {"version": "1"}}`, i, name)).is(200)
 	}
@@ -37,7 +37,8 @@ func TestPages(t *testing.T) {
 	}
 	for _, list := range []string{
 		"/users", "/users?q=b", "/users/bob/channels", "/groups", "/groups/crew/members", "/policies", "/policy-attachments", "/service-accounts", "/service-accounts?owner_user_id=admin",
-		"/me/api-keys", "/users/plain/api-keys?view=full", "/admin/api-keys", "/admin/templates", "/admin/templates?tag=x+y", "/admin/templates?tag=x%20y&category=",
+		"/me/api-keys", "/users/plain/api-keys?view=full", "/admin/api-keys", "/admin/api-keys?unused_since=2030-01-01T00:00:00Z", "/admin/api-keys?expires_before=2030-01-01T00:00:00Z",
+		"/admin/templates", "/admin/templates?tag=x+y", "/admin/templates?tag=x%20y&category=",
 	} {
 		whole := rows(admin.get(list).is(200))
 		if len(whole) < 2 {
