@@ -130,12 +130,6 @@ func TestBodySize(t *testing.T) {
 	admin.post("/admin/templates", filled).is(200)
 }
 
-func TestMaxBody(t *testing.T) {
-	admin := newSite(t, func(u *setup) { u.MaxBody = 20 }).admin()
-	admin.post("/me/api-keys", `{"description":"12"}`).is(201)
-	admin.post("/me/api-keys", `{"description":"123"}`).fails(413, "body_too_large")
-}
-
 // A charset changes nothing where UTF-8 has the same bytes. Where it may, the answer names it.
 func TestCharsets(t *testing.T) {
 	is := is.New(t)

@@ -87,37 +87,6 @@ func TestOpenAPIRepetitions(t *testing.T) {
 	}
 }
 
-// Nothing but reading these two paths goes by without a bearer.
-func TestOpenAPIIsTheOneException(t *testing.T) {
-	s := newSite(t)
-	for _, target := range []string{
-		"/openapi.json/", "//openapi.json", "/./openapi.json", "/OpenAPI.json", "/%6fpenapi.json", "/openapi.jso%6E", "/openapi.json%00",
-		"/x/openapi.json", "/openapi.json/../me/api-keys", "/openapi", "/openapi-3.1.json", "/openapi-3.0.json/", "/openapi-3%2e0.json",
-	} {
-		s.as("").get(target).fails(401, "unauthenticated")
-		s.admin().get(target).fails(404, "not_found")
-	}
-	for path := range documents {
-		for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "OPTIONS", "get"} {
-			s.as("").send(method, path, "").fails(401, "unauthenticated")
-			if a := s.admin().send(method, path, "").fails(405, "method_not_allowed"); a.header.Get("Allow") != "GET, HEAD" {
-				t.Errorf("%s: Allow %q", a.request, a.header.Get("Allow"))
-			}
-		}
-	}
-}
-
-func TestOpenAPIHidden(t *testing.T) {
-	s := newSite(t, func(u *setup) { u.HideOpenAPI = true })
-	for path := range documents {
-		for _, method := range []string{"GET", "POST"} {
-			s.as("").send(method, path, "").fails(401, "unauthenticated")
-			s.admin().send(method, path, "").fails(404, "not_found")
-		}
-		s.as("").sendWith("HEAD", path, "", nil).is(401)
-	}
-}
-
 // The server is where the request came by, however it got here, unless the host knows better.
 func TestOpenAPIServer(t *testing.T) {
 	t.Parallel()

@@ -224,26 +224,6 @@ func TestStoreFaultsBeforeAuthentication(t *testing.T) {
 	}
 }
 
-func TestNoMarketplace(t *testing.T) {
-	s := newSite(t, func(u *setup) { u.Sources.Marketplace = nil })
-	s.admin().post("/admin/template-sources", `{"url": "https://h/acme"}`).refuses("/url")
-}
-
-func TestManifestValidatorOfTheHost(t *testing.T) {
-	s := newSite(t, func(u *setup) {
-		u.Templates.ValidateManifest = func(manifest json.RawMessage) error {
-			if strings.Contains(string(manifest), "forbidden") {
-				return errors.New("must not hold what is forbidden")
-			}
-			return nil
-		}
-	})
-	admin := s.admin()
-	admin.post("/admin/templates", `{"id": "a", "name": "n", "manifest": {"version": "1", "x": "forbidden"}}`).refuses("/manifest")
-	admin.post("/admin/templates", `{"id": "a", "name": "n", "manifest": {"version": "1"}}`).is(200)
-	admin.patch("/admin/templates/a", `{"manifest": {"version": "forbidden"}}`).refuses("/manifest")
-}
-
 // A detail is a sentence for a person, whatever is wrong.
 func TestDetailIsASentence(t *testing.T) {
 	admin := newSite(t).admin()

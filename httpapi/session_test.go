@@ -72,45 +72,6 @@ func withHeaders(session string, lines ...string) func(*http.Request) {
 	}
 }
 
-func TestSessions(t *testing.T) {
-	is := is.New(t)
-	s, c := newCookieSite(t)
-	nobody := s.as("")
-	a := nobody.sendWith("GET", "/me", "", cookie("session-of-alice")).is(200)
-	is.Equal(a.text("id"), "alice")
-	is.Equal(a.header.Get("Cross-Origin-Resource-Policy"), "same-origin")
-	is.Equal(a.header.Get("Cache-Control"), "no-store")
-	nobody.sendWith("GET", "/admin/templates", "", cookie("session-of-alice")).is(403)
-	nobody.sendWith("GET", "/admin/templates", "", cookie("session-of-alice+template:admin")).is(200)
-	nobody.sendWith("GET", "/admin/templates", "", cookie("session-of-barred+template:admin")).is(403)
-	nobody.sendWith("GET", "/me/resolve?bank=support", "", cookie("session-of-robot+sa")).is(200)
-	nobody.sendWith("POST", "/admin/templates", create, cookie("session-of-admin")).is(200)
-	template := nobody.sendWith("GET", "/admin/templates/made", "", cookie("session-of-admin")).is(200)
-	is.Equal(template.header.Get("Cache-Control"), "private, no-cache") // a shared cache keeps none
-	nobody.sendWith("GET", "/nothing", "", cookie("session-of-plain")).is(404)
-
-	asked := c.asked.Load()
-	nobody.get("/openapi.json").is(200)
-	is.Equal(c.asked.Load(), asked)
-}
-
-// Nobody, wrong and inactive: one answer, as to a request without a credential.
-func TestNoSession(t *testing.T) {
-	is := is.New(t)
-	s, _ := newCookieSite(t)
-	want := s.as("nonsense").get("/me").is(401)
-	for _, change := range []func(*http.Request){
-		nil, cookie("nonsense"), cookie("session-of-ghost"), cookie("session-of-ghost+template:admin"), cookie("session-of-asleep+sa"),
-		func(r *http.Request) { r.AddCookie(&http.Cookie{Name: "session"}) },
-	} {
-		for _, target := range []string{"/me", "/nothing", "//me", "/admin/templates"} {
-			a := s.as("").sendWith("GET", target, "", change).fails(401, "unauthenticated")
-			is.Equal(string(a.body), string(want.body))
-			is.Equal(a.header.Get("WWW-Authenticate"), noToken)
-		}
-	}
-}
-
 // A request with a credential is that of the credential alone: neither does a session save a wrong
 // one, nor does it take the place of a good one.
 func TestBearerGoesBeforeTheSession(t *testing.T) {
@@ -133,6 +94,7 @@ func TestBearerGoesBeforeTheSession(t *testing.T) {
 		t.Errorf("%s %v", a.body, a.header)
 	}
 	s.as(key).sendWith("POST", "/me/api-keys", `{}`, withHeaders("session-of-admin", foreign...)).is(201) // from anywhere
+	s.as("").get("/openapi.json").is(200)
 	if asked := c.asked.Load(); asked > 0 {
 		t.Errorf("the host was asked %d times", asked)
 	}
@@ -200,22 +162,6 @@ func TestCrossOrigin(t *testing.T) {
 		s.as("").sendWith("GET", "/me", "", change).is(200) // which no page of another origin can read
 		if a := s.as("").sendWith("OPTIONS", "/me", "", change).is(405); a.header.Get("Access-Control-Allow-Methods") != "" {
 			t.Errorf("%s: %v", name, a.header)
-		}
-	}
-}
-
-func TestTrustedOrigins(t *testing.T) {
-	protection := http.NewCrossOriginProtection()
-	if err := protection.AddTrustedOrigin("https://admin.example.com"); err != nil {
-		t.Fatal(err)
-	}
-	s, _ := newCookieSite(t, func(u *setup) { u.CrossOrigin = protection })
-	for origin, status := range map[string]int{"https://admin.example.com": 201, "https://example.com": 403, "http://admin.example.com": 403, "null": 403} {
-		for _, lines := range [][]string{{"Origin: " + origin}, {"Origin: " + origin, "Sec-Fetch-Site: same-site"}, {"Origin: " + origin, "Sec-Fetch-Site: cross-site"}} {
-			a := s.as("").sendWith("POST", "/me/api-keys", "", withHeaders("session-of-alice", lines...)).is(status)
-			if a.header.Get("Access-Control-Allow-Origin") != "" {
-				t.Errorf("%v", a.header)
-			}
 		}
 	}
 }

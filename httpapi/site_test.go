@@ -272,6 +272,29 @@ var sites = map[string]func(*testing.T, ...func(*setup)) *site{
 	"stocked": func(t *testing.T, _ ...func(*setup)) *site { s, _ := stocked(t); return s },
 	"keeping": func(t *testing.T, _ ...func(*setup)) *site { return newSite(t, keeping) },
 	"hidden":  func(t *testing.T, _ ...func(*setup)) *site { return newSite(t, func(u *setup) { u.HideAccess = true }) },
+	"undocumented": func(t *testing.T, _ ...func(*setup)) *site {
+		return newSite(t, func(u *setup) { u.HideOpenAPI = true })
+	},
+	"cookies": func(t *testing.T, _ ...func(*setup)) *site { s, _ := newCookieSite(t); return s },
+	"trusting": func(t *testing.T, _ ...func(*setup)) *site {
+		protection := http.NewCrossOriginProtection()
+		if err := protection.AddTrustedOrigin("https://admin.example.com"); err != nil {
+			t.Fatal(err)
+		}
+		s, _ := newCookieSite(t, func(u *setup) { u.CrossOrigin = protection })
+		return s
+	},
+	"small": func(t *testing.T, _ ...func(*setup)) *site {
+		return newSite(t, func(u *setup) {
+			u.MaxBody, u.Sources.Marketplace, u.Authenticator = 100, nil, nil
+			u.Templates.ValidateManifest = func(manifest json.RawMessage) error {
+				if strings.Contains(string(manifest), "forbidden") {
+					return errors.New("must not hold what is forbidden")
+				}
+				return nil
+			}
+		})
+	},
 	"unsealed": func(t *testing.T, _ ...func(*setup)) *site {
 		return newSite(t, func(u *setup) { u.Sources.SealingKey = nil })
 	},
