@@ -165,30 +165,6 @@ var everything = []string{
 	"/ext/svc/debug/resolve?bank=support&user_id=alice",
 }
 
-func TestRestartKeepsEverything(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, flags []string) {
-		is := is.New(t)
-		first := startServer(t, flags...)
-		key := first.key()
-		withToken(t, first)
-		first.wants(t, 200, key, "POST", "/ext/svc/admin/templates", `{"id": "a", "name": "A", "manifest": {"version": "1", "n": 1.0}}`)
-		before := map[string]string{}
-		for _, path := range everything {
-			before[path] = first.wants(t, 200, key, "GET", path, "")
-		}
-		is.NoErr(first.stop(t))
-
-		second := startServer(t, flags...)
-		for _, path := range everything {
-			is.Equal(second.wants(t, 200, key, "GET", path, ""), before[path])
-		}
-		is.True(!strings.Contains(second.stdout.String(), "svcu_")) // only the first start prints a key
-		is.True(strings.Contains(second.stdout.String(), "KEY=$("+word(os.Args[0])+" key -db "+word(flags[1])))
-		is.True(!strings.Contains(second.stderr.String(), "level=WARN"))
-	})
-}
-
 func TestMeterPrintsOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is, out := is.New(t), &strings.Builder{}

@@ -67,23 +67,6 @@ func TestServerWithoutReaders(t *testing.T) {
 	is.NoErr(cmd.Wait())
 }
 
-// A server that no terminal controls goes on after SIGHUP.
-func TestHangUp(t *testing.T) {
-	hearHangUps(t)
-	is := is.New(t)
-	var log output
-	cmd := command(t, "-db", newDB(t))
-	cmd.Stderr = &log
-	base := process(t, cmd)
-	for range 2 {
-		is.NoErr(cmd.Process.Signal(syscall.SIGHUP))
-	}
-	is.True(soon(func() bool { return strings.Contains(log.String(), "reloaded log.level") }))
-	is.True(answers(base))
-	is.NoErr(cmd.Process.Signal(syscall.SIGTERM))
-	is.NoErr(cmd.Wait())
-}
-
 // A command whose reader has gone, such as head, ends without a word.
 func TestCommandsWithoutReader(t *testing.T) {
 	t.Parallel()
