@@ -2,7 +2,6 @@ package httpapi_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -273,56 +272,4 @@ func TestBadEntriesAreWarnings(t *testing.T) {
 	if got := level(s); !strings.HasPrefix(got, "ERROR") {
 		t.Errorf("level %.10s of a failing source", got)
 	}
-}
-
-func TestSourceFaults(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		err    error
-		status int
-		code   string
-	}{
-		{"failed", &svc.Error{Code: svc.CodeSourceFailed, Message: `source "acme": its catalogue is bad`, Err: errors.New("internal")}, 502, "source_failed"},
-		{"timeout", &svc.Error{Code: svc.CodeSourceTimeout, Message: `source "acme": its catalogue did not arrive in time`}, 504, "source_timeout"},
-		{"anything", errors.New("dial tcp 10.0.0.7:443: internal"), 502, "source_failed"},
-		{"deadline", fmt.Errorf("internal: %w", context.DeadlineExceeded), 504, "source_timeout"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			s, admin := stocked(t)
-			admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
-			before := string(admin.get("/admin/templates").is(200).body)
-			s.market.fail(c.err)
-			for _, a := range []answer{
-				admin.post("/admin/templates/chat/install", `{"source_name": "acme", "alias_id": "other"}`),
-				admin.get("/admin/templates/chat/check-update"),
-				admin.post("/admin/templates/chat/update", ""),
-				admin.post("/admin/templates/chat/update?force=1", ""),
-			} {
-				a.fails(c.status, c.code)
-				if detail := a.text("detail"); !strings.Contains(detail, `"acme"`) || strings.Contains(detail, "internal") {
-					t.Errorf("%s: %s", a.request, detail)
-				}
-			}
-			admin.get("/admin/templates").is(200).json(before)
-		})
-	}
-}
-
-func TestBadEntryOfASource(t *testing.T) {
-	s, admin := stocked(t)
-	for id, content := range map[string]svc.Content{
-		"no-name":    {Manifest: json.RawMessage(`{"version": "1"}`)},
-		"no-version": {Name: "N", Manifest: json.RawMessage(`{}`)},
-		"not-object": {Name: "N", Manifest: json.RawMessage(`[]`)},
-		"twice":      {Name: "N", Manifest: json.RawMessage(`{"version": "1", "version": "2"}`)},
-		"empty":      {Name: "N"},
-		"tags":       {Name: "N", Manifest: json.RawMessage(`{"version": "1"}`), Tags: []string{strings.Repeat("a", 129)}},
-	} {
-		s.market.entries[id] = content
-		a := admin.post("/admin/templates/"+id+"/install", `{"source_name": "acme"}`).fails(502, "source_failed")
-		if !strings.Contains(a.text("detail"), `"acme"`) {
-			t.Errorf("%s", a.body)
-		}
-	}
-	admin.get("/admin/templates").is(200).json(`{"templates": []}`)
 }
