@@ -324,28 +324,6 @@ func TestPruneRemovesTheOthers(t *testing.T) {
 	}
 }
 
-// A bundle is written on the condition that access is as its caller has seen it.
-func TestBundleOfASeenRevision(t *testing.T) {
-	admin := newSite(t).admin()
-	const draft = `{"users": [{"id": "late"}]}`
-	tag := admin.get(bundlePath).is(200).header.Get("ETag")
-	if dry := admin.post(bundlePath+"?dry_run=1", draft).is(200).header.Get("ETag"); dry != tag {
-		t.Errorf("the ETag of a dry run is %s, that of an export %s", dry, tag)
-	}
-	revision := strings.Trim(tag, `"`)
-	admin.post(bundlePath+"?dry_run=1&revision="+revision, draft).is(200)
-	admin.post(bundlePath, `{"users": [{"id": "meanwhile"}]}`).is(204)
-	for _, query := range []string{"?revision=" + revision, "?dry_run=1&revision=" + revision, "?prune=1&revision=" + revision, "?revision=x"} {
-		admin.post(bundlePath+query, draft).fails(412, "precondition_failed")
-	}
-	for header, status := range map[string]int{tag: 412, `""`: 412, "W/" + tag: 412, "*": 204, "x": 400, `"a", "b"`: 412} {
-		admin.with("If-Match", header, "POST", bundlePath, draft).is(status)
-	}
-	admin.with("If-Match", `"other"`, "POST", bundlePath+"?revision="+revision, draft).is(412)
-	now := admin.get(bundlePath).is(200).header.Get("ETag")
-	admin.with("If-Match", `"a", `+now, "POST", bundlePath, `{"users": [{"id": "last"}]}`).is(204)
-}
-
 // A policy that narrows a key is kept by the key.
 func TestPruneOfAPolicyInUse(t *testing.T) {
 	s := newSite(t)
