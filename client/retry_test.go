@@ -36,36 +36,6 @@ func flaky(times *atomic.Int64, fail http.HandlerFunc) func(*setup) {
 // hangUp ends the connection without an answer.
 func hangUp(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
-func TestReadsAreTriedAgain(t *testing.T) {
-	t.Parallel()
-	for name, fail := range map[string]http.HandlerFunc{
-		"hang up": hangUp, "503": says(503, "text/html", "<html>"), "429": says(429, "", ""),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
-			var times atomic.Int64
-			fresh := func(u *setup) { // net/http asks again by itself where it finds an old connection closed
-				u.client.HTTPClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-			}
-			s, ctx := newSite(t, flaky(&times, fail), fresh), t.Context()
-			s.create("a")
-			times.Store(3)
-			_, err := s.client.Templates.Read(ctx, "a")
-			is.NoErr(err)
-			times.Store(3)
-			list, err := all(s.client.Templates.List(ctx, svc.TemplateQuery{}))
-			is.NoErr(err)
-			is.Equal(len(list), 1)
-
-			times.Store(100)
-			_, err = s.client.Templates.Read(ctx, "a")
-			is.Equal(svc.ErrorCode(err), svc.CodeUnavailable)
-			is.Equal(times.Load(), int64(96)) // one, and three more
-		})
-	}
-}
-
 func TestChangesAreNotTriedAgain(t *testing.T) {
 	for name, fail := range map[string]http.HandlerFunc{"hang up": hangUp, "503": says(503, "", ""), "429": says(429, "", "")} {
 		t.Run(name, func(t *testing.T) {
@@ -198,6 +168,25 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
+// A read is tried three times more. TestRetryAfter and TestPausesAreDrawn have reads that never succeed.
+func TestReadsAreTriedAgain(t *testing.T) {
+	for _, fail := range []http.Response{{}, status(503), status(429)} {
+		synctest.Test(t, func(t *testing.T) {
+			is := is.New(t)
+			good := func(body string) *script {
+				ok := status(200, "Content-Type", "application/json")
+				ok.Body = io.NopCloser(strings.NewReader(body))
+				return &script{answers: []http.Response{fail, fail, fail, ok}}
+			}
+			_, err := good(`{"has_update":false,"current_revision":null}`).client().Templates.CheckUpdate(t.Context(), "a")
+			is.NoErr(err)
+			list, err := all(good(`[{"name":"a"}]`).client().Sources.List(t.Context()))
+			is.NoErr(err)
+			is.Equal(len(list), 1)
+		})
+	}
+}
+
 // Each pause is random, up to twice as long as the previous one.
 func TestPausesAreDrawn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -206,6 +195,9 @@ func TestPausesAreDrawn(t *testing.T) {
 		for range 200 {
 			s := &script{answers: []http.Response{{}}}
 			_, _ = s.client().Templates.Read(t.Context(), "a")
+			if len(s.at) != 4 {
+				t.Errorf("%d tries", len(s.at))
+			}
 			for i := 1; i < len(s.at); i++ {
 				pause := s.at[i] - s.at[i-1]
 				seen[pause] = true
