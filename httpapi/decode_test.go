@@ -80,7 +80,7 @@ func TestBodiesThatAreRefusedEverywhere(t *testing.T) {
 	t.Parallel()
 	s, admin := stocked(t)
 	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
-	before := s.everything(admin)
+	unchanged := admin.keeps()
 	for _, e := range bodied {
 		for name, body := range notObjects {
 			t.Run(e.method+e.target+"/"+name, func(t *testing.T) {
@@ -89,8 +89,17 @@ func TestBodiesThatAreRefusedEverywhere(t *testing.T) {
 			})
 		}
 	}
-	if after := s.everything(admin); after != before {
-		t.Errorf("a 400 changed something:\nbefore %s\nafter %s", before, after)
+	unchanged()
+}
+
+// keeps returns a check that nothing is made, changed or deleted meanwhile.
+func (c caller) keeps() (unchanged func()) {
+	before := c.everything(c)
+	return func() {
+		c.t.Helper()
+		if after := c.everything(c); after != before {
+			c.t.Errorf("something has changed:\nbefore %s\nafter %s", before, after)
+		}
 	}
 }
 
@@ -107,7 +116,7 @@ func TestBodySize(t *testing.T) {
 	t.Parallel()
 	s, admin := stocked(t)
 	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
-	before := s.everything(admin)
+	unchanged := admin.keeps()
 	exact := `{"description": "` + strings.Repeat(" ", 1<<20-20) + `" }`
 	if len(exact) != 1<<20 {
 		t.Fatal(len(exact))
@@ -123,9 +132,7 @@ func TestBodySize(t *testing.T) {
 		s.as("svcu_wrong").send(e.method, e.target, large).is(401)
 		admin.sendWith(e.method, e.target, large, func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }).is(413)
 	}
-	if s.everything(admin) != before {
-		t.Error("a 413 changed something")
-	}
+	unchanged()
 	filled := `{"id": "big", "name": "n", "manifest": {"version": "` + strings.Repeat("v", 1<<20-60) + `"}}`
 	admin.post("/admin/templates", filled).is(200)
 }

@@ -223,12 +223,10 @@ func TestErrorsNameTheAddress(t *testing.T) {
 		"/dir":            "its manifest_file answered 404 (" + base + "/dir/m.json)",
 	} {
 		from.URL = base + dir
-		_, err := client.Template(t.Context(), from, "a")
-		wantError(t, err, svc.CodeSourceFailed, want)
+		refuses(t, client, from, want)
 	}
 	shop := newClient(t, marketplace.Config{Files: map[string]fs.FS{"shop": fstest.MapFS{}}})
-	_, err := shop.Template(t.Context(), upstream("fs://shop/dir"), "a")
-	wantError(t, err, svc.CodeSourceFailed, "its catalogue does not exist (fs://shop/dir: dir/templates.json)")
+	refuses(t, shop, upstream("fs://shop/dir"), "its catalogue does not exist (fs://shop/dir: dir/templates.json)")
 }
 
 // traversals are references that leave their directory for some server, or that name no file.
@@ -298,8 +296,7 @@ func TestTraversals(t *testing.T) {
 		var asked []string
 		client, from := serve(t, recorded(&asked, tree(map[string]string{"/dir/templates.json": catalog})), marketplace.Limits{})
 		from.URL += "/dir"
-		_, err := client.Template(t.Context(), from, "a")
-		wantError(t, err, svc.CodeSourceFailed, "entry 0 of the catalogue is bad: ")
+		refuses(t, client, from, "entry 0 of the catalogue is bad: ")
 		if len(asked) != 1 {
 			t.Errorf("%q: asked for %q", reference, asked)
 		}
@@ -307,8 +304,7 @@ func TestTraversals(t *testing.T) {
 		opened := &openings{MapFS: fstest.MapFS{"dir/templates.json": {Data: []byte(catalog)}, "a.json": {Data: []byte(`{"secret":1}`)},
 			"a": {Data: []byte(`{"secret":1}`)}}}
 		client = newClient(t, marketplace.Config{Files: map[string]fs.FS{"local": opened}})
-		_, err = client.Template(t.Context(), upstream("fs://local/dir"), "a")
-		wantError(t, err, svc.CodeSourceFailed, "entry 0 of the catalogue is bad: ")
+		refuses(t, client, upstream("fs://local/dir"), "entry 0 of the catalogue is bad: ")
 		if !slices.Equal(opened.names, []string{"dir/templates.json"}) {
 			t.Errorf("%q: opened %q", reference, opened.names)
 		}

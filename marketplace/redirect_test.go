@@ -262,8 +262,7 @@ func TestRedirectsAstray(t *testing.T) {
 			for _, location = range locations {
 				for _, hops = range []int{0, 1, 4} {
 					*asked = nil
-					_, err := client.Template(t.Context(), from, "a")
-					wantError(t, err, svc.CodeSourceFailed, "its catalogue redirects to a")
+					err := refuses(t, client, from, "its catalogue redirects to a")
 					if len(*asked) != hops+1 {
 						t.Errorf("%s, after %d others: asked for %q", location, hops, *asked)
 					}
@@ -297,8 +296,7 @@ func TestRedirectsThatStay(t *testing.T) {
 				redirectTo(location, 302)(w, r)
 			}
 		}})
-		_, err := client.Template(t.Context(), upstream("https://one.example"), "a")
-		wantError(t, err, svc.CodeSourceFailed)
+		refuses(t, client, upstream("https://one.example"))
 		want := []string{"one.example/templates.json"}
 		if path != "" {
 			want = append(want, "one.example"+path)
