@@ -18,23 +18,6 @@ import (
 	"github.com/extsvc/svc/internal/wire"
 )
 
-// bodied are all endpoints that take a body, on a stocked site.
-var bodied = []struct{ method, target string }{
-	{"POST", "/admin/template-sources"},
-	{"POST", "/admin/templates"},
-	{"PATCH", "/admin/templates/chat"},
-	{"POST", "/admin/templates/chat/install"},
-	{"POST", "/admin/templates/chat/update"},
-	{"POST", "/users/alice/api-keys"},
-	{"POST", "/me/api-keys"},
-	{"PATCH", "/users/alice/api-keys/0000000000000000"},
-	{"PATCH", "/me/api-keys/0000000000000000"},
-	{"POST", "/users/alice/api-keys/0000000000000000/rotate"},
-	{"POST", "/me/api-keys/0000000000000000/rotate"},
-	{"POST", "/debug/simulate"},
-	{"POST", "/decide"},
-}
-
 // notObjects are bodies that no endpoint takes.
 var notObjects = map[string]string{
 	"null":               `null`,
@@ -81,11 +64,11 @@ func TestBodiesThatAreRefusedEverywhere(t *testing.T) {
 	s, admin := stocked(t)
 	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
 	unchanged := admin.keeps()
-	for _, e := range bodied {
+	for request := range wholesome("0000000000000000") {
 		for name, body := range notObjects {
-			t.Run(e.method+e.target+"/"+name, func(t *testing.T) {
-				admin.in(t).send(e.method, e.target, body).fails(400, "invalid_request")
-				s.as("session-of-plain").in(t).send(e.method, e.target, body).fails(400, "invalid_request")
+			t.Run(request+"/"+name, func(t *testing.T) {
+				admin.in(t).request(request, body).fails(400, "invalid_request")
+				s.as("session-of-plain").in(t).request(request, body).fails(400, "invalid_request")
 			})
 		}
 	}
@@ -123,14 +106,15 @@ func TestBodySize(t *testing.T) {
 	}
 	large := strings.Repeat(" ", 2<<20)
 	chunked := func(r *http.Request) { r.Body, r.ContentLength = io.NopCloser(strings.NewReader(large)), -1 }
-	for _, e := range bodied {
-		admin.send(e.method, e.target, large).fails(413, "body_too_large")
-		admin.send(e.method, e.target, exact+" ").fails(413, "body_too_large")
-		admin.send(e.method, e.target, exact).fails(400, "invalid_request")
-		admin.sendWith(e.method, e.target, " ", chunked).fails(413, "body_too_large")
-		s.as("session-of-plain").send(e.method, e.target, large).is(413)
-		s.as("svcu_wrong").send(e.method, e.target, large).is(401)
-		admin.sendWith(e.method, e.target, large, func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }).is(413)
+	for request := range wholesome("0000000000000000") {
+		method, target, _ := strings.Cut(request, " ")
+		admin.request(request, large).fails(413, "body_too_large")
+		admin.request(request, exact+" ").fails(413, "body_too_large")
+		admin.request(request, exact).fails(400, "invalid_request")
+		admin.sendWith(method, target, " ", chunked).fails(413, "body_too_large")
+		s.as("session-of-plain").request(request, large).is(413)
+		s.as("svcu_wrong").request(request, large).is(401)
+		admin.sendWith(method, target, large, func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }).is(413)
 	}
 	unchanged()
 	filled := `{"id": "big", "name": "n", "manifest": {"version": "` + strings.Repeat("v", 1<<20-60) + `"}}`
