@@ -136,11 +136,9 @@ func TestWrongBase(t *testing.T) {
 func TestRequestID(t *testing.T) {
 	is := is.New(t)
 	s := newSite(t, func(u *setup) {
-		u.wrap = func(next http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				w.Header().Set("X-Request-Id", "7f-1")
-				next.ServeHTTP(w, r)
-			})
+		u.wrap = func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			w.Header().Set("X-Request-Id", "7f-1")
+			next.ServeHTTP(w, r)
 		}
 	})
 	err := s.client.Templates.Delete(t.Context(), "a")

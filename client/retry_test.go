@@ -21,14 +21,12 @@ import (
 // flaky fails in some way so often, and then lets the interface answer.
 func flaky(times *atomic.Int64, fail http.HandlerFunc) func(*setup) {
 	return func(u *setup) {
-		u.wrap = func(next http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if times.Add(-1) >= 0 {
-					fail(w, r)
-					return
-				}
-				next.ServeHTTP(w, r)
-			})
+		u.wrap = func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			if times.Add(-1) >= 0 {
+				fail(w, r)
+				return
+			}
+			next.ServeHTTP(w, r)
 		}
 	}
 }
@@ -293,13 +291,11 @@ func TestWhatIsRepeatableIsTriedAgain(t *testing.T) {
 	is := is.New(t)
 	var times atomic.Int64
 	lost := func(u *setup) { // the answer of the first is lost
-		u.wrap = func(next http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				next.ServeHTTP(w, r)
-				if r.Method == "POST" && times.Add(-1) >= 0 {
-					panic(http.ErrAbortHandler)
-				}
-			})
+		u.wrap = func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			next.ServeHTTP(w, r)
+			if r.Method == "POST" && times.Add(-1) >= 0 {
+				panic(http.ErrAbortHandler)
+			}
 		}
 	}
 	s, ctx := newSite(t, lost), t.Context()
