@@ -313,7 +313,7 @@ func (d discarded) Write(p []byte) (int, error) { return len(p), nil }
 func (d discarded) WriteHeader(int)             {}
 
 // shelf is an interface with so many templates of so many bytes each, kept in memory, and a request for a page of them.
-func shelf(t testing.TB, templates, size, limit int) (http.Handler, *http.Request) {
+func shelf(t *testing.T, templates, size, limit int) (http.Handler, *http.Request) {
 	t.Helper()
 	service, err := svc.New(svc.Config{
 		Store: memstore.New(), Memory: svc.Memory{Templates: 64 << 20},
@@ -384,13 +384,4 @@ func TestBuffersOfPagesAreBounded(t *testing.T) {
 		t.Errorf("%d bytes are kept", kept)
 	}
 	runtime.KeepAlive(api)
-}
-
-// BenchmarkPage answers with a page of 100 templates, of 400 KiB.
-func BenchmarkPage(b *testing.B) {
-	api, r := shelf(b, 100, 4<<10, 100)
-	b.ReportAllocs()
-	for b.Loop() {
-		api.ServeHTTP(discarded{http.Header{}}, r)
-	}
 }

@@ -2,11 +2,9 @@ package httpapi_test
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -20,7 +18,6 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
-	"github.com/extsvc/svc/store/memstore"
 )
 
 // rated is a site in a bubble of synctest: its time passes when the test sleeps, and while it does not, no request waits.
@@ -299,35 +296,3 @@ func TestRateOfAKeyThatEnds(t *testing.T) {
 type readFunc func(p []byte) (int, error)
 
 func (f readFunc) Read(p []byte) (int, error) { return f(p) }
-
-// BenchmarkRate measures Protect with a cached key.
-func BenchmarkRate(b *testing.B) {
-	service := must(svc.New(svc.Config{Store: memstore.New(), Logger: slog.New(slog.DiscardHandler)}))
-	b.Cleanup(func() { _ = service.Close() })
-	api := httpapi.New(service, httpapi.Options{Logger: slog.New(slog.DiscardHandler)})
-	protected := api.Protect(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	for name, rate := range map[string]svc.Rate{"none": {}, "rated": {PerSecond: svc.MaxRate, Burst: svc.MaxBurst}} {
-		b.Run(name, func(b *testing.B) {
-			r := httptest.NewRequestWithContext(b.Context(), "GET", "/of/the/host", nil)
-			another := func() { // in time, so that no request is refused
-				issued := must(service.Keys.Issue(b.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: rand.Text()}, svc.NewAPIKey{Rate: rate}))
-				r.Header.Set("Authorization", "Bearer "+string(issued.Key))
-			}
-			another()
-			w := httptest.NewRecorder()
-			b.ReportAllocs()
-			for i := 1; b.Loop(); i++ {
-				if i%svc.MaxBurst == 0 {
-					b.StopTimer()
-					another()
-					b.StartTimer()
-				}
-				clear(w.Header())
-				protected.ServeHTTP(w, r)
-			}
-			if w.Code != http.StatusOK {
-				b.Error(w.Code)
-			}
-		})
-	}
-}
