@@ -28,8 +28,8 @@ func (u usedDB) backUp(t *testing.T) (file string) {
 	return file
 }
 
-// A backup is restored into a database of either kind, whatever kind it is of.
-func TestBackupAndRestore(t *testing.T) {
+// A copy has everything, and so has what is restored from a backup, into a database of either kind.
+func TestCopyAndRestore(t *testing.T) {
 	t.Parallel()
 	for from, source := range places {
 		for to, target := range places {
@@ -47,6 +47,13 @@ func TestBackupAndRestore(t *testing.T) {
 					}
 				}
 				u.check(t, db, keys)
+				copied := target(t)
+				is.NoErr(runQuietly(t, "copy", "-from", u.db, "-to", copied))
+				u.check(t, copied, u.keys) // with the same keys file
+				u.check(t, u.db, u.keys)
+				if !isPostgres(copied) {
+					is.Equal(must(os.Stat(copied)).Mode(), os.FileMode(0o600))
+				}
 			})
 		}
 	}
