@@ -2,7 +2,6 @@ package httpapi_test
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -208,25 +207,13 @@ func TestHead(t *testing.T) {
 	s.as("session-of-plain").sendWith("HEAD", "/admin/templates", "", nil).is(403)
 }
 
+// The host is asked about bearers that are no keys of ours. TestFaultyHosts has what it must not return.
 func TestAuthenticatorOfTheHost(t *testing.T) {
 	var asked []string
-	var answer error
 	s := newSite(t, func(u *setup) {
 		u.Authenticator = svc.AuthenticatorFunc(func(_ context.Context, bearer string) (svc.Principal, error) {
 			asked = append(asked, bearer)
-			switch bearer {
-			case "as-host":
-				return svc.Host, nil
-			case "as-nobody":
-				return svc.Principal{Kind: svc.KindUser}, nil
-			case "as-odd":
-				return svc.Principal{Kind: svc.KindUser, ID: "a/b"}, nil
-			case "as-all":
-				return svc.Principal{Kind: svc.KindUser, ID: "a", Actions: []string{"*"}}, nil
-			case "as-star":
-				return svc.Principal{Kind: svc.KindUser, ID: "a", Actions: []string{"iam:*", "templates*"}}, nil
-			}
-			return svc.Principal{Kind: svc.KindUser, ID: "alice"}, answer
+			return svc.Principal{Kind: svc.KindUser, ID: "a", Actions: []string{"*"}}, nil
 		})
 	})
 	key := s.key("alice")
@@ -236,21 +223,6 @@ func TestAuthenticatorOfTheHost(t *testing.T) {
 	if len(asked) > 0 {
 		t.Errorf("the host was shown keys of ours: %q", asked)
 	}
-	for _, bearer := range []string{"as-host", "as-nobody", "as-odd", "as-star"} {
-		if a := s.as(bearer).get("/admin/templates"); a.status < 500 {
-			t.Errorf("%s: %d %s", bearer, a.status, a.body)
-		}
-	}
-	if log := s.log.String(); !strings.Contains(log, "templates*") {
-		t.Errorf("the log does not name the pattern: %s", log)
-	}
-	s.as("as-all").get("/admin/templates").is(200)
-	s.as("as-all").get("/users/b/api-keys").is(200)
-	s.as("session").get("/me/api-keys").is(200)
-	answer = errors.New("the session database at 10.1.2.3 is gone")
-	if detail := s.as("session").get("/me/api-keys").fails(503, "unavailable").text("detail"); strings.Contains(detail, "10.1.2.3") {
-		t.Errorf("%s", detail)
-	}
-	answer = &svc.Error{Code: svc.CodeUnauthenticated, Message: "expired", Err: errors.New("inside")}
-	s.as("session").get("/me/api-keys").is(401)
+	s.as("session").get("/admin/templates").is(200)
+	s.as("session").get("/users/b/api-keys").is(200)
 }

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -166,9 +167,14 @@ func TestCrossOrigin(t *testing.T) {
 	}
 }
 
-// What the host returns is judged as what its Authenticator returns, and its errors show no cookie.
-func TestSessionsOfAFaultyHost(t *testing.T) {
-	s, c := newCookieSite(t)
+// What the host returns of a session, and its Authenticator of a bearer, is judged alike, and its errors
+// show neither.
+func TestFaultyHosts(t *testing.T) {
+	var c *cookies
+	var s *site
+	s, c = newCookieSite(t, func(u *setup) {
+		u.Authenticator = svc.AuthenticatorFunc(func(_ context.Context, bearer string) (svc.Principal, error) { return c.fail(bearer) })
+	})
 	key := s.key("alice")
 	for name, f := range map[string]struct {
 		status int
@@ -199,12 +205,21 @@ func TestSessionsOfAFaultyHost(t *testing.T) {
 			return svc.Principal{}, &svc.Error{Code: svc.CodeUnauthenticated, Message: cookie}
 		}},
 	} {
-		was := len(s.log.String())
 		c.fail = f.fail
-		a := s.as("").sendWith("GET", "/me", "", cookie("session-of-alice")).fails(f.status, f.code)
-		log := s.log.String()[was:]
-		if !strings.Contains(log, f.logged) || strings.Contains(log+string(a.body), "0123456789") {
-			t.Errorf("%s: %s\nlogged %s", name, a.body, log)
+		asks := []func() answer{
+			func() answer { return s.as("").sendWith("GET", "/me", "", cookie("session-of-alice")) },
+			func() answer { return s.as("0123456789abcdef.session-of-alice").get("/me") },
+		}
+		if name == "a key" {
+			asks = asks[:1] // a bearer may stand for a key
+		}
+		for _, ask := range asks {
+			was := len(s.log.String())
+			a := ask().fails(f.status, f.code)
+			log := s.log.String()[was:]
+			if !strings.Contains(log, f.logged) || strings.Contains(log+string(a.body), "0123456789") {
+				t.Errorf("%s: %s\nlogged %s", name, a.body, log)
+			}
 		}
 	}
 }
