@@ -23,7 +23,6 @@ import (
 // rated is a site in a bubble of synctest: its time passes when the test sleeps, and while it does not, no request waits.
 // Connections are pipes, for time in a bubble stands still while a goroutine waits for the network.
 func rated(t *testing.T, options httpapi.Options) *site {
-	var handler http.Handler
 	s := newSite(t, func(u *setup) {
 		options.Logger = u.Options.Logger
 		u.Options = options
@@ -33,24 +32,29 @@ func rated(t *testing.T, options httpapi.Options) *site {
 				by, _ := httpapi.PrincipalFrom(r.Context())
 				_, _ = io.WriteString(w, by.KeyID()+" "+fmt.Sprint(by.Rate()))
 			})))
-			handler = h.Mount(mux)
-			return handler
+			return h.Mount(mux)
 		}
 	})
-	s.server.Close()
-	s.server = onPipes(handler)
+	s.usePipes(nil)
 	return s
 }
 
+// usePipes serves the site over pipes, with what a test changes of the server.
+func (s *site) usePipes(change func(*http.Server)) {
+	s.server.Close()
+	s.server = onPipes(s.server.Config.Handler, change)
+}
+
 // onPipes starts a server whose connections are pipes.
-func onPipes(handler http.Handler) *httptest.Server {
+func onPipes(handler http.Handler, change func(*http.Server)) *httptest.Server {
 	pipes := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
 	server := &httptest.Server{Listener: pipes, Config: &http.Server{Handler: handler}}
+	if change != nil {
+		change(server.Config)
+	}
 	server.Start()
 	server.Client().Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
-		ours, theirs := net.Pipe()
-		pipes.conns <- theirs
-		return ours, nil
+		return pipes.dial(), nil
 	}
 	return server
 }
@@ -60,6 +64,12 @@ type pipes struct {
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
+}
+
+func (p *pipes) dial() net.Conn {
+	ours, theirs := net.Pipe()
+	p.conns <- theirs
+	return ours
 }
 
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }

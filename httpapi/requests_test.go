@@ -262,7 +262,12 @@ func (s *site) dial() *net.TCPConn {
 // talk sends a text as it is, and returns all that is answered until the server ends the connection.
 func (s *site) talk(text string) []answer {
 	s.t.Helper()
-	conn := s.dial()
+	var conn net.Conn
+	if pipes, is := s.server.Listener.(*pipes); is {
+		conn = pipes.dial()
+	} else {
+		conn = s.dial()
+	}
 	defer conn.Close()
 	_, _ = io.WriteString(conn, text) // the server may end it before
 	return s.hear(conn, text)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -33,18 +34,20 @@ func TestSlowBodies(t *testing.T) {
 	}
 	s.oneOf("byte by byte", s.hear(conn, text), 1, 200)
 	admin.delete("/admin/templates/made").is(204)
+}
 
-	s.harden(func(server *http.Server) {
-		server.ReadHeaderTimeout, server.ReadTimeout = 100*time.Millisecond, 200*time.Millisecond
+func TestSlowBodiesAreCutOff(t *testing.T) { synctest.Test(t, slowBodiesAreCutOff) }
+
+func slowBodiesAreCutOff(t *testing.T) {
+	s := newSite(t)
+	s.usePipes(func(server *http.Server) {
+		server.ReadHeaderTimeout, server.ReadTimeout = 5*time.Second, 20*time.Second
 	})
+	admin := s.admin()
 	unchanged := admin.keeps()
 	for _, framing := range []string{fmt.Sprint("Content-Length: ", len(create)+1), "Transfer-Encoding: chunked"} {
 		for _, body := range []string{"", "{", create, fmt.Sprintf("%x\r\n%s\r\n", len(create), create)} {
-			conn := s.dial()
-			text := s.creates(admin.bearer, framing) + body
-			_, _ = io.WriteString(conn, text)
-			s.oneOf(framing+body, s.hear(conn, text), 1, 400)
-			_ = conn.Close()
+			s.oneOf(framing+body, s.talk(s.creates(admin.bearer, framing)+body), 1, 400)
 		}
 	}
 	for _, text := range []string{"", "P", "POST /ext/svc", s.creates(admin.bearer)[:40]} {

@@ -69,8 +69,8 @@ func (s *site) warm(reads *atomic.Int64) caller {
 		if admin.get("/admin/templates").is(200); reads.Load() == before {
 			return admin
 		}
-		if time.Since(began) > 30*time.Second {
-			s.t.Fatal("not in 30 seconds")
+		if time.Since(began) > patience {
+			s.t.Fatal("not in a minute")
 		}
 	}
 }

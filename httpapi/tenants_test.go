@@ -111,7 +111,7 @@ func newCity(t *testing.T, names []string, changes ...func(*setup)) *city {
 		by, _ := httpapi.PrincipalFrom(r.Context())
 		_, _ = io.WriteString(w, by.ID)
 	})))
-	c.server = onPipes(api.Mount(mux))
+	c.server = onPipes(api.Mount(mux), nil)
 	t.Cleanup(func() {
 		c.server.Close()
 		_ = c.tenants.Close()
