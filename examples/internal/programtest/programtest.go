@@ -48,10 +48,13 @@ type Program struct {
 	Lines *bufio.Scanner // of its standard output
 }
 
-// Start runs the binary of the tests as the program, until the end of the test or for a minute. See [Main].
+// patience is how long a test waits before it gives up: the tests of a package share the processors.
+const patience = 5 * time.Minute
+
+// Start runs the binary of the tests as the program, until the end of the test or of patience. See [Main].
 func Start(t testing.TB, environment []string, args ...string) Program {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	p := Program{Cmd: exec.CommandContext(ctx, os.Args[0], args...)}
 	p.Dir, p.Env, p.Stderr = t.TempDir(), append(os.Environ(), environment...), t.Output()
@@ -109,9 +112,9 @@ func Status(t testing.TB, method, url, bearer string) int {
 	return answer.StatusCode
 }
 
-// Soon reports whether something happens within a minute.
+// Soon reports whether something happens before patience ends.
 func Soon(happens func() bool) bool {
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if happens() {
 			return true
 		}
