@@ -132,7 +132,8 @@ func TestProgram(t *testing.T) {
 			is.NoErr(err)
 		})
 
-		second, _ := program(t, dir, "-db", address)
+		second, stdout := program(t, dir, "-db", address, "grace")
+		is.True(strings.HasPrefix(must(stdout.ReadString('\n')), "grace svcu_")) // so it hears signals
 		is.True(programtest.Soon(func() bool {
 			return strings.Contains(string(must(os.ReadFile(filepath.Join(dir, "log")))), ": api_key.issued for ada\n")
 		}))
