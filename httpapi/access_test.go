@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/httpapi"
 )
 
@@ -67,15 +68,15 @@ type matrixRow struct {
 }
 
 const (
-	usersRead, usersWrite   = svc.ActionUsersRead, svc.ActionUsersWrite
-	groupsRead, groupsWrite = svc.ActionGroupsRead, svc.ActionGroupsWrite
-	policiesRead            = svc.ActionPoliciesRead
-	policiesWrite           = svc.ActionPoliciesWrite
-	attachmentsWrite        = svc.ActionAttachmentsWrite
-	manage                  = svc.ActionAccountsManage
-	mineRead, mineWrite     = svc.ActionAccountsRead, svc.ActionAccountsWrite
-	mineKeys                = svc.ActionAccountKeysWrite
-	banksRead, banksWrite   = svc.ActionBanksRead, svc.ActionBanksWrite
+	usersRead, usersWrite   = action.UsersRead, action.UsersWrite
+	groupsRead, groupsWrite = action.GroupsRead, action.GroupsWrite
+	policiesRead            = action.PoliciesRead
+	policiesWrite           = action.PoliciesWrite
+	attachmentsWrite        = action.AttachmentsWrite
+	manage                  = action.AccountsManage
+	mineRead, mineWrite     = action.AccountsRead, action.AccountsWrite
+	mineKeys                = action.AccountKeysWrite
+	banksRead, banksWrite   = action.BanksRead, action.BanksWrite
 )
 
 // accessMatrix has the rows of testdata/access.matrix, by method and path.
@@ -94,7 +95,7 @@ var accessMatrix = func() map[string]matrixRow {
 func allActions(but string) string {
 	all := []string{
 		usersRead, usersWrite, groupsRead, groupsWrite, policiesRead, policiesWrite, attachmentsWrite, manage, mineRead, mineWrite, mineKeys,
-		banksRead, banksWrite, svc.ActionBanksGrant, svc.ActionAuditRead, "iam:api_keys:read", "iam:api_keys:write", "template:list", "template:admin",
+		banksRead, banksWrite, action.BanksGrant, action.AuditRead, "iam:api_keys:read", "iam:api_keys:write", "template:list", "template:admin",
 	}
 	all = slices.DeleteFunc(all, func(action string) bool { return action == but })
 	return "+" + strings.Join(all, "+")

@@ -18,6 +18,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/limits"
 )
 
 // rated is a site in a bubble of synctest: its time passes when the test sleeps, and while it does not, no request waits.
@@ -143,11 +144,11 @@ func TestRateHeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := rated(t, httpapi.Options{})
 		for rate, want := range map[svc.Rate][2]string{
-			{PerSecond: 0.7, Burst: 7}:                    {`"key";q=7;w=10`, `"key";r=6;t=2`},
-			{PerSecond: 100, Burst: 10}:                   {`"key";q=10;w=1`, `"key";r=9;t=1`},
-			{PerSecond: svc.MinRate, Burst: svc.MaxBurst}: {`"key";q=100000;w=1000000000`, `"key";r=99999;t=10000`},
-			{PerSecond: svc.MaxRate, Burst: 1}:            {`"key";q=1;w=1`, `"key";r=0;t=1`},
-			{PerSecond: 1.0 / 3, Burst: 2}:                {`"key";q=2;w=6`, `"key";r=1;t=3`},
+			{PerSecond: 0.7, Burst: 7}:                         {`"key";q=7;w=10`, `"key";r=6;t=2`},
+			{PerSecond: 100, Burst: 10}:                        {`"key";q=10;w=1`, `"key";r=9;t=1`},
+			{PerSecond: limits.LeastRate, Burst: limits.Burst}: {`"key";q=100000;w=1000000000`, `"key";r=99999;t=10000`},
+			{PerSecond: limits.Rate, Burst: 1}:                 {`"key";q=1;w=1`, `"key";r=0;t=1`},
+			{PerSecond: 1.0 / 3, Burst: 2}:                     {`"key";q=2;w=6`, `"key";r=1;t=3`},
 		} {
 			_, key := s.ratedKey(rate)
 			s.as(key).get("/me/api-keys").is(200).shows(want[0], want[1])
