@@ -400,16 +400,6 @@ func TestOtherSites(t *testing.T) {
 	s.get("keys").is(t, 200) // still signed in
 }
 
-// A revoked key ends the session with the next request.
-func TestRevokedKeyEndsTheSession(t *testing.T) {
-	s := newSite(t, office()).signIn()
-	s.get("keys").is(t, 200)
-	if _, err := s.service.Keys.RevokeAll(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "admin"}); err != nil {
-		t.Fatal(err)
-	}
-	s.get("keys").is(t, 401, "API key")
-}
-
 // Any page, with all that it needs, is small.
 func TestPagesAreSmall(t *testing.T) {
 	s := newShop(t)

@@ -45,6 +45,9 @@ func TestSignIn(t *testing.T) {
 	if a := s.read(http.DefaultClient.Do(request)); a.StatusCode != 401 {
 		t.Errorf("the old cookie after signing out: %d", a.StatusCode)
 	}
+	s.signIn().get("keys").is(t, 200)
+	must(s.service.Keys.RevokeAll(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "admin"}))
+	s.get("keys").is(t, 401, "API key")
 }
 
 // cutting is a proxy that serves a handler below a prefix, which it cuts off.

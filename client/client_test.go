@@ -129,6 +129,7 @@ func second[T any](_ T, err error) error { return err }
 
 // No error shows the token, even when the server repeats it, and neither does a printed Client or Config.
 func TestTokenIsNeverShown(t *testing.T) {
+	t.Parallel()
 	config := client.Config{BaseURL: "https://svc.example/", Token: token}
 	echo := dial(t, func(w http.ResponseWriter, r *http.Request) {
 		said := r.Header.Get("Authorization")

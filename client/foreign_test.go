@@ -126,6 +126,7 @@ func TestNewerServer(t *testing.T) {
 
 // An error shows only a short, printable part of a foreign answer.
 func TestExcerpts(t *testing.T) {
+	t.Parallel()
 	for name, body := range map[string]string{
 		"long":      strings.Repeat("<p>€</p>", 1<<20),
 		"control":   "\x1b[2J\r\n\x00\u202e\xff" + strings.Repeat("\x07", 500),

@@ -140,6 +140,7 @@ func endless(beginning, more string) http.HandlerFunc {
 }
 
 func TestAnswersAreBounded(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	tooLarge := refusal{Code: svc.CodeInternal, Message: "the server's answer is too large"}
 	_, err := dial(t, endless(`{"id":"`, "x")).Templates.Read(t.Context(), "a")
@@ -176,14 +177,12 @@ func TestListsAreStreamed(t *testing.T) {
 func TestListsOfSeveralPages(t *testing.T) {
 	is := is.New(t)
 	s, ctx := newSite(t, func(u *setup) {
-		u.wrap = func(next http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if q := r.URL.Query(); r.Method == "GET" {
-					q.Set("limit", "2")
-					r.URL.RawQuery = q.Encode()
-				}
-				next.ServeHTTP(w, r)
-			})
+		u.wrap = func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			if q := r.URL.Query(); r.Method == "GET" {
+				q.Set("limit", "2")
+				r.URL.RawQuery = q.Encode()
+			}
+			next.ServeHTTP(w, r)
 		}
 	}), t.Context()
 	var ids []string
@@ -225,21 +224,17 @@ func TestListsOfSeveralPages(t *testing.T) {
 func TestLinksOfOthers(t *testing.T) {
 	for _, link := range []string{"<https://elsewhere/?cursor=x>; rel=\"next\"", "<?limit=2>; rel=\"next\"", "<?cursor=x>; rel=\"prev\"", "<?cursor=%zz>; rel=\"next\"", "<?cursor=x>; rel=\"next\""} {
 		is := is.New(t)
-		s := newSite(t, func(u *setup) {
-			u.wrap = func(next http.Handler) http.Handler {
-				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					w.Header().Set("Link", link)
-					w.Header().Set("Content-Type", "application/json")
-					_, _ = w.Write([]byte(`{"templates":[]}`))
-				})
-			}
+		c := dial(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Link", link)
+			says(200, "application/json", `{"templates":[]}`)(w, r)
 		})
-		_, err := all(s.client.Templates.List(t.Context(), svc.TemplateQuery{}))
+		_, err := all(c.Templates.List(t.Context(), svc.TemplateQuery{}))
 		is.Equal(svc.ErrorCode(err), svc.CodeInternal)
 	}
 }
 
 func TestAuditRecords(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	s, ctx := newSite(t, func(u *setup) { u.service.Events.Keep = true }), t.Context()
 	for i := range 1005 { // more than a page

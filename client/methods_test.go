@@ -3,7 +3,10 @@ package client_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,12 +24,18 @@ type step struct {
 
 func with(args ...any) []any { return args }
 
-// current stands for the entity tag that the row has now.
+// current stands for the entity tag that the row has now, and newest for the id of the newest key of the holder.
 type current struct{}
+type newest struct{}
 
 // twins are two servers with the same rows. Each step is done to one by its client, and to the other by its Service.
 type twins struct {
 	here, there *site
+	keys        map[*site]*[]svc.Secret // all that were issued
+}
+
+func newTwins(here, there *site) twins {
+	return twins{here, there, map[*site]*[]svc.Secret{here: {}, there: {}}}
 }
 
 // do returns what both say, as JSON.
@@ -39,15 +48,19 @@ func (w twins) do(t *testing.T, s step) (have, want string) {
 	by := must(sessions(t.Context(), s.by))
 	remote := reflect.ValueOf(w.here.client.As(svc.Secret(s.by))).Elem().FieldByName(noun).MethodByName(method)
 	local := reflect.ValueOf(w.there.Service).Elem().FieldByName(noun)
-	args := append([]any{by}, s.args...)
-	for i, arg := range args {
-		if _, is := arg.(current); is {
+	args, sent := append([]any{by}, s.args...), slices.Clone(s.args)
+	for i, arg := range s.args {
+		switch arg.(type) {
+		case current:
 			row := local.MethodByName("Read").Call(values(t.Context(), by, s.args[0]))[0]
-			args[i] = row.MethodByName("ETag").Call(nil)[0].String()
+			args[i+1] = row.MethodByName("ETag").Call(nil)[0].String()
+			sent[i] = args[i+1]
+		case newest:
+			args[i+1], sent[i] = w.there.newestKey(by, s.args[0]), w.here.newestKey(by, s.args[0])
 		}
 	}
 	call := local.MethodByName(method)
-	have = said(remote.Call(values(append([]any{t.Context()}, args[1:]...)...)))
+	have = said(w.here.seen(w.keys, remote.Call(values(append([]any{t.Context()}, sent...)...))))
 	switch s.call {
 	case "Templates.CheckUpdates", "MyTemplates.CheckUpdates":
 		args = append(args, (func(int, int))(nil))
@@ -56,7 +69,47 @@ func (w twins) do(t *testing.T, s step) (have, want string) {
 	case "Groups.AddMember", "Groups.RemoveMember":
 		call = local.MethodByName(method + "s")
 	}
-	return have, said(call.Call(values(append([]any{t.Context()}, args...)...)))
+	results := call.Call(values(append([]any{t.Context()}, args...)...))
+	if s.call == "Keys.RevokeAll" {
+		results = results[1:] // the interface does not say how many
+	}
+	want = said(w.there.seen(w.keys, results))
+	if slices.Contains(s.args, any(svc.Me)) { // who that is
+		have, want = holderOf.ReplaceAllString(have, ""), holderOf.ReplaceAllString(want, "")
+	}
+	return have + w.here.good(w.keys), want + w.there.good(w.keys)
+}
+
+var holderOf = regexp.MustCompile(`"Holder": \{[^}]*\},`)
+
+// newestKey returns the id of a key of a holder.
+func (s *site) newestKey(by svc.Principal, holder any) string {
+	for key := range s.Keys.List(s.t.Context(), by, holder.(svc.Identity), svc.KeyQuery{}) {
+		return key.ID
+	}
+	return "none"
+}
+
+// seen notes a key that was issued.
+func (s *site) seen(keys map[*site]*[]svc.Secret, results []reflect.Value) []reflect.Value {
+	if issued, is := results[0].Interface().(svc.IssuedKey); is && issued.Key != "" {
+		*keys[s] = append(*keys[s], issued.Key)
+	}
+	return results
+}
+
+// good says which of the keys that were issued are accepted.
+func (s *site) good(keys map[*site]*[]svc.Secret) (text string) {
+	for i, key := range *keys[s] {
+		text += fmt.Sprintf("\nkey %d is good: %v", i, s.accepts(key))
+	}
+	return text
+}
+
+// accepts reports whether a key is good.
+func (s *site) accepts(key svc.Secret) bool {
+	_, err := s.Authenticate(s.t.Context(), string(key))
+	return err == nil
 }
 
 func values(all ...any) (out []reflect.Value) {
@@ -100,6 +153,12 @@ func plain(value any) any {
 			}
 		}
 		return errors
+	case svc.APIKey:
+		v.ID, v.Prefix, v.SuccessorID, v.LastUsedAt = "", "", "", time.Time{}
+		v.Hash, v.Pepper, v.Seal = nil, "", nil
+		return v
+	case svc.IssuedKey:
+		return svc.IssuedKey{APIKey: plain(v.APIKey).(svc.APIKey)}
 	case svc.Template:
 		return told(v)
 	case svc.Update:

@@ -164,6 +164,29 @@ func rowSteps() []step {
 		step{"", "Access.Write", with(makers, svc.BundleWrite{Prune: true})}, step{"", "Access.Export", nil})
 }
 
+// keySteps are those of the keys of one holder, which the caller names in its own way.
+func keySteps(by string, holder svc.Identity) (steps []step) {
+	at := time.Date(2090, 1, 2, 3, 4, 5, 678901999, time.FixedZone("", 3600)) // kept to the microsecond
+	add := func(call string, args ...any) {
+		steps = append(steps, step{by, "Keys." + call, append(with(holder), args...)}, step{by, "Keys.List", with(holder, svc.KeyQuery{})})
+	}
+	add("RevokeAll")
+	add("Issue", svc.NewAPIKey{Description: new(""), ExpiresAt: at, ScopingPolicyID: "more", Rate: svc.Rate{PerSecond: 0.3, Burst: 7}})
+	add("Issue", svc.NewAPIKey{Description: new("d")})
+	for _, patch := range []svc.APIKeyPatch{
+		{}, {Description: &svc.TextPatch{}}, {Description: &svc.TextPatch{Value: new("")}}, {ExpiresAt: &at}, {Disabled: new(true)}, {ExpiresAt: new(time.Time)}, {Disabled: new(bool)},
+	} {
+		add("Patch", newest{}, patch)
+	}
+	for _, overlap := range []time.Duration{time.Hour, 0} {
+		add("Rotate", newest{}, svc.Rotation{Overlap: overlap})
+	}
+	add("Revoke", newest{})
+	add("Revoke", "none")
+	add("RevokeAll")
+	return steps
+}
+
 // questionSteps are those of decisions.
 func questionSteps() (steps []step) {
 	for _, q := range queries {
@@ -192,12 +215,15 @@ func questionSteps() (steps []step) {
 
 // Each method of the client says what the Service says, values and errors, and leaves the same rows.
 func TestMethodsAreThoseOfTheService(t *testing.T) {
+	t.Parallel()
 	for name, steps := range map[string][]step{
 		"the server's half": halfSteps("", svc.ScopeServer), "one's own half": halfSteps("My", svc.ScopePersonal), "rows": rowSteps(), "questions": questionSteps(),
+		"keys": keySteps("", alice), "my own keys": keySteps("session-of-alice", svc.Me),
+		"keys of a service account": keySteps("", svc.Identity{Kind: svc.KindServiceAccount, ID: "robot"}), "keys of one of mine": keySteps("session-of-owner", svc.MyAccount("robot")),
 	} {
 		t.Run(name, func(t *testing.T) {
 			maker := func(u *setup) { u.service.Templates.Banks = banks{} }
-			w := twins{newSite(t, maker), newSite(t, maker)}
+			w := newTwins(newSite(t, maker), newSite(t, maker))
 			w.both(func(s *site) { s.offer(catalogue) })
 			for i, s := range steps {
 				w.both((*site).tick)
@@ -221,7 +247,7 @@ func TestMethodsAreThoseOfTheService(t *testing.T) {
 // What the interface refuses before the Service could, it refuses in words of its own.
 func TestRefusalsOfTheInterface(t *testing.T) {
 	s := newSite(t)
-	w := twins{s, s}
+	w := newTwins(s, s)
 	for _, c := range []struct {
 		step
 		field string
@@ -236,6 +262,7 @@ func TestRefusalsOfTheInterface(t *testing.T) {
 		{step{"session-of-owner", "MyServiceAccounts.Patch", with("robot", svc.ServiceAccountPatch{Inactive: new(true)})}, "/is_active"},
 		{step{"", "Policies.Decide", with(mine[0], svc.Question{Bank: "b", UserID: "alice", ScopingPolicyID: "recalls"})}, "/1/scoping_policy_id"},
 		{step{"session-of-alice", "Policies.Resolve", with(svc.Question{Bank: "b", Me: true, UserID: "alice"})}, "user_id"},
+		{step{"", "Keys.Rotate", with(alice, "k", svc.Rotation{Overlap: 1500 * time.Millisecond})}, "/overlap_seconds"},
 	} {
 		have, _ := w.do(t, c.step)
 		for _, part := range []string{`"Code": "invalid_request"`, `"Field": "` + c.field + `"`} {

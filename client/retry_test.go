@@ -21,48 +21,18 @@ import (
 // flaky fails in some way so often, and then lets the interface answer.
 func flaky(times *atomic.Int64, fail http.HandlerFunc) func(*setup) {
 	return func(u *setup) {
-		u.wrap = func(next http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if times.Add(-1) >= 0 {
-					fail(w, r)
-					return
-				}
-				next.ServeHTTP(w, r)
-			})
+		u.wrap = func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			if times.Add(-1) >= 0 {
+				fail(w, r)
+				return
+			}
+			next.ServeHTTP(w, r)
 		}
 	}
 }
 
 // hangUp ends the connection without an answer.
 func hangUp(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
-
-func TestReadsAreTriedAgain(t *testing.T) {
-	for name, fail := range map[string]http.HandlerFunc{
-		"hang up": hangUp, "503": says(503, "text/html", "<html>"), "429": says(429, "", ""),
-	} {
-		t.Run(name, func(t *testing.T) {
-			is := is.New(t)
-			var times atomic.Int64
-			fresh := func(u *setup) { // net/http asks again by itself where it finds an old connection closed
-				u.client.HTTPClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-			}
-			s, ctx := newSite(t, flaky(&times, fail), fresh), t.Context()
-			s.create("a")
-			times.Store(3)
-			_, err := s.client.Templates.Read(ctx, "a")
-			is.NoErr(err)
-			times.Store(3)
-			list, err := all(s.client.Templates.List(ctx, svc.TemplateQuery{}))
-			is.NoErr(err)
-			is.Equal(len(list), 1)
-
-			times.Store(100)
-			_, err = s.client.Templates.Read(ctx, "a")
-			is.Equal(svc.ErrorCode(err), svc.CodeUnavailable)
-			is.Equal(times.Load(), int64(96)) // one, and three more
-		})
-	}
-}
 
 func TestChangesAreNotTriedAgain(t *testing.T) {
 	for name, fail := range map[string]http.HandlerFunc{"hang up": hangUp, "503": says(503, "", ""), "429": says(429, "", "")} {
@@ -104,6 +74,7 @@ func TestOtherFailuresAreNotTriedAgain(t *testing.T) {
 }
 
 func TestNobodyThere(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	server := serve(t, nil)
 	c := must(client.New(client.Config{BaseURL: server.URL, Token: token}))
@@ -195,6 +166,25 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
+// A read is tried three times more. TestRetryAfter and TestPausesAreDrawn have reads that never succeed.
+func TestReadsAreTriedAgain(t *testing.T) {
+	for _, fail := range []http.Response{{}, status(503), status(429)} {
+		synctest.Test(t, func(t *testing.T) {
+			is := is.New(t)
+			good := func(body string) *script {
+				ok := status(200, "Content-Type", "application/json")
+				ok.Body = io.NopCloser(strings.NewReader(body))
+				return &script{answers: []http.Response{fail, fail, fail, ok}}
+			}
+			_, err := good(`{"has_update":false,"current_revision":null}`).client().Templates.CheckUpdate(t.Context(), "a")
+			is.NoErr(err)
+			list, err := all(good(`[{"name":"a"}]`).client().Sources.List(t.Context()))
+			is.NoErr(err)
+			is.Equal(len(list), 1)
+		})
+	}
+}
+
 // Each pause is random, up to twice as long as the previous one.
 func TestPausesAreDrawn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -203,6 +193,9 @@ func TestPausesAreDrawn(t *testing.T) {
 		for range 200 {
 			s := &script{answers: []http.Response{{}}}
 			_, _ = s.client().Templates.Read(t.Context(), "a")
+			if len(s.at) != 4 {
+				t.Errorf("%d tries", len(s.at))
+			}
 			for i := 1; i < len(s.at); i++ {
 				pause := s.at[i] - s.at[i-1]
 				seen[pause] = true
@@ -274,6 +267,7 @@ func cancelled(after time.Duration) func(context.Context) (context.Context, cont
 
 // A real server's 503 says to come again in a second, as the interface does.
 func TestInterfaceIsUnavailable(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	s := newSite(t)
 	s.create("a")
@@ -293,16 +287,15 @@ func TestInterfaceIsUnavailable(t *testing.T) {
 }
 
 func TestWhatIsRepeatableIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	var times atomic.Int64
 	lost := func(u *setup) { // the answer of the first is lost
-		u.wrap = func(next http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				next.ServeHTTP(w, r)
-				if r.Method == "POST" && times.Add(-1) >= 0 {
-					panic(http.ErrAbortHandler)
-				}
-			})
+		u.wrap = func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			next.ServeHTTP(w, r)
+			if r.Method == "POST" && times.Add(-1) >= 0 {
+				panic(http.ErrAbortHandler)
+			}
 		}
 	}
 	s, ctx := newSite(t, lost), t.Context()

@@ -72,7 +72,7 @@ type setup struct {
 	service svc.Config
 	api     httpapi.Options
 	client  client.Config
-	wrap    func(http.Handler) http.Handler // nil: the interface is served as it is
+	wrap    func(w http.ResponseWriter, r *http.Request, next http.Handler) // nil: the interface is served as it is
 }
 
 func newSite(t *testing.T, changes ...func(*setup)) *site {
@@ -95,7 +95,8 @@ func newSite(t *testing.T, changes ...func(*setup)) *site {
 	}
 	var handler http.Handler = s.record(httpapi.New(s.Service, u.api))
 	if u.wrap != nil {
-		handler = u.wrap(handler)
+		served := handler
+		handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { u.wrap(w, r, served) })
 	}
 	s.server = serve(t, handler)
 	t.Cleanup(func() { _ = s.Close() })

@@ -9,12 +9,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/httpapi"
-	"github.com/extsvc/svc/internal/longtest"
 )
 
 // rowsOfAccess are those that the matrix reads and changes. Nobody gains or loses a right by that.
@@ -105,6 +103,7 @@ func allActions(but string) string {
 
 // Each operation of access administration, by each kind of caller.
 func TestAccessMatrix(t *testing.T) {
+	t.Parallel()
 	for name, row := range accessMatrix { // TestHideAccess finds what it lacks; bundles have tests of their own
 		for _, by := range []struct {
 			who, bearer string
@@ -188,6 +187,7 @@ func (s *site) state() string {
 
 // A host that owns identity leaves all of it out, but its own templates.
 func TestHideAccess(t *testing.T) {
+	t.Parallel()
 	s := withRows(t, func(u *setup) { u.HideAccess = true })
 	admin := s.admin()
 	for name, row := range accessMatrix {
@@ -325,28 +325,6 @@ func TestPruneRemovesTheOthers(t *testing.T) {
 	}
 }
 
-// A bundle is written on the condition that access is as its caller has seen it.
-func TestBundleOfASeenRevision(t *testing.T) {
-	admin := newSite(t).admin()
-	const draft = `{"users": [{"id": "late"}]}`
-	tag := admin.get(bundlePath).is(200).header.Get("ETag")
-	if dry := admin.post(bundlePath+"?dry_run=1", draft).is(200).header.Get("ETag"); dry != tag {
-		t.Errorf("the ETag of a dry run is %s, that of an export %s", dry, tag)
-	}
-	revision := strings.Trim(tag, `"`)
-	admin.post(bundlePath+"?dry_run=1&revision="+revision, draft).is(200)
-	admin.post(bundlePath, `{"users": [{"id": "meanwhile"}]}`).is(204)
-	for _, query := range []string{"?revision=" + revision, "?dry_run=1&revision=" + revision, "?prune=1&revision=" + revision, "?revision=x"} {
-		admin.post(bundlePath+query, draft).fails(412, "precondition_failed")
-	}
-	for header, status := range map[string]int{tag: 412, `""`: 412, "W/" + tag: 412, "*": 204, "x": 400, `"a", "b"`: 412} {
-		admin.with("If-Match", header, "POST", bundlePath, draft).is(status)
-	}
-	admin.with("If-Match", `"other"`, "POST", bundlePath+"?revision="+revision, draft).is(412)
-	now := admin.get(bundlePath).is(200).header.Get("ETag")
-	admin.with("If-Match", `"a", `+now, "POST", bundlePath, `{"users": [{"id": "last"}]}`).is(204)
-}
-
 // A policy that narrows a key is kept by the key.
 func TestPruneOfAPolicyInUse(t *testing.T) {
 	s := newSite(t)
@@ -365,6 +343,7 @@ func TestPruneOfAPolicyInUse(t *testing.T) {
 }
 
 func TestLongBundles(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	admin := s.admin()
 	users := func(n int) string {
@@ -383,37 +362,5 @@ func TestLongBundles(t *testing.T) {
 	long := admin.get(bundlePath).is(200) // several parts
 	if bundle, err := svc.ParseBundle(long.body); err != nil || len(bundle.Users) != httpapi.MaxBundleRows+8 {
 		t.Errorf("%d users, %v", len(bundle.Users), err)
-	}
-}
-
-// A list of more than MaxList keys ends there in each order, and its Link leads to the rest.
-func TestManyKeysOfAllHolders(t *testing.T) {
-	longtest.Test(t, "lists of more than 10,000 keys")
-	s := newSite(t)
-	const n = httpapi.MaxList + 3
-	for i := range n {
-		key := svc.APIKey{
-			ID: fmt.Sprintf("k%05d", i), Prefix: "p", Hash: []byte(fmt.Sprint(i)), CreatedAt: begin.UTC().Truncate(time.Microsecond).Add(time.Duration(i) * time.Millisecond),
-			ExpiresAt: begin.UTC().Truncate(time.Microsecond).AddDate(1, 0, 0), Holder: svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint("u", i%20)},
-		}
-		if err := s.store.CreateAPIKey(t.Context(), key); err != nil {
-			t.Fatal(err)
-		}
-	}
-	admin := s.as("session-of-admin")
-	for query, first := range map[string]int{"": n - 1, "?unused_since=2030-01-01T00:00:00Z": 0, "?expires_before=2030-01-01T00:00:00Z": 0} {
-		pages := admin.pages("/admin/api-keys" + query)
-		if len(pages) != 2 || len(pages[0]) != httpapi.MaxList || len(pages[1]) != 3 {
-			t.Fatalf("%s: %d pages, the first with %d keys", query, len(pages), len(pages[0]))
-		}
-		for i, id := range slices.Concat(pages...) {
-			want := i
-			if first > 0 {
-				want = first - i
-			}
-			if id != fmt.Sprintf("k%05d", want) {
-				t.Fatalf("%s: key %d is %s", query, i, id)
-			}
-		}
 	}
 }

@@ -152,6 +152,7 @@ func optionsIn(t *testing.T, dir, name string) []string {
 // Each option has its row in a table of the documentation, and so has each flag of examples/server; whatever else is named there like one
 // is one.
 func TestDocumentedOptionsAgree(t *testing.T) {
+	t.Parallel()
 	var all, listed []string
 	for dir, name := range configs {
 		all = append(all, optionsIn(t, dir, name)...)

@@ -312,9 +312,13 @@ func (n names) expand(text string) string {
 	})
 }
 
-// gives reports whether what is wanted is a name for what there is, and gives it.
+// gives reports whether what is wanted is a name for what there is, or for what stands in its quotes,
+// and gives it.
 func (n names) gives(want, have any) bool {
 	name, is := want.(string)
+	if inside := strings.Trim(name, `"`); inside != name {
+		name, have = inside, strings.Trim(fmt.Sprint(have), `"`)
+	}
 	if is = is && n != nil && name != "" && variable.FindString(name) == name && n.expand(name) == name; is {
 		n[name[1:]] = fmt.Sprint(have)
 	}

@@ -2,7 +2,6 @@ package httpapi_test
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -45,6 +44,7 @@ var requests = []struct{ method, target, body string }{
 }
 
 func TestBearerComesFirst(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	revoked := s.key("alice")
 	s.as(revoked).delete("/me/api-keys/" + revoked[5:21]).is(204)
@@ -143,42 +143,6 @@ func TestBadKeysLookTheSame(t *testing.T) {
 	s.as(other).get("/me/api-keys").is(200)
 }
 
-func TestBearerSpellings(t *testing.T) {
-	s := newSite(t)
-	key := s.key("alice")
-	for _, value := range []string{"Bearer " + key, "bearer " + key, "BEARER  " + key, "Bearer " + key + " "} {
-		s.as("").sendWith("GET", "/me/api-keys", "", func(r *http.Request) { r.Header.Set("Authorization", value) }).is(200)
-	}
-	two := func(r *http.Request) { r.Header["Authorization"] = []string{"Bearer " + key, "Bearer " + key} }
-	s.as("").sendWith("GET", "/me/api-keys", "", two).is(401)
-	for _, target := range []string{"/me/api-keys?access_token=" + key, "/me/api-keys?token=" + key} {
-		if a := s.as("").get(target).is(401); a.header.Get("WWW-Authenticate") != noToken {
-			t.Errorf("%v", a.header)
-		}
-	}
-	s.as("").sendWith("GET", "/me/api-keys", "", func(r *http.Request) {
-		r.Header.Set("X-Api-Key", key)
-		r.AddCookie(&http.Cookie{Name: "Authorization", Value: "Bearer " + key})
-	}).is(401)
-}
-
-func TestKnownAndUnknownPathsOnceAuthenticated(t *testing.T) {
-	s := newSite(t)
-	for _, bearer := range []string{s.key("admin"), "session-of-plain"} {
-		by := s.as(bearer)
-		for _, target := range []string{
-			"", "/", "/nothing", "/admin", "/admin/", "/me/", "/users/", "/users//", "/users//api-keys", "/debug", "/debug/resolve/", "//admin/templates",
-			"/admin//templates", "/admin/templates/", "/admin/templates//install", "/admin/templates/a/", "/admin/templates/a/unknown", "/admin/templates/a/install/",
-			"/admin/../admin/templates", "/./admin/templates", "/admin/templates/../templates", "/ADMIN/templates", "/admin/Templates", "/me/api-keys/",
-			"/admin%2Ftemplates", "/ext/svc", "/admin/templates%00", "/me/api-keys/a/b", "/users/a/b/api-keys",
-		} {
-			by.get(target).fails(404, "not_found")
-			by.post(target, "{").fails(404, "not_found")
-			by.send("BREW", target, "").fails(404, "not_found")
-		}
-	}
-}
-
 // allowed are the methods of each path, as Allow has them.
 func allowed() map[string]string {
 	methods := map[string][]string{
@@ -204,6 +168,7 @@ func allowed() map[string]string {
 }
 
 func TestMethodNotAllowed(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	bearers := []string{s.key("admin"), "session-of-plain", s.accountKey("robot")}
 	for target, allow := range allowed() {
@@ -242,25 +207,13 @@ func TestHead(t *testing.T) {
 	s.as("session-of-plain").sendWith("HEAD", "/admin/templates", "", nil).is(403)
 }
 
+// The host is asked about bearers that are no keys of ours. TestFaultyHosts has what it must not return.
 func TestAuthenticatorOfTheHost(t *testing.T) {
 	var asked []string
-	var answer error
 	s := newSite(t, func(u *setup) {
 		u.Authenticator = svc.AuthenticatorFunc(func(_ context.Context, bearer string) (svc.Principal, error) {
 			asked = append(asked, bearer)
-			switch bearer {
-			case "as-host":
-				return svc.Host, nil
-			case "as-nobody":
-				return svc.Principal{Kind: svc.KindUser}, nil
-			case "as-odd":
-				return svc.Principal{Kind: svc.KindUser, ID: "a/b"}, nil
-			case "as-all":
-				return svc.Principal{Kind: svc.KindUser, ID: "a", Actions: []string{"*"}}, nil
-			case "as-star":
-				return svc.Principal{Kind: svc.KindUser, ID: "a", Actions: []string{"iam:*", "templates*"}}, nil
-			}
-			return svc.Principal{Kind: svc.KindUser, ID: "alice"}, answer
+			return svc.Principal{Kind: svc.KindUser, ID: "a", Actions: []string{"*"}}, nil
 		})
 	})
 	key := s.key("alice")
@@ -270,27 +223,6 @@ func TestAuthenticatorOfTheHost(t *testing.T) {
 	if len(asked) > 0 {
 		t.Errorf("the host was shown keys of ours: %q", asked)
 	}
-	for _, bearer := range []string{"as-host", "as-nobody", "as-odd", "as-star"} {
-		if a := s.as(bearer).get("/admin/templates"); a.status < 500 {
-			t.Errorf("%s: %d %s", bearer, a.status, a.body)
-		}
-	}
-	if log := s.log.String(); !strings.Contains(log, "templates*") {
-		t.Errorf("the log does not name the pattern: %s", log)
-	}
-	s.as("as-all").get("/admin/templates").is(200)
-	s.as("as-all").get("/users/b/api-keys").is(200)
-	s.as("session").get("/me/api-keys").is(200)
-	answer = errors.New("the session database at 10.1.2.3 is gone")
-	if detail := s.as("session").get("/me/api-keys").fails(503, "unavailable").text("detail"); strings.Contains(detail, "10.1.2.3") {
-		t.Errorf("%s", detail)
-	}
-	answer = &svc.Error{Code: svc.CodeUnauthenticated, Message: "expired", Err: errors.New("inside")}
-	s.as("session").get("/me/api-keys").is(401)
-}
-
-func TestWithoutAnAuthenticator(t *testing.T) {
-	s := newSite(t, func(u *setup) { u.Authenticator = nil })
-	s.as("session-of-admin").get("/me/api-keys").is(401)
-	s.admin().get("/me/api-keys").is(200)
+	s.as("session").get("/admin/templates").is(200)
+	s.as("session").get("/users/b/api-keys").is(200)
 }

@@ -18,23 +18,6 @@ import (
 	"github.com/extsvc/svc/internal/wire"
 )
 
-// bodied are all endpoints that take a body, on a stocked site.
-var bodied = []struct{ method, target string }{
-	{"POST", "/admin/template-sources"},
-	{"POST", "/admin/templates"},
-	{"PATCH", "/admin/templates/chat"},
-	{"POST", "/admin/templates/chat/install"},
-	{"POST", "/admin/templates/chat/update"},
-	{"POST", "/users/alice/api-keys"},
-	{"POST", "/me/api-keys"},
-	{"PATCH", "/users/alice/api-keys/0000000000000000"},
-	{"PATCH", "/me/api-keys/0000000000000000"},
-	{"POST", "/users/alice/api-keys/0000000000000000/rotate"},
-	{"POST", "/me/api-keys/0000000000000000/rotate"},
-	{"POST", "/debug/simulate"},
-	{"POST", "/decide"},
-}
-
 // notObjects are bodies that no endpoint takes.
 var notObjects = map[string]string{
 	"null":               `null`,
@@ -77,19 +60,29 @@ var notObjects = map[string]string{
 }
 
 func TestBodiesThatAreRefusedEverywhere(t *testing.T) {
+	t.Parallel()
 	s, admin := stocked(t)
 	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
-	before := s.everything(admin)
-	for _, e := range bodied {
+	unchanged := admin.keeps()
+	for request := range wholesome("0000000000000000") {
 		for name, body := range notObjects {
-			t.Run(e.method+e.target+"/"+name, func(t *testing.T) {
-				admin.in(t).send(e.method, e.target, body).fails(400, "invalid_request")
-				s.as("session-of-plain").in(t).send(e.method, e.target, body).fails(400, "invalid_request")
+			t.Run(request+"/"+name, func(t *testing.T) {
+				admin.in(t).request(request, body).fails(400, "invalid_request")
+				s.as("session-of-plain").in(t).request(request, body).fails(400, "invalid_request")
 			})
 		}
 	}
-	if after := s.everything(admin); after != before {
-		t.Errorf("a 400 changed something:\nbefore %s\nafter %s", before, after)
+	unchanged()
+}
+
+// keeps returns a check that nothing is made, changed or deleted meanwhile.
+func (c caller) keeps() (unchanged func()) {
+	before := c.everything(c)
+	return func() {
+		c.t.Helper()
+		if after := c.everything(c); after != before {
+			c.t.Errorf("something has changed:\nbefore %s\nafter %s", before, after)
+		}
 	}
 }
 
@@ -103,35 +96,29 @@ func (s *site) everything(admin caller) string {
 }
 
 func TestBodySize(t *testing.T) {
+	t.Parallel()
 	s, admin := stocked(t)
 	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
-	before := s.everything(admin)
+	unchanged := admin.keeps()
 	exact := `{"description": "` + strings.Repeat(" ", 1<<20-20) + `" }`
 	if len(exact) != 1<<20 {
 		t.Fatal(len(exact))
 	}
 	large := strings.Repeat(" ", 2<<20)
 	chunked := func(r *http.Request) { r.Body, r.ContentLength = io.NopCloser(strings.NewReader(large)), -1 }
-	for _, e := range bodied {
-		admin.send(e.method, e.target, large).fails(413, "body_too_large")
-		admin.send(e.method, e.target, exact+" ").fails(413, "body_too_large")
-		admin.send(e.method, e.target, exact).fails(400, "invalid_request")
-		admin.sendWith(e.method, e.target, " ", chunked).fails(413, "body_too_large")
-		s.as("session-of-plain").send(e.method, e.target, large).is(413)
-		s.as("svcu_wrong").send(e.method, e.target, large).is(401)
-		admin.sendWith(e.method, e.target, large, func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }).is(413)
+	for request := range wholesome("0000000000000000") {
+		method, target, _ := strings.Cut(request, " ")
+		admin.request(request, large).fails(413, "body_too_large")
+		admin.request(request, exact+" ").fails(413, "body_too_large")
+		admin.request(request, exact).fails(400, "invalid_request")
+		admin.sendWith(method, target, " ", chunked).fails(413, "body_too_large")
+		s.as("session-of-plain").request(request, large).is(413)
+		s.as("svcu_wrong").request(request, large).is(401)
+		admin.sendWith(method, target, large, func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }).is(413)
 	}
-	if s.everything(admin) != before {
-		t.Error("a 413 changed something")
-	}
+	unchanged()
 	filled := `{"id": "big", "name": "n", "manifest": {"version": "` + strings.Repeat("v", 1<<20-60) + `"}}`
 	admin.post("/admin/templates", filled).is(200)
-}
-
-func TestMaxBody(t *testing.T) {
-	admin := newSite(t, func(u *setup) { u.MaxBody = 20 }).admin()
-	admin.post("/me/api-keys", `{"description":"12"}`).is(201)
-	admin.post("/me/api-keys", `{"description":"123"}`).fails(413, "body_too_large")
 }
 
 // A charset changes nothing where UTF-8 has the same bytes. Where it may, the answer names it.

@@ -33,22 +33,6 @@ func (s *site) issued(in svc.NewAPIKey) string {
 	return string(issued.Key)
 }
 
-// Ids that are no scope or no header as they are, go through both and come back.
-func TestIntrospectStrangeIDs(t *testing.T) {
-	is := is.New(t)
-	s := newSite(t)
-	const policy, holder = `on call "ü" 100%`, `Zoë @ home`
-	bundle := svc.Bundle{Policies: []svc.Policy{{ID: policy, Document: []byte(`{"version":"2026-03-24","statements":[]}`)}}}
-	is.NoErr(s.service.Access.Apply(t.Context(), svc.Host, bundle))
-	issued := must(s.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: holder}, svc.NewAPIKey{ScopingPolicyID: policy}))
-	a := s.as(gateway).introspect("?inactive=401", "token="+string(issued.Key)).is(200)
-	const scope = "policy:on%20call%20%22%C3%BC%22%20100%25"
-	is.Equal(a.text("sub"), holder)
-	is.Equal(a.text("scope"), scope)
-	is.Equal(a.header.Get("X-Svc-Sub"), "Zo%C3%AB%20@%20home")
-	is.Equal(a.header.Get("X-Svc-Scope"), scope)
-}
-
 // All tokens that are not accepted get the same bytes and the same headers.
 func TestIntrospectEveryBadToken(t *testing.T) {
 	is := is.New(t)

@@ -188,6 +188,7 @@ func handled(answers []answer) (all []answer) {
 
 // Each request leaves one record, which a program can read, whatever it was: fine, refused, or such that no client would send it.
 func TestOneRecordOfEachRequest(t *testing.T) {
+	t.Parallel()
 	log := &record{}
 	s := newSite(t, mounts["alone"], func(u *setup) { u.Options.Logger = slog.New(slog.NewJSONHandler(log, nil)) })
 	s.harden(nil)
@@ -301,6 +302,7 @@ func (s *site) serveOnce(options httpapi.Options, r *http.Request) (cut any, w *
 
 // An answer that is cut off, and one whose client has left, also have a record.
 func TestRecordsOfWhatWasCutOff(t *testing.T) {
+	t.Parallel()
 	s := many(t, 150)
 	ended, end := context.WithCancel(t.Context())
 	end()

@@ -2,12 +2,9 @@ package httpapi_test
 
 import (
 	"encoding/json"
-	"fmt"
-	"net/url"
 	"strings"
 	"testing"
 
-	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/limits"
 )
 
@@ -76,78 +73,6 @@ func (c caller) decide(queries ...map[string]string) []map[string]any {
 		c.t.Fatalf("%d decisions, %v", len(out.Decisions), err)
 	}
 	return out.Decisions
-}
-
-// about are queries about everybody, on some banks.
-func about() (queries []map[string]string) {
-	for _, subject := range [][2]string{
-		{"user_id", "alice"}, {"user_id", "admin"}, {"user_id", "barred"}, {"user_id", "ghost"}, {"user_id", "nobody"}, {"sa_id", "robot"}, {"sa_id", "narrow"},
-		{"sa_id", "haunted"}, {"sa_id", "none"}, {"sender", "telegram:1001"}, {"sender", "telegram:666"}, {"sender", "slack:a/b"}, {"sender", "telegram:a:b"},
-	} {
-		for _, bank := range []string{"support", "other", "*", "a/b"} {
-			for _, action := range []string{"bank:recall", "bank:retain", "iam:users:read", "template:admin"} {
-				queries = append(queries,
-					map[string]string{subject[0]: subject[1], "bank": bank, "action": action},
-					map[string]string{subject[0]: subject[1], "bank": bank, "action": action, "channel": "#ops", "topic": "t/1"})
-			}
-		}
-	}
-	return queries
-}
-
-// Every query has the answer of resolve, before and after the rows change.
-func TestDecideIsResolve(t *testing.T) {
-	s := newSite(t)
-	admin, queries := s.admin(), about()
-	for _, change := range []string{
-		`{}`, `{"groups": [{"id": "staff", "members": ["barred"]}], "bank_policies": [{"bank_id": "support", "document": {"version": "2026-03-24", "default_strategy": "brief",
-			"public_access": {"default": {"actions": []}, "overrides": [{"scope": "channel", "value": "#ops", "actions": ["bank:*"]}]}}}]}`,
-	} {
-		if err := s.service.Access.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(change)))); err != nil {
-			t.Fatal(err)
-		}
-		outcomes := map[any]bool{}
-		for i, got := range admin.decide(queries...) {
-			values := url.Values{}
-			for key, value := range queries[i] {
-				values.Set(key, value)
-			}
-			want := admin.get("/debug/resolve?" + values.Encode()).is(200).value()
-			if have, want := fmt.Sprint(got["access"], got["decision"], got["effective_strategy"]), fmt.Sprint(want["access"], want["decision"], want["effective_strategy"]); have != want {
-				t.Errorf("%v: %s, and resolve says %s", queries[i], have, want)
-			}
-			if got["allowed"] != (got["decision"] == "allow") {
-				t.Errorf("%v: %v", queries[i], got)
-			}
-			outcomes[got["decision"]] = true
-		}
-		if len(outcomes) != 3 {
-			t.Errorf("only %v", outcomes)
-		}
-	}
-}
-
-// A query without a subject has the answer of /me/resolve, for every caller and without any action.
-func TestDecideAboutTheCaller(t *testing.T) {
-	s := newSite(t)
-	narrowed := s.admin().post("/users/admin/api-keys", `{"scoping_policy_id": "templates"}`).is(201).text("api_key")
-	s.keepSecret(narrowed)
-	for _, bearer := range []string{s.key("alice"), s.accountKey("robot"), s.accountKey("narrow"), narrowed, "session-of-plain", "session-of-plain+template:admin"} {
-		by := s.as(bearer)
-		queries := []map[string]string{
-			{"bank": "support", "action": "bank:recall"}, {"bank": "*", "action": "template:admin"}, {"bank": "*", "action": "iam:users:read", "topic": "t"},
-		}
-		for i, got := range by.decide(queries...) {
-			want := by.get("/me/resolve?bank=" + queries[i]["bank"] + "&action=" + queries[i]["action"] + "&topic=" + queries[i]["topic"]).is(200).value()
-			if fmt.Sprint(got["access"], got["decision"], got["effective_strategy"]) != fmt.Sprint(want["access"], want["decision"], want["effective_strategy"]) {
-				t.Errorf("%v: %v, and resolve says %v", queries[i], got, want)
-			}
-		}
-	}
-	plain := s.as("session-of-plain")
-	plain.post("/decide", `{"queries": [{"bank": "b", "action": "a"}, {"bank": "b", "action": "a", "user_id": "plain"}]}`).fails(403, "forbidden")
-	s.as(narrowed).post("/decide", `{"queries": [{"bank": "b", "action": "a", "sender": "a:1"}]}`).fails(403, "forbidden")
-	s.as(s.key("reader")).post("/decide", `{"queries": [{"bank": "b", "action": "a", "sa_id": "none"}]}`).is(200)
 }
 
 func TestDecideLimits(t *testing.T) {

@@ -19,58 +19,52 @@ const list = "GET /ext/svc/me/api-keys HTTP/1.1"
 
 // Two credentials, or an incomplete one, give 401: a proxy and the server must not see different callers.
 func TestAuthorizationHeadersOfAllKinds(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.harden(nil)
 	key, other := s.key("alice"), s.key("admin")
 	for authorization, status := range map[string]int{
-		"Authorization: Bearer " + key:                                                   200,
-		"authorization: bearer " + key:                                                   200,
-		"AUTHORIZATION:BEARER   " + key + " \t ":                                         200,
-		"Authorization: \t Bearer " + key:                                                200,
-		"Authorization: Bearer\t" + key:                                                  401,
-		"Authorization: Bearer \t" + key:                                                 401,
-		"Authorization: Bearer\u00a0" + key:                                              401,
-		"Authorization: Bearer" + key:                                                    401,
-		"Authorization: " + key:                                                          401,
-		"Authorization: Bearer " + key + " x":                                            401,
-		"Authorization: Bearer " + key + ",":                                             401,
-		"Authorization: Bearer " + key + ", Bearer " + key:                               401,
-		"Authorization: Bearer \"" + key + "\"":                                          401,
-		"Authorization: Bearer " + key + "\r\nAuthorization: Bearer " + key:              401,
-		"Authorization: Bearer " + key + "\r\nauthorization: Basic eDp5":                 401,
-		"Authorization: Bearer " + key + "\r\nAuthorization:":                            401,
-		"Authorization:\r\nAuthorization: Bearer " + key:                                 401,
-		"Authorization: Bearer " + key + "\r\nAuthorization: Bearer " + other:            401,
-		"Authorization:":                                                                 401,
-		"Authorization: ":                                                                401,
-		"Authorization: Bearer":                                                          401,
-		"Authorization: Bearer ":                                                         401,
-		"Authorization: Bearer " + strings.Repeat("a", 60<<10):                           401,
-		"Authorization: Bearer svcu_" + strings.Repeat("a", 50<<10):                      401,
-		"Authorization: Bearer " + strings.Repeat(" ", 50<<10) + key:                     200,
-		"Authorization: " + strings.Repeat("Bearer ", 5000):                              401,
-		"Authorization: Bearer " + strings.Repeat("\xff", 1000):                          401,
-		"Authorization: Bearer " + strings.ToUpper(key):                                  401,
-		"Authorization: Bearer " + strings.Replace(key, "_", "%5F", 1):                   401,
-		"Proxy-Authorization: Bearer " + key:                                             401,
-		"X-Forwarded-Authorization: Bearer " + key:                                       401,
-		"X-Forwarded-User: admin\r\nX-User: admin":                                       401,
-		"Authorization: Bearer " + key + "\r\nX-HTTP-Method-Override: DELETE":            200,
-		"Authorization: Bearer " + key + "\r\nX-Original-URL: /ext/svc/admin/templates":  200,
-		"Authorization: Bearer " + key + "\r\nX-Rewrite-URL: /x\r\nForwarded: host=evil": 200,
-		"Authorization: Bearer " + key + "\r\nConnection: Authorization":                 200,
-		"Authorization : Bearer " + key:                                                  400,
-		" Authorization: Bearer " + key:                                                  400,
-		"Authorization\t: Bearer " + key:                                                 400,
-		"Authorization: Bearer " + key + "\x00":                                          400,
-		"Authorization: Bearer \x00" + key:                                               400,
-		"Authorization: Bearer " + key + "\x7f":                                          400,
-		"Authorization: Bearer " + key + "\rX: y":                                        400,
-		"Authorization": 400,
-		"Authorization: Bearer " + strings.Repeat("a", 100<<10):                                431,
-		strings.TrimSuffix(strings.Repeat("X: "+strings.Repeat("x", 1000)+"\r\n", 90), "\r\n"): 431,
-		strings.TrimSuffix(strings.Repeat("X: \r\n", 25_000), "\r\n"):                          431,
-		strings.TrimSuffix(strings.Repeat("Authorization: Bearer "+key+"\r\n", 500), "\r\n"):   401,
+		"Authorization: Bearer " + key:                                                       200,
+		"authorization: bearer " + key:                                                       200,
+		"AUTHORIZATION:BEARER   " + key + " \t ":                                             200,
+		"Authorization: \t Bearer " + key:                                                    200,
+		"Authorization: Bearer\t" + key:                                                      401,
+		"Authorization: Bearer \t" + key:                                                     401,
+		"Authorization: Bearer\u00a0" + key:                                                  401,
+		"Authorization: Bearer" + key:                                                        401,
+		"Authorization: " + key:                                                              401,
+		"Authorization: Bearer " + key + " x":                                                401,
+		"Authorization: Bearer " + key + ",":                                                 401,
+		"Authorization: Bearer " + key + ", Bearer " + key:                                   401,
+		"Authorization: Bearer \"" + key + "\"":                                              401,
+		"Authorization: Bearer " + key + "\r\nAuthorization: Bearer " + key:                  401,
+		"Authorization: Bearer " + key + "\r\nauthorization: Basic eDp5":                     401,
+		"Authorization: Bearer " + key + "\r\nAuthorization:":                                401,
+		"Authorization:\r\nAuthorization: Bearer " + key:                                     401,
+		"Authorization: Bearer " + key + "\r\nAuthorization: Bearer " + other:                401,
+		"Authorization:":                                                                     401,
+		"Authorization: ":                                                                    401,
+		"Authorization: Bearer":                                                              401,
+		"Authorization: Bearer ":                                                             401,
+		"Authorization: Bearer " + strings.Repeat("a", 60<<10):                               401,
+		"Authorization: Bearer svcu_" + strings.Repeat("a", 50<<10):                          401,
+		"Authorization: Bearer " + strings.Repeat(" ", 50<<10) + key:                         200,
+		"Authorization: " + strings.Repeat("Bearer ", 5000):                                  401,
+		"Authorization: Bearer " + strings.Repeat("\xff", 1000):                              401,
+		"Authorization: Bearer " + strings.ToUpper(key):                                      401,
+		"Authorization: Bearer " + strings.Replace(key, "_", "%5F", 1):                       401,
+		"Proxy-Authorization: Bearer " + key:                                                 401,
+		"X-Forwarded-Authorization: Bearer " + key:                                           401,
+		"X-Forwarded-User: admin\r\nX-User: admin":                                           401,
+		"Authorization: Bearer " + key + "\r\nX-HTTP-Method-Override: DELETE":                200,
+		"Authorization: Bearer " + key + "\r\nX-Original-URL: /ext/svc/admin/templates":      200,
+		"Authorization: Bearer " + key + "\r\nX-Rewrite-URL: /x\r\nForwarded: host=evil":     200,
+		"Authorization: Bearer " + key + "\r\nConnection: Authorization":                     200,
+		"Authorization: Bearer " + key + "\x00":                                              400,
+		"Authorization : Bearer " + key:                                                      400,
+		"Authorization: Bearer " + key + "\rX: y":                                            400,
+		"Authorization: Bearer " + strings.Repeat("a", 100<<10):                              431,
+		strings.TrimSuffix(strings.Repeat("Authorization: Bearer "+key+"\r\n", 500), "\r\n"): 401,
 	} {
 		s.oneOf(authorization, s.talk(s.lines(list, "", authorization)), 1, status)
 	}
@@ -93,7 +87,7 @@ func (s *site) creates(bearer string, headers ...string) string {
 
 func chunked(body string) string { return fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body) }
 
-// A body that is not framed as it should be makes nothing.
+// A body that is not framed as it should be makes nothing, however it is wrong: net/http has all the ways.
 func TestFraming(t *testing.T) {
 	s := newSite(t)
 	s.harden(nil)
@@ -102,12 +96,8 @@ func TestFraming(t *testing.T) {
 	const chunks = "Transfer-Encoding: chunked"
 	good := map[string]string{
 		"length":                 s.creates(admin.bearer, size) + create,
-		"length twice, equal":    s.creates(admin.bearer, size, size) + create,
-		"length with zeros":      s.creates(admin.bearer, fmt.Sprintf("Content-Length: %030d", len(create))) + create,
 		"chunked":                s.creates(admin.bearer, chunks) + chunked(create),
-		"chunked, capitals":      s.creates(admin.bearer, "transfer-encoding: CHUNKED") + chunked(create),
 		"one byte a chunk":       s.creates(admin.bearer, chunks) + "1\r\n" + strings.Join(strings.Split(create, ""), "\r\n1\r\n") + "\r\n0\r\n\r\n",
-		"chunk extension":        s.creates(admin.bearer, chunks) + fmt.Sprintf("%X;a=b\r\n%s\r\n0\r\n\r\n", len(create), create),
 		"trailer":                s.creates(admin.bearer, chunks, "Trailer: Authorization") + fmt.Sprintf("%x\r\n%s\r\n0\r\nAuthorization: Bearer x\r\n\r\n", len(create), create),
 		"expects to be told":     s.creates(admin.bearer, size, "Expect: 100-continue") + create,
 		"HTTP/1.0":               strings.Replace(s.creates(admin.bearer, size), "HTTP/1.1", "HTTP/1.0", 1) + create,
@@ -123,38 +113,22 @@ func TestFraming(t *testing.T) {
 		s.oneOf(name, answers, 1, 200)
 		admin.delete("/admin/templates/made").is(204)
 	}
-	before := s.everything(admin)
+	unchanged := admin.keeps()
 	bad := map[string]string{
 		"no length":              s.creates(admin.bearer) + create,
 		"length 0":               s.creates(admin.bearer, "Content-Length: 0") + create,
 		"length too small":       s.creates(admin.bearer, fmt.Sprint("Content-Length: ", len(create)-1)) + create,
 		"length too large":       s.creates(admin.bearer, fmt.Sprint("Content-Length: ", len(create)+1)) + create,
-		"length negative":        s.creates(admin.bearer, "Content-Length: -1") + create,
 		"length with a sign":     s.creates(admin.bearer, "Content-Length: +"+fmt.Sprint(len(create))) + create,
-		"length in hex":          s.creates(admin.bearer, "Content-Length: 0x39") + create,
-		"length empty":           s.creates(admin.bearer, "Content-Length:") + create,
-		"length overflows":       s.creates(admin.bearer, "Content-Length: 18446744073709551673") + create,
-		"length huge":            s.creates(admin.bearer, "Content-Length: 9223372036854775807") + create,
-		"lengths that differ":    s.creates(admin.bearer, size, "Content-Length: 3") + create,
 		"lengths in one":         s.creates(admin.bearer, size+", 3") + create,
-		"chunked twice":          s.creates(admin.bearer, chunks, chunks) + chunked(create),
 		"chunked and more":       s.creates(admin.bearer, "Transfer-Encoding: chunked, identity") + chunked(create),
-		"gzip, chunked":          s.creates(admin.bearer, "Transfer-Encoding: gzip, chunked") + chunked(create),
+		"no CRLF behind a chunk": s.creates(admin.bearer, chunks) + fmt.Sprintf("%x\r\n%s0\r\n\r\n", len(create), create),
+		"lengths that differ":    s.creates(admin.bearer, size, "Content-Length: 3") + create,
 		"encoding unknown":       s.creates(admin.bearer, "Transfer-Encoding: xchunked") + chunked(create),
-		"encoding with a tab":    s.creates(admin.bearer, "Transfer-Encoding: \vchunked") + chunked(create),
 		"cut off in a chunk":     s.creates(admin.bearer, chunks) + fmt.Sprintf("%x\r\n%s", len(create)+5, create),
 		"cut off behind a chunk": s.creates(admin.bearer, chunks) + fmt.Sprintf("%x\r\n%s\r\n", len(create), create),
 		"cut off before the end": s.creates(admin.bearer, chunks) + fmt.Sprintf("%x\r\n%s\r\n0", len(create), create),
-		"no CRLF behind a chunk": s.creates(admin.bearer, chunks) + fmt.Sprintf("%x\r\n%s0\r\n\r\n", len(create), create),
 		"chunk size negative":    s.creates(admin.bearer, chunks) + "-1\r\n" + create + "\r\n0\r\n\r\n",
-		"chunk size empty":       s.creates(admin.bearer, chunks) + "\r\n" + create + "\r\n0\r\n\r\n",
-		"chunk size no hex":      s.creates(admin.bearer, chunks) + "xyz\r\n" + create + "\r\n0\r\n\r\n",
-		"chunk size 0x":          s.creates(admin.bearer, chunks) + fmt.Sprintf("0x%x\r\n%s\r\n0\r\n\r\n", len(create), create),
-		"chunk size overflows":   s.creates(admin.bearer, chunks) + "10000000000000039\r\n" + create + "\r\n0\r\n\r\n",
-		"chunk size huge":        s.creates(admin.bearer, chunks) + "7fffffffffffffff\r\n" + create + "\r\n0\r\n\r\n",
-		"chunk size too small":   s.creates(admin.bearer, chunks) + "5\r\n" + create + "\r\n0\r\n\r\n",
-		"chunk line endless":     s.creates(admin.bearer, chunks) + strings.Repeat("0", 10_000) + "\r\n\r\n",
-		"chunk extension large":  s.creates(admin.bearer, chunks) + strings.Repeat("1;"+strings.Repeat("x", 1000)+"\r\n{\r\n", 50) + "0\r\n\r\n",
 		"not chunked at all":     s.creates(admin.bearer, chunks) + create,
 		"HTTP/1.0, no length":    strings.Replace(s.creates(admin.bearer), "HTTP/1.1", "HTTP/1.0", 1) + create,
 	}
@@ -162,9 +136,7 @@ func TestFraming(t *testing.T) {
 		s.oneOf(name, s.talkAndLeave(text), 1, 400, 413, 501, 503) // 503: it had left before it was known
 	}
 	s.oneOf("expects else", s.talk(s.creates(admin.bearer, size, "Expect: 200-maybe")+create), 1, 417)
-	if after := s.everything(admin); after != before {
-		t.Errorf("something was made:\nbefore %s\nafter %s", before, after)
-	}
+	unchanged()
 
 	// Said both ways, a request is as chunked as it says (RFC 9112, section 6.3), or refused, and never two requests.
 	for _, length := range []string{size, "Content-Length: 3", "Content-Length: 100000", "Content-Length: 0"} {
@@ -224,9 +196,7 @@ var firstLines = map[string][]int{
 	"GET ftp://h/ext/svc/me/api-keys HTTP/1.1":                                    {200, 400},
 	"GET http://user:pass@h/ext/svc/me/api-keys HTTP/1.1":                         {200, 400},
 	"GET http:///ext/svc/me/api-keys HTTP/1.1":                                    {200, 400},
-	"GET http://[::1/ext/svc/me/api-keys HTTP/1.1":                                {400},
 	"GET http:ext/svc/me/api-keys HTTP/1.1":                                       {400, 404},
-	"GET h/ext/svc/me/api-keys HTTP/1.1":                                          {400},
 	"GET * HTTP/1.1":                                                              {400, 404},
 	"OPTIONS * HTTP/1.1":                                                          {404},
 	"OPTIONS /ext/svc/me/api-keys HTTP/1.1":                                       {405},
@@ -243,16 +213,8 @@ var firstLines = map[string][]int{
 	"delete /ext/svc/me/api-keys HTTP/1.1":                                        {405},
 	strings.Repeat("M", 8<<10) + " /ext/svc/me/api-keys HTTP/1.1":                 {405},
 	strings.Repeat("M", 8<<10) + " /nothing HTTP/1.1":                             {404},
-	"G@T /ext/svc/me/api-keys HTTP/1.1":                                           {400},
-	" GET /ext/svc/me/api-keys HTTP/1.1":                                          {400},
-	"GET  /ext/svc/me/api-keys HTTP/1.1":                                          {400},
-	"GET\t/ext/svc/me/api-keys\tHTTP/1.1":                                         {400},
 	"GET /ext/svc/me/api-keys":                                                    {400},
-	"GET /ext/svc/me/api-keys HTTP/1.1 x":                                         {400},
 	"GET /ext/svc/me/api-keys HTTP/1.2":                                           {200, 400, 505},
-	"GET /ext/svc/me/api-keys HTTP/3.0":                                           {400, 505},
-	"GET /ext/svc/me/api-keys HTTP/0.9":                                           {400, 505},
-	"GET /ext/svc/me/api-keys http/1.1":                                           {400, 505},
 	"GET /ext/svc/me/api-keys HTTP/1.1\r\nHost: other":                            {400},
 	"GET /ext/svc/me/api-keys#fragment HTTP/1.1":                                  {200, 404},
 	"GET /ext/svc/" + strings.Repeat("a/", 20_000) + " HTTP/1.1":                  {404},
@@ -264,6 +226,7 @@ var firstLines = map[string][]int{
 }
 
 func TestMethodsAndTargetsOfAllKinds(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, mounts["alone"])
 	s.harden(nil)
 	key := s.key("admin")
@@ -299,7 +262,12 @@ func (s *site) dial() *net.TCPConn {
 // talk sends a text as it is, and returns all that is answered until the server ends the connection.
 func (s *site) talk(text string) []answer {
 	s.t.Helper()
-	conn := s.dial()
+	var conn net.Conn
+	if pipes, is := s.server.Listener.(*pipes); is {
+		conn = pipes.dial()
+	} else {
+		conn = s.dial()
+	}
 	defer conn.Close()
 	_, _ = io.WriteString(conn, text) // the server may end it before
 	return s.hear(conn, text)
@@ -416,6 +384,7 @@ func everyByte(do func(spelled string)) {
 
 // Any byte at any place of a path is either refused or looked up. Nothing breaks or redirects.
 func TestEveryByteInAPath(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, mounts["ahead of a mux"])
 	key, before := s.key("admin"), s.everything(s.admin())
 	everyByte(func(b string) {
@@ -445,6 +414,7 @@ func TestEveryByteInAPath(t *testing.T) {
 }
 
 func TestEveryByteInAQuery(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	key := s.key("admin")
 	everyByte(func(b string) {
@@ -463,6 +433,7 @@ func TestEveryByteInAQuery(t *testing.T) {
 
 // Every byte in a header's name, in its value, and in a method.
 func TestEveryByteInAHeader(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, mounts["ahead of a mux"])
 	key := s.key("admin")
 	const first = "GET /ext/svc/me/api-keys HTTP/1.1"

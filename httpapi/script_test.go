@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -38,6 +40,7 @@ func TestScripts(t *testing.T) {
 		for _, section := range sectionsOf(string(must(os.ReadFile(file)))) {
 			for _, values := range section.passes {
 				t.Run(strings.TrimSpace(section.title+" "+values), func(t *testing.T) {
+					t.Parallel()
 					section.run(t, file, values)
 				})
 			}
@@ -99,6 +102,18 @@ func (s *script) obey(line string) error {
 		s.clock.wait(must(time.ParseDuration(rest)))
 	case "offer":
 		s.market.offer(words[0], words[1], words[2])
+	case "entry":
+		var content svc.Content
+		if err := json.Unmarshal([]byte(strings.TrimPrefix(rest, words[0]+" ")), &content); err != nil {
+			return err
+		}
+		s.market.put(words[0], content)
+	case "problem":
+		bad := svc.CatalogProblem{Index: must(strconv.Atoi(words[0])), ID: strings.Trim(words[1], "-"), Reason: words[2]}
+		s.market.bad = append(s.market.bad, bad)
+	case "fail":
+		s.market.fail(sourceFaults[words[0]])
+		s.market.remembers = words[1] == "stale"
 	case "withdraw":
 		s.market.withdraw(rest)
 	case "apply":

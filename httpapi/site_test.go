@@ -272,6 +272,29 @@ var sites = map[string]func(*testing.T, ...func(*setup)) *site{
 	"stocked": func(t *testing.T, _ ...func(*setup)) *site { s, _ := stocked(t); return s },
 	"keeping": func(t *testing.T, _ ...func(*setup)) *site { return newSite(t, keeping) },
 	"hidden":  func(t *testing.T, _ ...func(*setup)) *site { return newSite(t, func(u *setup) { u.HideAccess = true }) },
+	"undocumented": func(t *testing.T, _ ...func(*setup)) *site {
+		return newSite(t, func(u *setup) { u.HideOpenAPI = true })
+	},
+	"cookies": func(t *testing.T, _ ...func(*setup)) *site { s, _ := newCookieSite(t); return s },
+	"trusting": func(t *testing.T, _ ...func(*setup)) *site {
+		protection := http.NewCrossOriginProtection()
+		if err := protection.AddTrustedOrigin("https://admin.example.com"); err != nil {
+			t.Fatal(err)
+		}
+		s, _ := newCookieSite(t, func(u *setup) { u.CrossOrigin = protection })
+		return s
+	},
+	"small": func(t *testing.T, _ ...func(*setup)) *site {
+		return newSite(t, func(u *setup) {
+			u.MaxBody, u.Sources.Marketplace, u.Authenticator = 100, nil, nil
+			u.Templates.ValidateManifest = func(manifest json.RawMessage) error {
+				if strings.Contains(string(manifest), "forbidden") {
+					return errors.New("must not hold what is forbidden")
+				}
+				return nil
+			}
+		})
+	},
 	"unsealed": func(t *testing.T, _ ...func(*setup)) *site {
 		return newSite(t, func(u *setup) { u.Sources.SealingKey = nil })
 	},
@@ -342,12 +365,24 @@ func (m *market) Manifest(_ context.Context, from svc.Upstream, entry svc.Catalo
 
 // offer puts a template into every source.
 func (m *market) offer(id, name, manifest string) {
+	m.put(id, svc.Content{Name: name, Manifest: json.RawMessage(manifest)})
+}
+
+func (m *market) put(id string, content svc.Content) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.entries == nil {
 		m.entries = map[string]svc.Content{}
 	}
-	m.entries[id] = svc.Content{Name: name, Manifest: json.RawMessage(manifest)}
+	m.entries[id] = content
+}
+
+// sourceFaults are those of scripts, by name. Nothing of what is "internal" may be told.
+var sourceFaults = map[string]error{
+	"failed":   &svc.Error{Code: svc.CodeSourceFailed, Message: `source "acme": its catalogue is bad`, Err: errors.New("internal")},
+	"timeout":  &svc.Error{Code: svc.CodeSourceTimeout, Message: `source "acme": its catalogue did not arrive in time`},
+	"any":      errors.New("dial tcp 10.0.0.7:443: internal"),
+	"deadline": fmt.Errorf("internal: %w", context.DeadlineExceeded),
 }
 
 func (m *market) withdraw(id string) {

@@ -52,7 +52,9 @@ func TestCheckURLRefuses(t *testing.T) {
 	for want, addresses := range map[string][]string{
 		absolute: {"", "/", "example.com", "//example.com/x", "https:", "https://", "https:///x", "https:example.com", "ftp://example.com/",
 			"file:///etc/passwd", "gopher://example.com", "javascript:alert(1)", "fs:local", "fs://", "https://exa%6Dple.com/", "https://127.0.0.%31/",
-			"https://[::1/", "https://example.com:x/", "https://example.com/%"},
+			"https://[::1/", "https://example.com:x/", "https://example.com/%", "/x", ":", "://example.com", "https:/example.com", "https:////example.com",
+			"file://example.com/x", "dict://example.com/", "ldap://example.com", "data:application/json,{}", "jar:https://example.com!/x", "ws://example.com/",
+			"about:blank", "blob:https://example.com/x", "unix:///run/x.sock", "httpss://example.com"},
 		"user name": {"https://user@example.com/", "https://u:p@example.com", "https://example.com@127.0.0.1/", "https://@example.com/"},
 		"no query":  {"https://example.com/?a=b", "https://example.com?", "fs://local?x"},
 		"fragment":  {"https://example.com/#a", "https://example.com#"},
@@ -66,7 +68,7 @@ func TestCheckURLRefuses(t *testing.T) {
 		"name a host":  {"https://.", "https://:443", "https://..:443"},
 		"file system":  {"fs://other/", "fs://LOCAL/", "fs://local:80/", "fs://local.evil"},
 		"empty":        {"fs://local/a//b"},
-		"spaces":       {"https://example.com/a b", "https://exa\\mple.com", "https://example.com\\@127.0.0.1", "https://example.com/\n", " https://example.com", "https://example.com/\x00", "https://example.com/\u202e", "https://\xff.example"},
+		"spaces":       {"https://example.com/a b", "https://exa\\mple.com", "https://example.com\\@127.0.0.1", "https://example.com/\n", " https://example.com", "ht\ttps://example.com", `https:\\example.com`, `https:/\example.com`, "https://example.com/\x00", "https://example.com/\u202e", "https://\xff.example"},
 		"segment":      {"https://example.com/a/../b", "https://example.com/..", "https://example.com/./a", "https://example.com/%2e%2e/a", "https://example.com/.%2E", "https://example.com/..;x/", "https://example.com/..%20/", "https://example.com/.../", "fs://local/..", "fs://local/a/%2e%2e/b"},
 		"encoded slas": {"https://example.com/a%2fb", "https://example.com/..%2F", "fs://local/a%2fb"},
 		"backslash":    {"https://example.com/a%5cb"},
@@ -221,12 +223,10 @@ func TestErrorsNameTheAddress(t *testing.T) {
 		"/dir":            "its manifest_file answered 404 (" + base + "/dir/m.json)",
 	} {
 		from.URL = base + dir
-		_, err := client.Template(t.Context(), from, "a")
-		wantError(t, err, svc.CodeSourceFailed, want)
+		refuses(t, client, from, want)
 	}
 	shop := newClient(t, marketplace.Config{Files: map[string]fs.FS{"shop": fstest.MapFS{}}})
-	_, err := shop.Template(t.Context(), upstream("fs://shop/dir"), "a")
-	wantError(t, err, svc.CodeSourceFailed, "its catalogue does not exist (fs://shop/dir: dir/templates.json)")
+	refuses(t, shop, upstream("fs://shop/dir"), "its catalogue does not exist (fs://shop/dir: dir/templates.json)")
 }
 
 // traversals are references that leave their directory for some server, or that name no file.
@@ -296,8 +296,7 @@ func TestTraversals(t *testing.T) {
 		var asked []string
 		client, from := serve(t, recorded(&asked, tree(map[string]string{"/dir/templates.json": catalog})), marketplace.Limits{})
 		from.URL += "/dir"
-		_, err := client.Template(t.Context(), from, "a")
-		wantError(t, err, svc.CodeSourceFailed, "entry 0 of the catalogue is bad: ")
+		refuses(t, client, from, "entry 0 of the catalogue is bad: ")
 		if len(asked) != 1 {
 			t.Errorf("%q: asked for %q", reference, asked)
 		}
@@ -305,8 +304,7 @@ func TestTraversals(t *testing.T) {
 		opened := &openings{MapFS: fstest.MapFS{"dir/templates.json": {Data: []byte(catalog)}, "a.json": {Data: []byte(`{"secret":1}`)},
 			"a": {Data: []byte(`{"secret":1}`)}}}
 		client = newClient(t, marketplace.Config{Files: map[string]fs.FS{"local": opened}})
-		_, err = client.Template(t.Context(), upstream("fs://local/dir"), "a")
-		wantError(t, err, svc.CodeSourceFailed, "entry 0 of the catalogue is bad: ")
+		refuses(t, client, upstream("fs://local/dir"), "entry 0 of the catalogue is bad: ")
 		if !slices.Equal(opened.names, []string{"dir/templates.json"}) {
 			t.Errorf("%q: opened %q", reference, opened.names)
 		}

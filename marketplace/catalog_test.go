@@ -73,8 +73,7 @@ func TestCatalogBadAsAWhole(t *testing.T) {
 		`{"templates":[],"renames":{"a":"b","b":"c","c":"d","e":"d"}}`: "has more than 3 renames",
 	} {
 		client, from := serve(t, answer(body), marketplace.Limits{Entries: 3})
-		_, err := client.Template(t.Context(), from, "a")
-		wantError(t, err, svc.CodeSourceFailed, "its catalogue", want)
+		refuses(t, client, from, "its catalogue", want)
 		if _, err := client.Catalog(t.Context(), from, 0); svc.ErrorCode(err) != svc.CodeSourceFailed {
 			t.Errorf("%s: Catalog returned %v", body, err)
 		}
@@ -178,15 +177,13 @@ func TestManifestFileBad(t *testing.T) {
 			"/templates.json": `{"templates":[{"id":"a","name":"A","manifest_file":"m.json"}]}`,
 			"/m.json":         body,
 		}), marketplace.Limits{Manifest: 400})
-		_, err := client.Template(t.Context(), from, "a")
-		wantError(t, err, svc.CodeSourceFailed, "entry 0 of the catalogue is bad: its manifest_file ", want)
+		refuses(t, client, from, "entry 0 of the catalogue is bad: its manifest_file ", want)
 	}
 }
 
 func TestManifestFileMissing(t *testing.T) {
 	client, from := serve(t, tree(map[string]string{"/templates.json": `{"templates":[{"id":"a","name":"A","manifest_file":"m.json"}]}`}), marketplace.Limits{})
-	_, err := client.Template(t.Context(), from, "a")
-	wantError(t, err, svc.CodeSourceFailed, "entry 0 of the catalogue is bad: its manifest_file answered 404")
+	refuses(t, client, from, "entry 0 of the catalogue is bad: its manifest_file answered 404")
 }
 
 func digest(canonical string) string {

@@ -197,18 +197,6 @@ func TestWaitingIsBoundedByOnesOwnContext(t *testing.T) {
 	is.NoErr(<-patient)
 }
 
-// Callers share a failure as well; the next call asks again.
-func TestFailureIsNotKept(t *testing.T) {
-	is := is.New(t)
-	s, client, from := newShelf(t, marketplace.Config{})
-	s.put("/templates.json", "{", nil)
-	_, err := client.Template(t.Context(), from, "a")
-	wantError(t, err, svc.CodeSourceFailed, "its catalogue")
-	s.put("/templates.json", oneEntry, nil)
-	version(t, client, from)
-	is.Equal(len(s.requests()), 2)
-}
-
 // No answer of a source ends the process.
 func TestFlightThatPanics(t *testing.T) {
 	err := marketplace.FlightThatPanics()

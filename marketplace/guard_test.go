@@ -121,8 +121,7 @@ func resolving(t *testing.T, config marketplace.Config, answers ...[]string) (*m
 
 func TestNameInAllowedCIDR(t *testing.T) {
 	client, admitted := resolving(t, marketplace.Config{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}, []string{"10.0.0.1", "192.168.0.1"})
-	_, err := client.Template(t.Context(), upstream("https://corp.example"), "a")
-	wantError(t, err, svc.CodeSourceFailed)
+	refuses(t, client, upstream("https://corp.example"))
 	if !slices.Equal(*admitted, []string{"10.0.0.1:443"}) {
 		t.Errorf("admitted %q", *admitted)
 	}
@@ -137,10 +136,8 @@ func TestNameOfAllowedOrigin(t *testing.T) {
 	if _, err := client.Template(t.Context(), upstream("http://git.example:"+port+"/"), "a"); err != nil {
 		t.Error(err)
 	}
-	_, err := client.Template(t.Context(), upstream("https://git.example:"+port+"/"), "a")
-	wantError(t, err, svc.CodeSourceFailed, "not public")
-	_, err = client.Template(t.Context(), upstream("https://git.example/"), "a")
-	wantError(t, err, svc.CodeSourceFailed, "not public")
+	refuses(t, client, upstream("https://git.example:"+port+"/"), "not public")
+	refuses(t, client, upstream("https://git.example/"), "not public")
 }
 
 // personal returns the same source as one of a user.
@@ -286,8 +283,7 @@ func TestRebindingOfAKeptConnection(t *testing.T) {
 	version(t, client, from)
 	is.Equal(len(*asked), 2)
 	client.CloseIdleConnections()
-	_, err := client.Template(t.Context(), from, "a")
-	wantError(t, err, svc.CodeSourceFailed, hiddenMessage)
+	refuses(t, client, from, hiddenMessage)
 	is.Equal(len(*asked), 2)
 }
 
@@ -301,8 +297,7 @@ func TestRebindingIsPerDial(t *testing.T) {
 		{"https://two.example", unreachable},
 		{"https://one.example", hiddenMessage},
 	} {
-		_, err := client.Template(t.Context(), upstream(test.url), "a")
-		wantError(t, err, svc.CodeSourceFailed, test.want)
+		refuses(t, client, upstream(test.url), test.want)
 	}
 	if !slices.Equal(*admitted, []string{"93.184.216.34:443", "1.1.1.1:443"}) {
 		t.Errorf("admitted %q", *admitted)

@@ -81,6 +81,14 @@ func wantError(t testing.TB, err error, code svc.Code, parts ...string) {
 	}
 }
 
+// refuses fails unless the template "a" of a source cannot be had, with all these parts in the message.
+func refuses(t testing.TB, client *marketplace.Client, from svc.Upstream, parts ...string) error {
+	t.Helper()
+	_, err := client.Template(t.Context(), from, "a")
+	wantError(t, err, svc.CodeSourceFailed, parts...)
+	return err
+}
+
 func text(s string) *string { return &s }
 
 const twoEntries = `{"$schema": "ignored", "templates": [

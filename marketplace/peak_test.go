@@ -100,19 +100,24 @@ func TestMemoryOfHostileAnswers(t *testing.T) {
 		"a key twice": {say(ok(), full(`{"`, "x")[:limit/2], `":1,"`, full("", "x")[:limit/2-20], `":1}`), grown + 2*parsed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			source := newRawSource(t, test.say)
-			url := "http://" + source.Addr().String()
 			limits := patient
 			limits.Catalog = limit
-			client := newClient(t, marketplace.Config{AllowOrigins: []string{url}, Limits: limits})
-			var err error
-			total, peak := taken(func() { _, err = client.Template(t.Context(), upstream(url), "a") })
-			wantError(t, err, "source_failed")
-			t.Logf("%.2f of the limit was allocated, %.2f at a time", float64(total)/limit, float64(peak)/limit)
-			if most := int64(test.most*limit) + overhead; total > most {
-				t.Errorf("%d bytes were allocated, more than %d", total, most)
-			}
+			boundedMemory(t, test.say, limits, int64(test.most*limit)+overhead)
 		})
+	}
+}
+
+// boundedMemory checks how many bytes a client allocates for a bad answer.
+func boundedMemory(t *testing.T, answer speech, limits marketplace.Limits, most int64) {
+	t.Helper()
+	url := "http://" + newRawSource(t, answer).Addr().String()
+	client := newClient(t, marketplace.Config{AllowOrigins: []string{url}, Limits: limits})
+	var err error
+	total, peak := taken(func() { _, err = client.Template(t.Context(), upstream(url), "a") })
+	wantError(t, err, "source_failed")
+	t.Logf("%d bytes of at most %d were allocated, %d at a time", total, most, peak)
+	if total > most {
+		t.Errorf("%d bytes were allocated, more than %d", total, most)
 	}
 }
 
@@ -131,16 +136,8 @@ func TestMemoryOfHostileEntries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const begin, end = `{"templates":[`, `0]}`
 			body := begin + strings.Repeat(test.entry, (limit-len(begin+end))/len(test.entry)) + end
-			source := newRawSource(t, say(ok(length(len(body))), body))
-			url := "http://" + source.Addr().String()
-			client := newClient(t, marketplace.Config{AllowOrigins: []string{url}, Limits: marketplace.Limits{Catalog: limit, Entries: limit >> 8}})
-			var err error
-			total, peak := taken(func() { _, err = client.Template(t.Context(), upstream(url), "a") })
-			wantError(t, err, "source_failed")
-			t.Logf("%.2f of the limit was allocated, %.2f at a time", float64(total)/limit, float64(peak)/limit)
-			if float64(total) > test.most*limit {
-				t.Errorf("%d bytes were allocated", total)
-			}
+			limits := marketplace.Limits{Catalog: limit, Entries: limit >> 8}
+			boundedMemory(t, say(ok(length(len(body))), body), limits, int64(test.most*limit))
 		})
 	}
 }

@@ -128,8 +128,7 @@ func TestBadlySigned(t *testing.T) {
 				delete(s.files, "/templates.json.sig")
 			}
 			for range 2 {
-				_, err := client.Template(t.Context(), from, "a")
-				wantError(t, err, svc.CodeSourceFailed, c.says)
+				refuses(t, client, from, c.says)
 			}
 			if strings.Contains(name, "manifest that") {
 				return // the catalogue itself is good
@@ -159,8 +158,7 @@ func TestCopyExpires(t *testing.T) {
 	now = now.Add(23 * time.Hour)
 	is.Equal(version(t, client, from), `{"version":"1"}`)
 	now = now.Add(time.Second)
-	_, err := client.Template(t.Context(), from, "a")
-	wantError(t, err, svc.CodeSourceFailed, "has expired, on 2026-11-21T23:00:00Z")
+	refuses(t, client, from, "has expired, on 2026-11-21T23:00:00Z")
 }
 
 // The accepted serial outlives a client, in the row of the source or in the memory.
@@ -173,15 +171,13 @@ func TestSerialOutlivesTheClient(t *testing.T) {
 	is.Equal(version(t, first, from), `{"version":"2"}`)
 	s.publish(acme, series("1", 1, ""))
 	second := newClient(t, marketplace.Config{AllowOrigins: []string{from.URL}})
-	_, err := second.Template(t.Context(), from, "a")
-	wantError(t, err, svc.CodeSourceFailed, "has serial 1, but serial 2 was accepted before")
+	refuses(t, second, from, "has serial 1, but serial 2 was accepted before")
 	from.Memory, from.Serial = nil, 2
-	_, err = second.Template(t.Context(), from, "a")
-	wantError(t, err, svc.CodeSourceFailed, "has serial 1, but serial 2 was accepted before")
+	refuses(t, second, from, "has serial 1, but serial 2 was accepted before")
 
 	from.Memory = &memory{err: errors.New("down")}
 	s.publish(acme, series("3", 3, ""))
-	_, err = second.Template(t.Context(), from, "a")
+	_, err := second.Template(t.Context(), from, "a")
 	wantError(t, err, svc.CodeUnavailable, "has a serial that cannot be checked now")
 }
 
@@ -192,8 +188,7 @@ func TestSignedFiles(t *testing.T) {
 	client := newClient(t, marketplace.Config{Files: map[string]fs.FS{"shelf": files}})
 	from := upstream("fs://shelf")
 	from.SigningKey = acme.public()
-	_, err := client.Template(t.Context(), from, "a")
-	wantError(t, err, svc.CodeSourceFailed, "is not signed: templates.json.sig does not exist")
+	refuses(t, client, from, "is not signed: templates.json.sig does not exist")
 	files["templates.json.sig"] = &fstest.MapFile{Data: []byte(acme.sign(series("1", 1, "")))}
 	is.Equal(version(t, client, from), `{"version":"1"}`)
 }

@@ -16,8 +16,14 @@ import (
 
 // onBoth runs a test on a SQLite file and on PostgreSQL.
 func onBoth(t *testing.T, test func(t *testing.T, flags []string)) {
-	t.Run("SQLite", func(t *testing.T) { test(t, []string{"-db", newDB(t)}) })
-	t.Run("PostgreSQL", func(t *testing.T) { test(t, onPostgres(t)) })
+	for kind, flags := range map[string]func(*testing.T) []string{
+		"SQLite": func(t *testing.T) []string { return []string{"-db", newDB(t)} }, "PostgreSQL": onPostgres,
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			test(t, flags(t))
+		})
+	}
 }
 
 // does runs a command that must succeed, and returns what it prints.
@@ -57,6 +63,7 @@ const desk = ` with llm_model "slow-and-thorough", recall_budget "high", recall_
 
 // The access of a server goes to a file, and from the file to another server, while both run.
 func TestAccessFromServerToServer(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, flags []string) {
 		is := is.New(t)
 		db := flags[:2]
@@ -105,6 +112,7 @@ func TestOmittedDifferences(t *testing.T) {
 }
 
 func TestDiffInWords(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	db := newDB(t)
 	is.NoErr(startServer(t, "-db", db).stop(t))
@@ -141,6 +149,7 @@ func TestDiffInWords(t *testing.T) {
 
 // Commands read the standard input, and a refused bundle changes nothing.
 func TestApplyFromTheStandardInput(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	db := newDB(t)
 	is.NoErr(startServer(t, "-db", db).stop(t))
@@ -237,6 +246,7 @@ func TestWhoCan(t *testing.T) {
 }
 
 func TestVerifyAudit(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	dbFile := newDB(t)
 	server := startServer(t, "-db", dbFile)

@@ -23,6 +23,7 @@ func commands(t *testing.T, name string) string {
 // TestDocumentedBackups runs the commands of the documentation unchanged: the backup twice, and the
 // restore over a database that has changed since.
 func TestDocumentedBackups(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		programs []string
 		flags    func(t *testing.T) []string
@@ -31,6 +32,7 @@ func TestDocumentedBackups(t *testing.T) {
 		"PostgreSQL": {[]string{"pg_dump", "psql"}, func(t *testing.T) []string { return []string{"-db", pgtest.Start(t).URL} }},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			programtest.NeedPostgres(t, "the commands of docs/howto/backup.md", c.programs...)
 			backup, restore := commands(t, "backup of "+name), commands(t, "restore of "+name)
 			testBackup(t, backup, restore, c.flags(t)...)
@@ -39,14 +41,19 @@ func TestDocumentedBackups(t *testing.T) {
 }
 
 func testBackup(t *testing.T, backup, restore string, flags ...string) {
-	is := is.New(t)
-	t.Chdir(t.TempDir())
+	is, dir := is.New(t), t.TempDir()
+	env := os.Environ()
 	if flags != nil {
-		t.Setenv("DATABASE", flags[1])
+		env = append(env, "DATABASE="+flags[1])
+		flags = append(flags, "-keys", filepath.Join(dir, "svc.keys"))
+	} else {
+		flags = []string{"-db", filepath.Join(dir, "svc.db")}
 	}
 	shell := func(commands string) {
 		t.Helper()
-		if out, err := exec.CommandContext(t.Context(), "sh", "-e", "-c", commands).CombinedOutput(); err != nil || len(out) > 0 {
+		cmd := exec.CommandContext(t.Context(), "sh", "-e", "-c", commands)
+		cmd.Dir, cmd.Env = dir, env
+		if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
 			t.Errorf("%s: %v: %s", commands, err, out)
 		}
 	}
@@ -62,7 +69,7 @@ func testBackup(t *testing.T, backup, restore string, flags ...string) {
 	create(first, "after")
 	is.NoErr(first.stop(t))
 	for _, file := range []string{"backup.new", "svc.db.keys", "svc.keys"} { // the secrets are lost as well
-		_ = os.Remove(file)
+		_ = os.Remove(filepath.Join(dir, file))
 	}
 
 	shell(restore)
@@ -74,7 +81,7 @@ func testBackup(t *testing.T, backup, restore string, flags ...string) {
 	is.NoErr(second.stop(t))
 	shell(restore)
 	for _, file := range []string{"backup.db", "backup.sql", "backup.keys"} {
-		if info, err := os.Stat(file); err == nil {
+		if info, err := os.Stat(filepath.Join(dir, file)); err == nil {
 			is.Equal(info.Mode().Perm()&0o077, os.FileMode(0))
 		}
 	}
@@ -83,8 +90,10 @@ func testBackup(t *testing.T, backup, restore string, flags ...string) {
 // A running server makes whole backups at intervals, removes the oldest of them and no other file.
 // Names from the future neither count nor go.
 func TestScheduledBackups(t *testing.T) {
+	t.Parallel()
 	for kind, db := range map[string]string{"SQLite": newDB(t), "PostgreSQL": pgtest.Schema(t)} {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
 			is := is.New(t)
 			folder, keys := filepath.Join(t.TempDir(), "kept"), filepath.Join(t.TempDir(), "k")
 			is.NoErr(os.Mkdir(folder, 0o700))
@@ -93,8 +102,7 @@ func TestScheduledBackups(t *testing.T) {
 			for _, name := range []string{old, future, "mine.backup", "svc-2020.backup"} {
 				is.NoErr(os.WriteFile(filepath.Join(folder, name), nil, 0o600))
 			}
-			t.Setenv("SVC_BACKUP_DIR", folder)
-			s := startServer(t, "-db", db, "-keys", keys, "-backup-every", "100ms", "-backup-keep", "1")
+			s := startServer(t, "-db", db, "-keys", keys, "-backup-dir", folder, "-backup-every", "100ms", "-backup-keep", "1")
 			is.True(soon(func() bool { return strings.Count(s.stderr.String(), "made the scheduled backup") >= 4 }))
 			is.NoErr(s.stop(t))
 			made := must(scheduled(folder))
@@ -123,6 +131,7 @@ func TestUntilBackup(t *testing.T) {
 
 // A backup that fails is logged and tried again, and the server goes on.
 func TestScheduledBackupThatFails(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	file := writeFile(t, "file", "")
 	s := startServer(t, "-db", newDB(t), "-backup-dir", file, "-backup-every", "1ms")

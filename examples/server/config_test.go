@@ -87,6 +87,7 @@ func TestFlagsWinOverTheFile(t *testing.T) {
 }
 
 func TestWrongConfig(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{
 		"db = 5":                                   "c.toml:1: db: cannot decode TOML integer into string",
 		"\ndbx = 'a'\n[http]\nprefixx = 'b'":       "c.toml:2: dbx is not a key of the configuration\nc.toml:4: http.prefixx is not",
@@ -218,6 +219,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestParseRefuses(t *testing.T) {
+	t.Parallel()
 	for line, want := range map[string]string{
 		"-colour red":                    "-colour",
 		"serve":                          `"serve"`,
@@ -283,6 +285,7 @@ func TestParseRefuses(t *testing.T) {
 
 // The help of the program names every command, and that of a command each of its flags. It opens nothing.
 func TestHelp(t *testing.T) {
+	t.Parallel()
 	said := func(args ...string) string {
 		t.Helper()
 		is := is.New(t)

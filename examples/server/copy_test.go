@@ -92,25 +92,8 @@ func runQuietly(t *testing.T, args ...string) error {
 	return err
 }
 
-// The server works on the copy with the same keys file.
-func TestCopy(t *testing.T) {
-	for from, source := range places {
-		for to, target := range places {
-			t.Run(from+" to "+to, func(t *testing.T) {
-				is := is.New(t)
-				u, db := use(t, source(t)), target(t)
-				is.NoErr(runQuietly(t, "copy", "-from", u.db, "-to", db))
-				u.check(t, db, u.keys)
-				u.check(t, u.db, u.keys)
-				if !isPostgres(db) {
-					is.Equal(must(os.Stat(db)).Mode(), os.FileMode(0o600))
-				}
-			})
-		}
-	}
-}
-
 func TestCopyRefuses(t *testing.T) {
+	t.Parallel()
 	u, other := use(t, newDB(t)), use(t, pgtest.Schema(t))
 	none, folder := newDB(t), t.TempDir()
 	link, damaged := filepath.Join(folder, "link"), writeFile(t, "damaged.db", strings.Repeat("x", 5000))

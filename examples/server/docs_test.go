@@ -116,10 +116,12 @@ func compact(t *testing.T, text string) string {
 
 // What docs/howto/access-recipes.md tells an operator to do works as it is written, on a server with the demo.
 func TestRecipes(t *testing.T) {
+	t.Parallel()
 	needCurl(t)
 	helpers, all := recipes(t)
 	for i, r := range all {
 		t.Run(r.title, func(t *testing.T) {
+			t.Parallel()
 			dir := t.TempDir()
 			s := startServer(t, "-db", filepath.Join(dir, "production.db"))
 			c := kitchen{T: t, running: s, dir: dir}
@@ -249,6 +251,7 @@ func TestReadmeCommands(t *testing.T) {
 
 // TestDocumentedAnswer: the server answers its first line to try as docs/reference/http.md shows.
 func TestDocumentedAnswer(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	server := startServer(t, "-db", newDB(t))
 	line := linesWith(block(t, "docs/reference/http.md", "`support`:\n\n```sh"), "curl")[0]

@@ -49,6 +49,7 @@ func withToken(t *testing.T, s *running) {
 
 // The secrets of one server are replaced: old keys work until the old secrets retire, and those that were used still do.
 func TestSecretsAreRotated(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, flags []string) {
 		is := is.New(t)
 		keys := parsed(t, flags...).Keys
@@ -94,6 +95,7 @@ func TestSecretsAreRotated(t *testing.T) {
 // A sign-in at the administration page holds after a restart, at another server of the database, and
 // while the secrets are rotated. It ends when its secrets are retired.
 func TestSignInsOutliveAServer(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	db := newDB(t)
 	server := startServer(t, "-db", db)
@@ -119,6 +121,7 @@ func TestSignInsOutliveAServer(t *testing.T) {
 
 // Several servers know new secrets before one of them uses them: nobody is refused in between.
 func TestSecretsOfSeveralServersAreRotated(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	db := newDB(t)
 	log := slog.New(slog.DiscardHandler)

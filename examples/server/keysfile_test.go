@@ -101,6 +101,7 @@ func TestServerWithDamagedKeysFileDoesNotStart(t *testing.T) {
 // A changed prefix of keys is warned of at the start, with the number of the keys that it ends, until
 // it is among the earlier ones.
 func TestChangedPrefixIsWarnedOf(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, flags []string) {
 		is := is.New(t)
 		first := startServer(t, flags...)

@@ -23,6 +23,7 @@ func onPostgres(t *testing.T) []string {
 
 // Two servers share a database, as in an upgrade without downtime.
 func TestTwoServersOnPostgres(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	flags := onPostgres(t)
 	one := startServer(t, flags...)
@@ -88,6 +89,7 @@ func TestAllMigrationsArePrinted(t *testing.T) {
 // migrate prints the SQL that a database lacks: all, or nothing. After that SQL, the server
 // migrates nothing.
 func TestMigrationsArePrinted(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		db, driver string
 		dialect    sqlstore.Dialect
@@ -96,6 +98,7 @@ func TestMigrationsArePrinted(t *testing.T) {
 		"PostgreSQL": {pgtest.Schema(t), "pgx", postgres.Dialect()},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			is := is.New(t)
 			printed := func() string {
 				t.Helper()

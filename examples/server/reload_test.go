@@ -33,6 +33,7 @@ func hearHangUps(t *testing.T) {
 // SIGHUP reloads log.level. A configuration that is wrong is logged, and the old level stays. The log
 // says that all was reloaded only when it was.
 func TestReloadedLevel(t *testing.T) {
+	t.Parallel()
 	hearHangUps(t)
 	is := is.New(t)
 	config := writeFile(t, "c.toml", "[log]\nlevel = \"error\"\n")
@@ -61,6 +62,7 @@ func TestReloadedLevel(t *testing.T) {
 // New secrets count without a restart, while requests go on. Keys of before stay good. A file that is
 // damaged, or lacks secrets in use, changes nothing.
 func TestReloadedSecrets(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	db := newDB(t)
 	s := startServer(t, "-db", db)
@@ -111,6 +113,7 @@ func TestReloadedSecrets(t *testing.T) {
 
 // SIGHUP takes a renewed certificate at once. A bad one is logged, and the old stays.
 func TestReloadedCertificate(t *testing.T) {
+	t.Parallel()
 	hearHangUps(t)
 	is := is.New(t)
 	cert, key, _ := certificate(t)

@@ -28,11 +28,13 @@ func (u usedDB) backUp(t *testing.T) (file string) {
 	return file
 }
 
-// A backup is restored into a database of either kind, whatever kind it is of.
-func TestBackupAndRestore(t *testing.T) {
+// A copy has everything, and so has what is restored from a backup, into a database of either kind.
+func TestCopyAndRestore(t *testing.T) {
+	t.Parallel()
 	for from, source := range places {
 		for to, target := range places {
 			t.Run(from+" to "+to, func(t *testing.T) {
+				t.Parallel()
 				is := is.New(t)
 				u := use(t, source(t))
 				file := u.backUp(t)
@@ -45,6 +47,13 @@ func TestBackupAndRestore(t *testing.T) {
 					}
 				}
 				u.check(t, db, keys)
+				copied := target(t)
+				is.NoErr(runQuietly(t, "copy", "-from", u.db, "-to", copied))
+				u.check(t, copied, u.keys) // with the same keys file
+				u.check(t, u.db, u.keys)
+				if !isPostgres(copied) {
+					is.Equal(must(os.Stat(copied)).Mode(), os.FileMode(0o600))
+				}
 			})
 		}
 	}
@@ -166,6 +175,7 @@ func fitting(t *testing.T, file, name string, data []byte, fits func(m *manifest
 
 // Whatever is wrong with a backup, nothing is made of it.
 func TestRestoreRefusesBackups(t *testing.T) {
+	t.Parallel()
 	u := use(t, newDB(t))
 	file := u.backUp(t)
 	whole := must(os.ReadFile(file))
@@ -236,6 +246,7 @@ func TestRestoreRefusesBackups(t *testing.T) {
 
 // A restore replaces nothing.
 func TestRestoreRefusesPlaces(t *testing.T) {
+	t.Parallel()
 	u := use(t, newDB(t))
 	file, full := u.backUp(t), use(t, pgtest.Schema(t))
 	for _, name := range []string{"svc.db", "svc.db.keys", "svc.db-wal", "svc.db-shm", "svc.db-journal"} {
@@ -268,6 +279,7 @@ func TestRestoreRefusesPlaces(t *testing.T) {
 
 // In the middle of a restore, no server starts, whatever is there of the database.
 func TestUnfinishedRestore(t *testing.T) {
+	t.Parallel()
 	u := use(t, newDB(t))
 	file := u.backUp(t)
 	for _, withDB := range []bool{false, true} {
@@ -373,19 +385,21 @@ func (u usedDB) outcome(t *testing.T, db, keys string) string {
 // The commands of docs/howto/backup.md work as they stand there: the backup on two nights, and the
 // restore into a new place.
 func TestDocumentedServerCommands(t *testing.T) {
+	t.Parallel()
 	for kind, place := range places {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
 			backup, restore := commands(t, "backup with the server"), commands(t, "restore with the server")
 			u := use(t, place(t))
-			t.Chdir(t.TempDir())
+			dir := t.TempDir()
 			program := filepath.Join(t.TempDir(), "server")
 			script := "#!/bin/sh\nSVC_EXAMPLE_SERVER=1 exec '" + os.Args[0] + "' \"$@\"\n"
 			is.New(t).NoErr(os.WriteFile(program, []byte(script), 0o700))
-			t.Setenv("PATH", filepath.Dir(program)+":"+os.Getenv("PATH"))
 			shell := func(commands, db, keys string) {
 				t.Helper()
 				cmd := exec.CommandContext(t.Context(), "sh", "-e", "-c", commands)
-				cmd.Env = append(os.Environ(), "DATABASE="+db, "KEYS="+keys)
+				cmd.Dir = dir
+				cmd.Env = append(os.Environ(), "DATABASE="+db, "KEYS="+keys, "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"))
 				if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
 					t.Fatalf("%s: %v: %s", commands, err, out)
 				}

@@ -194,8 +194,10 @@ func TestQuestionsOfAFile(t *testing.T) {
 
 // Tenants are made, listed, suspended, resumed, migrated and dropped, as examples/tenants has them.
 func TestTenantCommands(t *testing.T) {
+	t.Parallel()
 	for kind, db := range map[string]string{"SQLite": filepath.Join(t.TempDir(), "tenants"), "PostgreSQL": pgtest.Database(t)} {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
 			is := is.New(t)
 			tenant := func(line string) string {
 				t.Helper()

@@ -57,14 +57,14 @@ func startServer(t *testing.T, args ...string) *running {
 	s := &running{stdout: &output{}, stderr: &output{}, cancel: cancel, ended: make(chan error, 1)}
 	go func() { s.ended <- run(ctx, append([]string{"-addr", "127.0.0.1:0"}, args...), s.stdout, s.stderr) }()
 	t.Cleanup(func() { s.stop(t) })
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	soon(func() bool {
 		if found := listensOn.FindStringSubmatch(s.stdout.String()); found != nil {
 			s.base = found[1]
-			return s
 		}
-		if len(s.ended) > 0 {
-			break
-		}
+		return s.base != "" || len(s.ended) > 0
+	})
+	if s.base != "" {
+		return s
 	}
 	t.Fatalf("the server did not start: %v\n%s", s.stop(t), s.stderr)
 	return nil
@@ -80,7 +80,7 @@ func (s *running) stop(t *testing.T) error {
 			close(s.ended)
 		}
 		return err
-	case <-time.After(time.Minute):
+	case <-time.After(5 * time.Minute):
 		t.Fatal("the server does not stop")
 		return nil
 	}

@@ -107,6 +107,7 @@ func TestDatabaseThatCannotBe(t *testing.T) {
 }
 
 func TestProcess(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS == "windows" {
 		t.Skip("NOT TESTED, because this system has no signals: that the server ends well")
 	}
@@ -164,29 +165,6 @@ var everything = []string{
 	"/ext/svc/debug/resolve?bank=support&user_id=alice",
 }
 
-func TestRestartKeepsEverything(t *testing.T) {
-	onBoth(t, func(t *testing.T, flags []string) {
-		is := is.New(t)
-		first := startServer(t, flags...)
-		key := first.key()
-		withToken(t, first)
-		first.wants(t, 200, key, "POST", "/ext/svc/admin/templates", `{"id": "a", "name": "A", "manifest": {"version": "1", "n": 1.0}}`)
-		before := map[string]string{}
-		for _, path := range everything {
-			before[path] = first.wants(t, 200, key, "GET", path, "")
-		}
-		is.NoErr(first.stop(t))
-
-		second := startServer(t, flags...)
-		for _, path := range everything {
-			is.Equal(second.wants(t, 200, key, "GET", path, ""), before[path])
-		}
-		is.True(!strings.Contains(second.stdout.String(), "svcu_")) // only the first start prints a key
-		is.True(strings.Contains(second.stdout.String(), "KEY=$("+word(os.Args[0])+" key -db "+word(flags[1])))
-		is.True(!strings.Contains(second.stderr.String(), "level=WARN"))
-	})
-}
-
 func TestMeterPrintsOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is, out := is.New(t), &strings.Builder{}
@@ -216,6 +194,7 @@ func TestStartThatBrokeOffBeforeTheKey(t *testing.T) {
 }
 
 func TestBundleIsAppliedAtEveryStart(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	db, bundle := newDB(t), writeFile(t, "bundle.json", smallBundle)
 	first := startServer(t, "-db", db, "-bundle", bundle)
@@ -279,6 +258,7 @@ func TestBadBundle(t *testing.T) {
 // A server that is read-only answers reads and refuses writes, in its pages as well. It sees what
 // another process writes, and leaves the database as it is.
 func TestReadOnlyServer(t *testing.T) {
+	t.Parallel()
 	for kind, db := range map[string]string{"SQLite": newDB(t), "PostgreSQL": pgtest.Schema(t)} {
 		t.Run(kind, func(t *testing.T) {
 			is := is.New(t)

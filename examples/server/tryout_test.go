@@ -71,6 +71,7 @@ func paste(t *testing.T, key, line string) string {
 }
 
 func TestPrintedLinesWorkAsPrinted(t *testing.T) {
+	t.Parallel()
 	needCurl(t)
 	onBoth(t, func(t *testing.T, flags []string) {
 		is := is.New(t)
@@ -159,6 +160,7 @@ func TestPrintedLinesArePasteable(t *testing.T) {
 }
 
 func TestOwnAccessIsTriedToo(t *testing.T) {
+	t.Parallel()
 	needCurl(t)
 	is := is.New(t)
 	server := startServer(t, "-db", newDB(t), "-bundle", writeFile(t, "bundle.json", smallBundle))

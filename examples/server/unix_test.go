@@ -67,25 +67,9 @@ func TestServerWithoutReaders(t *testing.T) {
 	is.NoErr(cmd.Wait())
 }
 
-// A server that no terminal controls goes on after SIGHUP.
-func TestHangUp(t *testing.T) {
-	hearHangUps(t)
-	is := is.New(t)
-	var log output
-	cmd := command(t, "-db", newDB(t))
-	cmd.Stderr = &log
-	base := process(t, cmd)
-	for range 2 {
-		is.NoErr(cmd.Process.Signal(syscall.SIGHUP))
-	}
-	is.True(soon(func() bool { return strings.Contains(log.String(), "reloaded log.level") }))
-	is.True(answers(base))
-	is.NoErr(cmd.Process.Signal(syscall.SIGTERM))
-	is.NoErr(cmd.Wait())
-}
-
 // A command whose reader has gone, such as head, ends without a word.
 func TestCommandsWithoutReader(t *testing.T) {
+	t.Parallel()
 	db := newDB(t)
 	is.New(t).NoErr(startServer(t, "-db", db).stop(t))
 	for _, line := range []string{"export", "keys status", "who-can -action bank:recall -bank b", "verify-audit", "key -user admin", "migrate -print -all", "-print-config", "-help"} {
@@ -189,6 +173,7 @@ func reachable(t *testing.T) (folder, program string) {
 
 // Commands that only read work on a copy that they may not change, and leave it alone.
 func TestReadersOfAReadOnlyCopy(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	folder, program := reachable(t)
 	kept, out := filepath.Join(folder, "kept"), filepath.Join(folder, "out")
@@ -235,6 +220,7 @@ func TestReadersOfAReadOnlyCopy(t *testing.T) {
 
 // The same commands write nothing to PostgreSQL: a standby, or a role that may only read, suffices.
 func TestReadersOfAStandby(t *testing.T) {
+	t.Parallel()
 	u := use(t, pgtest.Schema(t))
 	standby := pgtest.With(t, u.db, "default_transaction_read_only", "on")
 	names := strings.NewReplacer("DB", standby, "KEYS", u.keys, "OUT", t.TempDir(), "BUNDLE", writeFile(t, "b.json", "{}"))
@@ -250,6 +236,7 @@ func TestReadersOfAStandby(t *testing.T) {
 
 // They upgrade no tables, and say so.
 func TestReadersOfOldTables(t *testing.T) {
+	t.Parallel()
 	for kind, db := range map[string]string{"SQLite": newDB(t), "PostgreSQL": pgtest.Schema(t)} {
 		u := use(t, db)
 		execute(t, u.db, "DELETE FROM svc_migrations WHERE version > 1")

@@ -23,6 +23,7 @@ func commands(t *testing.T, name string) string {
 
 // TestDocumentedBackups runs the commands of the documentation unchanged, for one of two tenants.
 func TestDocumentedBackups(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		programs []string
 		db       func(t *testing.T) string
@@ -31,6 +32,7 @@ func TestDocumentedBackups(t *testing.T) {
 		"PostgreSQL": {[]string{"pg_dump", "pg_restore", "psql"}, func(t *testing.T) string { return pgtest.Database(t) }},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			programtest.NeedPostgres(t, "the backup of docs/howto/move-tenant.md", c.programs...)
 			backup, restore := commands(t, "backup of "+name), commands(t, "restore of "+name)
 			testBackup(t, c.db(t), backup, restore)

@@ -22,6 +22,8 @@ import (
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
+func TestMain(m *testing.M) { programtest.Main(m, "SVC_EXAMPLE_TENANTS", main) }
+
 // start runs the command until the end of the test. It returns the address and the keys.
 func start(t *testing.T, args ...string) (base string, keys map[string]string) {
 	t.Helper()
@@ -63,11 +65,13 @@ func ask(t *testing.T, url, bearer string) int {
 }
 
 func TestTenants(t *testing.T) {
+	t.Parallel()
 	for name, db := range map[string]func(t *testing.T) string{
 		"SQLite":     func(t *testing.T) string { return filepath.Join(t.TempDir(), "tenants") },
 		"PostgreSQL": func(t *testing.T) string { return pgtest.Database(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			is, at := is.New(t), db(t)
 			base, keys := start(t, "-tenants", "3", "-db", at)
 			const list = "/ext/svc/admin/templates"
@@ -87,6 +91,7 @@ func TestTenants(t *testing.T) {
 
 // A tenant that has moved keeps its keys, and is served where it is now.
 func TestMove(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	folder, url := filepath.Join(t.TempDir(), "tenants"), pgtest.Database(t)
 	base, keys := start(t, "-tenants", "2", "-db", folder)
@@ -103,6 +108,7 @@ func TestMove(t *testing.T) {
 
 // Nobody loses what a running server has accepted, and a move that was killed can be repeated.
 func TestMoveUnderRequests(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	folder, url := filepath.Join(t.TempDir(), "tenants"), pgtest.Database(t)
 	base, keys := start(t, "-tenants", "1", "-db", folder)
@@ -150,6 +156,7 @@ func TestWrongFlags(t *testing.T) {
 
 // The host's row and the tenant's user commit together, or neither is there.
 func TestTakeSeat(t *testing.T) {
+	t.Parallel()
 	is, ctx := is.New(t), t.Context()
 	url := pgtest.Database(t)
 	store := must(postgres.OpenTenants(ctx, url, postgres.Options{}))

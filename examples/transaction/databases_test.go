@@ -41,8 +41,15 @@ func openAt(ctx context.Context, db string, config svc.Config) (shopAt, error) {
 
 // inEach runs a test in a new database of each kind.
 func inEach(t *testing.T, test func(t *testing.T, db string)) {
-	t.Run("sqlite", func(t *testing.T) { test(t, filepath.Join(t.TempDir(), "shop.db")) })
-	t.Run("pgx", func(t *testing.T) { test(t, pgtest.Schema(t)) })
+	for name, db := range map[string]func(*testing.T) string{
+		"sqlite": func(t *testing.T) string { return filepath.Join(t.TempDir(), "shop.db") },
+		"pgx":    func(t *testing.T) string { return pgtest.Schema(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, db(t))
+		})
+	}
 }
 
 // openTest opens a shop that sends its events to a channel.

@@ -28,14 +28,10 @@ const setting = "SVC_EXAMPLE_TRANSACTION_"
 
 // TestMain lets a test run this binary as the program itself, or as a shop that a test kills.
 func TestMain(m *testing.M) {
-	if os.Getenv(setting+"MAIN") != "" {
-		main()
-		os.Exit(0)
-	}
 	if dir := os.Getenv(setting + "DIR"); dir != "" {
 		doomed(dir, os.Getenv(setting+"DB"))
 	}
-	os.Exit(m.Run())
+	programtest.Main(m, setting+"MAIN", main)
 }
 
 // The moments at which a test kills a shop.
@@ -121,6 +117,7 @@ func must[T any](made T, err error) T {
 // TestKilled: a kill at any moment leaves one key for each customer and no other key. Each
 // customer's event is delivered at least once.
 func TestKilled(t *testing.T) {
+	t.Parallel()
 	rounds := longtest.Times(12, 60)
 	inEach(t, func(t *testing.T, db string) {
 		for _, problem := range killAgainAndAgain(t, db, rounds, "") {
@@ -131,6 +128,7 @@ func TestKilled(t *testing.T) {
 
 // TestKilled must be able to fail.
 func TestKilledFindsTwoTransactions(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, db string) {
 		found := strings.Join(killAgainAndAgain(t, db, 4, "two transactions"), "\n")
 		for _, want := range []string{"has 0 keys", "has 0 events"} {

@@ -19,6 +19,7 @@ import (
 // That connection does not see a transaction, and SQLite has no other one that writes. Yet all that
 // the shop does with keys works in the transaction in which the customer begins to exist.
 func TestKnownUser(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, db string) {
 		is := is.New(t)
 		var s shopAt

@@ -16,6 +16,7 @@ import (
 )
 
 func TestSignUp(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, db string) {
 		is := is.New(t)
 		s, events := openTest(t, db, nil)
@@ -42,6 +43,7 @@ func receive(t *testing.T, events <-chan svc.Event) svc.Event {
 
 // TestRolledBack: a sign-up that fails after the key was issued leaves nothing and sends no event.
 func TestRolledBack(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, db string) {
 		is := is.New(t)
 		s, events := openTest(t, db, nil)
@@ -76,6 +78,7 @@ func refuseAtCommit(s shopAt) error {
 
 // TestLeave: with a customer go the keys, or nothing goes.
 func TestLeave(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	at, _ := openTest(t, filepath.Join(t.TempDir(), "shop.db"), nil)
 	s := at.counter.(*shop)
@@ -100,6 +103,7 @@ func TestLeave(t *testing.T) {
 
 // TestRefused: when the Service refuses a customer, the shop does not sign the customer up.
 func TestRefused(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, db string) {
 		is := is.New(t)
 		s, _ := openTest(t, db, nil)
@@ -112,6 +116,7 @@ func TestRefused(t *testing.T) {
 // TestProgram kills the program after it has printed a key. This run or the next one reports the
 // event.
 func TestProgram(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, db string) {
 		is := is.New(t)
 		dir := t.TempDir()
@@ -127,7 +132,8 @@ func TestProgram(t *testing.T) {
 			is.NoErr(err)
 		})
 
-		second, _ := program(t, dir, "-db", address)
+		second, stdout := program(t, dir, "-db", address, "grace")
+		is.True(strings.HasPrefix(must(stdout.ReadString('\n')), "grace svcu_")) // so it hears signals
 		is.True(programtest.Soon(func() bool {
 			return strings.Contains(string(must(os.ReadFile(filepath.Join(dir, "log")))), ": api_key.issued for ada\n")
 		}))

@@ -10,18 +10,24 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/extsvc/svc/internal/longtest"
 )
 
 // Main runs the binary of the tests as the program itself where the variable is set, and the tests elsewhere.
+// More tests run at once than there are processors, because most wait for a database or a process.
 func Main(m *testing.M, variable string, program func()) {
 	if os.Getenv(variable) != "" {
 		program()
 		os.Exit(0)
 	}
+	longtest.AtOnce(4 * runtime.GOMAXPROCS(0))
 	os.Exit(m.Run())
 }
 
@@ -42,10 +48,13 @@ type Program struct {
 	Lines *bufio.Scanner // of its standard output
 }
 
-// Start runs the binary of the tests as the program, until the end of the test or for a minute. See [Main].
+// patience is how long a test waits before it gives up: the tests of a package share the processors.
+const patience = 5 * time.Minute
+
+// Start runs the binary of the tests as the program, until the end of the test or of patience. See [Main].
 func Start(t testing.TB, environment []string, args ...string) Program {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	p := Program{Cmd: exec.CommandContext(ctx, os.Args[0], args...)}
 	p.Dir, p.Env, p.Stderr = t.TempDir(), append(os.Environ(), environment...), t.Output()
@@ -103,9 +112,9 @@ func Status(t testing.TB, method, url, bearer string) int {
 	return answer.StatusCode
 }
 
-// Soon reports whether something happens within a minute.
+// Soon reports whether something happens before patience ends.
 func Soon(happens func() bool) bool {
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if happens() {
 			return true
 		}
@@ -140,12 +149,17 @@ func Need(t testing.TB, program, what string) {
 	t.Skipf("NOT TESTED, because %s is missing: %s", program, what)
 }
 
+// findPostgres adds the folder of PostgreSQL's programs to the PATH of this process.
+var findPostgres = sync.OnceFunc(func() {
+	if bin, err := exec.Command("pg_config", "--bindir").Output(); err == nil {
+		_ = os.Setenv("PATH", os.Getenv("PATH")+":"+strings.TrimSpace(string(bin)))
+	}
+})
+
 // NeedPostgres is Need for programs that may stand where PostgreSQL is installed.
 func NeedPostgres(t *testing.T, what string, programs ...string) {
 	t.Helper()
-	if bin, err := exec.Command("pg_config", "--bindir").Output(); err == nil {
-		t.Setenv("PATH", os.Getenv("PATH")+":"+strings.TrimSpace(string(bin)))
-	}
+	findPostgres()
 	for _, program := range programs {
 		Need(t, program, what)
 	}
