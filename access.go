@@ -156,10 +156,11 @@ type Bundle struct {
 	Tests           []AccessTest
 }
 
-// AccessTest is a question about access with the answer that is expected. No decision depends on it:
-// [Access.Preview] and [Lint] say whose answer is another one.
+// AccessTest is a question about access with the answer that is expected. No decision depends on
+// it: [Access.Preview] and [Lint] say whose answer is another one.
 type AccessTest struct {
-	// ID follows from the other fields but Allowed: Apply sets it. It is that of the test's [Target].
+	// ID follows from the other fields but Allowed: Apply sets it. It is that of the test's
+	// [Target].
 	ID string
 	// The question, as a [Question] has it. It has one of the first three. "" as Action means
 	// ActionRecall.
@@ -462,8 +463,8 @@ func (k *kind[R, K]) find(r *rowsByKey, n *AccessNames, b *Bundle) {
 	}
 }
 
-// differ compares whole rows, so their lists must be sorted and not nil on both sides. Documents are
-// compared byte by byte: another order of keys is a change.
+// differ compares whole rows, so their lists must be sorted and not nil on both sides. Documents
+// are compared byte by byte: another order of keys is a change.
 func (k *kind[R, K]) differ(r *rowsByKey, b, changed *Bundle) {
 	stored := *k.stored(r)
 	for _, row := range *k.rows(b) {

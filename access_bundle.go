@@ -163,12 +163,13 @@ const (
 
 func (a absence) has(key absence) bool { return a&key != 0 }
 
-// ParseBundle reads the JSON form of a [Bundle], strictly (I-JSON, RFC 7493). Unknown, duplicate and case-variant keys
-// and wrong types are errors (CodeInvalid) whose Field is a JSON pointer (RFC 6901). It reports the first error only.
-// Every list may be absent. An absent key leaves its field zero, and the row knows it: where the row exists, the
-// stored value stays. For a new row, display_name is the id, is_active true and priority 0; it needs a document or an
-// owner. null clears email and scoping_policy_id, and is an error elsewhere in a row. ParseBundle does not check what
-// the rows mean: [Access.Apply] does. The result shares no memory with data.
+// ParseBundle reads the JSON form of a [Bundle], strictly (I-JSON, RFC 7493). Unknown, duplicate
+// and case-variant keys and wrong types are errors (CodeInvalid) whose Field is a JSON pointer (RFC
+// 6901). It reports the first error only. Every list may be absent. An absent key leaves its field
+// zero, and the row knows it: where the row exists, the stored value stays. For a new row,
+// display_name is the id, is_active true and priority 0; it needs a document or an owner. null
+// clears email and scoping_policy_id, and is an error elsewhere in a row. ParseBundle does not
+// check what the rows mean: [Access.Apply] does. The result shares no memory with data.
 func ParseBundle(data []byte) (Bundle, error) { return ParseBundleWithin(data, math.MaxInt) }
 
 // ParseBundleWithin is ParseBundle with a limit on rows: it stops at the first row over the limit

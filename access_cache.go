@@ -123,8 +123,8 @@ func (s *accessCache) lookAt(ctx context.Context, at int64, do func(all *accessR
 	return err
 }
 
-// unchanged returns errOldRows when rows of access have changed since a generation. In a transaction
-// that holds a lock of [Locks] to change access, they then stay the same until its end.
+// unchanged returns errOldRows when rows of access have changed since a generation. In a
+// transaction that holds a lock of [Locks] to change access, they then stay the same until its end.
 func (s *accessCache) unchanged(ctx context.Context, tx Store, since int64) error {
 	read := AccessRead{Since: since, Bare: true}
 	next, err := tx.ReadAccess(ctx, read, func(Bundle) error { return nil })
@@ -413,8 +413,8 @@ func census(call policy.Call, r *accessindex.Index, parties [][]policy.Member) *
 
 // overlaid calls cut with the stored rows and with what a bundle would write over them, for a
 // caller that may read them. cut takes what it needs out of the rows; look says what it may do.
-// senders are the users that have channels after the write, at least those of channels. wrong is the error that the
-// form of the request has shown already; nil: none.
+// senders are the users that have channels after the write, at least those of channels. wrong is
+// the error that the form of the request has shown already; nil: none.
 //
 // A caller without the right learns only wrong: the rows of the bundle are checked afterwards,
 // because their errors cost more and because those of references would show which rows exist.
@@ -496,9 +496,9 @@ func (s *accessCache) simulated(
 	return after, !write.Empty(), nil
 }
 
-// previewed returns all principals whose rights a bundle may change, before and after, and the tests
-// that have another answer after. The censuses are incomplete when ctx ends early. Errors: see
-// overlaid.
+// previewed returns all principals whose rights a bundle may change, before and after, and the
+// tests that have another answer after. The censuses are incomplete when ctx ends early. Errors:
+// see overlaid.
 func (s *accessCache) previewed(
 	ctx context.Context, by Principal, compiler *policy.Compiler, bundle Bundle, how BundleWrite,
 	kept []AccessTest,

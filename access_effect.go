@@ -92,8 +92,8 @@ type judgement struct {
 }
 
 // judgeWrite refuses a write that gives anybody more than its caller has, or takes a control-plane
-// right that its caller lacks. rows calls its argument with the rows before the write, each time the
-// same, or fails. It completes j.
+// right that its caller lacks. rows calls its argument with the rows before the write, each time
+// the same, or fails. It completes j.
 func (s *accessWriter) judgeWrite(
 	ctx context.Context, store Store, e writeRequest, w AccessWrite, a *bundleDiff, j *judgement,
 	rows func(do func(all *accessRows)) error,
@@ -127,8 +127,9 @@ func (s *accessWriter) judgeWrite(
 	return cmp.Or(err, fault("judge the change", t.compiler.Err()))
 }
 
-// stillJudged returns the rows that an edit names, in the transaction of tx, which has locked access
-// to change it. errOldRows: its judgement does not hold any longer. It locks as lockHolders does.
+// stillJudged returns the rows that an edit names, in the transaction of tx, which has locked
+// access to change it. errOldRows: its judgement does not hold any longer. It locks as lockHolders
+// does.
 //
 // At the generation of the judgement, the rows are those of the judgement.
 func (s *accessWriter) stillJudged(

@@ -348,8 +348,8 @@ func (s *Policies) Detach(ctx context.Context, by Principal, key AttachmentKey) 
 	})
 }
 
-// Banks manages the policies of banks, and makes banks where the host can ([TemplateConfig].Banks). The
-// rules for callers are those of [Users].
+// Banks manages the policies of banks, and makes banks where the host can ([TemplateConfig].Banks).
+// The rules for callers are those of [Users].
 type Banks struct {
 	*accessWriter
 	maker BankMaker // nil: the host makes no banks

@@ -25,8 +25,8 @@ type Groups struct{ *accessWriter }
 // UserQuery asks for a part of the list of users.
 type UserQuery struct {
 	RowQuery
-	// Text narrows the list to users whose id, display name or email begins with it. Upper and lower
-	// case of letters are the same. At most [MaxNameLength] characters. "": all users.
+	// Text narrows the list to users whose id, display name or email begins with it. Upper and
+	// lower case of letters are the same. At most [MaxNameLength] characters. "": all users.
 	Text string
 }
 
@@ -133,7 +133,8 @@ func (p UserPatch) apply(u User) User {
 // service accounts are revoked. A row that is made under the id later inherits nothing. A user
 // without a row is removed as well: what is left of it goes. Server templates that came from its
 // personal sources stay. Records keep the rows of the user: [Audit.Forget] and
-// [Service.ForgetUser] erase them. With ifMatch, Delete removes only a user with one of these ETags.
+// [Service.ForgetUser] erase them. With ifMatch, Delete removes only a user with one of these
+// ETags.
 //
 // The caller needs iam:users:write, and every control-plane right of the user and of its service
 // accounts. [Host] may call it in its own transaction ([Service.WithTx]). Events: one for each

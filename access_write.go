@@ -83,13 +83,13 @@ type BundleWrite struct {
 	// policies stay. A group with nil Members keeps its members, and a user with nil Channels its
 	// channels.
 	Prune bool
-	// Detach removes these attachments as well. One that does not exist is CodeNotFound, one that the
-	// bundle has is CodeInvalid.
+	// Detach removes these attachments as well. One that does not exist is CodeNotFound, one that
+	// the bundle has is CodeInvalid.
 	Detach []AttachmentKey
 	// DryRun makes all checks and writes nothing. [Access.Preview] shows what would change.
 	DryRun bool
-	// Revision is that of the rows which the caller has seen: of an export, or an [AccessDiff]. When
-	// any have changed since, Write is CodePrecondition. It reads all rows then. Of several,
+	// Revision is that of the rows which the caller has seen: of an export, or an [AccessDiff].
+	// When any have changed since, Write is CodePrecondition. It reads all rows then. Of several,
 	// separated by spaces, one must hold. "": any rows.
 	Revision string
 }
@@ -172,7 +172,8 @@ func (s *Access) Write(
 	})
 }
 
-// Tests returns the kept tests, by ID. The caller needs [ActionPoliciesRead]. Errors: CodeForbidden.
+// Tests returns the kept tests, by ID. The caller needs [ActionPoliciesRead]. Errors:
+// CodeForbidden.
 func (s *Access) Tests(ctx context.Context, by Principal) (all []AccessTest, err error) {
 	if err := s.authorize(ctx, by, ActionPoliciesRead); err != nil {
 		return nil, err

@@ -104,7 +104,8 @@ const rejudgments = 8
 // change is a mutation of the store, and what belongs to it.
 type change struct {
 	by Principal // signs the events
-	// basis is judged again in the transaction. Nil: write judges the caller, or the caller is Host.
+	// basis is judged again in the transaction. Nil: write judges the caller, or the caller is
+	// Host.
 	basis *basis
 	// write writes and returns the events. It may be called again, when the store runs its
 	// transaction again. So it sets what it hands to its caller and never appends to it. It uses
@@ -209,9 +210,9 @@ func (s *base) forgetTargets(events []Event) {
 // readmit takes the locks of a change and judges its caller again.
 //
 // The lock on access comes first, because an Apply may take long: while this call waits for one, it
-// locks no key. It makes an Apply that takes a right, and a deletion of the policy that narrows a new
-// key, come before or after. The lock on the caller's own key does so for a revocation. The change
-// only relies on both: other changes by the same key run concurrently.
+// locks no key. It makes an Apply that takes a right, and a deletion of the policy that narrows a
+// new key, come before or after. The lock on the caller's own key does so for a revocation. The
+// change only relies on both: other changes by the same key run concurrently.
 func (s *committer) readmit(ctx context.Context, tx Store, c change) error {
 	if err := s.refuses(c.by.Kind == KindHost); err != nil {
 		return err
@@ -277,8 +278,9 @@ func (s *committer) queue(ctx context.Context, tx Store, c change, events []Even
 	return fault("keep events", err)
 }
 
-// sign gives events their ids, their tenant, and by as their actor. It runs in the transaction: when
-// the store runs that again, the events get other ids, and those of the first run are never seen.
+// sign gives events their ids, their tenant, and by as their actor. It runs in the transaction:
+// when the store runs that again, the events get other ids, and those of the first run are never
+// seen.
 func (s *base) sign(by Principal, events []Event) []Event {
 	for i := range events {
 		e := &events[i]

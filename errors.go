@@ -394,8 +394,8 @@ func (c *checker) optionalID(field, id string) {
 }
 
 // document returns a policy document without white space, checked by parse. A fault that
-// parse finds has its place in the document: the pointer continues at. The result shares no memory with raw. With
-// an error it is of no use.
+// parse finds has its place in the document: the pointer continues at. The result shares no memory
+// with raw. With an error it is of no use.
 func (c *checker) document(
 	at string, raw json.RawMessage, parse func([]byte) error,
 ) json.RawMessage {
@@ -519,8 +519,8 @@ func unlessMatches(name, etag string, ifMatch []string) error {
 	}
 }
 
-// matchesETag reports whether ifMatch has an ETag, or is empty. The comparison is weak: a proxy that
-// compresses answers may mark their tags as weak. The strong comparison of If-Match (RFC 9110,
+// matchesETag reports whether ifMatch has an ETag, or is empty. The comparison is weak: a proxy
+// that compresses answers may mark their tags as weak. The strong comparison of If-Match (RFC 9110,
 // section 13.1.1) would not protect better, because each tag here stands for one state of a row.
 func matchesETag(etag string, ifMatch []string) bool {
 	return len(ifMatch) == 0 || slices.ContainsFunc(ifMatch, func(tag string) bool {

@@ -156,15 +156,15 @@ type AuditRecord struct {
 	Event
 	Number   int64  // 1, 2, … without gaps
 	Previous []byte // the Hash of the record before; nil: this is the first record
-	// Hash is a SHA-256 of all other fields, as docs/explanation/audit-chain.md defines it. Of a text with a salt it
-	// covers a digest, which stays when the text and its salt are erased.
+	// Hash is a SHA-256 of all other fields, as docs/explanation/audit-chain.md defines it. Of a
+	// text with a salt it covers a digest, which stays when the text and its salt are erased.
 	Hash  []byte
 	Salts AuditSalts
 }
 
-// AuditSalts has a salt for each text of an [AuditRecord] that may be erased: 16 random bytes in hex.
-// An erased text has its digest there, 64 characters. "": there is no such text. An erased row is {}.
-// In place of an erased id stands a pseudonym.
+// AuditSalts has a salt for each text of an [AuditRecord] that may be erased: 16 random bytes in
+// hex. An erased text has its digest there, 64 characters. "": there is no such text. An erased row
+// is {}. In place of an erased id stands a pseudonym.
 type AuditSalts struct {
 	Actor  string `json:"actor,omitempty"`  // of Actor.ID
 	Target string `json:"target,omitempty"` // of Target.ID
@@ -208,16 +208,17 @@ type AuditStore interface {
 		chain func(last AuditRecord, events []Event) []AuditRecord,
 	) error
 	// ChainAudit moves queued events into the records, in one transaction. It calls chain with the
-	// newest record, zero if there is none, and the events, and adds the records that chain returns.
+	// newest record, zero if there is none, and the events, and adds the records that chain
+	// returns.
 	//
-	// Calls happen one after the other, and each takes what was committed before it began. Events of
-	// one call of QueueAudit stay in their order. They come behind those of earlier calls that its
-	// transaction could see. An event whose transaction commits late is taken later. more says that
-	// the queue may have others.
+	// Calls happen one after the other, and each takes what was committed before it began. Events
+	// of one call of QueueAudit stay in their order. They come behind those of earlier calls that
+	// its transaction could see. An event whose transaction commits late is taken later. more says
+	// that the queue may have others.
 	//
-	// In a transaction, no other call chains until the end, even when the queue is empty. Outside of one, a store that
-	// can only read leaves the queue as it is, without an error. It is not a mutation. chain does no I/O, and the
-	// store may call it again.
+	// In a transaction, no other call chains until the end, even when the queue is empty. Outside
+	// of one, a store that can only read leaves the queue as it is, without an error. It is not a
+	// mutation. chain does no I/O, and the store may call it again.
 	ChainAudit(
 		ctx context.Context, chain func(last AuditRecord, events []Event) []AuditRecord,
 	) (more bool, err error)
@@ -337,10 +338,10 @@ func (r AuditRecord) erased() (n int) {
 	return n
 }
 
-// canonical returns the RFC 8785 form of a record as GET /admin/events shows it, without its hash and
-// its salts, and with an array of the digest in place of each text that has a salt. The form never
-// changes: a change would break every existing chain. A field that is added later must be absent,
-// not null, in records that were written without it: actor's key_id and the salts are.
+// canonical returns the RFC 8785 form of a record as GET /admin/events shows it, without its hash
+// and its salts, and with an array of the digest in place of each text that has a salt. The form
+// never changes: a change would break every existing chain. A field that is added later must be
+// absent, not null, in records that were written without it: actor's key_id and the salts are.
 //
 // RFC 8785 sorts members by their names, so the order of these lines matters.
 func (r AuditRecord) canonical() []byte {

@@ -29,8 +29,8 @@ type Question struct {
 	// Channel and Topic are the rest of the context, which overrides of the bank's policy compare.
 	// "": none.
 	Channel, Topic string
-	// Me asks about the caller, as its key narrows it. The caller needs no action for that. The four
-	// fields that name a subject are then "".
+	// Me asks about the caller, as its key narrows it. The caller needs no action for that. The
+	// four fields that name a subject are then "".
 	Me bool
 	// ScopingPolicyID names a policy that narrows the user or service account, as a key's does. An
 	// unknown one is a denial. With a Sender it is CodeInvalid. "": none.
@@ -482,8 +482,8 @@ func traced(trace []policy.Entry, schema *policy.Schema) []TraceEntry {
 	return entries
 }
 
-// parametersOf returns the public form of values, which shares lists with them. Without values it is
-// zero, unless it is to name all parameters.
+// parametersOf returns the public form of values, which shares lists with them. Without values it
+// is zero, unless it is to name all parameters.
 func parametersOf(schema *policy.Schema, values policy.Parameters, all bool) (p Parameters) {
 	if values == nil && !all {
 		return p

@@ -67,8 +67,8 @@ const (
 	FindingUnattached FindingCode = "policy_unattached"
 	// A group has no members. A policy that is attached to it reaches no principal.
 	FindingEmptyGroup FindingCode = "group_empty"
-	// Ids of one list look alike: they differ in case, in spaces at an end, in Unicode's normal form, or
-	// in letters that look the same.
+	// Ids of one list look alike: they differ in case, in spaces at an end, in Unicode's normal
+	// form, or in letters that look the same.
 	FindingAlike FindingCode = "ids_alike"
 	// An action pattern covers no known action, of those that the host and this service ask about.
 	FindingUnknownAction FindingCode = "action_unknown"
@@ -97,8 +97,8 @@ const (
 // Lint finds mistakes, redundant rows and accidental results in a bundle. The bundle is the whole
 // state of access, such as [AccessStore].ReadAccess yields; Lint does not change it. known are the
 // actions that the host asks about, in addition to [Actions] and those of [ActionRecall]. A pattern
-// that covers none of them is reported: nothing that is asked can match it. Nil: the actions are not
-// known, and no pattern is reported as unknown.
+// that covers none of them is reported: nothing that is asked can match it. Nil: the actions are
+// not known, and no pattern is reported as unknown.
 //
 // Built-in policies exist, also where the bundle does not have them. They have no findings.
 //

@@ -73,8 +73,8 @@ type basis struct {
 	keyless bool // the change may have ended the caller's own key
 }
 
-// Locks are what a transaction locks. To lock in one order, all transactions lock access first, then
-// holders, then the caller's key, and then the rows that they write.
+// Locks are what a transaction locks. To lock in one order, all transactions lock access first,
+// then holders, then the caller's key, and then the rows that they write.
 type Locks struct {
 	// ChangeAccess makes others wait that change access or rely on it. ChangeAccess of the store
 	// takes the same lock, or that of AddUsers.
@@ -85,8 +85,8 @@ type Locks struct {
 	RelyOnAccess bool
 	// Holder makes others wait that lock this holder. Zero: none.
 	Holder Identity
-	// RelyOnKey is the id of a key. Others that change or revoke it wait. Any number of transactions
-	// may rely on a key. "", or no such key: none.
+	// RelyOnKey is the id of a key. Others that change or revoke it wait. Any number of
+	// transactions may rely on a key. "", or no such key: none.
 	RelyOnKey string
 }
 
@@ -305,9 +305,9 @@ type Authenticator interface {
 	Authenticate(ctx context.Context, bearer string) (Principal, error)
 }
 
-// StaticToken returns an [Authenticator] of one bearer: token is p, and no other bearer is anybody. It
-// compares in constant time. An empty token accepts nothing. Use it for an administrator's token from
-// the environment, until the host has sessions.
+// StaticToken returns an [Authenticator] of one bearer: token is p, and no other bearer is anybody.
+// It compares in constant time. An empty token accepts nothing. Use it for an administrator's token
+// from the environment, until the host has sessions.
 func StaticToken(token string, p Principal) Authenticator {
 	return AuthenticatorFunc(func(_ context.Context, bearer string) (Principal, error) {
 		if token == "" || subtle.ConstantTimeCompare([]byte(bearer), []byte(token)) == 0 {
@@ -425,7 +425,8 @@ type Statement struct {
 	Actions []string // patterns, at least one
 	Banks   []string // patterns, at least one
 	// Set has the parameters of an allow, by name. A value may have any type with the right JSON;
-	// [ParseDocument] returns the types of a [ParameterValue]. A nil value is null, and sets nothing.
+	// [ParseDocument] returns the types of a [ParameterValue]. A nil value is null, and sets
+	// nothing.
 	Set map[string]any
 }
 

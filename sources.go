@@ -119,9 +119,9 @@ type Marketplace interface {
 	//
 	// Errors are [*Error] with CodeNotFound (the catalogue has no such entry), CodeSourceFailed
 	// (the source is unreachable, answers badly, or the entry is bad) or CodeSourceTimeout.
-	// CodeNotFound wraps a [*RenamedError] when the catalogue has the template under another id. The
-	// caller sees their Message. Any other error counts as CodeSourceFailed, and the caller does
-	// not see it.
+	// CodeNotFound wraps a [*RenamedError] when the catalogue has the template under another id.
+	// The caller sees their Message. Any other error counts as CodeSourceFailed, and the caller
+	// does not see it.
 	Template(ctx context.Context, from Upstream, id string) (Content, error)
 	// Catalog returns what the source offers. It uses a copy that is not older than maxAge, else it
 	// asks the source. If the source cannot be asked or answers badly, Catalog returns an older
@@ -178,8 +178,8 @@ type Catalog struct {
 	Revision string           // of the file: equal for files that say the same; "": not known
 	Entries  []CatalogEntry   // the good entries, in the order of the file; their ids are unique
 	Problems []CatalogProblem // the bad entries, in the order of the file
-	// Renames has former ids and those that followed them, which may be former as well. It has no cycle.
-	// Nil: none.
+	// Renames has former ids and those that followed them, which may be former as well. It has no
+	// cycle. Nil: none.
 	Renames   map[string]string
 	Serial    int64     // of a signed catalogue, grows with each; 0: not signed
 	Expires   time.Time // of a signed catalogue; zero: never
@@ -309,8 +309,8 @@ func (l *SourceListing) fit(room *atomic.Int64) error {
 	l.SourceTemplates = SourceTemplates{}
 	return &Error{
 		Code: CodeSourceFailed,
-		Message: "source " + quote(l.Source.Name) + " offers too much for a search of all sources: " +
-			"list this source alone, or search for other words",
+		Message: "source " + quote(l.Source.Name) + " offers too much for a search of all" +
+			" sources: list this source alone, or search for other words",
 	}
 }
 

@@ -26,8 +26,8 @@ import (
 // key it is CodeInvalid. Without a [Marketplace] every URL is CodeInvalid. A name that was removed
 // can be registered again: that is another source, and nothing kept of the first is used for it. A
 // user has at most [MaxPersonalSources]. Event: [EventSourceRegistered]. Errors:
-// CodeInvalid, CodeForbidden, CodeExists (at "/alias"), CodeLimit, CodeUnauthenticated (for its own,
-// when the caller's issued key is revoked in the meantime).
+// CodeInvalid, CodeForbidden, CodeExists (at "/alias"), CodeLimit, CodeUnauthenticated (for its
+// own, when the caller's issued key is revoked in the meantime).
 //
 // To change the URL or the signing key of a source, remove it and register it again. Of two
 // concurrent calls with one name, one succeeds. Register costs one write.
@@ -248,7 +248,8 @@ func (s *Sources) Remove(ctx context.Context, by Principal, name string) error {
 		return err
 	}
 	key := at.source(name)
-	// The server's templates may lose their URL with a personal source. The store's feed names them.
+	// The server's templates may lose their URL with a personal source. The store's feed names
+	// them.
 	removal := change{by: by, basis: &at.basis, access: s.personal, begin: s.changesTemplates}
 	removal.write = func(ctx context.Context, tx Store) ([]Event, error) {
 		return happened(s.now(), EventSourceRemoved, key.Target()), tx.DeleteSource(ctx, key)

@@ -41,9 +41,10 @@
 //
 // A host brings its own bearers with an [Authenticator], its own parameters of policies (package
 // parameter), its own database with a [Store] (package storetest checks the contract), and its own
-// logger and clock with [Config]. Users belong to the host. A user needs no row here until the host gives it rights. [Access.Apply] writes rights as
-// one [Bundle], and [Service.ForgetUser] removes all that is of a user who leaves. The personal
-// halves, such as service.MyTemplates, are for the caller's own rows.
+// logger and clock with [Config]. Users belong to the host. A user needs no row here until the host
+// gives it rights. [Access.Apply] writes rights as one [Bundle], and [Service.ForgetUser] removes
+// all that is of a user who leaves. The personal halves, such as service.MyTemplates, are for the
+// caller's own rows.
 //
 // All methods of a Service are safe for concurrent use.
 package svc
@@ -169,9 +170,9 @@ func newService(config Config, tenant Tenant) (*Service, error) {
 //
 // The copy ends with the transaction and needs no Close. When one of its methods fails, roll the
 // transaction back, unless the error is a refusal: [CodeInvalid], [CodeUnauthenticated],
-// [CodeForbidden], [CodeReadOnly], [CodeNotFound], [CodeExists], [CodeLimit], [CodeInUse], [CodeBuiltin],
-// [CodeLastAdministrator], [CodeTooComplex], [CodeEdited], [CodePrecondition], [CodeSourceMoved] or
-// [CodeKeyReused].
+// [CodeForbidden], [CodeReadOnly], [CodeNotFound], [CodeExists], [CodeLimit], [CodeInUse],
+// [CodeBuiltin], [CodeLastAdministrator], [CodeTooComplex], [CodeEdited], [CodePrecondition],
+// [CodeSourceMoved] or [CodeKeyReused].
 func (s *Service) WithTx(store Store) *Service {
 	b := &base{
 		store: store, roles: rolesOf(store), tenant: s.tenant, log: s.log, clock: s.clock,
@@ -329,8 +330,8 @@ func (s *Service) Stats() Stats {
 // ForgetUser is [Users.Delete], for a host that owns its users: call it when a user leaves, also in
 // a transaction of the host ([Service.WithTx]). CodeNotFound: nothing was left of the user.
 //
-// It also erases, in the same transaction, the rows of the user and of its service accounts from the
-// records, those of this call included. Ids stay: [Audit.Forget] replaces them. Until the
+// It also erases, in the same transaction, the rows of the user and of its service accounts from
+// the records, those of this call included. Ids stay: [Audit.Forget] replaces them. Until the
 // transaction ends, [Audit.Records] waits, but no mutation does.
 func (s *Service) ForgetUser(ctx context.Context, by Principal, id string) error {
 	return s.Users.delete(ctx, by, id, id, nil)
@@ -356,8 +357,8 @@ func (s *Service) Parameters() []parameter.Definition {
 	return s.shared.compiler.Schema().Parameters()
 }
 
-// Tenant returns the tenant whose Service this is, as it was when it was opened ([Tenants]). The zero
-// Tenant: it is no tenant's.
+// Tenant returns the tenant whose Service this is, as it was when it was opened ([Tenants]). The
+// zero Tenant: it is no tenant's.
 func (s *Service) Tenant() Tenant { return s.shared.tenant }
 
 // memory estimates the bytes that the caches hold.

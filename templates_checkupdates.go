@@ -303,8 +303,8 @@ func (s *Templates) keepReport(ctx context.Context, report UpdateReport) {
 	s.checks.know(kept)
 }
 
-// lastReport returns the report of the last check, or nil. That of the store counts: another process
-// may have made it.
+// lastReport returns the report of the last check, or nil. That of the store counts: another
+// process may have made it.
 func (s *Templates) lastReport(ctx context.Context) (*keptReport, error) {
 	if s.personal {
 		return nil, nil
@@ -435,8 +435,8 @@ func (s *Templates) compare(
 	})
 }
 
-// fetchPresent is fetch for an installed template. It follows the renames of the source, and also returns
-// the id that the template has there now.
+// fetchPresent is fetch for an installed template. It follows the renames of the source, and also
+// returns the id that the template has there now.
 func (s *upstreams) fetchPresent(
 	ctx context.Context, by Principal, up Upstream, id string,
 ) (content Content, revision, present string, err error) {

@@ -56,8 +56,8 @@ type Install struct {
 	AliasID *string
 	// IdempotencyKey marks requests of one caller as the same request, as in [NewAPIKey]. The first
 	// request that succeeds installs. For [IdempotencyPeriod], the others get the template that it
-	// installed, as it is then; they ask no source, and report no event. When that template is gone,
-	// they are CodeKeyReused. A failed request keeps no answer. It has at most
+	// installed, as it is then; they ask no source, and report no event. When that template is
+	// gone, they are CodeKeyReused. A failed request keeps no answer. It has at most
 	// [MaxIdempotencyKeyLength] visible ASCII characters. With a store that is no [AnswerStore], a
 	// key is CodeInvalid. "": no request is like another.
 	IdempotencyKey string
@@ -120,8 +120,8 @@ func (t Template) answer() installedAnswer {
 	return installedAnswer{t.ID, t.InstalledAt.Format(time.RFC3339Nano)}
 }
 
-// installedBefore returns a template that an earlier request installed, as it is now. It refuses one
-// that is gone: a caller must not take it for an installed template.
+// installedBefore returns a template that an earlier request installed, as it is now. It refuses
+// one that is gone: a caller must not take it for an installed template.
 func (s *Templates) installedBefore(
 	ctx context.Context, at place, answer installedAnswer,
 ) (Template, error) {
@@ -243,9 +243,9 @@ func (s *Templates) addTemplate(
 	return template, nil
 }
 
-// stillBound returns the origin of a new template: without its URL where the template is the server's
-// and its personal source, which was registered at that time, is removed in the meantime. The store
-// has unbound only those that it had at the removal.
+// stillBound returns the origin of a new template: without its URL where the template is the
+// server's and its personal source, which was registered at that time, is removed in the meantime.
+// The store has unbound only those that it had at the removal.
 func (o *Origin) stillBound(
 	ctx context.Context, tx Store, of Scope, registered time.Time,
 ) (*Origin, error) {

@@ -295,8 +295,8 @@ func (l *templateList) part(ctx context.Context, query TemplateQuery) iter.Seq2[
 	}
 }
 
-// storedTemplate reads a template from the store, with its base. The template that it returns counts as shown:
-// no older list may follow. Errors: CodeNotFound and faults of the store.
+// storedTemplate reads a template from the store, with its base. The template that it returns
+// counts as shown: no older list may follow. Errors: CodeNotFound and faults of the store.
 func (s *templateReader) storedTemplate(ctx context.Context, key TemplateKey) (Template, error) {
 	template, err := s.store.Template(ctx, key)
 	switch {

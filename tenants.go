@@ -76,8 +76,8 @@ type TenantStore interface {
 type TenantsConfig struct {
 	// Store keeps the tenants. Required.
 	Store TenantStore
-	// Config is that of each tenant's Service. Its Store is nil. The Logger names the tenant in each
-	// record.
+	// Config is that of each tenant's Service. Its Store is nil. The Logger names the tenant in
+	// each record.
 	Config Config
 	// Each changes the Config of one tenant before its Service is made: the Authenticator of that
 	// tenant, for example. Its error keeps the tenant closed. It must not set OnEvent: that of
@@ -89,9 +89,10 @@ type TenantsConfig struct {
 	// MaxOpen is how many tenants stay open at the same time when they are not in use. 0: 1,000.
 	// Not negative.
 	MaxOpen int
-	// Memory is the most bytes that the caches of all tenants hold together, by their own estimates.
-	// Each tenant has the limits of Config as well. When all hold more, the tenants that were not
-	// used for longest give theirs back. It is checked every second. 0: 512 MiB. Not negative.
+	// Memory is the most bytes that the caches of all tenants hold together, by their own
+	// estimates. Each tenant has the limits of Config as well. When all hold more, the tenants that
+	// were not used for longest give theirs back. It is checked every second. 0: 512 MiB. Not
+	// negative.
 	Memory int64
 }
 
@@ -134,8 +135,8 @@ const (
 // Tenants are Services for many tenants in one database, each as if it were alone. A tenant is
 // opened when it is first used, and closed when it is idle. Use [NewTenants].
 //
-// Tenants is for the host's own code: its methods authorize nobody. They log each change of the list
-// and report no event. All methods are safe for concurrent use.
+// Tenants is for the host's own code: its methods authorize nobody. They log each change of the
+// list and report no event. All methods are safe for concurrent use.
 type Tenants struct {
 	config  TenantsConfig
 	log     *slog.Logger
@@ -150,8 +151,8 @@ type Tenants struct {
 	leaving map[*tenantService]bool   // that end with their running calls
 }
 
-// NewTenants returns Tenants over config, or an error that names the missing or wrong field. It does
-// not contact the store. The Tenants work in the background until [Tenants.Close].
+// NewTenants returns Tenants over config, or an error that names the missing or wrong field. It
+// does not contact the store. The Tenants work in the background until [Tenants.Close].
 func NewTenants(config TenantsConfig) (*Tenants, error) {
 	switch {
 	case config.Store == nil:
@@ -256,8 +257,8 @@ func noTenant() *Error { return notFound("there is no such tenant") }
 // Mask is [Keys.Mask], by the Config of all tenants.
 func (t *Tenants) Mask(text string) string { return t.keys.Mask(text) }
 
-// List lists all tenants, sorted by name in byte order. It reads 500 at a time, so tenants that come
-// or go during the loop may be missing. An error is yielded once, last.
+// List lists all tenants, sorted by name in byte order. It reads 500 at a time, so tenants that
+// come or go during the loop may be missing. An error is yielded once, last.
 func (t *Tenants) List(ctx context.Context) iter.Seq2[Tenant, error] {
 	after := ""
 	return lists.Chunks(ctx, tenantsInChunk, doing("list tenants"),
@@ -357,8 +358,8 @@ type Migration struct {
 //
 // It calls progress after each tenant, one call at a time; nil is no function. A tenant that fails
 // stops no other. A tenant that is up to date costs one query, so a call after an interruption goes
-// on where the other has stopped. It returns the first error of a tenant, or the error that ended it
-// early.
+// on where the other has stopped. It returns the first error of a tenant, or the error that ended
+// it early.
 func (t *Tenants) Migrate(ctx context.Context, progress func(Migration)) error {
 	var mu sync.Mutex
 	var m Migration

@@ -40,8 +40,8 @@ type tenantService struct {
 
 const closing = -1 << 40 // of users: far below 0, however many calls come
 
-// Use calls do with the Service of a tenant, and opens the tenant first when it is closed. It returns
-// the error of do.
+// Use calls do with the Service of a tenant, and opens the tenant first when it is closed. It
+// returns the error of do.
 //
 // The Service is good until do returns: do not keep it, and end a transaction of the host before.
 // When the tenant is suspended or dropped in the meantime, callers other than [Host] write nothing
@@ -352,8 +352,8 @@ func (t *Tenants) end(s *tenantService) {
 	}()
 }
 
-// shut lets nobody use a tenant that nobody but the caller uses, and takes it out of the list of open
-// ones.
+// shut lets nobody use a tenant that nobody but the caller uses, and takes it out of the list of
+// open ones.
 func (t *Tenants) shut(s *tenantService) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -45,8 +45,8 @@ func (v *visit) somethingFailed() string {
 	return "Something failed. Request id " + cut(v.requestID()) + " is in the server's log."
 }
 
-// requestID returns the id of the request in the log: the host's, else the client's, else a new one.
-// The answer has it as well.
+// requestID returns the id of the request in the log: the host's, else the client's, else a new
+// one. The answer has it as well.
 func (v *visit) requestID() string {
 	if v.w.Header().Get(inbound.RequestIDHeader) == "" {
 		v.w.Header().Set(inbound.RequestIDHeader, inbound.RequestID(v.Header, v.h.mask))

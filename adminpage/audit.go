@@ -46,8 +46,8 @@ func (v *visit) audit() error {
 	return nil
 }
 
-// maxRows limits the rows before and after that a page shows, in bytes: a larger page of events ends
-// early.
+// maxRows limits the rows before and after that a page shows, in bytes: a larger page of events
+// ends early.
 const maxRows = 24 << 10
 
 // fitting returns how many events fit into a page, one at least.

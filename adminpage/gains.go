@@ -215,8 +215,8 @@ func sum(diff svc.AccessDiff, rows []*gain) string {
 	return fmt.Sprintf("Changes what %s may do: %s.", plural(principals, "principal"), strings.Join(most, ", "))
 }
 
-// mostChanged says how many principals lose or gain an action on some bank. It has the three changes
-// of the most principals, losses first.
+// mostChanged says how many principals lose or gain an action on some bank. It has the three
+// changes of the most principals, losses first.
 func mostChanged(all []svc.PrincipalsDiff) (most []string) {
 	counts := map[string]int{} // by the word and the action
 	for _, p := range all {

@@ -45,8 +45,8 @@ type sessions struct {
 
 	mu        sync.Mutex
 	signedOut map[sessionID]signedOut
-	// since refuses the sessions of a tenant that began before. It moves when the tenant's sign-outs
-	// are dropped because there are too many, so that none is ever forgotten.
+	// since refuses the sessions of a tenant that began before. It moves when the tenant's
+	// sign-outs are dropped because there are too many, so that none is ever forgotten.
 	since map[string]time.Time
 }
 

@@ -116,8 +116,8 @@ func (v *visit) answer(serve func() error) {
 // which the protection against other sites needs.
 func setSecurity(header http.Header) {
 	header.Set("Cache-Control", "no-store")
-	header.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; "+
-		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	header.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src"+
+		" 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 	header.Set("Cross-Origin-Opener-Policy", "same-origin")
 	header.Set("Cross-Origin-Resource-Policy", "same-origin")
 	header.Set("Referrer-Policy", "same-origin")

@@ -33,8 +33,8 @@ func (h *Handler) Protect(next http.Handler) http.Handler {
 
 // Require returns a middleware that authenticates as [Handler.Protect], and then decides
 // ([svc.Service.Decide]) whether the caller may do action on the bank of the request. It passes the
-// request on if so; next reads the decision with [DecisionFrom]. Otherwise the answer is 403. A bank
-// that cannot be one, such as "", is 400.
+// request on if so; next reads the decision with [DecisionFrom]. Otherwise the answer is 403. A
+// bank that cannot be one, such as "", is 400.
 //
 // bank is called once for each request that is authenticated, from several goroutines concurrently.
 // Nil: the bank "*", on which only what holds for every bank counts. Require panics when action is

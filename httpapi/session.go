@@ -21,8 +21,9 @@ func (h *Handler) bySession(r *http.Request) bool {
 // requests of every page, so it refuses those of other origins first, before they cost anything.
 func (h *Handler) authenticateSession(r *http.Request) (svc.Principal, error) {
 	if err := h.options.CrossOrigin.Check(r); err != nil {
-		return svc.Principal{}, &svc.Error{Code: codeCrossOrigin, Err: err, Message: "a page of " +
-			"another origin sent this request: send it from a page of this origin, or with a bearer"}
+		return svc.Principal{}, &svc.Error{Code: codeCrossOrigin, Err: err, Message: "a page of" +
+			" another origin sent this request: send it from a page of this origin, or with a" +
+			" bearer"}
 	}
 	p, err := h.options.Principal(r)
 	if errors.Is(err, svc.ErrUnauthenticated) {

@@ -72,13 +72,14 @@ type Config struct {
 	// copy goes first. A copy larger than half of Cache is not cached. 0: 64 MiB. Negative: the
 	// Client caches nothing.
 	Cache int
-	// Reading limits the answers of sources that are being read and parsed at the same time, in bytes
-	// after decompression. To parse an answer takes up to eight times as much memory, and up to 30 MiB
-	// where it has many entries; two of the server's sources are parsed at the same time, and one of
-	// the users'. Answers of up to 512 KiB do not count, or of 256 KiB if they come without a length.
-	// Larger ones wait in turn, for at most half of Limits.Timeout: the sources of users share half of
-	// Reading, one answer of a user at a time. A reader that is slow while others wait ends with
-	// [svc.CodeSourceTimeout]. While an answer larger than Reading is read, no other is. 0: 64 MiB.
+	// Reading limits the answers of sources that are being read and parsed at the same time, in
+	// bytes after decompression. To parse an answer takes up to eight times as much memory, and up
+	// to 30 MiB where it has many entries; two of the server's sources are parsed at the same time,
+	// and one of the users'. Answers of up to 512 KiB do not count, or of 256 KiB if they come
+	// without a length. Larger ones wait in turn, for at most half of Limits.Timeout: the sources
+	// of users share half of Reading, one answer of a user at a time. A reader that is slow while
+	// others wait ends with [svc.CodeSourceTimeout]. While an answer larger than Reading is read,
+	// no other is. 0: 64 MiB.
 	Reading int
 	// Limits bound the work that a source can cause in this process.
 	Limits Limits

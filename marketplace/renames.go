@@ -6,8 +6,8 @@ import (
 	"github.com/extsvc/svc/internal/jcs"
 )
 
-// parseRenames parses the renames of a catalogue: an object of former ids and present ones. Its errors
-// are faults of the catalogue.
+// parseRenames parses the renames of a catalogue: an object of former ids and present ones. Its
+// errors are faults of the catalogue.
 func parseRenames(object []byte, limits Limits) (map[string]string, error) {
 	bad := func(key, problem string) error {
 		return newFault("is bad: /renames/"+clip(key, 200)+" "+problem, nil)

@@ -24,8 +24,8 @@ type kind struct {
 	Pages []*page
 }
 
-// build returns the files of the site by their names. It has the README, the pages of docs, and each
-// file of the clone that they lead to.
+// build returns the files of the site by their names. It has the README, the pages of docs, and
+// each file of the clone that they lead to.
 func build(clone fs.FS) (map[string][]byte, error) {
 	pages, files, err := readAll(clone)
 	if err != nil {
@@ -117,8 +117,8 @@ type entry struct {
 	Text    string `json:"text"`
 }
 
-// index returns a script with all sections. A script also loads from a disk, where a page may not read
-// other files.
+// index returns a script with all sections. A script also loads from a disk, where a page may not
+// read other files.
 func index(pages []*page) ([]byte, error) {
 	var all []entry
 	for _, p := range pages {

@@ -35,7 +35,8 @@ type parent struct {
 // kept are the tables whose rows the migrations make.
 var kept = []string{"svc_locks", "svc_generation", "svc_migrations"}
 
-// Tables returns the tables of a SQLite database of which rows are copied; a table is behind those that it refers to.
+// Tables returns the tables of a SQLite database of which rows are copied; a table is behind those
+// that it refers to.
 func Tables(t testing.TB, db *sql.DB) (tables []Table) {
 	t.Helper()
 	names := query(t, db, `SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'svc\_%' ESCAPE '\'

@@ -172,8 +172,8 @@ func names(cmd *cobra.Command) string {
 	return strings.Join(all, ", ")
 }
 
-// doubled gives flags of several letters two dashes: one and two are the same. Values of flags stay,
-// also those that begin with a dash.
+// doubled gives flags of several letters two dashes: one and two are the same. Values of flags
+// stay, also those that begin with a dash.
 func doubled(args []string) (all []string) {
 	takes := map[string]bool{} // the flags that a value follows
 	for _, of := range subcommands {

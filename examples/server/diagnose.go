@@ -29,9 +29,9 @@ import (
 var diagnoseCommand = subcommand{
 	name:  "diagnose",
 	takes: "FILE",
-	about: "write a zip archive for support into FILE, which must be new; - is the standard output. It" +
-		" has the version, the system, the configuration, and figures of the database, but no secret" +
-		" and no row",
+	about: "write a zip archive for support into FILE, which must be new; - is the standard" +
+		" output. It has the version, the system, the configuration, and figures of the database," +
+		" but no secret and no row",
 	setup: func(flags *flag.FlagSet, c *call) action {
 		c.keysFlag(flags)
 		c.addrFlag(flags)
@@ -175,7 +175,8 @@ var (
 	looksLikeKey   = regexp.MustCompile(`_[0-9A-Za-z]{40,}`)
 )
 
-// hider returns a function that hides all known secrets, wherever they may have slipped into a text.
+// hider returns a function that hides all known secrets, wherever they may have slipped into a
+// text.
 func (c *call) hider() func(text string) string {
 	var pairs []string
 	hide := func(secret string) {

@@ -16,8 +16,8 @@ import (
 
 var keysStatusCommand = subcommand{
 	name: "keys status",
-	about: "print how many keys and tokens of sources are under which secrets of the keys file, and" +
-		" which keys still have to be used before old secrets can go",
+	about: "print how many keys and tokens of sources are under which secrets of the keys file," +
+		" and which keys still have to be used before old secrets can go",
 	setup: func(flags *flag.FlagSet, c *call) action {
 		c.keysFlag(flags)
 		limit := flags.Int("limit", 20,

@@ -14,8 +14,8 @@ import (
 	"github.com/extsvc/svc/internal/token"
 )
 
-// JSON reads a body strictly. rows is the most rows of its lists. An empty body gives the zero value
-// of T. An error is an [svc.Error] of CodeInvalid; its Field points into the body.
+// JSON reads a body strictly. rows is the most rows of its lists. An empty body gives the zero
+// value of T. An error is an [svc.Error] of CodeInvalid; its Field points into the body.
 func JSON[T any](text []byte, rows int) (in T, err error) {
 	if len(text) == 0 {
 		return in, nil
@@ -77,8 +77,8 @@ func Bearer(header http.Header) string {
 	return strings.TrimLeft(bearer, " ")
 }
 
-// Basic returns the password of HTTP Basic (RFC 7617) of the one Authorization header; "" when there
-// is none.
+// Basic returns the password of HTTP Basic (RFC 7617) of the one Authorization header; "" when
+// there is none.
 func Basic(header http.Header) string {
 	if len(header.Values("Authorization")) != 1 {
 		return ""

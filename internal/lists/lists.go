@@ -78,8 +78,8 @@ func Skip[R any](n int, rows iter.Seq2[R, error]) iter.Seq2[R, error] {
 }
 
 // Chunks yields the rows of the chunks that next returns. It ends at an empty chunk, or at one of
-// fewer than full rows. advance moves the page after the last row. wrap makes the error of next, or of the end of ctx, that of the list. An error is
-// yielded once, last.
+// fewer than full rows. advance moves the page after the last row. wrap makes the error of next, or
+// of the end of ctx, that of the list. An error is yielded once, last.
 //
 // allowed runs first, when the caller ranges over the list and not before. The page belongs to the
 // caller of Chunks and stays where the loop has left it: so a sequence can be used once.

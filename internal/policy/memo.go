@@ -22,8 +22,8 @@ type line[T any] [lineLength]atomic.Pointer[T]
 
 const lineLength = 8
 
-// newSlots returns size slots, a power of two. They count in a budget, each with extra bytes and the
-// memory that it shares with others.
+// newSlots returns size slots, a power of two. They count in a budget, each with extra bytes and
+// the memory that it shares with others.
 func newSlots[T any](
 	size int,
 	budget *cache.Budget,

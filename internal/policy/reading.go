@@ -217,8 +217,8 @@ func (m *comparison) own() []string {
 	return slices.Compact(ids)
 }
 
-// spots returns every spot where a data-plane right may exceed: those of classes of banks, and those
-// of own.
+// spots returns every spot where a data-plane right may exceed: those of classes of banks, and
+// those of own.
 func (m *comparison) spots(own []string) (all, owned []gridCell) {
 	if m.by.Banks {
 		return nil, nil

@@ -15,8 +15,8 @@ type view struct {
 	call   Call // the tour stops when it ends; nil: it never stops early
 }
 
-// These are about the steps to look at a class of actions in a row, to decide one, and to merge a byte
-// of its parameters.
+// These are about the steps to look at a class of actions in a row, to decide one, and to merge a
+// byte of its parameters.
 const (
 	rowSteps   = 64
 	ruleSteps  = 500

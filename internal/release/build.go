@@ -74,8 +74,8 @@ func (r *release) writeMaterials(ctx context.Context) error {
 	return withoutTime(file)
 }
 
-// withoutTime removes when and by what build of the tool the bill was written: the same release has the
-// same bytes.
+// withoutTime removes when and by what build of the tool the bill was written: the same release has
+// the same bytes.
 func withoutTime(file string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -95,8 +95,8 @@ func withoutTime(file string) error {
 	return write(file, append(text, '\n'))
 }
 
-// hostEnv is the environment of a host that gets the modules from the proxy. Its module cache is its own:
-// a version that was rehearsed before had other bytes.
+// hostEnv is the environment of a host that gets the modules from the proxy. Its module cache is
+// its own: a version that was rehearsed before had other bytes.
 func (r *release) hostEnv(ctx context.Context) ([]string, error) {
 	usual, err := command(r.root, nil, "go", "env", "GOPROXY", "GOMODCACHE", "GONOSUMDB").output(ctx)
 	if err != nil {

@@ -41,8 +41,8 @@ func (r *release) compare(ctx context.Context) error {
 	return fmt.Errorf("programs for %s break, and CHANGELOG.md does not say Breaking above it:\n%s", before, strings.Join(broken, "\n"))
 }
 
-// earlier returns the newest version below this one and its modules: that of a tag, or else that of the
-// folder of the release. Both are empty for the first version.
+// earlier returns the newest version below this one and its modules: that of a tag, or else that of
+// the folder of the release. Both are empty for the first version.
 func (r *release) earlier(ctx context.Context) (version string, modules []goModule, err error) {
 	old := filepath.Join(r.scratch, "earlier")
 	tags, err := command(r.root, nil, "git", "tag", "--merged", "HEAD", "--list", "v*").output(ctx)

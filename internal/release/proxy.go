@@ -21,8 +21,8 @@ import (
 
 const rootModule = "github.com/extsvc/svc"
 
-// goModule is a module that hosts import or install: one without replacements, outside of docs, e2e,
-// internal and testdata.
+// goModule is a module that hosts import or install: one without replacements, outside of docs,
+// e2e, internal and testdata.
 type goModule struct {
 	path, folder string
 }
@@ -32,8 +32,8 @@ func (r *release) published(path, ending string) string {
 	return filepath.Join(r.out, "proxy", path, "@v", r.version+ending)
 }
 
-// writeProxy writes the modules of the tree as the proxy serves them. Each requires the others at the
-// version of the release.
+// writeProxy writes the modules of the tree as the proxy serves them. Each requires the others at
+// the version of the release.
 func (r *release) writeProxy(ctx context.Context) error {
 	at, err := command(r.root, nil, "git", "log", "-1", "--format=%cI").line(ctx)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// refuse returns the notes of the version, or why there can be none: the tree is dirty, the version is
-// there already, or CHANGELOG.md does not have it.
+// refuse returns the notes of the version, or why there can be none: the tree is dirty, the version
+// is there already, or CHANGELOG.md does not have it.
 func (r *release) refuse(ctx context.Context) (notes string, err error) {
 	dirty, err := command(r.root, nil, "git", "status", "--porcelain").output(ctx)
 	if err != nil {
@@ -105,8 +105,8 @@ func (r *release) copyWorktree(ctx context.Context) error {
 	return nil
 }
 
-// publish moves what is in scratch into the folder of the release, file by file and in this order. The
-// files of older versions stay.
+// publish moves what is in scratch into the folder of the release, file by file and in this order.
+// The files of older versions stay.
 func (r *release) publish(folders ...string) error {
 	for _, folder := range folders {
 		from := filepath.Join(r.scratch, folder)

@@ -133,9 +133,9 @@ func Pending(ctx context.Context, path string) (script string, err error) {
 // busyTimeout is how long a statement waits for other connections.
 const busyTimeout = 5 * time.Second
 
-// patiently calls migrate again while SQLite is busy. When several processes open a new file, only one
-// of them can switch it to a write-ahead log. SQLite then returns busy to the others immediately,
-// despite the timeout.
+// patiently calls migrate again while SQLite is busy. When several processes open a new file, only
+// one of them can switch it to a write-ahead log. SQLite then returns busy to the others
+// immediately, despite the timeout.
 func patiently(ctx context.Context, migrate func(context.Context) error) error {
 	for end := time.Now().Add(busyTimeout); ; time.Sleep(5 * time.Millisecond) {
 		if err := migrate(ctx); code(err) != sqlite3.SQLITE_BUSY || time.Now().After(end) {
@@ -173,8 +173,8 @@ func Dialect() sqlstore.Dialect {
 	}
 }
 
-// classify recognizes taken keys, and temporary errors: a lock held past the timeout, or a disk that
-// is full, failing or mounted read-only.
+// classify recognizes taken keys, and temporary errors: a lock held past the timeout, or a disk
+// that is full, failing or mounted read-only.
 func classify(err error) error {
 	if fault, ok := errors.AsType[*sqlite.Error](err); ok &&
 		fault.Code() == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY {

@@ -84,8 +84,8 @@ func (t *Tenants) Opened(tenant svc.Tenant) *Store {
 	return nil
 }
 
-// CreateTenant implements [svc.TenantStore]. The tenant is on the list when its file is whole. A file
-// of that number that is there already stays as it is: the list may come from an old backup.
+// CreateTenant implements [svc.TenantStore]. The tenant is on the list when its file is whole. A
+// file of that number that is there already stays as it is: the list may come from an old backup.
 func (t *Tenants) CreateTenant(
 	ctx context.Context, name string, state svc.TenantState, at time.Time,
 ) (svc.Tenant, error) {
@@ -165,8 +165,8 @@ func (t *Tenants) MigrateTenant(ctx context.Context, tenant svc.Tenant) error {
 	return errors.Join(patiently(ctx, store.Upgrade), t.finish(ctx, tenant.Number, store))
 }
 
-// prepare returns the Store of a tenant. A file that is missing has been dropped, or was lost: it is
-// not made.
+// prepare returns the Store of a tenant. A file that is missing has been dropped, or was lost: it
+// is not made.
 func (t *Tenants) prepare(tenant svc.Tenant) *Store {
 	store := prepare(t.Path(tenant), t.options, "mode=rw", pragma(tenantCache))
 	store.write.SetConnMaxIdleTime(tenantIdle)

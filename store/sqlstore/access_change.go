@@ -209,8 +209,8 @@ func once[K comparable, R any](rows []R, key func(R) K) []R {
 	})
 }
 
-// users asks for the named users and the holders of the named channels, with a row for each of their
-// channels. It looks up the holder of a channel only when none of the named users has it.
+// users asks for the named users and the holders of the named channels, with a row for each of
+// their channels. It looks up the holder of a channel only when none of the named users has it.
 func (t accessTx) users(
 	ctx context.Context, err *error, list *[]svc.User, named svc.AccessNames,
 ) {
@@ -317,8 +317,8 @@ type held struct {
 	user string
 }
 
-// put runs a statement that writes rows, or lets the driver run it with the next one, unless the rows
-// are many. When err is already set, it does nothing.
+// put runs a statement that writes rows, or lets the driver run it with the next one, unless the
+// rows are many. When err is already set, it does nothing.
 func put[R any](
 	ctx context.Context, t accessTx, err *error, rows []R, columns func(R) any, query string,
 ) {

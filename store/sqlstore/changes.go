@@ -94,8 +94,8 @@ func (s *Store) committed() {
 	}
 }
 
-// record raises the generation for each mutation and stores what it changed. All statements may wait for the
-// commit, so that no other writer waits for answers to this one.
+// record raises the generation for each mutation and stores what it changed. All statements may
+// wait for the commit, so that no other writer waits for answers to this one.
 func (s *Store) record(ctx context.Context, tx session, mutations ...mutation) (err error) {
 	for _, m := range mutations {
 		if err == nil {
@@ -184,8 +184,8 @@ func (s *Store) questions() session {
 	return s.db.reading()
 }
 
-// changes returns what was committed after the state of a generation, in the order of the commits as
-// far as anybody could tell: a change has its place before its commit, and behind all that were
+// changes returns what was committed after the state of a generation, in the order of the commits
+// as far as anybody could tell: a change has its place before its commit, and behind all that were
 // committed when it began.
 func (s *Store) changes(ctx context.Context, tx session, since int64) (svc.StoreChanges, error) {
 	from := state{generation: since, lanes: []int64{since}}
@@ -228,8 +228,9 @@ func (s *Store) changes(ctx context.Context, tx session, since int64) (svc.Store
 	}, nil
 }
 
-// learn remembers a state that was read. It returns false when the database has gone back: the state
-// lacks some of the one that the changes are from, or of the latest one that was known before.
+// learn remembers a state that was read. It returns false when the database has gone back: the
+// state lacks some of the one that the changes are from, or of the latest one that was known
+// before.
 func (s *Store) learn(now, from, latest state) bool {
 	switch {
 	case s.dialect.OneWriter: // since says it all

@@ -41,9 +41,9 @@ func NewFairQueue(calls int) *FairQueue {
 	}
 }
 
-// queueUp waits until the pool has a connection for a transaction or a shared statement. Callers get
-// their turn in the order in which they came: database/sql gives a free connection to any of them.
-// done lets the next caller in.
+// queueUp waits until the pool has a connection for a transaction or a shared statement. Callers
+// get their turn in the order in which they came: database/sql gives a free connection to any of
+// them. done lets the next caller in.
 func (p *pool) queueUp(ctx context.Context, writes bool) (done func(), err error) {
 	longest := time.Duration(0)
 	if p.silence != nil && !hasTime(ctx) {

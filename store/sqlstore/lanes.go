@@ -51,8 +51,8 @@ var feedAny = fmt.Sprintf(`WITH unlocked AS MATERIALIZED (
 	INSERT INTO svc_changefeed (lane, number, changed)
 	VALUES ((SELECT id FROM lane), (SELECT value FROM lane), $1)`, lanes)
 
-// feed adds a mutation to the changes, and one to the generation. For a tenant it also says which one
-// has moved, in the same lane, as its mutations must not wait for each other there.
+// feed adds a mutation to the changes, and one to the generation. For a tenant it also says which
+// one has moved, in the same lane, as its mutations must not wait for each other there.
 func (s session) feed(ctx context.Context, dialect Dialect, m mutation) error {
 	changed, err := json.Marshal(m)
 	statement := feedAny
@@ -127,8 +127,8 @@ type states struct {
 // only repeats some changes.
 const statesMost = 128
 
-// before returns the latest known state that has nothing which the state of a generation lacks. That
-// of the generation 0 is always known.
+// before returns the latest known state that has nothing which the state of a generation lacks.
+// That of the generation 0 is always known.
 func (s *states) before(generation int64) state {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,8 +147,8 @@ func (s *states) find(generation int64) (at int, found bool) {
 	})
 }
 
-// add remembers a state that was read after an earlier one was known. false: the state lacks some of
-// it, as the database has gone back, and all others are forgotten.
+// add remembers a state that was read after an earlier one was known. false: the state lacks some
+// of it, as the database has gone back, and all others are forgotten.
 func (s *states) add(now, earlier state) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -21,7 +21,8 @@ import (
 )
 
 // embedded holds the migrations, from 0001.sql on. A released migration never changes: each change
-// is a new migration. Migrations drop no data. Statements end with a semicolon at the end of a line.
+// is a new migration. Migrations drop no data. Statements end with a semicolon at the end of a
+// line.
 //
 //go:embed migrations
 var embedded embed.FS
@@ -80,8 +81,8 @@ func (s *Store) CheckVersion(ctx context.Context) error {
 	case version > known:
 		err = newer(version, known)
 	case version < known:
-		err = fmt.Errorf("its schema has version %d, and this program needs %d: start the server with "+
-			"this program once, which upgrades it, or use the older program", version, known)
+		err = fmt.Errorf("its schema has version %d, and this program needs %d: start the server"+
+			" with this program once, which upgrades it, or use the older program", version, known)
 	}
 	return s.fault(ctx, "read the version of the database", err)
 }
@@ -195,8 +196,8 @@ func widen(script string, keep bool) string {
 	}
 }
 
-// migrationTexts returns the migrations, in which {text}, {bytes}, {serial}, {lanes} and {wide:…} stand for what
-// differs between databases.
+// migrationTexts returns the migrations, in which {text}, {bytes}, {serial}, {lanes} and {wide:…}
+// stand for what differs between databases.
 func migrationTexts() []string {
 	entries, err := fs.ReadDir(migrationFiles, "migrations")
 	if err != nil {
@@ -270,8 +271,8 @@ const gooseUp = "-- +goose Up\n"
 
 // Pending returns a script with the migrations that the database at db lacks. A database without
 // tables lacks all of them; an up-to-date one lacks none, and the script is "". Pending changes
-// nothing. When a newer version of this package has upgraded the database, or only a later schema of
-// the search path has the tables, Pending returns an error.
+// nothing. When a newer version of this package has upgraded the database, or only a later schema
+// of the search path has the tables, Pending returns an error.
 func Pending(ctx context.Context, db *sql.DB, dialect Dialect) (script string, err error) {
 	s := New(db, db, dialect)
 	version, err := dialect.versionOf(ctx, db)

@@ -71,8 +71,8 @@ func NewRegistry(ctx context.Context, store *Store) (*Registry, error) {
 	return r, err
 }
 
-// Create adds a tenant under a number that no tenant ever had. build makes what belongs to it, in the
-// same transaction; it may run again. ErrExists.
+// Create adds a tenant under a number that no tenant ever had. build makes what belongs to it, in
+// the same transaction; it may run again. ErrExists.
 func (r *Registry) Create(
 	ctx context.Context, name string, state svc.TenantState, at time.Time,
 	build func(ctx context.Context, tx *sql.Tx, made svc.Tenant) error,

@@ -13,8 +13,8 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// RunTenants is [Run] for a [svc.TenantStore]: it checks what RunTenants says of the list of tenants,
-// and that their Stores are apart. Run checks the Store of one tenant.
+// RunTenants is [Run] for a [svc.TenantStore]: it checks what RunTenants says of the list of
+// tenants, and that their Stores are apart. Run checks the Store of one tenant.
 func RunTenants(t *testing.T, newTenants func(t *testing.T) svc.TenantStore) {
 	for _, rule := range tenantRules {
 		t.Run(rule.says, func(t *testing.T) {
