@@ -344,7 +344,9 @@ var (
 		func(b *Bundle) *[]Attachment { return &b.Attachments },
 		func(n *AccessNames) *[]AttachmentKey { return &n.Attachments },
 		func(r *rowsByKey) *map[AttachmentKey]*Attachment { return &r.attachments },
-		func(k AttachmentKey) Attachment { return Attachment{PolicyID: k.PolicyID, Principal: k.Principal} },
+		func(k AttachmentKey) Attachment {
+			return Attachment{PolicyID: k.PolicyID, Principal: k.Principal}
+		},
 	}
 	bankPolicies = kind[BankPolicy, string]{
 		"bank_policies", TargetBankPolicy, ActionBanksWrite,
@@ -363,7 +365,9 @@ var (
 )
 
 // kinds are all kinds of rows, in the order of the fields of [Bundle].
-var kinds = []anyKind{&users, &groups, &serviceAccounts, &policies, &attachments, &bankPolicies, &tests}
+var kinds = []anyKind{
+	&users, &groups, &serviceAccounts, &policies, &attachments, &bankPolicies, &tests,
+}
 
 // anyKind is a kind whose types are its own.
 type anyKind interface {
@@ -412,7 +416,9 @@ func (k *kind[R, K]) forms(b *Bundle) iter.Seq[any] {
 }
 
 func (k *kind[R, K]) targets(b *Bundle) []Target {
-	return lists.Map(*k.rows(b), func(row R) Target { return Target{Kind: k.target, ID: fmt.Sprint(row.key())} })
+	return lists.Map(*k.rows(b), func(row R) Target {
+		return Target{Kind: k.target, ID: fmt.Sprint(row.key())}
+	})
 }
 
 // normalize gives no list when the checker is full: the bundle is refused anyway.
@@ -449,10 +455,14 @@ func (k *kind[R, K]) blank(n *AccessNames, b *Bundle) {
 
 func (k *kind[R, K]) drop(b, other *Bundle) {
 	rows, named := k.rows(b), lists.Index(*k.rows(other), R.key)
-	*rows = slices.DeleteFunc(slices.Clone(*rows), func(row R) bool { return named[row.key()] != nil })
+	*rows = slices.DeleteFunc(slices.Clone(*rows), func(row R) bool {
+		return named[row.key()] != nil
+	})
 }
 
-func (k *kind[R, K]) index(r *rowsByKey, b *Bundle) { *k.stored(r) = lists.Index(*k.rows(b), R.key) }
+func (k *kind[R, K]) index(r *rowsByKey, b *Bundle) {
+	*k.stored(r) = lists.Index(*k.rows(b), R.key)
+}
 
 func (k *kind[R, K]) find(r *rowsByKey, n *AccessNames, b *Bundle) {
 	rows, stored := k.rows(b), *k.stored(r)

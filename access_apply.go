@@ -83,7 +83,8 @@ func (a *bundleDiff) checkTests() {
 		}
 	}
 	if len(a.bundle.Tests) > 0 && n > MaxAccessTests {
-		a.add("/tests", fmt.Sprintf("would be %d with those that are kept: %d are allowed", n, MaxAccessTests))
+		a.add("/tests", fmt.Sprintf("would be %d with those that are kept: %d are allowed",
+			n, MaxAccessTests))
 	}
 }
 

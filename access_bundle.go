@@ -184,13 +184,14 @@ func ParseBundleWithin(data []byte, rows int) (Bundle, error) {
 	}
 	var r rowReader
 	b := Bundle{
-		Users:           readList(&r, "users", in.Users, userJSON.row),
-		Groups:          readList(&r, "groups", in.Groups, groupJSON.row),
-		ServiceAccounts: readList(&r, "service_accounts", in.ServiceAccounts, serviceAccountJSON.row),
-		Policies:        readList(&r, "policies", in.Policies, policyJSON.row),
-		Attachments:     readList(&r, "attachments", in.Attachments, attachmentJSON.row),
-		BankPolicies:    readList(&r, "bank_policies", in.BankPolicies, bankPolicyJSON.row),
-		Tests:           readList(&r, "tests", in.Tests, testJSON.row),
+		Users:  readList(&r, "users", in.Users, userJSON.row),
+		Groups: readList(&r, "groups", in.Groups, groupJSON.row),
+		ServiceAccounts: readList(
+			&r, "service_accounts", in.ServiceAccounts, serviceAccountJSON.row),
+		Policies:     readList(&r, "policies", in.Policies, policyJSON.row),
+		Attachments:  readList(&r, "attachments", in.Attachments, attachmentJSON.row),
+		BankPolicies: readList(&r, "bank_policies", in.BankPolicies, bankPolicyJSON.row),
+		Tests:        readList(&r, "tests", in.Tests, testJSON.row),
 	}
 	if r.null != "" {
 		return Bundle{}, Invalid(r.null, "must not be null")
@@ -318,7 +319,8 @@ func (u User) form() any {
 	return userJSON{
 		ID: u.ID, DisplayName: named(u.DisplayName, u.absent, noName),
 		IsActive: active(u.Inactive, u.absent), Email: orNull(u.Email, u.absent, noEmail),
-		Channels: listed(lists.Map(u.Channels, func(c Channel) channelJSON { return channelJSON(c) })),
+		Channels: listed(lists.Map(u.Channels,
+			func(c Channel) channelJSON { return channelJSON(c) })),
 	}
 }
 
@@ -357,7 +359,8 @@ func (a ServiceAccount) form() any {
 	}
 	return serviceAccountJSON{
 		ID: a.ID, DisplayName: named(a.DisplayName, a.absent, noName),
-		OwnerUserID: named(a.OwnerUserID, a.absent, noOwner), IsActive: active(a.Inactive, a.absent),
+		OwnerUserID:     named(a.OwnerUserID, a.absent, noOwner),
+		IsActive:        active(a.Inactive, a.absent),
 		ScopingPolicyID: orNull(scoping, a.absent, noScoping),
 	}
 }

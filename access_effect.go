@@ -498,7 +498,8 @@ func (e *accessRows) touchedBy(
 	names := func(p Policy) bool { return policy.MayName(policy.UserVariable, p.Document) }
 	touched.Each = slices.ContainsFunc(w.Policies, names) || e.Personal(needed.Policies)
 	banks := e.Excerpt(accessindex.Rows{Banks: touched.Banks})
-	follow(banks, AccessNames{BankPolicies: w.Remove.BankPolicies}, Bundle{BankPolicies: w.BankPolicies})
+	follow(banks, AccessNames{BankPolicies: w.Remove.BankPolicies},
+		Bundle{BankPolicies: w.BankPolicies})
 	touched.All = !slices.Equal(banks.Shut(), e.Shut())
 	parties = e.Touched(touched)
 	for _, party := range parties {

@@ -85,13 +85,16 @@ func (s *ServiceAccounts) List(
 		by: by, action: k.read, query: q.RowQuery,
 		page:  AccessPage{Kind: TargetServiceAccount, User: cmp.Or(owner, q.Owner)},
 		check: func(c *checker) { c.optionalID("owner_user_id", q.Owner) },
-		rows:  func(b Bundle) []ServiceAccount { return b.ServiceAccounts }, key: ServiceAccount.key,
+		rows:  func(b Bundle) []ServiceAccount { return b.ServiceAccounts },
+		key:   ServiceAccount.key,
 	})
 }
 
 // Read returns a service account. The actions are those of List. Errors: CodeInvalid,
 // CodeForbidden, CodeNotFound.
-func (s *ServiceAccounts) Read(ctx context.Context, by Principal, id string) (ServiceAccount, error) {
+func (s *ServiceAccounts) Read(
+	ctx context.Context, by Principal, id string,
+) (ServiceAccount, error) {
 	k, _, err := s.half(ctx, by, false)
 	if err != nil {
 		return ServiceAccount{}, err
@@ -274,7 +277,8 @@ func (s *Policies) Delete(ctx context.Context, by Principal, id string, ifMatch 
 			if was := policyRows.find(current, id); was.Builtin() {
 				d.refused, d.remove = cmp.Or(d.refused, error(builtinPolicy())), AccessNames{}
 			} else if n > 0 {
-				inUse := policyInUse(id, len(current.Attachments), len(current.ServiceAccounts), keys)
+				inUse := policyInUse(id, len(current.Attachments),
+					len(current.ServiceAccounts), keys)
 				d.refused, d.remove = cmp.Or(d.refused, error(inUse)), AccessNames{}
 			}
 			return err
@@ -319,7 +323,8 @@ func (s *Policies) Attach(ctx context.Context, by Principal, attachment Attachme
 		return within(at, err)
 	}
 	return s.accessWriter.edit(ctx, writeRequest{
-		by: by, need: []string{ActionAttachmentsWrite}, doing: "attach policy", at: at, names: bundle.names(),
+		by: by, need: []string{ActionAttachmentsWrite}, doing: "attach policy", at: at,
+		names: bundle.names(),
 		plan: func(context.Context, Store, Bundle) (writePlan, error) {
 			return writePlan{bundle: bundle}, nil
 		},
@@ -406,7 +411,8 @@ func (s *Banks) SetPolicy(
 		return BankPolicy{}, within(at, err)
 	}
 	err = s.edit(ctx, writeRequest{
-		by: by, need: []string{ActionBanksWrite}, doing: "set policy of bank", at: at, names: bundle.names(),
+		by: by, need: []string{ActionBanksWrite}, doing: "set policy of bank", at: at,
+		names: bundle.names(),
 		plan: func(_ context.Context, _ Store, current Bundle) (writePlan, error) {
 			etag := ""
 			if was := bankRows.find(current, policy.BankID); was != nil {

@@ -240,7 +240,8 @@ func createRow[R row](
 	}
 	added = (*k.rows(&bundle))[0]
 	err = s.edit(ctx, writeRequest{
-		by: by, need: []string{k.write}, doing: "create " + k.noun, at: at, names: k.namesOf(bundle),
+		by: by, need: []string{k.write}, doing: "create " + k.noun, at: at,
+		names: k.namesOf(bundle),
 		locks: k.add,
 		plan: func(_ context.Context, _ Store, current Bundle) (d writePlan, err error) {
 			if check != nil {

@@ -418,7 +418,8 @@ func (s *Groups) changeMembers(
 		return err
 	}
 	return s.edit(ctx, writeRequest{
-		by: by, need: []string{ActionGroupsWrite}, doing: "change members", at: "/groups/0", names: names,
+		by: by, need: []string{ActionGroupsWrite}, doing: "change members", at: "/groups/0",
+		names: names,
 		plan: func(_ context.Context, _ Store, current Bundle) (writePlan, error) {
 			was := groupRows.find(current, group)
 			if was == nil {

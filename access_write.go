@@ -149,9 +149,11 @@ func (s *Access) Write(
 		by: by, need: need, dry: how.DryRun, doing: "write access",
 		names: how.names(bundle), whole: how.Prune || how.Revision != "" || len(bundle.Tests) > 0,
 		plan: func(ctx context.Context, tx Store, current Bundle) (d writePlan, err error) {
-			if how.Revision != "" && !slices.Contains(strings.Fields(how.Revision), current.Revision()) {
+			if how.Revision != "" &&
+				!slices.Contains(strings.Fields(how.Revision), current.Revision()) {
 				return d, &Error{
-					Code: CodePrecondition, Message: "access has changed since you read it: look again",
+					Code:    CodePrecondition,
+					Message: "access has changed since you read it: look again",
 				}
 			}
 			d.bundle = bundle
@@ -190,7 +192,8 @@ func (s *Access) Tests(ctx context.Context, by Principal) (all []AccessTest, err
 // CodeForbidden, CodeNotFound.
 func (s *Access) RemoveTest(ctx context.Context, by Principal, id string) error {
 	return s.edit(ctx, writeRequest{
-		by: by, need: []string{tests.write}, doing: "remove a test", names: AccessNames{Tests: []string{id}},
+		by: by, need: []string{tests.write}, doing: "remove a test",
+		names: AccessNames{Tests: []string{id}},
 		plan: func(_ context.Context, _ Store, current Bundle) (d writePlan, err error) {
 			if d.remove = current.keys(); len(d.remove.Tests) == 0 {
 				err = notFound("there is no such test")
@@ -216,7 +219,8 @@ func (b Bundle) actions(all bool) (need []string) {
 // [ActionPoliciesRead], [ActionAccountsManage] and [ActionBanksRead]. Errors: CodeForbidden.
 func (s *Access) Export(ctx context.Context, by Principal) (Bundle, error) {
 	for _, action := range []string{
-		ActionUsersRead, ActionGroupsRead, ActionPoliciesRead, ActionAccountsManage, ActionBanksRead,
+		ActionUsersRead, ActionGroupsRead, ActionPoliciesRead, ActionAccountsManage,
+		ActionBanksRead,
 	} {
 		if err := s.authorize(ctx, by, action); err != nil {
 			return Bundle{}, err

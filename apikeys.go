@@ -206,7 +206,8 @@ func (c *checker) holder(holder Identity) {
 	if holder == Me {
 		return
 	}
-	if holder.Kind != KindUser && holder.Kind != KindServiceAccount && holder.Kind != kindMyAccount {
+	if holder.Kind != KindUser && holder.Kind != KindServiceAccount &&
+		holder.Kind != kindMyAccount {
 		c.add("kind", "must be a user or a service account")
 	}
 	c.id(holderField(holder), holder.ID)

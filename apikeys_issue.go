@@ -245,7 +245,8 @@ func (s *keyIssuer) keyNamed(ctx context.Context, name string) (APIKey, error) {
 			return APIKey{}, fault("read API key", err)
 		}
 		key := snapshot.Key
-		if key != nil && (key.Prefix == name || key.ID == name || whole.Good && key.ID == whole.ID) {
+		if key != nil &&
+			(key.Prefix == name || key.ID == name || whole.Good && key.ID == whole.ID) {
 			return *key, nil
 		}
 	}

@@ -469,7 +469,8 @@ func (a AccessSnapshot) bankPolicy() *policy.Named {
 // read the store, and allocates. now is from before the read, so that a change in between makes the
 // note useless. user is that whose row counts, "" none: who, or the owner of a service account.
 func (s *authorizer) decide(
-	ctx context.Context, who readcache.Holder, action, bank string, in *policy.Context, now cache.Moment,
+	ctx context.Context, who readcache.Holder, action, bank string, in *policy.Context,
+	now cache.Moment,
 ) (d policy.Decision, user string, err error) {
 	holder, policyOf, err := s.standing(ctx, who, bank)
 	if err != nil {

@@ -161,7 +161,11 @@ func (s *committer) commit(ctx context.Context, c change) error {
 		}
 	}
 	if errors.Is(err, errStaleRights) {
-		err = &Error{Code: CodeUnavailable, Message: "rights keep changing: try again later", Err: err}
+		err = &Error{
+			Code:    CodeUnavailable,
+			Message: "rights keep changing: try again later",
+			Err:     err,
+		}
 	}
 	if err != nil {
 		return err

@@ -290,7 +290,8 @@ func newRing(config KeyConfig) (*keyring.Ring, error) {
 		}
 	}
 	earlier("EarlierUserPrefixes", KindUser, config.EarlierUserPrefixes)
-	earlier("EarlierServiceAccountPrefixes", KindServiceAccount, config.EarlierServiceAccountPrefixes)
+	earlier("EarlierServiceAccountPrefixes", KindServiceAccount,
+		config.EarlierServiceAccountPrefixes)
 	for _, in := range config.Imports {
 		rules.Imports = append(rules.Imports, keyring.Import(in))
 	}

@@ -83,7 +83,9 @@ const MaxDifferences = policy.MaxDifferences
 // The rows are as fresh as the cache of Decide.
 //
 // Errors: CodeInvalid, CodeForbidden, CodeUnavailable.
-func (s *Policies) WhoCan(ctx context.Context, by Principal, action, bank string) (WhoCanAnswer, error) {
+func (s *Policies) WhoCan(
+	ctx context.Context, by Principal, action, bank string,
+) (WhoCanAnswer, error) {
 	var c checker
 	action = cmp.Or(action, ActionRecall)
 	c.id("action", action)
@@ -124,7 +126,11 @@ func publicReach(found policy.PublicReach) PublicReach {
 func cited(found []accessindex.StatementRef) []StatementRef {
 	statements := make([]StatementRef, len(found))
 	for i, c := range found {
-		statements[i] = StatementRef{PolicyID: c.Policy, Statement: c.Statement, Effect: Effect(c.Effect)}
+		statements[i] = StatementRef{
+			PolicyID:  c.Policy,
+			Statement: c.Statement,
+			Effect:    Effect(c.Effect),
+		}
 	}
 	return statements
 }
@@ -220,7 +226,8 @@ func (s *Policies) Simulate(
 ) (Resolution, error) {
 	asked, wrong := q.check()
 	if q.Me {
-		wrong = errors.Join(wrong, Invalid("user_id", "is required: a simulation names its subject"))
+		wrong = errors.Join(wrong,
+			Invalid("user_id", "is required: a simulation names its subject"))
 	}
 	compiler := s.compiler.Apart(ctx)
 	after, changed, err := s.simulated(ctx, by, compiler, overlay, asked, wrong)

@@ -239,7 +239,8 @@ func (s *Service) Decide(
 	}
 	s.shared.counts.Count(d.Allowed())
 	if s.config.Events.OnDecision != nil {
-		s.config.Events.OnDecision(ctx, DecisionEvent{p, action, bank, in, d.Outcome(), s.tenant, d.of})
+		event := DecisionEvent{p, action, bank, in, d.Outcome(), s.tenant, d.of}
+		s.config.Events.OnDecision(ctx, event)
 	}
 	return d, nil
 }
@@ -421,8 +422,8 @@ const keptKeys = 1 << 16
 func assemble(config Config, b *base, of shared) *Service {
 	g, c := &authorizer{b, of.compiler}, &contentChecker{config.Templates.ValidateManifest}
 	j := &committer{
-		base: b, keep: config.Events.Keep, onEvent: config.Events.OnEvent, answerKeys: of.keys.AnswerKeys(),
-		chains: of.chains, forgets: forgetUser,
+		base: b, keep: config.Events.Keep, onEvent: config.Events.OnEvent,
+		answerKeys: of.keys.AnswerKeys(), chains: of.chains, forgets: forgetUser,
 	}
 	up := &upstreams{b, j, c, config.Sources.Marketplace, of.sealer, of.failing}
 	reader := newTemplateReader(b, config.Memory.Templates)
@@ -433,20 +434,23 @@ func assemble(config Config, b *base, of shared) *Service {
 	h := &keyIssuer{b, g, j, r, config.Keys.MaxPerHolder, config.Keys.IgnoreExpired, config.Users.Known, config.Users.AreRows}
 	j.callers = h
 	callers := &authenticator{
-		base: b, authorizer: g, keyHasher: r, host: config.Authenticator, uses: &keyring.Uses[newHash]{},
+		base: b, authorizer: g, keyHasher: r, host: config.Authenticator,
+		uses: &keyring.Uses[newHash]{},
 	}
 	if config.Users.RequireKnown {
 		callers.known = newKnownUsers(config.Users.Known)
 	}
 	d := &accessWriter{b, g, j, h, rosters, make(chan struct{}, 1)}
 	return &Service{
-		Templates:   &Templates{b, &scoped{g, false}, j, c, up, reader, installs, of.checks, edits},
-		Sources:     &Sources{b, &scoped{g, false}, j, c, up, reader, installs},
-		MyTemplates: &Templates{b, &scoped{g, true}, j, c, up, newTemplateReader(b, -1), installs, of.checks, edits},
-		MySources:   &Sources{b, &scoped{g, true}, j, c, up, reader, installs},
-		Keys:        &Keys{h, callers},
-		Policies:    &Policies{d},
-		Users:       &Users{d}, Groups: &Groups{d},
+		Templates: &Templates{b, &scoped{g, false}, j, c, up, reader, installs, of.checks, edits},
+		Sources:   &Sources{b, &scoped{g, false}, j, c, up, reader, installs},
+		MyTemplates: &Templates{
+			b, &scoped{g, true}, j, c, up, newTemplateReader(b, -1), installs, of.checks, edits,
+		},
+		MySources: &Sources{b, &scoped{g, true}, j, c, up, reader, installs},
+		Keys:      &Keys{h, callers},
+		Policies:  &Policies{d},
+		Users:     &Users{d}, Groups: &Groups{d},
 		ServiceAccounts:   &ServiceAccounts{accessWriter: d},
 		MyServiceAccounts: &ServiceAccounts{d, true},
 		Banks:             &Banks{d, config.Templates.Banks},

@@ -317,7 +317,8 @@ func (s *Templates) lastReport(ctx context.Context) (*keptReport, error) {
 	switch at := stored.ExpiresAt.Add(-reportPeriod); {
 	case noRow(err):
 		return known, nil
-	case err != nil || known != nil && (bytes.Equal(known.digest, stored.Request) || known.at.After(at)):
+	case err != nil ||
+		known != nil && (bytes.Equal(known.digest, stored.Request) || known.at.After(at)):
 		return known, err
 	default:
 		next := &keptReport{at: at, digest: stored.Request}

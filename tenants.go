@@ -190,7 +190,8 @@ func NewTenants(config TenantsConfig) (*Tenants, error) {
 	t.work.Start(t.follow)
 	t.work.Start(t.tidy)
 	switch {
-	case config.Config.Events.OnEvent == nil, config.Config.Events.NoDelivery, config.Config.ReadOnly:
+	case config.Config.Events.OnEvent == nil, config.Config.Events.NoDelivery,
+		config.Config.ReadOnly:
 	case b.roles.outbox != nil:
 		t.work.Start(t.journal.delivery().Run)
 	default:
@@ -371,7 +372,9 @@ func (t *Tenants) Migrate(ctx context.Context, progress func(Migration)) error {
 		if err != nil {
 			m.Failed++
 			first = cmp.Or(first, error(&Error{
-				Code: CodeUnavailable, Message: fmt.Sprintf("tenant %q is not upgraded", tenant.Name), Err: err,
+				Code:    CodeUnavailable,
+				Message: fmt.Sprintf("tenant %q is not upgraded", tenant.Name),
+				Err:     err,
 			}))
 		}
 		if progress != nil {

@@ -253,7 +253,8 @@ func unavailableTenant(err error) error {
 // startDelivery begins to deliver the events of a tenant that has its own outbox.
 func (t *Tenants) startDelivery(s *tenantService) {
 	journal := s.service.Templates.committer
-	if !s.service.config.Events.NoDelivery && !s.service.readOnly && t.config.Store.Outbox() == nil &&
+	if !s.service.config.Events.NoDelivery && !s.service.readOnly &&
+		t.config.Store.Outbox() == nil &&
 		journal.onEvent != nil && journal.roles.outbox != nil {
 		s.delivers = background.NewGroup(t.log)
 		s.delivers.Start(journal.delivery().Run)

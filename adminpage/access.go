@@ -35,7 +35,8 @@ func accessRoutes() []route {
 	for _, k := range accessKinds {
 		list, row := "/access/"+k.path, "/access/"+k.path+"/{id}"
 		all = append(all, route{"GET", list, "Access", accessList(k)},
-			route{"GET", row, "Access", accessRowPage(k)}, route{"POST", row, "Access", accessAct(k)})
+			route{"GET", row, "Access", accessRowPage(k)},
+			route{"POST", row, "Access", accessAct(k)})
 	}
 	return all
 }
@@ -106,7 +107,8 @@ func (b *accessListView) fill(rows iter.Seq2[accessRow, error]) error {
 		switch {
 		case err != nil:
 			return err
-		case state == "active" && row.Inactive, state == "inactive" && !row.Inactive, !row.has(search):
+		case state == "active" && row.Inactive, state == "inactive" && !row.Inactive,
+			!row.has(search):
 			continue
 		}
 		if b.All++; b.All > from && len(b.Rows) < pageRows {
@@ -130,7 +132,8 @@ func (b *accessListView) fill(rows iter.Seq2[accessRow, error]) error {
 
 // has reports whether a row has a text in what the list shows of it.
 func (r accessRow) has(search string) bool {
-	return search == "" || strings.Contains(strings.ToLower(r.ID+"\n"+r.Name+"\n"+r.Details), search)
+	return search == "" ||
+		strings.Contains(strings.ToLower(r.ID+"\n"+r.Name+"\n"+r.Details), search)
 }
 
 // accessRows lists rows of the Service as rows of a page.

@@ -96,12 +96,16 @@ func (v *visit) draft(k *accessKind, id string, form url.Values) (d draft, err e
 	case "policies document":
 		rows = row("policies", map[string]any{"id": id, "document": raw(form.Get("document"))})
 	case "banks document":
-		rows = row("bank_policies", map[string]any{"bank_id": id, "document": raw(form.Get("document"))})
+		rows = row("bank_policies",
+			map[string]any{"bank_id": id, "document": raw(form.Get("document"))})
 	case "policies attach":
 		rows, err = attachment(id, form.Get("kind"), who, form.Get("priority"))
 	case "policies detach", "users detach", "groups detach":
 		kind, principal, _ := strings.Cut(who, " ")
-		d.detach = []svc.AttachmentKey{{PolicyID: of, Principal: svc.GrantedTo{Type: kind, ID: principal}}}
+		d.detach = []svc.AttachmentKey{{
+			PolicyID:  of,
+			Principal: svc.GrantedTo{Type: kind, ID: principal},
+		}}
 		return d, nil
 	default:
 		err = svc.Invalid("do", "is nothing that this page does")
@@ -114,7 +118,9 @@ func (v *visit) draft(k *accessKind, id string, form url.Values) (d draft, err e
 		return d, svc.Invalid("document", "must be valid JSON")
 	}
 	d.bundle, err = svc.ParseBundleWithin(text, httpapi.MaxBundleRows)
-	return d, svc.MapFields(err, func(e *svc.Error) string { return strings.TrimPrefix(e.Field, "/policies/0") })
+	return d, svc.MapFields(err, func(e *svc.Error) string {
+		return strings.TrimPrefix(e.Field, "/policies/0")
+	})
 }
 
 func row(list string, of map[string]any) map[string]any { return map[string]any{list: []any{of}} }
@@ -159,11 +165,17 @@ func (v *visit) showDraft(d draft) (*draftView, error) {
 	if err != nil {
 		return nil, err
 	}
-	diff, err := v.h.service.Access.Preview(v.Context(), v.by, d.bundle, svc.BundleWrite{Detach: d.detach})
+	diff, err := v.h.service.Access.Preview(v.Context(), v.by, d.bundle,
+		svc.BundleWrite{Detach: d.detach})
 	if err != nil {
 		return nil, err
 	}
-	shown := &draftView{Gains: previewOf(diff), Revision: diff.Revision, Document: d.fields.Get("document"), MaySave: may}
+	shown := &draftView{
+		Gains:    previewOf(diff),
+		Revision: diff.Revision,
+		Document: d.fields.Get("document"),
+		MaySave:  may,
+	}
 	if d.detach == nil {
 		text, err := d.bundle.JSON()
 		if err != nil {
@@ -179,7 +191,10 @@ func (v *visit) showDraft(d draft) (*draftView, error) {
 
 // checkDraft refuses what a save would refuse. It reports whether the caller may save.
 func (v *visit) checkDraft(d draft) (may bool, err error) {
-	err = v.h.service.Access.Write(v.Context(), v.by, d.bundle, svc.BundleWrite{Detach: d.detach, DryRun: true})
+	err = v.h.service.Access.Write(v.Context(), v.by, d.bundle, svc.BundleWrite{
+		Detach: d.detach,
+		DryRun: true,
+	})
 	if svc.ErrorCode(err) == svc.CodeForbidden { // who may read may look at what others could change
 		return false, nil
 	}
@@ -209,7 +224,9 @@ func (v *visit) saveDraft(k *accessKind, d draft) error {
 	if shown.Between, again = v.lately(); again != nil {
 		return again
 	}
-	page := view{Alerts: []string{"Nothing was saved: access has changed since you looked. This is the new preview."}}
+	page := view{Alerts: []string{
+		"Nothing was saved: access has changed since you looked. This is the new preview.",
+	}}
 	return v.showAccess(k, http.StatusPreconditionFailed, page, shown)
 }
 

@@ -73,7 +73,9 @@ func (v *visit) showAccess(k *accessKind, status int, page view, draft *draftVie
 	id := v.params["id"]
 	body := accessView{Kind: k.path, ID: id, Tabs: tabs(k), Draft: draft}
 	for may, action := range map[*bool]string{
-		&body.MayWrite: k.write, &body.MayJoin: svc.ActionGroupsWrite, &body.MayAttach: svc.ActionAttachmentsWrite,
+		&body.MayWrite:  k.write,
+		&body.MayJoin:   svc.ActionGroupsWrite,
+		&body.MayAttach: svc.ActionAttachmentsWrite,
 	} {
 		if *may, err = v.may(action); err != nil {
 			return err
@@ -97,7 +99,9 @@ func (v *visit) showAccess(k *accessKind, status int, page view, draft *draftVie
 }
 
 // table takes the first rows of a list.
-func table[R any](b *accessView, name string, columns []string, all iter.Seq2[R, error], row func(R) tableRow) error {
+func table[R any](
+	b *accessView, name string, columns []string, all iter.Seq2[R, error], row func(R) tableRow,
+) error {
 	t := accessTable{Name: name, Columns: columns}
 	for r, err := range all {
 		switch {
@@ -173,7 +177,10 @@ func (v *visit) fillUser(b *accessView, id string) error {
 	}
 	channels := accessTable{Name: "Channels", Columns: []string{"Sender"}}
 	for _, c := range user.Channels {
-		channels.Rows = append(channels.Rows, tableRow{Cells: []fact{{Value: c.String(), Address: asked{Kind: "sender", Who: c.String()}.Address()}}})
+		channels.Rows = append(channels.Rows, tableRow{Cells: []fact{{
+			Value:   c.String(),
+			Address: asked{Kind: "sender", Who: c.String()}.Address(),
+		}}})
 	}
 	channels.Rows, channels.More = head(channels.Rows, maxListed)
 	b.Tables = append(b.Tables, channels)
@@ -220,7 +227,9 @@ func (b *accessView) attachment(a svc.Attachment) tableRow {
 	if a.Principal.Type == svc.GrantedToGroup {
 		to = at("groups", a.Principal.ID)
 	}
-	row := tableRow{Cells: []fact{at("policies", a.PolicyID), to, {Value: strconv.FormatInt(a.Priority, 10)}}}
+	row := tableRow{
+		Cells: []fact{at("policies", a.PolicyID), to, {Value: strconv.FormatInt(a.Priority, 10)}},
+	}
 	if b.MayAttach {
 		row.Do, row.Of, row.Who, row.Label = "detach", a.PolicyID, a.Principal.Type+" "+a.Principal.ID, "Detach "+a.PolicyID
 	}
@@ -240,7 +249,9 @@ func (v *visit) fillHeld(b *accessView, holder svc.Identity) error {
 		return err
 	}
 	for _, c := range capabilities {
-		b.Can = append(b.Can, can{shorten(c.Action, maxField), shorten(c.Bank, maxField), c.Outcome == svc.Allow})
+		b.Can = append(b.Can, can{
+			shorten(c.Action, maxField), shorten(c.Bank, maxField), c.Outcome == svc.Allow,
+		})
 	}
 	b.Can, b.MoreCan = head(b.Can, maxListed)
 	return nil
@@ -288,7 +299,10 @@ func (v *visit) fillPolicy(b *accessView, id string) error {
 	holder := svc.User{ID: "a holder"} // a policy without one says nothing
 	alone := svc.Bundle{
 		Users: []svc.User{holder}, Policies: []svc.Policy{policy},
-		Attachments: []svc.Attachment{{PolicyID: id, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: holder.ID}}},
+		Attachments: []svc.Attachment{{
+			PolicyID:  id,
+			Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: holder.ID},
+		}},
 	}
 	b.Findings = v.h.service.Policies.Lint(alone, nil)
 	b.Findings, _ = head(b.Findings, maxShown)

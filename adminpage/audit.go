@@ -64,9 +64,14 @@ func fitting(events []svc.AuditRecord) int {
 // placeOf returns the address of the page of a target; "": it has none.
 func placeOf(t svc.Target) string {
 	kinds := map[svc.TargetKind]string{
-		svc.TargetUser: "access/users/", svc.TargetGroup: "access/groups/", svc.TargetPolicy: "access/policies/",
-		svc.TargetServiceAccount: "access/accounts/", svc.TargetBankPolicy: "access/banks/",
-		svc.TargetAPIKey: "keys/", svc.TargetTemplate: "templates/", svc.TargetSource: "sources/",
+		svc.TargetUser:           "access/users/",
+		svc.TargetGroup:          "access/groups/",
+		svc.TargetPolicy:         "access/policies/",
+		svc.TargetServiceAccount: "access/accounts/",
+		svc.TargetBankPolicy:     "access/banks/",
+		svc.TargetAPIKey:         "keys/",
+		svc.TargetTemplate:       "templates/",
+		svc.TargetSource:         "sources/",
 	}
 	if kinds[t.Kind] == "" || t.Owner != "" {
 		return ""

@@ -129,7 +129,8 @@ func limitingPolicies(trace []svc.TraceEntry) (ids []string) {
 		same := func(e svc.TraceEntry) bool {
 			return limits(e) && e.PolicyID == entry.PolicyID && allows(e)
 		}
-		if limits(entry) && !slices.ContainsFunc(trace, same) && !slices.Contains(ids, entry.PolicyID) {
+		if limits(entry) && !slices.ContainsFunc(trace, same) &&
+			!slices.Contains(ids, entry.PolicyID) {
 			ids = append(ids, entry.PolicyID)
 		}
 	}
@@ -337,7 +338,8 @@ func parametersOf(r svc.Resolution) (rows []parameter) {
 			_, lost := entry.Lost[name]
 			switch {
 			case lost && len(p.Overridden) < maxShown:
-				lost := fmt.Sprintf("%s (%s, statement %d)", shorten(value, maxField), entry.PolicyID, entry.Statement)
+				lost := fmt.Sprintf("%s (%s, statement %d)",
+					shorten(value, maxField), entry.PolicyID, entry.Statement)
 				p.Overridden = append(p.Overridden, lost)
 			case !lost && p.Value != "" && len(p.By) < maxShown:
 				p.By = append(p.By, setBy(entry))
@@ -378,7 +380,8 @@ func strategyOf(r svc.Resolution, own []parameter) []parameter {
 		case svc.TraceBankDefault:
 			row.By = []string{"default of " + entry.PolicyID}
 		case svc.TraceBankOverride:
-			row.By = []string{fmt.Sprintf("strategy override %d of %s", entry.Statement, entry.PolicyID)}
+			by := fmt.Sprintf("strategy override %d of %s", entry.Statement, entry.PolicyID)
+			row.By = []string{by}
 		}
 	}
 	return []parameter{row}

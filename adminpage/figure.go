@@ -205,7 +205,8 @@ func (f *figure) route() {
 		a, b := f.Nodes[e.from], f.Nodes[e.to]
 		x1, y1, x2, y2 := a.X+a.Width, a.Y+boxHeight/2, b.X, b.Y+boxHeight/2
 		middle := (x1 + x2) / 2
-		f.Edges[i].Path = fmt.Sprintf("M%d %dC%d %d %d %d %d %d", x1, y1, middle, y1, middle, y2, x2, y2)
+		f.Edges[i].Path = fmt.Sprintf("M%d %dC%d %d %d %d %d %d",
+			x1, y1, middle, y1, middle, y2, x2, y2)
 	}
 }
 

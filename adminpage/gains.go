@@ -52,7 +52,9 @@ func previewOf(diff svc.AccessDiff) (p preview) {
 	rows := append(gains(diff.Principals), publicGains(diff.Public)...)
 	slices.SortStableFunc(rows, func(a, b *gain) int {
 		order := []string{words[svc.NewlyDenied], words[svc.NewlyAllowed]}
-		rank := func(g *gain) int { return (slices.Index(order, g.What) + len(order)) % (len(order) + 1) }
+		rank := func(g *gain) int {
+			return (slices.Index(order, g.What) + len(order)) % (len(order) + 1)
+		}
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.principals, a.principals),
 			strings.Compare(a.Action, b.Action))
 	})

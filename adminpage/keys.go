@@ -47,7 +47,9 @@ type keyRights struct {
 func (v *visit) keyRights() (r keyRights, err error) {
 	r.page, r.Own = v, v.hasOwnKeys()
 	for action, may := range map[string]*bool{
-		svc.ActionUsersRead: &r.Reads, svc.ActionUsersWrite: &r.Writes, svc.ActionAccountsManage: &r.Account,
+		svc.ActionUsersRead:      &r.Reads,
+		svc.ActionUsersWrite:     &r.Writes,
+		svc.ActionAccountsManage: &r.Account,
 	} {
 		if *may, err = v.may(action); err != nil {
 			return r, err
@@ -196,7 +198,8 @@ func (v *visit) fillKeys(body *keysView) error {
 		if holder := strings.TrimSpace(in.Get("holder")); holder == "" || kind == svc.Me.Kind {
 			kind = ""
 		}
-		body.More = with("keys", in, "cursor", at+" "+last.ID, "kind", string(kind), "revoke", "", "rotate", "", "done", "")
+		body.More = with("keys", in, "cursor", at+" "+last.ID, "kind", string(kind), "revoke", "",
+			"rotate", "", "done", "")
 	}
 	for _, key := range keys {
 		body.Keys = append(body.Keys, body.row(key, now))

@@ -115,7 +115,9 @@ type link struct{ Page, Address string }
 var templates = parseTemplates()
 
 func parseTemplates() map[string]*template.Template {
-	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(files, "html/layout.html", "html/parts.html"))
+	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(
+		files, "html/layout.html", "html/parts.html",
+	))
 	all := map[string]*template.Template{}
 	names, err := files.ReadDir("html")
 	if err != nil {
@@ -150,7 +152,9 @@ var functions = template.FuncMap{
 	"rest":   func(ids []string) int { return max(0, len(ids)-maxShown) },
 	"add":    func(a, b int) int { return a + b },
 	"dict":   dict,
-	"short":  func(revision string) string { return shorten(strings.TrimPrefix(revision, "sha256:"), 12) },
+	"short": func(revision string) string {
+		return shorten(strings.TrimPrefix(revision, "sha256:"), 12)
+	},
 	"indent": func(raw json.RawMessage) string { return cut(indented(raw)) },
 	"thousands": func(n int) string {
 		text := strconv.Itoa(n)
@@ -162,7 +166,9 @@ var functions = template.FuncMap{
 	"place":      placeOf,
 	"placeField": placeField,
 	"json":       func(raw json.RawMessage) string { return string(raw) },
-	"words":      func(kind svc.TargetKind) string { return strings.ReplaceAll(string(kind), "_", " ") },
+	"words": func(kind svc.TargetKind) string {
+		return strings.ReplaceAll(string(kind), "_", " ")
+	},
 }
 
 // dict returns the values of a template that needs several: names and values in turn.

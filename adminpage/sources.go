@@ -175,7 +175,8 @@ func (b *sourceView) cutOffers() {
 	}
 	if len(offers) > pageRows {
 		offers = offers[:pageRows]
-		b.MoreOffers = with("sources/"+url.PathEscape(b.Source.Name), b.Asked, "offers_after", offers[pageRows-1].ID)
+		b.MoreOffers = with("sources/"+url.PathEscape(b.Source.Name), b.Asked, "offers_after",
+			offers[pageRows-1].ID)
 	}
 	b.Offers.Templates = offers
 }

@@ -142,7 +142,8 @@ func (c *checked) hasUpdate(t *svc.Template) bool {
 		return false
 	}
 	update := c.Templates[i]
-	return update.HasUpdate() && update.CurrentRevision == t.Origin.Revision && update.Source == t.Origin.Source
+	return update.HasUpdate() && update.CurrentRevision == t.Origin.Revision &&
+		update.Source == t.Origin.Source
 }
 
 // states says in words how a template stands.

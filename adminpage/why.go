@@ -70,7 +70,8 @@ func (q asked) Kinds() any { return subjects }
 
 func (q asked) question() svc.Question {
 	out := svc.Question{
-		Bank: q.Bank, Action: q.Action, Channel: q.Channel, Topic: q.Topic, ScopingPolicyID: q.Policy,
+		Bank: q.Bank, Action: q.Action, Channel: q.Channel, Topic: q.Topic,
+		ScopingPolicyID: q.Policy,
 	}
 	switch q.parameter() {
 	case "user_id":

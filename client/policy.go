@@ -55,7 +55,8 @@ func (c *Policies) Decide(ctx context.Context, questions ...svc.Question) ([]svc
 // one, which the server refuses. It would take none for a question about the caller.
 func decideQuery(at string, q svc.Question) (wire.DecideQuery, error) {
 	out := wire.DecideQuery{
-		Bank: q.Bank, Action: cmp.Or(q.Action, svc.ActionRecall), Channel: q.Channel, Topic: q.Topic,
+		Bank: q.Bank, Action: cmp.Or(q.Action, svc.ActionRecall), Channel: q.Channel,
+		Topic: q.Topic,
 	}
 	named := false
 	for _, subject := range []struct {
@@ -132,7 +133,9 @@ func reach(in wire.Reach) svc.WhoCanAnswer {
 			Default:   in.Public.Default,
 			Overrides: wire.Each(in.Public.Overrides, override),
 		},
-		Statements: wire.Each(in.Statements, func(s wire.Cited) svc.StatementRef { return svc.StatementRef(s) }),
+		Statements: wire.Each(in.Statements, func(s wire.Cited) svc.StatementRef {
+			return svc.StatementRef(s)
+		}),
 	}
 }
 

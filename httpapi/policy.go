@@ -83,7 +83,8 @@ func questionsOf(queries []wire.DecideQuery) ([]svc.Question, error) {
 		}
 		var one bool
 		if questions[i], one = questionOf(q); !one {
-			wrong = append(wrong, svc.Invalid(at, "must name at most one of user_id, sa_id and sender"))
+			wrong = append(wrong,
+				svc.Invalid(at, "must name at most one of user_id, sa_id and sender"))
 		}
 	}
 	return questions, errors.Join(wrong...)

@@ -89,7 +89,9 @@ func (h *Handler) guard(next http.Handler, decide decide) http.Handler {
 
 // letIn returns the caller and the decision, or answers with a problem, also when a function of the
 // host panics.
-func (h *Handler) letIn(a *answer, r *http.Request, decide decide, began time.Time) (passed let, ok bool) {
+func (h *Handler) letIn(
+	a *answer, r *http.Request, decide decide, began time.Time,
+) (passed let, ok bool) {
 	defer func() {
 		if !ok {
 			h.report(a, r, began)

@@ -68,7 +68,9 @@ var routes = []route{
 	}},
 	{Route{"POST", "/admin/api-keys/sweep"}, (*Handler).sweepKeys, nil},
 
-	{Route{"GET", "/users/{user_id}/api-keys"}, (*Handler).listKeys, []string{"view", "limit", "cursor"}},
+	{Route{"GET", "/users/{user_id}/api-keys"}, (*Handler).listKeys, []string{
+		"view", "limit", "cursor",
+	}},
 	{Route{"POST", "/users/{user_id}/api-keys"}, (*Handler).issueKey, []string{"view"}},
 	{Route{"DELETE", "/users/{user_id}/api-keys"}, (*Handler).revokeKeys, nil},
 	{Route{"PATCH", "/users/{user_id}/api-keys/{key_id}"}, (*Handler).patchKey, nil},

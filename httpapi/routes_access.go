@@ -53,7 +53,9 @@ var accessRoutes = []route{
 	}},
 
 	{Route{"GET", "/admin/access-bundle"}, (*Handler).exportAccess, nil},
-	{Route{"POST", "/admin/access-bundle"}, (*Handler).writeAccess, []string{"dry_run", "prune", "revision"}},
+	{Route{"POST", "/admin/access-bundle"}, (*Handler).writeAccess, []string{
+		"dry_run", "prune", "revision",
+	}},
 
 	{Route{"POST", "/banks"}, (*Handler).createBank, nil},
 	{Route{"GET", "/banks/policy"}, (*Handler).policyOfBankInQuery, []string{"bank"}},

@@ -56,7 +56,11 @@ func (h *Handler) takeTurn(ctx context.Context, by svc.Identity) (leave func(), 
 	case errors.Is(err, fairqueue.ErrLate):
 		err = tooMany(fairqueue.Patience)
 	case err != nil:
-		err = &svc.Error{Code: svc.CodeUnavailable, Message: "the request ended while it waited", Err: err}
+		err = &svc.Error{
+			Code:    svc.CodeUnavailable,
+			Message: "the request ended while it waited",
+			Err:     err,
+		}
 	}
 	return leave, err
 }

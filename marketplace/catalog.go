@@ -121,7 +121,10 @@ func entryOf(catalog svc.Catalog, from svc.Upstream, id string) (svc.CatalogEntr
 			return none, sourceError(from, svc.CodeSourceFailed, message, svc.ErrBadEntry)
 		}
 	}
-	missing := &svc.Error{Code: svc.CodeNotFound, Message: sourceName(from) + " has no such template"}
+	missing := &svc.Error{
+		Code:    svc.CodeNotFound,
+		Message: sourceName(from) + " has no such template",
+	}
 	if present := catalog.Renamed(id); present != "" {
 		missing.Err = &svc.RenamedError{ID: present}
 	}

@@ -90,8 +90,11 @@ func New(t testing.TB, options ...Options) *Server {
 		Keys: svc.KeyConfig{
 			Peppers: []svc.Pepper{{Version: "1", Secret: []byte("the pepper of a test")}},
 		},
-		Sources: svc.SourceConfig{Marketplace: newMarket(t, s.sources.url), SealingKey: make([]byte, 32)},
-		Memory:  svc.Memory{Keys: 1024},
+		Sources: svc.SourceConfig{
+			Marketplace: newMarket(t, s.sources.url),
+			SealingKey:  make([]byte, 32),
+		},
+		Memory: svc.Memory{Keys: 1024},
 	}
 	if with.Config != nil {
 		with.Config(&config)

@@ -92,7 +92,9 @@ func readAll(clone fs.FS) (pages []*page, files map[string][]byte, err error) {
 func sorted(pages []*page) []kind {
 	kinds := []kind{{Name: "Start"}, {Name: "How to"}, {Name: "Reference"}, {Name: "Explanation"}, {Name: "Project"}}
 	of := map[string]int{"docs/howto": 1, "docs/reference": 2, "docs/explanation": 3}
-	first := []string{"README.md", "docs/README.md", "docs/tutorial.md", "docs/faq.md", "docs/glossary.md"}
+	first := []string{
+		"README.md", "docs/README.md", "docs/tutorial.md", "docs/faq.md", "docs/glossary.md",
+	}
 	for _, p := range pages {
 		i, known := of[path.Dir(p.source)]
 		if !known && !slices.Contains(first, p.source) {

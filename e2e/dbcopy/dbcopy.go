@@ -45,7 +45,8 @@ func Tables(t testing.TB, db *sql.DB) (tables []Table) {
 		table := Table{Name: name[0].(string)}
 		for _, c := range query(t, db, `SELECT name, type, "notnull", pk, hidden FROM pragma_table_xinfo($1)`, name[0]) {
 			table.columns = append(table.columns, column{
-				name: c[0].(string), kind: c[1].(string), nullable: c[2] == int64(0), key: c[3] != int64(0), generated: c[4] != int64(0),
+				name: c[0].(string), kind: c[1].(string), nullable: c[2] == int64(0),
+				key: c[3] != int64(0), generated: c[4] != int64(0),
 			})
 		}
 		byID := map[any]*parent{}

@@ -87,7 +87,9 @@ func (f *Filler) insert(t testing.TB, tx *sql.Tx, table Table, longest int) erro
 }
 
 // opaque are the columns that may be large: no index has them.
-var opaque = []string{"manifest", "document", "data", "row_was", "row_is", "value", "request", "hash", "sealed_token"}
+var opaque = []string{
+	"manifest", "document", "data", "row_was", "row_is", "value", "request", "hash", "sealed_token",
+}
 
 func (f *Filler) value(c column, longest int) any {
 	if c.nullable && f.IntN(3) == 0 {

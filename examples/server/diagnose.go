@@ -74,7 +74,11 @@ func (c *call) diagnosis(ctx context.Context) ([]byte, error) {
 		{"server.json", asJSON(map[string]any{"addr": c.Addr, "health": reason(c.askHealth(ctx))})},
 		{"goroutines.txt", goroutines.Bytes()},
 	} {
-		to, err := archive.CreateHeader(&zip.FileHeader{Name: part.name, Method: zip.Deflate, Modified: time.Now()})
+		to, err := archive.CreateHeader(&zip.FileHeader{
+			Name:     part.name,
+			Method:   zip.Deflate,
+			Modified: time.Now(),
+		})
 		if err == nil {
 			_, err = io.WriteString(to, hide(string(part.text)))
 		}
@@ -205,7 +209,9 @@ func (c *call) hider() func(text string) string {
 		}
 	}
 	replace := strings.NewReplacer(pairs...)
-	return func(text string) string { return looksLikeKey.ReplaceAllString(replace.Replace(text), "_***") }
+	return func(text string) string {
+		return looksLikeKey.ReplaceAllString(replace.Replace(text), "_***")
+	}
 }
 
 // isSetting reports whether a variable is a key of the configuration, such as SVC_KEYS.
@@ -215,5 +221,6 @@ func isSetting(name string) bool {
 			return true
 		}
 	}
-	return strings.HasPrefix(name, variableOf("api_keys.")) || strings.HasPrefix(name, variableOf("tls."))
+	return strings.HasPrefix(name, variableOf("api_keys.")) ||
+		strings.HasPrefix(name, variableOf("tls."))
 }

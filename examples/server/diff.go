@@ -53,7 +53,8 @@ func differences(diff svc.AccessDiff) (all []difference) {
 	}
 	for _, t := range diff.Turned {
 		all = append(all, difference{
-			Kind: "test", Action: t.Action, Bank: t.Bank, Before: t.Allowed, After: !t.Allowed, Test: json.RawMessage(said(t)),
+			Kind: "test", Action: t.Action, Bank: t.Bank, Before: t.Allowed, After: !t.Allowed,
+			Test: json.RawMessage(said(t)),
 		})
 	}
 	return all

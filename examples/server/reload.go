@@ -156,7 +156,9 @@ func (s secrets) follow(other secrets) bool {
 	for _, p := range s.accepted() {
 		known = append(known, p.Version)
 	}
-	return !slices.ContainsFunc(other.accepted(), func(p pair) bool { return !slices.Contains(known, p.Version) })
+	return !slices.ContainsFunc(other.accepted(), func(p pair) bool {
+		return !slices.Contains(known, p.Version)
+	})
 }
 
 // slogLevel returns the level, which is checked.

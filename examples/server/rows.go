@@ -65,7 +65,8 @@ func flagless(
 
 // listing returns a command that lists rows.
 func listing[R any, J row](
-	name, about, head string, list func(target, context.Context) iter.Seq2[R, error], form func(R) J,
+	name, about, head string, list func(target, context.Context) iter.Seq2[R, error],
+	form func(R) J,
 ) rows {
 	do := func(ctx context.Context, c *call, t target) error {
 		return show(c, list(t, ctx), head, form)
@@ -75,7 +76,8 @@ func listing[R any, J row](
 
 // showing returns a command that shows the row of its operand.
 func showing[R, J any](
-	name, takes, about string, read func(target, context.Context, string) (R, error), form func(R) J,
+	name, takes, about string, read func(target, context.Context, string) (R, error),
+	form func(R) J,
 ) rows {
 	do := func(ctx context.Context, c *call, t target) error {
 		found, err := read(t, ctx, c.operand)

@@ -66,7 +66,9 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	tenants, err := svc.NewTenants(svc.TenantsConfig{Store: store, Config: svc.Config{
-		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Logger: slog.New(
+			slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}),
+		),
 	}})
 	if err != nil {
 		return err

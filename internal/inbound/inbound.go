@@ -57,7 +57,8 @@ const RequestIDHeader = "X-Request-Id"
 func RequestID(header http.Header, mask func(string) string) string {
 	const safe = token.Alphabet + "-_.:/+=@~"
 	id := header.Get(RequestIDHeader)
-	if id == "" || len(id) > 128 || strings.Trim(id, safe) != "" || mask(id) != id || len(header.Values(RequestIDHeader)) > 1 {
+	if id == "" || len(id) > 128 || strings.Trim(id, safe) != "" || mask(id) != id ||
+		len(header.Values(RequestIDHeader)) > 1 {
 		return rand.Text()
 	}
 	return id

@@ -110,7 +110,9 @@ func newMemo[K comparable, V any](
 	budget *cache.Budget,
 	share func(K, *V) *cache.Share,
 ) *memo[K, V] {
-	shares := func(e *memoEntry[K, V]) (one, other *cache.Share) { return share(e.key, e.value), nil }
+	shares := func(e *memoEntry[K, V]) (one, other *cache.Share) {
+		return share(e.key, e.value), nil
+	}
 	return &memo[K, V]{newSlots(size, budget, 0, shares)}
 }
 

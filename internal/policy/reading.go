@@ -129,7 +129,8 @@ func (m *comparison) counts(changed map[*Statement]bool, near bool) func(*Statem
 	}
 	return func(st *Statement) bool {
 		spend(m.call, 4*(len(st.Banks)*len(banks)+len(st.Actions)*len(actions)))
-		return !ended(m.call) && m.by.compares(st) && meet(st.Banks, banks) && meet(st.Actions, actions)
+		return !ended(m.call) && m.by.compares(st) && meet(st.Banks, banks) &&
+			meet(st.Actions, actions)
 	}
 }
 

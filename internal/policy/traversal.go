@@ -220,7 +220,9 @@ func (t *traversal) add(r *row, view int, own *bankRules, above *row) (differs b
 
 // classVerdict returns the stance of a class of actions. When the same statements match a class
 // that was visited before, it returns the stance of that class.
-func (t *traversal) stance(v *view, action int32, own *bankRules, before, stances []*classVerdict) *classVerdict {
+func (t *traversal) stance(
+	v *view, action int32, own *bankRules, before, stances []*classVerdict,
+) *classVerdict {
 	covering := t.covering[action]
 	key := likeness{before[action], own.members.hashWithin(covering)}
 	if like, known := own.like[key]; !known {

@@ -104,7 +104,8 @@ func (r *release) hostEnv(ctx context.Context) ([]string, error) {
 	}
 	lines := strings.Split(string(usual), "\n")
 	folders := []string{
-		filepath.Join(r.scratch, "proxy"), filepath.Join(r.out, "proxy"), filepath.Join(lines[1], "cache", "download"),
+		filepath.Join(r.scratch, "proxy"), filepath.Join(r.out, "proxy"),
+		filepath.Join(lines[1], "cache", "download"),
 	}
 	proxies := ""
 	for _, folder := range folders {

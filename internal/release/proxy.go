@@ -99,7 +99,8 @@ func modulesOf(tree, version string) (modules []goModule, err error) {
 		if err != nil {
 			return err
 		}
-		if entry.IsDir() && slices.Contains([]string{"docs", "e2e", "internal", "testdata"}, entry.Name()) {
+		if entry.IsDir() &&
+			slices.Contains([]string{"docs", "e2e", "internal", "testdata"}, entry.Name()) {
 			return fs.SkipDir
 		}
 		if entry.Name() != "go.mod" {

@@ -166,7 +166,8 @@ func (s *Store) Look(context.Context) (uint64, error) { return s.looker.look() }
 // BEGIN IMMEDIATE.
 func Dialect() sqlstore.Dialect {
 	return sqlstore.Dialect{
-		Text: "TEXT", Bytes: "BLOB", Serial: "INTEGER", OneWriter: true, Rows: 4, Classify: classify,
+		Text: "TEXT", Bytes: "BLOB", Serial: "INTEGER", OneWriter: true, Rows: 4,
+		Classify: classify,
 		Identity: `SELECT file FROM pragma_database_list WHERE name = 'main'`,
 		Find: `SELECT 'main', COALESCE((SELECT schema FROM pragma_table_list WHERE name = $1
 			ORDER BY CASE schema WHEN 'temp' THEN 0 WHEN 'main' THEN 1 ELSE 2 END LIMIT 1), '')`,

@@ -157,7 +157,9 @@ func (t accessTx) ask(
 	return func() svc.Bundle {
 		b.Users = withChannels(b.Users)
 		b.Groups = withMembers(once(b.Groups, func(g svc.Group) string { return g.ID }), members)
-		b.ServiceAccounts = once(b.ServiceAccounts, func(a svc.ServiceAccount) string { return a.ID })
+		b.ServiceAccounts = once(b.ServiceAccounts, func(a svc.ServiceAccount) string {
+			return a.ID
+		})
 		b.Attachments = once(b.Attachments, func(a svc.Attachment) svc.AttachmentKey {
 			return svc.AttachmentKey{PolicyID: a.PolicyID, Principal: a.Principal}
 		})
@@ -255,7 +257,8 @@ func withChannels(rows []svc.User) []svc.User {
 
 // groups asks for the named groups, and for their named members.
 func (t accessTx) groups(
-	ctx context.Context, err *error, list *[]svc.Group, members *[]svc.Membership, named svc.AccessNames,
+	ctx context.Context, err *error, list *[]svc.Group, members *[]svc.Membership,
+	named svc.AccessNames,
 ) {
 	const groups, ofMembers = `SELECT g.id, g.display_name FROM `, `SELECT m.group_id, m.user_id FROM `
 	ids := slices.Concat(named.Groups, named.MembersOf)

@@ -237,7 +237,8 @@ func scanRow(row scanner) (r auditRow, err error) {
 	var e eventRow
 	var salts []byte
 	columns := slices.Concat(
-		[]any{&r.Number}, e.columns(), []any{&r.Previous, &r.Hash, &r.earliest, &r.latest}, e.rows(),
+		[]any{&r.Number}, e.columns(), []any{&r.Previous, &r.Hash, &r.earliest, &r.latest},
+		e.rows(),
 		[]any{&salts},
 	)
 	if err := row.Scan(columns...); err != nil {

@@ -50,7 +50,9 @@ func (c Copier) Copy(ctx context.Context, from, to Opened) error {
 		from: from.opened(), to: to.opened(), progress: c.Progress,
 		known: len(migrationTexts()), tables: tables(migrationTexts()),
 	}
-	run.tables = slices.DeleteFunc(run.tables, func(t *table) bool { return t.name == "svc_changefeed" })
+	run.tables = slices.DeleteFunc(run.tables, func(t *table) bool {
+		return t.name == "svc_changefeed"
+	})
 	if run.progress == nil {
 		run.progress = func(int64, int64) {}
 	}

@@ -159,7 +159,9 @@ func (s session) unlimitLocks(ctx context.Context) error {
 
 func accessLocked(err error) error {
 	return &svc.Error{
-		Code: svc.CodeUnavailable, Message: "another transaction is changing access: try again", Err: err,
+		Code:    svc.CodeUnavailable,
+		Message: "another transaction is changing access: try again",
+		Err:     err,
 	}
 }
 

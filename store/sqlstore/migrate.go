@@ -344,7 +344,8 @@ func fold(statements []string) (folded []string) {
 	created := map[string]int{} // the name of a table: the index in folded
 	for _, statement := range statements {
 		before, column, added := strings.Cut(statement, " ADD COLUMN ")
-		table, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(before), "ALTER TABLE "), " ")
+		table := strings.TrimPrefix(strings.TrimSpace(before), "ALTER TABLE ")
+		table, _, _ = strings.Cut(table, " ")
 		if at, found := created[table]; added && found {
 			text := strings.TrimSpace(folded[at])
 			end := tableEnd.FindStringIndex(text)[0]

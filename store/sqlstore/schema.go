@@ -121,7 +121,8 @@ func (in schema) qualify(statement string) string {
 			quote = c
 		case c != 's' || i > 0 && inName(statement[i-1]):
 		case !strings.HasPrefix(statement[i:], tablePrefix):
-		case strings.HasSuffix(statement[:i], "INDEX ") && !strings.HasSuffix(statement[:i], "DROP INDEX "):
+		case strings.HasSuffix(statement[:i], "INDEX ") &&
+			!strings.HasSuffix(statement[:i], "DROP INDEX "):
 		default:
 			b.WriteString(statement[done:i])
 			b.WriteString(string(in))

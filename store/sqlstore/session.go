@@ -31,7 +31,8 @@ type session struct {
 // goroutine at a time may use the session.
 func (p *pool) within(tx *sql.Tx, h *callTimer) session {
 	return session{
-		pool: p, tx: tx, own: map[string]*sql.Stmt{}, access: new(string), hearing: h, schema: p.schema,
+		pool: p, tx: tx, own: map[string]*sql.Stmt{}, access: new(string), hearing: h,
+		schema: p.schema,
 	}
 }
 

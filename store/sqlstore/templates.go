@@ -307,7 +307,9 @@ func scanTemplateColumns(row scanner, more ...any) (t svc.Template, err error) {
 	t.InstalledAt, t.UpdatedAt = fromMicro(installed), fromMicro(updated)
 	if scope != nil {
 		source := svc.SourceKey{Scope: svc.Scope(*scope), Owner: *owner, Name: *name}
-		t.Origin = &svc.Origin{Source: source, ID: *id, URL: *url, Revision: *revision, Edited: edited != 0}
+		t.Origin = &svc.Origin{
+			Source: source, ID: *id, URL: *url, Revision: *revision, Edited: edited != 0,
+		}
 	}
 	t.Content, err = content.content()
 	return t, err

@@ -204,7 +204,8 @@ var changeAccessRules = []rule{
 			{PolicyID: "d", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "bob"}},
 		}
 		want.Groups[0].Members = []string{"alice", "bob"}
-		want.ServiceAccounts = slices.Insert(want.ServiceAccounts, 1, household().ServiceAccounts[1])
+		want.ServiceAccounts = slices.Insert(want.ServiceAccounts, 1,
+			household().ServiceAccounts[1])
 		c.same("named by several fields", sortedBundle(c.current(names)), want)
 		whole := svc.AccessNames{GroupsOf: []string{"bob"}, MembersOf: []string{"hers"}}
 		c.same("with MembersOf", sortedBundle(c.current(whole)).Groups, want.Groups)

@@ -219,7 +219,8 @@ var changeAPIKeyRules = []rule{
 		}
 		for _, query := range []svc.AccessQuery{
 			{}, {KeyID: "c"}, {Identity: alice}, {Identity: asAccount("bot")},
-			{Identity: alice, ScopingPolicyID: "p"}, {Identity: asAccount("bot"), ScopingPolicyID: "p"},
+			{Identity: alice, ScopingPolicyID: "p"},
+			{Identity: asAccount("bot"), ScopingPolicyID: "p"},
 		} {
 			c.same("keys that nobody asked for", c.access(query).Keys, 0)
 			for most, want := range map[int]int{0: 0, 1: 1, 2: 2, 3: 3, 4: 3, 1000: 3} {

@@ -82,7 +82,8 @@ var tenantRules = []tenantRule{
 			c.is("Tenant", err, svc.ErrNotFound)
 		}
 		for _, number := range []int64{tenant.Number + 1, -1} {
-			c.is("ChangeTenant", c.ChangeTenant(c.ctx, number, svc.TenantSuspended), svc.ErrNotFound)
+			c.is("ChangeTenant", c.ChangeTenant(c.ctx, number, svc.TenantSuspended),
+				svc.ErrNotFound)
 			c.is("DropTenant", c.DropTenant(c.ctx, number), svc.ErrNotFound)
 		}
 		c.same("the list", c.list(10), []svc.Tenant{tenant})

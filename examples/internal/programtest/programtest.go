@@ -65,12 +65,15 @@ func Start(t testing.TB, environment []string, args ...string) Program {
 
 // Ask sends a request with headers, each "Name: value", and returns the answer and its body. It
 // waits for a server that does not listen yet.
-func Ask(t testing.TB, client *http.Client, method, url, body string, headers ...string) (*http.Response, string) {
+func Ask(
+	t testing.TB, client *http.Client, method, url, body string, headers ...string,
+) (*http.Response, string) {
 	t.Helper()
 	var answer *http.Response
 	var failed error
 	listens := Soon(func() bool {
-		request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+		request, err := http.NewRequestWithContext(t.Context(), method, url,
+			strings.NewReader(body))
 		if err != nil {
 			failed = err
 			return true
