@@ -22,11 +22,31 @@ type accessKind struct {
 
 // accessKinds are in the order of their tabs.
 var accessKinds = []*accessKind{
-	{"users", "Users", "User", svc.ActionUsersRead, svc.ActionUsersWrite, true, (*visit).users, (*visit).fillUser},
-	{"groups", "Groups", "Group", svc.ActionGroupsRead, svc.ActionGroupsWrite, false, (*visit).groups, (*visit).fillGroup},
-	{"policies", "Policies", "Policy", svc.ActionPoliciesRead, svc.ActionPoliciesWrite, false, (*visit).policies, (*visit).fillPolicy},
-	{"accounts", "Service accounts", "Service account", svc.ActionAccountsManage, svc.ActionAccountsManage, true, (*visit).accounts, (*visit).fillAccount},
-	{"banks", "Banks", "Bank", svc.ActionBanksRead, svc.ActionBanksWrite, false, (*visit).banks, (*visit).fillBank},
+	{
+		path: "users", tab: "Users", one: "User", states: true,
+		read: svc.ActionUsersRead, write: svc.ActionUsersWrite,
+		list: (*visit).users, fill: (*visit).fillUser,
+	},
+	{
+		path: "groups", tab: "Groups", one: "Group",
+		read: svc.ActionGroupsRead, write: svc.ActionGroupsWrite,
+		list: (*visit).groups, fill: (*visit).fillGroup,
+	},
+	{
+		path: "policies", tab: "Policies", one: "Policy",
+		read: svc.ActionPoliciesRead, write: svc.ActionPoliciesWrite,
+		list: (*visit).policies, fill: (*visit).fillPolicy,
+	},
+	{
+		path: "accounts", tab: "Service accounts", one: "Service account", states: true,
+		read: svc.ActionAccountsManage, write: svc.ActionAccountsManage,
+		list: (*visit).accounts, fill: (*visit).fillAccount,
+	},
+	{
+		path: "banks", tab: "Banks", one: "Bank",
+		read: svc.ActionBanksRead, write: svc.ActionBanksWrite,
+		list: (*visit).banks, fill: (*visit).fillBank,
+	},
 }
 
 // accessRoutes are the addresses of the lists, and of the page of each row.
@@ -86,7 +106,12 @@ func accessList(k *accessKind) func(*visit) error {
 		in := v.URL.Query()
 		body := accessListView{Asked: in, Kind: k.path, Tabs: tabs(k)}
 		if k.states {
-			body.States = choices([]choice{{Name: "All"}, {Value: "active", Name: "Active"}, {Value: "inactive", Name: "Inactive"}}, in.Get("state"))
+			states := []choice{
+				{Name: "All"},
+				{Value: "active", Name: "Active"},
+				{Value: "inactive", Name: "Inactive"},
+			}
+			body.States = choices(states, in.Get("state"))
 		}
 		if err := body.fill(k.list(v)); err != nil {
 			return err
@@ -152,19 +177,22 @@ func accessRows[R any](all iter.Seq2[R, error], row func(R) accessRow) iter.Seq2
 }
 
 func (v *visit) users() iter.Seq2[accessRow, error] {
-	return accessRows(v.h.service.Users.List(v.Context(), v.by, svc.UserQuery{}), func(u svc.User) accessRow {
+	all := v.h.service.Users.List(v.Context(), v.by, svc.UserQuery{})
+	return accessRows(all, func(u svc.User) accessRow {
 		return accessRow{u.ID, u.DisplayName, textOr(u.Email), u.Inactive}
 	})
 }
 
 func (v *visit) groups() iter.Seq2[accessRow, error] {
-	return accessRows(v.h.service.Groups.List(v.Context(), v.by, svc.GroupQuery{}), func(g svc.Group) accessRow {
+	all := v.h.service.Groups.List(v.Context(), v.by, svc.GroupQuery{})
+	return accessRows(all, func(g svc.Group) accessRow {
 		return accessRow{ID: g.ID, Name: g.DisplayName}
 	})
 }
 
 func (v *visit) policies() iter.Seq2[accessRow, error] {
-	return accessRows(v.h.service.Policies.List(v.Context(), v.by, svc.RowQuery{}), func(p svc.Policy) accessRow {
+	all := v.h.service.Policies.List(v.Context(), v.by, svc.RowQuery{})
+	return accessRows(all, func(p svc.Policy) accessRow {
 		row := accessRow{ID: p.ID, Name: p.DisplayName}
 		if p.Builtin() {
 			row.Details = "built in"
@@ -185,7 +213,8 @@ func (v *visit) accounts() iter.Seq2[accessRow, error] {
 }
 
 func (v *visit) banks() iter.Seq2[accessRow, error] {
-	return accessRows(v.h.service.Banks.List(v.Context(), v.by, svc.RowQuery{}), func(b svc.BankPolicy) accessRow {
+	all := v.h.service.Banks.List(v.Context(), v.by, svc.RowQuery{})
+	return accessRows(all, func(b svc.BankPolicy) accessRow {
 		return accessRow{ID: b.BankID, Details: "has a policy"}
 	})
 }

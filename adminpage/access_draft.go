@@ -191,12 +191,10 @@ func (v *visit) showDraft(d draft) (*draftView, error) {
 
 // checkDraft refuses what a save would refuse. It reports whether the caller may save.
 func (v *visit) checkDraft(d draft) (may bool, err error) {
-	err = v.h.service.Access.Write(v.Context(), v.by, d.bundle, svc.BundleWrite{
-		Detach: d.detach,
-		DryRun: true,
-	})
-	if svc.ErrorCode(err) == svc.CodeForbidden { // who may read may look at what others could change
-		return false, nil
+	check := svc.BundleWrite{Detach: d.detach, DryRun: true}
+	err = v.h.service.Access.Write(v.Context(), v.by, d.bundle, check)
+	if svc.ErrorCode(err) == svc.CodeForbidden {
+		return false, nil // who may read may look at what others could change
 	}
 	return err == nil && !v.h.options.ReadOnly, err
 }
@@ -235,15 +233,18 @@ const maxLately = 5
 
 // lately names the newest changes of access, for who may read the audit.
 func (v *visit) lately() (lines []string, err error) {
-	for record, err := range v.h.service.Audit.Records(v.Context(), v.by, svc.AuditQuery{Limit: 10 * maxLately}) {
+	newest := svc.AuditQuery{Limit: 10 * maxLately}
+	for record, err := range v.h.service.Audit.Records(v.Context(), v.by, newest) {
 		if svc.ErrorCode(err) == svc.CodeForbidden || len(lines) == maxLately {
 			break
 		} else if err != nil {
 			return nil, err
 		}
 		if record.Action == svc.EventAccessWritten || record.Action == svc.EventAccessRemoved {
-			lines = append(lines, shorten(cmp.Or(record.Actor.ID, "the host")+" changed "+
-				strings.ReplaceAll(string(record.Target.Kind), "_", " ")+" "+record.Target.ID, maxField))
+			actor := cmp.Or(record.Actor.ID, "the host")
+			kind := strings.ReplaceAll(string(record.Target.Kind), "_", " ")
+			line := actor + " changed " + kind + " " + record.Target.ID
+			lines = append(lines, shorten(line, maxField))
 		}
 	}
 	return lines, nil

@@ -148,7 +148,8 @@ func (c checkView) failed() bool { return c.Problem != "" || c.Failed != nil }
 // checkShown prepares a check for the page that comes after it: done is "checked" there.
 func (v *visit) checkShown(last checked, done string) (view checkView) {
 	own := v.h.checks.last(v.h.service.Tenant().Number)
-	if view = (checkView{Running: own.now, Done: own.done, Total: own.total}); own.now || done != "checked" {
+	view = checkView{Running: own.now, Done: own.done, Total: own.total}
+	if own.now || done != "checked" {
 		return view
 	}
 	view.Problem = own.problem

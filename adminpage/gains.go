@@ -159,8 +159,11 @@ func publicGains(all []svc.PublicDiff) (rows []*gain) {
 			if d.Change == svc.Unchanged {
 				continue
 			}
-			g := &gain{What: words[d.Change], Action: shorten(d.Action, maxField),
-				Limits: shorten(changedLimits(d), maxField), Count: "unknown senders, " + where(p.Context)}
+			g := &gain{
+				What: words[d.Change], Action: shorten(d.Action, maxField),
+				Limits: shorten(changedLimits(d), maxField),
+				Count:  "unknown senders, " + where(p.Context),
+			}
 			g.on(p.Bank)
 			rows = append(rows, g)
 		}
@@ -214,7 +217,8 @@ func sum(diff svc.AccessDiff, rows []*gain) string {
 	case most == nil:
 		return fmt.Sprintf("Changes what %s may do.", plural(principals, "principal"))
 	}
-	return fmt.Sprintf("Changes what %s may do: %s.", plural(principals, "principal"), strings.Join(most, ", "))
+	return fmt.Sprintf("Changes what %s may do: %s.",
+		plural(principals, "principal"), strings.Join(most, ", "))
 }
 
 // mostChanged says how many principals lose or gain an action on some bank. It has the three
@@ -225,7 +229,8 @@ func mostChanged(all []svc.PrincipalsDiff) (most []string) {
 		seen := map[string]bool{}
 		for _, d := range p.Differences {
 			c := words[d.Change] + " " + d.Action
-			if lostOrGained := d.Change == svc.NewlyDenied || d.Change == svc.NewlyAllowed; lostOrGained && !seen[c] {
+			lostOrGained := d.Change == svc.NewlyDenied || d.Change == svc.NewlyAllowed
+			if lostOrGained && !seen[c] {
 				seen[c] = true
 				counts[c] += len(p.Principals)
 			}

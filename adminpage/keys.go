@@ -105,7 +105,8 @@ var keysDone = map[string]string{
 func (v *visit) keys() error {
 	in := v.URL.Query()
 	page := view{Title: "Keys", Done: keysDone[in.Get("done")]}
-	return v.showKeys(http.StatusOK, page, keysView{Asked: in, Form: url.Values{"for": {in.Get("holder")}}})
+	form := url.Values{"for": {in.Get("holder")}}
+	return v.showKeys(http.StatusOK, page, keysView{Asked: in, Form: form})
 }
 
 // showKeys fills the list and shows the page.
@@ -215,7 +216,8 @@ func (b *keysView) holders(kind svc.Kind) []svc.Identity {
 	case id == "" && b.Reads && b.Account:
 		return []svc.Identity{svc.AllHolders}
 	case id == "" && b.Reads:
-		b.Note = "A list of all keys has those of service accounts, which you may not see. Enter a holder."
+		b.Note = "A list of all keys has those of service accounts, which you may not see." +
+			" Enter a holder."
 		fallthrough
 	case id == "" || !b.Reads && id == b.page.by.ID:
 		if b.Own {

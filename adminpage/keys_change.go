@@ -115,7 +115,8 @@ func (v *visit) showNew(issued svc.IssuedKey, body keysView, done string) error 
 
 // rateOf reads the rate of a key. Without both fields there is none.
 func rateOf(form url.Values) (rate svc.Rate, err error) {
-	perSecond, burst := strings.TrimSpace(form.Get("per_second")), strings.TrimSpace(form.Get("burst"))
+	perSecond := strings.TrimSpace(form.Get("per_second"))
+	burst := strings.TrimSpace(form.Get("burst"))
 	if perSecond == "" && burst == "" {
 		return rate, nil
 	}

@@ -100,7 +100,8 @@ func instant(field, text string, ofDay time.Duration) (time.Time, error) {
 	if at, err := time.Parse(time.RFC3339, text); err == nil && !at.IsZero() {
 		return at, nil
 	}
-	return time.Time{}, svc.Invalid(field, "must be a day or a time, such as 2030-12-31 or 2030-12-31T23:59:59Z")
+	return time.Time{}, svc.Invalid(field,
+		"must be a day or a time, such as 2030-12-31 or 2030-12-31T23:59:59Z")
 }
 
 // The times of a day at which periods begin and end.

@@ -183,11 +183,13 @@ func dict(pairs ...any) map[string]any {
 // render answers with a page.
 func (v *visit) render(status int, page view) {
 	page.Brand, page.Page, page.Root = v.h.options.Title, v.page, v.h.root(v.Request)
-	if v.h.tenants != nil { // tabs of two tenants differ; one that nobody has made looks like others
+	if v.h.tenants != nil {
+		// Tabs of two tenants differ. A tenant that nobody has made looks like others.
 		page.Brand += " · " + cut(v.h.prefix.TenantOf(v.Request, v.h.options.Tenant))
 	}
 	page.Style, page.Script, page.wrongInputs = style.path, script.path, v.wrongInputs
-	page.ReadOnly, page.Who, page.OwnSession = v.h.options.ReadOnly, v.by.Identity(), v.in.bearer != ""
+	page.ReadOnly, page.Who = v.h.options.ReadOnly, v.by.Identity()
+	page.OwnSession = v.in.bearer != ""
 	if v.by.ID != "" {
 		page.Links, _ = v.navigation() // the page shows what failed
 	}

@@ -298,7 +298,11 @@ func (v *visit) first() error {
 		return err
 	}
 	if len(links) == 0 {
-		return &svc.Error{Code: svc.CodeForbidden, Message: "this key has no access to these pages: ask an administrator for a right such as " + svc.ActionUsersRead}
+		return &svc.Error{
+			Code: svc.CodeForbidden,
+			Message: "this key has no access to these pages: ask an administrator for a right" +
+				" such as " + svc.ActionUsersRead,
+		}
 	}
 	v.redirect(links[0].Address)
 	return nil
