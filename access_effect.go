@@ -33,7 +33,8 @@ type standing struct {
 }
 
 func standingIn(r *accessindex.Index, of rightsHolder) standing {
-	return snapshot(r, AccessQuery{Identity: of.Identity, ScopingPolicyID: of.narrowedBy}, "").powers(of)
+	q := AccessQuery{Identity: of.Identity, ScopingPolicyID: of.narrowedBy}
+	return snapshot(r, q, "").powers(of)
 }
 
 // standing returns the rights of a holder, who is the subject of a.
@@ -432,10 +433,8 @@ func (t *effectCheck) lastAdministrator(all *accessRows) error {
 			}
 		}
 	}
-	return &Error{
-		Code:    CodeLastAdministrator,
-		Message: "no active user would be allowed every iam: action: give them to another user first",
-	}
+	return &Error{Code: CodeLastAdministrator, Message: "no active user would be allowed every" +
+		" iam: action: give them to another user first"}
 }
 
 // put writes w into r.

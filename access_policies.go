@@ -138,8 +138,8 @@ func (s *ServiceAccounts) Create(
 			}
 		}
 		if owned >= MaxServiceAccounts {
-			refused = &Error{Code: CodeLimit, Message: fmt.Sprintf(
-				"the owner has %d service accounts, and more are not allowed: delete one first", owned)}
+			refused = &Error{Code: CodeLimit, Message: fmt.Sprintf("the owner has %d service"+
+				" accounts, and more are not allowed: delete one first", owned)}
 		}
 		return refused, nil
 	})
@@ -262,7 +262,8 @@ func (s *Policies) Patch(
 }
 
 func builtinPolicy() *Error {
-	return &Error{Code: CodeBuiltin, Message: "a built-in policy cannot be changed: make another one"}
+	const message = "a built-in policy cannot be changed: make another one"
+	return &Error{Code: CodeBuiltin, Message: message}
 }
 
 // Delete removes a policy that nothing uses. The caller needs iam:policies:write. With ifMatch,

@@ -337,7 +337,7 @@ type rowList[R any] struct {
 	action  string
 	query   RowQuery
 	page    AccessPage
-	check   func(c *checker) // checkCache the rest of the query; nil: nothing
+	check   func(c *checker) // checks the rest of the query; nil: nothing
 	parent  AccessNames      // a row that must exist; empty: none
 	missing func() *Error    // the error when parent does not exist
 	rows    func(Bundle) []R
@@ -352,40 +352,42 @@ func listRows[R any](ctx context.Context, s *accessWriter, l rowList[R]) iter.Se
 	if l.virtual != nil { // the store cannot skip them
 		page.Skip, page.Limit = 0, listChunk
 	}
-	return lists.Take(l.query.Limit, lists.Skip(l.query.Skip-page.Skip, lists.Chunks(ctx, page.Limit, doing("list access"),
-		func() error {
-			var c checker
-			c.text("after", page.After, 3*MaxIDLength)
-			c.count("skip", page.Skip)
-			c.count("limit", l.query.Limit)
-			if l.check != nil {
-				l.check(&c)
-			}
-			if err := c.err(); err != nil {
-				return err
-			}
-			if err := s.authorize(ctx, l.by, l.action); err != nil || l.missing == nil {
-				return err
-			}
-			parent, _, err := s.named(ctx, l.parent, false)
-			if err == nil && parent.Empty() {
-				err = l.missing()
-			}
+	allowed := func() error {
+		var c checker
+		c.text("after", page.After, 3*MaxIDLength)
+		c.count("skip", page.Skip)
+		c.count("limit", l.query.Limit)
+		if l.check != nil {
+			l.check(&c)
+		}
+		if err := c.err(); err != nil {
 			return err
-		},
-		func() (rows []R, err error) {
-			_, err = s.base.store.ReadAccess(ctx, AccessRead{Page: &page}, func(part Bundle) error {
-				rows = append(rows, l.rows(part)...)
-				return nil
-			})
-			return l.withVirtual(rows, page), err
-		},
-		func(last R) {
-			page.After, page.Skip = l.key(last), 0
-			if l.query.Limit == 0 && page.Kind != TargetPolicy && page.Kind != TargetBankPolicy { // whose documents are long
-				page.Limit = min(2*page.Limit, longChunk)
-			}
-		})))
+		}
+		if err := s.authorize(ctx, l.by, l.action); err != nil || l.missing == nil {
+			return err
+		}
+		parent, _, err := s.named(ctx, l.parent, false)
+		if err == nil && parent.Empty() {
+			err = l.missing()
+		}
+		return err
+	}
+	read := func() (rows []R, err error) {
+		_, err = s.base.store.ReadAccess(ctx, AccessRead{Page: &page}, func(part Bundle) error {
+			rows = append(rows, l.rows(part)...)
+			return nil
+		})
+		return l.withVirtual(rows, page), err
+	}
+	goOn := func(last R) {
+		page.After, page.Skip = l.key(last), 0
+		hasDocuments := page.Kind == TargetPolicy || page.Kind == TargetBankPolicy
+		if l.query.Limit == 0 && !hasDocuments { // documents are long
+			page.Limit = min(2*page.Limit, longChunk)
+		}
+	}
+	chunks := lists.Chunks(ctx, page.Limit, doing("list access"), allowed, read, goOn)
+	return lists.Take(l.query.Limit, lists.Skip(l.query.Skip-page.Skip, chunks))
 }
 
 // withVirtual adds the virtual rows to a chunk of the stored ones.

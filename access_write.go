@@ -109,7 +109,8 @@ func (how BundleWrite) removal(current, bundle Bundle) (remove AccessNames, err 
 	if len(how.Detach) == 0 {
 		return remove, nil
 	}
-	stored, written := lists.Index(current.Attachments, Attachment.key), lists.Index(bundle.Attachments, Attachment.key)
+	stored := lists.Index(current.Attachments, Attachment.key)
+	written := lists.Index(bundle.Attachments, Attachment.key)
 	for _, key := range how.Detach {
 		switch {
 		case written[key] != nil:

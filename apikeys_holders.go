@@ -300,7 +300,8 @@ func (s *keyIssuer) recheck(ctx context.Context, tx Store, by Principal, b *basi
 	if err := b.checkHolder(by, now); err != nil || !b.within {
 		return err
 	}
-	caller, target := s.compiler.Compile(own.callerOf(by)), s.compiler.Compile(now.standing(b.holder))
+	caller := s.compiler.Compile(own.callerOf(by))
+	target := s.compiler.Compile(now.standing(b.holder))
 	if judgedBy(caller, target) != b.judged {
 		return errStaleRights
 	}

@@ -295,7 +295,8 @@ func (s *Keys) Import(
 	}
 	key := s.newKey(allowed.holder, token.Imported(in.Prefix, in.Hash)).APIKey
 	s.stamp(&key, in.NewAPIKey, now)
-	err = s.addKey(ctx, by, allowed, key, EventAPIKeyImported, nil) // once: its id cannot be drawn again
+	// Once: its id cannot be drawn again.
+	err = s.addKey(ctx, by, allowed, key, EventAPIKeyImported, nil)
 	if rowExists(err) {
 		return APIKey{}, taken("hash", "this key was imported before")
 	} else if err != nil {

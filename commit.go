@@ -79,7 +79,7 @@ type committer struct {
 	*base
 	keep       bool // each event is kept as a record
 	onEvent    func(ctx context.Context, event Event)
-	answerKeys [][]byte             // the first seals the answers to repeatable requests; all of them open
+	answerKeys [][]byte             // the first seals answers to repeatable requests; all open
 	callers    callers              // judge the callers of changes again
 	chains     *sequencer.Sequencer // of queued events; nil: none are kept
 	// forgets erases what records have of a user whom events remove, in the same transaction.

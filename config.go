@@ -265,7 +265,8 @@ func (c *Config) check() error {
 	case c.Users.AreRows && c.Users.Known != nil:
 		return errors.New("svc: set Config.Users.Known or Config.Users.AreRows, not both")
 	case c.Users.RequireKnown && c.Users.Known == nil && !c.Users.AreRows:
-		return errors.New("svc: Config.Users.RequireKnown requires Config.Users.Known or Config.Users.AreRows")
+		return errors.New("svc: Config.Users.RequireKnown requires Config.Users.Known or" +
+			" Config.Users.AreRows")
 	case edits != "" && !edits.rules():
 		return errors.New("svc: Config.Templates.LocalEdits must be conflict, overwrite or merge")
 	case c.Memory.Keys < 0:

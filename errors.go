@@ -307,7 +307,7 @@ func fault(doing string, err error) error {
 			Err:     err,
 		}
 	case noRow(err), rowExists(err):
-		err = errors.New(err.Error()) // an outcome that nobody expected is no outcome for the caller
+		err = errors.New(err.Error()) // an unexpected outcome is none for the caller
 	}
 	return &Error{
 		Code:    CodeInternal,
@@ -335,7 +335,7 @@ const (
 	// stays as it is: it is read and decides, and a write may repeat it.
 	MaxPatterns       = policy.MaxPatterns       // action and bank patterns of an access policy
 	MaxListElements   = policy.MaxListElements   // elements of each list parameter of a statement
-	MaxOverrides      = policy.MaxOverrides      // overrides of a bank policy, of both kinds together
+	MaxOverrides      = policy.MaxOverrides      // overrides of a bank policy, of both kinds
 	MaxPublicPatterns = policy.MaxPublicPatterns // action patterns of a bank policy
 )
 

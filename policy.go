@@ -307,7 +307,8 @@ func (s *Policies) answer(
 	if q.Me {
 		holder = by.holder()
 	} else if subject.Identity == (Identity{}) {
-		if holder, err = s.sender(ctx, readcache.Sender{Provider: provider, ID: sender}); err != nil {
+		holder, err = s.sender(ctx, readcache.Sender{Provider: provider, ID: sender})
+		if err != nil {
 			return Answer{}, err
 		}
 	}
@@ -334,7 +335,9 @@ func (s *Policies) answer(
 // sender returns whose rights a sender has: those of the active user with that channel, or those of
 // the public.
 func (s *Policies) sender(ctx context.Context, of readcache.Sender) (readcache.Holder, error) {
-	return s.cached.LoadSender(ctx, of, func() (who readcache.Holder, user string, at int64, err error) {
+	return s.cached.LoadSender(ctx, of, func() (
+		who readcache.Holder, user string, at int64, err error,
+	) {
 		snapshot, err := s.store.Access(ctx, AccessQuery{
 			Channel: Channel{Provider: of.Provider, SenderID: of.ID},
 		})
@@ -347,7 +350,7 @@ func (s *Policies) sender(ctx context.Context, of readcache.Sender) (readcache.H
 	})
 }
 
-const maxTrace = 16 << 20 // bytes of the policies and, 400 for each statement, of the entries of a trace
+const maxTrace = 16 << 20 // bytes of the policies and, 400 for each statement, of the entries
 
 // resolve explains the decision of a checked query. It refuses a subject that more than most
 // statements reach, before it makes the trace, which has an entry for each.
@@ -363,7 +366,8 @@ func resolve(
 	snapshot.narrow(&subject, q.ScopingPolicyID)
 	rights := compiler.Compile(subject)
 	if rights.Size() > most {
-		return Resolution{}, Invalid("", fmt.Sprintf("more than %d statements reach the subject", most))
+		problem := fmt.Sprintf("more than %d statements reach the subject", most)
+		return Resolution{}, Invalid("", problem)
 	} else if rights.Weight()+400*rights.Size() > maxTrace {
 		return Resolution{}, tooComplex("attach large policies in fewer ways", nil)
 	}

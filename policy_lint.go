@@ -282,7 +282,8 @@ func (l *linter) lookAlikes() {
 		of := list + "/" + text.Skeleton(id)
 		if other, known := first[of]; known && other != id {
 			f := l.about(list, i)
-			f.Code, f.Message = FindingAlike, noun+" "+quote(id)+" looks like "+noun+" "+quote(other)
+			f.Code = FindingAlike
+			f.Message = noun + " " + quote(id) + " looks like " + noun + " " + quote(other)
 			l.add(f)
 		} else {
 			first[of] = id
@@ -464,7 +465,8 @@ func (l *linter) classes() {
 // caller's bundle stays as it is.
 func (l *linter) everybodyActive() *accessindex.Index {
 	b := l.bundle
-	b.Users, b.ServiceAccounts = firsts(b.Users, User.key), firsts(b.ServiceAccounts, ServiceAccount.key)
+	b.Users = firsts(b.Users, User.key)
+	b.ServiceAccounts = firsts(b.ServiceAccounts, ServiceAccount.key)
 	for i := range b.Users {
 		b.Users[i].Inactive = false
 	}

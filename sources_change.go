@@ -117,9 +117,9 @@ func (s *Sources) checkAddress(source *Source, in NewSource) error {
 	// A name from the URL meets the rules of an alias, and like it, is no API key.
 	if source.Name = nameFromURL(in.URL); c.ok() && source.Name == "" {
 		c.add("/alias", "is required: the URL has no path to take a name from")
-	} else if c.ok() && (text.IDProblem(source.Name, MaxIDLength) != "" || token.Whole(source.Name)) {
-		c.add("/alias",
-			"is required: the URL's path does not start with a valid name")
+	} else if c.ok() &&
+		(text.IDProblem(source.Name, MaxIDLength) != "" || token.Whole(source.Name)) {
+		c.add("/alias", "is required: the URL's path does not start with a valid name")
 	}
 	return c.err()
 }

@@ -271,10 +271,11 @@ type AccessPage struct {
 // GroupsOf name.
 type AccessNames struct {
 	Users, Groups, ServiceAccounts, Policies, BankPolicies, Tests []string
-	Channels                                                      []Channel // name the users who have them
-	Attachments                                                   []AttachmentKey
-	Members                                                       []Membership
-	MembersOf                                                     []string // groups
+
+	Channels    []Channel // name the users who have them
+	Attachments []AttachmentKey
+	Members     []Membership
+	MembersOf   []string // groups
 
 	// These name rows by what they refer to.
 	GroupsOf      []string    // users: the groups that have them as members, with these members

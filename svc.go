@@ -122,7 +122,8 @@ func newService(config Config, tenant Tenant) (*Service, error) {
 	config.Keys.MaxPerHolder = cmp.Or(config.Keys.MaxPerHolder, DefaultMaxKeysPerHolder)
 	roles := rolesOf(config.Store)
 	if config.Events.Keep && roles.audit == nil {
-		return nil, errors.New("svc: Config.Events.Keep needs a Store that implements svc.AuditStore")
+		const problem = "svc: Config.Events.Keep needs a Store that implements svc.AuditStore"
+		return nil, errors.New(problem)
 	}
 	if err := config.check(); err != nil {
 		return nil, err
@@ -364,8 +365,9 @@ func (s *Service) Tenant() Tenant { return s.shared.tenant }
 
 // memory estimates the bytes that the caches hold.
 func (s *Service) memory() int64 {
-	return s.shared.compiler.Budget().Used() + s.cached.Bytes() + s.Templates.bytes() +
-		s.Templates.installedCache.kept.Bytes() + s.shared.checks.memory() + s.Access.accessCache.bytes()
+	templates := s.Templates.bytes() + s.Templates.installedCache.kept.Bytes()
+	return s.shared.compiler.Budget().Used() + s.cached.Bytes() + templates +
+		s.shared.checks.memory() + s.Access.accessCache.bytes()
 }
 
 // giveBack empties the caches.
@@ -387,7 +389,7 @@ type shared struct {
 	tenant   Tenant
 	chains   *sequencer.Sequencer // nil: no events are kept
 	counts   *tally.Tally         // of decisions
-	hostMay  Decision             // about [Host] on every bank; made once, because Decide must not allocate
+	hostMay  Decision             // about [Host] on every bank: Decide must not allocate it
 }
 
 // feed tells the cache what has changed in the store. It turns the targets of commits, of any
@@ -431,7 +433,10 @@ func assemble(config Config, b *base, of shared) *Service {
 	installs := newInstalls(b)
 	r := &keyHasher{b, of.keys}
 	edits := config.Templates.LocalEdits
-	h := &keyIssuer{b, g, j, r, config.Keys.MaxPerHolder, config.Keys.IgnoreExpired, config.Users.Known, config.Users.AreRows}
+	h := &keyIssuer{
+		b, g, j, r, config.Keys.MaxPerHolder, config.Keys.IgnoreExpired, config.Users.Known,
+		config.Users.AreRows,
+	}
 	j.callers = h
 	callers := &authenticator{
 		base: b, authorizer: g, keyHasher: r, host: config.Authenticator,

@@ -256,7 +256,8 @@ func (s *Templates) CheckUpdate(ctx context.Context, by Principal, id string) (U
 	} else if err != nil {
 		return UpdateCheck{}, err
 	}
-	result.LatestRevision, result.HasUpdate = &revision, revision != origin.Revision || id != origin.ID
+	result.LatestRevision = &revision
+	result.HasUpdate = revision != origin.Revision || id != origin.ID
 	return result, nil
 }
 

@@ -284,7 +284,8 @@ func (s *Templates) keepReport(ctx context.Context, report UpdateReport) {
 	}
 	kept := &keptReport{report: report, at: s.now()}
 	data, err := json.Marshal(report)
-	if stored := s.roles.answers; err == nil && stored != nil && !s.readOnly && len(data) <= maxReport {
+	stored := s.roles.answers
+	if err == nil && stored != nil && !s.readOnly && len(data) <= maxReport {
 		digest := sha256.Sum256(data)
 		answer := StoredAnswer{
 			Key: reportName, Caller: reportName, Request: digest[:], Data: data,
@@ -414,7 +415,7 @@ func (s *Templates) compare(
 		at = ScopePersonal
 	}
 	var mu sync.Mutex
-	return background.ForEach(ctx, len(offers), entriesAtOnce, func(ctx context.Context, i int) error {
+	compare := func(ctx context.Context, i int) error {
 		of := offers[i]
 		var latest *string
 		problem, follows := of.problem, true
@@ -433,7 +434,8 @@ func (s *Templates) compare(
 		mu.Unlock()
 		tick(len(of.from))
 		return nil
-	})
+	}
+	return background.ForEach(ctx, len(offers), entriesAtOnce, compare)
 }
 
 // fetchPresent is fetch for an installed template. It follows the renames of the source, and also

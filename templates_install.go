@@ -228,7 +228,8 @@ func (s *Templates) addTemplate(
 		by: by, basis: &add.at.basis, lock: add.at.roomForTemplate(),
 		begin: s.changesTemplates, answer: answer,
 		write: func(ctx context.Context, tx Store) (_ []Event, err error) {
-			if template.Origin, err = origin.stillBound(ctx, tx, template.Scope, add.from); err != nil {
+			template.Origin, err = origin.stillBound(ctx, tx, template.Scope, add.from)
+			if err != nil {
 				return nil, err
 			}
 			return happened(template.InstalledAt, add.action, template.Target()),

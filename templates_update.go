@@ -175,12 +175,13 @@ func (s *Templates) update(
 		if err = u.prepare(ctx, template); err != nil {
 			break
 		}
-		err = s.commit(ctx, change{by: by, basis: &u.at.basis, begin: s.changesTemplates, write: func(
-			ctx context.Context, tx Store,
-		) ([]Event, error) {
+		write := func(ctx context.Context, tx Store) ([]Event, error) {
 			err := tx.ChangeTemplate(ctx, template.TemplateKey, u.change)
 			return u.events, err
-		}})
+		}
+		err = s.commit(ctx, change{
+			by: by, basis: &u.at.basis, begin: s.changesTemplates, write: write,
+		})
 	}
 	if noRow(err) {
 		return Update{}, noTemplate()

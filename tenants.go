@@ -158,9 +158,11 @@ func NewTenants(config TenantsConfig) (*Tenants, error) {
 	case config.Store == nil:
 		return nil, errors.New("svc: TenantsConfig.Store is required")
 	case config.Config.Store != nil:
-		return nil, errors.New("svc: TenantsConfig.Config.Store must be nil: each tenant has its own")
+		return nil, errors.New("svc: TenantsConfig.Config.Store must be nil: each tenant has" +
+			" its own")
 	case config.IdleTime < 0 || config.MaxOpen < 0 || config.Memory < 0:
-		return nil, errors.New("svc: TenantsConfig.IdleTime, MaxOpen and Memory must not be negative")
+		return nil, errors.New("svc: TenantsConfig.IdleTime, MaxOpen and Memory must not be" +
+			" negative")
 	}
 	ring, badKeys := newRing(config.Config.Keys)
 	_, badSources := newSealer(config.Config.Sources)
@@ -384,14 +386,15 @@ func (t *Tenants) Migrate(ctx context.Context, progress func(Migration)) error {
 	var chunk []Tenant
 	flush := func() error {
 		defer func() { chunk = chunk[:0] }()
-		return background.ForEach(ctx, len(chunk), migrationsAtOnce, func(ctx context.Context, i int) error {
+		migrate := func(ctx context.Context, i int) error {
 			err := t.config.Store.MigrateTenant(ctx, chunk[i])
 			if err != nil && t.dropped(ctx, chunk[i]) {
 				return nil
 			}
 			tried(chunk[i], err)
 			return ctx.Err()
-		})
+		}
+		return background.ForEach(ctx, len(chunk), migrationsAtOnce, migrate)
 	}
 	for tenant, err := range t.List(ctx) {
 		switch {

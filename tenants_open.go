@@ -33,7 +33,7 @@ type tenantService struct {
 
 	Tenant   // and the rest: set before ready is closed
 	service  *Service
-	delivers *background.Group // delivers the outbox of the tenant; nil: nothing does, or the Tenants
+	delivers *background.Group // delivers the outbox of the tenant; nil: none, or the Tenants do
 	close    func() error
 	err      error
 }
@@ -247,7 +247,8 @@ func (t *Tenants) openService(
 
 // unavailableTenant is the error of a tenant that exists and cannot be opened. The others go on.
 func unavailableTenant(err error) error {
-	return &Error{Code: CodeUnavailable, Message: "the tenant cannot be opened at present", Err: err}
+	const message = "the tenant cannot be opened at present"
+	return &Error{Code: CodeUnavailable, Message: message, Err: err}
 }
 
 // startDelivery begins to deliver the events of a tenant that has its own outbox.

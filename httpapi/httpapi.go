@@ -122,7 +122,7 @@ type Handler struct {
 	tenant  string           // whose service it is; "": no tenant's
 	served  context.Context  // ends when a tenant is no longer served; nil: no tenant
 	queue   *fairqueue.Queue // of requests; nil: they begin immediately
-	refused *fairqueue.Queue // of requests that are not admitted; nil: they are answered immediately
+	refused *fairqueue.Queue // of requests that are not admitted; nil: as queue
 	prefix  routing.Prefix
 	options Options // with the defaults of MaxBody and Logger
 	routes  *table

@@ -32,7 +32,7 @@ func parseRenames(object []byte, limits Limits) (map[string]string, error) {
 	}
 	walked := map[string]string{} // an id: the id at which the walk to it began
 	for first := range renames {
-		for id, more := first, true; more && walked[id] != first; id, more = renames[id], renames[id] != "" {
+		for id := first; id != "" && walked[id] != first; id = renames[id] {
 			if walked[id] != "" {
 				break
 			}

@@ -135,7 +135,8 @@ func (p *page) pointLinks(clone fs.FS) error {
 			return failed
 		}
 		// A part of the page, its text can be selected and found.
-		inline := ast.NewString(fmt.Appendf(nil, `<span class="diagram scrolls" tabindex="0">%s</span>`, svg))
+		span := fmt.Appendf(nil, `<span class="diagram scrolls" tabindex="0">%s</span>`, svg)
+		inline := ast.NewString(span)
 		inline.SetCode(true) // written as it is
 		image.Parent().ReplaceChild(image.Parent(), image, inline)
 	}

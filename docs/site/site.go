@@ -90,7 +90,10 @@ func readAll(clone fs.FS) (pages []*page, files map[string][]byte, err error) {
 
 // sorted returns the navigation: pages by their kind, then by their title.
 func sorted(pages []*page) []kind {
-	kinds := []kind{{Name: "Start"}, {Name: "How to"}, {Name: "Reference"}, {Name: "Explanation"}, {Name: "Project"}}
+	kinds := []kind{
+		{Name: "Start"}, {Name: "How to"}, {Name: "Reference"}, {Name: "Explanation"},
+		{Name: "Project"},
+	}
 	of := map[string]int{"docs/howto": 1, "docs/reference": 2, "docs/explanation": 3}
 	first := []string{
 		"README.md", "docs/README.md", "docs/tutorial.md", "docs/faq.md", "docs/glossary.md",
@@ -104,7 +107,8 @@ func sorted(pages []*page) []kind {
 	}
 	for _, k := range kinds {
 		slices.SortFunc(k.Pages, func(a, b *page) int {
-			return cmp.Or(slices.Index(first, a.source)-slices.Index(first, b.source), cmp.Compare(a.Title, b.Title))
+			return cmp.Or(slices.Index(first, a.source)-slices.Index(first, b.source),
+				cmp.Compare(a.Title, b.Title))
 		})
 	}
 	return kinds

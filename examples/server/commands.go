@@ -163,7 +163,8 @@ func unknown(cmd *cobra.Command, args []string) error {
 	}
 	cmd.SuggestionsMinimumDistance = 2
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return usageError(fmt.Sprintf("unknown command %q; did you mean %s?", args[0], strings.Join(near, ", ")))
+		return usageError(fmt.Sprintf("unknown command %q; did you mean %s?",
+			args[0], strings.Join(near, ", ")))
 	}
 	return usageError(fmt.Sprintf("unknown command %q: name one of %s", args[0], names(cmd)))
 }

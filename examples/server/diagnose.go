@@ -113,7 +113,8 @@ func program() map[string]any {
 	}
 	var variables []string // their names only
 	for _, variable := range os.Environ() {
-		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "SVC_") || strings.HasPrefix(name, "PG") {
+		name, _, _ := strings.Cut(variable, "=")
+		if strings.HasPrefix(name, "SVC_") || strings.HasPrefix(name, "PG") {
 			variables = append(variables, name)
 		}
 	}
@@ -159,8 +160,8 @@ func (c *call) figures(ctx context.Context) map[string]any {
 	all["migration"], _ = number(ctx, db, "SELECT MAX(version) FROM svc_migrations")
 	rows := map[string]int64{}
 	for _, found := range createTable.FindAllStringSubmatch(sqlstore.SQL(dialect), -1) {
-		if n, err := number(ctx, db, "SELECT COUNT(*) FROM "+found[1]); err == nil { // a later migration may drop it
-			rows[found[1]] = n
+		if n, err := number(ctx, db, "SELECT COUNT(*) FROM "+found[1]); err == nil {
+			rows[found[1]] = n // a later migration may drop the table
 		}
 	}
 	all["rows"], all["pool"] = rows, db.Stats()
@@ -198,7 +199,8 @@ func (c *call) hider() func(text string) string {
 		}
 	}
 	for _, variable := range os.Environ() {
-		if name, value, _ := strings.Cut(variable, "="); secretVariable.MatchString(name) && !isSetting(name) {
+		name, value, _ := strings.Cut(variable, "=")
+		if secretVariable.MatchString(name) && !isSetting(name) {
 			hide(value)
 		}
 	}

@@ -125,7 +125,8 @@ func (d difference) String() string {
 	}
 	where := d.Bank + d.context()
 	if d.Kind == "strategy" {
-		return fmt.Sprintf("bank %s has %s instead of %s", where, strategy(d.After), strategy(d.Before))
+		return fmt.Sprintf("bank %s has %s instead of %s",
+			where, strategy(d.After), strategy(d.Before))
 	}
 	who := "anybody"
 	if d.Kind != "public" {

@@ -90,8 +90,8 @@ func (c *call) retire(ctx context.Context, force bool) error {
 		if !force && (under.keys > 0 || under.tokens > 0) {
 			stuck := ""
 			if under.stuck > 0 {
-				stuck = fmt.Sprintf("; %d of the keys are not accepted and cannot move: revoke them",
-					under.stuck)
+				stuck = fmt.Sprintf("; %d of the keys are not accepted and cannot move:"+
+					" revoke them", under.stuck)
 			}
 			return fmt.Errorf("%d keys and %d tokens are under %s%s: see server keys status;"+
 				" with -force they are lost", under.keys, under.tokens, c.operand, stuck)

@@ -143,7 +143,8 @@ func (c *call) unusable(key svc.APIKey) string {
 	case key.Disabled:
 		return "disabled: revoke it, or enable and use it"
 	case !slices.Contains(c.APIKeys.prefixes(), prefix):
-		return "its prefix is not accepted: revoke it, or add " + prefix + " to the earlier prefixes"
+		return "its prefix is not accepted: revoke it, or add " + prefix +
+			" to the earlier prefixes"
 	}
 	return ""
 }

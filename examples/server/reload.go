@@ -137,7 +137,8 @@ func (s *serving) reloadSecrets() error {
 		return err
 	}
 	if !keys.follow(s.keys) {
-		return errors.New("keys file " + s.Keys + " lacks secrets that are in use: put them back, or restart")
+		return errors.New("keys file " + s.Keys + " lacks secrets that are in use:" +
+			" put them back, or restart")
 	}
 	next := &host{store: s.host.store}
 	if err := next.use(s.config, keys, originsOf(s.base), s.log); err != nil {

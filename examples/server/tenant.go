@@ -184,7 +184,8 @@ func (c *call) migrateTenants(ctx context.Context, tenants *svc.Tenants) error {
 	})
 	shown.end()
 	if c.asJSON {
-		return errors.Join(err, showOne(c, map[string]int{"tenants": last.Done, "failed": last.Failed}))
+		counts := map[string]int{"tenants": last.Done, "failed": last.Failed}
+		return errors.Join(err, showOne(c, counts))
 	}
 	return errors.Join(err, c.done("%d tenants, %d failed", last.Done, last.Failed))
 }

@@ -56,7 +56,8 @@ func (g *classGrid) whole() *traversal {
 
 // traversal returns a tour that visits nothing yet.
 func (g *classGrid) tour() *traversal {
-	return &traversal{classGrid: g, within: bitsets(1, len(g.order))[0], through: bitsets(1, len(g.under))[0]}
+	within, through := bitsets(1, len(g.order))[0], bitsets(1, len(g.under))[0]
+	return &traversal{classGrid: g, within: within, through: through}
 }
 
 // reach returns the tour of what some statements match, and of the classes of banks above that.

@@ -53,7 +53,8 @@ func (r *release) build(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := write(filepath.Join(r.scratch, "bin", "SHA256SUMS"), []byte(sums.String())); err != nil {
+	file := filepath.Join(r.scratch, "bin", "SHA256SUMS")
+	if err := write(file, []byte(sums.String())); err != nil {
 		return err
 	}
 	return r.writeMaterials(ctx)
@@ -98,7 +99,8 @@ func withoutTime(file string) error {
 // hostEnv is the environment of a host that gets the modules from the proxy. Its module cache is
 // its own: a version that was rehearsed before had other bytes.
 func (r *release) hostEnv(ctx context.Context) ([]string, error) {
-	usual, err := command(r.root, nil, "go", "env", "GOPROXY", "GOMODCACHE", "GONOSUMDB").output(ctx)
+	env := command(r.root, nil, "go", "env", "GOPROXY", "GOMODCACHE", "GONOSUMDB")
+	usual, err := env.output(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +111,8 @@ func (r *release) hostEnv(ctx context.Context) ([]string, error) {
 	}
 	proxies := ""
 	for _, folder := range folders {
-		if _, err := os.Stat(folder); err == nil { // go asks no other proxy where a folder is missing
+		// go asks no other proxy where a folder is missing.
+		if _, err := os.Stat(folder); err == nil {
 			proxies += "file://" + folder + ","
 		}
 	}
@@ -126,7 +129,8 @@ func (r *release) hostEnv(ctx context.Context) ([]string, error) {
 // tool installs a tool, named with its version, and returns its path.
 func (r *release) tool(ctx context.Context, name string) (string, error) {
 	folder := filepath.Join(r.scratch, "tools")
-	_, err := command(r.scratch, []string{"GOWORK=off", "GOFLAGS=", "GOBIN=" + folder}, "go", "install", name).output(ctx)
+	env := []string{"GOWORK=off", "GOFLAGS=", "GOBIN=" + folder}
+	_, err := command(r.scratch, env, "go", "install", name).output(ctx)
 	name, _, _ = strings.Cut(filepath.Base(name), "@")
 	return filepath.Join(folder, name), err
 }

@@ -75,10 +75,12 @@ func (r *release) writeModule(m goModule, committed time.Time) error {
 		return err
 	}
 	var files bytes.Buffer
-	if err := zip.CreateFromDir(&files, module.Version{Path: m.path, Version: r.version}, m.folder); err != nil {
+	of := module.Version{Path: m.path, Version: r.version}
+	if err := zip.CreateFromDir(&files, of, m.folder); err != nil {
 		return err
 	}
-	return errors.Join(write(base+".mod", mod), write(base+".info", info), write(base+".zip", files.Bytes()), r.writeList(m))
+	return errors.Join(write(base+".mod", mod), write(base+".info", info),
+		write(base+".zip", files.Bytes()), r.writeList(m))
 }
 
 // writeList adds the version to those that the folder of the release has.

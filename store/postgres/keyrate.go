@@ -115,7 +115,8 @@ const takeOnce = `INSERT INTO svc_key_rates AS k (key, until, every, refused, wa
 					ELSE before + $2::BIGINT END AS after
 			FROM (SELECT now, LEAST($2::BIGINT * $3::BIGINT, CASE k.every WHEN $2::BIGINT
 				THEN GREATEST(0, k.until - now)
-				ELSE (GREATEST(0, k.until - now)::FLOAT8 / k.every * $2::BIGINT)::BIGINT END) AS before
+				ELSE (GREATEST(0, k.until - now)::FLOAT8 / k.every * $2::BIGINT)::BIGINT END)
+					AS before
 				FROM (SELECT ` + nanoseconds + ` AS now OFFSET 0) c OFFSET 0) b) a)
 	RETURNING refused, wait`
 

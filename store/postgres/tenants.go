@@ -160,8 +160,8 @@ func (t *Tenants) Dialect(tenant svc.Tenant) sqlstore.Dialect {
 	d.Lock = fmt.Sprintf("SELECT pg_advisory_xact_lock(%d, %d)", lockKey, int32(tenant.Number))
 	if d.Notify = ""; t.channel != "" {
 		// The table tells apart a copy of the list in the same database.
-		d.Notify = fmt.Sprintf(`SELECT pg_notify('%s', '%s.svc_generation'::regclass::oid || '/%d')`,
-			t.channel, literal(registry), tenant.Number)
+		const notify = `SELECT pg_notify('%s', '%s.svc_generation'::regclass::oid || '/%d')`
+		d.Notify = fmt.Sprintf(notify, t.channel, literal(registry), tenant.Number)
 	}
 	d.Classify = classifyTenant
 	return d

@@ -16,7 +16,8 @@ func openToRead(ctx context.Context, path string) (*Store, error) {
 	if err := checkKind(path); err != nil {
 		return nil, err
 	} else if !may(path, toRead) {
-		return nil, fmt.Errorf("%w: this process needs the right to read the file", fs.ErrPermission)
+		return nil, fmt.Errorf("%w: this process needs the right to read the file",
+			fs.ErrPermission)
 	}
 	s := prepare(path, Options{ReadOnly: true}, access(path))
 	if err := s.CheckVersion(ctx); err != nil {

@@ -154,9 +154,11 @@ func (t *Tenants) DropTenant(ctx context.Context, number int64) error {
 
 // The connections of a tenant, which may be one of thousands.
 const (
-	tenantIdle   = 5 * time.Second    // before an unused connection is closed
-	tenantCache  = "cache_size(-512)" // KiB of pages for each
-	tenantWrites = 64                 // tenants that write at the same time: each holds a thread while it waits for the disk
+	tenantIdle  = 5 * time.Second    // before an unused connection is closed
+	tenantCache = "cache_size(-512)" // KiB of pages for each
+	// tenantWrites is how many tenants write at the same time: each holds a thread while it waits
+	// for the disk.
+	tenantWrites = 64
 )
 
 // MigrateTenant implements [svc.TenantStore].

@@ -90,7 +90,8 @@ func (s *Store) mutate(
 func (s *Store) committed() {
 	s.news.tell()
 	if s.dialect.Notify != "" && s.write != nil {
-		s.limiter.after(func() { _ = s.tell() }) // without it, other processes notice within a second
+		// Without it, other processes notice within a second.
+		s.limiter.after(func() { _ = s.tell() })
 	}
 }
 
@@ -118,7 +119,8 @@ func (s session) forget(ctx context.Context, dialect Dialect) error {
 	if !dialect.OneWriter {
 		oldest += ` FOR UPDATE SKIP LOCKED`
 	}
-	return s.later(ctx, nil, `DELETE FROM svc_changefeed WHERE seq IN (`+oldest+`)`, remembered, forgotten)
+	return s.later(ctx, nil, `DELETE FROM svc_changefeed WHERE seq IN (`+oldest+`)`,
+		remembered, forgotten)
 }
 
 // rowsAtOnce returns how many of n rows to write with one statement. It uses few sizes, because

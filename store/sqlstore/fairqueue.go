@@ -33,7 +33,7 @@ func NewFairQueue(calls int) *FairQueue {
 	return &FairQueue{
 		calls: fairqueue.New(fairqueue.Rules{
 			Turns: calls, PerSecond: perSecond,
-			Alone: max(1, calls*3/4), // its writes may all wait for a lock: some stay for the others
+			Alone: max(1, calls*3/4), // all its writes may wait for a lock: others need some
 			Share: max(1, min(calls, processors)/2),
 		}),
 		reads:     fairqueue.New(fairqueue.Rules{PerSecond: perSecond}),

@@ -18,7 +18,8 @@ const lanes = 32
 // lane locked until its commit. Snapshots of a database are ordered: of two, one holds all commits
 // of the other. So equal sums are equal states, and a greater sum is a later state.
 const (
-	sumGeneration    = `SELECT CAST(SUM(value) AS BIGINT) AS value FROM svc_generation` // without rows: null
+	// Without rows, the sum is null.
+	sumGeneration    = `SELECT CAST(SUM(value) AS BIGINT) AS value FROM svc_generation`
 	selectGeneration = sumGeneration + ` HAVING COUNT(*) > 0`
 )
 
@@ -43,7 +44,8 @@ const (
 // The lane is chosen in its own row: PostgreSQL evaluates a subquery of WHERE again when the row to
 // update has changed since the start of the statement.
 var feedAny = fmt.Sprintf(`WITH unlocked AS MATERIALIZED (
-		SELECT id FROM svc_generation ORDER BY (id + pg_backend_pid()) %% %[1]d LIMIT 1 FOR UPDATE SKIP LOCKED),
+		SELECT id FROM svc_generation ORDER BY (id + pg_backend_pid()) %% %[1]d LIMIT 1
+		FOR UPDATE SKIP LOCKED),
 	chosen AS MATERIALIZED (SELECT id FROM unlocked
 		UNION ALL SELECT 1 + pg_backend_pid() %% %[1]d WHERE NOT EXISTS (SELECT FROM unlocked)),
 	lane AS (UPDATE svc_generation g SET value = g.value + 1 FROM chosen WHERE g.id = chosen.id
@@ -65,7 +67,8 @@ func (s session) feed(ctx context.Context, dialect Dialect, m mutation) error {
 		}
 		statement = feedOnly
 	case t != nil:
-		statement = strings.Replace(statement, "\n\tINSERT", `, moved AS (`+t.move("lane")+`) INSERT`, 1)
+		insert := `, moved AS (` + t.move("lane") + `) INSERT`
+		statement = strings.Replace(statement, "\n\tINSERT", insert, 1)
 	}
 	return s.later(ctx, nil, statement, string(changed))
 }

@@ -156,7 +156,8 @@ func foldUsers(ctx context.Context, tx *sql.Tx, in schema) error {
 		if u.Email != nil {
 			email = *u.Email
 		}
-		if strings.ContainsFunc(u.ID+u.DisplayName+email, func(r rune) bool { return r > unicode.MaxASCII }) {
+		beyondASCII := func(r rune) bool { return r > unicode.MaxASCII }
+		if strings.ContainsFunc(u.ID+u.DisplayName+email, beyondASCII) {
 			users = append(users, u)
 		}
 	}
@@ -165,8 +166,9 @@ func foldUsers(ctx context.Context, tx *sql.Tx, in schema) error {
 	}
 	for _, u := range users {
 		id, name, email := foldUser(u)
-		_, err := tx.ExecContext(ctx, in.qualify(`UPDATE svc_users SET folded_id = $1, folded_name = $2,
-			folded_email = $3 WHERE id = $4`), id, name, email, u.ID)
+		_, err := tx.ExecContext(ctx, in.qualify(`UPDATE svc_users
+			SET folded_id = $1, folded_name = $2, folded_email = $3 WHERE id = $4`),
+			id, name, email, u.ID)
 		if err != nil {
 			return err
 		}

@@ -20,7 +20,7 @@ type session struct {
 	lazy bool                 // the driver of tx sends statements together
 
 	access  *string     // the statement that has locked access in tx, to change it; "": none
-	changed *[]mutation // collects mutations for the end of Atomically; nil: record them immediately
+	changed *[]mutation // collects mutations for the end of Atomically; nil: records them now
 
 	hearing *callTimer   // limits the waits of all statements of tx; nil: each has its own limit
 	silence *answerLimit // limits the wait of each statement; nil: no limit

@@ -351,11 +351,8 @@ var changeAccessRules = []rule{
 		"and the store stays usable", func(c *checker) {
 		c.apply(household())
 		before := c.current(allOf(household()))
-		c.panics(func() {
-			c.ok(c.ChangeAccess(c.ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
-				panic(errRefused)
-			}))
-		})
+		refuse := func(svc.Bundle) (svc.AccessWrite, error) { panic(errRefused) }
+		c.panics(func() { c.ok(c.ChangeAccess(c.ctx, svc.AccessNames{}, refuse)) })
 		c.same("rows", sortedBundle(c.current(allOf(household()))), sortedBundle(before))
 		c.apply(upheaval())
 	}},
@@ -376,7 +373,8 @@ var changeAccessRules = []rule{
 			}, others)
 		}
 	}},
-	{"a transaction that relies on access blocks changes of access until its end", func(c *checker) {
+	{"a transaction that relies on access " +
+		"blocks changes of access until its end", func(c *checker) {
 		c.holds(func(ctx context.Context, tx svc.Store) error {
 			return lockAndRead(ctx, tx, svc.Locks{RelyOnAccess: true})
 		}, func() error { return change(c.ctx, c.Store, svc.Bundle{Users: users("alice")}) })

@@ -200,9 +200,8 @@ var largePageRules = []rule{
 			c.same("ids of "+show(page), pageIDs(page.Kind, c.accessPage(page)), want)
 		}
 	}},
-	{"a text finds few of many users, and most of them, at the start of the list and at its end", func(
-		c *checker,
-	) {
+	{"a text finds few of many users, and most of them, " +
+		"at the start of the list and at its end", func(c *checker) {
 		const few, many = 20, 4000
 		var b svc.Bundle
 		for i := range many {

@@ -33,7 +33,8 @@ var removeAccessRules = []rule{
 			},
 		})
 		want := sortedBundle(b)
-		want.Users[0].Channels = slices.DeleteFunc(want.Users[0].Channels, func(ch svc.Channel) bool {
+		first := &want.Users[0]
+		first.Channels = slices.DeleteFunc(first.Channels, func(ch svc.Channel) bool {
 			return ch == svc.Channel{Provider: "chat", SenderID: "1"}
 		})
 		want.Groups = without(want.Groups, groupID, "empty")

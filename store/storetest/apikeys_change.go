@@ -279,7 +279,8 @@ var changeAPIKeyRules = []rule{
 				id := fmt.Sprint(i, j)
 				c.ok(c.CreateAPIKey(c.ctx, newKey(id, alice, at(0))))
 				c.holds(func(ctx context.Context, tx svc.Store) error {
-					return cmp.Or(hold(ctx, tx, id), second(tx.Access(ctx, svc.AccessQuery{KeyID: id})))
+					return cmp.Or(hold(ctx, tx, id),
+						second(tx.Access(ctx, svc.AccessQuery{KeyID: id})))
 				}, func() error { return others(id) })
 			}
 		}

@@ -121,7 +121,8 @@ var sourceRules = []rule{
 					Every: true,
 				})
 			})
-			c.same("keys", column(list, func(s svc.Source) svc.SourceKey { return s.SourceKey }), keys)
+			keyOf := func(s svc.Source) svc.SourceKey { return s.SourceKey }
+			c.same("keys", column(list, keyOf), keys)
 			c.same("a source", list[0], newSource(keys[0]))
 		}
 	}},

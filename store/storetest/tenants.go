@@ -150,7 +150,8 @@ var tenantRules = []tenantRule{
 				})
 			}
 		}},
-	{"OpenTenant and MigrateTenant of a dropped tenant are ErrNotFound or ErrUnavailable, and make nothing",
+	{"OpenTenant and MigrateTenant of a dropped tenant are ErrNotFound or ErrUnavailable, " +
+		"and make nothing",
 		func(c *tenantChecker) {
 			tenant := c.create("a", at(0))
 			c.ok(c.MigrateTenant(c.ctx, tenant))
@@ -194,6 +195,7 @@ var tenantRules = []tenantRule{
 		"and a call that fails does not", func(c *tenantChecker) {
 		c.create("other", at(0))
 		tenant := svc.Tenant{}
+		drop := func() error { return c.DropTenant(c.ctx, tenant.Number) }
 		for _, call := range []struct {
 			name string
 			do   func() error
@@ -213,8 +215,8 @@ var tenantRules = []tenantRule{
 			{"ChangeTenant", func() error {
 				return c.ChangeTenant(c.ctx, tenant.Number+1000, svc.TenantSuspended)
 			}, svc.ErrNotFound},
-			{"DropTenant", func() error { return c.DropTenant(c.ctx, tenant.Number) }, nil},
-			{"DropTenant", func() error { return c.DropTenant(c.ctx, tenant.Number) }, svc.ErrNotFound},
+			{"DropTenant", drop, nil},
+			{"DropTenant", drop, svc.ErrNotFound},
 		} {
 			before := c.generation()
 			if err := call.do(); !errors.Is(err, call.want) {

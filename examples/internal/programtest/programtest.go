@@ -110,10 +110,12 @@ func Status(t testing.TB, method, url, bearer string) int {
 
 // Soon reports whether something happens within a minute.
 func Soon(happens func() bool) bool {
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	deadline := time.Now().Add(time.Minute)
+	for time.Now().Before(deadline) {
 		if happens() {
 			return true
 		}
+		time.Sleep(10 * time.Millisecond)
 	}
 	return false
 }

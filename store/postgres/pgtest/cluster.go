@@ -54,7 +54,8 @@ func Start(t testing.TB, settings ...string) *Cluster {
 
 // socketURL returns the URL of a database of the server with a socket in dir.
 func socketURL(dir string, port int, database string) string {
-	return fmt.Sprintf("postgres://postgres@/%s?host=%s&port=%d&sslmode=disable", database, dir, port)
+	return fmt.Sprintf("postgres://postgres@/%s?host=%s&port=%d&sslmode=disable",
+		database, dir, port)
 }
 
 // programs returns the directory of initdb and postgres.
@@ -116,11 +117,12 @@ func (c *Cluster) Synchronous() {
 	c.t.Helper()
 	c.query("ALTER SYSTEM SET synchronous_standby_names = '*'")
 	c.Restart()
-	for deadline := time.Now().Add(patience); c.query(
-		"SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") == "0"; time.Sleep(10 * time.Millisecond) {
+	const standbys = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
+	for deadline := time.Now().Add(patience); c.query(standbys) == "0"; {
 		if time.Now().After(deadline) {
 			c.t.Fatalf("no standby streams from %s:\n%s", c.name, c.Log())
 		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 
@@ -136,7 +138,8 @@ func Primary(clusters ...*Cluster) string {
 	for _, c := range clusters {
 		hosts, ports = append(hosts, c.dir), append(ports, strconv.Itoa(socketPort))
 	}
-	return fmt.Sprintf("postgres://postgres@/postgres?host=%s&port=%s&sslmode=disable&target_session_attrs=read-write",
+	return fmt.Sprintf("postgres://postgres@/postgres?host=%s&port=%s"+
+		"&sslmode=disable&target_session_attrs=read-write",
 		strings.Join(hosts, ","), strings.Join(ports, ","))
 }
 
