@@ -311,14 +311,14 @@ func (b *Bundle) add(part Bundle) {
 
 // follow makes r have the named rows as they are in rows. Those that are not in rows do not exist.
 func follow(r *accessindex.Index, named AccessNames, rows Bundle) {
-	gone(named.Users, rows.Users, User.key, r.DeleteUser)
-	gone(named.Groups, rows.Groups, Group.key, r.DeleteGroup)
-	gone(named.ServiceAccounts, rows.ServiceAccounts, ServiceAccount.key, r.DeleteAccount)
-	gone(named.Policies, rows.Policies, Policy.key, r.DeletePolicy)
-	gone(named.Attachments, rows.Attachments, Attachment.key, func(a AttachmentKey) {
+	lists.Gone(named.Users, rows.Users, User.key, r.DeleteUser)
+	lists.Gone(named.Groups, rows.Groups, Group.key, r.DeleteGroup)
+	lists.Gone(named.ServiceAccounts, rows.ServiceAccounts, ServiceAccount.key, r.DeleteAccount)
+	lists.Gone(named.Policies, rows.Policies, Policy.key, r.DeletePolicy)
+	lists.Gone(named.Attachments, rows.Attachments, Attachment.key, func(a AttachmentKey) {
 		r.Detach(a.PolicyID, a.Principal.inRoster())
 	})
-	gone(named.BankPolicies, rows.BankPolicies, BankPolicy.key, r.DeleteBank)
+	lists.Gone(named.BankPolicies, rows.BankPolicies, BankPolicy.key, r.DeleteBank)
 	for _, group := range named.MembersOf {
 		r.Empty(group)
 	}
@@ -335,52 +335,6 @@ func leave(r *accessindex.Index, all []Membership) {
 	for group, ids := range users {
 		r.Leave(group, ids...)
 	}
-}
-
-// gone calls do with each key that has no row.
-func gone[R any, K comparable](named []K, rows []R, key func(R) K, do func(K)) {
-	there := lists.Index(rows, key)
-	for _, k := range named {
-		if _, found := there[k]; !found {
-			do(k)
-		}
-	}
-}
-
-// fill writes rows into r. Members join their groups, and none leaves.
-func fill(r *accessindex.Index, rows Bundle) {
-	for _, u := range rows.Users {
-		r.SetUser(u.ID, u.Inactive)
-	}
-	for _, g := range rows.Groups {
-		for _, member := range g.Members {
-			r.Join(g.ID, member)
-		}
-	}
-	for _, a := range rows.ServiceAccounts {
-		r.SetAccount(a.ID, a.OwnerUserID, a.ScopingPolicyID, a.Inactive)
-	}
-	for _, p := range rows.Policies {
-		r.SetPolicy(p.ID, p.Document)
-	}
-	for _, a := range rows.Attachments {
-		r.Attach(a.PolicyID, a.Principal.inRoster(), a.Priority)
-	}
-	for _, b := range rows.BankPolicies {
-		r.SetBank(b.BankID, b.Document)
-	}
-}
-
-// inRoster returns the form of a roster.
-func (to GrantedTo) inRoster() accessindex.Principal {
-	return accessindex.Principal{ID: to.ID, Group: to.Type == GrantedToGroup}
-}
-
-// filled returns a roster of a bundle that is the whole state of access.
-func filled(schema *policy.Schema, b Bundle) *accessindex.Index {
-	r := accessindex.New(schema)
-	fill(r, b)
-	return r
 }
 
 // subjectIn returns the subject of decisions about a principal, narrowed by a scoping policy. "":

@@ -3,14 +3,13 @@ package svc
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"iter"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/extsvc/svc/internal/etag"
 	"github.com/extsvc/svc/internal/lists"
 )
 
@@ -430,27 +429,21 @@ func readRows(
 
 // ETag returns the entity tag of a user (RFC 9110, section 8.8.3), quotes included. It is a strong
 // tag that follows from the row only, so it is the same in every process. Channels do not count.
-func (u User) ETag() string { return etagOf(u.ID, u.DisplayName, u.Email, u.Inactive) }
+func (u User) ETag() string { return etag.Of(u.ID, u.DisplayName, u.Email, u.Inactive) }
 
 // ETag returns the entity tag of a group, as [User.ETag] does. Members do not count.
-func (g Group) ETag() string { return etagOf(g.ID, g.DisplayName) }
+func (g Group) ETag() string { return etag.Of(g.ID, g.DisplayName) }
 
 // ETag returns the entity tag of a service account, as [User.ETag] does.
 func (a ServiceAccount) ETag() string {
-	return etagOf(a.ID, a.DisplayName, a.OwnerUserID, a.ScopingPolicyID, a.Inactive)
+	return etag.Of(a.ID, a.DisplayName, a.OwnerUserID, a.ScopingPolicyID, a.Inactive)
 }
 
 // ETag returns the entity tag of a policy, as [User.ETag] does. The document counts byte by byte.
-func (p Policy) ETag() string { return etagOf(p.ID, p.DisplayName, string(p.Document)) }
+func (p Policy) ETag() string { return etag.Of(p.ID, p.DisplayName, string(p.Document)) }
 
 // ETag returns the entity tag of the policy of a bank, as [Policy.ETag] does.
-func (b BankPolicy) ETag() string { return etagOf(b.BankID, string(b.Document)) }
-
-func etagOf(body ...any) string {
-	text, _ := json.Marshal(body) // texts and flags always encode
-	sum := sha256.Sum256(text)
-	return `"` + hex.EncodeToString(sum[:16]) + `"`
-}
+func (b BankPolicy) ETag() string { return etag.Of(b.BankID, string(b.Document)) }
 
 // Bare removes from the rows of b what [AccessRead].Bare leaves out.
 func (b Bundle) Bare() {

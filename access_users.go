@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/extsvc/svc/internal/answers"
 )
 
 // Users manages the rows of users, and the senders that are mapped to them. A host that owns its
@@ -469,4 +471,15 @@ func (ch Channel) check(c *checker, at string) {
 	} else {
 		c.foreign(at+"/sender_id", ch.SenderID)
 	}
+}
+
+// answersLeft reports whether answers to a user's requests are kept.
+func (s *accessWriter) answersLeft(ctx context.Context, tx Store, id string) (bool, error) {
+	kept := rolesOf(tx).answers
+	if kept == nil {
+		return false, nil
+	}
+	caller := answers.Caller(s.caller(Identity{KindUser, id}))
+	n, err := kept.CountAnswers(ctx, caller, s.now(), 1)
+	return n > 0, err
 }

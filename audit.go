@@ -402,3 +402,7 @@ func newChains(
 		log.WarnContext(ctx, "svc: cannot chain audit records, will retry", "error", err)
 	})
 }
+
+// maxTargetLength is the most characters of a target's id. The longest is the id of an attachment,
+// which names three things.
+const maxTargetLength = 3 * MaxIDLength

@@ -88,8 +88,7 @@ type committer struct {
 
 // callers judges callers in the transactions of their changes.
 type callers interface {
-	// recheck refuses a caller that is not allowed a change any longer. errStaleRights: weigh
-	// first.
+	// recheck refuses a caller that is no longer allowed a change. errStaleRights: weigh first.
 	recheck(ctx context.Context, tx Store, by Principal, b *basis) error
 	// weigh judges again what takes long to judge, and notes in b the policies that it saw.
 	weigh(ctx context.Context, by Principal, b *basis) error
@@ -104,8 +103,7 @@ const rejudgments = 8
 // change is a mutation of the store, and what belongs to it.
 type change struct {
 	by Principal // signs the events
-	// basis is judged again in the transaction. Nil: write judges the caller, or the caller is
-	// Host.
+	// basis is judged again in the transaction. Nil: write judges the caller, or it is Host.
 	basis *basis
 	// write writes and returns the events. It may be called again, when the store runs its
 	// transaction again. So it sets what it hands to its caller and never appends to it. It uses
@@ -243,8 +241,7 @@ func (s *committer) readmit(ctx context.Context, tx Store, c change) error {
 	return s.callers.recheck(ctx, tx, c.by, c.basis)
 }
 
-// write writes a change to the store of its transaction: locks, then the answer, the rows and the
-// records.
+// write writes a change in its transaction: locks, then the answer, the rows and the records.
 //
 // The order is the same in all mutations, so that they wait for each other in one order. The answer
 // comes before the rows: of two concurrent equal requests, the second waits here and then fails

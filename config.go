@@ -360,3 +360,8 @@ func (e DecisionEvent) Parameter(name string) (value any, ok bool) {
 	value = policy.Plain(e.of.Parameter(name))
 	return value, value != nil
 }
+
+const noPepper = "svc: API keys are hashed without a pepper: set Config.Keys.Peppers"
+
+// keptKeys is the number of keys to cache if the host sets no number.
+const keptKeys = 1 << 16

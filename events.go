@@ -232,10 +232,6 @@ type AuditStore interface {
 	AuditRecords(ctx context.Context, query AuditQuery) ([]AuditRecord, error)
 }
 
-// maxTargetLength is the most characters of a target's id. The longest is the id of an attachment,
-// which names three things.
-const maxTargetLength = 3 * MaxIDLength
-
 // followedBy returns the records of events, with r as the record before the first. The zero r
 // begins the chain. [AuditStore].ChainAudit may ask again: then the salts are others.
 func (r AuditRecord) followedBy(events []Event) []AuditRecord {
@@ -423,4 +419,58 @@ func (t Target) mark(changed *readcache.Changed) {
 	case TargetAccess:
 		changed.Access = true
 	}
+}
+
+// OfAccess returns what of c concerns access, without other targets, and the rows to read for it.
+// It is for stores and their readers: see [AccessRead].Since.
+//
+// A TargetMember names one membership, or without a Holder the group with all members. A
+// TargetChannel names the user who has it now. The result is a Reset without targets when c is a
+// Reset or has a TargetAccess.
+func (c StoreChanges) OfAccess() (StoreChanges, AccessNames) {
+	out, n := StoreChanges{Generation: c.Generation}, AccessNames{}
+	for _, t := range c.Targets {
+		if t.Kind == TargetAccess || c.Reset {
+			return StoreChanges{Generation: c.Generation, Reset: true}, AccessNames{}
+		}
+		if n.add(t) {
+			out.Targets = append(out.Targets, t)
+		}
+	}
+	for _, t := range c.Renamed {
+		n.add(t)
+	}
+	out.Renamed, out.Reset = c.Renamed, c.Reset
+	return out, n
+}
+
+// add names the rows of a target. It reports whether the target is one of access.
+func (n *AccessNames) add(t Target) bool {
+	switch t.Kind {
+	case TargetUser:
+		n.Users = append(n.Users, t.ID)
+	case TargetChannel:
+		n.Channels = append(n.Channels, t.Channel())
+	case TargetGroup:
+		n.Groups = append(n.Groups, t.ID)
+	case TargetMember:
+		if t.Holder == (Identity{}) {
+			n.MembersOf = append(n.MembersOf, t.ID)
+		} else {
+			n.Members = append(n.Members, Membership{Group: t.ID, User: t.Holder.ID})
+		}
+	case TargetServiceAccount:
+		n.ServiceAccounts = append(n.ServiceAccounts, t.ID)
+	case TargetPolicy:
+		n.Policies = append(n.Policies, t.ID)
+	case TargetAttachment:
+		n.Attachments = append(n.Attachments, t.Attachment())
+	case TargetTest:
+		n.Tests = append(n.Tests, t.ID)
+	case TargetBankPolicy:
+		n.BankPolicies = append(n.BankPolicies, t.ID)
+	default:
+		return false
+	}
+	return true
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/readcache"
-	"github.com/extsvc/svc/internal/text"
 )
 
 // Question asks what a principal or sender may do. ServiceAccountID takes precedence over UserID,
@@ -430,17 +429,6 @@ func (c *checker) context(q Question) {
 	}
 	if q.Topic != "" {
 		c.lookupForeign("topic", q.Topic)
-	}
-}
-
-// sender refuses a sender other than "provider:id": an id, and a foreign name that may have colons.
-func (c *checker) sender(field, provider, id string) {
-	if provider == "" || id == "" {
-		c.add(field, `must be "provider:id"`)
-	} else if problem := text.IDProblem(provider, MaxIDLength); problem != "" {
-		c.add(field, "must have a provider that is an id, which "+problem)
-	} else {
-		c.lookupForeign(field, id)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/extsvc/svc/internal/policy"
@@ -458,30 +459,27 @@ func ParseDocument(raw []byte) (Document, error) {
 	return d, c.err()
 }
 
-// room returns the lock of a change that adds a row to a personal area; nil for the server's area.
-// full reports whether the area has as many rows as are allowed; most says how many, for people.
-//
-// All changes that add to an area take the lock on the keys of its owner, as does the deletion of
-// the owner. So no call counts too few rows, and none adds a row for a user that is deleted. A
-// deletion revokes the caller's key, so the key also tells the user from another one with that id.
-func (a place) room(
-	most string, full func(ctx context.Context, tx Store) (bool, error),
-) func(ctx context.Context, tx Store) error {
-	if a.scope == ScopeServer {
-		return nil
+// holders returns the users and service accounts that n names, in one order for all transactions.
+func (n AccessNames) holders() (all []Identity) {
+	for _, id := range n.Users {
+		all = append(all, Identity{KindUser, id})
 	}
-	return func(ctx context.Context, tx Store) error {
-		owner := Identity{Kind: KindUser, ID: a.owner}
-		if err := tx.Lock(ctx, Locks{Holder: owner}); err != nil {
-			return err
-		}
-		is, err := full(ctx, tx)
-		if is {
-			return &Error{
-				Code:    CodeLimit,
-				Message: "the user has " + most + ", and more are not allowed: remove one first",
-			}
-		}
-		return err
+	for _, id := range n.ServiceAccounts {
+		all = append(all, Identity{KindServiceAccount, id})
+	}
+	slices.SortFunc(all, func(a, b Identity) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID))
+	})
+	return all
+}
+
+// sender refuses a sender other than "provider:id": an id, and a foreign name that may have colons.
+func (c *checker) sender(field, provider, id string) {
+	if provider == "" || id == "" {
+		c.add(field, `must be "provider:id"`)
+	} else if problem := text.IDProblem(provider, MaxIDLength); problem != "" {
+		c.add(field, "must have a provider that is an id, which "+problem)
+	} else {
+		c.lookupForeign(field, id)
 	}
 }

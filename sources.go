@@ -454,3 +454,25 @@ func byEntry(list []Installation) map[string][]Installation {
 	}
 	return by
 }
+
+// firstMessage returns the text of the first error, with its field.
+func firstMessage(err error) string {
+	first, is := errors.AsType[*Error](err)
+	if !is {
+		return "it cannot be read"
+	}
+	return first.Field + " " + first.Message
+}
+
+// SourceFileStore is an optional role: it keeps answers of sources. Without it a process asks each
+// source once more after its start.
+type SourceFileStore interface {
+	// KeepSourceFile keeps an answer of a source, and replaces what was kept under its path.
+	//
+	// It is not a mutation: the generation stays. Of each source the store keeps the file with the
+	// path "" and the [MaxSourceFiles] other files with the latest KeptAt. All are deleted with
+	// the source. ErrNotFound when the source is not registered.
+	KeepSourceFile(ctx context.Context, key SourceKey, file SourceFile) error
+	// SourceFile returns the file kept under that path. ErrNotFound.
+	SourceFile(ctx context.Context, key SourceKey, path string) (SourceFile, error)
+}

@@ -348,9 +348,8 @@ func sourceMoved(origin *Origin, up Upstream, own bool) *Error {
 	}
 }
 
-// fetch asks a source for a template. It returns the content and its revision. It checks the
-// source's answer as strictly as the input of a caller. The content shares no memory with the
-// marketplace.
+// fetch returns the content of a template of a source, and its revision. It checks the source's
+// answer as strictly as a caller's input. The content shares no memory with the marketplace.
 func (s *upstreams) fetch(
 	ctx context.Context, by Principal, up Upstream, id string,
 ) (Content, string, error) {

@@ -212,8 +212,7 @@ type AccessWrite struct {
 	// templates that lost Origin's URL. A store that calls change again calls Gone of its new
 	// answer.
 	Gone func(targets []Target)
-	// Targets and Renamed are what Changes then reports. A write that is not Empty has one at
-	// least.
+	// Targets and Renamed are what Changes reports. A write that is not Empty has at least one.
 	Targets, Renamed []Target
 	// Progress, unless nil, is called while the write runs. done is how much of Size is written: it
 	// grows with each call, and reaches Size in the last one. A store may write all in one step and
@@ -391,19 +390,6 @@ type FullStore interface {
 	AnswerStore
 	AuditStore
 	FreshnessStore
-}
-
-// SourceFileStore is an optional role: it keeps answers of sources. Without it a process asks each
-// source once more after its start.
-type SourceFileStore interface {
-	// KeepSourceFile keeps an answer of a source, and replaces what was kept under its path.
-	//
-	// It is not a mutation: the generation stays. Of each source the store keeps the file with the
-	// path "" and the [MaxSourceFiles] other files with the latest KeptAt. All are deleted with
-	// the source. ErrNotFound when the source is not registered.
-	KeepSourceFile(ctx context.Context, key SourceKey, file SourceFile) error
-	// SourceFile returns the file kept under that path. ErrNotFound.
-	SourceFile(ctx context.Context, key SourceKey, path string) (SourceFile, error)
 }
 
 // OutboxStore is an optional role: it keeps the events of a host's transactions until the Service

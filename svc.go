@@ -111,8 +111,6 @@ func New(config Config) (*Service, error) {
 	return s, err
 }
 
-const noPepper = "svc: API keys are hashed without a pepper: set Config.Keys.Peppers"
-
 // newService returns the Service of a tenant; a zero one: of none.
 func newService(config Config, tenant Tenant) (*Service, error) {
 	config.Logger = defaultlog.Or(config.Logger)
@@ -125,15 +123,10 @@ func newService(config Config, tenant Tenant) (*Service, error) {
 		const problem = "svc: Config.Events.Keep needs a Store that implements svc.AuditStore"
 		return nil, errors.New(problem)
 	}
-	if err := config.check(); err != nil {
-		return nil, err
-	}
-	keys, err := newRing(config.Keys)
-	if err != nil {
-		return nil, err
-	}
-	sealer, err := newSealer(config.Sources)
-	if err != nil {
+	keys, badKeys := newRing(config.Keys)
+	sealer, badSources := newSealer(config.Sources)
+	schema, badParameters := schemaOf(config.Parameters)
+	if err := cmp.Or(config.check(), badKeys, badSources, badParameters); err != nil {
 		return nil, err
 	}
 	work := background.NewGroup(config.Logger)
@@ -141,10 +134,7 @@ func newService(config Config, tenant Tenant) (*Service, error) {
 		store: config.Store, roles: roles, tenant: tenant.Name, log: config.Logger,
 		clock: config.Now, readOnly: config.ReadOnly, refuses: func(bool) error { return nil },
 	}
-	schema, err := schemaOf(config.Parameters)
-	if err != nil {
-		return nil, err
-	}
+
 	chains := newChains(config.Events.Keep, b.tenant, roles.audit, b.log)
 	compiler := policy.NewCompiler(schema)
 	b.cached = readcache.New(
@@ -299,10 +289,8 @@ func (s *Service) decidable(p Principal, action string) error {
 	return nil
 }
 
-// Ping reports whether the store can be read, for a health check.
-//
-// It does not check sources, nor whether the store can be written. Errors: CodeUnavailable,
-// CodeInternal.
+// Ping reports whether the store can be read, for a health check. It does not check sources, nor
+// whether the store can be written. Errors: CodeUnavailable, CodeInternal.
 func (s *Service) Ping(ctx context.Context) error {
 	_, err := s.store.Changes(ctx, math.MaxInt64)
 	return fault("reach the store", err)
@@ -353,8 +341,7 @@ func (s *Service) Close() error {
 	return nil
 }
 
-// Parameters returns the parameters of the configuration, or those of AI memory. The caller owns
-// them.
+// Parameters returns those of the configuration, or of AI memory. The caller owns them.
 func (s *Service) Parameters() []parameter.Definition {
 	return s.shared.compiler.Schema().Parameters()
 }
@@ -415,9 +402,6 @@ func (f feed) Look(ctx context.Context) (uint64, error) {
 func (f feed) AwaitChange(ctx context.Context, since int64) error {
 	return f.store.AwaitChange(ctx, since)
 }
-
-// keptKeys is the number of keys to cache if the host sets no number.
-const keptKeys = 1 << 16
 
 // assemble gives each noun the parts that it needs. Service and all nouns share one base, so a
 // noun that commits drops what the others have cached. It starts nothing.

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"math"
 
+	"github.com/extsvc/svc/internal/etag"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/merge3"
 )
@@ -95,7 +96,7 @@ func (s *Templates) List(
 			return
 		}
 		list := s.templateList(ctx)
-		if !matchesETag(list.tag(), ifMatch) {
+		if !etag.Matches(list.tag(), ifMatch) {
 			yield(Template{}, &Error{
 				Code:    CodePrecondition,
 				Message: "the list has changed since you read its ETag: read it again",
@@ -435,4 +436,13 @@ func (s *Templates) version(
 		return TemplateVersion{}, notFound("there is no such version of this template")
 	}
 	return found[0], nil
+}
+
+// UpdateCheck compares an installed template with its source. Local edits do not count: it compares
+// revisions of what the source gave. The zero UpdateCheck is that of a template made by hand.
+type UpdateCheck struct {
+	HasUpdate       bool       // the source has another revision
+	CurrentRevision *string    // nil: made by hand
+	LatestRevision  *string    // nil: made by hand, or gone from the source
+	Source          *SourceKey // nil: made by hand
 }

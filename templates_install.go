@@ -282,3 +282,31 @@ func (a place) roomForTemplate() func(ctx context.Context, tx Store) error {
 func templateTaken(field string) *Error {
 	return taken(field, "a template with this id already exists")
 }
+
+// room returns the lock of a change that adds a row to a personal area; nil for the server's area.
+// full reports whether the area has as many rows as are allowed; most says how many, for people.
+//
+// All changes that add to an area take the lock on the keys of its owner, as does the deletion of
+// the owner. So no call counts too few rows, and none adds a row for a user that is deleted. A
+// deletion revokes the caller's key, so the key also tells the user from another one with that id.
+func (a place) room(
+	most string, full func(ctx context.Context, tx Store) (bool, error),
+) func(ctx context.Context, tx Store) error {
+	if a.scope == ScopeServer {
+		return nil
+	}
+	return func(ctx context.Context, tx Store) error {
+		owner := Identity{Kind: KindUser, ID: a.owner}
+		if err := tx.Lock(ctx, Locks{Holder: owner}); err != nil {
+			return err
+		}
+		is, err := full(ctx, tx)
+		if is {
+			return &Error{
+				Code:    CodeLimit,
+				Message: "the user has " + most + ", and more are not allowed: remove one first",
+			}
+		}
+		return err
+	}
+}

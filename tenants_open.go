@@ -484,18 +484,3 @@ func (t *Tenants) tidyOnce(now int64) {
 		}
 	}
 }
-
-// Close ends the service of all tenants. It returns when the running calls of Use have ended, the
-// last uses of keys are recorded, and the background work has ended. The store stays open: the host
-// closes it after the Tenants. A second call does nothing. The error is always nil.
-func (t *Tenants) Close() error {
-	t.work.End()
-	all := t.all()
-	for _, s := range all {
-		t.leave(s)
-	}
-	for _, s := range all {
-		<-s.ended
-	}
-	return nil
-}

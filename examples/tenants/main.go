@@ -66,10 +66,9 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	warnings := &slog.HandlerOptions{Level: slog.LevelWarn}
 	tenants, err := svc.NewTenants(svc.TenantsConfig{Store: store, Config: svc.Config{
-		Logger: slog.New(
-			slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}),
-		),
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, warnings)),
 	}})
 	if err != nil {
 		return err

@@ -46,6 +46,16 @@ func Missing[T any](list, other []T, compare func(a, b T) int) (out []T) {
 	return out
 }
 
+// Gone calls do with each key that no row has.
+func Gone[R any, K comparable](keys []K, rows []R, key func(R) K, do func(K)) {
+	there := Index(rows, key)
+	for _, k := range keys {
+		if _, found := there[k]; !found {
+			do(k)
+		}
+	}
+}
+
 // Take ends a list after limit rows. 0: it has no limit. An error counts as a row; it is the last
 // value in any case.
 func Take[T any](limit int, rows iter.Seq2[T, error]) iter.Seq2[T, error] {
