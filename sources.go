@@ -371,6 +371,19 @@ type SourceFile struct {
 	KeptAt time.Time
 }
 
+// SourceFileStore is an optional role: it keeps answers of sources. Without it a process asks each
+// source once more after its start.
+type SourceFileStore interface {
+	// KeepSourceFile keeps an answer of a source, and replaces what was kept under its path.
+	//
+	// It is not a mutation: the generation stays. Of each source the store keeps the file with the
+	// path "" and the [MaxSourceFiles] other files with the latest KeptAt. All are deleted with
+	// the source. ErrNotFound when the source is not registered.
+	KeepSourceFile(ctx context.Context, key SourceKey, file SourceFile) error
+	// SourceFile returns the file kept under that path. ErrNotFound.
+	SourceFile(ctx context.Context, key SourceKey, path string) (SourceFile, error)
+}
+
 // Installation says where a template came from, without its content.
 type Installation struct {
 	ID     string // of the template
@@ -427,6 +440,15 @@ var ErrBadEntry = errors.New("bad entry")
 // error concerns this source only: calls that ask several sources go on with the others.
 var ErrSourceWaits = errors.New("too many answers of sources are being read")
 
+// firstMessage returns the text of the first error, with its field.
+func firstMessage(err error) string {
+	first, is := errors.AsType[*Error](err)
+	if !is {
+		return "it cannot be read"
+	}
+	return first.Field + " " + first.Message
+}
+
 // installed holds the templates of an area that came from sources. It does not change, so callers
 // share it, and a checkCache recognizes its lists.
 type installed struct {
@@ -453,26 +475,4 @@ func byEntry(list []Installation) map[string][]Installation {
 		by[i.Origin.ID] = append(by[i.Origin.ID], i)
 	}
 	return by
-}
-
-// firstMessage returns the text of the first error, with its field.
-func firstMessage(err error) string {
-	first, is := errors.AsType[*Error](err)
-	if !is {
-		return "it cannot be read"
-	}
-	return first.Field + " " + first.Message
-}
-
-// SourceFileStore is an optional role: it keeps answers of sources. Without it a process asks each
-// source once more after its start.
-type SourceFileStore interface {
-	// KeepSourceFile keeps an answer of a source, and replaces what was kept under its path.
-	//
-	// It is not a mutation: the generation stays. Of each source the store keeps the file with the
-	// path "" and the [MaxSourceFiles] other files with the latest KeptAt. All are deleted with
-	// the source. ErrNotFound when the source is not registered.
-	KeepSourceFile(ctx context.Context, key SourceKey, file SourceFile) error
-	// SourceFile returns the file kept under that path. ErrNotFound.
-	SourceFile(ctx context.Context, key SourceKey, path string) (SourceFile, error)
 }

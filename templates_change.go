@@ -234,6 +234,15 @@ func (s *Templates) editTemplate(
 	return edited, nil
 }
 
+// UpdateCheck compares an installed template with its source. Local edits do not count: it compares
+// revisions of what the source gave. The zero UpdateCheck is that of a template made by hand.
+type UpdateCheck struct {
+	HasUpdate       bool       // the source has another revision
+	CurrentRevision *string    // nil: made by hand
+	LatestRevision  *string    // nil: made by hand, or gone from the source
+	Source          *SourceKey // nil: made by hand
+}
+
 // CheckUpdate asks a template's source whether its content differs from the installed content. A
 // template made by hand, or gone from its source, has no update. CheckUpdate reads the template
 // from the store and never uses an old copy of the source. It changes no template; the first
@@ -436,13 +445,4 @@ func (s *Templates) version(
 		return TemplateVersion{}, notFound("there is no such version of this template")
 	}
 	return found[0], nil
-}
-
-// UpdateCheck compares an installed template with its source. Local edits do not count: it compares
-// revisions of what the source gave. The zero UpdateCheck is that of a template made by hand.
-type UpdateCheck struct {
-	HasUpdate       bool       // the source has another revision
-	CurrentRevision *string    // nil: made by hand
-	LatestRevision  *string    // nil: made by hand, or gone from the source
-	Source          *SourceKey // nil: made by hand
 }

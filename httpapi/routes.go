@@ -21,8 +21,8 @@ type route struct {
 	query []string // the keys that it reads; a request with another key, or one twice, is refused
 }
 
-// searchKeys are the keys of a query for the templates of sources.
-var searchKeys = []string{"category", "tag", "q"}
+// filters are the keys of a query for the templates of sources.
+var filters = []string{"category", "tag", "q"}
 
 // routes is the list of the endpoints in the order of the documentation, without accessRoutes.
 var routes = []route{
@@ -42,9 +42,9 @@ var routes = []route{
 	{Route{"POST", "/admin/template-sources"}, (*Handler).registerSource, []string{"view"}},
 	{Route{"PATCH", "/admin/template-sources/{name}"}, (*Handler).patchSource, []string{"view"}},
 	{Route{"DELETE", "/admin/template-sources/{name}"}, (*Handler).removeSource, nil},
-	{Route{"GET", "/admin/template-sources/{name}/templates"}, (*Handler).sourceTemplates, searchKeys},
+	{Route{"GET", "/admin/template-sources/{name}/templates"}, (*Handler).sourceTemplates, filters},
 	{Route{"POST", "/admin/template-sources/{name}/rebind"}, (*Handler).rebindSource, nil},
-	{Route{"GET", "/admin/source-templates"}, (*Handler).searchSources, searchKeys},
+	{Route{"GET", "/admin/source-templates"}, (*Handler).searchSources, filters},
 
 	{Route{"GET", "/admin/templates"}, (*Handler).listTemplates, []string{
 		"category", "tag", "limit", "cursor",
@@ -93,9 +93,9 @@ var routes = []route{
 	{Route{"POST", "/me/template-sources"}, (*Handler).registerSource, []string{"view"}},
 	{Route{"PATCH", "/me/template-sources/{name}"}, (*Handler).patchSource, []string{"view"}},
 	{Route{"DELETE", "/me/template-sources/{name}"}, (*Handler).removeSource, nil},
-	{Route{"GET", "/me/template-sources/{name}/templates"}, (*Handler).sourceTemplates, searchKeys},
+	{Route{"GET", "/me/template-sources/{name}/templates"}, (*Handler).sourceTemplates, filters},
 	{Route{"POST", "/me/template-sources/{name}/rebind"}, (*Handler).rebindSource, nil},
-	{Route{"GET", "/me/source-templates"}, (*Handler).searchSources, searchKeys},
+	{Route{"GET", "/me/source-templates"}, (*Handler).searchSources, filters},
 
 	{Route{"GET", "/me/templates"}, (*Handler).listTemplates, []string{
 		"category", "tag", "limit", "cursor",

@@ -2,7 +2,7 @@
 // and sources of templates.
 //
 //	server := svctest.New(t)
-//	status, answer := server.Alice.Do("GET", "/ext/svc/admin/templates", "") // 403: she has no rights
+//	status, answer := server.Alice.Do("GET", "/ext/svc/admin/templates", "") // 403: no rights
 //
 // It uses no mocks. A [Server] is a [svc.Service] over package memstore behind package httpapi. It
 // asks its sources with the client of package marketplace. All requests use real connections on the
