@@ -159,8 +159,8 @@ type Bundle struct {
 // AccessTest is a question about access with the answer that is expected. No decision depends on
 // it: [Access.Preview] and [Lint] say whose answer is another one.
 type AccessTest struct {
-	// ID follows from the other fields but Allowed: Apply sets it. It is that of the test's
-	// [Target].
+	// ID follows from the other fields but Allowed: Apply sets it. It is that of
+	// the test's [Target].
 	ID string
 	// The question, as a [Question] has it. It has one of the first three. "" as Action means
 	// ActionRecall.

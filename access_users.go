@@ -135,8 +135,8 @@ func (p UserPatch) apply(u User) User {
 // service accounts are revoked. A row that is made under the id later inherits nothing. A user
 // without a row is removed as well: what is left of it goes. Server templates that came from its
 // personal sources stay. Records keep the rows of the user: [Audit.Forget] and
-// [Service.ForgetUser] erase them. With ifMatch, Delete removes only a user with one of these
-// ETags.
+// [Service.ForgetUser] erase them. With ifMatch, Delete removes only a user
+// with one of these ETags.
 //
 // The caller needs iam:users:write, and every control-plane right of the user and of its service
 // accounts. [Host] may call it in its own transaction ([Service.WithTx]). Events: one for each

@@ -229,8 +229,8 @@ func (s *keyIssuer) checkAccount(
 }
 
 // checkUser refuses a user whom the host does not know. It lets every user pass when the caller is
-// the host itself: that call may be in a transaction of the host, and Users.Known would wait for
-// it.
+// the host itself: that call may be in a transaction of the host, and
+// Users.Known would wait for it.
 //
 // cached tells whether the user has a row, by cached rows. The result tells it by the store: the
 // host may know the user by a row that is newer than the cache. A deletion of that row must not be

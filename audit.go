@@ -140,8 +140,8 @@ func forgetUser(ctx context.Context, audit AuditStore, user string, events []Eve
 // stays good, because it covers digests. Only [Host] may call it.
 //
 // With a pseudonym, it replaces the id of who as well, as actor, target, owner and holder, and
-// erases all other rows that have the id, such as lists of members. The pseudonym is an id. "": ids
-// stay.
+// erases all other rows that have the id, such as lists of members. The pseudonym is
+// an id. "": ids stay.
 //
 // It returns how many texts it has erased. To call it again is no error, and erases what was
 // missed. It reads all records, 1,000 in a transaction each: when it fails, call it again. Call it

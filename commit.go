@@ -280,8 +280,8 @@ func (s *committer) queue(ctx context.Context, tx Store, c change, events []Even
 }
 
 // sign gives events their ids, their tenant, and by as their actor. It runs in the transaction:
-// when the store runs that again, the events get other ids, and those of the first run are never
-// seen.
+// when the store runs that again, the events get other ids, and those of the
+// first run are never seen.
 func (s *base) sign(by Principal, events []Event) []Event {
 	for i := range events {
 		e := &events[i]

@@ -208,8 +208,8 @@ type AuditStore interface {
 		chain func(last AuditRecord, events []Event) []AuditRecord,
 	) error
 	// ChainAudit moves queued events into the records, in one transaction. It calls chain with the
-	// newest record, zero if there is none, and the events, and adds the records that chain
-	// returns.
+	// newest record, zero if there is none, and the events, and adds the
+	// records that chain returns.
 	//
 	// Calls happen one after the other, and each takes what was committed before it began. Events
 	// of one call of QueueAudit stay in their order. They come behind those of earlier calls that

@@ -426,8 +426,8 @@ type Statement struct {
 	Actions []string // patterns, at least one
 	Banks   []string // patterns, at least one
 	// Set has the parameters of an allow, by name. A value may have any type with the right JSON;
-	// [ParseDocument] returns the types of a [ParameterValue]. A nil value is null, and sets
-	// nothing.
+	// [ParseDocument] returns the types of a [ParameterValue]. A nil value is
+	// null, and sets nothing.
 	Set map[string]any
 }
 

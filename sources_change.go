@@ -248,8 +248,8 @@ func (s *Sources) Remove(ctx context.Context, by Principal, name string) error {
 		return err
 	}
 	key := at.source(name)
-	// The server's templates may lose their URL with a personal source. The store's feed names
-	// them.
+	// The server's templates may lose their URL with a personal source. The
+	// store's feed names them.
 	removal := change{by: by, basis: &at.basis, access: s.personal, begin: s.changesTemplates}
 	removal.write = func(ctx context.Context, tx Store) ([]Event, error) {
 		return happened(s.now(), EventSourceRemoved, key.Target()), tx.DeleteSource(ctx, key)

@@ -295,8 +295,8 @@ type AccessQuery struct {
 	// ScopingPolicyID names a policy that narrows Identity in addition to the stored ones; "" none.
 	// A key's scoping policy comes with the key.
 	ScopingPolicyID string
-	// KeysOf asks for the number of a holder's keys that are not revoked, up to Most. Zero: for
-	// none.
+	// KeysOf asks for the number of a holder's keys that are not revoked, up to
+	// Most. Zero: for none.
 	KeysOf Identity
 	Most   int
 	// ValidAt leaves out of that number the keys that have expired at that time. Zero: none.
@@ -355,8 +355,8 @@ type ChangeStore interface {
 type StoreChanges struct {
 	Generation int64 // the store's generation now
 	Reset      bool  // the store cannot say what changed: every row may have changed
-	// Targets are in the order of the commits, but for mutations at the same time. One may be
-	// twice.
+	// Targets are in the order of the commits, but for mutations at the same
+	// time. One may be twice.
 	Targets []Target
 	// Renamed has rows of access of which only DisplayName or Email changed, in the same order. No
 	// decision depends on them.
@@ -393,8 +393,8 @@ type FullStore interface {
 }
 
 // OutboxStore is an optional role: it keeps the events of a host's transactions until the Service
-// delivers them. Without it and with Config.Events.OnEvent, mutations fail in a transaction of the
-// host.
+// delivers them. Without it and with Config.Events.OnEvent, mutations fail in a
+// transaction of the host.
 type OutboxStore interface {
 	// AddEvents keeps events. It is not a mutation: the generation stays.
 	AddEvents(ctx context.Context, events []Event) error
@@ -449,8 +449,8 @@ type StoredAnswer struct {
 type FreshnessStore interface {
 	// Look returns a number that differs from an earlier one of this process when any process has
 	// committed a mutation in between. The Service calls it before it uses what is cached:
-	// concurrent calls should share one that takes long. 0, then always: this store cannot tell
-	// cheaply.
+	// concurrent calls should share one that takes long. 0, then always: this store
+	// cannot tell cheaply.
 	Look(ctx context.Context) (uint64, error)
 }
 

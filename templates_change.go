@@ -272,8 +272,8 @@ func (s *Templates) CheckUpdate(ctx context.Context, by Principal, id string) (U
 }
 
 // latest returns an installed template, what its source offers now, and under which id. For a
-// template made by hand it returns CodeInvalid: a caller asked for something that it can never
-// have.
+// template made by hand it returns CodeInvalid: a caller asked for something
+// that it can never have.
 func (s *Templates) latest(
 	ctx context.Context, by Principal, at place, id string,
 ) (template Template, content Content, revision, present string, err error) {

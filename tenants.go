@@ -91,8 +91,8 @@ type TenantsConfig struct {
 	MaxOpen int
 	// Memory is the most bytes that the caches of all tenants hold together, by their own
 	// estimates. Each tenant has the limits of Config as well. When all hold more, the tenants that
-	// were not used for longest give theirs back. It is checked every second. 0: 512 MiB. Not
-	// negative.
+	// were not used for longest give theirs back. It is checked every second. 0:
+	// 512 MiB. Not negative.
 	Memory int64
 }
 

@@ -250,8 +250,8 @@ func (v *visit) lately() (lines []string, err error) {
 	return lines, nil
 }
 
-// download answers with the rows of a draft, as server apply and POST /admin/access-bundle take
-// them.
+// download answers with the rows of a draft, as server apply and POST
+// /admin/access-bundle take them.
 func (v *visit) download(d draft) error {
 	if d.detach != nil {
 		return svc.Invalid("then", "a bundle cannot say what is removed")

@@ -8,8 +8,8 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// running is a check for updates of the server's templates in this process, or how the last one
-// ended.
+// running is a check for updates of the server's templates in this process, or
+// how the last one ended.
 type running struct {
 	now         bool
 	done, total int    // the templates compared so far

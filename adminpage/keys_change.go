@@ -49,8 +49,8 @@ func (v *visit) changeKeys() error {
 	return nil
 }
 
-// holder returns the holder that a form names. The caller changes its own keys without further
-// rights.
+// holder returns the holder that a form names. The caller changes its own keys
+// without further rights.
 func (v *visit) holder(form url.Values) svc.Identity {
 	holder := svc.Identity{Kind: svc.Kind(form.Get("kind")), ID: form.Get("for")}
 	if v.hasOwnKeys() && holder == v.by.Identity() {
@@ -59,8 +59,8 @@ func (v *visit) holder(form url.Values) svc.Identity {
 	return holder
 }
 
-// findKey leads to the page of a key. The text may be a whole key: no address and no page repeats
-// it.
+// findKey leads to the page of a key. The text may be a whole key: no address
+// and no page repeats it.
 func (v *visit) findKey(text string) error {
 	key, err := v.h.service.Keys.Find(v.Context(), v.by, text)
 	if err != nil {

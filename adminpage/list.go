@@ -87,8 +87,8 @@ func with(address string, in url.Values, pairs ...string) string {
 	return address + "?" + out.Encode()
 }
 
-// instant reads a day, or a time of RFC 3339. A day is the time of that day in UTC. "" is the zero
-// time.
+// instant reads a day, or a time of RFC 3339. A day is the time of that day in UTC.
+// "" is the zero time.
 func instant(field, text string, ofDay time.Duration) (time.Time, error) {
 	text = strings.TrimSpace(text)
 	if text == "" {

@@ -56,8 +56,8 @@ type Options struct {
 	// [slog.LevelInfo]. For a status of 500 and above, and for an answer that was cut off, it is
 	// "svc: request failed" with the error at [slog.LevelError], at LevelWarn for a bad entry of a
 	// source ([svc.ErrBadEntry]), or at LevelInfo if the client has left. No record holds a secret,
-	// the path, a header or a body. Nil: records at LevelError go to [slog.Default], the others are
-	// dropped.
+	// the path, a header or a body. Nil: records at LevelError go to [slog.Default],
+	// the others are dropped.
 	Logger *slog.Logger
 	// Limit returns how long the caller must wait before the next try; 0 or less lets the request
 	// through. The Handler calls it for every authenticated request that the rate of its key

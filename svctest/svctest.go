@@ -2,7 +2,7 @@
 // and sources of templates.
 //
 //	server := svctest.New(t)
-//	status, answer := server.Alice.Do("GET", "/ext/svc/admin/templates", "") // 403: no rights
+//	status, answer := server.Alice.Do("GET", "/ext/svc/admin/templates", "") // 403: she has no rights
 //
 // It uses no mocks. A [Server] is a [svc.Service] over package memstore behind package httpapi. It
 // asks its sources with the client of package marketplace. All requests use real connections on the
@@ -64,8 +64,8 @@ const access = `{
 type Options struct {
 	// Config changes the configuration of the Service: give it the host's Authenticator, a store
 	// with a database, a check of manifests. A Config that sets Now disables the Clock. One that
-	// sets Marketplace disables [Server.Source]: use [NewSource] instead, before [New]. Nil: no
-	// change.
+	// sets Marketplace disables [Server.Source]: use [NewSource] instead, before
+	// [New]. Nil: no change.
 	Config func(*svc.Config)
 	// HTTP are the options of the interface, as the host has them. Without a Logger, it logs to the
 	// output of the test.

@@ -77,8 +77,8 @@ func target(source string) string {
 	return source + ".txt"
 }
 
-// nameHeadings gives headings the anchors that they have on GitHub, and takes the title from the
-// first.
+// nameHeadings gives headings the anchors that they have on GitHub, and takes the
+// title from the first.
 func (p *page) nameHeadings() {
 	seen := map[string]int{}
 	for n := p.root.FirstChild(); n != nil; n = n.NextSibling() {

@@ -180,8 +180,8 @@ var (
 	looksLikeKey   = regexp.MustCompile(`_[0-9A-Za-z]{40,}`)
 )
 
-// hider returns a function that hides all known secrets, wherever they may have slipped into a
-// text.
+// hider returns a function that hides all known secrets, wherever they may have
+// slipped into a text.
 func (c *call) hider() func(text string) string {
 	var pairs []string
 	hide := func(secret string) {

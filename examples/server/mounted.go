@@ -8,8 +8,8 @@ import (
 )
 
 // warnOfMount warns of a SQLite file that is mounted without its folder, as containers do with a
-// file in place of a folder: the newest commits are in the -wal file next to it, which is not
-// mounted.
+// file in place of a folder: the newest commits are in the -wal file next to it,
+// which is not mounted.
 func warnOfMount(db string, log *slog.Logger) {
 	if isPostgres(db) {
 		return

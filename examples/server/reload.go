@@ -17,8 +17,8 @@ import (
 
 // serving answers requests, and reloads what may change while the server runs: the certificate, the
 // secrets of the keys file, and log.level. Peppers belong to a Service, so new secrets get a new
-// Service over the same store. A file that cannot be read is logged, and its old content stays in
-// use.
+// Service over the same store. A file that cannot be read is logged, and its old
+// content stays in use.
 type serving struct {
 	*call
 	host    *host // of the newest Service

@@ -35,8 +35,8 @@ func (r Rate) Interval() time.Duration {
 	return time.Duration(float64(time.Second)/r.PerSecond + 0.5)
 }
 
-// Left returns the outcome of a use of a key that then is unused after wait. r is within the
-// bounds.
+// Left returns the outcome of a use of a key that then is unused after wait. r
+// is within the bounds.
 func (r Rate) Left(refused bool, wait time.Duration) Taken {
 	interval := r.Interval()
 	most := time.Duration(r.Burst) * interval

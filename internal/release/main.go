@@ -1,7 +1,7 @@
 // Command release writes a version of every module that hosts import, and the program, into a
 // folder: a module proxy (proxy), static binaries with their sums and a bill of materials (bin),
-// and the release notes (notes). The same commit and the same Go give the same bytes. Run it as
-// ./release.
+// and the release notes (notes). The same commit and the same Go give the same bytes.
+// Run it as ./release.
 package main
 
 import (

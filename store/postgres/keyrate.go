@@ -41,8 +41,8 @@ const KeyRateTable = `CREATE UNLOGGED TABLE IF NOT EXISTS svc_key_rates (
 // A request takes one round trip, and waits for other requests of the same key only. The table is
 // svc_key_rates, in the search path of the pool. When it is missing, the first request makes it: a
 // role that may not do so needs [KeyRateTable]. The pool's transactions must be READ COMMITTED,
-// which is PostgreSQL's default. The function is safe for concurrent use. The pool stays the
-// host's.
+// which is PostgreSQL's default. The function is safe for concurrent use. The
+// pool stays the host's.
 func KeyRate(
 	pool *pgxpool.Pool, options KeyRateOptions,
 ) func(r *http.Request, keyID string, limit svc.Rate) (svc.Allowance, error) {
@@ -122,7 +122,7 @@ const takeOnce = `INSERT INTO svc_key_rates AS k (key, until, every, refused, wa
 
 const nanoseconds = `(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::BIGINT * 1000`
 
-// forgetUnused deletes rows of keys that have their whole burst again. It waits for no other
-// request.
+// forgetUnused deletes rows of keys that have their whole burst again. It waits
+// for no other request.
 const forgetUnused = `DELETE FROM svc_key_rates WHERE key IN (SELECT key FROM svc_key_rates
 	WHERE until < ` + nanoseconds + ` LIMIT 1000 FOR UPDATE SKIP LOCKED)`

@@ -80,8 +80,8 @@ func openTenants(
 }
 
 // NewTenants is [OpenTenants] over a pool of the host, as [New] is [Open]. PostgreSQL keeps some 50
-// kB in a connection for each tenant that ever used it: limit the lifetime of the pool's
-// connections.
+// kB in a connection for each tenant that ever used it: limit the lifetime of
+// the pool's connections.
 func NewTenants(ctx context.Context, pool *pgxpool.Pool, options Options) (*Tenants, error) {
 	if pool == nil {
 		return nil, errors.New("use a pool of PostgreSQL: the pool is nil")

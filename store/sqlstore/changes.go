@@ -231,8 +231,8 @@ func (s *Store) changes(ctx context.Context, tx session, since int64) (svc.Store
 }
 
 // learn remembers a state that was read. It returns false when the database has gone back: the
-// state lacks some of the one that the changes are from, or of the latest one that was known
-// before.
+// state lacks some of the one that the changes are from, or of the latest one
+// that was known before.
 func (s *Store) learn(now, from, latest state) bool {
 	switch {
 	case s.dialect.OneWriter: // since says it all

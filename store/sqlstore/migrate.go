@@ -21,8 +21,8 @@ import (
 )
 
 // embedded holds the migrations, from 0001.sql on. A released migration never changes: each change
-// is a new migration. Migrations drop no data. Statements end with a semicolon at the end of a
-// line.
+// is a new migration. Migrations drop no data. Statements end with a semicolon
+// at the end of a line.
 //
 //go:embed migrations
 var embedded embed.FS

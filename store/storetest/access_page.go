@@ -175,10 +175,8 @@ var largePageRules = []rule{
 			id := fmt.Sprintf("u%05d", i)
 			b.Users[i].ID = id
 			b.Groups[0].Members = append(b.Groups[0].Members, id)
-			b.Users[0].Channels = append(b.Users[0].Channels, svc.Channel{
-				Provider: "p",
-				SenderID: id,
-			})
+			channel := svc.Channel{Provider: "p", SenderID: id}
+			b.Users[0].Channels = append(b.Users[0].Channels, channel)
 		}
 		c.apply(b)
 		for _, page := range []svc.AccessPage{

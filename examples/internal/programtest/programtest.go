@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// Main runs the binary of the tests as the program itself where the variable is set, and the tests
-// elsewhere.
+// Main runs the binary of the tests as the program itself where the variable is set, and
+// the tests elsewhere.
 func Main(m *testing.M, variable string, program func()) {
 	if os.Getenv(variable) != "" {
 		program()
@@ -43,8 +43,8 @@ type Program struct {
 	Lines *bufio.Scanner // of its standard output
 }
 
-// Start runs the binary of the tests as the program, until the end of the test or for a minute. See
-// [Main].
+// Start runs the binary of the tests as the program, until the end of the test or for
+// a minute. See [Main].
 func Start(t testing.TB, environment []string, args ...string) Program {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -135,8 +135,8 @@ func Block(t testing.TB, page, begin string) string {
 	return inside
 }
 
-// Need skips a test that lacks a program, which is what is not tested then. With CI=true the test
-// fails.
+// Need skips a test that lacks a program, which is what is not tested then. With
+// CI=true the test fails.
 func Need(t testing.TB, program, what string) {
 	t.Helper()
 	if _, err := exec.LookPath(program); err == nil {

@@ -96,8 +96,8 @@ func (c *Cluster) Follow(primary *Cluster) {
 	if err := os.RemoveAll(c.data()); err != nil {
 		c.t.Fatal(err)
 	}
-	c.output(c.program("pg_basebackup"), "-D", c.data(), "-d", primary.URL, "-R", "-c", "fast",
-		"--no-sync")
+	c.output(c.program("pg_basebackup"),
+		"-D", c.data(), "-d", primary.URL, "-R", "-c", "fast", "--no-sync")
 	settings, err := os.OpenFile(c.Path("postgresql.auto.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		c.t.Fatal(err)
