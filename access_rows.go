@@ -9,8 +9,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/etag"
 	"github.com/extsvc/svc/internal/lists"
+	"github.com/extsvc/svc/limits"
 )
 
 // row is a row of access with its own id.
@@ -33,17 +36,17 @@ type rowKind[R row] struct {
 
 var (
 	userRows = rowKind[User]{
-		users, "user", "user_id", ActionUsersRead, nil, nil, Locks{AddUsers: true},
+		users, "user", "user_id", action.UsersRead, nil, nil, Locks{AddUsers: true},
 	}
-	groupRows   = rowKind[Group]{groups, "group", "group_id", ActionGroupsRead, nil, nil, Locks{}}
+	groupRows   = rowKind[Group]{groups, "group", "group_id", action.GroupsRead, nil, nil, Locks{}}
 	accountRows = rowKind[ServiceAccount]{
-		serviceAccounts, "service account", "sa_id", ActionAccountsManage, nil, nil, Locks{},
+		serviceAccounts, "service account", "sa_id", action.AccountsManage, nil, nil, Locks{},
 	}
 	policyRows = rowKind[Policy]{
-		policies, "policy", "policy_id", ActionPoliciesRead, builtins, nil, Locks{},
+		policies, "policy", "policy_id", action.PoliciesRead, builtins, nil, Locks{},
 	}
 	bankRows = rowKind[BankPolicy]{
-		bankPolicies, "policy of this bank", "bank_id", ActionBanksRead, nil, nil, Locks{},
+		bankPolicies, "policy of this bank", "bank_id", action.BanksRead, nil, nil, Locks{},
 	}
 )
 
@@ -353,7 +356,7 @@ func listRows[R any](ctx context.Context, s *accessWriter, l rowList[R]) iter.Se
 	}
 	allowed := func() error {
 		var c checker
-		c.text("after", page.After, 3*MaxIDLength)
+		c.text("after", page.After, 3*limits.IDLength)
 		c.count("skip", page.Skip)
 		c.count("limit", l.query.Limit)
 		if l.check != nil {
@@ -380,7 +383,7 @@ func listRows[R any](ctx context.Context, s *accessWriter, l rowList[R]) iter.Se
 	}
 	goOn := func(last R) {
 		page.After, page.Skip = l.key(last), 0
-		hasDocuments := page.Kind == TargetPolicy || page.Kind == TargetBankPolicy
+		hasDocuments := page.Kind == event.TargetPolicy || page.Kind == event.TargetBankPolicy
 		if l.query.Limit == 0 && !hasDocuments { // documents are long
 			page.Limit = min(2*page.Limit, longChunk)
 		}

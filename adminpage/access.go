@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 )
 
 // accessKind is a kind of rows with a list and a page for each.
@@ -24,27 +25,27 @@ type accessKind struct {
 var accessKinds = []*accessKind{
 	{
 		path: "users", tab: "Users", one: "User", states: true,
-		read: svc.ActionUsersRead, write: svc.ActionUsersWrite,
+		read: action.UsersRead, write: action.UsersWrite,
 		list: (*visit).users, fill: (*visit).fillUser,
 	},
 	{
 		path: "groups", tab: "Groups", one: "Group",
-		read: svc.ActionGroupsRead, write: svc.ActionGroupsWrite,
+		read: action.GroupsRead, write: action.GroupsWrite,
 		list: (*visit).groups, fill: (*visit).fillGroup,
 	},
 	{
 		path: "policies", tab: "Policies", one: "Policy",
-		read: svc.ActionPoliciesRead, write: svc.ActionPoliciesWrite,
+		read: action.PoliciesRead, write: action.PoliciesWrite,
 		list: (*visit).policies, fill: (*visit).fillPolicy,
 	},
 	{
 		path: "accounts", tab: "Service accounts", one: "Service account", states: true,
-		read: svc.ActionAccountsManage, write: svc.ActionAccountsManage,
+		read: action.AccountsManage, write: action.AccountsManage,
 		list: (*visit).accounts, fill: (*visit).fillAccount,
 	},
 	{
 		path: "banks", tab: "Banks", one: "Bank",
-		read: svc.ActionBanksRead, write: svc.ActionBanksWrite,
+		read: action.BanksRead, write: action.BanksWrite,
 		list: (*visit).banks, fill: (*visit).fillBank,
 	},
 }

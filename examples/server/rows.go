@@ -27,7 +27,7 @@ type rowsAction func(ctx context.Context, t target) error
 
 // command returns the subcommand, with the flags that all commands about rows have.
 func (r rows) command() subcommand {
-	setup := func(flags *flag.FlagSet, c *call) action {
+	setup := func(flags *flag.FlagSet, c *call) job {
 		address := urlFlag(flags)
 		flags.BoolVar(&c.asJSON, "json", false, "print JSON")
 		if r.secrets {

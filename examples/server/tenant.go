@@ -62,7 +62,7 @@ type tenantsAction func(ctx context.Context, tenants *svc.Tenants) error
 func tenantCommand(
 	name, takes, about string, do func(flags *flag.FlagSet, c *call) tenantsAction,
 ) subcommand {
-	setup := func(flags *flag.FlagSet, c *call) action {
+	setup := func(flags *flag.FlagSet, c *call) job {
 		flags.BoolVar(&c.asJSON, "json", false, "print JSON")
 		run := do(flags, c)
 		return func(ctx context.Context) error {

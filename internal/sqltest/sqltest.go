@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 )
 
 // ReadKey reads a key: svc.ErrNotFound when there is none.
@@ -76,7 +77,7 @@ func Calls(ctx context.Context, store svc.FullStore) map[string]func() error {
 		page.AfterTime, page.AfterID, page.Limit = now, "a", 1
 		return func() error { return failure(store.APIKeys(ctx, page)) }
 	}
-	list := func(kind svc.TargetKind, page svc.AccessPage) func() error {
+	list := func(kind event.TargetKind, page svc.AccessPage) func() error {
 		page.Kind, page.After, page.Limit = kind, "a/b/c", 1
 		read := svc.AccessRead{Page: &page}
 		return func() error {
@@ -94,12 +95,12 @@ func Calls(ctx context.Context, store svc.FullStore) map[string]func() error {
 		}),
 		"svc_api_keys_scoping":         keys(svc.APIKeyPage{ScopingPolicyID: "p"}),
 		"svc_api_keys_holder":          keys(svc.APIKeyPage{Holder: user}),
-		"svc_service_accounts_owner":   list(svc.TargetServiceAccount, svc.AccessPage{User: "u"}),
-		"svc_service_accounts_scoping": list(svc.TargetServiceAccount, svc.AccessPage{Policy: "p"}),
-		"svc_attachments_policy":       list(svc.TargetAttachment, svc.AccessPage{Policy: "p"}),
-		"svc_attachments":              list(svc.TargetAttachment, svc.AccessPage{Group: "g"}),
-		"svc_channels_user":            list(svc.TargetChannel, svc.AccessPage{User: "u"}),
-		"svc_group_members":            list(svc.TargetMember, svc.AccessPage{Group: "g"}),
+		"svc_service_accounts_owner":   list(event.TargetServiceAccount, svc.AccessPage{User: "u"}),
+		"svc_service_accounts_scoping": list(event.TargetServiceAccount, svc.AccessPage{Policy: "p"}),
+		"svc_attachments_policy":       list(event.TargetAttachment, svc.AccessPage{Policy: "p"}),
+		"svc_attachments":              list(event.TargetAttachment, svc.AccessPage{Group: "g"}),
+		"svc_channels_user":            list(event.TargetChannel, svc.AccessPage{User: "u"}),
+		"svc_group_members":            list(event.TargetMember, svc.AccessPage{Group: "g"}),
 		"svc_templates_installed": func() error {
 			return failure(store.Installations(ctx, svc.InstallationPage{Limit: 10}))
 		},
