@@ -158,10 +158,11 @@ type Bundle struct {
 	Tests           []AccessTest
 }
 
-// AccessTest is a question about access with the answer that is expected. No decision depends on it:
-// [Access.Preview] and [Lint] say whose answer is another one.
+// AccessTest is a question about access with the answer that is expected. No decision depends on
+// it: [Access.Preview] and [Lint] say whose answer is another one.
 type AccessTest struct {
-	// ID follows from the other fields but Allowed: Apply sets it. It is that of the test's [Target].
+	// ID follows from the other fields but Allowed: Apply sets it. It is that of
+	// the test's [Target].
 	ID string
 	// The question, as a [Question] has it. It has one of the first three. "" as Action means
 	// action.Recall.
@@ -342,7 +343,9 @@ var (
 		func(b *Bundle) *[]Attachment { return &b.Attachments },
 		func(n *AccessNames) *[]AttachmentKey { return &n.Attachments },
 		func(r *rowsByKey) *map[AttachmentKey]*Attachment { return &r.attachments },
-		func(k AttachmentKey) Attachment { return Attachment{PolicyID: k.PolicyID, Principal: k.Principal} },
+		func(k AttachmentKey) Attachment {
+			return Attachment{PolicyID: k.PolicyID, Principal: k.Principal}
+		},
 	}
 	bankPolicies = kind[BankPolicy, string]{
 		"bank_policies", event.TargetBankPolicy, action.BanksWrite,
@@ -361,7 +364,9 @@ var (
 )
 
 // kinds are all kinds of rows, in the order of the fields of [Bundle].
-var kinds = []anyKind{&users, &groups, &serviceAccounts, &policies, &attachments, &bankPolicies, &tests}
+var kinds = []anyKind{
+	&users, &groups, &serviceAccounts, &policies, &attachments, &bankPolicies, &tests,
+}
 
 // anyKind is a kind whose types are its own.
 type anyKind interface {
@@ -410,7 +415,9 @@ func (k *kind[R, K]) forms(b *Bundle) iter.Seq[any] {
 }
 
 func (k *kind[R, K]) targets(b *Bundle) []Target {
-	return lists.Map(*k.rows(b), func(row R) Target { return Target{Kind: k.target, ID: fmt.Sprint(row.key())} })
+	return lists.Map(*k.rows(b), func(row R) Target {
+		return Target{Kind: k.target, ID: fmt.Sprint(row.key())}
+	})
 }
 
 // normalize gives no list when the checker is full: the bundle is refused anyway.
@@ -447,10 +454,14 @@ func (k *kind[R, K]) blank(n *AccessNames, b *Bundle) {
 
 func (k *kind[R, K]) drop(b, other *Bundle) {
 	rows, named := k.rows(b), lists.Index(*k.rows(other), R.key)
-	*rows = slices.DeleteFunc(slices.Clone(*rows), func(row R) bool { return named[row.key()] != nil })
+	*rows = slices.DeleteFunc(slices.Clone(*rows), func(row R) bool {
+		return named[row.key()] != nil
+	})
 }
 
-func (k *kind[R, K]) index(r *rowsByKey, b *Bundle) { *k.stored(r) = lists.Index(*k.rows(b), R.key) }
+func (k *kind[R, K]) index(r *rowsByKey, b *Bundle) {
+	*k.stored(r) = lists.Index(*k.rows(b), R.key)
+}
 
 func (k *kind[R, K]) find(r *rowsByKey, n *AccessNames, b *Bundle) {
 	rows, stored := k.rows(b), *k.stored(r)
@@ -461,8 +472,8 @@ func (k *kind[R, K]) find(r *rowsByKey, n *AccessNames, b *Bundle) {
 	}
 }
 
-// differ compares whole rows, so their lists must be sorted and not nil on both sides. Documents are
-// compared byte by byte: another order of keys is a change.
+// differ compares whole rows, so their lists must be sorted and not nil on both sides. Documents
+// are compared byte by byte: another order of keys is a change.
 func (k *kind[R, K]) differ(r *rowsByKey, b, changed *Bundle) {
 	stored := *k.stored(r)
 	for _, row := range *k.rows(b) {

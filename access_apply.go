@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/internal/accessindex"
 	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/policy"
@@ -85,7 +86,8 @@ func (a *bundleDiff) checkTests() {
 		}
 	}
 	if len(a.bundle.Tests) > 0 && n > limits.AccessTests {
-		a.add("/tests", fmt.Sprintf("would be %d with those that are kept: %d are allowed", n, limits.AccessTests))
+		a.add("/tests", fmt.Sprintf("would be %d with those that are kept: %d are allowed",
+			n, limits.AccessTests))
 	}
 }
 
@@ -373,9 +375,7 @@ func (w AccessWrite) Empty() bool {
 }
 
 // size returns the number of rows that n removes.
-func (n AccessNames) size() int {
-	return n.removed().size() + len(n.Channels)
-}
+func (n AccessNames) size() int { return n.removed().size() + len(n.Channels) }
 
 // changed adds a row to Targets when decisions may differ, else to Renamed when names do.
 func (w *AccessWrite) changed(kind event.TargetKind, id string, decisions, names bool) {
@@ -458,62 +458,44 @@ func (b Bundle) byTarget(members []Membership) rowsByTarget {
 	return all
 }
 
-// OfAccess returns what of c concerns access, without other targets, and the rows to read for it.
-// It is for stores and their readers: see [AccessRead].Since.
-//
-// A event.TargetMember names one membership, or without a Holder the group with all members. A
-// event.TargetChannel names the user who has it now. The result is a Reset without targets when c is a
-// Reset or has a event.TargetAccess.
-func (c StoreChanges) OfAccess() (StoreChanges, AccessNames) {
-	out, n := StoreChanges{Generation: c.Generation}, AccessNames{}
-	for _, t := range c.Targets {
-		if t.Kind == event.TargetAccess || c.Reset {
-			return StoreChanges{Generation: c.Generation, Reset: true}, AccessNames{}
-		}
-		if n.add(t) {
-			out.Targets = append(out.Targets, t)
-		}
-	}
-	for _, t := range c.Renamed {
-		n.add(t)
-	}
-	out.Renamed, out.Reset = c.Renamed, c.Reset
-	return out, n
-}
-
-// add names the rows of a target. It reports whether the target is one of access.
-func (n *AccessNames) add(t Target) bool {
-	switch t.Kind {
-	case event.TargetUser:
-		n.Users = append(n.Users, t.ID)
-	case event.TargetChannel:
-		n.Channels = append(n.Channels, t.Channel())
-	case event.TargetGroup:
-		n.Groups = append(n.Groups, t.ID)
-	case event.TargetMember:
-		if t.Holder == (Identity{}) {
-			n.MembersOf = append(n.MembersOf, t.ID)
-		} else {
-			n.Members = append(n.Members, Membership{Group: t.ID, User: t.Holder.ID})
-		}
-	case event.TargetServiceAccount:
-		n.ServiceAccounts = append(n.ServiceAccounts, t.ID)
-	case event.TargetPolicy:
-		n.Policies = append(n.Policies, t.ID)
-	case event.TargetAttachment:
-		n.Attachments = append(n.Attachments, t.Attachment())
-	case event.TargetTest:
-		n.Tests = append(n.Tests, t.ID)
-	case event.TargetBankPolicy:
-		n.BankPolicies = append(n.BankPolicies, t.ID)
-	default:
-		return false
-	}
-	return true
-}
-
 // The most targets that one write reports one by one.
 const (
 	mostTargets = 1000 // above it, all of them are one event.TargetAccess
 	mostMembers = 100  // of one group; above it, they are one event.TargetMember without a Holder
 )
+
+// fill writes rows into r. Members join their groups, and none leaves.
+func fill(r *accessindex.Index, rows Bundle) {
+	for _, u := range rows.Users {
+		r.SetUser(u.ID, u.Inactive)
+	}
+	for _, g := range rows.Groups {
+		for _, member := range g.Members {
+			r.Join(g.ID, member)
+		}
+	}
+	for _, a := range rows.ServiceAccounts {
+		r.SetAccount(a.ID, a.OwnerUserID, a.ScopingPolicyID, a.Inactive)
+	}
+	for _, p := range rows.Policies {
+		r.SetPolicy(p.ID, p.Document)
+	}
+	for _, a := range rows.Attachments {
+		r.Attach(a.PolicyID, a.Principal.inRoster(), a.Priority)
+	}
+	for _, b := range rows.BankPolicies {
+		r.SetBank(b.BankID, b.Document)
+	}
+}
+
+// filled returns a roster of a bundle that is the whole state of access.
+func filled(schema *policy.Schema, b Bundle) *accessindex.Index {
+	r := accessindex.New(schema)
+	fill(r, b)
+	return r
+}
+
+// inRoster returns the form of a roster.
+func (to GrantedTo) inRoster() accessindex.Principal {
+	return accessindex.Principal{ID: to.ID, Group: to.Type == GrantedToGroup}
+}

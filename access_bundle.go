@@ -3,14 +3,18 @@ package svc
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io"
 	"iter"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/extsvc/svc/internal/bundlejson"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/strictjson"
@@ -86,68 +90,7 @@ func (c *checker) namedID(at, id string, name *string, absent absence) {
 	}
 }
 
-// The JSON form of a Bundle. Absent, null and a value differ, so these types use Optional: null
-// clears what may be null, and is refused elsewhere.
-type (
-	bundleJSON struct {
-		Users           []userJSON           `json:"users,omitzero"`
-		Groups          []groupJSON          `json:"groups,omitzero"`
-		ServiceAccounts []serviceAccountJSON `json:"service_accounts,omitzero"`
-		Policies        []policyJSON         `json:"policies,omitzero"`
-		Attachments     []attachmentJSON     `json:"attachments,omitzero"`
-		BankPolicies    []bankPolicyJSON     `json:"bank_policies,omitzero"`
-		Tests           []testJSON           `json:"tests,omitzero"`
-	}
-	userJSON struct {
-		ID          string               `json:"id"`
-		DisplayName value[string]        `json:"display_name,omitzero"`
-		Email       value[string]        `json:"email,omitzero"`
-		IsActive    value[bool]          `json:"is_active,omitzero"`
-		Channels    value[[]channelJSON] `json:"channels,omitzero"`
-	}
-	channelJSON struct {
-		Provider string `json:"provider"`
-		SenderID string `json:"sender_id"`
-	}
-	groupJSON struct {
-		ID          string          `json:"id"`
-		DisplayName value[string]   `json:"display_name,omitzero"`
-		Members     value[[]string] `json:"members,omitzero"`
-	}
-	serviceAccountJSON struct {
-		ID              string        `json:"id"`
-		DisplayName     value[string] `json:"display_name,omitzero"`
-		OwnerUserID     value[string] `json:"owner_user_id,omitzero"`
-		ScopingPolicyID value[string] `json:"scoping_policy_id,omitzero"`
-		IsActive        value[bool]   `json:"is_active,omitzero"`
-	}
-	policyJSON struct {
-		ID          string                 `json:"id"`
-		DisplayName value[string]          `json:"display_name,omitzero"`
-		Document    value[json.RawMessage] `json:"document,omitzero"`
-	}
-	attachmentJSON struct {
-		PolicyID      string       `json:"policy_id"`
-		PrincipalType string       `json:"principal_type"`
-		PrincipalID   string       `json:"principal_id"`
-		Priority      value[int64] `json:"priority,omitzero"`
-	}
-	bankPolicyJSON struct {
-		BankID   string                 `json:"bank_id"`
-		Document value[json.RawMessage] `json:"document,omitzero"`
-	}
-	testJSON struct {
-		UserID           string      `json:"user_id,omitzero"`
-		ServiceAccountID string      `json:"sa_id,omitzero"`
-		Sender           string      `json:"sender,omitzero"`
-		Action           string      `json:"action"`
-		Bank             string      `json:"bank"`
-		Channel          string      `json:"channel,omitzero"`
-		Topic            string      `json:"topic,omitzero"`
-		Allowed          value[bool] `json:"allowed,omitzero"`
-	}
-	value[T any] = strictjson.Optional[T]
-)
+type value[T any] = strictjson.Optional[T]
 
 // The keys that a row may lack, except those of lists, which are nil then. A field that is not zero
 // is not absent: the host has set it since.
@@ -164,19 +107,20 @@ const (
 
 func (a absence) has(key absence) bool { return a&key != 0 }
 
-// ParseBundle reads the JSON form of a [Bundle], strictly (I-JSON, RFC 7493). Unknown, duplicate and case-variant keys
-// and wrong types are errors (CodeInvalid) whose Field is a JSON pointer (RFC 6901). It reports the first error only.
-// Every list may be absent. An absent key leaves its field zero, and the row knows it: where the row exists, the
-// stored value stays. For a new row, display_name is the id, is_active true and priority 0; it needs a document or an
-// owner. null clears email and scoping_policy_id, and is an error elsewhere in a row. ParseBundle does not check what
-// the rows mean: [Access.Apply] does. The result shares no memory with data.
+// ParseBundle reads the JSON form of a [Bundle], strictly (I-JSON, RFC 7493). Unknown, duplicate
+// and case-variant keys and wrong types are errors (CodeInvalid) whose Field is a JSON pointer (RFC
+// 6901). It reports the first error only. Every list may be absent. An absent key leaves its field
+// zero, and the row knows it: where the row exists, the stored value stays. For a new row,
+// display_name is the id, is_active true and priority 0; it needs a document or an owner. null
+// clears email and scoping_policy_id, and is an error elsewhere in a row. ParseBundle does not
+// check what the rows mean: [Access.Apply] does. The result shares no memory with data.
 func ParseBundle(data []byte) (Bundle, error) { return ParseBundleWithin(data, math.MaxInt) }
 
 // ParseBundleWithin is ParseBundle with a limit on rows: it stops at the first row over the limit
 // (CodeInvalid). Each channel and each member counts as one. It takes the memory that a bundle of
 // that size needs, at most. Use it for bundles of callers that may have no rights.
 func ParseBundleWithin(data []byte, rows int) (Bundle, error) {
-	var in bundleJSON
+	var in bundlejson.Bundle
 	if err := strictjson.UnmarshalWithin(data, limits.Nesting, rows, &in); err != nil {
 		var c checker
 		c.refused("", err)
@@ -184,13 +128,13 @@ func ParseBundleWithin(data []byte, rows int) (Bundle, error) {
 	}
 	var r rowReader
 	b := Bundle{
-		Users:           readList(&r, "users", in.Users, userJSON.row),
-		Groups:          readList(&r, "groups", in.Groups, groupJSON.row),
-		ServiceAccounts: readList(&r, "service_accounts", in.ServiceAccounts, serviceAccountJSON.row),
-		Policies:        readList(&r, "policies", in.Policies, policyJSON.row),
-		Attachments:     readList(&r, "attachments", in.Attachments, attachmentJSON.row),
-		BankPolicies:    readList(&r, "bank_policies", in.BankPolicies, bankPolicyJSON.row),
-		Tests:           readList(&r, "tests", in.Tests, testJSON.row),
+		Users:           readList(&r, "users", in.Users, userOf),
+		Groups:          readList(&r, "groups", in.Groups, groupOf),
+		ServiceAccounts: readList(&r, "service_accounts", in.ServiceAccounts, accountOf),
+		Policies:        readList(&r, "policies", in.Policies, policyOf),
+		Attachments:     readList(&r, "attachments", in.Attachments, attachmentOf),
+		BankPolicies:    readList(&r, "bank_policies", in.BankPolicies, bankPolicyOf),
+		Tests:           readList(&r, "tests", in.Tests, testOf),
 	}
 	if r.null != "" {
 		return Bundle{}, Invalid(r.null, "must not be null")
@@ -303,26 +247,27 @@ func (w *bundleWriter) list(name string, forms iter.Seq[any]) {
 	w.text("]")
 }
 
-func (u userJSON) row(r *rowReader) User {
+func userOf(u bundlejson.User, r *rowReader) User {
 	row := User{
 		ID: u.ID, DisplayName: read(r, "display_name", u.DisplayName, noName),
 		Inactive: r.inactive(u.IsActive), Email: readOrNull(r, u.Email, noEmail),
 		Channels: lists.Map(read(r, "channels", u.Channels, 0),
-			func(c channelJSON) Channel { return Channel(c) }),
+			func(c bundlejson.Channel) Channel { return Channel(c) }),
 	}
 	row.absent = r.absent
 	return row
 }
 
 func (u User) form() any {
-	return userJSON{
+	return bundlejson.User{
 		ID: u.ID, DisplayName: named(u.DisplayName, u.absent, noName),
 		IsActive: active(u.Inactive, u.absent), Email: orNull(u.Email, u.absent, noEmail),
-		Channels: listed(lists.Map(u.Channels, func(c Channel) channelJSON { return channelJSON(c) })),
+		Channels: listed(lists.Map(u.Channels,
+			func(c Channel) bundlejson.Channel { return bundlejson.Channel(c) })),
 	}
 }
 
-func (g groupJSON) row(r *rowReader) Group {
+func groupOf(g bundlejson.Group, r *rowReader) Group {
 	row := Group{
 		ID: g.ID, DisplayName: read(r, "display_name", g.DisplayName, noName),
 		Members: read(r, "members", g.Members, 0),
@@ -332,12 +277,12 @@ func (g groupJSON) row(r *rowReader) Group {
 }
 
 func (g Group) form() any {
-	return groupJSON{
+	return bundlejson.Group{
 		ID: g.ID, DisplayName: named(g.DisplayName, g.absent, noName), Members: listed(g.Members),
 	}
 }
 
-func (a serviceAccountJSON) row(r *rowReader) ServiceAccount {
+func accountOf(a bundlejson.ServiceAccount, r *rowReader) ServiceAccount {
 	row := ServiceAccount{
 		ID: a.ID, DisplayName: read(r, "display_name", a.DisplayName, noName),
 		OwnerUserID: read(r, "owner_user_id", a.OwnerUserID, noOwner),
@@ -355,14 +300,15 @@ func (a ServiceAccount) form() any {
 	if *scoping == "" {
 		scoping = nil
 	}
-	return serviceAccountJSON{
+	return bundlejson.ServiceAccount{
 		ID: a.ID, DisplayName: named(a.DisplayName, a.absent, noName),
-		OwnerUserID: named(a.OwnerUserID, a.absent, noOwner), IsActive: active(a.Inactive, a.absent),
+		OwnerUserID:     named(a.OwnerUserID, a.absent, noOwner),
+		IsActive:        active(a.Inactive, a.absent),
 		ScopingPolicyID: orNull(scoping, a.absent, noScoping),
 	}
 }
 
-func (p policyJSON) row(r *rowReader) Policy {
+func policyOf(p bundlejson.Policy, r *rowReader) Policy {
 	row := Policy{
 		ID: p.ID, DisplayName: read(r, "display_name", p.DisplayName, noName),
 		Document: r.document(p.Document),
@@ -372,23 +318,23 @@ func (p policyJSON) row(r *rowReader) Policy {
 }
 
 func (p Policy) form() any {
-	return policyJSON{
+	return bundlejson.Policy{
 		ID: p.ID, DisplayName: named(p.DisplayName, p.absent, noName),
 		Document: documentForm(p.Document, p.absent),
 	}
 }
 
-func (b bankPolicyJSON) row(r *rowReader) BankPolicy {
+func bankPolicyOf(b bundlejson.BankPolicy, r *rowReader) BankPolicy {
 	row := BankPolicy{BankID: b.BankID, Document: r.document(b.Document)}
 	row.absent = r.absent
 	return row
 }
 
 func (b BankPolicy) form() any {
-	return bankPolicyJSON{BankID: b.BankID, Document: documentForm(b.Document, b.absent)}
+	return bundlejson.BankPolicy{BankID: b.BankID, Document: documentForm(b.Document, b.absent)}
 }
 
-func (t testJSON) row(r *rowReader) AccessTest {
+func testOf(t bundlejson.Test, r *rowReader) AccessTest {
 	row := AccessTest{
 		UserID: t.UserID, ServiceAccountID: t.ServiceAccountID, Sender: t.Sender,
 		Action: t.Action, Bank: t.Bank, Channel: t.Channel, Topic: t.Topic,
@@ -399,7 +345,7 @@ func (t testJSON) row(r *rowReader) AccessTest {
 }
 
 func (t AccessTest) form() any {
-	return testJSON{
+	return bundlejson.Test{
 		UserID: t.UserID, ServiceAccountID: t.ServiceAccountID, Sender: t.Sender,
 		Action: t.Action, Bank: t.Bank, Channel: t.Channel, Topic: t.Topic,
 		Allowed: value[bool]{Set: true, Value: t.Allowed},
@@ -416,7 +362,7 @@ func documentForm(document json.RawMessage, absent absence) value[json.RawMessag
 	return value[json.RawMessage]{Set: document != nil || !absent.has(noDocument), Value: document}
 }
 
-func (a attachmentJSON) row(r *rowReader) Attachment {
+func attachmentOf(a bundlejson.Attachment, r *rowReader) Attachment {
 	priority := read(r, "priority", a.Priority, noPriority)
 	return Attachment{
 		PolicyID: a.PolicyID, Priority: priority, absent: r.absent,
@@ -425,7 +371,7 @@ func (a attachmentJSON) row(r *rowReader) Attachment {
 }
 
 func (a Attachment) form() any {
-	return attachmentJSON{
+	return bundlejson.Attachment{
 		PolicyID: a.PolicyID, Priority: named(a.Priority, a.absent, noPriority),
 		PrincipalType: a.Principal.Type, PrincipalID: a.Principal.ID,
 	}
@@ -497,4 +443,59 @@ func (b Bundle) names() AccessNames {
 	n.Groups = lists.Sorted(n.Groups, strings.Compare)
 	n.Policies = lists.Sorted(n.Policies, strings.Compare)
 	return n
+}
+
+// Revision identifies the rows of an [Access.Export], in 32 hexadecimal digits. Built-in policies
+// do not count.
+func (b Bundle) Revision() string {
+	b.Policies = slices.DeleteFunc(slices.Clone(b.Policies), Policy.Builtin)
+	sum := sha256.New()
+	_ = b.WriteJSON(sum) // it takes everything
+	return hex.EncodeToString(sum.Sum(nil)[:16])
+}
+
+// BundleWrite says how [Access.Write] writes a bundle. The zero BundleWrite is as [Access.Apply].
+type BundleWrite struct {
+	// Prune removes the rows that the bundle does not name, as their Delete would. Built-in
+	// policies stay. A group with nil Members keeps them, and a user with nil Channels keeps them.
+	Prune bool
+	// Detach removes these attachments as well. One that does not exist is CodeNotFound, one that
+	// the bundle has is CodeInvalid.
+	Detach []AttachmentKey
+	// DryRun makes all checks and writes nothing. [Access.Preview] shows what would change.
+	DryRun bool
+	// Revision is that of the rows which the caller has seen: of an export, or an [AccessDiff].
+	// When any have changed since, Write is CodePrecondition. It reads all rows then. Of several,
+	// separated by spaces, one must hold. "": any rows.
+	Revision string
+}
+
+// names returns the stored rows that a write needs, but for Prune.
+func (how BundleWrite) names(bundle Bundle) AccessNames {
+	n := bundle.names()
+	n.Attachments = append(n.Attachments, how.Detach...)
+	return n
+}
+
+// removal returns the rows that a write of a bundle over current removes.
+func (how BundleWrite) removal(current, bundle Bundle) (remove AccessNames, err error) {
+	if how.Prune {
+		remove = current.without(bundle).keys()
+	}
+	if len(how.Detach) == 0 {
+		return remove, nil
+	}
+	stored := lists.Index(current.Attachments, Attachment.key)
+	written := lists.Index(bundle.Attachments, Attachment.key)
+	for _, key := range how.Detach {
+		switch {
+		case written[key] != nil:
+			return remove, Invalid("detach", "names an attachment that the bundle has")
+		case stored[key] == nil:
+			return remove, notFound("there is no such attachment")
+		case !slices.Contains(remove.Attachments, key):
+			remove.Attachments = append(remove.Attachments, key)
+		}
+	}
+	return remove, nil
 }

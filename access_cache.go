@@ -125,8 +125,8 @@ func (s *accessCache) lookAt(ctx context.Context, at int64, do func(all *accessR
 	return err
 }
 
-// unchanged returns errOldRows when rows of access have changed since a generation. In a transaction
-// that holds a lock of [Locks] to change access, they then stay the same until its end.
+// unchanged returns errOldRows when rows of access have changed since a generation. In a
+// transaction that holds a lock of [Locks] to change access, they then stay the same until its end.
 func (s *accessCache) unchanged(ctx context.Context, tx Store, since int64) error {
 	read := AccessRead{Since: since, Bare: true}
 	next, err := tx.ReadAccess(ctx, read, func(Bundle) error { return nil })
@@ -313,14 +313,14 @@ func (b *Bundle) add(part Bundle) {
 
 // follow makes r have the named rows as they are in rows. Those that are not in rows do not exist.
 func follow(r *accessindex.Index, named AccessNames, rows Bundle) {
-	gone(named.Users, rows.Users, User.key, r.DeleteUser)
-	gone(named.Groups, rows.Groups, Group.key, r.DeleteGroup)
-	gone(named.ServiceAccounts, rows.ServiceAccounts, ServiceAccount.key, r.DeleteAccount)
-	gone(named.Policies, rows.Policies, Policy.key, r.DeletePolicy)
-	gone(named.Attachments, rows.Attachments, Attachment.key, func(a AttachmentKey) {
+	lists.Gone(named.Users, rows.Users, User.key, r.DeleteUser)
+	lists.Gone(named.Groups, rows.Groups, Group.key, r.DeleteGroup)
+	lists.Gone(named.ServiceAccounts, rows.ServiceAccounts, ServiceAccount.key, r.DeleteAccount)
+	lists.Gone(named.Policies, rows.Policies, Policy.key, r.DeletePolicy)
+	lists.Gone(named.Attachments, rows.Attachments, Attachment.key, func(a AttachmentKey) {
 		r.Detach(a.PolicyID, a.Principal.inRoster())
 	})
-	gone(named.BankPolicies, rows.BankPolicies, BankPolicy.key, r.DeleteBank)
+	lists.Gone(named.BankPolicies, rows.BankPolicies, BankPolicy.key, r.DeleteBank)
 	for _, group := range named.MembersOf {
 		r.Empty(group)
 	}
@@ -337,52 +337,6 @@ func leave(r *accessindex.Index, all []Membership) {
 	for group, ids := range users {
 		r.Leave(group, ids...)
 	}
-}
-
-// gone calls do with each key that has no row.
-func gone[R any, K comparable](named []K, rows []R, key func(R) K, do func(K)) {
-	there := lists.Index(rows, key)
-	for _, k := range named {
-		if _, found := there[k]; !found {
-			do(k)
-		}
-	}
-}
-
-// fill writes rows into r. Members join their groups, and none leaves.
-func fill(r *accessindex.Index, rows Bundle) {
-	for _, u := range rows.Users {
-		r.SetUser(u.ID, u.Inactive)
-	}
-	for _, g := range rows.Groups {
-		for _, member := range g.Members {
-			r.Join(g.ID, member)
-		}
-	}
-	for _, a := range rows.ServiceAccounts {
-		r.SetAccount(a.ID, a.OwnerUserID, a.ScopingPolicyID, a.Inactive)
-	}
-	for _, p := range rows.Policies {
-		r.SetPolicy(p.ID, p.Document)
-	}
-	for _, a := range rows.Attachments {
-		r.Attach(a.PolicyID, a.Principal.inRoster(), a.Priority)
-	}
-	for _, b := range rows.BankPolicies {
-		r.SetBank(b.BankID, b.Document)
-	}
-}
-
-// inRoster returns the form of a roster.
-func (to GrantedTo) inRoster() accessindex.Principal {
-	return accessindex.Principal{ID: to.ID, Group: to.Type == GrantedToGroup}
-}
-
-// filled returns a roster of a bundle that is the whole state of access.
-func filled(schema *policy.Schema, b Bundle) *accessindex.Index {
-	r := accessindex.New(schema)
-	fill(r, b)
-	return r
 }
 
 // subjectIn returns the subject of decisions about a principal, narrowed by a scoping policy. "":
@@ -415,8 +369,8 @@ func census(call policy.Call, r *accessindex.Index, parties [][]policy.Member) *
 
 // overlaid calls cut with the stored rows and with what a bundle would write over them, for a
 // caller that may read them. cut takes what it needs out of the rows; look says what it may do.
-// senders are the users that have channels after the write, at least those of channels. wrong is the error that the
-// form of the request has shown already; nil: none.
+// senders are the users that have channels after the write, at least those of channels. wrong is
+// the error that the form of the request has shown already; nil: none.
 //
 // A caller without the right learns only wrong: the rows of the bundle are checked afterwards,
 // because their errors cost more and because those of references would show which rows exist.
@@ -498,9 +452,9 @@ func (s *accessCache) simulated(
 	return after, !write.Empty(), nil
 }
 
-// previewed returns all principals whose rights a bundle may change, before and after, and the tests
-// that have another answer after. The censuses are incomplete when ctx ends early. Errors: see
-// overlaid.
+// previewed returns all principals whose rights a bundle may change, before and after, and the
+// tests that have another answer after. The censuses are incomplete when ctx ends early. Errors:
+// see overlaid.
 func (s *accessCache) previewed(
 	ctx context.Context, by Principal, compiler *policy.Compiler, bundle Bundle, how BundleWrite,
 	kept []AccessTest,

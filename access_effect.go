@@ -34,10 +34,11 @@ type standing struct {
 }
 
 func standingIn(r *accessindex.Index, of rightsHolder) standing {
-	return snapshot(r, AccessQuery{Identity: of.Identity, ScopingPolicyID: of.narrowedBy}, "").powers(of)
+	q := AccessQuery{Identity: of.Identity, ScopingPolicyID: of.narrowedBy}
+	return snapshot(r, q, "").powers(of)
 }
 
-// standing returns the rights of a holder, who is the subject of a.
+// powers returns the rights of a holder, who is the subject of a.
 func (a AccessSnapshot) powers(of rightsHolder) (p standing) {
 	switch {
 	case of.Kind == KindServiceAccount && a.ServiceAccount != nil:
@@ -93,8 +94,8 @@ type judgement struct {
 }
 
 // judgeWrite refuses a write that gives anybody more than its caller has, or takes a control-plane
-// right that its caller lacks. rows calls its argument with the rows before the write, each time the
-// same, or fails. It completes j.
+// right that its caller lacks. rows calls its argument with the rows before the write, each time
+// the same, or fails. It completes j.
 func (s *accessWriter) judgeWrite(
 	ctx context.Context, store Store, e writeRequest, w AccessWrite, a *bundleDiff, j *judgement,
 	rows func(do func(all *accessRows)) error,
@@ -128,10 +129,9 @@ func (s *accessWriter) judgeWrite(
 	return cmp.Or(err, fault("judge the change", t.compiler.Err()))
 }
 
-// stillJudged returns the rows that an edit names, in the transaction of tx, which has locked access
-// to change it. errOldRows: its judgement does not hold any longer. It locks as lockHolders does.
-//
-// At the generation of the judgement, the rows are those of the judgement.
+// stillJudged returns the rows that an edit names, in the transaction of tx, which has locked
+// access to change it; at the generation of the judgement, those of the judgement. errOldRows: its
+// judgement does not hold any longer. It locks as lockHolders does.
 func (s *accessWriter) stillJudged(
 	ctx context.Context, tx Store, e writeRequest,
 ) (rows Bundle, err error) {
@@ -238,9 +238,7 @@ func (t *effectCheck) excerpt(all *accessRows, narrowed []rightsHolder) {
 		also.Users = append(also.Users, m.before, m.after)
 	}
 	if len(t.senders) > 0 {
-		for _, b := range all.Banks() {
-			also.Banks = append(also.Banks, b.ID)
-		}
+		also.Banks = lists.Map(all.Banks(), func(b policy.Named) string { return b.ID })
 	}
 	t.parties, t.rows = all.touchedBy(t.write, also)
 	for _, party := range t.parties {
@@ -367,9 +365,8 @@ func (t *effectCheck) judgeCaller() error {
 // judgeSenders judges what senders gain and lose that change hands.
 func (t *effectCheck) judgeSenders() error {
 	for i, m := range t.senders {
-		x, beyond := t.compiler.ExceedsSender(
-			t.grantor, m.Provider, t.mappingsBefore[i], t.mapping(m.after))
-		if beyond {
+		before, after := t.mappingsBefore[i], t.mapping(m.after)
+		if x, beyond := t.compiler.ExceedsSender(t.grantor, m.Provider, before, after); beyond {
 			return refuseExcess("the sender "+quote(m.String()), x)
 		}
 	}
@@ -379,8 +376,7 @@ func (t *effectCheck) judgeSenders() error {
 // judgePublic judges what unmapped senders gain on the banks whose policies change.
 func (t *effectCheck) judgePublic() error {
 	for i, after := range t.banks() {
-		before := t.banksBefore[i]
-		if x, beyond := t.compiler.ExceedsPublic(t.grantor, before, after); beyond {
+		if x, beyond := t.compiler.ExceedsPublic(t.grantor, t.banksBefore[i], after); beyond {
 			return refuseExcess("unmapped senders", x)
 		}
 	}
@@ -425,17 +421,13 @@ func (t *effectCheck) lastAdministrator(all *accessRows) error {
 		}
 	}
 	for _, id := range all.WhoCan("iam:*", controlPlane).Users {
-		if !touched[id] {
-			p := standingIn(all.Index, rightsHolder{Identity: Identity{KindUser, id}})
-			if p.active && t.compiler.Administers(*p.subject) {
-				return nil
-			}
+		p := standingIn(all.Index, rightsHolder{Identity: Identity{KindUser, id}})
+		if !touched[id] && p.active && t.compiler.Administers(*p.subject) {
+			return nil
 		}
 	}
-	return &Error{
-		Code:    CodeLastAdministrator,
-		Message: "no active user would be allowed every iam: action: give them to another user first",
-	}
+	return &Error{Code: CodeLastAdministrator, Message: "no active user would be allowed every" +
+		" iam: action: give them to another user first"}
 }
 
 // put writes w into r.
@@ -454,10 +446,11 @@ func (w AccessWrite) put(r *accessindex.Index) {
 func (w AccessWrite) reach() (touched, needed accessindex.Rows) {
 	var groups, owners, policies []string
 	removed := w.Remove.removed()
-	touched.Groups = append(touched.Groups, w.Remove.Groups...)
-	for _, u := range slices.Concat(w.Users, removed.Users) {
-		touched.Users = append(touched.Users, u.ID)
-	}
+	touched.Groups = slices.Clone(w.Remove.Groups)
+	touched.Users = lists.Map(slices.Concat(w.Users, removed.Users), User.key)
+	touched.Policies = lists.Map(slices.Concat(w.Policies, removed.Policies), Policy.key)
+	banks := slices.Concat(w.BankPolicies, removed.BankPolicies)
+	touched.Banks = lists.Map(banks, BankPolicy.key)
 	for _, m := range slices.Concat(w.Join, w.Leave) {
 		touched.Users, groups = append(touched.Users, m.User), append(groups, m.Group)
 	}
@@ -465,9 +458,7 @@ func (w AccessWrite) reach() (touched, needed accessindex.Rows) {
 		touched.Accounts = append(touched.Accounts, a.ID)
 		owners, policies = append(owners, a.OwnerUserID), append(policies, a.ScopingPolicyID)
 	}
-	for _, p := range slices.Concat(w.Policies, removed.Policies) {
-		touched.Policies = append(touched.Policies, p.ID)
-	}
+
 	for _, a := range slices.Concat(w.Attachments, removed.Attachments) {
 		policies = append(policies, a.PolicyID)
 		if a.Principal.Type == GrantedToUser {
@@ -475,9 +466,6 @@ func (w AccessWrite) reach() (touched, needed accessindex.Rows) {
 		} else {
 			touched.Groups = append(touched.Groups, a.Principal.ID)
 		}
-	}
-	for _, b := range slices.Concat(w.BankPolicies, removed.BankPolicies) {
-		touched.Banks = append(touched.Banks, b.BankID)
 	}
 	touched.Users = lists.Sorted(touched.Users, strings.Compare)
 	needed = touched
@@ -498,7 +486,8 @@ func (e *accessRows) touchedBy(
 	names := func(p Policy) bool { return policy.MayName(policy.UserVariable, p.Document) }
 	touched.Each = slices.ContainsFunc(w.Policies, names) || e.Personal(needed.Policies)
 	banks := e.Excerpt(accessindex.Rows{Banks: touched.Banks})
-	follow(banks, AccessNames{BankPolicies: w.Remove.BankPolicies}, Bundle{BankPolicies: w.BankPolicies})
+	follow(banks, AccessNames{BankPolicies: w.Remove.BankPolicies},
+		Bundle{BankPolicies: w.BankPolicies})
 	touched.All = !slices.Equal(banks.Shut(), e.Shut())
 	parties = e.Touched(touched)
 	for _, party := range parties {
@@ -509,18 +498,4 @@ func (e *accessRows) touchedBy(
 		}
 	}
 	return parties, e.Excerpt(needed)
-}
-
-// holders returns the users and service accounts that n names, in one order for all transactions.
-func (n AccessNames) holders() (all []Identity) {
-	for _, id := range n.Users {
-		all = append(all, Identity{KindUser, id})
-	}
-	for _, id := range n.ServiceAccounts {
-		all = append(all, Identity{KindServiceAccount, id})
-	}
-	slices.SortFunc(all, func(a, b Identity) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID))
-	})
-	return all
 }

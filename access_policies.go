@@ -85,13 +85,16 @@ func (s *ServiceAccounts) List(
 		by: by, action: k.read, query: q.RowQuery,
 		page:  AccessPage{Kind: event.TargetServiceAccount, User: cmp.Or(owner, q.Owner)},
 		check: func(c *checker) { c.optionalID("owner_user_id", q.Owner) },
-		rows:  func(b Bundle) []ServiceAccount { return b.ServiceAccounts }, key: ServiceAccount.key,
+		rows:  func(b Bundle) []ServiceAccount { return b.ServiceAccounts },
+		key:   ServiceAccount.key,
 	})
 }
 
 // Read returns a service account. The actions are those of List. Errors: CodeInvalid,
 // CodeForbidden, CodeNotFound.
-func (s *ServiceAccounts) Read(ctx context.Context, by Principal, id string) (ServiceAccount, error) {
+func (s *ServiceAccounts) Read(
+	ctx context.Context, by Principal, id string,
+) (ServiceAccount, error) {
 	k, _, err := s.half(ctx, by, false)
 	if err != nil {
 		return ServiceAccount{}, err
@@ -135,8 +138,8 @@ func (s *ServiceAccounts) Create(
 			}
 		}
 		if owned >= limits.ServiceAccounts {
-			refused = &Error{Code: CodeLimit, Message: fmt.Sprintf(
-				"the owner has %d service accounts, and more are not allowed: delete one first", owned)}
+			refused = &Error{Code: CodeLimit, Message: fmt.Sprintf("the owner has %d service"+
+				" accounts, and more are not allowed: delete one first", owned)}
 		}
 		return refused, nil
 	})
@@ -259,7 +262,8 @@ func (s *Policies) Patch(
 }
 
 func builtinPolicy() *Error {
-	return &Error{Code: CodeBuiltin, Message: "a built-in policy cannot be changed: make another one"}
+	const message = "a built-in policy cannot be changed: make another one"
+	return &Error{Code: CodeBuiltin, Message: message}
 }
 
 // Delete removes a policy that nothing uses. The caller needs iam:policies:write. With ifMatch,
@@ -274,7 +278,8 @@ func (s *Policies) Delete(ctx context.Context, by Principal, id string, ifMatch 
 			if was := policyRows.find(current, id); was.Builtin() {
 				d.refused, d.remove = cmp.Or(d.refused, error(builtinPolicy())), AccessNames{}
 			} else if n > 0 {
-				inUse := policyInUse(id, len(current.Attachments), len(current.ServiceAccounts), keys)
+				inUse := policyInUse(id, len(current.Attachments),
+					len(current.ServiceAccounts), keys)
 				d.refused, d.remove = cmp.Or(d.refused, error(inUse)), AccessNames{}
 			}
 			return err
@@ -319,7 +324,8 @@ func (s *Policies) Attach(ctx context.Context, by Principal, attachment Attachme
 		return within(at, err)
 	}
 	return s.accessWriter.edit(ctx, writeRequest{
-		by: by, need: []string{action.AttachmentsWrite}, doing: "attach policy", at: at, names: bundle.names(),
+		by: by, need: []string{action.AttachmentsWrite}, doing: "attach policy", at: at,
+		names: bundle.names(),
 		plan: func(context.Context, Store, Bundle) (writePlan, error) {
 			return writePlan{bundle: bundle}, nil
 		},
@@ -348,8 +354,8 @@ func (s *Policies) Detach(ctx context.Context, by Principal, key AttachmentKey) 
 	})
 }
 
-// Banks manages the policies of banks, and makes banks where the host can ([TemplateConfig].Banks). The
-// rules for callers are those of [Users].
+// Banks manages the policies of banks, and makes banks where the host can ([TemplateConfig].Banks).
+// The rules for callers are those of [Users].
 type Banks struct {
 	*accessWriter
 	maker BankMaker // nil: the host makes no banks
@@ -406,7 +412,8 @@ func (s *Banks) SetPolicy(
 		return BankPolicy{}, within(at, err)
 	}
 	err = s.edit(ctx, writeRequest{
-		by: by, need: []string{action.BanksWrite}, doing: "set policy of bank", at: at, names: bundle.names(),
+		by: by, need: []string{action.BanksWrite}, doing: "set policy of bank", at: at,
+		names: bundle.names(),
 		plan: func(_ context.Context, _ Store, current Bundle) (writePlan, error) {
 			etag := ""
 			if was := bankRows.find(current, policy.BankID); was != nil {

@@ -3,8 +3,6 @@ package svc
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"iter"
 	"slices"
@@ -13,6 +11,7 @@ import (
 
 	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/internal/etag"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/limits"
 )
@@ -243,7 +242,8 @@ func createRow[R row](
 	}
 	added = (*k.rows(&bundle))[0]
 	err = s.edit(ctx, writeRequest{
-		by: by, need: []string{k.write}, doing: "create " + k.noun, at: at, names: k.namesOf(bundle),
+		by: by, need: []string{k.write}, doing: "create " + k.noun, at: at,
+		names: k.namesOf(bundle),
 		locks: k.add,
 		plan: func(_ context.Context, _ Store, current Bundle) (d writePlan, err error) {
 			if check != nil {
@@ -339,7 +339,7 @@ type rowList[R any] struct {
 	action  string
 	query   RowQuery
 	page    AccessPage
-	check   func(c *checker) // checkCache the rest of the query; nil: nothing
+	check   func(c *checker) // checks the rest of the query; nil: nothing
 	parent  AccessNames      // a row that must exist; empty: none
 	missing func() *Error    // the error when parent does not exist
 	rows    func(Bundle) []R
@@ -354,40 +354,42 @@ func listRows[R any](ctx context.Context, s *accessWriter, l rowList[R]) iter.Se
 	if l.virtual != nil { // the store cannot skip them
 		page.Skip, page.Limit = 0, listChunk
 	}
-	return lists.Take(l.query.Limit, lists.Skip(l.query.Skip-page.Skip, lists.Chunks(ctx, page.Limit, doing("list access"),
-		func() error {
-			var c checker
-			c.text("after", page.After, 3*limits.IDLength)
-			c.count("skip", page.Skip)
-			c.count("limit", l.query.Limit)
-			if l.check != nil {
-				l.check(&c)
-			}
-			if err := c.err(); err != nil {
-				return err
-			}
-			if err := s.authorize(ctx, l.by, l.action); err != nil || l.missing == nil {
-				return err
-			}
-			parent, _, err := s.named(ctx, l.parent, false)
-			if err == nil && parent.Empty() {
-				err = l.missing()
-			}
+	allowed := func() error {
+		var c checker
+		c.text("after", page.After, 3*limits.IDLength)
+		c.count("skip", page.Skip)
+		c.count("limit", l.query.Limit)
+		if l.check != nil {
+			l.check(&c)
+		}
+		if err := c.err(); err != nil {
 			return err
-		},
-		func() (rows []R, err error) {
-			_, err = s.base.store.ReadAccess(ctx, AccessRead{Page: &page}, func(part Bundle) error {
-				rows = append(rows, l.rows(part)...)
-				return nil
-			})
-			return l.withVirtual(rows, page), err
-		},
-		func(last R) {
-			page.After, page.Skip = l.key(last), 0
-			if l.query.Limit == 0 && page.Kind != event.TargetPolicy && page.Kind != event.TargetBankPolicy { // whose documents are long
-				page.Limit = min(2*page.Limit, longChunk)
-			}
-		})))
+		}
+		if err := s.authorize(ctx, l.by, l.action); err != nil || l.missing == nil {
+			return err
+		}
+		parent, _, err := s.named(ctx, l.parent, false)
+		if err == nil && parent.Empty() {
+			err = l.missing()
+		}
+		return err
+	}
+	read := func() (rows []R, err error) {
+		_, err = s.base.store.ReadAccess(ctx, AccessRead{Page: &page}, func(part Bundle) error {
+			rows = append(rows, l.rows(part)...)
+			return nil
+		})
+		return l.withVirtual(rows, page), err
+	}
+	goOn := func(last R) {
+		page.After, page.Skip = l.key(last), 0
+		hasDocuments := page.Kind == event.TargetPolicy || page.Kind == event.TargetBankPolicy
+		if l.query.Limit == 0 && !hasDocuments { // documents are long
+			page.Limit = min(2*page.Limit, longChunk)
+		}
+	}
+	chunks := lists.Chunks(ctx, page.Limit, doing("list access"), allowed, read, goOn)
+	return lists.Take(l.query.Limit, lists.Skip(l.query.Skip-page.Skip, chunks))
 }
 
 // withVirtual adds the virtual rows to a chunk of the stored ones.
@@ -430,27 +432,21 @@ func readRows(
 
 // ETag returns the entity tag of a user (RFC 9110, section 8.8.3), quotes included. It is a strong
 // tag that follows from the row only, so it is the same in every process. Channels do not count.
-func (u User) ETag() string { return etagOf(u.ID, u.DisplayName, u.Email, u.Inactive) }
+func (u User) ETag() string { return etag.Of(u.ID, u.DisplayName, u.Email, u.Inactive) }
 
 // ETag returns the entity tag of a group, as [User.ETag] does. Members do not count.
-func (g Group) ETag() string { return etagOf(g.ID, g.DisplayName) }
+func (g Group) ETag() string { return etag.Of(g.ID, g.DisplayName) }
 
 // ETag returns the entity tag of a service account, as [User.ETag] does.
 func (a ServiceAccount) ETag() string {
-	return etagOf(a.ID, a.DisplayName, a.OwnerUserID, a.ScopingPolicyID, a.Inactive)
+	return etag.Of(a.ID, a.DisplayName, a.OwnerUserID, a.ScopingPolicyID, a.Inactive)
 }
 
 // ETag returns the entity tag of a policy, as [User.ETag] does. The document counts byte by byte.
-func (p Policy) ETag() string { return etagOf(p.ID, p.DisplayName, string(p.Document)) }
+func (p Policy) ETag() string { return etag.Of(p.ID, p.DisplayName, string(p.Document)) }
 
 // ETag returns the entity tag of the policy of a bank, as [Policy.ETag] does.
-func (b BankPolicy) ETag() string { return etagOf(b.BankID, string(b.Document)) }
-
-func etagOf(body ...any) string {
-	text, _ := json.Marshal(body) // texts and flags always encode
-	sum := sha256.Sum256(text)
-	return `"` + hex.EncodeToString(sum[:16]) + `"`
-}
+func (b BankPolicy) ETag() string { return etag.Of(b.BankID, string(b.Document)) }
 
 // Bare removes from the rows of b what [AccessRead].Bare leaves out.
 func (b Bundle) Bare() {

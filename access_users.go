@@ -9,6 +9,7 @@ import (
 
 	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/internal/answers"
 	"github.com/extsvc/svc/limits"
 )
 
@@ -29,8 +30,8 @@ type Groups struct{ *accessWriter }
 // UserQuery asks for a part of the list of users.
 type UserQuery struct {
 	RowQuery
-	// Text narrows the list to users whose id, display name or email begins with it. Upper and lower
-	// case of letters are the same. At most [limits.NameLength] characters. "": all users.
+	// Text narrows the list to users whose id, display name or email begins with it. Upper and
+	// lower case of letters are the same. At most [limits.NameLength] characters. "": all users.
 	Text string
 }
 
@@ -137,7 +138,8 @@ func (p UserPatch) apply(u User) User {
 // service accounts are revoked. A row that is made under the id later inherits nothing. A user
 // without a row is removed as well: what is left of it goes. Server templates that came from its
 // personal sources stay. Records keep the rows of the user: [Audit.Forget] and
-// [Service.ForgetUser] erase them. With ifMatch, Delete removes only a user with one of these ETags.
+// [Service.ForgetUser] erase them. With ifMatch, Delete removes only a user
+// with one of these ETags.
 //
 // The caller needs iam:users:write, and every control-plane right of the user and of its service
 // accounts. [Host] may call it in its own transaction ([Service.WithTx]). Events: one for each
@@ -421,7 +423,8 @@ func (s *Groups) changeMembers(
 		return err
 	}
 	return s.edit(ctx, writeRequest{
-		by: by, need: []string{action.GroupsWrite}, doing: "change members", at: "/groups/0", names: names,
+		by: by, need: []string{action.GroupsWrite}, doing: "change members", at: "/groups/0",
+		names: names,
 		plan: func(_ context.Context, _ Store, current Bundle) (writePlan, error) {
 			was := groupRows.find(current, group)
 			if was == nil {
@@ -471,4 +474,15 @@ func (ch Channel) check(c *checker, at string) {
 	} else {
 		c.foreign(at+"/sender_id", ch.SenderID)
 	}
+}
+
+// answersLeft reports whether answers to a user's requests are kept.
+func (s *accessWriter) answersLeft(ctx context.Context, tx Store, id string) (bool, error) {
+	kept := rolesOf(tx).answers
+	if kept == nil {
+		return false, nil
+	}
+	caller := answers.Caller(s.caller(Identity{KindUser, id}))
+	n, err := kept.CountAnswers(ctx, caller, s.now(), 1)
+	return n > 0, err
 }

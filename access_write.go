@@ -12,7 +12,6 @@ import (
 
 	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/event"
-	"github.com/extsvc/svc/internal/answers"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/limits"
@@ -63,9 +62,7 @@ func (s *Access) Load(
 	if err != nil {
 		return err
 	}
-	err = s.commit(ctx, change{by: by, access: true, write: func(
-		ctx context.Context, tx Store,
-	) (changed []Event, err error) {
+	write := func(ctx context.Context, tx Store) (changed []Event, err error) {
 		err = tx.ChangeAccess(ctx, bundle.names(), func(current Bundle) (AccessWrite, error) {
 			a := newBundleDiff(s.compiler.Schema(), current, bundle)
 			w := a.write(a.rows())
@@ -76,54 +73,9 @@ func (s *Access) Load(
 			return w, a.err()
 		})
 		return changed, err
-	}})
+	}
+	err = s.commit(ctx, change{by: by, access: true, write: write})
 	return fault("write access", err)
-}
-
-// BundleWrite says how [Access.Write] writes a bundle. The zero BundleWrite is as [Access.Apply].
-type BundleWrite struct {
-	// Prune removes the rows that the bundle does not name, as their Delete would. Built-in
-	// policies stay. A group with nil Members keeps its members, and a user with nil Channels its
-	// channels.
-	Prune bool
-	// Detach removes these attachments as well. One that does not exist is CodeNotFound, one that the
-	// bundle has is CodeInvalid.
-	Detach []AttachmentKey
-	// DryRun makes all checks and writes nothing. [Access.Preview] shows what would change.
-	DryRun bool
-	// Revision is that of the rows which the caller has seen: of an export, or an [AccessDiff]. When
-	// any have changed since, Write is CodePrecondition. It reads all rows then. Of several,
-	// separated by spaces, one must hold. "": any rows.
-	Revision string
-}
-
-// names returns the stored rows that a write needs, but for Prune.
-func (how BundleWrite) names(bundle Bundle) AccessNames {
-	n := bundle.names()
-	n.Attachments = append(n.Attachments, how.Detach...)
-	return n
-}
-
-// removal returns the rows that a write of a bundle over current removes.
-func (how BundleWrite) removal(current, bundle Bundle) (remove AccessNames, err error) {
-	if how.Prune {
-		remove = current.without(bundle).keys()
-	}
-	if len(how.Detach) == 0 {
-		return remove, nil
-	}
-	stored, written := lists.Index(current.Attachments, Attachment.key), lists.Index(bundle.Attachments, Attachment.key)
-	for _, key := range how.Detach {
-		switch {
-		case written[key] != nil:
-			return remove, Invalid("detach", "names an attachment that the bundle has")
-		case stored[key] == nil:
-			return remove, notFound("there is no such attachment")
-		case !slices.Contains(remove.Attachments, key):
-			remove.Attachments = append(remove.Attachments, key)
-		}
-	}
-	return remove, nil
 }
 
 // Write writes a bundle for any caller, in one transaction. A caller needs the write action of each
@@ -152,10 +104,10 @@ func (s *Access) Write(
 		by: by, need: need, dry: how.DryRun, doing: "write access",
 		names: how.names(bundle), whole: how.Prune || how.Revision != "" || len(bundle.Tests) > 0,
 		plan: func(ctx context.Context, tx Store, current Bundle) (d writePlan, err error) {
-			if how.Revision != "" && !slices.Contains(strings.Fields(how.Revision), current.Revision()) {
-				return d, &Error{
-					Code: CodePrecondition, Message: "access has changed since you read it: look again",
-				}
+			if how.Revision != "" &&
+				!slices.Contains(strings.Fields(how.Revision), current.Revision()) {
+				return d, &Error{Code: CodePrecondition,
+					Message: "access has changed since you read it: look again"}
 			}
 			d.bundle = bundle
 			if d.remove, err = how.removal(current, bundle); err != nil {
@@ -175,7 +127,7 @@ func (s *Access) Write(
 	})
 }
 
-// Tests returns the kept tests, by ID. The caller needs [action.PoliciesRead]. Errors: CodeForbidden.
+// Tests returns the kept tests, by ID. It needs [action.PoliciesRead]. Errors: CodeForbidden.
 func (s *Access) Tests(ctx context.Context, by Principal) (all []AccessTest, err error) {
 	if err := s.authorize(ctx, by, action.PoliciesRead); err != nil {
 		return nil, err
@@ -192,7 +144,8 @@ func (s *Access) Tests(ctx context.Context, by Principal) (all []AccessTest, err
 // CodeForbidden, CodeNotFound.
 func (s *Access) RemoveTest(ctx context.Context, by Principal, id string) error {
 	return s.edit(ctx, writeRequest{
-		by: by, need: []string{tests.write}, doing: "remove a test", names: AccessNames{Tests: []string{id}},
+		by: by, need: []string{tests.write}, doing: "remove a test",
+		names: AccessNames{Tests: []string{id}},
 		plan: func(_ context.Context, _ Store, current Bundle) (d writePlan, err error) {
 			if d.remove = current.keys(); len(d.remove.Tests) == 0 {
 				err = notFound("there is no such test")
@@ -218,7 +171,8 @@ func (b Bundle) actions(all bool) (need []string) {
 // [action.PoliciesRead], [action.AccountsManage] and [action.BanksRead]. Errors: CodeForbidden.
 func (s *Access) Export(ctx context.Context, by Principal) (Bundle, error) {
 	for _, action := range []string{
-		action.UsersRead, action.GroupsRead, action.PoliciesRead, action.AccountsManage, action.BanksRead,
+		action.UsersRead, action.GroupsRead, action.PoliciesRead, action.AccountsManage,
+		action.BanksRead,
 	} {
 		if err := s.authorize(ctx, by, action); err != nil {
 			return Bundle{}, err
@@ -316,12 +270,11 @@ func (s *accessWriter) tryEdit(ctx context.Context, e writeRequest) error {
 
 // tryDry judges an edit without a transaction: no writer waits for it.
 func (s *accessWriter) tryDry(ctx context.Context, e writeRequest) error {
-	for {
-		_, err := s.judgeEdit(ctx, e)
-		if !errors.Is(err, errOldRows) {
-			return err
-		}
+	err := errOldRows
+	for errors.Is(err, errOldRows) {
+		_, err = s.judgeEdit(ctx, e)
 	}
+	return err
 }
 
 // tryJudged judges an edit, then writes it. errOldRows: rows have changed between.
@@ -364,11 +317,10 @@ func (s *accessWriter) takeJudging(ctx context.Context) error {
 }
 
 func (s *accessWriter) commitEdit(ctx context.Context, e writeRequest) error {
-	return s.commit(ctx, change{by: e.by, access: true, forget: e.forget, lock: e.lock, write: func(
-		ctx context.Context, tx Store,
-	) ([]Event, error) {
-		return s.write(ctx, tx, e)
-	}})
+	write := func(ctx context.Context, tx Store) ([]Event, error) { return s.write(ctx, tx, e) }
+	return s.commit(ctx, change{
+		by: e.by, access: true, forget: e.forget, lock: e.lock, write: write,
+	})
 }
 
 // within removes the start of pointers: what is a row of a bundle for the application is the whole
@@ -496,17 +448,6 @@ func (s *accessWriter) save(
 	return events, nil
 }
 
-// answersLeft reports whether answers to a user's requests are kept.
-func (s *accessWriter) answersLeft(ctx context.Context, tx Store, id string) (bool, error) {
-	kept := rolesOf(tx).answers
-	if kept == nil {
-		return false, nil
-	}
-	caller := answers.Caller(s.caller(Identity{KindUser, id}))
-	n, err := kept.CountAnswers(ctx, caller, s.now(), 1)
-	return n > 0, err
-}
-
 // lockHolders locks the keys of holders that go, so that no key and no personal row is made for
 // them in the meantime. Then it locks and judges the caller's own key: see lockOwn.
 func (s *accessWriter) lockHolders(
@@ -524,11 +465,8 @@ func (s *accessWriter) lockHolders(
 // and after. Of the members of a group, Was has those that leave and Is those that join.
 func (s *accessWriter) eventsOf(a *bundleDiff, w AccessWrite) []Event {
 	now := s.now()
-	events := happened(now, event.AccessWritten, a.changed.Targets()...)
-	for _, group := range a.left {
-		target := Target{Kind: event.TargetGroup, ID: group}
-		events = append(events, happened(now, event.AccessWritten, target)...)
-	}
+	left := lists.Map(a.left, func(id string) Target { return Target{Kind: event.TargetGroup, ID: id} })
+	events := happened(now, event.AccessWritten, append(a.changed.Targets(), left...)...)
 	events = append(events, happened(now, event.AccessRemoved, w.Remove.removed().Targets()...)...)
 	if s.committer.keep || s.onEvent != nil { // else nothing reads the rows
 		was, is := a.before(w), a.after(w)

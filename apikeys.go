@@ -32,9 +32,9 @@ type APIKey struct {
 	RevokedAt time.Time
 	// ScopingPolicyID names an access policy that narrows the key. The key may do only what both
 	// the holder's policies and this policy allow, with the lesser of their parameters. The policy
-	// sets nothing that the holder does not have: see docs/reference/policies.md. Its content at each use
-	// counts; when it no longer exists, the key may do nothing. It never changes. "": the key is
-	// not narrowed.
+	// sets nothing that the holder does not have: see docs/reference/policies.md. Its content at
+	// each use counts; when it no longer exists, the key may do nothing. It never changes. "": the
+	// key is not narrowed.
 	ScopingPolicyID string
 	// SuccessorID is the id of the key that [Keys.Rotate] issued in the place of this one, with an
 	// overlap. While it is set, ExpiresAt is the end of that overlap. The seal does not cover it:
@@ -205,7 +205,8 @@ func (c *checker) holder(holder Identity) {
 	if holder == Me {
 		return
 	}
-	if holder.Kind != KindUser && holder.Kind != KindServiceAccount && holder.Kind != kindMyAccount {
+	if holder.Kind != KindUser && holder.Kind != KindServiceAccount &&
+		holder.Kind != kindMyAccount {
 		c.add("kind", "must be a user or a service account")
 	}
 	c.id(holderField(holder), holder.ID)

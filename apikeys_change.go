@@ -221,7 +221,8 @@ func (s *Keys) replaceKey(
 			return nil, err
 		}
 		events := happened(r.now, event.APIKeyIssued, next.Target())
-		events = append(events, happened(r.now, action, APIKey{ID: r.id, Holder: holder}.Target())...)
+		target := APIKey{ID: r.id, Holder: holder}.Target()
+		events = append(events, happened(r.now, action, target)...)
 		return events, tx.CreateAPIKey(ctx, next.APIKey)
 	}})
 }

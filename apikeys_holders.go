@@ -23,8 +23,8 @@ type keyIssuer struct {
 	most        int // keys that a holder can have
 	// ignoreExpired leaves expired keys out of most.
 	ignoreExpired bool
-	// knownUser is Config.Users.Known. It is the host's code: call it outside transactions, since it
-	// may use the same database. Nil: every id belongs to a user.
+	// knownUser is Config.Users.Known. It is the host's code: call it outside transactions, since
+	// it may use the same database. Nil: every id belongs to a user.
 	knownUser    func(ctx context.Context, id string) (bool, error)
 	usersAreRows bool // Config.Users.AreRows
 }
@@ -90,8 +90,8 @@ func (s *keyIssuer) authorizeAll(ctx context.Context, by Principal, write bool) 
 	return cmp.Or(s.authorize(ctx, by, users), s.authorize(ctx, by, accounts))
 }
 
-// authorizeKeys refuses callers without the action on the keys of a holder. It returns why the caller
-// is allowed, which the transaction of a write judges again.
+// authorizeKeys refuses callers without the action on the keys of a holder. It returns why the
+// caller is allowed, which the transaction of a write judges again.
 //
 // It also refuses a write when the holder has control-plane rights that the caller lacks. It does
 // not ask the host for the user, so that the keys of a user who has left can be listed and ended.
@@ -190,8 +190,8 @@ func (s *keyIssuer) weigh(ctx context.Context, by Principal, b *basis) error {
 }
 
 // authorizeChange refuses callers who may not reduce the keys of a holder. A patch that only
-// disables or describes a key needs nothing else. Revocations do not use it: there, a service account
-// and a narrowed caller with the rights may end keys.
+// disables or describes a key needs nothing else. Revocations do not use it: there, a service
+// account and a narrowed caller with the rights may end keys.
 func (s *keyIssuer) authorizeChange(
 	ctx context.Context, by Principal, holder Identity,
 ) (b basis, err error) {
@@ -231,7 +231,8 @@ func (s *keyIssuer) checkAccount(
 }
 
 // checkUser refuses a user whom the host does not know. It lets every user pass when the caller is
-// the host itself: that call may be in a transaction of the host, and Users.Known would wait for it.
+// the host itself: that call may be in a transaction of the host, and
+// Users.Known would wait for it.
 //
 // cached tells whether the user has a row, by cached rows. The result tells it by the store: the
 // host may know the user by a row that is newer than the cache. A deletion of that row must not be
@@ -261,8 +262,8 @@ func (s *keyIssuer) checkUser(
 	return row, nil
 }
 
-// lockHolder returns the lock on a holder. Of two calls that count its keys and then add, one counts
-// what the other has added. A deletion of the holder comes before or after.
+// lockHolder returns the lock on a holder. Of two calls that count its keys and then add, one
+// counts what the other has added. A deletion of the holder comes before or after.
 func lockHolder(holder Identity) func(ctx context.Context, tx Store) error {
 	return func(ctx context.Context, tx Store) error { return tx.Lock(ctx, Locks{Holder: holder}) }
 }
@@ -301,7 +302,8 @@ func (s *keyIssuer) recheck(ctx context.Context, tx Store, by Principal, b *basi
 	if err := b.checkHolder(by, now); err != nil || !b.within {
 		return err
 	}
-	caller, target := s.compiler.Compile(own.callerOf(by)), s.compiler.Compile(now.standing(b.holder))
+	caller := s.compiler.Compile(own.callerOf(by))
+	target := s.compiler.Compile(now.standing(b.holder))
 	if judgedBy(caller, target) != b.judged {
 		return errStaleRights
 	}
@@ -395,8 +397,8 @@ func (b *basis) checkHolder(by Principal, now AccessSnapshot) error {
 	return nil
 }
 
-// lockOwn locks the caller's own key, if it has one, and judges it. It returns the generation of the
-// store; 0: it has read nothing.
+// lockOwn locks the caller's own key, if it has one, and judges it. It returns the generation of
+// the store; 0: it has read nothing.
 func (s *keyIssuer) lockOwn(
 	ctx context.Context, tx Store, by Principal,
 ) (generation int64, err error) {
@@ -413,8 +415,8 @@ func (s *keyIssuer) lockOwn(
 // judge refuses a caller whose key is no longer accepted, by the present rows of store, and returns
 // them. These are the checks of Authenticate without the secret, which the caller has shown
 // already. It uses no cached row: the cache may not have the latest revocation of another process
-// yet. The clock counts as well: a key may have expired while the transaction waited. query says what
-// else to read.
+// yet. The clock counts as well: a key may have expired while the transaction waited. query says
+// what else to read.
 func (s *keyIssuer) judge(
 	ctx context.Context, store Store, by Principal, query AccessQuery,
 ) (snapshot AccessSnapshot, err error) {

@@ -42,9 +42,9 @@ type Keys struct {
 // call waits for a bundle that is being applied.
 //
 // Errors: CodeInvalid; CodeForbidden (for Me also when Config.Users.Known does not know the user);
-// CodeNotFound (a user that Config.Users.Known does not know, unless by is [Host]; a service account
-// without a row); CodeLimit; CodeKeyReused; CodeUnauthenticated when the caller's own key has
-// ended.
+// CodeNotFound (a user that Config.Users.Known does not know, unless by is [Host]; a service
+// account without a row); CodeLimit; CodeKeyReused; CodeUnauthenticated when the caller's own key
+// has ended.
 func (s *Keys) Issue(
 	ctx context.Context, by Principal, holder Identity, in NewAPIKey,
 ) (IssuedKey, error) {
@@ -176,8 +176,8 @@ func (s *Keys) draw(
 
 // List lists the keys of a holder, of the caller ([Me]) or of all holders ([AllHolders]) that are
 // not revoked: newest first, unless the query says otherwise, with expired and disabled keys. The
-// holder may be a user that Config.Users.Known does not know; its list may be empty. The caller needs
-// iam:users:read; for a service account iam:service_accounts:manage, for its own
+// holder may be a user that Config.Users.Known does not know; its list may be empty. The caller
+// needs iam:users:read; for a service account iam:service_accounts:manage, for its own
 // iam:service_accounts:read, and for all holders the first two. For Me it needs no action, but must
 // be a user that is not narrowed. An error is the last value of the sequence.
 //
@@ -207,9 +207,9 @@ func (s *Keys) List(
 		func(last APIKey) { page.AfterTime, page.AfterID = query.Position(last), last.ID }))
 }
 
-// Find returns the key that a text names: a whole key, the prefix of one, or its id. It serves who has
-// found a key, or a part of one, and asks whose it is. It checks no secret. Revoked keys are found as
-// well; the key has no Hash, Pepper or Seal. No event and no error repeats the text.
+// Find returns the key that a text names: a whole key, the prefix of one, or its id. It serves who
+// has found a key, or a part of one, and asks whose it is. It checks no secret. Revoked keys are
+// found as well; the key has no Hash, Pepper or Seal. No event and no error repeats the text.
 //
 // A user that is not narrowed needs no action for its own keys. For others, the caller needs
 // iam:users:read, and for those of service accounts also iam:service_accounts:manage.
@@ -248,7 +248,8 @@ func (s *keyIssuer) keyNamed(ctx context.Context, name string) (APIKey, error) {
 			return APIKey{}, fault("read API key", err)
 		}
 		key := snapshot.Key
-		if key != nil && (key.Prefix == name || key.ID == name || whole.Good && key.ID == whole.ID) {
+		if key != nil &&
+			(key.Prefix == name || key.ID == name || whole.Good && key.ID == whole.ID) {
 			return *key, nil
 		}
 	}
@@ -297,7 +298,8 @@ func (s *Keys) Import(
 	}
 	key := s.newKey(allowed.holder, token.Imported(in.Prefix, in.Hash)).APIKey
 	s.stamp(&key, in.NewAPIKey, now)
-	err = s.addKey(ctx, by, allowed, key, event.APIKeyImported, nil) // once: its id cannot be drawn again
+	// Once: its id cannot be drawn again.
+	err = s.addKey(ctx, by, allowed, key, event.APIKeyImported, nil)
 	if rowExists(err) {
 		return APIKey{}, taken("hash", "this key was imported before")
 	} else if err != nil {

@@ -116,9 +116,9 @@ func chainAll(ctx context.Context, audit AuditStore) (err error) {
 	return err
 }
 
-// forgetUser erases, in the transaction of a deletion, what records have of a user and of the service
-// accounts among its events. All calls before have then chained their events, and none chains
-// before the transaction ends.
+// forgetUser erases, in the transaction of a deletion, what records have of a user and of the
+// service accounts among its events. All calls before have then chained their events, and none
+// chains before the transaction ends.
 func forgetUser(ctx context.Context, audit AuditStore, user string, events []Event) error {
 	err := chainAll(ctx, audit)
 	gone := []Target{{Kind: event.TargetUser, ID: user}}
@@ -142,12 +142,13 @@ func forgetUser(ctx context.Context, audit AuditStore, user string, events []Eve
 // each change, and of a user those of its service accounts. So addresses and names go. The chain
 // stays good, because it covers digests. Only [Host] may call it.
 //
-// With a pseudonym, it replaces the id of who as well, as actor, target, owner and holder, and erases
-// all other rows that have the id, such as lists of members. The pseudonym is an id. "": ids stay.
+// With a pseudonym, it replaces the id of who as well, as actor, target, owner and holder, and
+// erases all other rows that have the id, such as lists of members. The pseudonym is
+// an id. "": ids stay.
 //
-// It returns how many texts it has erased. To call it again is no error, and erases what was missed.
-// It reads all records, 1,000 in a transaction each: when it fails, call it again. Call it when the
-// person has left ([Service.ForgetUser]); records of later calls are not touched.
+// It returns how many texts it has erased. To call it again is no error, and erases what was
+// missed. It reads all records, 1,000 in a transaction each: when it fails, call it again. Call it
+// when the person has left ([Service.ForgetUser]); records of later calls are not touched.
 //
 // Errors: CodeInvalid, CodeForbidden, CodeNotFound (this server records no events).
 func (s *Audit) Forget(
@@ -305,8 +306,8 @@ type AuditFault struct {
 // about a second. It locks nothing: records of mutations in the meantime are left to the next
 // check.
 //
-// An erased text is no fault, because its digest is in the chain: Erased counts them. A writer of the
-// database can erase as well, so compare Erased with what [Audit.Forget] has returned.
+// An erased text is no fault, because its digest is in the chain: Erased counts them. A writer of
+// the database can erase as well, so compare Erased with what [Audit.Forget] has returned.
 //
 // Errors: CodeForbidden, CodeNotFound (this server records no events).
 func (s *Audit) Verify(
@@ -404,3 +405,7 @@ func newChains(
 		log.WarnContext(ctx, "svc: cannot chain audit records, will retry", "error", err)
 	})
 }
+
+// maxTargetLength is the most characters of a target's id. The longest is the id of an attachment,
+// which names three things.
+const maxTargetLength = 3 * limits.IDLength

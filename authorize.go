@@ -25,9 +25,6 @@ type authorizer struct {
 	compiler *policy.Compiler
 }
 
-// forbidden refuses a known caller. The message may name the missing action, but no row of others.
-func forbidden(message string) *Error { return &Error{Code: CodeForbidden, Message: message} }
-
 // authorize refuses callers without the control-plane action. The host always passes, unless ctx
 // has ended. Methods call it before they read a row that they would show, so that a caller without
 // rights cannot learn from the answer what exists.
@@ -402,7 +399,8 @@ func (a AccessSnapshot) bankPolicy() *policy.Named {
 // read the store, and allocates. now is from before the read, so that a change in between makes the
 // note useless. user is that whose row counts, "" none: who, or the owner of a service account.
 func (s *authorizer) decide(
-	ctx context.Context, who readcache.Holder, action, bank string, in *policy.Context, now cache.Moment,
+	ctx context.Context, who readcache.Holder, action, bank string, in *policy.Context,
+	now cache.Moment,
 ) (d policy.Decision, user string, err error) {
 	holder, policyOf, err := s.standing(ctx, who, bank)
 	if err != nil {
@@ -413,4 +411,12 @@ func (s *authorizer) decide(
 		holder.Rights.Note(action, bank, policyOf, uint64(now))
 	}
 	return d, holder.User, nil
+}
+
+// needs returns the rows that the answer to q depends on, whose sender is a user.
+func (q AccessQuery) needs(sender string) accessindex.Rows {
+	return accessindex.Rows{
+		Users: []string{q.Identity.ID, sender}, Accounts: []string{q.Identity.ID},
+		Policies: []string{q.ScopingPolicyID}, Banks: []string{q.BankID},
+	}
 }

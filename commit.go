@@ -81,7 +81,7 @@ type committer struct {
 	*base
 	keep       bool // each event is kept as a record
 	onEvent    func(ctx context.Context, event Event)
-	answerKeys [][]byte             // the first seals the answers to repeatable requests; all of them open
+	answerKeys [][]byte             // the first seals answers to repeatable requests; all open
 	callers    callers              // judge the callers of changes again
 	chains     *sequencer.Sequencer // of queued events; nil: none are kept
 	// forgets erases what records have of a user whom events remove, in the same transaction.
@@ -90,8 +90,7 @@ type committer struct {
 
 // callers judges callers in the transactions of their changes.
 type callers interface {
-	// recheck refuses a caller that is not allowed a change any longer. errStaleRights: weigh
-	// first.
+	// recheck refuses a caller that is no longer allowed a change. errStaleRights: weigh first.
 	recheck(ctx context.Context, tx Store, by Principal, b *basis) error
 	// weigh judges again what takes long to judge, and notes in b the policies that it saw.
 	weigh(ctx context.Context, by Principal, b *basis) error
@@ -106,7 +105,7 @@ const rejudgments = 8
 // change is a mutation of the store, and what belongs to it.
 type change struct {
 	by Principal // signs the events
-	// basis is judged again in the transaction. Nil: write judges the caller, or the caller is Host.
+	// basis is judged again in the transaction. Nil: write judges the caller, or it is Host.
 	basis *basis
 	// write writes and returns the events. It may be called again, when the store runs its
 	// transaction again. So it sets what it hands to its caller and never appends to it. It uses
@@ -162,7 +161,11 @@ func (s *committer) commit(ctx context.Context, c change) error {
 		}
 	}
 	if errors.Is(err, errStaleRights) {
-		err = &Error{Code: CodeUnavailable, Message: "rights keep changing: try again later", Err: err}
+		err = &Error{
+			Code:    CodeUnavailable,
+			Message: "rights keep changing: try again later",
+			Err:     err,
+		}
 	}
 	if err != nil {
 		return err
@@ -211,9 +214,9 @@ func (s *base) forgetTargets(events []Event) {
 // readmit takes the locks of a change and judges its caller again.
 //
 // The lock on access comes first, because an Apply may take long: while this call waits for one, it
-// locks no key. It makes an Apply that takes a right, and a deletion of the policy that narrows a new
-// key, come before or after. The lock on the caller's own key does so for a revocation. The change
-// only relies on both: other changes by the same key run concurrently.
+// locks no key. It makes an Apply that takes a right, and a deletion of the policy that narrows a
+// new key, come before or after. The lock on the caller's own key does so for a revocation. The
+// change only relies on both: other changes by the same key run concurrently.
 func (s *committer) readmit(ctx context.Context, tx Store, c change) error {
 	if err := s.refuses(c.by.Kind == KindHost); err != nil {
 		return err
@@ -240,8 +243,7 @@ func (s *committer) readmit(ctx context.Context, tx Store, c change) error {
 	return s.callers.recheck(ctx, tx, c.by, c.basis)
 }
 
-// write writes a change to the store of its transaction: locks, then the answer, the rows and the
-// records.
+// write writes a change in its transaction: locks, then the answer, the rows and the records.
 //
 // The order is the same in all mutations, so that they wait for each other in one order. The answer
 // comes before the rows: of two concurrent equal requests, the second waits here and then fails
@@ -279,8 +281,9 @@ func (s *committer) queue(ctx context.Context, tx Store, c change, events []Even
 	return fault("keep events", err)
 }
 
-// sign gives events their ids, their tenant, and by as their actor. It runs in the transaction: when
-// the store runs that again, the events get other ids, and those of the first run are never seen.
+// sign gives events their ids, their tenant, and by as their actor. It runs in the transaction:
+// when the store runs that again, the events get other ids, and those of the
+// first run are never seen.
 func (s *base) sign(by Principal, events []Event) []Event {
 	for i := range events {
 		e := &events[i]

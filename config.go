@@ -42,8 +42,8 @@ type Config struct {
 	// longer parses, so its holders are denied everything: change the documents first.
 	Parameters []parameter.Definition
 	// ReadOnly refuses all mutations with CodeReadOnly, also those of [Host], before they reach the
-	// Store. Neither are last uses of keys and answers of sources written. Answers and decisions go on
-	// as before.
+	// Store. Neither are last uses of keys and answers of sources written. Answers and decisions go
+	// on as before.
 	ReadOnly bool
 }
 
@@ -120,8 +120,8 @@ type KeyImport struct {
 
 // Pepper is one version of the secret under which keys are hashed.
 //
-// Keep it apart from the database. Read access to the database is then not enough to test a guess, or to
-// invent an id that reaches the store. The zero Pepper stands for "no pepper": in a list, it
+// Keep it apart from the database. Read access to the database is then not enough to test a guess,
+// or to invent an id that reaches the store. The zero Pepper stands for "no pepper": in a list, it
 // accepts the keys that were issued before the first pepper.
 type Pepper struct {
 	// Version names the pepper in each key's row: 1 to 32 characters. Never reuse it for another
@@ -176,8 +176,8 @@ type TemplateConfig struct {
 type EventConfig struct {
 	// Keep writes a record of each event in the transaction of its mutation. When the record
 	// cannot be written, the mutation fails. [Audit.Records] lists the records. Events
-	// of sources that fail or recover are not kept: no mutation causes them. Keep needs a Store that is an
-	// [AuditStore].
+	// of sources that fail or recover are not kept: no mutation causes them. Keep needs a Store
+	// that is an [AuditStore].
 	Keep bool
 	// OnEvent receives every mutation but [Sources.Reseal], after its commit and before the method
 	// returns. The Service calls it in the caller's goroutine, and concurrently. In transactions of
@@ -188,8 +188,8 @@ type EventConfig struct {
 	// outbox holds it. Its record (Keep) is not. Nil: events are dropped.
 	OnEvent func(ctx context.Context, event Event)
 	// OnDecision is called after each answer of [Service.Decide] and [Service.May], and so of
-	// httpapi's Require, allowed or denied. It is not called for errors, nor for what a method of the
-	// Service decides about its own caller.
+	// httpapi's Require, allowed or denied. It is not called for errors, nor for what a method of
+	// the Service decides about its own caller.
 	//
 	// The caller waits for it, and its panics are the caller's. It is called concurrently. Nil:
 	// nothing is called, and Decide does not allocate.
@@ -233,15 +233,15 @@ const cachedAccess = 256 << 20 // unless Memory says otherwise
 // Stats are figures of a Service at one time. The counts begin at 0 with each process, and only
 // grow.
 type Stats struct {
-	// Decisions counts the answers of [Service.Decide] and [Service.May], in transactions of the host
-	// as well, and Denials those that were not allowed. Errors count in neither.
+	// Decisions counts the answers of [Service.Decide] and [Service.May], in transactions of the
+	// host as well, and Denials those that were not allowed. Errors count in neither.
 	Decisions, Denials uint64
 	CacheBytes         int64 // an estimate of the bytes that all caches hold
 	// CacheReads counts how often keys, rights or senders were read from the store, because the
 	// cache had none that hold.
 	CacheReads uint64
-	// Following says that the cache follows the store: it has seen it at least once. That begins with
-	// the first decision or key.
+	// Following says that the cache follows the store: it has seen it at least once. That begins
+	// with the first decision or key.
 	Following bool
 	// Age is the time since the cache has last seen the store. After 5 seconds, each call reads the
 	// store. 0 when not Following.
@@ -251,8 +251,8 @@ type Stats struct {
 	// Listening says that commits of other processes are notified immediately, as by PostgreSQL.
 	// Without it, they are noticed when the store is next asked.
 	Listening bool
-	// OutboxWaiting counts the events in the outbox, claimed or not: those of all tenants, where they
-	// share one. It stops at 10,000. -1: the store does not answer, or is no [StatsStore].
+	// OutboxWaiting counts the events in the outbox, claimed or not: those of all tenants, where
+	// they share one. It stops at 10,000. -1: the store does not answer, or is no [StatsStore].
 	OutboxWaiting int
 }
 
@@ -265,7 +265,8 @@ func (c *Config) check() error {
 	case c.Users.AreRows && c.Users.Known != nil:
 		return errors.New("svc: set Config.Users.Known or Config.Users.AreRows, not both")
 	case c.Users.RequireKnown && c.Users.Known == nil && !c.Users.AreRows:
-		return errors.New("svc: Config.Users.RequireKnown requires Config.Users.Known or Config.Users.AreRows")
+		return errors.New("svc: Config.Users.RequireKnown requires Config.Users.Known or" +
+			" Config.Users.AreRows")
 	case edits != "" && !edits.rules():
 		return errors.New("svc: Config.Templates.LocalEdits must be conflict, overwrite or merge")
 	case c.Memory.Keys < 0:
@@ -290,7 +291,8 @@ func newRing(config KeyConfig) (*keyring.Ring, error) {
 		}
 	}
 	earlier("EarlierUserPrefixes", KindUser, config.EarlierUserPrefixes)
-	earlier("EarlierServiceAccountPrefixes", KindServiceAccount, config.EarlierServiceAccountPrefixes)
+	earlier("EarlierServiceAccountPrefixes", KindServiceAccount,
+		config.EarlierServiceAccountPrefixes)
 	for _, in := range config.Imports {
 		rules.Imports = append(rules.Imports, keyring.Import(in))
 	}
@@ -336,8 +338,8 @@ func schemaOf(table []parameter.Definition) (*policy.Schema, error) {
 	return schema, nil
 }
 
-// DecisionEvent is an answer of [Service.Decide] or [Service.May], for [EventConfig].OnDecision. It holds
-// no secret. It is not an [Event]: nothing has changed.
+// DecisionEvent is an answer of [Service.Decide] or [Service.May], for [EventConfig].OnDecision. It
+// holds no secret. It is not an [Event]: nothing has changed.
 type DecisionEvent struct {
 	Principal    Principal
 	Action, Bank string
@@ -358,3 +360,8 @@ func (e DecisionEvent) Parameter(name string) (value any, ok bool) {
 	value = policy.Plain(e.of.Parameter(name))
 	return value, value != nil
 }
+
+const noPepper = "svc: API keys are hashed without a pepper: set Config.Keys.Peppers"
+
+// keptKeys is the number of keys to cache if the host sets no number.
+const keptKeys = 1 << 16

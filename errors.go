@@ -7,11 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/extsvc/svc/internal/errtree"
+	"github.com/extsvc/svc/internal/etag"
+	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/extsvc/svc/internal/text"
@@ -169,15 +170,6 @@ func (e *Error) sentence() string {
 	return strings.ReplaceAll(strings.TrimPrefix(e.Field, "/"), "/", ".") + " " + e.Message
 }
 
-// firstMessage returns the text of the first error, with its field.
-func firstMessage(err error) string {
-	first, is := errors.AsType[*Error](err)
-	if !is {
-		return "it cannot be read"
-	}
-	return first.Field + " " + first.Message
-}
-
 // Errors returns every [Error] in err's tree, in order. It looks into joined and wrapped errors
 // ([errors.Join], fmt's %w), but not at the cause of an Error. It returns nil when the tree has
 // none. It looks at the first 10,000 errors of the tree. The Errors are those of the tree, not
@@ -212,17 +204,10 @@ func MapFields(err error, field func(*Error) string) error {
 
 // joined returns nil for no errors, a single error as it is, and several joined.
 func joined(errs []*Error) error {
-	switch len(errs) {
-	case 0:
-		return nil
-	case 1:
+	if len(errs) == 1 {
 		return errs[0]
 	}
-	all := make([]error, len(errs))
-	for i, e := range errs {
-		all[i] = e
-	}
-	return errors.Join(all...)
+	return errors.Join(lists.Map(errs, func(e *Error) error { return e })...)
 }
 
 // parts returns what a tree of errors joins, in order: each Error, and each other error that
@@ -257,6 +242,9 @@ func Invalid(field, message string) *Error {
 
 func notFound(message string) *Error { return &Error{Code: CodeNotFound, Message: message} }
 
+// forbidden refuses a known caller. The message may name the missing action, but no row of others.
+func forbidden(message string) *Error { return &Error{Code: CodeForbidden, Message: message} }
+
 func taken(field, message string) *Error {
 	return &Error{Code: CodeExists, Field: field, Message: message}
 }
@@ -283,38 +271,24 @@ func doing(what string) func(error) error {
 // doing and the text of err reach the log only. An expected ErrNotFound or ErrExists must be
 // handled before fault, or it becomes CodeInternal.
 func fault(doing string, err error) error {
-	if err == nil {
-		return nil
-	}
-	if isAnswer(err) {
+	if err == nil || isAnswer(err) {
 		return err
 	}
 	err = fmt.Errorf("%s: %w", doing, err)
+	code, message := CodeInternal, "an unexpected fault: see the server's log"
 	switch {
 	case errors.Is(err, ErrUnavailable),
 		errors.Is(err, context.Canceled),
 		errors.Is(err, context.DeadlineExceeded):
-		return &Error{
-			Code:    CodeUnavailable,
-			Message: "the service cannot reach its store now: try again later",
-			Err:     err,
-		}
+		code, message = CodeUnavailable, "the service cannot reach its store now: try again later"
 	case errors.Is(err, policy.ErrTooComplex):
 		return tooComplex("change or ask about less at a time, or make the policies simpler", err)
 	case errors.Is(err, ErrChanged):
-		return &Error{
-			Code:    CodeChanged,
-			Message: "another caller changed this at the same time: try again",
-			Err:     err,
-		}
+		code, message = CodeChanged, "another caller changed this at the same time: try again"
 	case noRow(err), rowExists(err):
-		err = errors.New(err.Error()) // an outcome that nobody expected is no outcome for the caller
+		err = errors.New(err.Error()) // an unexpected outcome is none for the caller
 	}
-	return &Error{
-		Code:    CodeInternal,
-		Message: "an unexpected fault: see the server's log",
-		Err:     err,
-	}
+	return &Error{Code: code, Message: message, Err: err}
 }
 
 // checker collects what is wrong with a request, in the order of its calls. Its zero value works.
@@ -368,8 +342,8 @@ func (c *checker) optionalID(field, id string) {
 }
 
 // document returns a policy document without white space, checked by parse. A fault that
-// parse finds has its place in the document: the pointer continues at. The result shares no memory with raw. With
-// an error it is of no use.
+// parse finds has its place in the document: the pointer continues at. The result shares no memory
+// with raw. With an error it is of no use.
 func (c *checker) document(
 	at string, raw json.RawMessage, parse func([]byte) error,
 ) json.RawMessage {
@@ -475,25 +449,16 @@ type TextPatch struct{ Value *string }
 func equalText(a, b *string) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // AnyETag matches every existing template and row of access.
-const AnyETag = "*"
+const AnyETag = etag.Any
 
-// unlessMatches refuses a row that has none of the ETags in ifMatch. etag "": there is no row,
+// unlessMatches refuses a row that has none of the ETags in ifMatch. tag "": there is no row,
 // which no condition matches. Without ETags, or with the ETag of the row, it returns nil.
-func unlessMatches(name, etag string, ifMatch []string) error {
-	if len(ifMatch) == 0 || etag != "" && matchesETag(etag, ifMatch) {
+func unlessMatches(name, tag string, ifMatch []string) error {
+	if len(ifMatch) == 0 || tag != "" && etag.Matches(tag, ifMatch) {
 		return nil
 	}
 	return &Error{
 		Code:    CodePrecondition,
 		Message: "the " + name + " has changed since you read it: read it again",
 	}
-}
-
-// matchesETag reports whether ifMatch has an ETag, or is empty. The comparison is weak: a proxy that
-// compresses answers may mark their tags as weak. The strong comparison of If-Match (RFC 9110,
-// section 13.1.1) would not protect better, because each tag here stands for one state of a row.
-func matchesETag(etag string, ifMatch []string) bool {
-	return len(ifMatch) == 0 || slices.ContainsFunc(ifMatch, func(tag string) bool {
-		return tag == AnyETag || strings.TrimPrefix(tag, "W/") == etag
-	})
 }

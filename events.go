@@ -15,7 +15,6 @@ import (
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/internal/readcache"
-	"github.com/extsvc/svc/limits"
 )
 
 // Target is the thing that an [Event] is about. Targets are comparable. The thing may no longer
@@ -79,15 +78,15 @@ type AuditRecord struct {
 	Event
 	Number   int64  // 1, 2, … without gaps
 	Previous []byte // the Hash of the record before; nil: this is the first record
-	// Hash is a SHA-256 of all other fields, as docs/explanation/audit-chain.md defines it. Of a text with a salt it
-	// covers a digest, which stays when the text and its salt are erased.
+	// Hash is a SHA-256 of all other fields, as docs/explanation/audit-chain.md defines it. Of a
+	// text with a salt it covers a digest, which stays when the text and its salt are erased.
 	Hash  []byte
 	Salts AuditSalts
 }
 
-// AuditSalts has a salt for each text of an [AuditRecord] that may be erased: 16 random bytes in hex.
-// An erased text has its digest there, 64 characters. "": there is no such text. An erased row is {}.
-// In place of an erased id stands a pseudonym.
+// AuditSalts has a salt for each text of an [AuditRecord] that may be erased: 16 random bytes in
+// hex. An erased text has its digest there, 64 characters. "": there is no such text. An erased row
+// is {}. In place of an erased id stands a pseudonym.
 type AuditSalts struct {
 	Actor  string `json:"actor,omitempty"`  // of Actor.ID
 	Target string `json:"target,omitempty"` // of Target.ID
@@ -131,16 +130,17 @@ type AuditStore interface {
 		chain func(last AuditRecord, events []Event) []AuditRecord,
 	) error
 	// ChainAudit moves queued events into the records, in one transaction. It calls chain with the
-	// newest record, zero if there is none, and the events, and adds the records that chain returns.
+	// newest record, zero if there is none, and the events, and adds the
+	// records that chain returns.
 	//
-	// Calls happen one after the other, and each takes what was committed before it began. Events of
-	// one call of QueueAudit stay in their order. They come behind those of earlier calls that its
-	// transaction could see. An event whose transaction commits late is taken later. more says that
-	// the queue may have others.
+	// Calls happen one after the other, and each takes what was committed before it began. Events
+	// of one call of QueueAudit stay in their order. They come behind those of earlier calls that
+	// its transaction could see. An event whose transaction commits late is taken later. more says
+	// that the queue may have others.
 	//
-	// In a transaction, no other call chains until the end, even when the queue is empty. Outside of one, a store that
-	// can only read leaves the queue as it is, without an error. It is not a mutation. chain does no I/O, and the
-	// store may call it again.
+	// In a transaction, no other call chains until the end, even when the queue is empty. Outside
+	// of one, a store that can only read leaves the queue as it is, without an error. It is not a
+	// mutation. chain does no I/O, and the store may call it again.
 	ChainAudit(
 		ctx context.Context, chain func(last AuditRecord, events []Event) []AuditRecord,
 	) (more bool, err error)
@@ -153,10 +153,6 @@ type AuditStore interface {
 	// microseconds.
 	AuditRecords(ctx context.Context, query AuditQuery) ([]AuditRecord, error)
 }
-
-// maxTargetLength is the most characters of a target's id. The longest is the id of an attachment,
-// which names three things.
-const maxTargetLength = 3 * limits.IDLength
 
 // followedBy returns the records of events, with r as the record before the first. The zero r
 // begins the chain. [AuditStore].ChainAudit may ask again: then the salts are others.
@@ -260,10 +256,10 @@ func (r AuditRecord) erased() (n int) {
 	return n
 }
 
-// canonical returns the RFC 8785 form of a record as GET /admin/events shows it, without its hash and
-// its salts, and with an array of the digest in place of each text that has a salt. The form never
-// changes: a change would break every existing chain. A field that is added later must be absent,
-// not null, in records that were written without it: actor's key_id and the salts are.
+// canonical returns the RFC 8785 form of a record as GET /admin/events shows it, without its hash
+// and its salts, and with an array of the digest in place of each text that has a salt. The form
+// never changes: a change would break every existing chain. A field that is added later must be
+// absent, not null, in records that were written without it: actor's key_id and the salts are.
 //
 // RFC 8785 sorts members by their names, so the order of these lines matters.
 func (r AuditRecord) canonical() []byte {
@@ -345,4 +341,58 @@ func (t Target) mark(changed *readcache.Changed) {
 	case event.TargetAccess:
 		changed.Access = true
 	}
+}
+
+// OfAccess returns what of c concerns access, without other targets, and the rows to read for it.
+// It is for stores and their readers: see [AccessRead].Since.
+//
+// A event.TargetMember names one membership, or without a Holder the group with all members. A
+// event.TargetChannel names the user who has it now. The result is a Reset without targets when c is a
+// Reset or has a event.TargetAccess.
+func (c StoreChanges) OfAccess() (StoreChanges, AccessNames) {
+	out, n := StoreChanges{Generation: c.Generation}, AccessNames{}
+	for _, t := range c.Targets {
+		if t.Kind == event.TargetAccess || c.Reset {
+			return StoreChanges{Generation: c.Generation, Reset: true}, AccessNames{}
+		}
+		if n.add(t) {
+			out.Targets = append(out.Targets, t)
+		}
+	}
+	for _, t := range c.Renamed {
+		n.add(t)
+	}
+	out.Renamed, out.Reset = c.Renamed, c.Reset
+	return out, n
+}
+
+// add names the rows of a target. It reports whether the target is one of access.
+func (n *AccessNames) add(t Target) bool {
+	switch t.Kind {
+	case event.TargetUser:
+		n.Users = append(n.Users, t.ID)
+	case event.TargetChannel:
+		n.Channels = append(n.Channels, t.Channel())
+	case event.TargetGroup:
+		n.Groups = append(n.Groups, t.ID)
+	case event.TargetMember:
+		if t.Holder == (Identity{}) {
+			n.MembersOf = append(n.MembersOf, t.ID)
+		} else {
+			n.Members = append(n.Members, Membership{Group: t.ID, User: t.Holder.ID})
+		}
+	case event.TargetServiceAccount:
+		n.ServiceAccounts = append(n.ServiceAccounts, t.ID)
+	case event.TargetPolicy:
+		n.Policies = append(n.Policies, t.ID)
+	case event.TargetAttachment:
+		n.Attachments = append(n.Attachments, t.Attachment())
+	case event.TargetTest:
+		n.Tests = append(n.Tests, t.ID)
+	case event.TargetBankPolicy:
+		n.BankPolicies = append(n.BankPolicies, t.ID)
+	default:
+		return false
+	}
+	return true
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/readcache"
-	"github.com/extsvc/svc/internal/text"
 	"github.com/extsvc/svc/limits"
 )
 
@@ -31,8 +30,8 @@ type Question struct {
 	// Channel and Topic are the rest of the context, which overrides of the bank's policy compare.
 	// "": none.
 	Channel, Topic string
-	// Me asks about the caller, as its key narrows it. The caller needs no action for that. The four
-	// fields that name a subject are then "".
+	// Me asks about the caller, as its key narrows it. The caller needs no action for that. The
+	// four fields that name a subject are then "".
 	Me bool
 	// ScopingPolicyID names a policy that narrows the user or service account, as a key's does. An
 	// unknown one is a denial. With a Sender it is CodeInvalid. "": none.
@@ -306,7 +305,8 @@ func (s *Policies) answer(
 	if q.Me {
 		holder = by.holder()
 	} else if subject.Identity == (Identity{}) {
-		if holder, err = s.sender(ctx, readcache.Sender{Provider: provider, ID: sender}); err != nil {
+		holder, err = s.sender(ctx, readcache.Sender{Provider: provider, ID: sender})
+		if err != nil {
 			return Answer{}, err
 		}
 	}
@@ -333,7 +333,9 @@ func (s *Policies) answer(
 // sender returns whose rights a sender has: those of the active user with that channel, or those of
 // the public.
 func (s *Policies) sender(ctx context.Context, of readcache.Sender) (readcache.Holder, error) {
-	return s.cached.LoadSender(ctx, of, func() (who readcache.Holder, user string, at int64, err error) {
+	return s.cached.LoadSender(ctx, of, func() (
+		who readcache.Holder, user string, at int64, err error,
+	) {
 		snapshot, err := s.store.Access(ctx, AccessQuery{
 			Channel: Channel{Provider: of.Provider, SenderID: of.ID},
 		})
@@ -346,7 +348,7 @@ func (s *Policies) sender(ctx context.Context, of readcache.Sender) (readcache.H
 	})
 }
 
-const maxTrace = 16 << 20 // bytes of the policies and, 400 for each statement, of the entries of a trace
+const maxTrace = 16 << 20 // bytes of the policies and, 400 for each statement, of the entries
 
 // resolve explains the decision of a checked query. It refuses a subject that more than most
 // statements reach, before it makes the trace, which has an entry for each.
@@ -362,7 +364,8 @@ func resolve(
 	snapshot.narrow(&subject, q.ScopingPolicyID)
 	rights := compiler.Compile(subject)
 	if rights.Size() > most {
-		return Resolution{}, Invalid("", fmt.Sprintf("more than %d statements reach the subject", most))
+		problem := fmt.Sprintf("more than %d statements reach the subject", most)
+		return Resolution{}, Invalid("", problem)
 	} else if rights.Weight()+400*rights.Size() > maxTrace {
 		return Resolution{}, tooComplex("attach large policies in fewer ways", nil)
 	}
@@ -428,17 +431,6 @@ func (c *checker) context(q Question) {
 	}
 }
 
-// sender refuses a sender other than "provider:id": an id, and a foreign name that may have colons.
-func (c *checker) sender(field, provider, id string) {
-	if provider == "" || id == "" {
-		c.add(field, `must be "provider:id"`)
-	} else if problem := text.IDProblem(provider, limits.IDLength); problem != "" {
-		c.add(field, "must have a provider that is an id, which "+problem)
-	} else {
-		c.lookupForeign(field, id)
-	}
-}
-
 // resolution returns the public form of a result. A sender that is an inactive user shows no user:
 // it and its names count as unmapped. A document that is not JSON is left out.
 func (a AccessSnapshot) resolution(
@@ -481,8 +473,8 @@ func traced(trace []policy.Entry, schema *policy.Schema) []TraceEntry {
 	return entries
 }
 
-// parametersOf returns the public form of values, which shares lists with them. Without values it is
-// zero, unless it is to name all parameters.
+// parametersOf returns the public form of values, which shares lists with them. Without values it
+// is zero, unless it is to name all parameters.
 func parametersOf(schema *policy.Schema, values policy.Parameters, all bool) (p Parameters) {
 	if values == nil && !all {
 		return p

@@ -3,8 +3,6 @@ package svc
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -13,6 +11,7 @@ import (
 	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/internal/accessindex"
 	"github.com/extsvc/svc/internal/jcs"
+	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/limits"
 )
@@ -79,10 +78,12 @@ func (c Capability) Parameter(name string) (value any, ok bool) { return c.Param
 // The rows are as fresh as the cache of Decide.
 //
 // Errors: CodeInvalid, CodeForbidden, CodeUnavailable.
-func (s *Policies) WhoCan(ctx context.Context, by Principal, allowed, bank string) (WhoCanAnswer, error) {
+func (s *Policies) WhoCan(
+	ctx context.Context, by Principal, action, bank string,
+) (WhoCanAnswer, error) {
 	var c checker
-	allowed = cmp.Or(allowed, action.Recall)
-	c.id("action", allowed)
+	action = cmp.Or(action, action.Recall)
+	c.id("action", action)
 	c.foreign("bank", bank)
 	if err := c.err(); err != nil {
 		return WhoCanAnswer{}, err
@@ -98,31 +99,21 @@ func (s *Policies) WhoCan(ctx context.Context, by Principal, allowed, bank strin
 	if err != nil {
 		return WhoCanAnswer{}, err
 	}
+	cited := lists.Map(found.Statements, func(c accessindex.StatementRef) StatementRef {
+		return StatementRef{c.Policy, c.Statement, Effect(c.Effect)}
+	})
 	return WhoCanAnswer{
-		found.Users, found.ServiceAccounts, publicReach(found.Public),
-		cited(found.Statements), revision,
+		found.Users, found.ServiceAccounts, publicReach(found.Public), cited, revision,
 	}, nil
 }
 
 // publicReach returns the public form. The caller owns it, because nothing of it is cached.
 func publicReach(found policy.PublicReach) PublicReach {
-	reach := PublicReach{
-		Default: found.Default, Overrides: make([]PublicOverrideReach, len(found.Overrides)),
-	}
+	reach := PublicReach{found.Default, make([]PublicOverrideReach, len(found.Overrides))}
 	for i, o := range found.Overrides {
-		reach.Overrides[i] = PublicOverrideReach{
-			Scope: string(o.Scope), Value: o.Value, Allowed: o.Allowed,
-		}
+		reach.Overrides[i] = PublicOverrideReach{string(o.Scope), o.Value, o.Allowed}
 	}
 	return reach
-}
-
-func cited(found []accessindex.StatementRef) []StatementRef {
-	statements := make([]StatementRef, len(found))
-	for i, c := range found {
-		statements[i] = StatementRef{PolicyID: c.Policy, Statement: c.Statement, Effect: Effect(c.Effect)}
-	}
-	return statements
 }
 
 // WhatCan returns all that a user or a service account may do. For every request, either an element
@@ -210,7 +201,8 @@ func (s *Policies) Simulate(
 ) (Resolution, error) {
 	asked, wrong := q.check()
 	if q.Me {
-		wrong = errors.Join(wrong, Invalid("user_id", "is required: a simulation names its subject"))
+		wrong = errors.Join(wrong,
+			Invalid("user_id", "is required: a simulation names its subject"))
 	}
 	compiler := s.compiler.Apart(ctx)
 	after, changed, err := s.simulated(ctx, by, compiler, overlay, asked, wrong)
@@ -231,8 +223,7 @@ func (s *Policies) Simulate(
 	return r, nil
 }
 
-// AccessDiff is the difference in what all principals may do. Its lists are nil where nothing
-// differs.
+// AccessDiff is the difference in what all principals may do. Lists without elements are nil.
 //
 // It is exact. It has every difference in an answer of [Service.Decide]: whether it allows, its
 // parameters, its strategy. Its parts about principals and the public do differ. A change from
@@ -263,8 +254,7 @@ type PrincipalsDiff struct {
 
 // Difference is how the answer to some requests changes: those that its patterns cover and that no
 // closer element of its list covers, as with a [Capability]. The answer to all other requests is
-// unchanged. Its patterns, read as strings, are a witness: a request whose answer changes in this
-// way.
+// unchanged. Its patterns, read as strings, are a witness: a request with such a change.
 type Difference struct {
 	Action, Bank string // patterns
 	Change       ChangeKind
@@ -316,8 +306,7 @@ func Diff(before, after Bundle) (AccessDiff, error) {
 	return diffBundles(policy.NewCompiler(policy.Memory), before, after)
 }
 
-// Diff is [Diff] for documents with the parameters of the Service. It reads no rows and needs no
-// rights.
+// Diff is [Diff] for documents with the Service's parameters. It reads no rows and needs no rights.
 func (s *Policies) Diff(before, after Bundle) (AccessDiff, error) {
 	return diffBundles(s.compiler, before, after)
 }
@@ -421,14 +410,6 @@ func (w AccessWrite) testsAfter(kept []AccessTest) []AccessTest {
 	return append(after.Tests, w.Tests...)
 }
 
-// needs returns the rows that the answer to q depends on, whose sender is a user.
-func (q AccessQuery) needs(sender string) accessindex.Rows {
-	return accessindex.Rows{
-		Users: []string{q.Identity.ID, sender}, Accounts: []string{q.Identity.ID},
-		Policies: []string{q.ScopingPolicyID}, Banks: []string{q.BankID},
-	}
-}
-
 func (t AccessTest) question() Question {
 	return Question{
 		UserID: t.UserID, ServiceAccountID: t.ServiceAccountID, Sender: t.Sender,
@@ -439,13 +420,9 @@ func (t AccessTest) question() Question {
 // normalize checks the question of a test, and sets its ID.
 func (t *AccessTest) normalize(c *checker, at string) {
 	t.Action = cmp.Or(t.Action, action.Recall)
-	subjects := 0
-	for _, subject := range []string{t.UserID, t.ServiceAccountID, t.Sender} {
-		if subject != "" {
-			subjects++
-		}
-	}
-	if subjects > 1 {
+	isNone := func(subject string) bool { return subject == "" }
+	subjects := slices.DeleteFunc([]string{t.UserID, t.ServiceAccountID, t.Sender}, isNone)
+	if len(subjects) > 1 {
 		c.add(at, "has more than one of user_id, sa_id and sender")
 	}
 	if t.absent.has(noAnswer) && !t.Allowed {
@@ -457,15 +434,6 @@ func (t *AccessTest) normalize(c *checker, at string) {
 	}
 	text, _ := json.Marshal(t.question()) // texts always encode
 	t.ID, t.absent = jcs.Digest(text)[:32], 0
-}
-
-// Revision identifies the rows of an [Access.Export], in 32 hexadecimal digits. Built-in policies
-// do not count.
-func (b Bundle) Revision() string {
-	b.Policies = slices.DeleteFunc(slices.Clone(b.Policies), Policy.Builtin)
-	sum := sha256.New()
-	_ = b.WriteJSON(sum) // it takes everything
-	return hex.EncodeToString(sum.Sum(nil)[:16])
 }
 
 // alone returns the rows of a bundle that is the whole state of access. A row that names a missing
@@ -481,8 +449,7 @@ func alone(compiler *policy.Compiler, b Bundle) (*accessindex.Index, error) {
 	return filled(compiler.Schema(), a.bundle), a.err()
 }
 
-// under puts a prefix before the pointers of errors. The errors themselves stay: they may be
-// shared.
+// under puts a prefix before the pointers of copies of errors.
 func under(prefix string, err error) error {
 	return MapFields(err, func(e *Error) string { return prefix + e.Field })
 }
@@ -502,16 +469,12 @@ func diff(compiler *policy.Compiler, before, after *policy.Census) (AccessDiff, 
 		d.Principals = append(d.Principals, one)
 	}
 	for _, p := range found.Public {
-		d.Public = append(
-			d.Public, PublicDiff{
-				p.Bank, Context(p.Context), accessDifferences(p.Differences, compiler.Schema()),
-			},
-		)
+		differences := accessDifferences(p.Differences, compiler.Schema())
+		d.Public = append(d.Public, PublicDiff{p.Bank, Context(p.Context), differences})
 	}
 	for _, c := range found.Strategies {
-		d.Strategies = append(
-			d.Strategies, StrategyDiff{c.Bank, Context(c.Context), c.Before, c.After},
-		)
+		changed := StrategyDiff{c.Bank, Context(c.Context), c.Before, c.After}
+		d.Strategies = append(d.Strategies, changed)
 	}
 	return d, nil
 }
@@ -521,10 +484,8 @@ func diff(compiler *policy.Compiler, before, after *policy.Census) (AccessDiff, 
 func accessDifferences(found []policy.Difference, schema *policy.Schema) []Difference {
 	list := make([]Difference, len(found))
 	for i, d := range found {
-		list[i] = Difference{
-			d.Action, d.Bank, ChangeKind(d.Change),
-			parametersOf(schema, d.Before, false), parametersOf(schema, d.After, false),
-		}
+		before, after := parametersOf(schema, d.Before, false), parametersOf(schema, d.After, false)
+		list[i] = Difference{d.Action, d.Bank, ChangeKind(d.Change), before, after}
 	}
 	return list
 }

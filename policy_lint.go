@@ -68,8 +68,8 @@ const (
 	FindingUnattached FindingCode = "policy_unattached"
 	// A group has no members. A policy that is attached to it reaches no principal.
 	FindingEmptyGroup FindingCode = "group_empty"
-	// Ids of one list look alike: they differ in case, in spaces at an end, in Unicode's normal form, or
-	// in letters that look the same.
+	// Ids of one list look alike: they differ in case, in spaces at an end, in Unicode's normal
+	// form, or in letters that look the same.
 	FindingAlike FindingCode = "ids_alike"
 	// An action pattern covers no known action, of those that the host and this service ask about.
 	FindingUnknownAction FindingCode = "action_unknown"
@@ -97,9 +97,9 @@ const (
 
 // Lint finds mistakes, redundant rows and accidental results in a bundle. The bundle is the whole
 // state of access, such as [AccessStore].ReadAccess yields; Lint does not change it. known are the
-// actions that the host asks about, in addition to [action.All] and those of [action.Recall]. A pattern
-// that covers none of them is reported: nothing that is asked can match it. Nil: the actions are not
-// known, and no pattern is reported as unknown.
+// actions that the host asks about, in addition to [Actions] and those of [action.Recall]. A pattern
+// that covers none of them is reported: nothing that is asked can match it. Nil: the actions are
+// not known, and no pattern is reported as unknown.
 //
 // Built-in policies exist, also where the bundle does not have them. They have no findings.
 //
@@ -283,7 +283,8 @@ func (l *linter) lookAlikes() {
 		of := list + "/" + text.Skeleton(id)
 		if other, known := first[of]; known && other != id {
 			f := l.about(list, i)
-			f.Code, f.Message = FindingAlike, noun+" "+quote(id)+" looks like "+noun+" "+quote(other)
+			f.Code = FindingAlike
+			f.Message = noun + " " + quote(id) + " looks like " + noun + " " + quote(other)
 			l.add(f)
 		} else {
 			first[of] = id
@@ -465,7 +466,8 @@ func (l *linter) classes() {
 // caller's bundle stays as it is.
 func (l *linter) everybodyActive() *accessindex.Index {
 	b := l.bundle
-	b.Users, b.ServiceAccounts = firsts(b.Users, User.key), firsts(b.ServiceAccounts, ServiceAccount.key)
+	b.Users = firsts(b.Users, User.key)
+	b.ServiceAccounts = firsts(b.ServiceAccounts, ServiceAccount.key)
 	for i := range b.Users {
 		b.Users[i].Inactive = false
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/extsvc/svc/internal/policy"
@@ -73,8 +74,8 @@ type basis struct {
 	keyless bool // the change may have ended the caller's own key
 }
 
-// Locks are what a transaction locks. To lock in one order, all transactions lock access first, then
-// holders, then the caller's key, and then the rows that they write.
+// Locks are what a transaction locks. To lock in one order, all transactions lock access first,
+// then holders, then the caller's key, and then the rows that they write.
 type Locks struct {
 	// ChangeAccess makes others wait that change access or rely on it. ChangeAccess of the store
 	// takes the same lock, or that of AddUsers.
@@ -85,8 +86,8 @@ type Locks struct {
 	RelyOnAccess bool
 	// Holder makes others wait that lock this holder. Zero: none.
 	Holder Identity
-	// RelyOnKey is the id of a key. Others that change or revoke it wait. Any number of transactions
-	// may rely on a key. "", or no such key: none.
+	// RelyOnKey is the id of a key. Others that change or revoke it wait. Any number of
+	// transactions may rely on a key. "", or no such key: none.
 	RelyOnKey string
 }
 
@@ -298,9 +299,9 @@ type Authenticator interface {
 	Authenticate(ctx context.Context, bearer string) (Principal, error)
 }
 
-// StaticToken returns an [Authenticator] of one bearer: token is p, and no other bearer is anybody. It
-// compares in constant time. An empty token accepts nothing. Use it for an administrator's token from
-// the environment, until the host has sessions.
+// StaticToken returns an [Authenticator] of one bearer: token is p, and no other bearer is anybody.
+// It compares in constant time. An empty token accepts nothing. Use it for an administrator's token
+// from the environment, until the host has sessions.
 func StaticToken(token string, p Principal) Authenticator {
 	return AuthenticatorFunc(func(_ context.Context, bearer string) (Principal, error) {
 		if token == "" || subtle.ConstantTimeCompare([]byte(bearer), []byte(token)) == 0 {
@@ -418,7 +419,8 @@ type Statement struct {
 	Actions []string // patterns, at least one
 	Banks   []string // patterns, at least one
 	// Set has the parameters of an allow, by name. A value may have any type with the right JSON;
-	// [ParseDocument] returns the types of a [ParameterValue]. A nil value is null, and sets nothing.
+	// [ParseDocument] returns the types of a [ParameterValue]. A nil value is
+	// null, and sets nothing.
 	Set map[string]any
 }
 
@@ -450,30 +452,27 @@ func ParseDocument(raw []byte) (Document, error) {
 	return d, c.err()
 }
 
-// room returns the lock of a change that adds a row to a personal area; nil for the server's area.
-// full reports whether the area has as many rows as are allowed; most says how many, for people.
-//
-// All changes that add to an area take the lock on the keys of its owner, as does the deletion of
-// the owner. So no call counts too few rows, and none adds a row for a user that is deleted. A
-// deletion revokes the caller's key, so the key also tells the user from another one with that id.
-func (a place) room(
-	most string, full func(ctx context.Context, tx Store) (bool, error),
-) func(ctx context.Context, tx Store) error {
-	if a.scope == ScopeServer {
-		return nil
+// holders returns the users and service accounts that n names, in one order for all transactions.
+func (n AccessNames) holders() (all []Identity) {
+	for _, id := range n.Users {
+		all = append(all, Identity{KindUser, id})
 	}
-	return func(ctx context.Context, tx Store) error {
-		owner := Identity{Kind: KindUser, ID: a.owner}
-		if err := tx.Lock(ctx, Locks{Holder: owner}); err != nil {
-			return err
-		}
-		is, err := full(ctx, tx)
-		if is {
-			return &Error{
-				Code:    CodeLimit,
-				Message: "the user has " + most + ", and more are not allowed: remove one first",
-			}
-		}
-		return err
+	for _, id := range n.ServiceAccounts {
+		all = append(all, Identity{KindServiceAccount, id})
+	}
+	slices.SortFunc(all, func(a, b Identity) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID))
+	})
+	return all
+}
+
+// sender refuses a sender other than "provider:id": an id, and a foreign name that may have colons.
+func (c *checker) sender(field, provider, id string) {
+	if provider == "" || id == "" {
+		c.add(field, `must be "provider:id"`)
+	} else if problem := text.IDProblem(provider, limits.IDLength); problem != "" {
+		c.add(field, "must have a provider that is an id, which "+problem)
+	} else {
+		c.lookupForeign(field, id)
 	}
 }

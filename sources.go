@@ -118,9 +118,9 @@ type Marketplace interface {
 	//
 	// Errors are [*Error] with CodeNotFound (the catalogue has no such entry), CodeSourceFailed
 	// (the source is unreachable, answers badly, or the entry is bad) or CodeSourceTimeout.
-	// CodeNotFound wraps a [*RenamedError] when the catalogue has the template under another id. The
-	// caller sees their Message. Any other error counts as CodeSourceFailed, and the caller does
-	// not see it.
+	// CodeNotFound wraps a [*RenamedError] when the catalogue has the template under another id.
+	// The caller sees their Message. Any other error counts as CodeSourceFailed, and the caller
+	// does not see it.
 	Template(ctx context.Context, from Upstream, id string) (Content, error)
 	// Catalog returns what the source offers. It uses a copy that is not older than maxAge, else it
 	// asks the source. If the source cannot be asked or answers badly, Catalog returns an older
@@ -177,8 +177,8 @@ type Catalog struct {
 	Revision string           // of the file: equal for files that say the same; "": not known
 	Entries  []CatalogEntry   // the good entries, in the order of the file; their ids are unique
 	Problems []CatalogProblem // the bad entries, in the order of the file
-	// Renames has former ids and those that followed them, which may be former as well. It has no cycle.
-	// Nil: none.
+	// Renames has former ids and those that followed them, which may be former as well. It has no
+	// cycle. Nil: none.
 	Renames   map[string]string
 	Serial    int64     // of a signed catalogue, grows with each; 0: not signed
 	Expires   time.Time // of a signed catalogue; zero: never
@@ -308,8 +308,8 @@ func (l *SourceListing) fit(room *atomic.Int64) error {
 	l.SourceTemplates = SourceTemplates{}
 	return &Error{
 		Code: CodeSourceFailed,
-		Message: "source " + quote(l.Source.Name) + " offers too much for a search of all sources: " +
-			"list this source alone, or search for other words",
+		Message: "source " + quote(l.Source.Name) + " offers too much for a search of all" +
+			" sources: list this source alone, or search for other words",
 	}
 }
 
@@ -367,6 +367,19 @@ type SourceFile struct {
 	KeptAt time.Time
 }
 
+// SourceFileStore is an optional role: it keeps answers of sources. Without it a process asks each
+// source once more after its start.
+type SourceFileStore interface {
+	// KeepSourceFile keeps an answer of a source, and replaces what was kept under its path.
+	//
+	// It is not a mutation: the generation stays. Of each source the store keeps the file with the
+	// path "" and the [limits.SourceFiles] other files with the latest KeptAt. All are deleted with
+	// the source. ErrNotFound when the source is not registered.
+	KeepSourceFile(ctx context.Context, key SourceKey, file SourceFile) error
+	// SourceFile returns the file kept under that path. ErrNotFound.
+	SourceFile(ctx context.Context, key SourceKey, path string) (SourceFile, error)
+}
+
 // Installation says where a template came from, without its content.
 type Installation struct {
 	ID     string // of the template
@@ -422,6 +435,15 @@ var ErrBadEntry = errors.New("bad entry")
 // reading too many others. It is in the error's tree, and means that the source itself works. The
 // error concerns this source only: calls that ask several sources go on with the others.
 var ErrSourceWaits = errors.New("too many answers of sources are being read")
+
+// firstMessage returns the text of the first error, with its field.
+func firstMessage(err error) string {
+	first, is := errors.AsType[*Error](err)
+	if !is {
+		return "it cannot be read"
+	}
+	return first.Field + " " + first.Message
+}
 
 // installed holds the templates of an area that came from sources. It does not change, so callers
 // share it, and a checkCache recognizes its lists.

@@ -102,10 +102,10 @@ func (s *Sources) offers(
 	return s.browse(catalog, installed.bySource[up.Source], filter), nil
 }
 
-// Search lists what all sources of the half offer, in order of source name. For each source it lists
-// what [Sources.Browse] lists; it asks 4 at the same time. A source that fails and has no copy gets
-// a Problem and does not stop the others, and so does one whose list is beyond 32 MiB of all.
-// Without sources it is empty or nil. Do not change it. Errors: CodeInvalid, CodeForbidden,
+// Search lists what all sources of the half offer, in order of source name. For each source it
+// lists what [Sources.Browse] lists; it asks 4 at the same time. A source that fails and has no
+// copy gets a Problem and does not stop the others, and so does one whose list is beyond 32 MiB of
+// all. Without sources it is empty or nil. Do not change it. Errors: CodeInvalid, CodeForbidden,
 // CodeUnavailable.
 func (s *Sources) Search(
 	ctx context.Context, by Principal, filter CatalogFilter,
@@ -350,9 +350,8 @@ func sourceMoved(origin *Origin, up Upstream, own bool) *Error {
 	}
 }
 
-// fetch asks a source for a template. It returns the content and its revision. It checks the
-// source's answer as strictly as the input of a caller. The content shares no memory with the
-// marketplace.
+// fetch returns the content of a template of a source, and its revision. It checks the source's
+// answer as strictly as a caller's input. The content shares no memory with the marketplace.
 func (s *upstreams) fetch(
 	ctx context.Context, by Principal, up Upstream, id string,
 ) (Content, string, error) {

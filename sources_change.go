@@ -29,8 +29,8 @@ import (
 // key it is CodeInvalid. Without a [Marketplace] every URL is CodeInvalid. A name that was removed
 // can be registered again: that is another source, and nothing kept of the first is used for it. A
 // user has at most [limits.PersonalSources]. Event: [event.SourceRegistered]. Errors:
-// CodeInvalid, CodeForbidden, CodeExists (at "/alias"), CodeLimit, CodeUnauthenticated (for its own,
-// when the caller's issued key is revoked in the meantime).
+// CodeInvalid, CodeForbidden, CodeExists (at "/alias"), CodeLimit, CodeUnauthenticated (for its
+// own, when the caller's issued key is revoked in the meantime).
 //
 // To change the URL or the signing key of a source, remove it and register it again. Of two
 // concurrent calls with one name, one succeeds. Register costs one write.
@@ -120,9 +120,9 @@ func (s *Sources) checkAddress(source *Source, in NewSource) error {
 	// A name from the URL meets the rules of an alias, and like it, is no API key.
 	if source.Name = nameFromURL(in.URL); c.ok() && source.Name == "" {
 		c.add("/alias", "is required: the URL has no path to take a name from")
-	} else if c.ok() && (text.IDProblem(source.Name, limits.IDLength) != "" || token.Whole(source.Name)) {
-		c.add("/alias",
-			"is required: the URL's path does not start with a valid name")
+	} else if c.ok() &&
+		(text.IDProblem(source.Name, limits.IDLength) != "" || token.Whole(source.Name)) {
+		c.add("/alias", "is required: the URL's path does not start with a valid name")
 	}
 	return c.err()
 }
@@ -251,7 +251,8 @@ func (s *Sources) Remove(ctx context.Context, by Principal, name string) error {
 		return err
 	}
 	key := at.source(name)
-	// The server's templates may lose their URL with a personal source. The store's feed names them.
+	// The server's templates may lose their URL with a personal source. The
+	// store's feed names them.
 	removal := change{by: by, basis: &at.basis, access: s.personal, begin: s.changesTemplates}
 	removal.write = func(ctx context.Context, tx Store) ([]Event, error) {
 		return happened(s.now(), event.SourceRemoved, key.Target()), tx.DeleteSource(ctx, key)

@@ -116,9 +116,9 @@ type TemplatePage struct {
 
 // APIKeyStore keeps API keys. [AccessStore]'s Access reads a key by its id.
 type APIKeyStore interface {
-	// CreateAPIKey adds a key. ErrExists when its id is taken, also by a revoked key or one of another
-	// holder. It is not a mutation: no cache holds the absence of an id that was drawn just now. If
-	// the id is older, call ChangeAPIKey as well.
+	// CreateAPIKey adds a key. ErrExists when its id is taken, also by a revoked key or one of
+	// another holder. It is not a mutation: no cache holds the absence of an id that was drawn just
+	// now. If the id is older, call ChangeAPIKey as well.
 	CreateAPIKey(ctx context.Context, key APIKey) error
 	// APIKeys returns a chunk of the keys that page asks for, after its last row. They are sorted
 	// newest first (CreatedAt, then ID, descending), unless page.KeyQuery says otherwise. A chunk
@@ -182,8 +182,9 @@ type AccessStore interface {
 	// writes nothing. change returns a channel only when no other user has it afterwards. It refers
 	// only to rows that exist afterwards, and leaves no reference to a row that it removes.
 	//
-	// change does no I/O. The store may call it again, with the rows read once more. When named asks
-	// for nothing, the store may call it first and lock then. An error of change is returned as it is.
+	// change does no I/O. The store may call it again, with the rows read once more. When named
+	// asks for nothing, the store may call it first and lock then. An error of change is returned
+	// as it is.
 	ChangeAccess(
 		ctx context.Context, named AccessNames, change func(current Bundle) (AccessWrite, error),
 	) error
@@ -201,9 +202,9 @@ type AccessWrite struct {
 	// exists already, or one of Leave does not. None is in both.
 	Join, Leave []Membership
 	// Remove names rows to remove, before Bundle is written: Users, Groups, ServiceAccounts,
-	// Policies, Attachments, BankPolicies, Tests and Channels. Its other fields are empty. A user goes
-	// with its channels and memberships, and with the personal sources and templates of its id,
-	// also when it has no row. Templates of others that came from its personal sources lose
+	// Policies, Attachments, BankPolicies, Tests and Channels. Its other fields are empty. A user
+	// goes with its channels and memberships, and with the personal sources and templates of its
+	// id, also when it has no row. Templates of others that came from its personal sources lose
 	// Origin's URL. A group goes with its memberships. A row that does not exist is no error.
 	Remove AccessNames
 	// NewUsers says that the write has only users that were not there, on whom nobody relies.
@@ -213,7 +214,7 @@ type AccessWrite struct {
 	// templates that lost Origin's URL. A store that calls change again calls Gone of its new
 	// answer.
 	Gone func(targets []Target)
-	// Targets and Renamed are what Changes then reports. A write that is not Empty has one at least.
+	// Targets and Renamed are what Changes reports. A write that is not Empty has at least one.
 	Targets, Renamed []Target
 	// Progress, unless nil, is called while the write runs. done is how much of Size is written: it
 	// grows with each call, and reaches Size in the last one. A store may write all in one step and
@@ -271,10 +272,11 @@ type AccessPage struct {
 // GroupsOf name.
 type AccessNames struct {
 	Users, Groups, ServiceAccounts, Policies, BankPolicies, Tests []string
-	Channels                                                      []Channel // name the users who have them
-	Attachments                                                   []AttachmentKey
-	Members                                                       []Membership
-	MembersOf                                                     []string // groups
+
+	Channels    []Channel // name the users who have them
+	Attachments []AttachmentKey
+	Members     []Membership
+	MembersOf   []string // groups
 
 	// These name rows by what they refer to.
 	GroupsOf      []string    // users: the groups that have them as members, with these members
@@ -295,7 +297,8 @@ type AccessQuery struct {
 	// ScopingPolicyID names a policy that narrows Identity in addition to the stored ones; "" none.
 	// A key's scoping policy comes with the key.
 	ScopingPolicyID string
-	// KeysOf asks for the number of a holder's keys that are not revoked, up to Most. Zero: for none.
+	// KeysOf asks for the number of a holder's keys that are not revoked, up to
+	// Most. Zero: for none.
 	KeysOf Identity
 	Most   int
 	// ValidAt leaves out of that number the keys that have expired at that time. Zero: none.
@@ -342,8 +345,8 @@ type ChangeStore interface {
 	// Changes returns what was committed after generation since, and the generation reached.
 	//
 	// The store remembers at least the last 1,000 generations. The answer is a Reset when since is
-	// older, or greater than the store's own generation (the store was restored from a backup). It may
-	// repeat what was committed before since, if no call of Changes has returned since.
+	// older, or greater than the store's own generation (the store was restored from a backup). It
+	// may repeat what was committed before since, if no call of Changes has returned since.
 	Changes(ctx context.Context, since int64) (StoreChanges, error)
 	// AwaitChange returns nil when the store may have another generation than since, after a second
 	// at most. It only wakes the caller and proves nothing: call Changes. It fails when ctx ends.
@@ -354,7 +357,8 @@ type ChangeStore interface {
 type StoreChanges struct {
 	Generation int64 // the store's generation now
 	Reset      bool  // the store cannot say what changed: every row may have changed
-	// Targets are in the order of the commits, but for mutations at the same time. One may be twice.
+	// Targets are in the order of the commits, but for mutations at the same
+	// time. One may be twice.
 	Targets []Target
 	// Renamed has rows of access of which only DisplayName or Email changed, in the same order. No
 	// decision depends on them.
@@ -390,21 +394,9 @@ type FullStore interface {
 	FreshnessStore
 }
 
-// SourceFileStore is an optional role: it keeps answers of sources. Without it a process asks each
-// source once more after its start.
-type SourceFileStore interface {
-	// KeepSourceFile keeps an answer of a source, and replaces what was kept under its path.
-	//
-	// It is not a mutation: the generation stays. Of each source the store keeps the file with the
-	// path "" and the [limits.SourceFiles] other files with the latest KeptAt. All are deleted with
-	// the source. ErrNotFound when the source is not registered.
-	KeepSourceFile(ctx context.Context, key SourceKey, file SourceFile) error
-	// SourceFile returns the file kept under that path. ErrNotFound.
-	SourceFile(ctx context.Context, key SourceKey, path string) (SourceFile, error)
-}
-
 // OutboxStore is an optional role: it keeps the events of a host's transactions until the Service
-// delivers them. Without it and with Config.Events.OnEvent, mutations fail in a transaction of the host.
+// delivers them. Without it and with Config.Events.OnEvent, mutations fail in a
+// transaction of the host.
 type OutboxStore interface {
 	// AddEvents keeps events. It is not a mutation: the generation stays.
 	AddEvents(ctx context.Context, events []Event) error
@@ -418,8 +410,8 @@ type OutboxStore interface {
 	DeleteEvents(ctx context.Context, ids []uuid.UUID) error
 }
 
-// AnswerStore is an optional role: it keeps the answers to requests with an idempotency key, and the
-// report for [Templates.LastCheck]. Without it such requests are refused.
+// AnswerStore is an optional role: it keeps the answers to requests with an idempotency key, and
+// the report for [Templates.LastCheck]. Without it such requests are refused.
 type AnswerStore interface {
 	// Answer returns the answer kept under key. ErrNotFound when none is kept, or when it has
 	// expired by the time now.
@@ -454,8 +446,9 @@ type StoredAnswer struct {
 // saw.
 type FreshnessStore interface {
 	// Look returns a number that differs from an earlier one of this process when any process has
-	// committed a mutation in between. The Service calls it before it uses what is cached: concurrent
-	// calls should share one that takes long. 0, then always: this store cannot tell cheaply.
+	// committed a mutation in between. The Service calls it before it uses what is cached:
+	// concurrent calls should share one that takes long. 0, then always: this store
+	// cannot tell cheaply.
 	Look(ctx context.Context) (uint64, error)
 }
 

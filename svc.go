@@ -41,9 +41,10 @@
 //
 // A host brings its own bearers with an [Authenticator], its own parameters of policies (package
 // parameter), its own database with a [Store] (package storetest checks the contract), and its own
-// logger and clock with [Config]. Users belong to the host. A user needs no row here until the host gives it rights. [Access.Apply] writes rights as
-// one [Bundle], and [Service.ForgetUser] removes all that is of a user who leaves. The personal
-// halves, such as service.MyTemplates, are for the caller's own rows.
+// logger and clock with [Config]. Users belong to the host. A user needs no row here until the host
+// gives it rights. [Access.Apply] writes rights as one [Bundle], and [Service.ForgetUser] removes
+// all that is of a user who leaves. The personal halves, such as service.MyTemplates, are for the
+// caller's own rows.
 //
 // All methods of a Service are safe for concurrent use.
 package svc
@@ -110,8 +111,6 @@ func New(config Config) (*Service, error) {
 	return s, err
 }
 
-const noPepper = "svc: API keys are hashed without a pepper: set Config.Keys.Peppers"
-
 // newService returns the Service of a tenant; a zero one: of none.
 func newService(config Config, tenant Tenant) (*Service, error) {
 	config.Logger = defaultlog.Or(config.Logger)
@@ -121,17 +120,13 @@ func newService(config Config, tenant Tenant) (*Service, error) {
 	config.Keys.MaxPerHolder = cmp.Or(config.Keys.MaxPerHolder, DefaultMaxKeysPerHolder)
 	roles := rolesOf(config.Store)
 	if config.Events.Keep && roles.audit == nil {
-		return nil, errors.New("svc: Config.Events.Keep needs a Store that implements svc.AuditStore")
+		const problem = "svc: Config.Events.Keep needs a Store that implements svc.AuditStore"
+		return nil, errors.New(problem)
 	}
-	if err := config.check(); err != nil {
-		return nil, err
-	}
-	keys, err := newRing(config.Keys)
-	if err != nil {
-		return nil, err
-	}
-	sealer, err := newSealer(config.Sources)
-	if err != nil {
+	keys, badKeys := newRing(config.Keys)
+	sealer, badSources := newSealer(config.Sources)
+	schema, badParameters := schemaOf(config.Parameters)
+	if err := cmp.Or(config.check(), badKeys, badSources, badParameters); err != nil {
 		return nil, err
 	}
 	work := background.NewGroup(config.Logger)
@@ -139,10 +134,7 @@ func newService(config Config, tenant Tenant) (*Service, error) {
 		store: config.Store, roles: roles, tenant: tenant.Name, log: config.Logger,
 		clock: config.Now, readOnly: config.ReadOnly, refuses: func(bool) error { return nil },
 	}
-	schema, err := schemaOf(config.Parameters)
-	if err != nil {
-		return nil, err
-	}
+
 	chains := newChains(config.Events.Keep, b.tenant, roles.audit, b.log)
 	compiler := policy.NewCompiler(schema)
 	b.cached = readcache.New(
@@ -169,9 +161,9 @@ func newService(config Config, tenant Tenant) (*Service, error) {
 //
 // The copy ends with the transaction and needs no Close. When one of its methods fails, roll the
 // transaction back, unless the error is a refusal: [CodeInvalid], [CodeUnauthenticated],
-// [CodeForbidden], [CodeReadOnly], [CodeNotFound], [CodeExists], [CodeLimit], [CodeInUse], [CodeBuiltin],
-// [CodeLastAdministrator], [CodeTooComplex], [CodeEdited], [CodePrecondition], [CodeSourceMoved] or
-// [CodeKeyReused].
+// [CodeForbidden], [CodeReadOnly], [CodeNotFound], [CodeExists], [CodeLimit], [CodeInUse],
+// [CodeBuiltin], [CodeLastAdministrator], [CodeTooComplex], [CodeEdited], [CodePrecondition],
+// [CodeSourceMoved] or [CodeKeyReused].
 func (s *Service) WithTx(store Store) *Service {
 	b := &base{
 		store: store, roles: rolesOf(store), tenant: s.tenant, log: s.log, clock: s.clock,
@@ -238,7 +230,8 @@ func (s *Service) Decide(
 	}
 	s.shared.counts.Count(d.Allowed())
 	if s.config.Events.OnDecision != nil {
-		s.config.Events.OnDecision(ctx, DecisionEvent{p, action, bank, in, d.Outcome(), s.tenant, d.of})
+		event := DecisionEvent{p, action, bank, in, d.Outcome(), s.tenant, d.of}
+		s.config.Events.OnDecision(ctx, event)
 	}
 	return d, nil
 }
@@ -296,10 +289,8 @@ func (s *Service) decidable(p Principal, action string) error {
 	return nil
 }
 
-// Ping reports whether the store can be read, for a health check.
-//
-// It does not check sources, nor whether the store can be written. Errors: CodeUnavailable,
-// CodeInternal.
+// Ping reports whether the store can be read, for a health check. It does not check sources, nor
+// whether the store can be written. Errors: CodeUnavailable, CodeInternal.
 func (s *Service) Ping(ctx context.Context) error {
 	_, err := s.store.Changes(ctx, math.MaxInt64)
 	return fault("reach the store", err)
@@ -329,8 +320,8 @@ func (s *Service) Stats() Stats {
 // ForgetUser is [Users.Delete], for a host that owns its users: call it when a user leaves, also in
 // a transaction of the host ([Service.WithTx]). CodeNotFound: nothing was left of the user.
 //
-// It also erases, in the same transaction, the rows of the user and of its service accounts from the
-// records, those of this call included. Ids stay: [Audit.Forget] replaces them. Until the
+// It also erases, in the same transaction, the rows of the user and of its service accounts from
+// the records, those of this call included. Ids stay: [Audit.Forget] replaces them. Until the
 // transaction ends, [Audit.Records] waits, but no mutation does.
 func (s *Service) ForgetUser(ctx context.Context, by Principal, id string) error {
 	return s.Users.delete(ctx, by, id, id, nil)
@@ -350,20 +341,20 @@ func (s *Service) Close() error {
 	return nil
 }
 
-// Parameters returns the parameters of the configuration, or those of AI memory. The caller owns
-// them.
+// Parameters returns those of the configuration, or of AI memory. The caller owns them.
 func (s *Service) Parameters() []parameter.Definition {
 	return s.shared.compiler.Schema().Parameters()
 }
 
-// Tenant returns the tenant whose Service this is, as it was when it was opened ([Tenants]). The zero
-// Tenant: it is no tenant's.
+// Tenant returns the tenant whose Service this is, as it was when it was opened ([Tenants]). The
+// zero Tenant: it is no tenant's.
 func (s *Service) Tenant() Tenant { return s.shared.tenant }
 
 // memory estimates the bytes that the caches hold.
 func (s *Service) memory() int64 {
-	return s.shared.compiler.Budget().Used() + s.cached.Bytes() + s.Templates.bytes() +
-		s.Templates.installedCache.kept.Bytes() + s.shared.checks.memory() + s.Access.accessCache.bytes()
+	templates := s.Templates.bytes() + s.Templates.installedCache.kept.Bytes()
+	return s.shared.compiler.Budget().Used() + s.cached.Bytes() + templates +
+		s.shared.checks.memory() + s.Access.accessCache.bytes()
 }
 
 // giveBack empties the caches.
@@ -385,7 +376,7 @@ type shared struct {
 	tenant   Tenant
 	chains   *sequencer.Sequencer // nil: no events are kept
 	counts   *tally.Tally         // of decisions
-	hostMay  Decision             // about [Host] on every bank; made once, because Decide must not allocate
+	hostMay  Decision             // about [Host] on every bank: Decide must not allocate it
 }
 
 // feed tells the cache what has changed in the store. It turns the targets of commits, of any
@@ -412,16 +403,13 @@ func (f feed) AwaitChange(ctx context.Context, since int64) error {
 	return f.store.AwaitChange(ctx, since)
 }
 
-// keptKeys is the number of keys to cache if the host sets no number.
-const keptKeys = 1 << 16
-
 // assemble gives each noun the parts that it needs. Service and all nouns share one base, so a
 // noun that commits drops what the others have cached. It starts nothing.
 func assemble(config Config, b *base, of shared) *Service {
 	g, c := &authorizer{b, of.compiler}, &contentChecker{config.Templates.ValidateManifest}
 	j := &committer{
-		base: b, keep: config.Events.Keep, onEvent: config.Events.OnEvent, answerKeys: of.keys.AnswerKeys(),
-		chains: of.chains, forgets: forgetUser,
+		base: b, keep: config.Events.Keep, onEvent: config.Events.OnEvent,
+		answerKeys: of.keys.AnswerKeys(), chains: of.chains, forgets: forgetUser,
 	}
 	up := &upstreams{b, j, c, config.Sources.Marketplace, of.sealer, of.failing}
 	reader := newTemplateReader(b, config.Memory.Templates)
@@ -429,23 +417,29 @@ func assemble(config Config, b *base, of shared) *Service {
 	installs := newInstalls(b)
 	r := &keyHasher{b, of.keys}
 	edits := config.Templates.LocalEdits
-	h := &keyIssuer{b, g, j, r, config.Keys.MaxPerHolder, config.Keys.IgnoreExpired, config.Users.Known, config.Users.AreRows}
+	h := &keyIssuer{
+		b, g, j, r, config.Keys.MaxPerHolder, config.Keys.IgnoreExpired, config.Users.Known,
+		config.Users.AreRows,
+	}
 	j.callers = h
 	callers := &authenticator{
-		base: b, authorizer: g, keyHasher: r, host: config.Authenticator, uses: &keyring.Uses[newHash]{},
+		base: b, authorizer: g, keyHasher: r, host: config.Authenticator,
+		uses: &keyring.Uses[newHash]{},
 	}
 	if config.Users.RequireKnown {
 		callers.known = newKnownUsers(config.Users.Known)
 	}
 	d := &accessWriter{b, g, j, h, rosters, make(chan struct{}, 1)}
 	return &Service{
-		Templates:   &Templates{b, &scoped{g, false}, j, c, up, reader, installs, of.checks, edits},
-		Sources:     &Sources{b, &scoped{g, false}, j, c, up, reader, installs},
-		MyTemplates: &Templates{b, &scoped{g, true}, j, c, up, newTemplateReader(b, -1), installs, of.checks, edits},
-		MySources:   &Sources{b, &scoped{g, true}, j, c, up, reader, installs},
-		Keys:        &Keys{h, callers},
-		Policies:    &Policies{d},
-		Users:       &Users{d}, Groups: &Groups{d},
+		Templates: &Templates{b, &scoped{g, false}, j, c, up, reader, installs, of.checks, edits},
+		Sources:   &Sources{b, &scoped{g, false}, j, c, up, reader, installs},
+		MyTemplates: &Templates{
+			b, &scoped{g, true}, j, c, up, newTemplateReader(b, -1), installs, of.checks, edits,
+		},
+		MySources: &Sources{b, &scoped{g, true}, j, c, up, reader, installs},
+		Keys:      &Keys{h, callers},
+		Policies:  &Policies{d},
+		Users:     &Users{d}, Groups: &Groups{d},
 		ServiceAccounts:   &ServiceAccounts{accessWriter: d},
 		MyServiceAccounts: &ServiceAccounts{d, true},
 		Banks:             &Banks{d, config.Templates.Banks},

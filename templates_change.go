@@ -8,6 +8,7 @@ import (
 
 	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/internal/etag"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/merge3"
 	"github.com/extsvc/svc/limits"
@@ -24,9 +25,9 @@ import (
 // method looks in the other half, or at the templates of another user: they are CodeNotFound.
 //
 // A method that fails has changed no template. With [EventConfig].Keep, a write and the records of
-// its events are one transaction. After the commit and before the method returns, [EventConfig].OnEvent
-// gets the events. Any method can return CodeUnavailable (the store cannot be reached) and
-// CodeInternal.
+// its events are one transaction. After the commit and before the method returns,
+// [EventConfig].OnEvent gets the events. Any method can return CodeUnavailable (the store cannot be
+// reached) and CodeInternal.
 type Templates struct {
 	*base
 	*scoped
@@ -82,8 +83,8 @@ func (s *Templates) admitTo(
 // List lists the templates by name, then id. It reads the list in chunks, so the list need
 // not fit into memory, and holds no connection while the caller works. Changes made during the call
 // may or may not be in it. When the server's templates are cached ([Memory].Templates), their
-// list is of one generation and makes no store call for its rows. Origin.Base is zero. The error, if
-// any, is the last thing yielded.
+// list is of one generation and makes no store call for its rows. Origin.Base is zero. The error,
+// if any, is the last thing yielded.
 //
 // With ifMatch, List lists only a list that has one of these ETags ([Templates.ETag]). A list that
 // is not cached has no ETag, so only [AnyETag] matches it. The tag is that of the whole list,
@@ -98,7 +99,7 @@ func (s *Templates) List(
 			return
 		}
 		list := s.templateList(ctx)
-		if !matchesETag(list.tag(), ifMatch) {
+		if !etag.Matches(list.tag(), ifMatch) {
 			yield(Template{}, &Error{
 				Code:    CodePrecondition,
 				Message: "the list has changed since you read its ETag: read it again",
@@ -236,6 +237,15 @@ func (s *Templates) editTemplate(
 	return edited, nil
 }
 
+// UpdateCheck compares an installed template with its source. Local edits do not count: it compares
+// revisions of what the source gave. The zero UpdateCheck is that of a template made by hand.
+type UpdateCheck struct {
+	HasUpdate       bool       // the source has another revision
+	CurrentRevision *string    // nil: made by hand
+	LatestRevision  *string    // nil: made by hand, or gone from the source
+	Source          *SourceKey // nil: made by hand
+}
+
 // CheckUpdate asks a template's source whether its content differs from the installed content. A
 // template made by hand, or gone from its source, has no update. CheckUpdate reads the template
 // from the store and never uses an old copy of the source. It changes no template; the first
@@ -259,12 +269,14 @@ func (s *Templates) CheckUpdate(ctx context.Context, by Principal, id string) (U
 	} else if err != nil {
 		return UpdateCheck{}, err
 	}
-	result.LatestRevision, result.HasUpdate = &revision, revision != origin.Revision || id != origin.ID
+	result.LatestRevision = &revision
+	result.HasUpdate = revision != origin.Revision || id != origin.ID
 	return result, nil
 }
 
-// latest returns an installed template, what its source offers now, and under which id. For a template made by hand
-// it returns CodeInvalid: a caller asked for something that it can never have.
+// latest returns an installed template, what its source offers now, and under which id. For a
+// template made by hand it returns CodeInvalid: a caller asked for something
+// that it can never have.
 func (s *Templates) latest(
 	ctx context.Context, by Principal, at place, id string,
 ) (template Template, content Content, revision, present string, err error) {
@@ -290,8 +302,8 @@ func (s *Templates) latest(
 type TemplateDiff struct {
 	// CurrentRevision is the revision of the installed content, as in [UpdateCheck].
 	CurrentRevision string
-	// LatestRevision is the revision of the source's content. Equal revisions: no update, unless the
-	// template was renamed.
+	// LatestRevision is the revision of the source's content. Equal revisions: no update, unless
+	// the template was renamed.
 	LatestRevision string
 	// RenamedTo is the id that the template has in its source now. "": the one of its origin.
 	RenamedTo string

@@ -14,7 +14,6 @@ import (
 	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/internal/answers"
 	"github.com/extsvc/svc/internal/background"
-	"github.com/extsvc/svc/internal/cache"
 )
 
 // UpdateReport compares all templates of one half that came from sources with those sources. It
@@ -176,96 +175,12 @@ type sourceCheck struct {
 	installed  []Installation
 }
 
-// checkCache keeps the result of the last comparison of the server's templates with each source.
-// When the results become too large, checks drops all of them. A Service shares it with its copies
-// for transactions of the host. The zero value is ready for use.
-type checkCache struct {
-	mu   sync.Mutex
-	last map[SourceKey]*sourceCheck
-	// bytes is the size of everything kept since the last drop. A replaced result still counts, so
-	// it is an upper bound, and needs no bookkeeping.
-	bytes int64
-	// report is the report of the last check that this process made, or has read from the store.
-	report *keptReport
-}
-
-// of returns the last comparison if it had the same source, catalogue and installed templates, or
-// nil. It compares the lists of installed templates by address: they never change, and a list that
-// was read again is another one. installed must not be empty.
-func (c *checkCache) of(up Upstream, revision string, installed []Installation) *sourceCheck {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	last := c.last[up.Source]
-	// A catalogue without a Revision cannot be recognized, so nothing follows from it.
-	if last == nil || revision == "" || last.revision != revision ||
-		last.url != up.URL || !last.registered.Equal(up.Registered) ||
-		&last.installed[0] != &installed[0] || len(last.installed) != len(installed) {
-		return nil
-	}
-	return last
-}
-
-// keep keeps a comparison in place of the last one. A comparison that must not be kept removes the
-// last one, which is outdated now.
-func (c *checkCache) keep(check *sourceCheck) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !check.follows {
-		delete(c.last, check.report.Source)
-		return
-	}
-	if c.bytes += cache.Size(check); c.last == nil || c.bytes > maxChecks {
-		c.last, c.bytes = map[SourceKey]*sourceCheck{}, cache.Size(check)
-	}
-	if c.bytes > maxChecks {
-		return
-	}
-	c.last[check.report.Source] = check
-}
-
-// memory returns the bytes of what is kept.
-func (c *checkCache) memory() int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.report != nil {
-		return c.bytes + c.report.size
-	}
-	return c.bytes
-}
-
-// release drops everything.
-func (c *checkCache) release() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.last, c.bytes = nil, 0
-	if c.report != nil && c.report.digest != nil { // the store has it
-		c.report = nil
-	}
-}
-
 // keptReport is the report of a check. It does not change.
 type keptReport struct {
 	report UpdateReport
 	at     time.Time
 	digest []byte // of the text in the store; nil: it is not there
 	size   int64  // bytes
-}
-
-// known returns the report that the process has, or nil.
-func (c *checkCache) known() *keptReport {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.report
-}
-
-// know replaces the report that the process has, unless next is too large.
-func (c *checkCache) know(next *keptReport) {
-	if next.size = cache.Size(next.report); next.size > maxChecks {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.report = next
 }
 
 // reportName stands for the caller, and for the request, of the kept report: no request with an
@@ -285,7 +200,8 @@ func (s *Templates) keepReport(ctx context.Context, report UpdateReport) {
 	}
 	kept := &keptReport{report: report, at: s.now()}
 	data, err := json.Marshal(report)
-	if stored := s.roles.answers; err == nil && stored != nil && !s.readOnly && len(data) <= maxReport {
+	stored := s.roles.answers
+	if err == nil && stored != nil && !s.readOnly && len(data) <= maxReport {
 		digest := sha256.Sum256(data)
 		answer := StoredAnswer{
 			Key: reportName, Caller: reportName, Request: digest[:], Data: data,
@@ -304,8 +220,8 @@ func (s *Templates) keepReport(ctx context.Context, report UpdateReport) {
 	s.checks.know(kept)
 }
 
-// lastReport returns the report of the last check, or nil. That of the store counts: another process
-// may have made it.
+// lastReport returns the report of the last check, or nil. That of the store counts: another
+// process may have made it.
 func (s *Templates) lastReport(ctx context.Context) (*keptReport, error) {
 	if s.personal {
 		return nil, nil
@@ -318,7 +234,8 @@ func (s *Templates) lastReport(ctx context.Context) (*keptReport, error) {
 	switch at := stored.ExpiresAt.Add(-reportPeriod); {
 	case noRow(err):
 		return known, nil
-	case err != nil || known != nil && (bytes.Equal(known.digest, stored.Request) || known.at.After(at)):
+	case err != nil ||
+		known != nil && (bytes.Equal(known.digest, stored.Request) || known.at.After(at)):
 		return known, err
 	default:
 		next := &keptReport{at: at, digest: stored.Request}
@@ -414,7 +331,7 @@ func (s *Templates) compare(
 		at = ScopePersonal
 	}
 	var mu sync.Mutex
-	return background.ForEach(ctx, len(offers), entriesAtOnce, func(ctx context.Context, i int) error {
+	compare := func(ctx context.Context, i int) error {
 		of := offers[i]
 		var latest *string
 		problem, follows := of.problem, true
@@ -433,11 +350,12 @@ func (s *Templates) compare(
 		mu.Unlock()
 		tick(len(of.from))
 		return nil
-	})
+	}
+	return background.ForEach(ctx, len(offers), entriesAtOnce, compare)
 }
 
-// fetchPresent is fetch for an installed template. It follows the renames of the source, and also returns
-// the id that the template has there now.
+// fetchPresent is fetch for an installed template. It follows the renames of the source, and also
+// returns the id that the template has there now.
 func (s *upstreams) fetchPresent(
 	ctx context.Context, by Principal, up Upstream, id string,
 ) (content Content, revision, present string, err error) {

@@ -60,8 +60,8 @@ type Install struct {
 	AliasID *string
 	// IdempotencyKey marks requests of one caller as the same request, as in [NewAPIKey]. The first
 	// request that succeeds installs. For [IdempotencyPeriod], the others get the template that it
-	// installed, as it is then; they ask no source, and report no event. When that template is gone,
-	// they are CodeKeyReused. A failed request keeps no answer. It has at most
+	// installed, as it is then; they ask no source, and report no event. When that template is
+	// gone, they are CodeKeyReused. A failed request keeps no answer. It has at most
 	// [limits.IdempotencyKeyLength] visible ASCII characters. With a store that is no [AnswerStore], a
 	// key is CodeInvalid. "": no request is like another.
 	IdempotencyKey string
@@ -124,8 +124,8 @@ func (t Template) answer() installedAnswer {
 	return installedAnswer{t.ID, t.InstalledAt.Format(time.RFC3339Nano)}
 }
 
-// installedBefore returns a template that an earlier request installed, as it is now. It refuses one
-// that is gone: a caller must not take it for an installed template.
+// installedBefore returns a template that an earlier request installed, as it is now. It refuses
+// one that is gone: a caller must not take it for an installed template.
 func (s *Templates) installedBefore(
 	ctx context.Context, at place, answer installedAnswer,
 ) (Template, error) {
@@ -232,7 +232,8 @@ func (s *Templates) addTemplate(
 		by: by, basis: &add.at.basis, lock: add.at.roomForTemplate(),
 		begin: s.changesTemplates, answer: answer,
 		write: func(ctx context.Context, tx Store) (_ []Event, err error) {
-			if template.Origin, err = origin.stillBound(ctx, tx, template.Scope, add.from); err != nil {
+			template.Origin, err = origin.stillBound(ctx, tx, template.Scope, add.from)
+			if err != nil {
 				return nil, err
 			}
 			return happened(template.InstalledAt, add.action, template.Target()),
@@ -247,9 +248,9 @@ func (s *Templates) addTemplate(
 	return template, nil
 }
 
-// stillBound returns the origin of a new template: without its URL where the template is the server's
-// and its personal source, which was registered at that time, is removed in the meantime. The store
-// has unbound only those that it had at the removal.
+// stillBound returns the origin of a new template: without its URL where the template is the
+// server's and its personal source, which was registered at that time, is removed in the meantime.
+// The store has unbound only those that it had at the removal.
 func (o *Origin) stillBound(
 	ctx context.Context, tx Store, of Scope, registered time.Time,
 ) (*Origin, error) {
@@ -284,4 +285,32 @@ func (a place) roomForTemplate() func(ctx context.Context, tx Store) error {
 // pasted into the wrong place.
 func templateTaken(field string) *Error {
 	return taken(field, "a template with this id already exists")
+}
+
+// room returns the lock of a change that adds a row to a personal area; nil for the server's area.
+// full reports whether the area has as many rows as are allowed; most says how many, for people.
+//
+// All changes that add to an area take the lock on the keys of its owner, as does the deletion of
+// the owner. So no call counts too few rows, and none adds a row for a user that is deleted. A
+// deletion revokes the caller's key, so the key also tells the user from another one with that id.
+func (a place) room(
+	most string, full func(ctx context.Context, tx Store) (bool, error),
+) func(ctx context.Context, tx Store) error {
+	if a.scope == ScopeServer {
+		return nil
+	}
+	return func(ctx context.Context, tx Store) error {
+		owner := Identity{Kind: KindUser, ID: a.owner}
+		if err := tx.Lock(ctx, Locks{Holder: owner}); err != nil {
+			return err
+		}
+		is, err := full(ctx, tx)
+		if is {
+			return &Error{
+				Code:    CodeLimit,
+				Message: "the user has " + most + ", and more are not allowed: remove one first",
+			}
+		}
+		return err
+	}
 }

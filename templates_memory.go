@@ -6,9 +6,11 @@ import (
 	"iter"
 	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/internal/cache"
 	"github.com/extsvc/svc/internal/listcache"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/readcache"
@@ -296,8 +298,8 @@ func (l *templateList) part(ctx context.Context, query TemplateQuery) iter.Seq2[
 	}
 }
 
-// storedTemplate reads a template from the store, with its base. The template that it returns counts as shown:
-// no older list may follow. Errors: CodeNotFound and faults of the store.
+// storedTemplate reads a template from the store, with its base. The template that it returns
+// counts as shown: no older list may follow. Errors: CodeNotFound and faults of the store.
 func (s *templateReader) storedTemplate(ctx context.Context, key TemplateKey) (Template, error) {
 	template, err := s.store.Template(ctx, key)
 	switch {
@@ -384,3 +386,87 @@ func (s *installedCache) readInstalled(ctx context.Context, at place) (*installe
 // installedChunk is the number of installations that one store call reads. They have no contents,
 // so they are small.
 const installedChunk = 1024
+
+// checkCache keeps the result of the last comparison of the server's templates with each source.
+// When the results become too large, checks drops all of them. A Service shares it with its copies
+// for transactions of the host. The zero value is ready for use.
+type checkCache struct {
+	mu   sync.Mutex
+	last map[SourceKey]*sourceCheck
+	// bytes is the size of everything kept since the last drop. A replaced result still counts, so
+	// it is an upper bound, and needs no bookkeeping.
+	bytes int64
+	// report is the report of the last check that this process made, or has read from the store.
+	report *keptReport
+}
+
+// of returns the last comparison if it had the same source, catalogue and installed templates, or
+// nil. It compares the lists of installed templates by address: they never change, and a list that
+// was read again is another one. installed must not be empty.
+func (c *checkCache) of(up Upstream, revision string, installed []Installation) *sourceCheck {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last := c.last[up.Source]
+	// A catalogue without a Revision cannot be recognized, so nothing follows from it.
+	if last == nil || revision == "" || last.revision != revision ||
+		last.url != up.URL || !last.registered.Equal(up.Registered) ||
+		&last.installed[0] != &installed[0] || len(last.installed) != len(installed) {
+		return nil
+	}
+	return last
+}
+
+// keep keeps a comparison in place of the last one. A comparison that must not be kept removes the
+// last one, which is outdated now.
+func (c *checkCache) keep(check *sourceCheck) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !check.follows {
+		delete(c.last, check.report.Source)
+		return
+	}
+	if c.bytes += cache.Size(check); c.last == nil || c.bytes > maxChecks {
+		c.last, c.bytes = map[SourceKey]*sourceCheck{}, cache.Size(check)
+	}
+	if c.bytes > maxChecks {
+		return
+	}
+	c.last[check.report.Source] = check
+}
+
+// memory returns the bytes of what is kept.
+func (c *checkCache) memory() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.report != nil {
+		return c.bytes + c.report.size
+	}
+	return c.bytes
+}
+
+// release drops everything.
+func (c *checkCache) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last, c.bytes = nil, 0
+	if c.report != nil && c.report.digest != nil { // the store has it
+		c.report = nil
+	}
+}
+
+// known returns the report that the process has, or nil.
+func (c *checkCache) known() *keptReport {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.report
+}
+
+// know replaces the report that the process has, unless next is too large.
+func (c *checkCache) know(next *keptReport) {
+	if next.size = cache.Size(next.report); next.size > maxChecks {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.report = next
+}

@@ -69,15 +69,6 @@ func isRevision(text string) bool {
 	return is && err == nil && len(sum) == 32 && digits == strings.ToLower(digits)
 }
 
-// UpdateCheck compares an installed template with its source. Local edits do not count: it compares
-// revisions of what the source gave. The zero UpdateCheck is that of a template made by hand.
-type UpdateCheck struct {
-	HasUpdate       bool       // the source has another revision
-	CurrentRevision *string    // nil: made by hand
-	LatestRevision  *string    // nil: made by hand, or gone from the source
-	Source          *SourceKey // nil: made by hand
-}
-
 // Update is the result of an update. An update that was not needed is no error: Updated is false,
 // and Template is the template as it is.
 type Update struct {
@@ -177,12 +168,13 @@ func (s *Templates) update(
 		if err = u.prepare(ctx, template); err != nil {
 			break
 		}
-		err = s.commit(ctx, change{by: by, basis: &u.at.basis, begin: s.changesTemplates, write: func(
-			ctx context.Context, tx Store,
-		) ([]Event, error) {
+		write := func(ctx context.Context, tx Store) ([]Event, error) {
 			err := tx.ChangeTemplate(ctx, template.TemplateKey, u.change)
 			return u.events, err
-		}})
+		}
+		err = s.commit(ctx, change{
+			by: by, basis: &u.at.basis, begin: s.changesTemplates, write: write,
+		})
 	}
 	if noRow(err) {
 		return Update{}, noTemplate()

@@ -77,8 +77,8 @@ type TenantStore interface {
 type TenantsConfig struct {
 	// Store keeps the tenants. Required.
 	Store TenantStore
-	// Config is that of each tenant's Service. Its Store is nil. The Logger names the tenant in each
-	// record.
+	// Config is that of each tenant's Service. Its Store is nil. The Logger names the tenant in
+	// each record.
 	Config Config
 	// Each changes the Config of one tenant before its Service is made: the Authenticator of that
 	// tenant, for example. Its error keeps the tenant closed. It must not set OnEvent: that of
@@ -90,9 +90,10 @@ type TenantsConfig struct {
 	// MaxOpen is how many tenants stay open at the same time when they are not in use. 0: 1,000.
 	// Not negative.
 	MaxOpen int
-	// Memory is the most bytes that the caches of all tenants hold together, by their own estimates.
-	// Each tenant has the limits of Config as well. When all hold more, the tenants that were not
-	// used for longest give theirs back. It is checked every second. 0: 512 MiB. Not negative.
+	// Memory is the most bytes that the caches of all tenants hold together, by their own
+	// estimates. Each tenant has the limits of Config as well. When all hold more, the tenants that
+	// were not used for longest give theirs back. It is checked every second. 0:
+	// 512 MiB. Not negative.
 	Memory int64
 }
 
@@ -135,8 +136,8 @@ const (
 // Tenants are Services for many tenants in one database, each as if it were alone. A tenant is
 // opened when it is first used, and closed when it is idle. Use [NewTenants].
 //
-// Tenants is for the host's own code: its methods authorize nobody. They log each change of the list
-// and report no event. All methods are safe for concurrent use.
+// Tenants is for the host's own code: its methods authorize nobody. They log each change of the
+// list and report no event. All methods are safe for concurrent use.
 type Tenants struct {
 	config  TenantsConfig
 	log     *slog.Logger
@@ -151,16 +152,18 @@ type Tenants struct {
 	leaving map[*tenantService]bool   // that end with their running calls
 }
 
-// NewTenants returns Tenants over config, or an error that names the missing or wrong field. It does
-// not contact the store. The Tenants work in the background until [Tenants.Close].
+// NewTenants returns Tenants over config, or an error that names the missing or wrong field. It
+// does not contact the store. The Tenants work in the background until [Tenants.Close].
 func NewTenants(config TenantsConfig) (*Tenants, error) {
 	switch {
 	case config.Store == nil:
 		return nil, errors.New("svc: TenantsConfig.Store is required")
 	case config.Config.Store != nil:
-		return nil, errors.New("svc: TenantsConfig.Config.Store must be nil: each tenant has its own")
+		return nil, errors.New("svc: TenantsConfig.Config.Store must be nil: each tenant has" +
+			" its own")
 	case config.IdleTime < 0 || config.MaxOpen < 0 || config.Memory < 0:
-		return nil, errors.New("svc: TenantsConfig.IdleTime, MaxOpen and Memory must not be negative")
+		return nil, errors.New("svc: TenantsConfig.IdleTime, MaxOpen and Memory must not be" +
+			" negative")
 	}
 	ring, badKeys := newRing(config.Config.Keys)
 	_, badSources := newSealer(config.Config.Sources)
@@ -190,7 +193,8 @@ func NewTenants(config TenantsConfig) (*Tenants, error) {
 	t.work.Start(t.follow)
 	t.work.Start(t.tidy)
 	switch {
-	case config.Config.Events.OnEvent == nil, config.Config.Events.NoDelivery, config.Config.ReadOnly:
+	case config.Config.Events.OnEvent == nil, config.Config.Events.NoDelivery,
+		config.Config.ReadOnly:
 	case b.roles.outbox != nil:
 		t.work.Start(t.journal.delivery().Run)
 	default:
@@ -257,8 +261,8 @@ func noTenant() *Error { return notFound("there is no such tenant") }
 // Mask is [Keys.Mask], by the Config of all tenants.
 func (t *Tenants) Mask(text string) string { return t.keys.Mask(text) }
 
-// List lists all tenants, sorted by name in byte order. It reads 500 at a time, so tenants that come
-// or go during the loop may be missing. An error is yielded once, last.
+// List lists all tenants, sorted by name in byte order. It reads 500 at a time, so tenants that
+// come or go during the loop may be missing. An error is yielded once, last.
 func (t *Tenants) List(ctx context.Context) iter.Seq2[Tenant, error] {
 	after := ""
 	return lists.Chunks(ctx, tenantsInChunk, doing("list tenants"),
@@ -358,8 +362,8 @@ type Migration struct {
 //
 // It calls progress after each tenant, one call at a time; nil is no function. A tenant that fails
 // stops no other. A tenant that is up to date costs one query, so a call after an interruption goes
-// on where the other has stopped. It returns the first error of a tenant, or the error that ended it
-// early.
+// on where the other has stopped. It returns the first error of a tenant, or the error that ended
+// it early.
 func (t *Tenants) Migrate(ctx context.Context, progress func(Migration)) error {
 	var mu sync.Mutex
 	var m Migration
@@ -371,7 +375,9 @@ func (t *Tenants) Migrate(ctx context.Context, progress func(Migration)) error {
 		if err != nil {
 			m.Failed++
 			first = cmp.Or(first, error(&Error{
-				Code: CodeUnavailable, Message: fmt.Sprintf("tenant %q is not upgraded", tenant.Name), Err: err,
+				Code:    CodeUnavailable,
+				Message: fmt.Sprintf("tenant %q is not upgraded", tenant.Name),
+				Err:     err,
 			}))
 		}
 		if progress != nil {
@@ -381,14 +387,15 @@ func (t *Tenants) Migrate(ctx context.Context, progress func(Migration)) error {
 	var chunk []Tenant
 	flush := func() error {
 		defer func() { chunk = chunk[:0] }()
-		return background.ForEach(ctx, len(chunk), migrationsAtOnce, func(ctx context.Context, i int) error {
+		migrate := func(ctx context.Context, i int) error {
 			err := t.config.Store.MigrateTenant(ctx, chunk[i])
 			if err != nil && t.dropped(ctx, chunk[i]) {
 				return nil
 			}
 			tried(chunk[i], err)
 			return ctx.Err()
-		})
+		}
+		return background.ForEach(ctx, len(chunk), migrationsAtOnce, migrate)
 	}
 	for tenant, err := range t.List(ctx) {
 		switch {
@@ -414,4 +421,19 @@ func (t *Tenants) dropped(ctx context.Context, tenant Tenant) bool {
 	now, err := t.config.Store.Tenant(ctx, tenant.Name)
 	return noRow(err) ||
 		err == nil && (now.Number != tenant.Number || now.State == TenantDropping)
+}
+
+// Close ends the service of all tenants. It returns when the running calls of Use have ended, the
+// last uses of keys are recorded, and the background work has ended. The store stays open: the host
+// closes it after the Tenants. A second call does nothing. The error is always nil.
+func (t *Tenants) Close() error {
+	t.work.End()
+	all := t.all()
+	for _, s := range all {
+		t.leave(s)
+	}
+	for _, s := range all {
+		<-s.ended
+	}
+	return nil
 }

@@ -35,15 +35,15 @@ type tenantService struct {
 
 	Tenant   // and the rest: set before ready is closed
 	service  *Service
-	delivers *background.Group // delivers the outbox of the tenant; nil: nothing does, or the Tenants
+	delivers *background.Group // delivers the outbox of the tenant; nil: none, or the Tenants do
 	close    func() error
 	err      error
 }
 
 const closing = -1 << 40 // of users: far below 0, however many calls come
 
-// Use calls do with the Service of a tenant, and opens the tenant first when it is closed. It returns
-// the error of do.
+// Use calls do with the Service of a tenant, and opens the tenant first when it is closed. It
+// returns the error of do.
 //
 // The Service is good until do returns: do not keep it, and end a transaction of the host before.
 // When the tenant is suspended or dropped in the meantime, callers other than [Host] write nothing
@@ -249,13 +249,15 @@ func (t *Tenants) openService(
 
 // unavailableTenant is the error of a tenant that exists and cannot be opened. The others go on.
 func unavailableTenant(err error) error {
-	return &Error{Code: CodeUnavailable, Message: "the tenant cannot be opened at present", Err: err}
+	const message = "the tenant cannot be opened at present"
+	return &Error{Code: CodeUnavailable, Message: message, Err: err}
 }
 
 // startDelivery begins to deliver the events of a tenant that has its own outbox.
 func (t *Tenants) startDelivery(s *tenantService) {
 	journal := s.service.Templates.committer
-	if !s.service.config.Events.NoDelivery && !s.service.readOnly && t.config.Store.Outbox() == nil &&
+	if !s.service.config.Events.NoDelivery && !s.service.readOnly &&
+		t.config.Store.Outbox() == nil &&
 		journal.onEvent != nil && journal.roles.outbox != nil {
 		s.delivers = background.NewGroup(t.log)
 		s.delivers.Start(journal.delivery().Run)
@@ -354,8 +356,8 @@ func (t *Tenants) end(s *tenantService) {
 	}()
 }
 
-// shut lets nobody use a tenant that nobody but the caller uses, and takes it out of the list of open
-// ones.
+// shut lets nobody use a tenant that nobody but the caller uses, and takes it out of the list of
+// open ones.
 func (t *Tenants) shut(s *tenantService) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -483,19 +485,4 @@ func (t *Tenants) tidyOnce(now int64) {
 			}
 		}
 	}
-}
-
-// Close ends the service of all tenants. It returns when the running calls of Use have ended, the
-// last uses of keys are recorded, and the background work has ended. The store stays open: the host
-// closes it after the Tenants. A second call does nothing. The error is always nil.
-func (t *Tenants) Close() error {
-	t.work.End()
-	all := t.all()
-	for _, s := range all {
-		t.leave(s)
-	}
-	for _, s := range all {
-		<-s.ended
-	}
-	return nil
 }

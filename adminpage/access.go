@@ -23,11 +23,31 @@ type accessKind struct {
 
 // accessKinds are in the order of their tabs.
 var accessKinds = []*accessKind{
-	{"users", "Users", "User", action.UsersRead, action.UsersWrite, true, (*visit).users, (*visit).fillUser},
-	{"groups", "Groups", "Group", action.GroupsRead, action.GroupsWrite, false, (*visit).groups, (*visit).fillGroup},
-	{"policies", "Policies", "Policy", action.PoliciesRead, action.PoliciesWrite, false, (*visit).policies, (*visit).fillPolicy},
-	{"accounts", "Service accounts", "Service account", action.AccountsManage, action.AccountsManage, true, (*visit).accounts, (*visit).fillAccount},
-	{"banks", "Banks", "Bank", action.BanksRead, action.BanksWrite, false, (*visit).banks, (*visit).fillBank},
+	{
+		path: "users", tab: "Users", one: "User", states: true,
+		read: action.UsersRead, write: action.UsersWrite,
+		list: (*visit).users, fill: (*visit).fillUser,
+	},
+	{
+		path: "groups", tab: "Groups", one: "Group",
+		read: action.GroupsRead, write: action.GroupsWrite,
+		list: (*visit).groups, fill: (*visit).fillGroup,
+	},
+	{
+		path: "policies", tab: "Policies", one: "Policy",
+		read: action.PoliciesRead, write: action.PoliciesWrite,
+		list: (*visit).policies, fill: (*visit).fillPolicy,
+	},
+	{
+		path: "accounts", tab: "Service accounts", one: "Service account", states: true,
+		read: action.AccountsManage, write: action.AccountsManage,
+		list: (*visit).accounts, fill: (*visit).fillAccount,
+	},
+	{
+		path: "banks", tab: "Banks", one: "Bank",
+		read: action.BanksRead, write: action.BanksWrite,
+		list: (*visit).banks, fill: (*visit).fillBank,
+	},
 }
 
 // accessRoutes are the addresses of the lists, and of the page of each row.
@@ -36,7 +56,8 @@ func accessRoutes() []route {
 	for _, k := range accessKinds {
 		list, row := "/access/"+k.path, "/access/"+k.path+"/{id}"
 		all = append(all, route{"GET", list, "Access", accessList(k)},
-			route{"GET", row, "Access", accessRowPage(k)}, route{"POST", row, "Access", accessAct(k)})
+			route{"GET", row, "Access", accessRowPage(k)},
+			route{"POST", row, "Access", accessAct(k)})
 	}
 	return all
 }
@@ -86,7 +107,12 @@ func accessList(k *accessKind) func(*visit) error {
 		in := v.URL.Query()
 		body := accessListView{Asked: in, Kind: k.path, Tabs: tabs(k)}
 		if k.states {
-			body.States = choices([]choice{{Name: "All"}, {Value: "active", Name: "Active"}, {Value: "inactive", Name: "Inactive"}}, in.Get("state"))
+			states := []choice{
+				{Name: "All"},
+				{Value: "active", Name: "Active"},
+				{Value: "inactive", Name: "Inactive"},
+			}
+			body.States = choices(states, in.Get("state"))
 		}
 		if err := body.fill(k.list(v)); err != nil {
 			return err
@@ -107,7 +133,8 @@ func (b *accessListView) fill(rows iter.Seq2[accessRow, error]) error {
 		switch {
 		case err != nil:
 			return err
-		case state == "active" && row.Inactive, state == "inactive" && !row.Inactive, !row.has(search):
+		case state == "active" && row.Inactive, state == "inactive" && !row.Inactive,
+			!row.has(search):
 			continue
 		}
 		if b.All++; b.All > from && len(b.Rows) < pageRows {
@@ -131,7 +158,8 @@ func (b *accessListView) fill(rows iter.Seq2[accessRow, error]) error {
 
 // has reports whether a row has a text in what the list shows of it.
 func (r accessRow) has(search string) bool {
-	return search == "" || strings.Contains(strings.ToLower(r.ID+"\n"+r.Name+"\n"+r.Details), search)
+	return search == "" ||
+		strings.Contains(strings.ToLower(r.ID+"\n"+r.Name+"\n"+r.Details), search)
 }
 
 // accessRows lists rows of the Service as rows of a page.
@@ -150,19 +178,22 @@ func accessRows[R any](all iter.Seq2[R, error], row func(R) accessRow) iter.Seq2
 }
 
 func (v *visit) users() iter.Seq2[accessRow, error] {
-	return accessRows(v.h.service.Users.List(v.Context(), v.by, svc.UserQuery{}), func(u svc.User) accessRow {
+	all := v.h.service.Users.List(v.Context(), v.by, svc.UserQuery{})
+	return accessRows(all, func(u svc.User) accessRow {
 		return accessRow{u.ID, u.DisplayName, textOr(u.Email), u.Inactive}
 	})
 }
 
 func (v *visit) groups() iter.Seq2[accessRow, error] {
-	return accessRows(v.h.service.Groups.List(v.Context(), v.by, svc.GroupQuery{}), func(g svc.Group) accessRow {
+	all := v.h.service.Groups.List(v.Context(), v.by, svc.GroupQuery{})
+	return accessRows(all, func(g svc.Group) accessRow {
 		return accessRow{ID: g.ID, Name: g.DisplayName}
 	})
 }
 
 func (v *visit) policies() iter.Seq2[accessRow, error] {
-	return accessRows(v.h.service.Policies.List(v.Context(), v.by, svc.RowQuery{}), func(p svc.Policy) accessRow {
+	all := v.h.service.Policies.List(v.Context(), v.by, svc.RowQuery{})
+	return accessRows(all, func(p svc.Policy) accessRow {
 		row := accessRow{ID: p.ID, Name: p.DisplayName}
 		if p.Builtin() {
 			row.Details = "built in"
@@ -183,7 +214,8 @@ func (v *visit) accounts() iter.Seq2[accessRow, error] {
 }
 
 func (v *visit) banks() iter.Seq2[accessRow, error] {
-	return accessRows(v.h.service.Banks.List(v.Context(), v.by, svc.RowQuery{}), func(b svc.BankPolicy) accessRow {
+	all := v.h.service.Banks.List(v.Context(), v.by, svc.RowQuery{})
+	return accessRows(all, func(b svc.BankPolicy) accessRow {
 		return accessRow{ID: b.BankID, Details: "has a policy"}
 	})
 }

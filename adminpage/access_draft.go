@@ -97,12 +97,16 @@ func (v *visit) draft(k *accessKind, id string, form url.Values) (d draft, err e
 	case "policies document":
 		rows = row("policies", map[string]any{"id": id, "document": raw(form.Get("document"))})
 	case "banks document":
-		rows = row("bank_policies", map[string]any{"bank_id": id, "document": raw(form.Get("document"))})
+		rows = row("bank_policies",
+			map[string]any{"bank_id": id, "document": raw(form.Get("document"))})
 	case "policies attach":
 		rows, err = attachment(id, form.Get("kind"), who, form.Get("priority"))
 	case "policies detach", "users detach", "groups detach":
 		kind, principal, _ := strings.Cut(who, " ")
-		d.detach = []svc.AttachmentKey{{PolicyID: of, Principal: svc.GrantedTo{Type: kind, ID: principal}}}
+		d.detach = []svc.AttachmentKey{{
+			PolicyID:  of,
+			Principal: svc.GrantedTo{Type: kind, ID: principal},
+		}}
 		return d, nil
 	default:
 		err = svc.Invalid("do", "is nothing that this page does")
@@ -115,7 +119,9 @@ func (v *visit) draft(k *accessKind, id string, form url.Values) (d draft, err e
 		return d, svc.Invalid("document", "must be valid JSON")
 	}
 	d.bundle, err = svc.ParseBundleWithin(text, httpapi.MaxBundleRows)
-	return d, svc.MapFields(err, func(e *svc.Error) string { return strings.TrimPrefix(e.Field, "/policies/0") })
+	return d, svc.MapFields(err, func(e *svc.Error) string {
+		return strings.TrimPrefix(e.Field, "/policies/0")
+	})
 }
 
 func row(list string, of map[string]any) map[string]any { return map[string]any{list: []any{of}} }
@@ -160,11 +166,17 @@ func (v *visit) showDraft(d draft) (*draftView, error) {
 	if err != nil {
 		return nil, err
 	}
-	diff, err := v.h.service.Access.Preview(v.Context(), v.by, d.bundle, svc.BundleWrite{Detach: d.detach})
+	diff, err := v.h.service.Access.Preview(v.Context(), v.by, d.bundle,
+		svc.BundleWrite{Detach: d.detach})
 	if err != nil {
 		return nil, err
 	}
-	shown := &draftView{Gains: previewOf(diff), Revision: diff.Revision, Document: d.fields.Get("document"), MaySave: may}
+	shown := &draftView{
+		Gains:    previewOf(diff),
+		Revision: diff.Revision,
+		Document: d.fields.Get("document"),
+		MaySave:  may,
+	}
 	if d.detach == nil {
 		text, err := d.bundle.JSON()
 		if err != nil {
@@ -180,9 +192,10 @@ func (v *visit) showDraft(d draft) (*draftView, error) {
 
 // checkDraft refuses what a save would refuse. It reports whether the caller may save.
 func (v *visit) checkDraft(d draft) (may bool, err error) {
-	err = v.h.service.Access.Write(v.Context(), v.by, d.bundle, svc.BundleWrite{Detach: d.detach, DryRun: true})
-	if svc.ErrorCode(err) == svc.CodeForbidden { // who may read may look at what others could change
-		return false, nil
+	check := svc.BundleWrite{Detach: d.detach, DryRun: true}
+	err = v.h.service.Access.Write(v.Context(), v.by, d.bundle, check)
+	if svc.ErrorCode(err) == svc.CodeForbidden {
+		return false, nil // who may read may look at what others could change
 	}
 	return err == nil && !v.h.options.ReadOnly, err
 }
@@ -210,7 +223,9 @@ func (v *visit) saveDraft(k *accessKind, d draft) error {
 	if shown.Between, again = v.lately(); again != nil {
 		return again
 	}
-	page := view{Alerts: []string{"Nothing was saved: access has changed since you looked. This is the new preview."}}
+	page := view{Alerts: []string{
+		"Nothing was saved: access has changed since you looked. This is the new preview.",
+	}}
 	return v.showAccess(k, http.StatusPreconditionFailed, page, shown)
 }
 
@@ -219,21 +234,25 @@ const maxLately = 5
 
 // lately names the newest changes of access, for who may read the audit.
 func (v *visit) lately() (lines []string, err error) {
-	for record, err := range v.h.service.Audit.Records(v.Context(), v.by, svc.AuditQuery{Limit: 10 * maxLately}) {
+	newest := svc.AuditQuery{Limit: 10 * maxLately}
+	for record, err := range v.h.service.Audit.Records(v.Context(), v.by, newest) {
 		if svc.ErrorCode(err) == svc.CodeForbidden || len(lines) == maxLately {
 			break
 		} else if err != nil {
 			return nil, err
 		}
 		if record.Action == event.AccessWritten || record.Action == event.AccessRemoved {
-			lines = append(lines, shorten(cmp.Or(record.Actor.ID, "the host")+" changed "+
-				strings.ReplaceAll(string(record.Target.Kind), "_", " ")+" "+record.Target.ID, maxField))
+			actor := cmp.Or(record.Actor.ID, "the host")
+			kind := strings.ReplaceAll(string(record.Target.Kind), "_", " ")
+			line := actor + " changed " + kind + " " + record.Target.ID
+			lines = append(lines, shorten(line, maxField))
 		}
 	}
 	return lines, nil
 }
 
-// download answers with the rows of a draft, as server apply and POST /admin/access-bundle take them.
+// download answers with the rows of a draft, as server apply and POST
+// /admin/access-bundle take them.
 func (v *visit) download(d draft) error {
 	if d.detach != nil {
 		return svc.Invalid("then", "a bundle cannot say what is removed")

@@ -74,7 +74,9 @@ func (v *visit) showAccess(k *accessKind, status int, page view, draft *draftVie
 	id := v.params["id"]
 	body := accessView{Kind: k.path, ID: id, Tabs: tabs(k), Draft: draft}
 	for may, action := range map[*bool]string{
-		&body.MayWrite: k.write, &body.MayJoin: action.GroupsWrite, &body.MayAttach: action.AttachmentsWrite,
+		&body.MayWrite:  k.write,
+		&body.MayJoin:   action.GroupsWrite,
+		&body.MayAttach: action.AttachmentsWrite,
 	} {
 		if *may, err = v.may(action); err != nil {
 			return err
@@ -98,7 +100,9 @@ func (v *visit) showAccess(k *accessKind, status int, page view, draft *draftVie
 }
 
 // table takes the first rows of a list.
-func table[R any](b *accessView, name string, columns []string, all iter.Seq2[R, error], row func(R) tableRow) error {
+func table[R any](
+	b *accessView, name string, columns []string, all iter.Seq2[R, error], row func(R) tableRow,
+) error {
 	t := accessTable{Name: name, Columns: columns}
 	for r, err := range all {
 		switch {
@@ -153,7 +157,8 @@ func (v *visit) fillUser(b *accessView, id string) error {
 	b.Name, b.State = user.DisplayName, state(user.Inactive)
 	b.Facts = []fact{{"Email", textOr(user.Email), ""}}
 	groups := []string{}
-	err = table(b, "Groups", []string{"Group"}, v.h.service.Groups.List(v.Context(), v.by, svc.GroupQuery{Member: id}), func(g svc.Group) tableRow {
+	in := v.h.service.Groups.List(v.Context(), v.by, svc.GroupQuery{Member: id})
+	err = table(b, "Groups", []string{"Group"}, in, func(g svc.Group) tableRow {
 		groups = append(groups, g.ID)
 		row := tableRow{Cells: []fact{at("groups", g.ID)}}
 		if b.MayJoin {
@@ -167,14 +172,18 @@ func (v *visit) fillUser(b *accessView, id string) error {
 	if err := v.fillPolicies(b, id, groups); err != nil {
 		return err
 	}
+	owned := svc.ServiceAccountQuery{Owner: id}
 	err = table(b, "Service accounts", []string{"Service account", "Limited by"},
-		v.h.service.ServiceAccounts.List(v.Context(), v.by, svc.ServiceAccountQuery{Owner: id}), accountRow)
+		v.h.service.ServiceAccounts.List(v.Context(), v.by, owned), accountRow)
 	if err != nil {
 		return err
 	}
 	channels := accessTable{Name: "Channels", Columns: []string{"Sender"}}
 	for _, c := range user.Channels {
-		channels.Rows = append(channels.Rows, tableRow{Cells: []fact{{Value: c.String(), Address: asked{Kind: "sender", Who: c.String()}.Address()}}})
+		channels.Rows = append(channels.Rows, tableRow{Cells: []fact{{
+			Value:   c.String(),
+			Address: asked{Kind: "sender", Who: c.String()}.Address(),
+		}}})
 	}
 	channels.Rows, channels.More = head(channels.Rows, maxListed)
 	b.Tables = append(b.Tables, channels)
@@ -202,7 +211,7 @@ func (v *visit) fillPolicies(b *accessView, id string, groups []string) error {
 	}
 	for _, principal := range to {
 		own := accessView{MayAttach: b.MayAttach && principal.Type == svc.GrantedToUser}
-		err := table(&own, "", nil, v.h.service.Policies.Attachments(v.Context(), v.by, svc.AttachmentQuery{Principal: principal}), own.attachment)
+		err := table(&own, "", nil, v.attachmentsTo(principal), own.attachment)
 		if err != nil {
 			return err
 		}
@@ -221,17 +230,36 @@ func (b *accessView) attachment(a svc.Attachment) tableRow {
 	if a.Principal.Type == svc.GrantedToGroup {
 		to = at("groups", a.Principal.ID)
 	}
-	row := tableRow{Cells: []fact{at("policies", a.PolicyID), to, {Value: strconv.FormatInt(a.Priority, 10)}}}
+	priority := fact{Value: strconv.FormatInt(a.Priority, 10)}
+	row := tableRow{Cells: []fact{at("policies", a.PolicyID), to, priority}}
 	if b.MayAttach {
-		row.Do, row.Of, row.Who, row.Label = "detach", a.PolicyID, a.Principal.Type+" "+a.Principal.ID, "Detach "+a.PolicyID
+		row.detaches(a, "Detach "+a.PolicyID)
 	}
 	return row
 }
 
+// detaches gives a row the button that removes an attachment.
+func (r *tableRow) detaches(a svc.Attachment, label string) {
+	r.Do, r.Of, r.Label = "detach", a.PolicyID, label
+	r.Who = a.Principal.Type + " " + a.Principal.ID
+}
+
+func (v *visit) attachmentsTo(principal svc.GrantedTo) iter.Seq2[svc.Attachment, error] {
+	query := svc.AttachmentQuery{Principal: principal}
+	return v.h.service.Policies.Attachments(v.Context(), v.by, query)
+}
+
 // fillHeld shows the keys of a holder, and what it can do.
 func (v *visit) fillHeld(b *accessView, holder svc.Identity) error {
-	err := table(b, "Keys", []string{"Key", "Description", "State"}, v.h.service.Keys.List(v.Context(), v.by, holder, svc.KeyQuery{Limit: maxListed + 1, Bare: true}), func(k svc.APIKey) tableRow {
-		return tableRow{Cells: []fact{{Value: k.Prefix, Address: "keys/" + k.ID}, {Value: textOr(k.Description)}, {Value: stateOf(k, time.Now())}}}
+	query := svc.KeyQuery{Limit: maxListed + 1, Bare: true}
+	keys := v.h.service.Keys.List(v.Context(), v.by, holder, query)
+	columns := []string{"Key", "Description", "State"}
+	err := table(b, "Keys", columns, keys, func(k svc.APIKey) tableRow {
+		return tableRow{Cells: []fact{
+			{Value: k.Prefix, Address: "keys/" + k.ID},
+			{Value: textOr(k.Description)},
+			{Value: stateOf(k, time.Now())},
+		}}
 	})
 	if err != nil {
 		return err
@@ -241,14 +269,17 @@ func (v *visit) fillHeld(b *accessView, holder svc.Identity) error {
 		return err
 	}
 	for _, c := range capabilities {
-		b.Can = append(b.Can, can{shorten(c.Action, maxField), shorten(c.Bank, maxField), c.Outcome == svc.Allow})
+		b.Can = append(b.Can, can{
+			shorten(c.Action, maxField), shorten(c.Bank, maxField), c.Outcome == svc.Allow,
+		})
 	}
 	b.Can, b.MoreCan = head(b.Can, maxListed)
 	return nil
 }
 
 func (v *visit) suggestGroups(b *accessView) error {
-	for group, err := range v.h.service.Groups.List(v.Context(), v.by, svc.GroupQuery{RowQuery: svc.RowQuery{Limit: maxSuggested}}) {
+	some := svc.GroupQuery{RowQuery: svc.RowQuery{Limit: maxSuggested}}
+	for group, err := range v.h.service.Groups.List(v.Context(), v.by, some) {
 		if err != nil {
 			return nil // suggestions only
 		}
@@ -263,7 +294,8 @@ func (v *visit) fillGroup(b *accessView, id string) error {
 		return err
 	}
 	b.Name = group.DisplayName
-	err = table(b, "Members", []string{"User"}, v.h.service.Groups.Members(v.Context(), v.by, id, svc.RowQuery{}), func(user string) tableRow {
+	members := v.h.service.Groups.Members(v.Context(), v.by, id, svc.RowQuery{})
+	err = table(b, "Members", []string{"User"}, members, func(user string) tableRow {
 		row := tableRow{Cells: []fact{at("users", user)}}
 		if b.MayWrite {
 			row.Do, row.Of, row.Label = "remove", user, "Remove "+user
@@ -275,7 +307,7 @@ func (v *visit) fillGroup(b *accessView, id string) error {
 	}
 	b.Suggested = v.suggestedUsers("")
 	return table(b, "Policies", []string{"Policy", "Through", "Priority"},
-		v.h.service.Policies.Attachments(v.Context(), v.by, svc.AttachmentQuery{Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: id}}), b.attachment)
+		v.attachmentsTo(svc.GrantedTo{Type: svc.GrantedToGroup, ID: id}), b.attachment)
 }
 
 func (v *visit) fillPolicy(b *accessView, id string) error {
@@ -289,19 +321,28 @@ func (v *visit) fillPolicy(b *accessView, id string) error {
 	holder := svc.User{ID: "a holder"} // a policy without one says nothing
 	alone := svc.Bundle{
 		Users: []svc.User{holder}, Policies: []svc.Policy{policy},
-		Attachments: []svc.Attachment{{PolicyID: id, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: holder.ID}}},
+		Attachments: []svc.Attachment{{
+			PolicyID:  id,
+			Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: holder.ID},
+		}},
 	}
 	b.Findings = v.h.service.Policies.Lint(alone, nil)
 	b.Findings, _ = head(b.Findings, maxShown)
 	b.Suggested = v.suggestedUsers("")
-	err = table(b, "Attachments", []string{"To", "Kind", "Priority"}, v.h.service.Policies.Attachments(v.Context(), v.by, svc.AttachmentQuery{PolicyID: id}), func(a svc.Attachment) tableRow {
-		row := tableRow{Cells: []fact{at(a.Principal.Type+"s", a.Principal.ID), {Value: a.Principal.Type}, {Value: strconv.FormatInt(a.Priority, 10)}}}
+	of := svc.AttachmentQuery{PolicyID: id}
+	attachments := v.h.service.Policies.Attachments(v.Context(), v.by, of)
+	columns := []string{"To", "Kind", "Priority"}
+	return table(b, "Attachments", columns, attachments, func(a svc.Attachment) tableRow {
+		row := tableRow{Cells: []fact{
+			at(a.Principal.Type+"s", a.Principal.ID),
+			{Value: a.Principal.Type},
+			{Value: strconv.FormatInt(a.Priority, 10)},
+		}}
 		if b.MayAttach {
-			row.Do, row.Of, row.Who, row.Label = "detach", id, a.Principal.Type+" "+a.Principal.ID, "Detach from "+a.Principal.ID
+			row.detaches(a, "Detach from "+a.Principal.ID)
 		}
 		return row
 	})
-	return err
 }
 
 func (v *visit) fillAccount(b *accessView, id string) error {

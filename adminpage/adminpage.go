@@ -47,8 +47,8 @@ type Options struct {
 	// concurrent use. "": the pages look for their own sign-in. Nil: there is no other session.
 	Bearer func(*http.Request) string
 	// Principal returns the caller of a request from the host's own session, as that of package
-	// httpapi does. It must be safe for concurrent use. [svc.ErrUnauthenticated]: the pages look for
-	// their own sign-in. Any other error is 503. Nil: there is no other session.
+	// httpapi does. It must be safe for concurrent use. [svc.ErrUnauthenticated]: the pages look
+	// for their own sign-in. Any other error is 503. Nil: there is no other session.
 	Principal func(*http.Request) (svc.Principal, error)
 	// Title stands at the top of each page. "" means "svc".
 	Title string
@@ -63,16 +63,16 @@ type Options struct {
 	// it behind a proxy with TLS that does not pass the Host on. false: cookies for other hosts
 	// only.
 	Secure bool
-	// CrossOrigin refuses requests of another site that could write: 403. Add origins to trust here,
-	// or where a proxy changes the Host. Nil: only the origin of the request itself.
+	// CrossOrigin refuses requests of another site that could write: 403. Add origins to trust
+	// here, or where a proxy changes the Host. Nil: only the origin of the request itself.
 	CrossOrigin *http.CrossOriginProtection
 	// SessionLifetime is how long a sign-in lasts. 0 means DefaultSessionLifetime.
 	SessionLifetime time.Duration
 	// Actions are the columns of the page "Who can". Nil: DefaultActions.
 	Actions []string
 	// Logger gets the failures with a status of 500 and above, as records of [slog.LevelError], or
-	// of LevelWarn for a bad entry of a source ([svc.ErrBadEntry]), and no secret. New warns it when
-	// there is no SessionKey. Nil: errors go to [slog.Default].
+	// of LevelWarn for a bad entry of a source ([svc.ErrBadEntry]), and no secret. New warns it
+	// when there is no SessionKey. Nil: errors go to [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -117,8 +117,8 @@ func newHandler(options Options) *Handler {
 	if options.SessionKey != nil || options.OldSessionKeys != nil {
 		keys = append([][]byte{options.SessionKey}, options.OldSessionKeys...)
 	} else {
-		options.Logger.Warn("svc: admin page has no SessionKey: each sign-in ends with this process, " +
-			"and no other process accepts it")
+		options.Logger.Warn("svc: admin page has no SessionKey: each sign-in ends with this" +
+			" process, and no other process accepts it")
 	}
 	prefix := routing.NewPrefix(cmp.Or(options.Prefix, DefaultPrefix))
 	h := &Handler{

@@ -45,8 +45,8 @@ func (v *visit) somethingFailed() string {
 	return "Something failed. Request id " + cut(v.requestID()) + " is in the server's log."
 }
 
-// requestID returns the id of the request in the log: the host's, else the client's, else a new one.
-// The answer has it as well.
+// requestID returns the id of the request in the log: the host's, else the client's, else a new
+// one. The answer has it as well.
 func (v *visit) requestID() string {
 	if v.w.Header().Get(inbound.RequestIDHeader) == "" {
 		v.w.Header().Set(inbound.RequestIDHeader, inbound.RequestID(v.Header, v.h.mask))
@@ -60,13 +60,24 @@ type field struct{ label, input string }
 // formFields are the fields of forms, by the names that errors have for them, with a slash in front
 // or not.
 var formFields = map[string]field{
-	"expires_at": {"Expires", "expires"}, "since": {"Since", "since"}, "until": {"Until", "until"},
-	"scoping_policy_id": {"Policy", "policy"}, "rate/per_second": {"Requests a second", "per_second"},
-	"rate/burst": {"Burst", "burst"}, "description": {"Description", "description"},
-	"bank": {"Bank", "bank"}, "action": {"Action", "action"}, "user_id": {"Who", "who"},
-	"sa_id": {"Who", "who"}, "sender": {"Who", "who"}, "channel": {"Channel", "channel"},
-	"topic": {"Topic", "topic"}, "url": {"URL", "url"}, "alias": {"Name", "name"},
-	"auth_token": {"Token", "token"}, "priority": {"Priority", "priority"},
+	"action":            {"Action", "action"},
+	"alias":             {"Name", "name"},
+	"auth_token":        {"Token", "token"},
+	"bank":              {"Bank", "bank"},
+	"channel":           {"Channel", "channel"},
+	"description":       {"Description", "description"},
+	"expires_at":        {"Expires", "expires"},
+	"priority":          {"Priority", "priority"},
+	"rate/burst":        {"Burst", "burst"},
+	"rate/per_second":   {"Requests a second", "per_second"},
+	"sa_id":             {"Who", "who"},
+	"scoping_policy_id": {"Policy", "policy"},
+	"sender":            {"Who", "who"},
+	"since":             {"Since", "since"},
+	"topic":             {"Topic", "topic"},
+	"until":             {"Until", "until"},
+	"url":               {"URL", "url"},
+	"user_id":           {"Who", "who"},
 }
 
 // of returns the name of the input that an error is about. Pointers lead into a text of JSON, of

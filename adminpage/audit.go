@@ -47,8 +47,8 @@ func (v *visit) audit() error {
 	return nil
 }
 
-// maxRows limits the rows before and after that a page shows, in bytes: a larger page of events ends
-// early.
+// maxRows limits the rows before and after that a page shows, in bytes: a larger page of events
+// ends early.
 const maxRows = 24 << 10
 
 // fitting returns how many events fit into a page, one at least.
@@ -65,9 +65,14 @@ func fitting(events []svc.AuditRecord) int {
 // placeOf returns the address of the page of a target; "": it has none.
 func placeOf(t svc.Target) string {
 	kinds := map[event.TargetKind]string{
-		event.TargetUser: "access/users/", event.TargetGroup: "access/groups/", event.TargetPolicy: "access/policies/",
-		event.TargetServiceAccount: "access/accounts/", event.TargetBankPolicy: "access/banks/",
-		event.TargetAPIKey: "keys/", event.TargetTemplate: "templates/", event.TargetSource: "sources/",
+		event.TargetUser:           "access/users/",
+		event.TargetGroup:          "access/groups/",
+		event.TargetPolicy:         "access/policies/",
+		event.TargetServiceAccount: "access/accounts/",
+		event.TargetBankPolicy:     "access/banks/",
+		event.TargetAPIKey:         "keys/",
+		event.TargetTemplate:       "templates/",
+		event.TargetSource:         "sources/",
 	}
 	if kinds[t.Kind] == "" || t.Owner != "" {
 		return ""

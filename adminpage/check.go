@@ -9,7 +9,8 @@ import (
 	"github.com/extsvc/svc/action"
 )
 
-// running is a check for updates of the server's templates in this process, or how the last one ended.
+// running is a check for updates of the server's templates in this process, or
+// how the last one ended.
 type running struct {
 	now         bool
 	done, total int    // the templates compared so far
@@ -148,7 +149,8 @@ func (c checkView) failed() bool { return c.Problem != "" || c.Failed != nil }
 // checkShown prepares a check for the page that comes after it: done is "checked" there.
 func (v *visit) checkShown(last checked, done string) (view checkView) {
 	own := v.h.checks.last(v.h.service.Tenant().Number)
-	if view = (checkView{Running: own.now, Done: own.done, Total: own.total}); own.now || done != "checked" {
+	view = checkView{Running: own.now, Done: own.done, Total: own.total}
+	if own.now || done != "checked" {
 		return view
 	}
 	view.Problem = own.problem

@@ -19,7 +19,7 @@ type explained struct {
 	Hint               string // what would lead to another answer; "": nothing
 	Person             person // whose policies count
 	Figure             figure
-	Statements, Others []statement // those that apply to the request, and the rest: maxListed of each
+	Statements, Others []statement // those that apply, and the rest: maxListed of each
 	Apply, Rest        int         // how many there are
 	Parameters         []parameter
 }
@@ -93,7 +93,8 @@ func causeOf(r svc.Resolution) cause {
 	code := func(c svc.TraceCode) bool {
 		return has(func(e svc.TraceEntry) bool { return e.Code == c })
 	}
-	closed := r.Outcome == svc.ImplicitDeny && !strings.HasPrefix(r.Reason, "denied") // no policy helps
+	// closed: no policy helps.
+	closed := r.Outcome == svc.ImplicitDeny && !strings.HasPrefix(r.Reason, "denied")
 	switch {
 	case r.Outcome == svc.Allow && code(svc.TracePublicAllowed):
 		return cause{kind: byPublic}
@@ -130,7 +131,8 @@ func limitingPolicies(trace []svc.TraceEntry) (ids []string) {
 		same := func(e svc.TraceEntry) bool {
 			return limits(e) && e.PolicyID == entry.PolicyID && allows(e)
 		}
-		if limits(entry) && !slices.ContainsFunc(trace, same) && !slices.Contains(ids, entry.PolicyID) {
+		if limits(entry) && !slices.ContainsFunc(trace, same) &&
+			!slices.Contains(ids, entry.PolicyID) {
 			ids = append(ids, entry.PolicyID)
 		}
 	}
@@ -150,9 +152,11 @@ func (c cause) hint(r svc.Resolution, q asked) string {
 		case 0:
 			return "The policy that limits it has no statements: it must allow this, too."
 		case 1:
-			return fmt.Sprintf("The policy %q, which limits it, must allow this, too.", c.narrowed[0])
+			return fmt.Sprintf("The policy %q, which limits it, must allow this, too.",
+				c.narrowed[0])
 		}
-		return fmt.Sprintf("The policies %q and %q, which limit it, must allow this, too.", c.narrowed[0], c.narrowed[1])
+		return fmt.Sprintf("The policies %q and %q, which limit it, must allow this, too.",
+			c.narrowed[0], c.narrowed[1])
 	case unlisted:
 		return overridden(r, q)
 	case silent:
@@ -174,11 +178,13 @@ func overridden(r svc.Resolution, q asked) string {
 	covers := func(pattern string) bool { return policy.MatchAction(pattern, action) }
 	for _, entry := range r.Trace {
 		if entry.Code != svc.TracePublicActionNotMatched || entry.Statement < 0 ||
-			entry.Statement >= len(bank.Access.Overrides) || !slices.ContainsFunc(bank.Access.Default.Actions, covers) {
+			entry.Statement >= len(bank.Access.Overrides) ||
+			!slices.ContainsFunc(bank.Access.Default.Actions, covers) {
 			continue
 		}
 		o := bank.Access.Overrides[entry.Statement]
-		return fmt.Sprintf("The override for %s %s replaces the default, which allows %s.", o.Scope, o.Value, action)
+		return fmt.Sprintf("The override for %s %s replaces the default, which allows %s.",
+			o.Scope, o.Value, action)
 	}
 	return ""
 }
@@ -192,12 +198,13 @@ func nearest(r svc.Resolution) string {
 		code  svc.TraceCode
 		words string
 	}{
-		{svc.TraceBankNotMatched, "Nearest: statement %d of policy %q allows the action, but on other banks."},
-		{svc.TraceActionNotMatched, "Nearest: statement %d of policy %q, which allows other actions."},
+		{svc.TraceBankNotMatched, " allows the action, but on other banks."},
+		{svc.TraceActionNotMatched, ", which allows other actions."},
 	} {
 		for _, entry := range r.Trace {
 			if entry.Effect == svc.EffectAllow && entry.Code == near.code && !limits(entry) {
-				return fmt.Sprintf(near.words, entry.Statement, entry.PolicyID)
+				return fmt.Sprintf("Nearest: statement %d of policy %q%s",
+					entry.Statement, entry.PolicyID, near.words)
 			}
 		}
 	}
@@ -338,7 +345,8 @@ func parametersOf(r svc.Resolution) (rows []parameter) {
 			_, lost := entry.Lost[name]
 			switch {
 			case lost && len(p.Overridden) < maxShown:
-				lost := fmt.Sprintf("%s (%s, statement %d)", shorten(value, maxField), entry.PolicyID, entry.Statement)
+				lost := fmt.Sprintf("%s (%s, statement %d)",
+					shorten(value, maxField), entry.PolicyID, entry.Statement)
 				p.Overridden = append(p.Overridden, lost)
 			case !lost && p.Value != "" && len(p.By) < maxShown:
 				p.By = append(p.By, setBy(entry))
@@ -379,7 +387,8 @@ func strategyOf(r svc.Resolution, own []parameter) []parameter {
 		case svc.TraceBankDefault:
 			row.By = []string{"default of " + entry.PolicyID}
 		case svc.TraceBankOverride:
-			row.By = []string{fmt.Sprintf("strategy override %d of %s", entry.Statement, entry.PolicyID)}
+			by := fmt.Sprintf("strategy override %d of %s", entry.Statement, entry.PolicyID)
+			row.By = []string{by}
 		}
 	}
 	return []parameter{row}

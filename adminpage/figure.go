@@ -84,9 +84,15 @@ type column struct {
 // The columns for a user, and for a principal whose rights are those of another person. The name of
 // its kind is the heading of the second column then.
 var (
-	columns  = []column{{"Who", 0, 150}, {"Through", 199, 170}, {"Policy", 418, 192}, {"Statement", 660, 258}, {"Decision", 968, 118}}
+	columns = []column{
+		{"Who", 0, 150}, {"Through", 199, 170}, {"Policy", 418, 192}, {"Statement", 660, 258},
+		{"Decision", 968, 118},
+	}
 	personal = column{"", 166, 120}
-	narrow   = []column{{"Who", 0, 140}, {"Through", 312, 140}, {"Policy", 484, 166}, {"Statement", 682, 256}, {"Decision", 968, 118}}
+	narrow   = []column{
+		{"Who", 0, 140}, {"Through", 312, 140}, {"Policy", 484, 166}, {"Statement", 682, 256},
+		{"Decision", 968, 118},
+	}
 )
 
 const (
@@ -205,7 +211,8 @@ func (f *figure) route() {
 		a, b := f.Nodes[e.from], f.Nodes[e.to]
 		x1, y1, x2, y2 := a.X+a.Width, a.Y+boxHeight/2, b.X, b.Y+boxHeight/2
 		middle := (x1 + x2) / 2
-		f.Edges[i].Path = fmt.Sprintf("M%d %dC%d %d %d %d %d %d", x1, y1, middle, y1, middle, y2, x2, y2)
+		f.Edges[i].Path = fmt.Sprintf("M%d %dC%d %d %d %d %d %d",
+			x1, y1, middle, y1, middle, y2, x2, y2)
 	}
 }
 
@@ -223,7 +230,8 @@ func ways(all []statement) (list []*way) {
 		name, below := through(s.TraceEntry)
 		i := slices.IndexFunc(list, func(w *way) bool { return w.Name == name && w.Below == below })
 		if i < 0 {
-			i, list = len(list), append(list, &way{Name: name, Below: below, limits: limits(s.TraceEntry)})
+			i = len(list)
+			list = append(list, &way{Name: name, Below: below, limits: limits(s.TraceEntry)})
 		}
 		w := list[i]
 		j := slices.IndexFunc(w.Policies, func(p policyWay) bool { return p.ID == s.PolicyID })

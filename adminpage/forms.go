@@ -20,9 +20,10 @@ const (
 	codeLimited          svc.Code = "rate_limited"
 )
 
-// receive reads the form of a caller who is signed in, if the address takes one. The form can arrive
-// long after the headers: in the meantime no tenant is held, and the session may end. So serve
-// authenticates the caller a second time. false: the request is answered, or err says why not.
+// receive reads the form of a caller who is signed in, if the address takes one. The form can
+// arrive long after the headers: in the meantime no tenant is held, and the session may end. So
+// serve authenticates the caller a second time. false: the request is answered,
+// or err says why not.
 func (h *Handler) receive(v *visit, path string) (ok bool, err error) {
 	if v.ContentLength == 0 {
 		return true, nil

@@ -52,7 +52,9 @@ func previewOf(diff svc.AccessDiff) (p preview) {
 	rows := append(gains(diff.Principals), publicGains(diff.Public)...)
 	slices.SortStableFunc(rows, func(a, b *gain) int {
 		order := []string{words[svc.NewlyDenied], words[svc.NewlyAllowed]}
-		rank := func(g *gain) int { return (slices.Index(order, g.What) + len(order)) % (len(order) + 1) }
+		rank := func(g *gain) int {
+			return (slices.Index(order, g.What) + len(order)) % (len(order) + 1)
+		}
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.principals, a.principals),
 			strings.Compare(a.Action, b.Action))
 	})
@@ -157,8 +159,11 @@ func publicGains(all []svc.PublicDiff) (rows []*gain) {
 			if d.Change == svc.Unchanged {
 				continue
 			}
-			g := &gain{What: words[d.Change], Action: shorten(d.Action, maxField),
-				Limits: shorten(changedLimits(d), maxField), Count: "unknown senders, " + where(p.Context)}
+			g := &gain{
+				What: words[d.Change], Action: shorten(d.Action, maxField),
+				Limits: shorten(changedLimits(d), maxField),
+				Count:  "unknown senders, " + where(p.Context),
+			}
 			g.on(p.Bank)
 			rows = append(rows, g)
 		}
@@ -212,18 +217,20 @@ func sum(diff svc.AccessDiff, rows []*gain) string {
 	case most == nil:
 		return fmt.Sprintf("Changes what %s may do.", plural(principals, "principal"))
 	}
-	return fmt.Sprintf("Changes what %s may do: %s.", plural(principals, "principal"), strings.Join(most, ", "))
+	return fmt.Sprintf("Changes what %s may do: %s.",
+		plural(principals, "principal"), strings.Join(most, ", "))
 }
 
-// mostChanged says how many principals lose or gain an action on some bank. It has the three changes
-// of the most principals, losses first.
+// mostChanged says how many principals lose or gain an action on some bank. It has the three
+// changes of the most principals, losses first.
 func mostChanged(all []svc.PrincipalsDiff) (most []string) {
 	counts := map[string]int{} // by the word and the action
 	for _, p := range all {
 		seen := map[string]bool{}
 		for _, d := range p.Differences {
 			c := words[d.Change] + " " + d.Action
-			if lostOrGained := d.Change == svc.NewlyDenied || d.Change == svc.NewlyAllowed; lostOrGained && !seen[c] {
+			lostOrGained := d.Change == svc.NewlyDenied || d.Change == svc.NewlyAllowed
+			if lostOrGained && !seen[c] {
 				seen[c] = true
 				counts[c] += len(p.Principals)
 			}

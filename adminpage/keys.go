@@ -48,7 +48,9 @@ type keyRights struct {
 func (v *visit) keyRights() (r keyRights, err error) {
 	r.page, r.Own = v, v.hasOwnKeys()
 	for action, may := range map[string]*bool{
-		action.UsersRead: &r.Reads, action.UsersWrite: &r.Writes, action.AccountsManage: &r.Account,
+		action.UsersRead:      &r.Reads,
+		action.UsersWrite:     &r.Writes,
+		action.AccountsManage: &r.Account,
 	} {
 		if *may, err = v.may(action); err != nil {
 			return r, err
@@ -104,7 +106,8 @@ var keysDone = map[string]string{
 func (v *visit) keys() error {
 	in := v.URL.Query()
 	page := view{Title: "Keys", Done: keysDone[in.Get("done")]}
-	return v.showKeys(http.StatusOK, page, keysView{Asked: in, Form: url.Values{"for": {in.Get("holder")}}})
+	form := url.Values{"for": {in.Get("holder")}}
+	return v.showKeys(http.StatusOK, page, keysView{Asked: in, Form: form})
 }
 
 // showKeys fills the list and shows the page.
@@ -197,7 +200,8 @@ func (v *visit) fillKeys(body *keysView) error {
 		if holder := strings.TrimSpace(in.Get("holder")); holder == "" || kind == svc.Me.Kind {
 			kind = ""
 		}
-		body.More = with("keys", in, "cursor", at+" "+last.ID, "kind", string(kind), "revoke", "", "rotate", "", "done", "")
+		body.More = with("keys", in, "cursor", at+" "+last.ID, "kind", string(kind), "revoke", "",
+			"rotate", "", "done", "")
 	}
 	for _, key := range keys {
 		body.Keys = append(body.Keys, body.row(key, now))
@@ -213,7 +217,8 @@ func (b *keysView) holders(kind svc.Kind) []svc.Identity {
 	case id == "" && b.Reads && b.Account:
 		return []svc.Identity{svc.AllHolders}
 	case id == "" && b.Reads:
-		b.Note = "A list of all keys has those of service accounts, which you may not see. Enter a holder."
+		b.Note = "A list of all keys has those of service accounts, which you may not see." +
+			" Enter a holder."
 		fallthrough
 	case id == "" || !b.Reads && id == b.page.by.ID:
 		if b.Own {

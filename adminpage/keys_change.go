@@ -49,7 +49,8 @@ func (v *visit) changeKeys() error {
 	return nil
 }
 
-// holder returns the holder that a form names. The caller changes its own keys without further rights.
+// holder returns the holder that a form names. The caller changes its own keys
+// without further rights.
 func (v *visit) holder(form url.Values) svc.Identity {
 	holder := svc.Identity{Kind: svc.Kind(form.Get("kind")), ID: form.Get("for")}
 	if v.hasOwnKeys() && holder == v.by.Identity() {
@@ -58,7 +59,8 @@ func (v *visit) holder(form url.Values) svc.Identity {
 	return holder
 }
 
-// findKey leads to the page of a key. The text may be a whole key: no address and no page repeats it.
+// findKey leads to the page of a key. The text may be a whole key: no address
+// and no page repeats it.
 func (v *visit) findKey(text string) error {
 	key, err := v.h.service.Keys.Find(v.Context(), v.by, text)
 	if err != nil {
@@ -113,7 +115,8 @@ func (v *visit) showNew(issued svc.IssuedKey, body keysView, done string) error 
 
 // rateOf reads the rate of a key. Without both fields there is none.
 func rateOf(form url.Values) (rate svc.Rate, err error) {
-	perSecond, burst := strings.TrimSpace(form.Get("per_second")), strings.TrimSpace(form.Get("burst"))
+	perSecond := strings.TrimSpace(form.Get("per_second"))
+	burst := strings.TrimSpace(form.Get("burst"))
 	if perSecond == "" && burst == "" {
 		return rate, nil
 	}

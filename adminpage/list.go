@@ -87,7 +87,8 @@ func with(address string, in url.Values, pairs ...string) string {
 	return address + "?" + out.Encode()
 }
 
-// instant reads a day, or a time of RFC 3339. A day is the time of that day in UTC. "" is the zero time.
+// instant reads a day, or a time of RFC 3339. A day is the time of that day in UTC.
+// "" is the zero time.
 func instant(field, text string, ofDay time.Duration) (time.Time, error) {
 	text = strings.TrimSpace(text)
 	if text == "" {
@@ -99,7 +100,8 @@ func instant(field, text string, ofDay time.Duration) (time.Time, error) {
 	if at, err := time.Parse(time.RFC3339, text); err == nil && !at.IsZero() {
 		return at, nil
 	}
-	return time.Time{}, svc.Invalid(field, "must be a day or a time, such as 2030-12-31 or 2030-12-31T23:59:59Z")
+	return time.Time{}, svc.Invalid(field,
+		"must be a day or a time, such as 2030-12-31 or 2030-12-31T23:59:59Z")
 }
 
 // The times of a day at which periods begin and end.

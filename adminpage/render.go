@@ -117,7 +117,9 @@ type link struct{ Page, Address string }
 var templates = parseTemplates()
 
 func parseTemplates() map[string]*template.Template {
-	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(files, "html/layout.html", "html/parts.html"))
+	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(
+		files, "html/layout.html", "html/parts.html",
+	))
 	all := map[string]*template.Template{}
 	names, err := files.ReadDir("html")
 	if err != nil {
@@ -152,7 +154,9 @@ var functions = template.FuncMap{
 	"rest":   func(ids []string) int { return max(0, len(ids)-maxShown) },
 	"add":    func(a, b int) int { return a + b },
 	"dict":   dict,
-	"short":  func(revision string) string { return shorten(strings.TrimPrefix(revision, "sha256:"), 12) },
+	"short": func(revision string) string {
+		return shorten(strings.TrimPrefix(revision, "sha256:"), 12)
+	},
 	"indent": func(raw json.RawMessage) string { return cut(indented(raw)) },
 	"thousands": func(n int) string {
 		text := strconv.Itoa(n)
@@ -164,7 +168,9 @@ var functions = template.FuncMap{
 	"place":      placeOf,
 	"placeField": placeField,
 	"json":       func(raw json.RawMessage) string { return string(raw) },
-	"words":      func(kind event.TargetKind) string { return strings.ReplaceAll(string(kind), "_", " ") },
+	"words": func(kind event.TargetKind) string {
+		return strings.ReplaceAll(string(kind), "_", " ")
+	},
 }
 
 // dict returns the values of a template that needs several: names and values in turn.
@@ -179,11 +185,13 @@ func dict(pairs ...any) map[string]any {
 // render answers with a page.
 func (v *visit) render(status int, page view) {
 	page.Brand, page.Page, page.Root = v.h.options.Title, v.page, v.h.root(v.Request)
-	if v.h.tenants != nil { // tabs of two tenants differ; one that nobody has made looks like others
+	if v.h.tenants != nil {
+		// Tabs of two tenants differ. A tenant that nobody has made looks like others.
 		page.Brand += " · " + cut(v.h.prefix.TenantOf(v.Request, v.h.options.Tenant))
 	}
 	page.Style, page.Script, page.wrongInputs = style.path, script.path, v.wrongInputs
-	page.ReadOnly, page.Who, page.OwnSession = v.h.options.ReadOnly, v.by.Identity(), v.in.bearer != ""
+	page.ReadOnly, page.Who = v.h.options.ReadOnly, v.by.Identity()
+	page.OwnSession = v.in.bearer != ""
 	if v.by.ID != "" {
 		page.Links, _ = v.navigation() // the page shows what failed
 	}

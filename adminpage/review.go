@@ -326,7 +326,8 @@ func wordsOf(from, to string) []piece {
 	}
 	return slices.DeleteFunc([]piece{
 		{"", strings.Join(a[:start], "")},
-		{"del", strings.Join(a[start:len(a)-end], "")}, {"ins", strings.Join(b[start:len(b)-end], "")},
+		{"del", strings.Join(a[start:len(a)-end], "")},
+		{"ins", strings.Join(b[start:len(b)-end], "")},
 		{"", strings.Join(a[len(a)-end:], "")},
 	}, func(p piece) bool { return p.Text == "" })
 }
@@ -395,6 +396,8 @@ func (v *visit) settled(id string, form url.Values) (*svc.Content, error) {
 	if err != nil {
 		return nil, err
 	}
-	content, err := settle(template, diff, func(path string) string { return form.Get(placeField(path)) })
+	content, err := settle(template, diff, func(path string) string {
+		return form.Get(placeField(path))
+	})
 	return &content, err
 }

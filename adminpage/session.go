@@ -45,8 +45,8 @@ type sessions struct {
 
 	mu        sync.Mutex
 	signedOut map[sessionID]signedOut
-	// since refuses the sessions of a tenant that began before. It moves when the tenant's sign-outs
-	// are dropped because there are too many, so that none is ever forgotten.
+	// since refuses the sessions of a tenant that began before. It moves when the tenant's
+	// sign-outs are dropped because there are too many, so that none is ever forgotten.
 	since map[string]time.Time
 }
 
@@ -143,8 +143,12 @@ func (s *sessions) end(in session) {
 // makeRoom drops what is over by itself, and if that is nothing, the sign-outs of one tenant. The
 // caller holds the lock.
 func (s *sessions) makeRoom(now time.Time) {
-	maps.DeleteFunc(s.signedOut, func(_ sessionID, out signedOut) bool { return !out.ends.After(now) })
-	maps.DeleteFunc(s.since, func(_ string, began time.Time) bool { return now.Sub(began) >= s.lifetime })
+	maps.DeleteFunc(s.signedOut, func(_ sessionID, out signedOut) bool {
+		return !out.ends.After(now)
+	})
+	maps.DeleteFunc(s.since, func(_ string, began time.Time) bool {
+		return now.Sub(began) >= s.lifetime
+	})
 	if len(s.signedOut) < maxSignedOut {
 		return
 	}
@@ -154,7 +158,9 @@ func (s *sessions) makeRoom(now time.Time) {
 			most = out.tenant
 		}
 	}
-	maps.DeleteFunc(s.signedOut, func(_ sessionID, out signedOut) bool { return out.tenant == most })
+	maps.DeleteFunc(s.signedOut, func(_ sessionID, out signedOut) bool {
+		return out.tenant == most
+	})
 	s.since[most] = now
 }
 
@@ -230,5 +236,6 @@ func isLoopback(host string) bool {
 		host = name
 	}
 	ip := net.ParseIP(strings.Trim(host, "[]"))
-	return host == "localhost" || strings.HasSuffix(host, ".localhost") || ip != nil && ip.IsLoopback()
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") ||
+		ip != nil && ip.IsLoopback()
 }

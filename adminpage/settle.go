@@ -14,7 +14,9 @@ import (
 // settle returns the content of a template in which every place of a difference is settled. Places
 // with a conflict are as the form chooses, in fields named as their paths; places that only the
 // source has changed are the source's.
-func settle(template svc.Template, diff svc.TemplateDiff, chosen func(path string) string) (svc.Content, error) {
+func settle(
+	template svc.Template, diff svc.TemplateDiff, chosen func(path string) string,
+) (svc.Content, error) {
 	whole, err := treeOf(template.Content)
 	if err != nil {
 		return svc.Content{}, err
@@ -113,12 +115,17 @@ func differences(from, to svc.Content) (places []changedPlace, err error) {
 		return nil, err
 	}
 	compareTrees("", a, b, func(path string, before, after json.RawMessage) {
-		places = append(places, changedPlace{Path: path, Sides: []side{difference("", before, after)}})
+		places = append(places, changedPlace{
+			Path:  path,
+			Sides: []side{difference("", before, after)},
+		})
 	})
 	return places, nil
 }
 
-func compareTrees(path string, a, b map[string]any, differs func(path string, before, after json.RawMessage)) {
+func compareTrees(
+	path string, a, b map[string]any, differs func(path string, before, after json.RawMessage),
+) {
 	for _, key := range keysOf(a, b) {
 		at := path + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
 		inA, isA := a[key].(map[string]any)

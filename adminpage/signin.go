@@ -21,8 +21,8 @@ const mark = "signed-in"
 // These are texts of the sign-in after a failure.
 const (
 	notAccepted = "This key was not accepted."
-	notKept     = "Signed in, but the browser did not keep the cookie: open this page over https, " +
-		"or on the server's own machine, and allow its cookies."
+	notKept     = "Signed in, but the browser did not keep the cookie: open this page over https," +
+		" or on the server's own machine, and allow its cookies."
 	notKnown = "Signed in, but this process of the server does not know the sign-in: " +
 		"all of them need the same SessionKey."
 )

@@ -54,7 +54,8 @@ var sourcesDone = map[string]string{
 // sources lists the server's sources.
 func (v *visit) sources() error {
 	in := v.URL.Query()
-	return v.showSources(http.StatusOK, view{Done: sourcesDone[in.Get("done")]}, sourcesView{Asked: in})
+	page := view{Done: sourcesDone[in.Get("done")]}
+	return v.showSources(http.StatusOK, page, sourcesView{Asked: in})
 }
 
 func (v *visit) showSources(status int, page view, body sourcesView) (err error) {
@@ -129,7 +130,8 @@ func (v *visit) changeSources() error {
 // source shows one source and what it offers.
 func (v *visit) source() error {
 	in := v.URL.Query()
-	return v.showSource(http.StatusOK, view{Done: sourcesDone[in.Get("done")]}, v.params["name"], in)
+	page := view{Done: sourcesDone[in.Get("done")]}
+	return v.showSource(http.StatusOK, page, v.params["name"], in)
 }
 
 func (v *visit) showSource(status int, page view, name string, in url.Values) (err error) {
@@ -176,7 +178,8 @@ func (b *sourceView) cutOffers() {
 	}
 	if len(offers) > pageRows {
 		offers = offers[:pageRows]
-		b.MoreOffers = with("sources/"+url.PathEscape(b.Source.Name), b.Asked, "offers_after", offers[pageRows-1].ID)
+		b.MoreOffers = with("sources/"+url.PathEscape(b.Source.Name), b.Asked, "offers_after",
+			offers[pageRows-1].ID)
 	}
 	b.Offers.Templates = offers
 }

@@ -135,14 +135,14 @@ func isIn(t *svc.Template, state string, last *checked) bool {
 
 // hasUpdate reports whether the last check found an update that was not installed since.
 func (c *checked) hasUpdate(t *svc.Template) bool {
-	i, found := slices.BinarySearchFunc(c.Templates, t.ID, func(u svc.TemplateUpdate, id string) int {
-		return strings.Compare(u.ID, id)
-	})
+	byID := func(u svc.TemplateUpdate, id string) int { return strings.Compare(u.ID, id) }
+	i, found := slices.BinarySearchFunc(c.Templates, t.ID, byID)
 	if !found || t.Origin == nil {
 		return false
 	}
 	update := c.Templates[i]
-	return update.HasUpdate() && update.CurrentRevision == t.Origin.Revision && update.Source == t.Origin.Source
+	return update.HasUpdate() && update.CurrentRevision == t.Origin.Revision &&
+		update.Source == t.Origin.Source
 }
 
 // states says in words how a template stands.
@@ -205,5 +205,6 @@ func (v *visit) install(form url.Values) error {
 	if svc.ErrorCode(err) == svc.CodeForbidden {
 		return err
 	}
-	return v.showSource(httpapi.Status(err), view{Alerts: v.problems(err)}, in.SourceName, url.Values{})
+	page := view{Alerts: v.problems(err)}
+	return v.showSource(httpapi.Status(err), page, in.SourceName, url.Values{})
 }

@@ -117,8 +117,8 @@ func (v *visit) answer(serve func() error) {
 // which the protection against other sites needs.
 func setSecurity(header http.Header) {
 	header.Set("Cache-Control", "no-store")
-	header.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; "+
-		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	header.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src"+
+		" 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 	header.Set("Cross-Origin-Opener-Policy", "same-origin")
 	header.Set("Cross-Origin-Resource-Policy", "same-origin")
 	header.Set("Referrer-Policy", "same-origin")
@@ -299,7 +299,11 @@ func (v *visit) first() error {
 		return err
 	}
 	if len(links) == 0 {
-		return &svc.Error{Code: svc.CodeForbidden, Message: "this key has no access to these pages: ask an administrator for a right such as " + action.UsersRead}
+		return &svc.Error{
+			Code: svc.CodeForbidden,
+			Message: "this key has no access to these pages: ask an administrator for a right" +
+				" such as " + action.UsersRead,
+		}
 	}
 	v.redirect(links[0].Address)
 	return nil
@@ -349,7 +353,8 @@ func (v *visit) report(status int, err error) {
 	}
 	v.h.options.Logger.LogAttrs(v.Context(), level, "svc: admin page failed",
 		slog.String("method", v.Method), slog.String("page", v.page), slog.Int("status", status),
-		slog.String("request_id", v.hide(v.h.mask(v.requestID()))), slog.String("error", v.hide(v.h.mask(err.Error()))))
+		slog.String("request_id", v.hide(v.h.mask(v.requestID()))),
+		slog.String("error", v.hide(v.h.mask(err.Error()))))
 }
 
 // hide masks the credentials of the request in a text: a panic of the host may hold them.

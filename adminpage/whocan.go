@@ -64,7 +64,8 @@ func (v *visit) fillWhoCan(body *whoCanView) error {
 	reaches := make([]svc.WhoCanAnswer, len(body.Columns))
 	for i, column := range body.Columns {
 		var err error
-		if reaches[i], err = v.h.service.Policies.WhoCan(v.Context(), v.by, column, bank); err != nil {
+		reaches[i], err = v.h.service.Policies.WhoCan(v.Context(), v.by, column, bank)
+		if err != nil {
 			return err
 		}
 	}

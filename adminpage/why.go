@@ -13,9 +13,11 @@ import (
 
 // asked is the question of the page Why, as its form shows it.
 type asked struct {
-	Kind                              string // user, service_account or sender; "": nothing is asked
+	// Kind is user, service_account or sender. "": nothing is asked.
+	Kind                              string
 	Who, Action, Bank, Channel, Topic string
-	Policy                            string // limits the user or service account, as a key's does; "": none
+	// Policy limits the user or service account, as a key's does. "": none.
+	Policy string
 }
 
 // subjects are the parameters that name a subject, by kind. The first in a query counts.
@@ -71,7 +73,8 @@ func (q asked) Kinds() any { return subjects }
 
 func (q asked) question() svc.Question {
 	out := svc.Question{
-		Bank: q.Bank, Action: q.Action, Channel: q.Channel, Topic: q.Topic, ScopingPolicyID: q.Policy,
+		Bank: q.Bank, Action: q.Action, Channel: q.Channel, Topic: q.Topic,
+		ScopingPolicyID: q.Policy,
 	}
 	switch q.parameter() {
 	case "user_id":
@@ -175,7 +178,8 @@ func (v *visit) tryChange() error {
 	bundle, err := svc.ParseBundleWithin([]byte(body.Bundle), httpapi.MaxBundleRows)
 	if err == nil && q.Kind != "" {
 		var r svc.Resolution
-		if r, err = v.h.service.Policies.Simulate(v.Context(), v.by, bundle, q.question()); err == nil {
+		r, err = v.h.service.Policies.Simulate(v.Context(), v.by, bundle, q.question())
+		if err == nil {
 			body.Changed = explain(r, q)
 		}
 	}

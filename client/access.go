@@ -70,8 +70,8 @@ func writing(bundle svc.Bundle, how svc.BundleWrite) (request, error) {
 		return request{}, err
 	}
 	r := at("POST /admin/access-bundle").with(json.RawMessage(text))
-	return r.where("dry_run", strconv.FormatBool(how.DryRun), "prune", strconv.FormatBool(how.Prune),
-		"revision", how.Revision), nil
+	return r.where("dry_run", strconv.FormatBool(how.DryRun),
+		"prune", strconv.FormatBool(how.Prune), "revision", how.Revision), nil
 }
 
 func accessDiff(in wire.AccessDiff) (out svc.AccessDiff) {

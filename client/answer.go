@@ -38,8 +38,8 @@ func call[W, T any](ctx context.Context, c *conn, r request, read func(W) T) (T,
 
 // list returns the elements of a JSON array in the answer: the array under key, or with key "" the
 // answer itself. Each range over list sends the request again and reads one element at a time.
-// When the answer has a Link, list asks for the remaining pages, up to r.limit rows. An error is the
-// last thing yielded. Leaving the loop early ends the request.
+// When the answer has a Link, list asks for the remaining pages, up to r.limit rows. An error is
+// the last thing yielded. Leaving the loop early ends the request.
 func list[W, T any](
 	ctx context.Context, c *conn, r request, key string, read func(W) T,
 ) iter.Seq2[T, error] {

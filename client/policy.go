@@ -26,7 +26,7 @@ func (c *Policies) Resolve(ctx context.Context, q svc.Question) (svc.Resolution,
 	))
 }
 
-// Decide answers up to limits.Questions questions in one request, in their order, without the
+// Decide answers up to [limits.Questions] questions in one request, in their order, without the
 // reasons. A question names one of a user, a service account and a sender, or is about the caller
 // (Me). It has no ScopingPolicyID. Errors: CodeInvalid, with pointers such as /1/bank (the second
 // question), CodeForbidden.
@@ -56,7 +56,8 @@ func (c *Policies) Decide(ctx context.Context, questions ...svc.Question) ([]svc
 // one, which the server refuses. It would take none for a question about the caller.
 func decideQuery(at string, q svc.Question) (wire.DecideQuery, error) {
 	out := wire.DecideQuery{
-		Bank: q.Bank, Action: cmp.Or(q.Action, action.Recall), Channel: q.Channel, Topic: q.Topic,
+		Bank: q.Bank, Action: cmp.Or(q.Action, action.Recall), Channel: q.Channel,
+		Topic: q.Topic,
 	}
 	named := false
 	for _, subject := range []struct {
@@ -133,7 +134,9 @@ func reach(in wire.Reach) svc.WhoCanAnswer {
 			Default:   in.Public.Default,
 			Overrides: wire.Each(in.Public.Overrides, override),
 		},
-		Statements: wire.Each(in.Statements, func(s wire.Cited) svc.StatementRef { return svc.StatementRef(s) }),
+		Statements: wire.Each(in.Statements, func(s wire.Cited) svc.StatementRef {
+			return svc.StatementRef(s)
+		}),
 	}
 }
 

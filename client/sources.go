@@ -38,7 +38,8 @@ func (c *Sources) Register(ctx context.Context, in svc.NewSource) (Source, error
 	if in.SigningKey != nil {
 		body.SigningKey = new(base64.StdEncoding.EncodeToString(in.SigningKey))
 	}
-	return call(ctx, c.conn, c.at("POST /template-sources").where("view", "full").with(body), source)
+	register := c.at("POST /template-sources").where("view", "full").with(body)
+	return call(ctx, c.conn, register, source)
 }
 
 // Patch changes the description or the access token of a source. Errors: CodeInvalid,

@@ -103,7 +103,8 @@ func wireDiff(d svc.AccessDiff) wire.AccessDiff {
 		Turned: wire.Each(d.Turned, func(t svc.AccessTest) wire.AccessTest {
 			return wire.AccessTest{
 				UserID: t.UserID, ServiceAccountID: t.ServiceAccountID, Sender: t.Sender,
-				Action: t.Action, Bank: t.Bank, Channel: t.Channel, Topic: t.Topic, Allowed: t.Allowed,
+				Action: t.Action, Bank: t.Bank, Channel: t.Channel, Topic: t.Topic,
+				Allowed: t.Allowed,
 			}
 		}),
 		Principals: wire.Each(d.Principals, func(p svc.PrincipalsDiff) wire.PrincipalsDiff {

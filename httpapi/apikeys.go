@@ -181,7 +181,9 @@ func (h *Handler) sweepKeys(w http.ResponseWriter, r *request) error {
 		}
 	}
 	n, err := h.service.Keys.Sweep(r.Context(), r.by, before)
-	return sendResult(w, n, err, func(n int) wire.SweptAPIKeys { return wire.SweptAPIKeys{Revoked: &n} })
+	return sendResult(w, n, err, func(n int) wire.SweptAPIKeys {
+		return wire.SweptAPIKeys{Revoked: &n}
+	})
 }
 
 // listKeys answers with a list of a holder's keys in the requested view.

@@ -25,8 +25,8 @@ func (h *Handler) createBank(w http.ResponseWriter, r *request) error {
 	})
 }
 
-// bank returns the bank of a request, and the name of the parameter that has it. Some proxies do not
-// pass a slash on that is escaped in a path: for them, the bank may be in the query.
+// bank returns the bank of a request, and the name of the parameter that has it. Some proxies do
+// not pass a slash on that is escaped in a path: for them, the bank may be in the query.
 func (r *request) bank() (id, name string) {
 	if id, inPath := r.params["bank_id"]; inPath {
 		return id, "bank_id"

@@ -7,8 +7,9 @@ import (
 	"github.com/extsvc/svc/internal/inbound"
 )
 
-// ifMatch returns the entity tags of the If-Match header (RFC 9110, section 13.1.1) of a change; nil
-// when there is no such header. It refuses If-None-Match, which a change must not ignore (13.1.2).
+// ifMatch returns the entity tags of the If-Match header (RFC 9110, section 13.1.1) of a change;
+// nil when there is no such header. It refuses If-None-Match, which a change must
+// not ignore (13.1.2).
 func (r *request) ifMatch() ([]string, error) {
 	if r.Header.Values("If-None-Match") != nil {
 		return nil, svc.Invalid("If-None-Match", "is for GET and HEAD: a change takes If-Match")

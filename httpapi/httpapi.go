@@ -45,19 +45,19 @@ type Options struct {
 	// Prefix.
 	Tenant func(r *http.Request) string
 	// TenantRate is how many requests of one tenant begin in a second while other tenants are busy.
-	// Only requests to the interface that overlap count, once their caller is authenticated. Further
-	// ones wait up to 2 seconds, and then get 429. 0: 500 for each processor that Go uses. Negative:
-	// any number, and requests with a wrong key do not wait either.
+	// Only requests to the interface that overlap count, once their caller is authenticated.
+	// Further ones wait up to 2 seconds, and then get 429. 0: 500 for each processor that Go uses.
+	// Negative: any number, and requests with a wrong key do not wait either.
 	TenantRate int
 	// MaxBody limits the body of a request, in bytes. 0 or less means [DefaultMaxBody].
 	MaxBody int64
 	// Logger gets one record for each request that was answered or cut off, and for each request
-	// that [Handler.Protect] or [Handler.Require] refuses. The record is "svc: request" at [slog.LevelInfo]. For a
-	// status of 500 and above, and for an answer that was cut off, it is "svc: request failed" with
-	// the error at [slog.LevelError], at LevelWarn for a bad entry of a source
-	// ([svc.ErrBadEntry]), or at LevelInfo if the client has left. No record holds a secret, the
-	// path, a header or a body. Nil: records at LevelError go to [slog.Default], the
-	// others are dropped.
+	// that [Handler.Protect] or [Handler.Require] refuses. The record is "svc: request" at
+	// [slog.LevelInfo]. For a status of 500 and above, and for an answer that was cut off, it is
+	// "svc: request failed" with the error at [slog.LevelError], at LevelWarn for a bad entry of a
+	// source ([svc.ErrBadEntry]), or at LevelInfo if the client has left. No record holds a secret,
+	// the path, a header or a body. Nil: records at LevelError go to [slog.Default],
+	// the others are dropped.
 	Logger *slog.Logger
 	// Limit returns how long the caller must wait before the next try; 0 or less lets the request
 	// through. The Handler calls it for every authenticated request that the rate of its key
@@ -75,8 +75,8 @@ type Options struct {
 	// Nil: each Handler counts in memory, for itself. A key may then use its rate once in each
 	// Handler of each process, and has its whole burst again after a restart.
 	KeyRate func(r *http.Request, keyID string, rate svc.Rate) (svc.Allowance, error)
-	// Bearer returns the bearer of a request that has it elsewhere than in its Authorization header,
-	// such as in X-Api-Key. The Handler masks it in the log. "": the bearer is that of
+	// Bearer returns the bearer of a request that has it elsewhere than in its Authorization
+	// header, such as in X-Api-Key. The Handler masks it in the log. "": the bearer is that of
 	// Authorization. The Handler calls it from several goroutines concurrently, several times for a
 	// request. Do not read it from a cookie: [Options].CrossOrigin guards sessions only. Nil: only
 	// Authorization counts.
@@ -108,9 +108,9 @@ type Options struct {
 	// and openapi-3.0.json under the prefix, without a bearer.
 	HideOpenAPI bool
 	// HideAccess removes the administration of access: users, groups, policies, service accounts
-	// and the policies of banks, /me, /me/service-accounts, and POST /banks. Their paths answer 404,
-	// and the OpenAPI documents leave them out. Set it when the host owns identity. The methods of
-	// the Service still work.
+	// and the policies of banks, /me, /me/service-accounts, and POST /banks. Their paths answer
+	// 404, and the OpenAPI documents leave them out. Set it when the host owns identity. The
+	// methods of the Service still work.
 	HideAccess bool
 }
 
@@ -122,7 +122,7 @@ type Handler struct {
 	tenant  string           // whose service it is; "": no tenant's
 	served  context.Context  // ends when a tenant is no longer served; nil: no tenant
 	queue   *fairqueue.Queue // of requests; nil: they begin immediately
-	refused *fairqueue.Queue // of requests that are not admitted; nil: they are answered immediately
+	refused *fairqueue.Queue // of requests that are not admitted; nil: as queue
 	prefix  routing.Prefix
 	options Options // with the defaults of MaxBody and Logger
 	routes  *table

@@ -19,12 +19,12 @@ type Observer interface {
 	Observe(ctx context.Context, o Observation)
 }
 
-// Observation is a request and its answer. It holds no secret. Only Caller, Tenant and RequestID have
-// an unbounded number of values; do not use them as labels of metrics.
+// Observation is a request and its answer. It holds no secret. Only Caller, Tenant and RequestID
+// have an unbounded number of values; do not use them as labels of metrics.
 type Observation struct {
-	// Route is the pattern of the route, "GET /ext/svc/admin/templates/{template_id}", and for a route
-	// of the host the pattern of its [http.ServeMux]. "": the path has no route, the caller is not
-	// known, or the host has another mux.
+	// Route is the pattern of the route, "GET /ext/svc/admin/templates/{template_id}", and for a
+	// route of the host the pattern of its [http.ServeMux]. "": the path has no route, the caller
+	// is not known, or the host has another mux.
 	Route     string
 	Status    int          // status of the answer; 0: cut off before the answer began
 	Code      svc.Code     // code of the problem; "": no problem
@@ -52,8 +52,8 @@ func (h *Handler) identify(a *answer, r *http.Request) {
 	a.Header().Set(inbound.RequestIDHeader, a.requestID)
 }
 
-// dropRequestID takes the id that the Handler has set out of the answer, not out of the log: answers
-// that must not differ have none.
+// dropRequestID takes the id that the Handler has set out of the answer, not out of the log:
+// answers that must not differ have none.
 func (a *answer) dropRequestID() {
 	if a.named {
 		a.Header().Del(inbound.RequestIDHeader)

@@ -168,9 +168,9 @@ var shapes = []struct {
 	schemas map[string]string
 }{
 	{"../internal/wire/*.go", nil},
-	{"../access_bundle.go", map[string]string{
-		"bundleJSON": "Bundle", "userJSON": "BundleUser", "groupJSON": "BundleGroup", "serviceAccountJSON": "BundleServiceAccount",
-		"policyJSON": "BundlePolicy", "attachmentJSON": "BundleAttachment", "bankPolicyJSON": "BundleBankPolicy", "channelJSON": "BundleChannel",
+	{"../internal/bundlejson/*.go", map[string]string{
+		"Bundle": "Bundle", "User": "BundleUser", "Group": "BundleGroup", "ServiceAccount": "BundleServiceAccount",
+		"Policy": "BundlePolicy", "Attachment": "BundleAttachment", "BankPolicy": "BundleBankPolicy", "Channel": "BundleChannel",
 	}},
 	{"../internal/policy/forms.go", map[string]string{
 		"statementKeys": "Statement", "defaultKeys": "PublicDefault", "overrideKeys": "PublicOverride",

@@ -70,7 +70,8 @@ func sendAll[R any, A appender](
 				return err
 			}
 			last = position(row)
-			w.Header().Set("Link", "<"+inbound.Page{Limit: inbound.MaxLimit, After: last}.Next(url.Values(r.query))+`>; rel="next"`)
+			next := inbound.Page{Limit: inbound.MaxLimit, After: last}.Next(url.Values(r.query))
+			w.Header().Set("Link", "<"+next+`>; rel="next"`)
 		}
 		return nil
 	})

@@ -85,7 +85,8 @@ func questionsOf(queries []wire.DecideQuery) ([]svc.Question, error) {
 		}
 		var one bool
 		if questions[i], one = questionOf(q); !one {
-			wrong = append(wrong, svc.Invalid(at, "must name at most one of user_id, sa_id and sender"))
+			wrong = append(wrong,
+				svc.Invalid(at, "must name at most one of user_id, sa_id and sender"))
 		}
 	}
 	return questions, errors.Join(wrong...)
@@ -133,7 +134,7 @@ func (h *Handler) whoCan(w http.ResponseWriter, r *request) error {
 			return wire.PublicOverrideReach(o)
 		}
 		return wire.Reach{
-			Action: cmp.Or(allowed, action.Recall), Bank: bank,
+			Action: cmp.Or(action, action.Recall), Bank: bank,
 			Users: reach.Users, ServiceAccounts: reach.ServiceAccounts,
 			Public: wire.PublicReach{
 				Default:   reach.Public.Default,

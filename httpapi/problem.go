@@ -90,7 +90,8 @@ func (h *Handler) fail(a *answer, r *http.Request, err error) {
 // Text that looks like an API key is masked. Call it before anything of the answer is written. It
 // logs nothing.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
-	if _, own := errors.AsType[*withHeader](err); !own && svc.ErrorCode(err) == svc.CodeUnauthenticated {
+	_, own := errors.AsType[*withHeader](err)
+	if !own && svc.ErrorCode(err) == svc.CodeUnauthenticated {
 		err = challenge(hasAuthorization(r))
 	}
 	var h Handler // it masks what looks like a key of any service

@@ -33,8 +33,8 @@ func (h *Handler) Protect(next http.Handler) http.Handler {
 
 // Require returns a middleware that authenticates as [Handler.Protect], and then decides
 // ([svc.Service.Decide]) whether the caller may do action on the bank of the request. It passes the
-// request on if so; next reads the decision with [DecisionFrom]. Otherwise the answer is 403. A bank
-// that cannot be one, such as "", is 400.
+// request on if so; next reads the decision with [DecisionFrom]. Otherwise the answer is 403. A
+// bank that cannot be one, such as "", is 400.
 //
 // bank is called once for each request that is authenticated, from several goroutines concurrently.
 // Nil: the bank "*", on which only what holds for every bank counts. Require panics when action is
@@ -89,7 +89,9 @@ func (h *Handler) guard(next http.Handler, decide decide) http.Handler {
 
 // letIn returns the caller and the decision, or answers with a problem, also when a function of the
 // host panics.
-func (h *Handler) letIn(a *answer, r *http.Request, decide decide, began time.Time) (passed let, ok bool) {
+func (h *Handler) letIn(
+	a *answer, r *http.Request, decide decide, began time.Time,
+) (passed let, ok bool) {
 	defer func() {
 		if !ok {
 			h.report(a, r, began)

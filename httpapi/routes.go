@@ -21,6 +21,9 @@ type route struct {
 	query []string // the keys that it reads; a request with another key, or one twice, is refused
 }
 
+// filters are the keys of a query for the templates of sources.
+var filters = []string{"category", "tag", "q"}
+
 // routes is the list of the endpoints in the order of the documentation, without accessRoutes.
 var routes = []route{
 	{Route{"GET", "/debug/resolve"}, (*Handler).resolve, []string{
@@ -39,9 +42,9 @@ var routes = []route{
 	{Route{"POST", "/admin/template-sources"}, (*Handler).registerSource, []string{"view"}},
 	{Route{"PATCH", "/admin/template-sources/{name}"}, (*Handler).patchSource, []string{"view"}},
 	{Route{"DELETE", "/admin/template-sources/{name}"}, (*Handler).removeSource, nil},
-	{Route{"GET", "/admin/template-sources/{name}/templates"}, (*Handler).sourceTemplates, []string{"category", "tag", "q"}},
+	{Route{"GET", "/admin/template-sources/{name}/templates"}, (*Handler).sourceTemplates, filters},
 	{Route{"POST", "/admin/template-sources/{name}/rebind"}, (*Handler).rebindSource, nil},
-	{Route{"GET", "/admin/source-templates"}, (*Handler).searchSources, []string{"category", "tag", "q"}},
+	{Route{"GET", "/admin/source-templates"}, (*Handler).searchSources, filters},
 
 	{Route{"GET", "/admin/templates"}, (*Handler).listTemplates, []string{
 		"category", "tag", "limit", "cursor",
@@ -68,12 +71,16 @@ var routes = []route{
 	}},
 	{Route{"POST", "/admin/api-keys/sweep"}, (*Handler).sweepKeys, nil},
 
-	{Route{"GET", "/users/{user_id}/api-keys"}, (*Handler).listKeys, []string{"view", "limit", "cursor"}},
+	{Route{"GET", "/users/{user_id}/api-keys"}, (*Handler).listKeys, []string{
+		"view", "limit", "cursor",
+	}},
 	{Route{"POST", "/users/{user_id}/api-keys"}, (*Handler).issueKey, []string{"view"}},
 	{Route{"DELETE", "/users/{user_id}/api-keys"}, (*Handler).revokeKeys, nil},
 	{Route{"PATCH", "/users/{user_id}/api-keys/{key_id}"}, (*Handler).patchKey, nil},
 	{Route{"DELETE", "/users/{user_id}/api-keys/{key_id}"}, (*Handler).revokeKey, nil},
-	{Route{"POST", "/users/{user_id}/api-keys/{key_id}/rotate"}, (*Handler).rotateKey, []string{"view"}},
+	{Route{"POST", "/users/{user_id}/api-keys/{key_id}/rotate"}, (*Handler).rotateKey, []string{
+		"view",
+	}},
 
 	{Route{"GET", "/me/api-keys"}, (*Handler).listKeys, []string{"view", "limit", "cursor"}},
 	{Route{"POST", "/me/api-keys"}, (*Handler).issueKey, []string{"view"}},
@@ -86,9 +93,9 @@ var routes = []route{
 	{Route{"POST", "/me/template-sources"}, (*Handler).registerSource, []string{"view"}},
 	{Route{"PATCH", "/me/template-sources/{name}"}, (*Handler).patchSource, []string{"view"}},
 	{Route{"DELETE", "/me/template-sources/{name}"}, (*Handler).removeSource, nil},
-	{Route{"GET", "/me/template-sources/{name}/templates"}, (*Handler).sourceTemplates, []string{"category", "tag", "q"}},
+	{Route{"GET", "/me/template-sources/{name}/templates"}, (*Handler).sourceTemplates, filters},
 	{Route{"POST", "/me/template-sources/{name}/rebind"}, (*Handler).rebindSource, nil},
-	{Route{"GET", "/me/source-templates"}, (*Handler).searchSources, []string{"category", "tag", "q"}},
+	{Route{"GET", "/me/source-templates"}, (*Handler).searchSources, filters},
 
 	{Route{"GET", "/me/templates"}, (*Handler).listTemplates, []string{
 		"category", "tag", "limit", "cursor",

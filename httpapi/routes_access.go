@@ -12,7 +12,10 @@ var accessRoutes = []route{
 	{Route{"DELETE", "/users/{user_id}"}, (*Handler).deleteUser, nil},
 	{Route{"GET", "/users/{user_id}/channels"}, (*Handler).listChannels, pageKeys},
 	{Route{"POST", "/users/{user_id}/channels"}, (*Handler).addChannel, nil},
-	{Route{"DELETE", "/users/{user_id}/channels/{provider}/{sender_id}"}, (*Handler).removeChannel, nil},
+	{
+		Route{"DELETE", "/users/{user_id}/channels/{provider}/{sender_id}"},
+		(*Handler).removeChannel, nil,
+	},
 
 	{Route{"GET", "/groups"}, (*Handler).listGroups, []string{"user_id", "limit", "cursor"}},
 	{Route{"POST", "/groups"}, (*Handler).createGroup, nil},
@@ -32,7 +35,10 @@ var accessRoutes = []route{
 		"policy_id", "principal_type", "principal_id", "limit", "cursor",
 	}},
 	{Route{"PUT", "/policy-attachments"}, (*Handler).attachPolicy, nil},
-	{Route{"DELETE", "/policy-attachments/{policy_id}/{principal_type}/{principal_id}"}, (*Handler).detachPolicy, nil},
+	{
+		Route{"DELETE", "/policy-attachments/{policy_id}/{principal_type}/{principal_id}"},
+		(*Handler).detachPolicy, nil,
+	},
 
 	{Route{"GET", "/service-accounts"}, (*Handler).listServiceAccounts, []string{
 		"owner_user_id", "limit", "cursor",
@@ -48,12 +54,15 @@ var accessRoutes = []route{
 	{Route{"DELETE", "/service-accounts/{sa_id}/keys"}, (*Handler).revokeKeys, nil},
 	{Route{"PATCH", "/service-accounts/{sa_id}/keys/{key_id}"}, (*Handler).patchKey, nil},
 	{Route{"DELETE", "/service-accounts/{sa_id}/keys/{key_id}"}, (*Handler).revokeKey, nil},
-	{Route{"POST", "/service-accounts/{sa_id}/keys/{key_id}/rotate"}, (*Handler).rotateKey, []string{
-		"view",
-	}},
+	{
+		Route{"POST", "/service-accounts/{sa_id}/keys/{key_id}/rotate"},
+		(*Handler).rotateKey, []string{"view"},
+	},
 
 	{Route{"GET", "/admin/access-bundle"}, (*Handler).exportAccess, nil},
-	{Route{"POST", "/admin/access-bundle"}, (*Handler).writeAccess, []string{"dry_run", "prune", "revision"}},
+	{Route{"POST", "/admin/access-bundle"}, (*Handler).writeAccess, []string{
+		"dry_run", "prune", "revision",
+	}},
 
 	{Route{"POST", "/banks"}, (*Handler).createBank, nil},
 	{Route{"GET", "/banks/policy"}, (*Handler).policyOfBankInQuery, []string{"bank"}},
@@ -76,7 +85,8 @@ var accessRoutes = []route{
 	{Route{"DELETE", "/me/service-accounts/{sa_id}/keys"}, (*Handler).revokeKeys, nil},
 	{Route{"PATCH", "/me/service-accounts/{sa_id}/keys/{key_id}"}, (*Handler).patchKey, nil},
 	{Route{"DELETE", "/me/service-accounts/{sa_id}/keys/{key_id}"}, (*Handler).revokeKey, nil},
-	{Route{"POST", "/me/service-accounts/{sa_id}/keys/{key_id}/rotate"}, (*Handler).rotateKey, []string{
-		"view",
-	}},
+	{
+		Route{"POST", "/me/service-accounts/{sa_id}/keys/{key_id}/rotate"},
+		(*Handler).rotateKey, []string{"view"},
+	},
 }

@@ -21,8 +21,9 @@ func (h *Handler) bySession(r *http.Request) bool {
 // requests of every page, so it refuses those of other origins first, before they cost anything.
 func (h *Handler) authenticateSession(r *http.Request) (svc.Principal, error) {
 	if err := h.options.CrossOrigin.Check(r); err != nil {
-		return svc.Principal{}, &svc.Error{Code: codeCrossOrigin, Err: err, Message: "a page of " +
-			"another origin sent this request: send it from a page of this origin, or with a bearer"}
+		return svc.Principal{}, &svc.Error{Code: codeCrossOrigin, Err: err, Message: "a page of" +
+			" another origin sent this request: send it from a page of this origin, or with a" +
+			" bearer"}
 	}
 	p, err := h.options.Principal(r)
 	if errors.Is(err, svc.ErrUnauthenticated) {
@@ -53,7 +54,8 @@ func (h *Handler) hideIn(err error, r *http.Request) error {
 // hideCredentials masks the bearers and the cookies of a request in a text. The longest come first:
 // a cookie that is part of another one must not leave the rest of that.
 func (h *Handler) hideCredentials(r *http.Request, s string) string {
-	secrets := append([]string{h.bearerOf(r), inbound.Bearer(r.Header)}, r.Header.Values("Cookie")...)
+	secrets := append([]string{h.bearerOf(r), inbound.Bearer(r.Header)},
+		r.Header.Values("Cookie")...)
 	for _, cookie := range r.Cookies() {
 		secrets = append(secrets, cookie.Value)
 		if plain, err := url.PathUnescape(cookie.Value); err == nil {

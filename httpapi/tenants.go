@@ -18,8 +18,9 @@ import (
 // panics when there is neither. Where the host cuts the prefix off, it needs Tenant. A route of the
 // host below [Handler.Protect] may have its own {tenant} ("/memories/{tenant}").
 //
-// A request without a bearer, or without a session where there are sessions, gets 401 for every name.
-// With a bearer, an unknown, suspended or dropped tenant is 404. A tenant that cannot be opened is
+// A request without a bearer, or without a session where there are sessions, gets 401 for every
+// name. With a bearer, an unknown, suspended or dropped tenant is 404. A tenant that cannot be
+// opened is
 // 503. No request makes a tenant. A request holds its tenant open until it is answered. When the
 // tenant is suspended or dropped in the meantime, the request writes nothing any longer, and its
 // context and the reading of its body end after [svc.TenantGrace].
@@ -46,8 +47,8 @@ func NewTenants(tenants *svc.Tenants, options Options) *Handler {
 // tenantRate is the default of Options.TenantRate, and the rate of refusals, for each processor.
 const tenantRate = 500
 
-// takeTurn waits for the turn of a tenant's request. Turns go round among the callers of the tenant.
-// leave ends it.
+// takeTurn waits for the turn of a tenant's request. Turns go round among the callers of the
+// tenant. leave ends it.
 func (h *Handler) takeTurn(ctx context.Context, by svc.Identity) (leave func(), err error) {
 	line := fairqueue.Flow{Owner: h.tenant, Kind: string(by.Kind), ID: by.ID}
 	leave, err = h.queue.Acquire(ctx, line, 0, fairqueue.Patience)
@@ -55,7 +56,11 @@ func (h *Handler) takeTurn(ctx context.Context, by svc.Identity) (leave func(), 
 	case errors.Is(err, fairqueue.ErrLate):
 		err = tooMany(fairqueue.Patience)
 	case err != nil:
-		err = &svc.Error{Code: svc.CodeUnavailable, Message: "the request ended while it waited", Err: err}
+		err = &svc.Error{
+			Code:    svc.CodeUnavailable,
+			Message: "the request ended while it waited",
+			Err:     err,
+		}
 	}
 	return leave, err
 }

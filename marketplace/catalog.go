@@ -16,7 +16,7 @@ import (
 
 // parseCatalog parses a catalogue. It returns a fault if the file is bad as a whole. Only a signed
 // catalogue has a serial and an expiry: without a signature, anybody could have written them.
-func parseCatalog(data []byte, l Limits, signed bool) (svc.Catalog, error) {
+func parseCatalog(data []byte, limits Limits, signed bool) (svc.Catalog, error) {
 	data, err := strictjson.Compact(data, limits.Nesting+3) // manifests begin on the fourth level
 	if err != nil {
 		return svc.Catalog{}, newFault(jsonProblem(err), err)
@@ -122,7 +122,10 @@ func entryOf(catalog svc.Catalog, from svc.Upstream, id string) (svc.CatalogEntr
 			return none, sourceError(from, svc.CodeSourceFailed, message, svc.ErrBadEntry)
 		}
 	}
-	missing := &svc.Error{Code: svc.CodeNotFound, Message: sourceName(from) + " has no such template"}
+	missing := &svc.Error{
+		Code:    svc.CodeNotFound,
+		Message: sourceName(from) + " has no such template",
+	}
 	if present := catalog.Renamed(id); present != "" {
 		missing.Err = &svc.RenamedError{ID: present}
 	}

@@ -180,8 +180,8 @@ func (c *Client) nameOf(key fileKey) (name string, limit int) {
 	return key.manifest, c.limits.Manifest
 }
 
-// read parses a file and verifies the signature of a catalogue. Errors are faults, or ctx's when the
-// caller cancelled it.
+// read parses a file and verifies the signature of a catalogue. Errors are faults, or ctx's when
+// the caller cancelled it.
 func (c *Client) read(
 	ctx context.Context, at place, key fileKey, data, signature []byte,
 ) (d document, err error) {

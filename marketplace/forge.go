@@ -65,8 +65,8 @@ func repoURL(host string, repo, at []string) *url.URL {
 }
 
 // notDirectory returns what is wrong with a usable address that is visibly not the directory of a
-// catalogue: it names the catalogue itself, or the page of a file at GitHub or GitLab. The rules are
-// for registrations only, so a source that was registered before goes on.
+// catalogue: it names the catalogue itself, or the page of a file at GitHub or GitLab. The rules
+// are for registrations only, so a source that was registered before goes on.
 func notDirectory(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {

@@ -58,7 +58,7 @@ type Config struct {
 	AllowCIDRs []netip.Prefix
 	// AllowPersonal makes AllowOrigins and AllowCIDRs hold for the sources of users as well. False:
 	// they hold for the sources of the server only, and users reach public addresses over https.
-	// With it, each user with action.TemplateSource can make this process request any path
+	// With it, each user with [action.TemplateSource] can make this process request any path
 	// there.
 	AllowPersonal bool
 	// Files holds file systems by name. Their addresses are fs://NAME and fs://NAME/dir. A name
@@ -73,13 +73,14 @@ type Config struct {
 	// copy goes first. A copy larger than half of Cache is not cached. 0: 64 MiB. Negative: the
 	// Client caches nothing.
 	Cache int
-	// Reading limits the answers of sources that are being read and parsed at the same time, in bytes
-	// after decompression. To parse an answer takes up to eight times as much memory, and up to 30 MiB
-	// where it has many entries; two of the server's sources are parsed at the same time, and one of
-	// the users'. Answers of up to 512 KiB do not count, or of 256 KiB if they come without a length.
-	// Larger ones wait in turn, for at most half of Limits.Timeout: the sources of users share half of
-	// Reading, one answer of a user at a time. A reader that is slow while others wait ends with
-	// [svc.CodeSourceTimeout]. While an answer larger than Reading is read, no other is. 0: 64 MiB.
+	// Reading limits the answers of sources that are being read and parsed at the same time, in
+	// bytes after decompression. To parse an answer takes up to eight times as much memory, and up
+	// to 30 MiB where it has many entries; two of the server's sources are parsed at the same time,
+	// and one of the users'. Answers of up to 512 KiB do not count, or of 256 KiB if they come
+	// without a length. Larger ones wait in turn, for at most half of Limits.Timeout: the sources
+	// of users share half of Reading, one answer of a user at a time. A reader that is slow while
+	// others wait ends with [svc.CodeSourceTimeout]. While an answer larger than Reading is read,
+	// no other is. 0: 64 MiB.
 	Reading int
 	// Limits bound the work that a source can cause in this process.
 	Limits Limits

@@ -62,9 +62,9 @@ func (r *reading) turn(ctx context.Context, source svc.SourceKey) (context.Conte
 	return ctx, &turn{of: r, user: user, owner: source.Owner, cancel: cancel}
 }
 
-// take waits for n bytes. A reader that wants more than there are in all reads while no other does. It takes
-// once: a reader that holds a part waits for nothing, so none waits for ever. Errors are a fault,
-// or ctx's.
+// take waits for n bytes. A reader that wants more than there are in all reads while no other does.
+// It takes once: a reader that holds a part waits for nothing, so none waits for ever. Errors are a
+// fault, or ctx's.
 func (t *turn) take(ctx context.Context, n int) error {
 	if t == nil {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"github.com/extsvc/svc/internal/jcs"
 )
 
-// parseRenames parses the renames of a catalogue: an object of former ids and present ones. Its errors
-// are faults of the catalogue.
+// parseRenames parses the renames of a catalogue: an object of former ids and present ones. Its
+// errors are faults of the catalogue.
 func parseRenames(object []byte, limits Limits) (map[string]string, error) {
 	bad := func(key, problem string) error {
 		return newFault("is bad: /renames/"+clip(key, 200)+" "+problem, nil)
@@ -32,7 +32,7 @@ func parseRenames(object []byte, limits Limits) (map[string]string, error) {
 	}
 	walked := map[string]string{} // an id: the id at which the walk to it began
 	for first := range renames {
-		for id, more := first, true; more && walked[id] != first; id, more = renames[id], renames[id] != "" {
+		for id := first; id != "" && walked[id] != first; id = renames[id] {
 			if walked[id] != "" {
 				break
 			}

@@ -75,7 +75,8 @@ func Memory() []Definition {
 		{"recall_tag_groups", ObjectList, nil, All, Append},
 		{"retain_roles", TextList, nil, Union, Intersect},
 		{"retain_tags", TextList, nil, Union, Append},
-		{"retain_every_n_turns", Integer, nil, Least, Greater}, // fewer turns: it retains more often
+		// Fewer turns: it retains more often.
+		{"retain_every_n_turns", Integer, nil, Least, Greater},
 		{"retain_strategy", Text, nil, Closest, Replace},
 		{"llm_model", Text, nil, Closest, Replace},
 		{"llm_provider", Text, nil, Closest, Replace},

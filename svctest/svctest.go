@@ -62,9 +62,10 @@ const access = `{
 
 // Options change a [Server]. The zero value changes nothing.
 type Options struct {
-	// Config changes the configuration of the Service: give it the host's Authenticator, a store with
-	// a database, a check of manifests. A Config that sets Now disables the Clock. One that sets
-	// Marketplace disables [Server.Source]: use [NewSource] instead, before [New]. Nil: no change.
+	// Config changes the configuration of the Service: give it the host's Authenticator, a store
+	// with a database, a check of manifests. A Config that sets Now disables the Clock. One that
+	// sets Marketplace disables [Server.Source]: use [NewSource] instead, before
+	// [New]. Nil: no change.
 	Config func(*svc.Config)
 	// HTTP are the options of the interface, as the host has them. Without a Logger, it logs to the
 	// output of the test.
@@ -72,8 +73,8 @@ type Options struct {
 }
 
 // New starts a Server, which ends with the test. Its logs go to the output of the test, so a
-// failing test shows them. It takes no Options or one, and calls neither OnEvent nor Users.Known of the
-// Config before it returns.
+// failing test shows them. It takes no Options or one, and calls neither OnEvent nor Users.Known of
+// the Config before it returns.
 func New(t testing.TB, options ...Options) *Server {
 	t.Helper()
 	var with Options
@@ -89,8 +90,11 @@ func New(t testing.TB, options ...Options) *Server {
 		Keys: svc.KeyConfig{
 			Peppers: []svc.Pepper{{Version: "1", Secret: []byte("the pepper of a test")}},
 		},
-		Sources: svc.SourceConfig{Marketplace: newMarket(t, s.sources.url), SealingKey: make([]byte, 32)},
-		Memory:  svc.Memory{Keys: 1024},
+		Sources: svc.SourceConfig{
+			Marketplace: newMarket(t, s.sources.url),
+			SealingKey:  make([]byte, 32),
+		},
+		Memory: svc.Memory{Keys: 1024},
 	}
 	if with.Config != nil {
 		with.Config(&config)

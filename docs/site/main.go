@@ -4,8 +4,8 @@
 //
 // A relative FOLDER is below docs/site, where Go runs the program.
 //
-// All links of the site are relative and it loads nothing from elsewhere. So it works from a disk and
-// below any path of a server.
+// All links of the site are relative and it loads nothing from elsewhere. So it works from a disk
+// and below any path of a server.
 package main
 
 import (

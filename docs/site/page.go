@@ -50,8 +50,9 @@ func read(clone fs.FS, source string) (*page, error) {
 	if err := markdown.Renderer().Render(&html, src, p.root); err != nil {
 		return nil, err
 	}
-	// Wide tables and lines of code scroll by themselves, also with the keyboard. Code is escaped, so
-	// these tags are those of the renderer. An empty header is no header, and a box to tick is one on paper.
+	// Wide tables and lines of code scroll by themselves, also with the keyboard. Code is escaped,
+	// so these tags are those of the renderer. An empty header is no header, and a box to tick is
+	// one on paper.
 	p.Content = template.HTML(strings.NewReplacer(
 		"<table>", `<div class="scrolls" tabindex="0"><table>`, "</table>", "</table></div>",
 		"<pre>", `<pre tabindex="0">`, "<!-- raw HTML omitted -->\n", "",
@@ -60,8 +61,8 @@ func read(clone fs.FS, source string) (*page, error) {
 	return p, nil
 }
 
-// target returns where a file of the clone is in the site. A browser shows only some kinds of files,
-// others become text.
+// target returns where a file of the clone is in the site. A browser shows only some kinds of
+// files, others become text.
 func target(source string) string {
 	dir, name := path.Split(source)
 	switch ext := path.Ext(name); ext {
@@ -76,7 +77,8 @@ func target(source string) string {
 	return source + ".txt"
 }
 
-// nameHeadings gives headings the anchors that they have on GitHub, and takes the title from the first.
+// nameHeadings gives headings the anchors that they have on GitHub, and takes the
+// title from the first.
 func (p *page) nameHeadings() {
 	seen := map[string]int{}
 	for n := p.root.FirstChild(); n != nil; n = n.NextSibling() {
@@ -133,7 +135,8 @@ func (p *page) pointLinks(clone fs.FS) error {
 			return failed
 		}
 		// A part of the page, its text can be selected and found.
-		inline := ast.NewString(fmt.Appendf(nil, `<span class="diagram scrolls" tabindex="0">%s</span>`, svg))
+		span := fmt.Appendf(nil, `<span class="diagram scrolls" tabindex="0">%s</span>`, svg)
+		inline := ast.NewString(span)
 		inline.SetCode(true) // written as it is
 		image.Parent().ReplaceChild(image.Parent(), image, inline)
 	}

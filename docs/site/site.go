@@ -24,8 +24,8 @@ type kind struct {
 	Pages []*page
 }
 
-// build returns the files of the site by their names. It has the README, the pages of docs, and each
-// file of the clone that they lead to.
+// build returns the files of the site by their names. It has the README, the pages of docs, and
+// each file of the clone that they lead to.
 func build(clone fs.FS) (map[string][]byte, error) {
 	pages, files, err := readAll(clone)
 	if err != nil {
@@ -90,9 +90,14 @@ func readAll(clone fs.FS) (pages []*page, files map[string][]byte, err error) {
 
 // sorted returns the navigation: pages by their kind, then by their title.
 func sorted(pages []*page) []kind {
-	kinds := []kind{{Name: "Start"}, {Name: "How to"}, {Name: "Reference"}, {Name: "Explanation"}, {Name: "Project"}}
+	kinds := []kind{
+		{Name: "Start"}, {Name: "How to"}, {Name: "Reference"}, {Name: "Explanation"},
+		{Name: "Project"},
+	}
 	of := map[string]int{"docs/howto": 1, "docs/reference": 2, "docs/explanation": 3}
-	first := []string{"README.md", "docs/README.md", "docs/tutorial.md", "docs/faq.md", "docs/glossary.md"}
+	first := []string{
+		"README.md", "docs/README.md", "docs/tutorial.md", "docs/faq.md", "docs/glossary.md",
+	}
 	for _, p := range pages {
 		i, known := of[path.Dir(p.source)]
 		if !known && !slices.Contains(first, p.source) {
@@ -102,7 +107,8 @@ func sorted(pages []*page) []kind {
 	}
 	for _, k := range kinds {
 		slices.SortFunc(k.Pages, func(a, b *page) int {
-			return cmp.Or(slices.Index(first, a.source)-slices.Index(first, b.source), cmp.Compare(a.Title, b.Title))
+			return cmp.Or(slices.Index(first, a.source)-slices.Index(first, b.source),
+				cmp.Compare(a.Title, b.Title))
 		})
 	}
 	return kinds
@@ -117,8 +123,8 @@ type entry struct {
 	Text    string `json:"text"`
 }
 
-// index returns a script with all sections. A script also loads from a disk, where a page may not read
-// other files.
+// index returns a script with all sections. A script also loads from a disk, where a page may not
+// read other files.
 func index(pages []*page) ([]byte, error) {
 	var all []entry
 	for _, p := range pages {

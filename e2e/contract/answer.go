@@ -11,7 +11,8 @@ import (
 
 // carried lists headers that belong to HTTP itself, or that the document describes elsewhere.
 var carried = []string{
-	"Connection", "Content-Length", "Content-Type", "Cross-Origin-Resource-Policy", "Date", "Transfer-Encoding",
+	"Connection", "Content-Length", "Content-Type", "Cross-Origin-Resource-Policy", "Date",
+	"Transfer-Encoding",
 	"Ratelimit", "Ratelimit-Policy",
 }
 

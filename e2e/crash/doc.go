@@ -4,7 +4,7 @@
 //	kill_test.go      SQLite: kill the process (kill -9) and reopen the file
 //	powercut_test.go  SQLite: the disk keeps what was written through and forgets the rest
 //	postgres_test.go  PostgreSQL: kill the whole cluster and restart it under a worker that goes on
-//	failover_test.go  PostgreSQL: end the primary and promote its standby under a worker that goes on
+//	failover_test.go  PostgreSQL: end the primary and promote its standby under a worker
 //	diskfull_test.go  SQLite: the disk gets full, then has space again
 //	faults_test.go    every loop finds the faults planted for it
 //

@@ -35,20 +35,25 @@ type parent struct {
 // kept are the tables whose rows the migrations make.
 var kept = []string{"svc_locks", "svc_generation", "svc_migrations"}
 
-// Tables returns the tables of a SQLite database of which rows are copied; a table is behind those that it refers to.
+// Tables returns the tables of a SQLite database of which rows are copied; a table is behind those
+// that it refers to.
 func Tables(t testing.TB, db *sql.DB) (tables []Table) {
 	t.Helper()
-	names := query(t, db, `SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'svc\_%' ESCAPE '\'
+	names := query(t, db, `SELECT name FROM sqlite_master
+		WHERE type = 'table' AND name LIKE 'svc\_%' ESCAPE '\'
 		AND name <> 'svc_changefeed' ORDER BY rowid`)
 	for _, name := range names {
 		table := Table{Name: name[0].(string)}
-		for _, c := range query(t, db, `SELECT name, type, "notnull", pk, hidden FROM pragma_table_xinfo($1)`, name[0]) {
+		for _, c := range query(t, db, `SELECT name, type, "notnull", pk, hidden
+			FROM pragma_table_xinfo($1)`, name[0]) {
 			table.columns = append(table.columns, column{
-				name: c[0].(string), kind: c[1].(string), nullable: c[2] == int64(0), key: c[3] != int64(0), generated: c[4] != int64(0),
+				name: c[0].(string), kind: c[1].(string), nullable: c[2] == int64(0),
+				key: c[3] != int64(0), generated: c[4] != int64(0),
 			})
 		}
 		byID := map[any]*parent{}
-		for _, f := range query(t, db, `SELECT id, "table", "from", "to" FROM pragma_foreign_key_list($1) ORDER BY id, seq`, name[0]) {
+		for _, f := range query(t, db, `SELECT id, "table", "from", "to"
+			FROM pragma_foreign_key_list($1) ORDER BY id, seq`, name[0]) {
 			p := byID[f[0]]
 			if p == nil {
 				p = &parent{table: f[1].(string)}
@@ -90,7 +95,8 @@ func Rows(t testing.TB, db *sql.DB, tables []Table) map[string][]string {
 		}
 		from := ` FROM ` + table.Name
 		if table.Name == "svc_generation" { // PostgreSQL has more rows, whose sum counts
-			from = ` FROM (SELECT 1 AS id, CAST(SUM(value) AS BIGINT) AS value FROM svc_generation) g`
+			from = ` FROM (SELECT 1 AS id, CAST(SUM(value) AS BIGINT) AS value
+				FROM svc_generation) g`
 		}
 		if table.Name == "svc_kept_values" {
 			from += ` WHERE name <> 'channel'`
@@ -119,11 +125,13 @@ func Difference(want, have map[string][]string) string {
 	for name, rows := range want {
 		for i, row := range rows {
 			if i >= len(have[name]) || have[name][i] != row {
-				return fmt.Sprintf("%s has %d rows and should have %d, among them %.600s", name, len(have[name]), len(rows), row)
+				return fmt.Sprintf("%s has %d rows and should have %d, among them %.600s",
+					name, len(have[name]), len(rows), row)
 			}
 		}
 		if len(have[name]) != len(rows) {
-			return fmt.Sprintf("%s has %d rows and should have %d", name, len(have[name]), len(rows))
+			return fmt.Sprintf("%s has %d rows and should have %d",
+				name, len(have[name]), len(rows))
 		}
 	}
 	if len(want) != len(have) {

@@ -45,7 +45,8 @@ func (f *Filler) Fill(t testing.TB, db *sql.DB, tables []Table, rows, large int)
 			}
 		}
 	}
-	if _, err := tx.ExecContext(t.Context(), `UPDATE svc_generation SET value = $1 WHERE id = 1`, f.Int64N(1e9)+1); err != nil {
+	const raise = `UPDATE svc_generation SET value = $1 WHERE id = 1`
+	if _, err := tx.ExecContext(t.Context(), raise, f.Int64N(1e9)+1); err != nil {
 		t.Fatal(err)
 	}
 	if err := tx.Commit(); err != nil {
@@ -75,8 +76,10 @@ func (f *Filler) insert(t testing.TB, tx *sql.Tx, table Table, longest int) erro
 		values = append(values, row[c.name])
 		places = append(places, fmt.Sprint("$", len(values)))
 	}
-	result, err := tx.ExecContext(t.Context(), `INSERT INTO `+table.Name+` (`+strings.Join(names, ", ")+`) VALUES (`+
-		strings.Join(places, ", ")+`) ON CONFLICT DO NOTHING`, values...) // all columns of a key may be those of a parent
+	// All columns of a key may be those of a parent.
+	result, err := tx.ExecContext(t.Context(), `INSERT INTO `+table.Name+
+		` (`+strings.Join(names, ", ")+`) VALUES (`+strings.Join(places, ", ")+
+		`) ON CONFLICT DO NOTHING`, values...)
 	if err != nil {
 		return err
 	}
@@ -87,7 +90,9 @@ func (f *Filler) insert(t testing.TB, tx *sql.Tx, table Table, longest int) erro
 }
 
 // opaque are the columns that may be large: no index has them.
-var opaque = []string{"manifest", "document", "data", "row_was", "row_is", "value", "request", "hash", "sealed_token"}
+var opaque = []string{
+	"manifest", "document", "data", "row_was", "row_is", "value", "request", "hash", "sealed_token",
+}
 
 func (f *Filler) value(c column, longest int) any {
 	if c.nullable && f.IntN(3) == 0 {
@@ -119,8 +124,9 @@ func (f *Filler) value(c column, longest int) any {
 
 // texts are parts of odd texts. A text in a database has no NUL.
 var texts = []string{
-	"", " ", "a", "é", "e\u0301", "😀", "\u2028", "'", `"`, `\`, "%", "$1", "?", "null", "\r\n", "\u007f", "\x01",
-	"\u200d", "\ufeff", "\U0010ffff", "\uffff", `{"a": 1.0e400}`, "; DROP TABLE svc_users; --", `\x00`,
+	"", " ", "a", "é", "e\u0301", "😀", "\u2028", "'", `"`, `\`, "%", "$1", "?", "null", "\r\n",
+	"\u007f", "\x01", "\u200d", "\ufeff", "\U0010ffff", "\uffff", `{"a": 1.0e400}`,
+	"; DROP TABLE svc_users; --", `\x00`,
 }
 
 func (f *Filler) text(longest int) string {

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// codes lists the codes of docs/reference/errors.md that a server with a healthy store and healthy sources
-// gives.
+// codes lists the codes of docs/reference/errors.md that a server with a healthy store and healthy
+// sources gives.
 var codes = map[int][]string{
 	400: {"invalid_request"},
 	401: {"unauthenticated"},

@@ -14,7 +14,8 @@ type maker struct{ *rand.Rand }
 
 // ids holds few ids, so that concurrent clients use the same ones.
 var ids = []string{
-	"a", "b", "chat", "acme", "mine", "alice", "plain", "ü", "u%CC%88", "a%20b", "user:a@b", "%2e%2e",
+	"a", "b", "chat", "acme", "mine", "alice", "plain", "ü", "u%CC%88", "a%20b", "user:a@b",
+	"%2e%2e",
 	"%00", "%ff", "a%2Fb", "%E2%80%AE", "%zz", "", "check-updates", strings.Repeat("x", 129),
 }
 

@@ -36,8 +36,8 @@ func New(t testing.TB, folder string) *Program {
 func (p *Program) GetPackages() {
 	p.t.Helper()
 	p.needNode()
-	out, err := p.Try("npm", "ci", "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund",
-		"--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-timeout=60000")
+	out, err := p.Try("npm", "ci", "--prefer-offline", "--ignore-scripts", "--no-audit",
+		"--no-fund", "--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-timeout=60000")
 	if strings.Contains(out, "EUSAGE") || strings.Contains(out, "EINTEGRITY") {
 		p.t.Fatalf("package.json and package-lock.json do not fit: %s", out)
 	} else if err != nil {

@@ -1,5 +1,5 @@
-// Package upgrade holds databases as released versions made them, and tests that this version serves
-// them. CONTRIBUTING.md says how to keep the database of a version.
+// Package upgrade holds databases as released versions made them, and tests that this version
+// serves them. CONTRIBUTING.md says how to keep the database of a version.
 //
 // testdata has a folder for each version:
 //

@@ -37,7 +37,8 @@ func openHost(ctx context.Context, file string, log *slog.Logger) (*host, error)
 		return nil, err
 	}
 	service, err := svc.New(svc.Config{ // in production add peppers and a sealing key
-		Store: store, Sources: svc.SourceConfig{Marketplace: market}, Logger: log, Events: svc.EventConfig{Keep: true},
+		Store: store, Sources: svc.SourceConfig{Marketplace: market}, Logger: log,
+		Events: svc.EventConfig{Keep: true},
 	})
 	if err != nil {
 		return nil, errors.Join(err, store.Close())

@@ -37,7 +37,8 @@ func main() {
 // run serves until ctx ends. It prints its address and a session of the administrator.
 func run(ctx context.Context, args []string, stdout io.Writer, log *slog.Logger) (err error) {
 	flags := flag.NewFlagSet("host", flag.ContinueOnError)
-	addr := flags.String("addr", "127.0.0.1:8080", "the address to listen on; port 0 takes a free one")
+	addr := flags.String("addr", "127.0.0.1:8080",
+		"the address to listen on; port 0 takes a free one")
 	db := flags.String("db", "host.db", "the SQLite file")
 	protection := http.NewCrossOriginProtection()
 	flags.Func("trust", "the origin of the pages, where a proxy changes the Host header",

@@ -25,7 +25,8 @@ func withEcho(api *httpapi.Handler) http.Handler {
 func recall(service *svc.Service) echo.HandlerFunc {
 	return func(c *echo.Context) error {
 		who, _ := httpapi.PrincipalFrom(c.Request().Context())
-		d, err := service.Decide(c.Request().Context(), who, "bank:recall", c.Param("bank"), svc.Context{})
+		bank := c.Param("bank")
+		d, err := service.Decide(c.Request().Context(), who, "bank:recall", bank, svc.Context{})
 		if err != nil { // never an allow
 			return echo.ErrServiceUnavailable
 		}

@@ -49,7 +49,9 @@ func main() {
 	log.Fatal(httpapi.Server(address, with(api)).ListenAndServe())
 }
 
-func home(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the host's own page\n") }
+func home(w http.ResponseWriter, _ *http.Request) {
+	_, _ = io.WriteString(w, "the host's own page\n")
+}
 
 // whoami is a page behind Protect.
 func whoami(w http.ResponseWriter, r *http.Request) {

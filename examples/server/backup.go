@@ -121,7 +121,8 @@ func checkApart(what, file, db string) error {
 func checkBackupFile(c *call) error {
 	if c.operand == standard {
 		if out, is := c.stdout.(*os.File); is && isTerminal(out) {
-			return usageError("FILE - is the standard output, which is a terminal: send it to a file or a pipe")
+			return usageError("FILE - is the standard output, which is a terminal:" +
+				" send it to a file or a pipe")
 		}
 		return nil
 	}

@@ -44,7 +44,8 @@ func (p *progress) turn() {
 	at := int(passed/p.pause()) % (barWidth - length)
 	moving := strings.Repeat(" ", at) + strings.Repeat("=", length)
 	p.open = true
-	_, _ = fmt.Fprintf(p.out, "\r%s: [%-*s] %d s", p.command, barWidth, moving, int(passed.Seconds()))
+	_, _ = fmt.Fprintf(p.out, "\r%s: [%-*s] %d s", p.command, barWidth, moving,
+		int(passed.Seconds()))
 }
 
 // clear removes the bar from its line.

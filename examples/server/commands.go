@@ -38,8 +38,10 @@ var subcommands = slices.Concat([]subcommand{
 	keysStatusCommand, keysRotateCommand, keysPrepareCommand, keysResealCommand, keysRetireCommand,
 	lintCommand, testCommand, whoCanCommand, verifyCommand,
 	healthCommand, diagnoseCommand, versionCommand,
-}, tenantCommands, commandsOf([]rows{whyCommand, whatCanCommand, auditCommand}, userCommands, groupCommands, policyCommands,
-	accountCommands, bankCommands, keyCommands, sourceCommands, templateCommands))
+}, tenantCommands, commandsOf(
+	[]rows{whyCommand, whatCanCommand, auditCommand}, userCommands, groupCommands, policyCommands,
+	accountCommands, bankCommands, keyCommands, sourceCommands, templateCommands,
+))
 
 // commandsOf returns the commands about rows.
 func commandsOf(lists ...[]rows) (all []subcommand) {
@@ -78,7 +80,9 @@ func (c *call) program(do *job) *cobra.Command {
 		}
 		parent.AddCommand(c.command(of, do))
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err.Error()) })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return usageError(err.Error())
+	})
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.InitDefaultCompletionCmd()
 	grouped(group(root, "completion"))
@@ -105,7 +109,9 @@ func (c *call) command(of subcommand, do *job) *cobra.Command {
 	}
 	cmd.Flags().AddGoFlagSet(of.flags())
 	cmd.Flags().SortFlags = false
-	cmd.SetHelpFunc(func(*cobra.Command, []string) { *do = func(context.Context) error { return help(c.stdout, of) } })
+	cmd.SetHelpFunc(func(*cobra.Command, []string) {
+		*do = func(context.Context) error { return help(c.stdout, of) }
+	})
 	cmd.RunE = func(cmd *cobra.Command, operands []string) (err error) {
 		if of.name == "" && len(operands) > 0 {
 			return unknown(cmd, operands)
@@ -157,7 +163,8 @@ func unknown(cmd *cobra.Command, args []string) error {
 	}
 	cmd.SuggestionsMinimumDistance = 2
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return usageError(fmt.Sprintf("unknown command %q; did you mean %s?", args[0], strings.Join(near, ", ")))
+		return usageError(fmt.Sprintf("unknown command %q; did you mean %s?",
+			args[0], strings.Join(near, ", ")))
 	}
 	return usageError(fmt.Sprintf("unknown command %q: name one of %s", args[0], names(cmd)))
 }
@@ -172,8 +179,8 @@ func names(cmd *cobra.Command) string {
 	return strings.Join(all, ", ")
 }
 
-// doubled gives flags of several letters two dashes: one and two are the same. Values of flags stay,
-// also those that begin with a dash.
+// doubled gives flags of several letters two dashes: one and two are the same. Values of flags
+// stay, also those that begin with a dash.
 func doubled(args []string) (all []string) {
 	takes := map[string]bool{} // the flags that a value follows
 	for _, of := range subcommands {

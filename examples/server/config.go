@@ -9,8 +9,8 @@ import (
 	"github.com/extsvc/svc/limits"
 )
 
-// config is the configuration, as the configuration file and -print-config have it. docs/reference/configuration.md
-// says what each key means.
+// config is the configuration, as the configuration file and -print-config have it.
+// docs/reference/configuration.md says what each key means.
 type config struct {
 	DB        string          `toml:"db"`
 	Keys      string          `toml:"keys"`

@@ -29,9 +29,9 @@ import (
 var diagnoseCommand = subcommand{
 	name:  "diagnose",
 	takes: "FILE",
-	about: "write a zip archive for support into FILE, which must be new; - is the standard output. It" +
-		" has the version, the system, the configuration, and figures of the database, but no secret" +
-		" and no row",
+	about: "write a zip archive for support into FILE, which must be new; - is the standard" +
+		" output. It has the version, the system, the configuration, and figures of the database," +
+		" but no secret and no row",
 	setup: func(flags *flag.FlagSet, c *call) job {
 		c.keysFlag(flags)
 		c.addrFlag(flags)
@@ -74,7 +74,11 @@ func (c *call) diagnosis(ctx context.Context) ([]byte, error) {
 		{"server.json", asJSON(map[string]any{"addr": c.Addr, "health": reason(c.askHealth(ctx))})},
 		{"goroutines.txt", goroutines.Bytes()},
 	} {
-		to, err := archive.CreateHeader(&zip.FileHeader{Name: part.name, Method: zip.Deflate, Modified: time.Now()})
+		to, err := archive.CreateHeader(&zip.FileHeader{
+			Name:     part.name,
+			Method:   zip.Deflate,
+			Modified: time.Now(),
+		})
 		if err == nil {
 			_, err = io.WriteString(to, hide(string(part.text)))
 		}
@@ -109,7 +113,8 @@ func program() map[string]any {
 	}
 	var variables []string // their names only
 	for _, variable := range os.Environ() {
-		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "SVC_") || strings.HasPrefix(name, "PG") {
+		name, _, _ := strings.Cut(variable, "=")
+		if strings.HasPrefix(name, "SVC_") || strings.HasPrefix(name, "PG") {
 			variables = append(variables, name)
 		}
 	}
@@ -155,8 +160,8 @@ func (c *call) figures(ctx context.Context) map[string]any {
 	all["migration"], _ = number(ctx, db, "SELECT MAX(version) FROM svc_migrations")
 	rows := map[string]int64{}
 	for _, found := range createTable.FindAllStringSubmatch(sqlstore.SQL(dialect), -1) {
-		if n, err := number(ctx, db, "SELECT COUNT(*) FROM "+found[1]); err == nil { // a later migration may drop it
-			rows[found[1]] = n
+		if n, err := number(ctx, db, "SELECT COUNT(*) FROM "+found[1]); err == nil {
+			rows[found[1]] = n // a later migration may drop the table
 		}
 	}
 	all["rows"], all["pool"] = rows, db.Stats()
@@ -175,7 +180,8 @@ var (
 	looksLikeKey   = regexp.MustCompile(`_[0-9A-Za-z]{40,}`)
 )
 
-// hider returns a function that hides all known secrets, wherever they may have slipped into a text.
+// hider returns a function that hides all known secrets, wherever they may have
+// slipped into a text.
 func (c *call) hider() func(text string) string {
 	var pairs []string
 	hide := func(secret string) {
@@ -193,7 +199,8 @@ func (c *call) hider() func(text string) string {
 		}
 	}
 	for _, variable := range os.Environ() {
-		if name, value, _ := strings.Cut(variable, "="); secretVariable.MatchString(name) && !isSetting(name) {
+		name, value, _ := strings.Cut(variable, "=")
+		if secretVariable.MatchString(name) && !isSetting(name) {
 			hide(value)
 		}
 	}
@@ -204,7 +211,9 @@ func (c *call) hider() func(text string) string {
 		}
 	}
 	replace := strings.NewReplacer(pairs...)
-	return func(text string) string { return looksLikeKey.ReplaceAllString(replace.Replace(text), "_***") }
+	return func(text string) string {
+		return looksLikeKey.ReplaceAllString(replace.Replace(text), "_***")
+	}
 }
 
 // isSetting reports whether a variable is a key of the configuration, such as SVC_KEYS.
@@ -214,5 +223,6 @@ func isSetting(name string) bool {
 			return true
 		}
 	}
-	return strings.HasPrefix(name, variableOf("api_keys.")) || strings.HasPrefix(name, variableOf("tls."))
+	return strings.HasPrefix(name, variableOf("api_keys.")) ||
+		strings.HasPrefix(name, variableOf("tls."))
 }

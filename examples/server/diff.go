@@ -53,7 +53,8 @@ func differences(diff svc.AccessDiff) (all []difference) {
 	}
 	for _, t := range diff.Turned {
 		all = append(all, difference{
-			Kind: "test", Action: t.Action, Bank: t.Bank, Before: t.Allowed, After: !t.Allowed, Test: json.RawMessage(said(t)),
+			Kind: "test", Action: t.Action, Bank: t.Bank, Before: t.Allowed, After: !t.Allowed,
+			Test: json.RawMessage(said(t)),
 		})
 	}
 	return all
@@ -124,7 +125,8 @@ func (d difference) String() string {
 	}
 	where := d.Bank + d.context()
 	if d.Kind == "strategy" {
-		return fmt.Sprintf("bank %s has %s instead of %s", where, strategy(d.After), strategy(d.Before))
+		return fmt.Sprintf("bank %s has %s instead of %s",
+			where, strategy(d.After), strategy(d.Before))
 	}
 	who := "anybody"
 	if d.Kind != "public" {

@@ -27,7 +27,8 @@ func (c *config) readVariables(v reflect.Value, key string) error {
 			if name == "" {
 				continue
 			}
-			if err := c.readVariables(v.Field(i), strings.TrimPrefix(key+"."+name, ".")); err != nil {
+			below := strings.TrimPrefix(key+"."+name, ".")
+			if err := c.readVariables(v.Field(i), below); err != nil {
 				return err
 			}
 		}

@@ -19,17 +19,17 @@ var flagOf = map[string]string{
 func (c *config) commonFlags(flags *flag.FlagSet) {
 	flags.StringVar(&c.file, "config", c.file,
 		"a `FILE` of TOML with the configuration; other flags win over it")
-	flags.StringVar(&c.DB, "db", c.DB, "a `FILE` of SQLite, or the URL of a PostgreSQL database like"+
-		" postgres://user@host:5432/database. Put the password into PGPASSWORD or ~/.pgpass:"+
+	flags.StringVar(&c.DB, "db", c.DB, "a `FILE` of SQLite, or the URL of a PostgreSQL database"+
+		" like postgres://user@host:5432/database. Put the password into PGPASSWORD or ~/.pgpass:"+
 		" other users of the machine may see command lines")
 }
 
 // keysFlag adds the flag of commands that use the keys file.
 func (c *config) keysFlag(flags *flag.FlagSet) {
 	flags.StringVar(&c.Keys, "keys", c.Keys, "the `FILE` of the secrets that protect API keys and"+
-		" the tokens of sources. The first start creates it. Without this flag it has the name of the"+
-		" -db file and .keys, or svc.keys with PostgreSQL. Servers that share a database need the"+
-		" same file")
+		" the tokens of sources. The first start creates it. Without this flag it has the name of"+
+		" the -db file and .keys, or svc.keys with PostgreSQL. Servers that share a database need"+
+		" the same file")
 }
 
 // addrFlag adds the flag of commands that need the address of the server.
@@ -46,11 +46,11 @@ func (c *config) serveFlags(flags *flag.FlagSet) {
 	flags.StringVar(&c.Bundle, "bundle", c.Bundle, "a `FILE` with an access bundle. The server"+
 		" applies it at every start, and prints its progress if that takes over a second. Without"+
 		" it, a database that was never written to gets a demo")
-	flags.BoolVar(&c.ReadOnly, "read-only", c.ReadOnly, "write nothing, also no bundle and no use of"+
-		" a key, and answer requests to write with 403. The database must have its tables; it may be"+
-		" a standby")
-	flags.StringVar(&c.Backup.Dir, "backup-dir", c.Backup.Dir, "make backups in this `FOLDER` while the"+
-		" server runs, as server backup does")
+	flags.BoolVar(&c.ReadOnly, "read-only", c.ReadOnly, "write nothing, also no bundle and no use"+
+		" of a key, and answer requests to write with 403. The database must have its tables; it"+
+		" may be a standby")
+	flags.StringVar(&c.Backup.Dir, "backup-dir", c.Backup.Dir, "make backups in this `FOLDER`"+
+		" while the server runs, as server backup does")
 	flags.StringVar((*string)(&c.Backup.Every), "backup-every", string(c.Backup.Every),
 		"the `TIME` from one backup to the next, such as 6h")
 	flags.IntVar(&c.Backup.Keep, "backup-keep", c.Backup.Keep,

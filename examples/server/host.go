@@ -135,7 +135,11 @@ func (h *host) build(c config, keys secrets, origins []string, log *slog.Logger)
 		Users:     svc.UserConfig{AreRows: true}, // this host keeps no other list of users
 		Templates: svc.TemplateConfig{LocalEdits: svc.LocalEdits(c.Templates.LocalEdits)},
 		Events:    svc.EventConfig{Keep: c.Events.Keep},
-		Memory:    svc.Memory{Keys: c.APIKeys.Cached, Templates: c.Templates.Cached, Access: c.Limits.CachedAccess},
+		Memory: svc.Memory{
+			Keys:      c.APIKeys.Cached,
+			Templates: c.Templates.Cached,
+			Access:    c.Limits.CachedAccess,
+		},
 	})
 	return err
 }

@@ -25,16 +25,16 @@ var keysRotateCommand = subcommand{
 				s.Pairs = slices.Insert(s.Pairs, 0, next)
 				return nil
 			})
-			return c.say(err, "A running server takes the new secrets within two seconds. Then run server"+
-				" keys reseal, and see server keys status for the old secrets.")
+			return c.say(err, "A running server takes the new secrets within two seconds. Then run"+
+				" server keys reseal, and see server keys status for the old secrets.")
 		}
 	},
 }
 
 var keysPrepareCommand = subcommand{
 	name: "keys prepare",
-	about: "add new secrets to the keys file, which servers accept and do not use yet. With several" +
-		" servers, give the file to all before you run keys rotate",
+	about: "add new secrets to the keys file, which servers accept and do not use yet. With" +
+		" several servers, give the file to all before you run keys rotate",
 	setup: func(flags *flag.FlagSet, c *call) job {
 		c.keysFlag(flags)
 		return func(context.Context) error {
@@ -46,16 +46,16 @@ var keysPrepareCommand = subcommand{
 				s.Next = &next
 				return nil
 			})
-			return c.say(err, "Give the keys file to all servers, which take it within two seconds. Then"+
-				" run server keys rotate, and give them the file again.")
+			return c.say(err, "Give the keys file to all servers, which take it within two"+
+				" seconds. Then run server keys rotate, and give them the file again.")
 		}
 	},
 }
 
 var keysResealCommand = subcommand{
 	name: "keys reseal",
-	about: "seal the tokens of all sources under the first sealing key. Run it when all servers use" +
-		" the new secrets",
+	about: "seal the tokens of all sources under the first sealing key. Run it when all servers" +
+		" use the new secrets",
 	setup: func(flags *flag.FlagSet, c *call) job {
 		c.keysFlag(flags)
 		return func(ctx context.Context) error {
@@ -90,8 +90,8 @@ func (c *call) retire(ctx context.Context, force bool) error {
 		if !force && (under.keys > 0 || under.tokens > 0) {
 			stuck := ""
 			if under.stuck > 0 {
-				stuck = fmt.Sprintf("; %d of the keys are not accepted and cannot move: revoke them",
-					under.stuck)
+				stuck = fmt.Sprintf("; %d of the keys are not accepted and cannot move:"+
+					" revoke them", under.stuck)
 			}
 			return fmt.Errorf("%d keys and %d tokens are under %s%s: see server keys status;"+
 				" with -force they are lost", under.keys, under.tokens, c.operand, stuck)
@@ -109,8 +109,8 @@ func (c *call) retire(ctx context.Context, force bool) error {
 			s.Retired = append(s.Retired, c.operand)
 			return nil
 		})
-		return c.say(err, "Give the keys file to all servers, which take it within two seconds. Keep the"+
-			" old one with the backups from before.")
+		return c.say(err, "Give the keys file to all servers, which take it within two seconds."+
+			" Keep the old one with the backups from before.")
 	})
 }
 

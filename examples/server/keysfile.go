@@ -51,7 +51,8 @@ func (p pair) version() string {
 }
 
 func (p pair) good() bool {
-	return len(p.Pepper) == secretSize && len(p.SealingKey) == secretSize && p.Version == p.version()
+	return len(p.Pepper) == secretSize && len(p.SealingKey) == secretSize &&
+		p.Version == p.version()
 }
 
 // accepted returns the pairs that are accepted, the used one first.

@@ -16,8 +16,8 @@ import (
 
 var keysStatusCommand = subcommand{
 	name: "keys status",
-	about: "print how many keys and tokens of sources are under which secrets of the keys file, and" +
-		" which keys still have to be used before old secrets can go",
+	about: "print how many keys and tokens of sources are under which secrets of the keys file," +
+		" and which keys still have to be used before old secrets can go",
 	setup: func(flags *flag.FlagSet, c *call) job {
 		c.keysFlag(flags)
 		limit := flags.Int("limit", 20,
@@ -143,7 +143,8 @@ func (c *call) unusable(key svc.APIKey) string {
 	case key.Disabled:
 		return "disabled: revoke it, or enable and use it"
 	case !slices.Contains(c.APIKeys.prefixes(), prefix):
-		return "its prefix is not accepted: revoke it, or add " + prefix + " to the earlier prefixes"
+		return "its prefix is not accepted: revoke it, or add " + prefix +
+			" to the earlier prefixes"
 	}
 	return ""
 }

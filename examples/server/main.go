@@ -55,7 +55,8 @@ func (l logConfig) logger(to io.Writer, level slog.Leveler) *slog.Logger {
 }
 
 // exitCode prints an error and returns the exit code: 2 for a mistake on the command line, 141
-// without a word for a reader of the standard output that has gone, 1 for another error, 0 for none.
+// without a word for a reader of the standard output that has gone, 1 for
+// another error, 0 for none.
 func exitCode(err error, stderr io.Writer) int {
 	if err == nil {
 		return 0

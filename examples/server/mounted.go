@@ -7,16 +7,18 @@ import (
 	"strings"
 )
 
-// warnOfMount warns of a SQLite file that is mounted without its folder, as containers do with a file in place of
-// a folder: the newest commits are in the -wal file next to it, which is not mounted.
+// warnOfMount warns of a SQLite file that is mounted without its folder, as containers do with a
+// file in place of a folder: the newest commits are in the -wal file next to it,
+// which is not mounted.
 func warnOfMount(db string, log *slog.Logger) {
 	if isPostgres(db) {
 		return
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo") // of Linux
 	if err == nil && isMounted(string(mounts), db) {
-		log.Warn("the database is a file that is mounted alone, and its -wal file is not in the mount:"+
-			" the newest commits are lost with the container or the machine. Mount its folder",
+		log.Warn("the database is a file that is mounted alone, and its -wal file is not in the"+
+			" mount: the newest commits are lost with the container or the machine. Mount its"+
+			" folder",
 			"db", db)
 	}
 }

@@ -19,13 +19,13 @@ import (
 var lintCommand = subcommand{
 	name:  "lint",
 	takes: "[FILE]",
-	about: "print the mistakes, redundant rows and accidental results in the bundle in FILE, or in" +
-		" the access of the database; exit with 1 if one is an error",
+	about: "print the mistakes, redundant rows and accidental results in the bundle in FILE, or" +
+		" in the access of the database; exit with 1 if one is an error",
 	setup: func(flags *flag.FlagSet, c *call) job {
 		address := urlFlag(flags)
 		var known []string
-		flags.Func("known", "an `ACTION` that the host asks about. Repeat the flag for all of them:"+
-			" then patterns that cover none are reported", func(action string) error {
+		flags.Func("known", "an `ACTION` that the host asks about. Repeat the flag for all of"+
+			" them: then patterns that cover none are reported", func(action string) error {
 			known = append(known, action)
 			return nil
 		})
@@ -72,8 +72,8 @@ var whoCanCommand = subcommand{
 
 func urlFlag(flags *flag.FlagSet) *string {
 	return flags.String("url", "", "ask the server at this `URL`, such as"+
-		" https://example.com/ext/svc or unix:PATH, and not the database. The variable SVC_KEY of the environment"+
-		" holds an API key")
+		" https://example.com/ext/svc or unix:PATH, and not the database. The variable SVC_KEY of"+
+		" the environment holds an API key")
 }
 
 // remote returns a client for a server. On a socket, the interface has the prefix of c.

@@ -17,7 +17,8 @@ import (
 
 // serving answers requests, and reloads what may change while the server runs: the certificate, the
 // secrets of the keys file, and log.level. Peppers belong to a Service, so new secrets get a new
-// Service over the same store. A file that cannot be read is logged, and its old content stays in use.
+// Service over the same store. A file that cannot be read is logged, and its old
+// content stays in use.
 type serving struct {
 	*call
 	host    *host // of the newest Service
@@ -136,7 +137,8 @@ func (s *serving) reloadSecrets() error {
 		return err
 	}
 	if !keys.follow(s.keys) {
-		return errors.New("keys file " + s.Keys + " lacks secrets that are in use: put them back, or restart")
+		return errors.New("keys file " + s.Keys + " lacks secrets that are in use:" +
+			" put them back, or restart")
 	}
 	next := &host{store: s.host.store}
 	if err := next.use(s.config, keys, originsOf(s.base), s.log); err != nil {
@@ -155,7 +157,9 @@ func (s secrets) follow(other secrets) bool {
 	for _, p := range s.accepted() {
 		known = append(known, p.Version)
 	}
-	return !slices.ContainsFunc(other.accepted(), func(p pair) bool { return !slices.Contains(known, p.Version) })
+	return !slices.ContainsFunc(other.accepted(), func(p pair) bool {
+		return !slices.Contains(known, p.Version)
+	})
 }
 
 // slogLevel returns the level, which is checked.

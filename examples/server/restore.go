@@ -36,8 +36,8 @@ func checkRestored(keys string) error {
 var restoreCommand = subcommand{
 	name:  "restore",
 	takes: "FILE",
-	about: "make a database and a keys file from a backup; - is the standard input. An existing one" +
-		" stays as it is, and then the command fails",
+	about: "make a database and a keys file from a backup; - is the standard input. An existing" +
+		" one stays as it is, and then the command fails",
 	setup: withProgress("restore", restore),
 }
 

@@ -58,8 +58,8 @@ func (c *call) untilBackup(now time.Time) (time.Duration, error) {
 	return 0, err
 }
 
-// backupNow makes a backup as the command does, and then removes the oldest beyond backup.keep. Those
-// of a clock that was fast do not count and stay: the clock may be slow now.
+// backupNow makes a backup as the command does, and then removes the oldest beyond backup.keep.
+// Those of a clock that was fast do not count and stay: the clock may be slow now.
 func (c *call) backupNow(ctx context.Context) error {
 	file := filepath.Join(c.Backup.Dir, "svc-"+time.Now().UTC().Format(backupTime)+".backup")
 	one := &call{config: c.config, operand: file, stdout: io.Discard, log: c.log}

@@ -29,6 +29,10 @@ type tenantRow struct {
 
 func ofTenant(t svc.Tenant) tenantRow { return tenantRow(t) }
 
+func (t tenantRow) cells() []any {
+	return []any{t.Name, t.Number, t.State, t.CreatedAt.Format(time.RFC3339)}
+}
+
 // tenantDatabase is the database of all tenants.
 type tenantDatabase interface {
 	svc.TenantStore
@@ -51,34 +55,44 @@ func (c *call) openTenants(ctx context.Context, toCreate bool) (tenantDatabase, 
 	return sqlite.OpenTenants(ctx, folder, sqlite.Options{Fast: c.SQLite.Fast})
 }
 
+// tenantsAction is what a command about tenants does with them.
+type tenantsAction func(ctx context.Context, tenants *svc.Tenants) error
+
 // tenantCommand returns a command about tenants.
 func tenantCommand(
-	name, takes, about string, do func(flags *flag.FlagSet, c *call) func(context.Context, *svc.Tenants) error,
+	name, takes, about string, do func(flags *flag.FlagSet, c *call) tenantsAction,
 ) subcommand {
-	return subcommand{name: "tenant " + name, takes: takes, setup: func(flags *flag.FlagSet, c *call) job {
+	setup := func(flags *flag.FlagSet, c *call) job {
 		flags.BoolVar(&c.asJSON, "json", false, "print JSON")
 		run := do(flags, c)
-		return func(ctx context.Context) (err error) {
-			store, err := c.openTenants(ctx, name == "create")
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, store.Close()) }()
-			tenants, err := svc.NewTenants(svc.TenantsConfig{Store: store})
-			if err != nil {
-				return err
-			}
-			defer tenants.Close()
-			return run(ctx, tenants)
+		return func(ctx context.Context) error {
+			return c.withTenants(ctx, name == "create", run)
 		}
-	}, about: about + ". -db is a folder of SQLite files (without it, " + usualTenants + ") or a PostgreSQL database"}
+	}
+	about += ". -db is a folder of SQLite files (without it, " + usualTenants +
+		") or a PostgreSQL database"
+	return subcommand{name: "tenant " + name, takes: takes, about: about, setup: setup}
+}
+
+func (c *call) withTenants(ctx context.Context, toCreate bool, run tenantsAction) (err error) {
+	store, err := c.openTenants(ctx, toCreate)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	tenants, err := svc.NewTenants(svc.TenantsConfig{Store: store})
+	if err != nil {
+		return err
+	}
+	defer tenants.Close()
+	return run(ctx, tenants)
 }
 
 // changeTenant returns what a command does that changes the tenant NAME.
 func changeTenant(
 	done string, change func(*svc.Tenants, context.Context, string) error,
-) func(*flag.FlagSet, *call) func(context.Context, *svc.Tenants) error {
-	return func(_ *flag.FlagSet, c *call) func(context.Context, *svc.Tenants) error {
+) func(*flag.FlagSet, *call) tenantsAction {
+	return func(_ *flag.FlagSet, c *call) tenantsAction {
 		return func(ctx context.Context, tenants *svc.Tenants) error {
 			if err := change(tenants, ctx, c.operand); err != nil {
 				return err
@@ -89,45 +103,49 @@ func changeTenant(
 }
 
 var tenantCommands = []subcommand{
-	tenantCommand("list", "", "list the tenants", func(_ *flag.FlagSet, c *call) func(context.Context, *svc.Tenants) error {
-		return func(ctx context.Context, tenants *svc.Tenants) error {
-			return show(c, tenants.List(ctx), "NAME\tNUMBER\tSTATE\tCREATED", func(t tenantRow) []any {
-				return []any{t.Name, t.Number, t.State, t.CreatedAt.Format(time.RFC3339)}
-			}, ofTenant)
+	tenantCommand("list", "", "list the tenants", listTenants),
+	tenantCommand("create", "NAME", "make a tenant", createTenant),
+	tenantCommand("suspend", "NAME", "serve a tenant no more, and keep its data",
+		changeTenant("suspended", (*svc.Tenants).Suspend)),
+	tenantCommand("resume", "NAME", "serve a suspended tenant again",
+		changeTenant("resumed", (*svc.Tenants).Resume)),
+	tenantCommand("drop", "NAME",
+		"remove a tenant with all its data, for good. It asks for the name again", dropTenant),
+	tenantCommand("migrate", "",
+		"upgrade the tables of all tenants; exit with 1 if one fails", migrateTenants),
+}
+
+func listTenants(_ *flag.FlagSet, c *call) tenantsAction {
+	return func(ctx context.Context, tenants *svc.Tenants) error {
+		return show(c, tenants.List(ctx), "NAME\tNUMBER\tSTATE\tCREATED", ofTenant)
+	}
+}
+
+func createTenant(_ *flag.FlagSet, c *call) tenantsAction {
+	return func(ctx context.Context, tenants *svc.Tenants) error {
+		made, err := tenants.Create(ctx, c.operand)
+		if err != nil {
+			return err
 		}
-	}),
-	tenantCommand("create", "NAME", "make a tenant", func(_ *flag.FlagSet, c *call) func(context.Context, *svc.Tenants) error {
-		return func(ctx context.Context, tenants *svc.Tenants) error {
-			made, err := tenants.Create(ctx, c.operand)
-			if err != nil {
-				return err
-			}
-			if c.asJSON {
-				return showOne(c, ofTenant(made))
-			}
-			return c.done("created tenant %s, number %d", made.Name, made.Number)
+		if c.asJSON {
+			return showOne(c, ofTenant(made))
 		}
-	}),
-	tenantCommand("suspend", "NAME", "serve a tenant no more, and keep its data", changeTenant("suspended", (*svc.Tenants).Suspend)),
-	tenantCommand("resume", "NAME", "serve a suspended tenant again", changeTenant("resumed", (*svc.Tenants).Resume)),
-	tenantCommand("drop", "NAME", "remove a tenant with all its data, for good. It asks for the name again",
-		func(flags *flag.FlagSet, c *call) func(context.Context, *svc.Tenants) error {
-			yes := flags.Bool("yes", false, "do not ask")
-			drop := changeTenant("dropped", (*svc.Tenants).Drop)(flags, c)
-			return func(ctx context.Context, tenants *svc.Tenants) error {
-				if _, err := tenants.Get(ctx, c.operand); err != nil {
-					return err
-				}
-				if err := c.confirm(*yes, c.operand); err != nil {
-					return err
-				}
-				return drop(ctx, tenants)
-			}
-		}),
-	tenantCommand("migrate", "", "upgrade the tables of all tenants; exit with 1 if one fails",
-		func(_ *flag.FlagSet, c *call) func(context.Context, *svc.Tenants) error {
-			return func(ctx context.Context, tenants *svc.Tenants) error { return c.migrateTenants(ctx, tenants) }
-		}),
+		return c.done("created tenant %s, number %d", made.Name, made.Number)
+	}
+}
+
+func dropTenant(flags *flag.FlagSet, c *call) tenantsAction {
+	yes := flags.Bool("yes", false, "do not ask")
+	drop := changeTenant("dropped", (*svc.Tenants).Drop)(flags, c)
+	return func(ctx context.Context, tenants *svc.Tenants) error {
+		if _, err := tenants.Get(ctx, c.operand); err != nil {
+			return err
+		}
+		if err := c.confirm(*yes, c.operand); err != nil {
+			return err
+		}
+		return drop(ctx, tenants)
+	}
 }
 
 // confirm reads a name from the standard input, which must be the one that is given.
@@ -142,6 +160,8 @@ func (c *call) confirm(yes bool, name string) error {
 	}
 	return nil
 }
+
+func migrateTenants(_ *flag.FlagSet, c *call) tenantsAction { return c.migrateTenants }
 
 func (c *call) migrateTenants(ctx context.Context, tenants *svc.Tenants) error {
 	total := int64(0)
@@ -164,7 +184,8 @@ func (c *call) migrateTenants(ctx context.Context, tenants *svc.Tenants) error {
 	})
 	shown.end()
 	if c.asJSON {
-		return errors.Join(err, showOne(c, map[string]int{"tenants": last.Done, "failed": last.Failed}))
+		counts := map[string]int{"tenants": last.Done, "failed": last.Failed}
+		return errors.Join(err, showOne(c, counts))
 	}
 	return errors.Join(err, c.done("%d tenants, %d failed", last.Done, last.Failed))
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
-	svcclient "github.com/extsvc/svc/client"
 	"github.com/extsvc/svc/store/memstore"
 )
 
@@ -31,8 +30,9 @@ func readTests(file string) (tests []svc.AccessTest, rows svc.Bundle, err error)
 var testCommand = subcommand{
 	name:  "test",
 	takes: "FILE",
-	about: "ask the questions of the \"tests\" in FILE; exit with 1 if an answer is another one. A FILE with" +
-		" other rows is judged alone; one without asks the database, or the server of -url",
+	about: "ask the questions of the \"tests\" in FILE; exit with 1 if an answer is another one." +
+		" A FILE with other rows is judged alone;" +
+		" one without asks the database, or the server of -url",
 	setup: func(flags *flag.FlagSet, c *call) job {
 		address := urlFlag(flags)
 		return func(ctx context.Context) error {
@@ -79,16 +79,14 @@ func (c *call) judge(ctx context.Context, t target, tests []svc.AccessTest) erro
 			UserID: e.UserID, ServiceAccountID: e.ServiceAccountID, Sender: e.Sender,
 			Action: e.Action, Bank: e.Bank, Channel: e.Channel, Topic: e.Topic,
 		}
-		r := ask(t, func(s *svc.Service, by svc.Principal) result[svc.Resolution] {
-			return of(s.Policies.Resolve(ctx, by, q))
-		},
-			func(r *svcclient.Client) result[svc.Resolution] { return of(r.Policies.Resolve(ctx, q)) })
-		if r.err != nil {
-			return fmt.Errorf("%s: %w", said(e), r.err)
+		answer, err := t.resolve(ctx, q)
+		if err != nil {
+			return fmt.Errorf("%s: %w", said(e), err)
 		}
-		if allowed := r.value.Outcome == svc.Allow; allowed != e.Allowed {
+		if allowed := answer.Outcome == svc.Allow; allowed != e.Allowed {
 			turned++
-			if _, err := fmt.Fprintf(c.stdout, "%s\n  is %s\n", said(e), r.value.Reason); err != nil {
+			_, err := fmt.Fprintf(c.stdout, "%s\n  is %s\n", said(e), answer.Reason)
+			if err != nil {
 				return err
 			}
 		}

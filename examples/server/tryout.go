@@ -120,7 +120,8 @@ func greet(w io.Writer, c config, base string, s start) error {
 		fmt.Fprintf(&b, "The administration page is at %s%s/\n", base, c.adminPrefix())
 	}
 	if s.key != "" {
-		fmt.Fprintf(&b, "\n# The key of the user %s. The server does not show it again.", administrator)
+		fmt.Fprintf(&b, "\n# The key of the user %s. The server does not show it again.",
+			administrator)
 		if !socket {
 			b.WriteString(" The lines below use it.")
 		}

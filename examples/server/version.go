@@ -20,8 +20,9 @@ var versionCommand = subcommand{
 }
 
 func version() string {
-	if program, ok := debug.ReadBuildInfo(); ok && program.Main.Version != "" && program.Main.Version != "(devel)" {
-		return program.Main.Version
+	program, ok := debug.ReadBuildInfo()
+	if !ok || program.Main.Version == "" || program.Main.Version == "(devel)" {
+		return "devel"
 	}
-	return "devel"
+	return program.Main.Version
 }

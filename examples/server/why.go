@@ -9,7 +9,6 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/action"
-	svcclient "github.com/extsvc/svc/client"
 )
 
 // decided is an answer as why prints it.
@@ -27,47 +26,54 @@ type statement struct {
 	Reason    string `json:"reason"`
 }
 
-var whyCommand = rows{name: "why", about: "say whether somebody may do an action on a bank, and why; exit with 1 if not", setup: func(flags *flag.FlagSet, c *call) func(context.Context, target) error {
-	named := holderFlags(flags)
-	q := svc.Question{}
-	flags.StringVar(&q.Sender, "sender", "", "a `SENDER`, as provider:id")
-	flags.StringVar(&q.Action, "action", action.Recall, "the `ACTION`")
-	flags.StringVar(&q.Bank, "bank", "", "the id of the `BANK`")
-	flags.StringVar(&q.Channel, "channel", "", "the `CHANNEL` of the request")
-	flags.StringVar(&q.Topic, "topic", "", "the `TOPIC` of the request")
-	return func(ctx context.Context, t target) error {
-		holder, err := named()
-		if err != nil {
-			return err
+var whyCommand = rows{
+	name:  "why",
+	about: "say whether somebody may do an action on a bank, and why; exit with 1 if not",
+	setup: func(flags *flag.FlagSet, c *call) rowsAction {
+		named := holderFlags(flags)
+		q := svc.Question{}
+		flags.StringVar(&q.Sender, "sender", "", "a `SENDER`, as provider:id")
+		flags.StringVar(&q.Action, "action", action.Recall, "the `ACTION`")
+		flags.StringVar(&q.Bank, "bank", "", "the id of the `BANK`")
+		flags.StringVar(&q.Channel, "channel", "", "the `CHANNEL` of the request")
+		flags.StringVar(&q.Topic, "topic", "", "the `TOPIC` of the request")
+		return func(ctx context.Context, t target) error {
+			holder, err := named()
+			if err != nil {
+				return err
+			}
+			return c.why(ctx, t, holder, q)
 		}
-		if holder == (svc.Identity{}) && q.Sender == "" || q.Bank == "" {
-			return usageError("why needs -bank BANK and one of -user, -service-account and -sender")
-		}
-		q := q
-		if q.UserID = holder.ID; holder.Kind == svc.KindServiceAccount {
-			q.UserID, q.ServiceAccountID = "", holder.ID
-		}
-		r := ask(t, func(s *svc.Service, by svc.Principal) result[svc.Resolution] {
-			return of(s.Policies.Resolve(ctx, by, q))
-		},
-			func(r *svcclient.Client) result[svc.Resolution] { return of(r.Policies.Resolve(ctx, q)) })
-		if r.err != nil {
-			return r.err
-		}
-		return c.printDecision(r.value)
+	},
+}
+
+// why asks q about a holder; zero: about the sender of q.
+func (c *call) why(ctx context.Context, t target, holder svc.Identity, q svc.Question) error {
+	if holder == (svc.Identity{}) && q.Sender == "" || q.Bank == "" {
+		return usageError("why needs -bank BANK and one of -user, -service-account and -sender")
 	}
-}}
+	if q.UserID = holder.ID; holder.Kind == svc.KindServiceAccount {
+		q.UserID, q.ServiceAccountID = "", holder.ID
+	}
+	resolution, err := t.resolve(ctx, q)
+	if err != nil {
+		return err
+	}
+	return c.printDecision(resolution)
+}
 
 func (c *call) printDecision(r svc.Resolution) (err error) {
 	d := decided{Allowed: r.Outcome == svc.Allow, Reason: r.Reason, Trace: []statement{}}
 	for _, e := range r.Trace {
-		d.Trace = append(d.Trace, statement{e.PolicyID, e.Via, e.Statement, string(e.Code), e.Reason})
+		s := statement{e.PolicyID, e.Via, e.Statement, string(e.Code), e.Reason}
+		d.Trace = append(d.Trace, s)
 	}
 	if c.asJSON {
 		err = showOne(c, d)
 	} else {
 		reason := d.Reason
-		if !d.Allowed && !strings.HasPrefix(reason, "denied") { // it names what is missing or inactive
+		if !d.Allowed && !strings.HasPrefix(reason, "denied") {
+			// The reason names what is missing or inactive.
 			reason = "denied: " + reason
 		}
 		_, err = fmt.Fprintln(c.stdout, reason)
@@ -76,7 +82,8 @@ func (c *call) printDecision(r svc.Resolution) (err error) {
 			if s.Statement < 0 {
 				number = "default"
 			}
-			_, again := fmt.Fprintf(c.stdout, "  %s %s (%s): %s\n", s.PolicyID, number, s.Via, s.Reason)
+			_, again := fmt.Fprintf(c.stdout, "  %s %s (%s): %s\n",
+				s.PolicyID, number, s.Via, s.Reason)
 			err = errors.Join(err, again)
 		}
 	}
@@ -97,30 +104,49 @@ func fetched(ctx context.Context, t target) (target, error) {
 	return target{local: service, by: svc.Host}, err
 }
 
-var whatCanCommand = rows{name: "what-can", about: "list what somebody may do; with -url and nobody named, what the holder of the key may do", setup: func(flags *flag.FlagSet, c *call) func(context.Context, target) error {
-	named := holderFlags(flags)
-	return func(ctx context.Context, t target) error {
-		holder, err := named()
-		switch {
-		case err != nil:
-			return err
-		case t.local != nil && holder == (svc.Identity{}):
-			return usageError("what-can needs -user ID or -service-account ID")
-		case t.local == nil && holder != (svc.Identity{}):
-			if t, err = fetched(ctx, t); err != nil {
+var whatCanCommand = rows{
+	name: "what-can",
+	about: "list what somebody may do; with -url and nobody named," +
+		" what the holder of the key may do",
+	setup: func(flags *flag.FlagSet, c *call) rowsAction {
+		named := holderFlags(flags)
+		return func(ctx context.Context, t target) error {
+			holder, err := named()
+			if err != nil {
 				return err
 			}
+			all, err := t.whatCan(ctx, holder)
+			return show(c, sequence(all, err), "ACTION\tBANK\tALLOWED", ofCapability)
 		}
-		r := ask(t, func(s *svc.Service, by svc.Principal) result[[]svc.Capability] {
-			return of(s.Policies.WhatCan(ctx, by, holder))
-		},
-			func(r *svcclient.Client) result[[]svc.Capability] { return of(r.Policies.WhatCanI(ctx)) })
-		type can struct {
-			Action  string `json:"action"`
-			Bank    string `json:"bank"`
-			Allowed bool   `json:"allowed"`
+	},
+}
+
+// capabilityRow is a capability as what-can prints it.
+type capabilityRow struct {
+	Action  string `json:"action"`
+	Bank    string `json:"bank"`
+	Allowed bool   `json:"allowed"`
+}
+
+func ofCapability(x svc.Capability) capabilityRow {
+	return capabilityRow{x.Action, x.Bank, x.Outcome == svc.Allow}
+}
+
+func (x capabilityRow) cells() []any { return []any{x.Action, x.Bank, x.Allowed} }
+
+// whatCan returns what a holder may do; zero: the holder of the key that the server is asked with.
+func (t target) whatCan(ctx context.Context, holder svc.Identity) ([]svc.Capability, error) {
+	named := holder != (svc.Identity{})
+	switch {
+	case t.local == nil && !named:
+		return t.far.Policies.WhatCanI(ctx)
+	case t.local == nil:
+		var err error
+		if t, err = fetched(ctx, t); err != nil {
+			return nil, err
 		}
-		return show(c, sequence(r.value, r.err), "ACTION\tBANK\tALLOWED", func(x can) []any { return []any{x.Action, x.Bank, x.Allowed} },
-			func(x svc.Capability) can { return can{x.Action, x.Bank, x.Outcome == svc.Allow} })
+	case !named:
+		return nil, usageError("what-can needs -user ID or -service-account ID")
 	}
-}}
+	return t.local.Policies.WhatCan(ctx, t.by, holder)
+}

@@ -52,7 +52,8 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	db := flags.String("db", "tenants", "a `DATABASE`: a folder for SQLite files, or postgres://…")
 	addr := flags.String("addr", "127.0.0.1:8082", "the `HOST:PORT` to listen on")
 	migrate := flags.Bool("migrate", false, "only upgrade the tables of all tenants")
-	tenant := flags.String("move", "", "only copy the tenant `NAME` to the database -to, and suspend it here")
+	tenant := flags.String("move", "",
+		"only copy the tenant `NAME` to the database -to, and suspend it here")
 	to := flags.String("to", "", "another `DATABASE`, for -move")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -65,8 +66,9 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	warnings := &slog.HandlerOptions{Level: slog.LevelWarn}
 	tenants, err := svc.NewTenants(svc.TenantsConfig{Store: store, Config: svc.Config{
-		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, warnings)),
 	}})
 	if err != nil {
 		return err
@@ -96,9 +98,10 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	}
 	fmt.Fprintf(out, "serving http://%s/t/{tenant}/ext/svc\n", listener.Addr())
 	if *count > 0 {
-		fmt.Fprintf(out, `try: curl -H "Authorization: Bearer KEY" http://%[1]s/t/t1/ext/svc/me/api-keys
-or sign in with the key at http://%[1]s/t/t1/ext/svc-admin/
-`, listener.Addr())
+		at := fmt.Sprintf("http://%s/t/t1/ext", listener.Addr())
+		fmt.Fprintf(out, `try: curl -H "Authorization: Bearer KEY" %[1]s/svc/me/api-keys
+or sign in with the key at %[1]s/svc-admin/
+`, at)
 	}
 	return serve(ctx, listener, handler(tenants))
 }

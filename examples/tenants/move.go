@@ -13,9 +13,9 @@ import (
 // settle is how long other processes may serve a tenant that is suspended here.
 const settle = 2 * time.Second
 
-// move copies a tenant into one of the same name in another database. That one is suspended until it
-// is whole, and the one here stays suspended. After an error the tenant here is served again, and move
-// may be called again.
+// move copies a tenant into one of the same name in another database. That one is suspended until
+// it is whole, and the one here stays suspended. After an error the tenant here is served again,
+// and move may be called again.
 func move(
 	ctx context.Context, tenants *svc.Tenants, from, to svc.TenantStore, name string,
 ) (err error) {
@@ -53,8 +53,8 @@ func move(
 	return to.ChangeTenant(ctx, moved.Number, svc.TenantActive)
 }
 
-// copyRows copies all rows of a tenant into those of another, which has none. It fails when somebody
-// writes to the tenant in the meantime.
+// copyRows copies all rows of a tenant into those of another, which has none. It fails when
+// somebody writes to the tenant in the meantime.
 func copyRows(
 	ctx context.Context, from svc.TenantStore, old svc.Tenant, to svc.TenantStore, moved svc.Tenant,
 ) (err error) {

@@ -8,7 +8,8 @@ import (
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
-// takeSeat makes a user of a tenant and the host's own row about that user. An error leaves neither.
+// takeSeat makes a user of a tenant and the host's own row about that user. An
+// error leaves neither.
 func takeSeat(
 	ctx context.Context, tenants *svc.Tenants, store *postgres.Tenants, name, user string,
 ) error {

@@ -31,7 +31,10 @@ func main() {
 	defer stop()
 	db := flag.String("db", "shop.db", "the database: a file, or a URL of PostgreSQL")
 	flag.Parse()
-	s, err := openCounter(ctx, *db, svc.Config{Events: svc.EventConfig{OnEvent: tell}, Logger: slog.Default()})
+	s, err := openCounter(ctx, *db, svc.Config{
+		Events: svc.EventConfig{OnEvent: tell},
+		Logger: slog.Default(),
+	})
 	if err != nil {
 		log.Fatal(err)
 	}

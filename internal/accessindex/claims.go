@@ -6,8 +6,8 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// claim is a statement that matches a request for some of the principals that have its policy: those
-// with the values that its variables need.
+// claim is a statement that matches a request for some of the principals that have its policy:
+// those with the values that its variables need.
 type claim struct {
 	place
 	effect   effect

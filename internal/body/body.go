@@ -82,8 +82,8 @@ func Read(w http.ResponseWriter, r *http.Request, limit int64, of Type) ([]byte,
 		return nil, tooLarge(exceeded.Limit) // a handler of the host may have set a lower one
 	} else if errors.Is(err, http.ErrBodyReadAfterClose) || err == nil &&
 		body.Len() == 0 && r.ContentLength > 0 {
-		return nil, &Error{Code: Invalid, Detail: "the body was read before it reached this handler: " +
-			"a handler of the host application must put it back"}
+		return nil, &Error{Code: Invalid, Detail: "the body was read before it reached this" +
+			" handler: a handler of the host application must put it back"}
 	} else if err != nil {
 		return nil, &Error{Code: Invalid, Detail: "the body could not be read to its end", Err: err}
 	}

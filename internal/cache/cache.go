@@ -2,8 +2,8 @@
 // keep out stale values: after a change, no reader finds a copy that was loaded before it.
 //
 // To cache a value, take a [Fence] before loading it. After a change, call Drop, DropWhere or Clear
-// once readers of the original can see the change. They remove the values that were loaded behind an
-// earlier fence, and refuse such a value when it is put later.
+// once readers of the original can see the change. They remove the values that were loaded behind
+// an earlier fence, and refuse such a value when it is put later.
 //
 // [Cache] keeps values of any type. [Records] keeps small values of a fixed size, without pointers:
 // so many pointers would keep the garbage collector busy.

@@ -20,8 +20,8 @@ type Rules struct {
 	Turns int // at a time, of all owners; 0: any number
 	Alone int // of one flow at a time, while no other owner is busy; 0: all Turns
 	Share int // of one flow at a time, while another owner is busy; 0: as Alone
-	// PerSecond is how many turns of one owner begin in a second, while another owner is busy. A caller
-	// that comes while its owner has no other one need not wait. 0: any number.
+	// PerSecond is how many turns of one owner begin in a second, while another owner is busy. A
+	// caller that comes while its owner has no other one need not wait. 0: any number.
 	PerSecond int
 	Always    bool // PerSecond counts every turn, also while no other owner is busy
 }
@@ -280,8 +280,8 @@ func without[T comparable](list []T, one T) []T {
 
 func toEnd[T comparable](list []T, one T) []T { return append(without(list, one), one) }
 
-// watch makes a round look again when callers wait although turns are free: others are no longer busy
-// after a while, a turn is long, or the time of an owner has come. The caller holds the lock.
+// watch makes a round look again when callers wait although turns are free: others are no longer
+// busy after a while, a turn is long, or the time of an owner has come. The caller holds the lock.
 func (r *Queue) watch(now time.Time) {
 	if r.free == 0 || len(r.order) == 0 {
 		return

@@ -15,8 +15,8 @@ import (
 	"github.com/extsvc/svc/limits"
 )
 
-// JSON reads a body strictly. rows is the most rows of its lists. An empty body gives the zero value
-// of T. An error is an [svc.Error] of CodeInvalid; its Field points into the body.
+// JSON reads a body strictly. rows is the most rows of its lists. An empty body gives the zero
+// value of T. An error is an [svc.Error] of CodeInvalid; its Field points into the body.
 func JSON[T any](text []byte, rows int) (in T, err error) {
 	if len(text) == 0 {
 		return in, nil
@@ -58,7 +58,8 @@ const RequestIDHeader = "X-Request-Id"
 func RequestID(header http.Header, mask func(string) string) string {
 	const safe = token.Alphabet + "-_.:/+=@~"
 	id := header.Get(RequestIDHeader)
-	if id == "" || len(id) > 128 || strings.Trim(id, safe) != "" || mask(id) != id || len(header.Values(RequestIDHeader)) > 1 {
+	if id == "" || len(id) > 128 || strings.Trim(id, safe) != "" || mask(id) != id ||
+		len(header.Values(RequestIDHeader)) > 1 {
 		return rand.Text()
 	}
 	return id
@@ -78,8 +79,8 @@ func Bearer(header http.Header) string {
 	return strings.TrimLeft(bearer, " ")
 }
 
-// Basic returns the password of HTTP Basic (RFC 7617) of the one Authorization header; "" when there
-// is none.
+// Basic returns the password of HTTP Basic (RFC 7617) of the one Authorization header; "" when
+// there is none.
 func Basic(header http.Header) string {
 	if len(header.Values("Authorization")) != 1 {
 		return ""

@@ -37,7 +37,8 @@ func PageOf(query url.Values) (p Page, err error) {
 		p.Limit, err = strconv.Atoi(limit)
 		if err != nil || p.Limit < 1 || p.Limit > MaxLimit ||
 			strings.TrimLeft(limit, "0123456789") != "" {
-			return p, svc.Invalid("limit", fmt.Sprintf("must be a whole number from 1 to %d", MaxLimit))
+			rule := fmt.Sprintf("must be a whole number from 1 to %d", MaxLimit)
+			return p, svc.Invalid("limit", rule)
 		}
 	}
 	if cursor == "" {

@@ -170,8 +170,8 @@ func (r *Ring) Matches(c Claim, kind string, hash [sha256.Size]byte, place int) 
 // leastMasked is how many characters after the prefix of an [Import] may be a key, at least.
 const leastMasked = 16
 
-// Mask masks what may be a key: as [token.Mask] does, and at least 16 visible characters, other than
-// quotes, brackets and separators, after a prefix of an [Import]. The prefix stays.
+// Mask masks what may be a key: as [token.Mask] does, and at least 16 visible characters, other
+// than quotes, brackets and separators, after a prefix of an [Import]. The prefix stays.
 func (r *Ring) Mask(s string) string {
 	for i := range r.forms {
 		if r.forms[i].hash != nil {

@@ -195,7 +195,7 @@ func (l *List[T]) seek(before func(e *entry[T]) bool) position {
 // Query asks for a part of a list. The zero Query asks for all rows.
 type Query[T any] struct {
 	Labels []Label // a row must have all of them
-	After  *T      // the part starts after this row, which need not be in the list; nil: at the start
+	After  *T      // the part starts after this row, in the list or not; nil: at the start
 	Skip   int     // the number of matching rows to leave out first
 	Limit  int     // the most rows; 0: all
 }

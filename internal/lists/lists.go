@@ -46,6 +46,16 @@ func Missing[T any](list, other []T, compare func(a, b T) int) (out []T) {
 	return out
 }
 
+// Gone calls do with each key that no row has.
+func Gone[R any, K comparable](keys []K, rows []R, key func(R) K, do func(K)) {
+	there := Index(rows, key)
+	for _, k := range keys {
+		if _, found := there[k]; !found {
+			do(k)
+		}
+	}
+}
+
 // Take ends a list after limit rows. 0: it has no limit. An error counts as a row; it is the last
 // value in any case.
 func Take[T any](limit int, rows iter.Seq2[T, error]) iter.Seq2[T, error] {
@@ -78,8 +88,8 @@ func Skip[R any](n int, rows iter.Seq2[R, error]) iter.Seq2[R, error] {
 }
 
 // Chunks yields the rows of the chunks that next returns. It ends at an empty chunk, or at one of
-// fewer than full rows. advance moves the page after the last row. wrap makes the error of next, or of the end of ctx, that of the list. An error is
-// yielded once, last.
+// fewer than full rows. advance moves the page after the last row. wrap makes the error of next, or
+// of the end of ctx, that of the list. An error is yielded once, last.
 //
 // allowed runs first, when the caller ranges over the list and not before. The page belongs to the
 // caller of Chunks and stays where the loop has left it: so a sequence can be used once.

@@ -77,7 +77,8 @@ func (d downgrade) joinProblems() {
 			continue
 		}
 		some := d.schemas[name].(map[string]any)["properties"].(map[string]any)
-		code["enum"] = append(code["enum"].([]any), some["code"].(map[string]any)["enum"].([]any)...)
+		code["enum"] = append(code["enum"].([]any),
+			some["code"].(map[string]any)["enum"].([]any)...)
 		for key, property := range some {
 			if all[key] == nil {
 				all[key] = property

@@ -131,9 +131,9 @@ func (m *comparison) allows(changed map[*Statement]bool) bool {
 // search looks for an excess where changed statements match, and on banks that need their own
 // spots. When the call ends, it reports one without a witness.
 //
-// Two classes of actions that the same statements cover are decided the same, unless the actions are
-// administrative or the spot is the bank of a public access. So are two classes of banks. Of equal
-// classes search looks at the first.
+// Two classes of actions that the same statements cover are decided the same, unless the actions
+// are administrative or the spot is the bank of a public access. So are two classes of banks. Of
+// equal classes search looks at the first.
 func (m *comparison) search(changed map[*Statement]bool, own []string) (Excess, bool) {
 	m.read(changed, len(own) == 0)
 	if ended(m.call) {

@@ -14,8 +14,8 @@ type index struct {
 	naming         [][]int32 // for each class of banks, the statements with the pattern of its name
 }
 
-// newIndex indexes statements by the classes of their patterns and of moreBanks. When the sets would
-// exceed the budget of the call, it ends the call and indexes none.
+// newIndex indexes statements by the classes of their patterns and of moreBanks. When the sets
+// would exceed the budget of the call, it ends the call and indexes none.
 func newIndex(call Call, statements []*Statement, moreBanks []string) index {
 	var actions []string
 	banks := slices.Clone(moreBanks)

@@ -22,8 +22,8 @@ type line[T any] [lineLength]atomic.Pointer[T]
 
 const lineLength = 8
 
-// newSlots returns size slots, a power of two. They count in a budget, each with extra bytes and the
-// memory that it shares with others.
+// newSlots returns size slots, a power of two. They count in a budget, each with extra bytes and
+// the memory that it shares with others.
 func newSlots[T any](
 	size int,
 	budget *cache.Budget,
@@ -110,7 +110,9 @@ func newMemo[K comparable, V any](
 	budget *cache.Budget,
 	share func(K, *V) *cache.Share,
 ) *memo[K, V] {
-	shares := func(e *memoEntry[K, V]) (one, other *cache.Share) { return share(e.key, e.value), nil }
+	shares := func(e *memoEntry[K, V]) (one, other *cache.Share) {
+		return share(e.key, e.value), nil
+	}
 	return &memo[K, V]{newSlots(size, budget, 0, shares)}
 }
 

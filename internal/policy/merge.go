@@ -12,7 +12,7 @@ import (
 type merged struct {
 	schema  *Schema
 	winners []*match   // by parameter, the match whose value is in force; nil: none yet
-	lists   []*match   // matches that set a list to join, in no order; parameters joins all together
+	lists   []*match   // matches that set a list to join, in no order; parameters joins them
 	known   bool       // values is the last result of parameters, and no match was added since
 	values  Parameters // see known
 	matches []*match   // all matches in gathering order, if they are recorded

@@ -238,7 +238,8 @@ func (r *recorder) closedOpening(b *Bank, i int, code, reason string) {
 
 // opening records the public access that is in force.
 func (r *recorder) opening(b *Bank, i int, grant PublicDefault) {
-	e := r.add(&attachedBy{policy: b.id, via: "public"}, i, EffectAllow, CodePublicActionNotMatched, "")
+	by := &attachedBy{policy: b.id, via: "public"}
+	e := r.add(by, i, EffectAllow, CodePublicActionNotMatched, "")
 	action, ok := firstAction(grant.Actions, r.request.Action)
 	if !ok {
 		e.Reason = fmt.Sprintf("is in force, and no action pattern covers %q", r.request.Action)

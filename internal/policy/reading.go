@@ -129,7 +129,8 @@ func (m *comparison) counts(changed map[*Statement]bool, near bool) func(*Statem
 	}
 	return func(st *Statement) bool {
 		spend(m.call, 4*(len(st.Banks)*len(banks)+len(st.Actions)*len(actions)))
-		return !ended(m.call) && m.by.compares(st) && meet(st.Banks, banks) && meet(st.Actions, actions)
+		return !ended(m.call) && m.by.compares(st) && meet(st.Banks, banks) &&
+			meet(st.Actions, actions)
 	}
 }
 
@@ -217,8 +218,8 @@ func (m *comparison) own() []string {
 	return slices.Compact(ids)
 }
 
-// spots returns every spot where a data-plane right may exceed: those of classes of banks, and those
-// of own.
+// spots returns every spot where a data-plane right may exceed: those of classes of banks, and
+// those of own.
 func (m *comparison) spots(own []string) (all, owned []gridCell) {
 	if m.by.Banks {
 		return nil, nil

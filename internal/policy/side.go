@@ -10,7 +10,7 @@ import (
 // that narrows them.
 type side struct {
 	merged
-	allowed, denied place       // the first statement that allows, and the first that denies; zero: none
+	allowed, denied place       // the first statements that allow and deny; zero: none
 	broken          *attachedBy // the first policy that does not parse; nil: all parse
 	limits          bool        // the side gives no parameters: see Subject.Narrowing
 }

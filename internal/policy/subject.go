@@ -36,8 +36,8 @@ type Named struct {
 type Subject struct {
 	Kind             Kind
 	ServiceAccountID string // of a service account
-	// UserID is the value of UserVariable: the user, or the owner of a service account. "": patterns
-	// with that variable cover nothing.
+	// UserID is the value of UserVariable: the user, or the owner of a service account. "":
+	// patterns with that variable cover nothing.
 	UserID string
 	// Closed, when not "", denies everything whatever the policies say. It is the reason of the
 	// denial: an unknown user, an inactive owner, a deleted scoping policy.

@@ -15,8 +15,8 @@ type view struct {
 	call   Call // the tour stops when it ends; nil: it never stops early
 }
 
-// These are about the steps to look at a class of actions in a row, to decide one, and to merge a byte
-// of its parameters.
+// These are about the steps to look at a class of actions in a row, to decide one, and to merge a
+// byte of its parameters.
 const (
 	rowSteps   = 64
 	ruleSteps  = 500
@@ -56,7 +56,8 @@ func (g *classGrid) whole() *traversal {
 
 // traversal returns a tour that visits nothing yet.
 func (g *classGrid) tour() *traversal {
-	return &traversal{classGrid: g, within: bitsets(1, len(g.order))[0], through: bitsets(1, len(g.under))[0]}
+	within, through := bitsets(1, len(g.order))[0], bitsets(1, len(g.under))[0]
+	return &traversal{classGrid: g, within: within, through: through}
 }
 
 // reach returns the tour of what some statements match, and of the classes of banks above that.
@@ -220,7 +221,9 @@ func (t *traversal) add(r *row, view int, own *bankRules, above *row) (differs b
 
 // classVerdict returns the stance of a class of actions. When the same statements match a class
 // that was visited before, it returns the stance of that class.
-func (t *traversal) stance(v *view, action int32, own *bankRules, before, stances []*classVerdict) *classVerdict {
+func (t *traversal) stance(
+	v *view, action int32, own *bankRules, before, stances []*classVerdict,
+) *classVerdict {
 	covering := t.covering[action]
 	key := likeness{before[action], own.members.hashWithin(covering)}
 	if like, known := own.like[key]; !known {

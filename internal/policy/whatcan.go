@@ -22,9 +22,9 @@ const maxCapable = 2 << 20
 
 // Capabilities returns everything that the rights allow or deny explicitly, except for the banks in
 // shut, whose policies do not parse. The list is sorted by action and bank, as short as possible,
-// and never nil. A request that no capability covers is an ImplicitDeny. A list that would be longer
-// than MaxCapabilities, or would take megabytes, is ErrTooComplex. When the call
-// of the Compiler ends, the error is that of the call.
+// and never nil. A request that no capability covers is an ImplicitDeny. A list that would be
+// longer than MaxCapabilities, or would take megabytes, is ErrTooComplex. When the call of the
+// Compiler ends, the error is that of the call.
 func (r *Rights) Capabilities(shut []string) ([]Capability, error) {
 	if r.closed != nil || r.table == nil {
 		return []Capability{}, nil

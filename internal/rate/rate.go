@@ -35,7 +35,8 @@ func (r Rate) Interval() time.Duration {
 	return time.Duration(float64(time.Second)/r.PerSecond + 0.5)
 }
 
-// Left returns the outcome of a use of a key that then is unused after wait. r is within the bounds.
+// Left returns the outcome of a use of a key that then is unused after wait. r
+// is within the bounds.
 func (r Rate) Left(refused bool, wait time.Duration) Taken {
 	interval := r.Interval()
 	most := time.Duration(r.Burst) * interval
@@ -48,8 +49,8 @@ func (r Rate) Left(refused bool, wait time.Duration) Taken {
 // Key names what is limited.
 type Key [16]byte
 
-// KeyOf returns the Key of an API key by its id. Tenants may have keys of the same id: copies of one
-// database. The tenant "" is none.
+// KeyOf returns the Key of an API key by its id. Tenants may have keys of the same id: copies of
+// one database. The tenant "" is none.
 func KeyOf(tenant, id string) (key Key) {
 	if tenant == "" {
 		copy(key[:], id)

@@ -57,8 +57,8 @@ type generations struct {
 }
 
 // current reports whether the cache can be used now. It looks at the store where that is cheap, and
-// applies what was committed since. So after it returns, no cached value is older than a commit that
-// ended before the call. Other stores must have been seen recently.
+// applies what was committed since. So after it returns, no cached value is older than a commit
+// that ended before the call. Other stores must have been seen recently.
 func (c *Cache) current() bool {
 	if c.blind.Load() {
 		return c.fresh()
@@ -142,8 +142,8 @@ func (c *Cache) catchUp(ctx context.Context) error {
 }
 
 // applyNext reads and applies the changes since the last time. A follower takes what the store was
-// told, unless that lacks what a read has shown. The order counts: what Look says before the read is
-// what the read includes.
+// told, unless that lacks what a read has shown. The order counts: what Look says before the read
+// is what the read includes.
 func (c *Cache) applyNext(ctx context.Context, follows bool) error {
 	c.applying.Lock()
 	defer c.applying.Unlock()

@@ -27,7 +27,8 @@ func NewOne[T any](in *Cache, most int64, size func(T) int64) *One[T] {
 	if in == nil {
 		return nil
 	}
-	o := &One[T]{in, cache.New[struct{}, *one[T]](1, func(struct{}) uint64 { return 0 }), most, size}
+	kept := cache.New[struct{}, *one[T]](1, func(struct{}) uint64 { return 0 })
+	o := &One[T]{in, kept, most, size}
 	in.OnReset(o.Clear)
 	return o
 }

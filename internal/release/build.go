@@ -53,7 +53,8 @@ func (r *release) build(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := write(filepath.Join(r.scratch, "bin", "SHA256SUMS"), []byte(sums.String())); err != nil {
+	file := filepath.Join(r.scratch, "bin", "SHA256SUMS")
+	if err := write(file, []byte(sums.String())); err != nil {
 		return err
 	}
 	return r.writeMaterials(ctx)
@@ -74,8 +75,8 @@ func (r *release) writeMaterials(ctx context.Context) error {
 	return withoutTime(file)
 }
 
-// withoutTime removes when and by what build of the tool the bill was written: the same release has the
-// same bytes.
+// withoutTime removes when and by what build of the tool the bill was written: the same release has
+// the same bytes.
 func withoutTime(file string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -95,20 +96,23 @@ func withoutTime(file string) error {
 	return write(file, append(text, '\n'))
 }
 
-// hostEnv is the environment of a host that gets the modules from the proxy. Its module cache is its own:
-// a version that was rehearsed before had other bytes.
+// hostEnv is the environment of a host that gets the modules from the proxy. Its module cache is
+// its own: a version that was rehearsed before had other bytes.
 func (r *release) hostEnv(ctx context.Context) ([]string, error) {
-	usual, err := command(r.root, nil, "go", "env", "GOPROXY", "GOMODCACHE", "GONOSUMDB").output(ctx)
+	env := command(r.root, nil, "go", "env", "GOPROXY", "GOMODCACHE", "GONOSUMDB")
+	usual, err := env.output(ctx)
 	if err != nil {
 		return nil, err
 	}
 	lines := strings.Split(string(usual), "\n")
 	folders := []string{
-		filepath.Join(r.scratch, "proxy"), filepath.Join(r.out, "proxy"), filepath.Join(lines[1], "cache", "download"),
+		filepath.Join(r.scratch, "proxy"), filepath.Join(r.out, "proxy"),
+		filepath.Join(lines[1], "cache", "download"),
 	}
 	proxies := ""
 	for _, folder := range folders {
-		if _, err := os.Stat(folder); err == nil { // go asks no other proxy where a folder is missing
+		// go asks no other proxy where a folder is missing.
+		if _, err := os.Stat(folder); err == nil {
 			proxies += "file://" + folder + ","
 		}
 	}
@@ -125,7 +129,8 @@ func (r *release) hostEnv(ctx context.Context) ([]string, error) {
 // tool installs a tool, named with its version, and returns its path.
 func (r *release) tool(ctx context.Context, name string) (string, error) {
 	folder := filepath.Join(r.scratch, "tools")
-	_, err := command(r.scratch, []string{"GOWORK=off", "GOFLAGS=", "GOBIN=" + folder}, "go", "install", name).output(ctx)
+	env := []string{"GOWORK=off", "GOFLAGS=", "GOBIN=" + folder}
+	_, err := command(r.scratch, env, "go", "install", name).output(ctx)
 	name, _, _ = strings.Cut(filepath.Base(name), "@")
 	return filepath.Join(folder, name), err
 }

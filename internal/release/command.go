@@ -25,7 +25,8 @@ func (c cmd) output(ctx context.Context) ([]byte, error) {
 	var out, said bytes.Buffer
 	run.Stdout, run.Stderr = &out, &said
 	if err := run.Run(); err != nil {
-		return nil, fmt.Errorf("%s: %w\n%s", strings.Join(c.args, " "), err, bytes.TrimSpace(said.Bytes()))
+		return nil, fmt.Errorf("%s: %w\n%s",
+			strings.Join(c.args, " "), err, bytes.TrimSpace(said.Bytes()))
 	}
 	return out.Bytes(), nil
 }

@@ -38,11 +38,12 @@ func (r *release) compare(ctx context.Context) error {
 	if strings.Contains(newer, "Breaking") {
 		return nil
 	}
-	return fmt.Errorf("programs for %s break, and CHANGELOG.md does not say Breaking above it:\n%s", before, strings.Join(broken, "\n"))
+	return fmt.Errorf("programs for %s break, and CHANGELOG.md does not say Breaking above it:\n%s",
+		before, strings.Join(broken, "\n"))
 }
 
-// earlier returns the newest version below this one and its modules: that of a tag, or else that of the
-// folder of the release. Both are empty for the first version.
+// earlier returns the newest version below this one and its modules: that of a tag, or else that of
+// the folder of the release. Both are empty for the first version.
 func (r *release) earlier(ctx context.Context) (version string, modules []goModule, err error) {
 	old := filepath.Join(r.scratch, "earlier")
 	tags, err := command(r.root, nil, "git", "tag", "--merged", "HEAD", "--list", "v*").output(ctx)
@@ -68,8 +69,10 @@ func (r *release) earlier(ctx context.Context) (version string, modules []goModu
 		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 			continue // a new module
 		}
-		folder := filepath.Join(old, strings.ReplaceAll(m.path, "/", "_")) // modules lie in each other
-		if err := zip.Unzip(folder, module.Version{Path: m.path, Version: version}, file); err != nil {
+		// Modules lie in each other.
+		folder := filepath.Join(old, strings.ReplaceAll(m.path, "/", "_"))
+		of := module.Version{Path: m.path, Version: version}
+		if err := zip.Unzip(folder, of, file); err != nil {
 			return "", nil, err
 		}
 		modules = append(modules, goModule{m.path, folder})
@@ -110,10 +113,12 @@ func (r *release) broken(ctx context.Context, earlier []goModule) (broken []stri
 			broken = append(broken, old.path+": the module is gone")
 			continue
 		}
-		if _, err := command(old.folder, env, tool, "-m", "-w", api, old.path).output(ctx); err != nil {
+		save := command(old.folder, env, tool, "-m", "-w", api, old.path)
+		if _, err := save.output(ctx); err != nil {
 			return nil, err
 		}
-		differences, err := command(r.modules[i].folder, env, tool, "-m", "-incompatible", api, old.path).output(ctx)
+		compare := command(r.modules[i].folder, env, tool, "-m", "-incompatible", api, old.path)
+		differences, err := compare.output(ctx)
 		if err != nil {
 			return nil, err
 		}

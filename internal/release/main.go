@@ -1,6 +1,7 @@
-// Command release writes a version of every module that hosts import, and the program, into a folder:
-// a module proxy (proxy), static binaries with their sums and a bill of materials (bin), and the release
-// notes (notes). The same commit and the same Go give the same bytes. Run it as ./release.
+// Command release writes a version of every module that hosts import, and the program, into a
+// folder: a module proxy (proxy), static binaries with their sums and a bill of materials (bin),
+// and the release notes (notes). The same commit and the same Go give the same bytes.
+// Run it as ./release.
 package main
 
 import (
@@ -45,8 +46,8 @@ func main() {
 	}
 }
 
-// release is one version on its way into a folder. Everything is made in scratch, and moved to out when
-// it is complete.
+// release is one version on its way into a folder. Everything is made in scratch, and moved to out
+// when it is complete.
 type release struct {
 	root    string // of the clone
 	version string

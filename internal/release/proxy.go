@@ -21,8 +21,8 @@ import (
 
 const rootModule = "github.com/extsvc/svc"
 
-// goModule is a module that hosts import or install: one without replacements, outside of docs, e2e,
-// internal and testdata.
+// goModule is a module that hosts import or install: one without replacements, outside of docs,
+// e2e, internal and testdata.
 type goModule struct {
 	path, folder string
 }
@@ -32,8 +32,8 @@ func (r *release) published(path, ending string) string {
 	return filepath.Join(r.out, "proxy", path, "@v", r.version+ending)
 }
 
-// writeProxy writes the modules of the tree as the proxy serves them. Each requires the others at the
-// version of the release.
+// writeProxy writes the modules of the tree as the proxy serves them. Each requires the others at
+// the version of the release.
 func (r *release) writeProxy(ctx context.Context) error {
 	at, err := command(r.root, nil, "git", "log", "-1", "--format=%cI").line(ctx)
 	if err != nil {
@@ -75,10 +75,12 @@ func (r *release) writeModule(m goModule, committed time.Time) error {
 		return err
 	}
 	var files bytes.Buffer
-	if err := zip.CreateFromDir(&files, module.Version{Path: m.path, Version: r.version}, m.folder); err != nil {
+	of := module.Version{Path: m.path, Version: r.version}
+	if err := zip.CreateFromDir(&files, of, m.folder); err != nil {
 		return err
 	}
-	return errors.Join(write(base+".mod", mod), write(base+".info", info), write(base+".zip", files.Bytes()), r.writeList(m))
+	return errors.Join(write(base+".mod", mod), write(base+".info", info),
+		write(base+".zip", files.Bytes()), r.writeList(m))
 }
 
 // writeList adds the version to those that the folder of the release has.
@@ -99,7 +101,8 @@ func modulesOf(tree, version string) (modules []goModule, err error) {
 		if err != nil {
 			return err
 		}
-		if entry.IsDir() && slices.Contains([]string{"docs", "e2e", "internal", "testdata"}, entry.Name()) {
+		if entry.IsDir() &&
+			slices.Contains([]string{"docs", "e2e", "internal", "testdata"}, entry.Name()) {
 			return fs.SkipDir
 		}
 		if entry.Name() != "go.mod" {

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// refuse returns the notes of the version, or why there can be none: the tree is dirty, the version is
-// there already, or CHANGELOG.md does not have it.
+// refuse returns the notes of the version, or why there can be none: the tree is dirty, the version
+// is there already, or CHANGELOG.md does not have it.
 func (r *release) refuse(ctx context.Context) (notes string, err error) {
 	dirty, err := command(r.root, nil, "git", "status", "--porcelain").output(ctx)
 	if err != nil {
@@ -24,12 +24,16 @@ func (r *release) refuse(ctx context.Context) (notes string, err error) {
 	}
 	for _, path := range []string{r.published(rootModule, ".info"), r.notesFile(r.out)} {
 		if _, err := os.Stat(path); err == nil {
-			return "", fmt.Errorf("%s is there already: choose another version or another folder", path)
+			return "", fmt.Errorf("%s is there already: choose another version or another folder",
+				path)
 		}
 	}
-	if tagged, err := command(r.root, nil, "git", "rev-parse", "-q", "--verify", r.version+"^{commit}").line(ctx); err == nil {
-		if head, err := command(r.root, nil, "git", "rev-parse", "HEAD").line(ctx); err != nil || head != tagged {
-			return "", errors.Join(err, fmt.Errorf("the tag %s names another commit, %s", r.version, tagged))
+	tag := command(r.root, nil, "git", "rev-parse", "-q", "--verify", r.version+"^{commit}")
+	if tagged, err := tag.line(ctx); err == nil {
+		head, err := command(r.root, nil, "git", "rev-parse", "HEAD").line(ctx)
+		if err != nil || head != tagged {
+			return "", errors.Join(err,
+				fmt.Errorf("the tag %s names another commit, %s", r.version, tagged))
 		}
 	}
 	return r.section(r.version)
@@ -45,7 +49,8 @@ func (r *release) section(version string) (string, error) {
 	_, rest, _ = strings.Cut(rest, "\n")
 	section, _, _ := strings.Cut(rest, "\n## ")
 	if section = strings.TrimSpace(section); !found || section == "" {
-		return "", fmt.Errorf("CHANGELOG.md has no section [%s], or an empty one: write it", strings.TrimPrefix(version, "v"))
+		return "", fmt.Errorf("CHANGELOG.md has no section [%s], or an empty one: write it",
+			strings.TrimPrefix(version, "v"))
 	}
 	return section + "\n", nil
 }
@@ -87,7 +92,9 @@ func checkout(ctx context.Context, root, commit, to string) error {
 
 // copyWorktree takes the files as they are, with those that are not committed yet.
 func (r *release) copyWorktree(ctx context.Context) error {
-	names, err := command(r.root, nil, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").output(ctx)
+	list := command(r.root, nil,
+		"git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	names, err := list.output(ctx)
 	if err != nil {
 		return err
 	}
@@ -105,8 +112,8 @@ func (r *release) copyWorktree(ctx context.Context) error {
 	return nil
 }
 
-// publish moves what is in scratch into the folder of the release, file by file and in this order. The
-// files of older versions stay.
+// publish moves what is in scratch into the folder of the release, file by file and in this order.
+// The files of older versions stay.
 func (r *release) publish(folders ...string) error {
 	for _, folder := range folders {
 		from := filepath.Join(r.scratch, folder)

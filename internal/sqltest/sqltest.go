@@ -72,12 +72,13 @@ var Source = svc.SourceKey{Scope: svc.ScopeServer, Name: "s"}
 // Calls returns calls with large rows or many rows, by the index that their last statements use. A
 // primary key is the name of its table.
 func Calls(ctx context.Context, store svc.FullStore) map[string]func() error {
+	now := time.Now()
 	keys := func(page svc.APIKeyPage) func() error {
-		page.AfterTime, page.AfterID, page.Limit = time.Now(), "a", 1
+		page.AfterTime, page.AfterID, page.Limit = now, "a", 1
 		return func() error { return failure(store.APIKeys(ctx, page)) }
 	}
-	list := func(page svc.AccessPage) func() error {
-		page.After, page.Limit = "a/b/c", 1
+	list := func(kind event.TargetKind, page svc.AccessPage) func() error {
+		page.Kind, page.After, page.Limit = kind, "a/b/c", 1
 		read := svc.AccessRead{Page: &page}
 		return func() error {
 			return failure(store.ReadAccess(ctx, read, func(svc.Bundle) error { return nil }))
@@ -85,17 +86,21 @@ func Calls(ctx context.Context, store svc.FullStore) map[string]func() error {
 	}
 	user := svc.Identity{Kind: svc.KindUser, ID: "a"}
 	return map[string]func() error{
-		"svc_api_keys_created":         keys(svc.APIKeyPage{}),
-		"svc_api_keys_expiry":          keys(svc.APIKeyPage{KeyQuery: svc.KeyQuery{ExpireBefore: time.Now()}}),
-		"svc_api_keys_last_use":        keys(svc.APIKeyPage{KeyQuery: svc.KeyQuery{UnusedSince: time.Now()}}),
+		"svc_api_keys_created": keys(svc.APIKeyPage{}),
+		"svc_api_keys_expiry": keys(svc.APIKeyPage{
+			KeyQuery: svc.KeyQuery{ExpireBefore: now},
+		}),
+		"svc_api_keys_last_use": keys(svc.APIKeyPage{
+			KeyQuery: svc.KeyQuery{UnusedSince: now},
+		}),
 		"svc_api_keys_scoping":         keys(svc.APIKeyPage{ScopingPolicyID: "p"}),
 		"svc_api_keys_holder":          keys(svc.APIKeyPage{Holder: user}),
-		"svc_service_accounts_owner":   list(svc.AccessPage{Kind: event.TargetServiceAccount, User: "u"}),
-		"svc_service_accounts_scoping": list(svc.AccessPage{Kind: event.TargetServiceAccount, Policy: "p"}),
-		"svc_attachments_policy":       list(svc.AccessPage{Kind: event.TargetAttachment, Policy: "p"}),
-		"svc_attachments":              list(svc.AccessPage{Kind: event.TargetAttachment, Group: "g"}),
-		"svc_channels_user":            list(svc.AccessPage{Kind: event.TargetChannel, User: "u"}),
-		"svc_group_members":            list(svc.AccessPage{Kind: event.TargetMember, Group: "g"}),
+		"svc_service_accounts_owner":   list(event.TargetServiceAccount, svc.AccessPage{User: "u"}),
+		"svc_service_accounts_scoping": list(event.TargetServiceAccount, svc.AccessPage{Policy: "p"}),
+		"svc_attachments_policy":       list(event.TargetAttachment, svc.AccessPage{Policy: "p"}),
+		"svc_attachments":              list(event.TargetAttachment, svc.AccessPage{Group: "g"}),
+		"svc_channels_user":            list(event.TargetChannel, svc.AccessPage{User: "u"}),
+		"svc_group_members":            list(event.TargetMember, svc.AccessPage{Group: "g"}),
 		"svc_templates_installed": func() error {
 			return failure(store.Installations(ctx, svc.InstallationPage{Limit: 10}))
 		},

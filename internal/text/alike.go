@@ -5,10 +5,10 @@ import (
 	"unicode"
 )
 
-// Skeleton returns what a text shares with those that a person may take for it: texts that differ in
-// white space at the ends or in its amount, in case, in width, in normal form, or in letters of Latin,
-// Greek and Cyrillic, or digits, that look alike. It is for comparison only. It knows the composed
-// letters of Latin languages; others it keeps, and so misses some normal forms.
+// Skeleton returns what a text shares with those that a person may take for it: texts that differ
+// in white space at the ends or in its amount, in case, in width, in normal form, or in letters of
+// Latin, Greek and Cyrillic, or digits, that look alike. It is for comparison only. It knows the
+// composed letters of Latin languages; others it keeps, and so misses some normal forms.
 func Skeleton(text string) string {
 	var b strings.Builder
 	for _, r := range strings.Join(strings.Fields(text), " ") {

@@ -138,7 +138,8 @@ func Scope(policyID string) string {
 	return scopePrefix + url.PathEscape(policyID)
 }
 
-// PolicyOf returns the id of the policy in a scope; "" for no scope. ok: [Scope] makes such a scope.
+// PolicyOf returns the id of the policy in a scope; "" for no scope. ok:
+// [Scope] makes such a scope.
 func PolicyOf(scope string) (policyID string, ok bool) {
 	escaped, found := strings.CutPrefix(scope, scopePrefix)
 	policyID, err := url.PathUnescape(escaped)

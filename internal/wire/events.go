@@ -41,7 +41,8 @@ func (e Event) Append(b []byte) []byte {
 	return o.close()
 }
 
-// Salts has the salts of the texts of an event, or the digests of those that are erased. "": no text.
+// Salts has the salts of the texts of an event, or the digests of those that are
+// erased. "": no text.
 type Salts struct {
 	Actor  string `json:"actor,omitempty"`
 	Target string `json:"target,omitempty"`

@@ -1,5 +1,5 @@
-// Package otelsvc makes spans of OpenTelemetry from the requests to svc. It is its own module, so that
-// only its users compile OpenTelemetry.
+// Package otelsvc makes spans of OpenTelemetry from the requests to svc. It is its own module, so
+// that only its users compile OpenTelemetry.
 package otelsvc
 
 import (
@@ -20,8 +20,8 @@ type Spans struct{ tracer trace.Tracer }
 var _ httpapi.Observer = Spans{}
 
 // New returns an observer that records spans with tracer, which is required. The name of a span is
-// the pattern of the route, "svc" for a request without one. The parent is the span of the host's own
-// middleware in the request's context, if there is one.
+// the pattern of the route, "svc" for a request without one. The parent is the span of the host's
+// own middleware in the request's context, if there is one.
 //
 // The attributes are those of the semantic conventions of OpenTelemetry: http.route,
 // http.response.status_code, error.type (the code of the problem) and enduser.id. Two are svc's:
@@ -54,8 +54,8 @@ func (s Spans) Observe(ctx context.Context, o httpapi.Observation) {
 	span.End(trace.WithTimestamp(o.Began.Add(o.Took)))
 }
 
-// Decision adds an event "svc.decision" to the span of ctx, if that is recorded: with the action, the
-// bank and the outcome. Use it as [svc.Config].OnDecision.
+// Decision adds an event "svc.decision" to the span of ctx, if that is recorded: with the action,
+// the bank and the outcome. Use it as [svc.Config].OnDecision.
 func Decision(ctx context.Context, e svc.DecisionEvent) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {

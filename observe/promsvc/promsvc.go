@@ -20,8 +20,8 @@ import (
 // are those of [svc.Service.Stats], read at each collection and without labels. service nil: only
 // requests are counted, as with tenants.
 //
-// An error is one of registry, which takes the metrics of one Service. For several, wrap it for each
-// with [prometheus.WrapRegistererWith] and a label. After an error, nothing stays registered.
+// An error is one of registry, which takes the metrics of one Service. For several, wrap it for
+// each with [prometheus.WrapRegistererWith] and a label. After an error, nothing stays registered.
 func New(registry prometheus.Registerer, service *svc.Service) (httpapi.Observer, error) {
 	requests := requests{prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "svc_http_request_duration_seconds", Help: "Requests of the svc interface.",

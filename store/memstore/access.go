@@ -423,7 +423,9 @@ func inParts(b svc.Bundle, yield func(svc.Bundle) error) (err error) {
 	split(&err, b.BankPolicies, one, func(policies []svc.BankPolicy) error {
 		return yield(svc.Bundle{BankPolicies: policies})
 	})
-	split(&err, b.Tests, one, func(tests []svc.AccessTest) error { return yield(svc.Bundle{Tests: tests}) })
+	split(&err, b.Tests, one, func(tests []svc.AccessTest) error {
+		return yield(svc.Bundle{Tests: tests})
+	})
 	return err
 }
 

@@ -32,7 +32,8 @@ func (s *Store) page(page svc.AccessPage) (b svc.Bundle) {
 		b.BankPolicies = chunk(s.bankPolicies, page, page.After, strings.Compare, cloneBankPolicy,
 			func(svc.BankPolicy) bool { return true })
 	case event.TargetTest:
-		b.Tests = chunk(s.tests, page, page.After, strings.Compare, same, func(svc.AccessTest) bool { return true })
+		b.Tests = chunk(s.tests, page, page.After, strings.Compare, same,
+			func(svc.AccessTest) bool { return true })
 	case event.TargetAttachment:
 		after := svc.Target{ID: page.After}.Attachment()
 		b.Attachments = chunk(s.attachments, page, after, byPrincipal, same,

@@ -13,8 +13,8 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// Store is a [svc.FullStore] in memory. Create one with [New]. All methods are safe for concurrent use;
-// readers and writers wait for each other.
+// Store is a [svc.FullStore] in memory. Create one with [New]. All methods are safe for concurrent
+// use; readers and writers wait for each other.
 type Store struct {
 	mu   sync.Locker
 	undo *journal // nil outside of a transaction

@@ -41,7 +41,9 @@ func (s *Store) ClaimEvents(
 	free := sortedRows(s.outbox, func(event outboxEvent) bool {
 		return !event.claimedUntil.After(now)
 	}, func(a, b outboxEvent) int { return bytes.Compare(a.ID[:], b.ID[:]) })
-	claimed := first(free, limit, func(event outboxEvent) svc.Event { return cloneEvent(event.Event) })
+	claimed := first(free, limit, func(event outboxEvent) svc.Event {
+		return cloneEvent(event.Event)
+	})
 	for _, event := range claimed {
 		kept := s.outbox[event.ID]
 		kept.claimedUntil = until

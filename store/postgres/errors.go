@@ -15,8 +15,8 @@ import (
 const readOnlyTransaction = "25006"
 
 // classify recognizes temporary errors, transactions that the server rolled back because of others,
-// and taken keys. It returns nil for every other error, such as a wrong password: an operator must fix
-// those.
+// and taken keys. It returns nil for every other error, such as a wrong password: an operator must
+// fix those.
 func classify(err error) error {
 	if fault, ok := errors.AsType[interface {
 		error

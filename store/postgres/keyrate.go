@@ -24,8 +24,8 @@ type KeyRateOptions struct {
 	// Handler counts in its own memory and logs the error. It may be called concurrently. Nil: err
 	// is returned.
 	Failed func(r *http.Request, err error) (svc.Allowance, error)
-	// Tenant names the tenant of a request, as the Tenant of httpapi's Options does: two tenants may
-	// have keys of the same id. Nil: there are no tenants.
+	// Tenant names the tenant of a request, as the Tenant of httpapi's Options does: two tenants
+	// may have keys of the same id. Nil: there are no tenants.
 	Tenant func(r *http.Request) string
 }
 
@@ -40,8 +40,9 @@ const KeyRateTable = `CREATE UNLOGGED TABLE IF NOT EXISTS svc_key_rates (
 //
 // A request takes one round trip, and waits for other requests of the same key only. The table is
 // svc_key_rates, in the search path of the pool. When it is missing, the first request makes it: a
-// role that may not do so needs [KeyRateTable]. The pool's transactions must be READ COMMITTED, which
-// is PostgreSQL's default. The function is safe for concurrent use. The pool stays the host's.
+// role that may not do so needs [KeyRateTable]. The pool's transactions must be READ COMMITTED,
+// which is PostgreSQL's default. The function is safe for concurrent use. The
+// pool stays the host's.
 func KeyRate(
 	pool *pgxpool.Pool, options KeyRateOptions,
 ) func(r *http.Request, keyID string, limit svc.Rate) (svc.Allowance, error) {
@@ -102,8 +103,8 @@ func (k *keyRate) count(ctx context.Context, key string, limit rate.Rate) (rate.
 	return limit.Left(refused, time.Duration(wait)), nil
 }
 
-// takeOnce is the algorithm of package rate, in nanoseconds. The row is locked before it is read and
-// before the clock is: so of any requests at the same time, it allows as many as one after the
+// takeOnce is the algorithm of package rate, in nanoseconds. The row is locked before it is read
+// and before the clock is: so of any requests at the same time, it allows as many as one after the
 // other.
 const takeOnce = `INSERT INTO svc_key_rates AS k (key, until, every, refused, wait)
 	SELECT $1::TEXT, ` + nanoseconds + ` + $2::BIGINT, $2::BIGINT, FALSE, $2::BIGINT
@@ -114,12 +115,14 @@ const takeOnce = `INSERT INTO svc_key_rates AS k (key, until, every, refused, wa
 					ELSE before + $2::BIGINT END AS after
 			FROM (SELECT now, LEAST($2::BIGINT * $3::BIGINT, CASE k.every WHEN $2::BIGINT
 				THEN GREATEST(0, k.until - now)
-				ELSE (GREATEST(0, k.until - now)::FLOAT8 / k.every * $2::BIGINT)::BIGINT END) AS before
+				ELSE (GREATEST(0, k.until - now)::FLOAT8 / k.every * $2::BIGINT)::BIGINT END)
+					AS before
 				FROM (SELECT ` + nanoseconds + ` AS now OFFSET 0) c OFFSET 0) b) a)
 	RETURNING refused, wait`
 
 const nanoseconds = `(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::BIGINT * 1000`
 
-// forgetUnused deletes rows of keys that have their whole burst again. It waits for no other request.
+// forgetUnused deletes rows of keys that have their whole burst again. It waits
+// for no other request.
 const forgetUnused = `DELETE FROM svc_key_rates WHERE key IN (SELECT key FROM svc_key_rates
 	WHERE until < ` + nanoseconds + ` LIMIT 1000 FOR UPDATE SKIP LOCKED)`

@@ -103,8 +103,8 @@ func (l *listener) hear(ctx context.Context) {
 	}
 }
 
-// addressee reads a notification of a table: "TABLE" is about the Store itself, "TABLE/17" about the
-// tenant with that number. ours: it is about this table.
+// addressee reads a notification of a table: "TABLE" is about the Store itself, "TABLE/17" about
+// the tenant with that number. ours: it is about this table.
 func addressee(told, table string) (tenant int64, ours bool) {
 	of, number, about := strings.Cut(told, "/")
 	if about {

@@ -14,8 +14,8 @@ import (
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
-// New is [Open] over a pool of the host. It creates or upgrades the tables, in current_schema() of a
-// new connection of the pool. The hooks of the pool run as for the host's own connections; a
+// New is [Open] over a pool of the host. It creates or upgrades the tables, in current_schema() of
+// a new connection of the pool. The hooks of the pool run as for the host's own connections; a
 // search_path that they or the host set later does not matter to the Store.
 //
 // The pool stays the host's: Close of the Store does not close it, and the Store changes no setting

@@ -61,9 +61,9 @@ type Options struct {
 	// Other processes then notice changes at their next poll, within about a second. Nothing else
 	// depends on it.
 	NoNotify bool
-	// Exact makes each request ask the server first whether anything was committed, at the price of a
-	// round trip, which concurrent requests share. A change of another process then counts with the
-	// next request, and not some milliseconds later.
+	// Exact makes each request ask the server first whether anything was committed, at the price of
+	// a round trip, which concurrent requests share. A change of another process then counts with
+	// the next request, and not some milliseconds later.
 	Exact bool
 	// Pooler says that the URL leads to a pooler, such as PgBouncer in transaction or session mode.
 	// Each transaction may then use another connection, so the Store keeps nothing on one: no
@@ -196,8 +196,8 @@ func usable(ctx context.Context, db *sql.DB) error {
 	return tx.Rollback()
 }
 
-// Close ends the listener and closes the connections. A pool that the host gave to [New] stays open.
-// The Store of a tenant has neither: the host closes its [Tenants].
+// Close ends the listener and closes the connections. A pool that the host gave to [New] stays
+// open. The Store of a tenant has neither: the host closes its [Tenants].
 func (s *Store) Close() error {
 	if s.shared {
 		return nil

@@ -43,8 +43,8 @@ const (
 	tenantsLifetime = 15 * time.Minute
 )
 
-// OpenTenants connects to the database at url, as [Open] does, and creates or upgrades the tables of
-// the list of tenants. The tables of a tenant are upgraded when it is opened.
+// OpenTenants connects to the database at url, as [Open] does, and creates or upgrades the tables
+// of the list of tenants. The tables of a tenant are upgraded when it is opened.
 //
 // The role needs the right CREATE on the database. Of the options, MaxOpen 0 means 9: with the
 // connection that listens, all tenants together use 10.
@@ -79,8 +79,9 @@ func openTenants(
 	return options.tenants(ctx, db, dialect, connectTo(config), options.MaxOpen)
 }
 
-// NewTenants is [OpenTenants] over a pool of the host, as [New] is [Open]. PostgreSQL keeps some 50 kB
-// in a connection for each tenant that ever used it: limit the lifetime of the pool's connections.
+// NewTenants is [OpenTenants] over a pool of the host, as [New] is [Open]. PostgreSQL keeps some 50
+// kB in a connection for each tenant that ever used it: limit the lifetime of
+// the pool's connections.
 func NewTenants(ctx context.Context, pool *pgxpool.Pool, options Options) (*Tenants, error) {
 	if pool == nil {
 		return nil, errors.New("use a pool of PostgreSQL: the pool is nil")
@@ -141,8 +142,8 @@ func (t *Tenants) checkSchema() error {
 	const most = 63 - len("_t9223372036854775807")
 	schema := t.control.dialect.Schema
 	if len(schema) > most {
-		return fmt.Errorf("the schema %q, which is the first of the search path, has a longer name "+
-			"than %d bytes: use another one", schema, most)
+		return fmt.Errorf("the schema %q, which is the first of the search path, has a longer name"+
+			" than %d bytes: use another one", schema, most)
 	}
 	return nil
 }
@@ -159,8 +160,8 @@ func (t *Tenants) Dialect(tenant svc.Tenant) sqlstore.Dialect {
 	d.Lock = fmt.Sprintf("SELECT pg_advisory_xact_lock(%d, %d)", lockKey, int32(tenant.Number))
 	if d.Notify = ""; t.channel != "" {
 		// The table tells apart a copy of the list in the same database.
-		d.Notify = fmt.Sprintf(`SELECT pg_notify('%s', '%s.svc_generation'::regclass::oid || '/%d')`,
-			t.channel, literal(registry), tenant.Number)
+		const notify = `SELECT pg_notify('%s', '%s.svc_generation'::regclass::oid || '/%d')`
+		d.Notify = fmt.Sprintf(notify, t.channel, literal(registry), tenant.Number)
 	}
 	d.Classify = classifyTenant
 	return d
@@ -192,8 +193,8 @@ func (t *Tenants) Tx(tx PgxTx, tenant svc.Tenant) svc.FullStore {
 // DB returns the pool, as [Store.DB] does.
 func (t *Tenants) DB() *sql.DB { return t.control.db }
 
-// CreateTenant implements [svc.TenantStore], in one transaction. A schema of that number that is there
-// already stays as it is: the list may come from an old backup.
+// CreateTenant implements [svc.TenantStore], in one transaction. A schema of that number that is
+// there already stays as it is: the list may come from an old backup.
 func (t *Tenants) CreateTenant(
 	ctx context.Context, name string, state svc.TenantState, at time.Time,
 ) (svc.Tenant, error) {

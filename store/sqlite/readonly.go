@@ -16,7 +16,8 @@ func openToRead(ctx context.Context, path string) (*Store, error) {
 	if err := checkKind(path); err != nil {
 		return nil, err
 	} else if !may(path, toRead) {
-		return nil, fmt.Errorf("%w: this process needs the right to read the file", fs.ErrPermission)
+		return nil, fmt.Errorf("%w: this process needs the right to read the file",
+			fs.ErrPermission)
 	}
 	s := prepare(path, Options{ReadOnly: true}, access(path))
 	if err := s.CheckVersion(ctx); err != nil {
@@ -25,10 +26,10 @@ func openToRead(ctx context.Context, path string) (*Store, error) {
 	return s, nil
 }
 
-// access returns the parameter of connections that only read a file. SQLite needs the right to write
-// to the folder, for the files next to a database, unless the file is whole and nobody changes it:
-// that is so without a write-ahead log, which a process has while it uses the file. The empty log of
-// a copy has no -shm file: it holds nothing.
+// access returns the parameter of connections that only read a file. SQLite needs the right to
+// write to the folder, for the files next to a database, unless the file is whole and nobody
+// changes it: that is so without a write-ahead log, which a process has while it uses the file. The
+// empty log of a copy has no -shm file: it holds nothing.
 func access(path string) string {
 	if mayWrite(path) {
 		return "mode=rw"

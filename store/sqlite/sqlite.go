@@ -133,9 +133,9 @@ func Pending(ctx context.Context, path string) (script string, err error) {
 // busyTimeout is how long a statement waits for other connections.
 const busyTimeout = 5 * time.Second
 
-// patiently calls migrate again while SQLite is busy. When several processes open a new file, only one
-// of them can switch it to a write-ahead log. SQLite then returns busy to the others immediately,
-// despite the timeout.
+// patiently calls migrate again while SQLite is busy. When several processes open a new file, only
+// one of them can switch it to a write-ahead log. SQLite then returns busy to the others
+// immediately, despite the timeout.
 func patiently(ctx context.Context, migrate func(context.Context) error) error {
 	for end := time.Now().Add(busyTimeout); ; time.Sleep(5 * time.Millisecond) {
 		if err := migrate(ctx); code(err) != sqlite3.SQLITE_BUSY || time.Now().After(end) {
@@ -166,15 +166,16 @@ func (s *Store) Look(context.Context) (uint64, error) { return s.looker.look() }
 // BEGIN IMMEDIATE.
 func Dialect() sqlstore.Dialect {
 	return sqlstore.Dialect{
-		Text: "TEXT", Bytes: "BLOB", Serial: "INTEGER", OneWriter: true, Rows: 4, Classify: classify,
+		Text: "TEXT", Bytes: "BLOB", Serial: "INTEGER", OneWriter: true, Rows: 4,
+		Classify: classify,
 		Identity: `SELECT file FROM pragma_database_list WHERE name = 'main'`,
 		Find: `SELECT 'main', COALESCE((SELECT schema FROM pragma_table_list WHERE name = $1
 			ORDER BY CASE schema WHEN 'temp' THEN 0 WHEN 'main' THEN 1 ELSE 2 END LIMIT 1), '')`,
 	}
 }
 
-// classify recognizes taken keys, and temporary errors: a lock held past the timeout, or a disk that
-// is full, failing or mounted read-only.
+// classify recognizes taken keys, and temporary errors: a lock held past the timeout, or a disk
+// that is full, failing or mounted read-only.
 func classify(err error) error {
 	if fault, ok := errors.AsType[*sqlite.Error](err); ok &&
 		fault.Code() == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY {

@@ -84,8 +84,8 @@ func (t *Tenants) Opened(tenant svc.Tenant) *Store {
 	return nil
 }
 
-// CreateTenant implements [svc.TenantStore]. The tenant is on the list when its file is whole. A file
-// of that number that is there already stays as it is: the list may come from an old backup.
+// CreateTenant implements [svc.TenantStore]. The tenant is on the list when its file is whole. A
+// file of that number that is there already stays as it is: the list may come from an old backup.
 func (t *Tenants) CreateTenant(
 	ctx context.Context, name string, state svc.TenantState, at time.Time,
 ) (svc.Tenant, error) {
@@ -154,9 +154,11 @@ func (t *Tenants) DropTenant(ctx context.Context, number int64) error {
 
 // The connections of a tenant, which may be one of thousands.
 const (
-	tenantIdle   = 5 * time.Second    // before an unused connection is closed
-	tenantCache  = "cache_size(-512)" // KiB of pages for each
-	tenantWrites = 64                 // tenants that write at the same time: each holds a thread while it waits for the disk
+	tenantIdle  = 5 * time.Second    // before an unused connection is closed
+	tenantCache = "cache_size(-512)" // KiB of pages for each
+	// tenantWrites is how many tenants write at the same time: each holds a thread while it waits
+	// for the disk.
+	tenantWrites = 64
 )
 
 // MigrateTenant implements [svc.TenantStore].
@@ -165,8 +167,8 @@ func (t *Tenants) MigrateTenant(ctx context.Context, tenant svc.Tenant) error {
 	return errors.Join(patiently(ctx, store.Upgrade), t.finish(ctx, tenant.Number, store))
 }
 
-// prepare returns the Store of a tenant. A file that is missing has been dropped, or was lost: it is
-// not made.
+// prepare returns the Store of a tenant. A file that is missing has been dropped, or was lost: it
+// is not made.
 func (t *Tenants) prepare(tenant svc.Tenant) *Store {
 	store := prepare(t.Path(tenant), t.options, "mode=rw", pragma(tenantCache))
 	store.write.SetConnMaxIdleTime(tenantIdle)

@@ -50,9 +50,10 @@ const (
 	withNarrow    = `, y.display_name, y.document`
 	withKey       = `, ` + keyColumns
 	withoutGrants = `, substr($1, 1, 0), substr($1, 1, 0)` // uses $1, which has no type otherwise
-	fromBank      = ` FROM (` + selectGeneration + `) g LEFT JOIN svc_bank_policies b ON b.bank_id = $2`
-	joinScoping   = ` LEFT JOIN svc_policies n ON n.id = a.scoping_policy_id`
-	joinAccount   = ` LEFT JOIN svc_service_accounts a ON a.id = $3` + joinScoping +
+	fromBank      = ` FROM (` + selectGeneration + `) g
+		LEFT JOIN svc_bank_policies b ON b.bank_id = $2`
+	joinScoping = ` LEFT JOIN svc_policies n ON n.id = a.scoping_policy_id`
+	joinAccount = ` LEFT JOIN svc_service_accounts a ON a.id = $3` + joinScoping +
 		` LEFT JOIN svc_users u ON u.id = a.owner_user_id`
 	joinUser   = ` LEFT JOIN svc_users u ON u.id = $3`
 	joinNarrow = ` LEFT JOIN svc_policies y ON y.id = $4`
@@ -452,10 +453,11 @@ func scanBankPolicy(row scanner) (policy svc.BankPolicy, err error) {
 
 const selectTests = `SELECT ` + testColumns + ` FROM svc_access_tests t`
 
-const testColumns = `t.id, t.user_id, t.sa_id, t.sender, t.action, t.bank_id, t.channel, t.topic, t.allowed`
+const testColumns = `t.id, t.user_id, t.sa_id, t.sender, t.action, t.bank_id, t.channel, t.topic,
+	t.allowed`
 
 func scanTest(row scanner) (t svc.AccessTest, err error) {
-	err = row.Scan(&t.ID, &t.UserID, &t.ServiceAccountID, &t.Sender, &t.Action, &t.Bank, &t.Channel, &t.Topic,
-		orZero[bool]{&t.Allowed})
+	err = row.Scan(&t.ID, &t.UserID, &t.ServiceAccountID, &t.Sender, &t.Action, &t.Bank,
+		&t.Channel, &t.Topic, orZero[bool]{&t.Allowed})
 	return t, err
 }

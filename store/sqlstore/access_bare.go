@@ -60,7 +60,8 @@ func (s session) bareGroups(ctx context.Context, p *parts) error {
 		return err
 	}
 	for {
-		texts, err := all(ctx, s, scanMembership, selectBareMembers, boundary, last.Group, last.User)
+		texts, err := all(ctx, s, scanMembership, selectBareMembers,
+			boundary, last.Group, last.User)
 		if err != nil {
 			return err
 		}

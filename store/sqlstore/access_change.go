@@ -157,7 +157,9 @@ func (t accessTx) ask(
 	return func() svc.Bundle {
 		b.Users = withChannels(b.Users)
 		b.Groups = withMembers(once(b.Groups, func(g svc.Group) string { return g.ID }), members)
-		b.ServiceAccounts = once(b.ServiceAccounts, func(a svc.ServiceAccount) string { return a.ID })
+		b.ServiceAccounts = once(b.ServiceAccounts, func(a svc.ServiceAccount) string {
+			return a.ID
+		})
 		b.Attachments = once(b.Attachments, func(a svc.Attachment) svc.AttachmentKey {
 			return svc.AttachmentKey{PolicyID: a.PolicyID, Principal: a.Principal}
 		})
@@ -209,8 +211,8 @@ func once[K comparable, R any](rows []R, key func(R) K) []R {
 	})
 }
 
-// users asks for the named users and the holders of the named channels, with a row for each of their
-// channels. It looks up the holder of a channel only when none of the named users has it.
+// users asks for the named users and the holders of the named channels, with a row for each of
+// their channels. It looks up the holder of a channel only when none of the named users has it.
 func (t accessTx) users(
 	ctx context.Context, err *error, list *[]svc.User, named svc.AccessNames,
 ) {
@@ -231,7 +233,8 @@ func (t accessTx) users(
 		return held[c]
 	})
 	pick(ctx, t, err, list, scanUserChannel, other, columnsOfChannel, columns+`{rows} j
-		CROSS JOIN svc_channels h CROSS JOIN svc_users u LEFT JOIN svc_channels c ON c.user_id = u.id
+		CROSS JOIN svc_channels h CROSS JOIN svc_users u
+		LEFT JOIN svc_channels c ON c.user_id = u.id
 		WHERE h.provider = j.value->>0 AND h.sender_id = j.value->>1 AND u.id = h.user_id`)
 }
 
@@ -255,9 +258,11 @@ func withChannels(rows []svc.User) []svc.User {
 
 // groups asks for the named groups, and for their named members.
 func (t accessTx) groups(
-	ctx context.Context, err *error, list *[]svc.Group, members *[]svc.Membership, named svc.AccessNames,
+	ctx context.Context, err *error, list *[]svc.Group, members *[]svc.Membership,
+	named svc.AccessNames,
 ) {
-	const groups, ofMembers = `SELECT g.id, g.display_name FROM `, `SELECT m.group_id, m.user_id FROM `
+	const groups = `SELECT g.id, g.display_name FROM `
+	const ofMembers = `SELECT m.group_id, m.user_id FROM `
 	ids := slices.Concat(named.Groups, named.MembersOf)
 	for _, m := range named.Members {
 		ids = append(ids, m.Group)
@@ -317,8 +322,8 @@ type held struct {
 	user string
 }
 
-// put runs a statement that writes rows, or lets the driver run it with the next one, unless the rows
-// are many. When err is already set, it does nothing.
+// put runs a statement that writes rows, or lets the driver run it with the next one, unless the
+// rows are many. When err is already set, it does nothing.
 func put[R any](
 	ctx context.Context, t accessTx, err *error, rows []R, columns func(R) any, query string,
 ) {
@@ -347,11 +352,13 @@ func (t accessTx) write(ctx context.Context, w svc.AccessWrite) (err error) {
 	put(ctx, t, &err, w.Users, func(u svc.User) any {
 		id, name, email := foldUser(u)
 		return []any{u.ID, u.DisplayName, u.Email, flag(u.Inactive), id, name, email}
-	}, `INSERT INTO svc_users (id, display_name, email, inactive, folded_id, folded_name, folded_email)
-		SELECT value->>0, value->>1, value->>2, CAST(value->>3 AS BIGINT), value->>4, value->>5, value->>6
-		FROM {rows} WHERE true
-		ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name, email = excluded.email,
-		inactive = excluded.inactive, folded_name = excluded.folded_name, folded_email = excluded.folded_email`)
+	}, `INSERT INTO svc_users
+		(id, display_name, email, inactive, folded_id, folded_name, folded_email)
+		SELECT value->>0, value->>1, value->>2, CAST(value->>3 AS BIGINT),
+		value->>4, value->>5, value->>6 FROM {rows} WHERE true
+		ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name,
+		email = excluded.email, inactive = excluded.inactive,
+		folded_name = excluded.folded_name, folded_email = excluded.folded_email`)
 	t.writeChannels(ctx, &err, w.Users)
 	put(ctx, t, &err, w.Groups, func(g svc.Group) any {
 		return []any{g.ID, g.DisplayName}
@@ -360,7 +367,8 @@ func (t accessTx) write(ctx context.Context, w svc.AccessWrite) (err error) {
 		ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name`)
 	put(ctx, t, &err, w.Leave, columnsOfMembership, `DELETE FROM svc_group_members
 		WHERE (group_id, user_id) IN (SELECT value->>0, value->>1 FROM {rows})`)
-	put(ctx, t, &err, w.Join, columnsOfMembership, `INSERT INTO svc_group_members (group_id, user_id)
+	put(ctx, t, &err, w.Join, columnsOfMembership, `INSERT INTO svc_group_members
+		(group_id, user_id)
 		SELECT value->>0, value->>1 FROM {rows} WHERE true ON CONFLICT DO NOTHING`)
 	put(ctx, t, &err, w.Policies, func(p svc.Policy) any {
 		return []any{p.ID, p.DisplayName, string(p.Document)}
@@ -389,11 +397,14 @@ func (t accessTx) write(ctx context.Context, w svc.AccessWrite) (err error) {
 		SELECT value->>0, value->>1 FROM {rows} WHERE true
 		ON CONFLICT (bank_id) DO UPDATE SET document = excluded.document`)
 	put(ctx, t, &err, w.Tests, func(q svc.AccessTest) any {
-		return []any{q.ID, q.UserID, q.ServiceAccountID, q.Sender, q.Action, q.Bank, q.Channel, q.Topic,
-			flag(q.Allowed)}
-	}, `INSERT INTO svc_access_tests (id, user_id, sa_id, sender, action, bank_id, channel, topic, allowed)
-		SELECT value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7,
-		CAST(value->>8 AS BIGINT) FROM {rows} WHERE true
+		return []any{
+			q.ID, q.UserID, q.ServiceAccountID, q.Sender, q.Action, q.Bank, q.Channel, q.Topic,
+			flag(q.Allowed),
+		}
+	}, `INSERT INTO svc_access_tests
+		(id, user_id, sa_id, sender, action, bank_id, channel, topic, allowed)
+		SELECT value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6,
+		value->>7, CAST(value->>8 AS BIGINT) FROM {rows} WHERE true
 		ON CONFLICT (id) DO UPDATE SET allowed = excluded.allowed`)
 	return err
 }

@@ -265,7 +265,8 @@ func foundUsers(text string, page svc.AccessPage) *listing {
 	if page.After >= begin {
 		from = ` > ` + after
 	}
-	l.query += fold(`name`, `folded_name`, ``) + fold(`email`, `folded_email`, `u.folded_email IS NOT NULL AND `) +
+	l.query += fold(`name`, `folded_name`, ``) +
+		fold(`email`, `folded_email`, `u.folded_email IS NOT NULL AND `) +
 		fold(`other_case`, `folded_id`, `u.folded_id IS NOT NULL AND `) +
 		find(`id`, `u.id`+from+` AND u.id <= `+most+rest(`id`), `u.id`)
 	l.chunk(`1`, page)

@@ -14,7 +14,8 @@ const expiredAtOnce = 100
 // Answer implements [svc.AnswerStore].
 func (s *Store) Answer(ctx context.Context, key []byte, now time.Time) (svc.StoredAnswer, error) {
 	answer, err := one(ctx, s.db.reading(), scanAnswer,
-		`SELECT key, caller, request, data, expires_at FROM svc_answers WHERE key = $1 AND expires_at > $2`,
+		`SELECT key, caller, request, data, expires_at FROM svc_answers
+			WHERE key = $1 AND expires_at > $2`,
 		key, now.UnixMicro())
 	return answer, s.fault(ctx, "read answer", err)
 }

@@ -28,12 +28,12 @@ func (s *Store) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
 	})
 }
 
-// countKeys counts the live keys of a holder in an index, and stops at most. It leaves out those that
-// have expired at a time that is not zero.
+// countKeys counts the live keys of a holder in an index, and stops at most. It leaves out those
+// that have expired at a time that is not zero.
 func countKeys(args *parameters, holder svc.Identity, most int, at time.Time) (query string) {
-	query = `SELECT COUNT(*) AS number FROM (SELECT h.id FROM svc_api_keys h WHERE h.holder_kind = ` +
-		args.add(holder.Kind) + ` AND h.holder_id = ` + args.add(holder.ID) +
-		` AND h.revoked_at IS NULL`
+	query = `SELECT COUNT(*) AS number FROM (SELECT h.id FROM svc_api_keys h
+		WHERE h.holder_kind = ` + args.add(holder.Kind) +
+		` AND h.holder_id = ` + args.add(holder.ID) + ` AND h.revoked_at IS NULL`
 	if !at.IsZero() {
 		query += ` AND (h.expires_at IS NULL OR h.expires_at > ` + args.add(at.UnixMicro()) + `)`
 	}

@@ -172,7 +172,8 @@ func (r auditRow) followedBy(records []svc.AuditRecord) []auditRow {
 }
 
 // insertRecord inserts records, which are the JSON $1. JSON has no bytes: theirs are parts of $2.
-const insertRecord = `WITH elements AS (SELECT value FROM {rows}) INSERT INTO svc_audit (` + auditColumns + `)
+const insertRecord = `WITH elements AS (SELECT value FROM {rows})
+	INSERT INTO svc_audit (` + auditColumns + `)
 	SELECT CAST(value->>0 AS BIGINT), value->>1, CAST(value->>2 AS BIGINT), value->>3, value->>4,
 	value->>5, value->>6, value->>7, value->>8, value->>9, value->>10, value->>11, value->>12,
 	substr(CAST($2 AS {bytes}), CAST(value->>13 AS INTEGER), CAST(value->>14 AS INTEGER)),
@@ -237,7 +238,8 @@ func scanRow(row scanner) (r auditRow, err error) {
 	var e eventRow
 	var salts []byte
 	columns := slices.Concat(
-		[]any{&r.Number}, e.columns(), []any{&r.Previous, &r.Hash, &r.earliest, &r.latest}, e.rows(),
+		[]any{&r.Number}, e.columns(), []any{&r.Previous, &r.Hash, &r.earliest, &r.latest},
+		e.rows(),
 		[]any{&salts},
 	)
 	if err := row.Scan(columns...); err != nil {
@@ -283,7 +285,8 @@ const (
 	// nextRun selects the last number of the next run; 0: there is none.
 	nextRun = `SELECT COALESCE(MAX(number), 0) FROM svc_audit
 		WHERE number % 2048 = 0 AND latest >= $1 AND earliest < $2 AND number < ` + beforeRun
-	inRun = `happened_at >= $1 AND happened_at < $2 AND number > COALESCE(` + beforeRun + `, 0) AND `
+	inRun = `happened_at >= $1 AND happened_at < $2
+		AND number > COALESCE(` + beforeRun + `, 0) AND `
 )
 
 // bounds returns the times of a page, and the number before which it begins.

@@ -90,12 +90,13 @@ func (s *Store) mutate(
 func (s *Store) committed() {
 	s.news.tell()
 	if s.dialect.Notify != "" && s.write != nil {
-		s.limiter.after(func() { _ = s.tell() }) // without it, other processes notice within a second
+		// Without it, other processes notice within a second.
+		s.limiter.after(func() { _ = s.tell() })
 	}
 }
 
-// record raises the generation for each mutation and stores what it changed. All statements may wait for the
-// commit, so that no other writer waits for answers to this one.
+// record raises the generation for each mutation and stores what it changed. All statements may
+// wait for the commit, so that no other writer waits for answers to this one.
 func (s *Store) record(ctx context.Context, tx session, mutations ...mutation) (err error) {
 	for _, m := range mutations {
 		if err == nil {
@@ -118,7 +119,8 @@ func (s session) forget(ctx context.Context, dialect Dialect) error {
 	if !dialect.OneWriter {
 		oldest += ` FOR UPDATE SKIP LOCKED`
 	}
-	return s.later(ctx, nil, `DELETE FROM svc_changefeed WHERE seq IN (`+oldest+`)`, remembered, forgotten)
+	return s.later(ctx, nil, `DELETE FROM svc_changefeed WHERE seq IN (`+oldest+`)`,
+		remembered, forgotten)
 }
 
 // rowsAtOnce returns how many of n rows to write with one statement. It uses few sizes, because
@@ -184,8 +186,8 @@ func (s *Store) questions() session {
 	return s.db.reading()
 }
 
-// changes returns what was committed after the state of a generation, in the order of the commits as
-// far as anybody could tell: a change has its place before its commit, and behind all that were
+// changes returns what was committed after the state of a generation, in the order of the commits
+// as far as anybody could tell: a change has its place before its commit, and behind all that were
 // committed when it began.
 func (s *Store) changes(ctx context.Context, tx session, since int64) (svc.StoreChanges, error) {
 	from := state{generation: since, lanes: []int64{since}}
@@ -228,8 +230,9 @@ func (s *Store) changes(ctx context.Context, tx session, since int64) (svc.Store
 	}, nil
 }
 
-// learn remembers a state that was read. It returns false when the database has gone back: the state
-// lacks some of the one that the changes are from, or of the latest one that was known before.
+// learn remembers a state that was read. It returns false when the database has gone back: the
+// state lacks some of the one that the changes are from, or of the latest one
+// that was known before.
 func (s *Store) learn(now, from, latest state) bool {
 	switch {
 	case s.dialect.OneWriter: // since says it all

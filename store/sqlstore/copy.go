@@ -20,8 +20,8 @@ func Copy(ctx context.Context, from, to Opened) error { return Copier{}.Copy(ctx
 // Copier copies a database. Its zero value is ready to use.
 type Copier struct {
 	// Progress, unless nil, gets the number of rows copied so far and of all rows: once at the
-	// start, and then at most once for each row. The goroutine of Copy calls it. When done is total,
-	// the rows are not committed yet.
+	// start, and then at most once for each row. The goroutine of Copy calls it. When done is
+	// total, the rows are not committed yet.
 	Progress func(done, total int64)
 }
 
@@ -31,10 +31,10 @@ type Copier struct {
 // [svc.ChangeStore] remembers. Events that wait in the
 // outbox go to the outbox of the target, which that of a tenant may share with others.
 //
-// Copy reads one state of from, and others may go on writing to it. A SQLite file keeps their writes
-// in its write-ahead log until the end. Copy writes to in one transaction: when it fails, when ctx
-// ends or the process is killed, to is as before. In memory it holds at most 256 rows, and of
-// texts and bytes 1 MiB, or one larger row.
+// Copy reads one state of from, and others may go on writing to it. A SQLite file keeps their
+// writes in its write-ahead log until the end. Copy writes to in one transaction: when it fails,
+// when ctx ends or the process is killed, to is as before. In memory it holds at most 256 rows, and
+// of texts and bytes 1 MiB, or one larger row.
 //
 // Copy refuses a target that is the source, and one that was ever written to: it must have the
 // tables as [Store.Migrate] makes them, and no rows. Both databases must have the version that this
@@ -50,7 +50,9 @@ func (c Copier) Copy(ctx context.Context, from, to Opened) error {
 		from: from.opened(), to: to.opened(), progress: c.Progress,
 		known: len(migrationTexts()), tables: tables(migrationTexts()),
 	}
-	run.tables = slices.DeleteFunc(run.tables, func(t *table) bool { return t.name == "svc_changefeed" })
+	run.tables = slices.DeleteFunc(run.tables, func(t *table) bool {
+		return t.name == "svc_changefeed"
+	})
 	if run.progress == nil {
 		run.progress = func(int64, int64) {}
 	}

@@ -52,8 +52,8 @@ func (d Dialect) target(t *table) *table {
 	return &shared
 }
 
-// rows returns the FROM and WHERE of the rows to copy, which can be extended with AND. The first lane of
-// the target gets the whole generation: the databases may have other numbers of lanes.
+// rows returns the FROM and WHERE of the rows to copy, which can be extended with AND. The first
+// lane of the target gets the whole generation: the databases may have other numbers of lanes.
 func (c *copying) rows(t *table) string {
 	if t.name == "svc_generation" {
 		return ` FROM (SELECT 1 AS id, value FROM (` + selectGeneration + `) s) g WHERE 1 = 1`

@@ -33,7 +33,7 @@ func NewFairQueue(calls int) *FairQueue {
 	return &FairQueue{
 		calls: fairqueue.New(fairqueue.Rules{
 			Turns: calls, PerSecond: perSecond,
-			Alone: max(1, calls*3/4), // its writes may all wait for a lock: some stay for the others
+			Alone: max(1, calls*3/4), // all its writes may wait for a lock: others need some
 			Share: max(1, min(calls, processors)/2),
 		}),
 		reads:     fairqueue.New(fairqueue.Rules{PerSecond: perSecond}),
@@ -41,9 +41,9 @@ func NewFairQueue(calls int) *FairQueue {
 	}
 }
 
-// queueUp waits until the pool has a connection for a transaction or a shared statement. Callers get
-// their turn in the order in which they came: database/sql gives a free connection to any of them.
-// done lets the next caller in.
+// queueUp waits until the pool has a connection for a transaction or a shared statement. Callers
+// get their turn in the order in which they came: database/sql gives a free connection to any of
+// them. done lets the next caller in.
 func (p *pool) queueUp(ctx context.Context, writes bool) (done func(), err error) {
 	longest := time.Duration(0)
 	if p.silence != nil && !hasTime(ctx) {

@@ -18,7 +18,8 @@ const lanes = 32
 // lane locked until its commit. Snapshots of a database are ordered: of two, one holds all commits
 // of the other. So equal sums are equal states, and a greater sum is a later state.
 const (
-	sumGeneration    = `SELECT CAST(SUM(value) AS BIGINT) AS value FROM svc_generation` // without rows: null
+	// Without rows, the sum is null.
+	sumGeneration    = `SELECT CAST(SUM(value) AS BIGINT) AS value FROM svc_generation`
 	selectGeneration = sumGeneration + ` HAVING COUNT(*) > 0`
 )
 
@@ -43,7 +44,8 @@ const (
 // The lane is chosen in its own row: PostgreSQL evaluates a subquery of WHERE again when the row to
 // update has changed since the start of the statement.
 var feedAny = fmt.Sprintf(`WITH unlocked AS MATERIALIZED (
-		SELECT id FROM svc_generation ORDER BY (id + pg_backend_pid()) %% %[1]d LIMIT 1 FOR UPDATE SKIP LOCKED),
+		SELECT id FROM svc_generation ORDER BY (id + pg_backend_pid()) %% %[1]d LIMIT 1
+		FOR UPDATE SKIP LOCKED),
 	chosen AS MATERIALIZED (SELECT id FROM unlocked
 		UNION ALL SELECT 1 + pg_backend_pid() %% %[1]d WHERE NOT EXISTS (SELECT FROM unlocked)),
 	lane AS (UPDATE svc_generation g SET value = g.value + 1 FROM chosen WHERE g.id = chosen.id
@@ -51,8 +53,8 @@ var feedAny = fmt.Sprintf(`WITH unlocked AS MATERIALIZED (
 	INSERT INTO svc_changefeed (lane, number, changed)
 	VALUES ((SELECT id FROM lane), (SELECT value FROM lane), $1)`, lanes)
 
-// feed adds a mutation to the changes, and one to the generation. For a tenant it also says which one
-// has moved, in the same lane, as its mutations must not wait for each other there.
+// feed adds a mutation to the changes, and one to the generation. For a tenant it also says which
+// one has moved, in the same lane, as its mutations must not wait for each other there.
 func (s session) feed(ctx context.Context, dialect Dialect, m mutation) error {
 	changed, err := json.Marshal(m)
 	statement := feedAny
@@ -65,7 +67,8 @@ func (s session) feed(ctx context.Context, dialect Dialect, m mutation) error {
 		}
 		statement = feedOnly
 	case t != nil:
-		statement = strings.Replace(statement, "\n\tINSERT", `, moved AS (`+t.move("lane")+`) INSERT`, 1)
+		insert := `, moved AS (` + t.move("lane") + `) INSERT`
+		statement = strings.Replace(statement, "\n\tINSERT", insert, 1)
 	}
 	return s.later(ctx, nil, statement, string(changed))
 }
@@ -127,8 +130,8 @@ type states struct {
 // only repeats some changes.
 const statesMost = 128
 
-// before returns the latest known state that has nothing which the state of a generation lacks. That
-// of the generation 0 is always known.
+// before returns the latest known state that has nothing which the state of a generation lacks.
+// That of the generation 0 is always known.
 func (s *states) before(generation int64) state {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,8 +150,8 @@ func (s *states) find(generation int64) (at int, found bool) {
 	})
 }
 
-// add remembers a state that was read after an earlier one was known. false: the state lacks some of
-// it, as the database has gone back, and all others are forgotten.
+// add remembers a state that was read after an earlier one was known. false: the state lacks some
+// of it, as the database has gone back, and all others are forgotten.
 func (s *states) add(now, earlier state) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// The locks on access are those of a table without rows, and write nothing. One change of access at a
-// time has addToAccess. Those who rely on access do not wait for it, but for changeAccess.
+// The locks on access are those of a table without rows, and write nothing. One change of access at
+// a time has addToAccess. Those who rely on access do not wait for it, but for changeAccess.
 const (
 	relyOnAccess = `LOCK TABLE svc_access_lock IN ROW SHARE MODE`
 	addToAccess  = `LOCK TABLE svc_access_lock IN SHARE ROW EXCLUSIVE MODE`
@@ -70,12 +70,12 @@ func sqlState(err error) string {
 	return fault.SQLState()
 }
 
-// lockAccess locks access to change it, or only to add to it. The server ends its wait a moment before
-// the client would: so a lock differs from a silent server. A transaction of the host keeps its own
-// limit.
+// lockAccess locks access to change it, or only to add to it. The server ends its wait a moment
+// before the client would: so a lock differs from a silent server. A transaction of the host keeps
+// its own limit.
 //
-// In the queue for changeAccess, those who rely on access wait behind, even while one of them, such as
-// a transaction of the host, makes it long. So it waits in short turns.
+// In the queue for changeAccess, those who rely on access wait behind, even while one of them, such
+// as a transaction of the host, makes it long. So it waits in short turns.
 func (s session) lockAccess(ctx context.Context, longest time.Duration, adds bool) error {
 	if s.host != nil {
 		_, err := s.exec(ctx, addToAccess)
@@ -159,7 +159,9 @@ func (s session) unlimitLocks(ctx context.Context) error {
 
 func accessLocked(err error) error {
 	return &svc.Error{
-		Code: svc.CodeUnavailable, Message: "another transaction is changing access: try again", Err: err,
+		Code:    svc.CodeUnavailable,
+		Message: "another transaction is changing access: try again",
+		Err:     err,
 	}
 }
 
@@ -175,8 +177,8 @@ func lockedByOther(err error) error {
 const impatience = 100 * time.Millisecond
 
 // insist runs fn, which locks keys to change them. PostgreSQL lets transactions share a row while a
-// writer waits for it: if they overlap, for ever. Those that rely on a key rely on access before. So
-// while fn waits for long, a lock on access keeps others out, whether or not it is granted.
+// writer waits for it: if they overlap, for ever. Those that rely on a key rely on access before.
+// So while fn waits for long, a lock on access keeps others out, whether or not it is granted.
 func (s *Store) insist(ctx context.Context, tx session, fn func() error) error {
 	if tx.pool != nil && !s.dialect.OneWriter {
 		ctx, end := context.WithCancel(ctx)
@@ -186,8 +188,8 @@ func (s *Store) insist(ctx context.Context, tx session, fn func() error) error {
 	return fn()
 }
 
-// keepOut waits for the lock on access in turns, and holds it until ctx ends. Without it, the change of
-// the key may succeed as well.
+// keepOut waits for the lock on access in turns, and holds it until ctx ends. Without it, the
+// change of the key may succeed as well.
 func (p *pool) keepOut(ctx context.Context) {
 	for ctx.Err() == nil {
 		_ = p.transact(ctx, readCommitted, func(ctx context.Context, tx session) error {

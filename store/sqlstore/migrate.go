@@ -21,7 +21,8 @@ import (
 )
 
 // embedded holds the migrations, from 0001.sql on. A released migration never changes: each change
-// is a new migration. Migrations drop no data. Statements end with a semicolon at the end of a line.
+// is a new migration. Migrations drop no data. Statements end with a semicolon
+// at the end of a line.
 //
 //go:embed migrations
 var embedded embed.FS
@@ -80,8 +81,8 @@ func (s *Store) CheckVersion(ctx context.Context) error {
 	case version > known:
 		err = newer(version, known)
 	case version < known:
-		err = fmt.Errorf("its schema has version %d, and this program needs %d: start the server with "+
-			"this program once, which upgrades it, or use the older program", version, known)
+		err = fmt.Errorf("its schema has version %d, and this program needs %d: start the server"+
+			" with this program once, which upgrades it, or use the older program", version, known)
 	}
 	return s.fault(ctx, "read the version of the database", err)
 }
@@ -155,7 +156,8 @@ func foldUsers(ctx context.Context, tx *sql.Tx, in schema) error {
 		if u.Email != nil {
 			email = *u.Email
 		}
-		if strings.ContainsFunc(u.ID+u.DisplayName+email, func(r rune) bool { return r > unicode.MaxASCII }) {
+		beyondASCII := func(r rune) bool { return r > unicode.MaxASCII }
+		if strings.ContainsFunc(u.ID+u.DisplayName+email, beyondASCII) {
 			users = append(users, u)
 		}
 	}
@@ -164,8 +166,9 @@ func foldUsers(ctx context.Context, tx *sql.Tx, in schema) error {
 	}
 	for _, u := range users {
 		id, name, email := foldUser(u)
-		_, err := tx.ExecContext(ctx, in.qualify(`UPDATE svc_users SET folded_id = $1, folded_name = $2,
-			folded_email = $3 WHERE id = $4`), id, name, email, u.ID)
+		_, err := tx.ExecContext(ctx, in.qualify(`UPDATE svc_users
+			SET folded_id = $1, folded_name = $2, folded_email = $3 WHERE id = $4`),
+			id, name, email, u.ID)
 		if err != nil {
 			return err
 		}
@@ -195,8 +198,8 @@ func widen(script string, keep bool) string {
 	}
 }
 
-// migrationTexts returns the migrations, in which {text}, {bytes}, {serial}, {lanes} and {wide:…} stand for what
-// differs between databases.
+// migrationTexts returns the migrations, in which {text}, {bytes}, {serial}, {lanes} and {wide:…}
+// stand for what differs between databases.
 func migrationTexts() []string {
 	entries, err := fs.ReadDir(migrationFiles, "migrations")
 	if err != nil {
@@ -270,8 +273,8 @@ const gooseUp = "-- +goose Up\n"
 
 // Pending returns a script with the migrations that the database at db lacks. A database without
 // tables lacks all of them; an up-to-date one lacks none, and the script is "". Pending changes
-// nothing. When a newer version of this package has upgraded the database, or only a later schema of
-// the search path has the tables, Pending returns an error.
+// nothing. When a newer version of this package has upgraded the database, or only a later schema
+// of the search path has the tables, Pending returns an error.
 func Pending(ctx context.Context, db *sql.DB, dialect Dialect) (script string, err error) {
 	s := New(db, db, dialect)
 	version, err := dialect.versionOf(ctx, db)
@@ -343,7 +346,8 @@ func fold(statements []string) (folded []string) {
 	created := map[string]int{} // the name of a table: the index in folded
 	for _, statement := range statements {
 		before, column, added := strings.Cut(statement, " ADD COLUMN ")
-		table, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(before), "ALTER TABLE "), " ")
+		table := strings.TrimPrefix(strings.TrimSpace(before), "ALTER TABLE ")
+		table, _, _ = strings.Cut(table, " ")
 		if at, found := created[table]; added && found {
 			text := strings.TrimSpace(folded[at])
 			end := tableEnd.FindStringIndex(text)[0]

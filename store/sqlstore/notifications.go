@@ -32,8 +32,8 @@ func (p *notifyLimiter) after(send func()) {
 	})
 }
 
-// tell notifies other processes that something has changed. It writes nothing, and need not wait for
-// the disk: PostgreSQL sends notifications one transaction after the other.
+// tell notifies other processes that something has changed. It writes nothing, and need not wait
+// for the disk: PostgreSQL sends notifications one transaction after the other.
 func (s *Store) tell() error {
 	ctx, cancel := context.WithTimeout(context.Background(), commitGrace)
 	defer cancel()
@@ -114,8 +114,8 @@ func (s *Store) Hears() bool {
 	return s.heard.listening
 }
 
-// Hear wakes the callers that wait for changes. Call it when [Dialect.Notify] of another process, or
-// of this one, has told of some.
+// Hear wakes the callers that wait for changes. Call it when [Dialect.Notify] of another process,
+// or of this one, has told of some.
 func (s *Store) Hear() {
 	s.heard.hear()
 	s.news.tell()

@@ -16,7 +16,8 @@ import (
 func (s *Store) AddEvents(ctx context.Context, events []svc.Event) error {
 	return s.transact(ctx, "add events", func(ctx context.Context, tx session) error {
 		for _, e := range events {
-			_, err := tx.exec(ctx, `INSERT INTO `+s.dialect.outbox()+` (`+eventColumns+rowColumns+`, claimed_until)
+			_, err := tx.exec(ctx, `INSERT INTO `+s.dialect.outbox()+`
+				(`+eventColumns+rowColumns+`, claimed_until)
 				VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, 0)
 				ON CONFLICT DO NOTHING`, slices.Concat(eventArgs(e), rowArgs(e))...)
 			if err != nil {

@@ -59,7 +59,9 @@ func (p *Poll) Add(number int64, store *Store) {
 func (p *Poll) Remove(number int64, store *Store) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	left := slices.DeleteFunc(slices.Clone(p.open[number]), func(s *Store) bool { return s == store })
+	left := slices.DeleteFunc(slices.Clone(p.open[number]), func(s *Store) bool {
+		return s == store
+	})
 	if p.open[number] = left; len(left) == 0 {
 		delete(p.open, number)
 	}

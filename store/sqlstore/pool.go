@@ -36,7 +36,9 @@ func newPool(db *sql.DB, silence *answerLimit) *pool {
 	p.most = sync.OnceValue(func() int {
 		return cmp.Or(db.Stats().MaxOpenConnections, math.MaxInt16)
 	})
-	p.fair = sync.OnceValue(func() *fairqueue.Queue { return fairqueue.New(fairqueue.Rules{Turns: p.most()}) })
+	p.fair = sync.OnceValue(func() *fairqueue.Queue {
+		return fairqueue.New(fairqueue.Rules{Turns: p.most()})
+	})
 	return p
 }
 

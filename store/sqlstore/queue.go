@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// The most jobs that share one transaction. While other Stores of the pool's round are busy, they are
-// fewer: a transaction of many takes long, and its callers return all together.
+// The most jobs that share one transaction. While other Stores of the pool's round are busy, they
+// are fewer: a transaction of many takes long, and its callers return all together.
 const (
 	batchMost    = 64
 	batchCrowded = 8

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// schema is the schema of the tables that statements name, quoted and with a dot behind it. Empty: a
-// statement stays as it is.
+// schema is the schema of the tables that statements name, quoted and with a dot behind it. Empty:
+// a statement stays as it is.
 type schema string
 
 func (d Dialect) schema() schema {
@@ -56,8 +56,8 @@ func (d Dialect) makeVersions(ctx context.Context, tx *sql.Tx) error {
 const selectSchema = `SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = $1`
 
 // Locate returns d with the Schema in which the connections of db make tables, so that no later
-// statement depends on their search path. A d with a Schema stays as it is. Locate makes nothing. It
-// is for PostgreSQL: in SQLite a Schema must stay empty.
+// statement depends on their search path. A d with a Schema stays as it is. Locate makes nothing.
+// It is for PostgreSQL: in SQLite a Schema must stay empty.
 //
 // It returns an error when the search path finds the tables in a later schema only: they belong to
 // another deployment, or the search path is wrong.
@@ -88,12 +88,13 @@ func (d Dialect) locate(
 	}
 	switch {
 	case current == "":
-		return "", false, errors.New("no schema of the search path exists, or the role may not use it: " +
-			"create its first schema, grant USAGE, or set search_path to another one")
+		return "", false, errors.New("no schema of the search path exists, or the role may not" +
+			" use it: create its first schema, grant USAGE, or set search_path to another one")
 	case found != "" && found != current:
-		return "", false, fmt.Errorf("the table %s is in the schema %q and not in %q, where new tables are "+
-			"made: to use those of %[2]q, put it first in the search path, and grant USAGE; to make "+
-			"tables in %[3]q, leave %[2]q out of the search path until they are there",
+		return "", false, fmt.Errorf("the table %s is in the schema %q and not in %q, where new"+
+			" tables are made: to use those of %[2]q, put it first in the search path, and grant"+
+			" USAGE; to make tables in %[3]q, leave %[2]q out of the search path until they are"+
+			" there",
 			table, found, current)
 	}
 	return current, found != "", nil
@@ -101,8 +102,8 @@ func (d Dialect) locate(
 
 const tablePrefix = "svc_"
 
-// qualify puts the schema in front of each table of a statement. The names of tables begin with svc_
-// and stand outside of quotes; an index has no schema where it is made.
+// qualify puts the schema in front of each table of a statement. The names of tables begin with
+// svc_ and stand outside of quotes; an index has no schema where it is made.
 func (in schema) qualify(statement string) string {
 	if in == "" {
 		return statement
@@ -120,7 +121,8 @@ func (in schema) qualify(statement string) string {
 			quote = c
 		case c != 's' || i > 0 && inName(statement[i-1]):
 		case !strings.HasPrefix(statement[i:], tablePrefix):
-		case strings.HasSuffix(statement[:i], "INDEX ") && !strings.HasSuffix(statement[:i], "DROP INDEX "):
+		case strings.HasSuffix(statement[:i], "INDEX ") &&
+			!strings.HasSuffix(statement[:i], "DROP INDEX "):
 		default:
 			b.WriteString(statement[done:i])
 			b.WriteString(string(in))

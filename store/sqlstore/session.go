@@ -20,7 +20,7 @@ type session struct {
 	lazy bool                 // the driver of tx sends statements together
 
 	access  *string     // the statement that has locked access in tx, to change it; "": none
-	changed *[]mutation // collects mutations for the end of Atomically; nil: record them immediately
+	changed *[]mutation // collects mutations for the end of Atomically; nil: records them now
 
 	hearing *callTimer   // limits the waits of all statements of tx; nil: each has its own limit
 	silence *answerLimit // limits the wait of each statement; nil: no limit
@@ -31,7 +31,8 @@ type session struct {
 // goroutine at a time may use the session.
 func (p *pool) within(tx *sql.Tx, h *callTimer) session {
 	return session{
-		pool: p, tx: tx, own: map[string]*sql.Stmt{}, access: new(string), hearing: h, schema: p.schema,
+		pool: p, tx: tx, own: map[string]*sql.Stmt{}, access: new(string), hearing: h,
+		schema: p.schema,
 	}
 }
 

@@ -21,8 +21,8 @@ type Dialect struct {
 	// Text is the type of columns of text, which the database must compare and order byte by byte.
 	// Bytes is the type of columns of bytes.
 	Text, Bytes string
-	// Serial is the type of a column of whole numbers that is the primary key, and that the database
-	// sets to a greater number in each new row. No two rows ever have the same.
+	// Serial is the type of a column of whole numbers that is the primary key, and that the
+	// database sets to a greater number in each new row. No two rows ever have the same.
 	Serial string
 	// NarrowIndexes says that the database limits the length of an index row, as PostgreSQL does to
 	// 2,704 bytes. The list of installed templates is then read from its table; without a limit an
@@ -32,15 +32,15 @@ type Dialect struct {
 	// value: json_array_elements in PostgreSQL. The function with "_text" behind its name returns
 	// them as texts. Empty means json_each, for both, as in SQLite.
 	Elements string
-	// Schema is the schema of the tables, which Migrate makes if it is missing. Each statement names
-	// it, so the search path of a connection does not matter. Statements are then not prepared
-	// through database/sql, which would keep those of each schema. Empty, as SQLite needs it: the
-	// tables are where the connection looks for them. See [Dialect.Locate].
+	// Schema is the schema of the tables, which Migrate makes if it is missing. Each statement
+	// names it, so the search path of a connection does not matter. Statements are then not
+	// prepared through database/sql, which would keep those of each schema. Empty, as SQLite needs
+	// it: the tables are where the connection looks for them. See [Dialect.Locate].
 	Schema string
 	// Find is a query for two texts: the schema in which a connection makes a table, and the one in
-	// which it finds the table of the name $1. Either is empty when there is none. Without a Schema,
-	// [Store.Migrate], [Pending] and [NewRegistry] refuse tables that only another schema has.
-	// Empty: they use what the connection finds.
+	// which it finds the table of the name $1. Either is empty when there is none. Without a
+	// Schema, [Store.Migrate], [Pending] and [NewRegistry] refuse tables that only another schema
+	// has. Empty: they use what the connection finds.
 	Find string
 	// Tenant says that Schema belongs to a tenant. Nil: it does not.
 	Tenant *TenantDialect
@@ -48,10 +48,10 @@ type Dialect struct {
 	// lock must last until the transaction ends. Empty: none is needed, because transactions of
 	// the pool that write wait for each other.
 	Lock string
-	// Notify is a statement that tells other processes that something has changed. The Store runs it
-	// after the commit of a mutation, at most each 10 ms, and in a transaction of the host as part of
-	// each mutation. A process that hears it calls [Store.Hear], or [Store.Wake]. Empty: other
-	// processes notice changes within a second.
+	// Notify is a statement that tells other processes that something has changed. The Store runs
+	// it after the commit of a mutation, at most each 10 ms, and in a transaction of the host as
+	// part of each mutation. A process that hears it calls [Store.Hear], or [Store.Wake]. Empty:
+	// other processes notice changes within a second.
 	Notify string
 	// Channel is the name of the kept value that Notify uses. It belongs to the database and not to
 	// its data, so [Copy] leaves it out. Empty: there is none.
@@ -151,8 +151,8 @@ func (s *Store) TakeTurnsToWrite(turns *FairQueue, name string) {
 	s.asking = own.read.in(own.read.schema)
 }
 
-// Sharing returns a Store for other tables of the same database, of which dialect has the Schema. It
-// shares the connections of s: make both take turns.
+// Sharing returns a Store for other tables of the same database, of which dialect has the Schema.
+// It shares the connections of s: make both take turns.
 func (s *Store) Sharing(dialect Dialect) *Store {
 	own := s.db.(*pools)
 	p := &pools{write: own.write.in(dialect.schema()), dialect: dialect}

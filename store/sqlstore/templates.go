@@ -210,7 +210,8 @@ func (s session) updateTemplate(ctx context.Context, t svc.Template) error {
 	err := s.hit(ctx, `UPDATE svc_templates SET name = $1, description = $2, category = $3,
 		integrations = $4, tags = $5, manifest = $6, source_scope = $7, source_owner = $8,
 		source_name = $9, source_id = $10, source_revision = $11, source_url = $12,
-		edited = $13, updated_at = $14, version = $15 WHERE scope = $16 AND owner = $17 AND id = $18`,
+		edited = $13, updated_at = $14, version = $15
+		WHERE scope = $16 AND owner = $17 AND id = $18`,
 		append(columns, key...)...)
 	if err != nil {
 		return err
@@ -308,7 +309,9 @@ func scanTemplateColumns(row scanner, more ...any) (t svc.Template, err error) {
 	t.InstalledAt, t.UpdatedAt = fromMicro(installed), fromMicro(updated)
 	if scope != nil {
 		source := svc.SourceKey{Scope: svc.Scope(*scope), Owner: *owner, Name: *name}
-		t.Origin = &svc.Origin{Source: source, ID: *id, URL: *url, Revision: *revision, Edited: edited != 0}
+		t.Origin = &svc.Origin{
+			Source: source, ID: *id, URL: *url, Revision: *revision, Edited: edited != 0,
+		}
 	}
 	t.Content, err = content.content()
 	return t, err

@@ -51,7 +51,8 @@ func NewRegistry(ctx context.Context, store *Store) (*Registry, error) {
 	if err := store.dialect.check(ctx, store.write.db, "svc_tenants"); err != nil {
 		return nil, store.fault(ctx, "make the registry", err)
 	}
-	_, err := one(ctx, store.db.reading(), scanNumber, `SELECT COUNT(*) FROM svc_tenant_lanes WHERE number = 0`)
+	_, err := one(ctx, store.db.reading(), scanNumber,
+		`SELECT COUNT(*) FROM svc_tenant_lanes WHERE number = 0`)
 	if err == nil {
 		return r, nil
 	}
@@ -72,19 +73,20 @@ func NewRegistry(ctx context.Context, store *Store) (*Registry, error) {
 	return r, err
 }
 
-// Create adds a tenant under a number that no tenant ever had. build makes what belongs to it, in the
-// same transaction; it may run again. ErrExists.
+// Create adds a tenant under a number that no tenant ever had. build makes what belongs to it, in
+// the same transaction; it may run again. ErrExists.
 func (r *Registry) Create(
 	ctx context.Context, name string, state svc.TenantState, at time.Time,
 	build func(ctx context.Context, tx *sql.Tx, made svc.Tenant) error,
 ) (svc.Tenant, error) {
 	t := svc.Tenant{Name: name, State: state, CreatedAt: at}
 	// A separate transaction: the row of the numbers must not stay locked while build works.
-	err := r.store.transact(ctx, "number a tenant", func(ctx context.Context, tx session) (err error) {
+	number := func(ctx context.Context, tx session) (err error) {
 		t.Number, err = one(ctx, tx, scanNumber, `UPDATE svc_tenant_numbers
 			SET latest = latest + 1 WHERE id = 1 RETURNING latest`)
 		return err
-	})
+	}
+	err := r.store.transact(ctx, "number a tenant", number)
 	if err != nil {
 		return svc.Tenant{}, err
 	}

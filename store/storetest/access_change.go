@@ -206,7 +206,8 @@ var changeAccessRules = []rule{
 			{PolicyID: "d", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "bob"}},
 		}
 		want.Groups[0].Members = []string{"alice", "bob"}
-		want.ServiceAccounts = slices.Insert(want.ServiceAccounts, 1, household().ServiceAccounts[1])
+		want.ServiceAccounts = slices.Insert(want.ServiceAccounts, 1,
+			household().ServiceAccounts[1])
 		c.same("named by several fields", sortedBundle(c.current(names)), want)
 		whole := svc.AccessNames{GroupsOf: []string{"bob"}, MembersOf: []string{"hers"}}
 		c.same("with MembersOf", sortedBundle(c.current(whole)).Groups, want.Groups)
@@ -352,11 +353,8 @@ var changeAccessRules = []rule{
 		"and the store stays usable", func(c *checker) {
 		c.apply(household())
 		before := c.current(allOf(household()))
-		c.panics(func() {
-			c.ok(c.ChangeAccess(c.ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
-				panic(errRefused)
-			}))
-		})
+		refuse := func(svc.Bundle) (svc.AccessWrite, error) { panic(errRefused) }
+		c.panics(func() { c.ok(c.ChangeAccess(c.ctx, svc.AccessNames{}, refuse)) })
 		c.same("rows", sortedBundle(c.current(allOf(household()))), sortedBundle(before))
 		c.apply(upheaval())
 	}},
@@ -377,7 +375,8 @@ var changeAccessRules = []rule{
 			}, others)
 		}
 	}},
-	{"a transaction that relies on access blocks changes of access until its end", func(c *checker) {
+	{"a transaction that relies on access " +
+		"blocks changes of access until its end", func(c *checker) {
 		c.holds(func(ctx context.Context, tx svc.Store) error {
 			return lockAndRead(ctx, tx, svc.Locks{RelyOnAccess: true})
 		}, func() error { return change(c.ctx, c.Store, svc.Bundle{Users: users("alice")}) })

@@ -92,7 +92,8 @@ var accessPageRules = []rule{
 		"with nothing else", func(c *checker) {
 		c.apply(oddities())
 		id := odd[len(odd)/2]
-		c.same("channels", c.accessPage(svc.AccessPage{Kind: event.TargetChannel, User: id, Limit: 1000}),
+		page := svc.AccessPage{Kind: event.TargetChannel, User: id, Limit: 1000}
+		c.same("channels", c.accessPage(page),
 			svc.Bundle{Users: []svc.User{{ID: id, Channels: []svc.Channel{
 				{Provider: "P", SenderID: id}, {Provider: "p", SenderID: id},
 				{Provider: "p", SenderID: "also " + id},
@@ -124,7 +125,9 @@ var accessPageRules = []rule{
 			"zo": {"1", "2", "4", "5", "ZO", "zo"}, "ZOE": {"1", "2"}, "z.A": {"1"},
 			"zo\u00e9": {"4", "5"}, "ZO\u00c9": {"4", "5"}, "zoe": {"1", "2"}, "zoeb": {"2"},
 			"100%": {"6"}, "100_": {"7"}, "%": nil, "_": nil, "i": {"zo"}, "\u0130": {"zo"},
-			"?": {"ZO"}, "9": {"9", "91", "92", "93"}, strings.Repeat("LONG NAME ", 10): {"9", "91"},
+			"?":                                    {"ZO"},
+			"9":                                    {"9", "91", "92", "93"},
+			strings.Repeat("LONG NAME ", 10):       {"9", "91"},
 			strings.Repeat("long name ", 10) + "B": {"91"}, "\U0010fffd": {"92"},
 			"\U0010fffd\U0010fffd\U0010fffd": nil, `A\B`: {"93"}, "'": nil, "zoe adams ": nil,
 		} {
@@ -144,7 +147,9 @@ var accessPageRules = []rule{
 			list.Skip = 10
 			c.same("ids of "+show(list), pageIDs(list.Kind, c.accessPage(list)), []string(nil))
 		}
-		c.apply(svc.Bundle{Users: []svc.User{{ID: "1", DisplayName: "x"}, {ID: "2", DisplayName: "x"}}})
+		c.apply(svc.Bundle{
+			Users: []svc.User{{ID: "1", DisplayName: "x"}, {ID: "2", DisplayName: "x"}},
+		})
 		found := svc.AccessPage{Kind: event.TargetUser, Text: "x", Skip: 1, Limit: 1}
 		c.same("found", pageIDs(found.Kind, c.accessPage(found)), []string{"2"})
 	}},
@@ -171,7 +176,8 @@ var largePageRules = []rule{
 			id := fmt.Sprintf("u%05d", i)
 			b.Users[i].ID = id
 			b.Groups[0].Members = append(b.Groups[0].Members, id)
-			b.Users[0].Channels = append(b.Users[0].Channels, svc.Channel{Provider: "p", SenderID: id})
+			channel := svc.Channel{Provider: "p", SenderID: id}
+			b.Users[0].Channels = append(b.Users[0].Channels, channel)
 		}
 		c.apply(b)
 		for _, page := range []svc.AccessPage{
@@ -193,9 +199,8 @@ var largePageRules = []rule{
 			c.same("ids of "+show(page), pageIDs(page.Kind, c.accessPage(page)), want)
 		}
 	}},
-	{"a text finds few of many users, and most of them, at the start of the list and at its end", func(
-		c *checker,
-	) {
+	{"a text finds few of many users, and most of them, " +
+		"at the start of the list and at its end", func(c *checker) {
 		const few, many = 20, 4000
 		var b svc.Bundle
 		for i := range many {

@@ -204,7 +204,9 @@ var largeAccessRules = []rule{
 			b.Users = append(b.Users, svc.User{ID: fmt.Sprintf("%04d", i), Inactive: i%3 == 0})
 		}
 		all := column(b.Users, userID)
-		b.Groups = []svc.Group{{ID: "a"}, {ID: "g", Members: all}, {ID: "h"}, {ID: "i", Members: all[:3]}}
+		b.Groups = []svc.Group{
+			{ID: "a"}, {ID: "g", Members: all}, {ID: "h"}, {ID: "i", Members: all[:3]},
+		}
 		c.apply(b)
 		for _, read := range []svc.AccessRead{{}, {Bare: true}, {Named: new(allOf(b))}} {
 			var rows svc.Bundle

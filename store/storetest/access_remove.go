@@ -25,13 +25,17 @@ var removeAccessRules = []rule{
 			Tests:           []string{"other", "none"},
 			Channels:        []svc.Channel{{Provider: "chat", SenderID: "1"}, {Provider: "chat"}},
 			Attachments: []svc.AttachmentKey{
-				{PolicyID: "unused", Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: "empty"}},
+				{
+					PolicyID:  "unused",
+					Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: "empty"},
+				},
 				{PolicyID: "d", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "bob"}},
 				{PolicyID: "c", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "hers"}},
 			},
 		})
 		want := sortedBundle(b)
-		want.Users[0].Channels = slices.DeleteFunc(want.Users[0].Channels, func(ch svc.Channel) bool {
+		first := &want.Users[0]
+		first.Channels = slices.DeleteFunc(first.Channels, func(ch svc.Channel) bool {
 			return ch == svc.Channel{Provider: "chat", SenderID: "1"}
 		})
 		want.Groups = without(want.Groups, groupID, "empty")
@@ -109,7 +113,9 @@ var removeAccessRules = []rule{
 			t.Origin.URL = ""
 			unbound, want = append(unbound, t), append(want, t.Target())
 		}
-		kept := []svc.SourceKey{personalSource("A", "acme"), personalSource("", "a"), sourceKey("a")}
+		kept := []svc.SourceKey{
+			personalSource("A", "acme"), personalSource("", "a"), sourceKey("a"),
+		}
 		for i, source := range kept {
 			c.installAt(templateKey(fmt.Sprint("kept ", i)), source, "https://old.example")
 		}
@@ -134,7 +140,9 @@ var removeAccessRules = []rule{
 		template := installed("t", "old")
 		template.TemplateKey = personalTemplate("a", "t")
 		c.ok(c.CreateTemplate(c.ctx, template))
-		c.ok(c.ChangeTemplate(c.ctx, template.TemplateKey, edit(func(t *svc.Template) { t.Version++ })))
+		c.ok(c.ChangeTemplate(c.ctx, template.TemplateKey, edit(func(t *svc.Template) {
+			t.Version++
+		})))
 		c.remove(svc.AccessNames{Users: []string{"a"}})
 		template = handMade("t", "new")
 		template.TemplateKey = personalTemplate("a", "t")
@@ -144,7 +152,9 @@ var removeAccessRules = []rule{
 		c.ok(err)
 		c.same("number of versions", len(versions), 0)
 		tagged, err := c.Templates(c.ctx, svc.TemplatePage{
-			Scope: svc.ScopePersonal, Owner: "a", TemplateQuery: svc.TemplateQuery{Tag: "old", Limit: 10},
+			Scope:         svc.ScopePersonal,
+			Owner:         "a",
+			TemplateQuery: svc.TemplateQuery{Tag: "old", Limit: 10},
 		})
 		c.ok(err)
 		c.same("number of templates with the old tag", len(tagged), 0)
@@ -198,7 +208,11 @@ var removeAccessRules = []rule{
 			Users: []svc.User{
 				{ID: "a"}, {ID: "b", Channels: []svc.Channel{channel}},
 			},
-			Policies:    []svc.Policy{{ID: "p", DisplayName: "New", Document: newPolicy("p").Document}},
+			Policies: []svc.Policy{{
+				ID:          "p",
+				DisplayName: "New",
+				Document:    newPolicy("p").Document,
+			}},
 			Attachments: []svc.Attachment{attach("p", svc.GrantedToUser, "b", 2)},
 		}
 		write := b.Write()
@@ -228,7 +242,10 @@ var removeAccessRules = []rule{
 				Users: []string{"carol", "nobody"}, Groups: []string{"empty"},
 				ServiceAccounts: []string{"free"}, Policies: []string{"unused"},
 				Attachments: []svc.AttachmentKey{
-					{PolicyID: "unused", Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: "empty"}},
+					{
+						PolicyID:  "unused",
+						Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: "empty"},
+					},
 				},
 				BankPolicies: []string{"none"}, Channels: b.Users[0].Channels,
 			},
@@ -272,7 +289,9 @@ var removeAccessRules = []rule{
 		all := allOf(household())
 		c.ok(c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
 			c.ok(removeIn(ctx, tx, svc.AccessNames{
-				Users: []string{"carol"}, ServiceAccounts: []string{"free"}, Groups: []string{"hers"},
+				Users:           []string{"carol"},
+				ServiceAccounts: []string{"free"},
+				Groups:          []string{"hers"},
 			}))
 			c.ok(change(ctx, tx, svc.Bundle{Users: []svc.User{{ID: "dave"}}}))
 			return tx.ChangeAccess(ctx, all, func(b svc.Bundle) (svc.AccessWrite, error) {

@@ -29,7 +29,9 @@ var snapshotRules = []rule{
 	{"Access of a user returns the user without channels, " +
 		"its groups, and the grants of the user and of its groups", func(c *checker) {
 		c.apply(household())
-		c.apply(svc.Bundle{Groups: []svc.Group{{ID: "without attachments", Members: []string{"alice"}}}})
+		c.apply(svc.Bundle{
+			Groups: []svc.Group{{ID: "without attachments", Members: []string{"alice"}}},
+		})
 		c.snapshot(svc.AccessQuery{Identity: alice}, svc.AccessSnapshot{
 			User:   &svc.User{ID: "alice", Email: new("a@b.example")},
 			Groups: []string{"hers", "without attachments"}, Grants: alicesGrants(),

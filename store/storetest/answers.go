@@ -68,7 +68,8 @@ var answerRules = []rule{
 		c.answer("other", at(0))
 		c.ok(c.DeleteAnswers(c.ctx, []byte("alice")))
 		c.ok(c.KeepAnswer(c.ctx, answerTo("carol", "a", at(100)), at(0)))
-		c.same("the answer to another caller", c.answer("a", at(0)), answerTo("carol", "a", at(100)))
+		c.same("the answer to another caller", c.answer("a", at(0)),
+			answerTo("carol", "a", at(100)))
 	}},
 	{"answers are not mutations: the generation does not change", func(c *checker) {
 		c.ok(c.KeepAnswer(c.ctx, newAnswer("key", "", at(100)), at(0)))

@@ -220,7 +220,8 @@ var changeAPIKeyRules = []rule{
 		}
 		for _, query := range []svc.AccessQuery{
 			{}, {KeyID: "c"}, {Identity: alice}, {Identity: asAccount("bot")},
-			{Identity: alice, ScopingPolicyID: "p"}, {Identity: asAccount("bot"), ScopingPolicyID: "p"},
+			{Identity: alice, ScopingPolicyID: "p"},
+			{Identity: asAccount("bot"), ScopingPolicyID: "p"},
 		} {
 			c.same("keys that nobody asked for", c.access(query).Keys, 0)
 			for most, want := range map[int]int{0: 0, 1: 1, 2: 2, 3: 3, 4: 3, 1000: 3} {
@@ -279,7 +280,8 @@ var changeAPIKeyRules = []rule{
 				id := fmt.Sprint(i, j)
 				c.ok(c.CreateAPIKey(c.ctx, newKey(id, alice, at(0))))
 				c.holds(func(ctx context.Context, tx svc.Store) error {
-					return cmp.Or(hold(ctx, tx, id), second(tx.Access(ctx, svc.AccessQuery{KeyID: id})))
+					return cmp.Or(hold(ctx, tx, id),
+						second(tx.Access(ctx, svc.AccessQuery{KeyID: id})))
 				}, func() error { return others(id) })
 			}
 		}

@@ -9,8 +9,8 @@ import (
 )
 
 var apiKeyListRules = []rule{
-	{"APIKeys lists newest first the keys of one holder or of all, and those that a policy narrows, " +
-		"for every chunk size", func(c *checker) {
+	{"APIKeys lists newest first the keys of one holder or of all, and those that a policy" +
+		" narrows, for every chunk size", func(c *checker) {
 		keys := c.variedKeys()
 		slices.SortFunc(keys, func(a, b svc.APIKey) int {
 			return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.ID, a.ID))

@@ -219,9 +219,9 @@ func wakesNobody() error { return nil }
 // wakeAfter is the time until a waiting call is woken.
 const wakeAfter = 30 * time.Millisecond
 
-// soon expects that wait returns soon after wake runs, or immediately when it does not wait. wait gets
-// what from returned before wake could run. soon tries ten times, because a busy machine may be late:
-// a store that polls is late each time.
+// soon expects that wait returns soon after wake runs, or immediately when it does not wait. wait
+// gets what from returned before wake could run. soon tries ten times, because a busy machine may
+// be late: a store that polls is late each time.
 func (c *checker) soon(
 	what string, from func() int64, wait func(since int64) error, wake func() error,
 ) {

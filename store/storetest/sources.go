@@ -107,7 +107,8 @@ var sourceRules = []rule{
 	{"Sources lists every source once, in order of scope, owner and name, when the page asks for " +
 		"every one", func(c *checker) {
 		keys := []svc.SourceKey{
-			personalSource("Alice", "b"), personalSource("alice", "a"), personalSource("alice", "b"),
+			personalSource("Alice", "b"), personalSource("alice", "a"),
+			personalSource("alice", "b"),
 			personalSource("bob", "A"), personalSource("bob", "a"), sourceKey("a"), sourceKey("c"),
 		}
 		for _, key := range scrambled(keys) {
@@ -116,10 +117,12 @@ var sourceRules = []rule{
 		for _, limit := range []int{1, 2, len(keys), len(keys) + 1} {
 			list := wholePages(c, limit, func(last svc.Source) ([]svc.Source, error) {
 				return c.Sources(c.ctx, svc.SourcePage{
-					Scope: last.Scope, Owner: last.Owner, After: last.Name, Limit: limit, Every: true,
+					Scope: last.Scope, Owner: last.Owner, After: last.Name, Limit: limit,
+					Every: true,
 				})
 			})
-			c.same("keys", column(list, func(s svc.Source) svc.SourceKey { return s.SourceKey }), keys)
+			keyOf := func(s svc.Source) svc.SourceKey { return s.SourceKey }
+			c.same("keys", column(list, keyOf), keys)
 			c.same("a source", list[0], newSource(keys[0]))
 		}
 	}},

@@ -63,9 +63,11 @@ var templateRules = []rule{
 	{"a manifest is kept byte for byte in template and base, " +
 		"digits and order of keys included", func(c *checker) {
 		for i, manifest := range []string{
-			`{"version":"1","n":[1,1.0,1e0,1E+2,-0,0.10,1e400,12345678901234567890,0.1000000000000000055511151231257827]}`,
+			`{"version":"1","n":[1,1.0,1e0,1E+2,-0,0.10,1e400,12345678901234567890,` +
+				`0.1000000000000000055511151231257827]}`,
 			`{"z":1,"a":2,"version":"1","m":{"b":null,"a":[]}}`,
-			`{"version":"\u0031","s":"\u2028\/\"\\\ud83d\ude00 <>&","t":"` + "\u2028\U0001f600\u007f" + `"}`,
+			`{"version":"\u0031","s":"\u2028\/\"\\\ud83d\ude00 <>&",` +
+				`"t":"` + "\u2028\U0001f600\u007f" + `"}`,
 			`{"version":"1","big":"` + strings.Repeat("x", 1<<20) + `"}`,
 			`{ "version" : "1" }`,
 		} {

@@ -14,8 +14,8 @@ import (
 	"github.com/extsvc/svc/event"
 )
 
-// RunTenants is [Run] for a [svc.TenantStore]: it checks what RunTenants says of the list of tenants,
-// and that their Stores are apart. Run checks the Store of one tenant.
+// RunTenants is [Run] for a [svc.TenantStore]: it checks what RunTenants says of the list of
+// tenants, and that their Stores are apart. Run checks the Store of one tenant.
 func RunTenants(t *testing.T, newTenants func(t *testing.T) svc.TenantStore) {
 	for _, rule := range tenantRules {
 		t.Run(rule.says, func(t *testing.T) {
@@ -83,7 +83,8 @@ var tenantRules = []tenantRule{
 			c.is("Tenant", err, svc.ErrNotFound)
 		}
 		for _, number := range []int64{tenant.Number + 1, -1} {
-			c.is("ChangeTenant", c.ChangeTenant(c.ctx, number, svc.TenantSuspended), svc.ErrNotFound)
+			c.is("ChangeTenant", c.ChangeTenant(c.ctx, number, svc.TenantSuspended),
+				svc.ErrNotFound)
 			c.is("DropTenant", c.DropTenant(c.ctx, number), svc.ErrNotFound)
 		}
 		c.same("the list", c.list(10), []svc.Tenant{tenant})
@@ -150,7 +151,8 @@ var tenantRules = []tenantRule{
 				})
 			}
 		}},
-	{"OpenTenant and MigrateTenant of a dropped tenant are ErrNotFound or ErrUnavailable, and make nothing",
+	{"OpenTenant and MigrateTenant of a dropped tenant are ErrNotFound or ErrUnavailable, " +
+		"and make nothing",
 		func(c *tenantChecker) {
 			tenant := c.create("a", at(0))
 			c.ok(c.MigrateTenant(c.ctx, tenant))
@@ -194,6 +196,7 @@ var tenantRules = []tenantRule{
 		"and a call that fails does not", func(c *tenantChecker) {
 		c.create("other", at(0))
 		tenant := svc.Tenant{}
+		drop := func() error { return c.DropTenant(c.ctx, tenant.Number) }
 		for _, call := range []struct {
 			name string
 			do   func() error
@@ -213,8 +216,8 @@ var tenantRules = []tenantRule{
 			{"ChangeTenant", func() error {
 				return c.ChangeTenant(c.ctx, tenant.Number+1000, svc.TenantSuspended)
 			}, svc.ErrNotFound},
-			{"DropTenant", func() error { return c.DropTenant(c.ctx, tenant.Number) }, nil},
-			{"DropTenant", func() error { return c.DropTenant(c.ctx, tenant.Number) }, svc.ErrNotFound},
+			{"DropTenant", drop, nil},
+			{"DropTenant", drop, svc.ErrNotFound},
 		} {
 			before := c.generation()
 			if err := call.do(); !errors.Is(err, call.want) {

@@ -150,8 +150,9 @@ func newBank(id, document string) svc.BankPolicy {
 
 func newTest(id string, allowed bool) svc.AccessTest {
 	return svc.AccessTest{
-		ID: id, UserID: "user " + id, ServiceAccountID: "account " + id, Sender: "sender:" + id, Action: "action " + id,
-		Bank: "bank/" + id, Channel: "channel " + id, Topic: "topic " + id, Allowed: allowed,
+		ID: id, UserID: "user " + id, ServiceAccountID: "account " + id, Sender: "sender:" + id,
+		Action: "action " + id, Bank: "bank/" + id, Channel: "channel " + id, Topic: "topic " + id,
+		Allowed: allowed,
 	}
 }
 

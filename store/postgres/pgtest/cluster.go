@@ -54,7 +54,8 @@ func Start(t testing.TB, settings ...string) *Cluster {
 
 // socketURL returns the URL of a database of the server with a socket in dir.
 func socketURL(dir string, port int, database string) string {
-	return fmt.Sprintf("postgres://postgres@/%s?host=%s&port=%d&sslmode=disable", database, dir, port)
+	return fmt.Sprintf("postgres://postgres@/%s?host=%s&port=%d&sslmode=disable",
+		database, dir, port)
 }
 
 // programs returns the directory of initdb and postgres.
@@ -95,12 +96,15 @@ func (c *Cluster) Follow(primary *Cluster) {
 	if err := os.RemoveAll(c.data()); err != nil {
 		c.t.Fatal(err)
 	}
-	c.output(c.program("pg_basebackup"), "-D", c.data(), "-d", primary.URL, "-R", "-c", "fast", "--no-sync")
+	c.output(c.program("pg_basebackup"),
+		"-D", c.data(), "-d", primary.URL, "-R", "-c", "fast", "--no-sync")
 	settings, err := os.OpenFile(c.Path("postgresql.auto.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	_, err = settings.WriteString("synchronous_standby_names = ''\nwal_retrieve_retry_interval = '100ms'\n")
+	_, err = settings.WriteString(
+		"synchronous_standby_names = ''\nwal_retrieve_retry_interval = '100ms'\n",
+	)
 	if err := errors.Join(err, settings.Close()); err != nil {
 		c.t.Fatal(err)
 	}
@@ -113,11 +117,12 @@ func (c *Cluster) Synchronous() {
 	c.t.Helper()
 	c.query("ALTER SYSTEM SET synchronous_standby_names = '*'")
 	c.Restart()
-	for deadline := time.Now().Add(patience); c.query(
-		"SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") == "0"; time.Sleep(10 * time.Millisecond) {
+	const standbys = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
+	for deadline := time.Now().Add(patience); c.query(standbys) == "0"; {
 		if time.Now().After(deadline) {
 			c.t.Fatalf("no standby streams from %s:\n%s", c.name, c.Log())
 		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 
@@ -133,7 +138,8 @@ func Primary(clusters ...*Cluster) string {
 	for _, c := range clusters {
 		hosts, ports = append(hosts, c.dir), append(ports, strconv.Itoa(socketPort))
 	}
-	return fmt.Sprintf("postgres://postgres@/postgres?host=%s&port=%s&sslmode=disable&target_session_attrs=read-write",
+	return fmt.Sprintf("postgres://postgres@/postgres?host=%s&port=%s"+
+		"&sslmode=disable&target_session_attrs=read-write",
 		strings.Join(hosts, ","), strings.Join(ports, ","))
 }
 

@@ -63,8 +63,8 @@ func execute(server, statement string) (err error) {
 	return err
 }
 
-// deadlock is the SQLSTATE of a statement that may succeed when it is repeated: a DROP SCHEMA locks what
-// a connection that is about to end has locked in another order.
+// deadlock is the SQLSTATE of a statement that may succeed when it is repeated: a DROP SCHEMA locks
+// what a connection that is about to end has locked in another order.
 const deadlock = "40P01"
 
 var schemas atomic.Int64
@@ -86,8 +86,8 @@ func Schema(t testing.TB) string {
 	return With(t, server, "search_path", name)
 }
 
-// Database returns the URL of a new, empty database on the shared server, and of a role that owns it
-// and is no superuser. The end of the test drops both.
+// Database returns the URL of a new, empty database on the shared server, and of a role that owns
+// it and is no superuser. The end of the test drops both.
 func Database(t testing.TB) string {
 	t.Helper()
 	server := Server(t)

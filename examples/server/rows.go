@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/extsvc/svc"
+)
+
+// rows is a command about rows, on a database or on a server.
+type rows struct {
+	name, takes, about string
+	secrets            bool // it makes or checks keys or tokens, so a database needs its keys file
+	setup              func(flags *flag.FlagSet, c *call) rowsAction
+}
+
+// rowsAction is what a command about rows does with its target.
+type rowsAction func(ctx context.Context, t target) error
+
+// command returns the subcommand, with the flags that all commands about rows have.
+func (r rows) command() subcommand {
+	setup := func(flags *flag.FlagSet, c *call) job {
+		address := urlFlag(flags)
+		flags.BoolVar(&c.asJSON, "json", false, "print JSON")
+		if r.secrets {
+			c.keysFlag(flags)
+		}
+		do := r.setup(flags, c)
+		return func(ctx context.Context) error {
+			if *address != "" {
+				far, err := c.remote(*address)
+				if err != nil {
+					return err
+				}
+				return do(ctx, target{far: far})
+			}
+			run := func(service *svc.Service) error {
+				return do(ctx, target{local: service, by: operator()})
+			}
+			if r.secrets {
+				return c.withSecrets(ctx, run)
+			}
+			return c.withAccess(ctx, c.openDatabase, run)
+		}
+	}
+	return subcommand{name: r.name, takes: r.takes, about: r.about, setup: setup}
+}
+
+// flagless returns the setup of a command without flags of its own.
+func flagless(
+	do func(ctx context.Context, c *call, t target) error,
+) func(*flag.FlagSet, *call) rowsAction {
+	return func(_ *flag.FlagSet, c *call) rowsAction {
+		return func(ctx context.Context, t target) error { return do(ctx, c, t) }
+	}
+}
+
+// listing returns a command that lists rows.
+func listing[R any, J row](
+	name, about, head string, list func(target, context.Context) iter.Seq2[R, error],
+	form func(R) J,
+) rows {
+	do := func(ctx context.Context, c *call, t target) error {
+		return show(c, list(t, ctx), head, form)
+	}
+	return rows{name: name, about: about, setup: flagless(do)}
+}
+
+// showing returns a command that shows the row of its operand.
+func showing[R, J any](
+	name, takes, about string, read func(target, context.Context, string) (R, error),
+	form func(R) J,
+) rows {
+	do := func(ctx context.Context, c *call, t target) error {
+		found, err := read(t, ctx, c.operand)
+		if err != nil {
+			return err
+		}
+		return showOne(c, form(found))
+	}
+	return rows{name: name, takes: takes, about: about, setup: flagless(do)}
+}
+
+// removal returns a command that removes the row of its operand.
+func removal(
+	name, takes, about, done string, remove func(target, context.Context, string) error,
+) rows {
+	do := func(ctx context.Context, c *call, t target) error {
+		if err := remove(t, ctx, c.operand); err != nil {
+			return err
+		}
+		return c.done(done, c.operand)
+	}
+	return rows{name: name, takes: takes, about: about, setup: flagless(do)}
+}
+
+// row is a row as the API shows it.
+type row interface {
+	cells() []any // of the table
+}
+
+// show prints rows: as a table for people, or as a JSON array.
+func show[R any, J row](c *call, all iter.Seq2[R, error], head string, form func(R) J) error {
+	list := []J{}
+	for row, err := range all {
+		if err != nil {
+			return err
+		}
+		list = append(list, form(row))
+	}
+	if c.asJSON {
+		return json.NewEncoder(c.stdout).Encode(list)
+	}
+	table := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, head)
+	for _, row := range list {
+		fmt.Fprintln(table, joined(row.cells()))
+	}
+	return table.Flush()
+}
+
+// showOne prints one row: a line for each field, or a JSON object.
+func showOne(c *call, row any) error {
+	if c.asJSON {
+		return json.NewEncoder(c.stdout).Encode(row)
+	}
+	text, err := json.MarshalIndent(row, "", "  ")
+	if err == nil {
+		_, err = fmt.Fprintln(c.stdout, string(text))
+	}
+	return err
+}
+
+func joined(cells []any) string {
+	words := make([]string, len(cells))
+	for i, cell := range cells {
+		switch cell := cell.(type) {
+		case *string:
+			if words[i] = "-"; cell != nil {
+				words[i] = *cell
+			}
+		default:
+			words[i] = fmt.Sprint(cell)
+		}
+	}
+	return strings.Join(words, "\t")
+}
+
+// first returns the first row for which is holds.
+func first[R any](all iter.Seq2[R, error], is func(R) bool) (row R, found bool, err error) {
+	for row, err := range all {
+		if err != nil || is(row) {
+			return row, err == nil, err
+		}
+	}
+	return row, false, nil
+}
+
+// sequence yields the values of a slice.
+func sequence[R any](all []R, err error) iter.Seq2[R, error] {
+	return func(yield func(R, error) bool) {
+		if err != nil {
+			var none R
+			yield(none, err)
+			return
+		}
+		for row := range slices.Values(all) {
+			if !yield(row, nil) {
+				return
+			}
+		}
+	}
+}
+
+func orNil(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
+
+// document reads a document from a file; "-" is the standard input.
+func document(file string) (json.RawMessage, error) {
+	if file == "-" {
+		return io.ReadAll(os.Stdin)
+	}
+	return os.ReadFile(file)
+}
+
+func nameFlag(flags *flag.FlagSet) *string {
+	return flags.String("display-name", "", "the `NAME` to show; without it, the id")
+}
+
+func activeFlag(flags *flag.FlagSet) *bool {
+	return flags.Bool("active", true, "whether it may act; -active=false suspends it")
+}
+
+func scopingFlag(flags *flag.FlagSet) *string {
+	return flags.String("scoping-policy", "", "the `ID` of a policy that limits it; empty for none")
+}
