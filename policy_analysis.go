@@ -79,11 +79,11 @@ func (c Capability) Parameter(name string) (value any, ok bool) { return c.Param
 //
 // Errors: CodeInvalid, CodeForbidden, CodeUnavailable.
 func (s *Policies) WhoCan(
-	ctx context.Context, by Principal, action, bank string,
+	ctx context.Context, by Principal, allowed, bank string,
 ) (WhoCanAnswer, error) {
 	var c checker
-	action = cmp.Or(action, action.Recall)
-	c.id("action", action)
+	allowed = cmp.Or(allowed, action.Recall)
+	c.id("action", allowed)
 	c.foreign("bank", bank)
 	if err := c.err(); err != nil {
 		return WhoCanAnswer{}, err

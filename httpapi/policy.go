@@ -134,7 +134,7 @@ func (h *Handler) whoCan(w http.ResponseWriter, r *request) error {
 			return wire.PublicOverrideReach(o)
 		}
 		return wire.Reach{
-			Action: cmp.Or(action, action.Recall), Bank: bank,
+			Action: cmp.Or(allowed, action.Recall), Bank: bank,
 			Users: reach.Users, ServiceAccounts: reach.ServiceAccounts,
 			Public: wire.PublicReach{
 				Default:   reach.Public.Default,

@@ -16,7 +16,7 @@ import (
 
 // parseCatalog parses a catalogue. It returns a fault if the file is bad as a whole. Only a signed
 // catalogue has a serial and an expiry: without a signature, anybody could have written them.
-func parseCatalog(data []byte, limits Limits, signed bool) (svc.Catalog, error) {
+func parseCatalog(data []byte, l Limits, signed bool) (svc.Catalog, error) {
 	data, err := strictjson.Compact(data, limits.Nesting+3) // manifests begin on the fourth level
 	if err != nil {
 		return svc.Catalog{}, newFault(jsonProblem(err), err)

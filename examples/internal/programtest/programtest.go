@@ -20,8 +20,8 @@ import (
 	"github.com/extsvc/svc/internal/longtest"
 )
 
-// Main runs the binary of the tests as the program itself where the variable is set, and
-// the tests elsewhere.
+// Main runs the binary of the tests as the program itself where the variable is set, and the tests elsewhere.
+// More tests run at once than there are processors, because most wait for a database or a process.
 func Main(m *testing.M, variable string, program func()) {
 	if os.Getenv(variable) != "" {
 		program()
@@ -48,8 +48,10 @@ type Program struct {
 	Lines *bufio.Scanner // of its standard output
 }
 
-// Start runs the binary of the tests as the program, until the end of the test or for
-// a minute. See [Main].
+// patience is how long a test waits before it gives up: the tests of a package share the processors.
+const patience = 5 * time.Minute
+
+// Start runs the binary of the tests as the program, until the end of the test or of patience. See [Main].
 func Start(t testing.TB, environment []string, args ...string) Program {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -68,17 +70,14 @@ func Start(t testing.TB, environment []string, args ...string) Program {
 	return p
 }
 
-// Ask sends a request with headers, each "Name: value", and returns the answer and its body. It
-// waits for a server that does not listen yet.
-func Ask(
-	t testing.TB, client *http.Client, method, url, body string, headers ...string,
-) (*http.Response, string) {
+// Ask sends a request with headers, each "Name: value", and returns the answer and its body. It waits for
+// a server that does not listen yet.
+func Ask(t testing.TB, client *http.Client, method, url, body string, headers ...string) (*http.Response, string) {
 	t.Helper()
 	var answer *http.Response
 	var failed error
 	listens := Soon(func() bool {
-		request, err := http.NewRequestWithContext(t.Context(), method, url,
-			strings.NewReader(body))
+		request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 		if err != nil {
 			failed = err
 			return true
@@ -115,12 +114,10 @@ func Status(t testing.TB, method, url, bearer string) int {
 
 // Soon reports whether something happens before patience ends.
 func Soon(happens func() bool) bool {
-	deadline := time.Now().Add(time.Minute)
-	for time.Now().Before(deadline) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if happens() {
 			return true
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 	return false
 }
@@ -140,8 +137,7 @@ func Block(t testing.TB, page, begin string) string {
 	return inside
 }
 
-// Need skips a test that lacks a program, which is what is not tested then. With
-// CI=true the test fails.
+// Need skips a test that lacks a program, which is what is not tested then. With CI=true the test fails.
 func Need(t testing.TB, program, what string) {
 	t.Helper()
 	if _, err := exec.LookPath(program); err == nil {
