@@ -16,7 +16,6 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/memstore"
 )
 
@@ -169,7 +168,7 @@ func TestMovedRowsAreTheRows(t *testing.T) {
 		}
 		moves, whole = moves+store.moves.Load(), whole+store.whole.Load()
 	}
-	forEachWorld(t, 5, func(t *testing.T, w *worlds) {
+	forEachWorld(t, 2, 25, func(t *testing.T, w *worlds) {
 		synctest.Test(t, func(t *testing.T) { moved(t, w) })
 	})
 	if whole*4 > moves || differ < 10 || spared < 10 {
@@ -181,7 +180,7 @@ func TestMovedRowsAreTheRows(t *testing.T) {
 // A store that loses a part of what has changed is noticed by the comparison above.
 func TestLostMoveIsNoticed(t *testing.T) {
 	noticed := 0
-	forEachWorld(t, longtest.Times(5, 10), func(t *testing.T, w *worlds) {
+	forEachWorld(t, 2, 50, func(t *testing.T, w *worlds) {
 		base := w.bundle()
 		store := &movesStore{Store: memstore.New(), loses: func(part svc.Bundle) bool { return part.Groups != nil }}
 		h := over(t, store)

@@ -238,7 +238,7 @@ func (h *host) remembered(t *testing.T, store *watchedStore, key svc.IssuedKey) 
 // Once a revocation has returned nobody is let in with the key who comes after it, however many are on their way.
 func TestRevokedKeyIsRefusedAtOnce(t *testing.T) {
 	h, _ := watched(t)
-	for range 50 {
+	for range longtest.Times(15, 50) {
 		key := issue(t, h, alice)
 		var revoked, stop atomic.Bool
 		var accepted atomic.Int64

@@ -227,7 +227,7 @@ func TestDecideInATransaction(t *testing.T) {
 	is.New(t).Equal(store.reads.Load(), before+3)
 }
 
-var revisions = longtest.Times(150, 300)
+var revisions = longtest.Times(40, 300)
 
 // While bundles are applied, here and by another service, every answer is of one revision: the parameter that the policy gives
 // and the strategy that the bank gives are always of the same bundle.

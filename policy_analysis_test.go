@@ -12,6 +12,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/policy/policytest"
 	"github.com/extsvc/svc/store/memstore"
 )
@@ -19,7 +20,7 @@ import (
 // WhoCan names those whom Decide allows it, and no others.
 func TestWhoCanIsWhoIsAllowed(t *testing.T) {
 	seen := map[bool]int{}
-	forEachWorld(t, 25, func(t *testing.T, w *worlds) {
+	forEachWorld(t, 5, 125, func(t *testing.T, w *worlds) {
 		h := w.host(t, w.bundle())
 		h.write(t, w.spoiled())
 		for _, action := range askedActions {
@@ -83,7 +84,7 @@ func read(list []svc.Capability, action, bank string) (said svc.Capability, agre
 // WhatCan says of every request what Decide says of it.
 func TestWhatCanIsWhatIsDecided(t *testing.T) {
 	seen := map[svc.Outcome]int{}
-	forEachWorld(t, 25, func(t *testing.T, w *worlds) {
+	forEachWorld(t, 5, 125, func(t *testing.T, w *worlds) {
 		h := w.host(t, w.bundle())
 		h.write(t, w.spoiled())
 		for _, p := range principals() {
@@ -110,7 +111,7 @@ func TestWhatCanIsWhatIsDecided(t *testing.T) {
 			}
 		}
 	})
-	if min(seen[svc.Allow], seen[svc.ExplicitDeny], seen[svc.ImplicitDeny]) < 1000 {
+	if min(seen[svc.Allow], seen[svc.ExplicitDeny], seen[svc.ImplicitDeny]) < longtest.Times(150, 1000) {
 		t.Error("the worlds are not varied", seen)
 	}
 }
@@ -278,7 +279,7 @@ func (w *worlds) query() svc.Question {
 // Simulate answers as Resolve does once the bundle is applied to a copy, refuses what Apply refuses, and writes nothing.
 func TestSimulateIsApplyAndResolve(t *testing.T) {
 	seen := map[string]int{}
-	forEachWorld(t, 60, func(t *testing.T, w *worlds) {
+	forEachWorld(t, 15, 300, func(t *testing.T, w *worlds) {
 		base, spoiled := w.bundle(), w.spoiled()
 		overlay := w.overlay(base)
 		h, applied := w.host(t, base), w.host(t, base)
@@ -318,7 +319,7 @@ func TestSimulateIsApplyAndResolve(t *testing.T) {
 		}
 	})
 	for _, kind := range []string{"allow", "explicit_deny", "implicit_deny", "invalid_request", "already_exists"} {
-		if seen[kind] < 20 {
+		if seen[kind] < longtest.Times(3, 20) {
 			t.Error("the worlds are not varied", seen)
 		}
 	}

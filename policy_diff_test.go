@@ -57,7 +57,7 @@ func told(list []svc.Difference, action, bank string) (c change, agreed bool) {
 
 func TestDiffIsWhatChanges(t *testing.T) {
 	seen := map[svc.ChangeKind]int{}
-	forEachWorld(t, longtest.Times(10, 25), func(t *testing.T, w *worlds) {
+	forEachWorld(t, 5, 125, func(t *testing.T, w *worlds) {
 		before := w.bundle()
 		after := w.variant(before)
 		if w.IntN(5) == 0 {
@@ -79,7 +79,7 @@ func TestDiffIsWhatChanges(t *testing.T) {
 
 func TestPreviewApplyIsWhatApplyChanges(t *testing.T) {
 	seen := map[svc.ChangeKind]int{}
-	forEachWorld(t, 10, func(t *testing.T, w *worlds) {
+	forEachWorld(t, 3, 50, func(t *testing.T, w *worlds) {
 		base := w.bundle()
 		overlay, spoiled := w.variant(base), w.spoiled()
 		before, after := w.host(t, base), w.host(t, base)

@@ -78,7 +78,7 @@ func answers(t *testing.T, h *host) map[string]said {
 // What is called needless can go, each alone and all together; and what is not cannot, unless something that is goes with it.
 func TestNeedlessIsWhatChangesNothing(t *testing.T) {
 	seen := map[string]int{}
-	forEachWorld(t, 15, func(t *testing.T, w *worlds) {
+	forEachWorld(t, 4, 75, func(t *testing.T, w *worlds) {
 		b := w.bundle()
 		var needless []statementOf
 		shadowed := map[statementOf]bool{}
@@ -119,7 +119,7 @@ func TestNeedlessIsWhatChangesNothing(t *testing.T) {
 			}
 		}
 	})
-	if seen["statement_needless"] < 3 || seen["statement_shadowed"] < 3 || seen["needed"] < 50 {
+	if seen["statement_needless"] < 3 || seen["statement_shadowed"] < longtest.Times(0, 3) || seen["needed"] < longtest.Times(20, 50) {
 		t.Error("the worlds are not varied", seen)
 	}
 }
@@ -163,7 +163,7 @@ func allDenied(t *testing.T, h *host, s statementOf) bool {
 // A tie is two statements of different policies, of which one loses to the other in somebody's trace though neither ranks higher.
 func TestTiesAreThoseOfTheTrace(t *testing.T) {
 	ties := 0
-	forEachWorld(t, longtest.Times(15, 40), func(t *testing.T, w *worlds) {
+	forEachWorld(t, 6, 200, func(t *testing.T, w *worlds) {
 		b := w.bundle()
 		b.Attachments = nil // most of them of one rank
 		for _, p := range b.Policies {
@@ -196,7 +196,7 @@ func TestTiesAreThoseOfTheTrace(t *testing.T) {
 		}
 		ties += len(got)
 	})
-	if ties < 5 {
+	if ties < longtest.Times(3, 5) {
 		t.Error("the worlds are not varied", ties)
 	}
 }
@@ -240,7 +240,7 @@ func rank(b svc.Bundle, user string, e svc.TraceEntry) []int {
 // A scoping policy is idle when its service account is answered as it would be without one.
 func TestIdleScopingIsWhatNarrowsNothing(t *testing.T) {
 	seen := map[bool]int{}
-	forEachWorld(t, 40, func(t *testing.T, w *worlds) {
+	forEachWorld(t, 10, 200, func(t *testing.T, w *worlds) {
 		b := w.bundle()
 		if w.IntN(2) == 0 {
 			b.Policies[0].Document = encoded(drawnDocument{"2026-03-24", []map[string]any{{"effect": "allow", "actions": []string{"bank:*", "iam:*"}, "banks": []string{"*"}}}})
@@ -268,7 +268,7 @@ func TestIdleScopingIsWhatNarrowsNothing(t *testing.T) {
 			}
 		}
 	})
-	if seen[true] < 10 || seen[false] < 10 {
+	if min(seen[true], seen[false]) < longtest.Times(5, 10) {
 		t.Error("the worlds are not varied", seen)
 	}
 }
@@ -320,7 +320,7 @@ func TestActions(t *testing.T) {
 func TestUnknownActionsAreThoseThatCoverNone(t *testing.T) {
 	known := []string{"bank:retain", "bank:memories:x"}
 	always := []string{"iam:users:read", "iam:users:write", "template:admin", "bank:recall", "bank:memories:list", "bank:memories:get"}
-	forEachWorld(t, 20, func(t *testing.T, w *worlds) {
+	forEachWorld(t, 8, 100, func(t *testing.T, w *worlds) {
 		b := w.bundle()
 		found := 0
 		for _, f := range svc.Lint(b, known) {

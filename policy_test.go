@@ -11,7 +11,6 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/parameter"
 	"github.com/extsvc/svc/store/memstore"
 )
@@ -114,7 +113,7 @@ func TestResolveRefuses(t *testing.T) {
 
 // Decide answers each question as Resolve does, before and after the cache has it, and after a change.
 func TestDecideIsResolve(t *testing.T) {
-	forEachWorld(t, longtest.Times(20, 60), func(t *testing.T, w *worlds) {
+	forEachWorld(t, 8, 300, func(t *testing.T, w *worlds) {
 		h := w.host(t, w.bundle())
 		for range 2 {
 			questions := make([]svc.Question, 20)
@@ -140,7 +139,7 @@ func TestDecideIsResolve(t *testing.T) {
 
 // A caller asks about itself without any action, narrowed as it is, with what the host vouches for.
 func TestQuestionsAboutTheCaller(t *testing.T) {
-	forEachWorld(t, longtest.Times(10, 30), func(t *testing.T, w *worlds) {
+	forEachWorld(t, 5, 150, func(t *testing.T, w *worlds) {
 		h := w.host(t, w.bundle())
 		for _, p := range principals() {
 			if p.Kind != svc.KindUser && p.Kind != svc.KindServiceAccount {

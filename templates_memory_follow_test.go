@@ -18,6 +18,10 @@ import (
 
 // With too many templates there is nothing in memory, and the store is not read for it again and again.
 func TestTooManyTemplatesAreNotKept(t *testing.T) {
+	synctest.Test(t, testTooManyTemplatesAreNotKept)
+}
+
+func testTooManyTemplatesAreNotKept(t *testing.T) {
 	k := newKeeper(t, 10_000)
 	for i := range 20 {
 		create(t, k.plain, fmt.Sprint("t", i), svc.Content{})
@@ -63,27 +67,30 @@ func TestKeptTemplatesEndWithTheStore(t *testing.T) {
 
 // A reading in the background that fails, panics or never ends is nobody's trouble.
 func TestKeepingTemplatesFails(t *testing.T) {
-	t.Parallel()
 	for name, read := range map[string]func() error{
 		"fails":  func() error { return errDown },
 		"panics": func() error { panic("planted") },
 	} {
-		k := newKeeper(t, 1<<20)
-		create(t, k.plain, "a", svc.Content{})
-		tried := make(chan bool, 1000)
-		k.store.plant(func() {
-			k.store.read = func() error {
-				tried <- true
-				return read()
-			}
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKeeper(t, 1<<20)
+				create(t, k.plain, "a", svc.Content{})
+				tried := make(chan bool, 1000)
+				k.store.plant(func() {
+					k.store.read = func() error {
+						tried <- true
+						return read()
+					}
+				})
+				k.same(t)
+				eventually(t, func() bool { k.same(t); return len(tried) > 0 })
+				k.store.plant(func() { k.store.read = nil })
+				k.warm(t)
+				if k.same(t); len(tried) == 0 {
+					t.Error("it was not tried")
+				}
+			})
 		})
-		k.same(t)
-		eventually(t, func() bool { k.same(t); return len(tried) > 0 })
-		k.store.plant(func() { k.store.read = nil })
-		k.warm(t)
-		if k.same(t); len(tried) == 0 {
-			t.Error(name)
-		}
 	}
 }
 

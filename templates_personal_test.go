@@ -254,22 +254,39 @@ func TestPersonalOfAnAccount(t *testing.T) {
 	must(h.Templates.Read(t.Context(), admin, "x"))
 }
 
+// fill gives the owner so many templates and sources, with the names "n0", "n1" and so on.
+func (h *host) fill(t *testing.T, templates, sources int) {
+	t.Helper()
+	is := is.New(t)
+	template := must(h.MyTemplates.Create(t.Context(), owner, svc.NewTemplate{ID: "like", Content: content("X", "1")}))
+	source := must(h.MySources.Register(t.Context(), owner, svc.NewSource{URL: acme, Alias: new("like")}))
+	for i := range templates {
+		template.ID = fmt.Sprint("n", i)
+		is.NoErr(h.store.CreateTemplate(t.Context(), template))
+	}
+	for i := range sources {
+		source.Name = fmt.Sprint("n", i)
+		is.NoErr(h.store.CreateSource(t.Context(), source))
+	}
+	is.NoErr(h.MyTemplates.Delete(t.Context(), owner, "like"))
+	is.NoErr(h.MySources.Remove(t.Context(), owner, "like"))
+}
+
 // A user has no more than is allowed, however many calls add at once, and whoever makes them. The server has no such limit.
 func TestPersonalLimits(t *testing.T) {
 	for what, c := range map[string]struct {
-		most int
-		add  func(h *host, ctx context.Context, by svc.Principal, id string) error
-		drop func(h *host, ctx context.Context, by svc.Principal, id string) error
+		templates, sources int
+		add                func(h *host, ctx context.Context, by svc.Principal, id string) error
+		drop               func(h *host, ctx context.Context, by svc.Principal, id string) error
 	}{
-		"templates": {svc.MaxPersonalTemplates, personalMethods["template:create Create"], personalMethods["template:manage Delete"]},
-		"sources":   {svc.MaxPersonalSources, personalMethods["template:source Register"], personalMethods["template:source Remove"]},
+		"templates": {svc.MaxPersonalTemplates - 3, 0, personalMethods["template:create Create"], personalMethods["template:manage Delete"]},
+		"sources":   {0, svc.MaxPersonalSources - 3, personalMethods["template:source Register"], personalMethods["template:source Remove"]},
 	} {
 		t.Run(what, func(t *testing.T) {
 			is := is.New(t)
 			h := withPersonalStaff(t, func(c *svc.Config) { c.Events.OnEvent = nil })
-			for i := range c.most - 3 {
-				is.NoErr(c.add(h, t.Context(), owner, fmt.Sprint("n", i)))
-			}
+			h.fill(t, c.templates, c.sources)
+			most := max(c.templates, c.sources) + 3
 			var added atomic.Int64
 			var group sync.WaitGroup
 			for i := range 8 {
@@ -284,7 +301,7 @@ func TestPersonalLimits(t *testing.T) {
 			}
 			group.Wait()
 			is.Equal(added.Load(), int64(3))
-			is.Equal(len(h.personalState(t, owner)), c.most)
+			is.Equal(len(h.personalState(t, owner)), most)
 			is.NoErr(c.add(h, t.Context(), other, "n0"))
 			wantCode(t, c.add(h, t.Context(), owner, "one-more"), svc.CodeLimit, "")
 			is.NoErr(c.drop(h, t.Context(), owner, "n0"))
@@ -301,9 +318,7 @@ func TestPersonalInstallsAreRepeatable(t *testing.T) {
 	in := svc.Install{TemplateID: "x", SourceName: "acme", IdempotencyKey: "once"}
 	first := must(h.MyTemplates.Install(t.Context(), owner, in))
 	is.Equal(first.Origin.Source.Scope, svc.ScopeServer)
-	for i := range svc.MaxPersonalTemplates - 1 {
-		is.NoErr(personalMethods["template:create Create"](h, t.Context(), owner, fmt.Sprint("n", i)))
-	}
+	h.fill(t, svc.MaxPersonalTemplates-1, 0)
 	is.Equal(must(h.MyTemplates.Install(t.Context(), owner, in)), first)
 	wantCode(t, errorOf(h.Templates.Install(t.Context(), owner, in)), svc.CodeKeyReused, "Idempotency-Key")
 	in.IdempotencyKey, in.AliasID = "twice", ptr("y")

@@ -11,6 +11,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/longtest"
 )
 
 const (
@@ -254,18 +255,18 @@ func TestResolutionsInATransaction(t *testing.T) {
 	}
 }
 
-// largest is a manifest of about 1 MiB with one value in it that may differ. What the shape of one costs is measured where
+// largest is a manifest, of about 1 MiB in CI, with one value in it that may differ. What the shape of one costs is measured where
 // manifests are compared.
 func largest(v string) svc.Content {
 	c := content("X", "1")
-	c.Manifest = manifest(`{"version":"1","v":` + v + `,"a":[0` + strings.Repeat(`,0`, 500_000) + `]}`)
+	c.Manifest = manifest(`{"version":"1","v":` + v + `,"a":[0` + strings.Repeat(`,0`, longtest.Times(50_000, 500_000)) + `]}`)
 	return c
 }
 
 func TestLargeManifests(t *testing.T) {
 	is := is.New(t)
 	base, ours, theirs := largest("1"), largest("2"), largest("3")
-	is.True(len(base.Manifest) > 900_000)
+	is.True(len(base.Manifest) > longtest.Times(90_000, 900_000))
 	ours.Name = "Mine"
 	h := merging(t, svc.EditsMerge, base, ours, theirs)
 	is.Equal(len(must(h.Templates.Diff(t.Context(), admin, "x")).Changes), 2)

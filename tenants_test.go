@@ -15,6 +15,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/memstore"
 )
 
@@ -189,7 +190,7 @@ func TestResumedTenantWaitsForNobody(t *testing.T) {
 func TestCreatedTenantIsThere(t *testing.T) {
 	in := newTenants(t, svc.TenantsConfig{})
 	nothing := func(*svc.Service) error { return nil }
-	for i := range 100 {
+	for i := range longtest.Times(20, 100) {
 		name := fmt.Sprint("t", i)
 		ended := make(chan struct{})
 		for range 4 {
@@ -372,12 +373,12 @@ func TestIdleTenantIsSmall(t *testing.T) {
 // in use forget what they have cached.
 func TestMemoryOfTenantsIsBounded(t *testing.T) {
 	is := is.New(t)
-	in := newTenants(t, svc.TenantsConfig{Memory: 8 << 20})
+	in := newTenants(t, svc.TenantsConfig{Memory: 2 << 20})
 	names := []string{"a", "b", "c", "d", "e", "f"}
 	makeTenants(t, in, names...)
 	large := strings.Repeat("x", 60_000)
-	fill := func(s *svc.Service) error { // some 6 MB
-		for i := range 100 {
+	fill := func(s *svc.Service) error { // some 1.5 MB
+		for i := range 25 {
 			_, err := s.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: fmt.Sprint("t", i), Content: svc.Content{
 				Name: "x", Manifest: fmt.Appendf(nil, `{"version":"1","text":%q}`, large),
 			}})
@@ -414,7 +415,7 @@ func TestMemoryOfTenantsIsBounded(t *testing.T) {
 		}()
 		is.NoErr(<-started)
 	}
-	waitFor(t, func() bool { return heap()-stored < 12<<20 })
+	waitFor(t, func() bool { return heap()-stored < 3<<20 })
 	for _, name := range names {
 		is.NoErr(in.Use(t.Context(), name, read))
 	}

@@ -44,10 +44,10 @@ type worlds struct {
 	seed uint64
 }
 
-// forEachWorld runs a property on n worlds, on five times as many in CI, and says which one broke it.
-func forEachWorld(t *testing.T, n int, property func(t *testing.T, w *worlds)) {
+// forEachWorld runs a property on some worlds, here or in CI, and says which one broke it.
+func forEachWorld(t *testing.T, here, ci int, property func(t *testing.T, w *worlds)) {
 	t.Helper()
-	for seed := range uint64(longtest.Times(n, 5*n)) {
+	for seed := range uint64(longtest.Times(here, ci)) {
 		property(t, &worlds{rand.New(rand.NewPCG(seed, 7)), seed})
 		if t.Failed() {
 			t.Fatalf("in the world of seed %d", seed)
@@ -275,12 +275,8 @@ func literal(action string) string {
 // TestServiceAnswersAsTheReference: worlds are written to a store, and what Resolve and Decide make of them is what the reference
 // makes of their principals.
 func TestServiceAnswersAsTheReference(t *testing.T) {
-	worlds := uint64(60)
-	if testing.Short() {
-		worlds = 10
-	}
 	seen := map[svc.Outcome]int{}
-	for seed := range worlds {
+	for seed := range uint64(longtest.Times(20, 60)) {
 		w := policytest.NewWorld(seed)
 		h := newHost(t)
 		h.write(t, rows(w))
@@ -296,7 +292,7 @@ func TestServiceAnswersAsTheReference(t *testing.T) {
 		}
 	}
 	t.Log(seen)
-	is.New(t).True(testing.Short() || min(seen[svc.Allow], seen[svc.ExplicitDeny], seen[svc.ImplicitDeny]) >= 50) // worlds are varied
+	is.New(t).True(min(seen[svc.Allow], seen[svc.ExplicitDeny], seen[svc.ImplicitDeny]) >= longtest.Times(5, 50)) // worlds are varied
 }
 
 // rows are the rows of a world.
