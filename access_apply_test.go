@@ -239,8 +239,7 @@ func TestChannelsBelongToOneUser(t *testing.T) {
 		b := must(svc.ParseBundle([]byte(bundle)))
 		is.Equal(svc.ErrorCode(h.Access.Apply(t.Context(), svc.Host, b)), svc.CodeExists)
 	}
-	snapshot, err := h.store.Access(t.Context(), svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: "new"}})
-	is.NoErr(err)
+	snapshot := must(h.store.Access(t.Context(), svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: "new"}}))
 	is.True(snapshot.User == nil)
 }
 
@@ -414,8 +413,7 @@ func TestBundleIsReadAsItWasWritten(t *testing.T) {
 
 func TestBundleOnPaper(t *testing.T) {
 	is := is.New(t)
-	written, err := svc.Bundle{Users: []svc.User{{ID: "a"}}, ServiceAccounts: []svc.ServiceAccount{{ID: "s", OwnerUserID: "a"}}}.JSON()
-	is.NoErr(err)
+	written := must(svc.Bundle{Users: []svc.User{{ID: "a"}}, ServiceAccounts: []svc.ServiceAccount{{ID: "s", OwnerUserID: "a"}}}.JSON())
 	is.Equal(string(written), `{"users":[{"id":"a","display_name":"","email":null,"is_active":true}],`+
 		`"service_accounts":[{"id":"s","display_name":"","owner_user_id":"a","scoping_policy_id":null,"is_active":true}]}`)
 }
@@ -441,12 +439,10 @@ func TestWriteDetaches(t *testing.T) {
 	h.apply(t, `{"users":[{"id":"alice"}],"groups":[{"id":"team","members":["alice"]}],"attachments":[{"policy_id":"bank:readonly","principal_type":"group","principal_id":"team"}]}`)
 	how := svc.BundleWrite{Detach: []svc.AttachmentKey{attachmentOf("bank:readonly", "team"), attachmentOf("bank:readonly", "team")}}
 	bob := svc.Bundle{Users: []svc.User{{ID: "bob"}}}
-	seen, err := h.Access.Preview(t.Context(), svc.Host, bob, how)
-	is.NoErr(err)
+	seen := must(h.Access.Preview(t.Context(), svc.Host, bob, how))
 	is.Equal(len(seen.Principals), 1) // alice loses
 	gone := svc.BundleWrite{Detach: []svc.AttachmentKey{attachmentOf("bank:readonly", "gone")}}
-	_, err = h.Access.Preview(t.Context(), svc.Host, bob, gone)
-	wantCode(t, err, svc.CodeNotFound, "")
+	wantCode(t, errorOf(h.Access.Preview(t.Context(), svc.Host, bob, gone)), svc.CodeNotFound, "")
 	wantCode(t, h.Access.Write(t.Context(), svc.Host, bob, gone), svc.CodeNotFound, "")
 	both := svc.Bundle{Attachments: []svc.Attachment{{PolicyID: "bank:readonly", Principal: how.Detach[0].Principal}}}
 	wantCode(t, h.Access.Write(t.Context(), svc.Host, both, how), svc.CodeInvalid, "detach")

@@ -337,10 +337,8 @@ func TestWhatIsNamedComesBeforeWhatIsTaken(t *testing.T) {
 	h.apply(t, `{"users": [{"id": "ann"}], "groups": [{"id": "team"}], "service_accounts": [{"id": "bot", "owner_user_id": "ann"}]}`)
 	_, err := h.ServiceAccounts.Create(t.Context(), svc.Host, svc.ServiceAccount{ID: "bot", OwnerUserID: "nobody"})
 	wantCode(t, err, svc.CodeInvalid, "/owner_user_id")
-	_, err = h.Groups.Create(t.Context(), svc.Host, svc.Group{ID: "team", Members: []string{"nobody"}})
-	wantCode(t, err, svc.CodeInvalid, "/members/0")
-	_, err = h.ServiceAccounts.Create(t.Context(), svc.Host, svc.ServiceAccount{ID: "bot", OwnerUserID: "ann"})
-	wantCode(t, err, svc.CodeExists, "/id")
+	wantCode(t, errorOf(h.Groups.Create(t.Context(), svc.Host, svc.Group{ID: "team", Members: []string{"nobody"}})), svc.CodeInvalid, "/members/0")
+	wantCode(t, errorOf(h.ServiceAccounts.Create(t.Context(), svc.Host, svc.ServiceAccount{ID: "bot", OwnerUserID: "ann"})), svc.CodeExists, "/id")
 }
 
 // A service account with an owner and a policy can be renamed, narrowed and widened.
@@ -383,8 +381,7 @@ func TestASenderIsFreeOnceItsUserIsPruned(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
 	h.apply(t, `{"users": [{"id": "ann", "channels": [{"provider": "slack", "sender_id": "1"}]}]}`)
-	b, err := svc.ParseBundle([]byte(`{"users": [{"id": "bob", "channels": [{"provider": "slack", "sender_id": "1"}]}]}`))
-	is.NoErr(err)
+	b := must(svc.ParseBundle([]byte(`{"users": [{"id": "bob", "channels": [{"provider": "slack", "sender_id": "1"}]}]}`)))
 	wantCode(t, h.Access.Write(t.Context(), svc.Host, b, svc.BundleWrite{}), svc.CodeExists, "/users/0/channels/0")
 	is.NoErr(h.Access.Write(t.Context(), svc.Host, b, svc.BundleWrite{Prune: true}))
 	left := must(h.Access.Export(t.Context(), svc.Host))

@@ -30,8 +30,7 @@ func TestRowsOneByOne(t *testing.T) {
 	policy := must(h.Policies.Create(ctx, by, svc.Policy{ID: "all", Document: json.RawMessage(allowsAll)}))
 	is.NoErr(h.Policies.Attach(ctx, by, svc.Attachment{PolicyID: "all", Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: "team"}}))
 	is.NoErr(h.Policies.Attach(ctx, by, svc.Attachment{PolicyID: svc.PolicyBankReadOnly, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "bob"}}))
-	ci, err := h.ServiceAccounts.Create(ctx, by, svc.ServiceAccount{ID: "ci", OwnerUserID: "bob", ScopingPolicyID: svc.PolicyBankReadOnly})
-	is.NoErr(err)
+	ci := must(h.ServiceAccounts.Create(ctx, by, svc.ServiceAccount{ID: "ci", OwnerUserID: "bob", ScopingPolicyID: svc.PolicyBankReadOnly}))
 	is.NoErr(h.Users.AddChannel(ctx, by, "bob", svc.Channel{Provider: "chat", SenderID: "1"}))
 	wantCode(t, h.Users.AddChannel(ctx, by, "bob", svc.Channel{Provider: "chat", SenderID: "1"}), svc.CodeExists, "/sender_id")
 	notes, err := h.Banks.SetPolicy(ctx, by, svc.BankPolicy{BankID: "notes", Document: json.RawMessage(`{"version":"2026-03-24","default_strategy":"s"}`)})
@@ -55,17 +54,14 @@ func TestRowsOneByOne(t *testing.T) {
 	is.Equal(collect(t, h.Users.Channels(ctx, by, "bob", svc.RowQuery{})), []svc.Channel{{Provider: "chat", SenderID: "1"}})
 	is.True(must(h.Policies.Read(ctx, by, svc.PolicyBankReadOnly)).Builtin())
 
-	_, err = h.Users.Patch(ctx, by, "bob", svc.UserPatch{DisplayName: new("Bob")}, `"old"`)
-	wantCode(t, err, svc.CodePrecondition, "")
+	wantCode(t, errorOf(h.Users.Patch(ctx, by, "bob", svc.UserPatch{DisplayName: new("Bob")}, `"old"`)), svc.CodePrecondition, "")
 	bob = must(h.Users.Patch(ctx, by, "bob", svc.UserPatch{DisplayName: new("Bob")}, bob.ETag()))
 	is.Equal(bob.DisplayName, "Bob")
-	_, err = h.Policies.Patch(ctx, by, svc.PolicyIAMAdmin, svc.PolicyPatch{DisplayName: new("x")})
-	wantCode(t, err, svc.CodeBuiltin, "")
+	wantCode(t, errorOf(h.Policies.Patch(ctx, by, svc.PolicyIAMAdmin, svc.PolicyPatch{DisplayName: new("x")})), svc.CodeBuiltin, "")
 	wantCode(t, h.Policies.Delete(ctx, by, svc.PolicyIAMAdmin), svc.CodeBuiltin, "")
 	wantCode(t, h.Policies.Delete(ctx, by, "all"), svc.CodeInUse, "")
 	wantCode(t, h.Policies.Delete(ctx, by, "none"), svc.CodeNotFound, "")
-	_, err = h.Policies.Create(ctx, by, svc.Policy{ID: svc.PolicyIAMAdmin, Document: json.RawMessage(allowsAll)})
-	wantCode(t, err, svc.CodeExists, "/id")
+	wantCode(t, errorOf(h.Policies.Create(ctx, by, svc.Policy{ID: svc.PolicyIAMAdmin, Document: json.RawMessage(allowsAll)})), svc.CodeExists, "/id")
 	h.actions()
 
 	key := issue(t, h, user("bob"))
@@ -253,15 +249,13 @@ func TestForeignNames(t *testing.T) {
 			is.NoErr(err)
 			is.NoErr(h.Access.Apply(t.Context(), svc.Host, foreignBundle(name)))
 
-			mapped, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: name, Sender: "chat:" + name, Topic: name})
-			is.NoErr(err)
+			mapped := must(h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: name, Sender: "chat:" + name, Topic: name}))
 			is.Equal(mapped.TenantID, "alice")
 			is.Equal(mapped.Outcome, svc.Allow)
 			is.Equal(*mapped.EffectiveStrategy, "brief")
 			is.Equal(simulated.Trace, mapped.Trace)
 
-			public, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: name, Sender: "other:" + name, Channel: name})
-			is.NoErr(err)
+			public := must(h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: name, Sender: "other:" + name, Channel: name}))
 			is.Equal(public.PrincipalType, svc.KindUnmapped)
 			is.Equal(public.Outcome, svc.Allow)
 
@@ -285,8 +279,7 @@ func TestForeignNamesOfDots(t *testing.T) {
 		wantCode(t, h.Access.Apply(t.Context(), svc.Host, b), svc.CodeInvalid, "/users/0/channels/0/sender_id")
 		b.Users[0].Channels = nil
 		is.NoErr(h.Access.Apply(t.Context(), svc.Host, b))
-		r, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: name, Sender: "chat:" + name, Channel: name})
-		is.NoErr(err)
+		r := must(h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: name, Sender: "chat:" + name, Channel: name}))
 		is.Equal(r.Outcome, svc.Allow)
 		is.Equal(r.PrincipalType, svc.KindUnmapped)
 	}
@@ -301,8 +294,7 @@ func TestForeignNamesRefused(t *testing.T) {
 		wantCode(t, ask(svc.Question{Bank: "b", UserID: "a", Topic: name}), svc.CodeInvalid, "topic")
 		wantCode(t, ask(svc.Question{Bank: "b", Sender: "chat:" + name}), svc.CodeInvalid, "sender")
 		wantCode(t, ask(svc.Question{Bank: "b", Sender: name + ":1"}), svc.CodeInvalid, "sender")
-		_, err := h.Decide(t.Context(), alice, svc.ActionRecall, name, svc.Context{})
-		wantCode(t, err, svc.CodeInvalid, "bank")
+		wantCode(t, errorOf(h.Decide(t.Context(), alice, svc.ActionRecall, name, svc.Context{})), svc.CodeInvalid, "bank")
 		wantCode(t, errorOf(h.Policies.WhoCan(t.Context(), svc.Host, "", name)), svc.CodeInvalid, "bank")
 		wantCode(t, h.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: foreignBundle(name).Users}), svc.CodeInvalid, "/users/0/channels/0/sender_id")
 		wantCode(t, h.Access.Apply(t.Context(), svc.Host, svc.Bundle{BankPolicies: []svc.BankPolicy{{BankID: name, Document: foreignBundle("b").BankPolicies[0].Document}}}),

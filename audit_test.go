@@ -419,8 +419,7 @@ func TestRecordsNameTheKey(t *testing.T) {
 	issued := must(h.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{}))
 	must(h.Keys.Patch(t.Context(), by, svc.Me, issued.ID, svc.APIKeyPatch{Disabled: ptr(true)}))
 	next := must(h.Keys.Rotate(t.Context(), by, svc.Me, issued.ID, svc.Rotation{}))
-	imported, err := h.Keys.Import(t.Context(), by, bob.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: plainDigest("sk-one")})
-	is.NoErr(err)
+	imported := must(h.Keys.Import(t.Context(), by, bob.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: plainDigest("sk-one")}))
 	is.NoErr(h.Keys.Revoke(t.Context(), by, bob.Identity(), imported.ID))
 	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, next.ID)) // in a session of the host
 	must(h.Templates.Create(t.Context(), by, svc.NewTemplate{ID: "notes", Content: content("Notes", "1")}))

@@ -256,8 +256,7 @@ func TestIntrospect(t *testing.T) {
 		h.apply(t, `{"users":[{"id":"alice"}],"service_accounts":[{"id":"robot","owner_user_id":"alice"}],"policies":[{"id":"less","document":{"version":"2026-03-24","statements":[]}}]}`)
 		expires := clock.now().Add(time.Hour)
 		user, robots := issue(t, h, alice), issue(t, h, account("robot"))
-		narrowed, err := h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{ScopingPolicyID: "less", ExpiresAt: expires})
-		is.NoErr(err)
+		narrowed := must(h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{ScopingPolicyID: "less", ExpiresAt: expires}))
 		for key, want := range map[svc.Secret]svc.Introspection{
 			user.Key:     {Active: true, Holder: alice.Identity()},
 			robots.Key:   {Active: true, Holder: robot.Identity()},
@@ -334,8 +333,7 @@ func TestIntrospectEveryBadToken(t *testing.T) {
 		}
 	}
 	store.down.Store(true)
-	_, err = h.Keys.Introspect(t.Context(), gateway, string(issue(t, h, alice).Key))
-	wantCode(t, err, svc.CodeUnavailable, "")
+	wantCode(t, errorOf(h.Keys.Introspect(t.Context(), gateway, string(issue(t, h, alice).Key))), svc.CodeUnavailable, "")
 }
 
 // A revocation counts for introspection as soon as it has returned, also when the key was cached.

@@ -194,8 +194,7 @@ func TestDecideWithoutTheStore(t *testing.T) {
 		h.warm(t, store, user("alice"), "notes")
 		store.down.Store(true)
 		is.True(must(h.Decide(t.Context(), user("alice"), "bank:recall", "notes", svc.Context{})).Allowed())
-		_, err := h.Decide(t.Context(), user("alice"), "bank:recall", "other", svc.Context{})
-		wantCode(t, err, svc.CodeUnavailable, "")
+		wantCode(t, errorOf(h.Decide(t.Context(), user("alice"), "bank:recall", "other", svc.Context{})), svc.CodeUnavailable, "")
 		pass(5 * time.Second)
 		d, err := h.Decide(t.Context(), user("alice"), "bank:recall", "notes", svc.Context{})
 		wantCode(t, err, svc.CodeUnavailable, "")
@@ -299,8 +298,7 @@ func TestDecideAllocatesNothing(t *testing.T) {
 func TestDecideRefusesMistakes(t *testing.T) {
 	h := newHost(t)
 	for _, by := range []svc.Principal{{}, {ID: "alice"}, {Actions: []string{"*"}}} {
-		_, err := h.Decide(t.Context(), by, "bank:recall", "notes", svc.Context{})
-		wantCode(t, err, svc.CodeInvalid, "principal")
+		wantCode(t, errorOf(h.Decide(t.Context(), by, "bank:recall", "notes", svc.Context{})), svc.CodeInvalid, "principal")
 	}
 	for _, pattern := range []string{"*", "bank:*", "iam:users:*", "bank:recall*"} {
 		wantCode(t, errorOf(h.Decide(t.Context(), alice, pattern, "notes", svc.Context{})), svc.CodeInvalid, "action")

@@ -202,8 +202,7 @@ func TestReadOnlyWritesNothing(t *testing.T) {
 
 	s := must(svc.New(svc.Config{Store: store, Events: svc.EventConfig{Keep: true}, ReadOnly: true}))
 	by := must(s.Authenticate(t.Context(), string(issued.Key)))
-	may, err := s.May(t.Context(), by, svc.ActionRecall, "notes")
-	is.NoErr(err)
+	may := must(s.May(t.Context(), by, svc.ActionRecall, "notes"))
 	is.True(may)
 	w := newWaits(t, true) // whose table has every other mutation
 	writable := w.host
@@ -246,8 +245,7 @@ func TestReadOnlyAsksNobody(t *testing.T) {
 	asked := len(h.market.asked)
 	_, err := s.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "y", SourceName: "acme"})
 	wantCode(t, err, svc.CodeReadOnly, "")
-	_, err = s.Templates.Update(t.Context(), admin, installed.ID, svc.UpdateRequest{})
-	wantCode(t, err, svc.CodeReadOnly, "")
+	wantCode(t, errorOf(s.Templates.Update(t.Context(), admin, installed.ID, svc.UpdateRequest{})), svc.CodeReadOnly, "")
 	is.Equal(len(h.market.asked), asked)
 	_, err = s.Templates.CheckUpdate(t.Context(), admin, installed.ID) // which writes nothing
 	is.NoErr(err)

@@ -236,8 +236,7 @@ func TestForgetReplacesIDs(t *testing.T) {
 	is.Equal(erased, int64(2)) // its id and its row
 	h.wantSound(t, old)
 
-	_, err := h.Audit.Forget(t.Context(), svc.Host, alice.Identity(), "no id\x00")
-	wantCode(t, err, svc.CodeInvalid, "pseudonym")
+	wantCode(t, errorOf(h.Audit.Forget(t.Context(), svc.Host, alice.Identity(), "no id\x00")), svc.CodeInvalid, "pseudonym")
 	wantCode(t, errorOf(h.Audit.Forget(t.Context(), svc.Host, svc.Identity{}, "")), svc.CodeInvalid, "id")
 	wantCode(t, errorOf(newHost(t).Audit.Forget(t.Context(), svc.Host, alice.Identity(), "")), svc.CodeNotFound, "")
 }

@@ -352,12 +352,10 @@ func TestSimulateRefuses(t *testing.T) {
 	q := svc.Question{Bank: "b", UserID: "a"}
 	_, err := h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{}, svc.Question{Bank: "b"})
 	wantCode(t, err, svc.CodeInvalid, "user_id")
-	_, err = h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{}}}, q)
-	wantCode(t, err, svc.CodeInvalid, "/users/0/id")
+	wantCode(t, errorOf(h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{}}}, q)), svc.CodeInvalid, "/users/0/id")
 	_, err = h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{}}}, svc.Question{})
 	is.True(strings.Contains(err.Error(), "/users/0/id") && strings.Contains(err.Error(), "bank: is required")) // everything at once
-	_, err = h.Policies.Simulate(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "a"}, svc.Bundle{}, q)
-	wantCode(t, err, svc.CodeForbidden, "")
+	wantCode(t, errorOf(h.Policies.Simulate(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "a"}, svc.Bundle{}, q)), svc.CodeForbidden, "")
 	_, err = h.Policies.Simulate(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "a"}, svc.Bundle{}, svc.Question{})
 	is.Equal(svc.ErrorCode(err), svc.CodeInvalid) // what is wrong with a request comes first
 }

@@ -270,8 +270,7 @@ func TestSimulateRefusesTooManyStatements(t *testing.T) {
 	r := must(h.Policies.Simulate(t.Context(), svc.Host, b, svc.Question{Bank: "b", UserID: "u"}))
 	is.Equal(len(r.Trace), 1001*19)
 	b.Policies[0].Document = document(times(20, func(i int) string { return granting(`"llm_model":"m"`) })...)
-	_, err := h.Policies.Simulate(t.Context(), svc.Host, b, svc.Question{Bank: "b", UserID: "u"})
-	wantCode(t, err, svc.CodeInvalid, "")
+	wantCode(t, errorOf(h.Policies.Simulate(t.Context(), svc.Host, b, svc.Question{Bank: "b", UserID: "u"})), svc.CodeInvalid, "")
 }
 
 // What takes long ends with its context: here after the check of the caller, and the read of the store.
@@ -392,8 +391,7 @@ func TestCopiesOfLargePoliciesAreBounded(t *testing.T) {
 			Users:        []svc.User{{ID: "u" + id}},
 			BankPolicies: []svc.BankPolicy{{BankID: id, Document: []byte(`{"version":"2026-03-24","strategy_overrides":[` + overrides + `]}`)}},
 		})
-		_, err := asked.Decide(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "u" + id}, "bank:recall", id, svc.Context{})
-		is.NoErr(err)
+		must(asked.Decide(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "u" + id}, "bank:recall", id, svc.Context{}))
 	}
 	kept := heap()
 	is.NoErr(asked.Close())

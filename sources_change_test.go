@@ -27,8 +27,7 @@ func TestRebindSource(t *testing.T) {
 		t.Helper()
 		wantCode(t, errorOf(h.Templates.CheckUpdate(t.Context(), admin, "x")), svc.CodeSourceMoved, "")
 		for _, edits := range []svc.LocalEdits{"", svc.TakeTheirs} {
-			_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: edits})
-			wantCode(t, err, svc.CodeSourceMoved, "")
+			wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: edits})), svc.CodeSourceMoved, "")
 		}
 		wantCode(t, errorOf(h.Templates.Diff(t.Context(), admin, "x")), svc.CodeSourceMoved, "")
 	}
@@ -62,8 +61,7 @@ func TestReboundDuringAnUpdate(t *testing.T) {
 		h.market.during = nil
 		must(h.store.RebindTemplates(t.Context(), svc.SourceKey{Scope: svc.ScopeServer, Name: "acme"}, elsewhere))
 	}
-	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
-	wantCode(t, err, svc.CodeChanged, "")
+	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})), svc.CodeChanged, "")
 }
 
 func TestRebindFails(t *testing.T) {
@@ -222,8 +220,7 @@ func TestPersonalSourceRemovedMeanwhile(t *testing.T) {
 				must(h.Templates.Install(t.Context(), owner, in))
 				h.market.put(acme, "x", content("X", "2"))
 				h.market.during = remove
-				_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
-				wantCode(t, err, svc.CodeChanged, "")
+				wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})), svc.CodeChanged, "")
 			}
 			is.True(h.market.during == nil)
 			if !again {

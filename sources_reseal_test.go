@@ -258,8 +258,7 @@ func TestPersonalTokensAreResealed(t *testing.T) {
 	for i := range 80 {
 		for _, by := range []svc.Principal{user("alice", "*", "template:*"), stranger} {
 			name := fmt.Sprintf("own-%02d", i)
-			_, err := before.MySources.Register(t.Context(), by, svc.NewSource{URL: address(name), AuthToken: ptr(svc.Secret("token-of-" + name))})
-			is.NoErr(err)
+			must(before.MySources.Register(t.Context(), by, svc.NewSource{URL: address(name), AuthToken: ptr(svc.Secret("token-of-" + name))}))
 		}
 	}
 	h := sealedUnder(t, store, keyB, keyA)

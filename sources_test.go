@@ -187,8 +187,7 @@ func TestSourceTemplatesFails(t *testing.T) {
 	wantCode(t, browse(admin, "acme", svc.CatalogFilter{}), svc.CodeSourceTimeout, "")
 
 	without := newHost(t, func(c *svc.Config) { c.Store, c.Sources.Marketplace = h.store, nil })
-	_, err := without.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{})
-	wantCode(t, err, svc.CodeSourceFailed, "")
+	wantCode(t, errorOf(without.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{})), svc.CodeSourceFailed, "")
 }
 
 // A search lists no more than fits into one answer. What does not fit has a problem, and is listed alone.
@@ -241,8 +240,7 @@ func TestRegisterSource(t *testing.T) {
 	is.Equal(collect(t, h.Sources.List(t.Context(), admin)), []svc.Source{made})
 	is.Equal(h.actions(), []string{"source.registered source/acme by admin"})
 
-	_, err = h.Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://example.com/acme"})
-	wantCode(t, err, svc.CodeExists, "/alias")
+	wantCode(t, errorOf(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://example.com/acme"})), svc.CodeExists, "/alias")
 
 	is.NoErr(h.Sources.Remove(t.Context(), admin, "acme"))
 	is.Equal(h.actions(), []string{"source.removed source/acme by admin"})
@@ -254,8 +252,7 @@ func TestPatchSource(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
 	ctx, hush := t.Context(), svc.Secret("hush")
-	made, err := h.Sources.Register(ctx, admin, svc.NewSource{URL: "https://example.com/acme", SigningKey: make([]byte, 32)})
-	is.NoErr(err)
+	made := must(h.Sources.Register(ctx, admin, svc.NewSource{URL: "https://example.com/acme", SigningKey: make([]byte, 32)}))
 	h.actions()
 
 	patched := must(h.Sources.Patch(ctx, admin, "acme", svc.SourcePatch{AuthToken: &svc.SecretPatch{Value: &hush}}))
@@ -295,8 +292,7 @@ func TestSourceNames(t *testing.T) {
 		made := must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: url}))
 		is.Equal(made.Name, want)
 	}
-	made, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://example.com", Alias: ptr("mine")})
-	is.NoErr(err)
+	made := must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://example.com", Alias: ptr("mine")}))
 	is.Equal(made.Name, "mine")
 }
 

@@ -276,14 +276,12 @@ func TestNewNamesTheField(t *testing.T) {
 func TestSmallestConfig(t *testing.T) {
 	is := is.New(t)
 	service := must(svc.New(svc.Config{Store: memstore.New(), Logger: slog.New(slog.DiscardHandler)}))
-	issued, err := service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
-	is.NoErr(err)
+	issued := must(service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{}))
 	who := must(service.Authenticate(t.Context(), string(issued.Key)))
 	is.Equal(who.Identity(), svc.Identity{Kind: svc.KindUser, ID: "alice"})
 
 	wantCode(t, errorOf(service.Authenticate(t.Context(), "a token of nobody")), svc.CodeUnauthenticated, "")
-	_, err = service.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: "https://example.com/a"})
-	wantCode(t, err, svc.CodeInvalid, "/url")
+	wantCode(t, errorOf(service.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: "https://example.com/a"})), svc.CodeInvalid, "/url")
 	is.NoErr(service.Close())
 }
 

@@ -44,8 +44,7 @@ func TestInstallTemplate(t *testing.T) {
 	is.Equal(installed.Origin.ID, "x")
 	is.Equal(installed.Origin.Revision, revision(t, content("X", "1")))
 
-	aliased, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: ptr("y")})
-	is.NoErr(err)
+	aliased := must(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: ptr("y")}))
 	is.Equal(aliased.ID, "y")
 	is.Equal(aliased.Origin.ID, "x")
 	is.Equal(h.actions(), []string{"template.installed template/y by admin"})
@@ -65,8 +64,7 @@ func TestInstallTakenMeanwhile(t *testing.T) {
 	h, _ := withTemplate(t)
 	h.market.put(acme, "z", content("Z", "1"))
 	h.market.during = func() { h.market.during = nil; create(t, h, "z", svc.Content{}) }
-	_, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme"})
-	wantCode(t, err, svc.CodeExists, "template_id")
+	wantCode(t, errorOf(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme"})), svc.CodeExists, "template_id")
 }
 
 func TestInstallRefuses(t *testing.T) {
@@ -149,8 +147,7 @@ func TestCheckUpdate(t *testing.T) {
 	_, err = h.Templates.Update(t.Context(), admin, "hand", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
 	wantCode(t, err, svc.CodeInvalid, "template_id")
 	wantCode(t, errorOf(h.Templates.CheckUpdate(t.Context(), admin, "nothing")), svc.CodeNotFound, "")
-	_, err = h.Templates.Update(t.Context(), admin, "nothing", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
-	wantCode(t, err, svc.CodeNotFound, "")
+	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "nothing", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})), svc.CodeNotFound, "")
 }
 
 // TestUpdateTable is the table of the contract: what changed at the source, what was edited here, and what an update does.
@@ -178,8 +175,7 @@ func TestUpdateTable(t *testing.T) {
 			is := is.New(t)
 			h, before := withTemplate(t)
 			h.market.put(acme, "x", c.source)
-			_, err := h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: &c.here.Name, Manifest: c.here.Manifest})
-			is.NoErr(err)
+			must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: &c.here.Name, Manifest: c.here.Manifest}))
 			h.actions()
 
 			update, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: map[bool]svc.LocalEdits{true: svc.TakeTheirs}[c.force]})
@@ -224,8 +220,7 @@ func TestUpdateSeesWhatWasEditedMeanwhile(t *testing.T) {
 	is.Equal(e.Fields, []string{"description", "category", "integrations", "tags", "manifest"})
 
 	h.market.during = func() { h.market.during = nil; is.NoErr(h.Templates.Delete(t.Context(), admin, "x")) }
-	_, err = h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
-	wantCode(t, err, svc.CodeNotFound, "")
+	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})), svc.CodeNotFound, "")
 }
 
 func TestUpdateOfAnotherTemplateOfThatID(t *testing.T) {
@@ -235,8 +230,7 @@ func TestUpdateOfAnotherTemplateOfThatID(t *testing.T) {
 		is.New(t).NoErr(h.Templates.Delete(t.Context(), admin, "x"))
 		create(t, h, "x", svc.Content{})
 	}
-	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
-	wantCode(t, err, svc.CodeChanged, "")
+	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})), svc.CodeChanged, "")
 }
 
 func TestWithoutMarketplace(t *testing.T) {

@@ -253,8 +253,7 @@ func TestKeptTemplatesFollowTheirService(t *testing.T) {
 			is := is.New(t)
 			if _, err := k.Templates.Read(k.ctx(t), admin, alias); err != nil {
 				k.warm(t)
-				_, err := k.Templates.Install(k.ctx(t), admin, svc.Install{TemplateID: "new", SourceName: "acme", AliasID: &alias})
-				is.NoErr(err)
+				must(k.Templates.Install(k.ctx(t), admin, svc.Install{TemplateID: "new", SourceName: "acme", AliasID: &alias}))
 				k.same(t)
 			}
 			k.warm(t)

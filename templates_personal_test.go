@@ -180,14 +180,11 @@ func TestPersonalIsOnesOwn(t *testing.T) {
 	for i, by := range []svc.Principal{owner, other} {
 		must(h.MySources.Register(t.Context(), by, svc.NewSource{URL: acme}))
 		wantCode(t, errorOf(h.MySources.Register(t.Context(), by, svc.NewSource{URL: acme})), svc.CodeExists, "/alias")
-		installed, err := h.MyTemplates.Install(t.Context(), by, svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal})
-		is.NoErr(err)
+		installed := must(h.MyTemplates.Install(t.Context(), by, svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal}))
 		is.Equal(installed.TemplateKey, svc.TemplateKey{Scope: svc.ScopePersonal, Owner: by.ID, ID: "x"})
 		is.Equal(installed.Origin.Source, svc.SourceKey{Scope: svc.ScopePersonal, Owner: by.ID, Name: "acme"})
-		_, err = h.MyTemplates.Create(t.Context(), by, svc.NewTemplate{ID: "x", Content: content("X", "1")})
-		wantCode(t, err, svc.CodeExists, "/id")
-		_, err = h.MyTemplates.Create(t.Context(), by, svc.NewTemplate{ID: fmt.Sprint("only-", i), Content: content("Only", "1")})
-		is.NoErr(err)
+		wantCode(t, errorOf(h.MyTemplates.Create(t.Context(), by, svc.NewTemplate{ID: "x", Content: content("X", "1")})), svc.CodeExists, "/id")
+		must(h.MyTemplates.Create(t.Context(), by, svc.NewTemplate{ID: fmt.Sprint("only-", i), Content: content("Only", "1")}))
 	}
 	create(t, h, "x", svc.Content{})
 	create(t, h, "server", svc.Content{})
@@ -368,8 +365,7 @@ func TestPersonalOfADeletedUser(t *testing.T) {
 	is.NoErr(func() error { _, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}); return err }())
 	is.Equal(add(owner, "a")[:2], refused[:2])
 	is.Equal(add(account("ops"), "a")[:2], refused[:2])
-	_, err := h.MyTemplates.Install(t.Context(), owner, svc.Install{TemplateID: "x", SourceName: "acme"})
-	wantCode(t, err, svc.CodeForbidden, "")
+	wantCode(t, errorOf(h.MyTemplates.Install(t.Context(), owner, svc.Install{TemplateID: "x", SourceName: "acme"})), svc.CodeForbidden, "")
 	is.Equal(h.personalState(t, owner), nil)
 	is.Equal(add(other, "b"), []svc.Code{"", "", svc.CodeExists})
 	gone = "vouched"
@@ -402,8 +398,7 @@ func TestPersonalUpdates(t *testing.T) {
 	var tag string
 	eventually(t, func() (kept bool) { tag, kept = h.tag(t); return kept })
 	for _, by := range []svc.Principal{owner, other} {
-		_, err := h.MyTemplates.Install(t.Context(), by, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: ptr("of-" + by.ID)})
-		is.NoErr(err)
+		must(h.MyTemplates.Install(t.Context(), by, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: ptr("of-" + by.ID)}))
 	}
 	is.Equal(must(h.Templates.ETag(t.Context(), admin)), tag)
 	is.Equal(must(h.MyTemplates.ETag(t.Context(), owner)), "")
@@ -424,8 +419,7 @@ func TestPersonalUpdates(t *testing.T) {
 	offered := must(h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{}))
 	is.Equal(offered.Templates[0].InstalledAs, []string{"x"})
 	must(h.MySources.Register(t.Context(), owner, svc.NewSource{URL: acme, Alias: ptr("mine")}))
-	_, err := h.MyTemplates.Install(t.Context(), owner, svc.Install{TemplateID: "x", SourceName: "mine", SourceScope: svc.ScopePersonal})
-	is.NoErr(err)
+	must(h.MyTemplates.Install(t.Context(), owner, svc.Install{TemplateID: "x", SourceName: "mine", SourceScope: svc.ScopePersonal}))
 	found := must(h.MySources.Search(t.Context(), owner, svc.CatalogFilter{}))
 	is.Equal(len(found), 1)
 	is.Equal(found[0].Templates[0].InstalledAs, []string{"x"})

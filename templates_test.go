@@ -43,8 +43,7 @@ func TestCreateTemplate(t *testing.T) {
 	is.Equal(must(h.Templates.Read(t.Context(), admin, "notes")), made)
 	is.Equal(h.actions(), []string{"template.created template/notes by admin"})
 
-	_, err := h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "notes", Content: made.Content})
-	wantCode(t, err, svc.CodeExists, "/id")
+	wantCode(t, errorOf(h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "notes", Content: made.Content})), svc.CodeExists, "/id")
 	wantCode(t, errorOf(h.Templates.Read(t.Context(), admin, "nothing")), svc.CodeNotFound, "")
 	is.Equal(h.actions(), nil)
 }
@@ -91,8 +90,7 @@ func TestCreateTemplateRefuses(t *testing.T) {
 		h := newHost(t)
 		content := svc.Content{Name: "n", Description: &long, Manifest: manifest(`{"version":"1"}`)}
 		c.edit(&content)
-		_, err := h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: c.id, Content: content})
-		wantCode(t, err, svc.CodeInvalid, c.field)
+		wantCode(t, errorOf(h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: c.id, Content: content})), svc.CodeInvalid, c.field)
 		if all := collect(t, h.Templates.List(t.Context(), admin, svc.TemplateQuery{})); len(all) > 0 {
 			t.Errorf("%s: something was written", c.field)
 		}
@@ -182,8 +180,7 @@ func TestPatchKeepsSpellings(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
 	before := create(t, h, "a", svc.Content{Manifest: manifest(`{"version":"1","n":1}`)})
-	after, err := h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Manifest: manifest(`{"n":1.0,"version":"1"}`)})
-	is.NoErr(err)
+	after := must(h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Manifest: manifest(`{"n":1.0,"version":"1"}`)}))
 	is.Equal(string(after.Manifest), `{"n":1.0,"version":"1"}`)
 	is.True(after.UpdatedAt.After(before.UpdatedAt))
 	is.Equal(revision(t, after.Content), revision(t, before.Content))
@@ -203,8 +200,7 @@ func TestPatchTemplateRefuses(t *testing.T) {
 		wantCode(t, errorOf(h.Templates.Patch(t.Context(), admin, "a", patch)), svc.CodeInvalid, field)
 	}
 	wantCode(t, errorOf(h.Templates.Patch(t.Context(), admin, "b", svc.TemplatePatch{})), svc.CodeNotFound, "")
-	_, err := h.Templates.Patch(t.Context(), admin, "..", svc.TemplatePatch{})
-	wantCode(t, err, svc.CodeInvalid, "template_id")
+	wantCode(t, errorOf(h.Templates.Patch(t.Context(), admin, "..", svc.TemplatePatch{})), svc.CodeInvalid, "template_id")
 	is.Equal(must(h.Templates.Read(t.Context(), admin, "a")), before)
 }
 
@@ -262,8 +258,7 @@ func TestValidateManifest(t *testing.T) {
 	if err != nil {
 		t.Error("a patch that leaves the manifest alone is refused:", err)
 	}
-	_, err = h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Manifest: content.Manifest})
-	wantCode(t, err, svc.CodeInvalid, "/manifest")
+	wantCode(t, errorOf(h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Manifest: content.Manifest})), svc.CodeInvalid, "/manifest")
 }
 
 // Errors of the host's check that have a pointer are shown at it, all of them, wherever the manifest came from.

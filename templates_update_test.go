@@ -51,8 +51,7 @@ func TestResolutions(t *testing.T) {
 			h := merging(t, "", one, c.here, c.source)
 			before := must(h.Templates.Read(t.Context(), admin, "x"))
 			c.in.Revision = revision(t, c.source)
-			_, err := h.Templates.Update(t.Context(), admin, "x", c.in, `"another"`)
-			wantCode(t, err, svc.CodePrecondition, "")
+			wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", c.in, `"another"`)), svc.CodePrecondition, "")
 			update := must(h.Templates.Update(t.Context(), admin, "x", c.in, before.ETag()))
 			is.Equal(h.actions(), c.actions)
 			is.Equal(update.Updated, c.actions != nil)
@@ -221,8 +220,7 @@ func TestMergesNotForEver(t *testing.T) {
 	is.Equal(len(h.actions()), 0)
 	update := must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.KeepOurs}))
 	is.Equal(*update.Template.Description, "9")
-	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.EditsConflict})
-	is.NoErr(err) // nothing new
+	must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.EditsConflict})) // nothing new
 
 	h, store = contested(t)
 	store.before = func() {
