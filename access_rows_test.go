@@ -5,10 +5,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/memstore"
 )
 
 const (
@@ -347,4 +349,89 @@ func TestWriteOfASeenRevision(t *testing.T) {
 	wantCode(t, write(user("help"), svc.BundleWrite{Revision: at}), svc.CodePrecondition, "")
 	store.before = nil
 	is.New(t).NoErr(write(user("help"), svc.BundleWrite{Revision: seen()}))
+}
+
+func newRowsHost(t *testing.T) (*host, *movesStore) {
+	t.Helper()
+	store := &movesStore{Store: memstore.New()}
+	h := newHost(t, func(c *svc.Config) { c.Store = store })
+	h.store = store
+	h.apply(t, world)
+	store.settle(t, h)
+	return h, store
+}
+
+// settle waits, in a bubble of synctest, until a service has heard of all that was written, and has read it.
+func (s *movesStore) settle(t *testing.T, h *host) {
+	t.Helper()
+	h.whoCan(t)
+	synctest.Wait()
+	h.whoCan(t)
+	s.whole.Store(0)
+	s.moves.Store(0)
+}
+
+func (h *host) whoCan(t *testing.T) svc.WhoCanAnswer {
+	t.Helper()
+	return must(h.Policies.WhoCan(t.Context(), svc.Host, "", "notes"))
+}
+
+// All rows are read once for each change of access, whoever made it, and for no other change.
+func TestAllRowsAreReadOncePerChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		h, store := newRowsHost(t)
+		before := h.whoCan(t)
+		is.Equal(before.Users, []string{"alice"})
+		must(h.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{}))
+		_, err := h.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: "a", Content: svc.Content{Name: "n", Manifest: manifest(`{"version":"1"}`)}})
+		is.NoErr(err)
+		synctest.Wait()
+		is.Equal(string(encoded(h.whoCan(t))), string(encoded(before)))
+		is.Equal(store.reads(), int64(0))
+
+		h.apply(t, `{"groups":[{"id":"team","members":["alice","idle"]}],"users":[{"id":"idle","is_active":true}]}`)
+		is.Equal(h.whoCan(t).Users, []string{"alice", "idle"}) // at once
+		is.True(store.reads() > 0)
+
+		other := newHost(t, func(c *svc.Config) { c.Store = store.Store })
+		other.apply(t, `{"groups":[{"id":"team","members":[]}]}`)
+		eventually(t, func() bool { return len(h.whoCan(t).Users) == 0 })
+
+		store.settle(t, h)
+		list := must(h.Policies.WhatCan(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}))
+		is.Equal(list, []svc.Capability{}) // never nil
+		is.Equal(store.reads(), int64(0))
+
+		store.fails.Store(&svc.ErrUnavailable)
+		h.apply(t, `{"groups":[{"id":"team","members":["alice"]}]}`)
+		_, err = h.Policies.WhoCan(t.Context(), svc.Host, "", "notes")
+		is.Equal(svc.ErrorCode(err), svc.CodeUnavailable) // never what was before
+	})
+}
+
+// What was read before a change is not kept after it.
+func TestRowsReadBeforeAChangeAreNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		h, store := newRowsHost(t)
+		for range 100 { // for what is kept may be dropped a second time
+			h.apply(t, `{"groups":[{"id":"team","members":[]}]}`)
+			store.during = func() { h.apply(t, `{"groups":[{"id":"team","members":["alice"]}]}`) }
+			is.Equal(h.whoCan(t).Users, []string{})
+			is.Equal(h.whoCan(t).Users, []string{"alice"})
+		}
+	})
+}
+
+// A service in a transaction of the host sees what the transaction has written.
+func TestWhoCanInATransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		h, store := newRowsHost(t)
+		tx := h.WithTx(store)
+		h.apply(t, `{"groups":[{"id":"team","members":[]}]}`)
+		is.Equal(must(tx.Policies.WhoCan(t.Context(), svc.Host, "", "notes")).Users, []string{})
+		is.Equal(store.reads(), int64(1))
+	})
 }

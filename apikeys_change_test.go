@@ -394,3 +394,60 @@ func TestEarlierPrefixes(t *testing.T) {
 	is.Equal(len(must(now.Keys.RevokeLeaked(t.Context(), svc.Host, []string{string(own.Key), string(cis.Key)}))), 2)
 	is.True(!now.good(own) && !now.good(cis) && now.good(next))
 }
+
+// TestWhoMakesKeys has everybody issue, rotate, change and take over keys of everybody: who may do one may do all.
+func TestWhoMakesKeys(t *testing.T) {
+	h := newHost(t, importing)
+	h.apply(t, staff)
+	narrowRoot := svc.Principal{Kind: svc.KindUser, ID: "root", ScopingPolicyID: "all"}
+	holders := map[string]svc.Identity{
+		"plain": user("plain").Identity(), "root": user("root").Identity(), "helper": user("helper").Identity(), "peer": user("peer").Identity(),
+		"its account": account("ops").Identity(), "sibling": account("reader").Identity(),
+	}
+	for _, c := range []struct {
+		by    svc.Principal
+		mine  bool   // by the methods for one's own
+		whose string // by those that name the holder
+	}{
+		{user("plain"), true, ""},
+		{user("helper"), true, "plain helper peer"}, // which only reads and writes users
+		{user("root"), true, "plain root helper peer its account sibling"},
+		{account("ops"), false, ""},
+		{account("reader"), false, ""},
+		{narrowRoot, false, ""},
+		{user("nobody"), true, ""},
+	} {
+		own := issue(t, h, svc.Principal{Kind: svc.KindUser, ID: c.by.ID})
+		for what, do := range map[string]func() error{
+			"issues": func() error { _, err := h.Keys.Issue(t.Context(), c.by, svc.Me, svc.NewAPIKey{}); return err },
+			"rotates": func() error {
+				return errorOf(h.Keys.Rotate(t.Context(), c.by, svc.Me, own.ID, svc.Rotation{Overlap: time.Hour}))
+			},
+			"changes": func() error { _, err := h.Keys.Patch(t.Context(), c.by, svc.Me, own.ID, svc.APIKeyPatch{}); return err },
+		} {
+			if err := do(); allowed(t, err) != c.mine {
+				t.Errorf("%+v %s a key of its own: %v", c.by, what, err)
+			}
+		}
+		for name, holder := range holders {
+			key := must(h.Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{}))
+			for what, do := range map[string]func() error{
+				"issues": func() error { _, err := h.Keys.Issue(t.Context(), c.by, holder, svc.NewAPIKey{}); return err },
+				"rotates": func() error {
+					return errorOf(h.Keys.Rotate(t.Context(), c.by, holder, key.ID, svc.Rotation{Overlap: time.Hour}))
+				},
+				"changes": func() error {
+					return errorOf(h.Keys.Patch(t.Context(), c.by, holder, key.ID, svc.APIKeyPatch{}))
+				},
+				"imports": func() error {
+					_, err := h.Keys.Import(t.Context(), c.by, holder, svc.ImportedKey{Prefix: "sk-", Hash: plainDigest(c.by.ID + name + key.ID)})
+					return err
+				},
+			} {
+				if err := do(); allowed(t, err) != strings.Contains(c.whose, name) {
+					t.Errorf("%+v %s a key of %s: %v", c.by, what, name, err)
+				}
+			}
+		}
+	}
+}

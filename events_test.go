@@ -8,12 +8,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/memstore"
 )
 
 // recordWithRows is the first record of a log.
@@ -239,4 +241,125 @@ func TestForgetReplacesIDs(t *testing.T) {
 	wantCode(t, errorOf(h.Audit.Forget(t.Context(), svc.Host, alice.Identity(), "no id\x00")), svc.CodeInvalid, "pseudonym")
 	wantCode(t, errorOf(h.Audit.Forget(t.Context(), svc.Host, svc.Identity{}, "")), svc.CodeInvalid, "id")
 	wantCode(t, errorOf(newHost(t).Audit.Forget(t.Context(), svc.Host, alice.Identity(), "")), svc.CodeNotFound, "")
+}
+
+// waitFor waits until the events so far are as many as wanted, and returns them.
+func (h *host) waitFor(t *testing.T, wanted int) (all []string) {
+	t.Helper()
+	eventually(t, func() bool { all = append(all, h.actions()...); return len(all) >= wanted })
+	return all
+}
+
+func TestOutbox(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newHost(t)
+	inTx := h.WithTx(h.store)
+	issued := must(inTx.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{}))
+	is.Equal(h.waitFor(t, 1), []string{"api_key.issued api_key/" + issued.ID + " by alice"})
+
+	is.NoErr(inTx.Keys.Revoke(t.Context(), alice, svc.Me, issued.ID))
+	is.Equal(h.waitFor(t, 1), []string{"api_key.revoked api_key/" + issued.ID + " by alice"})
+	is.NoErr(inTx.Close())
+}
+
+func TestOutboxOutlivesItsService(t *testing.T) {
+	is := is.New(t)
+	first := newHost(t)
+	is.NoErr(first.Close())
+	is.NoErr(first.Close())
+	create(t, &host{Service: first.WithTx(first.store)}, "a", svc.Content{})
+	is.Equal(first.actions(), nil) // nobody delivers any more
+
+	second := newHost(t, func(c *svc.Config) { c.Store = first.store })
+	is.Equal(second.waitFor(t, 1), []string{"template.created template/a by admin"})
+}
+
+// TestOutboxAtTheEnd: what is being delivered when the Service is closed is not delivered again.
+func TestOutboxAtTheEnd(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	telling, closing := make(chan struct{}), make(chan struct{})
+	h := newHost(t, func(c *svc.Config) {
+		c.Events.OnEvent = func(context.Context, svc.Event) { telling <- struct{}{}; <-closing }
+	})
+	create(t, &host{Service: h.WithTx(h.store)}, "a", svc.Content{})
+	<-telling
+	time.AfterFunc(10*time.Millisecond, func() { close(closing) }) // while Close waits
+	is.NoErr(h.Close())
+	later := time.Now().AddDate(100, 0, 0) // when nobody claims it any more
+	is.Equal(len(must(h.store.(svc.OutboxStore).ClaimEvents(t.Context(), later, later, 10))), 0)
+}
+
+func TestOutboxWithoutListener(t *testing.T) {
+	h := newHost(t, func(c *svc.Config) { c.Events.OnEvent = nil })
+	create(t, &host{Service: h.WithTx(h.store)}, "a", svc.Content{})
+	is.New(t).Equal(len(must(h.store.(svc.OutboxStore).ClaimEvents(t.Context(), time.Now(), time.Now(), 10))), 0)
+}
+
+// faultyOutbox fails once in each of its methods.
+type faultyOutbox struct {
+	svc.FullStore
+	fail chan struct{}
+}
+
+func (s *faultyOutbox) ClaimEvents(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
+	select {
+	case <-s.fail:
+		return nil, svc.ErrUnavailable
+	default:
+		return s.FullStore.ClaimEvents(ctx, now, until, limit)
+	}
+}
+
+func (s *faultyOutbox) AddEvents(context.Context, []svc.Event) error { return errors.New("no room") }
+
+func TestOutboxFaults(t *testing.T) {
+	t.Parallel()
+	store := &faultyOutbox{memstore.New(), make(chan struct{}, 1)}
+	store.fail <- struct{}{}
+	h := newHost(t, func(c *svc.Config) { c.Store = store })
+	wantCode(t, errorOf(h.WithTx(store).Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{})), svc.CodeInternal, "")
+
+	create(t, &host{Service: h.WithTx(store.FullStore)}, "a", svc.Content{})
+	is.New(t).Equal(h.waitFor(t, 1), []string{"template.created template/a by admin"})
+}
+
+func TestEventHookThatPanics(t *testing.T) {
+	told := make(chan struct{}, 10)
+	h := newHost(t, func(c *svc.Config) {
+		c.Events.OnEvent = func(context.Context, svc.Event) { told <- struct{}{}; panic("the host's") }
+	})
+	issue(t, h, alice)
+	issue(t, &host{Service: h.WithTx(h.store)}, alice)
+	issue(t, &host{Service: h.WithTx(h.store)}, alice)
+	is.New(t).Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{}))), 3)
+	for range 3 {
+		select {
+		case <-told:
+		case <-time.After(time.Minute):
+			t.Fatal("an event is not told")
+		}
+	}
+}
+
+// A command that delivers nothing leaves the events of transactions to the program that they are for.
+func TestNoDelivery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		command := newHost(t, func(c *svc.Config) { c.Events.NoDelivery = true })
+		is.NoErr(command.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
+			return errorOf(command.WithTx(tx).Keys.Issue(ctx, svc.Host, alice.Identity(), svc.NewAPIKey{}))
+		}))
+		time.Sleep(time.Minute)
+		is.Equal(len(command.actions()), 0)
+		must(command.Keys.Issue(t.Context(), svc.Host, bob.Identity(), svc.NewAPIKey{}))
+		is.Equal(len(command.actions()), 1) // its own calls report their events
+		program := newHost(t, func(c *svc.Config) { c.Store = command.store })
+		time.Sleep(time.Minute)
+		is.Equal(len(program.actions()), 1)
+		is.Equal(len(command.actions()), 0)
+		is.NoErr(program.Close())
+		is.NoErr(command.Close())
+	})
 }

@@ -4,10 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -270,50 +267,6 @@ func TestIdleScopingIsWhatNarrowsNothing(t *testing.T) {
 	})
 	if min(seen[true], seen[false]) < longtest.Times(5, 10) {
 		t.Error("the worlds are not varied", seen)
-	}
-}
-
-// One list has the actions of the Service: the constants, the table of docs/reference/actions.md and Lint follow it.
-func TestActions(t *testing.T) {
-	is := is.New(t)
-	var constants []string
-	constant := regexp.MustCompile(`\bAction\w+ += "([^"]+)"`)
-	for _, name := range must(filepath.Glob("*.go")) {
-		for _, found := range constant.FindAllStringSubmatch(string(must(os.ReadFile(name))), -1) {
-			if !strings.HasSuffix(name, "_test.go") && found[1] != svc.ActionRecall {
-				constants = append(constants, found[1])
-			}
-		}
-	}
-	slices.Sort(constants)
-	is.Equal(svc.Actions(), constants)
-
-	_, table, _ := strings.Cut(string(must(os.ReadFile("docs/reference/actions.md"))), "| action | allows | operations |\n|---|---|---|\n")
-	table, _, _ = strings.Cut(table, "\n\n")
-	var documented []string
-	for row := range strings.Lines(table) {
-		for _, action := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(strings.Split(row, "|")[1], -1) {
-			documented = append(documented, action[1])
-		}
-	}
-	slices.Sort(documented)
-	is.Equal(documented, constants)
-
-	lint := func(actions ...string) (codes []svc.FindingCode) {
-		document := must(json.Marshal(map[string]any{"version": "2026-03-24", "statements": []any{
-			map[string]any{"effect": "allow", "actions": actions, "banks": []string{"*"}},
-		}}))
-		b := svc.Bundle{Policies: []svc.Policy{{ID: "p", Document: document}}}
-		for _, f := range svc.Lint(b, []string{}) {
-			if f.Code == svc.FindingUnknownAction {
-				codes = append(codes, f.Code)
-			}
-		}
-		return codes
-	}
-	is.Equal(len(lint(svc.Actions()...)), 0)
-	for _, misspelt := range []string{"iam:user:read", "iam", "template:admin:*", "iam:users:read ", "IAM:users:read", "bank:memories", "templates:*"} {
-		is.Equal(len(lint(misspelt)), 1)
 	}
 }
 

@@ -1,9 +1,14 @@
 package svc_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -272,4 +277,153 @@ func (h *host) changesBy(t *testing.T, by svc.Principal, key svc.IssuedKey) (err
 	call(h.Keys.RevokeLeaked(ctx, by, []string{string(key.Key)}))
 	call(nil, h.Access.Apply(ctx, by, svc.Bundle{Users: []svc.User{{ID: "bob"}}}))
 	return errs
+}
+
+func TestAuthenticator(t *testing.T) {
+	is := is.New(t)
+	answers := map[string]struct {
+		who svc.Principal
+		err error
+	}{
+		"alice":    {alice, nil},
+		"admin":    {admin, nil},
+		"robot":    {robot, nil},
+		"none":     {svc.Principal{}, fmt.Errorf("session: %w", svc.ErrUnauthenticated)},
+		"down":     {svc.Principal{}, errors.New("the session store is down")},
+		"host":     {svc.Host, nil},
+		"odd":      {svc.Principal{Kind: svc.KindUser, ID: "a/b"}, nil},
+		"all":      {svc.Principal{Kind: svc.KindUser, ID: "a", Actions: []string{"*"}}, nil},
+		"wild":     {svc.Principal{Kind: svc.KindUser, ID: "a", Actions: []string{"iam:*", "iam*"}}, nil},
+		"empty":    {svc.Principal{Kind: svc.KindUser, ID: "a", Actions: []string{""}}, nil},
+		"svcother": {bob, nil},
+	}
+	h := newHost(t, func(c *svc.Config) {
+		c.Authenticator = svc.AuthenticatorFunc(func(_ context.Context, bearer string) (svc.Principal, error) {
+			if strings.HasPrefix(bearer, "svcu_") || bearer == "" {
+				t.Errorf("the host is shown %q", bearer)
+			}
+			return answers[bearer].who, answers[bearer].err
+		})
+	})
+	for bearer, code := range map[string]svc.Code{
+		"alice": "", "admin": "", "robot": "", "svcother": "", "none": svc.CodeUnauthenticated,
+		"down": svc.CodeUnavailable, "host": svc.CodeInternal, "odd": svc.CodeInternal, "all": "", "wild": svc.CodeInternal, "empty": svc.CodeInternal,
+		"svcu_typo": svc.CodeUnauthenticated, "": svc.CodeUnauthenticated,
+	} {
+		who, err := h.Authenticate(t.Context(), bearer)
+		is.Equal(svc.ErrorCode(err), code)
+		if err == nil {
+			is.Equal(who, answers[bearer].who)
+		}
+	}
+	_, err := h.Authenticate(t.Context(), "wild")
+	is.True(strings.Contains(err.Error(), `"iam*"`)) // for the log
+	h.apply(t, `{"users":[{"id":"alice","is_active":false}],
+		"service_accounts":[{"id":"robot","owner_user_id":"alice","is_active":false}]}`)
+	for _, bearer := range []string{"alice", "robot"} {
+		wantCode(t, errorOf(h.Authenticate(t.Context(), bearer)), svc.CodeUnauthenticated, "")
+	}
+}
+
+// Accept judges a principal as Authenticate judges an Authenticator's, and takes none of a key.
+func TestAccept(t *testing.T) {
+	is := is.New(t)
+	h, store := watched(t)
+	h.apply(t, `{"users":[{"id":"asleep","is_active":false}]}`)
+	for who, code := range map[*svc.Principal]svc.Code{
+		&alice: "", &admin: "", &robot: "", {Kind: svc.KindUser, ID: "of no row", Actions: []string{"*"}}: "",
+		{Kind: svc.KindUser, ID: "asleep"}: svc.CodeUnauthenticated,
+		&svc.Host:                          svc.CodeInternal, &svc.Unmapped: svc.CodeInternal, {}: svc.CodeInternal, {Kind: svc.KindUser}: svc.CodeInternal,
+		{Kind: svc.KindUser, ID: "a/b"}:                                        svc.CodeInternal,
+		{Kind: svc.KindUser, ID: "a", Actions: []string{"iam*"}}:               svc.CodeInternal,
+		{Kind: svc.KindUser, ID: "a", ScopingPolicyID: "a/b"}:                  svc.CodeInternal,
+		new(must(h.Authenticate(t.Context(), string(issue(t, h, alice).Key)))): svc.CodeInternal,
+	} {
+		if err := h.Accept(t.Context(), *who); svc.ErrorCode(err) != code {
+			t.Errorf("%+v: %v", *who, err)
+		}
+	}
+	h.apply(t, `{"users":[{"id":"alice","is_active":false}]}`)
+	wantCode(t, h.Accept(t.Context(), alice), svc.CodeUnauthenticated, "")
+	store.down.Store(true)
+	wantCode(t, h.Accept(t.Context(), user("unseen")), svc.CodeUnavailable, "")
+	is.Equal(svc.ErrorCode(h.Accept(t.Context(), svc.Host)), svc.CodeInternal)
+}
+
+// TestIDsOfOtherKinds: a principal's kind is never read out of its id.
+func TestIDsOfOtherKinds(t *testing.T) {
+	h := newHousehold(t)
+	var lookalikes []string
+	for _, id := range []string{"sa:ci", "_unmapped", "group:team", "team", "ci", "user", "host", "*", "telegram:1", "unmapped", "scoping:ci", "wide"} {
+		lookalikes = append(lookalikes, fmt.Sprintf(`{"id":%q}`, id))
+		h.wantDenied(t, user(id), recall, notes, "unknown")
+		h.wantDenied(t, account("sa:"+id), recall, notes, "unknown")
+	}
+	h.apply(t, `{"users":[`+strings.Join(lookalikes, ",")+`],
+		"service_accounts":[{"id":"alice","owner_user_id":"ci"},{"id":"_unmapped","owner_user_id":"ci"}],"groups":[{"id":"alice","members":["ci"]}]}`)
+	for _, id := range []string{"sa:ci", "_unmapped", "group:team", "team", "ci", "user", "host", "*", "telegram:1", "unmapped", "scoping:ci", "wide"} {
+		h.wantDenied(t, user(id), recall, notes, "no policy of the user allows")
+		h.wantDenied(t, user(id), "iam:users:read", "*", "no policy of the user allows")
+		h.wantForbidden(t, user(id))
+	}
+	h.wantDenied(t, account("alice"), recall, notes, "no policy of its owner allows")
+	h.wantDenied(t, account("_unmapped"), recall, notes, "no policy of its owner allows")
+	h.wantDenied(t, account("sa:ci"), recall, notes, "unknown")
+	h.wantForbidden(t, svc.Principal{Kind: svc.KindUnmapped, ID: "alice", Actions: []string{"iam:*", "template:*"}})
+	h.wantForbidden(t, svc.Principal{Kind: "group", ID: "team", Actions: []string{"iam:*", "template:*"}})
+	h.wantForbidden(t, svc.Principal{Kind: "HOST"})
+}
+
+// wantForbidden expects that the control plane is closed to somebody.
+func (h *host) wantForbidden(t *testing.T, by svc.Principal) {
+	t.Helper()
+	_, resolve := h.Policies.Resolve(t.Context(), by, svc.Question{Bank: notes, UserID: "alice"})
+	wantCode(t, resolve, svc.CodeForbidden, "")
+	wantCode(t, lastError(h.Templates.List(t.Context(), by, svc.TemplateQuery{})), svc.CodeForbidden, "")
+}
+
+// TestTenantsOfOtherKinds: what is told of a principal has its kind beside its id.
+func TestTenantsOfOtherKinds(t *testing.T) {
+	is := is.New(t)
+	h := newHousehold(t)
+	h.apply(t, `{"users":[{"id":"sa:ci"},{"id":"_unmapped","channels":[{"provider":"sa","sender_id":"ci"}]}]}`)
+	for _, c := range []struct {
+		q      svc.Question
+		tenant string
+		kind   svc.Kind
+	}{
+		{svc.Question{UserID: "sa:ci"}, "sa:ci", svc.KindUser},
+		{svc.Question{ServiceAccountID: "ci"}, "sa:ci", svc.KindServiceAccount},
+		{svc.Question{UserID: "_unmapped"}, "_unmapped", svc.KindUser},
+		{svc.Question{Sender: "sa:ci"}, "_unmapped", svc.KindUser},
+		{svc.Question{Sender: "user:alice"}, "_unmapped", svc.KindUnmapped},
+	} {
+		c.q.Bank = notes
+		r := must(h.Policies.Resolve(t.Context(), svc.Host, c.q))
+		is.Equal([]any{r.TenantID, r.PrincipalType}, []any{c.tenant, c.kind})
+	}
+}
+
+// TestNothingDecidesByTenant: the id of a tenant is written and handed on; nothing compares it or takes it apart. It cannot tell a user of the
+// id "sa:ci" from the service account.
+func TestNothingDecidesByTenant(t *testing.T) {
+	decides := regexp.MustCompile(`TenantID\)?\s*[=!]=|[=!]=\s*[\w.]*TenantID|switch[^{]*TenantID|strings\.\w+\([^)]*TenantID|\[[\w.]*TenantID\]`)
+	spoken := 0
+	err := filepath.WalkDir(".", func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		spoken += bytes.Count(source, []byte("TenantID"))
+		if found := decides.Find(source); found != nil {
+			t.Errorf("%s decides by the id of a tenant: %s", path, found)
+		}
+		return err
+	})
+	is := is.New(t)
+	is.NoErr(err)
+	is.True(spoken > 5)
+	for _, planted := range []string{`if r.TenantID == "a"`, `"a" != r.TenantID`, `strings.Cut(r.TenantID, ":")`, "switch r.TenantID {", "banks[r.TenantID]"} {
+		is.True(decides.MatchString(planted))
+	}
 }

@@ -3,10 +3,12 @@ package svc_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/matryer/is"
 
@@ -151,4 +153,273 @@ func TestStoreWithoutSourceFiles(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(serial, int64(7))
 	is.Equal(log.String(), "")
+}
+
+// showsAnswers is a store that shows what answers it keeps.
+type showsAnswers struct {
+	svc.FullStore
+	kept *[]svc.StoredAnswer
+}
+
+func (s showsAnswers) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+	return s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+		return fn(ctx, showsAnswers{tx.(svc.FullStore), s.kept})
+	})
+}
+
+func (s showsAnswers) KeepAnswer(ctx context.Context, answer svc.StoredAnswer, now time.Time) error {
+	*s.kept = append(*s.kept, answer)
+	return s.FullStore.KeepAnswer(ctx, answer, now)
+}
+
+func TestAnswersAreSealed(t *testing.T) {
+	is := is.New(t)
+	var kept []svc.StoredAnswer
+	store := showsAnswers{memstore.New(), &kept}
+	old, next := svc.Pepper{Version: "1", Secret: []byte("a pepper of the test")}, svc.Pepper{Version: "2", Secret: []byte("another, which is new")}
+	under := func(peppers ...svc.Pepper) *host {
+		return newHost(t, func(c *svc.Config) { c.Store, c.Keys.Peppers = store, peppers })
+	}
+	in := svc.NewAPIKey{IdempotencyKey: "of-the-client"}
+	first := must(under(old).Keys.Issue(t.Context(), alice, svc.Me, in))
+	is.Equal(len(kept), 1)
+	for _, part := range [][]byte{kept[0].Key, kept[0].Request, kept[0].Data} {
+		is.True(!bytes.Contains(part, []byte(first.ID)))
+		is.True(!bytes.Contains(part, []byte("of-the-client")))
+	}
+	again, err := under(next, old).Keys.Issue(t.Context(), alice, svc.Me, in) // after a restart, and under another pepper
+	is.NoErr(err)
+	is.Equal(again.Key, first.Key)
+	_, err = under(next).Keys.Issue(t.Context(), alice, svc.Me, in) // nobody can read it without the pepper
+	wantCode(t, err, svc.CodeInternal, "")
+	_, err = under().Keys.Issue(t.Context(), bob, svc.Me, in) // without peppers
+	is.NoErr(err)
+	must(under().Keys.Issue(t.Context(), bob, svc.Me, in))
+	is.Equal(len(kept), 2)
+}
+
+// What is kept of an installation does not grow with the template.
+func TestAnswersAreSmall(t *testing.T) {
+	is := is.New(t)
+	var kept []svc.StoredAnswer
+	h := newHost(t, func(c *svc.Config) { c.Store = showsAnswers{memstore.New(), &kept} })
+	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
+	h.market.put(acme, "z", content(strings.Repeat("Z", 1000), "1"))
+	_, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme", AliasID: new(strings.Repeat("語", 128)), IdempotencyKey: "once"})
+	is.NoErr(err)
+	must(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once", Description: new(strings.Repeat("d", 4000))}))
+	is.Equal(len(kept), 2)
+	for _, answer := range kept {
+		is.True(len(answer.Key)+len(answer.Caller)+len(answer.Request)+len(answer.Data) < 1024)
+	}
+}
+
+// keepsMany is a store that has so many answers to every caller.
+type keepsMany struct {
+	svc.FullStore
+	many int
+}
+
+func (s keepsMany) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+	return s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+		return fn(ctx, keepsMany{tx.(svc.FullStore), s.many})
+	})
+}
+
+func (s keepsMany) CountAnswers(_ context.Context, _ []byte, _ time.Time, most int) (int, error) {
+	return min(s.many, most), nil
+}
+
+// A caller has so many answers and no more; the host has more.
+func TestAnswersAreNotTooMany(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	with := func(many int) *host {
+		return newHost(t, func(c *svc.Config) { c.Store = keepsMany{h.store.(svc.FullStore), many} })
+	}
+	first, next := svc.NewAPIKey{IdempotencyKey: "first"}, svc.NewAPIKey{IdempotencyKey: "next"}
+	must(with(svc.MaxKeptAnswers-1).Keys.Issue(t.Context(), alice, svc.Me, first))
+	full := with(svc.MaxKeptAnswers)
+	wantCode(t, errorOf(full.Keys.Issue(t.Context(), alice, svc.Me, next)), svc.CodeLimit, "")
+	_, err := full.Keys.Issue(t.Context(), alice, svc.Me, first) // those there are stay
+	is.NoErr(err)
+	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{}))), 1)
+	must(full.Keys.Issue(t.Context(), svc.Host, bob.Identity(), next))
+}
+
+// keepsNothing is a store that has no room for answers.
+type keepsNothing struct{ svc.FullStore }
+
+func (s keepsNothing) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+	return s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return fn(ctx, keepsNothing{tx.(svc.FullStore)}) })
+}
+
+func (keepsNothing) KeepAnswer(context.Context, svc.StoredAnswer, time.Time) error {
+	return svc.ErrUnavailable
+}
+
+func TestNothingIsDoneWithoutItsAnswer(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t, func(c *svc.Config) { c.Store = keepsNothing{c.Store.(svc.FullStore)} })
+	_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})
+	wantCode(t, err, svc.CodeUnavailable, "")
+	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{}))), 0)
+	is.Equal(len(h.actions()), 0)
+	_, err = h.Keys.Import(t.Context(), svc.Host, alice.Identity(), svc.ImportedKey{NewAPIKey: svc.NewAPIKey{IdempotencyKey: "once"}})
+	wantCode(t, err, svc.CodeInvalid, "prefix")
+}
+
+func TestStoreFaults(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	for want, cause := range map[svc.Code]error{
+		svc.CodeUnavailable: svc.ErrUnavailable,
+		svc.CodeChanged:     svc.ErrChanged,
+		svc.CodeInternal:    errors.New("disk on fire"),
+	} {
+		b := newHost(t, func(c *svc.Config) { c.Store = &brokenStore{h.store.(svc.FullStore), cause} })
+		keeping := newHost(t, func(c *svc.Config) { c.Store, c.Events.Keep = &brokenStore{h.store.(svc.FullStore), cause}, true })
+		calls := callAll(t, b)
+		for name, err := range callAll(t, keeping) {
+			if calls[name+", keeping events"] = err; svc.ErrorCode(calls[name]) == svc.CodeNotFound {
+				delete(calls, name) // it reads what is not kept
+			}
+		}
+		for name, err := range calls {
+			if svc.ErrorCode(err) != want || !errors.Is(err, cause) {
+				t.Errorf("%s: got %v, want %s", name, err, want)
+			}
+			if e, _ := errors.AsType[*svc.Error](err); e != nil {
+				is.True(e.Message != "" && e.Message != cause.Error())
+			}
+		}
+		is.Equal(append(b.actions(), keeping.actions()...), nil)
+	}
+}
+
+// brokenStore fails in everything that comes after authorization.
+type brokenStore struct {
+	svc.FullStore
+	err error
+}
+
+func (s *brokenStore) CreateSource(context.Context, svc.Source) error { return s.err }
+func (s *brokenStore) Source(context.Context, svc.SourceKey) (svc.Source, error) {
+	return svc.Source{}, s.err
+}
+func (s *brokenStore) Sources(context.Context, svc.SourcePage) ([]svc.Source, error) {
+	return nil, s.err
+}
+func (s *brokenStore) ChangeSource(context.Context, svc.SourceKey, func(*svc.Source) (bool, error)) error {
+	return s.err
+}
+func (s *brokenStore) DeleteSource(context.Context, svc.SourceKey) error  { return s.err }
+func (s *brokenStore) CreateTemplate(context.Context, svc.Template) error { return s.err }
+func (s *brokenStore) Template(context.Context, svc.TemplateKey) (svc.Template, error) {
+	return svc.Template{}, s.err
+}
+func (s *brokenStore) Templates(context.Context, svc.TemplatePage) ([]svc.Template, error) {
+	return nil, s.err
+}
+func (s *brokenStore) ChangeTemplate(context.Context, svc.TemplateKey, func(*svc.Template) (bool, error)) error {
+	return s.err
+}
+func (s *brokenStore) TemplateVersions(context.Context, svc.TemplateKey, int64, int) ([]svc.TemplateVersion, error) {
+	return nil, s.err
+}
+func (s *brokenStore) Atomically(context.Context, func(context.Context, svc.Store) error) error {
+	return s.err
+}
+func (s *brokenStore) Answer(context.Context, []byte, time.Time) (svc.StoredAnswer, error) {
+	return svc.StoredAnswer{}, s.err
+}
+func (s *brokenStore) CountAnswers(context.Context, []byte, time.Time, int) (int, error) {
+	return 0, s.err
+}
+func (s *brokenStore) DeleteAnswers(context.Context, []byte) error                   { return s.err }
+func (s *brokenStore) KeepAnswer(context.Context, svc.StoredAnswer, time.Time) error { return s.err }
+func (s *brokenStore) QueueAudit(context.Context, []svc.Event, func(svc.AuditRecord, []svc.Event) []svc.AuditRecord) error {
+	return s.err
+}
+func (s *brokenStore) AuditRecords(context.Context, svc.AuditQuery) ([]svc.AuditRecord, error) {
+	return nil, s.err
+}
+func (s *brokenStore) Changes(context.Context, int64) (svc.StoreChanges, error) {
+	return svc.StoreChanges{}, s.err
+}
+func (s *brokenStore) KeepSourceFile(context.Context, svc.SourceKey, svc.SourceFile) error {
+	return s.err
+}
+func (s *brokenStore) SourceFile(context.Context, svc.SourceKey, string) (svc.SourceFile, error) {
+	return svc.SourceFile{}, s.err
+}
+func (s *brokenStore) Installations(context.Context, svc.InstallationPage) ([]svc.Installation, error) {
+	return nil, s.err
+}
+func (s *brokenStore) RebindTemplates(context.Context, svc.SourceKey, string) ([]svc.TemplateKey, error) {
+	return nil, s.err
+}
+func (s *brokenStore) DeleteTemplate(context.Context, svc.TemplateKey, func(svc.Template) error) error {
+	return s.err
+}
+func (s *brokenStore) CreateAPIKey(context.Context, svc.APIKey) error { return s.err }
+func (s *brokenStore) APIKeys(context.Context, svc.APIKeyPage) ([]svc.APIKey, error) {
+	return nil, s.err
+}
+func (s *brokenStore) ChangeAPIKey(context.Context, svc.Identity, string, func(*svc.APIKey) (bool, error)) error {
+	return s.err
+}
+func (s *brokenStore) RevokeAPIKeys(context.Context, svc.Identity, time.Time, int) ([]string, error) {
+	return nil, s.err
+}
+func (s *brokenStore) Lock(context.Context, svc.Locks) error                     { return s.err }
+func (s *brokenStore) KeepValue(context.Context, string, []byte) ([]byte, error) { return nil, s.err }
+func (s *brokenStore) Access(context.Context, svc.AccessQuery) (svc.AccessSnapshot, error) {
+	return svc.AccessSnapshot{}, s.err
+}
+func (s *brokenStore) ChangeAccess(context.Context, svc.AccessNames, func(svc.Bundle) (svc.AccessWrite, error)) error {
+	return s.err
+}
+
+// callAll calls every method of a service as the host, and one as a user.
+func callAll(t *testing.T, h *host) map[string]error {
+	t.Helper()
+	ctx, by := t.Context(), svc.Host
+	_, register := h.Sources.Register(ctx, by, svc.NewSource{URL: acme})
+	_, resealed := h.Sources.Reseal(ctx, by)
+	_, made := h.Templates.Create(ctx, by, svc.NewTemplate{ID: "x", Content: content("X", "1")})
+	_, template := h.Templates.Read(ctx, by, "x")
+	_, patched := h.Templates.Patch(ctx, by, "x", svc.TemplatePatch{})
+	_, installed := h.Templates.Install(ctx, by, svc.Install{TemplateID: "x", SourceName: "acme"})
+	_, checked := h.Templates.CheckUpdate(ctx, by, "x")
+	_, updated := h.Templates.Update(ctx, by, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
+	_, diffed := h.Templates.Diff(ctx, by, "x")
+	_, rolled := h.Templates.Rollback(ctx, by, "x", 1)
+	_, issued := h.Keys.Issue(ctx, by, alice.Identity(), svc.NewAPIKey{})
+	_, robots := h.Keys.Issue(ctx, by, robot.Identity(), svc.NewAPIKey{})
+	_, mine := h.Keys.Issue(ctx, alice, svc.Me, svc.NewAPIKey{})
+	_, changed := h.Keys.Patch(ctx, by, alice.Identity(), "k", svc.APIKeyPatch{})
+	_, rotated := h.Keys.Rotate(ctx, by, alice.Identity(), "k", svc.Rotation{})
+	_, ended := h.Keys.RevokeAll(ctx, by, alice.Identity())
+	_, resolved := h.Policies.Resolve(ctx, by, svc.Question{Bank: "b", UserID: "alice"})
+	_, asUser := h.Templates.Read(ctx, alice, "x")
+	_, all := h.Templates.CheckUpdates(ctx, by, nil)
+	_, rebound := h.Sources.Rebind(ctx, by, "acme")
+	_, found := h.Sources.Search(ctx, by, svc.CatalogFilter{})
+	_, verified := h.Audit.Verify(ctx, by)
+	return map[string]error{
+		"register": register, "reseal": resealed, "create": made, "read": template, "patch": patched, "install": installed,
+		"check": checked, "update": updated, "diff": diffed, "roll back": rolled, "issue": issued, "issue for a robot": robots, "issue mine": mine,
+		"change a key": changed, "rotate": rotated, "revoke all": ended, "resolve": resolved, "as a user": asUser,
+		"ping": h.Ping(ctx), "check all": all, "re-bind": rebound, "search": found, "verify": verified,
+		"apply":     h.Access.Apply(ctx, by, svc.Bundle{Users: []svc.User{{ID: "a"}}}),
+		"remove":    h.Sources.Remove(ctx, by, "acme"),
+		"sources":   lastError(h.Sources.List(ctx, by)),
+		"templates": lastError(h.Templates.List(ctx, by, svc.TemplateQuery{})),
+		"events":    lastError(h.Audit.Records(ctx, by, svc.AuditQuery{})),
+		"history":   lastError(h.Templates.History(ctx, by, "x")),
+		"delete":    h.Templates.Delete(ctx, by, "x"),
+		"keys":      lastError(h.Keys.List(ctx, by, alice.Identity(), svc.KeyQuery{})),
+		"revoke":    h.Keys.Revoke(ctx, by, alice.Identity(), "k"),
+	}
 }

@@ -1,12 +1,12 @@
 package svc_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/matryer/is"
@@ -108,139 +108,6 @@ func TestOddIDsAreKept(t *testing.T) {
 	}
 }
 
-func TestListTemplates(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
-	for i, id := range []string{"d", "b", "c", "a"} {
-		create(t, h, id, svc.Content{Name: []string{"Z", "Y", "Y", "é"}[i], Category: ptr(id), Tags: []string{"all", id}})
-	}
-	ids := func(f svc.TemplateQuery) (ids []string) {
-		for _, template := range collect(t, h.Templates.List(t.Context(), admin, f)) {
-			ids = append(ids, template.ID)
-		}
-		return ids
-	}
-	is.Equal(ids(svc.TemplateQuery{}), []string{"b", "c", "d", "a"})
-	is.Equal(ids(svc.TemplateQuery{Tag: "all", Category: "c"}), []string{"c"})
-	is.Equal(ids(svc.TemplateQuery{Tag: "b", Category: "c"}), nil)
-	is.Equal(ids(svc.TemplateQuery{Tag: "ALL"}), nil)
-
-	wantCode(t, lastError(h.Templates.List(t.Context(), admin, svc.TemplateQuery{Tag: "\xff"})), svc.CodeInvalid, "tag")
-	for range h.Templates.List(t.Context(), admin, svc.TemplateQuery{}) {
-		break // a reader may stop
-	}
-}
-
-func TestLongListComesInChunks(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
-	for i := range 173 {
-		create(t, h, sprintf("%03d", i), svc.Content{Name: "same"})
-	}
-	all := collect(t, h.Templates.List(t.Context(), admin, svc.TemplateQuery{}))
-	is.Equal(len(all), 173)
-	for i, template := range all {
-		is.Equal(template.ID, sprintf("%03d", i))
-	}
-}
-
-func TestPatchTemplate(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
-	before := create(t, h, "a", svc.Content{Description: ptr("d"), Category: ptr("c"), Tags: []string{"x"}})
-	h.actions()
-
-	same := svc.TemplatePatch{
-		Name: &before.Name, Description: &svc.TextPatch{Value: ptr("d")}, Tags: &[]string{"x"},
-		Integrations: &[]string{}, Manifest: manifest(`{ "version": "1" }`),
-	}
-	for _, patch := range []svc.TemplatePatch{{}, same} {
-		after := must(h.Templates.Patch(t.Context(), admin, "a", patch))
-		is.Equal(after, before) // updated_at included
-	}
-	is.Equal(h.actions(), nil)
-
-	after, err := h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{
-		Name: ptr("New"), Description: &svc.TextPatch{}, Category: &svc.TextPatch{Value: ptr("")},
-		Tags: &[]string{"y", "y"}, Integrations: &[]string{"i"}, Manifest: manifest(`{"version":"2","n":1.0}`),
-	})
-	is.NoErr(err)
-	is.Equal(after.Content, svc.Content{
-		Name: "New", Category: ptr(""), Tags: []string{"y", "y"}, Integrations: []string{"i"},
-		Manifest: manifest(`{"version":"2","n":1.0}`),
-	})
-	is.Equal(after.InstalledAt, before.InstalledAt)
-	is.True(after.UpdatedAt.After(before.UpdatedAt))
-	is.Equal(h.actions(), []string{"template.patched template/a by admin"})
-	is.Equal(must(h.Templates.Read(t.Context(), admin, "a")), after)
-}
-
-// TestPatchKeepsSpellings: what comes back is the JSON that went in, also where it means the same as before.
-func TestPatchKeepsSpellings(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
-	before := create(t, h, "a", svc.Content{Manifest: manifest(`{"version":"1","n":1}`)})
-	after := must(h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Manifest: manifest(`{"n":1.0,"version":"1"}`)}))
-	is.Equal(string(after.Manifest), `{"n":1.0,"version":"1"}`)
-	is.True(after.UpdatedAt.After(before.UpdatedAt))
-	is.Equal(revision(t, after.Content), revision(t, before.Content))
-}
-
-func TestPatchTemplateRefuses(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
-	before := create(t, h, "a", svc.Content{})
-	for field, patch := range map[string]svc.TemplatePatch{
-		"/name":             {Name: ptr("")},
-		"/description":      {Description: &svc.TextPatch{Value: ptr("\x00")}},
-		"/tags/0":           {Tags: &[]string{"\xff"}},
-		"/manifest":         {Manifest: manifest(`{`)},
-		"/manifest/version": {Manifest: manifest(`{"version":7}`)},
-	} {
-		wantCode(t, errorOf(h.Templates.Patch(t.Context(), admin, "a", patch)), svc.CodeInvalid, field)
-	}
-	wantCode(t, errorOf(h.Templates.Patch(t.Context(), admin, "b", svc.TemplatePatch{})), svc.CodeNotFound, "")
-	wantCode(t, errorOf(h.Templates.Patch(t.Context(), admin, "..", svc.TemplatePatch{})), svc.CodeInvalid, "template_id")
-	is.Equal(must(h.Templates.Read(t.Context(), admin, "a")), before)
-}
-
-func TestPatchesAtOnceAllHold(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
-	create(t, h, "a", svc.Content{})
-	patches := []svc.TemplatePatch{
-		{Name: ptr("New")}, {Description: &svc.TextPatch{Value: ptr("new")}}, {Category: &svc.TextPatch{Value: ptr("new")}},
-		{Tags: &[]string{"new"}}, {Integrations: &[]string{"new"}}, {Manifest: manifest(`{"version":"new"}`)},
-	}
-	var wg sync.WaitGroup
-	for _, patch := range patches {
-		wg.Go(func() {
-			if _, err := h.Templates.Patch(t.Context(), admin, "a", patch); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	read := must(h.Templates.Read(t.Context(), admin, "a"))
-	is.Equal(read.Content, svc.Content{
-		Name: "New", Description: ptr("new"), Category: ptr("new"), Tags: []string{"new"},
-		Integrations: []string{"new"}, Manifest: manifest(`{"version":"new"}`),
-	})
-}
-
-func TestDeleteTemplate(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
-	create(t, h, "a", svc.Content{Tags: []string{"x"}})
-	h.actions()
-	is.NoErr(h.Templates.Delete(t.Context(), admin, "a"))
-	is.Equal(h.actions(), []string{"template.deleted template/a by admin"})
-	wantCode(t, h.Templates.Delete(t.Context(), admin, "a"), svc.CodeNotFound, "")
-	wantCode(t, h.Templates.Delete(t.Context(), admin, "."), svc.CodeInvalid, "template_id")
-	create(t, h, "a", svc.Content{})
-	is.Equal(len(collect(t, h.Templates.List(t.Context(), admin, svc.TemplateQuery{Tag: "x"}))), 0)
-}
-
 func TestValidateManifest(t *testing.T) {
 	h := newHost(t, func(c *svc.Config) {
 		c.Templates.ValidateManifest = func(m json.RawMessage) error {
@@ -304,26 +171,6 @@ func TestNameInBytes(t *testing.T) {
 	}
 }
 
-// Which templates a part has is a rule of stores, and of what is kept of them in memory.
-func TestPartsOfAList(t *testing.T) {
-	for cached, memory := range map[int]bool{-1: false, 0: true} {
-		h := newHost(t, func(c *svc.Config) { c.Memory.Templates = cached })
-		for _, id := range []string{"d", "a", "c", "b"} {
-			create(t, h, id, svc.Content{Name: id})
-		}
-		eventually(t, func() bool {
-			query := svc.TemplateQuery{AfterName: "a", AfterID: "a", Skip: 1, Limit: 1}
-			is.New(t).Equal(collect(t, h.Templates.List(t.Context(), admin, query))[0].ID, "c")
-			_, kept := h.tag(t)
-			return kept == memory
-		})
-		for field, query := range map[string]svc.TemplateQuery{"skip": {Skip: -1}, "limit": {Limit: -1}} {
-			wantCode(t, lastError(h.Templates.List(t.Context(), admin, query)), svc.CodeInvalid, field)
-		}
-		wantCode(t, lastError(h.Templates.List(t.Context(), alice, svc.TemplateQuery{Skip: 1, Limit: 1})), svc.CodeForbidden, "")
-	}
-}
-
 // A host's own code runs for those alone who have the right: its check of a manifest, and its marketplace's of an address.
 func TestHostsCodeRunsForThoseWhoMay(t *testing.T) {
 	is := is.New(t)
@@ -376,4 +223,241 @@ func TestErrorsHaveAnEnd(t *testing.T) {
 		wantCode(t, all[svc.MaxErrors], svc.CodeInvalid, "")
 	}
 	is.True(len(svc.Lint(svc.Bundle{Users: make([]svc.User, 500)}, nil)) >= 500) // what a person asks for is whole
+}
+
+// personalMethods are all methods of the personal half, by the action that each needs and its name.
+var personalMethods = map[string]func(h *host, ctx context.Context, by svc.Principal, id string) error{
+	"template:list Read": func(h *host, ctx context.Context, by svc.Principal, id string) error {
+		return errorOf(h.MyTemplates.Read(ctx, by, id))
+	},
+	"template:list List": func(h *host, ctx context.Context, by svc.Principal, _ string) error {
+		return lastError(h.MyTemplates.List(ctx, by, svc.TemplateQuery{}))
+	},
+	"template:list ETag": func(h *host, ctx context.Context, by svc.Principal, _ string) error {
+		return errorOf(h.MyTemplates.ETag(ctx, by))
+	},
+	"template:list CheckUpdate": func(h *host, ctx context.Context, by svc.Principal, id string) error {
+		return errorOf(h.MyTemplates.CheckUpdate(ctx, by, id))
+	},
+	"template:list CheckUpdates": func(h *host, ctx context.Context, by svc.Principal, _ string) error {
+		return errorOf(h.MyTemplates.CheckUpdates(ctx, by, nil))
+	},
+	"template:list Diff": func(h *host, ctx context.Context, by svc.Principal, id string) error {
+		return errorOf(h.MyTemplates.Diff(ctx, by, id))
+	},
+	"template:list History": func(h *host, ctx context.Context, by svc.Principal, id string) error {
+		return lastError(h.MyTemplates.History(ctx, by, id))
+	},
+	"template:create Create": func(h *host, ctx context.Context, by svc.Principal, id string) error {
+		return errorOf(h.MyTemplates.Create(ctx, by, svc.NewTemplate{ID: id, Content: content("X", "1")}))
+	},
+	"template:manage Patch": func(h *host, ctx context.Context, by svc.Principal, id string) error {
+		return errorOf(h.MyTemplates.Patch(ctx, by, id, svc.TemplatePatch{}))
+	},
+	"template:manage Rollback": func(h *host, ctx context.Context, by svc.Principal, id string) error {
+		return errorOf(h.MyTemplates.Rollback(ctx, by, id, 1))
+	},
+	"template:manage Delete": func(h *host, ctx context.Context, by svc.Principal, id string) error {
+		return h.MyTemplates.Delete(ctx, by, id)
+	},
+	"template:install Install": func(h *host, ctx context.Context, by svc.Principal, id string) error {
+		_, err := h.MyTemplates.Install(ctx, by, svc.Install{TemplateID: id, SourceName: id, SourceScope: svc.ScopePersonal})
+		return err
+	},
+	"template:install Update": func(h *host, ctx context.Context, by svc.Principal, id string) error {
+		return errorOf(h.MyTemplates.Update(ctx, by, id, svc.UpdateRequest{}))
+	},
+	"template:install Update with a content": func(h *host, ctx context.Context, by svc.Principal, id string) error {
+		_, err := h.MyTemplates.Update(ctx, by, id, svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: ptr(content("X", "2"))})
+		return err
+	},
+	"template:source List": func(h *host, ctx context.Context, by svc.Principal, _ string) error {
+		return lastError(h.MySources.List(ctx, by))
+	},
+	"template:source Browse": func(h *host, ctx context.Context, by svc.Principal, id string) error {
+		return errorOf(h.MySources.Browse(ctx, by, id, svc.CatalogFilter{}))
+	},
+	"template:source Search": func(h *host, ctx context.Context, by svc.Principal, _ string) error {
+		return errorOf(h.MySources.Search(ctx, by, svc.CatalogFilter{}))
+	},
+	"template:source Rebind": func(h *host, ctx context.Context, by svc.Principal, id string) error {
+		return errorOf(h.MySources.Rebind(ctx, by, id))
+	},
+	"template:source Register": func(h *host, ctx context.Context, by svc.Principal, id string) error {
+		return errorOf(h.MySources.Register(ctx, by, svc.NewSource{URL: acme, Alias: ptr(id)}))
+	},
+	"template:source Remove": func(h *host, ctx context.Context, by svc.Principal, id string) error {
+		return h.MySources.Remove(ctx, by, id)
+	},
+}
+
+var personalActions = []string{svc.ActionTemplateList, svc.ActionTemplateCreate, svc.ActionTemplateManage, svc.ActionTemplateInstall, svc.ActionTemplateSource, svc.ActionTemplateAdmin}
+
+// personalStaff has the users owner, who may do everything with templates, and other, who may do as much. Of each action there are a policy
+// p-ACTION that allows it alone, a user u-ACTION with that policy, and an account of owner that is scoped by it, s-ACTION.
+func personalStaff() string {
+	allow := func(id, actions string) string {
+		return fmt.Sprintf(`{"id":%q,"document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":[%q],"banks":["*"]}]}}`, id, actions)
+	}
+	attach := func(policy, user string) string {
+		return fmt.Sprintf(`{"policy_id":%q,"principal_type":"user","principal_id":%q}`, policy, user)
+	}
+	users, accounts := []string{`{"id":"owner"}`, `{"id":"other"}`, `{"id":"plain"}`}, []string{`{"id":"ops","owner_user_id":"owner"}`, `{"id":"poor","owner_user_id":"plain"}`}
+	policies, attachments := []string{allow("all", "template:*")}, []string{attach("all", "owner"), attach("all", "other")}
+	for _, action := range personalActions {
+		id := strings.TrimPrefix(action, "template:")
+		users = append(users, fmt.Sprintf(`{"id":"u-%s"}`, id))
+		policies = append(policies, allow("p-"+id, action))
+		attachments = append(attachments, attach("p-"+id, "u-"+id))
+		accounts = append(accounts, fmt.Sprintf(`{"id":"s-%s","owner_user_id":"owner","scoping_policy_id":"p-%s"}`, id, id))
+	}
+	return fmt.Sprintf(`{"users":[%s],"service_accounts":[%s],"policies":[%s],"attachments":[%s]}`,
+		strings.Join(users, ","), strings.Join(accounts, ","), strings.Join(policies, ","), strings.Join(attachments, ","))
+}
+
+func withPersonalStaff(t *testing.T, edits ...func(*svc.Config)) *host {
+	t.Helper()
+	h := newHost(t, edits...)
+	h.apply(t, personalStaff())
+	h.market.put(acme, "x", content("X", "1"))
+	h.actions()
+	return h
+}
+
+var owner, other = user("owner"), user("other")
+
+// Each method needs its own action: of the caller's stored policies, of its narrowing, of the scope of an account, or vouched for.
+func TestPersonalRights(t *testing.T) {
+	h := withPersonalStaff(t)
+	narrowed := func(by svc.Principal, policy string) svc.Principal { by.ScopingPolicyID = policy; return by }
+	type actor struct {
+		by    svc.Principal
+		every bool // it has all actions
+	}
+	nobodies := []svc.Principal{
+		svc.Host, svc.Unmapped, user("plain"), user("nobody"), account("poor"), account("nobody"), account("nobody", "template:*"), {Kind: "ghost", ID: "owner"}, {},
+		user("a/b", "template:*"), user("", "template:*"), narrowed(owner, "gone"), narrowed(user("plain"), "all"), {Kind: svc.KindUnmapped, ID: "owner", Actions: []string{"template:*"}},
+	}
+	for name, call := range personalMethods {
+		needed, _, _ := strings.Cut(name, " ")
+		all := []actor{{owner, true}, {account("ops"), true}, {user("vouched", "template:*"), true}, {narrowed(owner, "all"), true}}
+		for _, by := range nobodies {
+			all = append(all, actor{by: by})
+		}
+		for _, action := range personalActions {
+			id, has := strings.TrimPrefix(action, "template:"), action == needed
+			all = append(all, actor{user("u-" + id), has}, actor{account("s-" + id), has}, actor{narrowed(owner, "p-"+id), has},
+				actor{user("vouched", action), has}, actor{narrowed(account("ops"), "p-"+id), has})
+		}
+		for _, a := range all {
+			err := call(h, t.Context(), a.by, "nothing")
+			if refused := svc.ErrorCode(err) == svc.CodeForbidden; refused == a.every {
+				t.Errorf("%s by %+v: %v", name, a.by, err)
+			}
+			_ = h.MyTemplates.Delete(t.Context(), a.by, "nothing")
+			_ = h.MySources.Remove(t.Context(), a.by, "nothing")
+		}
+	}
+}
+
+// What is wrong with a request comes before the rights, and what is not there behind them.
+func TestPersonalAnswersInOrder(t *testing.T) {
+	h := withPersonalStaff(t)
+	for name, call := range personalMethods {
+		if !strings.Contains("ETag CheckUpdates List Search", name[strings.Index(name, " ")+1:]) {
+			if err := call(h, t.Context(), svc.Host, ".."); svc.ErrorCode(err) != svc.CodeInvalid {
+				t.Errorf("%s of no id: %v", name, err)
+			}
+		}
+	}
+}
+
+// personalState is all that a caller sees of its own.
+func (h *host) personalState(t *testing.T, by svc.Principal) (state []string) {
+	t.Helper()
+	for _, template := range collect(t, h.MyTemplates.List(t.Context(), by, svc.TemplateQuery{})) {
+		state = append(state, fmt.Sprintf("%s %s %s %s", template.Scope, template.Owner, template.ID, template.Name))
+	}
+	for _, source := range collect(t, h.MySources.List(t.Context(), by)) {
+		state = append(state, fmt.Sprintf("%s %s source %s", source.Scope, source.Owner, source.Name))
+	}
+	return state
+}
+
+// An id belongs to the server, and to each user, once. Nobody sees or changes what is another's: it is as if it were unknown.
+func TestPersonalIsOnesOwn(t *testing.T) {
+	is := is.New(t)
+	h := withPersonalStaff(t)
+	for i, by := range []svc.Principal{owner, other} {
+		must(h.MySources.Register(t.Context(), by, svc.NewSource{URL: acme}))
+		wantCode(t, errorOf(h.MySources.Register(t.Context(), by, svc.NewSource{URL: acme})), svc.CodeExists, "/alias")
+		installed := must(h.MyTemplates.Install(t.Context(), by, svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal}))
+		is.Equal(installed.TemplateKey, svc.TemplateKey{Scope: svc.ScopePersonal, Owner: by.ID, ID: "x"})
+		is.Equal(installed.Origin.Source, svc.SourceKey{Scope: svc.ScopePersonal, Owner: by.ID, Name: "acme"})
+		wantCode(t, errorOf(h.MyTemplates.Create(t.Context(), by, svc.NewTemplate{ID: "x", Content: content("X", "1")})), svc.CodeExists, "/id")
+		must(h.MyTemplates.Create(t.Context(), by, svc.NewTemplate{ID: fmt.Sprint("only-", i), Content: content("Only", "1")}))
+	}
+	create(t, h, "x", svc.Content{})
+	create(t, h, "server", svc.Content{})
+	is.Equal(h.personalState(t, owner), []string{"personal owner only-0 Only", "personal owner x X", "personal owner source acme"})
+	is.Equal(h.personalState(t, other), []string{"personal other only-1 Only", "personal other x X", "personal other source acme"})
+	is.Equal(h.personalState(t, account("ops")), h.personalState(t, owner))
+	is.Equal(h.personalState(t, user("third", "template:*")), nil)
+	is.Equal(len(collect(t, h.Templates.List(t.Context(), admin, svc.TemplateQuery{}))), 2)
+	is.Equal(len(collect(t, h.Sources.List(t.Context(), admin))), 0)
+
+	_, unknown := h.MyTemplates.Read(t.Context(), owner, "nothing")
+	for name, call := range personalMethods {
+		for _, id := range []string{"only-1", "server"} {
+			if err := call(h, t.Context(), owner, id); strings.Contains(name, "template:manage") || strings.Contains(name, "Update ") {
+				wantCode(t, err, svc.CodeNotFound, "")
+			}
+			_ = h.MyTemplates.Delete(t.Context(), owner, id)
+			_ = h.MySources.Remove(t.Context(), owner, id)
+		}
+	}
+	for _, id := range []string{"only-1", "server"} {
+		_, err := h.MyTemplates.Read(t.Context(), owner, id)
+		is.Equal(err.Error(), unknown.Error())
+	}
+	_, err := h.Templates.Read(t.Context(), admin, "only-0")
+	is.Equal(err.Error(), unknown.Error())
+	_, err = h.MyTemplates.Install(t.Context(), owner, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: ptr("y")})
+	wantCode(t, err, svc.CodeNotFound, "") // the server has no such source
+	is.NoErr(h.MyTemplates.Delete(t.Context(), owner, "x"))
+	is.NoErr(h.MySources.Remove(t.Context(), owner, "acme"))
+	is.Equal(h.personalState(t, other), []string{"personal other only-1 Only", "personal other x X", "personal other source acme"})
+	must(h.Templates.Read(t.Context(), admin, "x"))
+}
+
+// An account works for its owner, with the rights that it has itself.
+func TestPersonalOfAnAccount(t *testing.T) {
+	is := is.New(t)
+	h := withPersonalStaff(t)
+	must(h.MySources.Register(t.Context(), account("s-source"), svc.NewSource{URL: acme}))
+	installed, err := h.MyTemplates.Install(t.Context(), account("s-install"), svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal})
+	is.NoErr(err)
+	is.Equal(installed.Owner, "owner")
+	h.mu.Lock()
+	for _, event := range h.events {
+		is.Equal(event.Target.Owner, "owner")
+		is.Equal(event.Target.Scope, svc.ScopePersonal)
+		is.Equal(event.Actor.Kind, svc.KindServiceAccount)
+	}
+	is.Equal(len(h.events), 2)
+	h.mu.Unlock()
+	is.Equal(must(h.MyTemplates.Read(t.Context(), owner, "x")), installed)
+
+	// For the server, too, a personal source is that of the account's owner.
+	server, err := h.Templates.Install(t.Context(), account("ops"), svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal})
+	is.NoErr(err)
+	is.Equal(server.Scope, svc.ScopeServer)
+	is.Equal(server.Origin.Source.Owner, "owner")
+	_, err = h.Templates.Install(t.Context(), account("s-install"), svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal})
+	wantCode(t, err, svc.CodeForbidden, "")
+	_, err = h.Templates.Install(t.Context(), svc.Host, svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal})
+	wantCode(t, err, svc.CodeForbidden, "")
+	is.NoErr(h.MySources.Remove(t.Context(), owner, "acme")) // what came from it stays
+	is.Equal(h.personalState(t, owner), []string{"personal owner x X"})
+	must(h.Templates.Read(t.Context(), admin, "x"))
 }

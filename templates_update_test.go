@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -296,39 +297,244 @@ func TestDiffAndMergeEndWithTheirContext(t *testing.T) {
 	}
 }
 
-func TestRevision(t *testing.T) {
+// curls are the method, target and body of each curl in a shell's lines.
+var curls = regexp.MustCompile(`(?s)curl -sS -H "Authorization: Bearer \$KEY"(?: -H 'Content-Type: application/json' -X (\w+))?[ \\\n]+'?http://127.0.0.1:8080([^'\n]+)'?(?:[ \\\n]+-d '([^']*)')?\n`)
+
+// The lines of docs/howto/update-templates.md that settle a conflict do.
+func TestSettlingInTheDocumentation(t *testing.T) {
 	is := is.New(t)
-	// echo -n '{"category":null,"description":"d","integrations":[],"manifest":{"a":1,"version":"1"},"name":"n","tags":["t"]}' | sha256sum
-	const want = "sha256:d09a7a7fee647053cb5ff648e4dfb974be00b10ab8fcd3c149853794555f6e67"
-	spellings := []string{`{"version":"1","a":1}`, `{"a":1.0,"version":"1"}`, ` { "a" : 1e0 , "version" : "\u0031" } `}
-	for _, spelling := range spellings {
-		c := svc.Content{Name: "n", Description: ptr("d"), Tags: []string{"t"}, Manifest: manifest(spelling)}
-		is.Equal(revision(t, c), want)
+	with := func(model string, tags ...string) svc.Content {
+		return svc.Content{Name: "Notes", Integrations: []string{}, Tags: tags, Manifest: manifest(`{"version":"1","model":"` + model + `"}`)}
+	}
+	h := newHost(t, func(c *svc.Config) {
+		c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) { return admin, nil })
+	})
+	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
+	h.install(t, "notes", "notes", with("small", "a"))
+	must(h.Templates.Patch(t.Context(), admin, "notes", svc.TemplatePatch{Manifest: with("mine").Manifest}))
+	h.market.put(acme, "notes", with("large", "a", "b"))
+
+	lines := curls.FindAllStringSubmatch(exampleOf(t, "docs/howto/update-templates.md", "settle"), -1)
+	is.Equal(len(lines), 2)
+	ask := asking(t, h)
+	is.Equal(ask("GET", lines[0][2], ""), object(exampleOf(t, "docs/howto/update-templates.md", "template-diff")))
+	answer := ask(lines[1][1], lines[1][2], lines[1][3])
+	is.Equal(answer["updated"], true)
+	settled := must(h.Templates.Read(t.Context(), admin, "notes"))
+	is.Equal(revision(t, settled.Content), revision(t, with("mine", "a", "b")))
+	is.Equal(ask("GET", strings.Replace(lines[0][2], "diff", "check-update", 1), "")["has_update"], false)
+}
+
+// TestUpdateTable is the table of the contract: what changed at the source, what was edited here, and what an update does.
+func TestUpdateTable(t *testing.T) {
+	one, two, edited := content("X", "1"), content("X", "2"), content("Edited", "1")
+	for _, c := range []struct {
+		rule         string
+		source, here svc.Content
+		force        bool
+		updated      bool
+		becomes      svc.Content
+		refused      bool
+	}{
+		{"nothing changed", one, one, false, false, one, false},
+		{"nothing changed, forced: written again", one, one, true, true, one, false},
+		{"the source changed", two, one, false, true, two, false},
+		{"the source changed, forced", two, one, true, true, two, false},
+		{"edited here: kept", one, edited, false, false, edited, false},
+		{"edited here, forced: back to the source", one, edited, true, true, one, false},
+		{"both changed: refused", two, edited, false, false, edited, true},
+		{"both changed, forced", two, edited, true, true, two, false},
+		{"both changed alike: brought up to date", two, two, false, true, two, false},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			is := is.New(t)
+			h, before := withTemplate(t)
+			h.market.put(acme, "x", c.source)
+			must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: &c.here.Name, Manifest: c.here.Manifest}))
+			h.actions()
+
+			update, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: map[bool]svc.LocalEdits{true: svc.TakeTheirs}[c.force]})
+			if c.refused {
+				wantCode(t, err, svc.CodeEdited, "")
+				e, _ := errors.AsType[*svc.Error](err)
+				is.Equal(e.Fields, []string{"name"})
+			} else {
+				is.NoErr(err)
+				is.Equal(update.Updated, c.updated)
+				is.Equal(update.PreviousRevision, before.Origin.Revision)
+				is.Equal(update.NewRevision, update.Template.Origin.Revision)
+			}
+			after := must(h.Templates.Read(t.Context(), admin, "x"))
+			is.Equal(revision(t, after.Content), revision(t, c.becomes))
+			is.Equal(after.InstalledAt, before.InstalledAt)
+			is.Equal(len(h.actions()), map[bool]int{true: 1}[c.updated])
+			if c.updated {
+				is.Equal(after.Origin.Revision, revision(t, c.source))
+				is.True(after.UpdatedAt.After(before.UpdatedAt))
+				is.Equal(update.Template, after)
+			}
+		})
 	}
 }
 
-func TestRevisionTellsContentsApart(t *testing.T) {
-	contents := []svc.Content{
-		{Name: "n", Manifest: manifest(`{}`)},
-		{Name: "N", Manifest: manifest(`{}`)},
-		{Name: "n", Description: ptr(""), Manifest: manifest(`{}`)},
-		{Name: "n", Category: ptr(""), Manifest: manifest(`{}`)},
-		{Name: "n", Tags: []string{""}, Manifest: manifest(`{}`)},
-		{Name: "n", Tags: []string{"a", "b"}, Manifest: manifest(`{}`)},
-		{Name: "n", Tags: []string{"b", "a"}, Manifest: manifest(`{}`)},
-		{Name: "n", Integrations: []string{"a"}, Manifest: manifest(`{}`)},
-		{Name: "n", Manifest: manifest(`{"a":9007199254740993}`)},
-		{Name: "n", Manifest: manifest(`{"a":9007199254740992}`)},
+func TestUpdateSeesWhatWasEditedMeanwhile(t *testing.T) {
+	is := is.New(t)
+	h, _ := withTemplate(t)
+	h.market.put(acme, "x", content("X", "2"))
+	h.market.during = func() {
+		h.market.during = nil
+		_, err := h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{
+			Description: &svc.TextPatch{Value: ptr("d")}, Category: &svc.TextPatch{Value: ptr("c")},
+			Integrations: &[]string{"i"}, Tags: &[]string{}, Manifest: manifest(`{"version":"1","n":1}`),
+		})
+		is.NoErr(err)
 	}
-	seen := map[string]int{}
-	for i, c := range contents {
-		r := revision(t, c)
-		if j, twice := seen[r]; twice {
-			t.Errorf("contents %d and %d have one revision", i, j)
+	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
+	wantCode(t, err, svc.CodeEdited, "")
+	e, _ := errors.AsType[*svc.Error](err)
+	is.Equal(e.Fields, []string{"description", "category", "integrations", "tags", "manifest"})
+
+	h.market.during = func() { h.market.during = nil; is.NoErr(h.Templates.Delete(t.Context(), admin, "x")) }
+	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})), svc.CodeNotFound, "")
+}
+
+func TestUpdateOfAnotherTemplateOfThatID(t *testing.T) {
+	h, _ := withTemplate(t)
+	h.market.during = func() {
+		h.market.during = nil
+		is.New(t).NoErr(h.Templates.Delete(t.Context(), admin, "x"))
+		create(t, h, "x", svc.Content{})
+	}
+	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})), svc.CodeChanged, "")
+}
+
+// merging is a host whose template "x" was installed with one content, edited to another, and is to be updated to a third.
+func merging(t *testing.T, edits svc.LocalEdits, base, ours, theirs svc.Content) *host {
+	t.Helper()
+	h := newHost(t, func(c *svc.Config) { c.Templates.LocalEdits = edits })
+	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
+	h.install(t, "x", "x", base)
+	_, err := h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{
+		Name: &ours.Name, Description: &svc.TextPatch{Value: ours.Description}, Category: &svc.TextPatch{Value: ours.Category},
+		Integrations: &ours.Integrations, Tags: &ours.Tags, Manifest: ours.Manifest,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.market.put(acme, "x", theirs)
+	h.actions()
+	return h
+}
+
+func TestLocalEdits(t *testing.T) {
+	is := is.New(t)
+	base, ours, theirs := content("X", "1"), content("Ours", "1"), content("X", "2")
+	for edits, want := range map[svc.LocalEdits]struct {
+		name, manifest string
+		code           svc.Code
+	}{
+		"":                 {code: svc.CodeEdited},
+		svc.EditsConflict:  {code: svc.CodeEdited},
+		svc.EditsOverwrite: {name: "X", manifest: `{"version":"2"}`},
+		svc.EditsMerge:     {name: "Ours", manifest: `{"version":"2"}`},
+	} {
+		h := merging(t, edits, base, ours, theirs)
+		update, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
+		is.Equal(svc.ErrorCode(err), want.code)
+		if err != nil {
+			continue
 		}
-		seen[r] = i
+		is.Equal(update.Updated, true)
+		is.Equal(update.Template.Name, want.name)
+		is.Equal(string(update.Template.Manifest), want.manifest)
+		is.Equal(update.NewRevision, revision(t, theirs))
+		is.Equal(update.Template.Origin.Revision, revision(t, theirs))
+		is.Equal(update.Template.Origin.Base.Name, "X")
+		is.Equal(history(t, h, "x")[0].Name, "Ours") // what was edited can be had back
+		is.Equal(must(h.Templates.CheckUpdate(t.Context(), admin, "x")).HasUpdate, false)
+
+		h = merging(t, edits, base, ours, base)
+		update = must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{}))
+		is.Equal(update.Updated, false) // nothing to bring
+		is.Equal(update.Template.Name, "Ours")
+		h = merging(t, edits, base, ours, theirs)
+		update = must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs}))
+		is.Equal(update.Template.Name, "X") // force replaces, whatever is chosen
 	}
-	if _, err := (svc.Content{Manifest: manifest(`{`)}).Revision(); err == nil {
-		t.Error("what is no JSON has a revision")
+	_, err := svc.New(svc.Config{Store: newHost(t).store, Templates: svc.TemplateConfig{LocalEdits: "keep"}})
+	is.True(err != nil)
+}
+
+func TestMerge(t *testing.T) {
+	with := func(m string) svc.Content {
+		c := content("X", "1")
+		c.Manifest = manifest(m)
+		return c
 	}
+	fields := func(c svc.Content, description *string, tags ...string) svc.Content {
+		c.Description, c.Tags = description, tags
+		return c
+	}
+	const v = `"version":"1"`
+	for name, c := range map[string]struct {
+		base, ours, theirs, want svc.Content
+		conflicts                []string
+	}{
+		"keys apart": {with(`{` + v + `}`), with(`{` + v + `,"a":1.0}`), with(`{"b":1e400,` + v + `}`), with(`{` + v + `,"a":1.0,"b":1e400}`), nil},
+		"not alike":  {with(`{` + v + `,"a":1}`), with(`{` + v + `,"a":2}`), with(`{` + v + `,"a":3}`), svc.Content{}, []string{"manifest"}},
+		"texts and lists": {fields(with(`{`+v+`}`), nil, "t"), fields(with(`{`+v+`}`), new("ours"), "t"), fields(with(`{`+v+`}`), nil, "t", "theirs"),
+			fields(with(`{`+v+`}`), new("ours"), "t", "theirs"), nil},
+		"alike, whatever they are": {fields(with(`{`+v+`}`), nil, "t"), fields(with(`{`+v+`}`), new("same"), "t", "u"), fields(with(`{`+v+`}`), new("same"), "t", "u"),
+			fields(with(`{`+v+`}`), new("same"), "t", "u"), nil},
+		"an empty text is one": {fields(with(`{`+v+`}`), nil), fields(with(`{`+v+`}`), new("")), fields(with(`{`+v+`}`), new("theirs")), svc.Content{}, []string{"description"}},
+		"all of them": {content("A", "1"), fields(content("B", "2"), new("ours"), "o"), fields(content("C", "3"), new("theirs"), "p"), svc.Content{},
+			[]string{"name", "description", "tags", "manifest"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			h := merging(t, svc.EditsMerge, c.base, c.ours, c.theirs)
+			update, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
+			if c.conflicts != nil {
+				wantCode(t, err, svc.CodeEdited, "")
+				is.Equal(fieldsOf(err), c.conflicts)
+				is.Equal(len(h.actions()), 0)
+				return
+			}
+			is.NoErr(err)
+			c.want.Integrations = []string{}
+			is.Equal(update.Template.Content, c.want)
+			is.Equal(h.actions(), []string{"template.updated template/x by admin"})
+		})
+	}
+}
+
+// What both come to may be bad for the host, though neither is.
+func TestMergeIsChecked(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t, func(c *svc.Config) {
+		c.Templates.LocalEdits = svc.EditsMerge
+		c.Templates.ValidateManifest = func(m json.RawMessage) error {
+			var fields map[string]any
+			if _ = json.Unmarshal(m, &fields); fields["a"] != nil && fields["b"] != nil {
+				return fmt.Errorf("must not have both a and b")
+			}
+			return nil
+		}
+	})
+	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
+	h.install(t, "x", "x", content("X", "1"))
+	must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Manifest: manifest(`{"version":"1","a":1}`)}))
+	theirs := content("X", "1")
+	theirs.Manifest = manifest(`{"version":"1","b":1}`)
+	h.market.put(acme, "x", theirs)
+	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
+	wantCode(t, err, svc.CodeEdited, "")
+	is.Equal(fieldsOf(err), []string{"manifest"})
+}
+
+func fieldsOf(err error) []string {
+	if e, is := errors.AsType[*svc.Error](err); is {
+		return e.Fields
+	}
+	return nil
 }

@@ -318,26 +318,6 @@ func (c *endsAfter) Err() error {
 	return context.Canceled
 }
 
-// A bundle is refused before its rows take memory: those who send one may have no right at all.
-func TestParseBundleWithin(t *testing.T) {
-	measured(t)
-	is := is.New(t)
-	for list, row := range map[string]string{"users": `{}`, "groups": `{"id":"g","members":["a","b"]}`, "attachments": `{}`} {
-		rows := strings.TrimSuffix(strings.Repeat(row+",", (1<<18)/(len(row)+1)), ",")
-		data := []byte(`{"` + list + `":[` + rows + `]}`)
-		var err error
-		cost := allocated(func() { _, err = svc.ParseBundleWithin(data, 2_500) })
-		is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
-		is.True(cost < 1<<20)
-		must(svc.ParseBundle(data))
-	}
-	must(svc.ParseBundleWithin([]byte(`{"users":[{"channels":[{},{}]},{}]}`), 4))
-	_, err := svc.ParseBundleWithin([]byte(`{"users":[{"channels":[{},{}]},{}]}`), 3)
-	wantCode(t, err, svc.CodeInvalid, "/users/1")
-	_, err = svc.ParseBundleWithin([]byte(`{"policies":[{"document":{"a":[1,2,3,4]}}]}`), 1) // a document is not looked into
-	is.NoErr(err)
-}
-
 // largeBundle is one of n statements of 200 bytes, none like another.
 func largeBundle(i, n int) svc.Bundle {
 	return held(times(n, func(n int) string {
@@ -408,4 +388,89 @@ func heap() int64 {
 	runtime.GC()
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
+}
+
+// The answers of one call have a budget of bytes, whatever makes them large. One question is always answered.
+func TestAnswersHaveABudget(t *testing.T) {
+	long := strings.Repeat("x", 900<<10)
+	for name, b := range map[string]svc.Bundle{
+		"tag groups": held([]string{granting(`"recall_tag_groups":[{"a":"` + long + `"}]`)}),
+		"roles":      held([]string{granting(`"retain_roles":["` + long + `"]`)}),
+		"a model":    held([]string{granting(`"llm_model":"` + long + `"`)}),
+		"a strategy": both(held([]string{granting(`"retain_tags":[]`)}), svc.Bundle{}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			h := newHost(t)
+			if name == "a strategy" {
+				b.BankPolicies = []svc.BankPolicy{{BankID: "b", Document: []byte(`{"version":"2026-03-24","default_strategy":"` + long + `"}`)}}
+			}
+			h.write(t, b)
+			questions := make([]svc.Question, 5)
+			for i := range questions {
+				questions[i] = svc.Question{Bank: "b", UserID: "u"}
+			}
+			for n, code := range map[int]svc.Code{1: "", 4: "", 5: svc.CodeTooComplex} {
+				_, err := h.Policies.Decide(t.Context(), svc.Host, questions[:n]...)
+				is.Equal(svc.ErrorCode(err), code)
+			}
+		})
+	}
+}
+
+// A trace has a budget of bytes, and so has a list of capabilities.
+func TestExplanationsHaveABudget(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	long := strings.Repeat("x", 900<<10)
+	b := held([]string{granting(`"llm_model":"` + long + `"`)})
+	for i := range 20 {
+		b.Groups = append(b.Groups, svc.Group{ID: "g" + strconv.Itoa(i), Members: []string{"u"}})
+		b.Attachments = append(b.Attachments, attached("p", svc.GrantedToGroup, "g"+strconv.Itoa(i)))
+	}
+	h.write(t, b)
+	_, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", UserID: "u"})
+	wantCode(t, err, svc.CodeTooComplex, "")
+	wantCode(t, errorOf(h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{}, svc.Question{Bank: "b", UserID: "u"})), svc.CodeTooComplex, "")
+
+	banks := strings.Join(times(400, func(i int) string { return `"` + strconv.Itoa(i) + `"` }), ",")
+	h = newHost(t)
+	h.write(t, held([]string{`{"effect":"deny","actions":["` + long + `"],"banks":[` + banks + `]}`}))
+	_, err = h.Policies.WhatCan(t.Context(), user("u"), svc.Me) // 400 times the action
+	wantCode(t, err, svc.CodeTooComplex, "")
+	h = newHost(t)
+	h.write(t, held([]string{statement("deny", 500, 500)}))
+	cost := allocated(func() { _, err = h.Policies.WhatCan(t.Context(), user("u"), svc.Me) })
+	wantCode(t, err, svc.CodeTooComplex, "")
+	is.True(cost < 8<<20 || longtest.Raced) // it stops early
+}
+
+// A difference lists some changes, and counts the others. The widest come first.
+func TestDifferencesHaveAnEnd(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t)
+	for n, omitted := range map[int]int{31: 0, 40: 600, 500: 249_000} {
+		var d svc.AccessDiff
+		var err error
+		cost := allocated(func() {
+			d, err = h.Access.Preview(t.Context(), svc.Host, held([]string{statement("allow", n, n)}), svc.BundleWrite{})
+		})
+		is.NoErr(err)
+		is.True(cost < 16<<20 || longtest.Raced) // most requests share what decides them
+		is.Equal(d.Omitted, omitted)
+		is.Equal(len(d.Principals[0].Differences), n*n-omitted)
+		is.Equal(must(svc.Diff(svc.Bundle{}, held([]string{statement("allow", n, n)}))).Omitted, omitted)
+	}
+}
+
+// Diff, which cannot be stopped, has a budget.
+func TestDiffHasABudget(t *testing.T) {
+	var b svc.Bundle
+	cost := allocated(func() {
+		b = held(times(12_000, func(i int) string { return `{"effect":"deny","actions":["a` + strconv.Itoa(i) + `"],"banks":["b"]}` }))
+		wantCode(t, errorOf(svc.Diff(svc.Bundle{}, b)), svc.CodeTooComplex, "")
+	})
+	is.New(t).True(cost < 128<<20 || longtest.Raced)
+	_, err := svc.Diff(b, b)
+	is.New(t).NoErr(err) // nothing is compared
 }
