@@ -24,8 +24,7 @@ const small = `{
 	"bank_policies": [{"bank_id":"b","document":{"version":"2026-03-24","default_strategy":"deep"}}]}`
 
 func TestApplyTwiceChangesNothing(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	h.apply(t, small)
 	is.Equal(h.actions(), []string{
 		"access.written user/alice by ", "access.written user/bob by ", "access.written group/team by ",
@@ -41,8 +40,7 @@ func TestApplyTwiceChangesNothing(t *testing.T) {
 }
 
 func TestLoadReportsProgress(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	bundle := must(svc.ParseBundle([]byte(small)))
 	var reports [][2]int
 	progress := func(done, total int) { reports = append(reports, [2]int{done, total}) }
@@ -56,8 +54,7 @@ func TestLoadReportsProgress(t *testing.T) {
 }
 
 func TestApplyWritesWhatIsNamed(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	h.apply(t, small)
 	h.actions()
 	h.apply(t, `{"users":[{"id":"alice","display_name":"alice","email":null}],"groups":[{"id":"team","display_name":"Team"}]}`)
@@ -214,8 +211,7 @@ func TestApplyRefuses(t *testing.T) {
 }
 
 func TestApplyTellsEverythingThatIsWrong(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	b := must(svc.ParseBundle([]byte(`{"users":[{"id":"a"},{"id":"/"}],"groups":[{"id":""}]}`)))
 	err := h.Access.Apply(t.Context(), svc.Host, b)
 	is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
@@ -228,8 +224,7 @@ func TestApplyTellsEverythingThatIsWrong(t *testing.T) {
 }
 
 func TestChannelsBelongToOneUser(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	h.apply(t, small)
 	for _, bundle := range []string{
 		`{"users":[{"id":"bob","channels":[{"provider":"telegram","sender_id":"1"}]}]}`,
@@ -245,8 +240,7 @@ func TestChannelsBelongToOneUser(t *testing.T) {
 
 // TestApplyTakesGoValues: the zero value of a row is an active one, named by its id.
 func TestApplyTakesGoValues(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	is.NoErr(h.Access.Apply(t.Context(), svc.Host, svc.Bundle{
 		Users:       []svc.User{{ID: "alice"}},
 		Policies:    []svc.Policy{{ID: "p", Document: []byte(" " + doc)}},
@@ -326,8 +320,7 @@ func TestDocumentsHaveLimits(t *testing.T) {
 				return errorOf(h.Access.Preview(ctx, svc.Host, bundle(document), svc.BundleWrite{}))
 			},
 			"simulate:" + rows: func(ctx context.Context, h *host, document []byte) error {
-				_, err := h.Policies.Simulate(ctx, svc.Host, bundle(document), svc.Question{Bank: "d", UserID: "root"})
-				return err
+				return errorOf(h.Policies.Simulate(ctx, svc.Host, bundle(document), svc.Question{Bank: "d", UserID: "root"}))
 			},
 		}
 		if size.bank {
@@ -336,8 +329,7 @@ func TestDocumentsHaveLimits(t *testing.T) {
 			}
 		} else {
 			ways["create:/document"] = func(ctx context.Context, h *host, document []byte) error {
-				_, err := h.Policies.Create(ctx, svc.Host, svc.Policy{ID: "new" + fmt.Sprint(len(document)), Document: document})
-				return err
+				return errorOf(h.Policies.Create(ctx, svc.Host, svc.Policy{ID: "new" + fmt.Sprint(len(document)), Document: document}))
 			}
 			ways["patch:/document"] = func(ctx context.Context, h *host, document []byte) error {
 				return errorOf(h.Policies.Patch(ctx, user("root"), "p", svc.PolicyPatch{Document: document}))
@@ -366,8 +358,7 @@ func TestDocumentsHaveLimits(t *testing.T) {
 
 // A stored document beyond a limit decides, may get a new name, and is compared.
 func TestStoredDocumentsBeyondALimit(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	stored := held(nil)
 	stored.Policies[0].Document = document(statement("allow", 2000, 2000))
 	h.write(t, stored)
@@ -434,8 +425,7 @@ func TestBundleThatCannotBeWritten(t *testing.T) {
 
 // A bundle can remove attachments: with its rows or neither, if the rows are those that the caller has seen.
 func TestWriteDetaches(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	h.apply(t, `{"users":[{"id":"alice"}],"groups":[{"id":"team","members":["alice"]}],"attachments":[{"policy_id":"bank:readonly","principal_type":"group","principal_id":"team"}]}`)
 	how := svc.BundleWrite{Detach: []svc.AttachmentKey{attachmentOf("bank:readonly", "team"), attachmentOf("bank:readonly", "team")}}
 	bob := svc.Bundle{Users: []svc.User{{ID: "bob"}}}

@@ -168,9 +168,7 @@ func TestMovedRowsAreTheRows(t *testing.T) {
 		}
 		moves, whole = moves+store.moves.Load(), whole+store.whole.Load()
 	}
-	forEachWorld(t, 2, 25, func(t *testing.T, w *worlds) {
-		synctest.Test(t, func(t *testing.T) { moved(t, w) })
-	})
+	forEachWorld(t, 2, 25, func(t *testing.T, w *worlds) { synctest.Test(t, func(t *testing.T) { moved(t, w) }) })
 	if whole*4 > moves || differ < 10 || spared < 10 {
 		t.Errorf("rows are read %d times and moved %d times, %d times neither; %d previews say something",
 			whole, moves, spared, differ)
@@ -330,9 +328,7 @@ func TestWritesReadFewChanges(t *testing.T) {
 		},
 	}))
 	ada := svc.Principal{Kind: svc.KindUser, ID: "ada"}
-	rename := func(name string) {
-		must(h.Users.Patch(t.Context(), ada, "ada", svc.UserPatch{DisplayName: &name}))
-	}
+	rename := func(name string) { must(h.Users.Patch(t.Context(), ada, "ada", svc.UserPatch{DisplayName: &name})) }
 	rename("Ada")
 	for range 20 {
 		must(h.Keys.Issue(t.Context(), svc.Host, ada.Identity(), svc.NewAPIKey{}))
@@ -412,8 +408,7 @@ func readAgain(t *testing.T, who map[string]svc.Principal, bundle string) (names
 	h.apply(t, bundle)
 	h.apply(t, `{"bank_policies": [{"bank_id": "marker", "document": {"version": "2026-03-24", "public_access": {"default": {"actions": ["bank:recall"]}}}}]}`)
 	eventually(t, func() bool { // the other process has followed so far
-		d := must(other.Decide(t.Context(), svc.Unmapped, "bank:recall", "marker", svc.Context{}))
-		return d.Allowed()
+		return must(other.Decide(t.Context(), svc.Unmapped, "bank:recall", "marker", svc.Context{})).Allowed()
 	})
 	for i, at := range []struct {
 		*watchedStore

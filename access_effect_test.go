@@ -71,8 +71,7 @@ func joins(group, user string) does {
 
 func documents(policy, statements string) does {
 	return func(ctx context.Context, h *host, by svc.Principal) error {
-		_, err := h.Policies.Patch(ctx, by, policy, svc.PolicyPatch{Document: []byte(`{"version": "2026-03-24", "statements": [` + statements + `]}`)})
-		return err
+		return errorOf(h.Policies.Patch(ctx, by, policy, svc.PolicyPatch{Document: []byte(`{"version": "2026-03-24", "statements": [` + statements + `]}`)}))
 	}
 }
 
@@ -116,8 +115,7 @@ func connects(user, provider, sender string) does {
 
 func opens(bank, public string) does {
 	return func(ctx context.Context, h *host, by svc.Principal) error {
-		_, err := h.Banks.SetPolicy(ctx, by, svc.BankPolicy{BankID: bank, Document: []byte(`{"version": "2026-03-24", "public_access": {` + public + `}}`)})
-		return err
+		return errorOf(h.Banks.SetPolicy(ctx, by, svc.BankPolicy{BankID: bank, Document: []byte(`{"version": "2026-03-24", "public_access": {` + public + `}}`)}))
 	}
 }
 
@@ -168,8 +166,7 @@ func breaks(bank string) does {
 
 func narrows(user, policy string) does {
 	return func(ctx context.Context, h *host, by svc.Principal) error {
-		_, err := h.Keys.Issue(ctx, by, svc.Identity{Kind: svc.KindUser, ID: user}, svc.NewAPIKey{ScopingPolicyID: policy})
-		return err
+		return errorOf(h.Keys.Issue(ctx, by, svc.Identity{Kind: svc.KindUser, ID: user}, svc.NewAPIKey{ScopingPolicyID: policy}))
 	}
 }
 
@@ -343,8 +340,7 @@ func TestWhatIsNamedComesBeforeWhatIsTaken(t *testing.T) {
 
 // A service account with an owner and a policy can be renamed, narrowed and widened.
 func TestAServiceAccountIsPatched(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	h.apply(t, `{"users": [{"id": "ann"}], "policies": [{"id": "few", "document": {"version": "2026-03-24", "statements": []}}],
 		"service_accounts": [{"id": "bot", "owner_user_id": "ann", "scoping_policy_id": "few"}]}`)
 	h.actions()
@@ -365,8 +361,7 @@ func TestAServiceAccountIsPatched(t *testing.T) {
 
 // A row that does not exist matches no condition, not even the one that any row matches.
 func TestNoRowMatchesNoETag(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	must(h.Keys.Issue(t.Context(), svc.Host, user("gone").Identity(), svc.NewAPIKey{}))
 	for _, tag := range []string{svc.AnyETag, `"x"`, ""} {
 		_, err := h.Banks.SetPolicy(t.Context(), svc.Host, svc.BankPolicy{BankID: "notes", Document: []byte(`{"version": "2026-03-24"}`)}, tag)
@@ -378,8 +373,7 @@ func TestNoRowMatchesNoETag(t *testing.T) {
 
 // The senders of a user that a bundle removes are free for others.
 func TestASenderIsFreeOnceItsUserIsPruned(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	h.apply(t, `{"users": [{"id": "ann", "channels": [{"provider": "slack", "sender_id": "1"}]}]}`)
 	b := must(svc.ParseBundle([]byte(`{"users": [{"id": "bob", "channels": [{"provider": "slack", "sender_id": "1"}]}]}`)))
 	wantCode(t, h.Access.Write(t.Context(), svc.Host, b, svc.BundleWrite{}), svc.CodeExists, "/users/0/channels/0")
@@ -400,8 +394,7 @@ func TestACallerDoesNotLiftItsOwnDeny(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			is := is.New(t)
-			h := newHost(t)
+			is, h := is.New(t), newHost(t)
 			h.apply(t, `{"users": [{"id": "guest"}], "groups": [{"id": "closed", "members": ["guest"]}],
 				"policies": [{"id": "barred", "document": {"version": "2026-03-24", "statements": [{"effect": "deny", "actions": ["iam:banks:*"], "banks": ["*"]}]}}],
 				"attachments": [{"policy_id": "barred", "principal_type": "user", "principal_id": "guest"}]}`)
@@ -419,8 +412,7 @@ func TestACallerDoesNotLiftItsOwnDeny(t *testing.T) {
 
 // In a transaction of the host a caller gives no more than it has, as in one of its own.
 func TestNobodyGainsInAHostTransaction(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	h.apply(t, `{"users": [{"id": "lite"}, {"id": "peer"}],
 		"policies": [
 			{"id": "audit", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["iam:audit:read"], "banks": ["*"]}]}},

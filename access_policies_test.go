@@ -263,8 +263,7 @@ func TestLargeRequests(t *testing.T) {
 
 // A trace has an end.
 func TestSimulateRefusesTooManyStatements(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	b := ways(1000)
 	b.Policies[0].Document = document(times(19, func(i int) string { return granting(`"llm_model":"m"`) })...)
 	r := must(h.Policies.Simulate(t.Context(), svc.Host, b, svc.Question{Bank: "b", UserID: "u"}))
@@ -284,8 +283,7 @@ func TestLongWorkEndsWithItsContext(t *testing.T) {
 	h.write(t, large)
 	for name, do := range map[string]func(ctx context.Context) error{
 		"preview": func(ctx context.Context) error {
-			_, err := h.Access.Preview(ctx, svc.Host, svc.Bundle{Policies: []svc.Policy{{ID: "p", Document: document()}}}, svc.BundleWrite{})
-			return err
+			return errorOf(h.Access.Preview(ctx, svc.Host, svc.Bundle{Policies: []svc.Policy{{ID: "p", Document: document()}}}, svc.BundleWrite{}))
 		},
 		"what can": func(ctx context.Context) error {
 			return errorOf(h.Policies.WhatCan(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "u"}))
@@ -328,8 +326,7 @@ func largeBundle(i, n int) svc.Bundle {
 // Nothing is kept of simulations, previews, comparisons and linting, nor of what is refused, to whomever.
 func TestNothingIsKeptOfWhatIsNotStored(t *testing.T) {
 	measured(t)
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	plain := svc.Principal{Kind: svc.KindUser, ID: "plain"}
 	q := svc.Question{Bank: "b", UserID: "u"}
 	statements := longtest.Times(1_250, 5_000)
@@ -343,8 +340,7 @@ func TestNothingIsKeptOfWhatIsNotStored(t *testing.T) {
 		}
 		large.Attachments[0].PolicyID = "none"
 		is.Equal(svc.ErrorCode(h.Access.Apply(t.Context(), svc.Host, large)), svc.CodeInvalid)
-		_, err := h.Policies.Simulate(t.Context(), svc.Host, large, q)
-		is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
+		is.Equal(svc.ErrorCode(errorOf(h.Policies.Simulate(t.Context(), svc.Host, large, q))), svc.CodeInvalid)
 	}
 	try(0)
 	before := heap()
@@ -361,8 +357,7 @@ func TestNothingIsKeptOfWhatIsNotStored(t *testing.T) {
 func TestCopiesOfLargePoliciesAreBounded(t *testing.T) {
 	longtest.Test(t, "that copies of large policies have a bound")
 	measured(t)
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	overrides := strings.Join(times(10_000, func(n int) string { return fmt.Sprintf(`{"scope":"topic","value":"%d","strategy":"s"}`, n) }), ",")
 	asked := must(svc.New(svc.Config{Store: h.store, Logger: h.config.Logger}))
 	for i := range 120 {
@@ -400,8 +395,7 @@ func TestAnswersHaveABudget(t *testing.T) {
 		"a strategy": both(held([]string{granting(`"retain_tags":[]`)}), svc.Bundle{}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			is := is.New(t)
-			h := newHost(t)
+			is, h := is.New(t), newHost(t)
 			if name == "a strategy" {
 				b.BankPolicies = []svc.BankPolicy{{BankID: "b", Document: []byte(`{"version":"2026-03-24","default_strategy":"` + long + `"}`)}}
 			}
@@ -411,8 +405,7 @@ func TestAnswersHaveABudget(t *testing.T) {
 				questions[i] = svc.Question{Bank: "b", UserID: "u"}
 			}
 			for n, code := range map[int]svc.Code{1: "", 4: "", 5: svc.CodeTooComplex} {
-				_, err := h.Policies.Decide(t.Context(), svc.Host, questions[:n]...)
-				is.Equal(svc.ErrorCode(err), code)
+				is.Equal(svc.ErrorCode(errorOf(h.Policies.Decide(t.Context(), svc.Host, questions[:n]...))), code)
 			}
 		})
 	}
@@ -420,8 +413,7 @@ func TestAnswersHaveABudget(t *testing.T) {
 
 // A trace has a budget of bytes, and so has a list of capabilities.
 func TestExplanationsHaveABudget(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	long := strings.Repeat("x", 900<<10)
 	b := held([]string{granting(`"llm_model":"` + long + `"`)})
 	for i := range 20 {
@@ -447,8 +439,7 @@ func TestExplanationsHaveABudget(t *testing.T) {
 
 // A difference lists some changes, and counts the others. The widest come first.
 func TestDifferencesHaveAnEnd(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	for n, omitted := range map[int]int{31: 0, 40: 600, 500: 249_000} {
 		var d svc.AccessDiff
 		var err error

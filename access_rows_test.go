@@ -20,8 +20,7 @@ const (
 
 // An operator makes all rows, reads them back, changes them and removes them in the reverse order.
 func TestRowsOneByOne(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	ctx, by := t.Context(), admin
 
 	bob := must(h.Users.Create(ctx, by, svc.User{ID: "bob", Email: new("bob@example.org")}))
@@ -116,8 +115,7 @@ func (h *host) told(t *testing.T, since int64) (targets, renamed string) {
 
 // The feed tells what decisions depend on apart from names, and single members and channels.
 func TestFeedTellsWhatChanged(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	h.apply(t, small)
 	targets, renamed := h.told(t, 0)
 	is.Equal(targets, "attachment/p/group/team, bank_policy/b, channel/slack:a:b, channel/telegram:1, group/team, "+
@@ -148,8 +146,7 @@ func TestFeedTellsWhatChanged(t *testing.T) {
 
 // A large change is one target, so that the feed stays short.
 func TestFeedOfLargeChanges(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	many := svc.Bundle{Groups: []svc.Group{{ID: "team", Members: []string{}}}}
 	for i := range 999 {
 		many.Users = append(many.Users, svc.User{ID: sprintf("u%d", i)})
@@ -176,8 +173,7 @@ func TestFeedOfLargeChanges(t *testing.T) {
 }
 
 func TestMembersOneByOne(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	h.apply(t, small)
 	h.apply(t, `{"users":[{"id":"carol"},{"id":"dave"}]}`)
 	h.actions()
@@ -245,8 +241,7 @@ func foreignBundle(name string) svc.Bundle {
 func TestForeignNames(t *testing.T) {
 	for _, name := range foreignNames {
 		t.Run(name, func(t *testing.T) {
-			is := is.New(t)
-			h := newHost(t)
+			is, h := is.New(t), newHost(t)
 			simulated, err := h.Policies.Simulate(t.Context(), svc.Host, foreignBundle(name), svc.Question{Bank: name, Sender: "chat:" + name, Topic: name})
 			is.NoErr(err)
 			is.NoErr(h.Access.Apply(t.Context(), svc.Host, foreignBundle(name)))
@@ -274,8 +269,7 @@ func TestForeignNames(t *testing.T) {
 
 // A bank may be called as a segment of a path is not; a sender that belongs to somebody is one.
 func TestForeignNamesOfDots(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	for _, name := range []string{".", ".."} {
 		b := foreignBundle(name)
 		wantCode(t, h.Access.Apply(t.Context(), svc.Host, b), svc.CodeInvalid, "/users/0/channels/0/sender_id")
@@ -289,7 +283,7 @@ func TestForeignNamesOfDots(t *testing.T) {
 
 func TestForeignNamesRefused(t *testing.T) {
 	h := newHost(t)
-	ask := func(q svc.Question) error { _, err := h.Policies.Resolve(t.Context(), svc.Host, q); return err }
+	ask := func(q svc.Question) error { return errorOf(h.Policies.Resolve(t.Context(), svc.Host, q)) }
 	for _, name := range unprintable {
 		wantCode(t, ask(svc.Question{Bank: name, UserID: "a"}), svc.CodeInvalid, "bank")
 		wantCode(t, ask(svc.Question{Bank: "b", UserID: "a", Channel: name}), svc.CodeInvalid, "channel")

@@ -37,8 +37,7 @@ func (h *host) issueWith(t *testing.T, in svc.NewAPIKey) svc.IssuedKey {
 
 // A key is good up to the microsecond of its expiry, remembered or read, and then it is as wrong as any.
 func TestKeyExpires(t *testing.T) {
-	is := is.New(t)
-	clock := newClock()
+	is, clock := is.New(t), newClock()
 	h, store := watched(t, clock.configure)
 	zone := time.FixedZone("elsewhere", -3600)
 	key := h.issueWith(t, svc.NewAPIKey{ExpiresAt: clock.now().Add(time.Hour + 999).In(zone)})
@@ -70,8 +69,7 @@ func (h *host) read(t *testing.T, id string) svc.APIKey {
 }
 
 func TestPatchKey(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	key := h.issueWith(t, svc.NewAPIKey{Description: ptr("laptop")})
 	h.actions()
 	soon := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -154,8 +152,7 @@ func TestRevokeAll(t *testing.T) {
 
 // A sweep takes what has expired before a time, of all holders, and nothing else.
 func TestSweep(t *testing.T) {
-	is := is.New(t)
-	clock := newClock()
+	is, clock := is.New(t), newClock()
 	h, store := watched(t, clock.configure)
 	h.apply(t, `{"users":[{"id":"alice"}],"service_accounts":[{"id":"robot","owner_user_id":"alice"}]}`)
 	issued := func(holder svc.Identity, in svc.NewAPIKey) svc.IssuedKey {
@@ -192,8 +189,7 @@ func TestSweep(t *testing.T) {
 
 // A sweep has several transactions, and passes over what was prolonged or revoked since it was listed.
 func TestSweepAgainstOthers(t *testing.T) {
-	is := is.New(t)
-	clock := newClock()
+	is, clock := is.New(t), newClock()
 	h, _ := watched(t, clock.configure)
 	var keys []svc.IssuedKey
 	for range 600 {
@@ -227,8 +223,7 @@ func (s *listedOnce) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.AP
 }
 
 func TestRotate(t *testing.T) {
-	is := is.New(t)
-	clock := newClock()
+	is, clock := is.New(t), newClock()
 	h, store := watched(t, clock.configure)
 	old := h.issueWith(t, svc.NewAPIKey{Description: ptr("laptop"), ExpiresAt: clock.now().Add(48 * time.Hour)})
 	h.remembered(t, store, old)
@@ -340,8 +335,7 @@ func TestRotateIsRefused(t *testing.T) {
 
 // A key that was rotated lives as long as the rotation says: it does not move its own end to later, nor does any other key move its own.
 func TestKeyDoesNotProlongItself(t *testing.T) {
-	is := is.New(t)
-	clock := newClock()
+	is, clock := is.New(t), newClock()
 	h := newHost(t, clock.configure)
 	old := issue(t, h, alice)
 	p := h.principal(t, old)
@@ -371,8 +365,7 @@ func TestKeyDoesNotProlongItself(t *testing.T) {
 // A changed prefix ends the keys before it, unless it is an earlier one: those stay good for all that
 // a key is good for, and their successors have the new prefix.
 func TestEarlierPrefixes(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	h.apply(t, world)
 	account := svc.Identity{Kind: svc.KindServiceAccount, ID: "ci"}
 	own := must(h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{}))
@@ -419,11 +412,11 @@ func TestWhoMakesKeys(t *testing.T) {
 	} {
 		own := issue(t, h, svc.Principal{Kind: svc.KindUser, ID: c.by.ID})
 		for what, do := range map[string]func() error{
-			"issues": func() error { _, err := h.Keys.Issue(t.Context(), c.by, svc.Me, svc.NewAPIKey{}); return err },
+			"issues": func() error { return errorOf(h.Keys.Issue(t.Context(), c.by, svc.Me, svc.NewAPIKey{})) },
 			"rotates": func() error {
 				return errorOf(h.Keys.Rotate(t.Context(), c.by, svc.Me, own.ID, svc.Rotation{Overlap: time.Hour}))
 			},
-			"changes": func() error { _, err := h.Keys.Patch(t.Context(), c.by, svc.Me, own.ID, svc.APIKeyPatch{}); return err },
+			"changes": func() error { return errorOf(h.Keys.Patch(t.Context(), c.by, svc.Me, own.ID, svc.APIKeyPatch{})) },
 		} {
 			if err := do(); allowed(t, err) != c.mine {
 				t.Errorf("%+v %s a key of its own: %v", c.by, what, err)
@@ -432,7 +425,7 @@ func TestWhoMakesKeys(t *testing.T) {
 		for name, holder := range holders {
 			key := must(h.Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{}))
 			for what, do := range map[string]func() error{
-				"issues": func() error { _, err := h.Keys.Issue(t.Context(), c.by, holder, svc.NewAPIKey{}); return err },
+				"issues": func() error { return errorOf(h.Keys.Issue(t.Context(), c.by, holder, svc.NewAPIKey{})) },
 				"rotates": func() error {
 					return errorOf(h.Keys.Rotate(t.Context(), c.by, holder, key.ID, svc.Rotation{Overlap: time.Hour}))
 				},
@@ -440,8 +433,7 @@ func TestWhoMakesKeys(t *testing.T) {
 					return errorOf(h.Keys.Patch(t.Context(), c.by, holder, key.ID, svc.APIKeyPatch{}))
 				},
 				"imports": func() error {
-					_, err := h.Keys.Import(t.Context(), c.by, holder, svc.ImportedKey{Prefix: "sk-", Hash: plainDigest(c.by.ID + name + key.ID)})
-					return err
+					return errorOf(h.Keys.Import(t.Context(), c.by, holder, svc.ImportedKey{Prefix: "sk-", Hash: plainDigest(c.by.ID + name + key.ID)}))
 				},
 			} {
 				if err := do(); allowed(t, err) != strings.Contains(c.whose, name) {

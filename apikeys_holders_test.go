@@ -93,8 +93,7 @@ func TestNarrowedKey(t *testing.T) {
 // A narrowing policy gives a bearer nothing that the key's holder has not: no model, no provider, no strategy, and no value where the
 // holder has none.
 func TestNarrowingNeverWidens(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	h.apply(t, narrowWorld)
 	h.apply(t, `{"policies": [
 		{"id": "tempting", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["bank:*"], "banks": ["*"],
@@ -131,10 +130,7 @@ func TestNarrowingFollowsThePolicy(t *testing.T) {
 	h, store := watched(t)
 	h.apply(t, narrowWorld)
 	p := narrowed(t, h, alice, "recall")
-	may := func() bool {
-		d := must(h.Decide(t.Context(), p, "bank:recall", "notes", svc.Context{}))
-		return d.Allowed()
-	}
+	may := func() bool { return must(h.Decide(t.Context(), p, "bank:recall", "notes", svc.Context{})).Allowed() }
 	h.warm(t, store, p, "notes")
 	is.True(may())
 	document := func(action string) string {
@@ -169,8 +165,7 @@ func (s goneStore) Access(ctx context.Context, query svc.AccessQuery) (svc.Acces
 }
 
 func TestNarrowingPolicyGone(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	h.apply(t, narrowWorld)
 	key := must(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{ScopingPolicyID: "recall"}))
 	gone := newHost(t, func(c *svc.Config) { c.Store = goneStore{h.store} })
@@ -193,8 +188,7 @@ func TestNarrowingMustBeAPolicy(t *testing.T) {
 
 // A successor is narrowed as the key before it was.
 func TestRotationKeepsTheNarrowing(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	h.apply(t, narrowWorld)
 	key := must(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{ScopingPolicyID: "recall"}))
 	next := must(h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, svc.Rotation{}))
@@ -205,8 +199,7 @@ func TestRotationKeepsTheNarrowing(t *testing.T) {
 
 // A narrowed key administers what its policy allows it, and makes no keys, not even of its own user.
 func TestNarrowedKeyMakesNoKeys(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	h.apply(t, narrowWorld)
 	bobs, mine := issue(t, h, bob), issue(t, h, alice)
 	keys, recall := narrowed(t, h, alice, "keys"), narrowed(t, h, alice, "recall")
@@ -246,8 +239,7 @@ func TestNarrowedByTheHost(t *testing.T) {
 	h.apply(t, narrowWorld)
 	p := must(h.Authenticate(t.Context(), "token"))
 	for action, want := range map[string]bool{"bank:recall": true, "bank:retain": false} {
-		d := must(h.Decide(t.Context(), p, action, "notes", svc.Context{}))
-		is.Equal(d.Allowed(), want)
+		is.Equal(must(h.Decide(t.Context(), p, action, "notes", svc.Context{})).Allowed(), want)
 	}
 	is.True(!must(h.Decide(t.Context(), p, "iam:users:read", "*", svc.Context{})).Allowed())
 	wantCode(t, lastError(h.Keys.List(t.Context(), p, bob.Identity(), svc.KeyQuery{})), svc.CodeForbidden, "")
@@ -257,8 +249,7 @@ func TestNarrowedByTheHost(t *testing.T) {
 
 // Resolve says why somebody narrowed is decided as it is.
 func TestResolveNarrowed(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	h.apply(t, narrowWorld)
 	for _, c := range []struct {
 		q       svc.Question
@@ -285,8 +276,7 @@ func TestResolveNarrowed(t *testing.T) {
 
 // A caller narrows keys by policies that it may read, or has. The answer for any other policy is that for one that does not exist.
 func TestNarrowingByPoliciesOfOthers(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	h.apply(t, narrowWorld)
 	h.apply(t, `{"users": [{"id": "reader"}, {"id": "member"}, {"id": "issuer"}],
 		"groups": [{"id": "team", "members": ["member"]}],
@@ -359,8 +349,7 @@ func TestRateOfAPrincipal(t *testing.T) {
 }
 
 func TestWrongRates(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, importing)
+	is, h := is.New(t), newHost(t, importing)
 	key := h.issueWith(t, svc.NewAPIKey{Rate: scarce})
 	h.actions()
 	for _, c := range []struct {
@@ -394,8 +383,7 @@ func wrongFields(err error) (fields []string) {
 }
 
 func TestPatchRate(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	key := h.issueWith(t, svc.NewAPIKey{})
 	h.actions()
 	for _, rate := range []svc.Rate{scarce, scarce, {PerSecond: 0.5, Burst: 6}, {}} {
@@ -410,8 +398,7 @@ func TestPatchRate(t *testing.T) {
 
 // A key lowers its own rate, but raises it only with another credential.
 func TestKeyAndItsOwnRate(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	key := h.issueWith(t, svc.NewAPIKey{Rate: scarce})
 	itself := must(h.Authenticate(t.Context(), string(key.Key)))
 	patch := func(by svc.Principal, rate svc.Rate) error {
@@ -428,25 +415,22 @@ func TestKeyAndItsOwnRate(t *testing.T) {
 }
 
 func TestRateOfSuccessors(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, importing)
+	is, h := is.New(t), newHost(t, importing)
 	old := h.issueWith(t, svc.NewAPIKey{Rate: scarce})
 	next := must(h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, svc.Rotation{Overlap: time.Hour}))
 	is.Equal(next.Rate, scarce)
 	is.Equal(h.rateOf(t, next), scarce)
 	is.Equal(h.rateOf(t, old), scarce)
 
-	imported, err := h.Keys.Import(t.Context(), svc.Host, alice.Identity(), svc.ImportedKey{
+	imported := must(h.Keys.Import(t.Context(), svc.Host, alice.Identity(), svc.ImportedKey{
 		Prefix: "sk-", Hash: plainDigest(foreign), NewAPIKey: svc.NewAPIKey{Rate: scarce},
-	})
-	is.NoErr(err)
+	}))
 	is.Equal(h.rateOf(t, svc.IssuedKey{APIKey: imported, Key: foreign}), scarce)
 }
 
 // A repeated request has the same rate, and gets it.
 func TestRateOfARepeatedRequest(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	first := h.issueWith(t, svc.NewAPIKey{IdempotencyKey: "k", Rate: scarce})
 	is.Equal(h.issueWith(t, svc.NewAPIKey{IdempotencyKey: "k", Rate: scarce}), first)
 	for _, other := range []svc.Rate{{}, {PerSecond: 0.5, Burst: 6}} {

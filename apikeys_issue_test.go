@@ -102,8 +102,7 @@ func TestRevocationIsNotUndoneInTheDatabase(t *testing.T) {
 }
 
 func revocationIsNotUndone(t *testing.T, configure func(*svc.Config)) {
-	is := is.New(t)
-	h := newHost(t, configure)
+	is, h := is.New(t), newHost(t, configure)
 	undone := func() *host { // one that has cached nothing
 		return newHost(t, configure, func(c *svc.Config) {
 			c.Store = &editedStore{h.store, func(k *svc.APIKey) { k.RevokedAt = time.Time{} }}
@@ -111,7 +110,7 @@ func revocationIsNotUndone(t *testing.T, configure func(*svc.Config)) {
 	}
 	revoke := map[string]func(svc.IssuedKey) error{
 		"one": func(k svc.IssuedKey) error { return h.Keys.Revoke(t.Context(), alice, svc.Me, k.ID) },
-		"all": func(svc.IssuedKey) error { _, err := h.Keys.RevokeAll(t.Context(), alice, svc.Me); return err },
+		"all": func(svc.IssuedKey) error { return errorOf(h.Keys.RevokeAll(t.Context(), alice, svc.Me)) },
 		"leaked": func(k svc.IssuedKey) error {
 			return errorOf(h.Keys.RevokeLeaked(t.Context(), svc.Host, []string{string(k.Key)}))
 		},
@@ -131,8 +130,7 @@ func revocationIsNotUndone(t *testing.T, configure func(*svc.Config)) {
 
 // What the service itself changes it seals again: a key that was patched, disabled and enabled, and one that was rotated, are good.
 func TestChangedKeysAreSealed(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	key := issue(t, h, alice)
 	for _, patch := range []svc.APIKeyPatch{
 		{ExpiresAt: new(h.now().Add(365 * 24 * time.Hour))}, {Disabled: new(true)}, {Description: &svc.TextPatch{Value: new("new")}},
@@ -190,8 +188,7 @@ func TestKeysFromBeforeRowsWereSealed(t *testing.T) {
 // While keys from before there was a pepper are accepted, who can write the database can make keys, and take over those that there are:
 // docs/howto/secrets.md says so. It ends when they are retired.
 func TestKeysWithoutPepperCanBeForged(t *testing.T) {
-	is := is.New(t)
-	old := newHost(t, func(c *svc.Config) { c.Keys.Peppers = nil })
+	is, old := is.New(t), newHost(t, func(c *svc.Config) { c.Keys.Peppers = nil })
 	made := issue(t, old, bob) // as a writer of the database makes one, who reads the key of ids there
 	own := svc.Pepper{Version: "1", Secret: []byte("a pepper of the test")}
 	forge := func(peppers ...svc.Pepper) *host {
@@ -413,8 +410,7 @@ func TestIntrospect(t *testing.T) {
 }
 
 func TestIntrospectNeedsItsAction(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	key := string(issue(t, h, alice).Key)
 	for _, by := range []svc.Principal{svc.Host, admin, gateway, user("carol", "iam:keys:*")} {
 		in := must(h.Keys.Introspect(t.Context(), by, key))
@@ -432,8 +428,7 @@ func TestIntrospectNeedsItsAction(t *testing.T) {
 // Every token that is not accepted gets the same answer, after as many store calls as Authenticate makes. The host's Authenticator is
 // not asked.
 func TestIntrospectEveryBadToken(t *testing.T) {
-	is := is.New(t)
-	clock := newClock()
+	is, clock := is.New(t), newClock()
 	h, store := watched(t, clock.configure, func(c *svc.Config) {
 		c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) {
 			t.Error("the host is asked")

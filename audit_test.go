@@ -75,8 +75,7 @@ func everyMutation(t *testing.T, h *host) {
 
 // TestEveryEventIsKept: what the host is told of, in this order, is what is kept.
 func TestEveryEventIsKept(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, keeping, importing)
+	is, h := is.New(t), newHost(t, keeping, importing)
 	everyMutation(t, h)
 	told := h.events
 	records := collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{}))
@@ -102,8 +101,7 @@ func TestEveryEventIsKept(t *testing.T) {
 
 // TestOnlyMutationsAreKept: not what was refused, nor what a process finds out about a source.
 func TestOnlyMutationsAreKept(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, keeping)
+	is, h := is.New(t), newHost(t, keeping)
 	ctx := t.Context()
 	create(t, h, "a", svc.Content{})
 	must(h.Sources.Register(ctx, admin, svc.NewSource{URL: acme}))
@@ -125,8 +123,7 @@ func TestOnlyMutationsAreKept(t *testing.T) {
 	}
 	h.market.err = svc.ErrUnavailable
 	h.events = nil
-	_, err := h.Templates.Install(ctx, admin, svc.Install{TemplateID: "chat", SourceName: "acme"})
-	is.True(err != nil)
+	is.True(errorOf(h.Templates.Install(ctx, admin, svc.Install{TemplateID: "chat", SourceName: "acme"})) != nil)
 	is.Equal(h.actions(), []string{"source.failing source/acme by admin"})
 	is.Equal(h.kept(t), want)
 }
@@ -147,8 +144,7 @@ func (s *fullStore) QueueAudit(context.Context, []svc.Event, func(svc.AuditRecor
 
 func TestNothingHappensThatCannotBeKept(t *testing.T) {
 	for want, cause := range map[svc.Code]error{svc.CodeInternal: errors.New("disk full"), svc.CodeUnavailable: svc.ErrUnavailable} {
-		is := is.New(t)
-		h := newHost(t, keeping)
+		is, h := is.New(t), newHost(t, keeping)
 		key := issue(t, h, alice)
 		create(t, h, "a", svc.Content{})
 		before, changes := h.kept(t), must(h.store.Changes(t.Context(), 0))
@@ -174,8 +170,7 @@ func TestNothingHappensThatCannotBeKept(t *testing.T) {
 
 // TestKeptInATransactionOfTheHost: records are there if and only if it commits, as what they are about.
 func TestKeptInATransactionOfTheHost(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, keeping)
+	is, h := is.New(t), newHost(t, keeping)
 	create(t, h, "a", svc.Content{})
 	for _, end := range []error{errors.New("rolled back"), nil} {
 		err := h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
@@ -200,8 +195,7 @@ func TestKeptInATransactionOfTheHost(t *testing.T) {
 }
 
 func TestKeptByManyAtOnce(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, keeping)
+	is, h := is.New(t), newHost(t, keeping)
 	var done sync.WaitGroup
 	for i := range 8 {
 		other := newHost(t, keeping, func(c *svc.Config) { c.Store = h.store })
@@ -220,8 +214,7 @@ func TestKeptByManyAtOnce(t *testing.T) {
 }
 
 func TestFilterOfRecords(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, keeping, importing)
+	is, h := is.New(t), newHost(t, keeping, importing)
 	everyMutation(t, h)
 	all := collect(t, h.Audit.Records(t.Context(), admin, svc.AuditQuery{}))
 	key := all[slices.IndexFunc(all, func(r svc.AuditRecord) bool { return r.Action == svc.EventAPIKeyRevoked && r.Actor.ID == "alice" })]

@@ -23,8 +23,7 @@ func resum(key string) string {
 }
 
 func TestAuthenticateKey(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	issued := issue(t, h, alice)
 	is.Equal(must(h.Authenticate(t.Context(), string(issued.Key))).Identity(), alice.Identity())
 
@@ -39,8 +38,7 @@ func TestAuthenticateKey(t *testing.T) {
 
 // TestEveryBadKeyLooksTheSame: one answer, and one store call for all that could have been issued here, none for the others.
 func TestEveryBadKeyLooksTheSame(t *testing.T) {
-	is := is.New(t)
-	clock := newClock()
+	is, clock := is.New(t), newClock()
 	h, store := watched(t, clock.configure)
 	elsewhere := newHost(t) // the same pepper, another store: as if the row had been deleted
 	revoked, disabled, expired := issue(t, h, alice), issue(t, h, alice), h.issueWith(t, svc.NewAPIKey{ExpiresAt: clock.now().Add(time.Second)})

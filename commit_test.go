@@ -69,8 +69,7 @@ func TestSourcesInATransaction(t *testing.T) {
 }
 
 func TestIssuingAgain(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	in := svc.NewAPIKey{Description: ptr("laptop"), ExpiresAt: h.now().Add(100 * time.Hour), IdempotencyKey: "once"}
 	first := must(h.Keys.Issue(t.Context(), alice, svc.Me, in))
 	for range 2 {
@@ -88,8 +87,7 @@ func TestIssuingAgain(t *testing.T) {
 func TestRotatingAgain(t *testing.T) {
 	for name, overlap := range map[string]time.Duration{"at once": 0, "with an overlap": time.Hour} {
 		t.Run(name, func(t *testing.T) {
-			is := is.New(t)
-			h := newHost(t)
+			is, h := is.New(t), newHost(t)
 			old := h.issueWith(t, svc.NewAPIKey{Description: ptr(""), Rate: svc.Rate{PerSecond: 1.5, Burst: 2}, ExpiresAt: h.now().Add(100 * time.Hour)})
 			must(h.Keys.Patch(t.Context(), alice, svc.Me, old.ID, svc.APIKeyPatch{Disabled: ptr(true)}))
 			h.actions()
@@ -104,8 +102,7 @@ func TestRotatingAgain(t *testing.T) {
 			is.Equal(len(h.actions()), 0)
 			for _, other := range []func() error{
 				func() error {
-					_, err := h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, svc.Rotation{Overlap: overlap + time.Second, IdempotencyKey: "once"})
-					return err
+					return errorOf(h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, svc.Rotation{Overlap: overlap + time.Second, IdempotencyKey: "once"}))
 				},
 				func() error { return errorOf(h.Keys.Rotate(t.Context(), alice, svc.Me, first.ID, in)) },
 				func() error {
@@ -124,8 +121,7 @@ func TestRotatingAgain(t *testing.T) {
 
 // Of equal rotations at once, all get one successor.
 func TestRotatingAtOnce(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	for _, overlap := range []time.Duration{0, time.Hour} {
 		old := h.issueWith(t, svc.NewAPIKey{})
 		var group sync.WaitGroup
@@ -151,8 +147,7 @@ func TestIdempotencyKeys(t *testing.T) {
 	first := must(h.Keys.Issue(t.Context(), alice, svc.Me, in))
 	for name, other := range map[string]func() error{
 		"another description": func() error {
-			_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{Description: ptr(""), IdempotencyKey: "once"})
-			return err
+			return errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{Description: ptr(""), IdempotencyKey: "once"}))
 		},
 		"another holder": func() error {
 			vouched := svc.Principal{Kind: svc.KindUser, ID: "alice", Actions: admin.Actions}
@@ -277,8 +272,7 @@ func TestAnswersExpire(t *testing.T) {
 }
 
 func TestAnswersAreKeptWithWhatWasDone(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	in := svc.NewAPIKey{IdempotencyKey: "once"}
 	undone := errors.New("the host's own row is refused")
 	err := h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
@@ -324,8 +318,7 @@ func TestAnswersThatCannotBeRead(t *testing.T) {
 
 // A key that was revoked is not handed out again, however it was revoked.
 func TestRepeatedRequestOfARevokedKey(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	in := svc.NewAPIKey{IdempotencyKey: "once"}
 	for name, revoke := range map[string]func(id string) error{
 		"one": func(id string) error { return h.Keys.Revoke(t.Context(), alice, svc.Me, id) },
@@ -413,9 +406,7 @@ func TestWhatACallHasSeenHolds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
 			slow := &slowStore{written: make(chan struct{}), answer: make(chan struct{})}
-			h, store := watched(t, func(c *svc.Config) {
-				slow.Store, c.Store = c.Store, slow
-			})
+			h, store := watched(t, func(c *svc.Config) { slow.Store, c.Store = c.Store, slow })
 			key := issue(t, h, alice)
 			h.remembered(t, store, key)
 			slow.slow = true

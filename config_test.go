@@ -134,9 +134,9 @@ func TestRequireKnownUsers(t *testing.T) {
 		keys[name] = key.Key
 	}
 	ways := map[string]func() error{
-		"key":     func() error { _, err := h.Authenticate(t.Context(), string(keys["ann"])); return err },
-		"account": func() error { _, err := h.Authenticate(t.Context(), string(keys["bot"])); return err },
-		"bearer":  func() error { _, err := h.Authenticate(t.Context(), "ann"); return err },
+		"key":     func() error { return errorOf(h.Authenticate(t.Context(), string(keys["ann"]))) },
+		"account": func() error { return errorOf(h.Authenticate(t.Context(), string(keys["bot"]))) },
+		"bearer":  func() error { return errorOf(h.Authenticate(t.Context(), "ann")) },
 		"session": func() error { return h.Accept(t.Context(), user("ann")) },
 		"introspect": func() error {
 			in, err := h.Keys.Introspect(t.Context(), svc.Host, string(keys["ann"]))
@@ -204,8 +204,7 @@ func TestCached(t *testing.T) {
 // A Service that is read-only refuses every mutation, of the host as well, and the store stays as it is.
 func TestReadOnlyWritesNothing(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
-	store := memstore.New()
+	is, store := is.New(t), memstore.New()
 	before := must(svc.New(svc.Config{Store: store, Events: svc.EventConfig{Keep: true}}))
 	is.NoErr(before.Access.Apply(t.Context(), svc.Host, parsed(t, tested)))
 	ann := svc.Identity{Kind: svc.KindUser, ID: "ann"}

@@ -124,9 +124,7 @@ func (d deep) Unwrap() error {
 
 // refusedManifest is the error for a template whose manifest a host refuses with an error.
 func refusedManifest(t *testing.T, err error) error {
-	h := newHost(t, func(c *svc.Config) {
-		c.Templates.ValidateManifest = func(json.RawMessage) error { return err }
-	})
+	h := newHost(t, func(c *svc.Config) { c.Templates.ValidateManifest = func(json.RawMessage) error { return err } })
 	_, err = h.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: "a", Content: svc.Content{Name: "A", Manifest: json.RawMessage(`{"version":"1"}`)}})
 	return err
 }

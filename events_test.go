@@ -97,8 +97,7 @@ func cutElsewhere(is, was json.RawMessage, middle string) (otherIs, otherWas jso
 // TestRowsReachTheHost: in a transaction of the host, the outbox keeps them.
 // The record of a write that blocks a user who had no row names the caller, the user and the row.
 func TestRecordOfAnInactiveRow(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, keeping)
+	is, h := is.New(t), newHost(t, keeping)
 	vouched := svc.Principal{Kind: svc.KindUser, ID: "support", Actions: []string{svc.ActionUsersWrite}}
 	must(h.Users.Create(t.Context(), vouched, svc.User{ID: "admin", Inactive: true}))
 	must(h.Keys.Issue(t.Context(), svc.Host, admin.Identity(), svc.NewAPIKey{}))
@@ -154,8 +153,7 @@ func (h *host) verified(t *testing.T) svc.AuditCheck {
 var personal = []string{"Liddell", "alice@", "+1555", "Alice's"}
 
 func TestForgetUserErasesTexts(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, keeping)
+	is, h := is.New(t), newHost(t, keeping)
 	h.apply(t, person)
 	must(h.Users.Patch(t.Context(), svc.Host, "alice", svc.UserPatch{DisplayName: ptr("A. Liddell")}))
 	marks := h.verified(t)
@@ -183,8 +181,7 @@ func TestForgetUserErasesTexts(t *testing.T) {
 
 // A deletion by an administrator leaves what the records tell: only the host erases it.
 func TestDeleteErasesNothing(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, keeping)
+	is, h := is.New(t), newHost(t, keeping)
 	h.apply(t, person)
 	is.NoErr(h.Users.Delete(t.Context(), svc.Host, "alice"))
 	is.Equal(h.verified(t).Erased, int64(0))
@@ -202,8 +199,7 @@ func TestDeleteErasesNothing(t *testing.T) {
 }
 
 func TestForgetReplacesIDs(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, keeping)
+	is, h := is.New(t), newHost(t, keeping)
 	h.apply(t, person)
 	must(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{}))
 	author := alice
@@ -252,8 +248,7 @@ func (h *host) waitFor(t *testing.T, wanted int) (all []string) {
 
 func TestOutbox(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	inTx := h.WithTx(h.store)
 	issued := must(inTx.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{}))
 	is.Equal(h.waitFor(t, 1), []string{"api_key.issued api_key/" + issued.ID + " by alice"})
@@ -264,8 +259,7 @@ func TestOutbox(t *testing.T) {
 }
 
 func TestOutboxOutlivesItsService(t *testing.T) {
-	is := is.New(t)
-	first := newHost(t)
+	is, first := is.New(t), newHost(t)
 	is.NoErr(first.Close())
 	is.NoErr(first.Close())
 	create(t, &host{Service: first.WithTx(first.store)}, "a", svc.Content{})
@@ -346,8 +340,7 @@ func TestEventHookThatPanics(t *testing.T) {
 // A command that delivers nothing leaves the events of transactions to the program that they are for.
 func TestNoDelivery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		is := is.New(t)
-		command := newHost(t, func(c *svc.Config) { c.Events.NoDelivery = true })
+		is, command := is.New(t), newHost(t, func(c *svc.Config) { c.Events.NoDelivery = true })
 		is.NoErr(command.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
 			return errorOf(command.WithTx(tx).Keys.Issue(ctx, svc.Host, alice.Identity(), svc.NewAPIKey{}))
 		}))

@@ -228,8 +228,7 @@ func TestSimulateWithoutChange(t *testing.T) {
 }
 
 func TestSimulateRefuses(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	q := svc.Question{Bank: "b", UserID: "a"}
 	_, err := h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{}, svc.Question{Bank: "b"})
 	wantCode(t, err, svc.CodeInvalid, "user_id")
@@ -243,8 +242,7 @@ func TestSimulateRefuses(t *testing.T) {
 
 // A resolution is the caller's own: what it does to one does not show in the next.
 func TestSimulateHandsOutItsOwn(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	h.apply(t, world)
 	q := svc.Question{Bank: "notes", Sender: "telegram:1"}
 	first := must(h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{}, q))

@@ -301,8 +301,7 @@ func TestDocumentsThatAreRefused(t *testing.T) {
 			is.NoErr(service.Policies.Delete(t.Context(), svc.Host, "p"))
 		}
 	}
-	_, err = svc.ParseDocument(nil)
-	is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
+	is.Equal(svc.ErrorCode(errorOf(svc.ParseDocument(nil))), svc.CodeInvalid)
 	_, err = service.Policies.Create(t.Context(), svc.Host, svc.Policy{ID: "p", Document: set("\xff", 1).JSON()})
 	is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
 }

@@ -21,8 +21,7 @@ import (
 // A caller whose key has ended makes no key in a transaction of the host, where events are kept, and has no answer again. See
 // TestWhatWasJudgedBeforeAWaitIsJudgedAgain.
 func TestEndedKeysMakeNothingInATransaction(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, func(c *svc.Config) { c.Events.Keep = true })
+	is, h := is.New(t), newHost(t, func(c *svc.Config) { c.Events.Keep = true })
 	key := must(h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{}))
 	by, once := must(h.Authenticate(t.Context(), string(key.Key))), svc.NewAPIKey{IdempotencyKey: "once"}
 	is.NoErr(h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
@@ -45,8 +44,7 @@ func keysOf(t *testing.T, h *host) []svc.APIKey {
 
 // A key that is good makes keys; the id that the principal remembers is in no JSON.
 func TestGoodKeysMakeKeys(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	key := must(h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{}))
 	by := must(h.Authenticate(t.Context(), string(key.Key)))
 	next, err := h.Keys.Rotate(t.Context(), by, svc.Me, key.ID, svc.Rotation{Overlap: time.Hour}) // its own
@@ -131,8 +129,7 @@ func (s deaf) AwaitChange(ctx context.Context, _ int64) error {
 // that the user has no row.
 func TestNoKeyForAKnownUserThatIsDeleted(t *testing.T) {
 	for holder, want := range map[svc.Identity]svc.Code{alice.Identity(): svc.CodeNotFound, svc.Me: svc.CodeForbidden} {
-		is := is.New(t)
-		here := newHost(t)
+		is, here := is.New(t), newHost(t)
 		here.apply(t, staff)
 		there := newHost(t, func(c *svc.Config) {
 			c.Store = deaf{here.store.(svc.FullStore)}
@@ -156,8 +153,7 @@ func TestNoKeyForAKnownUserThatIsDeleted(t *testing.T) {
 // Where users are rows, an id without a row gets no key and has no session. An issue for a user with
 // a row reads nothing before its transaction, which finds out that the row is gone.
 func TestUsersAreRows(t *testing.T) {
-	is := is.New(t)
-	here := newHost(t)
+	is, here := is.New(t), newHost(t)
 	here.apply(t, staff)
 	here.apply(t, `{"users": [{"id": "root"}, {"id": "alice"}], "service_accounts": [{"id": "bot", "owner_user_id": "alice"}]}`)
 	store := &watchedStore{Store: deaf{here.store.(svc.FullStore)}}
@@ -191,8 +187,7 @@ func TestUsersAreRows(t *testing.T) {
 
 // TestHostWithAName: events and records have the name, and it gives no other rights than Host has.
 func TestHostWithAName(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, keeping)
+	is, h := is.New(t), newHost(t, keeping)
 	ops := svc.Host.As("ops@example.org")
 	create(t, h, "unnamed", svc.Content{})
 	must(h.Templates.Create(t.Context(), ops, svc.NewTemplate{ID: "named", Content: content("N", "1")}))
@@ -217,8 +212,7 @@ func TestHostWithAName(t *testing.T) {
 
 // TestIdempotencyOfNames: two persons may draw the same idempotency key.
 func TestIdempotencyOfNames(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	issue := func(name string) string {
 		in := svc.NewAPIKey{IdempotencyKey: "once"}
 		return must(h.Keys.Issue(t.Context(), svc.Host.As(name), alice.Identity(), in)).ID

@@ -192,8 +192,7 @@ func TestSourceTemplatesFails(t *testing.T) {
 
 // A search lists no more than fits into one answer. What does not fit has a problem, and is listed alone.
 func TestSearchOfManyLargeSources(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	large := content("X", "1")
 	large.Manifest = manifest(`{"version":"1","a":"` + strings.Repeat("x", 100_000) + `"}`)
 	var offered []svc.CatalogEntry

@@ -90,8 +90,7 @@ func edit(t *testing.T, store svc.Store, name string, change func(*svc.Source)) 
 
 // TestSealingKeyIsChanged is the whole way, of more sources than a list reads at a time.
 func TestSealingKeyIsChanged(t *testing.T) {
-	is := is.New(t)
-	store := memstore.New()
+	is, store := is.New(t), memstore.New()
 	var names []string
 	for i := range 140 {
 		names = append(names, fmt.Sprintf("source-%03d", i))
@@ -145,14 +144,12 @@ func TestTokensUnderSeveralKeysAreResealed(t *testing.T) {
 
 // TestTokenThatNoKeyOpens: it stays as it is and is named, and the others are resealed.
 func TestTokenThatNoKeyOpens(t *testing.T) {
-	is := is.New(t)
-	store := memstore.New()
+	is, store := is.New(t), memstore.New()
 	old := sealedUnder(t, store, keyA)
 	old.register(t, "a", "cut", "from", "moved", "z")
-	_, err := old.Sources.Register(t.Context(), admin, svc.NewSource{
+	must(old.Sources.Register(t.Context(), admin, svc.NewSource{
 		URL: address("from"), Alias: ptr("copied"), AuthToken: ptr(svc.Secret("its-own")),
-	})
-	is.NoErr(err)
+	}))
 	sealedUnder(t, store, keyC).register(t, "stranger")
 	h := sealedUnder(t, store, keyB, keyA)
 	h.register(t, "new", "new-moved")
@@ -250,8 +247,7 @@ func TestResealThatBreaksOff(t *testing.T) {
 
 // The tokens of sources of users are counted and resealed with those of the server, also of a user without a row.
 func TestPersonalTokensAreResealed(t *testing.T) {
-	is := is.New(t)
-	store := memstore.New()
+	is, store := is.New(t), memstore.New()
 	before := sealedUnder(t, store, keyA)
 	before.register(t, "a")
 	stranger := user("stranger", "*", "template:*")
@@ -312,8 +308,7 @@ func TestResealMeetsAChange(t *testing.T) {
 		}, 1, "token-of-a"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			is := is.New(t)
-			store := memstore.New()
+			is, store := is.New(t), memstore.New()
 			sealedUnder(t, store, keyA).register(t, "a")
 			var described *string
 			sealedUnder(t, &changingStore{store, func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
@@ -364,8 +359,7 @@ func TestResealIsCountedOnce(t *testing.T) {
 }
 
 func TestSeveralReseal(t *testing.T) {
-	is := is.New(t)
-	store := memstore.New()
+	is, store := is.New(t), memstore.New()
 	var names []string
 	for i := range 50 {
 		names = append(names, fmt.Sprint("s", i))

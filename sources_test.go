@@ -14,12 +14,10 @@ import (
 )
 
 func TestRegisterSource(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
-	made, err := h.Sources.Register(t.Context(), admin, svc.NewSource{
+	is, h := is.New(t), newHost(t)
+	made := must(h.Sources.Register(t.Context(), admin, svc.NewSource{
 		URL: "https://github.com/acme/templates.git", Description: ptr(""), AuthToken: ptr(svc.Secret("hush")),
-	})
-	is.NoErr(err)
+	}))
 	is.Equal(made.SourceKey, svc.SourceKey{Scope: svc.ScopeServer, Name: "acme"})
 	is.Equal(*made.Description, "")
 	is.True(made.HasAuth())
@@ -37,8 +35,7 @@ func TestRegisterSource(t *testing.T) {
 }
 
 func TestPatchSource(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	ctx, hush := t.Context(), svc.Secret("hush")
 	made := must(h.Sources.Register(ctx, admin, svc.NewSource{URL: "https://example.com/acme", SigningKey: make([]byte, 32)}))
 	h.actions()
@@ -69,8 +66,7 @@ func TestPatchSource(t *testing.T) {
 }
 
 func TestSourceNames(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	for url, want := range map[string]string{
 		"https://github.com/acme/templates":   "acme",
 		"https://example.com/one.git":         "one",
@@ -114,8 +110,7 @@ func TestRegisterSourceRefuses(t *testing.T) {
 }
 
 func TestSourceTokens(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	h.market.put("https://example.com/a", "x", svc.Content{Name: "X", Manifest: manifest(`{"version":"1"}`)})
 	_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://example.com/a", AuthToken: ptr(svc.Secret("hush"))})
 	is.NoErr(err)
@@ -326,8 +321,7 @@ func TestServerTemplatesOutliveTheirPersonalSource(t *testing.T) {
 	} {
 		for _, address := range []string{"", acme, elsewhere} {
 			t.Run(name+" "+address, func(t *testing.T) {
-				is := is.New(t)
-				h := withPersonalStaff(t)
+				is, h := is.New(t), withPersonalStaff(t)
 				must(h.MySources.Register(t.Context(), owner, svc.NewSource{URL: acme, Alias: ptr("acme")}))
 				installed, err := h.Templates.Install(t.Context(), owner, svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal})
 				is.NoErr(err)
@@ -387,8 +381,7 @@ func TestRollbackBindsNothing(t *testing.T) {
 
 // Each half is re-bound by its own callers alone.
 func TestRebindKeepsToItsHalf(t *testing.T) {
-	is := is.New(t)
-	h := withPersonalStaff(t)
+	is, h := is.New(t), withPersonalStaff(t)
 	for _, scope := range []svc.Scope{svc.ScopeServer, svc.ScopePersonal} {
 		sources := map[svc.Scope]*svc.Sources{svc.ScopeServer: h.Sources, svc.ScopePersonal: h.MySources}[scope]
 		name := string(scope) + "-source"
@@ -423,8 +416,7 @@ func TestRebindKeepsToItsHalf(t *testing.T) {
 func TestPersonalSourceRemovedMeanwhile(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		for _, installs := range []bool{false, true} {
-			is := is.New(t)
-			h := withPersonalStaff(t)
+			is, h := is.New(t), withPersonalStaff(t)
 			register := func() {
 				must(h.MySources.Register(t.Context(), owner, svc.NewSource{URL: acme, Alias: ptr("acme")}))
 			}

@@ -61,8 +61,7 @@ func lacking(t *testing.T, h *host, before int64, err error, role string) {
 
 // A store without the optional roles serves all that needs none of them: OnEvent gets its events.
 func TestStoreWithoutOptionalRoles(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, withBareStore)
+	is, h := is.New(t), newHost(t, withBareStore)
 	h.apply(t, world)
 	h.actions()
 	key := issue(t, h, alice)
@@ -232,8 +231,7 @@ func (s keepsMany) CountAnswers(_ context.Context, _ []byte, _ time.Time, most i
 
 // A caller has so many answers and no more; the host has more.
 func TestAnswersAreNotTooMany(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	with := func(many int) *host {
 		return newHost(t, func(c *svc.Config) { c.Store = keepsMany{h.store.(svc.FullStore), many} })
 	}
@@ -259,8 +257,7 @@ func (keepsNothing) KeepAnswer(context.Context, svc.StoredAnswer, time.Time) err
 }
 
 func TestNothingIsDoneWithoutItsAnswer(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, func(c *svc.Config) { c.Store = keepsNothing{c.Store.(svc.FullStore)} })
+	is, h := is.New(t), newHost(t, func(c *svc.Config) { c.Store = keepsNothing{c.Store.(svc.FullStore)} })
 	_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})
 	wantCode(t, err, svc.CodeUnavailable, "")
 	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{}))), 0)
@@ -270,8 +267,7 @@ func TestNothingIsDoneWithoutItsAnswer(t *testing.T) {
 }
 
 func TestStoreFaults(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	for want, cause := range map[svc.Code]error{
 		svc.CodeUnavailable: svc.ErrUnavailable,
 		svc.CodeChanged:     svc.ErrChanged,

@@ -297,8 +297,7 @@ func TestStats(t *testing.T) {
 
 // The outbox of a transaction's events is counted until they are delivered.
 func TestStatsOfTheOutbox(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, func(c *svc.Config) { c.Events.NoDelivery = true })
+	is, h := is.New(t), newHost(t, func(c *svc.Config) { c.Events.NoDelivery = true })
 	is.Equal(h.Stats().OutboxWaiting, 0)
 	is.NoErr(h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
 		return h.WithTx(tx).Access.Apply(ctx, svc.Host, svc.Bundle{Users: []svc.User{{ID: "alice"}}})

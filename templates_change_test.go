@@ -14,8 +14,7 @@ import (
 )
 
 func TestListTemplates(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	for i, id := range []string{"d", "b", "c", "a"} {
 		create(t, h, id, svc.Content{Name: []string{"Z", "Y", "Y", "é"}[i], Category: ptr(id), Tags: []string{"all", id}})
 	}
@@ -37,8 +36,7 @@ func TestListTemplates(t *testing.T) {
 }
 
 func TestLongListComesInChunks(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	for i := range 173 {
 		create(t, h, sprintf("%03d", i), svc.Content{Name: "same"})
 	}
@@ -50,8 +48,7 @@ func TestLongListComesInChunks(t *testing.T) {
 }
 
 func TestPatchTemplate(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	before := create(t, h, "a", svc.Content{Description: ptr("d"), Category: ptr("c"), Tags: []string{"x"}})
 	h.actions()
 
@@ -65,11 +62,10 @@ func TestPatchTemplate(t *testing.T) {
 	}
 	is.Equal(h.actions(), nil)
 
-	after, err := h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{
+	after := must(h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{
 		Name: ptr("New"), Description: &svc.TextPatch{}, Category: &svc.TextPatch{Value: ptr("")},
 		Tags: &[]string{"y", "y"}, Integrations: &[]string{"i"}, Manifest: manifest(`{"version":"2","n":1.0}`),
-	})
-	is.NoErr(err)
+	}))
 	is.Equal(after.Content, svc.Content{
 		Name: "New", Category: ptr(""), Tags: []string{"y", "y"}, Integrations: []string{"i"},
 		Manifest: manifest(`{"version":"2","n":1.0}`),
@@ -82,8 +78,7 @@ func TestPatchTemplate(t *testing.T) {
 
 // TestPatchKeepsSpellings: what comes back is the JSON that went in, also where it means the same as before.
 func TestPatchKeepsSpellings(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	before := create(t, h, "a", svc.Content{Manifest: manifest(`{"version":"1","n":1}`)})
 	after := must(h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Manifest: manifest(`{"n":1.0,"version":"1"}`)}))
 	is.Equal(string(after.Manifest), `{"n":1.0,"version":"1"}`)
@@ -92,8 +87,7 @@ func TestPatchKeepsSpellings(t *testing.T) {
 }
 
 func TestPatchTemplateRefuses(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	before := create(t, h, "a", svc.Content{})
 	for field, patch := range map[string]svc.TemplatePatch{
 		"/name":             {Name: ptr("")},
@@ -110,8 +104,7 @@ func TestPatchTemplateRefuses(t *testing.T) {
 }
 
 func TestPatchesAtOnceAllHold(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	create(t, h, "a", svc.Content{})
 	patches := []svc.TemplatePatch{
 		{Name: ptr("New")}, {Description: &svc.TextPatch{Value: ptr("new")}}, {Category: &svc.TextPatch{Value: ptr("new")}},
@@ -134,8 +127,7 @@ func TestPatchesAtOnceAllHold(t *testing.T) {
 }
 
 func TestDeleteTemplate(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	create(t, h, "a", svc.Content{Tags: []string{"x"}})
 	h.actions()
 	is.NoErr(h.Templates.Delete(t.Context(), admin, "a"))
@@ -169,15 +161,13 @@ func TestPartsOfAList(t *testing.T) {
 // templateDiff installs base, patches it to ours and lets the source have theirs.
 func templateDiff(t *testing.T, base, ours, theirs svc.Content) svc.TemplateDiff {
 	t.Helper()
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	h.market.put(acme, "x", base)
 	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
 	must(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"}))
-	_, err := h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{
+	must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{
 		Name: &ours.Name, Description: &svc.TextPatch{Value: ours.Description}, Category: &svc.TextPatch{Value: ours.Category}, Tags: &ours.Tags, Manifest: ours.Manifest,
-	})
-	is.NoErr(err)
+	}))
 	h.market.put(acme, "x", theirs)
 	h.actions()
 	diff := must(h.Templates.Diff(t.Context(), admin, "x"))
@@ -348,8 +338,7 @@ func TestHistory(t *testing.T) {
 }
 
 func TestHistoryIsBounded(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	create(t, h, "x", svc.Content{})
 	for i := range svc.MaxTemplateVersions + 3 {
 		must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr(fmt.Sprint("name ", i))}))

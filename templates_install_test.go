@@ -184,8 +184,7 @@ func TestPersonalLimits(t *testing.T) {
 		"sources":   {0, svc.MaxPersonalSources - 3, personalMethods["template:source Register"], personalMethods["template:source Remove"]},
 	} {
 		t.Run(what, func(t *testing.T) {
-			is := is.New(t)
-			h := withPersonalStaff(t, func(c *svc.Config) { c.Events.OnEvent = nil })
+			is, h := is.New(t), withPersonalStaff(t, func(c *svc.Config) { c.Events.OnEvent = nil })
 			h.fill(t, c.templates, c.sources)
 			most := max(c.templates, c.sources) + 3
 			var added atomic.Int64
@@ -213,8 +212,7 @@ func TestPersonalLimits(t *testing.T) {
 
 // A repeated request gets its answer, also where no more is allowed. The halves have requests of their own.
 func TestPersonalInstallsAreRepeatable(t *testing.T) {
-	is := is.New(t)
-	h := withPersonalStaff(t, func(c *svc.Config) { c.Events.OnEvent = nil })
+	is, h := is.New(t), withPersonalStaff(t, func(c *svc.Config) { c.Events.OnEvent = nil })
 	must(h.Sources.Register(t.Context(), owner, svc.NewSource{URL: acme}))
 	in := svc.Install{TemplateID: "x", SourceName: "acme", IdempotencyKey: "once"}
 	first := must(h.MyTemplates.Install(t.Context(), owner, in))
@@ -266,7 +264,7 @@ func TestPersonalOfADeletedUser(t *testing.T) {
 	h.market.put(acme, "b", content("B", "1"))
 	refused := []svc.Code{svc.CodeForbidden, svc.CodeForbidden, svc.CodeForbidden}
 	gone = "owner"
-	is.NoErr(func() error { _, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}); return err }())
+	is.NoErr(func() error { return errorOf(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme})) }())
 	is.Equal(add(owner, "a")[:2], refused[:2])
 	is.Equal(add(account("ops"), "a")[:2], refused[:2])
 	wantCode(t, errorOf(h.MyTemplates.Install(t.Context(), owner, svc.Install{TemplateID: "x", SourceName: "acme"})), svc.CodeForbidden, "")
@@ -278,8 +276,7 @@ func TestPersonalOfADeletedUser(t *testing.T) {
 
 // In a transaction of the host, own templates and sources are part of it.
 func TestPersonalInATransaction(t *testing.T) {
-	is := is.New(t)
-	h := withPersonalStaff(t)
+	is, h := is.New(t), withPersonalStaff(t)
 	back := errors.New("back")
 	for _, end := range []error{back, nil} {
 		err := h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {

@@ -226,13 +226,11 @@ func TestKeptTemplatesFollowTheirService(t *testing.T) {
 	alias := "from-acme"
 	for name, do := range map[string]func() error{
 		"patch": func() error {
-			_, err := k.Templates.Patch(k.ctx(t), admin, alias, svc.TemplatePatch{Name: ptr(fmt.Sprint(rand.Uint64()))})
-			return err
+			return errorOf(k.Templates.Patch(k.ctx(t), admin, alias, svc.TemplatePatch{Name: ptr(fmt.Sprint(rand.Uint64()))}))
 		},
 		"delete": func() error { return k.Templates.Delete(k.ctx(t), admin, alias) },
 		"create": func() error {
-			_, err := k.Templates.Create(k.ctx(t), admin, svc.NewTemplate{ID: fmt.Sprint("made", rand.Uint64()), Content: content("Made", "1")})
-			return err
+			return errorOf(k.Templates.Create(k.ctx(t), admin, svc.NewTemplate{ID: fmt.Sprint("made", rand.Uint64()), Content: content("Made", "1")}))
 		},
 		"update": func() error {
 			publish(fmt.Sprint("New ", rand.Uint64()))
@@ -305,7 +303,7 @@ func TestKeptTemplatesAgreeWithWhatWasShown(t *testing.T) {
 		code   svc.Code
 	}{
 		"a patch that changes nothing": {
-			func(h *host) error { _, err := h.Templates.Patch(context.Background(), admin, "a", patch); return err },
+			func(h *host) error { return errorOf(h.Templates.Patch(context.Background(), admin, "a", patch)) },
 			func(k keeper, ctx context.Context) error { return errorOf(k.Templates.Patch(ctx, admin, "a", patch)) }, "",
 		},
 		"a patch of what is gone": {
@@ -320,15 +318,14 @@ func TestKeptTemplatesAgreeWithWhatWasShown(t *testing.T) {
 		},
 		"a creation": {
 			func(h *host) error {
-				_, err := h.Templates.Create(context.Background(), admin, svc.NewTemplate{ID: "b", Content: content("B", "1")})
-				return err
+				return errorOf(h.Templates.Create(context.Background(), admin, svc.NewTemplate{ID: "b", Content: content("B", "1")}))
 			},
 			func(k keeper, ctx context.Context) error {
 				return errorOf(k.Templates.Create(ctx, admin, svc.NewTemplate{ID: "b", Content: content("B", "1")}))
 			}, svc.CodeExists,
 		},
 		"a check": {
-			func(h *host) error { _, err := h.Templates.Patch(context.Background(), admin, "a", patch); return err },
+			func(h *host) error { return errorOf(h.Templates.Patch(context.Background(), admin, "a", patch)) },
 			func(k keeper, ctx context.Context) error { return errorOf(k.Templates.CheckUpdate(ctx, admin, "a")) }, "",
 		},
 	} {

@@ -26,8 +26,7 @@ func create(t *testing.T, h *host, id string, content svc.Content) svc.Template 
 }
 
 func TestCreateTemplate(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	made := create(t, h, "notes", svc.Content{
 		Name: "Notes", Description: ptr(""), Category: ptr("work"), Tags: []string{"b", "a", "b"},
 		Manifest: manifest(` { "version" : "1", "n" : 1.0, "big" : 12345678901234567890 } `),
@@ -261,15 +260,13 @@ var personalMethods = map[string]func(h *host, ctx context.Context, by svc.Princ
 		return h.MyTemplates.Delete(ctx, by, id)
 	},
 	"template:install Install": func(h *host, ctx context.Context, by svc.Principal, id string) error {
-		_, err := h.MyTemplates.Install(ctx, by, svc.Install{TemplateID: id, SourceName: id, SourceScope: svc.ScopePersonal})
-		return err
+		return errorOf(h.MyTemplates.Install(ctx, by, svc.Install{TemplateID: id, SourceName: id, SourceScope: svc.ScopePersonal}))
 	},
 	"template:install Update": func(h *host, ctx context.Context, by svc.Principal, id string) error {
 		return errorOf(h.MyTemplates.Update(ctx, by, id, svc.UpdateRequest{}))
 	},
 	"template:install Update with a content": func(h *host, ctx context.Context, by svc.Principal, id string) error {
-		_, err := h.MyTemplates.Update(ctx, by, id, svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: ptr(content("X", "2"))})
-		return err
+		return errorOf(h.MyTemplates.Update(ctx, by, id, svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: ptr(content("X", "2"))}))
 	},
 	"template:source List": func(h *host, ctx context.Context, by svc.Principal, _ string) error {
 		return lastError(h.MySources.List(ctx, by))
@@ -386,8 +383,7 @@ func (h *host) personalState(t *testing.T, by svc.Principal) (state []string) {
 
 // An id belongs to the server, and to each user, once. Nobody sees or changes what is another's: it is as if it were unknown.
 func TestPersonalIsOnesOwn(t *testing.T) {
-	is := is.New(t)
-	h := withPersonalStaff(t)
+	is, h := is.New(t), withPersonalStaff(t)
 	for i, by := range []svc.Principal{owner, other} {
 		must(h.MySources.Register(t.Context(), by, svc.NewSource{URL: acme}))
 		wantCode(t, errorOf(h.MySources.Register(t.Context(), by, svc.NewSource{URL: acme})), svc.CodeExists, "/alias")
@@ -432,8 +428,7 @@ func TestPersonalIsOnesOwn(t *testing.T) {
 
 // An account works for its owner, with the rights that it has itself.
 func TestPersonalOfAnAccount(t *testing.T) {
-	is := is.New(t)
-	h := withPersonalStaff(t)
+	is, h := is.New(t), withPersonalStaff(t)
 	must(h.MySources.Register(t.Context(), account("s-source"), svc.NewSource{URL: acme}))
 	installed, err := h.MyTemplates.Install(t.Context(), account("s-install"), svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal})
 	is.NoErr(err)

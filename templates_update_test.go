@@ -383,11 +383,10 @@ func TestUpdateSeesWhatWasEditedMeanwhile(t *testing.T) {
 	h.market.put(acme, "x", content("X", "2"))
 	h.market.during = func() {
 		h.market.during = nil
-		_, err := h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{
+		must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{
 			Description: &svc.TextPatch{Value: ptr("d")}, Category: &svc.TextPatch{Value: ptr("c")},
 			Integrations: &[]string{"i"}, Tags: &[]string{}, Manifest: manifest(`{"version":"1","n":1}`),
-		})
-		is.NoErr(err)
+		}))
 	}
 	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
 	wantCode(t, err, svc.CodeEdited, "")
@@ -461,8 +460,7 @@ func TestLocalEdits(t *testing.T) {
 		update = must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs}))
 		is.Equal(update.Template.Name, "X") // force replaces, whatever is chosen
 	}
-	_, err := svc.New(svc.Config{Store: newHost(t).store, Templates: svc.TemplateConfig{LocalEdits: "keep"}})
-	is.True(err != nil)
+	is.True(errorOf(svc.New(svc.Config{Store: newHost(t).store, Templates: svc.TemplateConfig{LocalEdits: "keep"}})) != nil)
 }
 
 func TestMerge(t *testing.T) {
