@@ -79,17 +79,6 @@ func TestDecideSeesABanksNewPolicy(t *testing.T) {
 	}
 }
 
-func TestDecideSeesWhatOthersWrite(t *testing.T) {
-	h, store := watched(t)
-	other := newHost(t, func(c *svc.Config) { c.Store = h.store })
-	h.warm(t, store, account("ci"), "notes")
-	other.apply(t, `{"service_accounts": [{"id": "ci", "owner_user_id": "alice", "is_active": false}]}`)
-	eventually(t, func() bool {
-		d := must(h.Decide(t.Context(), account("ci"), "bank:recall", "notes", svc.Context{}))
-		return !d.Allowed()
-	})
-}
-
 // Copies outlive the store for five seconds. Then there is no answer, and above all no allow.
 func TestDecideWithoutTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,7 +1,6 @@
 package svc_test
 
 import (
-	"reflect"
 	"strings"
 	"testing"
 
@@ -9,25 +8,6 @@ import (
 
 	"github.com/extsvc/svc"
 )
-
-// TestNothingInUseIsDeleted: there is no way to delete a user, group, service account or policy, so that none can vanish under
-// what refers to it. Who adds one has to refuse to delete a policy in use, and to leave nothing for a user of the same id.
-func TestNothingInUseIsDeleted(t *testing.T) {
-	for _, of := range []reflect.Type{reflect.TypeFor[svc.AccessStore](), reflect.TypeFor[*svc.Service]()} {
-		for m := range of.Methods() {
-			deletes := strings.HasPrefix(m.Name, "Delete") || strings.HasPrefix(m.Name, "Remove")
-			if deletes && m.Name != "DeleteTemplate" && m.Name != "RemoveSource" {
-				t.Errorf("%v has %s", of, m.Name)
-			}
-		}
-	}
-	h := newHousehold(t)
-	h.apply(t, `{"policies":[{"id":"other","document":{"version":"2026-03-24","statements":[]}}],"groups":[{"id":"team"}],"users":[{"id":"alice"}]}`)
-	h.wantAllowed(t, user("alice"), recall, notes) // what is not named stays
-	h.apply(t, `{"policies":[{"id":"narrow","document":{"version":"2026-03-24","statements":[]}}],"groups":[{"id":"team","members":[]}]}`)
-	h.wantDenied(t, account("ci"), recall, notes, "no policy of its owner allows")
-	h.wantDenied(t, user("alice"), recall, notes, "no policy of the user allows") // a group is withdrawn by emptying it
-}
 
 // TestNobodyInheritsRights: nothing can be attached to, or be owned by, somebody who is not there yet.
 func TestNobodyInheritsRights(t *testing.T) {

@@ -112,7 +112,7 @@ func TestPatchKey(t *testing.T) {
 	is.True(!h.good(key))
 }
 
-// A key that was disabled in another process is refused here soon, and good again when it was enabled.
+// A key that was disabled or revoked in another process is refused here soon, and good again when it was enabled.
 func TestDisabledElsewhere(t *testing.T) {
 	h, store := watched(t)
 	other := newHost(t, func(c *svc.Config) { c.Store = h.store })
@@ -124,6 +124,9 @@ func TestDisabledElsewhere(t *testing.T) {
 		must(other.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: &disabled}))
 		eventually(t, func() bool { return h.good(key) != disabled })
 	}
+	h.remembered(t, store, key)
+	is.New(t).NoErr(other.Keys.Revoke(t.Context(), alice, svc.Me, key.ID))
+	eventually(t, func() bool { return !h.good(key) })
 }
 
 func TestRevokeAll(t *testing.T) {

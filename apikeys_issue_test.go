@@ -425,48 +425,6 @@ func TestIntrospectNeedsItsAction(t *testing.T) {
 	}
 }
 
-// Every token that is not accepted gets the same answer, after as many store calls as Authenticate makes. The host's Authenticator is
-// not asked.
-func TestIntrospectEveryBadToken(t *testing.T) {
-	is, clock := is.New(t), newClock()
-	h, store := watched(t, clock.configure, func(c *svc.Config) {
-		c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) {
-			t.Error("the host is asked")
-			return admin, nil
-		})
-	})
-	elsewhere := newHost(t) // the same pepper, another store
-	revoked, expired := issue(t, h, alice), h.issueWith(t, svc.NewAPIKey{ExpiresAt: clock.now().Add(time.Second)})
-	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, revoked.ID))
-	clock.in(time.Minute)
-	good, other := string(issue(t, h, alice).Key), string(issue(t, h, alice).Key)
-	_, err := h.Keys.Introspect(t.Context(), gateway, "") // the gateway is cached
-	is.NoErr(err)
-	for name, c := range map[string]struct {
-		token string
-		calls int64
-	}{
-		"unknown":         {string(issue(t, elsewhere, alice).Key), 1},
-		"revoked":         {string(revoked.Key), 1},
-		"expired":         {string(expired.Key), 1},
-		"an idle user's":  {string(issue(t, h, user("idle")).Key), 1},
-		"a wrong secret":  {resum(good[:21] + other[21:53]), 1},
-		"a typo":          {good[:30] + "!" + good[31:], 0},
-		"a foreign token": {"eyJhbGciOi", 0},
-		"nothing":         {"", 0},
-		"100 kB":          {strings.Repeat("x", 100_000), 0},
-		"100 kB of a key": {good + strings.Repeat("x", 100_000), 0},
-	} {
-		store.reads.Store(0)
-		in, err := h.Keys.Introspect(t.Context(), gateway, c.token)
-		if err != nil || in != (svc.Introspection{}) || store.reads.Load() != c.calls {
-			t.Errorf("%s: %+v, %v, %d store calls, want %d", name, in, err, store.reads.Load(), c.calls)
-		}
-	}
-	store.down.Store(true)
-	wantCode(t, errorOf(h.Keys.Introspect(t.Context(), gateway, string(issue(t, h, alice).Key))), svc.CodeUnavailable, "")
-}
-
 // A revocation counts for introspection as soon as it has returned, also when the key was cached.
 func TestIntrospectFollowsRevocation(t *testing.T) {
 	is := is.New(t)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,24 +23,30 @@ func resum(key string) string {
 	return token.Token{Prefix: key[:5], ID: key[5:21], Secret: key[21:]}.String()
 }
 
-func TestAuthenticateKey(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	issued := issue(t, h, alice)
-	is.Equal(must(h.Authenticate(t.Context(), string(issued.Key))).Identity(), alice.Identity())
-
-	h.apply(t, `{"users":[{"id":"alice","is_active":false}]}`)
-	wantCode(t, errorOf(h.Authenticate(t.Context(), string(issued.Key))), svc.CodeUnauthenticated, "")
-	h.apply(t, `{"users":[{"id":"alice","is_active":true}]}`)
-	must(h.Authenticate(t.Context(), string(issued.Key)))
-
-	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, issued.ID))
-	wantCode(t, errorOf(h.Authenticate(t.Context(), string(issued.Key))), svc.CodeUnauthenticated, "")
-}
-
 // TestEveryBadKeyLooksTheSame: one answer, and one store call for all that could have been issued here, none for the others.
 func TestEveryBadKeyLooksTheSame(t *testing.T) {
+	everyBadKey(t, func(*svc.Config) {}, func(h *host, key string) error { return errorOf(h.Authenticate(t.Context(), key)) })
+}
+
+// Introspect answers as Authenticate does, and does not ask the host's Authenticator.
+func TestIntrospectEveryBadKey(t *testing.T) {
+	everyBadKey(t, func(c *svc.Config) {
+		c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) {
+			t.Error("the host is asked")
+			return admin, nil
+		})
+	}, func(h *host, key string) error {
+		in, err := h.Keys.Introspect(t.Context(), gateway, key)
+		if err == nil && in == (svc.Introspection{}) {
+			err = &svc.Error{Code: svc.CodeUnauthenticated, Message: "a valid bearer token is required"}
+		}
+		return err
+	})
+}
+
+func everyBadKey(t *testing.T, edit func(*svc.Config), look func(h *host, key string) error) {
 	is, clock := is.New(t), newClock()
-	h, store := watched(t, clock.configure)
+	h, store := watched(t, clock.configure, edit)
 	elsewhere := newHost(t) // the same pepper, another store: as if the row had been deleted
 	revoked, disabled, expired := issue(t, h, alice), issue(t, h, alice), h.issueWith(t, svc.NewAPIKey{ExpiresAt: clock.now().Add(time.Second)})
 	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, revoked.ID))
@@ -48,6 +55,7 @@ func TestEveryBadKeyLooksTheSame(t *testing.T) {
 	good := string(issue(t, h, alice).Key)
 	other, third := string(issue(t, h, alice).Key), string(issue(t, h, alice).Key)
 	strange := newHost(t, func(c *svc.Config) { c.Keys.Peppers[0].Secret = []byte("another pepper, for once") })
+	wantCode(t, look(h, ""), svc.CodeUnauthenticated, "") // the caller is cached
 
 	for name, c := range map[string]struct {
 		key   string
@@ -68,9 +76,11 @@ func TestEveryBadKeyLooksTheSame(t *testing.T) {
 		"another's kind":  {resum("svcs_" + third[5:53]), 1},
 		"a foreign token": {"eyJhbGciOi", 0},
 		"nothing":         {"", 0},
+		"100 kB":          {strings.Repeat("x", 100_000), 0},
+		"100 kB of a key": {good + strings.Repeat("x", 100_000), 0},
 	} {
 		store.reads.Store(0)
-		_, err := h.Authenticate(t.Context(), c.key)
+		err := look(h, c.key)
 		wantCode(t, err, svc.CodeUnauthenticated, "")
 		if e, _ := errors.AsType[*svc.Error](err); e == nil || e.Message != "a valid bearer token is required" {
 			t.Errorf("%s: %v", name, err)
@@ -80,7 +90,7 @@ func TestEveryBadKeyLooksTheSame(t *testing.T) {
 		}
 	}
 	store.down.Store(true)
-	wantCode(t, errorOf(h.Authenticate(t.Context(), string(issue(t, h, alice).Key))), svc.CodeUnavailable, "")
+	wantCode(t, look(h, string(issue(t, h, alice).Key)), svc.CodeUnavailable, "")
 	store.down.Store(false)
 	is.NoErr(h.Close()) // which writes uses
 	for _, key := range []svc.IssuedKey{revoked, disabled, expired} {
@@ -129,18 +139,6 @@ func TestRevokedKeyIsRefusedAtOnce(t *testing.T) {
 		stop.Store(true)
 		wg.Wait()
 	}
-}
-
-func TestRevokedElsewhere(t *testing.T) {
-	h, store := watched(t)
-	other := newHost(t, func(c *svc.Config) { c.Store = h.store })
-	key := issue(t, h, alice)
-	h.remembered(t, store, key)
-	is.New(t).NoErr(other.Keys.Revoke(t.Context(), alice, svc.Me, key.ID))
-	eventually(t, func() bool {
-		_, err := h.Authenticate(t.Context(), string(key.Key))
-		return svc.ErrorCode(err) == svc.CodeUnauthenticated
-	})
 }
 
 func TestWhatStopsKeys(t *testing.T) {

@@ -312,20 +312,6 @@ func TestDiffIsWhatChanges(t *testing.T) {
 	}
 }
 
-func TestPreviewApplyIsWhatApplyChanges(t *testing.T) {
-	seen := map[svc.ChangeKind]int{}
-	forEachWorld(t, 3, 50, func(t *testing.T, w *worlds) {
-		base := w.bundle()
-		overlay, spoiled := w.variant(base), w.spoiled()
-		before, after := w.host(t, base), w.host(t, base)
-		before.write(t, spoiled)
-		after.write(t, spoiled)
-		d := must(before.Access.Preview(t.Context(), svc.Host, overlay, svc.BundleWrite{}))
-		is.New(t).NoErr(after.Access.Apply(t.Context(), svc.Host, overlay))
-		checkDiff(t, d, before, after, seen)
-	})
-}
-
 func checkDiff(t *testing.T, d svc.AccessDiff, before, after *host, seen map[svc.ChangeKind]int) {
 	t.Helper()
 	for _, p := range principals() {

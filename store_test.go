@@ -275,8 +275,8 @@ func TestStoreFaults(t *testing.T) {
 	} {
 		b := newHost(t, func(c *svc.Config) { c.Store = &brokenStore{h.store.(svc.FullStore), cause} })
 		keeping := newHost(t, func(c *svc.Config) { c.Store, c.Events.Keep = &brokenStore{h.store.(svc.FullStore), cause}, true })
-		calls := callAll(t, b)
-		for name, err := range callAll(t, keeping) {
+		calls := callAll(t, b, svc.Host)
+		for name, err := range callAll(t, keeping, svc.Host) {
 			if calls[name+", keeping events"] = err; svc.ErrorCode(calls[name]) == svc.CodeNotFound {
 				delete(calls, name) // it reads what is not kept
 			}
@@ -377,45 +377,42 @@ func (s *brokenStore) ChangeAccess(context.Context, svc.AccessNames, func(svc.Bu
 	return s.err
 }
 
-// callAll calls every method of a service as the host, and one as a user.
-func callAll(t *testing.T, h *host) map[string]error {
+// callAll calls every method of a service for a caller, and two for alice.
+func callAll(t *testing.T, h *host, by svc.Principal) map[string]error {
 	t.Helper()
-	ctx, by := t.Context(), svc.Host
-	_, register := h.Sources.Register(ctx, by, svc.NewSource{URL: acme})
-	_, resealed := h.Sources.Reseal(ctx, by)
-	_, made := h.Templates.Create(ctx, by, svc.NewTemplate{ID: "x", Content: content("X", "1")})
-	_, template := h.Templates.Read(ctx, by, "x")
-	_, patched := h.Templates.Patch(ctx, by, "x", svc.TemplatePatch{})
-	_, installed := h.Templates.Install(ctx, by, svc.Install{TemplateID: "x", SourceName: "acme"})
-	_, checked := h.Templates.CheckUpdate(ctx, by, "x")
-	_, updated := h.Templates.Update(ctx, by, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
-	_, diffed := h.Templates.Diff(ctx, by, "x")
-	_, rolled := h.Templates.Rollback(ctx, by, "x", 1)
-	_, issued := h.Keys.Issue(ctx, by, alice.Identity(), svc.NewAPIKey{})
-	_, robots := h.Keys.Issue(ctx, by, robot.Identity(), svc.NewAPIKey{})
-	_, mine := h.Keys.Issue(ctx, alice, svc.Me, svc.NewAPIKey{})
-	_, changed := h.Keys.Patch(ctx, by, alice.Identity(), "k", svc.APIKeyPatch{})
-	_, rotated := h.Keys.Rotate(ctx, by, alice.Identity(), "k", svc.Rotation{})
-	_, ended := h.Keys.RevokeAll(ctx, by, alice.Identity())
-	_, resolved := h.Policies.Resolve(ctx, by, svc.Question{Bank: "b", UserID: "alice"})
-	_, asUser := h.Templates.Read(ctx, alice, "x")
-	_, all := h.Templates.CheckUpdates(ctx, by, nil)
-	_, rebound := h.Sources.Rebind(ctx, by, "acme")
-	_, found := h.Sources.Search(ctx, by, svc.CatalogFilter{})
-	_, verified := h.Audit.Verify(ctx, by)
+	ctx := t.Context()
 	return map[string]error{
-		"register": register, "reseal": resealed, "create": made, "read": template, "patch": patched, "install": installed,
-		"check": checked, "update": updated, "diff": diffed, "roll back": rolled, "issue": issued, "issue for a robot": robots, "issue mine": mine,
-		"change a key": changed, "rotate": rotated, "revoke all": ended, "resolve": resolved, "as a user": asUser,
-		"ping": h.Ping(ctx), "check all": all, "re-bind": rebound, "search": found, "verify": verified,
-		"apply":     h.Access.Apply(ctx, by, svc.Bundle{Users: []svc.User{{ID: "a"}}}),
-		"remove":    h.Sources.Remove(ctx, by, "acme"),
-		"sources":   lastError(h.Sources.List(ctx, by)),
-		"templates": lastError(h.Templates.List(ctx, by, svc.TemplateQuery{})),
-		"events":    lastError(h.Audit.Records(ctx, by, svc.AuditQuery{})),
-		"history":   lastError(h.Templates.History(ctx, by, "x")),
-		"delete":    h.Templates.Delete(ctx, by, "x"),
-		"keys":      lastError(h.Keys.List(ctx, by, alice.Identity(), svc.KeyQuery{})),
-		"revoke":    h.Keys.Revoke(ctx, by, alice.Identity(), "k"),
+		"register":          errorOf(h.Sources.Register(ctx, by, svc.NewSource{URL: acme})),
+		"reseal":            errorOf(h.Sources.Reseal(ctx, by)),
+		"create":            errorOf(h.Templates.Create(ctx, by, svc.NewTemplate{ID: "x", Content: content("X", "1")})),
+		"read":              errorOf(h.Templates.Read(ctx, by, "x")),
+		"patch":             errorOf(h.Templates.Patch(ctx, by, "x", svc.TemplatePatch{})),
+		"install":           errorOf(h.Templates.Install(ctx, by, svc.Install{TemplateID: "x", SourceName: "acme"})),
+		"check":             errorOf(h.Templates.CheckUpdate(ctx, by, "x")),
+		"update":            errorOf(h.Templates.Update(ctx, by, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})),
+		"diff":              errorOf(h.Templates.Diff(ctx, by, "x")),
+		"roll back":         errorOf(h.Templates.Rollback(ctx, by, "x", 1)),
+		"issue":             errorOf(h.Keys.Issue(ctx, by, alice.Identity(), svc.NewAPIKey{})),
+		"issue for a robot": errorOf(h.Keys.Issue(ctx, by, robot.Identity(), svc.NewAPIKey{})),
+		"issue mine":        errorOf(h.Keys.Issue(ctx, alice, svc.Me, svc.NewAPIKey{})),
+		"change a key":      errorOf(h.Keys.Patch(ctx, by, alice.Identity(), "k", svc.APIKeyPatch{})),
+		"rotate":            errorOf(h.Keys.Rotate(ctx, by, alice.Identity(), "k", svc.Rotation{})),
+		"revoke all":        errorOf(h.Keys.RevokeAll(ctx, by, alice.Identity())),
+		"resolve":           errorOf(h.Policies.Resolve(ctx, by, svc.Question{Bank: "b", UserID: "alice"})),
+		"as a user":         errorOf(h.Templates.Read(ctx, alice, "x")),
+		"check all":         errorOf(h.Templates.CheckUpdates(ctx, by, nil)),
+		"re-bind":           errorOf(h.Sources.Rebind(ctx, by, "acme")),
+		"search":            errorOf(h.Sources.Search(ctx, by, svc.CatalogFilter{})),
+		"verify":            errorOf(h.Audit.Verify(ctx, by)),
+		"apply":             h.Access.Apply(ctx, by, svc.Bundle{Users: []svc.User{{ID: "a"}}}),
+		"remove":            h.Sources.Remove(ctx, by, "acme"),
+		"sources":           lastError(h.Sources.List(ctx, by)),
+		"templates":         lastError(h.Templates.List(ctx, by, svc.TemplateQuery{})),
+		"events":            lastError(h.Audit.Records(ctx, by, svc.AuditQuery{})),
+		"history":           lastError(h.Templates.History(ctx, by, "x")),
+		"delete":            h.Templates.Delete(ctx, by, "x"),
+		"keys":              lastError(h.Keys.List(ctx, by, alice.Identity(), svc.KeyQuery{})),
+		"revoke":            h.Keys.Revoke(ctx, by, alice.Identity(), "k"),
+		"ping":              h.Ping(ctx),
 	}
 }

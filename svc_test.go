@@ -413,17 +413,6 @@ func (h *host) warm(t *testing.T, store *watchedStore, p svc.Principal, bank str
 	})
 }
 
-func TestDecideEndsWithItsContext(t *testing.T) {
-	is := is.New(t)
-	h, store := watched(t)
-	h.warm(t, store, user("alice"), "notes")
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	d, err := h.Decide(ctx, user("alice"), "bank:recall", "notes", svc.Context{})
-	is.True(errors.Is(err, context.Canceled))
-	is.True(!d.Allowed())
-}
-
 // In a host's transaction nothing is remembered.
 func TestDecideInATransaction(t *testing.T) {
 	h, store := watched(t)
