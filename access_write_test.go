@@ -26,51 +26,38 @@ type pausing struct {
 	before func()
 }
 
-func (s *pausing) pause() {
+// paused is the store, once that has been done.
+func (s *pausing) paused() svc.FullStore {
 	if before := s.before; before != nil {
 		s.before = nil
 		before()
 	}
+	return s.FullStore
 }
 
 func (s *pausing) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
-	s.pause()
-	return s.FullStore.Atomically(ctx, fn)
+	return s.paused().Atomically(ctx, fn)
 }
-
 func (s *pausing) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
-	s.pause()
-	return s.FullStore.ChangeTemplate(ctx, key, change)
+	return s.paused().ChangeTemplate(ctx, key, change)
 }
-
 func (s *pausing) CreateTemplate(ctx context.Context, template svc.Template) error {
-	s.pause()
-	return s.FullStore.CreateTemplate(ctx, template)
+	return s.paused().CreateTemplate(ctx, template)
 }
-
 func (s *pausing) DeleteTemplate(ctx context.Context, key svc.TemplateKey, check func(svc.Template) error) error {
-	s.pause()
-	return s.FullStore.DeleteTemplate(ctx, key, check)
+	return s.paused().DeleteTemplate(ctx, key, check)
 }
-
 func (s *pausing) CreateSource(ctx context.Context, source svc.Source) error {
-	s.pause()
-	return s.FullStore.CreateSource(ctx, source)
+	return s.paused().CreateSource(ctx, source)
 }
-
 func (s *pausing) DeleteSource(ctx context.Context, key svc.SourceKey) error {
-	s.pause()
-	return s.FullStore.DeleteSource(ctx, key)
+	return s.paused().DeleteSource(ctx, key)
 }
-
 func (s *pausing) RebindTemplates(ctx context.Context, key svc.SourceKey, url string) ([]svc.TemplateKey, error) {
-	s.pause()
-	return s.FullStore.RebindTemplates(ctx, key, url)
+	return s.paused().RebindTemplates(ctx, key, url)
 }
-
 func (s *pausing) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
-	s.pause()
-	return s.FullStore.ChangeAPIKey(ctx, holder, id, change)
+	return s.paused().ChangeAPIKey(ctx, holder, id, change)
 }
 
 // waits is a host whose writes wait: another service of the store does something meanwhile.
@@ -139,38 +126,38 @@ func newWaits(t *testing.T, session bool) *waits {
 
 // mutations are all calls that write for a caller. Those that start with "me" need no action.
 func (w *waits) mutations(ctx context.Context) map[string]func() error {
-	bob := user("bob").Identity()
+	by, bob := w.by, user("bob").Identity()
 	all := map[string]func() error{
-		"me issue": func() error { return errorOf(w.Keys.Issue(ctx, w.by, svc.Me, svc.NewAPIKey{})) },
+		"me issue": func() error { return errorOf(w.Keys.Issue(ctx, by, svc.Me, svc.NewAPIKey{})) },
 		"me patch": func() error {
-			return errorOf(w.Keys.Patch(ctx, w.by, svc.Me, w.mine.ID, svc.APIKeyPatch{Disabled: new(true)}))
+			return errorOf(w.Keys.Patch(ctx, by, svc.Me, w.mine.ID, svc.APIKeyPatch{Disabled: new(true)}))
 		},
 		"me rotate": func() error {
-			return errorOf(w.Keys.Rotate(ctx, w.by, svc.Me, w.mine.ID, svc.Rotation{Overlap: time.Hour}))
+			return errorOf(w.Keys.Rotate(ctx, by, svc.Me, w.mine.ID, svc.Rotation{Overlap: time.Hour}))
 		},
-		"me revoke":     func() error { return w.Keys.Revoke(ctx, w.by, svc.Me, w.mine.ID) },
-		"me revoke all": func() error { return errorOf(w.Keys.RevokeAll(ctx, w.by, svc.Me)) },
+		"me revoke":     func() error { return w.Keys.Revoke(ctx, by, svc.Me, w.mine.ID) },
+		"me revoke all": func() error { return errorOf(w.Keys.RevokeAll(ctx, by, svc.Me)) },
 		"import": func() error {
-			return errorOf(w.Keys.Import(ctx, w.by, bob, svc.ImportedKey{Prefix: "sk-", Hash: make([]byte, 32)}))
+			return errorOf(w.Keys.Import(ctx, by, bob, svc.ImportedKey{Prefix: "sk-", Hash: make([]byte, 32)}))
 		},
-		"create user":   func() error { return errorOf(w.Users.Create(ctx, w.by, svc.User{ID: "new", DisplayName: "New"})) },
-		"patch user":    func() error { return errorOf(w.Users.Patch(ctx, w.by, "bob", svc.UserPatch{Inactive: new(true)})) },
-		"delete user":   func() error { return w.Users.Delete(ctx, w.by, "bob") },
-		"add channel":   func() error { return w.Users.AddChannel(ctx, w.by, "bob", svc.Channel{Provider: "tg", SenderID: "1"}) },
-		"remove member": func() error { return w.Groups.RemoveMembers(ctx, w.by, "g", "bob") },
-		"delete group":  func() error { return w.Groups.Delete(ctx, w.by, "g") },
+		"create user":   func() error { return errorOf(w.Users.Create(ctx, by, svc.User{ID: "new", DisplayName: "New"})) },
+		"patch user":    func() error { return errorOf(w.Users.Patch(ctx, by, "bob", svc.UserPatch{Inactive: new(true)})) },
+		"delete user":   func() error { return w.Users.Delete(ctx, by, "bob") },
+		"add channel":   func() error { return w.Users.AddChannel(ctx, by, "bob", svc.Channel{Provider: "tg", SenderID: "1"}) },
+		"remove member": func() error { return w.Groups.RemoveMembers(ctx, by, "g", "bob") },
+		"delete group":  func() error { return w.Groups.Delete(ctx, by, "g") },
 		"detach": func() error {
-			return w.Policies.Detach(ctx, w.by, svc.AttachmentKey{PolicyID: "little", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "bob"}})
+			return w.Policies.Detach(ctx, by, svc.AttachmentKey{PolicyID: "little", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "bob"}})
 		},
-		"delete account": func() error { return w.ServiceAccounts.Delete(ctx, w.by, "bot") },
+		"delete account": func() error { return w.ServiceAccounts.Delete(ctx, by, "bot") },
 		"my account": func() error {
-			return errorOf(w.MyServiceAccounts.Create(ctx, w.by, svc.ServiceAccount{ID: "new", DisplayName: "New"}))
+			return errorOf(w.MyServiceAccounts.Create(ctx, by, svc.ServiceAccount{ID: "new", DisplayName: "New"}))
 		},
 		"bank policy": func() error {
-			return errorOf(w.Banks.SetPolicy(ctx, w.by, svc.BankPolicy{BankID: "notes", Document: manifest(`{"version":"2026-03-24"}`)}))
+			return errorOf(w.Banks.SetPolicy(ctx, by, svc.BankPolicy{BankID: "notes", Document: manifest(`{"version":"2026-03-24"}`)}))
 		},
 		"bundle": func() error {
-			return w.Access.Write(ctx, w.by, svc.Bundle{Users: []svc.User{{ID: "new"}}}, svc.BundleWrite{})
+			return w.Access.Write(ctx, by, svc.Bundle{Users: []svc.User{{ID: "new"}}}, svc.BundleWrite{})
 		},
 	}
 	for name, of := range map[string]struct {
@@ -178,43 +165,44 @@ func (w *waits) mutations(ctx context.Context) map[string]func() error {
 		key    svc.IssuedKey
 	}{"": {bob, w.key}, "account's ": {account("bot").Identity(), w.accounts}, "my account's ": {svc.MyAccount("bot"), w.accounts}} {
 		all[name+"issue"] = func() error {
-			return errorOf(w.Keys.Issue(ctx, w.by, of.holder, svc.NewAPIKey{IdempotencyKey: "once"}))
+			return errorOf(w.Keys.Issue(ctx, by, of.holder, svc.NewAPIKey{IdempotencyKey: "once"}))
 		}
 		all[name+"enable"] = func() error {
-			return errorOf(w.Keys.Patch(ctx, w.by, of.holder, of.key.ID, svc.APIKeyPatch{Disabled: new(false), Description: &svc.TextPatch{Value: new("d")}}))
+			return errorOf(w.Keys.Patch(ctx, by, of.holder, of.key.ID, svc.APIKeyPatch{Disabled: new(false), Description: &svc.TextPatch{Value: new("d")}}))
 		}
 		all[name+"disable"] = func() error {
-			return errorOf(w.Keys.Patch(ctx, w.by, of.holder, of.key.ID, svc.APIKeyPatch{Disabled: new(true)}))
+			return errorOf(w.Keys.Patch(ctx, by, of.holder, of.key.ID, svc.APIKeyPatch{Disabled: new(true)}))
 		}
-		all[name+"rotate"] = func() error { return errorOf(w.Keys.Rotate(ctx, w.by, of.holder, of.key.ID, svc.Rotation{})) }
-		all[name+"revoke"] = func() error { return w.Keys.Revoke(ctx, w.by, of.holder, of.key.ID) }
-		all[name+"revoke all"] = func() error { return errorOf(w.Keys.RevokeAll(ctx, w.by, of.holder)) }
+		all[name+"rotate"] = func() error { return errorOf(w.Keys.Rotate(ctx, by, of.holder, of.key.ID, svc.Rotation{})) }
+		all[name+"revoke"] = func() error { return w.Keys.Revoke(ctx, by, of.holder, of.key.ID) }
+		all[name+"revoke all"] = func() error { return errorOf(w.Keys.RevokeAll(ctx, by, of.holder)) }
 	}
 	for name, half := range map[string]struct {
 		sources   *svc.Sources
 		templates *svc.Templates
 		scope     svc.Scope
 	}{"server's ": {w.Sources, w.Templates, svc.ScopeServer}, "my ": {w.MySources, w.MyTemplates, svc.ScopePersonal}} {
+		sources, templates := half.sources, half.templates
 		all[name+"create"] = func() error {
-			return errorOf(half.templates.Create(ctx, w.by, svc.NewTemplate{ID: "new", Content: content("X", "1")}))
+			return errorOf(templates.Create(ctx, by, svc.NewTemplate{ID: "new", Content: content("X", "1")}))
 		}
-		all[name+"patch"] = func() error { return errorOf(half.templates.Patch(ctx, w.by, "x", svc.TemplatePatch{Name: new("n")})) }
-		all[name+"delete"] = func() error { return half.templates.Delete(ctx, w.by, "x") }
-		all[name+"roll back"] = func() error { return errorOf(half.templates.Rollback(ctx, w.by, "x", 1)) }
+		all[name+"patch"] = func() error { return errorOf(templates.Patch(ctx, by, "x", svc.TemplatePatch{Name: new("n")})) }
+		all[name+"delete"] = func() error { return templates.Delete(ctx, by, "x") }
+		all[name+"roll back"] = func() error { return errorOf(templates.Rollback(ctx, by, "x", 1)) }
 		all[name+"install"] = func() error {
-			return errorOf(half.templates.Install(ctx, w.by, svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: half.scope, AliasID: new("new"), IdempotencyKey: "once"}))
+			return errorOf(templates.Install(ctx, by, svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: half.scope, AliasID: new("new"), IdempotencyKey: "once"}))
 		}
 		all[name+"update"] = func() error {
-			return errorOf(half.templates.Update(ctx, w.by, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs}))
+			return errorOf(templates.Update(ctx, by, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs}))
 		}
 		all[name+"settle"] = func() error {
-			return errorOf(half.templates.Update(ctx, w.by, "x", svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: ptr(content("Z", "3"))}))
+			return errorOf(templates.Update(ctx, by, "x", svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: ptr(content("Z", "3"))}))
 		}
 		all[name+"register"] = func() error {
-			return errorOf(half.sources.Register(ctx, w.by, svc.NewSource{URL: acme, Alias: new("new")}))
+			return errorOf(sources.Register(ctx, by, svc.NewSource{URL: acme, Alias: new("new")}))
 		}
-		all[name+"remove"] = func() error { return half.sources.Remove(ctx, w.by, "acme") }
-		all[name+"rebind"] = func() error { return errorOf(half.sources.Rebind(ctx, w.by, "moved")) }
+		all[name+"remove"] = func() error { return sources.Remove(ctx, by, "acme") }
+		all[name+"rebind"] = func() error { return errorOf(sources.Rebind(ctx, by, "moved")) }
 	}
 	return all
 }

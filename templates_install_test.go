@@ -177,11 +177,10 @@ func (h *host) fill(t *testing.T, templates, sources int) {
 func TestPersonalLimits(t *testing.T) {
 	for what, c := range map[string]struct {
 		templates, sources int
-		add                func(h *host, ctx context.Context, by svc.Principal, id string) error
-		drop               func(h *host, ctx context.Context, by svc.Principal, id string) error
+		add, drop          string
 	}{
-		"templates": {svc.MaxPersonalTemplates - 3, 0, personalMethods["template:create Create"], personalMethods["template:manage Delete"]},
-		"sources":   {0, svc.MaxPersonalSources - 3, personalMethods["template:source Register"], personalMethods["template:source Remove"]},
+		"templates": {svc.MaxPersonalTemplates - 3, 0, "template:create Create", "template:manage Delete"},
+		"sources":   {0, svc.MaxPersonalSources - 3, "template:source Register", "template:source Remove"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			is, h := is.New(t), withPersonalStaff(t, func(c *svc.Config) { c.Events.OnEvent = nil })
@@ -192,7 +191,7 @@ func TestPersonalLimits(t *testing.T) {
 			for i := range 8 {
 				group.Go(func() {
 					by := []svc.Principal{owner, account("ops")}[i%2]
-					if err := c.add(h, t.Context(), by, fmt.Sprint("at-once", i)); err == nil {
+					if err := h.personal(t.Context(), by, fmt.Sprint("at-once", i))[c.add](); err == nil {
 						added.Add(1)
 					} else {
 						wantCode(t, err, svc.CodeLimit, "")
@@ -202,10 +201,10 @@ func TestPersonalLimits(t *testing.T) {
 			group.Wait()
 			is.Equal(added.Load(), int64(3))
 			is.Equal(len(h.personalState(t, owner)), most)
-			is.NoErr(c.add(h, t.Context(), other, "n0"))
-			wantCode(t, c.add(h, t.Context(), owner, "one-more"), svc.CodeLimit, "")
-			is.NoErr(c.drop(h, t.Context(), owner, "n0"))
-			is.NoErr(c.add(h, t.Context(), owner, "one-more"))
+			is.NoErr(h.personal(t.Context(), other, "n0")[c.add]())
+			wantCode(t, h.personal(t.Context(), owner, "one-more")[c.add](), svc.CodeLimit, "")
+			is.NoErr(h.personal(t.Context(), owner, "n0")[c.drop]())
+			is.NoErr(h.personal(t.Context(), owner, "one-more")[c.add]())
 		})
 	}
 }
@@ -257,7 +256,7 @@ func TestPersonalOfADeletedUser(t *testing.T) {
 	h := withPersonalStaff(t, func(c *svc.Config) { c.Store = deleted{c.Store, &gone} })
 	add := func(by svc.Principal, id string) (codes []svc.Code) {
 		for _, method := range []string{"template:create Create", "template:source Register", "template:install Install"} {
-			codes = append(codes, svc.ErrorCode(personalMethods[method](h, t.Context(), by, id)))
+			codes = append(codes, svc.ErrorCode(h.personal(t.Context(), by, id)[method]()))
 		}
 		return codes
 	}
@@ -281,8 +280,8 @@ func TestPersonalInATransaction(t *testing.T) {
 	for _, end := range []error{back, nil} {
 		err := h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
 			in := &host{Service: h.WithTx(tx)}
-			is.NoErr(personalMethods["template:create Create"](in, ctx, account("ops"), "x"))
-			is.NoErr(personalMethods["template:source Register"](in, ctx, owner, "x"))
+			is.NoErr(in.personal(ctx, account("ops"), "x")["template:create Create"]())
+			is.NoErr(in.personal(ctx, owner, "x")["template:source Register"]())
 			is.Equal(len(in.personalState(t, owner)), 2)
 			return end
 		})

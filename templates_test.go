@@ -224,68 +224,39 @@ func TestErrorsHaveAnEnd(t *testing.T) {
 	is.True(len(svc.Lint(svc.Bundle{Users: make([]svc.User, 500)}, nil)) >= 500) // what a person asks for is whole
 }
 
-// personalMethods are all methods of the personal half, by the action that each needs and its name.
-var personalMethods = map[string]func(h *host, ctx context.Context, by svc.Principal, id string) error{
-	"template:list Read": func(h *host, ctx context.Context, by svc.Principal, id string) error {
-		return errorOf(h.MyTemplates.Read(ctx, by, id))
-	},
-	"template:list List": func(h *host, ctx context.Context, by svc.Principal, _ string) error {
-		return lastError(h.MyTemplates.List(ctx, by, svc.TemplateQuery{}))
-	},
-	"template:list ETag": func(h *host, ctx context.Context, by svc.Principal, _ string) error {
-		return errorOf(h.MyTemplates.ETag(ctx, by))
-	},
-	"template:list CheckUpdate": func(h *host, ctx context.Context, by svc.Principal, id string) error {
-		return errorOf(h.MyTemplates.CheckUpdate(ctx, by, id))
-	},
-	"template:list CheckUpdates": func(h *host, ctx context.Context, by svc.Principal, _ string) error {
-		return errorOf(h.MyTemplates.CheckUpdates(ctx, by, nil))
-	},
-	"template:list Diff": func(h *host, ctx context.Context, by svc.Principal, id string) error {
-		return errorOf(h.MyTemplates.Diff(ctx, by, id))
-	},
-	"template:list History": func(h *host, ctx context.Context, by svc.Principal, id string) error {
-		return lastError(h.MyTemplates.History(ctx, by, id))
-	},
-	"template:create Create": func(h *host, ctx context.Context, by svc.Principal, id string) error {
-		return errorOf(h.MyTemplates.Create(ctx, by, svc.NewTemplate{ID: id, Content: content("X", "1")}))
-	},
-	"template:manage Patch": func(h *host, ctx context.Context, by svc.Principal, id string) error {
-		return errorOf(h.MyTemplates.Patch(ctx, by, id, svc.TemplatePatch{}))
-	},
-	"template:manage Rollback": func(h *host, ctx context.Context, by svc.Principal, id string) error {
-		return errorOf(h.MyTemplates.Rollback(ctx, by, id, 1))
-	},
-	"template:manage Delete": func(h *host, ctx context.Context, by svc.Principal, id string) error {
-		return h.MyTemplates.Delete(ctx, by, id)
-	},
-	"template:install Install": func(h *host, ctx context.Context, by svc.Principal, id string) error {
-		return errorOf(h.MyTemplates.Install(ctx, by, svc.Install{TemplateID: id, SourceName: id, SourceScope: svc.ScopePersonal}))
-	},
-	"template:install Update": func(h *host, ctx context.Context, by svc.Principal, id string) error {
-		return errorOf(h.MyTemplates.Update(ctx, by, id, svc.UpdateRequest{}))
-	},
-	"template:install Update with a content": func(h *host, ctx context.Context, by svc.Principal, id string) error {
-		return errorOf(h.MyTemplates.Update(ctx, by, id, svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: ptr(content("X", "2"))}))
-	},
-	"template:source List": func(h *host, ctx context.Context, by svc.Principal, _ string) error {
-		return lastError(h.MySources.List(ctx, by))
-	},
-	"template:source Browse": func(h *host, ctx context.Context, by svc.Principal, id string) error {
-		return errorOf(h.MySources.Browse(ctx, by, id, svc.CatalogFilter{}))
-	},
-	"template:source Search": func(h *host, ctx context.Context, by svc.Principal, _ string) error {
-		return errorOf(h.MySources.Search(ctx, by, svc.CatalogFilter{}))
-	},
-	"template:source Rebind": func(h *host, ctx context.Context, by svc.Principal, id string) error {
-		return errorOf(h.MySources.Rebind(ctx, by, id))
-	},
-	"template:source Register": func(h *host, ctx context.Context, by svc.Principal, id string) error {
-		return errorOf(h.MySources.Register(ctx, by, svc.NewSource{URL: acme, Alias: ptr(id)}))
-	},
-	"template:source Remove": func(h *host, ctx context.Context, by svc.Principal, id string) error {
-		return h.MySources.Remove(ctx, by, id)
-	},
+// personal are calls of all methods of the personal half about an id, by the action that each needs and its name.
+func (h *host) personal(ctx context.Context, by svc.Principal, id string) map[string]func() error {
+	templates, sources := h.MyTemplates, h.MySources
+	return map[string]func() error{
+		"template:list Read":         func() error { return errorOf(templates.Read(ctx, by, id)) },
+		"template:list List":         func() error { return lastError(templates.List(ctx, by, svc.TemplateQuery{})) },
+		"template:list ETag":         func() error { return errorOf(templates.ETag(ctx, by)) },
+		"template:list CheckUpdate":  func() error { return errorOf(templates.CheckUpdate(ctx, by, id)) },
+		"template:list CheckUpdates": func() error { return errorOf(templates.CheckUpdates(ctx, by, nil)) },
+		"template:list Diff":         func() error { return errorOf(templates.Diff(ctx, by, id)) },
+		"template:list History":      func() error { return lastError(templates.History(ctx, by, id)) },
+		"template:create Create": func() error {
+			return errorOf(templates.Create(ctx, by, svc.NewTemplate{ID: id, Content: content("X", "1")}))
+		},
+		"template:manage Patch":    func() error { return errorOf(templates.Patch(ctx, by, id, svc.TemplatePatch{})) },
+		"template:manage Rollback": func() error { return errorOf(templates.Rollback(ctx, by, id, 1)) },
+		"template:manage Delete":   func() error { return templates.Delete(ctx, by, id) },
+		"template:install Install": func() error {
+			return errorOf(templates.Install(ctx, by, svc.Install{TemplateID: id, SourceName: id, SourceScope: svc.ScopePersonal}))
+		},
+		"template:install Update": func() error { return errorOf(templates.Update(ctx, by, id, svc.UpdateRequest{})) },
+		"template:install Update with a content": func() error {
+			return errorOf(templates.Update(ctx, by, id, svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: ptr(content("X", "2"))}))
+		},
+		"template:source List":   func() error { return lastError(sources.List(ctx, by)) },
+		"template:source Browse": func() error { return errorOf(sources.Browse(ctx, by, id, svc.CatalogFilter{})) },
+		"template:source Search": func() error { return errorOf(sources.Search(ctx, by, svc.CatalogFilter{})) },
+		"template:source Rebind": func() error { return errorOf(sources.Rebind(ctx, by, id)) },
+		"template:source Register": func() error {
+			return errorOf(sources.Register(ctx, by, svc.NewSource{URL: acme, Alias: ptr(id)}))
+		},
+		"template:source Remove": func() error { return sources.Remove(ctx, by, id) },
+	}
 }
 
 var personalActions = []string{svc.ActionTemplateList, svc.ActionTemplateCreate, svc.ActionTemplateManage, svc.ActionTemplateInstall, svc.ActionTemplateSource, svc.ActionTemplateAdmin}
@@ -335,7 +306,7 @@ func TestPersonalRights(t *testing.T) {
 		svc.Host, svc.Unmapped, user("plain"), user("nobody"), account("poor"), account("nobody"), account("nobody", "template:*"), {Kind: "ghost", ID: "owner"}, {},
 		user("a/b", "template:*"), user("", "template:*"), narrowed(owner, "gone"), narrowed(user("plain"), "all"), {Kind: svc.KindUnmapped, ID: "owner", Actions: []string{"template:*"}},
 	}
-	for name, call := range personalMethods {
+	for name := range h.personal(t.Context(), svc.Host, "") {
 		needed, _, _ := strings.Cut(name, " ")
 		all := []actor{{owner, true}, {account("ops"), true}, {user("vouched", "template:*"), true}, {narrowed(owner, "all"), true}}
 		for _, by := range nobodies {
@@ -347,7 +318,7 @@ func TestPersonalRights(t *testing.T) {
 				actor{user("vouched", action), has}, actor{narrowed(account("ops"), "p-"+id), has})
 		}
 		for _, a := range all {
-			err := call(h, t.Context(), a.by, "nothing")
+			err := h.personal(t.Context(), a.by, "nothing")[name]()
 			if refused := svc.ErrorCode(err) == svc.CodeForbidden; refused == a.every {
 				t.Errorf("%s by %+v: %v", name, a.by, err)
 			}
@@ -360,9 +331,9 @@ func TestPersonalRights(t *testing.T) {
 // What is wrong with a request comes before the rights, and what is not there behind them.
 func TestPersonalAnswersInOrder(t *testing.T) {
 	h := withPersonalStaff(t)
-	for name, call := range personalMethods {
+	for name, call := range h.personal(t.Context(), svc.Host, "..") {
 		if !strings.Contains("ETag CheckUpdates List Search", name[strings.Index(name, " ")+1:]) {
-			if err := call(h, t.Context(), svc.Host, ".."); svc.ErrorCode(err) != svc.CodeInvalid {
+			if err := call(); svc.ErrorCode(err) != svc.CodeInvalid {
 				t.Errorf("%s of no id: %v", name, err)
 			}
 		}
@@ -403,9 +374,9 @@ func TestPersonalIsOnesOwn(t *testing.T) {
 	is.Equal(len(collect(t, h.Sources.List(t.Context(), admin))), 0)
 
 	_, unknown := h.MyTemplates.Read(t.Context(), owner, "nothing")
-	for name, call := range personalMethods {
-		for _, id := range []string{"only-1", "server"} {
-			if err := call(h, t.Context(), owner, id); strings.Contains(name, "template:manage") || strings.Contains(name, "Update ") {
+	for _, id := range []string{"only-1", "server"} {
+		for name, call := range h.personal(t.Context(), owner, id) {
+			if err := call(); strings.Contains(name, "template:manage") || strings.Contains(name, "Update ") {
 				wantCode(t, err, svc.CodeNotFound, "")
 			}
 			_ = h.MyTemplates.Delete(t.Context(), owner, id)
