@@ -426,8 +426,8 @@ func attending(t *testing.T) (*host, *attended) {
 func TestRefusedAndDryEditsTakeNoLock(t *testing.T) {
 	is := is.New(t)
 	h, store := attending(t)
-	wantCode(t, attaches("retain", "user", "ann")(t.Context(), h, user("help")), svc.CodeForbidden, "")
-	wantCode(t, documents("none-such", "")(t.Context(), h, user("help")), svc.CodeNotFound, "")
+	wantCode(t, attaches("retain", "user", "ann")(act{h, t.Context(), user("help")}), svc.CodeForbidden, "")
+	wantCode(t, documents("none-such", "")(act{h, t.Context(), user("help")}), svc.CodeNotFound, "")
 	bundle := must(svc.ParseBundle([]byte(`{"users": [{"id": "new"}]}`)))
 	for _, by := range []svc.Principal{svc.Host, user("root"), user("help")} {
 		is.NoErr(h.Access.Write(t.Context(), by, bundle, svc.BundleWrite{DryRun: true}))
@@ -446,23 +446,23 @@ func TestRowsThatChangeAfterTheJudgement(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	wantCode(t, attaches("recall", "user", "bob")(t.Context(), h, user("help")), svc.CodeForbidden, "")
+	wantCode(t, attaches("recall", "user", "bob")(act{h, t.Context(), user("help")}), svc.CodeForbidden, "")
 
 	h, store = attending(t)
 	store.before = func() { // a key comes that the written policy narrows
-		if err := narrows("bob", "none")(t.Context(), h, svc.Host); err != nil {
+		if err := narrows("bob", "none")(act{h, t.Context(), svc.Host}); err != nil {
 			t.Error(err)
 		}
 	}
-	wantCode(t, documents("none", allows("bank:retain", "z"))(t.Context(), h, user("help")), svc.CodeForbidden, "")
+	wantCode(t, documents("none", allows("bank:retain", "z"))(act{h, t.Context(), user("help")}), svc.CodeForbidden, "")
 
 	h, store = attending(t)
 	store.before = func() { // something else changes: the edit is written by its second judgement
-		if err := joins("readers", "bob")(t.Context(), h, svc.Host); err != nil {
+		if err := joins("readers", "bob")(act{h, t.Context(), svc.Host}); err != nil {
 			t.Error(err)
 		}
 	}
-	is.New(t).NoErr(attaches("recall", "user", "bob")(t.Context(), h, user("help")))
+	is.New(t).NoErr(attaches("recall", "user", "bob")(act{h, t.Context(), user("help")}))
 }
 
 // A request that takes long to judge lets other edits of the process pass meanwhile.
@@ -485,9 +485,9 @@ func TestLongJudgementsWaitForNobody(t *testing.T) {
 	store.judged = func() {
 		if judgements++; judgements == 2 { // the first was given up
 			store.judged = nil
-			other = joins("readers", "bob")(ctx, h, svc.Principal{Kind: svc.KindUser, ID: "root"})
+			other = joins("readers", "bob")(act{h, ctx, svc.Principal{Kind: svc.KindUser, ID: "root"}})
 		}
 	}
-	is.NoErr(documents("none", "")(ctx, h, user("help")))
+	is.NoErr(documents("none", "")(act{h, ctx, user("help")}))
 	is.NoErr(other)
 }

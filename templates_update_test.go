@@ -20,8 +20,7 @@ const (
 	diverged = "template.diverged template/x by admin"
 )
 
-// TestResolutions is what each resolution does, whatever was changed. one is the base, two what the
-// source has now.
+// TestResolutions is the table of the contract: what each resolution does, and none, whatever was changed. one is the base.
 func TestResolutions(t *testing.T) {
 	one, two, mine, both := content("X", "1"), content("X", "2"), content("Mine", "1"), content("Both", "2")
 	for _, c := range []struct {
@@ -32,6 +31,12 @@ func TestResolutions(t *testing.T) {
 		actions      []string
 		edited       bool
 	}{
+		{"nothing changed", one, one, svc.UpdateRequest{}, one, nil, false},
+		{"the source changed", two, one, svc.UpdateRequest{}, two, []string{updated}, false},
+		{"edited here: kept", one, mine, svc.UpdateRequest{}, mine, nil, true},
+		{"both changed alike: brought up to date", two, two, svc.UpdateRequest{}, two, []string{updated}, false},
+		{"nothing changed, theirs: written again", one, one, svc.UpdateRequest{LocalEdits: svc.TakeTheirs}, one, []string{updated}, false},
+		{"the source changed, theirs", two, one, svc.UpdateRequest{LocalEdits: svc.TakeTheirs}, two, []string{updated}, false},
 		{"theirs", two, mine, svc.UpdateRequest{LocalEdits: svc.TakeTheirs}, two, []string{updated}, false},
 		{"theirs, nothing new", one, mine, svc.UpdateRequest{LocalEdits: svc.TakeTheirs}, one, []string{updated}, false},
 		{"ours", two, mine, svc.UpdateRequest{LocalEdits: svc.KeepOurs}, mine, []string{updated}, true},
@@ -77,6 +82,17 @@ func TestResolutions(t *testing.T) {
 			is.Equal(again.Updated, false)
 		})
 	}
+}
+
+// What both have changed is refused without a resolution, and stays.
+func TestUpdateOfWhatBothChanged(t *testing.T) {
+	is, h := is.New(t), merging(t, "", content("X", "1"), content("Mine", "1"), content("X", "2"))
+	before := must(h.Templates.Read(t.Context(), admin, "x"))
+	err := errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{}))
+	wantCode(t, err, svc.CodeEdited, "")
+	is.Equal(fieldsOf(err), []string{"name"})
+	is.Equal(must(h.Templates.Read(t.Context(), admin, "x")), before)
+	is.Equal(len(h.actions()), 0)
 }
 
 func TestUpdateRequestsRefused(t *testing.T) {
@@ -323,58 +339,6 @@ func TestSettlingInTheDocumentation(t *testing.T) {
 	settled := must(h.Templates.Read(t.Context(), admin, "notes"))
 	is.Equal(revision(t, settled.Content), revision(t, with("mine", "a", "b")))
 	is.Equal(ask("GET", strings.Replace(lines[0][2], "diff", "check-update", 1), "")["has_update"], false)
-}
-
-// TestUpdateTable is the table of the contract: what changed at the source, what was edited here, and what an update does.
-func TestUpdateTable(t *testing.T) {
-	one, two, edited := content("X", "1"), content("X", "2"), content("Edited", "1")
-	for _, c := range []struct {
-		rule         string
-		source, here svc.Content
-		force        bool
-		updated      bool
-		becomes      svc.Content
-		refused      bool
-	}{
-		{"nothing changed", one, one, false, false, one, false},
-		{"nothing changed, forced: written again", one, one, true, true, one, false},
-		{"the source changed", two, one, false, true, two, false},
-		{"the source changed, forced", two, one, true, true, two, false},
-		{"edited here: kept", one, edited, false, false, edited, false},
-		{"edited here, forced: back to the source", one, edited, true, true, one, false},
-		{"both changed: refused", two, edited, false, false, edited, true},
-		{"both changed, forced", two, edited, true, true, two, false},
-		{"both changed alike: brought up to date", two, two, false, true, two, false},
-	} {
-		t.Run(c.rule, func(t *testing.T) {
-			is := is.New(t)
-			h, before := withTemplate(t)
-			h.market.put(acme, "x", c.source)
-			must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: &c.here.Name, Manifest: c.here.Manifest}))
-			h.actions()
-
-			update, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: map[bool]svc.LocalEdits{true: svc.TakeTheirs}[c.force]})
-			if c.refused {
-				wantCode(t, err, svc.CodeEdited, "")
-				e, _ := errors.AsType[*svc.Error](err)
-				is.Equal(e.Fields, []string{"name"})
-			} else {
-				is.NoErr(err)
-				is.Equal(update.Updated, c.updated)
-				is.Equal(update.PreviousRevision, before.Origin.Revision)
-				is.Equal(update.NewRevision, update.Template.Origin.Revision)
-			}
-			after := must(h.Templates.Read(t.Context(), admin, "x"))
-			is.Equal(revision(t, after.Content), revision(t, c.becomes))
-			is.Equal(after.InstalledAt, before.InstalledAt)
-			is.Equal(len(h.actions()), map[bool]int{true: 1}[c.updated])
-			if c.updated {
-				is.Equal(after.Origin.Revision, revision(t, c.source))
-				is.True(after.UpdatedAt.After(before.UpdatedAt))
-				is.Equal(update.Template, after)
-			}
-		})
-	}
 }
 
 func TestUpdateSeesWhatWasEditedMeanwhile(t *testing.T) {
