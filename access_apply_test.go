@@ -24,8 +24,7 @@ const small = `{
 	"bank_policies": [{"bank_id":"b","document":{"version":"2026-03-24","default_strategy":"deep"}}]}`
 
 func TestApplyTwiceChangesNothing(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	h.apply(t, small)
+	is, h := is.New(t), hostOf(t, small)
 	is.Equal(h.actions(), []string{
 		"access.written user/alice by ", "access.written user/bob by ", "access.written group/team by ",
 		"access.written service_account/ci by ", "access.written policy/p by ",
@@ -54,8 +53,7 @@ func TestLoadReportsProgress(t *testing.T) {
 }
 
 func TestApplyWritesWhatIsNamed(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	h.apply(t, small)
+	is, h := is.New(t), hostOf(t, small)
 	h.actions()
 	h.apply(t, `{"users":[{"id":"alice","display_name":"alice","email":null}],"groups":[{"id":"team","display_name":"Team"}]}`)
 	is.Equal(h.actions(), []string{"access.written user/alice by ", "access.written group/team by "})
@@ -196,8 +194,7 @@ func TestApplyRefuses(t *testing.T) {
 		{"", `[]`},
 		{"", `{"users":[]} {}`},
 	} {
-		h := newHost(t)
-		h.apply(t, `{"users":[{"id":"kept"}]}`)
+		h := hostOf(t, `{"users":[{"id":"kept"}]}`)
 		h.actions()
 		b, err := svc.ParseBundle([]byte(c.bundle))
 		if err == nil {
@@ -224,8 +221,7 @@ func TestApplyTellsEverythingThatIsWrong(t *testing.T) {
 }
 
 func TestChannelsBelongToOneUser(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	h.apply(t, small)
+	is, h := is.New(t), hostOf(t, small)
 	for _, bundle := range []string{
 		`{"users":[{"id":"bob","channels":[{"provider":"telegram","sender_id":"1"}]}]}`,
 		`{"users":[{"id":"alice"},{"id":"bob","channels":[{"provider":"telegram","sender_id":"1"}]}]}`,

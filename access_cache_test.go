@@ -257,8 +257,7 @@ func TestFailedMove(t *testing.T) {
 
 // For the race detector: every answer is of one state, whatever is asked while access changes.
 func TestQuestionsWhileAccessChanges(t *testing.T) {
-	h := newHost(t)
-	h.apply(t, world)
+	h := hostOf(t, world)
 	h.apply(t, `{"users":[{"id":"idle","is_active":true}]}`)
 	states := []string{`{"groups":[{"id":"team","members":["alice"]}]}`, `{"groups":[{"id":"team","members":["idle"]}]}`}
 	overlay := must(svc.ParseBundle([]byte(`{"groups":[{"id":"team","members":["alice","idle"]}]}`)))

@@ -252,12 +252,10 @@ func TestRightsOfWriters(t *testing.T) {
 			if by.Kind == "" {
 				by = user("help")
 			}
-			h := newHost(t)
-			h.apply(t, rightsRules)
+			h := hostOf(t, rightsRules)
 			is.NoErr(rule.allowed(act{h, t.Context(), by}))
 
-			h = newHost(t)
-			h.apply(t, rightsRules)
+			h = hostOf(t, rightsRules)
 			err := rule.refused(act{h, t.Context(), by})
 			wantCode(t, err, svc.CodeForbidden, "")
 			is.True(outcomeOf(err) == beyondCaller || outcomeOf(err) == aboveCeiling) // and not for the action
@@ -298,8 +296,7 @@ func outcomeOf(err error) string {
 
 // The order of refusals: 403 for the action, 404, 400 for what the body names, 403 for the effect, 412, 409.
 func TestOrderOfRefusals(t *testing.T) {
-	h := newHost(t)
-	h.apply(t, rightsRules)
+	h := hostOf(t, rightsRules)
 	scope := func(by svc.Principal, account, policy string, ifMatch ...string) string {
 		_, err := h.ServiceAccounts.Patch(t.Context(), by, account, svc.ServiceAccountPatch{ScopingPolicyID: &svc.TextPatch{Value: &policy}}, ifMatch...)
 		return outcomeOf(err)
@@ -371,8 +368,7 @@ func TestNoRowMatchesNoETag(t *testing.T) {
 
 // The senders of a user that a bundle removes are free for others.
 func TestASenderIsFreeOnceItsUserIsPruned(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	h.apply(t, `{"users": [{"id": "ann", "channels": [{"provider": "slack", "sender_id": "1"}]}]}`)
+	is, h := is.New(t), hostOf(t, `{"users": [{"id": "ann", "channels": [{"provider": "slack", "sender_id": "1"}]}]}`)
 	b := must(svc.ParseBundle([]byte(`{"users": [{"id": "bob", "channels": [{"provider": "slack", "sender_id": "1"}]}]}`)))
 	wantCode(t, h.Access.Write(t.Context(), svc.Host, b, svc.BundleWrite{}), svc.CodeExists, "/users/0/channels/0")
 	is.NoErr(h.Access.Write(t.Context(), svc.Host, b, svc.BundleWrite{Prune: true}))

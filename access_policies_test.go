@@ -421,14 +421,13 @@ func TestExplanationsHaveABudget(t *testing.T) {
 		b.Attachments = append(b.Attachments, attached("p", svc.GrantedToGroup, "g"+strconv.Itoa(i)))
 	}
 	h.write(t, b)
-	_, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", UserID: "u"})
-	wantCode(t, err, svc.CodeTooComplex, "")
+	wantCode(t, errorOf(h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", UserID: "u"})), svc.CodeTooComplex, "")
 	wantCode(t, errorOf(h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{}, svc.Question{Bank: "b", UserID: "u"})), svc.CodeTooComplex, "")
 
 	banks := strings.Join(times(400, func(i int) string { return `"` + strconv.Itoa(i) + `"` }), ",")
 	h = newHost(t)
 	h.write(t, held([]string{`{"effect":"deny","actions":["` + long + `"],"banks":[` + banks + `]}`}))
-	_, err = h.Policies.WhatCan(t.Context(), user("u"), svc.Me) // 400 times the action
+	_, err := h.Policies.WhatCan(t.Context(), user("u"), svc.Me) // 400 times the action
 	wantCode(t, err, svc.CodeTooComplex, "")
 	h = newHost(t)
 	h.write(t, held([]string{statement("deny", 500, 500)}))

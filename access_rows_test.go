@@ -34,8 +34,7 @@ func TestRowsOneByOne(t *testing.T) {
 	ci := must(h.ServiceAccounts.Create(ctx, by, svc.ServiceAccount{ID: "ci", OwnerUserID: "bob", ScopingPolicyID: svc.PolicyBankReadOnly}))
 	is.NoErr(h.Users.AddChannel(ctx, by, "bob", svc.Channel{Provider: "chat", SenderID: "1"}))
 	wantCode(t, h.Users.AddChannel(ctx, by, "bob", svc.Channel{Provider: "chat", SenderID: "1"}), svc.CodeExists, "/sender_id")
-	notes, err := h.Banks.SetPolicy(ctx, by, svc.BankPolicy{BankID: "notes", Document: json.RawMessage(`{"version":"2026-03-24","default_strategy":"s"}`)})
-	is.NoErr(err)
+	notes := must(h.Banks.SetPolicy(ctx, by, svc.BankPolicy{BankID: "notes", Document: json.RawMessage(`{"version":"2026-03-24","default_strategy":"s"}`)}))
 	is.Equal(h.actions(), []string{
 		"access.written user/bob by admin", "access.written group/team by admin", "access.written group/team by admin",
 		"access.written policy/all by admin", "access.written attachment/all/group/team by admin",
@@ -115,8 +114,7 @@ func (h *host) told(t *testing.T, since int64) (targets, renamed string) {
 
 // The feed tells what decisions depend on apart from names, and single members and channels.
 func TestFeedTellsWhatChanged(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	h.apply(t, small)
+	is, h := is.New(t), hostOf(t, small)
 	targets, renamed := h.told(t, 0)
 	is.Equal(targets, "attachment/p/group/team, bank_policy/b, channel/slack:a:b, channel/telegram:1, group/team, "+
 		"member/team alice, member/team bob, policy/p, service_account/ci, user/alice, user/bob")
@@ -173,8 +171,7 @@ func TestFeedOfLargeChanges(t *testing.T) {
 }
 
 func TestMembersOneByOne(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	h.apply(t, small)
+	is, h := is.New(t), hostOf(t, small)
 	h.apply(t, `{"users":[{"id":"carol"},{"id":"dave"}]}`)
 	h.actions()
 	before := h.generation(t)
@@ -242,8 +239,7 @@ func TestForeignNames(t *testing.T) {
 	for _, name := range foreignNames {
 		t.Run(name, func(t *testing.T) {
 			is, h := is.New(t), newHost(t)
-			simulated, err := h.Policies.Simulate(t.Context(), svc.Host, foreignBundle(name), svc.Question{Bank: name, Sender: "chat:" + name, Topic: name})
-			is.NoErr(err)
+			simulated := must(h.Policies.Simulate(t.Context(), svc.Host, foreignBundle(name), svc.Question{Bank: name, Sender: "chat:" + name, Topic: name}))
 			is.NoErr(h.Access.Apply(t.Context(), svc.Host, foreignBundle(name)))
 
 			mapped := must(h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: name, Sender: "chat:" + name, Topic: name}))
@@ -378,8 +374,7 @@ func TestAllRowsAreReadOncePerChange(t *testing.T) {
 		before := h.whoCan(t)
 		is.Equal(before.Users, []string{"alice"})
 		must(h.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{}))
-		_, err := h.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: "a", Content: svc.Content{Name: "n", Manifest: manifest(`{"version":"1"}`)}})
-		is.NoErr(err)
+		must(h.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: "a", Content: svc.Content{Name: "n", Manifest: manifest(`{"version":"1"}`)}}))
 		synctest.Wait()
 		is.Equal(string(encoded(h.whoCan(t))), string(encoded(before)))
 		is.Equal(store.reads(), int64(0))
@@ -399,7 +394,7 @@ func TestAllRowsAreReadOncePerChange(t *testing.T) {
 
 		store.fails.Store(&svc.ErrUnavailable)
 		h.apply(t, `{"groups":[{"id":"team","members":["alice"]}]}`)
-		_, err = h.Policies.WhoCan(t.Context(), svc.Host, "", "notes")
+		_, err := h.Policies.WhoCan(t.Context(), svc.Host, "", "notes")
 		is.Equal(svc.ErrorCode(err), svc.CodeUnavailable) // never what was before
 	})
 }

@@ -54,8 +54,7 @@ func TestNoKeyOfAnImpossibleUser(t *testing.T) {
 
 // A narrowed key may do what its holder may and its policy allows, with the lesser of their parameters.
 func TestNarrowedKey(t *testing.T) {
-	h := newHost(t)
-	h.apply(t, narrowWorld)
+	h := hostOf(t, narrowWorld)
 	for _, c := range []struct {
 		holder       svc.Principal
 		by           string
@@ -93,8 +92,7 @@ func TestNarrowedKey(t *testing.T) {
 // A narrowing policy gives a bearer nothing that the key's holder has not: no model, no provider, no strategy, and no value where the
 // holder has none.
 func TestNarrowingNeverWidens(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	h.apply(t, narrowWorld)
+	is, h := is.New(t), hostOf(t, narrowWorld)
 	h.apply(t, `{"policies": [
 		{"id": "tempting", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["bank:*"], "banks": ["*"],
 			"recall_budget": "high", "recall_max_tokens": 9000, "recall_tag_groups": [{"all": true}], "retain_roles": ["system"], "retain_tags": ["trusted"],
@@ -165,8 +163,7 @@ func (s goneStore) Access(ctx context.Context, query svc.AccessQuery) (svc.Acces
 }
 
 func TestNarrowingPolicyGone(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	h.apply(t, narrowWorld)
+	is, h := is.New(t), hostOf(t, narrowWorld)
 	key := must(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{ScopingPolicyID: "recall"}))
 	gone := newHost(t, func(c *svc.Config) { c.Store = goneStore{h.store} })
 	p := gone.principal(t, key)
@@ -176,20 +173,17 @@ func TestNarrowingPolicyGone(t *testing.T) {
 }
 
 func TestNarrowingMustBeAPolicy(t *testing.T) {
-	h := newHost(t)
-	h.apply(t, narrowWorld)
+	h := hostOf(t, narrowWorld)
 	for _, id := range []string{"none", "a/b"} {
-		_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{ScopingPolicyID: id})
-		wantCode(t, err, svc.CodeInvalid, "/scoping_policy_id")
-		_, err = h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{ScopingPolicyID: id})
+		wantCode(t, errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{ScopingPolicyID: id})), svc.CodeInvalid, "/scoping_policy_id")
+		_, err := h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{ScopingPolicyID: id})
 		wantCode(t, err, svc.CodeInvalid, "/scoping_policy_id")
 	}
 }
 
 // A successor is narrowed as the key before it was.
 func TestRotationKeepsTheNarrowing(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	h.apply(t, narrowWorld)
+	is, h := is.New(t), hostOf(t, narrowWorld)
 	key := must(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{ScopingPolicyID: "recall"}))
 	next := must(h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, svc.Rotation{}))
 	is.Equal(next.ScopingPolicyID, "recall")
@@ -199,8 +193,7 @@ func TestRotationKeepsTheNarrowing(t *testing.T) {
 
 // A narrowed key administers what its policy allows it, and makes no keys, not even of its own user.
 func TestNarrowedKeyMakesNoKeys(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	h.apply(t, narrowWorld)
+	is, h := is.New(t), hostOf(t, narrowWorld)
 	bobs, mine := issue(t, h, bob), issue(t, h, alice)
 	keys, recall := narrowed(t, h, alice, "keys"), narrowed(t, h, alice, "recall")
 	is.NoErr(lastError(h.Keys.List(t.Context(), keys, bob.Identity(), svc.KeyQuery{})))
@@ -249,8 +242,7 @@ func TestNarrowedByTheHost(t *testing.T) {
 
 // Resolve says why somebody narrowed is decided as it is.
 func TestResolveNarrowed(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	h.apply(t, narrowWorld)
+	is, h := is.New(t), hostOf(t, narrowWorld)
 	for _, c := range []struct {
 		q       svc.Question
 		outcome svc.Outcome
@@ -276,8 +268,7 @@ func TestResolveNarrowed(t *testing.T) {
 
 // A caller narrows keys by policies that it may read, or has. The answer for any other policy is that for one that does not exist.
 func TestNarrowingByPoliciesOfOthers(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	h.apply(t, narrowWorld)
+	is, h := is.New(t), hostOf(t, narrowWorld)
 	h.apply(t, `{"users": [{"id": "reader"}, {"id": "member"}, {"id": "issuer"}],
 		"groups": [{"id": "team", "members": ["member"]}],
 		"policies": [

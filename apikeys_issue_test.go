@@ -47,8 +47,7 @@ func (s *editedStore) ChangeAPIKey(ctx context.Context, holder svc.Identity, id 
 // A key whose row says something else than this service has written is refused, and the operator is told. It cannot be
 // made good again by a change of it, and can be revoked.
 func TestEditedRowIsRefused(t *testing.T) {
-	h := newHost(t)
-	h.apply(t, world)
+	h := hostOf(t, world)
 	other := issue(t, h, alice)
 	for name, c := range map[string]struct {
 		in   svc.NewAPIKey
@@ -286,8 +285,7 @@ func TestLifeOfAnImportedKey(t *testing.T) {
 
 		must(h.Keys.Patch(t.Context(), alice, svc.Me, imported.ID, svc.APIKeyPatch{Disabled: new(true)}))
 		is.True(!good())
-		_, err := h.Keys.Patch(t.Context(), alice, svc.Me, imported.ID, svc.APIKeyPatch{Disabled: new(false), ExpiresAt: new(clock.now().Add(time.Hour))})
-		is.NoErr(err)
+		must(h.Keys.Patch(t.Context(), alice, svc.Me, imported.ID, svc.APIKeyPatch{Disabled: new(false), ExpiresAt: new(clock.now().Add(time.Hour))}))
 		is.True(good())
 
 		two := svc.Pepper{Version: "2", Secret: []byte("the second pepper of two")}
@@ -305,15 +303,14 @@ func TestLifeOfAnImportedKey(t *testing.T) {
 		is.True(!moved.good(svc.IssuedKey{Key: foreign}))
 
 		for range 2 {
-			_, err = moved.Keys.Import(t.Context(), svc.Host, bob.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: plainDigest(foreign)})
+			_, err := moved.Keys.Import(t.Context(), svc.Host, bob.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: plainDigest(foreign)})
 			wantCode(t, err, svc.CodeExists, "hash") // a revoked key does not come back
 		}
 	})
 }
 
 func TestImportRefuses(t *testing.T) {
-	h := newHost(t, importing)
-	h.apply(t, world)
+	h := hostOf(t, world, importing)
 	h.actions()
 	digest := plainDigest(foreign)
 	for field, in := range map[string]svc.ImportedKey{

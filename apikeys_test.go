@@ -275,10 +275,9 @@ func TestKeysPerHolder(t *testing.T) {
 		wantCode(t, issue(), svc.CodeLimit, "")
 	}
 	is.Equal(len(keysOf(t, h)), 3)
-	_, err := h.Keys.Rotate(t.Context(), alice, svc.Me, "0123456789abcdef", svc.Rotation{Overlap: time.Hour})
-	wantCode(t, err, svc.CodeNotFound, "")
+	wantCode(t, errorOf(h.Keys.Rotate(t.Context(), alice, svc.Me, "0123456789abcdef", svc.Rotation{Overlap: time.Hour})), svc.CodeNotFound, "")
 	is.Equal(must(h.Keys.Issue(t.Context(), alice, svc.Me, once)).Key, third.Key)
-	_, err = h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, svc.Rotation{}) // one for one
+	_, err := h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, svc.Rotation{}) // one for one
 	is.NoErr(err)
 	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, other.ID))
 	issue(t, h, alice)

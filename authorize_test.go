@@ -44,8 +44,7 @@ func account(id string, vouched ...string) svc.Principal {
 
 // TestWhoMayWhat asks for every action as everybody: r reads users, w writes them, t administers templates.
 func TestWhoMayWhat(t *testing.T) {
-	h := newHost(t)
-	h.apply(t, staff)
+	h := hostOf(t, staff)
 	for _, c := range []struct {
 		by  svc.Principal
 		may string
@@ -116,8 +115,7 @@ func TestEveryMethodAuthorizes(t *testing.T) {
 
 // A holder whose policy does not parse just now may be an administrator when it is mended.
 func TestCeilingOfWhatCannotBeRead(t *testing.T) {
-	h := newHost(t)
-	h.apply(t, staff)
+	h := hostOf(t, staff)
 	h.write(t, svc.Bundle{Policies: []svc.Policy{{ID: "all", DisplayName: "all", Document: []byte("{")}}})
 	h = newHost(t, func(c *svc.Config) { c.Store = h.store })
 	wantCode(t, errorOf(h.Keys.Issue(t.Context(), user("helper"), user("root").Identity(), svc.NewAPIKey{})), svc.CodeForbidden, "")
@@ -134,8 +132,7 @@ func TestThePublicAdministersNothing(t *testing.T) {
 
 // TestCeiling: nobody issues or revokes keys of somebody who may more than oneself.
 func TestCeiling(t *testing.T) {
-	h := newHost(t)
-	h.apply(t, staff)
+	h := hostOf(t, staff)
 	for _, c := range []struct {
 		by     svc.Principal
 		holder string
@@ -178,8 +175,7 @@ const intact = `{
 		"public_access":{"default":{"actions":["bank:recall"]},"overrides":[{"scope":"channel","value":"internal"},{"scope":"provider","value":"slack","actions":["bank:*"]}]}}}]}`
 
 func newHousehold(t *testing.T) *host {
-	h := newHost(t)
-	h.apply(t, intact)
+	h := hostOf(t, intact)
 	return h
 }
 

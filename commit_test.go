@@ -52,8 +52,7 @@ func (s *alone) Installations(ctx context.Context, page svc.InstallationPage) ([
 
 // TestSourcesInATransaction: it is for one goroutine at a time.
 func TestSourcesInATransaction(t *testing.T) {
-	is := is.New(t)
-	h, _ := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
 	for _, name := range []string{"b", "c", "d"} {
 		url := "https://example.com/" + name
 		h.market.put(url, "x", content("X", "1"))
@@ -141,8 +140,7 @@ func TestRotatingAtOnce(t *testing.T) {
 }
 
 func TestIdempotencyKeys(t *testing.T) {
-	is := is.New(t)
-	h, _ := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
 	in := svc.NewAPIKey{IdempotencyKey: "once"}
 	first := must(h.Keys.Issue(t.Context(), alice, svc.Me, in))
 	for name, other := range map[string]func() error{
@@ -166,8 +164,7 @@ func TestIdempotencyKeys(t *testing.T) {
 	is.NoErr(err)
 	is.True(other.ID != first.ID)
 	for _, bad := range []string{"a b", "ä", "\n", strings.Repeat("x", 256)} {
-		_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: bad})
-		wantCode(t, err, svc.CodeInvalid, "Idempotency-Key")
+		wantCode(t, errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: bad})), svc.CodeInvalid, "Idempotency-Key")
 		_, err = h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme", IdempotencyKey: bad})
 		wantCode(t, err, svc.CodeInvalid, "Idempotency-Key")
 	}
@@ -175,7 +172,7 @@ func TestIdempotencyKeys(t *testing.T) {
 }
 
 func TestWhatFailedIsDoneAgain(t *testing.T) {
-	h, _ := withTemplate(t)
+	h := withTemplate(t)
 	install := svc.Install{TemplateID: "z", SourceName: "acme", IdempotencyKey: "once"}
 	wantCode(t, errorOf(h.Templates.Install(t.Context(), admin, install)), svc.CodeNotFound, "")
 	h.market.put(acme, "z", content("Z", "1"))
@@ -185,8 +182,7 @@ func TestWhatFailedIsDoneAgain(t *testing.T) {
 }
 
 func TestInstallingAgain(t *testing.T) {
-	is := is.New(t)
-	h, _ := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
 	h.market.put(acme, "z", content("<Z> & \u2028", "1.50"))
 	install := svc.Install{TemplateID: "z", SourceName: "acme", IdempotencyKey: "once"}
 	first := must(h.Templates.Install(t.Context(), admin, install))
@@ -197,20 +193,18 @@ func TestInstallingAgain(t *testing.T) {
 	is.Equal(again.Name, "edited") // as it is now
 	is.Equal(again.Origin.Base.Manifest, first.Origin.Base.Manifest)
 	is.NoErr(h.Templates.Delete(t.Context(), admin, "z"))
-	_, err := h.Templates.Install(t.Context(), admin, install)
-	wantCode(t, err, svc.CodeKeyReused, "Idempotency-Key") // it hands out nothing that is gone
+	wantCode(t, errorOf(h.Templates.Install(t.Context(), admin, install)), svc.CodeKeyReused, "Idempotency-Key") // it hands out nothing that is gone
 	is.Equal(len(h.market.asked), asked)
 	is.Equal(h.actions(), []string{"template.deleted template/z by admin"})
 	must(h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "z", Content: content("Other", "1")}))
-	_, err = h.Templates.Install(t.Context(), admin, install) // another one under the id
+	_, err := h.Templates.Install(t.Context(), admin, install) // another one under the id
 	wantCode(t, err, svc.CodeKeyReused, "Idempotency-Key")
 }
 
 // Answers go with the user: the next one with that id gets none of them, row or not.
 func TestAnswersDoNotOutliveTheUser(t *testing.T) {
 	for _, row := range []bool{true, false} {
-		is := is.New(t)
-		h, _ := withTemplate(t)
+		is, h := is.New(t), withTemplate(t)
 		if row {
 			h.apply(t, `{"users": [{"id": "ann"}]}`)
 		}
@@ -232,8 +226,7 @@ func TestAnswersDoNotOutliveTheUser(t *testing.T) {
 }
 
 func TestRequestsAtOnceAreOne(t *testing.T) {
-	is := is.New(t)
-	h, _ := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
 	h.market.put(acme, "z", content("Z", "1"))
 	const callers = 16
 	var done sync.WaitGroup
@@ -276,8 +269,7 @@ func TestAnswersAreKeptWithWhatWasDone(t *testing.T) {
 	in := svc.NewAPIKey{IdempotencyKey: "once"}
 	undone := errors.New("the host's own row is refused")
 	err := h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
-		_, err := h.WithTx(tx).Keys.Issue(ctx, alice, svc.Me, in)
-		is.NoErr(err)
+		must(h.WithTx(tx).Keys.Issue(ctx, alice, svc.Me, in))
 		return undone
 	})
 	is.True(errors.Is(err, undone))
@@ -301,7 +293,7 @@ func (s answeredMeanwhile) Answer(ctx context.Context, key []byte, now time.Time
 
 // TestAnswersThatCannotBeRead: what was done by another call is no fault of ours when its answer cannot be read just now.
 func TestAnswersThatCannotBeRead(t *testing.T) {
-	h, _ := withTemplate(t)
+	h := withTemplate(t)
 	must(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"}))
 	h.market.put(acme, "z", content("Z", "1"))
 	install := svc.Install{TemplateID: "z", SourceName: "acme", IdempotencyKey: "once"}

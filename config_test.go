@@ -246,8 +246,8 @@ func TestReadOnlyWritesNothing(t *testing.T) {
 
 // What a write would ask of a source or of the host, it does not ask when nothing can be written.
 func TestReadOnlyAsksNobody(t *testing.T) {
-	is := is.New(t)
-	h, installed := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
+	installed := must(h.Templates.Read(t.Context(), admin, "x"))
 	config := h.config
 	config.Store, config.ReadOnly = h.store, true
 	s := must(svc.New(config))
@@ -255,11 +255,10 @@ func TestReadOnlyAsksNobody(t *testing.T) {
 	h.market.put(acme, "y", content("Y", "1"))
 	h.market.put(acme, "x", content("X", "2"))
 	asked := len(h.market.asked)
-	_, err := s.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "y", SourceName: "acme"})
-	wantCode(t, err, svc.CodeReadOnly, "")
+	wantCode(t, errorOf(s.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "y", SourceName: "acme"})), svc.CodeReadOnly, "")
 	wantCode(t, errorOf(s.Templates.Update(t.Context(), admin, installed.ID, svc.UpdateRequest{})), svc.CodeReadOnly, "")
 	is.Equal(len(h.market.asked), asked)
-	_, err = s.Templates.CheckUpdate(t.Context(), admin, installed.ID) // which writes nothing
+	_, err := s.Templates.CheckUpdate(t.Context(), admin, installed.ID) // which writes nothing
 	is.NoErr(err)
 	is.True(len(h.market.asked) > asked)
 }

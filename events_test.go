@@ -153,8 +153,7 @@ func (h *host) verified(t *testing.T) svc.AuditCheck {
 var personal = []string{"Liddell", "alice@", "+1555", "Alice's"}
 
 func TestForgetUserErasesTexts(t *testing.T) {
-	is, h := is.New(t), newHost(t, keeping)
-	h.apply(t, person)
+	is, h := is.New(t), hostOf(t, person, keeping)
 	must(h.Users.Patch(t.Context(), svc.Host, "alice", svc.UserPatch{DisplayName: ptr("A. Liddell")}))
 	marks := h.verified(t)
 	is.Equal(marks.Erased, int64(0))
@@ -181,8 +180,7 @@ func TestForgetUserErasesTexts(t *testing.T) {
 
 // A deletion by an administrator leaves what the records tell: only the host erases it.
 func TestDeleteErasesNothing(t *testing.T) {
-	is, h := is.New(t), newHost(t, keeping)
-	h.apply(t, person)
+	is, h := is.New(t), hostOf(t, person, keeping)
 	is.NoErr(h.Users.Delete(t.Context(), svc.Host, "alice"))
 	is.Equal(h.verified(t).Erased, int64(0))
 	root := svc.Principal{Kind: svc.KindUser, ID: "root", Actions: []string{"*"}}
@@ -199,8 +197,7 @@ func TestDeleteErasesNothing(t *testing.T) {
 }
 
 func TestForgetReplacesIDs(t *testing.T) {
-	is, h := is.New(t), newHost(t, keeping)
-	h.apply(t, person)
+	is, h := is.New(t), hostOf(t, person, keeping)
 	must(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{}))
 	author := alice
 	author.Actions = []string{"template:*"}

@@ -216,8 +216,7 @@ func whole(t *testing.T, h *host) stored {
 }
 
 func TestSimulateWithoutChange(t *testing.T) {
-	h := newHost(t)
-	h.apply(t, world)
+	h := hostOf(t, world)
 	same := must(svc.ParseBundle([]byte(world)))
 	for _, overlay := range []svc.Bundle{{}, same} {
 		for _, q := range []svc.Question{{Bank: "notes", UserID: "alice"}, {Bank: "notes", Sender: "telegram:1"}, {Bank: "notes", ServiceAccountID: "ci"}} {
@@ -230,10 +229,9 @@ func TestSimulateWithoutChange(t *testing.T) {
 func TestSimulateRefuses(t *testing.T) {
 	is, h := is.New(t), newHost(t)
 	q := svc.Question{Bank: "b", UserID: "a"}
-	_, err := h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{}, svc.Question{Bank: "b"})
-	wantCode(t, err, svc.CodeInvalid, "user_id")
+	wantCode(t, errorOf(h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{}, svc.Question{Bank: "b"})), svc.CodeInvalid, "user_id")
 	wantCode(t, errorOf(h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{}}}, q)), svc.CodeInvalid, "/users/0/id")
-	_, err = h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{}}}, svc.Question{})
+	_, err := h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{}}}, svc.Question{})
 	is.True(strings.Contains(err.Error(), "/users/0/id") && strings.Contains(err.Error(), "bank: is required")) // everything at once
 	wantCode(t, errorOf(h.Policies.Simulate(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "a"}, svc.Bundle{}, q)), svc.CodeForbidden, "")
 	_, err = h.Policies.Simulate(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "a"}, svc.Bundle{}, svc.Question{})
@@ -242,8 +240,7 @@ func TestSimulateRefuses(t *testing.T) {
 
 // A resolution is the caller's own: what it does to one does not show in the next.
 func TestSimulateHandsOutItsOwn(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	h.apply(t, world)
+	is, h := is.New(t), hostOf(t, world)
 	q := svc.Question{Bank: "notes", Sender: "telegram:1"}
 	first := must(h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{}, q))
 	text := string(encoded(first))
@@ -439,9 +436,8 @@ func TestDiffOfPriorities(t *testing.T) {
 
 func TestDiffRefuses(t *testing.T) {
 	good := svc.Bundle{Users: []svc.User{{ID: "a"}}}
-	_, err := svc.Diff(svc.Bundle{Users: []svc.User{{ID: "a/b"}}}, good)
-	wantCode(t, err, svc.CodeInvalid, "/before/users/0/id")
-	_, err = svc.Diff(good, svc.Bundle{Groups: []svc.Group{{ID: "g", Members: []string{"a"}}}})
+	wantCode(t, errorOf(svc.Diff(svc.Bundle{Users: []svc.User{{ID: "a/b"}}}, good)), svc.CodeInvalid, "/before/users/0/id")
+	_, err := svc.Diff(good, svc.Bundle{Groups: []svc.Group{{ID: "g", Members: []string{"a"}}}})
 	wantCode(t, err, svc.CodeInvalid, "/after/groups/0/members/0")
 	h := newHost(t)
 	_, err = h.Access.Preview(t.Context(), svc.Host, svc.Bundle{Policies: []svc.Policy{{ID: "p", Document: []byte(`{}`)}}}, svc.BundleWrite{})

@@ -39,8 +39,7 @@ const world = `{
 			"overrides":[{"scope":"channel","value":"closed"}]}}}]}`
 
 func TestResolve(t *testing.T) {
-	h := newHost(t)
-	h.apply(t, world)
+	h := hostOf(t, world)
 	for _, c := range []struct {
 		q                        svc.Question
 		tenant, user, decision   string
@@ -256,8 +255,7 @@ func TestDocumentsKeepAll(t *testing.T) {
 // What has no JSON, or stands under a wrong name, gives no right: a Service refuses the document.
 func TestDocumentsThatAreRefused(t *testing.T) {
 	is := is.New(t)
-	service, err := svc.New(svc.Config{Store: memstore.New(), Parameters: flags})
-	is.NoErr(err)
+	service := must(svc.New(svc.Config{Store: memstore.New(), Parameters: flags}))
 	defer service.Close()
 	allow := svc.Statement{Effect: svc.EffectAllow, Actions: []string{"a"}, Banks: []string{"b"}}
 	with := func(change func(*svc.Statement)) svc.Document {
@@ -302,7 +300,7 @@ func TestDocumentsThatAreRefused(t *testing.T) {
 		}
 	}
 	is.Equal(svc.ErrorCode(errorOf(svc.ParseDocument(nil))), svc.CodeInvalid)
-	_, err = service.Policies.Create(t.Context(), svc.Host, svc.Policy{ID: "p", Document: set("\xff", 1).JSON()})
+	_, err := service.Policies.Create(t.Context(), svc.Host, svc.Policy{ID: "p", Document: set("\xff", 1).JSON()})
 	is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
 }
 

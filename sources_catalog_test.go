@@ -36,8 +36,7 @@ func behind(list svc.SourceTemplates) (all []string) {
 }
 
 func TestSourceTemplates(t *testing.T) {
-	is := is.New(t)
-	h, _ := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
 	inFile := content("File", "1")
 	inFile.Manifest = nil
 	offering(h,
@@ -83,8 +82,7 @@ func TestSourceTemplates(t *testing.T) {
 
 // More templates than one chunk of a list has.
 func TestSourceTemplatesAmongMany(t *testing.T) {
-	is := is.New(t)
-	h, _ := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
 	for i := range 300 {
 		create(t, h, fmt.Sprintf("made-%03d", i), svc.Content{Name: fmt.Sprintf("A %03d", i)})
 	}
@@ -94,8 +92,7 @@ func TestSourceTemplatesAmongMany(t *testing.T) {
 
 // What an installation would refuse is not offered; the order is that of the catalogue.
 func TestSourceTemplatesThatAreBad(t *testing.T) {
-	is := is.New(t)
-	h, _ := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
 	h.config.Templates.ValidateManifest = func(m json.RawMessage) error {
 		if strings.Contains(string(m), "forbidden") {
 			return errors.New("holds what is forbidden")
@@ -138,7 +135,7 @@ func TestSourceTemplatesThatAreBad(t *testing.T) {
 }
 
 func TestSourceTemplatesFilter(t *testing.T) {
-	h, _ := withTemplate(t)
+	h := withTemplate(t)
 	talk, other := content("A", "1"), content("B", "1")
 	talk.Category, talk.Tags = ptr("talk"), []string{"s", "t"}
 	offering(h, svc.CatalogEntry{ID: "a", Content: talk}, svc.CatalogEntry{ID: "b", Content: other})
@@ -161,8 +158,7 @@ func TestSourceTemplatesFilter(t *testing.T) {
 }
 
 func TestSourceTemplatesFails(t *testing.T) {
-	is := is.New(t)
-	h, _ := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
 	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")})
 	browse := func(by svc.Principal, name string, filter svc.CatalogFilter) error {
 		return errorOf(h.Sources.Browse(t.Context(), by, name, filter))

@@ -48,15 +48,13 @@ func TestPatchSource(t *testing.T) {
 	is.Equal(counts.Lost, 0)
 	is.Equal(h.actions(), []string{"source.patched source/acme by admin"})
 
-	cleared, err := h.Sources.Patch(ctx, admin, "acme", svc.SourcePatch{AuthToken: &svc.SecretPatch{}, Description: &svc.TextPatch{Value: ptr("")}})
-	is.NoErr(err)
+	cleared := must(h.Sources.Patch(ctx, admin, "acme", svc.SourcePatch{AuthToken: &svc.SecretPatch{}, Description: &svc.TextPatch{Value: ptr("")}}))
 	made.Description, made.UpdatedAt = ptr(""), cleared.UpdatedAt
 	is.Equal(cleared, made) // nothing else is lost
 	is.Equal(collect(t, h.Sources.List(ctx, admin)), []svc.Source{made})
 	h.actions()
 
-	same, err := h.Sources.Patch(ctx, admin, "acme", svc.SourcePatch{AuthToken: &svc.SecretPatch{}, Description: &svc.TextPatch{Value: ptr("")}})
-	is.NoErr(err)
+	same := must(h.Sources.Patch(ctx, admin, "acme", svc.SourcePatch{AuthToken: &svc.SecretPatch{}, Description: &svc.TextPatch{Value: ptr("")}}))
 	is.Equal(same, made)
 	is.Equal(len(h.actions()), 0)
 	wantCode(t, errorOf(h.Sources.Patch(ctx, admin, "none", svc.SourcePatch{})), svc.CodeNotFound, "")
@@ -112,8 +110,7 @@ func TestRegisterSourceRefuses(t *testing.T) {
 func TestSourceTokens(t *testing.T) {
 	is, h := is.New(t), newHost(t)
 	h.market.put("https://example.com/a", "x", svc.Content{Name: "X", Manifest: manifest(`{"version":"1"}`)})
-	_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://example.com/a", AuthToken: ptr(svc.Secret("hush"))})
-	is.NoErr(err)
+	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://example.com/a", AuthToken: ptr(svc.Secret("hush"))}))
 	install := svc.Install{TemplateID: "x", SourceName: "a"}
 	must(h.Templates.Install(t.Context(), admin, install))
 	is.Equal(h.market.asked[0].Token, svc.Secret("hush"))
@@ -123,14 +120,13 @@ func TestSourceTokens(t *testing.T) {
 	}
 	wantCode(t, errorOf(with(nil).Templates.CheckUpdate(t.Context(), admin, "x")), svc.CodeInternal, "")
 	wantCode(t, errorOf(with(make([]byte, 32)).Templates.CheckUpdate(t.Context(), admin, "x")), svc.CodeInternal, "")
-	_, err = with(nil).Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://example.com/b", AuthToken: ptr(svc.Secret("hush"))})
+	_, err := with(nil).Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://example.com/b", AuthToken: ptr(svc.Secret("hush"))})
 	wantCode(t, err, svc.CodeInvalid, "/auth_token")
 }
 
 // The host is told once that a source fails, and once that it answers again, whatever it was asked for.
 func TestSourceEvents(t *testing.T) {
-	is := is.New(t)
-	h, _ := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
 	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")})
 	fails := func(err error) error { h.market.err = err; return err }
 	asks := map[string]func(){
@@ -199,7 +195,7 @@ func TestSourceEvents(t *testing.T) {
 
 // A copy says nothing of the source now.
 func TestCopyIsNoRecovery(t *testing.T) {
-	h, _ := withTemplate(t)
+	h := withTemplate(t)
 	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")})
 	h.market.err = errors.New("down")
 	_, _ = h.Templates.CheckUpdate(t.Context(), admin, "x")
@@ -212,8 +208,7 @@ func TestCopyIsNoRecovery(t *testing.T) {
 
 // A template diverges when an edit makes it something else than its source gave: that once, not with each edit.
 func TestDiverged(t *testing.T) {
-	is := is.New(t)
-	h, _ := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
 	patch := func(id, name string) []string {
 		must(h.Templates.Patch(t.Context(), admin, id, svc.TemplatePatch{Name: &name}))
 		return h.actions()
@@ -233,8 +228,8 @@ const elsewhere = "https://elsewhere.example/acme"
 
 // A source that is registered anew at another address updates nothing of what came from the old one, until it is re-bound.
 func TestRebindSource(t *testing.T) {
-	is := is.New(t)
-	h, installed := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
+	installed := must(h.Templates.Read(t.Context(), admin, "x"))
 	is.Equal(installed.Origin.URL, acme)
 	h.install(t, "x", "y", content("X", "1"))
 	is.NoErr(h.Sources.Remove(t.Context(), admin, "acme"))
@@ -274,7 +269,7 @@ func TestRebindSource(t *testing.T) {
 
 // An update that began before a source was re-bound does not end with what the old one gave.
 func TestReboundDuringAnUpdate(t *testing.T) {
-	h, _ := withTemplate(t)
+	h := withTemplate(t)
 	h.market.put(acme, "x", content("Old source's", "2"))
 	h.market.during = func() {
 		h.market.during = nil
@@ -284,7 +279,7 @@ func TestReboundDuringAnUpdate(t *testing.T) {
 }
 
 func TestRebindFails(t *testing.T) {
-	h, _ := withTemplate(t)
+	h := withTemplate(t)
 	wantCode(t, errorOf(h.Sources.Rebind(t.Context(), admin, "..")), svc.CodeInvalid, "name")
 	wantCode(t, errorOf(h.Sources.Rebind(t.Context(), alice, "acme")), svc.CodeForbidden, "")
 	wantCode(t, errorOf(h.Sources.Rebind(t.Context(), admin, "gone")), svc.CodeNotFound, "")
@@ -323,19 +318,15 @@ func TestServerTemplatesOutliveTheirPersonalSource(t *testing.T) {
 			t.Run(name+" "+address, func(t *testing.T) {
 				is, h := is.New(t), withPersonalStaff(t)
 				must(h.MySources.Register(t.Context(), owner, svc.NewSource{URL: acme, Alias: ptr("acme")}))
-				installed, err := h.Templates.Install(t.Context(), owner, svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal})
-				is.NoErr(err)
-				_, err = h.Templates.CheckUpdates(t.Context(), admin, nil) // keeps what is installed
+				installed := must(h.Templates.Install(t.Context(), owner, svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal}))
+				_, err := h.Templates.CheckUpdates(t.Context(), admin, nil) // keeps what is installed
 				is.NoErr(err)
 				left{h, address}.second(t, gone)
 
-				_, err = h.Templates.CheckUpdate(t.Context(), admin, "x")
-				wantGone(t, err)
-				_, err = h.Templates.Diff(t.Context(), admin, "x")
-				wantGone(t, err)
+				wantGone(t, errorOf(h.Templates.CheckUpdate(t.Context(), admin, "x")))
+				wantGone(t, errorOf(h.Templates.Diff(t.Context(), admin, "x")))
 				for _, in := range []svc.UpdateRequest{{}, {LocalEdits: svc.TakeTheirs}, {LocalEdits: svc.EditsOverwrite}} {
-					_, err = h.Templates.Update(t.Context(), admin, "x", in)
-					wantGone(t, err)
+					wantGone(t, errorOf(h.Templates.Update(t.Context(), admin, "x", in)))
 				}
 				report := must(h.Templates.CheckUpdates(t.Context(), admin, nil))
 				is.Equal(report.Checked, 0)
@@ -375,8 +366,7 @@ func TestRollbackBindsNothing(t *testing.T) {
 	must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr("edited")}))
 	left{h, acme}.second(t, func(h *host) error { return h.Users.Delete(t.Context(), admin, "owner") })
 	must(h.Templates.Rollback(t.Context(), admin, "x", 1))
-	_, err = h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
-	wantGone(t, err)
+	wantGone(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})))
 }
 
 // Each half is re-bound by its own callers alone.
@@ -443,8 +433,7 @@ func TestPersonalSourceRemovedMeanwhile(t *testing.T) {
 				register()
 			}
 			h.market.put(acme, "x", content("Evil", "3"))
-			_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
-			wantGone(t, err)
+			wantGone(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})))
 			is.Equal(must(h.Templates.Read(t.Context(), admin, "x")).Origin.URL, "")
 		}
 	}

@@ -61,8 +61,7 @@ func lacking(t *testing.T, h *host, before int64, err error, role string) {
 
 // A store without the optional roles serves all that needs none of them: OnEvent gets its events.
 func TestStoreWithoutOptionalRoles(t *testing.T) {
-	is, h := is.New(t), newHost(t, withBareStore)
-	h.apply(t, world)
+	is, h := is.New(t), hostOf(t, world, withBareStore)
 	h.actions()
 	key := issue(t, h, alice)
 	is.True(h.good(key))
@@ -108,9 +107,8 @@ func TestStoreWithoutAnswers(t *testing.T) {
 	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
 	h.market.put(acme, "x", content("X", "1"))
 	before := h.generation(t)
-	_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})
-	wantCode(t, err, svc.CodeInvalid, "Idempotency-Key")
-	_, err = h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme", IdempotencyKey: "once"})
+	wantCode(t, errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})), svc.CodeInvalid, "Idempotency-Key")
+	_, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme", IdempotencyKey: "once"})
 	wantCode(t, err, svc.CodeInvalid, "Idempotency-Key")
 	is.New(t).Equal(h.generation(t), before)
 	must(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"}))
@@ -204,8 +202,7 @@ func TestAnswersAreSmall(t *testing.T) {
 	h := newHost(t, func(c *svc.Config) { c.Store = showsAnswers{memstore.New(), &kept} })
 	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
 	h.market.put(acme, "z", content(strings.Repeat("Z", 1000), "1"))
-	_, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme", AliasID: new(strings.Repeat("語", 128)), IdempotencyKey: "once"})
-	is.NoErr(err)
+	must(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme", AliasID: new(strings.Repeat("語", 128)), IdempotencyKey: "once"}))
 	must(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once", Description: new(strings.Repeat("d", 4000))}))
 	is.Equal(len(kept), 2)
 	for _, answer := range kept {
@@ -258,11 +255,10 @@ func (keepsNothing) KeepAnswer(context.Context, svc.StoredAnswer, time.Time) err
 
 func TestNothingIsDoneWithoutItsAnswer(t *testing.T) {
 	is, h := is.New(t), newHost(t, func(c *svc.Config) { c.Store = keepsNothing{c.Store.(svc.FullStore)} })
-	_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})
-	wantCode(t, err, svc.CodeUnavailable, "")
+	wantCode(t, errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})), svc.CodeUnavailable, "")
 	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{}))), 0)
 	is.Equal(len(h.actions()), 0)
-	_, err = h.Keys.Import(t.Context(), svc.Host, alice.Identity(), svc.ImportedKey{NewAPIKey: svc.NewAPIKey{IdempotencyKey: "once"}})
+	_, err := h.Keys.Import(t.Context(), svc.Host, alice.Identity(), svc.ImportedKey{NewAPIKey: svc.NewAPIKey{IdempotencyKey: "once"}})
 	wantCode(t, err, svc.CodeInvalid, "prefix")
 }
 

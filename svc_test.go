@@ -105,6 +105,14 @@ func newHost(t *testing.T, edits ...func(*svc.Config)) *host {
 	return h
 }
 
+// hostOf is a host with the rows of a bundle.
+func hostOf(t *testing.T, bundle string, edits ...func(*svc.Config)) *host {
+	t.Helper()
+	h := newHost(t, edits...)
+	h.apply(t, bundle)
+	return h
+}
+
 func (h *host) now() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -316,8 +324,7 @@ func (uncounted) Hears() bool                                   { return true }
 func (uncounted) CountEvents(context.Context, int) (int, error) { return 7, errors.New("planted") }
 
 func TestDecide(t *testing.T) {
-	h := newHost(t)
-	h.apply(t, world)
+	h := hostOf(t, world)
 	alice, ci, nowhere := user("alice"), account("ci"), svc.Context{}
 	for _, c := range []struct {
 		by               svc.Principal

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -227,7 +229,7 @@ func TestDiffOfTemplate(t *testing.T) {
 }
 
 func TestDiffOfTemplateRefuses(t *testing.T) {
-	h, _ := withTemplate(t)
+	h := withTemplate(t)
 	create(t, h, "made", svc.Content{})
 	wantCode(t, errorOf(h.Templates.Diff(t.Context(), admin, "made")), svc.CodeInvalid, "template_id")
 	is.New(t).NoErr(h.Sources.Remove(t.Context(), admin, "acme"))
@@ -249,8 +251,7 @@ func (h *host) tag(t *testing.T) (tag string, kept bool) {
 
 // Each list in memory has a tag of its own, and is read by that tag or not at all.
 func TestETagOfTheList(t *testing.T) {
-	is := is.New(t)
-	k := newKeeper(t, 1<<20)
+	is, k := is.New(t), newKeeper(t, 1<<20)
 	seen := map[string]bool{"": true}
 	next := func() {
 		t.Helper()
@@ -296,8 +297,8 @@ func history(t *testing.T, h *host, id string) []svc.TemplateVersion {
 
 // What a patch, an update by force and a rollback replace is in the history, and what writes nothing adds nothing to it.
 func TestHistory(t *testing.T) {
-	is := is.New(t)
-	h, installed := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
+	installed := must(h.Templates.Read(t.Context(), admin, "x"))
 	is.Equal(installed.Version, int64(1))
 	is.Equal(len(history(t, h, "x")), 0)
 	patched := must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr("Mine")}))
@@ -350,7 +351,7 @@ func TestHistoryIsBounded(t *testing.T) {
 }
 
 func TestHistoryRefuses(t *testing.T) {
-	h, _ := withTemplate(t)
+	h := withTemplate(t)
 	for number, code := range map[int64]svc.Code{0: svc.CodeInvalid, -1: svc.CodeInvalid, math.MaxInt64: svc.CodeInvalid, 1: svc.CodeNotFound, 99: svc.CodeNotFound} {
 		_, err := h.Templates.Rollback(t.Context(), admin, "x", number)
 		if svc.ErrorCode(err) != code {
@@ -372,8 +373,8 @@ func TestHistoryRefuses(t *testing.T) {
 }
 
 func TestCheckUpdate(t *testing.T) {
-	is := is.New(t)
-	h, installed := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
+	installed := must(h.Templates.Read(t.Context(), admin, "x"))
 	check := func() svc.UpdateCheck {
 		t.Helper()
 		c := must(h.Templates.CheckUpdate(t.Context(), admin, "x"))
@@ -394,8 +395,7 @@ func TestCheckUpdate(t *testing.T) {
 	c = check()
 	is.Equal(c.HasUpdate, false)
 	is.Equal(c.LatestRevision, nil)
-	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
-	wantCode(t, err, svc.CodeNotFound, "")
+	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})), svc.CodeNotFound, "")
 
 	is.NoErr(h.Sources.Remove(t.Context(), admin, "acme"))
 	wantCode(t, errorOf(h.Templates.CheckUpdate(t.Context(), admin, "x")), svc.CodeNotFound, "")
@@ -404,8 +404,62 @@ func TestCheckUpdate(t *testing.T) {
 
 	create(t, h, "hand", svc.Content{})
 	is.Equal(must(h.Templates.CheckUpdate(t.Context(), admin, "hand")), svc.UpdateCheck{})
-	_, err = h.Templates.Update(t.Context(), admin, "hand", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
+	_, err := h.Templates.Update(t.Context(), admin, "hand", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
 	wantCode(t, err, svc.CodeInvalid, "template_id")
 	wantCode(t, errorOf(h.Templates.CheckUpdate(t.Context(), admin, "nothing")), svc.CodeNotFound, "")
 	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "nothing", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})), svc.CodeNotFound, "")
+}
+
+// A list from memory takes no memory for its rows.
+func TestKeptTemplatesAreNotCopiedAgain(t *testing.T) {
+	k := newKeeper(t, 1<<20)
+	allocs := func() float64 {
+		k.warm(t)
+		return testing.AllocsPerRun(100, func() {
+			for _, err := range k.Templates.List(t.Context(), svc.Host, svc.TemplateQuery{}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+	create(t, k.plain, "a", svc.Content{})
+	few := allocs()
+	for i := range 300 {
+		create(t, k.host, fmt.Sprint("t", i), svc.Content{Tags: []string{"a", "b"}, Category: ptr("c")})
+	}
+	if many := allocs(); many > few || many > 10 {
+		t.Errorf("a list of one allocates %v times, one of 301 %v times", few, many)
+	}
+}
+
+// One change, of whichever process, costs a read of one template, and the bases of edited templates are bounded.
+func TestChangedTemplatesAreReadAlone(t *testing.T) {
+	is, k := is.New(t), newKeeper(t, 1<<20)
+	k.register(t)
+	k.fill(t, rand.New(rand.NewPCG(2, 2)), 200)
+	k.warm(t)
+	reads := func(do func()) int64 {
+		before := k.store.templates.Load()
+		do()
+		return k.store.templates.Load() - before
+	}
+	list := func() { k.sameList(t, svc.TemplateQuery{}) }
+	is.Equal(reads(func() {
+		must(k.Templates.Patch(k.ctx(t), admin, "t7", svc.TemplatePatch{Name: ptr("Other")}))
+		list()
+		list()
+	}), int64(1))
+	is.Equal(reads(func() {
+		k.patchPlain(t, "t8")
+		eventually(t, func() bool {
+			rows := k.list(t, k.host, svc.TemplateQuery{})
+			return slices.ContainsFunc(rows, func(row svc.Template) bool { return row.ID == "t8" && strings.HasPrefix(row.Name, "Patched") })
+		})
+		list()
+	}), int64(1))
+	is.Equal(reads(func() {
+		is.NoErr(k.Templates.Delete(k.ctx(t), admin, "t9"))
+		list()
+	}), int64(1))
 }

@@ -50,8 +50,8 @@ func inFile(c svc.Content, id string) svc.CatalogEntry {
 }
 
 func TestCheckUpdates(t *testing.T) {
-	is := is.New(t)
-	h, installed := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
+	installed := must(h.Templates.Read(t.Context(), admin, "x"))
 	h.install(t, "gone", "gone", content("Gone", "1"))
 	h.install(t, "old", "old-b", content("Old", "1"))
 	h.install(t, "old", "old-a", content("Old", "1"))
@@ -90,8 +90,7 @@ func TestCheckUpdates(t *testing.T) {
 
 // What is found out for all is what is found out for each.
 func TestCheckUpdatesAgreesWithCheckUpdate(t *testing.T) {
-	is := is.New(t)
-	h, _ := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
 	for i := range 20 {
 		h.install(t, fmt.Sprint("t", i), fmt.Sprint("alias", i), content("T", fmt.Sprint(i%3)))
 	}
@@ -161,15 +160,13 @@ func TestCheckUpdatesRemembers(t *testing.T) {
 
 // A source that fails, is gone or has moved says so, and does not stop the others.
 func TestCheckUpdatesOfFailingSources(t *testing.T) {
-	is := is.New(t)
-	h, _ := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
 	for _, name := range []string{"gone", "moved"} {
 		must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme, Alias: &name}))
 		must(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: name, AliasID: &name}))
 		is.NoErr(h.Sources.Remove(t.Context(), admin, name))
 	}
-	_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://elsewhere.example/acme", Alias: ptr("moved")})
-	is.NoErr(err)
+	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://elsewhere.example/acme", Alias: ptr("moved")}))
 	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "2")})
 	is.Equal(report(h.checkUpdates(t)), []string{
 		"moved this template came from https://example.com/acme, but the source \"moved\" is now registered at https://elsewhere.example/acme: re-bind the source if that is right",
@@ -186,8 +183,7 @@ func TestCheckUpdatesOfFailingSources(t *testing.T) {
 }
 
 func TestCheckUpdatesProgress(t *testing.T) {
-	is := is.New(t)
-	h, _ := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
 	for i := range 9 {
 		h.install(t, fmt.Sprint(i), fmt.Sprint("a", i), content("A", "1"))
 	}
@@ -202,8 +198,7 @@ func TestCheckUpdatesProgress(t *testing.T) {
 }
 
 func TestCheckUpdatesFails(t *testing.T) {
-	is := is.New(t)
-	h, _ := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
 	wantCode(t, errorOf(h.Templates.CheckUpdates(t.Context(), alice, nil)), svc.CodeForbidden, "")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -218,8 +213,7 @@ type noAnswers struct{ svc.Store }
 // The last report is in the store: a process that starts later has it, and one that made another
 // before. Without the role, and read-only, it is in the process that made it.
 func TestLastCheck(t *testing.T) {
-	is := is.New(t)
-	h, _ := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
 	_, _, err := h.Templates.LastCheck(t.Context(), admin)
 	wantCode(t, err, svc.CodeNotFound, "")
 	_, _, err = h.Templates.LastCheck(t.Context(), alice)
@@ -268,8 +262,7 @@ func TestLastCheck(t *testing.T) {
 
 // Each half is compared with sources by itself, and the copies of the server's are not touched by what users do.
 func TestPersonalUpdates(t *testing.T) {
-	is := is.New(t)
-	h, _ := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
 	h.apply(t, personalStaff())
 	var tag string
 	eventually(t, func() (kept bool) { tag, kept = h.tag(t); return kept })

@@ -20,14 +20,13 @@ func content(name, version string) svc.Content {
 }
 
 // withTemplate is a host that has the template "x", installed from acme.
-func withTemplate(t *testing.T) (*host, svc.Template) {
+func withTemplate(t *testing.T) *host {
 	t.Helper()
 	h := newHost(t)
-	h.market.put(acme, "x", content("X", "1"))
 	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
-	installed := must(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"}))
+	h.install(t, "x", "x", content("X", "1"))
 	h.actions()
-	return h, installed
+	return h
 }
 
 func revision(t *testing.T, c svc.Content) string {
@@ -36,8 +35,8 @@ func revision(t *testing.T, c svc.Content) string {
 }
 
 func TestInstallTemplate(t *testing.T) {
-	is := is.New(t)
-	h, installed := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
+	installed := must(h.Templates.Read(t.Context(), admin, "x"))
 	is.Equal(installed.ID, "x")
 	is.Equal(installed.Name, "X")
 	is.Equal(installed.InstalledAt, installed.UpdatedAt)
@@ -52,24 +51,23 @@ func TestInstallTemplate(t *testing.T) {
 }
 
 func TestInstallTakenAsksNobody(t *testing.T) {
-	h, _ := withTemplate(t)
+	h := withTemplate(t)
 	asked := len(h.market.asked)
-	_, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"})
-	wantCode(t, err, svc.CodeExists, "template_id")
-	_, err = h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme", AliasID: ptr("x")})
+	wantCode(t, errorOf(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"})), svc.CodeExists, "template_id")
+	_, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme", AliasID: ptr("x")})
 	wantCode(t, err, svc.CodeExists, "/alias_id")
 	is.New(t).Equal(len(h.market.asked), asked)
 }
 
 func TestInstallTakenMeanwhile(t *testing.T) {
-	h, _ := withTemplate(t)
+	h := withTemplate(t)
 	h.market.put(acme, "z", content("Z", "1"))
 	h.market.during = func() { h.market.during = nil; create(t, h, "z", svc.Content{}) }
 	wantCode(t, errorOf(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme"})), svc.CodeExists, "template_id")
 }
 
 func TestInstallRefuses(t *testing.T) {
-	h, _ := withTemplate(t)
+	h := withTemplate(t)
 	h.market.put(acme, "bad", svc.Content{Name: "bad", Manifest: manifest(`{}`)})
 	h.market.put(acme, "worse", svc.Content{Name: "bad", Manifest: manifest(`{"version":"1"`)})
 	for _, c := range []struct {
@@ -96,7 +94,7 @@ func TestInstallRefuses(t *testing.T) {
 }
 
 func TestSourceFaults(t *testing.T) {
-	h, _ := withTemplate(t)
+	h := withTemplate(t)
 	for want, fault := range map[svc.Code]error{
 		svc.CodeSourceFailed:  errors.New("dial tcp 10.0.0.1: refused"),
 		svc.CodeSourceTimeout: context.DeadlineExceeded,
@@ -113,7 +111,7 @@ func TestSourceFaults(t *testing.T) {
 }
 
 func TestWithoutMarketplace(t *testing.T) {
-	h, _ := withTemplate(t)
+	h := withTemplate(t)
 	bare := newHost(t, func(c *svc.Config) { c.Store, c.Sources.Marketplace = h.store, nil })
 	wantCode(t, errorOf(bare.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})), svc.CodeSourceFailed, "")
 }

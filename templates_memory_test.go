@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -213,8 +211,7 @@ func TestKeptTemplatesAreThoseOfTheStore(t *testing.T) {
 
 // What this service does counts at once, whatever it is; so does what it is told.
 func TestKeptTemplatesFollowTheirService(t *testing.T) {
-	is := is.New(t)
-	k := newKeeper(t, 1<<20)
+	is, k := is.New(t), newKeeper(t, 1<<20)
 	k.register(t)
 	k.fill(t, rand.New(rand.NewPCG(1, 1)), 20)
 	publish := func(name string) {
@@ -330,8 +327,7 @@ func TestKeptTemplatesAgreeWithWhatWasShown(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			is := is.New(t)
-			k := newKeeper(t, 1<<20)
+			is, k := is.New(t), newKeeper(t, 1<<20)
 			create(t, k.plain, "a", svc.Content{})
 			k.warm(t)
 			k.store.plant(func() { k.store.deaf = true })
@@ -532,59 +528,4 @@ func TestTemplatesAreCopiedNowAndThen(t *testing.T) {
 			t.Errorf("%d chunks were read in %v, want at most %d", n, time.Since(began), most)
 		}
 	})
-}
-
-// A list from memory takes no memory for its rows.
-func TestKeptTemplatesAreNotCopiedAgain(t *testing.T) {
-	k := newKeeper(t, 1<<20)
-	allocs := func() float64 {
-		k.warm(t)
-		return testing.AllocsPerRun(100, func() {
-			for _, err := range k.Templates.List(t.Context(), svc.Host, svc.TemplateQuery{}) {
-				if err != nil {
-					t.Fatal(err)
-				}
-			}
-		})
-	}
-	create(t, k.plain, "a", svc.Content{})
-	few := allocs()
-	for i := range 300 {
-		create(t, k.host, fmt.Sprint("t", i), svc.Content{Tags: []string{"a", "b"}, Category: ptr("c")})
-	}
-	if many := allocs(); many > few || many > 10 {
-		t.Errorf("a list of one allocates %v times, one of 301 %v times", few, many)
-	}
-}
-
-// One change, of whichever process, costs a read of one template, and the bases of edited templates are bounded.
-func TestChangedTemplatesAreReadAlone(t *testing.T) {
-	is := is.New(t)
-	k := newKeeper(t, 1<<20)
-	k.register(t)
-	k.fill(t, rand.New(rand.NewPCG(2, 2)), 200)
-	k.warm(t)
-	reads := func(do func()) int64 {
-		before := k.store.templates.Load()
-		do()
-		return k.store.templates.Load() - before
-	}
-	list := func() { k.sameList(t, svc.TemplateQuery{}) }
-	is.Equal(reads(func() {
-		must(k.Templates.Patch(k.ctx(t), admin, "t7", svc.TemplatePatch{Name: ptr("Other")}))
-		list()
-		list()
-	}), int64(1))
-	is.Equal(reads(func() {
-		k.patchPlain(t, "t8")
-		eventually(t, func() bool {
-			rows := k.list(t, k.host, svc.TemplateQuery{})
-			return slices.ContainsFunc(rows, func(row svc.Template) bool { return row.ID == "t8" && strings.HasPrefix(row.Name, "Patched") })
-		})
-		list()
-	}), int64(1))
-	is.Equal(reads(func() {
-		is.NoErr(k.Templates.Delete(k.ctx(t), admin, "t9"))
-		list()
-	}), int64(1))
 }

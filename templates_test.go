@@ -117,10 +117,9 @@ func TestValidateManifest(t *testing.T) {
 		}
 	})
 	content := svc.Content{Name: "n", Manifest: manifest(`{"version":"1"}`)}
-	_, err := h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "a", Content: content})
-	wantCode(t, err, svc.CodeInvalid, "/manifest")
+	wantCode(t, errorOf(h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "a", Content: content})), svc.CodeInvalid, "/manifest")
 	create(t, h, "a", svc.Content{Manifest: manifest(`{"version":"1","bank":{}}`)})
-	_, err = h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Name: ptr("other")})
+	_, err := h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Name: ptr("other")})
 	if err != nil {
 		t.Error("a patch that leaves the manifest alone is refused:", err)
 	}
@@ -401,8 +400,7 @@ func TestPersonalIsOnesOwn(t *testing.T) {
 func TestPersonalOfAnAccount(t *testing.T) {
 	is, h := is.New(t), withPersonalStaff(t)
 	must(h.MySources.Register(t.Context(), account("s-source"), svc.NewSource{URL: acme}))
-	installed, err := h.MyTemplates.Install(t.Context(), account("s-install"), svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal})
-	is.NoErr(err)
+	installed := must(h.MyTemplates.Install(t.Context(), account("s-install"), svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal}))
 	is.Equal(installed.Owner, "owner")
 	h.mu.Lock()
 	for _, event := range h.events {
@@ -415,11 +413,10 @@ func TestPersonalOfAnAccount(t *testing.T) {
 	is.Equal(must(h.MyTemplates.Read(t.Context(), owner, "x")), installed)
 
 	// For the server, too, a personal source is that of the account's owner.
-	server, err := h.Templates.Install(t.Context(), account("ops"), svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal})
-	is.NoErr(err)
+	server := must(h.Templates.Install(t.Context(), account("ops"), svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal}))
 	is.Equal(server.Scope, svc.ScopeServer)
 	is.Equal(server.Origin.Source.Owner, "owner")
-	_, err = h.Templates.Install(t.Context(), account("s-install"), svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal})
+	_, err := h.Templates.Install(t.Context(), account("s-install"), svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal})
 	wantCode(t, err, svc.CodeForbidden, "")
 	_, err = h.Templates.Install(t.Context(), svc.Host, svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal})
 	wantCode(t, err, svc.CodeForbidden, "")

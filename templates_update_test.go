@@ -342,8 +342,7 @@ func TestSettlingInTheDocumentation(t *testing.T) {
 }
 
 func TestUpdateSeesWhatWasEditedMeanwhile(t *testing.T) {
-	is := is.New(t)
-	h, _ := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
 	h.market.put(acme, "x", content("X", "2"))
 	h.market.during = func() {
 		h.market.during = nil
@@ -362,7 +361,7 @@ func TestUpdateSeesWhatWasEditedMeanwhile(t *testing.T) {
 }
 
 func TestUpdateOfAnotherTemplateOfThatID(t *testing.T) {
-	h, _ := withTemplate(t)
+	h := withTemplate(t)
 	h.market.during = func() {
 		h.market.during = nil
 		is.New(t).NoErr(h.Templates.Delete(t.Context(), admin, "x"))

@@ -61,8 +61,7 @@ func bearerIn(ctx context.Context, in *svc.Tenants, name, bearer string) (p svc.
 
 // A key of one tenant is unknown in another one.
 func TestTenantsAreApart(t *testing.T) {
-	is := is.New(t)
-	in := newTenants(t, svc.TenantsConfig{})
+	is, in := is.New(t), newTenants(t, svc.TenantsConfig{})
 	makeTenants(t, in, "a", "A")
 	secret := issueIn(t, in, "a")
 	is.Equal(must(bearerIn(t.Context(), in, "a", secret)).ID, "alice")
@@ -76,8 +75,7 @@ var hostileNames = []string{
 }
 
 func TestHostileNamesOfTenants(t *testing.T) {
-	is := is.New(t)
-	in := newTenants(t, svc.TenantsConfig{})
+	is, in := is.New(t), newTenants(t, svc.TenantsConfig{})
 	for _, bad := range []string{"", ".", "..", "a/b", `a\b`, "a\x00", "a\n", "\u202e", "\xff", strings.Repeat("x", 129)} {
 		is.Equal(svc.ErrorCode(errorOf(in.Create(t.Context(), bad))), svc.CodeInvalid)
 		is.Equal(svc.ErrorCode(in.Use(t.Context(), bad, nil)), svc.CodeNotFound)
@@ -101,8 +99,7 @@ func TestHostileNamesOfTenants(t *testing.T) {
 // A tenant that is suspended or dropped finishes its calls and begins none. Made anew, it is empty.
 func TestTenantEnds(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
-	in := newTenants(t, svc.TenantsConfig{})
+	is, in := is.New(t), newTenants(t, svc.TenantsConfig{})
 	makeTenants(t, in, "a")
 	secret := issueIn(t, in, "a")
 	for _, end := range []func(context.Context, string) error{in.Suspend, in.Drop} {
