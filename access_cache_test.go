@@ -117,10 +117,7 @@ func (w *worlds) writeAsOther(t *testing.T, store svc.Store, b svc.Bundle) {
 	if write.Targets = append(write.Targets, left); w.IntN(20) == 0 {
 		write.Targets = []svc.Target{{Kind: svc.TargetAccess}}
 	}
-	err := store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) { return write, nil })
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) { return write, nil }))
 }
 
 // Rows that were moved by many changes answer as rows that are read at once. A preview is the difference between the whole states.

@@ -253,12 +253,8 @@ func TestLargeRequests(t *testing.T) {
 	}
 	_, err := h.Policies.Simulate(ctx, svc.Host, growing["a large policy in many ways"](3_000), svc.Question{Bank: "b", UserID: "u"})
 	wantCode(t, err, svc.CodeTooComplex, "") // 120 KB in 3,000 ways
-	if _, err := h.Access.Preview(ctx, svc.Host, growing["tag groups"](5_000), svc.BundleWrite{}); err != nil {
-		t.Error(err)
-	}
-	if err := ctx.Err(); err != nil {
-		t.Error(err)
-	}
+	must(h.Access.Preview(ctx, svc.Host, growing["tag groups"](5_000), svc.BundleWrite{}))
+	is.New(t).NoErr(ctx.Err())
 }
 
 // A trace has an end.

@@ -3,6 +3,7 @@ package svc_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -261,12 +262,7 @@ func TestRotate(t *testing.T) {
 func TestRotateAgain(t *testing.T) {
 	clock := newClock()
 	h := newHost(t, clock.configure)
-	err := h.Access.Apply(t.Context(), svc.Host, svc.Bundle{
-		Users: []svc.User{{ID: "alice"}}, ServiceAccounts: []svc.ServiceAccount{{ID: "robot", OwnerUserID: "alice"}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	h.apply(t, `{"users":[{"id":"alice"}],"service_accounts":[{"id":"robot","owner_user_id":"alice"}]}`)
 	owner := svc.Principal{Kind: svc.KindUser, ID: "alice", Actions: []string{svc.ActionAccountKeysWrite}}
 	for name, c := range map[string]struct {
 		by     svc.Principal
@@ -390,54 +386,51 @@ func TestEarlierPrefixes(t *testing.T) {
 // TestWhoMakesKeys has everybody issue, rotate, change and take over keys of everybody: who may do one may do all.
 func TestWhoMakesKeys(t *testing.T) {
 	h := hostOf(t, staff, importing)
-	narrowRoot := svc.Principal{Kind: svc.KindUser, ID: "root", ScopingPolicyID: "all"}
 	holders := map[string]svc.Identity{
-		"plain": user("plain").Identity(), "root": user("root").Identity(), "helper": user("helper").Identity(), "peer": user("peer").Identity(),
-		"its account": account("ops").Identity(), "sibling": account("reader").Identity(),
+		"mine": svc.Me, "plain": user("plain").Identity(), "root": user("root").Identity(), "helper": user("helper").Identity(),
+		"peer": user("peer").Identity(), "its account": account("ops").Identity(), "sibling": account("reader").Identity(),
 	}
 	for _, c := range []struct {
 		by    svc.Principal
-		mine  bool   // by the methods for one's own
-		whose string // by those that name the holder
+		whose string
 	}{
-		{user("plain"), true, ""},
-		{user("helper"), true, "plain helper peer"}, // which only reads and writes users
-		{user("root"), true, "plain root helper peer its account sibling"},
-		{account("ops"), false, ""},
-		{account("reader"), false, ""},
-		{narrowRoot, false, ""},
-		{user("nobody"), true, ""},
+		{user("plain"), "mine"},
+		{user("helper"), "mine plain helper peer"}, // which only reads and writes users
+		{user("root"), "mine plain root helper peer its account sibling"},
+		{account("ops"), ""},
+		{account("reader"), ""},
+		{svc.Principal{Kind: svc.KindUser, ID: "root", ScopingPolicyID: "all"}, ""},
+		{user("nobody"), "mine"},
 	} {
-		own := issue(t, h, svc.Principal{Kind: svc.KindUser, ID: c.by.ID})
-		for what, do := range map[string]func() error{
-			"issues": func() error { return errorOf(h.Keys.Issue(t.Context(), c.by, svc.Me, svc.NewAPIKey{})) },
-			"rotates": func() error {
-				return errorOf(h.Keys.Rotate(t.Context(), c.by, svc.Me, own.ID, svc.Rotation{Overlap: time.Hour}))
-			},
-			"changes": func() error { return errorOf(h.Keys.Patch(t.Context(), c.by, svc.Me, own.ID, svc.APIKeyPatch{})) },
-		} {
-			if err := do(); allowed(t, err) != c.mine {
-				t.Errorf("%+v %s a key of its own: %v", c.by, what, err)
-			}
-		}
 		for name, holder := range holders {
-			key := must(h.Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{}))
-			for what, do := range map[string]func() error{
-				"issues": func() error { return errorOf(h.Keys.Issue(t.Context(), c.by, holder, svc.NewAPIKey{})) },
-				"rotates": func() error {
-					return errorOf(h.Keys.Rotate(t.Context(), c.by, holder, key.ID, svc.Rotation{Overlap: time.Hour}))
-				},
-				"changes": func() error {
-					return errorOf(h.Keys.Patch(t.Context(), c.by, holder, key.ID, svc.APIKeyPatch{}))
-				},
-				"imports": func() error {
-					return errorOf(h.Keys.Import(t.Context(), c.by, holder, svc.ImportedKey{Prefix: "sk-", Hash: plainDigest(c.by.ID + name + key.ID)}))
-				},
-			} {
+			of := holder
+			if holder == svc.Me {
+				of = user(c.by.ID).Identity()
+			}
+			key := must(h.Keys.Issue(t.Context(), svc.Host, of, svc.NewAPIKey{}))
+			for what, do := range h.makes(t, c.by, holder, key.ID) {
+				if what == "rotate" || what == "import" && holder == svc.Me {
+					continue // the one ends the key, the other is not there for one's own
+				}
 				if err := do(); allowed(t, err) != strings.Contains(c.whose, name) {
-					t.Errorf("%+v %s a key of %s: %v", c.by, what, name, err)
+					t.Errorf("%+v: %s, a key of %s: %v", c.by, what, name, err)
 				}
 			}
 		}
+	}
+}
+
+// makes are the calls that make a key of a holder, or prolong the one with an id.
+func (h *host) makes(t *testing.T, by svc.Principal, holder svc.Identity, id string) map[string]func() error {
+	ctx, taken := t.Context(), svc.ImportedKey{Prefix: "sk-", Hash: plainDigest(fmt.Sprint("sk-", by.Identity(), holder, id))}
+	rotate := func(in svc.Rotation) error { return errorOf(h.Keys.Rotate(ctx, by, holder, id, in)) }
+	patch := func(in svc.APIKeyPatch) error { return errorOf(h.Keys.Patch(ctx, by, holder, id, in)) }
+	return map[string]func() error{
+		"issue":   func() error { return errorOf(h.Keys.Issue(ctx, by, holder, svc.NewAPIKey{})) },
+		"import":  func() error { return errorOf(h.Keys.Import(ctx, by, holder, taken)) },
+		"rotate":  func() error { return rotate(svc.Rotation{}) },
+		"overlap": func() error { return rotate(svc.Rotation{Overlap: time.Hour}) },
+		"enable":  func() error { return patch(svc.APIKeyPatch{Disabled: new(false)}) },
+		"prolong": func() error { return patch(svc.APIKeyPatch{ExpiresAt: &time.Time{}}) },
 	}
 }

@@ -131,9 +131,7 @@ func TestRevokedKeyIsRefusedAtOnce(t *testing.T) {
 		for accepted.Load() < 20 && !t.Failed() {
 			time.Sleep(10 * time.Microsecond)
 		}
-		if err := h.Keys.Revoke(t.Context(), alice, svc.Me, key.ID); err != nil {
-			t.Error(err)
-		}
+		is.New(t).NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, key.ID))
 		revoked.Store(true)
 		time.Sleep(200 * time.Microsecond)
 		stop.Store(true)

@@ -34,10 +34,7 @@ func appended(t *testing.T, records ...svc.AuditRecord) *host {
 	t.Helper()
 	h := newHost(t, keeping)
 	events := make([]svc.Event, len(records))
-	err := h.store.(svc.AuditStore).QueueAudit(t.Context(), events, func(svc.AuditRecord, []svc.Event) []svc.AuditRecord { return records })
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(h.store.(svc.AuditStore).QueueAudit(t.Context(), events, func(svc.AuditRecord, []svc.Event) []svc.AuditRecord { return records }))
 	return h
 }
 

@@ -258,7 +258,7 @@ func TestLintKnowsBuiltinPolicies(t *testing.T) {
 }
 
 func TestNeedlessForSomeIsNotNeedless(t *testing.T) {
-	b, err := svc.ParseBundle([]byte(`{
+	b := must(svc.ParseBundle([]byte(`{
 		"users": [{"id":"a"},{"id":"b"},{"id":"c"}],
 		"policies": [
 			{"id":"narrow","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:recall"],"banks":["*"]}]}},
@@ -266,10 +266,7 @@ func TestNeedlessForSomeIsNotNeedless(t *testing.T) {
 		"attachments": [
 			{"policy_id":"narrow","principal_type":"user","principal_id":"a"},{"policy_id":"wide","principal_type":"user","principal_id":"a"},
 			{"policy_id":"narrow","principal_type":"user","principal_id":"b"},
-			{"policy_id":"narrow","principal_type":"user","principal_id":"c"},{"policy_id":"wide","principal_type":"user","principal_id":"c"}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+			{"policy_id":"narrow","principal_type":"user","principal_id":"c"},{"policy_id":"wide","principal_type":"user","principal_id":"c"}]}`)))
 	checkFindings(t, svc.Lint(b, nil), nil)
 	b.Attachments = slices.Delete(b.Attachments, 2, 3)
 	checkFindings(t, svc.Lint(b, nil), []string{

@@ -416,10 +416,7 @@ func (h *host) compare(t *testing.T, p policytest.Principal, q policytest.Reques
 		p.Subject.Closed = "" // has no row and no rights, but may be vouched for
 	}
 	want = policytest.Evaluate(p.Subject, q)
-	d, err := h.Decide(t.Context(), asked, q.Action, q.Bank, svc.Context{Provider: q.Provider, Channel: q.Channel, Topic: q.Topic})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must(h.Decide(t.Context(), asked, q.Action, q.Bank, svc.Context{Provider: q.Provider, Channel: q.Channel, Topic: q.Topic}))
 	strategy, _ := d.Strategy()
 	if d.Outcome() != svc.Outcome(want.Outcome) || d.Reason() != want.Reason || strategy != or(want.Strategy) ||
 		!reflect.DeepEqual(engineParameters(d.Parameters()), want.Parameters) {

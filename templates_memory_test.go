@@ -266,10 +266,7 @@ func TestKeptTemplatesFollowTheirService(t *testing.T) {
 
 func (k keeper) patchPlain(t *testing.T, id string) {
 	t.Helper()
-	_, err := k.plain.Templates.Patch(t.Context(), admin, id, svc.TemplatePatch{Name: ptr(fmt.Sprint("Patched ", rand.Uint64()))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(k.plain.Templates.Patch(t.Context(), admin, id, svc.TemplatePatch{Name: ptr(fmt.Sprint("Patched ", rand.Uint64()))}))
 }
 
 func TestKeptTemplatesFollowOthers(t *testing.T) {
@@ -293,38 +290,21 @@ func TestKeptTemplatesFollowOthers(t *testing.T) {
 // Whoever has been shown by any call that a template is not what the list has does not find that in the list, although nothing else has
 // told this service of it.
 func TestKeptTemplatesAgreeWithWhatWasShown(t *testing.T) {
-	patch := svc.TemplatePatch{Name: ptr("Other")}
+	type call func(ctx context.Context, h *host) error
+	patch := call(func(ctx context.Context, h *host) error {
+		return errorOf(h.Templates.Patch(ctx, admin, "a", svc.TemplatePatch{Name: ptr("Other")}))
+	})
+	remove := call(func(ctx context.Context, h *host) error { return h.Templates.Delete(ctx, admin, "a") })
+	make := call(func(ctx context.Context, h *host) error {
+		return errorOf(h.Templates.Create(ctx, admin, svc.NewTemplate{ID: "b", Content: content("B", "1")}))
+	})
+	check := call(func(ctx context.Context, h *host) error { return errorOf(h.Templates.CheckUpdate(ctx, admin, "a")) })
 	for name, c := range map[string]struct {
-		others func(*host) error
-		shows  func(k keeper, ctx context.Context) error
-		code   svc.Code
+		others, shows call
+		code          svc.Code
 	}{
-		"a patch that changes nothing": {
-			func(h *host) error { return errorOf(h.Templates.Patch(context.Background(), admin, "a", patch)) },
-			func(k keeper, ctx context.Context) error { return errorOf(k.Templates.Patch(ctx, admin, "a", patch)) }, "",
-		},
-		"a patch of what is gone": {
-			func(h *host) error { return h.Templates.Delete(context.Background(), admin, "a") },
-			func(k keeper, ctx context.Context) error {
-				return errorOf(k.Templates.Patch(ctx, admin, "a", patch))
-			}, svc.CodeNotFound,
-		},
-		"a deletion": {
-			func(h *host) error { return h.Templates.Delete(context.Background(), admin, "a") },
-			func(k keeper, ctx context.Context) error { return k.Templates.Delete(ctx, admin, "a") }, svc.CodeNotFound,
-		},
-		"a creation": {
-			func(h *host) error {
-				return errorOf(h.Templates.Create(context.Background(), admin, svc.NewTemplate{ID: "b", Content: content("B", "1")}))
-			},
-			func(k keeper, ctx context.Context) error {
-				return errorOf(k.Templates.Create(ctx, admin, svc.NewTemplate{ID: "b", Content: content("B", "1")}))
-			}, svc.CodeExists,
-		},
-		"a check": {
-			func(h *host) error { return errorOf(h.Templates.Patch(context.Background(), admin, "a", patch)) },
-			func(k keeper, ctx context.Context) error { return errorOf(k.Templates.CheckUpdate(ctx, admin, "a")) }, "",
-		},
+		"a patch that changes nothing": {patch, patch, ""}, "a patch of what is gone": {remove, patch, svc.CodeNotFound},
+		"a deletion": {remove, remove, svc.CodeNotFound}, "a creation": {make, make, svc.CodeExists}, "a check": {patch, check, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			is, k := is.New(t), newKeeper(t, 1<<20)
@@ -332,8 +312,8 @@ func TestKeptTemplatesAgreeWithWhatWasShown(t *testing.T) {
 			k.warm(t)
 			k.store.plant(func() { k.store.deaf = true })
 			k.warm(t)
-			is.NoErr(c.others(k.plain))
-			is.Equal(svc.ErrorCode(c.shows(k, k.ctx(t))), c.code)
+			is.NoErr(c.others(t.Context(), k.plain))
+			is.Equal(svc.ErrorCode(c.shows(k.ctx(t), k.host)), c.code)
 			k.same(t)
 		})
 	}
@@ -516,10 +496,7 @@ func TestTemplatesAreCopiedNowAndThen(t *testing.T) {
 		})
 		began := time.Now()
 		for time.Since(began) < 300*time.Millisecond {
-			_, err := k.Templates.Patch(k.ctx(t), admin, "a", svc.TemplatePatch{Category: &svc.TextPatch{Value: ptr(fmt.Sprint(rand.Uint64()))}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(k.Templates.Patch(k.ctx(t), admin, "a", svc.TemplatePatch{Category: &svc.TextPatch{Value: ptr(fmt.Sprint(rand.Uint64()))}}))
 			k.list(t, k.host, svc.TemplateQuery{})
 			time.Sleep(time.Millisecond / 10)
 		}

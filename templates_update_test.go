@@ -200,10 +200,7 @@ func (s *transacting) meanwhile(t *testing.T, times int) (done *int) {
 	s.before = func() {
 		if *done < times {
 			*done++
-			_, err := other.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Description: &svc.TextPatch{Value: ptr(fmt.Sprint(*done))}})
-			if err != nil {
-				t.Error(err)
-			}
+			must(other.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Description: &svc.TextPatch{Value: ptr(fmt.Sprint(*done))}}))
 		}
 	}
 	return done
@@ -376,13 +373,10 @@ func merging(t *testing.T, edits svc.LocalEdits, base, ours, theirs svc.Content)
 	h := newHost(t, func(c *svc.Config) { c.Templates.LocalEdits = edits })
 	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
 	h.install(t, "x", "x", base)
-	_, err := h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{
+	must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{
 		Name: &ours.Name, Description: &svc.TextPatch{Value: ours.Description}, Category: &svc.TextPatch{Value: ours.Category},
 		Integrations: &ours.Integrations, Tags: &ours.Tags, Manifest: ours.Manifest,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	h.market.put(acme, "x", theirs)
 	h.actions()
 	return h
