@@ -1,7 +1,6 @@
 package svc_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -302,32 +301,30 @@ func TestDocumentsHaveLimits(t *testing.T) {
 		if size.bank {
 			rows = "/bank_policies/0/document"
 		}
-		ways := map[string]func(ctx context.Context, h *host, document []byte) error{
-			rows: func(ctx context.Context, h *host, document []byte) error {
-				return h.Access.Write(ctx, svc.Host, bundle(document), svc.BundleWrite{})
-			},
-			"apply:" + rows: func(ctx context.Context, h *host, document []byte) error {
-				return h.Access.Apply(ctx, svc.Host, bundle(document))
-			},
-			"dry:" + rows: func(ctx context.Context, h *host, document []byte) error {
-				return h.Access.Write(ctx, user("root"), bundle(document), svc.BundleWrite{DryRun: true})
-			},
-			"preview:" + rows: func(ctx context.Context, h *host, document []byte) error {
+		ctx, q := t.Context(), svc.Question{Bank: "d", UserID: "root"}
+		write := func(h *host, by svc.Principal, document []byte, dry bool) error {
+			return h.Access.Write(ctx, by, bundle(document), svc.BundleWrite{DryRun: dry})
+		}
+		ways := map[string]func(h *host, document []byte) error{
+			rows:            func(h *host, document []byte) error { return write(h, svc.Host, document, false) },
+			"apply:" + rows: func(h *host, document []byte) error { return h.Access.Apply(ctx, svc.Host, bundle(document)) },
+			"dry:" + rows:   func(h *host, document []byte) error { return write(h, user("root"), document, true) },
+			"preview:" + rows: func(h *host, document []byte) error {
 				return errorOf(h.Access.Preview(ctx, svc.Host, bundle(document), svc.BundleWrite{}))
 			},
-			"simulate:" + rows: func(ctx context.Context, h *host, document []byte) error {
-				return errorOf(h.Policies.Simulate(ctx, svc.Host, bundle(document), svc.Question{Bank: "d", UserID: "root"}))
+			"simulate:" + rows: func(h *host, document []byte) error {
+				return errorOf(h.Policies.Simulate(ctx, svc.Host, bundle(document), q))
 			},
 		}
 		if size.bank {
-			ways["set:/document"] = func(ctx context.Context, h *host, document []byte) error {
+			ways["set:/document"] = func(h *host, document []byte) error {
 				return errorOf(h.Banks.SetPolicy(ctx, svc.Host, bundle(document).BankPolicies[0]))
 			}
 		} else {
-			ways["create:/document"] = func(ctx context.Context, h *host, document []byte) error {
-				return errorOf(h.Policies.Create(ctx, svc.Host, svc.Policy{ID: "new" + fmt.Sprint(len(document)), Document: document}))
+			ways["create:/document"] = func(h *host, document []byte) error {
+				return errorOf(h.Policies.Create(ctx, svc.Host, svc.Policy{ID: fmt.Sprint("new", len(document)), Document: document}))
 			}
-			ways["patch:/document"] = func(ctx context.Context, h *host, document []byte) error {
+			ways["patch:/document"] = func(h *host, document []byte) error {
 				return errorOf(h.Policies.Patch(ctx, user("root"), "p", svc.PolicyPatch{Document: document}))
 			}
 		}
@@ -341,11 +338,11 @@ func TestDocumentsHaveLimits(t *testing.T) {
 				h.apply(t, `{"users":[{"id":"root"}],"attachments":[{"policy_id":"iam:admin","principal_type":"user","principal_id":"root"}]}`)
 				_, at, _ := strings.Cut(":"+way, ":")
 				at = at[strings.Index(at, "/"):]
-				wantCode(t, write(t.Context(), h, size.above), svc.CodeInvalid, at+size.at)
-				is.New(t).NoErr(write(t.Context(), h, size.largest))
+				wantCode(t, write(h, size.above), svc.CodeInvalid, at+size.at)
+				is.New(t).NoErr(write(h, size.largest))
 				// What is stored beyond a limit may be written as it is, and be asked about.
 				if h.write(t, bundle(size.above)); at == rows {
-					is.New(t).NoErr(write(t.Context(), h, size.above))
+					is.New(t).NoErr(write(h, size.above))
 				}
 			})
 		}

@@ -1,7 +1,6 @@
 package svc_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http/httptest"
@@ -207,9 +206,7 @@ func TestExamplesOfTheDocumentation(t *testing.T) {
 
 func TestExamplesOfTheDocumentationOverHTTP(t *testing.T) {
 	is := is.New(t)
-	h := newHost(t, func(c *svc.Config) {
-		c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) { return admin, nil })
-	})
+	h := newHost(t, adminSignsIn)
 	is.NoErr(h.Access.Apply(t.Context(), svc.Host, exampleBundle(t, "bundle")))
 	ask := asking(t, h)
 	is.Equal(ask("GET", "/ext/svc/debug/who-can?action=bank:recall&bank=notes", ""), object(example(t, "who-can")))

@@ -11,7 +11,7 @@ import (
 
 // TestNobodyInheritsRights: nothing can be attached to, or be owned by, somebody who is not there yet.
 func TestNobodyInheritsRights(t *testing.T) {
-	h := newHousehold(t)
+	h := hostOf(t, intact)
 	for field, bundle := range map[string]string{
 		"/attachments/0/principal_id":        `{"attachments":[{"policy_id":"wide","principal_type":"user","principal_id":"carol"}]}`,
 		"/attachments/0/policy_id":           `{"attachments":[{"policy_id":"future","principal_type":"user","principal_id":"bob"}]}`,

@@ -174,11 +174,6 @@ const intact = `{
 	"bank_policies": [{"bank_id":"project::notes","document":{"version":"2026-03-24","default_strategy":"deep",
 		"public_access":{"default":{"actions":["bank:recall"]},"overrides":[{"scope":"channel","value":"internal"},{"scope":"provider","value":"slack","actions":["bank:*"]}]}}}]}`
 
-func newHousehold(t *testing.T) *host {
-	h := hostOf(t, intact)
-	return h
-}
-
 // write writes rows past the service, as if something had come to harm since they were checked.
 func (h *host) write(t *testing.T, rows svc.Bundle) {
 	t.Helper()
@@ -232,14 +227,14 @@ const (
 )
 
 func TestIntactAllows(t *testing.T) {
-	h := newHousehold(t)
+	h := hostOf(t, intact)
 	for _, p := range []svc.Principal{user("alice"), user("bob"), account("ci"), account("free"), svc.Unmapped} {
 		h.wantAllowed(t, p, recall, notes)
 	}
 }
 
 func TestScopingPolicyGoneDenies(t *testing.T) {
-	h := newHousehold(t)
+	h := hostOf(t, intact)
 	h.write(t, svc.Bundle{ServiceAccounts: []svc.ServiceAccount{{ID: "ci", OwnerUserID: "alice", ScopingPolicyID: "gone"}}})
 	h.wantDenied(t, account("ci"), recall, notes, `the scoping policy "gone" of service account "ci" is gone`)
 	h.wantDenied(t, account("ci"), "iam:users:read", "*", "is gone")
@@ -260,7 +255,7 @@ func TestInactiveDenies(t *testing.T) {
 		{`{"service_accounts":[{"id":"free","owner_user_id":"alice","is_active":false}]}`, `{"service_accounts":[{"id":"free","is_active":true}]}`,
 			`service account "free" is inactive`, []svc.Principal{account("free")}, []svc.Principal{user("alice"), account("ci")}},
 	} {
-		h := newHousehold(t)
+		h := hostOf(t, intact)
 		h.apply(t, c.harm)
 		for _, p := range c.denied {
 			h.wantDenied(t, p, recall, notes, c.reason)
@@ -277,7 +272,7 @@ func TestInactiveDenies(t *testing.T) {
 }
 
 func TestUnknownDenies(t *testing.T) {
-	h := newHousehold(t)
+	h := hostOf(t, intact)
 	h.wantDenied(t, user("nobody"), recall, notes, `user "nobody" is unknown`)
 	h.wantDenied(t, account("nobody"), recall, notes, `service account "nobody" is unknown`)
 	h.write(t, svc.Bundle{ServiceAccounts: []svc.ServiceAccount{{ID: "free", OwnerUserID: "nobody"}}})
@@ -297,7 +292,7 @@ var brokenDocuments = []string{
 
 func TestBrokenPolicyDeniesItsPrincipalsOnly(t *testing.T) {
 	for _, document := range brokenDocuments {
-		h := newHousehold(t)
+		h := hostOf(t, intact)
 		h.write(t, svc.Bundle{Policies: []svc.Policy{{ID: "wide", Document: json.RawMessage(document)}}})
 		for _, p := range []svc.Principal{user("alice"), account("ci"), account("free"), user("alice", "bank:*", "iam:*")} {
 			h.wantDenied(t, p, recall, notes, `policy "wide" through group "team" is not valid`)
@@ -312,7 +307,7 @@ func TestBrokenPolicyDeniesItsPrincipalsOnly(t *testing.T) {
 
 func TestBrokenScopingPolicyDenies(t *testing.T) {
 	for _, document := range brokenDocuments {
-		h := newHousehold(t)
+		h := hostOf(t, intact)
 		h.write(t, svc.Bundle{Policies: []svc.Policy{{ID: "narrow", Document: json.RawMessage(document)}}})
 		h.wantDenied(t, account("ci"), recall, notes, `scoping policy "narrow" is not valid`)
 		h.wantAllowed(t, account("free"), recall, notes)
@@ -322,7 +317,7 @@ func TestBrokenScopingPolicyDenies(t *testing.T) {
 
 func TestBrokenBankPolicyDeniesOnItsBankOnly(t *testing.T) {
 	for _, document := range append(brokenDocuments[:4:4], `{"version":"2026-03-24","public_access":{"default":{"actions":["bank:recall","*"]}}}`, `{"statements":[]}`) {
-		h := newHousehold(t)
+		h := hostOf(t, intact)
 		h.write(t, svc.Bundle{BankPolicies: []svc.BankPolicy{{BankID: notes, Document: json.RawMessage(document)}}})
 		for _, p := range []svc.Principal{user("alice"), user("bob"), account("ci"), svc.Unmapped} {
 			h.wantDenied(t, p, recall, notes, `bank policy "project::notes" is not valid`)
@@ -337,7 +332,7 @@ func TestBrokenBankPolicyDeniesOnItsBankOnly(t *testing.T) {
 // TestBrokenPolicyStaysADeny: a document that may have held a deny does not let another one's allow through, and a deny that can
 // still be read is one.
 func TestBrokenPolicyStaysADeny(t *testing.T) {
-	h := newHousehold(t)
+	h := hostOf(t, intact)
 	h.apply(t, `{"policies":[{"id":"no","document":{"version":"2026-03-24","statements":[{"effect":"deny","actions":["bank:recall"],"banks":["project::*"]}]}}],
 		"attachments":[{"policy_id":"no","principal_type":"user","principal_id":"bob"}]}`)
 	h.wantDenied(t, user("bob"), recall, notes, `denied by statement 0 of policy "no"`)
@@ -351,7 +346,7 @@ func TestBrokenPolicyStaysADeny(t *testing.T) {
 
 // TestPublicOverrideIsFinal: the most specific override that matches decides alone, even when it lists nothing.
 func TestPublicOverrideIsFinal(t *testing.T) {
-	h := newHousehold(t)
+	h := hostOf(t, intact)
 	for _, c := range []struct {
 		in      svc.Context
 		action  string
@@ -389,7 +384,7 @@ func (s *failingStore) Access(ctx context.Context, q svc.AccessQuery) (svc.Acces
 }
 
 func TestErrorIsNeverAnAllow(t *testing.T) {
-	h := newHousehold(t)
+	h := hostOf(t, intact)
 	for _, cause := range []error{
 		svc.ErrUnavailable, svc.ErrNotFound, svc.ErrExists, svc.ErrChanged, svc.ErrUnauthenticated, context.Canceled, context.DeadlineExceeded,
 		errors.New("disk on fire"), &svc.Error{Code: svc.CodeNotFound},
@@ -402,7 +397,7 @@ func TestErrorIsNeverAnAllow(t *testing.T) {
 }
 
 func TestCancelledIsNeverAnAllow(t *testing.T) {
-	h := newHousehold(t)
+	h := hostOf(t, intact)
 	h.wantAllowed(t, user("alice"), recall, notes)
 	for range 5 { // until it is cached
 		must(h.Decide(t.Context(), user("alice"), recall, notes, svc.Context{}))

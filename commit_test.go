@@ -118,27 +118,6 @@ func TestRotatingAgain(t *testing.T) {
 	}
 }
 
-// Of equal rotations at once, all get one successor.
-func TestRotatingAtOnce(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	for _, overlap := range []time.Duration{0, time.Hour} {
-		old := h.issueWith(t, svc.NewAPIKey{})
-		var group sync.WaitGroup
-		keys := make([]svc.IssuedKey, 8)
-		errs := make([]error, len(keys))
-		for i := range keys {
-			group.Go(func() {
-				keys[i], errs[i] = h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, svc.Rotation{Overlap: overlap, IdempotencyKey: old.ID})
-			})
-		}
-		group.Wait()
-		for i := range keys {
-			is.NoErr(errs[i])
-			is.Equal(keys[i], keys[0])
-		}
-	}
-}
-
 func TestIdempotencyKeys(t *testing.T) {
 	is, h := is.New(t), withTemplate(t)
 	in := svc.NewAPIKey{IdempotencyKey: "once"}
@@ -225,27 +204,38 @@ func TestAnswersDoNotOutliveTheUser(t *testing.T) {
 	}
 }
 
+// Of equal requests at once, all get one answer.
 func TestRequestsAtOnceAreOne(t *testing.T) {
 	is, h := is.New(t), withTemplate(t)
 	h.market.put(acme, "z", content("Z", "1"))
-	const callers = 16
-	var done sync.WaitGroup
-	keys, templates, errs := make([]svc.IssuedKey, callers), make([]svc.Template, callers), make([]error, 2*callers)
-	for i := range callers {
-		done.Go(func() {
-			keys[i], errs[i] = h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})
-		})
-		done.Go(func() {
-			templates[i], errs[callers+i] = h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme", IdempotencyKey: "once"})
-		})
+	cut, kept := issue(t, h, alice), issue(t, h, alice)
+	h.actions()
+	rotate := func(old svc.IssuedKey, overlap time.Duration) func() (any, error) {
+		return func() (any, error) {
+			return h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, svc.Rotation{Overlap: overlap, IdempotencyKey: old.ID})
+		}
 	}
-	done.Wait()
-	is.NoErr(errors.Join(errs...))
-	for i := range callers {
-		is.Equal(keys[i], keys[0])
-		is.Equal(templates[i], templates[0])
+	for events, request := range map[int]func() (any, error){
+		11: func() (any, error) {
+			return h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})
+		},
+		21: func() (any, error) {
+			return h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme", IdempotencyKey: "once"})
+		},
+		32: rotate(cut, 0), 42: rotate(kept, time.Hour), // the last digit is the number of events
+	} {
+		var group sync.WaitGroup
+		answers, errs := make([]any, 16), make([]error, 16)
+		for i := range answers {
+			group.Go(func() { answers[i], errs[i] = request() })
+		}
+		group.Wait()
+		is.NoErr(errors.Join(errs...))
+		for _, answer := range answers {
+			is.Equal(answer, answers[0])
+		}
+		is.Equal(len(h.actions()), events%10)
 	}
-	is.Equal(len(h.actions()), 2)
 }
 
 func TestAnswersExpire(t *testing.T) {

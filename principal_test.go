@@ -346,7 +346,7 @@ func TestAccept(t *testing.T) {
 
 // TestIDsOfOtherKinds: a principal's kind is never read out of its id.
 func TestIDsOfOtherKinds(t *testing.T) {
-	h := newHousehold(t)
+	h := hostOf(t, intact)
 	var lookalikes []string
 	for _, id := range []string{"sa:ci", "_unmapped", "group:team", "team", "ci", "user", "host", "*", "telegram:1", "unmapped", "scoping:ci", "wide"} {
 		lookalikes = append(lookalikes, fmt.Sprintf(`{"id":%q}`, id))
@@ -379,7 +379,7 @@ func (h *host) wantForbidden(t *testing.T, by svc.Principal) {
 // TestTenantsOfOtherKinds: what is told of a principal has its kind beside its id.
 func TestTenantsOfOtherKinds(t *testing.T) {
 	is := is.New(t)
-	h := newHousehold(t)
+	h := hostOf(t, intact)
 	h.apply(t, `{"users":[{"id":"sa:ci"},{"id":"_unmapped","channels":[{"provider":"sa","sender_id":"ci"}]}]}`)
 	for _, c := range []struct {
 		q      svc.Question

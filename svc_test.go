@@ -105,6 +105,11 @@ func newHost(t *testing.T, edits ...func(*svc.Config)) *host {
 	return h
 }
 
+// adminSignsIn configures an Authenticator that finds admin.
+func adminSignsIn(c *svc.Config) {
+	c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) { return admin, nil })
+}
+
 // hostOf is a host with the rows of a bundle.
 func hostOf(t *testing.T, bundle string, edits ...func(*svc.Config)) *host {
 	t.Helper()

@@ -108,6 +108,14 @@ func newKeeper(t *testing.T, cached int, edits ...func(*svc.Config)) keeper {
 	return k
 }
 
+// keeperOfOne is a keeper with the template "a".
+func keeperOfOne(t *testing.T) keeper {
+	t.Helper()
+	k := newKeeper(t, 1<<20)
+	create(t, k.plain, "a", svc.Content{})
+	return k
+}
+
 // ctx is that of whoever calls.
 func (k keeper) ctx(t *testing.T) context.Context {
 	return context.WithValue(t.Context(), asked{}, true)
@@ -270,8 +278,7 @@ func (k keeper) patchPlain(t *testing.T, id string) {
 }
 
 func TestKeptTemplatesFollowOthers(t *testing.T) {
-	k := newKeeper(t, 1<<20)
-	create(t, k.plain, "a", svc.Content{})
+	k := keeperOfOne(t)
 	for range 5 {
 		k.warm(t)
 		k.patchPlain(t, "a")
@@ -307,8 +314,7 @@ func TestKeptTemplatesAgreeWithWhatWasShown(t *testing.T) {
 		"a deletion": {remove, remove, svc.CodeNotFound}, "a creation": {make, make, svc.CodeExists}, "a check": {patch, check, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			is, k := is.New(t), newKeeper(t, 1<<20)
-			create(t, k.plain, "a", svc.Content{})
+			is, k := is.New(t), keeperOfOne(t)
 			k.warm(t)
 			k.store.plant(func() { k.store.deaf = true })
 			k.warm(t)
@@ -410,8 +416,7 @@ func testTooManyTemplatesAreNotKept(t *testing.T) {
 // When the store has not been reached for 5 seconds, nothing old is said.
 func TestKeptTemplatesEndWithTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newKeeper(t, 1<<20)
-		create(t, k.plain, "a", svc.Content{})
+		k := keeperOfOne(t)
 		k.warm(t)
 		k.store.down.Store(true)
 		must(k.Templates.Read(k.ctx(t), svc.Host, "a"))
@@ -434,8 +439,7 @@ func TestKeepingTemplatesFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				k := newKeeper(t, 1<<20)
-				create(t, k.plain, "a", svc.Content{})
+				k := keeperOfOne(t)
 				tried := make(chan bool, 1000)
 				k.store.plant(func() {
 					k.store.read = func() error {
@@ -457,8 +461,7 @@ func TestKeepingTemplatesFails(t *testing.T) {
 
 func TestCloseWaitsForReadsOfTemplates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newKeeper(t, 1<<20)
-		create(t, k.plain, "a", svc.Content{})
+		k := keeperOfOne(t)
 		reading, ended := make(chan bool), make(chan bool)
 		k.store.plant(func() {
 			k.store.read = func() error {
@@ -483,8 +486,7 @@ func TestCloseWaitsForReadsOfTemplates(t *testing.T) {
 // However many want to read while templates change, they are copied a small part of the time.
 func TestTemplatesAreCopiedNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newKeeper(t, 1<<20)
-		create(t, k.plain, "a", svc.Content{})
+		k := keeperOfOne(t)
 		const takes = 2 * time.Millisecond
 		var copied atomic.Int64
 		k.store.plant(func() {

@@ -319,9 +319,7 @@ func TestSettlingInTheDocumentation(t *testing.T) {
 	with := func(model string, tags ...string) svc.Content {
 		return svc.Content{Name: "Notes", Integrations: []string{}, Tags: tags, Manifest: manifest(`{"version":"1","model":"` + model + `"}`)}
 	}
-	h := newHost(t, func(c *svc.Config) {
-		c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) { return admin, nil })
-	})
+	h := newHost(t, adminSignsIn)
 	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
 	h.install(t, "notes", "notes", with("small", "a"))
 	must(h.Templates.Patch(t.Context(), admin, "notes", svc.TemplatePatch{Manifest: with("mine").Manifest}))
