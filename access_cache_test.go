@@ -94,9 +94,7 @@ func withChief(b svc.Bundle) svc.Bundle {
 	b.Users = append(b.Users, svc.User{ID: id, Channels: []svc.Channel{}})
 	b.Policies = append(b.Policies, svc.Policy{ID: id, Document: document(
 		`{"effect":"allow","actions":["iam:*","template:*","bank:*"],"banks":["*"]}`)})
-	b.Attachments = append(b.Attachments, svc.Attachment{
-		PolicyID: id, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: id},
-	})
+	b.Attachments = append(b.Attachments, svc.Attachment{PolicyID: id, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: id}})
 	return b
 }
 
@@ -301,9 +299,7 @@ type agedStore struct {
 }
 
 func (s agedStore) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
-	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
-		return fn(ctx, agedStore{tx, s.most})
-	})
+	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return fn(ctx, agedStore{tx, s.most}) })
 }
 
 func (s agedStore) ReadAccess(ctx context.Context, read svc.AccessRead, yield func(svc.Bundle) error) (svc.StoreChanges, error) {

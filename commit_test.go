@@ -303,11 +303,9 @@ func TestRepeatedRequestOfARevokedKey(t *testing.T) {
 	is, h := is.New(t), newHost(t)
 	in := svc.NewAPIKey{IdempotencyKey: "once"}
 	for name, revoke := range map[string]func(id string) error{
-		"one": func(id string) error { return h.Keys.Revoke(t.Context(), alice, svc.Me, id) },
-		"all": func(string) error { return errorOf(h.Keys.RevokeAll(t.Context(), alice, svc.Me)) },
-		"rotated": func(id string) error {
-			return errorOf(h.Keys.Rotate(t.Context(), alice, svc.Me, id, svc.Rotation{}))
-		},
+		"one":     func(id string) error { return h.Keys.Revoke(t.Context(), alice, svc.Me, id) },
+		"all":     func(string) error { return errorOf(h.Keys.RevokeAll(t.Context(), alice, svc.Me)) },
+		"rotated": func(id string) error { return errorOf(h.Keys.Rotate(t.Context(), alice, svc.Me, id, svc.Rotation{})) },
 	} {
 		in.IdempotencyKey = name
 		key := h.issueWith(t, in)

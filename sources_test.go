@@ -407,9 +407,7 @@ func TestPersonalSourceRemovedMeanwhile(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		for _, installs := range []bool{false, true} {
 			is, h := is.New(t), withPersonalStaff(t)
-			register := func() {
-				must(h.MySources.Register(t.Context(), owner, svc.NewSource{URL: acme, Alias: ptr("acme")}))
-			}
+			register := func() { must(h.MySources.Register(t.Context(), owner, svc.NewSource{URL: acme, Alias: ptr("acme")})) }
 			register()
 			in := svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal}
 			remove := func() {

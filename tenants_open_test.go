@@ -143,9 +143,7 @@ func TestTenantCannotOpen(t *testing.T) {
 		}
 		return nil
 	}}
-	in := newTenants(t, svc.TenantsConfig{
-		Store: store, Config: svc.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))},
-	})
+	in := newTenants(t, svc.TenantsConfig{Store: store, Config: svc.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}})
 	makeTenants(t, in, "bad", "good")
 	broken.Store(true)
 	_, err := bearerIn(t.Context(), in, "bad", "x")
