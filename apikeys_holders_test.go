@@ -147,19 +147,11 @@ func TestNarrowingFollowsThePolicy(t *testing.T) {
 	is.True(!must(h.Decide(t.Context(), bots, "bank:recall", "notes", svc.Context{})).Allowed())
 }
 
-// goneStore has lost the policies that narrow keys.
-type goneStore struct{ svc.Store }
-
-func (s goneStore) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
-	snapshot, err := s.Store.Access(ctx, query)
-	snapshot.Narrowing = nil
-	return snapshot, err
-}
-
 func TestNarrowingPolicyGone(t *testing.T) {
 	is, h := is.New(t), hostOf(t, narrowWorld)
 	key := must(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{ScopingPolicyID: "recall"}))
-	gone := newHost(t, func(c *svc.Config) { c.Store = goneStore{h.store} })
+	lost := hooks{access: func(a *svc.AccessSnapshot, _ bool) error { a.Narrowing = nil; return nil }}
+	gone := newHost(t, func(c *svc.Config) { c.Store = hook(h.store, lost) })
 	p := gone.principal(t, key)
 	d := must(gone.Decide(t.Context(), p, "bank:recall", "notes", svc.Context{}))
 	is.True(!d.Allowed())

@@ -19,29 +19,14 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// editedStore hands out keys as if their rows had been edited in the database.
-type editedStore struct {
-	svc.Store
-	edit func(*svc.APIKey)
-}
-
-func (s *editedStore) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
-	snapshot, err := s.Store.Access(ctx, query)
-	if snapshot.Key != nil {
-		s.edit(snapshot.Key)
-	}
-	return snapshot, err
-}
-
-func (s *editedStore) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
-	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return fn(ctx, &editedStore{tx, s.edit}) })
-}
-
-func (s *editedStore) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
-	return s.Store.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
-		s.edit(key)
-		return change(key)
-	})
+// editing hands out keys as if their rows had been edited in the database.
+func editing(edit func(*svc.APIKey)) hooks {
+	return hooks{key: edit, access: func(a *svc.AccessSnapshot, _ bool) error {
+		if a.Key != nil {
+			edit(a.Key)
+		}
+		return nil
+	}}
 }
 
 // A key whose row says something else than this service has written is refused, and the operator is told. It cannot be
@@ -75,7 +60,7 @@ func TestEditedRowIsRefused(t *testing.T) {
 			}
 			var log bytes.Buffer
 			edited := newHost(t, func(config *svc.Config) {
-				config.Store = &editedStore{h.store, c.edit}
+				config.Store = hook(h.store, editing(c.edit))
 				config.Logger = slog.New(slog.NewTextHandler(&log, nil))
 				config.Now = h.now
 			})
@@ -104,7 +89,7 @@ func revocationIsNotUndone(t *testing.T, configure func(*svc.Config)) {
 	is, h := is.New(t), newHost(t, configure)
 	undone := func() *host { // one that has cached nothing
 		return newHost(t, configure, func(c *svc.Config) {
-			c.Store = &editedStore{h.store, func(k *svc.APIKey) { k.RevokedAt = time.Time{} }}
+			c.Store = hook(h.store, editing(func(k *svc.APIKey) { k.RevokedAt = time.Time{} }))
 		})
 	}
 	revoke := map[string]func(svc.IssuedKey) error{
@@ -193,7 +178,7 @@ func TestKeysWithoutPepperCanBeForged(t *testing.T) {
 	forge := func(peppers ...svc.Pepper) *host {
 		return newHost(t, func(c *svc.Config) {
 			c.Keys.Peppers = append([]svc.Pepper{own}, peppers...)
-			c.Store = &editedStore{old.store, func(k *svc.APIKey) { k.Holder = alice.Identity() }}
+			c.Store = hook(old.store, editing(func(k *svc.APIKey) { k.Holder = alice.Identity() }))
 		})
 	}
 	is.Equal(forge(svc.Pepper{}).principal(t, made).Identity(), alice.Identity())

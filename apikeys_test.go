@@ -182,47 +182,37 @@ func TestKeysOfServiceAccounts(t *testing.T) {
 	wantCode(t, errorOf(h.Authenticate(t.Context(), string(issued.Key))), svc.CodeUnauthenticated, "")
 }
 
-// taken is a store in which the first keys' ids are taken.
-type takenStore struct {
-	svc.Store
-	times int
-}
-
-func (s *takenStore) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
-	if s.times--; s.times >= 0 {
-		return svc.ErrExists
-	}
-	return s.Store.CreateAPIKey(ctx, key)
-}
-
-func (s *takenStore) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
-	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
-		in := &takenStore{tx, s.times}
-		defer func() { s.times = in.times }()
-		return fn(ctx, in)
-	})
+// taken has the ids of the next keys taken, so many times.
+func taken(times *int) hooks {
+	return hooks{createKey: func() error {
+		if *times--; *times >= 0 {
+			return svc.ErrExists
+		}
+		return nil
+	}}
 }
 
 func TestTakenKeyIDsAreDrawnAnew(t *testing.T) {
-	h := newHost(t, func(c *svc.Config) { c.Store = &takenStore{c.Store, 3} })
+	times := 3
+	h := newHost(t, func(c *svc.Config) { c.Store = hook(c.Store, taken(&times)) })
 	issue(t, h, alice)
-	h = newHost(t, func(c *svc.Config) { c.Store = &takenStore{c.Store, 4} })
+	times = 4
 	wantCode(t, errorOf(h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{})), svc.CodeInternal, "")
 }
 
 // A rotation draws anew as well. Until it has found an id, the old key is as it was.
 func TestTakenKeyIDsOfRotationsAreDrawnAnew(t *testing.T) {
 	is := is.New(t)
-	taken := &takenStore{}
-	h := newHost(t, func(c *svc.Config) { taken.Store, c.Store = c.Store, taken })
+	times := 0
+	h := newHost(t, func(c *svc.Config) { c.Store = hook(c.Store, taken(&times)) })
 	old := issue(t, h, alice)
 	before := h.read(t, old.ID)
 	h.actions()
-	taken.times = 4
+	times = 4
 	wantCode(t, errorOf(h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, svc.Rotation{})), svc.CodeInternal, "")
 	is.Equal(h.read(t, old.ID), before)
 	is.Equal(h.actions(), nil)
-	taken.times = 3
+	times = 3
 	next := must(h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, svc.Rotation{}))
 	is.Equal(keysOf(t, h), []svc.APIKey{next.APIKey})
 }

@@ -121,20 +121,6 @@ func TestOnlyMutationsAreKept(t *testing.T) {
 	is.Equal(h.kept(t), want)
 }
 
-// fullStore cannot queue.
-type fullStore struct {
-	svc.FullStore
-	err error
-}
-
-func (s *fullStore) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
-	return s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return fn(ctx, &fullStore{tx.(svc.FullStore), s.err}) })
-}
-
-func (s *fullStore) QueueAudit(context.Context, []svc.Event, func(svc.AuditRecord, []svc.Event) []svc.AuditRecord) error {
-	return s.err
-}
-
 func TestNothingHappensThatCannotBeKept(t *testing.T) {
 	for want, cause := range map[svc.Code]error{svc.CodeInternal: errors.New("disk full"), svc.CodeUnavailable: svc.ErrUnavailable} {
 		is, h := is.New(t), newHost(t, keeping)
@@ -142,7 +128,7 @@ func TestNothingHappensThatCannotBeKept(t *testing.T) {
 		create(t, h, "a", svc.Content{})
 		before, changes := h.kept(t), must(h.store.Changes(t.Context(), 0))
 		h.actions()
-		full := newHost(t, keeping, func(c *svc.Config) { c.Store = &fullStore{h.store.(svc.FullStore), cause} })
+		full := newHost(t, keeping, func(c *svc.Config) { c.Store = hook(h.store, hooks{queue: func() error { return cause }}) })
 		for _, err := range []error{
 			errorOf(full.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "b", Content: content("B", "1")})),
 			errorOf(full.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Name: ptr("x")})),

@@ -372,24 +372,14 @@ func TestPublicOverrideIsFinal(t *testing.T) {
 	}
 }
 
-// failingStore hands out all that it has, and an error with it.
-type failingStore struct {
-	svc.Store
-	err error
-}
-
-func (s *failingStore) Access(ctx context.Context, q svc.AccessQuery) (svc.AccessSnapshot, error) {
-	a, _ := s.Store.Access(ctx, q)
-	return a, s.err
-}
-
 func TestErrorIsNeverAnAllow(t *testing.T) {
 	h := hostOf(t, intact)
 	for _, cause := range []error{
 		svc.ErrUnavailable, svc.ErrNotFound, svc.ErrExists, svc.ErrChanged, svc.ErrUnauthenticated, context.Canceled, context.DeadlineExceeded,
 		errors.New("disk on fire"), &svc.Error{Code: svc.CodeNotFound},
 	} {
-		failing := newHost(t, func(c *svc.Config) { c.Store = &failingStore{h.store, cause} })
+		fails := hooks{access: func(*svc.AccessSnapshot, bool) error { return cause }} // beside all that there is
+		failing := newHost(t, func(c *svc.Config) { c.Store = hook(h.store, fails) })
 		for _, p := range []svc.Principal{user("alice"), account("free"), svc.Unmapped, user("alice", "bank:*", "iam:*", "template:*")} {
 			failing.wantNoAnswer(t, t.Context(), p)
 		}

@@ -268,19 +268,6 @@ func TestAnswersAreKeptWithWhatWasDone(t *testing.T) {
 	is.Equal(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{})), []svc.APIKey{issued.APIKey})
 }
 
-// answeredMeanwhile is a store in which another call answers between the two looks for an answer, the second of which fails.
-type answeredMeanwhile struct {
-	svc.FullStore
-	looks *atomic.Int32
-}
-
-func (s answeredMeanwhile) Answer(ctx context.Context, key []byte, now time.Time) (svc.StoredAnswer, error) {
-	if s.looks.Add(1) == 1 {
-		return svc.StoredAnswer{}, svc.ErrNotFound
-	}
-	return svc.StoredAnswer{}, svc.ErrUnavailable
-}
-
 // TestAnswersThatCannotBeRead: what was done by another call is no fault of ours when its answer cannot be read just now.
 func TestAnswersThatCannotBeRead(t *testing.T) {
 	h := withTemplate(t)
@@ -289,9 +276,15 @@ func TestAnswersThatCannotBeRead(t *testing.T) {
 	install := svc.Install{TemplateID: "z", SourceName: "acme", IdempotencyKey: "once"}
 	must(h.Templates.Install(t.Context(), admin, install))
 	is.New(t).NoErr(h.Templates.Delete(t.Context(), admin, "z"))
-	late := func() *host {
+	late := func() *host { // the second look of each call fails
+		looks := 0
 		return newHost(t, func(c *svc.Config) {
-			c.Store, c.Sources.Marketplace = answeredMeanwhile{h.store.(svc.FullStore), new(atomic.Int32)}, h.market
+			c.Sources.Marketplace, c.Store = h.market, hook(h.store, hooks{answer: func() error {
+				if looks++; looks == 1 {
+					return svc.ErrNotFound
+				}
+				return svc.ErrUnavailable
+			}})
 		})
 	}
 	wantCode(t, errorOf(late().Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})), svc.CodeUnavailable, "")

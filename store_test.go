@@ -152,27 +152,96 @@ func TestStoreWithoutSourceFiles(t *testing.T) {
 	is.Equal(log.String(), "")
 }
 
-// showsAnswers is a store that shows what answers it keeps.
-type showsAnswers struct {
-	svc.FullStore
-	kept *[]svc.StoredAnswer
+// hooks are what a test does to the calls of a store, also in transactions. A nil hook does nothing.
+type hooks struct {
+	access     func(read *svc.AccessSnapshot, tx bool) error // after Access
+	key        func(*svc.APIKey)                             // before it is changed
+	createKey  func() error
+	answer     func() error // instead of Answer, outside of transactions
+	answers    int          // as many as every caller has; 0: those of the store
+	keepAnswer func(svc.StoredAnswer) error
+	queue      func() error // of records
 }
 
-func (s showsAnswers) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+type hooked struct {
+	svc.FullStore
+	on hooks
+	tx bool
+}
+
+func hook(store svc.Store, on hooks) svc.Store { return hooked{store.(svc.FullStore), on, false} }
+
+func (s hooked) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
 	return s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
-		return fn(ctx, showsAnswers{tx.(svc.FullStore), s.kept})
+		return fn(ctx, hooked{tx.(svc.FullStore), s.on, true})
 	})
 }
 
-func (s showsAnswers) KeepAnswer(ctx context.Context, answer svc.StoredAnswer, now time.Time) error {
-	*s.kept = append(*s.kept, answer)
+func (s hooked) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
+	read, err := s.FullStore.Access(ctx, query)
+	if s.on.access != nil && err == nil {
+		err = s.on.access(&read, s.tx)
+	}
+	return read, err
+}
+
+func (s hooked) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+	return s.FullStore.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
+		if s.on.key != nil {
+			s.on.key(key)
+		}
+		return change(key)
+	})
+}
+
+func (s hooked) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
+	if s.on.createKey != nil {
+		if err := s.on.createKey(); err != nil {
+			return err
+		}
+	}
+	return s.FullStore.CreateAPIKey(ctx, key)
+}
+
+func (s hooked) Answer(ctx context.Context, key []byte, now time.Time) (svc.StoredAnswer, error) {
+	if s.on.answer != nil && !s.tx {
+		return svc.StoredAnswer{}, s.on.answer()
+	}
+	return s.FullStore.Answer(ctx, key, now)
+}
+
+func (s hooked) CountAnswers(ctx context.Context, caller []byte, now time.Time, most int) (int, error) {
+	if s.on.answers > 0 {
+		return min(s.on.answers, most), nil
+	}
+	return s.FullStore.CountAnswers(ctx, caller, now, most)
+}
+
+func (s hooked) KeepAnswer(ctx context.Context, answer svc.StoredAnswer, now time.Time) error {
+	if s.on.keepAnswer != nil {
+		if err := s.on.keepAnswer(answer); err != nil {
+			return err
+		}
+	}
 	return s.FullStore.KeepAnswer(ctx, answer, now)
+}
+
+func (s hooked) QueueAudit(ctx context.Context, events []svc.Event, next func(svc.AuditRecord, []svc.Event) []svc.AuditRecord) error {
+	if s.on.queue != nil {
+		return s.on.queue()
+	}
+	return s.FullStore.QueueAudit(ctx, events, next)
+}
+
+// shows has the answers that are kept.
+func shows(kept *[]svc.StoredAnswer) hooks {
+	return hooks{keepAnswer: func(answer svc.StoredAnswer) error { *kept = append(*kept, answer); return nil }}
 }
 
 func TestAnswersAreSealed(t *testing.T) {
 	is := is.New(t)
 	var kept []svc.StoredAnswer
-	store := showsAnswers{memstore.New(), &kept}
+	store := hook(memstore.New(), shows(&kept))
 	old, next := svc.Pepper{Version: "1", Secret: []byte("a pepper of the test")}, svc.Pepper{Version: "2", Secret: []byte("another, which is new")}
 	under := func(peppers ...svc.Pepper) *host {
 		return newHost(t, func(c *svc.Config) { c.Store, c.Keys.Peppers = store, peppers })
@@ -199,7 +268,7 @@ func TestAnswersAreSealed(t *testing.T) {
 func TestAnswersAreSmall(t *testing.T) {
 	is := is.New(t)
 	var kept []svc.StoredAnswer
-	h := newHost(t, func(c *svc.Config) { c.Store = showsAnswers{memstore.New(), &kept} })
+	h := newHost(t, func(c *svc.Config) { c.Store = hook(memstore.New(), shows(&kept)) })
 	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
 	h.market.put(acme, "z", content(strings.Repeat("Z", 1000), "1"))
 	must(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme", AliasID: new(strings.Repeat("語", 128)), IdempotencyKey: "once"}))
@@ -210,27 +279,11 @@ func TestAnswersAreSmall(t *testing.T) {
 	}
 }
 
-// keepsMany is a store that has so many answers to every caller.
-type keepsMany struct {
-	svc.FullStore
-	many int
-}
-
-func (s keepsMany) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
-	return s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
-		return fn(ctx, keepsMany{tx.(svc.FullStore), s.many})
-	})
-}
-
-func (s keepsMany) CountAnswers(_ context.Context, _ []byte, _ time.Time, most int) (int, error) {
-	return min(s.many, most), nil
-}
-
 // A caller has so many answers and no more; the host has more.
 func TestAnswersAreNotTooMany(t *testing.T) {
 	is, h := is.New(t), newHost(t)
 	with := func(many int) *host {
-		return newHost(t, func(c *svc.Config) { c.Store = keepsMany{h.store.(svc.FullStore), many} })
+		return newHost(t, func(c *svc.Config) { c.Store = hook(h.store, hooks{answers: many}) })
 	}
 	first, next := svc.NewAPIKey{IdempotencyKey: "first"}, svc.NewAPIKey{IdempotencyKey: "next"}
 	must(with(svc.MaxKeptAnswers-1).Keys.Issue(t.Context(), alice, svc.Me, first))
@@ -242,19 +295,10 @@ func TestAnswersAreNotTooMany(t *testing.T) {
 	must(full.Keys.Issue(t.Context(), svc.Host, bob.Identity(), next))
 }
 
-// keepsNothing is a store that has no room for answers.
-type keepsNothing struct{ svc.FullStore }
-
-func (s keepsNothing) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
-	return s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return fn(ctx, keepsNothing{tx.(svc.FullStore)}) })
-}
-
-func (keepsNothing) KeepAnswer(context.Context, svc.StoredAnswer, time.Time) error {
-	return svc.ErrUnavailable
-}
-
 func TestNothingIsDoneWithoutItsAnswer(t *testing.T) {
-	is, h := is.New(t), newHost(t, func(c *svc.Config) { c.Store = keepsNothing{c.Store.(svc.FullStore)} })
+	is, h := is.New(t), newHost(t, func(c *svc.Config) {
+		c.Store = hook(c.Store, hooks{keepAnswer: func(svc.StoredAnswer) error { return svc.ErrUnavailable }})
+	})
 	wantCode(t, errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})), svc.CodeUnavailable, "")
 	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{}))), 0)
 	is.Equal(len(h.actions()), 0)

@@ -224,34 +224,17 @@ func TestPersonalInstallsAreRepeatable(t *testing.T) {
 	is.NoErr(err)
 }
 
-// deleted is a store in which a user is deleted between the look at its rights and the transaction.
-type deleted struct {
-	svc.Store
-	user *string
-}
-
-func (s deleted) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
-	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return fn(ctx, deletedTx{tx, s.user}) })
-}
-
-type deletedTx struct {
-	svc.Store
-	user *string
-}
-
-func (s deletedTx) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
-	snapshot, err := s.Store.Access(ctx, query)
-	if snapshot.User != nil && snapshot.User.ID == *s.user {
-		snapshot.User = nil
-	}
-	return snapshot, err
-}
-
 // Nothing is left for a user that is deleted meanwhile. A user of the host, without a row, is none that could be.
 func TestPersonalOfADeletedUser(t *testing.T) {
 	is := is.New(t)
 	gone := ""
-	h := withPersonalStaff(t, func(c *svc.Config) { c.Store = deleted{c.Store, &gone} })
+	deletes := hooks{access: func(read *svc.AccessSnapshot, tx bool) error {
+		if tx && read.User != nil && read.User.ID == gone { // between the look at its rights and the transaction
+			read.User = nil
+		}
+		return nil
+	}}
+	h := withPersonalStaff(t, func(c *svc.Config) { c.Store = hook(c.Store, deletes) })
 	add := func(by svc.Principal, id string) (codes []svc.Code) {
 		for _, method := range []string{"template:create Create", "template:source Register", "template:install Install"} {
 			codes = append(codes, svc.ErrorCode(h.personal(t.Context(), by, id)[method]()))
