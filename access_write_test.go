@@ -20,10 +20,13 @@ import (
 	"github.com/extsvc/svc/store/memstore"
 )
 
-// pausing is a store that does something else once, before the first write of a call.
+// pausing is a store that does something else once, before the first write of a call. It counts transactions.
 type pausing struct {
 	svc.FullStore
-	before func()
+	before       func()
+	judged       func() // before the rows of an edit are read outside of a transaction
+	transactions atomic.Int64
+	within       bool // a transaction runs
 }
 
 // paused is the store, once that has been done.
@@ -36,8 +39,21 @@ func (s *pausing) paused() svc.FullStore {
 }
 
 func (s *pausing) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
-	return s.paused().Atomically(ctx, fn)
+	s.transactions.Add(1)
+	return s.paused().Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+		s.within = true
+		defer func() { s.within = false }()
+		return fn(ctx, tx)
+	})
 }
+
+func (s *pausing) ReadAccess(ctx context.Context, what svc.AccessRead, visit func(svc.Bundle) error) (svc.StoreChanges, error) {
+	if s.judged != nil && what.Named != nil {
+		s.judged()
+	}
+	return s.FullStore.ReadAccess(ctx, what, visit)
+}
+
 func (s *pausing) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
 	return s.paused().ChangeTemplate(ctx, key, change)
 }
@@ -389,34 +405,10 @@ func TestCallersOfADryRun(t *testing.T) {
 	}
 }
 
-// attended is a store that counts transactions, and does something before one.
-type attended struct {
-	*memstore.Store
-	transactions atomic.Int64
-	before       func() // of the next transaction
-	judged       func() // before the rows of an edit are read outside of a transaction
-}
-
-func (w *attended) ReadAccess(ctx context.Context, what svc.AccessRead, visit func(svc.Bundle) error) (svc.StoreChanges, error) {
-	if w.judged != nil && what.Named != nil {
-		w.judged()
-	}
-	return w.Store.ReadAccess(ctx, what, visit)
-}
-
-func (w *attended) Atomically(ctx context.Context, do func(ctx context.Context, tx svc.Store) error) error {
-	w.transactions.Add(1)
-	if before := w.before; before != nil {
-		w.before = nil
-		before()
-	}
-	return w.Store.Atomically(ctx, do)
-}
-
-func attending(t *testing.T) (*host, *attended) {
-	store := &attended{Store: memstore.New()}
+func attending(t *testing.T) (*host, *pausing) {
+	store := &pausing{FullStore: memstore.New()}
 	h := newHost(t, func(c *svc.Config) { c.Store = store })
-	h.store = store.Store
+	h.store = store.FullStore
 	h.apply(t, rightsRules)
 	store.transactions.Store(0)
 	return h, store

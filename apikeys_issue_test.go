@@ -129,7 +129,6 @@ func TestChangedKeysAreSealed(t *testing.T) {
 
 // A process that does not have a key's pepper yet does not spoil its seal.
 func TestUnknownPepperIsNotSealed(t *testing.T) {
-	two := svc.Pepper{Version: "2", Secret: []byte("the second pepper of two")}
 	h := newHost(t, func(c *svc.Config) { c.Keys.Peppers = append([]svc.Pepper{two}, c.Keys.Peppers...) })
 	behind := newHost(t, func(c *svc.Config) { c.Store = h.store })
 	key := issue(t, h, alice)
@@ -273,7 +272,6 @@ func TestLifeOfAnImportedKey(t *testing.T) {
 		must(h.Keys.Patch(t.Context(), alice, svc.Me, imported.ID, svc.APIKeyPatch{Disabled: new(false), ExpiresAt: new(clock.now().Add(time.Hour))}))
 		is.True(good())
 
-		two := svc.Pepper{Version: "2", Secret: []byte("the second pepper of two")}
 		moved := newHost(t, importing, clock.configure, func(c *svc.Config) { c.Store, c.Keys.Peppers = store, append([]svc.Pepper{two}, c.Keys.Peppers...) })
 		clock.in(time.Minute)
 		is.True(moved.good(svc.IssuedKey{Key: foreign}))

@@ -392,16 +392,21 @@ func TestUseInTransaction(t *testing.T) {
 	})
 }
 
+var one, two = svc.Pepper{Version: "1", Secret: []byte("the first pepper of two")}, svc.Pepper{Version: "2", Secret: []byte("the second pepper of two")}
+
+// under returns a function that makes services of a store under peppers.
+func under(t *testing.T, store svc.Store, clock *clock) func(peppers ...svc.Pepper) *host {
+	return func(peppers ...svc.Pepper) *host {
+		return newHost(t, clock.configure, func(c *svc.Config) { c.Store, c.Keys.Peppers = store, peppers })
+	}
+}
+
 // A key that is used is hashed anew under the first pepper, so that the old one can be dropped.
 func TestUsedKeysMoveToTheFirstPepper(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
-		one := svc.Pepper{Version: "1", Secret: []byte("the first pepper of two")}
-		two := svc.Pepper{Version: "2", Secret: []byte("the second pepper of two")}
 		h, store, clock := counted(t, func(c *svc.Config) { c.Keys.Peppers = []svc.Pepper{{}, one} })
-		with := func(peppers ...svc.Pepper) *host {
-			return newHost(t, clock.configure, func(c *svc.Config) { c.Store, c.Keys.Peppers = store, peppers })
-		}
+		with := under(t, store, clock)
 		used, unused := issue(t, h, alice), issue(t, h, alice)
 		is.Equal(used.Pepper, "")
 		both := with(two, one, svc.Pepper{})
@@ -444,12 +449,8 @@ func TestUsedKeysMoveToTheFirstPepper(t *testing.T) {
 func TestKeysMoveInTheMinuteOfAUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
-		one := svc.Pepper{Version: "1", Secret: []byte("the first pepper of two")}
-		two := svc.Pepper{Version: "2", Secret: []byte("the second pepper of two")}
 		h, store, clock := counted(t, func(c *svc.Config) { c.Keys.Peppers = []svc.Pepper{one} })
-		with := func(peppers ...svc.Pepper) *host {
-			return newHost(t, clock.configure, func(c *svc.Config) { c.Store, c.Keys.Peppers = store, peppers })
-		}
+		with := under(t, store, clock)
 		key := issue(t, h, alice)
 		is.True(h.good(key))
 		pass(flushed)

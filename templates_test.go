@@ -48,52 +48,32 @@ func TestCreateTemplate(t *testing.T) {
 }
 
 func TestCreateTemplateRefuses(t *testing.T) {
-	long := strings.Repeat("é", svc.MaxDescriptionLength)
-	for _, c := range []struct {
-		field string
-		id    string
-		edit  func(*svc.Content)
-	}{
-		{"/id", "", func(*svc.Content) {}},
-		{"/id", ".", func(*svc.Content) {}},
-		{"/id", "..", func(*svc.Content) {}},
-		{"/id", "a/b", func(*svc.Content) {}},
-		{"/id", `a\b`, func(*svc.Content) {}},
-		{"/id", "a\x00", func(*svc.Content) {}},
-		{"/id", "a\n", func(*svc.Content) {}},
-		{"/id", "a\u202e", func(*svc.Content) {}},
-		{"/id", "a\u200b", func(*svc.Content) {}},
-		{"/id", "\xff", func(*svc.Content) {}},
-		{"/id", strings.Repeat("é", 129), func(*svc.Content) {}},
-		{"/name", "a", func(c *svc.Content) { c.Name = "" }},
-		{"/name", "a", func(c *svc.Content) { c.Name = "a\x00b" }},
-		{"/description", "a", func(c *svc.Content) { c.Description = ptr(long + "é") }},
-		{"/description", "a", func(c *svc.Content) { c.Description = ptr("\xff") }},
-		{"/category", "a", func(c *svc.Content) { c.Category = ptr(long) }},
-		{"/tags", "a", func(c *svc.Content) { c.Tags = make([]string, svc.MaxLabels+1) }},
-		{"/tags/1", "a", func(c *svc.Content) { c.Tags = []string{"a", long} }},
-		{"/integrations/0", "a", func(c *svc.Content) { c.Integrations = []string{long} }},
-		{"/manifest", "a", func(c *svc.Content) { c.Manifest = nil }},
-		{"/manifest", "a", func(c *svc.Content) { c.Manifest = manifest(`null`) }},
-		{"/manifest", "a", func(c *svc.Content) { c.Manifest = manifest(`["version"]`) }},
-		{"/manifest", "a", func(c *svc.Content) { c.Manifest = manifest(`{"version":"1"`) }},
-		{"/manifest/a", "a", func(c *svc.Content) { c.Manifest = manifest(`{"version":"1","a":1,"a":2}`) }},
-		{"/manifest", "a", func(c *svc.Content) {
-			c.Manifest = manifest(`{"version":"1","a":"` + strings.Repeat("a", svc.MaxManifest) + `"}`)
-		}},
-		{"/manifest/version", "a", func(c *svc.Content) { c.Manifest = manifest(`{}`) }},
-		{"/manifest/version", "a", func(c *svc.Content) { c.Manifest = manifest(`{"version":null}`) }},
-		{"/manifest/version", "a", func(c *svc.Content) { c.Manifest = manifest(`{"version":1}`) }},
-		{"/manifest/version", "a", func(c *svc.Content) { c.Manifest = manifest(`{"version":""}`) }},
-	} {
-		h := newHost(t)
+	long, h := strings.Repeat("é", svc.MaxDescriptionLength), newHost(t)
+	refuses := func(field, id string, edit func(*svc.Content)) {
+		t.Helper()
 		content := svc.Content{Name: "n", Description: &long, Manifest: manifest(`{"version":"1"}`)}
-		c.edit(&content)
-		wantCode(t, errorOf(h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: c.id, Content: content})), svc.CodeInvalid, c.field)
-		if all := collect(t, h.Templates.List(t.Context(), admin, svc.TemplateQuery{})); len(all) > 0 {
-			t.Errorf("%s: something was written", c.field)
-		}
+		edit(&content)
+		wantCode(t, errorOf(h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: id, Content: content})), svc.CodeInvalid, field)
 	}
+	for _, id := range []string{"", ".", "..", "a/b", `a\b`, "a\x00", "a\n", "a\u202e", "a\u200b", "\xff", strings.Repeat("é", 129)} {
+		refuses("/id", id, func(*svc.Content) {})
+	}
+	for text, field := range map[string]string{
+		"": "/manifest", `null`: "/manifest", `["version"]`: "/manifest", `{"version":"1"`: "/manifest", `{"version":"1","a":1,"a":2}`: "/manifest/a",
+		`{"version":"1","a":"` + strings.Repeat("a", svc.MaxManifest) + `"}`: "/manifest",
+		`{}`: "/manifest/version", `{"version":null}`: "/manifest/version", `{"version":1}`: "/manifest/version", `{"version":""}`: "/manifest/version",
+	} {
+		refuses(field, "a", func(c *svc.Content) { c.Manifest = manifest(text) })
+	}
+	refuses("/name", "a", func(c *svc.Content) { c.Name = "" })
+	refuses("/name", "a", func(c *svc.Content) { c.Name = "a\x00b" })
+	refuses("/description", "a", func(c *svc.Content) { c.Description = ptr(long + "é") })
+	refuses("/description", "a", func(c *svc.Content) { c.Description = ptr("\xff") })
+	refuses("/category", "a", func(c *svc.Content) { c.Category = ptr(long) })
+	refuses("/tags", "a", func(c *svc.Content) { c.Tags = make([]string, svc.MaxLabels+1) })
+	refuses("/tags/1", "a", func(c *svc.Content) { c.Tags = []string{"a", long} })
+	refuses("/integrations/0", "a", func(c *svc.Content) { c.Integrations = []string{long} })
+	is.New(t).Equal(len(collect(t, h.Templates.List(t.Context(), admin, svc.TemplateQuery{}))), 0) // nothing was written
 }
 
 func TestOddIDsAreKept(t *testing.T) {

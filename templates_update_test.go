@@ -13,6 +13,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/longtest"
+	"github.com/extsvc/svc/store/memstore"
 )
 
 const (
@@ -151,30 +152,11 @@ func TestMergedIsCheckedByTheHost(t *testing.T) {
 	is.Equal(len(h.market.asked), 0)
 }
 
-// transacting is a store that says when it runs a transaction, and does something else before.
-type transacting struct {
-	svc.Store
-	before func()
-	within bool
-}
-
-func (s *transacting) Atomically(ctx context.Context, fn func(ctx context.Context, tx svc.Store) error) error {
-	if s.before != nil {
-		s.before()
-	}
-	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
-		s.within = true
-		defer func() { s.within = false }()
-		return fn(ctx, tx)
-	})
-}
-
 // contested is a host that merges, whose template "x" can be merged.
-func contested(t *testing.T) (*host, *transacting) {
+func contested(t *testing.T) (*host, *pausing) {
 	t.Helper()
-	store := &transacting{}
+	store := &pausing{FullStore: memstore.New()}
 	h := newHost(t, func(c *svc.Config) {
-		store.Store = c.Store
 		c.Store = store
 		c.Templates.LocalEdits = svc.EditsMerge
 		c.Templates.ValidateManifest = func(json.RawMessage) error {
@@ -194,15 +176,17 @@ func contested(t *testing.T) (*host, *transacting) {
 
 // meanwhile patches "x" by another service on the same store, each time to something else, so
 // often.
-func (s *transacting) meanwhile(t *testing.T, times int) (done *int) {
-	other := newHost(t, func(c *svc.Config) { c.Store = s.Store })
+func (s *pausing) meanwhile(t *testing.T, times int) (done *int) {
+	other := newHost(t, func(c *svc.Config) { c.Store = s.FullStore })
 	done = new(int)
-	s.before = func() {
-		if *done < times {
+	var change func()
+	change = func() {
+		if s.before = change; *done < times {
 			*done++
 			must(other.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Description: &svc.TextPatch{Value: ptr(fmt.Sprint(*done))}}))
 		}
 	}
+	s.before = change
 	return done
 }
 
@@ -238,7 +222,6 @@ func TestMergesNotForEver(t *testing.T) {
 
 	h, store = contested(t)
 	store.before = func() {
-		store.before = nil
 		is.NoErr(store.DeleteTemplate(t.Context(), svc.TemplateKey{Scope: svc.ScopeServer, ID: "x"}, nil))
 	}
 	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})), svc.CodeNotFound, "")
