@@ -89,8 +89,7 @@ func TestApplyLeavesWhatIsAbsent(t *testing.T) {
 	h := newHost(t)
 	export := func() string {
 		b := must(h.Access.Export(t.Context(), svc.Host))
-		text := must(b.JSON())
-		return string(text)
+		return string(must(b.JSON()))
 	}
 	is.Equal(h.refuses(t, account), "/service_accounts/0/owner_user_id") // it is new
 	is.Equal(h.refuses(t, `{"policies":[{"id":"p"}]}`), "/policies/0/document")
@@ -110,8 +109,7 @@ func TestApplyLeavesWhatIsAbsent(t *testing.T) {
 			b := must(svc.ParseBundle([]byte(bundle)))
 			again, err := b.JSON() // as a client sends it
 			is.NoErr(err)
-			sent := must(svc.ParseBundle(again))
-			is.NoErr(h.Access.Write(t.Context(), svc.Host, sent, how))
+			is.NoErr(h.Access.Write(t.Context(), svc.Host, must(svc.ParseBundle(again)), how))
 			is.Equal(len(must(h.Access.Preview(t.Context(), svc.Host, b, how)).Principals), 0)
 		}
 		is.Equal(export(), whole)
@@ -226,8 +224,7 @@ func TestChannelsBelongToOneUser(t *testing.T) {
 		`{"users":[{"id":"alice"},{"id":"bob","channels":[{"provider":"telegram","sender_id":"1"}]}]}`,
 		`{"users":[{"id":"bob","channels":[{"provider":"x","sender_id":"1"}]},{"id":"new","channels":[{"provider":"x","sender_id":"1"}]}]}`,
 	} {
-		b := must(svc.ParseBundle([]byte(bundle)))
-		is.Equal(svc.ErrorCode(h.Access.Apply(t.Context(), svc.Host, b)), svc.CodeExists)
+		is.Equal(svc.ErrorCode(h.Access.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(bundle))))), svc.CodeExists)
 	}
 	snapshot := must(h.store.Access(t.Context(), svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: "new"}}))
 	is.True(snapshot.User == nil)
@@ -241,8 +238,7 @@ func TestApplyTakesGoValues(t *testing.T) {
 		Policies:    []svc.Policy{{ID: "p", Document: []byte(" " + doc)}},
 		Attachments: []svc.Attachment{{PolicyID: "p", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "alice"}}},
 	}))
-	r := must(h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", UserID: "alice"}))
-	is.Equal(r.Outcome, svc.Allow)
+	is.Equal(must(h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", UserID: "alice"})).Outcome, svc.Allow)
 }
 
 func listed(n int) string {
@@ -390,8 +386,7 @@ func TestBundleIsReadAsItWasWritten(t *testing.T) {
 			BankPolicies: []svc.BankPolicy{{BankID: "b", Document: document}, {}},
 		},
 	} {
-		written := must(b.JSON())
-		is.Equal(must(svc.ParseBundle(written)), b)
+		is.Equal(must(svc.ParseBundle(must(b.JSON()))), b)
 	}
 }
 

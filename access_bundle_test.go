@@ -46,8 +46,7 @@ func TestKeptTestsTurn(t *testing.T) {
 	s := must(svc.New(svc.Config{Store: memstore.New()}))
 	is.NoErr(s.Access.Apply(t.Context(), svc.Host, parsed(t, tested)))
 	turned := func(text string, how svc.BundleWrite) string {
-		d := must(s.Access.Preview(t.Context(), svc.Host, parsed(t, text), how))
-		return subjects(d.Turned)
+		return subjects(must(s.Access.Preview(t.Context(), svc.Host, parsed(t, text), how)).Turned)
 	}
 	is.Equal(turned(`{}`, svc.BundleWrite{}), "")
 	none := `"policies": [{"id": "reads", "document": {"version": "2026-03-24", "statements": []}}]`
@@ -62,8 +61,7 @@ func TestKeptTestsTurn(t *testing.T) {
 
 	all := must(s.Access.Export(t.Context(), svc.Host))
 	is.Equal(len(all.Tests), 3)
-	text := must(all.JSON())
-	is.NoErr(s.Access.Apply(t.Context(), svc.Host, parsed(t, string(text)))) // what is exported can be written
+	is.NoErr(s.Access.Apply(t.Context(), svc.Host, parsed(t, string(must(all.JSON()))))) // what is exported can be written
 	is.Equal(must(s.Access.Export(t.Context(), svc.Host)), all)
 
 	diff, err := svc.Diff(all, parsed(t, `{"users": [{"id": "ann"}], "tests": [

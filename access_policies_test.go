@@ -262,8 +262,7 @@ func TestSimulateRefusesTooManyStatements(t *testing.T) {
 	is, h := is.New(t), newHost(t)
 	b := ways(1000)
 	b.Policies[0].Document = document(times(19, func(i int) string { return granting(`"llm_model":"m"`) })...)
-	r := must(h.Policies.Simulate(t.Context(), svc.Host, b, svc.Question{Bank: "b", UserID: "u"}))
-	is.Equal(len(r.Trace), 1001*19)
+	is.Equal(len(must(h.Policies.Simulate(t.Context(), svc.Host, b, svc.Question{Bank: "b", UserID: "u"})).Trace), 1001*19)
 	b.Policies[0].Document = document(times(20, func(i int) string { return granting(`"llm_model":"m"`) })...)
 	wantCode(t, errorOf(h.Policies.Simulate(t.Context(), svc.Host, b, svc.Question{Bank: "b", UserID: "u"})), svc.CodeInvalid, "")
 }

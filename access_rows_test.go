@@ -255,8 +255,7 @@ func TestForeignNames(t *testing.T) {
 			is.Equal(must(h.Policies.WhoCan(t.Context(), svc.Host, "", name)).Users, []string{"alice"})
 			is.Equal(must(h.Policies.WhatCan(t.Context(), svc.Host, alice.Identity()))[0].Bank, name)
 			for _, at := range []svc.Context{{}, {Channel: name}} {
-				d := must(h.Decide(t.Context(), svc.Unmapped, svc.ActionRecall, name, at))
-				is.Equal(d.Allowed(), at.Channel == name)
+				is.Equal(must(h.Decide(t.Context(), svc.Unmapped, svc.ActionRecall, name, at)).Allowed(), at.Channel == name)
 			}
 			is.True(must(h.Decide(t.Context(), alice, svc.ActionRecall, name, svc.Context{Topic: name})).Allowed())
 		})

@@ -32,8 +32,7 @@ const narrowWorld = `{
 // narrowed issues a key and returns the principal that it makes.
 func narrowed(t *testing.T, h *host, holder svc.Principal, by string) svc.Principal {
 	t.Helper()
-	key := must(h.Keys.Issue(t.Context(), svc.Host, holder.Identity(), svc.NewAPIKey{ScopingPolicyID: by}))
-	return h.principal(t, key)
+	return h.principal(t, must(h.Keys.Issue(t.Context(), svc.Host, holder.Identity(), svc.NewAPIKey{ScopingPolicyID: by})))
 }
 
 func (h *host) principal(t *testing.T, key svc.IssuedKey) svc.Principal {
@@ -112,8 +111,7 @@ func TestNarrowingNeverWidens(t *testing.T) {
 		r := must(h.Policies.Resolve(t.Context(), svc.Host, q))
 		is.Equal(r.Parameters, d.Parameters())
 		is.Equal(r.EffectiveStrategy, d.Parameters().RetainStrategy)
-		raw := must(json.Marshal(d.Parameters()))
-		return string(raw)
+		return string(must(json.Marshal(d.Parameters())))
 	}
 	is.Equal(parameters(narrowed(t, h, alice, "tempting")), parameters(alice)) // alice has recall_max_tokens alone
 	narrow := `{"recall_budget":"low","recall_max_tokens":null,"recall_tag_groups":[{"team":"a"}],"retain_roles":["system"],"retain_tags":["a"],` +

@@ -355,8 +355,7 @@ func TestLastUseOfARememberedKey(t *testing.T) {
 }
 
 func (h *host) generation(t *testing.T) int64 {
-	snapshot := must(h.store.Access(t.Context(), svc.AccessQuery{}))
-	return snapshot.Generation
+	return must(h.store.Access(t.Context(), svc.AccessQuery{})).Generation
 }
 
 // written returns what every write changes: the generation, or the number of keys.

@@ -214,8 +214,7 @@ func TestReadOnlyWritesNothing(t *testing.T) {
 
 	s := must(svc.New(svc.Config{Store: store, Events: svc.EventConfig{Keep: true}, ReadOnly: true}))
 	by := must(s.Authenticate(t.Context(), string(issued.Key)))
-	may := must(s.May(t.Context(), by, svc.ActionRecall, "notes"))
-	is.True(may)
+	is.True(must(s.May(t.Context(), by, svc.ActionRecall, "notes")))
 	w := newWaits(t, true) // whose table has every other mutation
 	writable := w.host
 	w.host = newHost(t, func(c *svc.Config) { *c = writable.config; c.ReadOnly = true })

@@ -121,8 +121,7 @@ func TestPatchesAtOnceAllHold(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	read := must(h.Templates.Read(t.Context(), admin, "a"))
-	is.Equal(read.Content, svc.Content{
+	is.Equal(must(h.Templates.Read(t.Context(), admin, "a")).Content, svc.Content{
 		Name: "New", Description: ptr("new"), Category: ptr("new"), Tags: []string{"new"},
 		Integrations: []string{"new"}, Manifest: manifest(`{"version":"new"}`),
 	})

@@ -285,8 +285,7 @@ func TestPersonalUpdates(t *testing.T) {
 			is.Equal(report.Templates[0].ID, id)
 		}
 	}
-	offered := must(h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{}))
-	is.Equal(offered.Templates[0].InstalledAs, []string{"x"})
+	is.Equal(must(h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{})).Templates[0].InstalledAs, []string{"x"})
 	must(h.MySources.Register(t.Context(), owner, svc.NewSource{URL: acme, Alias: ptr("mine")}))
 	must(h.MyTemplates.Install(t.Context(), owner, svc.Install{TemplateID: "x", SourceName: "mine", SourceScope: svc.ScopePersonal}))
 	found := must(h.MySources.Search(t.Context(), owner, svc.CatalogFilter{}))

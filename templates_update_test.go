@@ -314,8 +314,7 @@ func TestSettlingInTheDocumentation(t *testing.T) {
 	is.Equal(ask("GET", lines[0][2], ""), object(exampleOf(t, "docs/howto/update-templates.md", "template-diff")))
 	answer := ask(lines[1][1], lines[1][2], lines[1][3])
 	is.Equal(answer["updated"], true)
-	settled := must(h.Templates.Read(t.Context(), admin, "notes"))
-	is.Equal(revision(t, settled.Content), revision(t, with("mine", "a", "b")))
+	is.Equal(revision(t, must(h.Templates.Read(t.Context(), admin, "notes")).Content), revision(t, with("mine", "a", "b")))
 	is.Equal(ask("GET", strings.Replace(lines[0][2], "diff", "check-update", 1), "")["has_update"], false)
 }
 
