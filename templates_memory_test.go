@@ -325,22 +325,6 @@ func TestKeptTemplatesAgreeWithWhatWasShown(t *testing.T) {
 	}
 }
 
-// Re-binding changes nothing that an ETag follows from.
-func TestKeptTemplatesAgreeWithTheirAddress(t *testing.T) {
-	k := newKeeper(t, 1<<20)
-	k.register(t)
-	k.plain.install(t, "x", "x", content("X", "1"))
-	k.market.put(elsewhere, "x", content("X", "1"))
-	k.warm(t)
-	k.store.plant(func() { k.store.deaf = true })
-	k.warm(t)
-	is.New(t).NoErr(k.plain.Sources.Remove(t.Context(), admin, "acme"))
-	must(k.plain.Sources.Register(t.Context(), admin, svc.NewSource{URL: elsewhere, Alias: ptr("acme")}))
-	must(k.plain.Sources.Rebind(t.Context(), admin, "acme"))
-	must(k.Templates.CheckUpdate(k.ctx(t), admin, "x"))
-	k.same(t)
-}
-
 // While a call of this service may be changing a template nothing is taken from memory.
 func TestKeptTemplatesRestDuringAChange(t *testing.T) {
 	slow := &slowTemplates{slowStore: slowStore{written: make(chan struct{}), answer: make(chan struct{})}}
