@@ -12,6 +12,8 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/limits"
 )
 
 // clock shows a time that a test sets.
@@ -248,7 +250,7 @@ func TestRotate(t *testing.T) {
 	is.True(!h.good(next) && h.good(last))
 	is.Equal(h.actions(), []string{"api_key.issued api_key/" + last.ID + " by admin", "api_key.revoked api_key/" + next.ID + " by admin"})
 	end := h.read(t, last.ID).ExpiresAt
-	successor := must(h.Keys.Rotate(t.Context(), alice, svc.Me, last.ID, svc.Rotation{Overlap: svc.MaxKeyOverlap}))
+	successor := must(h.Keys.Rotate(t.Context(), alice, svc.Me, last.ID, svc.Rotation{Overlap: limits.KeyOverlap}))
 	is.Equal(h.read(t, last.ID).ExpiresAt, end) // never later than its own
 	is.Equal(h.read(t, last.ID).SuccessorID, successor.ID)
 
@@ -263,7 +265,7 @@ func TestRotateAgain(t *testing.T) {
 	clock := newClock()
 	h := newHost(t, clock.configure)
 	h.apply(t, `{"users":[{"id":"alice"}],"service_accounts":[{"id":"robot","owner_user_id":"alice"}]}`)
-	owner := svc.Principal{Kind: svc.KindUser, ID: "alice", Actions: []string{svc.ActionAccountKeysWrite}}
+	owner := svc.Principal{Kind: svc.KindUser, ID: "alice", Actions: []string{action.AccountKeysWrite}}
 	for name, c := range map[string]struct {
 		by     svc.Principal
 		holder svc.Identity
@@ -318,7 +320,7 @@ func TestRotateAgain(t *testing.T) {
 func TestRotateIsRefused(t *testing.T) {
 	h := newHost(t)
 	key := issue(t, h, alice)
-	for _, overlap := range []time.Duration{-1, svc.MaxKeyOverlap + 1} {
+	for _, overlap := range []time.Duration{-1, limits.KeyOverlap + 1} {
 		wantCode(t, errorOf(h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, svc.Rotation{Overlap: overlap})), svc.CodeInvalid, "/overlap_seconds")
 		_, err := h.Keys.Rotate(t.Context(), svc.Host, alice.Identity(), key.ID, svc.Rotation{Overlap: overlap})
 		wantCode(t, err, svc.CodeInvalid, "/overlap_seconds")

@@ -17,6 +17,8 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/limits"
 )
 
 // editing hands out keys as if their rows had been edited in the database.
@@ -300,7 +302,7 @@ func TestImportRefuses(t *testing.T) {
 		"prefix":       {Prefix: "svcu_", Hash: digest},
 		"hash":         {Prefix: "sk-", Hash: digest[:15]},
 		"/expires_at":  {Prefix: "sk-", Hash: digest, NewAPIKey: svc.NewAPIKey{ExpiresAt: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)}},
-		"/description": {Prefix: "sk-", Hash: digest, NewAPIKey: svc.NewAPIKey{Description: new(strings.Repeat("x", svc.MaxDescriptionLength+1))}},
+		"/description": {Prefix: "sk-", Hash: digest, NewAPIKey: svc.NewAPIKey{Description: new(strings.Repeat("x", limits.DescriptionLength+1))}},
 	} {
 		wantCode(t, errorOf(h.Keys.Import(t.Context(), svc.Host, alice.Identity(), in)), svc.CodeInvalid, field)
 	}
@@ -360,7 +362,7 @@ func TestRevokeLeaked(t *testing.T) {
 }
 
 // gateway may introspect keys, and nothing else.
-var gateway = user("gateway", svc.ActionKeysIntrospect)
+var gateway = user("gateway", action.KeysIntrospect)
 
 func TestIntrospect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -396,7 +398,7 @@ func TestIntrospectNeedsItsAction(t *testing.T) {
 		in := must(h.Keys.Introspect(t.Context(), by, key))
 		is.True(in.Active)
 	}
-	for _, by := range []svc.Principal{alice, robot, svc.Unmapped, user("carol", svc.ActionUsersRead, svc.ActionUsersWrite)} {
+	for _, by := range []svc.Principal{alice, robot, svc.Unmapped, user("carol", action.UsersRead, action.UsersWrite)} {
 		for _, token := range []string{key, "", "x"} {
 			in, err := h.Keys.Introspect(t.Context(), by, token)
 			wantCode(t, err, svc.CodeForbidden, "")

@@ -14,6 +14,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/parameter"
 	"github.com/extsvc/svc/store/memstore"
 )
@@ -214,7 +215,7 @@ func TestReadOnlyWritesNothing(t *testing.T) {
 
 	s := must(svc.New(svc.Config{Store: store, Events: svc.EventConfig{Keep: true}, ReadOnly: true}))
 	by := must(s.Authenticate(t.Context(), string(issued.Key)))
-	is.True(must(s.May(t.Context(), by, svc.ActionRecall, "notes")))
+	is.True(must(s.May(t.Context(), by, action.Recall, "notes")))
 	w := newWaits(t, true) // whose table has every other mutation
 	writable := w.host
 	w.host = newHost(t, func(c *svc.Config) { *c = writable.config; c.ReadOnly = true })

@@ -13,6 +13,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/limits"
 	"github.com/extsvc/svc/store/memstore"
 )
 
@@ -286,8 +287,8 @@ func TestAnswersAreNotTooMany(t *testing.T) {
 		return newHost(t, func(c *svc.Config) { c.Store = hook(h.store, hooks{answers: many}) })
 	}
 	first, next := svc.NewAPIKey{IdempotencyKey: "first"}, svc.NewAPIKey{IdempotencyKey: "next"}
-	must(with(svc.MaxKeptAnswers-1).Keys.Issue(t.Context(), alice, svc.Me, first))
-	full := with(svc.MaxKeptAnswers)
+	must(with(limits.KeptAnswers-1).Keys.Issue(t.Context(), alice, svc.Me, first))
+	full := with(limits.KeptAnswers)
 	wantCode(t, errorOf(full.Keys.Issue(t.Context(), alice, svc.Me, next)), svc.CodeLimit, "")
 	_, err := full.Keys.Issue(t.Context(), alice, svc.Me, first) // those there are stay
 	is.NoErr(err)

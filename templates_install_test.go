@@ -11,6 +11,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/limits"
 )
 
 const acme = "https://example.com/acme"
@@ -177,8 +178,8 @@ func TestPersonalLimits(t *testing.T) {
 		templates, sources int
 		add, drop          string
 	}{
-		"templates": {svc.MaxPersonalTemplates - 3, 0, "template:create Create", "template:manage Delete"},
-		"sources":   {0, svc.MaxPersonalSources - 3, "template:source Register", "template:source Remove"},
+		"templates": {limits.PersonalTemplates - 3, 0, "template:create Create", "template:manage Delete"},
+		"sources":   {0, limits.PersonalSources - 3, "template:source Register", "template:source Remove"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			is, h := is.New(t), withPersonalStaff(t, func(c *svc.Config) { c.Events.OnEvent = nil })
@@ -214,7 +215,7 @@ func TestPersonalInstallsAreRepeatable(t *testing.T) {
 	in := svc.Install{TemplateID: "x", SourceName: "acme", IdempotencyKey: "once"}
 	first := must(h.MyTemplates.Install(t.Context(), owner, in))
 	is.Equal(first.Origin.Source.Scope, svc.ScopeServer)
-	h.fill(t, svc.MaxPersonalTemplates-1, 0)
+	h.fill(t, limits.PersonalTemplates-1, 0)
 	is.Equal(must(h.MyTemplates.Install(t.Context(), owner, in)), first)
 	wantCode(t, errorOf(h.Templates.Install(t.Context(), owner, in)), svc.CodeKeyReused, "Idempotency-Key")
 	in.IdempotencyKey, in.AliasID = "twice", ptr("y")

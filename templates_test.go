@@ -12,6 +12,8 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/limits"
 )
 
 func create(t *testing.T, h *host, id string, content svc.Content) svc.Template {
@@ -48,7 +50,7 @@ func TestCreateTemplate(t *testing.T) {
 }
 
 func TestCreateTemplateRefuses(t *testing.T) {
-	long, h := strings.Repeat("é", svc.MaxDescriptionLength), newHost(t)
+	long, h := strings.Repeat("é", limits.DescriptionLength), newHost(t)
 	refuses := func(field, id string, edit func(*svc.Content)) {
 		t.Helper()
 		content := svc.Content{Name: "n", Description: &long, Manifest: manifest(`{"version":"1"}`)}
@@ -60,7 +62,7 @@ func TestCreateTemplateRefuses(t *testing.T) {
 	}
 	for text, field := range map[string]string{
 		"": "/manifest", `null`: "/manifest", `["version"]`: "/manifest", `{"version":"1"`: "/manifest", `{"version":"1","a":1,"a":2}`: "/manifest/a",
-		`{"version":"1","a":"` + strings.Repeat("a", svc.MaxManifest) + `"}`: "/manifest",
+		`{"version":"1","a":"` + strings.Repeat("a", limits.Manifest) + `"}`: "/manifest",
 		`{}`: "/manifest/version", `{"version":null}`: "/manifest/version", `{"version":1}`: "/manifest/version", `{"version":""}`: "/manifest/version",
 	} {
 		refuses(field, "a", func(c *svc.Content) { c.Manifest = manifest(text) })
@@ -70,7 +72,7 @@ func TestCreateTemplateRefuses(t *testing.T) {
 	refuses("/description", "a", func(c *svc.Content) { c.Description = ptr(long + "é") })
 	refuses("/description", "a", func(c *svc.Content) { c.Description = ptr("\xff") })
 	refuses("/category", "a", func(c *svc.Content) { c.Category = ptr(long) })
-	refuses("/tags", "a", func(c *svc.Content) { c.Tags = make([]string, svc.MaxLabels+1) })
+	refuses("/tags", "a", func(c *svc.Content) { c.Tags = make([]string, limits.Labels+1) })
 	refuses("/tags/1", "a", func(c *svc.Content) { c.Tags = []string{"a", long} })
 	refuses("/integrations/0", "a", func(c *svc.Content) { c.Integrations = []string{long} })
 	is.New(t).Equal(len(collect(t, h.Templates.List(t.Context(), admin, svc.TemplateQuery{}))), 0) // nothing was written
@@ -197,8 +199,8 @@ func TestErrorsHaveAnEnd(t *testing.T) {
 	references := h.Access.Apply(t.Context(), svc.Host, svc.Bundle{Groups: []svc.Group{{ID: "g", Members: strings.Split(strings.Repeat("u ", 5000)+"u", " ")}}})
 	for _, err := range []error{manifest, rows, references} {
 		all := svc.Errors(err)
-		is.Equal(len(all), svc.MaxErrors+1)
-		wantCode(t, all[svc.MaxErrors], svc.CodeInvalid, "")
+		is.Equal(len(all), limits.Errors+1)
+		wantCode(t, all[limits.Errors], svc.CodeInvalid, "")
 	}
 	is.True(len(svc.Lint(svc.Bundle{Users: make([]svc.User, 500)}, nil)) >= 500) // what a person asks for is whole
 }
@@ -238,7 +240,7 @@ func (h *host) personal(ctx context.Context, by svc.Principal, id string) map[st
 	}
 }
 
-var personalActions = []string{svc.ActionTemplateList, svc.ActionTemplateCreate, svc.ActionTemplateManage, svc.ActionTemplateInstall, svc.ActionTemplateSource, svc.ActionTemplateAdmin}
+var personalActions = []string{action.TemplateList, action.TemplateCreate, action.TemplateManage, action.TemplateInstall, action.TemplateSource, action.TemplateAdmin}
 
 // personalStaff has the users owner, who may do everything with templates, and other, who may do as much. Of each action there are a policy
 // p-ACTION that allows it alone, a user u-ACTION with that policy, and an account of owner that is scoped by it, s-ACTION.

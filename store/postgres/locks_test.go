@@ -10,6 +10,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/store/postgres"
 )
 
@@ -220,7 +221,7 @@ func (h host) writesOthers(by svc.Principal, id string) {
 	_, err = h.service.Templates.Patch(ctx, by, "other", svc.TemplatePatch{Name: &id})
 	is.NoErr(err)
 	is.NoErr(create(ctx, h.service, id))
-	allowed, err := h.service.May(ctx, by, svc.ActionUsersRead, "*")
+	allowed, err := h.service.May(ctx, by, action.UsersRead, "*")
 	is.NoErr(err)
 	is.True(allowed)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/sqlite"
 	"github.com/extsvc/svc/store/sqlstore"
@@ -285,7 +286,7 @@ func TestRemovalInAHostTransaction(t *testing.T) {
 		tx, inside := begin(t, store)
 		var gone []svc.Target
 		is.NoErr(inside.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
-			remove, of := svc.AccessNames{Users: []string{"alice"}}, []svc.Target{{Kind: svc.TargetUser, ID: "alice"}}
+			remove, of := svc.AccessNames{Users: []string{"alice"}}, []svc.Target{{Kind: event.TargetUser, ID: "alice"}}
 			return svc.AccessWrite{Remove: remove, Targets: of, Gone: func(g []svc.Target) { gone = g }}, nil
 		}))
 		is.Equal(gone, []svc.Target{source.Target()})
@@ -301,5 +302,5 @@ func TestRemovalInAHostTransaction(t *testing.T) {
 	}
 	changes, err := store.Changes(t.Context(), 1)
 	is.NoErr(err)
-	is.Equal(changes.Targets, []svc.Target{{Kind: svc.TargetUser, ID: "alice"}, source.Target()})
+	is.Equal(changes.Targets, []svc.Target{{Kind: event.TargetUser, ID: "alice"}, source.Target()})
 }
