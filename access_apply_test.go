@@ -1,7 +1,6 @@
 package svc_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -24,9 +23,7 @@ const small = `{
 	"bank_policies": [{"bank_id":"b","document":{"version":"2026-03-24","default_strategy":"deep"}}]}`
 
 func TestApplyTwiceChangesNothing(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
-	h.apply(t, small)
+	is, h := is.New(t), hostOf(t, small)
 	is.Equal(h.actions(), []string{
 		"access.written user/alice by ", "access.written user/bob by ", "access.written group/team by ",
 		"access.written service_account/ci by ", "access.written policy/p by ",
@@ -41,8 +38,7 @@ func TestApplyTwiceChangesNothing(t *testing.T) {
 }
 
 func TestLoadReportsProgress(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	bundle := must(svc.ParseBundle([]byte(small)))
 	var reports [][2]int
 	progress := func(done, total int) { reports = append(reports, [2]int{done, total}) }
@@ -56,9 +52,7 @@ func TestLoadReportsProgress(t *testing.T) {
 }
 
 func TestApplyWritesWhatIsNamed(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
-	h.apply(t, small)
+	is, h := is.New(t), hostOf(t, small)
 	h.actions()
 	h.apply(t, `{"users":[{"id":"alice","display_name":"alice","email":null}],"groups":[{"id":"team","display_name":"Team"}]}`)
 	is.Equal(h.actions(), []string{"access.written user/alice by ", "access.written group/team by "})
@@ -95,8 +89,7 @@ func TestApplyLeavesWhatIsAbsent(t *testing.T) {
 	h := newHost(t)
 	export := func() string {
 		b := must(h.Access.Export(t.Context(), svc.Host))
-		text := must(b.JSON())
-		return string(text)
+		return string(must(b.JSON()))
 	}
 	is.Equal(h.refuses(t, account), "/service_accounts/0/owner_user_id") // it is new
 	is.Equal(h.refuses(t, `{"policies":[{"id":"p"}]}`), "/policies/0/document")
@@ -116,8 +109,7 @@ func TestApplyLeavesWhatIsAbsent(t *testing.T) {
 			b := must(svc.ParseBundle([]byte(bundle)))
 			again, err := b.JSON() // as a client sends it
 			is.NoErr(err)
-			sent := must(svc.ParseBundle(again))
-			is.NoErr(h.Access.Write(t.Context(), svc.Host, sent, how))
+			is.NoErr(h.Access.Write(t.Context(), svc.Host, must(svc.ParseBundle(again)), how))
 			is.Equal(len(must(h.Access.Preview(t.Context(), svc.Host, b, how)).Principals), 0)
 		}
 		is.Equal(export(), whole)
@@ -199,8 +191,7 @@ func TestApplyRefuses(t *testing.T) {
 		{"", `[]`},
 		{"", `{"users":[]} {}`},
 	} {
-		h := newHost(t)
-		h.apply(t, `{"users":[{"id":"kept"}]}`)
+		h := hostOf(t, `{"users":[{"id":"kept"}]}`)
 		h.actions()
 		b, err := svc.ParseBundle([]byte(c.bundle))
 		if err == nil {
@@ -214,8 +205,7 @@ func TestApplyRefuses(t *testing.T) {
 }
 
 func TestApplyTellsEverythingThatIsWrong(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	b := must(svc.ParseBundle([]byte(`{"users":[{"id":"a"},{"id":"/"}],"groups":[{"id":""}]}`)))
 	err := h.Access.Apply(t.Context(), svc.Host, b)
 	is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
@@ -228,33 +218,27 @@ func TestApplyTellsEverythingThatIsWrong(t *testing.T) {
 }
 
 func TestChannelsBelongToOneUser(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
-	h.apply(t, small)
+	is, h := is.New(t), hostOf(t, small)
 	for _, bundle := range []string{
 		`{"users":[{"id":"bob","channels":[{"provider":"telegram","sender_id":"1"}]}]}`,
 		`{"users":[{"id":"alice"},{"id":"bob","channels":[{"provider":"telegram","sender_id":"1"}]}]}`,
 		`{"users":[{"id":"bob","channels":[{"provider":"x","sender_id":"1"}]},{"id":"new","channels":[{"provider":"x","sender_id":"1"}]}]}`,
 	} {
-		b := must(svc.ParseBundle([]byte(bundle)))
-		is.Equal(svc.ErrorCode(h.Access.Apply(t.Context(), svc.Host, b)), svc.CodeExists)
+		is.Equal(svc.ErrorCode(h.Access.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(bundle))))), svc.CodeExists)
 	}
-	snapshot, err := h.store.Access(t.Context(), svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: "new"}})
-	is.NoErr(err)
+	snapshot := must(h.store.Access(t.Context(), svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: "new"}}))
 	is.True(snapshot.User == nil)
 }
 
 // TestApplyTakesGoValues: the zero value of a row is an active one, named by its id.
 func TestApplyTakesGoValues(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	is.NoErr(h.Access.Apply(t.Context(), svc.Host, svc.Bundle{
 		Users:       []svc.User{{ID: "alice"}},
 		Policies:    []svc.Policy{{ID: "p", Document: []byte(" " + doc)}},
 		Attachments: []svc.Attachment{{PolicyID: "p", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "alice"}}},
 	}))
-	r := must(h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", UserID: "alice"}))
-	is.Equal(r.Outcome, svc.Allow)
+	is.Equal(must(h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", UserID: "alice"})).Outcome, svc.Allow)
 }
 
 func listed(n int) string {
@@ -313,34 +297,30 @@ func TestDocumentsHaveLimits(t *testing.T) {
 		if size.bank {
 			rows = "/bank_policies/0/document"
 		}
-		ways := map[string]func(ctx context.Context, h *host, document []byte) error{
-			rows: func(ctx context.Context, h *host, document []byte) error {
-				return h.Access.Write(ctx, svc.Host, bundle(document), svc.BundleWrite{})
-			},
-			"apply:" + rows: func(ctx context.Context, h *host, document []byte) error {
-				return h.Access.Apply(ctx, svc.Host, bundle(document))
-			},
-			"dry:" + rows: func(ctx context.Context, h *host, document []byte) error {
-				return h.Access.Write(ctx, user("root"), bundle(document), svc.BundleWrite{DryRun: true})
-			},
-			"preview:" + rows: func(ctx context.Context, h *host, document []byte) error {
+		ctx, q := t.Context(), svc.Question{Bank: "d", UserID: "root"}
+		write := func(h *host, by svc.Principal, document []byte, dry bool) error {
+			return h.Access.Write(ctx, by, bundle(document), svc.BundleWrite{DryRun: dry})
+		}
+		ways := map[string]func(h *host, document []byte) error{
+			rows:            func(h *host, document []byte) error { return write(h, svc.Host, document, false) },
+			"apply:" + rows: func(h *host, document []byte) error { return h.Access.Apply(ctx, svc.Host, bundle(document)) },
+			"dry:" + rows:   func(h *host, document []byte) error { return write(h, user("root"), document, true) },
+			"preview:" + rows: func(h *host, document []byte) error {
 				return errorOf(h.Access.Preview(ctx, svc.Host, bundle(document), svc.BundleWrite{}))
 			},
-			"simulate:" + rows: func(ctx context.Context, h *host, document []byte) error {
-				_, err := h.Policies.Simulate(ctx, svc.Host, bundle(document), svc.Question{Bank: "d", UserID: "root"})
-				return err
+			"simulate:" + rows: func(h *host, document []byte) error {
+				return errorOf(h.Policies.Simulate(ctx, svc.Host, bundle(document), q))
 			},
 		}
 		if size.bank {
-			ways["set:/document"] = func(ctx context.Context, h *host, document []byte) error {
+			ways["set:/document"] = func(h *host, document []byte) error {
 				return errorOf(h.Banks.SetPolicy(ctx, svc.Host, bundle(document).BankPolicies[0]))
 			}
 		} else {
-			ways["create:/document"] = func(ctx context.Context, h *host, document []byte) error {
-				_, err := h.Policies.Create(ctx, svc.Host, svc.Policy{ID: "new" + fmt.Sprint(len(document)), Document: document})
-				return err
+			ways["create:/document"] = func(h *host, document []byte) error {
+				return errorOf(h.Policies.Create(ctx, svc.Host, svc.Policy{ID: fmt.Sprint("new", len(document)), Document: document}))
 			}
-			ways["patch:/document"] = func(ctx context.Context, h *host, document []byte) error {
+			ways["patch:/document"] = func(h *host, document []byte) error {
 				return errorOf(h.Policies.Patch(ctx, user("root"), "p", svc.PolicyPatch{Document: document}))
 			}
 		}
@@ -354,11 +334,11 @@ func TestDocumentsHaveLimits(t *testing.T) {
 				h.apply(t, `{"users":[{"id":"root"}],"attachments":[{"policy_id":"iam:admin","principal_type":"user","principal_id":"root"}]}`)
 				_, at, _ := strings.Cut(":"+way, ":")
 				at = at[strings.Index(at, "/"):]
-				wantCode(t, write(t.Context(), h, size.above), svc.CodeInvalid, at+size.at)
-				is.New(t).NoErr(write(t.Context(), h, size.largest))
+				wantCode(t, write(h, size.above), svc.CodeInvalid, at+size.at)
+				is.New(t).NoErr(write(h, size.largest))
 				// What is stored beyond a limit may be written as it is, and be asked about.
 				if h.write(t, bundle(size.above)); at == rows {
-					is.New(t).NoErr(write(t.Context(), h, size.above))
+					is.New(t).NoErr(write(h, size.above))
 				}
 			})
 		}
@@ -367,8 +347,7 @@ func TestDocumentsHaveLimits(t *testing.T) {
 
 // A stored document beyond a limit decides, may get a new name, and is compared.
 func TestStoredDocumentsBeyondALimit(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	stored := held(nil)
 	stored.Policies[0].Document = document(statement("allow", 2000, 2000))
 	h.write(t, stored)
@@ -407,15 +386,13 @@ func TestBundleIsReadAsItWasWritten(t *testing.T) {
 			BankPolicies: []svc.BankPolicy{{BankID: "b", Document: document}, {}},
 		},
 	} {
-		written := must(b.JSON())
-		is.Equal(must(svc.ParseBundle(written)), b)
+		is.Equal(must(svc.ParseBundle(must(b.JSON()))), b)
 	}
 }
 
 func TestBundleOnPaper(t *testing.T) {
 	is := is.New(t)
-	written, err := svc.Bundle{Users: []svc.User{{ID: "a"}}, ServiceAccounts: []svc.ServiceAccount{{ID: "s", OwnerUserID: "a"}}}.JSON()
-	is.NoErr(err)
+	written := must(svc.Bundle{Users: []svc.User{{ID: "a"}}, ServiceAccounts: []svc.ServiceAccount{{ID: "s", OwnerUserID: "a"}}}.JSON())
 	is.Equal(string(written), `{"users":[{"id":"a","display_name":"","email":null,"is_active":true}],`+
 		`"service_accounts":[{"id":"s","display_name":"","owner_user_id":"a","scoping_policy_id":null,"is_active":true}]}`)
 }
@@ -436,17 +413,14 @@ func TestBundleThatCannotBeWritten(t *testing.T) {
 
 // A bundle can remove attachments: with its rows or neither, if the rows are those that the caller has seen.
 func TestWriteDetaches(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	h.apply(t, `{"users":[{"id":"alice"}],"groups":[{"id":"team","members":["alice"]}],"attachments":[{"policy_id":"bank:readonly","principal_type":"group","principal_id":"team"}]}`)
 	how := svc.BundleWrite{Detach: []svc.AttachmentKey{attachmentOf("bank:readonly", "team"), attachmentOf("bank:readonly", "team")}}
 	bob := svc.Bundle{Users: []svc.User{{ID: "bob"}}}
-	seen, err := h.Access.Preview(t.Context(), svc.Host, bob, how)
-	is.NoErr(err)
+	seen := must(h.Access.Preview(t.Context(), svc.Host, bob, how))
 	is.Equal(len(seen.Principals), 1) // alice loses
 	gone := svc.BundleWrite{Detach: []svc.AttachmentKey{attachmentOf("bank:readonly", "gone")}}
-	_, err = h.Access.Preview(t.Context(), svc.Host, bob, gone)
-	wantCode(t, err, svc.CodeNotFound, "")
+	wantCode(t, errorOf(h.Access.Preview(t.Context(), svc.Host, bob, gone)), svc.CodeNotFound, "")
 	wantCode(t, h.Access.Write(t.Context(), svc.Host, bob, gone), svc.CodeNotFound, "")
 	both := svc.Bundle{Attachments: []svc.Attachment{{PolicyID: "bank:readonly", Principal: how.Detach[0].Principal}}}
 	wantCode(t, h.Access.Write(t.Context(), svc.Host, both, how), svc.CodeInvalid, "detach")

@@ -1,7 +1,10 @@
 package svc_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
@@ -9,6 +12,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/limits"
 	"github.com/extsvc/svc/store/memstore"
 )
@@ -44,8 +48,7 @@ func TestKeptTestsTurn(t *testing.T) {
 	s := must(svc.New(svc.Config{Store: memstore.New()}))
 	is.NoErr(s.Access.Apply(t.Context(), svc.Host, parsed(t, tested)))
 	turned := func(text string, how svc.BundleWrite) string {
-		d := must(s.Access.Preview(t.Context(), svc.Host, parsed(t, text), how))
-		return subjects(d.Turned)
+		return subjects(must(s.Access.Preview(t.Context(), svc.Host, parsed(t, text), how)).Turned)
 	}
 	is.Equal(turned(`{}`, svc.BundleWrite{}), "")
 	none := `"policies": [{"id": "reads", "document": {"version": "2026-03-24", "statements": []}}]`
@@ -60,8 +63,7 @@ func TestKeptTestsTurn(t *testing.T) {
 
 	all := must(s.Access.Export(t.Context(), svc.Host))
 	is.Equal(len(all.Tests), 3)
-	text := must(all.JSON())
-	is.NoErr(s.Access.Apply(t.Context(), svc.Host, parsed(t, string(text)))) // what is exported can be written
+	is.NoErr(s.Access.Apply(t.Context(), svc.Host, parsed(t, string(must(all.JSON()))))) // what is exported can be written
 	is.Equal(must(s.Access.Export(t.Context(), svc.Host)), all)
 
 	diff, err := svc.Diff(all, parsed(t, `{"users": [{"id": "ann"}], "tests": [
@@ -124,4 +126,130 @@ func TestLintFindsTurnedTests(t *testing.T) {
 		found += f.Pointer + " " + string(f.Code) + " " + string(f.Severity) + "; "
 	}
 	is.New(t).Equal(found, "/tests/1 test_turned warning; /tests/2/bank row_invalid error; ")
+}
+
+// A bundle is refused before its rows take memory: those who send one may have no right at all.
+func TestParseBundleWithin(t *testing.T) {
+	measured(t)
+	is := is.New(t)
+	for list, row := range map[string]string{"users": `{}`, "groups": `{"id":"g","members":["a","b"]}`, "attachments": `{}`} {
+		rows := strings.TrimSuffix(strings.Repeat(row+",", (1<<18)/(len(row)+1)), ",")
+		data := []byte(`{"` + list + `":[` + rows + `]}`)
+		var err error
+		cost := allocated(func() { _, err = svc.ParseBundleWithin(data, 2_500) })
+		is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
+		is.True(cost < 1<<20)
+		must(svc.ParseBundle(data))
+	}
+	must(svc.ParseBundleWithin([]byte(`{"users":[{"channels":[{},{}]},{}]}`), 4))
+	wantCode(t, errorOf(svc.ParseBundleWithin([]byte(`{"users":[{"channels":[{},{}]},{}]}`), 3)), svc.CodeInvalid, "/users/1")
+	_, err := svc.ParseBundleWithin([]byte(`{"policies":[{"document":{"a":[1,2,3,4]}}]}`), 1) // a document is not looked into
+	is.NoErr(err)
+}
+
+// example returns an example of docs/howto/explain-access.md.
+func example(t *testing.T, name string) string {
+	t.Helper()
+	return exampleOf(t, "docs/howto/explain-access.md", name)
+}
+
+func exampleOf(t *testing.T, file, name string) string {
+	t.Helper()
+	page := must(os.ReadFile(file))
+	_, block, found := strings.Cut(string(page), "<!-- example: "+name+" -->\n```")
+	_, block, _ = strings.Cut(block, "\n")
+	block, _, ended := strings.Cut(block, "```")
+	if !found || !ended {
+		t.Fatalf("no example %q", name)
+	}
+	return block
+}
+
+func exampleBundle(t *testing.T, name string) svc.Bundle {
+	t.Helper()
+	return must(svc.ParseBundle([]byte(example(t, name))))
+}
+
+func TestExamplesOfTheDocumentation(t *testing.T) {
+	is := is.New(t)
+	bundle := exampleBundle(t, "bundle")
+	h := newHost(t)
+	is.NoErr(h.Access.Apply(t.Context(), svc.Host, bundle))
+
+	var b strings.Builder
+	for _, f := range svc.Lint(bundle, []string{"bank:delete"}) {
+		fmt.Fprintf(&b, "%s %s: %s\n", f.Pointer, f.Code, f.Message)
+	}
+	is.Equal(b.String(), example(t, "lint"))
+
+	b.Reset()
+	list := must(h.Policies.WhatCan(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "bob"}))
+	for _, c := range list {
+		fmt.Fprintf(&b, "%s %s on %s %s\n", c.Outcome, c.Action, c.Bank, set(c.Parameters))
+	}
+	is.Equal(b.String(), example(t, "what-can"))
+
+	b.Reset()
+	d := must(h.Access.Preview(t.Context(), svc.Host, exampleBundle(t, "overlay"), svc.BundleWrite{}))
+	for _, p := range d.Principals {
+		for _, who := range p.Principals {
+			fmt.Fprintf(&b, "%s %s\n", who.Kind, who.ID)
+		}
+		for _, e := range p.Differences {
+			fmt.Fprintf(&b, "  %s %s on %s %s → %s\n", e.Change, e.Action, e.Bank, set(e.Before), set(e.After))
+		}
+	}
+	is.Equal(b.String(), example(t, "diff"))
+	is.Equal(d.Public, nil)
+	is.Equal(d.Strategies, nil)
+}
+
+func TestExamplesOfTheDocumentationOverHTTP(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t, adminSignsIn)
+	is.NoErr(h.Access.Apply(t.Context(), svc.Host, exampleBundle(t, "bundle")))
+	ask := asking(t, h)
+	is.Equal(ask("GET", "/ext/svc/debug/who-can?action=bank:recall&bank=notes", ""), object(example(t, "who-can")))
+
+	answer := ask("POST", "/ext/svc/debug/simulate", example(t, "simulation"))
+	for key, value := range object(example(t, "simulated")) {
+		is.Equal(answer[key], value)
+	}
+}
+
+// asking sends requests to a host's interface.
+func asking(t *testing.T, h *host) func(method, target, body string) map[string]any {
+	api := httpapi.New(h.Service, httpapi.Options{})
+	return func(method, target, body string) map[string]any {
+		t.Helper()
+		r := httptest.NewRequest(method, target, strings.NewReader(body))
+		r.Header.Set("Authorization", "Bearer session")
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		if api.ServeHTTP(w, r); w.Code != 200 {
+			t.Fatalf("%s %s: %d %s", method, target, w.Code, w.Body)
+		}
+		return object(w.Body.String())
+	}
+}
+
+func object(text string) (v map[string]any) {
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// set is parameters as they are written: those that are set.
+func set(p svc.Parameters) string {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(encoded(p), &all); err != nil {
+		panic(err)
+	}
+	for key, value := range all {
+		if string(value) == "null" {
+			delete(all, key)
+		}
+	}
+	return string(encoded(all))
 }

@@ -17,7 +17,6 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/event"
-	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/memstore"
 )
 
@@ -96,9 +95,7 @@ func withChief(b svc.Bundle) svc.Bundle {
 	b.Users = append(b.Users, svc.User{ID: id, Channels: []svc.Channel{}})
 	b.Policies = append(b.Policies, svc.Policy{ID: id, Document: document(
 		`{"effect":"allow","actions":["iam:*","template:*","bank:*"],"banks":["*"]}`)})
-	b.Attachments = append(b.Attachments, svc.Attachment{
-		PolicyID: id, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: id},
-	})
+	b.Attachments = append(b.Attachments, svc.Attachment{PolicyID: id, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: id}})
 	return b
 }
 
@@ -119,10 +116,7 @@ func (w *worlds) writeAsOther(t *testing.T, store svc.Store, b svc.Bundle) {
 	if write.Targets = append(write.Targets, left); w.IntN(20) == 0 {
 		write.Targets = []svc.Target{{Kind: event.TargetAccess}}
 	}
-	err := store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) { return write, nil })
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) { return write, nil }))
 }
 
 // Rows that were moved by many changes answer as rows that are read at once. A preview is the difference between the whole states.
@@ -170,9 +164,7 @@ func TestMovedRowsAreTheRows(t *testing.T) {
 		}
 		moves, whole = moves+store.moves.Load(), whole+store.whole.Load()
 	}
-	forEachWorld(t, 5, func(t *testing.T, w *worlds) {
-		synctest.Test(t, func(t *testing.T) { moved(t, w) })
-	})
+	forEachWorld(t, 2, 25, func(t *testing.T, w *worlds) { synctest.Test(t, func(t *testing.T) { moved(t, w) }) })
 	if whole*4 > moves || differ < 10 || spared < 10 {
 		t.Errorf("rows are read %d times and moved %d times, %d times neither; %d previews say something",
 			whole, moves, spared, differ)
@@ -182,7 +174,7 @@ func TestMovedRowsAreTheRows(t *testing.T) {
 // A store that loses a part of what has changed is noticed by the comparison above.
 func TestLostMoveIsNoticed(t *testing.T) {
 	noticed := 0
-	forEachWorld(t, longtest.Times(5, 10), func(t *testing.T, w *worlds) {
+	forEachWorld(t, 2, 50, func(t *testing.T, w *worlds) {
 		base := w.bundle()
 		store := &movesStore{Store: memstore.New(), loses: func(part svc.Bundle) bool { return part.Groups != nil }}
 		h := over(t, store)
@@ -261,8 +253,7 @@ func TestFailedMove(t *testing.T) {
 
 // For the race detector: every answer is of one state, whatever is asked while access changes.
 func TestQuestionsWhileAccessChanges(t *testing.T) {
-	h := newHost(t)
-	h.apply(t, world)
+	h := hostOf(t, world)
 	h.apply(t, `{"users":[{"id":"idle","is_active":true}]}`)
 	states := []string{`{"groups":[{"id":"team","members":["alice"]}]}`, `{"groups":[{"id":"team","members":["idle"]}]}`}
 	overlay := must(svc.ParseBundle([]byte(`{"groups":[{"id":"team","members":["alice","idle"]}]}`)))
@@ -309,9 +300,7 @@ type agedStore struct {
 }
 
 func (s agedStore) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
-	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
-		return fn(ctx, agedStore{tx, s.most})
-	})
+	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return fn(ctx, agedStore{tx, s.most}) })
 }
 
 func (s agedStore) ReadAccess(ctx context.Context, read svc.AccessRead, yield func(svc.Bundle) error) (svc.StoreChanges, error) {
@@ -332,9 +321,7 @@ func TestWritesReadFewChanges(t *testing.T) {
 		},
 	}))
 	ada := svc.Principal{Kind: svc.KindUser, ID: "ada"}
-	rename := func(name string) {
-		must(h.Users.Patch(t.Context(), ada, "ada", svc.UserPatch{DisplayName: &name}))
-	}
+	rename := func(name string) { must(h.Users.Patch(t.Context(), ada, "ada", svc.UserPatch{DisplayName: &name})) }
 	rename("Ada")
 	for range 20 {
 		must(h.Keys.Issue(t.Context(), svc.Host, ada.Identity(), svc.NewAPIKey{}))
@@ -414,8 +401,7 @@ func readAgain(t *testing.T, who map[string]svc.Principal, bundle string) (names
 	h.apply(t, bundle)
 	h.apply(t, `{"bank_policies": [{"bank_id": "marker", "document": {"version": "2026-03-24", "public_access": {"default": {"actions": ["bank:recall"]}}}}]}`)
 	eventually(t, func() bool { // the other process has followed so far
-		d := must(other.Decide(t.Context(), svc.Unmapped, "bank:recall", "marker", svc.Context{}))
-		return d.Allowed()
+		return must(other.Decide(t.Context(), svc.Unmapped, "bank:recall", "marker", svc.Context{})).Allowed()
 	})
 	for i, at := range []struct {
 		*watchedStore

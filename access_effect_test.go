@@ -42,7 +42,15 @@ const rightsRules = `{
 		{"policy_id": "retain", "principal_type": "user", "principal_id": "bob"}, {"policy_id": "audit", "principal_type": "user", "principal_id": "chief"},
 		{"policy_id": "retain", "principal_type": "user", "principal_id": "idle"}, {"policy_id": "recall", "principal_type": "user", "principal_id": "rest"}]}`
 
-type does func(ctx context.Context, h *host, by svc.Principal) error
+// does is a write by a caller.
+type does func(a act) error
+
+// act is where a write is done, and by whom.
+type act struct {
+	*host
+	ctx context.Context
+	by  svc.Principal
+}
 
 // rightsRule is a rule with a write that it allows and one that it refuses.
 type rightsRule struct {
@@ -52,27 +60,24 @@ type rightsRule struct {
 }
 
 func attaches(policy, kind, id string) does {
-	return func(ctx context.Context, h *host, by svc.Principal) error {
-		return h.Policies.Attach(ctx, by, svc.Attachment{PolicyID: policy, Principal: svc.GrantedTo{Type: kind, ID: id}})
+	return func(a act) error {
+		return a.Policies.Attach(a.ctx, a.by, svc.Attachment{PolicyID: policy, Principal: svc.GrantedTo{Type: kind, ID: id}})
 	}
 }
 
 func detaches(policy, kind, id string) does {
-	return func(ctx context.Context, h *host, by svc.Principal) error {
-		return h.Policies.Detach(ctx, by, svc.AttachmentKey{PolicyID: policy, Principal: svc.GrantedTo{Type: kind, ID: id}})
+	return func(a act) error {
+		return a.Policies.Detach(a.ctx, a.by, svc.AttachmentKey{PolicyID: policy, Principal: svc.GrantedTo{Type: kind, ID: id}})
 	}
 }
 
 func joins(group, user string) does {
-	return func(ctx context.Context, h *host, by svc.Principal) error {
-		return h.Groups.AddMembers(ctx, by, group, user)
-	}
+	return func(a act) error { return a.Groups.AddMembers(a.ctx, a.by, group, user) }
 }
 
 func documents(policy, statements string) does {
-	return func(ctx context.Context, h *host, by svc.Principal) error {
-		_, err := h.Policies.Patch(ctx, by, policy, svc.PolicyPatch{Document: []byte(`{"version": "2026-03-24", "statements": [` + statements + `]}`)})
-		return err
+	return func(a act) error {
+		return errorOf(a.Policies.Patch(a.ctx, a.by, policy, svc.PolicyPatch{Document: []byte(`{"version": "2026-03-24", "statements": [` + statements + `]}`)}))
 	}
 }
 
@@ -85,9 +90,7 @@ func scopes(account, policy string) does {
 	if policy != "" {
 		patch.ScopingPolicyID.Value = &policy
 	}
-	return func(ctx context.Context, h *host, by svc.Principal) error {
-		return errorOf(h.ServiceAccounts.Patch(ctx, by, account, patch))
-	}
+	return func(a act) error { return errorOf(a.ServiceAccounts.Patch(a.ctx, a.by, account, patch)) }
 }
 
 // moves moves a sender from one user to another.
@@ -99,102 +102,94 @@ func moves(from, to string) does {
 }
 
 func writes(bundle string) does {
-	return func(ctx context.Context, h *host, by svc.Principal) error {
+	return func(a act) error {
 		b, err := svc.ParseBundle([]byte(bundle))
 		if err != nil {
 			return err
 		}
-		return h.Access.Write(ctx, by, b, svc.BundleWrite{})
+		return a.Access.Write(a.ctx, a.by, b, svc.BundleWrite{})
 	}
 }
 
 func connects(user, provider, sender string) does {
-	return func(ctx context.Context, h *host, by svc.Principal) error {
-		return h.Users.AddChannel(ctx, by, user, svc.Channel{Provider: provider, SenderID: sender})
+	return func(a act) error {
+		return a.Users.AddChannel(a.ctx, a.by, user, svc.Channel{Provider: provider, SenderID: sender})
 	}
 }
 
 func opens(bank, public string) does {
-	return func(ctx context.Context, h *host, by svc.Principal) error {
-		_, err := h.Banks.SetPolicy(ctx, by, svc.BankPolicy{BankID: bank, Document: []byte(`{"version": "2026-03-24", "public_access": {` + public + `}}`)})
-		return err
+	return func(a act) error {
+		return errorOf(a.Banks.SetPolicy(a.ctx, a.by, svc.BankPolicy{BankID: bank, Document: []byte(`{"version": "2026-03-24", "public_access": {` + public + `}}`)}))
 	}
 }
 
 func patches(user string, patch svc.UserPatch) does {
-	return func(ctx context.Context, h *host, by svc.Principal) error {
-		return errorOf(h.Users.Patch(ctx, by, user, patch))
-	}
+	return func(a act) error { return errorOf(a.Users.Patch(a.ctx, a.by, user, patch)) }
 }
 
 func drops(group string) does {
-	return func(ctx context.Context, h *host, by svc.Principal) error { return h.Groups.Delete(ctx, by, group) }
+	return func(a act) error { return a.Groups.Delete(a.ctx, a.by, group) }
 }
 
 func makes(account svc.ServiceAccount) does {
-	return func(ctx context.Context, h *host, by svc.Principal) error {
-		return errorOf(h.MyServiceAccounts.Create(ctx, by, account))
-	}
+	return func(a act) error { return errorOf(a.MyServiceAccounts.Create(a.ctx, a.by, account)) }
 }
 
 func issues(holder string) does {
-	return func(ctx context.Context, h *host, by svc.Principal) error {
-		return errorOf(h.Keys.Issue(ctx, by, user(holder).Identity(), svc.NewAPIKey{}))
-	}
+	return func(a act) error { return errorOf(a.Keys.Issue(a.ctx, a.by, user(holder).Identity(), svc.NewAPIKey{})) }
 }
 
 // first has the host do something before a write.
 func first(before, then does) does {
-	return func(ctx context.Context, h *host, by svc.Principal) error {
-		if err := before(ctx, h, svc.Host); err != nil {
+	return func(a act) error {
+		if err := before(act{a.host, a.ctx, svc.Host}); err != nil {
 			return err
 		}
-		return then(ctx, h, by)
+		return then(a)
 	}
 }
 
 // as has another caller do something.
 func as(by svc.Principal, do does) does {
-	return func(ctx context.Context, h *host, _ svc.Principal) error { return do(ctx, h, by) }
+	return func(a act) error { return do(act{a.host, a.ctx, by}) }
 }
 
 // breaks puts a policy of a bank into the store that does not parse.
 func breaks(bank string) does {
-	return func(ctx context.Context, h *host, _ svc.Principal) error {
+	return func(a act) error {
 		broken := svc.Bundle{BankPolicies: []svc.BankPolicy{{BankID: bank, Document: []byte(`{}`)}}}
-		return h.store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) { return broken.Write(), nil })
+		return a.store.ChangeAccess(a.ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) { return broken.Write(), nil })
 	}
 }
 
 func narrows(user, policy string) does {
-	return func(ctx context.Context, h *host, by svc.Principal) error {
-		_, err := h.Keys.Issue(ctx, by, svc.Identity{Kind: svc.KindUser, ID: user}, svc.NewAPIKey{ScopingPolicyID: policy})
-		return err
+	return func(a act) error {
+		return errorOf(a.Keys.Issue(a.ctx, a.by, svc.Identity{Kind: svc.KindUser, ID: user}, svc.NewAPIKey{ScopingPolicyID: policy}))
 	}
 }
 
 // prunes writes all rows again without those of a user and its attachments, or without an attachment.
 func prunes(policy, id string) does {
-	return func(ctx context.Context, h *host, by svc.Principal) error {
-		b, err := h.Access.Export(ctx, svc.Host)
+	return func(a act) error {
+		b, err := a.Access.Export(a.ctx, svc.Host)
 		if err != nil {
 			return err
 		}
 		var left []svc.Attachment
-		for _, a := range b.Attachments {
-			if a.PolicyID != policy || a.Principal.ID != id {
-				left = append(left, a)
+		for _, at := range b.Attachments {
+			if at.PolicyID != policy || at.Principal.ID != id {
+				left = append(left, at)
 			}
 		}
 		b.Attachments = left
-		return h.Access.Write(ctx, by, b, svc.BundleWrite{Prune: true})
+		return a.Access.Write(a.ctx, a.by, b, svc.BundleWrite{Prune: true})
 	}
 }
 
 // leaves detaches a policy from a group by a bundle of nothing else.
 func leaves(policy, group string) does {
-	return func(ctx context.Context, h *host, by svc.Principal) error {
-		return h.Access.Write(ctx, by, svc.Bundle{}, svc.BundleWrite{Detach: []svc.AttachmentKey{attachmentOf(policy, group)}})
+	return func(a act) error {
+		return a.Access.Write(a.ctx, a.by, svc.Bundle{}, svc.BundleWrite{Detach: []svc.AttachmentKey{attachmentOf(policy, group)}})
 	}
 }
 
@@ -257,17 +252,15 @@ func TestRightsOfWriters(t *testing.T) {
 			if by.Kind == "" {
 				by = user("help")
 			}
-			h := newHost(t)
-			h.apply(t, rightsRules)
-			is.NoErr(rule.allowed(t.Context(), h, by))
+			h := hostOf(t, rightsRules)
+			is.NoErr(rule.allowed(act{h, t.Context(), by}))
 
-			h = newHost(t)
-			h.apply(t, rightsRules)
-			err := rule.refused(t.Context(), h, by)
+			h = hostOf(t, rightsRules)
+			err := rule.refused(act{h, t.Context(), by})
 			wantCode(t, err, svc.CodeForbidden, "")
 			is.True(outcomeOf(err) == beyondCaller || outcomeOf(err) == aboveCeiling) // and not for the action
 			before := must(h.Access.Export(t.Context(), svc.Host))
-			is.NoErr(rule.refused(t.Context(), h, user("root"))) // who has everything may
+			is.NoErr(rule.refused(act{h, t.Context(), user("root")})) // who has everything may
 			after := must(h.Access.Export(t.Context(), svc.Host))
 			is.True(string(encoded(before)) != string(encoded(after)) || strings.Contains(rule.says, "key"))
 		})
@@ -303,8 +296,7 @@ func outcomeOf(err error) string {
 
 // The order of refusals: 403 for the action, 404, 400 for what the body names, 403 for the effect, 412, 409.
 func TestOrderOfRefusals(t *testing.T) {
-	h := newHost(t)
-	h.apply(t, rightsRules)
+	h := hostOf(t, rightsRules)
 	scope := func(by svc.Principal, account, policy string, ifMatch ...string) string {
 		_, err := h.ServiceAccounts.Patch(t.Context(), by, account, svc.ServiceAccountPatch{ScopingPolicyID: &svc.TextPatch{Value: &policy}}, ifMatch...)
 		return outcomeOf(err)
@@ -337,16 +329,13 @@ func TestWhatIsNamedComesBeforeWhatIsTaken(t *testing.T) {
 	h.apply(t, `{"users": [{"id": "ann"}], "groups": [{"id": "team"}], "service_accounts": [{"id": "bot", "owner_user_id": "ann"}]}`)
 	_, err := h.ServiceAccounts.Create(t.Context(), svc.Host, svc.ServiceAccount{ID: "bot", OwnerUserID: "nobody"})
 	wantCode(t, err, svc.CodeInvalid, "/owner_user_id")
-	_, err = h.Groups.Create(t.Context(), svc.Host, svc.Group{ID: "team", Members: []string{"nobody"}})
-	wantCode(t, err, svc.CodeInvalid, "/members/0")
-	_, err = h.ServiceAccounts.Create(t.Context(), svc.Host, svc.ServiceAccount{ID: "bot", OwnerUserID: "ann"})
-	wantCode(t, err, svc.CodeExists, "/id")
+	wantCode(t, errorOf(h.Groups.Create(t.Context(), svc.Host, svc.Group{ID: "team", Members: []string{"nobody"}})), svc.CodeInvalid, "/members/0")
+	wantCode(t, errorOf(h.ServiceAccounts.Create(t.Context(), svc.Host, svc.ServiceAccount{ID: "bot", OwnerUserID: "ann"})), svc.CodeExists, "/id")
 }
 
 // A service account with an owner and a policy can be renamed, narrowed and widened.
 func TestAServiceAccountIsPatched(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	h.apply(t, `{"users": [{"id": "ann"}], "policies": [{"id": "few", "document": {"version": "2026-03-24", "statements": []}}],
 		"service_accounts": [{"id": "bot", "owner_user_id": "ann", "scoping_policy_id": "few"}]}`)
 	h.actions()
@@ -367,8 +356,7 @@ func TestAServiceAccountIsPatched(t *testing.T) {
 
 // A row that does not exist matches no condition, not even the one that any row matches.
 func TestNoRowMatchesNoETag(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	must(h.Keys.Issue(t.Context(), svc.Host, user("gone").Identity(), svc.NewAPIKey{}))
 	for _, tag := range []string{svc.AnyETag, `"x"`, ""} {
 		_, err := h.Banks.SetPolicy(t.Context(), svc.Host, svc.BankPolicy{BankID: "notes", Document: []byte(`{"version": "2026-03-24"}`)}, tag)
@@ -380,11 +368,8 @@ func TestNoRowMatchesNoETag(t *testing.T) {
 
 // The senders of a user that a bundle removes are free for others.
 func TestASenderIsFreeOnceItsUserIsPruned(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
-	h.apply(t, `{"users": [{"id": "ann", "channels": [{"provider": "slack", "sender_id": "1"}]}]}`)
-	b, err := svc.ParseBundle([]byte(`{"users": [{"id": "bob", "channels": [{"provider": "slack", "sender_id": "1"}]}]}`))
-	is.NoErr(err)
+	is, h := is.New(t), hostOf(t, `{"users": [{"id": "ann", "channels": [{"provider": "slack", "sender_id": "1"}]}]}`)
+	b := must(svc.ParseBundle([]byte(`{"users": [{"id": "bob", "channels": [{"provider": "slack", "sender_id": "1"}]}]}`)))
 	wantCode(t, h.Access.Write(t.Context(), svc.Host, b, svc.BundleWrite{}), svc.CodeExists, "/users/0/channels/0")
 	is.NoErr(h.Access.Write(t.Context(), svc.Host, b, svc.BundleWrite{Prune: true}))
 	left := must(h.Access.Export(t.Context(), svc.Host))
@@ -395,35 +380,33 @@ func TestASenderIsFreeOnceItsUserIsPruned(t *testing.T) {
 // A caller for whom the host vouches does not lift a deny of its own: it wins over what the host vouches for.
 func TestACallerDoesNotLiftItsOwnDeny(t *testing.T) {
 	for name, lift := range map[string]does{
-		"detaches it": detaches("barred", "user", "guest"), "leaves its group": func(ctx context.Context, h *host, by svc.Principal) error {
-			return h.Groups.RemoveMembers(ctx, by, "closed", "guest")
+		"detaches it": detaches("barred", "user", "guest"), "leaves its group": func(a act) error {
+			return a.Groups.RemoveMembers(a.ctx, a.by, "closed", "guest")
 		},
-		"deletes its group": drops("closed"), "rewrites it": documents("barred", ""), "deletes itself": func(ctx context.Context, h *host, by svc.Principal) error {
-			return h.Users.Delete(ctx, by, "guest")
+		"deletes its group": drops("closed"), "rewrites it": documents("barred", ""), "deletes itself": func(a act) error {
+			return a.Users.Delete(a.ctx, a.by, "guest")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			is := is.New(t)
-			h := newHost(t)
+			is, h := is.New(t), newHost(t)
 			h.apply(t, `{"users": [{"id": "guest"}], "groups": [{"id": "closed", "members": ["guest"]}],
 				"policies": [{"id": "barred", "document": {"version": "2026-03-24", "statements": [{"effect": "deny", "actions": ["iam:banks:*"], "banks": ["*"]}]}}],
 				"attachments": [{"policy_id": "barred", "principal_type": "user", "principal_id": "guest"}]}`)
 			if strings.Contains(name, "group") {
-				is.NoErr(detaches("barred", "user", "guest")(t.Context(), h, svc.Host))
-				is.NoErr(attaches("barred", "group", "closed")(t.Context(), h, svc.Host))
+				is.NoErr(detaches("barred", "user", "guest")(act{h, t.Context(), svc.Host}))
+				is.NoErr(attaches("barred", "group", "closed")(act{h, t.Context(), svc.Host}))
 			}
 			guest := user("guest", "iam:*")
-			is.Equal(outcomeOf(opens("a", "")(t.Context(), h, guest)), lacksAction)
-			is.Equal(outcomeOf(lift(t.Context(), h, guest)), beyondCaller)
-			is.NoErr(lift(t.Context(), h, user("other", "iam:*")))
+			is.Equal(outcomeOf(opens("a", "")(act{h, t.Context(), guest})), lacksAction)
+			is.Equal(outcomeOf(lift(act{h, t.Context(), guest})), beyondCaller)
+			is.NoErr(lift(act{h, t.Context(), user("other", "iam:*")}))
 		})
 	}
 }
 
 // In a transaction of the host a caller gives no more than it has, as in one of its own.
 func TestNobodyGainsInAHostTransaction(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	h.apply(t, `{"users": [{"id": "lite"}, {"id": "peer"}],
 		"policies": [
 			{"id": "audit", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["iam:audit:read"], "banks": ["*"]}]}},

@@ -5,11 +5,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/store/memstore"
 )
 
 const (
@@ -19,8 +21,7 @@ const (
 
 // An operator makes all rows, reads them back, changes them and removes them in the reverse order.
 func TestRowsOneByOne(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	ctx, by := t.Context(), admin
 
 	bob := must(h.Users.Create(ctx, by, svc.User{ID: "bob", Email: new("bob@example.org")}))
@@ -31,12 +32,10 @@ func TestRowsOneByOne(t *testing.T) {
 	policy := must(h.Policies.Create(ctx, by, svc.Policy{ID: "all", Document: json.RawMessage(allowsAll)}))
 	is.NoErr(h.Policies.Attach(ctx, by, svc.Attachment{PolicyID: "all", Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: "team"}}))
 	is.NoErr(h.Policies.Attach(ctx, by, svc.Attachment{PolicyID: svc.PolicyBankReadOnly, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "bob"}}))
-	ci, err := h.ServiceAccounts.Create(ctx, by, svc.ServiceAccount{ID: "ci", OwnerUserID: "bob", ScopingPolicyID: svc.PolicyBankReadOnly})
-	is.NoErr(err)
+	ci := must(h.ServiceAccounts.Create(ctx, by, svc.ServiceAccount{ID: "ci", OwnerUserID: "bob", ScopingPolicyID: svc.PolicyBankReadOnly}))
 	is.NoErr(h.Users.AddChannel(ctx, by, "bob", svc.Channel{Provider: "chat", SenderID: "1"}))
 	wantCode(t, h.Users.AddChannel(ctx, by, "bob", svc.Channel{Provider: "chat", SenderID: "1"}), svc.CodeExists, "/sender_id")
-	notes, err := h.Banks.SetPolicy(ctx, by, svc.BankPolicy{BankID: "notes", Document: json.RawMessage(`{"version":"2026-03-24","default_strategy":"s"}`)})
-	is.NoErr(err)
+	notes := must(h.Banks.SetPolicy(ctx, by, svc.BankPolicy{BankID: "notes", Document: json.RawMessage(`{"version":"2026-03-24","default_strategy":"s"}`)}))
 	is.Equal(h.actions(), []string{
 		"access.written user/bob by admin", "access.written group/team by admin", "access.written group/team by admin",
 		"access.written policy/all by admin", "access.written attachment/all/group/team by admin",
@@ -56,17 +55,14 @@ func TestRowsOneByOne(t *testing.T) {
 	is.Equal(collect(t, h.Users.Channels(ctx, by, "bob", svc.RowQuery{})), []svc.Channel{{Provider: "chat", SenderID: "1"}})
 	is.True(must(h.Policies.Read(ctx, by, svc.PolicyBankReadOnly)).Builtin())
 
-	_, err = h.Users.Patch(ctx, by, "bob", svc.UserPatch{DisplayName: new("Bob")}, `"old"`)
-	wantCode(t, err, svc.CodePrecondition, "")
+	wantCode(t, errorOf(h.Users.Patch(ctx, by, "bob", svc.UserPatch{DisplayName: new("Bob")}, `"old"`)), svc.CodePrecondition, "")
 	bob = must(h.Users.Patch(ctx, by, "bob", svc.UserPatch{DisplayName: new("Bob")}, bob.ETag()))
 	is.Equal(bob.DisplayName, "Bob")
-	_, err = h.Policies.Patch(ctx, by, svc.PolicyIAMAdmin, svc.PolicyPatch{DisplayName: new("x")})
-	wantCode(t, err, svc.CodeBuiltin, "")
+	wantCode(t, errorOf(h.Policies.Patch(ctx, by, svc.PolicyIAMAdmin, svc.PolicyPatch{DisplayName: new("x")})), svc.CodeBuiltin, "")
 	wantCode(t, h.Policies.Delete(ctx, by, svc.PolicyIAMAdmin), svc.CodeBuiltin, "")
 	wantCode(t, h.Policies.Delete(ctx, by, "all"), svc.CodeInUse, "")
 	wantCode(t, h.Policies.Delete(ctx, by, "none"), svc.CodeNotFound, "")
-	_, err = h.Policies.Create(ctx, by, svc.Policy{ID: svc.PolicyIAMAdmin, Document: json.RawMessage(allowsAll)})
-	wantCode(t, err, svc.CodeExists, "/id")
+	wantCode(t, errorOf(h.Policies.Create(ctx, by, svc.Policy{ID: svc.PolicyIAMAdmin, Document: json.RawMessage(allowsAll)})), svc.CodeExists, "/id")
 	h.actions()
 
 	key := issue(t, h, user("bob"))
@@ -119,9 +115,7 @@ func (h *host) told(t *testing.T, since int64) (targets, renamed string) {
 
 // The feed tells what decisions depend on apart from names, and single members and channels.
 func TestFeedTellsWhatChanged(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
-	h.apply(t, small)
+	is, h := is.New(t), hostOf(t, small)
 	targets, renamed := h.told(t, 0)
 	is.Equal(targets, "attachment/p/group/team, bank_policy/b, channel/slack:a:b, channel/telegram:1, group/team, "+
 		"member/team alice, member/team bob, policy/p, service_account/ci, user/alice, user/bob")
@@ -151,8 +145,7 @@ func TestFeedTellsWhatChanged(t *testing.T) {
 
 // A large change is one target, so that the feed stays short.
 func TestFeedOfLargeChanges(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	many := svc.Bundle{Groups: []svc.Group{{ID: "team", Members: []string{}}}}
 	for i := range 999 {
 		many.Users = append(many.Users, svc.User{ID: sprintf("u%d", i)})
@@ -179,9 +172,7 @@ func TestFeedOfLargeChanges(t *testing.T) {
 }
 
 func TestMembersOneByOne(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
-	h.apply(t, small)
+	is, h := is.New(t), hostOf(t, small)
 	h.apply(t, `{"users":[{"id":"carol"},{"id":"dave"}]}`)
 	h.actions()
 	before := h.generation(t)
@@ -248,29 +239,24 @@ func foreignBundle(name string) svc.Bundle {
 func TestForeignNames(t *testing.T) {
 	for _, name := range foreignNames {
 		t.Run(name, func(t *testing.T) {
-			is := is.New(t)
-			h := newHost(t)
-			simulated, err := h.Policies.Simulate(t.Context(), svc.Host, foreignBundle(name), svc.Question{Bank: name, Sender: "chat:" + name, Topic: name})
-			is.NoErr(err)
+			is, h := is.New(t), newHost(t)
+			simulated := must(h.Policies.Simulate(t.Context(), svc.Host, foreignBundle(name), svc.Question{Bank: name, Sender: "chat:" + name, Topic: name}))
 			is.NoErr(h.Access.Apply(t.Context(), svc.Host, foreignBundle(name)))
 
-			mapped, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: name, Sender: "chat:" + name, Topic: name})
-			is.NoErr(err)
+			mapped := must(h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: name, Sender: "chat:" + name, Topic: name}))
 			is.Equal(mapped.TenantID, "alice")
 			is.Equal(mapped.Outcome, svc.Allow)
 			is.Equal(*mapped.EffectiveStrategy, "brief")
 			is.Equal(simulated.Trace, mapped.Trace)
 
-			public, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: name, Sender: "other:" + name, Channel: name})
-			is.NoErr(err)
+			public := must(h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: name, Sender: "other:" + name, Channel: name}))
 			is.Equal(public.PrincipalType, svc.KindUnmapped)
 			is.Equal(public.Outcome, svc.Allow)
 
 			is.Equal(must(h.Policies.WhoCan(t.Context(), svc.Host, "", name)).Users, []string{"alice"})
 			is.Equal(must(h.Policies.WhatCan(t.Context(), svc.Host, alice.Identity()))[0].Bank, name)
 			for _, at := range []svc.Context{{}, {Channel: name}} {
-				d := must(h.Decide(t.Context(), svc.Unmapped, action.Recall, name, at))
-				is.Equal(d.Allowed(), at.Channel == name)
+				is.Equal(must(h.Decide(t.Context(), svc.Unmapped, action.Recall, name, at)).Allowed(), at.Channel == name)
 			}
 			is.True(must(h.Decide(t.Context(), alice, action.Recall, name, svc.Context{Topic: name})).Allowed())
 		})
@@ -279,15 +265,13 @@ func TestForeignNames(t *testing.T) {
 
 // A bank may be called as a segment of a path is not; a sender that belongs to somebody is one.
 func TestForeignNamesOfDots(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	for _, name := range []string{".", ".."} {
 		b := foreignBundle(name)
 		wantCode(t, h.Access.Apply(t.Context(), svc.Host, b), svc.CodeInvalid, "/users/0/channels/0/sender_id")
 		b.Users[0].Channels = nil
 		is.NoErr(h.Access.Apply(t.Context(), svc.Host, b))
-		r, err := h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: name, Sender: "chat:" + name, Channel: name})
-		is.NoErr(err)
+		r := must(h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: name, Sender: "chat:" + name, Channel: name}))
 		is.Equal(r.Outcome, svc.Allow)
 		is.Equal(r.PrincipalType, svc.KindUnmapped)
 	}
@@ -295,15 +279,14 @@ func TestForeignNamesOfDots(t *testing.T) {
 
 func TestForeignNamesRefused(t *testing.T) {
 	h := newHost(t)
-	ask := func(q svc.Question) error { _, err := h.Policies.Resolve(t.Context(), svc.Host, q); return err }
+	ask := func(q svc.Question) error { return errorOf(h.Policies.Resolve(t.Context(), svc.Host, q)) }
 	for _, name := range unprintable {
 		wantCode(t, ask(svc.Question{Bank: name, UserID: "a"}), svc.CodeInvalid, "bank")
 		wantCode(t, ask(svc.Question{Bank: "b", UserID: "a", Channel: name}), svc.CodeInvalid, "channel")
 		wantCode(t, ask(svc.Question{Bank: "b", UserID: "a", Topic: name}), svc.CodeInvalid, "topic")
 		wantCode(t, ask(svc.Question{Bank: "b", Sender: "chat:" + name}), svc.CodeInvalid, "sender")
 		wantCode(t, ask(svc.Question{Bank: "b", Sender: name + ":1"}), svc.CodeInvalid, "sender")
-		_, err := h.Decide(t.Context(), alice, action.Recall, name, svc.Context{})
-		wantCode(t, err, svc.CodeInvalid, "bank")
+		wantCode(t, errorOf(h.Decide(t.Context(), alice, action.Recall, name, svc.Context{})), svc.CodeInvalid, "bank")
 		wantCode(t, errorOf(h.Policies.WhoCan(t.Context(), svc.Host, "", name)), svc.CodeInvalid, "bank")
 		wantCode(t, h.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: foreignBundle(name).Users}), svc.CodeInvalid, "/users/0/channels/0/sender_id")
 		wantCode(t, h.Access.Apply(t.Context(), svc.Host, svc.Bundle{BankPolicies: []svc.BankPolicy{{BankID: name, Document: foreignBundle("b").BankPolicies[0].Document}}}),
@@ -356,4 +339,88 @@ func TestWriteOfASeenRevision(t *testing.T) {
 	wantCode(t, write(user("help"), svc.BundleWrite{Revision: at}), svc.CodePrecondition, "")
 	store.before = nil
 	is.New(t).NoErr(write(user("help"), svc.BundleWrite{Revision: seen()}))
+}
+
+func newRowsHost(t *testing.T) (*host, *movesStore) {
+	t.Helper()
+	store := &movesStore{Store: memstore.New()}
+	h := newHost(t, func(c *svc.Config) { c.Store = store })
+	h.store = store
+	h.apply(t, world)
+	store.settle(t, h)
+	return h, store
+}
+
+// settle waits, in a bubble of synctest, until a service has heard of all that was written, and has read it.
+func (s *movesStore) settle(t *testing.T, h *host) {
+	t.Helper()
+	h.whoCan(t)
+	synctest.Wait()
+	h.whoCan(t)
+	s.whole.Store(0)
+	s.moves.Store(0)
+}
+
+func (h *host) whoCan(t *testing.T) svc.WhoCanAnswer {
+	t.Helper()
+	return must(h.Policies.WhoCan(t.Context(), svc.Host, "", "notes"))
+}
+
+// All rows are read once for each change of access, whoever made it, and for no other change.
+func TestAllRowsAreReadOncePerChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		h, store := newRowsHost(t)
+		before := h.whoCan(t)
+		is.Equal(before.Users, []string{"alice"})
+		must(h.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{}))
+		must(h.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: "a", Content: svc.Content{Name: "n", Manifest: manifest(`{"version":"1"}`)}}))
+		synctest.Wait()
+		is.Equal(string(encoded(h.whoCan(t))), string(encoded(before)))
+		is.Equal(store.reads(), int64(0))
+
+		h.apply(t, `{"groups":[{"id":"team","members":["alice","idle"]}],"users":[{"id":"idle","is_active":true}]}`)
+		is.Equal(h.whoCan(t).Users, []string{"alice", "idle"}) // at once
+		is.True(store.reads() > 0)
+
+		other := newHost(t, func(c *svc.Config) { c.Store = store.Store })
+		other.apply(t, `{"groups":[{"id":"team","members":[]}]}`)
+		eventually(t, func() bool { return len(h.whoCan(t).Users) == 0 })
+
+		store.settle(t, h)
+		list := must(h.Policies.WhatCan(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}))
+		is.Equal(list, []svc.Capability{}) // never nil
+		is.Equal(store.reads(), int64(0))
+
+		store.fails.Store(&svc.ErrUnavailable)
+		h.apply(t, `{"groups":[{"id":"team","members":["alice"]}]}`)
+		_, err := h.Policies.WhoCan(t.Context(), svc.Host, "", "notes")
+		is.Equal(svc.ErrorCode(err), svc.CodeUnavailable) // never what was before
+	})
+}
+
+// What was read before a change is not kept after it.
+func TestRowsReadBeforeAChangeAreNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		h, store := newRowsHost(t)
+		for range 100 { // for what is kept may be dropped a second time
+			h.apply(t, `{"groups":[{"id":"team","members":[]}]}`)
+			store.during = func() { h.apply(t, `{"groups":[{"id":"team","members":["alice"]}]}`) }
+			is.Equal(h.whoCan(t).Users, []string{})
+			is.Equal(h.whoCan(t).Users, []string{"alice"})
+		}
+	})
+}
+
+// A service in a transaction of the host sees what the transaction has written.
+func TestWhoCanInATransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		h, store := newRowsHost(t)
+		tx := h.WithTx(store)
+		h.apply(t, `{"groups":[{"id":"team","members":[]}]}`)
+		is.Equal(must(tx.Policies.WhoCan(t.Context(), svc.Host, "", "notes")).Users, []string{})
+		is.Equal(store.reads(), int64(1))
+	})
 }

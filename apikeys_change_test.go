@@ -3,6 +3,7 @@ package svc_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -39,8 +40,7 @@ func (h *host) issueWith(t *testing.T, in svc.NewAPIKey) svc.IssuedKey {
 
 // A key is good up to the microsecond of its expiry, remembered or read, and then it is as wrong as any.
 func TestKeyExpires(t *testing.T) {
-	is := is.New(t)
-	clock := newClock()
+	is, clock := is.New(t), newClock()
 	h, store := watched(t, clock.configure)
 	zone := time.FixedZone("elsewhere", -3600)
 	key := h.issueWith(t, svc.NewAPIKey{ExpiresAt: clock.now().Add(time.Hour + 999).In(zone)})
@@ -72,8 +72,7 @@ func (h *host) read(t *testing.T, id string) svc.APIKey {
 }
 
 func TestPatchKey(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	key := h.issueWith(t, svc.NewAPIKey{Description: ptr("laptop")})
 	h.actions()
 	soon := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -112,12 +111,11 @@ func TestPatchKey(t *testing.T) {
 	_, err := h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Description: &svc.TextPatch{Value: ptr("\x00")}})
 	wantCode(t, err, svc.CodeInvalid, "/description")
 	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, key.ID))
-	_, err = h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: ptr(false)})
-	wantCode(t, err, svc.CodeNotFound, "")
+	wantCode(t, errorOf(h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: ptr(false)})), svc.CodeNotFound, "")
 	is.True(!h.good(key))
 }
 
-// A key that was disabled in another process is refused here soon, and good again when it was enabled.
+// A key that was disabled or revoked in another process is refused here soon, and good again when it was enabled.
 func TestDisabledElsewhere(t *testing.T) {
 	h, store := watched(t)
 	other := newHost(t, func(c *svc.Config) { c.Store = h.store })
@@ -129,6 +127,9 @@ func TestDisabledElsewhere(t *testing.T) {
 		must(other.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: &disabled}))
 		eventually(t, func() bool { return h.good(key) != disabled })
 	}
+	h.remembered(t, store, key)
+	is.New(t).NoErr(other.Keys.Revoke(t.Context(), alice, svc.Me, key.ID))
+	eventually(t, func() bool { return !h.good(key) })
 }
 
 func TestRevokeAll(t *testing.T) {
@@ -152,14 +153,12 @@ func TestRevokeAll(t *testing.T) {
 	is.Equal(must(h.Keys.RevokeAll(t.Context(), bob, svc.Me)), 1)
 	wantCode(t, errorOf(h.Keys.RevokeAll(t.Context(), robot, svc.Me)), svc.CodeForbidden, "")
 	wantCode(t, errorOf(h.Keys.RevokeAll(t.Context(), bob, alice.Identity())), svc.CodeForbidden, "")
-	_, err := h.Keys.RevokeAll(t.Context(), admin, svc.Identity{Kind: svc.KindUser, ID: "a/b"})
-	wantCode(t, err, svc.CodeInvalid, "user_id")
+	wantCode(t, errorOf(h.Keys.RevokeAll(t.Context(), admin, svc.Identity{Kind: svc.KindUser, ID: "a/b"})), svc.CodeInvalid, "user_id")
 }
 
 // A sweep takes what has expired before a time, of all holders, and nothing else.
 func TestSweep(t *testing.T) {
-	is := is.New(t)
-	clock := newClock()
+	is, clock := is.New(t), newClock()
 	h, store := watched(t, clock.configure)
 	h.apply(t, `{"users":[{"id":"alice"}],"service_accounts":[{"id":"robot","owner_user_id":"alice"}]}`)
 	issued := func(holder svc.Identity, in svc.NewAPIKey) svc.IssuedKey {
@@ -177,8 +176,7 @@ func TestSweep(t *testing.T) {
 	for _, by := range []svc.Principal{alice, robot} {
 		wantCode(t, errorOf(h.Keys.Sweep(t.Context(), by, time.Time{})), svc.CodeForbidden, "")
 	}
-	_, err := h.Keys.Sweep(t.Context(), admin, clock.now().Add(time.Microsecond))
-	wantCode(t, err, svc.CodeInvalid, "/expired_before")
+	wantCode(t, errorOf(h.Keys.Sweep(t.Context(), admin, clock.now().Add(time.Microsecond))), svc.CodeInvalid, "/expired_before")
 	is.Equal(must(h.Keys.Sweep(t.Context(), admin, first.ExpiresAt)), 0)
 	is.Equal(h.actions(), nil)
 	n, err := h.Keys.Sweep(t.Context(), admin, time.Time{}) // a day ago the first had expired, and second at that moment
@@ -197,8 +195,7 @@ func TestSweep(t *testing.T) {
 
 // A sweep has several transactions, and passes over what was prolonged or revoked since it was listed.
 func TestSweepAgainstOthers(t *testing.T) {
-	is := is.New(t)
-	clock := newClock()
+	is, clock := is.New(t), newClock()
 	h, _ := watched(t, clock.configure)
 	var keys []svc.IssuedKey
 	for range 600 {
@@ -232,8 +229,7 @@ func (s *listedOnce) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.AP
 }
 
 func TestRotate(t *testing.T) {
-	is := is.New(t)
-	clock := newClock()
+	is, clock := is.New(t), newClock()
 	h, store := watched(t, clock.configure)
 	old := h.issueWith(t, svc.NewAPIKey{Description: ptr("laptop"), ExpiresAt: clock.now().Add(48 * time.Hour)})
 	h.remembered(t, store, old)
@@ -268,12 +264,7 @@ func TestRotate(t *testing.T) {
 func TestRotateAgain(t *testing.T) {
 	clock := newClock()
 	h := newHost(t, clock.configure)
-	err := h.Access.Apply(t.Context(), svc.Host, svc.Bundle{
-		Users: []svc.User{{ID: "alice"}}, ServiceAccounts: []svc.ServiceAccount{{ID: "robot", OwnerUserID: "alice"}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	h.apply(t, `{"users":[{"id":"alice"}],"service_accounts":[{"id":"robot","owner_user_id":"alice"}]}`)
 	owner := svc.Principal{Kind: svc.KindUser, ID: "alice", Actions: []string{action.AccountKeysWrite}}
 	for name, c := range map[string]struct {
 		by     svc.Principal
@@ -289,8 +280,7 @@ func TestRotateAgain(t *testing.T) {
 					return h.Keys.Rotate(t.Context(), c.by, c.holder, id, svc.Rotation{Overlap: overlap})
 				}
 				patch := func(id string, at time.Time) {
-					_, err := h.Keys.Patch(t.Context(), c.by, c.holder, id, svc.APIKeyPatch{ExpiresAt: &at})
-					is.NoErr(err)
+					must(h.Keys.Patch(t.Context(), c.by, c.holder, id, svc.APIKeyPatch{ExpiresAt: &at}))
 				}
 				lives := func(key svc.IssuedKey, err error) svc.IssuedKey {
 					is.NoErr(err)
@@ -331,24 +321,20 @@ func TestRotateIsRefused(t *testing.T) {
 	h := newHost(t)
 	key := issue(t, h, alice)
 	for _, overlap := range []time.Duration{-1, limits.KeyOverlap + 1} {
-		_, err := h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, svc.Rotation{Overlap: overlap})
-		wantCode(t, err, svc.CodeInvalid, "/overlap_seconds")
-		_, err = h.Keys.Rotate(t.Context(), svc.Host, alice.Identity(), key.ID, svc.Rotation{Overlap: overlap})
+		wantCode(t, errorOf(h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, svc.Rotation{Overlap: overlap})), svc.CodeInvalid, "/overlap_seconds")
+		_, err := h.Keys.Rotate(t.Context(), svc.Host, alice.Identity(), key.ID, svc.Rotation{Overlap: overlap})
 		wantCode(t, err, svc.CodeInvalid, "/overlap_seconds")
 	}
 	wantCode(t, errorOf(h.Keys.Rotate(t.Context(), bob, svc.Me, key.ID, svc.Rotation{})), svc.CodeNotFound, "")
 	wantCode(t, errorOf(h.Keys.Rotate(t.Context(), robot, svc.Me, key.ID, svc.Rotation{})), svc.CodeForbidden, "")
-	_, err := h.Keys.Rotate(t.Context(), bob, alice.Identity(), key.ID, svc.Rotation{})
-	wantCode(t, err, svc.CodeForbidden, "")
-	_, err = h.Keys.Rotate(t.Context(), robot, alice.Identity(), key.ID, svc.Rotation{})
-	wantCode(t, err, svc.CodeForbidden, "")
+	wantCode(t, errorOf(h.Keys.Rotate(t.Context(), bob, alice.Identity(), key.ID, svc.Rotation{})), svc.CodeForbidden, "")
+	wantCode(t, errorOf(h.Keys.Rotate(t.Context(), robot, alice.Identity(), key.ID, svc.Rotation{})), svc.CodeForbidden, "")
 	is.New(t).True(h.good(key))
 }
 
 // A key that was rotated lives as long as the rotation says: it does not move its own end to later, nor does any other key move its own.
 func TestKeyDoesNotProlongItself(t *testing.T) {
-	is := is.New(t)
-	clock := newClock()
+	is, clock := is.New(t), newClock()
 	h := newHost(t, clock.configure)
 	old := issue(t, h, alice)
 	p := h.principal(t, old)
@@ -356,8 +342,7 @@ func TestKeyDoesNotProlongItself(t *testing.T) {
 	end := clock.now().Add(time.Hour)
 	at := func(d time.Duration) *time.Time { return ptr(end.Add(d)) }
 	for _, later := range []*time.Time{at(time.Microsecond), at(1000 * time.Hour), {}} {
-		_, err := h.Keys.Patch(t.Context(), p, svc.Me, old.ID, svc.APIKeyPatch{ExpiresAt: later})
-		wantCode(t, err, svc.CodeForbidden, "")
+		wantCode(t, errorOf(h.Keys.Patch(t.Context(), p, svc.Me, old.ID, svc.APIKeyPatch{ExpiresAt: later})), svc.CodeForbidden, "")
 	}
 	is.Equal(h.read(t, old.ID).ExpiresAt, end)
 	for _, allowed := range []svc.APIKeyPatch{
@@ -365,23 +350,20 @@ func TestKeyDoesNotProlongItself(t *testing.T) {
 	} {
 		must(h.Keys.Patch(t.Context(), p, svc.Me, old.ID, allowed))
 	}
-	_, err := h.Keys.Patch(t.Context(), h.principal(t, next), svc.Me, old.ID, svc.APIKeyPatch{ExpiresAt: at(time.Minute)})
-	is.NoErr(err) // its holder may, by another key or a session
+	must(h.Keys.Patch(t.Context(), h.principal(t, next), svc.Me, old.ID, svc.APIKeyPatch{ExpiresAt: at(time.Minute)})) // its holder may, by another key or a session
 	clock.in(time.Hour + time.Minute)
 	is.True(!h.good(old))
 
 	h.apply(t, narrowWorld)
 	mine := h.issueWith(t, svc.NewAPIKey{ExpiresAt: clock.now().Add(time.Hour)})
-	_, err = h.Keys.Patch(t.Context(), h.principal(t, mine), alice.Identity(), mine.ID, svc.APIKeyPatch{ExpiresAt: &time.Time{}})
+	_, err := h.Keys.Patch(t.Context(), h.principal(t, mine), alice.Identity(), mine.ID, svc.APIKeyPatch{ExpiresAt: &time.Time{}})
 	wantCode(t, err, svc.CodeForbidden, "") // as an administrator of its own holder's keys neither
 }
 
 // A changed prefix ends the keys before it, unless it is an earlier one: those stay good for all that
 // a key is good for, and their successors have the new prefix.
 func TestEarlierPrefixes(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
-	h.apply(t, world)
+	is, h := is.New(t), hostOf(t, world)
 	account := svc.Identity{Kind: svc.KindServiceAccount, ID: "ci"}
 	own := must(h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{}))
 	cis := must(h.Keys.Issue(t.Context(), svc.Host, account, svc.NewAPIKey{}))
@@ -401,4 +383,56 @@ func TestEarlierPrefixes(t *testing.T) {
 	is.True(now.good(next) && strings.HasPrefix(string(next.Key), "acmeu_"))
 	is.Equal(len(must(now.Keys.RevokeLeaked(t.Context(), svc.Host, []string{string(own.Key), string(cis.Key)}))), 2)
 	is.True(!now.good(own) && !now.good(cis) && now.good(next))
+}
+
+// TestWhoMakesKeys has everybody issue, rotate, change and take over keys of everybody: who may do one may do all.
+func TestWhoMakesKeys(t *testing.T) {
+	h := hostOf(t, staff, importing)
+	holders := map[string]svc.Identity{
+		"mine": svc.Me, "plain": user("plain").Identity(), "root": user("root").Identity(), "helper": user("helper").Identity(),
+		"peer": user("peer").Identity(), "its account": account("ops").Identity(), "sibling": account("reader").Identity(),
+	}
+	for _, c := range []struct {
+		by    svc.Principal
+		whose string
+	}{
+		{user("plain"), "mine"},
+		{user("helper"), "mine plain helper peer"}, // which only reads and writes users
+		{user("root"), "mine plain root helper peer its account sibling"},
+		{account("ops"), ""},
+		{account("reader"), ""},
+		{svc.Principal{Kind: svc.KindUser, ID: "root", ScopingPolicyID: "all"}, ""},
+		{user("nobody"), "mine"},
+	} {
+		for name, holder := range holders {
+			of := holder
+			if holder == svc.Me {
+				of = user(c.by.ID).Identity()
+			}
+			key := must(h.Keys.Issue(t.Context(), svc.Host, of, svc.NewAPIKey{}))
+			for what, do := range h.makes(t, c.by, holder, key.ID) {
+				if what == "rotate" || what == "import" && holder == svc.Me {
+					continue // the one ends the key, the other is not there for one's own
+				}
+				if err := do(); allowed(t, err) != strings.Contains(c.whose, name) {
+					t.Errorf("%+v: %s, a key of %s: %v", c.by, what, name, err)
+				}
+			}
+		}
+	}
+}
+
+// makes are the calls that make a key of a holder, or prolong the one with an id.
+func (h *host) makes(t *testing.T, by svc.Principal, holder svc.Identity, id string) map[string]func() error {
+	ctx, taken := t.Context(), svc.ImportedKey{Prefix: "sk-", Hash: plainDigest(fmt.Sprint("sk-", by.Identity(), holder, id))}
+	rotate := func(in svc.Rotation) error { return errorOf(h.Keys.Rotate(ctx, by, holder, id, in)) }
+	patch := func(in svc.APIKeyPatch) error { return errorOf(h.Keys.Patch(ctx, by, holder, id, in)) }
+	return map[string]func() error{
+		"issue":   func() error { return errorOf(h.Keys.Issue(ctx, by, holder, svc.NewAPIKey{})) },
+		"import":  func() error { return errorOf(h.Keys.Import(ctx, by, holder, taken)) },
+		"rotate":  func() error { return rotate(svc.Rotation{}) },
+		"overlap": func() error { return rotate(svc.Rotation{Overlap: time.Hour}) },
+		"enable":  func() error { return patch(svc.APIKeyPatch{Disabled: new(false)}) },
+		"prolong": func() error { return patch(svc.APIKeyPatch{ExpiresAt: &time.Time{}}) },
+	}
 }

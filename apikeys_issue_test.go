@@ -17,39 +17,24 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/limits"
 )
 
-// editedStore hands out keys as if their rows had been edited in the database.
-type editedStore struct {
-	svc.Store
-	edit func(*svc.APIKey)
-}
-
-func (s *editedStore) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
-	snapshot, err := s.Store.Access(ctx, query)
-	if snapshot.Key != nil {
-		s.edit(snapshot.Key)
-	}
-	return snapshot, err
-}
-
-func (s *editedStore) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
-	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return fn(ctx, &editedStore{tx, s.edit}) })
-}
-
-func (s *editedStore) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
-	return s.Store.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
-		s.edit(key)
-		return change(key)
-	})
+// editing hands out keys as if their rows had been edited in the database.
+func editing(edit func(*svc.APIKey)) hooks {
+	return hooks{key: edit, access: func(a *svc.AccessSnapshot, _ bool) error {
+		if a.Key != nil {
+			edit(a.Key)
+		}
+		return nil
+	}}
 }
 
 // A key whose row says something else than this service has written is refused, and the operator is told. It cannot be
 // made good again by a change of it, and can be revoked.
 func TestEditedRowIsRefused(t *testing.T) {
-	h := newHost(t)
-	h.apply(t, world)
+	h := hostOf(t, world)
 	other := issue(t, h, alice)
 	for name, c := range map[string]struct {
 		in   svc.NewAPIKey
@@ -77,7 +62,7 @@ func TestEditedRowIsRefused(t *testing.T) {
 			}
 			var log bytes.Buffer
 			edited := newHost(t, func(config *svc.Config) {
-				config.Store = &editedStore{h.store, c.edit}
+				config.Store = hook(h.store, editing(c.edit))
 				config.Logger = slog.New(slog.NewTextHandler(&log, nil))
 				config.Now = h.now
 			})
@@ -87,8 +72,7 @@ func TestEditedRowIsRefused(t *testing.T) {
 
 			_, err := edited.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Description: &svc.TextPatch{}})
 			wantCode(t, err, svc.CodeInvalid, "key_id")
-			_, err = edited.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, svc.Rotation{Overlap: time.Hour})
-			wantCode(t, err, svc.CodeInvalid, "key_id")
+			wantCode(t, errorOf(edited.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, svc.Rotation{Overlap: time.Hour})), svc.CodeInvalid, "key_id")
 			is.NoErr(edited.Keys.Revoke(t.Context(), alice, svc.Me, key.ID))
 		})
 	}
@@ -104,16 +88,15 @@ func TestRevocationIsNotUndoneInTheDatabase(t *testing.T) {
 }
 
 func revocationIsNotUndone(t *testing.T, configure func(*svc.Config)) {
-	is := is.New(t)
-	h := newHost(t, configure)
+	is, h := is.New(t), newHost(t, configure)
 	undone := func() *host { // one that has cached nothing
 		return newHost(t, configure, func(c *svc.Config) {
-			c.Store = &editedStore{h.store, func(k *svc.APIKey) { k.RevokedAt = time.Time{} }}
+			c.Store = hook(h.store, editing(func(k *svc.APIKey) { k.RevokedAt = time.Time{} }))
 		})
 	}
 	revoke := map[string]func(svc.IssuedKey) error{
 		"one": func(k svc.IssuedKey) error { return h.Keys.Revoke(t.Context(), alice, svc.Me, k.ID) },
-		"all": func(svc.IssuedKey) error { _, err := h.Keys.RevokeAll(t.Context(), alice, svc.Me); return err },
+		"all": func(svc.IssuedKey) error { return errorOf(h.Keys.RevokeAll(t.Context(), alice, svc.Me)) },
 		"leaked": func(k svc.IssuedKey) error {
 			return errorOf(h.Keys.RevokeLeaked(t.Context(), svc.Host, []string{string(k.Key)}))
 		},
@@ -133,8 +116,7 @@ func revocationIsNotUndone(t *testing.T, configure func(*svc.Config)) {
 
 // What the service itself changes it seals again: a key that was patched, disabled and enabled, and one that was rotated, are good.
 func TestChangedKeysAreSealed(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	key := issue(t, h, alice)
 	for _, patch := range []svc.APIKeyPatch{
 		{ExpiresAt: new(h.now().Add(365 * 24 * time.Hour))}, {Disabled: new(true)}, {Description: &svc.TextPatch{Value: new("new")}},
@@ -149,12 +131,10 @@ func TestChangedKeysAreSealed(t *testing.T) {
 
 // A process that does not have a key's pepper yet does not spoil its seal.
 func TestUnknownPepperIsNotSealed(t *testing.T) {
-	two := svc.Pepper{Version: "2", Secret: []byte("the second pepper of two")}
 	h := newHost(t, func(c *svc.Config) { c.Keys.Peppers = append([]svc.Pepper{two}, c.Keys.Peppers...) })
 	behind := newHost(t, func(c *svc.Config) { c.Store = h.store })
 	key := issue(t, h, alice)
-	_, err := behind.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: new(true)})
-	wantCode(t, err, svc.CodeInvalid, "key_id")
+	wantCode(t, errorOf(behind.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: new(true)})), svc.CodeInvalid, "key_id")
 	is.New(t).True(h.good(key))
 }
 
@@ -193,14 +173,13 @@ func TestKeysFromBeforeRowsWereSealed(t *testing.T) {
 // While keys from before there was a pepper are accepted, who can write the database can make keys, and take over those that there are:
 // docs/howto/secrets.md says so. It ends when they are retired.
 func TestKeysWithoutPepperCanBeForged(t *testing.T) {
-	is := is.New(t)
-	old := newHost(t, func(c *svc.Config) { c.Keys.Peppers = nil })
+	is, old := is.New(t), newHost(t, func(c *svc.Config) { c.Keys.Peppers = nil })
 	made := issue(t, old, bob) // as a writer of the database makes one, who reads the key of ids there
 	own := svc.Pepper{Version: "1", Secret: []byte("a pepper of the test")}
 	forge := func(peppers ...svc.Pepper) *host {
 		return newHost(t, func(c *svc.Config) {
 			c.Keys.Peppers = append([]svc.Pepper{own}, peppers...)
-			c.Store = &editedStore{old.store, func(k *svc.APIKey) { k.Holder = alice.Identity() }}
+			c.Store = hook(old.store, editing(func(k *svc.APIKey) { k.Holder = alice.Identity() }))
 		})
 	}
 	is.Equal(forge(svc.Pepper{}).principal(t, made).Identity(), alice.Identity())
@@ -292,11 +271,9 @@ func TestLifeOfAnImportedKey(t *testing.T) {
 
 		must(h.Keys.Patch(t.Context(), alice, svc.Me, imported.ID, svc.APIKeyPatch{Disabled: new(true)}))
 		is.True(!good())
-		_, err := h.Keys.Patch(t.Context(), alice, svc.Me, imported.ID, svc.APIKeyPatch{Disabled: new(false), ExpiresAt: new(clock.now().Add(time.Hour))})
-		is.NoErr(err)
+		must(h.Keys.Patch(t.Context(), alice, svc.Me, imported.ID, svc.APIKeyPatch{Disabled: new(false), ExpiresAt: new(clock.now().Add(time.Hour))}))
 		is.True(good())
 
-		two := svc.Pepper{Version: "2", Secret: []byte("the second pepper of two")}
 		moved := newHost(t, importing, clock.configure, func(c *svc.Config) { c.Store, c.Keys.Peppers = store, append([]svc.Pepper{two}, c.Keys.Peppers...) })
 		clock.in(time.Minute)
 		is.True(moved.good(svc.IssuedKey{Key: foreign}))
@@ -311,15 +288,14 @@ func TestLifeOfAnImportedKey(t *testing.T) {
 		is.True(!moved.good(svc.IssuedKey{Key: foreign}))
 
 		for range 2 {
-			_, err = moved.Keys.Import(t.Context(), svc.Host, bob.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: plainDigest(foreign)})
+			_, err := moved.Keys.Import(t.Context(), svc.Host, bob.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: plainDigest(foreign)})
 			wantCode(t, err, svc.CodeExists, "hash") // a revoked key does not come back
 		}
 	})
 }
 
 func TestImportRefuses(t *testing.T) {
-	h := newHost(t, importing)
-	h.apply(t, world)
+	h := hostOf(t, world, importing)
 	h.actions()
 	digest := plainDigest(foreign)
 	for field, in := range map[string]svc.ImportedKey{
@@ -334,8 +310,7 @@ func TestImportRefuses(t *testing.T) {
 	for _, by := range []svc.Principal{alice, bob, account("ci"), svc.Unmapped} {
 		wantCode(t, errorOf(h.Keys.Import(t.Context(), by, alice.Identity(), in)), svc.CodeForbidden, "")
 	}
-	_, err := h.Keys.Import(t.Context(), svc.Host, svc.Identity{Kind: svc.KindServiceAccount, ID: "none"}, in)
-	wantCode(t, err, svc.CodeNotFound, "")
+	wantCode(t, errorOf(h.Keys.Import(t.Context(), svc.Host, svc.Identity{Kind: svc.KindServiceAccount, ID: "none"}, in)), svc.CodeNotFound, "")
 	wantCode(t, errorOf(newHost(t).Keys.Import(t.Context(), svc.Host, alice.Identity(), in)), svc.CodeInvalid, "prefix")
 	is.New(t).Equal(len(h.actions()), 0)
 }
@@ -348,12 +323,9 @@ func TestExpiryLiesInTheFuture(t *testing.T) {
 		clock.now(), clock.now().Add(-time.Hour), clock.now().Add(999), time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), time.Unix(0, 0),
 		time.Date(9999, 12, 31, 23, 59, 59, 0, time.FixedZone("west", -3600)),
 	} {
-		_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{ExpiresAt: at})
-		wantCode(t, err, svc.CodeInvalid, "/expires_at")
-		_, err = h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{ExpiresAt: at})
-		wantCode(t, err, svc.CodeInvalid, "/expires_at")
-		_, err = h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{ExpiresAt: &at})
-		wantCode(t, err, svc.CodeInvalid, "/expires_at")
+		wantCode(t, errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{ExpiresAt: at})), svc.CodeInvalid, "/expires_at")
+		wantCode(t, errorOf(h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{ExpiresAt: at})), svc.CodeInvalid, "/expires_at")
+		wantCode(t, errorOf(h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{ExpiresAt: &at})), svc.CodeInvalid, "/expires_at")
 	}
 	h.issueWith(t, svc.NewAPIKey{ExpiresAt: clock.now().Add(time.Microsecond)})
 	h.issueWith(t, svc.NewAPIKey{ExpiresAt: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)})
@@ -387,4 +359,64 @@ func TestRevokeLeaked(t *testing.T) {
 	is.Equal(len(must(h.Keys.RevokeLeaked(t.Context(), svc.Host, leaked))), 0)
 	store.down.Store(true)
 	wantCode(t, errorOf(h.Keys.RevokeLeaked(t.Context(), svc.Host, leaked)), svc.CodeUnavailable, "")
+}
+
+// gateway may introspect keys, and nothing else.
+var gateway = user("gateway", action.KeysIntrospect)
+
+func TestIntrospect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		h, store, clock := counted(t)
+		h.apply(t, `{"users":[{"id":"alice"}],"service_accounts":[{"id":"robot","owner_user_id":"alice"}],"policies":[{"id":"less","document":{"version":"2026-03-24","statements":[]}}]}`)
+		expires := clock.now().Add(time.Hour)
+		user, robots := issue(t, h, alice), issue(t, h, account("robot"))
+		narrowed := must(h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{ScopingPolicyID: "less", ExpiresAt: expires}))
+		for key, want := range map[svc.Secret]svc.Introspection{
+			user.Key:     {Active: true, Holder: alice.Identity()},
+			robots.Key:   {Active: true, Holder: robot.Identity()},
+			narrowed.Key: {Active: true, Holder: alice.Identity(), ScopingPolicyID: "less", ExpiresAt: expires.UTC().Truncate(time.Microsecond)},
+		} {
+			is.Equal(must(h.Keys.Introspect(t.Context(), gateway, string(key))), want)
+		}
+		pass(flushed)
+		is.Equal(store.count(), 3) // each counts as used
+		is.Equal(h.read(t, user.ID).LastUsedAt, clock.now().Truncate(time.Minute))
+
+		is.NoErr(h.Keys.Revoke(t.Context(), svc.Host, alice.Identity(), user.ID))
+		clock.in(time.Hour)
+		for _, ended := range []svc.IssuedKey{user, narrowed} {
+			is.Equal(must(h.Keys.Introspect(t.Context(), gateway, string(ended.Key))), svc.Introspection{})
+		}
+	})
+}
+
+func TestIntrospectNeedsItsAction(t *testing.T) {
+	is, h := is.New(t), newHost(t)
+	key := string(issue(t, h, alice).Key)
+	for _, by := range []svc.Principal{svc.Host, admin, gateway, user("carol", "iam:keys:*")} {
+		in := must(h.Keys.Introspect(t.Context(), by, key))
+		is.True(in.Active)
+	}
+	for _, by := range []svc.Principal{alice, robot, svc.Unmapped, user("carol", action.UsersRead, action.UsersWrite)} {
+		for _, token := range []string{key, "", "x"} {
+			in, err := h.Keys.Introspect(t.Context(), by, token)
+			wantCode(t, err, svc.CodeForbidden, "")
+			is.Equal(in, svc.Introspection{})
+		}
+	}
+}
+
+// A revocation counts for introspection as soon as it has returned, also when the key was cached.
+func TestIntrospectFollowsRevocation(t *testing.T) {
+	is := is.New(t)
+	h, _ := watched(t)
+	for range 100 {
+		key := issue(t, h, alice)
+		for range 2 { // the second time from the cache
+			is.True(must(h.Keys.Introspect(t.Context(), gateway, string(key.Key))).Active)
+		}
+		is.NoErr(h.Keys.Revoke(t.Context(), svc.Host, alice.Identity(), key.ID))
+		is.True(!must(h.Keys.Introspect(t.Context(), gateway, string(key.Key))).Active)
+	}
 }

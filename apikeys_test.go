@@ -27,8 +27,7 @@ func issue(t *testing.T, h *host, who svc.Principal) svc.IssuedKey {
 }
 
 func TestMyKeys(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	first := must(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{Description: ptr("laptop")}))
 	is.True(regexp.MustCompile(`^svcu_[0-9A-Za-z]{54}$`).MatchString(string(first.Key)))
 	is.Equal(first.Prefix, "svcu_"+first.ID)
@@ -49,8 +48,7 @@ func TestMyKeys(t *testing.T) {
 		"api_key.issued api_key/" + second.ID + " by alice",
 		"api_key.revoked api_key/" + first.ID + " by alice",
 	})
-	_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{Description: ptr("\x00")})
-	wantCode(t, err, svc.CodeInvalid, "/description")
+	wantCode(t, errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{Description: ptr("\x00")})), svc.CodeInvalid, "/description")
 }
 
 func TestServiceAccountsHaveNoKeysOfTheirOwn(t *testing.T) {
@@ -88,9 +86,7 @@ func TestUserKeys(t *testing.T) {
 // A key is found by all that people have of one. What they may see of it is what a list shows them.
 func TestFindAKey(t *testing.T) {
 	is := is.New(t)
-	h := newHost(t, func(c *svc.Config) {
-		c.Keys.Imports = []svc.KeyImport{{Prefix: "sk-", Hash: plainDigest}}
-	})
+	h := newHost(t, func(c *svc.Config) { c.Keys.Imports = []svc.KeyImport{{Prefix: "sk-", Hash: plainDigest}} })
 	h.apply(t, `{"users": [{"id": "root"}, {"id": "clerk"}], "service_accounts": [{"id": "bot", "owner_user_id": "root"}],
 		"policies": [{"id": "reads", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["iam:users:read"], "banks": ["*"]}]}}],
 		"attachments": [{"policy_id": "reads", "principal_type": "user", "principal_id": "clerk"}]}`)
@@ -139,63 +135,43 @@ func TestKeysOfWhoHasLeft(t *testing.T) {
 	is.True(asked > 0)
 	left = true
 
-	imported := svc.ImportedKey{Prefix: "sk-", Hash: plainDigest("sk-one")}
-	never, on, off := time.Time{}, false, true
-	makes := map[string]func(by svc.Principal) error{
-		"issue": func(by svc.Principal) error {
-			return errorOf(h.Keys.Issue(t.Context(), by, alice.Identity(), svc.NewAPIKey{}))
-		},
-		"import": func(by svc.Principal) error {
-			return errorOf(h.Keys.Import(t.Context(), by, alice.Identity(), imported))
-		},
-		"rotate": func(by svc.Principal) error {
-			return errorOf(h.Keys.Rotate(t.Context(), by, alice.Identity(), key.ID, svc.Rotation{}))
-		},
-		"enable": func(by svc.Principal) error {
-			return errorOf(h.Keys.Patch(t.Context(), by, alice.Identity(), key.ID, svc.APIKeyPatch{Disabled: &on}))
-		},
-		"prolong": func(by svc.Principal) error {
-			return errorOf(h.Keys.Patch(t.Context(), by, alice.Identity(), key.ID, svc.APIKeyPatch{ExpiresAt: &never}))
-		},
-	}
-	for name, make := range makes {
-		if err := make(admin); svc.ErrorCode(err) != svc.CodeNotFound {
+	for name, make := range h.makes(t, admin, alice.Identity(), key.ID) {
+		if err := make(); svc.ErrorCode(err) != svc.CodeNotFound {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	_, issued := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{})
-	_, again := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})
-	_, rotated := h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, svc.Rotation{})
-	_, enabled := h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: &on})
-	_, prolonged := h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{ExpiresAt: &never})
-	for _, err := range []error{issued, again, rotated, enabled, prolonged} {
-		wantCode(t, err, svc.CodeForbidden, "")
+	mine := h.makes(t, alice, svc.Me, key.ID)
+	mine["again"] = func() error {
+		return errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"}))
+	}
+	delete(mine, "import")
+	for name, make := range mine {
+		if err := make(); svc.ErrorCode(err) != svc.CodeForbidden {
+			t.Errorf("own, %s: %v", name, err)
+		}
 	}
 
 	is.True(h.good(key)) // what ends it is a revocation, or the user's row
 	asked = 0
 	is.Equal(len(collect(t, h.Keys.List(t.Context(), admin, alice.Identity(), svc.KeyQuery{}))), 3)
 	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{}))), 3)
-	must(h.Keys.Patch(t.Context(), admin, alice.Identity(), key.ID, svc.APIKeyPatch{Disabled: &off}))
+	must(h.Keys.Patch(t.Context(), admin, alice.Identity(), key.ID, svc.APIKeyPatch{Disabled: new(true)}))
 	is.True(!h.good(key))
 	is.NoErr(h.Keys.Revoke(t.Context(), admin, alice.Identity(), other.ID))
 	wantCode(t, h.Keys.Revoke(t.Context(), admin, alice.Identity(), other.ID), svc.CodeNotFound, "")
 	is.Equal(must(h.Keys.RevokeAll(t.Context(), admin, alice.Identity())), 2)
 	is.Equal(len(collect(t, h.Keys.List(t.Context(), admin, alice.Identity(), svc.KeyQuery{}))), 0)
 	is.Equal(asked, 0)
-	is.NoErr(makes["issue"](svc.Host))
-	is.NoErr(makes["import"](svc.Host))
+	is.NoErr(h.makes(t, svc.Host, alice.Identity(), "")["issue"]())
+	is.NoErr(h.makes(t, svc.Host, alice.Identity(), "")["import"]())
 	is.Equal(asked, 0)
 }
 
 func TestKeysOfServiceAccounts(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	wantCode(t, errorOf(h.Keys.Issue(t.Context(), svc.Host, robot.Identity(), svc.NewAPIKey{})), svc.CodeNotFound, "")
-	_, err := h.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindServiceAccount}, svc.NewAPIKey{})
-	wantCode(t, err, svc.CodeInvalid, "sa_id")
-	_, err = h.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: "ghost", ID: "x"}, svc.NewAPIKey{})
-	wantCode(t, err, svc.CodeInvalid, "kind")
+	wantCode(t, errorOf(h.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindServiceAccount}, svc.NewAPIKey{})), svc.CodeInvalid, "sa_id")
+	wantCode(t, errorOf(h.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: "ghost", ID: "x"}, svc.NewAPIKey{})), svc.CodeInvalid, "kind")
 
 	h.apply(t, `{"users":[{"id":"alice"}],"service_accounts":[{"id":"robot","owner_user_id":"alice"}]}`)
 	issued := issue(t, h, robot)
@@ -206,62 +182,49 @@ func TestKeysOfServiceAccounts(t *testing.T) {
 	wantCode(t, errorOf(h.Authenticate(t.Context(), string(issued.Key))), svc.CodeUnauthenticated, "")
 }
 
-// taken is a store in which the first keys' ids are taken.
-type takenStore struct {
-	svc.Store
-	times int
-}
-
-func (s *takenStore) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
-	if s.times--; s.times >= 0 {
-		return svc.ErrExists
-	}
-	return s.Store.CreateAPIKey(ctx, key)
-}
-
-func (s *takenStore) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
-	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
-		in := &takenStore{tx, s.times}
-		defer func() { s.times = in.times }()
-		return fn(ctx, in)
-	})
+// taken has the ids of the next keys taken, so many times.
+func taken(times *int) hooks {
+	return hooks{createKey: func() error {
+		if *times--; *times >= 0 {
+			return svc.ErrExists
+		}
+		return nil
+	}}
 }
 
 func TestTakenKeyIDsAreDrawnAnew(t *testing.T) {
-	h := newHost(t, func(c *svc.Config) { c.Store = &takenStore{c.Store, 3} })
+	times := 3
+	h := newHost(t, func(c *svc.Config) { c.Store = hook(c.Store, taken(&times)) })
 	issue(t, h, alice)
-	h = newHost(t, func(c *svc.Config) { c.Store = &takenStore{c.Store, 4} })
+	times = 4
 	wantCode(t, errorOf(h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{})), svc.CodeInternal, "")
 }
 
 // A rotation draws anew as well. Until it has found an id, the old key is as it was.
 func TestTakenKeyIDsOfRotationsAreDrawnAnew(t *testing.T) {
 	is := is.New(t)
-	taken := &takenStore{}
-	h := newHost(t, func(c *svc.Config) { taken.Store, c.Store = c.Store, taken })
+	times := 0
+	h := newHost(t, func(c *svc.Config) { c.Store = hook(c.Store, taken(&times)) })
 	old := issue(t, h, alice)
 	before := h.read(t, old.ID)
 	h.actions()
-	taken.times = 4
+	times = 4
 	wantCode(t, errorOf(h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, svc.Rotation{})), svc.CodeInternal, "")
 	is.Equal(h.read(t, old.ID), before)
 	is.Equal(h.actions(), nil)
-	taken.times = 3
+	times = 3
 	next := must(h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, svc.Rotation{}))
 	is.Equal(keysOf(t, h), []svc.APIKey{next.APIKey})
 }
 
 func limited(most int) func(*svc.Config) {
-	return func(c *svc.Config) {
-		c.Keys.MaxPerHolder, c.Keys.Imports = most, []svc.KeyImport{{Prefix: "sk-"}}
-	}
+	return func(c *svc.Config) { c.Keys.MaxPerHolder, c.Keys.Imports = most, []svc.KeyImport{{Prefix: "sk-"}} }
 }
 
 // A holder has no more keys than are allowed, whoever issues them. Disabled and expired ones count,
 // revoked ones do not.
 func TestKeysPerHolder(t *testing.T) {
-	is := is.New(t)
-	clock := newClock()
+	is, clock := is.New(t), newClock()
 	h := newHost(t, limited(3), clock.configure)
 	key := h.issueWith(t, svc.NewAPIKey{ExpiresAt: clock.now().Add(time.Second)})
 	clock.in(time.Second) // it has expired
@@ -269,27 +232,15 @@ func TestKeysPerHolder(t *testing.T) {
 	must(h.Keys.Patch(t.Context(), alice, svc.Me, other.ID, svc.APIKeyPatch{Disabled: new(true)}))
 	once := svc.NewAPIKey{IdempotencyKey: "once"}
 	third := must(h.Keys.Issue(t.Context(), alice, svc.Me, once))
-	for name, issue := range map[string]func() error{
-		"issue": func() error {
-			return errorOf(h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{}))
-		},
-		"issue mine": func() error { _, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{}); return err },
-		"import": func() error {
-			_, err := h.Keys.Import(t.Context(), svc.Host, alice.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: make([]byte, 32)})
-			return err
-		},
-		"rotate with an overlap": func() error {
-			return errorOf(h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, svc.Rotation{Overlap: time.Hour}))
-		},
-	} {
+	for _, name := range []string{"issue", "import", "overlap"} {
 		t.Log(name)
-		wantCode(t, issue(), svc.CodeLimit, "")
+		wantCode(t, h.makes(t, svc.Host, alice.Identity(), key.ID)[name](), svc.CodeLimit, "")
 	}
+	wantCode(t, errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{})), svc.CodeLimit, "")
 	is.Equal(len(keysOf(t, h)), 3)
-	_, err := h.Keys.Rotate(t.Context(), alice, svc.Me, "0123456789abcdef", svc.Rotation{Overlap: time.Hour})
-	wantCode(t, err, svc.CodeNotFound, "")
+	wantCode(t, errorOf(h.Keys.Rotate(t.Context(), alice, svc.Me, "0123456789abcdef", svc.Rotation{Overlap: time.Hour})), svc.CodeNotFound, "")
 	is.Equal(must(h.Keys.Issue(t.Context(), alice, svc.Me, once)).Key, third.Key)
-	_, err = h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, svc.Rotation{}) // one for one
+	_, err := h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, svc.Rotation{}) // one for one
 	is.NoErr(err)
 	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, other.ID))
 	issue(t, h, alice)
@@ -299,8 +250,7 @@ func TestKeysPerHolder(t *testing.T) {
 
 // Expired keys that do not count take a place once they are valid again.
 func TestExpiredKeysAreLeftOutOfTheLimit(t *testing.T) {
-	is := is.New(t)
-	clock := newClock()
+	is, clock := is.New(t), newClock()
 	h := newHost(t, limited(2), clock.configure, func(c *svc.Config) { c.Keys.IgnoreExpired = true })
 	soon := clock.now().Add(time.Hour)
 	first, second := h.issueWith(t, svc.NewAPIKey{ExpiresAt: soon}), h.issueWith(t, svc.NewAPIKey{ExpiresAt: soon})
@@ -310,33 +260,18 @@ func TestExpiredKeysAreLeftOutOfTheLimit(t *testing.T) {
 	clock.in(time.Hour)
 	issue(t, h, alice)
 	last := issue(t, h, alice)
-	revive := map[string]func(svc.Principal) error{
-		"issue": func(by svc.Principal) error {
-			return errorOf(h.Keys.Issue(t.Context(), by, alice.Identity(), svc.NewAPIKey{}))
-		},
-		"patch": func(by svc.Principal) error {
-			return errorOf(h.Keys.Patch(t.Context(), by, alice.Identity(), first.ID, patch))
-		},
-		"rotate": func(by svc.Principal) error {
-			return errorOf(h.Keys.Rotate(t.Context(), by, alice.Identity(), first.ID, svc.Rotation{}))
-		},
-		"with overlap": func(by svc.Principal) error {
-			return errorOf(h.Keys.Rotate(t.Context(), by, alice.Identity(), first.ID, svc.Rotation{Overlap: 1}))
-		},
-	}
 	for _, by := range []svc.Principal{svc.Host, admin} {
-		for name, again := range revive {
+		for _, name := range []string{"issue", "prolong", "rotate", "overlap"} {
 			t.Log(name)
-			wantCode(t, again(by), svc.CodeLimit, "")
+			wantCode(t, h.makes(t, by, alice.Identity(), first.ID)[name](), svc.CodeLimit, "")
 		}
 	}
 	_, err := h.Keys.Patch(t.Context(), svc.Host, alice.Identity(), last.ID, patch) // it has its place
 	is.NoErr(err)
 	is.Equal(len(keysOf(t, h)), 4)
 	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, last.ID))
-	is.NoErr(revive["patch"](admin))
-	_, err = h.Keys.Rotate(t.Context(), svc.Host, alice.Identity(), second.ID, svc.Rotation{})
-	wantCode(t, err, svc.CodeLimit, "")
+	is.NoErr(h.makes(t, admin, alice.Identity(), first.ID)["prolong"]())
+	wantCode(t, errorOf(h.Keys.Rotate(t.Context(), svc.Host, alice.Identity(), second.ID, svc.Rotation{})), svc.CodeLimit, "")
 }
 
 func TestKeysPerHolderByDefault(t *testing.T) {
@@ -428,16 +363,13 @@ func TestAllKeysAreRevokedInChunks(t *testing.T) {
 
 // A list begins behind a position, of a key that need not be there any more.
 func TestKeysAfter(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	for range 5 {
 		issue(t, h, alice)
 	}
 	all := keysOf(t, h)
 	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, all[1].ID))
-	after := func(key svc.APIKey) svc.KeyQuery {
-		return svc.KeyQuery{AfterTime: key.CreatedAt, AfterID: key.ID}
-	}
+	after := func(key svc.APIKey) svc.KeyQuery { return svc.KeyQuery{AfterTime: key.CreatedAt, AfterID: key.ID} }
 	list := func(holder svc.Identity, query svc.KeyQuery) []svc.APIKey {
 		return collect(t, h.Keys.List(t.Context(), alice, holder, query))
 	}

@@ -77,8 +77,7 @@ func everyMutation(t *testing.T, h *host) {
 
 // TestEveryEventIsKept: what the host is told of, in this order, is what is kept.
 func TestEveryEventIsKept(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, keeping, importing)
+	is, h := is.New(t), newHost(t, keeping, importing)
 	everyMutation(t, h)
 	told := h.events
 	records := collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{}))
@@ -104,58 +103,34 @@ func TestEveryEventIsKept(t *testing.T) {
 
 // TestOnlyMutationsAreKept: not what was refused, nor what a process finds out about a source.
 func TestOnlyMutationsAreKept(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, keeping)
+	is, h := is.New(t), newHost(t, keeping)
 	ctx := t.Context()
 	create(t, h, "a", svc.Content{})
 	must(h.Sources.Register(ctx, admin, svc.NewSource{URL: acme}))
 	want := h.kept(t)
-	for _, refused := range []func() (any, error){
-		func() (any, error) {
-			return h.Templates.Create(ctx, admin, svc.NewTemplate{ID: "a", Content: content("A", "1")})
-		},
-		func() (any, error) { return nil, h.Templates.Delete(ctx, admin, "nothing") },
-		func() (any, error) { return nil, h.Templates.Delete(ctx, admin, "a", `"another"`) },
-		func() (any, error) { return h.Templates.Patch(ctx, alice, "a", svc.TemplatePatch{Name: ptr("x")}) },
-		func() (any, error) { return nil, h.Keys.Revoke(ctx, alice, svc.Me, "nothing") },
-		func() (any, error) {
-			return nil, h.Access.Apply(ctx, svc.Host, svc.Bundle{Groups: []svc.Group{{ID: "g", Members: []string{"nobody"}}}})
-		},
+	for _, refused := range []error{
+		errorOf(h.Templates.Create(ctx, admin, svc.NewTemplate{ID: "a", Content: content("A", "1")})),
+		h.Templates.Delete(ctx, admin, "nothing"), h.Templates.Delete(ctx, admin, "a", `"another"`),
+		errorOf(h.Templates.Patch(ctx, alice, "a", svc.TemplatePatch{Name: ptr("x")})), h.Keys.Revoke(ctx, alice, svc.Me, "nothing"),
+		h.Access.Apply(ctx, svc.Host, svc.Bundle{Groups: []svc.Group{{ID: "g", Members: []string{"nobody"}}}}),
 	} {
-		_, err := refused()
-		is.True(err != nil)
+		is.True(refused != nil)
 	}
 	h.market.err = svc.ErrUnavailable
 	h.events = nil
-	_, err := h.Templates.Install(ctx, admin, svc.Install{TemplateID: "chat", SourceName: "acme"})
-	is.True(err != nil)
+	is.True(errorOf(h.Templates.Install(ctx, admin, svc.Install{TemplateID: "chat", SourceName: "acme"})) != nil)
 	is.Equal(h.actions(), []string{"source.failing source/acme by admin"})
 	is.Equal(h.kept(t), want)
 }
 
-// fullStore cannot queue.
-type fullStore struct {
-	svc.FullStore
-	err error
-}
-
-func (s *fullStore) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
-	return s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return fn(ctx, &fullStore{tx.(svc.FullStore), s.err}) })
-}
-
-func (s *fullStore) QueueAudit(context.Context, []svc.Event, func(svc.AuditRecord, []svc.Event) []svc.AuditRecord) error {
-	return s.err
-}
-
 func TestNothingHappensThatCannotBeKept(t *testing.T) {
 	for want, cause := range map[svc.Code]error{svc.CodeInternal: errors.New("disk full"), svc.CodeUnavailable: svc.ErrUnavailable} {
-		is := is.New(t)
-		h := newHost(t, keeping)
+		is, h := is.New(t), newHost(t, keeping)
 		key := issue(t, h, alice)
 		create(t, h, "a", svc.Content{})
 		before, changes := h.kept(t), must(h.store.Changes(t.Context(), 0))
 		h.actions()
-		full := newHost(t, keeping, func(c *svc.Config) { c.Store = &fullStore{h.store.(svc.FullStore), cause} })
+		full := newHost(t, keeping, func(c *svc.Config) { c.Store = hook(h.store, hooks{queue: func() error { return cause }}) })
 		for _, err := range []error{
 			errorOf(full.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "b", Content: content("B", "1")})),
 			errorOf(full.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Name: ptr("x")})),
@@ -176,8 +151,7 @@ func TestNothingHappensThatCannotBeKept(t *testing.T) {
 
 // TestKeptInATransactionOfTheHost: records are there if and only if it commits, as what they are about.
 func TestKeptInATransactionOfTheHost(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, keeping)
+	is, h := is.New(t), newHost(t, keeping)
 	create(t, h, "a", svc.Content{})
 	for _, end := range []error{errors.New("rolled back"), nil} {
 		err := h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
@@ -202,8 +176,7 @@ func TestKeptInATransactionOfTheHost(t *testing.T) {
 }
 
 func TestKeptByManyAtOnce(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, keeping)
+	is, h := is.New(t), newHost(t, keeping)
 	var done sync.WaitGroup
 	for i := range 8 {
 		other := newHost(t, keeping, func(c *svc.Config) { c.Store = h.store })
@@ -222,8 +195,7 @@ func TestKeptByManyAtOnce(t *testing.T) {
 }
 
 func TestFilterOfRecords(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, keeping, importing)
+	is, h := is.New(t), newHost(t, keeping, importing)
 	everyMutation(t, h)
 	all := collect(t, h.Audit.Records(t.Context(), admin, svc.AuditQuery{}))
 	key := all[slices.IndexFunc(all, func(r svc.AuditRecord) bool { return r.Action == event.APIKeyRevoked && r.Actor.ID == "alice" })]
@@ -421,8 +393,7 @@ func TestRecordsNameTheKey(t *testing.T) {
 	issued := must(h.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{}))
 	must(h.Keys.Patch(t.Context(), by, svc.Me, issued.ID, svc.APIKeyPatch{Disabled: ptr(true)}))
 	next := must(h.Keys.Rotate(t.Context(), by, svc.Me, issued.ID, svc.Rotation{}))
-	imported, err := h.Keys.Import(t.Context(), by, bob.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: plainDigest("sk-one")})
-	is.NoErr(err)
+	imported := must(h.Keys.Import(t.Context(), by, bob.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: plainDigest("sk-one")}))
 	is.NoErr(h.Keys.Revoke(t.Context(), by, bob.Identity(), imported.ID))
 	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, next.ID)) // in a session of the host
 	must(h.Templates.Create(t.Context(), by, svc.NewTemplate{ID: "notes", Content: content("Notes", "1")}))

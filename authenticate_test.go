@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,26 +23,30 @@ func resum(key string) string {
 	return token.Token{Prefix: key[:5], ID: key[5:21], Secret: key[21:]}.String()
 }
 
-func TestAuthenticateKey(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
-	issued := issue(t, h, alice)
-	is.Equal(must(h.Authenticate(t.Context(), string(issued.Key))).Identity(), alice.Identity())
-
-	h.apply(t, `{"users":[{"id":"alice","is_active":false}]}`)
-	wantCode(t, errorOf(h.Authenticate(t.Context(), string(issued.Key))), svc.CodeUnauthenticated, "")
-	h.apply(t, `{"users":[{"id":"alice","is_active":true}]}`)
-	must(h.Authenticate(t.Context(), string(issued.Key)))
-
-	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, issued.ID))
-	wantCode(t, errorOf(h.Authenticate(t.Context(), string(issued.Key))), svc.CodeUnauthenticated, "")
-}
-
 // TestEveryBadKeyLooksTheSame: one answer, and one store call for all that could have been issued here, none for the others.
 func TestEveryBadKeyLooksTheSame(t *testing.T) {
-	is := is.New(t)
-	clock := newClock()
-	h, store := watched(t, clock.configure)
+	everyBadKey(t, func(*svc.Config) {}, func(h *host, key string) error { return errorOf(h.Authenticate(t.Context(), key)) })
+}
+
+// Introspect answers as Authenticate does, and does not ask the host's Authenticator.
+func TestIntrospectEveryBadKey(t *testing.T) {
+	everyBadKey(t, func(c *svc.Config) {
+		c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) {
+			t.Error("the host is asked")
+			return admin, nil
+		})
+	}, func(h *host, key string) error {
+		in, err := h.Keys.Introspect(t.Context(), gateway, key)
+		if err == nil && in == (svc.Introspection{}) {
+			err = &svc.Error{Code: svc.CodeUnauthenticated, Message: "a valid bearer token is required"}
+		}
+		return err
+	})
+}
+
+func everyBadKey(t *testing.T, edit func(*svc.Config), look func(h *host, key string) error) {
+	is, clock := is.New(t), newClock()
+	h, store := watched(t, clock.configure, edit)
 	elsewhere := newHost(t) // the same pepper, another store: as if the row had been deleted
 	revoked, disabled, expired := issue(t, h, alice), issue(t, h, alice), h.issueWith(t, svc.NewAPIKey{ExpiresAt: clock.now().Add(time.Second)})
 	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, revoked.ID))
@@ -52,6 +55,7 @@ func TestEveryBadKeyLooksTheSame(t *testing.T) {
 	good := string(issue(t, h, alice).Key)
 	other, third := string(issue(t, h, alice).Key), string(issue(t, h, alice).Key)
 	strange := newHost(t, func(c *svc.Config) { c.Keys.Peppers[0].Secret = []byte("another pepper, for once") })
+	wantCode(t, look(h, ""), svc.CodeUnauthenticated, "") // the caller is cached
 
 	for name, c := range map[string]struct {
 		key   string
@@ -72,9 +76,11 @@ func TestEveryBadKeyLooksTheSame(t *testing.T) {
 		"another's kind":  {resum("svcs_" + third[5:53]), 1},
 		"a foreign token": {"eyJhbGciOi", 0},
 		"nothing":         {"", 0},
+		"100 kB":          {strings.Repeat("x", 100_000), 0},
+		"100 kB of a key": {good + strings.Repeat("x", 100_000), 0},
 	} {
 		store.reads.Store(0)
-		_, err := h.Authenticate(t.Context(), c.key)
+		err := look(h, c.key)
 		wantCode(t, err, svc.CodeUnauthenticated, "")
 		if e, _ := errors.AsType[*svc.Error](err); e == nil || e.Message != "a valid bearer token is required" {
 			t.Errorf("%s: %v", name, err)
@@ -84,145 +90,12 @@ func TestEveryBadKeyLooksTheSame(t *testing.T) {
 		}
 	}
 	store.down.Store(true)
-	wantCode(t, errorOf(h.Authenticate(t.Context(), string(issue(t, h, alice).Key))), svc.CodeUnavailable, "")
+	wantCode(t, look(h, string(issue(t, h, alice).Key)), svc.CodeUnavailable, "")
 	store.down.Store(false)
 	is.NoErr(h.Close()) // which writes uses
 	for _, key := range []svc.IssuedKey{revoked, disabled, expired} {
 		is.True(h.read(t, key.ID).LastUsedAt.IsZero())
 	}
-}
-
-func TestAuthenticator(t *testing.T) {
-	is := is.New(t)
-	answers := map[string]struct {
-		who svc.Principal
-		err error
-	}{
-		"alice":    {alice, nil},
-		"admin":    {admin, nil},
-		"robot":    {robot, nil},
-		"none":     {svc.Principal{}, fmt.Errorf("session: %w", svc.ErrUnauthenticated)},
-		"down":     {svc.Principal{}, errors.New("the session store is down")},
-		"host":     {svc.Host, nil},
-		"odd":      {svc.Principal{Kind: svc.KindUser, ID: "a/b"}, nil},
-		"all":      {svc.Principal{Kind: svc.KindUser, ID: "a", Actions: []string{"*"}}, nil},
-		"wild":     {svc.Principal{Kind: svc.KindUser, ID: "a", Actions: []string{"iam:*", "iam*"}}, nil},
-		"empty":    {svc.Principal{Kind: svc.KindUser, ID: "a", Actions: []string{""}}, nil},
-		"svcother": {bob, nil},
-	}
-	h := newHost(t, func(c *svc.Config) {
-		c.Authenticator = svc.AuthenticatorFunc(func(_ context.Context, bearer string) (svc.Principal, error) {
-			if strings.HasPrefix(bearer, "svcu_") || bearer == "" {
-				t.Errorf("the host is shown %q", bearer)
-			}
-			return answers[bearer].who, answers[bearer].err
-		})
-	})
-	for bearer, code := range map[string]svc.Code{
-		"alice": "", "admin": "", "robot": "", "svcother": "", "none": svc.CodeUnauthenticated,
-		"down": svc.CodeUnavailable, "host": svc.CodeInternal, "odd": svc.CodeInternal, "all": "", "wild": svc.CodeInternal, "empty": svc.CodeInternal,
-		"svcu_typo": svc.CodeUnauthenticated, "": svc.CodeUnauthenticated,
-	} {
-		who, err := h.Authenticate(t.Context(), bearer)
-		is.Equal(svc.ErrorCode(err), code)
-		if err == nil {
-			is.Equal(who, answers[bearer].who)
-		}
-	}
-	_, err := h.Authenticate(t.Context(), "wild")
-	is.True(strings.Contains(err.Error(), `"iam*"`)) // for the log
-	h.apply(t, `{"users":[{"id":"alice","is_active":false}],
-		"service_accounts":[{"id":"robot","owner_user_id":"alice","is_active":false}]}`)
-	for _, bearer := range []string{"alice", "robot"} {
-		wantCode(t, errorOf(h.Authenticate(t.Context(), bearer)), svc.CodeUnauthenticated, "")
-	}
-}
-
-// Accept judges a principal as Authenticate judges an Authenticator's, and takes none of a key.
-func TestAccept(t *testing.T) {
-	is := is.New(t)
-	h, store := watched(t)
-	h.apply(t, `{"users":[{"id":"asleep","is_active":false}]}`)
-	for who, code := range map[*svc.Principal]svc.Code{
-		&alice: "", &admin: "", &robot: "", {Kind: svc.KindUser, ID: "of no row", Actions: []string{"*"}}: "",
-		{Kind: svc.KindUser, ID: "asleep"}: svc.CodeUnauthenticated,
-		&svc.Host:                          svc.CodeInternal, &svc.Unmapped: svc.CodeInternal, {}: svc.CodeInternal, {Kind: svc.KindUser}: svc.CodeInternal,
-		{Kind: svc.KindUser, ID: "a/b"}:                                        svc.CodeInternal,
-		{Kind: svc.KindUser, ID: "a", Actions: []string{"iam*"}}:               svc.CodeInternal,
-		{Kind: svc.KindUser, ID: "a", ScopingPolicyID: "a/b"}:                  svc.CodeInternal,
-		new(must(h.Authenticate(t.Context(), string(issue(t, h, alice).Key)))): svc.CodeInternal,
-	} {
-		if err := h.Accept(t.Context(), *who); svc.ErrorCode(err) != code {
-			t.Errorf("%+v: %v", *who, err)
-		}
-	}
-	h.apply(t, `{"users":[{"id":"alice","is_active":false}]}`)
-	wantCode(t, h.Accept(t.Context(), alice), svc.CodeUnauthenticated, "")
-	store.down.Store(true)
-	wantCode(t, h.Accept(t.Context(), user("unseen")), svc.CodeUnavailable, "")
-	is.Equal(svc.ErrorCode(h.Accept(t.Context(), svc.Host)), svc.CodeInternal)
-}
-
-// Where the host requires known users, its sessions and the keys end with the user.
-func TestRequireKnownUsers(t *testing.T) {
-	is := is.New(t)
-	var asked int
-	known, fails := map[string]bool{"ann": true}, error(nil)
-	clock := newClock()
-	h := newHost(t, clock.configure, func(c *svc.Config) {
-		c.Users.Known = func(_ context.Context, id string) (bool, error) {
-			asked++
-			return known[id], fails
-		}
-		c.Users.RequireKnown = true
-		c.Authenticator = svc.AuthenticatorFunc(func(_ context.Context, bearer string) (svc.Principal, error) {
-			return user(bearer), nil
-		})
-	})
-	h.apply(t, `{"users": [{"id": "ann"}, {"id": "eve"}], "service_accounts": [{"id": "bot", "owner_user_id": "ann"}]}`)
-	keys := map[string]svc.Secret{}
-	for name, holder := range map[string]svc.Identity{"ann": user("ann").Identity(), "bot": account("bot").Identity(), "eve": user("eve").Identity()} {
-		key := must(h.Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{}))
-		keys[name] = key.Key
-	}
-	ways := map[string]func() error{
-		"key":     func() error { _, err := h.Authenticate(t.Context(), string(keys["ann"])); return err },
-		"account": func() error { _, err := h.Authenticate(t.Context(), string(keys["bot"])); return err },
-		"bearer":  func() error { _, err := h.Authenticate(t.Context(), "ann"); return err },
-		"session": func() error { return h.Accept(t.Context(), user("ann")) },
-		"introspect": func() error {
-			in, err := h.Keys.Introspect(t.Context(), svc.Host, string(keys["ann"]))
-			if err == nil && !in.Active {
-				err = svc.ErrUnauthenticated
-			}
-			return err
-		},
-	}
-	for name, way := range ways {
-		known["ann"], fails = true, nil
-		clock.in(svc.KnownUserPeriod)
-		asked = 0
-		for range 3 {
-			is.NoErr(way())
-		}
-		is.Equal(asked, 1) // then it is remembered
-		known["ann"] = false
-		clock.in(svc.KnownUserPeriod - time.Microsecond)
-		is.NoErr(way())
-		clock.in(time.Microsecond)
-		if err := way(); !errors.Is(err, svc.ErrUnauthenticated) && svc.ErrorCode(err) != svc.CodeUnauthenticated {
-			t.Errorf("%s: got %v", name, err)
-		}
-		known["ann"] = true
-		is.NoErr(way()) // a no is not remembered
-		clock.in(svc.KnownUserPeriod)
-		fails = errors.New("no directory")
-		wantCode(t, way(), svc.CodeUnavailable, "")
-	}
-	fails = nil
-	wantCode(t, errorOf(h.Authenticate(t.Context(), string(keys["eve"]))), svc.CodeUnauthenticated, "")
-	_, err := svc.New(svc.Config{Store: h.store, Users: svc.UserConfig{RequireKnown: true}})
-	is.True(err != nil && strings.Contains(err.Error(), "Config.Users.Known"))
 }
 
 // remembered authenticates until no read is needed for it.
@@ -238,7 +111,7 @@ func (h *host) remembered(t *testing.T, store *watchedStore, key svc.IssuedKey) 
 // Once a revocation has returned nobody is let in with the key who comes after it, however many are on their way.
 func TestRevokedKeyIsRefusedAtOnce(t *testing.T) {
 	h, _ := watched(t)
-	for range 50 {
+	for range longtest.Times(15, 50) {
 		key := issue(t, h, alice)
 		var revoked, stop atomic.Bool
 		var accepted atomic.Int64
@@ -258,26 +131,12 @@ func TestRevokedKeyIsRefusedAtOnce(t *testing.T) {
 		for accepted.Load() < 20 && !t.Failed() {
 			time.Sleep(10 * time.Microsecond)
 		}
-		if err := h.Keys.Revoke(t.Context(), alice, svc.Me, key.ID); err != nil {
-			t.Error(err)
-		}
+		is.New(t).NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, key.ID))
 		revoked.Store(true)
 		time.Sleep(200 * time.Microsecond)
 		stop.Store(true)
 		wg.Wait()
 	}
-}
-
-func TestRevokedElsewhere(t *testing.T) {
-	h, store := watched(t)
-	other := newHost(t, func(c *svc.Config) { c.Store = h.store })
-	key := issue(t, h, alice)
-	h.remembered(t, store, key)
-	is.New(t).NoErr(other.Keys.Revoke(t.Context(), alice, svc.Me, key.ID))
-	eventually(t, func() bool {
-		_, err := h.Authenticate(t.Context(), string(key.Key))
-		return svc.ErrorCode(err) == svc.CodeUnauthenticated
-	})
 }
 
 func TestWhatStopsKeys(t *testing.T) {
@@ -379,30 +238,235 @@ func TestAuthenticateAllocatesNothing(t *testing.T) {
 	}
 }
 
-// As many keys are remembered as the host says, or some more.
-func TestCached(t *testing.T) {
-	for cached, bounds := range map[int]struct{ least, most int }{0: {1000, 1000}, 64: {1, 448}} {
-		h, store := watched(t, func(c *svc.Config) { c.Memory.Keys = cached })
-		keys := make([]svc.IssuedKey, 1000)
-		for i := range keys {
-			keys[i] = issue(t, h, alice)
+// useCounter counts the rows that uses of keys write.
+type useCounter struct {
+	svc.Store
+	mu      sync.Mutex
+	uses    []svc.LastUse
+	changed []string // ids of keys that were written beside
+	err     error
+	during  func() // called while uses are written
+}
+
+func (s *useCounter) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+	return s.Store.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		write, err := change(key)
+		if write {
+			s.changed = append(s.changed, id)
 		}
-		remembered := func() (n int) {
-			rand.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
-			for _, key := range keys {
-				before := store.reads.Load()
-				if !h.good(key) {
-					t.Fatal("a good key is refused")
-				}
-				if store.reads.Load() == before {
-					n++
-				}
-			}
-			return n
-		}
-		eventually(t, func() bool { return remembered() >= bounds.least })
-		if n := remembered(); n > bounds.most {
-			t.Errorf("of %d keys %d are remembered", len(keys), n)
-		}
+		return write, err
+	})
+}
+
+func (s *useCounter) UseAPIKeys(ctx context.Context, uses []svc.LastUse) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.during != nil {
+		s.during()
 	}
+	if s.err != nil {
+		return s.err
+	}
+	s.uses = append(s.uses, uses...)
+	return s.Store.UseAPIKeys(ctx, uses)
+}
+
+// count returns how many uses were written.
+func (s *useCounter) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.uses)
+}
+
+// flushed is the longest wait of a use in memory.
+const flushed = 10 * time.Second
+
+func counted(t *testing.T, edits ...func(*svc.Config)) (*host, *useCounter, *clock) {
+	clock, store := newClock(), &useCounter{}
+	return newHost(t, append(edits, clock.configure, func(c *svc.Config) {
+		store.Store = c.Store
+		c.Store = store
+	})...), store, clock
+}
+
+// When a key was used last is kept to the minute, and written once a minute at most.
+func TestLastUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		h, store, clock := counted(t)
+		key := issue(t, h, alice)
+		is.True(h.read(t, key.ID).LastUsedAt.IsZero())
+		pass(flushed)
+		is.Equal(store.count(), 0)
+		generation := h.generation(t)
+		for want := 1; want <= 3; want++ {
+			for range 10 {
+				is.True(h.good(key))
+				pass(flushed)
+			}
+			is.Equal(store.count(), want)
+			is.Equal(h.read(t, key.ID).LastUsedAt, clock.now().Truncate(time.Minute))
+			clock.in(time.Minute)
+		}
+		is.Equal(h.generation(t), generation) // nobody else has to read anything for it
+
+		store.err, store.during = errDown, func() {
+			clock.in(time.Minute)
+			is.True(h.good(key))
+		}
+		is.True(h.good(key))
+		pass(flushed) // which fails, and must not forget the use that was noted meanwhile
+		store.err, store.during = nil, nil
+		last := clock.now().Truncate(time.Minute)
+		is.NoErr(h.Close()) // what could not be written is
+		is.Equal(h.read(t, key.ID).LastUsedAt, last)
+		is.Equal(store.count(), 4)
+
+		other := newHost(t, clock.configure, func(c *svc.Config) { c.Store = store })
+		is.True(other.good(key)) // in the same minute: the row says so already
+		pass(flushed)
+		is.Equal(store.count(), 4)
+	})
+}
+
+// Of a key that is remembered the first use in a minute is written, too, and no other.
+func TestLastUseOfARememberedKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		_, store, clock := counted(t)
+		watch := &watchedStore{Store: store}
+		h := newHost(t, clock.configure, func(c *svc.Config) { c.Store = watch })
+		key := issue(t, h, alice)
+		h.remembered(t, watch, key)
+		pass(flushed)
+		for range 3 {
+			clock.in(time.Minute)
+			before := store.count()
+			for range 10 {
+				is.True(h.good(key))
+				pass(flushed)
+			}
+			is.Equal(store.count(), before+1)
+			is.Equal(h.read(t, key.ID).LastUsedAt, clock.now().Truncate(time.Minute))
+		}
+	})
+}
+
+func (h *host) generation(t *testing.T) int64 {
+	return must(h.store.Access(t.Context(), svc.AccessQuery{})).Generation
+}
+
+// written returns what every write changes: the generation, or the number of keys.
+func (h *host) written(t *testing.T) int64 {
+	keys := must(h.store.APIKeys(t.Context(), svc.APIKeyPage{KeyQuery: svc.KeyQuery{Limit: 1000}}))
+	return h.generation(t)*1000 + int64(len(keys))
+}
+
+// A use of a revoked key does not bring it back.
+func TestUsesThatWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		h, _, clock := counted(t)
+		key := issue(t, h, alice)
+		is.True(h.good(key))
+		is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, key.ID))
+		pass(flushed)
+		read := h.read(t, key.ID)
+		is.Equal(read.LastUsedAt, clock.now().Truncate(time.Minute))
+		is.True(!read.RevokedAt.IsZero() && !h.good(key))
+	})
+}
+
+// In a transaction of the host nothing is kept of a use.
+func TestUseInTransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, store, _ := counted(t)
+		key := issue(t, h, alice)
+		inTx := h.WithTx(store)
+		must(inTx.Authenticate(t.Context(), string(key.Key)))
+		pass(flushed)
+		is.New(t).Equal(store.count(), 0)
+	})
+}
+
+var one, two = svc.Pepper{Version: "1", Secret: []byte("the first pepper of two")}, svc.Pepper{Version: "2", Secret: []byte("the second pepper of two")}
+
+// under returns a function that makes services of a store under peppers.
+func under(t *testing.T, store svc.Store, clock *clock) func(peppers ...svc.Pepper) *host {
+	return func(peppers ...svc.Pepper) *host {
+		return newHost(t, clock.configure, func(c *svc.Config) { c.Store, c.Keys.Peppers = store, peppers })
+	}
+}
+
+// A key that is used is hashed anew under the first pepper, so that the old one can be dropped.
+func TestUsedKeysMoveToTheFirstPepper(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		h, store, clock := counted(t, func(c *svc.Config) { c.Keys.Peppers = []svc.Pepper{{}, one} })
+		with := under(t, store, clock)
+		used, unused := issue(t, h, alice), issue(t, h, alice)
+		is.Equal(used.Pepper, "")
+		both := with(two, one, svc.Pepper{})
+		watch := &watchedStore{Store: store}
+		both = newHost(t, func(c *svc.Config) { *c = both.config; c.Store = watch })
+		for range 3 {
+			both.remembered(t, watch, used)
+			pass(flushed)
+			clock.in(time.Minute)
+		}
+		is.Equal(h.read(t, used.ID).Pepper, "2")
+		is.Equal(h.read(t, unused.ID).Pepper, "")
+		is.Equal(store.changed, []string{used.ID})      // once
+		gone := svc.Pepper{Version: "1", Retired: true} // its secret is gone
+		for _, c := range []struct {
+			h          *host
+			used, rest bool
+		}{
+			{with(two, one, svc.Pepper{}), true, true},
+			{with(two), false, false}, // neither's id is known to have been issued here
+			{with(two, svc.Pepper{Retired: true}), true, false},
+			{with(one, svc.Pepper{Version: "2", Secret: two.Secret, Retired: true}, svc.Pepper{}), false, true},
+		} {
+			is.Equal(c.h.good(used), c.used)
+			is.Equal(c.h.good(unused), c.rest)
+		}
+
+		ones := issue(t, with(one), alice)
+		is.True(!with(two, gone).good(ones)) // it was not used in time
+		both = with(two, one)
+		is.True(both.good(ones))
+		is.NoErr(both.Close())
+		is.True(with(two, gone).good(ones))
+		is.True(!with(one).good(ones))
+	})
+}
+
+// A key moves with its first use, also in a minute in which it was used already, by this process or another; and once,
+// however often it is used until then.
+func TestKeysMoveInTheMinuteOfAUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		h, store, clock := counted(t, func(c *svc.Config) { c.Keys.Peppers = []svc.Pepper{one} })
+		with := under(t, store, clock)
+		key := issue(t, h, alice)
+		is.True(h.good(key))
+		pass(flushed)
+		is.True(!h.read(t, key.ID).LastUsedAt.IsZero())
+
+		both := with(two, one)
+		for range 10 {
+			is.True(both.good(key))
+		}
+		before := store.count()
+		pass(flushed)
+		is.Equal(h.read(t, key.ID).Pepper, "2")
+		is.Equal(store.changed, []string{key.ID})
+		is.Equal(store.count(), before+1)
+		is.True(both.good(key))
+		pass(flushed)
+		is.Equal(store.count(), before+1)
+		is.True(with(two, svc.Pepper{Version: "1", Retired: true}).good(key))
+	})
 }

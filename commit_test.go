@@ -3,9 +3,10 @@ package svc_test
 import (
 	"context"
 	"errors"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/matryer/is"
@@ -15,88 +16,6 @@ import (
 	"github.com/extsvc/svc/store/memstore"
 )
 
-// waitFor waits until the events so far are as many as wanted, and returns them.
-func (h *host) waitFor(t *testing.T, wanted int) (all []string) {
-	t.Helper()
-	eventually(t, func() bool { all = append(all, h.actions()...); return len(all) >= wanted })
-	return all
-}
-
-func TestOutbox(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	h := newHost(t)
-	inTx := h.WithTx(h.store)
-	issued := must(inTx.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{}))
-	is.Equal(h.waitFor(t, 1), []string{"api_key.issued api_key/" + issued.ID + " by alice"})
-
-	is.NoErr(inTx.Keys.Revoke(t.Context(), alice, svc.Me, issued.ID))
-	is.Equal(h.waitFor(t, 1), []string{"api_key.revoked api_key/" + issued.ID + " by alice"})
-	is.NoErr(inTx.Close())
-}
-
-func TestOutboxOutlivesItsService(t *testing.T) {
-	is := is.New(t)
-	first := newHost(t)
-	is.NoErr(first.Close())
-	is.NoErr(first.Close())
-	create(t, &host{Service: first.WithTx(first.store)}, "a", svc.Content{})
-	is.Equal(first.actions(), nil) // nobody delivers any more
-
-	second := newHost(t, func(c *svc.Config) { c.Store = first.store })
-	is.Equal(second.waitFor(t, 1), []string{"template.created template/a by admin"})
-}
-
-// TestOutboxAtTheEnd: what is being delivered when the Service is closed is not delivered again.
-func TestOutboxAtTheEnd(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	telling, closing := make(chan struct{}), make(chan struct{})
-	h := newHost(t, func(c *svc.Config) {
-		c.Events.OnEvent = func(context.Context, svc.Event) { telling <- struct{}{}; <-closing }
-	})
-	create(t, &host{Service: h.WithTx(h.store)}, "a", svc.Content{})
-	<-telling
-	time.AfterFunc(10*time.Millisecond, func() { close(closing) }) // while Close waits
-	is.NoErr(h.Close())
-	later := time.Now().AddDate(100, 0, 0) // when nobody claims it any more
-	is.Equal(len(must(h.store.(svc.OutboxStore).ClaimEvents(t.Context(), later, later, 10))), 0)
-}
-
-func TestOutboxWithoutListener(t *testing.T) {
-	h := newHost(t, func(c *svc.Config) { c.Events.OnEvent = nil })
-	create(t, &host{Service: h.WithTx(h.store)}, "a", svc.Content{})
-	is.New(t).Equal(len(must(h.store.(svc.OutboxStore).ClaimEvents(t.Context(), time.Now(), time.Now(), 10))), 0)
-}
-
-// faultyOutbox fails once in each of its methods.
-type faultyOutbox struct {
-	svc.FullStore
-	fail chan struct{}
-}
-
-func (s *faultyOutbox) ClaimEvents(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
-	select {
-	case <-s.fail:
-		return nil, svc.ErrUnavailable
-	default:
-		return s.FullStore.ClaimEvents(ctx, now, until, limit)
-	}
-}
-
-func (s *faultyOutbox) AddEvents(context.Context, []svc.Event) error { return errors.New("no room") }
-
-func TestOutboxFaults(t *testing.T) {
-	t.Parallel()
-	store := &faultyOutbox{memstore.New(), make(chan struct{}, 1)}
-	store.fail <- struct{}{}
-	h := newHost(t, func(c *svc.Config) { c.Store = store })
-	wantCode(t, errorOf(h.WithTx(store).Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{})), svc.CodeInternal, "")
-
-	create(t, &host{Service: h.WithTx(store.FullStore)}, "a", svc.Content{})
-	is.New(t).Equal(h.waitFor(t, 1), []string{"template.created template/a by admin"})
-}
-
 // TestKeptValuesOfARolledBackTransaction: what a transaction of the host kept is forgotten with it.
 func TestKeptValuesOfARolledBackTransaction(t *testing.T) {
 	h := newHost(t, func(c *svc.Config) { c.Keys.Peppers = nil })
@@ -105,24 +24,6 @@ func TestKeptValuesOfARolledBackTransaction(t *testing.T) {
 	issued := issue(t, h, alice)
 	again := newHost(t, func(c *svc.Config) { c.Keys.Peppers, c.Store = nil, h.store })
 	must(again.Authenticate(t.Context(), string(issued.Key)))
-}
-
-func TestEventHookThatPanics(t *testing.T) {
-	told := make(chan struct{}, 10)
-	h := newHost(t, func(c *svc.Config) {
-		c.Events.OnEvent = func(context.Context, svc.Event) { told <- struct{}{}; panic("the host's") }
-	})
-	issue(t, h, alice)
-	issue(t, &host{Service: h.WithTx(h.store)}, alice)
-	issue(t, &host{Service: h.WithTx(h.store)}, alice)
-	is.New(t).Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{}))), 3)
-	for range 3 {
-		select {
-		case <-told:
-		case <-time.After(time.Minute):
-			t.Fatal("an event is not told")
-		}
-	}
 }
 
 // alone notes whether two of its calls were under way at once.
@@ -152,8 +53,7 @@ func (s *alone) Installations(ctx context.Context, page svc.InstallationPage) ([
 
 // TestSourcesInATransaction: it is for one goroutine at a time.
 func TestSourcesInATransaction(t *testing.T) {
-	is := is.New(t)
-	h, _ := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
 	for _, name := range []string{"b", "c", "d"} {
 		url := "https://example.com/" + name
 		h.market.put(url, "x", content("X", "1"))
@@ -168,89 +68,330 @@ func TestSourcesInATransaction(t *testing.T) {
 	is.NoErr(inTx.Sources.Remove(t.Context(), admin, "b"))
 }
 
-// A command that delivers nothing leaves the events of transactions to the program that they are for.
-func TestNoDelivery(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		is := is.New(t)
-		command := newHost(t, func(c *svc.Config) { c.Events.NoDelivery = true })
-		is.NoErr(command.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
-			return errorOf(command.WithTx(tx).Keys.Issue(ctx, svc.Host, alice.Identity(), svc.NewAPIKey{}))
-		}))
-		time.Sleep(time.Minute)
-		is.Equal(len(command.actions()), 0)
-		must(command.Keys.Issue(t.Context(), svc.Host, bob.Identity(), svc.NewAPIKey{}))
-		is.Equal(len(command.actions()), 1) // its own calls report their events
-		program := newHost(t, func(c *svc.Config) { c.Store = command.store })
-		time.Sleep(time.Minute)
-		is.Equal(len(program.actions()), 1)
-		is.Equal(len(command.actions()), 0)
-		is.NoErr(program.Close())
-		is.NoErr(command.Close())
-	})
+func TestIssuingAgain(t *testing.T) {
+	is, h := is.New(t), newHost(t)
+	in := svc.NewAPIKey{Description: ptr("laptop"), ExpiresAt: h.now().Add(100 * time.Hour), IdempotencyKey: "once"}
+	first := must(h.Keys.Issue(t.Context(), alice, svc.Me, in))
+	for range 2 {
+		is.Equal(must(h.Keys.Issue(t.Context(), alice, svc.Me, in)), first)
+	}
+	is.Equal(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{})), []svc.APIKey{first.APIKey})
+	is.Equal(len(h.actions()), 1)
+	must(h.Authenticate(t.Context(), string(first.Key)))
+
+	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, first.ID))
+	wantCode(t, errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, in)), svc.CodeKeyReused, "Idempotency-Key") // not the key, which is good for nothing
 }
 
-// A Service that is read-only refuses every mutation, of the host as well, and the store stays as it is.
-func TestReadOnlyWritesNothing(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	store := memstore.New()
-	before := must(svc.New(svc.Config{Store: store, Events: svc.EventConfig{Keep: true}}))
-	is.NoErr(before.Access.Apply(t.Context(), svc.Host, parsed(t, tested)))
-	ann := svc.Identity{Kind: svc.KindUser, ID: "ann"}
-	issued := must(before.Keys.Issue(t.Context(), svc.Host, ann, svc.NewAPIKey{}))
-	is.NoErr(before.Close())
-	was := must(store.Changes(t.Context(), 1))
-
-	s := must(svc.New(svc.Config{Store: store, Events: svc.EventConfig{Keep: true}, ReadOnly: true}))
-	by := must(s.Authenticate(t.Context(), string(issued.Key)))
-	may, err := s.May(t.Context(), by, action.Recall, "notes")
-	is.NoErr(err)
-	is.True(may)
-	w := newWaits(t, true) // whose table has every other mutation
-	writable := w.host
-	w.host = newHost(t, func(c *svc.Config) { *c = writable.config; c.ReadOnly = true })
-	calls := w.mutations(t.Context())
-	for name, call := range map[string]func() error{
-		"apply":             func() error { return s.Access.Apply(t.Context(), svc.Host, parsed(t, `{"users": [{"id": "new"}]}`)) },
-		"delete user":       func() error { return s.Users.Delete(t.Context(), svc.Host, "ann") },
-		"forget user":       func() error { return s.ForgetUser(t.Context(), svc.Host, "ann") },
-		"forget in records": func() error { return errorOf(s.Audit.Forget(t.Context(), svc.Host, ann, "")) },
-		"remove test": func() error {
-			return s.Access.RemoveTest(t.Context(), svc.Host, must(s.Access.Tests(t.Context(), svc.Host))[0].ID)
-		},
-		"reseal": func() error { return errorOf(s.Sources.Reseal(t.Context(), svc.Host)) },
-	} {
-		calls["host's "+name] = call
+// A repeated rotation gets the same successor, also when the old key is gone, and rotates once.
+func TestRotatingAgain(t *testing.T) {
+	for name, overlap := range map[string]time.Duration{"at once": 0, "with an overlap": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			is, h := is.New(t), newHost(t)
+			old := h.issueWith(t, svc.NewAPIKey{Description: ptr(""), Rate: svc.Rate{PerSecond: 1.5, Burst: 2}, ExpiresAt: h.now().Add(100 * time.Hour)})
+			must(h.Keys.Patch(t.Context(), alice, svc.Me, old.ID, svc.APIKeyPatch{Disabled: ptr(true)}))
+			h.actions()
+			in := svc.Rotation{Overlap: overlap, IdempotencyKey: "once"}
+			first := must(h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, in))
+			is.Equal(len(h.actions()), 2)
+			must(h.Keys.Patch(t.Context(), alice, svc.Me, first.ID, svc.APIKeyPatch{Description: &svc.TextPatch{Value: ptr("x")}}))
+			h.actions()
+			for range 2 {
+				is.Equal(must(h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, in)), first)
+			}
+			is.Equal(len(h.actions()), 0)
+			for _, other := range []func() error{
+				func() error {
+					return errorOf(h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, svc.Rotation{Overlap: overlap + time.Second, IdempotencyKey: "once"}))
+				},
+				func() error { return errorOf(h.Keys.Rotate(t.Context(), alice, svc.Me, first.ID, in)) },
+				func() error {
+					return errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"}))
+				},
+			} {
+				wantCode(t, other(), svc.CodeKeyReused, "Idempotency-Key")
+			}
+			_, err := h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, svc.Rotation{IdempotencyKey: "a b"})
+			wantCode(t, err, svc.CodeInvalid, "Idempotency-Key")
+			is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, first.ID))
+			wantCode(t, errorOf(h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, in)), svc.CodeKeyReused, "Idempotency-Key")
+		})
 	}
-	for name, call := range calls {
-		if err := call(); svc.ErrorCode(err) != svc.CodeReadOnly {
-			t.Errorf("%s: %v", name, err)
+}
+
+func TestIdempotencyKeys(t *testing.T) {
+	is, h := is.New(t), withTemplate(t)
+	in := svc.NewAPIKey{IdempotencyKey: "once"}
+	first := must(h.Keys.Issue(t.Context(), alice, svc.Me, in))
+	for name, other := range map[string]func() error{
+		"another description": func() error {
+			return errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{Description: ptr(""), IdempotencyKey: "once"}))
+		},
+		"another holder": func() error {
+			vouched := svc.Principal{Kind: svc.KindUser, ID: "alice", Actions: admin.Actions}
+			_, err := h.Keys.Issue(t.Context(), vouched, bob.Identity(), in)
+			return err
+		},
+		"something else": func() error {
+			vouched := svc.Principal{Kind: svc.KindUser, ID: "alice", Actions: admin.Actions}
+			_, err := h.Templates.Install(t.Context(), vouched, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: ptr("y"), IdempotencyKey: "once"})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) { wantCode(t, other(), svc.CodeKeyReused, "Idempotency-Key") })
+	}
+	other, err := h.Keys.Issue(t.Context(), bob, svc.Me, in) // another caller's key is another key
+	is.NoErr(err)
+	is.True(other.ID != first.ID)
+	for _, bad := range []string{"a b", "ä", "\n", strings.Repeat("x", 256)} {
+		wantCode(t, errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: bad})), svc.CodeInvalid, "Idempotency-Key")
+		_, err = h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme", IdempotencyKey: bad})
+		wantCode(t, err, svc.CodeInvalid, "Idempotency-Key")
+	}
+	must(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: strings.Repeat("~", 255)}))
+}
+
+func TestWhatFailedIsDoneAgain(t *testing.T) {
+	h := withTemplate(t)
+	install := svc.Install{TemplateID: "z", SourceName: "acme", IdempotencyKey: "once"}
+	wantCode(t, errorOf(h.Templates.Install(t.Context(), admin, install)), svc.CodeNotFound, "")
+	h.market.put(acme, "z", content("Z", "1"))
+	must(h.Templates.Install(t.Context(), admin, install))
+	_, err := h.Templates.Install(t.Context(), alice, install) // who may not is told so, whatever was answered
+	wantCode(t, err, svc.CodeForbidden, "")
+}
+
+func TestInstallingAgain(t *testing.T) {
+	is, h := is.New(t), withTemplate(t)
+	h.market.put(acme, "z", content("<Z> & \u2028", "1.50"))
+	install := svc.Install{TemplateID: "z", SourceName: "acme", IdempotencyKey: "once"}
+	first := must(h.Templates.Install(t.Context(), admin, install))
+	must(h.Templates.Patch(t.Context(), admin, "z", svc.TemplatePatch{Name: ptr("edited")}))
+	h.actions()
+	asked := len(h.market.asked)
+	again := must(h.Templates.Install(t.Context(), admin, install))
+	is.Equal(again.Name, "edited") // as it is now
+	is.Equal(again.Origin.Base.Manifest, first.Origin.Base.Manifest)
+	is.NoErr(h.Templates.Delete(t.Context(), admin, "z"))
+	wantCode(t, errorOf(h.Templates.Install(t.Context(), admin, install)), svc.CodeKeyReused, "Idempotency-Key") // it hands out nothing that is gone
+	is.Equal(len(h.market.asked), asked)
+	is.Equal(h.actions(), []string{"template.deleted template/z by admin"})
+	must(h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "z", Content: content("Other", "1")}))
+	_, err := h.Templates.Install(t.Context(), admin, install) // another one under the id
+	wantCode(t, err, svc.CodeKeyReused, "Idempotency-Key")
+}
+
+// Answers go with the user: the next one with that id gets none of them, row or not.
+func TestAnswersDoNotOutliveTheUser(t *testing.T) {
+	for _, row := range []bool{true, false} {
+		is, h := is.New(t), withTemplate(t)
+		if row {
+			h.apply(t, `{"users": [{"id": "ann"}]}`)
+		}
+		ann := svc.Principal{Kind: svc.KindUser, ID: "ann", Actions: []string{"template:*"}}
+		install := svc.Install{TemplateID: "x", SourceName: "acme", IdempotencyKey: "once"}
+		h.market.put(acme, "x", content("Former", "1"))
+		must(h.MyTemplates.Install(t.Context(), ann, install))
+		is.NoErr(h.MyTemplates.Delete(t.Context(), ann, "x"))
+		key := must(h.Keys.Issue(t.Context(), ann, svc.Me, svc.NewAPIKey{IdempotencyKey: "key"}))
+		if !row { // answers alone are something to forget
+			must(h.Keys.RevokeAll(t.Context(), ann, svc.Me))
+		}
+		is.NoErr(h.ForgetUser(t.Context(), svc.Host, "ann"))
+		wantCode(t, h.ForgetUser(t.Context(), svc.Host, "ann"), svc.CodeNotFound, "")
+		h.market.put(acme, "x", content("Next", "2"))
+		is.Equal(must(h.MyTemplates.Install(t.Context(), ann, install)).Name, "Next")
+		is.True(must(h.Keys.Issue(t.Context(), ann, svc.Me, svc.NewAPIKey{IdempotencyKey: "key"})).ID != key.ID)
+	}
+}
+
+// Of equal requests at once, all get one answer.
+func TestRequestsAtOnceAreOne(t *testing.T) {
+	is, h := is.New(t), withTemplate(t)
+	h.market.put(acme, "z", content("Z", "1"))
+	cut, kept := issue(t, h, alice), issue(t, h, alice)
+	h.actions()
+	rotate := func(old svc.IssuedKey, overlap time.Duration) func() (any, error) {
+		return func() (any, error) {
+			return h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, svc.Rotation{Overlap: overlap, IdempotencyKey: old.ID})
 		}
 	}
-	is.NoErr(s.Access.Write(t.Context(), svc.Host, parsed(t, `{"users": [{"id": "new"}]}`), svc.BundleWrite{DryRun: true}))
-	is.NoErr(s.Close()) // the use of the key is not written
-	is.Equal(must(store.Changes(t.Context(), 1)), was)
-	key := must(store.APIKeys(t.Context(), svc.APIKeyPage{Holder: ann, KeyQuery: svc.KeyQuery{Limit: 1}}))
-	is.True(key[0].LastUsedAt.IsZero())
+	for events, request := range map[int]func() (any, error){
+		11: func() (any, error) {
+			return h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})
+		},
+		21: func() (any, error) {
+			return h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme", IdempotencyKey: "once"})
+		},
+		32: rotate(cut, 0), 42: rotate(kept, time.Hour), // the last digit is the number of events
+	} {
+		var group sync.WaitGroup
+		answers, errs := make([]any, 16), make([]error, 16)
+		for i := range answers {
+			group.Go(func() { answers[i], errs[i] = request() })
+		}
+		group.Wait()
+		is.NoErr(errors.Join(errs...))
+		for _, answer := range answers {
+			is.Equal(answer, answers[0])
+		}
+		is.Equal(len(h.actions()), events%10)
+	}
 }
 
-// What a write would ask of a source or of the host, it does not ask when nothing can be written.
-func TestReadOnlyAsksNobody(t *testing.T) {
+func TestAnswersExpire(t *testing.T) {
 	is := is.New(t)
-	h, installed := withTemplate(t)
-	config := h.config
-	config.Store, config.ReadOnly = h.store, true
-	s := must(svc.New(config))
-	defer s.Close()
-	h.market.put(acme, "y", content("Y", "1"))
-	h.market.put(acme, "x", content("X", "2"))
-	asked := len(h.market.asked)
-	_, err := s.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "y", SourceName: "acme"})
-	wantCode(t, err, svc.CodeReadOnly, "")
-	_, err = s.Templates.Update(t.Context(), admin, installed.ID, svc.UpdateRequest{})
-	wantCode(t, err, svc.CodeReadOnly, "")
-	is.Equal(len(h.market.asked), asked)
-	_, err = s.Templates.CheckUpdate(t.Context(), admin, installed.ID) // which writes nothing
-	is.NoErr(err)
-	is.True(len(h.market.asked) > asked)
+	var later atomic.Int64
+	h := newHost(t, func(c *svc.Config) {
+		c.Now = func() time.Time {
+			return time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC).Add(time.Duration(later.Load()))
+		}
+	})
+	in := svc.NewAPIKey{IdempotencyKey: "once"}
+	first := must(h.Keys.Issue(t.Context(), alice, svc.Me, in))
+	later.Store(int64(svc.IdempotencyPeriod - time.Microsecond))
+	is.Equal(must(h.Keys.Issue(t.Context(), alice, svc.Me, in)), first)
+	later.Store(int64(svc.IdempotencyPeriod))
+	is.True(must(h.Keys.Issue(t.Context(), alice, svc.Me, in)).ID != first.ID)
+}
+
+func TestAnswersAreKeptWithWhatWasDone(t *testing.T) {
+	is, h := is.New(t), newHost(t)
+	in := svc.NewAPIKey{IdempotencyKey: "once"}
+	undone := errors.New("the host's own row is refused")
+	err := h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
+		must(h.WithTx(tx).Keys.Issue(ctx, alice, svc.Me, in))
+		return undone
+	})
+	is.True(errors.Is(err, undone))
+	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{}))), 0)
+	issued := must(h.Keys.Issue(t.Context(), alice, svc.Me, in))
+	is.Equal(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{})), []svc.APIKey{issued.APIKey})
+}
+
+// TestAnswersThatCannotBeRead: what was done by another call is no fault of ours when its answer cannot be read just now.
+func TestAnswersThatCannotBeRead(t *testing.T) {
+	h := withTemplate(t)
+	must(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"}))
+	h.market.put(acme, "z", content("Z", "1"))
+	install := svc.Install{TemplateID: "z", SourceName: "acme", IdempotencyKey: "once"}
+	must(h.Templates.Install(t.Context(), admin, install))
+	is.New(t).NoErr(h.Templates.Delete(t.Context(), admin, "z"))
+	late := func() *host { // the second look of each call fails
+		looks := 0
+		return newHost(t, func(c *svc.Config) {
+			c.Sources.Marketplace, c.Store = h.market, hook(h.store, hooks{answer: func() error {
+				if looks++; looks == 1 {
+					return svc.ErrNotFound
+				}
+				return svc.ErrUnavailable
+			}})
+		})
+	}
+	wantCode(t, errorOf(late().Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})), svc.CodeUnavailable, "")
+	wantCode(t, errorOf(late().Templates.Install(t.Context(), admin, install)), svc.CodeUnavailable, "")
+}
+
+// A key that was revoked is not handed out again, however it was revoked.
+func TestRepeatedRequestOfARevokedKey(t *testing.T) {
+	is, h := is.New(t), newHost(t)
+	in := svc.NewAPIKey{IdempotencyKey: "once"}
+	for name, revoke := range map[string]func(id string) error{
+		"one":     func(id string) error { return h.Keys.Revoke(t.Context(), alice, svc.Me, id) },
+		"all":     func(string) error { return errorOf(h.Keys.RevokeAll(t.Context(), alice, svc.Me)) },
+		"rotated": func(id string) error { return errorOf(h.Keys.Rotate(t.Context(), alice, svc.Me, id, svc.Rotation{})) },
+	} {
+		in.IdempotencyKey = name
+		key := h.issueWith(t, in)
+		must(h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: ptr(true)}))
+		is.Equal(h.issueWith(t, in).Key, key.Key) // it is still there, and may be enabled again
+		is.NoErr(revoke(key.ID))
+		issued, err := h.Keys.Issue(t.Context(), alice, svc.Me, in)
+		wantCode(t, err, svc.CodeKeyReused, "Idempotency-Key")
+		is.Equal(issued, svc.IssuedKey{})
+	}
+}
+
+// slowStore holds back what it has written: the answers, not the rows.
+type slowStore struct {
+	svc.Store
+	written, answer chan struct{}
+	slow            bool
+}
+
+func (s *slowStore) hold(err error) error {
+	if s.slow {
+		s.slow = false
+		close(s.written)
+		<-s.answer
+	}
+	return err
+}
+
+func (s *slowStore) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+	return s.hold(s.Store.ChangeAPIKey(ctx, holder, id, change))
+}
+
+func (s *slowStore) ChangeAccess(ctx context.Context, names svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
+	return s.hold(s.Store.ChangeAccess(ctx, names, change))
+}
+
+func (s *slowStore) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+	return s.hold(s.Store.Atomically(ctx, fn))
+}
+
+// AwaitChange sleeps until somebody has heard of a change.
+func (s *slowStore) AwaitChange(ctx context.Context, _ int64) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Whoever is told that a key is revoked, disabled or its holder's no more finds it refused, also when the call that did so has not
+// returned yet, and nothing else has told this service of it.
+func TestWhatACallHasSeenHolds(t *testing.T) {
+	yes := true
+	revoke := func(h *host, key svc.IssuedKey) error {
+		return h.Keys.Revoke(context.Background(), alice, svc.Me, key.ID)
+	}
+	disable := func(h *host, key svc.IssuedKey) error {
+		return errorOf(h.Keys.Patch(context.Background(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: &yes}))
+	}
+	deactivate := func(h *host, _ svc.IssuedKey) error {
+		return h.Access.Apply(context.Background(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "alice", Inactive: true}}})
+	}
+	for name, c := range map[string]struct {
+		first, second func(*host, svc.IssuedKey) error
+		code          svc.Code
+	}{
+		"revoke":        {revoke, revoke, svc.CodeNotFound},
+		"disable":       {disable, disable, ""},
+		"deactivate":    {deactivate, deactivate, ""},
+		"revoke, patch": {revoke, disable, svc.CodeNotFound},
+		"revoke, rotate": {revoke, func(h *host, key svc.IssuedKey) error {
+			return errorOf(h.Keys.Rotate(context.Background(), alice, svc.Me, key.ID, svc.Rotation{}))
+		}, svc.CodeNotFound},
+		"revoke, revoke all": {revoke, func(h *host, _ svc.IssuedKey) error {
+			return errorOf(h.Keys.RevokeAll(context.Background(), alice, svc.Me))
+		}, ""},
+		"revoke, revoke leaked": {revoke, func(h *host, key svc.IssuedKey) error {
+			return errorOf(h.Keys.RevokeLeaked(context.Background(), svc.Host, []string{string(key.Key)}))
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			slow := &slowStore{written: make(chan struct{}), answer: make(chan struct{})}
+			h, store := watched(t, func(c *svc.Config) { slow.Store, c.Store = c.Store, slow })
+			key := issue(t, h, alice)
+			h.remembered(t, store, key)
+			slow.slow = true
+			ended := make(chan error)
+			go func() { ended <- c.first(h, key) }()
+			<-slow.written
+			err := c.second(h, key)
+			is.Equal(svc.ErrorCode(err), c.code)
+			wantCode(t, errorOf(h.Authenticate(t.Context(), string(key.Key))), svc.CodeUnauthenticated, "")
+			close(slow.answer)
+			is.NoErr(<-ended)
+		})
+	}
 }

@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/url"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/matryer/is"
@@ -122,9 +125,7 @@ func (d deep) Unwrap() error {
 
 // refusedManifest is the error for a template whose manifest a host refuses with an error.
 func refusedManifest(t *testing.T, err error) error {
-	h := newHost(t, func(c *svc.Config) {
-		c.Templates.ValidateManifest = func(json.RawMessage) error { return err }
-	})
+	h := newHost(t, func(c *svc.Config) { c.Templates.ValidateManifest = func(json.RawMessage) error { return err } })
 	_, err = h.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: "a", Content: svc.Content{Name: "A", Manifest: json.RawMessage(`{"version":"1"}`)}})
 	return err
 }
@@ -155,4 +156,45 @@ func ExampleErrNotFound() {
 	_, err := service.Users.Read(context.Background(), svc.Host, "nobody")
 	fmt.Println(errors.Is(err, svc.ErrNotFound))
 	// Output: true
+}
+
+func TestErrorCode(t *testing.T) {
+	is := is.New(t)
+	is.Equal(svc.ErrorCode(nil), svc.Code(""))
+	is.Equal(svc.ErrorCode(errors.New("other")), svc.CodeInternal)
+	cause := errors.New("cause")
+	err := error(&svc.Error{Code: svc.CodeNotFound, Field: "bank", Message: "is gone", Err: cause})
+	is.Equal(svc.ErrorCode(errors.Join(err)), svc.CodeNotFound)
+	is.Equal(err.Error(), "bank: is gone: cause")
+	is.True(errors.Is(err, cause))
+}
+
+// What a host's Authenticator or a source says of what it was given is not repeated, by any error of the chain.
+func TestErrorsOfOthersHideSecrets(t *testing.T) {
+	is := is.New(t)
+	const secret = "session-canary"
+	var cause error
+	h := newHost(t, func(c *svc.Config) {
+		c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) { return svc.Principal{}, cause })
+	})
+	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme, AuthToken: ptr(svc.Secret(secret))}))
+	deep := &url.Error{Op: "Get", URL: "https://id.example.com/?token=" + secret, Err: io.EOF}
+	for _, cause = range []error{
+		deep, fmt.Errorf("at %w", deep), &svc.Error{Code: svc.CodeSourceFailed, Field: secret, Message: "has no " + secret}, &svc.Error{Code: svc.CodeSourceFailed, Message: "m", Err: deep},
+	} {
+		h.market.err = cause
+		_, told := h.Authenticate(t.Context(), secret)
+		wantCode(t, told, svc.CodeUnavailable, "")
+		_, asked := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"})
+		is.Equal(svc.ErrorCode(asked), svc.CodeSourceFailed)
+		for _, err := range []error{told, asked} {
+			is.True(strings.Contains(err.Error(), "***"))
+			for ; err != nil; err = errors.Unwrap(err) {
+				is.True(!strings.Contains(sprintf("%v %+v %#v", err, err, err), "canary"))
+			}
+		}
+	}
+	cause = io.ErrUnexpectedEOF // with nothing to hide the chain stays
+	_, err := h.Authenticate(t.Context(), secret)
+	is.True(errors.Is(err, cause))
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,6 +17,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/store/memstore"
 )
 
 // recordWithRows is the first record of a log.
@@ -34,10 +36,7 @@ func appended(t *testing.T, records ...svc.AuditRecord) *host {
 	t.Helper()
 	h := newHost(t, keeping)
 	events := make([]svc.Event, len(records))
-	err := h.store.(svc.AuditStore).QueueAudit(t.Context(), events, func(svc.AuditRecord, []svc.Event) []svc.AuditRecord { return records })
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(h.store.(svc.AuditStore).QueueAudit(t.Context(), events, func(svc.AuditRecord, []svc.Event) []svc.AuditRecord { return records }))
 	return h
 }
 
@@ -97,8 +96,7 @@ func cutElsewhere(is, was json.RawMessage, middle string) (otherIs, otherWas jso
 // TestRowsReachTheHost: in a transaction of the host, the outbox keeps them.
 // The record of a write that blocks a user who had no row names the caller, the user and the row.
 func TestRecordOfAnInactiveRow(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, keeping)
+	is, h := is.New(t), newHost(t, keeping)
 	vouched := svc.Principal{Kind: svc.KindUser, ID: "support", Actions: []string{action.UsersWrite}}
 	must(h.Users.Create(t.Context(), vouched, svc.User{ID: "admin", Inactive: true}))
 	must(h.Keys.Issue(t.Context(), svc.Host, admin.Identity(), svc.NewAPIKey{}))
@@ -154,9 +152,7 @@ func (h *host) verified(t *testing.T) svc.AuditCheck {
 var personal = []string{"Liddell", "alice@", "+1555", "Alice's"}
 
 func TestForgetUserErasesTexts(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, keeping)
-	h.apply(t, person)
+	is, h := is.New(t), hostOf(t, person, keeping)
 	must(h.Users.Patch(t.Context(), svc.Host, "alice", svc.UserPatch{DisplayName: ptr("A. Liddell")}))
 	marks := h.verified(t)
 	is.Equal(marks.Erased, int64(0))
@@ -183,9 +179,7 @@ func TestForgetUserErasesTexts(t *testing.T) {
 
 // A deletion by an administrator leaves what the records tell: only the host erases it.
 func TestDeleteErasesNothing(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, keeping)
-	h.apply(t, person)
+	is, h := is.New(t), hostOf(t, person, keeping)
 	is.NoErr(h.Users.Delete(t.Context(), svc.Host, "alice"))
 	is.Equal(h.verified(t).Erased, int64(0))
 	root := svc.Principal{Kind: svc.KindUser, ID: "root", Actions: []string{"*"}}
@@ -202,9 +196,7 @@ func TestDeleteErasesNothing(t *testing.T) {
 }
 
 func TestForgetReplacesIDs(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, keeping)
-	h.apply(t, person)
+	is, h := is.New(t), hostOf(t, person, keeping)
 	must(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{}))
 	author := alice
 	author.Actions = []string{"template:*"}
@@ -238,8 +230,125 @@ func TestForgetReplacesIDs(t *testing.T) {
 	is.Equal(erased, int64(2)) // its id and its row
 	h.wantSound(t, old)
 
-	_, err := h.Audit.Forget(t.Context(), svc.Host, alice.Identity(), "no id\x00")
-	wantCode(t, err, svc.CodeInvalid, "pseudonym")
+	wantCode(t, errorOf(h.Audit.Forget(t.Context(), svc.Host, alice.Identity(), "no id\x00")), svc.CodeInvalid, "pseudonym")
 	wantCode(t, errorOf(h.Audit.Forget(t.Context(), svc.Host, svc.Identity{}, "")), svc.CodeInvalid, "id")
 	wantCode(t, errorOf(newHost(t).Audit.Forget(t.Context(), svc.Host, alice.Identity(), "")), svc.CodeNotFound, "")
+}
+
+// waitFor waits until the events so far are as many as wanted, and returns them.
+func (h *host) waitFor(t *testing.T, wanted int) (all []string) {
+	t.Helper()
+	eventually(t, func() bool { all = append(all, h.actions()...); return len(all) >= wanted })
+	return all
+}
+
+func TestOutbox(t *testing.T) {
+	t.Parallel()
+	is, h := is.New(t), newHost(t)
+	inTx := h.WithTx(h.store)
+	issued := must(inTx.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{}))
+	is.Equal(h.waitFor(t, 1), []string{"api_key.issued api_key/" + issued.ID + " by alice"})
+
+	is.NoErr(inTx.Keys.Revoke(t.Context(), alice, svc.Me, issued.ID))
+	is.Equal(h.waitFor(t, 1), []string{"api_key.revoked api_key/" + issued.ID + " by alice"})
+	is.NoErr(inTx.Close())
+}
+
+func TestOutboxOutlivesItsService(t *testing.T) {
+	is, first := is.New(t), newHost(t)
+	is.NoErr(first.Close())
+	is.NoErr(first.Close())
+	create(t, &host{Service: first.WithTx(first.store)}, "a", svc.Content{})
+	is.Equal(first.actions(), nil) // nobody delivers any more
+
+	second := newHost(t, func(c *svc.Config) { c.Store = first.store })
+	is.Equal(second.waitFor(t, 1), []string{"template.created template/a by admin"})
+}
+
+// TestOutboxAtTheEnd: what is being delivered when the Service is closed is not delivered again.
+func TestOutboxAtTheEnd(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	telling, closing := make(chan struct{}), make(chan struct{})
+	h := newHost(t, func(c *svc.Config) {
+		c.Events.OnEvent = func(context.Context, svc.Event) { telling <- struct{}{}; <-closing }
+	})
+	create(t, &host{Service: h.WithTx(h.store)}, "a", svc.Content{})
+	<-telling
+	time.AfterFunc(10*time.Millisecond, func() { close(closing) }) // while Close waits
+	is.NoErr(h.Close())
+	later := time.Now().AddDate(100, 0, 0) // when nobody claims it any more
+	is.Equal(len(must(h.store.(svc.OutboxStore).ClaimEvents(t.Context(), later, later, 10))), 0)
+}
+
+func TestOutboxWithoutListener(t *testing.T) {
+	h := newHost(t, func(c *svc.Config) { c.Events.OnEvent = nil })
+	create(t, &host{Service: h.WithTx(h.store)}, "a", svc.Content{})
+	is.New(t).Equal(len(must(h.store.(svc.OutboxStore).ClaimEvents(t.Context(), time.Now(), time.Now(), 10))), 0)
+}
+
+// faultyOutbox fails once in each of its methods.
+type faultyOutbox struct {
+	svc.FullStore
+	fail chan struct{}
+}
+
+func (s *faultyOutbox) ClaimEvents(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
+	select {
+	case <-s.fail:
+		return nil, svc.ErrUnavailable
+	default:
+		return s.FullStore.ClaimEvents(ctx, now, until, limit)
+	}
+}
+
+func (s *faultyOutbox) AddEvents(context.Context, []svc.Event) error { return errors.New("no room") }
+
+func TestOutboxFaults(t *testing.T) {
+	t.Parallel()
+	store := &faultyOutbox{memstore.New(), make(chan struct{}, 1)}
+	store.fail <- struct{}{}
+	h := newHost(t, func(c *svc.Config) { c.Store = store })
+	wantCode(t, errorOf(h.WithTx(store).Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{})), svc.CodeInternal, "")
+
+	create(t, &host{Service: h.WithTx(store.FullStore)}, "a", svc.Content{})
+	is.New(t).Equal(h.waitFor(t, 1), []string{"template.created template/a by admin"})
+}
+
+func TestEventHookThatPanics(t *testing.T) {
+	told := make(chan struct{}, 10)
+	h := newHost(t, func(c *svc.Config) {
+		c.Events.OnEvent = func(context.Context, svc.Event) { told <- struct{}{}; panic("the host's") }
+	})
+	issue(t, h, alice)
+	issue(t, &host{Service: h.WithTx(h.store)}, alice)
+	issue(t, &host{Service: h.WithTx(h.store)}, alice)
+	is.New(t).Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{}))), 3)
+	for range 3 {
+		select {
+		case <-told:
+		case <-time.After(time.Minute):
+			t.Fatal("an event is not told")
+		}
+	}
+}
+
+// A command that delivers nothing leaves the events of transactions to the program that they are for.
+func TestNoDelivery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is, command := is.New(t), newHost(t, func(c *svc.Config) { c.Events.NoDelivery = true })
+		is.NoErr(command.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
+			return errorOf(command.WithTx(tx).Keys.Issue(ctx, svc.Host, alice.Identity(), svc.NewAPIKey{}))
+		}))
+		time.Sleep(time.Minute)
+		is.Equal(len(command.actions()), 0)
+		must(command.Keys.Issue(t.Context(), svc.Host, bob.Identity(), svc.NewAPIKey{}))
+		is.Equal(len(command.actions()), 1) // its own calls report their events
+		program := newHost(t, func(c *svc.Config) { c.Store = command.store })
+		time.Sleep(time.Minute)
+		is.Equal(len(program.actions()), 1)
+		is.Equal(len(command.actions()), 0)
+		is.NoErr(program.Close())
+		is.NoErr(command.Close())
+	})
 }

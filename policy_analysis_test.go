@@ -3,6 +3,7 @@ package svc_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,43 +13,38 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/policy/policytest"
-	"github.com/extsvc/svc/store/memstore"
 )
 
 // WhoCan names those whom Decide allows it, and no others.
 func TestWhoCanIsWhoIsAllowed(t *testing.T) {
 	seen := map[bool]int{}
-	forEachWorld(t, 25, func(t *testing.T, w *worlds) {
+	forEachWorld(t, 5, 125, func(t *testing.T, w *worlds) {
 		h := w.host(t, w.bundle())
 		h.write(t, w.spoiled())
 		for _, action := range askedActions {
 			for _, bank := range askedBanks {
 				got := must(h.Policies.WhoCan(t.Context(), svc.Host, action, bank))
-				users, accounts := []string{}, []string{}
+				want := map[svc.Kind][]string{}
 				for _, p := range principals() {
 					allowed := h.decide(t, p, action, bank, svc.Context{}).Allowed()
-					seen[allowed]++
-					switch {
-					case allowed && p.Kind == svc.KindUser:
-						users = append(users, p.ID)
-					case allowed:
-						accounts = append(accounts, p.ID)
+					if seen[allowed]++; allowed {
+						want[p.Kind] = append(want[p.Kind], p.ID)
 					}
 				}
-				if !slices.Equal(got.Users, users) || !slices.Equal(got.ServiceAccounts, accounts) {
-					t.Errorf("%s on %s: %v %v, allowed are %v %v", action, bank, got.Users, got.ServiceAccounts, users, accounts)
+				if !slices.Equal(got.Users, want[svc.KindUser]) || !slices.Equal(got.ServiceAccounts, want[svc.KindServiceAccount]) {
+					t.Errorf("%s on %s: %v %v, allowed are %v", action, bank, got.Users, got.ServiceAccounts, want)
 				}
 				for _, in := range askedPlaces {
-					allowed := h.decide(t, svc.Unmapped, action, bank, in).Allowed()
-					if public(got.Public, in) != allowed {
+					if allowed := h.decide(t, svc.Unmapped, action, bank, in).Allowed(); public(got.Public, in) != allowed {
 						t.Errorf("%s on %s in %+v: public %+v, allowed %v", action, bank, in, got.Public, allowed)
 					}
 				}
 			}
 		}
 	})
-	if seen[true] < 1000 || seen[false] < 1000 {
+	if min(seen[true], seen[false]) < 1000 {
 		t.Error("the worlds are not varied", seen)
 	}
 }
@@ -83,7 +79,7 @@ func read(list []svc.Capability, action, bank string) (said svc.Capability, agre
 // WhatCan says of every request what Decide says of it.
 func TestWhatCanIsWhatIsDecided(t *testing.T) {
 	seen := map[svc.Outcome]int{}
-	forEachWorld(t, 25, func(t *testing.T, w *worlds) {
+	forEachWorld(t, 5, 125, func(t *testing.T, w *worlds) {
 		h := w.host(t, w.bundle())
 		h.write(t, w.spoiled())
 		for _, p := range principals() {
@@ -110,94 +106,9 @@ func TestWhatCanIsWhatIsDecided(t *testing.T) {
 			}
 		}
 	})
-	if min(seen[svc.Allow], seen[svc.ExplicitDeny], seen[svc.ImplicitDeny]) < 1000 {
+	if min(seen[svc.Allow], seen[svc.ExplicitDeny], seen[svc.ImplicitDeny]) < longtest.Times(150, 1000) {
 		t.Error("the worlds are not varied", seen)
 	}
-}
-
-func newRowsHost(t *testing.T) (*host, *movesStore) {
-	t.Helper()
-	store := &movesStore{Store: memstore.New()}
-	h := newHost(t, func(c *svc.Config) { c.Store = store })
-	h.store = store
-	h.apply(t, world)
-	store.settle(t, h)
-	return h, store
-}
-
-// settle waits, in a bubble of synctest, until a service has heard of all that was written, and has read it.
-func (s *movesStore) settle(t *testing.T, h *host) {
-	t.Helper()
-	h.whoCan(t)
-	synctest.Wait()
-	h.whoCan(t)
-	s.whole.Store(0)
-	s.moves.Store(0)
-}
-
-func (h *host) whoCan(t *testing.T) svc.WhoCanAnswer {
-	t.Helper()
-	return must(h.Policies.WhoCan(t.Context(), svc.Host, "", "notes"))
-}
-
-// All rows are read once for each change of access, whoever made it, and for no other change.
-func TestAllRowsAreReadOncePerChange(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		is := is.New(t)
-		h, store := newRowsHost(t)
-		before := h.whoCan(t)
-		is.Equal(before.Users, []string{"alice"})
-		must(h.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{}))
-		_, err := h.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: "a", Content: svc.Content{Name: "n", Manifest: manifest(`{"version":"1"}`)}})
-		is.NoErr(err)
-		synctest.Wait()
-		is.Equal(string(encoded(h.whoCan(t))), string(encoded(before)))
-		is.Equal(store.reads(), int64(0))
-
-		h.apply(t, `{"groups":[{"id":"team","members":["alice","idle"]}],"users":[{"id":"idle","is_active":true}]}`)
-		is.Equal(h.whoCan(t).Users, []string{"alice", "idle"}) // at once
-		is.True(store.reads() > 0)
-
-		other := newHost(t, func(c *svc.Config) { c.Store = store.Store })
-		other.apply(t, `{"groups":[{"id":"team","members":[]}]}`)
-		eventually(t, func() bool { return len(h.whoCan(t).Users) == 0 })
-
-		store.settle(t, h)
-		list := must(h.Policies.WhatCan(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}))
-		is.Equal(list, []svc.Capability{}) // never nil
-		is.Equal(store.reads(), int64(0))
-
-		store.fails.Store(&svc.ErrUnavailable)
-		h.apply(t, `{"groups":[{"id":"team","members":["alice"]}]}`)
-		_, err = h.Policies.WhoCan(t.Context(), svc.Host, "", "notes")
-		is.Equal(svc.ErrorCode(err), svc.CodeUnavailable) // never what was before
-	})
-}
-
-// What was read before a change is not kept after it.
-func TestRowsReadBeforeAChangeAreNotKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		is := is.New(t)
-		h, store := newRowsHost(t)
-		for range 100 { // for what is kept may be dropped a second time
-			h.apply(t, `{"groups":[{"id":"team","members":[]}]}`)
-			store.during = func() { h.apply(t, `{"groups":[{"id":"team","members":["alice"]}]}`) }
-			is.Equal(h.whoCan(t).Users, []string{})
-			is.Equal(h.whoCan(t).Users, []string{"alice"})
-		}
-	})
-}
-
-// A service in a transaction of the host sees what the transaction has written.
-func TestWhoCanInATransaction(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		is := is.New(t)
-		h, store := newRowsHost(t)
-		tx := h.WithTx(store)
-		h.apply(t, `{"groups":[{"id":"team","members":[]}]}`)
-		is.Equal(must(tx.Policies.WhoCan(t.Context(), svc.Host, "", "notes")).Users, []string{})
-		is.Equal(store.reads(), int64(1))
-	})
 }
 
 func TestAnalysisHandsOutItsOwn(t *testing.T) {
@@ -241,44 +152,10 @@ func TestAnalysisRefuses(t *testing.T) {
 	wantCode(t, errorOf(h.Policies.WhoCan(ended, svc.Host, "", "b")), svc.CodeUnavailable, "")
 }
 
-// overlay draws a bundle to put over another, one in three of which cannot be applied.
-func (w *worlds) overlay(base svc.Bundle) svc.Bundle {
-	overlay := w.variant(base)
-	overlay.Users = slices.Clip(overlay.Users[:w.IntN(len(overlay.Users))])
-	overlay.Attachments = slices.Clip(overlay.Attachments[:w.IntN(len(overlay.Attachments))])
-	switch w.IntN(12) {
-	case 0:
-		overlay.Groups = append(overlay.Groups, svc.Group{ID: "new", Members: []string{"nobody"}})
-	case 1:
-		overlay.ServiceAccounts = append(overlay.ServiceAccounts, svc.ServiceAccount{ID: "new", OwnerUserID: "u0", ScopingPolicyID: "none"})
-	case 2:
-		overlay.Users = append(overlay.Users, svc.User{ID: "new", Channels: []svc.Channel{{Provider: "slack", SenderID: "4"}}})
-	case 3:
-		overlay.Policies = append(overlay.Policies, svc.Policy{ID: "new", Document: []byte(`{"version":"1"}`)})
-	case 4:
-		overlay.Users = append(overlay.Users, svc.User{ID: "new", Channels: []svc.Channel{{Provider: "web", SenderID: "1"}}})
-		overlay.Attachments = append(overlay.Attachments, svc.Attachment{PolicyID: "p0", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "new"}})
-	}
-	return overlay
-}
-
-func (w *worlds) query() svc.Question {
-	q := svc.Question{Bank: w.one(askedBanks), Action: w.one(askedActions), Channel: w.one([]string{"", "c"}), Topic: w.one([]string{"", "t"})}
-	switch w.IntN(4) {
-	case 0:
-		q.UserID = w.one([]string{"u0", "u1", "u2", "u3", "u4", "nobody", "new"})
-	case 1:
-		q.ServiceAccountID = w.one([]string{"s0", "s1", "s2", "nobody", "new"})
-	default:
-		q.Sender = w.one([]string{"slack:0", "slack:1", "slack:2", "slack:9", "web:1"})
-	}
-	return q
-}
-
 // Simulate answers as Resolve does once the bundle is applied to a copy, refuses what Apply refuses, and writes nothing.
 func TestSimulateIsApplyAndResolve(t *testing.T) {
 	seen := map[string]int{}
-	forEachWorld(t, 60, func(t *testing.T, w *worlds) {
+	forEachWorld(t, 15, 300, func(t *testing.T, w *worlds) {
 		base, spoiled := w.bundle(), w.spoiled()
 		overlay := w.overlay(base)
 		h, applied := w.host(t, base), w.host(t, base)
@@ -318,7 +195,7 @@ func TestSimulateIsApplyAndResolve(t *testing.T) {
 		}
 	})
 	for _, kind := range []string{"allow", "explicit_deny", "implicit_deny", "invalid_request", "already_exists"} {
-		if seen[kind] < 20 {
+		if seen[kind] < longtest.Times(3, 20) {
 			t.Error("the worlds are not varied", seen)
 		}
 	}
@@ -334,8 +211,7 @@ func whole(t *testing.T, h *host) stored {
 }
 
 func TestSimulateWithoutChange(t *testing.T) {
-	h := newHost(t)
-	h.apply(t, world)
+	h := hostOf(t, world)
 	same := must(svc.ParseBundle([]byte(world)))
 	for _, overlay := range []svc.Bundle{{}, same} {
 		for _, q := range []svc.Question{{Bank: "notes", UserID: "alice"}, {Bank: "notes", Sender: "telegram:1"}, {Bank: "notes", ServiceAccountID: "ci"}} {
@@ -346,26 +222,20 @@ func TestSimulateWithoutChange(t *testing.T) {
 }
 
 func TestSimulateRefuses(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	q := svc.Question{Bank: "b", UserID: "a"}
-	_, err := h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{}, svc.Question{Bank: "b"})
-	wantCode(t, err, svc.CodeInvalid, "user_id")
-	_, err = h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{}}}, q)
-	wantCode(t, err, svc.CodeInvalid, "/users/0/id")
-	_, err = h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{}}}, svc.Question{})
+	wantCode(t, errorOf(h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{}, svc.Question{Bank: "b"})), svc.CodeInvalid, "user_id")
+	wantCode(t, errorOf(h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{}}}, q)), svc.CodeInvalid, "/users/0/id")
+	_, err := h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{}}}, svc.Question{})
 	is.True(strings.Contains(err.Error(), "/users/0/id") && strings.Contains(err.Error(), "bank: is required")) // everything at once
-	_, err = h.Policies.Simulate(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "a"}, svc.Bundle{}, q)
-	wantCode(t, err, svc.CodeForbidden, "")
+	wantCode(t, errorOf(h.Policies.Simulate(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "a"}, svc.Bundle{}, q)), svc.CodeForbidden, "")
 	_, err = h.Policies.Simulate(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "a"}, svc.Bundle{}, svc.Question{})
 	is.Equal(svc.ErrorCode(err), svc.CodeInvalid) // what is wrong with a request comes first
 }
 
 // A resolution is the caller's own: what it does to one does not show in the next.
 func TestSimulateHandsOutItsOwn(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
-	h.apply(t, world)
+	is, h := is.New(t), hostOf(t, world)
 	q := svc.Question{Bank: "notes", Sender: "telegram:1"}
 	first := must(h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{}, q))
 	text := string(encoded(first))
@@ -376,4 +246,196 @@ func TestSimulateHandsOutItsOwn(t *testing.T) {
 	second := must(h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{}, q))
 	is.Equal(string(encoded(second)), text)
 	is.True(json.Valid(second.BankPolicy))
+}
+
+// change is how an answer changes, seen from both sides.
+type change struct {
+	Change        svc.ChangeKind
+	Before, After svc.Parameters
+}
+
+func changeOf(before, after svc.Decision) change {
+	c := change{svc.Unchanged, before.Parameters(), after.Parameters()}
+	switch {
+	case !before.Allowed() && after.Allowed():
+		c.Change = svc.NewlyAllowed
+	case before.Allowed() && !after.Allowed():
+		c.Change = svc.NewlyDenied
+	case !reflect.DeepEqual(c.Before, c.After):
+		c.Change = svc.OtherParameters
+	default:
+		return change{Change: svc.Unchanged}
+	}
+	return c
+}
+
+// told is what a list of differences says of a request; false: those that are closest disagree.
+func told(list []svc.Difference, action, bank string) (c change, agreed bool) {
+	c.Change = svc.Unchanged
+	for i, d := range policytest.Closest(list, func(d svc.Difference) (string, string) { return d.Action, d.Bank }, action, bank) {
+		said := change{d.Change, d.Before, d.After}
+		if i > 0 && !reflect.DeepEqual(said, c) {
+			return c, false
+		}
+		c = said
+	}
+	return c, true
+}
+
+func TestDiffIsWhatChanges(t *testing.T) {
+	seen := map[svc.ChangeKind]int{}
+	forEachWorld(t, 5, 125, func(t *testing.T, w *worlds) {
+		before := w.bundle()
+		after := w.variant(before)
+		if w.IntN(5) == 0 {
+			after = w.bundle()
+		}
+		d := must(svc.Diff(before, after))
+		checkDiff(t, d, w.host(t, before), w.host(t, after), seen)
+		same, err := svc.Diff(after, after)
+		if err != nil || !reflect.DeepEqual(same, svc.AccessDiff{}) {
+			t.Errorf("a bundle differs from itself: %+v, %v", same, err)
+		}
+	})
+	for _, c := range []svc.ChangeKind{svc.NewlyAllowed, svc.NewlyDenied, svc.OtherParameters, svc.Unchanged} {
+		if seen[c] < 200 {
+			t.Error("the worlds are not varied", seen)
+		}
+	}
+}
+
+func checkDiff(t *testing.T, d svc.AccessDiff, before, after *host, seen map[svc.ChangeKind]int) {
+	t.Helper()
+	for _, p := range principals() {
+		var list []svc.Difference
+		groups := 0
+		for _, g := range d.Principals {
+			if slices.Contains(g.Principals, p.Identity()) {
+				list = g.Differences
+				groups++
+			}
+		}
+		if groups > 1 || groups == 1 && len(list) == 0 {
+			t.Errorf("%s is in %d groups, with %d differences", p.ID, groups, len(list))
+		}
+		for _, action := range askedActions {
+			for _, bank := range askedBanks {
+				b, a := before.decide(t, p, action, bank, svc.Context{}), after.decide(t, p, action, bank, svc.Context{})
+				want := changeOf(b, a)
+				got, agreed := told(list, action, bank)
+				seen[got.Change]++
+				if !agreed || !reflect.DeepEqual(got, want) {
+					t.Errorf("%s: %s on %s: told %+v (agreed: %v), changes %+v, by %+v", p.ID, action, bank, got, agreed, want, list)
+				}
+				if a.Allowed() && want.Change == svc.Unchanged && action == "bank:recall" {
+					for _, in := range askedPlaces {
+						checkStrategy(t, d.Strategies, bank, in, before.decide(t, p, action, bank, in), after.decide(t, p, action, bank, in))
+					}
+				}
+			}
+		}
+		for _, e := range list {
+			if got, _ := told(list, e.Action, e.Bank); got.Change != e.Change {
+				t.Errorf("%+v is not its own witness", e)
+			}
+		}
+	}
+	checkPublic(t, d.Public, before, after)
+}
+
+// checkStrategy checks what is told of a bank's strategy, by somebody who is allowed before and after.
+func checkStrategy(t *testing.T, list []svc.StrategyDiff, bank string, in svc.Context, before, after svc.Decision) {
+	t.Helper()
+	text := func(d svc.Decision) *string {
+		if s, ok := d.Strategy(); ok {
+			return &s
+		}
+		return nil
+	}
+	b, a := text(before), text(after)
+	own := before.Parameters().RetainStrategy != nil
+	isTold := false
+	for _, s := range list {
+		if s.Bank != bank {
+			continue
+		}
+		isTold = isTold || matches(s.Context, in) && reflect.DeepEqual(s.Before, b) && reflect.DeepEqual(s.After, a)
+		if s.Context == in && !own && !(reflect.DeepEqual(s.Before, b) && reflect.DeepEqual(s.After, a)) {
+			t.Errorf("%+v on %s in %+v: %s, %s", s, bank, in, or(b), or(a))
+		}
+	}
+	if !reflect.DeepEqual(a, b) && !isTold {
+		t.Errorf("the strategy of %s in %+v changes from %q to %q, and is not told: %+v", bank, in, or(b), or(a), list)
+	}
+}
+
+// matches reports whether a context is one of those that a witness may stand for.
+func matches(witness, in svc.Context) bool {
+	part := func(w, s string) bool { return w == "" || w == s }
+	return part(witness.Provider, in.Provider) && part(witness.Channel, in.Channel) && part(witness.Topic, in.Topic)
+}
+
+func checkPublic(t *testing.T, list []svc.PublicDiff, before, after *host) {
+	t.Helper()
+	for _, bank := range []string{"a", "a::b", "z", "none"} {
+		for _, in := range askedPlaces {
+			for _, action := range askedActions {
+				want := changeOf(before.decide(t, svc.Unmapped, action, bank, in), after.decide(t, svc.Unmapped, action, bank, in))
+				isTold := want.Change == svc.Unchanged
+				for _, p := range list {
+					got, agreed := told(p.Differences, action, bank)
+					right := agreed && p.Bank == bank && reflect.DeepEqual(got, want)
+					isTold = isTold || right && matches(p.Context, in)
+					if p.Bank == bank && p.Context == in && !right {
+						t.Errorf("public %s on %s in %+v: told %+v, changes %+v", action, bank, in, got, want)
+					}
+				}
+				if !isTold {
+					t.Errorf("public %s on %s in %+v changes, and is not told: %+v, by %+v", action, bank, in, want, list)
+				}
+			}
+		}
+	}
+}
+
+// What decides between two policies makes a difference, and makes two principals different: the priorities of attachments.
+func TestDiffOfPriorities(t *testing.T) {
+	is := is.New(t)
+	world := func(p, q int64) svc.Bundle {
+		model := func(name string) json.RawMessage {
+			return encoded(drawnDocument{"2026-03-24", []map[string]any{{"effect": "allow", "actions": []string{"bank:*"}, "banks": []string{"*"}, "llm_model": name}}})
+		}
+		attach := func(policy, user string, priority int64) svc.Attachment {
+			return svc.Attachment{PolicyID: policy, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: user}, Priority: priority}
+		}
+		return svc.Bundle{
+			Users:       []svc.User{{ID: "a"}, {ID: "b"}},
+			Policies:    []svc.Policy{{ID: "p", Document: model("m")}, {ID: "q", Document: model("n")}},
+			Attachments: []svc.Attachment{attach("p", "a", p), attach("q", "a", q), attach("p", "b", 0), attach("q", "b", 1)},
+		}
+	}
+	changes := func(before, after svc.Bundle) (all []string) {
+		d := must(svc.Diff(before, after))
+		for _, g := range d.Principals {
+			for _, e := range g.Differences {
+				all = append(all, fmt.Sprintf("%v %s: %s → %s", g.Principals, e.Change, or(e.Before.LLMModel), or(e.After.LLMModel)))
+			}
+		}
+		return all
+	}
+	is.Equal(changes(world(1, 0), world(0, 1)), []string{"[{user a}] other_parameters: m → n"})
+	is.Equal(changes(world(0, 0), world(1, 0)), []string{"[{user a}] other_parameters: n → m"})
+	is.Equal(changes(world(0, 1), svc.Bundle{}), []string{"[{user a} {user b}] newly_denied: n → "})
+	is.Equal(changes(world(1, 0), svc.Bundle{}), []string{"[{user a}] newly_denied: m → ", "[{user b}] newly_denied: n → "})
+}
+
+func TestDiffRefuses(t *testing.T) {
+	good := svc.Bundle{Users: []svc.User{{ID: "a"}}}
+	wantCode(t, errorOf(svc.Diff(svc.Bundle{Users: []svc.User{{ID: "a/b"}}}, good)), svc.CodeInvalid, "/before/users/0/id")
+	_, err := svc.Diff(good, svc.Bundle{Groups: []svc.Group{{ID: "g", Members: []string{"a"}}}})
+	wantCode(t, err, svc.CodeInvalid, "/after/groups/0/members/0")
+	h := newHost(t)
+	_, err = h.Access.Preview(t.Context(), svc.Host, svc.Bundle{Policies: []svc.Policy{{ID: "p", Document: []byte(`{}`)}}}, svc.BundleWrite{})
+	wantCode(t, err, svc.CodeInvalid, "/policies/0/document/version")
+	wantCode(t, errorOf(h.Access.Preview(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "a"}, good, svc.BundleWrite{})), svc.CodeForbidden, "")
 }

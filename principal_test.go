@@ -1,9 +1,14 @@
 package svc_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -17,8 +22,7 @@ import (
 // A caller whose key has ended makes no key in a transaction of the host, where events are kept, and has no answer again. See
 // TestWhatWasJudgedBeforeAWaitIsJudgedAgain.
 func TestEndedKeysMakeNothingInATransaction(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, func(c *svc.Config) { c.Events.Keep = true })
+	is, h := is.New(t), newHost(t, func(c *svc.Config) { c.Events.Keep = true })
 	key := must(h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{}))
 	by, once := must(h.Authenticate(t.Context(), string(key.Key))), svc.NewAPIKey{IdempotencyKey: "once"}
 	is.NoErr(h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
@@ -41,8 +45,7 @@ func keysOf(t *testing.T, h *host) []svc.APIKey {
 
 // A key that is good makes keys; the id that the principal remembers is in no JSON.
 func TestGoodKeysMakeKeys(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	key := must(h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{}))
 	by := must(h.Authenticate(t.Context(), string(key.Key)))
 	next, err := h.Keys.Rotate(t.Context(), by, svc.Me, key.ID, svc.Rotation{Overlap: time.Hour}) // its own
@@ -127,8 +130,7 @@ func (s deaf) AwaitChange(ctx context.Context, _ int64) error {
 // that the user has no row.
 func TestNoKeyForAKnownUserThatIsDeleted(t *testing.T) {
 	for holder, want := range map[svc.Identity]svc.Code{alice.Identity(): svc.CodeNotFound, svc.Me: svc.CodeForbidden} {
-		is := is.New(t)
-		here := newHost(t)
+		is, here := is.New(t), newHost(t)
 		here.apply(t, staff)
 		there := newHost(t, func(c *svc.Config) {
 			c.Store = deaf{here.store.(svc.FullStore)}
@@ -152,8 +154,7 @@ func TestNoKeyForAKnownUserThatIsDeleted(t *testing.T) {
 // Where users are rows, an id without a row gets no key and has no session. An issue for a user with
 // a row reads nothing before its transaction, which finds out that the row is gone.
 func TestUsersAreRows(t *testing.T) {
-	is := is.New(t)
-	here := newHost(t)
+	is, here := is.New(t), newHost(t)
 	here.apply(t, staff)
 	here.apply(t, `{"users": [{"id": "root"}, {"id": "alice"}], "service_accounts": [{"id": "bot", "owner_user_id": "alice"}]}`)
 	store := &watchedStore{Store: deaf{here.store.(svc.FullStore)}}
@@ -187,8 +188,7 @@ func TestUsersAreRows(t *testing.T) {
 
 // TestHostWithAName: events and records have the name, and it gives no other rights than Host has.
 func TestHostWithAName(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, keeping)
+	is, h := is.New(t), newHost(t, keeping)
 	ops := svc.Host.As("ops@example.org")
 	create(t, h, "unnamed", svc.Content{})
 	must(h.Templates.Create(t.Context(), ops, svc.NewTemplate{ID: "named", Content: content("N", "1")}))
@@ -213,8 +213,7 @@ func TestHostWithAName(t *testing.T) {
 
 // TestIdempotencyOfNames: two persons may draw the same idempotency key.
 func TestIdempotencyOfNames(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	issue := func(name string) string {
 		in := svc.NewAPIKey{IdempotencyKey: "once"}
 		return must(h.Keys.Issue(t.Context(), svc.Host.As(name), alice.Identity(), in)).ID
@@ -273,4 +272,153 @@ func (h *host) changesBy(t *testing.T, by svc.Principal, key svc.IssuedKey) (err
 	call(h.Keys.RevokeLeaked(ctx, by, []string{string(key.Key)}))
 	call(nil, h.Access.Apply(ctx, by, svc.Bundle{Users: []svc.User{{ID: "bob"}}}))
 	return errs
+}
+
+func TestAuthenticator(t *testing.T) {
+	is := is.New(t)
+	answers := map[string]struct {
+		who svc.Principal
+		err error
+	}{
+		"alice":    {alice, nil},
+		"admin":    {admin, nil},
+		"robot":    {robot, nil},
+		"none":     {svc.Principal{}, fmt.Errorf("session: %w", svc.ErrUnauthenticated)},
+		"down":     {svc.Principal{}, errors.New("the session store is down")},
+		"host":     {svc.Host, nil},
+		"odd":      {svc.Principal{Kind: svc.KindUser, ID: "a/b"}, nil},
+		"all":      {svc.Principal{Kind: svc.KindUser, ID: "a", Actions: []string{"*"}}, nil},
+		"wild":     {svc.Principal{Kind: svc.KindUser, ID: "a", Actions: []string{"iam:*", "iam*"}}, nil},
+		"empty":    {svc.Principal{Kind: svc.KindUser, ID: "a", Actions: []string{""}}, nil},
+		"svcother": {bob, nil},
+	}
+	h := newHost(t, func(c *svc.Config) {
+		c.Authenticator = svc.AuthenticatorFunc(func(_ context.Context, bearer string) (svc.Principal, error) {
+			if strings.HasPrefix(bearer, "svcu_") || bearer == "" {
+				t.Errorf("the host is shown %q", bearer)
+			}
+			return answers[bearer].who, answers[bearer].err
+		})
+	})
+	for bearer, code := range map[string]svc.Code{
+		"alice": "", "admin": "", "robot": "", "svcother": "", "none": svc.CodeUnauthenticated,
+		"down": svc.CodeUnavailable, "host": svc.CodeInternal, "odd": svc.CodeInternal, "all": "", "wild": svc.CodeInternal, "empty": svc.CodeInternal,
+		"svcu_typo": svc.CodeUnauthenticated, "": svc.CodeUnauthenticated,
+	} {
+		who, err := h.Authenticate(t.Context(), bearer)
+		is.Equal(svc.ErrorCode(err), code)
+		if err == nil {
+			is.Equal(who, answers[bearer].who)
+		}
+	}
+	_, err := h.Authenticate(t.Context(), "wild")
+	is.True(strings.Contains(err.Error(), `"iam*"`)) // for the log
+	h.apply(t, `{"users":[{"id":"alice","is_active":false}],
+		"service_accounts":[{"id":"robot","owner_user_id":"alice","is_active":false}]}`)
+	for _, bearer := range []string{"alice", "robot"} {
+		wantCode(t, errorOf(h.Authenticate(t.Context(), bearer)), svc.CodeUnauthenticated, "")
+	}
+}
+
+// Accept judges a principal as Authenticate judges an Authenticator's, and takes none of a key.
+func TestAccept(t *testing.T) {
+	is := is.New(t)
+	h, store := watched(t)
+	h.apply(t, `{"users":[{"id":"asleep","is_active":false}]}`)
+	for who, code := range map[*svc.Principal]svc.Code{
+		&alice: "", &admin: "", &robot: "", {Kind: svc.KindUser, ID: "of no row", Actions: []string{"*"}}: "",
+		{Kind: svc.KindUser, ID: "asleep"}: svc.CodeUnauthenticated,
+		&svc.Host:                          svc.CodeInternal, &svc.Unmapped: svc.CodeInternal, {}: svc.CodeInternal, {Kind: svc.KindUser}: svc.CodeInternal,
+		{Kind: svc.KindUser, ID: "a/b"}:                                        svc.CodeInternal,
+		{Kind: svc.KindUser, ID: "a", Actions: []string{"iam*"}}:               svc.CodeInternal,
+		{Kind: svc.KindUser, ID: "a", ScopingPolicyID: "a/b"}:                  svc.CodeInternal,
+		new(must(h.Authenticate(t.Context(), string(issue(t, h, alice).Key)))): svc.CodeInternal,
+	} {
+		if err := h.Accept(t.Context(), *who); svc.ErrorCode(err) != code {
+			t.Errorf("%+v: %v", *who, err)
+		}
+	}
+	h.apply(t, `{"users":[{"id":"alice","is_active":false}]}`)
+	wantCode(t, h.Accept(t.Context(), alice), svc.CodeUnauthenticated, "")
+	store.down.Store(true)
+	wantCode(t, h.Accept(t.Context(), user("unseen")), svc.CodeUnavailable, "")
+	is.Equal(svc.ErrorCode(h.Accept(t.Context(), svc.Host)), svc.CodeInternal)
+}
+
+// TestIDsOfOtherKinds: a principal's kind is never read out of its id.
+func TestIDsOfOtherKinds(t *testing.T) {
+	h := hostOf(t, intact)
+	var lookalikes []string
+	for _, id := range []string{"sa:ci", "_unmapped", "group:team", "team", "ci", "user", "host", "*", "telegram:1", "unmapped", "scoping:ci", "wide"} {
+		lookalikes = append(lookalikes, fmt.Sprintf(`{"id":%q}`, id))
+		h.wantDenied(t, user(id), recall, notes, "unknown")
+		h.wantDenied(t, account("sa:"+id), recall, notes, "unknown")
+	}
+	h.apply(t, `{"users":[`+strings.Join(lookalikes, ",")+`],
+		"service_accounts":[{"id":"alice","owner_user_id":"ci"},{"id":"_unmapped","owner_user_id":"ci"}],"groups":[{"id":"alice","members":["ci"]}]}`)
+	for _, id := range []string{"sa:ci", "_unmapped", "group:team", "team", "ci", "user", "host", "*", "telegram:1", "unmapped", "scoping:ci", "wide"} {
+		h.wantDenied(t, user(id), recall, notes, "no policy of the user allows")
+		h.wantDenied(t, user(id), "iam:users:read", "*", "no policy of the user allows")
+		h.wantForbidden(t, user(id))
+	}
+	h.wantDenied(t, account("alice"), recall, notes, "no policy of its owner allows")
+	h.wantDenied(t, account("_unmapped"), recall, notes, "no policy of its owner allows")
+	h.wantDenied(t, account("sa:ci"), recall, notes, "unknown")
+	h.wantForbidden(t, svc.Principal{Kind: svc.KindUnmapped, ID: "alice", Actions: []string{"iam:*", "template:*"}})
+	h.wantForbidden(t, svc.Principal{Kind: "group", ID: "team", Actions: []string{"iam:*", "template:*"}})
+	h.wantForbidden(t, svc.Principal{Kind: "HOST"})
+}
+
+// wantForbidden expects that the control plane is closed to somebody.
+func (h *host) wantForbidden(t *testing.T, by svc.Principal) {
+	t.Helper()
+	_, resolve := h.Policies.Resolve(t.Context(), by, svc.Question{Bank: notes, UserID: "alice"})
+	wantCode(t, resolve, svc.CodeForbidden, "")
+	wantCode(t, lastError(h.Templates.List(t.Context(), by, svc.TemplateQuery{})), svc.CodeForbidden, "")
+}
+
+// TestTenantsOfOtherKinds: what is told of a principal has its kind beside its id.
+func TestTenantsOfOtherKinds(t *testing.T) {
+	is := is.New(t)
+	h := hostOf(t, intact)
+	h.apply(t, `{"users":[{"id":"sa:ci"},{"id":"_unmapped","channels":[{"provider":"sa","sender_id":"ci"}]}]}`)
+	for _, c := range []struct {
+		q      svc.Question
+		tenant string
+		kind   svc.Kind
+	}{
+		{svc.Question{UserID: "sa:ci"}, "sa:ci", svc.KindUser},
+		{svc.Question{ServiceAccountID: "ci"}, "sa:ci", svc.KindServiceAccount},
+		{svc.Question{UserID: "_unmapped"}, "_unmapped", svc.KindUser},
+		{svc.Question{Sender: "sa:ci"}, "_unmapped", svc.KindUser},
+		{svc.Question{Sender: "user:alice"}, "_unmapped", svc.KindUnmapped},
+	} {
+		c.q.Bank = notes
+		r := must(h.Policies.Resolve(t.Context(), svc.Host, c.q))
+		is.Equal([]any{r.TenantID, r.PrincipalType}, []any{c.tenant, c.kind})
+	}
+}
+
+// TestNothingDecidesByTenant: the id of a tenant is written and handed on; nothing compares it or takes it apart. It cannot tell a user of the
+// id "sa:ci" from the service account.
+func TestNothingDecidesByTenant(t *testing.T) {
+	decides := regexp.MustCompile(`TenantID\)?\s*[=!]=|[=!]=\s*[\w.]*TenantID|switch[^{]*TenantID|strings\.\w+\([^)]*TenantID|\[[\w.]*TenantID\]`)
+	spoken := 0
+	err := filepath.WalkDir(".", func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		spoken += bytes.Count(source, []byte("TenantID"))
+		if found := decides.Find(source); found != nil {
+			t.Errorf("%s decides by the id of a tenant: %s", path, found)
+		}
+		return err
+	})
+	is := is.New(t)
+	is.NoErr(err)
+	is.True(spoken > 5)
+	for _, planted := range []string{`if r.TenantID == "a"`, `"a" != r.TenantID`, `strings.Cut(r.TenantID, ":")`, "switch r.TenantID {", "banks[r.TenantID]"} {
+		is.True(decides.MatchString(planted))
+	}
 }

@@ -1,238 +1,378 @@
 package svc_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/store/memstore"
 )
 
-const elsewhere = "https://elsewhere.example/acme"
+var keyA, keyB, keyC = []byte("the first key of sources, 32 b. "), []byte("the second key of sources, 32 b."), []byte("the third key of sources, 32 b. ")
 
-// A source that is registered anew at another address updates nothing of what came from the old one, until it is re-bound.
-func TestRebindSource(t *testing.T) {
-	is := is.New(t)
-	h, installed := withTemplate(t)
-	is.Equal(installed.Origin.URL, acme)
-	h.install(t, "x", "y", content("X", "1"))
-	is.NoErr(h.Sources.Remove(t.Context(), admin, "acme"))
-	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: elsewhere, Alias: ptr("acme")}))
-	h.market.put(elsewhere, "x", content("Evil", "2"))
+// sealedUnder is a host of store that seals under the first key.
+func sealedUnder(t *testing.T, store svc.Store, keys ...[]byte) *host {
+	t.Helper()
+	return newHost(t, func(c *svc.Config) {
+		c.Store, c.Sources.SealingKey, c.Sources.OldSealingKeys = store, keys[0], keys[1:]
+	})
+}
+
+func address(name string) string { return "https://example.com/" + name }
+
+// register registers a source of each name, with the token "token-of-NAME".
+func (h *host) register(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: address(name), AuthToken: ptr(svc.Secret("token-of-" + name))})
+		is.New(t).NoErr(err)
+	}
 	h.actions()
-	asked := len(h.market.asked)
-	refused := func() {
+}
+
+// asksWith returns the token that a source is asked with.
+func (h *host) asksWith(t *testing.T, name string) (svc.Secret, error) {
+	t.Helper()
+	h.market.asked = nil
+	_, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "none", SourceName: name})
+	if svc.ErrorCode(err) != svc.CodeNotFound {
+		return "", err
+	}
+	return h.market.asked[0].Token, nil
+}
+
+// wantTokens expects the tokens of sources, by name, to be readable.
+func (h *host) wantTokens(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if token, err := h.asksWith(t, name); err != nil || token != svc.Secret("token-of-"+name) {
+			t.Errorf("%s is asked with %q: %v", name, string(token), err)
+		}
+	}
+}
+
+// wantLost expects that the tokens of sources cannot be read.
+func (h *host) wantLost(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		wantCode(t, errorOf(h.asksWith(t, name)), svc.CodeInternal, "")
+	}
+}
+
+// wantResealed expects that n tokens are sealed anew, without an event.
+func (h *host) wantResealed(t *testing.T, n int) {
+	t.Helper()
+	is := is.New(t)
+	is.Equal(must(h.Sources.Reseal(t.Context(), svc.Host)), n)
+	is.Equal(h.actions(), nil)
+}
+
+func (h *host) rows(t *testing.T) []svc.Source {
+	t.Helper()
+	return collect(t, h.Sources.List(t.Context(), admin))
+}
+
+// edit changes a source past the service.
+func edit(t *testing.T, store svc.Store, name string, change func(*svc.Source)) {
+	t.Helper()
+	is.New(t).NoErr(store.ChangeSource(t.Context(), svc.SourceKey{Scope: svc.ScopeServer, Name: name}, func(s *svc.Source) (bool, error) {
+		change(s)
+		return true, nil
+	}))
+}
+
+// TestSealingKeyIsChanged is the whole way, of more sources than a list reads at a time.
+func TestSealingKeyIsChanged(t *testing.T) {
+	is, store := is.New(t), memstore.New()
+	var names []string
+	for i := range 140 {
+		names = append(names, fmt.Sprintf("source-%03d", i))
+	}
+	before := sealedUnder(t, store, keyA)
+	before.register(t, names...)
+	must(before.Sources.Register(t.Context(), admin, svc.NewSource{URL: address("open")}))
+
+	known := sealedUnder(t, store, keyA, keyB) // first the new key is known everywhere
+	known.wantTokens(t, names...)
+	known.wantResealed(t, 0)
+	both := sealedUnder(t, store, keyB, keyA) // then it is the first, here and there
+	both.wantTokens(t, names...)
+	both.register(t, "later")
+	known.wantTokens(t, "later")
+	before.wantLost(t, "later")
+
+	rows := both.rows(t)
+	both.wantResealed(t, len(names))
+	resealed := both.rows(t)
+	is.Equal(len(resealed), len(rows))
+	for i, row := range resealed {
+		anew := row.Name != "open" && row.Name != "later"
+		is.Equal(string(row.SealedToken) != string(rows[i].SealedToken), anew)
+		row.SealedToken = rows[i].SealedToken
+		is.Equal(row, rows[i]) // UpdatedAt, too
+	}
+	sealedUnder(t, &changingStore{store, func(context.Context, svc.SourceKey, func(*svc.Source) (bool, error)) error {
+		return errors.New("a transaction, though there is nothing to do")
+	}}, keyB, keyA).wantResealed(t, 0)
+
+	names = append(names, "later")
+	both.wantTokens(t, names...)
+	after := sealedUnder(t, store, keyB) // at last the old key goes
+	after.wantTokens(t, names...)
+	after.wantResealed(t, 0)
+	before.wantLost(t, names...)
+	is.Equal(must(after.asksWith(t, "open")), svc.Secret(""))
+}
+
+func TestTokensUnderSeveralKeysAreResealed(t *testing.T) {
+	store := memstore.New()
+	sealedUnder(t, store, keyA).register(t, "a")
+	sealedUnder(t, store, keyB).register(t, "b")
+	h := sealedUnder(t, store, keyC, keyB, keyA)
+	h.register(t, "c")
+	h.wantTokens(t, "a", "b", "c")
+	h.wantResealed(t, 2)
+	sealedUnder(t, store, keyC).wantTokens(t, "a", "b", "c")
+}
+
+// TestTokenThatNoKeyOpens: it stays as it is and is named, and the others are resealed.
+func TestTokenThatNoKeyOpens(t *testing.T) {
+	is, store := is.New(t), memstore.New()
+	old := sealedUnder(t, store, keyA)
+	old.register(t, "a", "cut", "from", "moved", "z")
+	must(old.Sources.Register(t.Context(), admin, svc.NewSource{
+		URL: address("from"), Alias: ptr("copied"), AuthToken: ptr(svc.Secret("its-own")),
+	}))
+	sealedUnder(t, store, keyC).register(t, "stranger")
+	h := sealedUnder(t, store, keyB, keyA)
+	h.register(t, "new", "new-moved")
+
+	edit(t, store, "moved", func(s *svc.Source) { s.URL = "https://evil.example/moved" })
+	edit(t, store, "new-moved", func(s *svc.Source) { s.URL = "https://evil.example/new-moved" })
+	tokens := map[string][]byte{}
+	for _, row := range h.rows(t) {
+		tokens[row.Name] = row.SealedToken
+	}
+	edit(t, store, "copied", func(s *svc.Source) { s.SealedToken = tokens["from"] })
+	edit(t, store, "cut", func(s *svc.Source) { s.SealedToken = s.SealedToken[:7] })
+	lost := []string{"copied", "cut", "moved", "new-moved", "stranger"}
+	h.wantLost(t, lost...)
+
+	for _, want := range []int{3, 0} {
+		before := h.rows(t)
+		n, err := h.Sources.Reseal(t.Context(), svc.Host)
+		is.Equal(n, want)
+		is.Equal(svc.ErrorCode(err), svc.CodeInternal)
+		for i, row := range h.rows(t) {
+			if named := strings.Contains(err.Error(), `"`+row.Name+`"`); named != slices.Contains(lost, row.Name) {
+				t.Errorf("%s is named: %v", row.Name, named)
+			} else if named {
+				is.Equal(row, before[i])
+			}
+		}
+	}
+	sealedUnder(t, store, keyB).wantTokens(t, "a", "from", "z", "new")
+	h.wantLost(t, lost...)
+	is.Equal(h.actions(), nil)
+}
+
+func TestResealWithoutAKey(t *testing.T) {
+	store := memstore.New()
+	h := newHost(t, func(c *svc.Config) { c.Store, c.Sources.SealingKey = store, nil })
+	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: address("open")}))
+	is.New(t).Equal(must(h.Sources.Reseal(t.Context(), svc.Host)), 0)
+	sealedUnder(t, store, keyA).register(t, "sealed")
+	wantCode(t, errorOf(h.Sources.Reseal(t.Context(), svc.Host)), svc.CodeInternal, "")
+	h.wantLost(t, "sealed")
+	sealedUnder(t, store, keyA).wantTokens(t, "sealed")
+}
+
+func TestOnlyTheHostReseals(t *testing.T) {
+	store := memstore.New()
+	sealedUnder(t, store, keyA).register(t, "a")
+	h := sealedUnder(t, store, keyB, keyA)
+	for _, by := range []svc.Principal{admin, alice, robot, svc.Unmapped, {}, user("host", "*", "template:*", "iam:*")} {
+		n, err := h.Sources.Reseal(t.Context(), by)
+		wantCode(t, err, svc.CodeForbidden, "")
+		is.New(t).Equal(n, 0)
+	}
+	h.wantResealed(t, 1)
+}
+
+// changingStore is a store whose ChangeSource is another.
+type changingStore struct {
+	svc.Store
+	changeSource func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error
+}
+
+func (s *changingStore) ChangeSource(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
+	return s.changeSource(ctx, key, change)
+}
+
+// TestResealThatBreaksOff: what is done stays done, the rest can be read on, and another call does it.
+func TestResealThatBreaksOff(t *testing.T) {
+	is := is.New(t)
+	names := []string{"a", "b", "c", "d", "e"}
+	for done := range names {
+		store := memstore.New()
+		sealedUnder(t, store, keyA).register(t, names...)
+		left, down := done, errors.New("the process is gone")
+		h := sealedUnder(t, &changingStore{store, func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
+			if left--; left < 0 {
+				return fmt.Errorf("%w: %w", svc.ErrUnavailable, down)
+			}
+			return store.ChangeSource(ctx, key, change)
+		}}, keyB, keyA)
+		n, err := h.Sources.Reseal(t.Context(), svc.Host)
+		is.Equal(n, done)
+		wantCode(t, err, svc.CodeUnavailable, "")
+		is.True(errors.Is(err, down))
+		is.Equal(left, -1) // it did not go on
+
+		h = sealedUnder(t, store, keyB, keyA)
+		h.wantTokens(t, names...)
+		sealedUnder(t, store, keyB).wantTokens(t, names[:done]...)
+		sealedUnder(t, store, keyB).wantLost(t, names[done:]...)
+		h.wantResealed(t, len(names)-done)
+		sealedUnder(t, store, keyB).wantTokens(t, names...)
+	}
+}
+
+// The tokens of sources of users are counted and resealed with those of the server, also of a user without a row.
+func TestPersonalTokensAreResealed(t *testing.T) {
+	is, store := is.New(t), memstore.New()
+	before := sealedUnder(t, store, keyA)
+	before.register(t, "a")
+	stranger := user("stranger", "*", "template:*")
+	for i := range 80 {
+		for _, by := range []svc.Principal{user("alice", "*", "template:*"), stranger} {
+			name := fmt.Sprintf("own-%02d", i)
+			must(before.MySources.Register(t.Context(), by, svc.NewSource{URL: address(name), AuthToken: ptr(svc.Secret("token-of-" + name))}))
+		}
+	}
+	h := sealedUnder(t, store, keyB, keyA)
+	h.register(t, "b")
+	counts := func(h *host, want svc.SealReport) {
 		t.Helper()
-		wantCode(t, errorOf(h.Templates.CheckUpdate(t.Context(), admin, "x")), svc.CodeSourceMoved, "")
-		for _, edits := range []svc.LocalEdits{"", svc.TakeTheirs} {
-			_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: edits})
-			wantCode(t, err, svc.CodeSourceMoved, "")
-		}
-		wantCode(t, errorOf(h.Templates.Diff(t.Context(), admin, "x")), svc.CodeSourceMoved, "")
+		is.Equal(must(h.Sources.Sealed(t.Context(), svc.Host)), want)
 	}
-	refused()
-	is.Equal(len(h.market.asked), asked) // nobody
-	is.Equal(must(h.Templates.Read(t.Context(), admin, "x")), installed)
-
-	is.Equal(must(h.Sources.Rebind(t.Context(), admin, "acme")), []string{"x", "y"})
-	is.Equal(h.actions(), []string{"template.rebound template/x by admin", "template.rebound template/y by admin"})
-	bound := must(h.Templates.Read(t.Context(), admin, "x"))
-	installed.Origin.URL = elsewhere
-	is.Equal(bound, installed) // and nothing else of it
-	update := must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{}))
-	is.Equal(update.Template.Name, "Evil")
-	is.Equal(update.Template.Origin.URL, elsewhere)
-	h.actions()
-	is.Equal(must(h.Sources.Rebind(t.Context(), admin, "acme")), []string{})
-	is.Equal(len(h.actions()), 0)
-
-	// Where it was before, it is not either.
-	is.NoErr(h.Sources.Remove(t.Context(), admin, "acme"))
-	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
-	refused()
-}
-
-// An update that began before a source was re-bound does not end with what the old one gave.
-func TestReboundDuringAnUpdate(t *testing.T) {
-	h, _ := withTemplate(t)
-	h.market.put(acme, "x", content("Old source's", "2"))
-	h.market.during = func() {
-		h.market.during = nil
-		must(h.store.RebindTemplates(t.Context(), svc.SourceKey{Scope: svc.ScopeServer, Name: "acme"}, elsewhere))
-	}
-	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
-	wantCode(t, err, svc.CodeChanged, "")
-}
-
-func TestRebindFails(t *testing.T) {
-	h, _ := withTemplate(t)
-	wantCode(t, errorOf(h.Sources.Rebind(t.Context(), admin, "..")), svc.CodeInvalid, "name")
-	wantCode(t, errorOf(h.Sources.Rebind(t.Context(), alice, "acme")), svc.CodeForbidden, "")
-	wantCode(t, errorOf(h.Sources.Rebind(t.Context(), admin, "gone")), svc.CodeNotFound, "")
-}
-
-// left is what a template does after its source was removed and registered again.
-type left struct {
-	h       *host
-	address string // of the second registration; "": there is none
-}
-
-// second removes owner's source as gone does, and lets the next owner register it at an address.
-func (l left) second(t *testing.T, gone func(h *host) error) {
-	t.Helper()
-	is.New(t).NoErr(gone(l.h))
-	l.h.apply(t, personalStaff()) // the id has rights again: those of another person
-	if l.address == "" {
-		return
-	}
-	l.h.market.put(l.address, "x", content("Evil", "2"))
-	must(l.h.MySources.Register(t.Context(), owner, svc.NewSource{URL: l.address, Alias: ptr("acme")}))
-	must(l.h.MySources.Rebind(t.Context(), owner, "acme"))
-}
-
-// What an administrator installed for the server from a source of its own belongs to that registration alone: nobody who has the
-// administrator's id, or its name of a source, later decides what an update brings. Neither does the same person without the right.
-func TestServerTemplatesOutliveTheirPersonalSource(t *testing.T) {
-	for name, gone := range map[string]func(h *host) error{
-		"its user is deleted": func(h *host) error { return h.Users.Delete(t.Context(), admin, "owner") },
-		"it is removed":       func(h *host) error { return h.MySources.Remove(t.Context(), owner, "acme") },
-		"it is removed, then its user": func(h *host) error {
-			return errors.Join(h.MySources.Remove(t.Context(), owner, "acme"), h.Users.Delete(t.Context(), admin, "owner"))
-		},
-	} {
-		for _, address := range []string{"", acme, elsewhere} {
-			t.Run(name+" "+address, func(t *testing.T) {
-				is := is.New(t)
-				h := withPersonalStaff(t)
-				must(h.MySources.Register(t.Context(), owner, svc.NewSource{URL: acme, Alias: ptr("acme")}))
-				installed, err := h.Templates.Install(t.Context(), owner, svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal})
-				is.NoErr(err)
-				_, err = h.Templates.CheckUpdates(t.Context(), admin, nil) // keeps what is installed
-				is.NoErr(err)
-				left{h, address}.second(t, gone)
-
-				_, err = h.Templates.CheckUpdate(t.Context(), admin, "x")
-				wantGone(t, err)
-				_, err = h.Templates.Diff(t.Context(), admin, "x")
-				wantGone(t, err)
-				for _, in := range []svc.UpdateRequest{{}, {LocalEdits: svc.TakeTheirs}, {LocalEdits: svc.EditsOverwrite}} {
-					_, err = h.Templates.Update(t.Context(), admin, "x", in)
-					wantGone(t, err)
-				}
-				report := must(h.Templates.CheckUpdates(t.Context(), admin, nil))
-				is.Equal(report.Checked, 0)
-				is.Equal(len(report.Sources), 1) // still shown
-				if address == "" {
-					is.True(strings.Contains(report.Sources[0].Problem, `"acme"`))
-				} else {
-					is.True(strings.Contains(report.Templates[0].Problem, `"acme"`))
-					is.Equal(report.Templates[0].LatestRevision, (*string)(nil))
-				}
-				read := must(h.Templates.Read(t.Context(), admin, "x"))
-				is.Equal(read.Origin.URL, "")
-				installed.Origin.URL = ""
-				is.Equal(read, installed) // content, times and attribution
-				versions := collect(t, h.Templates.History(t.Context(), admin, "x"))
-				is.Equal(len(versions), 0)
-			})
-		}
-	}
-}
-
-// wantGone checks for the 404 that names the source.
-func wantGone(t *testing.T, err error) {
-	t.Helper()
+	counts(h, svc.SealReport{Under: []int{1, 161}})
+	counts(sealedUnder(t, store, keyB), svc.SealReport{Under: []int{1}, Lost: 161})
+	counts(sealedUnder(t, store, keyC, keyA, keyB), svc.SealReport{Under: []int{0, 161, 1}})
+	counts(newHost(t, func(c *svc.Config) { c.Store, c.Sources.SealingKey = store, nil }), svc.SealReport{Under: []int{}, Lost: 162})
+	h.wantResealed(t, 161)
+	h.wantResealed(t, 0)
+	after := sealedUnder(t, store, keyB)
+	counts(after, svc.SealReport{Under: []int{162}})
+	after.market.asked = nil
+	_, err := after.MyTemplates.Install(t.Context(), stranger, svc.Install{TemplateID: "none", SourceName: "own-79", SourceScope: svc.ScopePersonal})
 	wantCode(t, err, svc.CodeNotFound, "")
-	if err != nil && !strings.Contains(err.Error(), `"acme"`) {
-		t.Errorf("%v does not name the source", err)
+	is.Equal(after.market.asked[0].Token, svc.Secret("token-of-own-79"))
+
+	for _, by := range []svc.Principal{admin, alice, {}} {
+		wantCode(t, errorOf(h.Sources.Sealed(t.Context(), by)), svc.CodeForbidden, "")
+	}
+	wantCode(t, errorOf(h.MySources.Sealed(t.Context(), svc.Host)), svc.CodeForbidden, "")
+	wantCode(t, errorOf(h.MySources.Reseal(t.Context(), svc.Host)), svc.CodeForbidden, "")
+}
+
+// TestResealMeetsAChange: what is resealed is what the source holds then, and not what it held when it was listed.
+func TestResealMeetsAChange(t *testing.T) {
+	for name, c := range map[string]struct {
+		meanwhile func(t *testing.T, store svc.Store)
+		resealed  int
+		token     svc.Secret
+	}{
+		"registered again": {func(t *testing.T, store svc.Store) {
+			is.New(t).NoErr(store.DeleteSource(t.Context(), svc.SourceKey{Scope: svc.ScopeServer, Name: "a"}))
+			_, err := sealedUnder(t, store, keyA).Sources.Register(t.Context(), admin, svc.NewSource{
+				URL: "https://new.example", Alias: ptr("a"), AuthToken: ptr(svc.Secret("newer")),
+			})
+			is.New(t).NoErr(err)
+		}, 1, "newer"},
+		"resealed by another": {func(t *testing.T, store svc.Store) {
+			sealedUnder(t, store, keyB, keyA).wantResealed(t, 1)
+		}, 0, "token-of-a"},
+		"its token taken away": {func(t *testing.T, store svc.Store) {
+			edit(t, store, "a", func(s *svc.Source) { s.SealedToken = nil })
+		}, 0, ""},
+		"described": {func(t *testing.T, store svc.Store) {
+			edit(t, store, "a", func(s *svc.Source) { s.Description = ptr("described") })
+		}, 1, "token-of-a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is, store := is.New(t), memstore.New()
+			sealedUnder(t, store, keyA).register(t, "a")
+			var described *string
+			sealedUnder(t, &changingStore{store, func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
+				c.meanwhile(t, store)
+				source := must(store.Source(ctx, key))
+				described = source.Description
+				return store.ChangeSource(ctx, key, change)
+			}}, keyB, keyA).wantResealed(t, c.resealed)
+
+			h := sealedUnder(t, store, keyB)
+			is.Equal(must(h.asksWith(t, "a")), c.token)
+			is.Equal(h.rows(t)[0].Description, described)
+		})
 	}
 }
 
-// A version from before does not bring the address back.
-func TestRollbackBindsNothing(t *testing.T) {
-	h := withPersonalStaff(t)
-	must(h.MySources.Register(t.Context(), owner, svc.NewSource{URL: acme, Alias: ptr("acme")}))
-	_, err := h.Templates.Install(t.Context(), owner, svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal})
-	is.New(t).NoErr(err)
-	must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr("edited")}))
-	left{h, acme}.second(t, func(h *host) error { return h.Users.Delete(t.Context(), admin, "owner") })
-	must(h.Templates.Rollback(t.Context(), admin, "x", 1))
-	_, err = h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
-	wantGone(t, err)
+func TestResealMeetsARemoval(t *testing.T) {
+	store := memstore.New()
+	sealedUnder(t, store, keyA).register(t, "a", "b")
+	h := sealedUnder(t, &changingStore{store, func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
+		if key.Name == "a" {
+			is.New(t).NoErr(store.DeleteSource(ctx, key))
+		}
+		return store.ChangeSource(ctx, key, change)
+	}}, keyB, keyA)
+	h.wantResealed(t, 1)
+	sealedUnder(t, store, keyB).wantTokens(t, "b")
 }
 
-// Each half is re-bound by its own callers alone.
-func TestRebindKeepsToItsHalf(t *testing.T) {
-	is := is.New(t)
-	h := withPersonalStaff(t)
-	for _, scope := range []svc.Scope{svc.ScopeServer, svc.ScopePersonal} {
-		sources := map[svc.Scope]*svc.Sources{svc.ScopeServer: h.Sources, svc.ScopePersonal: h.MySources}[scope]
-		name := string(scope) + "-source"
-		register := func(address string) {
-			must(sources.Register(t.Context(), owner, svc.NewSource{URL: address, Alias: &name}))
-		}
-		register(acme)
-		in := svc.Install{TemplateID: "x", SourceName: name, SourceScope: scope, AliasID: ptr("from-" + string(scope))}
-		must(h.MyTemplates.Install(t.Context(), owner, in))
-		must(h.Templates.Install(t.Context(), owner, in))
-		is.NoErr(sources.Remove(t.Context(), owner, name))
-		register(elsewhere)
-		h.actions()
-		is.Equal(must(sources.Rebind(t.Context(), owner, name)), []string{"from-" + string(scope)})
-		is.Equal(h.actions(), []string{"template.rebound template/from-" + string(scope) + " by owner"})
-		mine := must(h.MyTemplates.Read(t.Context(), owner, "from-"+string(scope)))
-		servers := must(h.Templates.Read(t.Context(), admin, "from-"+string(scope)))
-		if scope == svc.ScopeServer {
-			is.Equal([]string{mine.Origin.URL, servers.Origin.URL}, []string{acme, elsewhere})
-			_, err := h.MyTemplates.CheckUpdate(t.Context(), owner, mine.ID)
-			wantCode(t, err, svc.CodeSourceMoved, "")
-			is.True(strings.Contains(err.Error(), "install it again"))
-		} else {
-			is.Equal([]string{mine.Origin.URL, servers.Origin.URL}, []string{elsewhere, ""})
-		}
+// TestResealIsCountedOnce: a store may call change again, and only the last call counts.
+func TestResealIsCountedOnce(t *testing.T) {
+	for want, between := range []func(store svc.Store){
+		func(store svc.Store) { sealedUnder(t, store, keyB, keyA).wantResealed(t, 1) },
+		func(svc.Store) {},
+	} {
+		store := memstore.New()
+		sealedUnder(t, store, keyA).register(t, "a")
+		sealedUnder(t, &changingStore{store, func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
+			is.New(t).NoErr(store.ChangeSource(ctx, key, func(s *svc.Source) (bool, error) {
+				_, err := change(s)
+				return false, err
+			}))
+			between(store)
+			return store.ChangeSource(ctx, key, change)
+		}}, keyB, keyA).wantResealed(t, want)
+		sealedUnder(t, store, keyB).wantTokens(t, "a")
 	}
-	wantCode(t, errorOf(h.MySources.Rebind(t.Context(), other, "personal-source")), svc.CodeNotFound, "")
 }
 
-// A personal source that is removed while the server installs or updates from it binds nothing, also when it is there again by the
-// time of the write.
-func TestPersonalSourceRemovedMeanwhile(t *testing.T) {
-	for _, again := range []bool{false, true} {
-		for _, installs := range []bool{false, true} {
-			is := is.New(t)
-			h := withPersonalStaff(t)
-			register := func() {
-				must(h.MySources.Register(t.Context(), owner, svc.NewSource{URL: acme, Alias: ptr("acme")}))
-			}
-			register()
-			in := svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal}
-			remove := func() {
-				h.market.during = nil
-				is.NoErr(h.MySources.Remove(t.Context(), owner, "acme"))
-				if again {
-					register()
-				}
-			}
-			if installs {
-				h.market.during = remove
-				must(h.Templates.Install(t.Context(), owner, in))
-			} else {
-				must(h.Templates.Install(t.Context(), owner, in))
-				h.market.put(acme, "x", content("X", "2"))
-				h.market.during = remove
-				_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
-				wantCode(t, err, svc.CodeChanged, "")
-			}
-			is.True(h.market.during == nil)
-			if !again {
-				register()
-			}
-			h.market.put(acme, "x", content("Evil", "3"))
-			_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
-			wantGone(t, err)
-			is.Equal(must(h.Templates.Read(t.Context(), admin, "x")).Origin.URL, "")
-		}
+func TestSeveralReseal(t *testing.T) {
+	is, store := is.New(t), memstore.New()
+	var names []string
+	for i := range 50 {
+		names = append(names, fmt.Sprint("s", i))
 	}
+	sealedUnder(t, store, keyA).register(t, names...)
+	var all sync.WaitGroup
+	counts, errs := make([]int, 4), make([]error, 4)
+	for i := range counts {
+		h := sealedUnder(t, store, keyB, keyA)
+		all.Go(func() { counts[i], errs[i] = h.Sources.Reseal(t.Context(), svc.Host) })
+	}
+	all.Wait()
+	is.NoErr(errors.Join(errs...))
+	is.Equal(counts[0]+counts[1]+counts[2]+counts[3], len(names))
+	sealedUnder(t, store, keyB).wantTokens(t, names...)
 }

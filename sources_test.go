@@ -2,10 +2,8 @@ package svc_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,224 +14,11 @@ import (
 	"github.com/extsvc/svc/limits"
 )
 
-func offering(h *host, entries ...svc.CatalogEntry) {
-	h.market.catalog = svc.Catalog{FetchedAt: time.Date(2026, 11, 21, 12, 0, 0, 1999, time.FixedZone("elsewhere", 3600))}
-	for i, entry := range entries {
-		entry.Index = i
-		h.market.catalog.Entries = append(h.market.catalog.Entries, entry)
-	}
-}
-
-// behind is "id as [ids] behind", each.
-func behind(list svc.SourceTemplates) (all []string) {
-	for _, t := range list.Templates {
-		word := "unknown"
-		if t.Behind != nil {
-			word = fmt.Sprint(*t.Behind)
-		}
-		all = append(all, fmt.Sprint(t.ID, " ", t.InstalledAs, " ", word))
-	}
-	return all
-}
-
-func TestSourceTemplates(t *testing.T) {
-	is := is.New(t)
-	h, _ := withTemplate(t)
-	inFile := content("File", "1")
-	inFile.Manifest = nil
-	offering(h,
-		svc.CatalogEntry{ID: "z", Content: content("Z", "1")}, svc.CatalogEntry{ID: "x", Content: content("X", "1")},
-		svc.CatalogEntry{ID: "file", Content: inFile, ManifestFile: "f.json"}, svc.CatalogEntry{ID: "known", Content: content("Known", "1"), ManifestFile: "k.json"})
-	install := func(id, alias string, c svc.Content) {
-		t.Helper()
-		h.market.put(acme, id, c)
-		must(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: id, SourceName: "acme", AliasID: &alias}))
-	}
-	browse := func() svc.SourceTemplates {
-		t.Helper()
-		return must(h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{}))
-	}
-	install("file", "f", content("File", "1"))
-	install("known", "k", content("Known", "1"))
-	asked := len(h.market.asked)
-	list := browse()
-	is.Equal(behind(list), []string{"z [] unknown", "x [x] false", "file [f] unknown", "known [k] false"})
-	is.Equal(list.FetchedAt, time.Date(2026, 11, 21, 11, 0, 0, 1000, time.UTC))
-	is.Equal(list.Stale, false)
-	is.Equal(list.Bad, nil)
-	is.Equal(len(h.market.asked), asked+1) // no manifest
-	is.Equal(h.market.maxAge, time.Minute)
-	sources := collect(t, h.Sources.List(t.Context(), admin))
-	up := h.market.asked[asked]
-	is.True(up.Memory != nil)
-	up.Memory = nil
-	is.Equal(up, svc.Upstream{Source: sources[0].SourceKey, URL: acme, Registered: sources[0].CreatedAt})
-
-	install("x", "a", content("X", "2")) // one of two is behind
-	install("z", "mine", content("Z", "1"))
-	install("known", "k2", content("Known", "2"))
-	for _, id := range []string{"mine", "a"} { // "a" stands behind "x" now in a list
-		must(h.Templates.Patch(t.Context(), admin, id, svc.TemplatePatch{Name: ptr("edited here")}))
-	}
-	is.Equal(behind(browse()), []string{"z [mine] false", "x [a x] true", "file [f] unknown", "known [k k2] true"})
-
-	// Of another source, by hand, personal: none of this source.
-	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme, Alias: ptr("other")}))
-	is.Equal(behind(must(h.Sources.Browse(t.Context(), admin, "other", svc.CatalogFilter{})))[0], "z [] unknown")
-}
-
-// More templates than one chunk of a list has.
-func TestSourceTemplatesAmongMany(t *testing.T) {
-	is := is.New(t)
-	h, _ := withTemplate(t)
-	for i := range 300 {
-		create(t, h, fmt.Sprintf("made-%03d", i), svc.Content{Name: fmt.Sprintf("A %03d", i)})
-	}
-	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")})
-	is.Equal(behind(must(h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{}))), []string{"x [x] false"})
-}
-
-// What an installation would refuse is not offered; the order is that of the catalogue.
-func TestSourceTemplatesThatAreBad(t *testing.T) {
-	is := is.New(t)
-	h, _ := withTemplate(t)
-	h.config.Templates.ValidateManifest = func(m json.RawMessage) error {
-		if strings.Contains(string(m), "forbidden") {
-			return errors.New("holds what is forbidden")
-		}
-		return nil
-	}
-	strict := newHost(t, func(c *svc.Config) { *c = h.config })
-	long := strings.Repeat("a", 129)
-	bad := func(change func(*svc.Content)) svc.Content {
-		c := content("N", "1")
-		change(&c)
-		return c
-	}
-	offering(h,
-		svc.CatalogEntry{ID: "good", Content: content("Good", "1")},
-		svc.CatalogEntry{ID: "a/b", Content: content("N", "1")},
-		svc.CatalogEntry{ID: "1", Content: bad(func(c *svc.Content) { c.Name = "" })},
-		svc.CatalogEntry{ID: "2", Content: bad(func(c *svc.Content) { c.Category = &long })},
-		svc.CatalogEntry{ID: "3", Content: bad(func(c *svc.Content) { c.Manifest = manifest(`{}`) })},
-		svc.CatalogEntry{ID: "4", Content: bad(func(c *svc.Content) { c.Manifest = manifest(`{"version":"forbidden"}`) })},
-		svc.CatalogEntry{ID: "5", Content: bad(func(c *svc.Content) { c.Tags = []string{"a\x00"} })})
-	problems := []svc.CatalogProblem{{Index: -1, Reason: "first"}, {Index: 4, Reason: "between"}, {Index: 99, Reason: "last"}}
-	h.market.catalog.Problems = append(make([]svc.CatalogProblem, 0, 20), problems...) // with room for more
-	list := must(strict.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{Category: "matches none"}))
-	is.Equal(len(list.Templates), 0)
-	var reasons []string
-	for _, p := range list.Bad {
-		reasons = append(reasons, fmt.Sprint(p.Index, " ", p.ID, ": ", p.Reason))
-	}
-	is.Equal(reasons, []string{
-		"-1 : first", "1 a/b: id must hold no slash or backslash", "2 1: name is required",
-		"3 2: category must be at most 128 characters", "4 : between", "4 3: manifest.version is required", "5 4: manifest holds what is forbidden",
-		"6 5: tags.0 must hold no NUL character", "99 : last",
-	})
-	is.Equal(h.market.catalog.Problems, problems) // what others share is as it was
-	for _, p := range list.Bad[1:3] {
-		_, err := strict.Templates.Install(t.Context(), admin, svc.Install{TemplateID: p.ID, SourceName: "acme", AliasID: ptr("other")})
-		is.True(err != nil)
-	}
-}
-
-func TestSourceTemplatesFilter(t *testing.T) {
-	h, _ := withTemplate(t)
-	talk, other := content("A", "1"), content("B", "1")
-	talk.Category, talk.Tags = ptr("talk"), []string{"s", "t"}
-	offering(h, svc.CatalogEntry{ID: "a", Content: talk}, svc.CatalogEntry{ID: "b", Content: other})
-	for filter, want := range map[svc.CatalogFilter]string{
-		{}:                              "[a b]",
-		{Category: "talk"}:              "[a]",
-		{Category: "Talk"}:              "[]",
-		{Tag: "t"}:                      "[a b]",
-		{Tag: "s"}:                      "[a]",
-		{Tag: "st"}:                     "[]",
-		{Category: "talk", Tag: "none"}: "[]",
-	} {
-		list := must(h.Sources.Browse(t.Context(), admin, "acme", filter))
-		ids := []string{}
-		for _, offered := range list.Templates {
-			ids = append(ids, offered.ID)
-		}
-		is.New(t).Equal(fmt.Sprint(ids), want)
-	}
-}
-
-func TestSourceTemplatesFails(t *testing.T) {
-	is := is.New(t)
-	h, _ := withTemplate(t)
-	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")})
-	browse := func(by svc.Principal, name string, filter svc.CatalogFilter) error {
-		return errorOf(h.Sources.Browse(t.Context(), by, name, filter))
-	}
-	asked := len(h.market.asked)
-	nobody := svc.Principal{Kind: svc.KindUser, ID: "nobody"}
-	wantCode(t, browse(admin, "..", svc.CatalogFilter{}), svc.CodeInvalid, "name")
-	wantCode(t, browse(nobody, "acme", svc.CatalogFilter{Tag: "\x00"}), svc.CodeInvalid, "tag")
-	wantCode(t, browse(nobody, "acme", svc.CatalogFilter{}), svc.CodeForbidden, "")
-	wantCode(t, browse(nobody, "gone", svc.CatalogFilter{}), svc.CodeForbidden, "")
-	wantCode(t, browse(admin, "gone", svc.CatalogFilter{}), svc.CodeNotFound, "")
-	is.Equal(len(h.market.asked), asked)
-
-	h.market.catalog.Failure = errors.New("dial tcp 10.0.0.1: refused")
-	list := must(h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{}))
-	is.True(list.Stale)
-	is.Equal(behind(list), []string{"x [x] false"})
-
-	h.market.err = errors.New("dial tcp 10.0.0.1: refused")
-	wantCode(t, browse(admin, "acme", svc.CatalogFilter{}), svc.CodeSourceFailed, "")
-	h.market.err = context.DeadlineExceeded
-	wantCode(t, browse(admin, "acme", svc.CatalogFilter{}), svc.CodeSourceTimeout, "")
-
-	without := newHost(t, func(c *svc.Config) { c.Store, c.Sources.Marketplace = h.store, nil })
-	_, err := without.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{})
-	wantCode(t, err, svc.CodeSourceFailed, "")
-}
-
-// A search lists no more than fits into one answer. What does not fit has a problem, and is listed alone.
-func TestSearchOfManyLargeSources(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
-	large := content("X", "1")
-	large.Manifest = manifest(`{"version":"1","a":"` + strings.Repeat("x", 100_000) + `"}`)
-	var offered []svc.CatalogEntry
-	for i := range 100 {
-		offered = append(offered, svc.CatalogEntry{ID: fmt.Sprint("x", i), Content: large})
-		offered[i].Content.Manifest = slices.Clone(large.Manifest)
-	}
-	offering(h, offered...)
-	for i := range 5 { // of 10 MB
-		must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme, Alias: new(fmt.Sprint("s", i))}))
-	}
-	list := must(h.Sources.Search(t.Context(), admin, svc.CatalogFilter{}))
-	whole := 0
-	for _, source := range list {
-		if source.Problem == "" {
-			is.Equal(len(source.Templates), 100)
-			whole++
-			continue
-		}
-		is.True(strings.Contains(source.Problem, source.Source.Name))
-		is.Equal(len(source.Templates), 0)
-		alone := must(h.Sources.Browse(t.Context(), admin, source.Source.Name, svc.CatalogFilter{}))
-		is.Equal(len(alone.Templates), 100)
-	}
-	is.True(whole > 0 && whole < len(list))
-	few := must(h.Sources.Search(t.Context(), admin, svc.CatalogFilter{Text: "y"}))
-	for _, source := range few {
-		is.Equal(source.Problem, "")
-	}
-}
-
 func TestRegisterSource(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
-	made, err := h.Sources.Register(t.Context(), admin, svc.NewSource{
+	is, h := is.New(t), newHost(t)
+	made := must(h.Sources.Register(t.Context(), admin, svc.NewSource{
 		URL: "https://github.com/acme/templates.git", Description: ptr(""), AuthToken: ptr(svc.Secret("hush")),
-	})
-	is.NoErr(err)
+	}))
 	is.Equal(made.SourceKey, svc.SourceKey{Scope: svc.ScopeServer, Name: "acme"})
 	is.Equal(*made.Description, "")
 	is.True(made.HasAuth())
@@ -242,8 +27,7 @@ func TestRegisterSource(t *testing.T) {
 	is.Equal(collect(t, h.Sources.List(t.Context(), admin)), []svc.Source{made})
 	is.Equal(h.actions(), []string{"source.registered source/acme by admin"})
 
-	_, err = h.Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://example.com/acme"})
-	wantCode(t, err, svc.CodeExists, "/alias")
+	wantCode(t, errorOf(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://example.com/acme"})), svc.CodeExists, "/alias")
 
 	is.NoErr(h.Sources.Remove(t.Context(), admin, "acme"))
 	is.Equal(h.actions(), []string{"source.removed source/acme by admin"})
@@ -252,11 +36,9 @@ func TestRegisterSource(t *testing.T) {
 }
 
 func TestPatchSource(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	ctx, hush := t.Context(), svc.Secret("hush")
-	made, err := h.Sources.Register(ctx, admin, svc.NewSource{URL: "https://example.com/acme", SigningKey: make([]byte, 32)})
-	is.NoErr(err)
+	made := must(h.Sources.Register(ctx, admin, svc.NewSource{URL: "https://example.com/acme", SigningKey: make([]byte, 32)}))
 	h.actions()
 
 	patched := must(h.Sources.Patch(ctx, admin, "acme", svc.SourcePatch{AuthToken: &svc.SecretPatch{Value: &hush}}))
@@ -267,15 +49,13 @@ func TestPatchSource(t *testing.T) {
 	is.Equal(counts.Lost, 0)
 	is.Equal(h.actions(), []string{"source.patched source/acme by admin"})
 
-	cleared, err := h.Sources.Patch(ctx, admin, "acme", svc.SourcePatch{AuthToken: &svc.SecretPatch{}, Description: &svc.TextPatch{Value: ptr("")}})
-	is.NoErr(err)
+	cleared := must(h.Sources.Patch(ctx, admin, "acme", svc.SourcePatch{AuthToken: &svc.SecretPatch{}, Description: &svc.TextPatch{Value: ptr("")}}))
 	made.Description, made.UpdatedAt = ptr(""), cleared.UpdatedAt
 	is.Equal(cleared, made) // nothing else is lost
 	is.Equal(collect(t, h.Sources.List(ctx, admin)), []svc.Source{made})
 	h.actions()
 
-	same, err := h.Sources.Patch(ctx, admin, "acme", svc.SourcePatch{AuthToken: &svc.SecretPatch{}, Description: &svc.TextPatch{Value: ptr("")}})
-	is.NoErr(err)
+	same := must(h.Sources.Patch(ctx, admin, "acme", svc.SourcePatch{AuthToken: &svc.SecretPatch{}, Description: &svc.TextPatch{Value: ptr("")}}))
 	is.Equal(same, made)
 	is.Equal(len(h.actions()), 0)
 	wantCode(t, errorOf(h.Sources.Patch(ctx, admin, "none", svc.SourcePatch{})), svc.CodeNotFound, "")
@@ -285,8 +65,7 @@ func TestPatchSource(t *testing.T) {
 }
 
 func TestSourceNames(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	for url, want := range map[string]string{
 		"https://github.com/acme/templates":   "acme",
 		"https://example.com/one.git":         "one",
@@ -296,8 +75,7 @@ func TestSourceNames(t *testing.T) {
 		made := must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: url}))
 		is.Equal(made.Name, want)
 	}
-	made, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://example.com", Alias: ptr("mine")})
-	is.NoErr(err)
+	made := must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://example.com", Alias: ptr("mine")}))
 	is.Equal(made.Name, "mine")
 }
 
@@ -331,11 +109,9 @@ func TestRegisterSourceRefuses(t *testing.T) {
 }
 
 func TestSourceTokens(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	h.market.put("https://example.com/a", "x", svc.Content{Name: "X", Manifest: manifest(`{"version":"1"}`)})
-	_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://example.com/a", AuthToken: ptr(svc.Secret("hush"))})
-	is.NoErr(err)
+	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://example.com/a", AuthToken: ptr(svc.Secret("hush"))}))
 	install := svc.Install{TemplateID: "x", SourceName: "a"}
 	must(h.Templates.Install(t.Context(), admin, install))
 	is.Equal(h.market.asked[0].Token, svc.Secret("hush"))
@@ -345,14 +121,13 @@ func TestSourceTokens(t *testing.T) {
 	}
 	wantCode(t, errorOf(with(nil).Templates.CheckUpdate(t.Context(), admin, "x")), svc.CodeInternal, "")
 	wantCode(t, errorOf(with(make([]byte, 32)).Templates.CheckUpdate(t.Context(), admin, "x")), svc.CodeInternal, "")
-	_, err = with(nil).Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://example.com/b", AuthToken: ptr(svc.Secret("hush"))})
+	_, err := with(nil).Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://example.com/b", AuthToken: ptr(svc.Secret("hush"))})
 	wantCode(t, err, svc.CodeInvalid, "/auth_token")
 }
 
 // The host is told once that a source fails, and once that it answers again, whatever it was asked for.
 func TestSourceEvents(t *testing.T) {
-	is := is.New(t)
-	h, _ := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
 	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")})
 	fails := func(err error) error { h.market.err = err; return err }
 	asks := map[string]func(){
@@ -421,7 +196,7 @@ func TestSourceEvents(t *testing.T) {
 
 // A copy says nothing of the source now.
 func TestCopyIsNoRecovery(t *testing.T) {
-	h, _ := withTemplate(t)
+	h := withTemplate(t)
 	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")})
 	h.market.err = errors.New("down")
 	_, _ = h.Templates.CheckUpdate(t.Context(), admin, "x")
@@ -434,8 +209,7 @@ func TestCopyIsNoRecovery(t *testing.T) {
 
 // A template diverges when an edit makes it something else than its source gave: that once, not with each edit.
 func TestDiverged(t *testing.T) {
-	is := is.New(t)
-	h, _ := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
 	patch := func(id, name string) []string {
 		must(h.Templates.Patch(t.Context(), admin, id, svc.TemplatePatch{Name: &name}))
 		return h.actions()
@@ -449,4 +223,216 @@ func TestDiverged(t *testing.T) {
 	must(h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "hand", Content: content("Hand", "1")}))
 	h.actions()
 	is.Equal(patch("hand", "edited"), []string{"template.patched template/hand by admin"})
+}
+
+const elsewhere = "https://elsewhere.example/acme"
+
+// A source that is registered anew at another address updates nothing of what came from the old one, until it is re-bound.
+func TestRebindSource(t *testing.T) {
+	is, h := is.New(t), withTemplate(t)
+	installed := must(h.Templates.Read(t.Context(), admin, "x"))
+	is.Equal(installed.Origin.URL, acme)
+	h.install(t, "x", "y", content("X", "1"))
+	is.NoErr(h.Sources.Remove(t.Context(), admin, "acme"))
+	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: elsewhere, Alias: ptr("acme")}))
+	h.market.put(elsewhere, "x", content("Evil", "2"))
+	h.actions()
+	asked := len(h.market.asked)
+	refused := func() {
+		t.Helper()
+		wantCode(t, errorOf(h.Templates.CheckUpdate(t.Context(), admin, "x")), svc.CodeSourceMoved, "")
+		for _, edits := range []svc.LocalEdits{"", svc.TakeTheirs} {
+			wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: edits})), svc.CodeSourceMoved, "")
+		}
+		wantCode(t, errorOf(h.Templates.Diff(t.Context(), admin, "x")), svc.CodeSourceMoved, "")
+	}
+	refused()
+	is.Equal(len(h.market.asked), asked) // nobody
+	is.Equal(must(h.Templates.Read(t.Context(), admin, "x")), installed)
+
+	is.Equal(must(h.Sources.Rebind(t.Context(), admin, "acme")), []string{"x", "y"})
+	is.Equal(h.actions(), []string{"template.rebound template/x by admin", "template.rebound template/y by admin"})
+	bound := must(h.Templates.Read(t.Context(), admin, "x"))
+	installed.Origin.URL = elsewhere
+	is.Equal(bound, installed) // and nothing else of it
+	update := must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{}))
+	is.Equal(update.Template.Name, "Evil")
+	is.Equal(update.Template.Origin.URL, elsewhere)
+	h.actions()
+	is.Equal(must(h.Sources.Rebind(t.Context(), admin, "acme")), []string{})
+	is.Equal(len(h.actions()), 0)
+
+	// Where it was before, it is not either.
+	is.NoErr(h.Sources.Remove(t.Context(), admin, "acme"))
+	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
+	refused()
+}
+
+// An update that began before a source was re-bound does not end with what the old one gave.
+func TestReboundDuringAnUpdate(t *testing.T) {
+	h := withTemplate(t)
+	h.market.put(acme, "x", content("Old source's", "2"))
+	h.market.during = func() {
+		h.market.during = nil
+		must(h.store.RebindTemplates(t.Context(), svc.SourceKey{Scope: svc.ScopeServer, Name: "acme"}, elsewhere))
+	}
+	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})), svc.CodeChanged, "")
+}
+
+func TestRebindFails(t *testing.T) {
+	h := withTemplate(t)
+	wantCode(t, errorOf(h.Sources.Rebind(t.Context(), admin, "..")), svc.CodeInvalid, "name")
+	wantCode(t, errorOf(h.Sources.Rebind(t.Context(), alice, "acme")), svc.CodeForbidden, "")
+	wantCode(t, errorOf(h.Sources.Rebind(t.Context(), admin, "gone")), svc.CodeNotFound, "")
+}
+
+// left is what a template does after its source was removed and registered again.
+type left struct {
+	h       *host
+	address string // of the second registration; "": there is none
+}
+
+// second removes owner's source as gone does, and lets the next owner register it at an address.
+func (l left) second(t *testing.T, gone func(h *host) error) {
+	t.Helper()
+	is.New(t).NoErr(gone(l.h))
+	l.h.apply(t, personalStaff()) // the id has rights again: those of another person
+	if l.address == "" {
+		return
+	}
+	l.h.market.put(l.address, "x", content("Evil", "2"))
+	must(l.h.MySources.Register(t.Context(), owner, svc.NewSource{URL: l.address, Alias: ptr("acme")}))
+	must(l.h.MySources.Rebind(t.Context(), owner, "acme"))
+}
+
+// What an administrator installed for the server from a source of its own belongs to that registration alone: nobody who has the
+// administrator's id, or its name of a source, later decides what an update brings. Neither does the same person without the right.
+func TestServerTemplatesOutliveTheirPersonalSource(t *testing.T) {
+	for name, gone := range map[string]func(h *host) error{
+		"its user is deleted": func(h *host) error { return h.Users.Delete(t.Context(), admin, "owner") },
+		"it is removed":       func(h *host) error { return h.MySources.Remove(t.Context(), owner, "acme") },
+		"it is removed, then its user": func(h *host) error {
+			return errors.Join(h.MySources.Remove(t.Context(), owner, "acme"), h.Users.Delete(t.Context(), admin, "owner"))
+		},
+	} {
+		for _, address := range []string{"", acme, elsewhere} {
+			t.Run(name+" "+address, func(t *testing.T) {
+				is, h := is.New(t), withPersonalStaff(t)
+				must(h.MySources.Register(t.Context(), owner, svc.NewSource{URL: acme, Alias: ptr("acme")}))
+				installed := must(h.Templates.Install(t.Context(), owner, svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal}))
+				_, err := h.Templates.CheckUpdates(t.Context(), admin, nil) // keeps what is installed
+				is.NoErr(err)
+				left{h, address}.second(t, gone)
+
+				wantGone(t, errorOf(h.Templates.CheckUpdate(t.Context(), admin, "x")))
+				wantGone(t, errorOf(h.Templates.Diff(t.Context(), admin, "x")))
+				for _, in := range []svc.UpdateRequest{{}, {LocalEdits: svc.TakeTheirs}, {LocalEdits: svc.EditsOverwrite}} {
+					wantGone(t, errorOf(h.Templates.Update(t.Context(), admin, "x", in)))
+				}
+				report := must(h.Templates.CheckUpdates(t.Context(), admin, nil))
+				is.Equal(report.Checked, 0)
+				is.Equal(len(report.Sources), 1) // still shown
+				if address == "" {
+					is.True(strings.Contains(report.Sources[0].Problem, `"acme"`))
+				} else {
+					is.True(strings.Contains(report.Templates[0].Problem, `"acme"`))
+					is.Equal(report.Templates[0].LatestRevision, (*string)(nil))
+				}
+				read := must(h.Templates.Read(t.Context(), admin, "x"))
+				is.Equal(read.Origin.URL, "")
+				installed.Origin.URL = ""
+				is.Equal(read, installed) // content, times and attribution
+				is.Equal(len(collect(t, h.Templates.History(t.Context(), admin, "x"))), 0)
+			})
+		}
+	}
+}
+
+// wantGone checks for the 404 that names the source.
+func wantGone(t *testing.T, err error) {
+	t.Helper()
+	wantCode(t, err, svc.CodeNotFound, "")
+	if err != nil && !strings.Contains(err.Error(), `"acme"`) {
+		t.Errorf("%v does not name the source", err)
+	}
+}
+
+// A version from before does not bring the address back.
+func TestRollbackBindsNothing(t *testing.T) {
+	h := withPersonalStaff(t)
+	must(h.MySources.Register(t.Context(), owner, svc.NewSource{URL: acme, Alias: ptr("acme")}))
+	_, err := h.Templates.Install(t.Context(), owner, svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal})
+	is.New(t).NoErr(err)
+	must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr("edited")}))
+	left{h, acme}.second(t, func(h *host) error { return h.Users.Delete(t.Context(), admin, "owner") })
+	must(h.Templates.Rollback(t.Context(), admin, "x", 1))
+	wantGone(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})))
+}
+
+// Each half is re-bound by its own callers alone.
+func TestRebindKeepsToItsHalf(t *testing.T) {
+	is, h := is.New(t), withPersonalStaff(t)
+	for _, scope := range []svc.Scope{svc.ScopeServer, svc.ScopePersonal} {
+		sources := map[svc.Scope]*svc.Sources{svc.ScopeServer: h.Sources, svc.ScopePersonal: h.MySources}[scope]
+		name := string(scope) + "-source"
+		register := func(address string) {
+			must(sources.Register(t.Context(), owner, svc.NewSource{URL: address, Alias: &name}))
+		}
+		register(acme)
+		in := svc.Install{TemplateID: "x", SourceName: name, SourceScope: scope, AliasID: ptr("from-" + string(scope))}
+		must(h.MyTemplates.Install(t.Context(), owner, in))
+		must(h.Templates.Install(t.Context(), owner, in))
+		is.NoErr(sources.Remove(t.Context(), owner, name))
+		register(elsewhere)
+		h.actions()
+		is.Equal(must(sources.Rebind(t.Context(), owner, name)), []string{"from-" + string(scope)})
+		is.Equal(h.actions(), []string{"template.rebound template/from-" + string(scope) + " by owner"})
+		mine := must(h.MyTemplates.Read(t.Context(), owner, "from-"+string(scope)))
+		servers := must(h.Templates.Read(t.Context(), admin, "from-"+string(scope)))
+		if scope == svc.ScopeServer {
+			is.Equal([]string{mine.Origin.URL, servers.Origin.URL}, []string{acme, elsewhere})
+			_, err := h.MyTemplates.CheckUpdate(t.Context(), owner, mine.ID)
+			wantCode(t, err, svc.CodeSourceMoved, "")
+			is.True(strings.Contains(err.Error(), "install it again"))
+		} else {
+			is.Equal([]string{mine.Origin.URL, servers.Origin.URL}, []string{elsewhere, ""})
+		}
+	}
+	wantCode(t, errorOf(h.MySources.Rebind(t.Context(), other, "personal-source")), svc.CodeNotFound, "")
+}
+
+// A personal source that is removed while the server installs or updates from it binds nothing, also when it is there again by the
+// time of the write.
+func TestPersonalSourceRemovedMeanwhile(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		for _, installs := range []bool{false, true} {
+			is, h := is.New(t), withPersonalStaff(t)
+			register := func() { must(h.MySources.Register(t.Context(), owner, svc.NewSource{URL: acme, Alias: ptr("acme")})) }
+			register()
+			in := svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal}
+			remove := func() {
+				h.market.during = nil
+				is.NoErr(h.MySources.Remove(t.Context(), owner, "acme"))
+				if again {
+					register()
+				}
+			}
+			if installs {
+				h.market.during = remove
+				must(h.Templates.Install(t.Context(), owner, in))
+			} else {
+				must(h.Templates.Install(t.Context(), owner, in))
+				h.market.put(acme, "x", content("X", "2"))
+				h.market.during = remove
+				wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})), svc.CodeChanged, "")
+			}
+			is.True(h.market.during == nil)
+			if !again {
+				register()
+			}
+			h.market.put(acme, "x", content("Evil", "3"))
+			wantGone(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})))
+			is.Equal(must(h.Templates.Read(t.Context(), admin, "x")).Origin.URL, "")
+		}
+	}
 }

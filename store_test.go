@@ -3,14 +3,17 @@ package svc_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/limits"
 	"github.com/extsvc/svc/store/memstore"
 )
 
@@ -59,9 +62,7 @@ func lacking(t *testing.T, h *host, before int64, err error, role string) {
 
 // A store without the optional roles serves all that needs none of them: OnEvent gets its events.
 func TestStoreWithoutOptionalRoles(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, withBareStore)
-	h.apply(t, world)
+	is, h := is.New(t), hostOf(t, world, withBareStore)
 	h.actions()
 	key := issue(t, h, alice)
 	is.True(h.good(key))
@@ -107,9 +108,8 @@ func TestStoreWithoutAnswers(t *testing.T) {
 	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
 	h.market.put(acme, "x", content("X", "1"))
 	before := h.generation(t)
-	_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})
-	wantCode(t, err, svc.CodeInvalid, "Idempotency-Key")
-	_, err = h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme", IdempotencyKey: "once"})
+	wantCode(t, errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})), svc.CodeInvalid, "Idempotency-Key")
+	_, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme", IdempotencyKey: "once"})
 	wantCode(t, err, svc.CodeInvalid, "Idempotency-Key")
 	is.New(t).Equal(h.generation(t), before)
 	must(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"}))
@@ -151,4 +151,309 @@ func TestStoreWithoutSourceFiles(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(serial, int64(7))
 	is.Equal(log.String(), "")
+}
+
+// hooks are what a test does to the calls of a store, also in transactions. A nil hook does nothing.
+type hooks struct {
+	access     func(read *svc.AccessSnapshot, tx bool) error // after Access
+	key        func(*svc.APIKey)                             // before it is changed
+	createKey  func() error
+	answer     func() error // instead of Answer, outside of transactions
+	answers    int          // as many as every caller has; 0: those of the store
+	keepAnswer func(svc.StoredAnswer) error
+	queue      func() error // of records
+}
+
+type hooked struct {
+	svc.FullStore
+	on hooks
+	tx bool
+}
+
+func hook(store svc.Store, on hooks) svc.Store { return hooked{store.(svc.FullStore), on, false} }
+
+func (s hooked) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+	return s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+		return fn(ctx, hooked{tx.(svc.FullStore), s.on, true})
+	})
+}
+
+func (s hooked) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
+	read, err := s.FullStore.Access(ctx, query)
+	if s.on.access != nil && err == nil {
+		err = s.on.access(&read, s.tx)
+	}
+	return read, err
+}
+
+func (s hooked) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+	return s.FullStore.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
+		if s.on.key != nil {
+			s.on.key(key)
+		}
+		return change(key)
+	})
+}
+
+func (s hooked) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
+	if s.on.createKey != nil {
+		if err := s.on.createKey(); err != nil {
+			return err
+		}
+	}
+	return s.FullStore.CreateAPIKey(ctx, key)
+}
+
+func (s hooked) Answer(ctx context.Context, key []byte, now time.Time) (svc.StoredAnswer, error) {
+	if s.on.answer != nil && !s.tx {
+		return svc.StoredAnswer{}, s.on.answer()
+	}
+	return s.FullStore.Answer(ctx, key, now)
+}
+
+func (s hooked) CountAnswers(ctx context.Context, caller []byte, now time.Time, most int) (int, error) {
+	if s.on.answers > 0 {
+		return min(s.on.answers, most), nil
+	}
+	return s.FullStore.CountAnswers(ctx, caller, now, most)
+}
+
+func (s hooked) KeepAnswer(ctx context.Context, answer svc.StoredAnswer, now time.Time) error {
+	if s.on.keepAnswer != nil {
+		if err := s.on.keepAnswer(answer); err != nil {
+			return err
+		}
+	}
+	return s.FullStore.KeepAnswer(ctx, answer, now)
+}
+
+func (s hooked) QueueAudit(ctx context.Context, events []svc.Event, next func(svc.AuditRecord, []svc.Event) []svc.AuditRecord) error {
+	if s.on.queue != nil {
+		return s.on.queue()
+	}
+	return s.FullStore.QueueAudit(ctx, events, next)
+}
+
+// shows has the answers that are kept.
+func shows(kept *[]svc.StoredAnswer) hooks {
+	return hooks{keepAnswer: func(answer svc.StoredAnswer) error { *kept = append(*kept, answer); return nil }}
+}
+
+func TestAnswersAreSealed(t *testing.T) {
+	is := is.New(t)
+	var kept []svc.StoredAnswer
+	store := hook(memstore.New(), shows(&kept))
+	old, next := svc.Pepper{Version: "1", Secret: []byte("a pepper of the test")}, svc.Pepper{Version: "2", Secret: []byte("another, which is new")}
+	under := func(peppers ...svc.Pepper) *host {
+		return newHost(t, func(c *svc.Config) { c.Store, c.Keys.Peppers = store, peppers })
+	}
+	in := svc.NewAPIKey{IdempotencyKey: "of-the-client"}
+	first := must(under(old).Keys.Issue(t.Context(), alice, svc.Me, in))
+	is.Equal(len(kept), 1)
+	for _, part := range [][]byte{kept[0].Key, kept[0].Request, kept[0].Data} {
+		is.True(!bytes.Contains(part, []byte(first.ID)))
+		is.True(!bytes.Contains(part, []byte("of-the-client")))
+	}
+	again, err := under(next, old).Keys.Issue(t.Context(), alice, svc.Me, in) // after a restart, and under another pepper
+	is.NoErr(err)
+	is.Equal(again.Key, first.Key)
+	_, err = under(next).Keys.Issue(t.Context(), alice, svc.Me, in) // nobody can read it without the pepper
+	wantCode(t, err, svc.CodeInternal, "")
+	_, err = under().Keys.Issue(t.Context(), bob, svc.Me, in) // without peppers
+	is.NoErr(err)
+	must(under().Keys.Issue(t.Context(), bob, svc.Me, in))
+	is.Equal(len(kept), 2)
+}
+
+// What is kept of an installation does not grow with the template.
+func TestAnswersAreSmall(t *testing.T) {
+	is := is.New(t)
+	var kept []svc.StoredAnswer
+	h := newHost(t, func(c *svc.Config) { c.Store = hook(memstore.New(), shows(&kept)) })
+	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
+	h.market.put(acme, "z", content(strings.Repeat("Z", 1000), "1"))
+	must(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme", AliasID: new(strings.Repeat("語", 128)), IdempotencyKey: "once"}))
+	must(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once", Description: new(strings.Repeat("d", 4000))}))
+	is.Equal(len(kept), 2)
+	for _, answer := range kept {
+		is.True(len(answer.Key)+len(answer.Caller)+len(answer.Request)+len(answer.Data) < 1024)
+	}
+}
+
+// A caller has so many answers and no more; the host has more.
+func TestAnswersAreNotTooMany(t *testing.T) {
+	is, h := is.New(t), newHost(t)
+	with := func(many int) *host {
+		return newHost(t, func(c *svc.Config) { c.Store = hook(h.store, hooks{answers: many}) })
+	}
+	first, next := svc.NewAPIKey{IdempotencyKey: "first"}, svc.NewAPIKey{IdempotencyKey: "next"}
+	must(with(limits.KeptAnswers-1).Keys.Issue(t.Context(), alice, svc.Me, first))
+	full := with(limits.KeptAnswers)
+	wantCode(t, errorOf(full.Keys.Issue(t.Context(), alice, svc.Me, next)), svc.CodeLimit, "")
+	_, err := full.Keys.Issue(t.Context(), alice, svc.Me, first) // those there are stay
+	is.NoErr(err)
+	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{}))), 1)
+	must(full.Keys.Issue(t.Context(), svc.Host, bob.Identity(), next))
+}
+
+func TestNothingIsDoneWithoutItsAnswer(t *testing.T) {
+	is, h := is.New(t), newHost(t, func(c *svc.Config) {
+		c.Store = hook(c.Store, hooks{keepAnswer: func(svc.StoredAnswer) error { return svc.ErrUnavailable }})
+	})
+	wantCode(t, errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})), svc.CodeUnavailable, "")
+	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{}))), 0)
+	is.Equal(len(h.actions()), 0)
+	_, err := h.Keys.Import(t.Context(), svc.Host, alice.Identity(), svc.ImportedKey{NewAPIKey: svc.NewAPIKey{IdempotencyKey: "once"}})
+	wantCode(t, err, svc.CodeInvalid, "prefix")
+}
+
+func TestStoreFaults(t *testing.T) {
+	is, h := is.New(t), newHost(t)
+	for want, cause := range map[svc.Code]error{
+		svc.CodeUnavailable: svc.ErrUnavailable,
+		svc.CodeChanged:     svc.ErrChanged,
+		svc.CodeInternal:    errors.New("disk on fire"),
+	} {
+		b := newHost(t, func(c *svc.Config) { c.Store = &brokenStore{h.store.(svc.FullStore), cause} })
+		keeping := newHost(t, func(c *svc.Config) { c.Store, c.Events.Keep = &brokenStore{h.store.(svc.FullStore), cause}, true })
+		calls := callAll(t, b, svc.Host)
+		for name, err := range callAll(t, keeping, svc.Host) {
+			if calls[name+", keeping events"] = err; svc.ErrorCode(calls[name]) == svc.CodeNotFound {
+				delete(calls, name) // it reads what is not kept
+			}
+		}
+		for name, err := range calls {
+			if svc.ErrorCode(err) != want || !errors.Is(err, cause) {
+				t.Errorf("%s: got %v, want %s", name, err, want)
+			}
+			if e, _ := errors.AsType[*svc.Error](err); e != nil {
+				is.True(e.Message != "" && e.Message != cause.Error())
+			}
+		}
+		is.Equal(append(b.actions(), keeping.actions()...), nil)
+	}
+}
+
+// brokenStore fails in everything that comes after authorization.
+type brokenStore struct {
+	svc.FullStore
+	err error
+}
+
+func (s *brokenStore) CreateSource(context.Context, svc.Source) error { return s.err }
+func (s *brokenStore) Source(context.Context, svc.SourceKey) (svc.Source, error) {
+	return svc.Source{}, s.err
+}
+func (s *brokenStore) Sources(context.Context, svc.SourcePage) ([]svc.Source, error) {
+	return nil, s.err
+}
+func (s *brokenStore) ChangeSource(context.Context, svc.SourceKey, func(*svc.Source) (bool, error)) error {
+	return s.err
+}
+func (s *brokenStore) DeleteSource(context.Context, svc.SourceKey) error  { return s.err }
+func (s *brokenStore) CreateTemplate(context.Context, svc.Template) error { return s.err }
+func (s *brokenStore) Template(context.Context, svc.TemplateKey) (svc.Template, error) {
+	return svc.Template{}, s.err
+}
+func (s *brokenStore) Templates(context.Context, svc.TemplatePage) ([]svc.Template, error) {
+	return nil, s.err
+}
+func (s *brokenStore) ChangeTemplate(context.Context, svc.TemplateKey, func(*svc.Template) (bool, error)) error {
+	return s.err
+}
+func (s *brokenStore) TemplateVersions(context.Context, svc.TemplateKey, int64, int) ([]svc.TemplateVersion, error) {
+	return nil, s.err
+}
+func (s *brokenStore) Atomically(context.Context, func(context.Context, svc.Store) error) error {
+	return s.err
+}
+func (s *brokenStore) Answer(context.Context, []byte, time.Time) (svc.StoredAnswer, error) {
+	return svc.StoredAnswer{}, s.err
+}
+func (s *brokenStore) CountAnswers(context.Context, []byte, time.Time, int) (int, error) {
+	return 0, s.err
+}
+func (s *brokenStore) DeleteAnswers(context.Context, []byte) error                   { return s.err }
+func (s *brokenStore) KeepAnswer(context.Context, svc.StoredAnswer, time.Time) error { return s.err }
+func (s *brokenStore) QueueAudit(context.Context, []svc.Event, func(svc.AuditRecord, []svc.Event) []svc.AuditRecord) error {
+	return s.err
+}
+func (s *brokenStore) AuditRecords(context.Context, svc.AuditQuery) ([]svc.AuditRecord, error) {
+	return nil, s.err
+}
+func (s *brokenStore) Changes(context.Context, int64) (svc.StoreChanges, error) {
+	return svc.StoreChanges{}, s.err
+}
+func (s *brokenStore) KeepSourceFile(context.Context, svc.SourceKey, svc.SourceFile) error {
+	return s.err
+}
+func (s *brokenStore) SourceFile(context.Context, svc.SourceKey, string) (svc.SourceFile, error) {
+	return svc.SourceFile{}, s.err
+}
+func (s *brokenStore) Installations(context.Context, svc.InstallationPage) ([]svc.Installation, error) {
+	return nil, s.err
+}
+func (s *brokenStore) RebindTemplates(context.Context, svc.SourceKey, string) ([]svc.TemplateKey, error) {
+	return nil, s.err
+}
+func (s *brokenStore) DeleteTemplate(context.Context, svc.TemplateKey, func(svc.Template) error) error {
+	return s.err
+}
+func (s *brokenStore) CreateAPIKey(context.Context, svc.APIKey) error { return s.err }
+func (s *brokenStore) APIKeys(context.Context, svc.APIKeyPage) ([]svc.APIKey, error) {
+	return nil, s.err
+}
+func (s *brokenStore) ChangeAPIKey(context.Context, svc.Identity, string, func(*svc.APIKey) (bool, error)) error {
+	return s.err
+}
+func (s *brokenStore) RevokeAPIKeys(context.Context, svc.Identity, time.Time, int) ([]string, error) {
+	return nil, s.err
+}
+func (s *brokenStore) Lock(context.Context, svc.Locks) error                     { return s.err }
+func (s *brokenStore) KeepValue(context.Context, string, []byte) ([]byte, error) { return nil, s.err }
+func (s *brokenStore) Access(context.Context, svc.AccessQuery) (svc.AccessSnapshot, error) {
+	return svc.AccessSnapshot{}, s.err
+}
+func (s *brokenStore) ChangeAccess(context.Context, svc.AccessNames, func(svc.Bundle) (svc.AccessWrite, error)) error {
+	return s.err
+}
+
+// callAll calls every method of a service for a caller, and two for alice.
+func callAll(t *testing.T, h *host, by svc.Principal) map[string]error {
+	t.Helper()
+	ctx := t.Context()
+	return map[string]error{
+		"register":          errorOf(h.Sources.Register(ctx, by, svc.NewSource{URL: acme})),
+		"reseal":            errorOf(h.Sources.Reseal(ctx, by)),
+		"create":            errorOf(h.Templates.Create(ctx, by, svc.NewTemplate{ID: "x", Content: content("X", "1")})),
+		"read":              errorOf(h.Templates.Read(ctx, by, "x")),
+		"patch":             errorOf(h.Templates.Patch(ctx, by, "x", svc.TemplatePatch{})),
+		"install":           errorOf(h.Templates.Install(ctx, by, svc.Install{TemplateID: "x", SourceName: "acme"})),
+		"check":             errorOf(h.Templates.CheckUpdate(ctx, by, "x")),
+		"update":            errorOf(h.Templates.Update(ctx, by, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})),
+		"diff":              errorOf(h.Templates.Diff(ctx, by, "x")),
+		"roll back":         errorOf(h.Templates.Rollback(ctx, by, "x", 1)),
+		"issue":             errorOf(h.Keys.Issue(ctx, by, alice.Identity(), svc.NewAPIKey{})),
+		"issue for a robot": errorOf(h.Keys.Issue(ctx, by, robot.Identity(), svc.NewAPIKey{})),
+		"issue mine":        errorOf(h.Keys.Issue(ctx, alice, svc.Me, svc.NewAPIKey{})),
+		"change a key":      errorOf(h.Keys.Patch(ctx, by, alice.Identity(), "k", svc.APIKeyPatch{})),
+		"rotate":            errorOf(h.Keys.Rotate(ctx, by, alice.Identity(), "k", svc.Rotation{})),
+		"revoke all":        errorOf(h.Keys.RevokeAll(ctx, by, alice.Identity())),
+		"resolve":           errorOf(h.Policies.Resolve(ctx, by, svc.Question{Bank: "b", UserID: "alice"})),
+		"as a user":         errorOf(h.Templates.Read(ctx, alice, "x")),
+		"check all":         errorOf(h.Templates.CheckUpdates(ctx, by, nil)),
+		"re-bind":           errorOf(h.Sources.Rebind(ctx, by, "acme")),
+		"search":            errorOf(h.Sources.Search(ctx, by, svc.CatalogFilter{})),
+		"verify":            errorOf(h.Audit.Verify(ctx, by)),
+		"apply":             h.Access.Apply(ctx, by, svc.Bundle{Users: []svc.User{{ID: "a"}}}),
+		"remove":            h.Sources.Remove(ctx, by, "acme"),
+		"sources":           lastError(h.Sources.List(ctx, by)),
+		"templates":         lastError(h.Templates.List(ctx, by, svc.TemplateQuery{})),
+		"events":            lastError(h.Audit.Records(ctx, by, svc.AuditQuery{})),
+		"history":           lastError(h.Templates.History(ctx, by, "x")),
+		"delete":            h.Templates.Delete(ctx, by, "x"),
+		"keys":              lastError(h.Keys.List(ctx, by, alice.Identity(), svc.KeyQuery{})),
+		"revoke":            h.Keys.Revoke(ctx, by, alice.Identity(), "k"),
+		"ping":              h.Ping(ctx),
+	}
 }

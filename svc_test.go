@@ -1,16 +1,14 @@
 package svc_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,6 +102,19 @@ func newHost(t *testing.T, edits ...func(*svc.Config)) *host {
 	service := must(svc.New(h.config))
 	t.Cleanup(func() { _ = service.Close() })
 	h.Service = service
+	return h
+}
+
+// adminSignsIn configures an Authenticator that finds admin.
+func adminSignsIn(c *svc.Config) {
+	c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) { return admin, nil })
+}
+
+// hostOf is a host with the rows of a bundle.
+func hostOf(t *testing.T, bundle string, edits ...func(*svc.Config)) *host {
+	t.Helper()
+	h := newHost(t, edits...)
+	h.apply(t, bundle)
 	return h
 }
 
@@ -247,143 +258,7 @@ func lastError[T any](seq func(func(T, error) bool)) (last error) {
 	return last
 }
 
-func TestNewNamesTheField(t *testing.T) {
-	sealing := func(keys ...[]byte) svc.Config {
-		return svc.Config{Store: memstore.New(), Sources: svc.SourceConfig{SealingKey: keys[0], OldSealingKeys: keys[1:]}}
-	}
-	for field, config := range map[string]svc.Config{
-		"Config.Store":                                            {},
-		"Config.Sources.SealingKey: ":                             sealing([]byte("short")),
-		"Config.Sources.OldSealingKeys: ":                         sealing(nil, keyA),
-		"OldSealingKeys[0]: must be 32":                           sealing(keyA, nil),
-		"OldSealingKeys[1]: must be 32":                           sealing(keyA, keyB, []byte("short")),
-		"OldSealingKeys[0]: is listed twice":                      sealing(keyA, keyA),
-		"OldSealingKeys[2]: is listed twice":                      sealing(keyA, keyB, keyC, keyB),
-		"Config.Keys.UserPrefix: \"A\"":                           {Store: memstore.New(), Keys: svc.KeyConfig{UserPrefix: "A"}},
-		"Config.Keys.ServiceAccountPrefix: ":                      {Store: memstore.New(), Keys: svc.KeyConfig{UserPrefix: "k_", ServiceAccountPrefix: "k_"}},
-		"Config.Keys.EarlierUserPrefixes[1]: \"\"":                {Store: memstore.New(), Keys: svc.KeyConfig{EarlierUserPrefixes: []string{"k_", ""}}},
-		"Config.Keys.EarlierServiceAccountPrefixes[0]: \"svcu_\"": {Store: memstore.New(), Keys: svc.KeyConfig{EarlierServiceAccountPrefixes: []string{"svcu_"}}},
-		"Config.Keys.Imports[0].Prefix must":                      {Store: memstore.New(), Keys: svc.KeyConfig{Imports: []svc.KeyImport{{}}}},
-		"Config.Memory.Keys":                                      {Store: memstore.New(), Memory: svc.Memory{Keys: -1}},
-		"Config.Keys.Peppers[0].Secret":                           {Store: memstore.New(), Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1"}}}},
-	} {
-		if _, err := svc.New(config); err == nil || !strings.Contains(err.Error(), field) {
-			t.Errorf("%s: got %v", field, err)
-		}
-	}
-}
-
-func TestSmallestConfig(t *testing.T) {
-	is := is.New(t)
-	service := must(svc.New(svc.Config{Store: memstore.New(), Logger: slog.New(slog.DiscardHandler)}))
-	issued, err := service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
-	is.NoErr(err)
-	who := must(service.Authenticate(t.Context(), string(issued.Key)))
-	is.Equal(who.Identity(), svc.Identity{Kind: svc.KindUser, ID: "alice"})
-
-	wantCode(t, errorOf(service.Authenticate(t.Context(), "a token of nobody")), svc.CodeUnauthenticated, "")
-	_, err = service.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: "https://example.com/a"})
-	wantCode(t, err, svc.CodeInvalid, "/url")
-	is.NoErr(service.Close())
-}
-
-func TestSecretDoesNotShow(t *testing.T) {
-	is := is.New(t)
-	key := svc.Secret("svcu_canary")
-	var out strings.Builder
-	slog.New(slog.NewJSONHandler(&out, nil)).Info("m", "key", key, "in", map[string]any{"key": key})
-	slog.New(slog.NewTextHandler(&out, nil)).Info("m", "key", key, "issued", svc.IssuedKey{Key: key})
-	text := must(json.Marshal(map[string]any{"key": key, "issued": svc.IssuedKey{Key: key}}))
-	out.Write(text)
-	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
-		out.WriteString(sprintf(verb, key))
-		out.WriteString(sprintf(verb, struct{ Key svc.Secret }{key}))
-	}
-	out.WriteString(key.String() + key.GoString())
-	is.True(!strings.Contains(out.String(), "canary"))
-	is.True(strings.Contains(out.String(), "***"))
-}
-
-// Neither does what a host's secrets are configured with.
-func TestConfigDoesNotShow(t *testing.T) {
-	is := is.New(t)
-	config := svc.Config{
-		Keys:    svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("canary")}}},
-		Sources: svc.SourceConfig{SealingKey: []byte("canary"), OldSealingKeys: [][]byte{[]byte("canary")}},
-	}
-	var out strings.Builder
-	for _, log := range []slog.Handler{slog.NewJSONHandler(&out, nil), slog.NewTextHandler(&out, nil)} {
-		slog.New(log).Info("m", "keys", config.Keys, "sources", config.Sources)
-	}
-	for _, value := range []any{config, &config, config.Keys.Peppers, config.Sources} {
-		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
-			out.WriteString(sprintf(verb, value))
-		}
-	}
-	for _, shown := range []string{"canary", "99 97 110 97", "63616e617279", "Y2FuYXJ5", "0x63, 0x61"} {
-		is.True(!strings.Contains(out.String(), shown))
-	}
-	is.True(strings.Contains(out.String(), "{1 ***}"))
-}
-
-// What a host's Authenticator or a source says of what it was given is not repeated, by any error of the chain.
-func TestErrorsOfOthersHideSecrets(t *testing.T) {
-	is := is.New(t)
-	const secret = "session-canary"
-	var cause error
-	h := newHost(t, func(c *svc.Config) {
-		c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) { return svc.Principal{}, cause })
-	})
-	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme, AuthToken: ptr(svc.Secret(secret))}))
-	deep := &url.Error{Op: "Get", URL: "https://id.example.com/?token=" + secret, Err: io.EOF}
-	for _, cause = range []error{
-		deep, fmt.Errorf("at %w", deep), &svc.Error{Code: svc.CodeSourceFailed, Field: secret, Message: "has no " + secret}, &svc.Error{Code: svc.CodeSourceFailed, Message: "m", Err: deep},
-	} {
-		h.market.err = cause
-		_, told := h.Authenticate(t.Context(), secret)
-		wantCode(t, told, svc.CodeUnavailable, "")
-		_, asked := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"})
-		is.Equal(svc.ErrorCode(asked), svc.CodeSourceFailed)
-		for _, err := range []error{told, asked} {
-			is.True(strings.Contains(err.Error(), "***"))
-			for ; err != nil; err = errors.Unwrap(err) {
-				is.True(!strings.Contains(sprintf("%v %+v %#v", err, err, err), "canary"))
-			}
-		}
-	}
-	cause = io.ErrUnexpectedEOF // with nothing to hide the chain stays
-	_, err := h.Authenticate(t.Context(), secret)
-	is.True(errors.Is(err, cause))
-}
-
-func TestErrorCode(t *testing.T) {
-	is := is.New(t)
-	is.Equal(svc.ErrorCode(nil), svc.Code(""))
-	is.Equal(svc.ErrorCode(errors.New("other")), svc.CodeInternal)
-	cause := errors.New("cause")
-	err := error(&svc.Error{Code: svc.CodeNotFound, Field: "bank", Message: "is gone", Err: cause})
-	is.Equal(svc.ErrorCode(errors.Join(err)), svc.CodeNotFound)
-	is.Equal(err.Error(), "bank: is gone: cause")
-	is.True(errors.Is(err, cause))
-}
-
 func sprintf(format string, args ...any) string { return fmt.Sprintf(format, args...) }
-
-// Without a Logger no error is lost, and nothing else is logged.
-func TestNoLogger(t *testing.T) {
-	is := is.New(t)
-	defer slog.SetDefault(slog.Default())
-	var log bytes.Buffer
-	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
-	h := newHost(t, func(c *svc.Config) {
-		c.Logger, c.Keys.Peppers = nil, nil // which is warned of
-		c.Events.OnEvent = func(context.Context, svc.Event) { panic("of the host") }
-	})
-	is.Equal(log.String(), "")
-	must(h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{}))
-	is.True(strings.Contains(log.String(), "level=ERROR"))
-	is.True(strings.Contains(log.String(), "of the host"))
-}
 
 // Each decision is seen as it is made, and counted.
 func ExampleService_Stats() {
@@ -435,8 +310,7 @@ func TestStats(t *testing.T) {
 
 // The outbox of a transaction's events is counted until they are delivered.
 func TestStatsOfTheOutbox(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, func(c *svc.Config) { c.Events.NoDelivery = true })
+	is, h := is.New(t), newHost(t, func(c *svc.Config) { c.Events.NoDelivery = true })
 	is.Equal(h.Stats().OutboxWaiting, 0)
 	is.NoErr(h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
 		return h.WithTx(tx).Access.Apply(ctx, svc.Host, svc.Bundle{Users: []svc.User{{ID: "alice"}}})
@@ -453,3 +327,141 @@ type uncounted struct{ svc.Store }
 
 func (uncounted) Hears() bool                                   { return true }
 func (uncounted) CountEvents(context.Context, int) (int, error) { return 7, errors.New("planted") }
+
+func TestDecide(t *testing.T) {
+	h := hostOf(t, world)
+	alice, ci, nowhere := user("alice"), account("ci"), svc.Context{}
+	for _, c := range []struct {
+		by               svc.Principal
+		action, bank     string
+		in               svc.Context
+		outcome          svc.Outcome
+		strategy, budget string
+	}{
+		{alice, "bank:recall", "notes", nowhere, svc.Allow, "deep", "high"},
+		{alice, "bank:recall", "notes", svc.Context{Provider: "telegram"}, svc.Allow, "quick", "high"},
+		{alice, "bank:recall", "notes", svc.Context{Provider: "telegram", Topic: "news"}, svc.Allow, "daily", "high"},
+		{alice, "bank:delete", "prod::1", nowhere, svc.ExplicitDeny, "", ""},
+		{alice, "iam:users:read", "*", nowhere, svc.ImplicitDeny, "", ""},
+		{user("alice", "iam:users:read"), "iam:users:read", "*", nowhere, svc.Allow, "", ""},
+		{user("alice", "iam:users:read"), "iam:users:read", "notes", nowhere, svc.ImplicitDeny, "", ""},
+		{user("idle", "iam:*"), "iam:users:read", "*", nowhere, svc.ImplicitDeny, "", ""},
+		{user("stranger"), "bank:recall", "notes", nowhere, svc.ImplicitDeny, "", ""},
+		{user("stranger", "iam:*"), "iam:users:read", "*", nowhere, svc.Allow, "", ""},
+		{ci, "bank:recall", "notes", nowhere, svc.Allow, "deep", "low"},
+		{ci, "bank:recall", "other", nowhere, svc.ImplicitDeny, "", ""},
+		{account("idle-owned"), "bank:recall", "notes", nowhere, svc.ImplicitDeny, "", ""},
+		{svc.Unmapped, "bank:recall", "notes", svc.Context{Provider: "slack"}, svc.Allow, "deep", "low"},
+		{svc.Unmapped, "bank:recall", "notes", svc.Context{Channel: "closed"}, svc.ImplicitDeny, "", ""},
+		{svc.Unmapped, "bank:recall", "other", nowhere, svc.ImplicitDeny, "", ""},
+		{svc.Principal{Kind: svc.KindUnmapped, Actions: []string{"iam:*"}}, "iam:users:read", "*", nowhere, svc.ImplicitDeny, "", ""},
+		{svc.Host, "anything", "anywhere", nowhere, svc.Allow, "", ""},
+		{svc.Principal{Kind: "ghost", ID: "alice"}, "bank:recall", "notes", nowhere, svc.ImplicitDeny, "", ""},
+		{user("no\x00body"), "bank:recall", "notes", nowhere, svc.ImplicitDeny, "", ""},
+	} {
+		for range 2 { // read, then remembered
+			is := is.New(t)
+			d := must(h.Decide(t.Context(), c.by, c.action, c.bank, c.in))
+			strategy, _ := d.Strategy()
+			got := []string{string(d.Outcome()), strategy, or(d.Parameters().RecallBudget)}
+			is.Equal(got, []string{string(c.outcome), c.strategy, c.budget})
+			is.Equal(d.Allowed(), c.outcome == svc.Allow)
+			is.True(d.Reason() != "")
+		}
+	}
+	wantCode(t, errorOf(h.Decide(t.Context(), alice, "", "notes", nowhere)), svc.CodeInvalid, "action")
+	wantCode(t, errorOf(h.Decide(t.Context(), alice, "bank:recall", "no\x00tes", nowhere)), svc.CodeInvalid, "bank")
+	is.New(t).True(!svc.Decision{}.Allowed())
+}
+
+// watchedStore counts the reads that decisions make, and fails when it is told to.
+type watchedStore struct {
+	svc.Store
+	reads atomic.Int64
+	down  atomic.Bool
+}
+
+var errDown = fmt.Errorf("no route: %w", svc.ErrUnavailable)
+
+func (s *watchedStore) Access(ctx context.Context, q svc.AccessQuery) (svc.AccessSnapshot, error) {
+	s.reads.Add(1)
+	if s.down.Load() {
+		return svc.AccessSnapshot{}, errDown
+	}
+	return s.Store.Access(ctx, q)
+}
+
+func (s *watchedStore) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
+	if s.down.Load() {
+		return svc.StoreChanges{}, errDown
+	}
+	return s.Store.Changes(ctx, since)
+}
+
+func (s *watchedStore) AwaitChange(ctx context.Context, since int64) error {
+	if s.down.Load() {
+		return errDown
+	}
+	return s.Store.AwaitChange(ctx, since)
+}
+
+func watched(t *testing.T, edits ...func(*svc.Config)) (*host, *watchedStore) {
+	store := &watchedStore{}
+	h := newHost(t, append(edits, func(c *svc.Config) {
+		store.Store = c.Store
+		c.Store = store
+	})...)
+	h.apply(t, world)
+	return h, store
+}
+
+// warm asks until the answer is remembered.
+func (h *host) warm(t *testing.T, store *watchedStore, p svc.Principal, bank string) {
+	t.Helper()
+	eventually(t, func() bool {
+		before := store.reads.Load()
+		_, err := h.Decide(t.Context(), p, "bank:recall", bank, svc.Context{})
+		return err == nil && store.reads.Load() == before
+	})
+}
+
+// In a host's transaction nothing is remembered.
+func TestDecideInATransaction(t *testing.T) {
+	h, store := watched(t)
+	h.warm(t, store, user("alice"), "notes")
+	before := store.reads.Load()
+	for range 3 {
+		must(h.WithTx(store).Decide(t.Context(), user("alice"), "bank:recall", "notes", svc.Context{}))
+	}
+	is.New(t).Equal(store.reads.Load(), before+3)
+}
+
+func TestDecideAllocatesNothing(t *testing.T) {
+	h, store := watched(t)
+	alice := user("alice")
+	h.warm(t, store, alice, "notes")
+	allocs := testing.AllocsPerRun(1000, func() {
+		if d, err := h.Decide(context.Background(), alice, "bank:recall", "notes", svc.Context{}); err != nil || !d.Allowed() {
+			t.Error(d, err)
+		}
+	})
+	if allocs >= 1 {
+		t.Errorf("%v allocations", allocs)
+	}
+}
+
+// A question that is a mistake of the host's code is refused, and so is one of a closed Service.
+func TestDecideRefusesMistakes(t *testing.T) {
+	h := newHost(t)
+	for _, by := range []svc.Principal{{}, {ID: "alice"}, {Actions: []string{"*"}}} {
+		wantCode(t, errorOf(h.Decide(t.Context(), by, "bank:recall", "notes", svc.Context{})), svc.CodeInvalid, "principal")
+	}
+	for _, pattern := range []string{"*", "bank:*", "iam:users:*", "bank:recall*"} {
+		wantCode(t, errorOf(h.Decide(t.Context(), alice, pattern, "notes", svc.Context{})), svc.CodeInvalid, "action")
+	}
+	must(h.Decide(t.Context(), alice, "bank:recall", "notes", svc.Context{}))
+	is.New(t).NoErr(h.Close())
+	for _, by := range []svc.Principal{alice, svc.Host, svc.Unmapped} {
+		wantCode(t, errorOf(h.Decide(t.Context(), by, "bank:recall", "notes", svc.Context{})), svc.CodeUnavailable, "")
+	}
+}

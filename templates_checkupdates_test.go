@@ -50,8 +50,8 @@ func inFile(c svc.Content, id string) svc.CatalogEntry {
 }
 
 func TestCheckUpdates(t *testing.T) {
-	is := is.New(t)
-	h, installed := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
+	installed := must(h.Templates.Read(t.Context(), admin, "x"))
 	h.install(t, "gone", "gone", content("Gone", "1"))
 	h.install(t, "old", "old-b", content("Old", "1"))
 	h.install(t, "old", "old-a", content("Old", "1"))
@@ -90,8 +90,7 @@ func TestCheckUpdates(t *testing.T) {
 
 // What is found out for all is what is found out for each.
 func TestCheckUpdatesAgreesWithCheckUpdate(t *testing.T) {
-	is := is.New(t)
-	h, _ := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
 	for i := range 20 {
 		h.install(t, fmt.Sprint("t", i), fmt.Sprint("alias", i), content("T", fmt.Sprint(i%3)))
 	}
@@ -161,15 +160,13 @@ func TestCheckUpdatesRemembers(t *testing.T) {
 
 // A source that fails, is gone or has moved says so, and does not stop the others.
 func TestCheckUpdatesOfFailingSources(t *testing.T) {
-	is := is.New(t)
-	h, _ := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
 	for _, name := range []string{"gone", "moved"} {
 		must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme, Alias: &name}))
 		must(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: name, AliasID: &name}))
 		is.NoErr(h.Sources.Remove(t.Context(), admin, name))
 	}
-	_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://elsewhere.example/acme", Alias: ptr("moved")})
-	is.NoErr(err)
+	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://elsewhere.example/acme", Alias: ptr("moved")}))
 	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "2")})
 	is.Equal(report(h.checkUpdates(t)), []string{
 		"moved this template came from https://example.com/acme, but the source \"moved\" is now registered at https://elsewhere.example/acme: re-bind the source if that is right",
@@ -186,30 +183,26 @@ func TestCheckUpdatesOfFailingSources(t *testing.T) {
 }
 
 func TestCheckUpdatesProgress(t *testing.T) {
-	is := is.New(t)
-	h, _ := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
 	for i := range 9 {
 		h.install(t, fmt.Sprint(i), fmt.Sprint("a", i), content("A", "1"))
 	}
 	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")})
 	var told []int
-	_, err := h.Templates.CheckUpdates(t.Context(), admin, func(done, total int) {
+	must(h.Templates.CheckUpdates(t.Context(), admin, func(done, total int) {
 		is.Equal(total, 10)
 		told = append(told, done)
-	})
-	is.NoErr(err)
+	}))
 	is.True(slices.IsSorted(told))
 	is.Equal(told[len(told)-1], 10)
 }
 
 func TestCheckUpdatesFails(t *testing.T) {
-	is := is.New(t)
-	h, _ := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
 	wantCode(t, errorOf(h.Templates.CheckUpdates(t.Context(), alice, nil)), svc.CodeForbidden, "")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := h.Templates.CheckUpdates(ctx, admin, nil)
-	is.True(err != nil)
+	is.True(errorOf(h.Templates.CheckUpdates(ctx, admin, nil)) != nil)
 	empty := newHost(t).checkUpdates(t)
 	is.Equal(empty, svc.UpdateReport{Templates: []svc.TemplateUpdate{}, Sources: []svc.SourceReport{}})
 }
@@ -220,8 +213,7 @@ type noAnswers struct{ svc.Store }
 // The last report is in the store: a process that starts later has it, and one that made another
 // before. Without the role, and read-only, it is in the process that made it.
 func TestLastCheck(t *testing.T) {
-	is := is.New(t)
-	h, _ := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
 	_, _, err := h.Templates.LastCheck(t.Context(), admin)
 	wantCode(t, err, svc.CodeNotFound, "")
 	_, _, err = h.Templates.LastCheck(t.Context(), alice)
@@ -266,4 +258,44 @@ func TestLastCheck(t *testing.T) {
 		got, _ = last(h.Service)
 		is.True(got.Sources[0].Problem != "") // that of the store
 	}
+}
+
+// Each half is compared with sources by itself, and the copies of the server's are not touched by what users do.
+func TestPersonalUpdates(t *testing.T) {
+	is, h := is.New(t), withTemplate(t)
+	h.apply(t, personalStaff())
+	var tag string
+	eventually(t, func() (kept bool) { tag, kept = h.tag(t); return kept })
+	for _, by := range []svc.Principal{owner, other} {
+		must(h.MyTemplates.Install(t.Context(), by, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: ptr("of-" + by.ID)}))
+	}
+	is.Equal(must(h.Templates.ETag(t.Context(), admin)), tag)
+	is.Equal(must(h.MyTemplates.ETag(t.Context(), owner)), "")
+
+	h.market.catalog = svc.Catalog{Revision: "1", Entries: []svc.CatalogEntry{{ID: "x", Content: content("X", "2")}}}
+	h.market.put(acme, "x", content("X", "2"))
+	for range 2 {
+		for by, id := range map[string]string{"owner": "of-owner", "other": "of-other", "admin": "x"} {
+			check, caller := h.MyTemplates.CheckUpdates, user(by)
+			if by == "admin" {
+				check, caller = h.Templates.CheckUpdates, admin
+			}
+			report := must(check(t.Context(), caller, nil))
+			is.Equal(report.Checked, 1)
+			is.Equal(report.Templates[0].ID, id)
+		}
+	}
+	is.Equal(must(h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{})).Templates[0].InstalledAs, []string{"x"})
+	must(h.MySources.Register(t.Context(), owner, svc.NewSource{URL: acme, Alias: ptr("mine")}))
+	must(h.MyTemplates.Install(t.Context(), owner, svc.Install{TemplateID: "x", SourceName: "mine", SourceScope: svc.ScopePersonal}))
+	found := must(h.MySources.Search(t.Context(), owner, svc.CatalogFilter{}))
+	is.Equal(len(found), 1)
+	is.Equal(found[0].Templates[0].InstalledAs, []string{"x"})
+	is.True(must(h.MyTemplates.Update(t.Context(), owner, "of-owner", svc.UpdateRequest{})).Updated)
+	is.True(len(must(h.MyTemplates.Diff(t.Context(), other, "of-other")).Changes) > 0)
+	versions := collect(t, h.MyTemplates.History(t.Context(), owner, "of-owner"))
+	is.Equal(len(versions), 1)
+	back := must(h.MyTemplates.Rollback(t.Context(), owner, "of-owner", versions[0].Number))
+	is.Equal(string(back.Manifest), `{"version":"1"}`)
+	is.Equal(string(must(h.Templates.Read(t.Context(), admin, "x")).Manifest), `{"version":"1"}`)
 }

@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/matryer/is"
@@ -20,14 +21,13 @@ func content(name, version string) svc.Content {
 }
 
 // withTemplate is a host that has the template "x", installed from acme.
-func withTemplate(t *testing.T) (*host, svc.Template) {
+func withTemplate(t *testing.T) *host {
 	t.Helper()
 	h := newHost(t)
-	h.market.put(acme, "x", content("X", "1"))
 	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
-	installed := must(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"}))
+	h.install(t, "x", "x", content("X", "1"))
 	h.actions()
-	return h, installed
+	return h
 }
 
 func revision(t *testing.T, c svc.Content) string {
@@ -36,8 +36,8 @@ func revision(t *testing.T, c svc.Content) string {
 }
 
 func TestInstallTemplate(t *testing.T) {
-	is := is.New(t)
-	h, installed := withTemplate(t)
+	is, h := is.New(t), withTemplate(t)
+	installed := must(h.Templates.Read(t.Context(), admin, "x"))
 	is.Equal(installed.ID, "x")
 	is.Equal(installed.Name, "X")
 	is.Equal(installed.InstalledAt, installed.UpdatedAt)
@@ -45,33 +45,30 @@ func TestInstallTemplate(t *testing.T) {
 	is.Equal(installed.Origin.ID, "x")
 	is.Equal(installed.Origin.Revision, revision(t, content("X", "1")))
 
-	aliased, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: ptr("y")})
-	is.NoErr(err)
+	aliased := must(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: ptr("y")}))
 	is.Equal(aliased.ID, "y")
 	is.Equal(aliased.Origin.ID, "x")
 	is.Equal(h.actions(), []string{"template.installed template/y by admin"})
 }
 
 func TestInstallTakenAsksNobody(t *testing.T) {
-	h, _ := withTemplate(t)
+	h := withTemplate(t)
 	asked := len(h.market.asked)
-	_, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"})
-	wantCode(t, err, svc.CodeExists, "template_id")
-	_, err = h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme", AliasID: ptr("x")})
+	wantCode(t, errorOf(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"})), svc.CodeExists, "template_id")
+	_, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme", AliasID: ptr("x")})
 	wantCode(t, err, svc.CodeExists, "/alias_id")
 	is.New(t).Equal(len(h.market.asked), asked)
 }
 
 func TestInstallTakenMeanwhile(t *testing.T) {
-	h, _ := withTemplate(t)
+	h := withTemplate(t)
 	h.market.put(acme, "z", content("Z", "1"))
 	h.market.during = func() { h.market.during = nil; create(t, h, "z", svc.Content{}) }
-	_, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme"})
-	wantCode(t, err, svc.CodeExists, "template_id")
+	wantCode(t, errorOf(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme"})), svc.CodeExists, "template_id")
 }
 
 func TestInstallRefuses(t *testing.T) {
-	h, _ := withTemplate(t)
+	h := withTemplate(t)
 	h.market.put(acme, "bad", svc.Content{Name: "bad", Manifest: manifest(`{}`)})
 	h.market.put(acme, "worse", svc.Content{Name: "bad", Manifest: manifest(`{"version":"1"`)})
 	for _, c := range []struct {
@@ -98,7 +95,7 @@ func TestInstallRefuses(t *testing.T) {
 }
 
 func TestSourceFaults(t *testing.T) {
-	h, _ := withTemplate(t)
+	h := withTemplate(t)
 	for want, fault := range map[svc.Code]error{
 		svc.CodeSourceFailed:  errors.New("dial tcp 10.0.0.1: refused"),
 		svc.CodeSourceTimeout: context.DeadlineExceeded,
@@ -114,217 +111,163 @@ func TestSourceFaults(t *testing.T) {
 	}
 }
 
-func TestCheckUpdate(t *testing.T) {
-	is := is.New(t)
-	h, installed := withTemplate(t)
-	check := func() svc.UpdateCheck {
-		t.Helper()
-		c := must(h.Templates.CheckUpdate(t.Context(), admin, "x"))
-		is.Equal(*c.CurrentRevision, installed.Origin.Revision)
-		is.Equal(*c.Source, installed.Origin.Source)
-		return c
-	}
-	c := check()
-	is.Equal(c.HasUpdate, false)
-	is.Equal(c.LatestRevision, c.CurrentRevision)
-
-	h.market.put(acme, "x", content("X", "2"))
-	c = check()
-	is.Equal(c.HasUpdate, true)
-	is.Equal(*c.LatestRevision, revision(t, content("X", "2")))
-
-	h.market.remove(acme, "x")
-	c = check()
-	is.Equal(c.HasUpdate, false)
-	is.Equal(c.LatestRevision, nil)
-	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
-	wantCode(t, err, svc.CodeNotFound, "")
-
-	is.NoErr(h.Sources.Remove(t.Context(), admin, "acme"))
-	wantCode(t, errorOf(h.Templates.CheckUpdate(t.Context(), admin, "x")), svc.CodeNotFound, "")
-	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})), svc.CodeNotFound, "")
-	is.Equal(must(h.Templates.Read(t.Context(), admin, "x")).Origin.Source.Name, "acme")
-
-	create(t, h, "hand", svc.Content{})
-	is.Equal(must(h.Templates.CheckUpdate(t.Context(), admin, "hand")), svc.UpdateCheck{})
-	_, err = h.Templates.Update(t.Context(), admin, "hand", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
-	wantCode(t, err, svc.CodeInvalid, "template_id")
-	wantCode(t, errorOf(h.Templates.CheckUpdate(t.Context(), admin, "nothing")), svc.CodeNotFound, "")
-	_, err = h.Templates.Update(t.Context(), admin, "nothing", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
-	wantCode(t, err, svc.CodeNotFound, "")
-}
-
-// TestUpdateTable is the table of the contract: what changed at the source, what was edited here, and what an update does.
-func TestUpdateTable(t *testing.T) {
-	one, two, edited := content("X", "1"), content("X", "2"), content("Edited", "1")
-	for _, c := range []struct {
-		rule         string
-		source, here svc.Content
-		force        bool
-		updated      bool
-		becomes      svc.Content
-		refused      bool
-	}{
-		{"nothing changed", one, one, false, false, one, false},
-		{"nothing changed, forced: written again", one, one, true, true, one, false},
-		{"the source changed", two, one, false, true, two, false},
-		{"the source changed, forced", two, one, true, true, two, false},
-		{"edited here: kept", one, edited, false, false, edited, false},
-		{"edited here, forced: back to the source", one, edited, true, true, one, false},
-		{"both changed: refused", two, edited, false, false, edited, true},
-		{"both changed, forced", two, edited, true, true, two, false},
-		{"both changed alike: brought up to date", two, two, false, true, two, false},
-	} {
-		t.Run(c.rule, func(t *testing.T) {
-			is := is.New(t)
-			h, before := withTemplate(t)
-			h.market.put(acme, "x", c.source)
-			_, err := h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: &c.here.Name, Manifest: c.here.Manifest})
-			is.NoErr(err)
-			h.actions()
-
-			update, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: map[bool]svc.LocalEdits{true: svc.TakeTheirs}[c.force]})
-			if c.refused {
-				wantCode(t, err, svc.CodeEdited, "")
-				e, _ := errors.AsType[*svc.Error](err)
-				is.Equal(e.Fields, []string{"name"})
-			} else {
-				is.NoErr(err)
-				is.Equal(update.Updated, c.updated)
-				is.Equal(update.PreviousRevision, before.Origin.Revision)
-				is.Equal(update.NewRevision, update.Template.Origin.Revision)
-			}
-			after := must(h.Templates.Read(t.Context(), admin, "x"))
-			is.Equal(revision(t, after.Content), revision(t, c.becomes))
-			is.Equal(after.InstalledAt, before.InstalledAt)
-			is.Equal(len(h.actions()), map[bool]int{true: 1}[c.updated])
-			if c.updated {
-				is.Equal(after.Origin.Revision, revision(t, c.source))
-				is.True(after.UpdatedAt.After(before.UpdatedAt))
-				is.Equal(update.Template, after)
-			}
-		})
-	}
-}
-
-func TestUpdateSeesWhatWasEditedMeanwhile(t *testing.T) {
-	is := is.New(t)
-	h, _ := withTemplate(t)
-	h.market.put(acme, "x", content("X", "2"))
-	h.market.during = func() {
-		h.market.during = nil
-		_, err := h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{
-			Description: &svc.TextPatch{Value: ptr("d")}, Category: &svc.TextPatch{Value: ptr("c")},
-			Integrations: &[]string{"i"}, Tags: &[]string{}, Manifest: manifest(`{"version":"1","n":1}`),
-		})
-		is.NoErr(err)
-	}
-	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
-	wantCode(t, err, svc.CodeEdited, "")
-	e, _ := errors.AsType[*svc.Error](err)
-	is.Equal(e.Fields, []string{"description", "category", "integrations", "tags", "manifest"})
-
-	h.market.during = func() { h.market.during = nil; is.NoErr(h.Templates.Delete(t.Context(), admin, "x")) }
-	_, err = h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
-	wantCode(t, err, svc.CodeNotFound, "")
-}
-
-func TestUpdateOfAnotherTemplateOfThatID(t *testing.T) {
-	h, _ := withTemplate(t)
-	h.market.during = func() {
-		h.market.during = nil
-		is.New(t).NoErr(h.Templates.Delete(t.Context(), admin, "x"))
-		create(t, h, "x", svc.Content{})
-	}
-	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
-	wantCode(t, err, svc.CodeChanged, "")
-}
-
 func TestWithoutMarketplace(t *testing.T) {
-	h, _ := withTemplate(t)
+	h := withTemplate(t)
 	bare := newHost(t, func(c *svc.Config) { c.Store, c.Sources.Marketplace = h.store, nil })
 	wantCode(t, errorOf(bare.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})), svc.CodeSourceFailed, "")
 }
 
-func history(t *testing.T, h *host, id string) []svc.TemplateVersion {
-	t.Helper()
-	return collect(t, h.Templates.History(t.Context(), admin, id))
-}
-
-// What a patch, an update by force and a rollback replace is in the history, and what writes nothing adds nothing to it.
-func TestHistory(t *testing.T) {
+func TestRevision(t *testing.T) {
 	is := is.New(t)
-	h, installed := withTemplate(t)
-	is.Equal(installed.Version, int64(1))
-	is.Equal(len(history(t, h, "x")), 0)
-	patched := must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr("Mine")}))
-	is.Equal(patched.Version, int64(2))
-	must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr("Mine")}))
-	h.market.put(acme, "x", content("X", "2"))
-	updated := must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs}))
-	again, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs}) // written again, and the same
-	is.NoErr(err)
-	is.Equal(again.Template.Version, int64(3))
-
-	versions := history(t, h, "x")
-	is.Equal(versions, []svc.TemplateVersion{
-		{Number: 2, Content: patched.Content, SourceRevision: installed.Origin.Revision, UpdatedAt: patched.UpdatedAt},
-		{Number: 1, Content: installed.Content, SourceRevision: installed.Origin.Revision, UpdatedAt: installed.UpdatedAt},
-	})
-	h.actions()
-
-	back := must(h.Templates.Rollback(t.Context(), admin, "x", 2))
-	is.Equal(back.Content, patched.Content)
-	origin := *updated.Template.Origin
-	origin.Edited = true
-	is.Equal(*back.Origin, origin) // it is an edit
-	is.True(back.UpdatedAt.After(updated.Template.UpdatedAt))
-	is.Equal(h.actions(), []string{"template.rolled_back template/x by admin", "template.diverged template/x by admin"})
-	is.Equal(must(h.Templates.Read(t.Context(), admin, "x")), back)
-	is.Equal(history(t, h, "x")[0].Content, updated.Template.Content)
-	_, err = h.Templates.Rollback(t.Context(), admin, "x", 3) // and back again
-	is.NoErr(err)
-	h.actions()
-	is.Equal(must(h.Templates.Rollback(t.Context(), admin, "x", 3)).Version, int64(5))
-	is.Equal(h.actions(), nil)
-
-	is.True(!must(h.Templates.CheckUpdate(t.Context(), admin, "x")).HasUpdate)
-	is.NoErr(h.Templates.Delete(t.Context(), admin, "x"))
-	create(t, h, "x", svc.Content{})
-	is.Equal(len(history(t, h, "x")), 0)
-}
-
-func TestHistoryIsBounded(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
-	create(t, h, "x", svc.Content{})
-	for i := range limits.TemplateVersions + 3 {
-		must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr(fmt.Sprint("name ", i))}))
+	// echo -n '{"category":null,"description":"d","integrations":[],"manifest":{"a":1,"version":"1"},"name":"n","tags":["t"]}' | sha256sum
+	const want = "sha256:d09a7a7fee647053cb5ff648e4dfb974be00b10ab8fcd3c149853794555f6e67"
+	spellings := []string{`{"version":"1","a":1}`, `{"a":1.0,"version":"1"}`, ` { "a" : 1e0 , "version" : "\u0031" } `}
+	for _, spelling := range spellings {
+		c := svc.Content{Name: "n", Description: ptr("d"), Tags: []string{"t"}, Manifest: manifest(spelling)}
+		is.Equal(revision(t, c), want)
 	}
-	versions := history(t, h, "x")
-	is.Equal(len(versions), limits.TemplateVersions)
-	is.Equal(versions[0].Number, int64(limits.TemplateVersions+3))
-	wantCode(t, errorOf(h.Templates.Rollback(t.Context(), admin, "x", 3)), svc.CodeNotFound, "")
 }
 
-func TestHistoryRefuses(t *testing.T) {
-	h, _ := withTemplate(t)
-	for number, code := range map[int64]svc.Code{0: svc.CodeInvalid, -1: svc.CodeInvalid, math.MaxInt64: svc.CodeInvalid, 1: svc.CodeNotFound, 99: svc.CodeNotFound} {
-		_, err := h.Templates.Rollback(t.Context(), admin, "x", number)
-		if svc.ErrorCode(err) != code {
-			t.Errorf("version %d: %v", number, err)
+func TestRevisionTellsContentsApart(t *testing.T) {
+	contents := []svc.Content{
+		{Name: "n", Manifest: manifest(`{}`)},
+		{Name: "N", Manifest: manifest(`{}`)},
+		{Name: "n", Description: ptr(""), Manifest: manifest(`{}`)},
+		{Name: "n", Category: ptr(""), Manifest: manifest(`{}`)},
+		{Name: "n", Tags: []string{""}, Manifest: manifest(`{}`)},
+		{Name: "n", Tags: []string{"a", "b"}, Manifest: manifest(`{}`)},
+		{Name: "n", Tags: []string{"b", "a"}, Manifest: manifest(`{}`)},
+		{Name: "n", Integrations: []string{"a"}, Manifest: manifest(`{}`)},
+		{Name: "n", Manifest: manifest(`{"a":9007199254740993}`)},
+		{Name: "n", Manifest: manifest(`{"a":9007199254740992}`)},
+	}
+	seen := map[string]int{}
+	for i, c := range contents {
+		r := revision(t, c)
+		if j, twice := seen[r]; twice {
+			t.Errorf("contents %d and %d have one revision", i, j)
 		}
+		seen[r] = i
 	}
-	_, rollback := h.Templates.Rollback(t.Context(), user("plain"), "x", 1)
-	_, diff := h.Templates.Diff(t.Context(), user("plain"), "x")
-	for _, err := range []error{rollback, diff, lastError(h.Templates.History(t.Context(), user("plain"), "x"))} {
-		wantCode(t, err, svc.CodeForbidden, "")
+	if _, err := (svc.Content{Manifest: manifest(`{`)}).Revision(); err == nil {
+		t.Error("what is no JSON has a revision")
 	}
-	_, rollback = h.Templates.Rollback(t.Context(), admin, "nothing", 1)
-	_, diff = h.Templates.Diff(t.Context(), admin, "nothing")
-	for _, err := range []error{rollback, diff, lastError(h.Templates.History(t.Context(), admin, "nothing"))} {
-		wantCode(t, err, svc.CodeNotFound, "")
+}
+
+// fill gives the owner so many templates and sources, with the names "n0", "n1" and so on.
+func (h *host) fill(t *testing.T, templates, sources int) {
+	t.Helper()
+	is := is.New(t)
+	template := must(h.MyTemplates.Create(t.Context(), owner, svc.NewTemplate{ID: "like", Content: content("X", "1")}))
+	source := must(h.MySources.Register(t.Context(), owner, svc.NewSource{URL: acme, Alias: new("like")}))
+	for i := range templates {
+		template.ID = fmt.Sprint("n", i)
+		is.NoErr(h.store.CreateTemplate(t.Context(), template))
 	}
-	_, rollback = h.Templates.Rollback(t.Context(), admin, "a/b", 1)
-	wantCode(t, rollback, svc.CodeInvalid, "template_id")
+	for i := range sources {
+		source.Name = fmt.Sprint("n", i)
+		is.NoErr(h.store.CreateSource(t.Context(), source))
+	}
+	is.NoErr(h.MyTemplates.Delete(t.Context(), owner, "like"))
+	is.NoErr(h.MySources.Remove(t.Context(), owner, "like"))
+}
+
+// A user has no more than is allowed, however many calls add at once, and whoever makes them. The server has no such limit.
+func TestPersonalLimits(t *testing.T) {
+	for what, c := range map[string]struct {
+		templates, sources int
+		add, drop          string
+	}{
+		"templates": {limits.PersonalTemplates - 3, 0, "template:create Create", "template:manage Delete"},
+		"sources":   {0, limits.PersonalSources - 3, "template:source Register", "template:source Remove"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			is, h := is.New(t), withPersonalStaff(t, func(c *svc.Config) { c.Events.OnEvent = nil })
+			h.fill(t, c.templates, c.sources)
+			most := max(c.templates, c.sources) + 3
+			var added atomic.Int64
+			var group sync.WaitGroup
+			for i := range 8 {
+				group.Go(func() {
+					by := []svc.Principal{owner, account("ops")}[i%2]
+					if err := h.personal(t.Context(), by, fmt.Sprint("at-once", i))[c.add](); err == nil {
+						added.Add(1)
+					} else {
+						wantCode(t, err, svc.CodeLimit, "")
+					}
+				})
+			}
+			group.Wait()
+			is.Equal(added.Load(), int64(3))
+			is.Equal(len(h.personalState(t, owner)), most)
+			is.NoErr(h.personal(t.Context(), other, "n0")[c.add]())
+			wantCode(t, h.personal(t.Context(), owner, "one-more")[c.add](), svc.CodeLimit, "")
+			is.NoErr(h.personal(t.Context(), owner, "n0")[c.drop]())
+			is.NoErr(h.personal(t.Context(), owner, "one-more")[c.add]())
+		})
+	}
+}
+
+// A repeated request gets its answer, also where no more is allowed. The halves have requests of their own.
+func TestPersonalInstallsAreRepeatable(t *testing.T) {
+	is, h := is.New(t), withPersonalStaff(t, func(c *svc.Config) { c.Events.OnEvent = nil })
+	must(h.Sources.Register(t.Context(), owner, svc.NewSource{URL: acme}))
+	in := svc.Install{TemplateID: "x", SourceName: "acme", IdempotencyKey: "once"}
+	first := must(h.MyTemplates.Install(t.Context(), owner, in))
+	is.Equal(first.Origin.Source.Scope, svc.ScopeServer)
+	h.fill(t, limits.PersonalTemplates-1, 0)
+	is.Equal(must(h.MyTemplates.Install(t.Context(), owner, in)), first)
+	wantCode(t, errorOf(h.Templates.Install(t.Context(), owner, in)), svc.CodeKeyReused, "Idempotency-Key")
+	in.IdempotencyKey, in.AliasID = "twice", ptr("y")
+	wantCode(t, errorOf(h.MyTemplates.Install(t.Context(), owner, in)), svc.CodeLimit, "")
+	is.NoErr(h.MyTemplates.Delete(t.Context(), owner, "n0"))
+	_, err := h.MyTemplates.Install(t.Context(), owner, in) // a refusal is no answer
+	is.NoErr(err)
+}
+
+// Nothing is left for a user that is deleted meanwhile. A user of the host, without a row, is none that could be.
+func TestPersonalOfADeletedUser(t *testing.T) {
+	is := is.New(t)
+	gone := ""
+	deletes := hooks{access: func(read *svc.AccessSnapshot, tx bool) error {
+		if tx && read.User != nil && read.User.ID == gone { // between the look at its rights and the transaction
+			read.User = nil
+		}
+		return nil
+	}}
+	h := withPersonalStaff(t, func(c *svc.Config) { c.Store = hook(c.Store, deletes) })
+	add := func(by svc.Principal, id string) (codes []svc.Code) {
+		for _, method := range []string{"template:create Create", "template:source Register", "template:install Install"} {
+			codes = append(codes, svc.ErrorCode(h.personal(t.Context(), by, id)[method]()))
+		}
+		return codes
+	}
+	h.market.put(acme, "b", content("B", "1"))
+	refused := []svc.Code{svc.CodeForbidden, svc.CodeForbidden, svc.CodeForbidden}
+	gone = "owner"
+	is.NoErr(func() error { return errorOf(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme})) }())
+	is.Equal(add(owner, "a")[:2], refused[:2])
+	is.Equal(add(account("ops"), "a")[:2], refused[:2])
+	wantCode(t, errorOf(h.MyTemplates.Install(t.Context(), owner, svc.Install{TemplateID: "x", SourceName: "acme"})), svc.CodeForbidden, "")
+	is.Equal(h.personalState(t, owner), nil)
+	is.Equal(add(other, "b"), []svc.Code{"", "", svc.CodeExists})
+	gone = "vouched"
+	is.Equal(add(user("vouched", "template:*"), "b"), []svc.Code{"", "", svc.CodeExists})
+}
+
+// In a transaction of the host, own templates and sources are part of it.
+func TestPersonalInATransaction(t *testing.T) {
+	is, h := is.New(t), withPersonalStaff(t)
+	back := errors.New("back")
+	for _, end := range []error{back, nil} {
+		err := h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
+			in := &host{Service: h.WithTx(tx)}
+			is.NoErr(in.personal(ctx, account("ops"), "x")["template:create Create"]())
+			is.NoErr(in.personal(ctx, owner, "x")["template:source Register"]())
+			is.Equal(len(in.personalState(t, owner)), 2)
+			return end
+		})
+		is.True(errors.Is(err, end))
+		is.Equal(len(h.personalState(t, owner)) == 2, end == nil)
+	}
 }

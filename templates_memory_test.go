@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/matryer/is"
 
@@ -103,6 +105,14 @@ func newKeeper(t *testing.T, cached int, edits ...func(*svc.Config)) keeper {
 	})...)
 	k.plain = newHost(t, func(c *svc.Config) { c.Store, c.Sources.Marketplace, c.Memory.Templates = k.store.Store, k.market, -1 })
 	k.plain.market = k.market
+	return k
+}
+
+// keeperOfOne is a keeper with the template "a".
+func keeperOfOne(t *testing.T) keeper {
+	t.Helper()
+	k := newKeeper(t, 1<<20)
+	create(t, k.plain, "a", svc.Content{})
 	return k
 }
 
@@ -209,8 +219,7 @@ func TestKeptTemplatesAreThoseOfTheStore(t *testing.T) {
 
 // What this service does counts at once, whatever it is; so does what it is told.
 func TestKeptTemplatesFollowTheirService(t *testing.T) {
-	is := is.New(t)
-	k := newKeeper(t, 1<<20)
+	is, k := is.New(t), newKeeper(t, 1<<20)
 	k.register(t)
 	k.fill(t, rand.New(rand.NewPCG(1, 1)), 20)
 	publish := func(name string) {
@@ -222,13 +231,11 @@ func TestKeptTemplatesFollowTheirService(t *testing.T) {
 	alias := "from-acme"
 	for name, do := range map[string]func() error{
 		"patch": func() error {
-			_, err := k.Templates.Patch(k.ctx(t), admin, alias, svc.TemplatePatch{Name: ptr(fmt.Sprint(rand.Uint64()))})
-			return err
+			return errorOf(k.Templates.Patch(k.ctx(t), admin, alias, svc.TemplatePatch{Name: ptr(fmt.Sprint(rand.Uint64()))}))
 		},
 		"delete": func() error { return k.Templates.Delete(k.ctx(t), admin, alias) },
 		"create": func() error {
-			_, err := k.Templates.Create(k.ctx(t), admin, svc.NewTemplate{ID: fmt.Sprint("made", rand.Uint64()), Content: content("Made", "1")})
-			return err
+			return errorOf(k.Templates.Create(k.ctx(t), admin, svc.NewTemplate{ID: fmt.Sprint("made", rand.Uint64()), Content: content("Made", "1")}))
 		},
 		"update": func() error {
 			publish(fmt.Sprint("New ", rand.Uint64()))
@@ -253,8 +260,7 @@ func TestKeptTemplatesFollowTheirService(t *testing.T) {
 			is := is.New(t)
 			if _, err := k.Templates.Read(k.ctx(t), admin, alias); err != nil {
 				k.warm(t)
-				_, err := k.Templates.Install(k.ctx(t), admin, svc.Install{TemplateID: "new", SourceName: "acme", AliasID: &alias})
-				is.NoErr(err)
+				must(k.Templates.Install(k.ctx(t), admin, svc.Install{TemplateID: "new", SourceName: "acme", AliasID: &alias}))
 				k.same(t)
 			}
 			k.warm(t)
@@ -268,15 +274,11 @@ func TestKeptTemplatesFollowTheirService(t *testing.T) {
 
 func (k keeper) patchPlain(t *testing.T, id string) {
 	t.Helper()
-	_, err := k.plain.Templates.Patch(t.Context(), admin, id, svc.TemplatePatch{Name: ptr(fmt.Sprint("Patched ", rand.Uint64()))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(k.plain.Templates.Patch(t.Context(), admin, id, svc.TemplatePatch{Name: ptr(fmt.Sprint("Patched ", rand.Uint64()))}))
 }
 
 func TestKeptTemplatesFollowOthers(t *testing.T) {
-	k := newKeeper(t, 1<<20)
-	create(t, k.plain, "a", svc.Content{})
+	k := keeperOfOne(t)
 	for range 5 {
 		k.warm(t)
 		k.patchPlain(t, "a")
@@ -295,68 +297,32 @@ func TestKeptTemplatesFollowOthers(t *testing.T) {
 // Whoever has been shown by any call that a template is not what the list has does not find that in the list, although nothing else has
 // told this service of it.
 func TestKeptTemplatesAgreeWithWhatWasShown(t *testing.T) {
-	patch := svc.TemplatePatch{Name: ptr("Other")}
+	type call func(ctx context.Context, h *host) error
+	patch := call(func(ctx context.Context, h *host) error {
+		return errorOf(h.Templates.Patch(ctx, admin, "a", svc.TemplatePatch{Name: ptr("Other")}))
+	})
+	remove := call(func(ctx context.Context, h *host) error { return h.Templates.Delete(ctx, admin, "a") })
+	make := call(func(ctx context.Context, h *host) error {
+		return errorOf(h.Templates.Create(ctx, admin, svc.NewTemplate{ID: "b", Content: content("B", "1")}))
+	})
+	check := call(func(ctx context.Context, h *host) error { return errorOf(h.Templates.CheckUpdate(ctx, admin, "a")) })
 	for name, c := range map[string]struct {
-		others func(*host) error
-		shows  func(k keeper, ctx context.Context) error
-		code   svc.Code
+		others, shows call
+		code          svc.Code
 	}{
-		"a patch that changes nothing": {
-			func(h *host) error { _, err := h.Templates.Patch(context.Background(), admin, "a", patch); return err },
-			func(k keeper, ctx context.Context) error { return errorOf(k.Templates.Patch(ctx, admin, "a", patch)) }, "",
-		},
-		"a patch of what is gone": {
-			func(h *host) error { return h.Templates.Delete(context.Background(), admin, "a") },
-			func(k keeper, ctx context.Context) error {
-				return errorOf(k.Templates.Patch(ctx, admin, "a", patch))
-			}, svc.CodeNotFound,
-		},
-		"a deletion": {
-			func(h *host) error { return h.Templates.Delete(context.Background(), admin, "a") },
-			func(k keeper, ctx context.Context) error { return k.Templates.Delete(ctx, admin, "a") }, svc.CodeNotFound,
-		},
-		"a creation": {
-			func(h *host) error {
-				_, err := h.Templates.Create(context.Background(), admin, svc.NewTemplate{ID: "b", Content: content("B", "1")})
-				return err
-			},
-			func(k keeper, ctx context.Context) error {
-				return errorOf(k.Templates.Create(ctx, admin, svc.NewTemplate{ID: "b", Content: content("B", "1")}))
-			}, svc.CodeExists,
-		},
-		"a check": {
-			func(h *host) error { _, err := h.Templates.Patch(context.Background(), admin, "a", patch); return err },
-			func(k keeper, ctx context.Context) error { return errorOf(k.Templates.CheckUpdate(ctx, admin, "a")) }, "",
-		},
+		"a patch that changes nothing": {patch, patch, ""}, "a patch of what is gone": {remove, patch, svc.CodeNotFound},
+		"a deletion": {remove, remove, svc.CodeNotFound}, "a creation": {make, make, svc.CodeExists}, "a check": {patch, check, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			is := is.New(t)
-			k := newKeeper(t, 1<<20)
-			create(t, k.plain, "a", svc.Content{})
+			is, k := is.New(t), keeperOfOne(t)
 			k.warm(t)
 			k.store.plant(func() { k.store.deaf = true })
 			k.warm(t)
-			is.NoErr(c.others(k.plain))
-			is.Equal(svc.ErrorCode(c.shows(k, k.ctx(t))), c.code)
+			is.NoErr(c.others(t.Context(), k.plain))
+			is.Equal(svc.ErrorCode(c.shows(k.ctx(t), k.host)), c.code)
 			k.same(t)
 		})
 	}
-}
-
-// Re-binding changes nothing that an ETag follows from.
-func TestKeptTemplatesAgreeWithTheirAddress(t *testing.T) {
-	k := newKeeper(t, 1<<20)
-	k.register(t)
-	k.plain.install(t, "x", "x", content("X", "1"))
-	k.market.put(elsewhere, "x", content("X", "1"))
-	k.warm(t)
-	k.store.plant(func() { k.store.deaf = true })
-	k.warm(t)
-	is.New(t).NoErr(k.plain.Sources.Remove(t.Context(), admin, "acme"))
-	must(k.plain.Sources.Register(t.Context(), admin, svc.NewSource{URL: elsewhere, Alias: ptr("acme")}))
-	must(k.plain.Sources.Rebind(t.Context(), admin, "acme"))
-	must(k.Templates.CheckUpdate(k.ctx(t), admin, "x"))
-	k.same(t)
 }
 
 // While a call of this service may be changing a template nothing is taken from memory.
@@ -399,4 +365,130 @@ func TestKeptTemplatesAreNotOfATransaction(t *testing.T) {
 	is.Equal(must(inside.Templates.ETag(k.ctx(t), admin)), "")
 	is.Equal(k.store.templates.Load(), before+3) // the list has a chunk, and an empty one
 	must(inside.Templates.Patch(k.ctx(t), admin, "a", svc.TemplatePatch{Name: ptr("Other")}))
+}
+
+// With too many templates there is nothing in memory, and the store is not read for it again and again.
+func TestTooManyTemplatesAreNotKept(t *testing.T) {
+	synctest.Test(t, testTooManyTemplatesAreNotKept)
+}
+
+func testTooManyTemplatesAreNotKept(t *testing.T) {
+	k := newKeeper(t, 10_000)
+	for i := range 20 {
+		create(t, k.plain, fmt.Sprint("t", i), svc.Content{})
+	}
+	reads := func() int64 {
+		before := k.store.templates.Load()
+		k.list(t, k.host, svc.TemplateQuery{})
+		return k.store.templates.Load() - before
+	}
+	same := 0 // lists in a row without a look in the background
+	eventually(t, func() bool {
+		if same++; reads() != 2 {
+			same = 0
+		}
+		return same == 100
+	})
+	k.same(t)
+	for i := range 15 {
+		is.New(t).NoErr(k.Templates.Delete(k.ctx(t), admin, fmt.Sprint("t", i)))
+	}
+	k.warm(t)
+	k.same(t)
+}
+
+// When the store has not been reached for 5 seconds, nothing old is said.
+func TestKeptTemplatesEndWithTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := keeperOfOne(t)
+		k.warm(t)
+		k.store.down.Store(true)
+		must(k.Templates.Read(k.ctx(t), svc.Host, "a"))
+		pass(5 * time.Second)
+		wantCode(t, errorOf(k.Templates.Read(k.ctx(t), svc.Host, "a")), svc.CodeUnavailable, "")
+		wantCode(t, lastError(k.Templates.List(k.ctx(t), svc.Host, svc.TemplateQuery{})), svc.CodeUnavailable, "")
+		k.store.down.Store(false)
+		k.patchPlain(t, "a")
+		eventually(t, func() bool { _, err := k.Templates.Read(k.ctx(t), svc.Host, "a"); return err == nil })
+		k.warm(t)
+		k.same(t)
+	})
+}
+
+// A reading in the background that fails, panics or never ends is nobody's trouble.
+func TestKeepingTemplatesFails(t *testing.T) {
+	for name, read := range map[string]func() error{
+		"fails":  func() error { return errDown },
+		"panics": func() error { panic("planted") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := keeperOfOne(t)
+				tried := make(chan bool, 1000)
+				k.store.plant(func() {
+					k.store.read = func() error {
+						tried <- true
+						return read()
+					}
+				})
+				k.same(t)
+				eventually(t, func() bool { k.same(t); return len(tried) > 0 })
+				k.store.plant(func() { k.store.read = nil })
+				k.warm(t)
+				if k.same(t); len(tried) == 0 {
+					t.Error("it was not tried")
+				}
+			})
+		})
+	}
+}
+
+func TestCloseWaitsForReadsOfTemplates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := keeperOfOne(t)
+		reading, ended := make(chan bool), make(chan bool)
+		k.store.plant(func() {
+			k.store.read = func() error {
+				close(reading)
+				<-ended
+				return errDown
+			}
+		})
+		k.same(t)
+		<-reading
+		closed := make(chan error, 1)
+		go func() { closed <- k.Close() }()
+		pass(time.Hour)
+		if len(closed) > 0 {
+			t.Error("closed while templates are read")
+		}
+		close(ended)
+		is.New(t).NoErr(<-closed)
+	})
+}
+
+// However many want to read while templates change, they are copied a small part of the time.
+func TestTemplatesAreCopiedNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := keeperOfOne(t)
+		const takes = 2 * time.Millisecond
+		var copied atomic.Int64
+		k.store.plant(func() {
+			k.store.read = func() error {
+				copied.Add(1)
+				time.Sleep(takes)
+				return nil
+			}
+		})
+		began := time.Now()
+		for time.Since(began) < 300*time.Millisecond {
+			must(k.Templates.Patch(k.ctx(t), admin, "a", svc.TemplatePatch{Category: &svc.TextPatch{Value: ptr(fmt.Sprint(rand.Uint64()))}}))
+			k.list(t, k.host, svc.TemplateQuery{})
+			time.Sleep(time.Millisecond / 10)
+		}
+		most := 2 * (1 + int64(time.Since(began)/(21*2*takes))) // of two chunks each, the second empty
+		if n := copied.Load(); n == 0 || n > most {
+			t.Errorf("%d chunks were read in %v, want at most %d", n, time.Since(began), most)
+		}
+	})
 }

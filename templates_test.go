@@ -1,17 +1,18 @@
 package svc_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/limits"
 )
 
@@ -27,8 +28,7 @@ func create(t *testing.T, h *host, id string, content svc.Content) svc.Template 
 }
 
 func TestCreateTemplate(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	made := create(t, h, "notes", svc.Content{
 		Name: "Notes", Description: ptr(""), Category: ptr("work"), Tags: []string{"b", "a", "b"},
 		Manifest: manifest(` { "version" : "1", "n" : 1.0, "big" : 12345678901234567890 } `),
@@ -44,60 +44,38 @@ func TestCreateTemplate(t *testing.T) {
 	is.Equal(must(h.Templates.Read(t.Context(), admin, "notes")), made)
 	is.Equal(h.actions(), []string{"template.created template/notes by admin"})
 
-	_, err := h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "notes", Content: made.Content})
-	wantCode(t, err, svc.CodeExists, "/id")
+	wantCode(t, errorOf(h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "notes", Content: made.Content})), svc.CodeExists, "/id")
 	wantCode(t, errorOf(h.Templates.Read(t.Context(), admin, "nothing")), svc.CodeNotFound, "")
 	is.Equal(h.actions(), nil)
 }
 
 func TestCreateTemplateRefuses(t *testing.T) {
-	long := strings.Repeat("é", limits.DescriptionLength)
-	for _, c := range []struct {
-		field string
-		id    string
-		edit  func(*svc.Content)
-	}{
-		{"/id", "", func(*svc.Content) {}},
-		{"/id", ".", func(*svc.Content) {}},
-		{"/id", "..", func(*svc.Content) {}},
-		{"/id", "a/b", func(*svc.Content) {}},
-		{"/id", `a\b`, func(*svc.Content) {}},
-		{"/id", "a\x00", func(*svc.Content) {}},
-		{"/id", "a\n", func(*svc.Content) {}},
-		{"/id", "a\u202e", func(*svc.Content) {}},
-		{"/id", "a\u200b", func(*svc.Content) {}},
-		{"/id", "\xff", func(*svc.Content) {}},
-		{"/id", strings.Repeat("é", 129), func(*svc.Content) {}},
-		{"/name", "a", func(c *svc.Content) { c.Name = "" }},
-		{"/name", "a", func(c *svc.Content) { c.Name = "a\x00b" }},
-		{"/description", "a", func(c *svc.Content) { c.Description = ptr(long + "é") }},
-		{"/description", "a", func(c *svc.Content) { c.Description = ptr("\xff") }},
-		{"/category", "a", func(c *svc.Content) { c.Category = ptr(long) }},
-		{"/tags", "a", func(c *svc.Content) { c.Tags = make([]string, limits.Labels+1) }},
-		{"/tags/1", "a", func(c *svc.Content) { c.Tags = []string{"a", long} }},
-		{"/integrations/0", "a", func(c *svc.Content) { c.Integrations = []string{long} }},
-		{"/manifest", "a", func(c *svc.Content) { c.Manifest = nil }},
-		{"/manifest", "a", func(c *svc.Content) { c.Manifest = manifest(`null`) }},
-		{"/manifest", "a", func(c *svc.Content) { c.Manifest = manifest(`["version"]`) }},
-		{"/manifest", "a", func(c *svc.Content) { c.Manifest = manifest(`{"version":"1"`) }},
-		{"/manifest/a", "a", func(c *svc.Content) { c.Manifest = manifest(`{"version":"1","a":1,"a":2}`) }},
-		{"/manifest", "a", func(c *svc.Content) {
-			c.Manifest = manifest(`{"version":"1","a":"` + strings.Repeat("a", limits.Manifest) + `"}`)
-		}},
-		{"/manifest/version", "a", func(c *svc.Content) { c.Manifest = manifest(`{}`) }},
-		{"/manifest/version", "a", func(c *svc.Content) { c.Manifest = manifest(`{"version":null}`) }},
-		{"/manifest/version", "a", func(c *svc.Content) { c.Manifest = manifest(`{"version":1}`) }},
-		{"/manifest/version", "a", func(c *svc.Content) { c.Manifest = manifest(`{"version":""}`) }},
-	} {
-		h := newHost(t)
+	long, h := strings.Repeat("é", limits.DescriptionLength), newHost(t)
+	refuses := func(field, id string, edit func(*svc.Content)) {
+		t.Helper()
 		content := svc.Content{Name: "n", Description: &long, Manifest: manifest(`{"version":"1"}`)}
-		c.edit(&content)
-		_, err := h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: c.id, Content: content})
-		wantCode(t, err, svc.CodeInvalid, c.field)
-		if all := collect(t, h.Templates.List(t.Context(), admin, svc.TemplateQuery{})); len(all) > 0 {
-			t.Errorf("%s: something was written", c.field)
-		}
+		edit(&content)
+		wantCode(t, errorOf(h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: id, Content: content})), svc.CodeInvalid, field)
 	}
+	for _, id := range []string{"", ".", "..", "a/b", `a\b`, "a\x00", "a\n", "a\u202e", "a\u200b", "\xff", strings.Repeat("é", 129)} {
+		refuses("/id", id, func(*svc.Content) {})
+	}
+	for text, field := range map[string]string{
+		"": "/manifest", `null`: "/manifest", `["version"]`: "/manifest", `{"version":"1"`: "/manifest", `{"version":"1","a":1,"a":2}`: "/manifest/a",
+		`{"version":"1","a":"` + strings.Repeat("a", limits.Manifest) + `"}`: "/manifest",
+		`{}`: "/manifest/version", `{"version":null}`: "/manifest/version", `{"version":1}`: "/manifest/version", `{"version":""}`: "/manifest/version",
+	} {
+		refuses(field, "a", func(c *svc.Content) { c.Manifest = manifest(text) })
+	}
+	refuses("/name", "a", func(c *svc.Content) { c.Name = "" })
+	refuses("/name", "a", func(c *svc.Content) { c.Name = "a\x00b" })
+	refuses("/description", "a", func(c *svc.Content) { c.Description = ptr(long + "é") })
+	refuses("/description", "a", func(c *svc.Content) { c.Description = ptr("\xff") })
+	refuses("/category", "a", func(c *svc.Content) { c.Category = ptr(long) })
+	refuses("/tags", "a", func(c *svc.Content) { c.Tags = make([]string, limits.Labels+1) })
+	refuses("/tags/1", "a", func(c *svc.Content) { c.Tags = []string{"a", long} })
+	refuses("/integrations/0", "a", func(c *svc.Content) { c.Integrations = []string{long} })
+	is.New(t).Equal(len(collect(t, h.Templates.List(t.Context(), admin, svc.TemplateQuery{}))), 0) // nothing was written
 }
 
 func TestOddIDsAreKept(t *testing.T) {
@@ -111,141 +89,6 @@ func TestOddIDsAreKept(t *testing.T) {
 	}
 }
 
-func TestListTemplates(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
-	for i, id := range []string{"d", "b", "c", "a"} {
-		create(t, h, id, svc.Content{Name: []string{"Z", "Y", "Y", "é"}[i], Category: ptr(id), Tags: []string{"all", id}})
-	}
-	ids := func(f svc.TemplateQuery) (ids []string) {
-		for _, template := range collect(t, h.Templates.List(t.Context(), admin, f)) {
-			ids = append(ids, template.ID)
-		}
-		return ids
-	}
-	is.Equal(ids(svc.TemplateQuery{}), []string{"b", "c", "d", "a"})
-	is.Equal(ids(svc.TemplateQuery{Tag: "all", Category: "c"}), []string{"c"})
-	is.Equal(ids(svc.TemplateQuery{Tag: "b", Category: "c"}), nil)
-	is.Equal(ids(svc.TemplateQuery{Tag: "ALL"}), nil)
-
-	wantCode(t, lastError(h.Templates.List(t.Context(), admin, svc.TemplateQuery{Tag: "\xff"})), svc.CodeInvalid, "tag")
-	for range h.Templates.List(t.Context(), admin, svc.TemplateQuery{}) {
-		break // a reader may stop
-	}
-}
-
-func TestLongListComesInChunks(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
-	for i := range 173 {
-		create(t, h, sprintf("%03d", i), svc.Content{Name: "same"})
-	}
-	all := collect(t, h.Templates.List(t.Context(), admin, svc.TemplateQuery{}))
-	is.Equal(len(all), 173)
-	for i, template := range all {
-		is.Equal(template.ID, sprintf("%03d", i))
-	}
-}
-
-func TestPatchTemplate(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
-	before := create(t, h, "a", svc.Content{Description: ptr("d"), Category: ptr("c"), Tags: []string{"x"}})
-	h.actions()
-
-	same := svc.TemplatePatch{
-		Name: &before.Name, Description: &svc.TextPatch{Value: ptr("d")}, Tags: &[]string{"x"},
-		Integrations: &[]string{}, Manifest: manifest(`{ "version": "1" }`),
-	}
-	for _, patch := range []svc.TemplatePatch{{}, same} {
-		after := must(h.Templates.Patch(t.Context(), admin, "a", patch))
-		is.Equal(after, before) // updated_at included
-	}
-	is.Equal(h.actions(), nil)
-
-	after, err := h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{
-		Name: ptr("New"), Description: &svc.TextPatch{}, Category: &svc.TextPatch{Value: ptr("")},
-		Tags: &[]string{"y", "y"}, Integrations: &[]string{"i"}, Manifest: manifest(`{"version":"2","n":1.0}`),
-	})
-	is.NoErr(err)
-	is.Equal(after.Content, svc.Content{
-		Name: "New", Category: ptr(""), Tags: []string{"y", "y"}, Integrations: []string{"i"},
-		Manifest: manifest(`{"version":"2","n":1.0}`),
-	})
-	is.Equal(after.InstalledAt, before.InstalledAt)
-	is.True(after.UpdatedAt.After(before.UpdatedAt))
-	is.Equal(h.actions(), []string{"template.patched template/a by admin"})
-	is.Equal(must(h.Templates.Read(t.Context(), admin, "a")), after)
-}
-
-// TestPatchKeepsSpellings: what comes back is the JSON that went in, also where it means the same as before.
-func TestPatchKeepsSpellings(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
-	before := create(t, h, "a", svc.Content{Manifest: manifest(`{"version":"1","n":1}`)})
-	after, err := h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Manifest: manifest(`{"n":1.0,"version":"1"}`)})
-	is.NoErr(err)
-	is.Equal(string(after.Manifest), `{"n":1.0,"version":"1"}`)
-	is.True(after.UpdatedAt.After(before.UpdatedAt))
-	is.Equal(revision(t, after.Content), revision(t, before.Content))
-}
-
-func TestPatchTemplateRefuses(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
-	before := create(t, h, "a", svc.Content{})
-	for field, patch := range map[string]svc.TemplatePatch{
-		"/name":             {Name: ptr("")},
-		"/description":      {Description: &svc.TextPatch{Value: ptr("\x00")}},
-		"/tags/0":           {Tags: &[]string{"\xff"}},
-		"/manifest":         {Manifest: manifest(`{`)},
-		"/manifest/version": {Manifest: manifest(`{"version":7}`)},
-	} {
-		wantCode(t, errorOf(h.Templates.Patch(t.Context(), admin, "a", patch)), svc.CodeInvalid, field)
-	}
-	wantCode(t, errorOf(h.Templates.Patch(t.Context(), admin, "b", svc.TemplatePatch{})), svc.CodeNotFound, "")
-	_, err := h.Templates.Patch(t.Context(), admin, "..", svc.TemplatePatch{})
-	wantCode(t, err, svc.CodeInvalid, "template_id")
-	is.Equal(must(h.Templates.Read(t.Context(), admin, "a")), before)
-}
-
-func TestPatchesAtOnceAllHold(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
-	create(t, h, "a", svc.Content{})
-	patches := []svc.TemplatePatch{
-		{Name: ptr("New")}, {Description: &svc.TextPatch{Value: ptr("new")}}, {Category: &svc.TextPatch{Value: ptr("new")}},
-		{Tags: &[]string{"new"}}, {Integrations: &[]string{"new"}}, {Manifest: manifest(`{"version":"new"}`)},
-	}
-	var wg sync.WaitGroup
-	for _, patch := range patches {
-		wg.Go(func() {
-			if _, err := h.Templates.Patch(t.Context(), admin, "a", patch); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	read := must(h.Templates.Read(t.Context(), admin, "a"))
-	is.Equal(read.Content, svc.Content{
-		Name: "New", Description: ptr("new"), Category: ptr("new"), Tags: []string{"new"},
-		Integrations: []string{"new"}, Manifest: manifest(`{"version":"new"}`),
-	})
-}
-
-func TestDeleteTemplate(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
-	create(t, h, "a", svc.Content{Tags: []string{"x"}})
-	h.actions()
-	is.NoErr(h.Templates.Delete(t.Context(), admin, "a"))
-	is.Equal(h.actions(), []string{"template.deleted template/a by admin"})
-	wantCode(t, h.Templates.Delete(t.Context(), admin, "a"), svc.CodeNotFound, "")
-	wantCode(t, h.Templates.Delete(t.Context(), admin, "."), svc.CodeInvalid, "template_id")
-	create(t, h, "a", svc.Content{})
-	is.Equal(len(collect(t, h.Templates.List(t.Context(), admin, svc.TemplateQuery{Tag: "x"}))), 0)
-}
-
 func TestValidateManifest(t *testing.T) {
 	h := newHost(t, func(c *svc.Config) {
 		c.Templates.ValidateManifest = func(m json.RawMessage) error {
@@ -256,15 +99,13 @@ func TestValidateManifest(t *testing.T) {
 		}
 	})
 	content := svc.Content{Name: "n", Manifest: manifest(`{"version":"1"}`)}
-	_, err := h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "a", Content: content})
-	wantCode(t, err, svc.CodeInvalid, "/manifest")
+	wantCode(t, errorOf(h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "a", Content: content})), svc.CodeInvalid, "/manifest")
 	create(t, h, "a", svc.Content{Manifest: manifest(`{"version":"1","bank":{}}`)})
-	_, err = h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Name: ptr("other")})
+	_, err := h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Name: ptr("other")})
 	if err != nil {
 		t.Error("a patch that leaves the manifest alone is refused:", err)
 	}
-	_, err = h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Manifest: content.Manifest})
-	wantCode(t, err, svc.CodeInvalid, "/manifest")
+	wantCode(t, errorOf(h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Manifest: content.Manifest})), svc.CodeInvalid, "/manifest")
 }
 
 // Errors of the host's check that have a pointer are shown at it, all of them, wherever the manifest came from.
@@ -307,26 +148,6 @@ func TestNameInBytes(t *testing.T) {
 			wantCode(t, err, svc.CodeInvalid, "/name")
 		}
 		_ = h.Templates.Delete(t.Context(), admin, "a")
-	}
-}
-
-// Which templates a part has is a rule of stores, and of what is kept of them in memory.
-func TestPartsOfAList(t *testing.T) {
-	for cached, memory := range map[int]bool{-1: false, 0: true} {
-		h := newHost(t, func(c *svc.Config) { c.Memory.Templates = cached })
-		for _, id := range []string{"d", "a", "c", "b"} {
-			create(t, h, id, svc.Content{Name: id})
-		}
-		eventually(t, func() bool {
-			query := svc.TemplateQuery{AfterName: "a", AfterID: "a", Skip: 1, Limit: 1}
-			is.New(t).Equal(collect(t, h.Templates.List(t.Context(), admin, query))[0].ID, "c")
-			_, kept := h.tag(t)
-			return kept == memory
-		})
-		for field, query := range map[string]svc.TemplateQuery{"skip": {Skip: -1}, "limit": {Limit: -1}} {
-			wantCode(t, lastError(h.Templates.List(t.Context(), admin, query)), svc.CodeInvalid, field)
-		}
-		wantCode(t, lastError(h.Templates.List(t.Context(), alice, svc.TemplateQuery{Skip: 1, Limit: 1})), svc.CodeForbidden, "")
 	}
 }
 
@@ -382,4 +203,206 @@ func TestErrorsHaveAnEnd(t *testing.T) {
 		wantCode(t, all[limits.Errors], svc.CodeInvalid, "")
 	}
 	is.True(len(svc.Lint(svc.Bundle{Users: make([]svc.User, 500)}, nil)) >= 500) // what a person asks for is whole
+}
+
+// personal are calls of all methods of the personal half about an id, by the action that each needs and its name.
+func (h *host) personal(ctx context.Context, by svc.Principal, id string) map[string]func() error {
+	templates, sources := h.MyTemplates, h.MySources
+	return map[string]func() error{
+		"template:list Read":         func() error { return errorOf(templates.Read(ctx, by, id)) },
+		"template:list List":         func() error { return lastError(templates.List(ctx, by, svc.TemplateQuery{})) },
+		"template:list ETag":         func() error { return errorOf(templates.ETag(ctx, by)) },
+		"template:list CheckUpdate":  func() error { return errorOf(templates.CheckUpdate(ctx, by, id)) },
+		"template:list CheckUpdates": func() error { return errorOf(templates.CheckUpdates(ctx, by, nil)) },
+		"template:list Diff":         func() error { return errorOf(templates.Diff(ctx, by, id)) },
+		"template:list History":      func() error { return lastError(templates.History(ctx, by, id)) },
+		"template:create Create": func() error {
+			return errorOf(templates.Create(ctx, by, svc.NewTemplate{ID: id, Content: content("X", "1")}))
+		},
+		"template:manage Patch":    func() error { return errorOf(templates.Patch(ctx, by, id, svc.TemplatePatch{})) },
+		"template:manage Rollback": func() error { return errorOf(templates.Rollback(ctx, by, id, 1)) },
+		"template:manage Delete":   func() error { return templates.Delete(ctx, by, id) },
+		"template:install Install": func() error {
+			return errorOf(templates.Install(ctx, by, svc.Install{TemplateID: id, SourceName: id, SourceScope: svc.ScopePersonal}))
+		},
+		"template:install Update": func() error { return errorOf(templates.Update(ctx, by, id, svc.UpdateRequest{})) },
+		"template:install Update with a content": func() error {
+			return errorOf(templates.Update(ctx, by, id, svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: ptr(content("X", "2"))}))
+		},
+		"template:source List":   func() error { return lastError(sources.List(ctx, by)) },
+		"template:source Browse": func() error { return errorOf(sources.Browse(ctx, by, id, svc.CatalogFilter{})) },
+		"template:source Search": func() error { return errorOf(sources.Search(ctx, by, svc.CatalogFilter{})) },
+		"template:source Rebind": func() error { return errorOf(sources.Rebind(ctx, by, id)) },
+		"template:source Register": func() error {
+			return errorOf(sources.Register(ctx, by, svc.NewSource{URL: acme, Alias: ptr(id)}))
+		},
+		"template:source Remove": func() error { return sources.Remove(ctx, by, id) },
+	}
+}
+
+var personalActions = []string{action.TemplateList, action.TemplateCreate, action.TemplateManage, action.TemplateInstall, action.TemplateSource, action.TemplateAdmin}
+
+// personalStaff has the users owner, who may do everything with templates, and other, who may do as much. Of each action there are a policy
+// p-ACTION that allows it alone, a user u-ACTION with that policy, and an account of owner that is scoped by it, s-ACTION.
+func personalStaff() string {
+	allow := func(id, actions string) string {
+		return fmt.Sprintf(`{"id":%q,"document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":[%q],"banks":["*"]}]}}`, id, actions)
+	}
+	attach := func(policy, user string) string {
+		return fmt.Sprintf(`{"policy_id":%q,"principal_type":"user","principal_id":%q}`, policy, user)
+	}
+	users, accounts := []string{`{"id":"owner"}`, `{"id":"other"}`, `{"id":"plain"}`}, []string{`{"id":"ops","owner_user_id":"owner"}`, `{"id":"poor","owner_user_id":"plain"}`}
+	policies, attachments := []string{allow("all", "template:*")}, []string{attach("all", "owner"), attach("all", "other")}
+	for _, action := range personalActions {
+		id := strings.TrimPrefix(action, "template:")
+		users = append(users, fmt.Sprintf(`{"id":"u-%s"}`, id))
+		policies = append(policies, allow("p-"+id, action))
+		attachments = append(attachments, attach("p-"+id, "u-"+id))
+		accounts = append(accounts, fmt.Sprintf(`{"id":"s-%s","owner_user_id":"owner","scoping_policy_id":"p-%s"}`, id, id))
+	}
+	return fmt.Sprintf(`{"users":[%s],"service_accounts":[%s],"policies":[%s],"attachments":[%s]}`,
+		strings.Join(users, ","), strings.Join(accounts, ","), strings.Join(policies, ","), strings.Join(attachments, ","))
+}
+
+func withPersonalStaff(t *testing.T, edits ...func(*svc.Config)) *host {
+	t.Helper()
+	h := newHost(t, edits...)
+	h.apply(t, personalStaff())
+	h.market.put(acme, "x", content("X", "1"))
+	h.actions()
+	return h
+}
+
+var owner, other = user("owner"), user("other")
+
+// Each method needs its own action: of the caller's stored policies, of its narrowing, of the scope of an account, or vouched for.
+func TestPersonalRights(t *testing.T) {
+	h := withPersonalStaff(t)
+	narrowed := func(by svc.Principal, policy string) svc.Principal { by.ScopingPolicyID = policy; return by }
+	type actor struct {
+		by    svc.Principal
+		every bool // it has all actions
+	}
+	nobodies := []svc.Principal{
+		svc.Host, svc.Unmapped, user("plain"), user("nobody"), account("poor"), account("nobody"), account("nobody", "template:*"), {Kind: "ghost", ID: "owner"}, {},
+		user("a/b", "template:*"), user("", "template:*"), narrowed(owner, "gone"), narrowed(user("plain"), "all"), {Kind: svc.KindUnmapped, ID: "owner", Actions: []string{"template:*"}},
+	}
+	for name := range h.personal(t.Context(), svc.Host, "") {
+		needed, _, _ := strings.Cut(name, " ")
+		all := []actor{{owner, true}, {account("ops"), true}, {user("vouched", "template:*"), true}, {narrowed(owner, "all"), true}}
+		for _, by := range nobodies {
+			all = append(all, actor{by: by})
+		}
+		for _, action := range personalActions {
+			id, has := strings.TrimPrefix(action, "template:"), action == needed
+			all = append(all, actor{user("u-" + id), has}, actor{account("s-" + id), has}, actor{narrowed(owner, "p-"+id), has},
+				actor{user("vouched", action), has}, actor{narrowed(account("ops"), "p-"+id), has})
+		}
+		for _, a := range all {
+			err := h.personal(t.Context(), a.by, "nothing")[name]()
+			if refused := svc.ErrorCode(err) == svc.CodeForbidden; refused == a.every {
+				t.Errorf("%s by %+v: %v", name, a.by, err)
+			}
+			_ = h.MyTemplates.Delete(t.Context(), a.by, "nothing")
+			_ = h.MySources.Remove(t.Context(), a.by, "nothing")
+		}
+	}
+}
+
+// What is wrong with a request comes before the rights, and what is not there behind them.
+func TestPersonalAnswersInOrder(t *testing.T) {
+	h := withPersonalStaff(t)
+	for name, call := range h.personal(t.Context(), svc.Host, "..") {
+		if !strings.Contains("ETag CheckUpdates List Search", name[strings.Index(name, " ")+1:]) {
+			if err := call(); svc.ErrorCode(err) != svc.CodeInvalid {
+				t.Errorf("%s of no id: %v", name, err)
+			}
+		}
+	}
+}
+
+// personalState is all that a caller sees of its own.
+func (h *host) personalState(t *testing.T, by svc.Principal) (state []string) {
+	t.Helper()
+	for _, template := range collect(t, h.MyTemplates.List(t.Context(), by, svc.TemplateQuery{})) {
+		state = append(state, fmt.Sprintf("%s %s %s %s", template.Scope, template.Owner, template.ID, template.Name))
+	}
+	for _, source := range collect(t, h.MySources.List(t.Context(), by)) {
+		state = append(state, fmt.Sprintf("%s %s source %s", source.Scope, source.Owner, source.Name))
+	}
+	return state
+}
+
+// An id belongs to the server, and to each user, once. Nobody sees or changes what is another's: it is as if it were unknown.
+func TestPersonalIsOnesOwn(t *testing.T) {
+	is, h := is.New(t), withPersonalStaff(t)
+	for i, by := range []svc.Principal{owner, other} {
+		must(h.MySources.Register(t.Context(), by, svc.NewSource{URL: acme}))
+		wantCode(t, errorOf(h.MySources.Register(t.Context(), by, svc.NewSource{URL: acme})), svc.CodeExists, "/alias")
+		installed := must(h.MyTemplates.Install(t.Context(), by, svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal}))
+		is.Equal(installed.TemplateKey, svc.TemplateKey{Scope: svc.ScopePersonal, Owner: by.ID, ID: "x"})
+		is.Equal(installed.Origin.Source, svc.SourceKey{Scope: svc.ScopePersonal, Owner: by.ID, Name: "acme"})
+		wantCode(t, errorOf(h.MyTemplates.Create(t.Context(), by, svc.NewTemplate{ID: "x", Content: content("X", "1")})), svc.CodeExists, "/id")
+		must(h.MyTemplates.Create(t.Context(), by, svc.NewTemplate{ID: fmt.Sprint("only-", i), Content: content("Only", "1")}))
+	}
+	create(t, h, "x", svc.Content{})
+	create(t, h, "server", svc.Content{})
+	is.Equal(h.personalState(t, owner), []string{"personal owner only-0 Only", "personal owner x X", "personal owner source acme"})
+	is.Equal(h.personalState(t, other), []string{"personal other only-1 Only", "personal other x X", "personal other source acme"})
+	is.Equal(h.personalState(t, account("ops")), h.personalState(t, owner))
+	is.Equal(h.personalState(t, user("third", "template:*")), nil)
+	is.Equal(len(collect(t, h.Templates.List(t.Context(), admin, svc.TemplateQuery{}))), 2)
+	is.Equal(len(collect(t, h.Sources.List(t.Context(), admin))), 0)
+
+	_, unknown := h.MyTemplates.Read(t.Context(), owner, "nothing")
+	for _, id := range []string{"only-1", "server"} {
+		for name, call := range h.personal(t.Context(), owner, id) {
+			if err := call(); strings.Contains(name, "template:manage") || strings.Contains(name, "Update ") {
+				wantCode(t, err, svc.CodeNotFound, "")
+			}
+			_ = h.MyTemplates.Delete(t.Context(), owner, id)
+			_ = h.MySources.Remove(t.Context(), owner, id)
+		}
+	}
+	for _, id := range []string{"only-1", "server"} {
+		_, err := h.MyTemplates.Read(t.Context(), owner, id)
+		is.Equal(err.Error(), unknown.Error())
+	}
+	_, err := h.Templates.Read(t.Context(), admin, "only-0")
+	is.Equal(err.Error(), unknown.Error())
+	_, err = h.MyTemplates.Install(t.Context(), owner, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: ptr("y")})
+	wantCode(t, err, svc.CodeNotFound, "") // the server has no such source
+	is.NoErr(h.MyTemplates.Delete(t.Context(), owner, "x"))
+	is.NoErr(h.MySources.Remove(t.Context(), owner, "acme"))
+	is.Equal(h.personalState(t, other), []string{"personal other only-1 Only", "personal other x X", "personal other source acme"})
+	must(h.Templates.Read(t.Context(), admin, "x"))
+}
+
+// An account works for its owner, with the rights that it has itself.
+func TestPersonalOfAnAccount(t *testing.T) {
+	is, h := is.New(t), withPersonalStaff(t)
+	must(h.MySources.Register(t.Context(), account("s-source"), svc.NewSource{URL: acme}))
+	installed := must(h.MyTemplates.Install(t.Context(), account("s-install"), svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal}))
+	is.Equal(installed.Owner, "owner")
+	h.mu.Lock()
+	for _, event := range h.events {
+		is.Equal(event.Target.Owner, "owner")
+		is.Equal(event.Target.Scope, svc.ScopePersonal)
+		is.Equal(event.Actor.Kind, svc.KindServiceAccount)
+	}
+	is.Equal(len(h.events), 2)
+	h.mu.Unlock()
+	is.Equal(must(h.MyTemplates.Read(t.Context(), owner, "x")), installed)
+
+	// For the server, too, a personal source is that of the account's owner.
+	server := must(h.Templates.Install(t.Context(), account("ops"), svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal}))
+	is.Equal(server.Scope, svc.ScopeServer)
+	is.Equal(server.Origin.Source.Owner, "owner")
+	_, err := h.Templates.Install(t.Context(), account("s-install"), svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal})
+	wantCode(t, err, svc.CodeForbidden, "")
+	_, err = h.Templates.Install(t.Context(), svc.Host, svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal})
+	wantCode(t, err, svc.CodeForbidden, "")
+	is.NoErr(h.MySources.Remove(t.Context(), owner, "acme")) // what came from it stays
+	is.Equal(h.personalState(t, owner), []string{"personal owner x X"})
+	must(h.Templates.Read(t.Context(), admin, "x"))
 }

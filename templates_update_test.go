@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/longtest"
+	"github.com/extsvc/svc/store/memstore"
 )
 
 const (
@@ -18,8 +21,7 @@ const (
 	diverged = "template.diverged template/x by admin"
 )
 
-// TestResolutions is what each resolution does, whatever was changed. one is the base, two what the
-// source has now.
+// TestResolutions is the table of the contract: what each resolution does, and none, whatever was changed. one is the base.
 func TestResolutions(t *testing.T) {
 	one, two, mine, both := content("X", "1"), content("X", "2"), content("Mine", "1"), content("Both", "2")
 	for _, c := range []struct {
@@ -30,6 +32,12 @@ func TestResolutions(t *testing.T) {
 		actions      []string
 		edited       bool
 	}{
+		{"nothing changed", one, one, svc.UpdateRequest{}, one, nil, false},
+		{"the source changed", two, one, svc.UpdateRequest{}, two, []string{updated}, false},
+		{"edited here: kept", one, mine, svc.UpdateRequest{}, mine, nil, true},
+		{"both changed alike: brought up to date", two, two, svc.UpdateRequest{}, two, []string{updated}, false},
+		{"nothing changed, theirs: written again", one, one, svc.UpdateRequest{LocalEdits: svc.TakeTheirs}, one, []string{updated}, false},
+		{"the source changed, theirs", two, one, svc.UpdateRequest{LocalEdits: svc.TakeTheirs}, two, []string{updated}, false},
 		{"theirs", two, mine, svc.UpdateRequest{LocalEdits: svc.TakeTheirs}, two, []string{updated}, false},
 		{"theirs, nothing new", one, mine, svc.UpdateRequest{LocalEdits: svc.TakeTheirs}, one, []string{updated}, false},
 		{"ours", two, mine, svc.UpdateRequest{LocalEdits: svc.KeepOurs}, mine, []string{updated}, true},
@@ -50,8 +58,7 @@ func TestResolutions(t *testing.T) {
 			h := merging(t, "", one, c.here, c.source)
 			before := must(h.Templates.Read(t.Context(), admin, "x"))
 			c.in.Revision = revision(t, c.source)
-			_, err := h.Templates.Update(t.Context(), admin, "x", c.in, `"another"`)
-			wantCode(t, err, svc.CodePrecondition, "")
+			wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", c.in, `"another"`)), svc.CodePrecondition, "")
 			update := must(h.Templates.Update(t.Context(), admin, "x", c.in, before.ETag()))
 			is.Equal(h.actions(), c.actions)
 			is.Equal(update.Updated, c.actions != nil)
@@ -76,6 +83,17 @@ func TestResolutions(t *testing.T) {
 			is.Equal(again.Updated, false)
 		})
 	}
+}
+
+// What both have changed is refused without a resolution, and stays.
+func TestUpdateOfWhatBothChanged(t *testing.T) {
+	is, h := is.New(t), merging(t, "", content("X", "1"), content("Mine", "1"), content("X", "2"))
+	before := must(h.Templates.Read(t.Context(), admin, "x"))
+	err := errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{}))
+	wantCode(t, err, svc.CodeEdited, "")
+	is.Equal(fieldsOf(err), []string{"name"})
+	is.Equal(must(h.Templates.Read(t.Context(), admin, "x")), before)
+	is.Equal(len(h.actions()), 0)
 }
 
 func TestUpdateRequestsRefused(t *testing.T) {
@@ -134,30 +152,11 @@ func TestMergedIsCheckedByTheHost(t *testing.T) {
 	is.Equal(len(h.market.asked), 0)
 }
 
-// transacting is a store that says when it runs a transaction, and does something else before.
-type transacting struct {
-	svc.Store
-	before func()
-	within bool
-}
-
-func (s *transacting) Atomically(ctx context.Context, fn func(ctx context.Context, tx svc.Store) error) error {
-	if s.before != nil {
-		s.before()
-	}
-	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
-		s.within = true
-		defer func() { s.within = false }()
-		return fn(ctx, tx)
-	})
-}
-
 // contested is a host that merges, whose template "x" can be merged.
-func contested(t *testing.T) (*host, *transacting) {
+func contested(t *testing.T) (*host, *pausing) {
 	t.Helper()
-	store := &transacting{}
+	store := &pausing{FullStore: memstore.New()}
 	h := newHost(t, func(c *svc.Config) {
-		store.Store = c.Store
 		c.Store = store
 		c.Templates.LocalEdits = svc.EditsMerge
 		c.Templates.ValidateManifest = func(json.RawMessage) error {
@@ -177,18 +176,17 @@ func contested(t *testing.T) (*host, *transacting) {
 
 // meanwhile patches "x" by another service on the same store, each time to something else, so
 // often.
-func (s *transacting) meanwhile(t *testing.T, times int) (done *int) {
-	other := newHost(t, func(c *svc.Config) { c.Store = s.Store })
+func (s *pausing) meanwhile(t *testing.T, times int) (done *int) {
+	other := newHost(t, func(c *svc.Config) { c.Store = s.FullStore })
 	done = new(int)
-	s.before = func() {
-		if *done < times {
+	var change func()
+	change = func() {
+		if s.before = change; *done < times {
 			*done++
-			_, err := other.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Description: &svc.TextPatch{Value: ptr(fmt.Sprint(*done))}})
-			if err != nil {
-				t.Error(err)
-			}
+			must(other.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Description: &svc.TextPatch{Value: ptr(fmt.Sprint(*done))}}))
 		}
 	}
+	s.before = change
 	return done
 }
 
@@ -220,12 +218,10 @@ func TestMergesNotForEver(t *testing.T) {
 	is.Equal(len(h.actions()), 0)
 	update := must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.KeepOurs}))
 	is.Equal(*update.Template.Description, "9")
-	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.EditsConflict})
-	is.NoErr(err) // nothing new
+	must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.EditsConflict})) // nothing new
 
 	h, store = contested(t)
 	store.before = func() {
-		store.before = nil
 		is.NoErr(store.DeleteTemplate(t.Context(), svc.TemplateKey{Scope: svc.ScopeServer, ID: "x"}, nil))
 	}
 	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})), svc.CodeNotFound, "")
@@ -254,18 +250,18 @@ func TestResolutionsInATransaction(t *testing.T) {
 	}
 }
 
-// largest is a manifest of about 1 MiB with one value in it that may differ. What the shape of one costs is measured where
+// largest is a manifest, of about 1 MiB in CI, with one value in it that may differ. What the shape of one costs is measured where
 // manifests are compared.
 func largest(v string) svc.Content {
 	c := content("X", "1")
-	c.Manifest = manifest(`{"version":"1","v":` + v + `,"a":[0` + strings.Repeat(`,0`, 500_000) + `]}`)
+	c.Manifest = manifest(`{"version":"1","v":` + v + `,"a":[0` + strings.Repeat(`,0`, longtest.Times(50_000, 500_000)) + `]}`)
 	return c
 }
 
 func TestLargeManifests(t *testing.T) {
 	is := is.New(t)
 	base, ours, theirs := largest("1"), largest("2"), largest("3")
-	is.True(len(base.Manifest) > 900_000)
+	is.True(len(base.Manifest) > longtest.Times(90_000, 900_000))
 	ours.Name = "Mine"
 	h := merging(t, svc.EditsMerge, base, ours, theirs)
 	is.Equal(len(must(h.Templates.Diff(t.Context(), admin, "x")).Changes), 2)
@@ -297,39 +293,183 @@ func TestDiffAndMergeEndWithTheirContext(t *testing.T) {
 	}
 }
 
-func TestRevision(t *testing.T) {
+// curls are the method, target and body of each curl in a shell's lines.
+var curls = regexp.MustCompile(`(?s)curl -sS -H "Authorization: Bearer \$KEY"(?: -H 'Content-Type: application/json' -X (\w+))?[ \\\n]+'?http://127.0.0.1:8080([^'\n]+)'?(?:[ \\\n]+-d '([^']*)')?\n`)
+
+// The lines of docs/howto/update-templates.md that settle a conflict do.
+func TestSettlingInTheDocumentation(t *testing.T) {
 	is := is.New(t)
-	// echo -n '{"category":null,"description":"d","integrations":[],"manifest":{"a":1,"version":"1"},"name":"n","tags":["t"]}' | sha256sum
-	const want = "sha256:d09a7a7fee647053cb5ff648e4dfb974be00b10ab8fcd3c149853794555f6e67"
-	spellings := []string{`{"version":"1","a":1}`, `{"a":1.0,"version":"1"}`, ` { "a" : 1e0 , "version" : "\u0031" } `}
-	for _, spelling := range spellings {
-		c := svc.Content{Name: "n", Description: ptr("d"), Tags: []string{"t"}, Manifest: manifest(spelling)}
-		is.Equal(revision(t, c), want)
+	with := func(model string, tags ...string) svc.Content {
+		return svc.Content{Name: "Notes", Integrations: []string{}, Tags: tags, Manifest: manifest(`{"version":"1","model":"` + model + `"}`)}
+	}
+	h := newHost(t, adminSignsIn)
+	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
+	h.install(t, "notes", "notes", with("small", "a"))
+	must(h.Templates.Patch(t.Context(), admin, "notes", svc.TemplatePatch{Manifest: with("mine").Manifest}))
+	h.market.put(acme, "notes", with("large", "a", "b"))
+
+	lines := curls.FindAllStringSubmatch(exampleOf(t, "docs/howto/update-templates.md", "settle"), -1)
+	is.Equal(len(lines), 2)
+	ask := asking(t, h)
+	is.Equal(ask("GET", lines[0][2], ""), object(exampleOf(t, "docs/howto/update-templates.md", "template-diff")))
+	answer := ask(lines[1][1], lines[1][2], lines[1][3])
+	is.Equal(answer["updated"], true)
+	is.Equal(revision(t, must(h.Templates.Read(t.Context(), admin, "notes")).Content), revision(t, with("mine", "a", "b")))
+	is.Equal(ask("GET", strings.Replace(lines[0][2], "diff", "check-update", 1), "")["has_update"], false)
+}
+
+func TestUpdateSeesWhatWasEditedMeanwhile(t *testing.T) {
+	is, h := is.New(t), withTemplate(t)
+	h.market.put(acme, "x", content("X", "2"))
+	h.market.during = func() {
+		h.market.during = nil
+		must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{
+			Description: &svc.TextPatch{Value: ptr("d")}, Category: &svc.TextPatch{Value: ptr("c")},
+			Integrations: &[]string{"i"}, Tags: &[]string{}, Manifest: manifest(`{"version":"1","n":1}`),
+		}))
+	}
+	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
+	wantCode(t, err, svc.CodeEdited, "")
+	e, _ := errors.AsType[*svc.Error](err)
+	is.Equal(e.Fields, []string{"description", "category", "integrations", "tags", "manifest"})
+
+	h.market.during = func() { h.market.during = nil; is.NoErr(h.Templates.Delete(t.Context(), admin, "x")) }
+	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})), svc.CodeNotFound, "")
+}
+
+func TestUpdateOfAnotherTemplateOfThatID(t *testing.T) {
+	h := withTemplate(t)
+	h.market.during = func() {
+		h.market.during = nil
+		is.New(t).NoErr(h.Templates.Delete(t.Context(), admin, "x"))
+		create(t, h, "x", svc.Content{})
+	}
+	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})), svc.CodeChanged, "")
+}
+
+// merging is a host whose template "x" was installed with one content, edited to another, and is to be updated to a third.
+func merging(t *testing.T, edits svc.LocalEdits, base, ours, theirs svc.Content) *host {
+	t.Helper()
+	h := newHost(t, func(c *svc.Config) { c.Templates.LocalEdits = edits })
+	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
+	h.install(t, "x", "x", base)
+	must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{
+		Name: &ours.Name, Description: &svc.TextPatch{Value: ours.Description}, Category: &svc.TextPatch{Value: ours.Category},
+		Integrations: &ours.Integrations, Tags: &ours.Tags, Manifest: ours.Manifest,
+	}))
+	h.market.put(acme, "x", theirs)
+	h.actions()
+	return h
+}
+
+func TestLocalEdits(t *testing.T) {
+	is := is.New(t)
+	base, ours, theirs := content("X", "1"), content("Ours", "1"), content("X", "2")
+	for edits, want := range map[svc.LocalEdits]struct {
+		name, manifest string
+		code           svc.Code
+	}{
+		"":                 {code: svc.CodeEdited},
+		svc.EditsConflict:  {code: svc.CodeEdited},
+		svc.EditsOverwrite: {name: "X", manifest: `{"version":"2"}`},
+		svc.EditsMerge:     {name: "Ours", manifest: `{"version":"2"}`},
+	} {
+		h := merging(t, edits, base, ours, theirs)
+		update, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
+		is.Equal(svc.ErrorCode(err), want.code)
+		if err != nil {
+			continue
+		}
+		is.Equal(update.Updated, true)
+		is.Equal(update.Template.Name, want.name)
+		is.Equal(string(update.Template.Manifest), want.manifest)
+		is.Equal(update.NewRevision, revision(t, theirs))
+		is.Equal(update.Template.Origin.Revision, revision(t, theirs))
+		is.Equal(update.Template.Origin.Base.Name, "X")
+		is.Equal(history(t, h, "x")[0].Name, "Ours") // what was edited can be had back
+		is.Equal(must(h.Templates.CheckUpdate(t.Context(), admin, "x")).HasUpdate, false)
+
+		h = merging(t, edits, base, ours, base)
+		update = must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{}))
+		is.Equal(update.Updated, false) // nothing to bring
+		is.Equal(update.Template.Name, "Ours")
+		h = merging(t, edits, base, ours, theirs)
+		update = must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs}))
+		is.Equal(update.Template.Name, "X") // force replaces, whatever is chosen
+	}
+	is.True(errorOf(svc.New(svc.Config{Store: newHost(t).store, Templates: svc.TemplateConfig{LocalEdits: "keep"}})) != nil)
+}
+
+func TestMerge(t *testing.T) {
+	with := func(m string) svc.Content {
+		c := content("X", "1")
+		c.Manifest = manifest(m)
+		return c
+	}
+	fields := func(c svc.Content, description *string, tags ...string) svc.Content {
+		c.Description, c.Tags = description, tags
+		return c
+	}
+	const v = `"version":"1"`
+	for name, c := range map[string]struct {
+		base, ours, theirs, want svc.Content
+		conflicts                []string
+	}{
+		"keys apart": {with(`{` + v + `}`), with(`{` + v + `,"a":1.0}`), with(`{"b":1e400,` + v + `}`), with(`{` + v + `,"a":1.0,"b":1e400}`), nil},
+		"not alike":  {with(`{` + v + `,"a":1}`), with(`{` + v + `,"a":2}`), with(`{` + v + `,"a":3}`), svc.Content{}, []string{"manifest"}},
+		"texts and lists": {fields(with(`{`+v+`}`), nil, "t"), fields(with(`{`+v+`}`), new("ours"), "t"), fields(with(`{`+v+`}`), nil, "t", "theirs"),
+			fields(with(`{`+v+`}`), new("ours"), "t", "theirs"), nil},
+		"alike, whatever they are": {fields(with(`{`+v+`}`), nil, "t"), fields(with(`{`+v+`}`), new("same"), "t", "u"), fields(with(`{`+v+`}`), new("same"), "t", "u"),
+			fields(with(`{`+v+`}`), new("same"), "t", "u"), nil},
+		"an empty text is one": {fields(with(`{`+v+`}`), nil), fields(with(`{`+v+`}`), new("")), fields(with(`{`+v+`}`), new("theirs")), svc.Content{}, []string{"description"}},
+		"all of them": {content("A", "1"), fields(content("B", "2"), new("ours"), "o"), fields(content("C", "3"), new("theirs"), "p"), svc.Content{},
+			[]string{"name", "description", "tags", "manifest"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			h := merging(t, svc.EditsMerge, c.base, c.ours, c.theirs)
+			update, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
+			if c.conflicts != nil {
+				wantCode(t, err, svc.CodeEdited, "")
+				is.Equal(fieldsOf(err), c.conflicts)
+				is.Equal(len(h.actions()), 0)
+				return
+			}
+			is.NoErr(err)
+			c.want.Integrations = []string{}
+			is.Equal(update.Template.Content, c.want)
+			is.Equal(h.actions(), []string{"template.updated template/x by admin"})
+		})
 	}
 }
 
-func TestRevisionTellsContentsApart(t *testing.T) {
-	contents := []svc.Content{
-		{Name: "n", Manifest: manifest(`{}`)},
-		{Name: "N", Manifest: manifest(`{}`)},
-		{Name: "n", Description: ptr(""), Manifest: manifest(`{}`)},
-		{Name: "n", Category: ptr(""), Manifest: manifest(`{}`)},
-		{Name: "n", Tags: []string{""}, Manifest: manifest(`{}`)},
-		{Name: "n", Tags: []string{"a", "b"}, Manifest: manifest(`{}`)},
-		{Name: "n", Tags: []string{"b", "a"}, Manifest: manifest(`{}`)},
-		{Name: "n", Integrations: []string{"a"}, Manifest: manifest(`{}`)},
-		{Name: "n", Manifest: manifest(`{"a":9007199254740993}`)},
-		{Name: "n", Manifest: manifest(`{"a":9007199254740992}`)},
-	}
-	seen := map[string]int{}
-	for i, c := range contents {
-		r := revision(t, c)
-		if j, twice := seen[r]; twice {
-			t.Errorf("contents %d and %d have one revision", i, j)
+// What both come to may be bad for the host, though neither is.
+func TestMergeIsChecked(t *testing.T) {
+	is := is.New(t)
+	h := newHost(t, func(c *svc.Config) {
+		c.Templates.LocalEdits = svc.EditsMerge
+		c.Templates.ValidateManifest = func(m json.RawMessage) error {
+			var fields map[string]any
+			if _ = json.Unmarshal(m, &fields); fields["a"] != nil && fields["b"] != nil {
+				return fmt.Errorf("must not have both a and b")
+			}
+			return nil
 		}
-		seen[r] = i
+	})
+	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
+	h.install(t, "x", "x", content("X", "1"))
+	must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Manifest: manifest(`{"version":"1","a":1}`)}))
+	theirs := content("X", "1")
+	theirs.Manifest = manifest(`{"version":"1","b":1}`)
+	h.market.put(acme, "x", theirs)
+	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
+	wantCode(t, err, svc.CodeEdited, "")
+	is.Equal(fieldsOf(err), []string{"manifest"})
+}
+
+func fieldsOf(err error) []string {
+	if e, is := errors.AsType[*svc.Error](err); is {
+		return e.Fields
 	}
-	if _, err := (svc.Content{Manifest: manifest(`{`)}).Revision(); err == nil {
-		t.Error("what is no JSON has a revision")
-	}
+	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/matryer/is"
@@ -74,7 +75,10 @@ func (c *countedTenants) OpenTenant(ctx context.Context, tenant svc.Tenant) (svc
 
 // Idle tenants are closed, and those above MaxOpen. One that is used again opens again.
 func TestIdleTenantsClose(t *testing.T) {
-	t.Parallel()
+	synctest.Test(t, testIdleTenantsClose)
+}
+
+func testIdleTenantsClose(t *testing.T) {
 	store := &countedTenants{TenantStore: memstore.NewTenants()}
 	in := newTenants(t, svc.TenantsConfig{Store: store, MaxOpen: 2, IdleTime: 3 * time.Second})
 	names := []string{"a", "b", "c", "d"}
@@ -139,9 +143,7 @@ func TestTenantCannotOpen(t *testing.T) {
 		}
 		return nil
 	}}
-	in := newTenants(t, svc.TenantsConfig{
-		Store: store, Config: svc.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))},
-	})
+	in := newTenants(t, svc.TenantsConfig{Store: store, Config: svc.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}})
 	makeTenants(t, in, "bad", "good")
 	broken.Store(true)
 	_, err := bearerIn(t.Context(), in, "bad", "x")

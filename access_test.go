@@ -4,18 +4,152 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"reflect"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/longtest"
-	"github.com/extsvc/svc/internal/policy"
-	"github.com/extsvc/svc/internal/policy/policytest"
 )
+
+func TestDecideReadsOnce(t *testing.T) {
+	is := is.New(t)
+	h, store := watched(t)
+	h.warm(t, store, user("alice"), "notes")
+	before := store.reads.Load()
+	for i := range 1000 {
+		is.True(must(h.Decide(t.Context(), user("alice"), fmt.Sprint("bank:", i), "notes", svc.Context{})).Allowed())
+	}
+	is.Equal(store.reads.Load(), before)
+	must(h.Decide(t.Context(), user("alice"), "bank:recall", "other", svc.Context{}))
+	is.Equal(store.reads.Load(), before+1) // for the policy of the other bank
+}
+
+func TestDecideSeesWhatThisServiceWrites(t *testing.T) {
+	is := is.New(t)
+	h, store := watched(t)
+	for i := range 20 {
+		h.warm(t, store, user("alice"), "notes")
+		h.apply(t, fmt.Sprintf(`{"users": [{"id": "alice", "is_active": %t}]}`, i%2 == 1))
+		is.Equal(must(h.Decide(t.Context(), user("alice"), "bank:recall", "notes", svc.Context{})).Allowed(), i%2 == 1)
+	}
+}
+
+// Who goes by one id is told apart, also when all of them are remembered: by kind, and by what narrows them.
+func TestDecideTellsNamesakesApart(t *testing.T) {
+	h, store := watched(t)
+	narrowed := svc.Principal{Kind: svc.KindUser, ID: "alice", ScopingPolicyID: "narrow"}
+	for range 3 {
+		for i, by := range []svc.Principal{user("alice"), narrowed, account("alice")} {
+			h.warm(t, store, by, "other")
+			is.New(t).Equal(must(h.Decide(t.Context(), by, "bank:recall", "other", svc.Context{})).Allowed(), i == 0)
+		}
+	}
+}
+
+// What is remembered of a request is decided with the bank's policy as it is now, also when nothing else has changed.
+func TestDecideSeesABanksNewPolicy(t *testing.T) {
+	h, store := watched(t)
+	other := newHost(t, func(c *svc.Config) { c.Store = h.store })
+	strategy := func() string {
+		d := must(h.Decide(t.Context(), account("ci"), "bank:recall", "notes", svc.Context{}))
+		strategy, _ := d.Strategy()
+		return strategy
+	}
+	for i := range 20 {
+		h.warm(t, store, account("ci"), "notes")
+		strategy()
+		want := fmt.Sprint("strategy-", i)
+		bundle := fmt.Sprintf(`{"bank_policies": [{"bank_id": "notes", "document": {"version": "2026-03-24", "default_strategy": %q}}]}`, want)
+		if i%2 == 1 {
+			other.apply(t, bundle)
+			eventually(t, func() bool { return strategy() == want })
+			continue
+		}
+		h.apply(t, bundle)
+		if got := strategy(); got != want {
+			t.Errorf("%q after %q was applied", got, want)
+		}
+	}
+}
+
+// Copies outlive the store for five seconds. Then there is no answer, and above all no allow.
+func TestDecideWithoutTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		h, store := watched(t)
+		h.warm(t, store, user("alice"), "notes")
+		store.down.Store(true)
+		is.True(must(h.Decide(t.Context(), user("alice"), "bank:recall", "notes", svc.Context{})).Allowed())
+		wantCode(t, errorOf(h.Decide(t.Context(), user("alice"), "bank:recall", "other", svc.Context{})), svc.CodeUnavailable, "")
+		pass(5 * time.Second)
+		d, err := h.Decide(t.Context(), user("alice"), "bank:recall", "notes", svc.Context{})
+		wantCode(t, err, svc.CodeUnavailable, "")
+		is.True(!d.Allowed())
+		store.down.Store(false)
+		h.warm(t, store, user("alice"), "notes")
+	})
+}
+
+// While bundles are applied, here and by another service, every answer is of one revision: the parameter that the policy gives
+// and the strategy that the bank gives are always of the same bundle.
+func TestDecideOfOneRevision(t *testing.T) {
+	for name, states := range map[string]int{"each new": revisions, "two by turns": 2} {
+		t.Run(name, func(t *testing.T) { decideOfOneRevision(t, states) })
+	}
+}
+
+func decideOfOneRevision(t *testing.T, states int) {
+	h, _ := watched(t)
+	other := newHost(t, func(c *svc.Config) { c.Store = h.store })
+	bundle := func(revision int) string {
+		return fmt.Sprintf(`{"policies": [{"id": "wide", "document": {"version": "2026-03-24", "statements": [
+			{"effect": "allow", "actions": ["bank:*"], "banks": ["*"], "recall_max_tokens": %[1]d}]}}],
+			"bank_policies": [{"bank_id": "notes", "document": {"version": "2026-03-24", "default_strategy": "%[1]d"}},
+				{"bank_id": "more", "document": {"version": "2026-03-24", "default_strategy": "%[1]d"}}]}`, revision%states)
+	}
+	h.apply(t, bundle(0))
+	var applied atomic.Int64
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for i := 0; !stop.Load(); i++ {
+				least := applied.Load()
+				d, err := h.Decide(t.Context(), user("alice"), "bank:recall", []string{"notes", "more"}[i%2], svc.Context{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				strategy, _ := d.Strategy()
+				if tokens := *d.Parameters().RecallMaxTokens; fmt.Sprint(tokens) != strategy {
+					t.Errorf("tokens of %d, strategy of %s", tokens, strategy)
+				} else if states == revisions && tokens < least {
+					t.Errorf("revision %d, after %d was applied here", tokens, least)
+				}
+			}
+		})
+	}
+	for revision := 1; revision < revisions && !t.Failed(); revision++ {
+		if revision%3 == 0 {
+			other.apply(t, bundle(revision))
+			continue
+		}
+		h.apply(t, bundle(revision))
+		applied.Store(int64(revision))
+		time.Sleep(time.Duration(revision%4) * 100 * time.Microsecond)
+	}
+	stop.Store(true)
+	wg.Wait()
+}
+
+var revisions = longtest.Times(40, 300)
 
 // What worlds are made of, and what is asked in them: patterns one under another, and of each class that they make a member or more.
 var (
@@ -42,17 +176,6 @@ func places() (all []svc.Context) {
 type worlds struct {
 	*rand.Rand
 	seed uint64
-}
-
-// forEachWorld runs a property on n worlds, on five times as many in CI, and says which one broke it.
-func forEachWorld(t *testing.T, n int, property func(t *testing.T, w *worlds)) {
-	t.Helper()
-	for seed := range uint64(longtest.Times(n, 5*n)) {
-		property(t, &worlds{rand.New(rand.NewPCG(seed, 7)), seed})
-		if t.Failed() {
-			t.Fatalf("in the world of seed %d", seed)
-		}
-	}
 }
 
 // bundle draws a whole world.
@@ -132,11 +255,6 @@ func (w *worlds) edited(document json.RawMessage) json.RawMessage {
 	return encoded(d)
 }
 
-type drawnDocument struct {
-	Version    string           `json:"version"`
-	Statements []map[string]any `json:"statements"`
-}
-
 func (w *worlds) document() json.RawMessage {
 	d := drawnDocument{Version: "2026-03-24", Statements: []map[string]any{}}
 	for n := range w.IntN(5) {
@@ -199,21 +317,6 @@ func (w *worlds) bankDocument() json.RawMessage {
 	return encoded(d)
 }
 
-func decoded(document json.RawMessage) (d drawnDocument) {
-	if err := json.Unmarshal(document, &d); err != nil {
-		panic(err)
-	}
-	return d
-}
-
-func encoded(v any) json.RawMessage {
-	raw, err := json.Marshal(v)
-	if err != nil {
-		panic(err)
-	}
-	return raw
-}
-
 func (w *worlds) policy() string { return fmt.Sprint("p", w.IntN(4)) }
 
 func (w *worlds) one(of []string) string { return of[w.IntN(len(of))] }
@@ -247,6 +350,37 @@ func (w *worlds) host(t *testing.T, b svc.Bundle) *host {
 	return h
 }
 
+// forEachWorld runs a property on some worlds, here or in CI, and says which one broke it.
+func forEachWorld(t *testing.T, here, ci int, property func(t *testing.T, w *worlds)) {
+	t.Helper()
+	for seed := range uint64(longtest.Times(here, ci)) {
+		property(t, &worlds{rand.New(rand.NewPCG(seed, 7)), seed})
+		if t.Failed() {
+			t.Fatalf("in the world of seed %d", seed)
+		}
+	}
+}
+
+type drawnDocument struct {
+	Version    string           `json:"version"`
+	Statements []map[string]any `json:"statements"`
+}
+
+func decoded(document json.RawMessage) (d drawnDocument) {
+	if err := json.Unmarshal(document, &d); err != nil {
+		panic(err)
+	}
+	return d
+}
+
+func encoded(v any) json.RawMessage {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return raw
+}
+
 // principals are those of a world, and one that is not in it.
 func principals() (all []svc.Principal) {
 	for _, id := range []string{"u0", "u1", "u2", "u3", "u4", "nobody"} {
@@ -272,131 +406,36 @@ func literal(action string) string {
 	return action
 }
 
-// TestServiceAnswersAsTheReference: worlds are written to a store, and what Resolve and Decide make of them is what the reference
-// makes of their principals.
-func TestServiceAnswersAsTheReference(t *testing.T) {
-	worlds := uint64(60)
-	if testing.Short() {
-		worlds = 10
+// overlay draws a bundle to put over another, one in three of which cannot be applied.
+func (w *worlds) overlay(base svc.Bundle) svc.Bundle {
+	overlay := w.variant(base)
+	overlay.Users = slices.Clip(overlay.Users[:w.IntN(len(overlay.Users))])
+	overlay.Attachments = slices.Clip(overlay.Attachments[:w.IntN(len(overlay.Attachments))])
+	switch w.IntN(12) {
+	case 0:
+		overlay.Groups = append(overlay.Groups, svc.Group{ID: "new", Members: []string{"nobody"}})
+	case 1:
+		overlay.ServiceAccounts = append(overlay.ServiceAccounts, svc.ServiceAccount{ID: "new", OwnerUserID: "u0", ScopingPolicyID: "none"})
+	case 2:
+		overlay.Users = append(overlay.Users, svc.User{ID: "new", Channels: []svc.Channel{{Provider: "slack", SenderID: "4"}}})
+	case 3:
+		overlay.Policies = append(overlay.Policies, svc.Policy{ID: "new", Document: []byte(`{"version":"1"}`)})
+	case 4:
+		overlay.Users = append(overlay.Users, svc.User{ID: "new", Channels: []svc.Channel{{Provider: "web", SenderID: "1"}}})
+		overlay.Attachments = append(overlay.Attachments, svc.Attachment{PolicyID: "p0", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "new"}})
 	}
-	seen := map[svc.Outcome]int{}
-	for seed := range worlds {
-		w := policytest.NewWorld(seed)
-		h := newHost(t)
-		h.write(t, rows(w))
-		for range 40 {
-			p, q := w.Principal(), w.Request()
-			if p.Odd {
-				continue // no store holds such a one
-			}
-			seen[h.compare(t, p, q)]++
-			if t.Failed() {
-				t.Fatal("seed", seed)
-			}
-		}
-	}
-	t.Log(seen)
-	is.New(t).True(testing.Short() || min(seen[svc.Allow], seen[svc.ExplicitDeny], seen[svc.ImplicitDeny]) >= 50) // worlds are varied
+	return overlay
 }
 
-// rows are the rows of a world.
-func rows(w *policytest.World) (b svc.Bundle) {
-	for _, u := range w.Users {
-		b.Users = append(b.Users, svc.User{ID: u.ID, Inactive: u.Inactive})
+func (w *worlds) query() svc.Question {
+	q := svc.Question{Bank: w.one(askedBanks), Action: w.one(askedActions), Channel: w.one([]string{"", "c"}), Topic: w.one([]string{"", "t"})}
+	switch w.IntN(4) {
+	case 0:
+		q.UserID = w.one([]string{"u0", "u1", "u2", "u3", "u4", "nobody", "new"})
+	case 1:
+		q.ServiceAccountID = w.one([]string{"s0", "s1", "s2", "nobody", "new"})
+	default:
+		q.Sender = w.one([]string{"slack:0", "slack:1", "slack:2", "slack:9", "web:1"})
 	}
-	for _, g := range w.Groups {
-		b.Groups = append(b.Groups, svc.Group{ID: g.ID, Members: g.Members})
-	}
-	for _, a := range w.Accounts {
-		b.ServiceAccounts = append(b.ServiceAccounts, svc.ServiceAccount{ID: a.ID, OwnerUserID: a.Owner, ScopingPolicyID: a.Scoping, Inactive: a.Inactive})
-	}
-	for _, p := range w.Policies {
-		b.Policies = append(b.Policies, svc.Policy{ID: p.ID, Document: json.RawMessage(p.Document)})
-	}
-	for _, a := range w.Attachments {
-		to := svc.GrantedTo{Type: svc.GrantedToUser, ID: a.User}
-		if a.Group != "" {
-			to = svc.GrantedTo{Type: svc.GrantedToGroup, ID: a.Group}
-		}
-		b.Attachments = append(b.Attachments, svc.Attachment{PolicyID: a.Policy, Principal: to, Priority: a.Priority})
-	}
-	for _, n := range w.BankPolicies {
-		b.BankPolicies = append(b.BankPolicies, svc.BankPolicy{BankID: n.ID, Document: json.RawMessage(n.Document)})
-	}
-	return b
-}
-
-// compare asks both ways what the reference is asked, and returns the outcome; "" when it cannot be asked for.
-func (h *host) compare(t *testing.T, p policytest.Principal, q policytest.Request) svc.Outcome {
-	q.Action = literal(q.Action)
-	asked := svc.Principal{Kind: svc.Kind(p.Kind), ID: p.ID}
-	sq := query(asked, q.Action, q.Bank)
-	sq.Channel, sq.Topic = q.Channel, q.Topic
-	if sq.Sender = ""; q.Provider != "" {
-		sq.Sender = q.Provider + ":nobody"
-	} else if p.Kind == policy.Unmapped {
-		return "" // a sender has a provider
-	}
-	if q.Action == "" {
-		return "" // stands for bank:recall there, and for nothing elsewhere
-	}
-	r, err := h.Policies.Resolve(t.Context(), svc.Host, sq)
-	if svc.ErrorCode(err) == svc.CodeInvalid {
-		return "" // no such action or bank is possible
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	want := policytest.Evaluate(p.Subject, q)
-	got := policy.Result{
-		Outcome: policy.Outcome(r.Outcome), Reason: r.Reason, Parameters: engineParameters(r.Parameters),
-		Strategy: r.EffectiveStrategy, Trace: entries(r.Trace),
-	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%s %q asks %+v:\ngot  %+v\nwant %+v", p.Kind, p.ID, q, got, want)
-	}
-	if p.ID == "nobody" {
-		p.Subject.Closed = "" // has no row and no rights, but may be vouched for
-	}
-	want = policytest.Evaluate(p.Subject, q)
-	d, err := h.Decide(t.Context(), asked, q.Action, q.Bank, svc.Context{Provider: q.Provider, Channel: q.Channel, Topic: q.Topic})
-	if err != nil {
-		t.Fatal(err)
-	}
-	strategy, _ := d.Strategy()
-	if d.Outcome() != svc.Outcome(want.Outcome) || d.Reason() != want.Reason || strategy != or(want.Strategy) ||
-		!reflect.DeepEqual(engineParameters(d.Parameters()), want.Parameters) {
-		t.Errorf("%s %q asks %+v:\ngot  %+v %q\nwant %+v", p.Kind, p.ID, q, d.Outcome(), d.Reason(), want)
-	}
-	return svc.Outcome(want.Outcome)
-}
-
-// engineParameters are parameters of AI memory as the engine has them.
-func engineParameters(p svc.Parameters) (values policy.Parameters) {
-	i := 0
-	for name, v := range p.All() {
-		if text, is := v.(string); is && name == "recall_budget" {
-			v = policy.Level(text)
-		}
-		if v != nil && values == nil {
-			values = make(policy.Parameters, policy.Memory.Len())
-		}
-		if v != nil {
-			values[i] = v
-		}
-		i++
-	}
-	return values
-}
-
-// entries are a trace as the reference writes it.
-func entries(trace []svc.TraceEntry) []policy.Entry {
-	list := make([]policy.Entry, len(trace))
-	for i, e := range trace {
-		list[i] = policy.Entry{
-			PolicyID: e.PolicyID, Via: e.Via, Statement: e.Statement, Effect: policy.Effect(e.Effect), Matched: e.Matched,
-			ActionPattern: e.ActionPattern, BankPattern: e.BankPattern, Code: string(e.Code), Reason: e.Reason,
-			Sets: engineParameters(e.Sets), Lost: e.Lost,
-		}
-	}
-	return list
+	return q
 }

@@ -167,6 +167,14 @@ func chunked(n, most int, of func(i int) string) (lists []string) {
 	return lists
 }
 
+// measured skips a test of what is allocated when the race detector runs: then it means nothing, and takes long.
+func measured(t *testing.T) {
+	t.Helper()
+	if longtest.Raced {
+		t.Skip("the race detector allocates as well")
+	}
+}
+
 // allocated is how many bytes something allocates.
 func allocated(do func()) float64 {
 	var before, after runtime.MemStats
@@ -178,14 +186,14 @@ func allocated(do func()) float64 {
 
 // A request that is twice as large costs about twice as much, whatever makes it large, and so does one that is large in two ways.
 func TestWorkIsLinearInARequest(t *testing.T) {
-	longtest.Test(t, "that no part of a request takes more than linear work")
-	if longtest.Raced {
-		t.Skip("what is allocated means nothing with the race detector, and it takes long")
-	}
+	measured(t)
 	h := newHost(t)
-	names, all := []string{}, slices.Sorted(maps.Keys(growing))
+	n, all := longtest.Times(250, 1000), slices.Sorted(maps.Keys(growing))
+	names := slices.Clone(all)
 	for i, name := range all {
-		names = append(names, name, name+"+"+all[(i+1+rand.IntN(len(all)-1))%len(all)])
+		if longtest.InCI() {
+			names = append(names, name+"+"+all[(i+1+rand.IntN(len(all)-1))%len(all)])
+		}
 	}
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
@@ -199,8 +207,8 @@ func TestWorkIsLinearInARequest(t *testing.T) {
 				})
 			}
 			cost(10)
-			if small, large := cost(1000), cost(4000); large > 6*small {
-				t.Errorf("1,000: %.0f bytes, 4,000: %.0f bytes: %.1f times as many", small, large, large/small)
+			if small, large := cost(n), cost(4*n); large > 6*small {
+				t.Errorf("%d: %.0f bytes, four times as many: %.0f bytes, %.1f times", n, small, large, large/small)
 			}
 		})
 	}
@@ -235,9 +243,7 @@ func both(a, b svc.Bundle) svc.Bundle {
 
 // What would take minutes if it were quadratic takes a moment. The deadline is generous: it is there to end the test.
 func TestLargeRequests(t *testing.T) {
-	if longtest.Raced {
-		t.Skip("what is allocated means nothing with the race detector, and it takes long")
-	}
+	measured(t)
 	h := newHost(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -248,25 +254,18 @@ func TestLargeRequests(t *testing.T) {
 	}
 	_, err := h.Policies.Simulate(ctx, svc.Host, growing["a large policy in many ways"](3_000), svc.Question{Bank: "b", UserID: "u"})
 	wantCode(t, err, svc.CodeTooComplex, "") // 120 KB in 3,000 ways
-	if _, err := h.Access.Preview(ctx, svc.Host, growing["tag groups"](5_000), svc.BundleWrite{}); err != nil {
-		t.Error(err)
-	}
-	if err := ctx.Err(); err != nil {
-		t.Error(err)
-	}
+	must(h.Access.Preview(ctx, svc.Host, growing["tag groups"](5_000), svc.BundleWrite{}))
+	is.New(t).NoErr(ctx.Err())
 }
 
 // A trace has an end.
 func TestSimulateRefusesTooManyStatements(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t)
+	is, h := is.New(t), newHost(t)
 	b := ways(1000)
 	b.Policies[0].Document = document(times(19, func(i int) string { return granting(`"llm_model":"m"`) })...)
-	r := must(h.Policies.Simulate(t.Context(), svc.Host, b, svc.Question{Bank: "b", UserID: "u"}))
-	is.Equal(len(r.Trace), 1001*19)
+	is.Equal(len(must(h.Policies.Simulate(t.Context(), svc.Host, b, svc.Question{Bank: "b", UserID: "u"})).Trace), 1001*19)
 	b.Policies[0].Document = document(times(20, func(i int) string { return granting(`"llm_model":"m"`) })...)
-	_, err := h.Policies.Simulate(t.Context(), svc.Host, b, svc.Question{Bank: "b", UserID: "u"})
-	wantCode(t, err, svc.CodeInvalid, "")
+	wantCode(t, errorOf(h.Policies.Simulate(t.Context(), svc.Host, b, svc.Question{Bank: "b", UserID: "u"})), svc.CodeInvalid, "")
 }
 
 // What takes long ends with its context: here after the check of the caller, and the read of the store.
@@ -280,8 +279,7 @@ func TestLongWorkEndsWithItsContext(t *testing.T) {
 	h.write(t, large)
 	for name, do := range map[string]func(ctx context.Context) error{
 		"preview": func(ctx context.Context) error {
-			_, err := h.Access.Preview(ctx, svc.Host, svc.Bundle{Policies: []svc.Policy{{ID: "p", Document: document()}}}, svc.BundleWrite{})
-			return err
+			return errorOf(h.Access.Preview(ctx, svc.Host, svc.Bundle{Policies: []svc.Policy{{ID: "p", Document: document()}}}, svc.BundleWrite{}))
 		},
 		"what can": func(ctx context.Context) error {
 			return errorOf(h.Policies.WhatCan(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "u"}))
@@ -314,46 +312,22 @@ func (c *endsAfter) Err() error {
 	return context.Canceled
 }
 
-// A bundle is refused before its rows take memory: those who send one may have no right at all.
-func TestParseBundleWithin(t *testing.T) {
-	if longtest.Raced {
-		t.Skip("what is allocated means nothing with the race detector, and it takes long")
-	}
-	is := is.New(t)
-	for list, row := range map[string]string{"users": `{}`, "groups": `{"id":"g","members":["a","b"]}`, "attachments": `{}`} {
-		rows := strings.TrimSuffix(strings.Repeat(row+",", (1<<20)/(len(row)+1)), ",")
-		data := []byte(`{"` + list + `":[` + rows + `]}`)
-		var err error
-		cost := allocated(func() { _, err = svc.ParseBundleWithin(data, 10_000) })
-		is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
-		is.True(cost < 4<<20)
-		must(svc.ParseBundle(data))
-	}
-	must(svc.ParseBundleWithin([]byte(`{"users":[{"channels":[{},{}]},{}]}`), 4))
-	_, err := svc.ParseBundleWithin([]byte(`{"users":[{"channels":[{},{}]},{}]}`), 3)
-	wantCode(t, err, svc.CodeInvalid, "/users/1")
-	_, err = svc.ParseBundleWithin([]byte(`{"policies":[{"document":{"a":[1,2,3,4]}}]}`), 1) // a document is not looked into
-	is.NoErr(err)
-}
-
-// largeBundle is one of a megabyte, none like another.
-func largeBundle(i int) svc.Bundle {
-	return held(times(5000, func(n int) string {
+// largeBundle is one of n statements of 200 bytes, none like another.
+func largeBundle(i, n int) svc.Bundle {
+	return held(times(n, func(n int) string {
 		return granting(fmt.Sprintf(`"retain_tags":["%d-%d","%s"]`, i, n, strings.Repeat("x", 100)))
 	}))
 }
 
 // Nothing is kept of simulations, previews, comparisons and linting, nor of what is refused, to whomever.
 func TestNothingIsKeptOfWhatIsNotStored(t *testing.T) {
-	if longtest.Raced {
-		t.Skip("what is allocated means nothing with the race detector, and it takes long")
-	}
-	is := is.New(t)
-	h := newHost(t)
+	measured(t)
+	is, h := is.New(t), newHost(t)
 	plain := svc.Principal{Kind: svc.KindUser, ID: "plain"}
 	q := svc.Question{Bank: "b", UserID: "u"}
+	statements := longtest.Times(1_250, 5_000)
 	try := func(i int) {
-		large := largeBundle(i)
+		large := largeBundle(i, statements)
 		for _, by := range []svc.Principal{svc.Host, plain} {
 			_, simulated := h.Policies.Simulate(t.Context(), by, large, q)
 			_, previewed := h.Access.Preview(t.Context(), by, large, svc.BundleWrite{})
@@ -362,27 +336,24 @@ func TestNothingIsKeptOfWhatIsNotStored(t *testing.T) {
 		}
 		large.Attachments[0].PolicyID = "none"
 		is.Equal(svc.ErrorCode(h.Access.Apply(t.Context(), svc.Host, large)), svc.CodeInvalid)
-		_, err := h.Policies.Simulate(t.Context(), svc.Host, large, q)
-		is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
+		is.Equal(svc.ErrorCode(errorOf(h.Policies.Simulate(t.Context(), svc.Host, large, q))), svc.CodeInvalid)
 	}
 	try(0)
 	before := heap()
 	for i := range 8 {
 		try(i + 1)
 	}
-	if grown := heap() - before; grown > 4<<20 {
-		t.Errorf("%d bytes are kept of 8 MiB of requests", grown)
+	if grown := heap() - before; grown > int64(statements)<<10 {
+		t.Errorf("%d bytes are kept of 8 requests of %d statements", grown, statements)
 	}
 	runtime.KeepAlive(h)
 }
 
 // However large the policies of banks and holders are that are asked about, the copies of them have a bound.
 func TestCopiesOfLargePoliciesAreBounded(t *testing.T) {
-	if longtest.Raced {
-		t.Skip("what is allocated means nothing with the race detector, and it takes long")
-	}
-	is := is.New(t)
-	h := newHost(t)
+	longtest.Test(t, "that copies of large policies have a bound")
+	measured(t)
+	is, h := is.New(t), newHost(t)
 	overrides := strings.Join(times(10_000, func(n int) string { return fmt.Sprintf(`{"scope":"topic","value":"%d","strategy":"s"}`, n) }), ",")
 	asked := must(svc.New(svc.Config{Store: h.store, Logger: h.config.Logger}))
 	for i := range 120 {
@@ -391,8 +362,7 @@ func TestCopiesOfLargePoliciesAreBounded(t *testing.T) {
 			Users:        []svc.User{{ID: "u" + id}},
 			BankPolicies: []svc.BankPolicy{{BankID: id, Document: []byte(`{"version":"2026-03-24","strategy_overrides":[` + overrides + `]}`)}},
 		})
-		_, err := asked.Decide(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "u" + id}, "bank:recall", id, svc.Context{})
-		is.NoErr(err)
+		must(asked.Decide(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "u" + id}, "bank:recall", id, svc.Context{}))
 	}
 	kept := heap()
 	is.NoErr(asked.Close())
@@ -409,4 +379,84 @@ func heap() int64 {
 	runtime.GC()
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
+}
+
+// The answers of one call have a budget of bytes, whatever makes them large. One question is always answered.
+func TestAnswersHaveABudget(t *testing.T) {
+	long := strings.Repeat("x", 900<<10)
+	for name, b := range map[string]svc.Bundle{
+		"tag groups": held([]string{granting(`"recall_tag_groups":[{"a":"` + long + `"}]`)}),
+		"roles":      held([]string{granting(`"retain_roles":["` + long + `"]`)}),
+		"a model":    held([]string{granting(`"llm_model":"` + long + `"`)}),
+		"a strategy": both(held([]string{granting(`"retain_tags":[]`)}), svc.Bundle{}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			is, h := is.New(t), newHost(t)
+			if name == "a strategy" {
+				b.BankPolicies = []svc.BankPolicy{{BankID: "b", Document: []byte(`{"version":"2026-03-24","default_strategy":"` + long + `"}`)}}
+			}
+			h.write(t, b)
+			questions := make([]svc.Question, 5)
+			for i := range questions {
+				questions[i] = svc.Question{Bank: "b", UserID: "u"}
+			}
+			for n, code := range map[int]svc.Code{1: "", 4: "", 5: svc.CodeTooComplex} {
+				is.Equal(svc.ErrorCode(errorOf(h.Policies.Decide(t.Context(), svc.Host, questions[:n]...))), code)
+			}
+		})
+	}
+}
+
+// A trace has a budget of bytes, and so has a list of capabilities.
+func TestExplanationsHaveABudget(t *testing.T) {
+	is, h := is.New(t), newHost(t)
+	long := strings.Repeat("x", 900<<10)
+	b := held([]string{granting(`"llm_model":"` + long + `"`)})
+	for i := range 20 {
+		b.Groups = append(b.Groups, svc.Group{ID: "g" + strconv.Itoa(i), Members: []string{"u"}})
+		b.Attachments = append(b.Attachments, attached("p", svc.GrantedToGroup, "g"+strconv.Itoa(i)))
+	}
+	h.write(t, b)
+	wantCode(t, errorOf(h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", UserID: "u"})), svc.CodeTooComplex, "")
+	wantCode(t, errorOf(h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{}, svc.Question{Bank: "b", UserID: "u"})), svc.CodeTooComplex, "")
+
+	banks := strings.Join(times(400, func(i int) string { return `"` + strconv.Itoa(i) + `"` }), ",")
+	h = newHost(t)
+	h.write(t, held([]string{`{"effect":"deny","actions":["` + long + `"],"banks":[` + banks + `]}`}))
+	_, err := h.Policies.WhatCan(t.Context(), user("u"), svc.Me) // 400 times the action
+	wantCode(t, err, svc.CodeTooComplex, "")
+	h = newHost(t)
+	h.write(t, held([]string{statement("deny", 500, 500)}))
+	cost := allocated(func() { _, err = h.Policies.WhatCan(t.Context(), user("u"), svc.Me) })
+	wantCode(t, err, svc.CodeTooComplex, "")
+	is.True(cost < 8<<20 || longtest.Raced) // it stops early
+}
+
+// A difference lists some changes, and counts the others. The widest come first.
+func TestDifferencesHaveAnEnd(t *testing.T) {
+	is, h := is.New(t), newHost(t)
+	for n, omitted := range map[int]int{31: 0, 40: 600, 500: 249_000} {
+		var d svc.AccessDiff
+		var err error
+		cost := allocated(func() {
+			d, err = h.Access.Preview(t.Context(), svc.Host, held([]string{statement("allow", n, n)}), svc.BundleWrite{})
+		})
+		is.NoErr(err)
+		is.True(cost < 16<<20 || longtest.Raced) // most requests share what decides them
+		is.Equal(d.Omitted, omitted)
+		is.Equal(len(d.Principals[0].Differences), n*n-omitted)
+		is.Equal(must(svc.Diff(svc.Bundle{}, held([]string{statement("allow", n, n)}))).Omitted, omitted)
+	}
+}
+
+// Diff, which cannot be stopped, has a budget.
+func TestDiffHasABudget(t *testing.T) {
+	var b svc.Bundle
+	cost := allocated(func() {
+		b = held(times(12_000, func(i int) string { return `{"effect":"deny","actions":["a` + strconv.Itoa(i) + `"],"banks":["b"]}` }))
+		wantCode(t, errorOf(svc.Diff(svc.Bundle{}, b)), svc.CodeTooComplex, "")
+	})
+	is.New(t).True(cost < 128<<20 || longtest.Raced)
+	_, err := svc.Diff(b, b)
+	is.New(t).NoErr(err) // nothing is compared
 }

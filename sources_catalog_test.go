@@ -1,0 +1,220 @@
+package svc_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+)
+
+func offering(h *host, entries ...svc.CatalogEntry) {
+	h.market.catalog = svc.Catalog{FetchedAt: time.Date(2026, 11, 21, 12, 0, 0, 1999, time.FixedZone("elsewhere", 3600))}
+	for i, entry := range entries {
+		entry.Index = i
+		h.market.catalog.Entries = append(h.market.catalog.Entries, entry)
+	}
+}
+
+// behind is "id as [ids] behind", each.
+func behind(list svc.SourceTemplates) (all []string) {
+	for _, t := range list.Templates {
+		word := "unknown"
+		if t.Behind != nil {
+			word = fmt.Sprint(*t.Behind)
+		}
+		all = append(all, fmt.Sprint(t.ID, " ", t.InstalledAs, " ", word))
+	}
+	return all
+}
+
+func TestSourceTemplates(t *testing.T) {
+	is, h := is.New(t), withTemplate(t)
+	inFile := content("File", "1")
+	inFile.Manifest = nil
+	offering(h,
+		svc.CatalogEntry{ID: "z", Content: content("Z", "1")}, svc.CatalogEntry{ID: "x", Content: content("X", "1")},
+		svc.CatalogEntry{ID: "file", Content: inFile, ManifestFile: "f.json"}, svc.CatalogEntry{ID: "known", Content: content("Known", "1"), ManifestFile: "k.json"})
+	install := func(id, alias string, c svc.Content) {
+		t.Helper()
+		h.market.put(acme, id, c)
+		must(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: id, SourceName: "acme", AliasID: &alias}))
+	}
+	browse := func() svc.SourceTemplates {
+		t.Helper()
+		return must(h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{}))
+	}
+	install("file", "f", content("File", "1"))
+	install("known", "k", content("Known", "1"))
+	asked := len(h.market.asked)
+	list := browse()
+	is.Equal(behind(list), []string{"z [] unknown", "x [x] false", "file [f] unknown", "known [k] false"})
+	is.Equal(list.FetchedAt, time.Date(2026, 11, 21, 11, 0, 0, 1000, time.UTC))
+	is.Equal(list.Stale, false)
+	is.Equal(list.Bad, nil)
+	is.Equal(len(h.market.asked), asked+1) // no manifest
+	is.Equal(h.market.maxAge, time.Minute)
+	sources := collect(t, h.Sources.List(t.Context(), admin))
+	up := h.market.asked[asked]
+	is.True(up.Memory != nil)
+	up.Memory = nil
+	is.Equal(up, svc.Upstream{Source: sources[0].SourceKey, URL: acme, Registered: sources[0].CreatedAt})
+
+	install("x", "a", content("X", "2")) // one of two is behind
+	install("z", "mine", content("Z", "1"))
+	install("known", "k2", content("Known", "2"))
+	for _, id := range []string{"mine", "a"} { // "a" stands behind "x" now in a list
+		must(h.Templates.Patch(t.Context(), admin, id, svc.TemplatePatch{Name: ptr("edited here")}))
+	}
+	is.Equal(behind(browse()), []string{"z [mine] false", "x [a x] true", "file [f] unknown", "known [k k2] true"})
+
+	// Of another source, by hand, personal: none of this source.
+	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme, Alias: ptr("other")}))
+	is.Equal(behind(must(h.Sources.Browse(t.Context(), admin, "other", svc.CatalogFilter{})))[0], "z [] unknown")
+}
+
+// More templates than one chunk of a list has.
+func TestSourceTemplatesAmongMany(t *testing.T) {
+	is, h := is.New(t), withTemplate(t)
+	for i := range 300 {
+		create(t, h, fmt.Sprintf("made-%03d", i), svc.Content{Name: fmt.Sprintf("A %03d", i)})
+	}
+	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")})
+	is.Equal(behind(must(h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{}))), []string{"x [x] false"})
+}
+
+// What an installation would refuse is not offered; the order is that of the catalogue.
+func TestSourceTemplatesThatAreBad(t *testing.T) {
+	is, h := is.New(t), withTemplate(t)
+	h.config.Templates.ValidateManifest = func(m json.RawMessage) error {
+		if strings.Contains(string(m), "forbidden") {
+			return errors.New("holds what is forbidden")
+		}
+		return nil
+	}
+	strict := newHost(t, func(c *svc.Config) { *c = h.config })
+	long := strings.Repeat("a", 129)
+	bad := func(change func(*svc.Content)) svc.Content {
+		c := content("N", "1")
+		change(&c)
+		return c
+	}
+	offering(h,
+		svc.CatalogEntry{ID: "good", Content: content("Good", "1")},
+		svc.CatalogEntry{ID: "a/b", Content: content("N", "1")},
+		svc.CatalogEntry{ID: "1", Content: bad(func(c *svc.Content) { c.Name = "" })},
+		svc.CatalogEntry{ID: "2", Content: bad(func(c *svc.Content) { c.Category = &long })},
+		svc.CatalogEntry{ID: "3", Content: bad(func(c *svc.Content) { c.Manifest = manifest(`{}`) })},
+		svc.CatalogEntry{ID: "4", Content: bad(func(c *svc.Content) { c.Manifest = manifest(`{"version":"forbidden"}`) })},
+		svc.CatalogEntry{ID: "5", Content: bad(func(c *svc.Content) { c.Tags = []string{"a\x00"} })})
+	problems := []svc.CatalogProblem{{Index: -1, Reason: "first"}, {Index: 4, Reason: "between"}, {Index: 99, Reason: "last"}}
+	h.market.catalog.Problems = append(make([]svc.CatalogProblem, 0, 20), problems...) // with room for more
+	list := must(strict.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{Category: "matches none"}))
+	is.Equal(len(list.Templates), 0)
+	var reasons []string
+	for _, p := range list.Bad {
+		reasons = append(reasons, fmt.Sprint(p.Index, " ", p.ID, ": ", p.Reason))
+	}
+	is.Equal(reasons, []string{
+		"-1 : first", "1 a/b: id must hold no slash or backslash", "2 1: name is required",
+		"3 2: category must be at most 128 characters", "4 : between", "4 3: manifest.version is required", "5 4: manifest holds what is forbidden",
+		"6 5: tags.0 must hold no NUL character", "99 : last",
+	})
+	is.Equal(h.market.catalog.Problems, problems) // what others share is as it was
+	for _, p := range list.Bad[1:3] {
+		_, err := strict.Templates.Install(t.Context(), admin, svc.Install{TemplateID: p.ID, SourceName: "acme", AliasID: ptr("other")})
+		is.True(err != nil)
+	}
+}
+
+func TestSourceTemplatesFilter(t *testing.T) {
+	h := withTemplate(t)
+	talk, other := content("A", "1"), content("B", "1")
+	talk.Category, talk.Tags = ptr("talk"), []string{"s", "t"}
+	offering(h, svc.CatalogEntry{ID: "a", Content: talk}, svc.CatalogEntry{ID: "b", Content: other})
+	for filter, want := range map[svc.CatalogFilter]string{
+		{}:                              "[a b]",
+		{Category: "talk"}:              "[a]",
+		{Category: "Talk"}:              "[]",
+		{Tag: "t"}:                      "[a b]",
+		{Tag: "s"}:                      "[a]",
+		{Tag: "st"}:                     "[]",
+		{Category: "talk", Tag: "none"}: "[]",
+	} {
+		list := must(h.Sources.Browse(t.Context(), admin, "acme", filter))
+		ids := []string{}
+		for _, offered := range list.Templates {
+			ids = append(ids, offered.ID)
+		}
+		is.New(t).Equal(fmt.Sprint(ids), want)
+	}
+}
+
+func TestSourceTemplatesFails(t *testing.T) {
+	is, h := is.New(t), withTemplate(t)
+	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")})
+	browse := func(by svc.Principal, name string, filter svc.CatalogFilter) error {
+		return errorOf(h.Sources.Browse(t.Context(), by, name, filter))
+	}
+	asked := len(h.market.asked)
+	nobody := svc.Principal{Kind: svc.KindUser, ID: "nobody"}
+	wantCode(t, browse(admin, "..", svc.CatalogFilter{}), svc.CodeInvalid, "name")
+	wantCode(t, browse(nobody, "acme", svc.CatalogFilter{Tag: "\x00"}), svc.CodeInvalid, "tag")
+	wantCode(t, browse(nobody, "acme", svc.CatalogFilter{}), svc.CodeForbidden, "")
+	wantCode(t, browse(nobody, "gone", svc.CatalogFilter{}), svc.CodeForbidden, "")
+	wantCode(t, browse(admin, "gone", svc.CatalogFilter{}), svc.CodeNotFound, "")
+	is.Equal(len(h.market.asked), asked)
+
+	h.market.catalog.Failure = errors.New("dial tcp 10.0.0.1: refused")
+	list := must(h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{}))
+	is.True(list.Stale)
+	is.Equal(behind(list), []string{"x [x] false"})
+
+	h.market.err = errors.New("dial tcp 10.0.0.1: refused")
+	wantCode(t, browse(admin, "acme", svc.CatalogFilter{}), svc.CodeSourceFailed, "")
+	h.market.err = context.DeadlineExceeded
+	wantCode(t, browse(admin, "acme", svc.CatalogFilter{}), svc.CodeSourceTimeout, "")
+
+	without := newHost(t, func(c *svc.Config) { c.Store, c.Sources.Marketplace = h.store, nil })
+	wantCode(t, errorOf(without.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{})), svc.CodeSourceFailed, "")
+}
+
+// A search lists no more than fits into one answer. What does not fit has a problem, and is listed alone.
+func TestSearchOfManyLargeSources(t *testing.T) {
+	is, h := is.New(t), newHost(t)
+	large := content("X", "1")
+	large.Manifest = manifest(`{"version":"1","a":"` + strings.Repeat("x", 100_000) + `"}`)
+	var offered []svc.CatalogEntry
+	for i := range 100 {
+		offered = append(offered, svc.CatalogEntry{ID: fmt.Sprint("x", i), Content: large})
+		offered[i].Content.Manifest = slices.Clone(large.Manifest)
+	}
+	offering(h, offered...)
+	for i := range 5 { // of 10 MB
+		must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme, Alias: new(fmt.Sprint("s", i))}))
+	}
+	list := must(h.Sources.Search(t.Context(), admin, svc.CatalogFilter{}))
+	whole := 0
+	for _, source := range list {
+		if source.Problem == "" {
+			is.Equal(len(source.Templates), 100)
+			whole++
+			continue
+		}
+		is.True(strings.Contains(source.Problem, source.Source.Name))
+		is.Equal(len(source.Templates), 0)
+		is.Equal(len(must(h.Sources.Browse(t.Context(), admin, source.Source.Name, svc.CatalogFilter{})).Templates), 100)
+	}
+	is.True(whole > 0 && whole < len(list))
+	few := must(h.Sources.Search(t.Context(), admin, svc.CatalogFilter{Text: "y"}))
+	for _, source := range few {
+		is.Equal(source.Problem, "")
+	}
+}
