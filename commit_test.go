@@ -12,7 +12,6 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/store/memstore"
 )
 

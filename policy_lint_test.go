@@ -11,7 +11,6 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/internal/longtest"
 )
 
