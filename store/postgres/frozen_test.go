@@ -179,6 +179,7 @@ func TestLockedIsNotFrozen(t *testing.T) {
 }
 
 func lockedIsNotFrozen(t *testing.T, store *postgres.Store) {
+	t.Parallel()
 	is := is.New(t)
 	other, err := store.DB().Begin()
 	is.NoErr(err)
@@ -194,7 +195,7 @@ func lockedIsNotFrozen(t *testing.T, store *postgres.Store) {
 			is.NoErr(other.Rollback())
 			answered(t, store)
 			return
-		default:
+		case <-time.After(10 * time.Millisecond):
 			is.NoErr(store.CreateAPIKey(t.Context(), svc.APIKey{ID: fmt.Sprint(n)}))
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"runtime"
 	"testing"
 
 	"github.com/extsvc/svc"
@@ -14,9 +13,10 @@ import (
 	"github.com/extsvc/svc/store/storetest"
 )
 
-// TestMain runs more tests at once than there are processors, because most wait for the server.
+// TestMain runs more tests at once than there are processors, because most wait for the server. A
+// test rarely has more than five connections, of the hundred that a server has by default.
 func TestMain(m *testing.M) {
-	longtest.AtOnce(2 * runtime.GOMAXPROCS(0))
+	longtest.AtOnce(12)
 	longtest.Short()
 	m.Run()
 }

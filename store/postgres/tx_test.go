@@ -212,6 +212,7 @@ func TestCallerLeavesDuringTheCommit(t *testing.T) {
 }
 
 func leavesDuringTheCommit(t *testing.T, store *postgres.Store) {
+	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, store)
 	_, err := h.store.DB().Exec(`CREATE FUNCTION rest() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.5); RETURN NULL; END $$`)
