@@ -15,8 +15,10 @@ import (
 
 // A deletion during which a call of the store fails, any one, leaves everything as it was.
 func TestAFailedDeletionChangesNothing(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"memory", "SQLite", "PostgreSQL"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			if name == "PostgreSQL" {
 				longtest.Test(t, "deletions that fail in PostgreSQL")
 			}
