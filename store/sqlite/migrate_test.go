@@ -28,6 +28,7 @@ import (
 const starters = 8
 
 func TestOpenAtOnceInOneProcess(t *testing.T) {
+	t.Parallel()
 	for range 10 {
 		path := filepath.Join(t.TempDir(), "svc.db")
 		var done sync.WaitGroup
@@ -44,6 +45,7 @@ func TestOpenAtOnceInOneProcess(t *testing.T) {
 }
 
 func TestOpenAtOnceInManyProcesses(t *testing.T) {
+	t.Parallel()
 	for range 3 {
 		path := filepath.Join(t.TempDir(), "svc.db")
 		var done sync.WaitGroup
@@ -286,6 +288,7 @@ func TestTablesOutsideMain(t *testing.T) {
 
 // Users from before the ninth migration are found with letters of either case.
 func TestUsersAreFolded(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	path := filepath.Join(t.TempDir(), "svc.db")
 	db := raw(t, path)

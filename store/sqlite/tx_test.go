@@ -231,6 +231,7 @@ func newService(t *testing.T, store svc.Store, events *eventLog) *svc.Service {
 }
 
 func TestServiceInTransactions(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	store, events := hosted(t), &eventLog{}
 	service := newService(t, store, events)
