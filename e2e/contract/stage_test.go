@@ -137,8 +137,7 @@ func (s *stage) resume(what setting) *scene {
 // play begins a scene, which ends with the next.
 func (s *stage) play(what setting) *scene {
 	s.t.Helper()
-	c := &scene{setting: what, store: &broken{FullStore: memstore.New()}, shelf: &shelf{}}
-	c.store.faults.Store(&faults{})
+	c := &scene{setting: what, store: newBroken(memstore.New()), shelf: &shelf{}}
 	keys := svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}}
 	cached := 0
 	if what == crowded {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/intercept"
 )
 
 // Several clients of two Services issue keys to one holder at once: it gets exactly as many as are
@@ -88,25 +89,14 @@ type stepping struct {
 func (s stepping) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
 	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
 		(*s.step)()
-		return fn(ctx, steppingTx{tx, s.step})
+		return fn(ctx, &intercept.Store{FullStore: tx.(svc.FullStore), Around: func(call intercept.Call) error {
+			switch call.Method {
+			case "Lock", "Access", "CreateAPIKey":
+				defer (*s.step)()
+			}
+			return call.Do()
+		}})
 	})
-}
-
-type steppingTx stepping
-
-func (s steppingTx) Lock(ctx context.Context, locks svc.Locks) error {
-	defer (*s.step)()
-	return s.Store.Lock(ctx, locks)
-}
-
-func (s steppingTx) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
-	defer (*s.step)()
-	return s.Store.Access(ctx, query)
-}
-
-func (s steppingTx) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
-	defer (*s.step)()
-	return s.Store.CreateAPIKey(ctx, key)
 }
 
 // ends are what ends a key, or its holder. Each is done by another Service than the one in which the key issues one.
