@@ -22,24 +22,17 @@ type faults struct{ reads, writes error }
 func newBroken(good svc.FullStore) *broken {
 	b := &broken{}
 	b.faults.Store(&faults{})
-	b.Store = &intercept.Store{FullStore: good, Around: func(call intercept.Call) error {
-		switch call.Method {
-		case "UseAPIKeys", "Lock", "ChangeAccess", "QueueAudit": // outside of transactions no request calls them
-			return call.Do()
-		case "Source", "Sources", "Template", "Templates", "TemplateVersions", "Installations", "APIKeys", "Access", "ReadAccess",
-			"AuditRecords", "Answer":
-			return unless(b.faults.Load().reads, call.Do)
+	b.Store = &intercept.Store{FullStore: good, Around: func(_ context.Context, call intercept.Call) error {
+		fault := b.faults.Load().reads
+		if call.Writes {
+			fault = b.faults.Load().writes
 		}
-		return unless(b.faults.Load().writes, call.Do)
+		if fault != nil && call.Method != "ChainAudit" { // reads of the records call it
+			return fault
+		}
+		return call.Do()
 	}}
 	return b
-}
-
-func unless(err error, call func() error) error {
-	if err != nil {
-		return err
-	}
-	return call()
 }
 
 // shelf is a marketplace with one template at any address. It fails on request.

@@ -169,5 +169,5 @@ func (s failing) Atomically(ctx context.Context, fn func(context.Context, svc.St
 }
 
 func (s *saboteur) plant(tx svc.FullStore) svc.Store {
-	return &intercept.Store{FullStore: tx, Around: func(call intercept.Call) error { return s.do(call.Do) }}
+	return &intercept.Store{FullStore: tx, Around: func(_ context.Context, call intercept.Call) error { return s.do(call.Do) }}
 }

@@ -89,7 +89,7 @@ type stepping struct {
 func (s stepping) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
 	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
 		(*s.step)()
-		return fn(ctx, &intercept.Store{FullStore: tx.(svc.FullStore), Around: func(call intercept.Call) error {
+		return fn(ctx, &intercept.Store{FullStore: tx.(svc.FullStore), Around: func(_ context.Context, call intercept.Call) error {
 			switch call.Method {
 			case "Lock", "Access", "CreateAPIKey":
 				defer (*s.step)()

@@ -4,6 +4,7 @@ package secretleaks
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -29,7 +30,7 @@ func newTalkative(good svc.FullStore) *talkative {
 }
 
 // around makes a call and fails it. UseAPIKeys never panics: a panic in the background would end the program.
-func (s *talkative) around(call intercept.Call) (err error) {
+func (s *talkative) around(_ context.Context, call intercept.Call) (err error) {
 	switch call.Method {
 	case "UseAPIKeys":
 		defer func() {
