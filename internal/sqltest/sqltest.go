@@ -3,6 +3,7 @@ package sqltest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"regexp"
 	"strconv"
@@ -45,6 +46,14 @@ func Generation(t testing.TB, store svc.Store) int64 {
 		t.Fatal(err)
 	}
 	return changes.Generation
+}
+
+// CreateTemplate creates a template named after its id.
+func CreateTemplate(ctx context.Context, service *svc.Service, id string) error {
+	_, err := service.Templates.Create(ctx, svc.Host, svc.NewTemplate{
+		ID: id, Content: svc.Content{Name: id, Manifest: json.RawMessage(`{"version":"1"}`)},
+	})
+	return err
 }
 
 // Parameter finds the parameters of a statement.

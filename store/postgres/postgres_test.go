@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"testing"
@@ -72,17 +71,6 @@ func migrated(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return url
-}
-
-// addUsers writes users.
-func addUsers(ctx context.Context, store svc.Store, ids ...string) error {
-	return store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
-		var bundle svc.Bundle
-		for _, id := range ids {
-			bundle.Users = append(bundle.Users, svc.User{ID: id})
-		}
-		return bundle.Write(), nil
-	})
 }
 
 // empty clears a schema, in a fraction of the time of a new one or of TRUNCATE. Attachments refer

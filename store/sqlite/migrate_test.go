@@ -250,7 +250,7 @@ func TestTablesOfTheHostAreLeftAlone(t *testing.T) {
 		_, err := db.Exec("CREATE TABLE " + table + " (version INTEGER); INSERT INTO " + table + " VALUES (42)")
 		is.NoErr(err)
 	}
-	is.NoErr(writeAll(t.Context(), open(t, path)))
+	is.NoErr(sqltest.WriteAll(t.Context(), open(t, path)))
 	for _, table := range []string{"schema_migrations", "goose_db_version", "gorp_migrations", "migrations", "users", "api_keys"} {
 		var version int
 		is.NoErr(db.QueryRow("SELECT version FROM " + table).Scan(&version))
