@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/lists"
 )
 
@@ -20,14 +22,14 @@ import (
 // The host owns its users. A user without a row has no stored rights but is not blocked; only an
 // Inactive row blocks a user.
 type User struct {
-	// ID is the id by which the host's [Authenticator] knows the user: 1 to [MaxIDLength]
+	// ID is the id by which the host's [Authenticator] knows the user: 1 to [limits.IDLength]
 	// characters. It may contain ":" and "@", but no slash, backslash, control or format character.
 	// Ids are compared byte by byte.
 	ID string
-	// DisplayName has at most [MaxNameLength] characters. "": Apply stores the id instead. Names
+	// DisplayName has at most [limits.NameLength] characters. "": Apply stores the id instead. Names
 	// need not be unique, here and in the other rows.
 	DisplayName string
-	// Email is any text of at most [MaxNameLength] characters. The Service sends nothing to it, and
+	// Email is any text of at most [limits.NameLength] characters. The Service sends nothing to it, and
 	// it need not be unique. Nil: none.
 	Email *string
 	// Inactive denies the user everything, and its service accounts as well. Its keys and sessions
@@ -47,7 +49,7 @@ type absence uint8
 // one user. A sender is written "provider:id" where it is one text.
 type Channel struct {
 	Provider string // an id without a colon, which would end it
-	SenderID string // 1 to MaxIDLength printable characters; slashes are allowed, "." and ".." not
+	SenderID string // 1 to limits.IDLength printable characters; slashes are allowed, "." and ".." not
 }
 
 // String returns the written form, "provider:sender_id". It is the ID of the channel's [Target].
@@ -133,7 +135,7 @@ const (
 // one is closed to unmapped senders. If its document does not parse, the bank is closed to all
 // principals.
 type BankPolicy struct {
-	BankID   string // 1 to MaxIDLength printable characters; slashes are allowed
+	BankID   string // 1 to limits.IDLength printable characters; slashes are allowed
 	Document json.RawMessage
 
 	absent absence
@@ -162,7 +164,7 @@ type AccessTest struct {
 	// ID follows from the other fields but Allowed: Apply sets it. It is that of the test's [Target].
 	ID string
 	// The question, as a [Question] has it. It has one of the first three. "" as Action means
-	// ActionRecall.
+	// action.Recall.
 	UserID, ServiceAccountID, Sender string
 	Action, Bank, Channel, Topic     string
 
@@ -170,9 +172,6 @@ type AccessTest struct {
 
 	absent absence
 }
-
-// MaxAccessTests is the most tests that a store keeps.
-const MaxAccessTests = 1000
 
 // Empty reports whether b has no rows. A nil list and an empty one are the same here: both name no
 // row.
@@ -281,7 +280,7 @@ func (b Bundle) Targets() (targets []Target) {
 // kind is a kind of rows of access: a list of a [Bundle].
 type kind[R keyed[K], K comparable] struct {
 	list   string // its name in JSON
-	target TargetKind
+	target event.TargetKind
 	write  string // the action that writes rows
 	rows   func(*Bundle) *[]R
 	named  func(*AccessNames) *[]K
@@ -311,49 +310,49 @@ type rowsByKey struct {
 // The kinds of rows.
 var (
 	users = kind[User, string]{
-		"users", TargetUser, ActionUsersWrite,
+		"users", event.TargetUser, action.UsersWrite,
 		func(b *Bundle) *[]User { return &b.Users },
 		func(n *AccessNames) *[]string { return &n.Users },
 		func(r *rowsByKey) *map[string]*User { return &r.users },
 		func(id string) User { return User{ID: id} },
 	}
 	groups = kind[Group, string]{
-		"groups", TargetGroup, ActionGroupsWrite,
+		"groups", event.TargetGroup, action.GroupsWrite,
 		func(b *Bundle) *[]Group { return &b.Groups },
 		func(n *AccessNames) *[]string { return &n.Groups },
 		func(r *rowsByKey) *map[string]*Group { return &r.groups },
 		func(id string) Group { return Group{ID: id} },
 	}
 	serviceAccounts = kind[ServiceAccount, string]{
-		"service_accounts", TargetServiceAccount, ActionAccountsManage,
+		"service_accounts", event.TargetServiceAccount, action.AccountsManage,
 		func(b *Bundle) *[]ServiceAccount { return &b.ServiceAccounts },
 		func(n *AccessNames) *[]string { return &n.ServiceAccounts },
 		func(r *rowsByKey) *map[string]*ServiceAccount { return &r.serviceAccounts },
 		func(id string) ServiceAccount { return ServiceAccount{ID: id} },
 	}
 	policies = kind[Policy, string]{
-		"policies", TargetPolicy, ActionPoliciesWrite,
+		"policies", event.TargetPolicy, action.PoliciesWrite,
 		func(b *Bundle) *[]Policy { return &b.Policies },
 		func(n *AccessNames) *[]string { return &n.Policies },
 		func(r *rowsByKey) *map[string]*Policy { return &r.policies },
 		func(id string) Policy { return Policy{ID: id} },
 	}
 	attachments = kind[Attachment, AttachmentKey]{
-		"attachments", TargetAttachment, ActionAttachmentsWrite,
+		"attachments", event.TargetAttachment, action.AttachmentsWrite,
 		func(b *Bundle) *[]Attachment { return &b.Attachments },
 		func(n *AccessNames) *[]AttachmentKey { return &n.Attachments },
 		func(r *rowsByKey) *map[AttachmentKey]*Attachment { return &r.attachments },
 		func(k AttachmentKey) Attachment { return Attachment{PolicyID: k.PolicyID, Principal: k.Principal} },
 	}
 	bankPolicies = kind[BankPolicy, string]{
-		"bank_policies", TargetBankPolicy, ActionBanksWrite,
+		"bank_policies", event.TargetBankPolicy, action.BanksWrite,
 		func(b *Bundle) *[]BankPolicy { return &b.BankPolicies },
 		func(n *AccessNames) *[]string { return &n.BankPolicies },
 		func(r *rowsByKey) *map[string]*BankPolicy { return &r.bankPolicies },
 		func(id string) BankPolicy { return BankPolicy{BankID: id} },
 	}
 	tests = kind[AccessTest, string]{
-		"tests", TargetTest, ActionPoliciesWrite,
+		"tests", event.TargetTest, action.PoliciesWrite,
 		func(b *Bundle) *[]AccessTest { return &b.Tests },
 		func(n *AccessNames) *[]string { return &n.Tests },
 		func(r *rowsByKey) *map[string]*AccessTest { return &r.tests },
@@ -474,14 +473,14 @@ func (k *kind[R, K]) differ(r *rowsByKey, b, changed *Bundle) {
 	}
 }
 
-// Attachment returns the key of the attachment that a TargetAttachment is about, from its ID.
+// Attachment returns the key of the attachment that a event.TargetAttachment is about, from its ID.
 func (t Target) Attachment() AttachmentKey {
 	id, principal, _ := strings.Cut(t.ID, "/")
 	kind, of, _ := strings.Cut(principal, "/")
 	return AttachmentKey{PolicyID: id, Principal: GrantedTo{Type: kind, ID: of}}
 }
 
-// Channel returns the channel that a TargetChannel is about, from its ID.
+// Channel returns the channel that a event.TargetChannel is about, from its ID.
 func (t Target) Channel() Channel {
 	provider, sender, _ := strings.Cut(t.ID, ":")
 	return Channel{Provider: provider, SenderID: sender}

@@ -10,10 +10,12 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/strictjson"
+	"github.com/extsvc/svc/limits"
 )
 
 // bundleDiff is the writing of one bundle into a store that holds certain rows. It does no I/O, so
@@ -82,8 +84,8 @@ func (a *bundleDiff) checkTests() {
 			n++
 		}
 	}
-	if len(a.bundle.Tests) > 0 && n > MaxAccessTests {
-		a.add("/tests", fmt.Sprintf("would be %d with those that are kept: %d are allowed", n, MaxAccessTests))
+	if len(a.bundle.Tests) > 0 && n > limits.AccessTests {
+		a.add("/tests", fmt.Sprintf("would be %d with those that are kept: %d are allowed", n, limits.AccessTests))
 	}
 }
 
@@ -109,14 +111,14 @@ func (a *bundleDiff) write(rows Bundle) AccessWrite {
 	for _, u := range rows.Users {
 		was, found := was(a.users, u.ID)
 		named := was.DisplayName != u.DisplayName || !reflect.DeepEqual(was.Email, u.Email)
-		w.changed(TargetUser, u.ID, !found || was.Inactive != u.Inactive, named)
+		w.changed(event.TargetUser, u.ID, !found || was.Inactive != u.Inactive, named)
 		w.moved(lists.Missing(u.Channels, was.Channels, Channel.compare))
 		w.moved(lists.Missing(was.Channels, u.Channels, Channel.compare))
 	}
 	w.Groups = nil
 	for _, g := range rows.Groups {
 		was, found := was(a.groups, g.ID)
-		w.changed(TargetGroup, g.ID, !found, was.DisplayName != g.DisplayName)
+		w.changed(event.TargetGroup, g.ID, !found, was.DisplayName != g.DisplayName)
 		if !found || was.DisplayName != g.DisplayName {
 			w.Groups = append(w.Groups, Group{ID: g.ID, DisplayName: g.DisplayName})
 		}
@@ -126,24 +128,24 @@ func (a *bundleDiff) write(rows Bundle) AccessWrite {
 	for _, account := range rows.ServiceAccounts {
 		was, found := was(a.serviceAccounts, account.ID)
 		was.DisplayName = account.DisplayName
-		w.changed(TargetServiceAccount, account.ID, !found || was != account, true)
+		w.changed(event.TargetServiceAccount, account.ID, !found || was != account, true)
 	}
 	for _, p := range rows.Policies {
 		was, found := was(a.policies, p.ID)
-		w.changed(TargetPolicy, p.ID, !found || !bytes.Equal(was.Document, p.Document), true)
+		w.changed(event.TargetPolicy, p.ID, !found || !bytes.Equal(was.Document, p.Document), true)
 	}
 	for _, attachment := range rows.Attachments {
-		w.changed(TargetAttachment, attachment.key().String(), true, false)
+		w.changed(event.TargetAttachment, attachment.key().String(), true, false)
 	}
 	for _, p := range rows.BankPolicies {
-		w.changed(TargetBankPolicy, p.BankID, true, false)
+		w.changed(event.TargetBankPolicy, p.BankID, true, false)
 	}
 	for _, t := range rows.Tests {
-		w.changed(TargetTest, t.ID, false, true)
+		w.changed(event.TargetTest, t.ID, false, true)
 	}
 	a.writeRemoval(&w)
 	if len(w.Targets)+len(w.Renamed) > mostTargets {
-		w.Targets, w.Renamed = []Target{{Kind: TargetAccess}}, nil
+		w.Targets, w.Renamed = []Target{{Kind: event.TargetAccess}}, nil
 	}
 	return w
 }
@@ -172,7 +174,7 @@ func (a *bundleDiff) writeRemoval(w *AccessWrite) {
 	}
 	w.moved(a.remove.Channels)
 	for _, t := range a.remove.removed().Targets() {
-		w.changed(t.Kind, t.ID, t.Kind != TargetTest, true)
+		w.changed(t.Kind, t.ID, t.Kind != event.TargetTest, true)
 	}
 }
 
@@ -225,14 +227,14 @@ func (b Bundle) withBuiltins(stored map[string]*Policy) Bundle {
 func (w *AccessWrite) members(group string, join, leave []string) {
 	whole := len(join)+len(leave) > mostMembers
 	if whole {
-		w.tell(Target{Kind: TargetMember, ID: group})
+		w.tell(Target{Kind: event.TargetMember, ID: group})
 	}
 	add := func(list *[]Membership, users []string) {
 		for _, user := range users {
 			*list = append(*list, Membership{Group: group, User: user})
 			if !whole {
 				holder := Identity{Kind: KindUser, ID: user}
-				w.tell(Target{Kind: TargetMember, ID: group, Holder: holder})
+				w.tell(Target{Kind: event.TargetMember, ID: group, Holder: holder})
 			}
 		}
 	}
@@ -376,7 +378,7 @@ func (n AccessNames) size() int {
 }
 
 // changed adds a row to Targets when decisions may differ, else to Renamed when names do.
-func (w *AccessWrite) changed(kind TargetKind, id string, decisions, names bool) {
+func (w *AccessWrite) changed(kind event.TargetKind, id string, decisions, names bool) {
 	if t := (Target{Kind: kind, ID: id}); decisions {
 		w.tell(t)
 	} else if names {
@@ -384,7 +386,7 @@ func (w *AccessWrite) changed(kind TargetKind, id string, decisions, names bool)
 	}
 }
 
-// tell adds a target, unless there are so many that one TargetAccess stands for all.
+// tell adds a target, unless there are so many that one event.TargetAccess stands for all.
 func (w *AccessWrite) tell(t Target) {
 	if len(w.Targets) <= mostTargets {
 		w.Targets = append(w.Targets, t)
@@ -394,7 +396,7 @@ func (w *AccessWrite) tell(t Target) {
 // moved adds channels that came to a user or left it.
 func (w *AccessWrite) moved(channels []Channel) {
 	for _, ch := range channels {
-		w.tell(Target{Kind: TargetChannel, ID: ch.String()})
+		w.tell(Target{Kind: event.TargetChannel, ID: ch.String()})
 	}
 }
 
@@ -408,7 +410,7 @@ func (r rowsByTarget) row(of Target) json.RawMessage {
 		return nil
 	}
 	text, _ := strictjson.Marshal(form) // rows hold valid text and documents
-	return jcs.Bounded(text, MaxEventRow)
+	return jcs.Bounded(text, limits.EventRow)
 }
 
 // before returns the rows that w changes or removes, as they were. Of the members of a group, it
@@ -459,13 +461,13 @@ func (b Bundle) byTarget(members []Membership) rowsByTarget {
 // OfAccess returns what of c concerns access, without other targets, and the rows to read for it.
 // It is for stores and their readers: see [AccessRead].Since.
 //
-// A TargetMember names one membership, or without a Holder the group with all members. A
-// TargetChannel names the user who has it now. The result is a Reset without targets when c is a
-// Reset or has a TargetAccess.
+// A event.TargetMember names one membership, or without a Holder the group with all members. A
+// event.TargetChannel names the user who has it now. The result is a Reset without targets when c is a
+// Reset or has a event.TargetAccess.
 func (c StoreChanges) OfAccess() (StoreChanges, AccessNames) {
 	out, n := StoreChanges{Generation: c.Generation}, AccessNames{}
 	for _, t := range c.Targets {
-		if t.Kind == TargetAccess || c.Reset {
+		if t.Kind == event.TargetAccess || c.Reset {
 			return StoreChanges{Generation: c.Generation, Reset: true}, AccessNames{}
 		}
 		if n.add(t) {
@@ -482,27 +484,27 @@ func (c StoreChanges) OfAccess() (StoreChanges, AccessNames) {
 // add names the rows of a target. It reports whether the target is one of access.
 func (n *AccessNames) add(t Target) bool {
 	switch t.Kind {
-	case TargetUser:
+	case event.TargetUser:
 		n.Users = append(n.Users, t.ID)
-	case TargetChannel:
+	case event.TargetChannel:
 		n.Channels = append(n.Channels, t.Channel())
-	case TargetGroup:
+	case event.TargetGroup:
 		n.Groups = append(n.Groups, t.ID)
-	case TargetMember:
+	case event.TargetMember:
 		if t.Holder == (Identity{}) {
 			n.MembersOf = append(n.MembersOf, t.ID)
 		} else {
 			n.Members = append(n.Members, Membership{Group: t.ID, User: t.Holder.ID})
 		}
-	case TargetServiceAccount:
+	case event.TargetServiceAccount:
 		n.ServiceAccounts = append(n.ServiceAccounts, t.ID)
-	case TargetPolicy:
+	case event.TargetPolicy:
 		n.Policies = append(n.Policies, t.ID)
-	case TargetAttachment:
+	case event.TargetAttachment:
 		n.Attachments = append(n.Attachments, t.Attachment())
-	case TargetTest:
+	case event.TargetTest:
 		n.Tests = append(n.Tests, t.ID)
-	case TargetBankPolicy:
+	case event.TargetBankPolicy:
 		n.BankPolicies = append(n.BankPolicies, t.ID)
 	default:
 		return false
@@ -512,6 +514,6 @@ func (n *AccessNames) add(t Target) bool {
 
 // The most targets that one write reports one by one.
 const (
-	mostTargets = 1000 // above it, all of them are one TargetAccess
-	mostMembers = 100  // of one group; above it, they are one TargetMember without a Holder
+	mostTargets = 1000 // above it, all of them are one event.TargetAccess
+	mostMembers = 100  // of one group; above it, they are one event.TargetMember without a Holder
 )

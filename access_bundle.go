@@ -14,6 +14,7 @@ import (
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/strictjson"
+	"github.com/extsvc/svc/limits"
 )
 
 // normalize returns the bundle with defaults and compact documents. It checks all that it can check
@@ -79,7 +80,7 @@ func (b *BankPolicy) normalize(c *checker, at string) {
 func (c *checker) namedID(at, id string, name *string, absent absence) {
 	c.id(at+"/id", id)
 	if *name != "" {
-		c.text(at+"/display_name", *name, MaxNameLength)
+		c.text(at+"/display_name", *name, limits.NameLength)
 	} else if !absent.has(noName) {
 		*name = id
 	}
@@ -176,7 +177,7 @@ func ParseBundle(data []byte) (Bundle, error) { return ParseBundleWithin(data, m
 // that size needs, at most. Use it for bundles of callers that may have no rights.
 func ParseBundleWithin(data []byte, rows int) (Bundle, error) {
 	var in bundleJSON
-	if err := strictjson.UnmarshalWithin(data, MaxNesting, rows, &in); err != nil {
+	if err := strictjson.UnmarshalWithin(data, limits.Nesting, rows, &in); err != nil {
 		var c checker
 		c.refused("", err)
 		return Bundle{}, c.err()

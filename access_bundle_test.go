@@ -8,6 +8,8 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/limits"
 	"github.com/extsvc/svc/store/memstore"
 )
 
@@ -76,7 +78,7 @@ func TestTestsAreKeptAndRemoved(t *testing.T) {
 	before := must(s.Access.Export(t.Context(), svc.Host))
 	// The question says which test it is: another answer is no second test.
 	other := `{"tests": [{"user_id": "ann", "action": "bank:recall", "bank": "notes", "allowed": false}]}`
-	editor := svc.Principal{Kind: svc.KindUser, ID: "editor", Actions: []string{svc.ActionPoliciesWrite, svc.ActionPoliciesRead}}
+	editor := svc.Principal{Kind: svc.KindUser, ID: "editor", Actions: []string{action.PoliciesWrite, action.PoliciesRead}}
 	is.NoErr(s.Access.Write(t.Context(), editor, parsed(t, other), svc.BundleWrite{}))
 	ids := []string{}
 	kept := must(s.Access.Tests(t.Context(), editor))
@@ -86,7 +88,7 @@ func TestTestsAreKeptAndRemoved(t *testing.T) {
 	is.Equal(len(ids), 3)
 	is.True(must(s.Access.Export(t.Context(), svc.Host)).Revision() != before.Revision())
 
-	reader := svc.Principal{Kind: svc.KindUser, ID: "reader", Actions: []string{svc.ActionPoliciesRead}}
+	reader := svc.Principal{Kind: svc.KindUser, ID: "reader", Actions: []string{action.PoliciesRead}}
 	is.Equal(svc.ErrorCode(s.Access.RemoveTest(t.Context(), reader, ids[0])), svc.CodeForbidden)
 	is.Equal(svc.ErrorCode(s.Access.Write(t.Context(), reader, parsed(t, other), svc.BundleWrite{})), svc.CodeForbidden)
 	is.NoErr(s.Access.RemoveTest(t.Context(), editor, ids[0]))
@@ -103,7 +105,7 @@ func TestTestsAreKeptAndRemoved(t *testing.T) {
 		is.Equal(errs[0].Field, bad.at)
 	}
 	var many svc.Bundle
-	for i := range svc.MaxAccessTests {
+	for i := range limits.AccessTests {
 		many.Tests = append(many.Tests, svc.AccessTest{UserID: "ann", Bank: fmt.Sprint(i)})
 	}
 	errs := svc.Errors(s.Access.Write(t.Context(), editor, many, svc.BundleWrite{}))

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/accessindex"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/policy"
@@ -50,7 +52,7 @@ func newRosters(g *authorizer, most int) *accessCache {
 	}
 	g.onChange(func(changed Target, generation int64) {
 		switch changed.Kind {
-		case TargetTemplate, TargetSource, TargetAPIKey, TargetChannel:
+		case event.TargetTemplate, event.TargetSource, event.TargetAPIKey, event.TargetChannel:
 		default:
 			if generation > s.at.Load() {
 				s.changes.Add(1)
@@ -423,7 +425,7 @@ func (s *accessCache) overlaid(
 	wrong error, channels []Channel,
 	cut func(all *accessRows, write AccessWrite, senders map[Channel]string),
 ) (err error) {
-	if err := s.authorize(ctx, by, ActionUsersRead); err != nil {
+	if err := s.authorize(ctx, by, action.UsersRead); err != nil {
 		if wrong != nil {
 			return wrong
 		}

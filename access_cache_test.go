@@ -16,6 +16,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/memstore"
 )
@@ -108,15 +109,15 @@ func (w *worlds) writeAsOther(t *testing.T, store svc.Store, b svc.Bundle) {
 	group, user := w.one([]string{"g0", "g1", "g2"}), w.one([]string{"u0", "u1", "u2", "u3", "u4"})
 	write.Join = slices.DeleteFunc(write.Join, func(m svc.Membership) bool { return m.Group == group && m.User == user })
 	write.Leave = []svc.Membership{{Group: group, User: user}}
-	left := svc.Target{Kind: svc.TargetMember, ID: group}
+	left := svc.Target{Kind: event.TargetMember, ID: group}
 	if w.IntN(2) == 0 {
 		left.Holder = svc.Identity{Kind: svc.KindUser, ID: user}
 	}
 	for _, m := range write.Join {
-		write.Targets = append(write.Targets, svc.Target{Kind: svc.TargetMember, ID: m.Group, Holder: svc.Identity{Kind: svc.KindUser, ID: m.User}})
+		write.Targets = append(write.Targets, svc.Target{Kind: event.TargetMember, ID: m.Group, Holder: svc.Identity{Kind: svc.KindUser, ID: m.User}})
 	}
 	if write.Targets = append(write.Targets, left); w.IntN(20) == 0 {
-		write.Targets = []svc.Target{{Kind: svc.TargetAccess}}
+		write.Targets = []svc.Target{{Kind: event.TargetAccess}}
 	}
 	err := store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) { return write, nil })
 	if err != nil {

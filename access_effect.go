@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/internal/accessindex"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/policy"
@@ -264,7 +265,7 @@ func (t *effectCheck) see() {
 	t.rights = t.stored.Compile(subject)
 	t.grantor = &policy.Grantor{
 		Subject: subject, Vouched: t.by.vouched(), Shut: t.rows.Shut(),
-		Banks: t.rights.Permits(t.by.vouched(), ActionBanksGrant),
+		Banks: t.rights.Permits(t.by.vouched(), action.BanksGrant),
 	}
 	for _, b := range t.holders {
 		t.before = append(t.before, standingIn(t.rows, b))

@@ -9,7 +9,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/limits"
 )
 
 // ServiceAccounts manages service accounts: those of all users ([Service.ServiceAccounts]), for
@@ -21,9 +24,6 @@ type ServiceAccounts struct {
 	own bool
 }
 
-// MaxServiceAccounts is the most service accounts that Create gives to one owner.
-const MaxServiceAccounts = 100
-
 // ServiceAccountQuery asks for a part of the list of service accounts.
 type ServiceAccountQuery struct {
 	RowQuery
@@ -33,7 +33,7 @@ type ServiceAccountQuery struct {
 // ServiceAccountPatch is a partial update: a nil field leaves the row's field unchanged. At least
 // one is set. Of an own service account, only DisplayName can be set.
 type ServiceAccountPatch struct {
-	DisplayName     *string    // 1 to [MaxNameLength] characters
+	DisplayName     *string    // 1 to [limits.NameLength] characters
 	ScopingPolicyID *TextPatch // a nil Value: not narrowed any longer
 	Inactive        *bool
 }
@@ -41,7 +41,7 @@ type ServiceAccountPatch struct {
 // PolicyPatch is a partial update: a nil field leaves the row's field unchanged. At least one is
 // set.
 type PolicyPatch struct {
-	DisplayName *string // 1 to [MaxNameLength] characters
+	DisplayName *string // 1 to [limits.NameLength] characters
 	Document    json.RawMessage
 }
 
@@ -62,7 +62,7 @@ func (s *ServiceAccounts) half(
 		return &accountRows, "", nil
 	}
 	own := accountRows
-	own.read, own.write = ActionAccountsRead, ActionAccountsWrite
+	own.read, own.write = action.AccountsRead, action.AccountsWrite
 	action := own.read
 	if write {
 		action = own.write
@@ -83,7 +83,7 @@ func (s *ServiceAccounts) List(
 	}
 	return listRows(ctx, s.accessWriter, rowList[ServiceAccount]{
 		by: by, action: k.read, query: q.RowQuery,
-		page:  AccessPage{Kind: TargetServiceAccount, User: cmp.Or(owner, q.Owner)},
+		page:  AccessPage{Kind: event.TargetServiceAccount, User: cmp.Or(owner, q.Owner)},
 		check: func(c *checker) { c.optionalID("owner_user_id", q.Owner) },
 		rows:  func(b Bundle) []ServiceAccount { return b.ServiceAccounts }, key: ServiceAccount.key,
 	})
@@ -101,10 +101,10 @@ func (s *ServiceAccounts) Read(ctx context.Context, by Principal, id string) (Se
 
 // Create adds a service account. In the own half, OwnerUserID is the caller's owner and must be "".
 // The caller needs iam:service_accounts:manage, for its own iam:service_accounts:write, and all
-// that the service account may do. Event: [EventAccessWritten].
+// that the service account may do. Event: [event.AccessWritten].
 //
 // Errors: CodeInvalid; CodeForbidden, in the own half also when the owner has no row; CodeExists;
-// CodeLimit (the owner has [MaxServiceAccounts]).
+// CodeLimit (the owner has [limits.ServiceAccounts]).
 func (s *ServiceAccounts) Create(
 	ctx context.Context, by Principal, account ServiceAccount,
 ) (ServiceAccount, error) {
@@ -134,7 +134,7 @@ func (s *ServiceAccounts) Create(
 				owned++
 			}
 		}
-		if owned >= MaxServiceAccounts {
+		if owned >= limits.ServiceAccounts {
 			refused = &Error{Code: CodeLimit, Message: fmt.Sprintf(
 				"the owner has %d service accounts, and more are not allowed: delete one first", owned)}
 		}
@@ -193,7 +193,7 @@ func (p ServiceAccountPatch) apply(a ServiceAccount) ServiceAccount {
 
 // Delete removes a service account and revokes its keys. The actions are those of Create. The
 // caller needs every control-plane right of the account. With ifMatch, Delete removes only an
-// account with one of these ETags. Events: [EventAccessRemoved], and [EventAPIKeyRevoked] for each
+// account with one of these ETags. Events: [event.AccessRemoved], and [event.APIKeyRevoked] for each
 // key. Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition.
 func (s *ServiceAccounts) Delete(
 	ctx context.Context, by Principal, id string, ifMatch ...string,
@@ -209,7 +209,7 @@ func (s *ServiceAccounts) Delete(
 // CodeInvalid, CodeForbidden.
 func (s *Policies) List(ctx context.Context, by Principal, q RowQuery) iter.Seq2[Policy, error] {
 	return listRows(ctx, s.accessWriter, rowList[Policy]{
-		by: by, action: ActionPoliciesRead, query: q, page: AccessPage{Kind: TargetPolicy},
+		by: by, action: action.PoliciesRead, query: q, page: AccessPage{Kind: event.TargetPolicy},
 		rows: func(b Bundle) []Policy { return b.Policies }, key: Policy.key, virtual: builtins,
 	})
 }
@@ -221,7 +221,7 @@ func (s *Policies) Read(ctx context.Context, by Principal, id string) (Policy, e
 }
 
 // Create adds a policy. It gives nothing to anybody before it is attached or narrows something. The
-// caller needs iam:policies:write. Event: [EventAccessWritten]. Errors: CodeInvalid, CodeForbidden,
+// caller needs iam:policies:write. Event: [event.AccessWritten]. Errors: CodeInvalid, CodeForbidden,
 // CodeExists (also for the id of a built-in policy).
 func (s *Policies) Create(ctx context.Context, by Principal, policy Policy) (Policy, error) {
 	return createRow(ctx, s.accessWriter, &policyRows, by, policy, nil)
@@ -263,7 +263,7 @@ func builtinPolicy() *Error {
 }
 
 // Delete removes a policy that nothing uses. The caller needs iam:policies:write. With ifMatch,
-// Delete removes only a policy with one of these ETags. Event: [EventAccessRemoved]. Errors:
+// Delete removes only a policy with one of these ETags. Event: [event.AccessRemoved]. Errors:
 // CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition, CodeBuiltin, CodeInUse.
 func (s *Policies) Delete(ctx context.Context, by Principal, id string, ifMatch ...string) error {
 	return deleteRow(ctx, s.accessWriter, &policyRows, by, id, ifMatch,
@@ -287,7 +287,7 @@ func (s *Policies) Delete(ctx context.Context, by Principal, id string, ifMatch 
 func (s *Policies) Attachments(
 	ctx context.Context, by Principal, q AttachmentQuery,
 ) iter.Seq2[Attachment, error] {
-	page := AccessPage{Kind: TargetAttachment, Policy: q.PolicyID}
+	page := AccessPage{Kind: event.TargetAttachment, Policy: q.PolicyID}
 	switch q.Principal.Type {
 	case GrantedToUser:
 		page.User = q.Principal.ID
@@ -295,7 +295,7 @@ func (s *Policies) Attachments(
 		page.Group = q.Principal.ID
 	}
 	return listRows(ctx, s.accessWriter, rowList[Attachment]{
-		by: by, action: ActionPoliciesRead, query: q.RowQuery, page: page,
+		by: by, action: action.PoliciesRead, query: q.RowQuery, page: page,
 		check: func(c *checker) {
 			c.optionalID("policy_id", q.PolicyID)
 			if q.Principal != (GrantedTo{}) {
@@ -309,7 +309,7 @@ func (s *Policies) Attachments(
 
 // Attach attaches a policy to a user or a group, or changes the priority of the attachment. The
 // caller needs iam:attachments:write, and what the principal newly may do. Event:
-// [EventAccessWritten]. Errors: CodeInvalid (also a policy or a principal that does not exist),
+// [event.AccessWritten]. Errors: CodeInvalid (also a policy or a principal that does not exist),
 // CodeForbidden, CodeLastAdministrator.
 func (s *Policies) Attach(ctx context.Context, by Principal, attachment Attachment) error {
 	bundle := Bundle{Attachments: []Attachment{attachment}}
@@ -319,7 +319,7 @@ func (s *Policies) Attach(ctx context.Context, by Principal, attachment Attachme
 		return within(at, err)
 	}
 	return s.accessWriter.edit(ctx, writeRequest{
-		by: by, need: []string{ActionAttachmentsWrite}, doing: "attach policy", at: at, names: bundle.names(),
+		by: by, need: []string{action.AttachmentsWrite}, doing: "attach policy", at: at, names: bundle.names(),
 		plan: func(context.Context, Store, Bundle) (writePlan, error) {
 			return writePlan{bundle: bundle}, nil
 		},
@@ -327,7 +327,7 @@ func (s *Policies) Attach(ctx context.Context, by Principal, attachment Attachme
 }
 
 // Detach ends an attachment. The caller needs iam:attachments:write, and what the principal newly
-// may do: the policy may deny something. Event: [EventAccessRemoved]. Errors: CodeInvalid,
+// may do: the policy may deny something. Event: [event.AccessRemoved]. Errors: CodeInvalid,
 // CodeForbidden, CodeNotFound, CodeLastAdministrator.
 func (s *Policies) Detach(ctx context.Context, by Principal, key AttachmentKey) error {
 	var c checker
@@ -338,7 +338,7 @@ func (s *Policies) Detach(ctx context.Context, by Principal, key AttachmentKey) 
 	}
 	one := AccessNames{Attachments: []AttachmentKey{key}}
 	return s.accessWriter.edit(ctx, writeRequest{
-		by: by, need: []string{ActionAttachmentsWrite}, doing: "detach policy", names: one,
+		by: by, need: []string{action.AttachmentsWrite}, doing: "detach policy", names: one,
 		plan: func(_ context.Context, _ Store, current Bundle) (writePlan, error) {
 			if current.Empty() {
 				return writePlan{}, notFound("there is no such attachment")
@@ -365,8 +365,8 @@ type BankMaker interface {
 
 // NewBank is the request to make a bank from a template.
 type NewBank struct {
-	ID       string // 1 to [MaxIDLength] printable characters; slashes are allowed
-	Name     string // at most [MaxNameLength] characters; "" means the id
+	ID       string // 1 to [limits.IDLength] printable characters; slashes are allowed
+	Name     string // at most [limits.NameLength] characters; "" means the id
 	Template string // "server/ID" or "personal/ID"
 	// Manifest is that of the template. Create sets it.
 	Manifest json.RawMessage
@@ -382,7 +382,7 @@ type CreatedBank struct {
 // CodeForbidden.
 func (s *Banks) List(ctx context.Context, by Principal, q RowQuery) iter.Seq2[BankPolicy, error] {
 	return listRows(ctx, s.accessWriter, rowList[BankPolicy]{
-		by: by, action: ActionBanksRead, query: q, page: AccessPage{Kind: TargetBankPolicy},
+		by: by, action: action.BanksRead, query: q, page: AccessPage{Kind: event.TargetBankPolicy},
 		rows: func(b Bundle) []BankPolicy { return b.BankPolicies }, key: BankPolicy.key,
 	})
 }
@@ -395,7 +395,7 @@ func (s *Banks) Policy(ctx context.Context, by Principal, bank string) (BankPoli
 
 // SetPolicy gives a bank a policy, or replaces the one that it has. The caller needs
 // iam:banks:write, and what anybody newly may do. With ifMatch, the bank must have a policy with
-// one of these ETags. Event: [EventAccessWritten]. Errors: CodeInvalid, CodeForbidden,
+// one of these ETags. Event: [event.AccessWritten]. Errors: CodeInvalid, CodeForbidden,
 // CodePrecondition.
 func (s *Banks) SetPolicy(
 	ctx context.Context, by Principal, policy BankPolicy, ifMatch ...string,
@@ -406,7 +406,7 @@ func (s *Banks) SetPolicy(
 		return BankPolicy{}, within(at, err)
 	}
 	err = s.edit(ctx, writeRequest{
-		by: by, need: []string{ActionBanksWrite}, doing: "set policy of bank", at: at, names: bundle.names(),
+		by: by, need: []string{action.BanksWrite}, doing: "set policy of bank", at: at, names: bundle.names(),
 		plan: func(_ context.Context, _ Store, current Bundle) (writePlan, error) {
 			etag := ""
 			if was := bankRows.find(current, policy.BankID); was != nil {
@@ -425,7 +425,7 @@ func (s *Banks) SetPolicy(
 
 // RemovePolicy removes the policy of a bank, which closes it to unmapped senders. The caller needs
 // iam:banks:write. With ifMatch, the policy must have one of these ETags. Event:
-// [EventAccessRemoved]. Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition.
+// [event.AccessRemoved]. Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition.
 func (s *Banks) RemovePolicy(
 	ctx context.Context, by Principal, bank string, ifMatch ...string,
 ) error {
@@ -449,7 +449,7 @@ func (s *Banks) Create(ctx context.Context, by Principal, bank NewBank) (Created
 		c.lookup("/template", id)
 	}
 	bank.Name = cmp.Or(bank.Name, bank.ID)
-	c.text("/name", bank.Name, MaxNameLength)
+	c.text("/name", bank.Name, limits.NameLength)
 	if err := c.err(); err != nil {
 		return CreatedBank{}, err
 	}
@@ -461,7 +461,7 @@ func (s *Banks) Create(ctx context.Context, by Principal, bank NewBank) (Created
 	}
 	key := TemplateKey{Scope: Scope(scope), ID: id}
 	if key.Scope == ScopePersonal {
-		at, err := s.own(ctx, by, ActionTemplateList)
+		at, err := s.own(ctx, by, action.TemplateList)
 		if err != nil {
 			return CreatedBank{}, err
 		}
@@ -480,12 +480,12 @@ func (s *Banks) Create(ctx context.Context, by Principal, bank NewBank) (Created
 
 // mayCreate refuses a caller who may not make a bank from a template.
 func (s *Banks) mayCreate(ctx context.Context, by Principal, bank string) error {
-	if err := s.authorize(ctx, by, ActionTemplateList); err != nil || by.Kind == KindHost {
+	if err := s.authorize(ctx, by, action.TemplateList); err != nil || by.Kind == KindHost {
 		return err
 	}
-	d, _, err := s.decide(ctx, by.holder(), ActionBankCreate, bank, &policy.Context{}, 0)
+	d, _, err := s.decide(ctx, by.holder(), action.BankCreate, bank, &policy.Context{}, 0)
 	if err == nil && !d.Allowed() {
-		err = forbidden("you are not allowed " + ActionBankCreate + " on this bank")
+		err = forbidden("you are not allowed " + action.BankCreate + " on this bank")
 	}
 	return err
 }

@@ -11,7 +11,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/lists"
+	"github.com/extsvc/svc/limits"
 )
 
 // row is a row of access with its own id.
@@ -34,17 +37,17 @@ type rowKind[R row] struct {
 
 var (
 	userRows = rowKind[User]{
-		users, "user", "user_id", ActionUsersRead, nil, nil, Locks{AddUsers: true},
+		users, "user", "user_id", action.UsersRead, nil, nil, Locks{AddUsers: true},
 	}
-	groupRows   = rowKind[Group]{groups, "group", "group_id", ActionGroupsRead, nil, nil, Locks{}}
+	groupRows   = rowKind[Group]{groups, "group", "group_id", action.GroupsRead, nil, nil, Locks{}}
 	accountRows = rowKind[ServiceAccount]{
-		serviceAccounts, "service account", "sa_id", ActionAccountsManage, nil, nil, Locks{},
+		serviceAccounts, "service account", "sa_id", action.AccountsManage, nil, nil, Locks{},
 	}
 	policyRows = rowKind[Policy]{
-		policies, "policy", "policy_id", ActionPoliciesRead, builtins, nil, Locks{},
+		policies, "policy", "policy_id", action.PoliciesRead, builtins, nil, Locks{},
 	}
 	bankRows = rowKind[BankPolicy]{
-		bankPolicies, "policy of this bank", "bank_id", ActionBanksRead, nil, nil, Locks{},
+		bankPolicies, "policy of this bank", "bank_id", action.BanksRead, nil, nil, Locks{},
 	}
 )
 
@@ -354,7 +357,7 @@ func listRows[R any](ctx context.Context, s *accessWriter, l rowList[R]) iter.Se
 	return lists.Take(l.query.Limit, lists.Skip(l.query.Skip-page.Skip, lists.Chunks(ctx, page.Limit, doing("list access"),
 		func() error {
 			var c checker
-			c.text("after", page.After, 3*MaxIDLength)
+			c.text("after", page.After, 3*limits.IDLength)
 			c.count("skip", page.Skip)
 			c.count("limit", l.query.Limit)
 			if l.check != nil {
@@ -381,7 +384,7 @@ func listRows[R any](ctx context.Context, s *accessWriter, l rowList[R]) iter.Se
 		},
 		func(last R) {
 			page.After, page.Skip = l.key(last), 0
-			if l.query.Limit == 0 && page.Kind != TargetPolicy && page.Kind != TargetBankPolicy { // whose documents are long
+			if l.query.Limit == 0 && page.Kind != event.TargetPolicy && page.Kind != event.TargetBankPolicy { // whose documents are long
 				page.Limit = min(2*page.Limit, longChunk)
 			}
 		})))

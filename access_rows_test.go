@@ -9,6 +9,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 )
 
 const (
@@ -268,10 +269,10 @@ func TestForeignNames(t *testing.T) {
 			is.Equal(must(h.Policies.WhoCan(t.Context(), svc.Host, "", name)).Users, []string{"alice"})
 			is.Equal(must(h.Policies.WhatCan(t.Context(), svc.Host, alice.Identity()))[0].Bank, name)
 			for _, at := range []svc.Context{{}, {Channel: name}} {
-				d := must(h.Decide(t.Context(), svc.Unmapped, svc.ActionRecall, name, at))
+				d := must(h.Decide(t.Context(), svc.Unmapped, action.Recall, name, at))
 				is.Equal(d.Allowed(), at.Channel == name)
 			}
-			is.True(must(h.Decide(t.Context(), alice, svc.ActionRecall, name, svc.Context{Topic: name})).Allowed())
+			is.True(must(h.Decide(t.Context(), alice, action.Recall, name, svc.Context{Topic: name})).Allowed())
 		})
 	}
 }
@@ -301,7 +302,7 @@ func TestForeignNamesRefused(t *testing.T) {
 		wantCode(t, ask(svc.Question{Bank: "b", UserID: "a", Topic: name}), svc.CodeInvalid, "topic")
 		wantCode(t, ask(svc.Question{Bank: "b", Sender: "chat:" + name}), svc.CodeInvalid, "sender")
 		wantCode(t, ask(svc.Question{Bank: "b", Sender: name + ":1"}), svc.CodeInvalid, "sender")
-		_, err := h.Decide(t.Context(), alice, svc.ActionRecall, name, svc.Context{})
+		_, err := h.Decide(t.Context(), alice, action.Recall, name, svc.Context{})
 		wantCode(t, err, svc.CodeInvalid, "bank")
 		wantCode(t, errorOf(h.Policies.WhoCan(t.Context(), svc.Host, "", name)), svc.CodeInvalid, "bank")
 		wantCode(t, h.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: foreignBundle(name).Users}), svc.CodeInvalid, "/users/0/channels/0/sender_id")
@@ -311,7 +312,7 @@ func TestForeignNamesRefused(t *testing.T) {
 	for _, provider := range []string{"a/b", `a\b`, ".", ".."} { // is an id
 		wantCode(t, ask(svc.Question{Bank: "b", Sender: provider + ":1"}), svc.CodeInvalid, "sender")
 	}
-	wantCode(t, errorOf(h.Decide(t.Context(), alice, svc.ActionRecall, "", svc.Context{})), svc.CodeInvalid, "bank")
+	wantCode(t, errorOf(h.Decide(t.Context(), alice, action.Recall, "", svc.Context{})), svc.CodeInvalid, "bank")
 }
 
 // A write that names the rows its caller has seen is refused when any row of access has changed since,

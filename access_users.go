@@ -6,6 +6,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/limits"
 )
 
 // Users manages the rows of users, and the senders that are mapped to them. A host that owns its
@@ -26,14 +30,14 @@ type Groups struct{ *accessWriter }
 type UserQuery struct {
 	RowQuery
 	// Text narrows the list to users whose id, display name or email begins with it. Upper and lower
-	// case of letters are the same. At most [MaxNameLength] characters. "": all users.
+	// case of letters are the same. At most [limits.NameLength] characters. "": all users.
 	Text string
 }
 
 // UserPatch is a partial update: a nil field leaves the row's field unchanged. At least one is set.
 type UserPatch struct {
-	DisplayName *string    // 1 to [MaxNameLength] characters
-	Email       *TextPatch // at most [MaxNameLength] characters; a nil Value: none
+	DisplayName *string    // 1 to [limits.NameLength] characters
+	Email       *TextPatch // at most [limits.NameLength] characters; a nil Value: none
 	Inactive    *bool
 }
 
@@ -43,16 +47,16 @@ type GroupQuery struct {
 	Member string // narrows the list to the groups of a user; "": all groups
 }
 
-// GroupPatch is a partial update. DisplayName is required: 1 to [MaxNameLength] characters.
+// GroupPatch is a partial update. DisplayName is required: 1 to [limits.NameLength] characters.
 type GroupPatch struct{ DisplayName *string }
 
 // List lists users by id, without their channels. The caller needs iam:users:read. Errors:
 // CodeInvalid, CodeForbidden.
 func (s *Users) List(ctx context.Context, by Principal, q UserQuery) iter.Seq2[User, error] {
 	return listRows(ctx, s.accessWriter, rowList[User]{
-		by: by, action: ActionUsersRead, query: q.RowQuery,
-		page:  AccessPage{Kind: TargetUser, Text: q.Text},
-		check: func(c *checker) { c.text("q", q.Text, MaxNameLength) },
+		by: by, action: action.UsersRead, query: q.RowQuery,
+		page:  AccessPage{Kind: event.TargetUser, Text: q.Text},
+		check: func(c *checker) { c.text("q", q.Text, limits.NameLength) },
 		rows:  func(b Bundle) []User { return b.Users }, key: User.key,
 	})
 }
@@ -64,7 +68,7 @@ func (s *Users) Read(ctx context.Context, by Principal, id string) (User, error)
 }
 
 // Create adds a user with its channels. The caller needs iam:users:write, and what the senders
-// newly may do. Event: [EventAccessWritten]. Errors: CodeInvalid, CodeForbidden, CodeExists (the
+// newly may do. Event: [event.AccessWritten]. Errors: CodeInvalid, CodeForbidden, CodeExists (the
 // id, or a channel of another user).
 func (s *Users) Create(ctx context.Context, by Principal, user User) (User, error) {
 	user.Channels = append([]Channel{}, user.Channels...)
@@ -90,7 +94,7 @@ func heldChannel(current Bundle, channels []Channel) int {
 // Patch changes some fields of a user and returns the user. The caller needs iam:users:write, and
 // every control-plane right of the user. To activate a user gives it all its rights. With ifMatch,
 // Patch changes the user only when it has one of these ETags. A patch that changes nothing writes
-// nothing. Event: [EventAccessWritten].
+// nothing. Event: [event.AccessWritten].
 //
 // Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition, CodeLastAdministrator.
 func (s *Users) Patch(
@@ -109,7 +113,7 @@ func (p UserPatch) check(id string) error {
 	c.lookup("user_id", id)
 	c.displayName(p.DisplayName)
 	if p.Email != nil {
-		c.optionalText("/email", p.Email.Value, MaxNameLength)
+		c.optionalText("/email", p.Email.Value, limits.NameLength)
 	}
 	c.changes(p != UserPatch{})
 	return c.err()
@@ -206,7 +210,7 @@ func (s *Users) Channels(
 	ctx context.Context, by Principal, id string, q RowQuery,
 ) iter.Seq2[Channel, error] {
 	return listRows(ctx, s.accessWriter, rowList[Channel]{
-		by: by, action: ActionUsersRead, query: q, page: AccessPage{Kind: TargetChannel, User: id},
+		by: by, action: action.UsersRead, query: q, page: AccessPage{Kind: event.TargetChannel, User: id},
 		check:  func(c *checker) { c.lookup("user_id", id) },
 		parent: AccessNames{Users: []string{id}}, missing: userRows.missing, key: Channel.String,
 		rows: func(b Bundle) (all []Channel) {
@@ -219,7 +223,7 @@ func (s *Users) Channels(
 }
 
 // AddChannel maps a sender to a user. The caller needs iam:users:write, every control-plane right
-// of the user, and what the sender newly may do. Event: [EventAccessWritten] of the user. Errors:
+// of the user, and what the sender newly may do. Event: [event.AccessWritten] of the user. Errors:
 // CodeInvalid, CodeForbidden, CodeNotFound, CodeExists (the sender is mapped, to whichever user).
 func (s *Users) AddChannel(ctx context.Context, by Principal, id string, channel Channel) error {
 	var c checker
@@ -263,7 +267,7 @@ func (s *Users) editChannels(
 	set func(u *User, current Bundle) (refused, err error),
 ) error {
 	return s.edit(ctx, writeRequest{
-		by: by, need: []string{ActionUsersWrite}, doing: "change channels",
+		by: by, need: []string{action.UsersWrite}, doing: "change channels",
 		names: AccessNames{Users: []string{id}, Channels: []Channel{channel}},
 		plan: func(_ context.Context, _ Store, current Bundle) (writePlan, error) {
 			was := userRows.find(current, id)
@@ -297,8 +301,8 @@ func (s *Users) Me(ctx context.Context, by Principal) (User, error) {
 // CodeInvalid, CodeForbidden.
 func (s *Groups) List(ctx context.Context, by Principal, q GroupQuery) iter.Seq2[Group, error] {
 	return listRows(ctx, s.accessWriter, rowList[Group]{
-		by: by, action: ActionGroupsRead, query: q.RowQuery,
-		page:  AccessPage{Kind: TargetGroup, User: q.Member},
+		by: by, action: action.GroupsRead, query: q.RowQuery,
+		page:  AccessPage{Kind: event.TargetGroup, User: q.Member},
 		check: func(c *checker) { c.optionalID("user_id", q.Member) },
 		rows:  func(b Bundle) []Group { return b.Groups }, key: Group.key,
 	})
@@ -313,7 +317,7 @@ func (s *Groups) Read(ctx context.Context, by Principal, id string) (Group, erro
 }
 
 // Create adds a group with its members. The caller needs iam:groups:write, and what the members
-// newly may do. Event: [EventAccessWritten]. Errors: CodeInvalid, CodeForbidden, CodeExists.
+// newly may do. Event: [event.AccessWritten]. Errors: CodeInvalid, CodeForbidden, CodeExists.
 func (s *Groups) Create(ctx context.Context, by Principal, group Group) (Group, error) {
 	group.Members = append([]string{}, group.Members...)
 	return createRow(ctx, s.accessWriter, &groupRows, by, group, nil)
@@ -355,7 +359,7 @@ func (s *Groups) Members(
 	ctx context.Context, by Principal, id string, q RowQuery,
 ) iter.Seq2[string, error] {
 	return listRows(ctx, s.accessWriter, rowList[string]{
-		by: by, action: ActionGroupsRead, query: q, page: AccessPage{Kind: TargetMember, Group: id},
+		by: by, action: action.GroupsRead, query: q, page: AccessPage{Kind: event.TargetMember, Group: id},
 		check:  func(c *checker) { c.lookup("group_id", id) },
 		parent: AccessNames{Groups: []string{id}}, missing: groupRows.missing,
 		key: func(user string) string { return user },
@@ -370,7 +374,7 @@ func (s *Groups) Members(
 
 // AddMembers makes users members of a group. Its cost does not grow with the group. A user who is a
 // member already stays one. The caller needs iam:groups:write, and what the users newly may do.
-// Event: [EventAccessWritten] of the group.
+// Event: [event.AccessWritten] of the group.
 //
 // Errors: CodeInvalid, with pointers such as "/members/1"; CodeForbidden; CodeNotFound (the group).
 func (s *Groups) AddMembers(
@@ -417,7 +421,7 @@ func (s *Groups) changeMembers(
 		return err
 	}
 	return s.edit(ctx, writeRequest{
-		by: by, need: []string{ActionGroupsWrite}, doing: "change members", at: "/groups/0", names: names,
+		by: by, need: []string{action.GroupsWrite}, doing: "change members", at: "/groups/0", names: names,
 		plan: func(_ context.Context, _ Store, current Bundle) (writePlan, error) {
 			was := groupRows.find(current, group)
 			if was == nil {
@@ -435,7 +439,7 @@ func (c *checker) displayName(name *string) {
 	if name != nil && *name == "" {
 		c.add("/display_name", "must not be empty")
 	}
-	c.optionalText("/display_name", name, MaxNameLength)
+	c.optionalText("/display_name", name, limits.NameLength)
 }
 
 // changes refuses a patch that changes nothing.
@@ -449,7 +453,7 @@ func (c *checker) changes(does bool) {
 // bundle may be long. It does not change Channels: the copy shares them with the caller.
 func (u *User) normalize(c *checker, at string) {
 	c.namedID(at, u.ID, &u.DisplayName, u.absent)
-	c.optionalText(at+"/email", u.Email, MaxNameLength)
+	c.optionalText(at+"/email", u.Email, limits.NameLength)
 	for i := 0; i < len(u.Channels) && !c.full; i++ {
 		u.Channels[i].check(c, at+"/channels/"+strconv.Itoa(i))
 	}

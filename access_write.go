@@ -10,9 +10,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/answers"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/limits"
 )
 
 // Access writes and reads the rows that decide access as a whole: users, groups, service accounts,
@@ -29,11 +32,11 @@ type Access struct{ *accessWriter }
 // after the other, in all processes. Decisions of this process count the rows when Apply returns,
 // and those of others as [Service.Decide] says. Apply copies the bundle.
 //
-// Each row that changed is an event ([EventAccessWritten]); a channel is that of its user, a member
+// Each row that changed is an event ([event.AccessWritten]); a channel is that of its user, a member
 // that of its group. With [EventConfig].Keep, their records are in the same transaction.
 //
 // Errors: CodeForbidden; CodeInvalid and CodeExists (a channel of another user), joined, each with
-// the JSON pointer into the bundle, at most [MaxErrors]; CodeUnavailable. Apply looks at the store
+// the JSON pointer into the bundle, at most [limits.Errors]; CodeUnavailable. Apply looks at the store
 // only when the bundle itself has no error. On an error nothing is written.
 func (s *Access) Apply(ctx context.Context, by Principal, bundle Bundle) error {
 	return s.Load(ctx, by, bundle, nil)
@@ -133,8 +136,8 @@ func (s *Access) Write(
 	ctx context.Context, by Principal, bundle Bundle, how BundleWrite,
 ) error {
 	need := bundle.actions(how.Prune)
-	if len(how.Detach) > 0 && !slices.Contains(need, ActionAttachmentsWrite) {
-		need = append(need, ActionAttachmentsWrite)
+	if len(how.Detach) > 0 && !slices.Contains(need, action.AttachmentsWrite) {
+		need = append(need, action.AttachmentsWrite)
 	}
 	for _, action := range need {
 		if err := s.authorize(ctx, by, action); err != nil {
@@ -172,12 +175,12 @@ func (s *Access) Write(
 	})
 }
 
-// Tests returns the kept tests, by ID. The caller needs [ActionPoliciesRead]. Errors: CodeForbidden.
+// Tests returns the kept tests, by ID. The caller needs [action.PoliciesRead]. Errors: CodeForbidden.
 func (s *Access) Tests(ctx context.Context, by Principal) (all []AccessTest, err error) {
-	if err := s.authorize(ctx, by, ActionPoliciesRead); err != nil {
+	if err := s.authorize(ctx, by, action.PoliciesRead); err != nil {
 		return nil, err
 	}
-	page := AccessPage{Kind: TargetTest, Limit: MaxAccessTests}
+	page := AccessPage{Kind: event.TargetTest, Limit: limits.AccessTests}
 	_, err = s.base.store.ReadAccess(ctx, AccessRead{Page: &page}, func(part Bundle) error {
 		all = append(all, part.Tests...)
 		return nil
@@ -185,7 +188,7 @@ func (s *Access) Tests(ctx context.Context, by Principal) (all []AccessTest, err
 	return all, fault("read tests", err)
 }
 
-// RemoveTest removes the kept test with an ID. The caller needs [ActionPoliciesWrite]. Errors:
+// RemoveTest removes the kept test with an ID. The caller needs [action.PoliciesWrite]. Errors:
 // CodeForbidden, CodeNotFound.
 func (s *Access) RemoveTest(ctx context.Context, by Principal, id string) error {
 	return s.edit(ctx, writeRequest{
@@ -211,11 +214,11 @@ func (b Bundle) actions(all bool) (need []string) {
 }
 
 // Export returns all rows, as Apply takes them. Built-in policies are left out. It is one snapshot
-// of the store, in memory as a whole. The caller needs [ActionUsersRead], [ActionGroupsRead],
-// [ActionPoliciesRead], [ActionAccountsManage] and [ActionBanksRead]. Errors: CodeForbidden.
+// of the store, in memory as a whole. The caller needs [action.UsersRead], [action.GroupsRead],
+// [action.PoliciesRead], [action.AccountsManage] and [action.BanksRead]. Errors: CodeForbidden.
 func (s *Access) Export(ctx context.Context, by Principal) (Bundle, error) {
 	for _, action := range []string{
-		ActionUsersRead, ActionGroupsRead, ActionPoliciesRead, ActionAccountsManage, ActionBanksRead,
+		action.UsersRead, action.GroupsRead, action.PoliciesRead, action.AccountsManage, action.BanksRead,
 	} {
 		if err := s.authorize(ctx, by, action); err != nil {
 			return Bundle{}, err
@@ -484,9 +487,9 @@ func (s *accessWriter) save(
 	}
 	events = append(events, s.eventsOf(a, w)...)
 	for _, t := range gone {
-		action := EventTemplateDeleted
-		if t.Kind == TargetSource {
-			action = EventSourceRemoved
+		action := event.TemplateDeleted
+		if t.Kind == event.TargetSource {
+			action = event.SourceRemoved
 		}
 		events = append(events, happened(now, action, t)...)
 	}
@@ -521,12 +524,12 @@ func (s *accessWriter) lockHolders(
 // and after. Of the members of a group, Was has those that leave and Is those that join.
 func (s *accessWriter) eventsOf(a *bundleDiff, w AccessWrite) []Event {
 	now := s.now()
-	events := happened(now, EventAccessWritten, a.changed.Targets()...)
+	events := happened(now, event.AccessWritten, a.changed.Targets()...)
 	for _, group := range a.left {
-		target := Target{Kind: TargetGroup, ID: group}
-		events = append(events, happened(now, EventAccessWritten, target)...)
+		target := Target{Kind: event.TargetGroup, ID: group}
+		events = append(events, happened(now, event.AccessWritten, target)...)
 	}
-	events = append(events, happened(now, EventAccessRemoved, w.Remove.removed().Targets()...)...)
+	events = append(events, happened(now, event.AccessRemoved, w.Remove.removed().Targets()...)...)
 	if s.committer.keep || s.onEvent != nil { // else nothing reads the rows
 		was, is := a.before(w), a.after(w)
 		for i := range events {

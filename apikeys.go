@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/keyring"
+	"github.com/extsvc/svc/limits"
 )
 
 // APIKey is an issued key as the store keeps it, without the secret. All times are UTC with
@@ -57,7 +59,7 @@ type IssuedKey struct {
 // NewAPIKey is the request to issue a key. The zero NewAPIKey asks for a key without a description
 // that never expires and may do all that its holder may.
 type NewAPIKey struct {
-	// Description has at most [MaxDescriptionLength] characters. Nil: none.
+	// Description has at most [limits.DescriptionLength] characters. Nil: none.
 	Description *string
 	ExpiresAt   time.Time // stored to the microsecond; zero: never
 	// ScopingPolicyID narrows the key for good: see [APIKey]. The caller needs iam:policies:read,
@@ -68,7 +70,7 @@ type NewAPIKey struct {
 	// a request without a rate, so that servers without rates compute the same.)
 	Rate Rate `json:",omitzero"`
 	// IdempotencyKey marks requests of one caller as the same request, within [IdempotencyPeriod].
-	// It has 1 to [MaxIdempotencyKeyLength] visible ASCII characters, best drawn at random. The
+	// It has 1 to [limits.IdempotencyKeyLength] visible ASCII characters, best drawn at random. The
 	// first request that succeeds issues a key; later ones get the same key again. A request that
 	// differs in anything else gets CodeKeyReused, and so does every request after the key is
 	// revoked. For these answers the store keeps the key itself, sealed under the IdempotencyKey
@@ -98,7 +100,7 @@ type APIKeyPatch struct {
 
 // Rotation is the request to rotate a key. The zero Rotation revokes the old key immediately.
 type Rotation struct {
-	// Overlap is how long the old key stays accepted, 0 to [MaxKeyOverlap].
+	// Overlap is how long the old key stays accepted, 0 to [limits.KeyOverlap].
 	Overlap time.Duration
 	// IdempotencyKey marks requests of one caller as the same request, as in [NewAPIKey]: the later
 	// ones get the same successor. With overlap 0, a key cannot repeat its own rotation, because
@@ -136,7 +138,7 @@ func (q KeyQuery) Position(k APIKey) time.Time {
 }
 
 func (q KeyQuery) check(c *checker) {
-	c.text("id", q.AfterID, MaxIDLength)
+	c.text("id", q.AfterID, limits.IDLength)
 	c.count("limit", q.Limit)
 	if !q.ExpireBefore.IsZero() && !q.UnusedSince.IsZero() {
 		c.add("unused_since", "cannot be combined with expire_before")
@@ -164,7 +166,7 @@ func (k *APIKey) row() keyring.Row {
 }
 
 // Target returns the key as a target of events and change feeds. It uses only ID and Holder.
-func (k APIKey) Target() Target { return Target{Kind: TargetAPIKey, ID: k.ID, Holder: k.Holder} }
+func (k APIKey) Target() Target { return Target{Kind: event.TargetAPIKey, ID: k.ID, Holder: k.Holder} }
 
 // Introspection says whether a token is an accepted API key, and whose (RFC 7662). For every other
 // token it is the zero Introspection, without the reason.
@@ -175,12 +177,9 @@ type Introspection struct {
 	ScopingPolicyID string    // the policy that narrows the key; "": not narrowed
 }
 
-// MaxKeyOverlap is the longest time for which a rotated key stays accepted with its successor.
-const MaxKeyOverlap = 365 * 24 * time.Hour
-
 // check adds the request's problems, and truncates its expiry to the stored precision.
 func (in *NewAPIKey) check(c *checker, now time.Time) {
-	c.optionalText("/description", in.Description, MaxDescriptionLength)
+	c.optionalText("/description", in.Description, limits.DescriptionLength)
 	c.expiry(&in.ExpiresAt, now)
 	if in.ScopingPolicyID != "" {
 		c.id("/scoping_policy_id", in.ScopingPolicyID)
@@ -232,7 +231,7 @@ func checkHolder(holder Identity) error {
 func (p *APIKeyPatch) check(c *checker, id string, now time.Time) {
 	c.lookup("key_id", id)
 	if p.Description != nil {
-		c.optionalText("/description", p.Description.Value, MaxDescriptionLength)
+		c.optionalText("/description", p.Description.Value, limits.DescriptionLength)
 	}
 	if p.ExpiresAt != nil {
 		at := *p.ExpiresAt
@@ -321,8 +320,8 @@ func (k APIKey) sameSettings(other APIKey) bool {
 
 func (in Rotation) check(c *checker, id string) {
 	c.lookup("key_id", id)
-	if in.Overlap < 0 || in.Overlap > MaxKeyOverlap {
-		c.add("/overlap_seconds", fmt.Sprintf("must be 0 to %d", MaxKeyOverlap/time.Second))
+	if in.Overlap < 0 || in.Overlap > limits.KeyOverlap {
+		c.add("/overlap_seconds", fmt.Sprintf("must be 0 to %d", limits.KeyOverlap/time.Second))
 	}
 	c.idempotencyKey(in.IdempotencyKey)
 }

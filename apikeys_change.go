@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/background"
 )
 
@@ -14,7 +15,7 @@ import (
 //
 // For a user that Config.Users.Known does not know, Patch disables and describes keys. It does not
 // enable them or change their expiry (CodeNotFound). A patch that changes nothing writes nothing
-// and reports no event; any other reports [EventAPIKeyChanged]. After Patch returns, a key that it
+// and reports no event; any other reports [event.APIKeyChanged]. After Patch returns, a key that it
 // disabled is not accepted by this process, and others follow: see [Keys].
 //
 // The row is read, changed and sealed in one transaction: of two concurrent patches, the second is
@@ -74,7 +75,7 @@ func (s *Keys) patchKey(
 			}
 			changed = nil
 			if patched = patch.apply(*key); !patched.sameSettings(*key) {
-				changed = happened(now, EventAPIKeyChanged, key.Target())
+				changed = happened(now, event.APIKeyChanged, key.Target())
 			}
 			s.seal(&patched)
 			*key = patched
@@ -112,10 +113,10 @@ func (s *Keys) noKey(key Target) *Error {
 // makes the key one without a successor. To get the same answer again, use an IdempotencyKey.
 //
 // An expired key can be rotated, and its successor is accepted. The successor of an imported key
-// has the form of the Service. Reports [EventAPIKeyIssued] for the successor, and then for the old
-// key [EventAPIKeyRevoked] (overlap 0) or [EventAPIKeyChanged].
+// has the form of the Service. Reports [event.APIKeyIssued] for the successor, and then for the old
+// key [event.APIKeyRevoked] (overlap 0) or [event.APIKeyChanged].
 //
-// Errors: CodeInvalid (an overlap below 0 or above [MaxKeyOverlap]), CodeForbidden, CodeNotFound
+// Errors: CodeInvalid (an overlap below 0 or above [limits.KeyOverlap]), CodeForbidden, CodeNotFound
 // (also for another holder's key), CodeExists (it has a successor), CodeLimit (with an overlap the
 // old key counts until it is revoked), CodeKeyReused, CodeUnauthenticated (as Issue).
 func (s *Keys) Rotate(
@@ -187,9 +188,9 @@ func (s *Keys) rotate(ctx context.Context, r rotation) (issued IssuedKey, err er
 func (s *Keys) replaceKey(
 	ctx context.Context, r rotation, next *IssuedKey,
 ) (answer rotatedAnswer, err error) {
-	holder, action := r.basis.holder, EventAPIKeyChanged
+	holder, action := r.basis.holder, event.APIKeyChanged
 	if r.Overlap == 0 {
-		action = EventAPIKeyRevoked
+		action = event.APIKeyRevoked
 	}
 	r.basis.most = s.most
 	lock := lockHolder(holder)
@@ -219,7 +220,7 @@ func (s *Keys) replaceKey(
 		if err != nil {
 			return nil, err
 		}
-		events := happened(r.now, EventAPIKeyIssued, next.Target())
+		events := happened(r.now, event.APIKeyIssued, next.Target())
 		events = append(events, happened(r.now, action, APIKey{ID: r.id, Holder: holder}.Target())...)
 		return events, tx.CreateAPIKey(ctx, next.APIKey)
 	}})
@@ -257,7 +258,7 @@ func (k *IssuedKey) rotated() rotatedAnswer {
 //
 // A revocation is final: it erases the key's hash, and the row stays as a trace. Revoke does not
 // ask Config.Users.Known. Of two calls for one key, the second is CodeNotFound. Reports
-// [EventAPIKeyRevoked].
+// [event.APIKeyRevoked].
 //
 // Errors: CodeInvalid, CodeForbidden, CodeNotFound (also for another holder's key).
 func (s *Keys) Revoke(ctx context.Context, by Principal, holder Identity, id string) error {
@@ -292,7 +293,7 @@ func (s *Keys) storeRevocation(
 	return s.commit(ctx, change{by: by, basis: &allowed, write: func(
 		ctx context.Context, tx Store,
 	) ([]Event, error) {
-		events := happened(at, EventAPIKeyRevoked, key.Target())
+		events := happened(at, event.APIKeyRevoked, key.Target())
 		return events, tx.ChangeAPIKey(ctx, key.Holder, key.ID, func(k *APIKey) (bool, error) {
 			k.retire(at, 0)
 			return true, nil
@@ -303,7 +304,7 @@ func (s *Keys) storeRevocation(
 // RevokeAll revokes all keys of a holder and returns their number. After it returns, this process
 // accepts none of them, nor a key that was issued with one of them. Others follow: see [Keys]. The
 // rules for callers and the errors are those of [Keys.Revoke], but a holder without keys is not an
-// error. Each key has its own [EventAPIKeyRevoked].
+// error. Each key has its own [event.APIKeyRevoked].
 //
 // RevokeAll revokes a few hundred keys at a time, each time in its own transaction, so that other
 // writers do not wait for all of them. In a transaction of the host, all changes are part of that
@@ -386,7 +387,7 @@ func revokeKeys(
 	ids, err := tx.RevokeAPIKeys(ctx, holder, now, most)
 	for _, id := range ids {
 		key := APIKey{ID: id, Holder: holder}
-		events = append(events, happened(now, EventAPIKeyRevoked, key.Target())...)
+		events = append(events, happened(now, event.APIKeyRevoked, key.Target())...)
 	}
 	return events, err
 }
@@ -405,7 +406,7 @@ const sweepAge = 24 * time.Hour
 // expired key; afterwards nothing brings it back, and lists leave it out.
 //
 // The caller needs iam:users:write and iam:service_accounts:manage. It needs no rights of the
-// holders: an expired key gives none. Each key has its own [EventAPIKeyRevoked]. Sweep works in
+// holders: an expired key gives none. Each key has its own [event.APIKeyRevoked]. Sweep works in
 // chunks, as [Keys.RevokeAll] does: each is a transaction that judges the caller again.
 //
 // Errors: CodeInvalid (expiredBefore is in the future), CodeForbidden, CodeUnauthenticated (as
@@ -485,7 +486,7 @@ func sweepKey(
 			return false, nil
 		}
 		k.retire(now, 0)
-		events = happened(now, EventAPIKeyRevoked, k.Target())
+		events = happened(now, event.APIKeyRevoked, k.Target())
 		return true, nil
 	})
 }

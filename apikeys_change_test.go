@@ -11,6 +11,8 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/limits"
 )
 
 // clock shows a time that a test sets.
@@ -252,7 +254,7 @@ func TestRotate(t *testing.T) {
 	is.True(!h.good(next) && h.good(last))
 	is.Equal(h.actions(), []string{"api_key.issued api_key/" + last.ID + " by admin", "api_key.revoked api_key/" + next.ID + " by admin"})
 	end := h.read(t, last.ID).ExpiresAt
-	successor := must(h.Keys.Rotate(t.Context(), alice, svc.Me, last.ID, svc.Rotation{Overlap: svc.MaxKeyOverlap}))
+	successor := must(h.Keys.Rotate(t.Context(), alice, svc.Me, last.ID, svc.Rotation{Overlap: limits.KeyOverlap}))
 	is.Equal(h.read(t, last.ID).ExpiresAt, end) // never later than its own
 	is.Equal(h.read(t, last.ID).SuccessorID, successor.ID)
 
@@ -272,7 +274,7 @@ func TestRotateAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	owner := svc.Principal{Kind: svc.KindUser, ID: "alice", Actions: []string{svc.ActionAccountKeysWrite}}
+	owner := svc.Principal{Kind: svc.KindUser, ID: "alice", Actions: []string{action.AccountKeysWrite}}
 	for name, c := range map[string]struct {
 		by     svc.Principal
 		holder svc.Identity
@@ -328,7 +330,7 @@ func TestRotateAgain(t *testing.T) {
 func TestRotateIsRefused(t *testing.T) {
 	h := newHost(t)
 	key := issue(t, h, alice)
-	for _, overlap := range []time.Duration{-1, svc.MaxKeyOverlap + 1} {
+	for _, overlap := range []time.Duration{-1, limits.KeyOverlap + 1} {
 		_, err := h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, svc.Rotation{Overlap: overlap})
 		wantCode(t, err, svc.CodeInvalid, "/overlap_seconds")
 		_, err = h.Keys.Rotate(t.Context(), svc.Host, alice.Identity(), key.ID, svc.Rotation{Overlap: overlap})

@@ -7,8 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/text"
+	"github.com/extsvc/svc/limits"
 )
 
 // keyIssuer authorizes callers who change the keys of a holder, and locks the keys during the
@@ -31,7 +33,7 @@ type keyIssuer struct {
 // more rights than the narrowed caller. It asks no store, as a user always exists here.
 func authorizeMe(by Principal) error {
 	switch {
-	case by.Kind != KindUser || text.IDProblem(by.ID, MaxIDLength) != "":
+	case by.Kind != KindUser || text.IDProblem(by.ID, limits.IDLength) != "":
 		return forbidden("only users have keys of their own")
 	case by.ScopingPolicyID != "":
 		return forbidden("a narrowed key has no access to the other keys of its user")
@@ -65,15 +67,15 @@ func unknownMe() *Error {
 func keyAction(holder Identity, write bool) string {
 	switch {
 	case holder.Kind == KindServiceAccount:
-		return ActionAccountsManage
+		return action.AccountsManage
 	case holder.Kind == kindMyAccount && write:
-		return ActionAccountKeysWrite
+		return action.AccountKeysWrite
 	case holder.Kind == kindMyAccount:
-		return ActionAccountsRead
+		return action.AccountsRead
 	case write:
-		return ActionUsersWrite
+		return action.UsersWrite
 	}
-	return ActionUsersRead
+	return action.UsersRead
 }
 
 // keyActions returns the actions that a caller needs on the keys of all holders.
@@ -152,7 +154,7 @@ func (s *keyIssuer) authorizeIssue(
 // to the caller. iam:banks:grant stands for all rights but those of the control plane.
 func (s *keyIssuer) covers(ctx context.Context, by Principal, b *basis) error {
 	caller, _, err := s.standing(ctx, by.holder(), controlPlane)
-	if err != nil || caller.Rights.Permits(by.vouched(), ActionBanksGrant) {
+	if err != nil || caller.Rights.Permits(by.vouched(), action.BanksGrant) {
 		return err
 	}
 	return s.weigh(ctx, by, b)
@@ -176,7 +178,7 @@ func (s *keyIssuer) weigh(ctx context.Context, by Principal, b *basis) error {
 	if err := withinCeiling(caller, by.vouched(), target); err != nil {
 		return err
 	}
-	if !b.covers || caller.Permits(by.vouched(), ActionBanksGrant) {
+	if !b.covers || caller.Permits(by.vouched(), action.BanksGrant) {
 		return nil
 	}
 	grantor := &policy.Grantor{Subject: standing, Vouched: by.vouched()}
@@ -466,7 +468,7 @@ func (s *keyIssuer) checkScoping(
 	has := builtins[policyID] != nil && snapshot.Narrowing == nil ||
 		snapshot.Narrowing != nil && snapshot.Narrowing.Builtin() ||
 		slices.ContainsFunc(snapshot.Grants, func(g Grant) bool { return g.Policy.ID == policyID })
-	if err := s.authorize(ctx, by, ActionPoliciesRead); ErrorCode(err) == CodeForbidden && !has {
+	if err := s.authorize(ctx, by, action.PoliciesRead); ErrorCode(err) == CodeForbidden && !has {
 		return unknown
 	} else if err != nil && !has {
 		return err

@@ -11,6 +11,8 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/limits"
 )
 
 // narrowWorld: alice may do everything on her banks and administer keys; each other policy is there to narrow.
@@ -44,7 +46,7 @@ func (h *host) principal(t *testing.T, key svc.IssuedKey) svc.Principal {
 // A caller whose id is impossible gets no key, whatever the host vouches for.
 func TestNoKeyOfAnImpossibleUser(t *testing.T) {
 	h := newHost(t)
-	for _, id := range []string{"", "..", "a/b", "a\x00", "\xff", strings.Repeat("x", svc.MaxIDLength+1)} {
+	for _, id := range []string{"", "..", "a/b", "a\x00", "\xff", strings.Repeat("x", limits.IDLength+1)} {
 		by := svc.Principal{Kind: svc.KindUser, ID: id, Actions: []string{"*"}}
 		if key, err := h.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{}); svc.ErrorCode(err) != svc.CodeForbidden {
 			t.Errorf("%q: %v, key %s", id, err, key.ID)
@@ -298,7 +300,7 @@ func TestNarrowingByPoliciesOfOthers(t *testing.T) {
 			{"policy_id": "issuers", "principal_type": "user", "principal_id": "issuer"},
 			{"policy_id": "recall", "principal_type": "user", "principal_id": "bob"},
 			{"policy_id": "notes", "principal_type": "group", "principal_id": "team"}]}`)
-	vouched := svc.Principal{Kind: svc.KindUser, ID: "dave", Actions: []string{svc.ActionPoliciesRead}}
+	vouched := svc.Principal{Kind: svc.KindUser, ID: "dave", Actions: []string{action.PoliciesRead}}
 	for _, c := range []struct {
 		by  svc.Principal
 		has map[string]bool
@@ -344,7 +346,7 @@ func (h *host) rateOf(t *testing.T, key svc.IssuedKey) svc.Rate {
 func TestRateOfAPrincipal(t *testing.T) {
 	is := is.New(t)
 	h, store := watched(t)
-	for _, rate := range []svc.Rate{{}, scarce, {PerSecond: svc.MaxRate, Burst: svc.MaxBurst}, {PerSecond: svc.MinRate, Burst: 1}} {
+	for _, rate := range []svc.Rate{{}, scarce, {PerSecond: limits.Rate, Burst: limits.Burst}, {PerSecond: limits.LeastRate, Burst: 1}} {
 		key := h.issueWith(t, svc.NewAPIKey{Rate: rate})
 		is.Equal(key.Rate, rate)
 		is.Equal(h.read(t, key.ID).Rate, rate)
@@ -370,8 +372,8 @@ func TestWrongRates(t *testing.T) {
 		{svc.Rate{Burst: 1}, []string{"/rate/per_second"}}, {svc.Rate{PerSecond: 1}, []string{"/rate/burst"}},
 		{svc.Rate{PerSecond: math.NaN(), Burst: 1}, []string{"/rate/per_second"}}, {svc.Rate{PerSecond: math.Inf(1), Burst: 1}, []string{"/rate/per_second"}},
 		{svc.Rate{PerSecond: -1, Burst: -1}, []string{"/rate/per_second", "/rate/burst"}},
-		{svc.Rate{PerSecond: svc.MinRate / 2, Burst: 1}, []string{"/rate/per_second"}}, {svc.Rate{PerSecond: svc.MaxRate + 1, Burst: 1}, []string{"/rate/per_second"}},
-		{svc.Rate{PerSecond: 1, Burst: svc.MaxBurst + 1}, []string{"/rate/burst"}},
+		{svc.Rate{PerSecond: limits.LeastRate / 2, Burst: 1}, []string{"/rate/per_second"}}, {svc.Rate{PerSecond: limits.Rate + 1, Burst: 1}, []string{"/rate/per_second"}},
+		{svc.Rate{PerSecond: 1, Burst: limits.Burst + 1}, []string{"/rate/burst"}},
 	} {
 		_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{Rate: c.rate})
 		is.Equal(wrongFields(err), c.fields)

@@ -8,10 +8,13 @@ import (
 	"iter"
 	"time"
 
+	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/keyring"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/text"
 	"github.com/extsvc/svc/internal/token"
+	"github.com/extsvc/svc/limits"
 )
 
 // Keys issues, lists, changes and revokes API keys. A change and the records of its events are one
@@ -32,7 +35,7 @@ type Keys struct {
 // accepted as soon as the holder is active. A user needs no row.
 //
 // The key is random, with a secret of 190 bits. No other method shows it. Reports
-// [EventAPIKeyIssued].
+// [event.APIKeyIssued].
 //
 // The transaction checks the caller again: its key, its action and its rights against the holder's.
 // So neither a key that has ended nor a right that is lost issues anything. With PostgreSQL, such a
@@ -92,7 +95,7 @@ func (s *Keys) issue(
 			if err != nil {
 				return err
 			}
-			return s.addKey(ctx, by, allowed, key.APIKey, EventAPIKeyIssued, kept)
+			return s.addKey(ctx, by, allowed, key.APIKey, event.APIKeyIssued, kept)
 		})
 		return answer, fault("issue API key", err)
 	})
@@ -108,7 +111,7 @@ func (s *Keys) issue(
 // addKey adds a key to its holder's keys. ErrExists: a key has that id, of any holder, revoked or
 // not. The count of the holder's keys and the new key are one transaction: so the limit is exact.
 func (s *Keys) addKey(
-	ctx context.Context, by Principal, allowed basis, key APIKey, action EventAction,
+	ctx context.Context, by Principal, allowed basis, key APIKey, action event.Action,
 	answer *StoredAnswer,
 ) error {
 	allowed.scoping, allowed.most = key.ScopingPolicyID, s.most
@@ -120,7 +123,7 @@ func (s *Keys) addKey(
 			return nil, err
 		}
 		err := tx.CreateAPIKey(ctx, key)
-		if action == EventAPIKeyImported && err == nil {
+		if action == event.APIKeyImported && err == nil {
 			// Its id follows from its hash: any process may hold that there is no such key.
 			err = tx.ChangeAPIKey(ctx, key.Holder, key.ID, func(*APIKey) (bool, error) {
 				return true, nil
@@ -218,9 +221,9 @@ func (s *Keys) Find(ctx context.Context, by Principal, name string) (APIKey, err
 		return APIKey{}, err
 	}
 	if key.Holder != by.Identity() || authorizeMe(by) != nil {
-		err := s.authorize(ctx, by, ActionUsersRead)
+		err := s.authorize(ctx, by, action.UsersRead)
 		if err == nil && key.Holder.Kind == KindServiceAccount {
-			err = s.authorize(ctx, by, ActionAccountsManage)
+			err = s.authorize(ctx, by, action.AccountsManage)
 		}
 		if err != nil {
 			return APIKey{}, err
@@ -237,7 +240,7 @@ func (s *Keys) Find(ctx context.Context, by Principal, name string) (APIKey, err
 func (s *keyIssuer) keyNamed(ctx context.Context, name string) (APIKey, error) {
 	whole, _ := s.keys.Claim(name) // a prefix of another system's key has the form of one
 	for _, id := range []string{name[max(0, len(name)-token.IDLength):], whole.ID} {
-		if text.IDProblem(id, MaxIDLength) != "" {
+		if text.IDProblem(id, limits.IDLength) != "" {
 			continue
 		}
 		snapshot, err := s.store.Access(ctx, AccessQuery{KeyID: id})
@@ -260,7 +263,7 @@ func (s *keyIssuer) keyNamed(ctx context.Context, name string) (APIKey, error) {
 // with the prefix costs a read of the store; an invented key in the form of the Service costs none.
 //
 // The key counts for the limit of its holder. A revoked key cannot be imported again. Reports
-// [EventAPIKeyImported].
+// [event.APIKeyImported].
 //
 // Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodeLimit and CodeUnauthenticated (as Issue),
 // CodeExists (the key was imported before, even if it is revoked now).
@@ -294,7 +297,7 @@ func (s *Keys) Import(
 	}
 	key := s.newKey(allowed.holder, token.Imported(in.Prefix, in.Hash)).APIKey
 	s.stamp(&key, in.NewAPIKey, now)
-	err = s.addKey(ctx, by, allowed, key, EventAPIKeyImported, nil) // once: its id cannot be drawn again
+	err = s.addKey(ctx, by, allowed, key, event.APIKeyImported, nil) // once: its id cannot be drawn again
 	if rowExists(err) {
 		return APIKey{}, taken("hash", "this key was imported before")
 	} else if err != nil {
@@ -313,7 +316,7 @@ func (s *Keys) Import(
 //
 // Errors: CodeForbidden, CodeUnavailable. A token that is not accepted is no error.
 func (s *Keys) Introspect(ctx context.Context, by Principal, token string) (Introspection, error) {
-	if err := s.authorize(ctx, by, ActionKeysIntrospect); err != nil {
+	if err := s.authorize(ctx, by, action.KeysIntrospect); err != nil {
 		return Introspection{}, err
 	}
 	claim, isKey := s.keys.Claim(token)
@@ -342,7 +345,7 @@ func (s *Keys) Introspect(ctx context.Context, by Principal, token string) (Intr
 //
 // Only [Host] may call it. On an error, it also returns the keys that it has revoked. The returned
 // keys are in the order of tokens, without Hash and Seal. Each key is its own transaction with an
-// [EventAPIKeyRevoked]. Tokens without the form of a key cost no call of the store.
+// [event.APIKeyRevoked]. Tokens without the form of a key cost no call of the store.
 //
 // Errors: CodeForbidden.
 func (s *Keys) RevokeLeaked(ctx context.Context, by Principal, tokens []string) ([]APIKey, error) {

@@ -17,6 +17,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/limits"
 )
 
 // editedStore hands out keys as if their rows had been edited in the database.
@@ -325,7 +326,7 @@ func TestImportRefuses(t *testing.T) {
 		"prefix":       {Prefix: "svcu_", Hash: digest},
 		"hash":         {Prefix: "sk-", Hash: digest[:15]},
 		"/expires_at":  {Prefix: "sk-", Hash: digest, NewAPIKey: svc.NewAPIKey{ExpiresAt: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)}},
-		"/description": {Prefix: "sk-", Hash: digest, NewAPIKey: svc.NewAPIKey{Description: new(strings.Repeat("x", svc.MaxDescriptionLength+1))}},
+		"/description": {Prefix: "sk-", Hash: digest, NewAPIKey: svc.NewAPIKey{Description: new(strings.Repeat("x", limits.DescriptionLength+1))}},
 	} {
 		wantCode(t, errorOf(h.Keys.Import(t.Context(), svc.Host, alice.Identity(), in)), svc.CodeInvalid, field)
 	}

@@ -10,9 +10,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/sequencer"
+	"github.com/extsvc/svc/limits"
 )
 
 // Audit lists and verifies the kept events ([EventConfig].Keep), and erases texts of a person. It
@@ -44,7 +47,7 @@ func (s *Audit) Records(
 			if err := query.check(); err != nil {
 				return err
 			}
-			if err := s.authorize(ctx, by, ActionAuditRead); err != nil {
+			if err := s.authorize(ctx, by, action.AuditRead); err != nil {
 				return err
 			}
 			if !s.keep {
@@ -80,11 +83,11 @@ func (q AuditQuery) check() error {
 	default:
 		c.add("actor_kind", `must be "user", "service_account" or "host"`)
 	}
-	c.text("actor", q.ActorID, MaxIDLength)
+	c.text("actor", q.ActorID, limits.IDLength)
 	switch q.TargetKind {
-	case "", TargetSource, TargetTemplate, TargetAPIKey,
-		TargetUser, TargetGroup, TargetServiceAccount,
-		TargetPolicy, TargetAttachment, TargetBankPolicy, TargetTest:
+	case "", event.TargetSource, event.TargetTemplate, event.TargetAPIKey,
+		event.TargetUser, event.TargetGroup, event.TargetServiceAccount,
+		event.TargetPolicy, event.TargetAttachment, event.TargetBankPolicy, event.TargetTest:
 	default:
 		c.add("target_kind", "must be the kind of a target")
 	}
@@ -118,9 +121,9 @@ func chainAll(ctx context.Context, audit AuditStore) (err error) {
 // before the transaction ends.
 func forgetUser(ctx context.Context, audit AuditStore, user string, events []Event) error {
 	err := chainAll(ctx, audit)
-	gone := []Target{{Kind: TargetUser, ID: user}}
+	gone := []Target{{Kind: event.TargetUser, ID: user}}
 	for _, e := range events {
-		if e.Target.Kind == TargetServiceAccount {
+		if e.Target.Kind == event.TargetServiceAccount {
 			gone = append(gone, e.Target)
 		}
 	}
@@ -218,7 +221,7 @@ func (r *AuditRecord) forget(who Identity, pseudonym string) (erased int) {
 	texts := r.texts()
 	rows := []*json.RawMessage{&r.Was, &r.Is}
 	for i, row := range rows {
-		owned := who.Kind == KindUser && t.Kind == TargetServiceAccount &&
+		owned := who.Kind == KindUser && t.Kind == event.TargetServiceAccount &&
 			bytes.Contains(*row, []byte(`"owner_user_id":`+of))
 		if own || owned || pseudonym != "" && names(*row, of) {
 			if texts[4+i].erase() {
@@ -236,7 +239,7 @@ func (r *AuditRecord) forget(who Identity, pseudonym string) (erased int) {
 	}
 	replace(&r.Actor.ID, texts[0], r.Actor, "")
 	front, attached := strings.CutSuffix(t.ID, "/user/"+who.ID)
-	if attached && t.Kind == TargetAttachment {
+	if attached && t.Kind == event.TargetAttachment {
 		replace(&t.ID, texts[1], Identity{KindUser, who.ID}, front+"/user/")
 	}
 	replace(&t.ID, texts[1], Identity{Kind(t.Kind), t.ID}, "")

@@ -17,6 +17,8 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/store/memstore"
 )
@@ -81,7 +83,7 @@ func TestEveryEventIsKept(t *testing.T) {
 	told := h.events
 	records := collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{}))
 	slices.Reverse(records)
-	seen := map[svc.EventAction]bool{}
+	seen := map[event.Action]bool{}
 	is.Equal(len(records), len(told))
 	for i, r := range records {
 		is.Equal(r.Event, told[i])
@@ -224,20 +226,20 @@ func TestFilterOfRecords(t *testing.T) {
 	h := newHost(t, keeping, importing)
 	everyMutation(t, h)
 	all := collect(t, h.Audit.Records(t.Context(), admin, svc.AuditQuery{}))
-	key := all[slices.IndexFunc(all, func(r svc.AuditRecord) bool { return r.Action == svc.EventAPIKeyRevoked && r.Actor.ID == "alice" })]
+	key := all[slices.IndexFunc(all, func(r svc.AuditRecord) bool { return r.Action == event.APIKeyRevoked && r.Actor.ID == "alice" })]
 	for _, c := range []struct {
 		filter svc.AuditQuery
 		fits   func(svc.AuditRecord) bool
 	}{
 		{svc.AuditQuery{ActorID: "alice"}, func(r svc.AuditRecord) bool { return r.Actor.ID == "alice" }},
 		{svc.AuditQuery{ActorKind: svc.KindHost}, func(r svc.AuditRecord) bool { return r.Actor == svc.Host.Identity() }},
-		{svc.AuditQuery{TargetKind: svc.TargetSource}, func(r svc.AuditRecord) bool { return r.Target.Kind == svc.TargetSource }},
+		{svc.AuditQuery{TargetKind: event.TargetSource}, func(r svc.AuditRecord) bool { return r.Target.Kind == event.TargetSource }},
 		{svc.AuditQuery{TargetID: key.Target.ID}, func(r svc.AuditRecord) bool { return r.Target.ID == key.Target.ID }},
 		{svc.AuditQuery{Since: key.Time, Until: key.Time.Add(1)}, func(r svc.AuditRecord) bool { return r.Time.Equal(key.Time) }},
 		{svc.AuditQuery{Since: key.Time.Add(1)}, func(r svc.AuditRecord) bool { return r.Time.After(key.Time) }},
 		{svc.AuditQuery{Until: key.Time}, func(r svc.AuditRecord) bool { return r.Time.Before(key.Time) }},
 		{svc.AuditQuery{Before: 5}, func(r svc.AuditRecord) bool { return r.Number < 5 }},
-		{svc.AuditQuery{ActorID: "alice", TargetKind: svc.TargetSource}, func(svc.AuditRecord) bool { return false }},
+		{svc.AuditQuery{ActorID: "alice", TargetKind: event.TargetSource}, func(svc.AuditRecord) bool { return false }},
 	} {
 		want := slices.DeleteFunc(slices.Clone(all), func(r svc.AuditRecord) bool { return !c.fits(r) })
 		is.Equal(collect(t, h.Audit.Records(t.Context(), svc.Host, c.filter)), append([]svc.AuditRecord(nil), want...))
@@ -257,7 +259,7 @@ func TestWhoReadsRecords(t *testing.T) {
 		}
 		return listed
 	}
-	for _, by := range []svc.Principal{svc.Host, admin, user("carol", svc.ActionAuditRead), user("carol", "iam:audit:*")} {
+	for _, by := range []svc.Principal{svc.Host, admin, user("carol", action.AuditRead), user("carol", "iam:audit:*")} {
 		is.New(t).NoErr(ask(by, svc.AuditQuery{}))
 	}
 	for _, by := range []svc.Principal{alice, svc.Unmapped, user("carol", "template:*", "iam:users:*")} {
@@ -427,7 +429,7 @@ func TestRecordsNameTheKey(t *testing.T) {
 	must(h.Keys.RevokeAll(t.Context(), by, svc.Me))
 
 	var all []string
-	for _, r := range collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{TargetKind: svc.TargetAPIKey})) {
+	for _, r := range collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{TargetKind: event.TargetAPIKey})) {
 		all = append(all, fmt.Sprintf("%s %s by %s", r.Action, r.Target.ID, r.ActorKey))
 	}
 	slices.Reverse(all)
@@ -437,7 +439,7 @@ func TestRecordsNameTheKey(t *testing.T) {
 		"api_key.imported " + imported.ID + " by " + first.ID, "api_key.revoked " + imported.ID + " by " + first.ID,
 		"api_key.revoked " + next.ID + " by ", "api_key.revoked " + first.ID + " by " + first.ID,
 	})
-	for _, r := range collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{TargetKind: svc.TargetTemplate, TargetID: "notes"})) {
+	for _, r := range collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{TargetKind: event.TargetTemplate, TargetID: "notes"})) {
 		is.Equal(r.ActorKey, first.ID)
 	}
 	h.wantSound(t)

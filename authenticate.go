@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc/internal/token"
+	"github.com/extsvc/svc/limits"
 
 	"github.com/extsvc/svc/internal/background"
 	"github.com/extsvc/svc/internal/keyring"
@@ -268,11 +269,11 @@ func vouchable(p Principal) error {
 	if p.Kind != KindUser && p.Kind != KindServiceAccount {
 		return errors.New("the host returned a principal of kind " + quote(string(p.Kind)))
 	}
-	if problem := text.IDProblem(p.ID, MaxIDLength); problem != "" {
+	if problem := text.IDProblem(p.ID, limits.IDLength); problem != "" {
 		return errors.New("the host returned a principal whose id " + problem)
 	}
 	id := p.ScopingPolicyID
-	if problem := text.IDProblem(id, MaxIDLength); id != "" && problem != "" {
+	if problem := text.IDProblem(id, limits.IDLength); id != "" && problem != "" {
 		return errors.New("the host returned a principal whose scoping policy's id " + problem)
 	}
 	for _, pattern := range p.Actions {

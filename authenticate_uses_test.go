@@ -11,6 +11,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 )
 
 // useCounter counts the rows that uses of keys write.
@@ -247,7 +248,7 @@ func TestKeysMoveInTheMinuteOfAUse(t *testing.T) {
 }
 
 // gateway may introspect keys, and nothing else.
-var gateway = user("gateway", svc.ActionKeysIntrospect)
+var gateway = user("gateway", action.KeysIntrospect)
 
 func TestIntrospect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -285,7 +286,7 @@ func TestIntrospectNeedsItsAction(t *testing.T) {
 		in := must(h.Keys.Introspect(t.Context(), by, key))
 		is.True(in.Active)
 	}
-	for _, by := range []svc.Principal{alice, robot, svc.Unmapped, user("carol", svc.ActionUsersRead, svc.ActionUsersWrite)} {
+	for _, by := range []svc.Principal{alice, robot, svc.Unmapped, user("carol", action.UsersRead, action.UsersWrite)} {
 		for _, token := range []string{key, "", "x"} {
 			in, err := h.Keys.Introspect(t.Context(), by, token)
 			wantCode(t, err, svc.CodeForbidden, "")

@@ -9,76 +9,8 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/readcache"
 	"github.com/extsvc/svc/internal/text"
+	"github.com/extsvc/svc/limits"
 )
-
-// The control-plane actions. A caller needs them on bank "*": from a stored policy with that bank,
-// or as one of the [Principal].Actions. [Host] needs none.
-const (
-	// ActionUsersRead: list users, their channels and keys, and ask what any principal may do.
-	ActionUsersRead = "iam:users:read"
-	// ActionUsersWrite: change users, and issue, change and revoke the keys of others, within the
-	// caller's own rights.
-	ActionUsersWrite = "iam:users:write"
-	// ActionKeysIntrospect: ask whether a token is an accepted key, and whose. It is for gateways.
-	ActionKeysIntrospect = "iam:keys:introspect"
-	// ActionPoliciesRead: narrow a key by any policy, also by one that the caller does not have.
-	ActionPoliciesRead = "iam:policies:read"
-	// ActionGroupsRead: list groups and their members. ActionGroupsWrite: change them.
-	ActionGroupsRead  = "iam:groups:read"
-	ActionGroupsWrite = "iam:groups:write"
-	// ActionPoliciesWrite: create, change and delete policies.
-	ActionPoliciesWrite = "iam:policies:write"
-	// ActionAttachmentsWrite: attach and detach policies. To list them takes ActionPoliciesRead.
-	ActionAttachmentsWrite = "iam:attachments:write"
-	// ActionAccountsManage: read and change the service accounts of all users, and their keys.
-	ActionAccountsManage = "iam:service_accounts:manage"
-	// ActionAccountsRead and ActionAccountsWrite: list and change the caller's own service
-	// accounts.
-	ActionAccountsRead  = "iam:service_accounts:read"
-	ActionAccountsWrite = "iam:service_accounts:write"
-	// ActionAccountKeysWrite: issue, change and revoke keys of the caller's own service accounts.
-	ActionAccountKeysWrite = "iam:service_account_keys:write"
-	// ActionBanksRead and ActionBanksWrite: read and change the policies of banks.
-	ActionBanksRead  = "iam:banks:read"
-	ActionBanksWrite = "iam:banks:write"
-	// ActionBanksGrant: give others rights on banks that the caller does not have.
-	ActionBanksGrant = "iam:banks:grant"
-	// ActionTemplateAdmin: list, read and change the server's templates and sources.
-	ActionTemplateAdmin = "template:admin"
-	// ActionTemplateList: list, read and compare the caller's own templates.
-	ActionTemplateList = "template:list"
-	// ActionTemplateCreate: create the caller's own templates by hand.
-	ActionTemplateCreate = "template:create"
-	// ActionTemplateManage: patch, delete and roll back the caller's own templates.
-	ActionTemplateManage = "template:manage"
-	// ActionTemplateInstall: install and update the caller's own templates.
-	ActionTemplateInstall = "template:install"
-	// ActionTemplateSource: list, register, browse, re-bind and remove the caller's own sources.
-	ActionTemplateSource = "template:source"
-	// ActionAuditRead: read and verify the kept events.
-	ActionAuditRead = "iam:audit:read"
-)
-
-// ActionRecall is the default action of a [Question]. As a pattern in a policy it also covers
-// "bank:memories:list" and "bank:memories:get".
-const ActionRecall = "bank:recall"
-
-// ActionBankCreate: make a bank. It is asked on that bank.
-const ActionBankCreate = "bank:create"
-
-// Actions returns every action that a Service asks for by itself, sorted. [ActionRecall] and the
-// actions that it covers are the host's to ask for.
-func Actions() []string {
-	return []string{
-		ActionBankCreate, ActionAttachmentsWrite, ActionAuditRead, ActionBanksGrant,
-		ActionBanksRead, ActionBanksWrite, ActionGroupsRead, ActionGroupsWrite,
-		ActionKeysIntrospect, ActionPoliciesRead, ActionPoliciesWrite, ActionAccountKeysWrite,
-		ActionAccountsManage, ActionAccountsRead, ActionAccountsWrite, ActionUsersRead,
-		ActionUsersWrite,
-		ActionTemplateAdmin, ActionTemplateCreate, ActionTemplateInstall, ActionTemplateList,
-		ActionTemplateManage, ActionTemplateSource,
-	}
-}
 
 // controlPlane is the bank that stands for svc itself. Only the bank pattern "*" covers it. That
 // pattern covers all other banks as well, so statements tell the control plane apart by its actions
@@ -122,7 +54,7 @@ type scoped struct {
 }
 
 // admit returns the area that the caller may use in this half. The caller needs action in the
-// personal half, and [ActionTemplateAdmin] in that of the server.
+// personal half, and [action.TemplateAdmin] in that of the server.
 func (s *scoped) admit(ctx context.Context, by Principal, action string) (place, error) {
 	if s.personal {
 		return s.own(ctx, by, action)
@@ -136,7 +68,7 @@ func (s *scoped) need(action string) string {
 	if s.personal {
 		return action
 	}
-	return ActionTemplateAdmin
+	return action.TemplateAdmin
 }
 
 // own returns the personal area of a caller who is allowed action. A service account uses the area
@@ -220,7 +152,7 @@ func (s *authorizer) standing(
 		return nil, nil, c.err()
 	}
 	// A store may be unable to look up such an id, and no row has it.
-	if who.Kind != policy.Unmapped && text.IDProblem(who.ID, MaxIDLength) != "" {
+	if who.Kind != policy.Unmapped && text.IDProblem(who.ID, limits.IDLength) != "" {
 		return &readcache.Standing{Rights: s.compiler.Compile(policy.Subject{
 			Kind: policy.User, Closed: "denied: no principal has that id",
 		})}, nil, nil

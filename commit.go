@@ -12,11 +12,13 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/answers"
 	"github.com/extsvc/svc/internal/outbox"
 	"github.com/extsvc/svc/internal/readcache"
 	"github.com/extsvc/svc/internal/sequencer"
 	"github.com/extsvc/svc/internal/strictjson"
+	"github.com/extsvc/svc/limits"
 )
 
 // base is what all parts of a Service work on. One base belongs to one Store: a Service and its
@@ -194,7 +196,7 @@ func (c *change) rechecked() bool {
 // store does not answer, it drops all rows of access.
 func (s *base) dropChanged(ctx context.Context) {
 	if s.cached.CatchUp(ctx) != nil {
-		s.forget(Target{Kind: TargetAccess})
+		s.forget(Target{Kind: event.TargetAccess})
 	}
 }
 
@@ -342,11 +344,11 @@ func keepAnswer(
 		return lacks("kept answers (svc.AnswerStore)")
 	}
 	if by.Kind != KindHost {
-		n, err := kept.CountAnswers(ctx, answer.Caller, now, MaxKeptAnswers)
+		n, err := kept.CountAnswers(ctx, answer.Caller, now, limits.KeptAnswers)
 		if err != nil {
 			return fault("count answers", err)
 		}
-		if n >= MaxKeptAnswers {
+		if n >= limits.KeptAnswers {
 			return &Error{Code: CodeLimit, Message: fmt.Sprintf("you have made %d requests with "+
 				"idempotency keys: wait, or send none", n)}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/store/memstore"
 )
 
@@ -202,7 +203,7 @@ func TestReadOnlyWritesNothing(t *testing.T) {
 
 	s := must(svc.New(svc.Config{Store: store, Events: svc.EventConfig{Keep: true}, ReadOnly: true}))
 	by := must(s.Authenticate(t.Context(), string(issued.Key)))
-	may, err := s.May(t.Context(), by, svc.ActionRecall, "notes")
+	may, err := s.May(t.Context(), by, action.Recall, "notes")
 	is.NoErr(err)
 	is.True(may)
 	w := newWaits(t, true) // whose table has every other mutation

@@ -16,6 +16,7 @@ import (
 	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/extsvc/svc/internal/text"
 	"github.com/extsvc/svc/internal/token"
+	"github.com/extsvc/svc/limits"
 )
 
 // Code names the kind of an [Error]. Codes are stable: compare them, not texts. They are also the
@@ -39,7 +40,7 @@ const (
 	// callers, one gets it.
 	CodeExists Code = "already_exists"
 	// CodeLimit: the allowed number of these things is reached: [KeyConfig].MaxPerHolder,
-	// [MaxServiceAccounts], [MaxPersonalSources] or [MaxPersonalTemplates].
+	// [limits.ServiceAccounts], [limits.PersonalSources] or [limits.PersonalTemplates].
 	CodeLimit Code = "limit_reached"
 	// CodeInUse: the policy is attached, or narrows a service account or a key. Detach it first.
 	CodeInUse Code = "policy_in_use"
@@ -316,38 +317,11 @@ func fault(doing string, err error) error {
 	}
 }
 
-// Limits on what is accepted. Characters are Unicode code points. A request over a limit gets
-// [CodeInvalid]. Ids and names are compared byte by byte and never normalized.
-const (
-	MaxIDLength = 128 // characters of an id or name, and of a bank, channel, topic or sender
-	// MaxNameLength limits a display name in characters, and a template's name in bytes: lists are
-	// sorted by it.
-	MaxNameLength        = 1024
-	MaxDescriptionLength = 4096    // characters of a description
-	MaxLabels            = 100     // tags of a template, and integrations of a template
-	MaxLabelLength       = 128     // characters of a tag, an integration or a category
-	MaxURLLength         = 2048    // characters of a source's address
-	MaxSourceTokenLength = 4096    // bytes of a source's access token
-	MaxManifest          = 1 << 20 // bytes of a manifest
-	MaxNesting           = 64      // levels of arrays and objects in any JSON document
-
-	// The limits of a policy document that a write makes or changes. A stored document beyond them
-	// stays as it is: it is read and decides, and a write may repeat it.
-	MaxPatterns       = policy.MaxPatterns       // action and bank patterns of an access policy
-	MaxListElements   = policy.MaxListElements   // elements of each list parameter of a statement
-	MaxOverrides      = policy.MaxOverrides      // overrides of a bank policy, of both kinds together
-	MaxPublicPatterns = policy.MaxPublicPatterns // action patterns of a bank policy
-)
-
-// MaxErrors is the most errors that one error joins. When it is reached, one more error follows:
-// its Field is "", and it says that there may be more errors. [Lint] has no such limit.
-const MaxErrors = 100
-
 // checker collects what is wrong with a request, in the order of its calls. Its zero value works.
 // Each request has its own: it is not safe for concurrent use.
 type checker struct {
 	errs     []*Error
-	full     bool             // errs holds MaxErrors: stop looking for more
+	full     bool             // errs holds limits.Errors: stop looking for more
 	endless  bool             // errs has no limit
 	compiler *policy.Compiler // for requests with policies
 }
@@ -363,10 +337,10 @@ func (c *checker) check(problem *Error) {
 	if problem == nil || c.full {
 		return
 	}
-	if c.errs = append(c.errs, problem); len(c.errs) == MaxErrors && !c.endless {
+	if c.errs = append(c.errs, problem); len(c.errs) == limits.Errors && !c.endless {
 		c.full = true
 		c.errs = append(c.errs, Invalid("",
-			fmt.Sprintf("there may be more errors: only the first %d are listed", MaxErrors)))
+			fmt.Sprintf("there may be more errors: only the first %d are listed", limits.Errors)))
 	}
 }
 
@@ -381,7 +355,7 @@ func (c *checker) id(field, id string) {
 
 // lookup is id for a thing that the Service only reads. It accepts an API key, which finds nothing.
 func (c *checker) lookup(field, id string) {
-	if problem := text.IDProblem(id, MaxIDLength); problem != "" {
+	if problem := text.IDProblem(id, limits.IDLength); problem != "" {
 		c.add(field, problem)
 	}
 }
@@ -404,7 +378,7 @@ func (c *checker) document(
 		c.add(at, "is required")
 		return nil
 	}
-	compact, err := strictjson.Compact(raw, MaxNesting)
+	compact, err := strictjson.Compact(raw, limits.Nesting)
 	if err == nil {
 		err = parse(compact)
 	}
@@ -439,7 +413,7 @@ func (c *checker) foreign(field, name string) {
 
 // lookupForeign is foreign for a thing that the Service only reads.
 func (c *checker) lookupForeign(field, name string) {
-	if problem := text.NameProblem(name, MaxIDLength); problem != "" {
+	if problem := text.NameProblem(name, limits.IDLength); problem != "" {
 		c.add(field, problem)
 	}
 }
@@ -457,18 +431,18 @@ func (c *checker) optionalText(field string, s *string, limit int) {
 }
 
 func (c *checker) labels(field string, labels []string) {
-	if len(labels) > MaxLabels {
-		c.add(field, fmt.Sprintf("must have at most %d elements", MaxLabels))
+	if len(labels) > limits.Labels {
+		c.add(field, fmt.Sprintf("must have at most %d elements", limits.Labels))
 		return
 	}
 	for i, label := range labels {
-		c.text(field+"/"+strconv.Itoa(i), label, MaxLabelLength)
+		c.text(field+"/"+strconv.Itoa(i), label, limits.LabelLength)
 	}
 }
 
 // checkID returns an Error about field unless id can stand in a path.
 func checkID(field, id string) error {
-	if problem := text.IDProblem(id, MaxIDLength); problem != "" {
+	if problem := text.IDProblem(id, limits.IDLength); problem != "" {
 		return Invalid(field, problem)
 	}
 	return nil
@@ -484,16 +458,12 @@ func (c *checker) count(field string, n int) {
 	}
 }
 
-// MaxIdempotencyKeyLength is the most characters of an idempotency key. They are visible ASCII, so
-// a character is a byte.
-const MaxIdempotencyKeyLength = 255
-
 // idempotencyHeader is the HTTP header of an idempotency key
 // (draft-ietf-httpapi-idempotency-key-header), and the Field of errors about the key.
 const idempotencyHeader = "Idempotency-Key"
 
 func (c *checker) idempotencyKey(key string) {
-	if len(key) > MaxIdempotencyKeyLength || !text.Visible(key) {
+	if len(key) > limits.IdempotencyKeyLength || !text.Visible(key) {
 		c.add(idempotencyHeader, "must be 1 to 255 visible ASCII characters")
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/limits"
 	"github.com/extsvc/svc/store/memstore"
 )
 
@@ -102,7 +103,7 @@ func TestErrorsOfAHost(t *testing.T) {
 		})
 	}
 	all := svc.Errors(refusedManifest(t, doubled(errors.New("no"), 64)))
-	if len(all) != svc.MaxErrors+1 || slices.ContainsFunc(all[:svc.MaxErrors], func(e *svc.Error) bool { return e.Message != "no" }) {
+	if len(all) != limits.Errors+1 || slices.ContainsFunc(all[:limits.Errors], func(e *svc.Error) bool { return e.Message != "no" }) {
 		t.Errorf("%d errors", len(all))
 	}
 }

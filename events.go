@@ -12,90 +12,16 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/internal/readcache"
-)
-
-// EventAction says what happened to an [Event]'s target.
-type EventAction string
-
-// The actions of events. Every kind of mutation has one, but [Sources.Reseal] has none. A call that
-// changes nothing, and the repeated answer to an idempotency key, report no event.
-//
-// EventSourceFailing and EventSourceRecovered say what a process has learned about a source, and
-// change nothing in the store. Each process reports them for itself, and none of them is kept as a
-// record. Calls in a transaction of the host do not report them.
-const (
-	EventSourceRegistered EventAction = "source.registered"
-	EventSourceRemoved    EventAction = "source.removed"
-	EventSourcePatched    EventAction = "source.patched" // another description or token
-	// EventSourceFailing: the source cannot be reached, or its answer is bad, for the first time.
-	// It comes once more after a restart, or when the process knows of more than 8,192 failing
-	// sources.
-	EventSourceFailing EventAction = "source.failing"
-	// EventSourceRecovered: the source answers again.
-	EventSourceRecovered    EventAction = "source.recovered"
-	EventTemplateCreated    EventAction = "template.created"
-	EventTemplateInstalled  EventAction = "template.installed"
-	EventTemplatePatched    EventAction = "template.patched"
-	EventTemplateUpdated    EventAction = "template.updated"
-	EventTemplateRolledBack EventAction = "template.rolled_back"
-	// EventTemplateDiverged: the template was the same as in its source and is now edited locally.
-	// It comes together with patched, rolled_back or updated.
-	EventTemplateDiverged EventAction = "template.diverged"
-	// EventTemplateRebound: updates of the template now come from its source's present address.
-	EventTemplateRebound EventAction = "template.rebound"
-	EventTemplateDeleted EventAction = "template.deleted"
-	// EventAPIKeyIssued: a new key, from [Keys.Issue] or as the successor of [Keys.Rotate].
-	EventAPIKeyIssued   EventAction = "api_key.issued"
-	EventAPIKeyImported EventAction = "api_key.imported"
-	// EventAPIKeyChanged: [Keys.Patch] changed the key, or a rotation has set its end.
-	EventAPIKeyChanged EventAction = "api_key.changed"
-	// EventAPIKeyRevoked: the key has ended for good, also by a rotation without an overlap. Each
-	// key of [Keys.RevokeAll] has its own event. A key that expires has none.
-	EventAPIKeyRevoked EventAction = "api_key.revoked"
-	// EventAccessWritten: a row of access is new or has changed. Each row has its own event.
-	EventAccessWritten EventAction = "access.written"
-	// EventAccessRemoved: a row of access went. Each row has its own event.
-	EventAccessRemoved EventAction = "access.removed"
-)
-
-// TargetKind is the kind of a [Target].
-type TargetKind string
-
-// The kinds of targets. The kinds from TargetUser on are rows of access: [Access.Apply] writes
-// them.
-const (
-	TargetSource         TargetKind = "source"
-	TargetTemplate       TargetKind = "template"
-	TargetAPIKey         TargetKind = "api_key"
-	TargetUser           TargetKind = "user"
-	TargetGroup          TargetKind = "group"
-	TargetServiceAccount TargetKind = "service_account"
-	TargetPolicy         TargetKind = "policy"
-	TargetAttachment     TargetKind = "attachment"
-	TargetBankPolicy     TargetKind = "bank_policy"
-	TargetTest           TargetKind = "test"
-)
-
-// The kinds of targets that only [StoreChanges] has. No event is about them.
-const (
-	// TargetMember: the user Holder joined or left the group ID. With a zero Holder, any number of
-	// users did.
-	TargetMember TargetKind = "member"
-	// TargetChannel: the channel came to a user, left one or moved between users. ID is
-	// [Channel.String].
-	TargetChannel TargetKind = "channel"
-	// TargetAccess: any row of access may have changed. It has no ID.
-	TargetAccess TargetKind = "access"
-	// TargetTenant: the tenant of that name came, went or has another state ([TenantStore]).
-	TargetTenant TargetKind = "tenant"
+	"github.com/extsvc/svc/limits"
 )
 
 // Target is the thing that an [Event] is about. Targets are comparable. The thing may no longer
 // exist.
 type Target struct {
-	Kind TargetKind
+	Kind event.TargetKind
 	ID   string // its id or name; an attachment's is [AttachmentKey.String]
 	// Scope and Owner are those of a source or template; "" for other kinds.
 	Scope Scope
@@ -118,7 +44,7 @@ type Event struct {
 	// ActorKey is the ID of the issued key that Actor used. "": Actor used none, because it came
 	// through the host's Authenticator or is the host's own code.
 	ActorKey string
-	Action   EventAction
+	Action   event.Action
 	Target   Target
 	// Tenant is the name of the tenant whose Service reports the event ([Tenants]). "": the Service
 	// is no tenant's.
@@ -127,18 +53,15 @@ type Event struct {
 	// object as in the lists of a [Bundle], in the form of RFC 8785. Nil Was: the row is new. Nil
 	// Is: it is gone. Other events have neither. Do not change them.
 	//
-	// In place of a row of more than MaxEventRow bytes, there is {"bytes":N,"sha256":"…"}: its
+	// In place of a row of more than limits.EventRow bytes, there is {"bytes":N,"sha256":"…"}: its
 	// length and its SHA-256 in hex. So a change of a large row still shows. Stores return both
 	// rows byte by byte.
 	Was, Is json.RawMessage
 }
 
-// MaxEventRow is the most bytes of the Was of an [Event], and of its Is: 16 KiB each.
-const MaxEventRow = 16 << 10
-
 // happened returns an event for each target. The events have no ID and no Actor yet: commit sets
 // both, so that no mutation can name another actor than its caller.
-func happened(at time.Time, action EventAction, targets ...Target) []Event {
+func happened(at time.Time, action event.Action, targets ...Target) []Event {
 	events := make([]Event, len(targets))
 	for i, target := range targets {
 		events[i] = Event{Time: at, Action: action, Target: target}
@@ -187,8 +110,8 @@ const (
 type AuditQuery struct {
 	ActorKind  Kind
 	ActorID    string
-	TargetKind TargetKind
-	TargetID   string    // of any kind when TargetKind is ""
+	TargetKind event.TargetKind
+	TargetID   string    // of any kind when event.TargetKind is ""
 	Since      time.Time // records at that time or later
 	Until      time.Time // records before that time
 	Before     int64     // records with a smaller Number, not negative
@@ -233,7 +156,7 @@ type AuditStore interface {
 
 // maxTargetLength is the most characters of a target's id. The longest is the id of an attachment,
 // which names three things.
-const maxTargetLength = 3 * MaxIDLength
+const maxTargetLength = 3 * limits.IDLength
 
 // followedBy returns the records of events, with r as the record before the first. The zero r
 // begins the chain. [AuditStore].ChainAudit may ask again: then the salts are others.
@@ -394,32 +317,32 @@ func appendOrNull(b []byte, text string) []byte {
 // mark adds to changed what decisions may depend on.
 func (t Target) mark(changed *readcache.Changed) {
 	switch t.Kind {
-	case TargetAPIKey:
+	case event.TargetAPIKey:
 		changed.Keys = append(changed.Keys, t.ID)
-	case TargetBankPolicy:
+	case event.TargetBankPolicy:
 		changed.Banks = append(changed.Banks, t.ID)
-	case TargetUser:
+	case event.TargetUser:
 		changed.Users.Add(t.ID)
-	case TargetServiceAccount:
+	case event.TargetServiceAccount:
 		changed.Accounts.Add(t.ID)
-	case TargetPolicy:
+	case event.TargetPolicy:
 		changed.Policies.Add(t.ID)
-	case TargetAttachment:
+	case event.TargetAttachment:
 		if to := t.Attachment().Principal; to.Type == GrantedToUser {
 			changed.Users.Add(to.ID)
 		} else {
 			changed.Groups.Add(to.ID)
 		}
-	case TargetMember:
+	case event.TargetMember:
 		if t.Holder.ID == "" { // nothing says who joined
 			changed.Access = true
 		}
 		changed.Users.Add(t.Holder.ID)
-	case TargetChannel:
+	case event.TargetChannel:
 		of := t.Channel()
 		sender := readcache.Sender{Provider: of.Provider, ID: of.SenderID}
 		changed.Senders = append(changed.Senders, sender)
-	case TargetAccess:
+	case event.TargetAccess:
 		changed.Access = true
 	}
 }

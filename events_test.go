@@ -14,13 +14,15 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/event"
 )
 
 // recordWithRows is the first record of a log.
 func recordWithRows(was, is string) svc.AuditRecord {
 	r := svc.AuditRecord{Number: 1, Event: svc.Event{
-		ID: uuid.UUID{6: 0x70}, Time: time.Unix(0, 0).UTC(), Actor: svc.Host.Identity(), Action: svc.EventAccessWritten,
-		Target: svc.Target{Kind: svc.TargetGroup, ID: "g"},
+		ID: uuid.UUID{6: 0x70}, Time: time.Unix(0, 0).UTC(), Actor: svc.Host.Identity(), Action: event.AccessWritten,
+		Target: svc.Target{Kind: event.TargetGroup, ID: "g"},
 		Was:    json.RawMessage(was), Is: json.RawMessage(is),
 	}}
 	rehash(&r)
@@ -97,14 +99,14 @@ func cutElsewhere(is, was json.RawMessage, middle string) (otherIs, otherWas jso
 func TestRecordOfAnInactiveRow(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t, keeping)
-	vouched := svc.Principal{Kind: svc.KindUser, ID: "support", Actions: []string{svc.ActionUsersWrite}}
+	vouched := svc.Principal{Kind: svc.KindUser, ID: "support", Actions: []string{action.UsersWrite}}
 	must(h.Users.Create(t.Context(), vouched, svc.User{ID: "admin", Inactive: true}))
 	must(h.Keys.Issue(t.Context(), svc.Host, admin.Identity(), svc.NewAPIKey{}))
 	for record, err := range h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{}) {
 		is.NoErr(err)
-		if e := record.Event; e.Action == svc.EventAccessWritten {
+		if e := record.Event; e.Action == event.AccessWritten {
 			is.Equal(e.Actor, vouched.Identity())
-			is.Equal(e.Target, svc.Target{Kind: svc.TargetUser, ID: "admin"})
+			is.Equal(e.Target, svc.Target{Kind: event.TargetUser, ID: "admin"})
 			is.Equal(string(e.Is), `{"channels":[],"display_name":"admin","id":"admin","is_active":false}`)
 			is.Equal(len(e.Was), 0)
 			return

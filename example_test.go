@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/marketplace"
 	"github.com/extsvc/svc/store/memstore"
 )
@@ -46,7 +47,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, action := range []string{svc.ActionUsersWrite, svc.ActionRecall} {
+	for _, action := range []string{action.UsersWrite, action.Recall} {
 		d, err := service.Decide(ctx, who, action, "*", svc.Context{})
 		fmt.Println(who.ID, action, d.Outcome(), err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/limits"
 	"github.com/extsvc/svc/store/memstore"
 )
 
@@ -203,8 +204,8 @@ func TestAnswersAreNotTooMany(t *testing.T) {
 		return newHost(t, func(c *svc.Config) { c.Store = keepsMany{h.store.(svc.FullStore), many} })
 	}
 	first, next := svc.NewAPIKey{IdempotencyKey: "first"}, svc.NewAPIKey{IdempotencyKey: "next"}
-	must(with(svc.MaxKeptAnswers-1).Keys.Issue(t.Context(), alice, svc.Me, first))
-	full := with(svc.MaxKeptAnswers)
+	must(with(limits.KeptAnswers-1).Keys.Issue(t.Context(), alice, svc.Me, first))
+	full := with(limits.KeptAnswers)
 	wantCode(t, errorOf(full.Keys.Issue(t.Context(), alice, svc.Me, next)), svc.CodeLimit, "")
 	_, err := full.Keys.Issue(t.Context(), alice, svc.Me, first) // those there are stay
 	is.NoErr(err)

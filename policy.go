@@ -10,18 +10,20 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/readcache"
 	"github.com/extsvc/svc/internal/text"
+	"github.com/extsvc/svc/limits"
 )
 
 // Question asks what a principal or sender may do. ServiceAccountID takes precedence over UserID,
 // UserID over Sender; one of them is required, unless Me is true. Bank, Channel, Topic and the id
-// of a Sender have 1 to [MaxIDLength] printable characters, and may contain slashes. All other
+// of a Sender have 1 to [limits.IDLength] printable characters, and may contain slashes. All other
 // fields are ids. Fields without precedence are still checked.
 type Question struct {
 	Bank             string // required
-	Action           string // "" means ActionRecall
+	Action           string // "" means action.Recall
 	ServiceAccountID string
 	UserID           string
 	// Sender is "provider:id", split at the first colon. Its provider is also that of the context.
@@ -190,7 +192,7 @@ type Policies struct{ *accessWriter }
 // reads one snapshot of the store in one call, never the cache. An unknown or inactive user or
 // service account is a denial, not an error; an unmapped sender has what the bank gives to the
 // public. The actions that a host vouches for ([Principal].Actions) do not count. by needs
-// [ActionUsersRead].
+// [action.UsersRead].
 //
 // A caller that asks about itself (Me) needs no action, and what the host vouches for counts.
 // Errors: CodeInvalid, CodeForbidden, CodeTooComplex (16 MB of statements), CodeUnavailable.
@@ -205,7 +207,7 @@ func (s *Policies) Resolve(ctx context.Context, by Principal, q Question) (Resol
 		if err := authorizeSelf(by); err != nil {
 			return Resolution{}, err
 		}
-	} else if err := s.authorize(ctx, by, ActionUsersRead); err != nil {
+	} else if err := s.authorize(ctx, by, action.UsersRead); err != nil {
 		return Resolution{}, err
 	}
 	snapshot, err := s.store.Access(ctx, asked)
@@ -216,16 +218,13 @@ func (s *Policies) Resolve(ctx context.Context, by Principal, q Question) (Resol
 	if err != nil || !q.Me || r.Outcome != ImplicitDeny || len(by.vouched()) == 0 {
 		return r, err
 	}
-	action := cmp.Or(q.Action, ActionRecall)
+	action := cmp.Or(q.Action, action.Recall)
 	d, _, err := s.decide(ctx, by.holder(), action, q.Bank, &policy.Context{}, 0)
 	if d = d.Vouch(by.vouched()); d.Allowed() {
 		r.Outcome, r.Reason = Allow, d.Reason()
 	}
 	return r, err
 }
-
-// MaxQuestions is how many questions one call of [Policies.Decide] may ask.
-const MaxQuestions = 1000
 
 const maxAnswers = 4 << 20 // bytes of parameters and strategies in all answers of one call
 
@@ -243,10 +242,10 @@ func (a Answer) Allowed() bool { return a.Outcome == Allow }
 // Parameter returns one parameter, as [Parameters.Value] does.
 func (a Answer) Parameter(name string) (value any, ok bool) { return a.Parameters.Value(name) }
 
-// Decide answers up to [MaxQuestions] questions, in their order. It answers as [Policies.Resolve]
+// Decide answers up to [limits.Questions] questions, in their order. It answers as [Policies.Resolve]
 // does, but from the cache and without a trace: a question takes about a microsecond.
 //
-// by needs [ActionUsersRead], unless all questions are about the caller (Me). Each answer is of one
+// by needs [action.UsersRead], unless all questions are about the caller (Me). Each answer is of one
 // state of the store. When the store changes during the call, two answers may be of two states.
 //
 // Errors: CodeInvalid, with pointers such as /1/bank (the second question), CodeForbidden,
@@ -276,8 +275,8 @@ func (s *Policies) Decide(
 func (s *Policies) subjects(
 	ctx context.Context, by Principal, questions []Question,
 ) ([]AccessQuery, error) {
-	if len(questions) > MaxQuestions {
-		return nil, Invalid("", fmt.Sprintf("must be at most %d questions", MaxQuestions))
+	if len(questions) > limits.Questions {
+		return nil, Invalid("", fmt.Sprintf("must be at most %d questions", limits.Questions))
 	}
 	var c checker
 	subjects, others := make([]AccessQuery, len(questions)), false
@@ -292,7 +291,7 @@ func (s *Policies) subjects(
 	if err := c.err(); err != nil || !others {
 		return subjects, cmp.Or(err, fault("decide", ctx.Err()))
 	}
-	return subjects, s.authorize(ctx, by, ActionUsersRead)
+	return subjects, s.authorize(ctx, by, action.UsersRead)
 }
 
 // answer decides a checked question, and takes the bytes of the answer from left.
@@ -312,7 +311,7 @@ func (s *Policies) answer(
 		}
 	}
 	in := policy.Context{Provider: provider, Channel: q.Channel, Topic: q.Topic}
-	d, user, err := s.decide(ctx, holder, cmp.Or(q.Action, ActionRecall), q.Bank, &in, 0)
+	d, user, err := s.decide(ctx, holder, cmp.Or(q.Action, action.Recall), q.Bank, &in, 0)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -368,7 +367,7 @@ func resolve(
 		return Resolution{}, tooComplex("attach large policies in fewer ways", nil)
 	}
 	result := rights.Explain(policy.Request{
-		Action: cmp.Or(q.Action, ActionRecall), Bank: q.Bank,
+		Action: cmp.Or(q.Action, action.Recall), Bank: q.Bank,
 		Context: policy.Context{Provider: provider, Channel: q.Channel, Topic: q.Topic},
 		Policy:  compiler.Schema().CompileBank(snapshot.bankPolicy()),
 	})
@@ -433,7 +432,7 @@ func (c *checker) context(q Question) {
 func (c *checker) sender(field, provider, id string) {
 	if provider == "" || id == "" {
 		c.add(field, `must be "provider:id"`)
-	} else if problem := text.IDProblem(provider, MaxIDLength); problem != "" {
+	} else if problem := text.IDProblem(provider, limits.IDLength); problem != "" {
 		c.add(field, "must have a provider that is an id, which "+problem)
 	} else {
 		c.lookupForeign(field, id)

@@ -10,9 +10,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/internal/accessindex"
 	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/limits"
 )
 
 // WhoCanAnswer lists the principals that may do something, and why. The caller owns it. A bank
@@ -66,17 +68,11 @@ type Capability struct {
 // Parameter returns one parameter, as [Parameters.Value] does.
 func (c Capability) Parameter(name string) (value any, ok bool) { return c.Parameters.Value(name) }
 
-// MaxCapabilities is the most elements of a list of [Policies.WhatCan].
-const MaxCapabilities = policy.MaxCapabilities
-
-// MaxDifferences is the most differences that an [AccessDiff] lists.
-const MaxDifferences = policy.MaxDifferences
-
-// WhoCan returns every principal that may do an action ("" means [ActionRecall]) on a bank. These
+// WhoCan returns every principal that may do an action ("" means [action.Recall]) on a bank. These
 // are exactly the active users and service accounts that [Service.Decide] allows it, and the
 // contexts in which it allows it to unmapped senders. The actions that a host vouches for
 // ([Principal].Actions) are not stored and do not count, nor do policies that narrow single keys. A
-// user without a row is in no list. by needs [ActionUsersRead].
+// user without a row is in no list. by needs [action.UsersRead].
 //
 // The first call reads all rows of access and caches what decisions need of them, up to
 // [Memory].Access; above that, each call reads them all. Later calls read what has changed.
@@ -85,13 +81,13 @@ const MaxDifferences = policy.MaxDifferences
 // Errors: CodeInvalid, CodeForbidden, CodeUnavailable.
 func (s *Policies) WhoCan(ctx context.Context, by Principal, action, bank string) (WhoCanAnswer, error) {
 	var c checker
-	action = cmp.Or(action, ActionRecall)
+	action = cmp.Or(action, action.Recall)
 	c.id("action", action)
 	c.foreign("bank", bank)
 	if err := c.err(); err != nil {
 		return WhoCanAnswer{}, err
 	}
-	if err := s.authorize(ctx, by, ActionUsersRead); err != nil {
+	if err := s.authorize(ctx, by, action.UsersRead); err != nil {
 		return WhoCanAnswer{}, err
 	}
 	var found accessindex.WhoCan
@@ -132,7 +128,7 @@ func cited(found []accessindex.StatementRef) []StatementRef {
 // WhatCan returns all that a user or a service account may do. For every request, either an element
 // says how [Service.Decide] decides it, or it is an [ImplicitDeny]. The list is sorted, as short as
 // possible, and never nil. For an unknown or inactive principal it is empty. The actions that a
-// host vouches for do not count. by needs [ActionUsersRead].
+// host vouches for do not count. by needs [action.UsersRead].
 //
 // An element covers a request as a statement with its patterns does. Of two elements that cover it,
 // one is closer when neither of its patterns is less close than the other's. A literal is closer
@@ -147,7 +143,7 @@ func cited(found []accessindex.StatementRef) []StatementRef {
 // [Me] asks about the caller, as its key narrows it. The caller needs no action for that.
 //
 // WhatCan checks every pair of an action pattern and a bank pattern. It stops when ctx ends. A list
-// of more than [MaxCapabilities], or of megabytes, is CodeTooComplex, and so is one that takes more
+// of more than [limits.Capabilities], or of megabytes, is CodeTooComplex, and so is one that takes more
 // than about a second.
 //
 // Errors: CodeInvalid, CodeForbidden, CodeTooComplex, CodeUnavailable.
@@ -171,7 +167,7 @@ func (s *Policies) WhatCan(ctx context.Context, by Principal, who Identity) ([]C
 		if err := authorizeSelf(by); err != nil {
 			return nil, err
 		}
-	} else if err := s.authorize(ctx, by, ActionUsersRead); err != nil {
+	} else if err := s.authorize(ctx, by, action.UsersRead); err != nil {
 		return nil, err
 	}
 	var subject policy.Subject
@@ -199,22 +195,16 @@ func capabilities(found []policy.Capability, schema *policy.Schema) []Capability
 	return list
 }
 
-// MaxSimulatedStatements is how many statements may reach the subject of [Policies.Simulate]. A
-// statement counts once for each way in which it reaches the subject, because the trace has an
-// element for each. Resolve has no such limit: what is stored was written by the host, and a bundle
-// may come from anybody.
-const MaxSimulatedStatements = 20_000
-
 // Simulate answers a query as [Policies.Resolve] would after a bundle is applied. It writes nothing
 // and reports no event. The stored rows come from the cache of WhoCan. If the bundle would change
 // something, the Revision is not one of the store: it ends in "+simulated". by needs
-// [ActionUsersRead]; Simulate checks the bundle's rows only after by is authorized.
+// [action.UsersRead]; Simulate checks the bundle's rows only after by is authorized.
 //
 // Of the bundle it keeps nothing, not even parsed policies. To take a bundle from a caller, parse
 // it with [ParseBundleWithin].
 //
 // Errors: those of Resolve, those of [Access.Apply] about the bundle, and CodeInvalid when more
-// than [MaxSimulatedStatements] reach the subject.
+// than [limits.SimulatedStatements] reach the subject.
 func (s *Policies) Simulate(
 	ctx context.Context, by Principal, overlay Bundle, q Question,
 ) (Resolution, error) {
@@ -230,7 +220,7 @@ func (s *Policies) Simulate(
 	if err := compiler.Err(); err != nil {
 		return Resolution{}, fault("simulate", err)
 	}
-	r, err := resolve(compiler, after, asked, q, MaxSimulatedStatements)
+	r, err := resolve(compiler, after, asked, q, limits.SimulatedStatements)
 	if err != nil {
 		return Resolution{}, err
 	}
@@ -253,7 +243,7 @@ type AccessDiff struct {
 	Principals []PrincipalsDiff // by the first principal: users before service accounts, then by id
 	Public     []PublicDiff     // by bank, then context
 	Strategies []StrategyDiff   // likewise
-	// Omitted counts the differences beyond [MaxDifferences], and those whose patterns and
+	// Omitted counts the differences beyond [limits.Differences], and those whose patterns and
 	// parameters would take more than a megabyte. Not 0: the lists are incomplete, also in their
 	// exceptions ([Unchanged]).
 	Omitted int
@@ -352,7 +342,7 @@ func diffBundles(compiler *policy.Compiler, before, after Bundle) (AccessDiff, e
 const diffSteps = 32 * policy.MaxSteps
 
 // Preview returns what [Access.Write] of a bundle would change in what all principals may do. It
-// writes nothing, and asks for no other rights than ActionUsersRead. by needs [ActionUsersRead];
+// writes nothing, and asks for no other rights than action.UsersRead. by needs [action.UsersRead];
 // unlike Apply, it is not for the host only. The stored rows come from the cache of
 // [Policies.WhoCan], and may change before Apply. It stops when ctx ends. A comparison that would
 // take more than about a second is CodeTooComplex.
@@ -361,7 +351,7 @@ const diffSteps = 32 * policy.MaxSteps
 func (s *Access) Preview(
 	ctx context.Context, by Principal, bundle Bundle, how BundleWrite,
 ) (AccessDiff, error) {
-	if err := s.authorize(ctx, by, ActionUsersRead); err != nil {
+	if err := s.authorize(ctx, by, action.UsersRead); err != nil {
 		return AccessDiff{}, err
 	}
 	now, _, err := s.named(ctx, AccessNames{}, true) // first: the comparison must lack none
@@ -400,7 +390,7 @@ func (r testRun) turned(
 	for _, t := range r.tests {
 		asked, _ := t.question().check()
 		from := snapshot(rows, asked, r.senders[asked.Channel])
-		is, err := resolve(compiler, from, asked, t.question(), MaxSimulatedStatements)
+		is, err := resolve(compiler, from, asked, t.question(), limits.SimulatedStatements)
 		if err != nil {
 			return nil, err
 		}
@@ -448,7 +438,7 @@ func (t AccessTest) question() Question {
 
 // normalize checks the question of a test, and sets its ID.
 func (t *AccessTest) normalize(c *checker, at string) {
-	t.Action = cmp.Or(t.Action, ActionRecall)
+	t.Action = cmp.Or(t.Action, action.Recall)
 	subjects := 0
 	for _, subject := range []string{t.UserID, t.ServiceAccountID, t.Sender} {
 		if subject != "" {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/internal/accessindex"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/policy"
@@ -96,7 +97,7 @@ const (
 
 // Lint finds mistakes, redundant rows and accidental results in a bundle. The bundle is the whole
 // state of access, such as [AccessStore].ReadAccess yields; Lint does not change it. known are the
-// actions that the host asks about, in addition to [Actions] and those of [ActionRecall]. A pattern
+// actions that the host asks about, in addition to [Actions] and those of [action.Recall]. A pattern
 // that covers none of them is reported: nothing that is asked can match it. Nil: the actions are not
 // known, and no pattern is reported as unknown.
 //
@@ -115,7 +116,7 @@ const (
 // takes long, as [Policies.WhatCan] does.
 //
 // The list is sorted by Pointer, with numbers by their value, and never nil. It has all findings:
-// the limit of [MaxErrors] does not hold here.
+// the limit of [limits.Errors] does not hold here.
 //
 // The parameters are those of AI memory; [Policies.Lint] is for those of a Service.
 func Lint(bundle Bundle, known []string) []Finding {
@@ -134,8 +135,8 @@ func lint(compiler *policy.Compiler, bundle Bundle, known []string) []Finding {
 	l.attachments()
 	l.owners()
 	l.lookAlikes()
-	if known != nil { // ActionRecall as a pattern covers the two behind it
-		own := append(Actions(), ActionRecall, "bank:memories:list", "bank:memories:get")
+	if known != nil { // action.Recall as a pattern covers the two behind it
+		own := append(action.All(), action.Recall, "bank:memories:list", "bank:memories:get")
 		l.actions(append(own, known...))
 	}
 	l.classes()

@@ -16,6 +16,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/policy"
 )
@@ -280,13 +281,13 @@ func TestActions(t *testing.T) {
 	constant := regexp.MustCompile(`\bAction\w+ += "([^"]+)"`)
 	for _, name := range must(filepath.Glob("*.go")) {
 		for _, found := range constant.FindAllStringSubmatch(string(must(os.ReadFile(name))), -1) {
-			if !strings.HasSuffix(name, "_test.go") && found[1] != svc.ActionRecall {
+			if !strings.HasSuffix(name, "_test.go") && found[1] != action.Recall {
 				constants = append(constants, found[1])
 			}
 		}
 	}
 	slices.Sort(constants)
-	is.Equal(svc.Actions(), constants)
+	is.Equal(action.All(), constants)
 
 	_, table, _ := strings.Cut(string(must(os.ReadFile("docs/reference/actions.md"))), "| action | allows | operations |\n|---|---|---|\n")
 	table, _, _ = strings.Cut(table, "\n\n")
@@ -311,7 +312,7 @@ func TestActions(t *testing.T) {
 		}
 		return codes
 	}
-	is.Equal(len(lint(svc.Actions()...)), 0)
+	is.Equal(len(lint(action.All()...)), 0)
 	for _, misspelt := range []string{"iam:user:read", "iam", "template:admin:*", "iam:users:read ", "IAM:users:read", "bank:memories", "templates:*"} {
 		is.Equal(len(lint(misspelt)), 1)
 	}

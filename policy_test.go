@@ -12,6 +12,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/longtest"
+	"github.com/extsvc/svc/limits"
 	"github.com/extsvc/svc/parameter"
 	"github.com/extsvc/svc/store/memstore"
 )
@@ -180,7 +181,7 @@ func TestDecideRefuses(t *testing.T) {
 	wantCode(t, ask(svc.Host, mine, svc.Question{UserID: "a"}), svc.CodeInvalid, "/1/bank")
 	wantCode(t, ask(svc.Host, svc.Question{Bank: "b"}), svc.CodeInvalid, "/0/user_id")
 	wantCode(t, ask(svc.Host, svc.Question{Me: true, UserID: "a", Bank: "b"}), svc.CodeInvalid, "/0/user_id")
-	most := slices.Repeat([]svc.Question{{UserID: "a", Bank: "b"}}, svc.MaxQuestions)
+	most := slices.Repeat([]svc.Question{{UserID: "a", Bank: "b"}}, limits.Questions)
 	is.New(t).NoErr(ask(svc.Host, most...))
 	wantCode(t, ask(svc.Host, append(most, most[0])...), svc.CodeInvalid, "")
 	plain := svc.Principal{Kind: svc.KindUser, ID: "plain"}

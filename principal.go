@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/extsvc/svc/internal/policy"
-	"github.com/extsvc/svc/internal/rate"
 	"github.com/extsvc/svc/internal/readcache"
 	"github.com/extsvc/svc/internal/text"
+	"github.com/extsvc/svc/limits"
 )
 
 // Kind is the kind of a principal. It always stands next to an id, and is never part of the id.
@@ -29,7 +29,7 @@ const (
 // Identity names a principal by its kind and its id. Identities are comparable. A user and a
 // service account may have the same id, and are two principals.
 //
-// The id of a user or service account has 1 to [MaxIDLength] printable characters, no slash and no
+// The id of a user or service account has 1 to [limits.IDLength] printable characters, no slash and no
 // backslash. It is not "." or "..". Ids are compared byte by byte and never normalized.
 type Identity struct {
 	Kind Kind
@@ -148,8 +148,8 @@ func (p Principal) Rate() Rate { return p.rate }
 // A Rate is a safeguard of one key, against programs that run wild. It is not a quota of its
 // holder, who may have other keys.
 type Rate struct {
-	PerSecond float64 // [MinRate] to [MaxRate]
-	Burst     int     // 1 to [MaxBurst]
+	PerSecond float64 // [limits.LeastRate] to [limits.Rate]
+	Burst     int     // 1 to [limits.Burst]
 }
 
 // Allowance is what the rate of a key allows after a request.
@@ -159,23 +159,16 @@ type Allowance struct {
 	Next      time.Duration // until the key may make one request more than Remaining
 }
 
-// The bounds of a [Rate].
-const (
-	MinRate  = rate.MinPerSecond // a request in 10,000 seconds
-	MaxRate  = rate.MaxPerSecond // 100,000 requests a second
-	MaxBurst = rate.MaxBurst     // 100,000 requests
-)
-
 // check adds the problems of a rate; none for the zero Rate.
 func (r Rate) check(c *checker) {
 	if r == (Rate{}) {
 		return
 	}
-	if !(r.PerSecond >= MinRate && r.PerSecond <= MaxRate) { // NaN is wrong
-		c.add("/rate/per_second", fmt.Sprintf("must be %v to %v", MinRate, MaxRate))
+	if !(r.PerSecond >= limits.LeastRate && r.PerSecond <= limits.Rate) { // NaN is wrong
+		c.add("/rate/per_second", fmt.Sprintf("must be %v to %v", limits.LeastRate, limits.Rate))
 	}
-	if r.Burst < 1 || r.Burst > MaxBurst {
-		c.add("/rate/burst", fmt.Sprintf("must be 1 to %d", MaxBurst))
+	if r.Burst < 1 || r.Burst > limits.Burst {
+		c.add("/rate/burst", fmt.Sprintf("must be 1 to %d", limits.Burst))
 	}
 }
 
@@ -202,7 +195,7 @@ const unnamed = "\x00"
 // and audit records then have the name as the ID of their actor. An idempotency key counts for its
 // name only. The name changes no right. As of any other principal returns p unchanged.
 //
-// A name has 1 to [MaxIDLength] printable characters and is not an API key. With another name,
+// A name has 1 to [limits.IDLength] printable characters and is not an API key. With another name,
 // every change that has an event fails with [CodeInvalid] (its Field is "actor"), and nothing is
 // written.
 func (p Principal) As(name string) Principal {

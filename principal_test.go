@@ -11,6 +11,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 )
 
 // A caller whose key has ended makes no key in a transaction of the host, where events are kept, and has no answer again. See
@@ -137,7 +138,7 @@ func TestNoKeyForAKnownUserThatIsDeleted(t *testing.T) {
 				return err == nil, nil
 			}
 		})
-		is.True(!must(there.Decide(t.Context(), alice, svc.ActionUsersRead, "*", svc.Context{})).Allowed())
+		is.True(!must(there.Decide(t.Context(), alice, action.UsersRead, "*", svc.Context{})).Allowed())
 		here.apply(t, `{"users": [{"id": "alice"}]}`)
 		by := user("root")
 		if holder == svc.Me {
@@ -203,7 +204,7 @@ func TestHostWithAName(t *testing.T) {
 	by := svc.AuditQuery{ActorKind: svc.KindHost, ActorID: "ops@example.org"}
 	is.Equal(len(collect(t, h.Audit.Records(t.Context(), ops, by))), 3)
 	is.Equal(h.wantSound(t).Number, int64(5))
-	is.Equal(must(h.Decide(t.Context(), ops, svc.ActionRecall, "bank", svc.Context{})).Outcome(), svc.Allow)
+	is.Equal(must(h.Decide(t.Context(), ops, action.Recall, "bank", svc.Context{})).Outcome(), svc.Allow)
 
 	is.Equal(alice.As("ops@example.org"), alice)
 	is.Equal(svc.Unmapped.As("ops@example.org"), svc.Unmapped)

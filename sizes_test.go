@@ -18,6 +18,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/limits"
 )
 
 // growing are requests to Simulate and PreviewApply, whose sizes are about linear in n, each larger in one way than is common.
@@ -29,7 +30,7 @@ var growing = map[string]func(n int) svc.Bundle{
 		return held(times(n, func(int) string { return granting(`"recall_tag_groups":[{"any":[1.0]},{"any":[1]}]`) }))
 	},
 	"tag groups of one": func(n int) svc.Bundle {
-		lists := chunked(n, svc.MaxListElements, func(i int) string { return `{"a":` + strconv.Itoa(i) + `}` })
+		lists := chunked(n, limits.ListElements, func(i int) string { return `{"a":` + strconv.Itoa(i) + `}` })
 		return held(times(len(lists), func(i int) string { return granting(`"recall_tag_groups":[` + lists[i] + `]`) }))
 	},
 	"roles": func(n int) svc.Bundle {
@@ -41,7 +42,7 @@ var growing = map[string]func(n int) svc.Bundle{
 		}))
 	},
 	"patterns": func(n int) svc.Bundle {
-		lists := chunked(n, svc.MaxPatterns/2-2, func(i int) string { return `"b` + strconv.Itoa(i) + `::*"` })
+		lists := chunked(n, limits.Patterns/2-2, func(i int) string { return `"b` + strconv.Itoa(i) + `::*"` })
 		b := held(nil)
 		for i, list := range lists {
 			id := "patterns" + strconv.Itoa(i)
@@ -93,7 +94,7 @@ var growing = map[string]func(n int) svc.Bundle{
 	},
 	"overrides": func(n int) svc.Bundle {
 		b := held([]string{granting(`"retain_tags":["a"]`)})
-		lists := chunked(n, svc.MaxOverrides, func(i int) string { return `{"scope":"topic","value":"` + strconv.Itoa(i) + `","strategy":"s"}` })
+		lists := chunked(n, limits.Overrides, func(i int) string { return `{"scope":"topic","value":"` + strconv.Itoa(i) + `","strategy":"s"}` })
 		for i, overrides := range lists {
 			b.BankPolicies = append(b.BankPolicies, svc.BankPolicy{BankID: "b" + strings.Repeat("b", i), Document: []byte(`{"version":"2026-03-24","strategy_overrides":[` + overrides + `]}`)})
 		}
@@ -146,7 +147,7 @@ func held(statements []string) svc.Bundle {
 		Users: []svc.User{{ID: "u"}}, Policies: []svc.Policy{{ID: "p", Document: document()}},
 		Attachments: []svc.Attachment{attached("p", svc.GrantedToUser, "u")},
 	}
-	for some := range slices.Chunk(statements, svc.MaxPatterns/2) {
+	for some := range slices.Chunk(statements, limits.Patterns/2) {
 		if last := &b.Policies[len(b.Policies)-1]; len(b.Policies) == 1 && string(last.Document) == string(document()) {
 			last.Document = document(some...)
 			continue

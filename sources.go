@@ -12,7 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/cache"
+	"github.com/extsvc/svc/limits"
 )
 
 // SourceKey names a source. Its three fields together are unique. Owner is "" exactly when Scope is
@@ -25,9 +27,6 @@ type SourceKey struct {
 
 // source returns the key of a source of the area.
 func (a place) source(name string) SourceKey { return SourceKey{a.scope, a.owner, name} }
-
-// MaxPersonalSources is the most personal sources of a user.
-const MaxPersonalSources = 100
 
 // Source is a trusted address from which templates can be installed. It belongs to the caller.
 // [Sources.Patch] changes its description and its token; its address and signing key never change.
@@ -55,16 +54,16 @@ func (s Source) HasAuth() bool { return len(s.SealedToken) > 0 }
 
 // NewSource is the request to trust a source. [Sources.Register] copies what it keeps of it.
 type NewSource struct {
-	// URL is the base address, at most [MaxURLLength] characters. Required.
+	// URL is the base address, at most [limits.URLLength] characters. Required.
 	URL   string
 	Alias *string // the source's name; nil: derived from URL, see [Sources.Register]
 	// AuthToken is sent to the source as a bearer token (RFC 6750). It has 1 to
-	// [MaxSourceTokenLength] characters of visible ASCII. Nil: none.
+	// [limits.SourceTokenLength] characters of visible ASCII. Nil: none.
 	AuthToken *Secret
 	// SigningKey is the Ed25519 public key, 32 bytes, whose signature the source's catalogue must
 	// carry from now on. Nil: the catalogue needs no signature.
 	SigningKey []byte
-	// Description has at most [MaxDescriptionLength] characters. Nil: none.
+	// Description has at most [limits.DescriptionLength] characters. Nil: none.
 	Description *string
 }
 
@@ -101,7 +100,7 @@ func (k SourceKey) Compare(other SourceKey) int {
 
 // Target returns the source as the target of events and change feeds.
 func (k SourceKey) Target() Target {
-	return Target{Kind: TargetSource, ID: k.Name, Scope: k.Scope, Owner: k.Owner}
+	return Target{Kind: event.TargetSource, ID: k.Name, Scope: k.Scope, Owner: k.Owner}
 }
 
 // Marketplace fetches templates from sources. Package marketplace has an implementation for the web
@@ -317,7 +316,7 @@ func (l *SourceListing) fit(room *atomic.Int64) error {
 func (f CatalogFilter) check() error {
 	var c checker
 	c.filter(f.Category, f.Tag)
-	c.text("q", f.Text, MaxNameLength)
+	c.text("q", f.Text, limits.NameLength)
 	return c.err()
 }
 
@@ -359,9 +358,6 @@ type SourcePage struct {
 	// the start.
 	Every bool
 }
-
-// MaxSourceFiles is the most files of a source that the store keeps in addition to its catalogue.
-const MaxSourceFiles = 1000
 
 // SourceFile is an answer of a source, as a [Marketplace] keeps it. Only the Marketplace can read
 // its Data.
@@ -419,7 +415,7 @@ func (f *sourceHealth) turned(up Upstream, fails bool) bool {
 
 // ErrBadEntry marks a [Marketplace]'s error about one entry of a catalogue, or about its manifest.
 // It is in the error's tree, and means that the source itself works. Such an error is not reported
-// as [EventSourceFailing].
+// as [event.SourceFailing].
 var ErrBadEntry = errors.New("bad entry")
 
 // ErrSourceWaits marks a [Marketplace]'s error about an answer that it did not read, because it was

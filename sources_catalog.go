@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/aead"
 	"github.com/extsvc/svc/internal/background"
 	"github.com/extsvc/svc/internal/lists"
@@ -24,8 +26,8 @@ const (
 // the server ([Service].Sources), or the caller's own ([Service].MySources). Its methods may be
 // called concurrently. Events and records are as with [Templates].
 //
-// Each method on the server's sources needs [ActionTemplateAdmin], except for [Host]; Reseal and
-// Sealed need Host. Each method on the caller's own needs [ActionTemplateSource]. [Templates] says
+// Each method on the server's sources needs [action.TemplateAdmin], except for [Host]; Reseal and
+// Sealed need Host. Each method on the caller's own needs [action.TemplateSource]. [Templates] says
 // who has own sources, and that no method looks in another half.
 type Sources struct {
 	*base
@@ -43,7 +45,7 @@ func (s *Sources) List(ctx context.Context, by Principal) iter.Seq2[Source, erro
 	page := SourcePage{Limit: listChunk}
 	return lists.Chunks(ctx, page.Limit, doing("list sources"),
 		func() error {
-			at, err := s.admit(ctx, by, ActionTemplateSource)
+			at, err := s.admit(ctx, by, action.TemplateSource)
 			page.Scope, page.Owner = at.scope, at.owner
 			return err
 		},
@@ -66,7 +68,7 @@ func (s *Sources) Browse(
 	if err := errors.Join(checkID("name", name), filter.check()); err != nil {
 		return SourceTemplates{}, err
 	}
-	at, err := s.admit(ctx, by, ActionTemplateSource)
+	at, err := s.admit(ctx, by, action.TemplateSource)
 	if err != nil {
 		return SourceTemplates{}, err
 	}
@@ -111,7 +113,7 @@ func (s *Sources) Search(
 	if err := filter.check(); err != nil {
 		return nil, err
 	}
-	at, err := s.admit(ctx, by, ActionTemplateSource)
+	at, err := s.admit(ctx, by, action.TemplateSource)
 	if err != nil {
 		return nil, err
 	}
@@ -437,9 +439,9 @@ func (s *upstreams) asked(ctx context.Context, by Principal, up Upstream, err er
 	if !s.failing.turned(up, fails) {
 		return
 	}
-	action := EventSourceFailing
+	action := event.SourceFailing
 	if !fails {
-		action = EventSourceRecovered
+		action = event.SourceRecovered
 	}
 	// announce does not fail outside a transaction.
 	_ = s.announce(ctx, s.sign(by, happened(s.now(), action, up.Source.Target())))

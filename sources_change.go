@@ -11,10 +11,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/aead"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/text"
 	"github.com/extsvc/svc/internal/token"
+	"github.com/extsvc/svc/limits"
 )
 
 // Register adds a trusted source. The source's name is the alias, else the first
@@ -25,7 +28,7 @@ import (
 // A token is sealed with [SourceConfig].SealingKey, only for this row and this URL; without that
 // key it is CodeInvalid. Without a [Marketplace] every URL is CodeInvalid. A name that was removed
 // can be registered again: that is another source, and nothing kept of the first is used for it. A
-// user has at most [MaxPersonalSources]. Event: [EventSourceRegistered]. Errors:
+// user has at most [limits.PersonalSources]. Event: [event.SourceRegistered]. Errors:
 // CodeInvalid, CodeForbidden, CodeExists (at "/alias"), CodeLimit, CodeUnauthenticated (for its own,
 // when the caller's issued key is revoked in the meantime).
 //
@@ -36,7 +39,7 @@ func (s *Sources) Register(ctx context.Context, by Principal, in NewSource) (Sou
 	if err != nil {
 		return Source{}, err
 	}
-	at, err := s.admit(ctx, by, ActionTemplateSource)
+	at, err := s.admit(ctx, by, action.TemplateSource)
 	if err != nil {
 		return Source{}, err
 	}
@@ -54,7 +57,7 @@ func (s *Sources) Register(ctx context.Context, by Principal, in NewSource) (Sou
 	err = s.commit(ctx, change{by: by, basis: &at.basis, lock: at.roomForSource(), write: func(
 		ctx context.Context, tx Store,
 	) ([]Event, error) {
-		return happened(source.CreatedAt, EventSourceRegistered, source.Target()),
+		return happened(source.CreatedAt, event.SourceRegistered, source.Target()),
 			tx.CreateSource(ctx, source)
 	}})
 	if rowExists(err) {
@@ -68,11 +71,11 @@ func (s *Sources) Register(ctx context.Context, by Principal, in NewSource) (Sou
 
 // roomForSource returns the lock of a change that adds a source to the area.
 func (a place) roomForSource() func(ctx context.Context, tx Store) error {
-	all := SourcePage{Scope: a.scope, Owner: a.owner, Limit: MaxPersonalSources}
-	most := fmt.Sprintf("%d sources", MaxPersonalSources)
+	all := SourcePage{Scope: a.scope, Owner: a.owner, Limit: limits.PersonalSources}
+	most := fmt.Sprintf("%d sources", limits.PersonalSources)
 	return a.room(most, func(ctx context.Context, tx Store) (bool, error) {
 		found, err := tx.Sources(ctx, all)
-		return len(found) == MaxPersonalSources, err
+		return len(found) == limits.PersonalSources, err
 	})
 }
 
@@ -88,7 +91,7 @@ func (s *Sources) newSource(in NewSource) (Source, error) {
 	if in.URL == "" {
 		c.add("/url", "is required")
 	} else {
-		c.text("/url", in.URL, MaxURLLength)
+		c.text("/url", in.URL, limits.URLLength)
 	}
 	if in.Alias != nil {
 		source.Name = *in.Alias
@@ -101,7 +104,7 @@ func (s *Sources) newSource(in NewSource) (Source, error) {
 	if in.SigningKey != nil && len(in.SigningKey) != ed25519.PublicKeySize {
 		c.add("/signing_key", "must be an Ed25519 public key of 32 bytes")
 	}
-	c.optionalText("/description", in.Description, MaxDescriptionLength)
+	c.optionalText("/description", in.Description, limits.DescriptionLength)
 	return source, c.err()
 }
 
@@ -117,7 +120,7 @@ func (s *Sources) checkAddress(source *Source, in NewSource) error {
 	// A name from the URL meets the rules of an alias, and like it, is no API key.
 	if source.Name = nameFromURL(in.URL); c.ok() && source.Name == "" {
 		c.add("/alias", "is required: the URL has no path to take a name from")
-	} else if c.ok() && (text.IDProblem(source.Name, MaxIDLength) != "" || token.Whole(source.Name)) {
+	} else if c.ok() && (text.IDProblem(source.Name, limits.IDLength) != "" || token.Whole(source.Name)) {
 		c.add("/alias",
 			"is required: the URL's path does not start with a valid name")
 	}
@@ -150,7 +153,7 @@ func (s *Sources) checkSourceToken(token string) *Error {
 			"cannot be stored: this server has no key to encrypt it with")
 	case token == "":
 		return Invalid("/auth_token", "must not be empty")
-	case len(token) > MaxSourceTokenLength:
+	case len(token) > limits.SourceTokenLength:
 		return Invalid("/auth_token", "must be at most 4096 bytes")
 	// Another character would break the header, or add one.
 	case !text.Visible(token):
@@ -165,14 +168,14 @@ func (s *Sources) checkSourceToken(token string) *Error {
 //
 // A patch that changes nothing writes nothing: no event, the same UpdatedAt. A token that is given
 // always counts as a change. An operation that has read the old token may still use it. Event:
-// [EventSourcePatched]. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
+// [event.SourcePatched]. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
 func (s *Sources) Patch(
 	ctx context.Context, by Principal, name string, patch SourcePatch,
 ) (Source, error) {
 	if err := s.checkPatch(name, patch); err != nil {
 		return Source{}, err
 	}
-	at, err := s.admit(ctx, by, ActionTemplateSource)
+	at, err := s.admit(ctx, by, action.TemplateSource)
 	if err != nil {
 		return Source{}, err
 	}
@@ -187,7 +190,7 @@ func (s *Sources) Patch(
 			changed := s.applyPatch(source, patch)
 			if changed {
 				source.UpdatedAt = later(source.UpdatedAt, s.now())
-				events = happened(source.UpdatedAt, EventSourcePatched, key.Target())
+				events = happened(source.UpdatedAt, event.SourcePatched, key.Target())
 			}
 			patched = *source
 			return changed, nil
@@ -209,7 +212,7 @@ func (s *Sources) checkPatch(name string, patch SourcePatch) error {
 		c.check(s.checkSourceToken(string(*patch.AuthToken.Value)))
 	}
 	if patch.Description != nil {
-		c.optionalText("/description", patch.Description.Value, MaxDescriptionLength)
+		c.optionalText("/description", patch.Description.Value, limits.DescriptionLength)
 	}
 	return c.err()
 }
@@ -238,12 +241,12 @@ func (s *Sources) applyPatch(source *Source, patch SourcePatch) (changed bool) {
 // installed again. The stored answers and the token of the source are deleted with it. An
 // installation or an update that has asked the source already still ends well. Every other call
 // reads the source from the store, so it finds the removal, in each process. Event:
-// [EventSourceRemoved]. Errors: CodeInvalid, CodeForbidden, CodeNotFound, also at a second call.
+// [event.SourceRemoved]. Errors: CodeInvalid, CodeForbidden, CodeNotFound, also at a second call.
 func (s *Sources) Remove(ctx context.Context, by Principal, name string) error {
 	if err := checkID("name", name); err != nil {
 		return err
 	}
-	at, err := s.admit(ctx, by, ActionTemplateSource)
+	at, err := s.admit(ctx, by, action.TemplateSource)
 	if err != nil {
 		return err
 	}
@@ -251,7 +254,7 @@ func (s *Sources) Remove(ctx context.Context, by Principal, name string) error {
 	// The server's templates may lose their URL with a personal source. The store's feed names them.
 	removal := change{by: by, basis: &at.basis, access: s.personal, begin: s.changesTemplates}
 	removal.write = func(ctx context.Context, tx Store) ([]Event, error) {
-		return happened(s.now(), EventSourceRemoved, key.Target()), tx.DeleteSource(ctx, key)
+		return happened(s.now(), event.SourceRemoved, key.Target()), tx.DeleteSource(ctx, key)
 	}
 	if err = s.commit(ctx, removal); noRow(err) {
 		return noSource()
@@ -269,14 +272,14 @@ func (s *Sources) Remove(ctx context.Context, by Principal, name string) error {
 //
 // It is one write for all these templates. Templates of other halves and other users that came from
 // the source stay bound to the old address: the caller does not decide where their updates come
-// from. Each bound template has an event: [EventTemplateRebound]. An update that has asked
+// from. Each bound template has an event: [event.TemplateRebound]. An update that has asked
 // the old address returns CodeChanged and writes nothing. Rebind trusts the new address with the
 // templates: its owner decides their next update. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
 func (s *Sources) Rebind(ctx context.Context, by Principal, name string) ([]string, error) {
 	if err := checkID("name", name); err != nil {
 		return nil, err
 	}
-	at, err := s.admit(ctx, by, ActionTemplateSource)
+	at, err := s.admit(ctx, by, action.TemplateSource)
 	if err != nil {
 		return nil, err
 	}
@@ -295,7 +298,7 @@ func (s *Sources) Rebind(ctx context.Context, by Principal, name string) ([]stri
 		// The last call of write counts: it sets keys and events from the start.
 		keys, err = tx.RebindTemplates(ctx, source.SourceKey, source.URL)
 		for _, key := range keys {
-			rebound = append(rebound, happened(s.now(), EventTemplateRebound, key.Target())...)
+			rebound = append(rebound, happened(s.now(), event.TemplateRebound, key.Target())...)
 		}
 		return rebound, err
 	}})

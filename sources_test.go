@@ -13,6 +13,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/limits"
 )
 
 func offering(h *host, entries ...svc.CatalogEntry) {
@@ -308,7 +309,7 @@ func TestRegisterSourceRefuses(t *testing.T) {
 	}{
 		{"/url", svc.NewSource{}},
 		{"/url", svc.NewSource{URL: "https://example.com/\x00"}},
-		{"/url", svc.NewSource{URL: "https://example.com/" + strings.Repeat("a", svc.MaxURLLength)}},
+		{"/url", svc.NewSource{URL: "https://example.com/" + strings.Repeat("a", limits.URLLength)}},
 		{"/url", svc.NewSource{URL: "ftp://example.com/a"}},
 		{"/alias", svc.NewSource{URL: "https://example.com/"}},
 		{"/alias", svc.NewSource{URL: "https://example.com/.git"}},

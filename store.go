@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/extsvc/svc/event"
 )
 
 // Store persists what the Service decides: these roles, and as many of the optional roles as the
@@ -74,7 +76,7 @@ type TemplateStore interface {
 	// The store writes only when change returns true, and never the key and InstalledAt. Changes of
 	// one template happen one after the other. When change raises Version, the store adds the
 	// template as it was before to its versions. It keeps the versions whose numbers are at least
-	// Version - [MaxTemplateVersions].
+	// Version - [limits.TemplateVersions].
 	//
 	// change does no I/O. The store may call it again, with the template read once more. An error
 	// of change is returned as it is and nothing is written. ErrNotFound.
@@ -236,14 +238,14 @@ type AccessRead struct {
 // AccessPage asks for one chunk of a list of rows of one kind, sorted by key, byte by byte. Fewer
 // rows than Limit are the last chunk.
 //
-// Kind is TargetUser, TargetGroup, TargetServiceAccount, TargetPolicy, TargetAttachment,
-// TargetBankPolicy, TargetTest, TargetChannel or TargetMember. Channels of users and Members of
+// Kind is event.TargetUser, event.TargetGroup, event.TargetServiceAccount, event.TargetPolicy, event.TargetAttachment,
+// event.TargetBankPolicy, event.TargetTest, event.TargetChannel or event.TargetMember. Channels of users and Members of
 // groups are nil. Channels are returned in one User (ID and Channels set), members in one Group (ID
 // and Members set). Attachments are sorted by principal type, principal id and policy.
 //
 // A row has all that the filters ask for. So no attachment is to both a User and a Group.
 type AccessPage struct {
-	Kind TargetKind
+	Kind event.TargetKind
 	// User narrows the list: to the groups that it is a member of, to the service accounts that it
 	// owns, or to the attachments to it. Required for channels, which are those of the user.
 	User string
@@ -394,7 +396,7 @@ type SourceFileStore interface {
 	// KeepSourceFile keeps an answer of a source, and replaces what was kept under its path.
 	//
 	// It is not a mutation: the generation stays. Of each source the store keeps the file with the
-	// path "" and the [MaxSourceFiles] other files with the latest KeptAt. All are deleted with
+	// path "" and the [limits.SourceFiles] other files with the latest KeptAt. All are deleted with
 	// the source. ErrNotFound when the source is not registered.
 	KeepSourceFile(ctx context.Context, key SourceKey, file SourceFile) error
 	// SourceFile returns the file kept under that path. ErrNotFound.
@@ -437,10 +439,6 @@ type AnswerStore interface {
 // of the first one. It begins with the first request that succeeds, by Config.Now; a repetition
 // does not prolong it. After it, the same request runs again. Failures are not kept.
 const IdempotencyPeriod = 24 * time.Hour
-
-// MaxKeptAnswers is the most answers that are kept for one caller except [Host]. One more request
-// with an idempotency key is [CodeLimit]. An answer takes less than 1 KiB.
-const MaxKeptAnswers = 10_000
 
 // StoredAnswer is the answer to a request, kept for repetitions of the request.
 type StoredAnswer struct {

@@ -10,14 +10,16 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/internal/strictjson"
+	"github.com/extsvc/svc/limits"
 )
 
 // NewTemplate is the request to add a template by hand. [Templates.Create] copies it, so the caller
 // may change it afterwards.
 type NewTemplate struct {
-	// ID names the template in its area: 1 to [MaxIDLength] characters, no slash, backslash,
+	// ID names the template in its area: 1 to [limits.IDLength] characters, no slash, backslash,
 	// control or format characters, not "." or "..", and no API key. It never changes.
 	ID string
 	// Content is whole: Name and Manifest are required. Nil lists count as empty.
@@ -62,15 +64,12 @@ func (k TemplateKey) Compare(other TemplateKey) int {
 
 // Target returns the template as the target of events and change feeds.
 func (k TemplateKey) Target() Target {
-	return Target{Kind: TargetTemplate, ID: k.ID, Scope: k.Scope, Owner: k.Owner}
+	return Target{Kind: event.TargetTemplate, ID: k.ID, Scope: k.Scope, Owner: k.Owner}
 }
 
 // template returns the key of a template of the area. All methods of [Templates] use these keys
 // only: they never look in another area.
 func (a place) template(id string) TemplateKey { return TemplateKey{a.scope, a.owner, id} }
-
-// MaxPersonalTemplates is the most personal templates of a user.
-const MaxPersonalTemplates = 1000
 
 // Origin records where a template was installed from. It stays when the source is removed. Another
 // source may have its name later, so an update also compares URL.
@@ -92,16 +91,16 @@ type Origin struct {
 // these fields, a patch changes them, and an update replaces them. The limits hold for callers and
 // for sources alike.
 type Content struct {
-	Name        string  // not empty; at most MaxNameLength characters, and as many bytes
-	Description *string // nil: none, which is not ""; at most MaxDescriptionLength characters
-	Category    *string // nil: none; at most MaxLabelLength characters
-	// Integrations and Tags have at most [MaxLabels] texts each, of at most [MaxLabelLength]
+	Name        string  // not empty; at most limits.NameLength characters, and as many bytes
+	Description *string // nil: none, which is not ""; at most limits.DescriptionLength characters
+	Category    *string // nil: none; at most limits.LabelLength characters
+	// Integrations and Tags have at most [limits.Labels] texts each, of at most [limits.LabelLength]
 	// characters. Their order and their repeats are kept, and count in a comparison.
 	Integrations []string
 	Tags         []string
 	// Manifest is a JSON object with a "version", a string that is not empty. The Service knows
 	// nothing else of it. It keeps the manifest digit for digit and key by key, without
-	// insignificant white space. At most [MaxManifest] bytes and [MaxNesting] levels.
+	// insignificant white space. At most [limits.Manifest] bytes and [limits.Nesting] levels.
 	Manifest json.RawMessage
 }
 
@@ -114,10 +113,6 @@ type TemplateVersion struct {
 	SourceRevision string    // the revision installed at that time; "": made by hand
 	UpdatedAt      time.Time // when the template got this content
 }
-
-// MaxTemplateVersions limits the former versions kept of a template. The newest are kept. The store
-// deletes the others with the write that adds one.
-const MaxTemplateVersions = 20
 
 // TemplateQuery asks for a part of a list of templates. The zero query asks for the whole list. For
 // pages, repeat the query after the last template of the page: templates that come and go in the
@@ -137,8 +132,8 @@ type TemplateQuery struct {
 // filter refuses texts that a store cannot compare. A text that is longer than a label can be is no
 // error: it finds nothing.
 func (c *checker) filter(category, tag string) {
-	c.text("category", category, MaxNameLength)
-	c.text("tag", tag, MaxNameLength)
+	c.text("category", category, limits.NameLength)
+	c.text("tag", tag, limits.NameLength)
 }
 
 // TemplatePatch is a partial update: nil leaves a field untouched. Lists and the manifest are
@@ -373,12 +368,12 @@ func (c Content) checkHead(check *checker) {
 // checkTexts reports the faults of the fields other than the manifest. An empty name passes: a
 // patch leaves the name empty when it does not change it.
 func (c Content) checkTexts(check *checker) {
-	if check.text("/name", c.Name, MaxNameLength); len(c.Name) > MaxNameLength && check.ok() {
+	if check.text("/name", c.Name, limits.NameLength); len(c.Name) > limits.NameLength && check.ok() {
 		// Some databases limit the size of an index row.
-		check.add("/name", fmt.Sprintf("must be at most %d bytes", MaxNameLength))
+		check.add("/name", fmt.Sprintf("must be at most %d bytes", limits.NameLength))
 	}
-	check.optionalText("/description", c.Description, MaxDescriptionLength)
-	check.optionalText("/category", c.Category, MaxLabelLength)
+	check.optionalText("/description", c.Description, limits.DescriptionLength)
+	check.optionalText("/category", c.Category, limits.LabelLength)
 	check.labels("/integrations", c.Integrations)
 	check.labels("/tags", c.Tags)
 }
@@ -391,11 +386,11 @@ func (c *checker) manifest(manifest json.RawMessage) json.RawMessage {
 		c.add("/manifest", "is required")
 		return nil
 	}
-	if len(manifest) > MaxManifest {
-		c.add("/manifest", fmt.Sprintf("must be at most %d bytes", MaxManifest))
+	if len(manifest) > limits.Manifest {
+		c.add("/manifest", fmt.Sprintf("must be at most %d bytes", limits.Manifest))
 		return nil
 	}
-	compact, err := strictjson.Compact(manifest, MaxNesting)
+	compact, err := strictjson.Compact(manifest, limits.Nesting)
 	if at, ok := errors.AsType[*strictjson.Error](err); ok {
 		c.add("/manifest"+at.Pointer, at.Detail)
 		return nil

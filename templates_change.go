@@ -6,17 +6,20 @@ import (
 	"iter"
 	"math"
 
+	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/merge3"
+	"github.com/extsvc/svc/limits"
 )
 
 // Templates manages the installed templates of one half: those of the server
 // ([Service].Templates), or those of the caller itself ([Service].MyTemplates). [New] makes it. Its
 // methods may be called concurrently.
 //
-// Each method on the server's templates needs [ActionTemplateAdmin], except for [Host]. A method on
-// the caller's own needs its own action: [ActionTemplateList], [ActionTemplateCreate],
-// [ActionTemplateManage] or [ActionTemplateInstall]. There, a service account works on the
+// Each method on the server's templates needs [action.TemplateAdmin], except for [Host]. A method on
+// the caller's own needs its own action: [action.TemplateList], [action.TemplateCreate],
+// [action.TemplateManage] or [action.TemplateInstall]. There, a service account works on the
 // templates of its owner, with its own rights. Host and unmapped senders get CodeForbidden. No
 // method looks in the other half, or at the templates of another user: they are CodeNotFound.
 //
@@ -42,7 +45,7 @@ type Templates struct {
 // template adds. The result is then shared with other callers. Otherwise it makes one store call,
 // and after a change a few. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
 func (s *Templates) Read(ctx context.Context, by Principal, id string) (Template, error) {
-	at, err := s.admitTo(ctx, by, ActionTemplateList, id)
+	at, err := s.admitTo(ctx, by, action.TemplateList, id)
 	if err != nil {
 		return Template{}, err
 	}
@@ -116,7 +119,7 @@ func (s *Templates) List(
 // two lists have the same tag, in any process. So a tag from another process never matches here.
 // After a change, ETag asks the store what has changed. Errors: CodeForbidden.
 func (s *Templates) ETag(ctx context.Context, by Principal) (string, error) {
-	if _, err := s.admit(ctx, by, ActionTemplateList); err != nil {
+	if _, err := s.admit(ctx, by, action.TemplateList); err != nil {
 		return "", err
 	}
 	return s.templateList(ctx).tag(), nil
@@ -128,14 +131,14 @@ func (s *Templates) admitList(
 ) (place, error) {
 	var c checker
 	c.filter(query.Category, query.Tag)
-	c.text("name", query.AfterName, MaxNameLength)
-	c.text("id", query.AfterID, MaxIDLength)
+	c.text("name", query.AfterName, limits.NameLength)
+	c.text("id", query.AfterID, limits.IDLength)
 	c.count("skip", query.Skip)
 	c.count("limit", query.Limit)
 	if err := c.err(); err != nil {
 		return place{}, err
 	}
-	return s.admit(ctx, by, ActionTemplateList)
+	return s.admit(ctx, by, action.TemplateList)
 }
 
 // Patch changes some fields of a template and returns the whole template. It reads,
@@ -143,8 +146,8 @@ func (s *Templates) admitList(
 // With ifMatch, Patch changes the template only when it has one of these ETags.
 //
 // A patch that changes nothing to the letter writes nothing: no version, no event, the same
-// UpdatedAt. Otherwise the replaced content becomes a version. Events: [EventTemplatePatched], and
-// [EventTemplateDiverged] when the template was as its source gave it. Errors: CodeInvalid,
+// UpdatedAt. Otherwise the replaced content becomes a version. Events: [event.TemplatePatched], and
+// [event.TemplateDiverged] when the template was as its source gave it. Errors: CodeInvalid,
 // CodeForbidden, CodeNotFound, CodePrecondition.
 func (s *Templates) Patch(
 	ctx context.Context, by Principal, id string, patch TemplatePatch, ifMatch ...string,
@@ -152,7 +155,7 @@ func (s *Templates) Patch(
 	if err := patch.check(id); err != nil {
 		return Template{}, err
 	}
-	at, err := s.admit(ctx, by, ActionTemplateManage)
+	at, err := s.admit(ctx, by, action.TemplateManage)
 	if err != nil {
 		return Template{}, err
 	}
@@ -160,15 +163,15 @@ func (s *Templates) Patch(
 	if s.validate(&c, patch.Manifest); !c.ok() {
 		return Template{}, c.err()
 	}
-	return s.editTemplate(ctx, by, at, id, EventTemplatePatched, ifMatch, patch.apply)
+	return s.editTemplate(ctx, by, at, id, event.TemplatePatched, ifMatch, patch.apply)
 }
 
 // Delete removes a template, with its versions. The id is free afterwards, and the
 // template cannot be brought back. A second Delete finds nothing: CodeNotFound. With ifMatch,
-// Delete removes the template only when it has one of these ETags. Event: [EventTemplateDeleted].
+// Delete removes the template only when it has one of these ETags. Event: [event.TemplateDeleted].
 // Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition.
 func (s *Templates) Delete(ctx context.Context, by Principal, id string, ifMatch ...string) error {
-	at, err := s.admitTo(ctx, by, ActionTemplateManage, id)
+	at, err := s.admitTo(ctx, by, action.TemplateManage, id)
 	if err != nil {
 		return err
 	}
@@ -180,7 +183,7 @@ func (s *Templates) Delete(ctx context.Context, by Principal, id string, ifMatch
 	err = s.commit(ctx, change{by: by, basis: &at.basis, begin: s.changesTemplates, write: func(
 		ctx context.Context, tx Store,
 	) ([]Event, error) {
-		return happened(s.now(), EventTemplateDeleted, key.Target()),
+		return happened(s.now(), event.TemplateDeleted, key.Target()),
 			tx.DeleteTemplate(ctx, key, check)
 	}})
 	if noRow(err) {
@@ -197,7 +200,7 @@ func (s *Templates) Delete(ctx context.Context, by Principal, id string, ifMatch
 // the change from no to yes is an event.
 func (s *Templates) editTemplate(
 	ctx context.Context, by Principal, at place, id string,
-	action EventAction, ifMatch []string, edit func(Content) Content,
+	action event.Action, ifMatch []string, edit func(Content) Content,
 ) (Template, error) {
 	var edited Template
 	now, key := s.now(), at.template(id)
@@ -218,7 +221,7 @@ func (s *Templates) editTemplate(
 				t.Origin.Edited = after
 			}
 			if changed != nil && !before && after {
-				changed = append(changed, happened(now, EventTemplateDiverged, t.Target())...)
+				changed = append(changed, happened(now, event.TemplateDiverged, t.Target())...)
 			}
 			edited = *t
 			return changed != nil, nil
@@ -240,7 +243,7 @@ func (s *Templates) editTemplate(
 // CodeNotFound (the template, or its source: the message names it), CodeSourceMoved,
 // CodeSourceFailed, CodeSourceTimeout.
 func (s *Templates) CheckUpdate(ctx context.Context, by Principal, id string) (UpdateCheck, error) {
-	template, err := s.template(ctx, by, ActionTemplateList, id)
+	template, err := s.template(ctx, by, action.TemplateList, id)
 	if err != nil || template.Origin == nil {
 		return UpdateCheck{}, err
 	}
@@ -321,7 +324,7 @@ func (c ContentChange) Conflict() bool {
 // from the store, never from the cache, and stops when ctx ends. Errors: those of
 // [Templates.Update], except CodeEdited, CodePrecondition and CodeChanged.
 func (s *Templates) Diff(ctx context.Context, by Principal, id string) (TemplateDiff, error) {
-	at, err := s.admitTo(ctx, by, ActionTemplateList, id)
+	at, err := s.admitTo(ctx, by, action.TemplateList, id)
 	if err != nil {
 		return TemplateDiff{}, err
 	}
@@ -367,7 +370,7 @@ func sameValue(a, b json.RawMessage) bool { return string(a) == string(b) }
 
 // History lists the former versions of a template, newest first. Patches, updates and
 // rollbacks turn the content that they replace into a version. The list has at most
-// [MaxTemplateVersions]. Deleting the template deletes its versions. A template without changes has
+// [limits.TemplateVersions]. Deleting the template deletes its versions. A template without changes has
 // none, and the present content is not among them. Errors: CodeInvalid, CodeForbidden,
 // CodeNotFound. The error, if any, is the last thing yielded.
 func (s *Templates) History(
@@ -376,12 +379,12 @@ func (s *Templates) History(
 	before, key := int64(math.MaxInt64), TemplateKey{}
 	return lists.Chunks(ctx, anyLength, doing("list versions"),
 		func() error {
-			template, err := s.template(ctx, by, ActionTemplateList, id)
+			template, err := s.template(ctx, by, action.TemplateList, id)
 			key = template.TemplateKey
 			return err
 		},
 		func() ([]TemplateVersion, error) {
-			return s.store.TemplateVersions(ctx, key, before, MaxTemplateVersions)
+			return s.store.TemplateVersions(ctx, key, before, limits.TemplateVersions)
 		},
 		func(last TemplateVersion) { before = last.Number })
 }
@@ -393,7 +396,7 @@ func (s *Templates) History(
 // when it has one of these ETags.
 //
 // The host's check does not run again: the content passed it when the template got it. Events:
-// [EventTemplateRolledBack], and [EventTemplateDiverged] as in Patch. Errors: CodeInvalid,
+// [event.TemplateRolledBack], and [event.TemplateDiverged] as in Patch. Errors: CodeInvalid,
 // CodeForbidden, CodeNotFound (the template or the version), CodePrecondition.
 func (s *Templates) Rollback(
 	ctx context.Context, by Principal, id string, number int64, ifMatch ...string,
@@ -406,7 +409,7 @@ func (s *Templates) Rollback(
 	if err := c.err(); err != nil {
 		return Template{}, err
 	}
-	at, err := s.admit(ctx, by, ActionTemplateManage)
+	at, err := s.admit(ctx, by, action.TemplateManage)
 	if err != nil {
 		return Template{}, err
 	}
@@ -414,7 +417,7 @@ func (s *Templates) Rollback(
 	if err != nil {
 		return Template{}, err
 	}
-	return s.editTemplate(ctx, by, at, id, EventTemplateRolledBack, ifMatch, func(Content) Content {
+	return s.editTemplate(ctx, by, at, id, event.TemplateRolledBack, ifMatch, func(Content) Content {
 		return version.Content.clone()
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/internal/answers"
 	"github.com/extsvc/svc/internal/background"
 	"github.com/extsvc/svc/internal/cache"
@@ -88,7 +89,7 @@ type SourceReport struct {
 func (s *Templates) CheckUpdates(
 	ctx context.Context, by Principal, progress func(done, total int),
 ) (UpdateReport, error) {
-	at, err := s.admit(ctx, by, ActionTemplateList)
+	at, err := s.admit(ctx, by, action.TemplateList)
 	if err != nil {
 		return UpdateReport{}, err
 	}
@@ -141,7 +142,7 @@ func (s *Templates) CheckUpdates(
 // report is shared: callers must not change it. Errors: CodeForbidden, CodeNotFound (no report),
 // CodeUnavailable.
 func (s *Templates) LastCheck(ctx context.Context, by Principal) (UpdateReport, time.Time, error) {
-	if _, err := s.admit(ctx, by, ActionTemplateList); err != nil {
+	if _, err := s.admit(ctx, by, action.TemplateList); err != nil {
 		return UpdateReport{}, time.Time{}, err
 	}
 	kept, err := s.lastReport(ctx)

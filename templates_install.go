@@ -4,6 +4,10 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/limits"
 )
 
 // Create adds a template by hand: it has no Origin, and no update ever. Create checks the form of
@@ -11,8 +15,8 @@ import (
 // all faults of the form together, each with the JSON pointer of its field.
 //
 // The new template has Version 1 and no history. It costs one write: only the store decides
-// whether the id is taken, so of two concurrent calls one succeeds. Event: [EventTemplateCreated].
-// A user has at most [MaxPersonalTemplates]. Errors: CodeInvalid, CodeForbidden,
+// whether the id is taken, so of two concurrent calls one succeeds. Event: [event.TemplateCreated].
+// A user has at most [limits.PersonalTemplates]. Errors: CodeInvalid, CodeForbidden,
 // CodeExists (at "/id"), CodeLimit, CodeUnauthenticated (for its own, when the caller's issued key
 // is revoked in the meantime).
 func (s *Templates) Create(ctx context.Context, by Principal, in NewTemplate) (Template, error) {
@@ -23,7 +27,7 @@ func (s *Templates) Create(ctx context.Context, by Principal, in NewTemplate) (T
 	if err := c.err(); err != nil {
 		return Template{}, err
 	}
-	at, err := s.admit(ctx, by, ActionTemplateCreate)
+	at, err := s.admit(ctx, by, action.TemplateCreate)
 	if err != nil {
 		return Template{}, err
 	}
@@ -36,7 +40,7 @@ func (s *Templates) Create(ctx context.Context, by Principal, in NewTemplate) (T
 		InstalledAt: now, UpdatedAt: now,
 	}
 	return s.addTemplate(ctx, by, addition{
-		at: at, template: template, action: EventTemplateCreated, field: "/id",
+		at: at, template: template, action: event.TemplateCreated, field: "/id",
 	})
 }
 
@@ -58,7 +62,7 @@ type Install struct {
 	// request that succeeds installs. For [IdempotencyPeriod], the others get the template that it
 	// installed, as it is then; they ask no source, and report no event. When that template is gone,
 	// they are CodeKeyReused. A failed request keeps no answer. It has at most
-	// [MaxIdempotencyKeyLength] visible ASCII characters. With a store that is no [AnswerStore], a
+	// [limits.IdempotencyKeyLength] visible ASCII characters. With a store that is no [AnswerStore], a
 	// key is CodeInvalid. "": no request is like another.
 	IdempotencyKey string
 }
@@ -71,8 +75,8 @@ type Install struct {
 // The template, its Origin and its base are one write; as are the answer kept for the
 // IdempotencyKey and, with [EventConfig].Keep, the record. If another call takes the id during the
 // request to the source, Install returns CodeExists and writes nothing. Several processes may
-// install concurrently. Events: [EventTemplateInstalled], and [EventSourceFailing] or
-// [EventSourceRecovered] when the source begins to fail or answers again.
+// install concurrently. Events: [event.TemplateInstalled], and [event.SourceFailing] or
+// [event.SourceRecovered] when the source begins to fail or answers again.
 //
 // Errors: CodeInvalid, CodeForbidden, CodeNotFound (source or template), CodeExists, CodeLimit and
 // CodeUnauthenticated (as Create), CodeKeyReused, CodeSourceFailed, CodeSourceTimeout.
@@ -80,13 +84,13 @@ func (s *Templates) Install(ctx context.Context, by Principal, in Install) (Temp
 	if err := in.check(); err != nil {
 		return Template{}, err
 	}
-	at, err := s.admit(ctx, by, ActionTemplateInstall)
+	at, err := s.admit(ctx, by, action.TemplateInstall)
 	if err != nil {
 		return Template{}, err
 	}
 	from := place{scope: ScopeServer}
 	if in.SourceScope == ScopePersonal {
-		if from, err = s.own(ctx, by, s.need(ActionTemplateInstall)); err != nil {
+		if from, err = s.own(ctx, by, s.need(action.TemplateInstall)); err != nil {
 			return Template{}, err
 		}
 	}
@@ -99,7 +103,7 @@ func (s *Templates) Install(ctx context.Context, by Principal, in Install) (Temp
 	var installed Template
 	answer, err := once(ctx, request, func() (answer installedAnswer, err error) {
 		installed, err = s.install(ctx, by, in, from.source(in.SourceName), addition{
-			at: at, action: EventTemplateInstalled, field: in.idField(), request: request,
+			at: at, action: event.TemplateInstalled, field: in.idField(), request: request,
 		})
 		return installed.answer(), err
 	})
@@ -207,7 +211,7 @@ func (in Install) idField() string {
 type addition struct {
 	at       place
 	template Template
-	action   EventAction
+	action   event.Action
 	field    string // the input field in which the caller chose the id
 	request  idempotentRequest
 	from     time.Time // when its source was registered
@@ -268,8 +272,8 @@ func (o *Origin) stillBound(
 // roomForTemplate returns the lock of a change that adds a template to the area.
 func (a place) roomForTemplate() func(ctx context.Context, tx Store) error {
 	last := TemplatePage{Scope: a.scope, Owner: a.owner}
-	last.Skip, last.Limit = MaxPersonalTemplates-1, 1
-	most := fmt.Sprintf("%d templates", MaxPersonalTemplates)
+	last.Skip, last.Limit = limits.PersonalTemplates-1, 1
+	most := fmt.Sprintf("%d templates", limits.PersonalTemplates)
 	return a.room(most, func(ctx context.Context, tx Store) (bool, error) {
 		found, err := tx.Templates(ctx, last)
 		return len(found) > 0, err

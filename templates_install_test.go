@@ -10,6 +10,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/limits"
 )
 
 const acme = "https://example.com/acme"
@@ -297,12 +298,12 @@ func TestHistoryIsBounded(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t)
 	create(t, h, "x", svc.Content{})
-	for i := range svc.MaxTemplateVersions + 3 {
+	for i := range limits.TemplateVersions + 3 {
 		must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr(fmt.Sprint("name ", i))}))
 	}
 	versions := history(t, h, "x")
-	is.Equal(len(versions), svc.MaxTemplateVersions)
-	is.Equal(versions[0].Number, int64(svc.MaxTemplateVersions+3))
+	is.Equal(len(versions), limits.TemplateVersions)
+	is.Equal(versions[0].Number, int64(limits.TemplateVersions+3))
 	wantCode(t, errorOf(h.Templates.Rollback(t.Context(), admin, "x", 3)), svc.CodeNotFound, "")
 }
 

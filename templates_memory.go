@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/listcache"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/readcache"
@@ -43,7 +44,7 @@ func newTemplateReader(b *base, room int) *templateReader {
 		s.follow() // not before the first look at the store, which is a reset
 	})
 	b.onChange(func(changed Target, generation int64) {
-		if changed.Kind == TargetTemplate && changed.Scope == ScopeServer {
+		if changed.Kind == event.TargetTemplate && changed.Scope == ScopeServer {
 			s.kept.Changed(generation)
 		}
 	})
@@ -145,7 +146,7 @@ func (s storedRows) Changes(ctx context.Context, since int64) (listcache.Changes
 	s.cached.Hear(next.Generation)
 	changes := listcache.Changes{Generation: next.Generation, Reset: next.Reset}
 	for _, t := range next.Targets {
-		if t.Kind == TargetTemplate && t.Scope == ScopeServer {
+		if t.Kind == event.TargetTemplate && t.Scope == ScopeServer {
 			changes.Add(t.ID)
 		}
 	}
@@ -343,7 +344,7 @@ type installedCache struct {
 func newInstalls(b *base) *installedCache {
 	i := &installedCache{b, readcache.NewOne(b.cached, maxInstalled, (*installed).size)}
 	b.onChange(func(changed Target, _ int64) {
-		if changed.Kind == TargetTemplate && changed.Scope == ScopeServer {
+		if changed.Kind == event.TargetTemplate && changed.Scope == ScopeServer {
 			i.kept.Clear()
 		}
 	})

@@ -12,6 +12,8 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/limits"
 )
 
 // personalMethods are all methods of the personal half, by the action that each needs and its name.
@@ -80,7 +82,7 @@ var personalMethods = map[string]func(h *host, ctx context.Context, by svc.Princ
 	},
 }
 
-var personalActions = []string{svc.ActionTemplateList, svc.ActionTemplateCreate, svc.ActionTemplateManage, svc.ActionTemplateInstall, svc.ActionTemplateSource, svc.ActionTemplateAdmin}
+var personalActions = []string{action.TemplateList, action.TemplateCreate, action.TemplateManage, action.TemplateInstall, action.TemplateSource, action.TemplateAdmin}
 
 // personalStaff has the users owner, who may do everything with templates, and other, who may do as much. Of each action there are a policy
 // p-ACTION that allows it alone, a user u-ACTION with that policy, and an account of owner that is scoped by it, s-ACTION.
@@ -261,8 +263,8 @@ func TestPersonalLimits(t *testing.T) {
 		add  func(h *host, ctx context.Context, by svc.Principal, id string) error
 		drop func(h *host, ctx context.Context, by svc.Principal, id string) error
 	}{
-		"templates": {svc.MaxPersonalTemplates, personalMethods["template:create Create"], personalMethods["template:manage Delete"]},
-		"sources":   {svc.MaxPersonalSources, personalMethods["template:source Register"], personalMethods["template:source Remove"]},
+		"templates": {limits.PersonalTemplates, personalMethods["template:create Create"], personalMethods["template:manage Delete"]},
+		"sources":   {limits.PersonalSources, personalMethods["template:source Register"], personalMethods["template:source Remove"]},
 	} {
 		t.Run(what, func(t *testing.T) {
 			is := is.New(t)
@@ -301,7 +303,7 @@ func TestPersonalInstallsAreRepeatable(t *testing.T) {
 	in := svc.Install{TemplateID: "x", SourceName: "acme", IdempotencyKey: "once"}
 	first := must(h.MyTemplates.Install(t.Context(), owner, in))
 	is.Equal(first.Origin.Source.Scope, svc.ScopeServer)
-	for i := range svc.MaxPersonalTemplates - 1 {
+	for i := range limits.PersonalTemplates - 1 {
 		is.NoErr(personalMethods["template:create Create"](h, t.Context(), owner, fmt.Sprint("n", i)))
 	}
 	is.Equal(must(h.MyTemplates.Install(t.Context(), owner, in)), first)

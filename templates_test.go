@@ -12,6 +12,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/limits"
 )
 
 func create(t *testing.T, h *host, id string, content svc.Content) svc.Template {
@@ -50,7 +51,7 @@ func TestCreateTemplate(t *testing.T) {
 }
 
 func TestCreateTemplateRefuses(t *testing.T) {
-	long := strings.Repeat("é", svc.MaxDescriptionLength)
+	long := strings.Repeat("é", limits.DescriptionLength)
 	for _, c := range []struct {
 		field string
 		id    string
@@ -72,7 +73,7 @@ func TestCreateTemplateRefuses(t *testing.T) {
 		{"/description", "a", func(c *svc.Content) { c.Description = ptr(long + "é") }},
 		{"/description", "a", func(c *svc.Content) { c.Description = ptr("\xff") }},
 		{"/category", "a", func(c *svc.Content) { c.Category = ptr(long) }},
-		{"/tags", "a", func(c *svc.Content) { c.Tags = make([]string, svc.MaxLabels+1) }},
+		{"/tags", "a", func(c *svc.Content) { c.Tags = make([]string, limits.Labels+1) }},
 		{"/tags/1", "a", func(c *svc.Content) { c.Tags = []string{"a", long} }},
 		{"/integrations/0", "a", func(c *svc.Content) { c.Integrations = []string{long} }},
 		{"/manifest", "a", func(c *svc.Content) { c.Manifest = nil }},
@@ -81,7 +82,7 @@ func TestCreateTemplateRefuses(t *testing.T) {
 		{"/manifest", "a", func(c *svc.Content) { c.Manifest = manifest(`{"version":"1"`) }},
 		{"/manifest/a", "a", func(c *svc.Content) { c.Manifest = manifest(`{"version":"1","a":1,"a":2}`) }},
 		{"/manifest", "a", func(c *svc.Content) {
-			c.Manifest = manifest(`{"version":"1","a":"` + strings.Repeat("a", svc.MaxManifest) + `"}`)
+			c.Manifest = manifest(`{"version":"1","a":"` + strings.Repeat("a", limits.Manifest) + `"}`)
 		}},
 		{"/manifest/version", "a", func(c *svc.Content) { c.Manifest = manifest(`{}`) }},
 		{"/manifest/version", "a", func(c *svc.Content) { c.Manifest = manifest(`{"version":null}`) }},
@@ -377,8 +378,8 @@ func TestErrorsHaveAnEnd(t *testing.T) {
 	references := h.Access.Apply(t.Context(), svc.Host, svc.Bundle{Groups: []svc.Group{{ID: "g", Members: strings.Split(strings.Repeat("u ", 5000)+"u", " ")}}})
 	for _, err := range []error{manifest, rows, references} {
 		all := svc.Errors(err)
-		is.Equal(len(all), svc.MaxErrors+1)
-		wantCode(t, all[svc.MaxErrors], svc.CodeInvalid, "")
+		is.Equal(len(all), limits.Errors+1)
+		wantCode(t, all[limits.Errors], svc.CodeInvalid, "")
 	}
 	is.True(len(svc.Lint(svc.Bundle{Users: make([]svc.User, 500)}, nil)) >= 500) // what a person asks for is whole
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/merge3"
 )
 
@@ -91,7 +93,7 @@ type Update struct {
 // again.
 //
 // The new content, the base and the former version are one write. InstalledAt and the id stay.
-// Events: [EventTemplateUpdated], and [EventTemplateDiverged] when the template was as its source
+// Events: [event.TemplateUpdated], and [event.TemplateDiverged] when the template was as its source
 // gave it and is not any longer. Without a write, there is no event.
 //
 // Errors:
@@ -147,7 +149,7 @@ func (s *Templates) updater(
 	in.LocalEdits = cmp.Or(in.LocalEdits, s.edits)
 	u := &updater{in: in, check: s.checked}
 	var err error
-	u.at, err = s.admitTo(ctx, by, ActionTemplateInstall, id)
+	u.at, err = s.admitTo(ctx, by, action.TemplateInstall, id)
 	if err != nil || in.Content == nil {
 		return u, err
 	}
@@ -310,9 +312,9 @@ func (u *updater) change(t *Template) (write bool, err error) {
 	if next == nil || err != nil {
 		return false, err
 	}
-	u.events = happened(u.now, EventTemplateUpdated, t.Target())
+	u.events = happened(u.now, event.TemplateUpdated, t.Target())
 	if own == t.Origin.Revision && next.revision != u.origin.Revision {
-		u.events = append(u.events, happened(u.now, EventTemplateDiverged, t.Target())...)
+		u.events = append(u.events, happened(u.now, event.TemplateDiverged, t.Target())...)
 	}
 	t.put(next.content)
 	t.originate(u.origin, u.content)

@@ -16,12 +16,13 @@ import (
 	"github.com/extsvc/svc/internal/keyring"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/text"
+	"github.com/extsvc/svc/limits"
 	"github.com/extsvc/svc/parameter"
 )
 
 // Tenant is one customer of a host, with its own [Service].
 type Tenant struct {
-	Name string // 1 to [MaxIDLength] printable characters without slashes; not "." or ".."
+	Name string // 1 to [limits.IDLength] printable characters without slashes; not "." or ".."
 	// Number names what the tenant has in the database. No other tenant ever has it, not even a
 	// later one with the same Name.
 	Number    int64
@@ -43,7 +44,7 @@ const (
 // store/sqlite have one.
 //
 // The rules of Store hold for its methods. Those of [ChangeStore] are about the list: each mutation
-// has one target of the kind [TargetTenant].
+// has one target of the kind [event.TargetTenant].
 type TenantStore interface {
 	ChangeStore
 	// CreateTenant adds a tenant, active or suspended, and makes its tables. ErrExists when the
@@ -240,7 +241,7 @@ func (t *Tenants) Create(ctx context.Context, name string) (Tenant, error) {
 
 // Get returns the tenant of that name. Errors: CodeNotFound, CodeUnavailable.
 func (t *Tenants) Get(ctx context.Context, name string) (Tenant, error) {
-	if text.IDProblem(name, MaxIDLength) != "" {
+	if text.IDProblem(name, limits.IDLength) != "" {
 		return Tenant{}, noTenant()
 	}
 	tenant, err := t.config.Store.Tenant(ctx, name)

@@ -10,10 +10,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/background"
 	"github.com/extsvc/svc/internal/changefeed"
 	"github.com/extsvc/svc/internal/outbox"
 	"github.com/extsvc/svc/internal/text"
+	"github.com/extsvc/svc/limits"
 )
 
 // tenantService is a tenant that is open, or is being opened or closed.
@@ -141,7 +143,7 @@ func (t *Tenants) release(s *tenantService) {
 func (t *Tenants) begin(
 	ctx context.Context, name string,
 ) (s *tenantService, begun bool, err error) {
-	if text.IDProblem(name, MaxIDLength) != "" {
+	if text.IDProblem(name, limits.IDLength) != "" {
 		return nil, false, noTenant()
 	}
 	late := time.NewTimer(tenantPatience)
@@ -390,7 +392,7 @@ func (t *Tenants) follow(ctx context.Context) {
 func (t *Tenants) apply(ctx context.Context, changes StoreChanges) error {
 	for _, s := range t.all() {
 		about := func(target Target) bool {
-			return target.Kind == TargetTenant && target.ID == s.name
+			return target.Kind == event.TargetTenant && target.ID == s.name
 		}
 		if !changes.Reset && !slices.ContainsFunc(changes.Targets, about) {
 			continue

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 )
 
 // accessKind is a kind of rows with a list and a page for each.
@@ -22,11 +23,11 @@ type accessKind struct {
 
 // accessKinds are in the order of their tabs.
 var accessKinds = []*accessKind{
-	{"users", "Users", "User", svc.ActionUsersRead, svc.ActionUsersWrite, true, (*visit).users, (*visit).fillUser},
-	{"groups", "Groups", "Group", svc.ActionGroupsRead, svc.ActionGroupsWrite, false, (*visit).groups, (*visit).fillGroup},
-	{"policies", "Policies", "Policy", svc.ActionPoliciesRead, svc.ActionPoliciesWrite, false, (*visit).policies, (*visit).fillPolicy},
-	{"accounts", "Service accounts", "Service account", svc.ActionAccountsManage, svc.ActionAccountsManage, true, (*visit).accounts, (*visit).fillAccount},
-	{"banks", "Banks", "Bank", svc.ActionBanksRead, svc.ActionBanksWrite, false, (*visit).banks, (*visit).fillBank},
+	{"users", "Users", "User", action.UsersRead, action.UsersWrite, true, (*visit).users, (*visit).fillUser},
+	{"groups", "Groups", "Group", action.GroupsRead, action.GroupsWrite, false, (*visit).groups, (*visit).fillGroup},
+	{"policies", "Policies", "Policy", action.PoliciesRead, action.PoliciesWrite, false, (*visit).policies, (*visit).fillPolicy},
+	{"accounts", "Service accounts", "Service account", action.AccountsManage, action.AccountsManage, true, (*visit).accounts, (*visit).fillAccount},
+	{"banks", "Banks", "Bank", action.BanksRead, action.BanksWrite, false, (*visit).banks, (*visit).fillBank},
 }
 
 // accessRoutes are the addresses of the lists, and of the page of each row.

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/httpapi"
 )
 
@@ -224,7 +225,7 @@ func (v *visit) lately() (lines []string, err error) {
 		} else if err != nil {
 			return nil, err
 		}
-		if record.Action == svc.EventAccessWritten || record.Action == svc.EventAccessRemoved {
+		if record.Action == event.AccessWritten || record.Action == event.AccessRemoved {
 			lines = append(lines, shorten(cmp.Or(record.Actor.ID, "the host")+" changed "+
 				strings.ReplaceAll(string(record.Target.Kind), "_", " ")+" "+record.Target.ID, maxField))
 		}

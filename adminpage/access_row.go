@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 )
 
 // accessView is what the page of one row shows.
@@ -73,7 +74,7 @@ func (v *visit) showAccess(k *accessKind, status int, page view, draft *draftVie
 	id := v.params["id"]
 	body := accessView{Kind: k.path, ID: id, Tabs: tabs(k), Draft: draft}
 	for may, action := range map[*bool]string{
-		&body.MayWrite: k.write, &body.MayJoin: svc.ActionGroupsWrite, &body.MayAttach: svc.ActionAttachmentsWrite,
+		&body.MayWrite: k.write, &body.MayJoin: action.GroupsWrite, &body.MayAttach: action.AttachmentsWrite,
 	} {
 		if *may, err = v.may(action); err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/httpapi"
 )
 
@@ -63,10 +64,10 @@ func fitting(events []svc.AuditRecord) int {
 
 // placeOf returns the address of the page of a target; "": it has none.
 func placeOf(t svc.Target) string {
-	kinds := map[svc.TargetKind]string{
-		svc.TargetUser: "access/users/", svc.TargetGroup: "access/groups/", svc.TargetPolicy: "access/policies/",
-		svc.TargetServiceAccount: "access/accounts/", svc.TargetBankPolicy: "access/banks/",
-		svc.TargetAPIKey: "keys/", svc.TargetTemplate: "templates/", svc.TargetSource: "sources/",
+	kinds := map[event.TargetKind]string{
+		event.TargetUser: "access/users/", event.TargetGroup: "access/groups/", event.TargetPolicy: "access/policies/",
+		event.TargetServiceAccount: "access/accounts/", event.TargetBankPolicy: "access/banks/",
+		event.TargetAPIKey: "keys/", event.TargetTemplate: "templates/", event.TargetSource: "sources/",
 	}
 	if kinds[t.Kind] == "" || t.Owner != "" {
 		return ""
@@ -77,7 +78,7 @@ func placeOf(t svc.Target) string {
 func auditQuery(in url.Values) (svc.AuditQuery, error) {
 	query := svc.AuditQuery{
 		ActorID: in.Get("actor"), ActorKind: svc.Kind(in.Get("actor_kind")),
-		TargetID: in.Get("target"), TargetKind: svc.TargetKind(in.Get("target_kind")),
+		TargetID: in.Get("target"), TargetKind: event.TargetKind(in.Get("target_kind")),
 		Limit: pageRows + 1,
 	}
 	var since, until, cursor error

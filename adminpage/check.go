@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 )
 
 // running is a check for updates of the server's templates in this process, or how the last one ended.
@@ -84,7 +85,7 @@ const (
 // check asks all sources in the background, and keeps the result for the lists. It waits a moment
 // for it. Of two concurrent checks, the second waits for nothing.
 func (v *visit) check() error {
-	if err := v.need(svc.ActionTemplateList); err != nil {
+	if err := v.need(action.TemplateList); err != nil {
 		return err
 	}
 	tenant := v.h.service.Tenant().Number

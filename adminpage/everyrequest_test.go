@@ -21,6 +21,7 @@ import (
 	"github.com/extsvc/svc/adminpage"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/internal/longtest"
+	"github.com/extsvc/svc/limits"
 	"github.com/extsvc/svc/marketplace"
 )
 
@@ -178,7 +179,7 @@ func TestEveryRouteHasARequest(t *testing.T) {
 // askAll sends all requests, and returns their statuses.
 func (s *full) askAll(tenth int) map[string]int {
 	statuses := map[string]int{}
-	queries := list(svc.MaxQuestions/tenth, `{"bank":"b","user_id":"big","action":"bank:recall"}`)
+	queries := list(limits.Questions/tenth, `{"bank":"b","user_id":"big","action":"bank:recall"}`)
 	statuses["many questions"] = s.ask("POST /decide", "", `{"queries":[`+queries+`]}`, s.stored, tenth)
 	for _, r := range requests {
 		statuses[r.route] = s.ask(r.route, r.target, r.body, s.stored, tenth)

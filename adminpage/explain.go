@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/internal/policy"
 )
 
@@ -169,7 +170,7 @@ func overridden(r svc.Resolution, q asked) string {
 		} `json:"public_access"`
 	}
 	_ = json.Unmarshal(r.BankPolicy, &bank) // a stored policy that is none gives no public access
-	action := cmp.Or(q.Action, svc.ActionRecall)
+	action := cmp.Or(q.Action, action.Recall)
 	covers := func(pattern string) bool { return policy.MatchAction(pattern, action) }
 	for _, entry := range r.Trace {
 		if entry.Code != svc.TracePublicActionNotMatched || entry.Statement < 0 ||

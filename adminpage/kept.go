@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 )
 
 // keptView are the questions that are kept with an expected answer.
@@ -55,7 +56,7 @@ func answerWord(allowed bool) string {
 
 // kept reads the kept questions, and asks them. It has none for a caller who may not read policies.
 func (v *visit) kept() (shown keptView, err error) {
-	if may, err := v.may(svc.ActionPoliciesRead); err != nil || !may {
+	if may, err := v.may(action.PoliciesRead); err != nil || !may {
 		return shown, err
 	}
 	if shown.May, err = v.mayKeep(); err != nil {
@@ -89,7 +90,7 @@ func (v *visit) kept() (shown keptView, err error) {
 }
 
 func (v *visit) mayKeep() (bool, error) {
-	may, err := v.may(svc.ActionPoliciesWrite)
+	may, err := v.may(action.PoliciesWrite)
 	return may && !v.h.options.ReadOnly, err
 }
 

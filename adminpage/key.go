@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 )
 
 // keyView is what the page of one key shows.
@@ -26,7 +27,7 @@ func (v *visit) key() error {
 		return err
 	}
 	body := keyView{Key: rights.row(key, time.Now()), Asked: url.Values{"holder": {key.Holder.ID}}}
-	query := svc.AuditQuery{TargetKind: svc.TargetAPIKey, TargetID: key.ID, Limit: pageRows}
+	query := svc.AuditQuery{TargetKind: event.TargetAPIKey, TargetID: key.ID, Limit: pageRows}
 	for record, err := range v.h.service.Audit.Records(v.Context(), v.by, query) {
 		if svc.ErrorCode(err) == svc.CodeForbidden {
 			break

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 )
 
 // keysView is what the page Keys shows.
@@ -47,14 +48,14 @@ type keyRights struct {
 func (v *visit) keyRights() (r keyRights, err error) {
 	r.page, r.Own = v, v.hasOwnKeys()
 	for action, may := range map[string]*bool{
-		svc.ActionUsersRead: &r.Reads, svc.ActionUsersWrite: &r.Writes, svc.ActionAccountsManage: &r.Account,
+		action.UsersRead: &r.Reads, action.UsersWrite: &r.Writes, action.AccountsManage: &r.Account,
 	} {
 		if *may, err = v.may(action); err != nil {
 			return r, err
 		}
 	}
 	if !r.Own && !r.Reads {
-		return r, v.need(svc.ActionUsersRead)
+		return r, v.need(action.UsersRead)
 	}
 	return r, nil
 }

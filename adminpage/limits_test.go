@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/limits"
 )
 
 // No page grows with the rows behind it, or with what they hold: its HTML has at most 100 bytes for
@@ -101,7 +102,7 @@ func TestRowsOfAccessEnd(t *testing.T) {
 			bundle.Attachments = append(bundle.Attachments,
 				svc.Attachment{PolicyID: policy, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: user}},
 				svc.Attachment{PolicyID: policy, Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: id("g", 0)}})
-			if i < svc.MaxServiceAccounts {
+			if i < limits.ServiceAccounts {
 				bundle.ServiceAccounts = append(bundle.ServiceAccounts,
 					svc.ServiceAccount{ID: id("sa", i), OwnerUserID: user, ScopingPolicyID: policy})
 			}
@@ -209,41 +210,41 @@ var longLists = map[string]struct {
 }{
 	"nothing": {0, func(int) string { return `{}` }, nil},
 
-	"patterns, allowed": {svc.MaxPatterns, func(n int) string { return bigPolicy(statement("allow", n/2, n/2, "")) }, nil},
-	"patterns, denied":  {svc.MaxPatterns, func(n int) string { return bigPolicy(statement("deny", n/2, n/2, "")) }, nil},
-	"nested patterns": {svc.MaxPatterns, func(n int) string {
+	"patterns, allowed": {limits.Patterns, func(n int) string { return bigPolicy(statement("allow", n/2, n/2, "")) }, nil},
+	"patterns, denied":  {limits.Patterns, func(n int) string { return bigPolicy(statement("deny", n/2, n/2, "")) }, nil},
+	"nested patterns": {limits.Patterns, func(n int) string {
 		var banks []string
 		for i := range n / 2 {
 			banks = append(banks, `"`+strings.Repeat("a::", i+1)+`*"`)
 		}
 		return bigPolicy(`{"effect":"allow","actions":[` + list(n/2, `"bank:%d"`) + `],"banks":[` + strings.Join(banks, ",") + `]}`)
 	}, nil},
-	"statements": {svc.MaxPatterns / 2, func(n int) string {
+	"statements": {limits.Patterns / 2, func(n int) string {
 		return bigPolicy(list(n, `{"effect":"allow","actions":["bank:recall"],"banks":["b"],"llm_model":"m%d"}`))
 	}, nil},
-	"statements of every bank": {svc.MaxPatterns / 2, func(n int) string {
+	"statements of every bank": {limits.Patterns / 2, func(n int) string {
 		return bigPolicy(list(n, `{"effect":"allow","actions":["a%[1]d"],"banks":["*"],"retain_tags":["t%[1]d"]}`))
 	}, nil},
-	"roles":      {svc.MaxListElements, listParameter("retain_roles", `"r%d"`), nil},
-	"tags":       {svc.MaxListElements, listParameter("retain_tags", `"t%d"`), nil},
-	"providers":  {svc.MaxListElements, listParameter("exclude_providers", `"p%d"`), nil},
-	"tag groups": {svc.MaxListElements, listParameter("recall_tag_groups", `{"any":["t%d"]}`), nil},
-	"large tag groups": {svc.MaxListElements, listParameter(
+	"roles":      {limits.ListElements, listParameter("retain_roles", `"r%d"`), nil},
+	"tags":       {limits.ListElements, listParameter("retain_tags", `"t%d"`), nil},
+	"providers":  {limits.ListElements, listParameter("exclude_providers", `"p%d"`), nil},
+	"tag groups": {limits.ListElements, listParameter("recall_tag_groups", `{"any":["t%d"]}`), nil},
+	"large tag groups": {limits.ListElements, listParameter(
 		"recall_tag_groups", `{"any":["`+strings.Repeat("t", 900)+`%d"]}`), nil},
-	"tags on each of many banks": {svc.MaxPatterns / 2, func(n int) string {
+	"tags on each of many banks": {limits.Patterns / 2, func(n int) string {
 		return bigPolicy(statement("allow", n/2, n/2, `,"retain_tags":[`+list(2*n, `"t%d"`)+`]`))
 	}, nil},
-	"strategies": {svc.MaxOverrides, func(n int) string {
+	"strategies": {limits.Overrides, func(n int) string {
 		return bigBank(`"strategy_overrides":[` + list(n, `{"scope":"topic","value":"t%d","strategy":"s"}`) + `]`)
 	}, nil},
-	"overrides": {svc.MaxOverrides, func(n int) string {
+	"overrides": {limits.Overrides, func(n int) string {
 		return bigBank(`"public_access":{"overrides":[` + list(n/2, `{"scope":"topic","value":"t%d","actions":["bank:recall"]}`) + `,` +
 			list(n-n/2, `{"scope":"channel","value":"c%[1]d","actions":["a%[1]d"]}`) + `]}`)
 	}, nil},
-	"public actions": {svc.MaxPublicPatterns, func(n int) string {
+	"public actions": {limits.PublicPatterns, func(n int) string {
 		return bigBank(`"public_access":{"default":{"actions":[` + list(n, `"a%d"`) + `]}}`)
 	}, nil},
-	"public actions in overrides": {svc.MaxOverrides, func(n int) string {
+	"public actions in overrides": {limits.Overrides, func(n int) string {
 		return bigBank(`"public_access":{"overrides":[` + list(n, `{"scope":"topic","value":"t%[1]d","actions":["a%[1]d",`+list(9, `"b%d"`)+`]}`) + `]}`)
 	}, nil},
 
@@ -270,7 +271,7 @@ var longLists = map[string]struct {
 			list(n, `{"id":"p%[1]d","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["a%[1]d"],"banks":["b"]}]}}`) + `],"attachments":[` +
 			list(n, `{"policy_id":"p","principal_type":"user","principal_id":"u%[1]d"},{"policy_id":"p%[1]d","principal_type":"user","principal_id":"u%[1]d"}`) + `]}`
 	}, nil},
-	"accounts": {svc.MaxServiceAccounts, func(n int) string {
+	"accounts": {limits.ServiceAccounts, func(n int) string {
 		return `{"service_accounts":[` + list(n, `{"id":"sa%d","owner_user_id":"big","scoping_policy_id":"p"}`) + `]}`
 	}, nil},
 	"banks": {4_000, func(n int) string {
@@ -285,7 +286,7 @@ var longLists = map[string]struct {
 		}
 		return n * 2 * 300
 	}},
-	"templates": {svc.MaxPersonalTemplates, nil, func(s *full, n int) int {
+	"templates": {limits.PersonalTemplates, nil, func(s *full, n int) int {
 		manifest := `{"version":"1","x":"` + strings.Repeat("x", 1000) + `"}`
 		for i := range n {
 			content := svc.Content{Name: "n", Manifest: []byte(manifest)}
@@ -293,23 +294,23 @@ var longLists = map[string]struct {
 		}
 		return n * len(manifest)
 	}},
-	"a large template": {svc.MaxManifest - 100, nil, func(s *full, n int) int {
+	"a large template": {limits.Manifest - 100, nil, func(s *full, n int) int {
 		return s.change(svc.Content{Name: "n", Manifest: []byte(`{"version":"2","x":"` + strings.Repeat("<", n) + `"}`)})
 	}},
 	"values of a template": {60_000, nil, func(s *full, n int) int {
 		return s.change(svc.Content{Name: "n", Manifest: []byte(`{"version":"2","x":[` + list(n, `"v%d"`) + `],"y":{` + list(n/5, `"k%d":1`) + `}}`)})
 	}},
-	"labels": {svc.MaxLabels, nil, func(s *full, n int) int {
-		labels := strings.Split(strings.Repeat("é", svc.MaxLabelLength)+strings.Repeat(","+strings.Repeat("é", svc.MaxLabelLength), n-1), ",")
+	"labels": {limits.Labels, nil, func(s *full, n int) int {
+		labels := strings.Split(strings.Repeat("é", limits.LabelLength)+strings.Repeat(","+strings.Repeat("é", limits.LabelLength), n-1), ",")
 		return s.change(svc.Content{Name: "n", Tags: labels, Integrations: labels, Manifest: []byte(`{"version":"2"}`)})
 	}},
-	"history": {10 * svc.MaxTemplateVersions, nil, func(s *full, n int) (bytes int) {
+	"history": {10 * limits.TemplateVersions, nil, func(s *full, n int) (bytes int) {
 		for i := range n / 5 {
 			bytes += s.change(svc.Content{Name: "n", Manifest: fmt.Appendf(nil, `{"version":"%d","x":"%s"}`, i, strings.Repeat("x", 10_000))})
 		}
 		return bytes
 	}},
-	"sources": {svc.MaxPersonalSources - 10, nil, func(s *full, n int) int {
+	"sources": {limits.PersonalSources - 10, nil, func(s *full, n int) int {
 		for i := range n {
 			must(s.service.Sources.Register(s.t.Context(), svc.Host, svc.NewSource{URL: "fs://acme", Alias: new(fmt.Sprint("s", i))}))
 		}

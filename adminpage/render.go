@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/event"
 )
 
 //go:embed html style.css page.js
@@ -162,7 +164,7 @@ var functions = template.FuncMap{
 	"place":      placeOf,
 	"placeField": placeField,
 	"json":       func(raw json.RawMessage) string { return string(raw) },
-	"words":      func(kind svc.TargetKind) string { return strings.ReplaceAll(string(kind), "_", " ") },
+	"words":      func(kind event.TargetKind) string { return strings.ReplaceAll(string(kind), "_", " ") },
 }
 
 // dict returns the values of a template that needs several: names and values in turn.
@@ -200,13 +202,13 @@ func (v *visit) render(status int, page view) {
 
 // pages are the pages in the order of the navigation, each with the right that it needs.
 var pages = []struct{ name, address, action string }{
-	{"Why", "why", svc.ActionUsersRead},
-	{"Who can", "who-can", svc.ActionUsersRead},
-	{"Access", "access/users", svc.ActionUsersRead},
-	{"Templates", "templates", svc.ActionTemplateAdmin},
-	{"Sources", "sources", svc.ActionTemplateAdmin},
-	{"Keys", "keys", svc.ActionUsersRead},
-	{"Audit", "audit", svc.ActionAuditRead},
+	{"Why", "why", action.UsersRead},
+	{"Who can", "who-can", action.UsersRead},
+	{"Access", "access/users", action.UsersRead},
+	{"Templates", "templates", action.TemplateAdmin},
+	{"Sources", "sources", action.TemplateAdmin},
+	{"Keys", "keys", action.UsersRead},
+	{"Audit", "audit", action.AuditRead},
 }
 
 // navigation returns the pages that the caller may see.

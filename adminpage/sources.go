@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/httpapi"
 )
 
@@ -86,7 +87,7 @@ func (v *visit) showSources(status int, page view, body sourcesView) (err error)
 }
 
 func (v *visit) mayWriteSources() (bool, error) {
-	may, err := v.may(svc.ActionTemplateSource)
+	may, err := v.may(action.TemplateSource)
 	return may && !v.h.options.ReadOnly, err
 }
 

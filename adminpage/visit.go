@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/internal/fairqueue"
 	"github.com/extsvc/svc/internal/rate"
@@ -298,7 +299,7 @@ func (v *visit) first() error {
 		return err
 	}
 	if len(links) == 0 {
-		return &svc.Error{Code: svc.CodeForbidden, Message: "this key has no access to these pages: ask an administrator for a right such as " + svc.ActionUsersRead}
+		return &svc.Error{Code: svc.CodeForbidden, Message: "this key has no access to these pages: ask an administrator for a right such as " + action.UsersRead}
 	}
 	v.redirect(links[0].Address)
 	return nil

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 )
 
 // whoCanView is what the page Who can shows.
@@ -40,7 +41,7 @@ func (v *visit) whoCan() error {
 		} else if err != nil {
 			return err
 		}
-	} else if err := v.need(svc.ActionUsersRead); err != nil {
+	} else if err := v.need(action.UsersRead); err != nil {
 		return err
 	}
 	page.Body = body

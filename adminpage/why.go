@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/httpapi"
 )
 
@@ -121,7 +122,7 @@ func (v *visit) showWhy(status int, body whyView, wrong error) error {
 		status, page.Alerts = httpapi.Status(wrong), v.problems(wrong)
 	}
 	if body.Asked.Kind == "" {
-		if err := v.need(svc.ActionUsersRead); err != nil {
+		if err := v.need(action.UsersRead); err != nil {
 			return err
 		}
 	} else {
@@ -163,7 +164,7 @@ func (v *visit) resolve(q asked) (svc.Resolution, error) {
 
 // tryChange answers the question as it is, and as it would be with a bundle.
 func (v *visit) tryChange() error {
-	if err := v.need(svc.ActionUsersRead); err != nil { // before the bundle is parsed
+	if err := v.need(action.UsersRead); err != nil { // before the bundle is parsed
 		return err
 	}
 	if do := v.form.Get("do"); do == "keep" || do == "forget" {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 )
 
 const (
@@ -115,7 +116,7 @@ func decideFor(b *testing.B, service *svc.Service, long time.Duration, meanwhile
 					start = time.Now()
 				}
 				user := svc.Principal{Kind: svc.KindUser, ID: userID(users[part.n%changesUsers])}
-				if _, err := service.Decide(ctx, user, svc.ActionRecall, crowdBank, svc.Context{}); err != nil {
+				if _, err := service.Decide(ctx, user, action.Recall, crowdBank, svc.Context{}); err != nil {
 					b.Error(err)
 					return
 				}

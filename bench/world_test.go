@@ -23,6 +23,7 @@ import (
 	modernc "modernc.org/sqlite"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/store/memstore"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
@@ -359,7 +360,7 @@ func authenticate(_ context.Context, bearer string) (svc.Principal, error) {
 	if bearer != password {
 		return svc.Principal{}, svc.ErrUnauthenticated
 	}
-	return svc.Principal{Kind: svc.KindUser, ID: "administrator", Actions: []string{svc.ActionTemplateAdmin}}, nil
+	return svc.Principal{Kind: svc.KindUser, ID: "administrator", Actions: []string{action.TemplateAdmin}}, nil
 }
 
 // shop is a Marketplace that answers at once.

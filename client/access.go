@@ -46,7 +46,7 @@ func (c *Access) Write(ctx context.Context, bundle svc.Bundle, how svc.BundleWri
 
 // Preview returns what a Write of a bundle would change in what all principals may do, and writes
 // nothing. The server refuses what it would refuse to write. The caller needs the rights for the
-// Write, and [svc.ActionUsersRead]. Turned has no
+// Write, and [action.UsersRead]. Turned has no
 // IDs. Errors: those of Write.
 func (c *Access) Preview(
 	ctx context.Context, bundle svc.Bundle, how svc.BundleWrite,

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/wire"
 )
 
@@ -47,9 +48,9 @@ func auditRecord(in wire.Event) svc.AuditRecord {
 	t := in.Target
 	r := svc.AuditRecord{Number: in.Number, Event: svc.Event{
 		Time: in.Time, Actor: identity(in.Actor.Identity), ActorKey: orZero(in.Actor.KeyID),
-		Action: svc.EventAction(in.Action),
+		Action: event.Action(in.Action),
 		Target: svc.Target{
-			Kind: svc.TargetKind(t.Kind), ID: t.ID,
+			Kind: event.TargetKind(t.Kind), ID: t.ID,
 			Scope: svc.Scope(orZero(t.Scope)), Owner: orZero(t.Owner),
 		},
 		Tenant: orZero(in.Tenant), Was: orNone(in.Was), Is: orNone(in.Is),

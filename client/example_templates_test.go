@@ -8,6 +8,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/client"
+	"github.com/extsvc/svc/event"
 )
 
 // An administrator trusts a source, looks at what it offers, and ends the trust.
@@ -113,7 +114,7 @@ func ExampleAudit() {
 	ctx, c := context.Background(), exampleClient()
 	_, err := c.Users.Create(ctx, svc.User{ID: "bob"})
 	check(err)
-	for record, err := range c.Audit.Records(ctx, svc.AuditQuery{TargetKind: svc.TargetUser, Limit: 10}) {
+	for record, err := range c.Audit.Records(ctx, svc.AuditQuery{TargetKind: event.TargetUser, Limit: 10}) {
 		check(err)
 		fmt.Println(record.Actor.ID, record.Action, record.Target.ID)
 	}

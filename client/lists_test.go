@@ -18,6 +18,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/client"
+	"github.com/extsvc/svc/event"
 )
 
 // A list that the server cuts off ends with an error, after the rows that were whole.
@@ -253,18 +254,18 @@ func TestAuditRecords(t *testing.T) {
 	is.NoErr(s.store.QueueAudit(ctx, make([]svc.Event, 2), func(last svc.AuditRecord, _ []svc.Event) []svc.AuditRecord {
 		next := last
 		next.Number, next.Previous, next.Hash = last.Number+1, last.Hash, bytes.Repeat([]byte{1}, 32)
-		next.Actor, next.Action = svc.Host.As("ops").Identity(), svc.EventAccessWritten
+		next.Actor, next.Action = svc.Host.As("ops").Identity(), event.AccessWritten
 		next.Is = json.RawMessage(`{"b":9007199254740993,"id":"a<b>"}`)
 		next.Salts = svc.AuditSalts{Actor: "a", Target: "b", Owner: "c", Holder: "d", Was: "e", Is: "f"}
 		after := next
 		after.Number, after.Previous = next.Number+1, next.Hash
-		after.Was, after.Is, after.Action = next.Is, nil, svc.EventAccessRemoved
+		after.Was, after.Is, after.Action = next.Is, nil, event.AccessRemoved
 		return []svc.AuditRecord{next, after}
 	}))
 	whole := must(all(s.Audit.Records(ctx, svc.Host, svc.AuditQuery{})))
 	key := whole[3] // a revocation
 	for _, filter := range []svc.AuditQuery{
-		{}, {ActorKind: svc.KindHost}, {ActorID: "ops"}, {ActorID: "alice"}, {TargetKind: svc.TargetPolicy}, {TargetID: key.Target.ID}, {TargetID: "a<7>"},
+		{}, {ActorKind: svc.KindHost}, {ActorID: "ops"}, {ActorID: "alice"}, {TargetKind: event.TargetPolicy}, {TargetID: key.Target.ID}, {TargetID: "a<7>"},
 		{Since: key.Time}, {Since: key.Time.Add(time.Nanosecond)}, {Until: key.Time.In(time.FixedZone("elsewhere", 3600))}, {Before: 3}, {ActorID: "nobody"}, {Limit: 2}, {Limit: 2000}, {Before: 4, Limit: 1},
 	} {
 		got, err := all(s.client.Audit.Records(ctx, filter))

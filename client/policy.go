@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/internal/wire"
 )
 
@@ -25,7 +26,7 @@ func (c *Policies) Resolve(ctx context.Context, q svc.Question) (svc.Resolution,
 	))
 }
 
-// Decide answers up to [svc.MaxQuestions] questions in one request, in their order, without the
+// Decide answers up to [limits.Questions] questions in one request, in their order, without the
 // reasons. A question names one of a user, a service account and a sender, or is about the caller
 // (Me). It has no ScopingPolicyID. Errors: CodeInvalid, with pointers such as /1/bank (the second
 // question), CodeForbidden.
@@ -55,7 +56,7 @@ func (c *Policies) Decide(ctx context.Context, questions ...svc.Question) ([]svc
 // one, which the server refuses. It would take none for a question about the caller.
 func decideQuery(at string, q svc.Question) (wire.DecideQuery, error) {
 	out := wire.DecideQuery{
-		Bank: q.Bank, Action: cmp.Or(q.Action, svc.ActionRecall), Channel: q.Channel, Topic: q.Topic,
+		Bank: q.Bank, Action: cmp.Or(q.Action, action.Recall), Channel: q.Channel, Topic: q.Topic,
 	}
 	named := false
 	for _, subject := range []struct {
@@ -117,7 +118,7 @@ func outOfBody(err error) error {
 }
 
 // WhoCan returns the principals that may do an action on a bank. The action "" means
-// [svc.ActionRecall]. Errors: CodeInvalid, CodeForbidden.
+// [action.Recall]. Errors: CodeInvalid, CodeForbidden.
 func (c *Policies) WhoCan(ctx context.Context, action, bank string) (svc.WhoCanAnswer, error) {
 	return call(ctx, c.conn, at("GET /debug/who-can").where("action", action, "bank", bank), reach)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/limits"
 	"github.com/extsvc/svc/marketplace"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
@@ -70,7 +71,7 @@ func TestPersonalLimitsOfTwoProcesses(t *testing.T) {
 			register := func(n int, id string) error {
 				return failure(services[n%2].MySources.Register(ctx, by, svc.NewSource{URL: "https://example.com/x", Alias: &id}))
 			}
-			for most, add := range map[int]func(n int, id string) error{svc.MaxPersonalTemplates: create, svc.MaxPersonalSources: register} {
+			for most, add := range map[int]func(n int, id string) error{limits.PersonalTemplates: create, limits.PersonalSources: register} {
 				for i := range most - 1 {
 					fails(t, add(i, fmt.Sprint("n", i)), "")
 				}

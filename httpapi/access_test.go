@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/internal/longtest"
 )
@@ -69,15 +70,15 @@ type matrixRow struct {
 }
 
 const (
-	usersRead, usersWrite   = svc.ActionUsersRead, svc.ActionUsersWrite
-	groupsRead, groupsWrite = svc.ActionGroupsRead, svc.ActionGroupsWrite
-	policiesRead            = svc.ActionPoliciesRead
-	policiesWrite           = svc.ActionPoliciesWrite
-	attachmentsWrite        = svc.ActionAttachmentsWrite
-	manage                  = svc.ActionAccountsManage
-	mineRead, mineWrite     = svc.ActionAccountsRead, svc.ActionAccountsWrite
-	mineKeys                = svc.ActionAccountKeysWrite
-	banksRead, banksWrite   = svc.ActionBanksRead, svc.ActionBanksWrite
+	usersRead, usersWrite   = action.UsersRead, action.UsersWrite
+	groupsRead, groupsWrite = action.GroupsRead, action.GroupsWrite
+	policiesRead            = action.PoliciesRead
+	policiesWrite           = action.PoliciesWrite
+	attachmentsWrite        = action.AttachmentsWrite
+	manage                  = action.AccountsManage
+	mineRead, mineWrite     = action.AccountsRead, action.AccountsWrite
+	mineKeys                = action.AccountKeysWrite
+	banksRead, banksWrite   = action.BanksRead, action.BanksWrite
 )
 
 // accessMatrix has the rows of testdata/access.matrix, by method and path.
@@ -96,7 +97,7 @@ var accessMatrix = func() map[string]matrixRow {
 func allActions(but string) string {
 	all := []string{
 		usersRead, usersWrite, groupsRead, groupsWrite, policiesRead, policiesWrite, attachmentsWrite, manage, mineRead, mineWrite, mineKeys,
-		banksRead, banksWrite, svc.ActionBanksGrant, svc.ActionAuditRead, "iam:api_keys:read", "iam:api_keys:write", "template:list", "template:admin",
+		banksRead, banksWrite, action.BanksGrant, action.AuditRead, "iam:api_keys:read", "iam:api_keys:write", "template:list", "template:admin",
 	}
 	all = slices.DeleteFunc(all, func(action string) bool { return action == but })
 	return "+" + strings.Join(all, "+")

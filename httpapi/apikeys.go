@@ -12,6 +12,7 @@ import (
 	"github.com/extsvc/svc/internal/inbound"
 	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/extsvc/svc/internal/wire"
+	"github.com/extsvc/svc/limits"
 )
 
 // holder returns the holder of the keys in the path: a user or a service account, below /me the
@@ -147,7 +148,7 @@ func (h *Handler) rotateKey(w http.ResponseWriter, r *request) error {
 	}
 	if in.OverlapSeconds != nil {
 		// Clamp to the nearest invalid value: a larger one would overflow the Duration.
-		most := int64(svc.MaxKeyOverlap/time.Second) + 1
+		most := int64(limits.KeyOverlap/time.Second) + 1
 		rotation.Overlap = time.Duration(max(-1, min(*in.OverlapSeconds, most))) * time.Second
 	}
 	id := r.params["key_id"]

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/inbound"
 	"github.com/extsvc/svc/internal/wire"
 )
@@ -42,7 +43,7 @@ func (h *Handler) listEvents(w http.ResponseWriter, r *request) error {
 func (q query) events() (query svc.AuditQuery, err error) {
 	query = svc.AuditQuery{
 		ActorID: q.text("actor"), ActorKind: svc.Kind(q.text("actor_kind")),
-		TargetID: q.text("target"), TargetKind: svc.TargetKind(q.text("target_kind")),
+		TargetID: q.text("target"), TargetKind: event.TargetKind(q.text("target_kind")),
 	}
 	if query.Since, err = q.instant("since"); err != nil {
 		return query, err

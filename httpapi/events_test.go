@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/jcs"
 )
 
@@ -175,7 +176,7 @@ func TestRowsOfEvents(t *testing.T) {
 	s, admin := eventful(t)
 	row := `{"aa":1e400,"b":9007199254740993,"c":"a<b>\u0000` + "\u2028" + `"}`
 	for _, rows := range [][2]string{{"", row}, {row, "{}"}, {row, ""}} {
-		event := svc.Event{ID: uuid.Must(uuid.NewV7()), Time: s.clock.Now(), Actor: svc.Host.As("ops").Identity(), Action: svc.EventAccessRemoved}
+		event := svc.Event{ID: uuid.Must(uuid.NewV7()), Time: s.clock.Now(), Actor: svc.Host.As("ops").Identity(), Action: event.AccessRemoved}
 		event.Was, event.Is = []byte(rows[0]), []byte(rows[1])
 		err := s.store.QueueAudit(t.Context(), []svc.Event{event}, func(last svc.AuditRecord, _ []svc.Event) []svc.AuditRecord {
 			return []svc.AuditRecord{{Event: event, Number: last.Number + 1, Previous: last.Hash, Hash: last.Hash}}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/wire"
+	"github.com/extsvc/svc/limits"
 )
 
 func (h *Handler) resolve(w http.ResponseWriter, r *request) error {
@@ -74,7 +75,7 @@ func questionsOf(queries []wire.DecideQuery) ([]svc.Question, error) {
 	}
 	questions := make([]svc.Question, len(queries))
 	var wrong []error
-	for i := 0; i < len(queries) && len(wrong) < svc.MaxErrors; i++ {
+	for i := 0; i < len(queries) && len(wrong) < limits.Errors; i++ {
 		at, q := "/queries/"+strconv.Itoa(i), &queries[i]
 		for _, field := range [][2]string{{"/bank", q.Bank}, {"/action", q.Action}} {
 			if field[1] == "" {
@@ -131,7 +132,7 @@ func (h *Handler) whoCan(w http.ResponseWriter, r *request) error {
 			return wire.PublicOverrideReach(o)
 		}
 		return wire.Reach{
-			Action: cmp.Or(action, svc.ActionRecall), Bank: bank,
+			Action: cmp.Or(action, action.Recall), Bank: bank,
 			Users: reach.Users, ServiceAccounts: reach.ServiceAccounts,
 			Public: wire.PublicReach{
 				Default:   reach.Public.Default,

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/limits"
 )
 
 // Rows are looked at once the caller is known to have the right, and what is wrong with them has an end.
@@ -19,7 +20,7 @@ func TestSimulateEndsItsErrors(t *testing.T) {
 	}
 	s.as("session-of-plain").post("/debug/simulate", body(bad)).fails(403, "forbidden")
 	a := s.admin().post("/debug/simulate", body(bad)).is(400)
-	if n := strings.Count(string(a.body), `"pointer"`); n != svc.MaxErrors+1 || !strings.Contains(string(a.body), "there may be more errors") {
+	if n := strings.Count(string(a.body), `"pointer"`); n != limits.Errors+1 || !strings.Contains(string(a.body), "there may be more errors") {
 		t.Errorf("%d errors, %d bytes", n, len(a.body))
 	}
 	s.admin().post("/debug/simulate", body(strings.Repeat(`{"id": "g"},`, 10_000))).is(400)
@@ -151,7 +152,7 @@ func TestDecideAboutTheCaller(t *testing.T) {
 
 func TestDecideLimits(t *testing.T) {
 	s := newSite(t)
-	queries := make([]map[string]string, svc.MaxQuestions)
+	queries := make([]map[string]string, limits.Questions)
 	for i := range queries {
 		queries[i] = map[string]string{"bank": "support", "action": "bank:recall", "user_id": []string{"alice", "plain"}[i%2]}
 	}
@@ -163,10 +164,10 @@ func TestDecideLimits(t *testing.T) {
 	body := func(query string, n int) string {
 		return `{"queries": [` + strings.TrimSuffix(strings.Repeat(query+",", n), ",") + `]}`
 	}
-	s.admin().post("/decide", body(`{"bank":"b","action":"a"}`, svc.MaxQuestions+1)).refuses("/queries")
+	s.admin().post("/decide", body(`{"bank":"b","action":"a"}`, limits.Questions+1)).refuses("/queries")
 	for _, query := range []string{`{}`, `{"bank":"\n","action":"/"}`} {
-		a := s.admin().post("/decide", body(query, svc.MaxQuestions)).is(400)
-		if n := strings.Count(string(a.body), `"pointer"`); n < svc.MaxErrors || n > svc.MaxErrors+1 {
+		a := s.admin().post("/decide", body(query, limits.Questions)).is(400)
+		if n := strings.Count(string(a.body), `"pointer"`); n < limits.Errors || n > limits.Errors+1 {
 			t.Errorf("%d errors, %d bytes", n, len(a.body))
 		}
 	}

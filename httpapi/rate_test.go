@@ -21,6 +21,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/limits"
 	"github.com/extsvc/svc/store/memstore"
 )
 
@@ -130,11 +131,11 @@ func TestRateHeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := rated(t, httpapi.Options{})
 		for rate, want := range map[svc.Rate][2]string{
-			{PerSecond: 0.7, Burst: 7}:                    {`"key";q=7;w=10`, `"key";r=6;t=2`},
-			{PerSecond: 100, Burst: 10}:                   {`"key";q=10;w=1`, `"key";r=9;t=1`},
-			{PerSecond: svc.MinRate, Burst: svc.MaxBurst}: {`"key";q=100000;w=1000000000`, `"key";r=99999;t=10000`},
-			{PerSecond: svc.MaxRate, Burst: 1}:            {`"key";q=1;w=1`, `"key";r=0;t=1`},
-			{PerSecond: 1.0 / 3, Burst: 2}:                {`"key";q=2;w=6`, `"key";r=1;t=3`},
+			{PerSecond: 0.7, Burst: 7}:                         {`"key";q=7;w=10`, `"key";r=6;t=2`},
+			{PerSecond: 100, Burst: 10}:                        {`"key";q=10;w=1`, `"key";r=9;t=1`},
+			{PerSecond: limits.LeastRate, Burst: limits.Burst}: {`"key";q=100000;w=1000000000`, `"key";r=99999;t=10000`},
+			{PerSecond: limits.Rate, Burst: 1}:                 {`"key";q=1;w=1`, `"key";r=0;t=1`},
+			{PerSecond: 1.0 / 3, Burst: 2}:                     {`"key";q=2;w=6`, `"key";r=1;t=3`},
 		} {
 			_, key := s.ratedKey(rate)
 			s.as(key).get("/me/api-keys").is(200).shows(want[0], want[1])
@@ -326,7 +327,7 @@ func BenchmarkRate(b *testing.B) {
 	b.Cleanup(func() { _ = service.Close() })
 	api := httpapi.New(service, httpapi.Options{Logger: slog.New(slog.DiscardHandler)})
 	protected := api.Protect(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	for name, rate := range map[string]svc.Rate{"none": {}, "rated": {PerSecond: svc.MaxRate, Burst: svc.MaxBurst}} {
+	for name, rate := range map[string]svc.Rate{"none": {}, "rated": {PerSecond: limits.Rate, Burst: limits.Burst}} {
 		b.Run(name, func(b *testing.B) {
 			r := httptest.NewRequestWithContext(b.Context(), "GET", "/of/the/host", nil)
 			another := func() { // in time, so that no request is refused
@@ -337,7 +338,7 @@ func BenchmarkRate(b *testing.B) {
 			w := httptest.NewRecorder()
 			b.ReportAllocs()
 			for i := 1; b.Loop(); i++ {
-				if i%svc.MaxBurst == 0 {
+				if i%limits.Burst == 0 {
 					b.StopTimer()
 					another()
 					b.StartTimer()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/limits"
 )
 
 func (c caller) put(target, body string) answer {
@@ -68,7 +69,7 @@ func TestWholeListsOfRows(t *testing.T) {
 	if len(pages) != 2 || len(pages[0]) != httpapi.MaxList || len(pages[1]) != 2+9 || !slices.IsSorted(slices.Concat(pages...)) {
 		t.Errorf("%d pages, of %d and more", len(pages), len(pages[0]))
 	}
-	large := strings.Repeat("d", svc.MaxDescriptionLength)
+	large := strings.Repeat("d", limits.DescriptionLength)
 	for range 300 {
 		must(s.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "bob"}, svc.NewAPIKey{Description: &large}))
 	}

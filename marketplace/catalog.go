@@ -11,12 +11,13 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/internal/strictjson"
+	"github.com/extsvc/svc/limits"
 )
 
 // parseCatalog parses a catalogue. It returns a fault if the file is bad as a whole. Only a signed
 // catalogue has a serial and an expiry: without a signature, anybody could have written them.
 func parseCatalog(data []byte, limits Limits, signed bool) (svc.Catalog, error) {
-	data, err := strictjson.Compact(data, svc.MaxNesting+3) // manifests begin on the fourth level
+	data, err := strictjson.Compact(data, limits.Nesting+3) // manifests begin on the fourth level
 	if err != nil {
 		return svc.Catalog{}, newFault(jsonProblem(err), err)
 	}
@@ -140,7 +141,7 @@ func manifestDigest(manifest json.RawMessage) (string, error) {
 
 // parseManifest parses a manifest_file. Errors are faults.
 func parseManifest(data []byte) (json.RawMessage, error) {
-	data, err := strictjson.Compact(data, svc.MaxNesting)
+	data, err := strictjson.Compact(data, limits.Nesting)
 	if err != nil {
 		return nil, newFault(jsonProblem(err), err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/jcs"
+	"github.com/extsvc/svc/limits"
 )
 
 var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
@@ -118,14 +119,14 @@ func (p *parsedEntry) labels(key string, value []byte) []string {
 	}
 	count := 0
 	for range elements(value) {
-		if count++; count == svc.MaxLabels {
+		if count++; count == limits.Labels {
 			break
 		}
 	}
 	list := make([]string, 0, count)
 	for element := range elements(value) {
-		if len(list) == svc.MaxLabels {
-			p.bad(fmt.Sprintf("%s must have at most %d elements", key, svc.MaxLabels))
+		if len(list) == limits.Labels {
+			p.bad(fmt.Sprintf("%s must have at most %d elements", key, limits.Labels))
 			break
 		}
 		if element[0] != '"' {

@@ -43,6 +43,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/limits"
 )
 
 // Config configures a [Client]. The zero value works: it allows https at public addresses only.
@@ -57,7 +58,7 @@ type Config struct {
 	AllowCIDRs []netip.Prefix
 	// AllowPersonal makes AllowOrigins and AllowCIDRs hold for the sources of users as well. False:
 	// they hold for the sources of the server only, and users reach public addresses over https.
-	// With it, each user with [svc.ActionTemplateSource] can make this process request any path
+	// With it, each user with [action.TemplateSource] can make this process request any path
 	// there.
 	AllowPersonal bool
 	// Files holds file systems by name. Their addresses are fs://NAME and fs://NAME/dir. A name
@@ -86,13 +87,13 @@ type Config struct {
 
 // Limits bound the work that a source can cause in a [Client]. A zero field has its default. New
 // refuses a negative field except Redirects. Sizes are in bytes after decompression. JSON nests at
-// most [svc.MaxNesting] levels, counted within each manifest.
+// most [limits.Nesting] levels, counted within each manifest.
 type Limits struct {
 	// Catalog is the size of a catalogue. 0: 32 MiB.
 	Catalog int
 	// Entries is the number of entries in a catalogue. 0: 100,000.
 	Entries int
-	// Manifest is the size of a manifest, fetched or inline. 0: svc.MaxManifest.
+	// Manifest is the size of a manifest, fetched or inline. 0: limits.Manifest.
 	Manifest int
 	// Redirects is how many redirects the Client follows for one file. 0: 5. Negative: none.
 	Redirects int
@@ -197,7 +198,7 @@ func (l Limits) orDefaults() (Limits, error) {
 	return Limits{
 		Catalog:       cmp.Or(l.Catalog, 32<<20),
 		Entries:       cmp.Or(l.Entries, 100_000),
-		Manifest:      cmp.Or(l.Manifest, svc.MaxManifest),
+		Manifest:      cmp.Or(l.Manifest, limits.Manifest),
 		Redirects:     cmp.Or(l.Redirects, 5),
 		HeaderTimeout: cmp.Or(l.HeaderTimeout, 10*time.Second),
 		Timeout:       cmp.Or(l.Timeout, 30*time.Second),

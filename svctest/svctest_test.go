@@ -15,6 +15,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/svctest"
 )
@@ -126,12 +127,12 @@ func TestEvents(t *testing.T) {
 	events := server.Events()
 	is.Equal(told, events)
 	is.Equal(len(events), 4)
-	is.Equal(events[0].Action, svc.EventAPIKeyIssued)
+	is.Equal(events[0].Action, event.APIKeyIssued)
 	is.Equal(events[0].Actor, server.Alice.Principal.Identity())
-	is.Equal(events[3].Action, svc.EventAccessWritten)
+	is.Equal(events[3].Action, event.AccessWritten)
 	is.Equal(events[3].Time.Sub(events[0].Time), time.Minute)
 	events[0].Action = "changed"
-	is.Equal(server.Events()[0].Action, svc.EventAPIKeyIssued)
+	is.Equal(server.Events()[0].Action, event.APIKeyIssued)
 }
 
 // TestEdits: the host's own parts replace the defaults.

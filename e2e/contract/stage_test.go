@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/e2e/contract"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/limits"
 	"github.com/extsvc/svc/store/memstore"
 )
 
@@ -114,7 +116,7 @@ func sessions(_ context.Context, bearer string) (svc.Principal, error) {
 		return svc.Principal{Kind: svc.KindUser, ID: "alice"}, nil
 	case "owner":
 		return svc.Principal{Kind: svc.KindUser, ID: "alice", Actions: []string{
-			svc.ActionAccountsRead, svc.ActionAccountsWrite, svc.ActionAccountKeysWrite,
+			action.AccountsRead, action.AccountsWrite, action.AccountKeysWrite,
 		}}, nil
 	case "ci":
 		return svc.Principal{Kind: svc.KindServiceAccount, ID: "ci"}, nil
@@ -248,13 +250,13 @@ func (h half) stock(ctx context.Context, what setting) error {
 // more are allowed.
 func (c *scene) crowd(ctx context.Context) error {
 	var bundle svc.Bundle
-	for i := range svc.MaxServiceAccounts - 1 {
+	for i := range limits.ServiceAccounts - 1 {
 		bundle.ServiceAccounts = append(bundle.ServiceAccounts, svc.ServiceAccount{ID: fmt.Sprint("a", i), OwnerUserID: "alice"})
 	}
 	if err := c.service.Access.Apply(ctx, svc.Host, bundle); err != nil {
 		return err
 	}
-	for i := range svc.MaxPersonalTemplates - 1 {
+	for i := range limits.PersonalTemplates - 1 {
 		row := svc.Template{
 			TemplateKey: svc.TemplateKey{Scope: svc.ScopePersonal, Owner: administrator.ID, ID: fmt.Sprint("t", i)},
 			Content:     svc.Content{Name: "T", Manifest: []byte(`{"version":"1"}`)},
@@ -263,7 +265,7 @@ func (c *scene) crowd(ctx context.Context) error {
 			return err
 		}
 	}
-	for i := range svc.MaxPersonalSources - 1 {
+	for i := range limits.PersonalSources - 1 {
 		row := svc.Source{SourceKey: svc.SourceKey{Scope: svc.ScopePersonal, Owner: administrator.ID, Name: fmt.Sprint("s", i)}}
 		if err := c.store.FullStore.CreateSource(ctx, row); err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"maps"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 )
 
 // told reports whether an event goes into the ledger: one for each mutation of the store. A deletion is
@@ -16,16 +17,16 @@ func told(event svc.Event) bool {
 	kind := event.Target.Kind
 	if isPerson(object(event.Target)) {
 		switch event.Action {
-		case svc.EventTemplateDeleted, svc.EventSourceRemoved:
+		case event.TemplateDeleted, event.SourceRemoved:
 			return false // with its user
-		case svc.EventAPIKeyRevoked:
+		case event.APIKeyRevoked:
 			return true
-		case svc.EventAccessRemoved:
-			return kind == svc.TargetUser || kind == svc.TargetGroup || kind == svc.TargetPolicy
+		case event.AccessRemoved:
+			return kind == event.TargetUser || kind == event.TargetGroup || kind == event.TargetPolicy
 		}
-		return kind != svc.TargetGroup || len(rowOf(event.Was).Members) == 0 // else its user leaves
+		return kind != event.TargetGroup || len(rowOf(event.Was).Members) == 0 // else its user leaves
 	}
-	return event.Action != svc.EventAccessWritten || kind == svc.TargetPolicy
+	return event.Action != event.AccessWritten || kind == event.TargetPolicy
 }
 
 // row is what an event says of a row of access.
@@ -58,19 +59,19 @@ func (t tale) add(r svc.AuditRecord) (wrong string) {
 		counts = map[string]int{}
 		t[id] = counts
 	}
-	part := map[svc.TargetKind]string{
-		svc.TargetUser: "user", svc.TargetGroup: "group", svc.TargetServiceAccount: "account", svc.TargetPolicy: "policy",
-		svc.TargetAttachment: "attachment", svc.TargetAPIKey: "key", svc.TargetTemplate: "template", svc.TargetSource: "source",
+	part := map[event.TargetKind]string{
+		event.TargetUser: "user", event.TargetGroup: "group", event.TargetServiceAccount: "account", event.TargetPolicy: "policy",
+		event.TargetAttachment: "attachment", event.TargetAPIKey: "key", event.TargetTemplate: "template", event.TargetSource: "source",
 	}[r.Target.Kind]
 	if r.Target.Holder.Kind == svc.KindServiceAccount {
 		part = "account-key"
 	}
 	switch r.Action {
-	case svc.EventAPIKeyIssued, svc.EventTemplateCreated, svc.EventSourceRegistered:
+	case event.APIKeyIssued, event.TemplateCreated, event.SourceRegistered:
 		counts[part]++
-	case svc.EventAPIKeyRevoked, svc.EventTemplateDeleted, svc.EventSourceRemoved:
+	case event.APIKeyRevoked, event.TemplateDeleted, event.SourceRemoved:
 		counts[part]--
-	case svc.EventAccessWritten, svc.EventAccessRemoved:
+	case event.AccessWritten, event.AccessRemoved:
 		if r.Was == nil {
 			counts[part]++
 		}
@@ -80,7 +81,7 @@ func (t tale) add(r svc.AuditRecord) (wrong string) {
 		was, is := rowOf(r.Was), rowOf(r.Is)
 		counts["member"] += len(is.Members) - len(was.Members)
 		counts["channel"] += len(is.Channels) - len(was.Channels)
-		if (r.Is == nil) != (r.Action == svc.EventAccessRemoved) || r.Was == nil && r.Is == nil {
+		if (r.Is == nil) != (r.Action == event.AccessRemoved) || r.Was == nil && r.Is == nil {
 			return fmt.Sprintf("record %d, %s of %s: was %s, is %s", r.Number, r.Action, id, r.Was, r.Is)
 		}
 	default:

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 )
 
 // database is a database reopened after a crash.
@@ -187,8 +188,8 @@ func (l *ledger) checkRecords(ctx context.Context, d *database, mutations int) (
 		if wrong := tells.add(record); wrong != "" {
 			l.problemLocked("torn: %s", wrong)
 		}
-		if told(record.Event) && record.Action != svc.EventTemplateDiverged && // that record comes together with another
-			record.Action != svc.EventAPIKeyIssued {
+		if told(record.Event) && record.Action != event.TemplateDiverged && // that record comes together with another
+			record.Action != event.APIKeyIssued {
 			recorded++
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 )
 
 // client is one goroutine of a worker. It uses only objects that it made itself, so each object has
@@ -45,7 +46,7 @@ const (
 )
 
 // outboxAction is an action whose event waits for the host's commit.
-const outboxAction = string(svc.EventAPIKeyIssued) + "+outbox"
+const outboxAction = string(event.APIKeyIssued) + "+outbox"
 
 func newClient(w *worker, number int) *client {
 	c := &client{worker: w, number: number}
@@ -74,14 +75,14 @@ func (c *client) name(kind string) string {
 	return fmt.Sprintf("%s-%s-%d-%d", kind, c.Run, c.number, c.made)
 }
 
-func (c *client) do(object string, action svc.EventAction, state string, operation func(ctx context.Context) error) bool {
+func (c *client) do(object string, action event.Action, state string, operation func(ctx context.Context) error) bool {
 	return c.worker.run(object, string(action), state, func(ctx context.Context) (string, error) { return "", operation(ctx) })
 }
 
 func (c *client) issueKey() {
 	holder := c.name("k")
 	var issued svc.IssuedKey
-	ok := c.worker.run(holder, string(svc.EventAPIKeyIssued), stateGood, func(ctx context.Context) (string, error) {
+	ok := c.worker.run(holder, string(event.APIKeyIssued), stateGood, func(ctx context.Context) (string, error) {
 		var err error
 		issued, err = c.service.Keys.Issue(ctx, svc.Host, user(holder), svc.NewAPIKey{Description: &holder})
 		return string(issued.Key), err
@@ -97,7 +98,7 @@ func (c *client) revokeKey() {
 	}
 	i := rand.N(len(c.keys))
 	key := c.keys[i]
-	ok := c.do(key.holder, svc.EventAPIKeyRevoked, stateRevoked, func(context.Context) error { return c.revoke(key.holder, key.id) })
+	ok := c.do(key.holder, event.APIKeyRevoked, stateRevoked, func(context.Context) error { return c.revoke(key.holder, key.id) })
 	if ok || c.outcomeUnknown() {
 		c.keys = slices.Delete(c.keys, i, i+1)
 	}
@@ -123,7 +124,7 @@ func (c *client) applyAgain() {
 
 func (c *client) apply(b *liveBundle) {
 	b.version++
-	ok := c.do(b.id, svc.EventAccessWritten, versioned(b.version), func(ctx context.Context) error {
+	ok := c.do(b.id, event.AccessWritten, versioned(b.version), func(ctx context.Context) error {
 		return c.service.Access.Apply(ctx, svc.Host, bundle(b.id, b.version))
 	})
 	if ok {
@@ -142,14 +143,14 @@ func (c *client) recreate() { c.withTemplate(false, c.add) }
 func (c *client) add(t *liveTemplate) {
 	t.version++
 	if rand.N(2) == 0 {
-		c.change(t, svc.EventTemplateCreated, templateState{t.version, t.version, 0}, func(ctx context.Context) error {
+		c.change(t, event.TemplateCreated, templateState{t.version, t.version, 0}, func(ctx context.Context) error {
 			_, err := c.service.Templates.Create(ctx, svc.Host, svc.NewTemplate{ID: t.id, Content: content(t.id, t.version, t.version)})
 			return err
 		})
 		return
 	}
 	c.market.versions.Store(t.id, t.version)
-	c.change(t, svc.EventTemplateInstalled, templateState{t.version, t.version, t.version}, func(ctx context.Context) error {
+	c.change(t, event.TemplateInstalled, templateState{t.version, t.version, t.version}, func(ctx context.Context) error {
 		_, err := c.service.Templates.Install(ctx, svc.Host, svc.Install{TemplateID: t.id, SourceName: "s-" + c.Run})
 		return err
 	})
@@ -160,7 +161,7 @@ func (c *client) patch() {
 		t.version++
 		after, next := t.state, content(t.id, t.version, 0)
 		after.texts = t.version
-		c.change(t, svc.EventTemplatePatched, after, func(ctx context.Context) error {
+		c.change(t, event.TemplatePatched, after, func(ctx context.Context) error {
 			_, err := c.service.Templates.Patch(ctx, svc.Host, t.id, svc.TemplatePatch{
 				Name: &next.Name, Description: &svc.TextPatch{Value: next.Description}, Category: &svc.TextPatch{Value: next.Category},
 				Integrations: &next.Integrations, Tags: &next.Tags,
@@ -178,7 +179,7 @@ func (c *client) update() {
 		}
 		t.version++
 		c.market.versions.Store(t.id, t.version)
-		c.change(t, svc.EventTemplateUpdated, templateState{t.version, t.version, t.version}, func(ctx context.Context) error {
+		c.change(t, event.TemplateUpdated, templateState{t.version, t.version, t.version}, func(ctx context.Context) error {
 			_, err := c.service.Templates.Update(ctx, svc.Host, t.id, svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
 			return err
 		})
@@ -187,7 +188,7 @@ func (c *client) update() {
 
 func (c *client) deleteTemplate() {
 	c.withTemplate(true, func(t *liveTemplate) {
-		ok := c.do(t.id, svc.EventTemplateDeleted, absent, func(ctx context.Context) error {
+		ok := c.do(t.id, event.TemplateDeleted, absent, func(ctx context.Context) error {
 			return c.service.Templates.Delete(ctx, svc.Host, t.id)
 		})
 		t.there = t.there && !ok
@@ -209,7 +210,7 @@ func (c *client) withTemplate(there bool, fn func(*liveTemplate)) {
 }
 
 // change runs an operation that leaves a template in the state after.
-func (c *client) change(t *liveTemplate, action svc.EventAction, after templateState, operation func(ctx context.Context) error) {
+func (c *client) change(t *liveTemplate, action event.Action, after templateState, operation func(ctx context.Context) error) {
 	ok := c.do(t.id, action, after.String(), operation)
 	if ok {
 		t.state, t.there = after, true

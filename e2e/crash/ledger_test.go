@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 )
 
 // pen writes the ledger in the worker. Each line is one write: a pipe takes it whole or not at all.
@@ -88,7 +89,7 @@ type attempt struct {
 
 // raises reports whether the operation raises the generation: all do but issues.
 func (a *attempt) raises() bool {
-	return !strings.HasPrefix(a.action, string(svc.EventAPIKeyIssued))
+	return !strings.HasPrefix(a.action, string(event.APIKeyIssued))
 }
 
 func newLedger() (*ledger, error) {
@@ -191,7 +192,7 @@ func (l *ledger) try(number, name, action, state string) {
 		l.tried++
 	}
 	for _, holder := range []string{"key", "account-key"} {
-		if action == string(svc.EventAccessRemoved) && has(e.state, holder) {
+		if action == string(event.AccessRemoved) && has(e.state, holder) {
 			l.tried++ // see told
 		}
 	}

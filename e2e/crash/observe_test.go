@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 )
 
 // observation is the content of a database: the state of each object, read row by row from the
@@ -298,10 +299,10 @@ func versioned(version int) string { return fmt.Sprintf("v%d", version) }
 // object returns the name of a target's object. Ids are unique over all kinds; a key goes by its
 // holder; all rows of a bundle share an id.
 func object(t svc.Target) string {
-	if t.Kind == svc.TargetAPIKey {
+	if t.Kind == event.TargetAPIKey {
 		return t.Holder.ID
 	}
-	if t.Kind == svc.TargetChannel {
+	if t.Kind == event.TargetChannel {
 		id, _, _ := strings.Cut(strings.TrimPrefix(t.ID, "chat:"), " ")
 		return id
 	}

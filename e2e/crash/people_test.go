@@ -13,6 +13,7 @@ import (
 
 	"github.com/extsvc/svc"
 	api "github.com/extsvc/svc/client"
+	"github.com/extsvc/svc/event"
 )
 
 // person is an object with parts, which an administrator and the user itself make and remove over
@@ -52,59 +53,59 @@ type step struct {
 	needs, lacks []string // parts
 	adds         string
 	removes      []string
-	action       svc.EventAction
+	action       event.Action
 	do           func(ctx context.Context, w *worker, id string) (key string, err error)
 }
 
 var steps = []step{
-	{adds: "user", action: svc.EventAccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
+	{adds: "user", action: event.AccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
 		_, err := w.as(administrator).Users.Create(ctx, svc.User{ID: id})
 		return "", err
 	}},
-	{adds: "channel", needs: []string{"user"}, action: svc.EventAccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
+	{adds: "channel", needs: []string{"user"}, action: event.AccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
 		return "", w.as(administrator).Users.AddChannel(ctx, id, svc.Channel{Provider: "chat", SenderID: id})
 	}},
-	{adds: "account", needs: []string{"user"}, action: svc.EventAccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
+	{adds: "account", needs: []string{"user"}, action: event.AccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
 		_, err := w.as(administrator).ServiceAccounts.Create(ctx, svc.ServiceAccount{ID: id, OwnerUserID: id})
 		return "", err
 	}},
-	{adds: "policy", action: svc.EventAccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
+	{adds: "policy", action: event.AccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
 		_, err := w.as(administrator).Policies.Create(ctx, bundle(id, 1).Policies[0])
 		return "", err
 	}},
-	{adds: "group", action: svc.EventAccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
+	{adds: "group", action: event.AccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
 		_, err := w.as(administrator).Groups.Create(ctx, svc.Group{ID: id})
 		return "", err
 	}},
-	{adds: "member", needs: []string{"user", "group"}, action: svc.EventAccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
+	{adds: "member", needs: []string{"user", "group"}, action: event.AccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
 		return "", w.as(administrator).Groups.AddMember(ctx, id, id)
 	}},
-	{adds: "attachment", needs: []string{"user", "policy"}, action: svc.EventAccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
+	{adds: "attachment", needs: []string{"user", "policy"}, action: event.AccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
 		return "", w.as(administrator).Policies.Attach(ctx, bundle(id, 1).Attachments[0])
 	}},
-	{adds: "key", needs: []string{"user"}, action: svc.EventAPIKeyIssued, do: func(ctx context.Context, w *worker, id string) (string, error) {
+	{adds: "key", needs: []string{"user"}, action: event.APIKeyIssued, do: func(ctx context.Context, w *worker, id string) (string, error) {
 		issued, err := w.as(administrator).Keys.Issue(ctx, user(id), svc.NewAPIKey{})
 		return string(issued.Key), err
 	}},
-	{adds: "account-key", needs: []string{"account"}, action: svc.EventAPIKeyIssued, do: func(ctx context.Context, w *worker, id string) (string, error) {
+	{adds: "account-key", needs: []string{"account"}, action: event.APIKeyIssued, do: func(ctx context.Context, w *worker, id string) (string, error) {
 		_, err := w.as(administrator).Keys.Issue(ctx, svc.Identity{Kind: svc.KindServiceAccount, ID: id}, svc.NewAPIKey{})
 		return "", err
 	}},
-	{adds: "template", needs: []string{"user"}, action: svc.EventTemplateCreated, do: func(ctx context.Context, w *worker, id string) (string, error) {
+	{adds: "template", needs: []string{"user"}, action: event.TemplateCreated, do: func(ctx context.Context, w *worker, id string) (string, error) {
 		_, err := w.as(id).MyTemplates.Create(ctx, svc.NewTemplate{ID: id, Content: content(id, 1, 1)})
 		return "", err
 	}},
-	{adds: "source", needs: []string{"user"}, action: svc.EventSourceRegistered, do: func(ctx context.Context, w *worker, id string) (string, error) {
+	{adds: "source", needs: []string{"user"}, action: event.SourceRegistered, do: func(ctx context.Context, w *worker, id string) (string, error) {
 		_, err := w.as(id).MySources.Register(ctx, svc.NewSource{URL: "https://example.com/templates", Alias: &id})
 		return "", err
 	}},
-	{needs: []string{"user"}, action: svc.EventAccessRemoved, do: func(ctx context.Context, w *worker, id string) (string, error) {
+	{needs: []string{"user"}, action: event.AccessRemoved, do: func(ctx context.Context, w *worker, id string) (string, error) {
 		return "", w.as(administrator).Users.Delete(ctx, id)
 	}, removes: []string{"user", "channel", "account", "member", "attachment", "key", "account-key", "template", "source"}},
-	{needs: []string{"group"}, action: svc.EventAccessRemoved, do: func(ctx context.Context, w *worker, id string) (string, error) {
+	{needs: []string{"group"}, action: event.AccessRemoved, do: func(ctx context.Context, w *worker, id string) (string, error) {
 		return "", w.as(administrator).Groups.Delete(ctx, id)
 	}, removes: []string{"group", "member"}},
-	{needs: []string{"policy"}, lacks: []string{"attachment"}, action: svc.EventAccessRemoved, do: func(ctx context.Context, w *worker, id string) (string, error) {
+	{needs: []string{"policy"}, lacks: []string{"attachment"}, action: event.AccessRemoved, do: func(ctx context.Context, w *worker, id string) (string, error) {
 		return "", w.as(administrator).Policies.Delete(ctx, id)
 	}, removes: []string{"policy"}},
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/e2e/contract"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/sqlite"
@@ -63,7 +64,7 @@ func work(encoded string) error {
 		return err
 	}
 	source := "s-" + w.Run
-	if !w.run(source, string(svc.EventSourceRegistered), "registered", func(ctx context.Context) (string, error) {
+	if !w.run(source, string(event.SourceRegistered), "registered", func(ctx context.Context) (string, error) {
 		_, err := w.service.Sources.Register(ctx, svc.Host, svc.NewSource{URL: "https://example.com/templates", Alias: &source})
 		return "", err
 	}) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 )
 
 // accessState is what decides whether a user may recall from the bank of its name. The zero value
@@ -175,12 +176,12 @@ func askAccess(ctx context.Context, service *svc.Service, call accessCall) acces
 	var err error
 	switch call.do {
 	case "decide":
-		d, err = service.Decide(ctx, svc.Principal{Kind: svc.KindUser, ID: id}, svc.ActionRecall, id, svc.Context{})
+		d, err = service.Decide(ctx, svc.Principal{Kind: svc.KindUser, ID: id}, action.Recall, id, svc.Context{})
 	case "decide as public":
-		d, err = service.Decide(ctx, svc.Unmapped, svc.ActionRecall, id, svc.Context{})
+		d, err = service.Decide(ctx, svc.Unmapped, action.Recall, id, svc.Context{})
 	case "who can":
 		var reach svc.WhoCanAnswer
-		reach, err = service.Policies.WhoCan(ctx, svc.Host, svc.ActionRecall, id)
+		reach, err = service.Policies.WhoCan(ctx, svc.Host, action.Recall, id)
 		return accessAnswer{svc.ErrorCode(err), slices.Contains(reach.Users, id)}
 	default:
 		err = writeAccess(ctx, service, call)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/internal/longtest"
 )
 
@@ -130,6 +131,6 @@ func (w *town) administered(ctx context.Context, users []string) bool {
 	return slices.ContainsFunc(users, func(id string) bool {
 		by := svc.Principal{Kind: svc.KindUser, ID: id}
 		may := func(action string) bool { return must(uncached.Decide(ctx, by, action, "*", svc.Context{})).Allowed() }
-		return may(svc.ActionUsersWrite) && may("iam:another")
+		return may(action.UsersWrite) && may("iam:another")
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/memstore"
 )
@@ -33,8 +34,8 @@ func TestFaultsAreFound(t *testing.T) {
 // It also finds a Service whose rows in memory lack a change, or whose list has an outdated template.
 func TestStaleListsAreFound(t *testing.T) {
 	longtest.Test(t, "that these tests find faults")
-	findOut(t, []svc.Store{silent{memstore.New(), svc.TargetTemplate}})
-	for _, kind := range []svc.TargetKind{svc.TargetUser, svc.TargetPolicy, svc.TargetAttachment, svc.TargetBankPolicy} {
+	findOut(t, []svc.Store{silent{memstore.New(), event.TargetTemplate}})
+	for _, kind := range []event.TargetKind{event.TargetUser, event.TargetPolicy, event.TargetAttachment, event.TargetBankPolicy} {
 		findOut(t, []svc.Store{silent{memstore.New(), kind}})
 	}
 	findOut(t, []svc.Store{&late{Store: memstore.New(), before: map[string]svc.Template{}}})
@@ -109,7 +110,7 @@ func (s *remembering) Access(ctx context.Context, query svc.AccessQuery) (svc.Ac
 // silent reports no change of one kind.
 type silent struct {
 	svc.Store
-	kind svc.TargetKind
+	kind event.TargetKind
 }
 
 func (s silent) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {

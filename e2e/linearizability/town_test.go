@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/internal/longtest"
 )
 
@@ -86,7 +87,7 @@ func (w *town) inherit() (wrong []string) {
 	missing.Users = rowsNotIn(missing.Users, rows.Users, func(u svc.User) string { return u.ID })
 	missing.Groups = rowsNotIn(missing.Groups, rows.Groups, func(g svc.Group) string { return g.ID })
 	for _, service := range w.services { // caches that alice has no row
-		_, err := service.Decide(w.t.Context(), svc.Principal{Kind: svc.KindUser, ID: aliceID}, svc.ActionRecall, bankID, svc.Context{})
+		_, err := service.Decide(w.t.Context(), svc.Principal{Kind: svc.KindUser, ID: aliceID}, action.Recall, bankID, svc.Context{})
 		if err != nil {
 			w.t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/memstore"
 )
@@ -239,7 +240,7 @@ func writersParties() []svc.Principal {
 
 // unfair returns a right that a write gave or took, and that its writer lacked; "": none.
 func unfair(may []bool, before, after [][]bool) string {
-	grants := may[slices.Index(writersActions, svc.ActionBanksGrant)]
+	grants := may[slices.Index(writersActions, action.BanksGrant)]
 	for p, party := range writersParties() {
 		for i, asked := range writersAsked {
 			control := i < writersControl

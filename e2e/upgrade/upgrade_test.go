@@ -11,6 +11,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 )
 
 // tables returns the names of our tables.
@@ -83,7 +84,7 @@ func TestSecretsAndRecords(t *testing.T) {
 		s := newSite(t)
 		s.vars = must(readRecord(filepath.Join(dir, kind.name+".answers"))).keys
 		place := s.restore(kind, dir)
-		newest := s.newest(svc.EventAPIKeyIssued) // of the transaction in fill: it may have waited
+		newest := s.newest(event.APIKeyIssued) // of the transaction in fill: it may have waited
 		chain, err := s.service.Audit.Verify(ctx, svc.Host)
 		is.NoErr(err)
 		is.Equal(chain.Fault, nil)
@@ -99,7 +100,7 @@ func TestSecretsAndRecords(t *testing.T) {
 		s.serve(must(kind.open(ctx, place)), func(c *svc.Config) { c.Events.OnEvent = s.deliver })
 		select {
 		case event := <-s.events:
-			is.Equal(event.Action, svc.EventAPIKeyIssued)
+			is.Equal(event.Action, event.APIKeyIssued)
 		case <-time.After(time.Minute):
 			t.Error("the event in the outbox is not delivered")
 		}
@@ -107,7 +108,7 @@ func TestSecretsAndRecords(t *testing.T) {
 }
 
 // newest returns the number of the newest record, which has that action.
-func (s *site) newest(action svc.EventAction) int64 {
+func (s *site) newest(action event.Action) int64 {
 	s.t.Helper()
 	for record, err := range s.service.Audit.Records(s.t.Context(), svc.Host, svc.AuditQuery{}) {
 		if err != nil || record.Action != action {

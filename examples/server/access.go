@@ -15,7 +15,7 @@ import (
 var exportCommand = subcommand{
 	name:  "export",
 	about: "print all rows of access as a bundle: users, groups, policies and the rest",
-	setup: func(_ *flag.FlagSet, c *call) action {
+	setup: func(_ *flag.FlagSet, c *call) job {
 		return func(ctx context.Context) error {
 			return c.withAccess(ctx, c.readDatabase, func(service *svc.Service) error {
 				return export(ctx, service, svc.Host.As("server export"), c.stdout)
@@ -28,7 +28,7 @@ var applyCommand = subcommand{
 	name:  "apply",
 	takes: "FILE",
 	about: "write the bundle in FILE, or nothing of it",
-	setup: func(flags *flag.FlagSet, c *call) action {
+	setup: func(flags *flag.FlagSet, c *call) job {
 		prune := pruneFlag(flags)
 		return func(ctx context.Context) error {
 			return c.withAccess(ctx, c.openDatabase, func(service *svc.Service) error {
@@ -49,7 +49,7 @@ var diffCommand = subcommand{
 	name:  "diff",
 	takes: "FILE",
 	about: "print who would gain and lose which action where, and write nothing",
-	setup: func(flags *flag.FlagSet, c *call) action {
+	setup: func(flags *flag.FlagSet, c *call) job {
 		prune := pruneFlag(flags)
 		asJSON := flags.Bool("json", false, "print one JSON object for each line of words")
 		return func(ctx context.Context) error {

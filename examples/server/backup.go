@@ -24,8 +24,8 @@ var backupCommand = subcommand{
 // withProgress returns the setup of a command that shows its progress on a terminal.
 func withProgress(
 	name string, do func(context.Context, *call, *progress) error,
-) func(*flag.FlagSet, *call) action {
-	return func(flags *flag.FlagSet, c *call) action {
+) func(*flag.FlagSet, *call) job {
+	return func(flags *flag.FlagSet, c *call) job {
 		c.keysFlag(flags)
 		return func(ctx context.Context) error {
 			shown := newProgress(c.stdout, name)

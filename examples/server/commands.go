@@ -23,10 +23,10 @@ type subcommand struct {
 	about string // what the command does, for the help
 	// setup registers the flags of the command in addition to -db, and returns what the command
 	// does once c is complete. An error of mistaken flags is a usageError.
-	setup func(flags *flag.FlagSet, c *call) action
+	setup func(flags *flag.FlagSet, c *call) job
 }
 
-type action func(ctx context.Context) error
+type job func(ctx context.Context) error
 
 // subcommands are all commands, in the order of the help.
 var subcommands = slices.Concat([]subcommand{
@@ -65,7 +65,7 @@ type call struct {
 
 // program returns the commands as cobra has them. A command that is found runs with its arguments
 // in c, and leaves what it does in do.
-func (c *call) program(do *action) *cobra.Command {
+func (c *call) program(do *job) *cobra.Command {
 	root := c.command(subcommands[0], do)
 	root.SetOut(c.stdout)
 	root.SetErr(c.stderr)
@@ -97,7 +97,7 @@ func (c *call) program(do *action) *cobra.Command {
 
 // command returns a command with its flags. cobra reads the flags wherever they are; parse reads
 // them again, over the configuration file and the environment.
-func (c *call) command(of subcommand, do *action) *cobra.Command {
+func (c *call) command(of subcommand, do *job) *cobra.Command {
 	words := strings.Fields("server " + of.name)
 	cmd := &cobra.Command{
 		Use: words[len(words)-1], Short: of.about, Args: cobra.ArbitraryArgs,
@@ -201,7 +201,7 @@ func isSwitch(f *flag.Flag) bool {
 
 // parse reads the arguments of a command, and the configuration file that they name, into c. It
 // returns what the command does. An error of the arguments is a usageError or flag.ErrHelp.
-func (c *call) parse(of subcommand, args []string) (action, error) {
+func (c *call) parse(of subcommand, args []string) (job, error) {
 	c.config = defaults()
 	if _, err := c.parseFlags(of, args); err != nil {
 		return nil, err
@@ -229,7 +229,7 @@ func (c *call) parse(of subcommand, args []string) (action, error) {
 }
 
 // parseFlags parses args over the values that c has.
-func (c *call) parseFlags(of subcommand, args []string) (action, error) {
+func (c *call) parseFlags(of subcommand, args []string) (job, error) {
 	flags := flag.NewFlagSet("server", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	if !of.alone {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/limits"
 )
 
 // config is the configuration, as the configuration file and -print-config have it. docs/reference/configuration.md
@@ -146,7 +147,7 @@ func defaults() config {
 		Sources: sourcesConfig{
 			AllowOrigins: []string{}, AllowCIDRs: []string{}, Reading: 64 << 20, Cache: 64 << 20,
 			Limits: fetchConfig{
-				Catalog: 32 << 20, Entries: 100_000, Manifest: svc.MaxManifest, Redirects: 5,
+				Catalog: 32 << 20, Entries: 100_000, Manifest: limits.Manifest, Redirects: 5,
 				HeaderTimeout: "10s", Timeout: "30s",
 			},
 		},

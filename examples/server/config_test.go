@@ -187,7 +187,7 @@ func keysIn(tree map[string]any, table string) (all []string) {
 func parsed(t *testing.T, args ...string) *call {
 	t.Helper()
 	c := &call{args: doubled(args), stdout: io.Discard, stderr: io.Discard}
-	var do action
+	var do job
 	program := c.program(&do)
 	program.SetArgs(c.args)
 	if err := program.Execute(); err != nil {

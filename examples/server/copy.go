@@ -21,7 +21,7 @@ var copyCommand = subcommand{
 	about: "copy all rows of one database into another one, which must be new or empty. It works" +
 		" also while the server uses the first one: it takes one state of it. Start a server on the" +
 		" second one when the copy is done",
-	setup: func(flags *flag.FlagSet, c *call) action {
+	setup: func(flags *flag.FlagSet, c *call) job {
 		from := flags.String("from", "", "the database to read, a `FILE` of SQLite or the URL of a"+
 			" PostgreSQL database; it stays as it is")
 		to := flags.String("to", "", "the database to write, a `FILE` or a URL. It works with the"+

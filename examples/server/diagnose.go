@@ -32,7 +32,7 @@ var diagnoseCommand = subcommand{
 	about: "write a zip archive for support into FILE, which must be new; - is the standard output. It" +
 		" has the version, the system, the configuration, and figures of the database, but no secret" +
 		" and no row",
-	setup: func(flags *flag.FlagSet, c *call) action {
+	setup: func(flags *flag.FlagSet, c *call) job {
 		c.keysFlag(flags)
 		c.addrFlag(flags)
 		return func(ctx context.Context) error {

@@ -14,7 +14,7 @@ var healthCommand = subcommand{
 	name: "health",
 	about: "ask the server that runs on this machine with the same configuration; exit with 0 if it" +
 		" answers and its database does, else with 1",
-	setup: func(flags *flag.FlagSet, c *call) action {
+	setup: func(flags *flag.FlagSet, c *call) job {
 		c.addrFlag(flags)
 		return c.askHealth
 	},

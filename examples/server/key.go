@@ -13,7 +13,7 @@ import (
 var keyCommand = subcommand{
 	name:  "key",
 	about: "print a new API key, also while the server runs",
-	setup: func(flags *flag.FlagSet, c *call) action {
+	setup: func(flags *flag.FlagSet, c *call) job {
 		c.keysFlag(flags)
 		user := flags.String("user", "",
 			"the `ID` of the user that the key is for, who must have a row in the database")

@@ -14,7 +14,7 @@ var keysRotateCommand = subcommand{
 	name: "keys rotate",
 	about: "put new secrets first in the keys file: those of keys prepare, or else new ones. The" +
 		" secrets before stay accepted. A running server takes the file within two seconds",
-	setup: func(flags *flag.FlagSet, c *call) action {
+	setup: func(flags *flag.FlagSet, c *call) job {
 		c.keysFlag(flags)
 		return func(context.Context) error {
 			err := c.changeKeys(func(s *secrets) error {
@@ -35,7 +35,7 @@ var keysPrepareCommand = subcommand{
 	name: "keys prepare",
 	about: "add new secrets to the keys file, which servers accept and do not use yet. With several" +
 		" servers, give the file to all before you run keys rotate",
-	setup: func(flags *flag.FlagSet, c *call) action {
+	setup: func(flags *flag.FlagSet, c *call) job {
 		c.keysFlag(flags)
 		return func(context.Context) error {
 			err := c.changeKeys(func(s *secrets) error {
@@ -56,7 +56,7 @@ var keysResealCommand = subcommand{
 	name: "keys reseal",
 	about: "seal the tokens of all sources under the first sealing key. Run it when all servers use" +
 		" the new secrets",
-	setup: func(flags *flag.FlagSet, c *call) action {
+	setup: func(flags *flag.FlagSet, c *call) job {
 		c.keysFlag(flags)
 		return func(ctx context.Context) error {
 			return c.withKeys(ctx, c.openDatabase, func(_ secrets, service *svc.Service) error {
@@ -71,7 +71,7 @@ var keysRetireCommand = subcommand{
 	name:  "keys retire",
 	takes: "VERSION",
 	about: "remove old secrets from the keys file, unless keys or tokens are under them",
-	setup: func(flags *flag.FlagSet, c *call) action {
+	setup: func(flags *flag.FlagSet, c *call) job {
 		c.keysFlag(flags)
 		force := flags.Bool("force", false,
 			"remove them anyway: the keys under them end, and the tokens under them are lost")

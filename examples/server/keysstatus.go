@@ -18,7 +18,7 @@ var keysStatusCommand = subcommand{
 	name: "keys status",
 	about: "print how many keys and tokens of sources are under which secrets of the keys file, and" +
 		" which keys still have to be used before old secrets can go",
-	setup: func(flags *flag.FlagSet, c *call) action {
+	setup: func(flags *flag.FlagSet, c *call) job {
 		c.keysFlag(flags)
 		limit := flags.Int("limit", 20,
 			"print at most `N` keys that are under old secrets; 0 prints all")

@@ -39,7 +39,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 // read reads the command line, and the configuration that it names. Nil: there is nothing to do.
-func (c *call) read(ctx context.Context) (do action, err error) {
+func (c *call) read(ctx context.Context) (do job, err error) {
 	program := c.program(&do)
 	program.SetArgs(c.args)
 	err = program.ExecuteContext(ctx)

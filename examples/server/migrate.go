@@ -10,7 +10,7 @@ var migrateCommand = subcommand{
 	name: "migrate",
 	about: "print the SQL that the database lacks, for a migration tool. Without such a tool, the" +
 		" server creates and upgrades the tables when it starts",
-	setup: func(flags *flag.FlagSet, c *call) action {
+	setup: func(flags *flag.FlagSet, c *call) job {
 		print := flags.Bool("print", false, "print the SQL and change nothing")
 		all := flags.Bool("all", false,
 			"print the SQL for an empty database; do not open a database")

@@ -12,6 +12,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 	svcclient "github.com/extsvc/svc/client"
 )
 
@@ -20,7 +21,7 @@ var lintCommand = subcommand{
 	takes: "[FILE]",
 	about: "print the mistakes, redundant rows and accidental results in the bundle in FILE, or in" +
 		" the access of the database; exit with 1 if one is an error",
-	setup: func(flags *flag.FlagSet, c *call) action {
+	setup: func(flags *flag.FlagSet, c *call) job {
 		address := urlFlag(flags)
 		var known []string
 		flags.Func("known", "an `ACTION` that the host asks about. Repeat the flag for all of them:"+
@@ -51,9 +52,9 @@ var lintCommand = subcommand{
 var whoCanCommand = subcommand{
 	name:  "who-can",
 	about: "print who may do an action on a bank",
-	setup: func(flags *flag.FlagSet, c *call) action {
+	setup: func(flags *flag.FlagSet, c *call) job {
 		address := urlFlag(flags)
-		action := flags.String("action", svc.ActionRecall, "the `ACTION`")
+		action := flags.String("action", action.Recall, "the `ACTION`")
 		bank := flags.String("bank", "", "the id of the `BANK`")
 		asJSON := flags.Bool("json", false, "print one JSON object")
 		return func(ctx context.Context) error {

@@ -60,7 +60,7 @@ type rows struct {
 
 // command returns the subcommand, with the flags that all commands about rows have.
 func (r rows) command() subcommand {
-	return subcommand{name: r.name, takes: r.takes, about: r.about, setup: func(flags *flag.FlagSet, c *call) action {
+	return subcommand{name: r.name, takes: r.takes, about: r.about, setup: func(flags *flag.FlagSet, c *call) job {
 		address := urlFlag(flags)
 		flags.BoolVar(&c.asJSON, "json", false, "print JSON")
 		if r.secrets {

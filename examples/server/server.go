@@ -21,7 +21,7 @@ import (
 
 var serveCommand = subcommand{
 	about: "serve",
-	setup: func(flags *flag.FlagSet, c *call) action {
+	setup: func(flags *flag.FlagSet, c *call) job {
 		c.serveFlags(flags)
 		print := flags.Bool("print-config", false,
 			"print the configuration, without passwords, and do not serve")

@@ -55,7 +55,7 @@ func (c *call) openTenants(ctx context.Context, toCreate bool) (tenantDatabase, 
 func tenantCommand(
 	name, takes, about string, do func(flags *flag.FlagSet, c *call) func(context.Context, *svc.Tenants) error,
 ) subcommand {
-	return subcommand{name: "tenant " + name, takes: takes, setup: func(flags *flag.FlagSet, c *call) action {
+	return subcommand{name: "tenant " + name, takes: takes, setup: func(flags *flag.FlagSet, c *call) job {
 		flags.BoolVar(&c.asJSON, "json", false, "print JSON")
 		run := do(flags, c)
 		return func(ctx context.Context) (err error) {

@@ -33,7 +33,7 @@ var testCommand = subcommand{
 	takes: "FILE",
 	about: "ask the questions of the \"tests\" in FILE; exit with 1 if an answer is another one. A FILE with" +
 		" other rows is judged alone; one without asks the database, or the server of -url",
-	setup: func(flags *flag.FlagSet, c *call) action {
+	setup: func(flags *flag.FlagSet, c *call) job {
 		address := urlFlag(flags)
 		return func(ctx context.Context) error {
 			tests, rows, err := readTests(c.operand)

@@ -16,7 +16,7 @@ var verifyCommand = subcommand{
 	name: "verify-audit",
 	about: "check the chain of audit records, and print the mark of the newest one; exit with 1 and" +
 		" the number of the first bad record if the chain is broken",
-	setup: func(flags *flag.FlagSet, c *call) action {
+	setup: func(flags *flag.FlagSet, c *call) job {
 		var known []svc.AuditPosition
 		flags.Func("mark", "a `MARK` that an earlier check printed, as NUMBER:HASH. The chain must"+
 			" still have it. Repeat the flag for more", func(text string) error {

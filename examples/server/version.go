@@ -11,7 +11,7 @@ var versionCommand = subcommand{
 	name:  "version",
 	alone: true,
 	about: "print the version of this program; devel where it was built from a clone",
-	setup: func(_ *flag.FlagSet, c *call) action {
+	setup: func(_ *flag.FlagSet, c *call) job {
 		return func(context.Context) error {
 			_, err := fmt.Fprintln(c.stdout, version())
 			return err

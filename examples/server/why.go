@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 	svcclient "github.com/extsvc/svc/client"
 )
 
@@ -30,7 +31,7 @@ var whyCommand = rows{name: "why", about: "say whether somebody may do an action
 	named := holderFlags(flags)
 	q := svc.Question{}
 	flags.StringVar(&q.Sender, "sender", "", "a `SENDER`, as provider:id")
-	flags.StringVar(&q.Action, "action", svc.ActionRecall, "the `ACTION`")
+	flags.StringVar(&q.Action, "action", action.Recall, "the `ACTION`")
 	flags.StringVar(&q.Bank, "bank", "", "the id of the `BANK`")
 	flags.StringVar(&q.Channel, "channel", "", "the `CHANNEL` of the request")
 	flags.StringVar(&q.Topic, "topic", "", "the `TOPIC` of the request")

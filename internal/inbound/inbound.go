@@ -12,6 +12,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/extsvc/svc/internal/token"
+	"github.com/extsvc/svc/limits"
 )
 
 // JSON reads a body strictly. rows is the most rows of its lists. An empty body gives the zero value
@@ -20,7 +21,7 @@ func JSON[T any](text []byte, rows int) (in T, err error) {
 	if len(text) == 0 {
 		return in, nil
 	}
-	err = strictjson.UnmarshalWithin(text, svc.MaxNesting, rows, &in)
+	err = strictjson.UnmarshalWithin(text, limits.Nesting, rows, &in)
 	if wrong, ok := errors.AsType[*strictjson.Error](err); ok {
 		return in, svc.Invalid(wrong.Pointer, bodyProblem(wrong))
 	}

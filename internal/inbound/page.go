@@ -11,6 +11,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/wire"
+	"github.com/extsvc/svc/limits"
 )
 
 // NotACursor says what is wrong with a cursor.
@@ -53,8 +54,8 @@ func positionOf(cursor string) (position []string) {
 	text, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil || json.Unmarshal(text, &position) != nil || len(position) != 2 ||
 		wire.Cursor(position) != cursor || strings.ContainsRune(position[0]+position[1], 0) ||
-		utf8.RuneCountInString(position[0]) > svc.MaxNameLength ||
-		utf8.RuneCountInString(position[1]) > svc.MaxIDLength {
+		utf8.RuneCountInString(position[0]) > limits.NameLength ||
+		utf8.RuneCountInString(position[1]) > limits.IDLength {
 		return nil
 	}
 	return position

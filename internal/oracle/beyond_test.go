@@ -15,6 +15,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/memstore"
 )
@@ -86,7 +87,7 @@ func (p *trials) build(ctx context.Context, c *scene, store svc.Store) error {
 		_ = service.Close()
 		delete(c.rows.policies, "gone")
 		remove := svc.AccessNames{Policies: []string{"gone"}}
-		if err := put(ctx, store, svc.AccessWrite{Remove: remove, Targets: []svc.Target{{Kind: svc.TargetPolicy, ID: "gone"}}}); err != nil {
+		if err := put(ctx, store, svc.AccessWrite{Remove: remove, Targets: []svc.Target{{Kind: event.TargetPolicy, ID: "gone"}}}); err != nil {
 			return err
 		}
 		c.s, err = p.open(store)

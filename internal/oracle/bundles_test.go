@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 )
 
 func (c *scene) createAccount() attempt {
@@ -12,7 +13,7 @@ func (c *scene) createAccount() attempt {
 	if c.IntN(6) == 0 {
 		row.OwnerUserID = "u5"
 	}
-	a := attempt{name: "ServiceAccounts.Create", need: []string{svc.ActionAccountsManage}, call: func(by svc.Principal) error {
+	a := attempt{name: "ServiceAccounts.Create", need: []string{action.AccountsManage}, call: func(by svc.Principal) error {
 		_, err := c.s.ServiceAccounts.Create(c.ctx, by, row)
 		return err
 	}}
@@ -52,7 +53,7 @@ func (c *scene) patchAccount() attempt {
 		patch.ScopingPolicyID = &svc.TextPatch{Value: &row.ScopingPolicyID}
 	}
 	a := attempt{
-		name: "ServiceAccounts.Patch", need: []string{svc.ActionAccountsManage}, wrong: unless(found, svc.CodeNotFound), refused: refused,
+		name: "ServiceAccounts.Patch", need: []string{action.AccountsManage}, wrong: unless(found, svc.CodeNotFound), refused: refused,
 		after: c.rows.changed(svc.Bundle{ServiceAccounts: []svc.ServiceAccount{row}}),
 		call: func(by svc.Principal) error {
 			_, err := c.s.ServiceAccounts.Patch(c.ctx, by, id, patch, tags...)
@@ -72,7 +73,7 @@ func (c *scene) deleteAccount() attempt {
 	after := c.rows.clone()
 	after.dropAccount(id)
 	return attempt{
-		name: "ServiceAccounts.Delete", need: []string{svc.ActionAccountsManage}, wrong: unless(found, svc.CodeNotFound), refused: refused,
+		name: "ServiceAccounts.Delete", need: []string{action.AccountsManage}, wrong: unless(found, svc.CodeNotFound), refused: refused,
 		after: after,
 		call:  func(by svc.Principal) error { return c.s.ServiceAccounts.Delete(c.ctx, by, id, tags...) },
 	}
@@ -90,7 +91,7 @@ func (c *scene) createOwn() attempt {
 	row := c.drawnAccount(c.one(append(sceneAccounts, "s3")))
 	row.OwnerUserID = ""
 	given := row
-	a := attempt{name: "MyServiceAccounts.Create", need: []string{svc.ActionAccountsWrite}, call: func(by svc.Principal) error {
+	a := attempt{name: "MyServiceAccounts.Create", need: []string{action.AccountsWrite}, call: func(by svc.Principal) error {
 		_, err := c.s.MyServiceAccounts.Create(c.ctx, by, given)
 		return err
 	}}
@@ -113,7 +114,7 @@ func (c *scene) createOwn() attempt {
 func (c *scene) changeOwn() attempt {
 	id := c.one(sceneAccounts)
 	row, found := c.rows.accounts[id]
-	a := attempt{name: "MyServiceAccounts.Patch", need: []string{svc.ActionAccountsWrite}, after: c.rows.clone()}
+	a := attempt{name: "MyServiceAccounts.Patch", need: []string{action.AccountsWrite}, after: c.rows.clone()}
 	a.wrong = unless(found && row.OwnerUserID == c.owner(), svc.CodeNotFound)
 	if c.by.Kind == svc.KindHost {
 		a.first = refusedAtOnce
@@ -185,8 +186,8 @@ func (c *scene) write() attempt {
 func lists(b svc.Bundle, all bool) (need []string) {
 	for i, n := range []int{len(b.Users), len(b.Groups), len(b.ServiceAccounts), len(b.Policies), len(b.Attachments), len(b.BankPolicies)} {
 		if n > 0 || all {
-			need = append(need, []string{svc.ActionUsersWrite, svc.ActionGroupsWrite, svc.ActionAccountsManage, svc.ActionPoliciesWrite,
-				svc.ActionAttachmentsWrite, svc.ActionBanksWrite}[i])
+			need = append(need, []string{action.UsersWrite, action.GroupsWrite, action.AccountsManage, action.PoliciesWrite,
+				action.AttachmentsWrite, action.BanksWrite}[i])
 		}
 	}
 	return need

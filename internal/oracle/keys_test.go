@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 )
 
 // holder draws whose keys an attempt is about: row tells whether a service account exists.
@@ -32,11 +33,11 @@ func (c *scene) onKeys(name string) (attempt, svc.Identity) {
 	case c.by.Kind == svc.KindServiceAccount || c.by.ScopingPolicyID != "":
 		a.first = refusedAtOnce
 	case real.Kind == svc.KindUser:
-		a.need = []string{svc.ActionUsersWrite}
+		a.need = []string{action.UsersWrite}
 	case holder == real:
-		a.need = []string{svc.ActionAccountsManage}
+		a.need = []string{action.AccountsManage}
 	default:
-		a.need = []string{svc.ActionAccountKeysWrite}
+		a.need = []string{action.AccountKeysWrite}
 	}
 	return a, holder
 }
@@ -73,7 +74,7 @@ func (c *scene) readable(id string) bool {
 	if !c.rows.knows(id) || c.rows.builtin(id) || c.by.Kind == svc.KindHost {
 		return c.rows.knows(id)
 	}
-	if c.o.allows(c.o.may(c.rows, c.by), svc.ActionPoliciesRead) {
+	if c.o.allows(c.o.may(c.rows, c.by), action.PoliciesRead) {
 		return true
 	}
 	for key := range c.rows.attached {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 )
 
 // attempts draw one call each.
@@ -24,7 +25,7 @@ func (c *scene) createUser() attempt {
 	if c.IntN(2) == 0 {
 		u.Channels = []svc.Channel{c.sender()}
 	}
-	a := attempt{name: "Users.Create", need: []string{svc.ActionUsersWrite}, call: func(by svc.Principal) error {
+	a := attempt{name: "Users.Create", need: []string{action.UsersWrite}, call: func(by svc.Principal) error {
 		_, err := c.s.Users.Create(c.ctx, by, u)
 		return err
 	}}
@@ -61,7 +62,7 @@ func (c *scene) patchUser() attempt {
 	}
 	tags, refused := c.tags(c.rows.users[id].ETag(), found)
 	return attempt{
-		name: "Users.Patch", need: []string{svc.ActionUsersWrite}, wrong: unless(found, svc.CodeNotFound), refused: refused,
+		name: "Users.Patch", need: []string{action.UsersWrite}, wrong: unless(found, svc.CodeNotFound), refused: refused,
 		after: c.rows.changed(svc.Bundle{Users: []svc.User{u}}),
 		call: func(by svc.Principal) error {
 			_, err := c.s.Users.Patch(c.ctx, by, id, patch, tags...)
@@ -78,7 +79,7 @@ func (c *scene) deleteUser() attempt {
 	after.dropUser(id)
 	left := found || len(after.keys) < len(c.rows.keys)
 	return attempt{
-		name: "Users.Delete", need: []string{svc.ActionUsersWrite}, wrong: unless(left, svc.CodeNotFound), refused: refused, after: after,
+		name: "Users.Delete", need: []string{action.UsersWrite}, wrong: unless(left, svc.CodeNotFound), refused: refused, after: after,
 		call: func(by svc.Principal) error { return c.s.Users.Delete(c.ctx, by, id, tags...) },
 	}
 }
@@ -87,7 +88,7 @@ func (c *scene) addChannel() attempt {
 	id, ch := c.one(sceneUsers), c.sender()
 	u, found := c.rows.users[id]
 	a := attempt{
-		name: "Users.AddChannel", need: []string{svc.ActionUsersWrite}, wrong: unless(found, svc.CodeNotFound),
+		name: "Users.AddChannel", need: []string{action.UsersWrite}, wrong: unless(found, svc.CodeNotFound),
 		call: func(by svc.Principal) error { return c.s.Users.AddChannel(c.ctx, by, id, ch) },
 	}
 	if c.rows.held(ch) {
@@ -110,7 +111,7 @@ func (c *scene) removeChannel() attempt {
 	found := slices.Contains(u.Channels, ch)
 	u.Channels = slices.DeleteFunc(append([]svc.Channel{}, u.Channels...), func(have svc.Channel) bool { return have == ch })
 	return attempt{
-		name: "Users.RemoveChannel", need: []string{svc.ActionUsersWrite}, wrong: unless(found, svc.CodeNotFound),
+		name: "Users.RemoveChannel", need: []string{action.UsersWrite}, wrong: unless(found, svc.CodeNotFound),
 		after: c.rows.changed(svc.Bundle{Users: []svc.User{u}}),
 		call:  func(by svc.Principal) error { return c.s.Users.RemoveChannel(c.ctx, by, id, ch) },
 	}
@@ -119,7 +120,7 @@ func (c *scene) removeChannel() attempt {
 func (c *scene) createGroup() attempt {
 	g := svc.Group{ID: c.one(append(sceneGroups, "g3"))}
 	g.DisplayName, g.Members = g.ID, c.some(sceneUsers)
-	a := attempt{name: "Groups.Create", need: []string{svc.ActionGroupsWrite}, call: func(by svc.Principal) error {
+	a := attempt{name: "Groups.Create", need: []string{action.GroupsWrite}, call: func(by svc.Principal) error {
 		_, err := c.s.Groups.Create(c.ctx, by, g)
 		return err
 	}}
@@ -143,7 +144,7 @@ func (c *scene) patchGroup() attempt {
 	tags, refused := c.tags(g.ETag(), found)
 	g.DisplayName = name
 	return attempt{
-		name: "Groups.Patch", need: []string{svc.ActionGroupsWrite}, wrong: unless(found, svc.CodeNotFound), refused: refused,
+		name: "Groups.Patch", need: []string{action.GroupsWrite}, wrong: unless(found, svc.CodeNotFound), refused: refused,
 		after: c.rows.changed(svc.Bundle{Groups: []svc.Group{g}}),
 		call: func(by svc.Principal) error {
 			_, err := c.s.Groups.Patch(c.ctx, by, id, svc.GroupPatch{DisplayName: &name}, tags...)
@@ -159,7 +160,7 @@ func (c *scene) deleteGroup() attempt {
 	after := c.rows.clone()
 	after.dropGroup(id)
 	return attempt{
-		name: "Groups.Delete", need: []string{svc.ActionGroupsWrite}, wrong: unless(found, svc.CodeNotFound), refused: refused, after: after,
+		name: "Groups.Delete", need: []string{action.GroupsWrite}, wrong: unless(found, svc.CodeNotFound), refused: refused, after: after,
 		call: func(by svc.Principal) error { return c.s.Groups.Delete(c.ctx, by, id, tags...) },
 	}
 }
@@ -168,7 +169,7 @@ func (c *scene) addMembers() attempt {
 	id, users := c.one(sceneGroups), c.some(sceneUsers)
 	g, found := c.rows.groups[id]
 	a := attempt{
-		name: "Groups.AddMembers", need: []string{svc.ActionGroupsWrite}, wrong: unless(found, svc.CodeNotFound),
+		name: "Groups.AddMembers", need: []string{action.GroupsWrite}, wrong: unless(found, svc.CodeNotFound),
 		call: func(by svc.Principal) error { return c.s.Groups.AddMembers(c.ctx, by, id, users...) },
 	}
 	if found && !c.allUsers(users) {
@@ -188,7 +189,7 @@ func (c *scene) removeMembers() attempt {
 	found := slices.Contains(g.Members, user)
 	g.Members = slices.DeleteFunc(append([]string{}, g.Members...), func(have string) bool { return have == user })
 	return attempt{
-		name: "Groups.RemoveMembers", need: []string{svc.ActionGroupsWrite}, wrong: unless(found, svc.CodeNotFound),
+		name: "Groups.RemoveMembers", need: []string{action.GroupsWrite}, wrong: unless(found, svc.CodeNotFound),
 		after: c.rows.changed(svc.Bundle{Groups: []svc.Group{g}}),
 		call:  func(by svc.Principal) error { return c.s.Groups.RemoveMembers(c.ctx, by, id, user) },
 	}
@@ -197,7 +198,7 @@ func (c *scene) removeMembers() attempt {
 func (c *scene) createPolicy() attempt {
 	p := svc.Policy{ID: c.oneOf(scenePolicies, sceneBuiltins[:1], []string{"p6", "gone", "gone"}), Document: []byte(c.rightsDocument())}
 	p.DisplayName = p.ID
-	a := attempt{name: "Policies.Create", need: []string{svc.ActionPoliciesWrite}, call: func(by svc.Principal) error {
+	a := attempt{name: "Policies.Create", need: []string{action.PoliciesWrite}, call: func(by svc.Principal) error {
 		_, err := c.s.Policies.Create(c.ctx, by, p)
 		return err
 	}}
@@ -228,7 +229,7 @@ func (c *scene) patchPolicy() attempt {
 		p.Document = []byte(c.rightsDocument())
 		patch.Document = p.Document
 	}
-	a := attempt{name: "Policies.Patch", need: []string{svc.ActionPoliciesWrite}, wrong: unless(found, svc.CodeNotFound)}
+	a := attempt{name: "Policies.Patch", need: []string{action.PoliciesWrite}, wrong: unless(found, svc.CodeNotFound)}
 	var tags []string
 	if c.rows.builtin(id) {
 		a.refused = string(svc.CodeBuiltin)
@@ -248,7 +249,7 @@ func (c *scene) deletePolicy() attempt {
 	p, found := c.rows.policies[id]
 	tags, refused := c.tags(p.ETag(), found)
 	a := attempt{
-		name: "Policies.Delete", need: []string{svc.ActionPoliciesWrite}, wrong: unless(found || c.rows.builtin(id), svc.CodeNotFound),
+		name: "Policies.Delete", need: []string{action.PoliciesWrite}, wrong: unless(found || c.rows.builtin(id), svc.CodeNotFound),
 		refused: refused,
 		call:    func(by svc.Principal) error { return c.s.Policies.Delete(c.ctx, by, id, tags...) },
 	}
@@ -273,7 +274,7 @@ func (c *scene) attach() attempt {
 		found = has(c.rows.groups, at.Principal.ID)
 	}
 	return attempt{
-		name: "Policies.Attach", need: []string{svc.ActionAttachmentsWrite}, wrong: unless(found && c.rows.knows(at.PolicyID), svc.CodeInvalid),
+		name: "Policies.Attach", need: []string{action.AttachmentsWrite}, wrong: unless(found && c.rows.knows(at.PolicyID), svc.CodeInvalid),
 		after: c.rows.changed(svc.Bundle{Attachments: []svc.Attachment{at}}),
 		call:  func(by svc.Principal) error { return c.s.Policies.Attach(c.ctx, by, at) },
 	}
@@ -287,7 +288,7 @@ func (c *scene) detach() attempt {
 	after := c.rows.clone()
 	delete(after.attached, key)
 	return attempt{
-		name: "Policies.Detach", need: []string{svc.ActionAttachmentsWrite}, wrong: unless(has(c.rows.attached, key), svc.CodeNotFound),
+		name: "Policies.Detach", need: []string{action.AttachmentsWrite}, wrong: unless(has(c.rows.attached, key), svc.CodeNotFound),
 		after: after,
 		call:  func(by svc.Principal) error { return c.s.Policies.Detach(c.ctx, by, key) },
 	}
@@ -298,7 +299,7 @@ func (c *scene) setBank() attempt {
 	was, found := c.rows.banks[p.BankID]
 	tags, refused := c.tags(svc.BankPolicy{BankID: p.BankID, Document: []byte(was)}.ETag(), found)
 	return attempt{
-		name: "Banks.SetPolicy", need: []string{svc.ActionBanksWrite}, refused: refused, after: c.rows.changed(svc.Bundle{BankPolicies: []svc.BankPolicy{p}}),
+		name: "Banks.SetPolicy", need: []string{action.BanksWrite}, refused: refused, after: c.rows.changed(svc.Bundle{BankPolicies: []svc.BankPolicy{p}}),
 		call: func(by svc.Principal) error {
 			_, err := c.s.Banks.SetPolicy(c.ctx, by, p, tags...)
 			return err
@@ -313,7 +314,7 @@ func (c *scene) removeBank() attempt {
 	after := c.rows.clone()
 	delete(after.banks, bank)
 	return attempt{
-		name: "Banks.RemovePolicy", need: []string{svc.ActionBanksWrite}, wrong: unless(found, svc.CodeNotFound), refused: refused, after: after,
+		name: "Banks.RemovePolicy", need: []string{action.BanksWrite}, wrong: unless(found, svc.CodeNotFound), refused: refused, after: after,
 		call: func(by svc.Principal) error { return c.s.Banks.RemovePolicy(c.ctx, by, bank, tags...) },
 	}
 }

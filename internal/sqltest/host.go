@@ -13,6 +13,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 )
 
 // Host is an application with a table of its own in the database of its store.
@@ -161,7 +162,7 @@ func rollsBack(t *testing.T, h Host) {
 		is.Equal(h.Count(table), 0)
 	}
 	is.NoErr(WriteAll(t.Context(), h.Store)) // nothing is in the way
-	is.Equal(h.AwaitEvent().Action, svc.EventAction(""))
+	is.Equal(h.AwaitEvent().Action, event.Action(""))
 }
 
 // A transaction sees its own writes. Others see them, and get the events, when it commits.
@@ -246,7 +247,7 @@ func removes(t *testing.T, h Host) {
 		tx := h.Begin()
 		var gone []svc.Target
 		is.NoErr(tx.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
-			remove, of := svc.AccessNames{Users: []string{"alice"}}, []svc.Target{{Kind: svc.TargetUser, ID: "alice"}}
+			remove, of := svc.AccessNames{Users: []string{"alice"}}, []svc.Target{{Kind: event.TargetUser, ID: "alice"}}
 			return svc.AccessWrite{Remove: remove, Targets: of, Gone: func(g []svc.Target) { gone = g }}, nil
 		}))
 		is.Equal(gone, []svc.Target{source.Target()})
@@ -258,5 +259,5 @@ func removes(t *testing.T, h Host) {
 	is.True(errors.Is(err, svc.ErrNotFound))
 	changes, err := h.Store.Changes(t.Context(), before)
 	is.NoErr(err)
-	is.Equal(changes.Targets, []svc.Target{{Kind: svc.TargetUser, ID: "alice"}, source.Target()})
+	is.Equal(changes.Targets, []svc.Target{{Kind: event.TargetUser, ID: "alice"}, source.Target()})
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 )
 
 // ReadKey reads a key: svc.ErrNotFound when there is none.
@@ -98,12 +99,12 @@ func Calls(ctx context.Context, store svc.FullStore) map[string]func() error {
 		"svc_api_keys_last_use":        keys(svc.APIKeyPage{KeyQuery: svc.KeyQuery{UnusedSince: time.Now()}}),
 		"svc_api_keys_scoping":         keys(svc.APIKeyPage{ScopingPolicyID: "p"}),
 		"svc_api_keys_holder":          keys(svc.APIKeyPage{Holder: user}),
-		"svc_service_accounts_owner":   list(svc.AccessPage{Kind: svc.TargetServiceAccount, User: "u"}),
-		"svc_service_accounts_scoping": list(svc.AccessPage{Kind: svc.TargetServiceAccount, Policy: "p"}),
-		"svc_attachments_policy":       list(svc.AccessPage{Kind: svc.TargetAttachment, Policy: "p"}),
-		"svc_attachments":              list(svc.AccessPage{Kind: svc.TargetAttachment, Group: "g"}),
-		"svc_channels_user":            list(svc.AccessPage{Kind: svc.TargetChannel, User: "u"}),
-		"svc_group_members":            list(svc.AccessPage{Kind: svc.TargetMember, Group: "g"}),
+		"svc_service_accounts_owner":   list(svc.AccessPage{Kind: event.TargetServiceAccount, User: "u"}),
+		"svc_service_accounts_scoping": list(svc.AccessPage{Kind: event.TargetServiceAccount, Policy: "p"}),
+		"svc_attachments_policy":       list(svc.AccessPage{Kind: event.TargetAttachment, Policy: "p"}),
+		"svc_attachments":              list(svc.AccessPage{Kind: event.TargetAttachment, Group: "g"}),
+		"svc_channels_user":            list(svc.AccessPage{Kind: event.TargetChannel, User: "u"}),
+		"svc_group_members":            list(svc.AccessPage{Kind: event.TargetMember, Group: "g"}),
 		"svc_templates_installed": func() error {
 			return failure(store.Installations(ctx, svc.InstallationPage{Limit: 10}))
 		},

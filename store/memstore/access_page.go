@@ -5,47 +5,48 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/text"
 )
 
 // page returns copies of the rows of one chunk of a list.
 func (s *Store) page(page svc.AccessPage) (b svc.Bundle) {
 	switch page.Kind {
-	case svc.TargetUser:
+	case event.TargetUser:
 		b.Users = chunk(s.users, page, page.After, strings.Compare, withoutChannels,
 			func(u svc.User) bool { return has(u, page.Text) })
-	case svc.TargetGroup:
+	case event.TargetGroup:
 		b.Groups = chunk(s.groups, page, page.After, strings.Compare, withoutMembers,
 			func(g svc.Group) bool {
 				return page.User == "" || slices.Contains(g.Members, page.User)
 			})
-	case svc.TargetServiceAccount:
+	case event.TargetServiceAccount:
 		b.ServiceAccounts = chunk(s.serviceAccounts, page, page.After, strings.Compare, same,
 			func(a svc.ServiceAccount) bool {
 				return or(page.User, a.OwnerUserID) && or(page.Policy, a.ScopingPolicyID)
 			})
-	case svc.TargetPolicy:
+	case event.TargetPolicy:
 		b.Policies = chunk(s.policies, page, page.After, strings.Compare, clonePolicy,
 			func(svc.Policy) bool { return true })
-	case svc.TargetBankPolicy:
+	case event.TargetBankPolicy:
 		b.BankPolicies = chunk(s.bankPolicies, page, page.After, strings.Compare, cloneBankPolicy,
 			func(svc.BankPolicy) bool { return true })
-	case svc.TargetTest:
+	case event.TargetTest:
 		b.Tests = chunk(s.tests, page, page.After, strings.Compare, same, func(svc.AccessTest) bool { return true })
-	case svc.TargetAttachment:
+	case event.TargetAttachment:
 		after := svc.Target{ID: page.After}.Attachment()
 		b.Attachments = chunk(s.attachments, page, after, byPrincipal, same,
 			func(a svc.Attachment) bool {
 				return or(page.Policy, a.PolicyID) &&
 					to(page.User, svc.GrantedToUser, a) && to(page.Group, svc.GrantedToGroup, a)
 			})
-	case svc.TargetChannel:
+	case event.TargetChannel:
 		after := svc.Target{ID: page.After}.Channel()
 		channels := cut(s.users[page.User].Channels, page, after, compareChannels)
 		for some := range slices.Chunk(channels, partSize) {
 			b.Users = append(b.Users, cloneUser(svc.User{ID: page.User, Channels: some}))
 		}
-	case svc.TargetMember:
+	case event.TargetMember:
 		members := cut(s.groups[page.Group].Members, page, page.After, strings.Compare)
 		if len(members) > 0 {
 			b.Groups = []svc.Group{cloneGroup(svc.Group{ID: page.Group, Members: members})}

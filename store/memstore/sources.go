@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/limits"
 )
 
 // CreateSource implements [svc.SourceStore].
@@ -95,7 +96,7 @@ func (s *Store) KeepSourceFile(ctx context.Context, key svc.SourceKey, file svc.
 
 // forgetFiles deletes the oldest files of a source above the limit, but never its catalogue.
 func (s *Store) forgetFiles(files map[string]svc.SourceFile) {
-	most := svc.MaxSourceFiles
+	most := limits.SourceFiles
 	if _, there := files[""]; there {
 		most++
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/limits"
 )
 
 // CreateTemplate implements [svc.TemplateStore].
@@ -87,7 +88,7 @@ func (s *Store) keepVersion(was svc.Template, number int64) {
 	}
 	kept := append([]svc.TemplateVersion{version}, s.versions[was.TemplateKey]...)
 	put(s, s.versions, was.TemplateKey, slices.DeleteFunc(kept, func(v svc.TemplateVersion) bool {
-		return v.Number < number-svc.MaxTemplateVersions
+		return v.Number < number-limits.TemplateVersions
 	}))
 }
 

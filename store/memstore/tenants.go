@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 )
 
 // Tenants is a [svc.TenantStore] in memory. Create one with [NewTenants]. All methods are safe for
@@ -42,7 +43,7 @@ func (t *Tenants) AwaitChange(ctx context.Context, since int64) error {
 func (t *Tenants) record(name string) {
 	t.changes.mu.Lock()
 	defer t.changes.mu.Unlock()
-	t.changes.recordChange(svc.Target{Kind: svc.TargetTenant, ID: name})
+	t.changes.recordChange(svc.Target{Kind: event.TargetTenant, ID: name})
 }
 
 // CreateTenant implements [svc.TenantStore].

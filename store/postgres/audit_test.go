@@ -16,6 +16,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
@@ -198,8 +199,8 @@ func trial(c *clerk, round string, at int, happens meanwhile, rival bool, mutate
 	}
 	defer func() { _ = tx.Rollback() }()
 	event := svc.Event{
-		ID: uuid.Must(uuid.NewV7()), Time: time.Unix(2e9, 0).UTC(), Actor: svc.Host.Identity(), Action: svc.EventTemplateCreated,
-		Target: svc.Target{Kind: svc.TargetTemplate, ID: round + "-late", Scope: svc.ScopeServer},
+		ID: uuid.Must(uuid.NewV7()), Time: time.Unix(2e9, 0).UTC(), Actor: svc.Host.Identity(), Action: event.TemplateCreated,
+		Target: svc.Target{Kind: event.TargetTemplate, ID: round + "-late", Scope: svc.ScopeServer},
 	}
 	err = sqlstore.Tx(tx, postgres.Dialect()).QueueAudit(ctx, []svc.Event{event}, nil) // no mutation of this transaction makes others wait
 	if err != nil {
@@ -419,8 +420,8 @@ func TestForgetUserInTheQueue(t *testing.T) {
 	is.NoErr(err)
 	defer tx.Rollback()
 	late := svc.Event{
-		ID: uuid.Must(uuid.NewV7()), Time: time.Unix(2e9, 0).UTC(), Actor: svc.Host.Identity(), Action: svc.EventTemplateCreated,
-		Target: svc.Target{Kind: svc.TargetTemplate, ID: "late", Scope: svc.ScopeServer},
+		ID: uuid.Must(uuid.NewV7()), Time: time.Unix(2e9, 0).UTC(), Actor: svc.Host.Identity(), Action: event.TemplateCreated,
+		Target: svc.Target{Kind: event.TargetTemplate, ID: "late", Scope: svc.ScopeServer},
 	}
 	is.NoErr(sqlstore.Tx(tx, postgres.Dialect()).QueueAudit(ctx, []svc.Event{late}, nil))
 	is.NoErr(c.service.Access.Apply(ctx, svc.Host, svc.Bundle{Users: []svc.User{{ID: "alice", DisplayName: name + " II"}}}))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/limits"
 	"github.com/extsvc/svc/store/memstore"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
@@ -34,7 +35,7 @@ func ExampleKeyRate() {
 }
 
 // slowly allows no further request while a test runs.
-func slowly(burst int) svc.Rate { return svc.Rate{PerSecond: svc.MinRate, Burst: burst} }
+func slowly(burst int) svc.Rate { return svc.Rate{PerSecond: limits.LeastRate, Burst: burst} }
 
 // Of requests to several processes at once, as many pass as the burst allows. The first ones make the table.
 func TestKeyRateIsExact(t *testing.T) {
@@ -84,7 +85,7 @@ func TestKeyRate(t *testing.T) {
 	}
 	is.Equal(take(plain, "other", slowly(3)), svc.Allowance{Remaining: 2})
 	is.Equal(take(plain, "k", slowly(5)), svc.Allowance{Remaining: 1}) // three are used, and this one
-	is.Equal(take(plain, "k", svc.Rate{PerSecond: 2 * svc.MinRate, Burst: 5}), svc.Allowance{})
+	is.Equal(take(plain, "k", svc.Rate{PerSecond: 2 * limits.LeastRate, Burst: 5}), svc.Allowance{})
 	is.Equal(take(plain, "k", slowly(2)), svc.Allowance{Refused: true})
 
 	tenant := "a"
@@ -101,7 +102,7 @@ func TestKeyRate(t *testing.T) {
 	_, err = pool.Exec(t.Context(), `UPDATE svc_key_rates SET until = 0 WHERE key = 'other'`)
 	is.NoErr(err)
 	for range 1024 { // unused rows go after so many requests
-		_, err = plain(r, "busy", svc.Rate{PerSecond: svc.MaxRate, Burst: svc.MaxBurst})
+		_, err = plain(r, "busy", svc.Rate{PerSecond: limits.Rate, Burst: limits.Burst})
 		is.NoErr(err)
 	}
 	var rows int

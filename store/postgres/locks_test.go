@@ -10,6 +10,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
 )
@@ -221,7 +222,7 @@ func (h host) writesOthers(by svc.Principal, id string) {
 	_, err = h.Service.Templates.Patch(ctx, by, "other", svc.TemplatePatch{Name: &id})
 	is.NoErr(err)
 	is.NoErr(sqltest.CreateTemplate(ctx, h.Service, id))
-	allowed, err := h.Service.May(ctx, by, svc.ActionUsersRead, "*")
+	allowed, err := h.Service.May(ctx, by, action.UsersRead, "*")
 	is.NoErr(err)
 	is.True(allowed)
 }

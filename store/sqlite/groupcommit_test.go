@@ -16,6 +16,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/sqlite"
 	"github.com/extsvc/svc/store/sqlstore"
@@ -169,7 +170,7 @@ func TestOneOfSeveralFails(t *testing.T) {
 	}
 	changes, err := c.store.Changes(t.Context(), 0)
 	is.NoErr(err)
-	is.Equal(changes.Targets, []svc.Target{source(1).Target(), {Kind: svc.TargetUser, ID: "alice"}})
+	is.Equal(changes.Targets, []svc.Target{source(1).Target(), {Kind: event.TargetUser, ID: "alice"}})
 }
 
 func nothing(svc.Bundle) (svc.AccessWrite, error) { return svc.Bundle{}.Write(), nil }

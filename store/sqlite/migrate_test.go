@@ -18,6 +18,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/sqlite"
@@ -307,7 +308,7 @@ func TestUsersAreFolded(t *testing.T) {
 	store := open(t, path)
 	for text, want := range map[string]string{"éri": "ÉRIC", "ZOÉ": "ÉRIC", "bo": "Bob", "b@x": "Bob"} {
 		var found []string
-		_, err := store.ReadAccess(t.Context(), svc.AccessRead{Page: &svc.AccessPage{Kind: svc.TargetUser, Text: text, Limit: 9}}, func(b svc.Bundle) error {
+		_, err := store.ReadAccess(t.Context(), svc.AccessRead{Page: &svc.AccessPage{Kind: event.TargetUser, Text: text, Limit: 9}}, func(b svc.Bundle) error {
 			for _, u := range b.Users {
 				found = append(found, u.ID)
 			}

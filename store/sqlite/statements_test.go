@@ -14,6 +14,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/sqlite"
@@ -72,7 +73,7 @@ func TestPlans(t *testing.T) {
 	is.NoErr(store.CreateSource(t.Context(), svc.Source{SourceKey: sqltest.Source}))
 	calls := sqltest.Calls(t.Context(), store)
 	calls["svc_attachments of all"] = func() error {
-		page := svc.AccessPage{Kind: svc.TargetAttachment, After: "a/b/c", Limit: 1}
+		page := svc.AccessPage{Kind: event.TargetAttachment, After: "a/b/c", Limit: 1}
 		_, err := store.ReadAccess(t.Context(), svc.AccessRead{Page: &page}, func(svc.Bundle) error { return nil })
 		return err
 	}

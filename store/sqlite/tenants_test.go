@@ -17,6 +17,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/sqlite"
 	"github.com/extsvc/svc/store/sqlstore"
@@ -309,7 +310,7 @@ func TestOutboxOfTenants(t *testing.T) {
 		is.NoErr(err)
 		is.NoErr(store.(*sqlite.Store).AddEvents(t.Context(), []svc.Event{{
 			ID: uuid.Must(uuid.NewV7()), Time: time.Now(), Actor: svc.Identity{Kind: svc.KindHost},
-			Action: svc.EventAccessWritten, Target: svc.Target{Kind: svc.TargetUser, ID: id}, Tenant: "a",
+			Action: event.AccessWritten, Target: svc.Target{Kind: event.TargetUser, ID: id}, Tenant: "a",
 		}}))
 		if id == "w" {
 			defer end()
@@ -339,7 +340,7 @@ func TestOnEventUsesTenants(t *testing.T) {
 	var tenants *svc.Tenants
 	var told, used atomic.Int32
 	tenants = serviceTenants(t, in, svc.TenantsConfig{Config: svc.Config{Events: svc.EventConfig{OnEvent: func(ctx context.Context, e svc.Event) {
-		if e.Target.Kind != svc.TargetUser {
+		if e.Target.Kind != event.TargetUser {
 			return
 		}
 		told.Add(1)

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/text"
 )
 
@@ -53,39 +54,39 @@ func (l *listing) chunk(order string, page svc.AccessPage) {
 // page yields one chunk of a list. Each filter has an index in the order of the list.
 func (s session) page(ctx context.Context, p *parts, page svc.AccessPage) (err error) {
 	switch page.Kind {
-	case svc.TargetUser:
+	case event.TargetUser:
 		err = s.pageOfUsers(ctx, p, page)
-	case svc.TargetGroup:
+	case event.TargetGroup:
 		l := groupsOf(page)
 		read(ctx, s, &err, p, &p.Groups, scanPagedGroup, nil, l.query, l.parameters...)
-	case svc.TargetServiceAccount:
+	case event.TargetServiceAccount:
 		l := list(selectServiceAccounts)
 		l.equal(`a.owner_user_id`, page.User)
 		l.equal(`a.scoping_policy_id`, page.Policy)
 		l.after(`a.id`, page.After)
 		l.chunk(`a.id`, page)
 		read(ctx, s, &err, p, &p.ServiceAccounts, scanServiceAccount, nil, l.query, l.parameters...)
-	case svc.TargetPolicy:
+	case event.TargetPolicy:
 		l := list(selectPolicies)
 		l.after(`id`, page.After)
 		l.chunk(`id`, page)
 		read(ctx, s, &err, p, &p.Policies, scanPolicy, nil, l.query, l.parameters...)
-	case svc.TargetBankPolicy:
+	case event.TargetBankPolicy:
 		l := list(selectBankPolicies)
 		l.after(`bank_id`, page.After)
 		l.chunk(`bank_id`, page)
 		read(ctx, s, &err, p, &p.BankPolicies, scanBankPolicy, nil, l.query, l.parameters...)
-	case svc.TargetTest:
+	case event.TargetTest:
 		l := list(selectTests)
 		l.after(`t.id`, page.After)
 		l.chunk(`t.id`, page)
 		read(ctx, s, &err, p, &p.Tests, scanTest, nil, l.query, l.parameters...)
-	case svc.TargetAttachment:
+	case event.TargetAttachment:
 		l := attachmentsOf(page)
 		read(ctx, s, &err, p, &p.Attachments, scanAttachment, nil, l.query, l.parameters...)
-	case svc.TargetChannel:
+	case event.TargetChannel:
 		err = s.channelsOf(ctx, p, page)
-	case svc.TargetMember:
+	case event.TargetMember:
 		err = s.membersOf(ctx, p, page)
 	default:
 		err = fmt.Errorf("there are no lists of kind %q: ask for another", page.Kind)

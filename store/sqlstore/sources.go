@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/limits"
 )
 
 // CreateSource implements [svc.SourceStore].
@@ -112,13 +113,13 @@ func (s *Store) KeepSourceFile(ctx context.Context, key svc.SourceKey, file svc.
 	})
 }
 
-// forgetFiles deletes the oldest files of a source beyond MaxSourceFiles. It never deletes the
+// forgetFiles deletes the oldest files of a source beyond limits.SourceFiles. It never deletes the
 // catalogue, whose path is empty.
 var forgetFiles = `DELETE FROM svc_source_files
 	WHERE scope = $1 AND owner = $2 AND name = $3 AND path <> ''
 	AND (kept_at, path) < (SELECT kept_at, path FROM svc_source_files
 		WHERE scope = $1 AND owner = $2 AND name = $3 AND path <> ''
-		ORDER BY kept_at DESC, path DESC LIMIT 1 OFFSET ` + strconv.Itoa(svc.MaxSourceFiles-1) + `)`
+		ORDER BY kept_at DESC, path DESC LIMIT 1 OFFSET ` + strconv.Itoa(limits.SourceFiles-1) + `)`
 
 // SourceFile implements [svc.SourceFileStore].
 func (s *Store) SourceFile(

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/limits"
 )
 
 // chunkBytes is how many bytes of manifests a chunk of a list holds before it ends early.
@@ -166,7 +167,7 @@ func (s session) keepVersion(ctx context.Context, t svc.Template) error {
 	}
 	_, err = s.exec(ctx, `DELETE FROM svc_template_versions
 		WHERE scope = $1 AND owner = $2 AND id = $3 AND version < $4`,
-		t.Scope, t.Owner, t.ID, t.Version-svc.MaxTemplateVersions)
+		t.Scope, t.Owner, t.ID, t.Version-limits.TemplateVersions)
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 )
 
 // Registry keeps the list of tenants in the database of a Store: their names, numbers and states.
@@ -87,7 +88,7 @@ func (r *Registry) Create(
 	if err != nil {
 		return svc.Tenant{}, err
 	}
-	target := svc.Target{Kind: svc.TargetTenant, ID: name}
+	target := svc.Target{Kind: event.TargetTenant, ID: name}
 	err = r.store.change(ctx, "create a tenant", target, func(
 		ctx context.Context, tx session,
 	) error {
@@ -135,7 +136,7 @@ func (r *Registry) ChangeTenant(ctx context.Context, number int64, state svc.Ten
 		name, err := one(ctx, tx, scanText,
 			`UPDATE svc_tenants SET state = $1 WHERE number = $2 RETURNING name`,
 			string(state), number)
-		return []svc.Target{{Kind: svc.TargetTenant, ID: name}}, err
+		return []svc.Target{{Kind: event.TargetTenant, ID: name}}, err
 	})
 }
 
@@ -155,7 +156,7 @@ func (r *Registry) Delete(
 		if err == nil {
 			_, err = tx.exec(ctx, `DELETE FROM svc_tenant_lanes WHERE number = $1`, number)
 		}
-		return []svc.Target{{Kind: svc.TargetTenant, ID: name}}, err
+		return []svc.Target{{Kind: event.TargetTenant, ID: name}}, err
 	})
 }
 

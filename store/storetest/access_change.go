@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/limits"
 )
 
 var changeAccessRules = []rule{
@@ -227,7 +229,7 @@ var changeAccessRules = []rule{
 			Leave: []svc.Membership{
 				{Group: "g", User: "b"}, {Group: "h", User: "b"}, {Group: "i", User: "c"},
 			},
-			Targets: []svc.Target{{Kind: svc.TargetAccess}},
+			Targets: []svc.Target{{Kind: event.TargetAccess}},
 		})
 		c.same("groups", c.allAccess().Groups, []svc.Group{
 			{ID: "g", DisplayName: "New", Members: []string{"a", "c", "d"}},
@@ -415,9 +417,9 @@ func lockAndRead(ctx context.Context, tx svc.Store, locks svc.Locks) error {
 // longNames returns rows whose names have maximum length, of 4-byte characters that do not
 // compress.
 func longNames() svc.Bundle {
-	id := func(seed uint64) string { return noise(seed, svc.MaxIDLength, '\U00020000', 40_000) }
+	id := func(seed uint64) string { return noise(seed, limits.IDLength, '\U00020000', 40_000) }
 	foreign := func(seed uint64) string {
-		return `/\` + noise(seed, svc.MaxIDLength-3, '\U00020000', 40_000) + "/"
+		return `/\` + noise(seed, limits.IDLength-3, '\U00020000', 40_000) + "/"
 	}
 	return svc.Bundle{
 		Users: []svc.User{{ID: id(1), DisplayName: id(1), Channels: []svc.Channel{{

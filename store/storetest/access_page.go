@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 )
 
 var accessPageRules = []rule{
@@ -20,17 +21,17 @@ var accessPageRules = []rule{
 		for i := range all.Groups {
 			all.Groups[i].Members = nil
 		}
-		for kind, want := range map[svc.TargetKind]svc.Bundle{
-			svc.TargetUser: {Users: all.Users}, svc.TargetGroup: {Groups: all.Groups},
-			svc.TargetServiceAccount: {ServiceAccounts: all.ServiceAccounts},
-			svc.TargetPolicy:         {Policies: all.Policies},
-			svc.TargetAttachment:     {Attachments: all.Attachments},
-			svc.TargetBankPolicy:     {BankPolicies: all.BankPolicies},
+		for kind, want := range map[event.TargetKind]svc.Bundle{
+			event.TargetUser: {Users: all.Users}, event.TargetGroup: {Groups: all.Groups},
+			event.TargetServiceAccount: {ServiceAccounts: all.ServiceAccounts},
+			event.TargetPolicy:         {Policies: all.Policies},
+			event.TargetAttachment:     {Attachments: all.Attachments},
+			event.TargetBankPolicy:     {BankPolicies: all.BankPolicies},
 		} {
 			got := c.accessPage(svc.AccessPage{Kind: kind, Limit: 1000})
 			c.same("page of kind "+string(kind), got, want)
-			if kind == svc.TargetUser && got.Users[0].Channels != nil ||
-				kind == svc.TargetGroup && got.Groups[0].Members != nil {
+			if kind == event.TargetUser && got.Users[0].Channels != nil ||
+				kind == event.TargetGroup && got.Groups[0].Members != nil {
 				c.fail("a user has channels, or a group members, which are not nil")
 			}
 		}
@@ -39,14 +40,14 @@ var accessPageRules = []rule{
 		c.apply(oddities())
 		id := odd[len(odd)/2]
 		for _, list := range []svc.AccessPage{
-			{Kind: svc.TargetUser}, {Kind: svc.TargetUser, Text: "A"},
-			{Kind: svc.TargetGroup}, {Kind: svc.TargetGroup, User: id},
-			{Kind: svc.TargetServiceAccount}, {Kind: svc.TargetServiceAccount, Policy: id},
-			{Kind: svc.TargetPolicy}, {Kind: svc.TargetBankPolicy}, {Kind: svc.TargetTest},
-			{Kind: svc.TargetAttachment},
-			{Kind: svc.TargetAttachment, Group: "everybody"},
-			{Kind: svc.TargetAttachment, Policy: id}, {Kind: svc.TargetChannel, User: id},
-			{Kind: svc.TargetMember, Group: "everybody"},
+			{Kind: event.TargetUser}, {Kind: event.TargetUser, Text: "A"},
+			{Kind: event.TargetGroup}, {Kind: event.TargetGroup, User: id},
+			{Kind: event.TargetServiceAccount}, {Kind: event.TargetServiceAccount, Policy: id},
+			{Kind: event.TargetPolicy}, {Kind: event.TargetBankPolicy}, {Kind: event.TargetTest},
+			{Kind: event.TargetAttachment},
+			{Kind: event.TargetAttachment, Group: "everybody"},
+			{Kind: event.TargetAttachment, Policy: id}, {Kind: event.TargetChannel, User: id},
+			{Kind: event.TargetMember, Group: "everybody"},
 		} {
 			want := c.listed(list, 1000)
 			for _, limit := range []int{1, 7, len(want)} {
@@ -65,24 +66,24 @@ var accessPageRules = []rule{
 			page svc.AccessPage
 			want []string
 		}{
-			{svc.AccessPage{Kind: svc.TargetGroup, User: "bob"}, []string{"hers", "not hers"}},
-			{svc.AccessPage{Kind: svc.TargetGroup, User: "carol"}, nil},
-			{svc.AccessPage{Kind: svc.TargetServiceAccount, User: "alice"},
+			{svc.AccessPage{Kind: event.TargetGroup, User: "bob"}, []string{"hers", "not hers"}},
+			{svc.AccessPage{Kind: event.TargetGroup, User: "carol"}, nil},
+			{svc.AccessPage{Kind: event.TargetServiceAccount, User: "alice"},
 				[]string{"bot", "hers"}},
-			{svc.AccessPage{Kind: svc.TargetServiceAccount, Policy: "narrow"},
+			{svc.AccessPage{Kind: event.TargetServiceAccount, Policy: "narrow"},
 				[]string{"also", "bot"}},
-			{svc.AccessPage{Kind: svc.TargetServiceAccount, User: "alice", Policy: "narrow"},
+			{svc.AccessPage{Kind: event.TargetServiceAccount, User: "alice", Policy: "narrow"},
 				[]string{"bot"}},
-			{svc.AccessPage{Kind: svc.TargetAttachment, User: "alice"},
+			{svc.AccessPage{Kind: event.TargetAttachment, User: "alice"},
 				[]string{"a/user/alice", "b/user/alice"}},
-			{svc.AccessPage{Kind: svc.TargetAttachment, User: "hers"}, nil},
-			{svc.AccessPage{Kind: svc.TargetAttachment, Group: "hers"}, []string{"c/group/hers"}},
-			{svc.AccessPage{Kind: svc.TargetAttachment, Policy: "d"},
+			{svc.AccessPage{Kind: event.TargetAttachment, User: "hers"}, nil},
+			{svc.AccessPage{Kind: event.TargetAttachment, Group: "hers"}, []string{"c/group/hers"}},
+			{svc.AccessPage{Kind: event.TargetAttachment, Policy: "d"},
 				[]string{"d/group/not hers", "d/user/bob"}},
-			{svc.AccessPage{Kind: svc.TargetAttachment, Policy: "d", User: "bob"},
+			{svc.AccessPage{Kind: event.TargetAttachment, Policy: "d", User: "bob"},
 				[]string{"d/user/bob"}},
-			{svc.AccessPage{Kind: svc.TargetAttachment, Policy: "a", Group: "hers"}, nil},
-			{svc.AccessPage{Kind: svc.TargetAttachment, Policy: "none"}, nil},
+			{svc.AccessPage{Kind: event.TargetAttachment, Policy: "a", Group: "hers"}, nil},
+			{svc.AccessPage{Kind: event.TargetAttachment, Policy: "none"}, nil},
 		} {
 			c.same("ids of "+show(list.page), c.listed(list.page, 10), list.want)
 		}
@@ -91,17 +92,17 @@ var accessPageRules = []rule{
 		"with nothing else", func(c *checker) {
 		c.apply(oddities())
 		id := odd[len(odd)/2]
-		c.same("channels", c.accessPage(svc.AccessPage{Kind: svc.TargetChannel, User: id, Limit: 1000}),
+		c.same("channels", c.accessPage(svc.AccessPage{Kind: event.TargetChannel, User: id, Limit: 1000}),
 			svc.Bundle{Users: []svc.User{{ID: id, Channels: []svc.Channel{
 				{Provider: "P", SenderID: id}, {Provider: "p", SenderID: id},
 				{Provider: "p", SenderID: "also " + id},
 			}}}})
-		members := svc.AccessPage{Kind: svc.TargetMember, Group: "everybody", Limit: 1000}
+		members := svc.AccessPage{Kind: event.TargetMember, Group: "everybody", Limit: 1000}
 		c.same("members", c.accessPage(members),
 			svc.Bundle{Groups: []svc.Group{{ID: "everybody", Members: odd}}})
 		for _, empty := range []svc.AccessPage{
-			{Kind: svc.TargetChannel, User: "unknown"}, {Kind: svc.TargetMember, Group: "unknown"},
-			{Kind: svc.TargetMember, Group: id},
+			{Kind: event.TargetChannel, User: "unknown"}, {Kind: event.TargetMember, Group: "unknown"},
+			{Kind: event.TargetMember, Group: id},
 		} {
 			c.same("ids of "+show(empty), c.listed(empty, 10), []string(nil))
 		}
@@ -127,7 +128,7 @@ var accessPageRules = []rule{
 			strings.Repeat("long name ", 10) + "B": {"91"}, "\U0010fffd": {"92"},
 			"\U0010fffd\U0010fffd\U0010fffd": nil, `A\B`: {"93"}, "'": nil, "zoe adams ": nil,
 		} {
-			page := svc.AccessPage{Kind: svc.TargetUser, Text: text}
+			page := svc.AccessPage{Kind: event.TargetUser, Text: text}
 			c.same("users by "+text, c.listed(page, 3), want)
 		}
 	}},
@@ -136,7 +137,7 @@ var accessPageRules = []rule{
 			{ID: "g", Members: []string{"a", "c", "d", "e", "f"}},
 		}})
 		for _, list := range []svc.AccessPage{
-			{Kind: svc.TargetUser}, {Kind: svc.TargetMember, Group: "g"},
+			{Kind: event.TargetUser}, {Kind: event.TargetMember, Group: "g"},
 		} {
 			list.After, list.Skip, list.Limit = "b", 1, 2
 			c.same("ids of "+show(list), pageIDs(list.Kind, c.accessPage(list)), []string{"d", "e"})
@@ -144,13 +145,13 @@ var accessPageRules = []rule{
 			c.same("ids of "+show(list), pageIDs(list.Kind, c.accessPage(list)), []string(nil))
 		}
 		c.apply(svc.Bundle{Users: []svc.User{{ID: "1", DisplayName: "x"}, {ID: "2", DisplayName: "x"}}})
-		found := svc.AccessPage{Kind: svc.TargetUser, Text: "x", Skip: 1, Limit: 1}
+		found := svc.AccessPage{Kind: event.TargetUser, Text: "x", Skip: 1, Limit: 1}
 		c.same("found", pageIDs(found.Kind, c.accessPage(found)), []string{"2"})
 	}},
 	{"a page comes with the generation, and with Bare it leaves out names", func(c *checker) {
 		c.apply(memorable())
-		for _, kind := range []svc.TargetKind{
-			svc.TargetUser, svc.TargetGroup, svc.TargetServiceAccount, svc.TargetPolicy,
+		for _, kind := range []event.TargetKind{
+			event.TargetUser, event.TargetGroup, event.TargetServiceAccount, event.TargetPolicy,
 		} {
 			page := svc.AccessPage{Kind: kind, Limit: 2}
 			want := c.accessPage(page)
@@ -174,8 +175,8 @@ var largePageRules = []rule{
 		}
 		c.apply(b)
 		for _, page := range []svc.AccessPage{
-			{Kind: svc.TargetUser}, {Kind: svc.TargetUser, Text: "U"},
-			{Kind: svc.TargetMember, Group: "g"}, {Kind: svc.TargetChannel, User: "u00000"},
+			{Kind: event.TargetUser}, {Kind: event.TargetUser, Text: "U"},
+			{Kind: event.TargetMember, Group: "g"}, {Kind: event.TargetChannel, User: "u00000"},
 		} {
 			page.Limit = 10_001
 			_, err := c.ReadAccess(c.ctx, svc.AccessRead{Page: &page}, func(part svc.Bundle) error {
@@ -186,7 +187,7 @@ var largePageRules = []rule{
 			})
 			c.ok(err)
 			want := column(b.Users[:page.Limit], userID)
-			if page.Kind == svc.TargetChannel {
+			if page.Kind == event.TargetChannel {
 				want = column(b.Users[0].Channels[:page.Limit], svc.Channel.String)
 			}
 			c.same("ids of "+show(page), pageIDs(page.Kind, c.accessPage(page)), want)
@@ -219,7 +220,7 @@ var largePageRules = []rule{
 					ids = append(ids, b.Users[i].ID)
 				}
 			}
-			page := svc.AccessPage{Kind: svc.TargetUser, Text: text}
+			page := svc.AccessPage{Kind: event.TargetUser, Text: text}
 			c.same("users by "+text, c.listed(page, 100), ids)
 			page.After, page.Skip, page.Limit = fmt.Sprintf("%04d", many-few/2), 3, 4
 			from, _ := slices.BinarySearch(ids, page.After+" ")
@@ -232,7 +233,7 @@ var largePageRules = []rule{
 // accessPage reads one chunk of a list. Channels come as one user, and members as one group.
 func (c *checker) accessPage(page svc.AccessPage) svc.Bundle {
 	rows, _ := c.readAccess(svc.AccessRead{Page: &page})
-	if page.Kind == svc.TargetChannel {
+	if page.Kind == event.TargetChannel {
 		for len(rows.Users) > 1 && rows.Users[0].ID == rows.Users[1].ID {
 			rows.Users[0].Channels = append(rows.Users[0].Channels, rows.Users[1].Channels...)
 			rows.Users = slices.Delete(rows.Users, 1, 2)
@@ -250,13 +251,13 @@ func (c *checker) listed(page svc.AccessPage, limit int) []string {
 }
 
 // pageIDs returns what After names, of each row of a page.
-func pageIDs(kind svc.TargetKind, b svc.Bundle) (ids []string) {
+func pageIDs(kind event.TargetKind, b svc.Bundle) (ids []string) {
 	switch kind {
-	case svc.TargetChannel:
+	case event.TargetChannel:
 		for _, u := range b.Users {
 			ids = append(ids, column(u.Channels, svc.Channel.String)...)
 		}
-	case svc.TargetMember:
+	case event.TargetMember:
 		for _, g := range b.Groups {
 			ids = append(ids, g.Members...)
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 )
 
 var readAccessRules = []rule{
@@ -94,9 +95,9 @@ var readAccessRules = []rule{
 			Bundle: svc.Bundle{Users: []svc.User{carol}},
 			Join:   []svc.Membership{member}, Leave: []svc.Membership{left},
 			Targets: []svc.Target{
-				joined(member), joined(left), {Kind: svc.TargetChannel, ID: channel.String()},
+				joined(member), joined(left), {Kind: event.TargetChannel, ID: channel.String()},
 			},
-			Renamed: []svc.Target{{Kind: svc.TargetPolicy, ID: "a"}},
+			Renamed: []svc.Target{{Kind: event.TargetPolicy, ID: "a"}},
 		})
 		grant := attach("d", svc.GrantedToGroup, "not hers", 7)
 		c.apply(svc.Bundle{Attachments: []svc.Attachment{grant}})
@@ -110,34 +111,34 @@ var readAccessRules = []rule{
 		c.same("changes", changes, svc.StoreChanges{
 			Generation: since + 3,
 			Targets: []svc.Target{
-				joined(member), joined(left), {Kind: svc.TargetChannel, ID: channel.String()},
-				{Kind: svc.TargetAttachment, ID: "d/group/not hers"},
+				joined(member), joined(left), {Kind: event.TargetChannel, ID: channel.String()},
+				{Kind: event.TargetAttachment, ID: "d/group/not hers"},
 			},
-			Renamed: []svc.Target{{Kind: svc.TargetPolicy, ID: "a"}},
+			Renamed: []svc.Target{{Kind: event.TargetPolicy, ID: "a"}},
 		})
 		rows, changes = c.readAccess(svc.AccessRead{Since: since + 3})
 		c.same("rows of no change", rows, svc.Bundle{})
 		c.same("no change", changes, svc.StoreChanges{Generation: since + 3})
 	}},
 	{"ReadAccess with Since yields all members of a group " +
-		"when a TargetMember has no Holder", func(c *checker) {
+		"when an event.TargetMember has no Holder", func(c *checker) {
 		c.apply(memorable())
 		since := c.generation()
 		c.write(svc.AccessWrite{
 			Join:    []svc.Membership{{Group: "hers", User: "carol"}},
-			Targets: []svc.Target{{Kind: svc.TargetMember, ID: "hers"}},
+			Targets: []svc.Target{{Kind: event.TargetMember, ID: "hers"}},
 		})
 		rows, _ := c.readAccess(svc.AccessRead{Since: since})
 		c.same("rows", rows, svc.Bundle{Groups: []svc.Group{
 			{ID: "hers", Members: []string{"alice", "bob", "carol"}},
 		}})
 	}},
-	{"ReadAccess with Since is a Reset with every row after a TargetAccess, " +
+	{"ReadAccess with Since is a Reset with every row after an event.TargetAccess, " +
 		"and for a generation that the store does not remember", func(c *checker) {
 		c.apply(memorable())
 		generation := c.generation()
 		write := svc.Bundle{Users: users("dave")}.Write()
-		write.Targets = []svc.Target{{Kind: svc.TargetAccess}}
+		write.Targets = []svc.Target{{Kind: event.TargetAccess}}
 		c.write(write)
 		all := c.allAccess()
 		for _, since := range []int64{generation, generation + 2, 1 << 62} {
@@ -244,7 +245,7 @@ func (c *checker) asSnapshot(read svc.AccessRead) (seen svc.AccessSnapshot, err 
 
 // joined is the target of a membership.
 func joined(m svc.Membership) svc.Target {
-	return svc.Target{Kind: svc.TargetMember, ID: m.Group, Holder: asUser(m.User)}
+	return svc.Target{Kind: event.TargetMember, ID: m.Group, Holder: asUser(m.User)}
 }
 
 // collect returns a yield function that joins parts in rows.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 )
 
 var removeAccessRules = []rule{
@@ -99,7 +100,7 @@ var removeAccessRules = []rule{
 		"also without a row of the source, and Changes reports them", func(c *checker) {
 		c.apply(svc.Bundle{Users: users("a")})
 		var unbound []svc.Template
-		want := []svc.Target{{Kind: svc.TargetAccess}}
+		want := []svc.Target{{Kind: event.TargetAccess}}
 		for i, source := range []svc.SourceKey{
 			personalSource("a", "acme"), personalSource("a", "acme"), personalSource("a", "gone"),
 		} {
@@ -156,12 +157,12 @@ var removeAccessRules = []rule{
 		c.apply(svc.Bundle{Users: users("a", "b")})
 		c.ok(c.CreateTemplate(c.ctx, template))
 		c.ok(c.CreateSource(c.ctx, newSource(sourceOf(key))))
-		since, targets := c.generation(), []svc.Target{{Kind: svc.TargetUser, ID: "a"}}
+		since, targets := c.generation(), []svc.Target{{Kind: event.TargetUser, ID: "a"}}
 		want := []svc.Target{key.Target(), sourceOf(key).Target()}
 		calls := 0
 		c.write(svc.AccessWrite{
 			Remove: svc.AccessNames{Users: []string{"a"}}, Targets: targets,
-			Renamed: []svc.Target{{Kind: svc.TargetUser, ID: "b"}},
+			Renamed: []svc.Target{{Kind: event.TargetUser, ID: "b"}},
 			Gone: func(gone []svc.Target) {
 				calls++
 				c.sameTargets("Gone", gone, want)
@@ -173,9 +174,9 @@ var removeAccessRules = []rule{
 		c.same("generation", changes.Generation, since+1)
 		c.same("first target", changes.Targets[:1], targets)
 		c.sameTargets("the removal", changes.Targets[1:], want)
-		c.same("renamed", changes.Renamed, []svc.Target{{Kind: svc.TargetUser, ID: "b"}})
+		c.same("renamed", changes.Renamed, []svc.Target{{Kind: event.TargetUser, ID: "b"}})
 		c.write(svc.AccessWrite{
-			Bundle: svc.Bundle{Users: users("c")}, Targets: []svc.Target{{Kind: svc.TargetAccess}},
+			Bundle: svc.Bundle{Users: users("c")}, Targets: []svc.Target{{Kind: event.TargetAccess}},
 			Gone: func(gone []svc.Target) { calls, want = calls+1, gone },
 		})
 		c.same("calls of Gone", calls, 2)
@@ -231,7 +232,7 @@ var removeAccessRules = []rule{
 				},
 				BankPolicies: []string{"none"}, Channels: b.Users[0].Channels,
 			},
-			Targets: []svc.Target{{Kind: svc.TargetAccess}},
+			Targets: []svc.Target{{Kind: event.TargetAccess}},
 		}
 		reported := 0
 		write.Progress = func(done int) {
@@ -281,7 +282,7 @@ var removeAccessRules = []rule{
 				c.same("groups", column(b.Groups, groupID), []string{"empty", "not hers"})
 				return svc.AccessWrite{
 					Join:    []svc.Membership{{Group: "empty", User: "dave"}},
-					Targets: []svc.Target{{Kind: svc.TargetAccess}},
+					Targets: []svc.Target{{Kind: event.TargetAccess}},
 				}, nil
 			})
 		}))
@@ -298,7 +299,7 @@ func sourceOf(key svc.TemplateKey) svc.SourceKey {
 
 // removal returns the write of a removal.
 func removal(named svc.AccessNames) svc.AccessWrite {
-	return svc.AccessWrite{Remove: named, Targets: []svc.Target{{Kind: svc.TargetAccess}}}
+	return svc.AccessWrite{Remove: named, Targets: []svc.Target{{Kind: event.TargetAccess}}}
 }
 
 func removeIn(ctx context.Context, s svc.Store, named svc.AccessNames) error {

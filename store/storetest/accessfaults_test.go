@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 )
 
 var accessFaults = map[string]func(*store){
@@ -156,7 +157,7 @@ var largePageFaults = map[string]func(*store){
 			if read.Page == nil || read.Page.Text == "" {
 				return s.FullStore.ReadAccess(ctx, read, yield)
 			}
-			next := svc.AccessPage{Kind: svc.TargetUser, After: read.Page.After, Limit: 1000}
+			next := svc.AccessPage{Kind: event.TargetUser, After: read.Page.After, Limit: 1000}
 			var near svc.Bundle
 			if _, err := s.FullStore.ReadAccess(ctx, svc.AccessRead{Page: &next}, collect(&near)); err != nil {
 				return svc.StoreChanges{}, err

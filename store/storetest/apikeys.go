@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/limits"
 )
 
 var apiKeyRules = []rule{
@@ -22,7 +23,7 @@ var apiKeyRules = []rule{
 		whole.ExpiresAt, whole.Disabled, whole.LastUsedAt = at(999_999), true, at(60_000_001)
 		whole.ScopingPolicyID = "narrow"
 		whole.SuccessorID = "full"
-		whole.Rate = svc.Rate{PerSecond: 1.0 / 3, Burst: svc.MaxBurst}
+		whole.Rate = svc.Rate{PerSecond: 1.0 / 3, Burst: limits.Burst}
 		for _, key := range []svc.APIKey{
 			newKey("full", alice, at(0)), bare, empty, revoked, whole,
 		} {
@@ -70,7 +71,7 @@ var apiKeyRules = []rule{
 		full.ExpiresAt, full.Disabled, full.LastUsedAt = at(5), true, at(6)
 		full.ScopingPolicyID = "narrow"
 		full.SuccessorID = "a"
-		full.Rate = svc.Rate{PerSecond: svc.MinRate, Burst: 3}
+		full.Rate = svc.Rate{PerSecond: limits.LeastRate, Burst: 3}
 		c.ok(c.CreateAPIKey(c.ctx, full))
 		c.ok(c.CreateAPIKey(c.ctx, bare))
 		c.same("list", c.keys(alice, 10), []svc.APIKey{full, bare})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/limits"
 )
 
 // others are holders other than alice, some with a similar identity.
@@ -19,7 +20,7 @@ var changeAPIKeyRules = []rule{
 	{"ChangeAPIKey passes the whole key to change", func(c *checker) {
 		key := newKey("k", alice, at(0))
 		key.ExpiresAt, key.Disabled, key.LastUsedAt = at(5), true, at(6)
-		key.Rate = svc.Rate{PerSecond: svc.MaxRate, Burst: 1}
+		key.Rate = svc.Rate{PerSecond: limits.Rate, Burst: 1}
 		key.SuccessorID = "next"
 		c.ok(c.CreateAPIKey(c.ctx, key))
 		c.ok(c.ChangeAPIKey(c.ctx, alice, "k", func(handed *svc.APIKey) (bool, error) {

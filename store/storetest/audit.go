@@ -24,7 +24,7 @@ var auditRules = []rule{
 		c.same("behind one", c.page(svc.AuditQuery{Before: 50, Limit: 2}), want[51:53])
 	}},
 	{"AuditRecords returns the rows of access of a record byte by byte: " +
-		"up to MaxEventRow, and nil for none", func(c *checker) {
+		"up to limits.EventRow, and nil for none", func(c *checker) {
 		want := withRows()
 		c.ok(chained(c.ctx, c, want...))
 		got := column(c.page(svc.AuditQuery{Limit: 100}), func(r svc.AuditRecord) svc.Event {
@@ -297,7 +297,7 @@ func auditEvent(n int) svc.Event {
 	event.Time = at(int64(n * 7 % 60))
 	event.Actor = []svc.Identity{alice, asAccount("alice"), svc.Host.Identity(), asUser("bob")}[n%4]
 	if n%5 == 0 {
-		event.Target = svc.Target{Kind: svc.TargetTemplate, ID: odd[n%3], Scope: svc.ScopeServer}
+		event.Target = svc.Target{Kind: event.TargetTemplate, ID: odd[n%3], Scope: svc.ScopeServer}
 	} else {
 		event.Target.ID = odd[n%3]
 	}

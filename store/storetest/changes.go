@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 )
 
 var changeRules = []rule{
@@ -55,12 +56,12 @@ var changeRules = []rule{
 		"whatever was written", func(c *checker) {
 		write := svc.Bundle{Users: users("alice")}.Write()
 		write.Targets = []svc.Target{
-			{Kind: svc.TargetMember, ID: "g"}, joined(svc.Membership{Group: "g", User: "alice"}),
-			{Kind: svc.TargetChannel, ID: "p:a:b"}, {Kind: svc.TargetAccess},
-			{Kind: svc.TargetMember, ID: "g"},
+			{Kind: event.TargetMember, ID: "g"}, joined(svc.Membership{Group: "g", User: "alice"}),
+			{Kind: event.TargetChannel, ID: "p:a:b"}, {Kind: event.TargetAccess},
+			{Kind: event.TargetMember, ID: "g"},
 		}
 		write.Renamed = []svc.Target{
-			{Kind: svc.TargetUser, ID: "b"}, {Kind: svc.TargetGroup, ID: "a"},
+			{Kind: event.TargetUser, ID: "b"}, {Kind: event.TargetGroup, ID: "a"},
 		}
 		c.write(write)
 		c.same("changes", c.changes(0), svc.StoreChanges{

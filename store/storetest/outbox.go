@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 )
 
 var outboxRules = []rule{
@@ -20,7 +21,7 @@ var outboxRules = []rule{
 		}
 		host := svc.Event{
 			ID: newEvent(1000).ID, Time: at(1000), Actor: svc.Host.Identity(),
-			Action: svc.EventAccessWritten,
+			Action: event.AccessWritten,
 		}
 		events = append(events, host)
 		shuffled := slices.Clone(events)
@@ -31,7 +32,7 @@ var outboxRules = []rule{
 		c.same("the rest", c.claim(at(0), at(10), 1000), events[3:])
 	}},
 	{"ClaimEvents returns the rows of access of an event byte by byte: " +
-		"up to MaxEventRow, and nil for none", func(c *checker) {
+		"up to limits.EventRow, and nil for none", func(c *checker) {
 		want := withRows()
 		c.ok(c.AddEvents(c.ctx, want))
 		c.sameRows(c.claim(at(0), at(10), 100), want)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/limits"
 )
 
 var sourceFaults = map[string]func(*store){
@@ -63,16 +64,16 @@ var sourceFaults = map[string]func(*store){
 	"files are deleted in the order of their paths": limited(func(files map[string]svc.SourceFile, _ svc.SourceFile) []svc.SourceFile {
 		list := beyond(files, 0, noCatalogue)
 		slices.SortFunc(list, func(a, b svc.SourceFile) int { return strings.Compare(a.Path, b.Path) })
-		return list[min(svc.MaxSourceFiles, len(list)):]
+		return list[min(limits.SourceFiles, len(list)):]
 	}),
 	"the limit of files counts all sources together": shelved(func(all shelves, key svc.SourceKey, file svc.SourceFile) {
-		if all[key][file.Path] = copied(file); len(all[key]) > svc.MaxSourceFiles {
+		if all[key][file.Path] = copied(file); len(all[key]) > limits.SourceFiles {
 			for other := range all {
 				if other != key {
 					delete(all[other], "a")
 				}
 			}
-			for _, file := range beyond(all[key], svc.MaxSourceFiles, noCatalogue) {
+			for _, file := range beyond(all[key], limits.SourceFiles, noCatalogue) {
 				delete(all[key], file.Path)
 			}
 		}

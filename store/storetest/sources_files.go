@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/limits"
 )
 
 var sourceFileRules = []rule{
@@ -122,7 +123,7 @@ var sourceFileRules = []rule{
 		c.same("catalogue", c.file(acme, ""), sourceFile("", "catalogue", at(1)))
 		c.same("file", c.file(acme, "a"), sourceFile("a", "file", at(2)))
 	}},
-	{"a source keeps its newest MaxSourceFiles files by KeptAt, " +
+	{"a source keeps its newest limits.SourceFiles files by KeptAt, " +
 		"and always its catalogue", func(c *checker) {
 		other := personalSource("bob", acme.Name)
 		for _, key := range []svc.SourceKey{acme, other} {
@@ -130,23 +131,23 @@ var sourceFileRules = []rule{
 			c.keep(key, "", "catalogue", at(1))
 		}
 		c.keep(other, "a", "older than all", at(0))
-		c.keepMany(0, svc.MaxSourceFiles, func(i int) time.Time { return at(int64(100 + i)) })
-		c.same("as many as are kept", c.filesOf(svc.MaxSourceFiles), upTo(svc.MaxSourceFiles))
+		c.keepMany(0, limits.SourceFiles, func(i int) time.Time { return at(int64(100 + i)) })
+		c.same("as many as are kept", c.filesOf(limits.SourceFiles), upTo(limits.SourceFiles))
 
 		c.keep(acme, "", "newer than all", at(9999))
 		c.keep(acme, "0", "again", at(9000))
-		c.same("as many as are kept", c.filesOf(svc.MaxSourceFiles), upTo(svc.MaxSourceFiles))
+		c.same("as many as are kept", c.filesOf(limits.SourceFiles), upTo(limits.SourceFiles))
 		c.keep(acme, "", "catalogue", at(2))
 		c.keep(acme, "older than all", "", at(99))
 		c.noFile(acme, "older than all")
-		c.same("as many as are kept", c.filesOf(svc.MaxSourceFiles), upTo(svc.MaxSourceFiles))
+		c.same("as many as are kept", c.filesOf(limits.SourceFiles), upTo(limits.SourceFiles))
 
-		c.keepMany(svc.MaxSourceFiles, svc.MaxSourceFiles+3, func(i int) time.Time {
+		c.keepMany(limits.SourceFiles, limits.SourceFiles+3, func(i int) time.Time {
 			return at(int64(8000 - i))
 		})
 		c.same(
-			"all but the oldest", c.filesOf(svc.MaxSourceFiles+3),
-			slices.Delete(upTo(svc.MaxSourceFiles+3), 1, 4),
+			"all but the oldest", c.filesOf(limits.SourceFiles+3),
+			slices.Delete(upTo(limits.SourceFiles+3), 1, 4),
 		)
 		c.same("catalogue", c.file(acme, ""), sourceFile("", "catalogue", at(2)))
 		c.same("catalogue of another", c.file(other, ""), sourceFile("", "catalogue", at(1)))
@@ -154,8 +155,8 @@ var sourceFileRules = []rule{
 	}},
 	{"of files with the same time, only as many are deleted as exceed the limit", func(c *checker) {
 		c.ok(c.CreateSource(c.ctx, newSource(acme)))
-		c.keepMany(0, svc.MaxSourceFiles+2, func(int) time.Time { return at(1) })
-		c.same("number of files", len(c.filesOf(svc.MaxSourceFiles+2)), svc.MaxSourceFiles)
+		c.keepMany(0, limits.SourceFiles+2, func(int) time.Time { return at(1) })
+		c.same("number of files", len(c.filesOf(limits.SourceFiles+2)), limits.SourceFiles)
 	}},
 	{"KeepSourceFile is not a mutation: generation and changes stay the same", func(c *checker) {
 		c.ok(c.CreateSource(c.ctx, newSource(acme)))

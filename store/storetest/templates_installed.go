@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/limits"
 )
 
 var installationRules = []rule{
@@ -109,8 +110,8 @@ var installationRules = []rule{
 	}},
 	{"a template can be installed, " +
 		"listed and re-bound when all its names have maximum length", func(c *checker) {
-		id := func(seed uint64) string { return noise(seed, svc.MaxIDLength, '\U00020000', 40_000) }
-		url := func(seed uint64) string { return noise(seed, svc.MaxURLLength, 'a', 26) }
+		id := func(seed uint64) string { return noise(seed, limits.IDLength, '\U00020000', 40_000) }
+		url := func(seed uint64) string { return noise(seed, limits.URLLength, 'a', 26) }
 		t := installedFrom("", personalSource(id(1), id(2)), url(1))
 		t.TemplateKey, t.Origin.ID = personalTemplate(id(1), id(4)), id(5)
 		t.Origin.Revision = "sha256:" + noise(1, 64, 'a', 26)

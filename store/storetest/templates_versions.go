@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/limits"
 )
 
 var versionRules = []rule{
@@ -75,16 +76,16 @@ var versionRules = []rule{
 			c.same(fmt.Sprint("numbers below ", before), numbers(chunk), []int64{before - 1})
 		}
 	}},
-	{"only the newest MaxTemplateVersions versions are kept", func(c *checker) {
+	{"only the newest limits.TemplateVersions versions are kept", func(c *checker) {
 		template := handMade("t")
 		template.Version = 1
 		c.ok(c.CreateTemplate(c.ctx, template))
-		for range svc.MaxTemplateVersions + 5 {
+		for range limits.TemplateVersions + 5 {
 			c.raise("t", func(t *svc.Template) { t.Name += "x" })
 		}
 		kept := numbers(c.versions("t", 100))
-		c.same("number of versions", len(kept), svc.MaxTemplateVersions)
-		c.same("the newest", kept[0], int64(svc.MaxTemplateVersions+5))
+		c.same("number of versions", len(kept), limits.TemplateVersions)
+		c.same("the newest", kept[0], int64(limits.TemplateVersions+5))
 		c.same("the oldest", kept[len(kept)-1], int64(6))
 	}},
 	{"a change that fails or writes nothing adds no version", func(c *checker) {
@@ -135,7 +136,7 @@ var versionRules = []rule{
 			}))
 		})
 		versions := c.versions("t", 100)
-		c.same("number of versions", len(versions), min(racers, svc.MaxTemplateVersions))
+		c.same("number of versions", len(versions), min(racers, limits.TemplateVersions))
 		for i, v := range versions[1:] {
 			c.same("length of a name", len(v.Name), len(versions[i].Name)-1)
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 )
 
 // RunTenants is [Run] for a [svc.TenantStore]: it checks what RunTenants says of the list of tenants,
@@ -222,7 +223,7 @@ var tenantRules = []tenantRule{
 			want := svc.StoreChanges{Generation: before}
 			if call.want == nil {
 				want.Generation++
-				want.Targets = []svc.Target{{Kind: svc.TargetTenant, ID: "a"}}
+				want.Targets = []svc.Target{{Kind: event.TargetTenant, ID: "a"}}
 			}
 			got, err := c.Changes(c.ctx, before)
 			c.ok(err)

@@ -13,6 +13,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/limits"
 )
 
 // The rules write the values below. They have the form that the Service writes: valid UTF-8 without
@@ -178,9 +180,9 @@ func newEvent(n uint32) svc.Event {
 	}
 	return svc.Event{
 		ID: id, Tenant: tenant, Time: at(int64(n)), Actor: alice, ActorKey: odd[int(n+1)%len(odd)],
-		Action: svc.EventAPIKeyIssued,
+		Action: event.APIKeyIssued,
 		Target: svc.Target{
-			Kind: svc.TargetAPIKey, ID: odd[int(n)%len(odd)], Scope: svc.ScopePersonal,
+			Kind: event.TargetAPIKey, ID: odd[int(n)%len(odd)], Scope: svc.ScopePersonal,
 			Owner: "bob", Holder: holder,
 		},
 		Was: rows[n%3], Is: rows[n/3%3],
@@ -193,7 +195,7 @@ var rows = []json.RawMessage{
 	nil,
 	json.RawMessage(`{"id":"alice"}`),
 	json.RawMessage(`{"a":9007199254740993,"aa":1e400,"b":"\u0000\"<é` + "\u2028" + `"}`),
-	json.RawMessage(`{"id":"` + noise(7, svc.MaxEventRow-9, 'a', 26) + `"}`),
+	json.RawMessage(`{"id":"` + noise(7, limits.EventRow-9, 'a', 26) + `"}`),
 }
 
 // withRows returns an event for each pair of rows.
