@@ -138,10 +138,10 @@ func (s *stage) succeed(sample contract.Sample) {
 	s.t.Helper()
 	good := false
 	for _, what := range []setting{empty, shelved, stocked, moved} {
-		whole := s.try(s.play(what), sample).status
-		target := s.play(what).target(sample, false)
+		whole := s.try(s.resume(what), sample).status
+		target := s.resume(what).target(sample, false)
 		least := s.send(entitled(target), sample.Method, target, sample.Body).status
-		target = s.play(what).target(sample, true)
+		target = s.resume(what).target(sample, true)
 		free := s.send(entitled(target), sample.Method, target, sample.Body).status // without conditions
 		good = good || min(whole, least, free) < 300
 	}
@@ -153,7 +153,7 @@ func (s *stage) succeed(sample contract.Sample) {
 // miss sends a sample about things that do not exist.
 func (s *stage) miss(sample contract.Sample) {
 	s.t.Helper()
-	c := s.play(stocked)
+	c := s.resume(stocked)
 	sample.Path = slices.Clone(sample.Path)
 	for i, segment := range sample.Path {
 		if segment.Name != "" && segment.Name != "principal_type" {
@@ -205,7 +205,7 @@ func (s *stage) failSources(sample contract.Sample) {
 	s.t.Helper()
 	for _, fault := range []error{errors.New("connection refused"), context.DeadlineExceeded} {
 		for _, what := range []setting{shelved, stocked} {
-			c := s.play(what)
+			c := s.resume(what)
 			c.shelf.fault.Store(&fault)
 			s.try(c, sample)
 		}
@@ -261,7 +261,10 @@ func (s *stage) failStore(sample contract.Sample) {
 				f.writes == readOnly && !s.contract.Promises(sample.Operation, "403 read_only") {
 				continue
 			}
-			c := s.play(what)
+			c := s.resume(what)
+			if f.reads == complex { // an answer from the cache would need no judgement
+				c = s.play(what)
+			}
 			s.send(entitled(c.target(sample, true)), "GET", "/nothing", "").is(404) // the Service caches the caller
 			c.store.faults.Store(&f)
 			if a := s.try(c, sample); what == stocked && f.reads != nil && f.writes != nil && a.status < 500 && sample.Operation != "POST /introspect" {

@@ -43,6 +43,9 @@ func (n node) child(key string) node {
 	return next
 }
 
+// unescapeToken undoes the escapes of a part of a pointer.
+var unescapeToken = strings.NewReplacer("~1", "/", "~0", "~")
+
 // followed returns the target of a reference, or the node itself.
 func (n node) followed() node {
 	object, _ := n.value.(map[string]any)
@@ -52,7 +55,7 @@ func (n node) followed() node {
 	}
 	target := node{root: n.root, value: n.root}
 	for key := range strings.SplitSeq(strings.TrimPrefix(ref, "#/"), "/") {
-		target = target.child(strings.NewReplacer("~1", "/", "~0", "~").Replace(key))
+		target = target.child(unescapeToken.Replace(key))
 	}
 	return target
 }

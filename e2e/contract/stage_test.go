@@ -44,6 +44,8 @@ func newStage(t *testing.T) *stage {
 
 // scene is a Service with its initial rows.
 type scene struct {
+	setting setting
+	changed bool // a request to it wrote something
 	service *svc.Service
 	store   *broken
 	shelf   *shelf
@@ -122,11 +124,22 @@ func sessions(_ context.Context, bearer string) (svc.Principal, error) {
 	return svc.Principal{}, svc.ErrUnauthenticated
 }
 
+// resume goes on with the present scene when it still is as a new one, else it begins a new one.
+func (s *stage) resume(what setting) *scene {
+	s.t.Helper()
+	c := s.scene.Load()
+	if c == nil || c.setting != what || c.changed {
+		return s.play(what)
+	}
+	c.store.faults.Store(&faults{})
+	c.shelf.fault.Store(nil)
+	return c
+}
+
 // play begins a scene, which ends with the next.
 func (s *stage) play(what setting) *scene {
 	s.t.Helper()
-	c := &scene{store: &broken{FullStore: memstore.New()}, shelf: &shelf{}}
-	c.store.faults.Store(&faults{})
+	c := &scene{setting: what, store: newBroken(memstore.New()), shelf: &shelf{}}
 	keys := svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}}
 	cached := 0
 	if what == crowded {
@@ -333,6 +346,9 @@ func (s *stage) send(bearer, method, target, body string, headers ...contract.Va
 		s.t.Fatal(err)
 	}
 	defer response.Body.Close()
+	if method != http.MethodGet && response.StatusCode < 400 { // a failed request has changed nothing
+		s.scene.Load().changed = true
+	}
 	asked := fmt.Sprintf("%s %.300s %.300s %v", method, target, body, headers)
 	return answer{s.t, asked, response.StatusCode, response.Header, must(io.ReadAll(response.Body))}
 }

@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
-const (
-	failoverClients = 32
-	standbyFrozen   = 100 * time.Millisecond // at least, before the end of the primary
-)
+var failoverClients = longtest.Times(8, 32)
+
+const standbyFrozen = 100 * time.Millisecond // at least, before the end of the primary
 
 // A synchronous standby takes over from its primary, which is killed and shut down in turns. The
 // worker goes on, and nothing acknowledged is lost. Another process, which knows the keys from

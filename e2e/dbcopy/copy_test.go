@@ -17,6 +17,12 @@ import (
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
+// TestMain runs more tests at once than there are processors, because most wait for a database.
+func TestMain(m *testing.M) {
+	longtest.AtOnce(6)
+	m.Run()
+}
+
 // store is what both packages open.
 type store interface {
 	sqlstore.Opened
@@ -92,6 +98,7 @@ func wantSame(t *testing.T, from, to store, tables []Table) {
 
 // Every column of every table arrives as it was, from each kind of database in each, and back.
 func TestCopyIsTheSame(t *testing.T) {
+	t.Parallel()
 	tables := schema(t)
 	for from, newFrom := range kinds {
 		source := newFrom(t)
@@ -103,6 +110,7 @@ func TestCopyIsTheSame(t *testing.T) {
 		}
 		for to, newTo := range kinds {
 			t.Run(from+" to "+to, func(t *testing.T) {
+				t.Parallel()
 				there, back := newTo(t), newFrom(t)
 				copies(t, source, there)
 				wantSame(t, source, there, tables)
@@ -116,6 +124,7 @@ func TestCopyIsTheSame(t *testing.T) {
 // The same with other values at each run. The name of a failing test has its seed. Once the values are
 // larger than what is written at once.
 func TestCopyOfOddValues(t *testing.T) {
+	t.Parallel()
 	tables := schema(t)
 	for rows, large := range map[int]int{2: 1<<20 + 7, 20: 40, 40: 40} {
 		if rows == 40 && !longtest.InCI() {
@@ -135,6 +144,7 @@ func TestCopyOfOddValues(t *testing.T) {
 
 // The comparison sees a lost row, another value, and another type.
 func TestDifferencesAreSeen(t *testing.T) {
+	t.Parallel()
 	tables := schema(t)
 	for _, change := range []string{
 		`DELETE FROM svc_outbox WHERE id = (SELECT MIN(id) FROM svc_outbox)`,
@@ -158,6 +168,7 @@ func TestDifferencesAreSeen(t *testing.T) {
 
 // Both kinds of databases have the same columns.
 func TestColumnsOfPostgres(t *testing.T) {
+	t.Parallel()
 	var columns []string
 	for _, row := range query(t, newSchema(t).DB(), `SELECT table_name || '.' || column_name FROM information_schema.columns
 		WHERE table_schema = current_schema() AND table_name <> 'svc_changefeed'`) {
@@ -171,6 +182,7 @@ func TestColumnsOfPostgres(t *testing.T) {
 
 // The source goes on changing during the copy, which has one of its states.
 func TestCopyIsOneState(t *testing.T) {
+	t.Parallel()
 	for from, newFrom := range kinds {
 		for to, newTo := range kinds {
 			t.Run(from+" to "+to, func(t *testing.T) {
@@ -198,6 +210,7 @@ func TestCopyIsOneState(t *testing.T) {
 
 // Progress goes from 0 to all rows.
 func TestProgress(t *testing.T) {
+	t.Parallel()
 	source, target := newFile(t), newFile(t)
 	NewFiller(4).Fill(t, source.DB(), schema(t), 300, 40)
 	var reports []int64
@@ -217,6 +230,7 @@ func TestProgress(t *testing.T) {
 
 // A copy that is interrupted writes nothing, and can be repeated.
 func TestInterruptedCopy(t *testing.T) {
+	t.Parallel()
 	tables := schema(t)
 	source := newFile(t)
 	NewFiller(5).Fill(t, source.DB(), tables, 300, 40)

@@ -27,6 +27,7 @@ func refused(t *testing.T, from, to store, words string) {
 
 // A target with a row in any table is refused, and one that has lost its rows again.
 func TestTargetWithRows(t *testing.T) {
+	t.Parallel()
 	tables := schema(t)
 	for kind, newTarget := range kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -60,6 +61,7 @@ func TestTargetWithRows(t *testing.T) {
 
 // Each single row is noticed.
 func TestTargetWithOneRow(t *testing.T) {
+	t.Parallel()
 	tables := schema(t)
 	source := newFile(t)
 	for _, table := range tables {
@@ -77,6 +79,7 @@ func TestTargetWithOneRow(t *testing.T) {
 
 // A database is not copied to itself, whatever its address.
 func TestSameDatabase(t *testing.T) {
+	t.Parallel()
 	const words = "the same database"
 	path := filepath.Join(t.TempDir(), "svc.db")
 	link := filepath.Join(t.TempDir(), "link.db")
@@ -110,6 +113,7 @@ func TestSameDatabase(t *testing.T) {
 
 // Only databases of the version that the program knows are copied.
 func TestOtherVersions(t *testing.T) {
+	t.Parallel()
 	for kind, newStore := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			old, newer := newStore(t), newStore(t)

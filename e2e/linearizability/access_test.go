@@ -238,38 +238,36 @@ const followed = time.Minute
 
 // What one Service writes row by row decides in another: at once, or soon where Services cannot see each commit.
 func TestOthersFollow(t *testing.T) {
-	for name, open := range stores {
-		t.Run(name, func(t *testing.T) {
-			stores := open(t)
-			services, exact := serve(t, stores...), isExact(t, stores)
-			random := rand.New(rand.NewPCG(firstSeed(t), 2))
-			for _, b := range []svc.Bundle{administrators(), household([]string{"follower"})} {
-				if err := services[0].Access.Apply(t.Context(), svc.Host, b); err != nil {
-					t.Fatal(err)
-				}
+	eachStore(t, func(t *testing.T, open func(*testing.T) []svc.Store) {
+		stores := open(t)
+		services, exact := serve(t, stores...), isExact(t, stores)
+		random := rand.New(rand.NewPCG(firstSeed(t), 2))
+		for _, b := range []svc.Bundle{administrators(), household([]string{"follower"})} {
+			if err := services[0].Access.Apply(t.Context(), svc.Host, b); err != nil {
+				t.Fatal(err)
 			}
-			var state accessState
-			for range 5 * rounds(t) {
-				write := accessCall{"follower", pick(random, accessWrites...)}
-				after, want := state.after(write)
-				if have := askAccess(t.Context(), services[0], write); have != want {
-					t.Fatalf("%v: %v, want %v", write, have, want)
-				}
-				state = after
-				for _, do := range []string{"decide", "decide as public", "who can"} {
-					read := accessCall{"follower", do}
-					_, want := state.after(read)
-					for end := time.Now().Add(followed); ; time.Sleep(time.Millisecond) {
-						have := askAccess(t.Context(), services[len(services)-1], read)
-						if have == want {
-							break
-						}
-						if exact || time.Now().After(end) {
-							t.Fatalf("%v after %v: %v, want %v", read, write, have, want)
-						}
+		}
+		var state accessState
+		for range 5 * rounds(t) {
+			write := accessCall{"follower", pick(random, accessWrites...)}
+			after, want := state.after(write)
+			if have := askAccess(t.Context(), services[0], write); have != want {
+				t.Fatalf("%v: %v, want %v", write, have, want)
+			}
+			state = after
+			for _, do := range []string{"decide", "decide as public", "who can"} {
+				read := accessCall{"follower", do}
+				_, want := state.after(read)
+				for end := time.Now().Add(followed); ; time.Sleep(time.Millisecond) {
+					have := askAccess(t.Context(), services[len(services)-1], read)
+					if have == want {
+						break
+					}
+					if exact || time.Now().After(end) {
+						t.Fatalf("%v after %v: %v, want %v", read, write, have, want)
 					}
 				}
 			}
-		})
-	}
+		}
+	})
 }

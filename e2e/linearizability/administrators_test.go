@@ -15,21 +15,19 @@ import (
 // Two administrators, each through a Service of its own, take the rights of an administrator from each other, or each from itself:
 // one of them always remains.
 func TestAnAdministratorRemains(t *testing.T) {
-	for name, open := range stores {
-		t.Run(name, func(t *testing.T) {
-			town := settle(t, open(t), sound)
-			for range (rounds(t) + 3) / 4 {
-				for _, how := range slices.Sorted(maps.Keys(resignations)) {
-					for _, other := range []bool{true, false} {
-						if wrong := town.resign(how, other); wrong != nil {
-							t.Fatal(wrong)
-						}
+	eachStore(t, func(t *testing.T, open func(*testing.T) []svc.Store) {
+		town := settle(t, open(t), sound)
+		for range (rounds(t) + 3) / 4 {
+			for _, how := range slices.Sorted(maps.Keys(resignations)) {
+				for _, other := range []bool{true, false} {
+					if wrong := town.resign(how, other); wrong != nil {
+						t.Fatal(wrong)
 					}
 				}
 			}
-			town.whole()
-		})
-	}
+		}
+		town.whole()
+	})
 }
 
 // That finds an administrator who judges without the lock.

@@ -10,13 +10,16 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/internal/longtest"
 )
 
 // A deletion during which a call of the store fails, any one, leaves everything as it was.
 func TestAFailedDeletionChangesNothing(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"memory", "SQLite", "PostgreSQL"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			if name == "PostgreSQL" {
 				longtest.Test(t, "deletions that fail in PostgreSQL")
 			}
@@ -145,7 +148,7 @@ func (s *saboteur) do(call func() error) error {
 	return svc.ErrUnavailable
 }
 
-// failing is a store, or a transaction, with a saboteur. Unless it is joined, a transaction's calls are transactions of their own.
+// failing is a store with a saboteur. Unless it is joined, a transaction's calls are transactions of their own.
 type failing struct {
 	svc.FullStore
 	*saboteur
@@ -154,10 +157,10 @@ type failing struct {
 
 func (s failing) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
 	if !s.joined {
-		return fn(ctx, failingTx{s.FullStore, s.saboteur})
+		return fn(ctx, s.plant(s.FullStore))
 	}
 	return s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
-		err := fn(ctx, failingTx{tx.(svc.FullStore), s.saboteur})
+		err := fn(ctx, s.plant(tx.(svc.FullStore)))
 		if err != nil {
 			return err
 		}
@@ -165,47 +168,6 @@ func (s failing) Atomically(ctx context.Context, fn func(context.Context, svc.St
 	})
 }
 
-type failingTx struct {
-	svc.FullStore
-	*saboteur
-}
-
-func try[R any](s *saboteur, call func() (R, error)) (result R, err error) {
-	err = s.do(func() (err error) {
-		result, err = call()
-		return err
-	})
-	return result, err
-}
-
-func (s failingTx) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
-	return try(s.saboteur, func() (svc.AccessSnapshot, error) { return s.FullStore.Access(ctx, query) })
-}
-
-func (s failingTx) ReadAccess(ctx context.Context, read svc.AccessRead, yield func(svc.Bundle) error) (svc.StoreChanges, error) {
-	return try(s.saboteur, func() (svc.StoreChanges, error) { return s.FullStore.ReadAccess(ctx, read, yield) })
-}
-
-func (s failingTx) ChangeAccess(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
-	return s.do(func() error { return s.FullStore.ChangeAccess(ctx, named, change) })
-}
-
-func (s failingTx) Lock(ctx context.Context, locks svc.Locks) error {
-	return s.do(func() error { return s.FullStore.Lock(ctx, locks) })
-}
-
-func (s failingTx) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
-	return try(s.saboteur, func() ([]svc.APIKey, error) { return s.FullStore.APIKeys(ctx, page) })
-}
-
-func (s failingTx) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
-	return s.do(func() error { return s.FullStore.ChangeAPIKey(ctx, holder, id, change) })
-}
-
-func (s failingTx) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
-	return try(s.saboteur, func() ([]string, error) { return s.FullStore.RevokeAPIKeys(ctx, holder, at, limit) })
-}
-
-func (s failingTx) QueueAudit(ctx context.Context, events []svc.Event, chain func(svc.AuditRecord, []svc.Event) []svc.AuditRecord) error {
-	return s.do(func() error { return s.FullStore.QueueAudit(ctx, events, chain) })
+func (s *saboteur) plant(tx svc.FullStore) svc.Store {
+	return &intercept.Store{FullStore: tx, Around: func(_ context.Context, call intercept.Call) error { return s.do(call.Do) }}
 }

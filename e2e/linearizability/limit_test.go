@@ -9,78 +9,75 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/intercept"
 )
 
 // Several clients of two Services issue keys to one holder at once: it gets exactly as many as are
 // allowed.
 func TestKeysAreNeverTooMany(t *testing.T) {
 	const most = 5
-	for name, open := range stores {
-		t.Run(name, func(t *testing.T) {
-			services := serveLimited(t, most, open(t)...)
-			for round := range 5 {
-				holder := svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint("holder-", round)}
-				codes := together(services, func(service *svc.Service, _ int) error {
-					var err error
-					for range 2 {
-						_, err = service.Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{})
-					}
-					return err
-				})
-				if n := count(t, services[0], holder); n != most || codes[svc.CodeLimit] == 0 || codes[""]+codes[svc.CodeLimit] != clients {
-					t.Fatalf("there are %d keys, want %d: %v", n, most, codes)
+	eachStore(t, func(t *testing.T, open func(*testing.T) []svc.Store) {
+		services := serveLimited(t, most, open(t)...)
+		for round := range 5 {
+			holder := svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint("holder-", round)}
+			codes := together(services, func(service *svc.Service, _ int) error {
+				var err error
+				for range 2 {
+					_, err = service.Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{})
 				}
+				return err
+			})
+			if n := count(t, services[0], holder); n != most || codes[svc.CodeLimit] == 0 || codes[""]+codes[svc.CodeLimit] != clients {
+				t.Fatalf("there are %d keys, want %d: %v", n, most, codes)
 			}
-		})
-	}
+		}
+	})
 }
 
 // Keys that issue keys, in two Services, while all are revoked: once that is acknowledged none is
 // left, and none comes.
 func TestNoKeySurvivesAllOfThem(t *testing.T) {
-	for name, open := range stores {
-		t.Run(name, func(t *testing.T) {
-			services := serveLimited(t, 1000, open(t)...)
-			for round := range 5 {
-				holder := svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint("holder-", round)}
-				first, err := services[0].Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				begun := make(chan struct{}, clients)
-				together(services, func(service *svc.Service, i int) error {
-					if i == 0 {
-						for range clients - 1 {
-							<-begun
-						}
-						if _, err := service.Keys.RevokeAll(t.Context(), svc.Host, holder); err != nil {
-							t.Error(err)
-						}
-						if n := count(t, services[len(services)-1], holder); n > 0 {
-							t.Errorf("%d keys are left", n)
-						}
-						return nil
-					}
-					key, err := first.Key, error(nil)
-					for n := 0; n < 100 && err == nil; n++ { // each is issued by the one before
-						var by svc.Principal
-						if by, err = service.Authenticate(t.Context(), string(key)); err == nil {
-							var issued svc.IssuedKey
-							issued, err = service.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{})
-							key = issued.Key
-						}
-						if n == 0 {
-							begun <- struct{}{}
-						}
-					}
-					return err
-				})
-				if n := count(t, services[0], holder); n > 0 {
-					t.Fatalf("%d keys survived", n)
-				}
+	eachStore(t, func(t *testing.T, open func(*testing.T) []svc.Store) {
+		services := serveLimited(t, 1000, open(t)...)
+		for round := range 5 {
+			holder := svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint("holder-", round)}
+			first, err := services[0].Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{})
+			if err != nil {
+				t.Fatal(err)
 			}
-		})
-	}
+			begun := make(chan struct{}, clients)
+			together(services, func(service *svc.Service, i int) error {
+				if i == 0 {
+					for range clients - 1 {
+						<-begun
+					}
+					if _, err := service.Keys.RevokeAll(t.Context(), svc.Host, holder); err != nil {
+						t.Error(err)
+					}
+					if n := count(t, services[len(services)-1], holder); n > 0 {
+						t.Errorf("%d keys are left", n)
+					}
+					return nil
+				}
+				key, err := first.Key, error(nil)
+				for n := 0; n < 100 && err == nil; n++ { // each is issued by the one before
+					var by svc.Principal
+					if by, err = service.Authenticate(t.Context(), string(key)); err == nil {
+						var issued svc.IssuedKey
+						issued, err = service.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{})
+						key = issued.Key
+					}
+					if n == 0 {
+						begun <- struct{}{}
+					}
+				}
+				return err
+			})
+			if n := count(t, services[0], holder); n > 0 {
+				t.Fatalf("%d keys survived", n)
+			}
+		}
+	})
 }
 
 // stepping is a store that is told of each step of its transactions.
@@ -92,25 +89,14 @@ type stepping struct {
 func (s stepping) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
 	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
 		(*s.step)()
-		return fn(ctx, steppingTx{tx, s.step})
+		return fn(ctx, &intercept.Store{FullStore: tx.(svc.FullStore), Around: func(_ context.Context, call intercept.Call) error {
+			switch call.Method {
+			case "Lock", "Access", "CreateAPIKey":
+				defer (*s.step)()
+			}
+			return call.Do()
+		}})
 	})
-}
-
-type steppingTx stepping
-
-func (s steppingTx) Lock(ctx context.Context, locks svc.Locks) error {
-	defer (*s.step)()
-	return s.Store.Lock(ctx, locks)
-}
-
-func (s steppingTx) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
-	defer (*s.step)()
-	return s.Store.Access(ctx, query)
-}
-
-func (s steppingTx) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
-	defer (*s.step)()
-	return s.Store.CreateAPIKey(ctx, key)
 }
 
 // ends are what ends a key, or its holder. Each is done by another Service than the one in which the key issues one.
@@ -148,23 +134,21 @@ func deactivate(ctx context.Context, s *svc.Service, _ svc.Principal, holder svc
 // What ends a key or its holder comes before or after what that key issues, at whichever step of the
 // issue it begins. After, it has seen the new key. Nothing is issued once it is acknowledged.
 func TestEndsAtEachStepOfAnIssue(t *testing.T) {
-	for _, name := range []string{"SQLite", "PostgreSQL"} {
-		t.Run(name, func(t *testing.T) {
-			both := stores[name](t)
-			step := func() {}
-			services := serve(t, stepping{both[0], &step}, both[1])
-			for how := range ends {
-				reached := 0
-				for at, steps := 1, 1; at <= steps; at++ {
-					steps = max(steps, endAt(t, services, &step, how, at))
-					reached = at
-				}
-				if reached < 6 {
-					t.Errorf("%s: %d steps", how, reached)
-				}
+	eachStore(t, func(t *testing.T, open func(*testing.T) []svc.Store) {
+		both := open(t)
+		step := func() {}
+		services := serve(t, stepping{both[0], &step}, both[1])
+		for how := range ends {
+			reached := 0
+			for at, steps := 1, 1; at <= steps; at++ {
+				steps = max(steps, endAt(t, services, &step, how, at))
+				reached = at
 			}
-		})
-	}
+			if reached < 6 {
+				t.Errorf("%s: %d steps", how, reached)
+			}
+		}
+	}, "SQLite", "PostgreSQL")
 }
 
 // endAt ends a key when it issues another, at a step of that, and returns the number of steps.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -41,6 +42,26 @@ var stores = map[string]func(*testing.T) []svc.Store{
 	},
 }
 
+// TestMain runs more tests at once than there are processors, because most wait for a store.
+func TestMain(m *testing.M) {
+	longtest.AtOnce(8)
+	m.Run()
+}
+
+// eachStore runs a test with each kind of stores, or with the named ones, at once.
+func eachStore(t *testing.T, test func(t *testing.T, open func(*testing.T) []svc.Store), names ...string) {
+	t.Parallel()
+	for name, open := range stores {
+		if names != nil && !slices.Contains(names, name) {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, open)
+		})
+	}
+}
+
 func twice(t *testing.T, options postgres.Options) []svc.Store {
 	url := pgtest.Schema(t)
 	open := func() (*postgres.Store, error) { return postgres.Open(t.Context(), url, options) }
@@ -70,27 +91,25 @@ const enough = 50
 
 // TestLinearizable tests a Service over each store.
 func TestLinearizable(t *testing.T) {
-	for name, open := range stores {
-		t.Run(name, func(t *testing.T) {
-			stores, sum := open(t), newTally()
-			services, exact := serve(t, stores...), isExact(t, stores)
-			wanted := (histories(t) + len(stores) - 1) / len(stores)
-			goesOn := func() bool {
-				rare := wanted >= enough && sum.histories < 10*wanted && sum.missing() != nil
-				return sum.histories < wanted || rare
+	eachStore(t, func(t *testing.T, open func(*testing.T) []svc.Store) {
+		stores, sum := open(t), newTally()
+		services, exact := serve(t, stores...), isExact(t, stores)
+		wanted := (histories(t) + len(stores) - 1) / len(stores)
+		goesOn := func() bool {
+			rare := wanted >= enough && sum.histories < 10*wanted && sum.missing() != nil
+			return sum.histories < wanted || rare
+		}
+		for seed := firstSeed(t); goesOn(); seed++ {
+			h := newHistory(t, seed, fmt.Sprint("history-", seed), services, exact)
+			if violation := h.violation(sum); violation != "" {
+				t.Fatal(violation)
 			}
-			for seed := firstSeed(t); goesOn(); seed++ {
-				h := newHistory(t, seed, fmt.Sprint("history-", seed), services, exact)
-				if violation := h.violation(sum); violation != "" {
-					t.Fatal(violation)
-				}
-			}
-			t.Log(sum)
-			if missing := sum.missing(); sum.histories >= enough && missing != nil {
-				t.Errorf("too little happened to tell: no %q", missing)
-			}
-		})
-	}
+		}
+		t.Log(sum)
+		if missing := sum.missing(); sum.histories >= enough && missing != nil {
+			t.Errorf("too little happened to tell: no %q", missing)
+		}
+	})
 }
 
 // isExact reports whether each Service sees every commit of the others at once.

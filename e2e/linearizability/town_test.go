@@ -17,32 +17,28 @@ import (
 // Rounds in which one Service deletes a row while others give something to it, or use it. Afterwards
 // nothing refers to what is gone, and a row that is made anew has nothing.
 func TestNothingIsInherited(t *testing.T) {
-	for name, open := range stores {
-		t.Run(name, func(t *testing.T) {
-			town := settle(t, open(t), sound)
-			for range rounds(t) {
-				if wrong := town.inherit(); wrong != nil {
-					t.Fatal(wrong)
-				}
+	eachStore(t, func(t *testing.T, open func(*testing.T) []svc.Store) {
+		town := settle(t, open(t), sound)
+		for range rounds(t) {
+			if wrong := town.inherit(); wrong != nil {
+				t.Fatal(wrong)
 			}
-			town.whole()
-		})
-	}
+		}
+		town.whole()
+	})
 }
 
 // What alice's calls began before her deletion does not come to another alice.
 func TestNothingIsInheritedAtOnce(t *testing.T) {
-	for name, open := range stores {
-		t.Run(name, func(t *testing.T) {
-			town := settle(t, open(t), sound)
-			for range rounds(t) {
-				if wrong := town.replace(); wrong != nil {
-					t.Fatal(wrong)
-				}
+	eachStore(t, func(t *testing.T, open func(*testing.T) []svc.Store) {
+		town := settle(t, open(t), sound)
+		for range rounds(t) {
+			if wrong := town.replace(); wrong != nil {
+				t.Fatal(wrong)
 			}
-			town.whole()
-		})
-	}
+		}
+		town.whole()
+	})
 }
 
 // Both find stores with a fault in what keeps writes apart.

@@ -352,25 +352,23 @@ func exported(t *testing.T, s *svc.Service) svc.Bundle {
 // Writers with different rights write at once. Each write, in the order of the records, gave nobody what its writer lacked then. So nobody
 // ends with a right that no holder of it gave.
 func TestNoSequenceOfWritersGains(t *testing.T) {
-	for name, open := range stores {
-		t.Run(name, func(t *testing.T) {
-			writes, rounds := 0, uint64(longtest.Times(1, 5))
-			for round := range rounds {
-				services := serveKeeping(t, open(t)...)
-				apply(t, services[0])
-				written := race(t, services, firstSeed(t)+round, func(by svc.Principal) svc.Principal { return by })
-				ordered(t, services[0], written)
-				if gained := replay(t, services[0], written); gained != "" {
-					t.Fatal(gained)
-				}
-				writes += len(written)
+	eachStore(t, func(t *testing.T, open func(*testing.T) []svc.Store) {
+		writes, rounds := 0, uint64(longtest.Times(1, 5))
+		for round := range rounds {
+			services := serveKeeping(t, open(t)...)
+			apply(t, services[0])
+			written := race(t, services, firstSeed(t)+round, func(by svc.Principal) svc.Principal { return by })
+			ordered(t, services[0], written)
+			if gained := replay(t, services[0], written); gained != "" {
+				t.Fatal(gained)
 			}
-			t.Logf("%d writes in %d rounds", writes, rounds)
-			if writes == 0 {
-				t.Error("nothing was written")
-			}
-		})
-	}
+			writes += len(written)
+		}
+		t.Logf("%d writes in %d rounds", writes, rounds)
+		if writes == 0 {
+			t.Error("nothing was written")
+		}
+	})
 }
 
 // A service that lets everybody write is noticed, and one that takes a narrowed caller for its user.

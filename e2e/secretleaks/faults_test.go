@@ -3,95 +3,63 @@
 package secretleaks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/url"
+	"reflect"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/intercept"
 )
 
 // talkative is a store that can fail with everything that it was given, as databases do: "Key
 // (id)=(…) already exists".
 type talkative struct {
-	svc.FullStore
+	*intercept.Store
 	fail atomic.Pointer[func(told string) error] // nil: does not fail
 }
 
-// tell calls fail with the arguments of a call.
-func (s *talkative) tell(told ...any) error {
+func newTalkative(good svc.FullStore) *talkative {
+	s := &talkative{}
+	s.Store = &intercept.Store{FullStore: good, Inside: true, Around: s.around}
+	return s
+}
+
+// around makes a call and fails it. UseAPIKeys never panics: a panic in the background would end the program.
+func (s *talkative) around(_ context.Context, call intercept.Call) (err error) {
+	switch call.Method {
+	case "UseAPIKeys":
+		defer func() {
+			if cause := recover(); cause != nil {
+				err = fmt.Errorf("%v", cause)
+			}
+		}()
+	case "CreateSource", "Source", "Template", "CreateAPIKey", "APIKeys", "ChangeAPIKey", "RevokeAPIKeys", "Access":
+	default:
+		return call.Do()
+	}
+	err = call.Do()
+	return cmp.Or(s.tell(call), err)
+}
+
+// tell calls fail with what a call got and returned.
+func (s *talkative) tell(call intercept.Call) error {
 	fail := s.fail.Load()
 	if fail == nil {
 		return nil
 	}
+	told := call.Args
+	if call.Result != nil {
+		told = append(told, reflect.ValueOf(call.Result).Elem().Interface())
+	}
+	if snapshot, is := call.Result.(*svc.AccessSnapshot); is {
+		told = append(told, snapshot.Key)
+	}
 	return (*fail)(fmt.Sprintf("%+v %#v", told, told))
-}
-
-func (s *talkative) CreateSource(ctx context.Context, source svc.Source) error {
-	return errors.Join(s.tell(source), s.FullStore.CreateSource(ctx, source))
-}
-
-func (s *talkative) Source(ctx context.Context, key svc.SourceKey) (svc.Source, error) {
-	source, err := s.FullStore.Source(ctx, key)
-	return source, errors.Join(s.tell(key, source), err)
-}
-
-func (s *talkative) Template(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
-	template, err := s.FullStore.Template(ctx, key)
-	if told := s.tell(key, template); told != nil {
-		return template, told
-	}
-	return template, err
-}
-
-func (s *talkative) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
-	return errors.Join(s.tell(key), s.FullStore.CreateAPIKey(ctx, key))
-}
-
-func (s *talkative) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
-	keys, err := s.FullStore.APIKeys(ctx, page)
-	return keys, errors.Join(s.tell(page, keys), err)
-}
-
-func (s *talkative) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
-	return s.FullStore.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
-		write, err := change(key)
-		return write, errors.Join(s.tell(id, *key), err)
-	})
-}
-
-func (s *talkative) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
-	if err := s.tell(holder); err != nil {
-		return nil, err
-	}
-	return s.FullStore.RevokeAPIKeys(ctx, holder, at, limit)
-}
-
-// Atomically tells what the store of the transaction is told, too.
-func (s *talkative) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
-	return s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
-		in := &talkative{FullStore: tx.(svc.FullStore)}
-		in.fail.Store(s.fail.Load())
-		return fn(ctx, in)
-	})
-}
-
-// UseAPIKeys never panics: a panic in the background would end the program.
-func (s *talkative) UseAPIKeys(ctx context.Context, uses []svc.LastUse) (err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			err = fmt.Errorf("%v", cause)
-		}
-	}()
-	return errors.Join(s.tell(uses), s.FullStore.UseAPIKeys(ctx, uses))
-}
-
-func (s *talkative) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
-	snapshot, err := s.FullStore.Access(ctx, query)
-	return snapshot, errors.Join(s.tell(query, snapshot, snapshot.Key), err)
 }
 
 // touching lists requests that reach the store.

@@ -94,7 +94,7 @@ func (s *site) start(peppers ...svc.Pepper) {
 	logger := slog.New(slog.NewMultiHandler(
 		slog.NewJSONHandler(s.evidence.writer("log, JSON"), &slog.HandlerOptions{Level: slog.LevelDebug, AddSource: true}),
 		slog.NewTextHandler(s.evidence.writer("log, text"), &slog.HandlerOptions{Level: slog.LevelDebug})))
-	s.store = &talkative{FullStore: s.db.open()}
+	s.store = newTalkative(s.db.open())
 	market, err := marketplace.New(marketplace.Config{AllowOrigins: []string{s.upstream.URL}})
 	if err != nil {
 		s.t.Fatal(err)

@@ -138,7 +138,7 @@ var judges = map[string][]string{
 // withoutBehaviour starts the folders from which no mutant is drawn: programs, and what tests use.
 var withoutBehaviour = []string{
 	"e2e", "examples", "internal/mutants", "internal/pauses", "internal/policy/policytest",
-	"internal/longtest", "internal/sqltest", "store/postgres/pgtest", "store/storetest",
+	"internal/intercept", "internal/longtest", "internal/sqltest", "store/postgres/pgtest", "store/storetest",
 }
 
 // list returns the packages of the workspace in which mutants are drawn, sorted by folder.

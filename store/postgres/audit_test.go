@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,6 +18,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/longtest"
+	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 	"github.com/extsvc/svc/store/sqlstore"
@@ -76,11 +76,6 @@ func newClerk(t *testing.T, url string, options postgres.Options) *clerk {
 	c.service = service
 	t.Cleanup(func() { _ = service.Close() })
 	return c
-}
-
-func create(ctx context.Context, service *svc.Service, id string) error {
-	_, err := service.Templates.Create(ctx, svc.Host, svc.NewTemplate{ID: id, Content: svc.Content{Name: id, Manifest: json.RawMessage(`{"version":"1"}`)}})
-	return err
 }
 
 // problemOf returns what is wrong with the chain when all are chained.
@@ -214,7 +209,7 @@ func trial(c *clerk, round string, at int, happens meanwhile, rival bool, mutate
 	late := sync.OnceValue(tx.Commit)
 	for i, id := range []string{"-a", "-b"} {
 		c.now.Store(int64(1e9 - i)) // the clock goes back
-		if err := create(ctx, c.service, round+id); err != nil {
+		if err := sqltest.CreateTemplate(ctx, c.service, round+id); err != nil {
 			c.t.Fatal(err)
 		}
 	}
@@ -366,7 +361,7 @@ func TestTwoProcessesChain(t *testing.T) {
 	for caller := range callers {
 		done.Go(func() {
 			for n := range each {
-				if err := create(t.Context(), services[n%2], fmt.Sprint(caller, "-", n)); err != nil {
+				if err := sqltest.CreateTemplate(t.Context(), services[n%2], fmt.Sprint(caller, "-", n)); err != nil {
 					t.Error(err)
 				}
 				if n%10 == 0 {
@@ -397,7 +392,7 @@ func TestChainedUnasked(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	c := newClerk(t, migrated(t), postgres.Options{})
-	is.NoErr(create(t.Context(), c.service, "a"))
+	is.NoErr(sqltest.CreateTemplate(t.Context(), c.service, "a"))
 	is.NoErr(c.service.Close())
 	other, err := svc.New(svc.Config{Store: c.store, Events: svc.EventConfig{Keep: true}})
 	is.NoErr(err)
@@ -451,9 +446,9 @@ func TestVerifyOnAStandby(t *testing.T) {
 	is := is.New(t)
 	url := migrated(t)
 	c := newClerk(t, url, postgres.Options{})
-	is.NoErr(create(t.Context(), c.service, "a"))
+	is.NoErr(sqltest.CreateTemplate(t.Context(), c.service, "a"))
 	is.Equal(c.problemOf(1), "")
-	is.NoErr(create(t.Context(), c.service, "b")) // waits
+	is.NoErr(sqltest.CreateTemplate(t.Context(), c.service, "b")) // waits
 	reader := newClerk(t, pgtest.With(t, url, "default_transaction_read_only", "on"), postgres.Options{NoNotify: true})
 	is.Equal(reader.problemOf(1), "")
 	is.Equal(c.problemOf(2), "")

@@ -47,7 +47,7 @@ func TestOneStoreWakesAnother(t *testing.T) {
 func wakesAnother(t *testing.T, one, two svc.Store) {
 	t.Helper()
 	is := is.New(t)
-	is.NoErr(addUsers(t.Context(), one, "first"))
+	is.NoErr(sqltest.AddUsers(t.Context(), one, "first"))
 	waits(t, two, 0)
 	begun := time.Now()
 	for i, woken := 0, 0; woken < 5; i++ {
@@ -55,7 +55,7 @@ func wakesAnother(t *testing.T, one, two svc.Store) {
 		committed := make(chan time.Time, 1)
 		go func() {
 			time.Sleep(20 * time.Millisecond) // two waits by then
-			if err := addUsers(context.Background(), one, fmt.Sprint("u", i)); err != nil {
+			if err := sqltest.AddUsers(context.Background(), one, fmt.Sprint("u", i)); err != nil {
 				t.Error(err)
 			}
 			committed <- time.Now()
@@ -75,9 +75,9 @@ func TestChangesInATransaction(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	store := open(t, migrated(t), postgres.Options{NoNotify: true})
-	is.NoErr(addUsers(t.Context(), store, "before"))
+	is.NoErr(sqltest.AddUsers(t.Context(), store, "before"))
 	since := sqltest.Generation(t, store)
-	is.NoErr(addUsers(t.Context(), store, "after"))
+	is.NoErr(sqltest.AddUsers(t.Context(), store, "after"))
 	rolled := errors.New("rolled back")
 	is.Equal(store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
 		changes, err := tx.Changes(ctx, since)
@@ -106,12 +106,12 @@ func noticesByAsking(t *testing.T, url string, options postgres.Options) {
 	is := is.New(t)
 	one, two := open(t, url, options), open(t, url, options)
 	since := sqltest.Generation(t, two)
-	is.NoErr(addUsers(t.Context(), one, "alice"))
+	is.NoErr(sqltest.AddUsers(t.Context(), one, "alice"))
 	is.Equal(waits(t, two, since), 1) // it asks first
 	since = sqltest.Generation(t, two)
 	go func() {
 		time.Sleep(20 * time.Millisecond)
-		if err := addUsers(context.Background(), one, "bob"); err != nil {
+		if err := sqltest.AddUsers(context.Background(), one, "bob"); err != nil {
 			t.Error(err)
 		}
 	}()

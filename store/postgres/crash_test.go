@@ -251,10 +251,10 @@ func TestTooManyConnectionsAreUnavailable(t *testing.T) {
 		is.NoErr(conn.Close())
 	}
 	is.NoErr(others.Close())
-	err = addUsers(t.Context(), store, "alice")
+	err = sqltest.AddUsers(t.Context(), store, "alice")
 	for deadline := time.Now().Add(time.Minute); err != nil && time.Now().Before(deadline); { // the server lets them go a moment later
 		time.Sleep(10 * time.Millisecond)
-		err = addUsers(t.Context(), store, "alice")
+		err = sqltest.AddUsers(t.Context(), store, "alice")
 	}
 	is.NoErr(err)
 }
@@ -275,7 +275,7 @@ func TestRoleThatMayNotMakeTables(t *testing.T) {
 	open(t, cluster.URL, postgres.Options{})
 	_, err = admin.Exec("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO svc")
 	is.NoErr(err)
-	is.NoErr(addUsers(t.Context(), open(t, url, postgres.Options{}), "alice"))
+	is.NoErr(sqltest.AddUsers(t.Context(), open(t, url, postgres.Options{}), "alice"))
 }
 
 func TestWrongPasswordIsClear(t *testing.T) {

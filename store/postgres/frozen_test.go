@@ -47,9 +47,9 @@ var calls = map[string]func(ctx context.Context, store svc.Store) error{
 	"mutation": func(ctx context.Context, store svc.Store) error {
 		return store.CreateAPIKey(ctx, svc.APIKey{ID: rand.Text()})
 	},
-	"access": func(ctx context.Context, store svc.Store) error { return addUsers(ctx, store, "alice") },
+	"access": func(ctx context.Context, store svc.Store) error { return sqltest.AddUsers(ctx, store, "alice") },
 	"together": func(ctx context.Context, store svc.Store) error {
-		return store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return addUsers(ctx, tx, "bob") })
+		return store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return sqltest.AddUsers(ctx, tx, "bob") })
 	},
 }
 
@@ -138,7 +138,7 @@ func TestFrozenCommit(t *testing.T) {
 	var began time.Time
 	err := store.Atomically(context.Background(), func(ctx context.Context, tx svc.Store) error {
 		runs++
-		err := addUsers(ctx, tx, "carol")
+		err := sqltest.AddUsers(ctx, tx, "carol")
 		cluster.Freeze()
 		began = time.Now()
 		return err
@@ -160,7 +160,7 @@ func TestFrozenCommitOfACallerWhoLeaves(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	var began time.Time
 	err := store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
-		err := addUsers(ctx, tx, "carol")
+		err := sqltest.AddUsers(ctx, tx, "carol")
 		cluster.Freeze()
 		began = time.Now()
 		time.AfterFunc(3*time.Second, leave)
@@ -179,13 +179,14 @@ func TestLockedIsNotFrozen(t *testing.T) {
 }
 
 func lockedIsNotFrozen(t *testing.T, store *postgres.Store) {
+	t.Parallel()
 	is := is.New(t)
 	other, err := store.DB().Begin()
 	is.NoErr(err)
 	_, err = other.Exec("LOCK TABLE svc_access_lock IN EXCLUSIVE MODE")
 	is.NoErr(err)
 	ended := make(chan error)
-	go func() { ended <- addUsers(t.Context(), store, "alice") }()
+	go func() { ended <- sqltest.AddUsers(t.Context(), store, "alice") }()
 	for n := 0; ; n++ {
 		select {
 		case err := <-ended:
@@ -194,7 +195,7 @@ func lockedIsNotFrozen(t *testing.T, store *postgres.Store) {
 			is.NoErr(other.Rollback())
 			answered(t, store)
 			return
-		default:
+		case <-time.After(10 * time.Millisecond):
 			is.NoErr(store.CreateAPIKey(t.Context(), svc.APIKey{ID: fmt.Sprint(n)}))
 		}
 	}

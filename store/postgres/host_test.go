@@ -3,14 +3,15 @@ package postgres_test
 import (
 	"context"
 	"crypto/rand"
+	"database/sql"
 	"errors"
-	"log/slog"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 	"github.com/extsvc/svc/store/sqlstore"
@@ -18,24 +19,21 @@ import (
 
 // host is an application with a table of its own in the store's database.
 type host struct {
-	t       *testing.T
-	store   *postgres.Store
-	service *svc.Service
-	events  chan svc.Event
-	begin   func() hostTx
+	sqltest.Host
+	store *postgres.Store
 }
 
-// hostTx is a transaction of the host, and the Store inside it.
-type hostTx struct {
-	svc.FullStore
-	exec             func(statement string, args ...any) error
-	commit, rollback func() error
+func newHost(t *testing.T, store *postgres.Store) host {
+	t.Helper()
+	return host{Host: sqltest.NewHost(t, store, store.DB(), func(tx *sql.Tx) svc.FullStore {
+		return sqlstore.Tx(tx, postgres.Dialect())
+	}), store: store}
 }
 
 // eachKind runs a test with each kind of transaction that a host may have. Hosts with a pool of pgx
 // have their Store over it.
 func eachKind(t *testing.T, test func(t *testing.T, h host)) {
-	for name, begin := range map[string]func(*testing.T, *pgxpool.Pool) hostTx{
+	for name, begin := range map[string]func(*testing.T, *pgxpool.Pool) sqltest.HostTx{
 		"database/sql": nil, "pool": beginInPool, "nested": beginNested, "connection": beginOnConn,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -47,27 +45,13 @@ func eachKind(t *testing.T, test func(t *testing.T, h host)) {
 			}
 			pool := newPool(t, url)
 			h := newHost(t, over(t, pool, postgres.Options{}))
-			h.begin = func() hostTx { return begin(t, pool) }
+			h.Begin = func() sqltest.HostTx { return begin(t, pool) }
 			test(t, h)
 		})
 	}
 }
 
-// inSQL begins a transaction of database/sql.
-func (h host) inSQL() hostTx {
-	h.t.Helper()
-	tx, err := h.store.DB().BeginTx(h.t.Context(), nil)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	exec := func(statement string, args ...any) error {
-		_, err := tx.Exec(statement, args...)
-		return err
-	}
-	return hostTx{sqlstore.Tx(tx, postgres.Dialect()), exec, tx.Commit, tx.Rollback}
-}
-
-func beginInPool(t *testing.T, pool *pgxpool.Pool) hostTx {
+func beginInPool(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
 	t.Helper()
 	tx, err := pool.Begin(t.Context())
 	if err != nil {
@@ -77,7 +61,7 @@ func beginInPool(t *testing.T, pool *pgxpool.Pool) hostTx {
 }
 
 // beginNested begins a transaction of pgx that is a savepoint in another one.
-func beginNested(t *testing.T, pool *pgxpool.Pool) hostTx {
+func beginNested(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
 	t.Helper()
 	outer, err := pool.Begin(t.Context())
 	if err != nil {
@@ -94,7 +78,7 @@ func beginNested(t *testing.T, pool *pgxpool.Pool) hostTx {
 }
 
 // beginOnConn begins a transaction without an object for it.
-func beginOnConn(t *testing.T, pool *pgxpool.Pool) hostTx {
+func beginOnConn(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
 	t.Helper()
 	conn, err := pool.Acquire(t.Context())
 	if err != nil {
@@ -115,7 +99,7 @@ func beginOnConn(t *testing.T, pool *pgxpool.Pool) hostTx {
 	return inPgx(conn.Conn(), run("COMMIT"), run("ROLLBACK"))
 }
 
-func inPgx(tx postgres.PgxTx, commit, rollback func(context.Context) error) hostTx {
+func inPgx(tx postgres.PgxTx, commit, rollback func(context.Context) error) sqltest.HostTx {
 	exec := func(statement string, args ...any) error {
 		_, err := tx.Exec(context.Background(), statement, args...)
 		return err
@@ -123,63 +107,5 @@ func inPgx(tx postgres.PgxTx, commit, rollback func(context.Context) error) host
 	end := func(end func(context.Context) error) func() error {
 		return func() error { return end(context.Background()) }
 	}
-	return hostTx{postgres.Tx(tx), exec, end(commit), end(rollback)}
-}
-
-func newHost(t *testing.T, store *postgres.Store) host {
-	t.Helper()
-	h := host{t: t, store: store, events: make(chan svc.Event, 10)}
-	h.begin = h.inSQL
-	if _, err := h.store.DB().Exec("CREATE TABLE accounts (id TEXT PRIMARY KEY)"); err != nil {
-		t.Fatal(err)
-	}
-	service, err := svc.New(svc.Config{
-		Store:  h.store,
-		Keys:   svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: make([]byte, 32)}}},
-		Events: svc.EventConfig{OnEvent: func(_ context.Context, event svc.Event) { h.events <- event }},
-		Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.service = service
-	t.Cleanup(func() {
-		if err := service.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return h
-}
-
-// signUp makes an account with a key, in one transaction that the caller ends.
-func (h host) signUp(id string) (hostTx, svc.IssuedKey) {
-	h.t.Helper()
-	tx := h.begin()
-	if err := tx.exec("INSERT INTO accounts (id) VALUES ($1)", id); err != nil {
-		h.t.Fatal(err)
-	}
-	service := h.service.WithTx(tx)
-	key, err := service.Keys.Issue(h.t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: id}, svc.NewAPIKey{})
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	return tx, key
-}
-
-// accepted reports whether the service accepts the key.
-func (h host) accepted(key svc.IssuedKey) bool {
-	h.t.Helper()
-	_, err := h.service.Authenticate(h.t.Context(), string(key.Key))
-	if err != nil && svc.ErrorCode(err) != svc.CodeUnauthenticated {
-		h.t.Fatal(err)
-	}
-	return err == nil
-}
-
-func (h host) accounts() (count int) {
-	h.t.Helper()
-	if err := h.store.DB().QueryRow("SELECT count(*) FROM accounts").Scan(&count); err != nil {
-		h.t.Fatal(err)
-	}
-	return count
+	return sqltest.HostTx{FullStore: postgres.Tx(tx), Exec: exec, Commit: end(commit), Rollback: end(rollback)}
 }

@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"context"
 	"database/sql"
 	"fmt"
 	"math/rand/v2"
@@ -16,22 +15,9 @@ import (
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
-// altered is a transaction whose statements are changed.
-type altered struct {
-	*sql.Tx
-	alter func(query string) string
-}
-
-func (a altered) Exec(ctx context.Context, query string, args ...any) (int64, error) {
-	result, err := a.ExecContext(ctx, a.alter(query), args...)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
-}
-
-func (a altered) Query(ctx context.Context, query string, args ...any) (sqlstore.Rows, error) {
-	return a.QueryContext(ctx, a.alter(query), args...)
+// altered returns a transaction whose statements are changed.
+func altered(tx *sql.Tx, alter func(query string) string) tapped {
+	return tapped{tx, func(query string) (string, error) { return alter(query), nil }}
 }
 
 // openTx is a transaction that has added a source and is not committed.
@@ -65,7 +51,7 @@ func lanesOf(t *testing.T, seed uint64, alter func(query string) string) (wrong 
 			}
 			w := openTx{tx, fmt.Sprint("s", step), len(committed)}
 			waiting = append(waiting, w)
-			if err := sqlstore.TxOf(altered{tx, alter}, dialect).CreateSource(ctx, source(w.name)); err != nil {
+			if err := sqlstore.TxOf(altered(tx, alter), dialect).CreateSource(ctx, source(w.name)); err != nil {
 				return err.Error()
 			}
 		case n < 8 && len(waiting) > 0:
@@ -129,7 +115,7 @@ func fromTheFirst(
 		t.Fatal(err)
 	}
 	defer tx.Rollback()
-	changes, err := sqlstore.TxOf(altered{tx, alter}, dialect).Changes(t.Context(), 0)
+	changes, err := sqlstore.TxOf(altered(tx, alter), dialect).Changes(t.Context(), 0)
 	if err != nil || changes.Reset || len(changes.Targets) != len(committed) {
 		return fmt.Sprintf("from the first: %d of %d, %v", len(changes.Targets), len(committed), err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
 )
 
@@ -125,11 +126,11 @@ func TestChangeOfAccessSaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, open(t, migrated(t), postgres.Options{}))
-	tx := h.begin()
-	is.NoErr(addUsers(t.Context(), tx, "first"))
+	tx := h.Begin()
+	is.NoErr(sqltest.AddUsers(t.Context(), tx, "first"))
 	said := ""
 	for range 10 { // where the machine is slow, the Store's own limit may come first
-		err := h.service.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "second"}}})
+		err := h.Service.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "second"}}})
 		refused, ok := errors.AsType[*svc.Error](err)
 		is.True(ok)
 		is.Equal(refused.Code, svc.CodeUnavailable)
@@ -138,8 +139,8 @@ func TestChangeOfAccessSaysWhatItWaitsFor(t *testing.T) {
 		}
 	}
 	is.Equal(said, "another transaction is changing access: try again")
-	is.NoErr(tx.commit())
-	is.NoErr(h.service.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "second"}}}))
+	is.NoErr(tx.Commit())
+	is.NoErr(h.Service.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "second"}}}))
 }
 
 // While a transaction of the host is open, others write at once what it has not written. Only a change
@@ -159,24 +160,24 @@ func TestHostsTransactionDelaysNoOther(t *testing.T) {
 			eachKind(t, func(t *testing.T, h host) {
 				is := is.New(t)
 				by := h.administrator()
-				is.NoErr(create(t.Context(), h.service, "written"))
-				is.NoErr(create(t.Context(), h.service, "other"))
-				tx := h.begin()
-				inside := h.service.WithTx(tx)
+				is.NoErr(sqltest.CreateTemplate(t.Context(), h.Service, "written"))
+				is.NoErr(sqltest.CreateTemplate(t.Context(), h.Service, "other"))
+				tx := h.Begin()
+				inside := h.Service.WithTx(tx)
 				key, err := inside.Keys.Issue(t.Context(), by, holder, svc.NewAPIKey{})
 				is.NoErr(err)
 				is.NoErr(writes(t.Context(), inside, by))
 				h.writesOthers(by, "one")
 				changed := make(chan error, 1)
 				go func() {
-					changed <- h.service.Access.Apply(context.Background(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "late"}}})
+					changed <- h.Service.Access.Apply(context.Background(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "late"}}})
 				}()
 				awaitLock(t, h.store)
 				h.writesOthers(by, "two")
 				is.Equal(svc.ErrorCode(<-changed), svc.CodeUnavailable)
-				is.NoErr(tx.commit())
-				is.True(h.accepted(key))
-				is.NoErr(h.service.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "late"}}}))
+				is.NoErr(tx.Commit())
+				is.True(h.Accepted(key))
+				is.NoErr(h.Service.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "late"}}}))
 			})
 		})
 	}
@@ -184,44 +185,44 @@ func TestHostsTransactionDelaysNoOther(t *testing.T) {
 
 // administrator returns a caller by an API key, who may do everything.
 func (h host) administrator() svc.Principal {
-	h.t.Helper()
+	h.T.Helper()
 	go func() { // nobody looks at the events
-		for h.t.Context().Err() == nil {
-			<-h.events
+		for h.T.Context().Err() == nil {
+			<-h.Events
 		}
 	}()
-	is := is.New(h.t)
+	is := is.New(h.T)
 	admin := svc.Identity{Kind: svc.KindUser, ID: "admin"}
-	is.NoErr(h.service.Access.Apply(h.t.Context(), svc.Host, svc.Bundle{
+	is.NoErr(h.Service.Access.Apply(h.T.Context(), svc.Host, svc.Bundle{
 		Users: []svc.User{{ID: "admin"}, {ID: holder.ID}, {ID: "bob"}},
 		Attachments: []svc.Attachment{
 			{PolicyID: svc.PolicyIAMAdmin, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "admin"}},
 			{PolicyID: svc.PolicyTemplateAdmin, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "admin"}},
 		},
 	}))
-	issued, err := h.service.Keys.Issue(h.t.Context(), svc.Host, admin, svc.NewAPIKey{})
+	issued, err := h.Service.Keys.Issue(h.T.Context(), svc.Host, admin, svc.NewAPIKey{})
 	is.NoErr(err)
-	by, err := h.service.Authenticate(h.t.Context(), string(issued.Key))
+	by, err := h.Service.Authenticate(h.T.Context(), string(issued.Key))
 	is.NoErr(err)
 	return by
 }
 
 // writesOthers makes one write of each kind that nobody else makes.
 func (h host) writesOthers(by svc.Principal, id string) {
-	h.t.Helper()
-	is := is.New(h.t)
-	ctx := h.t.Context()
-	issued, err := h.service.Keys.Issue(ctx, by, svc.Identity{Kind: svc.KindUser, ID: "bob"}, svc.NewAPIKey{})
+	h.T.Helper()
+	is := is.New(h.T)
+	ctx := h.T.Context()
+	issued, err := h.Service.Keys.Issue(ctx, by, svc.Identity{Kind: svc.KindUser, ID: "bob"}, svc.NewAPIKey{})
 	is.NoErr(err)
-	is.True(h.accepted(issued))
-	_, err = h.service.Keys.Issue(ctx, by, svc.Me, svc.NewAPIKey{})
+	is.True(h.Accepted(issued))
+	_, err = h.Service.Keys.Issue(ctx, by, svc.Me, svc.NewAPIKey{})
 	is.NoErr(err)
-	is.NoErr(h.service.Keys.Revoke(ctx, by, issued.Holder, issued.ID))
-	is.True(!h.accepted(issued))
-	_, err = h.service.Templates.Patch(ctx, by, "other", svc.TemplatePatch{Name: &id})
+	is.NoErr(h.Service.Keys.Revoke(ctx, by, issued.Holder, issued.ID))
+	is.True(!h.Accepted(issued))
+	_, err = h.Service.Templates.Patch(ctx, by, "other", svc.TemplatePatch{Name: &id})
 	is.NoErr(err)
-	is.NoErr(create(ctx, h.service, id))
-	allowed, err := h.service.May(ctx, by, action.UsersRead, "*")
+	is.NoErr(sqltest.CreateTemplate(ctx, h.Service, id))
+	allowed, err := h.Service.May(ctx, by, action.UsersRead, "*")
 	is.NoErr(err)
 	is.True(allowed)
 }

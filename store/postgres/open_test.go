@@ -156,7 +156,7 @@ func TestPooler(t *testing.T) {
 	is := is.New(t)
 	url := migrated(t)
 	store := open(t, url, postgres.Options{Pooler: true, MaxOpen: 1})
-	is.NoErr(addUsers(t.Context(), store, "alice"))
+	is.NoErr(sqltest.AddUsers(t.Context(), store, "alice"))
 	_, err := sqltest.ReadUser(t.Context(), store, "alice")
 	is.NoErr(err)
 	is.Equal(setting(t, store, "statement_timeout"), "0")
@@ -276,6 +276,6 @@ func TestTerminatedConnectionIsUnavailableOnce(t *testing.T) {
 		if _, err = sqltest.ReadUser(t.Context(), store, "alice"); !errors.Is(err, svc.ErrNotFound) {
 			is.True(errors.Is(err, svc.ErrUnavailable))
 		}
-		is.NoErr(addUsers(t.Context(), store, "alice"))
+		is.NoErr(sqltest.AddUsers(t.Context(), store, "alice"))
 	})
 }

@@ -107,7 +107,7 @@ func testSessionMode(t *testing.T, cluster *pgtest.Cluster) {
 	is.Equal(setting(t, store, "synchronous_commit"), "remote_apply")
 
 	asTransactionMode := behind(t, cluster, "pool_mode=session")
-	is.NoErr(addUsers(t.Context(), open(t, asTransactionMode.url, postgres.Options{Pooler: true}), "alice"))
+	is.NoErr(sqltest.AddUsers(t.Context(), open(t, asTransactionMode.url, postgres.Options{Pooler: true}), "alice"))
 }
 
 func testTransactionMode(t *testing.T, cluster *pgtest.Cluster) {

@@ -109,7 +109,7 @@ func TestPoolStaysTheHosts(t *testing.T) {
 	is.NoErr(pool.QueryRow(t.Context(), "SELECT COALESCE(("+settings+"), '')").Scan(&before))
 	store, err := postgres.New(t.Context(), pool, postgres.Options{})
 	is.NoErr(err)
-	is.NoErr(addUsers(t.Context(), store, "alice"))
+	is.NoErr(sqltest.AddUsers(t.Context(), store, "alice"))
 	is.NoErr(store.Close())
 	is.NoErr(pool.QueryRow(t.Context(), "SELECT COALESCE(("+settings+"), '')").Scan(&after))
 	is.Equal(after, before)
@@ -128,7 +128,7 @@ func TestClosedPool(t *testing.T) {
 	pool := newPool(t, pgtest.Schema(t))
 	store := over(t, pool, postgres.Options{})
 	pool.Close()
-	is.True(addUsers(t.Context(), store, "alice") != nil)
+	is.True(sqltest.AddUsers(t.Context(), store, "alice") != nil)
 }
 
 // inSchema makes a schema the first of the search path, as a host does for a tenant.
@@ -171,7 +171,7 @@ func TestPoolWithHooks(t *testing.T) {
 	one := over(t, newPool(t, server, inSchema(schemas[0]), hooked), postgres.Options{})
 	again := over(t, newPool(t, server, inSchema(schemas[0]), hooked), postgres.Options{})
 	other := over(t, newPool(t, server, inSchema(schemas[1]), hooked), postgres.Options{})
-	is.NoErr(addUsers(t.Context(), one, "alice"))
+	is.NoErr(sqltest.AddUsers(t.Context(), one, "alice"))
 	_, err := sqltest.ReadUser(t.Context(), again, "alice")
 	is.NoErr(err)
 	_, err = sqltest.ReadUser(t.Context(), other, "alice")
@@ -223,7 +223,7 @@ func TestHostsHoldAllConnections(t *testing.T) {
 			ended <- pgx.BeginFunc(context.Background(), pool, func(tx pgx.Tx) error {
 				began <- nil
 				<-start
-				return addUsers(context.Background(), store, "alice") // it should be postgres.Tx(tx)
+				return sqltest.AddUsers(context.Background(), store, "alice") // it should be postgres.Tx(tx)
 			})
 		}()
 	}

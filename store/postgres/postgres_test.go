@@ -1,10 +1,8 @@
 package postgres_test
 
 import (
-	"context"
 	"database/sql"
 	"errors"
-	"runtime"
 	"testing"
 
 	"github.com/extsvc/svc"
@@ -14,9 +12,10 @@ import (
 	"github.com/extsvc/svc/store/storetest"
 )
 
-// TestMain runs more tests at once than there are processors, because most wait for the server.
+// TestMain runs more tests at once than there are processors, because most wait for the server. A
+// test rarely has more than five connections, of the hundred that a server has by default.
 func TestMain(m *testing.M) {
-	longtest.AtOnce(2 * runtime.GOMAXPROCS(0))
+	longtest.AtOnce(12)
 	longtest.Short()
 	m.Run()
 }
@@ -72,17 +71,6 @@ func migrated(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return url
-}
-
-// addUsers writes users.
-func addUsers(ctx context.Context, store svc.Store, ids ...string) error {
-	return store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
-		var bundle svc.Bundle
-		for _, id := range ids {
-			bundle.Users = append(bundle.Users, svc.User{ID: id})
-		}
-		return bundle.Write(), nil
-	})
 }
 
 // empty clears a schema, in a fraction of the time of a new one or of TRUNCATE. Attachments refer

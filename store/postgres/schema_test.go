@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
+	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 	"github.com/extsvc/svc/store/sqlstore"
@@ -156,14 +157,14 @@ func TestSearchPathThatChanges(t *testing.T) {
 	store := over(t, moved, postgres.Options{})
 	_, err := moved.Exec(t.Context(), "SET search_path = "+schemaOf(t, other))
 	is.NoErr(err)
-	is.NoErr(addUsers(t.Context(), store, "alice"))
+	is.NoErr(sqltest.AddUsers(t.Context(), store, "alice"))
 	tx, err := moved.Begin(t.Context())
 	is.NoErr(err)
-	is.NoErr(addUsers(t.Context(), store.Tx(tx), "bob"))
+	is.NoErr(sqltest.AddUsers(t.Context(), store.Tx(tx), "bob"))
 	is.NoErr(tx.Commit(t.Context()))
 	begun, err := store.DB().BeginTx(t.Context(), nil)
 	is.NoErr(err)
-	is.NoErr(addUsers(t.Context(), sqlstore.Tx(begun, store.Dialect()), "carol"))
+	is.NoErr(sqltest.AddUsers(t.Context(), sqlstore.Tx(begun, store.Dialect()), "carol"))
 	is.NoErr(begun.Commit())
 	users := func(url string) (ids string) {
 		is.NoErr(pgtest.Open(t, url).QueryRow(
@@ -187,7 +188,7 @@ func TestMigrateMakesSchema(t *testing.T) {
 	for range 2 {
 		store := sqlstore.New(db, db, dialect)
 		is.NoErr(store.Migrate(t.Context()))
-		is.NoErr(addUsers(t.Context(), store, "alice"))
+		is.NoErr(sqltest.AddUsers(t.Context(), store, "alice"))
 	}
 	_, err = sqlstore.NewRegistry(t.Context(), sqlstore.New(db, db, dialect))
 	is.NoErr(err)

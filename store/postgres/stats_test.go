@@ -18,7 +18,7 @@ import (
 func TestStats(t *testing.T) {
 	is := is.New(t)
 	store := open(t, pgtest.Schema(t), postgres.Options{})
-	service := newHost(t, store).service
+	service := newHost(t, store).Service
 	for end := time.Now().Add(time.Minute); !service.Stats().Listening; {
 		if time.Now().After(end) {
 			t.Fatal("the store does not listen")
@@ -34,7 +34,7 @@ func TestStats(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(n, 2)
 	deaf := open(t, pgtest.Schema(t), postgres.Options{NoNotify: true})
-	is.True(!newHost(t, deaf).service.Stats().Listening)
+	is.True(!newHost(t, deaf).Service.Stats().Listening)
 }
 
 // Tenants share an outbox, and each counts all of it.

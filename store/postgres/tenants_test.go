@@ -18,6 +18,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/longtest"
+	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 	"github.com/extsvc/svc/store/sqlstore"
@@ -120,7 +121,7 @@ func TestTenantInTransaction(t *testing.T) {
 		tx, err := in.DB().BeginTx(t.Context(), nil)
 		is.NoErr(err)
 		inside := sqlstore.Tx(tx, in.Dialect(a))
-		is.NoErr(addUsers(t.Context(), inside, id))
+		is.NoErr(sqltest.AddUsers(t.Context(), inside, id))
 		_, err = tx.Exec("SELECT 1")
 		is.NoErr(err)
 		if commit {
@@ -136,7 +137,7 @@ func TestTenantInTransaction(t *testing.T) {
 	defer pool.Close()
 	tx, err := pool.Begin(t.Context())
 	is.NoErr(err)
-	is.NoErr(addUsers(t.Context(), in.Tx(tx, b), "pgx"))
+	is.NoErr(sqltest.AddUsers(t.Context(), in.Tx(tx, b), "pgx"))
 	is.NoErr(tx.Commit(t.Context()))
 	is.True(hasUser(t, storeB, "pgx"))
 	is.True(!hasUser(t, storeA, "pgx"))
@@ -360,7 +361,7 @@ func TestTenantMoves(t *testing.T) {
 	is := is.New(t)
 	in := openTenants(t, pgtest.Database(t), postgres.Options{})
 	a, b := made(t, in, "a"), made(t, in, "b")
-	is.NoErr(addUsers(t.Context(), tenantStore(t, in, a), "u", "v"))
+	is.NoErr(sqltest.AddUsers(t.Context(), tenantStore(t, in, a), "u", "v"))
 	alone, err := postgres.Open(t.Context(), pgtest.Database(t), postgres.Options{})
 	is.NoErr(err)
 	defer alone.Close()
@@ -419,7 +420,7 @@ func TestLockedTenant(t *testing.T) {
 	defer end()
 	store := tenantStore(t, in, locked)
 	for i := range 30 {
-		all.Go(func() { _ = addUsers(writes, store, fmt.Sprint(i)) })
+		all.Go(func() { _ = sqltest.AddUsers(writes, store, fmt.Sprint(i)) })
 	}
 	db := pgtest.Open(t, url)
 	waiting := func() (n int) {

@@ -15,38 +15,13 @@ import (
 	"github.com/extsvc/svc/store/postgres"
 )
 
-func TestHostRollsBack(t *testing.T) {
+func TestHost(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, h host) {
-		is := is.New(t)
-		before := sqltest.Generation(t, h.store)
-		tx, key := h.signUp("alice")
-		is.NoErr(tx.rollback())
-		is.True(!h.accepted(key))
-		is.Equal(h.accounts(), 0)
-		is.Equal(sqltest.Generation(t, h.store), before)
-		events, err := h.store.ClaimEvents(t.Context(), time.Now(), time.Now(), 10)
-		is.NoErr(err)
-		is.Equal(len(events), 0)
-	})
-}
-
-func TestHostCommits(t *testing.T) {
-	t.Parallel()
-	eachKind(t, func(t *testing.T, h host) {
-		is := is.New(t)
-		tx, key := h.signUp("alice")
-		is.True(!h.accepted(key)) // not yet
-		is.NoErr(tx.commit())
-		is.True(h.accepted(key))
-		is.Equal(h.accounts(), 1)
-		select {
-		case event := <-h.events:
-			is.Equal(event.Target, key.Target())
-		case <-time.After(time.Minute):
-			t.Fatal("the event is not delivered")
-		}
-	})
+	for name, rule := range sqltest.HostRules {
+		t.Run(name, func(t *testing.T) {
+			eachKind(t, func(t *testing.T, h host) { rule(t, h.Host) })
+		})
+	}
 }
 
 // Other processes are told of a transaction when it commits, and only then.
@@ -61,13 +36,13 @@ func TestHostTellsOthers(t *testing.T) {
 		is.NoErr(conn.QueryRowContext(t.Context(), "SELECT 'svc_' || encode(value, 'hex') FROM svc_kept_values WHERE name = 'channel'").Scan(&channel))
 		_, err = conn.ExecContext(t.Context(), "LISTEN "+channel)
 		is.NoErr(err)
-		lost, tx := h.begin(), h.begin()
+		lost, tx := h.Begin(), h.Begin()
 		is.NoErr(lost.CreateSource(t.Context(), source("lost")))
 		is.NoErr(tx.CreateSource(t.Context(), source("kept")))
-		is.NoErr(lost.rollback())
+		is.NoErr(lost.Rollback())
 		_, err = conn.ExecContext(t.Context(), "SELECT pg_notify($1, 'between')", channel)
 		is.NoErr(err)
-		is.NoErr(tx.commit())
+		is.NoErr(tx.Commit())
 		var table string
 		is.NoErr(conn.QueryRowContext(t.Context(), "SELECT tableoid FROM svc_generation WHERE id = 1").Scan(&table))
 		for _, want := range []string{"between", table} {
@@ -86,69 +61,25 @@ func TestHostTellsOthers(t *testing.T) {
 	})
 }
 
-// A call that fails or is refused leaves the host's transaction usable, without what it wrote.
-func TestHostGoesOnAfterAFailure(t *testing.T) {
-	t.Parallel()
-	eachKind(t, func(t *testing.T, h host) {
-		is := is.New(t)
-		tx, key := h.signUp("alice")
-		is.True(errors.Is(tx.CreateAPIKey(t.Context(), svc.APIKey{ID: key.ID}), svc.ErrExists))
-		is.True(errors.Is(tx.DeleteSource(t.Context(), svc.SourceKey{Scope: svc.ScopeServer, Name: "none"}), svc.ErrNotFound))
-		half := svc.Bundle{Users: []svc.User{{ID: "half"}}}
-		broken := svc.Bundle{Users: half.Users, Groups: []svc.Group{{ID: "g", Members: []string{"nobody"}}}}
-		refused := errors.New("refused")
-		change := func(ctx context.Context, change func() (svc.AccessWrite, error)) (err error) {
-			defer func() {
-				if failed := recover(); failed != nil {
-					err = failed.(error)
-				}
-			}()
-			return tx.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) { return change() })
-		}
-		is.True(errors.Is(change(t.Context(), func() (svc.AccessWrite, error) { return half.Write(), refused }), refused))
-		is.True(errors.Is(change(t.Context(), func() (svc.AccessWrite, error) { panic(refused) }), refused))
-		is.True(change(t.Context(), func() (svc.AccessWrite, error) { return broken.Write(), nil }) != nil) // the server refuses a statement
-		ended, cancel := context.WithCancel(t.Context())
-		cancel()
-		is.True(errors.Is(change(ended, func() (svc.AccessWrite, error) { return half.Write(), nil }), context.Canceled))
-		is.True(tx.AwaitChange(t.Context(), 0) != nil)
-		_, err := tx.ClaimEvents(t.Context(), time.Now(), time.Now(), 1)
-		is.True(err != nil)
-
-		is.NoErr(tx.exec("INSERT INTO accounts (id) VALUES ('bob')"))
-		is.NoErr(addUsers(t.Context(), tx, "bob"))
-		_, err = sqltest.ReadUser(t.Context(), tx, "bob")
-		is.NoErr(err)
-		is.NoErr(tx.commit())
-		is.True(h.accepted(key))
-		is.Equal(h.accounts(), 2)
-		_, err = sqltest.ReadUser(t.Context(), h.store, "half")
-		is.True(errors.Is(err, svc.ErrNotFound))
-		is.True(addUsers(t.Context(), tx, "late") != nil) // it ended with the transaction
-		_, err = sqltest.ReadUser(t.Context(), h.store, "late")
-		is.True(errors.Is(err, svc.ErrNotFound))
-	})
-}
-
 // A context that ends while a statement waits ends the transaction, and nothing of it stays.
 func TestHostLosesACanceledTransaction(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, h host) {
 		is := is.New(t)
-		holder := h.begin()
-		is.NoErr(holder.exec("LOCK TABLE svc_access_lock IN EXCLUSIVE MODE"))
-		tx, key := h.signUp("alice")
+		holder := h.Begin()
+		is.NoErr(holder.Exec("LOCK TABLE svc_access_lock IN EXCLUSIVE MODE"))
+		tx, key := h.SignUp("alice")
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
 			defer cancel()
 			awaitLock(t, h.store)
 		}()
-		is.True(errors.Is(addUsers(ctx, tx, "alice"), context.Canceled))
+		is.True(errors.Is(sqltest.AddUsers(ctx, tx, "alice"), context.Canceled))
 		is.True(tx.CreateAPIKey(t.Context(), svc.APIKey{ID: "more"}) != nil)
-		_ = tx.rollback() // the connection is closed
-		is.NoErr(holder.rollback())
-		is.True(!h.accepted(key))
-		is.Equal(h.accounts(), 0)
+		_ = tx.Rollback() // the connection is closed
+		is.NoErr(holder.Rollback())
+		is.True(!h.Accepted(key))
+		is.Equal(h.Count("accounts"), 0)
 	})
 }
 
@@ -178,7 +109,7 @@ func TestPoolIsNoTransaction(t *testing.T) {
 	is := is.New(t)
 	pool := newPool(t, migrated(t))
 	store := postgres.Tx(pool) // it has the methods of one
-	is.True(addUsers(t.Context(), store, "alice") != nil)
+	is.True(sqltest.AddUsers(t.Context(), store, "alice") != nil)
 	_, err := sqltest.ReadUser(t.Context(), store, "alice")
 	is.True(errors.Is(err, svc.ErrNotFound))
 }
@@ -188,12 +119,12 @@ func TestDeadlockIsChanged(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, h host) {
 		is := is.New(t)
-		one, two := h.begin(), h.begin()
+		one, two := h.Begin(), h.Begin()
 		is.NoErr(one.CreateSource(t.Context(), source("same")))
-		is.NoErr(two.exec("LOCK TABLE svc_access_lock IN EXCLUSIVE MODE"))
+		is.NoErr(two.Exec("LOCK TABLE svc_access_lock IN EXCLUSIVE MODE"))
 		ended := make(chan error, 2)
-		end := func(tx hostTx, err error) { ended <- errors.Join(err, tx.rollback()) }
-		go func() { end(one, addUsers(context.Background(), one, "alice")) }()
+		end := func(tx sqltest.HostTx, err error) { ended <- errors.Join(err, tx.Rollback()) }
+		go func() { end(one, sqltest.AddUsers(context.Background(), one, "alice")) }()
 		go func() { end(two, two.CreateSource(context.Background(), source("same"))) }()
 		first, second := <-ended, <-ended
 		if first == nil { // the other one went on before the loser was back
@@ -212,6 +143,7 @@ func TestCallerLeavesDuringTheCommit(t *testing.T) {
 }
 
 func leavesDuringTheCommit(t *testing.T, store *postgres.Store) {
+	t.Parallel()
 	is := is.New(t)
 	h := newHost(t, store)
 	_, err := h.store.DB().Exec(`CREATE FUNCTION rest() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.5); RETURN NULL; END $$`)
@@ -222,10 +154,10 @@ func leavesDuringTheCommit(t *testing.T, store *postgres.Store) {
 	ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
 	defer cancel()
 	alice := svc.Identity{Kind: svc.KindUser, ID: "alice"}
-	_, err = h.service.Keys.Issue(ctx, svc.Host, alice, svc.NewAPIKey{})
+	_, err = h.Service.Keys.Issue(ctx, svc.Host, alice, svc.NewAPIKey{})
 	is.True(errors.Is(err, context.DeadlineExceeded))
 	now, err := h.store.Access(t.Context(), svc.AccessQuery{KeysOf: alice, Most: 10})
 	is.NoErr(err)
 	is.Equal(now.Keys, 0)
-	is.Equal(len(h.events), 0)
+	is.Equal(len(h.Events), 0)
 }

@@ -2,7 +2,6 @@ package sqlite_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"testing"
 
@@ -26,13 +25,6 @@ func keeping(t *testing.T, store *sqlstore.Store) *svc.Service {
 	return service
 }
 
-func create(ctx context.Context, service *svc.Service, id string) error {
-	_, err := service.Templates.Create(ctx, svc.Host, svc.NewTemplate{
-		ID: id, Content: svc.Content{Name: id, Manifest: json.RawMessage(`{"version":"1"}`)},
-	})
-	return err
-}
-
 // TestMutationsThatAreKeptShareCommits: the mutation's transaction writes the record, so it costs
 // no extra commit.
 func TestMutationsThatAreKeptShareCommits(t *testing.T) {
@@ -42,7 +34,7 @@ func TestMutationsThatAreKeptShareCommits(t *testing.T) {
 	service := keeping(t, c.store)
 	for i := range 16 {
 		c.join(t.Context(), func(ctx context.Context) {
-			if err := create(ctx, service, fmt.Sprint(i%12)); (err != nil) != (svc.ErrorCode(err) == svc.CodeExists) {
+			if err := sqltest.CreateTemplate(ctx, service, fmt.Sprint(i%12)); (err != nil) != (svc.ErrorCode(err) == svc.CodeExists) {
 				t.Error(err)
 			}
 		})
@@ -62,7 +54,7 @@ func TestVerifyFindsEditsOfTheDatabase(t *testing.T) {
 	path := migrated(t)
 	service := keeping(t, open(t, path).Store)
 	for i := range 20 {
-		is.NoErr(create(t.Context(), service, fmt.Sprint(i)))
+		is.NoErr(sqltest.CreateTemplate(t.Context(), service, fmt.Sprint(i)))
 	}
 	sound, err := service.Audit.Verify(t.Context(), svc.Host)
 	is.NoErr(err)

@@ -27,6 +27,7 @@ func TestGapsInChangesAreAReset(t *testing.T) {
 }
 
 func TestOldChangesAreForgotten(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	store := open(t, filepath.Join(t.TempDir(), "svc.db"))
 	fill(t, store.DB(), 12_031)

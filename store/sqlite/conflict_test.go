@@ -46,6 +46,7 @@ func failing(times int, err error) func() error {
 }
 
 func TestConflictsAreTriedAgain(t *testing.T) {
+	t.Parallel()
 	none := func() func() error { return failing(0, nil) }
 	times := func(n int, err error) func() func() error { return func() func() error { return failing(n, err) } }
 	for name, c := range map[string]struct {

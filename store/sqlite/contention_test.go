@@ -61,6 +61,7 @@ func contend(ctx context.Context, name string, stores ...svc.Store) error {
 }
 
 func TestContention(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	path := filepath.Join(t.TempDir(), "svc.db")
 	one, two := open(t, path), open(t, path)
@@ -95,6 +96,7 @@ func TestContendingChild(t *testing.T) {
 
 // TestNobodyIsStarved writes once in a while, while another Store writes without pause.
 func TestNobodyIsStarved(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	path := filepath.Join(t.TempDir(), "svc.db")
 	busy, rare := open(t, path), open(t, path)
@@ -124,6 +126,7 @@ func TestNobodyIsStarved(t *testing.T) {
 }
 
 func TestWaitForTheLockIsBounded(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	path := filepath.Join(t.TempDir(), "svc.db")
 	store := open(t, path)
@@ -146,6 +149,7 @@ func TestWaitForTheLockIsBounded(t *testing.T) {
 }
 
 func TestStoresOnOneFileAwaitEachOther(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	path := filepath.Join(t.TempDir(), "svc.db")
 	one, two := open(t, path), open(t, path)

@@ -23,6 +23,7 @@ var lookCommits = longtest.Times(600, 3000)
 // Each commit that another process, or another store of this process, has acknowledged shows in the
 // next look.
 func TestNoCommitIsMissed(t *testing.T) {
+	t.Parallel()
 	for _, way := range []string{"index", "data_version"} {
 		t.Run(way, func(t *testing.T) {
 			is := is.New(t)

@@ -29,6 +29,7 @@ import (
 const starters = 8
 
 func TestOpenAtOnceInOneProcess(t *testing.T) {
+	t.Parallel()
 	for range 10 {
 		path := filepath.Join(t.TempDir(), "svc.db")
 		var done sync.WaitGroup
@@ -45,6 +46,7 @@ func TestOpenAtOnceInOneProcess(t *testing.T) {
 }
 
 func TestOpenAtOnceInManyProcesses(t *testing.T) {
+	t.Parallel()
 	for range 3 {
 		path := filepath.Join(t.TempDir(), "svc.db")
 		var done sync.WaitGroup
@@ -249,7 +251,7 @@ func TestTablesOfTheHostAreLeftAlone(t *testing.T) {
 		_, err := db.Exec("CREATE TABLE " + table + " (version INTEGER); INSERT INTO " + table + " VALUES (42)")
 		is.NoErr(err)
 	}
-	is.NoErr(writeAll(t.Context(), open(t, path)))
+	is.NoErr(sqltest.WriteAll(t.Context(), open(t, path)))
 	for _, table := range []string{"schema_migrations", "goose_db_version", "gorp_migrations", "migrations", "users", "api_keys"} {
 		var version int
 		is.NoErr(db.QueryRow("SELECT version FROM " + table).Scan(&version))
@@ -287,6 +289,7 @@ func TestTablesOutsideMain(t *testing.T) {
 
 // Users from before the ninth migration are found with letters of either case.
 func TestUsersAreFolded(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	path := filepath.Join(t.TempDir(), "svc.db")
 	db := raw(t, path)

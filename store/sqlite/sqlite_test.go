@@ -14,15 +14,18 @@ import (
 	"github.com/extsvc/svc/store/storetest"
 )
 
+// TestMain runs more tests at once than there are processors, because most wait for the disk.
 func TestMain(m *testing.M) {
+	longtest.AtOnce(8)
 	longtest.Short()
 	m.Run()
 }
 
+// The suite does not wait for the disk, which is not what it is about.
 func TestStore(t *testing.T) {
 	t.Parallel()
 	made := migrated(t)
-	storetest.Run(t, func(t *testing.T) svc.Store { return open(t, copyOf(t, made)) })
+	storetest.Run(t, func(t *testing.T) svc.Store { return openWith(t, copyOf(t, made), sqlite.Options{Fast: true}) })
 }
 
 // copyOf copies a database that nobody has open: faster than to make its tables again.
@@ -40,9 +43,11 @@ func copyOf(t *testing.T, path string) string {
 }
 
 // open opens a store that is closed when the test ends.
-func open(t *testing.T, path string) *sqlite.Store {
+func open(t *testing.T, path string) *sqlite.Store { return openWith(t, path, sqlite.Options{}) }
+
+func openWith(t *testing.T, path string, options sqlite.Options) *sqlite.Store {
 	t.Helper()
-	store, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+	store, err := sqlite.Open(t.Context(), path, options)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -420,6 +420,7 @@ func TestHostHoldsATenant(t *testing.T) {
 
 // Idle tenants keep few files open, and closed ones none.
 func TestFilesOfTenants(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	folder := t.TempDir()
 	store := openTenants(t, folder)

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -31,15 +30,6 @@ var accessFaults = map[string]func(*store){
 			return snapshot, err
 		}
 	},
-	"each grant has a document of its own": snapshotFault(func(query svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
-		for i, grant := range snapshot.Grants {
-			snapshot.Grants[i].Document = slices.Clone(grant.Document)
-		}
-		return nil
-	}),
-	"all rows are sorted without regard to case": partFault(func(part *svc.Bundle) {
-		slices.SortFunc(part.Users, func(a, b svc.User) int { return strings.Compare(strings.ToLower(a.ID), strings.ToLower(b.ID)) })
-	}),
 	"an empty store yields a system user": func(s *store) {
 		s.readAccess = func(ctx context.Context, read svc.AccessRead, yield yield) (svc.StoreChanges, error) {
 			parts := 0
@@ -64,40 +54,8 @@ var accessFaults = map[string]func(*store){
 			})
 		}
 	},
-	"a page of users has channels": pagePartFault(func(page svc.AccessPage, part *svc.Bundle) {
-		for i := range part.Users {
-			if page.Kind == event.TargetUser {
-				part.Users[i].Channels = []svc.Channel{}
-			}
-		}
-	}),
 	"ChangeAccess passes rows that are not named": currentFault(func(named svc.AccessNames, current *svc.Bundle) {
 		current.Users = append(current.Users, svc.User{ID: "stowaway"})
-	}),
-	"progress is reported twice": changeFault(func(w *svc.AccessWrite) {
-		if report := w.Progress; report != nil {
-			w.Progress = func(done int) { report(done); report(done) }
-		}
-	}),
-	"a change without rows is not written": changeFault(func(w *svc.AccessWrite) {
-		if w.Bundle.Empty() {
-			*w = svc.AccessWrite{}
-		}
-	}),
-	"ChangeAccess passes nil for no members": currentFault(func(named svc.AccessNames, current *svc.Bundle) {
-		for i := range current.Groups {
-			if len(current.Groups[i].Members) == 0 {
-				current.Groups[i].Members = nil
-			}
-			slices.Reverse(current.Groups[i].Members)
-		}
-	}),
-	"a group without members gets one": changeFault(func(w *svc.AccessWrite) {
-		for _, g := range w.Groups {
-			if len(g.Members) == 0 && len(w.Users) > 0 {
-				w.Join = append(w.Join, svc.Membership{Group: g.ID, User: w.Users[0].ID})
-			}
-		}
 	}),
 	"an empty change of access writes what was read": func(s *store) {
 		s.changeAccess = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
@@ -146,21 +104,6 @@ var accessFaults = map[string]func(*store){
 			})
 		}
 	},
-	"Gone receives the templates of others": changeFault(func(w *svc.AccessWrite) {
-		if report := w.Gone; report != nil {
-			w.Gone = func(gone []svc.Target) {
-				if gone == nil {
-					gone = []svc.Target{templateKey("0").Target()}
-				}
-				report(gone)
-			}
-		}
-	}),
-	"Gone is called for each kind": changeFault(func(w *svc.AccessWrite) {
-		if report := w.Gone; report != nil {
-			w.Gone = func(gone []svc.Target) { report(gone); report(nil) }
-		}
-	}),
 	"versions of templates stay": func(s *store) {
 		s.templateVersions = func(context.Context, svc.TemplateKey, int64, int) ([]svc.TemplateVersion, error) {
 			return []svc.TemplateVersion{{Number: 1}}, nil
@@ -193,18 +136,6 @@ func snapshotFault(fault func(svc.AccessQuery, *svc.AccessSnapshot) error) func(
 }
 
 type yield = func(svc.Bundle) error
-
-// partFault returns a fault in the parts of every read.
-func partFault(fault func(*svc.Bundle)) func(*store) {
-	return func(s *store) {
-		s.readAccess = func(ctx context.Context, read svc.AccessRead, yield yield) (svc.StoreChanges, error) {
-			return s.FullStore.ReadAccess(ctx, read, func(part svc.Bundle) error {
-				fault(&part)
-				return yield(part)
-			})
-		}
-	}
-}
 
 // largePageFaults break rules that -short skips.
 var largePageFaults = map[string]func(*store){
@@ -239,20 +170,6 @@ var largePageFaults = map[string]func(*store){
 			})
 		}
 	},
-}
-
-// pagePartFault returns a fault in the parts of a page.
-func pagePartFault(fault func(svc.AccessPage, *svc.Bundle)) func(*store) {
-	return func(s *store) {
-		s.readAccess = func(ctx context.Context, read svc.AccessRead, yield yield) (svc.StoreChanges, error) {
-			return s.FullStore.ReadAccess(ctx, read, func(part svc.Bundle) error {
-				if read.Page != nil {
-					fault(*read.Page, &part)
-				}
-				return yield(part)
-			})
-		}
-	}
 }
 
 // currentFault returns a fault in the bundle that change receives.

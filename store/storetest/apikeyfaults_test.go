@@ -34,12 +34,6 @@ var apiKeyFaults = map[string]func(*store){
 			return snapshot, err
 		}
 	},
-	"a revoked key is not found": snapshotFault(func(_ svc.AccessQuery, snapshot *svc.AccessSnapshot) error {
-		if snapshot.Key != nil && !snapshot.Key.RevokedAt.IsZero() {
-			snapshot.Key = nil
-		}
-		return nil
-	}),
 	"a service account has the keys of the user with its id": func(s *store) {
 		s.apiKeys = func(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
 			page.Holder.Kind = svc.KindUser
@@ -68,15 +62,6 @@ var apiKeyFaults = map[string]func(*store){
 				*key = read
 				return true, nil
 			})
-		}
-	},
-	"change is called for a key that does not exist": func(s *store) {
-		s.changeAPIKey = func(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
-			err := s.FullStore.ChangeAPIKey(ctx, holder, id, change)
-			if errors.Is(err, svc.ErrNotFound) {
-				_, _ = change(&svc.APIKey{})
-			}
-			return err
 		}
 	},
 	"revoking all keys leaves their hashes": func(s *store) {

@@ -9,29 +9,7 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// chain is the function that chains events.
-type chain = func(last svc.AuditRecord, events []svc.Event) []svc.AuditRecord
-
-// chains returns a fault in the arguments or the result of that function.
-func chains(fault func(chain chain, last svc.AuditRecord, events []svc.Event) []svc.AuditRecord) func(*store) {
-	return func(s *store) {
-		faulty := func(chain chain) func(svc.AuditRecord, []svc.Event) []svc.AuditRecord {
-			return func(last svc.AuditRecord, events []svc.Event) []svc.AuditRecord { return fault(chain, last, events) }
-		}
-		s.queueAudit = func(ctx context.Context, events []svc.Event, chain func(svc.AuditRecord, []svc.Event) []svc.AuditRecord) error {
-			return s.FullStore.QueueAudit(ctx, events, faulty(chain))
-		}
-		s.chainAudit = func(ctx context.Context, chain func(svc.AuditRecord, []svc.Event) []svc.AuditRecord) (bool, error) {
-			return s.FullStore.ChainAudit(ctx, faulty(chain))
-		}
-	}
-}
-
 var auditFaults = map[string]func(*store){
-	"events are chained in the order of their times": chains(func(chain chain, last svc.AuditRecord, events []svc.Event) []svc.AuditRecord {
-		slices.SortStableFunc(events, func(a, b svc.Event) int { return b.Time.Compare(a.Time) })
-		return chain(last, events)
-	}),
 	"a rolled back event is chained": func(s *store) {
 		s.atomically = func(ctx context.Context, fn func(context.Context, svc.Store) error) error {
 			return s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
@@ -40,17 +18,6 @@ var auditFaults = map[string]func(*store){
 				}
 				return nil
 			})
-		}
-	},
-	"an erased record loses its hash": func(s *store) {
-		s.auditRecords = func(ctx context.Context, page svc.AuditQuery) ([]svc.AuditRecord, error) {
-			records, err := s.FullStore.AuditRecords(ctx, page)
-			for i, r := range records {
-				if string(r.Was) == "{}" && r.Is == nil {
-					records[i].Hash = nil
-				}
-			}
-			return records, err
 		}
 	},
 }

@@ -24,9 +24,6 @@ func told(fault func(since int64, changes *svc.StoreChanges)) func(*store) {
 }
 
 var changeFaults = map[string]func(*store){
-	"the number of returned changes is limited": told(func(_ int64, changes *svc.StoreChanges) {
-		changes.Targets = changes.Targets[:min(256, len(changes.Targets))]
-	}),
 	"concurrent writers get an error": func(s *store) {
 		var busy sync.Mutex
 		s.createTemplate = func(ctx context.Context, t svc.Template) error {

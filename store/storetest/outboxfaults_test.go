@@ -26,11 +26,6 @@ var outboxFaults = map[string]func(*store){
 			return claim(ctx, now, now, limit)
 		}
 	}),
-	"claims never end": claims(func(claim claimEvents) claimEvents {
-		return func(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
-			return claim(ctx, now, until.Add(time.Hour), limit)
-		}
-	}),
 	"an empty outbox is an error": claims(func(claim claimEvents) claimEvents {
 		return func(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
 			events, err := claim(ctx, now, until, limit)

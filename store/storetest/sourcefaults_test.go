@@ -24,26 +24,6 @@ var sourceFaults = map[string]func(*store){
 			return s.FullStore.CreateSource(ctx, source)
 		}
 	},
-	"names of sources are not case-sensitive": func(s *store) {
-		s.createSource = func(ctx context.Context, source svc.Source) error {
-			source.Name = strings.ToLower(source.Name)
-			return s.FullStore.CreateSource(ctx, source)
-		}
-		s.source = func(ctx context.Context, key svc.SourceKey) (svc.Source, error) {
-			key.Name = strings.ToLower(key.Name)
-			return s.FullStore.Source(ctx, key)
-		}
-	},
-	"a chunk begins with the last row of the one before": func(s *store) {
-		s.sources = func(ctx context.Context, page svc.SourcePage) ([]svc.Source, error) {
-			chunk, err := s.FullStore.Sources(ctx, page)
-			if page.After != "" && err == nil {
-				last, _ := s.FullStore.Source(ctx, svc.SourceKey{Scope: page.Scope, Owner: page.Owner, Name: page.After})
-				chunk = append([]svc.Source{last}, chunk...)
-			}
-			return chunk, err
-		}
-	},
 	"change is called for a source that does not exist": func(s *store) {
 		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
 			err := s.FullStore.ChangeSource(ctx, key, change)
@@ -51,20 +31,6 @@ var sourceFaults = map[string]func(*store){
 				_, _ = change(&svc.Source{})
 			}
 			return err
-		}
-	},
-	"the catalogue has a name": underPath(func(path string) string {
-		if path == "" {
-			return "templates.json"
-		}
-		return path
-	}),
-	"source names of files are not case-sensitive": func(s *store) {
-		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
-			if lower := personalSource(key.Owner, strings.ToLower(key.Name)); lower != key {
-				_ = s.FullStore.KeepSourceFile(ctx, lower, file)
-			}
-			return s.FullStore.KeepSourceFile(ctx, key, file)
 		}
 	},
 	"files of an unknown source are kept until it is registered": func(s *store) {
@@ -112,21 +78,6 @@ var sourceFaults = map[string]func(*store){
 			}
 		}
 	}, copied),
-}
-
-// underPath returns a fault that changes paths.
-func underPath(fault func(path string) string) func(*store) {
-	return func(s *store) {
-		s.sourceFile = func(ctx context.Context, key svc.SourceKey, path string) (svc.SourceFile, error) {
-			file, err := s.FullStore.SourceFile(ctx, key, fault(path))
-			file.Path = path
-			return file, err
-		}
-		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
-			file.Path = fault(file.Path)
-			return s.FullStore.KeepSourceFile(ctx, key, file)
-		}
-	}
 }
 
 // shelves are the files of sources in a broken store.

@@ -1,0 +1,263 @@
+package sqltest
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
+)
+
+// Host is an application with a table of its own in the database of its store.
+type Host struct {
+	T       *testing.T
+	DB      *sql.DB
+	Store   svc.FullStore
+	Service *svc.Service
+	Events  chan svc.Event
+	Begin   func() HostTx
+}
+
+// HostTx is a transaction of the host, and the Store inside it.
+type HostTx struct {
+	svc.FullStore
+	Exec             func(statement string, args ...any) error
+	Commit, Rollback func() error
+}
+
+// NewHost makes the host's table. Its transactions are those of database/sql, in which inside
+// returns the Store.
+func NewHost(t *testing.T, store svc.FullStore, db *sql.DB, inside func(*sql.Tx) svc.FullStore) Host {
+	t.Helper()
+	h := Host{T: t, DB: db, Store: store, Events: make(chan svc.Event, 10)}
+	h.Begin = func() HostTx {
+		tx, err := db.BeginTx(t.Context(), nil)
+		h.ok(err)
+		return HostTx{inside(tx), func(statement string, args ...any) error {
+			_, err := tx.Exec(statement, args...)
+			return err
+		}, tx.Commit, tx.Rollback}
+	}
+	_, err := db.Exec("CREATE TABLE IF NOT EXISTS accounts (id TEXT PRIMARY KEY)")
+	h.ok(err)
+	h.Service, err = svc.New(svc.Config{
+		Store:  store,
+		Keys:   svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: make([]byte, 32)}}},
+		Events: svc.EventConfig{OnEvent: func(_ context.Context, event svc.Event) { h.Events <- event }},
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	h.ok(err)
+	t.Cleanup(func() { h.ok(h.Service.Close()) })
+	return h
+}
+
+func (h Host) ok(err error) {
+	h.T.Helper()
+	if err != nil {
+		h.T.Fatal(err)
+	}
+}
+
+// SignUp makes an account with a key, in one transaction that the caller ends.
+func (h Host) SignUp(id string) (HostTx, svc.IssuedKey) {
+	h.T.Helper()
+	tx := h.Begin()
+	h.ok(tx.Exec("INSERT INTO accounts (id) VALUES ($1)", id))
+	holder := svc.Identity{Kind: svc.KindUser, ID: id}
+	key, err := h.Service.WithTx(tx).Keys.Issue(h.T.Context(), svc.Host, holder, svc.NewAPIKey{})
+	h.ok(err)
+	return tx, key
+}
+
+// Accepted reports whether the service accepts the key.
+func (h Host) Accepted(key svc.IssuedKey) bool {
+	h.T.Helper()
+	_, err := h.Service.Authenticate(h.T.Context(), string(key.Key))
+	if svc.ErrorCode(err) != svc.CodeUnauthenticated {
+		h.ok(err)
+	}
+	return err == nil
+}
+
+// Count returns the number of rows, such as those of "accounts".
+func (h Host) Count(of string) (count int) {
+	h.T.Helper()
+	h.ok(h.DB.QueryRow("SELECT count(*) FROM " + of).Scan(&count))
+	return count
+}
+
+// AwaitEvent returns the next event.
+func (h Host) AwaitEvent() (event svc.Event) {
+	h.T.Helper()
+	select {
+	case event = <-h.Events:
+	case <-time.After(time.Minute):
+		h.T.Fatal("the event is not delivered")
+	}
+	return event
+}
+
+// AddUsers writes users.
+func AddUsers(ctx context.Context, store svc.Store, ids ...string) error {
+	return store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
+		var bundle svc.Bundle
+		for _, id := range ids {
+			bundle.Users = append(bundle.Users, svc.User{ID: id})
+		}
+		return bundle.Write(), nil
+	})
+}
+
+var template = svc.Template{
+	TemplateKey: svc.TemplateKey{Scope: svc.ScopeServer, ID: "t"},
+	Content:     svc.Content{Name: "n", Manifest: json.RawMessage(`{}`)},
+}
+
+// WriteAll makes one mutation of each kind, and keeps a file and an event.
+func WriteAll(ctx context.Context, store svc.FullStore) error {
+	_, kept := store.KeepValue(ctx, "name", []byte("value"))
+	return errors.Join(kept,
+		store.CreateSource(ctx, svc.Source{SourceKey: Source}),
+		store.ChangeSource(ctx, Source, func(s *svc.Source) (bool, error) { s.URL = "changed"; return true, nil }),
+		store.KeepSourceFile(ctx, Source, svc.SourceFile{Data: []byte("{}")}),
+		store.KeepSourceFile(ctx, Source, svc.SourceFile{Data: []byte("{}")}),
+		store.CreateTemplate(ctx, template),
+		store.ChangeTemplate(ctx, template.TemplateKey, func(t *svc.Template) (bool, error) { t.Name = "changed"; return true, nil }),
+		store.CreateAPIKey(ctx, svc.APIKey{ID: "key-1", Prefix: "1"}),
+		store.ChangeAPIKey(ctx, svc.Identity{}, "key-1", func(key *svc.APIKey) (bool, error) {
+			key.RevokedAt, key.Hash, key.Seal = time.Unix(1, 0), nil, nil
+			return true, nil
+		}),
+		AddUsers(ctx, store, "alice"),
+		store.AddEvents(ctx, []svc.Event{{ID: uuid.Must(uuid.NewV7())}}),
+	)
+}
+
+// HostRules are the rules of transactions of a host.
+var HostRules = map[string]func(t *testing.T, h Host){
+	"rollback": rollsBack, "commit": commits, "failures": goesOn, "removal": removes,
+}
+
+// A transaction that is rolled back leaves nothing.
+func rollsBack(t *testing.T, h Host) {
+	is := is.New(t)
+	before := Generation(t, h.Store)
+	tx, key := h.SignUp("alice")
+	is.NoErr(WriteAll(t.Context(), tx))
+	is.NoErr(tx.Rollback())
+	is.True(!h.Accepted(key))
+	is.Equal(Generation(t, h.Store), before)
+	for _, table := range []string{
+		"accounts", "svc_sources", "svc_source_files", "svc_templates", "svc_api_keys", "svc_users",
+		"svc_kept_values WHERE name = 'name'", "svc_changefeed WHERE changed <> '{}'", "svc_outbox",
+	} {
+		is.Equal(h.Count(table), 0)
+	}
+	is.NoErr(WriteAll(t.Context(), h.Store)) // nothing is in the way
+	is.Equal(h.AwaitEvent().Action, event.Action(""))
+}
+
+// A transaction sees its own writes. Others see them, and get the events, when it commits.
+func commits(t *testing.T, h Host) {
+	is := is.New(t)
+	before := Generation(t, h.Store)
+	tx, key := h.SignUp("alice")
+	is.NoErr(WriteAll(t.Context(), tx))
+	_, err := ReadKey(t.Context(), h.Store, key.ID)
+	is.True(errors.Is(err, svc.ErrNotFound)) // not yet
+	_, err = h.Store.Template(t.Context(), template.TemplateKey)
+	is.True(errors.Is(err, svc.ErrNotFound))
+	is.Equal(Generation(t, h.Store), before)
+	_, err = h.Service.WithTx(tx).Authenticate(t.Context(), string(key.Key))
+	is.NoErr(err)
+	read, err := tx.Template(t.Context(), template.TemplateKey)
+	is.NoErr(err)
+	is.Equal(read.Name, "changed")
+	_, err = ReadUser(t.Context(), tx, "alice")
+	is.NoErr(err)
+	is.NoErr(tx.Commit())
+	is.True(h.Accepted(key))
+	is.Equal(h.Count("accounts"), 1)
+	changes, err := h.Store.Changes(t.Context(), before)
+	is.NoErr(err)
+	is.Equal(len(changes.Targets), 6) // the kept value is no target
+	is.True(h.AwaitEvent().Target == key.Target() || h.AwaitEvent().Target == key.Target())
+}
+
+// A call that fails or is refused leaves the host's transaction usable, without what it wrote.
+func goesOn(t *testing.T, h Host) {
+	is := is.New(t)
+	tx, key := h.SignUp("alice")
+	is.True(errors.Is(tx.CreateAPIKey(t.Context(), svc.APIKey{ID: key.ID}), svc.ErrExists))
+	is.True(errors.Is(tx.DeleteSource(t.Context(), svc.SourceKey{Scope: svc.ScopeServer, Name: "none"}), svc.ErrNotFound))
+	half := svc.Bundle{Users: []svc.User{{ID: "half"}}}
+	broken := svc.Bundle{Users: half.Users, Groups: []svc.Group{{ID: "g", Members: []string{"nobody"}}}}
+	refused := errors.New("refused")
+	change := func(ctx context.Context, change func() (svc.AccessWrite, error)) (err error) {
+		defer func() {
+			if failed := recover(); failed != nil {
+				err = failed.(error)
+			}
+		}()
+		return tx.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) { return change() })
+	}
+	is.True(errors.Is(change(t.Context(), func() (svc.AccessWrite, error) { return half.Write(), refused }), refused))
+	is.True(errors.Is(change(t.Context(), func() (svc.AccessWrite, error) { panic(refused) }), refused))
+	is.True(change(t.Context(), func() (svc.AccessWrite, error) { return broken.Write(), nil }) != nil) // the database refuses a statement
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	is.True(errors.Is(change(ended, func() (svc.AccessWrite, error) { return half.Write(), nil }), context.Canceled))
+	is.True(tx.AwaitChange(t.Context(), 0) != nil)
+	_, err := tx.ClaimEvents(t.Context(), time.Now(), time.Now(), 1)
+	is.True(err != nil)
+
+	is.NoErr(tx.Exec("INSERT INTO accounts (id) VALUES ('bob')"))
+	is.NoErr(AddUsers(t.Context(), tx, "bob"))
+	_, err = ReadUser(t.Context(), tx, "bob")
+	is.NoErr(err)
+	is.NoErr(tx.Commit())
+	is.True(h.Accepted(key))
+	is.Equal(h.Count("accounts"), 2)
+	_, err = ReadUser(t.Context(), h.Store, "half")
+	is.True(errors.Is(err, svc.ErrNotFound))
+	is.True(AddUsers(t.Context(), tx, "late") != nil) // it ended with the transaction
+	_, err = ReadUser(t.Context(), h.Store, "late")
+	is.True(errors.Is(err, svc.ErrNotFound))
+}
+
+// A removal is undone with its transaction.
+func removes(t *testing.T, h Host) {
+	is := is.New(t)
+	source := svc.SourceKey{Scope: svc.ScopePersonal, Owner: "alice", Name: "s"}
+	is.NoErr(h.Store.CreateSource(t.Context(), svc.Source{SourceKey: source}))
+	before := Generation(t, h.Store)
+	for _, end := range []func(HostTx) error{
+		func(tx HostTx) error { return tx.Rollback() }, func(tx HostTx) error { return tx.Commit() },
+	} {
+		_, err := h.Store.Source(t.Context(), source)
+		is.NoErr(err)
+		tx := h.Begin()
+		var gone []svc.Target
+		is.NoErr(tx.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
+			remove, of := svc.AccessNames{Users: []string{"alice"}}, []svc.Target{{Kind: event.TargetUser, ID: "alice"}}
+			return svc.AccessWrite{Remove: remove, Targets: of, Gone: func(g []svc.Target) { gone = g }}, nil
+		}))
+		is.Equal(gone, []svc.Target{source.Target()})
+		_, err = tx.Source(t.Context(), source)
+		is.True(errors.Is(err, svc.ErrNotFound))
+		is.NoErr(end(tx))
+	}
+	_, err := h.Store.Source(t.Context(), source)
+	is.True(errors.Is(err, svc.ErrNotFound))
+	changes, err := h.Store.Changes(t.Context(), before)
+	is.NoErr(err)
+	is.Equal(changes.Targets, []svc.Target{{Kind: event.TargetUser, ID: "alice"}, source.Target()})
+}
