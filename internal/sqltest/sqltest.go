@@ -104,12 +104,12 @@ func Calls(ctx context.Context, store svc.FullStore) map[string]func() error {
 		}),
 		"svc_api_keys_scoping":         keys(svc.APIKeyPage{ScopingPolicyID: "p"}),
 		"svc_api_keys_holder":          keys(svc.APIKeyPage{Holder: user}),
-		"svc_service_accounts_owner":   list(svc.AccessPage{Kind: event.TargetServiceAccount, User: "u"}),
-		"svc_service_accounts_scoping": list(svc.AccessPage{Kind: event.TargetServiceAccount, Policy: "p"}),
-		"svc_attachments_policy":       list(svc.AccessPage{Kind: event.TargetAttachment, Policy: "p"}),
-		"svc_attachments":              list(svc.AccessPage{Kind: event.TargetAttachment, Group: "g"}),
-		"svc_channels_user":            list(svc.AccessPage{Kind: event.TargetChannel, User: "u"}),
-		"svc_group_members":            list(svc.AccessPage{Kind: event.TargetMember, Group: "g"}),
+		"svc_service_accounts_owner":   list(event.TargetServiceAccount, svc.AccessPage{User: "u"}),
+		"svc_service_accounts_scoping": list(event.TargetServiceAccount, svc.AccessPage{Policy: "p"}),
+		"svc_attachments_policy":       list(event.TargetAttachment, svc.AccessPage{Policy: "p"}),
+		"svc_attachments":              list(event.TargetAttachment, svc.AccessPage{Group: "g"}),
+		"svc_channels_user":            list(event.TargetChannel, svc.AccessPage{User: "u"}),
+		"svc_group_members":            list(event.TargetMember, svc.AccessPage{Group: "g"}),
 		"svc_templates_installed": func() error {
 			return failure(store.Installations(ctx, svc.InstallationPage{Limit: 10}))
 		},
