@@ -123,8 +123,9 @@ func (s *Keys) addKey(
 			return nil, err
 		}
 		err := tx.CreateAPIKey(ctx, key)
-		if action == event.APIKeyImported && err == nil {
-			// Its id follows from its hash: any process may hold that there is no such key.
+		if err == nil && (action == event.APIKeyImported || s.inTransaction) {
+			// The id of an imported key follows from its hash, and the host may show a key before
+			// it commits: any process may hold that there is no such key.
 			err = tx.ChangeAPIKey(ctx, key.Holder, key.ID, func(*APIKey) (bool, error) {
 				return true, nil
 			})

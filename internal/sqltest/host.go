@@ -143,7 +143,7 @@ func WriteAll(ctx context.Context, store svc.FullStore) error {
 
 // HostRules are the rules of transactions of a host.
 var HostRules = map[string]func(t *testing.T, h Host){
-	"rollback": rollsBack, "commit": commits, "failures": goesOn, "removal": removes,
+	"rollback": rollsBack, "commit": commits, "asked early": askedEarly, "failures": goesOn, "removal": removes,
 }
 
 // A transaction that is rolled back leaves nothing.
@@ -188,8 +188,19 @@ func commits(t *testing.T, h Host) {
 	is.Equal(h.Count("accounts"), 1)
 	changes, err := h.Store.Changes(t.Context(), before)
 	is.NoErr(err)
-	is.Equal(len(changes.Targets), 6) // the kept value is no target
+	is.Equal(len(changes.Targets), 7) // the kept value is no target
 	is.True(h.AwaitEvent().Target == key.Target() || h.AwaitEvent().Target == key.Target())
+}
+
+// A key that was asked for before the commit is accepted after it: nothing caches its absence.
+func askedEarly(t *testing.T, h Host) {
+	is := is.New(t)
+	tx, key := h.SignUp("alice")
+	is.True(!h.Accepted(key))
+	is.NoErr(tx.Commit())
+	for deadline := time.Now().Add(time.Minute); !h.Accepted(key); time.Sleep(time.Millisecond) {
+		is.True(time.Now().Before(deadline))
+	}
 }
 
 // A call that fails or is refused leaves the host's transaction usable, without what it wrote.
