@@ -97,7 +97,7 @@ const (
 
 // Lint finds mistakes, redundant rows and accidental results in a bundle. The bundle is the whole
 // state of access, such as [AccessStore].ReadAccess yields; Lint does not change it. known are the
-// actions that the host asks about, in addition to [Actions] and those of [action.Recall]. A pattern
+// actions that the host asks about, in addition to [action.All] and those of [action.Recall]. A pattern
 // that covers none of them is reported: nothing that is asked can match it. Nil: the actions are
 // not known, and no pattern is reported as unknown.
 //

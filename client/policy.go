@@ -26,7 +26,7 @@ func (c *Policies) Resolve(ctx context.Context, q svc.Question) (svc.Resolution,
 	))
 }
 
-// Decide answers up to [limits.Questions] questions in one request, in their order, without the
+// Decide answers up to limits.Questions questions in one request, in their order, without the
 // reasons. A question names one of a user, a service account and a sender, or is about the caller
 // (Me). It has no ScopingPolicyID. Errors: CodeInvalid, with pointers such as /1/bank (the second
 // question), CodeForbidden.

@@ -80,7 +80,7 @@ func (r request) rows(query svc.RowQuery, after ...string) request {
 // match returns the request with the condition If-Match; no tags: without a condition.
 func (r request) match(tags []string) request {
 	if r.tags = tags; slices.Contains(tags, svc.AnyETag) {
-		r.tags = []string{svc.AnyETag} // "*" must be alone
+		r.tags = []string{svc.AnyETag} // "*" must be the only one
 	}
 	return r
 }

@@ -37,7 +37,7 @@ const (
 	PublicPatterns = policy.MaxPublicPatterns // action patterns of a bank policy
 )
 
-// What one caller or one thing may have. One more is svc.CodeLimit, but for versions and files.
+// What a caller or a thing may have. One more is svc.CodeLimit, but for versions and files.
 const (
 	PersonalSources   = 100    // personal sources of a user
 	PersonalTemplates = 1000   // personal templates of a user

@@ -58,7 +58,7 @@ type Config struct {
 	AllowCIDRs []netip.Prefix
 	// AllowPersonal makes AllowOrigins and AllowCIDRs hold for the sources of users as well. False:
 	// they hold for the sources of the server only, and users reach public addresses over https.
-	// With it, each user with [action.TemplateSource] can make this process request any path
+	// With it, each user with action.TemplateSource can make this process request any path
 	// there.
 	AllowPersonal bool
 	// Files holds file systems by name. Their addresses are fs://NAME and fs://NAME/dir. A name

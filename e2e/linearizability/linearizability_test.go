@@ -44,7 +44,7 @@ var stores = map[string]func(*testing.T) []svc.Store{
 
 // TestMain runs more tests at once than there are processors, because most wait for a store.
 func TestMain(m *testing.M) {
-	longtest.AtOnce(8)
+	longtest.AtOnce(4)
 	m.Run()
 }
 
@@ -64,6 +64,7 @@ func eachStore(t *testing.T, test func(t *testing.T, open func(*testing.T) []svc
 
 func twice(t *testing.T, options postgres.Options) []svc.Store {
 	url := pgtest.Schema(t)
+	options.MaxOpen = 4 // the server has 100 connections for all tests that run at once
 	open := func() (*postgres.Store, error) { return postgres.Open(t.Context(), url, options) }
 	return []svc.Store{opened(t, open), opened(t, open)}
 }

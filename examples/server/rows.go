@@ -54,7 +54,7 @@ func (r rows) command() subcommand {
 	return subcommand{name: r.name, takes: r.takes, about: r.about, setup: setup}
 }
 
-// flagless returns the setup of a command without flags of its own.
+// flagless returns the setup of a command that adds no flags.
 func flagless(
 	do func(ctx context.Context, c *call, t target) error,
 ) func(*flag.FlagSet, *call) rowsAction {

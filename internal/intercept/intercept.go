@@ -22,7 +22,7 @@ type Call struct {
 	Method string
 	Writes bool
 	Args   []any // without the context and functions
-	Result any   // a pointer to what the call has returned, or to the key that it has changed; nil: an error alone
+	Result any   // a pointer to what the call has returned, or to the key that it has changed; nil: the call has returned only an error
 
 	own svc.FullStore
 	on  func(svc.FullStore) error

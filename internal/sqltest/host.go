@@ -16,7 +16,7 @@ import (
 	"github.com/extsvc/svc/event"
 )
 
-// Host is an application with a table of its own in the database of its store.
+// Host is an application with a table in the database of its store.
 type Host struct {
 	T       *testing.T
 	DB      *sql.DB

@@ -15,7 +15,7 @@ import (
 // TestMain runs more tests at once than there are processors, because most wait for the server. A
 // test rarely has more than five connections, of the hundred that a server has by default.
 func TestMain(m *testing.M) {
-	longtest.AtOnce(12)
+	longtest.AtOnce(8)
 	longtest.Short()
 	m.Run()
 }

@@ -42,7 +42,7 @@ func FreeAddress(t testing.TB) string {
 	return listener.Addr().String()
 }
 
-// Program is a program that runs as a process of its own.
+// Program is a program that runs as a separate process.
 type Program struct {
 	*exec.Cmd
 	Lines *bufio.Scanner // of its standard output
