@@ -483,3 +483,15 @@ func TestLongJudgementsWaitForNobody(t *testing.T) {
 	is.NoErr(documents("none", "")(act{h, ctx, user("help")}))
 	is.NoErr(other)
 }
+
+// Who only adds users says so to the store, which then lets others go on who rely on access.
+func TestNewUsersAreSaid(t *testing.T) {
+	is := is.New(t)
+	var wrote []bool
+	h := newHost(t, func(c *svc.Config) {
+		c.Store = hook(c.Store, hooks{write: func(w svc.AccessWrite) { wrote = append(wrote, w.NewUsers) }})
+	})
+	must(h.Users.Create(t.Context(), svc.Host, svc.User{ID: "carol"}))
+	is.NoErr(h.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "dave"}}}))
+	is.Equal(wrote, []bool{true, false})
+}

@@ -162,6 +162,7 @@ type hooks struct {
 	answers    int          // as many as every caller has; 0: those of the store
 	keepAnswer func(svc.StoredAnswer) error
 	queue      func() error // of records
+	write      func(svc.AccessWrite)
 }
 
 type hooked struct {
@@ -184,6 +185,16 @@ func (s hooked) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSn
 		err = s.on.access(&read, s.tx)
 	}
 	return read, err
+}
+
+func (s hooked) ChangeAccess(ctx context.Context, names svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
+	return s.FullStore.ChangeAccess(ctx, names, func(b svc.Bundle) (svc.AccessWrite, error) {
+		w, err := change(b)
+		if s.on.write != nil && err == nil {
+			s.on.write(w)
+		}
+		return w, err
+	})
 }
 
 func (s hooked) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {

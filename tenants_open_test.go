@@ -52,7 +52,10 @@ type countedTenants struct {
 	svc.TenantStore
 	open, opened atomic.Int64
 	fails        func(tenant svc.Tenant) error
+	unsettled    []string
 }
+
+func (c *countedTenants) Unsettled(context.Context) ([]string, error) { return c.unsettled, nil }
 
 func (c *countedTenants) MigrateTenant(ctx context.Context, tenant svc.Tenant) error {
 	if c.fails != nil {
@@ -163,6 +166,32 @@ func TestTenantCannotOpen(t *testing.T) {
 		_, err := bearerIn(t.Context(), in, "bad", "x")
 		return svc.ErrorCode(err) == svc.CodeUnauthenticated
 	})
+}
+
+// Events that a crash has left in a tenant that cannot be opened are logged; those of a suspended one wait.
+func TestTenantCannotSettle(t *testing.T) {
+	t.Parallel()
+	store := &countedTenants{TenantStore: memstore.NewTenants()}
+	in := newTenants(t, svc.TenantsConfig{Store: store})
+	makeTenants(t, in, "asleep", "bad")
+	must(0, in.Suspend(t.Context(), "asleep"))
+	must(0, in.Close())
+	for _, c := range []struct{ fails, said string }{{"asleep", ""}, {"bad", "cannot deliver the events that a crash has left"}} {
+		var log syncBuffer
+		store.unsettled = []string{c.fails}
+		store.fails = func(svc.Tenant) error { return errors.New("disk full") }
+		again := must(svc.NewTenants(svc.TenantsConfig{Store: store, Config: svc.Config{
+			Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			Events: svc.EventConfig{OnEvent: func(context.Context, svc.Event) {}},
+		}}))
+		if c.said != "" {
+			waitFor(t, func() bool { return strings.Contains(log.String(), c.said) })
+		}
+		must(0, again.Close())
+		if c.said == "" && strings.Contains(log.String(), "cannot deliver") {
+			t.Error(log.String())
+		}
+	}
 }
 
 type syncBuffer struct {

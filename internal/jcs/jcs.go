@@ -45,9 +45,12 @@ func Equal(a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true
 	}
-	canonicalA, errA := Canonical(a)
-	canonicalB, errB := Canonical(b)
-	return errA == nil && errB == nil && bytes.Equal(canonicalA, canonicalB)
+	canonicalA, err := Canonical(a)
+	if err != nil {
+		return false
+	}
+	canonicalB, err := Canonical(b)
+	return err == nil && bytes.Equal(canonicalA, canonicalB)
 }
 
 // Digest returns "sha256:" and the hex SHA-256 of a text. Canonical texts with the same content

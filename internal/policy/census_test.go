@@ -226,3 +226,21 @@ func TestNeedlessCanGo(t *testing.T) {
 	})
 	varied(t, gone, narrowedTwice)
 }
+
+// TestDiffOfPublicAccess: each context has the differences of the overrides that are in force in it.
+func TestDiffOfPublicAccess(t *testing.T) {
+	is := is.New(t)
+	census := func(b string) *policy.Census {
+		document := `{"version":"2026-03-24","public_access":{"default":{"actions":["bank:recall"]},"overrides":[` +
+			`{"scope":"topic","value":"a","actions":["bank:recall"]},{"scope":"topic","value":"b","actions":["` + b + `"]}]}}`
+		return &policy.Census{Banks: []policy.Named{{ID: "notes", Document: []byte(document)}}}
+	}
+	found := compiler.Diff(census("bank:retain"), census("bank:recall")).Public
+	is.Equal(len(found), 1)
+	is.Equal(found[0].Context, policy.Context{Topic: "b"})
+	changes := map[string]policy.Change{}
+	for _, d := range found[0].Differences {
+		changes[d.Action] = d.Change
+	}
+	is.Equal(changes, map[string]policy.Change{"bank:recall": policy.NewlyAllowed, "bank:retain": policy.NewlyDenied})
+}

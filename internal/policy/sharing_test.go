@@ -190,6 +190,7 @@ func TestAgainIsDecide(t *testing.T) {
 			is.True(!rights.Again(&d, q.Action, q.Bank, &in, moment))
 			rights.Decide(q.Action, q.Bank, &in, bank)
 			rights.Note(q.Action, q.Bank, bank, moment)
+			d = policy.Decision{}
 			again := rights.Again(&d, q.Action, q.Bank, &in, moment)
 			is.True(!again || agrees(d, explain(rights, q)))
 			known[again]++
