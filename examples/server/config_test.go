@@ -41,6 +41,7 @@ func TestPrintedConfigIsAConfig(t *testing.T) {
 	is.True(strings.Contains(usual, "db = 'svc.db'\nkeys = 'svc.db.keys'\naddr = '127.0.0.1:8080'\n"))
 	is.Equal(printed(t, "-config", writeFile(t, "c.toml", usual)), usual)
 	is.Equal(printed(t, "-config", writeFile(t, "c.toml", "")), usual)
+	is.Equal(printed(t, "-config", writeFile(t, "c.toml", "\ufeff"+usual)), usual)
 
 	t.Setenv("TEST_WORD", "Hunter2Secret")
 	file := writeFile(t, "c.toml", `

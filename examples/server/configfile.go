@@ -22,6 +22,7 @@ func (c *config) readFile() (lines map[string]int, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
+	data = bytes.TrimPrefix(data, []byte("\ufeff")) // of some editors
 	lines, err = c.linesOf(data)
 	if err == nil {
 		err = c.checkCase(lines)

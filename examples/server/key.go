@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"strings"
 
 	"github.com/extsvc/svc"
 )
@@ -56,5 +57,5 @@ func printKey(ctx context.Context, c *call, holder svc.Identity) (err error) {
 		return err
 	}
 	_, err = fmt.Fprintln(c.stdout, string(key))
-	return err
+	return unprinted(err, strings.TrimRight(h.service.Keys.Mask(string(key)), "*"))
 }

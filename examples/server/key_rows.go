@@ -230,13 +230,23 @@ func (t target) rotateKey(
 }
 
 func (c *call) printNew(issued svc.IssuedKey) error {
+	var err error
 	if c.asJSON {
-		return showOne(c, struct {
+		err = showOne(c, struct {
 			keyRow
 			APIKey string `json:"api_key"`
 		}{ofKey(issued.APIKey), string(issued.Key)})
+	} else {
+		_, err = fmt.Fprintln(c.stdout, string(issued.Key))
 	}
-	_, err := fmt.Fprintln(c.stdout, string(issued.Key))
+	return unprinted(err, issued.Prefix)
+}
+
+// unprinted explains that a new key exists which could not be printed.
+func unprinted(err error, key string) error {
+	if err != nil {
+		err = fmt.Errorf("%w: revoke the new key %s, which nobody has seen", err, key)
+	}
 	return err
 }
 

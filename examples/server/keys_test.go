@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/matryer/is"
@@ -264,4 +266,22 @@ func TestKeysThatCannotMove(t *testing.T) {
 	_, text = status(t, "-config", writeFile(t, "c.toml", "db = '"+db+"'\napi_keys.user_prefix = 'acme_'"))
 	is.True(strings.Contains(text, good+", its prefix is not accepted: revoke it, or add svcu_ to the earlier prefixes\n"))
 	fails(t, "4 keys and 0 tokens are under "+old+"; 2 of the keys are not accepted and cannot move: revoke them", "keys", "retire", "-db", db, old)
+}
+
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// A new key that cannot be printed is named, so that it can be revoked.
+func TestUnprintedKeys(t *testing.T) {
+	is := is.New(t)
+	db := newDB(t)
+	startServer(t, "-db", db)
+	for _, command := range []string{"key -user alice", "key issue -user alice", "key issue -user alice -json"} {
+		err := run(t.Context(), append(strings.Fields(command), "-db", db), full{}, &output{})
+		is.True(errors.Is(err, syscall.ENOSPC))
+		_, named, _ := strings.Cut(err.Error(), "revoke the new key ")
+		does(t, "key", "revoke", strings.TrimSuffix(named, ", which nobody has seen"), "-db", db)
+	}
+	is.True(!strings.Contains(does(t, "key", "list", "-user", "alice", "-db", db), "alice"))
 }
