@@ -122,16 +122,22 @@ func (s *Keys) addKey(
 		if err := s.room(allowed.live); err != nil {
 			return nil, err
 		}
-		err := tx.CreateAPIKey(ctx, key)
-		if err == nil && (action == event.APIKeyImported || s.inTransaction) {
-			// The id of an imported key follows from its hash, and the host may show a key before
-			// it commits: any process may hold that there is no such key.
-			err = tx.ChangeAPIKey(ctx, key.Holder, key.ID, func(*APIKey) (bool, error) {
-				return true, nil
-			})
-		}
+		err := s.create(ctx, tx, key, action == event.APIKeyImported)
 		return happened(key.CreatedAt, action, key.Target()), err
 	}})
+}
+
+// create adds a key to the store. Any process may hold that there is no such key when its id is
+// known, as that of an imported key is, which follows from its hash, or when the host can show the
+// key before it commits. Then create is a mutation.
+func (s *Keys) create(ctx context.Context, tx Store, key APIKey, known bool) error {
+	err := tx.CreateAPIKey(ctx, key)
+	if err == nil && (known || s.inTransaction) {
+		err = tx.ChangeAPIKey(ctx, key.Holder, key.ID, func(*APIKey) (bool, error) {
+			return true, nil
+		})
+	}
+	return err
 }
 
 // issuedBefore returns a key as it was when issued, without later patches. It refuses a key that is

@@ -195,12 +195,20 @@ func commits(t *testing.T, h Host) {
 // A key that was asked for before the commit is accepted after it: nothing caches its absence.
 func askedEarly(t *testing.T, h Host) {
 	is := is.New(t)
-	tx, key := h.SignUp("alice")
-	is.True(!h.Accepted(key))
-	is.NoErr(tx.Commit())
-	for deadline := time.Now().Add(time.Minute); !h.Accepted(key); time.Sleep(time.Millisecond) {
-		is.True(time.Now().Before(deadline))
+	shown := func(tx HostTx, key svc.IssuedKey) {
+		is.True(!h.Accepted(key))
+		is.NoErr(tx.Commit())
+		for deadline := time.Now().Add(time.Minute); !h.Accepted(key); time.Sleep(time.Millisecond) {
+			is.True(time.Now().Before(deadline))
+		}
 	}
+	tx, key := h.SignUp("alice")
+	shown(tx, key)
+	tx = h.Begin()
+	keys := h.Service.WithTx(tx).Keys
+	successor, err := keys.Rotate(t.Context(), svc.Host, key.Holder, key.ID, svc.Rotation{})
+	is.NoErr(err)
+	shown(tx, successor)
 }
 
 // A call that fails or is refused leaves the host's transaction usable, without what it wrote.
