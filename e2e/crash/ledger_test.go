@@ -87,10 +87,9 @@ type attempt struct {
 	told, held    bool
 }
 
-// raises reports whether the operation raises the generation: all do but issues.
-func (a *attempt) raises() bool {
-	return !strings.HasPrefix(a.action, string(event.APIKeyIssued))
-}
+// raises reports whether the operation raises the generation: all do but issues outside of a
+// transaction of the host.
+func (a *attempt) raises() bool { return a.action != string(event.APIKeyIssued) }
 
 func newLedger() (*ledger, error) {
 	reader, writer, err := os.Pipe()

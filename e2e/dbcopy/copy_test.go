@@ -19,7 +19,7 @@ import (
 
 // TestMain runs more tests at once than there are processors, because most wait for a database.
 func TestMain(m *testing.M) {
-	longtest.AtOnce(6)
+	longtest.AtOnce(3)
 	m.Run()
 }
 

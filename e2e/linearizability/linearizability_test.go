@@ -44,7 +44,7 @@ var stores = map[string]func(*testing.T) []svc.Store{
 
 // TestMain runs more tests at once than there are processors, because most wait for a store.
 func TestMain(m *testing.M) {
-	longtest.AtOnce(4)
+	longtest.AtOnce(2)
 	m.Run()
 }
 

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"database/sql"
 	"errors"
+	"runtime"
 	"testing"
 
 	"github.com/extsvc/svc"
@@ -15,7 +16,7 @@ import (
 // TestMain runs more tests at once than there are processors, because most wait for the server. A
 // test rarely has more than five connections, of the hundred that a server has by default.
 func TestMain(m *testing.M) {
-	longtest.AtOnce(8)
+	longtest.AtOnce(2 * runtime.GOMAXPROCS(0))
 	longtest.Short()
 	m.Run()
 }
