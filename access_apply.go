@@ -38,8 +38,7 @@ type bundleDiff struct {
 }
 
 // newBundleDiff returns the application of a normalized bundle to current. current needs only the
-// rows that names lists, and the users who have its channels. More rows do no harm: a roster gives
-// all.
+// rows that names lists, and the users who have its channels. More rows do no harm.
 func newBundleDiff(schema *policy.Schema, current, bundle Bundle) *bundleDiff {
 	a := &bundleDiff{schema: schema}
 	for _, k := range kinds {

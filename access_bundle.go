@@ -66,8 +66,7 @@ func (c *checker) grantedTo(typeField, idField string, to GrantedTo) {
 	c.id(idField, to.ID)
 }
 
-// normalize checks a bank policy. A bank belongs to the host: it needs no row, and any printable
-// name is good.
+// normalize checks a bank policy. A bank is the host's: it needs no row, and any name is good.
 func (b *BankPolicy) normalize(c *checker, at string) {
 	c.foreign(at+"/bank_id", b.BankID)
 	if b.Document == nil && b.absent.has(noDocument) {

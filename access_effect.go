@@ -476,8 +476,7 @@ func (w AccessWrite) reach() (touched, needed accessindex.Rows) {
 }
 
 // touchedBy returns the parties whose rights a write may change, and an excerpt of all rows that
-// their rights depend on, before and after, with also. A write that closes or opens a bank touches
-// everybody.
+// their rights depend on, before and after, with also. To close or open a bank touches everybody.
 func (e *accessRows) touchedBy(
 	w AccessWrite, also accessindex.Rows,
 ) (parties [][]policy.Member, of *accessindex.Index) {

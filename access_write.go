@@ -140,8 +140,7 @@ func (s *Access) Tests(ctx context.Context, by Principal) (all []AccessTest, err
 	return all, fault("read tests", err)
 }
 
-// RemoveTest removes the kept test with an ID. The caller needs [action.PoliciesWrite]. Errors:
-// CodeForbidden, CodeNotFound.
+// RemoveTest removes a kept test. by needs [action.PoliciesWrite]. CodeForbidden, CodeNotFound.
 func (s *Access) RemoveTest(ctx context.Context, by Principal, id string) error {
 	return s.edit(ctx, writeRequest{
 		by: by, need: []string{tests.write}, doing: "remove a test",
@@ -323,8 +322,7 @@ func (s *accessWriter) commitEdit(ctx context.Context, e writeRequest) error {
 	})
 }
 
-// within removes the start of pointers: what is a row of a bundle for the application is the whole
-// request of the caller.
+// within removes the start of pointers: a row of the bundle is the whole request of the caller.
 func within(at string, err error) error {
 	if at == "" {
 		return err
@@ -415,8 +413,7 @@ func (e *writeRequest) lock(ctx context.Context, tx Store) error {
 	return tx.Lock(ctx, cmp.Or(e.locks, Locks{ChangeAccess: true}))
 }
 
-// save writes w. It revokes the keys of the holders that it removes, and forgets the answers that
-// are kept for them.
+// save writes w. It revokes the keys of holders that it removes, and forgets their answers.
 func (s *accessWriter) save(
 	ctx context.Context, tx Store, w AccessWrite, a *bundleDiff,
 ) (events []Event, err error) {

@@ -128,8 +128,7 @@ type change struct {
 
 // commit carries out a change: the write, its answer and the records of its events, or nothing.
 // After the commit it drops the cached rows that changed, and calls OnEvent. In a transaction of
-// the host, it puts the events into the outbox instead. errAnswered: the request of the answer
-// already has one.
+// the host, it puts the events into the outbox instead. errAnswered: the request has an answer.
 //
 // An impossible name of [Principal.As] is refused before everything else.
 //

@@ -123,8 +123,7 @@ func Lint(bundle Bundle, known []string) []Finding {
 	return lint(policy.NewCompiler(policy.Memory), bundle, known)
 }
 
-// Lint is [Lint] for documents with the parameters of the Service. It reads no rows and needs no
-// rights.
+// Lint is [Lint] for documents with the parameters of the Service. It reads no rows.
 func (s *Policies) Lint(bundle Bundle, known []string) []Finding {
 	return lint(policy.NewCompiler(s.compiler.Schema()), bundle, known)
 }

@@ -59,9 +59,8 @@ const browseAge = time.Minute
 // Browse lists what a source offers, and what is installed of it in this half. It uses a copy of
 // the catalogue that is at most a minute old, else it asks the source. If the source cannot be
 // asked, Browse lists its last good catalogue and sets Stale. Browse does not ask for manifests in
-// their own files: a fault in such a manifest shows when the template is installed. The caller
-// must not change the result. Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodeSourceFailed,
-// CodeSourceTimeout.
+// their own files: a fault in such a manifest shows when the template is installed. Do not change
+// the result. Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodeSourceFailed, CodeSourceTimeout.
 func (s *Sources) Browse(
 	ctx context.Context, by Principal, name string, filter CatalogFilter,
 ) (SourceTemplates, error) {
@@ -104,9 +103,8 @@ func (s *Sources) offers(
 
 // Search lists what all sources of the half offer, in order of source name. For each source it
 // lists what [Sources.Browse] lists; it asks 4 at the same time. A source that fails and has no
-// copy gets a Problem and does not stop the others, and so does one whose list is beyond 32 MiB of
-// all. Without sources it is empty or nil. Do not change it. Errors: CodeInvalid, CodeForbidden,
-// CodeUnavailable.
+// copy gets a Problem and stops no other, and so does one whose list is beyond 32 MiB of all. No
+// sources: empty or nil. Do not change it. CodeInvalid, CodeForbidden, CodeUnavailable.
 func (s *Sources) Search(
 	ctx context.Context, by Principal, filter CatalogFilter,
 ) ([]SourceListing, error) {
