@@ -223,7 +223,7 @@ func (s *Keys) replaceKey(
 		events := happened(r.now, event.APIKeyIssued, next.Target())
 		target := APIKey{ID: r.id, Holder: holder}.Target()
 		events = append(events, happened(r.now, action, target)...)
-		return events, s.create(ctx, tx, next.APIKey, false)
+		return events, createKey(ctx, tx, next.APIKey, s.inTransaction)
 	}})
 }
 

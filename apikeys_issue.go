@@ -122,17 +122,17 @@ func (s *Keys) addKey(
 		if err := s.room(allowed.live); err != nil {
 			return nil, err
 		}
-		err := s.create(ctx, tx, key, action == event.APIKeyImported)
+		err := createKey(ctx, tx, key, action == event.APIKeyImported || s.inTransaction)
 		return happened(key.CreatedAt, action, key.Target()), err
 	}})
 }
 
-// create adds a key to the store. Any process may hold that there is no such key when its id is
-// known, as that of an imported key is, which follows from its hash, or when the host can show the
-// key before it commits. Then create is a mutation.
-func (s *Keys) create(ctx context.Context, tx Store, key APIKey, known bool) error {
+// createKey adds a key to the store. An id is known that follows from the hash of an imported key,
+// or that the host can show before it commits. Then any process may hold that there is no such key,
+// and createKey is a mutation.
+func createKey(ctx context.Context, tx Store, key APIKey, known bool) error {
 	err := tx.CreateAPIKey(ctx, key)
-	if err == nil && (known || s.inTransaction) {
+	if err == nil && known {
 		err = tx.ChangeAPIKey(ctx, key.Holder, key.ID, func(*APIKey) (bool, error) {
 			return true, nil
 		})
