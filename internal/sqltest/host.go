@@ -6,15 +6,39 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"reflect"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/event"
 )
+
+// checks end a test that goes wrong. Only tests import package is.
+type checks struct{ *testing.T }
+
+func (c checks) NoErr(err error) {
+	c.Helper()
+	if err != nil {
+		c.Fatal(err)
+	}
+}
+
+func (c checks) True(holds bool) {
+	c.Helper()
+	if !holds {
+		c.Fatal("it does not hold")
+	}
+}
+
+func (c checks) Equal(got, want any) {
+	c.Helper()
+	if !reflect.DeepEqual(got, want) {
+		c.Fatalf("got %v, want %v", got, want)
+	}
+}
 
 // Host is an application with a table in the database of its store.
 type Host struct {
@@ -148,7 +172,7 @@ var HostRules = map[string]func(t *testing.T, h Host){
 
 // A transaction that is rolled back leaves nothing.
 func rollsBack(t *testing.T, h Host) {
-	is := is.New(t)
+	is := checks{t}
 	before := Generation(t, h.Store)
 	tx, key := h.SignUp("alice")
 	is.NoErr(WriteAll(t.Context(), tx))
@@ -167,7 +191,7 @@ func rollsBack(t *testing.T, h Host) {
 
 // A transaction sees its own writes. Others see them, and get the events, when it commits.
 func commits(t *testing.T, h Host) {
-	is := is.New(t)
+	is := checks{t}
 	before := Generation(t, h.Store)
 	tx, key := h.SignUp("alice")
 	is.NoErr(WriteAll(t.Context(), tx))
@@ -194,7 +218,7 @@ func commits(t *testing.T, h Host) {
 
 // A key that was asked for before the commit is accepted after it: nothing caches its absence.
 func askedEarly(t *testing.T, h Host) {
-	is := is.New(t)
+	is := checks{t}
 	shown := func(tx HostTx, key svc.IssuedKey) {
 		is.True(!h.Accepted(key))
 		is.NoErr(tx.Commit())
@@ -213,7 +237,7 @@ func askedEarly(t *testing.T, h Host) {
 
 // A call that fails or is refused leaves the host's transaction usable, without what it wrote.
 func goesOn(t *testing.T, h Host) {
-	is := is.New(t)
+	is := checks{t}
 	tx, key := h.SignUp("alice")
 	is.True(errors.Is(tx.CreateAPIKey(t.Context(), svc.APIKey{ID: key.ID}), svc.ErrExists))
 	is.True(errors.Is(tx.DeleteSource(t.Context(), svc.SourceKey{Scope: svc.ScopeServer, Name: "none"}), svc.ErrNotFound))
@@ -254,7 +278,7 @@ func goesOn(t *testing.T, h Host) {
 
 // A removal is undone with its transaction.
 func removes(t *testing.T, h Host) {
-	is := is.New(t)
+	is := checks{t}
 	source := svc.SourceKey{Scope: svc.ScopePersonal, Owner: "alice", Name: "s"}
 	is.NoErr(h.Store.CreateSource(t.Context(), svc.Source{SourceKey: source}))
 	before := Generation(t, h.Store)
