@@ -11,11 +11,6 @@ import (
 	"github.com/extsvc/svc/limits"
 )
 
-func (c caller) put(target, body string) answer {
-	c.t.Helper()
-	return c.send("PUT", target, body)
-}
-
 // Lists of every kind by pages of every size, and whole.
 func TestPages(t *testing.T) {
 	s := withRows(t)
