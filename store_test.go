@@ -13,6 +13,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/limits"
 	"github.com/extsvc/svc/store/memstore"
 )
@@ -325,8 +326,8 @@ func TestStoreFaults(t *testing.T) {
 		svc.CodeChanged:     svc.ErrChanged,
 		svc.CodeInternal:    errors.New("disk on fire"),
 	} {
-		b := newHost(t, func(c *svc.Config) { c.Store = &brokenStore{h.store.(svc.FullStore), cause} })
-		keeping := newHost(t, func(c *svc.Config) { c.Store, c.Events.Keep = &brokenStore{h.store.(svc.FullStore), cause}, true })
+		b := newHost(t, func(c *svc.Config) { c.Store = newBrokenStore(h.store, cause) })
+		keeping := newHost(t, func(c *svc.Config) { c.Store, c.Events.Keep = newBrokenStore(h.store, cause), true })
 		calls := callAll(t, b, svc.Host)
 		for name, err := range callAll(t, keeping, svc.Host) {
 			if calls[name+", keeping events"] = err; svc.ErrorCode(calls[name]) == svc.CodeNotFound {
@@ -347,86 +348,17 @@ func TestStoreFaults(t *testing.T) {
 
 // brokenStore fails in everything that comes after authorization.
 type brokenStore struct {
-	svc.FullStore
+	intercept.Store
 	err error
 }
 
-func (s *brokenStore) CreateSource(context.Context, svc.Source) error { return s.err }
-func (s *brokenStore) Source(context.Context, svc.SourceKey) (svc.Source, error) {
-	return svc.Source{}, s.err
+func newBrokenStore(store svc.Store, err error) *brokenStore {
+	fails := func(context.Context, intercept.Call) error { return err }
+	return &brokenStore{intercept.Store{FullStore: store.(svc.FullStore), Around: fails}, err}
 }
-func (s *brokenStore) Sources(context.Context, svc.SourcePage) ([]svc.Source, error) {
-	return nil, s.err
-}
-func (s *brokenStore) ChangeSource(context.Context, svc.SourceKey, func(*svc.Source) (bool, error)) error {
-	return s.err
-}
-func (s *brokenStore) DeleteSource(context.Context, svc.SourceKey) error  { return s.err }
-func (s *brokenStore) CreateTemplate(context.Context, svc.Template) error { return s.err }
-func (s *brokenStore) Template(context.Context, svc.TemplateKey) (svc.Template, error) {
-	return svc.Template{}, s.err
-}
-func (s *brokenStore) Templates(context.Context, svc.TemplatePage) ([]svc.Template, error) {
-	return nil, s.err
-}
-func (s *brokenStore) ChangeTemplate(context.Context, svc.TemplateKey, func(*svc.Template) (bool, error)) error {
-	return s.err
-}
-func (s *brokenStore) TemplateVersions(context.Context, svc.TemplateKey, int64, int) ([]svc.TemplateVersion, error) {
-	return nil, s.err
-}
-func (s *brokenStore) Atomically(context.Context, func(context.Context, svc.Store) error) error {
-	return s.err
-}
-func (s *brokenStore) Answer(context.Context, []byte, time.Time) (svc.StoredAnswer, error) {
-	return svc.StoredAnswer{}, s.err
-}
-func (s *brokenStore) CountAnswers(context.Context, []byte, time.Time, int) (int, error) {
-	return 0, s.err
-}
-func (s *brokenStore) DeleteAnswers(context.Context, []byte) error                   { return s.err }
-func (s *brokenStore) KeepAnswer(context.Context, svc.StoredAnswer, time.Time) error { return s.err }
-func (s *brokenStore) QueueAudit(context.Context, []svc.Event, func(svc.AuditRecord, []svc.Event) []svc.AuditRecord) error {
-	return s.err
-}
-func (s *brokenStore) AuditRecords(context.Context, svc.AuditQuery) ([]svc.AuditRecord, error) {
-	return nil, s.err
-}
+
 func (s *brokenStore) Changes(context.Context, int64) (svc.StoreChanges, error) {
 	return svc.StoreChanges{}, s.err
-}
-func (s *brokenStore) KeepSourceFile(context.Context, svc.SourceKey, svc.SourceFile) error {
-	return s.err
-}
-func (s *brokenStore) SourceFile(context.Context, svc.SourceKey, string) (svc.SourceFile, error) {
-	return svc.SourceFile{}, s.err
-}
-func (s *brokenStore) Installations(context.Context, svc.InstallationPage) ([]svc.Installation, error) {
-	return nil, s.err
-}
-func (s *brokenStore) RebindTemplates(context.Context, svc.SourceKey, string) ([]svc.TemplateKey, error) {
-	return nil, s.err
-}
-func (s *brokenStore) DeleteTemplate(context.Context, svc.TemplateKey, func(svc.Template) error) error {
-	return s.err
-}
-func (s *brokenStore) CreateAPIKey(context.Context, svc.APIKey) error { return s.err }
-func (s *brokenStore) APIKeys(context.Context, svc.APIKeyPage) ([]svc.APIKey, error) {
-	return nil, s.err
-}
-func (s *brokenStore) ChangeAPIKey(context.Context, svc.Identity, string, func(*svc.APIKey) (bool, error)) error {
-	return s.err
-}
-func (s *brokenStore) RevokeAPIKeys(context.Context, svc.Identity, time.Time, int) ([]string, error) {
-	return nil, s.err
-}
-func (s *brokenStore) Lock(context.Context, svc.Locks) error                     { return s.err }
-func (s *brokenStore) KeepValue(context.Context, string, []byte) ([]byte, error) { return nil, s.err }
-func (s *brokenStore) Access(context.Context, svc.AccessQuery) (svc.AccessSnapshot, error) {
-	return svc.AccessSnapshot{}, s.err
-}
-func (s *brokenStore) ChangeAccess(context.Context, svc.AccessNames, func(svc.Bundle) (svc.AccessWrite, error)) error {
-	return s.err
 }
 
 // callAll calls every method of a service for a caller, and two for alice.

@@ -62,7 +62,7 @@ func TestErrorsOfTheService(t *testing.T) {
 	} {
 		t.Run(string(c.code), func(t *testing.T) {
 			is := is.New(t)
-			s.store.plant(func(call string) error {
+			s.store.Plant(func(call string) error {
 				if call == "ChangeTemplate" {
 					return c.store
 				}

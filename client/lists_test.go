@@ -32,7 +32,7 @@ func TestListIsCutOff(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(len(list), 300)
 	chunks := 0
-	s.store.plant(func(call string) error {
+	s.store.Plant(func(call string) error {
 		if call == "Templates" {
 			chunks++
 		}

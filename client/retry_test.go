@@ -272,7 +272,7 @@ func TestInterfaceIsUnavailable(t *testing.T) {
 	s := newSite(t)
 	s.create("a")
 	fails := 1
-	s.store.plant(func(call string) error {
+	s.store.Plant(func(call string) error {
 		if call == "Template" && fails > 0 {
 			fails--
 			return svc.ErrUnavailable

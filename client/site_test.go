@@ -19,6 +19,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/client"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/marketplace"
 	"github.com/extsvc/svc/store/memstore"
 )
@@ -56,7 +57,7 @@ var (
 type site struct {
 	*svc.Service
 	t      *testing.T
-	store  *store
+	store  *intercept.Planted
 	market *market
 	server *httptest.Server
 	client *client.Client // of an administrator
@@ -77,7 +78,7 @@ type setup struct {
 
 func newSite(t *testing.T, changes ...func(*setup)) *site {
 	t.Helper()
-	s := &site{t: t, store: &store{FullStore: memstore.New()}, files: t.TempDir(), now: time.Date(2026, 1, 2, 3, 4, 5, 678901234, time.UTC)}
+	s := &site{t: t, store: intercept.NewPlanted(memstore.New()), files: t.TempDir(), now: time.Date(2026, 1, 2, 3, 4, 5, 678901234, time.UTC)}
 	files := must(marketplace.New(marketplace.Config{Files: map[string]fs.FS{"acme": os.DirFS(s.files)}}))
 	s.market = &market{Marketplace: files}
 	u := setup{service: svc.Config{
@@ -233,57 +234,6 @@ func (m *market) Catalog(ctx context.Context, from svc.Upstream, maxAge time.Dur
 	catalog, err := m.Marketplace.Catalog(ctx, from, maxAge)
 	catalog.Failure = m.err
 	return catalog, err
-}
-
-// store is a store that can be made to fail.
-type store struct {
-	svc.FullStore
-	mu     sync.Mutex
-	before func(call string) error
-}
-
-func (s *store) plant(before func(call string) error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.before = before
-}
-
-func (s *store) check(call string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.before == nil {
-		return nil
-	}
-	return s.before(call)
-}
-
-func (s *store) Atomically(ctx context.Context, do func(context.Context, svc.Store) error) error {
-	return s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return do(ctx, &store{FullStore: tx.(svc.FullStore), before: s.before})
-	})
-}
-
-func (s *store) Template(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
-	if err := s.check("Template"); err != nil {
-		return svc.Template{}, err
-	}
-	return s.FullStore.Template(ctx, key)
-}
-
-func (s *store) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
-	if err := s.check("Templates"); err != nil {
-		return nil, err
-	}
-	return s.FullStore.Templates(ctx, page)
-}
-
-func (s *store) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
-	if err := s.check("ChangeTemplate"); err != nil {
-		return err
-	}
-	return s.FullStore.ChangeTemplate(ctx, key, change)
 }
 
 // all reads a list to its end.

@@ -55,9 +55,9 @@ func TestImportedKeysAreMasked(t *testing.T) {
 	admin.post("/me/api-keys", `{"`+strings.Repeat("long", 45)+" "+key+`": 1}`).is(400) // cut behind its beginning
 	admin.post("/admin/templates", `{"id": "a", "name": "n", "manifest": {"version": "1", "a": {"`+key+`": 1, "`+key+`": 2}}}`).refuses("/manifest/a/sk-***")
 
-	s.store.plant(func(string) error { return errors.New(`no row has the key "` + key + `" ` + pasted) })
+	s.store.Plant(func(string) error { return errors.New(`no row has the key "` + key + `" ` + pasted) })
 	admin.delete("/me/api-keys/" + pasted).is(500)
-	s.store.plant(func(string) error { panic("no row has the key " + key) })
+	s.store.Plant(func(string) error { panic("no row has the key " + key) })
 	admin.delete("/me/api-keys/" + pasted).is(500)
 	if n := strings.Count(s.said.String(), "sk-***"); n < 4 {
 		t.Errorf("%d masked keys", n)
@@ -69,7 +69,7 @@ func TestLeaksAreNoticed(t *testing.T) {
 	s := newSite(t)
 	admin := s.admin()
 	admin.post("/users/alice/api-keys", "").is(201)
-	s.store.plant(func(string) error { return errors.New("logged fault") })
+	s.store.Plant(func(string) error { return errors.New("logged fault") })
 	admin.get("/admin/templates").is(500)
 	for _, kind := range []string{"api_key.issued", "logged fault", "application/problem+json"} {
 		if !strings.Contains(s.said.String(), kind) {
@@ -90,7 +90,7 @@ func TestLeaksAreNoticed(t *testing.T) {
 func TestKeyInAPathIsNotLogged(t *testing.T) {
 	s := newSite(t)
 	key := s.key("alice")
-	s.store.plant(func(call string) error {
+	s.store.Plant(func(call string) error {
 		if call == "ChangeAPIKey" {
 			return svc.ErrUnavailable
 		}
@@ -106,7 +106,7 @@ func TestKeyAsANameIsMasked(t *testing.T) {
 	admin := s.admin()
 	admin.post("/me/api-keys", `{"`+key+`": 1}`).refuses("/" + key[:21] + "***")
 	admin.post("/admin/templates", `{"id": "a", "name": "n", "manifest": {"version": "1", "a": {"`+key+`": 1, "`+key+`": 2}}}`).refuses("/manifest/a/" + key[:21] + "***")
-	s.store.plant(func(string) error { return svc.ErrUnavailable })
+	s.store.Plant(func(string) error { return svc.ErrUnavailable })
 	s.as(key).send(key, "/me/api-keys", "").is(503)
 	if !strings.Contains(s.said.String(), key[:21]+"***") {
 		t.Error("nothing of it is in the log")
@@ -122,7 +122,7 @@ func TestKeyInAFaultOfTheStoreIsNotLogged(t *testing.T) {
 		func() error { return errors.New(`no row has the key "` + key + `"`) },
 		func() error { panic("no row has the key " + key) },
 	} {
-		s.store.plant(func(string) error { return fail() })
+		s.store.Plant(func(string) error { return fail() })
 		session.delete("/me/api-keys/" + key).is(500)
 	}
 	if n := strings.Count(s.said.String(), key[:21]+"***"); n != 2 {

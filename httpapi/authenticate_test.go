@@ -125,9 +125,9 @@ func TestBadKeysLookTheSame(t *testing.T) {
 		"an inactive robot's": s.accountKey("asleep"), "an inactive owner's": s.accountKey("haunted"),
 	} {
 		var called []string
-		s.store.plant(func(call string) error { called = append(called, call); return nil })
+		s.store.Plant(func(call string) error { called = append(called, call); return nil })
 		have := s.as(key).get("/me/api-keys").fails(401, "unauthenticated")
-		s.store.plant(nil)
+		s.store.Plant(nil)
 		have.header.Del("Date")
 		if want == nil {
 			want, calls = &have, called

@@ -80,10 +80,10 @@ func TestIntrospectWhileTheStoreFails(t *testing.T) {
 	ask.introspect("", "token=x").is(200)
 	for status, fault := range map[int]error{500: errors.New("on fire"), 503: svc.ErrUnavailable} {
 		key := s.key("alice")
-		s.store.plant(func(string) error { return fault })
+		s.store.Plant(func(string) error { return fault })
 		ask.introspect("", "token="+key).is(status)
 		ask.introspect("?inactive=401", "token="+key).is(status)
-		s.store.plant(nil)
+		s.store.Plant(nil)
 		ask.introspect("", "token="+key).is(200)
 	}
 }

@@ -87,7 +87,7 @@ func TestObserver(t *testing.T) {
 	want(s.as("").get("/openapi.json").is(200), "GET /ext/svc/openapi.json", "", none)
 	o := want(admin.post("/admin/templates", "{").is(400), "POST /ext/svc/admin/templates", svc.CodeInvalid, user)
 	is.Equal(o.Err, nil)
-	s.store.plant(func(call string) error {
+	s.store.Plant(func(call string) error {
 		if call == "Templates" {
 			return svc.ErrUnavailable
 		}
@@ -95,7 +95,7 @@ func TestObserver(t *testing.T) {
 	})
 	o = want(admin.get("/admin/templates").is(503), "GET /ext/svc/admin/templates", svc.CodeUnavailable, user)
 	is.True(o.Err != nil)
-	s.store.plant(func(call string) error { panic("in " + call) })
+	s.store.Plant(func(call string) error { panic("in " + call) })
 	o = want(admin.get("/admin/templates").is(500), "GET /ext/svc/admin/templates", svc.CodeInternal, user)
 	is.True(o.Err != nil)
 }
@@ -316,7 +316,7 @@ func TestRecordsOfWhatWasCutOff(t *testing.T) {
 	}{
 		{"a list breaks off", "ERROR", "internal", 200, t.Context(), httpapi.Options{}, func() { s.beforeChunk(3, func() error { return errors.New("disk on fire") }) }},
 		{"the host cuts it off", "ERROR", "", 0, t.Context(), httpapi.Options{Limit: func(*http.Request, svc.Principal) time.Duration { panic(http.ErrAbortHandler) }}, func() {}},
-		{"the client has left", "INFO", "unavailable", 503, ended, httpapi.Options{}, func() { s.store.plant(func(string) error { return svc.ErrUnavailable }) }},
+		{"the client has left", "INFO", "unavailable", 503, ended, httpapi.Options{}, func() { s.store.Plant(func(string) error { return svc.ErrUnavailable }) }},
 		{"the Observer panics", "INFO", "", 200, t.Context(), httpapi.Options{Observer: panics{}}, func() {}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -326,7 +326,7 @@ func TestRecordsOfWhatWasCutOff(t *testing.T) {
 			r := httptest.NewRequestWithContext(c.ctx, "GET", "/ext/svc/admin/templates", nil)
 			r.Header.Set("Authorization", "Bearer "+key)
 			c.plant()
-			defer s.store.plant(nil)
+			defer s.store.Plant(nil)
 			s.serveOnce(c.options, r)
 			all := records(t, log.String())
 			is.Equal(len(all), 1)
@@ -381,7 +381,7 @@ func TestNoLogger(t *testing.T) {
 	none := allocated(nil)
 	is.Equal(allocated(slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn}))), none)
 	is.True(allocated(slog.New(slog.NewJSONHandler(io.Discard, nil))) <= none+4)
-	s.store.plant(func(string) error { return errors.New("disk on fire") })
+	s.store.Plant(func(string) error { return errors.New("disk on fire") })
 	r := httptest.NewRequest("GET", "/ext/svc/me/api-keys", nil)
 	r.Header.Set("Authorization", "Bearer "+key)
 	_, w := s.serveOnce(httpapi.Options{}, r)

@@ -151,7 +151,7 @@ func (s *site) open() *http.Response {
 // beforeChunk does something before one of the reads of a long list: the first chunk, the place where it would end, the second chunk.
 func (s *site) beforeChunk(n int, do func() error) {
 	chunk := 0
-	s.store.plant(func(call string) error {
+	s.store.Plant(func(call string) error {
 		if call != "Templates" {
 			return nil
 		}
@@ -207,7 +207,7 @@ func TestListThatBreaksOffIsCut(t *testing.T) {
 			if !strings.Contains(s.said.String(), inside) {
 				t.Error("nothing of it in the log")
 			}
-			s.store.plant(nil)
+			s.store.Plant(nil)
 			s.admin().get("/admin/templates").is(200)
 		})
 	}
@@ -234,7 +234,7 @@ func TestClientGoesAway(t *testing.T) {
 	response.Body.Close()
 	s.server.CloseClientConnections()
 	close(left)
-	s.store.plant(nil)
+	s.store.Plant(nil)
 	s.admin().get("/admin/templates").is(200)
 }
 

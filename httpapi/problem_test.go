@@ -183,7 +183,7 @@ func TestStoreFaults(t *testing.T) {
 				s.key("alice") // that there is one to revoke
 				unchanged := admin.keeps()
 				for _, r := range requests {
-					s.store.plant(func(called string) error {
+					s.store.Plant(func(called string) error {
 						if called == call {
 							return c.fail()
 						}
@@ -197,7 +197,7 @@ func TestStoreFaults(t *testing.T) {
 						t.Errorf("%s: nothing of it in the log", a.request)
 					}
 				}
-				s.store.plant(nil)
+				s.store.Plant(nil)
 				unchanged()
 				admin.patch("/admin/templates/chat", `{"name": "not stuck"}`).is(200)
 			})
@@ -209,7 +209,7 @@ func TestStoreFaults(t *testing.T) {
 func TestStoreFaultsBeforeAuthentication(t *testing.T) {
 	s := newSite(t)
 	unseen := s.as(s.key("alice"))
-	s.store.plant(func(called string) error {
+	s.store.Plant(func(called string) error {
 		if called == "Access" {
 			return svc.ErrUnavailable
 		}

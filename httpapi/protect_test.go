@@ -79,7 +79,7 @@ func TestRequire(t *testing.T) {
 		is.Equal(o.Bytes, int64(got.Body.Len()))
 	}
 	unseen := s.key("ann")
-	s.store.plant(func(string) error { return svc.ErrUnavailable })
+	s.store.Plant(func(string) error { return svc.ErrUnavailable })
 	is.Equal(ask("/recall/diary", "X-Api-Key", unseen).Code, 503)
 	for _, action := range []string{"", "bank:*"} {
 		func() {

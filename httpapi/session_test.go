@@ -315,7 +315,7 @@ func TestProtectWithSessions(t *testing.T) {
 	}
 	is.Equal(reached, 6)
 	unseen := s.key("plain")
-	s.store.plant(func(string) error { return svc.ErrUnavailable })
+	s.store.Plant(func(string) error { return svc.ErrUnavailable })
 	w = ask("POST", bearer(unseen))
 	is.Equal(fmt.Sprint(w.Code, " ", w.Header().Get("Retry-After")), "503 1")
 	_, ok := httpapi.PrincipalFrom(t.Context())

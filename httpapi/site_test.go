@@ -17,6 +17,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/store/memstore"
 )
 
@@ -74,7 +75,7 @@ type site struct {
 	server  *httptest.Server
 	prefix  string
 	service *svc.Service
-	store   *store
+	store   *intercept.Planted
 	market  *market
 	clock   *clock
 	said    *record // every answer, log line and event
@@ -101,7 +102,7 @@ type setup struct {
 func newSite(t *testing.T, changes ...func(*setup)) *site {
 	t.Helper()
 	s := &site{
-		t: t, store: &store{FullStore: memstore.New()}, market: &market{}, clock: &clock{now: begin}, said: &record{}, log: &record{},
+		t: t, store: intercept.NewPlanted(memstore.New()), market: &market{}, clock: &clock{now: begin}, said: &record{}, log: &record{},
 		answered: map[string]int{},
 	}
 	logger := slog.New(slog.NewMultiHandler(slog.NewJSONHandler(s.said, nil), slog.NewJSONHandler(s.log, nil)))

@@ -51,7 +51,7 @@ func withTemplates(t *testing.T, count int) (*site, *atomic.Int64) {
 		}
 	}
 	reads := &atomic.Int64{}
-	s.store.plant(func(call string) error {
+	s.store.Plant(func(call string) error {
 		if call == "Template" || call == "Templates" {
 			reads.Add(1)
 		}

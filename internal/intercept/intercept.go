@@ -3,6 +3,7 @@ package intercept
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,7 +23,9 @@ type Call struct {
 	Method string
 	Writes bool
 	Args   []any // without the context and functions
-	Result any   // a pointer to what the call has returned, or to the key that it has changed; nil: the call has returned only an error
+	// Result is a pointer to what the call has returned, or to the key that it has changed. Nil: it
+	// has returned only an error.
+	Result any
 
 	own svc.FullStore
 	on  func(svc.FullStore) error
@@ -33,6 +36,39 @@ func (c Call) Do() error { return c.on(c.own) }
 
 // On makes the call on another store.
 func (c Call) On(other svc.FullStore) error { return c.on(other) }
+
+// Planted is a Store in which a function runs before the calls of requests, also in transactions.
+type Planted struct {
+	Store
+	before atomic.Pointer[func(method string) error]
+}
+
+// NewPlanted returns a store with nothing planted.
+func NewPlanted(store svc.FullStore) *Planted {
+	p := &Planted{}
+	p.Store = Store{FullStore: store, Inside: true, Around: func(_ context.Context, call Call) error {
+		before := p.before.Load()
+		switch {
+		case before == nil, call.Method == "Atomically": // the calls inside are seen
+		case call.Method == "ChainAudit", call.Method == "UseAPIKeys": // in the background
+		default:
+			if err := (*before)(call.Method); err != nil {
+				return err
+			}
+		}
+		return call.Do()
+	}}
+	return p
+}
+
+// Plant sets what runs before each call. Its errors are those of the call. nil: nothing runs.
+func (p *Planted) Plant(before func(method string) error) {
+	if before == nil {
+		p.before.Store(nil)
+		return
+	}
+	p.before.Store(&before)
+}
 
 func (s *Store) write(ctx context.Context, method string, on func(svc.FullStore) error, args ...any) error {
 	return s.Around(ctx, Call{method, true, args, nil, s.FullStore, on})
