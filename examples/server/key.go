@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
-	"strings"
 
 	"github.com/extsvc/svc"
 )
@@ -52,10 +51,9 @@ func printKey(ctx context.Context, c *call, holder svc.Identity) (err error) {
 	if err := h.build(c.config, keys, nil, c.log); err != nil {
 		return err
 	}
-	key, err := h.issue(ctx, byKey, holder, "made with the command key")
+	issued, err := h.issue(ctx, byKey, holder, "made with the command key")
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(c.stdout, string(key))
-	return unprinted(err, strings.TrimRight(h.service.Keys.Mask(string(key)), "*"))
+	return c.printNew(issued)
 }

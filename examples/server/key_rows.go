@@ -239,13 +239,8 @@ func (c *call) printNew(issued svc.IssuedKey) error {
 	} else {
 		_, err = fmt.Fprintln(c.stdout, string(issued.Key))
 	}
-	return unprinted(err, issued.Prefix)
-}
-
-// unprinted explains that a new key exists which could not be printed.
-func unprinted(err error, key string) error {
 	if err != nil {
-		err = fmt.Errorf("%w: revoke the new key %s, which nobody has seen", err, key)
+		err = fmt.Errorf("%w: revoke the new key %s, which nobody has seen", err, issued.Prefix)
 	}
 	return err
 }

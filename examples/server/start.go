@@ -50,7 +50,9 @@ func (h *host) prepare(ctx context.Context, c config) (start, error) {
 	}
 	if h.fresh && s.administrator && !c.ReadOnly {
 		holder := svc.Identity{Kind: svc.KindUser, ID: administrator}
-		s.key, err = h.issue(ctx, atStart, holder, "made at the first start")
+		var issued svc.IssuedKey
+		issued, err = h.issue(ctx, atStart, holder, "made at the first start")
+		s.key = issued.Key
 	}
 	return s, err
 }
@@ -88,16 +90,15 @@ func meter(out io.Writer) func(done, total int) {
 // so issue looks for the row itself.
 func (h *host) issue(
 	ctx context.Context, by svc.Principal, holder svc.Identity, description string,
-) (svc.Secret, error) {
+) (svc.IssuedKey, error) {
 	if holder.Kind == svc.KindUser {
 		if known, err := h.knownUser(ctx, holder.ID); err != nil {
-			return "", err
+			return svc.IssuedKey{}, err
 		} else if !known {
-			return "", fmt.Errorf("user %q has no row in the database: use the id of a known user",
-				holder.ID)
+			return svc.IssuedKey{}, fmt.Errorf(
+				"user %q has no row in the database: use the id of a known user", holder.ID)
 		}
 	}
 	request := svc.NewAPIKey{Description: &description}
-	issued, err := h.service.Keys.Issue(ctx, by, holder, request)
-	return issued.Key, err
+	return h.service.Keys.Issue(ctx, by, holder, request)
 }
