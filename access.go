@@ -484,14 +484,14 @@ func (k *kind[R, K]) differ(r *rowsByKey, b, changed *Bundle) {
 	}
 }
 
-// Attachment returns the key of the attachment that a event.TargetAttachment is about, from its ID.
+// Attachment returns the key of the attachment that an event.TargetAttachment is about, from its ID.
 func (t Target) Attachment() AttachmentKey {
 	id, principal, _ := strings.Cut(t.ID, "/")
 	kind, of, _ := strings.Cut(principal, "/")
 	return AttachmentKey{PolicyID: id, Principal: GrantedTo{Type: kind, ID: of}}
 }
 
-// Channel returns the channel that a event.TargetChannel is about, from its ID.
+// Channel returns the channel that an event.TargetChannel is about, from its ID.
 func (t Target) Channel() Channel {
 	provider, sender, _ := strings.Cut(t.ID, ":")
 	return Channel{Provider: provider, SenderID: sender}

@@ -110,7 +110,7 @@ type AuditQuery struct {
 	ActorKind  Kind
 	ActorID    string
 	TargetKind event.TargetKind
-	TargetID   string    // of any kind when event.TargetKind is ""
+	TargetID   string    // of any kind when TargetKind is ""
 	Since      time.Time // records at that time or later
 	Until      time.Time // records before that time
 	Before     int64     // records with a smaller Number, not negative
@@ -130,8 +130,8 @@ type AuditStore interface {
 		chain func(last AuditRecord, events []Event) []AuditRecord,
 	) error
 	// ChainAudit moves queued events into the records, in one transaction. It calls chain with the
-	// newest record, zero if there is none, and the events, and adds the
-	// records that chain returns.
+	// newest record, zero if there is none, and the events, and adds the records that chain
+	// returns.
 	//
 	// Calls happen one after the other, and each takes what was committed before it began. Events
 	// of one call of QueueAudit stay in their order. They come behind those of earlier calls that
@@ -346,9 +346,9 @@ func (t Target) mark(changed *readcache.Changed) {
 // OfAccess returns what of c concerns access, without other targets, and the rows to read for it.
 // It is for stores and their readers: see [AccessRead].Since.
 //
-// A event.TargetMember names one membership, or without a Holder the group with all members. A
-// event.TargetChannel names the user who has it now. The result is a Reset without targets when c is a
-// Reset or has a event.TargetAccess.
+// An event.TargetMember names one membership, or without a Holder the group with all members. An
+// event.TargetChannel names the user who has it now. The result is a Reset without targets when c
+// is a Reset or has an event.TargetAccess.
 func (c StoreChanges) OfAccess() (StoreChanges, AccessNames) {
 	out, n := StoreChanges{Generation: c.Generation}, AccessNames{}
 	for _, t := range c.Targets {

@@ -42,7 +42,7 @@ var stores = map[string]func(*testing.T) []svc.Store{
 	},
 }
 
-// TestMain runs more tests at once than there are processors, because most wait for a store.
+// TestMain runs two tests at once: each has up to ten connections to PostgreSQL.
 func TestMain(m *testing.M) {
 	longtest.AtOnce(2)
 	m.Run()

@@ -19,13 +19,6 @@ import (
 // checks end a test that goes wrong. Only tests import package is.
 type checks struct{ *testing.T }
 
-func (c checks) NoErr(err error) {
-	c.Helper()
-	if err != nil {
-		c.Fatal(err)
-	}
-}
-
 func (c checks) True(holds bool) {
 	c.Helper()
 	if !holds {
@@ -175,8 +168,8 @@ func rollsBack(t *testing.T, h Host) {
 	is := checks{t}
 	before := Generation(t, h.Store)
 	tx, key := h.SignUp("alice")
-	is.NoErr(WriteAll(t.Context(), tx))
-	is.NoErr(tx.Rollback())
+	h.ok(WriteAll(t.Context(), tx))
+	h.ok(tx.Rollback())
 	is.True(!h.Accepted(key))
 	is.Equal(Generation(t, h.Store), before)
 	for _, table := range []string{
@@ -185,7 +178,7 @@ func rollsBack(t *testing.T, h Host) {
 	} {
 		is.Equal(h.Count(table), 0)
 	}
-	is.NoErr(WriteAll(t.Context(), h.Store)) // nothing is in the way
+	h.ok(WriteAll(t.Context(), h.Store)) // nothing is in the way
 	is.Equal(h.AwaitEvent().Action, event.Action(""))
 }
 
@@ -194,24 +187,24 @@ func commits(t *testing.T, h Host) {
 	is := checks{t}
 	before := Generation(t, h.Store)
 	tx, key := h.SignUp("alice")
-	is.NoErr(WriteAll(t.Context(), tx))
+	h.ok(WriteAll(t.Context(), tx))
 	_, err := ReadKey(t.Context(), h.Store, key.ID)
 	is.True(errors.Is(err, svc.ErrNotFound)) // not yet
 	_, err = h.Store.Template(t.Context(), template.TemplateKey)
 	is.True(errors.Is(err, svc.ErrNotFound))
 	is.Equal(Generation(t, h.Store), before)
 	_, err = h.Service.WithTx(tx).Authenticate(t.Context(), string(key.Key))
-	is.NoErr(err)
+	h.ok(err)
 	read, err := tx.Template(t.Context(), template.TemplateKey)
-	is.NoErr(err)
+	h.ok(err)
 	is.Equal(read.Name, "changed")
 	_, err = ReadUser(t.Context(), tx, "alice")
-	is.NoErr(err)
-	is.NoErr(tx.Commit())
+	h.ok(err)
+	h.ok(tx.Commit())
 	is.True(h.Accepted(key))
 	is.Equal(h.Count("accounts"), 1)
 	changes, err := h.Store.Changes(t.Context(), before)
-	is.NoErr(err)
+	h.ok(err)
 	is.Equal(len(changes.Targets), 7) // the kept value is no target
 	one, other := h.AwaitEvent().Target, h.AwaitEvent().Target
 	is.True(one == key.Target() || other == key.Target())
@@ -222,7 +215,7 @@ func askedEarly(t *testing.T, h Host) {
 	is := checks{t}
 	shown := func(tx HostTx, key svc.IssuedKey) {
 		is.True(!h.Accepted(key))
-		is.NoErr(tx.Commit())
+		h.ok(tx.Commit())
 		for deadline := time.Now().Add(time.Minute); !h.Accepted(key); time.Sleep(time.Millisecond) {
 			is.True(time.Now().Before(deadline))
 		}
@@ -232,7 +225,7 @@ func askedEarly(t *testing.T, h Host) {
 	tx = h.Begin()
 	keys := h.Service.WithTx(tx).Keys
 	successor, err := keys.Rotate(t.Context(), svc.Host, key.Holder, key.ID, svc.Rotation{})
-	is.NoErr(err)
+	h.ok(err)
 	shown(tx, successor)
 }
 
@@ -263,11 +256,11 @@ func goesOn(t *testing.T, h Host) {
 	_, err := tx.ClaimEvents(t.Context(), time.Now(), time.Now(), 1)
 	is.True(err != nil)
 
-	is.NoErr(tx.Exec("INSERT INTO accounts (id) VALUES ('bob')"))
-	is.NoErr(AddUsers(t.Context(), tx, "bob"))
+	h.ok(tx.Exec("INSERT INTO accounts (id) VALUES ('bob')"))
+	h.ok(AddUsers(t.Context(), tx, "bob"))
 	_, err = ReadUser(t.Context(), tx, "bob")
-	is.NoErr(err)
-	is.NoErr(tx.Commit())
+	h.ok(err)
+	h.ok(tx.Commit())
 	is.True(h.Accepted(key))
 	is.Equal(h.Count("accounts"), 2)
 	_, err = ReadUser(t.Context(), h.Store, "half")
@@ -281,27 +274,27 @@ func goesOn(t *testing.T, h Host) {
 func removes(t *testing.T, h Host) {
 	is := checks{t}
 	source := svc.SourceKey{Scope: svc.ScopePersonal, Owner: "alice", Name: "s"}
-	is.NoErr(h.Store.CreateSource(t.Context(), svc.Source{SourceKey: source}))
+	h.ok(h.Store.CreateSource(t.Context(), svc.Source{SourceKey: source}))
 	before := Generation(t, h.Store)
 	for _, end := range []func(HostTx) error{
 		func(tx HostTx) error { return tx.Rollback() }, func(tx HostTx) error { return tx.Commit() },
 	} {
 		_, err := h.Store.Source(t.Context(), source)
-		is.NoErr(err)
+		h.ok(err)
 		tx := h.Begin()
 		var gone []svc.Target
-		is.NoErr(tx.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
+		h.ok(tx.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
 			remove, of := svc.AccessNames{Users: []string{"alice"}}, []svc.Target{{Kind: event.TargetUser, ID: "alice"}}
 			return svc.AccessWrite{Remove: remove, Targets: of, Gone: func(g []svc.Target) { gone = g }}, nil
 		}))
 		is.Equal(gone, []svc.Target{source.Target()})
 		_, err = tx.Source(t.Context(), source)
 		is.True(errors.Is(err, svc.ErrNotFound))
-		is.NoErr(end(tx))
+		h.ok(end(tx))
 	}
 	_, err := h.Store.Source(t.Context(), source)
 	is.True(errors.Is(err, svc.ErrNotFound))
 	changes, err := h.Store.Changes(t.Context(), before)
-	is.NoErr(err)
+	h.ok(err)
 	is.Equal(changes.Targets, []svc.Target{{Kind: event.TargetUser, ID: "alice"}, source.Target()})
 }
