@@ -29,7 +29,7 @@ const (
 type shelf struct {
 	mu     sync.Mutex
 	files  map[string]shelved
-	before func(r *http.Request) // called before each answer
+	before func(r *http.Request) // see beforeEach
 	asked  []string              // "path, the value of a condition, status"
 	sent   int                   // bytes of bodies
 }
@@ -50,6 +50,13 @@ func (s *shelf) tagged(path, body string) {
 	s.put(path, body, map[string]string{"ETag": fmt.Sprintf(`"%x"`, sha256.Sum256([]byte(body)))})
 }
 
+// beforeEach has f called before each answer. A request of a call that was cancelled can still be on its way.
+func (s *shelf) beforeEach(f func(r *http.Request)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.before = f
+}
+
 // requests returns the recorded requests and forgets them.
 func (s *shelf) requests() []string {
 	s.mu.Lock()
@@ -60,8 +67,11 @@ func (s *shelf) requests() []string {
 }
 
 func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if s.before != nil {
-		s.before(r)
+	s.mu.Lock()
+	before := s.before
+	s.mu.Unlock()
+	if before != nil {
+		before(r)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -264,7 +274,7 @@ func TestLastGoodCopyStays(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(good.Failure, nil)
 
-	s.before = func(*http.Request) { panic(http.ErrAbortHandler) }
+	s.beforeEach(func(*http.Request) { panic(http.ErrAbortHandler) })
 	stale, err := client.Catalog(t.Context(), from, 0)
 	is.NoErr(err)
 	is.Equal(svc.ErrorCode(stale.Failure), svc.CodeSourceFailed)
@@ -274,7 +284,7 @@ func TestLastGoodCopyStays(t *testing.T) {
 	_, err = client.Catalog(cancelled, from, 0)
 	is.True(errors.Is(err, context.Canceled))
 
-	s.before = nil
+	s.beforeEach(nil)
 	s.requests()
 	is.Equal(version(t, client, from), `{"version":"1"}`)
 	is.True(strings.HasSuffix(s.requests()[0], " 304"))

@@ -37,7 +37,7 @@ func TestFiftyAtOnce(t *testing.T) {
 			is := is.New(t)
 			const calls = 50
 			s, client, from := newShelf(t, marketplace.Config{Cache: cache})
-			s.before = func(*http.Request) { until(t, func() bool { return client.Waiting() == calls }) }
+			s.beforeEach(func(*http.Request) { until(t, func() bool { return client.Waiting() == calls }) })
 			errs := make(chan error)
 			for range calls {
 				go func() {
@@ -93,7 +93,7 @@ func TestOthersAreNotWaitedFor(t *testing.T) {
 	s, client, from := newShelf(t, marketplace.Config{})
 	s.put("/templates.json", oneEntry, nil)
 	asked, goOn := make(chan struct{}), make(chan struct{})
-	s.before = func(*http.Request) { asked <- struct{}{}; <-goOn }
+	s.beforeEach(func(*http.Request) { asked <- struct{}{}; <-goOn })
 	errs := make(chan error)
 	for _, token := range []svc.Secret{"one", "two"} {
 		mine := from
@@ -116,7 +116,7 @@ func TestWhoAskedFirstLeaves(t *testing.T) {
 	s, client, from := newShelf(t, marketplace.Config{})
 	s.put("/templates.json", oneEntry, nil)
 	asked, goOn := make(chan struct{}, 2), make(chan struct{})
-	s.before = func(*http.Request) { asked <- struct{}{}; <-goOn }
+	s.beforeEach(func(*http.Request) { asked <- struct{}{}; <-goOn })
 	call := func(ctx context.Context) chan error {
 		err := make(chan error, 1)
 		go func() {
@@ -182,7 +182,7 @@ func TestWaitingIsBoundedByOnesOwnContext(t *testing.T) {
 	s, client, from := newShelf(t, marketplace.Config{})
 	s.put("/templates.json", oneEntry, nil)
 	goOn := make(chan struct{})
-	s.before = func(*http.Request) { <-goOn }
+	s.beforeEach(func(*http.Request) { <-goOn })
 	patient := make(chan error)
 	go func() {
 		_, err := client.Template(t.Context(), from, "a")

@@ -46,7 +46,7 @@ func TestRestartWithoutTheSource(t *testing.T) {
 	s, first, from := newShelf(t, marketplace.Config{})
 	from.Memory = &memory{}
 	is.Equal(version(t, first, from), `{"version":"1"}`)
-	s.before = func(*http.Request) { panic(http.ErrAbortHandler) }
+	s.beforeEach(func(*http.Request) { panic(http.ErrAbortHandler) })
 	restarted := newClient(t, marketplace.Config{AllowOrigins: []string{from.URL}})
 	catalog, err := restarted.Catalog(t.Context(), from, time.Minute)
 	is.NoErr(err)
