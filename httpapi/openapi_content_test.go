@@ -66,11 +66,21 @@ func inSource(t *testing.T, pattern string, files ...string) (all [][]string) {
 	return all
 }
 
-// servedBy names the method of the Handler that serves each route.
+// servedBy names the method of the Handler that serves each route. The paths of some rows are behind each of several places.
 func servedBy(t *testing.T) map[httpapi.Route]string {
+	places := inSource(t, `(?:half|key)Routes\("([^"]+)"\)`, "routes.go", "routes_access.go")
 	names := map[httpapi.Route]string{}
-	for _, m := range inSource(t, `Route{"(\w+)", "([^"]+)"}, \(\*Handler\)\.(\w+)`, "routes.go", "routes_access.go") {
-		names[httpapi.Route{Method: m[1], Path: m[2]}] = m[3]
+	for _, m := range inSource(t, `Route{"(\w+)", (at)?(?: \+ )?(?:"([^"]+)")?}, \(\*Handler\)\.(\w+)`, "routes.go", "routes_access.go") {
+		if m[2] == "" {
+			names[httpapi.Route{Method: m[1], Path: m[3]}] = m[4]
+			continue
+		}
+		for _, place := range places {
+			route := httpapi.Route{Method: m[1], Path: place[1] + m[3]}
+			if slices.Contains(httpapi.Routes(), route) {
+				names[route] = m[4]
+			}
+		}
 	}
 	return names
 }
