@@ -32,8 +32,8 @@ type bundleDiff struct {
 	changed Bundle   // the rows that differ, once rows has run
 	left    []string // other groups that lose a removed member, once write has run
 
-	// The rows of the store, by key. They must not change: a roster may share them with other
-	// callers.
+	// The rows of the store, by key. They must not change: the index of access may share them with
+	// other callers.
 	rowsByKey
 }
 
@@ -480,21 +480,21 @@ func fill(r *accessindex.Index, rows Bundle) {
 		r.SetPolicy(p.ID, p.Document)
 	}
 	for _, a := range rows.Attachments {
-		r.Attach(a.PolicyID, a.Principal.inRoster(), a.Priority)
+		r.Attach(a.PolicyID, a.Principal.indexed(), a.Priority)
 	}
 	for _, b := range rows.BankPolicies {
 		r.SetBank(b.BankID, b.Document)
 	}
 }
 
-// filled returns a roster of a bundle that is the whole state of access.
-func filled(schema *policy.Schema, b Bundle) *accessindex.Index {
+// indexed returns an index of a bundle that is the whole state of access.
+func indexed(schema *policy.Schema, b Bundle) *accessindex.Index {
 	r := accessindex.New(schema)
 	fill(r, b)
 	return r
 }
 
-// inRoster returns the form of a roster.
-func (to GrantedTo) inRoster() accessindex.Principal {
+// indexed returns the form of package accessindex.
+func (to GrantedTo) indexed() accessindex.Principal {
 	return accessindex.Principal{ID: to.ID, Group: to.Type == GrantedToGroup}
 }

@@ -43,9 +43,9 @@ type accessCache struct {
 	at   atomic.Int64  // the generation of kept, or 0
 }
 
-// newRosters returns rosters that keep at most so many bytes, and hear of every change of access.
+// newAccessCache returns a cache that keeps at most so many bytes, and hears of every change of access.
 // Call it before the first use of g: onChange has no lock.
-func newRosters(g *authorizer, most int) *accessCache {
+func newAccessCache(g *authorizer, most int) *accessCache {
 	s := &accessCache{authorizer: g, most: int64(most), turn: make(chan struct{}, 1)}
 	if g.inTransaction {
 		s.most = 0
@@ -318,7 +318,7 @@ func follow(r *accessindex.Index, named AccessNames, rows Bundle) {
 	lists.Gone(named.ServiceAccounts, rows.ServiceAccounts, ServiceAccount.key, r.DeleteAccount)
 	lists.Gone(named.Policies, rows.Policies, Policy.key, r.DeletePolicy)
 	lists.Gone(named.Attachments, rows.Attachments, Attachment.key, func(a AttachmentKey) {
-		r.Detach(a.PolicyID, a.Principal.inRoster())
+		r.Detach(a.PolicyID, a.Principal.indexed())
 	})
 	lists.Gone(named.BankPolicies, rows.BankPolicies, BankPolicy.key, r.DeleteBank)
 	for _, group := range named.MembersOf {

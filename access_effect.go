@@ -35,11 +35,11 @@ type standing struct {
 
 func standingIn(r *accessindex.Index, of rightsHolder) standing {
 	q := AccessQuery{Identity: of.Identity, ScopingPolicyID: of.narrowedBy}
-	return snapshot(r, q, "").powers(of)
+	return snapshot(r, q, "").rights(of)
 }
 
-// powers returns the rights of a holder, who is the subject of a.
-func (a AccessSnapshot) powers(of rightsHolder) (p standing) {
+// rights returns the rights of a holder, who is the subject of a.
+func (a AccessSnapshot) rights(of rightsHolder) (p standing) {
 	switch {
 	case of.Kind == KindServiceAccount && a.ServiceAccount != nil:
 		account := *a.ServiceAccount
@@ -70,7 +70,7 @@ type effectCheck struct {
 	by       Principal
 	write    AccessWrite
 	stored   *policy.Compiler // for rows of the store
-	compiler *policy.Compiler // for this trial only
+	compiler *policy.Compiler // for this check only
 	grantor  *policy.Grantor  // the caller before the write
 	rights   *policy.Rights   // of the caller before the write
 	holders  []rightsHolder
@@ -219,7 +219,7 @@ func (a *bundleDiff) senders(w AccessWrite) (all []senderChange) {
 	return all
 }
 
-// excerpt takes out of all rows those that the trial needs.
+// excerpt takes out of all rows those that the check needs.
 func (t *effectCheck) excerpt(all *accessRows, narrowed []rightsHolder) {
 	also := accessindex.Rows{Policies: []string{t.by.ScopingPolicyID}}
 	need := func(who Identity) {
@@ -349,7 +349,7 @@ func (t *effectCheck) judgeBearers() error {
 }
 
 // judgeCaller judges what the host vouches for once a deny of the caller is gone. Of other callers,
-// the trial does not know what a host vouches for.
+// the check does not know what a host vouches for.
 func (t *effectCheck) judgeCaller() error {
 	vouched := t.by.vouched()
 	if len(vouched) == 0 {
@@ -403,8 +403,8 @@ func (t *effectCheck) lostAdministrator() bool {
 	return false
 }
 
-func (t *effectCheck) administers(i int, powers []standing) bool {
-	p := powers[i]
+func (t *effectCheck) administers(i int, all []standing) bool {
+	p := all[i]
 	return t.holders[i].Kind == KindUser && p.active && t.compiler.Administers(*p.subject)
 }
 

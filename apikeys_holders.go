@@ -182,7 +182,7 @@ func (s *keyIssuer) weigh(ctx context.Context, by Principal, b *basis) error {
 		return nil
 	}
 	grantor := &policy.Grantor{Subject: standing, Vouched: by.vouched()}
-	of := other.powers(rightsHolder{Identity: b.holder}).subject
+	of := other.rights(rightsHolder{Identity: b.holder}).subject
 	if x, beyond := s.compiler.Apart(ctx).Covers(grantor, of); beyond {
 		return refuseExcess("the bearer of the key", x)
 	}

@@ -241,9 +241,9 @@ func (a AccessSnapshot) keysRest(holder Identity) bool {
 	return true
 }
 
-// snapshot returns what [AccessStore].Access returns, for a query without KeyID: rosters have no
-// keys. So one function turns rows into a decision, whether they come from a store or from a
-// roster. sender is the user that has the query's channel; "": none. Grants are in no order, as
+// snapshot returns what [AccessStore].Access returns, for a query without KeyID: the index has no
+// keys. So one function turns rows into a decision, whether they come from a store or from the
+// index. sender is the user that has the query's channel; "": none. Grants are in no order, as
 // those of a store. Groups, names and emails are left out.
 func snapshot(r *accessindex.Index, q AccessQuery, sender string) (a AccessSnapshot) {
 	a.Narrowing = policyRow(r, q.ScopingPolicyID)

@@ -446,7 +446,7 @@ func alone(compiler *policy.Compiler, b Bundle) (*accessindex.Index, error) {
 	a := newBundleDiff(compiler.Schema(), Bundle{}, b)
 	a.whole = true
 	a.rows()
-	return filled(compiler.Schema(), a.bundle), a.err()
+	return indexed(compiler.Schema(), a.bundle), a.err()
 }
 
 // under puts a prefix before the pointers of copies of errors.

@@ -327,7 +327,7 @@ func (l *linter) tests() {
 	if len(l.bundle.Tests) == 0 {
 		return
 	}
-	rows, senders := filled(l.compiler.Schema(), l.bundle), sendersAfter(l.bundle.Users, nil)
+	rows, senders := indexed(l.compiler.Schema(), l.bundle), sendersAfter(l.bundle.Users, nil)
 	for i, t := range l.bundle.Tests {
 		var c checker
 		if t.normalize(&c, ""); !c.ok() { // a finding of rows
@@ -476,7 +476,7 @@ func (l *linter) everybodyActive() *accessindex.Index {
 	b.Groups, b.Policies = firsts(b.Groups, Group.key), firsts(b.Policies, Policy.key)
 	b.Attachments = firsts(b.Attachments, Attachment.key)
 	b.BankPolicies = firsts(b.BankPolicies, BankPolicy.key)
-	return filled(l.compiler.Schema(), b)
+	return indexed(l.compiler.Schema(), b)
 }
 
 // firsts returns the rows without those whose key an earlier row has.

@@ -413,7 +413,7 @@ func assemble(config Config, b *base, of shared) *Service {
 	}
 	up := &upstreams{b, j, c, config.Sources.Marketplace, of.sealer, of.failing}
 	reader := newTemplateReader(b, config.Memory.Templates)
-	rosters := newRosters(g, cmp.Or(config.Memory.Access, cachedAccess))
+	rows := newAccessCache(g, cmp.Or(config.Memory.Access, cachedAccess))
 	installs := newInstalls(b)
 	r := &keyHasher{b, of.keys}
 	edits := config.Templates.LocalEdits
@@ -429,7 +429,7 @@ func assemble(config Config, b *base, of shared) *Service {
 	if config.Users.RequireKnown {
 		callers.known = newKnownUsers(config.Users.Known)
 	}
-	d := &accessWriter{b, g, j, h, rosters, make(chan struct{}, 1)}
+	d := &accessWriter{b, g, j, h, rows, make(chan struct{}, 1)}
 	return &Service{
 		Templates: &Templates{b, &scoped{g, false}, j, c, up, reader, installs, of.checks, edits},
 		Sources:   &Sources{b, &scoped{g, false}, j, c, up, reader, installs},

@@ -355,7 +355,7 @@ func (s *Templates) Diff(ctx context.Context, by Principal, id string) (Template
 	return diff, nil
 }
 
-// contentChanges compares contents as deeply as the bounds of package threeway allow. Canonical
+// contentChanges compares contents as deeply as the bounds of package merge3 allow. Canonical
 // forms make equal values equal byte by byte, which Conflict relies on.
 func contentChanges(
 	ctx context.Context, base, ours, theirs Content,

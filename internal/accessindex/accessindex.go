@@ -28,7 +28,7 @@ type Index struct {
 	direct          map[int32][]attachment // of users
 	owned           map[int32][]int32      // the service accounts of users
 	broken          set                    // indexed policies that do not parse
-	index           index                  // nil: the roster does not answer WhoCan
+	index           index                  // nil: the Index does not answer WhoCan
 
 	schema *policy.Schema
 	// personal counts the policies whose documents may name the user.
@@ -65,7 +65,7 @@ type held struct {
 	present               bool
 	personal              bool // the document may name the user
 	document              []byte
-	parsed                *policy.Document // nil: it does not parse, or the roster has no index
+	parsed                *policy.Document // nil: it does not parse, or WhoCan is not answered
 	users, groups, scoped []int32          // scoped: service accounts that it narrows
 }
 
@@ -75,7 +75,7 @@ type Principal struct {
 	Group bool
 }
 
-// New returns an empty Roster that does not answer WhoCan.
+// New returns an empty Index that does not answer WhoCan.
 func New(schema *policy.Schema) *Index {
 	return &Index{
 		schema: schema, variable: map[int32][]int32{},
@@ -83,7 +83,7 @@ func New(schema *policy.Schema) *Index {
 	}
 }
 
-// NewIndexed returns an empty Roster.
+// NewIndexed returns an empty Index.
 func NewIndexed(schema *policy.Schema) *Index {
 	r := New(schema)
 	r.index = index{}
@@ -98,7 +98,7 @@ const (
 	attachmentBytes = 64
 )
 
-// Size estimates the bytes of the Roster.
+// Size estimates the bytes of the Index.
 func (r *Index) Size() int64 {
 	return r.texts + userBytes*int64(len(r.users.of)) + accountBytes*int64(len(r.accounts.of)) +
 		membershipBytes*r.memberships + attachmentBytes*r.attachments

@@ -33,8 +33,8 @@ func newRows() *rows {
 	return &rows{map[string]bool{}, map[[2]string]bool{}, map[string]accessindex.Account{}, map[string]string{}, map[attachment]int64{}, map[string]string{}}
 }
 
-// roster builds a roster from scratch; maps give the rows in another order each time.
-func (w *rows) roster() *accessindex.Index {
+// index builds an index from scratch; maps give the rows in another order each time.
+func (w *rows) index() *accessindex.Index {
 	r := accessindex.NewIndexed(policy.Memory)
 	for a, priority := range w.attachments {
 		r.Attach(a.policy, a.to, priority)
@@ -91,7 +91,7 @@ func TestWhoCanIsTheReference(t *testing.T) {
 	seen := map[bool]int{}
 	for seed := range uint64(longtest.Times(30, 150)) {
 		w := policytest.NewWorld(seed)
-		r := rowsOf(w).roster()
+		r := rowsOf(w).index()
 		for range 10 {
 			q := w.Request()
 			got := r.WhoCan(q.Action, q.Bank)
@@ -115,7 +115,7 @@ func TestWhoCanIsTheReference(t *testing.T) {
 	}
 }
 
-// change draws a change and makes it to the rows. The result makes it to a roster.
+// change draws a change and makes it to the rows. The result makes it to an index.
 func (w *rows) change(from *policytest.World, r *rand.Rand) func(*accessindex.Index) {
 	other := rowsOf(from)
 	user, group := pick(r, from.Users).ID, pick(r, from.Groups).ID
@@ -197,7 +197,7 @@ func (w *rows) dropGroup(id string, whole bool) func(*accessindex.Index) {
 
 func pick[T any](r *rand.Rand, of []T) T { return of[r.IntN(len(of))] }
 
-// facts are all that a roster says about the principals of a world.
+// facts are all that an index says about the principals of a world.
 func facts(r *accessindex.Index, w *policytest.World) map[string]any {
 	all := map[string]any{"size": r.Size(), "shut": fmt.Sprint(r.Shut())}
 	for range 10 {
@@ -232,18 +232,18 @@ func again(seed uint64) *policytest.World {
 	return w
 }
 
-// A roster that is moved says what one says that is made from scratch, and one that misses a change does not.
+// An index that is moved says what one says that is made from scratch, and one that misses a change does not.
 func TestMovedIsMadeAnew(t *testing.T) {
 	missed, differs := 0, 0
 	for seed := range uint64(longtest.Times(4, 20)) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		all := rowsOf(policytest.NewWorld(seed))
-		moved, lagging := all.roster(), all.roster()
+		moved, lagging := all.index(), all.index()
 		for n := range uint64(60) {
 			step := seed*100 + n
 			do := all.change(again(step), r)
 			do(moved)
-			want := facts(all.roster(), again(step))
+			want := facts(all.index(), again(step))
 			if got := facts(moved, again(step)); !reflect.DeepEqual(got, want) {
 				for what := range maps.Keys(want) {
 					if !reflect.DeepEqual(got[what], want[what]) {
@@ -257,7 +257,7 @@ func TestMovedIsMadeAnew(t *testing.T) {
 				if !reflect.DeepEqual(facts(lagging, again(step)), want) {
 					differs++
 				}
-				lagging = all.roster()
+				lagging = all.index()
 			}
 			if n%20 != 10 { // a planted fault: it misses the tenth
 				do(lagging)
@@ -265,7 +265,7 @@ func TestMovedIsMadeAnew(t *testing.T) {
 		}
 	}
 	if differs*4 < missed {
-		t.Errorf("of %d rosters that miss a change, %d are noticed", missed, differs)
+		t.Errorf("of %d indexes that miss a change, %d are noticed", missed, differs)
 	}
 }
 
@@ -273,7 +273,7 @@ func TestMovedIsMadeAnew(t *testing.T) {
 func TestExcerpt(t *testing.T) {
 	for seed := range uint64(200) {
 		w := policytest.NewWorld(seed)
-		whole := rowsOf(w).roster()
+		whole := rowsOf(w).index()
 		user, account := pick(w.Rand, w.Users).ID, pick(w.Rand, w.Accounts).ID
 		part := whole.Excerpt(accessindex.Rows{Users: []string{user}, Accounts: []string{account, "none"}, Banks: []string{"b", "none"}})
 		owned, _ := whole.Account(account)
@@ -298,7 +298,7 @@ func TestTouched(t *testing.T) {
 		w := policytest.NewWorld(seed)
 		all := rowsOf(w)
 		user, group, of := pick(w.Rand, w.Users).ID, pick(w.Rand, w.Groups).ID, pick(w.Rand, w.Policies).ID
-		before := all.roster()
+		before := all.index()
 		var by accessindex.Rows
 		switch w.IntN(3) {
 		case 0:
@@ -311,7 +311,7 @@ func TestTouched(t *testing.T) {
 			by.Policies = []string{of}
 			all.policies[of] = string(policytest.Document(w.Statement()))
 		}
-		touched, after := map[policy.Member]bool{}, all.roster()
+		touched, after := map[policy.Member]bool{}, all.index()
 		for _, party := range before.Touched(by) {
 			for _, m := range party {
 				if touched[m] {

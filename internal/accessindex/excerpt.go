@@ -65,7 +65,7 @@ func (r *Index) Grants(user string) (grants []policy.Grant) {
 	return grants
 }
 
-// Excerpt returns a Roster of the rows that are named, and of all rows that the rights of the named
+// Excerpt returns an Index of the rows that are named, and of all rows that the rights of the named
 // users and service accounts depend on. It shares documents with r, and does not answer WhoCan.
 func (r *Index) Excerpt(of Rows) *Index {
 	e := excerpt{New(r.schema), r, set{}, set{}}
@@ -103,7 +103,7 @@ func (r *Index) Excerpt(of Rows) *Index {
 	return e.Index
 }
 
-// excerpt copies rows of one Roster into another, each once.
+// excerpt copies rows of one Index into another, each once.
 type excerpt struct {
 	*Index
 	from          *Index
