@@ -239,10 +239,10 @@ func (s *Policies) Patch(
 	c := checker{compiler: s.compiler.Apart(ctx)}
 	c.lookup("policy_id", id)
 	c.displayName(patch.DisplayName)
+	c.changes(patch.DisplayName != nil || patch.Document != nil)
 	if patch.Document != nil {
 		patch.Document = c.document("/document", patch.Document, c.compiler.Check)
 	}
-	c.changes(patch.DisplayName != nil || patch.Document != nil)
 	if err := c.err(); err != nil {
 		return Policy{}, err
 	}

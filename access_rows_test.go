@@ -59,6 +59,11 @@ func TestRowsOneByOne(t *testing.T) {
 	bob = must(h.Users.Patch(ctx, by, "bob", svc.UserPatch{DisplayName: new("Bob")}, bob.ETag()))
 	is.Equal(bob.DisplayName, "Bob")
 	wantCode(t, errorOf(h.Policies.Patch(ctx, by, svc.PolicyIAMAdmin, svc.PolicyPatch{DisplayName: new("x")})), svc.CodeBuiltin, "")
+	for _, broken := range []string{"{", "", `{"version": 7}`} { // one fault, and not that nothing is changed
+		err := errorOf(h.Policies.Patch(ctx, by, "all", svc.PolicyPatch{Document: []byte(broken)}))
+		is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
+		is.Equal(len(svc.Errors(err)), 1)
+	}
 	wantCode(t, h.Policies.Delete(ctx, by, svc.PolicyIAMAdmin), svc.CodeBuiltin, "")
 	wantCode(t, h.Policies.Delete(ctx, by, "all"), svc.CodeInUse, "")
 	wantCode(t, h.Policies.Delete(ctx, by, "none"), svc.CodeNotFound, "")

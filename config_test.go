@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/matryer/is"
@@ -110,6 +112,40 @@ func TestNoLogger(t *testing.T) {
 	must(h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{}))
 	is.True(strings.Contains(log.String(), "level=ERROR"))
 	is.True(strings.Contains(log.String(), "of the host"))
+}
+
+// leakyStore repeats a key in what it says in the background: it panics, and later fails.
+type leakyStore struct {
+	svc.FullStore
+	key      string
+	panicked atomic.Bool
+}
+
+func (s *leakyStore) ClaimEvents(context.Context, time.Time, time.Time, int) ([]svc.Event, error) {
+	if s.panicked.CompareAndSwap(false, true) {
+		panic("cannot read " + s.key)
+	}
+	return nil, errors.New("cannot claim " + s.key)
+}
+
+// What the host and its store say may repeat a key. No record does.
+func TestNoKeyIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		key := string(issue(t, newHost(t), alice).Key)
+		var log syncBuffer
+		h := newHost(t, func(c *svc.Config) {
+			c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			c.Store = &leakyStore{FullStore: memstore.New(), key: key}
+			c.Events.OnEvent = func(context.Context, svc.Event) { panic("cannot send " + key) }
+		})
+		must(h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{}))
+		pass(time.Minute)
+		for _, what := range []string{"cannot read", "cannot claim", "cannot send"} {
+			is.True(strings.Contains(log.String(), what))
+		}
+		is.True(!strings.Contains(log.String(), key))
+	})
 }
 
 // Where the host requires known users, its sessions and the keys end with the user.

@@ -113,7 +113,6 @@ func New(config Config) (*Service, error) {
 
 // newService returns the Service of a tenant; a zero one: of none.
 func newService(config Config, tenant Tenant) (*Service, error) {
-	config.Logger = defaultlog.Or(config.Logger)
 	if config.Now == nil {
 		config.Now = time.Now
 	}
@@ -129,6 +128,7 @@ func newService(config Config, tenant Tenant) (*Service, error) {
 	if err := cmp.Or(config.check(), badKeys, badSources, badParameters); err != nil {
 		return nil, err
 	}
+	config.Logger = defaultlog.Masked(config.Logger, keys.Mask)
 	work := background.NewGroup(config.Logger)
 	b := &base{
 		store: config.Store, roles: roles, tenant: tenant.Name, log: config.Logger,

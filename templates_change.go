@@ -116,9 +116,9 @@ func (s *Templates) List(
 // is not known, because the list is not cached ([Memory].Templates). Lists of personal
 // templates are never cached.
 //
-// The tag changes whenever a template of the list changes, and when all of them are read again. No
-// two lists have the same tag, in any process. So a tag from another process never matches here.
-// After a change, ETag asks the store what has changed. Errors: CodeForbidden.
+// The tag follows from the templates: lists with the same templates have the same tag, in every
+// process, and other lists have another one. After a change, ETag asks the store what has changed.
+// Errors: CodeForbidden.
 func (s *Templates) ETag(ctx context.Context, by Principal) (string, error) {
 	if _, err := s.admit(ctx, by, action.TemplateList); err != nil {
 		return "", err

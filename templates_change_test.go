@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/matryer/is"
 
@@ -249,14 +250,19 @@ func (h *host) tag(t *testing.T) (tag string, kept bool) {
 	return tag, tag != ""
 }
 
-// Each list in memory has a tag of its own, and is read by that tag or not at all.
+// A list in memory has the tag of its templates, in each process, and is read by that tag or not at all.
 func TestETagOfTheList(t *testing.T) {
-	is, k := is.New(t), newKeeper(t, 1<<20)
+	is, k := is.New(t), newKeeper(t, 1<<20, func(c *svc.Config) { c.Now = func() time.Time { return time.Unix(1, 0) } })
+	other := newHost(t, func(c *svc.Config) { c.Store, c.Sources.Marketplace = k.store.Store, k.market })
 	seen := map[string]bool{"": true}
 	next := func() {
 		t.Helper()
 		k.warm(t)
 		etag := k.etag(t)
+		eventually(t, func() bool {
+			same, _ := other.tag(t)
+			return same == etag
+		})
 		if seen[etag] {
 			t.Fatalf("the tag %s was there before", etag)
 		}
@@ -272,6 +278,7 @@ func TestETagOfTheList(t *testing.T) {
 		seen[etag] = true
 	}
 	next()
+	empty := k.etag(t)
 	create(t, k.host, "a", svc.Content{})
 	is.True(!seen[k.etag(t)]) // at once
 	next()
@@ -281,8 +288,17 @@ func TestETagOfTheList(t *testing.T) {
 	k.patchPlain(t, "a")
 	eventually(t, func() bool { return k.etag(t) != before })
 	next()
+	before = k.etag(t)
 	is.NoErr(k.Templates.Delete(k.ctx(t), admin, "a"))
-	next()
+	is.True(k.etag(t) != before)
+	is.Equal(k.etag(t), empty)
+	for _, content := range []svc.Content{
+		{Tags: []string{"x"}}, {Integrations: []string{"x"}}, {Description: ptr("x")}, {Category: ptr("x")}, {Description: ptr("")},
+	} {
+		create(t, k.host, "a", content) // in the same microsecond
+		next()
+		is.NoErr(k.Templates.Delete(k.ctx(t), admin, "a"))
+	}
 
 	wantCode(t, errorOf(k.Templates.ETag(k.ctx(t), user("alice"))), svc.CodeForbidden, "")
 	is.Equal(must(k.plain.Templates.ETag(k.ctx(t), admin)), "")

@@ -3,6 +3,8 @@ package svc
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"iter"
 	"runtime"
 	"slices"
@@ -181,6 +183,9 @@ func (s storedRows) Rows(ctx context.Context) iter.Seq2[*keptTemplate, error] {
 type keptTemplate struct {
 	Template                          // without its base
 	whole    atomic.Pointer[Template] // with it; nil: not read yet, or there is no room
+
+	digested sync.Once
+	sum      [sha256.Size]byte
 }
 
 // keep returns a row of a template.
@@ -204,6 +209,28 @@ func (r *keptTemplate) same(t *Template) bool {
 		r.Version == t.Version && r.Content.same(t.Content) &&
 		(r.Origin == nil) == (t.Origin == nil) &&
 		(t.Origin == nil || r.Origin.URL == t.Origin.URL)
+}
+
+// digest returns a digest of the template: of all that same compares.
+func (r *keptTemplate) digest() [sha256.Size]byte {
+	r.digested.Do(func() {
+		texts := [][]string{{r.ID, r.Name}, r.Integrations, r.Tags}
+		for _, text := range []*string{r.Description, r.Category} {
+			var one []string
+			if text != nil {
+				one = []string{*text}
+			}
+			texts = append(texts, one)
+		}
+		if o := r.Origin; o != nil {
+			at := o.Source
+			texts = append(texts,
+				[]string{string(at.Scope), at.Owner, at.Name, o.ID, o.URL, o.Revision})
+		}
+		r.sum = sha256.Sum256(fmt.Appendf(nil, "%d %d %d %q %s", r.InstalledAt.UnixMicro(),
+			r.UpdatedAt.UnixMicro(), r.Version, texts, r.Manifest))
+	})
+	return r.sum
 }
 
 // complete adds the base of t, the same template, if its bytes are left. The row gives them back
@@ -234,9 +261,10 @@ const templateBytes = 1024
 // templateRows says how a list finds, filters and orders templates. The order is that of the store:
 // names and ids byte by byte. Labels are the fields of a TemplateQuery.
 var templateRows = &listcache.Rows[keptTemplate]{
-	ID:   func(t *keptTemplate) string { return t.ID },
-	Size: func(t *keptTemplate) int64 { return t.Content.size() + templateBytes },
-	Same: func(a, b *keptTemplate) bool { return a.same(&b.Template) },
+	ID:     func(t *keptTemplate) string { return t.ID },
+	Size:   func(t *keptTemplate) int64 { return t.Content.size() + templateBytes },
+	Same:   func(a, b *keptTemplate) bool { return a.same(&b.Template) },
+	Digest: (*keptTemplate).digest,
 	Labels: func(t *keptTemplate) (labels []listcache.Label) {
 		if t.Category != nil {
 			labels = append(labels, listcache.Label{Field: "category", Text: *t.Category})
@@ -266,7 +294,7 @@ func (l *templateList) tag() string {
 	if l == nil {
 		return ""
 	}
-	return l.Tag
+	return l.Tag()
 }
 
 // part yields the rows that a query asks for. It uses the indexes of the list instead of looking at

@@ -174,7 +174,7 @@ func NewTenants(config TenantsConfig) (*Tenants, error) {
 	config.IdleTime = cmp.Or(config.IdleTime, tenantIdleTime)
 	config.MaxOpen = cmp.Or(config.MaxOpen, tenantMaxOpen)
 	config.Memory = cmp.Or(config.Memory, tenantMemory)
-	log := defaultlog.Or(config.Config.Logger)
+	log := defaultlog.Masked(config.Config.Logger, ring.Mask)
 	if len(config.Config.Keys.Peppers) == 0 {
 		log.Warn(noPepper)
 	}

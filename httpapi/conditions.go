@@ -17,6 +17,30 @@ func (r *request) ifMatch() ([]string, error) {
 	return inbound.Tags(r.Header, "If-Match")
 }
 
+// conditional has the paths whose PUT, PATCH and DELETE take If-Match: what is there has an ETag.
+var conditional = map[string]bool{
+	"/users/{user_id}": true, "/groups/{group_id}": true, "/policies/{policy_id}": true,
+	"/service-accounts/{sa_id}": true, "/me/service-accounts/{sa_id}": true,
+	"/banks/policy": true, "/banks/{bank_id}/policy": true,
+	"/admin/templates/{template_id}": true, "/me/templates/{template_id}": true,
+}
+
+// checkConditions refuses the condition of a change that takes none: a change that ignored it would
+// overwrite what the caller wants to keep.
+func checkConditions(r *http.Request, path string) error {
+	switch r.Method {
+	case http.MethodPut, http.MethodPatch, http.MethodDelete:
+	default:
+		return nil
+	}
+	for _, header := range []string{"If-Match", "If-None-Match"} {
+		if !conditional[path] && r.Header.Values(header) != nil {
+			return svc.Invalid(header, "is not for this path: what it changes has no entity tag")
+		}
+	}
+	return nil
+}
+
 // idempotencyKey returns the unchanged value of the Idempotency-Key header; "" when there is no
 // such header.
 func (r *request) idempotencyKey() (string, error) {

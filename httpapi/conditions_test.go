@@ -2,9 +2,12 @@ package httpapi_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/extsvc/svc/httpapi"
 )
 
 // with sends a request with a header.
@@ -45,5 +48,40 @@ func TestIfMatchAtOnce(t *testing.T) {
 	group.Wait()
 	if statuses[200] != 1 || statuses[412] != 15 {
 		t.Errorf("answered %v", statuses)
+	}
+}
+
+// A PUT, PATCH or DELETE takes a condition, as its document says, or refuses it: it never ignores one.
+func TestNoConditionIsIgnored(t *testing.T) {
+	s := newSite(t)
+	admin := s.admin()
+	paths := parse(t, httpapi.OpenAPI("")).(map[string]any)["paths"].(map[string]any)
+	refused := 0
+	for _, route := range httpapi.Routes() {
+		if method := route.Method; method == "GET" || method == "POST" {
+			continue
+		}
+		operation := paths[route.Path].(map[string]any)[strings.ToLower(route.Method)].(map[string]any)
+		parameters, _ := operation["parameters"].([]any)
+		takes := slices.ContainsFunc(parameters, func(p any) bool {
+			return p.(map[string]any)["$ref"] == "#/components/parameters/IfMatch"
+		})
+		target := strings.NewReplacer("{", "", "}", "").Replace(route.Path)
+		for header, value := range map[string]string{"If-Match": `"x"`, "If-None-Match": "*"} {
+			a := admin.with(header, value, route.Method, target, "{}")
+			switch names := strings.Contains(string(a.body), `"parameter":"`+header+`"`); {
+			case takes:
+				if header == "If-Match" && names {
+					t.Errorf("%s %s: %s", route.Method, route.Path, a.body)
+				}
+			case a.status != 400 || !names:
+				t.Errorf("%s %s with %s: %d %s", route.Method, route.Path, header, a.status, a.body)
+			default:
+				refused++
+			}
+		}
+	}
+	if refused < 40 {
+		t.Errorf("%d are refused", refused)
 	}
 }

@@ -278,6 +278,9 @@ func (h *Handler) serveCaller(a *answer, r *http.Request, path string, document 
 	if err == nil {
 		err = given.check(route.query, h.clip)
 	}
+	if err == nil {
+		err = checkConditions(r, route.Path)
+	}
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"flag"
-	"fmt"
 	"iter"
 	"slices"
 	"time"
@@ -96,8 +95,7 @@ func (c *call) printRecord(r auditRow) error {
 	if c.asJSON {
 		return showOne(c, r)
 	}
-	_, err := fmt.Fprintf(c.stdout, "%d  %s  %s  %s %s  by %s %s\n",
+	return printLine(c.stdout, "%d  %s  %s  %s %s  by %s %s",
 		r.Number, r.Time.UTC().Format(time.RFC3339), r.Action,
 		r.Target.Kind, r.Target.ID, r.Actor.Kind, r.Actor.ID)
-	return err
 }

@@ -102,7 +102,7 @@ func TestScheduledBackups(t *testing.T) {
 			for _, name := range []string{old, future, "mine.backup", "svc-2020.backup"} {
 				is.NoErr(os.WriteFile(filepath.Join(folder, name), nil, 0o600))
 			}
-			s := startServer(t, "-db", db, "-keys", keys, "-backup-dir", folder, "-backup-every", "100ms", "-backup-keep", "1")
+			s := startServer(t, "-db", db, "-keys", keys, "-backup-dir", folder, "-backup-every", "1s", "-backup-keep", "1")
 			is.True(soon(func() bool { return strings.Count(s.stderr.String(), "made the scheduled backup") >= 4 }))
 			is.NoErr(s.stop(t))
 			made := must(scheduled(folder))
@@ -134,7 +134,7 @@ func TestScheduledBackupThatFails(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	file := writeFile(t, "file", "")
-	s := startServer(t, "-db", newDB(t), "-backup-dir", file, "-backup-every", "1ms")
+	s := startServer(t, "-db", newDB(t), "-backup-dir", file, "-backup-every", "1s")
 	is.True(soon(func() bool {
 		return strings.Count(s.stderr.String(), "cannot make the scheduled backup, will retry") > 1
 	}))

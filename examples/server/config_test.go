@@ -116,6 +116,7 @@ func TestWrongConfig(t *testing.T) {
 		"[http]\nmax_body = '1'":                                      "c.toml:2: http.max_body: ",
 		"[http]\nread_timeout = '5'":                                  "c.toml:2: http.read_timeout must be a time",
 		"[http]\nread_timeout = '-5s'":                                "c.toml:2: http.read_timeout must be longer",
+		"backup.every = '1ns'":                                        "c.toml:1: backup.every must be at least 1s",
 		"http = {\"read_timeout\" = 'x'}":                             "c.toml:1: http.read_timeout must be a time",
 		"[tls]\ncert_file = 'a'":                                      "c.toml:1: tls.key_file is needed",
 		"tls.key_file = 'a'":                                          "c.toml: tls.cert_file is needed with tls.key_file",

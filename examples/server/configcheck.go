@@ -75,8 +75,11 @@ func (c *config) checkDuration(key string, text reflect.Value) error {
 	if err != nil {
 		return &wrong{key, "must be a time such as 30s or 2m"}
 	}
-	if value <= 0 && key != "postgres.timeout" {
+	switch {
+	case value <= 0 && key != "postgres.timeout":
 		return &wrong{key, "must be longer than 0"}
+	case value < time.Second && key == "backup.every": // it would do nothing else
+		return &wrong{key, "must be at least 1s"}
 	}
 	return nil
 }

@@ -99,7 +99,7 @@ func printDiff(stdout io.Writer, diff svc.AccessDiff, asJSON bool) error {
 	lines.SetEscapeHTML(false)
 	for _, d := range list {
 		if !asJSON {
-			fmt.Fprintln(out, d)
+			fmt.Fprintln(out, plain(d.String()))
 		} else if err := lines.Encode(d); err != nil {
 			return err
 		}

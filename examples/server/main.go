@@ -65,7 +65,7 @@ func exitCode(err error, stderr io.Writer) int {
 	} else if code, is := errors.AsType[silent](err); is {
 		return int(code)
 	}
-	fmt.Fprintln(stderr, "server:", err)
+	fmt.Fprintln(stderr, "server:", plainLines(err.Error()))
 	if _, ok := errors.AsType[usageError](err); ok {
 		fmt.Fprintln(stderr, "\nRun server -help for the usage.")
 		return 2

@@ -116,7 +116,7 @@ func (c *call) printFindings(list []svc.Finding) error {
 		if f.Severity == svc.SeverityError {
 			faults++
 		}
-		fmt.Fprintf(out, "%s %s %s: %s\n", f.Severity, cmp.Or(f.Pointer, "/"), f.Code, f.Message)
+		_ = printLine(out, "%s %s %s: %s", f.Severity, cmp.Or(f.Pointer, "/"), f.Code, f.Message)
 	}
 	if err := out.Flush(); err != nil {
 		return err
@@ -179,7 +179,7 @@ func (c *call) printReach(r svc.WhoCanAnswer, asJSON bool) error {
 	table := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "KIND\tID\tALLOWED")
 	for _, w := range reached(r) {
-		fmt.Fprintf(table, "%s\t%s\t%t\n", w.Kind, w.ID, w.Allowed)
+		fmt.Fprintf(table, "%s\t%s\t%t\n", w.Kind, plain(w.ID), w.Allowed)
 	}
 	return table.Flush()
 }

@@ -31,8 +31,7 @@ func (c *call) done(format string, args ...any) error {
 	if c.asJSON {
 		return nil
 	}
-	_, err := fmt.Fprintf(c.stdout, format+"\n", args...)
-	return err
+	return printLine(c.stdout, format, args...)
 }
 
 // given reports whether a flag was set.

@@ -134,7 +134,7 @@ func showOne(c *call, row any) error {
 	}
 	text, err := json.MarshalIndent(row, "", "  ")
 	if err == nil {
-		_, err = fmt.Fprintln(c.stdout, string(text))
+		_, err = fmt.Fprintln(c.stdout, plainLines(string(text)))
 	}
 	return err
 }
@@ -145,10 +145,10 @@ func joined(cells []any) string {
 		switch cell := cell.(type) {
 		case *string:
 			if words[i] = "-"; cell != nil {
-				words[i] = *cell
+				words[i] = plain(*cell)
 			}
 		default:
-			words[i] = fmt.Sprint(cell)
+			words[i] = plain(fmt.Sprint(cell))
 		}
 	}
 	return strings.Join(words, "\t")

@@ -103,7 +103,7 @@ func checkUpdates(ctx context.Context, c *call, t target) error {
 	for _, s := range report.Sources {
 		if s.Problem != "" {
 			failed++
-			fmt.Fprintf(c.stderr, "source %s: %s\n", s.Source.Name, s.Problem)
+			_ = printLine(c.stderr, "source %s: %s", s.Source.Name, s.Problem)
 		}
 	}
 	err = show(c, sequence(report.Templates, nil), "TEMPLATE\tSOURCE\tUPDATE", ofUpdate)

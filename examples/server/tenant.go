@@ -177,7 +177,7 @@ func (c *call) migrateTenants(ctx context.Context, tenants *svc.Tenants) error {
 	err := tenants.Migrate(ctx, func(m svc.Migration) {
 		if m.Err != nil {
 			shown.end()
-			fmt.Fprintf(c.stderr, "%s: %v\n", m.Tenant.Name, m.Err)
+			_ = printLine(c.stderr, "%s: %v", m.Tenant.Name, m.Err)
 		}
 		shown.report(int64(m.Done), max(total, int64(m.Done)))
 		last = m

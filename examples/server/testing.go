@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"strings"
@@ -85,7 +86,8 @@ func (c *call) judge(ctx context.Context, t target, tests []svc.AccessTest) erro
 		}
 		if allowed := answer.Outcome == svc.Allow; allowed != e.Allowed {
 			turned++
-			_, err := fmt.Fprintf(c.stdout, "%s\n  is %s\n", said(e), answer.Reason)
+			err := errors.Join(printLine(c.stdout, "%s", said(e)),
+				printLine(c.stdout, "  is %s", answer.Reason))
 			if err != nil {
 				return err
 			}

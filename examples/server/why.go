@@ -76,15 +76,14 @@ func (c *call) printDecision(r svc.Resolution) (err error) {
 			// The reason names what is missing or inactive.
 			reason = "denied: " + reason
 		}
-		_, err = fmt.Fprintln(c.stdout, reason)
+		err = printLine(c.stdout, "%s", reason)
 		for _, s := range d.Trace {
 			number := fmt.Sprint("#", s.Statement)
 			if s.Statement < 0 {
 				number = "default"
 			}
-			_, again := fmt.Fprintf(c.stdout, "  %s %s (%s): %s\n",
-				s.PolicyID, number, s.Via, s.Reason)
-			err = errors.Join(err, again)
+			err = errors.Join(err, printLine(c.stdout, "  %s %s (%s): %s",
+				s.PolicyID, number, s.Via, s.Reason))
 		}
 	}
 	if err == nil && !d.Allowed {

@@ -2,11 +2,13 @@ package listcache
 
 import (
 	"cmp"
-	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
 	"iter"
 	"slices"
 	"sort"
 	"strconv"
+	"sync"
 )
 
 // Label is a property that many rows may have, such as a tag. Its field is neither "" nor "#".
@@ -26,22 +28,23 @@ type Rows[T any] struct {
 	Has     func(row *T, label Label) bool // whether Labels has it
 	Size    func(row *T) int64             // in bytes
 	Same    func(a, b *T) bool             // of two rows with the same id
+	Digest  func(row *T) [sha256.Size]byte // differs for rows that are not the same
 	Compare func(a, b *T) int              // the order of a list; 0 for equal ids only
 }
 
-// List holds rows in their order. Its zero value with Of set is empty and has no Tag. It never
-// changes: a change makes another list, which shares the memory of all other rows and nearly all of
-// the index. The caller must not change a row that it has put into a list or got from it.
+// List holds rows in their order. Its zero value with Of set is empty. It never changes: a change
+// makes another list, which shares the memory of all other rows and nearly all of the index. The
+// caller must not change a row that it has put into a list or got from it.
 //
 // A list is one sorted index: an entry for each row and label, in pages of about the same length.
 // To change a row is to copy the pages that have its entries.
 type List[T any] struct {
-	Of *Rows[T]
-	// Tag is drawn at random for each list. A generation would not do: after a restore from a
-	// backup, it comes again with other rows. Quotes included, as in an HTTP header.
-	Tag   string
+	Of    *Rows[T]
 	pages [][]entry[T] // none is empty; lists share them, so they never change
 	bytes int64
+
+	tagged sync.Once
+	tag    string
 }
 
 type entry[T any] struct {
@@ -55,6 +58,22 @@ const pageLength = 256
 
 // Bytes returns the size of all rows.
 func (l *List[T]) Bytes() int64 { return l.bytes }
+
+// Tag returns an entity tag, quotes included. It follows from the rows alone, so lists with the same
+// rows have it in every process. A generation would not do: after a restore from a backup, it comes
+// again with other rows.
+func (l *List[T]) Tag() string {
+	l.tagged.Do(func() {
+		all := sha256.New()
+		for row := range l.Part(Query[T]{}) {
+			digest := l.Of.Digest(row)
+			all.Write(digest[:])
+		}
+		const bits = 160 // base32 has 5 for a character
+		l.tag = strconv.Quote(base32.StdEncoding.EncodeToString(all.Sum(nil)[:bits/8]))
+	})
+	return l.tag
+}
 
 // Row returns the row with an id. Nil: the list has no such row.
 func (l *List[T]) Row(id string) *T {
@@ -75,7 +94,7 @@ type edit[T any] struct {
 // With returns a list with other rows. A row replaces the row with the same id, unless it is the
 // same. A nil row removes the row with that id. When no row differs, it returns l.
 func (l *List[T]) With(rows map[string]*T) *List[T] {
-	next := &List[T]{Of: l.Of, Tag: strconv.Quote(rand.Text()), bytes: l.bytes}
+	next := &List[T]{Of: l.Of, bytes: l.bytes}
 	var edits []edit[T]
 	for id, row := range rows {
 		old := l.Row(id)
@@ -89,7 +108,7 @@ func (l *List[T]) With(rows map[string]*T) *List[T] {
 			edits, next.bytes = l.edits(edits, row, true), next.bytes+l.Of.Size(row)
 		}
 	}
-	if len(edits) == 0 && l.Tag != "" {
+	if len(edits) == 0 {
 		return l
 	}
 	slices.SortFunc(edits, func(a, b edit[T]) int { return l.compare(&a.entry, &b.entry) })

@@ -2,6 +2,7 @@ package listcache_test
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -34,6 +35,7 @@ var books = &listcache.Rows[book]{
 	Has:     (*book).has,
 	Same:    func(a, b *book) bool { return a == b },
 	Size:    func(b *book) int64 { return int64(len(b.name)) },
+	Digest:  func(b *book) [32]byte { return sha256.Sum256(fmt.Append(nil, b.id, b.name, b.state, b.labels)) },
 	Compare: compare,
 }
 
@@ -118,6 +120,9 @@ func TestListIsASortedSlice(t *testing.T) {
 			}
 			if w.list.Bytes() != bytes {
 				t.Fatalf("seed %d: %d bytes, not %d", seed, w.list.Bytes(), bytes)
+			}
+			if (&listcache.List[book]{Of: books}).With(w.rows).Tag() != w.list.Tag() {
+				t.Fatalf("seed %d: a list with the same rows has another tag", seed)
 			}
 			for range 20 {
 				q := w.query(rows)

@@ -208,17 +208,17 @@ func TestChangedRowsAreReadAlone(t *testing.T) {
 		l := newLibrary(5000)
 		s := running(t, l, math.MaxInt64)
 		is.Equal(s.State().Bytes(), int64(4*5000))
-		tag, calls := s.State().Tag, l.calls.Load()
+		tag, calls := s.State().Tag(), l.calls.Load()
 		l.write(7, "42")
 		s.Changed(int64(len(l.changes)))
 		state := current(s)
 		is.Equal(state.Row("42").state, 7)
-		is.True(state.Tag != tag)
+		is.True(state.Tag() != tag)
 		is.Equal(current(s), state) // certain
 		is.Equal([]int64{l.rows.Load(), l.reads.Load(), l.calls.Load() - calls}, []int64{1, 1, 2})
 
 		s.Doubt()
-		is.Equal(current(s).Tag, state.Tag) // nothing has changed
+		is.Equal(current(s).Tag(), state.Tag()) // nothing has changed
 		l.write(-1, "42", "43")
 		s.Doubt()
 		is.Equal(current(s).Row("42"), nil)
