@@ -151,8 +151,7 @@ func TestOpenAPIIsSentOnce(t *testing.T) {
 
 func TestOpenAPIFileIsTheDocument(t *testing.T) {
 	is := is.New(t)
-	file, err := os.ReadFile("openapi.json")
-	is.NoErr(err)
+	file := must(os.ReadFile("openapi.json"))
 	is.True(bytes.Equal(file, httpapi.OpenAPI(httpapi.DefaultPrefix))) // this program has no version
 	httpapi.OpenAPI("/x")[0] = 'x'
 	is.Equal(httpapi.OpenAPI("/x")[0], byte('{'))

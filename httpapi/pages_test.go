@@ -95,9 +95,7 @@ func TestListsHaveABound(t *testing.T) {
 		if _, err := s.service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: fmt.Sprintf("t%05d", i), Content: content}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.service.Keys.Issue(t.Context(), svc.Host, alice, svc.NewAPIKey{}); err != nil {
-			t.Fatal(err)
-		}
+		must(s.service.Keys.Issue(t.Context(), svc.Host, alice, svc.NewAPIKey{}))
 	}
 	for _, target := range []string{
 		"/admin/templates", "/admin/templates?tag=all", "/users/alice/api-keys", "/admin/api-keys", "/admin/api-keys?unused_since=2030-01-01T00:00:00Z",
@@ -140,10 +138,7 @@ func (s *site) open() *http.Response {
 	s.t.Helper()
 	r := must(http.NewRequest("GET", s.server.URL+s.prefix+"/admin/templates", nil))
 	r.Header.Set("Authorization", "Bearer "+s.key("admin"))
-	response, err := s.server.Client().Do(r)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	response := must(s.server.Client().Do(r))
 	s.t.Cleanup(func() { response.Body.Close() })
 	return response
 }
@@ -175,9 +170,7 @@ func TestListIsSentWhileItIsRead(t *testing.T) {
 	})
 	response := s.open()
 	start := make([]byte, 32<<10)
-	if _, err := io.ReadFull(response.Body, start); err != nil {
-		t.Fatal(err)
-	}
+	must(io.ReadFull(response.Body, start))
 	close(seen)
 	rest, err := io.ReadAll(response.Body)
 	if err != nil || !strings.HasSuffix(strings.TrimSpace(string(rest)), "]}") {
@@ -333,10 +326,7 @@ func shelf(t *testing.T, templates, size, limit int) (http.Handler, *http.Reques
 			t.Fatal(err)
 		}
 	}
-	r, err := http.NewRequest("GET", fmt.Sprintf("/ext/svc/admin/templates?limit=%d", limit), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must(http.NewRequest("GET", fmt.Sprintf("/ext/svc/admin/templates?limit=%d", limit), nil))
 	r.Header.Set("Authorization", "Bearer session")
 	return httpapi.New(service, httpapi.Options{}), r
 }

@@ -277,10 +277,7 @@ func TestOddTargets(t *testing.T) {
 // raw sends a request of its own making over a connection of its own.
 func (s *site) raw(method, target, bearer string) (*http.Response, string) {
 	s.t.Helper()
-	conn, err := net.Dial("tcp", s.server.Listener.Addr().String())
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	conn := must(net.Dial("tcp", s.server.Listener.Addr().String()))
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	authorization := ""

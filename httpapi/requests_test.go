@@ -251,10 +251,7 @@ const patience = time.Minute
 // dial opens a connection on which a test says what no client would.
 func (s *site) dial() *net.TCPConn {
 	s.t.Helper()
-	conn, err := net.Dial("tcp", s.server.Listener.Addr().String())
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	conn := must(net.Dial("tcp", s.server.Listener.Addr().String()))
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	return conn.(*net.TCPConn)
 }

@@ -27,9 +27,7 @@ func TestSlowBodies(t *testing.T) {
 	defer conn.Close()
 	text := s.creates(admin.bearer, fmt.Sprint("Content-Length: ", len(create))) + create
 	for i := range text {
-		if _, err := io.WriteString(conn, text[i:i+1]); err != nil {
-			t.Fatal(err)
-		}
+		must(io.WriteString(conn, text[i:i+1]))
 		runtime.Gosched()
 	}
 	s.oneOf("byte by byte", s.hear(conn, text), 1, 200)

@@ -42,24 +42,15 @@ func newAuthority(t *testing.T) authority {
 
 func sign(t *testing.T, template, parent *x509.Certificate, public, key any) *x509.Certificate {
 	t.Helper()
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must(x509.CreateCertificate(rand.Reader, template, parent, public, key))
+	certificate := must(x509.ParseCertificate(der))
 	return certificate
 }
 
 // issue returns a certificate for one.example with the given defect.
 func (a authority) issue(t *testing.T, wrong func(*x509.Certificate)) tls.Certificate {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{SerialNumber: big.NewInt(2), DNSNames: []string{"one.example"}, NotBefore: time.Now().Add(-time.Hour),
 		NotAfter:    time.Now().Add(time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
@@ -228,10 +219,7 @@ type rawSource struct {
 
 func newRawSource(t testing.TB, good speech) *rawSource {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
 	s := &rawSource{Listener: listener, good: good}
 	t.Cleanup(func() { _ = listener.Close() })
 	go s.accept()

@@ -169,13 +169,11 @@ func wantStale(t *testing.T, client *marketplace.Client, from svc.Upstream, good
 	if len(err.Error()) > 1000 {
 		t.Errorf("the log gets %d bytes", len(err.Error()))
 	}
-	stale, err := client.Catalog(ctx, from, 0)
-	is.NoErr(err)
+	stale := must(client.Catalog(ctx, from, 0))
 	wantError(t, stale.Failure, code, want)
 	is.Equal(stale.Entries, good.Entries)
 	is.Equal(stale.FetchedAt, good.FetchedAt)
-	young, err := client.Catalog(ctx, from, time.Hour)
-	is.NoErr(err)
+	young := must(client.Catalog(ctx, from, time.Hour))
 	is.Equal(young.Failure, nil) // it was not asked
 	is.Equal(young.Entries, good.Entries)
 }
@@ -273,10 +271,7 @@ func TestSlowAnswers(t *testing.T) {
 
 // One source never accepts a connection; the name of another never resolves.
 func TestSlowConnections(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
 	defer listener.Close()
 	address := listener.Addr().String()
 	for what, url := range map[string]string{
@@ -290,8 +285,7 @@ func TestSlowConnections(t *testing.T) {
 			}
 			client := newClient(t, config)
 			client.SetResolver((&names{silent: true}).resolver(), nil)
-			_, err := client.Template(aMinute(t), upstream(url), "a")
-			wantError(t, err, svc.CodeSourceTimeout, late)
+			wantError(t, errorOf(client.Template(aMinute(t), upstream(url), "a")), svc.CodeSourceTimeout, late)
 		})
 	}
 }
