@@ -299,11 +299,14 @@ func TestActionsOfBothHalves(t *testing.T) {
 }
 
 // discarded is an answer without a reader.
-type discarded struct{ header http.Header }
+type discarded struct {
+	header http.Header
+	status int
+}
 
-func (d discarded) Header() http.Header         { return d.header }
-func (d discarded) Write(p []byte) (int, error) { return len(p), nil }
-func (d discarded) WriteHeader(int)             {}
+func (d *discarded) Header() http.Header         { return d.header }
+func (d *discarded) Write(p []byte) (int, error) { return len(p), nil }
+func (d *discarded) WriteHeader(status int)      { d.status = status }
 
 // shelf is an interface with so many templates of so many bytes each, kept in memory, and a request for a page of them.
 func shelf(t *testing.T, templates, size, limit int) (http.Handler, *http.Request) {
@@ -341,7 +344,7 @@ func TestPagesShareBuffers(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range pages {
-		api.ServeHTTP(discarded{http.Header{}}, r)
+		api.ServeHTTP(&discarded{header: http.Header{}}, r)
 	}
 	runtime.ReadMemStats(&after)
 	if got := (after.TotalAlloc - before.TotalAlloc) / pages; got > 128<<10 {
@@ -363,11 +366,11 @@ func TestBuffersOfPagesAreBounded(t *testing.T) {
 		t.Skip("NOT TESTED: bytes, which the race detector changes")
 	}
 	api, r := shelf(t, 20, 700<<10, 10)
-	api.ServeHTTP(discarded{http.Header{}}, r)
+	api.ServeHTTP(&discarded{header: http.Header{}}, r)
 	before := heap()
 	var group sync.WaitGroup
 	for range 40 {
-		group.Go(func() { api.ServeHTTP(discarded{http.Header{}}, r.Clone(t.Context())) })
+		group.Go(func() { api.ServeHTTP(&discarded{header: http.Header{}}, r.Clone(t.Context())) })
 	}
 	group.Wait()
 	if kept := heap() - before; kept > 24<<20 { // 40 pages have 60 MiB, the pool at most 16
