@@ -17,6 +17,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/store/memstore"
 )
 
@@ -293,28 +294,18 @@ func TestQuestionsWhileAccessChanges(t *testing.T) {
 	wg.Wait()
 }
 
-// agedStore records how many generations a transaction asks for.
-type agedStore struct {
-	svc.Store
-	most *int64
-}
-
-func (s agedStore) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
-	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return fn(ctx, agedStore{tx, s.most}) })
-}
-
-func (s agedStore) ReadAccess(ctx context.Context, read svc.AccessRead, yield func(svc.Bundle) error) (svc.StoreChanges, error) {
-	changes, err := s.Store.ReadAccess(ctx, read, yield)
-	if read.Since > 0 {
-		*s.most = max(*s.most, changes.Generation-read.Since)
-	}
-	return changes, err
-}
-
 // A write of access reads the changes since the last one that the process knows, however many keys were issued since.
 func TestWritesReadFewChanges(t *testing.T) {
 	is, most := is.New(t), int64(-1)
-	h := newHost(t, func(c *svc.Config) { c.Store = agedStore{c.Store, &most} })
+	h := newHost(t, func(c *svc.Config) {
+		c.Store = around(c.Store, func(call intercept.Call) error {
+			err := call.Do()
+			if call.Method == "ReadAccess" && call.Args[0].(svc.AccessRead).Since > 0 {
+				most = max(most, call.Result.(*svc.StoreChanges).Generation-call.Args[0].(svc.AccessRead).Since)
+			}
+			return err
+		})
+	})
 	is.NoErr(h.Access.Apply(t.Context(), svc.Host, svc.Bundle{
 		Users: []svc.User{{ID: "ada"}}, Attachments: []svc.Attachment{
 			{PolicyID: svc.PolicyIAMAdmin, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "ada"}},

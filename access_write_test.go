@@ -16,64 +16,41 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/memstore"
 )
 
 // pausing is a store that does something else once, before the first write of a call. It counts transactions.
 type pausing struct {
-	svc.FullStore
+	intercept.Store
 	before       func()
 	judged       func() // before the rows of an edit are read outside of a transaction
 	transactions atomic.Int64
 	within       bool // a transaction runs
 }
 
-// paused is the store, once that has been done.
-func (s *pausing) paused() svc.FullStore {
-	if before := s.before; before != nil {
-		s.before = nil
-		before()
-	}
-	return s.FullStore
-}
-
-func (s *pausing) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
-	s.transactions.Add(1)
-	return s.paused().Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
-		s.within = true
-		defer func() { s.within = false }()
-		return fn(ctx, tx)
-	})
-}
-
-func (s *pausing) ReadAccess(ctx context.Context, what svc.AccessRead, visit func(svc.Bundle) error) (svc.StoreChanges, error) {
-	if s.judged != nil && what.Named != nil {
-		s.judged()
-	}
-	return s.FullStore.ReadAccess(ctx, what, visit)
-}
-
-func (s *pausing) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
-	return s.paused().ChangeTemplate(ctx, key, change)
-}
-func (s *pausing) CreateTemplate(ctx context.Context, template svc.Template) error {
-	return s.paused().CreateTemplate(ctx, template)
-}
-func (s *pausing) DeleteTemplate(ctx context.Context, key svc.TemplateKey, check func(svc.Template) error) error {
-	return s.paused().DeleteTemplate(ctx, key, check)
-}
-func (s *pausing) CreateSource(ctx context.Context, source svc.Source) error {
-	return s.paused().CreateSource(ctx, source)
-}
-func (s *pausing) DeleteSource(ctx context.Context, key svc.SourceKey) error {
-	return s.paused().DeleteSource(ctx, key)
-}
-func (s *pausing) RebindTemplates(ctx context.Context, key svc.SourceKey, url string) ([]svc.TemplateKey, error) {
-	return s.paused().RebindTemplates(ctx, key, url)
-}
-func (s *pausing) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
-	return s.paused().ChangeAPIKey(ctx, holder, id, change)
+func newPausing(store svc.FullStore) *pausing {
+	s := &pausing{}
+	s.Store = intercept.Store{FullStore: store, Around: func(_ context.Context, call intercept.Call) error {
+		inBackground := call.Method == "UseAPIKeys" || call.Method == "ChainAudit"
+		if before := s.before; call.Writes && !inBackground && before != nil {
+			s.before = nil
+			before()
+		}
+		switch call.Method {
+		case "Atomically":
+			s.transactions.Add(1)
+			s.within = true
+			defer func() { s.within = false }()
+		case "ReadAccess":
+			if s.judged != nil && call.Args[0].(svc.AccessRead).Named != nil {
+				s.judged()
+			}
+		}
+		return call.Do()
+	}}
+	return s
 }
 
 // waits is a host whose writes wait: another service of the store does something meanwhile.
@@ -100,7 +77,7 @@ const waitsWorld = `{"users": [{"id": "ann"}, {"id": "bob"}, {"id": "root"}], "g
 func newWaits(t *testing.T, session bool) *waits {
 	t.Helper()
 	is := is.New(t)
-	w := &waits{store: &pausing{}}
+	w := &waits{store: newPausing(nil)}
 	w.other = newHost(t)
 	w.host = newHost(t, func(c *svc.Config) {
 		w.store.FullStore = w.other.store.(svc.FullStore)
@@ -406,7 +383,7 @@ func TestCallersOfADryRun(t *testing.T) {
 }
 
 func attending(t *testing.T) (*host, *pausing) {
-	store := &pausing{FullStore: memstore.New()}
+	store := newPausing(memstore.New())
 	h := newHost(t, func(c *svc.Config) { c.Store = store })
 	h.store = store.FullStore
 	h.apply(t, rightsRules)

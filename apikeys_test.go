@@ -13,6 +13,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/intercept"
 )
 
 var (
@@ -284,41 +285,24 @@ func TestKeysPerHolderByDefault(t *testing.T) {
 	is.New(t).True(err != nil)
 }
 
-// chunks counts the keys of each revocation of many, and calls after behind each.
-type chunks struct {
-	svc.Store
-	sizes *[]int
-	after func()
-}
-
-func (s chunks) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
-	ids, err := s.Store.RevokeAPIKeys(ctx, holder, at, limit)
-	*s.sizes = append(*s.sizes, len(ids))
-	return ids, err
-}
-
-func (s chunks) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
-	before := len(*s.sizes)
-	err := s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return fn(ctx, chunks{tx, s.sizes, s.after}) })
-	if len(*s.sizes) > before && s.after != nil {
-		s.after()
-	}
-	return err
-}
-
 // Many keys are revoked in chunks, each a transaction that tells of its own keys once it is
 // committed. When ctx ends in between what was revoked stays revoked, and a repetition does the
 // rest. In a transaction of the host all are part of that.
 func TestAllKeysAreRevokedInChunks(t *testing.T) {
 	is := is.New(t)
-	var sizes []int
-	var after func()
+	var sizes []int // of revocations of many
+	after := func() {}
 	h := newHost(t, limited(700), func(c *svc.Config) {
-		c.Store = chunks{c.Store, &sizes, func() {
-			if after != nil {
+		c.Store = around(c.Store, func(call intercept.Call) error {
+			before := len(sizes)
+			err := call.Do()
+			if call.Method == "RevokeAPIKeys" {
+				sizes = append(sizes, len(*call.Result.(*[]string)))
+			} else if call.Method == "Atomically" && len(sizes) > before {
 				after()
 			}
-		}}
+			return err
+		})
 	})
 	fill := func() {
 		sizes = nil
@@ -343,7 +327,7 @@ func TestAllKeysAreRevokedInChunks(t *testing.T) {
 	wantCode(t, err, svc.CodeUnavailable, "")
 	is.True(n == 256 || n == 512) // a store may find that ctx has ended by the end of the second
 	is.Equal(len(keysOf(t, h)), 700-n)
-	after = nil
+	after = func() {}
 	is.Equal(n+must(h.Keys.RevokeAll(t.Context(), alice, svc.Me)), 700)
 	is.Equal(len(keysOf(t, h)), 0)
 	for _, size := range sizes {

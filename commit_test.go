@@ -12,6 +12,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/store/memstore"
 )
 
@@ -25,31 +26,6 @@ func TestKeptValuesOfARolledBackTransaction(t *testing.T) {
 	must(again.Authenticate(t.Context(), string(issued.Key)))
 }
 
-// alone notes whether two of its calls were under way at once.
-type alone struct {
-	svc.FullStore
-	calls atomic.Int32
-	met   atomic.Bool
-}
-
-func (s *alone) call() (done func()) {
-	if s.calls.Add(1) > 1 {
-		s.met.Store(true)
-	}
-	time.Sleep(time.Millisecond)
-	return func() { s.calls.Add(-1) }
-}
-
-func (s *alone) Source(ctx context.Context, key svc.SourceKey) (svc.Source, error) {
-	defer s.call()()
-	return s.FullStore.Source(ctx, key)
-}
-
-func (s *alone) Installations(ctx context.Context, page svc.InstallationPage) ([]svc.Installation, error) {
-	defer s.call()()
-	return s.FullStore.Installations(ctx, page)
-}
-
 // TestSourcesInATransaction: it is for one goroutine at a time.
 func TestSourcesInATransaction(t *testing.T) {
 	is, h := is.New(t), withTemplate(t)
@@ -59,11 +35,17 @@ func TestSourcesInATransaction(t *testing.T) {
 		must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: url}))
 		must(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: name, AliasID: &name}))
 	}
-	store := &alone{FullStore: h.store.(svc.FullStore)}
-	inTx := h.WithTx(store)
+	var calls atomic.Int32
+	inTx := h.WithTx(around(h.store, func(call intercept.Call) error {
+		if call.Method == "Source" || call.Method == "Installations" {
+			is.Equal(calls.Add(1), int32(1)) // two calls at once
+			time.Sleep(time.Millisecond)
+			defer calls.Add(-1)
+		}
+		return call.Do()
+	}))
 	is.Equal(must(inTx.Templates.CheckUpdates(t.Context(), admin, nil)), h.checkUpdates(t))
 	is.Equal(len(must(inTx.Sources.Search(t.Context(), admin, svc.CatalogFilter{}))), 4)
-	is.True(!store.met.Load())
 	is.NoErr(inTx.Sources.Remove(t.Context(), admin, "b"))
 }
 
@@ -311,38 +293,25 @@ func TestRepeatedRequestOfARevokedKey(t *testing.T) {
 	}
 }
 
-// slowStore holds back what it has written: the answers, not the rows.
+// slowStore hears of no change. Once slow, it holds back what it has written: the answer, not the rows.
 type slowStore struct {
-	svc.Store
+	*intercept.Store
+	slow            atomic.Bool
 	written, answer chan struct{}
-	slow            bool
 }
 
-func (s *slowStore) hold(err error) error {
-	if s.slow {
-		s.slow = false
-		close(s.written)
-		<-s.answer
-	}
-	return err
-}
-
-func (s *slowStore) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
-	return s.hold(s.Store.ChangeAPIKey(ctx, holder, id, change))
-}
-
-func (s *slowStore) ChangeAccess(ctx context.Context, names svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
-	return s.hold(s.Store.ChangeAccess(ctx, names, change))
-}
-
-func (s *slowStore) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
-	return s.hold(s.Store.Atomically(ctx, fn))
-}
-
-// AwaitChange sleeps until somebody has heard of a change.
-func (s *slowStore) AwaitChange(ctx context.Context, _ int64) error {
-	<-ctx.Done()
-	return ctx.Err()
+func newSlowStore(store svc.Store) *slowStore {
+	s := &slowStore{written: make(chan struct{}), answer: make(chan struct{})}
+	s.Store = around(deaf{store.(svc.FullStore)}, func(call intercept.Call) error {
+		err := call.Do()
+		if call.Writes && call.Method != "UseAPIKeys" && s.slow.CompareAndSwap(true, false) {
+			close(s.written)
+			<-s.answer
+		}
+		return err
+	})
+	s.Inside = false
+	return s
 }
 
 // Whoever is told that a key is revoked, disabled or its holder's no more finds it refused, also when the call that did so has not
@@ -378,11 +347,14 @@ func TestWhatACallHasSeenHolds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
-			slow := &slowStore{written: make(chan struct{}), answer: make(chan struct{})}
-			h, store := watched(t, func(c *svc.Config) { slow.Store, c.Store = c.Store, slow })
+			var slow *slowStore
+			h, store := watched(t, func(c *svc.Config) {
+				slow = newSlowStore(c.Store)
+				c.Store = slow
+			})
 			key := issue(t, h, alice)
 			h.remembered(t, store, key)
-			slow.slow = true
+			slow.slow.Store(true)
 			ended := make(chan error)
 			go func() { ended <- c.first(h, key) }()
 			<-slow.written

@@ -61,56 +61,6 @@ func public(p svc.PublicReach, in svc.Context) bool {
 	return p.Default
 }
 
-func ofCapability(c svc.Capability) (action, bank string) { return c.Action, c.Bank }
-
-// read is what a list of capabilities says of a request; false: those that are closest disagree.
-func read(list []svc.Capability, action, bank string) (said svc.Capability, agreed bool) {
-	said.Outcome = svc.ImplicitDeny
-	for i, c := range policytest.Closest(list, ofCapability, action, bank) {
-		c.Action, c.Bank = "", ""
-		if i > 0 && !reflect.DeepEqual(c, said) {
-			return c, false
-		}
-		said = c
-	}
-	return said, true
-}
-
-// WhatCan says of every request what Decide says of it.
-func TestWhatCanIsWhatIsDecided(t *testing.T) {
-	seen := map[svc.Outcome]int{}
-	forEachWorld(t, 5, 125, func(t *testing.T, w *worlds) {
-		h := w.host(t, w.bundle())
-		h.write(t, w.spoiled())
-		for _, p := range principals() {
-			list := must(h.Policies.WhatCan(t.Context(), svc.Host, p.Identity()))
-			needed := make([]bool, len(list)) // no element can be left out
-			for _, action := range askedActions {
-				for _, bank := range askedBanks {
-					d := h.decide(t, p, action, bank, svc.Context{})
-					said, agreed := read(list, action, bank)
-					seen[said.Outcome]++
-					if !agreed || said.Outcome != d.Outcome() || !reflect.DeepEqual(said.Parameters, d.Parameters()) {
-						t.Errorf("%s: %s on %s is %+v (agreed: %v), decided %s %+v, by %+v", p.ID, action, bank, said, agreed, d.Outcome(), d.Parameters(), list)
-					}
-					for i := range list {
-						if list[i].Action == action && list[i].Bank == bank {
-							without, agreed := read(slices.Delete(slices.Clone(list), i, i+1), action, bank)
-							needed[i] = !agreed || !reflect.DeepEqual(without, said)
-						}
-					}
-				}
-			}
-			if slices.Contains(needed, false) {
-				t.Errorf("%s: not all of it is needed: %v, %+v", p.ID, needed, list)
-			}
-		}
-	})
-	if min(seen[svc.Allow], seen[svc.ExplicitDeny], seen[svc.ImplicitDeny]) < longtest.Times(150, 1000) {
-		t.Error("the worlds are not varied", seen)
-	}
-}
-
 func TestAnalysisHandsOutItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)

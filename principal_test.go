@@ -68,7 +68,7 @@ func withInterruption(t *testing.T) (h *host, replace func()) {
 	t.Helper()
 	var store *pausing
 	h = newHost(t, func(c *svc.Config) {
-		store = &pausing{FullStore: c.Store.(svc.FullStore)}
+		store = newPausing(c.Store.(svc.FullStore))
 		c.Store = store
 	})
 	h.apply(t, anewWorld)

@@ -154,6 +154,11 @@ func TestStoreWithoutSourceFiles(t *testing.T) {
 	is.Equal(log.String(), "")
 }
 
+// around returns a store whose calls go through a function, also those of transactions.
+func around(store svc.Store, do func(intercept.Call) error) *intercept.Store {
+	return &intercept.Store{FullStore: store.(svc.FullStore), Inside: true, Around: func(_ context.Context, call intercept.Call) error { return do(call) }}
+}
+
 // hooks are what a test does to the calls of a store, also in transactions. A nil hook does nothing.
 type hooks struct {
 	access     func(read *svc.AccessSnapshot, tx bool) error // after Access

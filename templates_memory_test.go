@@ -327,29 +327,24 @@ func TestKeptTemplatesAgreeWithWhatWasShown(t *testing.T) {
 
 // While a call of this service may be changing a template nothing is taken from memory.
 func TestKeptTemplatesRestDuringAChange(t *testing.T) {
-	slow := &slowTemplates{slowStore: slowStore{written: make(chan struct{}), answer: make(chan struct{})}}
-	k := newKeeper(t, 1<<20, func(c *svc.Config) { slow.Store, c.Store = c.Store, slow })
+	var slow *slowStore
+	k := newKeeper(t, 1<<20, func(c *svc.Config) {
+		slow = newSlowStore(c.Store)
+		c.Store = slow
+	})
 	create(t, k.plain, "a", svc.Content{})
 	k.store.plant(func() { k.store.deaf = true })
 	k.warm(t)
-	slow.slow = true
+	slow.slow.Store(true)
 	ended := make(chan error)
 	go func() {
-		_, err := k.Templates.Patch(context.Background(), admin, "a", svc.TemplatePatch{Name: ptr("Other")})
-		ended <- err
+		ended <- errorOf(k.Templates.Patch(context.Background(), admin, "a", svc.TemplatePatch{Name: ptr("Other")}))
 	}()
 	<-slow.written
 	k.same(t)
 	close(slow.answer)
 	is.New(t).NoErr(<-ended)
 	k.same(t)
-}
-
-// slowTemplates hold back what was written of a template.
-type slowTemplates struct{ slowStore }
-
-func (s *slowTemplates) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
-	return s.hold(s.Store.ChangeTemplate(ctx, key, change))
 }
 
 // In a transaction of the host everything is read there.

@@ -155,7 +155,7 @@ func TestMergedIsCheckedByTheHost(t *testing.T) {
 // contested is a host that merges, whose template "x" can be merged.
 func contested(t *testing.T) (*host, *pausing) {
 	t.Helper()
-	store := &pausing{FullStore: memstore.New()}
+	store := newPausing(memstore.New())
 	h := newHost(t, func(c *svc.Config) {
 		c.Store = store
 		c.Templates.LocalEdits = svc.EditsMerge

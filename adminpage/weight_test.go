@@ -15,10 +15,7 @@ import (
 // A host that does not import the package pays nothing: the interface does not import it. One that
 // does gets a binary that is at most 3.5 MB larger.
 func TestWeight(t *testing.T) {
-	imported, err := exec.Command("go", "list", "-deps", "../httpapi").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	imported := must(exec.Command("go", "list", "-deps", "../httpapi").Output())
 	for _, path := range strings.Fields(string(imported)) {
 		if strings.HasSuffix(path, "/adminpage") || path == "html/template" {
 			t.Errorf("httpapi imports %s", path)

@@ -18,10 +18,7 @@ import (
 // rows returns what a pattern finds in a document, its groups joined by spaces.
 func rows(t *testing.T, file, pattern string) (all []string) {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must(os.ReadFile(file))
 	for _, found := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
 		all = append(all, strings.Join(found[1:], " "))
 	}
@@ -133,10 +130,7 @@ func optionsIn(t *testing.T, dir, name string) []string {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		parsed := must(parser.ParseFile(token.NewFileSet(), file, nil, 0))
 		pkg = parsed.Name.Name
 		for node := range ast.Preorder(parsed) {
 			if spec, is := node.(*ast.TypeSpec); is {

@@ -49,10 +49,7 @@ func (c caller) send(method, target, body string) answer {
 
 func (c caller) sendWith(method, target, body string, change func(*http.Request)) answer {
 	c.t.Helper()
-	r, err := http.NewRequest(method, c.server.URL, strings.NewReader(body))
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	r := must(http.NewRequest(method, c.server.URL, strings.NewReader(body)))
 	r.URL = &url.URL{Scheme: "http", Host: r.URL.Host, Opaque: c.prefix + target}
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")

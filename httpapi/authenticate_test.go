@@ -2,16 +2,13 @@ package httpapi_test
 
 import (
 	"context"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
-	"github.com/extsvc/svc/internal/token"
 )
 
 const (
@@ -97,50 +94,6 @@ func swap(character string) string {
 		return "b"
 	}
 	return "a"
-}
-
-// Whatever is wrong with a key that may have been issued here: one answer, every header of it, after the same calls of the store.
-func TestBadKeysLookTheSame(t *testing.T) {
-	s := newSite(t)
-	alice := s.as("session-of-alice")
-	issue := func(body string) (id, key string) {
-		a := alice.post("/me/api-keys", body).is(201)
-		return a.text("id"), a.text("api_key")
-	}
-	_, expired := issue(`{"expires_at": "` + begin.Add(time.Second).UTC().Format(time.RFC3339Nano) + `"}`)
-	id, disabled := issue("")
-	alice.patch("/me/api-keys/"+id, `{"disabled": true}`).is(200)
-	id, revoked := issue("")
-	alice.delete("/me/api-keys/" + id).is(204)
-	s.clock.tick()
-	one, other := s.key("alice"), s.key("alice")
-	made := func(prefix, of, secret string) string {
-		return token.Token{Prefix: prefix, ID: of[5:21], Secret: secret[21:53]}.String()
-	}
-	var want *answer
-	var calls []string
-	for name, key := range map[string]string{
-		"a wrong secret": made("svcu_", one, other), "unknown": newSite(t).key("alice"), "expired": expired, "disabled": disabled, "revoked": revoked,
-		"a user's as a robot's": made("svcs_", other, other), "a robot's as a user's": made("svcu_", s.accountKey("robot"), other), "an inactive user's": s.key("ghost"),
-		"an inactive robot's": s.accountKey("asleep"), "an inactive owner's": s.accountKey("haunted"),
-	} {
-		var called []string
-		s.store.Plant(func(call string) error { called = append(called, call); return nil })
-		have := s.as(key).get("/me/api-keys").fails(401, "unauthenticated")
-		s.store.Plant(nil)
-		have.header.Del("Date")
-		if want == nil {
-			want, calls = &have, called
-		}
-		if string(have.body) != string(want.body) || !maps.EqualFunc(have.header, want.header, slices.Equal) || !slices.Equal(called, calls) {
-			t.Errorf("%s: %v %s after %v, others: %v %s after %v", name, have.header, have.body, called, want.header, want.body, calls)
-		}
-	}
-	if !slices.Equal(calls, []string{"Access"}) {
-		t.Errorf("the store was called: %v", calls)
-	}
-	s.as(one).get("/me/api-keys").is(200)
-	s.as(other).get("/me/api-keys").is(200)
 }
 
 // allowed are the methods of each path, as Allow has them.

@@ -18,45 +18,21 @@ import (
 	"github.com/extsvc/svc/internal/wire"
 )
 
-// notObjects are bodies that no endpoint takes.
+// notObjects are bodies that no endpoint takes. internal/strictjson has all others.
 var notObjects = map[string]string{
-	"null":               `null`,
-	"array":              `[]`,
-	"array of object":    `[{}]`,
-	"number":             `1`,
-	"string":             `"{}"`,
-	"boolean":            `true`,
-	"white space":        " \n",
-	"trailing comma":     `{"description": "a",}`,
-	"two values":         `{}{}`,
-	"trailing text":      `{} x`,
-	"trailing NUL":       "{}\x00",
-	"cut off":            `{"description": "a`,
-	"single quotes":      `{'description': 'a'}`,
-	"comment":            `{/**/}`,
-	"byte order mark":    "\ufeff{}",
-	"UTF-16":             "\xfe\xff\x00{\x00}",
-	"control in string":  "{\"description\": \"a\nb\"}",
-	"bad escape":         `{"description": "\x41"}`,
-	"bad UTF-8":          "{\"description\": \"\xff\"}",
-	"bad UTF-8 in a key": "{\"\xff\": 1}",
-	"overlong UTF-8":     "{\"description\": \"\xc0\xaf\"}",
-	"UTF-8 surrogate":    "{\"description\": \"\xed\xa0\x80\"}",
-	"lone surrogate":     `{"description": "\ud800"}`,
-	"low surrogate":      `{"description": "\udc00x"}`,
-	"surrogates swapped": `{"description": "\udc00\ud800"}`,
-	"number NaN":         `{"description": NaN}`,
-	"number 01":          `{"description": 01}`,
-	"unknown key":        `{"unknown": null}`,
-	"empty key":          `{"": 1}`,
-	"escaped duplicate":  `{"description": "a", "descri\u0070tion": "b"}`,
-	"duplicate key":      `{"description": "a", "description": "a"}`,
-	"duplicate null":     `{"description": null, "description": null}`,
-	"variant of case":    `{"Description": "a"}`,
-	"variant by folding": `{"de\u017fcription": "a"}`,
-	"depth 10,000":       strings.Repeat(`[`, 10_000),
-	"depth 10,000 whole": `{"manifest": ` + strings.Repeat(`[`, 9_999) + strings.Repeat(`]`, 9_999) + `}`,
-	"depth 400,000":      strings.Repeat(`{"a":`, 100_000),
+	"null":             `null`,
+	"array of object":  `[{}]`,
+	"white space":      " \n",
+	"trailing text":    `{} x`,
+	"cut off":          `{"description": "a`,
+	"byte order mark":  "\ufeff{}",
+	"bad UTF-8":        "{\"description\": \"\xff\"}",
+	"lone surrogate":   `{"description": "\ud800"}`,
+	"unknown key":      `{"unknown": null}`,
+	"duplicate key":    `{"description": "a", "descri\u0070tion": "b"}`,
+	"duplicate null":   `{"description": null, "description": null}`,
+	"variant of case":  `{"Description": "a"}`,
+	"depth of objects": strings.Repeat(`{"a":`, 100_000),
 }
 
 func TestBodiesThatAreRefusedEverywhere(t *testing.T) {
@@ -227,11 +203,10 @@ func FuzzBodies(f *testing.F) {
 	for _, body := range wholesome("0000000000000000") {
 		f.Add([]byte(body))
 	}
-	good, bad := hostileValues()
-	for value := range good {
+	for value := range goodValues {
 		f.Add([]byte(`{"id": "a", "name": "n", "manifest": {"version": "1", "x": ` + value + `}}`))
 	}
-	for _, value := range bad {
+	for _, value := range badValues {
 		f.Add([]byte(`{"manifest": ` + value + `}`))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {

@@ -290,10 +290,7 @@ func structsIn(t *testing.T, pattern string) structs {
 	}
 	found := structs{}
 	for _, name := range files {
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := must(parser.ParseFile(token.NewFileSet(), name, nil, 0))
 		for node := range ast.Preorder(file) {
 			if spec, is := node.(*ast.TypeSpec); is {
 				if fields := fieldsOf(spec.Type); fields != nil {

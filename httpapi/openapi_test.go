@@ -151,8 +151,7 @@ func TestOpenAPIIsSentOnce(t *testing.T) {
 
 func TestOpenAPIFileIsTheDocument(t *testing.T) {
 	is := is.New(t)
-	file, err := os.ReadFile("openapi.json")
-	is.NoErr(err)
+	file := must(os.ReadFile("openapi.json"))
 	is.True(bytes.Equal(file, httpapi.OpenAPI(httpapi.DefaultPrefix))) // this program has no version
 	httpapi.OpenAPI("/x")[0] = 'x'
 	is.Equal(httpapi.OpenAPI("/x")[0], byte('{'))
@@ -241,9 +240,37 @@ func TestOpenAPIHasOwnParameters(t *testing.T) {
 			}
 		}
 		is.Equal(d.Components.Schemas["Access"].Required, []string{"allowed", "resolved_user_id", "row_limit", "review"})
+		is.True(answersOfAccess(t, parse(t, w.Body.Bytes())) > 0)
 	}
 	w := httptest.NewRecorder()
 	httpapi.New(must(svc.New(svc.Config{Store: memstore.New(), Parameters: parameter.Memory()})), httpapi.Options{}).
 		ServeHTTP(w, httptest.NewRequest("GET", "/ext/svc/openapi.json", nil))
 	is.Equal(w.Body.String(), string(httpapi.OpenAPI("/ext/svc"))) // the default is served as it is
+}
+
+// answersOfAccess counts the examples of the access of an answer. They have the parameters, not set, and
+// no other example has them.
+func answersOfAccess(t *testing.T, part any) (n int) {
+	t.Helper()
+	switch part := part.(type) {
+	case []any:
+		for _, element := range part {
+			n += answersOfAccess(t, element)
+		}
+	case map[string]any:
+		if part["properties"] != nil { // a schema
+			return 0
+		}
+		_, allowed := part["allowed"]
+		_, resolved := part["resolved_user_id"]
+		if limit, has := part["row_limit"]; has != (allowed && resolved) || limit != nil {
+			t.Errorf("an example has the wrong parameters: %v", part)
+		} else if has {
+			n++
+		}
+		for _, member := range part {
+			n += answersOfAccess(t, member)
+		}
+	}
+	return n
 }

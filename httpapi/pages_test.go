@@ -95,9 +95,7 @@ func TestListsHaveABound(t *testing.T) {
 		if _, err := s.service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: fmt.Sprintf("t%05d", i), Content: content}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.service.Keys.Issue(t.Context(), svc.Host, alice, svc.NewAPIKey{}); err != nil {
-			t.Fatal(err)
-		}
+		must(s.service.Keys.Issue(t.Context(), svc.Host, alice, svc.NewAPIKey{}))
 	}
 	for _, target := range []string{
 		"/admin/templates", "/admin/templates?tag=all", "/users/alice/api-keys", "/admin/api-keys", "/admin/api-keys?unused_since=2030-01-01T00:00:00Z",
@@ -140,10 +138,7 @@ func (s *site) open() *http.Response {
 	s.t.Helper()
 	r := must(http.NewRequest("GET", s.server.URL+s.prefix+"/admin/templates", nil))
 	r.Header.Set("Authorization", "Bearer "+s.key("admin"))
-	response, err := s.server.Client().Do(r)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	response := must(s.server.Client().Do(r))
 	s.t.Cleanup(func() { response.Body.Close() })
 	return response
 }
@@ -175,9 +170,7 @@ func TestListIsSentWhileItIsRead(t *testing.T) {
 	})
 	response := s.open()
 	start := make([]byte, 32<<10)
-	if _, err := io.ReadFull(response.Body, start); err != nil {
-		t.Fatal(err)
-	}
+	must(io.ReadFull(response.Body, start))
 	close(seen)
 	rest, err := io.ReadAll(response.Body)
 	if err != nil || !strings.HasSuffix(strings.TrimSpace(string(rest)), "]}") {
@@ -306,11 +299,14 @@ func TestActionsOfBothHalves(t *testing.T) {
 }
 
 // discarded is an answer without a reader.
-type discarded struct{ header http.Header }
+type discarded struct {
+	header http.Header
+	status int
+}
 
-func (d discarded) Header() http.Header         { return d.header }
-func (d discarded) Write(p []byte) (int, error) { return len(p), nil }
-func (d discarded) WriteHeader(int)             {}
+func (d *discarded) Header() http.Header         { return d.header }
+func (d *discarded) Write(p []byte) (int, error) { return len(p), nil }
+func (d *discarded) WriteHeader(status int)      { d.status = status }
 
 // shelf is an interface with so many templates of so many bytes each, kept in memory, and a request for a page of them.
 func shelf(t *testing.T, templates, size, limit int) (http.Handler, *http.Request) {
@@ -333,14 +329,11 @@ func shelf(t *testing.T, templates, size, limit int) (http.Handler, *http.Reques
 			t.Fatal(err)
 		}
 	}
-	r, err := http.NewRequest("GET", fmt.Sprintf("/ext/svc/admin/templates?limit=%d", limit), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must(http.NewRequest("GET", fmt.Sprintf("/ext/svc/admin/templates?limit=%d", limit), nil))
 	r.Header.Set("Authorization", "Bearer session")
 	api := httpapi.New(service, httpapi.Options{})
 	eventually(t, func() bool { // an ETag is one of memory, which is read in the background
-		w := discarded{http.Header{}}
+		w := &discarded{header: http.Header{}}
 		api.ServeHTTP(w, r)
 		return w.header.Get("ETag") != ""
 	})
@@ -357,7 +350,7 @@ func TestPagesShareBuffers(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range pages {
-		api.ServeHTTP(discarded{http.Header{}}, r)
+		api.ServeHTTP(&discarded{header: http.Header{}}, r)
 	}
 	runtime.ReadMemStats(&after)
 	if got := (after.TotalAlloc - before.TotalAlloc) / pages; got > 128<<10 {
@@ -382,7 +375,7 @@ func TestBuffersOfPagesAreBounded(t *testing.T) {
 	before := heap()
 	var group sync.WaitGroup
 	for range 40 {
-		group.Go(func() { api.ServeHTTP(discarded{http.Header{}}, r.Clone(t.Context())) })
+		group.Go(func() { api.ServeHTTP(&discarded{header: http.Header{}}, r.Clone(t.Context())) })
 	}
 	group.Wait()
 	if kept := heap() - before; kept > 24<<20 { // 40 pages have 60 MiB, the pool at most 16

@@ -16,10 +16,9 @@ import (
 	"github.com/extsvc/svc/httpapi"
 )
 
-// mounted is a site whose host mounts the interface so.
-func mounted(t *testing.T, prefix string, mount func(*httpapi.Handler) http.Handler) *site {
-	t.Helper()
-	return newSite(t, func(u *setup) { u.Prefix, u.mount = prefix, mount })
+// mounting lets the host of a site mount the interface so.
+func mounting(prefix string, mount func(*httpapi.Handler) http.Handler) func(*setup) {
+	return func(u *setup) { u.Prefix, u.mount = prefix, mount }
 }
 
 // on mounts the interface on a mux, below a path that is cut off before.
@@ -64,7 +63,7 @@ func TestWrongMounts(t *testing.T) {
 		{"right, of a tenant", "/t/{tenant}/ext", on("/t/{tenant}/ext/", ""), "/t/acme/ext/nothing", plain},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s := mounted(t, test.prefix, test.mount)
+			s := newSite(t, mounting(test.prefix, test.mount))
 			s.prefix = ""
 			if have := s.admin().get(test.target).is(404).text("detail"); have != test.want {
 				t.Errorf("%s: %q, want %q", test.target, have, test.want)
@@ -77,8 +76,6 @@ func TestWrongMounts(t *testing.T) {
 }
 
 func TestPrefixes(t *testing.T) {
-	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the host's page") })
-	ahead := func(h *httpapi.Handler) http.Handler { return h.Mount(page) }
 	const api = "/me/api-keys"
 	for prefix, statuses := range map[string]map[string]int{ // 0: the host's
 		"/t/{tenant}/ext/svc": {
@@ -94,7 +91,7 @@ func TestPrefixes(t *testing.T) {
 		"m%C3%A9moire":   {"/m%C3%A9moire" + api: 200, "/mémoire" + api: 200, "/m%25C3%25A9moire" + api: 0},
 		"/100%/{a}/{b}/": {"/100%25/x/y" + api: 200, "/100%25/x" + api: 404, "/100%25/x": 0},
 	} {
-		s := mounted(t, prefix, ahead)
+		s := newSite(t, mounting(prefix, ahead))
 		key := s.key("admin")
 		for target, want := range statuses {
 			response, body := s.raw("GET", target, key)
@@ -149,54 +146,22 @@ func TestPattern(t *testing.T) {
 	}
 }
 
-// hostMux is the host's own mux, with pages of its own around the interface.
-func hostMux() *http.ServeMux {
-	mux := http.NewServeMux()
-	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "the host's page") })
-	return mux
+// ahead mounts the interface ahead of pages of the host.
+func ahead(h *httpapi.Handler) http.Handler {
+	return h.Mount(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "the host's page") }))
 }
 
+func alone(h *httpapi.Handler) http.Handler { return h }
+
 var mounts = map[string]func(*setup){
-	"by a mux": func(u *setup) {
-		u.mount = func(h *httpapi.Handler) http.Handler {
-			mux := hostMux()
-			mux.Handle("/ext/svc/", h)
-			return mux
-		}
-	},
-	"by a mux, stripped": func(u *setup) {
-		u.mount = func(h *httpapi.Handler) http.Handler {
-			mux := hostMux()
-			mux.Handle("/ext/svc/", http.StripPrefix("/ext/svc", h))
-			return mux
-		}
-	},
-	"ahead of a mux": func(u *setup) {
-		u.mount = func(h *httpapi.Handler) http.Handler { return h.Mount(hostMux()) }
-	},
-	"ahead of a mux, elsewhere": func(u *setup) {
-		u.Prefix = "/api/v1"
-		u.mount = func(h *httpapi.Handler) http.Handler { return h.Mount(hostMux()) }
-	},
-	"by a mux, elsewhere": func(u *setup) {
-		u.Prefix = "/api/v1/"
-		u.mount = func(h *httpapi.Handler) http.Handler {
-			mux := hostMux()
-			mux.Handle("/api/v1/", h)
-			return mux
-		}
-	},
-	"alone": func(u *setup) {
-		u.mount = func(h *httpapi.Handler) http.Handler { return h }
-	},
-	"alone, without a prefix": func(u *setup) {
-		u.Prefix = "/"
-		u.mount = func(h *httpapi.Handler) http.Handler { return h }
-	},
-	"ahead of a mux, without a prefix": func(u *setup) {
-		u.Prefix = "/"
-		u.mount = func(h *httpapi.Handler) http.Handler { return h.Mount(hostMux()) }
-	},
+	"by a mux":                         mounting("", on("/ext/svc/", "")),
+	"by a mux, stripped":               mounting("", on("/ext/svc/", "/ext/svc")),
+	"by a mux, elsewhere":              mounting("/api/v1/", on("/api/v1/", "")),
+	"ahead of a mux":                   mounting("", ahead),
+	"ahead of a mux, elsewhere":        mounting("/api/v1", ahead),
+	"ahead of a mux, without a prefix": mounting("/", ahead),
+	"alone":                            mounting("", alone),
+	"alone, without a prefix":          mounting("/", alone),
 }
 
 func TestMounted(t *testing.T) {
@@ -277,10 +242,7 @@ func TestOddTargets(t *testing.T) {
 // raw sends a request of its own making over a connection of its own.
 func (s *site) raw(method, target, bearer string) (*http.Response, string) {
 	s.t.Helper()
-	conn, err := net.Dial("tcp", s.server.Listener.Addr().String())
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	conn := must(net.Dial("tcp", s.server.Listener.Addr().String()))
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	authorization := ""
@@ -308,7 +270,7 @@ func TestPatternForTheAccessLog(t *testing.T) {
 	var patterns []string
 	s := newSite(t, func(u *setup) {
 		u.mount = func(h *httpapi.Handler) http.Handler {
-			next := h.Mount(hostMux())
+			next := ahead(h)
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				next.ServeHTTP(w, r)
 				patterns = append(patterns, r.Pattern)

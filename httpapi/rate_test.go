@@ -162,17 +162,14 @@ func TestRateOfProtectedRoutes(t *testing.T) {
 		s := rated(t, httpapi.Options{})
 		id, key := s.ratedKey(svc.Rate{PerSecond: 0.01, Burst: 2})
 		ask := func() *http.Response {
-			r, err := http.NewRequestWithContext(t.Context(), "GET", s.server.URL+"/of/the/host", nil)
-			is.NoErr(err)
+			r := must(http.NewRequestWithContext(t.Context(), "GET", s.server.URL+"/of/the/host", nil))
 			r.Header.Set("Authorization", "Bearer "+key)
-			answer, err := s.server.Client().Do(r)
-			is.NoErr(err)
+			answer := must(s.server.Client().Do(r))
 			t.Cleanup(func() { _ = answer.Body.Close() })
 			return answer
 		}
 		first := ask()
-		body, err := io.ReadAll(first.Body)
-		is.NoErr(err)
+		body := must(io.ReadAll(first.Body))
 		is.Equal(string(body), id+" {0.01 2}")
 		is.Equal(first.Header.Get("RateLimit"), `"key";r=1;t=100`)
 		s.as(key).get("/me/api-keys").is(200).shows(`"key";q=2;w=200`, `"key";r=0;t=100`) // it shares the count

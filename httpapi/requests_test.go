@@ -87,65 +87,6 @@ func (s *site) creates(bearer string, headers ...string) string {
 
 func chunked(body string) string { return fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body) }
 
-// A body that is not framed as it should be makes nothing, however it is wrong: net/http has all the ways.
-func TestFraming(t *testing.T) {
-	s := newSite(t)
-	s.harden(nil)
-	admin := s.admin()
-	size := fmt.Sprint("Content-Length: ", len(create))
-	const chunks = "Transfer-Encoding: chunked"
-	good := map[string]string{
-		"length":                 s.creates(admin.bearer, size) + create,
-		"chunked":                s.creates(admin.bearer, chunks) + chunked(create),
-		"one byte a chunk":       s.creates(admin.bearer, chunks) + "1\r\n" + strings.Join(strings.Split(create, ""), "\r\n1\r\n") + "\r\n0\r\n\r\n",
-		"trailer":                s.creates(admin.bearer, chunks, "Trailer: Authorization") + fmt.Sprintf("%x\r\n%s\r\n0\r\nAuthorization: Bearer x\r\n\r\n", len(create), create),
-		"expects to be told":     s.creates(admin.bearer, size, "Expect: 100-continue") + create,
-		"HTTP/1.0":               strings.Replace(s.creates(admin.bearer, size), "HTTP/1.1", "HTTP/1.0", 1) + create,
-		"lines end in LF":        strings.ReplaceAll(s.creates(admin.bearer, size), "\r\n", "\n") + create,
-		"more than it announces": s.creates(admin.bearer, size) + create + "GET / HTTP/1.1\r\n\r\n",
-	}
-	for name, text := range good {
-		answers := s.talk(text)
-		if name == "expects to be told" {
-			s.oneOf(name, answers[:1], 1, 100)
-			answers = answers[1:]
-		}
-		s.oneOf(name, answers, 1, 200)
-		admin.delete("/admin/templates/made").is(204)
-	}
-	unchanged := admin.keeps()
-	bad := map[string]string{
-		"no length":              s.creates(admin.bearer) + create,
-		"length 0":               s.creates(admin.bearer, "Content-Length: 0") + create,
-		"length too small":       s.creates(admin.bearer, fmt.Sprint("Content-Length: ", len(create)-1)) + create,
-		"length too large":       s.creates(admin.bearer, fmt.Sprint("Content-Length: ", len(create)+1)) + create,
-		"length with a sign":     s.creates(admin.bearer, "Content-Length: +"+fmt.Sprint(len(create))) + create,
-		"lengths in one":         s.creates(admin.bearer, size+", 3") + create,
-		"chunked and more":       s.creates(admin.bearer, "Transfer-Encoding: chunked, identity") + chunked(create),
-		"no CRLF behind a chunk": s.creates(admin.bearer, chunks) + fmt.Sprintf("%x\r\n%s0\r\n\r\n", len(create), create),
-		"lengths that differ":    s.creates(admin.bearer, size, "Content-Length: 3") + create,
-		"encoding unknown":       s.creates(admin.bearer, "Transfer-Encoding: xchunked") + chunked(create),
-		"cut off in a chunk":     s.creates(admin.bearer, chunks) + fmt.Sprintf("%x\r\n%s", len(create)+5, create),
-		"cut off behind a chunk": s.creates(admin.bearer, chunks) + fmt.Sprintf("%x\r\n%s\r\n", len(create), create),
-		"cut off before the end": s.creates(admin.bearer, chunks) + fmt.Sprintf("%x\r\n%s\r\n0", len(create), create),
-		"chunk size negative":    s.creates(admin.bearer, chunks) + "-1\r\n" + create + "\r\n0\r\n\r\n",
-		"not chunked at all":     s.creates(admin.bearer, chunks) + create,
-		"HTTP/1.0, no length":    strings.Replace(s.creates(admin.bearer), "HTTP/1.1", "HTTP/1.0", 1) + create,
-	}
-	for name, text := range bad {
-		s.oneOf(name, s.talkAndLeave(text), 1, 400, 413, 501, 503) // 503: it had left before it was known
-	}
-	s.oneOf("expects else", s.talk(s.creates(admin.bearer, size, "Expect: 200-maybe")+create), 1, 417)
-	unchanged()
-
-	// Said both ways, a request is as chunked as it says (RFC 9112, section 6.3), or refused, and never two requests.
-	for _, length := range []string{size, "Content-Length: 3", "Content-Length: 100000", "Content-Length: 0"} {
-		text := s.creates(admin.bearer, length, chunks) + chunked(create)
-		s.oneOf(length, s.talk(text), 1, 200, 400, 409)
-	}
-	s.unbroken()
-}
-
 // Nobody without a bearer is asked for a body.
 func TestNobodyIsToldToContinueUnknown(t *testing.T) {
 	s := newSite(t)
@@ -153,39 +94,6 @@ func TestNobodyIsToldToContinueUnknown(t *testing.T) {
 		a := s.talk(s.creates(bearer, "Content-Length: 2000000", "Expect: 100-continue"))
 		s.oneOf(bearer, a, 1, status)
 	}
-}
-
-// Requests that come at once are answered one by one, in their order, each for its own bearer.
-func TestPipelined(t *testing.T) {
-	s := newSite(t)
-	key := s.key("admin")
-	var text strings.Builder
-	var want []int
-	for i := range 100 {
-		bearer, status := key, 200
-		if i%3 == 0 {
-			bearer, status = "wrong", 401
-		}
-		line := fmt.Sprintf("GET /ext/svc/me/api-keys?limit=%d HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer %s\r\n", i+1, bearer)
-		if i%5 == 0 {
-			line += "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}" // which nobody reads
-		} else {
-			line += "\r\n"
-		}
-		text.WriteString(line)
-		want = append(want, status)
-	}
-	text.WriteString(s.lines(list, key))
-	have := s.talk(text.String())
-	if len(have) != len(want)+1 {
-		t.Fatalf("%d answers of %d", len(have), len(want)+1)
-	}
-	for i, status := range want {
-		if have[i].status != status {
-			t.Errorf("the answer %d is %d, want %d", i, have[i].status, status)
-		}
-	}
-	s.unbroken()
 }
 
 // firstLines are first lines of requests, with the statuses that an authenticated caller may get.
@@ -251,10 +159,7 @@ const patience = time.Minute
 // dial opens a connection on which a test says what no client would.
 func (s *site) dial() *net.TCPConn {
 	s.t.Helper()
-	conn, err := net.Dial("tcp", s.server.Listener.Addr().String())
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	conn := must(net.Dial("tcp", s.server.Listener.Addr().String()))
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	return conn.(*net.TCPConn)
 }
@@ -270,16 +175,6 @@ func (s *site) talk(text string) []answer {
 	}
 	defer conn.Close()
 	_, _ = io.WriteString(conn, text) // the server may end it before
-	return s.hear(conn, text)
-}
-
-// talkAndLeave is talk by a client that says that it has no more to send, which ends whatever is whole by then.
-func (s *site) talkAndLeave(text string) []answer {
-	s.t.Helper()
-	conn := s.dial()
-	defer conn.Close()
-	_, _ = io.WriteString(conn, text)
-	_ = conn.CloseWrite()
 	return s.hear(conn, text)
 }
 
@@ -427,32 +322,6 @@ func TestEveryByteInAQuery(t *testing.T) {
 		}
 		first := "POST /ext/svc/admin/templates/none/update?force=" + b + " HTTP/1.1"
 		s.oneOf(first, s.talk(s.lines(first, key, "Content-Length: 0")), 1, 400, 404)
-	})
-	s.unbroken()
-}
-
-// Every byte in a header's name, in its value, and in a method.
-func TestEveryByteInAHeader(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, mounts["ahead of a mux"])
-	key := s.key("admin")
-	const first = "GET /ext/svc/me/api-keys HTTP/1.1"
-	everyByte(func(b string) {
-		count := 1
-		if b == "\n" {
-			count = 0 // what follows is another request
-		}
-		for _, header := range []string{"X" + b + "Y: z", "X: a" + b + "z", b + ": x", "If-None-Match: \"" + b + "\"", "Content-Type: " + b} {
-			s.oneOf(first+header, s.talk(s.lines(first, key, header)), count, 200, 400, 401) // the bearer may be left behind
-		}
-		for _, value := range []string{"Bearer " + key + b + "x", "Bearer" + b + key[1:], b + "Bearer x", "Basic " + b} {
-			s.oneOf(first+value, s.talk(s.lines(first, "", "Authorization: "+value)), count, 400, 401)
-		}
-		if b == "E" {
-			return
-		}
-		method := "G" + b + "T /ext/svc/me/api-keys HTTP/1.1"
-		s.oneOf(method, s.talk(s.lines(method, key)), 1, 400, 404, 405)
 	})
 	s.unbroken()
 }

@@ -190,10 +190,7 @@ func (s *site) accountKey(id string) string {
 
 func (s *site) keyOf(holder svc.Identity) string {
 	s.t.Helper()
-	issued, err := s.service.Keys.Issue(s.t.Context(), svc.Host, holder, svc.NewAPIKey{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	issued := must(s.service.Keys.Issue(s.t.Context(), svc.Host, holder, svc.NewAPIKey{}))
 	s.keepSecret(string(issued.Key))
 	return string(issued.Key)
 }

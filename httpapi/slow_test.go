@@ -17,25 +17,6 @@ import (
 	"github.com/extsvc/svc/httpapi"
 )
 
-// A body that comes byte by byte is a body; one that never ends is cut off when the server's time for it is over.
-func TestSlowBodies(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.harden(func(server *http.Server) { server.ReadTimeout = patience })
-	admin := s.admin()
-	conn := s.dial()
-	defer conn.Close()
-	text := s.creates(admin.bearer, fmt.Sprint("Content-Length: ", len(create))) + create
-	for i := range text {
-		if _, err := io.WriteString(conn, text[i:i+1]); err != nil {
-			t.Fatal(err)
-		}
-		runtime.Gosched()
-	}
-	s.oneOf("byte by byte", s.hear(conn, text), 1, 200)
-	admin.delete("/admin/templates/made").is(204)
-}
-
 func TestSlowBodiesAreCutOff(t *testing.T) { synctest.Test(t, slowBodiesAreCutOff) }
 
 func slowBodiesAreCutOff(t *testing.T) {

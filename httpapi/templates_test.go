@@ -214,16 +214,6 @@ func TestLongListsAreNotKept(t *testing.T) {
 	}
 }
 
-// sink takes an answer and keeps none of it.
-type sink struct {
-	header http.Header
-	status int
-}
-
-func (s *sink) Header() http.Header         { return s.header }
-func (s *sink) WriteHeader(status int)      { s.status = status }
-func (s *sink) Write(p []byte) (int, error) { return len(p), nil }
-
 // Answers from memory allocate nothing for their rows.
 func TestAnswersFromMemoryAllocateLittle(t *testing.T) {
 	s, reads := withTemplates(t, 300)
@@ -233,7 +223,7 @@ func TestAnswersFromMemoryAllocateLittle(t *testing.T) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, httpapi.DefaultPrefix+"/admin/templates"+query, nil)
 		r.Header.Set("Authorization", key)
 		allocations := testing.AllocsPerRun(20, func() {
-			w := &sink{header: http.Header{}}
+			w := &discarded{header: http.Header{}}
 			if api.ServeHTTP(w, r); w.status != http.StatusOK {
 				t.Fatalf("status %d", w.status)
 			}

@@ -110,10 +110,7 @@ func newShelf(t *testing.T, config marketplace.Config) (*shelf, *marketplace.Cli
 
 func version(t *testing.T, client *marketplace.Client, from svc.Upstream) string {
 	t.Helper()
-	content, err := client.Template(t.Context(), from, "a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must(client.Template(t.Context(), from, "a"))
 	return string(content.Manifest)
 }
 
@@ -210,8 +207,7 @@ func TestWhoseCopy(t *testing.T) {
 				s.tagged("/sub/templates.json", fileEntry)
 				s.tagged("/sub/m.json", `{"version":"1"}`)
 			}
-			_, err := client.Catalog(t.Context(), other, time.Hour)
-			is.NoErr(err)
+			must(client.Catalog(t.Context(), other, time.Hour))
 			version(t, client, other)
 			for i, asked := range s.requests() {
 				is.Equal(strings.HasSuffix(asked, " 200"), i != 1) // each once, and the catalogue compared with one's own
@@ -246,8 +242,7 @@ func TestCopiesAreNotHandedOut(t *testing.T) {
 	s.tagged("/templates.json", `{"templates":[{"id":"a","name":"A","description":"d","category":"c","tags":["t"],"integrations":["i"],"manifest":{"version":"1"}},
 		{"id":"b","name":"B","manifest_file":"m.json"}]}`)
 	for _, id := range []string{"a", "b"} {
-		first, err := client.Template(t.Context(), from, id)
-		is.NoErr(err)
+		first := must(client.Template(t.Context(), from, id))
 		want := fmt.Sprintf("%q %s", first.Tags, first.Manifest)
 		for i := range first.Manifest {
 			first.Manifest[i] = 'x'
@@ -255,8 +250,7 @@ func TestCopiesAreNotHandedOut(t *testing.T) {
 		if id == "a" {
 			*first.Description, *first.Category, first.Tags[0], first.Integrations[0] = "x", "x", "x", "x"
 		}
-		second, err := client.Template(t.Context(), from, id)
-		is.NoErr(err)
+		second := must(client.Template(t.Context(), from, id))
 		is.Equal(fmt.Sprintf("%q %s", second.Tags, second.Manifest), want)
 		if id == "a" {
 			is.Equal(*second.Description+*second.Category+second.Integrations[0], "dci")
@@ -270,26 +264,23 @@ func TestLastGoodCopyStays(t *testing.T) {
 	is := is.New(t)
 	s, client, from := newShelf(t, marketplace.Config{})
 	s.tagged("/templates.json", oneEntry)
-	good, err := client.Catalog(t.Context(), from, time.Hour)
-	is.NoErr(err)
+	good := must(client.Catalog(t.Context(), from, time.Hour))
 	is.Equal(good.Failure, nil)
 
 	s.beforeEach(func(*http.Request) { panic(http.ErrAbortHandler) })
-	stale, err := client.Catalog(t.Context(), from, 0)
-	is.NoErr(err)
+	stale := must(client.Catalog(t.Context(), from, 0))
 	is.Equal(svc.ErrorCode(stale.Failure), svc.CodeSourceFailed)
 	is.Equal(stale.FetchedAt, good.FetchedAt)
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = client.Catalog(cancelled, from, 0)
+	_, err := client.Catalog(cancelled, from, 0)
 	is.True(errors.Is(err, context.Canceled))
 
 	s.beforeEach(nil)
 	s.requests()
 	is.Equal(version(t, client, from), `{"version":"1"}`)
 	is.True(strings.HasSuffix(s.requests()[0], " 304"))
-	fresh, err := client.Catalog(t.Context(), from, time.Hour)
-	is.NoErr(err)
+	fresh := must(client.Catalog(t.Context(), from, time.Hour))
 	is.Equal(fresh.Failure, nil)
 	is.True(fresh.FetchedAt.After(good.FetchedAt)) // confirmed
 }
@@ -308,8 +299,7 @@ func TestCatalogFromItsCopy(t *testing.T) {
 	s, client, from := newShelf(t, marketplace.Config{})
 	begin := time.Now().Round(0)
 	manifest := func(maxAge time.Duration) string {
-		catalog, err := client.Catalog(t.Context(), from, maxAge)
-		is.NoErr(err)
+		catalog := must(client.Catalog(t.Context(), from, maxAge))
 		is.True(!catalog.FetchedAt.Before(begin))
 		is.Equal(catalog.Entries[0].ManifestFile, "m.json")
 		return string(catalog.Entries[0].Content.Manifest)
@@ -344,8 +334,7 @@ func TestCacheIsBounded(t *testing.T) {
 		t.Helper()
 		s.requests()
 		for _, i := range ids {
-			_, err := client.Template(t.Context(), from, fmt.Sprintf("t%d", i))
-			is.NoErr(err)
+			must(client.Template(t.Context(), from, fmt.Sprintf("t%d", i)))
 			if stats := client.CacheStats(); stats.Bytes > 60_000 {
 				t.Errorf("%d bytes are kept", stats.Bytes)
 			}
@@ -385,8 +374,7 @@ func TestCopyThatIsLookedAtStays(t *testing.T) {
 		from.Source.Name = fmt.Sprint(i)
 		version(t, client, from)
 		s.requests()
-		_, err := client.Catalog(t.Context(), looked, time.Hour)
-		is.NoErr(err)
+		must(client.Catalog(t.Context(), looked, time.Hour))
 		is.True(i == 0 || len(s.requests()) == 0)
 	}
 	from.Source.Name = "0"
@@ -399,8 +387,7 @@ func TestNoCache(t *testing.T) {
 	s, client, from := newShelf(t, marketplace.Config{Cache: -1})
 	for range 2 {
 		version(t, client, from)
-		_, err := client.Catalog(t.Context(), from, time.Hour)
-		is.NoErr(err)
+		must(client.Catalog(t.Context(), from, time.Hour))
 	}
 	is.Equal(s.requests(), []string{"/templates.json 200", "/m.json 200", "/templates.json 200", "/templates.json 200", "/m.json 200", "/templates.json 200"})
 	is.Equal(client.CacheStats(), marketplace.CacheStats{Answers: 6})

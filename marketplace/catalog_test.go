@@ -83,12 +83,10 @@ func TestCatalogBadAsAWhole(t *testing.T) {
 func TestRenames(t *testing.T) {
 	is := is.New(t)
 	client, from := serve(t, answer(`{"templates":[],"renames":{"a":"b","\u0062":"c","x":"c"}}`), marketplace.Limits{})
-	catalog, err := client.Catalog(t.Context(), from, 0)
-	is.NoErr(err)
+	catalog := must(client.Catalog(t.Context(), from, 0))
 	is.Equal(catalog.Renames, map[string]string{"a": "b", "b": "c", "x": "c"})
 	client, from = serve(t, answer(`{"templates":[],"renames":null}`), marketplace.Limits{})
-	catalog, err = client.Catalog(t.Context(), from, 0)
-	is.NoErr(err)
+	catalog = must(client.Catalog(t.Context(), from, 0))
 	is.Equal(len(catalog.Renames), 0)
 }
 
@@ -135,8 +133,7 @@ func TestCatalogBadEntries(t *testing.T) {
 	body += `{"\u0069d":"la\"st\u00e9","name":"A","tags":[],"integrations":["a]","b}\\"],"manifest":{"x":` + nested(63) + `}}]}`
 	client, from := serve(t, answer(body), marketplace.Limits{})
 
-	catalog, err := client.Catalog(t.Context(), from, 0)
-	is.NoErr(err)
+	catalog := must(client.Catalog(t.Context(), from, 0))
 	is.Equal(len(catalog.Entries), 2)
 	is.Equal(catalog.Entries[0].ID, "first")
 	is.Equal(catalog.Entries[1].ID, `la"sté`)
@@ -150,16 +147,13 @@ func TestCatalogBadEntries(t *testing.T) {
 		}
 	}
 
-	_, err = client.Template(t.Context(), from, "first")
-	is.NoErr(err)
-	_, err = client.Template(t.Context(), from, "b4")
+	must(client.Template(t.Context(), from, "first"))
+	_, err := client.Template(t.Context(), from, "b4")
 	wantError(t, err, svc.CodeSourceFailed, "entry 12 of the catalogue is bad: name must be a string")
 	_, err = client.Template(t.Context(), from, "twice")
 	wantError(t, err, svc.CodeSourceFailed, "is bad: its id occurs more than once")
-	_, err = client.Template(t.Context(), from, "")
-	wantError(t, err, svc.CodeNotFound)
-	_, err = client.Template(t.Context(), from, "Twice")
-	wantError(t, err, svc.CodeNotFound)
+	wantError(t, errorOf(client.Template(t.Context(), from, "")), svc.CodeNotFound)
+	wantError(t, errorOf(client.Template(t.Context(), from, "Twice")), svc.CodeNotFound)
 }
 
 func TestManifestFileBad(t *testing.T) {
@@ -208,12 +202,11 @@ func TestManifestDigest(t *testing.T) {
 		is.Equal(version(t, client, from), want)
 		is.Equal(len(s.requests()), 1)
 	}
-	catalog, err := client.Catalog(t.Context(), from, 0)
-	is.NoErr(err)
+	catalog := must(client.Catalog(t.Context(), from, 0))
 	is.Equal(string(catalog.Entries[0].Content.Manifest), want) // known, however old
 
 	s.tagged("/m.json", `{"version":"2","b":0}`)
-	_, err = newClient(t, marketplace.Config{AllowOrigins: []string{from.URL}}).Manifest(t.Context(), upstream(from.URL), catalog.Entries[0])
+	_, err := newClient(t, marketplace.Config{AllowOrigins: []string{from.URL}}).Manifest(t.Context(), upstream(from.URL), catalog.Entries[0])
 	wantError(t, err, svc.CodeSourceFailed, "entry 0 of the catalogue is bad: its manifest_file does not match the manifest_digest of the catalogue")
 	s.tagged("/templates.json", withDigest(digest(`{"b":0,"version":"2"}`)))
 	is.Equal(version(t, client, from), `{"version":"2","b":0}`)
@@ -229,8 +222,7 @@ func TestBadDigests(t *testing.T) {
 		`"manifest_file":"m.json","manifest_digest":7`:                                     "manifest_digest must be a string",
 		`"manifest_file":"m.json","manifest_digest":""`:                                    "manifest_digest must not be empty",
 	} {
-		catalog, err := marketplace.ParseCatalog([]byte(`{"templates":[{"id":"a","name":"A",` + text + `}]}`))
-		is.NoErr(err)
+		catalog := must(marketplace.ParseCatalog([]byte(`{"templates":[{"id":"a","name":"A",` + text + `}]}`)))
 		problem := ""
 		for _, p := range catalog.Problems {
 			problem = p.Reason
@@ -243,11 +235,9 @@ func TestBadDigests(t *testing.T) {
 func TestManifest(t *testing.T) {
 	is := is.New(t)
 	s, client, from := newShelf(t, marketplace.Config{})
-	catalog, err := client.Catalog(t.Context(), from, 0)
-	is.NoErr(err)
+	catalog := must(client.Catalog(t.Context(), from, 0))
 	s.requests()
-	manifest, err := client.Manifest(t.Context(), from, catalog.Entries[0])
-	is.NoErr(err)
+	manifest := must(client.Manifest(t.Context(), from, catalog.Entries[0]))
 	is.Equal(string(manifest), `{"version":"1"}`)
 	is.Equal(len(s.requests()), 1)
 	for _, path := range []string{"../m.json", "/m.json", "%2e%2e/m.json", "https://h/m.json"} {
@@ -255,10 +245,9 @@ func TestManifest(t *testing.T) {
 		wantError(t, err, svc.CodeSourceFailed, "its manifest_file must")
 	}
 	is.Equal(len(s.requests()), 0)
-	inline, err := client.Manifest(t.Context(), from, svc.CatalogEntry{Content: svc.Content{Manifest: []byte(`{}`)}})
-	is.NoErr(err)
+	inline := must(client.Manifest(t.Context(), from, svc.CatalogEntry{Content: svc.Content{Manifest: []byte(`{}`)}}))
 	is.Equal(string(inline), `{}`)
-	_, err = client.Manifest(t.Context(), upstream("http://127.0.0.1:1"), catalog.Entries[0])
+	_, err := client.Manifest(t.Context(), upstream("http://127.0.0.1:1"), catalog.Entries[0])
 	wantError(t, err, svc.CodeSourceFailed, "its address")
 }
 
@@ -266,8 +255,7 @@ func TestManifest(t *testing.T) {
 func TestCatalogRevision(t *testing.T) {
 	is := is.New(t)
 	revision := func(text string) string {
-		catalog, err := marketplace.ParseCatalog([]byte(text))
-		is.NoErr(err)
+		catalog := must(marketplace.ParseCatalog([]byte(text)))
 		return catalog.Revision
 	}
 	is.Equal(revision(fileEntry), revision(" "+fileEntry+"\n"))
@@ -283,10 +271,7 @@ func published(t *testing.T) string {
 	if root := os.Getenv("SVC_CATALOGUES"); root != "" {
 		candidates = append(candidates, root)
 	} else {
-		at, err := os.Getwd()
-		if err != nil {
-			t.Fatal(err)
-		}
+		at := must(os.Getwd())
 		for ; at != filepath.Dir(at); at = filepath.Dir(at) {
 			candidates = append(candidates, filepath.Join(at, "shared", "catalogues"))
 		}
@@ -306,9 +291,7 @@ func published(t *testing.T) string {
 func compact(t *testing.T, data []byte) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := json.Compact(&b, data); err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(json.Compact(&b, data))
 	return b.String()
 }
 
@@ -320,19 +303,15 @@ func TestPublishedCatalogue(t *testing.T) {
 	for _, url := range []string{"fs://agent-memory", server.URL} {
 		t.Run(url, func(t *testing.T) {
 			is := is.New(t)
-			catalog, err := client.Catalog(t.Context(), upstream(url), 0)
-			is.NoErr(err)
+			catalog := must(client.Catalog(t.Context(), upstream(url), 0))
 			is.Equal(len(catalog.Entries), 8)
 			is.Equal(len(catalog.Problems), 0)
 			for _, entry := range catalog.Entries {
-				content, err := client.Template(t.Context(), upstream(url), entry.ID)
-				is.NoErr(err)
+				content := must(client.Template(t.Context(), upstream(url), entry.ID))
 				is.True(entry.ManifestFile != "")
-				file, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(entry.ManifestFile)))
-				is.NoErr(err)
+				file := must(os.ReadFile(filepath.Join(dir, filepath.FromSlash(entry.ManifestFile))))
 				is.Equal(string(content.Manifest), compact(t, file))
-				_, err = content.Revision()
-				is.NoErr(err)
+				must(content.Revision())
 			}
 		})
 	}

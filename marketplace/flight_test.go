@@ -76,13 +76,9 @@ func TestOthersMemoriesAreNotWaitedFor(t *testing.T) {
 	remembering, memory := from, &busy{keeping: make(chan struct{}), let: make(chan struct{})}
 	remembering.Memory = memory
 	done := make(chan error)
-	go func() {
-		_, err := client.Catalog(t.Context(), remembering, 0)
-		done <- err
-	}()
+	go func() { done <- errorOf(client.Catalog(t.Context(), remembering, 0)) }()
 	<-memory.keeping
-	_, err := client.Catalog(t.Context(), from, 0)
-	is.NoErr(err)
+	must(client.Catalog(t.Context(), from, 0))
 	close(memory.let)
 	is.NoErr(<-done)
 }
@@ -98,10 +94,7 @@ func TestOthersAreNotWaitedFor(t *testing.T) {
 	for _, token := range []svc.Secret{"one", "two"} {
 		mine := from
 		mine.Token = token
-		go func() {
-			_, err := client.Template(t.Context(), mine, "a")
-			errs <- err
-		}()
+		go func() { errs <- errorOf(client.Template(t.Context(), mine, "a")) }()
 	}
 	<-asked
 	<-asked
@@ -119,10 +112,7 @@ func TestWhoAskedFirstLeaves(t *testing.T) {
 	s.beforeEach(func(*http.Request) { asked <- struct{}{}; <-goOn })
 	call := func(ctx context.Context) chan error {
 		err := make(chan error, 1)
-		go func() {
-			_, e := client.Template(ctx, from, "a")
-			err <- e
-		}()
+		go func() { err <- errorOf(client.Template(ctx, from, "a")) }()
 		return err
 	}
 	leaving, leave := context.WithCancel(t.Context())
@@ -160,10 +150,7 @@ func TestAllLeave(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	errs := make(chan error)
 	for range 3 {
-		go func() {
-			_, err := client.Template(ctx, from, "a")
-			errs <- err
-		}()
+		go func() { errs <- errorOf(client.Template(ctx, from, "a")) }()
 	}
 	<-asked
 	until(t, func() bool { return client.Waiting() == 3 })
@@ -184,15 +171,11 @@ func TestWaitingIsBoundedByOnesOwnContext(t *testing.T) {
 	goOn := make(chan struct{})
 	s.beforeEach(func(*http.Request) { <-goOn })
 	patient := make(chan error)
-	go func() {
-		_, err := client.Template(t.Context(), from, "a")
-		patient <- err
-	}()
+	go func() { patient <- errorOf(client.Template(t.Context(), from, "a")) }()
 	until(t, func() bool { return client.Waiting() == 1 })
 	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	_, err := client.Template(short, from, "a")
-	wantError(t, err, svc.CodeSourceTimeout, "did not arrive in time")
+	wantError(t, errorOf(client.Template(short, from, "a")), svc.CodeSourceTimeout, "did not arrive in time")
 	close(goOn)
 	is.NoErr(<-patient)
 }
@@ -248,10 +231,7 @@ func TestManyLargeAnswersAtOnce(t *testing.T) {
 				Reading: budget, Limits: marketplace.Limits{Catalog: limit}})
 			errs := make(chan error)
 			for i := range sources {
-				go func() {
-					_, err := client.Catalog(t.Context(), of(test.owner(i), server.URL, i), 0)
-					errs <- err
-				}()
+				go func() { errs <- errorOf(client.Catalog(t.Context(), of(test.owner(i), server.URL, i), 0)) }()
 			}
 			for range sources {
 				is.NoErr(<-errs)
@@ -297,10 +277,7 @@ func TestWaitsEnd(t *testing.T) {
 	slow := blocked{shop, make(chan struct{}), make(chan struct{})}
 	client := newClient(t, marketplace.Config{Files: map[string]fs.FS{"slow": slow, "shop": shop}, Reading: 8 << 20})
 	held := make(chan error)
-	go func() {
-		_, err := client.Catalog(t.Context(), of("alice", "fs://slow", 1), 0)
-		held <- err
-	}()
+	go func() { held <- errorOf(client.Catalog(t.Context(), of("alice", "fs://slow", 1), 0)) }()
 	<-slow.reading
 
 	client.SetWait(30 * time.Millisecond)
@@ -308,8 +285,7 @@ func TestWaitsEnd(t *testing.T) {
 	wantError(t, err, svc.CodeUnavailable, "its catalogue waited too long for other answers that this server is reading: try again")
 	is.True(errors.Is(err, svc.ErrSourceWaits))
 	for _, from := range []svc.Upstream{of("alice", "fs://shop", 2), of("bob", "fs://shop", 1), of("", "fs://shop", 1)} {
-		_, err = client.Catalog(t.Context(), from, 0)
-		is.NoErr(err)
+		must(client.Catalog(t.Context(), from, 0))
 	}
 	client.SetWait(time.Minute)
 	ctx, leave := context.WithCancel(t.Context())
@@ -334,7 +310,6 @@ func TestWaitsEnd(t *testing.T) {
 
 // A source that sends slowly does not keep its turn while others wait.
 func TestSlowReadersMakeRoom(t *testing.T) {
-	is := is.New(t)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte(padded(1)))
 		if strings.HasPrefix(r.URL.Path, "/1/") {
@@ -347,13 +322,9 @@ func TestSlowReadersMakeRoom(t *testing.T) {
 		Limits: marketplace.Limits{Catalog: 2 << 20}})
 	client.SetWait(600 * time.Millisecond)
 	slow := make(chan error)
-	go func() {
-		_, err := client.Catalog(t.Context(), of("alice", server.URL, 1), 0)
-		slow <- err
-	}()
+	go func() { slow <- errorOf(client.Catalog(t.Context(), of("alice", server.URL, 1), 0)) }()
 	until(t, func() bool { bytes, _ := client.Read(); return bytes > 0 })
-	_, err := client.Catalog(t.Context(), of("alice", server.URL, 2), 0)
-	is.NoErr(err)
+	must(client.Catalog(t.Context(), of("alice", server.URL, 2), 0))
 	wantError(t, <-slow, svc.CodeSourceTimeout, "its catalogue did not arrive in time")
 }
 

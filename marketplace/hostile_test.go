@@ -37,7 +37,6 @@ var hostile = map[string]struct {
 	// The body.
 	"endless, no length":        {then(ok(), forEver(" ")), large},
 	"endless chunks":            {then(ok(chunked), forEver(chunk(strings.Repeat(" ", 4096)))), large},
-	"endless small chunks":      {then(ok(chunked), forEver(chunk(" "))), large},
 	"endless, announced":        {then(ok(length(1<<30)), forEver(" ")), large},
 	"announced and not sent":    {then(ok(length(1<<40)), silence), large},
 	"one byte too many":         {say(ok(length(hostileLimit+1)), strings.Repeat(" ", hostileLimit+1)), large},
@@ -48,8 +47,6 @@ var hostile = map[string]struct {
 	"not JSON":                  {say(ok(), "templates: []"), noJSON},
 	"two documents":             {say(ok(), oneEntry, oneEntry), noJSON},
 	"deep arrays":               {say(ok(), strings.Repeat("[", hostileLimit)), "nested deeper"},
-	"deep objects":              {say(ok(), strings.Repeat(`{"":`, hostileLimit/4)), "nested deeper"},
-	"deep and closed":           {say(ok(), nested(hostileLimit/2)), "nested deeper"},
 	"deep in an entry":          {say(ok(), `{"templates":[{"id":"a","name":"A","manifest":{"x":`, nested(1000), `}}]}`), "nested deeper"},
 	"a key twice": {say(ok(), `{"`, strings.Repeat("k", 100_000), `":1,"`, strings.Repeat("k", 100_000), `":1}`),
 		"kkk… is a duplicate key"},
@@ -58,90 +55,60 @@ var hostile = map[string]struct {
 	// Its length.
 	"length too long":  {say(ok(length(len(oneEntry)+1)), oneEntry), damaged},
 	"length too short": {say(ok(length(len(oneEntry)-1)), oneEntry), noJSON},
-	"length negative":  {say(ok("Content-Length: -1"), oneEntry), unreachable},
 	"largest length":   {say(ok("Content-Length: 9223372036854775807"), oneEntry), large},
-	"two lengths":      {say(ok(length(len(oneEntry)), length(1)), oneEntry), unreachable},
 
 	// Its chunks.
 	"no last chunk":           {say(ok(chunked), chunk(oneEntry)), damaged},
 	"chunk cut off":           {say(ok(chunked), "ffff\r\n", oneEntry), damaged},
-	"chunk size no number":    {say(ok(chunked), "zz\r\n", oneEntry, "\r\n0\r\n\r\n"), damaged},
-	"chunk extensions":        {then(ok(chunked), forEver("1;"+strings.Repeat("x", 1000)+"\r\n \r\n")), damaged},
 	"endless chunk extension": {then(ok(chunked)+"1;", forEver("x")), damaged},
-	"endless chunk size":      {then(ok(chunked), forEver("0")), damaged},
-	"trailers, very many":     {then(ok(chunked, "Trailer: X")+chunk(oneEntry)+"0\r\n", forEver("X: y\r\n")), damaged},
 	"trailer, endless":        {then(ok(chunked)+chunk(oneEntry)+"0\r\nX: ", forEver("x")), damaged},
-	"trailer, malformed":      {say(ok(chunked), chunk(oneEntry), "0\r\nno colon\r\n\r\n"), damaged},
 	"unknown transfer":        {say(ok("Transfer-Encoding: gzip"), oneEntry), unreachable},
 
 	// Its encoding.
 	"gzip bomb":                  {then(ok(gzipped), forEver(zipped(strings.Repeat(" ", 1<<20)))), large},
 	"gzip bomb of one member":    {say(ok(gzipped), zipped(strings.Repeat(" ", 64<<20))), large},
-	"gzip bomb in chunks":        {then(ok(gzipped, chunked), forEver(chunk(zipped(strings.Repeat(" ", 1<<20))))), large},
 	"gzip of nothing, endless":   {then(ok(gzipped), forEver(zipped(""))), large},
-	"gzip in gzip":               {say(ok(gzipped), zipped(zipped(strings.Repeat(" ", 1<<20)))), noJSON},
 	"gzip in gzip, announced":    {say(ok("Content-Encoding: gzip, gzip"), zipped(zipped(oneEntry))), encoding},
 	"gzip announced twice":       {say(ok(gzipped, gzipped), zipped(zipped(oneEntry))), encoding},
 	"gzip cut off":               {say(ok(gzipped), zipped(oneEntry)[:50]), damaged},
 	"gzip, then rubbish":         {say(ok(gzipped), zipped(oneEntry), "rubbish"), damaged},
 	"gzip, checksum wrong":       {say(ok(gzipped), zipped(oneEntry)[:len(zipped(oneEntry))-8], "12345678"), damaged},
 	"gzip in name only":          {say(ok(gzipped), oneEntry), damaged},
-	"gzip of nothing":            {say(ok(gzipped, length(0))), damaged},
 	"gzip with an endless name":  {then(ok(gzipped)+"\x1f\x8b\x08\x08\x00\x00\x00\x00\x00\xff", forEver("x")), damaged},
-	"gzip with a large extra":    {say(ok(gzipped), "\x1f\x8b\x08\x04\x00\x00\x00\x00\x00\xff\xff\xff", strings.Repeat("x", 1<<16)), damaged},
 	"brotli":                     {say(ok("Content-Encoding: br"), oneEntry), encoding},
 	"x-gzip":                     {say(ok("Content-Encoding: x-gzip"), zipped(oneEntry)), encoding},
-	"encoding unknown":           {say(ok("Content-Encoding: \x01\xff"), oneEntry), unreachable},
 	"encoding empty":             {say(ok("Content-Encoding: "), oneEntry), encoding},
 	"HTML":                       {say(okAs("text/html"), oneEntry), page},
 	"HTML, parameters malformed": {say(okAs("TEXT/html ;charset=a; charset=b"), oneEntry), page},
 	"HTML, not said":             {say(ok(), "<!doctype html><title>Sign in</title>"), page},
-	"an image":                   {say(okAs("image/png"), "\x89PNG\r\n\x1a\n"), noJSON},
 	"parts":                      {say(okAs("multipart/mixed; boundary=x"), "--x\r\n\r\n", oneEntry, "\r\n--x--"), noJSON},
 
 	// The head.
 	"an endless header":       {then("HTTP/1.1 200 OK\r\nX: ", forEver("x")), unreachable},
-	"headers, very many":      {then("HTTP/1.1 200 OK\r\n", forEver("X: y\r\n")), unreachable},
 	"100 KB of headers":       {say(ok("X: "+strings.Repeat("x", 100<<10)), oneEntry), unreachable},
-	"an endless status":       {then("HTTP/1.1 200 ", forEver("O")), unreachable},
 	"HTTP/0.9":                {say(oneEntry), unreachable},
-	"HTTP/0.9, endless":       {then("", forEver("{")), unreachable},
-	"another protocol":        {say("SSH-2.0-OpenSSH_9.9\r\n"), unreachable},
-	"HTTP/2, not asked for":   {say("\x00\x00\x00\x04\x00\x00\x00\x00\x00"), unreachable},
-	"status unknown":          {say("HTTP/1.1 999 OK\r\n\r\n", oneEntry), "answered 999"},
 	"1xx flood":               {then("", forEver("HTTP/1.1 100 Continue\r\n\r\n")), unreachable},
-	"103 flood":               {then("", forEver("HTTP/1.1 103 Early Hints\r\nLink: <x>\r\n\r\n")), unreachable},
 	"101":                     {say("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", oneEntry), "answered 101"},
-	"204":                     {say("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"), "answered 204"},
 	"206":                     {say("HTTP/1.1 206 Partial Content\r\nConnection: close\r\n\r\n", oneEntry), "answered 206"},
 	"304, not asked for":      {say("HTTP/1.1 304 Not Modified\r\nConnection: close\r\n\r\n"), "answered 304"},
 	"500, endless":            {then("HTTP/1.1 500 Oops\r\n\r\n", forEver("x")), "answered 500"},
 	"a redirect to itself":    {say(moved("/templates.json")), "redirects too often"},
 	"a redirect to nowhere":   {say("HTTP/1.1 302 Found\r\nConnection: close\r\n\r\n"), "answered 302 without a Location"},
-	"a redirect with a CR":    {say(moved("/x\rX-Injected: y")), unreachable},
 	"a redirect over 2 lines": {say(moved("http://127.0.0.1:1/\r\n x")), "is plain http"},
 	"a redirect, endless":     {then("HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n", forEver("x")), "is plain http"},
 	"a huge redirect":         {say(moved("/" + strings.Repeat("x", 100<<10))), unreachable},
 
 	// Other answers than a catalogue.
-	"401":      {say("HTTP/1.1 401 Unauthorized\r\nConnection: close\r\n\r\n"), "answered 401"},
 	"404":      {say("HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\n"), "answered 404"},
-	"503":      {say("HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\r\n"), "answered 503"},
 	"not ours": {say(ok(), `{"templates":1}`), `must be an object with an array "templates"`},
 	"XHTML":    {say(okAs("application/xhtml+xml"), oneEntry), page},
 
 	// The connection.
-	"reset at once":        {reset, unreachable},
-	"closed at once":       {func(net.Conn) {}, unreachable},
-	"reset when asked":     {then("", reset), unreachable},
-	"closed when asked":    {say(), unreachable},
-	"reset in the headers": {then("HTTP/1.1 200 OK\r\nContent-Type: appl", reset), unreachable},
-	"reset in the body":    {then(ok(length(1000))+oneEntry[:20], reset), "its catalogue "}, // what was sent before may be lost
-	"reset in a chunk":     {then(ok(chunked)+"40\r\n{", reset), "its catalogue "},
-	"reset in gzip":        {then(ok(gzipped)+zipped(oneEntry)[:15], reset), "its catalogue "},
-	"closed in the body":   {say(ok(length(1000)), oneEntry[:20]), damaged},
-	"closed in a chunk":    {say(ok(chunked), "40\r\n", oneEntry[:20]), damaged},
-	"closed in gzip":       {say(ok(gzipped), zipped(oneEntry)[:15]), damaged},
+	"reset at once":      {reset, unreachable},
+	"closed at once":     {func(net.Conn) {}, unreachable},
+	"reset in the body":  {then(ok(length(1000))+oneEntry[:20], reset), "its catalogue "}, // what was sent before may be lost
+	"reset in gzip":      {then(ok(gzipped)+zipped(oneEntry)[:15], reset), "its catalogue "},
+	"closed in the body": {say(ok(length(1000)), oneEntry[:20]), damaged},
 }
 
 // newHostile returns a client with a good copy of a source, and the source, which can then answer
@@ -169,13 +136,11 @@ func wantStale(t *testing.T, client *marketplace.Client, from svc.Upstream, good
 	if len(err.Error()) > 1000 {
 		t.Errorf("the log gets %d bytes", len(err.Error()))
 	}
-	stale, err := client.Catalog(ctx, from, 0)
-	is.NoErr(err)
+	stale := must(client.Catalog(ctx, from, 0))
 	wantError(t, stale.Failure, code, want)
 	is.Equal(stale.Entries, good.Entries)
 	is.Equal(stale.FetchedAt, good.FetchedAt)
-	young, err := client.Catalog(ctx, from, time.Hour)
-	is.NoErr(err)
+	young := must(client.Catalog(ctx, from, time.Hour))
 	is.Equal(young.Failure, nil) // it was not asked
 	is.Equal(young.Entries, good.Entries)
 }
@@ -226,31 +191,18 @@ var slowAnswers = map[string]map[string]speech{
 	"head": {
 		"never read":             func(conn net.Conn) { silence(conn) },
 		"never answered":         then("", silence),
-		"silent in the status":   then("HTTP/1.1 2", silence),
-		"silent in the headers":  then("HTTP/1.1 200 OK\r\nX: ", silence),
 		"a header for ever":      then("HTTP/1.1 200 OK\r\nX: ", dripping("x")),
-		"headers for ever":       then("HTTP/1.1 200 OK\r\n", dripping("X: y\r\n")),
-		"a status for ever":      then("HTTP/1.1 200 ", dripping("O")),
 		"silent after a 100":     then("HTTP/1.1 100 Continue\r\n\r\n", silence),
-		"silent in a redirect":   then("HTTP/1.1 302 Found\r\nLocation: /x", silence),
 		"half closed, and quiet": then("", func(conn net.Conn) { _ = conn.(*net.TCPConn).CloseRead(); dripping("H")(conn) }),
 	},
 	"body": {
-		"silent":                 then(ok(length(100)), silence),
-		"silent, no length":      then(ok(), silence),
-		"silent before the end":  then(ok(length(len(oneEntry)+1))+oneEntry, silence),
-		"a body for ever":        then(ok(), dripping(" ")),
-		"an announced body":      then(ok(length(hostileLimit))+oneEntry, dripping(" ")),
-		"chunks for ever":        then(ok(chunked), dripping(chunk(" "))),
-		"silent in a chunk size": then(ok(chunked)+"4", silence),
-		"silent in a chunk":      then(ok(chunked)+"40\r\n{", silence),
-		"chunk extensions":       then(ok(chunked)+"1;", dripping("x")),
-		"silent in trailers":     then(ok(chunked)+chunk(oneEntry)+"0\r\nX: ", silence),
-		"trailers for ever":      then(ok(chunked)+chunk(oneEntry)+"0\r\n", dripping("X: y\r\n")),
-		"a gzip head for ever":   then(ok(gzipped)+"\x1f\x8b\x08\x08\x00\x00\x00\x00\x00\xff", silence),
-		"gzip of nothing":        then(ok(gzipped), dripping(zipped(""))),
-		"gzip for ever":          then(ok(gzipped), dripping(zipped(" "))),
-		"silent in gzip":         then(ok(gzipped)+zipped(oneEntry)[:15], silence),
+		"silent":                then(ok(length(100)), silence),
+		"silent before the end": then(ok(length(len(oneEntry)+1))+oneEntry, silence),
+		"a body for ever":       then(ok(), dripping(" ")),
+		"silent in a chunk":     then(ok(chunked)+"40\r\n{", silence),
+		"trailers for ever":     then(ok(chunked)+chunk(oneEntry)+"0\r\n", dripping("X: y\r\n")),
+		"gzip for ever":         then(ok(gzipped), dripping(zipped(" "))),
+		"silent in gzip":        then(ok(gzipped)+zipped(oneEntry)[:15], silence),
 	},
 }
 
@@ -273,10 +225,7 @@ func TestSlowAnswers(t *testing.T) {
 
 // One source never accepts a connection; the name of another never resolves.
 func TestSlowConnections(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
 	defer listener.Close()
 	address := listener.Addr().String()
 	for what, url := range map[string]string{
@@ -290,8 +239,7 @@ func TestSlowConnections(t *testing.T) {
 			}
 			client := newClient(t, config)
 			client.SetResolver((&names{silent: true}).resolver(), nil)
-			_, err := client.Template(aMinute(t), upstream(url), "a")
-			wantError(t, err, svc.CodeSourceTimeout, late)
+			wantError(t, errorOf(client.Template(aMinute(t), upstream(url), "a")), svc.CodeSourceTimeout, late)
 		})
 	}
 }

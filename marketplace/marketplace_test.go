@@ -21,10 +21,7 @@ import (
 
 func newClient(t testing.TB, config marketplace.Config) *marketplace.Client {
 	t.Helper()
-	client, err := marketplace.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must(marketplace.New(config))
 	t.Cleanup(client.CloseIdleConnections)
 	return client
 }
@@ -106,23 +103,18 @@ func TestTemplateFromServer(t *testing.T) {
 	from.URL += "/dir//"
 	is.NoErr(client.CheckURL(from.URL))
 
-	content, err := client.Template(t.Context(), from, "inline")
-	is.NoErr(err)
+	content := must(client.Template(t.Context(), from, "inline"))
 	is.Equal(content, svc.Content{Name: "In line", Description: text(""), Integrations: []string{}, Tags: []string{"b", "a", "b"},
 		Manifest: json.RawMessage(`{"version":"1","n":1.10,"big":12345678901234567890,"a":"\u00e9"}`)})
 
-	content, err = client.Template(t.Context(), from, "file")
-	is.NoErr(err)
+	content = must(client.Template(t.Context(), from, "file"))
 	is.Equal(content, svc.Content{Name: "File", Category: text("c"), Integrations: []string{"x"}, Tags: []string{},
 		Manifest: json.RawMessage(`{"version":"2","x":1e400}`)})
 
-	_, err = client.Template(t.Context(), from, "other")
-	wantError(t, err, svc.CodeNotFound, `no such template`)
-	_, err = client.Template(t.Context(), from, "")
-	wantError(t, err, svc.CodeNotFound)
+	wantError(t, errorOf(client.Template(t.Context(), from, "other")), svc.CodeNotFound, `no such template`)
+	wantError(t, errorOf(client.Template(t.Context(), from, "")), svc.CodeNotFound)
 
-	catalog, err := client.Catalog(t.Context(), from, 0)
-	is.NoErr(err)
+	catalog := must(client.Catalog(t.Context(), from, 0))
 	is.Equal(len(catalog.Entries), 2)
 	is.Equal(catalog.Entries[1].ManifestFile, "m/the file.json")
 	is.Equal(catalog.Entries[1].Content.Manifest, nil)
@@ -205,3 +197,14 @@ func TestNoProxy(t *testing.T) {
 		}
 	}
 }
+
+// must returns the value of a call that does not fail.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+// errorOf returns the error of a call.
+func errorOf[T any](_ T, err error) error { return err }

@@ -171,9 +171,7 @@ func TestBytesAreReal(t *testing.T) {
 			before, counted := heap(), client.CacheStats().Bytes
 			for i := range 4 {
 				from.Source.Name = fmt.Sprint(i)
-				if _, err := client.Catalog(t.Context(), from, time.Hour); err != nil {
-					t.Fatal(err)
-				}
+				must(client.Catalog(t.Context(), from, time.Hour))
 			}
 			taken := heap() - before
 			counted = client.CacheStats().Bytes - counted

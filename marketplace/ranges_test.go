@@ -131,9 +131,7 @@ func TestNamesInSpecialRanges(t *testing.T) {
 			first, last := ends(block)
 			for _, addr := range []netip.Addr{first, last} {
 				client, admitted := resolving(t, marketplace.Config{}, []string{addr.String()})
-				if err := client.CheckURL("https://inside.example"); err != nil {
-					t.Fatal(err)
-				}
+				is.New(t).NoErr(client.CheckURL("https://inside.example"))
 				err := refuses(t, client, upstream("https://inside.example"))
 				if len(*admitted) > 0 {
 					t.Errorf("%s: %s is dialled", purpose, *admitted)

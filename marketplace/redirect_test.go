@@ -166,8 +166,7 @@ func TestTokenStaysHome(t *testing.T) {
 			client, asked := newWeb(t, test.handlers)
 			from := upstream(test.url)
 			from.Token = "s3cr3t"
-			_, err := client.Template(t.Context(), from, "a")
-			is.NoErr(err)
+			must(client.Template(t.Context(), from, "a"))
 			is.Equal(*asked, test.asked)
 		})
 	}
@@ -193,8 +192,7 @@ func TestTokenToOtherScheme(t *testing.T) {
 	})
 	from := upstream("https://one.example")
 	from.Token = "s3cr3t"
-	_, err := client.Template(t.Context(), from, "a")
-	is.NoErr(err)
+	must(client.Template(t.Context(), from, "a"))
 	is.Equal(tokens, []string{"http "})
 	is.Equal(*asked, []string{"one.example/templates.json Bearer s3cr3t", "one.example/back"})
 }

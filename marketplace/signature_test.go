@@ -70,8 +70,7 @@ func TestSigned(t *testing.T) {
 	from.SigningKey = acme.public()
 	s.publish(acme, series("1", 7, `"expires":"2999-01-02T03:04:05Z",`))
 	is.Equal(version(t, client, from), `{"version":"1"}`)
-	catalog, err := client.Catalog(t.Context(), from, time.Minute)
-	is.NoErr(err)
+	catalog := must(client.Catalog(t.Context(), from, time.Minute))
 	is.Equal(catalog.Serial, int64(7))
 	is.Equal(catalog.Expires, time.Date(2999, 1, 2, 3, 4, 5, 0, time.UTC))
 	is.Equal(version(t, client, from), `{"version":"1"}`)
@@ -82,8 +81,7 @@ func TestSigned(t *testing.T) {
 	is.Equal(len(s.requests()), 2)
 
 	from.SigningKey = nil // the serial of an unsigned catalogue does not count
-	catalog, err = client.Catalog(t.Context(), from, 0)
-	is.NoErr(err)
+	catalog = must(client.Catalog(t.Context(), from, 0))
 	is.Equal(catalog.Serial, int64(0))
 }
 
@@ -133,8 +131,7 @@ func TestBadlySigned(t *testing.T) {
 			if strings.Contains(name, "manifest that") {
 				return // the catalogue itself is good
 			}
-			catalog, err := client.Catalog(t.Context(), from, 0)
-			is.NoErr(err)
+			catalog := must(client.Catalog(t.Context(), from, 0))
 			is.True(catalog.Failure != nil)
 			is.Equal(string(catalog.Entries[0].Content.Manifest), `{"version":"1"}`)
 		})

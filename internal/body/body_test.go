@@ -2,6 +2,7 @@ package body_test
 
 import (
 	"errors"
+	"io"
 	"maps"
 	"net/http/httptest"
 	"net/url"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/extsvc/svc/internal/body"
 )
@@ -105,4 +107,18 @@ func FuzzForm(f *testing.F) {
 			t.Fatalf("%q is %q, and as %q it is %q: %v", raw, read, written, again, err)
 		}
 	})
+}
+
+// A body that ends too early is none, whatever its beginning says.
+func TestReadToTheEnd(t *testing.T) {
+	for _, fault := range []error{io.ErrUnexpectedEOF, errors.New("reset")} {
+		r := httptest.NewRequest("POST", "/", io.MultiReader(strings.NewReader(`{}`), iotest.ErrReader(fault)))
+		r.Header.Set("Content-Type", "application/json")
+		for _, r.ContentLength = range []int64{3, -1} {
+			_, err := body.Read(httptest.NewRecorder(), r, 100, body.JSON)
+			if wrong, _ := errors.AsType[*body.Error](err); wrong == nil || wrong.Code != body.Invalid {
+				t.Errorf("%v: %v", fault, err)
+			}
+		}
+	}
 }

@@ -72,10 +72,7 @@ func helper() { _ = adminpage.NewTenants(nil, adminpage.Options{}).Mount }
 func unexampled(t *testing.T, set *token.FileSet, files []*ast.File, of string) (without []string) {
 	t.Helper()
 	from := compiled(t, set, files)
-	pkg, err := from.Import(of)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pkg := must(from.Import(of))
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
 	config := types.Config{Importer: from, Error: func(error) {}} // of names in other files
 	_, _ = config.Check(of+"_test", set, files, info)
@@ -145,10 +142,7 @@ func compiled(t *testing.T, set *token.FileSet, files []*ast.File) types.Importe
 	}
 	list := exec.CommandContext(t.Context(), "go", append([]string{"list", "-export", "-deps", "-f",
 		"{{if .Export}}{{.ImportPath}} {{.Export}}{{end}}"}, slices.Sorted(maps.Keys(imports))...)...)
-	lines, err := list.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lines := must(list.Output())
 	export := map[string]string{}
 	for line := range strings.Lines(string(lines)) {
 		name, file, _ := strings.Cut(strings.TrimSpace(line), " ")

@@ -47,23 +47,14 @@ var nouns = []string{
 func count(t *testing.T, root fs.FS) house {
 	t.Helper()
 	h := house{public: map[string]int{}, private: map[string]int{}}
-	names, err := fs.Glob(root, "*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := must(fs.Glob(root, "*.go"))
 	set, files := token.NewFileSet(), []*ast.File{}
 	for _, name := range names {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
-		src, err := fs.ReadFile(root, name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		file, err := parser.ParseFile(set, name, src, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		src := must(fs.ReadFile(root, name))
+		file := must(parser.ParseFile(set, name, src, parser.SkipObjectResolution))
 		h.files++
 		h.see(file)
 		h.modes += bytes.Count(src, []byte("copies == nil")) + bytes.Count(src, []byte("copies != nil"))

@@ -264,10 +264,7 @@ func documented(t *testing.T, dir string) (of *godoc.Package, texts map[string]s
 			}
 		})
 	}
-	of, err := godoc.NewFromFiles(set, files, path.Join(ours, dir), godoc.PreserveAST)
-	if err != nil {
-		t.Fatal(err)
-	}
+	of = must(godoc.NewFromFiles(set, files, path.Join(ours, dir), godoc.PreserveAST))
 	return of, texts
 }
 
@@ -351,10 +348,7 @@ func TestEveryExportIsDocumented(t *testing.T) {
 			if strings.HasSuffix(name, "_test.go") {
 				continue
 			}
-			file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
-			if err != nil {
-				t.Fatal(err)
-			}
+			file := must(parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments))
 			said = said || file.Doc != nil
 			for _, declaration := range file.Decls {
 				for _, symbol := range undocumented(declaration) {
@@ -427,15 +421,9 @@ func TestEveryNounHasAnExample(t *testing.T) {
 // examples returns the names of the examples in the documentation of the package in a directory.
 func examples(t *testing.T, dir string) (all []string) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must(filepath.Glob(filepath.Join(dir, "*_test.go")))
 	for _, name := range files {
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := must(parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution))
 		for _, declaration := range file.Decls {
 			f, is := declaration.(*ast.FuncDecl)
 			if is && strings.HasPrefix(f.Name.Name, "Example") && strings.HasSuffix(file.Name.Name, "_test") {

@@ -49,10 +49,7 @@ func isMarked(sentence string) bool {
 // marksOfComments returns the sentences with marks in the comments of a Go file.
 func marksOfComments(t *testing.T, name, text string) (marked []string) {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), name, text, parser.ParseComments|parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must(parser.ParseFile(token.NewFileSet(), name, text, parser.ParseComments|parser.SkipObjectResolution))
 	for _, comment := range file.Comments {
 		for paragraph := range strings.SplitSeq(comment.Text(), "\n\n") {
 			for _, s := range sentences(strings.Join(strings.Fields(paragraph), " ")) {
@@ -305,10 +302,7 @@ func TestDiagrams(t *testing.T) {
 		t.Fatal(files, err)
 	}
 	for _, name := range files {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must(os.ReadFile(name))
 		if err := xml.Unmarshal(text, new(struct{})); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -222,8 +222,7 @@ func TestNothingIsCompiledTwice(t *testing.T) {
 	is := is.New(t)
 	command := exec.CommandContext(t.Context(), "go", "list", "-test", "-deps",
 		"-f", "{{if .ForTest}}{{.ImportPath}} {{.ForTest}}{{end}}", "./...")
-	list, err := command.Output()
-	is.NoErr(err)
+	list := must(command.Output())
 	for _, problem := range compiledTwice(string(list)) {
 		t.Errorf("%s is compiled once more: its tests have to be outside of the package (package x_test)", problem)
 	}

@@ -22,52 +22,39 @@ import (
 
 // trials plays worlds against an oracle.
 type trials struct {
-	ignored string                            // the rule that the oracle does not know
-	wrap    func(svc.Store) svc.Store         // what the service sees of the store; nil: all
-	as      func(svc.Principal) svc.Principal // whom the service takes the caller for; nil: the caller
-	draws   []func(*scene) attempt            // what callers attempt; nil: everything
-	tally   map[string]map[string]int         // outcomes by attempt
+	ignored string                    // the rule that the oracle does not know
+	draws   []func(*scene) attempt    // what callers attempt; nil: everything
+	tally   map[string]map[string]int // outcomes by attempt
 }
 
 // writesPerWorld is how many attempts share a world.
 const writesPerWorld = 40
 
-// open returns a service on a store of the world.
-func (p *trials) open(store svc.Store) (*svc.Service, error) {
-	if p.wrap != nil {
-		store = p.wrap(store)
-	}
-	config := svc.Config{
+func open(store svc.Store) *svc.Service {
+	return must(svc.New(svc.Config{
 		Store: store, Logger: slog.New(slog.DiscardHandler),
 		Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("a pepper of the test")}}, Imports: []svc.KeyImport{{Prefix: "sk-"}}},
-	}
-	return svc.New(config)
+	}))
 }
 
-func put(ctx context.Context, store svc.Store, w svc.AccessWrite) error {
-	return store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) { return w, nil })
+func put(ctx context.Context, store svc.Store, w svc.AccessWrite) {
+	must(0, store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) { return w, nil }))
 }
 
 // build makes a world with keys in a store. Some keys and accounts are narrowed by a policy that is gone.
-func (p *trials) build(ctx context.Context, c *scene, store svc.Store) error {
+func (c *scene) build(store svc.Store) {
 	b := c.rightsWorld()
-	gone := svc.Policy{ID: "gone", DisplayName: "gone", Document: []byte(c.rightsDocument())}
 	narrowing := slices.Concat(scenePolicies[:4], sceneBuiltins[:3])
 	loses := c.IntN(4) == 0
+	gone := svc.Policy{ID: "gone", DisplayName: "gone", Document: []byte(c.rightsDocument())}
 	if loses {
 		b.Policies = append(b.Policies, gone)
 		b.ServiceAccounts[0].ScopingPolicyID = c.one([]string{"p0", "gone"})
 		narrowing = append(narrowing, "gone", "gone")
 	}
 	c.rows = rowsOf(b)
-	if err := put(ctx, store, b.Write()); err != nil {
-		return err
-	}
-	service, err := p.open(store)
-	if err != nil {
-		return err
-	}
-	c.s = service
+	put(c.ctx, store, b.Write())
+	c.s = open(store)
 	for range 2 + c.IntN(4) {
 		holder := svc.Identity{Kind: svc.KindUser, ID: c.one(append(sceneUsers, "u5"))}
 		if account := b.ServiceAccounts[c.IntN(len(b.ServiceAccounts))]; c.IntN(3) == 0 {
@@ -77,22 +64,15 @@ func (p *trials) build(ctx context.Context, c *scene, store svc.Store) error {
 		if c.IntN(4) > 0 {
 			in.ScopingPolicyID = c.one(narrowing)
 		}
-		key, err := service.Keys.Issue(ctx, svc.Host, holder, in)
-		if err != nil {
-			return err
-		}
-		c.keep(key.APIKey, nil)
+		c.keep(must(c.s.Keys.Issue(c.ctx, svc.Host, holder, in)).APIKey, nil)
 	}
 	if loses {
-		_ = service.Close()
+		_ = c.s.Close()
 		delete(c.rows.policies, "gone")
 		remove := svc.AccessNames{Policies: []string{"gone"}}
-		if err := put(ctx, store, svc.AccessWrite{Remove: remove, Targets: []svc.Target{{Kind: event.TargetPolicy, ID: "gone"}}}); err != nil {
-			return err
-		}
-		c.s, err = p.open(store)
+		put(c.ctx, store, svc.AccessWrite{Remove: remove, Targets: []svc.Target{{Kind: event.TargetPolicy, ID: "gone"}}})
+		c.s = open(store)
 	}
-	return err
 }
 
 // play has callers write in the world of a seed, and returns the first outcome that the oracle did not expect.
@@ -102,33 +82,27 @@ func (p *trials) play(ctx context.Context, o *oracle, seed uint64) error {
 		c.draws = p.draws
 	}
 	store := memstore.New()
-	if err := p.build(ctx, c, store); err != nil {
-		return err
-	}
+	c.build(store)
 	defer func() { _ = c.s.Close() }()
 	for step := range writesPerWorld {
 		if err := p.step(c); err != nil {
 			return fmt.Errorf("in the world of seed %d, attempt %d: %w", seed, step, err)
 		}
 	}
-	stored, err := store.APIKeys(ctx, svc.APIKeyPage{KeyQuery: svc.KeyQuery{Limit: 1000}})
 	left := map[string]heldKey{}
-	for _, key := range stored {
+	for _, key := range must(store.APIKeys(ctx, svc.APIKeyPage{KeyQuery: svc.KeyQuery{Limit: 1000}})) {
 		left[key.ID] = heldKey{key.Holder, key.ScopingPolicyID, key.SuccessorID != ""}
 	}
-	if err == nil && !maps.Equal(left, c.rows.keys) {
-		err = fmt.Errorf("the world of seed %d ends with keys %v, not %v", seed, left, c.rows.keys)
+	if !maps.Equal(left, c.rows.keys) {
+		return fmt.Errorf("the world of seed %d ends with keys %v, not %v", seed, left, c.rows.keys)
 	}
-	return err
+	return nil
 }
 
 func (p *trials) step(c *scene) error {
 	a := c.attempt()
-	before, want, by := c.rows, c.o.outcome(c.rows, c.by, a), c.by
-	if p.as != nil {
-		by = p.as(by)
-	}
-	err := a.call(by)
+	before, want := c.rows, c.o.outcome(c.rows, c.by, a)
+	err := a.call(c.by)
 	have, after := outcomeOf(err), before
 	if have == done && a.after != nil && !a.dry {
 		after = a.after
@@ -144,12 +118,9 @@ func (p *trials) step(c *scene) error {
 		after = after.clone()
 		after.keys = c.keysAfter(a, before)
 	}
-	stored, err := c.s.Access.Export(c.ctx, svc.Host)
-	if err != nil {
-		return err
-	}
-	if c.rows = after; !rowsOf(stored).equal(after) {
-		return fmt.Errorf("%+v, %s: %s, and the store has\n%s\nnot %s", c.by, a.name, have, rowsOf(stored), after)
+	stored := rowsOf(must(c.s.Access.Export(c.ctx, svc.Host)))
+	if c.rows = after; !stored.equal(after) {
+		return fmt.Errorf("%+v, %s: %s, and the store has\n%s\nnot %s", c.by, a.name, have, stored, after)
 	}
 	return nil
 }

@@ -55,10 +55,7 @@ func (c *scene) patchAccount() attempt {
 	a := attempt{
 		name: "ServiceAccounts.Patch", need: []string{action.AccountsManage}, wrong: unless(found, svc.CodeNotFound), refused: refused,
 		after: c.rows.changed(svc.Bundle{ServiceAccounts: []svc.ServiceAccount{row}}),
-		call: func(by svc.Principal) error {
-			_, err := c.s.ServiceAccounts.Patch(c.ctx, by, id, patch, tags...)
-			return err
-		},
+		call:  func(by svc.Principal) error { return errorOf(c.s.ServiceAccounts.Patch(c.ctx, by, id, patch, tags...)) },
 	}
 	if found && row.ScopingPolicyID != "" && !c.rows.knows(row.ScopingPolicyID) {
 		a.wrong = string(svc.CodeInvalid)
@@ -264,40 +261,28 @@ func (c *scene) prune() attempt {
 
 // kept adds most rows of the world to a bundle that has others.
 func (c *scene) kept(b svc.Bundle) svc.Bundle {
-	named := rowsOf(b)
-	all := c.rows.bundle()
+	named, all := rowsOf(b), c.rows.bundle()
 	n := 1 + c.IntN(30)
-	for _, u := range all.Users {
-		if !has(named.users, u.ID) && c.IntN(n) > 0 {
-			b.Users = append(b.Users, u)
-		}
-	}
-	for _, g := range all.Groups {
-		if !has(named.groups, g.ID) && c.IntN(n) > 0 {
-			b.Groups = append(b.Groups, g)
-		}
-	}
-	for _, a := range all.ServiceAccounts {
-		if !has(named.accounts, a.ID) && c.IntN(n) > 0 {
-			b.ServiceAccounts = append(b.ServiceAccounts, a)
-		}
-	}
+	b.Users = append(b.Users, most(c, n, all.Users, func(u svc.User) bool { return !has(named.users, u.ID) })...)
+	b.Groups = append(b.Groups, most(c, n, all.Groups, func(g svc.Group) bool { return !has(named.groups, g.ID) })...)
+	b.ServiceAccounts = append(b.ServiceAccounts, most(c, n, all.ServiceAccounts, func(a svc.ServiceAccount) bool { return !has(named.accounts, a.ID) })...)
 	for _, p := range all.Policies { // a bundle cannot have what is broken
 		if !has(named.policies, p.ID) && (c.IntN(n) > 0 || builtinDocuments[p.ID] != nil) && !c.o.read(p.Document).broken {
 			b.Policies = append(b.Policies, p)
 		}
 	}
-	for _, a := range all.Attachments {
-		if !has(named.attached, svc.AttachmentKey{PolicyID: a.PolicyID, Principal: a.Principal}) && c.IntN(n) > 0 {
-			b.Attachments = append(b.Attachments, a)
-		}
-	}
-	for _, p := range all.BankPolicies {
-		if !has(named.banks, p.BankID) && c.IntN(n) > 0 && c.o.open(p.BankID, string(p.Document)).shut == (rights{}) {
-			b.BankPolicies = append(b.BankPolicies, p)
-		}
-	}
+	b.Attachments = append(b.Attachments, most(c, n, all.Attachments, func(a svc.Attachment) bool {
+		return !has(named.attached, svc.AttachmentKey{PolicyID: a.PolicyID, Principal: a.Principal})
+	})...)
+	b.BankPolicies = append(b.BankPolicies, most(c, n, all.BankPolicies, func(p svc.BankPolicy) bool {
+		return !has(named.banks, p.BankID) && c.o.open(p.BankID, string(p.Document)).shut == (rights{})
+	})...)
 	return b
+}
+
+// most returns the rows that are right, but for one of n.
+func most[R any](c *scene, n int, rows []R, right func(R) bool) []R {
+	return slices.DeleteFunc(rows, func(row R) bool { return !right(row) || c.IntN(n) == 0 })
 }
 
 // bundle returns the rows without keys, in the order of their names.

@@ -286,14 +286,7 @@ func (w *accessRows) inUse(policy string) bool {
 }
 
 // held reports whether a user has a sender.
-func (w *accessRows) held(ch svc.Channel) bool {
-	for _, u := range w.users {
-		if slices.Contains(u.Channels, ch) {
-			return true
-		}
-	}
-	return false
-}
+func (w *accessRows) held(ch svc.Channel) bool { return sentBy(w, ch) != "" }
 
 // changed returns the world with some rows written.
 func (w *accessRows) changed(b svc.Bundle) *accessRows {

@@ -122,8 +122,7 @@ func (c *scene) changeKey() attempt {
 	disabled := c.IntN(2) == 0
 	a.key.reduces = disabled
 	a.call = func(by svc.Principal) error {
-		_, err := c.s.Keys.Patch(c.ctx, by, holder, id, svc.APIKeyPatch{Disabled: &disabled})
-		return err
+		return errorOf(c.s.Keys.Patch(c.ctx, by, holder, id, svc.APIKeyPatch{Disabled: &disabled}))
 	}
 	return a
 }

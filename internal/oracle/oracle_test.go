@@ -333,7 +333,7 @@ func (o *oracle) power(w *accessRows, who svc.Identity, narrowedBy string) (p po
 		p.active = p.owner
 	}
 	for key := range w.attached {
-		if w.reaches(key.Principal, user) {
+		if w.reaches(key.Principal, user) && (key.Principal.Type != svc.GrantedToGroup || o.counts("groups")) {
 			s := o.read(w.document(key.PolicyID))
 			p.has, p.denied, p.broken = p.has.or(s.allow), p.denied.or(s.deny), p.broken || s.broken
 		}
@@ -375,7 +375,7 @@ func (o *oracle) may(w *accessRows, by svc.Principal) rights {
 	if !p.row && o.closed(w, by.Identity()) {
 		return rights{}
 	}
-	if by.ScopingPolicyID != "" {
+	if by.ScopingPolicyID != "" || !o.counts("vouching") {
 		return p.has
 	}
 	vouched := those(func(r right) bool {

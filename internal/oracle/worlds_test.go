@@ -27,13 +27,18 @@ func (w *worlds) some(of []string) []string {
 	return slices.Compact(out)
 }
 
-func encoded(v any) json.RawMessage {
-	raw, err := json.Marshal(v)
+func encoded(v any) json.RawMessage { return must(json.Marshal(v)) }
+
+// must is the value of a call that does not fail.
+func must[T any](value T, err error) T {
 	if err != nil {
 		panic(err)
 	}
-	return raw
+	return value
 }
+
+// errorOf is the error of a call.
+func errorOf[T any](_ T, err error) error { return err }
 
 func digest(key string) []byte {
 	sum := sha256.Sum256([]byte(key))

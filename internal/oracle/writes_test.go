@@ -64,10 +64,7 @@ func (c *scene) patchUser() attempt {
 	return attempt{
 		name: "Users.Patch", need: []string{action.UsersWrite}, wrong: unless(found, svc.CodeNotFound), refused: refused,
 		after: c.rows.changed(svc.Bundle{Users: []svc.User{u}}),
-		call: func(by svc.Principal) error {
-			_, err := c.s.Users.Patch(c.ctx, by, id, patch, tags...)
-			return err
-		},
+		call:  func(by svc.Principal) error { return errorOf(c.s.Users.Patch(c.ctx, by, id, patch, tags...)) },
 	}
 }
 
@@ -147,8 +144,7 @@ func (c *scene) patchGroup() attempt {
 		name: "Groups.Patch", need: []string{action.GroupsWrite}, wrong: unless(found, svc.CodeNotFound), refused: refused,
 		after: c.rows.changed(svc.Bundle{Groups: []svc.Group{g}}),
 		call: func(by svc.Principal) error {
-			_, err := c.s.Groups.Patch(c.ctx, by, id, svc.GroupPatch{DisplayName: &name}, tags...)
-			return err
+			return errorOf(c.s.Groups.Patch(c.ctx, by, id, svc.GroupPatch{DisplayName: &name}, tags...))
 		},
 	}
 }
@@ -237,10 +233,7 @@ func (c *scene) patchPolicy() attempt {
 		tags, a.refused = c.tags(tag, found)
 		a.after = c.rows.changed(svc.Bundle{Policies: []svc.Policy{p}})
 	}
-	a.call = func(by svc.Principal) error {
-		_, err := c.s.Policies.Patch(c.ctx, by, id, patch, tags...)
-		return err
-	}
+	a.call = func(by svc.Principal) error { return errorOf(c.s.Policies.Patch(c.ctx, by, id, patch, tags...)) }
 	return a
 }
 
@@ -300,10 +293,7 @@ func (c *scene) setBank() attempt {
 	tags, refused := c.tags(svc.BankPolicy{BankID: p.BankID, Document: []byte(was)}.ETag(), found)
 	return attempt{
 		name: "Banks.SetPolicy", need: []string{action.BanksWrite}, refused: refused, after: c.rows.changed(svc.Bundle{BankPolicies: []svc.BankPolicy{p}}),
-		call: func(by svc.Principal) error {
-			_, err := c.s.Banks.SetPolicy(c.ctx, by, p, tags...)
-			return err
-		},
+		call: func(by svc.Principal) error { return errorOf(c.s.Banks.SetPolicy(c.ctx, by, p, tags...)) },
 	}
 }
 
