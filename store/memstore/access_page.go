@@ -9,7 +9,7 @@ import (
 	"github.com/extsvc/svc/internal/text"
 )
 
-// page returns copies of the rows of one chunk of a list. Without a Kind, its rows are of all kinds.
+// page returns copies of the rows of one chunk of a list. Without a Kind, it has rows of all kinds.
 func (s *Store) page(page *svc.AccessPage) (b svc.Bundle) {
 	for _, k := range kinds {
 		k.page(s.rows, page, &b)
