@@ -13,6 +13,7 @@ import (
 
 	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/internal/accessindex"
 	"github.com/extsvc/svc/internal/lists"
 )
 
@@ -295,6 +296,9 @@ type keyed[K comparable] interface {
 	// row.
 	key() K
 	form() any // its JSON
+	// enter writes the row into an index, and leave removes it.
+	enter(*accessindex.Index)
+	leave(*accessindex.Index)
 }
 
 // rowsByKey are rows of a store.
@@ -380,11 +384,20 @@ type anyKind interface {
 	// keys adds the keys of rows to n, and blank adds rows with the keys of n.
 	keys(b *Bundle, n *AccessNames)
 	blank(n *AccessNames, b *Bundle)
-	// drop leaves in b the rows that other does not name.
+	// drop leaves in b the rows that other does not name, and firsts the first with each key.
 	drop(b, other *Bundle)
+	firsts(b *Bundle)
+	join(b, part *Bundle)
+	// name adds the key of a target to n, unless it is of another kind.
+	name(n *AccessNames, t Target) bool
+	// enter writes the rows of b into x. leave removes those of n that b does not have.
+	enter(x *accessindex.Index, b *Bundle)
+	leave(x *accessindex.Index, n *AccessNames, b *Bundle)
 	// index keeps the rows of b in r, and find adds the named ones of r to b.
 	index(r *rowsByKey, b *Bundle)
 	find(r *rowsByKey, n *AccessNames, b *Bundle)
+	// complete sets what the rows of b leave absent, in copies of them.
+	complete(r *rowsByKey, b *Bundle)
 	// differ puts the rows of b that differ from those of r into changed.
 	differ(r *rowsByKey, b, changed *Bundle)
 }
@@ -482,17 +495,4 @@ func (k *kind[R, K]) differ(r *rowsByKey, b, changed *Bundle) {
 			*rows = append(*rows, row)
 		}
 	}
-}
-
-// Attachment returns the key of the attachment that an event.TargetAttachment is about, from its ID.
-func (t Target) Attachment() AttachmentKey {
-	id, principal, _ := strings.Cut(t.ID, "/")
-	kind, of, _ := strings.Cut(principal, "/")
-	return AttachmentKey{PolicyID: id, Principal: GrantedTo{Type: kind, ID: of}}
-}
-
-// Channel returns the channel that an event.TargetChannel is about, from its ID.
-func (t Target) Channel() Channel {
-	provider, sender, _ := strings.Cut(t.ID, ":")
-	return Channel{Provider: provider, SenderID: sender}
 }

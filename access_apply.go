@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc/event"
-	"github.com/extsvc/svc/internal/accessindex"
 	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/policy"
@@ -463,38 +462,20 @@ const (
 	mostMembers = 100  // of one group; above it, they are one event.TargetMember without a Holder
 )
 
-// fill writes rows into r. Members join their groups, and none leaves.
-func fill(r *accessindex.Index, rows Bundle) {
-	for _, u := range rows.Users {
-		r.SetUser(u.ID, u.Inactive)
-	}
-	for _, g := range rows.Groups {
-		for _, member := range g.Members {
-			r.Join(g.ID, member)
+func (k *kind[R, K]) complete(r *rowsByKey, b *Bundle) {
+	rows, stored := slices.Clone(*k.rows(b)), *k.stored(r) // the bundle may be applied again
+	for i := range rows {
+		was := stored[rows[i].key()]
+		if was == nil {
+			was = new(R)
+		}
+		if row, ok := any(&rows[i]).(completer[R]); ok {
+			row.complete(was)
 		}
 	}
-	for _, a := range rows.ServiceAccounts {
-		r.SetAccount(a.ID, a.OwnerUserID, a.ScopingPolicyID, a.Inactive)
-	}
-	for _, p := range rows.Policies {
-		r.SetPolicy(p.ID, p.Document)
-	}
-	for _, a := range rows.Attachments {
-		r.Attach(a.PolicyID, a.Principal.indexed(), a.Priority)
-	}
-	for _, b := range rows.BankPolicies {
-		r.SetBank(b.BankID, b.Document)
-	}
+	*k.rows(b) = rows
 }
 
-// indexed returns an index of a bundle that is the whole state of access.
-func indexed(schema *policy.Schema, b Bundle) *accessindex.Index {
-	r := accessindex.New(schema)
-	fill(r, b)
-	return r
-}
-
-// indexed returns the form of package accessindex.
-func (to GrantedTo) indexed() accessindex.Principal {
-	return accessindex.Principal{ID: to.ID, Group: to.Type == GrantedToGroup}
-}
+// completer is a row that sets what it leaves absent: to that of the stored row, which is zero for a
+// new one, or to the default.
+type completer[R any] interface{ complete(was *R) }

@@ -11,7 +11,6 @@ import (
 	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/accessindex"
-	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/readcache"
 )
@@ -296,7 +295,6 @@ func (s *accessCache) move(
 
 // add adds a part that a store has read. A group may continue that of the part before.
 func (b *Bundle) add(part Bundle) {
-	b.Users = append(b.Users, part.Users...)
 	for _, g := range part.Groups {
 		if last := len(b.Groups) - 1; last >= 0 && b.Groups[last].ID == g.ID {
 			b.Groups[last].Members = append(b.Groups[last].Members, g.Members...)
@@ -304,23 +302,19 @@ func (b *Bundle) add(part Bundle) {
 			b.Groups = append(b.Groups, g)
 		}
 	}
-	b.ServiceAccounts = append(b.ServiceAccounts, part.ServiceAccounts...)
-	b.Policies = append(b.Policies, part.Policies...)
-	b.Attachments = append(b.Attachments, part.Attachments...)
-	b.BankPolicies = append(b.BankPolicies, part.BankPolicies...)
-	b.Tests = append(b.Tests, part.Tests...)
+	part.Groups = nil
+	for _, k := range kinds {
+		k.join(b, &part)
+	}
 }
+
+func (k *kind[R, K]) join(b, part *Bundle) { *k.rows(b) = append(*k.rows(b), *k.rows(part)...) }
 
 // follow makes r have the named rows as they are in rows. Those that are not in rows do not exist.
 func follow(r *accessindex.Index, named AccessNames, rows Bundle) {
-	lists.Gone(named.Users, rows.Users, User.key, r.DeleteUser)
-	lists.Gone(named.Groups, rows.Groups, Group.key, r.DeleteGroup)
-	lists.Gone(named.ServiceAccounts, rows.ServiceAccounts, ServiceAccount.key, r.DeleteAccount)
-	lists.Gone(named.Policies, rows.Policies, Policy.key, r.DeletePolicy)
-	lists.Gone(named.Attachments, rows.Attachments, Attachment.key, func(a AttachmentKey) {
-		r.Detach(a.PolicyID, a.Principal.indexed())
-	})
-	lists.Gone(named.BankPolicies, rows.BankPolicies, BankPolicy.key, r.DeleteBank)
+	for _, k := range kinds {
+		k.leave(r, &named, &rows)
+	}
 	for _, group := range named.MembersOf {
 		r.Empty(group)
 	}

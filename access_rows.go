@@ -65,43 +65,9 @@ func (a ServiceAccount) brief() ServiceAccount {
 // value, of a new one the default. Only service accounts still know what is absent, and kept from
 // the row that exists.
 func (a *bundleDiff) complete(b Bundle) Bundle {
-	b.Users = completed(b.Users, a.users, User.key, func(u *User, was *User) {
-		settle(&u.DisplayName, u.absent.has(noName), was.DisplayName, u.ID)
-		settle(&u.Email, u.absent.has(noEmail), was.Email, nil)
-		settle(&u.Inactive, u.absent.has(noState), was.Inactive, false)
-		u.absent = 0
-	})
-	b.Groups = completed(b.Groups, a.groups, Group.key, func(g *Group, was *Group) {
-		settle(&g.DisplayName, g.absent.has(noName), was.DisplayName, g.ID)
-		g.absent = 0
-	})
-	b.Policies = completed(b.Policies, a.policies, Policy.key, func(p *Policy, was *Policy) {
-		settle(&p.DisplayName, p.absent.has(noName), was.DisplayName, p.ID)
-		if own := builtins[p.ID]; own != nil && was.Document == nil {
-			was = own
-		}
-		keepDocument(&p.Document, &p.absent, was.Document)
-	})
-	b.BankPolicies = completed(b.BankPolicies, a.bankPolicies, BankPolicy.key,
-		func(p *BankPolicy, was *BankPolicy) { keepDocument(&p.Document, &p.absent, was.Document) })
-	b.Attachments = completed(b.Attachments, a.attachments, Attachment.key,
-		func(t *Attachment, was *Attachment) {
-			settle(&t.Priority, t.absent.has(noPriority), was.Priority, 0)
-			t.absent = 0
-		})
-	b.ServiceAccounts = completed(b.ServiceAccounts, a.serviceAccounts, ServiceAccount.key,
-		func(s *ServiceAccount, was *ServiceAccount) {
-			kept := absence(0)
-			settle(&s.DisplayName, s.absent.has(noName), was.DisplayName, s.ID)
-			settle(&s.Inactive, s.absent.has(noState), was.Inactive, false)
-			if settle(&s.OwnerUserID, s.absent.has(noOwner), was.OwnerUserID, "") {
-				kept |= noOwner
-			}
-			if settle(&s.ScopingPolicyID, s.absent.has(noScoping), was.ScopingPolicyID, "") {
-				kept |= noScoping
-			}
-			s.absent = kept
-		})
+	for _, k := range kinds {
+		k.complete(&a.rowsByKey, &b)
+	}
 	for i, s := range b.ServiceAccounts {
 		if s.OwnerUserID == "" { // it is new; normalize has refused one that names no owner
 			at := "/service_accounts/" + strconv.Itoa(i)
@@ -126,6 +92,48 @@ func (b Bundle) without(other Bundle) Bundle {
 	return b
 }
 
+func (u *User) complete(was *User) {
+	settle(&u.DisplayName, u.absent.has(noName), was.DisplayName, u.ID)
+	settle(&u.Email, u.absent.has(noEmail), was.Email, nil)
+	settle(&u.Inactive, u.absent.has(noState), was.Inactive, false)
+	u.absent = 0
+}
+
+func (g *Group) complete(was *Group) {
+	settle(&g.DisplayName, g.absent.has(noName), was.DisplayName, g.ID)
+	g.absent = 0
+}
+
+func (a *ServiceAccount) complete(was *ServiceAccount) {
+	kept := absence(0)
+	settle(&a.DisplayName, a.absent.has(noName), was.DisplayName, a.ID)
+	settle(&a.Inactive, a.absent.has(noState), was.Inactive, false)
+	if settle(&a.OwnerUserID, a.absent.has(noOwner), was.OwnerUserID, "") {
+		kept |= noOwner
+	}
+	if settle(&a.ScopingPolicyID, a.absent.has(noScoping), was.ScopingPolicyID, "") {
+		kept |= noScoping
+	}
+	a.absent = kept
+}
+
+func (p *Policy) complete(was *Policy) {
+	settle(&p.DisplayName, p.absent.has(noName), was.DisplayName, p.ID)
+	if own := builtins[p.ID]; own != nil && was.Document == nil {
+		was = own
+	}
+	keepDocument(&p.Document, &p.absent, was.Document)
+}
+
+func (a *Attachment) complete(was *Attachment) {
+	settle(&a.Priority, a.absent.has(noPriority), was.Priority, 0)
+	a.absent = 0
+}
+
+func (b *BankPolicy) complete(was *BankPolicy) {
+	keepDocument(&b.Document, &b.absent, was.Document)
+}
+
 func keepDocument(document *json.RawMessage, absent *absence, was json.RawMessage) {
 	if *document == nil && absent.has(noDocument) {
 		*document = was
@@ -137,21 +145,6 @@ func (c *checker) hasDocument(list string, i int, document json.RawMessage) {
 	if document == nil {
 		c.add(list+strconv.Itoa(i)+"/document", "is required: the row is new")
 	}
-}
-
-// completed returns copies of rows that are complete: the bundle may be applied again.
-func completed[R any, K comparable](
-	rows []R, stored map[K]*R, key func(R) K, complete func(row, was *R),
-) []R {
-	rows = slices.Clone(rows)
-	for i := range rows {
-		was := stored[key(rows[i])]
-		if was == nil {
-			was = new(R)
-		}
-		complete(&rows[i], was)
-	}
-	return rows
 }
 
 // settle sets an absent field to the value that it had, or else to its default. It reports whether

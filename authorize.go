@@ -7,6 +7,7 @@ import (
 	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/internal/accessindex"
 	"github.com/extsvc/svc/internal/cache"
+	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/readcache"
 	"github.com/extsvc/svc/internal/text"
@@ -419,4 +420,59 @@ func (q AccessQuery) needs(sender string) accessindex.Rows {
 		Users: []string{q.Identity.ID, sender}, Accounts: []string{q.Identity.ID},
 		Policies: []string{q.ScopingPolicyID}, Banks: []string{q.BankID},
 	}
+}
+
+// fill writes rows into r. Members join their groups, and none leaves.
+func fill(r *accessindex.Index, rows Bundle) {
+	for _, k := range kinds {
+		k.enter(r, &rows)
+	}
+}
+
+// indexed returns an index of a bundle that is the whole state of access.
+func indexed(schema *policy.Schema, b Bundle) *accessindex.Index {
+	r := accessindex.New(schema)
+	fill(r, b)
+	return r
+}
+
+// indexed returns the form of package accessindex.
+func (to GrantedTo) indexed() accessindex.Principal {
+	return accessindex.Principal{ID: to.ID, Group: to.Type == GrantedToGroup}
+}
+
+func (k *kind[R, K]) enter(x *accessindex.Index, b *Bundle) {
+	for _, row := range *k.rows(b) {
+		row.enter(x)
+	}
+}
+
+func (k *kind[R, K]) leave(x *accessindex.Index, n *AccessNames, b *Bundle) {
+	lists.Gone(*k.named(n), *k.rows(b), R.key, func(key K) { k.only(key).leave(x) })
+}
+
+func (u User) enter(r *accessindex.Index)           { r.SetUser(u.ID, u.Inactive) }
+func (u User) leave(r *accessindex.Index)           { r.DeleteUser(u.ID) }
+func (g Group) leave(r *accessindex.Index)          { r.DeleteGroup(g.ID) }
+func (a ServiceAccount) leave(r *accessindex.Index) { r.DeleteAccount(a.ID) }
+func (p Policy) enter(r *accessindex.Index)         { r.SetPolicy(p.ID, p.Document) }
+func (p Policy) leave(r *accessindex.Index)         { r.DeletePolicy(p.ID) }
+func (a Attachment) leave(r *accessindex.Index)     { r.Detach(a.PolicyID, a.Principal.indexed()) }
+func (b BankPolicy) enter(r *accessindex.Index)     { r.SetBank(b.BankID, b.Document) }
+func (b BankPolicy) leave(r *accessindex.Index)     { r.DeleteBank(b.BankID) }
+func (AccessTest) enter(*accessindex.Index)         {} // decisions do not depend on it
+func (AccessTest) leave(*accessindex.Index)         {}
+
+func (g Group) enter(r *accessindex.Index) {
+	for _, member := range g.Members {
+		r.Join(g.ID, member)
+	}
+}
+
+func (a ServiceAccount) enter(r *accessindex.Index) {
+	r.SetAccount(a.ID, a.OwnerUserID, a.ScopingPolicyID, a.Inactive)
+}
+
+func (a Attachment) enter(r *accessindex.Index) {
+	r.Attach(a.PolicyID, a.Principal.indexed(), a.Priority)
 }

@@ -7,7 +7,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -368,31 +370,41 @@ func (c StoreChanges) OfAccess() (StoreChanges, AccessNames) {
 
 // add names the rows of a target. It reports whether the target is one of access.
 func (n *AccessNames) add(t Target) bool {
-	switch t.Kind {
-	case event.TargetUser:
-		n.Users = append(n.Users, t.ID)
-	case event.TargetChannel:
+	switch {
+	case t.Kind == event.TargetChannel:
 		n.Channels = append(n.Channels, t.Channel())
-	case event.TargetGroup:
-		n.Groups = append(n.Groups, t.ID)
-	case event.TargetMember:
-		if t.Holder == (Identity{}) {
-			n.MembersOf = append(n.MembersOf, t.ID)
-		} else {
-			n.Members = append(n.Members, Membership{Group: t.ID, User: t.Holder.ID})
-		}
-	case event.TargetServiceAccount:
-		n.ServiceAccounts = append(n.ServiceAccounts, t.ID)
-	case event.TargetPolicy:
-		n.Policies = append(n.Policies, t.ID)
-	case event.TargetAttachment:
-		n.Attachments = append(n.Attachments, t.Attachment())
-	case event.TargetTest:
-		n.Tests = append(n.Tests, t.ID)
-	case event.TargetBankPolicy:
-		n.BankPolicies = append(n.BankPolicies, t.ID)
+	case t.Kind != event.TargetMember:
+		return slices.ContainsFunc(kinds, func(k anyKind) bool { return k.name(n, t) })
+	case t.Holder == (Identity{}):
+		n.MembersOf = append(n.MembersOf, t.ID)
 	default:
-		return false
+		n.Members = append(n.Members, Membership{Group: t.ID, User: t.Holder.ID})
 	}
 	return true
+}
+
+func (k *kind[R, K]) name(n *AccessNames, t Target) bool {
+	if t.Kind != k.target {
+		return false
+	}
+	switch keys := any(k.named(n)).(type) {
+	case *[]string:
+		*keys = append(*keys, t.ID)
+	case *[]AttachmentKey:
+		*keys = append(*keys, t.Attachment())
+	}
+	return true
+}
+
+// Attachment returns the key of the attachment that an event.TargetAttachment is about, from its ID.
+func (t Target) Attachment() AttachmentKey {
+	id, principal, _ := strings.Cut(t.ID, "/")
+	kind, of, _ := strings.Cut(principal, "/")
+	return AttachmentKey{PolicyID: id, Principal: GrantedTo{Type: kind, ID: of}}
+}
+
+// Channel returns the channel that an event.TargetChannel is about, from its ID.
+func (t Target) Channel() Channel {
+	provider, sender, _ := strings.Cut(t.ID, ":")
+	return Channel{Provider: provider, SenderID: sender}
 }

@@ -465,28 +465,16 @@ func (l *linter) classes() {
 // caller's bundle stays as it is.
 func (l *linter) everybodyActive() *accessindex.Index {
 	b := l.bundle
-	b.Users = firsts(b.Users, User.key)
-	b.ServiceAccounts = firsts(b.ServiceAccounts, ServiceAccount.key)
+	for _, k := range kinds {
+		k.firsts(&b)
+	}
 	for i := range b.Users {
 		b.Users[i].Inactive = false
 	}
 	for i := range b.ServiceAccounts {
 		b.ServiceAccounts[i].Inactive = false
 	}
-	b.Groups, b.Policies = firsts(b.Groups, Group.key), firsts(b.Policies, Policy.key)
-	b.Attachments = firsts(b.Attachments, Attachment.key)
-	b.BankPolicies = firsts(b.BankPolicies, BankPolicy.key)
 	return indexed(l.compiler.Schema(), b)
-}
-
-// firsts returns the rows without those whose key an earlier row has.
-func firsts[R any, K comparable](rows []R, key func(R) K) []R {
-	seen := map[K]bool{}
-	return slices.DeleteFunc(slices.Clone(rows), func(row R) bool {
-		again := seen[key(row)]
-		seen[key(row)] = true
-		return again
-	})
 }
 
 // positions returns the index of each row. Of two rows with one key, the first counts, so it goes
@@ -497,4 +485,13 @@ func positions[R any](rows []R, key func(R) string) map[string]int {
 		at[key(row)] = i
 	}
 	return at
+}
+
+func (k *kind[R, K]) firsts(b *Bundle) {
+	rows, seen := k.rows(b), map[K]bool{}
+	*rows = slices.DeleteFunc(slices.Clone(*rows), func(row R) bool {
+		again := seen[row.key()]
+		seen[row.key()] = true
+		return again
+	})
 }

@@ -1,13 +1,11 @@
 package memstore
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
-	"strings"
 
 	"github.com/extsvc/svc"
 )
@@ -116,40 +114,40 @@ func (s *Store) ChangeAccess(
 }
 
 // current returns the rows that named lists, and the users that hold its channels.
-func (s *Store) current(named svc.AccessNames) svc.Bundle {
-	users := slices.Clone(named.Users)
-	for _, channel := range named.Channels {
-		if holder, held := s.channels[channel]; held {
-			users = append(users, holder)
-		}
-	}
-	groups := slices.Concat(named.Groups, named.MembersOf)
+func (s *Store) current(named svc.AccessNames) (b svc.Bundle) {
 	members := map[string]map[string]bool{}
 	for _, m := range slices.Concat(named.Members, s.membershipsOf(named.GroupsOf)) {
 		if members[m.Group] == nil {
 			members[m.Group] = map[string]bool{}
-			groups = append(groups, m.Group)
 		}
 		members[m.Group][m.User] = true
 	}
 	for _, group := range named.MembersOf {
 		members[group] = nil // all
 	}
-	return svc.Bundle{
-		Users: pick(s.users, users, cloneUser),
-		Groups: pick(s.groups, groups, func(g svc.Group) svc.Group {
-			g = cloneGroup(g)
-			if some, named := members[g.ID]; some != nil || !named {
-				g.Members = slices.DeleteFunc(g.Members, func(id string) bool { return !some[id] })
-			}
-			return g
-		}),
-		ServiceAccounts: pick(s.serviceAccounts, s.accountsOf(named), same),
-		Policies:        pick(s.policies, named.Policies, clonePolicy),
-		Attachments:     pick(s.attachments, s.attachmentsOf(named), same),
-		BankPolicies:    pick(s.bankPolicies, named.BankPolicies, cloneBankPolicy),
-		Tests:           pick(s.tests, named.Tests, same),
+	named.Groups = slices.Concat(named.Groups, slices.Collect(maps.Keys(members)))
+	named.Users = slices.Concat(named.Users, s.holdersOf(named.Channels))
+	for _, k := range kinds {
+		k.find(s.rows, &named, &b)
 	}
+	for i, g := range b.Groups {
+		if some, named := members[g.ID]; some != nil || !named {
+			b.Groups[i].Members = slices.DeleteFunc(g.Members, func(id string) bool {
+				return !some[id]
+			})
+		}
+	}
+	return b
+}
+
+// holdersOf returns the users that hold channels.
+func (s *Store) holdersOf(channels []svc.Channel) (users []string) {
+	for _, channel := range channels {
+		if holder, held := s.channels[channel]; held {
+			users = append(users, holder)
+		}
+	}
+	return users
 }
 
 // membershipsOf returns the memberships of users.
@@ -164,46 +162,8 @@ func (s *Store) membershipsOf(users []string) (memberships []svc.Membership) {
 	return memberships
 }
 
-// accountsOf returns the ids of the named service accounts.
-func (s *Store) accountsOf(named svc.AccessNames) []string {
-	ids := slices.Clone(named.ServiceAccounts)
-	for id, account := range s.serviceAccounts {
-		if slices.Contains(named.AccountsOf, account.OwnerUserID) ||
-			slices.Contains(named.UsesOf, account.ScopingPolicyID) {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
-
-// attachmentsOf returns the keys of the named attachments.
-func (s *Store) attachmentsOf(named svc.AccessNames) []svc.AttachmentKey {
-	keys := slices.Clone(named.Attachments)
-	for key := range s.attachments {
-		if slices.Contains(named.AttachmentsTo, key.Principal) ||
-			slices.Contains(named.UsesOf, key.PolicyID) {
-			keys = append(keys, key)
-		}
-	}
-	return keys
-}
-
-// pick returns copies of the rows with the keys, each once.
-func pick[K comparable, R any](rows map[K]R, keys []K, clone func(R) R) []R {
-	var list []R
-	seen := map[K]bool{}
-	for _, key := range keys {
-		if row, there := rows[key]; there && !seen[key] {
-			seen[key] = true
-			list = append(list, clone(row))
-		}
-	}
-	return list
-}
-
 // channelsAfter returns the holder of each channel after a write.
 func (s *Store) channelsAfter(write svc.AccessWrite) (map[svc.Channel]string, error) {
-	after := map[svc.Channel]string{}
 	gone := map[string]bool{}
 	for _, user := range write.Users {
 		gone[user.ID] = true
@@ -211,11 +171,10 @@ func (s *Store) channelsAfter(write svc.AccessWrite) (map[svc.Channel]string, er
 	for _, id := range write.Remove.Users {
 		gone[id] = true
 	}
-	for channel, holder := range s.channels {
-		if !gone[holder] && !slices.Contains(write.Remove.Channels, channel) {
-			after[channel] = holder
-		}
-	}
+	after := maps.Clone(s.channels)
+	maps.DeleteFunc(after, func(channel svc.Channel, holder string) bool {
+		return gone[holder] || slices.Contains(write.Remove.Channels, channel)
+	})
 	for _, user := range write.Users {
 		for _, channel := range user.Channels {
 			if other, held := after[channel]; held && other != user.ID {
@@ -231,102 +190,45 @@ func (s *Store) channelsAfter(write svc.AccessWrite) (map[svc.Channel]string, er
 }
 
 // write upserts rows. It stores lists sorted, because reads return them sorted.
-func (s *Store) write(b svc.AccessWrite) {
-	for _, user := range b.Users {
-		user = cloneUser(user)
+func (s *Store) write(w svc.AccessWrite) {
+	w.Groups = slices.Clone(w.Groups)
+	for i, group := range w.Groups {
+		w.Groups[i].Members = s.groups[group.ID].Members
+	}
+	for _, k := range kinds {
+		k.write(s, &w.Bundle)
+	}
+	for _, written := range w.Users {
+		user := s.users[written.ID]
 		slices.SortFunc(user.Channels, compareChannels)
 		user.Channels = slices.Compact(user.Channels)
-		put(s, s.users, user.ID, user)
+		s.users[user.ID] = user
 	}
-	for _, group := range b.Groups {
-		group.Members = s.groups[group.ID].Members
-		put(s, s.groups, group.ID, group)
-	}
-	s.changeMembers(b.Join, b.Leave)
-	for _, account := range b.ServiceAccounts {
-		put(s, s.serviceAccounts, account.ID, account)
-	}
-	for _, policy := range b.Policies {
-		put(s, s.policies, policy.ID, clonePolicy(policy))
-	}
-	for _, attachment := range b.Attachments {
-		put(s, s.attachments, svc.AttachmentKey{
-			PolicyID: attachment.PolicyID, Principal: attachment.Principal,
-		}, attachment)
-	}
-	for _, policy := range b.BankPolicies {
-		put(s, s.bankPolicies, policy.BankID, cloneBankPolicy(policy))
-	}
-	for _, test := range b.Tests {
-		put(s, s.tests, test.ID, test)
-	}
+	s.changeMembers(w.Join, w.Leave)
 }
 
 // changeMembers adds and removes memberships.
 func (s *Store) changeMembers(join, leave []svc.Membership) {
-	groups := map[string]svc.Group{}
-	changed := func(id string) svc.Group {
-		if group, there := groups[id]; there {
-			return group
-		}
-		return cloneGroup(s.groups[id])
-	}
 	left := map[svc.Membership]bool{}
+	joined := map[string][]string{} // who joins, for each group that changes
 	for _, m := range leave {
-		if _, there := s.groups[m.Group]; there {
-			left[m] = true
-			groups[m.Group] = changed(m.Group)
-		}
-	}
-	for id, group := range groups {
-		group.Members = slices.DeleteFunc(group.Members, func(user string) bool {
-			return left[svc.Membership{Group: id, User: user}]
-		})
-		groups[id] = group
+		left[m], joined[m.Group] = true, nil
 	}
 	for _, m := range join {
-		group := changed(m.Group)
-		group.Members = append(group.Members, m.User)
-		groups[m.Group] = group
+		joined[m.Group] = append(joined[m.Group], m.User)
 	}
-	for id, group := range groups {
-		slices.Sort(group.Members)
-		group.Members = slices.Compact(group.Members)
+	for id, users := range joined {
+		group, there := s.groups[id]
+		if !there {
+			continue
+		}
+		users = slices.DeleteFunc(slices.Concat(group.Members, users), func(user string) bool {
+			return left[svc.Membership{Group: id, User: user}]
+		})
+		slices.Sort(users)
+		group.Members = slices.Compact(users)
 		put(s, s.groups, id, group)
 	}
-}
-
-func compareChannels(a, b svc.Channel) int {
-	return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.SenderID, b.SenderID))
-}
-
-// cloneUser returns a copy whose channels are not nil.
-func cloneUser(user svc.User) svc.User {
-	user.Email = cloneText(user.Email)
-	user.Channels = append([]svc.Channel{}, user.Channels...)
-	return user
-}
-
-func withoutChannels(user svc.User) svc.User {
-	user.Email = cloneText(user.Email)
-	user.Channels = nil
-	return user
-}
-
-// cloneGroup returns a copy whose members are not nil.
-func cloneGroup(group svc.Group) svc.Group {
-	group.Members = append([]string{}, group.Members...)
-	return group
-}
-
-func clonePolicy(policy svc.Policy) svc.Policy {
-	policy.Document = bytes.Clone(policy.Document)
-	return policy
-}
-
-func cloneBankPolicy(policy svc.BankPolicy) svc.BankPolicy {
-	policy.Document = bytes.Clone(policy.Document)
-	return policy
 }
 
 // ReadAccess implements [svc.AccessStore].
@@ -361,11 +263,11 @@ func (s *Store) readAccess(
 	}
 	switch {
 	case read.Page != nil:
-		rows = s.page(*read.Page)
+		rows = s.page(read.Page)
 	case named != nil:
 		rows = s.current(*named)
 	default:
-		rows = s.all()
+		rows = s.page(&svc.AccessPage{Limit: math.MaxInt})
 	}
 	if read.Bare {
 		rows.Bare()
@@ -373,30 +275,11 @@ func (s *Store) readAccess(
 	return rows, changes, nil
 }
 
-// all returns copies of all rows, sorted.
-func (s *Store) all() svc.Bundle {
-	return svc.Bundle{
-		Users:           sorted(s.users, strings.Compare, cloneUser),
-		Groups:          sorted(s.groups, strings.Compare, cloneGroup),
-		ServiceAccounts: sorted(s.serviceAccounts, strings.Compare, same),
-		Policies:        sorted(s.policies, strings.Compare, clonePolicy),
-		Attachments:     sorted(s.attachments, byPrincipal, same),
-		BankPolicies:    sorted(s.bankPolicies, strings.Compare, cloneBankPolicy),
-		Tests:           sorted(s.tests, strings.Compare, same),
-	}
-}
-
-// byPrincipal is the order of attachments.
-func byPrincipal(a, b svc.AttachmentKey) int {
-	return cmp.Or(cmp.Compare(a.Principal.Type, b.Principal.Type),
-		cmp.Compare(a.Principal.ID, b.Principal.ID), cmp.Compare(a.PolicyID, b.PolicyID))
-}
-
 // partSize is the most rows of a part, and the most members of its group.
 const partSize = 1000
 
 // inParts calls yield with rows in parts.
-func inParts(b svc.Bundle, yield func(svc.Bundle) error) (err error) {
+func inParts(b svc.Bundle, yield func(svc.Bundle) error) error {
 	var groups []svc.Group
 	for _, g := range b.Groups {
 		members := g.Members
@@ -407,47 +290,11 @@ func inParts(b svc.Bundle, yield func(svc.Bundle) error) (err error) {
 		g.Members = members
 		groups = append(groups, g)
 	}
-	split(&err, b.Users, func(u svc.User) int { return 1 + len(u.Channels) },
-		func(users []svc.User) error { return yield(svc.Bundle{Users: users}) })
-	split(&err, groups, func(g svc.Group) int { return 1 + len(g.Members) },
-		func(groups []svc.Group) error { return yield(svc.Bundle{Groups: groups}) })
-	split(&err, b.ServiceAccounts, one, func(accounts []svc.ServiceAccount) error {
-		return yield(svc.Bundle{ServiceAccounts: accounts})
-	})
-	split(&err, b.Policies, one, func(policies []svc.Policy) error {
-		return yield(svc.Bundle{Policies: policies})
-	})
-	split(&err, b.Attachments, one, func(attachments []svc.Attachment) error {
-		return yield(svc.Bundle{Attachments: attachments})
-	})
-	split(&err, b.BankPolicies, one, func(policies []svc.BankPolicy) error {
-		return yield(svc.Bundle{BankPolicies: policies})
-	})
-	split(&err, b.Tests, one, func(tests []svc.AccessTest) error {
-		return yield(svc.Bundle{Tests: tests})
-	})
-	return err
-}
-
-// split calls yield with parts of rows until err is set.
-func split[R any](err *error, rows []R, weight func(R) int, yield func(part []R) error) {
-	for len(rows) > 0 && *err == nil {
-		n := 0
-		for sum := 0; n < len(rows) && sum < partSize; n++ {
-			sum += weight(rows[n])
+	b.Groups = groups
+	for _, k := range kinds {
+		if err := k.split(&b, yield); err != nil {
+			return err
 		}
-		*err = yield(rows[:n:n])
-		rows = rows[n:]
 	}
-}
-
-func one[R any](R) int { return 1 }
-
-// sorted returns copies of all rows, sorted by key.
-func sorted[K comparable, R any](rows map[K]R, compare func(a, b K) int, clone func(R) R) []R {
-	list := make([]R, 0, len(rows))
-	for _, key := range slices.SortedFunc(maps.Keys(rows), compare) {
-		list = append(list, clone(rows[key]))
-	}
-	return list
+	return nil
 }

@@ -9,13 +9,9 @@ import (
 // remove deletes the named rows, but no channels from s.channels. It returns the sources and
 // templates that go with users, and the templates of others that came from these sources.
 func (s *Store) remove(named svc.AccessNames) (gone, unbound []svc.Target) {
-	dropAll(s, s.attachments, named.Attachments)
-	dropAll(s, s.serviceAccounts, named.ServiceAccounts)
-	dropAll(s, s.policies, named.Policies)
-	dropAll(s, s.bankPolicies, named.BankPolicies)
-	dropAll(s, s.tests, named.Tests)
-	dropAll(s, s.groups, named.Groups)
-	dropAll(s, s.users, named.Users)
+	for _, k := range kinds {
+		k.remove(s, &named)
+	}
 	removed := func(c svc.Channel) bool { return slices.Contains(named.Channels, c) }
 	for id, user := range s.users {
 		if slices.ContainsFunc(user.Channels, removed) {
@@ -48,10 +44,4 @@ func (s *Store) removePersonal(users []string) (gone []svc.Target) {
 		}
 	}
 	return gone
-}
-
-func dropAll[K comparable, R any](s *Store, rows map[K]R, keys []K) {
-	for _, key := range keys {
-		drop(s, rows, key)
-	}
 }

@@ -252,15 +252,10 @@ func (t accessTx) read(
 }
 
 func (p *parts) addRows(current svc.Bundle) (err error) {
-	addAll(p, &err, &p.Users, current.Users, func(u svc.User) int { return 1 + len(u.Channels) })
-	addAll(p, &err, &p.Groups, pieces(current.Groups), func(g svc.Group) int {
-		return 1 + len(g.Members)
-	})
-	addAll(p, &err, &p.ServiceAccounts, current.ServiceAccounts, single)
-	addAll(p, &err, &p.Policies, current.Policies, single)
-	addAll(p, &err, &p.Attachments, current.Attachments, single)
-	addAll(p, &err, &p.BankPolicies, current.BankPolicies, single)
-	addAll(p, &err, &p.Tests, current.Tests, single)
+	current.Groups = pieces(current.Groups)
+	for _, k := range kinds {
+		k.addTo(p, &err, &current)
+	}
 	if err == nil {
 		err = p.flush()
 	}
@@ -277,14 +272,9 @@ func (s session) allAccess(ctx context.Context, p *parts, bare bool) (err error)
 		read(ctx, s, &err, p, &p.Users, scanUserChannel, mergeUser, selectUsers)
 		read(ctx, s, &err, p, &p.Groups, scanGroupMember, p.mergeGroup, selectGroups+byGroup)
 	}
-	read(ctx, s, &err, p, &p.ServiceAccounts, scanServiceAccount, nil,
-		selectServiceAccounts+` ORDER BY a.id`)
-	read(ctx, s, &err, p, &p.Policies, scanPolicy, nil, selectPolicies+` ORDER BY id`)
-	read(ctx, s, &err, p, &p.Attachments, scanAttachment, nil,
-		selectAttachments+` ORDER BY principal_type, principal_id, policy_id`)
-	read(ctx, s, &err, p, &p.BankPolicies, scanBankPolicy, nil,
-		selectBankPolicies+` ORDER BY bank_id`)
-	read(ctx, s, &err, p, &p.Tests, scanTest, nil, selectTests+` ORDER BY t.id`)
+	for _, k := range kinds[2:] {
+		k.readAll(ctx, s, &err, p)
+	}
 	if err == nil {
 		err = p.flush()
 	}
@@ -353,14 +343,6 @@ func add[R any](
 	return err
 }
 
-func addAll[R any](p *parts, err *error, list *[]R, rows []R, weight func(R) int) {
-	for i := 0; i < len(rows) && *err == nil; i++ {
-		*err = add(p, list, rows[i], weight(rows[i]), nil)
-	}
-}
-
-func single[R any](R) int { return 1 }
-
 // pieces splits large groups, so that they come in several parts.
 func pieces(groups []svc.Group) (out []svc.Group) {
 	for _, g := range groups {
@@ -404,13 +386,6 @@ const (
 	byGroup = ` ORDER BY g.id, m.user_id`
 )
 
-// scanGroup reads a group without its members.
-func scanGroup(row scanner) (svc.Group, error) {
-	group := svc.Group{Members: []string{}}
-	err := row.Scan(&group.ID, &group.DisplayName)
-	return group, err
-}
-
 // scanGroupMember reads a group and one of its members, if the group has any.
 func scanGroupMember(row scanner) (svc.Group, error) {
 	group := svc.Group{Members: []string{}}
@@ -420,44 +395,4 @@ func scanGroupMember(row scanner) (svc.Group, error) {
 		group.Members = append(group.Members, *member)
 	}
 	return group, err
-}
-
-func scanServiceAccount(row scanner) (account svc.ServiceAccount, err error) {
-	err = row.Scan(columnsOfServiceAccount(&account)...)
-	return account, err
-}
-
-const selectServiceAccounts = `SELECT ` + serviceAccountColumns + ` FROM svc_service_accounts a`
-
-const selectPolicies = `SELECT id, display_name, document FROM svc_policies`
-
-func scanPolicy(row scanner) (policy svc.Policy, err error) {
-	err = row.Scan(&policy.ID, &policy.DisplayName, (*[]byte)(&policy.Document))
-	return policy, err
-}
-
-const selectAttachments = `SELECT policy_id, principal_type, principal_id, priority
-	FROM svc_attachments`
-
-func scanAttachment(row scanner) (a svc.Attachment, err error) {
-	err = row.Scan(&a.PolicyID, &a.Principal.Type, &a.Principal.ID, &a.Priority)
-	return a, err
-}
-
-const selectBankPolicies = `SELECT bank_id, document FROM svc_bank_policies`
-
-func scanBankPolicy(row scanner) (policy svc.BankPolicy, err error) {
-	err = row.Scan(&policy.BankID, (*[]byte)(&policy.Document))
-	return policy, err
-}
-
-const selectTests = `SELECT ` + testColumns + ` FROM svc_access_tests t`
-
-const testColumns = `t.id, t.user_id, t.sa_id, t.sender, t.action, t.bank_id, t.channel, t.topic,
-	t.allowed`
-
-func scanTest(row scanner) (t svc.AccessTest, err error) {
-	err = row.Scan(&t.ID, &t.UserID, &t.ServiceAccountID, &t.Sender, &t.Action, &t.Bank,
-		&t.Channel, &t.Topic, orZero[bool]{&t.Allowed})
-	return t, err
 }

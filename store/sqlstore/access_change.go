@@ -136,7 +136,7 @@ func pick[K comparable, R any](
 }
 
 // ask asks for the named rows and the holders of the named channels. rows returns them after
-// answers. CROSS JOIN keeps SQLite from scanning the table: it looks up each key.
+// answers.
 func (t accessTx) ask(
 	ctx context.Context, named svc.AccessNames,
 ) (rows func() svc.Bundle, err error) {
@@ -144,16 +144,10 @@ func (t accessTx) ask(
 	var members []svc.Membership
 	t.users(ctx, &err, &b.Users, named)
 	t.groups(ctx, &err, &b.Groups, &members, named)
-	t.serviceAccounts(ctx, &err, &b.ServiceAccounts, named)
-	pick(ctx, t, &err, &b.Policies, scanPolicy, named.Policies, itself,
-		`SELECT p.id, p.display_name, p.document FROM {ids} j
-		CROSS JOIN svc_policies p WHERE p.id = j.value`)
-	t.attachments(ctx, &err, &b.Attachments, named)
-	pick(ctx, t, &err, &b.BankPolicies, scanBankPolicy, named.BankPolicies, itself,
-		`SELECT b.bank_id, b.document FROM {ids} j
-		CROSS JOIN svc_bank_policies b WHERE b.bank_id = j.value`)
-	pick(ctx, t, &err, &b.Tests, scanTest, named.Tests, itself,
-		`SELECT `+testColumns+` FROM {ids} j CROSS JOIN svc_access_tests t WHERE t.id = j.value`)
+	for _, k := range kinds[2:] {
+		k.pick(ctx, t, &err, &named, &b)
+	}
+	t.referring(ctx, &err, &b, named)
 	return func() svc.Bundle {
 		b.Users = withChannels(b.Users)
 		b.Groups = withMembers(once(b.Groups, func(g svc.Group) string { return g.ID }), members)
@@ -167,37 +161,24 @@ func (t accessTx) ask(
 	}, err
 }
 
-// serviceAccounts asks for the named service accounts.
-func (t accessTx) serviceAccounts(
-	ctx context.Context, err *error, list *[]svc.ServiceAccount, named svc.AccessNames,
-) {
-	by := func(column string, names []string) {
-		pick(ctx, t, err, list, scanServiceAccount, names, itself,
-			`SELECT `+serviceAccountColumns+` FROM {ids} j
-			CROSS JOIN svc_service_accounts a WHERE a.`+column+` = j.value`)
-	}
-	by(`id`, named.ServiceAccounts)
-	by(`owner_user_id`, named.AccountsOf)
-	by(`scoping_policy_id`, named.UsesOf)
-}
+var (
+	ofOwner     = serviceAccounts.by(`owner_user_id`)
+	scopedBy    = serviceAccounts.by(`scoping_policy_id`)
+	toPrincipal = attachments.by(`principal_type, principal_id`)
+	ofPolicy    = attachments.by(`policy_id`)
+)
 
-// attachments asks for the named attachments.
-func (t accessTx) attachments(
-	ctx context.Context, err *error, list *[]svc.Attachment, named svc.AccessNames,
+// referring asks for the service accounts and attachments that named names by what they refer to.
+func (t accessTx) referring(
+	ctx context.Context, err *error, b *svc.Bundle, named svc.AccessNames,
 ) {
-	const columns = `SELECT t.policy_id, t.principal_type, t.principal_id, t.priority FROM `
-	const toPrincipal = columns + `{rows} j CROSS JOIN svc_attachments t
-		WHERE t.principal_type = j.value->>0 AND t.principal_id = j.value->>1`
-	pick(ctx, t, err, list, scanAttachment, named.Attachments, columnsOfAttachmentKey,
-		toPrincipal+` AND t.policy_id = j.value->>2`)
-	pick(ctx, t, err, list, scanAttachment, named.AttachmentsTo,
-		func(to svc.GrantedTo) any { return []any{to.Type, to.ID} }, toPrincipal)
-	pick(ctx, t, err, list, scanAttachment, named.UsesOf, itself,
-		columns+`{ids} j CROSS JOIN svc_attachments t WHERE t.policy_id = j.value`)
-}
-
-func columnsOfAttachmentKey(k svc.AttachmentKey) any {
-	return []any{k.Principal.Type, k.Principal.ID, k.PolicyID}
+	accounts, to := &b.ServiceAccounts, &b.Attachments
+	pick(ctx, t, err, accounts, scanServiceAccount, named.AccountsOf, itself, ofOwner)
+	pick(ctx, t, err, accounts, scanServiceAccount, named.UsesOf, itself, scopedBy)
+	pick(ctx, t, err, to, scanAttachment, named.AttachmentsTo, func(to svc.GrantedTo) any {
+		return []any{to.Type, to.ID}
+	}, toPrincipal)
+	pick(ctx, t, err, to, scanAttachment, named.UsesOf, itself, ofPolicy)
 }
 
 // once returns each row once.
@@ -261,17 +242,15 @@ func (t accessTx) groups(
 	ctx context.Context, err *error, list *[]svc.Group, members *[]svc.Membership,
 	named svc.AccessNames,
 ) {
-	const groups = `SELECT g.id, g.display_name FROM `
 	const ofMembers = `SELECT m.group_id, m.user_id FROM `
 	ids := slices.Concat(named.Groups, named.MembersOf)
 	for _, m := range named.Members {
 		ids = append(ids, m.Group)
 	}
-	pick(ctx, t, err, list, scanGroup, ids, itself, groups+`{ids} j
-		CROSS JOIN svc_access_groups g WHERE g.id = j.value`)
-	pick(ctx, t, err, list, scanGroup, named.GroupsOf, itself, groups+`{ids} j
-		CROSS JOIN svc_group_members m CROSS JOIN svc_access_groups g
-		WHERE m.user_id = j.value AND g.id = m.group_id`)
+	pick(ctx, t, err, list, scanPagedGroup, ids, itself, groups.find)
+	pick(ctx, t, err, list, scanPagedGroup, named.GroupsOf, itself, groups.from+`{ids} j
+		CROSS JOIN svc_group_members m CROSS JOIN svc_access_groups r
+		WHERE m.user_id = j.value AND r.id = m.group_id`)
 	pick(ctx, t, err, members, scanMembership, named.GroupsOf, itself, ofMembers+`{ids} j
 		CROSS JOIN svc_group_members m WHERE m.user_id = j.value`)
 	pick(ctx, t, err, members, scanMembership, named.MembersOf, itself, ofMembers+`{ids} j
@@ -284,11 +263,11 @@ func (t accessTx) groups(
 		WHERE m.group_id = j.value->>0 AND m.user_id = j.value->>1`)
 }
 
-// withMembers adds members to their groups.
+// withMembers adds members to their groups, which have none yet.
 func withMembers(groups []svc.Group, members []svc.Membership) []svc.Group {
 	place := make(map[string]int, len(groups))
 	for i, g := range groups {
-		place[g.ID] = i
+		place[g.ID], groups[i].Members = i, []string{}
 	}
 	for _, m := range members {
 		if i, there := place[m.Group]; there { // in a transaction of the host it may be gone
@@ -346,66 +325,17 @@ func put[R any](
 	})
 }
 
-// write upserts rows; a row comes before the rows that refer to it. All users give up their
-// channels before any user takes one. WHERE true tells SQLite that no join follows.
+// write upserts rows. All users give up their channels before any user takes one.
 func (t accessTx) write(ctx context.Context, w svc.AccessWrite) (err error) {
-	put(ctx, t, &err, w.Users, func(u svc.User) any {
-		id, name, email := foldUser(u)
-		return []any{u.ID, u.DisplayName, u.Email, flag(u.Inactive), id, name, email}
-	}, `INSERT INTO svc_users
-		(id, display_name, email, inactive, folded_id, folded_name, folded_email)
-		SELECT value->>0, value->>1, value->>2, CAST(value->>3 AS BIGINT),
-		value->>4, value->>5, value->>6 FROM {rows} WHERE true
-		ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name,
-		email = excluded.email, inactive = excluded.inactive,
-		folded_name = excluded.folded_name, folded_email = excluded.folded_email`)
+	for _, k := range kinds {
+		k.put(ctx, t, &err, &w.Bundle)
+	}
 	t.writeChannels(ctx, &err, w.Users)
-	put(ctx, t, &err, w.Groups, func(g svc.Group) any {
-		return []any{g.ID, g.DisplayName}
-	}, `INSERT INTO svc_access_groups (id, display_name)
-		SELECT value->>0, value->>1 FROM {rows} WHERE true
-		ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name`)
 	put(ctx, t, &err, w.Leave, columnsOfMembership, `DELETE FROM svc_group_members
 		WHERE (group_id, user_id) IN (SELECT value->>0, value->>1 FROM {rows})`)
 	put(ctx, t, &err, w.Join, columnsOfMembership, `INSERT INTO svc_group_members
 		(group_id, user_id)
 		SELECT value->>0, value->>1 FROM {rows} WHERE true ON CONFLICT DO NOTHING`)
-	put(ctx, t, &err, w.Policies, func(p svc.Policy) any {
-		return []any{p.ID, p.DisplayName, string(p.Document)}
-	}, `INSERT INTO svc_policies (id, display_name, document)
-		SELECT value->>0, value->>1, value->>2 FROM {rows} WHERE true
-		ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name,
-		document = excluded.document`)
-	put(ctx, t, &err, w.ServiceAccounts, func(a svc.ServiceAccount) any {
-		return []any{a.ID, a.DisplayName, a.OwnerUserID, a.ScopingPolicyID, flag(a.Inactive)}
-	}, `INSERT INTO svc_service_accounts
-		(id, display_name, owner_user_id, scoping_policy_id, inactive)
-		SELECT value->>0, value->>1, value->>2, value->>3, CAST(value->>4 AS BIGINT)
-		FROM {rows} WHERE true
-		ON CONFLICT (id) DO UPDATE SET display_name = excluded.display_name,
-		owner_user_id = excluded.owner_user_id,
-		scoping_policy_id = excluded.scoping_policy_id, inactive = excluded.inactive`)
-	put(ctx, t, &err, w.Attachments, func(a svc.Attachment) any {
-		return []any{a.Principal.Type, a.Principal.ID, a.PolicyID, a.Priority}
-	}, `INSERT INTO svc_attachments (principal_type, principal_id, policy_id, priority)
-		SELECT value->>0, value->>1, value->>2, CAST(value->>3 AS BIGINT) FROM {rows} WHERE true
-		ON CONFLICT (principal_type, principal_id, policy_id)
-		DO UPDATE SET priority = excluded.priority`)
-	put(ctx, t, &err, w.BankPolicies, func(p svc.BankPolicy) any {
-		return []any{p.BankID, string(p.Document)}
-	}, `INSERT INTO svc_bank_policies (bank_id, document)
-		SELECT value->>0, value->>1 FROM {rows} WHERE true
-		ON CONFLICT (bank_id) DO UPDATE SET document = excluded.document`)
-	put(ctx, t, &err, w.Tests, func(q svc.AccessTest) any {
-		return []any{
-			q.ID, q.UserID, q.ServiceAccountID, q.Sender, q.Action, q.Bank, q.Channel, q.Topic,
-			flag(q.Allowed),
-		}
-	}, `INSERT INTO svc_access_tests
-		(id, user_id, sa_id, sender, action, bank_id, channel, topic, allowed)
-		SELECT value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6,
-		value->>7, CAST(value->>8 AS BIGINT) FROM {rows} WHERE true
-		ON CONFLICT (id) DO UPDATE SET allowed = excluded.allowed`)
 	return err
 }
 

@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -51,43 +52,27 @@ func (l *listing) chunk(order string, page svc.AccessPage) {
 	}
 }
 
+// behind ends the query of a list in the order of a column, which is its key.
+func (l *listing) behind(column string, page svc.AccessPage) {
+	l.after(column, page.After)
+	l.chunk(column, page)
+}
+
 // page yields one chunk of a list. Each filter has an index in the order of the list.
 func (s session) page(ctx context.Context, p *parts, page svc.AccessPage) (err error) {
-	switch page.Kind {
-	case event.TargetUser:
-		err = s.pageOfUsers(ctx, p, page)
-	case event.TargetGroup:
-		l := groupsOf(page)
-		read(ctx, s, &err, p, &p.Groups, scanPagedGroup, nil, l.query, l.parameters...)
-	case event.TargetServiceAccount:
-		l := list(selectServiceAccounts)
-		l.equal(`a.owner_user_id`, page.User)
-		l.equal(`a.scoping_policy_id`, page.Policy)
-		l.after(`a.id`, page.After)
-		l.chunk(`a.id`, page)
-		read(ctx, s, &err, p, &p.ServiceAccounts, scanServiceAccount, nil, l.query, l.parameters...)
-	case event.TargetPolicy:
-		l := list(selectPolicies)
-		l.after(`id`, page.After)
-		l.chunk(`id`, page)
-		read(ctx, s, &err, p, &p.Policies, scanPolicy, nil, l.query, l.parameters...)
-	case event.TargetBankPolicy:
-		l := list(selectBankPolicies)
-		l.after(`bank_id`, page.After)
-		l.chunk(`bank_id`, page)
-		read(ctx, s, &err, p, &p.BankPolicies, scanBankPolicy, nil, l.query, l.parameters...)
-	case event.TargetTest:
-		l := list(selectTests)
-		l.after(`t.id`, page.After)
-		l.chunk(`t.id`, page)
-		read(ctx, s, &err, p, &p.Tests, scanTest, nil, l.query, l.parameters...)
-	case event.TargetAttachment:
-		l := attachmentsOf(page)
-		read(ctx, s, &err, p, &p.Attachments, scanAttachment, nil, l.query, l.parameters...)
-	case event.TargetChannel:
+	at := slices.IndexFunc(kinds, func(k anyKind) bool { return k.is(page.Kind) })
+	switch {
+	case page.Kind == event.TargetChannel:
 		err = s.channelsOf(ctx, p, page)
-	case event.TargetMember:
+	case page.Kind == event.TargetMember:
 		err = s.membersOf(ctx, p, page)
+	case page.Kind == event.TargetUser && page.Text != "":
+		var found svc.Bundle
+		if found.Users, err = s.usersByText(ctx, page); err == nil {
+			err = p.addRows(found)
+		}
+	case at >= 0:
+		kinds[at].readPage(ctx, s, &err, p, page)
 	default:
 		err = fmt.Errorf("there are no lists of kind %q: ask for another", page.Kind)
 	}
@@ -97,30 +82,27 @@ func (s session) page(ctx context.Context, p *parts, page svc.AccessPage) (err e
 	return err
 }
 
-func scanPagedGroup(row scanner) (group svc.Group, err error) {
-	err = row.Scan(&group.ID, &group.DisplayName)
-	return group, err
-}
-
-// groupsOf lists groups. CROSS JOIN keeps the order of the memberships in SQLite.
-func groupsOf(page svc.AccessPage) *listing {
+// pageOfGroups lists groups. CROSS JOIN keeps the order of the memberships in SQLite.
+func pageOfGroups(l *listing, page svc.AccessPage) {
 	if page.User == "" {
-		l := list(`SELECT g.id, g.display_name FROM svc_access_groups g`)
-		l.after(`g.id`, page.After)
-		l.chunk(`g.id`, page)
-		return l
+		l.behind(`r.id`, page)
+		return
 	}
-	l := list(`SELECT g.id, g.display_name
-		FROM svc_group_members m CROSS JOIN svc_access_groups g`)
+	l.query = `SELECT r.id, r.display_name FROM svc_group_members m CROSS JOIN svc_access_groups r`
 	l.equal(`m.user_id`, page.User)
 	l.after(`m.group_id`, page.After)
-	l.where(`g.id = m.group_id`)
+	l.where(`r.id = m.group_id`)
 	l.chunk(`m.group_id`, page)
-	return l
 }
 
-func attachmentsOf(page svc.AccessPage) *listing {
-	l, after := list(selectAttachments), svc.Target{ID: page.After}.Attachment()
+func pageOfServiceAccounts(l *listing, page svc.AccessPage) {
+	l.equal(`r.owner_user_id`, page.User)
+	l.equal(`r.scoping_policy_id`, page.Policy)
+	l.behind(`r.id`, page)
+}
+
+func pageOfAttachments(l *listing, page svc.AccessPage) {
+	after := svc.Target{ID: page.After}.Attachment()
 	principal := func(kind, id string) {
 		if id != "" {
 			l.equal(`principal_type`, kind)
@@ -139,7 +121,6 @@ func attachmentsOf(page svc.AccessPage) *listing {
 		l.after(`principal_type, principal_id, policy_id`, to.Type, to.ID, after.PolicyID)
 	}
 	l.chunk(`principal_type, principal_id, policy_id`, page)
-	return l
 }
 
 func (s session) channelsOf(ctx context.Context, p *parts, page svc.AccessPage) (err error) {
@@ -168,24 +149,6 @@ func (s session) membersOf(ctx context.Context, p *parts, page svc.AccessPage) (
 		return svc.Group{ID: page.Group, Members: []string{member}}, err
 	}, p.mergeGroup, l.query, l.parameters...)
 	return err
-}
-
-func (s session) pageOfUsers(ctx context.Context, p *parts, page svc.AccessPage) (err error) {
-	if page.Text != "" {
-		users, err := s.usersByText(ctx, page)
-		addAll(p, &err, &p.Users, users, single)
-		return err
-	}
-	l := list(`SELECT ` + userColumns + ` FROM svc_users u`)
-	l.after(`u.id`, page.After)
-	l.chunk(`u.id`, page)
-	read(ctx, s, &err, p, &p.Users, scanPagedUser, nil, l.query, l.parameters...)
-	return err
-}
-
-func scanPagedUser(row scanner) (user svc.User, err error) {
-	err = row.Scan(columnsOfUser(&user)...)
-	return user, err
 }
 
 const (

@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"slices"
 
 	"github.com/extsvc/svc"
 )
@@ -12,21 +13,11 @@ import (
 func (t accessTx) remove(
 	ctx context.Context, named svc.AccessNames,
 ) (gone, unbound []svc.Target, err error) {
-	put(ctx, t, &err, named.Attachments, columnsOfAttachmentKey, `DELETE FROM svc_attachments
-		WHERE (principal_type, principal_id, policy_id) IN
-		(SELECT value->>0, value->>1, value->>2 FROM {rows})`)
+	for _, k := range slices.Backward(kinds) {
+		k.remove(ctx, t, &err, &named)
+	}
 	put(ctx, t, &err, named.Channels, columnsOfChannel, `DELETE FROM svc_channels
 		WHERE (provider, sender_id) IN (SELECT value->>0, value->>1 FROM {rows})`)
-	from := func(table, column string, ids []string) {
-		put(ctx, t, &err, ids, itself,
-			`DELETE FROM `+table+` WHERE `+column+` IN (SELECT value FROM {ids})`)
-	}
-	from(`svc_service_accounts`, `id`, named.ServiceAccounts)
-	from(`svc_policies`, `id`, named.Policies)
-	from(`svc_bank_policies`, `bank_id`, named.BankPolicies)
-	from(`svc_access_tests`, `id`, named.Tests)
-	from(`svc_access_groups`, `id`, named.Groups)
-	from(`svc_users`, `id`, named.Users)
 	pick(ctx, t, &err, &gone, scanGoneSource, named.Users, itself, `DELETE FROM svc_sources
 		WHERE owner IN (SELECT value FROM {ids}) AND scope = 'personal' RETURNING owner, name`)
 	pick(ctx, t, &err, &gone, scanGoneTemplate, named.Users, itself, `DELETE FROM svc_templates
