@@ -11,10 +11,14 @@ import (
 	"maps"
 	"os"
 	"path"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/matryer/is"
 )
 
 // house counts what makes the root package hard to read.
@@ -240,5 +244,30 @@ func TestHouseThatGrows(t *testing.T) {
 	knotted["errors.go"] = &fstest.MapFile{Data: ground}
 	if !strings.Contains(strings.Join(count(t, knotted).problems(), "\n"), "in one knot") {
 		t.Error("a planted knot is not noticed")
+	}
+}
+
+// TestNothingDecidesByTenant: the id of a tenant is written and handed on; nothing compares it or takes it apart. It cannot tell a user of the
+// id "sa:ci" from the service account.
+func TestNothingDecidesByTenant(t *testing.T) {
+	t.Chdir("../..")
+	decides := regexp.MustCompile(`TenantID\)?\s*[=!]=|[=!]=\s*[\w.]*TenantID|switch[^{]*TenantID|strings\.\w+\([^)]*TenantID|\[[\w.]*TenantID\]`)
+	spoken := 0
+	err := filepath.WalkDir(".", func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		spoken += bytes.Count(source, []byte("TenantID"))
+		if found := decides.Find(source); found != nil {
+			t.Errorf("%s decides by the id of a tenant: %s", path, found)
+		}
+		return err
+	})
+	is := is.New(t)
+	is.NoErr(err)
+	is.True(spoken > 5)
+	for _, planted := range []string{`if r.TenantID == "a"`, `"a" != r.TenantID`, `strings.Cut(r.TenantID, ":")`, "switch r.TenantID {", "banks[r.TenantID]"} {
+		is.True(decides.MatchString(planted))
 	}
 }

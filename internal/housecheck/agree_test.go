@@ -1,6 +1,7 @@
-package httpapi_test
+package housecheck_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -12,6 +13,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
 )
 
@@ -46,22 +50,26 @@ func sameRows(t *testing.T, what string, have, want []string) {
 
 // docs/reference/routes.md lists all routes, and docs/reference/errors.md all codes with their statuses.
 func TestDocumentsAgree(t *testing.T) {
+	t.Chdir("../..")
 	var routes, codes []string
 	for _, r := range httpapi.Routes() {
 		routes = append(routes, r.Method+" "+r.Path)
 	}
-	sameRows(t, "docs/reference/routes.md", rows(t, "../docs/reference/routes.md", "(?m)^\\| `(GET|POST|PUT|PATCH|DELETE) (/[^`]*)`"), routes)
-	for code, status := range statuses(t) {
-		codes = append(codes, fmt.Sprint(code, " ", status))
+	sameRows(t, "docs/reference/routes.md", rows(t, "docs/reference/routes.md", "(?m)^\\| `(GET|POST|PUT|PATCH|DELETE) (/[^`]*)`"), routes)
+	for _, file := range []string{"errors.go", "httpapi/problem.go"} {
+		for _, code := range rows(t, file, `[cC]ode[A-Z]\w+\s+(?:svc\.)?Code = "([a-z_]+)"`) {
+			codes = append(codes, fmt.Sprint(code, " ", httpapi.Status(&svc.Error{Code: svc.Code(code)})))
+		}
 	}
-	sameRows(t, "docs/reference/errors.md", rows(t, "../docs/reference/errors.md", "(?m)^\\| `([a-z_]+)` \\| ([0-9]{3}) \\|"), codes)
+	sameRows(t, "docs/reference/errors.md", rows(t, "docs/reference/errors.md", "(?m)^\\| `([a-z_]+)` \\| ([0-9]{3}) \\|"), codes)
 }
 
 // docs/reference/actions.md lists the operations of each action, as x-actions of the OpenAPI document does.
 func TestDocumentedActionsAgree(t *testing.T) {
+	t.Chdir("../..")
 	var documented, want []string
 	operations := regexp.MustCompile("((?:[A-Z]+ )+)`([^`]+)`")
-	for _, row := range rows(t, "../docs/reference/actions.md", "(?m)^\\| (`[a-z_]+:[a-z_:]+` \\|.*)$") {
+	for _, row := range rows(t, "docs/reference/actions.md", "(?m)^\\| (`[a-z_]+:[a-z_:]+` \\|.*)$") {
 		cells := strings.Split(row, "|")
 		for _, found := range operations.FindAllStringSubmatch(cells[2], -1) {
 			for _, method := range strings.Fields(found[1]) {
@@ -69,7 +77,13 @@ func TestDocumentedActionsAgree(t *testing.T) {
 			}
 		}
 	}
-	for path, methods := range readDocument(t).Paths {
+	var document struct {
+		Paths map[string]map[string]struct {
+			Actions []string `json:"x-actions"`
+		}
+	}
+	is.New(t).NoErr(json.Unmarshal(httpapi.OpenAPI("/"), &document))
+	for path, methods := range document.Paths {
 		for method, o := range methods {
 			for _, action := range o.Actions {
 				want = append(want, action+" "+strings.ToUpper(method)+" "+path)
@@ -82,16 +96,19 @@ func TestDocumentedActionsAgree(t *testing.T) {
 // shownPages are the pages of the documentation.
 func shownPages(t *testing.T) []string {
 	t.Helper()
-	pages, _ := filepath.Glob("../docs/*.md")
-	inFolders, _ := filepath.Glob("../docs/*/*.md")
+	pages, _ := filepath.Glob("docs/*.md")
+	inFolders, _ := filepath.Glob("docs/*/*.md")
 	if len(inFolders) == 0 {
 		t.Fatal("the folders of docs have no pages")
 	}
-	return append(append(pages, inFolders...), "../README.md")
+	return append(append(pages, inFolders...), "README.md")
 }
 
 // configs are the structs that hosts fill in, by the directories of their packages.
-var configs = map[string]string{"..": "Config", ".": "Options", "../adminpage": "Options", "../client": "Config", "../marketplace": "Config", "../store/sqlite": "Options", "../store/postgres": "Options"}
+var configs = map[string]string{
+	".": "Config", "httpapi": "Options", "adminpage": "Options", "client": "Config", "marketplace": "Config", "store/sqlite": "Options",
+	"store/postgres": "Options",
+}
 
 // options are the fields of a struct that hosts fill in, as a path each: of a struct within it those of that one, of a list of structs also
 // theirs.
@@ -146,13 +163,13 @@ func optionsIn(t *testing.T, dir, name string) []string {
 // Each option has its row in a table of the documentation, and so has each flag of examples/server; whatever else is named there like one
 // is one.
 func TestDocumentedOptionsAgree(t *testing.T) {
-	t.Parallel()
+	t.Chdir("../..")
 	var all, listed []string
 	for dir, name := range configs {
 		all = append(all, optionsIn(t, dir, name)...)
 	}
-	all = append(all, optionsIn(t, "../parameter", "Definition")...)
-	for _, option := range optionsIn(t, "..", "TenantsConfig") {
+	all = append(all, optionsIn(t, "parameter", "Definition")...)
+	for _, option := range optionsIn(t, ".", "TenantsConfig") {
 		if !strings.HasPrefix(option, "svc.TenantsConfig.Config.") && !strings.HasPrefix(option, "svc.Pepper.") &&
 			!strings.HasPrefix(option, "svc.KeyImport.") { // listed as those of svc.Config
 			all = append(all, option)
@@ -169,12 +186,12 @@ func TestDocumentedOptionsAgree(t *testing.T) {
 	}
 	sameRows(t, "the documentation", listed, all)
 	var flags []string
-	files, _ := filepath.Glob("../examples/server/*.go")
+	files, _ := filepath.Glob("examples/server/*.go")
 	for _, file := range files {
 		if !strings.HasSuffix(file, "_test.go") {
 			flags = append(flags, rows(t, file, `flags\.[A-Z]\w+\((?:[^,"]+, )?"([a-z-]+)"`)...)
 		}
 	}
 	slices.Sort(flags)
-	sameRows(t, "docs/reference/configuration.md", rows(t, "../docs/reference/configuration.md", "(?m)^\\| `-([a-z-]+)` \\|"), slices.Compact(flags))
+	sameRows(t, "docs/reference/configuration.md", rows(t, "docs/reference/configuration.md", "(?m)^\\| `-([a-z-]+)` \\|"), slices.Compact(flags))
 }
