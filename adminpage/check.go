@@ -121,8 +121,8 @@ func (h *Handler) asked(ctx context.Context, by svc.Principal) {
 	h.checks.change(tenant, func(r *running) { r.now, r.problem = false, problem })
 }
 
-// ask asks all sources of the server. The Service keeps what they say. It works in a goroutine of
-// its own, where a panic of the host's functions, which check manifests, would end the process.
+// ask asks all sources of the server. The Service keeps what they say. It does so in the
+// background, where a panic of the host's functions, which check manifests, would end the process.
 func (h *Handler) ask(ctx context.Context, by svc.Principal, tenant int64) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
