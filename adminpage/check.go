@@ -2,6 +2,8 @@ package adminpage
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -108,27 +110,37 @@ func (v *visit) check() error {
 	return nil
 }
 
-// asked asks all sources of the server. The Service keeps what they say.
+// asked asks all sources of the server, and keeps how that ended.
 func (h *Handler) asked(ctx context.Context, by svc.Principal) {
 	tenant := h.service.Tenant().Number
+	err, problem := h.ask(ctx, by, tenant), ""
+	if err != nil {
+		h.options.Logger.Warn("svc: admin page cannot check for updates", "error", err)
+		problem = "The check was not completed. Try again."
+	}
+	h.checks.change(tenant, func(r *running) { r.now, r.problem = false, problem })
+}
+
+// ask asks all sources of the server. The Service keeps what they say. It does so in the
+// background, where a panic of the host's functions, which check manifests, would end the process.
+func (h *Handler) ask(ctx context.Context, by svc.Principal, tenant int64) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("panic: %v", cause)
+			h.options.Logger.Error("svc: admin page panicked", "error", err,
+				"stack", string(debug.Stack()))
+		}
+	}()
 	ask := func(ctx context.Context, service *svc.Service) error {
 		_, err := service.Templates.CheckUpdates(ctx, by, func(done, total int) {
 			h.checks.change(tenant, func(r *running) { r.done, r.total = done, total })
 		})
 		return err
 	}
-	var err error
 	if h.tenants == nil {
-		err = ask(ctx, h.service)
-	} else {
-		err = h.tenants.UseContext(ctx, h.tenant, ask) // the request may end before
+		return ask(ctx, h.service)
 	}
-	problem := ""
-	if err != nil {
-		h.options.Logger.Warn("svc: admin page cannot check for updates", "error", err)
-		problem = "The check was not completed. Try again."
-	}
-	h.checks.change(tenant, func(r *running) { r.now, r.problem = false, problem })
+	return h.tenants.UseContext(ctx, h.tenant, ask) // the request may end before
 }
 
 // checkView says how the last check went.

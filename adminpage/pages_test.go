@@ -124,6 +124,7 @@ func TestKeys(t *testing.T) {
 		`role="alert"`, "Expires must be a day", `value="tomorrow"`)
 	s.post("keys", form("do", "dance")).is(t, 400, `role="alert"`)
 	s.get("keys?cursor=zzz").is(t, 400, `role="alert"`, "", "No key matches")
+	s.get("who-can?action=bank:recall&bank=suport").is(t, 200, "Nobody can. No policy allows any of this on this bank: check its name.")
 	s.get("who-can?action=&bank=").is(t, 400, `role="alert"`, "", "Nobody can")
 	s.get("keys?holder=robot").is(t, 200, "No key matches")
 	s.get("keys?which=expiring").is(t, 200, "No key matches")

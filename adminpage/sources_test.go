@@ -2,6 +2,7 @@ package adminpage_test
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -15,8 +16,9 @@ import (
 // market is a Marketplace whose sources offer nothing. Those of ill fail, and all wait for open.
 type market struct {
 	svc.Marketplace
-	open chan struct{}
-	ill  string
+	open   chan struct{}
+	ill    string
+	panics string // what Catalog panics with; "": it does not
 }
 
 func (market) CheckURL(string) error { return nil }
@@ -32,6 +34,9 @@ func (m market) Template(_ context.Context, from svc.Upstream, _ string) (svc.Co
 }
 
 func (m market) Catalog(ctx context.Context, from svc.Upstream, _ time.Duration) (svc.Catalog, error) {
+	if m.panics != "" {
+		panic(m.panics)
+	}
 	select {
 	case <-m.open:
 		return svc.Catalog{}, m.fault(from)
@@ -62,6 +67,26 @@ func TestSlowCheck(t *testing.T) {
 	defer other.Close()
 	s.url = strings.Replace(s.url, s.url[:strings.Index(s.url, "/ext/")], other.URL, 1)
 	s.signIn().get("sources").is(t, 200, "the source answers 503", "", "not checked") // the report is kept
+}
+
+// A check that panics ends no process, and its page says so. The log has no key.
+func TestCheckThatPanics(t *testing.T) {
+	var log strings.Builder
+	m := &market{}
+	s := newSiteWith(t, svc.Config{Sources: svc.SourceConfig{Marketplace: m}}, office(), func(o *adminpage.Options) {
+		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	}).signIn()
+	must(s.service.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: "https://one.example", Alias: new("one")}))
+	must(s.service.Templates.Install(t.Context(), svc.Host, svc.Install{TemplateID: "desk", SourceName: "one"}))
+	m.panics = "planted " + s.key
+	ended := s.post("sources", form("do", "check"))
+	for strings.Contains(ended.body, "Checking for updates") {
+		ended = s.get("sources?done=checked")
+	}
+	ended.is(t, 200, "The check was not completed.")
+	if text := log.String(); !strings.Contains(text, "planted") || strings.Contains(text, s.key) {
+		t.Error(text)
+	}
 }
 
 // Sources are registered, get another token and are removed. No page repeats a token.

@@ -17,6 +17,8 @@ type whoCanView struct {
 	Columns []string // actions
 	Rows    []*reachRow
 	More    string // the address of the next page
+	// Unnamed says that no statement allows any of this on the bank: its name may be a mistake.
+	Unnamed bool
 }
 
 // reachRow is what one principal, or the public, may do.
@@ -69,6 +71,11 @@ func (v *visit) fillWhoCan(body *whoCanView) error {
 			return err
 		}
 	}
+	body.Unnamed = !slices.ContainsFunc(reaches, func(r svc.WhoCanAnswer) bool {
+		return slices.ContainsFunc(r.Statements, func(s svc.StatementRef) bool {
+			return s.Effect == svc.EffectAllow
+		})
+	})
 	rows := rowsOf(reaches)
 	after := body.Asked.Get("after")
 	start, _ := slices.BinarySearchFunc(rows, after, func(r *reachRow, after string) int {

@@ -81,6 +81,7 @@ func (h *Handler) observed(a *answer, began time.Time) Observation {
 // log writes the record of a request. Text from a caller, a store or the host's middleware may hold
 // a key by mistake, so log masks it. It omits the path, where that is most likely.
 func (h *Handler) log(r *http.Request, o Observation) {
+	defer func() { _ = recover() }() // of the Logger: it must not cut off what was answered
 	level, message := slog.LevelInfo, "svc: request"
 	if o.Err != nil {
 		message = "svc: request failed"

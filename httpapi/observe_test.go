@@ -304,7 +304,22 @@ func TestRecordsOfWhatWasCutOff(t *testing.T) {
 	}
 }
 
-type panics struct{}
+// A Logger that panics cuts off no answer: the change is made, and its key is shown only once.
+func TestLoggerThatPanics(t *testing.T) {
+	t.Parallel()
+	is, s := is.New(t), newSite(t)
+	r := httptest.NewRequest("POST", "/ext/svc/me/api-keys", nil)
+	r.Header.Set("Authorization", "Bearer "+s.key("alice"))
+	cut, w := s.serveOnce(httpapi.Options{Logger: slog.New(panics{})}, r)
+	is.Equal(cut, nil)
+	is.Equal(w.Code, 201)
+}
+
+type panics struct{ slog.Handler }
+
+func (panics) Enabled(context.Context, slog.Level) bool { return true }
+
+func (panics) Handle(context.Context, slog.Record) error { panic("in the Logger") }
 
 func (panics) Observe(context.Context, httpapi.Observation) { panic("in the Observer") }
 

@@ -26,6 +26,9 @@ var hooks = map[string]struct {
 	"Limit": {func(u *setup, call func()) {
 		u.Limit = func(*http.Request, svc.Principal) time.Duration { call(); return 0 }
 	}, []string{"GET /nothing", "GET /admin/templates", "DELETE /admin/templates/chat", "POST /me/api-keys", "PUT /me/api-keys"}},
+	"Bearer": {func(u *setup, call func()) {
+		u.Bearer = func(*http.Request) string { call(); return "" }
+	}, []string{"GET /nothing", "GET /admin/templates", "POST /me/api-keys"}},
 	"KnownUser": {func(u *setup, call func()) {
 		u.Users.Known = func(context.Context, string) (bool, error) { call(); return true, nil }
 	}, []string{"POST /me/api-keys", "POST /users/alice/api-keys", "POST /users/unseen/api-keys"}},

@@ -54,8 +54,11 @@ func (h *Handler) hideIn(err error, r *http.Request) error {
 // hideCredentials masks the bearers and the cookies of a request in a text. The longest come first:
 // a cookie that is part of another one must not leave the rest of that.
 func (h *Handler) hideCredentials(r *http.Request, s string) string {
-	secrets := append([]string{h.bearerOf(r), inbound.Bearer(r.Header)},
-		r.Header.Values("Cookie")...)
+	secrets := append([]string{inbound.Bearer(r.Header)}, r.Header.Values("Cookie")...)
+	func() {
+		defer func() { _ = recover() }() // Options.Bearer, whose panic it may be that is hidden
+		secrets = append(secrets, h.bearerOf(r))
+	}()
 	for _, cookie := range r.Cookies() {
 		secrets = append(secrets, cookie.Value)
 		if plain, err := url.PathUnescape(cookie.Value); err == nil {

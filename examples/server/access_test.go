@@ -222,6 +222,8 @@ func TestWhoCan(t *testing.T) {
 	db := newDB(t)
 	server := startServer(t, "-db", db)
 	table := does(t, "who-can", "-db", db, "-bank", "support")
+	is.Equal(does(t, "who-can", "-db", db, "-bank", "suport"), "nobody: no policy allows it, check the names of bank and action\n")
+	is.Equal(does(t, "who-can", "-db", db, "-action", "bank:retain", "-bank", "support::archive"), "nobody\n")
 	for _, line := range []string{`user +alice +true`, `user +admin +true`, `service_account +ci +true`, `unmapped +\* +true`, `unmapped +topic:billing +false`} {
 		if !regexp.MustCompile("(?m)^" + line + "$").MatchString(table) {
 			t.Errorf("the table lacks %s:\n%s", line, table)

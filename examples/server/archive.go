@@ -185,7 +185,8 @@ func (r inTime) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
-// writeWhole writes a new file, for its owner only, and makes it durable.
+// writeWhole writes a new file, for its owner only, and makes it durable. When it fails, it leaves
+// no file, which would be in the way of the next try.
 func writeWhole(path string, write func(file *os.File) error) error {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -195,5 +196,8 @@ func writeWhole(path string, write func(file *os.File) error) error {
 	if err == nil {
 		err = file.Sync()
 	}
-	return errors.Join(err, file.Close())
+	if err = errors.Join(err, file.Close()); err != nil {
+		_ = os.Remove(path)
+	}
+	return err
 }

@@ -38,6 +38,12 @@ func withProgress(
 // backup writes the database and the keys file into one file, which appears whole or not at all. An
 // earlier backup under that name stays until then.
 func backup(ctx context.Context, c *call, shown *progress) error {
+	return backupBy(ctx, c, ".svc-backup-", shown)
+}
+
+// backupBy is backup with a folder for its drafts, whose name begins so. A backup that is killed
+// leaves it.
+func backupBy(ctx context.Context, c *call, draft string, shown *progress) error {
 	if err := checkSource(ctx, c.DB); err != nil {
 		return err
 	}
@@ -52,7 +58,7 @@ func backup(ctx context.Context, c *call, shown *progress) error {
 	if c.operand == standard {
 		folder = os.TempDir()
 	}
-	drafts, err := os.MkdirTemp(folder, ".svc-backup-") // with mode 0700
+	drafts, err := os.MkdirTemp(folder, draft) // with mode 0700
 	if err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}

@@ -88,7 +88,7 @@ func testBackup(t *testing.T, backup, restore string, flags ...string) {
 }
 
 // A running server makes whole backups at intervals, removes the oldest of them and no other file.
-// Names from the future neither count nor go.
+// Names from the future neither count nor go. What a scheduled backup has left that was killed goes.
 func TestScheduledBackups(t *testing.T) {
 	t.Parallel()
 	for kind, db := range map[string]string{"SQLite": newDB(t), "PostgreSQL": pgtest.Schema(t)} {
@@ -102,13 +102,17 @@ func TestScheduledBackups(t *testing.T) {
 			for _, name := range []string{old, future, "mine.backup", "svc-2020.backup"} {
 				is.NoErr(os.WriteFile(filepath.Join(folder, name), nil, 0o600))
 			}
+			for _, draft := range []string{scheduledDraft + "1", ".svc-backup-1"} { // backups that were killed, or go on
+				is.NoErr(os.Mkdir(filepath.Join(folder, draft), 0o700))
+				is.NoErr(os.WriteFile(filepath.Join(folder, draft, databaseName), nil, 0o600))
+			}
 			s := startServer(t, "-db", db, "-keys", keys, "-backup-dir", folder, "-backup-every", "1s", "-backup-keep", "1")
 			is.True(soon(func() bool { return strings.Count(s.stderr.String(), "made the scheduled backup") >= 4 }))
 			is.NoErr(s.stop(t))
 			made := must(scheduled(folder))
 			is.Equal(len(made), 2)
 			is.Equal(made[1], future)
-			wantFiles(t, folder, append([]string{"mine.backup", "svc-2020.backup"}, made...)...)
+			wantFiles(t, folder, append([]string{".svc-backup-1", "mine.backup", "svc-2020.backup"}, made...)...)
 			restored := newDB(t)
 			does(t, "restore", "-db", restored, filepath.Join(folder, made[0]))
 			is.Equal(does(t, "export", "-db", restored), does(t, "export", "-db", db))

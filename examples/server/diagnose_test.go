@@ -6,11 +6,13 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/matryer/is"
@@ -95,4 +97,19 @@ func TestDiagnosisOfNothing(t *testing.T) {
 	parts, _ := diagnosed(t, "-db", "postgres://nobody:secret-word@127.0.0.1:1/none")
 	is.True(strings.Contains(parts["database.json"], "127.0.0.1"))
 	is.True(!strings.Contains(parts["database.json"], "secret-word"))
+}
+
+// A file that cannot be written whole does not stay: the next try makes it.
+func TestNoPartOfAFileStays(t *testing.T) {
+	is := is.New(t)
+	path := filepath.Join(t.TempDir(), "d.zip")
+	for _, disk := range []error{syscall.ENOSPC, nil} {
+		err := writeWhole(path, func(file *os.File) error {
+			_, err := file.WriteString("a part")
+			return errors.Join(err, disk)
+		})
+		is.Equal(errors.Is(err, syscall.ENOSPC), disk != nil)
+		_, missing := os.Stat(path)
+		is.Equal(missing == nil, disk == nil)
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/extsvc/svc"
@@ -64,6 +65,10 @@ var whoCanCommand = subcommand{
 			reach, err := c.whoCan(ctx, *address, *action, *bank)
 			if err != nil {
 				return err
+			}
+			allowed := func(w who) bool { return w.Allowed }
+			if !*asJSON && !slices.ContainsFunc(reached(reach), allowed) {
+				return c.done("nobody%s", unnamed(reach))
 			}
 			return c.printReach(reach, *asJSON)
 		}
@@ -167,6 +172,16 @@ func reached(r svc.WhoCanAnswer) (all []who) {
 		all = append(all, who{"unmapped", o.Scope + ":" + o.Value, o.Allowed})
 	}
 	return all
+}
+
+// unnamed says that no statement allows anybody the request: its names may be mistakes.
+func unnamed(r svc.WhoCanAnswer) string {
+	for _, s := range r.Statements {
+		if s.Effect == svc.EffectAllow {
+			return ""
+		}
+	}
+	return ": no policy allows it, check the names of bank and action"
 }
 
 func (c *call) printReach(r svc.WhoCanAnswer, asJSON bool) error {

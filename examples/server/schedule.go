@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -16,6 +17,9 @@ import (
 const backupTime = "20060102T150405.000Z"
 
 var backupName = regexp.MustCompile(`^svc-(\d{8}T\d{6}\.\d{3}Z)\.backup$`)
+
+// scheduledDraft begins the name of the folder for the drafts of a scheduled backup.
+const scheduledDraft = ".svc-scheduled-"
 
 // retryBackup is the longest time from a backup that failed to the next try.
 const retryBackup = time.Minute
@@ -61,9 +65,13 @@ func (c *call) untilBackup(now time.Time) (time.Duration, error) {
 // backupNow makes a backup as the command does, and then removes the oldest beyond backup.keep.
 // Those of a clock that was fast do not count and stay: the clock may be slow now.
 func (c *call) backupNow(ctx context.Context) error {
+	if err := removeDrafts(c.Backup.Dir); err != nil {
+		return err
+	}
 	file := filepath.Join(c.Backup.Dir, "svc-"+time.Now().UTC().Format(backupTime)+".backup")
 	one := &call{config: c.config, operand: file, stdout: io.Discard, log: c.log}
-	if err := backup(ctx, one, newProgress(io.Discard, "backup")); err != nil {
+	err := backupBy(ctx, one, scheduledDraft, newProgress(io.Discard, "backup"))
+	if err != nil {
 		return err
 	}
 	c.log.Info("made the scheduled backup", "file", file)
@@ -71,6 +79,18 @@ func (c *call) backupNow(ctx context.Context) error {
 	made = made[:slices.Index(made, filepath.Base(file))+1]
 	for _, name := range made[:max(0, len(made)-c.Backup.Keep)] {
 		err = errors.Join(err, os.Remove(filepath.Join(c.Backup.Dir, name)))
+	}
+	return err
+}
+
+// removeDrafts removes what scheduled backups have left that were killed: each has a copy of the
+// database, and a server that is killed again and again would fill the disk.
+func removeDrafts(folder string) error {
+	entries, err := os.ReadDir(folder)
+	for _, entry := range entries {
+		if entry.IsDir() && strings.HasPrefix(entry.Name(), scheduledDraft) {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(folder, entry.Name())))
+		}
 	}
 	return err
 }

@@ -59,8 +59,8 @@ const pageLength = 256
 // Bytes returns the size of all rows.
 func (l *List[T]) Bytes() int64 { return l.bytes }
 
-// Tag returns an entity tag, quotes included. It follows from the rows alone, so lists with the same
-// rows have it in every process. A generation would not do: after a restore from a backup, it comes
+// Tag returns an entity tag, quotes included. It follows from the rows, so lists with the same rows
+// have it in every process. A generation would not do: after a restore from a backup, it comes
 // again with other rows.
 func (l *List[T]) Tag() string {
 	l.tagged.Do(func() {
