@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -249,4 +250,115 @@ func TestDiffOfPublicAccess(t *testing.T) {
 		changes[d.Action] = d.Change
 	}
 	is.Equal(changes, map[string]policy.Change{"bank:recall": policy.NewlyAllowed, "bank:retain": policy.NewlyDenied})
+}
+
+// TestNeedlessIsExact: what is needless can go alone, and what is not cannot, unless the needless goes with it. Shadowed are the allows
+// whose requests are all denied to everybody who has them.
+func TestNeedlessIsExact(t *testing.T) {
+	needed, shadowed := 0, 0
+	forEachWorld(t, func(is *is.I, w *policytest.World) {
+		if w.IntN(40) > 0 {
+			return // each takes long
+		}
+		census, members := &policy.Census{}, drawnMembers(w)
+		for _, m := range members {
+			census.Add(m.Subject, m.Member)
+		}
+		needless, all := map[place]bool{}, map[place]bool{} // whether each is shadowed; all of them
+		for _, n := range compiler.Lint(census).Needless {
+			needless[place{n.Policy, n.Statement}], all[place{n.Policy, n.Statement}] = n.Shadowed, true
+		}
+		before := decisions(w, members, nil)
+		changes := func(gone map[place]bool) bool { return !reflect.DeepEqual(decisions(w, members, gone), before) }
+		is.True(!changes(all))
+		for _, p := range w.Policies {
+			for i := range p.Statements {
+				at := place{p.ID, i}
+				hidden, called := needless[at]
+				held := slices.ContainsFunc(members, func(m member) bool { return has(m.Subject, p.ID) })
+				switch {
+				case called:
+					is.True(held)
+					is.True(!changes(map[place]bool{at: true}))
+					is.Equal(hidden, p.Statements[i].Effect == "allow" && deniedEverywhere(w, members, at))
+					if hidden {
+						shadowed++
+					}
+				case held:
+					more := maps.Clone(all)
+					more[at] = true
+					is.True(changes(map[place]bool{at: true}) || changes(more))
+					needed++
+				}
+			}
+		}
+	})
+	varied(t, needed, shadowed)
+}
+
+// place is a statement of a policy.
+type place struct {
+	policy string
+	number int
+}
+
+// drawnMembers are the principals of a world whose policies all parse.
+func drawnMembers(w *policytest.World) []member {
+	_, members := drawnCensus(w)
+	return slices.DeleteFunc(members, func(m member) bool { return m.Closed != "" || unreadable(m.Subject) })
+}
+
+func has(s policy.Subject, id string) bool {
+	return slices.ContainsFunc(s.Grants, func(g policy.Grant) bool { return g.PolicyID == id }) ||
+		slices.ContainsFunc(slices.Concat(s.Scoping, s.Narrowing), func(n policy.Named) bool { return n.ID == id })
+}
+
+// requests are one of each class that the patterns of a world distinguish.
+func requests(w *policytest.World) (all []policytest.Request) {
+	actions, banks := patternsOf(w)
+	slices.Sort(actions)
+	slices.Sort(banks)
+	for _, action := range append(slices.Compact(actions), "bank:memories:get") {
+		for _, bank := range append(slices.Compact(banks), "other") {
+			all = append(all, policytest.Request{Action: action, Bank: bank})
+		}
+	}
+	return all
+}
+
+// decisions are those about all requests, without some statements.
+func decisions(w *policytest.World, members []member, gone map[place]bool) (all []any) {
+	asked := requests(w)
+	for _, m := range members {
+		rights := compiler.Compile(rewritten(m.Subject, func(id string, raw []byte) []byte {
+			var left []policytest.Statement
+			for i, st := range w.Policy(id).Statements {
+				if !gone[place{id, i}] {
+					left = append(left, st)
+				}
+			}
+			return policytest.Document(left...)
+		}))
+		for _, q := range asked {
+			d := decide(rights, q)
+			all = append(all, d.Outcome(), d.Parameters())
+		}
+	}
+	return all
+}
+
+// deniedEverywhere reports whether all that a statement matches is denied to whoever has it.
+func deniedEverywhere(w *policytest.World, members []member, at place) bool {
+	for _, m := range members {
+		rights := compiler.Compile(m.Subject)
+		for _, q := range requests(w) {
+			r := explain(rights, q)
+			if r.Outcome != policy.ExplicitDeny && slices.ContainsFunc(r.Trace, func(e policy.Entry) bool {
+				return e.PolicyID == at.policy && e.Statement == at.number && e.Matched
+			}) {
+				return false
+			}
+		}
+	}
+	return true
 }
