@@ -137,17 +137,17 @@ func TestNothingStaleIsFound(t *testing.T) {
 		default:
 			c.Drop(key)
 		}
-	}, c.Get, func(reader, key int, source *atomic.Uint64) {
+	}, c.Get, func(reader, key int, read func() uint64) {
 		if fence, moment := c.Fence(key), c.Now(); reader == 0 {
-			c.PutSince(moment, key, source.Load())
+			c.PutSince(moment, key, read())
 		} else {
-			c.Put(fence, key, source.Load())
+			c.Put(fence, key, read())
 		}
 	})
 }
 
 // findsNothingStale changes numbers of keys and drops them, in turn i, while readers get or load them.
-func findsNothingStale(t *testing.T, drop func(i, key int), get func(key int) (uint64, bool), load func(reader, key int, source *atomic.Uint64)) {
+func findsNothingStale(t *testing.T, drop func(i, key int), get func(key int) (uint64, bool), load func(reader, key int, read func() uint64)) {
 	t.Helper()
 	var source, ended [8]atomic.Uint64
 	var readers, writers sync.WaitGroup
@@ -156,7 +156,7 @@ func findsNothingStale(t *testing.T, drop func(i, key int), get func(key int) (u
 	for half := range 2 {
 		writers.Go(func() {
 			for i := 0; i < 20_000 || found.Load() < 100; i++ {
-				if i%100 == 0 {
+				if i%5 == 0 {
 					runtime.Gosched()
 				}
 				key := half*4 + rand.IntN(4)
@@ -173,7 +173,10 @@ func findsNothingStale(t *testing.T, drop func(i, key int), get func(key int) (u
 				least := ended[key].Load()
 				value, ok := get(key)
 				if !ok {
-					load(reader, key, &source[key])
+					load(reader, key, func() uint64 {
+						defer runtime.Gosched()
+						return source[key].Load()
+					})
 				} else if found.Add(1); value < least {
 					t.Errorf("%d is %d, and was %d before", key, value, least)
 				}

@@ -276,7 +276,7 @@ func TestNoStaleRecordIsFound(t *testing.T) {
 			t.Errorf("%d is %v", n, v)
 		}
 		return number, ok
-	}, func(_, n int, source *atomic.Uint64) {
-		r.Put(r.Fence(key(n)), key(n), value(n, source.Load()), 0)
+	}, func(_, n int, read func() uint64) {
+		r.Put(r.Fence(key(n)), key(n), value(n, read()), 0)
 	})
 }
