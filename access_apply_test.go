@@ -1,6 +1,7 @@
 package svc_test
 
 import (
+	_ "embed"
 	"fmt"
 	"strings"
 	"testing"
@@ -13,14 +14,8 @@ import (
 const doc = `{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:recall"],"banks":["*"]}]}`
 const bankDoc = `{"version":"2026-03-24","default_strategy":"s"}`
 
-const small = `{
-	"users": [{"id":"alice","display_name":"Alice","email":"a@example.com","channels":[{"provider":"telegram","sender_id":"1"},{"provider":"slack","sender_id":"a:b"}]},
-		{"id":"bob"}],
-	"groups": [{"id":"team","members":["bob","alice"]}],
-	"service_accounts": [{"id":"ci","owner_user_id":"alice","scoping_policy_id":"p"}],
-	"policies": [{"id":"p","document":` + doc + `}],
-	"attachments": [{"policy_id":"p","principal_type":"group","principal_id":"team","priority":-5}],
-	"bank_policies": [{"bank_id":"b","document":{"version":"2026-03-24","default_strategy":"deep"}}]}`
+//go:embed testdata/small.json
+var small string
 
 func TestApplyTwiceChangesNothing(t *testing.T) {
 	is, h := is.New(t), hostOf(t, small)

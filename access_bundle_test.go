@@ -1,6 +1,7 @@
 package svc_test
 
 import (
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"net/http/httptest"
@@ -17,15 +18,8 @@ import (
 	"github.com/extsvc/svc/store/memstore"
 )
 
-const tested = `{
-	"users": [{"id": "ann", "channels": [{"provider": "chat", "sender_id": "7"}]}, {"id": "bob"}],
-	"policies": [{"id": "reads", "document": {"version": "2026-03-24",
-		"statements": [{"effect": "allow", "actions": ["bank:recall"], "banks": ["notes"]}]}}],
-	"attachments": [{"policy_id": "reads", "principal_type": "user", "principal_id": "ann"}],
-	"tests": [
-		{"user_id": "ann", "action": "bank:recall", "bank": "notes", "allowed": true},
-		{"sender": "chat:7", "action": "bank:recall", "bank": "notes", "allowed": true},
-		{"user_id": "bob", "action": "bank:recall", "bank": "notes", "allowed": false}]}`
+//go:embed testdata/tested.json
+var tested string
 
 func parsed(t *testing.T, text string) svc.Bundle {
 	t.Helper()

@@ -2,6 +2,7 @@ package svc_test
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"maps"
 	"reflect"
@@ -324,15 +325,8 @@ func TestWritesReadFewChanges(t *testing.T) {
 	})
 }
 
-const dropsWorld = `{
-	"users": [{"id": "alice"}, {"id": "bob"}, {"id": "carol"}],
-	"groups": [{"id": "staff", "members": ["alice", "carol"]}, {"id": "bare", "members": ["bob"]}],
-	"service_accounts": [{"id": "bot", "owner_user_id": "alice", "scoping_policy_id": "scope"}],
-	"policies": [{"id": "p", "document": ` + allowRecall + `}, {"id": "q", "document": ` + allowRecall + `},
-		{"id": "scope", "document": ` + allowRecall + `}, {"id": "narrow", "document": ` + allowRecall + `},
-		{"id": "unused", "document": ` + allowRecall + `}],
-	"attachments": [{"policy_id": "p", "principal_type": "group", "principal_id": "staff"},
-		{"policy_id": "q", "principal_type": "user", "principal_id": "bob"}]}`
+//go:embed testdata/drops.json
+var dropsWorld string
 
 const (
 	allowRecall = `{"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["bank:recall"], "banks": ["*"]}]}`

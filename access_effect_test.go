@@ -2,6 +2,7 @@ package svc_test
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"strings"
 	"testing"
@@ -13,34 +14,9 @@ import (
 
 // rightsRules has the rows of the rules: "help" writes rows of every kind and may recall from bank a, "lead" may give others rights on
 // banks in addition, and "root" may do everything.
-const rightsRules = `{
-	"users": [{"id": "root"}, {"id": "help"}, {"id": "lead"}, {"id": "ann"}, {"id": "bob", "channels": [{"provider": "tele", "sender_id": "1"}]},
-		{"id": "chief"}, {"id": "mute"}, {"id": "idle", "is_active": false}, {"id": "rest", "is_active": false}],
-	"groups": [{"id": "readers", "members": ["ann"]}, {"id": "keepers"}, {"id": "muted", "members": ["mute"]}],
-	"service_accounts": [{"id": "bot", "owner_user_id": "bob", "scoping_policy_id": "recall"},
-		{"id": "maker", "owner_user_id": "help", "scoping_policy_id": "makers"}],
-	"policies": [
-		{"id": "all", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["iam:*", "template:*", "bank:*"], "banks": ["*"]}]}},
-		{"id": "writer", "document": {"version": "2026-03-24", "statements": [
-			{"effect": "allow", "actions": ["iam:users:*", "iam:groups:*", "iam:policies:*", "iam:attachments:*", "iam:service_accounts:*", "iam:banks:write"], "banks": ["*"]},
-			{"effect": "allow", "actions": ["bank:recall"], "banks": ["a"]}]}},
-		{"id": "grant", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["iam:banks:grant"], "banks": ["*"]}]}},
-		{"id": "makers", "document": {"version": "2026-03-24", "statements": [
-			{"effect": "allow", "actions": ["iam:service_accounts:*"], "banks": ["*"]}, {"effect": "allow", "actions": ["bank:recall"], "banks": ["a"]}]}},
-		{"id": "audit", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["iam:audit:read"], "banks": ["*"]}]}},
-		{"id": "recall", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["bank:recall"], "banks": ["a"]}]}},
-		{"id": "retain", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["bank:retain"], "banks": ["z"]}]}},
-		{"id": "deny", "document": {"version": "2026-03-24", "statements": [{"effect": "deny", "actions": ["bank:retain"], "banks": ["*"]}]}},
-		{"id": "narrow", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["iam:policies:*"], "banks": ["*"]}]}},
-		{"id": "none", "document": {"version": "2026-03-24", "statements": []}}],
-	"attachments": [
-		{"policy_id": "all", "principal_type": "user", "principal_id": "root"},
-		{"policy_id": "writer", "principal_type": "user", "principal_id": "help"}, {"policy_id": "writer", "principal_type": "user", "principal_id": "lead"},
-		{"policy_id": "grant", "principal_type": "user", "principal_id": "lead"},
-		{"policy_id": "recall", "principal_type": "group", "principal_id": "readers"}, {"policy_id": "retain", "principal_type": "group", "principal_id": "keepers"},
-		{"policy_id": "deny", "principal_type": "group", "principal_id": "muted"}, {"policy_id": "retain", "principal_type": "user", "principal_id": "mute"},
-		{"policy_id": "retain", "principal_type": "user", "principal_id": "bob"}, {"policy_id": "audit", "principal_type": "user", "principal_id": "chief"},
-		{"policy_id": "retain", "principal_type": "user", "principal_id": "idle"}, {"policy_id": "recall", "principal_type": "user", "principal_id": "rest"}]}`
+//
+//go:embed testdata/rights.json
+var rightsRules string
 
 // does is a write by a caller.
 type does func(a act) error

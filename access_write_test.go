@@ -2,6 +2,7 @@ package svc_test
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"maps"
@@ -63,15 +64,8 @@ type waits struct {
 	accounts  svc.IssuedKey // of the account "bot" of ann
 }
 
-const waitsWorld = `{"users": [{"id": "ann"}, {"id": "bob"}, {"id": "root"}], "groups": [{"id": "g", "members": ["bob"]}],
-	"service_accounts": [{"id": "bot", "owner_user_id": "ann"}],
-	"policies": [
-		{"id": "all", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["iam:*", "template:*", "bank:*"], "banks": ["*"]}]}},
-		{"id": "little", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["bank:recall"], "banks": ["notes"]}]}}],
-	"attachments": [
-		{"policy_id": "all", "principal_type": "user", "principal_id": "ann"},
-		{"policy_id": "all", "principal_type": "user", "principal_id": "root"},
-		{"policy_id": "little", "principal_type": "user", "principal_id": "bob"}]}`
+//go:embed testdata/waits.json
+var waitsWorld string
 
 // newWaits returns such a host. With a session ann has no key.
 func newWaits(t *testing.T, session bool) *waits {

@@ -2,6 +2,7 @@ package svc_test
 
 import (
 	"context"
+	_ "embed"
 	"encoding/json"
 	"math"
 	"strings"
@@ -16,20 +17,9 @@ import (
 )
 
 // narrowWorld: alice may do everything on her banks and administer keys; each other policy is there to narrow.
-const narrowWorld = `{
-	"users": [{"id": "alice"}, {"id": "bob"}],
-	"service_accounts": [{"id": "ci", "owner_user_id": "alice", "scoping_policy_id": "recall"}],
-	"policies": [
-		{"id": "all", "document": {"version": "2026-03-24", "statements": [
-			{"effect": "allow", "actions": ["bank:*"], "banks": ["notes", "team::*"], "recall_max_tokens": 4000},
-			{"effect": "allow", "actions": ["iam:*", "template:*"], "banks": ["*"]}]}},
-		{"id": "recall", "document": {"version": "2026-03-24", "statements": [
-			{"effect": "allow", "actions": ["bank:recall"], "banks": ["*"], "recall_max_tokens": 1000}]}},
-		{"id": "notes", "document": {"version": "2026-03-24", "statements": [
-			{"effect": "allow", "actions": ["bank:*"], "banks": ["notes"], "recall_max_tokens": 2000}]}},
-		{"id": "keys", "document": {"version": "2026-03-24", "statements": [
-			{"effect": "allow", "actions": ["iam:users:*"], "banks": ["*"]}]}}],
-	"attachments": [{"policy_id": "all", "principal_type": "user", "principal_id": "alice"}]}`
+//
+//go:embed testdata/narrow.json
+var narrowWorld string
 
 // narrowed issues a key and returns the principal that it makes.
 func narrowed(t *testing.T, h *host, holder svc.Principal, by string) svc.Principal {

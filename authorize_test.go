@@ -2,6 +2,7 @@ package svc_test
 
 import (
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"os"
@@ -16,23 +17,8 @@ import (
 	"github.com/extsvc/svc/action"
 )
 
-const staff = `{
-	"users": [{"id":"root"},{"id":"helper"},{"id":"peer"},{"id":"barred"},{"id":"plain"},{"id":"sleeper","is_active":false}],
-	"groups": [{"id":"help","members":["helper","peer","barred"]}],
-	"service_accounts": [{"id":"ops","owner_user_id":"root"},{"id":"reader","owner_user_id":"root","scoping_policy_id":"read"},
-		{"id":"orphan","owner_user_id":"sleeper"}],
-	"policies": [
-		{"id":"all","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["iam:*","template:*"],"banks":["*"]}]}},
-		{"id":"users","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["iam:users:*"],"banks":["*"]}]}},
-		{"id":"read","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["iam:users:read"],"banks":["*"]}]}},
-		{"id":"one","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["template:*"],"banks":["b"]}]}},
-		{"id":"no","document":{"version":"2026-03-24","statements":[{"effect":"deny","actions":["iam:users:write"],"banks":["*"]}]}}],
-	"attachments": [
-		{"policy_id":"all","principal_type":"user","principal_id":"root"},
-		{"policy_id":"all","principal_type":"user","principal_id":"sleeper"},
-		{"policy_id":"one","principal_type":"user","principal_id":"plain"},
-		{"policy_id":"users","principal_type":"group","principal_id":"help"},
-		{"policy_id":"no","principal_type":"user","principal_id":"barred"}]}`
+//go:embed testdata/staff.json
+var staff string
 
 func user(id string, vouched ...string) svc.Principal {
 	return svc.Principal{Kind: svc.KindUser, ID: id, Actions: vouched}
@@ -162,17 +148,9 @@ func TestCeiling(t *testing.T) {
 }
 
 // A household that has everything right: alice recalls through her team, bob by himself, ci and free for alice.
-const intact = `{
-	"users": [{"id":"alice","channels":[{"provider":"telegram","sender_id":"1"}]}, {"id":"bob"}],
-	"groups": [{"id":"team","members":["alice"]}],
-	"service_accounts": [{"id":"ci","owner_user_id":"alice","scoping_policy_id":"narrow"},{"id":"free","owner_user_id":"alice"}],
-	"policies": [
-		{"id":"wide","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:*","iam:*","template:*"],"banks":["*"],"recall_budget":"high"}]}},
-		{"id":"bobs","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:*"],"banks":["*"]}]}},
-		{"id":"narrow","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:recall"],"banks":["project::*"]}]}}],
-	"attachments": [{"policy_id":"wide","principal_type":"group","principal_id":"team"},{"policy_id":"bobs","principal_type":"user","principal_id":"bob"}],
-	"bank_policies": [{"bank_id":"project::notes","document":{"version":"2026-03-24","default_strategy":"deep",
-		"public_access":{"default":{"actions":["bank:recall"]},"overrides":[{"scope":"channel","value":"internal"},{"scope":"provider","value":"slack","actions":["bank:*"]}]}}}]}`
+//
+//go:embed testdata/intact.json
+var intact string
 
 // write writes rows past the service, as if something had come to harm since they were checked.
 func (h *host) write(t *testing.T, rows svc.Bundle) {
@@ -226,13 +204,6 @@ const (
 	notes  = "project::notes"
 )
 
-func TestIntactAllows(t *testing.T) {
-	h := hostOf(t, intact)
-	for _, p := range []svc.Principal{user("alice"), user("bob"), account("ci"), account("free"), svc.Unmapped} {
-		h.wantAllowed(t, p, recall, notes)
-	}
-}
-
 func TestScopingPolicyGoneDenies(t *testing.T) {
 	h := hostOf(t, intact)
 	h.write(t, svc.Bundle{ServiceAccounts: []svc.ServiceAccount{{ID: "ci", OwnerUserID: "alice", ScopingPolicyID: "gone"}}})
@@ -242,33 +213,6 @@ func TestScopingPolicyGoneDenies(t *testing.T) {
 
 	err := h.tryApply(t, `{"service_accounts": [{"id":"ci","owner_user_id":"alice","scoping_policy_id":"never"}]}`)
 	wantCode(t, err, svc.CodeInvalid, "/service_accounts/0/scoping_policy_id")
-}
-
-func TestInactiveDenies(t *testing.T) {
-	for _, c := range []struct {
-		harm, mend, reason string
-		denied             []svc.Principal
-		allowed            []svc.Principal
-	}{
-		{`{"users":[{"id":"alice","is_active":false}]}`, `{"users":[{"id":"alice","is_active":true}]}`, `"alice"`,
-			[]svc.Principal{user("alice"), account("ci"), account("free")}, []svc.Principal{user("bob")}},
-		{`{"service_accounts":[{"id":"free","owner_user_id":"alice","is_active":false}]}`, `{"service_accounts":[{"id":"free","is_active":true}]}`,
-			`service account "free" is inactive`, []svc.Principal{account("free")}, []svc.Principal{user("alice"), account("ci")}},
-	} {
-		h := hostOf(t, intact)
-		h.apply(t, c.harm)
-		for _, p := range c.denied {
-			h.wantDenied(t, p, recall, notes, c.reason)
-			h.wantDenied(t, p, "bank:retain", "inbox", "inactive")
-		}
-		for _, p := range c.allowed {
-			h.wantAllowed(t, p, recall, notes)
-		}
-		h.apply(t, c.mend)
-		for _, p := range append(c.denied, c.allowed...) {
-			h.wantAllowed(t, p, recall, notes)
-		}
-	}
 }
 
 func TestUnknownDenies(t *testing.T) {
@@ -305,16 +249,6 @@ func TestBrokenPolicyDeniesItsPrincipalsOnly(t *testing.T) {
 	}
 }
 
-func TestBrokenScopingPolicyDenies(t *testing.T) {
-	for _, document := range brokenDocuments {
-		h := hostOf(t, intact)
-		h.write(t, svc.Bundle{Policies: []svc.Policy{{ID: "narrow", Document: json.RawMessage(document)}}})
-		h.wantDenied(t, account("ci"), recall, notes, `scoping policy "narrow" is not valid`)
-		h.wantAllowed(t, account("free"), recall, notes)
-		h.wantAllowed(t, user("alice"), recall, notes)
-	}
-}
-
 func TestBrokenBankPolicyDeniesOnItsBankOnly(t *testing.T) {
 	for _, document := range append(brokenDocuments[:4:4], `{"version":"2026-03-24","public_access":{"default":{"actions":["bank:recall","*"]}}}`, `{"statements":[]}`) {
 		h := hostOf(t, intact)
@@ -342,34 +276,6 @@ func TestBrokenPolicyStaysADeny(t *testing.T) {
 	h.write(t, svc.Bundle{Policies: []svc.Policy{{ID: "no", Document: json.RawMessage(`{`)}}})
 	h.apply(t, intact) // bob's allow is good again
 	h.wantDenied(t, user("bob"), recall, notes, `policy "no" attached to the user is not valid`)
-}
-
-// TestPublicOverrideIsFinal: the most specific override that matches decides alone, even when it lists nothing.
-func TestPublicOverrideIsFinal(t *testing.T) {
-	h := hostOf(t, intact)
-	for _, c := range []struct {
-		in      svc.Context
-		action  string
-		outcome svc.Outcome
-	}{
-		{svc.Context{}, recall, svc.Allow},
-		{svc.Context{Channel: "Internal"}, recall, svc.Allow},
-		{svc.Context{Channel: "internal"}, recall, svc.ImplicitDeny},
-		{svc.Context{Provider: "slack", Channel: "internal"}, recall, svc.ImplicitDeny},
-		{svc.Context{Provider: "slack"}, "bank:retain", svc.Allow},
-		{svc.Context{Provider: "slack", Channel: "internal"}, "bank:retain", svc.ImplicitDeny},
-		{svc.Context{Topic: "internal"}, "bank:retain", svc.ImplicitDeny},
-	} {
-		is := is.New(t)
-		d := must(h.Decide(t.Context(), svc.Unmapped, c.action, notes, c.in))
-		is.Equal(d.Outcome(), c.outcome)
-		if c.in.Provider != "" {
-			q := svc.Question{Bank: notes, Action: c.action, Sender: c.in.Provider + ":9", Channel: c.in.Channel, Topic: c.in.Topic}
-			r := must(h.Policies.Resolve(t.Context(), svc.Host, q))
-			is.Equal(r.Outcome, c.outcome)
-			is.Equal(r.Reason, d.Reason())
-		}
-	}
 }
 
 func TestErrorIsNeverAnAllow(t *testing.T) {

@@ -1,6 +1,7 @@
 package svc_test
 
 import (
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -170,33 +171,8 @@ func TestTiesAreOfOneRank(t *testing.T) {
 	}
 }
 
-const linted = `{
-	"users": [{"id":"alice"},{"id":"bob"},{"id":"idle","is_active":false}],
-	"groups": [{"id":"empty"},{"id":"team","members":["alice","bob"]}],
-	"service_accounts": [{"id":"asleep","owner_user_id":"idle"},{"id":"same","owner_user_id":"bob","scoping_policy_id":"all"}],
-	"policies": [
-		{"id":"all","document":{"version":"2026-03-24","statements":[
-			{"effect":"allow","actions":["bank:*"],"banks":["*"]},
-			{"effect":"allow","actions":["bank:recall"],"banks":["project::*"]},
-			{"effect":"deny","actions":["bank:delete"],"banks":["*"]}]}},
-		{"id":"delete","document":{"version":"2026-03-24","statements":[
-			{"effect":"allow","actions":["bank:delete","bank:wipe"],"banks":["project::*"],"recall_budget":"low"},
-			{"effect":"allow","actions":["bank:delete"],"banks":["project::a"]}]}},
-		{"id":"quick","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:recall"],"banks":["*"],"llm_model":"small","recall_budget":"low"}]}},
-		{"id":"thorough","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:recall"],"banks":["*"],"llm_model":"large"}]}},
-		{"id":"twice","document":{"version":"2026-03-24","statements":[
-			{"effect":"allow","actions":["bank:*"],"banks":["b"],"retain_tags":["t"]},
-			{"effect":"allow","actions":["bank:*"],"banks":["b"],"retain_tags":["t"]}]}},
-		{"id":"unused","document":{"version":"2026-03-24","statements":[
-			{"effect":"deny","actions":["bank:recall"],"banks":["*"]},{"effect":"allow","actions":["bank:recall","bnak:recall"],"banks":["*"]}]}}],
-	"attachments": [
-		{"policy_id":"all","principal_type":"group","principal_id":"team"},
-		{"policy_id":"delete","principal_type":"user","principal_id":"alice"},
-		{"policy_id":"quick","principal_type":"user","principal_id":"alice"},
-		{"policy_id":"thorough","principal_type":"user","principal_id":"alice"},
-		{"policy_id":"twice","principal_type":"user","principal_id":"alice"}],
-	"bank_policies": [{"bank_id":"help","document":{"version":"2026-03-24","public_access":{
-		"default":{"actions":["bank:recal"]},"overrides":[{"scope":"topic","value":"s"},{"scope":"topic","value":"t","actions":["bank:*","web:*"]}]}}}]}`
+//go:embed testdata/linted.json
+var linted string
 
 func TestLint(t *testing.T) {
 	b := must(svc.ParseBundle([]byte(linted)))

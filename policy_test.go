@@ -1,6 +1,7 @@
 package svc_test
 
 import (
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -20,24 +21,8 @@ import (
 	"github.com/extsvc/svc/store/memstore"
 )
 
-const world = `{
-	"users": [{"id":"alice","channels":[{"provider":"telegram","sender_id":"1"}]},
-		{"id":"idle","is_active":false,"channels":[{"provider":"telegram","sender_id":"2"}]}],
-	"groups": [{"id":"team","members":["alice"]}],
-	"service_accounts": [
-		{"id":"ci","owner_user_id":"alice","scoping_policy_id":"narrow"},{"id":"free","owner_user_id":"alice"},
-		{"id":"off","owner_user_id":"alice","is_active":false},{"id":"idle-owned","owner_user_id":"idle"}],
-	"policies": [
-		{"id":"wide","document":{"version":"2026-03-24","statements":[
-			{"effect":"allow","actions":["bank:*"],"banks":["*"],"recall_budget":"high","recall_max_tokens":4096,"retain_roles":[]},
-			{"effect":"deny","actions":["bank:delete"],"banks":["prod::*"]}]}},
-		{"id":"narrow","document":{"version":"2026-03-24","statements":[
-			{"effect":"allow","actions":["bank:recall"],"banks":["notes"],"recall_budget":"low"}]}}],
-	"attachments": [{"policy_id":"wide","principal_type":"group","principal_id":"team"}],
-	"bank_policies": [{"bank_id":"notes","document":{"version":"2026-03-24","default_strategy":"deep",
-		"strategy_overrides":[{"scope":"provider","value":"telegram","strategy":"quick"},{"scope":"topic","value":"news","strategy":"daily"}],
-		"public_access":{"default":{"actions":["bank:recall"],"recall_budget":"low","recall_max_tokens":512},
-			"overrides":[{"scope":"channel","value":"closed"}]}}}]}`
+//go:embed testdata/world.json
+var world string
 
 func TestResolve(t *testing.T) {
 	h := hostOf(t, world)
@@ -145,10 +130,8 @@ func TestDecideIsResolve(t *testing.T) {
 func TestQuestionsAboutTheCaller(t *testing.T) {
 	forEachWorld(t, 5, 150, func(t *testing.T, w *worlds) {
 		h := w.host(t, w.bundle())
+		h.write(t, w.spoiled())
 		for _, p := range principals() {
-			if p.Kind != svc.KindUser && p.Kind != svc.KindServiceAccount {
-				continue
-			}
 			if w.IntN(2) == 0 {
 				p.Actions = []string{"iam:*"}
 			}
@@ -163,12 +146,18 @@ func TestQuestionsAboutTheCaller(t *testing.T) {
 			}
 			p.Actions = nil
 			mine := must(h.Policies.WhatCan(t.Context(), p, svc.Me))
-			if p.ScopingPolicyID != "" {
-				continue
-			}
 			his, err := h.Policies.WhatCan(t.Context(), svc.Host, p.Identity())
 			if err != nil || string(encoded(mine)) != string(encoded(his)) {
 				t.Errorf("%+v: %s, and the host is told %s (%v)", p, encoded(mine), encoded(his), err)
+			}
+			for _, action := range askedActions {
+				bank, said := w.one(askedBanks), svc.Capability{Outcome: svc.ImplicitDeny}
+				for _, c := range policytest.Closest(mine, func(c svc.Capability) (string, string) { return c.Action, c.Bank }, action, bank) {
+					said = c
+				}
+				if d := h.decide(t, p, action, bank, svc.Context{}); said.Outcome != d.Outcome() || !reflect.DeepEqual(said.Parameters, d.Parameters()) {
+					t.Errorf("%+v: %s on %s is %+v, and decided %s", p, action, bank, said, d.Outcome())
+				}
 			}
 		}
 	})

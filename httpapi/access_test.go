@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"context"
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -16,19 +17,9 @@ import (
 )
 
 // rowsOfAccess are those that the matrix reads and changes. Nobody gains or loses a right by that.
-const rowsOfAccess = `{
-  "users": [{"id": "bob", "display_name": "Bob", "email": "bob@example.com", "channels": [{"provider": "slack", "sender_id": "T1/U7"}]}],
-  "groups": [{"id": "crew", "display_name": "Crew", "members": ["bob"]}],
-  "policies": [
-    {"id": "spare", "display_name": "Spare", "document": {"version": "2026-03-24", "statements": []}},
-    {"id": "loose", "document": {"version": "2026-03-24", "statements": []}},
-    {"id": "held", "document": {"version": "2026-03-24", "statements": []}}],
-  "attachments": [{"policy_id": "recalls", "principal_type": "user", "principal_id": "bob"}, {"policy_id": "held", "principal_type": "user", "principal_id": "bob", "priority": -7}],
-  "service_accounts": [
-    {"id": "bot", "display_name": "Bot", "owner_user_id": "bob", "scoping_policy_id": "spare"},
-    {"id": "of-plain", "owner_user_id": "plain"}, {"id": "of-admin", "owner_user_id": "admin"}],
-  "bank_policies": [{"bank_id": "team/a", "document": {"version": "2026-03-24"}}]
-}`
+//
+//go:embed testdata/rows.json
+var rowsOfAccess string
 
 // withRows is a site with these rows.
 func withRows(t *testing.T, changes ...func(*setup)) *site {

@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,47 +23,9 @@ import (
 )
 
 // access is who there is. Of those that the host's sessions know, vouched has no rights here at all.
-const access = `{
-  "users": [
-    {"id": "admin"}, {"id": "reader"}, {"id": "writer"}, {"id": "templater"}, {"id": "plain"},
-    {"id": "alice", "channels": [{"provider": "telegram", "sender_id": "1001"}]},
-    {"id": "ghost", "is_active": false, "channels": [{"provider": "telegram", "sender_id": "666"}]},
-    {"id": "barred"}
-  ],
-  "groups": [{"id": "staff", "members": ["alice"]}],
-  "service_accounts": [
-    {"id": "robot", "owner_user_id": "admin"},
-    {"id": "narrow", "owner_user_id": "admin", "scoping_policy_id": "reads-users"},
-    {"id": "asleep", "owner_user_id": "admin", "is_active": false},
-    {"id": "haunted", "owner_user_id": "ghost"}
-  ],
-  "policies": [
-    {"id": "all", "document": {"version": "2026-03-24", "statements": [
-      {"effect": "allow", "actions": ["iam:*", "template:*"], "banks": ["*"]}]}},
-    {"id": "reads-users", "document": {"version": "2026-03-24", "statements": [
-      {"effect": "allow", "actions": ["iam:users:read"], "banks": ["*"]}]}},
-    {"id": "writes-users", "document": {"version": "2026-03-24", "statements": [
-      {"effect": "allow", "actions": ["iam:users:read", "iam:users:write"], "banks": ["*"]}]}},
-    {"id": "templates", "document": {"version": "2026-03-24", "statements": [
-      {"effect": "allow", "actions": ["template:admin"], "banks": ["*"]}]}},
-    {"id": "no-templates", "document": {"version": "2026-03-24", "statements": [
-      {"effect": "deny", "actions": ["template:*"], "banks": ["*"]}]}},
-    {"id": "recalls", "document": {"version": "2026-03-24", "statements": [
-      {"effect": "allow", "actions": ["bank:recall"], "banks": ["support"], "recall_budget": "low", "recall_max_tokens": 1024}]}}
-  ],
-  "attachments": [
-    {"policy_id": "all", "principal_type": "user", "principal_id": "admin"},
-    {"policy_id": "all", "principal_type": "user", "principal_id": "ghost"},
-    {"policy_id": "reads-users", "principal_type": "user", "principal_id": "reader"},
-    {"policy_id": "writes-users", "principal_type": "user", "principal_id": "writer"},
-    {"policy_id": "templates", "principal_type": "user", "principal_id": "templater"},
-    {"policy_id": "no-templates", "principal_type": "user", "principal_id": "barred"},
-    {"policy_id": "recalls", "principal_type": "group", "principal_id": "staff"}
-  ],
-  "bank_policies": [{"bank_id": "support", "document": {"version": "2026-03-24",
-    "default_strategy": "balanced",
-    "public_access": {"default": {"actions": ["bank:recall"], "recall_budget": "low"}}}}]
-}`
+//
+//go:embed testdata/access.json
+var access string
 
 // begin is what the clock of every site shows first; beginText is how an answer writes it.
 var begin = time.Date(2026, 1, 2, 5, 4, 5, 678901234, time.FixedZone("CEST", 2*60*60))

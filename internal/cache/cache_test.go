@@ -127,26 +127,41 @@ func TestOneLoads(t *testing.T) {
 
 // After a change ends, no new read finds a value that was loaded before it.
 func TestNothingStaleIsFound(t *testing.T) {
-	c := cache.New[int, int64](64, spread)
-	var source, ended [8]atomic.Int64
+	c := cache.New[int, uint64](64, spread)
+	findsNothingStale(t, func(i, key int) {
+		switch {
+		case i%10 == 0:
+			c.Clear()
+		case i%3 == 0:
+			c.DropWhere(func(other *int, _ uint64) bool { return *other == key })
+		default:
+			c.Drop(key)
+		}
+	}, c.Get, func(reader, key int, read func() uint64) {
+		if fence, moment := c.Fence(key), c.Now(); reader == 0 {
+			c.PutSince(moment, key, read())
+		} else {
+			c.Put(fence, key, read())
+		}
+	})
+}
+
+// findsNothingStale changes numbers of keys and drops them, in turn i, while readers get or load them.
+func findsNothingStale(t *testing.T, drop func(i, key int), get func(key int) (uint64, bool), load func(reader, key int, read func() uint64)) {
+	t.Helper()
+	var source, ended [8]atomic.Uint64
 	var readers, writers sync.WaitGroup
-	var stop, found atomic.Bool
+	var stop atomic.Bool
+	var found atomic.Int64
 	for half := range 2 {
 		writers.Go(func() {
-			for i := 0; i < 20_000 || !found.Load(); i++ {
-				if i%100 == 0 {
+			for i := 0; i < 20_000 || found.Load() < 100; i++ {
+				if i%5 == 0 {
 					runtime.Gosched()
 				}
 				key := half*4 + rand.IntN(4)
 				now := source[key].Add(1)
-				switch {
-				case i%10 == 0:
-					c.Clear()
-				case i%3 == 0:
-					c.DropWhere(func(other *int, _ int64) bool { return *other == key })
-				default:
-					c.Drop(key)
-				}
+				drop(i, key)
 				ended[key].Store(now)
 			}
 		})
@@ -156,14 +171,13 @@ func TestNothingStaleIsFound(t *testing.T) {
 			for !stop.Load() {
 				key := rand.IntN(len(source))
 				least := ended[key].Load()
-				value, ok := c.Get(key)
+				value, ok := get(key)
 				if !ok {
-					if fence, moment := c.Fence(key), c.Now(); reader == 0 {
-						c.PutSince(moment, key, source[key].Load())
-					} else {
-						c.Put(fence, key, source[key].Load())
-					}
-				} else if found.Store(true); value < least {
+					load(reader, key, func() uint64 {
+						defer runtime.Gosched()
+						return source[key].Load()
+					})
+				} else if found.Add(1); value < least {
 					t.Errorf("%d is %d, and was %d before", key, value, least)
 				}
 			}

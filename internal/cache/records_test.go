@@ -2,7 +2,6 @@ package cache_test
 
 import (
 	"math/rand/v2"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -264,46 +263,20 @@ func upset(r *cache.Records, keys []int, clear int) (found, torn int64) {
 // After a change ends, no new read finds a value that was loaded before it.
 func TestNoStaleRecordIsFound(t *testing.T) {
 	r := cache.NewRecords(64)
-	var source, ended [8]atomic.Uint64
-	var readers, writers sync.WaitGroup
-	var stop atomic.Bool
-	var found atomic.Int64
-	for half := range 2 {
-		writers.Go(func() {
-			for i := 0; i < 20_000 || found.Load() < 100; i++ {
-				if i%100 == 0 {
-					runtime.Gosched()
-				}
-				n := half*4 + rand.IntN(4)
-				now := source[n].Add(1)
-				if i%10 == 0 {
-					r.Clear()
-				} else {
-					r.Drop(key(n))
-				}
-				ended[n].Store(now)
-			}
-		})
-	}
-	for range 3 {
-		readers.Go(func() {
-			for !stop.Load() {
-				n := rand.IntN(len(source))
-				least := ended[n].Load()
-				v, _, ok := r.Get(key(n))
-				if !ok {
-					fence := r.Fence(key(n))
-					r.Put(fence, key(n), value(n, source[n].Load()), 0)
-					continue
-				}
-				found.Add(1)
-				if now, whole := numberIn(n, v); !whole || now < least {
-					t.Errorf("%d is %d, and was %d before", n, now, least)
-				}
-			}
-		})
-	}
-	writers.Wait()
-	stop.Store(true)
-	readers.Wait()
+	findsNothingStale(t, func(i, n int) {
+		if i%10 == 0 {
+			r.Clear()
+		} else {
+			r.Drop(key(n))
+		}
+	}, func(n int) (uint64, bool) {
+		v, _, ok := r.Get(key(n))
+		number, whole := numberIn(n, v)
+		if ok && !whole {
+			t.Errorf("%d is %v", n, v)
+		}
+		return number, ok
+	}, func(_, n int, read func() uint64) {
+		r.Put(r.Fence(key(n)), key(n), value(n, read()), 0)
+	})
 }

@@ -77,7 +77,7 @@ func (c *scene) build(store svc.Store) {
 
 // play has callers write in the world of a seed, and returns the first outcome that the oracle did not expect.
 func (p *trials) play(ctx context.Context, o *oracle, seed uint64) error {
-	c := &scene{worlds: &worlds{rand.New(rand.NewPCG(seed, 11)), seed}, o: o, ctx: ctx, draws: attempts}
+	c := &scene{worlds: &worlds{rand.New(rand.NewPCG(seed, 11)), seed}, o: o, ctx: context.WithoutCancel(ctx), draws: attempts}
 	if p.draws != nil {
 		c.draws = p.draws
 	}
@@ -90,7 +90,7 @@ func (p *trials) play(ctx context.Context, o *oracle, seed uint64) error {
 		}
 	}
 	left := map[string]heldKey{}
-	for _, key := range must(store.APIKeys(ctx, svc.APIKeyPage{KeyQuery: svc.KeyQuery{Limit: 1000}})) {
+	for _, key := range must(store.APIKeys(c.ctx, svc.APIKeyPage{KeyQuery: svc.KeyQuery{Limit: 1000}})) {
 		left[key.ID] = heldKey{key.Holder, key.ScopingPolicyID, key.SuccessorID != ""}
 	}
 	if !maps.Equal(left, c.rows.keys) {

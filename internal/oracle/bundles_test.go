@@ -8,18 +8,6 @@ import (
 	"github.com/extsvc/svc/action"
 )
 
-func (c *scene) createAccount() attempt {
-	row := c.drawnAccount(c.one(append(sceneAccounts, "s3")))
-	if c.IntN(6) == 0 {
-		row.OwnerUserID = "u5"
-	}
-	a := attempt{name: "ServiceAccounts.Create", need: []string{action.AccountsManage}, call: func(by svc.Principal) error {
-		_, err := c.s.ServiceAccounts.Create(c.ctx, by, row)
-		return err
-	}}
-	return c.creating(a, row)
-}
-
 // creating completes an attempt to create a service account.
 func (c *scene) creating(a attempt, row svc.ServiceAccount) attempt {
 	switch {
@@ -29,36 +17,6 @@ func (c *scene) creating(a attempt, row svc.ServiceAccount) attempt {
 		a.refused = string(svc.CodeExists)
 	default:
 		a.after = c.rows.changed(svc.Bundle{ServiceAccounts: []svc.ServiceAccount{row}})
-	}
-	return a
-}
-
-func (c *scene) patchAccount() attempt {
-	id := c.one(sceneAccounts)
-	row, found := c.rows.accounts[id]
-	tags, refused := c.tags(row.ETag(), found)
-	var patch svc.ServiceAccountPatch
-	switch c.IntN(4) {
-	case 0:
-		row.DisplayName = "renamed"
-		patch.DisplayName = &row.DisplayName
-	case 1:
-		row.Inactive = c.IntN(2) == 0
-		patch.Inactive = &row.Inactive
-	case 2:
-		row.ScopingPolicyID = ""
-		patch.ScopingPolicyID = &svc.TextPatch{}
-	default:
-		row.ScopingPolicyID = c.oneOf(scenePolicies, sceneBuiltins)
-		patch.ScopingPolicyID = &svc.TextPatch{Value: &row.ScopingPolicyID}
-	}
-	a := attempt{
-		name: "ServiceAccounts.Patch", need: []string{action.AccountsManage}, wrong: unless(found, svc.CodeNotFound), refused: refused,
-		after: c.rows.changed(svc.Bundle{ServiceAccounts: []svc.ServiceAccount{row}}),
-		call:  func(by svc.Principal) error { return errorOf(c.s.ServiceAccounts.Patch(c.ctx, by, id, patch, tags...)) },
-	}
-	if found && row.ScopingPolicyID != "" && !c.rows.knows(row.ScopingPolicyID) {
-		a.wrong = string(svc.CodeInvalid)
 	}
 	return a
 }
@@ -138,9 +96,10 @@ func (c *scene) changeOwn() attempt {
 	return a
 }
 
-// part draws a few rows, all of which a caller may write.
-func (c *scene) part() (b svc.Bundle) {
+// whole draws rows of all kinds, all of which a caller may write.
+func (c *scene) whole() svc.Bundle {
 	other := c.rightsWorld()
+	other.Policies = append(other.Policies, svc.Policy{ID: "gone", DisplayName: "gone"})
 	for i := range other.Policies {
 		other.Policies[i].Document = []byte(c.rightsDocument())
 	}
@@ -160,6 +119,12 @@ func (c *scene) part() (b svc.Bundle) {
 		}
 	}
 	other.Policies = slices.DeleteFunc(other.Policies, func(p svc.Policy) bool { return builtinDocuments[p.ID] != nil })
+	return other
+}
+
+// part draws a few of such rows.
+func (c *scene) part() (b svc.Bundle) {
+	other := c.whole()
 	b.Users, b.Groups, b.ServiceAccounts = drop(c, 5, other.Users), drop(c, 5, other.Groups), drop(c, 5, other.ServiceAccounts)
 	b.Policies, b.Attachments, b.BankPolicies = drop(c, 5, other.Policies), drop(c, 8, other.Attachments), drop(c, 5, other.BankPolicies)
 	return b
@@ -170,8 +135,29 @@ func drop[R any](c *scene, n int, rows []R) []R {
 	return slices.DeleteFunc(rows, func(R) bool { return c.IntN(n) > 0 })
 }
 
-func (c *scene) write() attempt {
-	b := c.part()
+// writeOne writes a bundle of one row.
+func (c *scene) writeOne() attempt {
+	all, b := c.whole(), svc.Bundle{}
+	switch c.IntN(8) {
+	case 0:
+		b.Users = all.Users[c.IntN(len(all.Users)):][:1]
+	case 1, 2:
+		b.Groups = all.Groups[c.IntN(len(all.Groups)):][:1]
+	case 3:
+		b.ServiceAccounts = all.ServiceAccounts[c.IntN(len(all.ServiceAccounts)):][:1]
+	case 4, 5:
+		b.Policies = all.Policies[c.IntN(len(all.Policies)):][:1]
+	case 6:
+		b.Attachments = []svc.Attachment{{PolicyID: c.oneOf(scenePolicies, sceneBuiltins), Principal: c.principal(), Priority: c.Int64N(2)}}
+	default:
+		b.BankPolicies = []svc.BankPolicy{{BankID: c.one([]string{"a", "a::b", "z"}), Document: []byte(c.openDocument())}}
+	}
+	return c.writing(b)
+}
+
+func (c *scene) write() attempt { return c.writing(c.part()) }
+
+func (c *scene) writing(b svc.Bundle) attempt {
 	how := svc.BundleWrite{DryRun: c.IntN(8) == 0}
 	a := attempt{name: "Access.Write", need: lists(b, false), after: c.rows.changed(b), dry: how.DryRun}
 	a.wrong = a.after.faulty(b)

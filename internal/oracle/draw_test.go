@@ -271,23 +271,6 @@ func (w *accessRows) narrows(policy string) (n int) {
 	return n
 }
 
-func (w *accessRows) inUse(policy string) bool {
-	for key := range w.attached {
-		if key.PolicyID == policy {
-			return true
-		}
-	}
-	for _, a := range w.accounts {
-		if a.ScopingPolicyID == policy {
-			return true
-		}
-	}
-	return w.narrows(policy) > 0
-}
-
-// held reports whether a user has a sender.
-func (w *accessRows) held(ch svc.Channel) bool { return sentBy(w, ch) != "" }
-
 // changed returns the world with some rows written.
 func (w *accessRows) changed(b svc.Bundle) *accessRows {
 	after := w.clone()
