@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,7 +17,7 @@ import (
 	"github.com/extsvc/svc/e2e/program"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/marketplace"
-	"github.com/extsvc/svc/store/sqlite"
+	"github.com/extsvc/svc/store/memstore"
 )
 
 // jobs are the lines that browser/drive.js prints on success.
@@ -121,10 +120,8 @@ func newOffice(t *testing.T, change func(page string) string) office {
 			version + `","budget":"` + budget + `"}}]}`)}
 	}
 	files := fstest.MapFS{"templates.json": catalogue("1", "mid")}
-	store := must(sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "svc.db"), sqlite.Options{}))
-	t.Cleanup(func() { _ = store.Close() })
 	service := must(svc.New(svc.Config{
-		Store: store, Events: svc.EventConfig{Keep: true},
+		Store: memstore.New(), Events: svc.EventConfig{Keep: true},
 		Sources: svc.SourceConfig{Marketplace: must(marketplace.New(marketplace.Config{Files: map[string]fs.FS{"acme": files}}))},
 	}))
 	t.Cleanup(func() { _ = service.Close() })

@@ -10,6 +10,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/intercept"
+	"github.com/extsvc/svc/limits"
 )
 
 // Several clients of two Services issue keys to one holder at once: it gets exactly as many as are
@@ -32,6 +33,35 @@ func TestKeysAreNeverTooMany(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Several clients of two Services add to one user's templates, and to its sources: there are no more than are allowed.
+func TestPersonalLimitsOfTwoProcesses(t *testing.T) {
+	alice := svc.Principal{Kind: svc.KindUser, ID: "alice", Actions: []string{"template:*"}}
+	eachStore(t, func(t *testing.T, open func(*testing.T) []svc.Store) {
+		ctx, services := t.Context(), serve(t, open(t)...)
+		if err := services[0].Access.Apply(ctx, svc.Host, svc.Bundle{Users: []svc.User{{ID: alice.ID}}}); err != nil {
+			t.Fatal(err)
+		}
+		for most, add := range map[int]func(s *svc.Service, id string) error{
+			limits.PersonalTemplates: func(s *svc.Service, id string) error {
+				_, err := s.MyTemplates.Create(ctx, alice, svc.NewTemplate{ID: id, Content: handMade(edit{0, `"x"`})})
+				return err
+			},
+			limits.PersonalSources: func(s *svc.Service, id string) error {
+				_, err := s.MySources.Register(ctx, alice, svc.NewSource{URL: "https://shelf.example/mine", Alias: &id})
+				return err
+			},
+		} {
+			for i := range most - 1 {
+				must(0, add(services[i%2], fmt.Sprint("n", i)))
+			}
+			codes := together(services, func(s *svc.Service, i int) error { return add(s, fmt.Sprint("at-once", i)) })
+			if codes[""] != 1 || codes[svc.CodeLimit] != clients-1 {
+				t.Errorf("add up to %d: %v, want one to come first", most, codes)
+			}
+		}
+	}, "SQLite", "PostgreSQL")
 }
 
 // Keys that issue keys, in two Services, while all are revoked: once that is acknowledged none is
