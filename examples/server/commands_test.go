@@ -59,7 +59,7 @@ func (p *player) do(word, rest string) {
 	}
 }
 
-// words are those of a line, with variables, \n, and '' around some with spaces.
+// words are those of a line, with variables, \n, and ” around some with spaces.
 func (p *player) words(line string) (words []string) {
 	for _, word := range regexp.MustCompile(`'[^']*'|\S+`).FindAllString(os.ExpandEnv(line), -1) {
 		words = append(words, strings.ReplaceAll(strings.Trim(word, "'"), `\n`, "\n"))
