@@ -1,9 +1,9 @@
 package e2e_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"io/fs"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
@@ -173,21 +173,11 @@ func staff() svc.Bundle {
 func changed(next http.Handler, change func(string) string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Header.Del("Accept-Encoding")
-		kept := &keptAnswer{header: w.Header(), status: http.StatusOK}
+		kept := httptest.NewRecorder()
 		next.ServeHTTP(kept, r)
+		maps.Copy(w.Header(), kept.Header())
 		w.Header().Del("Content-Length")
-		w.WriteHeader(kept.status)
-		_, _ = w.Write([]byte(change(kept.body.String())))
+		w.WriteHeader(kept.Code)
+		_, _ = w.Write([]byte(change(kept.Body.String())))
 	})
 }
-
-// keptAnswer holds an answer back.
-type keptAnswer struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
-}
-
-func (k *keptAnswer) Header() http.Header            { return k.header }
-func (k *keptAnswer) WriteHeader(status int)         { k.status = status }
-func (k *keptAnswer) Write(text []byte) (int, error) { return k.body.Write(text) }
