@@ -9,6 +9,8 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"log/slog"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -75,6 +77,38 @@ func TestEditedRowIsRefused(t *testing.T) {
 			wantCode(t, errorOf(edited.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, svc.Rotation{Overlap: time.Hour})), svc.CodeInvalid, "key_id")
 			is.NoErr(edited.Keys.Revoke(t.Context(), alice, svc.Me, key.ID))
 		})
+	}
+}
+
+// A key is refused whichever field of its row is edited, but for those that say nothing about what it is good for.
+func TestEveryFieldOfAKeyIsSealed(t *testing.T) {
+	h, free := hostOf(t, world), []string{"Description", "LastUsedAt", "SuccessorID", "Rate"}
+	for field := range reflect.TypeFor[svc.APIKey]().Fields() {
+		key := issue(t, h, alice)
+		edited := newHost(t, func(c *svc.Config) {
+			c.Store, c.Now = hook(h.store, editing(func(k *svc.APIKey) { spoil(reflect.ValueOf(k).Elem().FieldByIndex(field.Index)) })), h.now
+		})
+		if good := edited.good(key); good != slices.Contains(free, field.Name) {
+			t.Errorf("%s is edited: accepted is %v", field.Name, good)
+		}
+	}
+}
+
+// spoil gives a field another value.
+func spoil(field reflect.Value) {
+	switch value := field.Addr().Interface().(type) {
+	case *time.Time:
+		*value = value.Add(time.Second)
+	case *[]byte:
+		*value = []byte("another")
+	case *string:
+		*value += "x"
+	case *bool:
+		*value = !*value
+	case *svc.Rate:
+		*value = svc.Rate{PerSecond: 1, Burst: 1}
+	default:
+		field.SetZero()
 	}
 }
 

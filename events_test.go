@@ -265,7 +265,7 @@ func TestOutboxOutlivesItsService(t *testing.T) {
 	is.Equal(second.waitFor(t, 1), []string{"template.created template/a by admin"})
 }
 
-// TestOutboxAtTheEnd: what is being delivered when the Service is closed is not delivered again.
+// TestOutboxAtTheEnd: what is being delivered waits in the outbox until then, and is not delivered again when the Service is closed.
 func TestOutboxAtTheEnd(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -275,6 +275,7 @@ func TestOutboxAtTheEnd(t *testing.T) {
 	})
 	create(t, &host{Service: h.WithTx(h.store)}, "a", svc.Content{})
 	<-telling
+	is.Equal(must(h.store.(svc.StatsStore).CountEvents(t.Context(), 10)), 1)
 	time.AfterFunc(10*time.Millisecond, func() { close(closing) }) // while Close waits
 	is.NoErr(h.Close())
 	later := time.Now().AddDate(100, 0, 0) // when nobody claims it any more

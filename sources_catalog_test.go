@@ -218,3 +218,26 @@ func TestSearchOfManyLargeSources(t *testing.T) {
 		is.Equal(source.Problem, "")
 	}
 }
+
+// With a source its answers are kept, and the greatest serial of them: for other processes, until it is registered anew.
+func TestSourcesRemember(t *testing.T) {
+	is, ctx, h := is.New(t), t.Context(), withTemplate(t)
+	asks := func(h *host) svc.Upstream {
+		_, _ = h.Templates.CheckUpdate(ctx, admin, "x") // this market may offer nothing
+		return h.market.asked[len(h.market.asked)-1]
+	}
+	first := asks(h)
+	first.Memory.KeepFile(ctx, "f.json", []byte("text"))
+	is.Equal(must(first.Memory.AcceptSerial(ctx, 5)), int64(5))
+	other := newHost(t, func(c *svc.Config) { c.Store = h.store })
+	second := asks(other)
+	is.Equal(string(second.Memory.File(ctx, "f.json")), "text")
+	is.Equal(second.Serial, int64(5))
+	is.Equal(must(second.Memory.AcceptSerial(ctx, 4)), int64(5))
+
+	is.NoErr(h.Sources.Remove(ctx, admin, "acme"))
+	must(h.Sources.Register(ctx, admin, svc.NewSource{URL: acme, Alias: ptr("acme")}))
+	again := asks(other)
+	is.Equal(again.Memory.File(ctx, "f.json"), nil)
+	is.Equal(again.Serial, int64(0))
+}

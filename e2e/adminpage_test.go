@@ -1,13 +1,12 @@
 package e2e_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"io/fs"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,7 +17,7 @@ import (
 	"github.com/extsvc/svc/e2e/program"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/marketplace"
-	"github.com/extsvc/svc/store/sqlite"
+	"github.com/extsvc/svc/store/memstore"
 )
 
 // jobs are the lines that browser/drive.js prints on success.
@@ -121,10 +120,8 @@ func newOffice(t *testing.T, change func(page string) string) office {
 			version + `","budget":"` + budget + `"}}]}`)}
 	}
 	files := fstest.MapFS{"templates.json": catalogue("1", "mid")}
-	store := must(sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "svc.db"), sqlite.Options{}))
-	t.Cleanup(func() { _ = store.Close() })
 	service := must(svc.New(svc.Config{
-		Store: store, Events: svc.EventConfig{Keep: true},
+		Store: memstore.New(), Events: svc.EventConfig{Keep: true},
 		Sources: svc.SourceConfig{Marketplace: must(marketplace.New(marketplace.Config{Files: map[string]fs.FS{"acme": files}}))},
 	}))
 	t.Cleanup(func() { _ = service.Close() })
@@ -176,21 +173,11 @@ func staff() svc.Bundle {
 func changed(next http.Handler, change func(string) string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Header.Del("Accept-Encoding")
-		kept := &keptAnswer{header: w.Header(), status: http.StatusOK}
+		kept := httptest.NewRecorder()
 		next.ServeHTTP(kept, r)
+		maps.Copy(w.Header(), kept.Header())
 		w.Header().Del("Content-Length")
-		w.WriteHeader(kept.status)
-		_, _ = w.Write([]byte(change(kept.body.String())))
+		w.WriteHeader(kept.Code)
+		_, _ = w.Write([]byte(change(kept.Body.String())))
 	})
 }
-
-// keptAnswer holds an answer back.
-type keptAnswer struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
-}
-
-func (k *keptAnswer) Header() http.Header            { return k.header }
-func (k *keptAnswer) WriteHeader(status int)         { k.status = status }
-func (k *keptAnswer) Write(text []byte) (int, error) { return k.body.Write(text) }

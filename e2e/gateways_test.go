@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/marketplace"
 )
 
 // patience is how long these tests wait for a program that starts, on a busy machine.
@@ -35,10 +34,7 @@ func block(t *testing.T, page, opening string) string {
 // gatewayKey applies the documented bundle and returns a key of the gateway.
 func (s *site) gatewayKey() string {
 	s.t.Helper()
-	bundle := must(svc.ParseBundle([]byte(block(s.t, gatewaysPage(s.t), "<!-- example: gateway -->\n```json"))))
-	if err := s.service.Access.Apply(s.t.Context(), svc.Host, bundle); err != nil {
-		s.t.Fatal(err)
-	}
+	s.Apply(block(s.t, gatewaysPage(s.t), "<!-- example: gateway -->\n```json"))
 	return s.keyOf(svc.KindServiceAccount, "gateway")
 }
 
@@ -60,17 +56,14 @@ func need(t *testing.T, program string) string {
 // narrowed issues a key to alice that the policy "on call" narrows.
 func (s *site) narrowed() string {
 	s.t.Helper()
-	bundle := must(svc.ParseBundle([]byte(`{"policies": [{"id": "on call", "document": {"version": "2026-03-24", "statements": []}}]}`)))
-	if err := s.service.Access.Apply(s.t.Context(), svc.Host, bundle); err != nil {
-		s.t.Fatal(err)
-	}
+	s.Apply(`{"policies": [{"id": "on call", "document": {"version": "2026-03-24", "statements": []}}]}`)
 	alice := svc.Identity{Kind: svc.KindUser, ID: "alice"}
-	return string(must(s.service.Keys.Issue(s.t.Context(), svc.Host, alice, svc.NewAPIKey{ScopingPolicyID: "on call"})).Key)
+	return string(must(s.Service.Keys.Issue(s.t.Context(), svc.Host, alice, svc.NewAPIKey{ScopingPolicyID: "on call"})).Key)
 }
 
 // The documented gateway needs its one right, and has no other.
 func TestGatewayHasOneRight(t *testing.T) {
-	s := newSite(t, marketplace.Config{})
+	s := newSite(t)
 	gateway := s.as(s.gatewayKey())
 	gateway.send("POST", "/introspect", "token=x").is(200)
 	for name, row := range matrix {
@@ -82,7 +75,7 @@ func TestGatewayHasOneRight(t *testing.T) {
 }
 
 func TestNginxRecipe(t *testing.T) {
-	s := newSite(t, marketplace.Config{})
+	s := newSite(t)
 	own := s.gatewayKey()
 	g := newNginx(t, s, own)
 	good, robot, narrowed := s.key("alice"), s.keyOf(svc.KindServiceAccount, "robot"), s.narrowed()
@@ -141,8 +134,8 @@ func mistyped(key string) string {
 func (s *site) endKeys(disabled, revoked string) {
 	s.t.Helper()
 	alice, robot := svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.Identity{Kind: svc.KindServiceAccount, ID: "robot"}
-	must(s.service.Keys.Patch(s.t.Context(), svc.Host, alice, keyID(disabled), svc.APIKeyPatch{Disabled: new(true)}))
-	if err := s.service.Keys.Revoke(s.t.Context(), svc.Host, robot, keyID(revoked)); err != nil {
+	must(s.Service.Keys.Patch(s.t.Context(), svc.Host, alice, keyID(disabled), svc.APIKeyPatch{Disabled: new(true)}))
+	if err := s.Service.Keys.Revoke(s.t.Context(), svc.Host, robot, keyID(revoked)); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -158,12 +151,13 @@ func (g *nginx) failsClosed(s *site, good string) {
 		plant        func() error
 	}{
 		{"no right", "unexpected status: 503", 1, func() error {
-			return s.service.Policies.Detach(g.t.Context(), svc.Host, svc.AttachmentKey{
+			return s.Service.Policies.Detach(g.t.Context(), svc.Host, svc.AttachmentKey{
 				PolicyID: "gateways", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "operations"},
 			})
 		}},
 		{"no key", "unexpected status: 503", 1, func() error {
-			return failure(s.service.Keys.RevokeAll(g.t.Context(), svc.Host, gateway))
+			_, err := s.Service.Keys.RevokeAll(g.t.Context(), svc.Host, gateway)
+			return err
 		}},
 		{"no svc", "unexpected status: 502", 0, func() error {
 			g.svc.Close()
@@ -183,7 +177,7 @@ func (g *nginx) failsClosed(s *site, good string) {
 
 // The curl line and the Python program say whose key it is.
 func TestGatewayPrograms(t *testing.T) {
-	s := newSite(t, marketplace.Config{})
+	s := newSite(t)
 	page := gatewaysPage(t)
 	own, good := s.gatewayKey(), s.key("alice")
 	curl := strings.ReplaceAll(block(t, page, "```sh"), "http://127.0.0.1:8080/ext/svc", s.url)
@@ -210,7 +204,7 @@ func TestGatewayPrograms(t *testing.T) {
 
 // The headers that recipes read are those of the answers.
 func TestRecipesReadHeadersThatAreSent(t *testing.T) {
-	s := newSite(t, marketplace.Config{})
+	s := newSite(t)
 	gateway := s.as(s.gatewayKey())
 	sent := gateway.send("POST", "/introspect?inactive=401", "token="+s.narrowed()).is(200).header
 	page := strings.ToLower(gatewaysPage(t))

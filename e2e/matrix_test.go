@@ -1,20 +1,18 @@
 package e2e_test
 
 import (
-	"io/fs"
 	"maps"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"testing/fstest"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
-	"github.com/extsvc/svc/marketplace"
+	"github.com/extsvc/svc/internal/longtest"
+	"github.com/extsvc/svc/store/memstore"
 	"github.com/extsvc/svc/store/sqlite"
 )
 
@@ -91,10 +89,10 @@ func TestMatrixNoticesWhatIsMissing(t *testing.T) {
 
 func TestMatrix(t *testing.T) {
 	t.Parallel()
-	shelf := fstest.MapFS{"templates.json": {Data: []byte(`{"templates": [{"id": "chat", "name": "Chat", "manifest": {"version": "1"}}]}`)}}
-	path := filepath.Join(t.TempDir(), "svc.db")
-	s := newSiteOn(t, marketplace.Config{Files: map[string]fs.FS{"shelf": shelf}}, func() (database, error) {
-		return sqlite.Open(t.Context(), path, sqlite.Options{Fast: true}) // it is not about the disk
+	s := newSite(t, onShelf, func(c *svc.Config) {
+		if c.Store = memstore.New(); longtest.InCI() { // it is not about the store
+			onFile(t, sqlite.Options{Fast: true})(c)
+		}
 	})
 	bearers := map[string]string{
 		"none": "", "bad": strings.Repeat("x", 59),
@@ -146,20 +144,18 @@ func (s *site) restockAccess() {
 	s.t.Helper()
 	ctx := s.t.Context()
 	for _, id := range []string{"bob", "new"} {
-		_ = s.service.Users.Delete(ctx, svc.Host, id)
+		_ = s.Service.Users.Delete(ctx, svc.Host, id)
 	}
 	for _, id := range []string{"bot", "mine", "new"} {
-		_ = s.service.ServiceAccounts.Delete(ctx, svc.Host, id)
+		_ = s.Service.ServiceAccounts.Delete(ctx, svc.Host, id)
 	}
 	for _, id := range []string{"crew", "new"} {
-		_ = s.service.Groups.Delete(ctx, svc.Host, id)
+		_ = s.Service.Groups.Delete(ctx, svc.Host, id)
 	}
 	for _, id := range []string{"loose", "held", "new"} {
-		_ = s.service.Policies.Delete(ctx, svc.Host, id)
+		_ = s.Service.Policies.Delete(ctx, svc.Host, id)
 	}
-	if err := s.service.Access.Apply(ctx, svc.Host, must(svc.ParseBundle([]byte(rows)))); err != nil {
-		s.t.Fatal(err)
-	}
+	s.Apply(rows)
 }
 
 // restock restores everything that a request may have changed, and issues keys.
@@ -170,7 +166,7 @@ func (s *site) restock() keyIDs {
 	for _, half := range []struct {
 		*svc.Templates
 		sources *svc.Sources
-	}{{s.service.Templates, s.service.Sources}, {s.service.MyTemplates, s.service.MySources}} {
+	}{{s.Service.Templates, s.Service.Sources}, {s.Service.MyTemplates, s.Service.MySources}} {
 		for _, id := range []string{"chat", "new"} {
 			_ = half.Delete(ctx, admin, id)
 		}
@@ -180,10 +176,10 @@ func (s *site) restock() keyIDs {
 		must(half.sources.Register(ctx, admin, svc.NewSource{URL: "fs://shelf", Alias: new("shelf")}))
 	}
 	in := svc.Install{TemplateID: "chat", SourceName: "shelf"}
-	must(s.service.Templates.Install(ctx, admin, in))
-	must(s.service.MyTemplates.Install(ctx, admin, in))
+	must(s.Service.Templates.Install(ctx, admin, in))
+	must(s.Service.MyTemplates.Install(ctx, admin, in))
 	s.restockAccess()
-	must(s.service.Keys.RevokeAll(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"})) // a holder has a thousand at most
+	must(s.Service.Keys.RevokeAll(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"})) // a holder has a thousand at most
 	return keyIDs{
 		keyID(s.key("alice")), keyID(s.keyOf(svc.KindServiceAccount, "bot")), keyID(s.keyOf(svc.KindServiceAccount, "mine")),
 	}

@@ -2,16 +2,16 @@ package e2e_test
 
 import (
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/e2e/program"
 	"github.com/extsvc/svc/internal/longtest"
+	"github.com/extsvc/svc/marketplace"
 )
 
 // steps are the lines that typescript/drive.ts prints on success.
@@ -38,32 +38,17 @@ func TestTypeScript(t *testing.T) {
 	longtest.Test(t, "a generated client")
 	p := program.New(t, "typescript")
 	p.GetPackages()
-	u := newUpstream(t, map[string]string{})
-	u.takingFiles()
-	s := newSite(t, trusting(u))
+	files := program.Catalogue(t)
+	s := newSite(t, func(c *svc.Config) {
+		c.Sources.Marketplace = must(marketplace.New(marketplace.Config{AllowOrigins: []string{files}}))
+	})
 	p.Write("openapi.json", s.as("").send("GET", "/openapi.json", "").is(200).body)
 	p.Run("node_modules/.bin/openapi-typescript", "openapi.json", "-o", "svc.ts")
 	compile(t, p)
-	p.Environment = append(p.Environment, "SVC_URL="+s.url, "SVC_KEY="+s.key("admin"), "SVC_CATALOGUE="+u.URL+"/acme")
+	p.Environment = append(p.Environment, "SVC_URL="+s.url, "SVC_KEY="+s.key("admin"), "SVC_CATALOGUE="+files+"/acme")
 	if out := p.Run("node", "out/drive.js"); out != steps {
 		t.Errorf("have\n%swant\n%s", out, steps)
 	}
-}
-
-// takingFiles makes a server accept files by PUT.
-func (u *upstream) takingFiles() {
-	u.answer(func(w http.ResponseWriter, r *http.Request) {
-		name := strings.TrimPrefix(r.URL.Path, "/acme/")
-		if r.Method == http.MethodPut {
-			body, _ := io.ReadAll(r.Body)
-			u.put(name, string(body))
-			w.WriteHeader(http.StatusNoContent)
-			return
-		}
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		_, _ = io.WriteString(w, u.files[name])
-	})
 }
 
 var (

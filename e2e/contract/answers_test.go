@@ -3,7 +3,9 @@ package contract_test
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -31,10 +33,6 @@ func TestEveryAnswer(t *testing.T) {
 	s.elsewhere()
 	s.refuseBundles()
 	s.introspect()
-	s.play(frozen)
-	s.send("admin", "POST", "/admin/access-bundle", `{"users": [{"id": "new"}]}`).is(403)
-	s.send("admin", "POST", "/admin/api-keys/sweep", `{}`).is(403)
-	s.send("admin", "POST", "/banks", `{"bank_id": "b", "template": "server/notes"}`).is(403)
 	c := s.play(stocked)
 	for keys, key := range map[string]string{
 		"/me/api-keys": c.key, "/users/alice/api-keys": c.key, "/service-accounts/ci/keys": c.botKey, ownAccounts + "/ci/keys": c.botKey,
@@ -42,9 +40,6 @@ func TestEveryAnswer(t *testing.T) {
 		s.send(entitled(keys), "POST", keys+"/"+key+"/rotate", `{"overlap_seconds": 9}`)
 		s.send(entitled(keys), "POST", keys+"/"+key+"/rotate", `{}`).is(409) // it has a successor
 	}
-	s.send("admin", "POST", "/debug/simulate", `{
-	  "bundle": {"users": [{"id": "alice", "channels": [{"provider": "telegram", "sender_id": "1001"}]}]},
-	  "query": {"bank": "support", "user_id": "alice"}}`).is(409) // it belongs to bob
 	c = s.play(crowded)
 	for keys, key := range map[string]string{
 		"/me/api-keys": c.key, "/users/alice/api-keys": c.key, "/service-accounts/ci/keys": c.botKey, ownAccounts + "/ci/keys": c.botKey,
@@ -52,9 +47,6 @@ func TestEveryAnswer(t *testing.T) {
 		s.send(entitled(keys), "POST", keys, `{}`).is(409)
 		s.send(entitled(keys), "POST", keys+"/"+key+"/rotate", `{"overlap_seconds": 9}`).is(409)
 	}
-	s.send("admin", "POST", "/me/templates", `{"id": "more", "name": "More", "manifest": {"version": "1"}}`).is(409)
-	s.send("admin", "POST", "/me/templates/notes/install", `{"source_name": "acme", "alias_id": "more"}`).is(409)
-	s.send("admin", "POST", "/me/template-sources", `{"url": "https://more.example.com/more"}`).is(409)
 	etag := ""
 	for began := time.Now(); etag == "" && time.Since(began) < time.Minute; time.Sleep(time.Millisecond) {
 		etag = s.send("admin", "GET", "/admin/templates", "").header.Get("ETag")
@@ -98,7 +90,6 @@ func (s *stage) refuseBundles() {
 	c.store.faults.Store(&faults{writes: svc.ErrChanged})
 	s.send("admin", "POST", path, `{"users": [{"id": "new"}]}`).is(409)
 	c.store.faults.Store(&faults{})
-	s.send("admin", "POST", path, `{"users": [{"id": "alice", "channels": [{"provider": "telegram", "sender_id": "1001"}]}]}`).is(409) // it belongs to bob
 	s.send("admin", "POST", "/users/alice/api-keys", `{"scoping_policy_id": "reads"}`).is(201)
 	s.send("admin", "POST", path+"?prune=1", `{}`).is(409)
 	s.send("admin", "POST", path, `{"users": [{"id": "alice"}],
@@ -163,33 +154,19 @@ func (s *stage) miss(sample contract.Sample) {
 	s.try(c, sample)
 }
 
-// conflict sends what is refused in the state of a scene.
+// conflict sends the requests of testdata/conflicts.txt, which the state of a scene refuses.
 func (s *stage) conflict() {
 	s.t.Helper()
-	s.play(stocked)
-	for _, request := range []string{
-		`POST /users {"id": "bob"}`, `POST /groups {"id": "team"}`, `POST /policies {"id": "desk", "document": {"version": "2026-03-24", "statements": []}}`,
-		`POST /service-accounts {"id": "ci", "owner_user_id": "bob"}`, `POST /me/service-accounts {"id": "ci"}`,
-		`POST /users/alice/channels {"provider": "telegram", "sender_id": "1001"}`, `POST /banks {"bank_id": "taken", "template": "server/notes"}`,
-		`DELETE /policies/reads`, `DELETE /policies/iam:admin`, `PUT /policies/iam:admin {"display_name": "Mine"}`,
-	} {
-		s.ask(request).is(409)
+	settings := map[string]setting{"stocked": stocked, "ruled": ruled, "crowded": crowded, "frozen": frozen}
+	for line := range strings.Lines(string(must(os.ReadFile("testdata/conflicts.txt")))) {
+		switch word, rest, _ := strings.Cut(strings.TrimSpace(line), " "); word {
+		case "", "#":
+		case "==":
+			s.play(settings[rest])
+		default:
+			s.ask(rest).is(must(strconv.Atoi(word)))
+		}
 	}
-	s.ask(`POST /banks {"bank_id": "new", "template": "server/none"}`).is(404)
-	s.ask("GET /banks/policy?bank=none").is(404)
-	s.ask("DELETE /banks/policy?bank=none").is(404)
-	s.play(ruled)
-	for _, request := range []string{
-		`PUT /users/root {"is_active": false}`, `DELETE /users/root`, `DELETE /groups/rulers`, `DELETE /groups/rulers/members/root`,
-		`POST /groups/barred/members {"user_id": "root"}`, `PUT /policies/rules {"document": {"version": "2026-03-24", "statements": []}}`,
-		`PUT /policy-attachments {"policy_id": "bars", "principal_type": "user", "principal_id": "root"}`,
-		`DELETE /policy-attachments/rules/group/rulers`,
-	} {
-		s.ask(request).is(409)
-	}
-	s.play(crowded)
-	s.ask(`POST /service-accounts {"id": "more", "owner_user_id": "alice"}`).is(409)
-	s.ask(`POST /me/service-accounts {"id": "more"}`).is(409)
 }
 
 // ask sends a request, written in one line, by who may.

@@ -4,6 +4,7 @@ package crash
 
 import (
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,49 +12,24 @@ import (
 	"github.com/extsvc/svc/internal/longtest"
 )
 
-// damages are statements that undo a part of the acknowledged state, with the kind of the resulting
-// problem.
-var damages = []struct{ kind, statement string }{
-	{"lost", `DELETE FROM svc_api_keys WHERE holder_id LIKE 'k-%'`},
-	{"lost", `UPDATE svc_api_keys SET revoked_at = NULL`},
-	{"lost", `UPDATE svc_api_keys SET hash = x'00' WHERE holder_id LIKE 'k-%' AND revoked_at IS NULL`},
-	{"lost", `DELETE FROM svc_templates`},
-	{"lost", `DELETE FROM svc_sources`},
-	{"torn", `UPDATE svc_api_keys SET description = 'another' WHERE holder_id LIKE 'k-%'`},
-	{"torn", `DELETE FROM host_rows WHERE id = (SELECT id FROM host_rows LIMIT 1)`},
-	{"torn", `DELETE FROM svc_api_keys WHERE id = (SELECT id FROM svc_api_keys WHERE holder_id LIKE 'h-%' LIMIT 1)`},
-	{"torn", `UPDATE svc_templates SET description = 'another' WHERE id = (SELECT id FROM svc_templates WHERE scope = 'server' LIMIT 1)`},
-	{"torn", `UPDATE svc_templates SET name = name || '0' WHERE id = (SELECT id FROM svc_templates WHERE scope = 'server' LIMIT 1)`},
-	{"torn", `UPDATE svc_templates SET manifest = '{"version":"1"}' WHERE id = (SELECT id FROM svc_templates WHERE scope = 'server' LIMIT 1)`},
-	{"torn", `UPDATE svc_templates SET source_revision = 'sha256:0' WHERE id = (SELECT id FROM svc_template_bases WHERE scope = 'server' LIMIT 1)`},
-	{"torn", `DELETE FROM svc_template_tags WHERE tag = (SELECT MAX(tag) FROM svc_template_tags WHERE scope = 'server') AND scope = 'server'`},
-	{"torn", `UPDATE svc_template_tags SET name = 'another' WHERE tag = (SELECT MAX(tag) FROM svc_template_tags WHERE scope = 'server') AND scope = 'server'`},
-	{"torn", `DELETE FROM svc_template_bases WHERE id = (SELECT id FROM svc_template_bases WHERE scope = 'server' LIMIT 1)`},
-	{"torn", `UPDATE svc_template_bases SET manifest = '{}' WHERE id = (SELECT id FROM svc_template_bases WHERE scope = 'server' LIMIT 1)`},
-	{"torn", `DELETE FROM svc_channels WHERE user_id = (SELECT user_id FROM svc_channels WHERE user_id LIKE 'b-%' LIMIT 1)`},
-	{"torn", `UPDATE svc_access_groups SET display_name = 'v0' WHERE id = (SELECT id FROM svc_access_groups WHERE id LIKE 'b-%' LIMIT 1)`},
-	{"torn", `DELETE FROM svc_group_members WHERE group_id = (SELECT group_id FROM svc_group_members WHERE group_id LIKE 'b-%' LIMIT 1)`},
-	{"torn", `DELETE FROM svc_service_accounts WHERE id = (SELECT id FROM svc_service_accounts WHERE id LIKE 'b-%' LIMIT 1)`},
-	{"torn", `UPDATE svc_policies SET document = '{}' WHERE id = (SELECT id FROM svc_policies WHERE id LIKE 'b-%' LIMIT 1)`},
-	{"torn", `UPDATE svc_attachments SET priority = 0 WHERE policy_id = (SELECT policy_id FROM svc_attachments WHERE policy_id LIKE 'b-%' LIMIT 1)`},
-	{"torn", `DELETE FROM svc_bank_policies WHERE bank_id = (SELECT bank_id FROM svc_bank_policies LIMIT 1)`},
-	{"torn", `DELETE FROM svc_users WHERE id = (SELECT id FROM svc_users WHERE id LIKE 'b-%' LIMIT 1)`},
-	{"lost", `DELETE FROM svc_templates WHERE scope = 'personal'`},
-	{"lost", `DELETE FROM svc_sources WHERE scope = 'personal'`},
-	{"lost", `UPDATE svc_api_keys SET revoked_at = 0 WHERE holder_id LIKE 'p-%' AND revoked_at IS NULL`},
-	{"lost torn", `UPDATE svc_api_keys SET revoked_at = NULL WHERE holder_id LIKE 'p-%' AND holder_kind = 'user' AND revoked_at IS NOT NULL`}, // torn: of a user that is gone
-	{"lost", `DELETE FROM svc_channels WHERE user_id LIKE 'p-%'`},
-	{"lost", `DELETE FROM svc_access_groups WHERE id LIKE 'p-%'`},
-	{"torn", `DELETE FROM svc_attachments WHERE policy_id LIKE 'p-%'`},
-	{"torn", `PRAGMA foreign_keys = 0; DELETE FROM svc_users WHERE id LIKE 'p-%'`},
-	{"invented", `INSERT INTO svc_outbox SELECT 'x', 0, '', '', '', '', '', '', '', '', '', 'h-none', 0, '', '', ''`},
-	{"torn", `PRAGMA foreign_keys = 0; INSERT INTO svc_channels VALUES ('chat', 'x', 'nobody')`},
-	{"invented", `INSERT INTO svc_api_keys (id, holder_kind, holder_id, prefix, description, hash, pepper, created_at) SELECT 'x', holder_kind, 'k-none', 'x', 'k-none', hash, pepper, 0 FROM svc_api_keys LIMIT 1`},
-	{"invented", `UPDATE svc_changefeed SET changed = replace(changed, '"Targets":[', '"Targets":[{"Kind":"template","ID":"t-none","Scope":"server"},') WHERE changed LIKE '{"Targets":%'`},
-	{"order", `UPDATE svc_generation SET value = 0`},
-	{"order", `UPDATE svc_generation SET value = value + 10000`},
-	{"order", `UPDATE svc_changefeed SET changed = '{}' WHERE changed LIKE '%"ID":"k-%'`},
-	{"order", `DELETE FROM svc_changefeed`},
+// damageOf is a statement that undoes a part of the acknowledged state, with the kinds of problems, one of
+// which it causes.
+type damageOf struct {
+	kinds     []string
+	statement string
+}
+
+// damages reads those of testdata/damages.txt.
+func damages(t *testing.T) (all []damageOf) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/damages.txt")
+	must(t, err)
+	for line := range strings.Lines(string(text)) {
+		if kinds, statement, _ := strings.Cut(strings.TrimSpace(line), " "); kinds != "#" {
+			all = append(all, damageOf{strings.Split(kinds, "+"), statement})
+		}
+	}
+	return all
 }
 
 // TestOracle shows that every kind of damage is a problem, including an outbox event that was never
@@ -91,8 +67,9 @@ func damage(t *testing.T) (missed string) {
 	must(t, host.Close())
 	l.accept(found) // else what was under way at the kill may be missing
 	each := longtest.Times(4, 1)
-	for i := rand.N(each); i < len(damages); i += each {
-		damage, damaged := damages[i], j
+	all := damages(t)
+	for i := rand.N(each); i < len(all); i += each {
+		damage, damaged := all[i], j
 		damaged.Address = filepath.Join(t.TempDir(), "svc.db")
 		must(t, copySparse(damaged.Address, j.Address))
 		db := pool(damaged.Address, "off")
@@ -106,7 +83,7 @@ func damage(t *testing.T) (missed string) {
 		l.problems = nil
 		l.check(background, damaged, false)
 		r := result{problems: l.found()}
-		r.finds(t, strings.Fields(damage.kind)...)
+		r.finds(t, damage.kinds...)
 		if t.Failed() {
 			t.Fatal(damage.statement)
 		}

@@ -3,18 +3,16 @@ package generators_test
 import (
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/e2e/program"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/marketplace"
-	"github.com/extsvc/svc/store/sqlite"
+	"github.com/extsvc/svc/svctest"
 )
 
 // tasks are the lines that every program prints on success.
@@ -112,57 +110,16 @@ func (s server) drive(t *testing.T, p *program.Program, name string, args ...str
 	}
 }
 
-const access = `{
-  "users": [{"id": "admin"}],
-  "policies": [{"id": "all", "document": {"version": "2026-03-24", "statements": [
-    {"effect": "allow", "actions": ["iam:*", "template:*", "bank:recall"], "banks": ["*"], "recall_budget": "high"}]}}],
-  "attachments": [{"policy_id": "all", "principal_type": "user", "principal_id": "admin"}]
-}`
-
-// serve serves a new database until the end of the test.
+// serve serves a catalogue, and a database until the end of the test.
 func serve(t *testing.T) server {
 	t.Helper()
-	files := catalogue(t)
-	store := must(sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "svc.db"), sqlite.Options{}))
-	service := must(svc.New(svc.Config{
-		Store:   store,
-		Sources: svc.SourceConfig{Marketplace: must(marketplace.New(marketplace.Config{AllowOrigins: []string{files}}))},
-		Keys:    svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
-		Events:  svc.EventConfig{Keep: true},
-	}))
-	web := httptest.NewServer(httpapi.New(service, httpapi.Options{}))
-	t.Cleanup(func() {
-		web.Close()
-		_ = service.Close()
-		_ = store.Close()
-	})
-	if err := service.Access.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(access)))); err != nil {
-		t.Fatal(err)
-	}
-	key := must(service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "admin"}, svc.NewAPIKey{}))
-	return server{web.URL + httpapi.DefaultPrefix, string(key.Key), files + "/acme"}
-}
-
-// catalogue serves files that its clients put, and returns its address.
-func catalogue(t *testing.T) string {
-	var mu sync.Mutex
-	files := map[string][]byte{}
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		if r.Method == http.MethodPut {
-			files[r.URL.Path], _ = io.ReadAll(r.Body)
-			return
+	files := program.Catalogue(t)
+	s := svctest.New(t, svctest.Options{Config: func(c *svc.Config) {
+		market, err := marketplace.New(marketplace.Config{AllowOrigins: []string{files}})
+		if err != nil {
+			t.Fatal(err)
 		}
-		_, _ = w.Write(files[r.URL.Path])
-	}))
-	t.Cleanup(web.Close)
-	return web.URL
-}
-
-func must[T any](value T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return value
+		c.Sources.Marketplace, c.Events.Keep = market, true
+	}})
+	return server{s.URL + httpapi.DefaultPrefix, string(s.Admin.Key), files + "/acme"}
 }

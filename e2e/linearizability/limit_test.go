@@ -2,6 +2,7 @@ package linearizability_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/intercept"
+	"github.com/extsvc/svc/limits"
 )
 
 // Several clients of two Services issue keys to one holder at once: it gets exactly as many as are
@@ -32,6 +34,42 @@ func TestKeysAreNeverTooMany(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Several clients of two Services add to one user's templates, and to its sources: there are no more than are allowed.
+func TestPersonalLimitsOfTwoProcesses(t *testing.T) {
+	alice := svc.Principal{Kind: svc.KindUser, ID: "alice", Actions: []string{"template:*"}}
+	eachStore(t, func(t *testing.T, open func(*testing.T) []svc.Store) {
+		ctx, stores := t.Context(), open(t)
+		services := serve(t, stores...)
+		must(0, services[0].Access.Apply(ctx, svc.Host, svc.Bundle{Users: []svc.User{{ID: alice.ID}}}))
+		must(0, stores[0].(svc.FullStore).Atomically(ctx, func(ctx context.Context, tx svc.Store) (err error) {
+			for i := range limits.PersonalTemplates - 1 {
+				key := svc.TemplateKey{Scope: svc.ScopePersonal, Owner: alice.ID, ID: fmt.Sprint("n", i)}
+				err = errors.Join(err, tx.CreateTemplate(ctx, svc.Template{TemplateKey: key, Content: handMade(edit{0, `"x"`})}))
+			}
+			for i := range limits.PersonalSources - 1 {
+				key := svc.SourceKey{Scope: svc.ScopePersonal, Owner: alice.ID, Name: fmt.Sprint("n", i)}
+				err = errors.Join(err, tx.CreateSource(ctx, svc.Source{SourceKey: key}))
+			}
+			return err
+		}))
+		for most, add := range map[int]func(s *svc.Service, id string) error{
+			limits.PersonalTemplates: func(s *svc.Service, id string) error {
+				_, err := s.MyTemplates.Create(ctx, alice, svc.NewTemplate{ID: id, Content: handMade(edit{0, `"x"`})})
+				return err
+			},
+			limits.PersonalSources: func(s *svc.Service, id string) error {
+				_, err := s.MySources.Register(ctx, alice, svc.NewSource{URL: "https://shelf.example/mine", Alias: &id})
+				return err
+			},
+		} {
+			codes := together(services, func(s *svc.Service, i int) error { return add(s, fmt.Sprint("at-once", i)) })
+			if codes[""] != 1 || codes[svc.CodeLimit] != clients-1 {
+				t.Errorf("add up to %d: %v, want one to come first", most, codes)
+			}
+		}
+	}, "SQLite", "PostgreSQL")
 }
 
 // Keys that issue keys, in two Services, while all are revoked: once that is acknowledged none is

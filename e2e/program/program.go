@@ -5,11 +5,15 @@ package program
 import (
 	"bytes"
 	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -109,4 +113,22 @@ func (p *Program) Try(name string, args ...string) (string, error) {
 		out = append(out, stderr.Bytes()...)
 	}
 	return string(out), err
+}
+
+// Catalogue serves files that its clients put, until the end of the test, and returns its address.
+func Catalogue(t testing.TB) string {
+	var mu sync.Mutex
+	files := map[string][]byte{}
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if r.Method == http.MethodPut {
+			files[r.URL.Path], _ = io.ReadAll(r.Body)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(files[r.URL.Path])
+	}))
+	t.Cleanup(web.Close)
+	return web.URL
 }

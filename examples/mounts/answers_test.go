@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/url"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -36,45 +37,16 @@ func spellings(id string) []string {
 	return all
 }
 
-// bodies are the bodies of the routes that need one. Own templates and sources take those of the server's.
-var bodies = map[string]string{
-	"POST /introspect":                               "token=x",
-	"POST /admin/api-keys/sweep":                     "{}",
-	"PATCH /admin/template-sources/{name}":           `{"description": "d"}`,
-	"POST /debug/simulate":                           `{"bundle": {}, "query": {"bank": "b", "user_id": "alice"}}`,
-	"POST /decide":                                   `{"queries": [{"bank": "{id}", "action": "bank:recall", "user_id": "alice"}]}`,
-	"POST /admin/template-sources":                   `{"url": "fs://shelf", "alias": "new"}`,
-	"POST /admin/templates":                          `{"id": "new", "name": "n", "manifest": {"version": "1"}}`,
-	"PATCH /admin/templates/{template_id}":           `{"name": "n"}`,
-	"POST /admin/templates/{template_id}/install":    `{"source_name": "{id}", "alias_id": "copy"}`,
-	"POST /admin/templates/{template_id}/rollback":   `{"version": 1}`,
-	"PATCH /users/{user_id}/api-keys/{key_id}":       `{"description": "d"}`,
-	"PATCH /me/api-keys/{key_id}":                    `{"description": "d"}`,
-	"POST /users/{user_id}/api-keys/{key_id}/rotate": `{"overlap_seconds": 60}`,
-	"POST /me/api-keys/{key_id}/rotate":              `{"overlap_seconds": 60}`,
-
-	"POST /admin/access-bundle":                              `{"groups": [{"id": "bundled"}]}`,
-	"POST /users":                                            `{"id": "new"}`,
-	"PUT /users/{user_id}":                                   `{"display_name": "n"}`,
-	"POST /users/{user_id}/channels":                         `{"provider": "p", "sender_id": "{id}"}`,
-	"POST /groups":                                           `{"id": "new"}`,
-	"PUT /groups/{group_id}":                                 `{"display_name": "n"}`,
-	"POST /groups/{group_id}/members":                        `{"user_id": "admin"}`,
-	"POST /policies":                                         `{"id": "new", "document": {"version": "2026-03-24", "statements": []}}`,
-	"PUT /policies/{policy_id}":                              `{"display_name": "n"}`,
-	"PUT /policy-attachments":                                `{"policy_id": "{id}", "principal_type": "user", "principal_id": "{id}"}`,
-	"POST /service-accounts":                                 `{"id": "new", "owner_user_id": "{id}"}`,
-	"PUT /service-accounts/{sa_id}":                          `{"display_name": "n"}`,
-	"POST /banks":                                            `{"bank_id": "{id}", "template": "server/{id}"}`,
-	"PUT /banks/{bank_id}/policy":                            `{"document": {"version": "2026-03-24"}}`,
-	"PUT /banks/policy":                                      `{"document": {"version": "2026-03-24"}}`,
-	"POST /me/service-accounts":                              `{"id": "mine"}`,
-	"PUT /me/service-accounts/{sa_id}":                       `{"display_name": "n"}`,
-	"PATCH /service-accounts/{sa_id}/keys/{key_id}":          `{"disabled": false}`,
-	"PATCH /me/service-accounts/{sa_id}/keys/{key_id}":       `{"disabled": false}`,
-	"POST /service-accounts/{sa_id}/keys/{key_id}/rotate":    `{"overlap_seconds": 60}`,
-	"POST /me/service-accounts/{sa_id}/keys/{key_id}/rotate": `{"overlap_seconds": 60}`,
-}
+// bodies are those of testdata/bodies.txt, by method and path. Own templates and sources take those of the server's.
+var bodies = func() map[string]string {
+	all := map[string]string{}
+	for line := range strings.Lines(string(must(os.ReadFile("testdata/bodies.txt")))) {
+		if words := strings.SplitN(strings.TrimSpace(line), " ", 3); words[0] != "#" {
+			all[words[0]+" "+words[1]] = words[2]
+		}
+	}
+	return all
+}()
 
 // rows are those of access with an id.
 func rows(id string) svc.Bundle {

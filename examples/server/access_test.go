@@ -3,7 +3,6 @@ package main
 import (
 	"database/sql"
 	"errors"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -111,42 +110,6 @@ func TestOmittedDifferences(t *testing.T) {
 	}
 }
 
-func TestDiffInWords(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	db := newDB(t)
-	is.NoErr(startServer(t, "-db", db).stop(t))
-	file := writeFile(t, "b.json", `{
-	  "groups": [{"id": "support-desk", "members": ["bob"]}],
-	  "policies": [{"id": "staff-reads", "document": {"version": "2026-03-24", "statements": [
-	    {"effect": "allow", "actions": ["bank:recall"], "banks": ["support"]}]}}],
-	  "bank_policies": [{"bank_id": "support", "document": {"version": "2026-03-24", "default_strategy": "quick",
-	    "public_access": {"default": {"actions": []}, "overrides": [{"scope": "topic", "value": "billing", "actions": ["bank:recall"]}]}}}]}`)
-	words := does(t, "diff", "-db", db, file)
-	for _, line := range []string{
-		"user alice loses bank:retain on support\n",
-		`user admin keeps bank:recall on support, with no parameters instead of with llm_model "quick-and-small", llm_provider "in-house", recall_budget "low", recall_max_tokens 1024` + "\n",
-		"anybody gains bank:recall on support (topic billing)\n",
-		"anybody loses bank:recall on support\n",
-		"bank support has the strategy quick instead of the strategy balanced\n",
-	} {
-		if !strings.Contains(words, line) {
-			t.Errorf("the diff lacks %q:\n%s", line, words)
-		}
-	}
-	lines := does(t, "diff", "-db", db, "-json", file)
-	is.Equal(strings.Count(lines, "\n"), strings.Count(words, "\n"))
-	for _, line := range []string{
-		`{"kind":"user","id":"alice","change":"newly_denied","action":"bank:retain","bank":"support","before":`,
-		`{"kind":"public","change":"newly_allowed","action":"bank:recall","bank":"support","topic":"billing","before":null,"after":null}` + "\n",
-		`{"kind":"strategy","bank":"support","before":"balanced","after":"quick"}` + "\n",
-	} {
-		if !strings.Contains(lines, line) {
-			t.Errorf("the diff lacks %s:\n%s", line, lines)
-		}
-	}
-}
-
 // Commands read the standard input, and a refused bundle changes nothing.
 func TestApplyFromTheStandardInput(t *testing.T) {
 	t.Parallel()
@@ -180,24 +143,8 @@ func TestApplyFromTheStandardInput(t *testing.T) {
 	is.Equal(does(t, "export", "-db", db), before)
 }
 
-func TestAccessOfNothing(t *testing.T) {
-	is := is.New(t)
-	db := newDB(t)
-	file := writeFile(t, "b.json", `{}`)
-	for _, args := range [][]string{{"export", "-db", db}, {"apply", "-db", db, file}, {"diff", "-db", db, file}} {
-		err := run(t.Context(), args, &output{}, &output{})
-		is.True(err != nil && strings.HasPrefix(err.Error(), "database: "))
-		_, err = os.Stat(db)
-		is.True(os.IsNotExist(err)) // nothing was made
-	}
-	is.NoErr(startServer(t, "-db", db).stop(t))
-	fails(t, "bundle: open none.json: ", "apply", "-db", db, "none.json")
-	must(svc.ParseBundle([]byte(does(t, "export", "-db", db))))
-}
-
 func TestLint(t *testing.T) {
 	is := is.New(t)
-	db := newDB(t)
 	file := writeFile(t, "b.json", `{"users": [{"id": "a"}], "groups": [{"id": "g", "members": ["a", "nobody"]}],
 		"policies": [{"id": "p", "document": {"version": "2026-03-24", "statements": [
 			{"effect": "allow", "actions": ["bank:recal"], "banks": ["*"]}]}}]}`)
@@ -208,43 +155,6 @@ func TestLint(t *testing.T) {
 	is.True(strings.Contains(string(out), "server: lint found 1 errors\n"))
 	is.True(!strings.Contains(string(out), "action_unknown"))
 
-	server := startServer(t, "-db", db)
-	demo := does(t, "lint", "-db", db)
-	is.Equal(does(t, "lint", "-db", db, writeFile(t, "b.json", does(t, "export", "-db", db))), demo)
-	is.True(strings.Contains(does(t, "lint", "-db", db, "-known", "bank:nothing"), "action_unknown"))
-	t.Setenv("SVC_KEY", server.key())
-	is.Equal(does(t, "lint", "-url", server.base+"/ext/svc"), demo)
-	fails(t, "none.json", "lint", "none.json")
-}
-
-func TestWhoCan(t *testing.T) {
-	is := is.New(t)
-	db := newDB(t)
-	server := startServer(t, "-db", db)
-	table := does(t, "who-can", "-db", db, "-bank", "support")
-	is.Equal(does(t, "who-can", "-db", db, "-bank", "suport"), "nobody: no policy allows it, check the names of bank and action\n")
-	is.Equal(does(t, "who-can", "-db", db, "-action", "bank:retain", "-bank", "support::archive"), "nobody\n")
-	for _, line := range []string{`user +alice +true`, `user +admin +true`, `service_account +ci +true`, `unmapped +\* +true`, `unmapped +topic:billing +false`} {
-		if !regexp.MustCompile("(?m)^" + line + "$").MatchString(table) {
-			t.Errorf("the table lacks %s:\n%s", line, table)
-		}
-	}
-	is.True(!strings.Contains(table, "bob"))
-	t.Setenv("SVC_KEY", server.key())
-	is.Equal(does(t, "who-can", "-url", server.base+"/ext/svc", "-action", "bank:recall", "-bank", "support"), table)
-	lines := does(t, "who-can", "-db", db, "-action", "bank:retain", "-bank", "support", "-json")
-	is.True(strings.HasPrefix(lines, `{"public":{"default":false,"overrides":[`) && strings.Contains(lines, `"service_accounts":[],"users":["alice"]}`))
-
-	fail := func(want string, code int, args ...string) {
-		t.Helper()
-		exits(t, code, want, append([]string{"who-can", "-db", db}, args...)...)
-	}
-	fail("-bank", 2)
-	fail("action", 1, "-bank", "b", "-action", "a b\n")
-	t.Setenv("SVC_KEY", issueKey(t, "-db", db, "-user", "bob"))
-	fail("iam:users:read", 1, "-url", server.base+"/ext/svc", "-bank", "b")
-	t.Setenv("SVC_KEY", "")
-	fail("SVC_KEY", 2, "-url", server.base+"/ext/svc", "-bank", "b")
 }
 
 func TestVerifyAudit(t *testing.T) {

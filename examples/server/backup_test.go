@@ -29,7 +29,7 @@ func TestDocumentedBackups(t *testing.T) {
 		flags    func(t *testing.T) []string
 	}{
 		"SQLite":     {[]string{"sqlite3"}, func(*testing.T) []string { return nil }},
-		"PostgreSQL": {[]string{"pg_dump", "psql"}, func(t *testing.T) []string { return []string{"-db", pgtest.Start(t).URL} }},
+		"PostgreSQL": {[]string{"pg_dump", "psql"}, func(t *testing.T) []string { return []string{"-db", pgtest.Database(t)} }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

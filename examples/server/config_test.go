@@ -87,53 +87,24 @@ func TestFlagsWinOverTheFile(t *testing.T) {
 	is.Equal(parsed(t, "-db", "${HOME}").DB, "${HOME}") // a shell expands flags
 }
 
+// table reads lines "KEY -> VALUE" of testdata.
+func table(t *testing.T, name string) map[string]string {
+	t.Helper()
+	rows := map[string]string{}
+	for line := range strings.Lines(string(must(os.ReadFile("testdata/" + name)))) {
+		key, value, is := strings.Cut(strings.ReplaceAll(strings.TrimSpace(line), `\n`, "\n"), " -> ")
+		if is {
+			rows[key] = value
+		} else if line[0] != '#' {
+			t.Fatalf("%s: %s has no value", name, line)
+		}
+	}
+	return rows
+}
+
 func TestWrongConfig(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]string{
-		"db = 5":                                   "c.toml:1: db: cannot decode TOML integer into string",
-		"\ndbx = 'a'\n[http]\nprefixx = 'b'":       "c.toml:2: dbx is not a key of the configuration\nc.toml:4: http.prefixx is not",
-		"db = 'a'\naddr = ':1'\ndb = 'a'":          "c.toml:3: db is in line 1 already: remove one",
-		"db = 'a'\nDB = 'b'":                       "c.toml:2: DB is not a key: write db",
-		"[log]\nLevel = 'info'":                    "c.toml:2: log.Level is not a key: write log.level",
-		"[log]\nlevel = 'info'\n[tls]\n[log]":      "c.toml:4: log is in line 1 already",
-		"tls = {cert_file = 'a', cert_file = 'b'}": "c.toml:1: tls: key cert_file is already defined",
-		"addr = ':1'\n\ndb = ['a']\nbundle = 'x'":  "c.toml:3: db: cannot decode TOML array into string",
-		"db = 'a'\n[[http]]\nprefix = '/a'":        "c.toml:2: http: cannot decode TOML array table",
-		"db = 'a'\naddr = 'b":                      "c.toml:2: ",
-		"db = ${HOME}":                             "c.toml:1: ",
-		"db = '${TEST_MISSING}'":                   "c.toml:1: db needs the variable TEST_MISSING of the environment, which is not set",
-		"db = 'a${'":                               "c.toml:1: db has a bad reference",
-		"db = '${A-b}'":                            "c.toml:1: db has a bad reference",
-		"sources.allow_cidrs=['${TEST_MISSING}']":  "c.toml:1: sources.allow_cidrs needs the variable",
-		"db = ''":                                                     "c.toml:1: db must name",
-		"db = 'mysql://u:Hunter2Secret@h/d'":                          "c.toml:1: db must be the path",
-		"addr = '8080'":                                               "c.toml:1: addr must be HOST:PORT",
-		"[http]\nprefix = '/'":                                        "c.toml:2: http.prefix must be a path",
-		"[http]\nprefix = '/healthz'":                                 "c.toml:2: http.prefix must be a path",
-		"[http]\nprefix = '/a/{b}'":                                   "c.toml:2: http.prefix must be a path",
-		"[http]\npublic_url = 'https://u:p@h/'":                       "c.toml:2: http.public_url",
-		"[http]\nmax_body = 0":                                        "c.toml:2: http.max_body must be greater",
-		"[http]\nmax_body = '1'":                                      "c.toml:2: http.max_body: ",
-		"[http]\nread_timeout = '5'":                                  "c.toml:2: http.read_timeout must be a time",
-		"[http]\nread_timeout = '-5s'":                                "c.toml:2: http.read_timeout must be longer",
-		"backup.every = '1ns'":                                        "c.toml:1: backup.every must be at least 1s",
-		"http = {\"read_timeout\" = 'x'}":                             "c.toml:1: http.read_timeout must be a time",
-		"[tls]\ncert_file = 'a'":                                      "c.toml:1: tls.key_file is needed",
-		"tls.key_file = 'a'":                                          "c.toml: tls.cert_file is needed with tls.key_file",
-		"log.level = 'loud'":                                          "c.toml:1: log.level must be one of debug, info, warn, error",
-		"log.format = ''":                                             "c.toml:1: log.format must be one of text, json",
-		"templates.local_edits = ''":                                  "c.toml:1: templates.local_edits must be one of",
-		"templates.cached = -2":                                       "c.toml:1: templates.cached must be greater than 0, or -1",
-		"sources.allow_origins = ['http://h/path']":                   "c.toml:1: sources.allow_origins must have origins like",
-		"sources.allow_cidrs = ['10.0.0.1']":                          "c.toml:1: sources.allow_cidrs must have networks",
-		"api_keys.user_prefix = 'svc'":                                "c.toml:1: api_keys.user_prefix must be",
-		"api_keys.user_prefix = 'svcs_'":                              "must not start with one another",
-		"api_keys.earlier_user_prefixes = ['svc']":                    "c.toml:1: api_keys.earlier_user_prefixes must be",
-		"api_keys.earlier_service_account_prefixes = ['b_', 'svcu_']": "c.toml:1: api_keys.earlier_service_account_prefixes and the prefix svcu_ must not",
-		"postgres.synchronous_commit = 'x'":                           "c.toml:1: postgres.synchronous_commit must be one of on,",
-		"postgres.timeout = 'x'":                                      "c.toml:1: postgres.timeout must be a time",
-		"sources.limits.redirects = 99999999999999999999":             "c.toml:1: sources.limits.redirects: ",
-	} {
+	for text, want := range table(t, "wrong-config.txt") {
 		file := writeFile(t, "c.toml", text)
 		err := run(t.Context(), []string{"-config", file, "-print-config"}, &output{}, &output{})
 		if err == nil {
@@ -222,56 +193,7 @@ func TestParse(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	t.Parallel()
-	for line, want := range map[string]string{
-		"-colour red":                    "-colour",
-		"serve":                          `"serve"`,
-		"-db mysql://u:p@db/svc":         "postgres://",
-		"-db https://db/svc":             "SQLite",
-		"migrate":                        "-print",
-		"migrate -print -keys k":         "-keys",
-		"migrate -print up":              `"up"`,
-		"-db=":                           "-db",
-		"-addr":                          "-addr",
-		"-allow-source example.com":      "http://127.0.0.1:9999",
-		"-allow-source http://h/path":    "http://127.0.0.1:9999",
-		"-allow-source http://u:p@h":     "http://127.0.0.1:9999",
-		"-allow-source http://h:99999":   "http://127.0.0.1:9999",
-		"-allow-source ftp://h":          "http://127.0.0.1:9999",
-		"key":                            "exactly one",
-		"key -user a -service-account b": "exactly one",
-		"key -user a b":                  `"b"`,
-		"key -addr :0 -user a":           "-addr",
-		"export b.json":                  `"b.json"`,
-		"export -prune":                  "-prune",
-		"export -keys k":                 "-keys",
-		"apply":                          "FILE",
-		"apply -prune":                   "FILE",
-		"apply b.json c.json":            `"c.json"`,
-		"apply -json b.json":             "-json",
-		"apply -db mysql://u:p@db/svc b": "postgres://",
-		"diff":                           "FILE",
-		"copy":                           "-from",
-		"copy -from a":                   "-to",
-		"copy -from a -to b c":           `"c"`,
-		"copy -from a -to b -db c":       "-db",
-		"copy -from mysql://h/d -to b":   "-from must be",
-		"copy -from a -to file:///b":     "-to must be",
-		"copy -from a -to file:b":        "-to must be",
-		"copy -from a -to postgres:b":    "-to must be",
-		"copy -from a -to host=h":        "-to must be",
-		"copy -from a -to b?mode=ro":     "-to must be",
-		"-db file:b":                     "./ in front",
-		"keys":                           "keys rotate",
-		"keys turn":                      "keys rotate",
-		"lint -url http://h b.json":      "not both",
-		"backup":                         "name the FILE",
-		"backup -keys k":                 "name the FILE",
-		"bakcup":                         "did you mean backup?",
-		"keys turm":                      "keys rotate",
-		"bogus":                          "unknown command",
-		"restore -db mysql://h/d b":      "postgres://",
-		"restore":                        "name the FILE",
-	} {
+	for line, want := range table(t, "wrong-usage.txt") {
 		err := run(t.Context(), strings.Fields(line), &output{}, &output{})
 		if _, ok := errors.AsType[usageError](err); !ok || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want a usage error with %s", line, err, want)

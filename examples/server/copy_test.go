@@ -16,7 +16,6 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
@@ -241,41 +240,6 @@ func timed(t *testing.T, args ...string) time.Duration {
 		t.Fatalf("%s: %v: %s", args, err, out)
 	}
 	return time.Since(began)
-}
-
-// When the copy is killed, the target has no rows or all of them.
-func TestKilledCopy(t *testing.T) {
-	longtest.Test(t, "a copy that is killed")
-	for from, to := range map[string]string{"SQLite": "PostgreSQL", "PostgreSQL": "SQLite"} {
-		t.Run(from+" to "+to, func(t *testing.T) {
-			u := use(t, places[from](t))
-			large(t, u.db)
-			whole, db := contents(t, u.db), places[to](t)
-			longest := timed(t, "copy", "-from", u.db, "-to", db)
-			if got := contents(t, db); got != whole {
-				t.Fatalf("got %s, want %s", got, whole)
-			}
-			db = places[to](t)
-			died := 0
-			for range killings {
-				if killed(t, longest, "copy", "-from", u.db, "-to", db) {
-					died++
-				}
-				switch rows := contents(t, db); {
-				case rows == whole:
-					db = places[to](t)
-				case !isNew(rows):
-					t.Fatalf("half a copy: %s", rows)
-				}
-			}
-			t.Logf("killed %d of %d", died, killings)
-			timed(t, "copy", "-from", u.db, "-to", db) // what is left does not disturb the next one
-			if got := contents(t, db); got != whole {
-				t.Errorf("got %s, want %s", got, whole)
-			}
-			u.check(t, db, u.keys)
-		})
-	}
 }
 
 // Nothing is shown in the first second. After that, a terminal has a bar, and a file has lines.

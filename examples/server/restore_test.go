@@ -230,7 +230,7 @@ func TestRestoreRefusesBackups(t *testing.T) {
 		}
 		wantFiles(t, folder)
 	}
-	for i := 0; i < len(whole); i += max(1, len(whole)/150) { // one bit of any part
+	for i := 0; i < len(whole); i += max(1, len(whole)/longtest.Times(40, 150)) { // one bit of any part
 		text := slices.Clone(whole)
 		text[i] ^= 1
 		folder := t.TempDir()

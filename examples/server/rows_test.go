@@ -90,50 +90,18 @@ func TestRows(t *testing.T) {
 			fails(t, "no such user", append([]string{"user", "show", u}, at...)...)
 		})
 	}
-	is := is.New(t)
-	is.True(strings.Contains(does(t, "what-can", "-user", "admin", "-db", db), "iam:*"))
-	is.True(strings.Contains(does(t, "what-can", "-url", server.base+"/ext/svc"), "ALLOWED"))
-	is.Equal(does(t, "what-can", "-user", "alice", "-url", server.base+"/ext/svc"), does(t, "what-can", "-user", "alice", "-db", db))
-	is.True(strings.Contains(does(t, "completion", "bash"), "__start_server"))
-	exits(t, 2, "unknown command", "completion", "tcsh")
-	exits(t, 2, "completion fish", "completion")
-	is.True(strings.Contains(does(t, "help", "user", "add"), "-email"))
 }
 
-// A value that follows its flag stays as it is, also with a dash in front. Two dashes end the flags.
+// A name of a flag says whether a value follows, which may begin with a dash.
 func TestValuesWithDashes(t *testing.T) {
-	is := is.New(t)
-	db := newDB(t)
-	startServer(t, "-db", db)
-	does(t, "user", "add", "-db", db, "-display-name", "-Name", "--email", "--", "--", "-dashed")
-	var user userRow
-	is.NoErr(json.Unmarshal([]byte(does(t, "user", "show", "-json", "-db", db, "--", "-dashed")), &user))
-	is.Equal(user.DisplayName+" "+*user.Email, "-Name --")
-	does(t, "attachment", "add", "bank:readonly", "-user", "alice", "-priority", "-10", "-db", db)
-	is.True(strings.Contains(does(t, "attachment", "list", "-db", db, "-json"), `"priority":-10`))
 	takes := map[string]bool{}
-	for _, of := range subcommands { // so a name says whether a value follows
+	for _, of := range subcommands {
 		of.flags().VisitAll(func(f *flag.Flag) {
 			if was, seen := takes[f.Name]; seen && was == isSwitch(f) {
 				t.Errorf("-%s takes a value in some commands only", f.Name)
 			}
 			takes[f.Name] = !isSwitch(f)
 		})
-	}
-}
-
-// A lifetime that has ended is refused: it does not become a key without an end.
-func TestLifetimes(t *testing.T) {
-	db := newDB(t)
-	server := startServer(t, "-db", db)
-	t.Setenv("SVC_KEY", server.key())
-	for _, at := range [][]string{{"-db", db}, {"-url", server.base + "/ext/svc"}} {
-		for _, lifetime := range []string{"-1h", "0", "-1ns"} {
-			fails(t, "must lie in the future", append(at, "key", "issue", "-user", "alice", "-expires-in", lifetime)...)
-		}
-		if list := does(t, append(at, "key", "list", "-user", "alice")...); strings.Contains(list, "alice") {
-			t.Errorf("a key was issued: %s", list)
-		}
 	}
 }
 
@@ -163,33 +131,17 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// Questions with expected answers are asked of the rows beside them, of a database and of a server.
+// What a file asks besides rows is asked of these rows alone. Each answer that is another one is explained.
 func TestQuestionsOfAFile(t *testing.T) {
 	is := is.New(t)
-	db := newDB(t)
-	server := startServer(t, "-db", db)
-	t.Setenv("SVC_KEY", server.key())
-	questions := `[{"user_id":"alice","action":"bank:recall","bank":"support","allowed":true},{"user_id":"nobody","action":"bank:recall","bank":"support","allowed":false}]`
-	file := writeFile(t, "t.json", `{"tests":`+questions+`}`)
-	is.Equal(does(t, "test", file, "-db", db), "2 answers are as expected\n")
-	is.Equal(does(t, "test", "-url", server.base+"/ext/svc", file), "2 answers are as expected\n")
-	alone := writeFile(t, "a.json", `{"users":[{"id":"nobody"}],"policies":[{"id":"p","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:*"],"banks":["*"]}]}}],
-	  "attachments":[{"policy_id":"p","principal_type":"user","principal_id":"nobody"}],"tests":`+questions+`}`)
+	file := writeFile(t, "a.json", `{"users":[{"id":"nobody"}],"policies":[{"id":"p","document":{"version":"2026-03-24","statements":[
+	  {"effect":"allow","actions":["bank:*"],"banks":["*"]}]}}],"attachments":[{"policy_id":"p","principal_type":"user","principal_id":"nobody"}],
+	  "tests":[{"user_id":"alice","action":"bank:recall","bank":"support","allowed":true},{"user_id":"nobody","action":"bank:recall","bank":"support","allowed":false}]}`)
 	var stdout output
-	err := run(t.Context(), []string{"test", alone}, &stdout, &output{})
+	err := run(t.Context(), []string{"test", file}, &stdout, &output{})
 	is.Equal(err.Error(), "2 of 2 answers are others")
 	is.Equal(exitCode(err, &output{}), 1)
 	is.True(strings.Contains(stdout.String(), "is user \"alice\" is unknown") && strings.Contains(stdout.String(), "is allowed by statement 0"))
-	does(t, "apply", "-db", db, file) // the questions are kept
-	turning := writeFile(t, "turning.json", `{"users":[{"id":"alice","is_active":false}]}`)
-	stdout = output{}
-	is.Equal(exitCode(run(t.Context(), []string{"diff", "-db", db, turning}, &stdout, &output{}), &output{}), 2)
-	is.True(strings.Contains(stdout.String(), `the answer to {"user_id":"alice"`))
-	for text, want := range map[string]string{
-		`{`: "JSON", `{}`: `"tests" must be`, `{"tests":[{"bank":"b"}]}`: "/tests/0/allowed", `{"tests":[{"bank":"b","allowed":true}]}`: "user_id", `{"odd":1,"tests":` + questions + `}`: "odd",
-	} {
-		fails(t, want, "test", "-db", db, writeFile(t, "wrong.json", text))
-	}
 }
 
 // Tenants are made, listed, suspended, resumed, migrated and dropped, as examples/tenants has them.
@@ -235,15 +187,4 @@ func TestTenantCommands(t *testing.T) {
 			is.Equal(states(), "")
 		})
 	}
-}
-
-// A folder without tenants is none, and stays as it is.
-func TestTenantsOfNothing(t *testing.T) {
-	is := is.New(t)
-	t.Chdir(t.TempDir())
-	is.True(run(t.Context(), []string{"tenant", "list"}, io.Discard, io.Discard) != nil)
-	wantFiles(t, ".")
-	does(t, "tenant", "create", "acme")
-	wantFiles(t, ".", "tenants")
-	is.True(strings.Contains(does(t, "tenant", "list"), "acme"))
 }

@@ -126,10 +126,6 @@ func TestProcess(t *testing.T) {
 	checkExit(t, 0, "key", "-db", db, "-user", "alice")
 	checkExit(t, 1, "key", "-db", db, "-user", "nobody")
 	checkExit(t, 2, "key", "-db", db)
-	checkExit(t, 0, "migrate", "-print")
-	checkExit(t, 2, "migrate")
-	checkExit(t, 2, "-db", "mysql://localhost/svc")
-	checkExit(t, 0, "-help")
 }
 
 // checkExit runs a command. It must print to stdout if and only if it succeeds.

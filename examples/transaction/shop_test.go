@@ -15,6 +15,18 @@ import (
 	"github.com/extsvc/svc/examples/internal/programtest"
 )
 
+// variable makes the binary of the tests the program itself.
+const variable = "SVC_EXAMPLE_TRANSACTION"
+
+func TestMain(m *testing.M) { programtest.Main(m, variable, main) }
+
+func must[T any](made T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return made
+}
+
 func TestSignUp(t *testing.T) {
 	t.Parallel()
 	inEach(t, func(t *testing.T, db string) {
@@ -127,10 +139,10 @@ func TestProgram(t *testing.T) {
 		is.NoErr(first.Process.Kill())
 		_ = first.Wait() // killed
 		awaitGone()
-		reopen(t, db, svc.Config{}, func(s shopAt) {
-			_, err := s.db.Exec(`UPDATE svc_outbox SET claimed_until = 0`) // end the 30 s claim of the killed run
-			is.NoErr(err)
-		})
+		s := must(openAt(t.Context(), db, svc.Config{}))
+		_, err := s.db.Exec(`UPDATE svc_outbox SET claimed_until = 0`) // end the 30 s claim of the killed run
+		is.NoErr(err)
+		is.NoErr(s.close())
 
 		second, stdout := program(t, dir, "-db", address, "grace")
 		is.True(strings.HasPrefix(must(stdout.ReadString('\n')), "grace svcu_")) // so it hears signals
@@ -149,7 +161,7 @@ func program(t *testing.T, dir string, args ...string) (command *exec.Cmd, stdou
 	defer log.Close()
 	command = exec.CommandContext(t.Context(), os.Args[0], args...)
 	command.Dir, command.Stderr = dir, log
-	command.Env = append(os.Environ(), setting+"MAIN=1")
+	command.Env = append(os.Environ(), variable+"=1")
 	stdout = bufio.NewReader(must(command.StdoutPipe()))
 	is.New(t).NoErr(command.Start())
 	return command, stdout
