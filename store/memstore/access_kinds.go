@@ -124,8 +124,10 @@ func (k *kind[K, R]) page(page *svc.AccessPage) {
 		}
 	}
 	slices.SortFunc(keys, k.compare)
-	for _, key := range cut(keys, page, k.after(page.After), k.compare) {
-		*k.to = append(*k.to, clone(k.stored[key]))
+	keys = cut(keys, page, k.after(page.After), k.compare)
+	*k.to = make([]R, len(keys))
+	for i, key := range keys {
+		(*k.to)[i] = clone(k.stored[key])
 	}
 }
 
