@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/internal/accessindex"
 	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/policy"
@@ -479,3 +480,17 @@ func (k *kind[R, K]) complete(r *rowsByKey, b *Bundle) {
 // completer is a row that sets what it leaves absent: to that of the stored row, which is zero for a
 // new one, or to the default.
 type completer[R any] interface{ complete(was *R) }
+
+// fill writes rows into r. Members join their groups, and none leaves.
+func fill(r *accessindex.Index, rows Bundle) {
+	for _, k := range kinds {
+		k.enter(r, &rows)
+	}
+}
+
+// indexed returns an index of a bundle that is the whole state of access.
+func indexed(schema *policy.Schema, b Bundle) *accessindex.Index {
+	r := accessindex.New(schema)
+	fill(r, b)
+	return r
+}

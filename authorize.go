@@ -422,20 +422,6 @@ func (q AccessQuery) needs(sender string) accessindex.Rows {
 	}
 }
 
-// fill writes rows into r. Members join their groups, and none leaves.
-func fill(r *accessindex.Index, rows Bundle) {
-	for _, k := range kinds {
-		k.enter(r, &rows)
-	}
-}
-
-// indexed returns an index of a bundle that is the whole state of access.
-func indexed(schema *policy.Schema, b Bundle) *accessindex.Index {
-	r := accessindex.New(schema)
-	fill(r, b)
-	return r
-}
-
 // indexed returns the form of package accessindex.
 func (to GrantedTo) indexed() accessindex.Principal {
 	return accessindex.Principal{ID: to.ID, Group: to.Type == GrantedToGroup}

@@ -138,11 +138,5 @@ func newHandler(options Options) *Handler {
 // Mount serves every path under the prefix, in any spelling, and passes all other requests to next.
 // Do not register the Handler with a mux, which redirects some paths before the caller is known.
 func (h *Handler) Mount(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if h.prefix.Covers(r.URL) {
-			h.ServeHTTP(w, r)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
+	return h.prefix.Mount(h, next)
 }

@@ -181,13 +181,7 @@ func Server(addr string, handler http.Handler) *http.Server {
 // Do not register the Handler with a mux: the mux answers a path with "//" or ".." with a redirect,
 // before the Handler can authenticate the caller.
 func (h *Handler) Mount(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if h.prefix.Covers(r.URL) {
-			h.ServeHTTP(w, r)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
+	return h.prefix.Mount(h, next)
 }
 
 // Pattern returns the pattern of the route of a request, such as

@@ -124,6 +124,17 @@ func (p Prefix) Covers(u *url.URL) bool {
 	return p.Starts(unescaped.EscapedPath())
 }
 
+// Mount passes the requests that p covers to h, and all others to next.
+func (p Prefix) Mount(h, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p.Covers(r.URL) {
+			h.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 // EscapedPath returns the path as the client sent it. [url.URL.EscapedPath] would escape a path
 // again if one of its characters should have been escaped; an escaped slash would then be lost.
 func EscapedPath(u *url.URL) string {

@@ -115,25 +115,23 @@ func (s *Store) ChangeAccess(
 
 // current returns the rows that named lists, and the users that hold its channels.
 func (s *Store) current(named svc.AccessNames) (b svc.Bundle) {
-	members := map[string]map[string]bool{}
+	some, whole := map[svc.Membership]bool{}, map[string]bool{}
+	named.Groups = slices.Concat(named.Groups, named.MembersOf)
 	for _, m := range slices.Concat(named.Members, s.membershipsOf(named.GroupsOf)) {
-		if members[m.Group] == nil {
-			members[m.Group] = map[string]bool{}
-		}
-		members[m.Group][m.User] = true
+		some[m] = true
+		named.Groups = append(named.Groups, m.Group)
 	}
 	for _, group := range named.MembersOf {
-		members[group] = nil // all
+		whole[group] = true
 	}
-	named.Groups = slices.Concat(named.Groups, slices.Collect(maps.Keys(members)))
 	named.Users = slices.Concat(named.Users, s.holdersOf(named.Channels))
-	for _, k := range kinds {
-		k.find(s.rows, &named, &b)
+	for _, k := range s.kinds(&b, &b, &named) {
+		k.find()
 	}
 	for i, g := range b.Groups {
-		if some, named := members[g.ID]; some != nil || !named {
+		if !whole[g.ID] {
 			b.Groups[i].Members = slices.DeleteFunc(g.Members, func(id string) bool {
-				return !some[id]
+				return !some[svc.Membership{Group: g.ID, User: id}]
 			})
 		}
 	}
@@ -189,25 +187,19 @@ func (s *Store) channelsAfter(write svc.AccessWrite) (map[svc.Channel]string, er
 	return after, nil
 }
 
-// write upserts rows. It stores lists sorted, because reads return them sorted.
+// write upserts rows.
 func (s *Store) write(w svc.AccessWrite) {
 	w.Groups = slices.Clone(w.Groups)
 	for i, group := range w.Groups {
 		w.Groups[i].Members = s.groups[group.ID].Members
 	}
-	for _, k := range kinds {
-		k.write(s, &w.Bundle)
-	}
-	for _, written := range w.Users {
-		user := s.users[written.ID]
-		slices.SortFunc(user.Channels, compareChannels)
-		user.Channels = slices.Compact(user.Channels)
-		s.users[user.ID] = user
+	for _, k := range s.kinds(&w.Bundle, &w.Bundle, &w.Remove) {
+		k.write(s)
 	}
 	s.changeMembers(w.Join, w.Leave)
 }
 
-// changeMembers adds and removes memberships.
+// changeMembers adds and removes memberships. It stores members sorted, as reads return them.
 func (s *Store) changeMembers(join, leave []svc.Membership) {
 	left := map[svc.Membership]bool{}
 	joined := map[string][]string{} // who joins, for each group that changes
@@ -291,8 +283,13 @@ func inParts(b svc.Bundle, yield func(svc.Bundle) error) error {
 		groups = append(groups, g)
 	}
 	b.Groups = groups
-	for _, k := range kinds {
-		if err := k.split(&b, yield); err != nil {
+	for !b.Empty() {
+		var part svc.Bundle
+		room := partSize
+		for _, k := range (&rows{}).kinds(&b, &part, &svc.AccessNames{}) {
+			k.move(&room)
+		}
+		if err := yield(part); err != nil {
 			return err
 		}
 	}

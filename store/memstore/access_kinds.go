@@ -10,193 +10,148 @@ import (
 	"github.com/extsvc/svc/event"
 )
 
-// kind is one kind of rows of access.
+// kind is one kind of rows of access, with the lists of one call.
 type kind[K comparable, R any] struct {
-	target  event.TargetKind
-	stored  func(*rows) *map[K]R
-	list    func(*svc.Bundle) *[]R
-	named   func(*svc.AccessNames) []K
-	key     func(R) K
-	clone   func(R) R
-	compare func(a, b K) int  // the order of lists
-	after   func(id string) K // the key of a row, from the ID of its target
+	target   event.TargetKind
+	stored   map[K]R
+	named    []K  // rows to find, or to remove
+	from, to *[]R // rows to write, and rows that are found
+	key      func(R) K
+	clone    func(R) R
+	compare  func(a, b K) int  // the order of lists
+	after    func(id string) K // the key of a row, by the ID of its target
 	// These may be nil.
-	brief  func(R) R                      // clone for a list of the kind
-	extent func(R) int                    // the number of channels or members
-	refers func(R, *svc.AccessNames) bool // whether names ask for what the row refers to
-	wanted func(R, *svc.AccessPage) bool  // whether the filters of a page let the row pass
+	brief  func(R) R                     // clone for a list of the kind
+	extent func(R) int                   // the number of channels or members
+	refers func(R) bool                  // finds a row by what it refers to
+	wanted func(R, *svc.AccessPage) bool // finds a row for a page
 }
 
-// byID returns a kind whose key is an id.
-func byID[R any](k kind[string, R]) *kind[string, R] {
-	k.compare, k.after = strings.Compare, same[string]
-	return &k
+func byID[R any](
+	target event.TargetKind, stored map[string]R, named []string, from, to *[]R,
+	key func(R) string, clone func(R) R,
+) *kind[string, R] {
+	return &kind[string, R]{
+		target: target, stored: stored, named: named, from: from, to: to, key: key, clone: clone,
+		compare: strings.Compare, after: same[string],
+	}
 }
 
-// kinds are all kinds of rows, in the order of the fields of [svc.Bundle].
-var kinds = []anyKind{
-	byID(kind[string, svc.User]{
-		target: event.TargetUser,
-		stored: func(r *rows) *map[string]svc.User { return &r.users },
-		list:   func(b *svc.Bundle) *[]svc.User { return &b.Users },
-		named:  func(n *svc.AccessNames) []string { return n.Users },
-		key:    func(u svc.User) string { return u.ID },
-		clone:  cloneUser, brief: withoutChannels, wanted: hasText,
-		extent: func(u svc.User) int { return len(u.Channels) },
-	}),
-	byID(kind[string, svc.Group]{
-		target: event.TargetGroup,
-		stored: func(r *rows) *map[string]svc.Group { return &r.groups },
-		list:   func(b *svc.Bundle) *[]svc.Group { return &b.Groups },
-		named:  func(n *svc.AccessNames) []string { return n.Groups },
-		key:    func(g svc.Group) string { return g.ID },
-		clone:  cloneGroup, brief: withoutMembers,
-		extent: func(g svc.Group) int { return len(g.Members) },
-		wanted: func(g svc.Group, page *svc.AccessPage) bool {
-			return page.User == "" || slices.Contains(g.Members, page.User)
+// kinds returns all kinds of rows, in the order of the fields of [svc.Bundle].
+func (r *rows) kinds(from, to *svc.Bundle, n *svc.AccessNames) []anyKind {
+	users := byID(event.TargetUser, r.users, n.Users, &from.Users, &to.Users,
+		func(u svc.User) string { return u.ID }, cloneUser)
+	users.brief, users.wanted = withoutChannels, hasText
+	users.extent = func(u svc.User) int { return len(u.Channels) }
+	groups := byID(event.TargetGroup, r.groups, n.Groups, &from.Groups, &to.Groups,
+		func(g svc.Group) string { return g.ID }, cloneGroup)
+	groups.brief, groups.wanted = withoutMembers, hasMember
+	groups.extent = func(g svc.Group) int { return len(g.Members) }
+	accounts := byID(event.TargetServiceAccount, r.serviceAccounts, n.ServiceAccounts,
+		&from.ServiceAccounts, &to.ServiceAccounts,
+		func(a svc.ServiceAccount) string { return a.ID }, same)
+	accounts.wanted = func(a svc.ServiceAccount, page *svc.AccessPage) bool {
+		return or(page.User, a.OwnerUserID) && or(page.Policy, a.ScopingPolicyID)
+	}
+	accounts.refers = func(a svc.ServiceAccount) bool {
+		return slices.Contains(n.AccountsOf, a.OwnerUserID) ||
+			slices.Contains(n.UsesOf, a.ScopingPolicyID)
+	}
+	return []anyKind{
+		users, groups, accounts,
+		byID(event.TargetPolicy, r.policies, n.Policies, &from.Policies, &to.Policies,
+			func(p svc.Policy) string { return p.ID }, clonePolicy),
+		&kind[svc.AttachmentKey, svc.Attachment]{
+			target: event.TargetAttachment, stored: r.attachments, named: n.Attachments,
+			from: &from.Attachments, to: &to.Attachments, key: func(a svc.Attachment) svc.AttachmentKey {
+				return svc.AttachmentKey{PolicyID: a.PolicyID, Principal: a.Principal}
+			},
+			clone: same[svc.Attachment], compare: byPrincipal, wanted: isTo,
+			after: func(id string) svc.AttachmentKey { return svc.Target{ID: id}.Attachment() },
+			refers: func(a svc.Attachment) bool {
+				return slices.Contains(n.AttachmentsTo, a.Principal) ||
+					slices.Contains(n.UsesOf, a.PolicyID)
+			},
 		},
-	}),
-	byID(kind[string, svc.ServiceAccount]{
-		target: event.TargetServiceAccount,
-		stored: func(r *rows) *map[string]svc.ServiceAccount { return &r.serviceAccounts },
-		list:   func(b *svc.Bundle) *[]svc.ServiceAccount { return &b.ServiceAccounts },
-		named:  func(n *svc.AccessNames) []string { return n.ServiceAccounts },
-		key:    func(a svc.ServiceAccount) string { return a.ID },
-		clone:  same[svc.ServiceAccount],
-		refers: func(a svc.ServiceAccount, named *svc.AccessNames) bool {
-			return slices.Contains(named.AccountsOf, a.OwnerUserID) ||
-				slices.Contains(named.UsesOf, a.ScopingPolicyID)
-		},
-		wanted: func(a svc.ServiceAccount, page *svc.AccessPage) bool {
-			return or(page.User, a.OwnerUserID) && or(page.Policy, a.ScopingPolicyID)
-		},
-	}),
-	byID(kind[string, svc.Policy]{
-		target: event.TargetPolicy,
-		stored: func(r *rows) *map[string]svc.Policy { return &r.policies },
-		list:   func(b *svc.Bundle) *[]svc.Policy { return &b.Policies },
-		named:  func(n *svc.AccessNames) []string { return n.Policies },
-		key:    func(p svc.Policy) string { return p.ID },
-		clone:  clonePolicy,
-	}),
-	&kind[svc.AttachmentKey, svc.Attachment]{
-		target: event.TargetAttachment,
-		stored: func(r *rows) *map[svc.AttachmentKey]svc.Attachment { return &r.attachments },
-		list:   func(b *svc.Bundle) *[]svc.Attachment { return &b.Attachments },
-		named:  func(n *svc.AccessNames) []svc.AttachmentKey { return n.Attachments },
-		key:    keyOfAttachment, clone: same[svc.Attachment], compare: byPrincipal,
-		after: func(id string) svc.AttachmentKey { return svc.Target{ID: id}.Attachment() },
-		refers: func(a svc.Attachment, named *svc.AccessNames) bool {
-			return slices.Contains(named.AttachmentsTo, a.Principal) ||
-				slices.Contains(named.UsesOf, a.PolicyID)
-		},
-		wanted: func(a svc.Attachment, page *svc.AccessPage) bool {
-			return or(page.Policy, a.PolicyID) &&
-				to(page.User, svc.GrantedToUser, a) && to(page.Group, svc.GrantedToGroup, a)
-		},
-	},
-	byID(kind[string, svc.BankPolicy]{
-		target: event.TargetBankPolicy,
-		stored: func(r *rows) *map[string]svc.BankPolicy { return &r.bankPolicies },
-		list:   func(b *svc.Bundle) *[]svc.BankPolicy { return &b.BankPolicies },
-		named:  func(n *svc.AccessNames) []string { return n.BankPolicies },
-		key:    func(p svc.BankPolicy) string { return p.BankID },
-		clone:  cloneBankPolicy,
-	}),
-	byID(kind[string, svc.AccessTest]{
-		target: event.TargetTest,
-		stored: func(r *rows) *map[string]svc.AccessTest { return &r.tests },
-		list:   func(b *svc.Bundle) *[]svc.AccessTest { return &b.Tests },
-		named:  func(n *svc.AccessNames) []string { return n.Tests },
-		key:    func(t svc.AccessTest) string { return t.ID },
-		clone:  same[svc.AccessTest],
-	}),
+		byID(event.TargetBankPolicy, r.bankPolicies, n.BankPolicies, &from.BankPolicies,
+			&to.BankPolicies, func(p svc.BankPolicy) string { return p.BankID }, cloneBankPolicy),
+		byID(event.TargetTest, r.tests, n.Tests, &from.Tests, &to.Tests,
+			func(t svc.AccessTest) string { return t.ID }, same),
+	}
 }
 
 // anyKind is a kind whose types are its own.
 type anyKind interface {
-	make(*rows)
-	// find adds copies of the rows that named asks for to b, each once.
-	find(r *rows, named *svc.AccessNames, b *svc.Bundle)
-	// page adds copies of one chunk of a list to b, unless its rows are of another kind.
-	page(r *rows, page *svc.AccessPage, b *svc.Bundle)
-	write(s *Store, b *svc.Bundle)
-	remove(s *Store, named *svc.AccessNames)
-	// split calls yield with the rows of b, in parts.
-	split(b *svc.Bundle, yield func(svc.Bundle) error) error
+	find()
+	// page finds the rows of one chunk of a list, unless they are of another kind.
+	page(page *svc.AccessPage)
+	write(s *Store)
+	remove(s *Store)
+	// move moves rows until there is no room for more rows, channels and members.
+	move(room *int)
 }
 
-func (k *kind[K, R]) make(r *rows) { *k.stored(r) = map[K]R{} }
-
-func (k *kind[K, R]) find(r *rows, named *svc.AccessNames, b *svc.Bundle) {
-	stored, list, found := *k.stored(r), k.list(b), map[K]bool{}
-	keys := k.named(named)
+func (k *kind[K, R]) find() {
+	keys := k.named
 	if k.refers != nil {
 		keys = slices.Clone(keys)
-		for key, row := range stored {
-			if k.refers(row, named) {
+		for key, row := range k.stored {
+			if k.refers(row) {
 				keys = append(keys, key)
 			}
 		}
 	}
+	found := map[K]bool{}
 	for _, key := range keys {
-		if row, there := stored[key]; there && !found[key] {
+		if row, there := k.stored[key]; there && !found[key] {
 			found[key] = true
-			*list = append(*list, k.clone(row))
+			*k.to = append(*k.to, k.clone(row))
 		}
 	}
 }
 
-func (k *kind[K, R]) page(r *rows, page *svc.AccessPage, b *svc.Bundle) {
-	if page.Kind != k.target && page.Kind != "" {
+func (k *kind[K, R]) page(page *svc.AccessPage) {
+	clone := k.clone
+	if page.Kind == k.target && k.brief != nil {
+		clone = k.brief
+	} else if page.Kind != k.target && page.Kind != "" {
 		return
 	}
 	var keys []K
-	stored, list, clone := *k.stored(r), k.list(b), k.clone
-	if page.Kind != "" && k.brief != nil {
-		clone = k.brief
-	}
-	for key, row := range stored {
+	for key, row := range k.stored {
 		if k.wanted == nil || k.wanted(row, page) {
 			keys = append(keys, key)
 		}
 	}
 	slices.SortFunc(keys, k.compare)
-	for _, key := range cut(keys, page, k.after(page.After), k.compare) {
-		*list = append(*list, clone(stored[key]))
+	keys = cut(keys, page, k.after(page.After), k.compare)
+	*k.to = make([]R, len(keys))
+	for i, key := range keys {
+		(*k.to)[i] = clone(k.stored[key])
 	}
 }
 
-func (k *kind[K, R]) write(s *Store, b *svc.Bundle) {
-	for _, row := range *k.list(b) {
-		put(s, *k.stored(s.rows), k.key(row), k.clone(row))
+func (k *kind[K, R]) write(s *Store) {
+	for _, row := range *k.from {
+		put(s, k.stored, k.key(row), k.clone(row))
 	}
 }
 
-func (k *kind[K, R]) remove(s *Store, named *svc.AccessNames) {
-	for _, key := range k.named(named) {
-		drop(s, *k.stored(s.rows), key)
+func (k *kind[K, R]) remove(s *Store) {
+	for _, key := range k.named {
+		drop(s, k.stored, key)
 	}
 }
 
-func (k *kind[K, R]) split(b *svc.Bundle, yield func(svc.Bundle) error) (err error) {
-	for rows := *k.list(b); len(rows) > 0 && err == nil; {
-		n := 0
-		for sum := 0; n < len(rows) && sum < partSize; n++ {
-			sum++
-			if k.extent != nil {
-				sum += k.extent(rows[n])
-			}
+func (k *kind[K, R]) move(room *int) {
+	rows, n := *k.from, 0
+	for ; n < len(rows) && *room > 0; n++ {
+		*room--
+		if k.extent != nil {
+			*room -= k.extent(rows[n])
 		}
-		var part svc.Bundle
-		*k.list(&part) = rows[:n:n]
-		err, rows = yield(part), rows[n:]
 	}
-	return err
-}
-
-func keyOfAttachment(a svc.Attachment) svc.AttachmentKey {
-	return svc.AttachmentKey{PolicyID: a.PolicyID, Principal: a.Principal}
+	*k.from, *k.to = rows[n:], rows[:n:n]
 }
 
 // byPrincipal is the order of attachments.
@@ -209,10 +164,12 @@ func compareChannels(a, b svc.Channel) int {
 	return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.SenderID, b.SenderID))
 }
 
-// cloneUser returns a copy whose channels are not nil.
+// cloneUser returns a copy whose channels are sorted, and not nil.
 func cloneUser(user svc.User) svc.User {
 	user.Email = cloneText(user.Email)
 	user.Channels = append([]svc.Channel{}, user.Channels...)
+	slices.SortFunc(user.Channels, compareChannels)
+	user.Channels = slices.Compact(user.Channels)
 	return user
 }
 

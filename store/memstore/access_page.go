@@ -11,8 +11,8 @@ import (
 
 // page returns copies of the rows of one chunk of a list. Without a Kind, it has rows of all kinds.
 func (s *Store) page(page *svc.AccessPage) (b svc.Bundle) {
-	for _, k := range kinds {
-		k.page(s.rows, page, &b)
+	for _, k := range s.kinds(&b, &b, &svc.AccessNames{}) {
+		k.page(page)
 	}
 	switch page.Kind {
 	case event.TargetChannel:
@@ -33,9 +33,17 @@ func (s *Store) page(page *svc.AccessPage) (b svc.Bundle) {
 // or reports whether a filter is "" or the value.
 func or(filter, value string) bool { return filter == "" || filter == value }
 
-// to reports whether id is "" or a is an attachment to it.
-func to(id, kind string, a svc.Attachment) bool {
-	return id == "" || a.Principal == svc.GrantedTo{Type: kind, ID: id}
+// isTo reports whether an attachment is to what a page names.
+func isTo(a svc.Attachment, page *svc.AccessPage) bool {
+	to := func(kind, id string) bool {
+		return id == "" || a.Principal == svc.GrantedTo{Type: kind, ID: id}
+	}
+	return or(page.Policy, a.PolicyID) &&
+		to(svc.GrantedToUser, page.User) && to(svc.GrantedToGroup, page.Group)
+}
+
+func hasMember(g svc.Group, page *svc.AccessPage) bool {
+	return page.User == "" || slices.Contains(g.Members, page.User)
 }
 
 // hasText reports whether the text of a page finds a user.

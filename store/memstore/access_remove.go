@@ -9,8 +9,8 @@ import (
 // remove deletes the named rows, but no channels from s.channels. It returns the sources and
 // templates that go with users, and the templates of others that came from these sources.
 func (s *Store) remove(named svc.AccessNames) (gone, unbound []svc.Target) {
-	for _, k := range kinds {
-		k.remove(s, &named)
+	for _, k := range s.kinds(&svc.Bundle{}, &svc.Bundle{}, &named) {
+		k.remove(s)
 	}
 	removed := func(c svc.Channel) bool { return slices.Contains(named.Channels, c) }
 	for id, user := range s.users {

@@ -54,22 +54,25 @@ var _ svc.FullStore = (*Store)(nil)
 
 // New returns an empty Store.
 func New() *Store {
-	r := &rows{
-		next:      make(chan struct{}),
-		sources:   map[svc.SourceKey]svc.Source{},
-		files:     map[svc.SourceKey]map[string]svc.SourceFile{},
-		templates: map[svc.TemplateKey]svc.Template{},
-		versions:  map[svc.TemplateKey][]svc.TemplateVersion{},
-		keys:      map[string]svc.APIKey{},
-		kept:      map[string][]byte{},
-		channels:  map[svc.Channel]string{},
-		outbox:    map[uuid.UUID]outboxEvent{},
-		answers:   map[string]svc.StoredAnswer{},
-	}
-	for _, k := range kinds {
-		k.make(r)
-	}
-	return &Store{mu: &sync.Mutex{}, rows: r}
+	return &Store{mu: &sync.Mutex{}, rows: &rows{
+		next:            make(chan struct{}),
+		sources:         map[svc.SourceKey]svc.Source{},
+		files:           map[svc.SourceKey]map[string]svc.SourceFile{},
+		templates:       map[svc.TemplateKey]svc.Template{},
+		versions:        map[svc.TemplateKey][]svc.TemplateVersion{},
+		keys:            map[string]svc.APIKey{},
+		kept:            map[string][]byte{},
+		users:           map[string]svc.User{},
+		channels:        map[svc.Channel]string{},
+		groups:          map[string]svc.Group{},
+		serviceAccounts: map[string]svc.ServiceAccount{},
+		policies:        map[string]svc.Policy{},
+		attachments:     map[svc.AttachmentKey]svc.Attachment{},
+		bankPolicies:    map[string]svc.BankPolicy{},
+		tests:           map[string]svc.AccessTest{},
+		outbox:          map[uuid.UUID]outboxEvent{},
+		answers:         map[string]svc.StoredAnswer{},
+	}}
 }
 
 // lock locks the store for one call, or fails if ctx has ended.

@@ -95,17 +95,27 @@ func Open(ctx context.Context, url string, options Options) (*Store, error) {
 }
 
 func open(ctx context.Context, config *pgx.ConnConfig, options Options) (*Store, error) {
-	if err := options.check(); err != nil {
-		return nil, err
-	}
-	// A migration may be slow, and waits for those of other processes: no limit of time.
-	patient := options
-	patient.Timeout, patient.MaxOpen = -1, 1
-	dialect, err := patient.migrate(ctx, patient.pool(config))
+	db, dialect, err := options.connect(ctx, config)
 	if err != nil {
 		return nil, err
 	}
-	return options.store(ctx, options.pool(config), dialect, connectTo(config))
+	return options.store(ctx, db, dialect, connectTo(config))
+}
+
+// connect makes the tables, and returns a pool for them, and their dialect.
+func (o Options) connect(
+	ctx context.Context, config *pgx.ConnConfig,
+) (db *sql.DB, dialect sqlstore.Dialect, err error) {
+	if err := o.check(); err != nil {
+		return nil, dialect, err
+	}
+	// A migration may be slow, and waits for those of other processes: no limit of time.
+	patient := o
+	patient.Timeout, patient.MaxOpen = -1, 1
+	if dialect, err = patient.migrate(ctx, patient.pool(config)); err != nil {
+		return nil, dialect, err
+	}
+	return o.pool(config), dialect, nil
 }
 
 // migrate creates the tables, and closes db. It returns the dialect for these tables.

@@ -65,16 +65,10 @@ func OpenTenants(ctx context.Context, url string, options Options) (*Tenants, er
 func openTenants(
 	ctx context.Context, config *pgx.ConnConfig, options Options,
 ) (*Tenants, error) {
-	if err := options.check(); err != nil {
-		return nil, err
-	}
-	patient := options
-	patient.Timeout, patient.MaxOpen = -1, 1
-	dialect, err := patient.migrate(ctx, patient.pool(config))
+	db, dialect, err := options.connect(ctx, config)
 	if err != nil {
 		return nil, err
 	}
-	db := options.pool(config)
 	db.SetConnMaxLifetime(tenantsLifetime)
 	return options.tenants(ctx, db, dialect, connectTo(config), options.MaxOpen)
 }

@@ -173,12 +173,12 @@ func (t accessTx) referring(
 	ctx context.Context, err *error, b *svc.Bundle, named svc.AccessNames,
 ) {
 	accounts, to := &b.ServiceAccounts, &b.Attachments
-	pick(ctx, t, err, accounts, scanServiceAccount, named.AccountsOf, itself, ofOwner)
-	pick(ctx, t, err, accounts, scanServiceAccount, named.UsesOf, itself, scopedBy)
-	pick(ctx, t, err, to, scanAttachment, named.AttachmentsTo, func(to svc.GrantedTo) any {
+	pick(ctx, t, err, accounts, serviceAccounts.scan, named.AccountsOf, itself, ofOwner)
+	pick(ctx, t, err, accounts, serviceAccounts.scan, named.UsesOf, itself, scopedBy)
+	pick(ctx, t, err, to, attachments.scan, named.AttachmentsTo, func(to svc.GrantedTo) any {
 		return []any{to.Type, to.ID}
 	}, toPrincipal)
-	pick(ctx, t, err, to, scanAttachment, named.UsesOf, itself, ofPolicy)
+	pick(ctx, t, err, to, attachments.scan, named.UsesOf, itself, ofPolicy)
 }
 
 // once returns each row once.
@@ -247,8 +247,8 @@ func (t accessTx) groups(
 	for _, m := range named.Members {
 		ids = append(ids, m.Group)
 	}
-	pick(ctx, t, err, list, scanPagedGroup, ids, itself, groups.find)
-	pick(ctx, t, err, list, scanPagedGroup, named.GroupsOf, itself, groups.from+`{ids} j
+	pick(ctx, t, err, list, groups.scan, ids, itself, groups.find)
+	pick(ctx, t, err, list, groups.scan, named.GroupsOf, itself, groups.from+`{ids} j
 		CROSS JOIN svc_group_members m CROSS JOIN svc_access_groups r
 		WHERE m.user_id = j.value AND r.id = m.group_id`)
 	pick(ctx, t, err, members, scanMembership, named.GroupsOf, itself, ofMembers+`{ids} j

@@ -18,12 +18,12 @@ type kind[K comparable, R any] struct {
 	columns string // without the key
 	list    func(*svc.Bundle) *[]R
 	named   func(*svc.AccessNames) []K
-	scan    func(scanner) (R, error) // reads key and columns
-	cells   func(R) any              // key, columns and written, for batches
+	fields  func(*R) []any // of key and columns
 	// These may be zero.
 	key     string                         // the columns of the key; "": id
 	cell    func(K) any                    // the key, for batches; nil: it is one text
-	written string                         // columns that scan leaves out
+	written string                         // columns that are never read
+	values  func(R) []any                  // of written
 	extent  func(R) int                    // the number of channels or members
 	paged   func(*listing, svc.AccessPage) // a list that is not only in the order of the key
 
@@ -34,52 +34,67 @@ type kind[K comparable, R any] struct {
 var (
 	users = withStatements(kind[string, svc.User]{
 		target: event.TargetUser, table: `svc_users`, columns: `display_name, email, inactive`,
-		list:  func(b *svc.Bundle) *[]svc.User { return &b.Users },
-		named: func(n *svc.AccessNames) []string { return n.Users },
-		scan:  scanPagedUser, cells: cellsOfUser, written: `folded_id, folded_name, folded_email`,
+		list:   func(b *svc.Bundle) *[]svc.User { return &b.Users },
+		named:  func(n *svc.AccessNames) []string { return n.Users },
+		fields: columnsOfUser, written: `folded_id, folded_name, folded_email`,
+		values: func(u svc.User) []any {
+			id, name, email := foldUser(u)
+			return []any{id, name, email}
+		},
 		extent: func(u svc.User) int { return len(u.Channels) },
 	})
 	groups = withStatements(kind[string, svc.Group]{
 		target: event.TargetGroup, table: `svc_access_groups`, columns: `display_name`,
-		list:  func(b *svc.Bundle) *[]svc.Group { return &b.Groups },
-		named: func(n *svc.AccessNames) []string { return n.Groups },
-		scan:  scanPagedGroup, paged: pageOfGroups,
-		cells:  func(g svc.Group) any { return []any{g.ID, g.DisplayName} },
-		extent: func(g svc.Group) int { return len(g.Members) },
+		list:   func(b *svc.Bundle) *[]svc.Group { return &b.Groups },
+		named:  func(n *svc.AccessNames) []string { return n.Groups },
+		fields: func(g *svc.Group) []any { return []any{&g.ID, &g.DisplayName} },
+		extent: func(g svc.Group) int { return len(g.Members) }, paged: pageOfGroups,
 	})
 	serviceAccounts = withStatements(kind[string, svc.ServiceAccount]{
 		target: event.TargetServiceAccount, table: `svc_service_accounts`,
 		columns: `display_name, owner_user_id, scoping_policy_id, inactive`,
 		list:    func(b *svc.Bundle) *[]svc.ServiceAccount { return &b.ServiceAccounts },
 		named:   func(n *svc.AccessNames) []string { return n.ServiceAccounts },
-		scan:    scanServiceAccount, cells: cellsOfServiceAccount, paged: pageOfServiceAccounts,
+		fields:  columnsOfServiceAccount, paged: pageOfServiceAccounts,
 	})
 	policies = withStatements(kind[string, svc.Policy]{
 		target: event.TargetPolicy, table: `svc_policies`, columns: `display_name, document`,
 		list:  func(b *svc.Bundle) *[]svc.Policy { return &b.Policies },
-		named: func(n *svc.AccessNames) []string { return n.Policies }, scan: scanPolicy,
-		cells: func(p svc.Policy) any { return []any{p.ID, p.DisplayName, string(p.Document)} },
+		named: func(n *svc.AccessNames) []string { return n.Policies },
+		fields: func(p *svc.Policy) []any {
+			return []any{&p.ID, &p.DisplayName, (*[]byte)(&p.Document)}
+		},
 	})
 	attachments = withStatements(kind[svc.AttachmentKey, svc.Attachment]{
 		target: event.TargetAttachment, table: `svc_attachments`, columns: `priority`,
 		key:   `principal_type, principal_id, policy_id`,
 		list:  func(b *svc.Bundle) *[]svc.Attachment { return &b.Attachments },
 		named: func(n *svc.AccessNames) []svc.AttachmentKey { return n.Attachments },
-		scan:  scanAttachment, cells: cellsOfAttachment, cell: cellsOfAttachmentKey,
+		fields: func(a *svc.Attachment) []any {
+			return []any{&a.Principal.Type, &a.Principal.ID, &a.PolicyID, &a.Priority}
+		},
+		cell: func(k svc.AttachmentKey) any {
+			return []any{k.Principal.Type, k.Principal.ID, k.PolicyID}
+		},
 		paged: pageOfAttachments,
 	})
 	bankPolicies = withStatements(kind[string, svc.BankPolicy]{
 		target: event.TargetBankPolicy, table: `svc_bank_policies`, columns: `document`,
 		key: `bank_id`, list: func(b *svc.Bundle) *[]svc.BankPolicy { return &b.BankPolicies },
-		named: func(n *svc.AccessNames) []string { return n.BankPolicies }, scan: scanBankPolicy,
-		cells: func(p svc.BankPolicy) any { return []any{p.BankID, string(p.Document)} },
+		named: func(n *svc.AccessNames) []string { return n.BankPolicies },
+		fields: func(p *svc.BankPolicy) []any {
+			return []any{&p.BankID, (*[]byte)(&p.Document)}
+		},
 	})
 	tests = withStatements(kind[string, svc.AccessTest]{
 		target: event.TargetTest, table: `svc_access_tests`,
 		columns: `user_id, sa_id, sender, action, bank_id, channel, topic, allowed`,
 		list:    func(b *svc.Bundle) *[]svc.AccessTest { return &b.Tests },
 		named:   func(n *svc.AccessNames) []string { return n.Tests },
-		scan:    scanTest, cells: cellsOfTest,
+		fields: func(t *svc.AccessTest) []any {
+			return []any{&t.ID, &t.UserID, &t.ServiceAccountID, &t.Sender, &t.Action, &t.Bank,
+				&t.Channel, &t.Topic, orZero[bool]{&t.Allowed}}
+		},
 	})
 )
 
@@ -195,62 +210,27 @@ func (k *kind[K, R]) remove(ctx context.Context, t accessTx, err *error, named *
 	put(ctx, t, err, k.named(named), k.cell, k.drop)
 }
 
-func cellsOfUser(u svc.User) any {
-	id, name, email := foldUser(u)
-	return []any{u.ID, u.DisplayName, u.Email, flag(u.Inactive), id, name, email}
+// scan reads a row.
+func (k *kind[K, R]) scan(from scanner) (row R, err error) {
+	err = from.Scan(k.fields(&row)...)
+	return row, err
 }
 
-func scanPagedUser(row scanner) (user svc.User, err error) {
-	err = row.Scan(columnsOfUser(&user)...)
-	return user, err
-}
-
-func scanPagedGroup(row scanner) (group svc.Group, err error) {
-	err = row.Scan(&group.ID, &group.DisplayName)
-	return group, err
-}
-
-func cellsOfServiceAccount(a svc.ServiceAccount) any {
-	return []any{a.ID, a.DisplayName, a.OwnerUserID, a.ScopingPolicyID, flag(a.Inactive)}
-}
-
-func scanServiceAccount(row scanner) (account svc.ServiceAccount, err error) {
-	err = row.Scan(columnsOfServiceAccount(&account)...)
-	return account, err
-}
-
-func scanPolicy(row scanner) (policy svc.Policy, err error) {
-	err = row.Scan(&policy.ID, &policy.DisplayName, (*[]byte)(&policy.Document))
-	return policy, err
-}
-
-func cellsOfAttachmentKey(k svc.AttachmentKey) any {
-	return []any{k.Principal.Type, k.Principal.ID, k.PolicyID}
-}
-
-func cellsOfAttachment(a svc.Attachment) any {
-	return []any{a.Principal.Type, a.Principal.ID, a.PolicyID, a.Priority}
-}
-
-func scanAttachment(row scanner) (a svc.Attachment, err error) {
-	err = row.Scan(&a.Principal.Type, &a.Principal.ID, &a.PolicyID, &a.Priority)
-	return a, err
-}
-
-func scanBankPolicy(row scanner) (policy svc.BankPolicy, err error) {
-	err = row.Scan(&policy.BankID, (*[]byte)(&policy.Document))
-	return policy, err
-}
-
-func cellsOfTest(q svc.AccessTest) any {
-	return []any{
-		q.ID, q.UserID, q.ServiceAccountID, q.Sender, q.Action, q.Bank, q.Channel, q.Topic,
-		flag(q.Allowed),
+// cells returns what a row has in all columns, for batches.
+func (k *kind[K, R]) cells(row R) any {
+	cells := k.fields(&row)
+	for i, field := range cells {
+		switch field := field.(type) {
+		case *[]byte:
+			cells[i] = string(*field)
+		case orZero[string]:
+			cells[i] = *field.to
+		case orZero[bool]:
+			cells[i] = flag(*field.to)
+		}
 	}
-}
-
-func scanTest(row scanner) (t svc.AccessTest, err error) {
-	err = row.Scan(&t.ID, &t.UserID, &t.ServiceAccountID, &t.Sender, &t.Action, &t.Bank,
-		&t.Channel, &t.Topic, orZero[bool]{&t.Allowed})
-	return t, err
+	if k.values != nil {
+		cells = append(cells, k.values(row)...)
+	}
+	return cells
 }

@@ -164,12 +164,12 @@ const (
 func (s session) usersByText(ctx context.Context, page svc.AccessPage) ([]svc.User, error) {
 	text := text.Fold(page.Text)
 	l := nearUsers(text, page)
-	users, err := all(ctx, s, scanPagedUser, l.query, l.parameters...)
-	if err != nil || len(users) == page.Limit {
-		return users, err
+	near, err := all(ctx, s, users.scan, l.query, l.parameters...)
+	if err != nil || len(near) == page.Limit {
+		return near, err
 	}
 	l = foundUsers(text, page)
-	return all(ctx, s, scanPagedUser, l.query, l.parameters...)
+	return all(ctx, s, users.scan, l.query, l.parameters...)
 }
 
 // foldUser returns the texts by which a user is found. The id is nil when it is folded already.

@@ -31,8 +31,8 @@ type pool struct {
 	wanted   []string // queries that ran in a transaction before the pool had prepared them
 }
 
-func newPool(db *sql.DB, silence *answerLimit) *pool {
-	p := &pool{db: db, silence: silence, prepared: map[string]*sql.Stmt{}}
+func newPool(db *sql.DB, silence *answerLimit, schema schema) *pool {
+	p := &pool{db: db, silence: silence, schema: schema, prepared: map[string]*sql.Stmt{}}
 	p.most = sync.OnceValue(func() int {
 		return cmp.Or(db.Stats().MaxOpenConnections, math.MaxInt16)
 	})
@@ -44,19 +44,11 @@ func newPool(db *sql.DB, silence *answerLimit) *pool {
 
 // in returns a pool of the same connections for the tables of another schema, which has its own
 // statements.
-func (p *pool) in(schema schema) *pool {
-	own := newPool(p.db, p.silence)
-	own.schema = schema
-	return own
-}
+func (p *pool) in(schema schema) *pool { return newPool(p.db, p.silence, schema) }
 
 // alone returns a pool of the same connections without a limit of time, whose calls do not wait for
 // those of p: for a migration or a copy.
-func (p *pool) alone() *pool {
-	own := p.in(p.schema)
-	own.silence = nil
-	return own
-}
+func (p *pool) alone() *pool { return newPool(p.db, nil, p.schema) }
 
 // take makes the calls of p take turns of a round.
 func (p *pool) take(round *fairqueue.Queue, store string) *pool {
@@ -192,8 +184,12 @@ const tries = 5
 // transact runs fn again when the database rolled the transaction back because of others. After any
 // other error of a commit it does not try again: the outcome is unknown.
 func (p *pools) transact(ctx context.Context, fn work) error {
+	once := func() error { return p.write.transact(ctx, readCommitted, fn) }
+	if p.queue != nil {
+		once = func() error { return p.queue.do(ctx, fn) }
+	}
 	for try := 1; ; try++ {
-		err := p.once(ctx, fn)
+		err := once()
 		if err == nil || try == tries || !errors.Is(p.dialect.classify(err), svc.ErrChanged) {
 			return err
 		}
@@ -201,13 +197,6 @@ func (p *pools) transact(ctx context.Context, fn work) error {
 			return err
 		}
 	}
-}
-
-func (p *pools) once(ctx context.Context, fn work) error {
-	if p.queue != nil {
-		return p.queue.do(ctx, fn)
-	}
-	return p.write.transact(ctx, readCommitted, fn)
 }
 
 // wait returns after d, or with an error when ctx ends first.

@@ -19,7 +19,7 @@ func TestPrepareWaitsForNobody(t *testing.T) {
 	db := sql.OpenDB(server)
 	db.SetMaxOpenConns(2)
 	defer db.Close()
-	p := newPool(db, nil)
+	p := newPool(db, nil, "")
 
 	prepared := make(chan error, 2)
 	for range 2 {

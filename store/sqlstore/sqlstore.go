@@ -120,12 +120,10 @@ var _ svc.FullStore = (*Store)(nil)
 // them read first. The pools belong to the caller, who closes them when the Store is no longer in
 // use. The Store needs no other cleanup.
 func New(write, read *sql.DB, dialect Dialect) *Store {
-	silence := dialect.silence(read)
-	p := &pools{write: newPool(write, silence), dialect: dialect}
-	p.write.schema = dialect.schema()
+	silence, schema := dialect.silence(read), dialect.schema()
+	p := &pools{write: newPool(write, silence, schema), dialect: dialect}
 	if p.read = p.write; read != write {
-		p.read = newPool(read, silence)
-		p.read.schema = dialect.schema()
+		p.read = newPool(read, silence, schema)
 	}
 	if dialect.OneWriter {
 		p.queue = &queue{pool: p.write}

@@ -257,15 +257,7 @@ var changeAccessRules = []rule{
 		})
 		write := household().Write()
 		write.Leave = []svc.Membership{{Group: "g", User: "a"}}
-		reported := 0
-		write.Progress = func(done int) {
-			if done <= reported {
-				c.fail("Progress got %d after %d", done, reported)
-			}
-			reported = done
-		}
-		c.write(write)
-		c.same("rows reported", reported, write.Size())
+		c.same("rows reported", c.progress(write), write.Size())
 	}},
 	{"a user has exactly the channels written last", func(c *checker) {
 		channel := func(id string) svc.Channel { return svc.Channel{Provider: "p", SenderID: id} }
@@ -443,6 +435,18 @@ func upheaval() svc.Bundle {
 		BankPolicies:    []svc.BankPolicy{newBank("b", `[]`)},
 		Tests:           []svc.AccessTest{newTest("t", false), newTest("v", true)},
 	}
+}
+
+// progress writes a change of access, and returns how many rows it reports at last.
+func (c *checker) progress(write svc.AccessWrite) (reported int) {
+	write.Progress = func(done int) {
+		if done <= reported {
+			c.fail("Progress got %d after %d", done, reported)
+		}
+		reported = done
+	}
+	c.write(write)
+	return reported
 }
 
 // allOf names all rows of a bundle.

@@ -251,15 +251,7 @@ var removeAccessRules = []rule{
 			},
 			Targets: []svc.Target{{Kind: event.TargetAccess}},
 		}
-		reported := 0
-		write.Progress = func(done int) {
-			if done <= reported {
-				c.fail("Progress got %d after %d", done, reported)
-			}
-			reported = done
-		}
-		c.write(write)
-		c.same("rows reported", reported, 8)
+		c.same("rows reported", c.progress(write), 8)
 	}},
 	{"a failed transaction restores what a change of access removed in it", func(c *checker) {
 		key := personalTemplate("alice", "t")
