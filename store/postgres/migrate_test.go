@@ -77,21 +77,31 @@ func TestPrintedMigrationsAreTheMigrations(t *testing.T) {
 	}
 }
 
-// A migration waits for others, and only as long as its context allows.
+// A migration waits for others of its schema, and for who keeps out all, and only as long as its context
+// allows.
 func TestMigrationWaits(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	url := pgtest.Schema(t)
-	tx, err := pgtest.Open(t, url).Begin()
-	is.NoErr(err)
-	_, err = tx.Exec(postgres.Dialect().Lock)
-	is.NoErr(err)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_, err = postgres.Open(ctx, url, postgres.Options{Timeout: 10 * time.Millisecond})
-	is.True(errors.Is(err, context.DeadlineExceeded)) // and not the statement's limit
-	is.NoErr(tx.Rollback())
-	open(t, url, postgres.Options{})
+	url, other := pgtest.Schema(t), pgtest.Schema(t)
+	openFor := func(url string, longest time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), longest)
+		defer cancel()
+		return closed(postgres.Open(ctx, url, postgres.Options{Timeout: 10 * time.Millisecond}))
+	}
+	all := "SELECT pg_advisory_xact_lock(1937138481), $1::TEXT"
+	for _, lock := range []string{postgres.Dialect().Lock, all} {
+		tx, err := pgtest.Open(t, url).Begin()
+		is.NoErr(err)
+		_, err = tx.Exec(lock, "")
+		is.NoErr(err)
+		err = openFor(url, 100*time.Millisecond)
+		is.True(errors.Is(err, context.DeadlineExceeded)) // and not the statement's limit
+		if lock != all {
+			is.NoErr(openFor(other, time.Minute))
+		}
+		is.NoErr(tx.Rollback())
+	}
+	is.NoErr(openFor(url, time.Minute))
 }
 
 // schema lists the columns, indexes and foreign keys of a schema.

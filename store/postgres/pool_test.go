@@ -251,13 +251,12 @@ func TestHostsHoldAllConnections(t *testing.T) {
 func TestMigrationOutlivesTheTimeoutOfThePool(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	cluster := pgtest.Start(t)
-	db := pgtest.Open(t, cluster.URL)
-	other, err := db.Begin()
+	url := pgtest.Schema(t)
+	other, err := pgtest.Open(t, url).Begin()
 	is.NoErr(err)
-	_, err = other.Exec(postgres.Dialect().Lock)
+	_, err = other.Exec(postgres.Dialect().Lock, "")
 	is.NoErr(err)
-	pool := newPool(t, pgtest.With(t, cluster.URL, "statement_timeout", "3s"))
+	pool := newPool(t, pgtest.With(t, url, "statement_timeout", "3s"))
 	time.AfterFunc(4*time.Second, func() { _ = other.Rollback() })
 	over(t, pool, postgres.Options{})
 }
