@@ -205,13 +205,9 @@ func TestServerThatStopsAnswering(t *testing.T) {
 	store := open(t, cluster.URL, postgres.Options{Timeout: time.Second, MaxOpen: 1})
 	var backend int
 	for range 3 { // a connection that was used just now is not asked whether it is good
-		if err := store.DB().QueryRow("SELECT pg_backend_pid()").Scan(&backend); err != nil {
-			t.Fatal(err)
-		}
+		is.New(t).NoErr(store.DB().QueryRow("SELECT pg_backend_pid()").Scan(&backend))
 	}
-	if err := syscall.Kill(backend, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(syscall.Kill(backend, syscall.SIGSTOP))
 	defer syscall.Kill(backend, syscall.SIGCONT)
 	began := time.Now()
 	_, err := sqltest.ReadUser(context.Background(), store, "alice")

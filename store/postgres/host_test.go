@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/sqltest"
@@ -38,7 +39,7 @@ func eachKind(t *testing.T, test func(t *testing.T, h host)) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			url := pgtest.With(t, pgtest.Schema(t), "application_name", rand.Text())
+			url := pgtest.With(t, migrated(t), "application_name", rand.Text())
 			if begin == nil {
 				test(t, newHost(t, open(t, url, postgres.Options{})))
 				return
@@ -54,9 +55,7 @@ func eachKind(t *testing.T, test func(t *testing.T, h host)) {
 func beginInPool(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
 	t.Helper()
 	tx, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	return inPgx(tx, tx.Commit, tx.Rollback)
 }
 
@@ -64,13 +63,9 @@ func beginInPool(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
 func beginNested(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
 	t.Helper()
 	outer, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	inner, err := outer.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	both := func(end func(pgx.Tx, context.Context) error) func(context.Context) error {
 		return func(ctx context.Context) error { return errors.Join(end(inner, ctx), end(outer, ctx)) }
 	}
@@ -81,9 +76,7 @@ func beginNested(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
 func beginOnConn(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
 	t.Helper()
 	conn, err := pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	run := func(statement string) func(context.Context) error {
 		return func(ctx context.Context) error {
 			_, err := conn.Exec(ctx, statement)
@@ -93,9 +86,7 @@ func beginOnConn(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
 			return err
 		}
 	}
-	if err := run("BEGIN")(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(run("BEGIN")(t.Context()))
 	return inPgx(conn.Conn(), run("COMMIT"), run("ROLLBACK"))
 }
 

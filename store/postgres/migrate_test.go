@@ -2,22 +2,17 @@ package postgres_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
-	"io/fs"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/matryer/is"
 
+	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
-	"github.com/extsvc/svc/store/sqlstore"
 )
-
-// starters is how many processes open one new schema at once.
-const starters = 8
 
 func TestOpenAtOnceInOneProcess(t *testing.T) {
 	t.Parallel()
@@ -28,53 +23,20 @@ func TestOpenAtOnceInOneProcess(t *testing.T) {
 
 func openAtOnce(t *testing.T, url string, options postgres.Options) {
 	t.Helper()
-	var done sync.WaitGroup
-	for range starters {
-		done.Go(func() {
-			if err := openAndWrite(url, options); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	done.Wait()
-}
-
-func openAndWrite(url string, options postgres.Options) error {
 	options.MaxOpen = 2
-	store, err := postgres.Open(context.Background(), url, options)
-	if err != nil {
-		return err
-	}
-	_, err = store.KeepValue(context.Background(), "name", []byte("value"))
-	return errors.Join(err, store.Close())
+	sqltest.OpenAtOnce(t, func() error {
+		return sqltest.KeepAndClose(postgres.Open(context.Background(), url, options))
+	})
 }
 
-// The script, and the files one after the other, make the same tables, and opening the store then changes
-// nothing.
 func TestPrintedMigrationsAreTheMigrations(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
-	script, files := sqlstore.SQL(postgres.Dialect()), sqlstore.Migrations(postgres.Dialect())
-	is.True(!strings.ContainsAny(script, "{}"))
-	names, err := fs.Glob(files, "*")
-	is.NoErr(err)
-	var texts []string
-	for _, name := range names {
-		text, err := fs.ReadFile(files, name)
-		is.NoErr(err)
-		texts = append(texts, string(text))
-	}
-	want := schema(t, migrated(t))
-	for _, printed := range [][]string{{script}, texts} {
-		url := pgtest.Schema(t)
-		for _, text := range printed {
-			_, err := pgtest.Open(t, url).Exec(text)
-			is.NoErr(err)
-		}
-		is.Equal(schema(t, url), want)
-		open(t, url, postgres.Options{})
-		is.Equal(schema(t, url), want)
-	}
+	sqltest.Databases{
+		Dialect: postgres.Dialect(), Schema: schema,
+		New:     func(t *testing.T) string { return pgtest.Schema(t) },
+		Open:    func(t *testing.T, url string) *sql.DB { return pgtest.Open(t, url) },
+		Migrate: func(t *testing.T, url string) { open(t, url, postgres.Options{}) },
+	}.PrintedMigrations(t)
 }
 
 // A migration waits for others of its schema, and for who keeps out all, and only as long as its context
@@ -115,16 +77,12 @@ func schema(t *testing.T, url string) []string {
 		UNION ALL SELECT conrelid::regclass || ' ' || pg_get_constraintdef(oid) FROM pg_constraint
 			WHERE connamespace = current_schema()::regnamespace
 		ORDER BY 1`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	defer rows.Close()
 	var list []string
 	for rows.Next() {
 		var text string
-		if err := rows.Scan(&text); err != nil {
-			t.Fatal(err)
-		}
+		is.New(t).NoErr(rows.Scan(&text))
 		list = append(list, text)
 	}
 	return list

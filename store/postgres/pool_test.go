@@ -24,17 +24,13 @@ import (
 func newPool(t *testing.T, url string, changes ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	config.MaxConns = 10
 	for _, change := range changes {
 		change(config)
 	}
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	t.Cleanup(pool.Close)
 	return pool
 }
@@ -47,9 +43,7 @@ func atMost(connections int32) func(*pgxpool.Config) {
 func over(t *testing.T, pool *pgxpool.Pool, options postgres.Options) *postgres.Store {
 	t.Helper()
 	store, err := postgres.New(t.Context(), pool, options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	t.Cleanup(func() {
 		if err := store.Close(); err != nil {
 			t.Error(err)
@@ -125,7 +119,7 @@ func TestPoolStaysTheHosts(t *testing.T) {
 func TestClosedPool(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	pool := newPool(t, pgtest.Schema(t))
+	pool := newPool(t, migrated(t))
 	store := over(t, pool, postgres.Options{})
 	pool.Close()
 	is.True(sqltest.AddUsers(t.Context(), store, "alice") != nil)

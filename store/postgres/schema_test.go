@@ -20,9 +20,7 @@ import (
 func schemaOf(t *testing.T, address string) string {
 	t.Helper()
 	u, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	return u.Query().Get("search_path")
 }
 

@@ -17,7 +17,7 @@ import (
 // Stats of a Service say whether its store listens, and count the outbox.
 func TestStats(t *testing.T) {
 	is := is.New(t)
-	store := open(t, pgtest.Schema(t), postgres.Options{})
+	store := open(t, migrated(t), postgres.Options{})
 	service := newHost(t, store).Service
 	for end := time.Now().Add(time.Minute); !service.Stats().Listening; {
 		if time.Now().After(end) {
@@ -33,14 +33,14 @@ func TestStats(t *testing.T) {
 	n, err = store.CountEvents(t.Context(), 9)
 	is.NoErr(err)
 	is.Equal(n, 2)
-	deaf := open(t, pgtest.Schema(t), postgres.Options{NoNotify: true})
+	deaf := open(t, migrated(t), postgres.Options{NoNotify: true})
 	is.True(!newHost(t, deaf).Service.Stats().Listening)
 }
 
 // Tenants share an outbox, and each counts all of it.
 func TestStatsOfTenants(t *testing.T) {
 	is := is.New(t)
-	in := openTenants(t, pgtest.Database(t), postgres.Options{})
+	in := openTenants(t, listURL(t), postgres.Options{})
 	a, b := tenantStore(t, in, made(t, in, "a")), tenantStore(t, in, made(t, in, "b"))
 	is.NoErr(a.AddEvents(t.Context(), []svc.Event{{ID: uuid.New(), Tenant: "a"}}))
 	n, err := b.CountEvents(t.Context(), 9)

@@ -37,8 +37,8 @@ func TestHostTellsOthers(t *testing.T) {
 		_, err = conn.ExecContext(t.Context(), "LISTEN "+channel)
 		is.NoErr(err)
 		lost, tx := h.Begin(), h.Begin()
-		is.NoErr(lost.CreateSource(t.Context(), source("lost")))
-		is.NoErr(tx.CreateSource(t.Context(), source("kept")))
+		is.NoErr(lost.CreateSource(t.Context(), sqltest.NamedSource("lost")))
+		is.NoErr(tx.CreateSource(t.Context(), sqltest.NamedSource("kept")))
 		is.NoErr(lost.Rollback())
 		_, err = conn.ExecContext(t.Context(), "SELECT pg_notify($1, 'between')", channel)
 		is.NoErr(err)
@@ -120,12 +120,12 @@ func TestDeadlockIsChanged(t *testing.T) {
 	eachKind(t, func(t *testing.T, h host) {
 		is := is.New(t)
 		one, two := h.Begin(), h.Begin()
-		is.NoErr(one.CreateSource(t.Context(), source("same")))
+		is.NoErr(one.CreateSource(t.Context(), sqltest.NamedSource("same")))
 		is.NoErr(two.Exec("LOCK TABLE svc_access_lock IN EXCLUSIVE MODE"))
 		ended := make(chan error, 2)
 		end := func(tx sqltest.HostTx, err error) { ended <- errors.Join(err, tx.Rollback()) }
 		go func() { end(one, sqltest.AddUsers(context.Background(), one, "alice")) }()
-		go func() { end(two, two.CreateSource(context.Background(), source("same"))) }()
+		go func() { end(two, two.CreateSource(context.Background(), sqltest.NamedSource("same"))) }()
 		first, second := <-ended, <-ended
 		if first == nil { // the other one went on before the loser was back
 			first, second = second, first

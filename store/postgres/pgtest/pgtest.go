@@ -72,23 +72,44 @@ var schemas atomic.Int64
 // Schema returns the URL of a new, empty schema on the shared server. The end of the test drops it.
 func Schema(t testing.TB) string {
 	t.Helper()
+	address, drop := NewSchema(t)
+	t.Cleanup(func() {
+		if err := drop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return address
+}
+
+// NewSchema is [Schema] for a schema that outlives the test: the caller drops it.
+func NewSchema(t testing.TB) (address string, drop func() error) {
+	t.Helper()
 	server := Server(t)
 	name := fmt.Sprintf("svc_test_%d_%d_%d", os.Getpid(), time.Now().UnixNano(), schemas.Add(1))
 	unsafe := With(t, server, "synchronous_commit", "off") // a crash may lose the schema: no harm
 	if err := execute(unsafe, "CREATE SCHEMA "+name); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := execute(unsafe, "DROP SCHEMA "+name+" CASCADE"); err != nil {
-			t.Error(err)
-		}
-	})
-	return With(t, server, "search_path", name)
+	return With(t, server, "search_path", name), func() error {
+		return execute(unsafe, "DROP SCHEMA "+name+" CASCADE")
+	}
 }
 
 // Database returns the URL of a new, empty database on the shared server, and of a role that owns
 // it and is no superuser. The end of the test drops both.
 func Database(t testing.TB) string {
+	t.Helper()
+	address, drop := NewDatabase(t)
+	t.Cleanup(func() {
+		if err := drop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return address
+}
+
+// NewDatabase is [Database] for a database that outlives the test: the caller drops it.
+func NewDatabase(t testing.TB) (address string, drop func() error) {
 	t.Helper()
 	server := Server(t)
 	name := fmt.Sprintf("svc_test_%d_%d_%d", os.Getpid(), time.Now().UnixNano(), schemas.Add(1))
@@ -99,21 +120,15 @@ func Database(t testing.TB) string {
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(func() {
-		for _, statement := range []string{
-			"DROP DATABASE " + name + " WITH (FORCE)", "DROP ROLE " + name,
-		} {
-			if err := execute(server, statement); err != nil {
-				t.Error(err)
-			}
-		}
-	})
 	own, err := url.Parse(server)
 	if err != nil {
 		t.Fatal(err)
 	}
 	own.User, own.Path = url.User(name), "/"+name
-	return own.String()
+	return own.String(), func() error {
+		return errors.Join(execute(server, "DROP DATABASE "+name+" WITH (FORCE)"),
+			execute(server, "DROP ROLE "+name))
+	}
 }
 
 // Open opens a database with plain database/sql, until the test ends.
