@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -12,6 +13,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
@@ -32,12 +34,15 @@ func newHost(t *testing.T, store *postgres.Store) host {
 }
 
 // eachKind runs a test with each kind of transaction that a host may have. Hosts with a pool of pgx
-// have their Store over it.
-func eachKind(t *testing.T, test func(t *testing.T, h host)) {
+// have their Store over it. The short form has only the kinds that the test names, if it names some.
+func eachKind(t *testing.T, test func(t *testing.T, h host), kinds ...string) {
 	for name, begin := range map[string]func(*testing.T, *pgxpool.Pool) sqltest.HostTx{
 		"database/sql": nil, "pool": beginInPool, "nested": beginNested, "connection": beginOnConn,
 	} {
 		t.Run(name, func(t *testing.T) {
+			if len(kinds) > 0 && !slices.Contains(kinds, name) {
+				longtest.Test(t, "every kind of transaction")
+			}
 			t.Parallel()
 			url := pgtest.With(t, migrated(t), "application_name", rand.Text())
 			if begin == nil {

@@ -178,7 +178,7 @@ func TestHostsTransactionDelaysNoOther(t *testing.T) {
 				is.NoErr(tx.Commit())
 				is.True(h.Accepted(key))
 				is.NoErr(h.Service.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "late"}}}))
-			})
+			}, "pool")
 		})
 	}
 }

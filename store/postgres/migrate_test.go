@@ -9,6 +9,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
@@ -16,7 +17,7 @@ import (
 
 func TestOpenAtOnceInOneProcess(t *testing.T) {
 	t.Parallel()
-	for range 5 {
+	for range longtest.Times(2, 5) {
 		openAtOnce(t, pgtest.Schema(t), postgres.Options{})
 	}
 }

@@ -1,8 +1,6 @@
 package postgres_test
 
 import (
-	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -11,7 +9,6 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/store/postgres"
-	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
 // Stats of a Service say whether its store listens, and count the outbox.
@@ -50,25 +47,5 @@ func TestStatsOfTenants(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatal("the tenants do not listen")
 		}
-	}
-}
-
-// A commit that waits for a standby is no success when its caller leaves: the standby lacks it.
-func TestCallerLeavesWhileTheStandbyIsAway(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	cluster := pgtest.Start(t)
-	_, err := open(t, cluster.URL, postgres.Options{}).DB().Exec("ALTER SYSTEM SET synchronous_standby_names = 'away'")
-	is.NoErr(err)
-	cluster.Restart() // a server that reloads the setting may still commit
-	stores := map[string]*postgres.Store{
-		"own connections": open(t, cluster.URL, postgres.Options{}),
-		"pool":            over(t, newPool(t, cluster.URL), postgres.Options{}),
-	}
-	for kind, store := range stores {
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		defer cancel()
-		err := store.CreateAPIKey(ctx, svc.APIKey{ID: kind})
-		is.True(errors.Is(err, context.DeadlineExceeded))
 	}
 }

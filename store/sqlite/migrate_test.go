@@ -26,7 +26,7 @@ import (
 
 func TestOpenAtOnceInOneProcess(t *testing.T) {
 	t.Parallel()
-	for range 10 {
+	for range longtest.Times(3, 10) {
 		path := filepath.Join(t.TempDir(), "svc.db")
 		sqltest.OpenAtOnce(t, func() error { return openAndWrite(path) })
 		checkIntegrity(t, path)
@@ -35,7 +35,7 @@ func TestOpenAtOnceInOneProcess(t *testing.T) {
 
 func TestOpenAtOnceInManyProcesses(t *testing.T) {
 	t.Parallel()
-	for range 3 {
+	for range longtest.Times(1, 3) {
 		path := filepath.Join(t.TempDir(), "svc.db")
 		sqltest.OpenAtOnce(t, func() error {
 			child := exec.Command(os.Args[0], "-test.run=^TestChild$")
