@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"testing"
@@ -45,26 +46,32 @@ func TestPrintedMigrationsAreTheMigrations(t *testing.T) {
 func TestMigrationWaits(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	url, other := pgtest.Schema(t), pgtest.Schema(t)
-	openFor := func(url string, longest time.Duration) error {
-		ctx, cancel := context.WithTimeout(t.Context(), longest)
-		defer cancel()
-		return closed(postgres.Open(ctx, url, postgres.Options{Timeout: 10 * time.Millisecond}))
-	}
+	url, other := pgtest.With(t, pgtest.Schema(t), "application_name", rand.Text()), pgtest.Schema(t)
+	db := pgtest.Open(t, url)
 	all := "SELECT pg_advisory_xact_lock(1937138481), $1::TEXT"
 	for _, lock := range []string{postgres.Dialect().Lock, all} {
-		tx, err := pgtest.Open(t, url).Begin()
+		tx, err := db.Begin()
 		is.NoErr(err)
 		_, err = tx.Exec(lock, "")
 		is.NoErr(err)
-		err = openFor(url, 100*time.Millisecond)
-		is.True(errors.Is(err, context.DeadlineExceeded)) // and not the statement's limit
+		ctx, leave := context.WithCancel(t.Context())
+		opened := make(chan error, 1)
+		go func() {
+			opened <- closed(postgres.Open(ctx, url, postgres.Options{Timeout: 10 * time.Millisecond}))
+		}()
+		awaitLock(t, db)
+		time.Sleep(50 * time.Millisecond) // the limit of a statement is none of a migration
+		is.Equal(locksAwaited(t, db), 1)
+		leave()
+		is.True(errors.Is(<-opened, context.Canceled))
 		if lock != all {
-			is.NoErr(openFor(other, time.Minute))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			is.NoErr(closed(postgres.Open(ctx, other, postgres.Options{})))
 		}
 		is.NoErr(tx.Rollback())
 	}
-	is.NoErr(openFor(url, time.Minute))
+	open(t, url, postgres.Options{})
 }
 
 // schema lists the columns, indexes and foreign keys of a schema.

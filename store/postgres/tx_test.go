@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"testing"
@@ -76,7 +77,7 @@ func TestHostLosesACanceledTransaction(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
 			defer cancel()
-			awaitLock(t, h.store)
+			awaitLock(t, h.DB)
 		}()
 		is.True(errors.Is(sqltest.AddUsers(ctx, tx, "alice"), context.Canceled))
 		is.True(tx.CreateAPIKey(t.Context(), svc.APIKey{ID: "more"}) != nil)
@@ -88,9 +89,9 @@ func TestHostLosesACanceledTransaction(t *testing.T) {
 }
 
 // awaitLock returns when another connection of the test waits for a lock.
-func awaitLock(t *testing.T, store *postgres.Store) {
+func awaitLock(t *testing.T, db *sql.DB) {
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if locksAwaited(t, store) > 0 {
+		if locksAwaited(t, db) > 0 {
 			return
 		}
 	}
@@ -98,8 +99,8 @@ func awaitLock(t *testing.T, store *postgres.Store) {
 }
 
 // locksAwaited returns how many connections of the test wait for a lock.
-func locksAwaited(t *testing.T, store *postgres.Store) (waiting int) {
-	err := store.DB().QueryRow(`SELECT count(*) FROM pg_stat_activity
+func locksAwaited(t *testing.T, db *sql.DB) (waiting int) {
+	err := db.QueryRow(`SELECT count(*) FROM pg_stat_activity
 		WHERE wait_event_type = 'Lock' AND application_name = current_setting('application_name')`).Scan(&waiting)
 	if err != nil {
 		t.Error(err)
