@@ -65,7 +65,7 @@ func (l *load) run(loader int) {
 		}
 		if err != nil {
 			l.note("", err)
-			time.Sleep(5 * time.Millisecond)
+			time.Sleep(25 * time.Millisecond) // a server that recovers starts a process for each connection
 		}
 	}
 }

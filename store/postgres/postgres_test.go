@@ -18,7 +18,7 @@ import (
 // TestMain runs more tests at once than there are processors, because most wait for the server. A
 // test rarely has more than five connections, of the hundred that a server has by default.
 func TestMain(m *testing.M) {
-	longtest.AtOnce(2 * runtime.GOMAXPROCS(0))
+	longtest.AtOnce(3 * runtime.GOMAXPROCS(0))
 	longtest.Short()
 	m.Run()
 	if err := unused.drop(); err != nil {
