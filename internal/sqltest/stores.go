@@ -20,10 +20,10 @@ func NamedSource(name any) svc.Source {
 	return svc.Source{SourceKey: svc.SourceKey{Scope: svc.ScopeServer, Name: fmt.Sprint(name)}}
 }
 
-// starters is how many open one new database at once.
+// starters is how many open one new database together.
 const starters = 8
 
-// OpenAtOnce has several open one new database at once. Each writes and ends.
+// OpenAtOnce has several open one new database together. Each writes and ends.
 func OpenAtOnce(t *testing.T, openAndWrite func() error) {
 	t.Helper()
 	var done sync.WaitGroup

@@ -240,7 +240,7 @@ func (s *Store) Tx(tx PgxTx) svc.FullStore {
 const silence = 4 * time.Second
 
 // lock makes the migrations of one schema wait for each other. Those of two schemas do not. The key is
-// the bytes of "svc1": who holds it alone keeps out all migrations of the database.
+// the bytes of "svc1": an exclusive lock of it keeps out all migrations of the database.
 const lock = `SELECT pg_advisory_xact_lock_shared(1937138481), pg_advisory_xact_lock(1937138481,
 	hashtext(COALESCE(NULLIF($1::TEXT, ''), current_schema()::TEXT)))`
 
