@@ -77,7 +77,7 @@ func TestMigrationWaits(t *testing.T) {
 // schema lists the columns, indexes and foreign keys of a schema.
 func schema(t *testing.T, url string) []string {
 	t.Helper()
-	rows, err := pgtest.Open(t, url).Query(`
+	return sqltest.Column(t, pgtest.Open(t, url), `
 		SELECT table_name || '.' || column_name || ' ' || data_type || COALESCE(' ' || collation_name, '') ||
 			CASE is_nullable WHEN 'NO' THEN ' not null' ELSE '' END
 		FROM information_schema.columns WHERE table_schema = current_schema()
@@ -85,13 +85,4 @@ func schema(t *testing.T, url string) []string {
 		UNION ALL SELECT conrelid::regclass || ' ' || pg_get_constraintdef(oid) FROM pg_constraint
 			WHERE connamespace = current_schema()::regnamespace
 		ORDER BY 1`)
-	is.New(t).NoErr(err)
-	defer rows.Close()
-	var list []string
-	for rows.Next() {
-		var text string
-		is.New(t).NoErr(rows.Scan(&text))
-		list = append(list, text)
-	}
-	return list
 }

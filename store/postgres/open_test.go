@@ -158,9 +158,7 @@ func TestPooler(t *testing.T) {
 	_, err := sqltest.ReadUser(t.Context(), store, "alice")
 	is.NoErr(err)
 	is.Equal(setting(t, store, "statement_timeout"), "0")
-	var prepared int
-	is.NoErr(store.DB().QueryRow("SELECT count(*) FROM pg_prepared_statements").Scan(&prepared))
-	is.Equal(prepared, 0)
+	is.Equal(sqltest.Value[int](t, store.DB(), "SELECT count(*) FROM pg_prepared_statements"), 0)
 
 	weak := pgtest.With(t, url, "synchronous_commit", "off")
 	_, err = postgres.Open(t.Context(), weak, postgres.Options{Pooler: true})

@@ -170,9 +170,7 @@ func TestPoolWithHooks(t *testing.T) {
 	is.NoErr(err)
 	_, err = sqltest.ReadUser(t.Context(), other, "alice")
 	is.True(errors.Is(err, svc.ErrNotFound))
-	var tables int
-	is.NoErr(admin.QueryRow("SELECT count(*) FROM pg_tables WHERE schemaname = $1 AND tablename = 'svc_users'", schemas[1]).Scan(&tables))
-	is.Equal(tables, 1)
+	is.Equal(sqltest.Value[int](t, admin, "SELECT count(*) FROM pg_tables WHERE schemaname = $1 AND tablename = 'svc_users'", schemas[1]), 1)
 	wakesAnother(t, one, again)
 }
 

@@ -152,20 +152,11 @@ func explain(t *testing.T, db *sql.DB, statement string) string {
 	if count := highest(statement); count > 0 {
 		nulls = "(" + strings.TrimSuffix(strings.Repeat("NULL, ", count), ", ") + ")"
 	}
-	rows, err := db.Query("EXPLAIN EXECUTE statement" + nulls)
-	if err != nil {
-		t.Fatalf("%s: %v", statement, err)
-	}
-	var plan strings.Builder
-	for rows.Next() {
-		var line string
-		is.New(t).NoErr(rows.Scan(&line))
-		plan.WriteString(line + "\n")
-	}
+	plan := sqltest.Column(t, db, "EXPLAIN EXECUTE statement"+nulls)
 	if _, err := db.Exec("DEALLOCATE statement"); err != nil {
 		t.Fatal(err)
 	}
-	return plan.String()
+	return strings.Join(plan, "\n") + "\n"
 }
 
 func highest(statement string) (count int) {

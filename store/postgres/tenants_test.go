@@ -163,9 +163,7 @@ func TestSchemasOfTenants(t *testing.T) {
 	is.True(strings.Contains(fmt.Sprint(err), "no tenant has the number of the schema svc_t4"))
 	_, err = in.Tenant(t.Context(), "new")
 	is.True(errors.Is(err, svc.ErrNotFound))
-	var schemas string
-	is.NoErr(db.QueryRow(`SELECT string_agg(nspname, ' ' ORDER BY nspname) FROM pg_namespace WHERE nspname NOT LIKE 'pg\_%'`).Scan(&schemas))
-	is.Equal(schemas, "information_schema public svc_t1 svc_t3 svc_t4")
+	is.Equal(sqltest.Value[string](t, db, `SELECT string_agg(nspname, ' ' ORDER BY nspname) FROM pg_namespace WHERE nspname NOT LIKE 'pg\_%'`), "information_schema public svc_t1 svc_t3 svc_t4")
 }
 
 // The tables that a new tenant gets at once are those that the migrations make one after the other.
@@ -175,18 +173,13 @@ func TestTablesOfTenants(t *testing.T) {
 	url := listURL(t)
 	in, db := openTenants(t, url, postgres.Options{}), pgtest.Open(t, url)
 	tables := func(schema string) (all []string) {
-		rows, err := db.Query(`
+		for _, line := range sqltest.Column(t, db, `
 			SELECT table_name || '.' || column_name || ' ' || data_type || ' ' || is_nullable || ' ' || COALESCE(column_default, '') || ' ' ||
 				COALESCE(collation_name, '') FROM information_schema.columns WHERE table_schema = $1 AND table_name NOT LIKE 'svc_tenant%'
 			UNION ALL SELECT replace(indexdef, $1 || '.', '') FROM pg_indexes WHERE schemaname = $1 AND tablename NOT LIKE 'svc_tenant%'
 			UNION ALL SELECT conrelid::regclass::TEXT || ' ' || conname || ' ' || pg_get_constraintdef(c.oid) FROM pg_constraint c
 				JOIN pg_namespace n ON n.oid = c.connamespace WHERE nspname = $1 AND conname NOT LIKE 'svc_tenant%'
-			ORDER BY 1`, schema)
-		is.NoErr(err)
-		defer rows.Close()
-		for rows.Next() {
-			var line string
-			is.NoErr(rows.Scan(&line))
+			ORDER BY 1`, schema) {
 			all = append(all, strings.ReplaceAll(line, schema+".", ""))
 		}
 		return all
@@ -342,10 +335,8 @@ func TestConnectionsOfTenants(t *testing.T) {
 	url := pgtest.Database(t)
 	most := longtest.Times(3, 0) // 0: the default, with more tenants
 	serviceTenants(t, url, postgres.Options{MaxOpen: most}).UseMany(longtest.Times(5, 30))
-	var connections int
-	is.NoErr(pgtest.Open(t, url).QueryRow(`SELECT count(*) FROM pg_stat_activity
-		WHERE datname = current_database() AND pid <> pg_backend_pid()`).Scan(&connections))
-	is.True(connections <= cmp.Or(most, 9)+1)
+	is.True(sqltest.Value[int](t, pgtest.Open(t, url), `SELECT count(*) FROM pg_stat_activity
+		WHERE datname = current_database() AND pid <> pg_backend_pid()`) <= cmp.Or(most, 9)+1)
 }
 
 // A tenant whose calls all wait for a lock of the host leaves a connection to the others.

@@ -111,9 +111,7 @@ func TestMigrationThatFailsLeavesNothing(t *testing.T) {
 	is.NoErr(err)
 	_, err = sqlite.Open(t.Context(), path, sqlite.Options{})
 	is.True(err != nil)
-	var tables int
-	is.NoErr(db.QueryRow("SELECT count(*) FROM sqlite_master WHERE type = 'table'").Scan(&tables))
-	is.Equal(tables, 1)
+	is.Equal(sqltest.Value[int](t, db, "SELECT count(*) FROM sqlite_master WHERE type = 'table'"), 1)
 }
 
 func TestPrintedMigrationsAreTheMigrations(t *testing.T) {
@@ -128,13 +126,8 @@ func TestPrintedMigrationsAreTheMigrations(t *testing.T) {
 
 func schema(t *testing.T, path string) []string {
 	t.Helper()
-	rows, err := raw(t, path).Query("SELECT COALESCE(sql, name) FROM sqlite_master ORDER BY name")
-	is.New(t).NoErr(err)
-	defer rows.Close()
 	var list []string
-	for rows.Next() {
-		var text string
-		is.New(t).NoErr(rows.Scan(&text))
+	for _, text := range sqltest.Column(t, raw(t, path), "SELECT COALESCE(sql, name) FROM sqlite_master ORDER BY name") {
 		list = append(list, strings.Join(strings.Fields(text), " "))
 	}
 	return list
@@ -201,9 +194,7 @@ func TestTablesOfTheHostAreLeftAlone(t *testing.T) {
 	}
 	is.NoErr(sqltest.WriteAll(t.Context(), open(t, path)))
 	for _, table := range []string{"schema_migrations", "goose_db_version", "gorp_migrations", "migrations", "users", "api_keys"} {
-		var version int
-		is.NoErr(db.QueryRow("SELECT version FROM " + table).Scan(&version))
-		is.Equal(version, 42)
+		is.Equal(sqltest.Value[int](t, db, "SELECT version FROM "+table), 42)
 	}
 }
 
@@ -228,9 +219,7 @@ func TestTablesOutsideMain(t *testing.T) {
 		for _, err := range []error{own.Migrate(t.Context()), pending} {
 			is.True(err != nil && strings.Contains(err.Error(), `"main"`) && strings.Contains(err.Error(), strconv.Quote(schema)))
 		}
-		var tables int
-		is.NoErr(db.QueryRow("SELECT COUNT(*) FROM main.sqlite_schema WHERE name = 'svc_users'").Scan(&tables))
-		is.Equal(tables, 0)
+		is.Equal(sqltest.Value[int](t, db, "SELECT COUNT(*) FROM main.sqlite_schema WHERE name = 'svc_users'"), 0)
 		is.NoErr(db.Close())
 	}
 }

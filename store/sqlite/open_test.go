@@ -101,9 +101,7 @@ func TestCloseLeavesOneFile(t *testing.T) {
 
 func TestLogIsWrittenAhead(t *testing.T) {
 	is := is.New(t)
-	var mode string
-	is.NoErr(raw(t, migrated(t)).QueryRow("PRAGMA journal_mode").Scan(&mode))
-	is.Equal(mode, "wal")
+	is.Equal(sqltest.Value[string](t, raw(t, migrated(t)), "PRAGMA journal_mode"), "wal")
 }
 
 func TestLargeManifestsEndAChunk(t *testing.T) {

@@ -170,19 +170,9 @@ var sorts = regexp.MustCompile(`FROM svc_generation g|(holder_id|scoping_policy_
 var alongIndex = regexp.MustCompile(`SCAN \w+ USING (COVERING )?INDEX`)
 
 func explain(t *testing.T, db *sql.DB, statement string) string {
-	rows, err := db.Query("EXPLAIN QUERY PLAN "+statement, make([]any, strings.Count(parametersOnce(statement), "$"))...)
-	if err != nil {
-		t.Fatalf("%s: %v", statement, err)
-	}
-	defer rows.Close()
-	var plan []string
-	for rows.Next() {
-		var id, parent, unused int
-		var detail string
-		is.New(t).NoErr(rows.Scan(&id, &parent, &unused, &detail))
-		plan = append(plan, detail)
-	}
-	return strings.Join(plan, "\n")
+	t.Helper()
+	parameters := make([]any, strings.Count(parametersOnce(statement), "$"))
+	return strings.Join(sqltest.Column(t, db, "EXPLAIN QUERY PLAN "+statement, parameters...), "\n")
 }
 
 func parametersOnce(statement string) string {
