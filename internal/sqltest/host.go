@@ -26,6 +26,13 @@ func (c checks) True(holds bool) {
 	}
 }
 
+func (c checks) NoErr(err error) {
+	c.Helper()
+	if err != nil {
+		c.Fatal(err)
+	}
+}
+
 func (c checks) Equal(got, want any) {
 	c.Helper()
 	if !reflect.DeepEqual(got, want) {

@@ -3,6 +3,7 @@ package sqltest
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"regexp"
@@ -55,6 +56,40 @@ func CreateTemplate(ctx context.Context, service *svc.Service, id string) error 
 		ID: id, Content: svc.Content{Name: id, Manifest: json.RawMessage(`{"version":"1"}`)},
 	})
 	return err
+}
+
+// Value returns the value of a query with one row.
+func Value[T any](t testing.TB, db *sql.DB, query string, args ...any) (value T) {
+	t.Helper()
+	if err := db.QueryRowContext(t.Context(), query, args...).Scan(&value); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return value
+}
+
+// Column returns the last column of a query, as text.
+func Column(t testing.TB, db *sql.DB, query string, args ...any) (texts []string) {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), query, args...)
+	if err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	for err == nil && rows.Next() {
+		row := make([]any, len(columns))
+		for i := range row {
+			row[i] = new(any)
+		}
+		text := ""
+		row[len(row)-1] = &text
+		err = rows.Scan(row...)
+		texts = append(texts, text)
+	}
+	if err := errors.Join(err, rows.Err()); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return texts
 }
 
 // Parameter finds the parameters of a statement.

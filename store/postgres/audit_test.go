@@ -70,9 +70,7 @@ func newClerk(t *testing.T, url string, options postgres.Options) *clerk {
 		Store: c.idle, Events: svc.EventConfig{Keep: true}, Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: make([]byte, 16)}}},
 		Now: func() time.Time { return time.Unix(c.now.Load(), 0) },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	c.service = service
 	t.Cleanup(func() { _ = service.Close() })
 	return c

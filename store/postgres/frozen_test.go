@@ -93,12 +93,25 @@ func answered(t *testing.T, store svc.Store) {
 	}
 }
 
-// A frozen server that keeps its connections blocks no call for longer than promised. That holds
-// for calls on connections that were used just now, on idle ones, of which the driver asks whether
-// they are good, and for calls that wait for a connection or open one. A later call fails at once.
+// A server that does not answer, wholly or on one connection.
 func TestFrozenServer(t *testing.T) {
 	t.Parallel()
 	cluster := pgtest.Start(t)
+	for _, test := range []struct {
+		name string
+		run  func(t *testing.T, cluster *pgtest.Cluster)
+	}{
+		{"calls", frozenCalls}, {"commit", frozenCommit},
+		{"commit of a caller who leaves", frozenCommitOfACallerWhoLeaves}, {"one connection", frozenConnection},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, cluster) })
+	}
+}
+
+// A frozen server that keeps its connections blocks no call for longer than promised. That holds
+// for calls on connections that were used just now, on idle ones, of which the driver asks whether
+// they are good, and for calls that wait for a connection or open one. A later call fails at once.
+func frozenCalls(t *testing.T, cluster *pgtest.Cluster) {
 	stores := map[string]*postgres.Store{}
 	for _, rest := range []time.Duration{1500 * time.Millisecond, 0} {
 		own := open(t, cluster.URL, postgres.Options{MaxOpen: 3})
@@ -128,10 +141,9 @@ func TestFrozenServer(t *testing.T) {
 
 // When the server does not answer a commit, the outcome is unknown. The commit fails within the
 // same time and is not tried again.
-func TestFrozenCommit(t *testing.T) {
-	t.Parallel()
+func frozenCommit(t *testing.T, cluster *pgtest.Cluster) {
 	is := is.New(t)
-	cluster := pgtest.Start(t)
+	defer cluster.Thaw()
 	store := open(t, cluster.URL, postgres.Options{})
 	answered(t, store)
 	runs := 0
@@ -151,11 +163,10 @@ func TestFrozenCommit(t *testing.T) {
 }
 
 // A caller that leaves during a commit does not prolong it.
-func TestFrozenCommitOfACallerWhoLeaves(t *testing.T) {
+func frozenCommitOfACallerWhoLeaves(t *testing.T, cluster *pgtest.Cluster) {
 	longtest.Test(t, "a caller that leaves during a commit")
-	t.Parallel()
 	is := is.New(t)
-	cluster := pgtest.Start(t)
+	defer cluster.Thaw()
 	store := open(t, cluster.URL, postgres.Options{})
 	ctx, leave := context.WithCancel(t.Context())
 	var began time.Time

@@ -5,12 +5,15 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
@@ -31,14 +34,17 @@ func newHost(t *testing.T, store *postgres.Store) host {
 }
 
 // eachKind runs a test with each kind of transaction that a host may have. Hosts with a pool of pgx
-// have their Store over it.
-func eachKind(t *testing.T, test func(t *testing.T, h host)) {
+// have their Store over it. The short form has only the kinds that the test names, if it names some.
+func eachKind(t *testing.T, test func(t *testing.T, h host), kinds ...string) {
 	for name, begin := range map[string]func(*testing.T, *pgxpool.Pool) sqltest.HostTx{
 		"database/sql": nil, "pool": beginInPool, "nested": beginNested, "connection": beginOnConn,
 	} {
 		t.Run(name, func(t *testing.T) {
+			if len(kinds) > 0 && !slices.Contains(kinds, name) {
+				longtest.Test(t, "every kind of transaction")
+			}
 			t.Parallel()
-			url := pgtest.With(t, pgtest.Schema(t), "application_name", rand.Text())
+			url := pgtest.With(t, migrated(t), "application_name", rand.Text())
 			if begin == nil {
 				test(t, newHost(t, open(t, url, postgres.Options{})))
 				return
@@ -54,9 +60,7 @@ func eachKind(t *testing.T, test func(t *testing.T, h host)) {
 func beginInPool(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
 	t.Helper()
 	tx, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	return inPgx(tx, tx.Commit, tx.Rollback)
 }
 
@@ -64,13 +68,9 @@ func beginInPool(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
 func beginNested(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
 	t.Helper()
 	outer, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	inner, err := outer.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	both := func(end func(pgx.Tx, context.Context) error) func(context.Context) error {
 		return func(ctx context.Context) error { return errors.Join(end(inner, ctx), end(outer, ctx)) }
 	}
@@ -81,9 +81,7 @@ func beginNested(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
 func beginOnConn(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
 	t.Helper()
 	conn, err := pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	run := func(statement string) func(context.Context) error {
 		return func(ctx context.Context) error {
 			_, err := conn.Exec(ctx, statement)
@@ -93,9 +91,7 @@ func beginOnConn(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
 			return err
 		}
 	}
-	if err := run("BEGIN")(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(run("BEGIN")(t.Context()))
 	return inPgx(conn.Conn(), run("COMMIT"), run("ROLLBACK"))
 }
 

@@ -8,8 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/longtest"
+	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 	"github.com/extsvc/svc/store/sqlstore"
@@ -46,12 +49,10 @@ func lanesOf(t *testing.T, seed uint64, alter func(query string) string) (wrong 
 		switch n := draw.IntN(10); {
 		case n < 4 && len(waiting) < 6:
 			tx, err := db.BeginTx(ctx, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			is.New(t).NoErr(err)
 			w := openTx{tx, fmt.Sprint("s", step), len(committed)}
 			waiting = append(waiting, w)
-			if err := sqlstore.TxOf(altered(tx, alter), dialect).CreateSource(ctx, source(w.name)); err != nil {
+			if err := sqlstore.TxOf(altered(tx, alter), dialect).CreateSource(ctx, sqltest.NamedSource(w.name)); err != nil {
 				return err.Error()
 			}
 		case n < 8 && len(waiting) > 0:
@@ -62,9 +63,7 @@ func lanesOf(t *testing.T, seed uint64, alter func(query string) string) (wrong 
 				_ = w.tx.Rollback()
 				continue
 			}
-			if err := w.tx.Commit(); err != nil {
-				t.Fatal(err)
-			}
+			is.New(t).NoErr(w.tx.Commit())
 			committed = append(committed, w)
 		default:
 			changes, err := follower.Changes(ctx, since)
@@ -111,9 +110,7 @@ func fromTheFirst(
 ) string {
 	t.Helper()
 	tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	defer tx.Rollback()
 	changes, err := sqlstore.TxOf(altered(tx, alter), dialect).Changes(t.Context(), 0)
 	if err != nil || changes.Reset || len(changes.Targets) != len(committed) {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
@@ -36,9 +38,7 @@ func hears(t *testing.T, change func(*listener)) (ear, *sql.DB) {
 	t.Helper()
 	url := pgtest.With(t, pgtest.Schema(t), "application_name", t.Name())
 	config, err := parse(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	db := pgtest.Open(t, url)
 	if _, err := (Options{}).migrate(t.Context(), pgtest.Open(t, url)); err != nil {
 		t.Fatal(err)
@@ -114,9 +114,7 @@ func TestListenerAsksWhetherTheServerIsThere(t *testing.T) {
 func TestListenerEndsWhileItCannotConnect(t *testing.T) {
 	t.Parallel()
 	config, err := parse("postgres://127.0.0.1:1/db?sslmode=disable")
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	heard := make(ear, 10)
 	l := newListener(connectTo(config), nil, Dialect(), heard).start()
 	time.Sleep(3 * firstPause)

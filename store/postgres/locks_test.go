@@ -68,7 +68,7 @@ func TestChangeOfAKeyComesBetween(t *testing.T) {
 			<-last.held
 			changed := make(chan error, 1)
 			go func() { changed <- change(context.Background(), store) }()
-			awaitLock(t, store)
+			awaitLock(t, store.DB())
 			for over := false; !over; {
 				next := rely(store)
 				for passed := false; !passed && !over; {
@@ -79,7 +79,7 @@ func TestChangeOfAKeyComesBetween(t *testing.T) {
 					case <-next.held:
 						passed = true
 					case <-time.After(10 * time.Millisecond):
-						passed = locksAwaited(t, store) >= 3 // the change, the lock on access, and next
+						passed = locksAwaited(t, store.DB()) >= 3 // the change, the lock on access, and next
 					}
 				}
 				last.end()
@@ -172,13 +172,13 @@ func TestHostsTransactionDelaysNoOther(t *testing.T) {
 				go func() {
 					changed <- h.Service.Access.Apply(context.Background(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "late"}}})
 				}()
-				awaitLock(t, h.store)
+				awaitLock(t, h.DB)
 				h.writesOthers(by, "two")
 				is.Equal(svc.ErrorCode(<-changed), svc.CodeUnavailable)
 				is.NoErr(tx.Commit())
 				is.True(h.Accepted(key))
 				is.NoErr(h.Service.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "late"}}}))
-			})
+			}, "pool")
 		})
 	}
 }

@@ -2,102 +2,82 @@ package postgres_test
 
 import (
 	"context"
+	"crypto/rand"
+	"database/sql"
 	"errors"
-	"io/fs"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/matryer/is"
 
+	"github.com/extsvc/svc/internal/longtest"
+	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
-	"github.com/extsvc/svc/store/sqlstore"
 )
-
-// starters is how many processes open one new schema at once.
-const starters = 8
 
 func TestOpenAtOnceInOneProcess(t *testing.T) {
 	t.Parallel()
-	for range 5 {
+	for range longtest.Times(2, 5) {
 		openAtOnce(t, pgtest.Schema(t), postgres.Options{})
 	}
 }
 
 func openAtOnce(t *testing.T, url string, options postgres.Options) {
 	t.Helper()
-	var done sync.WaitGroup
-	for range starters {
-		done.Go(func() {
-			if err := openAndWrite(url, options); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	done.Wait()
-}
-
-func openAndWrite(url string, options postgres.Options) error {
 	options.MaxOpen = 2
-	store, err := postgres.Open(context.Background(), url, options)
-	if err != nil {
-		return err
-	}
-	_, err = store.KeepValue(context.Background(), "name", []byte("value"))
-	return errors.Join(err, store.Close())
+	sqltest.OpenAtOnce(t, func() error {
+		return sqltest.KeepAndClose(postgres.Open(context.Background(), url, options))
+	})
 }
 
-// The script, and the files one after the other, make the same tables, and opening the store then changes
-// nothing.
 func TestPrintedMigrationsAreTheMigrations(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
-	script, files := sqlstore.SQL(postgres.Dialect()), sqlstore.Migrations(postgres.Dialect())
-	is.True(!strings.ContainsAny(script, "{}"))
-	names, err := fs.Glob(files, "*")
-	is.NoErr(err)
-	var texts []string
-	for _, name := range names {
-		text, err := fs.ReadFile(files, name)
-		is.NoErr(err)
-		texts = append(texts, string(text))
-	}
-	want := schema(t, migrated(t))
-	for _, printed := range [][]string{{script}, texts} {
-		url := pgtest.Schema(t)
-		for _, text := range printed {
-			_, err := pgtest.Open(t, url).Exec(text)
-			is.NoErr(err)
-		}
-		is.Equal(schema(t, url), want)
-		open(t, url, postgres.Options{})
-		is.Equal(schema(t, url), want)
-	}
+	sqltest.Databases{
+		Dialect: postgres.Dialect(), Schema: schema,
+		New:     func(t *testing.T) string { return pgtest.Schema(t) },
+		Open:    func(t *testing.T, url string) *sql.DB { return pgtest.Open(t, url) },
+		Migrate: func(t *testing.T, url string) { open(t, url, postgres.Options{}) },
+	}.PrintedMigrations(t)
 }
 
-// A migration waits for others, and only as long as its context allows.
+// A migration waits for others of its schema, and for who keeps out all, and only as long as its context
+// allows.
 func TestMigrationWaits(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	url := pgtest.Schema(t)
-	tx, err := pgtest.Open(t, url).Begin()
-	is.NoErr(err)
-	_, err = tx.Exec(postgres.Dialect().Lock)
-	is.NoErr(err)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_, err = postgres.Open(ctx, url, postgres.Options{Timeout: 10 * time.Millisecond})
-	is.True(errors.Is(err, context.DeadlineExceeded)) // and not the statement's limit
-	is.NoErr(tx.Rollback())
+	url, other := pgtest.With(t, pgtest.Schema(t), "application_name", rand.Text()), pgtest.Schema(t)
+	db := pgtest.Open(t, url)
+	all := "SELECT pg_advisory_xact_lock(1937138481), $1::TEXT"
+	for _, lock := range []string{postgres.Dialect().Lock, all} {
+		tx, err := db.Begin()
+		is.NoErr(err)
+		_, err = tx.Exec(lock, "")
+		is.NoErr(err)
+		ctx, leave := context.WithCancel(t.Context())
+		opened := make(chan error, 1)
+		go func() {
+			opened <- closed(postgres.Open(ctx, url, postgres.Options{Timeout: 10 * time.Millisecond}))
+		}()
+		awaitLock(t, db)
+		time.Sleep(50 * time.Millisecond) // the limit of a statement is none of a migration
+		is.Equal(locksAwaited(t, db), 1)
+		leave()
+		is.True(errors.Is(<-opened, context.Canceled))
+		if lock != all {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			is.NoErr(closed(postgres.Open(ctx, other, postgres.Options{})))
+		}
+		is.NoErr(tx.Rollback())
+	}
 	open(t, url, postgres.Options{})
 }
 
 // schema lists the columns, indexes and foreign keys of a schema.
 func schema(t *testing.T, url string) []string {
 	t.Helper()
-	rows, err := pgtest.Open(t, url).Query(`
+	return sqltest.Column(t, pgtest.Open(t, url), `
 		SELECT table_name || '.' || column_name || ' ' || data_type || COALESCE(' ' || collation_name, '') ||
 			CASE is_nullable WHEN 'NO' THEN ' not null' ELSE '' END
 		FROM information_schema.columns WHERE table_schema = current_schema()
@@ -105,17 +85,4 @@ func schema(t *testing.T, url string) []string {
 		UNION ALL SELECT conrelid::regclass || ' ' || pg_get_constraintdef(oid) FROM pg_constraint
 			WHERE connamespace = current_schema()::regnamespace
 		ORDER BY 1`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	var list []string
-	for rows.Next() {
-		var text string
-		if err := rows.Scan(&text); err != nil {
-			t.Fatal(err)
-		}
-		list = append(list, text)
-	}
-	return list
 }

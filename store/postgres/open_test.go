@@ -103,9 +103,7 @@ func TestUnknownDatabase(t *testing.T) {
 func setting(t *testing.T, store *postgres.Store, name string) string {
 	t.Helper()
 	var value string
-	if err := store.DB().QueryRow("SHOW " + name).Scan(&value); err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(store.DB().QueryRow("SHOW " + name).Scan(&value))
 	return value
 }
 
@@ -160,9 +158,7 @@ func TestPooler(t *testing.T) {
 	_, err := sqltest.ReadUser(t.Context(), store, "alice")
 	is.NoErr(err)
 	is.Equal(setting(t, store, "statement_timeout"), "0")
-	var prepared int
-	is.NoErr(store.DB().QueryRow("SELECT count(*) FROM pg_prepared_statements").Scan(&prepared))
-	is.Equal(prepared, 0)
+	is.Equal(sqltest.Value[int](t, store.DB(), "SELECT count(*) FROM pg_prepared_statements"), 0)
 
 	weak := pgtest.With(t, url, "synchronous_commit", "off")
 	_, err = postgres.Open(t.Context(), weak, postgres.Options{Pooler: true})
@@ -176,9 +172,7 @@ func TestPooler(t *testing.T) {
 func holdGeneration(t *testing.T, url string) (letGo func()) {
 	t.Helper()
 	tx, err := pgtest.Open(t, url).Begin()
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	if _, err := tx.Exec("UPDATE svc_generation SET value = value"); err != nil {
 		t.Fatal(err)
 	}
@@ -224,28 +218,19 @@ func TestDeadlineEndsTheWaitForAWriter(t *testing.T) {
 	letGo := holdGeneration(t, url)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	err := store.CreateSource(ctx, source("s"))
+	err := store.CreateSource(ctx, sqltest.NamedSource("s"))
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v", err)
 	}
 	letGo()
-	_, err = store.Source(t.Context(), source("s").SourceKey)
+	_, err = store.Source(t.Context(), sqltest.NamedSource("s").SourceKey)
 	is.True(errors.Is(err, svc.ErrNotFound))
 }
 
 func TestCanceledWhileChanging(t *testing.T) {
 	t.Parallel()
 	bothWays(t, migrated, 1, func(t *testing.T, store *postgres.Store) {
-		is := is.New(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		err := store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
-			cancel()
-			return svc.Bundle{Users: []svc.User{{ID: "alice"}}}.Write(), nil
-		})
-		is.True(errors.Is(err, context.Canceled))
-		_, err = sqltest.ReadUser(t.Context(), store, "alice")
-		is.True(errors.Is(err, svc.ErrNotFound))
-		is.NoErr(store.CreateAPIKey(t.Context(), svc.APIKey{ID: "k"})) // there is a connection for others
+		sqltest.CanceledWhileChanging(t, store)
 	})
 }
 

@@ -50,9 +50,7 @@ func behind(t *testing.T, cluster *pgtest.Cluster, settings ...string) *bounced 
 		t.Fatal(err)
 	}
 	direct, err := url.Parse(cluster.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	direct.Path = "/" + name
 	return &bounced{Bouncer: b, name: name, url: b.URL(name), direct: pgtest.Open(t, direct.String())}
 }
@@ -60,9 +58,7 @@ func behind(t *testing.T, cluster *pgtest.Cluster, settings ...string) *bounced 
 // servers returns the number of connections from PgBouncer to the server.
 func (b *bounced) servers(t *testing.T) (count int) {
 	t.Helper()
-	if err := b.direct.QueryRow("SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid()", b.name).Scan(&count); err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(b.direct.QueryRow("SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid()", b.name).Scan(&count))
 	return count
 }
 
@@ -177,9 +173,7 @@ func testRefused(t *testing.T, cluster *pgtest.Cluster) {
 			if !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: %v, want %q", c.settings, err, c.want)
 			}
-			if err := sqlstore.New(b.direct, b.direct, postgres.Dialect()).Migrate(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			is.New(t).NoErr(sqlstore.New(b.direct, b.direct, postgres.Dialect()).Migrate(t.Context()))
 		}
 	}
 }

@@ -24,17 +24,13 @@ import (
 func newPool(t *testing.T, url string, changes ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	config.MaxConns = 10
 	for _, change := range changes {
 		change(config)
 	}
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	t.Cleanup(pool.Close)
 	return pool
 }
@@ -47,9 +43,7 @@ func atMost(connections int32) func(*pgxpool.Config) {
 func over(t *testing.T, pool *pgxpool.Pool, options postgres.Options) *postgres.Store {
 	t.Helper()
 	store, err := postgres.New(t.Context(), pool, options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	t.Cleanup(func() {
 		if err := store.Close(); err != nil {
 			t.Error(err)
@@ -125,7 +119,7 @@ func TestPoolStaysTheHosts(t *testing.T) {
 func TestClosedPool(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	pool := newPool(t, pgtest.Schema(t))
+	pool := newPool(t, migrated(t))
 	store := over(t, pool, postgres.Options{})
 	pool.Close()
 	is.True(sqltest.AddUsers(t.Context(), store, "alice") != nil)
@@ -176,9 +170,7 @@ func TestPoolWithHooks(t *testing.T) {
 	is.NoErr(err)
 	_, err = sqltest.ReadUser(t.Context(), other, "alice")
 	is.True(errors.Is(err, svc.ErrNotFound))
-	var tables int
-	is.NoErr(admin.QueryRow("SELECT count(*) FROM pg_tables WHERE schemaname = $1 AND tablename = 'svc_users'", schemas[1]).Scan(&tables))
-	is.Equal(tables, 1)
+	is.Equal(sqltest.Value[int](t, admin, "SELECT count(*) FROM pg_tables WHERE schemaname = $1 AND tablename = 'svc_users'", schemas[1]), 1)
 	wakesAnother(t, one, again)
 }
 
@@ -251,13 +243,12 @@ func TestHostsHoldAllConnections(t *testing.T) {
 func TestMigrationOutlivesTheTimeoutOfThePool(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	cluster := pgtest.Start(t)
-	db := pgtest.Open(t, cluster.URL)
-	other, err := db.Begin()
+	url := pgtest.Schema(t)
+	other, err := pgtest.Open(t, url).Begin()
 	is.NoErr(err)
-	_, err = other.Exec(postgres.Dialect().Lock)
+	_, err = other.Exec(postgres.Dialect().Lock, "")
 	is.NoErr(err)
-	pool := newPool(t, pgtest.With(t, cluster.URL, "statement_timeout", "3s"))
+	pool := newPool(t, pgtest.With(t, url, "statement_timeout", "3s"))
 	time.AfterFunc(4*time.Second, func() { _ = other.Rollback() })
 	over(t, pool, postgres.Options{})
 }

@@ -1,10 +1,12 @@
 package postgres_test
 
 import (
-	"database/sql"
-	"errors"
+	"fmt"
+	"os"
 	"runtime"
 	"testing"
+
+	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/longtest"
@@ -16,9 +18,13 @@ import (
 // TestMain runs more tests at once than there are processors, because most wait for the server. A
 // test rarely has more than five connections, of the hundred that a server has by default.
 func TestMain(m *testing.M) {
-	longtest.AtOnce(2 * runtime.GOMAXPROCS(0))
+	longtest.AtOnce(3 * runtime.GOMAXPROCS(0))
 	longtest.Short()
 	m.Run()
+	if err := unused.drop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 }
 
 // The suites do not wait for the disk, which is not what they are about.
@@ -49,50 +55,11 @@ func unlimited(store *postgres.Store, options postgres.Options) *postgres.Store 
 func open(t *testing.T, url string, options postgres.Options) *postgres.Store {
 	t.Helper()
 	store, err := postgres.Open(t.Context(), url, options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	t.Cleanup(func() {
 		if err := store.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	return store
-}
-
-// migrated returns the URL of a new schema with all tables.
-func migrated(t *testing.T) string {
-	t.Helper()
-	url := pgtest.Schema(t)
-	store, err := postgres.Open(t.Context(), url, postgres.Options{NoNotify: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return url
-}
-
-// empty clears a schema, in a fraction of the time of a new one or of TRUNCATE. Attachments refer
-// to policies and come first; the other references cascade.
-//
-// The stores notice that the database has gone back.
-func empty(t *testing.T, db *sql.DB, stores ...svc.Store) {
-	t.Helper()
-	_, err := db.Exec(`DO $$ DECLARE name TEXT; BEGIN
-		FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = current_schema()
-			AND tablename NOT IN ('svc_migrations', 'svc_generation', 'svc_locks') ORDER BY tablename
-		LOOP
-			EXECUTE 'DELETE FROM ' || name;
-		END LOOP;
-		UPDATE svc_generation SET value = 0;
-	END $$`)
-	for _, store := range stores {
-		_, asked := store.Changes(t.Context(), 0)
-		err = errors.Join(err, asked)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -20,9 +20,7 @@ import (
 func schemaOf(t *testing.T, address string) string {
 	t.Helper()
 	u, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	return u.Query().Get("search_path")
 }
 
@@ -142,9 +140,7 @@ func TestSchemaThatMayNotBeUsed(t *testing.T) {
 			}
 		}
 	}
-	var made bool
-	is.NoErr(db.QueryRow("SELECT to_regclass('public.svc_migrations') IS NOT NULL").Scan(&made))
-	is.True(!made)
+	is.True(!sqltest.Value[bool](t, db, "SELECT to_regclass('public.svc_migrations') IS NOT NULL"))
 }
 
 // The search path matters at the start alone: a Store, its listener and its transactions stay with

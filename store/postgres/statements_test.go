@@ -31,7 +31,7 @@ import (
 func TestStatements(t *testing.T) {
 	t.Parallel()
 	seen := &recorder{statements: map[string]bool{}}
-	url := pgtest.With(t, migrated(t), "synchronous_commit", "off") // it is not about the disk
+	url := pgtest.With(t, newlyMigrated(t), "synchronous_commit", "off") // it is not about the disk
 	db, host := pgtest.Open(t, url), traced(t, pgtest.With(t, url, "search_path", "pg_catalog"), seen)
 	dialect := postgres.Dialect()
 	dialect.Silence = 0
@@ -69,7 +69,7 @@ var sorts = regexp.MustCompile(`svc_generation ORDER BY|(holder_id|scoping_polic
 func TestPlans(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	url, seen := migrated(t), &recorder{statements: map[string]bool{}}
+	url, seen := newlyMigrated(t), &recorder{statements: map[string]bool{}}
 	host, db := traced(t, url, seen), planner(t, url)
 	store := sqlstore.New(host, host, postgres.Dialect())
 	is.NoErr(store.CreateSource(t.Context(), svc.Source{SourceKey: sqltest.Source}))
@@ -95,7 +95,7 @@ func TestPlans(t *testing.T) {
 func TestPlanOfRecordsByTime(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	url, seen := migrated(t), &recorder{statements: map[string]bool{}}
+	url, seen := newlyMigrated(t), &recorder{statements: map[string]bool{}}
 	store := sqlstore.New(traced(t, url, seen), traced(t, url, seen), postgres.Dialect())
 	_, err := store.AuditRecords(t.Context(), svc.AuditQuery{Until: time.Now(), Limit: 10})
 	is.NoErr(err)
@@ -121,9 +121,7 @@ func TestPlanOfRecordsByTime(t *testing.T) {
 func traced(t *testing.T, url string, seen *recorder) *sql.DB {
 	t.Helper()
 	config, err := pgx.ParseConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	config.Tracer, config.DefaultQueryExecMode = seen, pgx.QueryExecModeExec
 	host := stdlib.OpenDB(*config)
 	host.SetMaxIdleConns(10)
@@ -154,22 +152,11 @@ func explain(t *testing.T, db *sql.DB, statement string) string {
 	if count := highest(statement); count > 0 {
 		nulls = "(" + strings.TrimSuffix(strings.Repeat("NULL, ", count), ", ") + ")"
 	}
-	rows, err := db.Query("EXPLAIN EXECUTE statement" + nulls)
-	if err != nil {
-		t.Fatalf("%s: %v", statement, err)
-	}
-	var plan strings.Builder
-	for rows.Next() {
-		var line string
-		if err := rows.Scan(&line); err != nil {
-			t.Fatal(err)
-		}
-		plan.WriteString(line + "\n")
-	}
+	plan := sqltest.Column(t, db, "EXPLAIN EXECUTE statement"+nulls)
 	if _, err := db.Exec("DEALLOCATE statement"); err != nil {
 		t.Fatal(err)
 	}
-	return plan.String()
+	return strings.Join(plan, "\n") + "\n"
 }
 
 func highest(statement string) (count int) {

@@ -1,8 +1,6 @@
 package postgres_test
 
 import (
-	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -11,13 +9,12 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/store/postgres"
-	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
 // Stats of a Service say whether its store listens, and count the outbox.
 func TestStats(t *testing.T) {
 	is := is.New(t)
-	store := open(t, pgtest.Schema(t), postgres.Options{})
+	store := open(t, migrated(t), postgres.Options{})
 	service := newHost(t, store).Service
 	for end := time.Now().Add(time.Minute); !service.Stats().Listening; {
 		if time.Now().After(end) {
@@ -33,14 +30,14 @@ func TestStats(t *testing.T) {
 	n, err = store.CountEvents(t.Context(), 9)
 	is.NoErr(err)
 	is.Equal(n, 2)
-	deaf := open(t, pgtest.Schema(t), postgres.Options{NoNotify: true})
+	deaf := open(t, migrated(t), postgres.Options{NoNotify: true})
 	is.True(!newHost(t, deaf).Service.Stats().Listening)
 }
 
 // Tenants share an outbox, and each counts all of it.
 func TestStatsOfTenants(t *testing.T) {
 	is := is.New(t)
-	in := openTenants(t, pgtest.Database(t), postgres.Options{})
+	in := openTenants(t, listURL(t), postgres.Options{})
 	a, b := tenantStore(t, in, made(t, in, "a")), tenantStore(t, in, made(t, in, "b"))
 	is.NoErr(a.AddEvents(t.Context(), []svc.Event{{ID: uuid.New(), Tenant: "a"}}))
 	n, err := b.CountEvents(t.Context(), 9)
@@ -50,25 +47,5 @@ func TestStatsOfTenants(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatal("the tenants do not listen")
 		}
-	}
-}
-
-// A commit that waits for a standby is no success when its caller leaves: the standby lacks it.
-func TestCallerLeavesWhileTheStandbyIsAway(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	cluster := pgtest.Start(t)
-	_, err := open(t, cluster.URL, postgres.Options{}).DB().Exec("ALTER SYSTEM SET synchronous_standby_names = 'away'")
-	is.NoErr(err)
-	cluster.Restart() // a server that reloads the setting may still commit
-	stores := map[string]*postgres.Store{
-		"own connections": open(t, cluster.URL, postgres.Options{}),
-		"pool":            over(t, newPool(t, cluster.URL), postgres.Options{}),
-	}
-	for kind, store := range stores {
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		defer cancel()
-		err := store.CreateAPIKey(ctx, svc.APIKey{ID: kind})
-		is.True(errors.Is(err, context.DeadlineExceeded))
 	}
 }

@@ -151,7 +151,6 @@ func (t *Tenants) Dialect(tenant svc.Tenant) sqlstore.Dialect {
 	d.Tenant = &sqlstore.TenantDialect{
 		Name: tenant.Name, Number: tenant.Number, Control: registry,
 	}
-	d.Lock = fmt.Sprintf("SELECT pg_advisory_xact_lock(%d, %d)", lockKey, int32(tenant.Number))
 	if d.Notify = ""; t.channel != "" {
 		// The table tells apart a copy of the list in the same database.
 		const notify = `SELECT pg_notify('%s', '%s.svc_generation'::regclass::oid || '/%d')`

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -29,9 +30,7 @@ import (
 func openTenants(t *testing.T, url string, options postgres.Options) *postgres.Tenants {
 	t.Helper()
 	tenants, err := postgres.OpenTenants(t.Context(), url, options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	t.Cleanup(func() {
 		if err := tenants.Close(); err != nil {
 			t.Error(err)
@@ -44,9 +43,7 @@ func openTenants(t *testing.T, url string, options postgres.Options) *postgres.T
 func tenantStore(t *testing.T, in *postgres.Tenants, tenant svc.Tenant) *postgres.Store {
 	t.Helper()
 	store, end, err := in.OpenTenant(t.Context(), tenant)
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	t.Cleanup(func() { _ = end() })
 	return store.(*postgres.Store)
 }
@@ -54,9 +51,7 @@ func tenantStore(t *testing.T, in *postgres.Tenants, tenant svc.Tenant) *postgre
 func made(t *testing.T, in *postgres.Tenants, name string) svc.Tenant {
 	t.Helper()
 	tenant, err := in.CreateTenant(t.Context(), name, svc.TenantActive, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	return tenant
 }
 
@@ -112,7 +107,7 @@ func (b both) ClaimEvents(ctx context.Context, now, until time.Time, limit int) 
 func TestTenantInTransaction(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	url := pgtest.Database(t)
+	url := listURL(t)
 	in := openTenants(t, url, postgres.Options{})
 	a, b := made(t, in, "a"), made(t, in, "b")
 	storeA, storeB := tenantStore(t, in, a), tenantStore(t, in, b)
@@ -146,9 +141,7 @@ func TestTenantInTransaction(t *testing.T) {
 func hasUser(t *testing.T, store svc.Store, id string) bool {
 	t.Helper()
 	found, err := store.Access(t.Context(), svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: id}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	return found.User != nil
 }
 
@@ -170,35 +163,28 @@ func TestSchemasOfTenants(t *testing.T) {
 	is.True(strings.Contains(fmt.Sprint(err), "no tenant has the number of the schema svc_t4"))
 	_, err = in.Tenant(t.Context(), "new")
 	is.True(errors.Is(err, svc.ErrNotFound))
-	var schemas string
-	is.NoErr(db.QueryRow(`SELECT string_agg(nspname, ' ' ORDER BY nspname) FROM pg_namespace WHERE nspname NOT LIKE 'pg\_%'`).Scan(&schemas))
-	is.Equal(schemas, "information_schema public svc_t1 svc_t3 svc_t4")
+	is.Equal(sqltest.Value[string](t, db, `SELECT string_agg(nspname, ' ' ORDER BY nspname) FROM pg_namespace WHERE nspname NOT LIKE 'pg\_%'`), "information_schema public svc_t1 svc_t3 svc_t4")
 }
 
 // The tables that a new tenant gets at once are those that the migrations make one after the other.
 func TestTablesOfTenants(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	url := pgtest.Database(t)
+	url := listURL(t)
 	in, db := openTenants(t, url, postgres.Options{}), pgtest.Open(t, url)
 	tables := func(schema string) (all []string) {
-		rows, err := db.Query(`
+		for _, line := range sqltest.Column(t, db, `
 			SELECT table_name || '.' || column_name || ' ' || data_type || ' ' || is_nullable || ' ' || COALESCE(column_default, '') || ' ' ||
 				COALESCE(collation_name, '') FROM information_schema.columns WHERE table_schema = $1 AND table_name NOT LIKE 'svc_tenant%'
 			UNION ALL SELECT replace(indexdef, $1 || '.', '') FROM pg_indexes WHERE schemaname = $1 AND tablename NOT LIKE 'svc_tenant%'
 			UNION ALL SELECT conrelid::regclass::TEXT || ' ' || conname || ' ' || pg_get_constraintdef(c.oid) FROM pg_constraint c
 				JOIN pg_namespace n ON n.oid = c.connamespace WHERE nspname = $1 AND conname NOT LIKE 'svc_tenant%'
-			ORDER BY 1`, schema)
-		is.NoErr(err)
-		defer rows.Close()
-		for rows.Next() {
-			var line string
-			is.NoErr(rows.Scan(&line))
+			ORDER BY 1`, schema) {
 			all = append(all, strings.ReplaceAll(line, schema+".", ""))
 		}
 		return all
 	}
-	want, have := tables("public"), tables(in.Schema(made(t, in, "a")))
+	want, have := tables(schemaOf(t, url)), tables(in.Schema(made(t, in, "a")))
 	is.True(len(want) > 150)
 	for _, line := range slices.Concat(want, have) {
 		if !slices.Contains(want, line) || !slices.Contains(have, line) {
@@ -213,27 +199,20 @@ func TestTenantsHearEachOther(t *testing.T) {
 	for name, options := range map[string]postgres.Options{"notified": {}, "polled": {NoNotify: true}} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
-			url := pgtest.Database(t)
+			url := listURL(t)
 			here, there := serviceTenants(t, url, options), serviceTenants(t, url, options)
 			_, err := here.Create(t.Context(), "a")
 			is.NoErr(err)
-			alice := svc.Identity{Kind: svc.KindUser, ID: "alice"}
 			// refused returns the time after which the other process refuses a revoked key.
 			refused := func(before func()) time.Duration {
-				var issued svc.IssuedKey
-				is.NoErr(here.Use(t.Context(), "a", func(s *svc.Service) (err error) {
-					issued, err = s.Keys.Issue(t.Context(), svc.Host, alice, svc.NewAPIKey{})
-					return err
-				}))
-				is.NoErr(accepts(t, there, "a", string(issued.Key)))
+				issued := here.Issue("a")
+				is.NoErr(there.Accepts("a", issued.Key))
 				time.Sleep(time.Second) // the other process follows, and caches the key
-				is.NoErr(accepts(t, there, "a", string(issued.Key)))
+				is.NoErr(there.Accepts("a", issued.Key))
 				began := time.Now()
 				before()
-				is.NoErr(here.Use(t.Context(), "a", func(s *svc.Service) error {
-					return s.Keys.Revoke(t.Context(), svc.Host, alice, issued.ID)
-				}))
-				for accepts(t, there, "a", string(issued.Key)) == nil {
+				here.Revoke("a", issued)
+				for there.Accepts("a", issued.Key) == nil {
 					if time.Since(began) > time.Minute {
 						t.Fatal("a revoked key is accepted for too long")
 					}
@@ -247,7 +226,7 @@ func TestTenantsHearEachOther(t *testing.T) {
 				hearsWithoutPoll(t, pgtest.Open(t, url), refused)
 			}
 			is.NoErr(here.Drop(t.Context(), "a"))
-			is.Equal(svc.ErrorCode(accepts(t, there, "a", "x")), svc.CodeNotFound)
+			is.Equal(there.Code("a"), svc.CodeNotFound)
 		})
 	}
 }
@@ -277,9 +256,9 @@ func hearsWithoutPoll(t *testing.T, db *sql.DB, refused func(before func()) time
 func TestFollowerOfTenantsRests(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	url := pgtest.Database(t)
+	url := listURL(t)
 	asked := &counting{TenantStore: openTenants(t, url, postgres.Options{})}
-	tenantsOver(t, asked, svc.Config{})
+	sqltest.NewTenants(t, asked, svc.Config{})
 	there := serviceTenants(t, url, postgres.Options{})
 	for i := range 3 {
 		time.Sleep(700 * time.Millisecond)
@@ -303,26 +282,9 @@ func (c *counting) Changes(ctx context.Context, since int64) (svc.StoreChanges, 
 	return c.TenantStore.Changes(ctx, since)
 }
 
-func serviceTenants(t *testing.T, url string, options postgres.Options) *svc.Tenants {
+func serviceTenants(t *testing.T, url string, options postgres.Options) sqltest.Tenants {
 	t.Helper()
-	return tenantsOver(t, openTenants(t, url, options), svc.Config{})
-}
-
-func tenantsOver(t *testing.T, store svc.TenantStore, config svc.Config) *svc.Tenants {
-	t.Helper()
-	tenants, err := svc.NewTenants(svc.TenantsConfig{Store: store, Config: config})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = tenants.Close() })
-	return tenants
-}
-
-func accepts(t *testing.T, in *svc.Tenants, tenant, bearer string) error {
-	return in.Use(t.Context(), tenant, func(s *svc.Service) error {
-		_, err := s.Authenticate(t.Context(), bearer)
-		return err
-	})
+	return sqltest.NewTenants(t, openTenants(t, url, options), svc.Config{})
 }
 
 // The events of a host's transaction are delivered, with the name of the tenant, whether or not the
@@ -330,9 +292,9 @@ func accepts(t *testing.T, in *svc.Tenants, tenant, bearer string) error {
 func TestOutboxOfTenants(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	in := openTenants(t, pgtest.Database(t), postgres.Options{})
+	in := openTenants(t, listURL(t), postgres.Options{})
 	events := make(chan svc.Event, 10)
-	tenants := tenantsOver(t, in, svc.Config{Events: svc.EventConfig{OnEvent: func(_ context.Context, e svc.Event) { events <- e }}})
+	tenants := sqltest.NewTenants(t, in, svc.Config{Events: svc.EventConfig{OnEvent: func(_ context.Context, e svc.Event) { events <- e }}})
 	tenant, err := tenants.Create(t.Context(), "a")
 	is.NoErr(err)
 	var tx *sql.Tx
@@ -346,25 +308,17 @@ func TestOutboxOfTenants(t *testing.T) {
 	is.NoErr(tenants.Suspend(t.Context(), "a"))
 	is.Equal(len(events), 0)
 	is.NoErr(tx.Commit())
-	select {
-	case e := <-events:
-		is.Equal(e.Tenant, "a")
-		is.Equal(e.Target.ID, "u")
-	case <-time.After(time.Minute):
-		t.Fatal("the event is not delivered")
-	}
+	sqltest.ExpectEvent(t, events, "a", "u")
 }
 
 // A tenant moves to a database of its own and back, under another name.
 func TestTenantMoves(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	in := openTenants(t, pgtest.Database(t), postgres.Options{})
+	in := openTenants(t, listURL(t), postgres.Options{})
 	a, b := made(t, in, "a"), made(t, in, "b")
 	is.NoErr(sqltest.AddUsers(t.Context(), tenantStore(t, in, a), "u", "v"))
-	alone, err := postgres.Open(t.Context(), pgtest.Database(t), postgres.Options{})
-	is.NoErr(err)
-	defer alone.Close()
+	alone := open(t, migrated(t), postgres.Options{})
 	is.True(sqlstore.Copy(t.Context(), tenantStore(t, in, a), tenantStore(t, in, a)) != nil) // itself
 	is.NoErr(sqlstore.Copy(t.Context(), tenantStore(t, in, a), alone))
 	is.NoErr(sqlstore.Copy(t.Context(), alone, tenantStore(t, in, b)))
@@ -379,27 +333,10 @@ func TestConnectionsOfTenants(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.Database(t)
-	tenants := serviceTenants(t, url, postgres.Options{})
-	var all sync.WaitGroup
-	for i := range 30 {
-		name := fmt.Sprint("t", i)
-		_, err := tenants.Create(t.Context(), name)
-		is.NoErr(err)
-		for range 4 {
-			all.Go(func() {
-				for range 5 {
-					if err := accepts(t, tenants, name, "svcu_x"); svc.ErrorCode(err) != svc.CodeUnauthenticated {
-						t.Error(err)
-					}
-				}
-			})
-		}
-	}
-	all.Wait()
-	var connections int
-	is.NoErr(pgtest.Open(t, url).QueryRow(`SELECT count(*) FROM pg_stat_activity
-		WHERE datname = current_database() AND pid <> pg_backend_pid()`).Scan(&connections))
-	is.True(connections <= 10)
+	most := longtest.Times(3, 0) // 0: the default, with more tenants
+	serviceTenants(t, url, postgres.Options{MaxOpen: most}).UseMany(longtest.Times(5, 30))
+	is.True(sqltest.Value[int](t, pgtest.Open(t, url), `SELECT count(*) FROM pg_stat_activity
+		WHERE datname = current_database() AND pid <> pg_backend_pid()`) <= cmp.Or(most, 9)+1)
 }
 
 // A tenant whose calls all wait for a lock of the host leaves a connection to the others.
@@ -441,7 +378,7 @@ func TestBrokenTenant(t *testing.T) {
 	is := is.New(t)
 	url := pgtest.Database(t)
 	in := openTenants(t, url, postgres.Options{})
-	tenants := tenantsOver(t, in, svc.Config{})
+	tenants := sqltest.NewTenants(t, in, svc.Config{})
 	db := pgtest.Open(t, url)
 	for i, breaks := range []string{
 		"INSERT INTO svc_t1.svc_migrations VALUES (99)",
@@ -458,9 +395,9 @@ func TestBrokenTenant(t *testing.T) {
 	_, err := tenants.Create(t.Context(), "good")
 	is.NoErr(err)
 	for _, broken := range []string{"t1", "t3", "t4"} {
-		is.Equal(svc.ErrorCode(accepts(t, tenants, broken, "svcu_x")), svc.CodeUnavailable)
+		is.Equal(tenants.Code(broken), svc.CodeUnavailable)
 	}
-	is.Equal(svc.ErrorCode(accepts(t, tenants, "good", "svcu_x")), svc.CodeUnauthenticated)
+	is.Equal(tenants.Code("good"), svc.CodeUnauthenticated)
 	failed := map[string]string{}
 	err = tenants.Migrate(t.Context(), func(m svc.Migration) {
 		if m.Err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/store/postgres/pgtest"
@@ -32,9 +33,7 @@ func (c counted) Write(p []byte) (int, error) {
 func TestTrips(t *testing.T) {
 	t.Parallel()
 	config, err := parse(pgtest.Schema(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	var sent atomic.Int64
 	dial := config.DialFunc
 	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -73,15 +72,11 @@ func TestTrips(t *testing.T) {
 func hosts(t *testing.T, conn *pgx.ConnConfig, mode pgx.QueryExecMode) *sql.DB {
 	t.Helper()
 	config, err := pgxpool.ParseConfig("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	config.ConnConfig, config.MaxConns = conn.Copy(), 1
 	config.ConnConfig.DefaultQueryExecMode = mode
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	t.Cleanup(pool.Close)
 	return shared(pool)
 }

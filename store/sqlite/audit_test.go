@@ -18,9 +18,7 @@ func keeping(t *testing.T, store *sqlstore.Store) *svc.Service {
 	service, err := svc.New(svc.Config{Store: store, Events: svc.EventConfig{Keep: true}, Keys: svc.KeyConfig{
 		Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	t.Cleanup(func() { _ = service.Close() })
 	return service
 }

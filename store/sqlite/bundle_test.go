@@ -61,9 +61,7 @@ func TestBundleReportsProgress(t *testing.T) {
 func apply(t *testing.T, store *sqlstore.Store, users int) error {
 	t.Helper()
 	service, err := svc.New(svc.Config{Store: store})
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	return service.Access.Apply(t.Context(), svc.Host, crowdOf(users))
 }
 

@@ -2,23 +2,21 @@ package sqlite_test
 
 import (
 	"database/sql"
-	"fmt"
-	"path/filepath"
 	"testing"
 
 	"github.com/matryer/is"
 
-	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/sqltest"
 )
 
 // A generation whose changes have no row is a gap: readers from before it start again.
 func TestGapsInChangesAreAReset(t *testing.T) {
 	is := is.New(t)
-	store := open(t, filepath.Join(t.TempDir(), "svc.db"))
-	is.NoErr(store.CreateSource(t.Context(), source(1)))
+	store := open(t, migrated(t))
+	is.NoErr(store.CreateSource(t.Context(), sqltest.NamedSource(1)))
 	_, err := store.DB().Exec(`UPDATE svc_generation SET value = value + 1`)
 	is.NoErr(err)
-	is.NoErr(store.CreateSource(t.Context(), source(2)))
+	is.NoErr(store.CreateSource(t.Context(), sqltest.NamedSource(2)))
 	for since, reset := range map[int64]bool{0: true, 1: true, 2: false, 3: false, 4: true} {
 		changes, err := store.Changes(t.Context(), since)
 		is.NoErr(err)
@@ -29,17 +27,17 @@ func TestGapsInChangesAreAReset(t *testing.T) {
 func TestOldChangesAreForgotten(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	store := open(t, filepath.Join(t.TempDir(), "svc.db"))
+	store := open(t, migrated(t))
 	fill(t, store.DB(), 12_031)
 	oldest := func() (generation int64) {
 		is.NoErr(store.DB().QueryRow("SELECT MIN(number) FROM svc_changefeed").Scan(&generation))
 		return generation
 	}
 	is.Equal(oldest(), int64(1))
-	is.NoErr(store.CreateSource(t.Context(), source(0)))
+	is.NoErr(store.CreateSource(t.Context(), sqltest.NamedSource(0)))
 	is.Equal(oldest(), int64(1025)) // so many at once
 	for i := range 256 {
-		is.NoErr(store.CreateSource(t.Context(), source(1+i)))
+		is.NoErr(store.CreateSource(t.Context(), sqltest.NamedSource(1+i)))
 	}
 	is.Equal(oldest(), int64(2049))
 	for since, reset := range map[int64]bool{0: true, 2000: true, 2047: true, 2048: false, 12_000: false} {
@@ -52,10 +50,6 @@ func TestOldChangesAreForgotten(t *testing.T) {
 	}
 }
 
-func source(i int) svc.Source {
-	return svc.Source{SourceKey: svc.SourceKey{Scope: svc.ScopeServer, Name: fmt.Sprint(i)}}
-}
-
 // fill makes that many generations.
 func fill(t *testing.T, db *sql.DB, generations int) {
 	t.Helper()
@@ -64,7 +58,5 @@ func fill(t *testing.T, db *sql.DB, generations int) {
 	if err == nil {
 		_, err = db.Exec(`UPDATE svc_generation SET value = $1`, generations)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/sqlite"
 	"github.com/extsvc/svc/store/sqlstore"
 )
@@ -131,11 +132,11 @@ func TestNotifyIsRunByMutationsAlone(t *testing.T) {
 	is.NoErr(err)
 	defer tx.Rollback()
 	store := sqlstore.Tx(tx, sqlstore.Dialect{Notify: "SELECT 'told'", OneWriter: true, Classify: sqlite.Dialect().Classify})
-	is.NoErr(store.CreateSource(t.Context(), source(1)))
+	is.NoErr(store.CreateSource(t.Context(), sqltest.NamedSource(1)))
 	is.Equal(notified, 1)
 	notified = 0
 	is.NoErr(store.CreateAPIKey(t.Context(), key(1)))
-	is.True(errors.Is(store.CreateSource(t.Context(), source(1)), svc.ErrExists))
+	is.True(errors.Is(store.CreateSource(t.Context(), sqltest.NamedSource(1)), svc.ErrExists))
 	is.NoErr(store.ChangeAccess(t.Context(), svc.AccessNames{}, nothing))
 	is.NoErr(store.AddEvents(t.Context(), nil))
 	is.Equal(notified, 0)

@@ -7,7 +7,6 @@ import (
 	"math"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -63,7 +62,7 @@ func contend(ctx context.Context, name string, stores ...svc.Store) error {
 func TestContention(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	path := filepath.Join(t.TempDir(), "svc.db")
+	path := migrated(t)
 	one, two := open(t, path), open(t, path)
 	child := exec.Command(os.Args[0], "-test.run=^TestContendingChild$")
 	child.Env = append(os.Environ(), "SVC_TEST_CONTENDED="+path)
@@ -89,23 +88,21 @@ func TestContendingChild(t *testing.T) {
 	if path == "" {
 		t.Skip("runs in processes that another test starts")
 	}
-	if err := contend(t.Context(), "child", open(t, path)); err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(contend(t.Context(), "child", open(t, path)))
 }
 
 // TestNobodyIsStarved writes once in a while, while another Store writes without pause.
 func TestNobodyIsStarved(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	path := filepath.Join(t.TempDir(), "svc.db")
+	path := migrated(t)
 	busy, rare := open(t, path), open(t, path)
 	ctx, stop := context.WithCancel(t.Context())
 	var writers sync.WaitGroup
 	for i := range 16 {
 		writers.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
-				if err := busy.CreateSource(ctx, source(i*1_000_000+n)); err != nil && ctx.Err() == nil {
+				if err := busy.CreateSource(ctx, sqltest.NamedSource(i*1_000_000+n)); err != nil && ctx.Err() == nil {
 					t.Error(err)
 				}
 			}
@@ -128,7 +125,7 @@ func TestNobodyIsStarved(t *testing.T) {
 func TestWaitForTheLockIsBounded(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	path := filepath.Join(t.TempDir(), "svc.db")
+	path := migrated(t)
 	store := open(t, path)
 	tx, err := raw(t, path, "_txlock=immediate").Begin()
 	is.NoErr(err)
@@ -151,9 +148,9 @@ func TestWaitForTheLockIsBounded(t *testing.T) {
 func TestStoresOnOneFileAwaitEachOther(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	path := filepath.Join(t.TempDir(), "svc.db")
+	path := migrated(t)
 	one, two := open(t, path), open(t, path)
-	is.NoErr(one.CreateSource(t.Context(), source(1)))
+	is.NoErr(one.CreateSource(t.Context(), sqltest.NamedSource(1)))
 	atOnce(t, func() { is.NoErr(two.AwaitChange(t.Context(), 0)) }) // it asks the file first
 	atOnce(t, func() {
 		woken := make(chan error, 1)

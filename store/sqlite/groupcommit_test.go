@@ -6,7 +6,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -32,9 +31,7 @@ type crowd struct {
 func newCrowd(t *testing.T, db *sql.DB) *crowd {
 	t.Helper()
 	tx, err := db.Begin()
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	return &crowd{store: sqlstore.New(db, db, sqlite.Dialect()), release: tx.Rollback}
 }
 
@@ -47,9 +44,7 @@ func (c *crowd) join(ctx context.Context, do func(ctx context.Context)) {
 
 func (c *crowd) letGo(t *testing.T) {
 	t.Helper()
-	if err := c.release(); err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(c.release())
 	c.done.Wait()
 }
 
@@ -76,7 +71,7 @@ func TestWritersThatMeetShareCommits(t *testing.T) {
 		c := newCrowd(t, tappedDB(t, migrated(t), seen))
 		for i := range writers {
 			c.join(t.Context(), func(ctx context.Context) {
-				if err := c.store.CreateSource(ctx, source(i)); err != nil {
+				if err := c.store.CreateSource(ctx, sqltest.NamedSource(i)); err != nil {
 					t.Error(err)
 				}
 			})
@@ -104,7 +99,7 @@ func TestNobodyIsToldBeforeTheCommit(t *testing.T) {
 	c := newCrowd(t, tappedDB(t, migrated(t), seen))
 	for i := range 8 {
 		c.join(t.Context(), func(ctx context.Context) {
-			err := c.store.CreateSource(ctx, source(i%4)) // half of them would be refused because of the others
+			err := c.store.CreateSource(ctx, sqltest.NamedSource(i%4)) // half of them would be refused because of the others
 			told.Store(i, true)
 			if err == nil || !strings.Contains(err.Error(), "disk failed") {
 				t.Errorf("got %v", err)
@@ -130,8 +125,8 @@ func TestOneOfSeveralFails(t *testing.T) {
 	var panicked any
 	errs := make([]error, 8)
 	for _, do := range []func(ctx context.Context){
-		func(ctx context.Context) { errs[0] = c.store.CreateSource(ctx, source(1)) },
-		func(ctx context.Context) { errs[1] = c.store.CreateSource(ctx, source(1)) },
+		func(ctx context.Context) { errs[0] = c.store.CreateSource(ctx, sqltest.NamedSource(1)) },
+		func(ctx context.Context) { errs[1] = c.store.CreateSource(ctx, sqltest.NamedSource(1)) },
 		func(ctx context.Context) {
 			errs[2] = c.store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) { return svc.AccessWrite{}, refused })
 		},
@@ -170,7 +165,7 @@ func TestOneOfSeveralFails(t *testing.T) {
 	}
 	changes, err := c.store.Changes(t.Context(), 0)
 	is.NoErr(err)
-	is.Equal(changes.Targets, []svc.Target{source(1).Target(), {Kind: event.TargetUser, ID: "alice"}})
+	is.Equal(changes.Targets, []svc.Target{sqltest.NamedSource(1).Target(), {Kind: event.TargetUser, ID: "alice"}})
 }
 
 func nothing(svc.Bundle) (svc.AccessWrite, error) { return svc.Bundle{}.Write(), nil }
@@ -200,7 +195,7 @@ func TestAllFailWhenTheTransactionDies(t *testing.T) {
 			if i == 4 {
 				err = c.store.CreateSource(ctx, svc.Source{})
 			} else {
-				err = c.store.CreateSource(ctx, source(i))
+				err = c.store.CreateSource(ctx, sqltest.NamedSource(i))
 			}
 			if !errors.Is(err, svc.ErrUnavailable) {
 				t.Errorf("%d: got %v", i, err)
@@ -211,7 +206,7 @@ func TestAllFailWhenTheTransactionDies(t *testing.T) {
 	dying = false
 	is.Equal(seen.commits.Load(), int64(0))
 	is.Equal(sqltest.Generation(t, c.store), int64(0))
-	is.NoErr(c.store.CreateSource(t.Context(), source(4))) // it goes on
+	is.NoErr(c.store.CreateSource(t.Context(), sqltest.NamedSource(4))) // it goes on
 }
 
 func TestWaitingWritersMayLeave(t *testing.T) {
@@ -221,7 +216,7 @@ func TestWaitingWritersMayLeave(t *testing.T) {
 	c := newCrowd(t, tappedDB(t, migrated(t), seen))
 	ctx, cancel := context.WithCancel(t.Context())
 	leave := func(ctx context.Context) {
-		if err := c.store.CreateSource(ctx, source(1)); !errors.Is(err, context.Canceled) {
+		if err := c.store.CreateSource(ctx, sqltest.NamedSource(1)); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -232,7 +227,7 @@ func TestWaitingWritersMayLeave(t *testing.T) {
 	c.done.Wait() // though nobody has let go of the connection
 	is.Equal(seen.begun.Load(), int64(1))
 	c.join(t.Context(), func(ctx context.Context) {
-		if err := c.store.CreateSource(ctx, source(2)); err != nil {
+		if err := c.store.CreateSource(ctx, sqltest.NamedSource(2)); err != nil {
 			t.Error(err)
 		}
 	})
@@ -246,19 +241,19 @@ func TestWaitingWritersMayLeave(t *testing.T) {
 
 func TestFunctionThatEndsItsGoroutine(t *testing.T) {
 	is := is.New(t)
-	store := open(t, filepath.Join(t.TempDir(), "svc.db"))
+	store := open(t, migrated(t))
 	err := store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
 		runtime.Goexit()
 		return svc.Bundle{}.Write(), nil
 	})
 	is.True(err != nil)
-	is.NoErr(store.CreateSource(t.Context(), source(1)))
+	is.NoErr(store.CreateSource(t.Context(), sqltest.NamedSource(1)))
 	is.Equal(sqltest.Generation(t, store), int64(1))
 }
 
 func TestWritersOverwhelm(t *testing.T) {
 	is := is.New(t)
-	store := open(t, filepath.Join(t.TempDir(), "svc.db"))
+	store := open(t, migrated(t))
 	var done sync.WaitGroup
 	for i := range 200 {
 		done.Go(func() {

@@ -93,9 +93,7 @@ func TestLookConnectsAgain(t *testing.T) {
 func openFast(t *testing.T, path string) *Store {
 	t.Helper()
 	store, err := Open(t.Context(), path, Options{Fast: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	t.Cleanup(func() { store.Close() })
 	return store
 }
@@ -106,16 +104,12 @@ func anotherProcess(t *testing.T, path string) func() {
 	process := exec.Command(os.Args[0], "-test.run=^TestCommitter$")
 	process.Env = append(os.Environ(), "SVC_TEST_COMMITTER="+path)
 	to, err := process.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	from, err := process.StdoutPipe()
 	if err == nil {
 		err = process.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	t.Cleanup(func() {
 		to.Close()
 		process.Wait()
@@ -139,15 +133,11 @@ func TestCommitter(t *testing.T) {
 		return // this is not that process
 	}
 	store, err := Open(context.Background(), path, Options{Fast: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	defer store.Close()
 	lines := bufio.NewScanner(os.Stdin)
 	for i := 0; lines.Scan(); i++ {
-		if err := store.CreateAPIKey(context.Background(), svc.APIKey{ID: fmt.Sprint("other", i)}); err != nil {
-			t.Fatal(err)
-		}
+		is.New(t).NoErr(store.CreateAPIKey(context.Background(), svc.APIKey{ID: fmt.Sprint("other", i)}))
 		fmt.Println("done")
 	}
 }

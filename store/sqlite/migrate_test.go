@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/fstest"
 
@@ -25,41 +24,28 @@ import (
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
-// starters is how many processes open one new file at once.
-const starters = 8
-
 func TestOpenAtOnceInOneProcess(t *testing.T) {
 	t.Parallel()
-	for range 10 {
+	for range longtest.Times(3, 10) {
 		path := filepath.Join(t.TempDir(), "svc.db")
-		var done sync.WaitGroup
-		for range starters {
-			done.Go(func() {
-				if err := openAndWrite(path); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		done.Wait()
+		sqltest.OpenAtOnce(t, func() error { return openAndWrite(path) })
 		checkIntegrity(t, path)
 	}
 }
 
 func TestOpenAtOnceInManyProcesses(t *testing.T) {
 	t.Parallel()
-	for range 3 {
+	for range longtest.Times(1, 3) {
 		path := filepath.Join(t.TempDir(), "svc.db")
-		var done sync.WaitGroup
-		for range starters {
-			done.Go(func() {
-				child := exec.Command(os.Args[0], "-test.run=^TestChild$")
-				child.Env = append(os.Environ(), "SVC_TEST_PATH="+path)
-				if out, err := child.CombinedOutput(); err != nil {
-					t.Errorf("%v: %s", err, out)
-				}
-			})
-		}
-		done.Wait()
+		sqltest.OpenAtOnce(t, func() error {
+			child := exec.Command(os.Args[0], "-test.run=^TestChild$")
+			child.Env = append(os.Environ(), "SVC_TEST_PATH="+path)
+			out, err := child.CombinedOutput()
+			if err != nil {
+				err = fmt.Errorf("%w: %s", err, out)
+			}
+			return err
+		})
 		checkIntegrity(t, path)
 	}
 }
@@ -70,19 +56,11 @@ func TestChild(t *testing.T) {
 	if path == "" {
 		t.Skip("runs in processes that another test starts")
 	}
-	if err := openAndWrite(path); err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(openAndWrite(path))
 }
 
 func openAndWrite(path string) error {
-	store, err := sqlite.Open(context.Background(), path, sqlite.Options{})
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	_, err = store.KeepValue(context.Background(), "name", []byte("value"))
-	return err
+	return sqltest.KeepAndClose(sqlite.Open(context.Background(), path, sqlite.Options{}))
 }
 
 func checkIntegrity(t *testing.T, path string) {
@@ -133,56 +111,23 @@ func TestMigrationThatFailsLeavesNothing(t *testing.T) {
 	is.NoErr(err)
 	_, err = sqlite.Open(t.Context(), path, sqlite.Options{})
 	is.True(err != nil)
-	var tables int
-	is.NoErr(db.QueryRow("SELECT count(*) FROM sqlite_master WHERE type = 'table'").Scan(&tables))
-	is.Equal(tables, 1)
+	is.Equal(sqltest.Value[int](t, db, "SELECT count(*) FROM sqlite_master WHERE type = 'table'"), 1)
 }
 
-// The script, and the files one after the other, make the same tables, and opening the store then changes
-// nothing.
 func TestPrintedMigrationsAreTheMigrations(t *testing.T) {
-	is := is.New(t)
-	script, files := sqlstore.SQL(sqlite.Dialect()), sqlstore.Migrations(sqlite.Dialect())
-	is.True(!strings.ContainsAny(script, "{}"))
-	is.NoErr(fstest.TestFS(files, "0001_svc.up.sql", "0002_svc.up.sql"))
-	names, err := fs.Glob(files, "*")
-	is.NoErr(err)
-	var texts []string
-	for _, name := range names {
-		text, err := fs.ReadFile(files, name)
-		is.NoErr(err)
-		texts = append(texts, string(text))
-	}
-	want := schema(t, migrated(t))
-	for _, printed := range [][]string{{script}, texts} {
-		path := filepath.Join(t.TempDir(), "svc.db")
-		db := raw(t, path)
-		for _, text := range printed {
-			_, err := db.Exec(text)
-			is.NoErr(err)
-		}
-		is.Equal(schema(t, path), want)
-		pending, err := sqlstore.Pending(t.Context(), db, sqlite.Dialect())
-		is.NoErr(err)
-		is.Equal(pending, "")
-		open(t, path)
-		is.Equal(schema(t, path), want)
-	}
+	is.New(t).NoErr(fstest.TestFS(sqlstore.Migrations(sqlite.Dialect()), "0001_svc.up.sql", "0002_svc.up.sql"))
+	sqltest.Databases{
+		Dialect: sqlite.Dialect(), Schema: schema,
+		New:     func(t *testing.T) string { return filepath.Join(t.TempDir(), "svc.db") },
+		Open:    func(t *testing.T, path string) *sql.DB { return raw(t, path) },
+		Migrate: func(t *testing.T, path string) { open(t, path) },
+	}.PrintedMigrations(t)
 }
 
 func schema(t *testing.T, path string) []string {
 	t.Helper()
-	rows, err := raw(t, path).Query("SELECT COALESCE(sql, name) FROM sqlite_master ORDER BY name")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
 	var list []string
-	for rows.Next() {
-		var text string
-		if err := rows.Scan(&text); err != nil {
-			t.Fatal(err)
-		}
+	for _, text := range sqltest.Column(t, raw(t, path), "SELECT COALESCE(sql, name) FROM sqlite_master ORDER BY name") {
 		list = append(list, strings.Join(strings.Fields(text), " "))
 	}
 	return list
@@ -224,9 +169,7 @@ func TestKilledChild(t *testing.T) {
 		t.Skip("runs in processes that another test starts")
 	}
 	left, err := strconv.Atoi(os.Getenv("SVC_TEST_KILL_AT"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	step := func() error {
 		if left--; left == 0 {
 			self, err := os.FindProcess(os.Getpid())
@@ -238,9 +181,7 @@ func TestKilledChild(t *testing.T) {
 		return nil
 	}
 	seen := &tap{commit: step, run: func(driver.Conn, string) error { return step() }}
-	if err := tapped(t, path, seen).Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(tapped(t, path, seen).Migrate(t.Context()))
 }
 
 func TestTablesOfTheHostAreLeftAlone(t *testing.T) {
@@ -253,9 +194,7 @@ func TestTablesOfTheHostAreLeftAlone(t *testing.T) {
 	}
 	is.NoErr(sqltest.WriteAll(t.Context(), open(t, path)))
 	for _, table := range []string{"schema_migrations", "goose_db_version", "gorp_migrations", "migrations", "users", "api_keys"} {
-		var version int
-		is.NoErr(db.QueryRow("SELECT version FROM " + table).Scan(&version))
-		is.Equal(version, 42)
+		is.Equal(sqltest.Value[int](t, db, "SELECT version FROM "+table), 42)
 	}
 }
 
@@ -280,9 +219,7 @@ func TestTablesOutsideMain(t *testing.T) {
 		for _, err := range []error{own.Migrate(t.Context()), pending} {
 			is.True(err != nil && strings.Contains(err.Error(), `"main"`) && strings.Contains(err.Error(), strconv.Quote(schema)))
 		}
-		var tables int
-		is.NoErr(db.QueryRow("SELECT COUNT(*) FROM main.sqlite_schema WHERE name = 'svc_users'").Scan(&tables))
-		is.Equal(tables, 0)
+		is.Equal(sqltest.Value[int](t, db, "SELECT COUNT(*) FROM main.sqlite_schema WHERE name = 'svc_users'"), 0)
 		is.NoErr(db.Close())
 	}
 }

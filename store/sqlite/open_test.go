@@ -41,9 +41,7 @@ func TestOddPaths(t *testing.T) {
 func TestRefusedPaths(t *testing.T) {
 	dir := t.TempDir()
 	text := filepath.Join(dir, "text")
-	if err := os.WriteFile(text, []byte(strings.Repeat("this is no database", 100)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(os.WriteFile(text, []byte(strings.Repeat("this is no database", 100)), 0o600))
 	for path, want := range map[string]string{
 		dir: "is a directory", filepath.Join(dir, "none", "svc.db"): "no such file", text: "not a database",
 		"": "not the path of a file", ":memory:": "not the path of a file", "/dev/null": "not a regular file", filepath.Join(text, "svc.db"): "not a directory",
@@ -103,14 +101,12 @@ func TestCloseLeavesOneFile(t *testing.T) {
 
 func TestLogIsWrittenAhead(t *testing.T) {
 	is := is.New(t)
-	var mode string
-	is.NoErr(raw(t, migrated(t)).QueryRow("PRAGMA journal_mode").Scan(&mode))
-	is.Equal(mode, "wal")
+	is.Equal(sqltest.Value[string](t, raw(t, migrated(t)), "PRAGMA journal_mode"), "wal")
 }
 
 func TestLargeManifestsEndAChunk(t *testing.T) {
 	is := is.New(t)
-	store := open(t, filepath.Join(t.TempDir(), "svc.db"))
+	store := open(t, migrated(t))
 	for i := range 10 {
 		template := svc.Template{TemplateKey: svc.TemplateKey{Scope: svc.ScopeServer, ID: strings.Repeat("x", i+1)}}
 		template.Manifest = []byte(`"` + strings.Repeat("x", 100<<10) + `"`)
@@ -170,7 +166,7 @@ func TestReadOnlyIsUnavailable(t *testing.T) {
 
 func TestDeadlineEndsTheWaitForAWriter(t *testing.T) {
 	is := is.New(t)
-	store := open(t, filepath.Join(t.TempDir(), "svc.db"))
+	store := open(t, migrated(t))
 	entered, leave := make(chan struct{}), make(chan struct{})
 	done := make(chan error)
 	go func() {
@@ -192,22 +188,12 @@ func TestDeadlineEndsTheWaitForAWriter(t *testing.T) {
 }
 
 func TestCanceledWhileChanging(t *testing.T) {
-	is := is.New(t)
-	store := open(t, filepath.Join(t.TempDir(), "svc.db"))
-	ctx, cancel := context.WithCancel(t.Context())
-	err := store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
-		cancel()
-		return svc.Bundle{Users: []svc.User{{ID: "alice"}}}.Write(), nil
-	})
-	is.True(errors.Is(err, context.Canceled))
-	_, err = sqltest.ReadUser(t.Context(), store, "alice")
-	is.True(errors.Is(err, svc.ErrNotFound))
-	is.NoErr(store.CreateAPIKey(t.Context(), svc.APIKey{ID: "k"})) // the connection is good for others
+	sqltest.CanceledWhileChanging(t, open(t, migrated(t)))
 }
 
 func TestReferencesAreKept(t *testing.T) {
 	is := is.New(t)
-	store := open(t, filepath.Join(t.TempDir(), "svc.db"))
+	store := open(t, migrated(t))
 	for _, b := range []svc.Bundle{
 		{Groups: []svc.Group{{ID: "g", Members: []string{"nobody"}}}},
 		{Attachments: []svc.Attachment{{PolicyID: "none", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "alice"}}}},

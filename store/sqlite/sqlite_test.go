@@ -1,8 +1,11 @@
 package sqlite_test
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/matryer/is"
@@ -24,21 +27,34 @@ func TestMain(m *testing.M) {
 // The suite does not wait for the disk, which is not what it is about.
 func TestStore(t *testing.T) {
 	t.Parallel()
-	made := migrated(t)
-	storetest.Run(t, func(t *testing.T) svc.Store { return openWith(t, copyOf(t, made), sqlite.Options{Fast: true}) })
+	storetest.Run(t, func(t *testing.T) svc.Store { return openWith(t, migrated(t), sqlite.Options{Fast: true}) })
 }
 
-// copyOf copies a database that nobody has open: faster than to make its tables again.
-func copyOf(t *testing.T, path string) string {
-	t.Helper()
-	data, err := os.ReadFile(path)
+// made is a database with all tables: to copy it is faster than to make them again.
+var made = sync.OnceValues(func() (data []byte, err error) {
+	folder, err := os.MkdirTemp("", "svc-sqlite-")
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	path = filepath.Join(t.TempDir(), "svc.db")
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	path := filepath.Join(folder, "svc.db")
+	store, err := sqlite.Open(context.Background(), path, sqlite.Options{Fast: true})
+	if err != nil {
+		return nil, err
 	}
+	if err := store.Close(); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+})
+
+// migrated returns the path of a new database with all tables.
+func migrated(t *testing.T) string {
+	t.Helper()
+	data, err := made()
+	is.New(t).NoErr(err)
+	path := filepath.Join(t.TempDir(), "svc.db")
+	is.New(t).NoErr(os.WriteFile(path, data, 0o600))
 	return path
 }
 
@@ -48,9 +64,7 @@ func open(t *testing.T, path string) *sqlite.Store { return openWith(t, path, sq
 func openWith(t *testing.T, path string, options sqlite.Options) *sqlite.Store {
 	t.Helper()
 	store, err := sqlite.Open(t.Context(), path, options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	t.Cleanup(func() {
 		if err := store.Close(); err != nil {
 			t.Error(err)

@@ -3,7 +3,6 @@ package sqlite_test
 import (
 	"database/sql"
 	"database/sql/driver"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,7 +16,6 @@ import (
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/sqltest"
-	"github.com/extsvc/svc/store/sqlite"
 	"github.com/extsvc/svc/store/storetest"
 )
 
@@ -35,12 +33,11 @@ func TestStatements(t *testing.T) {
 		seen[query] = true
 		return nil
 	}}
-	made := migrated(t)
-	storetest.Run(t, func(t *testing.T) svc.Store { return tapped(t, copyOf(t, made), record) })
+	storetest.Run(t, func(t *testing.T) svc.Store { return tapped(t, migrated(t), record) })
 	if len(seen) < 40 {
 		t.Errorf("only %d statements were seen", len(seen))
 	}
-	db := raw(t, made)
+	db := raw(t, migrated(t))
 	for statement := range seen {
 		if strings.Contains(statement, "SAVEPOINT") {
 			continue // there is no plan to see
@@ -173,21 +170,9 @@ var sorts = regexp.MustCompile(`FROM svc_generation g|(holder_id|scoping_policy_
 var alongIndex = regexp.MustCompile(`SCAN \w+ USING (COVERING )?INDEX`)
 
 func explain(t *testing.T, db *sql.DB, statement string) string {
-	rows, err := db.Query("EXPLAIN QUERY PLAN "+statement, make([]any, strings.Count(parametersOnce(statement), "$"))...)
-	if err != nil {
-		t.Fatalf("%s: %v", statement, err)
-	}
-	defer rows.Close()
-	var plan []string
-	for rows.Next() {
-		var id, parent, unused int
-		var detail string
-		if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
-			t.Fatal(err)
-		}
-		plan = append(plan, detail)
-	}
-	return strings.Join(plan, "\n")
+	t.Helper()
+	parameters := make([]any, strings.Count(parametersOnce(statement), "$"))
+	return strings.Join(sqltest.Column(t, db, "EXPLAIN QUERY PLAN "+statement, parameters...), "\n")
 }
 
 func parametersOnce(statement string) string {
@@ -198,27 +183,11 @@ func parametersOnce(statement string) string {
 	return strings.Repeat("$", len(once))
 }
 
-// migrated returns the path of a new database with all tables.
-func migrated(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "svc.db")
-	store, err := sqlite.Open(t.Context(), path, sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 // raw opens a database without this package.
 func raw(t *testing.T, path string, parameters ...string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+path+"?"+strings.Join(parameters, "&"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	db.SetMaxOpenConns(1)
 	t.Cleanup(func() { _ = db.Close() })
 	return db

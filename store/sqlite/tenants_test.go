@@ -19,6 +19,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/longtest"
+	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/sqlite"
 	"github.com/extsvc/svc/store/sqlstore"
 	"github.com/extsvc/svc/store/storetest"
@@ -27,25 +28,12 @@ import (
 func openTenants(t *testing.T, folder string) *sqlite.Tenants {
 	t.Helper()
 	tenants, err := sqlite.OpenTenants(t.Context(), folder, sqlite.Options{Fast: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	t.Cleanup(func() {
 		if err := tenants.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return tenants
-}
-
-func serviceTenants(t *testing.T, store svc.TenantStore, config svc.TenantsConfig) *svc.Tenants {
-	t.Helper()
-	config.Store = store
-	tenants, err := svc.NewTenants(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = tenants.Close() })
 	return tenants
 }
 
@@ -57,13 +45,9 @@ func TestStoreOfTenant(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) svc.Store {
 		n++
 		tenant, err := in.CreateTenant(t.Context(), fmt.Sprint("t", n), svc.TenantActive, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		is.New(t).NoErr(err)
 		store, end, err := in.OpenTenant(t.Context(), tenant)
-		if err != nil {
-			t.Fatal(err)
-		}
+		is.New(t).NoErr(err)
 		t.Cleanup(func() {
 			if err := errors.Join(end(), in.DropTenant(context.Background(), tenant.Number)); err != nil {
 				t.Error(err)
@@ -80,13 +64,9 @@ func TestStormOfReads(t *testing.T) {
 	var stores []svc.Store
 	for _, name := range []string{"storm", "quiet"} {
 		tenant, err := in.CreateTenant(t.Context(), name, svc.TenantActive, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		is.New(t).NoErr(err)
 		store, end, err := in.OpenTenant(t.Context(), tenant)
-		if err != nil {
-			t.Fatal(err)
-		}
+		is.New(t).NoErr(err)
 		defer end()
 		stores = append(stores, store)
 	}
@@ -159,9 +139,7 @@ func TestFolderOfTenants(t *testing.T) {
 func filesOf(t *testing.T, folder, suffix string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	for _, entry := range entries {
 		if strings.HasSuffix(entry.Name(), suffix) {
 			names = append(names, entry.Name())
@@ -220,7 +198,7 @@ func TestNewerTenantIsRefused(t *testing.T) {
 	_, err = db.Exec("INSERT INTO svc_migrations (version) VALUES (99)")
 	is.NoErr(err)
 	is.NoErr(db.Close())
-	err = accepts(t, serviceTenants(t, in, svc.TenantsConfig{}), "t", "svcu_x")
+	err = sqltest.NewTenants(t, in, svc.Config{}).Accepts("t", "svcu_x")
 	is.Equal(svc.ErrorCode(err), svc.CodeUnavailable)
 	is.True(strings.Contains(err.Error(), "version 99"))
 }
@@ -230,34 +208,20 @@ func TestTenantsOfTwoProcesses(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	folder := t.TempDir()
-	here := serviceTenants(t, openTenants(t, folder), svc.TenantsConfig{})
-	there := serviceTenants(t, openTenants(t, folder), svc.TenantsConfig{})
+	here := sqltest.NewTenants(t, openTenants(t, folder), svc.Config{})
+	there := sqltest.NewTenants(t, openTenants(t, folder), svc.Config{})
 	_, err := here.Create(t.Context(), "a")
 	is.NoErr(err)
-	alice := svc.Identity{Kind: svc.KindUser, ID: "alice"}
 	for range 20 {
-		var issued svc.IssuedKey
-		is.NoErr(here.Use(t.Context(), "a", func(s *svc.Service) (err error) {
-			issued, err = s.Keys.Issue(t.Context(), svc.Host, alice, svc.NewAPIKey{})
-			return err
-		}))
-		is.NoErr(accepts(t, there, "a", string(issued.Key)))
-		is.NoErr(here.Use(t.Context(), "a", func(s *svc.Service) error {
-			return s.Keys.Revoke(t.Context(), svc.Host, alice, issued.ID)
-		}))
-		is.Equal(svc.ErrorCode(accepts(t, there, "a", string(issued.Key))), svc.CodeUnauthenticated)
+		issued := here.Issue("a")
+		is.NoErr(there.Accepts("a", issued.Key))
+		here.Revoke("a", issued)
+		is.Equal(svc.ErrorCode(there.Accepts("a", issued.Key)), svc.CodeUnauthenticated)
 	}
 	is.NoErr(here.Suspend(t.Context(), "a"))
-	for end := time.Now().Add(time.Minute); svc.ErrorCode(accepts(t, there, "a", "x")) != svc.CodeNotFound; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); there.Code("a") != svc.CodeNotFound; time.Sleep(time.Millisecond) {
 		is.True(time.Now().Before(end))
 	}
-}
-
-func accepts(t *testing.T, in *svc.Tenants, tenant, bearer string) error {
-	return in.Use(t.Context(), tenant, func(s *svc.Service) error {
-		_, err := s.Authenticate(t.Context(), bearer)
-		return err
-	})
 }
 
 // The events of a host's transaction are delivered: at once, and after a crash in which nobody
@@ -267,7 +231,7 @@ func TestOutboxOfTenants(t *testing.T) {
 	is := is.New(t)
 	folder := t.TempDir()
 	events := make(chan svc.Event, 10)
-	config := svc.TenantsConfig{Config: svc.Config{Events: svc.EventConfig{OnEvent: func(_ context.Context, e svc.Event) { events <- e }}}}
+	config := svc.Config{Events: svc.EventConfig{OnEvent: func(_ context.Context, e svc.Event) { events <- e }}}
 	write := func(in *sqlite.Tenants, tenant svc.Tenant, s *svc.Service, id string) {
 		tx, err := in.Opened(tenant).DB().BeginTx(t.Context(), nil)
 		is.NoErr(err)
@@ -275,18 +239,9 @@ func TestOutboxOfTenants(t *testing.T) {
 		is.NoErr(inside.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: id}}}))
 		is.NoErr(tx.Commit())
 	}
-	expect := func(id string) {
-		t.Helper()
-		select {
-		case e := <-events:
-			is.Equal(e.Tenant, "a")
-			is.Equal(e.Target.ID, id)
-		case <-time.After(time.Minute):
-			t.Fatal("the event is not delivered")
-		}
-	}
+	expect := func(id string) { t.Helper(); sqltest.ExpectEvent(t, events, "a", id) }
 	in := openTenants(t, folder)
-	tenants := serviceTenants(t, in, config)
+	tenants := sqltest.NewTenants(t, in, config)
 	tenant, err := tenants.Create(t.Context(), "a")
 	is.NoErr(err)
 	is.True(in.Opened(tenant) == nil)
@@ -318,7 +273,7 @@ func TestOutboxOfTenants(t *testing.T) {
 			is.NoErr(end())
 			is.Equal(filesOf(t, folder, "-events"), []string{"1.db-events"})
 		}
-		later := serviceTenants(t, openTenants(t, folder), config)
+		later := sqltest.NewTenants(t, openTenants(t, folder), config)
 		expect(id)
 		is.NoErr(later.Close())
 		if id == "x" {
@@ -331,15 +286,15 @@ func TestOutboxOfTenants(t *testing.T) {
 func TestOnEventUsesTenants(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	in, ends := openTenants(t, t.TempDir()), []func(*svc.Tenants) error{
-		func(tenants *svc.Tenants) error { return tenants.Suspend(t.Context(), "a") },
-		func(tenants *svc.Tenants) error {
+	in, ends := openTenants(t, t.TempDir()), []func(sqltest.Tenants) error{
+		func(tenants sqltest.Tenants) error { return tenants.Suspend(t.Context(), "a") },
+		func(tenants sqltest.Tenants) error {
 			return errors.Join(tenants.Resume(t.Context(), "a"), tenants.Use(t.Context(), "a", func(*svc.Service) error { return nil }), tenants.Close())
 		},
 	}
-	var tenants *svc.Tenants
+	var tenants sqltest.Tenants
 	var told, used atomic.Int32
-	tenants = serviceTenants(t, in, svc.TenantsConfig{Config: svc.Config{Events: svc.EventConfig{OnEvent: func(ctx context.Context, e svc.Event) {
+	tenants = sqltest.NewTenants(t, in, svc.Config{Events: svc.EventConfig{OnEvent: func(ctx context.Context, e svc.Event) {
 		if e.Target.Kind != event.TargetUser {
 			return
 		}
@@ -349,7 +304,7 @@ func TestOnEventUsesTenants(t *testing.T) {
 			used.Add(1)
 		}
 		_ = tenants.Use(ctx, "a", func(*svc.Service) error { return nil })
-	}}}})
+	}}})
 	for _, name := range []string{"a", "b"} {
 		_, err := tenants.Create(t.Context(), name)
 		is.NoErr(err)
@@ -384,7 +339,7 @@ func TestHostHoldsATenant(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	in := openTenants(t, t.TempDir())
-	tenants := serviceTenants(t, in, svc.TenantsConfig{})
+	tenants := sqltest.NewTenants(t, in, svc.Config{})
 	for _, name := range []string{"a", "b"} {
 		_, err := tenants.Create(t.Context(), name)
 		is.NoErr(err)
@@ -424,7 +379,7 @@ func TestFilesOfTenants(t *testing.T) {
 	is := is.New(t)
 	folder := t.TempDir()
 	store := openTenants(t, folder)
-	tenants := serviceTenants(t, store, svc.TenantsConfig{})
+	tenants := sqltest.NewTenants(t, store, svc.Config{})
 	count := func() int {
 		open, err := os.ReadDir("/proc/self/fd")
 		if err != nil {
@@ -439,20 +394,7 @@ func TestFilesOfTenants(t *testing.T) {
 		return n
 	}
 	const many = 20
-	var all sync.WaitGroup
-	for i := range many {
-		name := fmt.Sprint("t", i)
-		_, err := tenants.Create(t.Context(), name)
-		is.NoErr(err)
-		for range 4 {
-			all.Go(func() {
-				if err := accepts(t, tenants, name, "svcu_x"); svc.ErrorCode(err) != svc.CodeUnauthenticated {
-					t.Error(err)
-				}
-			})
-		}
-	}
-	all.Wait()
+	tenants.UseMany(many)
 	t.Logf("%d files for %d tenants in use", count(), many)
 	for end := time.Now().Add(time.Minute); count() > 3*many; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {

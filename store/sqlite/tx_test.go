@@ -4,7 +4,6 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -29,7 +28,7 @@ func TestHost(t *testing.T) {
 	for name, rule := range sqltest.HostRules {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rule(t, newHost(t, filepath.Join(t.TempDir(), "svc.db")))
+			rule(t, newHost(t, migrated(t)))
 		})
 	}
 }
@@ -54,7 +53,7 @@ func TestFailedCallReleasesSavepoint(t *testing.T) {
 
 func TestEventsOutliveTheProcess(t *testing.T) {
 	is := is.New(t)
-	path := filepath.Join(t.TempDir(), "svc.db")
+	path := migrated(t)
 	before := newHost(t, path)
 	is.NoErr(before.Service.Close())
 	tx, issued := before.SignUp("alice")

@@ -106,7 +106,7 @@ func (s *Store) version(ctx context.Context) (version int, err error) {
 // errUnchanged.
 func (d Dialect) migrate(ctx context.Context, tx *sql.Tx) (current bool, err error) {
 	if d.Lock != "" {
-		if _, err := tx.ExecContext(ctx, d.Lock); err != nil {
+		if _, err := tx.ExecContext(ctx, d.Lock, d.Schema); err != nil {
 			return false, err
 		}
 	}

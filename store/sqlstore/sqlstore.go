@@ -44,9 +44,9 @@ type Dialect struct {
 	Find string
 	// Tenant says that Schema belongs to a tenant. Nil: it does not.
 	Tenant *TenantDialect
-	// Lock is a statement that makes a migration wait for the migrations of other processes. The
-	// lock must last until the transaction ends. Empty: none is needed, because transactions of
-	// the pool that write wait for each other.
+	// Lock is a statement that makes a migration wait for the migrations of other processes in the
+	// same schema. Its parameter is the Schema. The lock must last until the transaction ends.
+	// Empty: none is needed, because transactions of the pool that write wait for each other.
 	Lock string
 	// Notify is a statement that tells other processes that something has changed. The Store runs
 	// it after the commit of a mutation, at most each 10 ms, and in a transaction of the host as

@@ -59,7 +59,7 @@ func NewRegistry(ctx context.Context, store *Store) (*Registry, error) {
 	types := strings.NewReplacer("{text}", store.dialect.Text)
 	err = store.transact(ctx, "make the registry", func(ctx context.Context, tx session) error {
 		if lock := store.dialect.Lock; lock != "" {
-			if _, err := tx.exec(ctx, lock); err != nil {
+			if _, err := tx.exec(ctx, lock, store.dialect.Schema); err != nil {
 				return err
 			}
 		}

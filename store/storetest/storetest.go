@@ -32,7 +32,7 @@ type rule struct {
 
 func rules() []rule {
 	return slices.Concat(quickRules(), longRules, largeAccessRules, largePageRules, characterRules,
-		optional[svc.AuditStore](longAuditRules))
+		optional[svc.SourceFileStore](longFileRules), optional[svc.AuditStore](longAuditRules))
 }
 
 // quickRules returns the rules that run fast.

@@ -3,6 +3,7 @@
 package pgtest
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -36,5 +37,31 @@ func TestKeptAtOnce(t *testing.T) {
 	}
 	if text, err := os.ReadFile(filepath.Join(made, "base/1/112")); string(text) != "base/1/112" {
 		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// What an interrupted run has left goes a day later, and nothing else.
+func TestSweep(t *testing.T) {
+	server, used := Server(t), Schema(t)
+	kept := fmt.Sprint("svc_test_kept_", os.Getpid()) // it has no time
+	for _, statement := range []string{
+		"CREATE SCHEMA IF NOT EXISTS svc_test_1_1_1", "CREATE SCHEMA " + kept,
+	} {
+		if err := execute(server, statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { _ = execute(server, "DROP SCHEMA "+kept) })
+	if err := sweep(server); err != nil {
+		t.Fatal(err)
+	}
+	left := 0
+	err := Open(t, server).QueryRow(`SELECT COUNT(*) FILTER (WHERE nspname = 'svc_test_1_1_1')
+		+ 10 * COUNT(*) FILTER (WHERE nspname = $1) FROM pg_namespace`, kept).Scan(&left)
+	if err != nil || left != 10 {
+		t.Errorf("%d, %v", left, err)
+	}
+	if err := execute(used, "CREATE TABLE t (x INT)"); err != nil {
+		t.Error(err)
 	}
 }

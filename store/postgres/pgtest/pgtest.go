@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -69,29 +70,101 @@ const deadlock = "40P01"
 
 var schemas atomic.Int64
 
+// newName returns a name for a schema or a database. The first one of a process sweeps.
+func newName(t testing.TB, server string) string {
+	t.Helper()
+	swept.Do(func() {
+		if err := sweep(server); err != nil {
+			t.Fatal(err)
+		}
+	})
+	return fmt.Sprintf("svc_test_%d_%d_%d", os.Getpid(), time.Now().UnixNano(), schemas.Add(1))
+}
+
+var swept sync.Once
+
+// abandoned is the age at which nobody uses a schema or a database any longer.
+const abandoned = 24 * time.Hour
+
+// sweep drops what runs have left that were interrupted long ago.
+func sweep(server string) (err error) {
+	db, err := sql.Open("pgx", server)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	var drops []string
+	for kind, list := range map[string]string{
+		"SCHEMA IF EXISTS %s CASCADE":        "SELECT nspname FROM pg_namespace WHERE nspname",
+		"DATABASE IF EXISTS %s WITH (FORCE)": "SELECT datname FROM pg_database WHERE datname",
+	} {
+		rows, err := db.Query(list + ` LIKE 'svc\_test\_%'`)
+		if err != nil {
+			return err
+		}
+		for rows.Next() {
+			var name string
+			var pid, made int64
+			err := rows.Scan(&name)
+			_, parsed := fmt.Sscanf(name, "svc_test_%d_%d_", &pid, &made)
+			if err == nil && parsed == nil && time.Since(time.Unix(0, made)) > abandoned {
+				drops = append(drops, "DROP "+fmt.Sprintf(kind, name), "DROP ROLE IF EXISTS "+name)
+			}
+		}
+		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+			return err
+		}
+	}
+	for _, drop := range drops {
+		err = errors.Join(err, execute(server, drop))
+	}
+	return err
+}
+
 // Schema returns the URL of a new, empty schema on the shared server. The end of the test drops it.
 func Schema(t testing.TB) string {
 	t.Helper()
+	address, drop := NewSchema(t)
+	t.Cleanup(func() {
+		if err := drop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return address
+}
+
+// NewSchema is [Schema] for a schema that outlives the test: the caller drops it.
+func NewSchema(t testing.TB) (address string, drop func() error) {
+	t.Helper()
 	server := Server(t)
-	name := fmt.Sprintf("svc_test_%d_%d_%d", os.Getpid(), time.Now().UnixNano(), schemas.Add(1))
+	name := newName(t, server)
 	unsafe := With(t, server, "synchronous_commit", "off") // a crash may lose the schema: no harm
 	if err := execute(unsafe, "CREATE SCHEMA "+name); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := execute(unsafe, "DROP SCHEMA "+name+" CASCADE"); err != nil {
-			t.Error(err)
-		}
-	})
-	return With(t, server, "search_path", name)
+	return With(t, server, "search_path", name), func() error {
+		return execute(unsafe, "DROP SCHEMA "+name+" CASCADE")
+	}
 }
 
 // Database returns the URL of a new, empty database on the shared server, and of a role that owns
 // it and is no superuser. The end of the test drops both.
 func Database(t testing.TB) string {
 	t.Helper()
+	address, drop := NewDatabase(t)
+	t.Cleanup(func() {
+		if err := drop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return address
+}
+
+// NewDatabase is [Database] for a database that outlives the test: the caller drops it.
+func NewDatabase(t testing.TB) (address string, drop func() error) {
+	t.Helper()
 	server := Server(t)
-	name := fmt.Sprintf("svc_test_%d_%d_%d", os.Getpid(), time.Now().UnixNano(), schemas.Add(1))
+	name := newName(t, server)
 	for _, statement := range []string{
 		"CREATE ROLE " + name + " LOGIN", "CREATE DATABASE " + name + " OWNER " + name,
 	} {
@@ -99,21 +172,15 @@ func Database(t testing.TB) string {
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(func() {
-		for _, statement := range []string{
-			"DROP DATABASE " + name + " WITH (FORCE)", "DROP ROLE " + name,
-		} {
-			if err := execute(server, statement); err != nil {
-				t.Error(err)
-			}
-		}
-	})
 	own, err := url.Parse(server)
 	if err != nil {
 		t.Fatal(err)
 	}
 	own.User, own.Path = url.User(name), "/"+name
-	return own.String()
+	return own.String(), func() error {
+		return errors.Join(execute(server, "DROP DATABASE "+name+" WITH (FORCE)"),
+			execute(server, "DROP ROLE "+name))
+	}
 }
 
 // Open opens a database with plain database/sql, until the test ends.
