@@ -179,7 +179,7 @@ func (p *Process) Freeze() {
 	p.t.Helper()
 	p.frozen = []int{p.Pid()}
 	_ = syscall.Kill(p.Pid(), syscall.SIGSTOP) // first, so that it starts no new processes
-	for quiet := 0; quiet < 5; quiet++ { // the list may lack some while another ends
+	for quiet := 0; quiet < 5; quiet++ {       // the list may lack some while another ends
 		for _, pid := range children(p.Pid()) {
 			if !slices.Contains(p.frozen, pid) {
 				_ = syscall.Kill(pid, syscall.SIGSTOP)
