@@ -179,14 +179,14 @@ func (p *Process) Freeze() {
 	p.t.Helper()
 	p.frozen = []int{p.Pid()}
 	_ = syscall.Kill(p.Pid(), syscall.SIGSTOP) // first, so that it starts no new processes
-	for found := true; found; {
-		found = false
-		for _, pid := range children(p.Pid()) { // the list may lack some while another ends
+	for quiet := 0; quiet < 5; quiet++ {       // the list may lack some while another ends
+		for _, pid := range children(p.Pid()) {
 			if !slices.Contains(p.frozen, pid) {
 				_ = syscall.Kill(pid, syscall.SIGSTOP)
-				p.frozen, found = append(p.frozen, pid), true
+				p.frozen, quiet = append(p.frozen, pid), 0
 			}
 		}
+		time.Sleep(2 * time.Millisecond)
 	}
 	if len(p.frozen) == 1 {
 		p.Thaw()
