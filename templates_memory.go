@@ -183,7 +183,6 @@ func (s storedRows) Rows(ctx context.Context) iter.Seq2[*keptTemplate, error] {
 type keptTemplate struct {
 	Template                          // without its base
 	whole    atomic.Pointer[Template] // with it; nil: not read yet, or there is no room
-
 	digested sync.Once
 	sum      [sha256.Size]byte
 }
@@ -223,12 +222,13 @@ func (r *keptTemplate) digest() [sha256.Size]byte {
 			texts = append(texts, one)
 		}
 		if o := r.Origin; o != nil {
-			at := o.Source
-			texts = append(texts,
-				[]string{string(at.Scope), at.Owner, at.Name, o.ID, o.URL, o.Revision})
+			texts = append(texts, []string{string(o.Source.Scope), o.Source.Owner, o.Source.Name},
+				[]string{o.ID, o.URL, o.Revision})
 		}
-		r.sum = sha256.Sum256(fmt.Appendf(nil, "%d %d %d %q %s", r.InstalledAt.UnixMicro(),
-			r.UpdatedAt.UnixMicro(), r.Version, texts, r.Manifest))
+		all := sha256.New()
+		fmt.Fprintf(all, "%s %d %q", r.ETag(), r.Version, texts)
+		all.Write(r.Manifest)
+		all.Sum(r.sum[:0])
 	})
 	return r.sum
 }
