@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/extsvc/svc/internal/longtest"
@@ -76,10 +77,16 @@ func direction(t *testing.T, from, to string) {
 // kinds are the kinds of databases.
 var kinds = map[string]func(t *testing.T) store{"SQLite": newFile, "PostgreSQL": newSchema}
 
+var known struct { // of every database
+	once   sync.Once
+	tables []Table
+}
+
 // schema returns the tables that every database has.
 func schema(t *testing.T) []Table {
 	t.Helper()
-	return Tables(t, newFile(t).DB())
+	known.once.Do(func() { known.tables = Tables(t, newFile(t).DB()) })
+	return known.tables
 }
 
 func copies(t *testing.T, from, to store) {

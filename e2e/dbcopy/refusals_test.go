@@ -63,17 +63,19 @@ func TestTargetWithRows(t *testing.T) {
 func TestTargetWithOneRow(t *testing.T) {
 	t.Parallel()
 	tables := schema(t)
-	source := newFile(t)
+	source, target := newFile(t), newFile(t)
 	for _, table := range tables {
 		if slices.Contains(kept, table.Name) || len(table.parents) > 0 {
 			continue
 		}
-		target := newFile(t)
 		NewFiller(8).Fill(t, target.DB(), []Table{table}, 1, 40)
 		if _, err := target.DB().Exec(`UPDATE svc_generation SET value = 0`); err != nil {
 			t.Fatal(err)
 		}
 		refused(t, source, target, table.Name+" has rows")
+		if _, err := target.DB().Exec(`DELETE FROM ` + table.Name); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

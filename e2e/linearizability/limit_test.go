@@ -11,6 +11,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/intercept"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/limits"
 )
 
@@ -20,7 +21,7 @@ func TestKeysAreNeverTooMany(t *testing.T) {
 	const most = 5
 	eachStore(t, func(t *testing.T, open func(*testing.T) []svc.Store) {
 		services := serveLimited(t, most, open(t)...)
-		for round := range 5 {
+		for round := range longtest.Times(2, 5) {
 			holder := svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint("holder-", round)}
 			codes := together(services, func(service *svc.Service, _ int) error {
 				var err error
@@ -77,7 +78,7 @@ func TestPersonalLimitsOfTwoProcesses(t *testing.T) {
 func TestNoKeySurvivesAllOfThem(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func(*testing.T) []svc.Store) {
 		services := serveLimited(t, 1000, open(t)...)
-		for round := range 5 {
+		for round := range longtest.Times(2, 5) {
 			holder := svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint("holder-", round)}
 			first, err := services[0].Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{})
 			if err != nil {

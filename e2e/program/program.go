@@ -124,6 +124,7 @@ func Catalogue(t testing.TB) string {
 		defer mu.Unlock()
 		if r.Method == http.MethodPut {
 			files[r.URL.Path], _ = io.ReadAll(r.Body)
+			w.WriteHeader(http.StatusNoContent)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
