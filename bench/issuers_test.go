@@ -102,6 +102,96 @@ func (c issuing) run(b *testing.B) {
 		}})
 }
 
+// BenchmarkProcesses compares the same number of keys, issued by one administrator's key through two
+// and four Services at once, with one Service. Each has a store and 16 issuers of its own, as processes
+// that share a database have. They share this process: its processors are the limit where there are few.
+func BenchmarkProcesses(b *testing.B) {
+	const most = 4
+	for _, distance := range []time.Duration{0, farAway} {
+		c := issuing{engine: postgresEngine, distance: distance, audit: true, by: byOne}
+		b.Run(c.String(), func(b *testing.B) {
+			w, ctx := newWorld(b, c.engine, size{keys: issuers * 64, perUser: 1}), b.Context()
+			var services []*svc.Service
+			var callers []svc.Principal
+			for range most {
+				services = append(services, c.service(b, w))
+				callers = append(callers, c.callers(b, w, services[len(services)-1])[0])
+			}
+			issue := func(service int) error {
+				holder := svc.Identity{Kind: svc.KindUser, ID: rand.Text()}
+				_, err := services[service].Keys.Issue(ctx, callers[service], holder, svc.NewAPIKey{})
+				return err
+			}
+			if err := services[0].Access.Apply(ctx, svc.Host, svc.Bundle{}); err != nil {
+				b.Fatal(err)
+			}
+			var sides []measure.Side
+			for _, n := range []int{1, 2, most} {
+				sides = append(sides, measure.Side{Name: fmt.Sprint(n), Call: func() error {
+					return together(n*issuers, func(i int) error {
+						for range most * keysAnBout / n {
+							if err := issue(i % n); err != nil {
+								return err
+							}
+						}
+						return nil
+					})
+				}})
+			}
+			costs := alternate(b, sides, measure.Alike)
+			b.ReportMetric(costs[1]/costs[0], "x-2-by-1")
+			b.ReportMetric(costs[2]/costs[0], "x-4-by-1")
+		})
+	}
+}
+
+// BenchmarkManyIssuers compares the slowest hundredth of the calls of 64 callers at once with the
+// median of one caller.
+func BenchmarkManyIssuers(b *testing.B) {
+	const many = 64
+	for _, c := range []issuing{
+		{engine: sqliteEngine, audit: true, by: byMany}, {engine: postgresEngine, audit: true, by: byMany},
+		{engine: postgresEngine, distance: farAway, audit: true, by: byMany},
+	} {
+		b.Run(c.String(), func(b *testing.B) {
+			w, ctx := newWorld(b, c.engine, size{keys: many, perUser: 1}), b.Context()
+			service := c.service(b, w)
+			callers := c.callers(b, w, service)
+			var alone, crowded []time.Duration
+			for b.Loop() {
+				for range 4 {
+					for _, at := range []struct {
+						callers int
+						took    *[]time.Duration
+					}{{1, &alone}, {many, &crowded}} {
+						took := make([]time.Duration, at.callers)
+						err := together(at.callers, func(i int) error {
+							began := time.Now()
+							key, err := service.Keys.Issue(ctx, callers[i], svc.Me, svc.NewAPIKey{})
+							took[i] = time.Since(began)
+							if err == nil {
+								err = service.Keys.Revoke(ctx, callers[i], svc.Me, key.ID)
+							}
+							return err
+						})
+						if err != nil {
+							b.Fatal(err)
+						}
+						*at.took = append(*at.took, took...)
+					}
+				}
+			}
+			slices.Sort(alone)
+			slices.Sort(crowded)
+			median, late := alone[len(alone)/2], crowded[len(crowded)*99/100]
+			b.ReportMetric(float64(median.Microseconds()), "µs-p50-of-one")
+			b.ReportMetric(float64(late.Microseconds()), "µs-p99-of-64")
+			b.ReportMetric(float64(late)/float64(median), "x-p99-by-p50")
+			b.ReportMetric(0, "ns/op") // of a round: means nothing
+		})
+	}
+}
+
 // service returns a Service of the case over the database of a world, with a store of its own.
 func (c issuing) service(b *testing.B, w *world) *svc.Service {
 	store := get(c.open(c.reach(b, w.place)))

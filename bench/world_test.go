@@ -290,6 +290,61 @@ func storedTemplate(i int) svc.Template {
 	return t
 }
 
+const (
+	crowdPolicies = 500
+	few           = 100 // members of the group "few"
+)
+
+// addCrowd adds users with rights. Each is in two groups, and a group has four of 500 policies of
+// ten statements. One in 60 users may recall from the bank crowdBank, and so may the group "few".
+// root administers and reads no bank; boss has everything.
+func (w *world) addCrowd(ctx context.Context, users int) error {
+	groups := max(users/400, 10)
+	b := svc.Bundle{Policies: []svc.Policy{
+		{ID: "few", Document: crowdDocument(1, 0)},
+		{ID: "everything", Document: json.RawMessage(`{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:*","iam:*","template:*"],"banks":["*"]}]}`)},
+	}}
+	for i := range crowdPolicies {
+		b.Policies = append(b.Policies, svc.Policy{ID: fmt.Sprint("policy-", i), Document: crowdDocument(i, 0)})
+	}
+	for i := range groups {
+		b.Groups = append(b.Groups, svc.Group{ID: fmt.Sprint("crowd-", i)})
+		for n := range 4 {
+			b.Attachments = append(b.Attachments, attached(fmt.Sprint("policy-", (i*4+n)%crowdPolicies), fmt.Sprint("crowd-", i), 0))
+		}
+	}
+	fews := svc.Group{ID: "few"}
+	for i := range users {
+		b.Users = append(b.Users, svc.User{ID: userID(i)})
+		one, other := &b.Groups[i%groups], &b.Groups[(i+1+i/groups%(groups-1))%groups]
+		one.Members, other.Members = append(one.Members, userID(i)), append(other.Members, userID(i))
+		if i < few {
+			fews.Members = append(fews.Members, userID(i))
+		}
+	}
+	b.Groups, b.Attachments = append(b.Groups, fews), append(b.Attachments, attached("few", "few", 0))
+	for id, policy := range map[string]string{"root": svc.PolicyIAMAdmin, "boss": "everything"} {
+		b.Users = append(b.Users, svc.User{ID: id})
+		b.Attachments = append(b.Attachments, svc.Attachment{PolicyID: policy, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: id}})
+	}
+	return errors.Join(w.service.Access.Apply(ctx, svc.Host, b), w.settled(ctx))
+}
+
+const crowdBank = "bank-1::3::notes"
+
+func crowdDocument(i, version int) json.RawMessage {
+	var statements []string
+	for n := range 10 {
+		statements = append(statements, fmt.Sprintf(
+			`{"effect":"allow","actions":["bank:recall","bank:retain"],"banks":["bank-%d::%d::*"],"recall_max_tokens":%d}`, i, n, 1+version))
+	}
+	return json.RawMessage(`{"version":"2026-03-24","statements":[` + strings.Join(statements, ",") + `]}`)
+}
+
+func attached(policy, group string, priority int64) svc.Attachment {
+	return svc.Attachment{PolicyID: policy, Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: group}, Priority: priority}
+}
+
 // config is the configuration of every measured Service. Templates are not cached.
 func config(store svc.Store) svc.Config {
 	return svc.Config{

@@ -1,0 +1,236 @@
+package bench_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/bench/internal/measure"
+	"github.com/extsvc/svc/httpapi"
+)
+
+// BenchmarkAccessWrite compares a write by a caller whose rights are judged with the same write by
+// the host, who is not judged, among 10,000 users and 500 policies.
+func BenchmarkAccessWrite(b *testing.B) {
+	eachEngine(b, func(b *testing.B, e engine) {
+		w, ctx := newWorld(b, e, empty), b.Context()
+		if err := w.addCrowd(ctx, 10_000); err != nil {
+			b.Fatal(err)
+		}
+		attachment := func(kind, id string) func(by svc.Principal) error {
+			a := svc.Attachment{PolicyID: "policy-7", Principal: svc.GrantedTo{Type: kind, ID: id}}
+			return func(by svc.Principal) error {
+				return errors.Join(w.service.Policies.Attach(ctx, by, a),
+					w.service.Policies.Detach(ctx, by, svc.AttachmentKey{PolicyID: a.PolicyID, Principal: a.Principal}))
+			}
+		}
+		version := 0
+		for name, write := range map[string]func(by svc.Principal) error{
+			"attach-to-user":  attachment(svc.GrantedToUser, userID(5000)),
+			"attach-to-group": attachment(svc.GrantedToGroup, "crowd-15"),
+			"member": func(by svc.Principal) error {
+				return errors.Join(w.service.Groups.AddMembers(ctx, by, "few", userID(5000)),
+					w.service.Groups.RemoveMembers(ctx, by, "few", userID(5000)))
+			},
+			"document": func(by svc.Principal) error {
+				version++
+				_, err := w.service.Policies.Patch(ctx, by, "policy-3", svc.PolicyPatch{Document: json.RawMessage(fmt.Sprintf(
+					`{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:recall"],"banks":["bank-%d"]}]}`, version))})
+				return err
+			},
+		} {
+			for _, id := range []string{"root", "boss"} {
+				by := svc.Principal{Kind: svc.KindUser, ID: id}
+				b.Run(name+"/"+id, func(b *testing.B) {
+					compare(b, measure.Side{Name: "host", Call: func() error { return write(svc.Host) }},
+						measure.Side{Name: "service", Call: func() error { return write(by) }})
+				})
+			}
+		}
+	})
+}
+
+// BenchmarkAttachment compares an attachment over HTTP, by a key whose rights are judged, with one
+// audited mutation of the host that is not judged: a patch of a template.
+func BenchmarkAttachment(b *testing.B) {
+	eachEngine(b, func(b *testing.B, e engine) {
+		w, ctx := newWorld(b, e, size{templates: 1}), b.Context()
+		if err := w.addCrowd(ctx, 10_000); err != nil {
+			b.Fatal(err)
+		}
+		with := config(w.store)
+		with.Events.Keep = true
+		service := get(svc.New(with))
+		defer service.Close()
+		key := get(service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "boss"}, svc.NewAPIKey{}))
+		server := httptest.NewServer(hostOf(service))
+		defer server.Close()
+		calls := 0
+		attach := func() error { // the call changes the priority
+			calls++
+			body := fmt.Sprintf(`{"policy_id":"policy-7","principal_type":"user","principal_id":%q,"priority":%d}`, userID(5000), calls)
+			r := get(http.NewRequestWithContext(ctx, "PUT", server.URL+httpapi.DefaultPrefix+"/policy-attachments", strings.NewReader(body)))
+			r.Header.Set("Authorization", "Bearer "+string(key.Key))
+			r.Header.Set("Content-Type", "application/json")
+			answer, err := server.Client().Do(r)
+			if err != nil {
+				return err
+			}
+			_, err = io.Copy(io.Discard, answer.Body)
+			if err = errors.Join(err, answer.Body.Close()); err == nil && answer.StatusCode >= 300 {
+				err = errors.New(answer.Status)
+			}
+			return err
+		}
+		compare(b, measure.Side{Name: "mutation", Call: func() error {
+			calls++
+			name := fmt.Sprint("T", calls)
+			_, err := service.Templates.Patch(ctx, svc.Host, templateID(0), svc.TemplatePatch{Name: &name})
+			return err
+		}}, measure.Side{Name: "service", Call: attach})
+	})
+}
+
+// BenchmarkRoster measures who-can by the statement that a host would write for it, which knows the
+// policies that match: after one change of access, and for the first time.
+func BenchmarkRoster(b *testing.B) {
+	eachEngine(b, func(b *testing.B, e engine) {
+		for _, users := range []int{10_000, 100_000, 1_000_000} {
+			b.Run(fmt.Sprint(users), func(b *testing.B) {
+				skipLarge(b, users > 10_000)
+				c := crowd{newWorld(b, e, empty), users}
+				if err := c.addCrowd(b.Context(), users); err != nil {
+					b.Fatal(err)
+				}
+				b.Run("first", c.first)
+				for name, change := range crowdChanges() {
+					b.Run(name, func(b *testing.B) { c.after(b, change) })
+				}
+			})
+		}
+	})
+}
+
+type crowd struct {
+	*world
+	users int
+}
+
+// crowdChanges are bundles that each change one row, from one call to the next.
+func crowdChanges() map[string]func(i int) svc.Bundle {
+	return map[string]func(i int) svc.Bundle{
+		"user": func(i int) svc.Bundle {
+			return svc.Bundle{Users: []svc.User{{ID: userID(2), Inactive: i%2 == 0}}}
+		},
+		"member": func(i int) svc.Bundle {
+			return svc.Bundle{Groups: []svc.Group{{ID: "few", Members: []string{userID(2 + i%5000)}}}}
+		},
+		"attachment": func(i int) svc.Bundle {
+			return svc.Bundle{Attachments: []svc.Attachment{attached("policy-1", "crowd-7", int64(i))}}
+		},
+		"policy": func(i int) svc.Bundle {
+			return svc.Bundle{Policies: []svc.Policy{{ID: "policy-1", Document: crowdDocument(1, i)}}}
+		},
+	}
+}
+
+func whoCan(ctx context.Context, service *svc.Service) (users int, err error) {
+	r, err := service.Policies.WhoCan(ctx, svc.Host, "bank:recall", crowdBank)
+	return len(r.Users), err
+}
+
+// byStatement answers as whoCan does, by one statement.
+func (c crowd) byStatement(ctx context.Context) (users int, err error) {
+	return c.scan(ctx, `SELECT DISTINCT u.id, u.id FROM svc_attachments a
+		JOIN svc_group_members m ON m.group_id = a.principal_id JOIN svc_users u ON u.id = m.user_id
+		WHERE a.policy_id IN ('policy-1', 'few') AND a.principal_type = 'group' AND u.inactive = 0 ORDER BY u.id`)
+}
+
+// scan returns the number of rows of a query for two columns.
+func (c crowd) scan(ctx context.Context, query string) (n int, err error) {
+	rows, err := c.read.QueryContext(ctx, query)
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	for ; rows.Next(); n++ {
+		var one, other string
+		if err := rows.Scan(&one, &other); err != nil {
+			return 0, err
+		}
+	}
+	return n, rows.Err()
+}
+
+// after measures the first question after a change. The change itself is not measured.
+func (c crowd) after(b *testing.B, change func(i int) svc.Bundle) {
+	ctx := b.Context()
+	get(whoCan(ctx, c.service))
+	var questions, statements []float64
+	for b.Loop() {
+		c.next++ // also from one run to the next, so that every call changes something
+		if err := c.service.Access.Apply(ctx, svc.Host, change(c.next)); err != nil {
+			b.Fatal(err)
+		}
+		began := time.Now()
+		got, err := whoCan(ctx, c.service)
+		answered := time.Now()
+		want, failed := c.byStatement(ctx)
+		if err != nil || failed != nil || got != want+1 { // and boss
+			b.Fatalf("%d users, %d by the statement: %v, %v", got, want, err, failed)
+		}
+		questions = append(questions, answered.Sub(began).Seconds())
+		statements = append(statements, time.Since(answered).Seconds())
+	}
+	service, floor := slices.Min(questions), slices.Min(statements)
+	b.ReportMetric(service*1e6, "µs-service")
+	b.ReportMetric(service/floor, "x-statement")
+}
+
+// first measures the processor time of the first question of a process, by reading users and
+// memberships into nothing.
+func (c crowd) first(b *testing.B) {
+	ctx := b.Context()
+	var firsts, scans, peaks, kept []float64
+	for b.Loop() {
+		service := get(svc.New(config(c.store)))
+		before, _ := measure.Heap()
+		firsts = append(firsts, processor(b, func() (err error) {
+			peaks = append(peaks, float64(measure.Peak(func() { _, err = whoCan(ctx, service) }))/(1<<20))
+			return err
+		}))
+		after, _ := measure.Heap()
+		kept = append(kept, (float64(after)-float64(before))/float64(c.users))
+		if err := service.Close(); err != nil {
+			b.Fatal(err)
+		}
+		scans = append(scans, processor(b, func() error {
+			_, err := c.scan(ctx, `SELECT id, inactive FROM svc_users ORDER BY id`)
+			_, failed := c.scan(ctx, `SELECT group_id, user_id FROM svc_group_members ORDER BY group_id, user_id`)
+			return errors.Join(err, failed)
+		}))
+	}
+	first, scan := slices.Min(firsts), slices.Min(scans)
+	b.ReportMetric(first*1e3, "ms-processor")
+	b.ReportMetric(first/scan, "x-scan")
+	b.ReportMetric(slices.Min(peaks), "MiB-peak")
+	b.ReportMetric(slices.Min(kept), "B/user")
+}
+
+// processor returns the seconds of processor time of this process that a call takes.
+func processor(b *testing.B, call func() error) float64 {
+	before := get(measure.Processor())
+	if err := call(); err != nil {
+		b.Fatal(err)
+	}
+	return (get(measure.Processor()) - before).Seconds()
+}
