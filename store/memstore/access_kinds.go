@@ -87,7 +87,7 @@ type anyKind interface {
 	page(page *svc.AccessPage)
 	write(s *Store)
 	remove(s *Store)
-	// move moves rows until there is no room for more rows, channels and members.
+	// move moves rows, channels and members while there is room. Then none is left for other kinds.
 	move(room *int)
 }
 
@@ -151,7 +151,9 @@ func (k *kind[K, R]) move(room *int) {
 			*room -= k.extent(rows[n])
 		}
 	}
-	*k.from, *k.to = rows[n:], rows[:n:n]
+	if *k.from, *k.to = rows[n:], rows[:n:n]; n > 0 {
+		*room = 0
+	}
 }
 
 // byPrincipal is the order of attachments.
