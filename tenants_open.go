@@ -349,11 +349,22 @@ func (t *Tenants) end(s *tenantService) {
 			t.release(s)
 			return
 		}
-		if err := errors.Join(s.service.Close(), s.close()); err != nil {
+		if err := s.closeBoth(); err != nil {
 			t.log.Error("svc: cannot close a tenant", "tenant", s.name, "error", err)
 		}
 		t.forget(s)
 	}()
+}
+
+// closeBoth closes the Service and its store. A panic of the store is an error: nobody above would
+// recover it.
+func (s *tenantService) closeBoth() (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("panic: %v", cause)
+		}
+	}()
+	return errors.Join(s.service.Close(), s.close())
 }
 
 // shut lets nobody use a tenant that nobody but the caller uses, and takes it out of the list of

@@ -98,6 +98,25 @@ func testIdleTenantsClose(t *testing.T) {
 	}
 }
 
+// A store that panics when it is closed ends its tenant, which can be opened again, and not the process.
+func TestTenantWhoseStorePanicsAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &countedTenants{TenantStore: memstore.NewTenants()}
+		in := newTenants(t, svc.TenantsConfig{Store: panicsAtTheEnd{store}, IdleTime: time.Second})
+		makeTenants(t, in, "a")
+		secret := issueIn(t, in, "a")
+		waitFor(t, func() bool { return store.open.Load() == 0 })
+		must(bearerIn(t.Context(), in, "a", secret))
+	})
+}
+
+type panicsAtTheEnd struct{ svc.TenantStore }
+
+func (p panicsAtTheEnd) OpenTenant(ctx context.Context, tenant svc.Tenant) (svc.Store, func() error, error) {
+	store, end, err := p.TenantStore.OpenTenant(ctx, tenant)
+	return store, func() error { _ = end(); panic("at the end") }, err
+}
+
 func waitFor(t *testing.T, what func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !what(); time.Sleep(time.Millisecond) {

@@ -141,7 +141,7 @@ func (s *stage) play(what setting) *scene {
 	s.t.Helper()
 	c := &scene{setting: what, store: newBroken(memstore.New()), shelf: &shelf{}}
 	keys := svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}}
-	cached := 0
+	cached := -1
 	if what == crowded {
 		keys.MaxPerHolder, cached = 1, 1<<20
 	}

@@ -45,6 +45,8 @@ func (p *player) do(word, rest string) {
 	case "file":
 		name, text, _ := strings.Cut(rest, " ")
 		is.New(p).NoErr(os.WriteFile(name, []byte(text), 0o600))
+	case "save": // what the last command printed
+		is.New(p).NoErr(os.WriteFile(rest, []byte(p.out), 0o600))
 	case "files":
 		wantFiles(p.T, ".", strings.Fields(rest)...)
 	case ">":
