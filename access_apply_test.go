@@ -74,7 +74,7 @@ func TestApplyLeavesWhatIsAbsent(t *testing.T) {
 		"policies":[{"id":"p","document":` + doc + `}],"attachments":[{"policy_id":"p","principal_type":"group","principal_id":"team"}],
 		"bank_policies":[{"bank_id":"notes","document":` + bankDoc + `}]}`
 	const whole = `{"users":[{"id":"alice","display_name":"A","email":"a@b","is_active":false,"channels":[{"provider":"slack","sender_id":"1"}]},` +
-		`{"id":"bob","display_name":"bob","email":null,"is_active":true,"channels":[]}],"groups":[{"id":"team","display_name":"T","members":["bob"]}],` +
+		`{"id":"bob","display_name":"B","email":null,"is_active":true,"channels":[]}],"groups":[{"id":"team","display_name":"T","members":["bob"]}],` +
 		`"service_accounts":[{"id":"ci","display_name":"CI","owner_user_id":"bob","scoping_policy_id":"p","is_active":false}],` +
 		`"policies":[{"id":"p","display_name":"P","document":` + doc + `}],` +
 		`"attachments":[{"policy_id":"p","principal_type":"group","principal_id":"team","priority":7}],` +

@@ -168,7 +168,8 @@ func TestPooler(t *testing.T) {
 	is.True(strings.Contains(err.Error(), `want off`))
 }
 
-// holdGeneration locks the row that every mutation needs, until letGo.
+// holdGeneration locks the row that every mutation needs, until letGo. That waits for the server to hear that callers have given up: else it
+// would do what they asked for.
 func holdGeneration(t *testing.T, url string) (letGo func()) {
 	t.Helper()
 	tx, err := pgtest.Open(t, url).Begin()
@@ -177,9 +178,11 @@ func holdGeneration(t *testing.T, url string) (letGo func()) {
 		t.Fatal(err)
 	}
 	return func() {
-		if err := tx.Rollback(); err != nil {
-			t.Error(err)
+		for waiting := true; waiting; {
+			is.New(t).NoErr(tx.QueryRow(`SELECT count(*) > 0 FROM pg_stat_activity
+				WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))`).Scan(&waiting))
 		}
+		is.New(t).NoErr(tx.Rollback())
 	}
 }
 
