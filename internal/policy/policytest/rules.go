@@ -131,7 +131,6 @@ func least(candidates []candidate) candidate {
 	return slices.MinFunc(candidates, compareCandidates)
 }
 
-func lower(owner, scoping any) any  { return slices.MinFunc([]any{owner, scoping}, compareValues) }
 func higher(owner, scoping any) any { return slices.MaxFunc([]any{owner, scoping}, compareValues) }
 func scopings(_, scoping any) any   { return scoping }
 
