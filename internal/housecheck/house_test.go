@@ -37,7 +37,7 @@ const (
 	mostFiles          = 37
 	mostArrows         = 288
 	mostNames          = 289
-	mostKnot           = 14
+	mostKnot           = 11
 	mostServiceMethods = 14
 	mostServicePrivate = 12
 	mostNounMethods    = 16
