@@ -405,6 +405,19 @@ func TestAnswersHaveABudget(t *testing.T) {
 			}
 		})
 	}
+	t.Run("of more than one question", func(t *testing.T) {
+		h := newHost(t)
+		b := held(nil)
+		for i := range 6 { // one answer has the groups of all
+			id := fmt.Sprint("more", i)
+			b.Policies = append(b.Policies, svc.Policy{ID: id, Document: document(granting(`"recall_tag_groups":[{"a":"` + id + long + `"}]`))})
+			b.Attachments = append(b.Attachments, attached(id, svc.GrantedToUser, "u"))
+		}
+		h.write(t, b)
+		question := svc.Question{Bank: "b", UserID: "u"}
+		is.New(t).NoErr(errorOf(h.Policies.Decide(t.Context(), svc.Host, question)))
+		wantCode(t, errorOf(h.Policies.Decide(t.Context(), svc.Host, question, question)), svc.CodeTooComplex, "")
+	})
 }
 
 // A trace has a budget of bytes, and so has a list of capabilities.

@@ -1,6 +1,7 @@
 package svc_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,6 +26,21 @@ func TestNobodyInheritsRights(t *testing.T) {
 	h.wantDenied(t, user("carol"), recall, notes, "no policy of the user allows")
 	h.wantDenied(t, user("team"), recall, notes, "no policy of the user allows")
 	h.wantDenied(t, account("carols"), recall, notes, "unknown")
+}
+
+// With a user its own sources and templates go, each with its event.
+func TestDeletedUserTakesItsOwnRows(t *testing.T) {
+	is, h := is.New(t), newHost(t)
+	h.apply(t, `{"users":[{"id":"bob"}]}`)
+	bob := svc.Principal{Kind: svc.KindUser, ID: "bob", Actions: []string{"template:*"}}
+	must(h.MySources.Register(t.Context(), bob, svc.NewSource{URL: acme}))
+	h.market.put(acme, "x", content("X", "1"))
+	must(h.MyTemplates.Install(t.Context(), bob, svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal}))
+	h.actions()
+	is.NoErr(h.Users.Delete(t.Context(), svc.Host, "bob"))
+	got := h.actions()
+	slices.Sort(got)
+	is.Equal(got, []string{"access.removed user/bob by ", "source.removed source/acme by ", "template.deleted template/x by "})
 }
 
 // tryApply is apply of what may be refused.

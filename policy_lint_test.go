@@ -224,10 +224,13 @@ func TestLookAlikes(t *testing.T) {
 	var found []string
 	for _, f := range svc.Lint(bundle, nil) {
 		if f.Code == svc.FindingAlike {
-			found = append(found, f.Pointer+" "+f.Principal.ID+f.Bank)
+			found = append(found, f.Pointer+" "+f.Principal.ID+f.Bank+": "+f.Message)
 		}
 	}
-	is.Equal(found, []string{"/bank_policies/1 cafe\u0301", "/users/2 \u0430lice", "/users/3 Bob"})
+	is.Equal(found, []string{
+		"/bank_policies/1 cafe\u0301: bank \"cafe\u0301\" looks like bank \"caf\u00e9\"",
+		"/users/2 \u0430lice: user \"\u0430lice\" looks like user \"alice\"", "/users/3 Bob: user \"Bob\" looks like user \"bob\"",
+	})
 }
 
 // A bundle refers to built-in policies without their rows, as an export does. Own rows that they make
