@@ -70,8 +70,16 @@ var removeAccessRules = []rule{
 		c.same("groups", c.allAccess().Groups, []svc.Group{
 			{ID: "g", Members: []string{"b"}}, {ID: "h", Members: []string{"c"}}, {ID: "i"},
 		})
-		user := c.access(svc.AccessQuery{Channel: channel}).User
-		c.same("the holder of the channel", user, (*svc.User)(nil))
+		holder := func() *svc.User { return c.access(svc.AccessQuery{Channel: channel}).User }
+		c.same("the holder of the channel", holder(), (*svc.User)(nil))
+		held := []svc.Channel{channel}
+		c.apply(svc.Bundle{Users: []svc.User{{ID: "a", Channels: held}}})
+		w := removal(svc.AccessNames{Users: []string{"a"}})
+		w.Users = []svc.User{{ID: "b", Channels: held}}
+		c.write(w)
+		if user := holder(); user == nil || user.ID != "b" {
+			c.fail("the channel of a removed user is not that of the user who gets it")
+		}
 	}},
 	{"a removed user goes with its personal sources and templates, also without a row, " +
 		"and nothing else goes", func(c *checker) {
