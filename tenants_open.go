@@ -219,11 +219,7 @@ func (t *Tenants) openService(
 ) (service *Service, err error) {
 	ctx, cancel := context.WithTimeout(ctx, tenantOpening)
 	defer cancel()
-	defer func() {
-		if cause := recover(); cause != nil { // of a function of the host
-			err = fault("open a tenant", fmt.Errorf("panic: %v", cause))
-		}
-	}()
+	defer recovered("open a tenant", &err)
 	tenant, err := t.Get(ctx, s.name)
 	switch {
 	case err != nil:
@@ -356,14 +352,16 @@ func (t *Tenants) end(s *tenantService) {
 	}()
 }
 
-// closeBoth closes the Service and its store. A panic of the store is an error: nobody above would
-// recover it.
+// recovered makes a panic of a function of the host an error. Defer it where nobody above recovers.
+func recovered(doing string, err *error) {
+	if cause := recover(); cause != nil {
+		*err = fault(doing, fmt.Errorf("panic: %v", cause))
+	}
+}
+
+// closeBoth closes the Service and its store.
 func (s *tenantService) closeBoth() (err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			err = fmt.Errorf("panic: %v", cause)
-		}
-	}()
+	defer recovered("close a tenant", &err)
 	return errors.Join(s.service.Close(), s.close())
 }
 

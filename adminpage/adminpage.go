@@ -131,7 +131,7 @@ func newHandler(options Options) *Handler {
 	for _, r := range routes {
 		h.patterns = append(h.patterns, routing.NewPattern(r.path))
 	}
-	h.options.Logger = defaultlog.Masked(options.Logger, func(s string) string { return h.mask(s) })
+	h.options.Logger = defaultlog.Masked(options.Logger, h.mask)
 	return h
 }
 

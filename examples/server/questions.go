@@ -66,10 +66,6 @@ var whoCanCommand = subcommand{
 			if err != nil {
 				return err
 			}
-			allowed := func(w who) bool { return w.Allowed }
-			if !*asJSON && !slices.ContainsFunc(reached(reach), allowed) {
-				return c.done("nobody%s", unnamed(reach))
-			}
 			return c.printReach(reach, *asJSON)
 		}
 	},
@@ -191,9 +187,13 @@ func (c *call) printReach(r svc.WhoCanAnswer, asJSON bool) error {
 			"public": map[string]any{"default": r.Public.Default, "overrides": overrides(r.Public)},
 		})
 	}
+	all := reached(r)
+	if !slices.ContainsFunc(all, func(w who) bool { return w.Allowed }) {
+		return printLine(c.stdout, "nobody%s", unnamed(r))
+	}
 	table := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "KIND\tID\tALLOWED")
-	for _, w := range reached(r) {
+	for _, w := range all {
 		fmt.Fprintf(table, "%s\t%s\t%t\n", w.Kind, plain(w.ID), w.Allowed)
 	}
 	return table.Flush()
