@@ -41,7 +41,11 @@ func (s session) lockAll(ctx context.Context, locks svc.Locks, dialect Dialect) 
 			err = s.later(ctx, nil, query, args...)
 		}
 	}
-	if locks.AddUsers || locks.ChangeAccess {
+	changes := locks.AddUsers || locks.ChangeAccess
+	if s.host != nil && (changes || locks.RelyOnAccess) {
+		err = s.seesCommits(ctx)
+	}
+	if changes && err == nil {
 		err = s.lockAccess(ctx, dialect.Silence, !locks.ChangeAccess)
 	}
 	take(locks.RelyOnAccess, relyOnAccess)
@@ -49,6 +53,16 @@ func (s session) lockAll(ctx context.Context, locks svc.Locks, dialect Dialect) 
 		ON CONFLICT (kind, id) DO UPDATE SET id = excluded.id`, locks.Holder.Kind, locks.Holder.ID)
 	take(locks.RelyOnKey != "", `SELECT id FROM svc_api_keys WHERE id = $1 AND revoked_at IS NULL
 		FOR SHARE`, locks.RelyOnKey)
+	return err
+}
+
+// seesCommits refuses a transaction of the host whose statements see an old state. A lock on a table
+// does not tell it that the state has changed, and it would decide by rights that are gone.
+func (s session) seesCommits(ctx context.Context) error {
+	level, err := one(ctx, s, scanText, `SELECT current_setting('transaction_isolation')`)
+	if err == nil && level != "read committed" && level != "read uncommitted" {
+		err = fmt.Errorf("the transaction of the host is %s: begin it as READ COMMITTED", level)
+	}
 	return err
 }
 

@@ -27,10 +27,11 @@ import (
 //
 // SQLite: begin tx as one that writes (BEGIN IMMEDIATE). All other writers wait for its end.
 //
-// PostgreSQL: use READ COMMITTED. Others wait for the end of tx that write the same rows, issue for
-// the same holder, or change the caller's key; after a change of access in tx, those who rely on
-// access or change it. All others do not wait. Lock in the order of [svc.Locks]; two transactions
-// that do not may deadlock, and one of them is svc.ErrChanged.
+// PostgreSQL: use READ COMMITTED. In another isolation, calls fail that change access or rely on it,
+// because tx may see rights that are gone. Others wait for the end of tx that write the same rows,
+// issue for the same holder, or change the caller's key; after a change of access in tx, those who
+// rely on access or change it. All others do not wait. Lock in the order of [svc.Locks]; two
+// transactions that do not may deadlock, and one of them is svc.ErrChanged.
 func Tx(tx *sql.Tx, dialect Dialect) svc.FullStore { return TxOf(sqlTx{tx}, dialect) }
 
 // TxOf is [Tx] for a transaction of a driver that the host uses without database/sql. For pgx,
