@@ -162,9 +162,11 @@ func TestHostsTransactionDelaysNoOther(t *testing.T) {
 				by := h.administrator()
 				is.NoErr(sqltest.CreateTemplate(t.Context(), h.Service, "written"))
 				is.NoErr(sqltest.CreateTemplate(t.Context(), h.Service, "other"))
+				old := svc.StoredAnswer{Key: []byte("old"), Request: []byte("old"), Data: []byte("old"), ExpiresAt: time.UnixMicro(1)}
+				is.NoErr(h.Store.KeepAnswer(t.Context(), old, time.UnixMicro(0))) // the next ones delete it
 				tx := h.Begin()
 				inside := h.Service.WithTx(tx)
-				key, err := inside.Keys.Issue(t.Context(), by, holder, svc.NewAPIKey{})
+				key, err := inside.Keys.Issue(t.Context(), by, holder, svc.NewAPIKey{IdempotencyKey: "inside"})
 				is.NoErr(err)
 				is.NoErr(writes(t.Context(), inside, by))
 				h.writesOthers(by, "one")
@@ -215,7 +217,7 @@ func (h host) writesOthers(by svc.Principal, id string) {
 	issued, err := h.Service.Keys.Issue(ctx, by, svc.Identity{Kind: svc.KindUser, ID: "bob"}, svc.NewAPIKey{})
 	is.NoErr(err)
 	is.True(h.Accepted(issued))
-	_, err = h.Service.Keys.Issue(ctx, by, svc.Me, svc.NewAPIKey{})
+	_, err = h.Service.Keys.Issue(ctx, by, svc.Me, svc.NewAPIKey{IdempotencyKey: id})
 	is.NoErr(err)
 	is.NoErr(h.Service.Keys.Revoke(ctx, by, issued.Holder, issued.ID))
 	is.True(!h.Accepted(issued))

@@ -23,9 +23,12 @@ func (s *Store) Answer(ctx context.Context, key []byte, now time.Time) (svc.Stor
 // KeepAnswer implements [svc.AnswerStore].
 func (s *Store) KeepAnswer(ctx context.Context, answer svc.StoredAnswer, now time.Time) error {
 	return s.transact(ctx, "keep answer", func(ctx context.Context, tx session) error {
-		err := tx.later(ctx, nil, `DELETE FROM svc_answers WHERE key IN
-			(SELECT key FROM svc_answers WHERE expires_at <= $1
-			ORDER BY expires_at LIMIT ($2 + 0))`,
+		expired := `SELECT key FROM svc_answers WHERE expires_at <= $1
+			ORDER BY expires_at LIMIT ($2 + 0)`
+		if !s.dialect.OneWriter { // another transaction may be deleting them, and take long
+			expired += ` FOR UPDATE SKIP LOCKED`
+		}
+		err := tx.later(ctx, nil, `DELETE FROM svc_answers WHERE key IN (`+expired+`)`,
 			now.UnixMicro(), expiredAtOnce)
 		if err != nil {
 			return err
