@@ -73,7 +73,11 @@ func (s *Users) Read(ctx context.Context, by Principal, id string) (User, error)
 // id, or a channel of another user).
 func (s *Users) Create(ctx context.Context, by Principal, user User) (User, error) {
 	user.Channels = append([]Channel{}, user.Channels...)
-	return createRow(ctx, s.accessWriter, &userRows, by, user, func(
+	kind := userRows
+	if user.Inactive { // it may have had rights without a row
+		kind.add = Locks{}
+	}
+	return createRow(ctx, s.accessWriter, &kind, by, user, func(
 		current Bundle,
 	) (refused, err error) {
 		if i := heldChannel(current, user.Channels); i >= 0 {

@@ -80,7 +80,7 @@ type Locks struct {
 	// ChangeAccess makes others wait that change access or rely on it. ChangeAccess of the store
 	// takes the same lock, or that of AddUsers.
 	ChangeAccess bool
-	// AddUsers makes others wait that change access. Nobody relies yet on a user that is new.
+	// AddUsers makes others wait that change access. Nobody relies yet on an active user that is new.
 	AddUsers bool
 	// RelyOnAccess makes changes of access wait. Any number of transactions may rely on access.
 	RelyOnAccess bool

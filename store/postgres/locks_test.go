@@ -3,6 +3,8 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
 )
@@ -227,4 +230,52 @@ func (h host) writesOthers(by svc.Principal, id string) {
 	allowed, err := h.Service.May(ctx, by, action.UsersRead, "*")
 	is.NoErr(err)
 	is.True(allowed)
+}
+
+// A user without a row relies on having none. A row that makes it inactive comes before or after.
+func TestNewRowOfAnInactiveUserComesBetween(t *testing.T) {
+	t.Parallel()
+	for _, inactive := range []bool{false, true} {
+		t.Run(fmt.Sprint(inactive), func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			store := open(t, migrated(t), postgres.Options{})
+			planted := intercept.NewPlanted(store)
+			service := func(store svc.Store) *svc.Service {
+				s, err := svc.New(svc.Config{Store: store, Logger: slog.New(slog.DiscardHandler)})
+				is.NoErr(err)
+				t.Cleanup(func() { is.NoErr(s.Close()) })
+				return s
+			}
+			reached, goOn := make(chan struct{}), make(chan struct{})
+			planted.Plant(func(method string) error {
+				if method == "CreateAPIKey" {
+					close(reached)
+					<-goOn
+				}
+				return nil
+			})
+			issued, created := make(chan error, 1), make(chan error, 1)
+			go func() {
+				by := svc.Principal{Kind: svc.KindUser, ID: "bob"}
+				_, err := service(planted).Keys.Issue(context.Background(), by, svc.Me, svc.NewAPIKey{})
+				issued <- err
+			}()
+			<-reached
+			go func() {
+				_, err := service(store).Users.Create(context.Background(), svc.Host, svc.User{ID: "bob", Inactive: inactive})
+				created <- err
+			}()
+			if inactive {
+				awaitLock(t, store.DB())
+			} else {
+				is.NoErr(<-created)
+			}
+			close(goOn)
+			is.NoErr(<-issued)
+			if inactive {
+				is.NoErr(<-created)
+			}
+		})
+	}
 }
