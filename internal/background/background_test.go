@@ -89,26 +89,40 @@ func TestAtOncePanicsInTheCallersGoroutine(t *testing.T) {
 	})
 }
 
-// A caller gets the outcome of a call that began after its own, and concurrent callers share it.
+// A caller gets the outcome of a call that began after its own, and concurrent callers share it. A
+// panic is an error for those who share it.
 func TestShared(t *testing.T) {
 	is := is.New(t)
 	var shared background.SingleFlight[int64]
-	var calls atomic.Int64
+	var calls, panics atomic.Int64
 	var all sync.WaitGroup
+	do := func() {
+		defer func() {
+			if recover() != nil {
+				panics.Add(1)
+			}
+		}()
+		before := calls.Load()
+		n, err := shared.Do(func() (int64, error) {
+			n := calls.Add(1)
+			time.Sleep(time.Microsecond)
+			if n%4 == 0 {
+				panic("each fourth")
+			}
+			return n, nil
+		})
+		if err == nil && n <= before {
+			t.Errorf("call %d after %d", n, before)
+		}
+	}
 	for range 4 {
 		all.Go(func() {
 			for range 1000 {
-				before := calls.Load()
-				n, err := shared.Do(func() (int64, error) {
-					time.Sleep(time.Microsecond)
-					return calls.Add(1), nil
-				})
-				if err != nil || n <= before {
-					t.Errorf("call %d after %d: %v", n, before, err)
-				}
+				do()
 			}
 		})
 	}
 	all.Wait()
-	is.True(calls.Load() < 4000) // some were shared
+	is.True(calls.Load() < 4000)            // some were shared
+	is.Equal(panics.Load(), calls.Load()/4) // each in the goroutine of its call
 }

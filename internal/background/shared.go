@@ -1,6 +1,7 @@
 package background
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 )
@@ -14,6 +15,8 @@ type SingleFlight[T any] struct {
 	err   error
 }
 
+var errPanicked = errors.New("the call has panicked")
+
 // Do returns what a call of fn returns that began after the call of Do. Calls of fn come one after
 // the other, and concurrent callers share one. So fn must not depend on its caller.
 func (s *SingleFlight[T]) Do(fn func() (T, error)) (T, error) {
@@ -22,6 +25,7 @@ func (s *SingleFlight[T]) Do(fn func() (T, error)) (T, error) {
 	defer s.mu.Unlock()
 	if s.begun.Load() == begun {
 		s.begun.Add(1)
+		s.err = errPanicked // for the others, unless fn returns
 		s.value, s.err = fn()
 	}
 	return s.value, s.err
