@@ -128,9 +128,8 @@ type change struct {
 
 // commit carries out a change: the write, its answer and the records of its events, or nothing.
 // After the commit it drops the cached rows that changed, and calls OnEvent. In a transaction of
-// the host, it puts the events into the outbox instead. errAnswered: the request has an answer.
-//
-// An impossible name of [Principal.As] is refused before everything else.
+// the host, it puts the events into the outbox instead. errAnswered: the request has an answer. An
+// impossible name of [Principal.As] is refused before everything else.
 //
 // Without records, a lock and an answer it opens no transaction: that spares round trips
 // to the database. It returns the store's errors unchanged, so that callers can tell ErrNotFound
@@ -371,13 +370,11 @@ func (s *base) forgetAnswers(ctx context.Context, tx Store, who Identity) error 
 }
 
 // idempotentRequest is a request that may come again. Without an idempotency key it runs each time.
-// The zero repeatable is such a request.
-//
+// The zero idempotentRequest is such a request.
 // Three requests take an idempotency key: to issue or rotate an API key, and to install a template.
 // A caller that repeats one of the others sees in the row whether the first try has succeeded.
 //
-// It has one time for the whole request. So an answer cannot expire between the look at it and the
-// attempt to keep another, and all processes need about the same clock.
+// Answers expire by the clocks of all processes, which are about the same.
 type idempotentRequest struct {
 	answers.Request
 	journal *committer // nil: no idempotency key
@@ -457,6 +454,9 @@ func keptAnswer[A any](ctx context.Context, r idempotentRequest) (answer A, err 
 	err = r.journal.callers.recheck(ctx, r.journal.store, r.by, &r.basis)
 	if errors.Is(err, errStaleRights) {
 		err = r.journal.callers.weigh(ctx, r.by, &r.basis)
+	}
+	if err == nil { // a key may be cached here that the first request has revoked
+		err = r.journal.cached.CatchUp(ctx)
 	}
 	if err != nil {
 		return answer, fault("judge the caller", err)

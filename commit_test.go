@@ -3,6 +3,7 @@ package svc_test
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -363,6 +364,45 @@ func TestWhatACallHasSeenHolds(t *testing.T) {
 			wantCode(t, errorOf(h.Authenticate(t.Context(), string(key.Key))), svc.CodeUnauthenticated, "")
 			close(slow.answer)
 			is.NoErr(<-ended)
+		})
+	}
+}
+
+// Whoever gets the answer to a rotation finds the old key refused, also when another process has rotated it, or when the connection
+// was lost at the commit, and nothing else has told this service of it.
+func TestRotationThatIsAnsweredHolds(t *testing.T) {
+	in := svc.Rotation{IdempotencyKey: "once"}
+	for name, rotate := range map[string]func(elsewhere *host, lose *atomic.Bool, key svc.IssuedKey) error{
+		"elsewhere": func(elsewhere *host, _ *atomic.Bool, key svc.IssuedKey) error {
+			return errorOf(elsewhere.Keys.Rotate(context.Background(), alice, svc.Me, key.ID, in))
+		},
+		"lost": func(_ *host, lose *atomic.Bool, _ svc.IssuedKey) error {
+			lose.Store(true)
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is, elsewhere := is.New(t), newHost(t)
+			var lose atomic.Bool
+			h := newHost(t, func(c *svc.Config) {
+				store := around(deaf{elsewhere.store.(svc.FullStore)}, func(call intercept.Call) error {
+					err := call.Do()
+					if call.Method == "Atomically" && lose.Load() {
+						err = errors.Join(err, svc.ErrUnavailable)
+					}
+					return err
+				})
+				store.Inside, c.Store = false, store
+			})
+			key := issue(t, h, alice)
+			for reads := uint64(math.MaxUint64); h.Stats().CacheReads != reads; { // until it is cached
+				reads = h.Stats().CacheReads
+				must(h.Authenticate(t.Context(), string(key.Key)))
+			}
+			is.NoErr(rotate(elsewhere, &lose, key))
+			next := must(h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, in))
+			wantCode(t, errorOf(h.Authenticate(t.Context(), string(key.Key))), svc.CodeUnauthenticated, "")
+			must(h.Authenticate(t.Context(), string(next.Key)))
 		})
 	}
 }
