@@ -368,10 +368,11 @@ func listRows[R any](ctx context.Context, s *accessWriter, l rowList[R]) iter.Se
 		return err
 	}
 	read := func() (rows []R, err error) {
-		_, err = s.base.store.ReadAccess(ctx, AccessRead{Page: &page}, func(part Bundle) error {
+		all, err := s.base.store.ReadAccess(ctx, AccessRead{Page: &page}, func(part Bundle) error {
 			rows = append(rows, l.rows(part)...)
 			return nil
 		})
+		s.base.cached.Hear(all.Generation)
 		return l.withVirtual(rows, page), err
 	}
 	goOn := func(last R) {

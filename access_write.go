@@ -177,9 +177,9 @@ func (s *Access) Export(ctx context.Context, by Principal) (Bundle, error) {
 			return Bundle{}, err
 		}
 	}
-	all, _, err := readRows(ctx, s.base.store, AccessNames{}, true)
+	all, _, err := s.named(ctx, AccessNames{}, true)
 	all.Policies = slices.DeleteFunc(all.Policies, Policy.Builtin)
-	return all, fault("read access", err)
+	return all, err
 }
 
 // accessWriter writes rows of access, for the nouns that have them.

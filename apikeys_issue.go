@@ -254,6 +254,7 @@ func (s *keyIssuer) keyNamed(ctx context.Context, name string) (APIKey, error) {
 		if err != nil {
 			return APIKey{}, fault("read API key", err)
 		}
+		s.cached.Hear(snapshot.Generation)
 		key := snapshot.Key
 		if key != nil &&
 			(key.Prefix == name || key.ID == name || whole.Good && key.ID == whole.ID) {

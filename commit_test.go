@@ -13,6 +13,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/store/memstore"
 )
@@ -368,6 +369,45 @@ func TestWhatACallHasSeenHolds(t *testing.T) {
 	}
 }
 
+// cached is a service over the store of another one, which hears of no change. It has cached the key, by which it says whether alice
+// may write users.
+func (elsewhere *host) cached(t *testing.T, key svc.IssuedKey, around func(svc.FullStore) svc.Store) (may func() bool, h *host) {
+	h = newHost(t, func(c *svc.Config) { c.Store = around(deaf{elsewhere.store.(svc.FullStore)}) })
+	may = func() bool {
+		by, err := h.Authenticate(t.Context(), string(key.Key))
+		return err == nil && must(h.May(t.Context(), by, action.UsersWrite, "*"))
+	}
+	for reads := uint64(math.MaxUint64); h.Stats().CacheReads != reads; may() {
+		reads = h.Stats().CacheReads
+	}
+	return may, h
+}
+
+// Whoever has seen what another process has changed gets no older answer, though nothing else has told this service of it.
+func TestWhatAListHasShownHolds(t *testing.T) {
+	toAlice := svc.GrantedTo{Type: svc.GrantedToUser, ID: alice.ID}
+	for name, look := range map[string]func(h *host, key svc.IssuedKey){
+		"a row":  func(h *host, _ svc.IssuedKey) { must(h.Users.Read(t.Context(), svc.Host, alice.ID)) },
+		"a list": func(h *host, _ svc.IssuedKey) { collect(t, h.Policies.Attachments(t.Context(), svc.Host, svc.AttachmentQuery{})) },
+		"all":    func(h *host, _ svc.IssuedKey) { must(h.Access.Export(t.Context(), svc.Host)) },
+		"a key":  func(h *host, key svc.IssuedKey) { must(h.Keys.Find(t.Context(), svc.Host, key.Prefix)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			is, elsewhere := is.New(t), newHost(t)
+			is.NoErr(elsewhere.Access.Apply(t.Context(), svc.Host, svc.Bundle{
+				Users:       []svc.User{{ID: alice.ID}},
+				Attachments: []svc.Attachment{{PolicyID: svc.PolicyIAMAdmin, Principal: toAlice}},
+			}))
+			key := issue(t, elsewhere, alice)
+			may, h := elsewhere.cached(t, key, func(s svc.FullStore) svc.Store { return s })
+			is.NoErr(elsewhere.Policies.Detach(t.Context(), svc.Host, svc.AttachmentKey{PolicyID: svc.PolicyIAMAdmin, Principal: toAlice}))
+			is.NoErr(elsewhere.Keys.Revoke(t.Context(), svc.Host, alice.Identity(), key.ID))
+			look(h, key)
+			is.True(!may())
+		})
+	}
+}
+
 // Whoever gets the answer to a rotation finds the old key refused, also when another process has rotated it, or when the connection
 // was lost at the commit, and nothing else has told this service of it.
 func TestRotationThatIsAnsweredHolds(t *testing.T) {
@@ -384,21 +424,18 @@ func TestRotationThatIsAnsweredHolds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			is, elsewhere := is.New(t), newHost(t)
 			var lose atomic.Bool
-			h := newHost(t, func(c *svc.Config) {
-				store := around(deaf{elsewhere.store.(svc.FullStore)}, func(call intercept.Call) error {
+			key := issue(t, elsewhere, alice)
+			_, h := elsewhere.cached(t, key, func(store svc.FullStore) svc.Store {
+				loses := around(store, func(call intercept.Call) error {
 					err := call.Do()
 					if call.Method == "Atomically" && lose.Load() {
 						err = errors.Join(err, svc.ErrUnavailable)
 					}
 					return err
 				})
-				store.Inside, c.Store = false, store
+				loses.Inside = false
+				return loses
 			})
-			key := issue(t, h, alice)
-			for reads := uint64(math.MaxUint64); h.Stats().CacheReads != reads; { // until it is cached
-				reads = h.Stats().CacheReads
-				must(h.Authenticate(t.Context(), string(key.Key)))
-			}
 			is.NoErr(rotate(elsewhere, &lose, key))
 			next := must(h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, in))
 			wantCode(t, errorOf(h.Authenticate(t.Context(), string(key.Key))), svc.CodeUnauthenticated, "")
