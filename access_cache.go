@@ -11,6 +11,7 @@ import (
 	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/accessindex"
+	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/readcache"
 )
@@ -244,6 +245,15 @@ func (s *accessCache) wrote(at int64, w AccessWrite) {
 		!fresh || v.Generation != at+1 || !v.Holds(at) {
 		return
 	}
+	// The caller has the documents as well, and may change them.
+	w.Policies = lists.Map(w.Policies, func(p Policy) Policy {
+		p.Document = slices.Clone(p.Document)
+		return p
+	})
+	w.BankPolicies = lists.Map(w.BankPolicies, func(b BankPolicy) BankPolicy {
+		b.Document = slices.Clone(b.Document)
+		return b
+	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w.put(e.Index)

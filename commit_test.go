@@ -387,10 +387,12 @@ func (elsewhere *host) cached(t *testing.T, key svc.IssuedKey, around func(svc.F
 func TestWhatAListHasShownHolds(t *testing.T) {
 	toAlice := svc.GrantedTo{Type: svc.GrantedToUser, ID: alice.ID}
 	for name, look := range map[string]func(h *host, key svc.IssuedKey){
-		"a row":  func(h *host, _ svc.IssuedKey) { must(h.Users.Read(t.Context(), svc.Host, alice.ID)) },
-		"a list": func(h *host, _ svc.IssuedKey) { collect(t, h.Policies.Attachments(t.Context(), svc.Host, svc.AttachmentQuery{})) },
-		"all":    func(h *host, _ svc.IssuedKey) { must(h.Access.Export(t.Context(), svc.Host)) },
-		"a key":  func(h *host, key svc.IssuedKey) { must(h.Keys.Find(t.Context(), svc.Host, key.Prefix)) },
+		"a row": func(h *host, _ svc.IssuedKey) { must(h.Users.Read(t.Context(), svc.Host, alice.ID)) },
+		"a list": func(h *host, _ svc.IssuedKey) {
+			collect(t, h.Policies.Attachments(t.Context(), svc.Host, svc.AttachmentQuery{}))
+		},
+		"all":   func(h *host, _ svc.IssuedKey) { must(h.Access.Export(t.Context(), svc.Host)) },
+		"a key": func(h *host, key svc.IssuedKey) { must(h.Keys.Find(t.Context(), svc.Host, key.Prefix)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			is, elsewhere := is.New(t), newHost(t)
