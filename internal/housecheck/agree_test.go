@@ -64,6 +64,22 @@ func TestDocumentsAgree(t *testing.T) {
 	sameRows(t, "docs/reference/errors.md", rows(t, "docs/reference/errors.md", "(?m)^\\| `([a-z_]+)` \\| ([0-9]{3}) \\|"), codes)
 }
 
+// docs/reference/events.md names all actions of events, and all kinds of their targets.
+func TestDocumentedEventsAgree(t *testing.T) {
+	t.Chdir("../..")
+	page := string(must(os.ReadFile("docs/reference/events.md")))
+	names, _, _ := strings.Cut(string(must(os.ReadFile("event/event.go"))), "No event is about them.")
+	all := regexp.MustCompile(`(?:Action|TargetKind) = "([a-z_.]+)"`).FindAllStringSubmatch(names, -1)
+	if len(all) < 20 {
+		t.Fatalf("only %d names are found", len(all))
+	}
+	for _, found := range all {
+		if !strings.Contains(page, "`"+found[1]+"`") {
+			t.Errorf("docs/reference/events.md lacks %s", found[1])
+		}
+	}
+}
+
 // docs/reference/actions.md lists the operations of each action, as x-actions of the OpenAPI document does.
 func TestDocumentedActionsAgree(t *testing.T) {
 	t.Chdir("../..")
