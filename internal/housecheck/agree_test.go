@@ -64,6 +64,19 @@ func TestDocumentsAgree(t *testing.T) {
 	sameRows(t, "docs/reference/errors.md", rows(t, "docs/reference/errors.md", "(?m)^\\| `([a-z_]+)` \\| ([0-9]{3}) \\|"), codes)
 }
 
+// The folder that pages give to ./release is ignored: a release refuses what is not committed.
+func TestReleaseFolderIsIgnored(t *testing.T) {
+	t.Chdir("../..")
+	ignored := strings.Fields(string(must(os.ReadFile(".gitignore"))))
+	for _, page := range append(shownPages(t), "CONTRIBUTING.md", "examples/server/deploy/README.md") {
+		for _, folder := range rows(t, page, `\./release v[0-9.]+\s+(\w+)`) {
+			if !slices.Contains(ignored, "/"+folder+"/") {
+				t.Errorf("%s: ./release … %s, which .gitignore lacks", page, folder)
+			}
+		}
+	}
+}
+
 // docs/reference/events.md names all actions of events, and all kinds of their targets.
 func TestDocumentedEventsAgree(t *testing.T) {
 	t.Chdir("../..")
