@@ -233,6 +233,9 @@ func (r *AuditRecord) forget(who Identity, pseudonym string) (erased int) {
 	if pseudonym == "" {
 		return erased
 	}
+	if t.Kind == event.TargetTest && erased > 0 && texts[1].erase() { // a digest of the row
+		t.ID, erased = pseudonym, erased+1
+	}
 	replace := func(id *string, text auditText, of Identity, front string) {
 		if of == who && text.erase() {
 			*id, erased = front+pseudonym, erased+1

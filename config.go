@@ -179,9 +179,9 @@ type EventConfig struct {
 	// of sources that fail or recover are not kept: no mutation causes them. Keep needs a Store
 	// that is an [AuditStore].
 	Keep bool
-	// OnEvent receives every mutation but [Sources.Reseal], after its commit and before the method
-	// returns. The Service calls it in the caller's goroutine, and concurrently. In transactions of
-	// the host it needs a Store that is an [OutboxStore] ([Service.WithTx]).
+	// OnEvent receives every mutation but [Sources.Reseal] and [Audit.Forget], after its commit and
+	// before the method returns. The Service calls it in the caller's goroutine, and concurrently.
+	// In transactions of the host it needs a Store that is an [OutboxStore] ([Service.WithTx]).
 	//
 	// Its ctx has the values of the caller's, but does not end. A panic is logged and fails
 	// nothing. When the process ends between a commit and the call, the event is lost, unless the

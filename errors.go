@@ -41,7 +41,8 @@ const (
 	// callers, one gets it.
 	CodeExists Code = "already_exists"
 	// CodeLimit: the allowed number of these things is reached: [KeyConfig].MaxPerHolder,
-	// [limits.ServiceAccounts], [limits.PersonalSources] or [limits.PersonalTemplates].
+	// [limits.ServiceAccounts], [limits.PersonalSources], [limits.PersonalTemplates] or
+	// [limits.KeptAnswers].
 	CodeLimit Code = "limit_reached"
 	// CodeInUse: the policy is attached, or narrows a service account or a key. Detach it first.
 	CodeInUse Code = "policy_in_use"

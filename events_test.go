@@ -204,6 +204,7 @@ func TestForgetReplacesIDs(t *testing.T) {
 	for _, id := range []string{"display_name", "members", "id"} { // a name of a member is no value
 		h.apply(t, fmt.Sprintf(`{"users":[{"id":%q}]}`, id))
 	}
+	h.apply(t, `{"tests":[{"user_id":"alice","action":"a:b","bank":"c","allowed":true}]}`)
 	is.NoErr(h.ForgetUser(t.Context(), svc.Host, "alice"))
 	old := h.wantSound(t)
 	erased := must(h.Audit.Forget(t.Context(), svc.Host, alice.Identity(), "person-1"))
@@ -212,6 +213,7 @@ func TestForgetReplacesIDs(t *testing.T) {
 	h.wantSound(t, old)
 	texts := h.texts(t)
 	is.True(!strings.Contains(texts, "alice"))
+	is.True(!strings.Contains(texts, "sha256:")) // the id of a test, from which alice can be guessed
 	is.True(strings.Contains(texts, "Bob's robot") && strings.Contains(texts, `"members":["bob"]`))
 	for _, want := range []string{
 		"api_key.issued by person-1", "template.created by person-1", "p/user/person-1", "p/user/bob",

@@ -392,6 +392,7 @@ type FullStore interface {
 	AnswerStore
 	AuditStore
 	FreshnessStore
+	StatsStore
 }
 
 // OutboxStore is an optional role: it keeps the events of a host's transactions until the Service

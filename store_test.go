@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -21,8 +23,10 @@ import (
 // mostStoreMethods is the most methods that a store must have.
 const mostStoreMethods = 26
 
+// docs/howto/transaction.md lists the optional roles with the number of their methods.
 func TestStoreIsSmall(t *testing.T) {
 	is := is.New(t)
+	page := string(must(os.ReadFile("docs/howto/transaction.md")))
 	required, full := reflect.TypeFor[svc.Store](), reflect.TypeFor[svc.FullStore]()
 	if n := required.NumMethod(); n > mostStoreMethods {
 		t.Errorf("a store must have %d methods, more than %d", n, mostStoreMethods)
@@ -31,9 +35,10 @@ func TestStoreIsSmall(t *testing.T) {
 	for _, role := range []reflect.Type{
 		reflect.TypeFor[svc.SourceFileStore](), reflect.TypeFor[svc.OutboxStore](),
 		reflect.TypeFor[svc.AnswerStore](), reflect.TypeFor[svc.AuditStore](),
-		reflect.TypeFor[svc.FreshnessStore](),
+		reflect.TypeFor[svc.FreshnessStore](), reflect.TypeFor[svc.StatsStore](),
 	} {
 		is.True(full.Implements(role))
+		is.True(strings.Contains(page, fmt.Sprintf("\n| %s | %d |", role.Name(), role.NumMethod())))
 		for m := range role.Methods() {
 			_, also := required.MethodByName(m.Name)
 			is.True(!also)

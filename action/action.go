@@ -11,7 +11,8 @@ const (
 	UsersWrite = "iam:users:write"
 	// KeysIntrospect: ask whether a token is an accepted key, and whose. It is for gateways.
 	KeysIntrospect = "iam:keys:introspect"
-	// PoliciesRead: narrow a key by any policy, also by one that the caller does not have.
+	// PoliciesRead: list policies and attachments, and narrow a key by any policy, also by one that
+	// the caller does not have.
 	PoliciesRead = "iam:policies:read"
 	// GroupsRead: list groups and their members. GroupsWrite: change them.
 	GroupsRead  = "iam:groups:read"

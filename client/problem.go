@@ -25,7 +25,7 @@ type StatusError struct {
 	Status     int           // the status of the answer, such as 503
 	RequestID  string        // the answer's X-Request-Id, at most 100 bytes; "": none
 	RetryAfter time.Duration // the wait that the server asks for; 0: none
-	Problem    bool          // the answer is one of the interface: the request changed nothing
+	Problem    bool          // the answer is one of the interface, see the package
 	// Excerpt is the start of a body that is not one of the interface, or what is wrong with its
 	// JSON. It is short and quoted as in Go. "" for answers of the interface.
 	Excerpt string

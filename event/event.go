@@ -4,8 +4,9 @@ package event
 // Action says what happened to an svc.Event's target.
 type Action string
 
-// The actions of events. Every kind of mutation has one, but svc.Sources.Reseal has none. A call that
-// changes nothing, and the repeated answer to an idempotency key, report no event.
+// The actions of events. Every kind of mutation has one, but svc.Sources.Reseal and
+// svc.Audit.Forget have none. A call that changes nothing, and the repeated answer to an idempotency
+// key, report no event.
 //
 // SourceFailing and SourceRecovered say what a process has learned about a source, and
 // change nothing in the store. Each process reports them for itself, and none of them is kept as a

@@ -89,6 +89,9 @@ func questionsOf(queries []wire.DecideQuery) ([]svc.Question, error) {
 				svc.Invalid(at, "must name at most one of user_id, sa_id and sender"))
 		}
 	}
+	if len(wrong) >= limits.Errors {
+		wrong = append(wrong[:limits.Errors], svc.Invalid("", "there may be more errors"))
+	}
 	return questions, errors.Join(wrong...)
 }
 

@@ -37,7 +37,7 @@ const (
 	PublicPatterns = policy.MaxPublicPatterns // action patterns of a bank policy
 )
 
-// What a caller or a thing may have. One more is svc.CodeLimit, but for versions and files.
+// What a caller or a thing may have. One more is svc.CodeLimit, but for versions, files and tests.
 const (
 	PersonalSources   = 100    // personal sources of a user
 	PersonalTemplates = 1000   // personal templates of a user
@@ -48,7 +48,7 @@ const (
 	// deletes the others with the write that adds one.
 	TemplateVersions = 20
 	SourceFiles      = 1000 // files of a source that the store keeps in addition to its catalogue
-	AccessTests      = 1000 // tests that a store keeps
+	AccessTests      = 1000 // tests that a store keeps; one more is svc.CodeInvalid
 )
 
 // KeyOverlap is the longest time for which a rotated key stays accepted with its successor.

@@ -9,8 +9,8 @@ import (
 
 // helpEnd ends the help of the whole program.
 const helpEnd = `
-Run server COMMAND -help for the flags of a command. Every command reads a configuration file with
--config, and server -print-config prints one with all defaults.
+Run server COMMAND -help for the flags of a command. Every command but copy and version
+reads a configuration file with -config, and server -print-config prints one with all defaults.
 
 All commands work also while the server runs. The FILE of a bundle may be - for the standard input.
 

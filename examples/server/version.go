@@ -10,7 +10,7 @@ import (
 var versionCommand = subcommand{
 	name:  "version",
 	alone: true,
-	about: "print the version of this program; devel where it was built from a clone",
+	about: "print the version of this program; devel where Go recorded none, as with go run",
 	setup: func(_ *flag.FlagSet, c *call) job {
 		return func(context.Context) error {
 			_, err := fmt.Fprintln(c.stdout, version())

@@ -64,6 +64,35 @@ func TestDocumentsAgree(t *testing.T) {
 	sameRows(t, "docs/reference/errors.md", rows(t, "docs/reference/errors.md", "(?m)^\\| `([a-z_]+)` \\| ([0-9]{3}) \\|"), codes)
 }
 
+// The folder that pages give to ./release is ignored: a release refuses what is not committed.
+func TestReleaseFolderIsIgnored(t *testing.T) {
+	t.Chdir("../..")
+	ignored := strings.Fields(string(must(os.ReadFile(".gitignore"))))
+	for _, page := range append(shownPages(t), "CONTRIBUTING.md", "examples/server/deploy/README.md") {
+		for _, folder := range rows(t, page, `\./release v[0-9.]+\s+(\w+)`) {
+			if !slices.Contains(ignored, "/"+folder+"/") {
+				t.Errorf("%s: ./release … %s, which .gitignore lacks", page, folder)
+			}
+		}
+	}
+}
+
+// docs/reference/events.md names all actions of events, and all kinds of their targets.
+func TestDocumentedEventsAgree(t *testing.T) {
+	t.Chdir("../..")
+	page := string(must(os.ReadFile("docs/reference/events.md")))
+	names, _, _ := strings.Cut(string(must(os.ReadFile("event/event.go"))), "No event is about them.")
+	all := regexp.MustCompile(`(?:Action|TargetKind) = "([a-z_.]+)"`).FindAllStringSubmatch(names, -1)
+	if len(all) < 20 {
+		t.Fatalf("only %d names are found", len(all))
+	}
+	for _, found := range all {
+		if !strings.Contains(page, "`"+found[1]+"`") {
+			t.Errorf("docs/reference/events.md lacks %s", found[1])
+		}
+	}
+}
+
 // docs/reference/actions.md lists the operations of each action, as x-actions of the OpenAPI document does.
 func TestDocumentedActionsAgree(t *testing.T) {
 	t.Chdir("../..")

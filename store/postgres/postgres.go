@@ -37,8 +37,8 @@ type Store struct {
 
 // Options configure [Open] and [New]. The zero value suits a server that the host reaches directly.
 type Options struct {
-	// MaxOpen is the most connections, not counting one that listens. Idle connections stay open. 0
-	// means 10. For New: 0.
+	// MaxOpen is the most connections, not counting one that listens. 0 means 10, and for
+	// OpenTenants 9. For New: 0.
 	MaxOpen int
 	// MaxIdleTime is how long an idle connection stays open. 0 means 5 minutes. For New: 0.
 	MaxIdleTime time.Duration

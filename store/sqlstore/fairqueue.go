@@ -11,9 +11,9 @@ import (
 	"github.com/extsvc/svc/internal/fairqueue"
 )
 
-// FairQueue are what Stores take that share connections or a disk: a call of the database takes
-// one. While other Stores are busy, overlapping calls of one Store have a rate: they leave the
-// others time. Use [NewFairQueue].
+// FairQueue lets calls of Stores that share connections or a disk begin in turn. While other Stores
+// are busy, overlapping calls of one Store have a rate: they leave the others time. Use
+// [NewFairQueue].
 type FairQueue struct {
 	calls     *fairqueue.Queue
 	reads     *fairqueue.Queue // of Stores that take turns to write only: any number at a time
@@ -24,7 +24,7 @@ type FairQueue struct {
 // are busy.
 const callsPerSecond = 1000
 
-// NewFairQueue returns Turns for so many calls at a time, at least 1, and one more for the
+// NewFairQueue returns a FairQueue for so many calls at a time, at least 1, and one more for the
 // followers of the Stores.
 func NewFairQueue(calls int) *FairQueue {
 	calls = max(1, calls)
