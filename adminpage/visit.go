@@ -353,8 +353,8 @@ func (v *visit) report(status int, err error) {
 	}
 	v.h.options.Logger.LogAttrs(v.Context(), level, "svc: admin page failed",
 		slog.String("method", v.Method), slog.String("page", v.page), slog.Int("status", status),
-		slog.String("request_id", v.hide(v.h.mask(v.requestID()))),
-		slog.String("error", v.hide(v.h.mask(err.Error()))))
+		slog.String("request_id", v.hide(v.requestID())),
+		slog.String("error", v.hide(err.Error())))
 }
 
 // hide masks the credentials of the request in a text: a panic of the host may hold them.
