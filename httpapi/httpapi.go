@@ -193,7 +193,7 @@ func (h *Handler) Pattern(r *http.Request) string {
 	if !h.prefix.Starts(routing.EscapedPath(r.URL)) {
 		return "" // a path of the host, which may look like a route without the prefix
 	}
-	route, _, err := h.match(r, h.relative(r))
+	route, _, err := h.match(r, h.prefix.Rest(r))
 	if err != nil {
 		return ""
 	}
@@ -234,7 +234,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) serve(a *answer, r *http.Request) error {
-	path := h.relative(r)
+	path := h.prefix.Rest(r)
 	_, document := documents[path]
 	document = document && !h.options.HideOpenAPI
 	if document && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
@@ -319,12 +319,6 @@ func (a *answer) Write(p []byte) (int, error) {
 
 // Unwrap returns the ResponseWriter of the host, for [http.ResponseController].
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
-
-// relative returns the escaped path after the prefix. The host may have cut the prefix off already.
-func (h *Handler) relative(r *http.Request) string {
-	rest, _ := h.prefix.Cut(routing.EscapedPath(r.URL))
-	return rest
-}
 
 // match finds the route of a request by its relative path.
 func (h *Handler) match(r *http.Request, relative string) (route, map[string]string, error) {

@@ -3,12 +3,9 @@ package httpapi
 import (
 	"errors"
 	"net/http"
-	"net/url"
-	"slices"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/inbound"
-	"github.com/extsvc/svc/internal/text"
 )
 
 // bySession reports whether the host's session authenticates a request. A credential of any kind
@@ -51,23 +48,12 @@ func (h *Handler) hideIn(err error, r *http.Request) error {
 	return err
 }
 
-// hideCredentials masks the bearers and the cookies of a request in a text. The longest come first:
-// a cookie that is part of another one must not leave the rest of that.
+// hideCredentials masks the bearers and the cookies of a request in a text.
 func (h *Handler) hideCredentials(r *http.Request, s string) string {
-	secrets := append([]string{inbound.Bearer(r.Header)}, r.Header.Values("Cookie")...)
+	bearer := ""
 	func() {
 		defer func() { _ = recover() }() // Options.Bearer, whose panic it may be that is hidden
-		secrets = append(secrets, h.bearerOf(r))
+		bearer = h.bearerOf(r)
 	}()
-	for _, cookie := range r.Cookies() {
-		secrets = append(secrets, cookie.Value)
-		if plain, err := url.PathUnescape(cookie.Value); err == nil {
-			secrets = append(secrets, plain)
-		}
-	}
-	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) })
-	for _, secret := range secrets {
-		s = text.Hide(secret, s)
-	}
-	return s
+	return inbound.Hide(r, s, bearer)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/strictjson"
+	"github.com/extsvc/svc/internal/text"
 	"github.com/extsvc/svc/internal/token"
 	"github.com/extsvc/svc/limits"
 )
@@ -87,6 +88,24 @@ func Basic(header http.Header) string {
 	}
 	_, password, _ := (&http.Request{Header: header}).BasicAuth()
 	return password
+}
+
+// Hide masks the credentials of a request in a text: those of its headers, and others. The longest
+// come first: a cookie that is part of another one must not leave the rest of that.
+func Hide(r *http.Request, s string, others ...string) string {
+	secrets := append(others, Bearer(r.Header))
+	secrets = append(secrets, r.Header.Values("Cookie")...)
+	for _, cookie := range r.Cookies() {
+		secrets = append(secrets, cookie.Value)
+		if plain, err := url.PathUnescape(cookie.Value); err == nil {
+			secrets = append(secrets, plain)
+		}
+	}
+	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) })
+	for _, secret := range secrets {
+		s = text.Hide(secret, s)
+	}
+	return s
 }
 
 // maxTags is the most entity tags of a header.
