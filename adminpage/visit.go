@@ -234,11 +234,7 @@ func (v *visit) byPrincipal() (err error) {
 	if errors.Is(err, svc.ErrUnauthenticated) {
 		return err
 	} else if err != nil {
-		return &svc.Error{
-			Code:    svc.CodeUnavailable,
-			Message: "the session cannot be checked now: try again later",
-			Err:     errors.New(v.hide(err.Error())),
-		}
+		return inbound.BadSession(v.Request, err)
 	}
 	return v.h.service.Accept(v.Context(), v.by)
 }

@@ -26,26 +26,13 @@ func (h *Handler) authenticateSession(r *http.Request) (svc.Principal, error) {
 	if errors.Is(err, svc.ErrUnauthenticated) {
 		return svc.Principal{}, challenge(false)
 	} else if err != nil {
-		return svc.Principal{}, &svc.Error{
-			Code:    svc.CodeUnavailable,
-			Message: "the session cannot be checked now: try again later",
-			Err:     h.hideIn(err, r),
-		}
+		return svc.Principal{}, inbound.BadSession(r, err)
 	}
 	err = h.service.Accept(r.Context(), p)
 	if svc.ErrorCode(err) == svc.CodeUnauthenticated {
 		err = challenge(false)
 	}
 	return p, err
-}
-
-// hideIn returns an error of the host without the credentials of a request. An error whose text
-// has none is returned as it is.
-func (h *Handler) hideIn(err error, r *http.Request) error {
-	if hidden := h.hideCredentials(r, err.Error()); hidden != err.Error() {
-		return errors.New(hidden)
-	}
-	return err
 }
 
 // hideCredentials masks the bearers and the cookies of a request in a text.
