@@ -130,7 +130,7 @@ type Handler struct {
 	// documents are the OpenAPI documents, with the parameters of the service.
 	documents documentSet
 	rates     *rate.Limiter
-	clock     func() time.Duration // monotonic
+	start     time.Time // of the clock of rates
 }
 
 // New returns the HTTP interface of a service. It panics when service is nil.
@@ -151,10 +151,8 @@ func newHandler(options Options) *Handler {
 	options.Logger = defaultlog.Or(options.Logger)
 	h := &Handler{
 		prefix:  routing.NewPrefix(cmp.Or(options.Prefix, DefaultPrefix)),
-		options: options, routes: &everything, rates: rate.New(RatedKeys),
+		options: options, routes: &everything, rates: rate.New(RatedKeys), start: time.Now(),
 	}
-	start := time.Now()
-	h.clock = func() time.Duration { return time.Since(start) }
 	if options.CrossOrigin == nil {
 		h.options.CrossOrigin = http.NewCrossOriginProtection()
 	}
