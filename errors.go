@@ -292,6 +292,13 @@ func fault(doing string, err error) error {
 	return &Error{Code: code, Message: message, Err: err}
 }
 
+// recovered makes a panic of a function of the host an error. Defer it where nobody above recovers.
+func recovered(doing string, err *error) {
+	if cause := recover(); cause != nil {
+		*err = fault(doing, fmt.Errorf("panic: %v", cause))
+	}
+}
+
 // checker collects what is wrong with a request, in the order of its calls. Its zero value works.
 // Each request has its own: it is not safe for concurrent use.
 type checker struct {

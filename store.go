@@ -196,7 +196,7 @@ type Membership struct{ Group, User string }
 // AccessWrite is what one change of access writes.
 type AccessWrite struct {
 	// Bundle has rows to write whole, whether they exist or not: a user with exactly its Channels,
-	// where nil means none. Members of its groups are ignored.
+	// each once, where nil means none. Members of its groups are ignored.
 	Bundle
 	// Join and Leave are memberships to add and to remove. It is not an error when one of Join
 	// exists already, or one of Leave does not. None is in both.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync/atomic"
@@ -173,6 +172,9 @@ func (t *Tenants) begin(
 // fill opens a tenant.
 func (t *Tenants) fill(ctx context.Context, s *tenantService) {
 	service, err := t.openService(ctx, s)
+	if err != nil && s.close != nil {
+		err = errors.Join(err, s.closeBoth())
+	}
 	<-t.slots
 	switch s.service = service; {
 	case ErrorCode(err) == CodeNotFound:
@@ -232,13 +234,13 @@ func (t *Tenants) openService(
 	if err != nil {
 		return nil, unavailableTenant(err)
 	}
-	config.Store, s.close, err = t.config.Store.OpenTenant(ctx, tenant)
+	store, end, err := t.config.Store.OpenTenant(ctx, tenant)
+	if err == nil {
+		config.Store, s.close = store, end
+		service, err = newService(config, tenant)
+	}
 	if err != nil {
 		return nil, unavailableTenant(err)
-	}
-	service, err = newService(config, tenant)
-	if err != nil {
-		return nil, unavailableTenant(errors.Join(err, s.close()))
 	}
 	return service, nil
 }
@@ -352,17 +354,13 @@ func (t *Tenants) end(s *tenantService) {
 	}()
 }
 
-// recovered makes a panic of a function of the host an error. Defer it where nobody above recovers.
-func recovered(doing string, err *error) {
-	if cause := recover(); cause != nil {
-		*err = fault(doing, fmt.Errorf("panic: %v", cause))
-	}
-}
-
-// closeBoth closes the Service and its store.
+// closeBoth closes the Service, if there is one, and its store.
 func (s *tenantService) closeBoth() (err error) {
 	defer recovered("close a tenant", &err)
-	return errors.Join(s.service.Close(), s.close())
+	if s.service != nil {
+		err = s.service.Close()
+	}
+	return errors.Join(err, s.close())
 }
 
 // shut lets nobody use a tenant that nobody but the caller uses, and takes it out of the list of

@@ -110,6 +110,23 @@ func TestTenantWhoseStorePanicsAtTheEnd(t *testing.T) {
 	})
 }
 
+// A tenant that cannot be opened leaves no open store, and its error stays the answer when the store
+// panics as well.
+func TestTenantThatCannotOpenClosesItsStore(t *testing.T) {
+	is := is.New(t)
+	store := &countedTenants{TenantStore: memstore.NewTenants()}
+	in := newTenants(t, svc.TenantsConfig{
+		Store: panicsAtTheEnd{store},
+		Each:  func(_ svc.Tenant, c *svc.Config) error { c.Memory.Keys = -1; return nil },
+	})
+	makeTenants(t, in, "a")
+	err := in.Use(t.Context(), "a", func(*svc.Service) error { return nil })
+	is.Equal(svc.ErrorCode(err), svc.CodeUnavailable)
+	is.True(strings.Contains(err.Error(), "Config.Memory.Keys"))
+	is.Equal(store.opened.Load(), int64(1))
+	is.Equal(store.open.Load(), int64(0))
+}
+
 type panicsAtTheEnd struct{ svc.TenantStore }
 
 func (p panicsAtTheEnd) OpenTenant(ctx context.Context, tenant svc.Tenant) (svc.Store, func() error, error) {

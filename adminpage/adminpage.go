@@ -89,7 +89,7 @@ type Handler struct {
 	rates    *rate.Limiter
 	start    time.Time // of the clock of rates
 	routes   []route
-	patterns []routing.Pattern // the paths of routes
+	paths    routing.Table // of routes
 	checks   *checks
 }
 
@@ -129,7 +129,7 @@ func newHandler(options Options) *Handler {
 		checks: &checks{of: map[int64]running{}},
 	}
 	for _, r := range routes {
-		h.patterns = append(h.patterns, routing.NewPattern(r.path))
+		h.paths.Add(r.method, r.path)
 	}
 	h.options.Logger = defaultlog.Masked(options.Logger, h.mask)
 	return h

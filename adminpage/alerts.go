@@ -48,10 +48,8 @@ func (v *visit) somethingFailed() string {
 // requestID returns the id of the request in the log: the host's, else the client's, else a new
 // one. The answer has it as well.
 func (v *visit) requestID() string {
-	if v.w.Header().Get(inbound.RequestIDHeader) == "" {
-		v.w.Header().Set(inbound.RequestIDHeader, inbound.RequestID(v.Header, v.h.mask))
-	}
-	return v.w.Header().Get(inbound.RequestIDHeader)
+	id, _ := inbound.Identify(v.w, v.Request, v.h.mask)
+	return id
 }
 
 // field is a field of a form: its label, and the name of its input.

@@ -1,8 +1,6 @@
 package adminpage
 
 import (
-	"errors"
-
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/internal/body"
@@ -46,11 +44,5 @@ func (h *Handler) receive(v *visit, path string) (ok bool, err error) {
 
 // readForm reads the form of the request.
 func (v *visit) readForm(limit int64) {
-	values, err := body.Form(v.w, v.Request, limit)
-	v.form = values
-	if wrong, ok := errors.AsType[*body.Error](err); ok {
-		err = &svc.Error{
-			Code: svc.Code(wrong.Code), Field: wrong.Field, Message: wrong.Detail, Err: wrong.Err}
-	}
-	v.wrong = err
+	v.form, v.wrong = body.Form(v.w, v.Request, limit)
 }

@@ -319,7 +319,7 @@ func TestSuggestions(t *testing.T) {
 // body.
 func TestMethods(t *testing.T) {
 	s := newSite(t, office()).signIn()
-	for path, allowed := range map[string]string{"keys": "GET, POST", "audit": "GET", "sign-out": "POST"} {
+	for path, allowed := range map[string]string{"keys": "GET, HEAD, POST", "audit": "GET, HEAD", "sign-out": "POST"} {
 		request := must(http.NewRequest("DELETE", s.url+path, nil))
 		if a := s.read(s.client.Do(request)).is(t, 405); a.Header.Get("Allow") != allowed {
 			t.Errorf("%s allows %q", path, a.Header.Get("Allow"))
@@ -360,6 +360,7 @@ func TestLogHasNoCredentials(t *testing.T) {
 	s.signIn()
 	r := must(http.NewRequest("GET", s.url+"keys", nil))
 	r.AddCookie(&http.Cookie{Name: "session", Value: "canary-session"})
+	r.Header.Set("Authorization", "Bearer canary-of-a-proxy")
 	for sent, shown := range map[string]string{"id-of-a-proxy": "id-of-a-proxy", "": "", s.key: "", "a b": ""} {
 		r.Header.Set("X-Request-Id", sent)
 		failed := s.read(s.client.Do(r))

@@ -9,7 +9,6 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/fairqueue"
-	"github.com/extsvc/svc/internal/routing"
 )
 
 const signInPath = "/sign-in"
@@ -71,7 +70,7 @@ func (v *visit) isMarked() bool { return v.Method != http.MethodPost && v.URL.Qu
 
 // address returns the address of the request below the prefix, with its query but without the mark.
 func (v *visit) address() string {
-	address := strings.TrimPrefix(v.h.relative(v.Request), "/")
+	address := strings.TrimPrefix(v.h.prefix.Rest(v.Request), "/")
 	query := slices.DeleteFunc(strings.Split(v.URL.RawQuery, "&"), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
 		name, err := url.QueryUnescape(name)
@@ -122,13 +121,10 @@ func (v *visit) signIn() error {
 func (h *Handler) knownAddress(address string) string {
 	address, _, _ = strings.Cut(address, "#")
 	path, _, _ := strings.Cut(address, "?")
-	segments := routing.Segments("/" + path)
-	for i, route := range h.routes {
-		if route.method == http.MethodGet && h.patterns[i].Covers(segments) && path != "" {
-			return address
-		}
+	if at, _, _ := h.paths.Match(http.MethodGet, "/"+path); at < 0 || path == "" {
+		return ""
 	}
-	return ""
+	return address
 }
 
 // signOut ends the sessions of the request, for every copy of their cookies. They are several where

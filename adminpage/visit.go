@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,9 +17,9 @@ import (
 	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/internal/fairqueue"
+	"github.com/extsvc/svc/internal/inbound"
 	"github.com/extsvc/svc/internal/rate"
 	"github.com/extsvc/svc/internal/routing"
-	"github.com/extsvc/svc/internal/text"
 )
 
 // route is one address of the pages. A form posts to the address of its page.
@@ -69,16 +68,10 @@ type visit struct {
 	counted bool // by the rate of the caller's key
 }
 
-// relative returns the escaped path after the prefix. The host may have cut the prefix off already.
-func (h *Handler) relative(r *http.Request) string {
-	rest, _ := h.prefix.Cut(routing.EscapedPath(r.URL))
-	return rest
-}
-
 // root returns the way from a page back to the prefix, as a relative address: "" or "../…". A
 // request for the prefix without a slash gets the last segment of the prefix.
 func (h *Handler) root(r *http.Request) string {
-	path := h.relative(r)
+	path := h.prefix.Rest(r)
 	if path == "" {
 		public := h.publicPath(r)
 		return "./" + public[strings.LastIndexByte(public, '/')+1:] + "/"
@@ -89,7 +82,7 @@ func (h *Handler) root(r *http.Request) string {
 // publicPath returns the prefix as the client sees it, also where the host has cut it off.
 func (h *Handler) publicPath(r *http.Request) string {
 	if asked, err := url.ParseRequestURI(r.RequestURI); err == nil {
-		if before, ok := strings.CutSuffix(routing.EscapedPath(asked), h.relative(r)); ok {
+		if before, ok := strings.CutSuffix(routing.EscapedPath(asked), h.prefix.Rest(r)); ok {
 			return before
 		}
 	}
@@ -127,7 +120,7 @@ func setSecurity(header http.Header) {
 }
 
 func (h *Handler) serve(v *visit) error {
-	path := h.relative(v.Request)
+	path := h.prefix.Rest(v.Request)
 	if h.sendAsset(v.w, v.Request, path) {
 		return nil
 	}
@@ -162,20 +155,12 @@ func (h *Handler) serve(v *visit) error {
 
 // find returns the route of a path, and the parameters in it.
 func (v *visit) find(path string) (found route, params map[string]string, err error) {
-	segments := routing.Segments(path)
-	var allowed []string // the methods that the address takes
-	for i, route := range v.h.routes {
-		pattern := v.h.patterns[i]
-		if !pattern.Covers(segments) {
-			continue
-		}
-		allowed = append(allowed, route.method)
-		if route.method == v.Method || route.method == "GET" && v.Method == "HEAD" {
-			return route, pattern.Parameters(segments), nil
-		}
+	at, params, allow := v.h.paths.Match(v.Method, path)
+	if at >= 0 {
+		return v.h.routes[at], params, nil
 	}
-	if allowed != nil {
-		v.w.Header().Set("Allow", strings.Join(allowed, ", "))
+	if allow != nil {
+		v.w.Header().Set("Allow", strings.Join(allow, ", "))
 		return found, nil, &svc.Error{
 			Code: codeMethodNotAllowed, Message: "this is not possible here"}
 	}
@@ -249,11 +234,7 @@ func (v *visit) byPrincipal() (err error) {
 	if errors.Is(err, svc.ErrUnauthenticated) {
 		return err
 	} else if err != nil {
-		return &svc.Error{
-			Code:    svc.CodeUnavailable,
-			Message: "the session cannot be checked now: try again later",
-			Err:     errors.New(v.hide(err.Error())),
-		}
+		return inbound.BadSession(v.Request, err)
 	}
 	return v.h.service.Accept(v.Context(), v.by)
 }
@@ -353,21 +334,13 @@ func (v *visit) report(status int, err error) {
 	}
 	v.h.options.Logger.LogAttrs(v.Context(), level, "svc: admin page failed",
 		slog.String("method", v.Method), slog.String("page", v.page), slog.Int("status", status),
-		slog.String("request_id", v.hide(v.h.mask(v.requestID()))),
-		slog.String("error", v.hide(v.h.mask(err.Error()))))
+		slog.String("request_id", v.hide(v.requestID())),
+		slog.String("error", v.hide(err.Error())))
 }
 
 // hide masks the credentials of the request in a text: a panic of the host may hold them.
 func (v *visit) hide(s string) string {
-	secrets := []string{v.in.bearer, v.bearer(), v.Header.Get("Cookie")}
-	for _, cookie := range v.Cookies() {
-		secrets = append(secrets, cookie.Value)
-	}
-	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) }) // a part of another
-	for _, secret := range secrets {
-		s = text.Hide(secret, s)
-	}
-	return s
+	return inbound.Hide(v.Request, s, v.in.bearer, v.bearer())
 }
 
 // recover answers with 500 after a panic.

@@ -89,7 +89,7 @@ func (h *Handler) bearerOf(r *http.Request) string {
 			return bearer
 		}
 	}
-	if bearer := inbound.Bearer(r.Header); bearer != "" || h.relative(r) != introspectPath {
+	if bearer := inbound.Bearer(r.Header); bearer != "" || h.prefix.Rest(r) != introspectPath {
 		return bearer
 	}
 	return inbound.Basic(r.Header)

@@ -19,21 +19,12 @@ import (
 func decode[T any](h *Handler, w http.ResponseWriter, r *request) (in T, err error) {
 	text, err := body.Read(w, r.Request, h.options.MaxBody, body.JSON)
 	if err != nil {
-		return in, bodyError(err)
+		return in, err
 	}
 	if err := h.reauthenticate(r); err != nil {
 		return in, err
 	}
 	return inbound.JSON[T](text, MaxBundleRows)
-}
-
-func bodyError(err error) error {
-	if wrong, ok := errors.AsType[*body.Error](err); ok {
-		return &svc.Error{
-			Code: svc.Code(wrong.Code), Field: wrong.Field, Message: wrong.Detail, Err: wrong.Err,
-		}
-	}
-	return err
 }
 
 // query is the parsed query of a request.

@@ -130,7 +130,7 @@ type Handler struct {
 	// documents are the OpenAPI documents, with the parameters of the service.
 	documents documentSet
 	rates     *rate.Limiter
-	clock     func() time.Duration // monotonic
+	start     time.Time // of the clock of rates
 }
 
 // New returns the HTTP interface of a service. It panics when service is nil.
@@ -151,10 +151,8 @@ func newHandler(options Options) *Handler {
 	options.Logger = defaultlog.Or(options.Logger)
 	h := &Handler{
 		prefix:  routing.NewPrefix(cmp.Or(options.Prefix, DefaultPrefix)),
-		options: options, routes: &everything, rates: rate.New(RatedKeys),
+		options: options, routes: &everything, rates: rate.New(RatedKeys), start: time.Now(),
 	}
-	start := time.Now()
-	h.clock = func() time.Duration { return time.Since(start) }
 	if options.CrossOrigin == nil {
 		h.options.CrossOrigin = http.NewCrossOriginProtection()
 	}
@@ -193,7 +191,7 @@ func (h *Handler) Pattern(r *http.Request) string {
 	if !h.prefix.Starts(routing.EscapedPath(r.URL)) {
 		return "" // a path of the host, which may look like a route without the prefix
 	}
-	route, _, err := h.match(r, h.relative(r))
+	route, _, err := h.match(r, h.prefix.Rest(r))
 	if err != nil {
 		return ""
 	}
@@ -234,7 +232,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) serve(a *answer, r *http.Request) error {
-	path := h.relative(r)
+	path := h.prefix.Rest(r)
 	_, document := documents[path]
 	document = document && !h.options.HideOpenAPI
 	if document && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
@@ -319,12 +317,6 @@ func (a *answer) Write(p []byte) (int, error) {
 
 // Unwrap returns the ResponseWriter of the host, for [http.ResponseController].
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
-
-// relative returns the escaped path after the prefix. The host may have cut the prefix off already.
-func (h *Handler) relative(r *http.Request) string {
-	rest, _ := h.prefix.Cut(routing.EscapedPath(r.URL))
-	return rest
-}
 
 // match finds the route of a request by its relative path.
 func (h *Handler) match(r *http.Request, relative string) (route, map[string]string, error) {

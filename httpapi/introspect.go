@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -97,11 +98,8 @@ func wireIntrospection(key svc.Introspection) wire.Introspection {
 // token returns the token in the form of a request, and authenticates the bearer a second time.
 func (h *Handler) token(w http.ResponseWriter, r *request) (string, error) {
 	form, wrong := body.Form(w, r.Request, h.options.MaxBody)
-	if err := h.reauthenticate(r); err != nil {
+	if err := cmp.Or(h.reauthenticate(r), wrong); err != nil {
 		return "", err
-	}
-	if wrong != nil {
-		return "", bodyError(wrong)
 	}
 	token := form.Get("token")
 	if token == "" { // a parameter without a value is omitted (RFC 6749, section 3.2)

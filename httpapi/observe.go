@@ -41,15 +41,9 @@ type Observation struct {
 
 // identify gives a request its id, once: the host's id, else the client's, else a new one.
 func (h *Handler) identify(a *answer, r *http.Request) {
-	if a.requestID != "" {
-		return
+	if a.requestID == "" {
+		a.requestID, a.named = inbound.Identify(a, r, h.mask)
 	}
-	if a.requestID = a.Header().Get(inbound.RequestIDHeader); a.requestID != "" {
-		return
-	}
-	a.requestID = inbound.RequestID(r.Header, h.mask)
-	a.named = true
-	a.Header().Set(inbound.RequestIDHeader, a.requestID)
 }
 
 // dropRequestID takes the id that the Handler has set out of the answer, not out of the log:

@@ -60,7 +60,8 @@ func (h *Handler) take(r *http.Request, keyID string, limit svc.Rate) svc.Allowa
 				slog.String("api_key", keyID), slog.Any("error", h.withoutKeys(err)))
 		}
 	}
-	return svc.Allowance(h.rates.Take(rate.KeyOf(h.tenant, keyID), rate.Rate(limit), h.clock()))
+	key := rate.KeyOf(h.tenant, keyID)
+	return svc.Allowance(h.rates.Take(key, rate.Rate(limit), time.Since(h.start)))
 }
 
 // tooMany returns the error for a caller that must wait.

@@ -2,10 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
-	"fmt"
-	"io/fs"
 
 	"github.com/extsvc/svc"
 )
@@ -33,27 +30,12 @@ var keyCommand = subcommand{
 
 // printKey issues a key and prints only that key to stdout. It creates no database and no keys
 // file: a running server would not accept a key that other secrets protect.
-func printKey(ctx context.Context, c *call, holder svc.Identity) (err error) {
-	if err := exists(c.DB); err != nil {
-		return err
-	}
-	keys, err := readSecrets(c.Keys, c.log)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("keys file %s does not exist: start the server, which creates it", c.Keys)
-	} else if err != nil {
-		return err
-	}
-	h, err := openStore(ctx, c.openDatabase)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, h.close()) }()
-	if err := h.build(c.config, keys, nil, c.log); err != nil {
-		return err
-	}
-	issued, err := h.issue(ctx, byKey, holder, "made with the command key")
-	if err != nil {
-		return err
-	}
-	return c.printNew(issued)
+func printKey(ctx context.Context, c *call, holder svc.Identity) error {
+	return c.withSecrets(ctx, func(h *host) error {
+		issued, err := h.issue(ctx, byKey, holder, "made with the command key")
+		if err != nil {
+			return err
+		}
+		return c.printNew(ctx, target{local: h.service, by: byKey}, issued)
+	})
 }

@@ -75,8 +75,8 @@ func holderFlags(flags *flag.FlagSet) func() (svc.Identity, error) {
 	}
 }
 
-// withSecrets calls do with a Service that makes and checks keys.
-func (c *call) withSecrets(ctx context.Context, do func(*svc.Service) error) (err error) {
+// withSecrets calls do with a host whose Service makes and checks keys.
+func (c *call) withSecrets(ctx context.Context, do func(*host) error) (err error) {
 	if err := exists(c.DB); err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (c *call) withSecrets(ctx context.Context, do func(*svc.Service) error) (er
 	if err := h.build(c.config, keys, nil, c.log); err != nil {
 		return err
 	}
-	return do(h.service)
+	return do(h)
 }
 
 // namedKey finds a key by its prefix or id.
@@ -163,7 +163,7 @@ func printNewKey(flags *flag.FlagSet, c *call) rowsAction {
 		if err != nil {
 			return err
 		}
-		return c.printNew(issued)
+		return c.printNew(ctx, t, issued)
 	}
 }
 
@@ -179,7 +179,7 @@ func printSuccessor(flags *flag.FlagSet, c *call) rowsAction {
 		if err != nil {
 			return err
 		}
-		return c.printNew(issued)
+		return c.printNew(ctx, t, issued)
 	}
 }
 
@@ -188,15 +188,17 @@ func revokeKey(ctx context.Context, c *call, t target) error {
 	if err != nil {
 		return err
 	}
-	if t.local != nil {
-		err = t.local.Keys.Revoke(ctx, t.by, key.Holder, key.ID)
-	} else {
-		err = t.far.Keys.Revoke(ctx, key.Holder, key.ID)
-	}
-	if err != nil {
+	if err := t.revoke(ctx, key); err != nil {
 		return err
 	}
 	return c.done("revoked key %s of %s", key.Prefix, key.Holder.ID)
+}
+
+func (t target) revoke(ctx context.Context, key svc.APIKey) error {
+	if t.local != nil {
+		return t.local.Keys.Revoke(ctx, t.by, key.Holder, key.ID)
+	}
+	return t.far.Keys.Revoke(ctx, key.Holder, key.ID)
 }
 
 func (t target) keys(ctx context.Context, holder svc.Identity) iter.Seq2[svc.APIKey, error] {
@@ -229,7 +231,8 @@ func (t target) rotateKey(
 	return t.far.Keys.Rotate(ctx, key.Holder, key.ID, in)
 }
 
-func (c *call) printNew(issued svc.IssuedKey) error {
+// printNew prints a new key, or revokes it: nobody has seen it then.
+func (c *call) printNew(ctx context.Context, t target, issued svc.IssuedKey) error {
 	var err error
 	if c.asJSON {
 		err = showOne(c, struct {
@@ -239,10 +242,15 @@ func (c *call) printNew(issued svc.IssuedKey) error {
 	} else {
 		_, err = fmt.Fprintln(c.stdout, string(issued.Key))
 	}
-	if err != nil {
-		err = fmt.Errorf("%w: revoke the new key %s, which nobody has seen", err, issued.Prefix)
+	if err == nil {
+		return nil
 	}
-	return err
+	if left := t.revoke(context.WithoutCancel(ctx), issued.APIKey); left != nil {
+		return fmt.Errorf("%w; revoke the new key %s, which nobody has seen: %w",
+			err, issued.Prefix, left)
+	}
+	return fmt.Errorf("%w: the new key %s is revoked, because nobody has seen it",
+		err, issued.Prefix)
 }
 
 func dayOf(t *time.Time) string {

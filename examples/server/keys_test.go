@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -272,16 +273,31 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
-// A new key that cannot be printed is named, so that it can be revoked.
+// A new key that cannot be printed is revoked: of commands on the database or over HTTP, and of the
+// first start.
 func TestUnprintedKeys(t *testing.T) {
 	is := is.New(t)
 	db := newDB(t)
-	startServer(t, "-db", db)
-	for _, command := range []string{"key -user alice", "key issue -user alice", "key issue -user alice -json"} {
-		err := run(t.Context(), append(strings.Fields(command), "-db", db), full{}, &output{})
-		is.True(errors.Is(err, syscall.ENOSPC))
-		_, named, _ := strings.Cut(err.Error(), "revoke the new key ")
-		does(t, "key", "revoke", strings.TrimSuffix(named, ", which nobody has seen"), "-db", db)
+	ctx, stop := context.WithCancel(t.Context())
+	var log output
+	go func() {
+		if soon(func() bool { return strings.Contains(log.String(), "revoked the first key") }) {
+			stop()
+		}
+	}()
+	is.NoErr(run(ctx, []string{"-db", db, "-addr", "127.0.0.1:0"}, full{}, &log))
+	is.True(!strings.Contains(does(t, "key", "list", "-db", db), "svcu_"))
+	server := startServer(t, "-db", db)
+	t.Setenv("SVC_KEY", strings.TrimSpace(does(t, "key", "-user", "admin", "-db", db)))
+	is.Equal(strings.Count(does(t, "key", "list", "-db", db), "svcu_"), 1)
+	for _, command := range []string{
+		"key -user alice -db " + db, "key issue -user alice -db " + db, "key issue -user alice -json -db " + db,
+		"key issue -user alice -url " + server.base + "/ext/svc",
+	} {
+		err := run(t.Context(), strings.Fields(command), full{}, &output{})
+		if !errors.Is(err, syscall.ENOSPC) || !strings.HasSuffix(err.Error(), "is revoked, because nobody has seen it") {
+			t.Errorf("%s: %v", command, err)
+		}
 	}
-	is.True(!strings.Contains(does(t, "key", "list", "-user", "alice", "-db", db), "alice"))
+	is.Equal(strings.Count(does(t, "key", "list", "-db", db), "svcu_"), 1)
 }

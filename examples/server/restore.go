@@ -47,11 +47,16 @@ func restore(ctx context.Context, c *call, shown *progress) (err error) {
 	if err := checkFree(ctx, c); err != nil {
 		return err
 	}
-	folder := filepath.Dir(c.Keys)
+	of := c.Keys
 	if !isPostgres(c.DB) {
-		folder = filepath.Dir(c.DB)
+		of = c.DB
 	}
-	drafts, err := os.MkdirTemp(folder, ".svc-restore-") // with mode 0700
+	err = errors.Join(removeDrafts(draftsOf(c.Keys)), removeDrafts(draftsOf(of)))
+	drafts := ""
+	if err == nil {
+		folder, prefix := draftsOf(of)
+		drafts, err = os.MkdirTemp(folder, prefix+"*") // with mode 0700
+	}
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
@@ -69,7 +74,7 @@ func restore(ctx context.Context, c *call, shown *progress) (err error) {
 	if err := unpackDatabase(ctx, from, db); err != nil {
 		return err
 	}
-	keys, err := unpackKeys(ctx, from, filepath.Dir(c.Keys), c.log)
+	keys, err := unpackKeys(ctx, from, c.Keys, c.log)
 	if err != nil {
 		return err
 	}
@@ -80,6 +85,12 @@ func restore(ctx context.Context, c *call, shown *progress) (err error) {
 		}
 		return putNew(db, c.DB)
 	})
+}
+
+// draftsOf returns the folder of a file that a restore makes, and how the names of its drafts there
+// begin: two restores at once have other drafts, unless they make the same file.
+func draftsOf(file string) (folder, prefix string) {
+	return filepath.Dir(file), ".svc-restore-" + filepath.Base(file) + "-"
 }
 
 // archiveToRead returns the path of a backup. A backup from the standard input is first written to
@@ -155,15 +166,15 @@ func unpackDatabase(ctx context.Context, from *archive, path string) error {
 	return nil
 }
 
-// unpackKeys writes the keys file of a backup to a draft in a folder, and checks it.
+// unpackKeys writes the keys file of a backup to a draft of file, and checks it.
 func unpackKeys(
-	ctx context.Context, from *archive, folder string, log *slog.Logger,
+	ctx context.Context, from *archive, file string, log *slog.Logger,
 ) (draft string, err error) {
 	text, err := from.readKeys(ctx)
 	if err != nil {
 		return "", err
 	}
-	if draft, err = writeDraft(folder, string(text)); err != nil {
+	if draft, err = writeDraft(file, string(text)); err != nil {
 		return "", fmt.Errorf("restore: %w", err)
 	}
 	if _, err := readSecrets(draft, log); err != nil {
@@ -173,8 +184,9 @@ func unpackKeys(
 	return draft, nil
 }
 
-func writeDraft(folder, text string) (path string, err error) {
-	draft, err := os.CreateTemp(folder, ".svc-*.keys") // with mode 0600
+func writeDraft(of, text string) (path string, err error) {
+	folder, prefix := draftsOf(of)
+	draft, err := os.CreateTemp(folder, prefix+"*") // with mode 0600
 	if err != nil {
 		return "", err
 	}
@@ -188,8 +200,7 @@ func writeDraft(folder, text string) (path string, err error) {
 // place puts the keys file into place when makeDatabase has made the database. Until then, another
 // file stands there, with which no server starts.
 func place(c *call, keys string, makeDatabase func() error) error {
-	folder := filepath.Dir(c.Keys)
-	mark, err := writeDraft(folder, unfinished)
+	mark, err := writeDraft(c.Keys, unfinished)
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
@@ -203,7 +214,7 @@ func place(c *call, keys string, makeDatabase func() error) error {
 	case err != nil:
 		return fmt.Errorf("restore: %w", err)
 	}
-	err = syncDir(folder)
+	err = syncDir(filepath.Dir(c.Keys))
 	if err == nil {
 		err = makeDatabase()
 	}
@@ -215,7 +226,7 @@ func place(c *call, keys string, makeDatabase func() error) error {
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
-	return syncDir(folder)
+	return syncDir(filepath.Dir(c.Keys))
 }
 
 // putNew gives a file another name. Unlike a rename, it replaces nothing.

@@ -277,7 +277,8 @@ func TestRestoreRefusesPlaces(t *testing.T) {
 	}
 }
 
-// In the middle of a restore, no server starts, whatever is there of the database.
+// In the middle of a restore, no server starts, whatever is there of the database. The next restore
+// removes what one has left that was killed.
 func TestUnfinishedRestore(t *testing.T) {
 	t.Parallel()
 	u := use(t, newDB(t))
@@ -289,6 +290,12 @@ func TestUnfinishedRestore(t *testing.T) {
 			is.New(t).NoErr(runQuietly(t, "copy", "-from", u.db, "-to", db))
 		}
 		is.New(t).NoErr(os.WriteFile(db+".keys", []byte(unfinished), 0o600))
+		const ofAnother = ".svc-restore-svc.db-2-3"
+		for _, draft := range []string{".svc-restore-svc.db-12", ofAnother} {
+			is.New(t).NoErr(os.Mkdir(filepath.Join(folder, draft), 0o700))
+			is.New(t).NoErr(os.WriteFile(filepath.Join(folder, draft, databaseName), nil, 0o600))
+		}
+		is.New(t).NoErr(os.WriteFile(filepath.Join(folder, ".svc-restore-svc.db.keys-34"), nil, 0o600))
 		before := must(os.ReadDir(folder))
 		refused := [][]string{
 			{"-addr", "127.0.0.1:0", "-db", db},
@@ -308,6 +315,7 @@ func TestUnfinishedRestore(t *testing.T) {
 		}
 		if !withDB {
 			is.New(t).NoErr(runQuietly(t, "restore", "-db", db, file))
+			wantFiles(t, folder, ofAnother, "svc.db", "svc.db.keys")
 			u.check(t, db, db+".keys")
 		}
 	}
@@ -352,6 +360,7 @@ func TestKilledRestore(t *testing.T) {
 				outcomes[left]++
 				if left != "all" && isNew(contents(t, db)) { // it can be repeated
 					is.New(t).NoErr(runQuietly(t, "restore", "-db", db, "-keys", keys, file))
+					wantFiles(t, filepath.Dir(keys), filepath.Base(keys))
 				}
 			}
 			t.Log(outcomes)

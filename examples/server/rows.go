@@ -46,7 +46,7 @@ func (r rows) command() subcommand {
 				return do(ctx, target{local: service, by: operator()})
 			}
 			if r.secrets {
-				return c.withSecrets(ctx, run)
+				return c.withSecrets(ctx, func(h *host) error { return run(h.service) })
 			}
 			return c.withAccess(ctx, c.openDatabase, run)
 		}

@@ -65,7 +65,7 @@ func (c *call) untilBackup(now time.Time) (time.Duration, error) {
 // backupNow makes a backup as the command does, and then removes the oldest beyond backup.keep.
 // Those of a clock that was fast do not count and stay: the clock may be slow now.
 func (c *call) backupNow(ctx context.Context) error {
-	if err := removeDrafts(c.Backup.Dir); err != nil {
+	if err := removeDrafts(c.Backup.Dir, scheduledDraft); err != nil {
 		return err
 	}
 	file := filepath.Join(c.Backup.Dir, "svc-"+time.Now().UTC().Format(backupTime)+".backup")
@@ -83,12 +83,13 @@ func (c *call) backupNow(ctx context.Context) error {
 	return err
 }
 
-// removeDrafts removes what scheduled backups have left that were killed: each has a copy of the
-// database, and a server that is killed again and again would fill the disk.
-func removeDrafts(folder string) error {
+// removeDrafts removes the drafts in a folder whose names begin so, of commands that were killed: each
+// may have a copy of the database or its secrets, and would fill the disk in time.
+func removeDrafts(folder, prefix string) error {
 	entries, err := os.ReadDir(folder)
 	for _, entry := range entries {
-		if entry.IsDir() && strings.HasPrefix(entry.Name(), scheduledDraft) {
+		end, ours := strings.CutPrefix(entry.Name(), prefix)
+		if ours && strings.Trim(end, "0123456789") == "" { // as os.MkdirTemp ends it
 			err = errors.Join(err, os.RemoveAll(filepath.Join(folder, entry.Name())))
 		}
 	}

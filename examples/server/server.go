@@ -59,7 +59,10 @@ func (c *call) serve(ctx context.Context) (err error) {
 		return err
 	}
 	if err := greet(c.stdout, c.config, base, start); err != nil {
-		c.log.Warn("cannot print the address and the first key: server key makes another one",
+		if key := start.first.APIKey; key.ID != "" { // nobody has seen it
+			err = errors.Join(err, h.service.Keys.Revoke(ctx, atStart, key.Holder, key.ID))
+		}
+		c.log.Warn("cannot print the address, and revoked the first key: server key makes another",
 			"error", err)
 	}
 	serving := c.newServing(h, base, certs)

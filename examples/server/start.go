@@ -24,9 +24,9 @@ const administrator = "admin"
 
 // start describes what a start of the server found and did.
 type start struct {
-	key           svc.Secret // the administrator's first key; "" unless the database was fresh
-	administrator bool       // the administrator has a row
-	demo          bool       // this start applied the demo
+	first         svc.IssuedKey // of the administrator; zero unless the database was fresh
+	administrator bool          // the administrator has a row
+	demo          bool          // this start applied the demo
 }
 
 // prepare applies the bundle of the configuration. Without a bundle, it applies the demo to a fresh
@@ -50,9 +50,7 @@ func (h *host) prepare(ctx context.Context, c config) (start, error) {
 	}
 	if h.fresh && s.administrator && !c.ReadOnly {
 		holder := svc.Identity{Kind: svc.KindUser, ID: administrator}
-		var issued svc.IssuedKey
-		issued, err = h.issue(ctx, atStart, holder, "made at the first start")
-		s.key = issued.Key
+		s.first, err = h.issue(ctx, atStart, holder, "made at the first start")
 	}
 	return s, err
 }

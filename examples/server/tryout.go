@@ -119,15 +119,15 @@ func greet(w io.Writer, c config, base string, s start) error {
 	if !c.HTTP.HideAdminPage && !socket {
 		fmt.Fprintf(&b, "The administration page is at %s%s/\n", base, c.adminPrefix())
 	}
-	if s.key != "" {
+	if s.first.Key != "" {
 		fmt.Fprintf(&b, "\n# The key of the user %s. The server does not show it again.",
 			administrator)
 		if !socket {
 			b.WriteString(" The lines below use it.")
 		}
-		fmt.Fprintf(&b, "\nKEY=%s\n", string(s.key))
+		fmt.Fprintf(&b, "\nKEY=%s\n", string(s.first.Key))
 	}
-	if s.key != "" && !socket {
+	if s.first.Key != "" && !socket {
 		for _, t := range tryouts(base, s.demo) {
 			fmt.Fprintf(&b, "\n# %s\n%s\n", t.about, t.curl(base+c.HTTP.Prefix))
 		}

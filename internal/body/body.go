@@ -11,27 +11,15 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/extsvc/svc"
 )
 
-// The codes of an Error, which are those of package httpapi.
+// The codes that only a body has, as package httpapi has them.
 const (
-	Invalid  = "invalid_request"
-	TooLarge = "body_too_large"
-	BadType  = "unsupported_media_type"
+	TooLarge svc.Code = "body_too_large"
+	BadType  svc.Code = "unsupported_media_type"
 )
-
-// Error says what is wrong with a body. It repeats no value, because a value may be a secret.
-type Error struct {
-	Code   string
-	Field  string // "": the body as a whole
-	Detail string
-	Err    error // the cause; nil: none
-}
-
-func (e *Error) Error() string { return strings.TrimSpace(e.Field + " " + e.Detail) }
-
-// Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Err }
 
 // Type is a type that a body can have.
 type Type struct {
@@ -62,8 +50,8 @@ func (t Type) declared(header http.Header) (charset string, ok bool) {
 // mostAtOnce limits, in bytes, the buffer that a request gets before its body has arrived.
 const mostAtOnce = 256 << 10
 
-// Read returns the body of a request, or an [*Error]. The body has that type and at most limit
-// bytes. An empty body needs no Content-Type.
+// Read returns the body of a request, or an [*svc.Error], which repeats no value: one may be a
+// secret. The body has that type and at most limit bytes. An empty body needs no Content-Type.
 func Read(w http.ResponseWriter, r *http.Request, limit int64, of Type) ([]byte, error) {
 	if r.ContentLength > limit {
 		return nil, tooLarge(limit)
@@ -73,7 +61,7 @@ func Read(w http.ResponseWriter, r *http.Request, limit int64, of Type) ([]byte,
 		if _, err := io.ReadFull(r.Body, make([]byte, 1)); err == io.EOF && r.ContentLength < 0 {
 			return nil, nil
 		}
-		return nil, &Error{Code: BadType, Detail: of.rule}
+		return nil, &svc.Error{Code: BadType, Message: of.rule}
 	}
 	var body bytes.Buffer
 	body.Grow(int(min(max(r.ContentLength, 0), mostAtOnce)) + bytes.MinRead)
@@ -82,16 +70,20 @@ func Read(w http.ResponseWriter, r *http.Request, limit int64, of Type) ([]byte,
 		return nil, tooLarge(exceeded.Limit) // a handler of the host may have set a lower one
 	} else if errors.Is(err, http.ErrBodyReadAfterClose) || err == nil &&
 		body.Len() == 0 && r.ContentLength > 0 {
-		return nil, &Error{Code: Invalid, Detail: "the body was read before it reached this" +
-			" handler: a handler of the host application must put it back"}
+		return nil, svc.Invalid("", "the body was read before it reached this handler: a handler of"+
+			" the host application must put it back")
 	} else if err != nil {
-		return nil, &Error{Code: Invalid, Detail: "the body could not be read to its end", Err: err}
+		return nil, &svc.Error{
+			Code: svc.CodeInvalid, Message: "the body could not be read to its end", Err: err,
+		}
 	}
 	return body.Bytes(), inUTF8(charset, body.Bytes())
 }
 
 func tooLarge(limit int64) error {
-	return &Error{Code: TooLarge, Detail: fmt.Sprintf("the body is larger than %d bytes", limit)}
+	return &svc.Error{
+		Code: TooLarge, Message: fmt.Sprintf("the body is larger than %d bytes", limit),
+	}
 }
 
 // inUTF8 refuses a body whose declared charset would give its bytes another meaning than UTF-8. For
@@ -107,6 +99,6 @@ func inUTF8(charset string, body []byte) error {
 	if len(body) == 0 || !wide && !slices.ContainsFunc(body, beyond) {
 		return nil
 	}
-	return &Error{Code: BadType, Detail: fmt.Sprintf(
+	return &svc.Error{Code: BadType, Message: fmt.Sprintf(
 		"the body must be in UTF-8, and its Content-Type has the charset %.40q", charset)}
 }

@@ -12,13 +12,18 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/body"
 )
 
 const kind = "application/x-www-form-urlencoded"
 
 func TestForm(t *testing.T) {
-	for name, c := range map[string]struct{ kind, body, code, field string }{
+	for name, c := range map[string]struct {
+		kind, body string
+		code       svc.Code
+		field      string
+	}{
 		"form":       {kind, "a=1&b=%C3%A9", "", ""},
 		"charset":    {kind + "; charset=ISO-8859-1", "a=1&b=%C3%A9", "", ""},
 		"latin-1":    {kind + "; charset=ISO-8859-1", "a=1&b=\xfc", body.BadType, ""},
@@ -26,12 +31,12 @@ func TestForm(t *testing.T) {
 		"empty":      {"", "", "", ""},
 		"type":       {"text/plain", "a=1", body.BadType, ""},
 		"no type":    {"", "a=1", body.BadType, ""},
-		"twice":      {kind, "a=1&b=2&a=3", body.Invalid, "a"},
-		"no name":    {kind, "=1&=2", body.Invalid, ""},
-		"pointer":    {kind, "/a=1&/a=2", body.Invalid, ""},
-		"parameters": {kind, strings.Repeat("&", body.MaxParameters), body.Invalid, ""},
-		"semi":       {kind, "a=1;b=2", body.Invalid, ""},
-		"escape":     {kind, "a=%z", body.Invalid, ""},
+		"twice":      {kind, "a=1&b=2&a=3", svc.CodeInvalid, "a"},
+		"no name":    {kind, "=1&=2", svc.CodeInvalid, ""},
+		"pointer":    {kind, "/a=1&/a=2", svc.CodeInvalid, ""},
+		"parameters": {kind, strings.Repeat("&", body.MaxParameters), svc.CodeInvalid, ""},
+		"semi":       {kind, "a=1;b=2", svc.CodeInvalid, ""},
+		"escape":     {kind, "a=%z", svc.CodeInvalid, ""},
 		"too long":   {kind, "a=" + strings.Repeat("x", 100), body.TooLarge, ""},
 	} {
 		for _, length := range []int64{int64(len(c.body)), -1} {
@@ -45,7 +50,7 @@ func TestForm(t *testing.T) {
 					continue // what it left out and how it was written are not known
 				}
 				values, err := body.Form(httptest.NewRecorder(), r, 100)
-				wrong, _ := errors.AsType[*body.Error](err)
+				wrong, _ := errors.AsType[*svc.Error](err)
 				if c.code == "" && (err != nil || c.body != "" && values.Get("b") != "é") {
 					t.Errorf("%s: %v, %v", name, values, err)
 				} else if c.code != "" && (wrong == nil || wrong.Code != c.code || wrong.Field != c.field) {
@@ -58,7 +63,7 @@ func TestForm(t *testing.T) {
 
 // The limits hold to the byte and to the parameter, also for a form that a handler has parsed.
 func TestLimitsOfForms(t *testing.T) {
-	for more, code := range []string{"", body.Invalid} {
+	for more, code := range []svc.Code{"", svc.CodeInvalid} {
 		form := url.Values{}
 		for i := range body.MaxParameters + more {
 			form.Set(strconv.Itoa(i), "")
@@ -69,7 +74,7 @@ func TestLimitsOfForms(t *testing.T) {
 	checkForm(t, "a="+strings.Repeat("x", 99), 100, body.TooLarge)
 }
 
-func checkForm(t *testing.T, form string, limit int64, code string) {
+func checkForm(t *testing.T, form string, limit int64, code svc.Code) {
 	t.Helper()
 	for _, parsed := range []bool{false, true} {
 		r := httptest.NewRequest("POST", "/", strings.NewReader(form))
@@ -80,7 +85,7 @@ func checkForm(t *testing.T, form string, limit int64, code string) {
 			}
 		}
 		_, err := body.Form(httptest.NewRecorder(), r, limit)
-		wrong, _ := errors.AsType[*body.Error](err)
+		wrong, _ := errors.AsType[*svc.Error](err)
 		if code == "" && err != nil || code != "" && (wrong == nil || wrong.Code != code) {
 			t.Errorf("%d bytes, parsed %v: %v, want %q", len(form), parsed, err, code)
 		}
@@ -116,7 +121,7 @@ func TestReadToTheEnd(t *testing.T) {
 		r.Header.Set("Content-Type", "application/json")
 		for _, r.ContentLength = range []int64{3, -1} {
 			_, err := body.Read(httptest.NewRecorder(), r, 100, body.JSON)
-			if wrong, _ := errors.AsType[*body.Error](err); wrong == nil || wrong.Code != body.Invalid {
+			if wrong, _ := errors.AsType[*svc.Error](err); wrong == nil || wrong.Code != svc.CodeInvalid {
 				t.Errorf("%v: %v", fault, err)
 			}
 		}

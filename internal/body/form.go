@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/extsvc/svc"
 )
 
 // MaxParameters is the most parameters of a form.
@@ -19,8 +21,8 @@ var form = Type{
 		"Content-Type: application/x-www-form-urlencoded",
 }
 
-// Form returns the form in the body of a request, or an [*Error]. The body has at most limit bytes
-// and [MaxParameters] parameters, each once. An empty body is an empty form. When a handler of the
+// Form returns the form in the body of a request, or an [*svc.Error]. The body has at most limit
+// bytes and [MaxParameters] parameters, each once. An empty body is an empty form. When a handler of the
 // host has parsed the form already ([http.Request.ParseForm]), Form judges r.PostForm by the same
 // rules.
 func Form(w http.ResponseWriter, r *http.Request, limit int64) (url.Values, error) {
@@ -41,15 +43,13 @@ func ParseForm(body []byte) (url.Values, error) {
 	}
 	values, err := url.ParseQuery(string(body))
 	if err != nil {
-		return nil, &Error{Code: Invalid,
-			Detail: "the body has a semicolon or a malformed percent escape"}
+		return nil, svc.Invalid("", "the body has a semicolon or a malformed percent escape")
 	}
 	return values, once(values)
 }
 
 func tooMany() error {
-	return &Error{Code: Invalid,
-		Detail: fmt.Sprintf("the body has more than %d parameters", MaxParameters)}
+	return svc.Invalid("", fmt.Sprintf("the body has more than %d parameters", MaxParameters))
 }
 
 // checkParsed checks a form that a handler of the host has parsed, perhaps with another limit.
@@ -77,10 +77,10 @@ func once(values url.Values) error {
 		switch {
 		case len(values[name]) == 1:
 		case name == "" || strings.HasPrefix(name, "/"):
-			return &Error{Code: Invalid,
-				Detail: "the body has a parameter twice whose name is empty or begins with a slash"}
+			return svc.Invalid("",
+				"the body has a parameter twice whose name is empty or begins with a slash")
 		default:
-			return &Error{Code: Invalid, Field: name, Detail: "must be given once"}
+			return svc.Invalid(name, "must be given once")
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/strictjson"
+	"github.com/extsvc/svc/internal/text"
 	"github.com/extsvc/svc/internal/token"
 	"github.com/extsvc/svc/limits"
 )
@@ -53,16 +54,23 @@ func Query(raw string) (url.Values, error) {
 // RequestIDHeader carries the id that identifies a request in the logs.
 const RequestIDHeader = "X-Request-Id"
 
-// RequestID returns the id that a client gives its request, if that is safe in headers and logs,
-// else a new one. An id that mask changes looks like an API key, and is not safe.
-func RequestID(header http.Header, mask func(string) string) string {
-	const safe = token.Alphabet + "-_.:/+=@~"
-	id := header.Get(RequestIDHeader)
-	if id == "" || len(id) > 128 || strings.Trim(id, safe) != "" || mask(id) != id ||
-		len(header.Values(RequestIDHeader)) > 1 {
-		return rand.Text()
+// Identify returns the id of a request: the one that the host has set in the answer, or else sets
+// it. That is the id that the client gives, if it is safe in headers and logs, else a new one. An
+// id that mask changes looks like an API key, and is not safe.
+func Identify(
+	w http.ResponseWriter, r *http.Request, mask func(string) string,
+) (id string, sets bool) {
+	if id = w.Header().Get(RequestIDHeader); id != "" {
+		return id, false
 	}
-	return id
+	const safe = token.Alphabet + "-_.:/+=@~"
+	id = r.Header.Get(RequestIDHeader)
+	if id == "" || len(id) > 128 || strings.Trim(id, safe) != "" || mask(id) != id ||
+		len(r.Header.Values(RequestIDHeader)) > 1 {
+		id = rand.Text()
+	}
+	w.Header().Set(RequestIDHeader, id)
+	return id, true
 }
 
 // Bearer returns the bearer (RFC 6750, section 2.1) of the one Authorization header; "" when
@@ -87,6 +95,33 @@ func Basic(header http.Header) string {
 	}
 	_, password, _ := (&http.Request{Header: header}).BasicAuth()
 	return password
+}
+
+// Hide masks the credentials of a request in a text: those of its headers, and others. The longest
+// come first: a cookie that is part of another one must not leave the rest of that.
+func Hide(r *http.Request, s string, others ...string) string {
+	secrets := append(others, Bearer(r.Header))
+	secrets = append(secrets, r.Header.Values("Cookie")...)
+	for _, cookie := range r.Cookies() {
+		secrets = append(secrets, cookie.Value)
+		if plain, err := url.PathUnescape(cookie.Value); err == nil {
+			secrets = append(secrets, plain)
+		}
+	}
+	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) })
+	for _, secret := range secrets {
+		s = text.Hide(secret, s)
+	}
+	return s
+}
+
+// BadSession is the answer to a request whose session the host cannot check, because of err.
+func BadSession(r *http.Request, err error) error {
+	if hidden := Hide(r, err.Error()); hidden != err.Error() {
+		err = errors.New(hidden)
+	}
+	const message = "the session cannot be checked now: try again later"
+	return &svc.Error{Code: svc.CodeUnavailable, Message: message, Err: err}
 }
 
 // maxTags is the most entity tags of a header.

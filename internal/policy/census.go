@@ -77,7 +77,6 @@ func (s *Subject) key() string {
 		}
 		ways = append(ways, way)
 	}
-	slices.Sort(ways)
 	return strings.Join(append(parts, slices.Compact(ways)...), "\x00")
 }
 

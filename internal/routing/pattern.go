@@ -7,16 +7,13 @@ import (
 	"strings"
 )
 
-// Pattern is the path of a route, split into segments. A segment in braces is a parameter, which
-// matches any one segment that is not empty.
-type Pattern []string
+// pattern is the path of a route, such as "/templates/{template_id}", split into segments. A segment
+// in braces is a parameter, which matches any one segment that is not empty.
+type pattern []string
 
-// NewPattern splits a path such as "/templates/{template_id}".
-func NewPattern(path string) Pattern { return strings.Split(path, "/") }
-
-// Segments splits an escaped path and unescapes its segments. It does not clean the path, and an
+// segmentsOf splits an escaped path and unescapes its segments. It does not clean the path, and an
 // escaped slash stays within its segment. Nil: an escape is malformed.
-func Segments(escaped string) []string {
+func segmentsOf(escaped string) []string {
 	all := strings.Split(escaped, "/")
 	for i, segment := range all {
 		var err error
@@ -27,8 +24,8 @@ func Segments(escaped string) []string {
 	return all
 }
 
-// Covers reports whether the segments of a path match the pattern.
-func (p Pattern) Covers(path []string) bool {
+// covers reports whether the segments of a path match the pattern.
+func (p pattern) covers(path []string) bool {
 	if len(p) != len(path) {
 		return false
 	}
@@ -44,9 +41,9 @@ func (p Pattern) Covers(path []string) bool {
 	return true
 }
 
-// Parameters returns the values of the parameters in a path that the pattern covers. Nil: there are
+// parameters returns the values of the parameters in a path that the pattern covers. Nil: there are
 // none.
-func (p Pattern) Parameters(path []string) map[string]string {
+func (p pattern) parameters(path []string) map[string]string {
 	var values map[string]string
 	for i, name := range p {
 		if isParameter(name) {
@@ -64,13 +61,13 @@ func isParameter(segment string) bool { return strings.HasPrefix(segment, "{") }
 // Table finds routes by their path and method.
 type Table struct {
 	methods  []string
-	patterns []Pattern
+	patterns []pattern
 }
 
 // Add adds a route with parameters as {name} in its path. Its index is the number of those before.
 func (t *Table) Add(method, path string) {
 	t.methods = append(t.methods, method)
-	t.patterns = append(t.patterns, NewPattern(path))
+	t.patterns = append(t.patterns, strings.Split(path, "/"))
 }
 
 // Match returns the index of the route of an escaped path, and the values of its parameters. -1:
@@ -79,13 +76,13 @@ func (t *Table) Add(method, path string) {
 func (t *Table) Match(
 	method, escaped string,
 ) (route int, parameters map[string]string, allow []string) {
-	path := Segments(escaped)
+	path := segmentsOf(escaped)
 	for i, takes := range t.methods {
-		if !t.patterns[i].Covers(path) {
+		if !t.patterns[i].covers(path) {
 			continue
 		}
 		if takes == method || takes == http.MethodGet && method == http.MethodHead {
-			return i, t.patterns[i].Parameters(path), nil
+			return i, t.patterns[i].parameters(path), nil
 		}
 		if allow = append(allow, takes); takes == http.MethodGet {
 			allow = append(allow, http.MethodHead)
@@ -97,9 +94,9 @@ func (t *Table) Match(
 
 // Ends reports whether the end of an escaped path matches a route.
 func (t *Table) Ends(escaped string) bool {
-	all := Segments(escaped)
-	return slices.ContainsFunc(t.patterns, func(pattern Pattern) bool {
-		before := len(all) - len(pattern) + 1 // patterns start with a slash
-		return before > 0 && pattern[1:].Covers(all[before:])
+	all := segmentsOf(escaped)
+	return slices.ContainsFunc(t.patterns, func(p pattern) bool {
+		before := len(all) - len(p) + 1 // patterns start with a slash
+		return before > 0 && p[1:].covers(all[before:])
 	})
 }

@@ -60,6 +60,13 @@ func (p Prefix) Cut(escaped string) (rest string, starts bool) {
 	return rest, rest == "" || rest[0] == '/'
 }
 
+// Rest returns the escaped path of a request after the prefix. The host may have cut the prefix off
+// already.
+func (p Prefix) Rest(r *http.Request) string {
+	rest, _ := p.Cut(EscapedPath(r.URL))
+	return rest
+}
+
 func matches(want, have string) bool {
 	if !isParameter(want) {
 		return have == want || strings.Contains(want, "%") && escape(have) == want

@@ -171,7 +171,6 @@ func cloneUser(user svc.User) svc.User {
 	user.Email = cloneText(user.Email)
 	user.Channels = append([]svc.Channel{}, user.Channels...)
 	slices.SortFunc(user.Channels, compareChannels)
-	user.Channels = slices.Compact(user.Channels)
 	return user
 }
 
