@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
-	"net/url"
 	"slices"
 	"sync"
 
@@ -27,7 +26,7 @@ func (h *Handler) templates(r *request) *svc.Templates {
 
 func (h *Handler) listTemplates(w http.ResponseWriter, r *request) error {
 	query := svc.TemplateQuery{Category: r.query.text("category"), Tag: r.query.text("tag")}
-	p, err := inbound.PageOf(url.Values(r.query))
+	p, err := r.page()
 	if err != nil {
 		return err
 	}
