@@ -86,7 +86,7 @@ func (h *Handler) sendTemplates(
 }
 
 // hasCurrent reports whether an If-None-Match header has the ETag of a list that the caller may
-// read.
+// read. "*" stands for any ETag, but not for none.
 func (r *request) hasCurrent(
 	etag string, query svc.TemplateQuery,
 	list func(svc.TemplateQuery) iter.Seq2[svc.Template, error],
@@ -101,7 +101,7 @@ func (r *request) hasCurrent(
 		}
 	}
 	known, err := inbound.Tags(r.Header, "If-None-Match")
-	return inbound.HasTag(known, etag), err
+	return etag != "" && inbound.HasTag(known, etag), err
 }
 
 // templatePosition is the position of a template in its list.
