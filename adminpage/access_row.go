@@ -182,7 +182,7 @@ func (v *visit) fillUser(b *accessView, id string) error {
 	for _, c := range user.Channels {
 		channels.Rows = append(channels.Rows, tableRow{Cells: []fact{{
 			Value:   c.String(),
-			Address: asked{Kind: "sender", Who: c.String()}.Address(),
+			Address: "why?" + url.Values{"sender": {c.String()}}.Encode(),
 		}}})
 	}
 	channels.Rows, channels.More = head(channels.Rows, maxListed)

@@ -29,7 +29,7 @@ func TestAlertsLeadToTheirFields(t *testing.T) {
 		input   string     // "": none
 		alert   string
 	}{
-		{"why?user_id=bob", nil, "bank", "Bank is required"},
+		{"why?user_id=bob&bank=", nil, "bank", "Bank is required"},
 		{"why?user_id=&bank=support", nil, "who", "Who is required."},
 		{"why?sender=nocolon&bank=support", nil, "who", "Who must be"},
 		{"why?user_id=bob&bank=support&scoping_policy_id=" + strings.Repeat("p", 200), nil, "scoping_policy_id", "Policy must be"},

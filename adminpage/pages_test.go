@@ -2,8 +2,10 @@ package adminpage_test
 
 import (
 	"encoding/json"
+	"html"
 	"maps"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +28,8 @@ func TestWhy(t *testing.T) {
 	s.get("why?user_id=carol&bank=other").is(t, 200, ">Denied<", "Nearest: statement 0 of policy &#34;reads&#34;")
 	s.get("why?user_id=nobody&bank=other").is(t, 200, ">Denied<")
 	s.get("why?sender=nocolon&bank=support").is(t, 400, `role="alert"`, "sender", `value="nocolon"`)
-	s.get("why?user_id=bob").is(t, 400, `role="alert"`, "bank")
+	s.get("why?user_id=bob&bank=").is(t, 400, `role="alert"`, "bank")
+	s.get("why?user_id=bob").is(t, 200, `value="bob"`, "", `role="alert"`, "Denied") // a question that is begun
 }
 
 func TestTryAChange(t *testing.T) {
@@ -399,6 +402,35 @@ func TestOtherSites(t *testing.T) {
 		}
 	}
 	s.get("keys").is(t, 200) // still signed in
+}
+
+// No link of a page leads to an error.
+func TestLinksLead(t *testing.T) {
+	links := regexp.MustCompile(`<a [^>]*href="([^"]*)"`)
+	for _, s := range []*site{newShop(t).site, newSite(t, clinic()).signIn()} {
+		seen, next := map[string]bool{}, []string{s.url}
+		for len(next) > 0 {
+			address := next[0]
+			if next = next[1:]; seen[address] {
+				continue
+			}
+			seen[address] = true
+			a := s.read(s.client.Get(address))
+			if a.StatusCode != 200 {
+				t.Errorf("%s: %d", address, a.StatusCode)
+			}
+			for _, link := range links.FindAllStringSubmatch(a.body, -1) {
+				to := must(a.Request.URL.Parse(html.UnescapeString(link[1])))
+				to.Fragment = ""
+				if strings.HasPrefix(to.String(), s.url) {
+					next = append(next, to.String())
+				}
+			}
+		}
+		if len(seen) < 20 {
+			t.Errorf("only %d addresses", len(seen))
+		}
+	}
 }
 
 // Any page, with all that it needs, is small.

@@ -90,6 +90,7 @@ func (q asked) question() svc.Question {
 // whyView is what the page Why shows.
 type whyView struct {
 	Asked   asked
+	Begun   bool       // the question has no bank yet
 	Answer  *explained // nil: nothing is asked, or the question is wrong
 	Bundle  string     // of the change to try
 	Tried   bool       // show the change
@@ -108,7 +109,7 @@ func (v *visit) why() error {
 		v.redirect(q.Address())
 		return nil
 	}
-	return v.showWhy(http.StatusOK, whyView{Asked: q}, nil)
+	return v.showWhy(http.StatusOK, whyView{Asked: q, Begun: !v.URL.Query().Has("bank")}, nil)
 }
 
 // showWhy answers the question of a page and shows the page. wrong is why a change could not be
@@ -124,7 +125,7 @@ func (v *visit) showWhy(status int, body whyView, wrong error) error {
 	if wrong != nil {
 		status, page.Alerts = httpapi.Status(wrong), v.problems(wrong)
 	}
-	if body.Asked.Kind == "" {
+	if body.Begun = body.Begun || body.Asked.Kind == ""; body.Begun {
 		if err := v.need(action.UsersRead); err != nil {
 			return err
 		}
@@ -142,7 +143,7 @@ func (v *visit) showWhy(status int, body whyView, wrong error) error {
 		}
 	}
 	var err error
-	if body.Asked.Kind == "" {
+	if body.Begun {
 		body.Kept, err = v.kept()
 	} else if body.Answer != nil && body.Asked.Policy == "" {
 		body.MayKeep, err = v.mayKeep()

@@ -61,7 +61,8 @@ func (r request) part(limit int, after ...string) request {
 		r.query.Set("limit", strconv.Itoa(min(limit, maxPage)))
 	}
 	if strings.Join(after, "") != "" {
-		r.query.Set("cursor", wire.Cursor(after))
+		path, _ := r.path() // send refuses a bad one
+		r.query.Set("cursor", wire.Cursor(wire.List(path, r.query), after))
 	}
 	return r
 }
@@ -98,6 +99,15 @@ func (r request) method() string {
 
 // target returns the path after the base, with the query.
 func (r request) target() (string, error) {
+	target, err := r.path()
+	if len(r.query) > 0 {
+		target += "?" + r.query.Encode()
+	}
+	return target, err
+}
+
+// path returns the path after the base.
+func (r request) path() (string, error) {
 	_, path, _ := strings.Cut(r.route, " ")
 	segments, ids := strings.Split(path, "/"), r.ids
 	var wrong []error
@@ -113,11 +123,7 @@ func (r request) target() (string, error) {
 			wrong = append(wrong, svc.Invalid(name, problem))
 		}
 	}
-	target := strings.Join(segments, "/")
-	if len(r.query) > 0 {
-		target += "?" + r.query.Encode()
-	}
-	return target, join(wrong...)
+	return strings.Join(segments, "/"), join(wrong...)
 }
 
 // pathProblem says why an id cannot be sent in a path; "": it can. Such an id would lead to another

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"iter"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -204,7 +203,7 @@ func sendKeys[A appender](
 	h *Handler, w http.ResponseWriter, r *request, holder svc.Identity, filter svc.KeyQuery,
 	answer func(svc.APIKey) A,
 ) error {
-	p, err := inbound.PageOf(url.Values(r.query))
+	p, err := r.page()
 	if err != nil {
 		return err
 	}

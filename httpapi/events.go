@@ -3,7 +3,6 @@ package httpapi
 import (
 	"encoding/hex"
 	"net/http"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -21,7 +20,7 @@ func (h *Handler) listEvents(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	p, err := inbound.PageOf(url.Values(r.query))
+	p, err := r.page()
 	if err != nil {
 		return err
 	}

@@ -4,8 +4,10 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/extsvc/svc/internal/inbound"
+	"github.com/extsvc/svc/internal/wire"
 )
 
 const (
@@ -15,9 +17,30 @@ const (
 // MaxList is the most rows of a list without a limit in the request. A Link leads to the others.
 const MaxList = 10_000
 
+// list names the list of the request, for its cursors.
+func (r *request) list() string {
+	segments := strings.Split(r.path, "/")
+	for i, segment := range segments {
+		if name, is := strings.CutPrefix(segment, "{"); is {
+			segments[i] = url.PathEscape(r.params[strings.TrimSuffix(name, "}")])
+		}
+	}
+	return wire.List(strings.Join(segments, "/"), url.Values(r.query))
+}
+
+// page returns the part of the list that the request asks for.
+func (r *request) page() (inbound.Page, error) {
+	return inbound.PageOf(r.list(), url.Values(r.query))
+}
+
+// linkNext sets the Link (RFC 8288) to the page after p.After. It is relative, because only the
+// client knows the public address of this page.
+func (r *request) linkNext(w http.ResponseWriter, p inbound.Page) {
+	w.Header().Set("Link", "<"+p.Next(r.list(), url.Values(r.query))+`>; rel="next"`)
+}
+
 // sendPage answers with one page of p.Limit rows; rows begin at its start. When there are more
-// rows, a Link (RFC 8288) leads to the next page. The Link is relative, because only the client
-// knows the public address of this page.
+// rows, a Link leads to the next page.
 func sendPage[R any, A appender](
 	w http.ResponseWriter, r *request, p inbound.Page, open, shut string, rows iter.Seq2[R, error],
 	answer func(R) A, position func(R) []string,
@@ -32,7 +55,7 @@ func sendPage[R any, A appender](
 			}
 			if n == p.Limit || len(b) >= pageBytes {
 				p.After = position(last)
-				w.Header().Set("Link", "<"+p.Next(url.Values(r.query))+`>; rel="next"`)
+				r.linkNext(w, p)
 				break
 			}
 			if n++; n > 1 {
@@ -70,8 +93,7 @@ func sendAll[R any, A appender](
 				return err
 			}
 			last = position(row)
-			next := inbound.Page{Limit: inbound.MaxLimit, After: last}.Next(url.Values(r.query))
-			w.Header().Set("Link", "<"+next+`>; rel="next"`)
+			r.linkNext(w, inbound.Page{Limit: inbound.MaxLimit, After: last})
 		}
 		return nil
 	})

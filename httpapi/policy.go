@@ -83,10 +83,9 @@ func questionsOf(queries []wire.DecideQuery) ([]svc.Question, error) {
 				wrong = append(wrong, svc.Invalid(at+field[0], "is required"))
 			}
 		}
-		var one bool
-		if questions[i], one = questionOf(q); !one {
-			wrong = append(wrong,
-				svc.Invalid(at, "must name at most one of user_id, sa_id and sender"))
+		var problem error
+		if questions[i], problem = questionOf(at, q); problem != nil {
+			wrong = append(wrong, problem)
 		}
 	}
 	if len(wrong) >= limits.Errors {
@@ -95,21 +94,29 @@ func questionsOf(queries []wire.DecideQuery) ([]svc.Question, error) {
 	return questions, errors.Join(wrong...)
 }
 
-// questionOf returns what a query asks. one: it has at most one subject.
-func questionOf(in *wire.DecideQuery) (q svc.Question, one bool) {
+// questionOf returns what a query at a pointer asks.
+func questionOf(at string, in *wire.DecideQuery) (q svc.Question, err error) {
 	q = svc.Question{
 		Me: true, Bank: in.Bank, Action: in.Action, Channel: in.Channel, Topic: in.Topic,
 	}
-	one = true
-	for _, subject := range [...]struct{ from, to *string }{
-		{in.UserID, &q.UserID}, {in.SAID, &q.ServiceAccountID}, {in.Sender, &q.Sender},
+	for _, subject := range [...]struct {
+		field    string
+		from, to *string
+	}{
+		{"/user_id", in.UserID, &q.UserID}, {"/sa_id", in.SAID, &q.ServiceAccountID},
+		{"/sender", in.Sender, &q.Sender},
 	} {
-		if subject.from != nil {
-			*subject.to = *subject.from
-			q.Me, one = false, one && q.Me
+		switch {
+		case subject.from == nil:
+			continue
+		case !q.Me:
+			err = svc.Invalid(at, "must name at most one of user_id, sa_id and sender")
+		case *subject.from == "" && subject.to != &q.UserID: // the Service asks for a user_id
+			err = svc.Invalid(at+subject.field, "must not be empty")
 		}
+		*subject.to, q.Me = *subject.from, false
 	}
-	return q, one
+	return q, err
 }
 
 // ofQuery maps the field of an invalid question to its place in the body.

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"iter"
 	"net/http"
-	"net/url"
 	"slices"
 
 	"github.com/extsvc/svc"
@@ -37,7 +36,7 @@ func sendRows[R any, A appender](
 	w http.ResponseWriter, r *request, form rowForm[R, A],
 	list func(svc.RowQuery) iter.Seq2[R, error],
 ) error {
-	p, err := inbound.PageOf(url.Values(r.query))
+	p, err := r.page()
 	if err != nil {
 		return err
 	}

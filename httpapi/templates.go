@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
-	"net/url"
 	"slices"
 	"sync"
 
@@ -27,7 +26,7 @@ func (h *Handler) templates(r *request) *svc.Templates {
 
 func (h *Handler) listTemplates(w http.ResponseWriter, r *request) error {
 	query := svc.TemplateQuery{Category: r.query.text("category"), Tag: r.query.text("tag")}
-	p, err := inbound.PageOf(url.Values(r.query))
+	p, err := r.page()
 	if err != nil {
 		return err
 	}
@@ -87,7 +86,7 @@ func (h *Handler) sendTemplates(
 }
 
 // hasCurrent reports whether an If-None-Match header has the ETag of a list that the caller may
-// read.
+// read. "*" stands for any ETag, but not for none.
 func (r *request) hasCurrent(
 	etag string, query svc.TemplateQuery,
 	list func(svc.TemplateQuery) iter.Seq2[svc.Template, error],
@@ -102,7 +101,7 @@ func (r *request) hasCurrent(
 		}
 	}
 	known, err := inbound.Tags(r.Header, "If-None-Match")
-	return inbound.HasTag(known, etag), err
+	return etag != "" && inbound.HasTag(known, etag), err
 }
 
 // templatePosition is the position of a template in its list.

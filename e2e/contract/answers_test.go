@@ -2,7 +2,10 @@ package contract_test
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -12,6 +15,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/e2e/contract"
+	"github.com/extsvc/svc/internal/wire"
 )
 
 // TestEveryAnswer gets every answer that the document promises from a server: each status of each
@@ -102,13 +106,29 @@ func (c *scene) target(sample contract.Sample, optional bool) string {
 	return c.withKeys(sample.Target(optional))
 }
 
-// withKeys replaces the keys of the document's examples by those of a scene.
+// withKeys replaces the keys of the document's examples by those of a scene, and the list of a cursor by that of the target.
 func (c *scene) withKeys(target string) string {
+	target = withList(target)
 	if c.key == "" {
 		return target
 	}
 	return strings.NewReplacer("3kP0xUaB7cJ5t0Qz", c.key, "8mQ2yVcD9eL7u1Rw", c.botKey,
 		"5f2b7f0a54c2e3c1a1de2f0b9c8d7e6f", c.revision()).Replace(target)
+}
+
+// withList returns the target with the cursor of an example as one of the list there.
+func withList(target string) string {
+	path, _, _ := strings.Cut(target, "?")
+	u, err := url.Parse(target)
+	if err != nil || !u.Query().Has("cursor") {
+		return target
+	}
+	cursor, parts := u.Query().Get("cursor"), []string(nil)
+	text, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil || json.Unmarshal(text, &parts) != nil || len(parts) != 3 {
+		return target
+	}
+	return strings.Replace(target, "cursor="+cursor, "cursor="+wire.Cursor(wire.List(path, u.Query()), parts[1:]), 1)
 }
 
 // revision returns that of the rows of access.

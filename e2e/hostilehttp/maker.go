@@ -36,7 +36,7 @@ var bodies = []string{
 }
 
 var queries = []string{
-	"", "", "?limit=2", "?limit=1&cursor=WyJhIiwiYiJd", "?view=full", "?tag=t&category=c",
+	"", "", "?limit=2", "?limit=1&cursor=WyIvYWRtaW4vdGVtcGxhdGVzIiwiYSIsImIiXQ", "?view=full", "?tag=t&category=c",
 	"?bank=b&user_id=alice", "?bank=b&sender=telegram:1001&topic=x",
 	"?q=chat", "?force=true", "?force=1&force=0", "?bank=",
 }

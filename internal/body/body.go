@@ -40,11 +40,23 @@ var JSON = Type{
 // that they name, in lower case; "": none.
 func (t Type) declared(header http.Header) (charset string, ok bool) {
 	types := header.Values("Content-Type")
-	if len(types) != 1 || header.Get("Content-Encoding") != "" {
+	if len(types) != 1 || encoded(header) {
 		return "", false
 	}
 	kind, params, err := mime.ParseMediaType(types[0])
 	return strings.ToLower(params["charset"]), err == nil && t.covers(kind)
+}
+
+// encoded reports whether a Content-Encoding names a coding. The name identity stands for none (RFC
+// 9110, section 8.4.1).
+func encoded(header http.Header) bool {
+	for coding := range strings.SplitSeq(strings.Join(header.Values("Content-Encoding"), ","), ",") {
+		coding = strings.TrimSpace(coding)
+		if coding != "" && !strings.EqualFold(coding, "identity") {
+			return true
+		}
+	}
+	return false
 }
 
 // mostAtOnce limits, in bytes, the buffer that a request gets before its body has arrived.

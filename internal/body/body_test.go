@@ -92,6 +92,28 @@ func checkForm(t *testing.T, form string, limit int64, code svc.Code) {
 	}
 }
 
+// Identity is no coding (RFC 9110, section 8.4.1).
+func TestCodings(t *testing.T) {
+	for _, codings := range [][]string{{"identity"}, {"IDENTITY"}, {"identity, identity"}, {"", "identity"}, {"gzip"}, {"identity, gzip"}, {"", "gzip"}, {"x-identity"}} {
+		for _, of := range []string{kind, "application/json"} {
+			r := httptest.NewRequest("POST", "/", strings.NewReader("{}"))
+			r.Header.Set("Content-Type", of)
+			r.Header["Content-Encoding"] = codings
+			var err error
+			if of == kind {
+				_, err = body.Form(httptest.NewRecorder(), r, 100)
+			} else {
+				_, err = body.Read(httptest.NewRecorder(), r, 100, body.JSON)
+			}
+			wrong, _ := errors.AsType[*body.Error](err)
+			plain := !strings.Contains(strings.Join(codings, ""), "gzip") && codings[0] != "x-identity"
+			if plain && err != nil || !plain && (wrong == nil || wrong.Code != body.BadType) {
+				t.Errorf("%q of %s: %v", codings, of, err)
+			}
+		}
+	}
+}
+
 // A form that is read has each parameter once, and is written again as one that is read the same.
 func FuzzForm(f *testing.F) {
 	for _, raw := range []string{"", "token=a", "token=a&token=b", "token=%zz", "token;a", "=a&=b", "&&", "/a&/a", "token=a+b%20c", "\xff&\xff"} {

@@ -26,8 +26,8 @@ type Page struct {
 	After []string // the position at which the previous page ended; nil: from the start
 }
 
-// PageOf reads the parameters limit and cursor of a query.
-func PageOf(query url.Values) (p Page, err error) {
+// PageOf reads the parameters limit and cursor of a query for a list with that name ([wire.List]).
+func PageOf(list string, query url.Values) (p Page, err error) {
 	limit, cursor := query.Get("limit"), query.Get("cursor")
 	if limit == "" && cursor == "" {
 		return p, nil
@@ -44,17 +44,20 @@ func PageOf(query url.Values) (p Page, err error) {
 	if cursor == "" {
 		return p, nil
 	}
-	if p.After = positionOf(cursor); p.After == nil {
+	if p.After = positionOf(list, cursor); p.After == nil {
 		return p, svc.Invalid("cursor", NotACursor)
 	}
 	return p, nil
 }
 
-// positionOf decodes a cursor of wire.Cursor; nil: it is malformed.
-func positionOf(cursor string) (position []string) {
+// positionOf decodes a cursor of a list; nil: it is malformed, or of another list.
+func positionOf(list, cursor string) (position []string) {
 	text, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err != nil || json.Unmarshal(text, &position) != nil || len(position) != 2 ||
-		wire.Cursor(position) != cursor || strings.ContainsRune(position[0]+position[1], 0) ||
+	if err != nil || json.Unmarshal(text, &position) != nil || len(position) != 3 {
+		return nil
+	}
+	position = position[1:]
+	if wire.Cursor(list, position) != cursor || strings.ContainsRune(position[0]+position[1], 0) ||
 		utf8.RuneCountInString(position[0]) > limits.NameLength ||
 		utf8.RuneCountInString(position[1]) > limits.IDLength {
 		return nil
@@ -62,14 +65,14 @@ func positionOf(cursor string) (position []string) {
 	return position
 }
 
-// Next returns the address of the page after p.After, relative to the address of the page that the
-// query has asked for.
-func (p Page) Next(query url.Values) string {
+// Next returns the address of the page after p.After of a list, relative to the address of the page
+// that the query has asked for.
+func (p Page) Next(list string, query url.Values) string {
 	values := url.Values{}
 	for key, value := range query {
 		values[key] = value
 	}
 	values.Set("limit", strconv.Itoa(min(p.Limit, MaxLimit)))
-	values.Set("cursor", wire.Cursor(p.After))
+	values.Set("cursor", wire.Cursor(list, p.After))
 	return "?" + values.Encode()
 }

@@ -8,6 +8,9 @@ package wire
 import (
 	"encoding/base64"
 	"encoding/json"
+	"maps"
+	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -144,8 +147,23 @@ func Each[A, B any](list []A, form func(A) B) []B {
 	return all
 }
 
-// Cursor encodes the position at which a page ended: a sort key and an id.
-func Cursor(position []string) string {
-	text, _ := json.Marshal(position) // strings always encode
+// List names a list for its cursors: by its escaped path and by the keys of the query that select
+// its rows. Such a key can change the order of a list.
+func List(path string, query url.Values) string {
+	for _, key := range slices.Sorted(maps.Keys(query)) {
+		switch key {
+		case "limit", "cursor", "view":
+			continue
+		}
+		if query.Get(key) != "" {
+			path += "?" + key
+		}
+	}
+	return path
+}
+
+// Cursor encodes the position at which a page of a list ended: a sort key and an id.
+func Cursor(list string, position []string) string {
+	text, _ := json.Marshal(append([]string{list}, position...)) // strings always encode
 	return base64.RawURLEncoding.EncodeToString(text)
 }
