@@ -415,12 +415,12 @@ const sweepAge = 24 * time.Hour
 func (s *Keys) Sweep(
 	ctx context.Context, by Principal, expiredBefore time.Time,
 ) (revoked int, err error) {
-	now := s.now()
 	if expiredBefore.IsZero() {
-		expiredBefore = now.Add(-sweepAge)
-	} else if expiredBefore.After(now) {
+		expiredBefore = s.now().Add(-sweepAge)
+	} else if expiredBefore.After(s.clock()) {
 		return 0, Invalid("/expired_before", "must not be in the future")
 	}
+	expiredBefore = roundUp(expiredBefore)
 	if err := s.authorizeAll(ctx, by, true); err != nil {
 		return 0, err
 	}

@@ -194,6 +194,45 @@ func TestSweep(t *testing.T) {
 	wantCode(t, errorOf(h.Keys.Sweep(t.Context(), svc.Host, time.Time{})), svc.CodeUnavailable, "")
 }
 
+// Times of a host may have nanoseconds. Stores get microseconds, and the answer is as if they had kept more.
+func TestTimesWithNanoseconds(t *testing.T) {
+	is, clock := is.New(t), newClock()
+	now := func() time.Time { return clock.now().Add(500) }
+	got := 0
+	h := newHost(t, func(c *svc.Config) {
+		c.Now, c.Events.Keep = now, true
+		c.Store = around(c.Store, func(call intercept.Call) error {
+			var times []time.Time
+			for _, arg := range call.Args {
+				switch arg := arg.(type) {
+				case svc.APIKey:
+					times = append(times, arg.CreatedAt, arg.ExpiresAt)
+				case svc.APIKeyPage:
+					times = append(times, arg.ExpireBefore, arg.UnusedSince)
+				case svc.AuditQuery:
+					times = append(times, arg.Since, arg.Until)
+				}
+			}
+			for _, at := range times {
+				if got++; at.Nanosecond()%1000 != 0 || at.Location() != time.UTC {
+					t.Errorf("%s gets %s", call.Method, at)
+				}
+			}
+			return call.Do()
+		})
+	})
+	key := h.issueWith(t, svc.NewAPIKey{ExpiresAt: now().Add(time.Hour)})
+	clock.in(time.Hour) // it expires at this microsecond
+	listed := func(q svc.KeyQuery) int { return len(collect(t, h.Keys.List(t.Context(), svc.Host, svc.AllHolders, q))) }
+	is.Equal(listed(svc.KeyQuery{ExpireBefore: now()}), 1)
+	is.Equal(listed(svc.KeyQuery{ExpireBefore: key.ExpiresAt}), 0)
+	is.Equal(listed(svc.KeyQuery{UnusedSince: key.CreatedAt.Add(1)}), 1)
+	is.Equal(listed(svc.KeyQuery{UnusedSince: key.CreatedAt}), 0)
+	is.Equal(len(collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{Until: key.CreatedAt.Add(1)}))), 1)
+	is.Equal(must(h.Keys.Sweep(t.Context(), svc.Host, now())), 1)
+	is.True(got > 10)
+}
+
 // A sweep has several transactions, and passes over what was prolonged or revoked since it was listed.
 func TestSweepAgainstOthers(t *testing.T) {
 	is, clock := is.New(t), newClock()

@@ -197,6 +197,7 @@ func (s *Keys) List(
 ) iter.Seq2[APIKey, error] {
 	page := APIKeyPage{Holder: by.or(holder), KeyQuery: query}
 	page.Limit = chunkOf(query.Limit)
+	page.ExpireBefore, page.UnusedSince = roundUp(query.ExpireBefore), roundUp(query.UnusedSince)
 	return lists.Take(query.Limit, lists.Chunks(ctx, page.Limit, doing("list API keys"),
 		func() error {
 			var c checker

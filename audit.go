@@ -65,8 +65,8 @@ func (s *Audit) Records(
 		func(last AuditRecord) { page.Before = last.Number }))
 }
 
-// roundUp returns the first time at or after t that a record can have. Stores compare microseconds:
-// a bound that was cut off there would include records before Since and lose some before Until.
+// roundUp returns the first time at or after t that a row can have. Stores compare microseconds: a
+// bound that was cut off there would include records before Since and lose some before Until.
 func roundUp(t time.Time) time.Time {
 	if t.IsZero() {
 		return t

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -333,6 +334,42 @@ func TestEventHookThatPanics(t *testing.T) {
 		case <-time.After(time.Minute):
 			t.Fatal("an event is not told")
 		}
+	}
+}
+
+// However long OnEvent takes, an event comes once, and Close waits for few of those that wait.
+func TestOutboxOfASlowHost(t *testing.T) {
+	for _, c := range []struct {
+		quick int64 // the number of events that take no time
+		takes time.Duration
+	}{{0, time.Millisecond}, {0, 300 * time.Millisecond}, {0, 2 * time.Second}, {0, 20 * time.Second}, {40, 10 * time.Second}} {
+		synctest.Test(t, func(t *testing.T) {
+			is, told := is.New(t), atomic.Int64{}
+			slow := func(config *svc.Config) {
+				config.Now = time.Now
+				config.Events.OnEvent = func(context.Context, svc.Event) {
+					if told.Add(1) > c.quick {
+						time.Sleep(c.takes)
+					}
+				}
+			}
+			one := newHost(t, slow)
+			another := func() *host { return newHost(t, slow, func(c *svc.Config) { c.Store = one.store }) }
+			two, in := another(), one.WithTx(one.store)
+			for range 150 {
+				must(in.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{}))
+			}
+			time.Sleep(5 * time.Second)
+			for _, h := range []*host{one, two} {
+				closing := time.Now()
+				is.NoErr(h.Close())
+				is.True(time.Since(closing) <= max(3*time.Second, 2*c.takes))
+			}
+			three := another()
+			time.Sleep(150 * (c.takes + time.Second))
+			is.Equal(told.Load(), int64(150))
+			is.NoErr(three.Close())
+		})
 	}
 }
 

@@ -11,12 +11,13 @@ import (
 )
 
 // All processes with a function for events deliver, each its own claims. When a process dies,
-// another delivers its batch once claim is over. A batch that takes longer than that may be
+// another delivers its batch once claim is over. An event that takes longer than that may be
 // delivered twice.
 const (
 	poll  = time.Second      // the longest wait of an event for its delivery
 	claim = 30 * time.Second // the time of a process for a batch, before another may try
-	batch = 100
+	most  = 100              // the most events of a batch
+	usual = time.Second      // the time of a batch: the end of Run waits for it
 
 	// DeleteTimeout is the time to delete a batch.
 	DeleteTimeout = 5 * time.Second
@@ -52,21 +53,27 @@ func (d Delivery[E]) Run(ctx context.Context) {
 
 // Once delivers batches until the outbox has no free events. It deletes a batch only after all its
 // calls of Tell: an event comes at least once. Each batch comes oldest first; events of several
-// processes may overtake each other.
+// processes may overtake each other, and so may those behind a batch that Tell suddenly delays.
 func (d Delivery[E]) Once(ctx context.Context) error {
-	for {
-		now := d.Now()
-		events, err := d.Store.ClaimEvents(ctx, now, now.Add(claim), batch)
+	for limit := 1; ; {
+		now, began := d.Now(), time.Now()
+		events, err := d.Store.ClaimEvents(ctx, now, now.Add(claim), limit)
 		if err != nil || len(events) == 0 {
 			return err
 		}
-		ids := make([]uuid.UUID, len(events))
-		for i, event := range events {
+		var ids []uuid.UUID
+		for _, event := range events {
 			d.Tell(ctx, event)
-			ids[i] = d.ID(event)
+			ids = append(ids, d.ID(event))
+			if time.Since(began) > claim/2 {
+				break // the others come when the claim is over
+			}
 		}
 		if err := d.delete(ctx, ids); err != nil {
 			return err
+		}
+		if limit = min(2*limit, most); time.Since(began) > usual {
+			limit = max(1, limit/4)
 		}
 	}
 }
