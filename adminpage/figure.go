@@ -252,7 +252,7 @@ func through(entry svc.TraceEntry) (name, below string) {
 	kind, id, _ := strings.Cut(entry.Via, ":")
 	switch kind {
 	case "user":
-		return "directly", "attached to the user"
+		return "directly", "to the user"
 	case "group":
 		return id, "group"
 	case "scoping":
