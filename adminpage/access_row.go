@@ -6,6 +6,7 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -40,6 +41,11 @@ type accessTable struct {
 	Columns []string
 	Rows    []tableRow
 	More    int
+}
+
+// Acts reports whether a row has an act.
+func (t accessTable) Acts() bool {
+	return slices.ContainsFunc(t.Rows, func(r tableRow) bool { return r.Do != "" })
 }
 
 // tableRow is a row of a table: links, and perhaps an act that takes it away.

@@ -175,7 +175,7 @@ func (f *figure) add(column, y int, name, below, state string) int {
 func (f *figure) addTo(c column, y int, name, below, state string) int {
 	f.Nodes = append(f.Nodes, node{
 		X: c.x, Y: y, Width: c.width, Full: name, State: state,
-		Name: shorten(name, (c.width-20)/9), Below: shorten(below, (c.width-20)/8),
+		Name: shorten(name, (c.width-20)/9), Below: shorten(below, (c.width-20)*4/29),
 	})
 	return len(f.Nodes) - 1
 }
