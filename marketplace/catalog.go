@@ -1,14 +1,11 @@
 package marketplace
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -20,7 +17,7 @@ import (
 // parseCatalog parses a catalogue. It returns a fault if the file is bad as a whole. Only a signed
 // catalogue has a serial and an expiry: without a signature, anybody could have written them.
 func parseCatalog(data []byte, l Limits, signed bool) (svc.Catalog, error) {
-	data, unread, err := compact(data, l)
+	data, err := strictjson.Compact(data, limits.Nesting+3) // manifests begin on the fourth level
 	if err != nil {
 		return svc.Catalog{}, newFault(jsonProblem(err), err)
 	}
@@ -44,7 +41,7 @@ func parseCatalog(data []byte, l Limits, signed bool) (svc.Catalog, error) {
 	if len(templates) == 0 || templates[0] != '[' {
 		return svc.Catalog{}, newFault(noTemplates, nil)
 	}
-	catalog, err := parseEntries(templates, unread, l, signed)
+	catalog, err := parseEntries(templates, l, signed)
 	if err == nil {
 		catalog.Renames, err = parseRenames(renames, l)
 	}
@@ -53,80 +50,6 @@ func parseCatalog(data []byte, l Limits, signed bool) (svc.Catalog, error) {
 	}
 	catalog.Revision = jcs.Digest(data)
 	return catalog, err
-}
-
-// compact returns a catalogue without white space. strictjson refuses more than JSON does, such as
-// a duplicate key. When it refuses entries only, null replaces them, and unread has them as bad
-// entries, by their index.
-func compact(data []byte, l Limits) (text []byte, unread map[int]parsedEntry, err error) {
-	const depth = limits.Nesting + 3 // manifests begin on the fourth level
-	text, err = strictjson.Compact(data, depth)
-	at, refused := errors.AsType[*strictjson.Error](err)
-	if !refused || !strings.HasPrefix(at.Pointer, "/templates/") {
-		return text, nil, err
-	}
-	plain := bytes.NewBuffer(make([]byte, 0, len(data)))
-	if json.Compact(plain, data) != nil {
-		return nil, nil, err
-	}
-	all, done, index := plain.Bytes(), 0, 0
-	text, unread = make([]byte, 0, len(all)), map[int]parsedEntry{}
-	for entry := range rawEntries(all) {
-		if index == l.Entries {
-			return nil, nil, err
-		}
-		if _, bad := strictjson.Compact(entry, depth-2); bad != nil {
-			p := parsedEntry{problem: strings.TrimPrefix(jsonProblem(bad), "is bad: ")}
-			known := false
-			if p.ID, known = idOf(entry); !known {
-				return nil, nil, err
-			}
-			unread[index] = p
-			start := cap(all) - cap(entry) // entry is a part of all
-			text, done = append(append(text, all[done:start]...), "null"...), start+len(entry)
-		}
-		index++
-	}
-	text, err = strictjson.Compact(append(text, all[done:]...), depth)
-	return text, unread, err
-}
-
-// rawEntries yields the entries of a catalogue, an object.
-func rawEntries(catalog []byte) iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
-		for key, value := range members(catalog) {
-			if key != "templates" || value[0] != '[' {
-				continue
-			}
-			for entry := range elements(value) {
-				if !yield(entry) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// idOf returns the id of an entry that strictjson refuses; "": it has none. known is false when the
-// id is not readable, so that the entry may be the one of any template.
-func idOf(entry []byte) (id string, known bool) {
-	if entry[0] != '{' {
-		return "", true
-	}
-	ids := 0
-	for key, value := range members(entry) {
-		if key != "id" {
-			continue
-		}
-		text, err := strictjson.Compact(value, 0)
-		if ids++; err != nil || ids > 1 {
-			return "", false
-		}
-		if text[0] == '"' {
-			id = jcs.Unquote(text)
-		}
-	}
-	return id, true
 }
 
 // parseSeries parses the serial and the expiry of a signed catalogue.
@@ -141,9 +64,7 @@ func parseSeries(serial, expires []byte) (number int64, end time.Time, err error
 	return number, end, nil
 }
 
-func parseEntries(
-	templates []byte, unread map[int]parsedEntry, limits Limits, signed bool,
-) (svc.Catalog, error) {
+func parseEntries(templates []byte, limits Limits, signed bool) (svc.Catalog, error) {
 	number := 0
 	for range elements(templates) {
 		if number++; number > limits.Entries {
@@ -156,10 +77,7 @@ func parseEntries(
 	catalog := svc.Catalog{Entries: make([]svc.CatalogEntry, 0, number)}
 	count, index := make(map[string]int, number), 0
 	for value := range elements(templates) {
-		p, bad := unread[index]
-		if !bad {
-			p = parseEntry(value, limits, signed)
-		}
+		p := parseEntry(value, limits, signed)
 		p.Index = index
 		if index++; p.problem != "" {
 			catalog.Problems = append(catalog.Problems, p.asProblem())

@@ -47,7 +47,7 @@ var hostile = map[string]struct {
 	"not JSON":                  {say(ok(), "templates: []"), noJSON},
 	"two documents":             {say(ok(), oneEntry, oneEntry), noJSON},
 	"deep arrays":               {say(ok(), strings.Repeat("[", hostileLimit)), "nested deeper"},
-	"deep beside the entries":   {say(ok(), `{"templates":[],"x":`, nested(1000), `}`), "nested deeper"},
+	"deep in an entry":          {say(ok(), `{"templates":[{"id":"a","name":"A","manifest":{"x":`, nested(1000), `}}]}`), "nested deeper"},
 	"a key twice": {say(ok(), `{"`, strings.Repeat("k", 100_000), `":1,"`, strings.Repeat("k", 100_000), `":1}`),
 		"kkk… is a duplicate key"},
 	"an entry too many": {say(ok(), `{"templates":[`, strings.Repeat("{},", 5), `{}]}`), "has more than 5 entries"},
