@@ -63,13 +63,7 @@ type Resolution struct {
 	// Trace is in the order in which policies were gathered. It has at least one entry for each
 	// statement that reaches the principal, so it may be long. Never nil.
 	Trace []TraceEntry
-
-	closed bool
 }
-
-// Closed reports whether a row that the rights depend on is missing or inactive, so that no policy
-// helps. Answers over HTTP do not say it: it is false for those of package client.
-func (r Resolution) Closed() bool { return r.closed }
 
 // Parameter returns one parameter, as [Parameters.Value] does.
 func (r Resolution) Parameter(name string) (value any, ok bool) { return r.Parameters.Value(name) }
@@ -226,7 +220,7 @@ func (s *Policies) Resolve(ctx context.Context, by Principal, q Question) (Resol
 	action := cmp.Or(q.Action, action.Recall)
 	d, _, err := s.decide(ctx, by.holder(), action, q.Bank, &policy.Context{}, 0)
 	if d = d.Vouch(by.vouched()); d.Allowed() {
-		r.Outcome, r.Reason, r.closed = Allow, d.Reason(), false
+		r.Outcome, r.Reason = Allow, d.Reason()
 	}
 	return r, err
 }
@@ -380,9 +374,7 @@ func resolve(
 		Context: policy.Context{Provider: provider, Channel: q.Channel, Topic: q.Topic},
 		Policy:  compiler.Schema().CompileBank(snapshot.bankPolicy()),
 	})
-	r := snapshot.resolution(who, result, compiler.Schema())
-	r.closed = subject.Closed != ""
-	return r, nil
+	return snapshot.resolution(who, result, compiler.Schema()), nil
 }
 
 // check returns what to read for a query. It checks all fields and reports all faults. Field is the

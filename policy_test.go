@@ -49,7 +49,6 @@ func TestResolve(t *testing.T) {
 		{svc.Question{ServiceAccountID: "off"}, "sa:off", "alice", "implicit_deny", "", "", "inactive"},
 		{svc.Question{ServiceAccountID: "idle-owned"}, "sa:idle-owned", "idle", "implicit_deny", "", "", "inactive"},
 		{svc.Question{ServiceAccountID: "nobody"}, "sa:nobody", "", "implicit_deny", "", "", "unknown"},
-		{svc.Question{UserID: "alice", ScopingPolicyID: "lost"}, "alice", "alice", "implicit_deny", "", "", "no longer exists"},
 	} {
 		if c.q.Bank == "" {
 			c.q.Bank = "notes"
@@ -62,9 +61,6 @@ func TestResolve(t *testing.T) {
 		}
 		if !strings.Contains(r.Reason, c.reason) {
 			t.Errorf("%+v: the reason is %q, want it to speak of %q", c.q, r.Reason, c.reason)
-		}
-		if r.Closed() != slices.Contains([]string{"unknown", "inactive", "no longer exists"}, c.reason) {
-			t.Errorf("%+v: closed is %v: %s", c.q, r.Closed(), r.Reason)
 		}
 		if (r.BankPolicy != nil) != (c.q.Bank == "notes") || r.Revision == "" {
 			t.Errorf("%+v: bank policy %s, revision %q", c.q, r.BankPolicy, r.Revision)
@@ -144,7 +140,7 @@ func TestQuestionsAboutTheCaller(t *testing.T) {
 				want := h.decide(t, p, q.Action, q.Bank, svc.Context{})
 				answers := must(h.Policies.Decide(t.Context(), p, q))
 				r := must(h.Policies.Resolve(t.Context(), p, q))
-				if answers[0].Outcome != want.Outcome() || r.Outcome != want.Outcome() || r.Closed() && r.Outcome == svc.Allow {
+				if answers[0].Outcome != want.Outcome() || r.Outcome != want.Outcome() {
 					t.Errorf("%+v, %+v: Decide says %s, Resolve %s, the Service %s", p, q, answers[0].Outcome, r.Outcome, want.Outcome())
 				}
 			}

@@ -78,8 +78,9 @@ const (
 	byPublic  = "by public"
 	byHost    = "by the host" // which vouches for the caller
 	forbidden = "forbidden"   // a statement denies it, or a policy does not parse
-	unknown   = "unknown"     // there is no such principal, or no owner
-	closed    = "closed"      // something else that it needs is inactive or gone
+	unknown   = "unknown"     // there is no such principal
+	inactive  = "inactive"    // the principal, or its owner, is
+	gone      = "closed"      // something else that it needs is gone
 	narrowed  = "narrowed"    // its own policies allow it, and one that limits it does not
 	unlisted  = "not public"  // the public access in force does not list the action
 	silent    = "not allowed" // nothing allows it
@@ -92,6 +93,8 @@ func causeOf(r svc.Resolution) cause {
 	code := func(c svc.TraceCode) bool {
 		return has(func(e svc.TraceEntry) bool { return e.Code == c })
 	}
+	// closed: no policy helps.
+	closed := r.Outcome == svc.ImplicitDeny && !strings.HasPrefix(r.Reason, "denied")
 	switch {
 	case r.Outcome == svc.Allow && code(svc.TracePublicAllowed):
 		return cause{kind: byPublic}
@@ -99,10 +102,12 @@ func causeOf(r svc.Resolution) cause {
 		return cause{kind: byPolicy}
 	case r.Outcome == svc.Allow:
 		return cause{kind: byHost}
-	case r.Closed() && r.ResolvedUserID == nil:
+	case closed && strings.HasSuffix(r.Reason, "is unknown"):
 		return cause{kind: unknown}
-	case r.Closed():
-		return cause{kind: closed}
+	case closed && strings.HasSuffix(r.Reason, "is inactive"):
+		return cause{kind: inactive}
+	case closed:
+		return cause{kind: gone}
 	case r.Outcome == svc.ExplicitDeny, code(svc.TraceDocumentInvalid):
 		return cause{kind: forbidden}
 	case code(svc.TracePublicActionNotMatched):

@@ -56,14 +56,14 @@ func TestWhyTellsTheTruth(t *testing.T) {
 		"user_id=admin&action=bank:recall&bank=support":                          {"not allowed", "which allows other actions", nil, nil},
 		"user_id=bob&action=bank:recall&bank=support":                            {"forbidden", "An explicit deny overrides every allow.", []string{"never deny #0"}, nil},
 		"user_id=nobody&action=bank:recall&bank=support":                         {"unknown", "", nil, nil},
-		"user_id=away&action=bank:recall&bank=support":                           {"closed", "", nil, nil},
+		"user_id=away&action=bank:recall&bank=support":                           {"inactive", "", nil, nil},
 		"sa_id=bot&action=bank:recall&bank=support":                              {"by policy", "", []string{"works allow #0"}, []string{"vera", "Owner"}},
 		"sa_id=limited&action=bank:recall&bank=support":                          {"by policy", "", []string{"works allow #0", "recalls allow #0"}, []string{"vera", "Owner", "limited by"}},
 		"sa_id=limited&action=bank:retain&bank=support":                          {"narrowed", "The policy &#34;recalls&#34;, which limits it, must allow this, too.", []string{"recalls limit #0"}, []string{"vera", "Owner"}},
 		"sa_id=limited&action=bank:retain&bank=other":                            {"not allowed", "Nearest: statement 0 of policy", nil, []string{"vera", "Owner"}},
 		"sa_id=shut&action=bank:recall&bank=support":                             {"narrowed", "has no statements", nil, []string{"vera", "Owner"}},
-		"sa_id=resting&action=bank:recall&bank=support":                          {"closed", "", nil, []string{"vera", "Owner"}},
-		"sa_id=orphan&action=bank:recall&bank=support":                           {"closed", "", nil, []string{"away", "Owner"}},
+		"sa_id=resting&action=bank:recall&bank=support":                          {"inactive", "", nil, []string{"vera", "Owner"}},
+		"sa_id=orphan&action=bank:recall&bank=support":                           {"inactive", "", nil, []string{"away", "Owner"}},
 		"sa_id=none&action=bank:recall&bank=support":                             {"unknown", "", nil, nil},
 		"user_id=vera&action=bank:retain&bank=support&scoping_policy_id=recalls": {"narrowed", "The policy &#34;recalls&#34;, which limits it, must allow this, too.", []string{"recalls limit #0"}, []string{"limited by"}},
 		"sa_id=bot&action=bank:recall&bank=support&scoping_policy_id=recalls":    {"by policy", "", []string{"works allow #0", "recalls allow #0"}, []string{"vera", "Owner", "limited by"}},
@@ -164,7 +164,7 @@ func TestWhyAgreesWithTheTrace(t *testing.T) {
 		}
 		seen[said["kind"][0]] = true
 	}
-	kinds := []string{"by policy", "by public", "closed", "forbidden", "narrowed", "not allowed", "not public", "unknown"}
+	kinds := []string{"by policy", "by public", "closed", "forbidden", "inactive", "narrowed", "not allowed", "not public", "unknown"}
 	if got := slices.Sorted(maps.Keys(seen)); !slices.Equal(got, kinds) {
 		t.Errorf("the questions lead to %q, want %q", got, kinds)
 	}
@@ -286,8 +286,9 @@ func narrows(r svc.Resolution) bool {
 
 // wrongAdvice says what is wrong with the advice under a verdict; "": nothing.
 func wrongAdvice(r svc.Resolution, advice string) string {
+	closed := !strings.HasPrefix(r.Reason, "denied")
 	switch {
-	case r.Outcome == svc.Allow || r.Closed():
+	case r.Outcome == svc.Allow || closed:
 		return unless(advice == "", "helps nobody")
 	case r.Outcome == svc.ExplicitDeny:
 		return unless(strings.Contains(advice, "explicit deny"), "does not say that a deny wins")
