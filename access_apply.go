@@ -245,10 +245,7 @@ func (w *AccessWrite) members(group string, join, leave []string) {
 
 // completeLists fills in the channels and members that the bundle leaves unchanged, and sorts the
 // others. It runs after the checks, whose pointers count positions in the bundle as it was given.
-// It clones the lists of rows, because the store may call Apply's function again with the same
-// bundle.
 func (a *bundleDiff) completeLists() {
-	a.bundle.Users, a.bundle.Groups = slices.Clone(a.bundle.Users), slices.Clone(a.bundle.Groups)
 	for i := range a.bundle.ServiceAccounts { // no kept reference is left to check
 		a.bundle.ServiceAccounts[i].absent = 0
 	}

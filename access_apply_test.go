@@ -3,6 +3,7 @@ package svc_test
 import (
 	_ "embed"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -225,15 +226,43 @@ func TestChannelsBelongToOneUser(t *testing.T) {
 	is.True(snapshot.User == nil)
 }
 
-// TestApplyTakesGoValues: the zero value of a row is an active one, named by its id.
+// TestApplyTakesGoValues: the zero value of a row is an active one, named by its id. The bundle stays as it is.
 func TestApplyTakesGoValues(t *testing.T) {
 	is, h := is.New(t), newHost(t)
-	is.NoErr(h.Access.Apply(t.Context(), svc.Host, svc.Bundle{
-		Users:       []svc.User{{ID: "alice"}},
-		Policies:    []svc.Policy{{ID: "p", Document: []byte(" " + doc)}},
-		Attachments: []svc.Attachment{{PolicyID: "p", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "alice"}}},
-	}))
+	bundle := func() svc.Bundle {
+		return svc.Bundle{
+			Users:       []svc.User{{ID: "alice"}, {ID: "bob", Channels: []svc.Channel{{Provider: "b", SenderID: "1"}, {Provider: "a", SenderID: "1"}}}},
+			Groups:      []svc.Group{{ID: "some"}, {ID: "all", Members: []string{"bob", "alice"}}},
+			Policies:    []svc.Policy{{ID: "p", Document: []byte(" " + doc)}},
+			Attachments: []svc.Attachment{{PolicyID: "p", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "alice"}}},
+		}
+	}
+	applied := bundle()
+	is.NoErr(h.Access.Apply(t.Context(), svc.Host, applied))
+	is.Equal(applied, bundle())
 	is.Equal(must(h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", UserID: "alice"})).Outcome, svc.Allow)
+}
+
+// A store may call a change again, with rows that have changed since: then those count.
+func TestApplyThatIsCalledAgain(t *testing.T) {
+	is, h := is.New(t), hostOf(t, small)
+	is.NoErr(h.Users.AddChannel(t.Context(), svc.Host, "alice", svc.Channel{Provider: "slack", SenderID: "now"}))
+	earlier := func(current svc.Bundle) svc.Bundle {
+		current.Users, current.Groups = slices.Clone(current.Users), slices.Clone(current.Groups)
+		for i := range current.Users {
+			current.Users[i].Channels = []svc.Channel{{Provider: "slack", SenderID: "before"}}
+		}
+		for i := range current.Groups {
+			current.Groups[i].Members = nil
+		}
+		return current
+	}
+	before := must(h.Access.Export(t.Context(), svc.Host))
+	other := newHost(t, func(c *svc.Config) { c.Store = hook(h.store, hooks{again: earlier}) })
+	other.apply(t, `{"users": [{"id": "alice", "display_name": "A"}], "groups": [{"id": "team", "display_name": "T"}]}`)
+	after := must(h.Access.Export(t.Context(), svc.Host))
+	after.Users[0].DisplayName, after.Groups[0].DisplayName = before.Users[0].DisplayName, before.Groups[0].DisplayName
+	is.Equal(after, before)
 }
 
 func listed(n int) string {

@@ -174,6 +174,7 @@ type hooks struct {
 	keepAnswer func(svc.StoredAnswer) error
 	queue      func() error // of records
 	write      func(svc.AccessWrite)
+	again      func(current svc.Bundle) svc.Bundle // the rows of a first call of a change, whose result is not written
 }
 
 type hooked struct {
@@ -200,6 +201,9 @@ func (s hooked) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSn
 
 func (s hooked) ChangeAccess(ctx context.Context, names svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
 	return s.FullStore.ChangeAccess(ctx, names, func(b svc.Bundle) (svc.AccessWrite, error) {
+		if s.on.again != nil {
+			_, _ = change(s.on.again(b))
+		}
 		w, err := change(b)
 		if s.on.write != nil && err == nil {
 			s.on.write(w)

@@ -105,7 +105,7 @@ func TestCodings(t *testing.T) {
 			} else {
 				_, err = body.Read(httptest.NewRecorder(), r, 100, body.JSON)
 			}
-			wrong, _ := errors.AsType[*body.Error](err)
+			wrong, _ := errors.AsType[*svc.Error](err)
 			plain := !strings.Contains(strings.Join(codings, ""), "gzip") && codings[0] != "x-identity"
 			if plain && err != nil || !plain && (wrong == nil || wrong.Code != body.BadType) {
 				t.Errorf("%q of %s: %v", codings, of, err)

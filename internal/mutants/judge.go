@@ -152,7 +152,7 @@ func (b *binary) build(ctx context.Context, path, overlay string) error {
 		return err
 	}
 	b.dir = string(bytes.TrimSpace(dir))
-	build := exec.CommandContext(ctx, "go", "test", "-c", "-overlay", overlay, "-o", b.file, path)
+	build := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", b.file, path)
 	if said, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, said)
 	}

@@ -20,6 +20,11 @@ func TestSet(t *testing.T) {
 	is.True(!s.Has("a", began.Add(time.Minute)))
 	is.True(!s.Has("a", began.Add(-1))) // a clock that goes back
 	is.True(!s.Has("b", began))
+	s.Add("b", began)
+	s.Add("c", began)
+	is.True(s.Has("a", began) && s.Has("b", began) && s.Has("c", began))
+	s.Add("d", began)
+	is.True(!s.Has("a", began) && s.Has("d", began)) // it began again
 	for i := range 100 {
 		s.Add(fmt.Sprint(i), began)
 	}
