@@ -223,7 +223,9 @@ func TestTimesWithNanoseconds(t *testing.T) {
 	})
 	key := h.issueWith(t, svc.NewAPIKey{ExpiresAt: now().Add(time.Hour)})
 	clock.in(time.Hour) // it expires at this microsecond
-	listed := func(q svc.KeyQuery) int { return len(collect(t, h.Keys.List(t.Context(), svc.Host, svc.AllHolders, q))) }
+	listed := func(q svc.KeyQuery) int {
+		return len(collect(t, h.Keys.List(t.Context(), svc.Host, svc.AllHolders, q)))
+	}
 	is.Equal(listed(svc.KeyQuery{ExpireBefore: now()}), 1)
 	is.Equal(listed(svc.KeyQuery{ExpireBefore: key.ExpiresAt}), 0)
 	is.Equal(listed(svc.KeyQuery{UnusedSince: key.CreatedAt.Add(1)}), 1)

@@ -65,15 +65,6 @@ func (s *Audit) Records(
 		func(last AuditRecord) { page.Before = last.Number }))
 }
 
-// roundUp returns the first time at or after t that a row can have. Stores compare microseconds: a
-// bound that was cut off there would include records before Since and lose some before Until.
-func roundUp(t time.Time) time.Time {
-	if t.IsZero() {
-		return t
-	}
-	return t.UTC().Add(time.Microsecond - 1).Truncate(time.Microsecond)
-}
-
 // check returns an Error unless every store can answer the query. An actor or a target may have any
 // text: a name that no principal can have finds nothing.
 func (q AuditQuery) check() error {

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/extsvc/svc/internal/errtree"
 	"github.com/extsvc/svc/internal/etag"
@@ -297,6 +298,15 @@ func recovered(doing string, err *error) {
 	if cause := recover(); cause != nil {
 		*err = fault(doing, fmt.Errorf("panic: %v", cause))
 	}
+}
+
+// roundUp returns the first time at or after t that a row can have. Stores compare microseconds: a
+// bound that was cut off there would include records before Since and lose some before Until.
+func roundUp(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.UTC().Add(time.Microsecond - 1).Truncate(time.Microsecond)
 }
 
 // checker collects what is wrong with a request, in the order of its calls. Its zero value works.

@@ -331,6 +331,7 @@ func (s *Service) ForgetUser(ctx context.Context, by Principal, id string) error
 // After it, Decide returns CodeUnavailable.
 //
 // A second call does nothing. Close waits for a running OnEvent, so an OnEvent must not call Close.
+// Of events in the outbox it waits for a few, some seconds or one OnEvent long.
 // The store stays open: it belongs to the host, which closes it after the Service. The error is
 // always nil.
 func (s *Service) Close() error {
