@@ -330,10 +330,9 @@ func (s *Service) ForgetUser(ctx context.Context, by Principal, id string) error
 // Close ends the background work, records the last uses of keys, and returns when all has ended.
 // After it, Decide returns CodeUnavailable.
 //
-// A second call does nothing. Close waits for a running OnEvent, so an OnEvent must not call Close.
-// Of events in the outbox it waits for a few, some seconds or one OnEvent long.
-// The store stays open: it belongs to the host, which closes it after the Service. The error is
-// always nil.
+// A second call does nothing. Close waits for a running OnEvent, and for a few more that the outbox
+// has: some seconds, or one OnEvent long. So an OnEvent must not call Close. The store stays open:
+// the host closes it after the Service. The error is always nil.
 func (s *Service) Close() error {
 	s.closed.Store(true)
 	if s.work != nil {

@@ -290,6 +290,9 @@ func TestStats(t *testing.T) {
 		c.Events.OnDecision = func(_ context.Context, e svc.DecisionEvent) { told = append(told, e) }
 	})
 	is.Equal(h.Stats(), svc.Stats{CacheBytes: h.Stats().CacheBytes})
+	h.apply(t, `{"users": [{"id": "alice"}]}`)
+	must(h.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{}))
+	is.Equal(h.Stats(), svc.Stats{CacheBytes: h.Stats().CacheBytes}) // who only writes follows nothing
 
 	in := svc.Context{Provider: "mail"}
 	must(h.Decide(t.Context(), svc.Host, "bank:recall", "notes", svc.Context{}))

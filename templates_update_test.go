@@ -422,8 +422,8 @@ func TestMerge(t *testing.T) {
 		"alike, whatever they are": {fields(with(`{`+v+`}`), nil, "t"), fields(with(`{`+v+`}`), new("same"), "t", "u"), fields(with(`{`+v+`}`), new("same"), "t", "u"),
 			fields(with(`{`+v+`}`), new("same"), "t", "u"), nil},
 		"an empty text is one": {fields(with(`{`+v+`}`), nil), fields(with(`{`+v+`}`), new("")), fields(with(`{`+v+`}`), new("theirs")), svc.Content{}, []string{"description"}},
-		"a category": {with(`{`+v+`}`), svc.Content{Name: "T", Category: new("ours"), Manifest: []byte(`{`+v+`}`)},
-			svc.Content{Name: "T", Category: new("theirs"), Manifest: []byte(`{`+v+`}`)}, svc.Content{}, []string{"category"}},
+		"a category": {with(`{` + v + `}`), svc.Content{Name: "T", Category: new("ours"), Manifest: []byte(`{` + v + `}`)},
+			svc.Content{Name: "T", Category: new("theirs"), Manifest: []byte(`{` + v + `}`)}, svc.Content{}, []string{"category"}},
 		"all of them": {content("A", "1"), fields(content("B", "2"), new("ours"), "o"), fields(content("C", "3"), new("theirs"), "p"), svc.Content{},
 			[]string{"name", "description", "tags", "manifest"}},
 	} {

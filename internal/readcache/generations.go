@@ -43,6 +43,7 @@ type Changes struct {
 type generations struct {
 	feed    Feed
 	epoch   time.Time     // seen counts from here
+	follows atomic.Bool   // the follower runs
 	seen    atomic.Int64  // nanoseconds: when the store was last seen to match the cache; 0: never
 	applied atomic.Int64  // every change up to this generation has been dropped
 	heard   atomic.Int64  // the latest generation that a read has shown
@@ -124,6 +125,7 @@ func (g *generations) hear(generation int64) {
 
 // follow applies the changes of the store until ctx ends.
 func (c *Cache) follow(ctx context.Context) {
+	c.follows.Store(true)
 	for ctx.Err() == nil {
 		// It shares no outcome with catchUp: it may be told less than was committed.
 		if err := c.applyNext(ctx, true); err != nil {
@@ -198,7 +200,7 @@ func (c *Cache) awaitChange(ctx context.Context, since int64) {
 // Stats says how a cache follows its store.
 type Stats struct {
 	Reads uint64        // of the store, because nothing cached held
-	Seen  bool          // the store was seen
+	Seen  bool          // the store is followed, and was seen
 	Age   time.Duration // since it was last seen; 0: never
 	Lag   int64         // generations that a read has shown and that are not applied
 }
@@ -209,7 +211,7 @@ func (c *Cache) Stats() Stats {
 		return Stats{}
 	}
 	s := Stats{Reads: c.reads.Load(), Lag: max(0, c.heard.Load()-c.applied.Load())}
-	if seen := c.seen.Load(); seen != 0 {
+	if seen := c.seen.Load(); seen != 0 && c.follows.Load() {
 		s.Seen, s.Age = true, max(0, time.Since(c.epoch)-time.Duration(seen))
 	}
 	return s

@@ -47,6 +47,7 @@ func TestMigrationWaits(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url, other := pgtest.With(t, pgtest.Schema(t), "application_name", rand.Text()), pgtest.Schema(t)
+	limited := pgtest.With(t, url, "lock_timeout", "10ms") // as a role may have it
 	db := pgtest.Open(t, url)
 	all := "SELECT pg_advisory_xact_lock(1937138481), $1::TEXT"
 	for _, lock := range []string{postgres.Dialect().Lock, all} {
@@ -57,10 +58,10 @@ func TestMigrationWaits(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		opened := make(chan error, 1)
 		go func() {
-			opened <- closed(postgres.Open(ctx, url, postgres.Options{Timeout: 10 * time.Millisecond}))
+			opened <- closed(postgres.Open(ctx, limited, postgres.Options{Timeout: 10 * time.Millisecond}))
 		}()
 		awaitLock(t, db)
-		time.Sleep(50 * time.Millisecond) // the limit of a statement is none of a migration
+		time.Sleep(50 * time.Millisecond) // the limits of a statement are none of a migration
 		is.Equal(locksAwaited(t, db), 1)
 		leave()
 		is.True(errors.Is(<-opened, context.Canceled))

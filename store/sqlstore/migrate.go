@@ -102,11 +102,20 @@ func (s *Store) version(ctx context.Context) (version int, err error) {
 	return version, err
 }
 
+// unlimited lifts the limits that the role or the address of a PostgreSQL server sets for short
+// statements, until the transaction ends. A migration waits for others, and may take long.
+const unlimited = `SELECT set_config(name, '0', true) FROM pg_settings
+	WHERE name IN ('statement_timeout', 'lock_timeout', 'transaction_timeout')`
+
 // migrate runs the next migration. When there is none, current is true and the error is
 // errUnchanged.
 func (d Dialect) migrate(ctx context.Context, tx *sql.Tx) (current bool, err error) {
 	if d.Lock != "" {
-		if _, err := tx.ExecContext(ctx, d.Lock, d.Schema); err != nil {
+		_, err := tx.ExecContext(ctx, unlimited)
+		if err == nil {
+			_, err = tx.ExecContext(ctx, d.Lock, d.Schema)
+		}
+		if err != nil {
 			return false, err
 		}
 	}
