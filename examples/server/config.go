@@ -31,9 +31,8 @@ type config struct {
 
 	file    string          // the configuration file; "": none
 	flagged map[string]bool // the names of the flags that were set
-	// variables says of each key whether the environment has set it.
+	// variables has the keys that the environment has set.
 	variables map[string]bool
-	referred  map[string]bool // the variables that texts of the file name
 }
 
 type httpConfig struct {

@@ -173,11 +173,10 @@ func parsed(t *testing.T, args ...string) *call {
 func TestParse(t *testing.T) {
 	is := is.New(t)
 	usual := defaults()
-	c := parsed(t)
-	usual.Keys, usual.flagged, usual.variables = "svc.db.keys", map[string]bool{}, c.variables
-	is.Equal(c.config, usual)
+	usual.Keys, usual.flagged, usual.variables = "svc.db.keys", map[string]bool{}, map[string]bool{}
+	is.Equal(parsed(t).config, usual)
 
-	c = parsed(t, "-addr", ":0", "-db", "d", "-keys", "k", "-bundle", "b",
+	c := parsed(t, "-addr", ":0", "-db", "d", "-keys", "k", "-bundle", "b",
 		"-allow-source", "http://127.0.0.1:9999", "-allow-source", "https://git.corp.example")
 	is.Equal([]string{c.Addr, c.DB, c.Keys, c.Bundle}, []string{":0", "d", "k", "b"})
 	is.Equal(c.Sources.AllowOrigins, []string{"http://127.0.0.1:9999", "https://git.corp.example"})

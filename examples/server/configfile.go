@@ -34,8 +34,7 @@ func (c *config) readFile() (lines map[string]int, err error) {
 	if err := decoder.Decode(c); err != nil {
 		return nil, c.explain(err, data, lines)
 	}
-	c.referred = map[string]bool{}
-	if w, ok := errors.AsType[*wrong](c.each(c.expand)); ok {
+	if w, ok := errors.AsType[*wrong](c.each(expand)); ok {
 		return nil, c.place(w, lines)
 	}
 	return lines, nil
@@ -179,12 +178,11 @@ var reference = regexp.MustCompile(`\$\{([^}]*)\}?`)
 var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // expand replaces each ${NAME} of a text with that variable of the environment.
-func (c *config) expand(key string, text reflect.Value) error {
+func expand(key string, text reflect.Value) error {
 	var problem string
 	expanded := reference.ReplaceAllStringFunc(text.String(), func(found string) string {
 		name := strings.TrimSuffix(strings.TrimPrefix(found, "${"), "}")
 		value, set := os.LookupEnv(name)
-		c.referred[name] = true
 		switch {
 		case !strings.HasSuffix(found, "}") || !variable.MatchString(name):
 			problem = "has a bad reference: write ${NAME} for a variable of the environment"

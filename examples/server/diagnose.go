@@ -200,7 +200,7 @@ func (c *call) hider() func(text string) string {
 	}
 	for _, variable := range os.Environ() {
 		name, value, _ := strings.Cut(variable, "=")
-		if secretVariable.MatchString(name) && !c.isSetting(name) {
+		if secretVariable.MatchString(name) && !isSetting(name) {
 			hide(value)
 		}
 	}
@@ -214,4 +214,15 @@ func (c *call) hider() func(text string) string {
 	return func(text string) string {
 		return looksLikeKey.ReplaceAllString(replace.Replace(text), "_***")
 	}
+}
+
+// isSetting reports whether a variable is a key of the configuration, such as SVC_KEYS.
+func isSetting(name string) bool {
+	for key := range flagOf {
+		if variableOf(key) == name {
+			return true
+		}
+	}
+	return strings.HasPrefix(name, variableOf("api_keys.")) ||
+		strings.HasPrefix(name, variableOf("tls."))
 }

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"reflect"
-	"regexp"
 	"strconv"
 	"strings"
 )
@@ -15,39 +13,11 @@ func variableOf(key string) string {
 	return "SVC_" + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
-// others matches variables that set no key: those of commands, of this project's tests, and those
-// that Kubernetes sets for a service of the name svc or svc-….
-var others = regexp.MustCompile(`^SVC_((CONFIG|KEY|SOURCE_TOKEN|URL)$` +
-	`|(CATALOGUES?|CPU|FUZZTIME|MUTANT|NO_PGBOUNCER|SLOW_SEED)$` +
-	`|(BARRAGE|BENCH|CRASH|EXAMPLE|LINEAR|REQUIRE|TEST)_` +
-	`|(.+_)?(SERVICE_HOST|SERVICE_PORT|PORT)(_|$))`)
-
-// readEnvironment sets the keys whose variables are set, and refuses variables without a key or
-// another use. A list is separated by commas. The values are checked with all others.
+// readEnvironment sets the keys whose variables are set. A list is separated by commas. The values
+// are checked with all others.
 func (c *config) readEnvironment() error {
 	c.variables = map[string]bool{}
-	if err := c.readVariables(reflect.ValueOf(c).Elem(), ""); err != nil {
-		return err
-	}
-	var unknown []error
-	for _, variable := range os.Environ() {
-		name, _, _ := strings.Cut(variable, "=")
-		if strings.HasPrefix(name, "SVC_") && !c.isSetting(name) && !c.referred[name] &&
-			!others.MatchString(name) {
-			unknown = append(unknown, usageError(name+" is not a variable of the configuration"))
-		}
-	}
-	return errors.Join(unknown...)
-}
-
-// isSetting reports whether a variable sets a key, such as SVC_KEYS.
-func (c *config) isSetting(name string) bool {
-	for key := range c.variables {
-		if variableOf(key) == name {
-			return true
-		}
-	}
-	return false
+	return c.readVariables(reflect.ValueOf(c).Elem(), "")
 }
 
 func (c *config) readVariables(v reflect.Value, key string) error {
@@ -65,9 +35,10 @@ func (c *config) readVariables(v reflect.Value, key string) error {
 		return nil
 	}
 	text, set := os.LookupEnv(variableOf(key))
-	if c.variables[key] = set; !set {
+	if !set {
 		return nil
 	}
+	c.variables[key] = true
 	var err error
 	switch v.Kind() {
 	case reflect.String:

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"flag"
 	"io"
-	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -130,34 +128,6 @@ func TestEnvironment(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
-	}
-}
-
-// A variable that sets nothing is a mistake, unless commands, tests, the file or Kubernetes use it.
-func TestUnknownVariables(t *testing.T) {
-	file := writeFile(t, "svc.toml", "http.public_url = \"https://${SVC_"+"PLACE}\"\n")
-	t.Setenv("SVC_"+"PLACE", "example.com")
-	refused := func(name string) bool {
-		defer os.Unsetenv(name)
-		t.Setenv(name, "1")
-		err := run(t.Context(), []string{"-config", file, "-print-config"}, &output{}, &output{})
-		return err != nil && exitCode(err, &output{}) == 2 && err.Error() == name+" is not a variable of the configuration"
-	}
-	tested := string(must(os.ReadFile("../../CONTRIBUTING.md")))
-	for _, name := range append(regexp.MustCompile("SVC_[A-Z0-9_]+…?").FindAllString(tested, -1), "SVC_KEY", "SVC_SOURCE_TOKEN") {
-		if name = strings.Replace(name, "…", "ANY", 1); refused(name) {
-			t.Errorf("%s is refused", name)
-		}
-	}
-	for _, name := range []string{"PORT", "PORT_8080_TCP_ADDR", "SERVICE_HOST", "SERVICE_PORT_HTTP", "DB_PORT", "DB_SERVICE_HOST"} {
-		if refused("SVC_" + name) {
-			t.Errorf("%s is refused", name)
-		}
-	}
-	for _, name := range []string{"LOGLEVEL", "LOG", "", "URLS", "EXAMPLES", "PORTAL"} {
-		if !refused("SVC_" + name) {
-			t.Errorf("%s is ignored", name)
-		}
 	}
 }
 
