@@ -170,8 +170,8 @@ func (s *keyHasher) copyOf(k *APIKey) readcache.Key {
 // reportEdited logs a key whose row this service has not written. It is an error, not a warning: a
 // writer of the database may have tried to change what a key is good for.
 func (s *keyHasher) reportEdited(ctx context.Context, id string) {
-	s.log.ErrorContext(ctx, "svc: cannot accept an API key: "+
-		"its row was changed in the database by another program", "api_key", id)
+	s.log.ErrorContext(ctx, "svc: cannot accept an API key: another program has changed its row,"+
+		" or its pepper has another secret than before", "api_key", id)
 }
 
 // askAuthenticator asks the host about a bearer. The host's error goes to the log without the
@@ -419,7 +419,7 @@ func (s *keyHasher) changeable(ctx context.Context, key *APIKey) error {
 	}
 	if !s.keys.Sealed(key.row()) {
 		s.reportEdited(ctx, key.ID)
-		return Invalid("key_id", "names a key that was changed in the database: revoke it")
+		return Invalid("key_id", "names a key whose row or pepper was changed: revoke it")
 	}
 	return nil
 }
