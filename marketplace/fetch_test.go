@@ -73,10 +73,10 @@ func TestRequest(t *testing.T) {
 		_, _ = io.WriteString(w, oneEntry)
 	}))
 	defer server.Close()
-	client := newClient(t, marketplace.Config{AllowOrigins: []string{server.URL}, UserAgent: "mine/1"})
+	client := newClient(t, marketplace.Config{AllowOrigins: []string{server.URL}, UserAgent: "mine/1 ~"})
 	for range 2 {
 		must(client.Template(t.Context(), upstream(server.URL), "a"))
-		is.Equal(got, http.Header{"Accept": {"application/json, */*;q=0.5"}, "Accept-Encoding": {"gzip"}, "User-Agent": {"mine/1"}})
+		is.Equal(got, http.Header{"Accept": {"application/json, */*;q=0.5"}, "Accept-Encoding": {"gzip"}, "User-Agent": {"mine/1 ~"}})
 	}
 }
 
