@@ -132,7 +132,7 @@ var judges = map[string][]string{
 	"internal/accessindex": {"."},
 	"internal/listcache":   {"."},
 	"internal/wire":        {"httpapi", "client"},
-	"store/sqlstore":       {"store/sqlite"},
+	"store/sqlstore":       {"store/sqlite", "store/postgres"},
 }
 
 // withoutBehaviour starts the folders from which no mutant is drawn: programs, and what tests use.
