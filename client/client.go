@@ -35,8 +35,8 @@
 //
 // Every error that comes from an answer wraps a [StatusError]; errors.AsType finds it. If its
 // Problem is true, the request has changed nothing, unless its connection to the database broke
-// during the commit (503), or it revokes many keys, some at a time. After any other error, the Client cannot know
-// whether the request has changed something.
+// during the commit (503), or it revokes many keys, some at a time. After any other error, the
+// Client cannot know whether the request has changed something.
 //
 // No error shows the token.
 //

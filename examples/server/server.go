@@ -59,11 +59,15 @@ func (c *call) serve(ctx context.Context) (err error) {
 		return err
 	}
 	if err := greet(c.stdout, c.config, base, start); err != nil {
+		c.log.Warn("cannot print the address", "error", err)
 		if key := start.first.APIKey; key.ID != "" { // nobody has seen it
-			err = errors.Join(err, h.service.Keys.Revoke(ctx, atStart, key.Holder, key.ID))
+			err := h.service.Keys.Revoke(ctx, atStart, key.Holder, key.ID)
+			if err == nil {
+				c.log.Warn("revoked the first key: server key makes another")
+			} else {
+				c.log.Error("cannot revoke the first key", "api_key", key.ID, "error", err)
+			}
 		}
-		c.log.Warn("cannot print the address, and revoked the first key: server key makes another",
-			"error", err)
 	}
 	serving := c.newServing(h, base, certs)
 	server.Handler = serving

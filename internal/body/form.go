@@ -22,9 +22,9 @@ var form = Type{
 }
 
 // Form returns the form in the body of a request, or an [*svc.Error]. The body has at most limit
-// bytes and [MaxParameters] parameters, each once. An empty body is an empty form. When a handler of the
-// host has parsed the form already ([http.Request.ParseForm]), Form judges r.PostForm by the same
-// rules.
+// bytes and [MaxParameters] parameters, each once. An empty body is an empty form. When a handler of
+// the host has parsed the form already ([http.Request.ParseForm]), Form judges r.PostForm by the
+// same rules.
 func Form(w http.ResponseWriter, r *http.Request, limit int64) (url.Values, error) {
 	if _, declared := form.declared(r.Header); declared && len(r.PostForm) > 0 {
 		return r.PostForm, checkParsed(r, limit)
