@@ -17,24 +17,22 @@ import (
 	"github.com/extsvc/svc/internal/lists"
 )
 
-// User holds the data of a user that decide access. The rows of access belong to the host, which
-// writes them with [Access.Apply]. A value from a store shares no memory with it.
-//
-// The host owns its users. A user without a row has no stored rights but is not blocked; only an
-// Inactive row blocks a user.
+// User holds the data of a user that decide access. The host owns its users, and writes these rows.
+// A user without a row has no stored rights but is not blocked; only an Inactive row blocks a user.
+// A value from a store shares no memory with it.
 type User struct {
 	// ID is the id by which the host's [Authenticator] knows the user: 1 to [limits.IDLength]
 	// characters. It may contain ":" and "@", but no slash, backslash, control or format character.
 	// Ids are compared byte by byte.
 	ID string
-	// DisplayName has at most [limits.NameLength] characters. "": Apply stores the id instead. Names
-	// need not be unique, here and in the other rows.
+	// DisplayName has at most [limits.NameLength] characters, and need not be unique, here and in
+	// the other rows. "": the id is stored instead.
 	DisplayName string
-	// Email is any text of at most [limits.NameLength] characters. The Service sends nothing to it, and
-	// it need not be unique. Nil: none.
+	// Email is any text of at most [limits.NameLength] characters. The Service sends nothing to it,
+	// and it need not be unique. Nil: none.
 	Email *string
-	// Inactive denies the user everything, and its service accounts as well. Its keys and sessions
-	// are not accepted. Its senders count as unmapped.
+	// Inactive denies everything to the user and its service accounts, and refuses its keys and
+	// sessions. Its senders count as unmapped.
 	Inactive bool
 	// Channels are the senders that are this user. Each belongs to one user only. In a Bundle, nil
 	// leaves them unchanged, and an empty list removes all.
@@ -47,13 +45,13 @@ type User struct {
 type absence uint8
 
 // Channel is a sender in a messaging system, such as "telegram" and "12345". It belongs to at most
-// one user. A sender is written "provider:id" where it is one text.
+// one user.
 type Channel struct {
 	Provider string // an id without a colon, which would end it
 	SenderID string // 1 to limits.IDLength printable characters; slashes are allowed, "." and ".." not
 }
 
-// String returns the written form, "provider:sender_id". It is the ID of the channel's [Target].
+// String returns the written form, "provider:sender_id", the ID of the channel's [Target].
 func (ch Channel) String() string { return ch.Provider + ":" + ch.SenderID }
 
 // compare orders channels by provider and sender, byte by byte, as stores return them.
@@ -68,8 +66,8 @@ func (ch Channel) compare(other Channel) int {
 type Group struct {
 	ID          string // as a user's; a group may have the id of a user
 	DisplayName string // "" means the id
-	// Members are user ids. Each must be a user with a row. In a Bundle, nil leaves them unchanged,
-	// and an empty list removes all.
+	// Members are ids of users with a row. In a Bundle, nil leaves them unchanged, and empty
+	// removes all.
 	Members []string
 
 	absent absence
@@ -80,12 +78,11 @@ type Group struct {
 type ServiceAccount struct {
 	ID          string
 	DisplayName string // "" means the id
-	// OwnerUserID is a user with a row. Required. While the owner is Inactive or has no row, the
-	// account is denied everything.
+	// OwnerUserID, required, is a user with a row. Without the row, or Inactive, it denies the
+	// account everything.
 	OwnerUserID string
-	// ScopingPolicyID is the policy that narrows the account: both the owner's policies and this
-	// one must allow. While the policy is missing, the account is denied everything. "": not
-	// narrowed.
+	// ScopingPolicyID is the policy that narrows the account: the owner's policies and this one
+	// must allow. While it is missing, the account is denied everything. "": not narrowed.
 	ScopingPolicyID string
 	Inactive        bool // denies it everything; its keys are not accepted
 
@@ -105,8 +102,7 @@ type Policy struct {
 	absent absence
 }
 
-// Attachment gives a policy to a user or a group. A policy is attached to one principal once: the
-// policy and the principal are the key, and Priority is the value.
+// Attachment gives a policy to a user or a group. A policy is attached to one principal once.
 type Attachment struct {
 	PolicyID  string
 	Principal GrantedTo
@@ -118,11 +114,10 @@ type Attachment struct {
 	absent absence
 }
 
-// GrantedTo is a user or a group that a policy is attached to. It has no service accounts: they
-// have the policies of their owner.
+// GrantedTo is a user or a group that a policy is attached to. Service accounts have the policies
+// of their owner.
 type GrantedTo struct {
-	// Type is [GrantedToUser] or [GrantedToGroup].
-	Type string
+	Type string // [GrantedToUser] or [GrantedToGroup]
 	ID   string
 }
 
@@ -144,7 +139,7 @@ type BankPolicy struct {
 
 // Bundle is a set of access rows, as [Access.Apply] writes them. Within a list, each key appears
 // once. The order of rows has no meaning. For [Diff] and [Lint], a Bundle is the whole state of
-// access. The zero Bundle has no rows.
+// access.
 //
 // A row that is built in Go names all its fields: a zero field clears what is stored, nil Channels
 // and Members aside. A row that [ParseBundle] has read knows which keys its JSON form lacks. Such a
@@ -162,10 +157,8 @@ type Bundle struct {
 // AccessTest is a question about access with the answer that is expected. No decision depends on
 // it: [Access.Preview] and [Lint] say whose answer is another one.
 type AccessTest struct {
-	// ID follows from the other fields but Allowed: Apply sets it. It is that of
-	// the test's [Target].
-	ID string
-	// The question, as a [Question] has it. It has one of the first three. "" as Action means
+	ID string // follows from the other fields but Allowed: Apply sets it; that of its [Target]
+	// The question, as a [Question] has it, with one of the first three. Action "" means
 	// action.Recall.
 	UserID, ServiceAccountID, Sender string
 	Action, Bank, Channel, Topic     string
@@ -175,8 +168,7 @@ type AccessTest struct {
 	absent absence
 }
 
-// Empty reports whether b has no rows. A nil list and an empty one are the same here: both name no
-// row.
+// Empty reports whether b has no rows.
 func (b Bundle) Empty() bool { return b.size() == 0 }
 
 // size returns the number of rows.
@@ -187,21 +179,19 @@ func (b Bundle) size() (n int) {
 	return n
 }
 
-// AttachmentKey names an attachment. Its three texts together are unique. It is comparable, so it
-// can be the key of a map.
+// AttachmentKey names an attachment. Its three texts together are unique. It is comparable.
 type AttachmentKey struct {
 	PolicyID  string
 	Principal GrantedTo
 }
 
-// String returns "policy id/principal type/principal id". It is unique, because ids hold no slash.
-// It is the ID of the attachment's [Target] in events and change feeds.
+// String returns "policy id/principal type/principal id", the ID of the attachment's [Target]. It
+// is unique, because ids hold no slash.
 func (k AttachmentKey) String() string {
 	return k.PolicyID + "/" + k.Principal.Type + "/" + k.Principal.ID
 }
 
-// Compare orders keys by policy, principal type and principal id, in byte order. The result is -1,
-// 0 or 1, as in package cmp.
+// Compare orders by policy, principal type and principal id, byte by byte, as package cmp does.
 func (k AttachmentKey) Compare(other AttachmentKey) int {
 	return cmp.Or(
 		strings.Compare(k.PolicyID, other.PolicyID),
@@ -220,12 +210,13 @@ const (
 	PolicyIAMAdmin       = "iam:admin"
 	PolicyTemplateAdmin  = "template:admin"
 	PolicyTemplateUser   = "template:user"
-	// PolicyIAMSelfService gives a user its own keys and service accounts.
-	PolicyIAMSelfService = "iam:self-service"
+	PolicyIAMSelfService = "iam:self-service" // a user's own keys and service accounts
 )
 
-// builtins are the built-in policies, by id.
-var builtins = func() map[string]*Policy {
+// builtins are the built-in policies, by id. Callers get others, because they own what they get.
+var builtins = newBuiltins()
+
+func newBuiltins() map[string]*Policy {
 	all := map[string]*Policy{}
 	add := func(id, name string, actions ...string) {
 		allow := Statement{Effect: EffectAllow, Actions: actions, Banks: []string{"*"}}
@@ -244,7 +235,7 @@ var builtins = func() map[string]*Policy {
 		"iam:service_accounts:read", "iam:service_accounts:write",
 		"iam:service_account_keys:write")
 	return all
-}()
+}
 
 // Builtin reports whether p is a built-in policy.
 func (p Policy) Builtin() bool {
@@ -270,7 +261,7 @@ func (a Attachment) key() AttachmentKey {
 }
 
 // Targets returns the bundle's rows as targets of events and change feeds, in the order of the
-// fields of [Bundle] and of their lists. A channel or a member is not a separate target. Nil: the
+// fields of Bundle and of their lists. A channel or a member is not a separate target. Nil: the
 // bundle is empty.
 func (b Bundle) Targets() (targets []Target) {
 	for _, k := range kinds {

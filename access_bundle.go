@@ -106,18 +106,18 @@ const (
 
 func (a absence) has(key absence) bool { return a&key != 0 }
 
-// ParseBundle reads the JSON form of a [Bundle], strictly (I-JSON, RFC 7493). Unknown, duplicate
-// and case-variant keys and wrong types are errors (CodeInvalid) whose Field is a JSON pointer (RFC
-// 6901). It reports the first error only. Every list may be absent. An absent key leaves its field
-// zero, and the row knows it: where the row exists, the stored value stays. For a new row,
-// display_name is the id, is_active true and priority 0; it needs a document or an owner. null
-// clears email and scoping_policy_id, and is an error elsewhere in a row. ParseBundle does not
-// check what the rows mean: [Access.Apply] does. The result shares no memory with data.
+// ParseBundle reads the JSON form of a Bundle, strictly (I-JSON, RFC 7493). Unknown, duplicate and
+// case-variant keys and wrong types are CodeInvalid; it reports the first error only, with a JSON
+// pointer. Every list may be absent. An absent key leaves its field zero, and the row knows it:
+// where the row exists, the stored value stays. For a new row, display_name is the id, is_active
+// true and priority 0; it needs a document or an owner. null clears email and scoping_policy_id,
+// and is an error elsewhere in a row. [Access.Apply] checks what the rows mean. The result shares
+// no memory with data.
 func ParseBundle(data []byte) (Bundle, error) { return ParseBundleWithin(data, math.MaxInt) }
 
-// ParseBundleWithin is ParseBundle with a limit on rows: it stops at the first row over the limit
-// (CodeInvalid). Each channel and each member counts as one. It takes the memory that a bundle of
-// that size needs, at most. Use it for bundles of callers that may have no rights.
+// ParseBundleWithin is [ParseBundle] for callers that may have no rights: it stops at the first row
+// over the limit (CodeInvalid), and takes at most the memory of a bundle of that size. Each channel
+// and each member counts as a row.
 func ParseBundleWithin(data []byte, rows int) (Bundle, error) {
 	var in bundlejson.Bundle
 	if err := strictjson.UnmarshalWithin(data, limits.Nesting, rows, &in); err != nil {
@@ -193,8 +193,8 @@ func (b Bundle) JSON() ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// WriteJSON writes the form of [Bundle.JSON] row by row, in many small parts: give it a buffered
-// writer. Errors: those of JSON, and those of to; a part of the form may be written already.
+// WriteJSON writes the form of [Bundle.JSON] in many small parts: give it a buffered writer.
+// Errors: those of JSON, and those of to; a part may be written already.
 func (b Bundle) WriteJSON(to io.Writer) error {
 	w := bundleWriter{to: to, between: "{"}
 	for _, k := range kinds {
@@ -444,8 +444,7 @@ func (b Bundle) names() AccessNames {
 	return n
 }
 
-// Revision identifies the rows of an [Access.Export], in 32 hexadecimal digits. Built-in policies
-// do not count.
+// Revision identifies the rows of an [Access.Export], in 32 hexadecimal digits.
 func (b Bundle) Revision() string {
 	b.Policies = slices.DeleteFunc(slices.Clone(b.Policies), Policy.Builtin)
 	sum := sha256.New()
@@ -455,17 +454,16 @@ func (b Bundle) Revision() string {
 
 // BundleWrite says how [Access.Write] writes a bundle. The zero BundleWrite is as [Access.Apply].
 type BundleWrite struct {
-	// Prune removes the rows that the bundle does not name, as their Delete would. Built-in
-	// policies stay. A group with nil Members keeps them, and a user with nil Channels keeps them.
+	// Prune removes the rows that the bundle does not name, as their Delete would, but for built-in
+	// policies. Nil Members of a group and nil Channels of a user stay.
 	Prune bool
 	// Detach removes these attachments as well. One that does not exist is CodeNotFound, one that
 	// the bundle has is CodeInvalid.
 	Detach []AttachmentKey
-	// DryRun makes all checks and writes nothing. [Access.Preview] shows what would change.
-	DryRun bool
+	DryRun bool // makes all checks and writes nothing; see [Access.Preview]
 	// Revision is that of the rows which the caller has seen: of an export, or an [AccessDiff].
-	// When any have changed since, Write is CodePrecondition. It reads all rows then. Of several,
-	// separated by spaces, one must hold. "": any rows.
+	// When any have changed since, Write is CodePrecondition. Of several, separated by spaces, one
+	// must hold. "": any rows.
 	Revision string
 }
 

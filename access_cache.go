@@ -1,6 +1,7 @@
 package svc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -347,28 +348,11 @@ func leave(r *accessindex.Index, all []Membership) {
 // it is not narrowed. The subject is closed for an unknown or inactive principal: unlike a
 // decision, an analysis has no host that could vouch for a user without a row.
 func subjectIn(r *accessindex.Index, who Identity, narrowedBy string) policy.Subject {
-	a := snapshot(r, AccessQuery{Identity: who, ScopingPolicyID: narrowedBy}, "")
+	a := snapshot(r, AccessQuery{Identity: who, ScopingPolicyID: narrowedBy, Bare: true}, "")
 	subject := a.subject(who)
 	a.narrow(&subject, narrowedBy)
+	subject.Grants = r.Grants(subject.UserID)
 	return subject
-}
-
-// census groups the members of parties that r has by their policies. The first member of a party
-// stands for all. The census is incomplete when the call ends early: check the call's Err. A nil
-// call never ends.
-func census(call policy.Call, r *accessindex.Index, parties [][]policy.Member) *policy.Census {
-	c := &policy.Census{Banks: r.Banks(), Shut: r.Shut()}
-	for _, members := range parties {
-		if call != nil && call.Err() != nil {
-			break
-		}
-		first := Identity{Kind(members[0].Kind), members[0].ID}
-		a := snapshot(r, AccessQuery{Identity: first}, "")
-		if a.User != nil && first.Kind == KindUser || a.ServiceAccount != nil {
-			c.Add(a.subject(first), members...)
-		}
-	}
-	return c
 }
 
 // overlaid calls cut with the stored rows and with what a bundle would write over them, for a
@@ -457,8 +441,8 @@ func (s *accessCache) simulated(
 }
 
 // previewed returns all principals whose rights a bundle may change, before and after, and the
-// tests that have another answer after. The censuses are incomplete when ctx ends early. Errors:
-// see overlaid.
+// tests that have another answer after. The censuses are incomplete when the compiler's call ends.
+// Errors: see overlaid.
 func (s *accessCache) previewed(
 	ctx context.Context, by Principal, compiler *policy.Compiler, bundle Bundle, how BundleWrite,
 	kept []AccessTest,
@@ -467,18 +451,26 @@ func (s *accessCache) previewed(
 	var write AccessWrite
 	var rows *accessindex.Index
 	var parties [][]policy.Member
+	var needed accessindex.Rows
 	err = s.overlaid(ctx, by, compiler, bundle, how, nil, senders(kept, bundle.Tests),
 		func(all *accessRows, w AccessWrite, senders map[Channel]string) {
 			write, run = w, testRun{w.testsAfter(kept), senders}
-			parties, rows = all.touchedBy(w, run.needs())
+			parties, needed = all.touchedBy(w, run.needs())
+			if compiler.Gathers(all.Reaching(parties)) {
+				rows = all.Excerpt(needed)
+			}
 		})
-	if err != nil {
-		return nil, nil, nil, err
+	if err != nil || rows == nil {
+		return nil, nil, nil, cmp.Or(err, fault("compare access", compiler.Err()))
 	}
-	before = census(ctx, rows, parties)
-	write.put(rows)
-	turned, err = run.turned(compiler, rows)
-	return before, census(ctx, rows, parties), turned, err
+	later := rows.Excerpt(needed)
+	write.put(later)
+	if !compiler.Gathers(later.Reaching(parties)) {
+		return nil, nil, nil, fault("compare access", compiler.Err())
+	}
+	before, after = census(compiler, rows, parties), census(compiler, later, parties)
+	turned, err = run.turned(compiler, later)
+	return before, after, turned, err
 }
 
 // sendersAfter returns the users who have channels after users are written over those of the store.

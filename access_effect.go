@@ -12,21 +12,6 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// rightsHolder is somebody whose rights a write may change: a user, a service account, or one of
-// these under the policy that narrows its keys.
-type rightsHolder struct {
-	Identity
-	narrowedBy string
-}
-
-func (b rightsHolder) String() string {
-	name := strings.ReplaceAll(string(b.Kind), "_", " ") + " " + quote(b.ID)
-	if b.narrowedBy != "" {
-		return "a key of " + name + " that policy " + quote(b.narrowedBy) + " narrows"
-	}
-	return name
-}
-
 // standing are the rights of a holder, as if the holder were active. Nil subject: it has no row.
 type standing struct {
 	subject *policy.Subject
@@ -34,8 +19,12 @@ type standing struct {
 }
 
 func standingIn(r *accessindex.Index, of rightsHolder) standing {
-	q := AccessQuery{Identity: of.Identity, ScopingPolicyID: of.narrowedBy}
-	return snapshot(r, q, "").rights(of)
+	q := AccessQuery{Identity: of.Identity, ScopingPolicyID: of.narrowedBy, Bare: true}
+	p := snapshot(r, q, "").rights(of)
+	if p.subject != nil {
+		p.subject.Grants = r.Grants(p.subject.UserID)
+	}
+	return p
 }
 
 // rights returns the rights of a holder, who is the subject of a.
@@ -75,12 +64,11 @@ type effectCheck struct {
 	rights   *policy.Rights   // of the caller before the write
 	holders  []rightsHolder
 	senders  []senderChange
-	parties  [][]policy.Member  // those of the first holders
-	rows     *accessindex.Index // before the write, and after it once it is put
-
-	before, after  []standing // of holders
-	mappingsBefore []policy.Mapping
-	banksBefore    []*policy.Named // of the banks whose policies the write changes
+	parties  [][]policy.Member // those of the first holders
+	// The rows before the write and after it. What holders are granted is read from them again each
+	// time: all of it together may be far more than the rows.
+	before, after *accessindex.Index
+	needed        accessindex.Rows // those that they have
 }
 
 // judgement is what an edit was judged by, and the refusal that follows all others.
@@ -111,11 +99,15 @@ func (s *accessWriter) judgeWrite(
 	if err := rows(func(all *accessRows) { t.excerpt(all, j.narrowed) }); err != nil {
 		return err
 	}
-	t.see()
+	if t.before != nil {
+		t.see()
+	}
+	if ended := t.compiler.Err(); ended != nil {
+		return fault("judge the change", ended)
+	}
 	if err := t.admit(e.need, a); err != nil {
 		return err
 	}
-	w.put(t.rows)
 	err = cmp.Or(t.judgeBearers(), t.judgeCaller(), t.judgeSenders(), t.judgePublic())
 	lost := err == nil && t.lostAdministrator()
 	// A comparison that ends early has found too much.
@@ -185,13 +177,11 @@ func narrowedHolders(
 }
 
 // senders returns the senders that w maps to another user, or to nobody. An inactive user counts as
-// if it were active. But a sender that moves from an inactive user to an active one has nothing
-// before: it newly gets all that the active one has.
+// if it were active. But a sender that moves from an inactive user to another one has nothing
+// before: it newly gets all that the other one has.
 func (a *bundleDiff) senders(w AccessWrite) (all []senderChange) {
 	after := map[Channel]string{}
-	active := map[string]bool{}
 	for _, u := range w.Users {
-		active[u.ID] = !u.Inactive
 		for _, ch := range u.Channels {
 			after[ch] = u.ID
 		}
@@ -200,7 +190,7 @@ func (a *bundleDiff) senders(w AccessWrite) (all []senderChange) {
 	for _, u := range slices.Concat(w.Users, w.Remove.removed().Users) {
 		was, _ := was(a.users, u.ID)
 		for _, ch := range was.Channels {
-			if before[ch] = u.ID; was.Inactive && after[ch] != u.ID && active[after[ch]] {
+			if before[ch] = u.ID; was.Inactive && after[ch] != u.ID && after[ch] != "" {
 				before[ch] = ""
 			}
 		}
@@ -240,7 +230,10 @@ func (t *effectCheck) excerpt(all *accessRows, narrowed []rightsHolder) {
 	if len(t.senders) > 0 {
 		also.Banks = lists.Map(all.Banks(), func(b policy.Named) string { return b.ID })
 	}
-	t.parties, t.rows = all.touchedBy(t.write, also)
+	t.parties, t.needed = all.touchedBy(t.write, also)
+	if t.compiler.Gathers(all.Reaching(t.parties)) {
+		t.before = all.Excerpt(t.needed)
+	}
 	for _, party := range t.parties {
 		first := Identity{Kind(party[0].Kind), party[0].ID}
 		t.holders = append(t.holders, rightsHolder{Identity: first})
@@ -249,52 +242,45 @@ func (t *effectCheck) excerpt(all *accessRows, narrowed []rightsHolder) {
 }
 
 // caller returns the caller as a subject of decisions.
-func (t *effectCheck) caller() policy.Subject {
+func (t *effectCheck) caller(in *accessindex.Index) policy.Subject {
 	who := t.by.Identity()
-	a := snapshot(t.rows, AccessQuery{Identity: who, ScopingPolicyID: t.by.ScopingPolicyID}, "")
+	a := snapshot(in, AccessQuery{Identity: who, ScopingPolicyID: t.by.ScopingPolicyID}, "")
 	subject := a.standing(who)
 	a.narrow(&subject, t.by.ScopingPolicyID)
 	return subject
 }
 
-// see reads the rights before the write.
+// see reads the rights of the caller, and makes the rows after the write.
 func (t *effectCheck) see() {
-	subject := t.caller()
+	subject := t.caller(t.before)
 	t.rights = t.stored.Compile(subject)
 	t.grantor = &policy.Grantor{
-		Subject: subject, Vouched: t.by.vouched(), Shut: t.rows.Shut(),
+		Subject: subject, Vouched: t.by.vouched(), Shut: t.before.Shut(),
 		Banks: t.rights.Permits(t.by.vouched(), action.BanksGrant),
 	}
-	for _, b := range t.holders {
-		t.before = append(t.before, standingIn(t.rows, b))
-	}
-	for _, m := range t.senders {
-		t.mappingsBefore = append(t.mappingsBefore, t.mapping(m.before))
-	}
-	t.banksBefore = t.banks()
+	t.after = t.before.Excerpt(t.needed)
+	t.write.put(t.after)
+	t.compiler.Gathers(t.after.Reaching(t.parties))
 }
 
 // mapping returns the rights of a sender of a user; "": of an unmapped one.
-func (t *effectCheck) mapping(user string) policy.Mapping {
-	m := policy.Mapping{Shut: t.rows.Shut()}
+func mapping(in *accessindex.Index, user string) policy.Mapping {
+	m := policy.Mapping{Shut: in.Shut()}
 	if user == "" {
-		m.Banks = t.rows.Banks()
+		m.Banks = in.Banks()
 	} else {
-		m.Subject = standingIn(t.rows, rightsHolder{Identity: Identity{KindUser, user}}).subject
+		m.Subject = standingIn(in, rightsHolder{Identity: Identity{KindUser, user}}).subject
 	}
 	return m
 }
 
-// banks returns the policies of the banks that the write changes; nil: the bank has none.
-func (t *effectCheck) banks() (all []*policy.Named) {
-	for _, b := range slices.Concat(t.write.BankPolicies, t.write.Remove.removed().BankPolicies) {
-		var own *policy.Named
-		if document, found := t.rows.Bank(b.BankID); found {
-			own = &policy.Named{ID: b.BankID, Document: document}
-		}
-		all = append(all, own)
+// bankIn returns the policy of a bank; nil: it has none.
+func bankIn(in *accessindex.Index, bank string) *policy.Named {
+	document, found := in.Bank(bank)
+	if !found {
+		return nil
 	}
-	return all
+	return &policy.Named{ID: bank, Document: document}
 }
 
 // admit refuses a caller that lacks an action, or a control-plane right of a user or a service
@@ -306,8 +292,11 @@ func (t *effectCheck) admit(actions []string, a *bundleDiff) error {
 		}
 	}
 	altered := a.altered()
-	for i, b := range t.holders {
-		if of := t.before[i].subject; of != nil && b.narrowedBy == "" && altered[b.Identity] {
+	for _, b := range t.holders {
+		if b.narrowedBy != "" || !altered[b.Identity] {
+			continue
+		}
+		if of := standingIn(t.before, b).subject; of != nil {
 			right, within := policy.Within(t.stored.Compile(*of), t.rights, t.by.vouched())
 			if !within {
 				return forbidden(b.String() + " is allowed " + right + ", but you are not")
@@ -329,10 +318,9 @@ func (a *bundleDiff) altered() map[Identity]bool {
 // judgeBearers judges what users, service accounts and holders of keys gain and lose. An inactive
 // one counts as if it were active. To activate it gives it all that it has.
 func (t *effectCheck) judgeBearers() error {
-	shut := t.rows.Shut()
-	for i, b := range t.holders {
-		before, after := t.before[i], standingIn(t.rows, b)
-		t.after = append(t.after, after)
+	shut := t.after.Shut()
+	for _, b := range t.holders {
+		before, after := standingIn(t.before, b), standingIn(t.after, b)
 		was := before.subject
 		if !before.active && after.active {
 			was = nil
@@ -355,7 +343,7 @@ func (t *effectCheck) judgeCaller() error {
 	if len(vouched) == 0 {
 		return nil
 	}
-	after := t.compiler.Compile(t.caller())
+	after := t.compiler.Compile(t.caller(t.after))
 	if action, uncovered := policy.Uncovered(t.rights, after, vouched); uncovered {
 		return refuseExcess("you", policy.Excess{Action: action, Bank: controlPlane})
 	}
@@ -364,8 +352,8 @@ func (t *effectCheck) judgeCaller() error {
 
 // judgeSenders judges what senders gain and lose that change hands.
 func (t *effectCheck) judgeSenders() error {
-	for i, m := range t.senders {
-		before, after := t.mappingsBefore[i], t.mapping(m.after)
+	for _, m := range t.senders {
+		before, after := mapping(t.before, m.before), mapping(t.after, m.after)
 		if x, beyond := t.compiler.ExceedsSender(t.grantor, m.Provider, before, after); beyond {
 			return refuseExcess("the sender "+quote(m.String()), x)
 		}
@@ -375,8 +363,9 @@ func (t *effectCheck) judgeSenders() error {
 
 // judgePublic judges what unmapped senders gain on the banks whose policies change.
 func (t *effectCheck) judgePublic() error {
-	for i, after := range t.banks() {
-		if x, beyond := t.compiler.ExceedsPublic(t.grantor, t.banksBefore[i], after); beyond {
+	for _, b := range slices.Concat(t.write.BankPolicies, t.write.Remove.removed().BankPolicies) {
+		before, after := bankIn(t.before, b.BankID), bankIn(t.after, b.BankID)
+		if x, beyond := t.compiler.ExceedsPublic(t.grantor, before, after); beyond {
 			return refuseExcess("unmapped senders", x)
 		}
 	}
@@ -403,9 +392,13 @@ func (t *effectCheck) lostAdministrator() bool {
 	return false
 }
 
-func (t *effectCheck) administers(i int, all []standing) bool {
-	p := all[i]
-	return t.holders[i].Kind == KindUser && p.active && t.compiler.Administers(*p.subject)
+func (t *effectCheck) administers(i int, in *accessindex.Index) bool {
+	b := t.holders[i]
+	if b.Kind != KindUser {
+		return false
+	}
+	p := standingIn(in, b)
+	return p.active && t.compiler.Administers(*p.subject)
 }
 
 // lastAdministrator refuses a write after which no active user administers. all has the rows before
@@ -475,11 +468,11 @@ func (w AccessWrite) reach() (touched, needed accessindex.Rows) {
 	return touched, needed
 }
 
-// touchedBy returns the parties whose rights a write may change, and an excerpt of all rows that
-// their rights depend on, before and after, with also. To close or open a bank touches everybody.
+// touchedBy returns the parties whose rights a write may change, and names all rows that their
+// rights depend on, before and after, with also. To close or open a bank touches everybody.
 func (e *accessRows) touchedBy(
 	w AccessWrite, also accessindex.Rows,
-) (parties [][]policy.Member, of *accessindex.Index) {
+) (parties [][]policy.Member, needed accessindex.Rows) {
 	touched, needed := w.reach()
 	needed.Add(also)
 	names := func(p Policy) bool { return policy.MayName(policy.UserVariable, p.Document) }
@@ -496,5 +489,5 @@ func (e *accessRows) touchedBy(
 			needed.Users = append(needed.Users, first.ID)
 		}
 	}
-	return parties, e.Excerpt(needed)
+	return parties, needed
 }

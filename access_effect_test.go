@@ -71,10 +71,8 @@ func scopes(account, policy string) does {
 
 // moves moves a sender from one user to another.
 func moves(from, to string) does {
-	row := func(id, channels string) string {
-		return fmt.Sprintf(`{"id": %q, "is_active": %v, "channels": [%s]}`, id, id != "idle", channels)
-	}
-	return writes(`{"users": [` + row(from, "") + `, ` + row(to, `{"provider": "slack", "sender_id": "9"}`) + `]}`)
+	const form = `{"users": [{"id": %q, "channels": []}, {"id": %q, "channels": [{"provider": "slack", "sender_id": "9"}]}]}`
+	return writes(fmt.Sprintf(form, from, to))
 }
 
 func writes(bundle string) does {
@@ -192,6 +190,11 @@ var rightsTable = []rightsRule{
 	{
 		says:    "a sender that moves from an inactive user to an active one gets all that this one has",
 		allowed: first(as(user("root"), moves("bob", "idle")), moves("idle", "ann")), refused: first(as(user("root"), moves("bob", "idle")), moves("idle", "bob")),
+	},
+	{
+		says:    "so does one that moves to another inactive user",
+		allowed: first(as(user("root"), moves("bob", "idle")), moves("idle", "rest")),
+		refused: first(first(as(user("root"), moves("bob", "idle")), as(user("root"), patches("bob", svc.UserPatch{Inactive: new(true)}))), moves("idle", "bob")),
 	},
 	{
 		says:    "a sender has already what its bank gives the public, in each context",

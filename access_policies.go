@@ -15,10 +15,11 @@ import (
 	"github.com/extsvc/svc/limits"
 )
 
-// ServiceAccounts manages service accounts: those of all users ([Service.ServiceAccounts]), for
-// which the caller needs iam:service_accounts:manage, or the caller's own
-// ([Service.MyServiceAccounts]). A service account that calls for its own half acts for its owner,
-// with its own rights. The rules for callers and lists are those of [Users].
+// ServiceAccounts manages service accounts: those of all users (Service.ServiceAccounts), for which
+// the caller needs iam:service_accounts:manage, or the caller's own (Service.MyServiceAccounts),
+// for which it needs iam:service_accounts:read or :write. A service account that calls for its own
+// half acts for its owner, with its own rights. The rules for callers and lists are those of
+// [Users].
 type ServiceAccounts struct {
 	*accessWriter
 	own bool
@@ -45,21 +46,20 @@ type PolicyPatch struct {
 	Document    json.RawMessage
 }
 
-// AttachmentQuery asks for a part of the list of attachments. Of two filters, an attachment must
-// match both.
+// AttachmentQuery asks for a part of the list of attachments, by both filters.
 type AttachmentQuery struct {
 	RowQuery
 	PolicyID  string    // "": of all policies
 	Principal GrantedTo // zero: to all principals
 }
 
-// scoped returns the rows that the caller of a method may see or change. user is their owner; "":
-// of all users.
+// half returns the rows that the caller of a method may see or change. user is their owner; "": of
+// all users. wrong is what is wrong with the request: it comes before the rights.
 func (s *ServiceAccounts) half(
-	ctx context.Context, by Principal, write bool,
+	ctx context.Context, by Principal, write bool, wrong error,
 ) (k *rowKind[ServiceAccount], user string, err error) {
-	if !s.own {
-		return &accountRows, "", nil
+	if !s.own || wrong != nil {
+		return &accountRows, "", wrong
 	}
 	own := accountRows
 	own.read, own.write = action.AccountsRead, action.AccountsWrite
@@ -72,12 +72,11 @@ func (s *ServiceAccounts) half(
 	return &own, at.owner, err
 }
 
-// List lists service accounts by id. The caller needs iam:service_accounts:manage, for its own
-// iam:service_accounts:read. Errors: CodeInvalid, CodeForbidden.
+// List lists service accounts by id.
 func (s *ServiceAccounts) List(
 	ctx context.Context, by Principal, q ServiceAccountQuery,
 ) iter.Seq2[ServiceAccount, error] {
-	k, owner, err := s.half(ctx, by, false)
+	k, owner, err := s.half(ctx, by, false, nil)
 	if err != nil {
 		return failed[ServiceAccount](err)
 	}
@@ -90,12 +89,11 @@ func (s *ServiceAccounts) List(
 	})
 }
 
-// Read returns a service account. The actions are those of List. Errors: CodeInvalid,
-// CodeForbidden, CodeNotFound.
+// Read returns a service account. Errors: CodeNotFound.
 func (s *ServiceAccounts) Read(
 	ctx context.Context, by Principal, id string,
 ) (ServiceAccount, error) {
-	k, _, err := s.half(ctx, by, false)
+	k, _, err := s.half(ctx, by, false, accountRows.checkID(id))
 	if err != nil {
 		return ServiceAccount{}, err
 	}
@@ -103,22 +101,17 @@ func (s *ServiceAccounts) Read(
 }
 
 // Create adds a service account. In the own half, OwnerUserID is the caller's owner and must be "".
-// The caller needs iam:service_accounts:manage, for its own iam:service_accounts:write, and all
-// that the service account may do. Event: [event.AccessWritten].
-//
-// Errors: CodeInvalid; CodeForbidden, in the own half also when the owner has no row; CodeExists;
-// CodeLimit (the owner has [limits.ServiceAccounts]).
+// The caller needs all that the service account may do. Event: [event.AccessWritten]. Errors:
+// CodeForbidden, in the own half also when the owner has no row; CodeExists; CodeLimit (the owner
+// has [limits.ServiceAccounts]).
 func (s *ServiceAccounts) Create(
 	ctx context.Context, by Principal, account ServiceAccount,
 ) (ServiceAccount, error) {
-	k, owner, err := s.half(ctx, by, true)
+	k, owner, err := s.half(ctx, by, true, account.check(s.own))
 	if err != nil {
 		return ServiceAccount{}, err
 	}
 	if s.own {
-		if account.OwnerUserID != "" {
-			return ServiceAccount{}, Invalid("/owner_user_id", "must be absent: you are the owner")
-		}
 		account.OwnerUserID = owner
 		// Existing policies are no secret to callers who may manage all service accounts.
 		if err := s.checkScoping(ctx, by, by.Identity(), account.ScopingPolicyID); err != nil {
@@ -145,16 +138,12 @@ func (s *ServiceAccounts) Create(
 	})
 }
 
-// Patch changes some fields of a service account and returns it. The actions are those of Create.
-// The caller needs every control-plane right of the account. ifMatch, events and errors are those
-// of [Users.Patch].
+// Patch changes some fields of a service account and returns it. The caller needs every
+// control-plane right of the account. ifMatch, events and errors are those of [Users.Patch].
 func (s *ServiceAccounts) Patch(
 	ctx context.Context, by Principal, id string, patch ServiceAccountPatch, ifMatch ...string,
 ) (ServiceAccount, error) {
-	if err := patch.check(id, s.own); err != nil {
-		return ServiceAccount{}, err
-	}
-	k, _, err := s.half(ctx, by, true)
+	k, _, err := s.half(ctx, by, true, patch.check(id, s.own))
 	if err != nil {
 		return ServiceAccount{}, err
 	}
@@ -194,38 +183,38 @@ func (p ServiceAccountPatch) apply(a ServiceAccount) ServiceAccount {
 	return a
 }
 
-// Delete removes a service account and revokes its keys. The actions are those of Create. The
-// caller needs every control-plane right of the account. With ifMatch, Delete removes only an
-// account with one of these ETags. Events: [event.AccessRemoved], and [event.APIKeyRevoked] for each
-// key. Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition.
+// Delete removes a service account and revokes its keys. The caller needs every control-plane right
+// of the account. With ifMatch, the account must have one of these ETags. Events:
+// [event.AccessRemoved], and [event.APIKeyRevoked] for each key. Errors: CodeNotFound,
+// CodePrecondition.
 func (s *ServiceAccounts) Delete(
 	ctx context.Context, by Principal, id string, ifMatch ...string,
 ) error {
-	k, _, err := s.half(ctx, by, true)
+	k, _, err := s.half(ctx, by, true, accountRows.checkID(id))
 	if err != nil {
 		return err
 	}
 	return deleteRow(ctx, s.accessWriter, k, by, id, ifMatch, AccessNames{}, nil)
 }
 
-// List lists policies by id, with the built-in ones. The caller needs iam:policies:read. Errors:
-// CodeInvalid, CodeForbidden.
+// List lists policies by id, with the built-in ones. The caller needs iam:policies:read.
 func (s *Policies) List(ctx context.Context, by Principal, q RowQuery) iter.Seq2[Policy, error] {
 	return listRows(ctx, s.accessWriter, rowList[Policy]{
 		by: by, action: action.PoliciesRead, query: q, page: AccessPage{Kind: event.TargetPolicy},
-		rows: func(b Bundle) []Policy { return b.Policies }, key: Policy.key, virtual: builtins,
+		rows: func(b Bundle) []Policy { return b.Policies }, key: Policy.key, virtual: newBuiltins(),
 	})
 }
 
-// Read returns a policy. The caller needs iam:policies:read. Errors: CodeInvalid, CodeForbidden,
-// CodeNotFound.
+// Read returns a policy. The caller needs iam:policies:read. Errors: CodeNotFound.
 func (s *Policies) Read(ctx context.Context, by Principal, id string) (Policy, error) {
-	return readRow(ctx, s.accessWriter, &policyRows, by, id)
+	policy, err := readRow(ctx, s.accessWriter, &policyRows, by, id)
+	policy.Document = slices.Clone(policy.Document) // a built-in one is shared
+	return policy, err
 }
 
 // Create adds a policy. It gives nothing to anybody before it is attached or narrows something. The
-// caller needs iam:policies:write. Event: [event.AccessWritten]. Errors: CodeInvalid, CodeForbidden,
-// CodeExists (also for the id of a built-in policy).
+// caller needs iam:policies:write. Event: [event.AccessWritten]. Errors: CodeExists (also for the
+// id of a built-in policy).
 func (s *Policies) Create(ctx context.Context, by Principal, policy Policy) (Policy, error) {
 	return createRow(ctx, s.accessWriter, &policyRows, by, policy, nil)
 }
@@ -266,9 +255,9 @@ func builtinPolicy() *Error {
 	return &Error{Code: CodeBuiltin, Message: message}
 }
 
-// Delete removes a policy that nothing uses. The caller needs iam:policies:write. With ifMatch,
-// Delete removes only a policy with one of these ETags. Event: [event.AccessRemoved]. Errors:
-// CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition, CodeBuiltin, CodeInUse.
+// Delete removes a policy that nothing uses. The caller needs iam:policies:write. With ifMatch, the
+// policy must have one of these ETags. Event: [event.AccessRemoved]. Errors: CodeNotFound,
+// CodePrecondition, CodeBuiltin, CodeInUse.
 func (s *Policies) Delete(ctx context.Context, by Principal, id string, ifMatch ...string) error {
 	return deleteRow(ctx, s.accessWriter, &policyRows, by, id, ifMatch,
 		AccessNames{UsesOf: []string{id}},
@@ -287,8 +276,7 @@ func (s *Policies) Delete(ctx context.Context, by Principal, id string, ifMatch 
 }
 
 // Attachments lists attachments by principal type, principal id and policy. The caller needs
-// iam:policies:read. An unknown policy or principal has none, which is no error. Errors:
-// CodeInvalid, CodeForbidden.
+// iam:policies:read. An unknown policy or principal has none.
 func (s *Policies) Attachments(
 	ctx context.Context, by Principal, q AttachmentQuery,
 ) iter.Seq2[Attachment, error] {
@@ -315,7 +303,7 @@ func (s *Policies) Attachments(
 // Attach attaches a policy to a user or a group, or changes the priority of the attachment. The
 // caller needs iam:attachments:write, and what the principal newly may do. Event:
 // [event.AccessWritten]. Errors: CodeInvalid (also a policy or a principal that does not exist),
-// CodeForbidden, CodeLastAdministrator.
+// CodeLastAdministrator.
 func (s *Policies) Attach(ctx context.Context, by Principal, attachment Attachment) error {
 	bundle := Bundle{Attachments: []Attachment{attachment}}
 	const at = "/attachments/0"
@@ -333,8 +321,8 @@ func (s *Policies) Attach(ctx context.Context, by Principal, attachment Attachme
 }
 
 // Detach ends an attachment. The caller needs iam:attachments:write, and what the principal newly
-// may do: the policy may deny something. Event: [event.AccessRemoved]. Errors: CodeInvalid,
-// CodeForbidden, CodeNotFound, CodeLastAdministrator.
+// may do: the policy may deny something. Event: [event.AccessRemoved]. Errors: CodeNotFound,
+// CodeLastAdministrator.
 func (s *Policies) Detach(ctx context.Context, by Principal, key AttachmentKey) error {
 	var c checker
 	c.lookup("policy_id", key.PolicyID)
@@ -363,19 +351,18 @@ type Banks struct {
 
 // BankMaker makes banks for [Banks.Create].
 type BankMaker interface {
-	// MakeBank makes a bank from a manifest. A bank that exists is the host's to judge: it returns
-	// an [*Error] of CodeExists, or a result that is not Created. The Service calls it
-	// concurrently. The caller sees an Error; any other error is CodeInternal.
+	// MakeBank makes a bank from a manifest. For a bank that exists, it returns an [*Error] of
+	// CodeExists, or a result that is not Created. The Service calls it concurrently. The caller
+	// sees an Error; any other error is CodeInternal.
 	MakeBank(ctx context.Context, by Principal, bank NewBank) (CreatedBank, error)
 }
 
 // NewBank is the request to make a bank from a template.
 type NewBank struct {
-	ID       string // 1 to [limits.IDLength] printable characters; slashes are allowed
-	Name     string // at most [limits.NameLength] characters; "" means the id
-	Template string // "server/ID" or "personal/ID"
-	// Manifest is that of the template. Create sets it.
-	Manifest json.RawMessage
+	ID       string          // 1 to [limits.IDLength] printable characters; slashes are allowed
+	Name     string          // at most [limits.NameLength] characters; "" means the id
+	Template string          // "server/ID" or "personal/ID"
+	Manifest json.RawMessage // that of the template; Create sets it
 }
 
 // CreatedBank is the outcome of a NewBank.
@@ -384,8 +371,7 @@ type CreatedBank struct {
 	ImportResult json.RawMessage // a JSON object that the caller sees; nil: null
 }
 
-// List lists the policies of banks by bank. The caller needs iam:banks:read. Errors: CodeInvalid,
-// CodeForbidden.
+// List lists the policies of banks by bank. The caller needs iam:banks:read.
 func (s *Banks) List(ctx context.Context, by Principal, q RowQuery) iter.Seq2[BankPolicy, error] {
 	return listRows(ctx, s.accessWriter, rowList[BankPolicy]{
 		by: by, action: action.BanksRead, query: q, page: AccessPage{Kind: event.TargetBankPolicy},
@@ -393,16 +379,14 @@ func (s *Banks) List(ctx context.Context, by Principal, q RowQuery) iter.Seq2[Ba
 	})
 }
 
-// Policy returns the policy of a bank. The caller needs iam:banks:read. Errors: CodeInvalid,
-// CodeForbidden, CodeNotFound.
+// Policy returns the policy of a bank. The caller needs iam:banks:read. Errors: CodeNotFound.
 func (s *Banks) Policy(ctx context.Context, by Principal, bank string) (BankPolicy, error) {
 	return readRow(ctx, s.accessWriter, &bankRows, by, bank)
 }
 
 // SetPolicy gives a bank a policy, or replaces the one that it has. The caller needs
 // iam:banks:write, and what anybody newly may do. With ifMatch, the bank must have a policy with
-// one of these ETags. Event: [event.AccessWritten]. Errors: CodeInvalid, CodeForbidden,
-// CodePrecondition.
+// one of these ETags. Event: [event.AccessWritten]. Errors: CodePrecondition.
 func (s *Banks) SetPolicy(
 	ctx context.Context, by Principal, policy BankPolicy, ifMatch ...string,
 ) (BankPolicy, error) {
@@ -431,18 +415,17 @@ func (s *Banks) SetPolicy(
 }
 
 // RemovePolicy removes the policy of a bank, which closes it to unmapped senders. The caller needs
-// iam:banks:write. With ifMatch, the policy must have one of these ETags. Event:
-// [event.AccessRemoved]. Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition.
+// iam:banks:write. Event: [event.AccessRemoved]. Errors: CodeNotFound, CodePrecondition.
 func (s *Banks) RemovePolicy(
 	ctx context.Context, by Principal, bank string, ifMatch ...string,
 ) error {
 	return deleteRow(ctx, s.accessWriter, &bankRows, by, bank, ifMatch, AccessNames{}, nil)
 }
 
-// Create makes a bank from a template of the server or of the caller. The caller needs bank:create
-// on that bank and template:list on bank "*". Create itself writes nothing and reports no event.
-// Errors: CodeNotFound (the host makes no banks, or there is no such template), CodeInvalid,
-// CodeForbidden, and those of the host's [BankMaker].
+// Create makes a bank from a template of the server or of the caller, who needs bank:create on that
+// bank and template:list on bank "*". Create itself writes nothing and reports no event. Errors:
+// CodeNotFound (the host makes no banks, or there is no such template), and those of the host's
+// [BankMaker].
 func (s *Banks) Create(ctx context.Context, by Principal, bank NewBank) (CreatedBank, error) {
 	if s.maker == nil {
 		return CreatedBank{}, notFound("this server makes no banks")

@@ -473,3 +473,16 @@ func TestDiffHasABudget(t *testing.T) {
 	_, err := svc.Diff(b, b)
 	is.New(t).NoErr(err) // nothing is compared
 }
+
+// A caller owns what it reads: what it does with a built-in policy is not for others.
+func TestBuiltinsAreTheCallers(t *testing.T) {
+	is, h := is.New(t), newHost(t)
+	read := func() svc.Policy { return must(h.Policies.Read(t.Context(), admin, svc.PolicyIAMAdmin)) }
+	want := string(read().Document)
+	clear(read().Document)
+	is.Equal(string(read().Document), want)
+	for _, policy := range collect(t, h.Policies.List(t.Context(), admin, svc.RowQuery{})) {
+		clear(policy.Document)
+	}
+	is.Equal(string(read().Document), want)
+}

@@ -276,9 +276,8 @@ func changeRow[R row](
 			if was == nil {
 				return d, k.missing()
 			}
-			var refused error
-			changed, refused = change(*was)
-			d.refused = cmp.Or(unlessMatches(k.noun, (*was).ETag(), ifMatch), refused)
+			changed, d.refused = change(*was)
+			d.refused = cmp.Or(unlessMatches(k.noun, (*was).ETag(), ifMatch), d.refused)
 			*k.rows(&d.bundle) = []R{changed}
 			if k.field == accountRows.field { // only the row tells its owner
 				d.referred, _, err = readRows(ctx, tx, d.bundle.names(), false)
@@ -342,16 +341,16 @@ type rowList[R any] struct {
 
 // listRows yields the rows of a list. The error, if any, is the last thing yielded.
 func listRows[R any](ctx context.Context, s *accessWriter, l rowList[R]) iter.Seq2[R, error] {
-	page := l.page
-	page.After, page.Skip, page.Limit = l.query.After, l.query.Skip, chunkOf(l.query.Limit)
+	page, q := l.page, l.query
+	page.After, page.Skip, page.Limit = q.After, skipOf(q.Skip), chunkOf(q.Limit)
 	if l.virtual != nil { // the store cannot skip them
 		page.Skip, page.Limit = 0, listChunk
 	}
 	allowed := func() error {
 		var c checker
 		c.text("after", page.After, 3*limits.IDLength)
-		c.count("skip", page.Skip)
-		c.count("limit", l.query.Limit)
+		c.count("skip", q.Skip)
+		c.count("limit", q.Limit)
 		if l.check != nil {
 			l.check(&c)
 		}
@@ -378,12 +377,12 @@ func listRows[R any](ctx context.Context, s *accessWriter, l rowList[R]) iter.Se
 	goOn := func(last R) {
 		page.After, page.Skip = l.key(last), 0
 		hasDocuments := page.Kind == event.TargetPolicy || page.Kind == event.TargetBankPolicy
-		if l.query.Limit == 0 && !hasDocuments { // documents are long
+		if q.Limit == 0 && !hasDocuments { // documents are long
 			page.Limit = min(2*page.Limit, longChunk)
 		}
 	}
 	chunks := lists.Chunks(ctx, page.Limit, doing("list access"), allowed, read, goOn)
-	return lists.Take(l.query.Limit, lists.Skip(l.query.Skip-page.Skip, chunks))
+	return lists.Take(q.Limit, lists.Skip(q.Skip-page.Skip, chunks))
 }
 
 // withVirtual adds the virtual rows to a chunk of the stored ones.
@@ -404,8 +403,7 @@ func (l *rowList[R]) withVirtual(rows []R, page AccessPage) []R {
 // failed is a list that fails.
 func failed[R any](err error) iter.Seq2[R, error] {
 	return func(yield func(R, error) bool) {
-		var none R
-		yield(none, err)
+		yield(*new(R), err)
 	}
 }
 
@@ -477,6 +475,17 @@ func (a *ServiceAccount) normalize(c *checker, at string) {
 	if a.ScopingPolicyID != "" {
 		c.id(at+"/scoping_policy_id", a.ScopingPolicyID)
 	}
+}
+
+func (a ServiceAccount) check(own bool) error {
+	var c checker
+	if own && a.OwnerUserID != "" {
+		c.add("/owner_user_id", "must be absent: you are the owner")
+	} else if own {
+		a.absent = noOwner
+	}
+	a.normalize(&c, "")
+	return c.err()
 }
 
 // Write returns the write of all rows of b. Members join their groups, and none leaves.

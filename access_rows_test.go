@@ -2,6 +2,7 @@ package svc_test
 
 import (
 	"encoding/json"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -53,6 +54,7 @@ func TestRowsOneByOne(t *testing.T) {
 	is.Equal(len(collect(t, h.Policies.Attachments(ctx, by, svc.AttachmentQuery{PolicyID: "all"}))), 1)
 	is.Equal(len(collect(t, h.ServiceAccounts.List(ctx, by, svc.ServiceAccountQuery{Owner: "bob"}))), 1)
 	is.Equal(collect(t, h.Users.Channels(ctx, by, "bob", svc.RowQuery{})), []svc.Channel{{Provider: "chat", SenderID: "1"}})
+	is.Equal(len(collect(t, h.Users.Channels(ctx, by, "bob", svc.RowQuery{After: "a", Skip: math.MaxInt}))), 0)
 	is.True(must(h.Policies.Read(ctx, by, svc.PolicyBankReadOnly)).Builtin())
 
 	wantCode(t, errorOf(h.Users.Patch(ctx, by, "bob", svc.UserPatch{DisplayName: new("Bob")}, `"old"`)), svc.CodePrecondition, "")

@@ -18,7 +18,8 @@ import (
 //
 // Each method judges the caller by the rows that hold in the transaction of its write. Nobody gives
 // anybody a right that the caller lacks, and nobody takes a control-plane right that the caller
-// lacks: see docs/explanation/decision.md. [Host] may do everything.
+// lacks: see docs/explanation/decision.md. [Host] may do everything. With ifMatch, a method acts on
+// a row with one of these ETags only.
 //
 // Lists are read in chunks, not in one snapshot, and are sorted byte by byte. The error, if any, is
 // the last thing yielded.
@@ -30,8 +31,8 @@ type Groups struct{ *accessWriter }
 // UserQuery asks for a part of the list of users.
 type UserQuery struct {
 	RowQuery
-	// Text narrows the list to users whose id, display name or email begins with it. Upper and
-	// lower case of letters are the same. At most [limits.NameLength] characters. "": all users.
+	// Text narrows the list to users whose id, display name or email begins with it, in any case of
+	// letters. At most [limits.NameLength] characters. "": all users.
 	Text string
 }
 
@@ -51,8 +52,7 @@ type GroupQuery struct {
 // GroupPatch is a partial update. DisplayName is required: 1 to [limits.NameLength] characters.
 type GroupPatch struct{ DisplayName *string }
 
-// List lists users by id, without their channels. The caller needs iam:users:read. Errors:
-// CodeInvalid, CodeForbidden.
+// List lists users by id, without their channels. The caller needs iam:users:read.
 func (s *Users) List(ctx context.Context, by Principal, q UserQuery) iter.Seq2[User, error] {
 	return listRows(ctx, s.accessWriter, rowList[User]{
 		by: by, action: action.UsersRead, query: q.RowQuery,
@@ -62,15 +62,14 @@ func (s *Users) List(ctx context.Context, by Principal, q UserQuery) iter.Seq2[U
 	})
 }
 
-// Read returns a user with its channels. The caller needs iam:users:read. Errors: CodeInvalid,
-// CodeForbidden, CodeNotFound.
+// Read returns a user with its channels. The caller needs iam:users:read. Errors: CodeNotFound.
 func (s *Users) Read(ctx context.Context, by Principal, id string) (User, error) {
 	return readRow(ctx, s.accessWriter, &userRows, by, id)
 }
 
 // Create adds a user with its channels. The caller needs iam:users:write, and what the senders
-// newly may do. Event: [event.AccessWritten]. Errors: CodeInvalid, CodeForbidden, CodeExists (the
-// id, or a channel of another user).
+// newly may do. Event: [event.AccessWritten]. Errors: CodeExists (the id, or a channel of another
+// user).
 func (s *Users) Create(ctx context.Context, by Principal, user User) (User, error) {
 	user.Channels = append([]Channel{}, user.Channels...)
 	kind := userRows
@@ -97,11 +96,9 @@ func heldChannel(current Bundle, channels []Channel) int {
 }
 
 // Patch changes some fields of a user and returns the user. The caller needs iam:users:write, and
-// every control-plane right of the user. To activate a user gives it all its rights. With ifMatch,
-// Patch changes the user only when it has one of these ETags. A patch that changes nothing writes
-// nothing. Event: [event.AccessWritten].
-//
-// Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition, CodeLastAdministrator.
+// every control-plane right of the user. To activate a user gives it all its rights. A patch that
+// changes nothing writes nothing. Event: [event.AccessWritten]. Errors: CodeNotFound,
+// CodePrecondition, CodeLastAdministrator.
 func (s *Users) Patch(
 	ctx context.Context, by Principal, id string, patch UserPatch, ifMatch ...string,
 ) (User, error) {
@@ -137,20 +134,15 @@ func (p UserPatch) apply(u User) User {
 	return u
 }
 
-// Delete removes a user and all that is the user's, in one transaction: channels, memberships,
-// attachments to it, service accounts, personal sources and templates. Its keys and those of its
-// service accounts are revoked. A row that is made under the id later inherits nothing. A user
-// without a row is removed as well: what is left of it goes. Server templates that came from its
-// personal sources stay. Records keep the rows of the user: [Audit.Forget] and
-// [Service.ForgetUser] erase them. With ifMatch, Delete removes only a user
-// with one of these ETags.
+// Delete removes a user and all that is the user's, with or without a row, in one transaction:
+// channels, memberships, attachments to it, service accounts, personal sources and templates. Its
+// keys and those of its service accounts are revoked. A row that is made under the id later
+// inherits nothing. Server templates that came from its personal sources stay. Records keep the
+// rows of the user: [Audit.Forget] and [Service.ForgetUser] erase them.
 //
 // The caller needs iam:users:write, and every control-plane right of the user and of its service
-// accounts. [Host] may call it in its own transaction ([Service.WithTx]). Events: one for each
-// row, key, source and template that goes.
-//
-// Errors: CodeInvalid, CodeForbidden, CodeNotFound (nothing is left of the user), CodePrecondition,
-// CodeLastAdministrator.
+// accounts. Events: one for each row, key, source and template that goes. Errors: CodeNotFound
+// (nothing is left of the user), CodePrecondition, CodeLastAdministrator.
 func (s *Users) Delete(ctx context.Context, by Principal, id string, ifMatch ...string) error {
 	return s.delete(ctx, by, id, "", ifMatch)
 }
@@ -211,7 +203,7 @@ func anythingLeft(ctx context.Context, tx Store, id string, current Bundle) (boo
 }
 
 // Channels lists the senders that are mapped to a user, by provider and sender. The caller needs
-// iam:users:read. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
+// iam:users:read. Errors: CodeNotFound.
 func (s *Users) Channels(
 	ctx context.Context, by Principal, id string, q RowQuery,
 ) iter.Seq2[Channel, error] {
@@ -230,7 +222,7 @@ func (s *Users) Channels(
 
 // AddChannel maps a sender to a user. The caller needs iam:users:write, every control-plane right
 // of the user, and what the sender newly may do. Event: [event.AccessWritten] of the user. Errors:
-// CodeInvalid, CodeForbidden, CodeNotFound, CodeExists (the sender is mapped, to whichever user).
+// CodeNotFound, CodeExists (the sender is mapped, to whichever user).
 func (s *Users) AddChannel(ctx context.Context, by Principal, id string, channel Channel) error {
 	var c checker
 	c.lookup("user_id", id)
@@ -247,8 +239,8 @@ func (s *Users) AddChannel(ctx context.Context, by Principal, id string, channel
 	})
 }
 
-// RemoveChannel ends the mapping of a sender to a user. The rules are those of AddChannel. Errors:
-// CodeInvalid, CodeForbidden, CodeNotFound (the user, or the sender is not mapped to it).
+// RemoveChannel ends the mapping of a sender to a user, by the rules of [Users.AddChannel]. Errors:
+// CodeNotFound (the user, or the sender is not mapped to it).
 func (s *Users) RemoveChannel(ctx context.Context, by Principal, id string, channel Channel) error {
 	var c checker
 	c.lookup("user_id", id)
@@ -287,8 +279,8 @@ func (s *Users) editChannels(
 	})
 }
 
-// Me returns the row of the caller, a user, with its channels. A caller without a row gets its id
-// as ID and DisplayName. A narrowed caller may call it. Errors: CodeForbidden (not a user).
+// Me returns the row of the caller, a user, with its channels, also to a narrowed caller. A caller
+// without a row gets its id as ID and DisplayName. Errors: CodeForbidden (not a user).
 func (s *Users) Me(ctx context.Context, by Principal) (User, error) {
 	if by.Kind != KindUser {
 		return User{}, forbidden("only a user has a row of its own")
@@ -303,8 +295,7 @@ func (s *Users) Me(ctx context.Context, by Principal) (User, error) {
 	return User{ID: by.ID, DisplayName: by.ID, Channels: []Channel{}}, nil
 }
 
-// List lists groups by id, without their members. The caller needs iam:groups:read. Errors:
-// CodeInvalid, CodeForbidden.
+// List lists groups by id, without their members. The caller needs iam:groups:read.
 func (s *Groups) List(ctx context.Context, by Principal, q GroupQuery) iter.Seq2[Group, error] {
 	return listRows(ctx, s.accessWriter, rowList[Group]{
 		by: by, action: action.GroupsRead, query: q.RowQuery,
@@ -315,7 +306,7 @@ func (s *Groups) List(ctx context.Context, by Principal, q GroupQuery) iter.Seq2
 }
 
 // Read returns a group without its members: Members is nil. The caller needs iam:groups:read.
-// Errors: CodeInvalid, CodeForbidden, CodeNotFound.
+// Errors: CodeNotFound.
 func (s *Groups) Read(ctx context.Context, by Principal, id string) (Group, error) {
 	group, err := readRow(ctx, s.accessWriter, &groupRows, by, id)
 	group.Members = nil
@@ -323,7 +314,7 @@ func (s *Groups) Read(ctx context.Context, by Principal, id string) (Group, erro
 }
 
 // Create adds a group with its members. The caller needs iam:groups:write, and what the members
-// newly may do. Event: [event.AccessWritten]. Errors: CodeInvalid, CodeForbidden, CodeExists.
+// newly may do. Event: [event.AccessWritten]. Errors: CodeExists.
 func (s *Groups) Create(ctx context.Context, by Principal, group Group) (Group, error) {
 	group.Members = append([]string{}, group.Members...)
 	return createRow(ctx, s.accessWriter, &groupRows, by, group, nil)
@@ -350,8 +341,7 @@ func (s *Groups) Patch(
 
 // Delete removes a group, its memberships and the attachments to it. The caller needs
 // iam:groups:write, and what the members newly may do: they lose the denies of the group. Events:
-// one for each row that goes. Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition,
-// CodeLastAdministrator.
+// one for each row that goes. Errors: CodeNotFound, CodePrecondition, CodeLastAdministrator.
 func (s *Groups) Delete(ctx context.Context, by Principal, id string, ifMatch ...string) error {
 	names := AccessNames{
 		MembersOf: []string{id}, AttachmentsTo: []GrantedTo{{GrantedToGroup, id}},
@@ -360,7 +350,7 @@ func (s *Groups) Delete(ctx context.Context, by Principal, id string, ifMatch ..
 }
 
 // Members lists the user ids of a group's members. The caller needs iam:groups:read. Errors:
-// CodeInvalid, CodeForbidden, CodeNotFound.
+// CodeNotFound.
 func (s *Groups) Members(
 	ctx context.Context, by Principal, id string, q RowQuery,
 ) iter.Seq2[string, error] {
@@ -378,11 +368,10 @@ func (s *Groups) Members(
 	})
 }
 
-// AddMembers makes users members of a group. Its cost does not grow with the group. A user who is a
-// member already stays one. The caller needs iam:groups:write, and what the users newly may do.
-// Event: [event.AccessWritten] of the group.
-//
-// Errors: CodeInvalid, with pointers such as "/members/1"; CodeForbidden; CodeNotFound (the group).
+// AddMembers makes users members of a group, at a cost that does not grow with the group. A user
+// who is a member already stays one. The caller needs iam:groups:write, and what the users newly
+// may do. Event: [event.AccessWritten] of the group. Errors: CodeInvalid, with pointers such as
+// "/members/1"; CodeNotFound (the group).
 func (s *Groups) AddMembers(
 	ctx context.Context, by Principal, group string, users ...string,
 ) error {
@@ -392,9 +381,8 @@ func (s *Groups) AddMembers(
 	})
 }
 
-// RemoveMembers removes members from a group, as AddMembers adds them.
-//
-// Errors: those of AddMembers; CodeNotFound with its pointer for a user who is no member.
+// RemoveMembers removes members from a group, as [Groups.AddMembers] adds them. Errors: those of
+// AddMembers; CodeNotFound with its pointer for a user who is no member.
 func (s *Groups) RemoveMembers(
 	ctx context.Context, by Principal, group string, users ...string,
 ) error {

@@ -21,36 +21,32 @@ import (
 // policies, attachments and bank policies. Its methods may be called concurrently.
 type Access struct{ *accessWriter }
 
-// Apply writes a bundle in one transaction, as an upsert. A row that is built in Go is written
-// whole. A row that [ParseBundle] has read changes what its JSON form names. Rows that are not in
-// the bundle stay; Apply removes none. Nil Channels and Members stay as they are; empty ones are
-// cleared. Applying a bundle again changes nothing, and rows that are already equal cause no event.
-// by must be [Host]: other callers use [Access.Write].
+// Apply writes a bundle in one transaction, as an upsert. Rows that are not in the bundle stay. A
+// row that is built in Go is written whole, but for nil Channels and Members. A row that
+// [ParseBundle] has read changes what its JSON form names. Rows that are already equal cause no
+// event. Apply copies the bundle. by must be [Host]: other callers use [Access.Write].
 //
-// Rows may name rows of the store and rows of the bundle, in any order. Calls of Apply run one
-// after the other, in all processes. Decisions of this process count the rows when Apply returns,
-// and those of others as [Service.Decide] says. Apply copies the bundle.
+// Rows may name rows of the store and of the bundle, in any order. Calls run one after the other,
+// in all processes. Decisions of this process count the rows when Apply returns, and those of
+// others as [Service.Decide] says.
 //
-// Each row that changed is an event ([event.AccessWritten]); a channel is that of its user, a member
-// that of its group. With [EventConfig].Keep, their records are in the same transaction.
+// Each row that changed is an event ([event.AccessWritten]); a channel is that of its user, a
+// member that of its group.
 //
-// Errors: CodeForbidden; CodeInvalid and CodeExists (a channel of another user), joined, each with
-// the JSON pointer into the bundle, at most [limits.Errors]; CodeUnavailable. Apply looks at the store
-// only when the bundle itself has no error. On an error nothing is written.
+// Errors: CodeInvalid and CodeExists (a channel of another user), joined, each with the JSON
+// pointer into the bundle, at most [limits.Errors]. Apply looks at the store only when the bundle
+// itself has no error.
 func (s *Access) Apply(ctx context.Context, by Principal, bundle Bundle) error {
 	return s.Load(ctx, by, bundle, nil)
 }
 
 // Load is [Access.Apply] of a large bundle, with reports while the store writes. progress gets the
-// number of rows, channels and memberships written so far, and of all that differ from the store.
-// Some thousands are written between two calls; nil, or no difference: none.
+// number of rows, channels and memberships written so far, and of all that differ from the store,
+// after some thousands each. Nil, or no difference: no reports.
 //
-// progress is called in the transaction, before the commit, by one goroutine at a time. So it is
-// quick, and makes no calls of the Service. done starts again at the beginning when the store runs
-// the transaction again. With [EventConfig].Keep, the records of the events come after the last
-// call, and take longer than the rows.
-//
-// Errors: those of Apply.
+// progress is called in the transaction, by one goroutine at a time: it is quick, and makes no
+// calls of the Service. done starts again when the store runs the transaction again. With
+// [EventConfig].Keep, the records come after the last call, and take longer than the rows.
 func (s *Access) Load(
 	ctx context.Context, by Principal, bundle Bundle, progress func(done, total int),
 ) error {
@@ -80,10 +76,8 @@ func (s *Access) Load(
 
 // Write writes a bundle for any caller, in one transaction. A caller needs the write action of each
 // list that the bundle has, of all lists with Prune, that of attachments with Detach, and for the
-// rest what single writes of the rows need: see [Users]. Rows and errors are those of Apply.
-//
-// Errors: those of Apply; CodeInUse (Prune would remove a policy that narrows a key),
-// CodeLastAdministrator, CodePrecondition.
+// rest what single writes of the rows need: see [Users]. Errors: those of Apply; CodeInUse (Prune
+// would remove a policy that narrows a key), CodeLastAdministrator, CodePrecondition.
 func (s *Access) Write(
 	ctx context.Context, by Principal, bundle Bundle, how BundleWrite,
 ) error {
@@ -127,7 +121,7 @@ func (s *Access) Write(
 	})
 }
 
-// Tests returns the kept tests, by ID. It needs [action.PoliciesRead]. Errors: CodeForbidden.
+// Tests returns the kept tests, by ID. by needs [action.PoliciesRead].
 func (s *Access) Tests(ctx context.Context, by Principal) (all []AccessTest, err error) {
 	if err := s.authorize(ctx, by, action.PoliciesRead); err != nil {
 		return nil, err
@@ -140,7 +134,7 @@ func (s *Access) Tests(ctx context.Context, by Principal) (all []AccessTest, err
 	return all, fault("read tests", err)
 }
 
-// RemoveTest removes a kept test. by needs [action.PoliciesWrite]. CodeForbidden, CodeNotFound.
+// RemoveTest removes a kept test. by needs [action.PoliciesWrite]. Errors: CodeNotFound.
 func (s *Access) RemoveTest(ctx context.Context, by Principal, id string) error {
 	return s.edit(ctx, writeRequest{
 		by: by, need: []string{tests.write}, doing: "remove a test",
@@ -165,9 +159,9 @@ func (b Bundle) actions(all bool) (need []string) {
 	return need
 }
 
-// Export returns all rows, as Apply takes them. Built-in policies are left out. It is one snapshot
-// of the store, in memory as a whole. The caller needs [action.UsersRead], [action.GroupsRead],
-// [action.PoliciesRead], [action.AccountsManage] and [action.BanksRead]. Errors: CodeForbidden.
+// Export returns all rows but built-in policies, as Apply takes them: one snapshot of the store, in
+// memory as a whole. The caller needs [action.UsersRead], [action.GroupsRead],
+// [action.PoliciesRead], [action.AccountsManage] and [action.BanksRead].
 func (s *Access) Export(ctx context.Context, by Principal) (Bundle, error) {
 	for _, action := range []string{
 		action.UsersRead, action.GroupsRead, action.PoliciesRead, action.AccountsManage,
@@ -210,6 +204,7 @@ type writeRequest struct {
 	// by rows that it reads for itself, in so many steps.
 	judged *judgement
 	steps  int64
+	done   func() // as in change
 	// plan returns what to write, given the named rows. It may read tx. Its errors refuse the
 	// request: a missing row, a wrong reference. It may be called again, with newer rows.
 	plan func(ctx context.Context, tx Store, current Bundle) (writePlan, error)
@@ -282,16 +277,23 @@ func (s *accessWriter) tryJudged(ctx context.Context, e writeRequest) (err error
 		return err
 	}
 	held := true
-	defer func() {
+	letGo := func() {
 		if held {
 			<-s.judging
+			held = false
 		}
-	}()
+	}
+	defer letGo()
+	e.done = func() {
+		if e.judged.written != nil {
+			s.wrote(e.judged.at, *e.judged.written)
+		}
+		letGo() // OnEvent may make another edit
+	}
 	short := e
 	short.steps = shortSteps
 	if e.judged, err = s.judgeEdit(ctx, short); ErrorCode(err) == CodeTooComplex {
-		<-s.judging
-		held = false
+		letGo()
 		if e.judged, err = s.judgeEdit(ctx, e); err == nil {
 			err = s.takeJudging(ctx)
 			held = err == nil
@@ -299,9 +301,6 @@ func (s *accessWriter) tryJudged(ctx context.Context, e writeRequest) (err error
 	}
 	if err == nil {
 		err = s.commitEdit(ctx, e)
-	}
-	if err == nil && e.judged.written != nil {
-		s.wrote(e.judged.at, *e.judged.written)
 	}
 	return err
 }
@@ -318,7 +317,7 @@ func (s *accessWriter) takeJudging(ctx context.Context) error {
 func (s *accessWriter) commitEdit(ctx context.Context, e writeRequest) error {
 	write := func(ctx context.Context, tx Store) ([]Event, error) { return s.write(ctx, tx, e) }
 	return s.commit(ctx, change{
-		by: e.by, access: true, forget: e.forget, lock: e.lock, write: write,
+		by: e.by, access: true, forget: e.forget, done: e.done, lock: e.lock, write: write,
 	})
 }
 

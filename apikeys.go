@@ -25,27 +25,20 @@ type APIKey struct {
 	CreatedAt   time.Time
 	ExpiresAt   time.Time // from this time the key is not accepted; zero: never expires
 	Disabled    bool      // true: the key is not accepted for now
-	// LastUsedAt is the minute in which the key was last accepted, written some seconds later.
-	// Zero: never.
-	LastUsedAt time.Time
-	// RevokedAt ends the key for good: it is neither accepted nor listed. Zero: not revoked.
-	RevokedAt time.Time
-	// ScopingPolicyID names an access policy that narrows the key. The key may do only what both
-	// the holder's policies and this policy allow, with the lesser of their parameters. The policy
-	// sets nothing that the holder does not have: see docs/reference/policies.md. Its content at
-	// each use counts; when it no longer exists, the key may do nothing. It never changes. "": the
-	// key is not narrowed.
+	LastUsedAt  time.Time // the minute of the last use, written some seconds later; zero: never
+	RevokedAt   time.Time // from then on neither accepted nor listed, for good; zero: not revoked
+	// ScopingPolicyID names an access policy that narrows the key: it may do only what both the
+	// holder's policies and this policy allow, with the lesser of their parameters
+	// (docs/reference/policies.md). The policy's content at each use counts; without the policy the
+	// key may do nothing. It never changes. "": not narrowed.
 	ScopingPolicyID string
-	// SuccessorID is the id of the key that [Keys.Rotate] issued in the place of this one, with an
-	// overlap. While it is set, ExpiresAt is the end of that overlap. The seal does not cover it:
-	// it gives no rights. "": none, or a patch has removed the expiry since.
+	// SuccessorID is the key that [Keys.Rotate] issued in the place of this one, with an overlap,
+	// which ends at ExpiresAt. It gives no rights, so the seal does not cover it. "": none, or a
+	// patch has removed the expiry since.
 	SuccessorID string
-	// Rate limits how often the key may be used. The seal does not cover it: without it, a key has
-	// no more rights. Zero: no limit.
-	Rate Rate
-	// Seal authenticates the row, which says what the key is good for, under the pepper. It is nil
-	// when the key is revoked, when there is no pepper, or when the key was not used since rows are
-	// sealed.
+	Rate        Rate // how often the key may be used, not covered by the seal; zero: no limit
+	// Seal authenticates the row under the pepper. Nil: the key is revoked, has no pepper, or was
+	// not used since rows are sealed.
 	Seal []byte
 }
 
@@ -59,38 +52,34 @@ type IssuedKey struct {
 // NewAPIKey is the request to issue a key. The zero NewAPIKey asks for a key without a description
 // that never expires and may do all that its holder may.
 type NewAPIKey struct {
-	// Description has at most [limits.DescriptionLength] characters. Nil: none.
-	Description *string
+	Description *string   // at most [limits.DescriptionLength] characters; nil: none
 	ExpiresAt   time.Time // stored to the microsecond; zero: never
 	// ScopingPolicyID narrows the key for good: see [APIKey]. The caller needs iam:policies:read,
-	// or must have that policy: it is attached to the caller or to one of its groups. Any other
-	// policy is CodeInvalid, like one that does not exist. "": the key is not narrowed.
+	// or must have that policy, itself or by one of its groups. Any other policy is CodeInvalid,
+	// like one that does not exist. "": the key is not narrowed.
 	ScopingPolicyID string
-	// Rate limits how often the key may be used. Zero: no limit. (It is left out of the digest of
-	// a request without a rate, so that servers without rates compute the same.)
+	// Rate limits how often the key may be used. Zero: no limit, and left out of the request's
+	// digest.
 	Rate Rate `json:",omitzero"`
-	// IdempotencyKey marks requests of one caller as the same request, within [IdempotencyPeriod].
-	// It has 1 to [limits.IdempotencyKeyLength] visible ASCII characters, best drawn at random. The
-	// first request that succeeds issues a key; later ones get the same key again. A request that
-	// differs in anything else gets CodeKeyReused, and so does every request after the key is
-	// revoked. For these answers the store keeps the key itself, sealed under the IdempotencyKey
-	// and the pepper. "": every request issues a key.
+	// IdempotencyKey marks requests of one caller as the same request, within [IdempotencyPeriod]:
+	// 1 to [limits.IdempotencyKeyLength] visible ASCII characters, best drawn at random. The first
+	// request that succeeds issues a key; later ones get the same key again. A request that differs
+	// in anything else gets CodeKeyReused, and so does every request after the key is revoked. The
+	// store keeps the key itself, sealed under the IdempotencyKey and the pepper. A Store that is
+	// no [AnswerStore] makes it CodeInvalid. "": every request issues a key.
 	IdempotencyKey string
 }
 
-// ImportedKey is a key that another system has issued. Only its hash is known here. Its
-// IdempotencyKey must be "": the hash itself marks repetitions, with [CodeExists].
+// ImportedKey is a key that another system has issued, of which only the hash is known. Its
+// IdempotencyKey must be "": the hash itself marks repetitions, with CodeExists.
 type ImportedKey struct {
 	NewAPIKey
 	Prefix string // the Prefix of a [KeyImport]
 	Hash   []byte // as the Hash of that KeyImport returns it
 }
 
-// APIKeyPatch is a partial update: a nil field leaves the key's field unchanged.
-//
-// A new ExpiresAt lies in the future, and may be earlier or later than the old one. It makes an
-// expired key valid once more. A disabled key is refused until Disabled is false. No patch brings
-// back a revoked key.
+// APIKeyPatch is a partial update: a nil field leaves the key's field unchanged. A new ExpiresAt
+// lies in the future, and makes an expired key valid once more. No patch brings back a revoked key.
 type APIKeyPatch struct {
 	Description *TextPatch
 	ExpiresAt   *time.Time // the zero time: never
@@ -100,11 +89,9 @@ type APIKeyPatch struct {
 
 // Rotation is the request to rotate a key. The zero Rotation revokes the old key immediately.
 type Rotation struct {
-	// Overlap is how long the old key stays accepted, 0 to [limits.KeyOverlap].
-	Overlap time.Duration
-	// IdempotencyKey marks requests of one caller as the same request, as in [NewAPIKey]: the later
-	// ones get the same successor. With overlap 0, a key cannot repeat its own rotation, because
-	// it has ended.
+	Overlap time.Duration // how long the old key stays accepted, 0 to [limits.KeyOverlap]
+	// IdempotencyKey is as in [NewAPIKey]. With overlap 0, a key cannot repeat its own rotation,
+	// because it has ended.
 	IdempotencyKey string
 }
 
@@ -121,12 +108,11 @@ type KeyQuery struct {
 	// and "": from the start.
 	AfterTime time.Time
 	AfterID   string
-	Limit     int // the most keys to list, not negative; 0: all
-	// Bare leaves out Hash, Pepper and Seal, which no caller is shown.
-	Bare bool
+	Limit     int  // the most keys to list, not negative; 0: all
+	Bare      bool // leaves out Hash, Pepper and Seal, which no caller is shown
 }
 
-// Position returns the time by which the list is sorted, for the AfterTime of the next part.
+// Position returns the time by which the list is sorted, for AfterTime.
 func (q KeyQuery) Position(k APIKey) time.Time {
 	switch {
 	case !q.ExpireBefore.IsZero():
@@ -169,7 +155,7 @@ func (k *APIKey) row() keyring.Row {
 func (k APIKey) Target() Target { return Target{Kind: event.TargetAPIKey, ID: k.ID, Holder: k.Holder} }
 
 // Introspection says whether a token is an accepted API key, and whose (RFC 7662). For every other
-// token it is the zero Introspection, without the reason.
+// token it is zero, without the reason.
 type Introspection struct {
 	Active          bool
 	Holder          Identity  // a user or a service account
@@ -205,11 +191,12 @@ func (c *checker) holder(holder Identity) {
 	if holder == Me {
 		return
 	}
-	if holder.Kind != KindUser && holder.Kind != KindServiceAccount &&
-		holder.Kind != kindMyAccount {
+	switch holder.Kind {
+	case KindUser, KindServiceAccount, kindMyAccount:
+		c.id(holderField(holder), holder.ID)
+	default:
 		c.add("kind", "must be a user or a service account")
 	}
-	c.id(holderField(holder), holder.ID)
 }
 
 func holderField(holder Identity) string {

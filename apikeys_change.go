@@ -9,21 +9,15 @@ import (
 	"github.com/extsvc/svc/internal/background"
 )
 
-// Patch changes some fields of a key of a holder, or of the caller ([Me]). The key must not be
-// revoked. The rules for callers are those of [Keys.Issue]. A caller cannot use a key to give that
-// same key a later expiry or a higher rate (CodeForbidden).
+// Patch changes some fields of a key that is not revoked, of a holder or of the caller ([Me]). The
+// rules for callers are those of [Keys.Issue]. A caller cannot use a key to give that same key a
+// later expiry or a higher rate (CodeForbidden). For a user that Config.Users.Known does not know,
+// Patch disables and describes keys, but does not enable them or change their expiry
+// (CodeNotFound).
 //
-// For a user that Config.Users.Known does not know, Patch disables and describes keys. It does not
-// enable them or change their expiry (CodeNotFound). A patch that changes nothing writes nothing
-// and reports no event; any other reports [event.APIKeyChanged]. After Patch returns, a key that it
-// disabled is not accepted by this process, and others follow: see [Keys].
-//
-// The row is read, changed and sealed in one transaction: of two concurrent patches, the second is
-// applied to what the first has written. A row that was edited in the database, or whose pepper is
-// gone, is CodeInvalid: Patch would put a valid seal on it. Such a key can only be revoked.
-//
-// Errors: CodeInvalid, CodeForbidden, CodeNotFound (also for another holder's key),
-// CodeUnauthenticated (as Issue).
+// The row is read, changed and sealed in one transaction. A row that was edited in the database, or
+// whose pepper is gone, is CodeInvalid: it can only be revoked. A patch that changes nothing writes
+// nothing and reports no event; any other reports [event.APIKeyChanged].
 func (s *Keys) Patch(
 	ctx context.Context, by Principal, holder Identity, id string, patch APIKeyPatch,
 ) (APIKey, error) {
@@ -103,22 +97,17 @@ func (s *Keys) noKey(key Target) *Error {
 // Rotate issues a successor to a holder's key that is not revoked. The rules for callers are those
 // of [Keys.Issue].
 //
-// The successor has the same description, narrowing and rate. It is disabled when the old key is.
-// It has the same lifetime, counted from now; it never expires when the old key never did. The old
-// key stays accepted for the overlap, but never longer than before. With overlap 0 it is revoked,
-// and this process no longer accepts it after Rotate returns. Both changes happen, or neither.
+// The successor has the same description, narrowing and rate, and is disabled when the old key is.
+// It has the same lifetime, counted from now. The old key stays accepted for the overlap, but never
+// longer than before. With overlap 0 it is revoked. Both changes happen, or neither. An expired key
+// can be rotated. The successor of an imported key has the form of the Service. To get the same
+// answer again, use an IdempotencyKey.
 //
-// A key with a successor is not rotated a second time: its expiry is the end of the overlap, and
-// says nothing about a lifetime. CodeExists names the successor. A patch that removes the expiry
-// makes the key one without a successor. To get the same answer again, use an IdempotencyKey.
-//
-// An expired key can be rotated, and its successor is accepted. The successor of an imported key
-// has the form of the Service. Reports [event.APIKeyIssued] for the successor, and then for the old
-// key [event.APIKeyRevoked] (overlap 0) or [event.APIKeyChanged].
-//
-// Errors: CodeInvalid (an overlap below 0 or above [limits.KeyOverlap]), CodeForbidden, CodeNotFound
-// (also for another holder's key), CodeExists (it has a successor), CodeLimit (with an overlap the
-// old key counts until it is revoked), CodeKeyReused, CodeUnauthenticated (as Issue).
+// Events: [event.APIKeyIssued] for the successor, and then for the old key [event.APIKeyRevoked]
+// (overlap 0) or [event.APIKeyChanged]. Errors: CodeInvalid (an overlap below 0 or above
+// [limits.KeyOverlap]), CodeNotFound, CodeExists (it names the successor that the key has; a patch
+// that removes the expiry undoes that), CodeLimit (with an overlap the old key counts until it is
+// revoked), CodeKeyReused.
 func (s *Keys) Rotate(
 	ctx context.Context, by Principal, holder Identity, id string, in Rotation,
 ) (IssuedKey, error) {
@@ -227,6 +216,11 @@ func (s *Keys) replaceKey(
 	}})
 }
 
+// uncounted reports whether a key has no place among those of its holder until it is valid again.
+func (s *keyIssuer) uncounted(key APIKey, now time.Time) bool {
+	return s.ignoreExpired && !key.ExpiresAt.IsZero() && !key.ExpiresAt.After(now)
+}
+
 // rotatable refuses a key that cannot be rotated, and one key more than its holder can have.
 func (s *Keys) rotatable(ctx context.Context, old APIKey, r rotation) error {
 	if err := s.changeable(ctx, &old); err != nil {
@@ -253,15 +247,11 @@ func (k *IssuedKey) rotated() rotatedAnswer {
 	}
 }
 
-// Revoke revokes a key of a holder, or of the caller ([Me]). This process does not accept the key
-// after Revoke returns, and others follow: see [Keys]. The caller needs iam:users:write and every
-// control-plane right of the holder. For Me, the caller must be a user that is not narrowed.
-//
-// A revocation is final: it erases the key's hash, and the row stays as a trace. Revoke does not
-// ask Config.Users.Known. Of two calls for one key, the second is CodeNotFound. Reports
-// [event.APIKeyRevoked].
-//
-// Errors: CodeInvalid, CodeForbidden, CodeNotFound (also for another holder's key).
+// Revoke revokes a key of a holder, or of the caller ([Me]), for good: it erases the key's hash,
+// and the row stays as a trace. The caller needs iam:users:write and every control-plane right of
+// the holder. For Me, the caller must be a user that is not narrowed. Revoke does not ask
+// Config.Users.Known. Event: [event.APIKeyRevoked]. Errors: CodeNotFound, also for a key that is
+// revoked already.
 func (s *Keys) Revoke(ctx context.Context, by Principal, holder Identity, id string) error {
 	if err := errors.Join(checkHolder(holder), checkID("key_id", id)); err != nil {
 		return err
@@ -302,15 +292,13 @@ func (s *Keys) storeRevocation(
 	}})
 }
 
-// RevokeAll revokes all keys of a holder and returns their number. After it returns, this process
-// accepts none of them, nor a key that was issued with one of them. Others follow: see [Keys]. The
-// rules for callers and the errors are those of [Keys.Revoke], but a holder without keys is not an
-// error. Each key has its own [event.APIKeyRevoked].
+// RevokeAll revokes all keys of a holder and returns their number, 0 for none. Afterwards this
+// process accepts none of them, nor a key that was issued with one of them. The rules for callers
+// are those of [Keys.Revoke]. Each key has its own [event.APIKeyRevoked].
 //
-// RevokeAll revokes a few hundred keys at a time, each time in its own transaction, so that other
-// writers do not wait for all of them. In a transaction of the host, all changes are part of that
-// transaction. On an error, or when ctx ends, the keys revoked so far stay revoked, and their
-// number is returned with the error: call RevokeAll again for the rest.
+// It revokes a few hundred keys in each transaction, so that other writers do not wait for all of
+// them; in a transaction of the host, all belong to that. On an error, or when ctx ends, the keys
+// revoked so far stay revoked, and their number is returned with the error: call RevokeAll again.
 func (s *Keys) RevokeAll(ctx context.Context, by Principal, holder Identity) (int, error) {
 	if err := checkHolder(holder); err != nil {
 		return 0, err
@@ -403,15 +391,10 @@ func (s *Keys) catchUp(ctx context.Context) error {
 const sweepAge = 24 * time.Hour
 
 // Sweep revokes all keys that have expired before a time, of users and of service accounts, and
-// returns their number. The zero time stands for 24 hours ago. Until then, a patch can prolong an
-// expired key; afterwards nothing brings it back, and lists leave it out.
-//
-// The caller needs iam:users:write and iam:service_accounts:manage. It needs no rights of the
-// holders: an expired key gives none. Each key has its own [event.APIKeyRevoked]. Sweep works in
-// chunks, as [Keys.RevokeAll] does: each is a transaction that judges the caller again.
-//
-// Errors: CodeInvalid (expiredBefore is in the future), CodeForbidden, CodeUnauthenticated (as
-// Issue). The number is also right with an error: call Sweep again for the rest.
+// returns their number, also with an error: call it again for the rest. The zero time stands for 24
+// hours ago. Until then, a patch can prolong an expired key. The caller needs iam:users:write and
+// iam:service_accounts:manage. Each key has its own [event.APIKeyRevoked]. It works in chunks, as
+// [Keys.RevokeAll] does. Errors: CodeInvalid (expiredBefore is in the future).
 func (s *Keys) Sweep(
 	ctx context.Context, by Principal, expiredBefore time.Time,
 ) (revoked int, err error) {

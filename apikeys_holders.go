@@ -3,11 +3,10 @@ package svc
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
-	"time"
 
 	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/internal/answers"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/text"
 	"github.com/extsvc/svc/limits"
@@ -108,6 +107,7 @@ func (s *keyIssuer) authorizeKeys(
 		return b, s.checkAccount(ctx, by, holder, &b)
 	}
 	b.action, b.within = keyAction(holder, write), write
+	b.key, b.at = s.keyOf(by)
 	caller, err := s.permitted(ctx, by, b.action)
 	if err != nil {
 		return b, err
@@ -262,12 +262,6 @@ func (s *keyIssuer) checkUser(
 	return row, nil
 }
 
-// lockHolder returns the lock on a holder. Of two calls that count its keys and then add, one
-// counts what the other has added. A deletion of the holder comes before or after.
-func lockHolder(holder Identity) func(ctx context.Context, tx Store) error {
-	return func(ctx context.Context, tx Store) error { return tx.Lock(ctx, Locks{Holder: holder}) }
-}
-
 // recheck judges the caller of a change again, by the rows of the change's transaction. It refuses
 // a caller whose key has ended or that is inactive, one that lacks the action by now, and a holder
 // or an owner that is gone. The host keeps its rights, and other callers what the host vouches for
@@ -276,6 +270,11 @@ func lockHolder(holder Identity) func(ctx context.Context, tx Store) error {
 // errStaleRights: rights have changed that take long to judge. Judge them by weigh, outside of the
 // transaction, and try again.
 func (s *keyIssuer) recheck(ctx context.Context, tx Store, by Principal, b *basis) error {
+	if b.at != 0 {
+		if same, err := s.unmoved(ctx, tx, b); same || err != nil {
+			return err
+		}
+	}
 	var own AccessSnapshot
 	if by.Kind != KindHost {
 		var err error
@@ -308,6 +307,22 @@ func (s *keyIssuer) recheck(ctx context.Context, tx Store, by Principal, b *basi
 		return errStaleRights
 	}
 	return nil
+}
+
+// unmoved reports whether the store has the generation from before the caller was judged, and the
+// key of the caller has not expired since. It counts the keys of the holder, as recheck does.
+func (s *keyIssuer) unmoved(ctx context.Context, tx Store, b *basis) (bool, error) {
+	var query AccessQuery
+	s.count(b, &query)
+	now, err := tx.Access(ctx, query)
+	if err != nil {
+		return false, fault("read access", err)
+	}
+	if b.live = now.Keys; now.Generation == b.at && b.key.Good(s.clock()) {
+		return true, nil
+	}
+	b.at = 0
+	return false, nil
 }
 
 // present returns the rows of a caller. It refuses a caller that Authenticate and Accept would
@@ -347,11 +362,6 @@ func (s *keyIssuer) count(b *basis, query *AccessQuery) {
 	if b.most > 0 && s.ignoreExpired {
 		query.ValidAt = s.now()
 	}
-}
-
-// uncounted reports whether a key has no place among those of its holder until it is valid again.
-func (s *keyIssuer) uncounted(key APIKey, now time.Time) bool {
-	return s.ignoreExpired && !key.ExpiresAt.IsZero() && !key.ExpiresAt.After(now)
 }
 
 // callerOf returns a caller, whose rows the snapshot has, as a subject of decisions.
@@ -439,16 +449,6 @@ func (s *keyIssuer) ended(by Principal) error {
 	return unauthenticated()
 }
 
-// room refuses one more key to a holder that has as many as allowed. It must run under the lock of
-// the holder's keys: without it, two concurrent calls could both find the last place.
-func (s *keyIssuer) room(live int) error {
-	if most := s.most; live >= most { // the count stops at most
-		return &Error{Code: CodeLimit, Message: fmt.Sprintf(
-			"the holder has %d API keys, and more are not allowed: revoke one first", most)}
-	}
-	return nil
-}
-
 // checkScoping refuses a policy that does not exist. It refuses in the same way a policy that the
 // caller may not read and does not have. Otherwise an answer would tell which policies exist.
 func (s *keyIssuer) checkScoping(
@@ -483,4 +483,12 @@ func (s *keyIssuer) checkScoping(
 
 func unknownScoping() *Error {
 	return Invalid("/scoping_policy_id", "names an unknown policy")
+}
+
+// forgetAnswers deletes the answers to a caller that is deleted: nobody else gets them.
+func (s *base) forgetAnswers(ctx context.Context, tx Store, who Identity) error {
+	if kept := rolesOf(tx).answers; kept != nil {
+		return fault("delete answers", kept.DeleteAnswers(ctx, answers.Caller(s.caller(who))))
+	}
+	return nil
 }

@@ -43,6 +43,42 @@ func TestNoKeyOfAnImpossibleUser(t *testing.T) {
 	}
 }
 
+// Where nothing has changed since an administrator's key was judged, an issue for another user reads no
+// row of both again. The key ends with its time nevertheless, and stands for its holder only.
+func TestNothingIsJudgedAgainWhereNothingHasChanged(t *testing.T) {
+	is := is.New(t)
+	var h *host
+	rows, late := []bool{}, 0
+	h = newHost(t, func(c *svc.Config) {
+		c.Store = hook(c.Store, hooks{access: func(read *svc.AccessSnapshot, tx bool) error {
+			if tx {
+				rows = append(rows, read.Key != nil || read.User != nil)
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				h.ticks += late
+			}
+			return nil
+		}})
+	})
+	h.apply(t, staff)
+	hour := h.now().Add(time.Hour)
+	root := user("root").Identity()
+	key := must(h.Keys.Issue(t.Context(), svc.Host, root, svc.NewAPIKey{ExpiresAt: hour}))
+	by := h.principal(t, key)
+	issue := func(by svc.Principal) (read []bool, err error) {
+		rows = nil
+		_, err = h.Keys.Issue(t.Context(), by, alice.Identity(), svc.NewAPIKey{})
+		return rows, err
+	}
+	is.Equal(must(issue(by)), []bool{false})
+	other := by
+	other.ID, other.Actions = "other", []string{"*"}
+	wantCode(t, errorOf(issue(other)), svc.CodeUnauthenticated, "")
+	by, late = h.principal(t, key), 2*3600
+	wantCode(t, errorOf(issue(by)), svc.CodeUnauthenticated, "")
+	is.Equal(len(collect(t, h.Keys.List(t.Context(), svc.Host, alice.Identity(), svc.KeyQuery{}))), 1)
+}
+
 // A narrowed key may do what its holder may and its policy allows, with the lesser of their parameters.
 func TestNarrowedKey(t *testing.T) {
 	h := hostOf(t, narrowWorld)

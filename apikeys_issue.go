@@ -19,32 +19,28 @@ import (
 
 // Keys issues, lists, changes and revokes API keys. A change and the records of its events are one
 // transaction. When a method has returned, this process accepts and refuses keys by the new state.
-// Other processes follow as they do in [Service.Decide].
+// Other processes follow as they do in [Service.Decide]. A write checks the caller again in its
+// transaction: CodeUnauthenticated when the caller's own key has ended. A key of another holder is
+// CodeNotFound.
 type Keys struct {
 	*keyIssuer
 	callers *authenticator // judges keys that are introspected
 }
 
-// Issue issues a key for a user or a service account, or for the caller ([Me]).
+// Issue issues a key for a user or a service account, or for the caller ([Me]). The key is random,
+// with a secret of 190 bits, and no other method shows it. The holder may be inactive: then the key
+// is accepted as soon as the holder is active. A user needs no row.
 //
 // For another user, the caller needs iam:users:write; for a service account
 // iam:service_accounts:manage, and for its own ([MyAccount]) iam:service_account_keys:write. The
 // caller needs every right of the holder; iam:banks:grant stands for the rights that are not of the
-// control plane. The caller must be neither a service account nor narrowed. For Me, the caller must
-// be a user that is not narrowed, and needs no action. The holder may be inactive: then the key is
-// accepted as soon as the holder is active. A user needs no row.
+// control plane. The caller must be neither a service account nor narrowed. For Me it needs no
+// action. The transaction checks all this again. With PostgreSQL, such a call waits for a bundle
+// that is being applied.
 //
-// The key is random, with a secret of 190 bits. No other method shows it. Reports
-// [event.APIKeyIssued].
-//
-// The transaction checks the caller again: its key, its action and its rights against the holder's.
-// So neither a key that has ended nor a right that is lost issues anything. With PostgreSQL, such a
-// call waits for a bundle that is being applied.
-//
-// Errors: CodeInvalid; CodeForbidden (for Me also when Config.Users.Known does not know the user);
-// CodeNotFound (a user that Config.Users.Known does not know, unless by is [Host]; a service
-// account without a row); CodeLimit; CodeKeyReused; CodeUnauthenticated when the caller's own key
-// has ended.
+// Event: [event.APIKeyIssued]. Errors: CodeForbidden for Me, and CodeNotFound for another user,
+// unless by is [Host], when Config.Users.Known does not know the user; CodeNotFound (a service
+// account without a row); CodeLimit; CodeKeyReused.
 func (s *Keys) Issue(
 	ctx context.Context, by Principal, holder Identity, in NewAPIKey,
 ) (IssuedKey, error) {
@@ -106,6 +102,16 @@ func (s *Keys) issue(
 		return IssuedKey{}, err
 	}
 	return issued, nil
+}
+
+// room refuses one more key to a holder that has as many as allowed. It must run under the lock of
+// the holder's keys: without it, two concurrent calls could both find the last place.
+func (s *keyIssuer) room(live int) error {
+	if most := s.most; live >= most { // the count stops at most
+		return &Error{Code: CodeLimit, Message: fmt.Sprintf(
+			"the holder has %d API keys, and more are not allowed: revoke one first", most)}
+	}
+	return nil
 }
 
 // addKey adds a key to its holder's keys. ErrExists: a key has that id, of any holder, revoked or
@@ -182,16 +188,14 @@ func (s *Keys) draw(
 }
 
 // List lists the keys of a holder, of the caller ([Me]) or of all holders ([AllHolders]) that are
-// not revoked: newest first, unless the query says otherwise, with expired and disabled keys. The
-// holder may be a user that Config.Users.Known does not know; its list may be empty. The caller
-// needs iam:users:read; for a service account iam:service_accounts:manage, for its own
-// iam:service_accounts:read, and for all holders the first two. For Me it needs no action, but must
-// be a user that is not narrowed. An error is the last value of the sequence.
+// not revoked: newest first, unless the query says otherwise, with expired and disabled keys. It
+// does not ask Config.Users.Known. The caller needs iam:users:read; for a service account
+// iam:service_accounts:manage, for its own iam:service_accounts:read, and for all holders the first
+// two. For Me it needs no action, but must be a user that is not narrowed.
 //
-// Nothing happens before the loop over the sequence begins. Range over it once: a second loop may
-// begin where the first has ended. The list is read 128 keys at a time, not in one snapshot.
-//
-// Errors: CodeInvalid, CodeForbidden, CodeNotFound (a service account without a row).
+// Nothing happens before the loop over the sequence begins. Range over it once. The list is read
+// 128 keys at a time, not in one snapshot. An error is the last value. Errors: CodeNotFound (a
+// service account without a row).
 func (s *Keys) List(
 	ctx context.Context, by Principal, holder Identity, query KeyQuery,
 ) iter.Seq2[APIKey, error] {
@@ -211,18 +215,18 @@ func (s *Keys) List(
 			_, err := s.authorizeKeys(ctx, by, holder, false)
 			return err
 		},
-		func() ([]APIKey, error) { return s.store.APIKeys(ctx, page) },
+		func() ([]APIKey, error) {
+			keys, err := s.store.APIKeys(ctx, page)
+			return keys, cmp.Or(err, s.cached.Renew(ctx)) // decisions are not older than the list
+		},
 		func(last APIKey) { page.AfterTime, page.AfterID = query.Position(last), last.ID }))
 }
 
-// Find returns the key that a text names: a whole key, the prefix of one, or its id. It serves who
-// has found a key, or a part of one, and asks whose it is. It checks no secret. Revoked keys are
-// found as well; the key has no Hash, Pepper or Seal. No event and no error repeats the text.
-//
-// A user that is not narrowed needs no action for its own keys. For others, the caller needs
-// iam:users:read, and for those of service accounts also iam:service_accounts:manage.
-//
-// Errors: CodeForbidden, CodeNotFound.
+// Find returns the key that a text names: a whole key, the prefix of one, or its id. It checks no
+// secret. Revoked keys are found as well; the key has no Hash, Pepper or Seal. No event and no
+// error repeats the text. A user that is not narrowed needs no action for its own keys. For others,
+// the caller needs iam:users:read, and for those of service accounts also
+// iam:service_accounts:manage. Errors: CodeNotFound.
 func (s *Keys) Find(ctx context.Context, by Principal, name string) (APIKey, error) {
 	key, err := s.keyNamed(ctx, name)
 	if err != nil {
@@ -266,17 +270,13 @@ func (s *keyIssuer) keyNamed(ctx context.Context, name string) (APIKey, error) {
 }
 
 // Import takes over a key of another system. From then on the Service accepts it like a key issued
-// here, so its users need no new key. The rules for callers are those of [Keys.Issue].
+// here. The rules for callers and the other errors are those of [Keys.Issue]; CodeExists when the
+// key was imported before, even if it is revoked now.
 //
 // The store keeps a hash of the hash, under the pepper. The key's ID follows from the hash, without
 // the pepper. [Keys.Rotate] replaces the key by one in the form of the Service. An invented bearer
-// with the prefix costs a read of the store; an invented key in the form of the Service costs none.
-//
-// The key counts for the limit of its holder. A revoked key cannot be imported again. Reports
+// with the prefix costs a read of the store. The key counts for the limit of its holder. Event:
 // [event.APIKeyImported].
-//
-// Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodeLimit and CodeUnauthenticated (as Issue),
-// CodeExists (the key was imported before, even if it is revoked now).
 func (s *Keys) Import(
 	ctx context.Context, by Principal, holder Identity, in ImportedKey,
 ) (APIKey, error) {
@@ -317,15 +317,13 @@ func (s *Keys) Import(
 	return key, nil
 }
 
-// Introspect says whether a token is an accepted API key: for a gateway that checks the bearers of
-// others (RFC 7662). The caller needs iam:keys:introspect.
+// Introspect says whether a token is an accepted API key, for a gateway that checks the bearers of
+// others (RFC 7662). A token that is not accepted is no error. The caller needs
+// iam:keys:introspect.
 //
 // It accepts the keys that [Service.Authenticate] accepts, at the same cost, and the same follows a
-// change. The use of an accepted key is recorded. A bearer that the host's [Authenticator] would
-// accept is not a key, so it is not active, and the Authenticator is not asked. token is the token
-// only, of any length; no event and no error repeats it.
-//
-// Errors: CodeForbidden, CodeUnavailable. A token that is not accepted is no error.
+// change. The use of an accepted key is recorded. The host's Authenticator is not asked. token is
+// the token only, of any length; no event and no error repeats it.
 func (s *Keys) Introspect(ctx context.Context, by Principal, token string) (Introspection, error) {
 	if err := s.authorize(ctx, by, action.KeysIntrospect); err != nil {
 		return Introspection{}, err
@@ -349,16 +347,14 @@ func (s *Keys) Introspect(ctx context.Context, by Principal, token string) (Intr
 	return in, nil
 }
 
-// RevokeLeaked revokes those tokens that are keys issued here, and returns them. It serves reports
-// of secret scanners, which find tokens in public places. A token counts only as a whole key with
-// its secret, so that nobody can revoke a key by its prefix. Expired and disabled keys are revoked
-// as well. Keys revoked earlier are left out.
+// RevokeLeaked revokes those tokens that are keys issued here, for reports of secret scanners, and
+// returns them in the order of tokens, without Hash and Seal. A token counts only as a whole key
+// with its secret. Expired and disabled keys are revoked as well. Keys revoked earlier are left
+// out.
 //
-// Only [Host] may call it. On an error, it also returns the keys that it has revoked. The returned
-// keys are in the order of tokens, without Hash and Seal. Each key is its own transaction with an
-// [event.APIKeyRevoked]. Tokens without the form of a key cost no call of the store.
-//
-// Errors: CodeForbidden.
+// Only [Host] may call it. Each key is its own transaction with an [event.APIKeyRevoked]: on an
+// error, RevokeLeaked also returns the keys that it has revoked. Tokens without the form of a key
+// cost no call of the store.
 func (s *Keys) RevokeLeaked(ctx context.Context, by Principal, tokens []string) ([]APIKey, error) {
 	if by.Kind != KindHost {
 		return nil, forbidden("only the host application may revoke leaked keys")
@@ -409,9 +405,8 @@ func (s *Keys) goodKey(ctx context.Context, text string) (*APIKey, error) {
 }
 
 // Mask masks what may be an API key, for logs and answers that repeat a caller's text. Of a key in
-// the form of the Service it leaves prefix and id. It replaces with "***" what may be a key of
-// another system: at least 16 visible characters, other than quotes, brackets and separators, after
-// a prefix of Config.Keys.Imports.
+// the form of the Service it leaves prefix and id. It replaces with "***" at least 16 visible
+// characters, other than quotes, brackets and separators, after a prefix of Config.Keys.Imports.
 func (s *Keys) Mask(text string) string { return s.keys.Mask(text) }
 
 // stamp sets the requested fields of a new key, and seals it. The seal comes last: it covers them.

@@ -173,6 +173,8 @@ func TestKeysOfServiceAccounts(t *testing.T) {
 	wantCode(t, errorOf(h.Keys.Issue(t.Context(), svc.Host, robot.Identity(), svc.NewAPIKey{})), svc.CodeNotFound, "")
 	wantCode(t, errorOf(h.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindServiceAccount}, svc.NewAPIKey{})), svc.CodeInvalid, "sa_id")
 	wantCode(t, errorOf(h.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: "ghost", ID: "x"}, svc.NewAPIKey{})), svc.CodeInvalid, "kind")
+	// Without a kind there is nothing to say about the id.
+	is.Equal(len(svc.Errors(errorOf(h.Keys.Issue(t.Context(), svc.Host, svc.Identity{}, svc.NewAPIKey{})))), 1)
 
 	h.apply(t, `{"users":[{"id":"alice"}],"service_accounts":[{"id":"robot","owner_user_id":"alice"}]}`)
 	issued := issue(t, h, robot)

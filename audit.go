@@ -19,23 +19,21 @@ import (
 )
 
 // Audit lists and verifies the kept events ([EventConfig].Keep), and erases texts of a person. It
-// deletes nothing: records are written by mutations, and only operators delete old ones.
+// deletes nothing: only operators delete old records. On a server that records no events its
+// methods return CodeNotFound.
 type Audit struct {
 	*authorizer
 	keep bool // false: this server keeps no events
 }
 
-// Records lists the kept events, newest first. The caller needs iam:audit:read.
+// Records lists the kept events, newest first. The caller needs iam:audit:read. An error is yielded
+// once, last; of CodeInvalid the Field is the name of a parameter of GET /admin/events.
 //
-// Nothing happens before the loop over the sequence begins. Range over it once: a second loop may
-// begin where the first has ended. It reads 128 records at a time, so a caller may be slow and
-// memory stays small. Events of all calls that have returned by then appear as records: those that
-// wait in the queue are chained first (but not on a standby). Records that are written during the
-// loop do not appear. In a transaction of the host, other lists and checks then wait for its end
-// where the store has a queue.
-//
-// Errors: CodeInvalid (its Field is the name of a parameter of GET /admin/events), CodeForbidden,
-// CodeNotFound (this server records no events). An error is yielded once, last.
+// Nothing happens before the loop over the sequence begins. Range over it once. It reads 128
+// records at a time. Events of all calls that have returned by then appear: those that wait in the
+// queue are chained first (but not on a standby). Records that are written during the loop do not.
+// In a transaction of the host, other lists and checks then wait for its end where the store has a
+// queue.
 func (s *Audit) Records(
 	ctx context.Context, by Principal, query AuditQuery,
 ) iter.Seq2[AuditRecord, error] {
@@ -129,19 +127,15 @@ func forgetUser(ctx context.Context, audit AuditStore, user string, events []Eve
 	return err
 }
 
-// Forget erases what the records have of a person: the rows of access of who, before and after
-// each change, and of a user those of its service accounts. So addresses and names go. The chain
-// stays good, because it covers digests. Only [Host] may call it.
+// Forget erases what the records have of a person: the rows of access of who, before and after each
+// change, and of a user those of its service accounts. The chain stays good, because it covers
+// digests. Only [Host] may call it. With a pseudonym, an id, it replaces the id of who as well, as
+// actor, target, owner and holder, and erases all other rows that have the id, such as lists of
+// members. "": ids stay.
 //
-// With a pseudonym, it replaces the id of who as well, as actor, target, owner and holder, and
-// erases all other rows that have the id, such as lists of members. The pseudonym is
-// an id. "": ids stay.
-//
-// It returns how many texts it has erased. To call it again is no error, and erases what was
-// missed. It reads all records, 1,000 in a transaction each: when it fails, call it again. Call it
-// when the person has left ([Service.ForgetUser]); records of later calls are not touched.
-//
-// Errors: CodeInvalid, CodeForbidden, CodeNotFound (this server records no events).
+// It returns how many texts it has erased. It reads all records, 1,000 in a transaction each: when
+// it fails, call it again. Call it when the person has left ([Service.ForgetUser]); records of
+// later calls are not touched.
 func (s *Audit) Forget(
 	ctx context.Context, by Principal, who Identity, pseudonym string,
 ) (erased int64, err error) {
@@ -263,8 +257,8 @@ func names(row []byte, text string) bool {
 	}
 }
 
-// AuditPosition names a record, and through the chain all records before it. The zero mark is that
-// of a store without records.
+// AuditPosition names a record, and through the chain all records before it. Zero: there are no
+// records.
 type AuditPosition struct {
 	Number int64
 	Hash   []byte
@@ -283,27 +277,18 @@ type AuditFault struct {
 	Reason string // the rest of a sentence that begins with the record
 }
 
-// Verify reads all records and checks their chain. The caller needs iam:audit:read.
-//
-// It checks that each record is as it was written and follows the record before it. So it finds a
-// record that was changed, removed, inserted or moved. It begins with the oldest record in the
-// store, because operators may delete old ones.
+// Verify reads all records, from the oldest in the store, and checks that each is as it was written
+// and follows the one before it: it finds a record that was changed, removed, inserted or moved.
+// The caller needs iam:audit:read. A fault of the chain is no error: the oldest is in the
+// [AuditCheck]. 100,000 records take about a second. It locks nothing: records of mutations in the
+// meantime are left to the next check.
 //
 // The chain alone does not show that the newest records are gone, or that a writer of the database
 // replaced the whole chain. To find this, save the Newest of each check in a place that writers of
 // the database cannot change, and pass it to later checks as known. A known record that is missing
-// or different is a fault. So do not delete a record that you pass as known. A zero mark is
-// ignored, so the Newest of every check can be passed.
-//
-// A fault of the chain is no error: it is in the AuditCheck, the oldest one when there are several.
-// Verify reads each record once and keeps only one of them, and the marks. 100,000 records take
-// about a second. It locks nothing: records of mutations in the meantime are left to the next
-// check.
-//
-// An erased text is no fault, because its digest is in the chain: Erased counts them. A writer of
-// the database can erase as well, so compare Erased with what [Audit.Forget] has returned.
-//
-// Errors: CodeForbidden, CodeNotFound (this server records no events).
+// or different is a fault, so do not delete it. A zero position is ignored. An erased text is no
+// fault: as a writer of the database can erase as well, compare Erased with what [Audit.Forget] has
+// returned.
 func (s *Audit) Verify(
 	ctx context.Context, by Principal, known ...AuditPosition,
 ) (AuditCheck, error) {

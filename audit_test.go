@@ -155,7 +155,7 @@ func TestKeptInATransactionOfTheHost(t *testing.T) {
 	is, h := is.New(t), newHost(t, keeping)
 	create(t, h, "a", svc.Content{})
 	for _, end := range []error{errors.New("rolled back"), nil} {
-		err := h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
+		err := h.store.(strictStore).Store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
 			inTx := h.WithTx(tx)
 			for _, id := range []string{"b", "c"} {
 				if _, err := inTx.Templates.Create(ctx, admin, svc.NewTemplate{ID: id, Content: content(id, "1")}); err != nil {
@@ -163,7 +163,7 @@ func TestKeptInATransactionOfTheHost(t *testing.T) {
 				}
 			}
 			_, err := inTx.Templates.Create(ctx, admin, svc.NewTemplate{ID: "a", Content: content("A", "1")})
-			wantCode(t, err, svc.CodeExists, "/id") // which a memstore goes on after
+			wantCode(t, err, svc.CodeExists, "/id") // which a transaction of the host goes on after
 			return end
 		})
 		is.Equal(err, end)

@@ -216,7 +216,7 @@ func (s *authenticator) acceptPrincipal(ctx context.Context, p Principal) error 
 }
 
 // KnownUserPeriod is how long the Service uses a positive answer of Config.Users.Known, by
-// Config.Now, where Config.Users.RequireKnown is set.
+// [Config].Now, where Config.Users.RequireKnown is set.
 const KnownUserPeriod = 5 * time.Second
 
 // knownUsers asks the host whether it knows the users of keys and sessions, and keeps its positive

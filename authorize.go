@@ -3,6 +3,8 @@ package svc
 import (
 	"cmp"
 	"context"
+	"slices"
+	"strings"
 
 	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/internal/accessindex"
@@ -159,6 +161,19 @@ func (s *authorizer) standing(
 	return s.cached.LoadStanding(ctx, who, bank, s.readStanding)
 }
 
+// keyOf returns the good key of a caller that is about to be judged, and a generation of the store
+// from before. 0: there is none in the cache.
+func (s *authorizer) keyOf(by Principal) (key readcache.Key, at int64) {
+	if by.key == "" {
+		return key, 0
+	}
+	key, holder, at, known := s.cached.KeyAt(by.key)
+	if !known || key.Holder != by.holder() || holder.KeysRest {
+		return key, 0
+	}
+	return key, at
+}
+
 // readStanding reads the stored rows about a principal and a bank, in one snapshot and one store
 // call. The unmapped sender has no rows: only the bank's policy is read.
 func (s *authorizer) readStanding(
@@ -227,6 +242,21 @@ func (a AccessSnapshot) standing(who Identity) policy.Subject {
 	return subject
 }
 
+// rightsHolder is somebody whose rights a write may change: a user, a service account, or one of
+// these under the policy that narrows its keys.
+type rightsHolder struct {
+	Identity
+	narrowedBy string
+}
+
+func (b rightsHolder) String() string {
+	name := strings.ReplaceAll(string(b.Kind), "_", " ") + " " + quote(b.ID)
+	if b.narrowedBy != "" {
+		return "a key of " + name + " that policy " + quote(b.narrowedBy) + " narrows"
+	}
+	return name
+}
+
 // keysRest reports whether the keys of the snapshot's holder are suspended: the holder or its owner
 // is inactive, or the service account no longer exists. A user needs no row, but the owner of a
 // service account does. The keys are not ended: they work again when the rows do. A holder of any
@@ -271,7 +301,12 @@ func snapshot(r *accessindex.Index, q AccessQuery, sender string) (a AccessSnaps
 		return a
 	}
 	a.User = &User{ID: user, Inactive: inactive}
-	for _, g := range r.Grants(user) {
+	if q.Bare {
+		return a
+	}
+	granted := r.Grants(user)
+	a.Grants = slices.Grow(a.Grants, len(granted))
+	for _, g := range granted {
 		to := GrantedTo{GrantedToUser, user}
 		if g.Group != "" {
 			to = GrantedTo{GrantedToGroup, g.Group}
@@ -330,6 +365,7 @@ func (a AccessSnapshot) subject(who Identity) policy.Subject {
 	default:
 		subject.Closed = "a principal of kind " + quote(string(who.Kind)) + " has no rights"
 	}
+	subject.Grants = slices.Grow(subject.Grants, len(a.Grants))
 	for _, g := range a.Grants {
 		grant := policy.Grant{PolicyID: g.Policy.ID, Priority: g.Priority, Document: g.Document}
 		if g.Principal.Type == GrantedToGroup {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -96,9 +97,6 @@ type callers interface {
 	weigh(ctx context.Context, by Principal, b *basis) error
 }
 
-// errStaleRights says that the rights of a caller or a holder differ from those that were judged.
-var errStaleRights = errors.New("rights have changed since they were judged")
-
 // rejudgments is how often a change is judged again because rights have changed in the meantime.
 const rejudgments = 8
 
@@ -122,8 +120,10 @@ type change struct {
 	// forget is the user whose texts the records erase. "": nobody.
 	forget string
 	// begin runs before, and the function that it returns when the outcome is known, also when the
-	// store panics. Nil: none.
+	// store panics. done runs after the commit, when the cached rows that changed are dropped. Both
+	// end before OnEvent. Nil: none.
 	begin func() (end func())
+	done  func()
 }
 
 // commit carries out a change: the write, its answer and the records of its events, or nothing.
@@ -141,15 +141,18 @@ func (s *committer) commit(ctx context.Context, c change) error {
 	if s.readOnly {
 		return errReadOnly
 	}
+	end := func() {}
 	if c.begin != nil {
-		defer c.begin()()
+		end = sync.OnceFunc(c.begin())
 	}
+	defer end()
 	if s.inTransaction && s.onEvent != nil && s.roles.outbox == nil {
 		return lacks("outbox for the events of a transaction (svc.OutboxStore)")
 	}
-	var events []Event
+	events, written := []Event(nil), false
 	write := func(ctx context.Context, tx Store) (err error) {
 		events, err = s.write(ctx, tx, c)
+		written = err == nil
 		return err
 	}
 	err := s.run(ctx, c, write)
@@ -160,12 +163,10 @@ func (s *committer) commit(ctx context.Context, c change) error {
 	}
 	if errors.Is(err, errStaleRights) {
 		err = &Error{
-			Code:    CodeUnavailable,
-			Message: "rights keep changing: try again later",
-			Err:     err,
+			Code: CodeUnavailable, Message: "rights keep changing: try again later", Err: err,
 		}
 	}
-	if err != nil {
+	if err != nil && !(written && s.committed(ctx, c.answer)) {
 		return err
 	}
 	s.chains.Wake()
@@ -174,7 +175,21 @@ func (s *committer) commit(ctx context.Context, c change) error {
 	} else {
 		s.forgetTargets(events)
 	}
+	if c.done != nil {
+		c.done()
+	}
+	end()
 	return s.announce(ctx, events)
+}
+
+// committed reports whether an answer is kept, and so its change is committed, although the store
+// could not say so. The bytes of a sealed answer are those of one call only.
+func (s *committer) committed(ctx context.Context, answer *StoredAnswer) bool {
+	if answer == nil || s.inTransaction {
+		return false
+	}
+	kept, err := s.roles.answers.Answer(ctx, answer.Key, s.now())
+	return err == nil && bytes.Equal(kept.Data, answer.Data)
 }
 
 // run calls write in a transaction, or without one where a change is one call of the store.
@@ -361,16 +376,7 @@ func keepAnswer(
 	return fault("keep answer", err)
 }
 
-// forgetAnswers deletes the answers to a caller that is deleted: nobody else gets them.
-func (s *base) forgetAnswers(ctx context.Context, tx Store, who Identity) error {
-	if kept := rolesOf(tx).answers; kept != nil {
-		return fault("delete answers", kept.DeleteAnswers(ctx, answers.Caller(s.caller(who))))
-	}
-	return nil
-}
-
 // idempotentRequest is a request that may come again. Without an idempotency key it runs each time.
-// The zero idempotentRequest is such a request.
 // Three requests take an idempotency key: to issue or rotate an API key, and to install a template.
 // A caller that repeats one of the others sees in the row whether the first try has succeeded.
 //
@@ -469,12 +475,6 @@ func keptAnswer[A any](ctx context.Context, r idempotentRequest) (answer A, err 
 		err = json.Unmarshal(data, &answer)
 	}
 	return answer, fault("open answer", err)
-}
-
-// keyReused refuses an idempotency key that stands for another request, or for an answer that is of
-// no use any longer.
-func keyReused(message string) *Error {
-	return &Error{Code: CodeKeyReused, Field: idempotencyHeader, Message: message}
 }
 
 // answer returns what to keep so that the request gets the same answer again. Nil: the request has

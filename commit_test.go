@@ -393,6 +393,9 @@ func TestWhatAListHasShownHolds(t *testing.T) {
 		},
 		"all":   func(h *host, _ svc.IssuedKey) { must(h.Access.Export(t.Context(), svc.Host)) },
 		"a key": func(h *host, key svc.IssuedKey) { must(h.Keys.Find(t.Context(), svc.Host, key.Prefix)) },
+		"keys": func(h *host, _ svc.IssuedKey) {
+			collect(t, h.Keys.List(t.Context(), svc.Host, svc.AllHolders, svc.KeyQuery{}))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			is, elsewhere := is.New(t), newHost(t)
@@ -444,4 +447,28 @@ func TestRotationThatIsAnsweredHolds(t *testing.T) {
 			must(h.Authenticate(t.Context(), string(next.Key)))
 		})
 	}
+}
+
+// A commit whose outcome is lost is found by the answer to its idempotency key: its events are told, once.
+func TestACommitWithALostOutcomeIsTold(t *testing.T) {
+	is := is.New(t)
+	lost := 0
+	h := newHost(t, func(c *svc.Config) {
+		c.Store = &intercept.Store{FullStore: c.Store.(svc.FullStore), Around: func(_ context.Context, call intercept.Call) error {
+			err := call.Do()
+			if err == nil && call.Method == "Atomically" && lost > 0 {
+				lost--
+				return errors.New("the connection is gone")
+			}
+			return err
+		}}
+	})
+	h.apply(t, `{"users": [{"id": "u"}]}`)
+	h.actions()
+	holder, in := svc.Identity{Kind: svc.KindUser, ID: "u"}, svc.NewAPIKey{IdempotencyKey: "once"}
+	lost = 1
+	first := must(h.Keys.Issue(t.Context(), svc.Host, holder, in))
+	is.Equal(h.actions(), []string{"api_key.issued api_key/" + first.ID + " by "})
+	is.Equal(must(h.Keys.Issue(t.Context(), svc.Host, holder, in)), first)
+	is.Equal(len(h.actions()), 0)
 }

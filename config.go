@@ -16,8 +16,8 @@ import (
 	"github.com/extsvc/svc/parameter"
 )
 
-// Config configures a [Service]. Store is required; the zero value of every other field works. New
-// copies it, with its slices: a later change has no effect.
+// Config configures a [Service]. Store is required; the zero value of every other field works.
+// [New] copies it, with its slices.
 type Config struct {
 	// Store keeps everything. Required.
 	Store Store
@@ -27,8 +27,8 @@ type Config struct {
 	// Logger gets warnings and faults, never a secret. Nil: records of [slog.LevelError] go to
 	// [slog.Default] and the others are dropped.
 	Logger *slog.Logger
-	// Now is the clock, for the times of rows and events and for the expiry of keys. The Service
-	// keeps times in UTC, to the microsecond. It calls Now concurrently. Nil: [time.Now].
+	// Now is the clock, for the times of rows and events and for the expiry of keys, kept in UTC to
+	// the microsecond. It is called concurrently. Nil: [time.Now].
 	Now func() time.Time
 
 	Users     UserConfig
@@ -37,100 +37,83 @@ type Config struct {
 	Templates TemplateConfig
 	Events    EventConfig
 	Memory    Memory
-	// Parameters are what statements may set, in the order of answers. Nil: [parameter.Memory]. An
-	// empty list that is not nil: none. A document with the key of a parameter that is gone no
-	// longer parses, so its holders are denied everything: change the documents first.
+	// Parameters are what statements may set, in the order of answers. Nil: [parameter.Memory];
+	// empty: none. A document with the key of a parameter that is gone no longer parses, so its
+	// holders are denied everything: change the documents first.
 	Parameters []parameter.Definition
-	// ReadOnly refuses all mutations with CodeReadOnly, also those of [Host], before they reach the
-	// Store. Neither are last uses of keys and answers of sources written. Answers and decisions go
-	// on as before.
+	// ReadOnly refuses all mutations with CodeReadOnly, also those of [Host], and writes neither
+	// last uses of keys nor answers of sources. Answers and decisions go on as before.
 	ReadOnly bool
 }
 
 // UserConfig says which users there are.
 type UserConfig struct {
-	// Known reports whether the host has a user with that id. An unknown user gets no keys.
-	//
-	// The Service calls it before it issues, imports, rotates or enables a key and before it
-	// changes the key's end, unless the caller is [Host]. To list, disable or revoke a key it does
-	// not call it. [Service.Authenticate] and [Service.Accept] call it with RequireKnown
-	// only: else, after a user has left, call [Service.ForgetUser] and end the user's sessions.
-	// The Service holds no transaction during the call. An error fails the method with
-	// CodeInternal, or with CodeUnavailable when it wraps [ErrUnavailable].
-	//
-	// Nil: every id belongs to a user, unless AreRows is set. The Service calls it concurrently.
+	// Known reports whether the host has a user with that id. An unknown user gets no keys. The
+	// Service calls it concurrently, without a transaction, before it issues, imports, rotates or
+	// enables a key and before it changes the key's end, unless the caller is [Host].
+	// [Service.Authenticate] and [Service.Accept] call it with RequireKnown only: else, after a
+	// user has left, call [Service.ForgetUser] and end the user's sessions. An error fails the
+	// method with CodeInternal, or with CodeUnavailable when it wraps [ErrUnavailable]. Nil: every
+	// id belongs to a user, unless AreRows is set.
 	Known func(ctx context.Context, id string) (bool, error)
-	// AreRows says that each user has a row here ([Bundle.Users]), and that an id without one
-	// is of nobody. It is Known for a host that keeps no users elsewhere, and costs no call:
-	// the transaction that issues a key looks for the row. Set one of the two.
+	// AreRows says that each user has a row here ([Bundle.Users]), and that an id without one is of
+	// nobody. It replaces Known for a host that keeps no users elsewhere, and costs no call. Set
+	// one of the two.
 	AreRows bool
-	// RequireKnown makes Authenticate and Accept ask Known, or for the row. One of both is
-	// then required: a key or a session of a user who is not known is CodeUnauthenticated. A
-	// service account is as known as its owner. When Known fails, they return CodeUnavailable.
-	//
-	// A positive answer counts for [KnownUserPeriod], so a user who has left is refused that much
-	// later at most. The answers take at most 16 MiB; a negative one is not cached.
+	// RequireKnown makes Authenticate and Accept ask Known, or for the row, one of which is then
+	// required: a key or a session of a user who is not known is CodeUnauthenticated. A service
+	// account is as known as its owner. When Known fails, they return CodeUnavailable. A positive
+	// answer counts for [KnownUserPeriod]. The answers take at most 16 MiB; a negative one is not
+	// cached.
 	RequireKnown bool
 }
 
-// DefaultMaxKeysPerHolder is how many API keys a holder has at most, not counting revoked ones,
-// unless [KeyConfig].MaxPerHolder says otherwise.
+// DefaultMaxKeysPerHolder is the default of [KeyConfig].MaxPerHolder.
 const DefaultMaxKeysPerHolder = 1000
 
 // KeyConfig configures how API keys are made and stored.
 type KeyConfig struct {
 	// UserPrefix and ServiceAccountPrefix start every key: "" means "svcu_" and "svcs_". A prefix
-	// has 1 to 16 characters of a–z, 0–9 and _, and ends in _. Neither may be the start of the
-	// other. After a change, keys with the former prefix are accepted only if it is among the
-	// earlier ones.
+	// has 1 to 16 characters of a–z, 0–9 and _, and ends in _. None may be the start of another.
 	UserPrefix, ServiceAccountPrefix string
-	// EarlierUserPrefixes and EarlierServiceAccountPrefixes are those of keys issued before the
-	// prefix changed, which stay good. A rotation issues a key with the present prefix. The rules
-	// are those of a prefix: none may be the start of another.
+	// EarlierUserPrefixes and EarlierServiceAccountPrefixes are former prefixes whose keys stay
+	// accepted. A rotation issues a key with the present prefix.
 	EarlierUserPrefixes, EarlierServiceAccountPrefixes []string
 	// Peppers are the secrets under which keys are hashed: the first for new keys, all of them to
 	// check keys. None: keys are hashed without a pepper, and [New] logs a warning.
 	Peppers []Pepper
-	// Imports are the keys of other systems that [Keys.Import] accepts. None: only keys issued here
-	// are accepted.
-	Imports []KeyImport
-	// MaxPerHolder is the most keys that one user or service account can have. Expired and disabled
-	// keys count, because lists show them, unless IgnoreExpired is set; revoked keys do not.
-	//
-	// One key more answers [CodeLimit], also to [Host]. A holder that already has more keeps them.
-	// The limit is exact only when all processes have the same value. Each issued key costs a count
-	// up to it, in an index. 0: [DefaultMaxKeysPerHolder]. Not negative.
+	Imports []KeyImport // the keys of other systems that [Keys.Import] accepts
+	// MaxPerHolder is the most keys that one user or service account can have. Revoked keys do not
+	// count, expired and disabled keys do. One more is [CodeLimit], also to [Host]. A holder that
+	// already has more keeps them. The limit is exact only when all processes have the same value.
+	// Each issued key costs a count up to it, in an index. 0: [DefaultMaxKeysPerHolder]. Not
+	// negative.
 	MaxPerHolder int
 	// IgnoreExpired leaves expired keys out of MaxPerHolder. A patch or a rotation that makes one
 	// valid again then needs a free place. Lists still show them: see [Keys.Sweep].
 	IgnoreExpired bool
 }
 
-// KeyImport describes the keys of another system: their prefix and their hash. Bearers with its
-// Prefix are keys: the host's [Authenticator] never sees them.
+// KeyImport describes the keys of another system. Bearers with its Prefix never reach the host's
+// Authenticator.
 type KeyImport struct {
 	// Prefix starts every key of the other system: 1 to 32 visible ASCII characters. No prefix of
 	// keys may be the start of another.
 	Prefix string
-	// Hash returns what the other system keeps of a key, prefix included: 16 to 64 bytes. It
-	// returns the same hash for the same key, so it uses no salt. The Service calls it
-	// for every bearer with the prefix, concurrently. Nil: SHA-256.
+	// Hash returns what the other system keeps of a key, prefix included: 16 to 64 bytes, without a
+	// salt. It is called for every bearer with the prefix, concurrently. Nil: SHA-256.
 	Hash func(key string) []byte
 }
 
-// Pepper is one version of the secret under which keys are hashed.
-//
-// Keep it apart from the database. Read access to the database is then not enough to test a guess,
-// or to invent an id that reaches the store. The zero Pepper stands for "no pepper": in a list, it
-// accepts the keys that were issued before the first pepper.
+// Pepper is one version of the secret under which keys are hashed. Keep it apart from the database:
+// read access to that is then not enough to test a guess, or to invent an id that reaches the
+// store. The zero Pepper accepts the keys that were issued before the first pepper.
 type Pepper struct {
-	// Version names the pepper in each key's row: 1 to 32 characters. Never reuse it for another
-	// Secret.
-	Version string
+	Version string // in each key's row, 1 to 32 characters; never reuse it for another Secret
 	Secret  []byte `json:"-"` // at least 16 bytes
-	// Retired ends the keys under this pepper: they are no longer accepted. While both peppers are
-	// in the list, a key is hashed again under the first pepper when it is used; such keys stay
-	// good. A retired pepper needs no Secret. The first pepper is never Retired.
+	// Retired ends the keys under this pepper. Before, while both peppers are in the list, a key is
+	// hashed again under the first pepper when it is used; such keys stay good. A retired pepper
+	// needs no Secret. The first pepper is never Retired.
 	Retired bool
 	// AcceptUnsealed accepts keys under this pepper whose rows have no seal, and seals them at
 	// their next use. It is for a pepper that was in use before rows were sealed. While it is set,
@@ -143,14 +126,12 @@ func (p Pepper) Format(f fmt.State, _ rune) { _, _ = fmt.Fprintf(f, "{%s %s}", p
 
 // SourceConfig configures how sources are kept.
 type SourceConfig struct {
-	// Marketplace fetches templates from sources. Nil: no source can be registered or asked.
-	Marketplace Marketplace
+	Marketplace Marketplace // fetches templates from sources; nil: none can be registered or asked
 	// SealingKey encrypts the access tokens of sources at rest: 32 bytes. Nil: the Service refuses
 	// to register a token.
 	SealingKey []byte `json:"-"`
-	// OldSealingKeys open tokens that were sealed under an earlier SealingKey. They seal nothing.
-	// Each has 32 bytes, no key appears twice, and they need a SealingKey. After [Sources.Reseal]
-	// they are no longer needed. Nil: SealingKey is the only key.
+	// OldSealingKeys open tokens that were sealed under an earlier SealingKey, until
+	// [Sources.Reseal]. Each has 32 bytes, no key appears twice, and they need a SealingKey.
 	OldSealingKeys [][]byte `json:"-"`
 }
 
@@ -159,72 +140,60 @@ func (c SourceConfig) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(masked
 
 // TemplateConfig configures how templates are checked and kept.
 type TemplateConfig struct {
-	// ValidateManifest is the host's own check, in addition to the built-in one. Nil: every
-	// manifest with a version is valid.
-	//
-	// The caller sees the text of its error. The text of an [*Error] is shown at its Field, a JSON
-	// pointer into the manifest ("/steps/0"; "" is the whole manifest). All errors that
-	// [errors.Join] joins are shown. The function must be pure. It may be called concurrently.
+	// ValidateManifest is the host's own check, in addition to the built-in one. The caller sees
+	// the text of its error, at the Field of an [*Error]: a JSON pointer into the manifest
+	// ("/steps/0"; "" is the whole manifest). All errors that [errors.Join] joins are shown. The
+	// function must be pure. It may be called concurrently. Nil: every manifest with a version is
+	// valid.
 	ValidateManifest func(manifest json.RawMessage) error
-	// LocalEdits is the rule for fields edited locally. "": [EditsConflict].
-	LocalEdits LocalEdits
-	// Banks makes banks from templates. Nil: [Banks.Create] finds nothing.
-	Banks BankMaker
+	LocalEdits       LocalEdits // the rule for fields edited locally; "": [EditsConflict]
+	Banks            BankMaker  // makes banks from templates; nil: [Banks.Create] finds nothing
 }
 
 // EventConfig says where events and decisions go.
 type EventConfig struct {
-	// Keep writes a record of each event in the transaction of its mutation. When the record
-	// cannot be written, the mutation fails. [Audit.Records] lists the records. Events
-	// of sources that fail or recover are not kept: no mutation causes them. Keep needs a Store
-	// that is an [AuditStore].
+	// Keep writes a record of each event in the transaction of its mutation, for [Audit.Records].
+	// Without the record, the mutation fails. Events of sources that fail or recover are not kept.
+	// The Store must be an [AuditStore].
 	Keep bool
 	// OnEvent receives every mutation but [Sources.Reseal] and [Audit.Forget], after its commit and
-	// before the method returns. The Service calls it in the caller's goroutine, and concurrently.
-	// In transactions of the host it needs a Store that is an [OutboxStore] ([Service.WithTx]).
+	// before the method returns, in the caller's goroutine, concurrently. In transactions of the
+	// host it needs a Store that is an [OutboxStore] ([Service.WithTx]).
 	//
 	// Its ctx has the values of the caller's, but does not end. A panic is logged and fails
-	// nothing. When the process ends between a commit and the call, the event is lost, unless the
-	// outbox holds it. Its record (Keep) is not. Nil: events are dropped.
+	// nothing. When the process ends between a commit and the call, or the store cannot say whether it
+	// has committed, the event is lost, unless the outbox holds it, or the answer to the idempotency
+	// key of the request shows the commit. Its record (Keep) is not lost. Nil: events are dropped.
 	OnEvent func(ctx context.Context, event Event)
-	// OnDecision is called after each answer of [Service.Decide] and [Service.May], and so of
-	// httpapi's Require, allowed or denied. It is not called for errors, nor for what a method of
-	// the Service decides about its own caller.
-	//
-	// The caller waits for it, and its panics are the caller's. It is called concurrently. Nil:
-	// nothing is called, and Decide does not allocate.
+	// OnDecision is called concurrently after each answer of [Service.Decide] and [Service.May],
+	// and so of httpapi's Require. It is not called for errors, nor for what a method of the
+	// Service decides about its own caller. The caller waits for it, and its panics are the
+	// caller's. Nil: nothing is called, and Decide does not allocate.
 	OnDecision func(ctx context.Context, event DecisionEvent)
 	// NoDelivery leaves the events in the outbox to other processes. Without it, every process with
-	// an OnEvent delivers them, whichever has written them: a command that runs for seconds, and
-	// whose OnEvent only logs, would take events away from the program that they are for.
+	// an OnEvent delivers them, whichever has written them: a short command whose OnEvent only logs
+	// would take events away from the program that they are for.
 	NoDelivery bool
 }
 
 // Memory limits what a process caches.
 type Memory struct {
-	// Keys is the least number of keys that can be cached in memory. 0: 65,536. Not negative.
-	//
-	// A cached key takes about 130 bytes (110 each for a million) after its first use, and costs
-	// the garbage collector no time. As many holders are cached, but at least 16,384 and at most
-	// 65,536. A holder takes about 500 bytes, and more when it has its own rights.
+	// Keys is the least number of keys that can be cached. 0: 65,536. Not negative. A cached key
+	// takes about 130 bytes (110 each for a million) after its first use, and costs the garbage
+	// collector no time. As many holders are cached, but at least 16,384 and at most 65,536. A
+	// holder takes about 500 bytes, and more when it has its own rights.
 	Keys int
-	// Templates is the most bytes of the server's templates that are cached in memory, and half as
-	// many of the bases of templates edited locally. 0: 32 MiB. Negative: none.
-	//
-	// When all templates fit, [Templates.Read] and [Templates.List] do not call the store. They
-	// return values shared with other callers: do not change them. After a change, the next call
-	// reads just the changed templates again. When the templates do not fit, each call reads the
-	// store.
-	//
-	// The cache shows the writes of this process immediately, and those of other processes and of
-	// the host's transactions when [Service.Decide] does. When the store has been out of reach for
-	// 5 seconds, each call reads it.
+	// Templates is the most bytes of the server's templates that are cached, and half as many of
+	// the bases of templates edited locally. 0: 32 MiB. Negative: none. When all templates fit,
+	// [Templates.Read] and [Templates.List] do not call the store, but for what has changed. They
+	// return values shared with other callers: do not change them. The cache shows the writes of
+	// this process immediately, and others when [Service.Decide] does. When the templates do not
+	// fit, or the store has been out of reach for 5 seconds, each call reads the store.
 	Templates int
-	// Access is the most bytes of rows of access that are cached for questions about many
-	// principals: [Policies.WhoCan], [Policies.WhatCan], [Policies.Simulate] and [Access.Preview].
-	// A user takes about 150 bytes. The rows are read at the first question, and then moved by
-	// what changes. When they do not fit, each question reads them all. 0: 256 MiB. Negative: none
-	// are cached.
+	// Access is the most bytes of rows of access that are cached for [Policies.WhoCan],
+	// [Policies.WhatCan], [Policies.Simulate] and [Access.Preview]. A user takes about 150 bytes.
+	// The rows are read at the first question, and then moved by what changes. When they do not
+	// fit, each question reads them all. 0: 256 MiB. Negative: none are cached.
 	Access int
 }
 
@@ -236,23 +205,14 @@ type Stats struct {
 	// Decisions counts the answers of [Service.Decide] and [Service.May], in transactions of the
 	// host as well, and Denials those that were not allowed. Errors count in neither.
 	Decisions, Denials uint64
-	CacheBytes         int64 // an estimate of the bytes that all caches hold
-	// CacheReads counts how often keys, rights or senders were read from the store, because the
-	// cache had none that hold.
-	CacheReads uint64
-	// Following says that the cache follows the store: it has seen it at least once. That begins
-	// with the first decision or key.
-	Following bool
-	// Age is the time since the cache has last seen the store. After 5 seconds, each call reads the
-	// store. 0 when not Following.
-	Age time.Duration
-	// Lag is how many mutations a read has shown that the cache has not yet followed.
-	Lag int64
-	// Listening says that commits of other processes are notified immediately, as by PostgreSQL.
-	// Without it, they are noticed when the store is next asked.
-	Listening bool
-	// OutboxWaiting counts the events in the outbox, claimed or not: those of all tenants, where
-	// they share one. It stops at 10,000. -1: the store does not answer, or is no [StatsStore].
+	CacheBytes         int64         // an estimate of the bytes that all caches hold
+	CacheReads         uint64        // reads of the store on a cache miss
+	Following          bool          // the cache follows the store, from the first decision or key on
+	Age                time.Duration // since it has last seen the store; 0 when not Following
+	Lag                int64         // mutations that it is known not to have followed yet
+	Listening          bool          // commits of others are notified immediately, as by PostgreSQL
+	// OutboxWaiting counts the events in the outbox, claimed or not, of all tenants that share it.
+	// It stops at 10,000. -1: the store does not answer, or is no [StatsStore].
 	OutboxWaiting int
 }
 
@@ -339,7 +299,7 @@ func schemaOf(table []parameter.Definition) (*policy.Schema, error) {
 }
 
 // DecisionEvent is an answer of [Service.Decide] or [Service.May], for [EventConfig].OnDecision. It
-// holds no secret. It is not an [Event]: nothing has changed.
+// holds no secret.
 type DecisionEvent struct {
 	Principal    Principal
 	Action, Bank string

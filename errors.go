@@ -26,41 +26,32 @@ import (
 type Code string
 
 // The codes of every error that a [Service] method returns. A refusal wrote nothing, unless the
-// comment of the method says so. Every method can return CodeUnavailable and CodeInternal, and
-// every method that writes can return CodeChanged: most comments leave these out.
+// comment of the method says so. Every method can return CodeUnavailable and CodeInternal, every
+// method with a caller CodeInvalid and CodeForbidden, and every method that writes CodeChanged and
+// CodeReadOnly: comments of methods name the others, and what is particular.
 const (
-	// CodeInvalid: the request is wrong. Field says where.
-	CodeInvalid Code = "invalid_request"
-	// CodeUnauthenticated: the request has no credential, or one that is not accepted (any
-	// longer).
+	CodeInvalid Code = "invalid_request" // the request is wrong; Field says where
+	// CodeUnauthenticated: the request has no credential, or one that is not accepted (any longer).
 	CodeUnauthenticated Code = "unauthenticated"
-	// CodeForbidden: the caller is known but may not do this.
-	CodeForbidden Code = "forbidden"
-	// CodeNotFound: the thing does not exist, or the caller may not see it.
-	CodeNotFound Code = "not_found"
+	CodeForbidden       Code = "forbidden" // the caller is known but may not do this
+	CodeNotFound        Code = "not_found" // it does not exist, or the caller may not see it
 	// CodeExists: the id or name is taken, or the API key has a successor. Of several concurrent
 	// callers, one gets it.
 	CodeExists Code = "already_exists"
-	// CodeLimit: the allowed number of these things is reached: [KeyConfig].MaxPerHolder,
-	// [limits.ServiceAccounts], [limits.PersonalSources], [limits.PersonalTemplates] or
-	// [limits.KeptAnswers].
-	CodeLimit Code = "limit_reached"
-	// CodeInUse: the policy is attached, or narrows a service account or a key. Detach it first.
-	CodeInUse Code = "policy_in_use"
-	// CodeBuiltin: a built-in policy cannot be changed or deleted.
-	CodeBuiltin Code = "policy_builtin"
+	// CodeLimit: the allowed number of these things is reached: [KeyConfig].MaxPerHolder or one of
+	// package limits.
+	CodeLimit   Code = "limit_reached"
+	CodeInUse   Code = "policy_in_use"  // attached, or narrows an account or a key
+	CodeBuiltin Code = "policy_builtin" // a built-in policy cannot be changed or deleted
 	// CodeLastAdministrator: no active user would have every administrative right any longer.
 	CodeLastAdministrator Code = "last_administrator"
-	// CodeReadOnly: the Service writes nothing at present ([Config].ReadOnly).
-	CodeReadOnly Code = "read_only"
-	// CodeTooComplex: to judge, compare or answer this would take more than the budget of one
-	// request: about a second, or some megabytes. Nothing was written. Write or ask about less at a
-	// time, or make the policies simpler.
+	CodeReadOnly          Code = "read_only" // writes are off: [Config].ReadOnly
+	// CodeTooComplex: to judge, compare or answer this would take more than about a second, or some
+	// megabytes. Write or ask about less at a time, or make the policies simpler.
 	CodeTooComplex Code = "too_complex"
-	// CodeEdited: an update would overwrite fields edited locally. Fields names them.
-	CodeEdited Code = "edited_locally"
-	// CodePrecondition: the thing has changed since the caller read it. For an update, the source
-	// may have another revision than the caller has reviewed. Read it again, then decide.
+	CodeEdited     Code = "edited_locally" // an update would overwrite local edits, which Fields names
+	// CodePrecondition: the thing has changed since the caller read it; for an update, the source
+	// may have another revision than the one reviewed. Read it again, then decide.
 	CodePrecondition Code = "precondition_failed"
 	// CodeKeyReused: the idempotency key came with another request before, or the API key that the
 	// first request issued is revoked.
@@ -68,32 +59,30 @@ const (
 	// CodeSourceMoved: a source has another address than the one a template was installed from. The
 	// template was not re-bound.
 	CodeSourceMoved Code = "source_moved"
-	// CodeChanged: another caller changed the same thing at the same time. Nothing was written: try
-	// again. In a transaction of the host, first roll back.
-	CodeChanged Code = "changed_meanwhile"
-	// CodeSourceFailed: a source cannot be reached, or its answer is bad.
-	CodeSourceFailed Code = "source_failed"
-	// CodeSourceTimeout: a source did not answer in time.
-	CodeSourceTimeout Code = "source_timeout"
+	// CodeChanged: another caller changed the same thing at the same time: try again. In a
+	// transaction of the host, first roll back.
+	CodeChanged       Code = "changed_meanwhile"
+	CodeSourceFailed  Code = "source_failed"  // a source cannot be reached, or its answer is bad
+	CodeSourceTimeout Code = "source_timeout" // a source did not answer in time
 	// CodeUnavailable: the store cannot be reached now, ctx has ended, or the host's Authenticator
 	// cannot decide. Try again later. When a connection broke during a commit, the change may have
 	// happened.
 	CodeUnavailable Code = "unavailable"
-	// CodeInternal: a fault of this service, of its store or of a function of the host. Err says
-	// which. [ErrorCode] also returns it for an error without an Error.
+	// CodeInternal: a fault of this service, of its store or of a function of the host, named by
+	// Err. [ErrorCode] also returns it for an error without an Error.
 	CodeInternal Code = "internal"
 )
 
 // The errors to compare with [errors.Is]. Each stands for the [Error] of one code. For the other
 // codes compare [ErrorCode].
 //
-// A [Store] returns four of them, wrapped or not: for no row with that key ErrNotFound, for another
-// row with that key ErrExists, for a row that another writer changed at the same time ErrChanged
-// (these two wrote nothing), and ErrUnavailable when it cannot be reached or cannot write now. Any
-// other error of a store is a fault: the caller gets [CodeInternal], and only the log its text.
+// A [Store] returns four of them, wrapped or not: ErrNotFound for no row with that key; ErrExists
+// for another row with that key and ErrChanged for a row that another writer changed at the same
+// time, both without a write; ErrUnavailable when it cannot be reached or cannot write now. Any
+// other error of a store is CodeInternal for the caller, and only the log has its text.
 //
-// An [Authenticator] returns ErrUnauthenticated for a bearer that it does not accept. The caller
-// gets the usual message: the text of a wrapping error is lost.
+// An [Authenticator] returns ErrUnauthenticated for a bearer that it does not accept. The text of a
+// wrapping error is lost.
 var (
 	ErrInvalid         = errors.New("invalid request")
 	ErrUnauthenticated = errors.New("unauthenticated")
@@ -112,27 +101,23 @@ var sentinels = map[Code]error{
 
 // Error is the error of every [Service] method.
 //
-// Several faults of one request are joined ([errors.Join]). [Errors] returns each of them. The code
-// of the first is the code of the whole.
+// Several faults of one request are joined ([errors.Join]): [Errors] returns each, and the first
+// has the code of the whole. [errors.Is] finds the error of the code, such as [ErrNotFound], and
+// also the cause, such as [context.Canceled].
 //
-// Its Error method joins Field, Message and the text of Err: it is for the log. Show callers only
-// Field and Message. [errors.Is] finds the error of the code, such as [ErrNotFound], and also the
-// cause, such as [context.Canceled]. When the text of a cause held a secret, only a masked text is
-// left of it.
+// Show callers only Field and Message. The Error method adds the text of Err, masked when it held a
+// secret, for the log.
 type Error struct {
 	Code Code
 	// Field is the wrong part: a JSON pointer (RFC 6901, "/name") or the name of a parameter
-	// ("bank"). "": not one single part is wrong. A pointer repeats keys of the caller's own JSON:
-	// it may be as long as the request, and hold a secret that the caller pasted there.
+	// ("bank"). "": not one single part. A pointer repeats keys of the caller's own JSON: it may be
+	// as long as the request, and hold a secret that the caller pasted there.
 	Field string
-	// Message is a sentence for the caller, without a full stop at its end. It is safe to show and
-	// holds no secret. With CodeInvalid its subject is the Field: "is required".
+	// Message is a sentence for the caller, without a full stop at its end and without a secret.
+	// With CodeInvalid its subject is the Field: "is required".
 	Message string
-	// Fields are the names of the fields edited locally, in the order of [Content]. Only CodeEdited
-	// has them.
-	Fields []string
-	// Err is the cause, for the log and never for the caller. Nil: the error has no cause.
-	Err error
+	Fields  []string // those edited locally, in the order of [Content]; only CodeEdited has them
+	Err     error    // the cause, for the log and never for the caller; nil: none
 }
 
 func (e *Error) Error() string {
@@ -149,7 +134,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is reports whether target stands for the code of e: [ErrNotFound] for [CodeNotFound].
+// Is reports whether target stands for the code of e: [ErrNotFound] for CodeNotFound.
 func (e *Error) Is(target error) bool {
 	sentinel, has := sentinels[e.Code]
 	return has && sentinel == target
@@ -172,10 +157,9 @@ func (e *Error) sentence() string {
 	return strings.ReplaceAll(strings.TrimPrefix(e.Field, "/"), "/", ".") + " " + e.Message
 }
 
-// Errors returns every [Error] in err's tree, in order. It looks into joined and wrapped errors
-// ([errors.Join], fmt's %w), but not at the cause of an Error. It returns nil when the tree has
-// none. It looks at the first 10,000 errors of the tree. The Errors are those of the tree, not
-// copies.
+// Errors returns every [Error] in err's tree, in order, not copies; nil when it has none. It looks
+// into joined and wrapped errors ([errors.Join], fmt's %w), 10,000 at most, but not at the cause of
+// an Error.
 func Errors(err error) (all []*Error) {
 	for one := range parts(err) {
 		if e, is := one.(*Error); is {
@@ -185,12 +169,10 @@ func Errors(err error) (all []*Error) {
 	return all
 }
 
-// MapFields returns err with other Fields: field returns the new one of each of its [Errors]. The
-// Errors themselves stay as they are. An err that has none is returned unchanged.
-//
-// It is for a caller whose own request holds the part that the Errors are about: "/name" may
-// become "/template/name". The result has only the Errors. Texts that wrapped them, and other
-// errors joined with them, are left out.
+// MapFields returns err with other Fields: field returns the new one of each of its Errors,
+// "/template/name" for "/name" for example. The Errors themselves stay as they are. Texts that
+// wrapped them, and other errors joined with them, are left out. An err without an Error is
+// returned unchanged.
 func MapFields(err error, field func(*Error) string) error {
 	all := Errors(err)
 	if all == nil {
@@ -222,8 +204,8 @@ func parts(err error) iter.Seq[error] {
 	})
 }
 
-// ErrorCode returns the code of the first [Error] in err's tree. It returns [CodeInternal] when the
-// tree has no Error, and "" when err is nil.
+// ErrorCode returns the code of the first [Error] in err's tree: CodeInternal when it has none, and
+// "" when err is nil.
 func ErrorCode(err error) Code {
 	if err == nil {
 		return ""
@@ -234,10 +216,9 @@ func ErrorCode(err error) Code {
 	return CodeInternal
 }
 
-// Invalid returns an Error of [CodeInvalid] about a field. A host's own checks may return it.
-//
-// The message is the rest of a sentence that begins with the field, without a full stop: "must be
-// at most 10". Callers see it, so quote no secret.
+// Invalid returns an [Error] of CodeInvalid about a field, also for a host's own checks. Callers
+// see the message: the rest of a sentence that begins with the field, without a full stop and a
+// secret, as "must be at most 10".
 func Invalid(field, message string) *Error {
 	return &Error{Code: CodeInvalid, Field: field, Message: message}
 }
@@ -460,8 +441,8 @@ func (c *checker) idempotencyKey(key string) {
 	}
 }
 
-// TextPatch is a new value for a text that may be null. A nil Value means null. A nil *TextPatch
-// in a patch leaves the text as it is: so JSON tells an absent member from null.
+// TextPatch is a new value for a text that may be null. A nil Value means null. A nil *TextPatch in
+// a patch leaves the text as it is.
 type TextPatch struct{ Value *string }
 
 func equalText(a, b *string) bool { return a == b || a != nil && b != nil && *a == *b }
@@ -479,4 +460,13 @@ func unlessMatches(name, tag string, ifMatch []string) error {
 		Code:    CodePrecondition,
 		Message: "the " + name + " has changed since you read it: read it again",
 	}
+}
+
+// errStaleRights says that the rights of a caller or a holder differ from those that were judged.
+var errStaleRights = errors.New("rights have changed since they were judged")
+
+// keyReused refuses an idempotency key that stands for another request, or for an answer that is of
+// no use any longer.
+func keyReused(message string) *Error {
+	return &Error{Code: CodeKeyReused, Field: idempotencyHeader, Message: message}
 }

@@ -22,41 +22,31 @@ import (
 // Target is the thing that an [Event] is about. Targets are comparable. The thing may no longer
 // exist.
 type Target struct {
-	Kind event.TargetKind
-	ID   string // its id or name; an attachment's is [AttachmentKey.String]
-	// Scope and Owner are those of a source or template; "" for other kinds.
-	Scope Scope
-	Owner string
-	// Holder is the holder of an API key; zero for other kinds.
-	Holder Identity
+	Kind   event.TargetKind
+	ID     string // its id or name; an attachment's is [AttachmentKey.String]
+	Scope  Scope  // of a source or template; "" for other kinds
+	Owner  string
+	Holder Identity // of an API key; zero for other kinds
 }
 
-// Event is one committed mutation. It holds no secret.
-//
-// Several events of one call come in a fixed order: an update before its divergence, a new key
-// before the old one of its rotation. Events of concurrent calls come in any order.
+// Event is one committed mutation. It holds no secret. Several events of one call come in a fixed
+// order: an update before its divergence, a new key before the old one of its rotation. Events of
+// concurrent calls come in any order.
 type Event struct {
-	// ID is a UUIDv7 (RFC 9562), so events of one process sort by time. It takes the time of the
-	// machine, not that of Config.Now. A second delivery from the outbox has the same ID.
-	ID   uuid.UUID
-	Time time.Time // UTC, microseconds: what the rows were stamped with
-	// Actor is the caller of the method. [Host] has no ID, unless [Principal.As] gave it one.
-	Actor Identity
-	// ActorKey is the ID of the issued key that Actor used. "": Actor used none, because it came
-	// through the host's Authenticator or is the host's own code.
-	ActorKey string
+	// ID is a UUIDv7 (RFC 9562) of the machine's time, so events of one process sort by time. A
+	// second delivery from the outbox has the same ID.
+	ID       uuid.UUID
+	Time     time.Time // UTC, microseconds: what the rows were stamped with
+	Actor    Identity  // the caller of the method
+	ActorKey string    // the ID of the issued key that Actor used; "": none
 	Action   event.Action
 	Target   Target
-	// Tenant is the name of the tenant whose Service reports the event ([Tenants]). "": the Service
-	// is no tenant's.
-	Tenant string
+	Tenant   string // whose Service reports the event; "": no tenant's
 	// Was and Is are the target before and after the write, when it is a row of access: a JSON
 	// object as in the lists of a [Bundle], in the form of RFC 8785. Nil Was: the row is new. Nil
-	// Is: it is gone. Other events have neither. Do not change them.
-	//
-	// In place of a row of more than limits.EventRow bytes, there is {"bytes":N,"sha256":"…"}: its
-	// length and its SHA-256 in hex. So a change of a large row still shows. Stores return both
-	// rows byte by byte.
+	// Is: it is gone. Other events have neither. Do not change them. In place of a row of more than
+	// [limits.EventRow] bytes, there is {"bytes":N,"sha256":"…"}: its length and its SHA-256 in
+	// hex.
 	Was, Is json.RawMessage
 }
 
@@ -70,12 +60,10 @@ func happened(at time.Time, action event.Action, targets ...Target) []Event {
 	return events
 }
 
-// AuditRecord is a kept [Event] and its place in the chain of all records. A record never changes,
-// but [Audit.Forget] and [Service.ForgetUser] erase texts of it.
-//
-// A call that began after another had returned has a greater Number, in all processes. Time may go
-// back: it was taken before the commit, and clocks of processes differ. Previous and Hash have 32
-// bytes; do not change them.
+// AuditRecord is a kept Event and its place in the chain of all records. It never changes, but
+// [Audit.Forget] and [Service.ForgetUser] erase texts of it. A call that began after another had
+// returned has a greater Number, in all processes. Time may go back: it was taken before the
+// commit. Previous and Hash have 32 bytes; do not change them.
 type AuditRecord struct {
 	Event
 	Number   int64  // 1, 2, … without gaps
@@ -87,8 +75,8 @@ type AuditRecord struct {
 }
 
 // AuditSalts has a salt for each text of an [AuditRecord] that may be erased: 16 random bytes in
-// hex. An erased text has its digest there, 64 characters. "": there is no such text. An erased row
-// is {}. In place of an erased id stands a pseudonym.
+// hex, or for an erased text its digest, 64 characters. "": there is no such text. An erased row is
+// {}. In place of an erased id stands a pseudonym.
 type AuditSalts struct {
 	Actor  string `json:"actor,omitempty"`  // of Actor.ID
 	Target string `json:"target,omitempty"` // of Target.ID
@@ -103,11 +91,9 @@ const (
 	digestLength = 64
 )
 
-// AuditQuery asks for a part of the records. A record must match all fields that are set. The zero
-// query asks for all records. Ids are compared byte by byte; an unknown one finds nothing.
-//
-// To read the next page, set Before to the Number of the last record. In package sqlstore, lists by
-// ActorID, TargetID or time use an index.
+// AuditQuery asks for a part of the records. A record must match all fields that are set, byte by
+// byte. The zero query asks for all records. For the next page, set Before to the Number of the
+// last record. In package sqlstore, lists by ActorID, TargetID or time use an index.
 type AuditQuery struct {
 	ActorKind  Kind
 	ActorID    string
@@ -120,13 +106,13 @@ type AuditQuery struct {
 }
 
 // AuditStore is an optional role: it keeps the records of events. Without it, [New] refuses
-// Config.Events.Keep. A mutation queues its events, and a later transaction gives them their places
-// in the chain: so mutations do not wait for each other's.
+// [EventConfig].Keep. A mutation queues its events, and a later transaction gives them their places
+// in the chain: so mutations do not wait for each other's. Its writes are no mutations: the
+// generation stays.
 type AuditStore interface {
-	// QueueAudit keeps events for ChainAudit, in the transaction of their mutation.
-	//
-	// It is not a mutation: the generation stays. It waits for no other transaction, unless all
-	// writes of the store do. Such a store may chain immediately: what the queue has, then events.
+	// QueueAudit keeps events for ChainAudit, in the transaction of their mutation. It waits for no
+	// other transaction, unless all writes of the store do. Such a store may chain immediately:
+	// what the queue has, then events.
 	QueueAudit(
 		ctx context.Context, events []Event,
 		chain func(last AuditRecord, events []Event) []AuditRecord,
@@ -136,23 +122,19 @@ type AuditStore interface {
 	// returns.
 	//
 	// Calls happen one after the other, and each takes what was committed before it began. Events
-	// of one call of QueueAudit stay in their order. They come behind those of earlier calls that
-	// its transaction could see. An event whose transaction commits late is taken later. more says
-	// that the queue may have others.
-	//
-	// In a transaction, no other call chains until the end, even when the queue is empty. Outside
-	// of one, a store that can only read leaves the queue as it is, without an error. It is not a
-	// mutation. chain does no I/O, and the store may call it again.
+	// of one call of QueueAudit stay in their order, behind those of earlier calls that its
+	// transaction could see. more says that the queue may have others. In a transaction, no other
+	// call chains until the end, even when the queue is empty. Outside of one, a store that can
+	// only read leaves the queue as it is, without an error.
 	ChainAudit(
 		ctx context.Context, chain func(last AuditRecord, events []Event) []AuditRecord,
 	) (more bool, err error)
 	// EraseAudit replaces the texts of records, found by Number: the ids of Actor and Target, Owner
-	// and Holder of Target, Was, Is and Salts. Everything else stays. It is not a mutation. Call
-	// ChainAudit in the same transaction before the records are read.
+	// and Holder of Target, Was, Is and Salts. Everything else stays. Call ChainAudit in the same
+	// transaction before the records are read.
 	EraseAudit(ctx context.Context, records []AuditRecord) error
-	// AuditRecords returns a chunk of the records that query asks for, greatest Number first. A
-	// chunk of fewer than query.Limit, which is > 0, is the last. The times of query are UTC with
-	// microseconds.
+	// AuditRecords returns a chunk of the records that query asks for, greatest Number first;
+	// query.Limit is > 0.
 	AuditRecords(ctx context.Context, query AuditQuery) ([]AuditRecord, error)
 }
 
@@ -346,11 +328,10 @@ func (t Target) mark(changed *readcache.Changed) {
 }
 
 // OfAccess returns what of c concerns access, without other targets, and the rows to read for it.
-// It is for stores and their readers: see [AccessRead].Since.
-//
-// An event.TargetMember names one membership, or without a Holder the group with all members. An
-// event.TargetChannel names the user who has it now. The result is a Reset without targets when c
-// is a Reset or has an event.TargetAccess.
+// It is for stores and their readers: see [AccessRead].Since. An [event.TargetMember] names one
+// membership, or without a Holder the group with all members. An [event.TargetChannel] names the
+// user who has it now. The result is a Reset without targets when c is a Reset or has an
+// [event.TargetAccess].
 func (c StoreChanges) OfAccess() (StoreChanges, AccessNames) {
 	out, n := StoreChanges{Generation: c.Generation}, AccessNames{}
 	for _, t := range c.Targets {
@@ -396,14 +377,14 @@ func (k *kind[R, K]) name(n *AccessNames, t Target) bool {
 	return true
 }
 
-// Attachment returns the key of the attachment that an event.TargetAttachment is about, from its ID.
+// Attachment returns the key of the attachment that an [event.TargetAttachment] is about.
 func (t Target) Attachment() AttachmentKey {
 	id, principal, _ := strings.Cut(t.ID, "/")
 	kind, of, _ := strings.Cut(principal, "/")
 	return AttachmentKey{PolicyID: id, Principal: GrantedTo{Type: kind, ID: of}}
 }
 
-// Channel returns the channel that an event.TargetChannel is about, from its ID.
+// Channel returns the channel that an [event.TargetChannel] is about.
 func (t Target) Channel() Channel {
 	provider, sender, _ := strings.Cut(t.ID, ":")
 	return Channel{Provider: provider, SenderID: sender}

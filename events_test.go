@@ -337,6 +337,26 @@ func TestEventHookThatPanics(t *testing.T) {
 	}
 }
 
+// A hook that gets the event of a change may make the next one, as any caller.
+func TestEventHookMakesChanges(t *testing.T) {
+	is := is.New(t)
+	var h *host
+	h = newHost(t, func(c *svc.Config) {
+		c.Events.OnEvent = func(ctx context.Context, e svc.Event) {
+			if e.Target.ID == "u" {
+				ctx, end := context.WithTimeout(ctx, time.Minute)
+				defer end()
+				_, err := h.Users.Create(ctx, admin, svc.User{ID: "of u"})
+				is.NoErr(err)
+			}
+		}
+	})
+	_, err := h.Users.Create(t.Context(), admin, svc.User{ID: "u"})
+	is.NoErr(err)
+	_, err = h.Users.Read(t.Context(), admin, "of u")
+	is.NoErr(err)
+}
+
 // However long OnEvent takes, an event comes once, and Close waits for few of those that wait.
 func TestOutboxOfASlowHost(t *testing.T) {
 	for _, c := range []struct {

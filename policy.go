@@ -25,13 +25,10 @@ type Question struct {
 	Action           string // "" means action.Recall
 	ServiceAccountID string
 	UserID           string
-	// Sender is "provider:id", split at the first colon. Its provider is also that of the context.
-	Sender string
-	// Channel and Topic are the rest of the context, which overrides of the bank's policy compare.
-	// "": none.
-	Channel, Topic string
-	// Me asks about the caller, as its key narrows it. The caller needs no action for that. The
-	// four fields that name a subject are then "".
+	Sender           string // "provider:id", split at the first colon; the provider of the context
+	Channel, Topic   string // the rest of the context; "": none
+	// Me asks about the caller, as its key narrows it. The four fields that name a subject are then
+	// "".
 	Me bool
 	// ScopingPolicyID names a policy that narrows the user or service account, as a key's does. An
 	// unknown one is a denial. With a Sender it is CodeInvalid. "": none.
@@ -48,19 +45,16 @@ type Resolution struct {
 	// such row, or the sender is unmapped.
 	ResolvedUserID *string
 	Outcome        Outcome
-	// Reason is a sentence for a person. Its wording may change; programs read Outcome and Trace.
-	Reason     string
-	Parameters Parameters // zero when denied
+	Reason         string     // for a person; its wording may change
+	Parameters     Parameters // zero when denied
 	// BankPolicy is the bank's policy document, without insignificant white space. Nil: the bank
 	// has none, or the stored one is not JSON.
-	BankPolicy json.RawMessage
-	// EffectiveStrategy is the principal's own strategy, else that of the bank's policy. Nil: there
-	// is none, or the request is denied.
-	EffectiveStrategy *string
+	BankPolicy        json.RawMessage
+	EffectiveStrategy *string // as [Decision.Strategy]; nil: none, or denied
 	// Revision is of the store's state: equal revisions give equal answers. It grows with every
 	// write, also of templates and keys, as a decimal number.
 	Revision string
-	// Trace is in the order in which policies were gathered. It has at least one entry for each
+	// Trace is in the order in which policies were gathered, with at least one entry for each
 	// statement that reaches the principal, so it may be long. Never nil.
 	Trace []TraceEntry
 }
@@ -83,7 +77,7 @@ type Parameters struct {
 	LLMModel          *string  `json:"llm_model"`
 	LLMProvider       *string  `json:"llm_provider"`
 	ExcludeProviders  []string `json:"exclude_providers"`
-	// Values are all parameters of [Config].Parameters, in that order. Nil: the fields are all.
+	// Values are all of [Config].Parameters, in that order. Nil: the fields are all.
 	Values []ParameterValue `json:"-"`
 }
 
@@ -122,14 +116,11 @@ func (p Parameters) Value(name string) (value any, ok bool) {
 // TraceCode is the kind of a [TraceEntry]. Codes are stable: programs may rely on them.
 type TraceCode string
 
-// TraceEntry is what one statement contributed to a decision.
-//
-// There are also entries for:
+// TraceEntry is what one statement contributed to a decision. There are also entries for:
 //   - a document that no longer parses (Statement -1, in effect a deny);
-//   - each override of public access (Via "public", Statement is its index) and its default
-//     (Statement -1);
+//   - each override of public access (Via "public", Statement is its index) and its default (-1);
 //   - when the bank policy gives the strategy, the strategy override (Via "bank", Statement is its
-//     index) or the default strategy (Statement -1). PolicyID is then that of the bank policy.
+//     index) or the default strategy (-1). PolicyID is then that of the bank policy.
 type TraceEntry struct {
 	PolicyID  string
 	Via       string // "user", "group:<id>", "scoping:<service account>", "public" or "bank"
@@ -144,28 +135,21 @@ type TraceEntry struct {
 	Reason        string     // a sentence
 	Sets          Parameters // what a matched entry sets; zero otherwise
 	// Lost maps each parameter of this entry that is not in force to the statement
-	// ("policy#statement") that won. Never nil; empty in a denial. Entries that did not match share
-	// one map: do not write to it.
+	// ("policy#statement") that won. Never nil; empty in a denial. Entries may share it: do not
+	// write to it.
 	Lost map[string]string
 }
 
 // The trace codes.
 const (
-	// The statement allows the request.
-	TraceAllowMatched TraceCode = policy.CodeAllowMatched
-	// The statement allows the request, but another statement denies it.
-	TraceAllowOverridden TraceCode = policy.CodeAllowOverridden
-	// The statement denies the request.
-	TraceDenyMatched TraceCode = policy.CodeDenyMatched
-	// No action pattern covers the action.
-	TraceActionNotMatched TraceCode = policy.CodeActionNotMatched
-	// An action pattern matches, but no bank pattern does.
-	TraceBankNotMatched TraceCode = policy.CodeBankNotMatched
-	// The policy no longer parses, so everything is denied.
-	TraceDocumentInvalid TraceCode = policy.CodeDocumentInvalid
+	TraceAllowMatched     TraceCode = policy.CodeAllowMatched     // allows the request
+	TraceAllowOverridden  TraceCode = policy.CodeAllowOverridden  // allows it, but another denies
+	TraceDenyMatched      TraceCode = policy.CodeDenyMatched      // denies the request
+	TraceActionNotMatched TraceCode = policy.CodeActionNotMatched // no pattern covers the action
+	TraceBankNotMatched   TraceCode = policy.CodeBankNotMatched   // no bank pattern matches
+	TraceDocumentInvalid  TraceCode = policy.CodeDocumentInvalid  // the policy no longer parses
 
-	// This public access is in force and allows the request.
-	TracePublicAllowed TraceCode = policy.CodePublicAllowed
+	TracePublicAllowed TraceCode = policy.CodePublicAllowed // in force, and allows
 	// This public access is in force, but omits the action.
 	TracePublicActionNotMatched TraceCode = policy.CodePublicActionNotMatched
 	// This public access matches, but a more specific one is in force.
@@ -173,10 +157,8 @@ const (
 	// This public access is for another provider, channel or topic.
 	TracePublicContextNotMatched TraceCode = policy.CodePublicContextNotMatched
 
-	// The strategy comes from this strategy override.
-	TraceBankOverride TraceCode = policy.CodeBankOverride
-	// The strategy is the default of the bank policy.
-	TraceBankDefault TraceCode = policy.CodeBankDefault
+	TraceBankOverride TraceCode = policy.CodeBankOverride // the strategy is that of an override
+	TraceBankDefault  TraceCode = policy.CodeBankDefault  // the strategy is the bank's default
 )
 
 // Policies manages access policies and answers questions about access.
@@ -185,16 +167,16 @@ const (
 // what a principal may do, which principals may do something, and what a change would do. They
 // write nothing and report no event. For a request that a host serves, call [Service.Decide]
 // instead: it needs no right and uses the cache.
+//
+// Questions about the caller ([Me]) need no action, and the actions that a host vouches for
+// ([Principal].Actions) count. In all other questions they do not count, and the caller needs
+// [action.UsersRead].
 type Policies struct{ *accessWriter }
 
 // Resolve decides what a principal or sender may do on a bank, with which parameters, and why. It
 // reads one snapshot of the store in one call, never the cache. An unknown or inactive user or
 // service account is a denial, not an error; an unmapped sender has what the bank gives to the
-// public. The actions that a host vouches for ([Principal].Actions) do not count. by needs
-// [action.UsersRead].
-//
-// A caller that asks about itself (Me) needs no action, and what the host vouches for counts.
-// Errors: CodeInvalid, CodeForbidden, CodeTooComplex (16 MB of statements), CodeUnavailable.
+// public. Errors: CodeTooComplex (16 MB of statements).
 func (s *Policies) Resolve(ctx context.Context, by Principal, q Question) (Resolution, error) {
 	asked, err := q.check()
 	if err != nil {
@@ -241,15 +223,12 @@ func (a Answer) Allowed() bool { return a.Outcome == Allow }
 // Parameter returns one parameter, as [Parameters.Value] does.
 func (a Answer) Parameter(name string) (value any, ok bool) { return a.Parameters.Value(name) }
 
-// Decide answers up to [limits.Questions] questions, in their order. It answers as [Policies.Resolve]
-// does, but from the cache and without a trace: a question takes about a microsecond.
+// Decide answers up to [limits.Questions] questions, in their order, as [Policies.Resolve] does,
+// but from the cache and without a trace: a question takes about a microsecond. Each answer is of
+// one state of the store; two answers may be of two.
 //
-// by needs [action.UsersRead], unless all questions are about the caller (Me). Each answer is of one
-// state of the store. When the store changes during the call, two answers may be of two states.
-//
-// Errors: CodeInvalid, with pointers such as /1/bank (the second question), CodeForbidden,
-// CodeUnavailable, CodeTooComplex (all parameters take over 4 MB; one question is always answered).
-// An error never means allow.
+// Errors: CodeInvalid, with pointers such as /1/bank (the second question); CodeTooComplex (all
+// parameters take over 4 MB; one question is always answered). An error never means allow.
 func (s *Policies) Decide(
 	ctx context.Context, by Principal, questions ...Question,
 ) ([]Answer, error) {

@@ -16,32 +16,26 @@ import (
 	"github.com/extsvc/svc/limits"
 )
 
-// WhoCanAnswer lists the principals that may do something, and why. The caller owns it. A bank
-// whose own policy does not parse is closed: then all lists are empty.
+// WhoCanAnswer lists the principals that may do something, and why. The caller owns it. Its lists
+// are never nil. A bank whose own policy does not parse is closed: then all are empty.
 type WhoCanAnswer struct {
-	// Users are the ids of active users, sorted byte by byte. Never nil.
-	Users []string
-	// ServiceAccounts are the ids of active service accounts with an active owner, sorted byte by
-	// byte. Never nil.
-	ServiceAccounts []string
+	Users           []string // ids of active users, sorted byte by byte
+	ServiceAccounts []string // ids of active ones with an active owner, sorted byte by byte
 	Public          PublicReach
-	// Statements are all that match the request, allows and denies, by policy, then statement.
-	// Never nil.
-	Statements []StatementRef
-	// Revision is of the store's state: equal revisions give equal answers.
-	Revision string
+	Statements      []StatementRef // all that match, allows and denies, by policy, then statement
+	Revision        string         // of the store's state: equal revisions give equal answers
 }
 
 // PublicReach says whether unmapped senders are allowed. The most specific override that matches
-// the context decides (topic over channel over provider). Default decides where no override
-// matches. A bank without public access has neither: no unmapped sender is allowed.
+// the context decides (topic over channel over provider), else Default. A bank without public
+// access has neither.
 type PublicReach struct {
 	Default   bool                  // whether they are allowed where no override matches
 	Overrides []PublicOverrideReach // in the order of the bank policy; never nil
 }
 
 // PublicOverrideReach says whether unmapped senders are allowed where one override of public access
-// is in force. An override replaces the default: without the action, it denies.
+// is in force. It replaces the default: without the action, it denies.
 type PublicOverrideReach struct {
 	Scope   string // "provider", "channel" or "topic"
 	Value   string
@@ -56,8 +50,8 @@ type StatementRef struct {
 	Effect    Effect
 }
 
-// Capability is how some requests are decided: see [Policies.WhatCan]. By itself it says little: a
-// closer element of its list may decide otherwise.
+// Capability is how some requests are decided: see [Policies.WhatCan]. A closer element of its list
+// may decide otherwise.
 type Capability struct {
 	Action, Bank string // patterns; read as strings, a request that this element decides
 	Outcome      Outcome
@@ -67,17 +61,14 @@ type Capability struct {
 // Parameter returns one parameter, as [Parameters.Value] does.
 func (c Capability) Parameter(name string) (value any, ok bool) { return c.Parameters.Value(name) }
 
-// WhoCan returns every principal that may do an action ("" means [action.Recall]) on a bank. These
-// are exactly the active users and service accounts that [Service.Decide] allows it, and the
-// contexts in which it allows it to unmapped senders. The actions that a host vouches for
-// ([Principal].Actions) are not stored and do not count, nor do policies that narrow single keys. A
-// user without a row is in no list. by needs [action.UsersRead].
+// WhoCan returns every principal that may do an action ("" means [action.Recall]) on a bank:
+// exactly the active users and service accounts that [Service.Decide] allows it, and the contexts
+// in which it allows it to unmapped senders. Policies that narrow single keys do not count. A user
+// without a row is in no list.
 //
 // The first call reads all rows of access and caches what decisions need of them, up to
-// [Memory].Access; above that, each call reads them all. Later calls read what has changed.
-// The rows are as fresh as the cache of Decide.
-//
-// Errors: CodeInvalid, CodeForbidden, CodeUnavailable.
+// [Memory].Access; above that, each call reads them all. Later calls read what has changed. The
+// rows are as fresh as the cache of Decide.
 func (s *Policies) WhoCan(
 	ctx context.Context, by Principal, allowed, bank string,
 ) (WhoCanAnswer, error) {
@@ -116,10 +107,10 @@ func publicReach(found policy.PublicReach) PublicReach {
 	return reach
 }
 
-// WhatCan returns all that a user or a service account may do. For every request, either an element
-// says how [Service.Decide] decides it, or it is an [ImplicitDeny]. The list is sorted, as short as
-// possible, and never nil. For an unknown or inactive principal it is empty. The actions that a
-// host vouches for do not count. by needs [action.UsersRead].
+// WhatCan returns all that a user or a service account may do, or the caller ([Me]) as its key
+// narrows it. For every request, either an element says how [Service.Decide] decides it, or it is
+// an ImplicitDeny. The list is sorted, as short as possible, and never nil. For an unknown or
+// inactive principal it is empty.
 //
 // An element covers a request as a statement with its patterns does. Of two elements that cover it,
 // one is closer when neither of its patterns is less close than the other's. A literal is closer
@@ -127,17 +118,12 @@ func publicReach(found policy.PublicReach) PublicReach {
 // "bank:recall" where that stands for the other actions that it covers. An element decides when no
 // other is closer; several such elements say the same.
 //
-// A bank whose own policy does not parse is denied to every principal. The list has it as a denial,
-// unless its id ends in an asterisk and so reads like a pattern. The elements share what their
-// Parameters point to.
-//
-// [Me] asks about the caller, as its key narrows it. The caller needs no action for that.
+// A bank whose own policy does not parse is in the list as a denial, unless its id ends in an
+// asterisk and so reads like a pattern. The elements share what their Parameters point to.
 //
 // WhatCan checks every pair of an action pattern and a bank pattern. It stops when ctx ends. A list
-// of more than [limits.Capabilities], or of megabytes, is CodeTooComplex, and so is one that takes more
-// than about a second.
-//
-// Errors: CodeInvalid, CodeForbidden, CodeTooComplex, CodeUnavailable.
+// of more than [limits.Capabilities], or of megabytes, is CodeTooComplex, and so is one that takes
+// more than about a second.
 func (s *Policies) WhatCan(ctx context.Context, by Principal, who Identity) ([]Capability, error) {
 	var c checker
 	switch who.Kind {
@@ -186,13 +172,10 @@ func capabilities(found []policy.Capability, schema *policy.Schema) []Capability
 	return list
 }
 
-// Simulate answers a query as [Policies.Resolve] would after a bundle is applied. It writes nothing
-// and reports no event. The stored rows come from the cache of WhoCan. If the bundle would change
-// something, the Revision is not one of the store: it ends in "+simulated". by needs
-// [action.UsersRead]; Simulate checks the bundle's rows only after by is authorized.
-//
-// Of the bundle it keeps nothing, not even parsed policies. To take a bundle from a caller, parse
-// it with [ParseBundleWithin].
+// Simulate answers a question as [Policies.Resolve] would after a bundle is applied. It writes
+// nothing and keeps nothing of the bundle, whose rows it checks only after by is authorized. The
+// stored rows come from the cache of WhoCan. If the bundle would change something, the Revision
+// ends in "+simulated". To take a bundle from a caller, parse it with [ParseBundleWithin].
 //
 // Errors: those of Resolve, those of [Access.Apply] about the bundle, and CodeInvalid when more
 // than [limits.SimulatedStatements] reach the subject.
@@ -225,28 +208,26 @@ func (s *Policies) Simulate(
 
 // AccessDiff is the difference in what all principals may do. Lists without elements are nil.
 //
-// It is exact. It has every difference in an answer of [Service.Decide]: whether it allows, its
-// parameters, its strategy. Its parts about principals and the public do differ. A change from
-// one kind of denial to another does not count, although only an implicit denial gives way to what
-// a host vouches for. A bank whose own policy does not parse counts as denied, unless its id ends
-// in an asterisk.
+// It has every difference in an answer of [Service.Decide]: whether it allows, its parameters, its
+// strategy. Its parts about principals and the public do differ. A change from one kind of denial
+// to another does not count, although only an implicit denial gives way to what a host vouches for.
+// A bank whose own policy does not parse counts as denied, unless its id ends in an asterisk.
 type AccessDiff struct {
 	Principals []PrincipalsDiff // by the first principal: users before service accounts, then by id
 	Public     []PublicDiff     // by bank, then context
 	Strategies []StrategyDiff   // likewise
 	// Omitted counts the differences beyond [limits.Differences], and those whose patterns and
-	// parameters would take more than a megabyte. Not 0: the lists are incomplete, also in their
-	// exceptions ([Unchanged]).
+	// parameters would take more than a megabyte. Not 0: the lists, and their exceptions
+	// ([Unchanged]), are incomplete.
 	Omitted int
-	// Turned are the kept tests, and those of the bundle, whose answer after the write is not the
-	// expected one, by ID. [Diff] asks those of the bundle after.
-	Turned []AccessTest
-	// Revision is that of the rows before, for [BundleWrite]. Only [Access.Preview] sets it.
-	Revision string
+	// Turned are the kept tests, and those of the bundle, with another answer than expected after
+	// the write, by ID. [Diff] asks those of the bundle after.
+	Turned   []AccessTest
+	Revision string // that of the rows before, for [BundleWrite]; only Access.Preview sets it
 }
 
-// PrincipalsDiff is the difference for principals that have equal policies, before and after. Each
-// of them is a witness: its own answers differ in this way.
+// PrincipalsDiff is the difference for principals that have equal policies, before and after: the
+// answers of each differ in this way.
 type PrincipalsDiff struct {
 	Principals  []Identity   // users before service accounts, then by id
 	Differences []Difference // not empty; read it as a list of WhatCan
@@ -254,7 +235,7 @@ type PrincipalsDiff struct {
 
 // Difference is how the answer to some requests changes: those that its patterns cover and that no
 // closer element of its list covers, as with a [Capability]. The answer to all other requests is
-// unchanged. Its patterns, read as strings, are a witness: a request with such a change.
+// unchanged. Its patterns, read as strings, are a request with such a change.
 type Difference struct {
 	Action, Bank string // patterns
 	Change       ChangeKind
@@ -271,13 +252,11 @@ const (
 	NewlyAllowed    ChangeKind = "newly_allowed"    // denied before; Before is zero
 	NewlyDenied     ChangeKind = "newly_denied"     // denied after; After is zero
 	OtherParameters ChangeKind = "other_parameters" // allowed before and after
-	// Unchanged is an exception: a closer pattern without a change.
-	Unchanged ChangeKind = "unchanged"
+	Unchanged       ChangeKind = "unchanged"        // a closer pattern without a change
 )
 
-// PublicDiff is the difference for unmapped senders on one bank. Its Context is a witness. It
-// stands for all contexts that differ from it only in values that no override names, or in values
-// that a more specific override hides.
+// PublicDiff is the difference for unmapped senders on one bank. Its Context stands for all that
+// differ from it only in values that no override names, or that a more specific override hides.
 type PublicDiff struct {
 	Bank        string
 	Context     Context
@@ -288,25 +267,22 @@ type PublicDiff struct {
 // own strategy.
 type StrategyDiff struct {
 	Bank          string
-	Context       Context // a witness, as in a [PublicDiff]
+	Context       Context // as in a [PublicDiff]
 	Before, After *string // nil: no strategy
 }
 
-// Diff compares what all principals may do under two bundles. Each bundle is the whole state of
-// access. A principal that is in only one bundle is denied everything by the other. Diff needs no
-// store and no rights, and keeps nothing. It cannot be stopped. It may be called concurrently.
-// Documents of any size are compared. A comparison of more than about half a minute, or of more
-// than some megabytes for one principal, is CodeTooComplex.
-//
-// Errors: CodeTooComplex; CodeInvalid and CodeExists, joined: those of [Access.Apply] about the
-// bundle. Each Field is a JSON pointer that starts with "/before" or "/after".
+// Diff compares what all principals may do under two bundles, each the whole state of access. A
+// principal that is in only one bundle is denied everything by the other. Diff needs no store and
+// no rights, and cannot be stopped. It may be called concurrently. A comparison of more than about
+// half a minute, or of more than some megabytes for one principal, is CodeTooComplex. The other
+// errors are those of [Access.Apply] about a bundle; each Field starts with "/before" or "/after".
 //
 // The parameters are those of AI memory; [Policies.Diff] is for those of a Service.
 func Diff(before, after Bundle) (AccessDiff, error) {
 	return diffBundles(policy.NewCompiler(policy.Memory), before, after)
 }
 
-// Diff is [Diff] for documents with the Service's parameters. It reads no rows and needs no rights.
+// Diff is the function [Diff] for documents with the Service's parameters.
 func (s *Policies) Diff(before, after Bundle) (AccessDiff, error) {
 	return diffBundles(s.compiler, before, after)
 }
@@ -319,7 +295,9 @@ func diffBundles(compiler *policy.Compiler, before, after Bundle) (AccessDiff, e
 	if err := errors.Join(under("/before", beforeErr), under("/after", afterErr)); err != nil {
 		return AccessDiff{}, err
 	}
-	d, err := diff(compiler, census(nil, b, b.Parties()), census(nil, a, a.Parties()))
+	were, are := b.Parties(), a.Parties()
+	compiler.Gathers(b.Reaching(were) + a.Reaching(are))
+	d, err := diff(compiler, census(compiler, b, were), census(compiler, a, are))
 	if err == nil {
 		after, _ = after.normalize(compiler) // alone has found no error
 		d.Turned, err = testRun{after.Tests, sendersAfter(after.Users, nil)}.turned(compiler, a)
@@ -327,16 +305,14 @@ func diffBundles(compiler *policy.Compiler, before, after Bundle) (AccessDiff, e
 	return d, err
 }
 
-// diffSteps is the budget of a [Diff]: its bundles are often those of a whole organization.
+// diffSteps is the budget of a [Diff] and a [Lint]: their bundles are often those of a whole
+// organization.
 const diffSteps = 32 * policy.MaxSteps
 
 // Preview returns what [Access.Write] of a bundle would change in what all principals may do. It
-// writes nothing, and asks for no other rights than action.UsersRead. by needs [action.UsersRead];
-// unlike Apply, it is not for the host only. The stored rows come from the cache of
-// [Policies.WhoCan], and may change before Apply. It stops when ctx ends. A comparison that would
-// take more than about a second is CodeTooComplex.
-//
-// Errors: CodeForbidden, CodeTooComplex, CodeUnavailable, and those of Apply about the bundle.
+// writes nothing, and by needs only [action.UsersRead]. The stored rows come from the cache of
+// [Policies.WhoCan]. It stops when ctx ends. A comparison of more than about a second is
+// CodeTooComplex; the other errors are those of Apply.
 func (s *Access) Preview(
 	ctx context.Context, by Principal, bundle Bundle, how BundleWrite,
 ) (AccessDiff, error) {
@@ -379,6 +355,9 @@ func (r testRun) turned(
 	for _, t := range r.tests {
 		asked, _ := t.question().check()
 		from := snapshot(rows, asked, r.senders[asked.Channel])
+		if !compiler.Gathers(len(from.Grants)) {
+			return nil, fault("ask the tests", compiler.Err())
+		}
 		is, err := resolve(compiler, from, asked, t.question(), limits.SimulatedStatements)
 		if err != nil {
 			return nil, err
@@ -452,6 +431,26 @@ func alone(compiler *policy.Compiler, b Bundle) (*accessindex.Index, error) {
 // under puts a prefix before the pointers of copies of errors.
 func under(prefix string, err error) error {
 	return MapFields(err, func(e *Error) string { return prefix + e.Field })
+}
+
+// census groups the members of parties that r has by their policies. The first member of a party
+// stands for all. The census is incomplete when the call of the compiler ends early: check its Err.
+func census(
+	compiler *policy.Compiler, r *accessindex.Index, parties [][]policy.Member,
+) *policy.Census {
+	c := &policy.Census{Banks: r.Banks(), Shut: r.Shut()}
+	for _, members := range parties {
+		if compiler.Err() != nil {
+			break
+		}
+		first := Identity{Kind(members[0].Kind), members[0].ID}
+		_, user := r.User(first.ID)
+		_, account := r.Account(first.ID)
+		if user && first.Kind == KindUser || account && first.Kind == KindServiceAccount {
+			c.Add(func() policy.Subject { return subjectIn(r, first, "") }, members...)
+		}
+	}
+	return c
 }
 
 // diff compares two censuses, unless the compiler's call ends early.

@@ -389,3 +389,47 @@ func TestDiffRefuses(t *testing.T) {
 	wantCode(t, err, svc.CodeInvalid, "/policies/0/document/version")
 	wantCode(t, errorOf(h.Access.Preview(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "a"}, good, svc.BundleWrite{})), svc.CodeForbidden, "")
 }
+
+// crowd is a group with policies, whose members differ in the priority of a policy of their own.
+func crowd(members, policies int) svc.Bundle {
+	b := svc.Bundle{Groups: []svc.Group{{ID: "g"}}}
+	for i := range policies {
+		id := fmt.Sprint("p", i)
+		b.Policies = append(b.Policies, svc.Policy{ID: id, Document: document(statement("allow", 1, 1))})
+		b.Attachments = append(b.Attachments, attached(id, svc.GrantedToGroup, "g"))
+	}
+	for i := range members {
+		id := fmt.Sprint("u", i)
+		b.Users, b.Groups[0].Members = append(b.Users, svc.User{ID: id}), append(b.Groups[0].Members, id)
+		own := attached("p0", svc.GrantedToUser, id)
+		own.Priority = int64(i)
+		b.Attachments = append(b.Attachments, own)
+	}
+	return b
+}
+
+// Members of a group times policies of the group have no end. What would gather too many costs nothing.
+func TestTooMuchIsRefusedBeforeItCosts(t *testing.T) {
+	h, b := newHost(t), crowd(1600, 3000)
+	is.New(t).NoErr(h.Access.Apply(t.Context(), svc.Host, b))
+	renamed, attach := svc.Bundle{Policies: []svc.Policy{b.Policies[1]}}, svc.Bundle{Attachments: []svc.Attachment{b.Attachments[1]}}
+	renamed.Policies[0].DisplayName, attach.Attachments[0].Priority = "another", 7
+	must(h.Policies.WhoCan(t.Context(), svc.Host, "", "b")) // has read all rows
+	for name, do := range map[string]func() error{
+		"preview":    func() error { return errorOf(h.Access.Preview(t.Context(), svc.Host, renamed, svc.BundleWrite{})) },
+		"attach":     func() error { return h.Access.Write(t.Context(), admin, attach, svc.BundleWrite{}) },
+		"dry run":    func() error { return h.Access.Write(t.Context(), admin, renamed, svc.BundleWrite{DryRun: true}) },
+		"attach one": func() error { return h.Policies.Attach(t.Context(), admin, attach.Attachments[0]) },
+	} {
+		cost := allocated(func() { wantCode(t, do(), svc.CodeTooComplex, "") })
+		if cost > 32<<20 && !longtest.Raced {
+			t.Errorf("%s: %.0f bytes", name, cost)
+		}
+	}
+}
+
+func TestLintLeavesOutWhatTakesTooLong(t *testing.T) {
+	longtest.Test(t, "that Lint has a budget")
+	findings := svc.Lint(crowd(20_000, 3500), nil)
+	is.New(t).Equal([]svc.FindingCode{findings[0].Code}, []svc.FindingCode{svc.FindingCode(svc.CodeTooComplex)})
+}

@@ -19,21 +19,14 @@ import (
 type Finding struct {
 	Code     FindingCode
 	Severity Severity
-	// Pointer is the place: a JSON pointer (RFC 6901) into the bundle, such as
-	// "/policies/0/document/statements/1". It fits the bundle's [Bundle.JSON].
-	Pointer string
-	// Policy is the id of the policy concerned. "": none.
-	Policy string
-	// Statement is an index into the statements of Policy, from 0. -1: the finding is about no
-	// single one.
-	Statement int
-	// Bank is the id of the bank whose policy is concerned. "": none.
-	Bank string
-	// Principal is the principal concerned, or an example of those concerned. Zero: none.
-	Principal Identity
-	// Message is a sentence for a person. Its wording may change; programs read Code. It quotes ids
-	// and patterns of the bundle.
-	Message string
+	// Pointer is the place: a JSON pointer (RFC 6901) into the bundle and its [Bundle.JSON], such
+	// as "/policies/0/document/statements/1".
+	Pointer   string
+	Policy    string   // the id of the policy concerned; "": none
+	Statement int      // an index into the statements of Policy, from 0; -1: no single one
+	Bank      string   // the id of the bank whose policy is concerned; "": none
+	Principal Identity // the one concerned, or an example; zero: none
+	Message   string   // for a person; its wording may change; quotes ids and patterns
 }
 
 // FindingCode is a kind of finding. Codes are stable: programs may rely on them. New ones may
@@ -45,48 +38,40 @@ const (
 	// Apply would refuse the row: a bad id, a key that appears twice, a text that is too long, or a
 	// channel of two users.
 	FindingRow FindingCode = "row_invalid"
-	// A policy or bank policy does not parse. Stored like that, the holders of the policy are
-	// denied everything, and so is every principal on the bank.
+	// A policy or bank policy does not parse: it denies everything to the holders of the policy, or
+	// to all on the bank.
 	FindingDocument FindingCode = "document_invalid"
 	// A row names another row that is not in the bundle: a member, or a policy or principal of an
 	// attachment. Apply would accept it when the store has that row.
 	FindingReference FindingCode = "reference_missing"
-	// The policy that narrows a service account is not in the bundle. Stored like that, the account
-	// is denied everything.
-	FindingScoping FindingCode = "scoping_missing"
-	// The owner of a service account is not in the bundle. Stored like that, the account is denied
+	// The policy that narrows a service account is not in the bundle: the account is denied
 	// everything.
+	FindingScoping FindingCode = "scoping_missing"
+	// The owner of a service account is not in the bundle: the account is denied everything.
 	FindingOwner FindingCode = "owner_missing"
-	// The owner of a service account is inactive, so the account is denied everything. It is a
-	// warning: the owner may become active again.
+	// A warning: the owner of a service account is inactive, so the account is denied everything.
 	FindingInactiveOwner FindingCode = "owner_inactive"
-	// The policy that narrows a service account leaves it all that its owner has: the account is
-	// not narrowed at all.
+	// The policy that narrows a service account leaves it all that its owner has.
 	FindingIdleScoping FindingCode = "scoping_idle"
-	// A policy is attached to nothing and narrows no service account. Keys that it narrows are not
-	// in a bundle, so it may still have an effect on their bearers.
+	// A policy is attached to nothing and narrows no service account. It may narrow keys, which are
+	// not in a bundle.
 	FindingUnattached FindingCode = "policy_unattached"
-	// A group has no members. A policy that is attached to it reaches no principal.
-	FindingEmptyGroup FindingCode = "group_empty"
-	// Ids of one list look alike: they differ in case, in spaces at an end, in Unicode's normal
-	// form, or in letters that look the same.
-	FindingAlike FindingCode = "ids_alike"
-	// An action pattern covers no known action, of those that the host and this service ask about.
-	FindingUnknownAction FindingCode = "action_unknown"
+	FindingEmptyGroup FindingCode = "group_empty" // a group has no members: it passes on no policy
+	// Ids of one list differ only in case, in spaces at an end, in Unicode's normal form, or in
+	// letters that look the same.
+	FindingAlike         FindingCode = "ids_alike"
+	FindingUnknownAction FindingCode = "action_unknown" // an action pattern covers no known action
 	// A statement is redundant: removing it changes no decision, and no parameter of one.
 	FindingNeedless FindingCode = "statement_needless"
-	// A redundant allow: everything that it covers is denied to its holders. A reader of the policy
-	// may think that they have the right.
+	// A redundant allow: everything that it covers is denied to its holders.
 	FindingShadowed FindingCode = "statement_shadowed"
-	// The answer to a test is not the expected one.
-	FindingTurned FindingCode = "test_turned"
-	// Only the ids of two policies decide which of their values is in force. The order of ids is an
-	// accident, so the result is one. Principal is the first user with it; a priority settles it.
+	FindingTurned   FindingCode = "test_turned" // a test has another answer
+	// Only the ids of two policies decide which of their values is in force. Principal is the first
+	// user with it; a priority settles it.
 	FindingTie FindingCode = "tie"
 )
 
-// Severity is how much a [Finding] matters. It follows from the finding's Code. Two severities are
-// known; treat another one as a warning.
+// Severity is how much a [Finding] matters, by its Code. Treat one that is not known as a warning.
 type Severity string
 
 // The severities.
@@ -95,40 +80,35 @@ const (
 	SeverityWarning Severity = "warning" // it works, but may be a mistake
 )
 
-// Lint finds mistakes, redundant rows and accidental results in a bundle. The bundle is the whole
-// state of access, such as [AccessStore].ReadAccess yields; Lint does not change it. known are the
-// actions that the host asks about, in addition to [action.All] and those of [action.Recall]. A pattern
-// that covers none of them is reported: nothing that is asked can match it. Nil: the actions are
-// not known, and no pattern is reported as unknown.
+// Lint finds mistakes, redundant rows and accidental results in a bundle, which is the whole state
+// of access. known are the actions that the host asks about, in addition to [action.All] and those
+// of [action.Recall]: a pattern that covers none of them is reported. Nil: no pattern is reported
+// as unknown. Built-in policies exist, also where the bundle does not have them, and have no
+// findings.
 //
-// Built-in policies exist, also where the bundle does not have them. They have no findings.
+// Each finding is exact, for every class of requests that the policies distinguish, and for every
+// holder. Inactive principals count as active; principals with a policy that does not parse are
+// skipped. All that Lint reports as redundant can be removed together. Of several statements of
+// which one would do, the first is not reported. Lint does not check the single patterns of a
+// statement, several statements that are redundant only together, or the overrides of bank
+// policies.
 //
-// Each finding is exact. Lint decides what a statement, a tie or the policy of a service account
-// changes, for every class of requests that the policies distinguish, and for every holder.
-// Inactive principals count as active; principals with a policy that does not parse are skipped. A
-// redundant statement is redundant by itself, and all that Lint reports can be removed together. Of
-// several statements of which one would do, the first is not reported. Lint does not check the
-// single patterns of a statement, several statements that are redundant only together, or the
-// overrides of bank policies.
-//
-// Lint needs no store, no Service and no rights. It may be called concurrently. It keeps nothing
-// and cannot be stopped; where a policy has thousands of action patterns and of bank patterns, it
-// takes long, as [Policies.WhatCan] does.
-//
-// The list is sorted by Pointer, with numbers by their value, and never nil. It has all findings:
-// the limit of [limits.Errors] does not hold here.
-//
-// The parameters are those of AI memory; [Policies.Lint] is for those of a Service.
+// Lint needs no store and no rights. It may be called concurrently, and cannot be stopped. When the
+// check of every class of requests would take more than about half a minute, one finding with the
+// code too_complex replaces those of scoping_idle, statement_needless, statement_shadowed and tie.
+// The list is sorted by Pointer, with numbers by their value, and never nil; [limits.Errors] does
+// not hold here. The parameters are those of AI memory; [Policies.Lint] is for those of a Service.
 func Lint(bundle Bundle, known []string) []Finding {
-	return lint(policy.NewCompiler(policy.Memory), bundle, known)
+	return lint(policy.NewCompiler(policy.Memory).Apart(nil), bundle, known)
 }
 
-// Lint is [Lint] for documents with the parameters of the Service. It reads no rows.
+// Lint is the function [Lint] for documents with the Service's parameters.
 func (s *Policies) Lint(bundle Bundle, known []string) []Finding {
-	return lint(policy.NewCompiler(s.compiler.Schema()), bundle, known)
+	return lint(policy.NewCompiler(s.compiler.Schema()).Apart(nil), bundle, known)
 }
 
 func lint(compiler *policy.Compiler, bundle Bundle, known []string) []Finding {
+	compiler.Limit(diffSteps)
 	l := &linter{bundle: bundle.withBuiltins(nil), compiler: compiler}
 	l.rows()
 	l.attachments()
@@ -416,7 +396,16 @@ func statementAt(policy, statement int) string {
 // everybodyActive. Ties concern users only: a service account has those of its owner.
 func (l *linter) classes() {
 	r := l.everybodyActive()
-	found := l.compiler.Lint(census(nil, r, r.Parties()))
+	parties := r.Parties()
+	l.compiler.Gathers(2 * r.Reaching(parties))
+	found := l.compiler.Lint(census(l.compiler, r, parties))
+	if l.compiler.Err() != nil {
+		l.add(Finding{
+			Code: FindingCode(CodeTooComplex), Statement: -1,
+			Message: "there is too much to check for redundant statements, idle scoping and ties",
+		})
+		return
+	}
 	policies := positions(l.bundle.Policies, Policy.key)
 	accounts := positions(l.bundle.ServiceAccounts, ServiceAccount.key)
 	for _, n := range found.Needless {

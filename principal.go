@@ -28,10 +28,9 @@ const (
 )
 
 // Identity names a principal by its kind and its id. Identities are comparable. A user and a
-// service account may have the same id, and are two principals.
-//
-// The id of a user or service account has 1 to [limits.IDLength] printable characters, no slash and no
-// backslash. It is not "." or "..". Ids are compared byte by byte and never normalized.
+// service account may have the same id, and are two principals. Ids of both have 1 to
+// [limits.IDLength] printable characters, no slash and no backslash, and are not "." or "..". They
+// are compared byte by byte and never normalized.
 type Identity struct {
 	Kind Kind
 	ID   string // "" for [Host], unless [Principal.As] gave it a name
@@ -69,26 +68,35 @@ type basis struct {
 	live    int
 	// judged are the policies by which within and covers were judged.
 	judged [2]*policy.Shared
+	// at is a generation from before the caller was judged, and key its key then. While the store
+	// has this generation, the caller has the same rights. 0: its rows are read again.
+	at  int64
+	key readcache.Key
 
 	free    bool // a revocation: it waits for no change of access, and not for the caller's key
 	keyless bool // the change may have ended the caller's own key
 }
 
-// Locks are what a transaction locks. To lock in one order, all transactions lock access first,
-// then holders, then the caller's key, and then the rows that they write.
+// Locks are what a transaction locks. All transactions lock in one order: access, holders, the
+// caller's key, and then the rows that they write.
 type Locks struct {
 	// ChangeAccess makes others wait that change access or rely on it. ChangeAccess of the store
 	// takes the same lock, or that of AddUsers.
 	ChangeAccess bool
-	// AddUsers makes others wait that change access. Nobody relies yet on an active user that is new.
-	AddUsers bool
-	// RelyOnAccess makes changes of access wait. Any number of transactions may rely on access.
-	RelyOnAccess bool
-	// Holder makes others wait that lock this holder. Zero: none.
-	Holder Identity
-	// RelyOnKey is the id of a key. Others that change or revoke it wait. Any number of
-	// transactions may rely on a key. "", or no such key: none.
+	// AddUsers makes others wait that change access. Nobody relies yet on an active user that is
+	// new.
+	AddUsers     bool
+	RelyOnAccess bool     // makes changes of access wait; any number of transactions may have it
+	Holder       Identity // others wait that lock this holder; zero: none
+	// RelyOnKey is the id of a key. Others that change or revoke it wait; any number of
+	// transactions may rely on it. "", or no such key: none.
 	RelyOnKey string
+}
+
+// lockHolder returns the lock on a holder. Of two calls that count its keys and then add, one
+// counts what the other has added. A deletion of the holder comes before or after.
+func lockHolder(holder Identity) func(ctx context.Context, tx Store) error {
+	return func(ctx context.Context, tx Store) error { return tx.Lock(ctx, Locks{Holder: holder}) }
 }
 
 // KindUnmapped is the kind of a sender that belongs to no user, or to an inactive one.
@@ -98,35 +106,30 @@ const KindUnmapped Kind = "unmapped"
 // Whatever that policy says, methods that need an action on bank "*" refuse it. Do not change it.
 var Unmapped = Principal{Kind: KindUnmapped}
 
-// Principal is the caller of a [Service] method.
+// Principal is the caller of a Service method. The Service believes a Principal that the host's
+// code makes: it checks only the rights of its kind and id, at each call. Several calls may share
+// one.
 //
-// The Service believes a Principal that the host's code makes: it checks only the rights of its
-// kind and id, at each call. A Principal holds no reference to the Service, and the Service does
-// not change it. So several calls may share one.
-//
-// A Principal from [Service.Authenticate] remembers the issued key of the request. Pass it on as it
+// A Principal from [Service.Authenticate] remembers the issued key of the request: pass it on as it
 // is. The transaction of each change checks that this key is still accepted, and that the caller
 // still has the rights that the change needs.
 type Principal struct {
 	Kind Kind
 	ID   string
 	// Actions are action patterns that the host's [Authenticator] grants on bank "*", in this
-	// request only.
-	//
-	// Examples are "template:admin" and "iam:*". The pattern "*" means every control-plane action:
-	// "iam:*" and "template:*", and nothing else. A stored deny still wins over Actions, and so
-	// does an inactive row. An issued key never carries any. Nil: the Authenticator grants none.
+	// request only, such as "template:admin" and "iam:*". "*" means every control-plane action:
+	// "iam:*" and "template:*". A stored deny still wins, and so does an inactive row. An issued
+	// key never carries any.
 	//
 	// With any other use of "*", or an empty pattern, Authenticate fails with [CodeInternal] and an
 	// Err that quotes the pattern. In a Principal that the host's code makes, such a pattern covers
 	// nothing.
 	Actions []string
-	// ScopingPolicyID names an access policy that narrows the principal, in this request only.
-	//
-	// Both the principal's own rights and this policy must allow an action. The policy gives the
-	// principal no parameter that it does not have already. An issued key brings its own; an
-	// [Authenticator] may set one. Actions do not count while it is set. When the policy does not
-	// exist or no longer parses, every action is denied. "": not narrowed.
+	// ScopingPolicyID names an access policy that narrows the principal, in this request only: both
+	// its own rights and this policy must allow an action, and the policy gives no parameter that
+	// it does not have already. An issued key brings its own; an [Authenticator] may set one.
+	// Actions do not count then. When the policy does not exist or no longer parses, every action
+	// is denied. "": not narrowed.
 	ScopingPolicyID string
 
 	// key is the id of the caller's issued key; "" none. Every change judges that key again.
@@ -142,12 +145,9 @@ func (p Principal) KeyID() string { return p.key }
 // count requests; package httpapi does.
 func (p Principal) Rate() Rate { return p.rate }
 
-// Rate limits how often a key may be used, as a token bucket: Burst requests at the same time, and
-// PerSecond requests a second in the long run. In other words, within any t seconds there are at
-// most Burst + t × PerSecond requests. The zero Rate is no limit.
-//
-// A Rate is a safeguard of one key, against programs that run wild. It is not a quota of its
-// holder, who may have other keys.
+// Rate limits how often a key may be used, as a token bucket: within any t seconds there are at
+// most Burst + t × PerSecond requests. The zero Rate is no limit. It is a safeguard against
+// programs that run wild, not a quota of the holder, who may have other keys.
 type Rate struct {
 	PerSecond float64 // [limits.LeastRate] to [limits.Rate]
 	Burst     int     // 1 to [limits.Burst]
@@ -185,20 +185,19 @@ func (r Rate) exceeds(other Rate) bool {
 }
 
 // Host is the host application itself. It may do everything, and the store is not asked about its
-// rights. Only the host's own code uses it. When an [Authenticator] returns it, Authenticate fails
-// with [CodeInternal]. Do not change it. To say who or what makes a call, use [Principal.As].
+// rights. Only the host's own code uses it: when an [Authenticator] returns it, Authenticate fails
+// with CodeInternal. To say who or what makes a call, use [Principal.As]. Do not change it.
 var Host = Principal{Kind: KindHost}
 
 // unnamed is the ID that As sets for an empty name: "" would pass for [Host] itself.
 const unnamed = "\x00"
 
-// As returns [Host] with a name: the person or the job behind a call of the host's own code. Events
-// and audit records then have the name as the ID of their actor. An idempotency key counts for its
-// name only. The name changes no right. As of any other principal returns p unchanged.
+// As returns [Host] with a name: the person or the job behind a call of the host's own code, as the
+// ID of the actor in events and audit records. An idempotency key counts for its name only. The
+// name changes no right. As of any other principal returns p unchanged.
 //
-// A name has 1 to [limits.IDLength] printable characters and is not an API key. With another name,
-// every change that has an event fails with [CodeInvalid] (its Field is "actor"), and nothing is
-// written.
+// A name has 1 to [limits.IDLength] printable characters and is not an API key. Otherwise every
+// change that has an event fails with CodeInvalid (its Field is "actor").
 func (p Principal) As(name string) Principal {
 	if p.Kind == KindHost {
 		p.ID = cmp.Or(name, unnamed)
@@ -223,11 +222,9 @@ func (p Principal) checkName() error {
 // kindMe is the kind of [Me] only.
 const kindMe Kind = "me"
 
-// Me stands for the caller where a method takes a holder of keys.
-//
-// Callers need no action for their own keys. When the holder is the caller's own id instead of Me,
-// the Service treats it as the id of any other user. Only methods of [Keys] take Me, and
-// [Keys.Import] refuses it. Do not change it.
+// Me stands for the caller where a method of [Keys] takes a holder, except [Keys.Import]. Callers
+// need no action for their own keys. The caller's own id instead of Me is treated as the id of any
+// other user. Do not change it.
 var Me = Identity{Kind: kindMe}
 
 // AllHolders stands for all users and service accounts in [Keys.List].
@@ -236,8 +233,8 @@ var AllHolders = Identity{}
 // kindMyAccount is the kind of [MyAccount] only.
 const kindMyAccount Kind = "my_service_account"
 
-// MyAccount stands for a service account of the caller where a method takes a holder of keys. A
-// service account that calls means one of its owner. Only methods of [Keys] take it.
+// MyAccount stands for a service account of the caller where a method of [Keys] takes a holder. A
+// service account that calls means one of its owner.
 func MyAccount(id string) Identity { return Identity{Kind: kindMyAccount, ID: id} }
 
 // or returns the caller's identity for [Me], the service account for [MyAccount], and every other
@@ -278,30 +275,24 @@ func (p Principal) vouched() []string {
 	return p.Actions
 }
 
-// Authenticator finds the principal of a bearer token that is not a key issued here.
+// Authenticator finds the principal of a bearer token that is not a key issued here: of the host's
+// sessions, or its OAuth tokens.
 //
-// Such bearers are the host's sessions, its OAuth tokens, or its administrator's password.
-//
-// Authenticate returns a user or a service account. It returns [ErrUnauthenticated] (wrapped or
-// not) when it does not accept the bearer. Any other error means that it cannot decide now
-// ([CodeUnavailable]); HTTP answers 503. The log shows that error, with the bearer masked.
-//
-// The returned principal needs no row in the store. The Service refuses it when its row is
-// inactive. A principal of another kind, or with an impossible id, is [CodeInternal].
+// Authenticate returns a user or a service account, which needs no row, and which the Service
+// refuses when its row is inactive. Another kind, or an impossible id, is CodeInternal. For a
+// bearer that it does not accept, it returns [ErrUnauthenticated], wrapped or not. Any other error
+// means that it cannot decide now (CodeUnavailable); the log shows it, with the bearer masked.
 //
 // The Service calls it concurrently and remembers no answer. Package httpapi calls it twice for a
-// request with a body: after the headers, and after the body. So a bearer must be good for more
-// than one call. A slow Authenticator should remember its answers for a moment.
-//
-// The bearer is never empty. It never has a prefix of [KeyConfig], even when it is not a
-// key.
+// request with a body: after the headers, and after the body. A slow Authenticator should remember
+// its answers for a moment. The bearer is never empty, and never has a prefix of [KeyConfig].
 type Authenticator interface {
 	Authenticate(ctx context.Context, bearer string) (Principal, error)
 }
 
-// StaticToken returns an [Authenticator] of one bearer: token is p, and no other bearer is anybody.
-// It compares in constant time. An empty token accepts nothing. Use it for an administrator's token
-// from the environment, until the host has sessions.
+// StaticToken returns an [Authenticator] of one bearer, such as an administrator's token from the
+// environment: token is p, and no other bearer is anybody. It compares in constant time. An empty
+// token accepts nothing.
 func StaticToken(token string, p Principal) Authenticator {
 	return AuthenticatorFunc(func(_ context.Context, bearer string) (Principal, error) {
 		if token == "" || subtle.ConstantTimeCompare([]byte(bearer), []byte(token)) == 0 {
@@ -319,12 +310,9 @@ func (f AuthenticatorFunc) Authenticate(ctx context.Context, bearer string) (Pri
 	return f(ctx, bearer)
 }
 
-// Secret is a string that fmt, slog and encoding/json print as "***". Convert it to string to read
-// it.
-//
-// Two uses still print the secret: as an unexported field of a struct (fmt), and as the key of a
-// map (encoding/json). Avoid both. An empty Secret prints "***" like any other. A Secret is in
-// clear in memory, and reading one from JSON keeps its text.
+// Secret is a string that fmt, slog and encoding/json print as "***", also when it is empty.
+// Convert it to string to read it. As an unexported field of a struct (fmt), and as the key of a
+// map (encoding/json), it is printed in clear: avoid both. Reading one from JSON keeps its text.
 type Secret string
 
 const masked = text.Masked
@@ -377,20 +365,22 @@ func chunkOf(limit int) int {
 	return min(limit, listChunk)
 }
 
-// Context is where a request comes from. The overrides of a bank policy compare it byte by byte;
-// the topic is more specific than the channel, and the channel than the provider. An empty part
-// matches no override. Policies of users do not look at it.
+// skipOf returns how many rows the store leaves out. No list has more, and stores add to it.
+func skipOf(skip int) int { return min(skip, 1<<30) }
+
+// Context is where a request comes from. The overrides of a bank policy compare it byte by byte:
+// the topic before the channel, the channel before the provider. An empty part matches no override.
+// Policies of users do not look at it.
 type Context struct {
 	Provider string // "telegram", for example
 	Channel  string
 	Topic    string
 }
 
-// Outcome is how a request is decided. A program that only asks whether it is allowed compares with
-// Allow: then every other value, and a new one, is a denial.
+// Outcome is how a request is decided. Every value other than Allow, also a new one, is a denial.
 type Outcome string
 
-// The outcomes. Every outcome other than Allow is a denial.
+// The outcomes.
 const (
 	Allow        Outcome = "allow"
 	ExplicitDeny Outcome = "explicit_deny" // a statement denies the request
@@ -419,14 +409,13 @@ type Statement struct {
 	Actions []string // patterns, at least one
 	Banks   []string // patterns, at least one
 	// Set has the parameters of an allow, by name. A value may have any type with the right JSON;
-	// [ParseDocument] returns the types of a [ParameterValue]. A nil value is
-	// null, and sets nothing.
+	// [ParseDocument] returns the types of a [ParameterValue]. Nil is null, and sets nothing.
 	Set map[string]any
 }
 
-// JSON returns the document for a [Policy], with the names of Set in order. It checks nothing: the
-// methods that write a policy refuse a wrong document at its pointer. A value without JSON, such as
-// a text that is not UTF-8, becomes false, which they refuse.
+// JSON returns the document for a [Policy], with the names of Set in order. It checks nothing. A
+// value without JSON, such as a text that is not UTF-8, becomes false, which the methods that write
+// a policy refuse, as any wrong document, at its pointer.
 func (d Document) JSON() json.RawMessage {
 	statements := make([]policy.Loose, len(d.Statements))
 	for i, st := range d.Statements {
@@ -438,9 +427,8 @@ func (d Document) JSON() json.RawMessage {
 }
 
 // ParseDocument returns the document of a policy. It refuses what no Service accepts: CodeInvalid,
-// with the pointer in Field. It does not know which parameters a Service has, so it accepts each
-// name and type that one can have. An empty list is a []string. The result shares no memory with
-// raw.
+// with the pointer in Field. It accepts every name and type that a parameter of some Service can
+// have. An empty list is a []string. The result shares no memory with raw.
 func ParseDocument(raw []byte) (Document, error) {
 	var c checker
 	statements, err := policy.ParseLoose(raw)

@@ -18,7 +18,7 @@ import (
 )
 
 // SourceKey names a source. Its three fields together are unique. Owner is "" exactly when Scope is
-// [ScopeServer].
+// ScopeServer.
 type SourceKey struct {
 	Scope Scope
 	Owner string
@@ -34,17 +34,17 @@ type Source struct {
 	SourceKey
 	URL         string  // the base URL: the catalogue is URL/templates.json
 	Description *string // nil: none, which is not the same as ""
-	// SealedToken is the access token, encrypted for this row only: it opens in no other row and
-	// with no other URL. Nil: none. A host that shows sources shows HasAuth instead.
+	// SealedToken is the access token, encrypted for this row and URL only. Nil: none. A host that
+	// shows sources shows HasAuth instead.
 	SealedToken []byte
 	// SigningKey is the Ed25519 public key (RFC 8032) whose signature the catalogue must carry.
 	// Nil: the catalogue needs no signature.
 	SigningKey []byte
-	// Serial is the greatest serial of the accepted signed catalogues. A catalogue with a lesser
-	// one is refused, by every process. 0: none was accepted.
+	// Serial is the greatest serial of the accepted signed catalogues. Every process refuses a
+	// lesser one. 0: none was accepted.
 	Serial int64
-	// CreatedAt is the time of the registration, in UTC to the microsecond. With the key it
-	// identifies the registration: a second one under the same name is another source.
+	// CreatedAt, in UTC to the microsecond, identifies the registration: a second one under the
+	// same name is another source.
 	CreatedAt time.Time
 	UpdatedAt time.Time
 }
@@ -52,25 +52,22 @@ type Source struct {
 // HasAuth reports whether requests to the source carry an access token.
 func (s Source) HasAuth() bool { return len(s.SealedToken) > 0 }
 
-// NewSource is the request to trust a source. [Sources.Register] copies what it keeps of it.
+// NewSource is the request to trust a source.
 type NewSource struct {
-	// URL is the base address, at most [limits.URLLength] characters. Required.
-	URL   string
+	URL   string  // the base address, at most [limits.URLLength] characters; required
 	Alias *string // the source's name; nil: derived from URL, see [Sources.Register]
-	// AuthToken is sent to the source as a bearer token (RFC 6750). It has 1 to
-	// [limits.SourceTokenLength] characters of visible ASCII. Nil: none.
+	// AuthToken is sent to the source as a bearer token (RFC 6750): 1 to [limits.SourceTokenLength]
+	// characters of visible ASCII. Nil: none.
 	AuthToken *Secret
 	// SigningKey is the Ed25519 public key, 32 bytes, whose signature the source's catalogue must
 	// carry from now on. Nil: the catalogue needs no signature.
-	SigningKey []byte
-	// Description has at most [limits.DescriptionLength] characters. Nil: none.
-	Description *string
+	SigningKey  []byte
+	Description *string // at most [limits.DescriptionLength] characters; nil: none
 }
 
 // SourcePatch changes some fields of a source. A nil field stays unchanged.
 type SourcePatch struct {
-	// AuthToken replaces the access token, with the rules of [NewSource]. A nil Value removes it.
-	AuthToken   *SecretPatch
+	AuthToken   *SecretPatch // replaces the token, as in [NewSource]; a nil Value removes it
 	Description *TextPatch
 }
 
@@ -105,34 +102,26 @@ func (k SourceKey) Target() Target {
 
 // Marketplace fetches templates from sources. Package marketplace has an implementation for the web
 // and for file systems. The Service calls all methods concurrently, also for one source. It checks
-// what they return as the input of a caller, and masks the source's token in their errors.
-//
-// The methods bound their own time and the size of what they read: the Service waits for them as
-// long as ctx allows.
+// what they return as the input of a caller, and masks the source's token in their errors. The
+// methods bound their own time and the size of what they read: the Service waits for them as long
+// as ctx allows.
 type Marketplace interface {
 	// CheckURL refuses a source's URL that is malformed or forbidden. It sends no request. The
 	// caller sees the error's text.
 	CheckURL(url string) error
-	// Template asks the source for the template with this id in its catalogue, with its manifest.
-	// It always asks and uses no copy.
-	//
-	// Errors are [*Error] with CodeNotFound (the catalogue has no such entry), CodeSourceFailed
-	// (the source is unreachable, answers badly, or the entry is bad) or CodeSourceTimeout.
-	// CodeNotFound wraps a [*RenamedError] when the catalogue has the template under another id.
-	// The caller sees their Message. Any other error counts as CodeSourceFailed, and the caller
-	// does not see it.
+	// Template asks the source for the template with this id in its catalogue, with its manifest,
+	// and uses no copy. Errors are [*Error] with CodeNotFound (the catalogue has no such entry; it
+	// wraps a [*RenamedError] when the template has another id), CodeSourceFailed (the source is
+	// unreachable, answers badly, or the entry is bad) or CodeSourceTimeout. The caller sees their
+	// Message. Any other error counts as CodeSourceFailed, and the caller does not see it.
 	Template(ctx context.Context, from Upstream, id string) (Content, error)
-	// Catalog returns what the source offers. It uses a copy that is not older than maxAge, else it
-	// asks the source. If the source cannot be asked or answers badly, Catalog returns an older
-	// copy, if it has one, with Failure set. It asks for no manifest. Callers share the result and
-	// must not change it.
-	//
-	// Errors are those of Template, without CodeNotFound.
+	// Catalog returns what the source offers, from a copy that is not older than maxAge, else from
+	// the source. If that fails, Catalog returns an older copy, if it has one, with Failure set. It
+	// asks for no manifest. Errors are those of Template, without CodeNotFound.
 	Catalog(ctx context.Context, from Upstream, maxAge time.Duration) (Catalog, error)
 	// Manifest returns the manifest of a catalogue entry that names a file for it. It uses a copy
-	// when the entry's ManifestDigest shows that the copy is still good, else it asks the source.
-	//
-	// Errors are those of Template, without CodeNotFound.
+	// when the entry's ManifestDigest shows that it is still good, else it asks the source. Errors
+	// are those of Template, without CodeNotFound.
 	Manifest(ctx context.Context, from Upstream, entry CatalogEntry) (json.RawMessage, error)
 }
 
@@ -143,49 +132,43 @@ type SourceChecker interface {
 	CheckSource(source SourceKey, url string) error
 }
 
-// Upstream tells a [Marketplace] how to ask a source. It is made for each call and never changes. A
-// Marketplace must not share an answer between two Upstreams that differ in Source, URL, Token,
-// Registered or SigningKey: what one caller may read, another may not.
+// Upstream tells a [Marketplace] how to ask a source. A Marketplace must not share an answer
+// between two Upstreams that differ in Source, URL, Token, Registered or SigningKey: what one
+// caller may read, another may not.
 type Upstream struct {
-	Source SourceKey
-	URL    string
-	Token  Secret // "": none
-	// Registered is the time of the source's registration. Another registration under the same name
-	// is another source: nothing kept for the first is used for it.
-	Registered time.Time
+	Source     SourceKey
+	URL        string
+	Token      Secret            // "": none
+	Registered time.Time         // another registration under the same name is another source
 	SigningKey ed25519.PublicKey // the key that must sign the catalogue; nil: no signature needed
 	Serial     int64             // the greatest serial of the accepted signed catalogues; 0: none
 	Memory     SourceMemory      // nil: none
 }
 
-// SourceMemory is where a [Marketplace] keeps the answers of a source, so that they outlive the
-// process. It belongs to one registration. Its methods may be called concurrently, and also by
-// requests whose caller no longer waits.
+// SourceMemory is where a [Marketplace] keeps the answers of one registered source, so that they
+// outlive the process. Its methods may be called concurrently, and also by requests whose caller no
+// longer waits.
 type SourceMemory interface {
 	// File returns the data kept under a path. Nil: no data is kept, or it cannot be read just now.
 	File(ctx context.Context, path string) []byte
 	// KeepFile keeps data under a path, if it can. The path of the catalogue is "".
 	KeepFile(ctx context.Context, path string, data []byte)
 	// AcceptSerial records the serial of a signed catalogue, unless a greater one is recorded. It
-	// returns the greatest serial.
+	// returns the greatest serial. ErrNotFound: the source was removed.
 	AcceptSerial(ctx context.Context, serial int64) (greatest int64, err error)
 }
 
 // Catalog is the catalogue of a source. Each entry of its file is in exactly one of the two lists.
 // Callers share it and must not change it.
 type Catalog struct {
-	Revision string           // of the file: equal for files that say the same; "": not known
-	Entries  []CatalogEntry   // the good entries, in the order of the file; their ids are unique
-	Problems []CatalogProblem // the bad entries, in the order of the file
-	// Renames has former ids and those that followed them, which may be former as well. It has no
-	// cycle. Nil: none.
-	Renames   map[string]string
-	Serial    int64     // of a signed catalogue, grows with each; 0: not signed
-	Expires   time.Time // of a signed catalogue; zero: never
-	FetchedAt time.Time // when the source last gave or confirmed the catalogue
-	// Failure says why the source could not be asked since FetchedAt. Nil: the source needed no
-	// request, or has just answered.
-	Failure error
+	Revision  string            // of the file: equal for files that say the same; "": not known
+	Entries   []CatalogEntry    // the good entries, in the order of the file; their ids are unique
+	Problems  []CatalogProblem  // the bad entries, in the order of the file
+	Renames   map[string]string // former ids and those that followed, maybe former too; no cycle
+	Serial    int64             // of a signed catalogue, grows with each; 0: not signed
+	Expires   time.Time         // of a signed catalogue; zero: never
+	FetchedAt time.Time         // when the source last gave or confirmed the catalogue
+	Failure   error             // why it could not be asked since FetchedAt; nil: not asked, or good
 }
 
 // RenamedError says under which id a source offers a template that had another id there. A
@@ -230,17 +213,15 @@ func (c Catalog) offered() map[string]*CatalogEntry {
 	return by
 }
 
-// CatalogEntry is a template that a source offers. Its form is good, which does not mean that this
-// server accepts it: [Sources.Browse] and [Templates.Install] check the content.
+// CatalogEntry is a template that a source offers. Its form is good: [Sources.Browse] and
+// [Templates.Install] check the content.
 type CatalogEntry struct {
 	Index int    // in the file's templates, from 0
 	ID    string // never ""
-	// Content has lists that are not nil. Its Manifest is nil when the manifest is in its own file
-	// and is not known without asking for that file.
-	Content Content
-	// ManifestFile is the path of the manifest, relative to the source and decoded. "": the
-	// manifest is inline.
-	ManifestFile string
+	// Content has lists that are not nil. Its Manifest is nil when it is in its own file and not
+	// known.
+	Content      Content
+	ManifestFile string // its path, relative to the source and decoded; "": inline
 	// ManifestDigest is "sha256:" and the hex SHA-256 of the manifest's canonical form (RFC 8785).
 	// "": the catalogue does not say.
 	ManifestDigest string
@@ -256,11 +237,9 @@ type CatalogProblem struct {
 // SourceTemplates lists what a source offers, and what is installed from it.
 type SourceTemplates struct {
 	Templates []SourceTemplate // the templates that can be installed, in the order of the catalogue
-	// Bad lists the entries that cannot be installed, in the order of the catalogue. The filter
-	// does not narrow it.
-	Bad       []CatalogProblem
-	FetchedAt time.Time // when the source last gave or confirmed its catalogue
-	Stale     bool      // the source could not be asked just now: the list is as of FetchedAt
+	Bad       []CatalogProblem // those that cannot, likewise; the filter does not narrow it
+	FetchedAt time.Time        // when the source last gave or confirmed its catalogue
+	Stale     bool             // the source could not be asked just now
 }
 
 // SourceTemplate is a template of a source.
@@ -272,8 +251,8 @@ type SourceTemplate struct {
 	Behind *bool
 }
 
-// CatalogFilter narrows a list of what sources offer. A field that is "" matches all entries. An
-// entry must match all fields.
+// CatalogFilter narrows a list of what sources offer. An entry must match all fields that are not
+// "".
 type CatalogFilter struct {
 	Category string // the entry's category
 	Tag      string // one of the entry's tags
@@ -353,9 +332,8 @@ type SourcePage struct {
 	Owner string
 	After string // the last name of the previous chunk; "" from the start
 	Limit int    // the most sources to return, > 0
-	// Every asks for the sources of all scopes and owners, as [SourceKey.Compare] sorts them. The
-	// chunk is then behind the source of Scope, Owner and After, which need not exist; all "": from
-	// the start.
+	// Every asks for the sources of all scopes and owners, as [SourceKey.Compare] sorts them,
+	// behind the source of Scope, Owner and After; all "": from the start.
 	Every bool
 }
 
@@ -370,11 +348,10 @@ type SourceFile struct {
 // SourceFileStore is an optional role: it keeps answers of sources. Without it a process asks each
 // source once more after its start.
 type SourceFileStore interface {
-	// KeepSourceFile keeps an answer of a source, and replaces what was kept under its path.
-	//
-	// It is not a mutation: the generation stays. Of each source the store keeps the file with the
-	// path "" and the [limits.SourceFiles] other files with the latest KeptAt. All are deleted with
-	// the source. ErrNotFound when the source is not registered.
+	// KeepSourceFile keeps an answer of a source, and replaces what was kept under its path. It is
+	// not a mutation. Of each source the store keeps the file with the path "" and the
+	// [limits.SourceFiles] other files with the latest KeptAt. All are deleted with the source.
+	// ErrNotFound when the source is not registered.
 	KeepSourceFile(ctx context.Context, key SourceKey, file SourceFile) error
 	// SourceFile returns the file kept under that path. ErrNotFound.
 	SourceFile(ctx context.Context, key SourceKey, path string) (SourceFile, error)
@@ -426,14 +403,13 @@ func (f *sourceHealth) turned(up Upstream, fails bool) bool {
 	return true
 }
 
-// ErrBadEntry marks a [Marketplace]'s error about one entry of a catalogue, or about its manifest.
-// It is in the error's tree, and means that the source itself works. Such an error is not reported
-// as [event.SourceFailing].
+// ErrBadEntry marks a [Marketplace]'s error about one entry of a catalogue, or its manifest. It is
+// in the error's tree. The source itself works, so [event.SourceFailing] is not reported.
 var ErrBadEntry = errors.New("bad entry")
 
-// ErrSourceWaits marks a [Marketplace]'s error about an answer that it did not read, because it was
-// reading too many others. It is in the error's tree, and means that the source itself works. The
-// error concerns this source only: calls that ask several sources go on with the others.
+// ErrSourceWaits marks a [Marketplace]'s error about an answer that it did not read because it was
+// reading too many others. It is in the error's tree. The source itself works, and calls that ask
+// several sources go on with the others.
 var ErrSourceWaits = errors.New("too many answers of sources are being read")
 
 // firstMessage returns the text of the first error, with its field.
@@ -471,4 +447,41 @@ func byEntry(list []Installation) map[string][]Installation {
 		by[i.Origin.ID] = append(by[i.Origin.ID], i)
 	}
 	return by
+}
+
+// unbound returns why a template of scope at is not bound to the source that now has the name of
+// its source. Nil: it is bound. A template of the server never follows a second registration of a
+// personal source, whose name and owner's id may be another person's by then: the store takes the
+// URL from its origin when the first is removed.
+func (o *Origin) unbound(at Scope, up Upstream) *Error {
+	own := o.Source.Scope == at
+	switch {
+	case o.URL == up.URL:
+		return nil
+	case o.URL == "" && !own && o.Source.Scope == ScopePersonal:
+		return sourceGone(o)
+	}
+	return sourceMoved(o, up, own)
+}
+
+func sourceGone(origin *Origin) *Error {
+	return notFound("the source " + quote(origin.Source.Name) +
+		", from which this template came, is no longer registered")
+}
+
+// sourceMoved returns the error for a template whose source is now registered at another URL. own
+// reports whether the source is of the template's half, so that [Sources.Rebind] can bind it.
+func sourceMoved(origin *Origin, up Upstream, own bool) *Error {
+	was, then := "an unknown address", "re-bind the source if that is right"
+	if origin.URL != "" {
+		was = origin.URL
+	}
+	if !own {
+		then = "delete the template and install it again if that is right"
+	}
+	return &Error{
+		Code: CodeSourceMoved,
+		Message: "this template came from " + was + ", but the source " + quote(up.Source.Name) +
+			" is now registered at " + up.URL + ": " + then,
+	}
 }

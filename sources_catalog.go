@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -23,12 +24,11 @@ const (
 )
 
 // Sources manages the trusted marketplace sources of one half and shows what they offer: those of
-// the server ([Service].Sources), or the caller's own ([Service].MySources). Its methods may be
-// called concurrently. Events and records are as with [Templates].
+// the server (Service.Sources), or the caller's own (Service.MySources). Its methods may be called
+// concurrently. Events, records and halves are as with [Templates].
 //
 // Each method on the server's sources needs [action.TemplateAdmin], except for [Host]; Reseal and
-// Sealed need Host. Each method on the caller's own needs [action.TemplateSource]. [Templates] says
-// who has own sources, and that no method looks in another half.
+// Sealed need Host. Each method on the caller's own needs [action.TemplateSource].
 type Sources struct {
 	*base
 	*scoped
@@ -39,8 +39,8 @@ type Sources struct {
 	*installedCache
 }
 
-// List lists the sources by name, in chunks. The token of each is sealed. The error, if
-// any, is the last thing yielded. Errors: CodeForbidden.
+// List lists the sources by name, in chunks, with sealed tokens. The error, if any, is the last
+// thing yielded.
 func (s *Sources) List(ctx context.Context, by Principal) iter.Seq2[Source, error] {
 	page := SourcePage{Limit: listChunk}
 	return lists.Chunks(ctx, page.Limit, doing("list sources"),
@@ -57,10 +57,10 @@ func (s *Sources) List(ctx context.Context, by Principal) iter.Seq2[Source, erro
 const browseAge = time.Minute
 
 // Browse lists what a source offers, and what is installed of it in this half. It uses a copy of
-// the catalogue that is at most a minute old, else it asks the source. If the source cannot be
-// asked, Browse lists its last good catalogue and sets Stale. Browse does not ask for manifests in
-// their own files: a fault in such a manifest shows when the template is installed. Do not change
-// the result. Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodeSourceFailed, CodeSourceTimeout.
+// the catalogue that is at most a minute old, else it asks the source. If that fails, Browse lists
+// its last good catalogue and sets Stale. It asks for no manifests in their own files: a fault in
+// one shows when the template is installed. Do not change the result. Errors: CodeNotFound,
+// CodeSourceFailed, CodeSourceTimeout.
 func (s *Sources) Browse(
 	ctx context.Context, by Principal, name string, filter CatalogFilter,
 ) (SourceTemplates, error) {
@@ -101,10 +101,10 @@ func (s *Sources) offers(
 	return s.browse(catalog, installed.bySource[up.Source], filter), nil
 }
 
-// Search lists what all sources of the half offer, in order of source name. For each source it
-// lists what [Sources.Browse] lists; it asks 4 at the same time. A source that fails and has no
-// copy gets a Problem and stops no other, and so does one whose list is beyond 32 MiB of all. No
-// sources: empty or nil. Do not change it. CodeInvalid, CodeForbidden, CodeUnavailable.
+// Search lists what all sources of the half offer, as [Sources.Browse] does, in order of source
+// name. It asks 4 at the same time. A source that fails and has no copy gets a Problem and stops no
+// other, and so does one whose list is beyond 32 MiB of all. With a deadline of ctx, a source fails
+// that has not answered 5 s before it. No sources: empty or nil. Do not change the result.
 func (s *Sources) Search(
 	ctx context.Context, by Principal, filter CatalogFilter,
 ) ([]SourceListing, error) {
@@ -150,7 +150,9 @@ func (s *upstreams) catalog(
 		return Catalog{}, takesNoSources()
 	}
 	began := time.Now()
-	catalog, err := s.market.Catalog(ctx, up, maxAge)
+	asking, done := askOne(ctx)
+	defer done()
+	catalog, err := s.market.Catalog(asking, up, maxAge)
 	if err != nil {
 		catalog = Catalog{Failure: err}
 	}
@@ -158,7 +160,8 @@ func (s *upstreams) catalog(
 		catalog.Failure = sourceFault(up, catalog.Failure)
 	}
 	// Otherwise the catalogue is a copy, which does not show the state of the source now.
-	if catalog.Failure != nil || maxAge <= 0 || !catalog.FetchedAt.Before(began) {
+	if asking.Err() == nil &&
+		(catalog.Failure != nil || maxAge <= 0 || !catalog.FetchedAt.Before(began)) {
 		s.asked(ctx, by, up, catalog.Failure)
 	}
 	if err != nil {
@@ -219,10 +222,9 @@ func (e CatalogEntry) beside(installed []Installation) SourceTemplate {
 	if err != nil {
 		return t
 	}
-	behind := slices.ContainsFunc(installed, func(i Installation) bool {
+	t.Behind = new(slices.ContainsFunc(installed, func(i Installation) bool {
 		return i.Origin.Revision != revision
-	})
-	t.Behind = &behind
+	}))
 	return t
 }
 
@@ -245,7 +247,28 @@ func (s *upstreams) eachSource(
 	if s.inTransaction {
 		limit = 1
 	}
+	if end, ok := ctx.Deadline(); ok && n > 0 {
+		end = end.Add(-min(answerTime, time.Until(end)/4))
+		ctx = context.WithValue(ctx, askUntil{}, end)
+		first, one := rand.IntN(n), do // no source is always behind the slow ones
+		do = func(ctx context.Context, i int) error { return one(ctx, (first+i)%n) }
+	}
 	return background.ForEach(ctx, n, limit, do)
+}
+
+// askUntil is the key of the time until which one of several sources may be asked, in a context. A
+// source that has not answered by then has failed, and the others have not.
+type askUntil struct{}
+
+// answerTime is how long before a caller's deadline that is.
+const answerTime = 5 * time.Second
+
+// askOne returns the context of a call of the [Marketplace], and the function that ends it.
+func askOne(ctx context.Context) (context.Context, context.CancelFunc) {
+	if end, ok := ctx.Value(askUntil{}).(time.Time); ok {
+		return context.WithDeadline(ctx, end)
+	}
+	return ctx, func() {}
 }
 
 // upstream returns how to ask a registered source, with its token unsealed. It returns ErrNotFound
@@ -269,7 +292,7 @@ func (s *upstreams) upstreamOf(source Source) (Upstream, error) {
 	}
 	// In a transaction of the host, Memory stays nil: a request may outlive the transaction.
 	if !s.inTransaction {
-		up.Memory = sourceMemory{s, source.SourceKey}
+		up.Memory = sourceMemory{s, source.SourceKey, source.CreatedAt}
 	}
 	if !source.HasAuth() {
 		return up, nil
@@ -309,43 +332,6 @@ func (s *upstreams) originUpstream(
 		return up, err
 	}
 	return up, nil
-}
-
-// unbound returns why a template of scope at is not bound to the source that now has the name of
-// its source. Nil: it is bound. A template of the server never follows a second registration of a
-// personal source, whose name and owner's id may be another person's by then: the store takes the
-// URL from its origin when the first is removed.
-func (o *Origin) unbound(at Scope, up Upstream) *Error {
-	own := o.Source.Scope == at
-	switch {
-	case o.URL == up.URL:
-		return nil
-	case o.URL == "" && !own && o.Source.Scope == ScopePersonal:
-		return sourceGone(o)
-	}
-	return sourceMoved(o, up, own)
-}
-
-func sourceGone(origin *Origin) *Error {
-	return notFound("the source " + quote(origin.Source.Name) +
-		", from which this template came, is no longer registered")
-}
-
-// sourceMoved returns the error for a template whose source is now registered at another URL. own
-// reports whether the source is of the template's half, so that [Sources.Rebind] can bind it.
-func sourceMoved(origin *Origin, up Upstream, own bool) *Error {
-	was, then := "an unknown address", "re-bind the source if that is right"
-	if origin.URL != "" {
-		was = origin.URL
-	}
-	if !own {
-		then = "delete the template and install it again if that is right"
-	}
-	return &Error{
-		Code: CodeSourceMoved,
-		Message: "this template came from " + was + ", but the source " + quote(up.Source.Name) +
-			" is now registered at " + up.URL + ": " + then,
-	}
 }
 
 // fetch returns the content of a template of a source, and its revision. It checks the source's
@@ -448,8 +434,9 @@ func (s *upstreams) asked(ctx context.Context, by Principal, up Upstream, err er
 // failed write or read costs one more request and one line in the log. A serial, however, must be
 // written: its error refuses the catalogue.
 type sourceMemory struct {
-	sources *upstreams
-	key     SourceKey
+	sources    *upstreams
+	key        SourceKey
+	registered time.Time
 }
 
 func (m sourceMemory) File(ctx context.Context, path string) []byte {
@@ -479,12 +466,13 @@ func (m sourceMemory) KeepFile(ctx context.Context, path string, data []byte) {
 // maxKeptPath limits the path of a kept file, in bytes: some databases have short indexes.
 const maxKeptPath = 1024
 
-func (m sourceMemory) AcceptSerial(
-	ctx context.Context, serial int64,
-) (greatest int64, err error) {
+func (m sourceMemory) AcceptSerial(ctx context.Context, serial int64) (greatest int64, err error) {
 	err = m.sources.store.ChangeSource(ctx, m.key, func(source *Source) (bool, error) {
+		if !source.CreatedAt.Equal(m.registered) {
+			return false, ErrNotFound // another registration
+		}
+		raised := serial > source.Serial
 		greatest = max(source.Serial, serial)
-		raised := greatest > source.Serial
 		source.Serial = greatest
 		return raised && !m.sources.readOnly, nil
 	})
@@ -495,6 +483,5 @@ func (m sourceMemory) AcceptSerial(
 }
 
 func (m sourceMemory) warn(ctx context.Context, message, path string, err error) {
-	m.sources.log.WarnContext(ctx, message,
-		"source", m.key.Name, "file", path, "error", err)
+	m.sources.log.WarnContext(ctx, message, "source", m.key.Name, "file", path, "error", err)
 }

@@ -240,4 +240,7 @@ func TestSourcesRemember(t *testing.T) {
 	again := asks(other)
 	is.Equal(again.Memory.File(ctx, "f.json"), nil)
 	is.Equal(again.Serial, int64(0))
+	_, err := second.Memory.AcceptSerial(ctx, 1<<53) // by a request that began before the removal
+	wantCode(t, err, svc.CodeNotFound, "")
+	is.Equal(asks(other).Serial, int64(0))
 }

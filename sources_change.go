@@ -20,20 +20,17 @@ import (
 	"github.com/extsvc/svc/limits"
 )
 
-// Register adds a trusted source. The source's name is the alias, else the first
-// segment of the URL's path without ".git" (https://github.com/acme/templates is "acme"). Register
-// fetches nothing, but refuses an address that is visibly malformed or forbidden. That the source
-// answers shows at the first Browse or Install.
+// Register adds a trusted source. Its name is the alias, else the first segment of the URL's path
+// without ".git" (https://github.com/acme/templates is "acme"). Register fetches nothing, but
+// refuses an address that is visibly malformed or forbidden; without a Marketplace, every one. A
+// token is sealed with [SourceConfig].SealingKey, for this row and URL only; without that key it is
+// CodeInvalid.
 //
-// A token is sealed with [SourceConfig].SealingKey, only for this row and this URL; without that
-// key it is CodeInvalid. Without a [Marketplace] every URL is CodeInvalid. A name that was removed
-// can be registered again: that is another source, and nothing kept of the first is used for it. A
-// user has at most [limits.PersonalSources]. Event: [event.SourceRegistered]. Errors:
-// CodeInvalid, CodeForbidden, CodeExists (at "/alias"), CodeLimit, CodeUnauthenticated (for its
-// own, when the caller's issued key is revoked in the meantime).
-//
-// To change the URL or the signing key of a source, remove it and register it again. Of two
-// concurrent calls with one name, one succeeds. Register costs one write.
+// To change the URL or the signing key, remove the source and register it again: that is another
+// source, and nothing kept of the first is used for it. A user has at most
+// [limits.PersonalSources]. Event: [event.SourceRegistered]. Errors: CodeExists (at "/alias"),
+// CodeLimit, CodeUnauthenticated (for its own, when the caller's issued key is revoked in the
+// meantime).
 func (s *Sources) Register(ctx context.Context, by Principal, in NewSource) (Source, error) {
 	source, err := s.newSource(in)
 	if err != nil {
@@ -77,6 +74,15 @@ func (a place) roomForSource() func(ctx context.Context, tx Store) error {
 		found, err := tx.Sources(ctx, all)
 		return len(found) == limits.PersonalSources, err
 	})
+}
+
+// lockOwner returns the lock of a change that removes a personal source or relies on it, or adds to
+// the area of its owner; nil for a source of the server.
+func (k SourceKey) lockOwner() func(ctx context.Context, tx Store) error {
+	if k.Scope == ScopeServer {
+		return nil
+	}
+	return lockHolder(Identity{Kind: KindUser, ID: k.Owner})
 }
 
 // newSource validates the form of a registration and returns its row. The row has no scope, no
@@ -162,13 +168,11 @@ func (s *Sources) checkSourceToken(token string) *Error {
 	return nil
 }
 
-// Patch changes the description or the token of a source and returns the whole source. The
-// registration stays the same, with its Serial and its templates. Concurrent patches of different
-// fields all take effect.
-//
+// Patch changes the description or the token of a source and returns it. The registration stays the
+// same, with its Serial and its templates. Concurrent patches of different fields all take effect.
 // A patch that changes nothing writes nothing: no event, the same UpdatedAt. A token that is given
 // always counts as a change. An operation that has read the old token may still use it. Event:
-// [event.SourcePatched]. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
+// [event.SourcePatched]. Errors: CodeNotFound.
 func (s *Sources) Patch(
 	ctx context.Context, by Principal, name string, patch SourcePatch,
 ) (Source, error) {
@@ -234,14 +238,13 @@ func (s *Sources) applyPatch(source *Source, patch SourcePatch) (changed bool) {
 	return changed
 }
 
-// Remove stops trusting a source. Templates installed from it stay, with their Origin; checks and
-// updates of them return CodeNotFound until a source with this name is registered at the same URL,
-// or [Sources.Rebind] binds them to another. Templates of the server that came from a personal
-// source are bound to this registration only: no later source updates them, and they must be
-// installed again. The stored answers and the token of the source are deleted with it. An
-// installation or an update that has asked the source already still ends well. Every other call
-// reads the source from the store, so it finds the removal, in each process. Event:
-// [event.SourceRemoved]. Errors: CodeInvalid, CodeForbidden, CodeNotFound, also at a second call.
+// Remove stops trusting a source, and deletes its token and stored answers. Templates installed
+// from it stay, with their Origin; checks and updates of them return CodeNotFound until a source
+// with this name is registered at the same URL, or [Sources.Rebind] binds them to another.
+// Templates of the server that came from a personal source must be installed again: no later source
+// updates them. An installation or an update that has asked the source already still ends well.
+// Every other call finds the removal, in each process. Event: [event.SourceRemoved]. Errors:
+// CodeNotFound, also at a second call.
 func (s *Sources) Remove(ctx context.Context, by Principal, name string) error {
 	if err := checkID("name", name); err != nil {
 		return err
@@ -253,7 +256,10 @@ func (s *Sources) Remove(ctx context.Context, by Principal, name string) error {
 	key := at.source(name)
 	// The server's templates may lose their URL with a personal source. The
 	// store's feed names them.
-	removal := change{by: by, basis: &at.basis, access: s.personal, begin: s.changesTemplates}
+	removal := change{
+		by: by, basis: &at.basis, lock: key.lockOwner(), access: s.personal,
+		begin: s.changesTemplates,
+	}
 	removal.write = func(ctx context.Context, tx Store) ([]Event, error) {
 		return happened(s.now(), event.SourceRemoved, key.Target()), tx.DeleteSource(ctx, key)
 	}
@@ -265,17 +271,15 @@ func (s *Sources) Remove(ctx context.Context, by Principal, name string) error {
 	return nil
 }
 
-// Rebind binds the templates of this half that came from a source of this name to the source's
-// current address. A source that is removed and registered at another address does not update
-// templates from the old address until Rebind. It returns the ids of the templates that it has
-// bound, in byte order. When all were bound already, the list is empty and not nil. Rebind fetches
-// nothing and changes no content, no UpdatedAt and no ETag of a template.
+// Rebind binds the templates of this half that came from a source of this name to its current
+// address: a source that was removed and registered at another address updates them only then. It
+// trusts the new address, whose owner decides their next update. It returns the ids that it has
+// bound, in byte order, not nil. Rebind fetches nothing and changes no content, no UpdatedAt and no
+// ETag of a template.
 //
-// It is one write for all these templates. Templates of other halves and other users that came from
-// the source stay bound to the old address: the caller does not decide where their updates come
-// from. Each bound template has an event: [event.TemplateRebound]. An update that has asked
-// the old address returns CodeChanged and writes nothing. Rebind trusts the new address with the
-// templates: its owner decides their next update. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
+// It is one write for all these templates. Those of other halves and other users stay bound to the
+// old address. Each bound template has an [event.TemplateRebound]. An update that has asked the old
+// address returns CodeChanged and writes nothing. Errors: CodeNotFound.
 func (s *Sources) Rebind(ctx context.Context, by Principal, name string) ([]string, error) {
 	if err := checkID("name", name); err != nil {
 		return nil, err
@@ -315,19 +319,14 @@ func (s *Sources) Rebind(ctx context.Context, by Principal, name string) ([]stri
 }
 
 // Reseal moves the tokens of all sources, also of users, from Config.Sources.OldSealingKeys to
-// SealingKey. It returns how many tokens it resealed, also together with an error; of several
-// processes, each counts its own. Only [Host] may call it, and not of MySources.
+// SealingKey, and returns how many it has resealed, also with an error. Only [Host] may call it,
+// and not of MySources. Run it when every process has the new SealingKey and the old keys. When it
+// returns 0 and no error, and no process seals with the old keys any longer, remove them.
 //
-// Run Reseal after a change of keys, when every process has the new SealingKey and the old keys. It
-// reads the list in chunks. Reseal may run in several processes, and again after a failure: a
-// resealed token stays resealed. Each token is its own transaction, and a token that needs nothing
-// costs no write. You can remove the old keys when Reseal returns 0 and no error, and no process
-// seals with them any longer. UpdatedAt stays and Reseal makes no event, because callers see no
-// change.
-//
-// A token that no key opens stays unchanged, and Reseal continues with the others. Without a
-// SealingKey, that is every token. Errors: CodeForbidden; CodeInternal for each token that no key
-// opens, naming its source, joined. A fault of the store stops Reseal and is its only error.
+// Reseal may run in several processes, and again after a failure. Each token is its own
+// transaction. UpdatedAt stays, and there is no event. A token that no key opens stays unchanged:
+// CodeInternal for each, naming its source, joined. A fault of the store stops Reseal and is its
+// only error.
 func (s *Sources) Reseal(ctx context.Context, by Principal) (int, error) {
 	if s.readOnly {
 		return 0, errReadOnly
@@ -376,9 +375,8 @@ type SealReport struct {
 	Lost  int // the tokens that no key opens
 }
 
-// Sealed counts the tokens of all sources, also of users, by the keys that they are under. It reads
-// the list in chunks and writes nothing. Only [Host] may call it, and not of MySources. Errors:
-// CodeForbidden.
+// Sealed counts the tokens of all sources, also of users, by the keys that they are under. It
+// writes nothing. Only [Host] may call it, and not of MySources.
 func (s *Sources) Sealed(ctx context.Context, by Principal) (SealReport, error) {
 	counts := SealReport{Under: make([]int, s.sealer.Keys())}
 	for source, err := range s.every(ctx, by) {

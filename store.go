@@ -21,9 +21,11 @@ import (
 //   - A method that fails has written nothing.
 //   - What a method wrote before it returned nil is durable, and every later call sees it.
 //   - All methods are safe for concurrent use.
-//
-// "Not found" and "taken" are [ErrNotFound] and [ErrExists], wrapped or not. A function argument
-// such as change does no I/O. The store may call it again, with the row read once more.
+//   - "Not found" and "taken" are [ErrNotFound] and [ErrExists], wrapped or not.
+//   - A function argument such as change does no I/O. The store may call it again, with the row
+//     read once more. Its error is returned as it is, and nothing is written.
+//   - A chunk of fewer rows than asked for is the last, unless the comment says otherwise. The row
+//     after which a chunk begins need not exist any longer.
 type Store interface {
 	SourceStore
 	TemplateStore
@@ -39,24 +41,18 @@ type SourceStore interface {
 	CreateSource(ctx context.Context, source Source) error
 	// Source returns the source with that key. ErrNotFound.
 	Source(ctx context.Context, key SourceKey) (Source, error)
-	// Sources returns a chunk of the sources of page's scope and owner, after page.After. They are
-	// sorted by name in byte order. With page.Every it returns a chunk of all sources. A chunk of
-	// fewer than page.Limit is the last.
+	// Sources returns a chunk of the sources of page's scope and owner, or of all with page.Every,
+	// after page.After, by name in byte order.
 	Sources(ctx context.Context, page SourcePage) ([]Source, error)
 	// ChangeSource reads a source, calls change with it, and writes the result, in one transaction.
-	//
-	// When change returns true, the store writes Description, URL, SealedToken, Serial and
-	// UpdatedAt, and nothing else. Changes of one source happen one after the other. change does no
-	// I/O. The store may call it again, with the source read once more. An error of change is
-	// returned as it is and nothing is written. ErrNotFound.
+	// Changes of one source happen one after the other. When change returns true, the store writes
+	// Description, URL, SealedToken, Serial and UpdatedAt, and nothing else. ErrNotFound.
 	ChangeSource(
 		ctx context.Context, key SourceKey, change func(source *Source) (write bool, err error),
 	) error
-	// DeleteSource removes the source with that key. ErrNotFound.
-	//
-	// Templates installed from it stay. Those that came from a personal source and are not its
-	// owner's own lose Origin's URL, in the same transaction, and Changes reports them. So no later
-	// source of that name is theirs.
+	// DeleteSource removes the source with that key. ErrNotFound. Templates installed from it stay.
+	// Those that came from a personal source and are not its owner's own lose Origin's URL, in the
+	// same transaction, and Changes reports them. So no later source of that name is theirs.
 	DeleteSource(ctx context.Context, key SourceKey) error
 }
 
@@ -66,44 +62,34 @@ type TemplateStore interface {
 	CreateTemplate(ctx context.Context, template Template) error
 	// Template returns the template with that key, Origin.Base included. ErrNotFound.
 	Template(ctx context.Context, key TemplateKey) (Template, error)
-	// Templates returns a chunk of the templates that page asks for, after page's last row. They
-	// are sorted by name and then id, in byte order. Origin.Base is zero. A chunk may be shorter
-	// than page.Limit; only an empty chunk is the end.
+	// Templates returns a chunk of the templates that page asks for, after page's last row, sorted
+	// by name and then id, in byte order. Origin.Base is zero. A chunk may be shorter than
+	// page.Limit; only an empty chunk is the end.
 	Templates(ctx context.Context, page TemplatePage) ([]Template, error)
 	// ChangeTemplate reads a template as Template does, calls change with it, and writes the
-	// result, in one transaction.
+	// result, in one transaction. Changes of one template happen one after the other. ErrNotFound.
 	//
-	// The store writes only when change returns true, and never the key and InstalledAt. Changes of
-	// one template happen one after the other. When change raises Version, the store adds the
-	// template as it was before to its versions. It keeps the versions whose numbers are at least
-	// Version - [limits.TemplateVersions].
-	//
-	// change does no I/O. The store may call it again, with the template read once more. An error
-	// of change is returned as it is and nothing is written. ErrNotFound.
+	// The store writes only when change returns true, and never the key and InstalledAt. When
+	// change raises Version, the store adds the template as it was before to its versions. It keeps
+	// the versions whose numbers are at least Version - [limits.TemplateVersions].
 	ChangeTemplate(
 		ctx context.Context, key TemplateKey, change func(*Template) (write bool, err error),
 	) error
-	// TemplateVersions returns a chunk of a template's earlier versions, greatest number first. It
-	// returns at most limit (> 0) versions, with numbers below before. A chunk may be shorter than
-	// limit. An empty chunk is the end, or the template does not exist.
+	// TemplateVersions returns at most limit (> 0) of a template's earlier versions with numbers
+	// below before, greatest number first. A chunk may be shorter than limit. An empty chunk is the
+	// end, or the template does not exist.
 	TemplateVersions(
 		ctx context.Context, key TemplateKey, before int64, limit int,
 	) ([]TemplateVersion, error)
 	// Installations returns a chunk of the templates of page's scope and owner that have an Origin,
-	// after page.After. They are sorted by id in byte order. A chunk of fewer than page.Limit is
-	// the last.
+	// after page.After, by id in byte order.
 	Installations(ctx context.Context, page InstallationPage) ([]Installation, error)
 	// RebindTemplates sets Origin's URL of the templates of source's own scope and owner that came
-	// from source and have another URL, in one transaction. Templates of other scopes and owners
-	// stay as they are.
-	//
-	// It returns the keys of the changed templates, sorted by scope, owner and id in byte order.
+	// from source and have another URL, in one transaction. It returns the keys of the changed
+	// templates, sorted by scope, owner and id in byte order.
 	RebindTemplates(ctx context.Context, source SourceKey, url string) ([]TemplateKey, error)
-	// DeleteTemplate removes a template and all that belongs to it, unless check refuses.
-	//
-	// The store calls check with the template, in the same transaction. A nil check refuses
-	// nothing. check does no I/O, and the store may call it again. An error of check is returned as
-	// it is and nothing is written. ErrNotFound.
+	// DeleteTemplate removes a template and all that belongs to it, unless check, called with the
+	// template in the same transaction, has an error. A nil check refuses nothing. ErrNotFound.
 	DeleteTemplate(ctx context.Context, key TemplateKey, check func(Template) error) error
 }
 
@@ -111,7 +97,7 @@ type TemplateStore interface {
 type TemplatePage struct {
 	Scope         Scope
 	Owner         string
-	TemplateQuery // its Limit is > 0
+	TemplateQuery // its Limit is > 0, its Skip at most 1<<30
 }
 
 // APIKeyStore keeps API keys. [AccessStore]'s Access reads a key by its id.
@@ -120,38 +106,31 @@ type APIKeyStore interface {
 	// another holder. It is not a mutation: no cache holds the absence of an id that was drawn just
 	// now. If the id is older, call ChangeAPIKey as well.
 	CreateAPIKey(ctx context.Context, key APIKey) error
-	// APIKeys returns a chunk of the keys that page asks for, after its last row. They are sorted
-	// newest first (CreatedAt, then ID, descending), unless page.KeyQuery says otherwise. A chunk
-	// of fewer than page.Limit is the last.
+	// APIKeys returns a chunk of the keys that page asks for, newest first (CreatedAt, then ID,
+	// descending), unless page.KeyQuery says otherwise.
 	APIKeys(ctx context.Context, page APIKeyPage) ([]APIKey, error)
 	// ChangeAPIKey reads the holder's key, calls change with it, and writes the result, in one
-	// transaction.
-	//
-	// When change returns true, the store writes Description, ExpiresAt, Disabled, RevokedAt, Rate,
-	// SuccessorID, Hash, Pepper and Seal, and nothing else. Changes of one key happen one after the
-	// other. In a transaction, no other caller changes or revokes the key until the end, even when
-	// change returns false.
-	//
-	// change does no I/O. The store may call it again, with the key read once more. An error of
-	// change is returned as it is and nothing is written. ErrNotFound when the key is unknown,
-	// revoked, or belongs to another holder.
+	// transaction. Changes of one key happen one after the other. In a transaction, no other caller
+	// changes or revokes the key until the end, even when change returns false. When change returns
+	// true, the store writes Description, ExpiresAt, Disabled, RevokedAt, Rate, SuccessorID, Hash,
+	// Pepper and Seal, and nothing else. ErrNotFound when the key is unknown, revoked, or belongs
+	// to another holder.
 	ChangeAPIKey(
 		ctx context.Context, holder Identity, id string,
 		change func(key *APIKey) (write bool, err error),
 	) error
-	// RevokeAPIKeys marks the holder's newest keys as revoked, as one mutation. It erases their
-	// Hash and Seal, so that no edit of a row brings a key back.
-	//
-	// It takes at most limit (> 0) keys that are not revoked, and returns their ids in no order.
-	// Fewer than limit: the holder has no other keys. With no such keys it writes nothing.
+	// RevokeAPIKeys marks at most limit (> 0) of the holder's newest keys that are not revoked as
+	// revoked, as one mutation, and returns their ids in no order. It erases their Hash and Seal,
+	// so that no edit of a row brings a key back. Fewer than limit: the holder has no other keys.
+	// With none it writes nothing.
 	RevokeAPIKeys(
 		ctx context.Context, holder Identity, at time.Time, limit int,
 	) (ids []string, err error)
 	// UseAPIKeys sets LastUsedAt of each key to the use's At, unless LastUsedAt is later. It
-	// ignores unknown keys. It is not a mutation: the generation stays.
+	// ignores unknown keys. It is not a mutation.
 	UseAPIKeys(ctx context.Context, uses []LastUse) error
 	// KeepValue returns the value kept under name. When none is kept, it keeps value first. All
-	// callers, in all processes, get the same value. It is never replaced or deleted.
+	// processes get the same value. It is never replaced or deleted.
 	KeepValue(ctx context.Context, name string, value []byte) ([]byte, error)
 }
 
@@ -160,31 +139,25 @@ type AccessStore interface {
 	// Access returns all that one decision needs, read in one consistent snapshot. A missing row is
 	// nil in the snapshot, and no error.
 	Access(ctx context.Context, query AccessQuery) (AccessSnapshot, error)
-	// ReadAccess reads rows of access in one consistent snapshot, and calls yield with them in
-	// parts of at most 5,000 rows, channels and memberships.
+	// ReadAccess reads rows of access in one consistent snapshot, whose generation it returns, and
+	// calls yield with them in parts of at most 5,000 rows, channels and memberships.
 	//
 	// Without Since, Named and Page it reads every row: users first, then groups, service accounts,
-	// policies, attachments, bank policies and tests. Each kind is sorted by its key, byte by byte;
-	// attachments by principal type, principal id and policy. A group may continue in the next
-	// part, with its next members. Channels and Members are sorted and never nil, but Channels are
-	// nil when read is Bare.
-	//
-	// Generation of the answer is that of the snapshot. The rest is zero without Since. yield does
-	// no I/O. Its error ends the call and is returned as it is.
+	// policies, attachments, bank policies and tests, each kind in the order of an [AccessPage]. A
+	// group may continue in the next part, with its next members. Channels and Members are sorted
+	// and never nil, but Channels are nil when read is Bare. The rest of the answer is zero without
+	// Since. yield does no I/O. Its error ends the call and is returned as it is.
 	ReadAccess(
 		ctx context.Context, read AccessRead, yield func(part Bundle) error,
 	) (StoreChanges, error)
 	// ChangeAccess reads rows of access, calls change with them, and writes what change returns, in
 	// one transaction. Changes of access happen one after the other.
 	//
-	// current holds the rows that named asks for and that exist. Each row appears once, in no
-	// order. Its channels or members are sorted and never nil. An [AccessWrite] that is Empty
-	// writes nothing. change returns a channel only when no other user has it afterwards. It refers
-	// only to rows that exist afterwards, and leaves no reference to a row that it removes.
-	//
-	// change does no I/O. The store may call it again, with the rows read once more. When named
-	// asks for nothing, the store may call it first and lock then. An error of change is returned
-	// as it is.
+	// current holds the rows that named asks for and that exist, each once, in no order. Channels
+	// and members are sorted and never nil. An [AccessWrite] that is Empty writes nothing. change
+	// returns a channel only when no other user has it afterwards. It refers only to rows that
+	// exist afterwards, and leaves no reference to a row that it removes. When named asks for
+	// nothing, the store may call change first and lock then.
 	ChangeAccess(
 		ctx context.Context, named AccessNames, change func(current Bundle) (AccessWrite, error),
 	) error
@@ -198,77 +171,63 @@ type AccessWrite struct {
 	// Bundle has rows to write whole, whether they exist or not: a user with exactly its Channels,
 	// each once, where nil means none. Members of its groups are ignored.
 	Bundle
-	// Join and Leave are memberships to add and to remove. It is not an error when one of Join
-	// exists already, or one of Leave does not. None is in both.
+	// Join and Leave are memberships to add and to remove. One that exists already, or does not, is
+	// no error. None is in both.
 	Join, Leave []Membership
-	// Remove names rows to remove, before Bundle is written: Users, Groups, ServiceAccounts,
-	// Policies, Attachments, BankPolicies, Tests and Channels. Its other fields are empty. A user
-	// goes with its channels and memberships, and with the personal sources and templates of its
-	// id, also when it has no row. Templates of others that came from its personal sources lose
-	// Origin's URL. A group goes with its memberships. A row that does not exist is no error.
-	Remove AccessNames
-	// NewUsers says that the write has only users that were not there, on whom nobody relies.
-	NewUsers bool
-	// Gone, unless nil, is called once in the transaction with the sources and templates that went
-	// with Remove.Users, in no order; nil: none. Changes reports them behind Targets, and the
-	// templates that lost Origin's URL. A store that calls change again calls Gone of its new
-	// answer.
+	// Remove names rows to remove, before Bundle is written, with the fields Users to Tests and
+	// Channels. A row that does not exist is no error. A user goes with its channels and
+	// memberships, and with the personal sources and templates of its id, also when it has no row.
+	// Templates of others that came from its personal sources lose Origin's URL. A group goes with
+	// its memberships.
+	Remove   AccessNames
+	NewUsers bool // the write has only users that were not there, on whom nobody relies
+	// Gone, unless nil, is called in the transaction with the sources and templates that went with
+	// Remove.Users, in no order; nil: none. Changes reports them behind Targets, and the templates
+	// that lost Origin's URL. A store that calls change again calls Gone of its new answer.
 	Gone func(targets []Target)
 	// Targets and Renamed are what Changes reports. A write that is not Empty has at least one.
 	Targets, Renamed []Target
-	// Progress, unless nil, is called while the write runs. done is how much of Size is written: it
-	// grows with each call, and reaches Size in the last one. A store may write all in one step and
-	// call it once. Progress does no I/O in the store.
+	// Progress, unless nil, is called while the write runs, at least once. done is how much of Size
+	// is written: it grows with each call, and reaches Size in the last one. Progress does no I/O
+	// in the store.
 	Progress func(done int)
 }
 
 // AccessRead says which rows of access to read. The zero AccessRead asks for all.
 type AccessRead struct {
 	// Since > 0 asks only for rows whose change was recorded after that generation. Targets and
-	// Renamed then list what has changed since, as [StoreChanges.OfAccess] names it, and the parts
-	// hold these rows. If OfAccess returns a Reset, so does this, with every row and no targets.
+	// Renamed then list what has changed since ([StoreChanges.OfAccess]), and the parts hold these
+	// rows. If OfAccess returns a Reset, so does this, with every row and no targets.
 	Since int64
-	// Named asks only for these rows, as ChangeAccess reads them. Since is then 0. Nil: no limit.
-	Named *AccessNames
-	// Page asks for one chunk of a list. Since is then 0 and Named nil. Nil: no list.
-	Page *AccessPage
-	// Bare leaves out DisplayName, Email and Channels: they are zero.
-	Bare bool
+	Named *AccessNames // only these rows, as ChangeAccess reads them; Since is 0; nil: all
+	Page  *AccessPage  // one chunk of a list; Since is 0 and Named nil; nil: no list
+	Bare  bool         // DisplayName, Email and Channels are left out: they are zero
 }
 
-// AccessPage asks for one chunk of a list of rows of one kind, sorted by key, byte by byte. Fewer
-// rows than Limit are the last chunk.
+// AccessPage asks for one chunk of a list of rows of one kind, sorted by key, byte by byte;
+// attachments by principal type, principal id and policy. A row has all that the filters ask for,
+// so no attachment is to both a User and a Group.
 //
-// Kind is event.TargetUser, event.TargetGroup, event.TargetServiceAccount, event.TargetPolicy, event.TargetAttachment,
-// event.TargetBankPolicy, event.TargetTest, event.TargetChannel or event.TargetMember. Channels of users and Members of
-// groups are nil. Channels are returned in one User (ID and Channels set), members in one Group (ID
-// and Members set). Attachments are sorted by principal type, principal id and policy.
-//
-// A row has all that the filters ask for. So no attachment is to both a User and a Group.
+// Kind is one from [event.TargetUser] to [event.TargetTest], [event.TargetChannel] or
+// [event.TargetMember]. Channels of users and Members of groups are nil. Channels are returned in
+// one User (ID and Channels set), members in one Group (ID and Members set).
 type AccessPage struct {
 	Kind event.TargetKind
-	// User narrows the list: to the groups that it is a member of, to the service accounts that it
-	// owns, or to the attachments to it. Required for channels, which are those of the user.
-	User string
-	// Group narrows attachments to those to the group. Required for members.
-	Group string
-	// Policy narrows attachments to those of the policy, and service accounts to those that it
-	// scopes.
-	Policy string
-	// Text narrows users to those whose ID, DisplayName or Email begins with it. Upper
-	// and lower case of letters are the same.
-	Text string
-	// After is the ID of the last row's [Target] in the chunk before; for a member, the user. The
-	// row need not exist any longer. "": from the start.
+	// User narrows the list to the groups that it is a member of, the service accounts that it
+	// owns, or the attachments to it. Required for channels, which are those of the user.
+	User   string
+	Group  string // narrows attachments to those to the group; required for members
+	Policy string // narrows attachments to its own, service accounts to those that it scopes
+	Text   string // narrows users to those whose ID, DisplayName or Email begins with it, in any case
+	// After is the ID of the last row's [Target] in the chunk before; for a member, the user. "":
+	// from the start.
 	After string
-	Skip  int // the number of rows to leave out first, not negative
+	Skip  int // the number of rows to leave out first, 0 to 1<<30
 	Limit int // the most rows to read, > 0
 }
 
-// AccessNames names access rows.
-//
-// A row that several fields name is read once. A group is named in Groups, Members, MembersOf or
-// GroupsOf. If MembersOf has it, it is read with all its members, else with those that Members and
+// AccessNames names access rows. A row that several fields name is read once. A group in MembersOf
+// is read with all its members, one in Groups, Members or GroupsOf with those that Members and
 // GroupsOf name.
 type AccessNames struct {
 	Users, Groups, ServiceAccounts, Policies, BankPolicies, Tests []string
@@ -285,49 +244,34 @@ type AccessNames struct {
 	UsesOf        []string    // policies: their attachments, and the service accounts they scope
 }
 
-// AccessQuery asks for the rows that one decision needs.
-//
-// At most one of KeyID, Identity and Channel is set, and names the subject of the decision. When
-// none is set, the query is about no principal.
+// AccessQuery asks for the rows that one decision needs. At most one of KeyID, Identity and Channel
+// is set, and names its subject. None: the query is about no principal.
 type AccessQuery struct {
-	KeyID    string   // the subject is the holder of the API key with that id, revoked or not
-	Identity Identity // the subject is this user or service account
-	Channel  Channel  // the subject is the user who has this channel
-	BankID   string   // the bank whose policy to read; "" none
-	// ScopingPolicyID names a policy that narrows Identity in addition to the stored ones; "" none.
-	// A key's scoping policy comes with the key.
-	ScopingPolicyID string
-	// KeysOf asks for the number of a holder's keys that are not revoked, up to
-	// Most. Zero: for none.
-	KeysOf Identity
-	Most   int
-	// ValidAt leaves out of that number the keys that have expired at that time. Zero: none.
-	ValidAt time.Time
-	Bare    bool // leaves out Groups and Grants
+	KeyID           string   // the subject is the holder of the API key with that id, revoked or not
+	Identity        Identity // the subject is this user or service account
+	Channel         Channel  // the subject is the user who has this channel
+	BankID          string   // the bank whose policy to read; "" none
+	ScopingPolicyID string   // a policy that narrows Identity as well, not that of a key; "" none
+	KeysOf          Identity // whose keys that are not revoked to count, up to Most; zero: of none
+	Most            int
+	ValidAt         time.Time // leaves out of that number the keys that have expired then; zero: none
+	Bare            bool      // leaves out Groups and Grants
 }
 
 // AccessSnapshot holds the rows that one decision is made from.
 type AccessSnapshot struct {
-	// Generation grows with every mutation of the store. 0: nothing was ever written.
-	Generation int64
-	// Key is the key of the query.
-	Key *APIKey
-	// ServiceAccount is the service account of the query, or the holder of Key.
-	ServiceAccount *ServiceAccount
+	Generation     int64           // grows with every mutation; 0: nothing was ever written
+	Key            *APIKey         // the key of the query
+	ServiceAccount *ServiceAccount // that of the query, or the holder of Key
 	// User is the user of the query, the holder of Key or of the channel, or the owner of
 	// ServiceAccount. Its Channels are left out.
-	User *User
-	// Groups are the ids of User's groups, in no order. A group without attachments counts.
-	Groups []string
-	// Grants are of User and its groups, in no order. Those of one policy share its Document.
-	Grants []Grant
-	// Scoping is the scoping policy of ServiceAccount.
-	Scoping *Policy
-	// Narrowing is the scoping policy of Key, or the one that the query names with Identity.
-	Narrowing *Policy
-	// BankPolicy is the policy of the query's bank.
-	BankPolicy *BankPolicy
-	Keys       int // the number of keys that the query asks for
+	User       *User
+	Groups     []string    // the ids of User's groups, in no order, also without attachments
+	Grants     []Grant     // of User and its groups, in no order; equal policies share Document
+	Scoping    *Policy     // the scoping policy of ServiceAccount
+	Narrowing  *Policy     // that of Key, or the one that the query names with Identity
+	BankPolicy *BankPolicy // of the query's bank
+	Keys       int         // the number of keys that the query asks for
 }
 
 // Grant is a policy that reaches a user, one for each attachment.
@@ -338,13 +282,11 @@ type Grant struct {
 }
 
 // ChangeStore reports the changes of this process and of others, so that readers can cache rows.
-//
 // Every mutation raises the store's generation by one and records the targets that it changed, in
 // one transaction. So a reader that polls misses no change, however long it has paused.
 type ChangeStore interface {
-	// Changes returns what was committed after generation since, and the generation reached.
-	//
-	// The store remembers at least the last 1,000 generations. The answer is a Reset when since is
+	// Changes returns what was committed after generation since, and the generation reached. The
+	// store remembers at least the last 1,000 generations. The answer is a Reset when since is
 	// older, or greater than the store's own generation (the store was restored from a backup). It
 	// may repeat what was committed before since, if no call of Changes has returned since.
 	Changes(ctx context.Context, since int64) (StoreChanges, error)
@@ -355,36 +297,30 @@ type ChangeStore interface {
 
 // StoreChanges says what changed between two generations.
 type StoreChanges struct {
-	Generation int64 // the store's generation now
-	Reset      bool  // the store cannot say what changed: every row may have changed
-	// Targets are in the order of the commits, but for mutations at the same
-	// time. One may be twice.
-	Targets []Target
-	// Renamed has rows of access of which only DisplayName or Email changed, in the same order. No
-	// decision depends on them.
-	Renamed []Target
+	Generation int64    // the store's generation now
+	Reset      bool     // the store cannot say what changed: every row may have changed
+	Targets    []Target // in the order of the commits; one may be twice
+	Renamed    []Target // rows of access with another DisplayName or Email only
 }
 
 // TransactionStore joins calls of a store into one transaction.
 type TransactionStore interface {
-	// Atomically calls fn with a Store whose calls are one transaction.
+	// Atomically calls fn with a Store whose calls are one transaction, committed when it returns
+	// nil. When fn fails or panics, or ctx has ended by the end of fn, nothing is written. Reads of
+	// tx include its own writes. tx has the optional roles of the store. AwaitChange and
+	// ClaimEvents of tx fail.
 	//
-	// When Atomically returns nil, all writes of fn are committed. When fn fails or panics, or ctx
-	// has ended by the end of fn, nothing is written. Reads of tx include its own writes.
-	//
-	// fn uses only the context and the Store that it receives, both from one goroutine. It does
-	// nothing else that takes time, and the store may call it again. When a write of tx fails, fn
-	// returns that error. Atomically returns the error of fn as it is, or wrapped. tx has the
-	// optional roles of the store. AwaitChange and ClaimEvents of tx fail.
+	// fn uses only the context and the Store that it receives, both from one goroutine, does
+	// nothing else that takes time, and may be called again. When a write of tx fails, fn returns
+	// that error. Atomically returns the error of fn as it is, or wrapped.
 	Atomically(ctx context.Context, fn func(ctx context.Context, tx Store) error) error
 	// Lock takes locks until the end of a transaction. Later calls see what was committed before.
 	Lock(ctx context.Context, locks Locks) error
 }
 
-// FullStore is a Store with all optional roles, such as every store of this module. A type that
-// wraps a store embeds FullStore: with an embedded Store, it would lack the optional roles.
-//
-// [New] and [Service.WithTx] look at which of these roles their store has.
+// FullStore is a [Store] with all optional roles, which [New] and [Service.WithTx] look for. Every
+// store of this module is one. A type that wraps a store embeds FullStore: with an embedded Store,
+// it would lack the optional roles.
 type FullStore interface {
 	Store
 	SourceFileStore
@@ -396,41 +332,37 @@ type FullStore interface {
 }
 
 // OutboxStore is an optional role: it keeps the events of a host's transactions until the Service
-// delivers them. Without it and with Config.Events.OnEvent, mutations fail in a
-// transaction of the host.
+// delivers them. Without it and with [EventConfig].OnEvent, mutations fail in a transaction of the
+// host.
 type OutboxStore interface {
-	// AddEvents keeps events. It is not a mutation: the generation stays.
+	// AddEvents keeps events. It is not a mutation.
 	AddEvents(ctx context.Context, events []Event) error
-	// ClaimEvents returns up to limit events that no caller has claimed at the time now, and claims
-	// them until the time until.
-	//
-	// Events are sorted oldest (by ID) first. Two callers never have the same event at the same
-	// time. When the outbox has no free events, nothing is written.
+	// ClaimEvents returns up to limit events that no caller has claimed at the time now, oldest (by
+	// ID) first, and claims them until the time until. Two callers never have the same event at the
+	// same time. When the outbox has no free events, nothing is written.
 	ClaimEvents(ctx context.Context, now, until time.Time, limit int) ([]Event, error)
 	// DeleteEvents deletes delivered events. It ignores ids that are already deleted.
 	DeleteEvents(ctx context.Context, ids []uuid.UUID) error
 }
 
 // AnswerStore is an optional role: it keeps the answers to requests with an idempotency key, and
-// the report for [Templates.LastCheck]. Without it such requests are refused.
+// the report for [Templates.LastCheck]. Without it such requests are refused. Its writes are no
+// mutations: the generation stays. An answer that has expired by the time now counts as deleted.
 type AnswerStore interface {
-	// Answer returns the answer kept under key. ErrNotFound when none is kept, or when it has
-	// expired by the time now.
+	// Answer returns the answer kept under key. ErrNotFound when none is kept.
 	Answer(ctx context.Context, key []byte, now time.Time) (StoredAnswer, error)
-	// KeepAnswer keeps an answer, and deletes some answers that have expired by the time now. It is
-	// not a mutation: the generation stays. ErrExists when an answer that has not expired is kept
+	// KeepAnswer keeps an answer, and deletes some that have expired. ErrExists when one is kept
 	// under its Key.
 	KeepAnswer(ctx context.Context, answer StoredAnswer, now time.Time) error
-	// CountAnswers counts, up to most, the answers to a caller that have not expired by the time
-	// now.
+	// CountAnswers counts, up to most, the answers to a caller.
 	CountAnswers(ctx context.Context, caller []byte, now time.Time, most int) (int, error)
-	// DeleteAnswers deletes all answers to a caller. It is not a mutation: the generation stays.
+	// DeleteAnswers deletes all answers to a caller.
 	DeleteAnswers(ctx context.Context, caller []byte) error
 }
 
 // IdempotencyPeriod is the time in which a repeated request with an idempotency key gets the answer
-// of the first one. It begins with the first request that succeeds, by Config.Now; a repetition
-// does not prolong it. After it, the same request runs again. Failures are not kept.
+// of the first one that succeeded, by [Config].Now. Afterwards the same request runs again. A
+// repetition does not prolong it, and failures are not kept.
 const IdempotencyPeriod = 24 * time.Hour
 
 // StoredAnswer is the answer to a request, kept for repetitions of the request.
@@ -448,8 +380,8 @@ type StoredAnswer struct {
 type FreshnessStore interface {
 	// Look returns a number that differs from an earlier one of this process when any process has
 	// committed a mutation in between. The Service calls it before it uses what is cached:
-	// concurrent calls should share one that takes long. 0, then always: this store
-	// cannot tell cheaply.
+	// concurrent calls should share one that takes long. 0, then always: this store cannot tell
+	// cheaply.
 	Look(ctx context.Context) (uint64, error)
 }
 

@@ -4,24 +4,20 @@
 // A host builds one [Service] over a [Store], mounts package httpapi under /ext/svc, and calls the
 // nouns of the Service. These are the methods that a host meets first:
 //
-//   - service.Templates, the server's catalogue of templates: service.Templates.Install, List,
-//     Read, CheckUpdate and Update ([Templates]);
-//   - service.Sources, the trusted addresses to install templates from: service.Sources.Register,
-//     List, Browse, Search and Remove ([Sources]); service.MyTemplates and service.MySources are
-//     the same for the caller's own;
-//   - service.Keys, the API keys of users and service accounts, listed without their secret:
-//     service.Keys.Issue, List, Patch, Rotate and Revoke ([Keys]);
-//   - service.Policies, questions about what a user, a service account or an unmapped sender may
-//     do on a bank (one memory store), with which parameters, and which statement decides it:
-//     service.Policies.Resolve, WhoCan, WhatCan and Simulate ([Policies]); the policies themselves:
-//     service.Policies.Create, Patch and Attach; [Lint] needs no Service;
-//   - service.Users and service.Groups, who has rights: service.Users.Create, List, Patch and
-//     Delete ([Users]), service.Groups.AddMembers ([Groups]);
-//   - service.ServiceAccounts, which act with the rights of their owner: Create, List and Delete
-//     ([ServiceAccounts]); service.Banks, the policies of banks ([Banks]);
-//   - service.Access, all these rows as bundles: service.Access.Apply, Write, Preview and Export
-//     ([Access]); [ParseBundle], [Bundle.JSON] and [Diff] need no Service;
-//   - service.Audit, the events that the Service keeps: service.Audit.Records and Verify ([Audit]).
+//   - service.Templates, the server's catalogue of templates: Install, List, Read, CheckUpdate and
+//     Update ([Templates]); service.Sources, the trusted addresses to install them from: Register,
+//     List, Browse, Search and Remove ([Sources]). service.MyTemplates and service.MySources are
+//     the caller's own;
+//   - service.Keys, the API keys of users and service accounts, listed without their secret: Issue,
+//     List, Patch, Rotate and Revoke ([Keys]);
+//   - service.Policies, the policies, and what a user, a service account or an unmapped sender may
+//     do on a bank (one memory store), and why: Resolve, WhoCan, WhatCan, Simulate, Create and
+//     Attach ([Policies]);
+//   - service.Users, service.Groups, service.ServiceAccounts and service.Banks, the other rows of
+//     access ([Users], [Groups], [ServiceAccounts], [Banks]), and service.Access, all of them as
+//     bundles: Apply, Write, Preview and Export ([Access]). [ParseBundle], [Diff] and [Lint] need
+//     no Service;
+//   - service.Audit, the events that the Service keeps: Records and Verify ([Audit]).
 //
 // On each request the host calls the Service itself. [Service.Authenticate] finds the caller of a
 // bearer, and [Service.Accept] checks one that the host found, in a session for example.
@@ -37,16 +33,12 @@
 // The Service authorizes, validates, stamps, decides and records. No rule lives anywhere else.
 // Every method that acts takes the caller as a [Principal] and authorizes it. A host's own code
 // passes [Host]. Every failure is an [*Error] with a stable [Code]. The Service reports every
-// mutation to [EventConfig].OnEvent after its commit.
+// mutation to [EventConfig].OnEvent after its commit. All its methods are safe for concurrent use.
 //
 // A host brings its own bearers with an [Authenticator], its own parameters of policies (package
 // parameter), its own database with a [Store] (package storetest checks the contract), and its own
 // logger and clock with [Config]. Users belong to the host. A user needs no row here until the host
-// gives it rights. [Access.Apply] writes rights as one [Bundle], and [Service.ForgetUser] removes
-// all that is of a user who leaves. The personal halves, such as service.MyTemplates, are for the
-// caller's own rows.
-//
-// All methods of a Service are safe for concurrent use.
+// gives it rights. [Service.ForgetUser] removes all that is of a user who leaves.
 package svc
 
 import (
@@ -69,9 +61,8 @@ import (
 	"github.com/extsvc/svc/parameter"
 )
 
-// Service holds the nouns of svc, and the methods that a host calls on every request. Use [New]:
-// the zero Service does not work. Several Services, in one process or in many, may share a
-// database, each with its own cache.
+// Service holds the nouns of svc, and the methods that a host calls on every request. Use [New].
+// Several Services, in one process or in many, may share a database, each with its own cache.
 type Service struct {
 	Templates, MyTemplates *Templates // the server's catalogue of templates; the caller's own
 	Sources, MySources     *Sources   // the server's trusted marketplace sources; the caller's own
@@ -94,12 +85,12 @@ type Service struct {
 	closed  atomic.Bool
 }
 
-// New returns a Service over config, or an error that names the missing or wrong field.
+// New returns a Service over config, or an error that names the missing or wrong field. It does not
+// contact the store.
 //
-// New does not contact the store. The Service works in the background until [Service.Close]. With
-// an OnEvent it delivers the events in the outbox, unless [EventConfig].NoDelivery is set. From the
-// first decision on it follows the writes of other processes. From the first accepted key on it
-// records when keys are used.
+// The Service works in the background until [Service.Close]. It delivers the events in the outbox
+// ([EventConfig]), follows the writes of other processes from the first decision on, and records
+// when keys are used.
 func New(config Config) (*Service, error) {
 	if config.Store == nil {
 		return nil, errors.New("svc: Config.Store is required")
@@ -149,21 +140,19 @@ func newService(config Config, tenant Tenant) (*Service, error) {
 	return s, nil
 }
 
-// WithTx returns a Service that works on store, which belongs to one transaction of the host.
+// WithTx returns a Service that works on store, which belongs to one transaction of the host, such
+// as that of sqlstore.Tx. Others see the changes after the host's commit, as the changes of another
+// process.
 //
-// Package sqlstore has such a store: Tx. With it, a key is issued if and only if the host's own row
-// is written. Others see the changes after the host's commit, as the changes of another process.
-//
-// Events go into the outbox of the same transaction. The original Service s delivers them after
-// the commit, within about a second and at least once. The ID of an [Event] identifies a second
-// delivery. With an OnEvent and a store that is no [OutboxStore], every mutation fails
-// ([CodeInternal]) and writes nothing.
+// Events go into the outbox of the same transaction. The original Service delivers them after the
+// commit, within about a second and at least once: the ID of an Event identifies a second delivery.
+// With an OnEvent and a store that is no [OutboxStore], every mutation fails (CodeInternal) and
+// writes nothing.
 //
 // The copy ends with the transaction and needs no Close. When one of its methods fails, roll the
-// transaction back, unless the error is a refusal: [CodeInvalid], [CodeUnauthenticated],
-// [CodeForbidden], [CodeReadOnly], [CodeNotFound], [CodeExists], [CodeLimit], [CodeInUse],
-// [CodeBuiltin], [CodeLastAdministrator], [CodeTooComplex], [CodeEdited], [CodePrecondition],
-// [CodeSourceMoved] or [CodeKeyReused].
+// transaction back, unless the error is a refusal: CodeInvalid, CodeUnauthenticated, CodeForbidden,
+// CodeReadOnly, CodeNotFound, CodeExists, CodeLimit, CodeInUse, CodeBuiltin, CodeLastAdministrator,
+// CodeTooComplex, CodeEdited, CodePrecondition, CodeSourceMoved or CodeKeyReused.
 func (s *Service) WithTx(store Store) *Service {
 	b := &base{
 		store: store, roles: rolesOf(store), tenant: s.tenant, log: s.log, clock: s.clock,
@@ -172,12 +161,12 @@ func (s *Service) WithTx(store Store) *Service {
 	return assemble(s.config, b, s.shared)
 }
 
-// Authenticate returns the principal of a bearer token. An issued key belongs to its holder; the
-// host's Authenticator decides about every other bearer.
+// Authenticate returns the principal of a bearer token, without "Bearer ". An issued key belongs to
+// its holder; the host's [Authenticator] decides about every other bearer.
 //
 // A cached key costs no store call, a key that is not cached costs one, and an invented key of the
 // Service's own form costs none. An accepted key is recorded as used, some seconds later. The cache
-// follows changes as that of [Service.Decide] does. bearer is the token only, without "Bearer ".
+// follows changes as that of [Service.Decide] does.
 //
 // Errors: CodeUnauthenticated, always with the same message, when the bearer has no principal or an
 // inactive one; CodeUnavailable when the Service cannot decide at present.
@@ -188,15 +177,13 @@ func (s *Service) Authenticate(ctx context.Context, bearer string) (Principal, e
 	return s.callers.authenticate(ctx, bearer)
 }
 
-// Accept checks a principal that the host found without a bearer, in a session for example. It
-// makes the same checks as [Service.Authenticate] makes of an [Authenticator]'s principal. Call it
-// on every request: the answer holds only now. Most calls make no store call.
-//
-// The principal is a user or a service account and needs no row. It must not come from
+// Accept checks a principal that the host found without a bearer, in a session for example, as
+// [Service.Authenticate] checks an Authenticator's. Call it on every request. Most calls make no
+// store call. The principal is a user or a service account and needs no row. It must not come from
 // Authenticate: a session would outlive the key of such a principal.
 //
 // Errors: CodeUnauthenticated for an inactive principal; CodeInternal for a principal of another
-// kind, with an impossible id or pattern of Actions, or from Authenticate; CodeUnavailable.
+// kind, with an impossible id or pattern of Actions, or from Authenticate.
 func (s *Service) Accept(ctx context.Context, p Principal) error {
 	if p.key != "" {
 		return fault("authenticate", errors.New("the host returned the principal of an API key"))
@@ -207,20 +194,17 @@ func (s *Service) Accept(ctx context.Context, p Principal) error {
 	return s.callers.acceptPrincipal(ctx, p)
 }
 
-// Decide decides whether a principal may do an action on a bank, and with which parameters. It uses
-// the same code as [Policies.Resolve].
+// Decide decides whether a principal may do an action on a bank, and with which parameters, as
+// [Policies.Resolve] does. Call it for every request that a host serves. It answers from the cache,
+// so most calls take well under a microsecond and make no store call.
 //
-// Call it for every request that a host serves. It answers from the cache, so most calls take well
-// under a microsecond and make no store call. Changes by this process count immediately. Changes by
-// others count immediately where the store is a [FreshnessStore] such as SQLite's, within
-// milliseconds on PostgreSQL, and else within about a second. When the store was not reached for 5
-// seconds, each call reads it.
+// Changes by this process count immediately. Changes by others count immediately where the store is
+// a [FreshnessStore] such as SQLite's, within milliseconds on PostgreSQL, and else within about a
+// second. When the store was not reached for 5 seconds, each call reads it.
 //
-// A user without a row has no stored rights. On bank "*", the actions that the host vouches for
-// ([Principal].Actions) count as well.
-//
-// An error never means allow. Errors: CodeInvalid (the zero Principal, no action or a pattern, an
-// impossible bank), CodeUnavailable (also after [Service.Close]).
+// A user without a row has no stored rights. On bank "*", what the host vouches for
+// ([Principal].Actions) counts as well. An error never means allow: CodeInvalid (the zero
+// Principal, no action or a pattern, an impossible bank), CodeUnavailable.
 func (s *Service) Decide(
 	ctx context.Context, p Principal, action, bank string, in Context,
 ) (Decision, error) {
@@ -265,8 +249,8 @@ func (s *Service) decide(
 	return d, nil
 }
 
-// May reports whether a principal may do an action on a bank, in no particular channel. It is
-// [Service.Decide] in short, with the same errors; false with an error.
+// May is [Service.Decide] in short, in no particular channel: whether a principal may do an action
+// on a bank. It is false with an error.
 func (s *Service) May(ctx context.Context, p Principal, action, bank string) (bool, error) {
 	d, err := s.Decide(ctx, p, action, bank, Context{})
 	return err == nil && d.Allowed(), err
@@ -278,7 +262,7 @@ func (s *Service) decidable(p Principal, action string) error {
 	case s.closed.Load():
 		return &Error{Code: CodeUnavailable, Message: "the service is closed"}
 	case p.Kind == "":
-		return Invalid("principal", "is required")
+		return Invalid("principal", "must have a Kind, such as svc.KindUser")
 	case p.Kind == KindHost:
 		return nil
 	case action == "":
@@ -290,14 +274,14 @@ func (s *Service) decidable(p Principal, action string) error {
 }
 
 // Ping reports whether the store can be read, for a health check. It does not check sources, nor
-// whether the store can be written. Errors: CodeUnavailable, CodeInternal.
+// whether the store can be written.
 func (s *Service) Ping(ctx context.Context) error {
 	_, err := s.store.Changes(ctx, math.MaxInt64)
 	return fault("reach the store", err)
 }
 
-// Stats returns figures for metrics, none of which needs a label. Call it as often as metrics are
-// read: it makes one call of the store, which counts the outbox, and waits at most a second for it.
+// Stats returns figures for metrics, none of which needs a label. It makes one call of the store,
+// which counts the outbox, and waits at most a second for it.
 func (s *Service) Stats() Stats {
 	following := s.cached.Stats()
 	stats := Stats{
@@ -318,7 +302,7 @@ func (s *Service) Stats() Stats {
 }
 
 // ForgetUser is [Users.Delete], for a host that owns its users: call it when a user leaves, also in
-// a transaction of the host ([Service.WithTx]). CodeNotFound: nothing was left of the user.
+// a transaction of the host. CodeNotFound: nothing was left of the user.
 //
 // It also erases, in the same transaction, the rows of the user and of its service accounts from
 // the records, those of this call included. Ids stay: [Audit.Forget] replaces them. Until the
@@ -328,11 +312,9 @@ func (s *Service) ForgetUser(ctx context.Context, by Principal, id string) error
 }
 
 // Close ends the background work, records the last uses of keys, and returns when all has ended.
-// After it, Decide returns CodeUnavailable.
-//
-// A second call does nothing. Close waits for a running OnEvent, and for a few more that the outbox
-// has: some seconds, or one OnEvent long. So an OnEvent must not call Close. The store stays open:
-// the host closes it after the Service. The error is always nil.
+// After it, Decide returns CodeUnavailable. A second call does nothing. Close waits for a running
+// OnEvent, and for a few more that the outbox has: some seconds, or one OnEvent long. So an OnEvent
+// must not call Close. The host closes the store after the Service. The error is always nil.
 func (s *Service) Close() error {
 	s.closed.Store(true)
 	if s.work != nil {
@@ -346,8 +328,8 @@ func (s *Service) Parameters() []parameter.Definition {
 	return s.shared.compiler.Schema().Parameters()
 }
 
-// Tenant returns the tenant whose Service this is, as it was when it was opened ([Tenants]). The
-// zero Tenant: it is no tenant's.
+// Tenant returns the tenant whose Service this is, as it was when it was opened ([Tenants]). Zero:
+// none.
 func (s *Service) Tenant() Tenant { return s.shared.tenant }
 
 // memory estimates the bytes that the caches hold.
@@ -476,15 +458,13 @@ type Decision struct{ of policy.Decision }
 // Allowed reports whether the principal may do the action.
 func (d Decision) Allowed() bool { return d.of.Allowed() }
 
-// Outcome distinguishes a denial by a statement from a denial without an allowing statement.
+// Outcome distinguishes a denial by a statement from one without an allowing statement.
 func (d Decision) Outcome() Outcome { return Outcome(d.of.Outcome()) }
 
-// Reason is one sentence for a person. It is made at each call, so a request that is allowed need
-// not pay for it.
+// Reason is one sentence for a person, made at each call.
 func (d Decision) Reason() string { return d.of.Reason() }
 
-// Parameters returns the parameters of the allowed action. The caller owns them: each call copies
-// them. They are zero in a denial.
+// Parameters returns a copy of the parameters of the allowed action. They are zero in a denial.
 func (d Decision) Parameters() Parameters {
 	return parametersOf(d.of.Schema(), d.of.Parameters(), true)
 }
@@ -496,5 +476,5 @@ func (d Decision) Parameter(name string) (value any, ok bool) {
 }
 
 // Strategy returns the retain strategy in force: the principal's own, else that of the bank policy.
-// ok is false when there is no strategy, or when the action is denied.
+// ok is false when there is none, or when the action is denied.
 func (d Decision) Strategy() (strategy string, ok bool) { return d.of.Strategy() }

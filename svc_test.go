@@ -1,6 +1,7 @@
 package svc_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/store/memstore"
 )
 
@@ -81,9 +83,26 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
+// strictStore is a memstore in which a transaction fails when one of its writes has failed, as in the stores of SQL.
+type strictStore struct{ *memstore.Store }
+
+func (s strictStore) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+	return s.Store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+		var failed error
+		err := fn(ctx, &intercept.Store{FullStore: tx.(svc.FullStore), Around: func(_ context.Context, call intercept.Call) error {
+			err := call.Do()
+			if call.Writes {
+				failed = cmp.Or(failed, err)
+			}
+			return err
+		}})
+		return cmp.Or(err, failed)
+	})
+}
+
 func newHost(t *testing.T, edits ...func(*svc.Config)) *host {
 	t.Helper()
-	h := &host{store: memstore.New(), market: newMarket()}
+	h := &host{store: strictStore{memstore.New()}, market: newMarket()}
 	h.config = svc.Config{
 		Store:  h.store,
 		Logger: slog.New(slog.DiscardHandler),
@@ -442,7 +461,11 @@ func TestDecideAllocatesNothing(t *testing.T) {
 func TestDecideRefusesMistakes(t *testing.T) {
 	h := newHost(t)
 	for _, by := range []svc.Principal{{}, {ID: "alice"}, {Actions: []string{"*"}}} {
-		wantCode(t, errorOf(h.Decide(t.Context(), by, "bank:recall", "notes", svc.Context{})), svc.CodeInvalid, "principal")
+		err := errorOf(h.Decide(t.Context(), by, "bank:recall", "notes", svc.Context{}))
+		wantCode(t, err, svc.CodeInvalid, "principal")
+		if !strings.Contains(err.Error(), "KindUser") {
+			t.Errorf("%v: %q does not say what is missing", by, err)
+		}
 	}
 	for _, pattern := range []string{"*", "bank:*", "iam:users:*", "bank:recall*"} {
 		wantCode(t, errorOf(h.Decide(t.Context(), alice, pattern, "notes", svc.Context{})), svc.CodeInvalid, "action")

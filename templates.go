@@ -16,44 +16,38 @@ import (
 	"github.com/extsvc/svc/limits"
 )
 
-// NewTemplate is the request to add a template by hand. [Templates.Create] copies it, so the caller
-// may change it afterwards.
+// NewTemplate is the request to add a template by hand. [Templates.Create] copies it.
 type NewTemplate struct {
 	// ID names the template in its area: 1 to [limits.IDLength] characters, no slash, backslash,
 	// control or format characters, not "." or "..", and no API key. It never changes.
-	ID string
-	// Content is whole: Name and Manifest are required. Nil lists count as empty.
-	Content
+	ID      string
+	Content // Name and Manifest are required; nil lists count as empty
 }
 
 // Template is an installed template. Callers of [Templates.Read] and [Templates.List] share it and
-// must not change it, because of [Memory].Templates. From other methods it belongs to the
-// caller.
+// must not change it ([Memory].Templates). From other methods it belongs to the caller.
 type Template struct {
 	TemplateKey
 	Content
 	// Version counts contents: 1 for a new template, one more with each content that differs to the
-	// letter. An update that keeps the content, and a re-bind, leave it.
-	Version int64
-	// Origin says where the template came from. Nil: it was made by hand.
-	Origin *Origin
-	// InstalledAt is when the template was created or installed. It never changes. Both times are
-	// in UTC, to the microsecond.
-	InstalledAt time.Time
-	// UpdatedAt grows with each change, even when the clock goes back. At first it is InstalledAt.
-	// A re-bind leaves it.
+	// letter.
+	Version     int64
+	Origin      *Origin   // where the template came from; nil: it was made by hand
+	InstalledAt time.Time // when it was created or installed, UTC to the microsecond; never changes
+	// UpdatedAt, at first InstalledAt, grows with each change but a re-bind, even when the clock
+	// goes back.
 	UpdatedAt time.Time
 }
 
 // TemplateKey names an installed template. Its three fields together are unique. Owner is ""
-// exactly when Scope is [ScopeServer].
+// exactly when Scope is ScopeServer.
 type TemplateKey struct {
 	Scope Scope
 	Owner string
 	ID    string
 }
 
-// Compare orders by scope, owner and id, byte by byte. The result is -1, 0 or 1, as in package cmp.
+// Compare orders by scope, owner and id, byte by byte, as package cmp does.
 func (k TemplateKey) Compare(other TemplateKey) int {
 	return cmp.Or(
 		cmp.Compare(k.Scope, other.Scope),
@@ -74,17 +68,12 @@ func (a place) template(id string) TemplateKey { return TemplateKey{a.scope, a.o
 // Origin records where a template was installed from. It stays when the source is removed. Another
 // source may have its name later, so an update also compares URL.
 type Origin struct {
-	Source SourceKey
-	ID     string // the template's id within the source
-	URL    string // the source's URL at the last install, update or re-bind; "": not known
-	// Revision is Base.Revision(). An update is due when the source has another one.
-	Revision string
-	// Edited reports whether the template is edited locally: its content differs from Base. It is
-	// false in an [Installation].
-	Edited bool
-	// Base is the content that the source gave at the last install or update. Edits leave it: the
-	// template is edited locally when it differs from Base. Base is zero in lists.
-	Base Content
+	Source   SourceKey
+	ID       string  // the template's id within the source
+	URL      string  // the source's URL at the last install, update or re-bind; "": not known
+	Revision string  // Base.Revision(); an update is due when the source has another one
+	Edited   bool    // the content differs from Base; false in an [Installation]
+	Base     Content // what the source gave at the last install or update; zero in lists
 }
 
 // Content holds the descriptive fields and the manifest of a template. A revision covers exactly
@@ -94,21 +83,21 @@ type Content struct {
 	Name        string  // not empty; at most limits.NameLength characters, and as many bytes
 	Description *string // nil: none, which is not ""; at most limits.DescriptionLength characters
 	Category    *string // nil: none; at most limits.LabelLength characters
-	// Integrations and Tags have at most [limits.Labels] texts each, of at most [limits.LabelLength]
-	// characters. Their order and their repeats are kept, and count in a comparison.
+	// Integrations and Tags have at most [limits.Labels] texts each, of at most
+	// [limits.LabelLength] characters. Their order and their repeats are kept, and count in a
+	// comparison.
 	Integrations []string
 	Tags         []string
-	// Manifest is a JSON object with a "version", a string that is not empty. The Service knows
-	// nothing else of it. It keeps the manifest digit for digit and key by key, without
-	// insignificant white space. At most [limits.Manifest] bytes and [limits.Nesting] levels.
+	// Manifest is a JSON object with a "version", a string that is not empty, of at most
+	// [limits.Manifest] bytes and [limits.Nesting] levels. It is kept digit for digit and key by
+	// key, without insignificant white space.
 	Manifest json.RawMessage
 }
 
-// TemplateVersion is a former state of a template. It has what [Templates.Rollback] brings back:
-// the content, and neither Origin nor base.
+// TemplateVersion is a former state of a template: what [Templates.Rollback] brings back, without
+// Origin and base.
 type TemplateVersion struct {
-	// Number is the Version that the template had with this content.
-	Number int64
+	Number int64 // the Version that the template had with this content
 	Content
 	SourceRevision string    // the revision installed at that time; "": made by hand
 	UpdatedAt      time.Time // when the template got this content
@@ -122,8 +111,8 @@ type TemplateQuery struct {
 	Category string // the template's category
 	Tag      string // one of the template's tags
 
-	// The list starts after the template with that name and id, which need not exist any longer.
-	// "" and "": from the start.
+	// The list starts after the template with that name and id, which need not exist any longer. ""
+	// and "": from the start.
 	AfterName, AfterID string
 	Skip               int // the number of matching templates to leave out first, not negative
 	Limit              int // the most templates to list, not negative; 0: all
@@ -144,9 +133,7 @@ type TemplatePatch struct {
 	Category     *TextPatch
 	Integrations *[]string
 	Tags         *[]string
-	// Manifest is nil to leave the manifest. It cannot be cleared: JSON null is not an object, and
-	// CodeInvalid.
-	Manifest json.RawMessage
+	Manifest     json.RawMessage // nil leaves it; JSON null is CodeInvalid
 }
 
 // check validates the form of the fields that a patch touches, and compacts its manifest. It needs
@@ -228,9 +215,8 @@ func (t *Template) originate(origin Origin, base Content) {
 func noTemplate() *Error { return notFound("there is no such template") }
 
 // ETag returns the template's entity tag (RFC 9110, section 8.8.3), quotes included. It is a strong
-// tag, and the same in every process. It changes with each write to the template; a re-bind, which
-// moves only Origin.URL, leaves it. A template that is deleted and created again has another tag.
-// The tag follows from InstalledAt and UpdatedAt.
+// tag, and the same in every process. It changes with each write to the template but a re-bind. A
+// template that is deleted and created again has another tag.
 func (t Template) ETag() string {
 	var room [32]byte
 	b := strconv.AppendInt(append(room[:0], '"'), t.InstalledAt.UnixMicro(), 36)
@@ -244,11 +230,11 @@ func (t Template) matches(ifMatch []string) error {
 	return unlessMatches("template", t.ETag(), ifMatch)
 }
 
-// Revision returns "sha256:" and the hex SHA-256 of the content's canonical form (RFC 8785). In
-// that form, numbers that a double cannot hold exactly stay as written. Contents with equal
-// revisions are equal, whatever the key order and white space of their manifests. Nil lists count
-// as empty ones, and a nil text differs from "". The manifest must be valid JSON, else Revision
-// returns an error. Revision computes the digest at each call.
+// Revision returns "sha256:" and the hex SHA-256 of the content's canonical form (RFC 8785), where
+// numbers that a double cannot hold exactly stay as written. Contents with equal revisions are
+// equal, whatever the key order and white space of their manifests. Nil lists count as empty ones,
+// and a nil text differs from "". A manifest that is not valid JSON is an error. Each call computes
+// the digest.
 func (c Content) Revision() (string, error) {
 	canonical, err := c.canonical()
 	if err != nil {
@@ -432,15 +418,12 @@ func checkVersion(manifest json.RawMessage) *Error {
 	if err := json.Unmarshal(manifest, &fields); err != nil || fields == nil {
 		return Invalid("/manifest", "must be a JSON object")
 	}
-	var version any
+	var version *string
 	if raw, there := fields["version"]; !there {
 		return Invalid("/manifest/version", "is required")
-	} else if err := json.Unmarshal(raw, &version); err != nil {
+	} else if json.Unmarshal(raw, &version) != nil || version == nil {
 		return Invalid("/manifest/version", "must be a string")
-	}
-	if text, is := version.(string); !is {
-		return Invalid("/manifest/version", "must be a string")
-	} else if text == "" {
+	} else if *version == "" {
 		return Invalid("/manifest/version", "must not be empty")
 	}
 	return nil
@@ -449,32 +432,26 @@ func checkVersion(manifest json.RawMessage) *Error {
 // LocalEdits chooses what [Templates.Update] does with local edits of a template.
 type LocalEdits string
 
-// The rules. They decide about a template that is edited locally and whose source has changed.
-// While the source has not changed, each of them keeps the edits.
+// The rules. While the source has not changed, each of them keeps the edits.
 const (
-	// EditsConflict refuses the update with CodeEdited. It is the default.
-	EditsConflict LocalEdits = "conflict"
+	EditsConflict LocalEdits = "conflict" // refuses the update with CodeEdited; the default
 	// EditsOverwrite replaces local edits with the source's content. The edited content becomes a
 	// version.
 	EditsOverwrite LocalEdits = "overwrite"
 	// EditsMerge keeps values that only the local edits changed, and takes values that only the
-	// source changed. It merges texts and lists whole, and the objects of a manifest key by key.
-	// When both have changed the same value differently, Update returns CodeEdited.
+	// source changed: texts and lists whole, the objects of a manifest key by key. When both have
+	// changed the same value differently, Update returns CodeEdited.
 	EditsMerge LocalEdits = "merge"
 )
 
 // The decisions of a person who has seen [Templates.Diff]: only an [UpdateRequest] has them. Each
-// makes the source's content the base of the template. That content then counts as installed: a
-// check finds no update, and a template that differs from it counts as edited locally. The replaced
-// content becomes a version.
+// makes the source's content the base of the template: a check finds no update, and a template that
+// differs from it counts as edited locally. The replaced content becomes a version. When nothing
+// would change, only TakeTheirs writes.
 const (
-	// TakeTheirs takes the source's content. It writes even when nothing differs.
-	TakeTheirs LocalEdits = "theirs"
-	// KeepOurs keeps the template's content. If the source has not changed, Update writes nothing.
-	KeepOurs LocalEdits = "ours"
-	// TakeMerged takes [UpdateRequest].Content. If the template already has that content and the
-	// source has not changed, Update writes nothing.
-	TakeMerged LocalEdits = "merged"
+	TakeTheirs LocalEdits = "theirs" // takes the source's content
+	KeepOurs   LocalEdits = "ours"   // keeps the template's content
+	TakeMerged LocalEdits = "merged" // takes [UpdateRequest].Content
 )
 
 // rules reports whether e is one of the rules. "" is not: it stands for a default.

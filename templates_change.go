@@ -14,20 +14,18 @@ import (
 	"github.com/extsvc/svc/limits"
 )
 
-// Templates manages the installed templates of one half: those of the server
-// ([Service].Templates), or those of the caller itself ([Service].MyTemplates). [New] makes it. Its
-// methods may be called concurrently.
+// Templates manages the installed templates of one half: those of the server (Service.Templates),
+// or those of the caller itself (Service.MyTemplates). Its methods may be called concurrently.
 //
-// Each method on the server's templates needs [action.TemplateAdmin], except for [Host]. A method on
-// the caller's own needs its own action: [action.TemplateList], [action.TemplateCreate],
+// Each method on the server's templates needs [action.TemplateAdmin], except for [Host]. A method
+// on the caller's own needs its own action: [action.TemplateList], [action.TemplateCreate],
 // [action.TemplateManage] or [action.TemplateInstall]. There, a service account works on the
-// templates of its owner, with its own rights. Host and unmapped senders get CodeForbidden. No
-// method looks in the other half, or at the templates of another user: they are CodeNotFound.
+// templates of its owner, with its own rights, and Host and unmapped senders get CodeForbidden.
+// Templates of the other half or of another user are CodeNotFound.
 //
-// A method that fails has changed no template. With [EventConfig].Keep, a write and the records of
-// its events are one transaction. After the commit and before the method returns,
-// [EventConfig].OnEvent gets the events. Any method can return CodeUnavailable (the store cannot be
-// reached) and CodeInternal.
+// A method that fails has changed no template. A write and the records of its events are one
+// transaction. With ifMatch, a method acts on a template with one of these ETags only:
+// CodePrecondition.
 type Templates struct {
 	*base
 	*scoped
@@ -41,10 +39,9 @@ type Templates struct {
 	edits LocalEdits
 }
 
-// Read returns a template, with Origin.Base. It makes no store call while the server's templates
-// are cached ([Memory].Templates) with the template's base, which the first Read of the
-// template adds. The result is then shared with other callers. Otherwise it makes one store call,
-// and after a change a few. Errors: CodeInvalid, CodeForbidden, CodeNotFound.
+// Read returns a template, with Origin.Base. While the server's templates are cached
+// ([Memory].Templates) with the template's base, which the first Read adds, it makes no store call,
+// and the result is shared. Otherwise it makes one, and after a change a few. Errors: CodeNotFound.
 func (s *Templates) Read(ctx context.Context, by Principal, id string) (Template, error) {
 	at, err := s.admitTo(ctx, by, action.TemplateList, id)
 	if err != nil {
@@ -80,15 +77,14 @@ func (s *Templates) admitTo(
 	return s.admit(ctx, by, action)
 }
 
-// List lists the templates by name, then id. It reads the list in chunks, so the list need
-// not fit into memory, and holds no connection while the caller works. Changes made during the call
-// may or may not be in it. When the server's templates are cached ([Memory].Templates), their
-// list is of one generation and makes no store call for its rows. Origin.Base is zero. The error,
-// if any, is the last thing yielded.
+// List lists the templates by name, then id. It reads the list in chunks, and holds no connection
+// while the caller works. Changes made during the call may or may not be in it. When the server's
+// templates are cached ([Memory].Templates), their list is of one generation and makes no store
+// call for its rows. Origin.Base is zero. The error, if any, is the last thing yielded.
 //
-// With ifMatch, List lists only a list that has one of these ETags ([Templates.ETag]). A list that
-// is not cached has no ETag, so only [AnyETag] matches it. The tag is that of the whole list,
-// whatever query asks for. Errors: CodeInvalid, CodeForbidden, CodePrecondition.
+// With ifMatch, the whole list, whatever query asks for, must have one of these ETags
+// ([Templates.ETag]): CodePrecondition. A list that is not cached has none, so only [AnyETag]
+// matches it.
 func (s *Templates) List(
 	ctx context.Context, by Principal, query TemplateQuery, ifMatch ...string,
 ) iter.Seq2[Template, error] {
@@ -113,12 +109,9 @@ func (s *Templates) List(
 }
 
 // ETag returns the entity tag of the list of all templates of the server, quotes included. "": it
-// is not known, because the list is not cached ([Memory].Templates). Lists of personal
-// templates are never cached.
-//
-// The tag follows from the templates: lists with the same templates have the same tag, in every
-// process, and other lists have another one. After a change, ETag asks the store what has changed.
-// Errors: CodeForbidden.
+// is not known, because the list is not cached ([Memory].Templates). Lists of personal templates
+// are never cached. Lists with the same templates have the same tag, in every process. After a
+// change, ETag asks the store what has changed.
 func (s *Templates) ETag(ctx context.Context, by Principal) (string, error) {
 	if _, err := s.admit(ctx, by, action.TemplateList); err != nil {
 		return "", err
@@ -142,14 +135,11 @@ func (s *Templates) admitList(
 	return s.admit(ctx, by, action.TemplateList)
 }
 
-// Patch changes some fields of a template and returns the whole template. It reads,
-// merges and writes in one transaction, so concurrent patches of different fields all take effect.
-// With ifMatch, Patch changes the template only when it has one of these ETags.
-//
-// A patch that changes nothing to the letter writes nothing: no version, no event, the same
-// UpdatedAt. Otherwise the replaced content becomes a version. Events: [event.TemplatePatched], and
-// [event.TemplateDiverged] when the template was as its source gave it. Errors: CodeInvalid,
-// CodeForbidden, CodeNotFound, CodePrecondition.
+// Patch changes some fields of a template and returns it, in one transaction: concurrent patches of
+// different fields all take effect. A patch that changes nothing to the letter writes nothing: no
+// version, no event, the same UpdatedAt. Otherwise the replaced content becomes a version. Events:
+// [event.TemplatePatched], and [event.TemplateDiverged] when the template was as its source gave
+// it. Errors: CodeNotFound, CodePrecondition.
 func (s *Templates) Patch(
 	ctx context.Context, by Principal, id string, patch TemplatePatch, ifMatch ...string,
 ) (Template, error) {
@@ -167,10 +157,8 @@ func (s *Templates) Patch(
 	return s.editTemplate(ctx, by, at, id, event.TemplatePatched, ifMatch, patch.apply)
 }
 
-// Delete removes a template, with its versions. The id is free afterwards, and the
-// template cannot be brought back. A second Delete finds nothing: CodeNotFound. With ifMatch,
-// Delete removes the template only when it has one of these ETags. Event: [event.TemplateDeleted].
-// Errors: CodeInvalid, CodeForbidden, CodeNotFound, CodePrecondition.
+// Delete removes a template, with its versions, for good. The id is free afterwards. Event:
+// [event.TemplateDeleted]. Errors: CodeNotFound, CodePrecondition.
 func (s *Templates) Delete(ctx context.Context, by Principal, id string, ifMatch ...string) error {
 	at, err := s.admitTo(ctx, by, action.TemplateManage, id)
 	if err != nil {
@@ -237,8 +225,8 @@ func (s *Templates) editTemplate(
 	return edited, nil
 }
 
-// UpdateCheck compares an installed template with its source. Local edits do not count: it compares
-// revisions of what the source gave. The zero UpdateCheck is that of a template made by hand.
+// UpdateCheck compares an installed template with its source: revisions of what the source gave, so
+// local edits do not count. It is zero for a template made by hand.
 type UpdateCheck struct {
 	HasUpdate       bool       // the source has another revision
 	CurrentRevision *string    // nil: made by hand
@@ -247,11 +235,10 @@ type UpdateCheck struct {
 }
 
 // CheckUpdate asks a template's source whether its content differs from the installed content. A
-// template made by hand, or gone from its source, has no update. CheckUpdate reads the template
-// from the store and never uses an old copy of the source. It changes no template; the first
-// failure of a source, and its next answer, are events. Errors: CodeInvalid, CodeForbidden,
-// CodeNotFound (the template, or its source: the message names it), CodeSourceMoved,
-// CodeSourceFailed, CodeSourceTimeout.
+// template made by hand, or gone from its source, has no update. CheckUpdate never uses an old copy
+// of the source. It changes no template; the first failure of a source, and its next answer, are
+// events. Errors: CodeNotFound (the template, or its source: the message names it),
+// CodeSourceMoved, CodeSourceFailed, CodeSourceTimeout.
 func (s *Templates) CheckUpdate(ctx context.Context, by Principal, id string) (UpdateCheck, error) {
 	template, err := s.template(ctx, by, action.TemplateList, id)
 	if err != nil || template.Origin == nil {
@@ -296,17 +283,12 @@ func (s *Templates) latest(
 }
 
 // TemplateDiff lists the differences between a template, its installed content and the content that
-// its source has now. The template and the source may change afterwards. To update to exactly what
-// the diff shows, give LatestRevision to [UpdateRequest].Revision and the template's ETag to
-// Update.
+// its source has now. To update to exactly what it shows, give LatestRevision to
+// [UpdateRequest].Revision and the template's ETag to Update.
 type TemplateDiff struct {
-	// CurrentRevision is the revision of the installed content, as in [UpdateCheck].
-	CurrentRevision string
-	// LatestRevision is the revision of the source's content. Equal revisions: no update, unless
-	// the template was renamed.
-	LatestRevision string
-	// RenamedTo is the id that the template has in its source now. "": the one of its origin.
-	RenamedTo string
+	CurrentRevision string // of the installed content
+	LatestRevision  string // of the source's content; equal: no update, unless renamed
+	RenamedTo       string // its id in the source now; "": the one of its origin
 	// Changes is in order of path, byte by byte for each key. It is never nil, and empty when all
 	// three contents are the same. It has at most 1,000 places, of at most 16 keys.
 	Changes []ContentChange
@@ -321,20 +303,19 @@ type ContentChange struct {
 	Theirs json.RawMessage
 }
 
-// Conflict reports whether local edits and the source have changed the place differently. An update
-// with [EditsMerge] cannot combine such a place. An object that stands for too many places may have
-// a conflict although an update can merge its members.
+// Conflict reports whether local edits and the source have changed the place differently, so that
+// EditsMerge cannot combine them. An object that stands for too many places may have a conflict
+// although an update can merge its members.
 func (c ContentChange) Conflict() bool {
 	return !sameValue(c.Base, c.Ours) && !sameValue(c.Base, c.Theirs) &&
 		!sameValue(c.Ours, c.Theirs)
 }
 
 // Diff asks a template's source and returns what an update would change and what was edited
-// locally. Base is the installed content, Ours the template, Theirs the source's content. Diff
-// compares lists whole, and objects key by key. When this gives too many places, or places that are
-// too deep, the object above them stands for them. Diff changes no template. It reads the template
-// from the store, never from the cache, and stops when ctx ends. Errors: those of
-// [Templates.Update], except CodeEdited, CodePrecondition and CodeChanged.
+// locally. Base is the installed content, Ours the template, Theirs the source's content. Lists are
+// compared whole, objects key by key; for too many places, or too deep ones, the object above them
+// stands. Diff changes no template. It reads the store, not the cache, and stops when ctx ends.
+// Errors: those of [Templates.Update], except CodeEdited, CodePrecondition and CodeChanged.
 func (s *Templates) Diff(ctx context.Context, by Principal, id string) (TemplateDiff, error) {
 	at, err := s.admitTo(ctx, by, action.TemplateList, id)
 	if err != nil {
@@ -380,11 +361,9 @@ func contentChanges(
 // missing value equals only a missing one.
 func sameValue(a, b json.RawMessage) bool { return string(a) == string(b) }
 
-// History lists the former versions of a template, newest first. Patches, updates and
-// rollbacks turn the content that they replace into a version. The list has at most
-// [limits.TemplateVersions]. Deleting the template deletes its versions. A template without changes has
-// none, and the present content is not among them. Errors: CodeInvalid, CodeForbidden,
-// CodeNotFound. The error, if any, is the last thing yielded.
+// History lists the former versions of a template, newest first, without the present content: at
+// most [limits.TemplateVersions]. Patches, updates and rollbacks turn the content that they replace
+// into a version. The error, if any, is the last thing yielded. Errors: CodeNotFound.
 func (s *Templates) History(
 	ctx context.Context, by Principal, id string,
 ) iter.Seq2[TemplateVersion, error] {
@@ -401,15 +380,11 @@ func (s *Templates) History(
 		func(last TemplateVersion) { before = last.Number })
 }
 
-// Rollback gives a template the content of a former version. The replaced content
-// becomes a version, so a rollback can be rolled back. For updates a rollback is an edit, like a
-// patch: Origin and its base stay, and differences from the base count as edited locally. If the
-// content is the same, Rollback writes nothing. With ifMatch, Rollback changes the template only
-// when it has one of these ETags.
-//
-// The host's check does not run again: the content passed it when the template got it. Events:
-// [event.TemplateRolledBack], and [event.TemplateDiverged] as in Patch. Errors: CodeInvalid,
-// CodeForbidden, CodeNotFound (the template or the version), CodePrecondition.
+// Rollback gives a template the content of a former version. The replaced content becomes a
+// version, so a rollback can be rolled back. For updates it is an edit, like a patch: Origin and
+// its base stay. If the content is the same, Rollback writes nothing. The host's check does not run
+// again. Events: [event.TemplateRolledBack], and [event.TemplateDiverged] as in Patch. Errors:
+// CodeNotFound (the template or the version), CodePrecondition.
 func (s *Templates) Rollback(
 	ctx context.Context, by Principal, id string, number int64, ifMatch ...string,
 ) (Template, error) {

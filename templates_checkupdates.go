@@ -19,30 +19,23 @@ import (
 // UpdateReport compares all templates of one half that came from sources with those sources. It
 // belongs to the caller, except for what the pointers of Templates lead to.
 type UpdateReport struct {
-	// Checked is the number of templates compared with their source, those without a difference
-	// included.
-	Checked int
-	// Templates lists the templates that differ from their source, and the templates that could not
-	// be compared. The templates of a source with a Problem are not in it, because nothing is known
-	// of them. It is in order of id, byte by byte, and not nil.
+	Checked int // templates compared with their source, equal ones included
+	// Templates lists the templates that differ from their source, or that could not be compared,
+	// by id, byte by byte, not nil. It has none of a source with a Problem.
 	Templates []TemplateUpdate
-	// Sources lists the sources that templates came from, in order of scope, owner and name. It is
-	// not nil. It has sources that are no longer registered, with a Problem.
+	// Sources lists the sources that templates came from, in order of scope, owner and name, not
+	// nil. Those that are no longer registered have a Problem.
 	Sources []SourceReport
 }
 
 // TemplateUpdate is a template that differs from its source, is gone from it, or could not be
-// compared. Local edits make no difference here: it compares revisions of what the source gave.
+// compared. It compares revisions of what the source gave: local edits make no difference.
 type TemplateUpdate struct {
-	// ID is the template's own id; its id within the source may be another.
-	ID string
-	// Source is the source that the template came from, whether it is registered or not.
-	Source SourceKey
-	// CurrentRevision is the revision of the installed content.
-	CurrentRevision string
-	// LatestRevision is the revision that the source has now. Nil: the template is gone from the
-	// source, or the revision is not known because of Problem. Callers share it and must not change
-	// it.
+	ID              string    // the template's own id, not the one within the source
+	Source          SourceKey // where the template came from, registered or not
+	CurrentRevision string    // of the installed content
+	// LatestRevision is the revision that the source has now, shared. Nil: the template is gone
+	// from the source, or the revision is not known because of Problem.
 	LatestRevision *string
 	// Problem says why the template could not be compared, as a sentence fragment for a person: its
 	// catalogue entry is bad, or its source has moved. "": the template was compared.
@@ -54,37 +47,30 @@ type TemplateUpdate struct {
 // from its source, or that could not be compared.
 func (t TemplateUpdate) HasUpdate() bool { return t.LatestRevision != nil }
 
-// SourceReport is the result of asking one source. Its Checked does not count templates that have
-// a Problem.
+// SourceReport is the result of asking one source. Each half may have templates from sources of the
+// other.
 type SourceReport struct {
-	// Source names the source. Each half may have templates from sources of the other.
-	Source SourceKey
-	// Checked is the number of templates of this source that were compared. 0 with a Problem.
-	Checked int
+	Source  SourceKey //
+	Checked int       // templates of the source that were compared, without a Problem
 	// Problem says why none was compared, as a sentence for a person: the source failed, is no
 	// longer registered, or its token cannot be opened. "": the source has answered.
 	Problem string
 }
 
-// CheckUpdates compares all templates that came from sources with those sources: all of the
-// server's, or all of the caller's own. It asks each source once and reports the templates that
-// differ, as [Templates.CheckUpdate] does for one template. A manifest in its own file costs one
-// more request, unless the catalogue has its digest.
-//
-// It asks 4 sources at the same time, and 4 files of one source; in a transaction of the host, one
-// source at a time. The result is not a snapshot. Installed templates come from the cache or
-// from the store, in chunks of 1,024. When ctx ends, CheckUpdates returns CodeUnavailable and no
+// CheckUpdates compares all templates of the half that came from sources with those sources, as
+// [Templates.CheckUpdate] does. It asks each source once, and reports the templates that differ. A
+// source that fails does not stop the others: the report has its problem. A manifest in its own
+// file costs one more request, unless the catalogue has its digest. With a deadline of ctx, a source
+// fails that has not answered 5 s before it. When ctx ends, it returns CodeUnavailable and no
 // report.
 //
-// A source that fails does not stop the others: the report has its problem. If neither the
-// catalogue nor the server's templates of a source have changed since the last call, CheckUpdates
-// does not compare them again. This memory belongs to the process and has a limit of 64 MiB.
-// CheckUpdates writes no template; as with CheckUpdate, a source that begins to fail or answers
-// again is an event.
+// It asks 4 sources at the same time, and 4 files of one source; in a transaction of the host, one
+// source at a time. The result is not a snapshot. If neither the catalogue nor the server's
+// templates of a source have changed since the last call, they are not compared again; this memory
+// of the process has a limit of 64 MiB.
 //
-// CheckUpdates calls progress with the number of templates done and the total, one call at a time,
-// perhaps in other goroutines. The last call has done equal to the total. A slow progress slows the
-// check. progress may be nil. Errors: CodeForbidden, CodeUnavailable.
+// progress, unless nil, gets the number of templates done and the total, one call at a time,
+// perhaps in other goroutines, in the last call the total twice. A slow progress slows the check.
 func (s *Templates) CheckUpdates(
 	ctx context.Context, by Principal, progress func(done, total int),
 ) (UpdateReport, error) {
@@ -133,13 +119,12 @@ func (s *Templates) CheckUpdates(
 }
 
 // LastCheck returns the report of the last [Templates.CheckUpdates] of the server's templates that
-// was completed, by any process, and the time of its end by Config.Now. It asks no source.
+// was completed, by any process, and the time of its end by [Config].Now. It asks no source. The
+// report is shared: do not change it. Errors: CodeNotFound (no report).
 //
-// The store keeps a report for 30 days, unless the report takes more than 4 MiB of JSON, the store
-// is no [AnswerStore], or the Service is read-only: then the process that made it keeps it. No
-// report is kept of a check in a transaction of the host, or of the caller's own templates. The
-// report is shared: callers must not change it. Errors: CodeForbidden, CodeNotFound (no report),
-// CodeUnavailable.
+// The store keeps a report for 30 days. If it takes more than 4 MiB of JSON, the store is no
+// [AnswerStore], or the Service is read-only, the process that made it keeps it. No report is kept
+// of a check in a transaction of the host, or of the caller's own templates.
 func (s *Templates) LastCheck(ctx context.Context, by Principal) (UpdateReport, time.Time, error) {
 	if _, err := s.admit(ctx, by, action.TemplateList); err != nil {
 		return UpdateReport{}, time.Time{}, err
@@ -234,8 +219,9 @@ func (s *Templates) lastReport(ctx context.Context) (*keptReport, error) {
 	switch at := stored.ExpiresAt.Add(-reportPeriod); {
 	case noRow(err):
 		return known, nil
-	case err != nil ||
-		known != nil && (bytes.Equal(known.digest, stored.Request) || known.at.After(at)):
+	// One that the store had, and has no longer, is not the last, whatever the clocks say.
+	case err != nil || known != nil && (bytes.Equal(known.digest, stored.Request) ||
+		known.digest == nil && known.at.After(at)):
 		return known, err
 	default:
 		next := &keptReport{at: at, digest: stored.Request}
@@ -382,7 +368,9 @@ func (s *Templates) offered(
 	follows = entry.ManifestFile == "" || entry.ManifestDigest != ""
 	// The catalogue has no manifest for this entry, and the marketplace no valid copy of the file.
 	if content.Manifest == nil {
-		if content.Manifest, err = s.market.Manifest(ctx, up, entry); err != nil {
+		asking, done := askOne(ctx)
+		defer done()
+		if content.Manifest, err = s.market.Manifest(asking, up, entry); err != nil {
 			problem, err = sourceProblem(sourceFault(up, err))
 			return nil, problem, false, err
 		}

@@ -9,10 +9,14 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/internal/lists"
 )
 
 // report is "id update|gone|the problem" of each template, and "name checked the problem" of each source.
@@ -230,6 +234,7 @@ func TestLastCheck(t *testing.T) {
 
 	config := h.config
 	config.Store = h.store
+	config.Now = func() time.Time { return h.now().Add(-time.Hour) } // its clock is behind
 	peer := must(svc.New(config))
 	defer peer.Close()
 	got, peerAt := last(peer)
@@ -298,4 +303,82 @@ func TestPersonalUpdates(t *testing.T) {
 	back := must(h.MyTemplates.Rollback(t.Context(), owner, "of-owner", versions[0].Number))
 	is.Equal(string(back.Manifest), `{"version":"1"}`)
 	is.Equal(string(must(h.Templates.Read(t.Context(), admin, "x")).Manifest), `{"version":"1"}`)
+}
+
+// slowMarket has sources that do not answer by their own time, unless the caller's ends before.
+type slowMarket struct {
+	*market
+	slow bool
+}
+
+func (m *slowMarket) Catalog(ctx context.Context, up svc.Upstream, maxAge time.Duration) (svc.Catalog, error) {
+	if ctx.Err() == nil && (!m.slow || strings.HasSuffix(up.URL, "quick")) {
+		return m.market.Catalog(ctx, up, maxAge)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	<-ctx.Done()
+	return svc.Catalog{}, ctx.Err()
+}
+
+// Many slow sources cost their own answers and not the report: a caller with a deadline gets it before, and no other
+// source is always behind them. Only a source that had its own time is failing.
+func TestSlowSourcesAndADeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is, m := is.New(t), &slowMarket{market: newMarket()}
+		var failing atomic.Int64 // sources fail concurrently
+		h := newHost(t, func(c *svc.Config) {
+			c.Sources.Marketplace = m
+			c.Events.OnEvent = func(_ context.Context, e svc.Event) {
+				if e.Action == event.SourceFailing {
+					failing.Add(1)
+				}
+			}
+		})
+		for i := range 100 {
+			url := fmt.Sprintf("https://example.com/%03d", i)
+			if i == 0 {
+				url += "quick"
+			}
+			source := must(h.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: url}))
+			m.put(url, "x", content("X", "1"))
+			must(h.Templates.Install(t.Context(), svc.Host, svc.Install{TemplateID: "x", SourceName: source.Name, AliasID: &source.Name}))
+		}
+		m.slow = true
+		slow := func(all []string) int {
+			return len(slices.DeleteFunc(all, func(problem string) bool { return !strings.HasSuffix(problem, " did not answer in time") }))
+		}
+		for _, ask := range []func(ctx context.Context) (problems int, err error){
+			func(ctx context.Context) (problems int, err error) {
+				report, err := h.Templates.CheckUpdates(ctx, svc.Host, nil)
+				return slow(lists.Map(report.Sources, func(s svc.SourceReport) string { return s.Problem })), err
+			},
+			func(ctx context.Context) (problems int, err error) {
+				listings, err := h.Sources.Search(ctx, svc.Host, svc.CatalogFilter{})
+				return slow(lists.Map(listings, func(s svc.SourceListing) string { return s.Problem })), err
+			},
+		} {
+			for problems := 100; problems > 99; {
+				ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+				var err error
+				problems, err = ask(ctx)
+				is.NoErr(err)
+				is.NoErr(ctx.Err()) // there is time for the answer
+				is.True(problems >= 99)
+				is.Equal(failing.Load(), int64(0))
+				cancel()
+			}
+			began := time.Now()
+			problems, err := ask(t.Context())
+			is.NoErr(err)
+			is.Equal(problems, 99)
+			is.True(time.Since(began) > 12*time.Minute) // each had its time
+			is.Equal(failing.Load(), int64(99))
+			failing.Store(0)
+			m.slow = false
+			_, err = ask(t.Context()) // they recover
+			is.NoErr(err)
+			m.slow = true
+		}
+	})
 }

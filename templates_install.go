@@ -12,13 +12,11 @@ import (
 
 // Create adds a template by hand: it has no Origin, and no update ever. Create checks the form of
 // the request, then the caller's rights, then runs [TemplateConfig].ValidateManifest. It reports
-// all faults of the form together, each with the JSON pointer of its field.
+// all faults of the form together, each with its JSON pointer.
 //
-// The new template has Version 1 and no history. It costs one write: only the store decides
-// whether the id is taken, so of two concurrent calls one succeeds. Event: [event.TemplateCreated].
-// A user has at most [limits.PersonalTemplates]. Errors: CodeInvalid, CodeForbidden,
-// CodeExists (at "/id"), CodeLimit, CodeUnauthenticated (for its own, when the caller's issued key
-// is revoked in the meantime).
+// The new template has Version 1 and no history. A user has at most [limits.PersonalTemplates].
+// Event: [event.TemplateCreated]. Errors: CodeExists (at "/id"), CodeLimit, CodeUnauthenticated
+// (for its own, when the caller's issued key is revoked in the meantime).
 func (s *Templates) Create(ctx context.Context, by Principal, in NewTemplate) (Template, error) {
 	content := in.Content.clone()
 	var c checker
@@ -44,42 +42,34 @@ func (s *Templates) Create(ctx context.Context, by Principal, in NewTemplate) (T
 	})
 }
 
-// Install is the request to install a template from a source. The Service keeps a digest of it for
-// the IdempotencyKey, so a repeated request must have equal fields.
+// Install is the request to install a template from a source.
 type Install struct {
-	// TemplateID is the template's id within the source. Required.
-	TemplateID string
-	// SourceName is the name of a registered source. Required.
-	SourceName string
-	// SourceScope is [ScopeServer], or [ScopePersonal] for a source of the caller; those of a
-	// service account are its owner's. "": ScopeServer. One name may exist in both scopes: no scope
-	// falls back to the other. The caller needs no right to the source.
+	TemplateID string // the template's id within the source; required
+	SourceName string // the name of a registered source; required
+	// SourceScope is [ScopeServer], or [ScopePersonal] for a source of the caller, or of the owner
+	// of a service account that calls. "": ScopeServer. One name may exist in both scopes. The
+	// caller needs no right to the source.
 	SourceScope Scope
-	// AliasID is the id to install the template under. Nil: TemplateID. With it, one template of a
-	// source can be installed more than once. Updates keep it.
+	// AliasID is the id to install the template under, so that one template can be installed more
+	// than once. Nil: TemplateID. Updates keep it.
 	AliasID *string
-	// IdempotencyKey marks requests of one caller as the same request, as in [NewAPIKey]. The first
-	// request that succeeds installs. For [IdempotencyPeriod], the others get the template that it
-	// installed, as it is then; they ask no source, and report no event. When that template is
-	// gone, they are CodeKeyReused. A failed request keeps no answer. It has at most
-	// [limits.IdempotencyKeyLength] visible ASCII characters. With a store that is no [AnswerStore], a
-	// key is CodeInvalid. "": no request is like another.
+	// IdempotencyKey marks requests of one caller with equal fields as the same request, as in
+	// [NewAPIKey]. The first that succeeds installs. For [IdempotencyPeriod], the others get the
+	// template that it installed, as it is then, without an event; when that template is gone,
+	// CodeKeyReused. "": none.
 	IdempotencyKey string
 }
 
 // Install installs a template from a source. It refuses an id that is taken before it fetches
-// anything. It asks the source before the write's transaction, never an old copy. The
-// source's content meets the same checks as that of [Templates.Create], the host's check included.
-// A content that fails them is CodeSourceFailed.
+// anything. It asks the source before the write's transaction, never an old copy. Content that
+// fails the checks of [Templates.Create], the host's included, is CodeSourceFailed.
 //
-// The template, its Origin and its base are one write; as are the answer kept for the
-// IdempotencyKey and, with [EventConfig].Keep, the record. If another call takes the id during the
-// request to the source, Install returns CodeExists and writes nothing. Several processes may
-// install concurrently. Events: [event.TemplateInstalled], and [event.SourceFailing] or
-// [event.SourceRecovered] when the source begins to fail or answers again.
-//
-// Errors: CodeInvalid, CodeForbidden, CodeNotFound (source or template), CodeExists, CodeLimit and
-// CodeUnauthenticated (as Create), CodeKeyReused, CodeSourceFailed, CodeSourceTimeout.
+// The template, its Origin and its base are one write, with the answer kept for the IdempotencyKey.
+// If another call takes the id during the request to the source, Install returns CodeExists and
+// writes nothing. Events: [event.TemplateInstalled], and [event.SourceFailing] or
+// [event.SourceRecovered] when the source begins to fail or answers again. Errors: CodeNotFound
+// (source or template), CodeExists, CodeLimit and CodeUnauthenticated (as Create), CodeKeyReused,
+// CodeSourceFailed, CodeSourceTimeout.
 func (s *Templates) Install(ctx context.Context, by Principal, in Install) (Template, error) {
 	if err := in.check(); err != nil {
 		return Template{}, err
@@ -229,7 +219,7 @@ func (s *Templates) addTemplate(
 		return Template{}, err
 	}
 	err = s.commit(ctx, change{
-		by: by, basis: &add.at.basis, lock: add.at.roomForTemplate(),
+		by: by, basis: &add.at.basis, lock: add.lock(),
 		begin: s.changesTemplates, answer: answer,
 		write: func(ctx context.Context, tx Store) (_ []Event, err error) {
 			template.Origin, err = origin.stillBound(ctx, tx, template.Scope, add.from)
@@ -250,7 +240,7 @@ func (s *Templates) addTemplate(
 
 // stillBound returns the origin of a new template: without its URL where the template is the
 // server's and its personal source, which was registered at that time, is removed in the meantime.
-// The store has unbound only those that it had at the removal.
+// The store has unbound only those that it had at the removal, which takes the same lock.
 func (o *Origin) stillBound(
 	ctx context.Context, tx Store, of Scope, registered time.Time,
 ) (*Origin, error) {
@@ -258,24 +248,22 @@ func (o *Origin) stillBound(
 		return o, nil
 	}
 	bound := *o
-	err := tx.ChangeSource(ctx, o.Source, func(now *Source) (bool, error) {
-		if !now.CreatedAt.Equal(registered) {
-			bound.URL = ""
-		}
-		return false, nil // takes the lock, writes nothing
-	})
-	if noRow(err) {
+	now, err := tx.Source(ctx, o.Source)
+	if noRow(err) || err == nil && !now.CreatedAt.Equal(registered) {
 		bound.URL, err = "", nil
 	}
 	return &bound, err
 }
 
-// roomForTemplate returns the lock of a change that adds a template to the area.
-func (a place) roomForTemplate() func(ctx context.Context, tx Store) error {
-	last := TemplatePage{Scope: a.scope, Owner: a.owner}
+// lock returns the lock of the change that adds the template.
+func (add addition) lock() func(ctx context.Context, tx Store) error {
+	if o := add.template.Origin; o != nil && add.at.scope == ScopeServer {
+		return o.Source.lockOwner()
+	}
+	last := TemplatePage{Scope: add.at.scope, Owner: add.at.owner}
 	last.Skip, last.Limit = limits.PersonalTemplates-1, 1
 	most := fmt.Sprintf("%d templates", limits.PersonalTemplates)
-	return a.room(most, func(ctx context.Context, tx Store) (bool, error) {
+	return add.at.room(most, func(ctx context.Context, tx Store) (bool, error) {
 		found, err := tx.Templates(ctx, last)
 		return len(found) > 0, err
 	})
@@ -299,9 +287,9 @@ func (a place) room(
 	if a.scope == ScopeServer {
 		return nil
 	}
+	lock := a.source("").lockOwner()
 	return func(ctx context.Context, tx Store) error {
-		owner := Identity{Kind: KindUser, ID: a.owner}
-		if err := tx.Lock(ctx, Locks{Holder: owner}); err != nil {
+		if err := lock(ctx, tx); err != nil {
 			return err
 		}
 		is, err := full(ctx, tx)

@@ -348,7 +348,7 @@ func (s *templateReader) storedTemplates(
 	ctx context.Context, at place, query TemplateQuery,
 ) iter.Seq2[Template, error] {
 	page := TemplatePage{Scope: at.scope, Owner: at.owner, TemplateQuery: query}
-	page.Limit = chunkOf(query.Limit)
+	page.Skip, page.Limit = skipOf(query.Skip), chunkOf(query.Limit)
 	return lists.Take(query.Limit, lists.Chunks(ctx, anyLength, doing("list templates"),
 		func() error { return nil },
 		func() ([]Template, error) {

@@ -18,15 +18,13 @@ import (
 // UpdateRequest chooses how an update works. The zero value is the default. A combination that
 // makes no sense is CodeInvalid, before the template is read.
 type UpdateRequest struct {
-	// LocalEdits is a decision about local edits, or a rule in place of
-	// [TemplateConfig].LocalEdits. "": the configuration decides.
-	LocalEdits LocalEdits
-	// Content is the content that [TakeMerged] gives the template. It must be a whole content and
-	// is checked as in [NewTemplate]. It must be nil with everything else.
+	LocalEdits LocalEdits // a decision, or another rule; "": [TemplateConfig].LocalEdits
+	// Content is the whole content that [TakeMerged] gives the template, checked as in
+	// [NewTemplate]; nil with everything else.
 	Content *Content
 	// Revision is the revision of the source's content that the caller has reviewed, such as
-	// [UpdateCheck].LatestRevision. If the source now has another revision, Update returns
-	// CodePrecondition. "": Update accepts any revision.
+	// [UpdateCheck].LatestRevision. If the source now has another one, Update returns
+	// CodePrecondition. "": any.
 	Revision string
 }
 
@@ -89,14 +87,10 @@ type Update struct {
 //
 // Errors:
 //   - CodeInvalid: the request is invalid, or the template was made by hand.
-//   - CodeForbidden.
-//   - CodeNotFound: the template or the source does not exist, or the template is gone from its
-//     source.
+//   - CodeNotFound: the template or the source does not exist, or the source lacks the template.
 //   - CodeEdited: local edits conflict with the source's content. Fields names them.
-//   - CodePrecondition: with ifMatch, the template has none of these ETags; with in.Revision, the
-//     source has another revision.
-//   - CodeChanged: other calls keep changing the template, or the template now has another
-//     origin.
+//   - CodePrecondition: also when the source has another revision than in.Revision.
+//   - CodeChanged: other calls keep changing the template, or it now has another origin.
 //   - CodeSourceMoved, CodeSourceFailed, CodeSourceTimeout.
 func (s *Templates) Update(
 	ctx context.Context, by Principal, id string, in UpdateRequest, ifMatch ...string,

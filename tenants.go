@@ -40,11 +40,9 @@ const (
 	TenantDropping  TenantState = "dropping"  // not served; [Tenants.Drop] has begun and not ended
 )
 
-// TenantStore keeps the list of tenants, and a [Store] for each. Packages store/postgres and
-// store/sqlite have one.
-//
-// The rules of Store hold for its methods. Those of [ChangeStore] are about the list: each mutation
-// has one target of the kind [event.TargetTenant].
+// TenantStore keeps the list of tenants, and a Store for each. Packages store/postgres and
+// store/sqlite have one. The rules of [Store] hold for its methods. Those of [ChangeStore] are
+// about the list: each mutation has one target of the kind [event.TargetTenant].
 type TenantStore interface {
 	ChangeStore
 	// CreateTenant adds a tenant, active or suspended, and makes its tables. ErrExists when the
@@ -52,8 +50,7 @@ type TenantStore interface {
 	CreateTenant(ctx context.Context, name string, state TenantState, at time.Time) (Tenant, error)
 	// Tenant returns the tenant of that name. ErrNotFound.
 	Tenant(ctx context.Context, name string) (Tenant, error)
-	// Tenants returns up to limit tenants with names after one, sorted by name in byte order. Fewer
-	// than limit are the last.
+	// Tenants returns up to limit tenants with names after one, by name in byte order.
 	Tenants(ctx context.Context, after string, limit int) ([]Tenant, error)
 	// ChangeTenant sets the state of the tenant with that number. ErrNotFound.
 	ChangeTenant(ctx context.Context, number int64, state TenantState) error
@@ -61,9 +58,9 @@ type TenantStore interface {
 	DropTenant(ctx context.Context, number int64) error
 	// MigrateTenant upgrades the tables of a tenant. Errors: as OpenTenant.
 	MigrateTenant(ctx context.Context, tenant Tenant) error
-	// OpenTenant returns the Store of a tenant, after MigrateTenant. The caller closes the Store.
-	// It ignores the tenant's state. A tenant that was dropped, or whose data is missing, is
-	// ErrNotFound or ErrUnavailable: OpenTenant makes no data.
+	// OpenTenant returns the Store of a tenant in any state, after MigrateTenant. The caller closes
+	// the Store. A tenant that was dropped, or whose data is missing, is ErrNotFound or
+	// ErrUnavailable: OpenTenant makes no data.
 	OpenTenant(ctx context.Context, tenant Tenant) (store Store, close func() error, err error)
 	// Outbox keeps the events of transactions for all tenants. Nil: the Store of each tenant keeps
 	// its own.
@@ -76,24 +73,18 @@ type TenantStore interface {
 // TenantsConfig configures [Tenants]. Store is required; the zero value of every other field works.
 type TenantsConfig struct {
 	// Store keeps the tenants. Required.
-	Store TenantStore
-	// Config is that of each tenant's Service. Its Store is nil. The Logger names the tenant in
-	// each record.
-	Config Config
-	// Each changes the Config of one tenant before its Service is made: the Authenticator of that
-	// tenant, for example. Its error keeps the tenant closed. It must not set OnEvent: that of
-	// Config gets the events of all tenants, and each event names its tenant. Nil: all tenants have
-	// the same Config. The function must be safe for concurrent use.
-	Each func(tenant Tenant, config *Config) error
-	// IdleTime is how long an unused tenant stays open. 0: 30 seconds. Not negative.
-	IdleTime time.Duration
-	// MaxOpen is how many tenants stay open at the same time when they are not in use. 0: 1,000.
-	// Not negative.
-	MaxOpen int
+	Store  TenantStore
+	Config Config // of each tenant's Service, without a Store; log records name the tenant
+	// Each changes the Config of one tenant before its Service is made: its Authenticator, for
+	// example. Its error keeps the tenant closed. It must not set OnEvent: that of Config gets the
+	// events of all tenants, which name theirs. It must be safe for concurrent use. Nil: all
+	// tenants have the same Config.
+	Each     func(tenant Tenant, config *Config) error
+	IdleTime time.Duration // how long an unused tenant stays open; 0: 30 seconds; not negative
+	MaxOpen  int           // how many tenants not in use stay open; 0: 1,000; not negative
 	// Memory is the most bytes that the caches of all tenants hold together, by their own
 	// estimates. Each tenant has the limits of Config as well. When all hold more, the tenants that
-	// were not used for longest give theirs back. It is checked every second. 0:
-	// 512 MiB. Not negative.
+	// were not used for longest give theirs back, within a second. 0: 512 MiB. Not negative.
 	Memory int64
 }
 
@@ -134,10 +125,10 @@ const (
 )
 
 // Tenants are Services for many tenants in one database, each as if it were alone. A tenant is
-// opened when it is first used, and closed when it is idle. Use [NewTenants].
-//
-// Tenants is for the host's own code: its methods authorize nobody. They log each change of the
-// list and report no event. All methods are safe for concurrent use.
+// opened when it is first used, and closed when it is idle. Use [NewTenants]. Tenants is for the
+// host's own code: its methods authorize nobody. They log each change of the list and report no
+// event. All methods are safe for concurrent use, and can return CodeUnavailable and the error of
+// ctx.
 type Tenants struct {
 	config  TenantsConfig
 	log     *slog.Logger
@@ -223,10 +214,8 @@ func (t *Tenants) settle(ctx context.Context) {
 	}
 }
 
-// Create makes a tenant.
-//
-// Errors: CodeInvalid (name); CodeExists when the name is taken, also by a tenant that is suspended
-// or being dropped; CodeUnavailable.
+// Create makes a tenant. Errors: CodeInvalid (name); CodeExists when the name is taken, also by a
+// tenant that is suspended or being dropped.
 func (t *Tenants) Create(ctx context.Context, name string) (Tenant, error) {
 	var c checker
 	c.id("name", name)
@@ -243,7 +232,7 @@ func (t *Tenants) Create(ctx context.Context, name string) (Tenant, error) {
 	return tenant, nil
 }
 
-// Get returns the tenant of that name. Errors: CodeNotFound, CodeUnavailable.
+// Get returns the tenant of that name. Errors: CodeNotFound.
 func (t *Tenants) Get(ctx context.Context, name string) (Tenant, error) {
 	if text.IDProblem(name, limits.IDLength) != "" {
 		return Tenant{}, noTenant()
@@ -261,8 +250,8 @@ func noTenant() *Error { return notFound("there is no such tenant") }
 // Mask is [Keys.Mask], by the Config of all tenants.
 func (t *Tenants) Mask(text string) string { return t.keys.Mask(text) }
 
-// List lists all tenants, sorted by name in byte order. It reads 500 at a time, so tenants that
-// come or go during the loop may be missing. An error is yielded once, last.
+// List lists all tenants by name in byte order, 500 at a time: tenants that come or go during the
+// loop may be missing. An error is yielded once, last.
 func (t *Tenants) List(ctx context.Context) iter.Seq2[Tenant, error] {
 	after := ""
 	return lists.Chunks(ctx, tenantsInChunk, doing("list tenants"),
@@ -275,9 +264,7 @@ func (t *Tenants) List(ctx context.Context) iter.Seq2[Tenant, error] {
 // write nothing any longer, except those of [Host], and their contexts end after [TenantGrace].
 // Suspend returns when the calls of this process have ended, or a second after that. Other
 // processes follow within about a second. A call from inside a call of Use of the same tenant waits
-// for itself, for that long.
-//
-// Errors: CodeNotFound, also for a tenant that is being dropped; CodeUnavailable; that of ctx.
+// for itself, for that long. Errors: CodeNotFound, also for a tenant that is being dropped.
 func (t *Tenants) Suspend(ctx context.Context, name string) error {
 	return t.change(ctx, name, TenantSuspended)
 }
@@ -316,15 +303,13 @@ func (t *Tenants) set(ctx context.Context, tenant Tenant, state TenantState) err
 }
 
 // Drop removes a tenant with all its data, for good. New calls of Use fail immediately, as if the
-// tenant did not exist. Drop waits for the calls of this process as Suspend does, and for a second,
-// in which other processes learn of it. Calls that take longer may fail. Do not call it from inside
-// a call of Use of the same tenant, as for Suspend.
-//
-// In a store whose tenants have an outbox each, as in store/sqlite, the events of transactions are
-// removed with the rest, unless they are delivered within some 5 seconds.
+// tenant did not exist. Drop waits for the calls of this process as [Tenants.Suspend] does, and for
+// a second, in which other processes learn of it. Calls that take longer may fail. In a store whose
+// tenants have an outbox each, as in store/sqlite, the events of transactions go with the rest,
+// unless they are delivered within some 5 seconds.
 //
 // When Drop fails after its beginning, the tenant stays in the state dropping: call Drop again. The
-// name is free when Drop has returned nil. Errors: CodeNotFound, CodeUnavailable, that of ctx.
+// name is free when Drop has returned nil. Errors: CodeNotFound.
 func (t *Tenants) Drop(ctx context.Context, name string) error {
 	tenant, err := t.Get(ctx, name)
 	if err != nil {
@@ -358,12 +343,10 @@ type Migration struct {
 }
 
 // Migrate makes or upgrades the tables of all tenants, some at a time. Without it, each tenant is
-// migrated when it is opened.
-//
-// It calls progress after each tenant, one call at a time; nil is no function. A tenant that fails
-// stops no other. A tenant that is up to date costs one query, so a call after an interruption goes
-// on where the other has stopped. It returns the first error of a tenant, or the error that ended
-// it early.
+// migrated when it is opened. It calls progress, unless nil, after each tenant, one call at a time.
+// A tenant that fails stops no other. A tenant that is up to date costs one query, so a call after
+// an interruption goes on where the other has stopped. It returns the first error of a tenant, or
+// the error that ended it early.
 func (t *Tenants) Migrate(ctx context.Context, progress func(Migration)) error {
 	var mu sync.Mutex
 	var m Migration
@@ -424,8 +407,8 @@ func (t *Tenants) dropped(ctx context.Context, tenant Tenant) bool {
 }
 
 // Close ends the service of all tenants. It returns when the running calls of Use have ended, the
-// last uses of keys are recorded, and the background work has ended. The store stays open: the host
-// closes it after the Tenants. A second call does nothing. The error is always nil.
+// last uses of keys are recorded, and the background work has ended. The host closes the store
+// after the Tenants. A second call does nothing. The error is always nil.
 func (t *Tenants) Close() error {
 	t.work.End()
 	all := t.all()

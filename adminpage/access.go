@@ -75,7 +75,8 @@ type accessListView struct {
 	Tabs             []tab
 	States           []choice // nil: rows have no state
 	Rows             []accessRow
-	First, Last, All int // the places of the rows, from 1, and how many match
+	First, Last, All int  // the places of the rows, from 1, and how many match
+	Least            bool // at least All match: see maxCounted
 	Previous, Next   string
 }
 
@@ -122,14 +123,24 @@ func accessList(k *accessKind) func(*visit) error {
 	}
 }
 
-// fill takes one page of the rows that match, and counts all of them.
+// maxCounted is the most rows behind a page that are read only to count them.
+const maxCounted = 10_000
+
+// fill takes one page of the rows that match, and counts them.
 func (b *accessListView) fill(rows iter.Seq2[accessRow, error]) error {
 	search, state := strings.ToLower(strings.TrimSpace(b.Asked.Get("search"))), b.Asked.Get("state")
 	from, err := strconv.Atoi(cmp.Or(b.Asked.Get("from"), "0"))
 	if err != nil || from < 0 {
 		return svc.Invalid("from", "must be the number of rows to leave out")
 	}
+	counted := 0
 	for row, err := range rows {
+		if len(b.Rows) == pageRows {
+			counted++
+		}
+		if b.Least = counted > maxCounted && b.All > from+pageRows; b.Least {
+			break
+		}
 		switch {
 		case err != nil:
 			return err

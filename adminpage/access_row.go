@@ -41,6 +41,7 @@ type accessTable struct {
 	Columns []string
 	Rows    []tableRow
 	More    int
+	Least   bool // more than More are not shown: see maxCounted
 }
 
 // Acts reports whether a row has an act.
@@ -111,6 +112,9 @@ func table[R any](
 ) error {
 	t := accessTable{Name: name, Columns: columns}
 	for r, err := range all {
+		if t.Least = t.More == maxCounted; t.Least {
+			break
+		}
 		switch {
 		case svc.ErrorCode(err) == svc.CodeForbidden:
 			return nil // the caller may not see these rows
@@ -223,6 +227,7 @@ func (v *visit) fillPolicies(b *accessView, id string, groups []string) error {
 		}
 		for _, found := range own.Tables {
 			t.Rows, t.More = append(t.Rows, found.Rows...), t.More+found.More
+			t.Least = t.Least || found.Least
 		}
 	}
 	t.Rows, _ = head(t.Rows, maxListed)

@@ -110,9 +110,9 @@ func must[T any](value T, err error) T {
 
 const (
 	deskOne = `{"templates":[{"id":"desk","name":"Desk","description":"Remembers what was promised.",` +
-		`"integrations":["slack"],"tags":[],"manifest":{"version":"1","budget":"mid"}}]}`
+		`"category":"Tickets","integrations":["slack"],"tags":[],"manifest":{"version":"1","budget":"mid"}}]}`
 	deskTwo = `{"templates":[{"id":"desk","name":"Desk","description":"Remembers what was asked.",` +
-		`"integrations":["slack","mail"],"tags":[],"manifest":{"version":"2","budget":"high"}}]}`
+		`"category":"Tickets","integrations":["slack","mail"],"tags":[],"manifest":{"version":"2","budget":"high"}}]}`
 )
 
 // document is an access policy with some statements.

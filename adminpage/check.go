@@ -25,10 +25,10 @@ type checked struct {
 	at time.Time
 }
 
-// problem returns why the check has nothing about a source of the server; "": it has.
-func (c *checked) problem(source string) string {
+// problem returns why the check has nothing about a source; "": it has.
+func (c *checked) problem(source svc.SourceKey) string {
 	for _, s := range c.Sources {
-		if s.Source.Scope == svc.ScopeServer && s.Source.Name == source {
+		if s.Source == source {
 			return s.Problem
 		}
 	}
@@ -154,7 +154,10 @@ type checkView struct {
 	Problem        string
 }
 
-type failedSource struct{ Name, Reason string }
+type failedSource struct {
+	Source svc.SourceKey
+	Reason string
+}
 
 func (c checkView) failed() bool { return c.Problem != "" || c.Failed != nil }
 
@@ -167,16 +170,12 @@ func (v *visit) checkShown(last checked, done string) (view checkView) {
 	}
 	view.Problem = own.problem
 	for _, s := range last.Sources {
-		switch {
-		case s.Source.Scope != svc.ScopeServer:
-			continue
-		case s.Problem == "":
-			view.Asked++
-		default:
-			view.Failed = append(view.Failed, failedSource{s.Source.Name, s.Problem})
+		if s.Problem != "" {
+			view.Failed = append(view.Failed, failedSource{s.Source, s.Problem})
 		}
-		view.Sources++
 	}
+	view.Sources = len(last.Sources)
+	view.Asked = view.Sources - len(view.Failed)
 	view.Failed, view.More = head(view.Failed, maxListed)
 	return view
 }

@@ -98,6 +98,8 @@ func TestWhyTellsTheTruth(t *testing.T) {
 			t.Errorf("%s: it advises %q", query, advice)
 		}
 	}
+	s.get("why?sender=telegram:9&action=bank:recall&bank=support").is(t, 200, "for other senders", "", "an override replaces it")
+	s.get("why?sender=telegram:9&action=bank:recall&bank=support&topic=billing").is(t, 200, "an override replaces it", "", "for other senders")
 	s.get("why?sender=telegram:9&action=bank:recall&bank=support").is(t, 200, "public default of support", "effective_strategy", "default of support", "", "#-1")
 }
 

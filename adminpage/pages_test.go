@@ -39,6 +39,8 @@ func TestTryAChange(t *testing.T) {
 	}
 	asked(`{"policies":[{"id":"on-leave","document":{"version":"2026-03-24","statements":[]}}]}`).is(t, 200,
 		">Denied<", "With this change: Allowed", `aria-label="Who gains or loses"`, "gains", "bob")
+	asked(`{"bank_policies":[{"bank_id":"other","document":{"version":"2026-03-24","default_strategy":"swift"}}]}`).is(t, 200,
+		`aria-label="Strategies"`, "→ swift")
 	asked(`{}`).is(t, 200, "With this change: Denied", "Nobody gains or loses")
 	asked(`{"users":[{"id":""}]}`).is(t, 400, `role="alert"`, "/users/0/id", ">Denied<", "{&#34;users")
 	asked(`<script>`).is(t, 400, `role="alert"`, "&lt;script&gt;")
@@ -218,6 +220,7 @@ func TestTemplates(t *testing.T) {
 	s.publish(deskTwo)
 	s.post("templates", form("do", "check")).is(t, 200, "update available", "edited here")
 	s.get("templates?state=edited&search=DES").is(t, 200, "desk")
+	s.get("templates?search=CKET").is(t, 200, "desk") // its category
 	s.get("templates?state=hand").is(t, 200, "No template matches")
 	page := s.get("templates?source=acme").is(t, 200, `aria-label="Offers"`, "Install desk")
 	install := form("do", "install", "source", "acme", "template_id", "desk", "alias_id", "desk two", "once", page.field(t, "once"), "number", "0")
@@ -290,20 +293,52 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// A place within the manifest is settled as the source has it, where the source has nothing as well.
+// A place within the manifest is settled as the source has it, where the source has nothing as well. The manifest keeps its order.
 func TestSettleWithin(t *testing.T) {
 	with := func(manifest string) string { return strings.Replace(deskOne, `"budget":"mid"`, manifest, 1) }
 	s := newShop(t)
 	s.publish(with(`"in":{"a/b":1,"c~d":1.50,"e":1}`))
 	s.post("templates/desk", form("do", "update", "etag", s.get("templates/desk").field(t, "etag"), "revision", s.get("templates/desk").field(t, "revision")))
 	must(s.service.Templates.Patch(t.Context(), svc.Host, "desk", svc.TemplatePatch{Manifest: json.RawMessage(`{"version":"1","in":{"a/b":2,"c~d":1.50,"e":2,"mine":1}}`)}))
-	s.publish(with(`"in":{"c~d":2.50}`))
+	s.publish(with(`"in":{"c~d":2.50,"new":"<&>"}`))
 	page := s.get("templates/desk").is(t, 200, "<legend>/manifest/in/a~1b</legend>", "<legend>/manifest/in/e</legend>")
 	s.post("templates/desk", form("do", "settle", "etag", page.field(t, "etag"), "revision", page.field(t, "revision"),
 		"place /manifest/in/a~1b", "source", "place /manifest/in/e", "yours")).is(t, 200, "Updated.")
-	if got := string(must(s.service.Templates.Read(t.Context(), svc.Host, "desk")).Manifest); got != `{"in":{"c~d":2.5,"e":2,"mine":1},"version":"1"}` {
+	if got := string(must(s.service.Templates.Read(t.Context(), svc.Host, "desk")).Manifest); got != `{"version":"1","in":{"c~d":2.5,"e":2,"mine":1,"new":"<&>"}}` {
 		t.Error(got)
 	}
+}
+
+// A template that its source has only renamed has an update, until it is made.
+func TestRenamed(t *testing.T) {
+	s := newShop(t)
+	s.publish(strings.Replace(deskOne, `"id":"desk"`, `"id":"bureau"`, 1)[:len(deskOne)+1] + `,"renames":{"desk":"bureau"}}`)
+	s.post("templates", form("do", "check")).is(t, 200, "update available", "", "up to date")
+	page := s.get("templates/desk").is(t, 200, "Update available", "bureau", ">Update<", "", "Up to date")
+	update := form("do", "update", "etag", page.field(t, "etag"), "revision", page.field(t, "revision"))
+	s.post("templates/desk", update).is(t, 200, "Updated.", "Up to date", "as <code>bureau</code>", "", ">Update<")
+	s.get("templates").is(t, 200, "not checked", "", "update available")
+	s.post("templates", form("do", "check")).is(t, 200, "up to date", "", "update available")
+}
+
+// A template that a check could not compare is not up to date, and a personal source is no source of the server.
+func TestNotCompared(t *testing.T) {
+	s := newShop(t)
+	ann := svc.Principal{Kind: svc.KindUser, ID: "admin"}
+	must(s.service.MySources.Register(t.Context(), ann, svc.NewSource{URL: "fs://acme", Alias: new("acme")}))
+	must(s.service.Templates.Install(t.Context(), ann, svc.Install{TemplateID: "desk", AliasID: new("mine"), SourceName: "acme", SourceScope: svc.ScopePersonal}))
+	s.publish(strings.Replace(deskOne, `"name":"Desk",`, "", 1))
+	s.post("templates", form("do", "check")).is(t, 200, "Checked all sources.", "not checked", "", "up to date")
+	s.publish(`{"templates":[]}`)
+	s.post("templates", form("do", "check")).is(t, 200, "Checked all sources.", "gone from its source", "", "up to date", "not checked")
+	s.publish(deskOne)
+	s.get("templates/mine").is(t, 200, "from acme as", "", `sources/acme"`)
+	must(0, s.service.MySources.Remove(t.Context(), ann, "acme"))
+	page := s.post("templates", form("do", "check")).is(t, 200, "Checked 1 of 2 sources.", "<p>acme: ", "up to date", "not checked")
+	if n := strings.Count(page.body, `href="sources/acme"`); n != 1 {
+		t.Errorf("%d links to the source of the server: %s", n, page.body)
+	}
+	s.get("sources").is(t, 200, `href="sources/acme"`, "", "no longer registered</span>")
 }
 
 // A page shows the content of a template, and what has changed since a former version.

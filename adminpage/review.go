@@ -148,7 +148,7 @@ func (b *reviewView) compare(ctx context.Context, diff svc.TemplateDiff) error {
 		b.Changes = append(b.Changes, place)
 	}
 	conflicting := counts[byBoth] > 0
-	update := diff.LatestRevision != diff.CurrentRevision
+	update := diff.LatestRevision != diff.CurrentRevision || diff.RenamedTo != ""
 	edited := counts[byUs]+counts[byBoth]+counts[byBothAlike] > 0
 	switch {
 	case update && conflicting:
@@ -165,7 +165,9 @@ func (b *reviewView) compare(ctx context.Context, diff svc.TemplateDiff) error {
 	b.Revision = diff.LatestRevision
 	b.CanUpdate, b.CanDiscard = update && !conflicting, edited
 	b.Conflicts, b.CanSettle = update && conflicting, update && conflicting && b.More == 0
-	b.Summary = summary(counts)
+	if b.Summary = summary(counts); diff.RenamedTo != "" {
+		b.Summary += " The source now has it as " + diff.RenamedTo + "."
+	}
 	return nil
 }
 
@@ -396,7 +398,7 @@ func (v *visit) settled(id string, form url.Values) (*svc.Content, error) {
 	if err != nil {
 		return nil, err
 	}
-	content, err := settle(template, diff, func(path string) string {
+	content, err := settle(v.Context(), template, diff, func(path string) string {
 		return form.Get(placeField(path))
 	})
 	return &content, err

@@ -2,6 +2,7 @@ package adminpage
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -9,13 +10,16 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/merge3"
+	"github.com/extsvc/svc/internal/strictjson"
 )
 
 // settle returns the content of a template in which every place of a difference is settled. Places
 // with a conflict are as the form chooses, in fields named as their paths; places that only the
-// source has changed are the source's.
+// source has changed are the source's. The rest of the manifest stays as it is written.
 func settle(
-	template svc.Template, diff svc.TemplateDiff, chosen func(path string) string,
+	ctx context.Context, template svc.Template, diff svc.TemplateDiff,
+	chosen func(path string) string,
 ) (svc.Content, error) {
 	whole, err := treeOf(template.Content)
 	if err != nil {
@@ -35,7 +39,14 @@ func settle(
 	if err := errors.Join(open...); err != nil {
 		return svc.Content{}, err
 	}
-	return whole.content()
+	content, err := whole.content()
+	if err != nil {
+		return content, err
+	}
+	// A merge keeps the order of the keys.
+	was := template.Manifest
+	content.Manifest, _, err = merge3.Merge(ctx, was, was, content.Manifest)
+	return content, err
 }
 
 // tree is a content as a JSON object, whose numbers keep their digits.
@@ -61,7 +72,7 @@ func treeOf(c svc.Content) (t tree, err error) {
 
 func (t tree) content() (svc.Content, error) {
 	var c contentJSON
-	text, err := json.Marshal(t)
+	text, err := strictjson.Marshal(t)
 	if err == nil {
 		err = json.Unmarshal(text, &c)
 	}
@@ -147,7 +158,7 @@ func valueOf(of map[string]any, key string) json.RawMessage {
 	if !there {
 		return nil
 	}
-	text, _ := json.Marshal(value) // it was decoded from JSON
+	text, _ := strictjson.Marshal(value) // it was decoded from JSON
 	return text
 }
 

@@ -79,7 +79,7 @@ func (v *visit) showSources(status int, page view, body sourcesView) (err error)
 			body.More = with("sources", body.Asked, "after", body.Rows[n-1].Name, "done", "")
 			break
 		}
-		body.Rows = append(body.Rows, sourceRow{source, last.problem(source.Name)})
+		body.Rows = append(body.Rows, sourceRow{source, last.problem(source.SourceKey)})
 	}
 	page.Refresh, page.Failed = body.Check.Running, body.Check.failed()
 	page.Template, page.Title, page.Body = "sources", "Sources", body
@@ -155,7 +155,7 @@ func (v *visit) showSource(status int, page view, name string, in url.Values) (e
 	if err != nil {
 		return err
 	}
-	body.Problem = last.problem(name)
+	body.Problem = last.problem(body.Source.SourceKey)
 	filter := svc.CatalogFilter{Text: in.Get("q")}
 	if offers, err := v.h.service.Sources.Browse(v.Context(), v.by, name, filter); err != nil {
 		status, page.Alerts = httpapi.Status(err), append(page.Alerts, v.problems(err)...)

@@ -23,7 +23,7 @@ type templatesView struct {
 type templateRow struct {
 	ID, Name string
 	Category *string
-	Source   string // "": made by hand
+	Source   *svc.SourceKey // nil: made by hand
 	States   []string
 }
 
@@ -94,7 +94,7 @@ func (v *visit) fillTemplates(body *templatesView, last *checked) error {
 		}
 		row := templateRow{ID: t.ID, Name: t.Name, Category: t.Category, States: last.states(&t)}
 		if t.Origin != nil {
-			row.Source = t.Origin.Source.Name
+			row.Source = &t.Origin.Source
 		}
 		body.Rows = append(body.Rows, row)
 	}
@@ -133,16 +133,23 @@ func isIn(t *svc.Template, state string, last *checked) bool {
 	return true
 }
 
-// hasUpdate reports whether the last check found an update that was not installed since.
-func (c *checked) hasUpdate(t *svc.Template) bool {
+// found returns what the last check found about a template as it is installed; nil: no difference.
+func (c *checked) found(t *svc.Template) *svc.TemplateUpdate {
 	byID := func(u svc.TemplateUpdate, id string) int { return strings.Compare(u.ID, id) }
 	i, found := slices.BinarySearchFunc(c.Templates, t.ID, byID)
-	if !found || t.Origin == nil {
-		return false
+	if !found || t.Origin == nil || c.Templates[i].CurrentRevision != t.Origin.Revision ||
+		c.Templates[i].Source != t.Origin.Source {
+		return nil
 	}
-	update := c.Templates[i]
-	return update.HasUpdate() && update.CurrentRevision == t.Origin.Revision &&
-		update.Source == t.Origin.Source
+	return &c.Templates[i]
+}
+
+// hasUpdate reports whether the last check found an update that was not installed since. An update
+// that only renames the template leaves its revision.
+func (c *checked) hasUpdate(t *svc.Template) bool {
+	update := c.found(t)
+	return update != nil && update.HasUpdate() &&
+		(*update.LatestRevision != t.Origin.Revision || !t.UpdatedAt.After(c.at))
 }
 
 // states says in words how a template stands.
@@ -159,8 +166,13 @@ func (c *checked) states(t *svc.Template) (states []string) {
 	if states != nil {
 		return states
 	}
-	if c.at.IsZero() || t.UpdatedAt.After(c.at) || c.problem(t.Origin.Source.Name) != "" {
+	difference := c.found(t)
+	switch {
+	case c.at.IsZero() || t.UpdatedAt.After(c.at) || c.problem(t.Origin.Source) != "",
+		difference != nil && difference.Problem != "":
 		return []string{"not checked"}
+	case difference != nil && !difference.HasUpdate():
+		return []string{"gone from its source"}
 	}
 	return []string{"up to date"}
 }

@@ -73,8 +73,8 @@ func (c issuing) run(b *testing.B) {
 		service = c.service(b, w)
 	}
 	callers := c.callers(b, w, service)
-	var next atomic.Int64 // each key has another holder, since a holder has a limit of keys
-	issued := make(chan svc.IssuedKey, 1<<20)
+	var next atomic.Int64                     // each key has another holder, since a holder has a limit of keys
+	issued := make(chan svc.IssuedKey, 1<<12) // a larger one costs its garbage collection
 	compare(b, measure.Side{Name: "insert", Call: func() error { return atOnce(func(int) error { return insert(ctx) }) }},
 		measure.Side{Name: "service", Call: func() error {
 			return atOnce(func(int) error {

@@ -39,6 +39,7 @@ type engine struct {
 	open    func(place string) (closingStore, error)              // as a host does
 	connect func(place string, r *recorder) (write, read *sql.DB) // r nil: records nothing
 	settle  string                                                // runs after a world is filled
+	age     string                                                // fills the feed of changes, as in a database in use
 }
 
 type closingStore interface {
@@ -70,6 +71,9 @@ var sqliteEngine = engine{
 			pool(r.record(fileConnector(file+"&_pragma=query_only(1)"), false), max(2, runtime.NumCPU()))
 	},
 	settle: `PRAGMA wal_checkpoint(TRUNCATE)`,
+	age: `UPDATE svc_generation SET value = value + 10000;
+		WITH RECURSIVE back(i) AS (SELECT 9999 UNION ALL SELECT i - 1 FROM back WHERE i > 0)
+		INSERT INTO svc_changefeed (lane, number, changed) SELECT id, value - i, '{}' FROM back, svc_generation`,
 }
 
 // fileConnector connects to a SQLite file, given the driver's name for it.
@@ -97,6 +101,9 @@ var postgresEngine = engine{
 		return db, db
 	},
 	settle: `ANALYZE`,
+	age: `WITH lanes AS (UPDATE svc_generation SET value = value + 320 RETURNING id, value)
+		INSERT INTO svc_changefeed (lane, number, changed)
+		SELECT id, value - i, '{}' FROM lanes, generate_series(319, 0, -1) i`,
 }
 
 func eachEngine(b *testing.B, do func(b *testing.B, e engine)) {
@@ -185,7 +192,8 @@ func (w *world) fill(ctx context.Context) error {
 	err = w.inChunks(ctx, w.templates, func(ctx context.Context, tx svc.Store, i int) error {
 		return tx.CreateTemplate(ctx, storedTemplate(i))
 	})
-	return errors.Join(err, w.settled(ctx))
+	_, aged := w.write.ExecContext(ctx, w.age)
+	return errors.Join(err, aged, w.settled(ctx))
 }
 
 func (w *world) settled(ctx context.Context) error {

@@ -171,7 +171,7 @@ func TestRedirectsAreRefused(t *testing.T) {
 				http.Redirect(w, r, to, status)
 			})
 			for call, err := range three(t, c) {
-				if refused(err).Message != "the server redirects, but the client follows no redirect: check Config.BaseURL" || svc.ErrorCode(err) != svc.CodeInternal {
+				if refused(err).Message != "the server redirects, but the client follows no redirect: check the base URL" || svc.ErrorCode(err) != svc.CodeInternal {
 					t.Errorf("%d, %s: %v", status, call, err)
 				}
 			}

@@ -72,7 +72,7 @@ func (c *conn) refusal(r request, answer *http.Response) error {
 func foreign(status *StatusError) *svc.Error {
 	e := &svc.Error{
 		Code: svc.CodeInternal, Err: status,
-		Message: "the answer is not from the svc interface: check Config.BaseURL",
+		Message: "the answer is not from the svc interface: check the base URL",
 	}
 	switch code := status.Status; code {
 	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusBadGateway,
@@ -81,7 +81,7 @@ func foreign(status *StatusError) *svc.Error {
 	default:
 		if code >= 300 && code < 400 {
 			e.Message = "the server redirects, but the client follows no redirect: " +
-				"check Config.BaseURL"
+				"check the base URL"
 		}
 	}
 	return e

@@ -170,9 +170,12 @@ func Server(addr string, handler http.Handler) *http.Server {
 	return &http.Server{
 		Addr: addr, Handler: handler,
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 20 * time.Second,
-		WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
+		WriteTimeout: answerTime, IdleTimeout: 2 * time.Minute,
 	}
 }
+
+// answerTime is how long an answer may take, also to be sent.
+const answerTime = time.Minute
 
 // Mount serves every path under the prefix, in any spelling, and passes all other requests to next.
 // Use it to mount a Handler in front of an [http.ServeMux], or as a middleware of another router.

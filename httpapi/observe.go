@@ -23,8 +23,8 @@ type Observer interface {
 // have an unbounded number of values; do not use them as labels of metrics.
 type Observation struct {
 	// Route is the pattern of the route, "GET /ext/svc/admin/templates/{template_id}", and for a
-	// route of the host the pattern of its [http.ServeMux]. "": the path has no route, the caller
-	// is not known, or the host has another mux.
+	// route of the host the Pattern that its mux has set. "": the path has no route, the caller of
+	// the interface is not known, or the host's mux sets no Pattern.
 	Route     string
 	Status    int          // status of the answer; 0: cut off before the answer began
 	Code      svc.Code     // code of the problem; "": no problem

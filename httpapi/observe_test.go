@@ -334,6 +334,7 @@ func TestRecordsOfProtect(t *testing.T) {
 		r := httptest.NewRequest("GET", "/of/the/host", nil)
 		r.Header.Set("Authorization", "Bearer "+bearer)
 		w := httptest.NewRecorder()
+		r.Pattern = "GET /of/the/{x}"       // as a mux sets it
 		w.Header().Set("X-Request-Id", key) // by a careless host
 		protected.ServeHTTP(w, r)
 	}
@@ -342,6 +343,7 @@ func TestRecordsOfProtect(t *testing.T) {
 	is.Equal(len(all), 2)
 	is.Equal(all[0].Status, 401)
 	is.Equal(all[1].Code, "unauthenticated")
+	is.Equal(all[1].Route, "GET /of/the/{x}")
 }
 
 // Without a logger there are errors in the default one, and nothing else; it costs nothing.

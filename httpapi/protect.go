@@ -66,7 +66,7 @@ type decide func(h *Handler, r *http.Request, by svc.Principal) (*svc.Decision, 
 // is in the context already counts.
 func (h *Handler) guard(next http.Handler, decide decide) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a, began := &answer{ResponseWriter: w}, time.Now()
+		a, began := &answer{ResponseWriter: w, route: r.Pattern}, time.Now()
 		passed, ok := h.letIn(a, r, decide, began)
 		if !ok {
 			return

@@ -61,11 +61,11 @@ func TestRequire(t *testing.T) {
 	}{
 		{"/recall/diary", []string{"Authorization", "Bearer " + key}, 202, "7", "GET /recall/{bank}"},
 		{"/recall/diary", []string{"X-Api-Key", key}, 202, "7", "GET /recall/{bank}"},
-		{"/recall/diary", []string{"X-Api-Key", "wrong"}, 401, `"code":"unauthenticated"`, ""},
-		{"/recall/diary", nil, 401, `"code":"unauthenticated"`, ""},
-		{"/recall/other", []string{"Authorization", "Bearer " + key}, 403, `"code":"forbidden"`, ""},
-		{"/recall/" + strings.Repeat("x", 200), []string{"X-Api-Key", key}, 400, `"parameter":"bank"`, ""},
-		{"/any", []string{"X-Api-Key", key}, 403, `"code":"forbidden"`, ""},
+		{"/recall/diary", []string{"X-Api-Key", "wrong"}, 401, `"code":"unauthenticated"`, "GET /recall/{bank}"},
+		{"/recall/diary", nil, 401, `"code":"unauthenticated"`, "GET /recall/{bank}"},
+		{"/recall/other", []string{"Authorization", "Bearer " + key}, 403, `"code":"forbidden"`, "GET /recall/{bank}"},
+		{"/recall/" + strings.Repeat("x", 200), []string{"X-Api-Key", key}, 400, `"parameter":"bank"`, "GET /recall/{bank}"},
+		{"/any", []string{"X-Api-Key", key}, 403, `"code":"forbidden"`, "GET /any"},
 		{"/silent", []string{"X-Api-Key", key}, 200, "", "GET /silent"},
 	} {
 		got := ask(c.path, c.header...)

@@ -1,17 +1,24 @@
 package httpapi
 
 import (
+	"context"
 	"net/http"
+	"time"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/wire"
 )
 
+// sourcesTime is how long all sources may take together. The rest is for sending what they say.
+const sourcesTime = answerTime - 15*time.Second
+
 func (h *Handler) checkUpdates(w http.ResponseWriter, r *request) error {
 	if _, err := decode[struct{}](h, w, r); err != nil {
 		return err
 	}
-	report, err := h.templates(r).CheckUpdates(r.Context(), r.by, nil)
+	ctx, cancel := context.WithTimeout(r.Context(), sourcesTime)
+	defer cancel()
+	report, err := h.templates(r).CheckUpdates(ctx, r.by, nil)
 	return sendResult(w, report, err, wireReport)
 }
 
@@ -45,7 +52,9 @@ func (h *Handler) rebindSource(w http.ResponseWriter, r *request) error {
 }
 
 func (h *Handler) searchSources(w http.ResponseWriter, r *request) error {
-	listings, err := h.sources(r).Search(r.Context(), r.by, r.query.catalogFilter())
+	ctx, cancel := context.WithTimeout(r.Context(), sourcesTime)
+	defer cancel()
+	listings, err := h.sources(r).Search(ctx, r.by, r.query.catalogFilter())
 	return sendResult(w, listings, err, func(listings []svc.SourceListing) wire.SourceListings {
 		return wire.SourceListings{Sources: wire.Each(listings, wireListing)}
 	})

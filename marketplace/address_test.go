@@ -126,6 +126,7 @@ func TestSourceURLs(t *testing.T) {
 		"https://gitlab.com/group/project":                       "https://gitlab.com/group/project/-/raw/HEAD/t.json",
 		"https://gitlab.com/group/sub/sub/project.git":           "https://gitlab.com/group/sub/sub/project/-/raw/HEAD/t.json",
 		"https://gitlab.com/group/sub/project/-/tree/main/dir/x": "https://gitlab.com/group/sub/project/-/raw/main/dir/x/t.json",
+		"https://gitlab.com/group/project/-/tree/main":           "https://gitlab.com/group/project/-/raw/main/t.json",
 		"https://gitlab.com/group/project/-/raw/main/dir":        "https://gitlab.com/group/project/-/raw/main/dir/t.json",
 		"https://gitlab.com/group":                               "https://gitlab.com/group/t.json",
 		"https://gitlab.com/group/-/tree/main":                   "https://gitlab.com/group/-/tree/main/t.json",

@@ -68,6 +68,9 @@ func (c *Client) recall(ctx context.Context, at place, key fileKey) *fileCopy {
 		return nil
 	}
 	file := &fileCopy{asked: was.Asked, validators: was.validators}
+	if now := c.now(); file.asked.After(now) { // the clock of another process may be ahead
+		file.asked = now
+	}
 	if file.document, err = c.read(ctx, at, key, data, was.Signature); err != nil {
 		return nil
 	}

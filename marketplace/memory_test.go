@@ -40,6 +40,22 @@ func TestRestartCostsA304(t *testing.T) {
 	is.True(!slices.ContainsFunc(s.requests(), func(asked string) bool { return strings.HasSuffix(asked, " 200") }))
 }
 
+// The clock of the process that stored an answer may be ahead.
+func TestStoredByAnotherClock(t *testing.T) {
+	is := is.New(t)
+	s, ahead, from := newShelf(t, marketplace.Config{})
+	ahead.SetNow(func() time.Time { return time.Now().Add(time.Hour) })
+	from.Memory = &memory{}
+	is.Equal(version(t, ahead, from), `{"version":"1"}`)
+	restarted := newClient(t, marketplace.Config{AllowOrigins: []string{from.URL}})
+	s.tagged("/templates.json", `{"templates":[]}`)
+	for range 2 {
+		catalog := must(restarted.Catalog(t.Context(), from, time.Minute))
+		is.Equal(len(catalog.Entries), 0)
+		is.True(!catalog.FetchedAt.After(time.Now()))
+	}
+}
+
 // A stored answer replaces an unreachable source, as a cached copy does.
 func TestRestartWithoutTheSource(t *testing.T) {
 	is := is.New(t)

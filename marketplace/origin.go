@@ -67,8 +67,8 @@ func originOf(u *url.URL) (origin, string) {
 }
 
 func canonicalIPv6(text string) (string, string) {
-	addr, err := netip.ParseAddr(text)
-	if err != nil || !addr.Is6() || addr.Zone() != "" {
+	addr, _ := netip.ParseAddr(text) // an error leaves one that is not IPv6
+	if !addr.Is6() || addr.Zone() != "" {
 		return "", "must spell its host as an IPv6 address without a zone"
 	}
 	return addr.String(), ""

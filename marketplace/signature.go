@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"time"
 
@@ -55,6 +56,10 @@ func (c *Client) admit(ctx context.Context, at place, catalog svc.Catalog) error
 		var err error
 		if accepted, err = at.from.Memory.AcceptSerial(ctx, catalog.Serial); err != nil {
 			reason := "has a serial that cannot be checked now: try again"
+			if errors.Is(err, svc.ErrNotFound) { // the others of a check go on
+				reason = "was asked for before the source was removed"
+				return &fault{code: svc.CodeNotFound, reason: reason, err: err}
+			}
 			return &fault{code: svc.CodeUnavailable, reason: reason, err: err}
 		}
 	}

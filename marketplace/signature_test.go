@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/marketplace"
+	"github.com/extsvc/svc/store/memstore"
 )
 
 // signer signs catalogues. A letter gives its key.
@@ -176,6 +178,34 @@ func TestSerialOutlivesTheClient(t *testing.T) {
 	s.publish(acme, series("3", 3, ""))
 	_, err := second.Template(t.Context(), from, "a")
 	wantError(t, err, svc.CodeUnavailable, "has a serial that cannot be checked now")
+}
+
+// A signed source that is removed while it answers is the problem of that source alone.
+func TestSignedSourceIsRemoved(t *testing.T) {
+	is, ctx := is.New(t), t.Context()
+	acme := newSigner('a')
+	s, client, from := newShelf(t, marketplace.Config{})
+	s.publish(acme, series("1", 1, ""))
+	service, err := svc.New(svc.Config{Store: memstore.New(), Sources: svc.SourceConfig{Marketplace: client}})
+	is.NoErr(err)
+	defer service.Close()
+	for name, key := range map[string]ed25519.PublicKey{"signed": acme.public(), "other": nil} {
+		_, err := service.Sources.Register(ctx, svc.Host, svc.NewSource{URL: from.URL, Alias: &name, SigningKey: key})
+		is.NoErr(err)
+		_, err = service.Templates.Install(ctx, svc.Host, svc.Install{TemplateID: "a", SourceName: name, AliasID: &name})
+		is.NoErr(err)
+	}
+	s.publish(acme, series("2", 2, ""))
+	s.beforeEach(func(r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, ".sig") {
+			_ = service.Sources.Remove(context.Background(), svc.Host, "signed")
+		}
+	})
+	report, err := service.Templates.CheckUpdates(ctx, svc.Host, nil)
+	is.NoErr(err)
+	is.Equal(len(report.Templates), 1)
+	is.Equal(report.Templates[0].ID, "other")
+	is.Equal(report.Sources[1].Problem, `source "signed": its catalogue was asked for before the source was removed`)
 }
 
 func TestSignedFiles(t *testing.T) {

@@ -4,6 +4,8 @@ package deploy
 import (
 	"bytes"
 	"os"
+	"path"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,8 +46,24 @@ func TestCompose(t *testing.T) {
 	if got := project.Services["svc"].Environment["PGPASSWORD"]; got == nil || *got != "secret" {
 		t.Errorf("the server has no password: %v", got)
 	}
+	server := project.Services["svc"]
+	var mounts []string
+	for _, volume := range server.Volumes {
+		mounts = append(mounts, volume.Target)
+	}
+	keysAreMounted(t, server.Command, mounts)
 	if _, err := compose(t, bytes.ReplaceAll(text, []byte("cap_drop"), []byte("cap_drops"))); err == nil {
 		t.Error("a wrong key is not found")
+	}
+}
+
+// keysAreMounted fails unless a server that PostgreSQL is given to has its keys file in a volume: without
+// the flag it would be in the container's own folder, which goes with it and is read-only.
+func keysAreMounted(t *testing.T, args, mounts []string) {
+	t.Helper()
+	at := slices.Index(args, "-keys") + 1
+	if at == 0 || at == len(args) || !slices.Contains(mounts, path.Dir(args[at])) {
+		t.Errorf("the keys file of %q is in none of %q", args, mounts)
 	}
 }
 
@@ -70,6 +88,15 @@ func TestKubernetes(t *testing.T) {
 	for text := range strings.SplitSeq(string(manifest), "\n---\n") {
 		if err := parse(text); err != nil {
 			t.Error(err)
+		}
+		if deployment, is := kinds["Deployment"]().(*apps.Deployment); is && yaml.Unmarshal([]byte(text), deployment) == nil {
+			for _, server := range deployment.Spec.Template.Spec.Containers {
+				var mounts []string
+				for _, volume := range server.VolumeMounts {
+					mounts = append(mounts, volume.MountPath)
+				}
+				keysAreMounted(t, server.Args, mounts)
+			}
 		}
 		if err := parse(strings.Replace(text, "selector:", "selectors:", 1)); err == nil {
 			t.Errorf("a wrong key is not found in\n%s", text)

@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/extsvc/svc"
 )
@@ -32,7 +31,7 @@ var applyCommand = subcommand{
 		prune := pruneFlag(flags)
 		return func(ctx context.Context) error {
 			return c.withAccess(ctx, c.openDatabase, func(service *svc.Service) error {
-				bundle, err := readBundle(c.operand)
+				bundle, err := readBundle(ctx, c.operand)
 				if err != nil {
 					return err
 				}
@@ -48,13 +47,14 @@ var applyCommand = subcommand{
 var diffCommand = subcommand{
 	name:  "diff",
 	takes: "FILE",
-	about: "print who would gain and lose which action where, and write nothing",
+	about: "print who would gain and lose which action where, and write nothing; exit with 2 if" +
+		" somebody would, and with 1 if only the answer to a kept question is unexpected",
 	setup: func(flags *flag.FlagSet, c *call) job {
 		prune := pruneFlag(flags)
 		asJSON := flags.Bool("json", false, "print one JSON object for each line of words")
 		return func(ctx context.Context) error {
 			return c.withAccess(ctx, c.readDatabase, func(service *svc.Service) error {
-				bundle, err := readBundle(c.operand)
+				bundle, err := readBundle(ctx, c.operand)
 				if err != nil {
 					return err
 				}
@@ -115,14 +115,8 @@ func export(
 }
 
 // readBundle reads the bundle in a file; "-" is the standard input.
-func readBundle(file string) (svc.Bundle, error) {
-	var data []byte
-	var err error
-	if file == "-" {
-		data, err = io.ReadAll(os.Stdin)
-	} else {
-		data, err = os.ReadFile(file)
-	}
+func readBundle(ctx context.Context, file string) (svc.Bundle, error) {
+	data, err := textOf(ctx, file)
 	if err != nil {
 		return svc.Bundle{}, fmt.Errorf("bundle: %w", err)
 	}

@@ -3,6 +3,9 @@ package main
 import (
 	"database/sql"
 	"errors"
+	"io"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -11,6 +14,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/examples/internal/programtest"
+	"github.com/extsvc/svc/internal/longtest"
 )
 
 // onBoth runs a test on a SQLite file and on PostgreSQL.
@@ -98,6 +102,52 @@ func TestAccessFromServerToServer(t *testing.T) {
 		_, events := production.get(t, production.key(), "/ext/svc/admin/events?actor_kind=host&actor=server+apply")
 		is.True(strings.Contains(events, `"access.removed"`) && strings.Contains(events, `"api_key.revoked"`))
 	})
+}
+
+// The exit code of a diff says what differs.
+func TestExitCodesOfADiff(t *testing.T) {
+	turned, gained := []svc.AccessTest{{UserID: "u"}}, []svc.StrategyDiff{{Bank: "b"}}
+	for _, tc := range []struct {
+		diff svc.AccessDiff
+		want error
+	}{
+		{svc.AccessDiff{}, nil},
+		{svc.AccessDiff{Turned: turned}, silent(1)},
+		{svc.AccessDiff{Turned: turned, Strategies: gained}, silent(2)},
+		{svc.AccessDiff{Turned: turned, Omitted: 1}, silent(2)},
+	} {
+		is.New(t).Equal(printDiff(io.Discard, tc.diff, false), tc.want)
+	}
+}
+
+// What has no end is refused: whatever reads a file or the standard input has the limit of readAll.
+func TestFilesHaveALimit(t *testing.T) {
+	sources, _ := filepath.Glob("*.go")
+	for _, file := range sources {
+		text, _ := os.ReadFile(file)
+		for _, endless := range []string{"os.ReadFile(", "io.ReadAll("} {
+			if strings.Contains(string(text), endless) && file != "input.go" && file != "mounted.go" && !strings.HasSuffix(file, "_test.go") {
+				t.Errorf("%s: %s", file, endless)
+			}
+		}
+	}
+	longtest.Test(t, "that files have a limit")
+	err := run(t.Context(), []string{"lint", "/dev/zero"}, io.Discard, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "/dev/zero has more than 256 MiB") {
+		t.Error(err)
+	}
+}
+
+// A misspelled variable is named, with the one that may be meant.
+func TestUnknownVariablesAreNamed(t *testing.T) {
+	t.Setenv("SVC_LOG_LEVL", "debug")
+	var warned strings.Builder
+	file := filepath.Join(t.TempDir(), "bundle.json")
+	is.New(t).NoErr(os.WriteFile(file, []byte(`{}`), 0o600))
+	is.New(t).NoErr(run(t.Context(), []string{"lint", file}, io.Discard, &warned))
+	if !strings.Contains(warned.String(), "SVC_LOG_LEVL sets nothing; did you mean SVC_LOG_LEVEL?") {
+		t.Error(warned.String())
+	}
 }
 
 // A diff says how many differences it leaves out.

@@ -35,7 +35,8 @@ func ofRecord(r svc.AuditRecord) auditRow {
 const followPause = time.Second
 
 var auditCommand = rows{
-	name: "audit", about: "print the newest records, the oldest of them first", setup: printAudit,
+	name: "audit", about: "print the newest records, the oldest of them first",
+	reads: true, setup: printAudit,
 }
 
 func printAudit(flags *flag.FlagSet, c *call) rowsAction {

@@ -67,7 +67,7 @@ func backupBy(ctx context.Context, c *call, draft string, shown *progress) error
 	if err := snapshot(ctx, c.DB, db, shown); err != nil {
 		return err
 	}
-	if now, err := os.ReadFile(c.Keys); err != nil {
+	if now, err := readFile(c.Keys); err != nil {
 		return fmt.Errorf("keys file: %w", err)
 	} else if !bytes.Equal(now, keys) {
 		return fmt.Errorf("keys file %s has changed during the backup: run it again", c.Keys)
@@ -88,9 +88,6 @@ func backupBy(ctx context.Context, c *call, draft string, shown *progress) error
 	return syncDir(folder)
 }
 
-// standard is the FILE of a command that stands for its standard input or output.
-const standard = "-"
-
 // copyFile writes a file to out.
 func copyFile(ctx context.Context, out io.Writer, path string) error {
 	file, err := os.Open(path)
@@ -109,7 +106,7 @@ func keysToKeep(path string, log *slog.Logger) ([]byte, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	return os.ReadFile(path)
+	return readFile(path)
 }
 
 // checkApart refuses the name of a file that SQLite uses for a database.

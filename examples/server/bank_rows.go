@@ -32,7 +32,7 @@ var bankCommands = []rows{
 }
 
 func setBank(ctx context.Context, c *call, t target) error {
-	text, err := document(c.second)
+	text, err := textOf(ctx, c.second)
 	if err != nil {
 		return err
 	}

@@ -161,12 +161,20 @@ func unknown(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return usageError("name one of the commands " + names(cmd))
 	}
-	cmd.SuggestionsMinimumDistance = 2
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return usageError(fmt.Sprintf("unknown command %q; did you mean %s?",
-			args[0], strings.Join(near, ", ")))
+	if near := meant(cmd, args[0]); near != "" {
+		return usageError(fmt.Sprintf("unknown command %q%s", args[0], near))
 	}
 	return usageError(fmt.Sprintf("unknown command %q: name one of %s", args[0], names(cmd)))
+}
+
+// meant asks for the commands with names like a misspelled one; "": there are none.
+func meant(of *cobra.Command, name string) string {
+	of.SuggestionsMinimumDistance = 2
+	near := of.SuggestionsFor(name)
+	if len(near) == 0 {
+		return ""
+	}
+	return "; did you mean " + strings.Join(near, ", ") + "?"
 }
 
 func names(cmd *cobra.Command) string {
@@ -221,7 +229,7 @@ func (c *call) parse(of subcommand, args []string) (job, error) {
 		c.config = defaults()
 		c.file = file
 		var err error
-		if lines, err = c.readFile(); err != nil {
+		if lines, err = c.readKeys(); err != nil {
 			return nil, err
 		}
 	}

@@ -33,6 +33,7 @@ type config struct {
 	flagged map[string]bool // the names of the flags that were set
 	// variables has the keys that the environment has set.
 	variables map[string]bool
+	unknown   []string // warnings of misspelled variables
 }
 
 type httpConfig struct {

@@ -15,10 +15,10 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// readFile reads the configuration file into c. Keys that the file lacks stay as they are. It
+// readKeys reads the configuration file into c. Keys that the file lacks stay as they are. It
 // returns the line of each key in the file. Every error names the file, the line and the key.
-func (c *config) readFile() (lines map[string]int, err error) {
-	data, err := os.ReadFile(c.file)
+func (c *config) readKeys() (lines map[string]int, err error) {
+	data, err := readFile(c.file)
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}

@@ -92,7 +92,8 @@ func parameters(p svc.Parameters) any {
 }
 
 // printDiff prints differences in words, or as JSON, one on each line. The last line counts those
-// that a long diff leaves out.
+// that a long diff leaves out. The error is 2 when rights differ, and 1 when only the answers to kept
+// questions are unexpected.
 func printDiff(stdout io.Writer, diff svc.AccessDiff, asJSON bool) error {
 	out, list := bufio.NewWriter(stdout), differences(diff)
 	lines := json.NewEncoder(out)
@@ -112,10 +113,15 @@ func printDiff(stdout io.Writer, diff svc.AccessDiff, asJSON bool) error {
 	case len(list) == 0 && !asJSON:
 		fmt.Fprintln(out, "Nothing changes in what anybody may do.")
 	}
-	if err := out.Flush(); err != nil || len(list) == 0 && diff.Omitted == 0 {
-		return err
+	err := out.Flush()
+	switch {
+	case err != nil:
+	case len(list) > len(diff.Turned) || diff.Omitted > 0:
+		err = silent(2)
+	case len(list) > 0:
+		err = silent(1)
 	}
-	return silent(2)
+	return err
 }
 
 // String says a difference in words.

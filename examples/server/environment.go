@@ -3,8 +3,11 @@ package main
 import (
 	"os"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/spf13/cobra"
 )
 
 // variableOf returns the variable of the environment that sets a key of the configuration:
@@ -14,13 +17,36 @@ func variableOf(key string) string {
 }
 
 // readEnvironment sets the keys whose variables are set. A list is separated by commas. The values
-// are checked with all others.
+// are checked with all others. A misspelled variable is no error: Kubernetes sets some of this form
+// for a service with the name svc.
 func (c *config) readEnvironment() error {
-	c.variables = map[string]bool{}
-	return c.readVariables(reflect.ValueOf(c).Elem(), "")
+	c.variables, c.unknown = map[string]bool{}, nil
+	known := []string{"SVC_CONFIG", "SVC_KEY", "SVC_SOURCE_TOKEN"}
+	if err := c.readVariables(reflect.ValueOf(c).Elem(), "", &known); err != nil {
+		return err
+	}
+	for _, variable := range os.Environ() {
+		name, _, _ := strings.Cut(variable, "=")
+		if strings.HasPrefix(name, "SVC_") && !slices.Contains(known, name) {
+			c.unknown = append(c.unknown, misspelled(name, known)...)
+		}
+	}
+	return nil
 }
 
-func (c *config) readVariables(v reflect.Value, key string) error {
+// misspelled says which variable may be meant. Nil: none is near.
+func misspelled(name string, known []string) []string {
+	var all cobra.Command // as if they were commands
+	for _, k := range known {
+		all.AddCommand(&cobra.Command{Use: k, Run: func(*cobra.Command, []string) {}})
+	}
+	if near := meant(&all, name); near != "" {
+		return []string{name + " sets nothing" + near}
+	}
+	return nil
+}
+
+func (c *config) readVariables(v reflect.Value, key string, known *[]string) error {
 	if v.Kind() == reflect.Struct {
 		for i := range v.NumField() {
 			name := v.Type().Field(i).Tag.Get("toml")
@@ -28,12 +54,13 @@ func (c *config) readVariables(v reflect.Value, key string) error {
 				continue
 			}
 			below := strings.TrimPrefix(key+"."+name, ".")
-			if err := c.readVariables(v.Field(i), below); err != nil {
+			if err := c.readVariables(v.Field(i), below, known); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
+	*known = append(*known, variableOf(key))
 	text, set := os.LookupEnv(variableOf(key))
 	if !set {
 		return nil

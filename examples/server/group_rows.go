@@ -23,6 +23,7 @@ var groupCommands = []rows{
 	listing("group list", "list the groups", "ID\tNAME", target.groups, ofGroup),
 	{
 		name: "group show", takes: "GROUP", about: "show a group with its members",
+		reads: true,
 		setup: flagless(showGroup),
 	},
 	{name: "group add", takes: "GROUP", about: "add a group", setup: addGroup},

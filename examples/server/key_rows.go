@@ -111,7 +111,10 @@ func namedKey(ctx context.Context, t target, name string) (svc.APIKey, error) {
 }
 
 var keyCommands = []rows{
-	{name: "key list", about: "list the keys of all holders, or of one", setup: listKeys},
+	{
+		name: "key list", about: "list the keys of all holders, or of one",
+		reads: true, setup: listKeys,
+	},
 	{
 		name: "key issue", secrets: true, about: "print a new key, and nothing else",
 		setup: printNewKey,

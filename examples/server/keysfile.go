@@ -121,7 +121,7 @@ func readSecrets(path string, log *slog.Logger) (secrets, error) {
 	if !info.Mode().IsRegular() {
 		return secrets{}, fmt.Errorf("keys file %s must be a regular file", path)
 	}
-	data, err := os.ReadFile(path)
+	data, err := readFile(path)
 	if err != nil {
 		return secrets{}, fmt.Errorf("keys file: %w", err)
 	}

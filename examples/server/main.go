@@ -17,7 +17,11 @@ func main() {
 	signal.Ignore(syscall.SIGPIPE) // a log without a reader ends no server: the write fails
 	ctx, stop := signal.NotifyContext(context.Background(), endsProgram(os.Stdin)...)
 	context.AfterFunc(ctx, stop) // a second signal ends the process immediately
-	os.Exit(exitCode(run(ctx, os.Args[1:], os.Stdout, os.Stderr), os.Stderr))
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("stopped by a signal: %w", err) // whose cause may look like a fault
+	}
+	os.Exit(exitCode(err, os.Stderr))
 }
 
 // run runs the command of the command line until it is done or ctx ends. Results go to stdout, logs
@@ -35,6 +39,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	c.level.Set(c.Log.slogLevel())
 	c.log = c.Log.logger(stderr, &c.level)
+	for _, variable := range c.unknown {
+		c.log.Warn("the variable " + variable)
+	}
 	return do(ctx)
 }
 

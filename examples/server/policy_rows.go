@@ -67,7 +67,7 @@ var policyCommands = []rows{
 func addPolicy(flags *flag.FlagSet, c *call) rowsAction {
 	name := nameFlag(flags)
 	return func(ctx context.Context, t target) error {
-		text, err := document(c.second)
+		text, err := textOf(ctx, c.second)
 		if err != nil {
 			return err
 		}
@@ -82,7 +82,7 @@ func addPolicy(flags *flag.FlagSet, c *call) rowsAction {
 func setPolicy(flags *flag.FlagSet, c *call) rowsAction {
 	name := nameFlag(flags)
 	return func(ctx context.Context, t target) error {
-		text, err := document(c.second)
+		text, err := textOf(ctx, c.second)
 		if err != nil {
 			return err
 		}

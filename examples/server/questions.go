@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/extsvc/svc"
@@ -88,14 +89,23 @@ func (c *call) remote(address string) (*svcclient.Client, error) {
 		config.BaseURL = "http://localhost" + c.HTTP.Prefix
 		config.HTTPClient = &http.Client{Transport: dialing(path)}
 	}
-	return svcclient.New(config)
+	client, err := svcclient.New(config)
+	if err != nil {
+		return nil, usageError(ofCommand.Replace(err.Error()))
+	}
+	return client, nil
 }
+
+// ofCommand puts the names of the command line in place of the client's fields.
+var ofCommand = strings.NewReplacer(
+	"client: Config.BaseURL", "-url", "client: Config.Token", "SVC_KEY", "set Token", "set SVC_KEY",
+)
 
 // toLint returns the bundle that the command line names.
 func (c *call) toLint(ctx context.Context, address string) (bundle svc.Bundle, err error) {
 	switch {
 	case c.operand != "":
-		return readBundle(c.operand)
+		return readBundle(ctx, c.operand)
 	case address != "":
 		from, err := c.remote(address)
 		if err != nil {

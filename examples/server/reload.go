@@ -87,7 +87,7 @@ func (s *serving) follow(ctx context.Context, hangUps <-chan os.Signal) {
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
-			if now, err := os.Stat(s.Keys); err == nil && !sameState(now, s.seen) {
+			if now, _ := os.Stat(s.Keys); !sameState(now, s.seen) {
 				s.logged("the keys file", s.reloadSecrets())
 			}
 		case <-hangUps:
@@ -101,9 +101,12 @@ func (s *serving) follow(ctx context.Context, hangUps <-chan os.Signal) {
 	s.retired.Wait()
 }
 
-// sameState reports whether a file has not been written or replaced in between.
+// sameState reports whether a file has not been written or replaced in between. nil: it was not there.
 func sameState(a, b os.FileInfo) bool {
-	return b != nil && os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
+	if a == nil || b == nil {
+		return a == b
+	}
+	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
 }
 
 // logged logs an error, and reports whether there is none.

@@ -60,7 +60,7 @@ func TestReloadedLevel(t *testing.T) {
 }
 
 // New secrets count without a restart, while requests go on. Keys of before stay good. A file that is
-// damaged, or lacks secrets in use, changes nothing.
+// damaged, lacks secrets in use, or is gone, changes nothing, and the log says so once.
 func TestReloadedSecrets(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -96,8 +96,12 @@ func TestReloadedSecrets(t *testing.T) {
 
 	rotated := must(os.ReadFile(keys))
 	refused := 0
-	for _, bad := range []string{"{", string(old)} { // the old file lacks the new pair
-		is.NoErr(os.WriteFile(keys, []byte(bad), 0o600))
+	for _, spoil := range []func() error{
+		func() error { return os.WriteFile(keys, []byte("{"), 0o600) },
+		func() error { return os.Remove(keys) },
+		func() error { return os.WriteFile(keys, old, 0o600) }, // lacks the new pair
+	} {
+		is.NoErr(spoil())
 		refused++
 		is.True(soon(func() bool { return strings.Count(s.stderr.String(), "cannot reload the keys file") == refused }))
 		s.wants(t, 200, issued.Key, "GET", "/ext/svc/me/api-keys", "")

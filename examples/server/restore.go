@@ -20,7 +20,7 @@ import (
 const unfinished = "A restore of this file and its database has not finished.\n"
 
 func isUnfinished(keys string) bool {
-	text, err := os.ReadFile(keys)
+	text, err := readFile(keys)
 	return err == nil && string(text) == unfinished
 }
 
@@ -101,7 +101,7 @@ func archiveToRead(ctx context.Context, file, folder string) (string, error) {
 	}
 	path := filepath.Join(folder, "standard input")
 	err := writeWhole(path, func(file *os.File) error {
-		_, err := io.Copy(file, inTime{ctx, os.Stdin})
+		_, err := io.Copy(file, standardInput(ctx))
 		return err
 	})
 	if err != nil {

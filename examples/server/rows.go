@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"io"
 	"iter"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -18,6 +16,7 @@ import (
 // rows is a command about rows, on a database or on a server.
 type rows struct {
 	name, takes, about string
+	reads              bool // it only reads, so a standby or a file of others will do
 	secrets            bool // it makes or checks keys or tokens, so a database needs its keys file
 	setup              func(flags *flag.FlagSet, c *call) rowsAction
 }
@@ -48,7 +47,11 @@ func (r rows) command() subcommand {
 			if r.secrets {
 				return c.withSecrets(ctx, func(h *host) error { return run(h.service) })
 			}
-			return c.withAccess(ctx, c.openDatabase, run)
+			open := c.openDatabase
+			if r.reads {
+				open = c.readDatabase
+			}
+			return c.withAccess(ctx, open, run)
 		}
 	}
 	return subcommand{name: r.name, takes: r.takes, about: r.about, setup: setup}
@@ -71,7 +74,7 @@ func listing[R any, J row](
 	do := func(ctx context.Context, c *call, t target) error {
 		return show(c, list(t, ctx), head, form)
 	}
-	return rows{name: name, about: about, setup: flagless(do)}
+	return rows{name: name, about: about, reads: true, setup: flagless(do)}
 }
 
 // showing returns a command that shows the row of its operand.
@@ -86,7 +89,7 @@ func showing[R, J any](
 		}
 		return showOne(c, form(found))
 	}
-	return rows{name: name, takes: takes, about: about, setup: flagless(do)}
+	return rows{name: name, takes: takes, about: about, reads: true, setup: flagless(do)}
 }
 
 // removal returns a command that removes the row of its operand.
@@ -185,14 +188,6 @@ func orNil(text string) *string {
 		return nil
 	}
 	return &text
-}
-
-// document reads a document from a file; "-" is the standard input.
-func document(file string) (json.RawMessage, error) {
-	if file == "-" {
-		return io.ReadAll(os.Stdin)
-	}
-	return os.ReadFile(file)
 }
 
 func nameFlag(flags *flag.FlagSet) *string {

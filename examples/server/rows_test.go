@@ -144,6 +144,14 @@ func TestQuestionsOfAFile(t *testing.T) {
 	is.True(strings.Contains(stdout.String(), "is user \"alice\" is unknown") && strings.Contains(stdout.String(), "is allowed by statement 0"))
 }
 
+// A key that cannot be one is a mistake of its variable.
+func TestWrongKeyInTheEnvironment(t *testing.T) {
+	for _, key := range []string{"", "two words", "svcu_x\n", "ü"} {
+		t.Setenv("SVC_KEY", key)
+		exits(t, 2, "SVC_KEY", "user", "list", "-url", "http://127.0.0.1:1/ext/svc")
+	}
+}
+
 // Tenants are made, listed, suspended, resumed, migrated and dropped, as examples/tenants has them.
 func TestTenantCommands(t *testing.T) {
 	t.Parallel()

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"strconv"
@@ -156,7 +157,7 @@ func (c *call) server() (*http.Server, *certificates, error) {
 		ReadTimeout:       c.HTTP.ReadTimeout.value(),
 		WriteTimeout:      c.HTTP.WriteTimeout.value(), // a source can take 30 s to answer
 		IdleTimeout:       c.HTTP.IdleTimeout.value(),
-		MaxHeaderBytes:    c.HTTP.MaxHeader,
+		MaxHeaderBytes:    min(c.HTTP.MaxHeader, math.MaxInt>>1), // net/http adds to it
 		ErrorLog:          slog.NewLogLogger(c.log.Handler(), slog.LevelWarn),
 
 		DisableGeneralOptionsHandler: true, // "OPTIONS *" gets the same checks as other requests

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -306,4 +308,15 @@ func TestReadOnlyServerMakesNothing(t *testing.T) {
 	is.NoErr(os.Remove("svc.db.keys"))
 	fails(t, "keys file", "-read-only", "-addr", "127.0.0.1:0")
 	wantFiles(t, folder, "svc.db")
+}
+
+// The greatest numbers of a configuration overflow nowhere.
+func TestGreatestNumbers(t *testing.T) {
+	for _, v := range new(config).numbers() {
+		t.Setenv(variableOf(v.key), strconv.Itoa(math.MaxInt))
+	}
+	s := startServer(t, "-db", newDB(t))
+	s.wants(t, 200, s.key(), "GET", "/ext/svc/users/alice", "")
+	s.wants(t, 201, s.key(), "POST", "/ext/svc/users", `{"id": "carol"}`)
+	is.New(t).NoErr(s.stop(t))
 }

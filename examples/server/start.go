@@ -56,7 +56,7 @@ func (h *host) prepare(ctx context.Context, c config) (start, error) {
 }
 
 func (h *host) applyFile(ctx context.Context, file string) error {
-	bundle, err := readBundle(file)
+	bundle, err := readBundle(ctx, file)
 	if err != nil {
 		return err
 	}

@@ -141,7 +141,7 @@ func dropTenant(flags *flag.FlagSet, c *call) tenantsAction {
 		if _, err := tenants.Get(ctx, c.operand); err != nil {
 			return err
 		}
-		if err := c.confirm(*yes, c.operand); err != nil {
+		if err := c.confirm(ctx, *yes, c.operand); err != nil {
 			return err
 		}
 		return drop(ctx, tenants)
@@ -149,12 +149,12 @@ func dropTenant(flags *flag.FlagSet, c *call) tenantsAction {
 }
 
 // confirm reads a name from the standard input, which must be the one that is given.
-func (c *call) confirm(yes bool, name string) error {
+func (c *call) confirm(ctx context.Context, yes bool, name string) error {
 	if yes {
 		return nil
 	}
 	fmt.Fprintf(c.stderr, "This removes all data of %s for good. Type its name to go on: ", name)
-	line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+	line, _ := bufio.NewReader(standardInput(ctx)).ReadString('\n')
 	if strings.TrimSpace(line) != name {
 		return errors.New("nothing was removed: give the name again, or -yes")
 	}

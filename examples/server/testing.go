@@ -12,8 +12,8 @@ import (
 )
 
 // readTests reads the tests of a bundle, and the rows besides them.
-func readTests(file string) (tests []svc.AccessTest, rows svc.Bundle, err error) {
-	if rows, err = readBundle(file); err != nil {
+func readTests(ctx context.Context, file string) (tests []svc.AccessTest, rows svc.Bundle, err error) {
+	if rows, err = readBundle(ctx, file); err != nil {
 		return nil, rows, err
 	}
 	tests, rows.Tests = rows.Tests, nil
@@ -37,7 +37,7 @@ var testCommand = subcommand{
 	setup: func(flags *flag.FlagSet, c *call) job {
 		address := urlFlag(flags)
 		return func(ctx context.Context) error {
-			tests, rows, err := readTests(c.operand)
+			tests, rows, err := readTests(ctx, c.operand)
 			if err != nil {
 				return err
 			}

@@ -135,9 +135,20 @@ func TestKeysFileKeepsItsOwner(t *testing.T) {
 }
 
 // readers are the commands that only read, with a database in place of DB.
-var readers = []string{
+var readers = append(lists(),
 	"export -db DB", "lint -db DB", "who-can -bank b -db DB", "verify-audit -db DB", "diff -db DB BUNDLE", "migrate -print -db DB",
 	"keys status -db DB -keys KEYS", "backup -db DB -keys KEYS OUT/b", "backup -db DB -keys KEYS -", "copy -from DB -to OUT/copy.db",
+	"user show admin -db DB", "why -user admin -action iam:users:read -bank b -db DB", "what-can -user admin -db DB", "audit -db DB",
+)
+
+// lists returns the commands that list rows.
+func lists() (lines []string) {
+	for _, c := range subcommands {
+		if strings.HasSuffix(c.name, " list") && c.name != "tenant list" {
+			lines = append(lines, c.name+" -db DB")
+		}
+	}
+	return lines
 }
 
 // stranger is a process of a user who may change nothing: nobody, when root runs the tests.
@@ -282,6 +293,40 @@ func TestBackupThroughAPipe(t *testing.T) {
 		is.Equal(exitCode(run(t.Context(), args, &output{}, &output{}), &output{}), 2)
 	}
 	wantFiles(t, ".", "new.db", "new.db.keys")
+}
+
+// The first signal ends each command that waits for its standard input, and nothing is left or changed.
+func TestSignalWhileWaitingForInput(t *testing.T) {
+	is := is.New(t)
+	db, folder := newDB(t), t.TempDir()
+	does(t, "tenant", "create", "acme", "-db", filepath.Join(folder, "tenants"))
+	is.NoErr(startServer(t, "-db", db).stop(t))
+	t.Chdir(folder)
+	before := contents(t, db)
+	for _, line := range []string{
+		"apply -", "diff -", "lint -", "test -", "policy set staff-reads -", "bank set support -",
+		"restore - -db new.db", "tenant drop acme -db tenants",
+	} {
+		args := strings.Fields(line)
+		if !strings.Contains(line, "-db") {
+			args = append(args, "-db", db)
+		}
+		cmd := command(t, args...)
+		reader, writer, err := os.Pipe()
+		is.NoErr(err)
+		var said output
+		cmd.Stdin, cmd.Stderr = reader, &said
+		is.NoErr(cmd.Start())
+		_, err = writer.Write(make([]byte, 1<<17)) // more than a pipe holds: it is being read
+		is.NoErr(err)
+		is.NoErr(cmd.Process.Signal(syscall.SIGTERM))
+		if err := cmd.Wait(); err == nil || !strings.Contains(said.String(), "server: stopped by a signal: ") {
+			t.Errorf("%s: %v: %s", line, err, said.String())
+		}
+		_, _ = reader.Close(), writer.Close()
+	}
+	is.Equal(contents(t, db), before)
+	wantFiles(t, ".", "tenants")
 }
 
 // A database that is a mount of its own loses its write-ahead log.

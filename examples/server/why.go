@@ -27,7 +27,7 @@ type statement struct {
 }
 
 var whyCommand = rows{
-	name:  "why",
+	name: "why", reads: true,
 	about: "say whether somebody may do an action on a bank, and why; exit with 1 if not",
 	setup: func(flags *flag.FlagSet, c *call) rowsAction {
 		named := holderFlags(flags)
@@ -104,7 +104,7 @@ func fetched(ctx context.Context, t target) (target, error) {
 }
 
 var whatCanCommand = rows{
-	name: "what-can",
+	name: "what-can", reads: true,
 	about: "list what somebody may do; with -url and nobody named," +
 		" what the holder of the key may do",
 	setup: func(flags *flag.FlagSet, c *call) rowsAction {

@@ -301,12 +301,17 @@ func (r *Index) Banks() []policy.Named {
 // SetBank writes the policy of a bank.
 func (r *Index) SetBank(id string, document []byte) {
 	r.DeleteBank(id)
-	r.banks[id] = document
-	r.texts += cache.Allocated(len(id)) + cache.Allocated(len(document)) + attachmentBytes
+	r.writeBank(id, document)
 	for _, shut := range r.schema.Shut([]policy.Named{{ID: id, Document: document}}) {
 		at, _ := slices.BinarySearch(r.shut, shut)
 		r.shut = slices.Insert(r.shut, at, shut)
 	}
+}
+
+// writeBank writes the policy of a bank that has none, without a look whether it parses.
+func (r *Index) writeBank(id string, document []byte) {
+	r.banks[id] = document
+	r.texts += cache.Allocated(len(id)) + cache.Allocated(len(document)) + attachmentBytes
 }
 
 // DeleteBank removes the policy of a bank, if it has one.

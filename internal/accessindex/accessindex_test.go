@@ -407,3 +407,21 @@ func TestManyLeave(t *testing.T) {
 		}
 	}
 }
+
+// TestExcerptOfBanks: an excerpt copies the policies of banks, and parses none again.
+func TestExcerptOfBanks(t *testing.T) {
+	const banks = 1000
+	whole, of := accessindex.New(policy.Memory), accessindex.Rows{}
+	for i := range banks {
+		id := fmt.Sprint("bank-", i)
+		of.Banks = append(of.Banks, id)
+		whole.SetBank(id, []byte(`{"version":"2026-03-24","public_access":{"default":{"actions":["bank:recall"]}}}`))
+	}
+	whole.SetBank("shut", []byte(`{}`))
+	if n := testing.AllocsPerRun(3, func() { whole.Excerpt(of) }); n > banks {
+		t.Errorf("%v allocations for %d banks", n, banks)
+	}
+	if part := whole.Excerpt(of); !slices.Equal(part.Shut(), []string{"shut"}) || len(part.Banks()) != banks {
+		t.Errorf("%v of %d banks are shut", part.Shut(), len(part.Banks()))
+	}
+}

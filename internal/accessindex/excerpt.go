@@ -1,6 +1,8 @@
 package accessindex
 
 import (
+	"slices"
+
 	"github.com/extsvc/svc/internal/policy"
 )
 
@@ -45,7 +47,7 @@ func (r *Index) Policy(id string) (document []byte, found bool) {
 // Grants returns the policies that reach a user, its own first.
 func (r *Index) Grants(user string) (grants []policy.Grant) {
 	n, found := r.users.find(user)
-	if !found {
+	if !found || !r.present.has(n) {
 		return nil
 	}
 	add := func(attached []attachment, group string) {
@@ -58,6 +60,7 @@ func (r *Index) Grants(user string) (grants []policy.Grant) {
 			}
 		}
 	}
+	grants = slices.Grow(grants, r.reaching(n))
 	add(r.direct[n], "")
 	for _, g := range r.users.rows[n] {
 		add(r.groups.rows[g].attached, r.groups.ids[g])
@@ -65,10 +68,33 @@ func (r *Index) Grants(user string) (grants []policy.Grant) {
 	return grants
 }
 
+// reaching is about how many policies reach a user.
+func (r *Index) reaching(user int32) int {
+	size := len(r.direct[user])
+	for _, g := range r.users.rows[user] {
+		size += len(r.groups.rows[g].attached)
+	}
+	return size
+}
+
+// Reaching is about how many grants the first members of parties have, all counted.
+func (r *Index) Reaching(parties [][]policy.Member) (grants int) {
+	for _, members := range parties {
+		if first := members[0]; first.Kind == policy.User {
+			if u, found := r.users.find(first.ID); found {
+				grants += r.reaching(u)
+			}
+		} else if n, found := r.accounts.find(first.ID); found {
+			grants += r.reaching(r.accounts.rows[n].owner)
+		}
+	}
+	return grants
+}
+
 // Excerpt returns an Index of the rows that are named, and of all rows that the rights of the named
 // users and service accounts depend on. It shares documents with r, and does not answer WhoCan.
 func (r *Index) Excerpt(of Rows) *Index {
-	e := excerpt{New(r.schema), r, set{}, set{}}
+	e := excerpt{Index: New(r.schema), from: r}
 	for _, id := range of.Users {
 		e.user(id)
 	}
@@ -96,7 +122,7 @@ func (r *Index) Excerpt(of Rows) *Index {
 	}
 	for _, id := range of.Banks {
 		if document, found := r.banks[id]; found {
-			e.SetBank(id, document)
+			e.writeBank(id, document)
 		}
 	}
 	e.shut = r.Shut()
@@ -110,7 +136,7 @@ type excerpt struct {
 	users, groups set
 }
 
-func (e excerpt) user(id string) {
+func (e *excerpt) user(id string) {
 	u, found := e.from.users.find(id)
 	if !found || e.users.has(u) {
 		return
@@ -127,21 +153,21 @@ func (e excerpt) user(id string) {
 }
 
 // group copies the attachments of a group. Its members come with the users.
-func (e excerpt) group(g int32) {
+func (e *excerpt) group(g int32) {
 	if !e.groups.has(g) {
 		e.groups.add(g)
 		e.attach(e.from.groups.rows[g].attached, Principal{e.from.groups.ids[g], true})
 	}
 }
 
-func (e excerpt) attach(attached []attachment, to Principal) {
+func (e *excerpt) attach(attached []attachment, to Principal) {
 	for _, a := range attached {
 		e.policy(a.policy)
 		e.Attach(e.from.policies.ids[a.policy], to, a.priority)
 	}
 }
 
-func (e excerpt) policy(n int32) {
+func (e *excerpt) policy(n int32) {
 	if p := &e.from.policies.rows[n]; p.present {
 		e.SetPolicy(e.from.policies.ids[n], p.document)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -73,6 +74,21 @@ func TestAtOnceEndsWithTheFirstError(t *testing.T) {
 	})
 	is.Equal(err, bad)
 	is.Equal(calls, 3)
+}
+
+func TestAtOnceFailsWhenACallEndsItsGoroutine(t *testing.T) {
+	for limit := 1; limit <= 4; limit++ {
+		calls := atomic.Int64{}
+		err := background.ForEach(t.Context(), 4, limit, func(_ context.Context, i int) error {
+			if calls.Add(1); i == 1 {
+				runtime.Goexit()
+			}
+			return nil
+		})
+		if err == nil {
+			t.Error(limit, calls.Load())
+		}
+	}
 }
 
 func TestAtOncePanicsInTheCallersGoroutine(t *testing.T) {

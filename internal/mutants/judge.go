@@ -191,10 +191,15 @@ func (b *binary) killAll(
 // failure is the first word of go test about what failed.
 var failure = regexp.MustCompile(`(?m)^(?:--- FAIL: \S+|panic: .*|fatal error: .*)`)
 
+// limited runs a command with at most 4 GiB of memory: a loop that a mutant makes endless must not take
+// that of the machine.
+const limited = `ulimit -d 4194304; exec "$0" "$@"`
+
 // test runs the tests with one mutant on, or with none. It returns what failed; "" says that all
 // passed.
 func (b *binary) test(ctx context.Context, number int) (by string, err error) {
-	run := exec.CommandContext(ctx, b.file, "-test.failfast", "-test.timeout", b.bound.String())
+	run := exec.CommandContext(
+		ctx, "sh", "-c", limited, b.file, "-test.failfast", "-test.timeout", b.bound.String())
 	run.Dir = b.dir
 	run.Env = append(os.Environ(), b.form, "SVC_MUTANT="+strconv.Itoa(number))
 	run.WaitDelay = time.Minute

@@ -120,6 +120,10 @@ func TestRun(t *testing.T) {
 	err = run(t.Context(), 1, 100, "")
 	is.True(err != nil)
 	is.True(strings.Contains(err.Error(), "fail without a mutant: --- FAIL: TestWithin"))
+	module(t, "\tvar all [][]byte\n\tfor len(all) < 100 {\n\t\tall = append(all, make([]byte, 1<<26))\n\t}")
+	err = run(t.Context(), 1, 100, "")
+	is.True(err != nil)
+	is.True(strings.Contains(err.Error(), "out of memory"))
 }
 
 // Each line of the list of equivalents names a site that is still there.

@@ -76,7 +76,10 @@ func (d downgrade) joinProblems() {
 		if name == problem || !strings.HasSuffix(name, problem) {
 			continue
 		}
-		some := d.schemas[name].(map[string]any)["properties"].(map[string]any)
+		some, has := d.schemas[name].(map[string]any)["properties"].(map[string]any)
+		if !has { // a narrower Problem
+			continue
+		}
 		code["enum"] = append(code["enum"].([]any),
 			some["code"].(map[string]any)["enum"].([]any)...)
 		for key, property := range some {

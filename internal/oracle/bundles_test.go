@@ -253,7 +253,7 @@ func (c *scene) kept(b svc.Bundle) svc.Bundle {
 	b.Groups = append(b.Groups, most(c, n, all.Groups, func(g svc.Group) bool { return !has(named.groups, g.ID) })...)
 	b.ServiceAccounts = append(b.ServiceAccounts, most(c, n, all.ServiceAccounts, func(a svc.ServiceAccount) bool { return !has(named.accounts, a.ID) })...)
 	for _, p := range all.Policies { // a bundle cannot have what is broken
-		if !has(named.policies, p.ID) && (c.IntN(n) > 0 || builtinDocuments[p.ID] != nil) && !c.o.read(p.Document).broken {
+		if !has(named.policies, p.ID) && (c.IntN(n) > 0 || builtinDocuments[p.ID] != nil) && !c.o.read(p.Document, "", "").broken {
 			b.Policies = append(b.Policies, p)
 		}
 	}

@@ -65,7 +65,7 @@ func (w *worlds) rightsDocument() string {
 		if w.IntN(3) < reach {
 			add(effect, w.few(controlActions), []string{"*"})
 		} else {
-			add(effect, w.few(dataActions), w.few(rightBanks))
+			add(effect, w.few(dataActions), w.few(slices.Concat(rightBanks, bankVariables)))
 		}
 	}
 	return string(encoded(map[string]any{"version": "2026-03-24", "statements": statements}))

@@ -206,7 +206,7 @@ func (o *oracle) fairAt(before, after *accessRows, place int, provider string, m
 			continue
 		}
 		had, has := opened, closing
-		if was != "" && (!before.users[was].Inactive || is == "" || after.users[is].Inactive) { // else it gets all that the active user has
+		if was != "" && (!before.users[was].Inactive || is == "") { // else it gets all that the other user has
 			had = o.power(before, svc.Identity{Kind: svc.KindUser, ID: was}, "").has
 		}
 		if is != "" {

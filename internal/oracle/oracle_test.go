@@ -1,6 +1,7 @@
 package oracle_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"reflect"
@@ -19,6 +20,9 @@ var (
 		"template:*", "template:admin", "template:list", "template:create", "template:install", "template:manage", "template:source"}
 	dataActions = []string{"bank:*", "bank:recall", "bank:retain", "bank:reflect", "bank:create", "bank:memories:*", "bank:memories:list", "tool:*", "tool:x"}
 	rightBanks  = []string{"*", "a::*", "a::b::*", "a", "a::b", "z"}
+	// bankVariables are bank patterns of drawn documents, and variableBanks the banks that tell their values apart.
+	bankVariables = []string{"${user}", "a::${user}", "${group}::*"}
+	variableBanks = []string{"u0", "u1", "u2", "u3", "u4", "a::u0", "a::u1", "a::u2", "a::u3", "a::u4", "g0::~", "g1::~", "u1::~"}
 )
 
 // builtinActions are the actions of the built-in policies, as the contract lists them.
@@ -44,7 +48,7 @@ var builtinDocuments = func() map[string]json.RawMessage {
 type right struct{ action, bank string }
 
 // rights is a set of indices of everyRight.
-type rights [3]uint64
+type rights [6]uint64
 
 // everyRight has what tells drawn documents apart: each pattern read as a string, a member of each pattern that no document names, and
 // outsiders. Control-plane actions are asked on bank "*" alone.
@@ -57,7 +61,7 @@ var everyRight, controlRights, iamRights = func() (all []right, control, iam rig
 		}
 	}
 	for _, action := range withFresh(dataActions, "bank:memories:get", "iam", "other") {
-		for _, bank := range withFresh(rightBanks, "other") {
+		for _, bank := range withFresh(rightBanks, append(variableBanks, "other")...) {
 			all = append(all, right{action, bank})
 		}
 	}
@@ -74,10 +78,28 @@ func withFresh(patterns []string, more ...string) []string {
 	return all
 }
 
-func (r *rights) add(i int)              { r[i/64] |= 1 << (i % 64) }
-func (r rights) and(o rights) rights     { return rights{r[0] & o[0], r[1] & o[1], r[2] & o[2]} }
-func (r rights) or(o rights) rights      { return rights{r[0] | o[0], r[1] | o[1], r[2] | o[2]} }
-func (r rights) without(o rights) rights { return rights{r[0] &^ o[0], r[1] &^ o[1], r[2] &^ o[2]} }
+func (r *rights) add(i int) { r[i/64] |= 1 << (i % 64) }
+
+func (r rights) and(o rights) rights {
+	for i := range r {
+		r[i] &= o[i]
+	}
+	return r
+}
+
+func (r rights) or(o rights) rights {
+	for i := range r {
+		r[i] |= o[i]
+	}
+	return r
+}
+
+func (r rights) without(o rights) rights {
+	for i := range r {
+		r[i] &^= o[i]
+	}
+	return r
+}
 
 // those are the rights that a question is true of.
 func those(is func(right) bool) (r rights) {
@@ -138,9 +160,10 @@ func (p patterns) cover(r right) bool {
 		slices.ContainsFunc(p.Banks, func(b string) bool { return covered(b, r.bank) })
 }
 
-// read returns what a document says, by the rule table of the design.
-func (o *oracle) read(document json.RawMessage) *statements {
-	s := o.documents[string(document)]
+// read returns what a document says of a user whom it reaches by a group, by the rule table of the design. group "": by none.
+func (o *oracle) read(document json.RawMessage, user, group string) *statements {
+	bound := strings.NewReplacer("${user}", user, "${group}", cmp.Or(group, "no group")).Replace(string(document))
+	s := o.documents[bound]
 	if s != nil {
 		return s
 	}
@@ -152,7 +175,7 @@ func (o *oracle) read(document json.RawMessage) *statements {
 		}
 	}
 	s = &statements{}
-	s.broken = json.Unmarshal(document, &d) != nil || d.Version != "2026-03-24"
+	s.broken = json.Unmarshal([]byte(bound), &d) != nil || d.Version != "2026-03-24"
 	for _, st := range d.Statements {
 		s.broken = s.broken || len(st.Actions) == 0 || len(st.Banks) == 0 || slices.Contains(st.Actions, "*")
 		switch covers := those(st.cover); st.Effect {
@@ -164,7 +187,7 @@ func (o *oracle) read(document json.RawMessage) *statements {
 			s.broken = true
 		}
 	}
-	o.documents[string(document)] = s
+	o.documents[bound] = s
 	return s
 }
 
@@ -334,7 +357,11 @@ func (o *oracle) power(w *accessRows, who svc.Identity, narrowedBy string) (p po
 	}
 	for key := range w.attached {
 		if w.reaches(key.Principal, user) && (key.Principal.Type != svc.GrantedToGroup || o.counts("groups")) {
-			s := o.read(w.document(key.PolicyID))
+			group := ""
+			if key.Principal.Type == svc.GrantedToGroup {
+				group = key.Principal.ID
+			}
+			s := o.read(w.document(key.PolicyID), user, group)
 			p.has, p.denied, p.broken = p.has.or(s.allow), p.denied.or(s.deny), p.broken || s.broken
 		}
 	}
@@ -345,7 +372,7 @@ func (o *oracle) power(w *accessRows, who svc.Identity, narrowedBy string) (p po
 		if p.gone = p.gone || !w.knows(id); p.gone {
 			continue
 		}
-		s := o.read(w.document(id))
+		s := o.read(w.document(id), user, "")
 		p.has, p.denied, p.broken = p.has.and(s.allow), p.denied.or(s.deny), p.broken || s.broken
 	}
 	p.once = p.has.without(p.denied)

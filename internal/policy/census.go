@@ -1,7 +1,10 @@
 package policy
 
 import (
+	"bytes"
 	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,15 +17,20 @@ type Census struct {
 	Banks   []Named  // those to compare; Diff finds the same in others
 	Shut    []string // what [Schema.Shut] returns for all banks
 
-	byKey map[string]int
+	byKey   map[digest]int
+	written map[string]*written // by policy
+	ways    []way               // of the last subject
+	bytes   []byte
 }
 
 // Party is a group of principals with equal policies: all of them have the same rights.
 type Party struct {
-	Subject Subject
+	// Subject returns the policies. All grants of a census may be far more than the rows that they
+	// come from, so it does not keep them.
+	Subject func() Subject
 	Members []Member
 
-	key string
+	key digest
 }
 
 // Member is one principal of a census.
@@ -40,71 +48,96 @@ func (m Member) Compare(other Member) int {
 }
 
 // Add adds principals that share one subject.
-func (c *Census) Add(s Subject, members ...Member) {
+func (c *Census) Add(subject func() Subject, members ...Member) {
 	if c.byKey == nil {
-		c.byKey = map[string]int{}
+		c.byKey, c.written = map[digest]int{}, map[string]*written{}
 	}
-	key := s.key()
+	key := c.key(subject())
 	i, known := c.byKey[key]
 	if !known {
 		i = len(c.Parties)
 		c.byKey[key] = i
-		c.Parties = append(c.Parties, Party{Subject: s, key: key})
+		c.Parties = append(c.Parties, Party{Subject: subject, key: key})
 	}
 	c.Parties[i].Members = append(c.Parties[i].Members, members...)
 }
 
-// key is equal for subjects with equal policies. The groups that grant them and the id of the user
-// matter only to documents that may name them.
-func (s *Subject) key() string {
-	parts := []string{string(s.Kind), strconv.FormatBool(s.Closed != "")}
-	for _, n := range s.Scoping {
-		parts = append(parts, "scoping "+strconv.Quote(n.ID))
-	}
-	for _, n := range s.Narrowing {
-		parts = append(parts, "narrowing "+strconv.Quote(n.ID))
-	}
-	personal := func(n Named) bool { return MayName(UserVariable, n.Document) }
-	if slices.ContainsFunc(s.policies(), personal) {
-		parts = append(parts, "user "+strconv.Quote(s.UserID))
-	}
-	var ways []string
-	for _, g := range gather(s.Grants) {
-		direct, priority := strconv.FormatBool(g.Group == ""), strconv.FormatInt(g.Priority, 10)
-		way := strconv.Quote(g.PolicyID) + direct + priority
-		if MayName(GroupVariable, g.Document) {
-			way += " " + strconv.Quote(g.Group)
-		}
-		ways = append(ways, way)
-	}
-	return strings.Join(append(parts, slices.Compact(ways)...), "\x00")
+// written is a policy with its document.
+type written struct {
+	sum         digest // of both
+	user, group bool   // the document may name the variable
 }
 
-// documents returns the document of each policy in the census.
-func (c *Census) documents() map[string][]byte {
-	all := map[string][]byte{}
-	for i := range c.Parties {
-		for _, n := range c.Parties[i].Subject.policies() {
-			all[n.ID] = n.Document
+func (c *Census) policy(id string, document []byte) *written {
+	w, known := c.written[id]
+	if !known {
+		w = &written{
+			user: MayName(UserVariable, document), group: MayName(GroupVariable, document),
 		}
+		h := sha256.New()
+		write(h, id)
+		writeBytes(h, document)
+		h.Sum(w.sum[:0])
+		c.written[id] = w
 	}
-	return all
+	return w
 }
 
-// policies returns the grants and narrowing policies of a subject, with repeats.
-func (s *Subject) policies() []Named {
-	var all []Named
+// way is one in which a policy reaches a subject.
+type way struct {
+	*written
+	priority int64
+	direct   bool
+	group    string // "" where it does not matter
+}
+
+func (w way) compare(other way) int {
+	return cmp.Or(
+		bytes.Compare(w.sum[:], other.sum[:]), cmp.Compare(w.priority, other.priority),
+		compareBools(w.direct, other.direct), strings.Compare(w.group, other.group),
+	)
+}
+
+// key is equal for subjects with equal policies and documents. The groups that grant them and the
+// id of the user matter only to documents that may name them.
+func (c *Census) key(s Subject) (key digest) {
+	c.ways = c.ways[:0]
+	personal := false
 	for _, g := range s.Grants {
-		all = append(all, Named{g.PolicyID, g.Document})
+		w := way{c.policy(g.PolicyID, g.Document), g.Priority, g.Group == "", ""}
+		if w.written.group {
+			w.group = g.Group
+		}
+		c.ways, personal = append(c.ways, w), personal || w.user
 	}
-	return append(all, s.narrowing()...)
+	slices.SortFunc(c.ways, way.compare)
+	c.ways = slices.Compact(c.ways)
+	b := strconv.AppendInt(append(c.bytes[:0], s.Kind...), int64(len(c.ways)), 10)
+	for _, w := range c.ways {
+		b = append(b, w.sum[:]...)
+		b = binary.BigEndian.AppendUint64(b, uint64(w.priority))
+		b = strconv.AppendQuote(strconv.AppendBool(b, w.direct), w.group)
+	}
+	for i, n := range s.narrowing() {
+		w := c.policy(n.ID, n.Document)
+		b = strconv.AppendBool(append(b, w.sum[:]...), i < len(s.Scoping))
+		personal = personal || w.user
+	}
+	b = strconv.AppendBool(b, s.Closed != "")
+	if personal {
+		b = append(b, s.UserID...)
+	}
+	c.bytes = b
+	return sha256.Sum256(b)
 }
 
 // view compiles a party and caches only its documents. A nil or closed party is denied everything.
 func (c *Compiler) view(p *Party, shut []string) view {
 	v := view{as: first, shut: shut, call: c.call}
-	if p != nil && p.Subject.Closed == "" {
-		v.table = c.gather(p.Subject, gather(p.Subject.Grants))
+	if p != nil {
+		if s := p.Subject(); s.Closed == "" {
+			v.table = c.gather(s, gather(s.Grants))
+		}
 	}
 	return v
 }

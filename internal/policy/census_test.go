@@ -26,12 +26,14 @@ func drawnCensus(w *policytest.World) (census *policy.Census, members []member) 
 	for i, p := range w.Principals {
 		if p.Kind == policy.User || p.Kind == policy.ServiceAccount {
 			m := member{policy.Member{Kind: p.Kind, ID: fmt.Sprint(i)}, p.Subject}
-			census.Add(m.Subject, m.Member)
+			census.Add(given(m.Subject), m.Member)
 			members = append(members, m)
 		}
 	}
 	return census, members
 }
+
+func given(s policy.Subject) func() policy.Subject { return func() policy.Subject { return s } }
 
 // asked draws a request that a list can answer. A list cannot hold the policy of a bank whose id
 // looks like a pattern.
@@ -97,7 +99,7 @@ func TestDiffIsTheReference(t *testing.T) {
 				}
 				return raw
 			})
-			after.Add(later[i].Subject, m.Member)
+			after.Add(given(later[i].Subject), m.Member)
 		}
 		differences := map[policy.Member][]policy.Difference{}
 		for _, party := range compiler.Diff(before, after).Parties {
@@ -157,7 +159,7 @@ func TestUnscopedAreThoseWhomNothingNarrows(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			census := &policy.Census{}
-			census.Add(tc.subject, policy.Member{Kind: tc.subject.Kind, ID: "m"})
+			census.Add(given(tc.subject), policy.Member{Kind: tc.subject.Kind, ID: "m"})
 			is.New(t).Equal(len(compiler.Lint(census).Unscoped) == 1, tc.idle)
 		})
 	}
@@ -189,7 +191,7 @@ func TestTies(t *testing.T) {
 		{"one policy", []policy.Grant{grant("p", 0, model("m1"), model("m2"))}, nil},
 	} {
 		census := &policy.Census{}
-		census.Add(policy.Subject{Kind: policy.User, Grants: tc.grants}, policy.Member{Kind: policy.User, ID: "m"})
+		census.Add(given(policy.Subject{Kind: policy.User, Grants: tc.grants}), policy.Member{Kind: policy.User, ID: "m"})
 		var ties []string
 		for _, tie := range compiler.Lint(census).Ties {
 			ties = append(ties, fmt.Sprintf("%s#%d %s#%d %s", tie.Policy, tie.Statement, tie.Winner, tie.WinnerStatement, tie.Parameter))

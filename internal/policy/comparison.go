@@ -24,6 +24,7 @@ type granting struct {
 	by       *Grantor
 	grantor  *holder
 	harmless map[*Statement]bool // the grantor has every right that these may give or take
+	last     *change             // of the last party
 }
 
 // holder is what a party or a grantor may do in one state. It is an unmapped sender when public is
@@ -49,7 +50,7 @@ func (c *Compiler) comparison(by *Grantor, before, after *holder) *comparison {
 	spend(c.call, partySteps)
 	g := c.granting
 	if g == nil || g.by != by {
-		g = &granting{by, c.holder(&by.Subject, by.Shut), map[*Statement]bool{}}
+		g = &granting{by, c.holder(&by.Subject, by.Shut), map[*Statement]bool{}, nil}
 	}
 	if c.apart != nil {
 		c.granting = g
@@ -98,15 +99,16 @@ func administrative(action string) bool {
 
 // excess returns the first excess.
 func (m *comparison) excess() (Excess, bool) {
-	changed, own := m.changes(), m.own()
-	if len(own) > 0 || len(changed) > few {
+	change, own := m.changes(), m.own()
+	changed := change.statements
+	if len(own) > 0 || len(changed) > few && change.parties == 1 {
 		return m.search(changed, own)
 	}
 	maps.DeleteFunc(changed, func(st *Statement, _ bool) bool { return m.harmless[st] })
 	if len(changed) == 0 {
 		return Excess{}, false
 	}
-	if m.allows(changed) {
+	if change.parties <= 2 && m.allows(changed) {
 		maps.Copy(m.harmless, changed)
 		return Excess{}, false
 	}
@@ -122,9 +124,9 @@ func (m *comparison) allows(changed map[*Statement]bool) bool {
 			Effect: EffectAllow, Actions: st.Actions, Banks: st.Banks,
 		})
 	}
-	n := *m
-	n.before, n.after = &holder{}, &holder{sides: [][]*Document{{all}}}
-	_, found := n.search(n.changes(), nil)
+	n, apart := *m, *m.granting
+	n.granting, n.before, n.after = &apart, &holder{}, &holder{sides: [][]*Document{{all}}}
+	_, found := n.search(n.changes().statements, nil)
 	return !found
 }
 

@@ -56,6 +56,7 @@ type parsed struct {
 	share    *cache.Share // of both
 
 	user, group bool // the document has the variable
+	controls    bool // a statement may allow a control-plane right
 }
 
 func (s *Schema) parseApart(raw []byte) parsed {
@@ -64,6 +65,9 @@ func (s *Schema) parseApart(raw []byte) parsed {
 	p := parsed{document: document, fault: fault, bytes: len(raw), share: share}
 	if document != nil {
 		p.user, p.group = document.names(UserVariable), document.names(GroupVariable)
+		p.controls = slices.ContainsFunc(document.Statements, func(st Statement) bool {
+			return st.Effect == EffectAllow && st.controls()
+		})
 	}
 	return p
 }
@@ -234,9 +238,6 @@ func (t *table) size() int64 {
 	n += cache.Size(t.actions) + cache.Size(t.banks)
 	for _, ways := range t.sides {
 		n += cache.Allocated(cap(ways) * int(reflect.TypeFor[attachedBy]().Size()))
-		for _, w := range ways {
-			n += cache.Allocated(len(w.words)) + cache.Allocated(len(w.via))
-		}
 	}
 	return n
 }
@@ -263,7 +264,13 @@ func (c *Compiler) gather(s Subject, grants []Grant) *table {
 	granted := make([]attachedBy, 0, len(grants))
 	known := map[string]parsed{} // by policy id; a policy has one document
 	for _, g := range grants {
-		w := g.way(t.holder)
+		w := attachedBy{
+			policy: g.PolicyID, via: "group:", granted: g.Group, holder: t.holder,
+			priority: g.Priority,
+		}
+		if g.Group == "" {
+			w.via, w.direct = "user", true
+		}
 		if _, is := known[g.PolicyID]; !is {
 			known[g.PolicyID] = c.parse(g.Document)
 		}
@@ -275,7 +282,6 @@ func (c *Compiler) gather(s Subject, grants []Grant) *table {
 		t.sides = append(t.sides, []attachedBy{{
 			parsed: c.bound(n.Document, c.parse(n.Document), binding{user: s.UserID}),
 			policy: n.ID,
-			words:  fmt.Sprintf("scoping policy %q", n.ID),
 			limits: i >= len(s.Scoping),
 		}})
 	}

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"bytes"
 	"slices"
 )
 
@@ -78,14 +77,13 @@ type PartyDiff struct {
 // the rest is left out.
 func (c *Compiler) Diff(before, after *Census) Diff {
 	var d Diff
-	changed := changedPolicies(before, after)
 	for _, p := range pairs(before, after) {
 		spend(c.call, partySteps)
 		if ended(c.call) {
 			return d
 		}
 		if p.before != nil && p.after != nil && p.before.key == p.after.key &&
-			!p.before.hasAny(changed) && slices.Equal(before.Shut, after.Shut) {
+			slices.Equal(before.Shut, after.Shut) {
 			continue
 		}
 		list := d.differences(c.view(p.before, before.Shut), c.view(p.after, after.Shut))
@@ -131,22 +129,6 @@ func pairs(before, after *Census) []*pair {
 	}
 	slices.SortFunc(all, func(a, b *pair) int { return a.members[0].Compare(b.members[0]) })
 	return all
-}
-
-// changedPolicies returns the ids of policies with different documents.
-func changedPolicies(before, after *Census) map[string]bool {
-	changed, documents := map[string]bool{}, after.documents()
-	for id, document := range before.documents() {
-		if other, there := documents[id]; there && !bytes.Equal(document, other) {
-			changed[id] = true
-		}
-	}
-	return changed
-}
-
-func (p *Party) hasAny(policies map[string]bool) bool {
-	has := func(n Named) bool { return policies[n.ID] }
-	return len(policies) > 0 && slices.ContainsFunc(p.Subject.policies(), has)
 }
 
 // partySteps is about what it takes to read the policies of a party.

@@ -89,7 +89,7 @@ func (g *classGrid) take(t *table, as uint8, like *table) {
 	roleOf := func(side int, w *attachedBy) role {
 		r := role{w.policy, side, w.direct, w.priority, ""}
 		if w.group {
-			r.group = w.via
+			r.group = w.granted
 		}
 		return r
 	}

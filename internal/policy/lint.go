@@ -39,7 +39,8 @@ type Tie struct {
 	Action, Bank    string // one of the requests with this tie
 }
 
-// Lint examines every class of requests of every party.
+// Lint examines every class of requests of every party. When the Compiler's call ends, its result
+// is wrong: check Err.
 func (c *Compiler) Lint(census *Census) Lint {
 	l := linter{shut: census.Shut, spare: map[cited]bool{}, tied: map[Tie]bool{}}
 	for i := range census.Parties {
@@ -94,6 +95,9 @@ type linted struct {
 // look prepares a party. It returns nil for a party that is closed or has a policy that does not
 // parse.
 func (l *linter) look(c *Compiler, party *Party) *linted {
+	if ended(c.call) {
+		return nil
+	}
 	v := c.view(party, l.shut)
 	if v.table == nil || v.table.broken() {
 		return nil
@@ -104,6 +108,7 @@ func (l *linter) look(c *Compiler, party *Party) *linted {
 		view:      v,
 		places:    map[cited][]int32{},
 	}
+	spend(c.call, partySteps+statementSteps*len(p.seats))
 	p.gone = p.set(nil)
 	for i, s := range p.seats {
 		at := cited{s.policy, s.statement}
@@ -124,6 +129,9 @@ func (p *linted) set(places []int32) bitset {
 // weigh finds the statements that a party needs.
 func (l *linter) weigh(p *linted) {
 	for at, places := range p.places {
+		if ended(p.view.call) {
+			return
+		}
 		if spare, known := l.spare[at]; spare || !known {
 			l.spare[at] = !p.differs(p.set(places))
 		}
@@ -149,6 +157,9 @@ func (l *linter) settle(c *Compiler, census *Census) {
 	}
 	slices.SortFunc(all, func(a, b cited) int { return b.compare(a) })
 	for _, at := range all {
+		if ended(c.call) {
+			return
+		}
 		if !slices.ContainsFunc(holders[at], func(p *linted) bool { return p.needs(at) }) {
 			shadowed := true
 			for _, p := range holders[at] {
@@ -226,7 +237,7 @@ func (p *linted) narrows(wider *table) (narrows bool) {
 
 // ties adds the ties of a party that decide something.
 func (l *linter) ties(p *linted) {
-	if p.Subject.Kind != User {
+	if p.Members[0].Kind != User {
 		return
 	}
 	v := p.view

@@ -58,6 +58,16 @@ func (c *Compiler) Limit(steps int64) {
 	}
 }
 
+// grantSteps is about what it takes to gather a policy that reaches a party.
+const grantSteps = 256
+
+// Gathers takes what it takes to gather so many grants from the budget of a Compiler for one call.
+// false: the call has ended, so do not gather them.
+func (c *Compiler) Gathers(grants int) bool {
+	spend(c.call, grants*grantSteps)
+	return !ended(c.call)
+}
+
 // Err returns why the call of a Compiler ended early: the error of its Call, or ErrTooComplex. nil:
 // its results are complete.
 func (c *Compiler) Err() error {

@@ -3,6 +3,7 @@ package policy_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/extsvc/svc/internal/policy"
@@ -81,5 +82,60 @@ func TestWithinReadsStatementsOnce(t *testing.T) {
 	})
 	if cost > 100_000 {
 		t.Errorf("%.0f allocations", cost)
+	}
+}
+
+// TestWeight: what decides about a user takes about as many bytes as its documents.
+func TestWeight(t *testing.T) {
+	subject := user(on(allow("bank:recall"), names("b", 1000)...))
+	document := len(subject.Grants[0].Document)
+	rights := policy.NewCompiler(policy.Memory).Compile(subject)
+	if weight := rights.Weight(); weight < document/2 || weight > 2*document {
+		t.Errorf("%d bytes for a document of %d", weight, document)
+	}
+}
+
+// parties returns subjects with policies of some statements each, which differ only in a priority.
+func parties(n, policies, statements int) (all []policy.Subject) {
+	var grants []policy.Grant
+	for i := range policies {
+		var list []policytest.Statement
+		for s := range statements {
+			list = append(list, on(allow(fmt.Sprintf("a%d:%d", i, s)), "b"))
+		}
+		grants = append(grants, policy.Grant{PolicyID: fmt.Sprint("p", i), Document: policytest.Document(list...)})
+	}
+	for i := range n {
+		s := policy.Subject{Kind: policy.User, Grants: slices.Clone(grants)}
+		s.Grants[0].Priority = int64(i)
+		all = append(all, s)
+	}
+	return all
+}
+
+// TestAChangeIsJudgedOnce: parties that a write changes alike cost little each, whatever it changes.
+func TestAChangeIsJudgedOnce(t *testing.T) {
+	for _, statements := range []int{4, 400} {
+		c, by := policy.NewCompiler(policy.Memory).Apart(t.Context()), &policy.Grantor{Subject: user(allow("a0:*"))}
+		c.Limit(16_000_000)
+		before, after := parties(2000, 1, 1), parties(2000, 1, statements)
+		for i := range before {
+			if _, exceeds := c.Exceeds(by, &before[i], &after[i], nil); exceeds {
+				t.Fatal(statements, i, c.Err())
+			}
+		}
+	}
+}
+
+// TestLintEndsWithItsBudget: it gathers only so many parties.
+func TestLintEndsWithItsBudget(t *testing.T) {
+	c, census, gathered := policy.NewCompiler(policy.Memory).Apart(nil), &policy.Census{}, 0
+	for i, s := range parties(1000, 4, 10) {
+		census.Add(func() policy.Subject { gathered++; return s }, policy.Member{Kind: policy.User, ID: fmt.Sprint(i)})
+	}
+	c.Limit(10_000_000)
+	gathered = 0
+	if c.Lint(census); !errors.Is(c.Err(), policy.ErrTooComplex) || gathered > 500 {
+		t.Error(c.Err(), gathered)
 	}
 }

@@ -14,22 +14,38 @@ const statementSteps = 1000
 // few is how many statements may change for a comparison to look for those near them.
 const few = 32
 
-// changes returns every statement with which the write may give or take a right: no other statement
-// decides before and after differently. An allow that comes and a deny that goes may give a right.
-// A deny that comes and an allow that goes may take one.
-func (m *comparison) changes() map[*Statement]bool {
+// change is what differs between the documents of two holders.
+type change struct {
+	documents [][]*Document // for each side, those that only before has, and those that only after has
+	// statements are those with which the write may give or take a right: no other statement decides
+	// before and after differently. An allow that comes and a deny that goes may give a right. A
+	// deny that comes and an allow that goes may take one.
+	statements map[*Statement]bool
+	parties    int // that have had the change
+}
+
+// changes returns the change of the party. Most parties of a write have the same.
+func (m *comparison) changes() *change {
 	one, other := m.before.sides, m.after.sides
 	if len(one) != len(other) { // the sides do not correspond
 		one = [][]*Document{slices.Concat(one...), nil}
 		other = [][]*Document{nil, slices.Concat(other...)}
 	}
-	changed := map[*Statement]bool{}
+	c := &change{statements: map[*Statement]bool{}}
 	for side := range one {
 		before, after := parted(one[side], other[side])
-		m.mark(changed, before, after, EffectDeny)
-		m.mark(changed, after, before, EffectAllow)
+		c.documents = append(c.documents, before, after)
 	}
-	return changed
+	if l := m.last; l == nil || !slices.EqualFunc(l.documents, c.documents, slices.Equal) {
+		for i := 0; i < len(c.documents); i += 2 {
+			before, after := c.documents[i], c.documents[i+1]
+			m.mark(c.statements, before, after, EffectDeny)
+			m.mark(c.statements, after, before, EffectAllow)
+		}
+		m.last = c
+	}
+	m.last.parties++
+	return m.last
 }
 
 // mark marks statements of documents that no other document contains. gives is the effect of those

@@ -200,7 +200,7 @@ func (t *table) judge(action, bank string, rec *recorder) *verdict {
 	case statementDenies:
 		v.reason = because("denied by " + of.denied.String())
 	case documentBroken:
-		words, fault := of.broken.words, of.broken.fault
+		words, fault := of.broken.words(), of.broken.fault
 		v.reason = because(fmt.Sprintf("denied: %s is not valid: %v", words, fault))
 	case sideSilent:
 		v.reason = lacking(t.silence(r.side))
@@ -229,7 +229,7 @@ func (t *table) silence(side int) string {
 	if side == 0 {
 		return "no policy of " + t.holder + " allows"
 	}
-	return t.sides[side][0].words + " does not allow"
+	return t.sides[side][0].words() + " does not allow"
 }
 
 // ruling is the result of all sides together.

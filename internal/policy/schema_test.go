@@ -204,6 +204,55 @@ func byHand(pattern, user, group string) (string, bool) {
 	return pattern, true
 }
 
+// TestSolve: a pattern with variables covers a bank just with the values that Solve returns.
+func TestSolve(t *testing.T) {
+	is := is.New(t)
+	solved := 0
+	patterns := words(4, "${user}", "${group}", "a", ":", "::")
+	for _, p := range patterns {
+		patterns = append(patterns, p+"::*")
+	}
+	banks := words(5, "a", "b", ":")
+	for _, pattern := range patterns {
+		whole := func(segment string) bool {
+			return !policy.HasVariables(segment) || segment == policy.UserVariable || segment == policy.GroupVariable
+		}
+		if segments := strings.Split(pattern, "::"); slices.ContainsFunc(segments, func(s string) bool { return !whole(s) }) || !policy.HasVariables(pattern) {
+			continue
+		}
+		for _, bank := range banks {
+			user, group, ok := policy.Solve(pattern, bank)
+			for _, values := range []string{"aa", "ab", "ba", "bb"} {
+				u, g := values[:1], values[1:]
+				expanded, _ := byHand(pattern, u, g)
+				solves := ok && (user == "" || user == u) && (group == "" || group == g)
+				if solves != policy.MatchBank(expanded, bank) {
+					t.Fatalf("%q covers %q for %q, %q: got %v", pattern, bank, u, g, solves)
+				}
+				if solves {
+					solved++
+				}
+			}
+		}
+	}
+	is.True(solved > 100)
+}
+
+// words returns all texts of 1 to n parts.
+func words(n int, parts ...string) (all []string) {
+	last := []string{""}
+	for range n {
+		var longer []string
+		for _, begin := range last {
+			for _, part := range parts {
+				longer = append(longer, begin+part)
+			}
+		}
+		all, last = append(all, longer...), longer
+	}
+	return all
+}
+
 // TestVariablesShare: users without variables in their policies share a table, and so do users of a
 // group whose policy has only the group.
 func TestVariablesShare(t *testing.T) {

@@ -32,7 +32,7 @@ type place struct {
 }
 
 func (p place) String() string {
-	return "statement " + strconv.Itoa(p.statement) + " of " + p.words
+	return "statement " + strconv.Itoa(p.statement) + " of " + p.words()
 }
 
 // written returns the statement itself.
@@ -111,7 +111,7 @@ func (m *match) gathered(other *match) int {
 		cmp.Compare(other.priority, m.priority),
 		strings.Compare(m.policy, other.policy),
 		compareBools(other.direct, m.direct),
-		strings.Compare(m.via, other.via),
+		strings.Compare(m.granted, other.granted),
 		cmp.Compare(m.statement, other.statement),
 	)
 }

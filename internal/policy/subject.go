@@ -76,8 +76,9 @@ type Context struct {
 type attachedBy struct {
 	parsed
 	policy   string
-	via      string // Via of the trace; "": a narrowing policy, whose Via names the service account
-	words    string // the policy in a sentence, after "statement 0 of "
+	via      string // Via of the trace, before granted; "": a narrowing policy
+	granted  string // the group that grants the policy; "": none
+	holder   string // of a grant, in a sentence
 	limits   bool   // the policy belongs to Subject.Narrowing
 	direct   bool   // attached to the user itself
 	priority int64
@@ -112,15 +113,13 @@ func gather(grants []Grant) []Grant {
 	})
 }
 
-func (g Grant) way(holder string) attachedBy {
-	w := attachedBy{policy: g.PolicyID, priority: g.Priority}
-	if g.Group == "" {
-		w.direct = true
-		w.via = "user"
-		w.words = fmt.Sprintf("policy %q attached to %s", g.PolicyID, holder)
-	} else {
-		w.via = "group:" + g.Group
-		w.words = fmt.Sprintf("policy %q through group %q", g.PolicyID, g.Group)
+// words is the policy in a sentence, after "statement 0 of ".
+func (w *attachedBy) words() string {
+	switch {
+	case w.via == "":
+		return fmt.Sprintf("scoping policy %q", w.policy)
+	case w.direct:
+		return fmt.Sprintf("policy %q attached to %s", w.policy, w.holder)
 	}
-	return w
+	return fmt.Sprintf("policy %q through group %q", w.policy, w.granted)
 }

@@ -97,7 +97,7 @@ func (r *recorder) add(w *attachedBy, statement int, effect Effect, code, reason
 	e := &r.trace[len(r.trace)-1] // written in place: an entry is large
 	e.PolicyID, e.Statement, e.Effect = w.policy, statement, effect
 	e.Code, e.Reason, e.Lost = code, reason, r.nothing
-	if e.Via = w.via; e.Via == "" {
+	if e.Via = w.via + w.granted; e.Via == "" {
 		e.Via = "scoping:" + r.serviceAccount
 	}
 	if w.limits {

@@ -89,7 +89,9 @@ func isSegment(value string) bool {
 // pattern does not have that variable. ok is false when no values make it cover the bank.
 func Solve(pattern, bank string) (user, group string, ok bool) {
 	want, have := strings.Split(pattern, "::"), strings.Split(bank, "::")
-	if last := len(want) - 1; want[last] == "*" && len(have) > last {
+	last := len(want) - 1 // of a prefix, it is "*" or ":*"
+	if begin, is := strings.CutSuffix(want[last], "*"); is && len(have) > last &&
+		strings.HasPrefix(strings.Join(have[last:], "::"), begin) {
 		want, have = want[:last], have[:last]
 	}
 	if len(want) != len(have) {

@@ -34,16 +34,22 @@ func (k Key) Good(now time.Time) bool {
 
 // Key returns the cached key and its holder, if both exist and hold.
 func (c *Cache) Key(id string) (Key, *Standing, bool) {
+	key, holder, _, ok := c.KeyAt(id)
+	return key, holder, ok
+}
+
+// KeyAt is Key, and returns the generation of its View.
+func (c *Cache) KeyAt(id string) (key Key, holder *Standing, at int64, ok bool) {
 	v, ok := c.View()
 	if !ok {
-		return Key{}, nil, false
+		return Key{}, nil, 0, false
 	}
 	key, found := c.keys.find(keyOf(id))
 	if !found || !v.Holds(key.Generation) {
-		return Key{}, nil, false
+		return Key{}, nil, 0, false
 	}
-	holder, found := c.holders.Get(key.Holder)
-	return key, holder, found && v.Holds(holder.Generation)
+	holder, found = c.holders.Get(key.Holder)
+	return key, holder, v.Generation, found && v.Holds(holder.Generation)
 }
 
 // LoadKey returns a key and its holder: the cached ones, or what read returns. read reads them in

@@ -165,6 +165,14 @@ func (c *Cache) CatchUp(ctx context.Context) error {
 	return c.catchUp(context.WithoutCancel(ctx)) // others share the outcome
 }
 
+// Renew is CatchUp where a View does not see the store by itself.
+func (c *Cache) Renew(ctx context.Context) error {
+	if c == nil || c.current() && !c.blind.Load() {
+		return nil
+	}
+	return c.CatchUp(ctx)
+}
+
 // Bytes estimates the memory of the keys. Other values count in the budget.
 func (c *Cache) Bytes() int64 {
 	if c == nil {

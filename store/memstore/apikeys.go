@@ -18,22 +18,32 @@ func (s *Store) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
 	if _, taken := s.keys[key.ID]; taken {
 		return svc.ErrExists
 	}
-	put(s, s.keys, key.ID, cloneKey(key))
+	s.putKey(cloneKey(key))
 	return nil
+}
+
+// putKey writes a key. All writes of keys go through it.
+func (s *Store) putKey(key svc.APIKey) {
+	put(s, s.keys, key.ID, key)
+	if s.live[key.Holder] == nil {
+		s.live[key.Holder] = map[string]svc.APIKey{} // stays, because a rollback may write to it
+	}
+	if key.RevokedAt.IsZero() {
+		put(s, s.live[key.Holder], key.ID, key)
+	} else {
+		drop(s, s.live[key.Holder], key.ID)
+	}
 }
 
 // countKeys counts the holder's keys that are not revoked, up to most, without those that have
 // expired at a time that is not zero.
 func (s *Store) countKeys(holder svc.Identity, most int, at time.Time) (live int) {
-	if (holder == svc.Identity{}) {
-		return 0
-	}
-	for _, key := range s.keys {
+	for _, key := range s.live[holder] {
 		if live == most {
 			break
 		}
 		expired := !at.IsZero() && !key.ExpiresAt.IsZero() && !key.ExpiresAt.After(at)
-		if key.Holder == holder && key.RevokedAt.IsZero() && !expired {
+		if !expired {
 			live++
 		}
 	}
@@ -70,9 +80,12 @@ func (s *Store) liveKeys(page svc.APIKeyPage) []svc.APIKey {
 		ID: page.AfterID, CreatedAt: page.AfterTime, ExpiresAt: page.AfterTime,
 		LastUsedAt: page.AfterTime,
 	}
-	return sortedRows(s.keys, func(key svc.APIKey) bool {
+	rows := s.keys
+	if (page.Holder != svc.Identity{}) {
+		rows = s.live[page.Holder]
+	}
+	return sortedRows(rows, func(key svc.APIKey) bool {
 		return key.RevokedAt.IsZero() &&
-			(page.Holder == svc.Identity{} || page.Holder == key.Holder) &&
 			or(page.ScopingPolicyID, key.ScopingPolicyID) &&
 			(until.IsZero() || !at(key).IsZero() && at(key).Before(until)) &&
 			(page.AfterTime.IsZero() || compare(key, after) > 0)
@@ -103,7 +116,7 @@ func (s *Store) ChangeAPIKey(
 	key.ExpiresAt, key.RevokedAt, key.Rate = as.ExpiresAt, as.RevokedAt, as.Rate
 	key.SuccessorID = as.SuccessorID
 	key.Hash, key.Pepper, key.Seal = bytes.Clone(as.Hash), as.Pepper, bytes.Clone(as.Seal)
-	put(s, s.keys, id, key)
+	s.putKey(key)
 	s.recordChange(key.Target())
 	return nil
 }
@@ -118,12 +131,10 @@ func (s *Store) RevokeAPIKeys(
 	defer s.mu.Unlock()
 	var ids []string
 	var targets []svc.Target
-	live := sortedRows(s.keys, func(key svc.APIKey) bool {
-		return key.Holder == holder && key.RevokedAt.IsZero()
-	}, newestFirst)
+	live := sortedRows(s.live[holder], func(svc.APIKey) bool { return true }, newestFirst)
 	for _, key := range first(live, limit, same) {
 		key.RevokedAt, key.Hash, key.Seal = at, nil, nil
-		put(s, s.keys, key.ID, key)
+		s.putKey(key)
 		ids, targets = append(ids, key.ID), append(targets, key.Target())
 	}
 	if len(ids) > 0 {
@@ -146,7 +157,7 @@ func (s *Store) UseAPIKeys(ctx context.Context, uses []svc.LastUse) error {
 		if use.At.After(key.LastUsedAt) {
 			key.LastUsedAt = use.At
 		}
-		put(s, s.keys, use.ID, key)
+		s.putKey(key)
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"time"
 
 	"github.com/extsvc/svc"
 )
@@ -24,11 +23,7 @@ func (s *Store) QueueAudit(
 		last = cloneRecord(s.audit[n-1])
 	}
 	for _, record := range chain(last, events) {
-		latest := record.Time
-		if n := len(s.auditLatest); n > 0 && s.auditLatest[n-1].After(latest) {
-			latest = s.auditLatest[n-1]
-		}
-		s.audit, s.auditLatest = append(s.audit, cloneRecord(record)), append(s.auditLatest, latest)
+		s.audit = append(s.audit, cloneRecord(record))
 	}
 	return nil
 }
@@ -67,7 +62,7 @@ func (s *Store) AuditRecords(ctx context.Context, page svc.AuditQuery) ([]svc.Au
 	}
 	defer s.mu.Unlock()
 	var chunk []svc.AuditRecord
-	for _, record := range slices.Backward(s.candidates(page)) {
+	for _, record := range slices.Backward(s.audit) {
 		if len(chunk) == page.Limit {
 			break
 		}
@@ -76,18 +71,6 @@ func (s *Store) AuditRecords(ctx context.Context, page svc.AuditQuery) ([]svc.Au
 		}
 	}
 	return chunk, nil
-}
-
-// candidates returns the range of records, by number and time, that holds all matches of filter.
-func (s *Store) candidates(filter svc.AuditQuery) []svc.AuditRecord {
-	from, to := 0, len(s.audit)
-	if filter.Before != 0 {
-		to, _ = slices.BinarySearchFunc(s.audit, filter.Before, byNumber)
-	}
-	if !filter.Since.IsZero() {
-		from, _ = slices.BinarySearchFunc(s.auditLatest, filter.Since, time.Time.Compare)
-	}
-	return s.audit[min(from, to):to]
 }
 
 func matchesFilter(r svc.AuditRecord, filter svc.AuditQuery) bool {

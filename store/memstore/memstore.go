@@ -6,7 +6,6 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -32,6 +31,7 @@ type rows struct {
 	templates map[svc.TemplateKey]svc.Template
 	versions  map[svc.TemplateKey][]svc.TemplateVersion // newest first
 	keys      map[string]svc.APIKey
+	live      map[svc.Identity]map[string]svc.APIKey // the keys that are not revoked, by holder
 	kept      map[string][]byte
 
 	users           map[string]svc.User
@@ -46,8 +46,6 @@ type rows struct {
 	outbox  map[uuid.UUID]outboxEvent
 	answers map[string]svc.StoredAnswer // by key
 	audit   []svc.AuditRecord           // by number
-
-	auditLatest []time.Time // per record: the latest time up to and including it
 }
 
 var _ svc.FullStore = (*Store)(nil)
@@ -61,6 +59,7 @@ func New() *Store {
 		templates:       map[svc.TemplateKey]svc.Template{},
 		versions:        map[svc.TemplateKey][]svc.TemplateVersion{},
 		keys:            map[string]svc.APIKey{},
+		live:            map[svc.Identity]map[string]svc.APIKey{},
 		kept:            map[string][]byte{},
 		users:           map[string]svc.User{},
 		channels:        map[svc.Channel]string{},

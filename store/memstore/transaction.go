@@ -50,11 +50,9 @@ func (j *journal) run() {
 // it as well.
 func (s *Store) begin() *journal {
 	j := &journal{}
-	generation, changes, channels := s.generation, s.changes, s.channels
-	audit, latest := s.audit, s.auditLatest
+	generation, changes, channels, audit := s.generation, s.changes, s.channels, s.audit
 	j.add(func() {
-		s.generation, s.changes, s.channels = generation, changes, channels
-		s.audit, s.auditLatest = audit, latest
+		s.generation, s.changes, s.channels, s.audit = generation, changes, channels, audit
 	})
 	if s.undo != nil {
 		s.undo.add(j.run)

@@ -306,7 +306,7 @@ func TestWrongSequencers(t *testing.T) {
 			if !strings.HasPrefix(query, "DELETE FROM svc_audit_queue") {
 				return query
 			}
-			return `DELETE FROM svc_audit_queue WHERE seq <= (SELECT MAX(CAST(value AS BIGINT)) FROM json_array_elements_text($1))`
+			return `DELETE FROM svc_audit_queue WHERE seq <= (SELECT MAX(CAST(value AS BIGINT)) FROM jsonb_array_elements_text($1))`
 		},
 		"it reads before the lock": func(query string) string {
 			switch {

@@ -131,7 +131,7 @@ func TestNoReaderMissesAChange(t *testing.T) {
 func missesNothing(t *testing.T, stores []svc.Store) {
 	t.Helper()
 	const writers = 8
-	each := longtest.Times(60, 500) // the rules of storetest have 10,000 changes on one store
+	each := longtest.Times(30, 500) // the rules of storetest have 10,000 changes on one store
 	var writing, reading sync.WaitGroup
 	last := make(chan struct{})
 	for _, store := range stores {

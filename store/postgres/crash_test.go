@@ -142,7 +142,12 @@ func (l *load) end(t *testing.T) {
 func TestServerDies(t *testing.T) {
 	t.Parallel()
 	cluster := pgtest.Start(t)
-	url := func(*testing.T) string { return cluster.URL }
+	url := func(t *testing.T) string {
+		if strings.HasSuffix(t.Name(), "/pool") {
+			longtest.Test(t, "the server of a host's pool")
+		}
+		return cluster.URL
+	}
 	bothWays(t, url, 10, func(t *testing.T, store *postgres.Store) { serverDies(t, cluster, store) })
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/sqlstore"
 )
@@ -35,6 +36,9 @@ func TestHostsOldStateDecidesNothing(t *testing.T) {
 	for name, call := range calls {
 		for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
 			t.Run(name+" "+level.String(), func(t *testing.T) {
+				if level == sql.LevelSerializable {
+					longtest.Test(t, "the other isolation with an old state")
+				}
 				t.Parallel()
 				is := is.New(t)
 				h := newHost(t, open(t, migrated(t), postgres.Options{}))

@@ -14,6 +14,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/internal/intercept"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
 )
@@ -65,7 +66,7 @@ func TestChangeOfAKeyComesBetween(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
-			store := open(t, migrated(t), postgres.Options{})
+			store := open(t, migrated(t), postgres.Options{Timeout: -1})
 			is.NoErr(store.CreateAPIKey(t.Context(), svc.APIKey{ID: "k", Holder: holder}))
 			last := rely(store)
 			<-last.held
@@ -99,7 +100,7 @@ func TestChangeOfAKeyComesBetween(t *testing.T) {
 func TestTwoThatRelyAndChangeBothEnd(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	store := open(t, migrated(t), postgres.Options{})
+	store := open(t, migrated(t), postgres.Options{Timeout: -1})
 	is.NoErr(store.CreateAPIKey(t.Context(), svc.APIKey{ID: "k", Holder: holder}))
 	ended := make(chan error, 2)
 	var rely atomic.Int32
@@ -160,6 +161,9 @@ func TestHostsTransactionDelaysNoOther(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if name == "a key" {
+				longtest.Test(t, "a part of the other transaction")
+			}
 			eachKind(t, func(t *testing.T, h host) {
 				is := is.New(t)
 				by := h.administrator()

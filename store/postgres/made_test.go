@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -39,6 +40,7 @@ type madeSchemas struct {
 	list  []madeSchema
 	lists madeSchema   // the database of listURL
 	made  atomic.Int64 // schemas in it
+	conns sync.Pool    // of emptied
 }
 
 var unused madeSchemas
@@ -123,6 +125,7 @@ func (s *madeSchemas) database(t *testing.T) (url string) {
 // first; the other references cascade. What a test has made itself goes. The locks wait for transactions that
 // a test has left behind.
 const emptying = `DO $$ DECLARE name TEXT; BEGIN
+	DISCARD PLANS; -- see sqlstore.Dialect.Replan
 	FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = current_schema()
 		AND tablename NOT IN ('svc_migrations', 'svc_generation', 'svc_locks') ORDER BY tablename
 	LOOP
@@ -149,19 +152,30 @@ const likeness = `SELECT md5(string_agg(of, ' ' ORDER BY of)) FROM (
 	UNION ALL SELECT name FROM svc_locks
 	UNION ALL SELECT concat_ws(' ', id, value) FROM svc_generation) AS everything`
 
-// emptied clears a schema, and returns its likeness.
-func emptied(url string) (as string, err error) {
+// emptied clears a schema, and returns its likeness. Its connection has no schema of its own, and serves the
+// next test as well.
+func emptied(address string) (as string, err error) {
 	ctx := context.Background() // that of the test has ended
-	conn, err := pgconn.Connect(ctx, url)
+	in, err := url.Parse(address)
 	if err != nil {
 		return "", err
 	}
-	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
-	results, err := conn.Exec(ctx, "SET synchronous_commit = off; "+emptying+"; "+likeness).ReadAll()
-	if err != nil {
-		return "", err
+	query := in.Query()
+	schema := query.Get("search_path")
+	query.Del("search_path")
+	in.RawQuery = query.Encode()
+	conn, _ := unused.conns.Get().(*pgconn.PgConn)
+	if conn == nil {
+		if conn, err = pgconn.Connect(ctx, in.String()); err != nil {
+			return "", err
+		}
 	}
-	return string(results[2].Rows[0][0]), nil
+	results, err := conn.Exec(ctx, "SET search_path = "+schema+"; SET synchronous_commit = off; "+emptying+"; "+likeness).ReadAll()
+	if err != nil {
+		return "", errors.Join(err, conn.Close(ctx))
+	}
+	unused.conns.Put(conn)
+	return string(results[3].Rows[0][0]), nil
 }
 
 // empty clears a schema. The stores notice that the database has gone back.

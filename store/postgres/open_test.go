@@ -168,6 +168,72 @@ func TestPooler(t *testing.T) {
 	is.True(strings.Contains(err.Error(), `want off`))
 }
 
+// The Store relies on how the server writes texts, whatever a role or a database has set. Where it must
+// not set that itself, the start fails.
+func TestTextsOfTheServer(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := migrated(t)
+	for name, values := range map[string][2]string{
+		"bytea_output": {"escape", "hex"}, "extra_float_digits": {"-15", "1"}, "client_encoding": {"LATIN1", "UTF8"},
+	} {
+		odd, want := pgtest.With(t, url, name, values[0]), values[1]
+		store := open(t, pgtest.With(t, odd, "default_query_exec_mode", "exec"), postgres.Options{})
+		is.Equal(setting(t, store, name), want)
+		key := svc.APIKey{ID: "key of " + name, Hash: []byte{1, '\\', 255}, Rate: svc.Rate{PerSecond: 1.0 / 3}}
+		is.NoErr(store.CreateAPIKey(t.Context(), key))
+		read, err := store.Access(t.Context(), svc.AccessQuery{KeyID: key.ID})
+		is.NoErr(err)
+		is.Equal(read.Key.Hash, key.Hash)
+		is.Equal(read.Key.Rate, key.Rate)
+
+		refusal := fmt.Sprintf("%s is %q, want %s: ALTER ROLE … SET %[1]s = %[3]s", name, values[0], want)
+		_, err = postgres.New(t.Context(), newPool(t, odd), postgres.Options{})
+		is.True(err != nil && strings.Contains(err.Error(), refusal))
+		pooled, err := postgres.Open(t.Context(), odd, postgres.Options{Pooler: true})
+		if name == "client_encoding" { // which poolers take from each client
+			is.NoErr(err)
+			is.Equal(setting(t, pooled, name), want)
+			is.NoErr(pooled.Close())
+			continue
+		}
+		is.True(err != nil && strings.Contains(err.Error(), refusal))
+	}
+}
+
+// A database in another encoding than UTF8 lacks letters, or bytes, that the Store must keep.
+func TestEncodingOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	admin, address := pgtest.Open(t, pgtest.Server(t)), pgtest.Database(t)
+	in, err := url.Parse(address)
+	is.NoErr(err)
+	for _, encoding := range []string{"SQL_ASCII", "LATIN1"} {
+		for _, statement := range []string{
+			"DROP DATABASE " + in.Path[1:] + " WITH (FORCE)",
+			"CREATE DATABASE " + in.Path[1:] + " TEMPLATE template0 LOCALE 'C' ENCODING " + encoding + " OWNER " + in.User.Username(),
+		} {
+			_, err := admin.Exec(statement)
+			is.NoErr(err)
+		}
+		refused := func(err error) {
+			t.Helper()
+			is.True(err != nil && strings.Contains(err.Error(), "the database has the encoding "+encoding+": CREATE DATABASE"))
+		}
+		_, err := postgres.Open(t.Context(), address, postgres.Options{})
+		refused(err)
+		_, err = postgres.Open(t.Context(), address, postgres.Options{Pooler: true})
+		refused(err)
+		_, err = postgres.OpenTenants(t.Context(), address, postgres.Options{})
+		refused(err)
+		pool := newPool(t, address)
+		_, err = postgres.New(t.Context(), pool, postgres.Options{})
+		refused(err)
+		pool.Close()
+		is.Equal(sqltest.Value[int](t, pgtest.Open(t, address), "SELECT count(*) FROM pg_class WHERE relname LIKE 'svc%'"), 0)
+	}
+}
+
 // holdGeneration locks the row that every mutation needs, until letGo. That waits for the server to hear that callers have given up: else it
 // would do what they asked for.
 func holdGeneration(t *testing.T, url string) (letGo func()) {

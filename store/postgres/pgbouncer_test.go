@@ -146,7 +146,8 @@ func checkRules(t *testing.T, b *bounced, options postgres.Options) {
 		t.Log("NOT CHECKED here: the rules of storetest. CI=true has them checked")
 		return
 	}
-	store := unlimited(open(t, b.url, options), options)
+	options.Timeout = -1
+	store := open(t, b.url, options)
 	storetest.Run(t, func(t *testing.T) svc.Store {
 		empty(t, b.direct, store)
 		return store
@@ -219,8 +220,8 @@ func testBouncerDies(t *testing.T, cluster *pgtest.Cluster) {
 func testPause(t *testing.T, cluster *pgtest.Cluster) {
 	is := is.New(t)
 	b := behind(t, cluster, "pool_mode=transaction", fewServers)
-	options := postgres.Options{Pooler: true} // PAUSE itself may take longer than a call may wait
-	l := startLoad(unlimited(open(t, b.url, options), options))
+	// PAUSE itself may take longer than a call may wait.
+	l := startLoad(open(t, b.url, postgres.Options{Pooler: true, Timeout: -1}))
 	l.await(t, 50, recovery)
 	b.Console("PAUSE")
 	time.Sleep(50 * time.Millisecond) // what was answered before is noted

@@ -45,6 +45,9 @@ type conn struct {
 	waiting []wait // statements to send with the next one
 }
 
+// mostWaiting is how many statements wait for the next one. All have the time of one.
+const mostWaiting = 64
+
 // stdConn keeps its method Conn, which a field of that name would hide.
 type stdConn = stdlib.Conn
 
@@ -90,7 +93,8 @@ func (c *conn) exec(
 ) (driver.Result, error) {
 	later := sqlstore.LaterOf(ctx)
 	switch {
-	case c.lazy && later != nil && query != "":
+	case c.lazy && later != nil && query != "" &&
+		(len(c.waiting) < mostWaiting || later.Rows != nil):
 		later.Taken = true
 		c.waiting = append(c.waiting, wait{query, values(named), later.Check, later.Rows})
 		return driver.RowsAffected(0), nil

@@ -67,13 +67,7 @@ func (o Options) prepare(
 	if dialect, err = o.migrateAs(ctx, config); err != nil {
 		return nil, dialect, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout) // the host may hold all connections
-	defer cancel()
-	db = shared(pool)
-	if err := o.checkCommits(ctx, db); err != nil {
-		return nil, dialect, errors.Join(err, db.Close())
-	}
-	return db, dialect, nil
+	return shared(pool), dialect, nil
 }
 
 // checkForPool refuses options that only the configuration of the pool can have.
@@ -84,7 +78,7 @@ func (o Options) checkForPool() error {
 	}{
 		{"MaxOpen", "MaxConns", time.Duration(o.MaxOpen)},
 		{"MaxIdleTime", "MaxConnIdleTime", o.MaxIdleTime},
-		{"Timeout", `ConnConfig.RuntimeParams["statement_timeout"]`, o.Timeout},
+		{"Timeout", `ConnConfig.RuntimeParams["statement_timeout"]`, max(0, o.Timeout)},
 	} {
 		if option.value != 0 {
 			return fmt.Errorf("the option %s is set, but the pool is yours: "+
@@ -102,15 +96,12 @@ func shared(pool *pgxpool.Pool) *sql.DB {
 	return db
 }
 
-// migrateAs creates the tables on a connection like those of the pool, but without a limit of time.
+// migrateAs creates the tables on a connection like those of the pool, which may all be in use.
 func (o Options) migrateAs(
 	ctx context.Context, config *pgxpool.Config,
 ) (dialect sqlstore.Dialect, err error) {
 	config = config.Copy()
 	config.MaxConns, config.MinConns, config.MinIdleConns = 1, 0, 0
-	if params := config.ConnConfig.RuntimeParams; params["statement_timeout"] != "" {
-		params["statement_timeout"] = "0"
-	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return dialect, err

@@ -68,7 +68,7 @@ func bothWays(
 func TestRefusedPools(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	url := pgtest.Schema(t)
+	url := migrated(t)
 	pool, weak := newPool(t, url), newPool(t, pgtest.With(t, url, "synchronous_commit", "off"))
 	for _, c := range []struct {
 		pool    *pgxpool.Pool
@@ -78,7 +78,8 @@ func TestRefusedPools(t *testing.T) {
 		{nil, postgres.Options{}, "the pool is nil"},
 		{pool, postgres.Options{MaxOpen: 3}, "leave it 0, and set MaxConns of pgxpool.Config"},
 		{pool, postgres.Options{MaxIdleTime: time.Hour}, "MaxConnIdleTime"},
-		{pool, postgres.Options{Timeout: -1}, "statement_timeout"},
+		{pool, postgres.Options{MaxIdleTime: -1}, "MaxConnIdleTime"},
+		{pool, postgres.Options{Timeout: 1}, "statement_timeout"},
 		{pool, postgres.Options{SynchronousCommit: "sometimes"}, "SynchronousCommit"},
 		{pool, postgres.Options{SynchronousCommit: "off"}, `synchronous_commit is "on", want off`},
 		{weak, postgres.Options{}, `synchronous_commit is "off", want on`},
@@ -97,7 +98,7 @@ func TestRefusedPools(t *testing.T) {
 func TestPoolStaysTheHosts(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	pool := newPool(t, pgtest.Schema(t))
+	pool := newPool(t, migrated(t))
 	var before, after string
 	const settings = `SELECT string_agg(name || ' = ' || setting, ', ' ORDER BY name) FROM pg_settings WHERE source = 'session'`
 	is.NoErr(pool.QueryRow(t.Context(), "SELECT COALESCE(("+settings+"), '')").Scan(&before))

@@ -129,7 +129,8 @@ func TestSchemaThatMayNotBeUsed(t *testing.T) {
 		}
 		_, err := db.Exec(`CREATE SCHEMA "` + name + `"`)
 		is.NoErr(err)
-		path := pgtest.With(t, owner, "search_path", schema+",public")
+		path := pgtest.With(t, owner, "search_path", "missing, "+schema+",public")
+		path = pgtest.With(t, path, "standard_conforming_strings", "off") // a backslash would mean more
 		is.NoErr(starts["Open"](t, path))
 		_, err = db.Exec(`REVOKE ALL ON SCHEMA "` + name + `" FROM CURRENT_USER`)
 		is.NoErr(err)

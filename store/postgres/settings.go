@@ -49,6 +49,7 @@ func parse(url string) (*pgx.ConnConfig, error) {
 		config.ConnectTimeout = connectTimeout
 	}
 	setDefault(config, "application_name", "svc")
+	config.RuntimeParams["client_encoding"] = utf8 // poolers know it
 	config.OnPgError = keepConnection
 	config.OnNotice = note
 	return config, nil
@@ -110,20 +111,41 @@ func (o Options) check() error {
 	return nil
 }
 
-// checkCommits refuses connections on which acknowledged writes may be lost, where the Store does
-// not change the setting: those to a pooler and those of a host's pool.
-func (o Options) checkCommits(ctx context.Context, db *sql.DB) error {
-	var mode string
-	if err := db.QueryRowContext(ctx, "SHOW synchronous_commit").Scan(&mode); err != nil {
+const utf8 = "UTF8"
+
+// checkSettings refuses connections on which acknowledged writes may be lost, or whose texts the
+// driver cannot read or reads changed: the Store does not change the settings of a pooler or of a
+// host's pool. It refuses a database that cannot keep every text.
+func (o Options) checkSettings(ctx context.Context, db *sql.DB) error {
+	commits := commitModes[:2]
+	if o.SynchronousCommit != "" {
+		commits = []string{o.SynchronousCommit}
+	}
+	var kept, commit, encoding, bytes, digits string
+	err := db.QueryRowContext(ctx, `SELECT current_setting('server_encoding'),
+		current_setting('synchronous_commit'), current_setting('client_encoding'),
+		current_setting('bytea_output'), current_setting('extra_float_digits')`).
+		Scan(&kept, &commit, &encoding, &bytes, &digits)
+	if err != nil {
 		return reason(err)
 	}
-	wanted := commitModes[:2]
-	if o.SynchronousCommit != "" {
-		wanted = []string{o.SynchronousCommit}
+	if kept != utf8 {
+		return fmt.Errorf("the database has the encoding %s: "+
+			"CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0", kept)
 	}
-	if !slices.Contains(wanted, mode) {
-		return fmt.Errorf("synchronous_commit is %q, want %s: "+
-			"ALTER ROLE … SET synchronous_commit = %[2]s", mode, wanted[0])
+	for _, setting := range []struct {
+		name, value string
+		wanted      []string
+	}{
+		{"synchronous_commit", commit, commits},
+		{"client_encoding", encoding, []string{utf8}},
+		{"bytea_output", bytes, []string{"hex"}},
+		{"extra_float_digits", digits, []string{"1", "2", "3"}}, // below, numbers are rounded
+	} {
+		if !slices.Contains(setting.wanted, setting.value) {
+			return fmt.Errorf("%s is %q, want %s: ALTER ROLE … SET %[1]s = %[3]s",
+				setting.name, setting.value, setting.wanted[0])
+		}
 	}
 	return nil
 }
@@ -159,6 +181,9 @@ func nonZero[T int | time.Duration](value, otherwise T) T {
 // settings of a new connection.
 const setCommits = `SELECT set_config('synchronous_commit', '%s', false)`
 
+// setTexts sets how the server writes what a URL may ask for as text.
+const setTexts = `; SET bytea_output TO hex; SET extra_float_digits TO 1`
+
 // atLeastOn keeps the setting of the server, the database or the role, unless it is weaker than
 // "on".
 const atLeastOn = ` WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')`
@@ -177,7 +202,7 @@ func (o Options) set(config *pgx.ConnConfig, timeout time.Duration) {
 		statement = fmt.Sprintf(setCommits, "on") + atLeastOn
 	}
 	config.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
-		_, err := conn.Exec(ctx, statement).ReadAll()
+		_, err := conn.Exec(ctx, statement+setTexts).ReadAll()
 		return err
 	}
 }

@@ -60,7 +60,7 @@ func TestStoreOfTenant(t *testing.T) {
 	longtest.Test(t, "the rules of storetest")
 	t.Parallel()
 	url := pgtest.Database(t)
-	in := openTenants(t, url, postgres.Options{SynchronousCommit: "off"})
+	in := openTenants(t, url, postgres.Options{SynchronousCommit: "off", Timeout: -1})
 	tenant := made(t, in, "a")
 	db, own := pgtest.Open(t, url), pgtest.Open(t, pgtest.With(t, url, "search_path", in.Schema(tenant)))
 	storetest.Run(t, func(t *testing.T) svc.Store {
@@ -85,7 +85,7 @@ func TestListOfTenants(t *testing.T) {
 		schema := fmt.Sprint("list", n) // faster than a database for each rule
 		_, err := db.Exec("CREATE SCHEMA " + schema)
 		is.New(t).NoErr(err)
-		return openTenants(t, pgtest.With(t, url, "search_path", schema), postgres.Options{SynchronousCommit: "off"})
+		return openTenants(t, pgtest.With(t, url, "search_path", schema), postgres.Options{SynchronousCommit: "off", Timeout: -1})
 	})
 }
 
@@ -198,6 +198,9 @@ func TestTenantsHearEachOther(t *testing.T) {
 	t.Parallel()
 	for name, options := range map[string]postgres.Options{"notified": {}, "polled": {NoNotify: true}} {
 		t.Run(name, func(t *testing.T) {
+			if name == "polled" {
+				longtest.Test(t, "tenants without notifications")
+			}
 			is := is.New(t)
 			url := listURL(t)
 			here, there := serviceTenants(t, url, options), serviceTenants(t, url, options)
@@ -254,6 +257,7 @@ func hearsWithoutPoll(t *testing.T, db *sql.DB, refused func(before func()) time
 
 // A notification that the follower cannot use, as it comes late, does not keep it busy.
 func TestFollowerOfTenantsRests(t *testing.T) {
+	longtest.Test(t, "how often a follower asks")
 	t.Parallel()
 	is := is.New(t)
 	url := listURL(t)
@@ -334,9 +338,9 @@ func TestConnectionsOfTenants(t *testing.T) {
 	is := is.New(t)
 	url := pgtest.Database(t)
 	most := longtest.Times(3, 0) // 0: the default, with more tenants
-	serviceTenants(t, url, postgres.Options{MaxOpen: most}).UseMany(longtest.Times(5, 30))
+	serviceTenants(t, url, postgres.Options{MaxOpen: most}).UseMany(longtest.Times(4, 30))
 	is.True(sqltest.Value[int](t, pgtest.Open(t, url), `SELECT count(*) FROM pg_stat_activity
-		WHERE datname = current_database() AND pid <> pg_backend_pid()`) <= cmp.Or(most, 9)+1)
+		WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'`) <= cmp.Or(most, 9)+1)
 }
 
 // A tenant whose calls all wait for a lock of the host leaves a connection to the others.

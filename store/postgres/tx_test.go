@@ -20,8 +20,12 @@ func TestHost(t *testing.T) {
 	t.Parallel()
 	for name, rule := range sqltest.HostRules {
 		t.Run(name, func(t *testing.T) {
-			var kinds []string                              // all
-			if name == "asked early" || name == "removal" { // what others see does not depend on the kind
+			var kinds []string // all: savepoints depend on them
+			switch name {
+			case "failures":
+			case "commit":
+				kinds = []string{"pool", "database/sql"}
+			default:
 				kinds = []string{"pool"}
 			}
 			eachKind(t, func(t *testing.T, h host) { rule(t, h.Host) }, kinds...)

@@ -25,8 +25,7 @@ func TestStoreInPgxTransactions(t *testing.T) {
 	db, pool := pgtest.Open(t, url), newPool(t, url, atMost(1), func(config *pgxpool.Config) {
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
 	})
-	options := postgres.Options{SynchronousCommit: "off", NoNotify: true}
-	store := unlimited(over(t, pool, options), options)
+	store := over(t, pool, postgres.Options{SynchronousCommit: "off", NoNotify: true, Timeout: -1})
 	storetest.Run(t, func(t *testing.T) svc.Store {
 		empty(t, db, store)
 		return inTxs(store, pool)
@@ -40,19 +39,21 @@ func inTxs(store *postgres.Store, pool *pgxpool.Pool) svc.Store {
 			if read, is := call.Args[0].(svc.AccessRead); is && read.Since > 0 { // a transaction does not know what the Store has returned
 				return call.Do()
 			}
-			return inTx(ctx, pool, pgx.RepeatableRead, call) // which sees one state
+			return inTx(ctx, pool, store, pgx.RepeatableRead, call) // which sees one state
 		}
-		err := inTx(ctx, pool, pgx.ReadCommitted, call)
+		err := inTx(ctx, pool, store, pgx.ReadCommitted, call)
 		for try := 1; try < 5 && errors.Is(err, svc.ErrChanged); try++ { // as a host does when others were in the way
-			err = inTx(ctx, pool, pgx.ReadCommitted, call)
+			err = inTx(ctx, pool, store, pgx.ReadCommitted, call)
 		}
 		store.Wake() // as a notification does, at once
 		return err
 	}}
 }
 
-func inTx(ctx context.Context, pool *pgxpool.Pool, isolation pgx.TxIsoLevel, call intercept.Call) error {
+func inTx(
+	ctx context.Context, pool *pgxpool.Pool, store *postgres.Store, isolation pgx.TxIsoLevel, call intercept.Call,
+) error {
 	return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: isolation}, func(tx pgx.Tx) error {
-		return call.On(postgres.Tx(tx))
+		return call.On(store.Tx(tx))
 	})
 }

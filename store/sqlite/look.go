@@ -29,10 +29,6 @@ type looker struct {
 	closed  bool
 }
 
-func newLooker(path string, parameters ...string) *looker {
-	return &looker{path: path, db: pool(path, 1, parameters...)}
-}
-
 // look returns a number that differs from an earlier one when any process, this one included, has
 // committed in between. It takes some nanoseconds where it can read the index of the write-ahead
 // log, and else some microseconds, which concurrent callers share.

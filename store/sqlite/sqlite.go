@@ -27,6 +27,7 @@ import (
 // Store is a [sqlstore.Store] that owns its file. Use [Open].
 type Store struct {
 	*sqlstore.Store
+	file        *file
 	write, read *sql.DB
 	looker      *looker
 	claims      *claims // nil: ClaimEvents reads the file each time
@@ -49,7 +50,8 @@ type Options struct {
 //
 // Any number of processes of one machine may open the file. All of them must use this package or
 // the same settings. No other code of the process may open the file, not even to copy it: closing
-// it would drop SQLite's locks.
+// it would drop SQLite's locks. When the file is removed or replaced while it is open, mutations
+// and svc.Service.Ping fail with svc.ErrUnavailable.
 func Open(ctx context.Context, path string, options Options) (*Store, error) {
 	store, err := open(ctx, path, options)
 	if err != nil {
@@ -69,7 +71,7 @@ func open(ctx context.Context, path string, options Options) (*Store, error) {
 	if err := create(path); err != nil {
 		return nil, err
 	}
-	s := prepare(path, options)
+	s := prepare(path, options, "mode=rw")
 	if err := patiently(ctx, s.Migrate); err != nil {
 		return nil, errors.Join(lackingRight(path, err), s.Close())
 	}
@@ -101,10 +103,12 @@ func prepare(path string, options Options, more ...string) *Store {
 	if options.ReadOnly {
 		writes = reads
 	}
+	file := &file{path: path}
 	s := &Store{
-		write:  pool(path, 1, writes...),
-		read:   pool(path, max(2, runtime.NumCPU()), reads...),
-		looker: newLooker(path, reads...),
+		file:   file,
+		write:  file.pool(1, writes...),
+		read:   file.pool(max(2, runtime.NumCPU()), reads...),
+		looker: &looker{path: path, db: file.pool(1, reads...)},
 	}
 	s.Store = sqlstore.New(s.write, s.read, Dialect())
 	return s
@@ -122,7 +126,7 @@ func Pending(ctx context.Context, path string) (script string, err error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return sqlstore.SQL(Dialect()), nil
 	}
-	db := pool(path, 1, access(path))
+	db := (&file{path: path}).pool(1, access(path))
 	defer func() { err = errors.Join(err, db.Close()) }()
 	if script, err = sqlstore.Pending(ctx, db, Dialect()); err != nil {
 		err = fmt.Errorf("SQLite database %q: %w", path, lackingRight(path, err))
@@ -177,9 +181,13 @@ func Dialect() sqlstore.Dialect {
 // classify recognizes taken keys, and temporary errors: a lock held past the timeout, or a disk
 // that is full, failing or mounted read-only.
 func classify(err error) error {
-	if fault, ok := errors.AsType[*sqlite.Error](err); ok &&
-		fault.Code() == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY {
-		return svc.ErrExists
+	if fault, ok := errors.AsType[*sqlite.Error](err); ok {
+		switch fault.Code() {
+		case sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
+			return svc.ErrExists
+		case sqlite3.SQLITE_CONSTRAINT_COMMITHOOK:
+			return errMoved
+		}
 	}
 	switch code(err) {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL,
@@ -230,17 +238,19 @@ func checkKind(path string) error {
 }
 
 // pool returns connections that stay open: opening one costs as much as thirty reads.
-func pool(path string, size int, parameters ...string) *sql.DB {
-	if path = filepath.ToSlash(path); !strings.HasPrefix(path, "/") {
+func (f *file) pool(size int, parameters ...string) *sql.DB {
+	path := filepath.ToSlash(f.path)
+	if !strings.HasPrefix(path, "/") {
 		path = "/" + path // a drive
 	}
 	timeout := pragma(fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()))
 	parameters = append(parameters, timeout)
 	address := url.URL{Scheme: "file", Path: path, RawQuery: strings.Join(parameters, "&")}
-	db, err := sql.Open("sqlite", address.String())
+	opens, err := sqlite.NewConnector(address.String())
 	if err != nil {
-		panic(err) // the driver is imported above
+		panic(err) // the address parses
 	}
+	db := sql.OpenDB(connector{opens, f})
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)
 	return db

@@ -144,7 +144,7 @@ func remove(path string) error {
 const markSuffix = "-events"
 
 // DropTenant implements [svc.TenantStore]. It removes the files, and then the name. A process that
-// has them open writes to files without a name, which end with it.
+// has them open can commit nothing more.
 func (t *Tenants) DropTenant(ctx context.Context, number int64) error {
 	if err := remove(t.Path(svc.Tenant{Number: number})); err != nil {
 		return fmt.Errorf("drop a tenant: %w", err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/extsvc/svc"
@@ -32,6 +33,14 @@ func (s *Store) ChangeAccess(
 		}
 		if done := 0; write.Progress != nil {
 			t.wrote = func(_ int64, n int) error { done += n; write.Progress(done); return nil }
+		}
+		if write.Size() > manyRows {
+			ctx = withoutHurry(ctx)
+			if replan := s.dialect.Replan; replan != "" {
+				if err := tx.later(ctx, nil, replan); err != nil {
+					return mutation{}, err
+				}
+			}
 		}
 		gone, unbound, err := t.remove(ctx, write.Remove)
 		if err != nil {
@@ -74,8 +83,8 @@ func (t accessTx) plan(
 }
 
 // accessTx reads and writes many rows of access with few statements. {rows} in a statement stands
-// for the rows of its parameter, whose columns are value->>0, value->>1 and so on. {ids} stands for
-// rows of one text each, which is value: that costs SQLite half as much.
+// for rows j, those of its parameter, whose columns are value->>0, value->>1 and so on. {ids}
+// stands for rows j of one text each, which is value: that costs SQLite half as much.
 type accessTx struct {
 	session
 	dialect Dialect
@@ -92,11 +101,6 @@ func batches[R any](
 	t accessTx, query string, rows []R, columns func(R) any,
 	run func(query, parameter string, n int) error,
 ) error {
-	elements, texts := "json_each", "json_each" // jsonb_each is faster, and needs SQLite 3.51
-	if t.dialect.Elements != "" {
-		elements, texts = t.dialect.Elements, t.dialect.Elements+"_text"
-	}
-	query = strings.NewReplacer("{rows}", elements+"($1)", "{ids}", texts+"($1)").Replace(query)
 	buffer, n := []byte{'['}, 0
 	for i, row := range rows {
 		cells, err := json.Marshal(columns(row))
@@ -108,12 +112,30 @@ func batches[R any](
 			continue
 		}
 		buffer[len(buffer)-1] = ']'
-		if err := run(query, string(buffer), n); err != nil {
+		if err := run(t.dialect.elements(query, n), string(buffer), n); err != nil {
 			return err
 		}
 		buffer, n = buffer[:1], 0
 	}
 	return nil
+}
+
+// elements returns a statement of batches for n rows. PostgreSQL expects 100 rows of a function,
+// and may read a large table from its start rather than look up so many. A limit says that they are
+// few.
+func (d Dialect) elements(query string, n int) string {
+	rows, texts := "json_each($1)", "json_each($1)" // jsonb_each is faster, and needs SQLite 3.51
+	if d.Elements != "" {
+		rows, texts = d.Elements+"($1)", d.Elements+"_text($1)"
+		for _, most := range []int{1, 8} { // each is its own prepared statement
+			if n <= most {
+				few := " LIMIT " + strconv.Itoa(most) + ")"
+				rows, texts = "(SELECT value FROM "+rows+few, "(SELECT value FROM "+texts+few
+				break
+			}
+		}
+	}
+	return strings.NewReplacer("{rows}", rows+" j", "{ids}", texts+" j").Replace(query)
 }
 
 // pick reads what query finds for keys into list, for each key once. The list is complete after
@@ -198,7 +220,7 @@ func (t accessTx) users(
 	ctx context.Context, err *error, list *[]svc.User, named svc.AccessNames,
 ) {
 	const columns = `SELECT ` + userColumns + `, c.provider, c.sender_id FROM `
-	pick(ctx, t, err, list, scanUserChannel, named.Users, itself, columns+`{ids} j
+	pick(ctx, t, err, list, scanUserChannel, named.Users, itself, columns+`{ids}
 		CROSS JOIN svc_users u LEFT JOIN svc_channels c ON c.user_id = u.id WHERE u.id = j.value`)
 	if len(named.Channels) == 0 || *err != nil {
 		return
@@ -213,7 +235,7 @@ func (t accessTx) users(
 	other := slices.DeleteFunc(slices.Clone(named.Channels), func(c svc.Channel) bool {
 		return held[c]
 	})
-	pick(ctx, t, err, list, scanUserChannel, other, columnsOfChannel, columns+`{rows} j
+	pick(ctx, t, err, list, scanUserChannel, other, columnsOfChannel, columns+`{rows}
 		CROSS JOIN svc_channels h CROSS JOIN svc_users u
 		LEFT JOIN svc_channels c ON c.user_id = u.id
 		WHERE h.provider = j.value->>0 AND h.sender_id = j.value->>1 AND u.id = h.user_id`)
@@ -248,17 +270,17 @@ func (t accessTx) groups(
 		ids = append(ids, m.Group)
 	}
 	pick(ctx, t, err, list, groups.scan, ids, itself, groups.find)
-	pick(ctx, t, err, list, groups.scan, named.GroupsOf, itself, groups.from+`{ids} j
+	pick(ctx, t, err, list, groups.scan, named.GroupsOf, itself, groups.from+`{ids}
 		CROSS JOIN svc_group_members m CROSS JOIN svc_access_groups r
 		WHERE m.user_id = j.value AND r.id = m.group_id`)
-	pick(ctx, t, err, members, scanMembership, named.GroupsOf, itself, ofMembers+`{ids} j
+	pick(ctx, t, err, members, scanMembership, named.GroupsOf, itself, ofMembers+`{ids}
 		CROSS JOIN svc_group_members m WHERE m.user_id = j.value`)
-	pick(ctx, t, err, members, scanMembership, named.MembersOf, itself, ofMembers+`{ids} j
+	pick(ctx, t, err, members, scanMembership, named.MembersOf, itself, ofMembers+`{ids}
 		CROSS JOIN svc_group_members m WHERE m.group_id = j.value`)
 	some := slices.DeleteFunc(slices.Clone(named.Members), func(m svc.Membership) bool {
 		return slices.Contains(named.MembersOf, m.Group)
 	})
-	pick(ctx, t, err, members, scanMembership, some, columnsOfMembership, ofMembers+`{rows} j
+	pick(ctx, t, err, members, scanMembership, some, columnsOfMembership, ofMembers+`{rows}
 		CROSS JOIN svc_group_members m
 		WHERE m.group_id = j.value->>0 AND m.user_id = j.value->>1`)
 }
@@ -301,8 +323,8 @@ type held struct {
 	user string
 }
 
-// put runs a statement that writes rows, or lets the driver run it with the next one, unless the
-// rows are many. When err is already set, it does nothing.
+// put runs a statement that writes rows, or lets the driver run it with the next one. When err is
+// already set, it does nothing.
 func put[R any](
 	ctx context.Context, t accessTx, err *error, rows []R, columns func(R) any, query string,
 ) {
@@ -314,14 +336,7 @@ func put[R any](
 		if t.wrote != nil {
 			check = func(written int64) error { return t.wrote(written, n) }
 		}
-		if len(parameter) < batchSize {
-			return t.later(ctx, check, query, parameter)
-		}
-		written, err := t.exec(ctx, query, parameter)
-		if err == nil && check != nil {
-			err = check(written)
-		}
-		return err
+		return t.later(ctx, check, query, parameter)
 	})
 }
 

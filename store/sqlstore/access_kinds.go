@@ -145,12 +145,12 @@ var numbers = []string{`inactive`, `priority`, `allowed`}
 func (k *kind[K, R]) by(columns string) string {
 	names := strings.Split(columns, `, `)
 	if len(names) == 1 {
-		return k.from + `{ids} j CROSS JOIN ` + k.table + ` r WHERE r.` + columns + ` = j.value`
+		return k.from + `{ids} CROSS JOIN ` + k.table + ` r WHERE r.` + columns + ` = j.value`
 	}
 	for i, column := range names {
 		names[i] = `r.` + column + ` = j.value->>` + strconv.Itoa(i)
 	}
-	return k.from + `{rows} j CROSS JOIN ` + k.table + ` r WHERE ` + strings.Join(names, ` AND `)
+	return k.from + `{rows} CROSS JOIN ` + k.table + ` r WHERE ` + strings.Join(names, ` AND `)
 }
 
 // anyKind is a kind whose types are its own. When the error is already set, its methods do nothing.

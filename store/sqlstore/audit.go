@@ -7,7 +7,6 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/extsvc/svc"
@@ -22,7 +21,7 @@ const (
 	auditSpan = 2048 // also in the index svc_audit_spans
 )
 
-// chainedAtOnce is how many rows of the queue, and about how many events, one transaction chains.
+// chainedAtOnce is about how many events one transaction chains.
 const chainedAtOnce = 1000
 
 // chain returns the records of events, which follow last.
@@ -91,13 +90,7 @@ func (t accessTx) chainQueue(ctx context.Context, chain chain) (more bool, err e
 			return false, err
 		}
 	}
-	var taken []int64
-	var events []svc.Event
-	err = each(ctx, t.session, func(row scanner) (enough bool, err error) {
-		number, some, err := scanQueued(row)
-		taken, events = append(taken, number), append(events, some...)
-		return len(events) >= chainedAtOnce, err
-	}, `SELECT seq, events FROM svc_audit_queue ORDER BY seq LIMIT `+strconv.Itoa(chainedAtOnce))
+	taken, events, more, err := t.queued(ctx)
 	if err != nil || len(taken) == 0 {
 		return false, err
 	}
@@ -115,7 +108,30 @@ func (t accessTx) chainQueue(ctx context.Context, chain chain) (more bool, err e
 				return nil
 			}, query, parameter)
 		})
-	return len(events) >= chainedAtOnce || len(taken) == chainedAtOnce, err
+	return more, err
+}
+
+// queued returns the numbers of the first rows of the queue, and their events. more: there may be
+// more rows. A row may have one event or hundreds, and the server sends all rows that a statement
+// asks for. So each statement asks for twice as many as the one before.
+func (s session) queued(
+	ctx context.Context,
+) (taken []int64, events []svc.Event, more bool, err error) {
+	next := int64(math.MinInt64)
+	for rows := 8; len(events) < chainedAtOnce; rows *= 2 {
+		before := len(taken)
+		err = each(ctx, s, func(row scanner) (enough bool, err error) {
+			number, some, err := scanQueued(row)
+			next = number + 1
+			taken, events = append(taken, number), append(events, some...)
+			return len(events) >= chainedAtOnce, err
+		}, `SELECT seq, events FROM svc_audit_queue WHERE seq >= $1 ORDER BY seq LIMIT ($2 + 0)`,
+			next, rows)
+		if err != nil || len(taken) < before+rows && len(events) < chainedAtOnce {
+			return taken, events, false, err
+		}
+	}
+	return taken, events, true, nil
 }
 
 func scanQueued(row scanner) (number int64, events []svc.Event, err error) {
@@ -262,7 +278,7 @@ func (s *Store) AuditRecords(ctx context.Context, page svc.AuditQuery) ([]svc.Au
 	records, timed := []svc.AuditRecord{}, !page.Since.IsZero() || !page.Until.IsZero()
 	page.Before = cmp.Or(page.Before, math.MaxInt64)
 	for {
-		query, args := selectRecords(page, timed)
+		query, args := s.dialect.selectRecords(page, timed)
 		run, err := all(ctx, s.db.reading(), scanRecord, query, args...)
 		records, page.Limit = append(records, run...), page.Limit-len(run)
 		if err != nil || page.Limit == 0 || !timed {
@@ -301,7 +317,7 @@ func bounds(page svc.AuditQuery) []any {
 	return []any{since, until, page.Before}
 }
 
-func selectRecords(page svc.AuditQuery, timed bool) (query string, args parameters) {
+func (d Dialect) selectRecords(page svc.AuditQuery, timed bool) (query string, args parameters) {
 	query = `SELECT ` + auditColumns + ` FROM svc_audit WHERE `
 	if timed {
 		query, args = query+inRun, bounds(page)
@@ -314,9 +330,21 @@ func selectRecords(page svc.AuditQuery, timed bool) (query string, args paramete
 		}
 	}
 	equal("actor_kind", string(page.ActorKind))
-	equal("actor_id", page.ActorID)
 	equal("target_kind", string(page.TargetKind))
-	equal("target_id", page.TargetID)
-	where(" ORDER BY number DESC LIMIT 0 + ", page.Limit)
+	order := "number DESC"
+	// When many records have a value, PostgreSQL would look for the newest by their numbers, through
+	// all that have come since. Of two values only the index of the column has the order.
+	by := func(column, value string) {
+		if value == "" || timed || d.OneWriter || order != "number DESC" {
+			equal(column, value)
+			return
+		}
+		name := args.add(value)
+		query += " AND " + column + " IN (" + name + ", " + name + ")"
+		order = column + " DESC, number DESC"
+	}
+	by("target_id", page.TargetID)
+	by("actor_id", page.ActorID)
+	where(" ORDER BY "+order+" LIMIT 0 + ", page.Limit)
 	return query, args
 }

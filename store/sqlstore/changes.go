@@ -195,7 +195,7 @@ func (s *Store) changes(ctx context.Context, tx session, since int64) (svc.Store
 	if !s.dialect.OneWriter {
 		from, latest = s.states.before(since), s.states.before(math.MaxInt64)
 	}
-	behind, parameter := s.dialect.behind(from)
+	join, parameter := s.dialect.behind(from)
 	var now state
 	var changed mutation
 	var count int64
@@ -213,8 +213,7 @@ func (s *Store) changes(ctx context.Context, tx session, since int64) (svc.Store
 		changed.add(m)
 		count++
 		return false, err
-	}, `SELECT g.id, g.value, f.changed FROM svc_generation g
-		LEFT JOIN svc_changefeed f ON f.lane = g.id AND `+behind+` ORDER BY f.seq`, parameter)
+	}, `SELECT g.id, g.value, f.changed FROM svc_generation g `+join+` ORDER BY f.seq`, parameter)
 	if err == nil && len(now.lanes) == 0 {
 		err = errNoGeneration
 	}

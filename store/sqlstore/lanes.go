@@ -56,8 +56,8 @@ var feedAny = fmt.Sprintf(`WITH unlocked AS MATERIALIZED (
 // feed adds a mutation to the changes, and one to the generation. For a tenant it also says which
 // one has moved, in the same lane, as its mutations must not wait for each other there.
 func (s session) feed(ctx context.Context, dialect Dialect, m mutation) error {
-	changed, err := json.Marshal(m)
-	statement := feedAny
+	text, err := json.Marshal(m)
+	changed, statement := string(text), feedAny
 	switch t := dialect.Tenant; {
 	case err != nil:
 		return err
@@ -70,7 +70,10 @@ func (s session) feed(ctx context.Context, dialect Dialect, m mutation) error {
 		insert := `, moved AS (` + t.move("lane") + `) INSERT`
 		statement = strings.Replace(statement, "\n\tINSERT", insert, 1)
 	}
-	return s.later(ctx, nil, statement, string(changed))
+	if isLong(changed) {
+		ctx = withoutHurry(ctx) // thousands of rows have changed
+	}
+	return s.later(ctx, nil, statement, changed)
 }
 
 // move returns a statement that says that a tenant has moved in the lanes with an id in a table.
@@ -80,16 +83,19 @@ func (t *TenantDialect) move(from string) string {
 		quoted(t.Control), t.Number, from)
 }
 
-// behind returns the condition of the changes f of the lane g behind a state, with its parameter.
-func (d Dialect) behind(s state) (condition string, parameter any) {
+// behind returns the join of the lanes g with their changes f behind a state, and its parameter.
+// Each lane finds its own by the index. OFFSET keeps PostgreSQL from reading all changes of all lanes
+// instead: of a parameter it expects that a third of them are behind it.
+func (d Dialect) behind(s state) (join string, parameter any) {
 	if d.OneWriter {
-		return `f.number > $1`, s.generation
+		return `LEFT JOIN svc_changefeed f ON f.lane = g.id AND f.number > $1`, s.generation
 	}
 	numbers := make([]string, len(s.lanes))
 	for i, value := range s.lanes {
 		numbers[i] = strconv.FormatInt(value, 10)
 	}
-	return `f.number > COALESCE((CAST(CAST($1 AS TEXT) AS BIGINT[]))[g.id], 0)`,
+	return `LEFT JOIN LATERAL (SELECT seq, changed FROM svc_changefeed WHERE lane = g.id
+			AND number > COALESCE((CAST(CAST($1 AS TEXT) AS BIGINT[]))[g.id], 0) OFFSET 0) f ON TRUE`,
 		"{" + strings.Join(numbers, ",") + "}"
 }
 

@@ -50,7 +50,8 @@ func (s session) lockAll(ctx context.Context, locks svc.Locks, dialect Dialect) 
 	}
 	take(locks.RelyOnAccess, relyOnAccess)
 	take(locks.Holder != svc.Identity{}, `INSERT INTO svc_key_holders (kind, id) VALUES ($1, $2)
-		ON CONFLICT (kind, id) DO UPDATE SET id = excluded.id`, locks.Holder.Kind, locks.Holder.ID)
+		ON CONFLICT (kind, id) DO UPDATE SET id = excluded.id WHERE false`, // which only locks it
+		locks.Holder.Kind, locks.Holder.ID)
 	take(locks.RelyOnKey != "", `SELECT id FROM svc_api_keys WHERE id = $1 AND revoked_at IS NULL
 		FOR SHARE`, locks.RelyOnKey)
 	return err

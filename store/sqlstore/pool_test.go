@@ -58,6 +58,22 @@ func TestPrepareWaitsForNobody(t *testing.T) {
 	is.True(p.statement("query") != nil)
 }
 
+// The followers of a Store wait for no call of its own or of others, whichever of its calls take turns.
+func TestFollowersWaitForNoCall(t *testing.T) {
+	db, turns := sql.OpenDB(&slowServer{}), NewFairQueue(1)
+	defer db.Close()
+	for name, take := range map[string]func(s *Store, turns *FairQueue, name string){
+		"all": (*Store).TakeTurns, "writes": (*Store).TakeTurnsToWrite,
+	} {
+		s := New(db, db, Dialect{})
+		take(s, turns, "store")
+		asking := s.questions().pool
+		if asking.shared && asking.fair() != turns.questions {
+			t.Errorf("%s: a question waits with the calls", name)
+		}
+	}
+}
+
 // slowServer announces each preparation, and ends it when the test lets it.
 type slowServer struct{ entered, released chan struct{} }
 

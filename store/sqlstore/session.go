@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"strconv"
 
 	"github.com/extsvc/svc"
@@ -164,11 +165,15 @@ func (s session) exec(ctx context.Context, query string, args ...any) (n int64, 
 var errTaken = errors.New("runs later")
 
 // later runs a statement, or lets the driver run it together with the next one. check, unless nil,
-// looks at the number of rows that it wrote.
+// looks at the number of rows that it wrote. A statement with a long text runs now: several together
+// would take longer than a call waits.
 func (s session) later(
 	ctx context.Context, check func(rows int64) error, query string, args ...any,
 ) error {
-	n, err := s.exec(maybeLater(ctx, &Later{Check: check}), query, args...)
+	if !slices.ContainsFunc(args, isLong) {
+		ctx = maybeLater(ctx, &Later{Check: check})
+	}
+	n, err := s.exec(ctx, query, args...)
 	if errors.Is(err, errTaken) {
 		return nil
 	}
@@ -176,6 +181,12 @@ func (s session) later(
 		err = check(n)
 	}
 	return err
+}
+
+// isLong reports whether an argument is a text of many rows.
+func isLong(arg any) bool {
+	text, is := arg.(string)
+	return is && len(text) >= batchSize
 }
 
 // create runs an INSERT that does nothing when the row's key is taken. Then it returns ErrExists.

@@ -29,7 +29,7 @@ type Dialect struct {
 	// index holds the whole list.
 	NarrowIndexes bool
 	// Elements is the function that returns the elements of a JSON array as rows with a column
-	// value: json_array_elements in PostgreSQL. The function with "_text" behind its name returns
+	// value: jsonb_array_elements in PostgreSQL. The function with "_text" behind its name returns
 	// them as texts. Empty means json_each, for both, as in SQLite.
 	Elements string
 	// Schema is the schema of the tables, which Migrate makes if it is missing. Each statement
@@ -69,6 +69,11 @@ type Dialect struct {
 	// parameters by name, as SQLite's do; their time grows with the square of the parameters. 0
 	// means 64.
 	Rows int
+	// Replan is a statement that makes a connection plan its statements anew. The Store runs it before
+	// it writes more than 100 rows of access, because PostgreSQL keeps the plans for checks of
+	// references. One that it made for small tables reads a table from its start for each row. Empty:
+	// there is no such statement.
+	Replan string
 	// Silence is how long the Store waits for a database that does not answer: for a connection,
 	// for the answer to a statement, for the next row, or for the end of a commit. After that the
 	// call fails with svc.ErrUnavailable, whatever its context says. The Store gives up the

@@ -219,7 +219,7 @@ func wakesNobody() error { return nil }
 // wakeAfter is the time until a waiting call is woken.
 const wakeAfter = 30 * time.Millisecond
 
-// soon expects that wait returns soon after wake runs, or immediately when it does not wait. wait
+// soon expects that wait returns soon after wake has run, or immediately when it does not wait. wait
 // gets what from returned before wake could run. soon tries ten times, because a busy machine may
 // be late: a store that polls is late each time.
 func (c *checker) soon(
@@ -230,8 +230,9 @@ func (c *checker) soon(
 		since := from()
 		woken, failed := time.Now(), make(chan error, 1)
 		timer := time.AfterFunc(wakeAfter, func() {
+			err := wake()
 			woken = time.Now()
-			failed <- wake()
+			failed <- err
 		})
 		c.ok(wait(since))
 		returned := time.Now()

@@ -31,7 +31,7 @@ func Server(t testing.TB) string {
 	if server == "" {
 		server = localServer
 	}
-	if err := ping(server); err != nil {
+	if err := administer(server, "SELECT 1"); err != nil {
 		missing(t, "PostgreSQL does not answer (SVC_TEST_POSTGRES may name another): %v", err)
 	}
 	return server
@@ -55,6 +55,29 @@ func execute(server, statement string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
+	return executeOn(db, statement)
+}
+
+// administrators has, by the URL of a server, connections that stay open until the process ends: a
+// new one costs the server as much as ten reads.
+var administrators sync.Map
+
+// administer runs a statement, such as one that makes or drops what tests use.
+func administer(server, statement string) error {
+	db, there := administrators.Load(server)
+	if !there {
+		opened, err := sql.Open("pgx", server)
+		if err != nil {
+			return err
+		}
+		if db, there = administrators.LoadOrStore(server, opened); there {
+			_ = opened.Close() // it has no connections
+		}
+	}
+	return executeOn(db.(*sql.DB), statement)
+}
+
+func executeOn(db *sql.DB, statement string) (err error) {
 	for range 10 {
 		_, err = db.Exec(statement)
 		if failed, is := errors.AsType[*pgconn.PgError](err); !is || failed.Code != deadlock {
@@ -139,11 +162,11 @@ func NewSchema(t testing.TB) (address string, drop func() error) {
 	server := Server(t)
 	name := newName(t, server)
 	unsafe := With(t, server, "synchronous_commit", "off") // a crash may lose the schema: no harm
-	if err := execute(unsafe, "CREATE SCHEMA "+name); err != nil {
+	if err := administer(unsafe, "CREATE SCHEMA "+name); err != nil {
 		t.Fatal(err)
 	}
 	return With(t, server, "search_path", name), func() error {
-		return execute(unsafe, "DROP SCHEMA "+name+" CASCADE")
+		return administer(unsafe, "DROP SCHEMA "+name+" CASCADE")
 	}
 }
 
@@ -168,7 +191,7 @@ func NewDatabase(t testing.TB) (address string, drop func() error) {
 	for _, statement := range []string{
 		"CREATE ROLE " + name + " LOGIN", "CREATE DATABASE " + name + " OWNER " + name,
 	} {
-		if err := execute(server, statement); err != nil {
+		if err := administer(server, statement); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -178,8 +201,8 @@ func NewDatabase(t testing.TB) (address string, drop func() error) {
 	}
 	own.User, own.Path = url.User(name), "/"+name
 	return own.String(), func() error {
-		return errors.Join(execute(server, "DROP DATABASE "+name+" WITH (FORCE)"),
-			execute(server, "DROP ROLE "+name))
+		return errors.Join(administer(server, "DROP DATABASE "+name+" WITH (FORCE)"),
+			administer(server, "DROP ROLE "+name))
 	}
 }
 
@@ -206,6 +229,6 @@ func With(t testing.TB, address, name, value string) string {
 	}
 	query := u.Query()
 	query.Set(name, value)
-	u.RawQuery = query.Encode()
+	u.RawQuery = strings.ReplaceAll(query.Encode(), "+", "%20") // a plus is one, as for libpq
 	return u.String()
 }

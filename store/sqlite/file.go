@@ -1,0 +1,101 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"modernc.org/sqlite"
+
+	"github.com/extsvc/svc"
+)
+
+// file is the file of a Store. When it is removed or replaced, connections keep what is then
+// without a name, and nobody else ever sees what they commit. So they commit nothing more.
+type file struct {
+	path string
+
+	mu     sync.Mutex
+	real   string      // path, without symbolic links
+	opened fs.FileInfo // nil: nothing was
+}
+
+// check returns an error when path no longer leads to the file that was opened first.
+func (f *file) check() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.opened == nil {
+		return nil
+	}
+	if now, err := os.Stat(f.real); err != nil || !os.SameFile(now, f.opened) {
+		return errMoved
+	}
+	return nil
+}
+
+var errMoved = fmt.Errorf("%w: the file was removed or replaced while it was open: "+
+	"move it back, or restart this process", svc.ErrUnavailable)
+
+// connected remembers the file that a connection has opened. Before, it may have been another: an
+// overlay file system copies a file that is opened to write.
+func (f *file) connected() (err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.opened == nil {
+		if f.real, err = filepath.EvalSymlinks(f.path); err == nil {
+			f.opened, err = os.Stat(f.real)
+		}
+	}
+	return err
+}
+
+// watch makes a connection refuse to commit once one of the files that it uses is another or gone.
+func (f *file) watch(conn driver.Conn) {
+	paths := [...]string{f.real, f.real + "-wal", f.real + "-shm"}
+	used := [len(paths)]fs.FileInfo{f.opened} // the others are there by the first commit
+	conn.(sqlite.HookRegisterer).RegisterCommitHook(func() (refuse int32) {
+		for i, path := range paths {
+			now, err := os.Lstat(path)
+			if used[i] == nil && err == nil {
+				used[i] = now
+			} else if used[i] != nil && (err != nil || !os.SameFile(now, used[i])) {
+				return 1
+			}
+		}
+		return 0
+	})
+}
+
+// connector makes connections to a file.
+type connector struct {
+	driver.Connector
+	file *file
+}
+
+func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	if err := c.file.check(); err != nil {
+		return nil, err
+	}
+	conn, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.file.connected(); err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %w", svc.ErrUnavailable, err), conn.Close())
+	}
+	c.file.watch(conn)
+	return conn, nil
+}
+
+// Changes implements [svc.ChangeStore], and with it svc.Service.Ping.
+func (s *Store) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
+	if err := s.file.check(); err != nil {
+		return svc.StoreChanges{}, fmt.Errorf("read changes: %w", err)
+	}
+	return s.Store.Changes(ctx, since)
+}

@@ -1,0 +1,79 @@
+package sqlite_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/sqltest"
+	"github.com/extsvc/svc/store/sqlite"
+)
+
+// A Store acknowledges nothing that is lost with its files: when one is removed or replaced, it refuses, also commits
+// of the host, until the file is back.
+func TestFilesThatAreMoved(t *testing.T) {
+	t.Parallel()
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		for _, replaced := range []bool{false, true} {
+			if replaced && suffix != "" {
+				continue
+			}
+			is := is.New(t)
+			path := filepath.Join(t.TempDir(), "svc.db")
+			store := open(t, path)
+			service, err := svc.New(svc.Config{Store: store})
+			is.NoErr(err)
+			t.Cleanup(func() { _ = service.Close() })
+			is.NoErr(sqltest.AddUsers(t.Context(), store, "alice"))
+			is.NoErr(os.Rename(path+suffix, path+".moved"))
+			if replaced {
+				is.NoErr(os.WriteFile(path, nil, 0o600))
+			}
+			_, err = service.Users.Create(t.Context(), svc.Host, svc.User{ID: "bob"})
+			is.True(errors.Is(err, svc.ErrUnavailable))
+			_, err = store.DB().Exec("UPDATE svc_locks SET name = name")
+			is.True(err != nil)
+			is.True(suffix != "" || errors.Is(service.Ping(t.Context()), svc.ErrUnavailable))
+			is.NoErr(os.Rename(path+".moved", path+suffix))
+			_, err = service.Users.Create(t.Context(), svc.Host, svc.User{ID: "bob"})
+			is.NoErr(err)
+			is.NoErr(service.Ping(t.Context()))
+			is.NoErr(store.Close())
+			_, err = sqltest.ReadUser(t.Context(), open(t, path), "bob")
+			is.NoErr(err)
+		}
+	}
+}
+
+// No connection makes the file: an empty one would look like a database that has lost everything.
+func TestMissingFileIsNotMade(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	path := filepath.Join(t.TempDir(), "svc.db")
+	store := open(t, path)
+	store.DB().SetMaxIdleConns(0) // the next one is new
+	is.NoErr(os.Remove(path))
+	_, err := store.KeepValue(t.Context(), "name", []byte("value"))
+	is.True(errors.Is(err, svc.ErrUnavailable))
+	_, err = os.Stat(path)
+	is.True(errors.Is(err, os.ErrNotExist))
+}
+
+// A file may have a symbolic link for a name.
+func TestLinkedFile(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	path, link := filepath.Join(t.TempDir(), "svc.db"), filepath.Join(t.TempDir(), "link.db")
+	is.NoErr(open(t, path).Close())
+	is.NoErr(os.Symlink(path, link))
+	store, err := sqlite.Open(t.Context(), link, sqlite.Options{})
+	is.NoErr(err)
+	is.NoErr(sqltest.AddUsers(t.Context(), store, "alice"))
+	is.NoErr(store.Close())
+	_, err = sqltest.ReadUser(t.Context(), open(t, path), "alice")
+	is.NoErr(err)
+}
