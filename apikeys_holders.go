@@ -46,11 +46,12 @@ func (s *keyIssuer) authorizeMyIssue(ctx context.Context, by Principal) (b basis
 	if err := authorizeMe(by); err != nil {
 		return b, err
 	}
+	b = basis{holder: by.Identity()}
+	b.key, b.at = s.keyOf(by)
 	own, _, err := s.standing(ctx, by.holder(), controlPlane)
 	if err != nil {
 		return b, err
 	}
-	b = basis{holder: by.Identity()}
 	b.row, err = s.checkUser(ctx, by, by.ID, own.User != "")
 	if ErrorCode(err) == CodeNotFound {
 		err = unknownMe()

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/internal/batching"
 	"github.com/extsvc/svc/internal/keyring"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/text"
@@ -24,7 +26,8 @@ import (
 // CodeNotFound.
 type Keys struct {
 	*keyIssuer
-	callers *authenticator // judges keys that are introspected
+	callers  *authenticator // judges keys that are introspected
+	together *issuer        // nil: keys are issued one by one
 }
 
 // Issue issues a key for a user or a service account, or for the caller ([Me]). The key is random,
@@ -122,7 +125,7 @@ func (s *Keys) addKey(
 ) error {
 	allowed.scoping, allowed.most = key.ScopingPolicyID, s.most
 	lock := lockHolder(key.Holder)
-	return s.commit(ctx, change{by: by, basis: &allowed, lock: lock, answer: answer, write: func(
+	c := change{by: by, basis: &allowed, lock: lock, answer: answer, write: func(
 		ctx context.Context, tx Store,
 	) ([]Event, error) {
 		if err := s.room(allowed.live); err != nil {
@@ -130,7 +133,79 @@ func (s *Keys) addKey(
 		}
 		err := createKey(ctx, tx, key, action == event.APIKeyImported || s.inTransaction)
 		return happened(key.CreatedAt, action, key.Target()), err
-	}})
+	}}
+	if answer == nil && action == event.APIKeyIssued && s.together != nil && allowed.lasts(by) {
+		c.together = func(ctx context.Context) ([]Event, error) {
+			return s.together.issue(ctx, by, &allowed, key)
+		}
+	}
+	return s.commit(ctx, c)
+}
+
+// lasts reports whether a caller may issue a key until something changes that it relies on. The host
+// relies on nothing, unless a row must exist.
+func (b *basis) lasts(by Principal) bool {
+	return b.at > 0 || by.Kind == KindHost && !b.row && b.scoping == ""
+}
+
+// issuer issues keys of concurrent callers together, in one transaction.
+type issuer struct {
+	*keyIssuer
+	batches *batching.Batches[*newKey]
+}
+
+// newKey is a key that waits to be issued.
+type newKey struct {
+	batching.Key[APIKey, Event]
+	by    Principal
+	basis *basis
+	err   error // errSingle, until the key is added or its batch has failed
+}
+
+// issuedTogether is how many keys one transaction adds, at most.
+const issuedTogether = 64
+
+// newIssuer returns nil when the store adds keys one by one.
+func newIssuer(of *keyIssuer) *issuer {
+	if of.roles.batches == nil || of.inTransaction {
+		return nil
+	}
+	i := &issuer{keyIssuer: of}
+	i.batches = batching.New(issuedTogether, i.add)
+	return i
+}
+
+// issue adds a key, and returns its event. errSingle: its batch has not added it.
+func (i *issuer) issue(
+	ctx context.Context, by Principal, b *basis, key APIKey,
+) ([]Event, error) {
+	events := i.sign(by, happened(key.CreatedAt, event.APIKeyIssued, key.Target()))
+	k := &newKey{Key: batching.Key[APIKey, Event]{
+		Key: key, Event: events[0], Since: b.at, Caller: by.key,
+	}, by: by, basis: b, err: errSingle}
+	if err := i.batches.Do(ctx, k); err != nil {
+		return nil, err
+	}
+	return events, k.err
+}
+
+// add adds the keys of a batch.
+func (i *issuer) add(ctx context.Context, keys []*newKey) {
+	var query AccessQuery
+	i.count(keys[0].basis, &query)
+	b := batching.Keys[APIKey, Event]{Most: query.Most, ValidAt: query.ValidAt, Audit: i.keep}
+	keys = slices.DeleteFunc(keys, func(k *newKey) bool {
+		return i.refuses(k.by.Kind == KindHost) != nil || k.Since > 0 && !k.basis.key.Good(i.clock())
+	})
+	for _, k := range keys {
+		b.Keys = append(b.Keys, k.Key)
+	}
+	added, err := i.roles.batches.AddAPIKeys(ctx, b)
+	for n, k := range keys {
+		if err != nil || added[n] {
+			k.err = err
+		}
+	}
 }
 
 // createKey adds a key to the store. An id is known that follows from the hash of an imported key,

@@ -15,7 +15,6 @@ import (
 
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/answers"
-	"github.com/extsvc/svc/internal/outbox"
 	"github.com/extsvc/svc/internal/readcache"
 	"github.com/extsvc/svc/internal/sequencer"
 	"github.com/extsvc/svc/internal/strictjson"
@@ -97,6 +96,10 @@ type callers interface {
 	weigh(ctx context.Context, by Principal, b *basis) error
 }
 
+// errSingle is the outcome of a change that needs a transaction for itself. It never leaves the
+// package.
+var errSingle = errors.New("needs a transaction for itself")
+
 // rejudgments is how often a change is judged again because rights have changed in the meantime.
 const rejudgments = 8
 
@@ -112,6 +115,9 @@ type change struct {
 	// lock runs first, in the transaction of write. Nil: write needs no transaction, because it
 	// makes one call of the store that is atomic by itself.
 	lock func(ctx context.Context, tx Store) error
+	// together carries out the change with those of other callers, and returns its events. errSingle:
+	// it has not. Nil: there is no such way.
+	together func(ctx context.Context) ([]Event, error)
 	// answer is kept in the same transaction. Nil: none.
 	answer *StoredAnswer
 	// access: what decisions depend on changes. The store's feed then says what to drop, because
@@ -155,7 +161,13 @@ func (s *committer) commit(ctx context.Context, c change) error {
 		written = err == nil
 		return err
 	}
-	err := s.run(ctx, c, write)
+	err := errSingle
+	if c.together != nil {
+		events, err = c.together(ctx)
+	}
+	if errors.Is(err, errSingle) {
+		err = s.run(ctx, c, write)
+	}
 	for try := 0; errors.Is(err, errStaleRights) && try < rejudgments; try++ {
 		if err = s.callers.weigh(ctx, c.by, c.basis); err == nil {
 			err = s.run(ctx, c, write)
@@ -333,18 +345,6 @@ func (s *committer) tell(ctx context.Context, event Event) {
 	}()
 	// The mutation is committed, even when its caller no longer waits.
 	s.onEvent(context.WithoutCancel(ctx), event)
-}
-
-// delivery delivers outbox events to the host.
-func (s *committer) delivery() outbox.Delivery[Event] {
-	return outbox.Delivery[Event]{
-		Store: s.roles.outbox, Now: s.now, Tell: s.tell,
-		ID: func(e Event) uuid.UUID { return e.ID },
-		Failed: func(ctx context.Context, err error) {
-			s.log.WarnContext(ctx,
-				"svc: cannot deliver events from the outbox, will retry", "error", err)
-		},
-	}
 }
 
 // errAnswered says that a request already has an answer. It never leaves the package: once reads

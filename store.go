@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/internal/batching"
 )
 
 // Store persists what the Service decides: these roles, and as many of the optional roles as the
@@ -393,6 +394,20 @@ type StatsStore interface {
 	CountEvents(ctx context.Context, most int) (int, error)
 }
 
+// keyBatcher is what the stores of package postgres have besides: for databases with many writers.
+type keyBatcher interface {
+	// AddAPIKeys adds those keys of a batch that nothing prevents, and queues their events as
+	// QueueAudit does, in one transaction. It waits for others no longer than a moment. added[i] is
+	// false, and key i not added, when
+	//
+	//   - its Holder has the most keys, with those before it in the batch;
+	//   - another transaction has locked its Holder or access, or locked its caller's key to change it;
+	//   - its caller's key is revoked, or has changed since that generation;
+	//   - other targets than sources, templates and keys have changed since then;
+	//   - the store does not know all that.
+	AddAPIKeys(ctx context.Context, b batching.Keys[APIKey, Event]) (added []bool, err error)
+}
+
 // roles holds the optional roles of a store. nil: the store lacks the role.
 type roles struct {
 	files   SourceFileStore
@@ -401,6 +416,7 @@ type roles struct {
 	audit   AuditStore
 	look    FreshnessStore
 	stats   StatsStore
+	batches keyBatcher
 }
 
 // rolesOf finds the roles of a store by its type. A transaction has the roles of its store, but as
@@ -412,6 +428,7 @@ func rolesOf(store Store) (r roles) {
 	r.audit, _ = store.(AuditStore)
 	r.look, _ = store.(FreshnessStore)
 	r.stats, _ = store.(StatsStore)
+	r.batches, _ = store.(keyBatcher)
 	return r
 }
 

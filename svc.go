@@ -50,10 +50,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/extsvc/svc/internal/aead"
 	"github.com/extsvc/svc/internal/background"
 	"github.com/extsvc/svc/internal/defaultlog"
 	"github.com/extsvc/svc/internal/keyring"
+	"github.com/extsvc/svc/internal/outbox"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/readcache"
 	"github.com/extsvc/svc/internal/sequencer"
@@ -419,7 +422,7 @@ func assemble(config Config, b *base, of shared) *Service {
 			b, &scoped{g, true}, j, c, up, newTemplateReader(b, -1), installs, of.checks, edits,
 		},
 		MySources: &Sources{b, &scoped{g, true}, j, c, up, reader, installs},
-		Keys:      &Keys{h, callers},
+		Keys:      &Keys{h, callers, newIssuer(h)},
 		Policies:  &Policies{d},
 		Users:     &Users{d}, Groups: &Groups{d},
 		ServiceAccounts:   &ServiceAccounts{accessWriter: d},
@@ -478,3 +481,15 @@ func (d Decision) Parameter(name string) (value any, ok bool) {
 // Strategy returns the retain strategy in force: the principal's own, else that of the bank policy.
 // ok is false when there is none, or when the action is denied.
 func (d Decision) Strategy() (strategy string, ok bool) { return d.of.Strategy() }
+
+// delivery delivers outbox events to the host.
+func (s *committer) delivery() outbox.Delivery[Event] {
+	return outbox.Delivery[Event]{
+		Store: s.roles.outbox, Now: s.now, Tell: s.tell,
+		ID: func(e Event) uuid.UUID { return e.ID },
+		Failed: func(ctx context.Context, err error) {
+			s.log.WarnContext(ctx,
+				"svc: cannot deliver events from the outbox, will retry", "error", err)
+		},
+	}
+}

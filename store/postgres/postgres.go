@@ -20,6 +20,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/background"
+	"github.com/extsvc/svc/internal/batching"
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
@@ -231,6 +232,13 @@ func (s *Store) Look(ctx context.Context) (uint64, error) {
 		generation, err := s.Generation(ctx)
 		return uint64(generation) + 1, err
 	})
+}
+
+// AddAPIKeys is for the Service, which adds keys of concurrent callers together.
+func (s *Store) AddAPIKeys(
+	ctx context.Context, b batching.Keys[svc.APIKey, svc.Event],
+) (added []bool, err error) {
+	return s.AddKeys(ctx, b)
 }
 
 // DB returns the pool, for the host's own transactions, including those for [sqlstore.Tx]. After

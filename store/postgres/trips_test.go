@@ -14,6 +14,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/batching"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 	"github.com/extsvc/svc/store/sqlstore"
 )
@@ -100,6 +101,13 @@ var mutations = []struct {
 			}
 			return tx.CreateAPIKey(ctx, svc.APIKey{ID: id, Holder: alice})
 		})
+	}},
+	{"issue together", 1, func(ctx context.Context, store *sqlstore.Store, id string) error {
+		_, err := store.AddKeys(ctx, batching.Keys[svc.APIKey, svc.Event]{Most: 10, Audit: true, Keys: []batching.Key[svc.APIKey, svc.Event]{
+			{Key: svc.APIKey{ID: id, Holder: alice}, Since: 1, Caller: "k"},
+			{Key: svc.APIKey{ID: id + "2", Holder: svc.Identity{Kind: svc.KindUser, ID: id}}},
+		}})
+		return err
 	}},
 	{"revoke", 3, func(ctx context.Context, store *sqlstore.Store, id string) error {
 		if err := createKey(ctx, store, id); err != nil { // one trip

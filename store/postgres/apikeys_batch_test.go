@@ -1,0 +1,463 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/internal/batching"
+	"github.com/extsvc/svc/store/postgres"
+	"github.com/extsvc/svc/store/sqlstore"
+)
+
+func at(micro int64) time.Time { return time.UnixMicro(micro).UTC() }
+
+func disable(key *svc.APIKey) (bool, error) {
+	key.Disabled = !key.Disabled
+	return true, nil
+}
+
+type (
+	keyBatch = batching.Keys[svc.APIKey, svc.Event]
+	addedKey = batching.Key[svc.APIKey, svc.Event]
+)
+
+func added(id string, of svc.Identity) addedKey {
+	key := svc.APIKey{ID: id, Holder: of, Prefix: "p", CreatedAt: at(1)}
+	return addedKey{Key: key, Event: svc.Event{
+		ID: uuid.Must(uuid.NewV7()), Time: at(1), Actor: svc.Identity{Kind: svc.KindHost},
+		Action: event.APIKeyIssued, Target: key.Target(),
+	}}
+}
+
+// batches adds keys to a store.
+type batches struct {
+	*testing.T
+	*postgres.Store
+}
+
+// add expects that of some keys those with these ids are added, and no others.
+func (b batches) add(what string, want string, k keyBatch) {
+	b.Helper()
+	if k.Most == 0 {
+		k.Most = 9
+	}
+	done, err := b.AddAPIKeys(b.Context(), k)
+	if err != nil || len(done) != len(k.Keys) {
+		b.Errorf("%s: %v, %v", what, done, err)
+		return
+	}
+	var ids []string
+	for i, key := range k.Keys {
+		id := key.Key.ID
+		found, err := b.Access(b.Context(), svc.AccessQuery{KeyID: id})
+		if is.New(b.T).NoErr(err); done[i] != (found.Key != nil) {
+			b.Errorf("%s: key %s is there: %v, said to be added: %v", what, id, !done[i], done[i])
+		}
+		if done[i] {
+			ids = append(ids, id)
+		}
+	}
+	if got := strings.Join(ids, " "); got != want {
+		b.Errorf("%s: added %q, want %q", what, got, want)
+	}
+}
+
+func inBatches(t *testing.T) batches {
+	t.Parallel()
+	return batches{t, open(t, migrated(t), postgres.Options{})}
+}
+
+func TestAddedKeysAreWhole(t *testing.T) {
+	is, b := is.New(t), inBatches(t)
+	text := "a \"description\" \\ \u2028 ✓"
+	full, bare := added("full", svc.Identity{Kind: svc.KindServiceAccount, ID: "a b\"✓"}), added("bare", holder)
+	k := &full.Key
+	k.Description, k.ExpiresAt, k.Disabled, k.ScopingPolicyID = &text, at(5), true, "narrow"
+	k.Hash, k.Pepper, k.Seal = []byte{0, 1, 0xff}, "pepper", []byte{}
+	k.Rate, k.SuccessorID = svc.Rate{PerSecond: 0.1, Burst: 3}, "bare"
+	before, err := b.Generation(t.Context())
+	is.NoErr(err)
+	b.add("both", "full bare", keyBatch{Keys: []addedKey{full, bare}})
+	for _, want := range []svc.APIKey{full.Key, bare.Key} {
+		other := want
+		other.ID += " alone"
+		is.NoErr(b.CreateAPIKey(t.Context(), other))
+		for _, want := range []svc.APIKey{want, other} {
+			found, err := b.Access(t.Context(), svc.AccessQuery{KeyID: want.ID})
+			is.NoErr(err)
+			is.Equal(*found.Key, want)
+		}
+	}
+	after, err := b.Generation(t.Context())
+	is.NoErr(err)
+	is.Equal(after, before) // it is no mutation
+	b.add("none", "", keyBatch{})
+}
+
+func TestAddedKeysAreNeverTooMany(t *testing.T) {
+	is, b := is.New(t), inBatches(t)
+	for i, micro := range []int64{10, 20, 0} {
+		key := added(fmt.Sprint("old", i), holder).Key
+		if micro > 0 {
+			key.ExpiresAt = at(micro)
+		}
+		is.NoErr(b.CreateAPIKey(t.Context(), key))
+	}
+	bot := svc.Identity{Kind: svc.KindServiceAccount, ID: holder.ID}
+	n := 0
+	some := func(most int, validAt time.Time) keyBatch {
+		n++
+		name := func(id string) string { return fmt.Sprint(id, n) }
+		return keyBatch{Most: most, ValidAt: validAt, Keys: []addedKey{
+			added(name("a"), holder), added(name("bot"), bot), added(name("b"), holder), added(name("c"), holder),
+		}}
+	}
+	b.add("a full holder", "bot1", some(3, time.Time{}))
+	b.add("one that is full by then", "a2 bot2", some(4, time.Time{}))
+	b.add("expired keys", "", some(2, at(10)))
+	b.add("fewer valid keys", "a4 bot4", some(4, at(10)))
+	b.add("still fewer", "a5 bot5", some(4, at(20)))
+	is.NoErr(b.ChangeAPIKey(t.Context(), holder, "old2", func(key *svc.APIKey) (bool, error) {
+		key.RevokedAt = at(1)
+		return true, nil
+	}))
+	b.add("a revoked key", "a6 bot6", some(6, time.Time{}))
+}
+
+// Of keys added by several callers at once, through two stores and as other transactions do, no
+// holder gets more than are allowed.
+func TestAddedKeysAreNeverTooManyAtOnce(t *testing.T) {
+	t.Parallel()
+	const most, holders = 5, 3
+	is, url := is.New(t), migrated(t)
+	stores := []*postgres.Store{open(t, url, postgres.Options{}), open(t, url, postgres.Options{})}
+	var wait sync.WaitGroup
+	for caller := range 12 {
+		wait.Go(func() {
+			store := stores[caller%2]
+			for n := range 12 {
+				of := svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint((caller + n) % holders)}
+				id := fmt.Sprint(caller, "-", n)
+				if caller%3 > 0 {
+					_, err := store.AddAPIKeys(t.Context(), keyBatch{Most: most, Keys: []addedKey{
+						added(id, of), added(id+"x", of), added(id+"y", svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint(n % holders)}),
+					}})
+					is.NoErr(err)
+					continue
+				}
+				is.NoErr(store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
+					if err := tx.Lock(ctx, svc.Locks{Holder: of}); err != nil {
+						return err
+					}
+					now, err := tx.Access(ctx, svc.AccessQuery{KeysOf: of, Most: most})
+					if err != nil || now.Keys == most {
+						return err
+					}
+					return tx.CreateAPIKey(ctx, svc.APIKey{ID: id, Holder: of})
+				}))
+			}
+		})
+	}
+	wait.Wait()
+	for n := range holders {
+		of := svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint(n)}
+		keys, err := stores[0].APIKeys(t.Context(), svc.APIKeyPage{Holder: of, KeyQuery: svc.KeyQuery{Limit: 100}})
+		is.NoErr(err)
+		is.Equal(len(keys), most)
+	}
+}
+
+// held is a transaction that has called something and stays open until release.
+func (b batches) held(do func(ctx context.Context, tx svc.FullStore) error) (release func()) {
+	b.Helper()
+	tx, err := b.DB().BeginTx(b.Context(), nil)
+	is.New(b.T).NoErr(err)
+	is.New(b.T).NoErr(do(b.Context(), sqlstore.Tx(tx, b.Dialect())))
+	return func() {
+		b.Helper()
+		if err := tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
+			b.Error(err)
+		}
+	}
+}
+
+// A key is added beside others whose holder, caller's key or access others have locked: they are
+// not added, and nobody waits for them.
+func TestAddedKeysDoNotWait(t *testing.T) {
+	is, b := is.New(t), inBatches(t)
+	bob := svc.Identity{Kind: svc.KindUser, ID: "bob"}
+	for _, id := range []string{"caller", "other"} {
+		is.NoErr(b.CreateAPIKey(t.Context(), added(id, bob).Key))
+	}
+	is.NoErr(b.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
+		return errors.Join(tx.Lock(ctx, svc.Locks{Holder: holder}), tx.CreateAPIKey(ctx, svc.APIKey{ID: "first", Holder: holder}))
+	}))
+	n := 0
+	some := func() keyBatch {
+		n++
+		id := func(name string) string { return fmt.Sprint(name, n) }
+		since, err := b.Generation(t.Context())
+		is.NoErr(err)
+		relies := added(id("relies"), bob)
+		relies.Since, relies.Caller = since, "caller"
+		return keyBatch{Most: 99, Keys: []addedKey{added(id("host"), holder), relies, added(id("free"), bob)}}
+	}
+	is.NoErr(b.CreateTemplate(t.Context(), svc.Template{TemplateKey: svc.TemplateKey{Scope: svc.ScopeServer, ID: "t"}}))
+	for i, x := range []struct {
+		what string
+		hold func(ctx context.Context, tx svc.FullStore) error
+		want string
+	}{
+		{"nothing", func(context.Context, svc.FullStore) error { return nil }, "host%[1]d relies%[1]d free%[1]d"},
+		{"a holder", func(ctx context.Context, tx svc.FullStore) error {
+			return tx.Lock(ctx, svc.Locks{Holder: holder})
+		}, "relies%[1]d free%[1]d"},
+		{"the caller's key", func(ctx context.Context, tx svc.FullStore) error {
+			return tx.ChangeAPIKey(ctx, bob, "caller", disable)
+		}, "host%[1]d free%[1]d"},
+		{"who relies on it", func(ctx context.Context, tx svc.FullStore) error {
+			return tx.Lock(ctx, svc.Locks{RelyOnAccess: true, RelyOnKey: "caller"})
+		}, "host%[1]d relies%[1]d free%[1]d"},
+		{"another key", func(ctx context.Context, tx svc.FullStore) error {
+			return tx.ChangeAPIKey(ctx, bob, "other", disable)
+		}, "host%[1]d relies%[1]d free%[1]d"},
+		{"access", func(ctx context.Context, tx svc.FullStore) error {
+			return tx.Lock(ctx, svc.Locks{ChangeAccess: true})
+		}, ""},
+	} {
+		release := b.held(x.hold)
+		want := x.want
+		if want != "" {
+			want = fmt.Sprintf(want, i+1)
+		}
+		b.add(x.what, want, some())
+		release()
+	}
+	// Nobody has this holder yet.
+	carol := svc.Identity{Kind: svc.KindUser, ID: "carol"}
+	release := b.held(func(ctx context.Context, tx svc.FullStore) error { return tx.Lock(ctx, svc.Locks{Holder: carol}) })
+	b.add("a new holder", "", keyBatch{Most: 99, Keys: []addedKey{added("for carol", carol), added("for others", bob)}})
+	release()
+	release = b.held(func(ctx context.Context, tx svc.FullStore) error { return tx.Lock(ctx, svc.Locks{ChangeAccess: true}) })
+	b.add("access, on which none relies", "by the host", keyBatch{Most: 99, Keys: []addedKey{added("by the host", bob)}})
+	release()
+}
+
+// What has changed since the caller was judged decides.
+func TestAddedKeysRelyOnWhatWasJudged(t *testing.T) {
+	is, b := is.New(t), inBatches(t)
+	ctx := t.Context()
+	for _, id := range []string{"caller", "other"} {
+		is.NoErr(b.CreateAPIKey(ctx, added(id, holder).Key))
+	}
+	template := svc.TemplateKey{Scope: svc.ScopeServer, ID: "t"}
+	is.NoErr(b.CreateTemplate(ctx, svc.Template{TemplateKey: svc.TemplateKey{Scope: svc.ScopeServer, ID: "first"}}))
+	for i, x := range []struct {
+		what   string
+		happen func() error
+		stands bool
+	}{
+		{"nothing", func() error { return nil }, true},
+		{"a template", func() error { return b.CreateTemplate(ctx, svc.Template{TemplateKey: template}) }, true},
+		{"a source", func() error {
+			return b.CreateSource(ctx, svc.Source{SourceKey: svc.SourceKey{Scope: svc.ScopeServer, Name: "s"}})
+		}, true},
+		{"another key", func() error { return b.ChangeAPIKey(ctx, holder, "other", disable) }, true},
+		{"many others", func() (err error) {
+			for range 100 {
+				err = errors.Join(err, b.ChangeAPIKey(ctx, holder, "other", disable))
+			}
+			return err
+		}, true},
+		{"the caller's key", func() error { return b.ChangeAPIKey(ctx, holder, "caller", disable) }, false},
+		{"a user", func() error {
+			return changeAccess(ctx, b, svc.AccessNames{}, svc.Bundle{Users: []svc.User{{ID: "u"}}}.Write())
+		}, false},
+		{"one of several", func() error {
+			return errors.Join(b.DeleteTemplate(ctx, template, nil), b.ChangeAPIKey(ctx, holder, "caller", disable))
+		}, false},
+	} {
+		changes, err := b.Changes(ctx, 0)
+		is.NoErr(err)
+		is.NoErr(x.happen())
+		key, host := added(fmt.Sprint("relies", i), holder), added(fmt.Sprint("host", i), holder)
+		key.Since, key.Caller = changes.Generation, "caller"
+		want := fmt.Sprint("host", i)
+		if x.stands {
+			want = fmt.Sprint("relies", i, " host", i)
+		}
+		b.add(x.what, want, keyBatch{Most: 99, Keys: []addedKey{key, host}})
+	}
+	changes, err := b.Changes(ctx, 0)
+	is.NoErr(err)
+	earliest, now := added("judged before a user changed", holder), added("judged now", holder)
+	earliest.Since, now.Since = 1, changes.Generation
+	b.add("the earliest decides", "", keyBatch{Most: 99, Keys: []addedKey{earliest, now}})
+	later, unknown := added("later", holder), added("unknown", holder)
+	later.Since, unknown.Since = changes.Generation+1, 1
+	b.add("a greater generation", "", keyBatch{Most: 99, Keys: []addedKey{later}})
+	_, err = b.DB().ExecContext(ctx, `DELETE FROM svc_changefeed`)
+	is.NoErr(err)
+	b.add("a forgotten one", "", keyBatch{Most: 99, Keys: []addedKey{unknown}})
+	_, err = b.RevokeAPIKeys(ctx, holder, at(1), 99)
+	is.NoErr(err)
+	changes, err = b.Changes(ctx, 0)
+	is.NoErr(err)
+	revoked := added("by a revoked key", holder)
+	revoked.Since, revoked.Caller = changes.Generation, "caller"
+	b.add("a revoked key", "", keyBatch{Keys: []addedKey{revoked}})
+}
+
+// The event of a key is queued with it, or neither is there.
+func TestAddedKeysHaveTheirRecords(t *testing.T) {
+	is, b := is.New(t), inBatches(t)
+	queued := func() (n int) {
+		is.NoErr(b.DB().QueryRowContext(t.Context(),
+			`SELECT COALESCE(SUM(jsonb_array_length(CAST(events AS JSONB))), 0) FROM svc_audit_queue`).Scan(&n))
+		return n
+	}
+	keys := []addedKey{added("1", holder), added("2", holder), added("3", holder)}
+	b.add("without records", "1 2", keyBatch{Most: 2, Keys: keys})
+	is.Equal(queued(), 0)
+	keys = []addedKey{added("4", holder), added("5", svc.Identity{Kind: svc.KindUser, ID: "bob"})}
+	keys[1].Event.Was, keys[1].Event.Is = nil, []byte(`{"a": 1}`)
+	b.add("with records", "5", keyBatch{Most: 2, Keys: keys, Audit: true})
+	b.add("for nobody", "", keyBatch{Most: 2, Keys: keys[:1], Audit: true})
+	is.Equal(queued(), 1)
+	var chained []svc.Event
+	_, err := b.ChainAudit(t.Context(), func(_ svc.AuditRecord, events []svc.Event) (records []svc.AuditRecord) {
+		chained = slices.Clone(events)
+		for i, e := range events {
+			records = append(records, svc.AuditRecord{Number: int64(i + 1), Event: e, Hash: []byte{1}})
+		}
+		return records
+	})
+	is.NoErr(err)
+	is.Equal(chained, []svc.Event{keys[1].Event})
+
+	_, err = b.AddAPIKeys(t.Context(), keyBatch{Most: 9, Audit: true, Keys: []addedKey{
+		added("6", holder), added("5", svc.Identity{Kind: svc.KindUser, ID: "carol"}),
+	}})
+	is.True(errors.Is(err, svc.ErrExists))
+	found, err := b.Access(t.Context(), svc.AccessQuery{KeyID: "6"})
+	is.NoErr(err)
+	is.True(found.Key == nil) // all or nothing
+	is.Equal(queued(), 0)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	_, err = b.AddAPIKeys(ended, keyBatch{Most: 9, Keys: []addedKey{added("7", holder)}})
+	is.True(errors.Is(err, context.Canceled))
+}
+
+// countedBatches counts the keys of batches.
+type countedBatches struct {
+	*postgres.Store
+	batches, keys, added atomic.Int64
+}
+
+func (c *countedBatches) AddAPIKeys(ctx context.Context, b keyBatch) ([]bool, error) {
+	added, err := c.Store.AddAPIKeys(ctx, b)
+	c.batches.Add(1)
+	c.keys.Add(int64(len(added)))
+	for _, is := range added {
+		if is {
+			c.added.Add(1)
+		}
+	}
+	return added, err
+}
+
+// Callers that issue at once share transactions, while keys are revoked and others have too many. The
+// host, a caller with its own key and an administrator get keys that work, and each has its record.
+func TestIssuersShareTransactions(t *testing.T) {
+	t.Parallel()
+	const callers, each, most = 24, 6, 8
+	is, ctx := is.New(t), t.Context()
+	store := &countedBatches{Store: open(t, migrated(t), postgres.Options{})}
+	service, err := svc.New(svc.Config{
+		Store: store, Logger: slog.New(slog.DiscardHandler), Events: svc.EventConfig{Keep: true},
+		Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: make([]byte, 16)}}, MaxPerHolder: most},
+	})
+	is.NoErr(err)
+	t.Cleanup(func() { is.NoErr(service.Close()) })
+	admin := svc.Attachment{PolicyID: svc.PolicyIAMAdmin, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "admin"}}
+	users := []svc.User{{ID: "admin"}}
+	for i := range callers {
+		users = append(users, svc.User{ID: fmt.Sprint("u", i)})
+	}
+	is.NoErr(service.Access.Apply(ctx, svc.Host, svc.Bundle{Users: users, Attachments: []svc.Attachment{admin}}))
+	caller := func(id string) svc.Principal {
+		key, err := service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: id}, svc.NewAPIKey{})
+		is.NoErr(err)
+		by, err := service.Authenticate(ctx, string(key.Key))
+		is.NoErr(err)
+		return by
+	}
+	by := caller("admin")
+	full := svc.Identity{Kind: svc.KindUser, ID: "full"}
+	for range most {
+		_, err := service.Keys.Issue(ctx, svc.Host, full, svc.NewAPIKey{})
+		is.NoErr(err)
+	}
+	var own []svc.Principal
+	for i := range callers {
+		own = append(own, caller(fmt.Sprint("u", i)))
+	}
+	before := store.added.Load()
+	var wait sync.WaitGroup
+	for i, me := range own {
+		wait.Go(func() {
+			for n := range each {
+				who, holder := me, svc.Me
+				switch n % 3 {
+				case 1:
+					who, holder = svc.Host, svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint("new", i, n)}
+				case 2:
+					who, holder = by, me.Identity()
+				}
+				issued, err := service.Keys.Issue(ctx, who, holder, svc.NewAPIKey{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := service.Authenticate(ctx, string(issued.Key)); err != nil {
+					t.Error(err)
+				}
+				if n == each-1 {
+					is.NoErr(service.Keys.Revoke(ctx, by, issued.Holder, issued.ID))
+				}
+				_, err = service.Keys.Issue(ctx, by, full, svc.NewAPIKey{})
+				is.Equal(svc.ErrorCode(err), svc.CodeLimit)
+			}
+		})
+	}
+	wait.Wait()
+	check, err := service.Audit.Verify(ctx, svc.Host)
+	is.NoErr(err)
+	is.True(check.Fault == nil)
+	var records int
+	for r, err := range service.Audit.Records(ctx, svc.Host, svc.AuditQuery{}) {
+		if is.NoErr(err); r.Action == event.APIKeyIssued {
+			is.True(r.Actor.Kind == svc.KindHost || r.ActorKey != "")
+			records++
+		}
+	}
+	is.Equal(records, 1+most+callers+callers*each)
+	t.Logf("%d keys in %d batches, %d of them added there", store.keys.Load(), store.batches.Load(), store.added.Load())
+	is.True(store.added.Load()-before > callers) // of callers*each; others were issued alone
+	is.True(store.batches.Load() < store.keys.Load())
+}
