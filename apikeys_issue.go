@@ -200,6 +200,9 @@ func (i *issuer) add(ctx context.Context, keys []*newKey) {
 	for _, k := range keys {
 		b.Keys = append(b.Keys, k.Key)
 	}
+	if len(keys) == 0 {
+		return
+	}
 	added, err := i.roles.batches.AddAPIKeys(ctx, b)
 	for n, k := range keys {
 		if err != nil || added[n] {

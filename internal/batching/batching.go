@@ -76,6 +76,11 @@ func (b *Batches[J]) leave(w *waiter[J]) bool {
 // next does a batch, and ends the turn. A single caller can end its batch.
 func (b *Batches[J]) next(ctx context.Context, own *waiter[J]) {
 	defer func() { <-b.turn }()
+	select {
+	case <-own.done:
+		return // another caller has done the job in the meantime
+	default:
+	}
 	b.gather()
 	taken := b.take()
 	defer func() {
