@@ -355,14 +355,16 @@ func TestNoSequenceOfWritersGains(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func(*testing.T) []svc.Store) {
 		writes, rounds := 0, uint64(longtest.Times(1, 5))
 		for round := range rounds {
-			services := serveKeeping(t, open(t)...)
-			apply(t, services[0])
-			written := race(t, services, firstSeed(t)+round, func(by svc.Principal) svc.Principal { return by })
-			ordered(t, services[0], written)
-			if gained := replay(t, services[0], written); gained != "" {
-				t.Fatal(gained)
-			}
-			writes += len(written)
+			t.Run(fmt.Sprint(round), func(t *testing.T) { // its connections end with it
+				services := serveKeeping(t, open(t)...)
+				apply(t, services[0])
+				written := race(t, services, firstSeed(t)+round, func(by svc.Principal) svc.Principal { return by })
+				ordered(t, services[0], written)
+				if gained := replay(t, services[0], written); gained != "" {
+					t.Fatal(gained)
+				}
+				writes += len(written)
+			})
 		}
 		t.Logf("%d writes in %d rounds", writes, rounds)
 		if writes == 0 {
