@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
 	"time"
 
 	"github.com/extsvc/svc/action"
@@ -151,7 +150,8 @@ func (b *basis) lasts(by Principal) bool {
 // issuer issues keys of concurrent callers together, in one transaction.
 type issuer struct {
 	*keyIssuer
-	batches *batching.Batches[*newKey]
+	// The host relies on no lock on access, so it does not wait with those who do.
+	relying, host *batching.Batches[*newKey]
 }
 
 // newKey is a key that waits to be issued.
@@ -159,7 +159,7 @@ type newKey struct {
 	batching.Key[APIKey, Event]
 	by    Principal
 	basis *basis
-	err   error // errSingle, until the key is added or its batch has failed
+	err   error // nil: it is added; errSingle: it is not
 }
 
 // issuedTogether is how many keys one transaction adds, at most.
@@ -171,44 +171,49 @@ func newIssuer(of *keyIssuer) *issuer {
 		return nil
 	}
 	i := &issuer{keyIssuer: of}
-	i.batches = batching.New(issuedTogether, i.add)
+	i.relying, i.host = batching.New(issuedTogether, i.add), batching.New(issuedTogether, i.add)
 	return i
 }
 
 // issue adds a key, and returns its event. errSingle: its batch has not added it.
-func (i *issuer) issue(
-	ctx context.Context, by Principal, b *basis, key APIKey,
-) ([]Event, error) {
+func (i *issuer) issue(ctx context.Context, by Principal, b *basis, key APIKey) ([]Event, error) {
 	events := i.sign(by, happened(key.CreatedAt, event.APIKeyIssued, key.Target()))
 	k := &newKey{Key: batching.Key[APIKey, Event]{
 		Key: key, Event: events[0], Since: b.at, Caller: by.key,
 	}, by: by, basis: b, err: errSingle}
-	if err := i.batches.Do(ctx, k); err != nil {
-		return nil, err
+	batches := i.relying
+	if k.Since == 0 {
+		batches = i.host
 	}
-	return events, k.err
+	err := cmp.Or(batches.Do(ctx, k), k.err)
+	if ended := ctx.Err(); ended != nil && err != nil && !errors.Is(err, errSingle) {
+		err = fmt.Errorf("%w: %w", ended, err)
+	}
+	return events, err
 }
 
-// add adds the keys of a batch.
-func (i *issuer) add(ctx context.Context, keys []*newKey) {
+// add adds the keys of a batch. It judges them when the transaction has begun.
+func (i *issuer) add(ctx context.Context, take func() []*newKey) error {
 	var query AccessQuery
-	i.count(keys[0].basis, &query)
+	i.count(&basis{most: i.most}, &query)
 	b := batching.Keys[APIKey, Event]{Most: query.Most, ValidAt: query.ValidAt, Audit: i.keep}
-	keys = slices.DeleteFunc(keys, func(k *newKey) bool {
-		return i.refuses(k.by.Kind == KindHost) != nil || k.Since > 0 && !k.basis.key.Good(i.clock())
-	})
-	for _, k := range keys {
-		b.Keys = append(b.Keys, k.Key)
-	}
-	if len(keys) == 0 {
-		return
+	var keys []*newKey
+	b.Take = func() (list []batching.Key[APIKey, Event]) {
+		for _, k := range take() {
+			if i.refuses(k.by.Kind == KindHost) == nil && (k.Since == 0 || k.basis.key.Good(i.clock())) {
+				keys, list = append(keys, k), append(list, k.Key)
+				k.err = errors.New("the store has panicked") // until the outcome is known
+			}
+		}
+		return list
 	}
 	added, err := i.roles.batches.AddAPIKeys(ctx, b)
 	for n, k := range keys {
-		if err != nil || added[n] {
-			k.err = err
+		if k.err = err; err == nil && !added[n] {
+			k.err = errSingle
 		}
 	}
+	return err
 }
 
 // createKey adds a key to the store. An id is known that follows from the hash of an imported key,

@@ -30,10 +30,21 @@ func disable(key *svc.APIKey) (bool, error) {
 	return true, nil
 }
 
-type (
-	keyBatch = batching.Keys[svc.APIKey, svc.Event]
-	addedKey = batching.Key[svc.APIKey, svc.Event]
-)
+type addedKey = batching.Key[svc.APIKey, svc.Event]
+
+// keyBatch is a batch whose keys are known before.
+type keyBatch struct {
+	Keys    []addedKey
+	Most    int
+	ValidAt time.Time
+	Audit   bool
+}
+
+func (k keyBatch) taken() batching.Keys[svc.APIKey, svc.Event] {
+	return batching.Keys[svc.APIKey, svc.Event]{
+		Take: func() []addedKey { return k.Keys }, Most: k.Most, ValidAt: k.ValidAt, Audit: k.Audit,
+	}
+}
 
 func added(id string, of svc.Identity) addedKey {
 	key := svc.APIKey{ID: id, Holder: of, Prefix: "p", CreatedAt: at(1)}
@@ -55,7 +66,7 @@ func (b batches) add(what string, want string, k keyBatch) {
 	if k.Most == 0 {
 		k.Most = 9
 	}
-	done, err := b.AddAPIKeys(b.Context(), k)
+	done, err := b.AddAPIKeys(b.Context(), k.taken())
 	if err != nil || len(done) != len(k.Keys) {
 		b.Errorf("%s: %v, %v", what, done, err)
 		return
@@ -136,6 +147,7 @@ func TestAddedKeysAreNeverTooMany(t *testing.T) {
 		return true, nil
 	}))
 	b.add("a revoked key", "a6 bot6", some(6, time.Time{}))
+	b.add("keys that are valid today", "a7 bot7 b7 c7", some(9, time.Now()))
 }
 
 // Of keys added by several callers at once, through two stores and as other transactions do, no
@@ -155,7 +167,7 @@ func TestAddedKeysAreNeverTooManyAtOnce(t *testing.T) {
 				if caller%3 > 0 {
 					_, err := store.AddAPIKeys(t.Context(), keyBatch{Most: most, Keys: []addedKey{
 						added(id, of), added(id+"x", of), added(id+"y", svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint(n % holders)}),
-					}})
+					}}.taken())
 					is.NoErr(err)
 					continue
 				}
@@ -351,7 +363,7 @@ func TestAddedKeysHaveTheirRecords(t *testing.T) {
 
 	_, err = b.AddAPIKeys(t.Context(), keyBatch{Most: 9, Audit: true, Keys: []addedKey{
 		added("6", holder), added("5", svc.Identity{Kind: svc.KindUser, ID: "carol"}),
-	}})
+	}}.taken())
 	is.True(errors.Is(err, svc.ErrExists))
 	found, err := b.Access(t.Context(), svc.AccessQuery{KeyID: "6"})
 	is.NoErr(err)
@@ -359,7 +371,7 @@ func TestAddedKeysHaveTheirRecords(t *testing.T) {
 	is.Equal(queued(), 0)
 	ended, end := context.WithCancel(t.Context())
 	end()
-	_, err = b.AddAPIKeys(ended, keyBatch{Most: 9, Keys: []addedKey{added("7", holder)}})
+	_, err = b.AddAPIKeys(ended, keyBatch{Most: 9, Keys: []addedKey{added("7", holder)}}.taken())
 	is.True(errors.Is(err, context.Canceled))
 }
 
@@ -369,7 +381,7 @@ type countedBatches struct {
 	batches, keys, added atomic.Int64
 }
 
-func (c *countedBatches) AddAPIKeys(ctx context.Context, b keyBatch) ([]bool, error) {
+func (c *countedBatches) AddAPIKeys(ctx context.Context, b batching.Keys[svc.APIKey, svc.Event]) ([]bool, error) {
 	added, err := c.Store.AddAPIKeys(ctx, b)
 	c.batches.Add(1)
 	c.keys.Add(int64(len(added)))
@@ -460,4 +472,95 @@ func TestIssuersShareTransactions(t *testing.T) {
 	t.Logf("%d keys in %d batches, %d of them added there", store.keys.Load(), store.batches.Load(), store.added.Load())
 	is.True(store.added.Load()-before > callers) // of callers*each; others were issued alone
 	is.True(store.batches.Load() < store.keys.Load())
+}
+
+// A batch that runs again says what the last run has added: here nothing, as the place is taken in
+// the meantime.
+func TestAddedKeysOfASecondRun(t *testing.T) {
+	is, b := is.New(t), inBatches(t)
+	ctx := t.Context()
+	for _, statement := range []string{
+		`CREATE SEQUENCE runs`,
+		`CREATE FUNCTION fails_once() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF nextval('runs') = 1 THEN
+				WHILE (SELECT last_value FROM runs) = 1 LOOP PERFORM pg_sleep(0.01); END LOOP;
+				RAISE EXCEPTION 'again' USING ERRCODE = '40001';
+			END IF;
+			RETURN NULL;
+		END $$`,
+		`CREATE CONSTRAINT TRIGGER once AFTER INSERT ON svc_api_keys DEFERRABLE INITIALLY DEFERRED
+			FOR EACH ROW EXECUTE FUNCTION fails_once()`,
+	} {
+		_, err := b.DB().ExecContext(ctx, statement)
+		is.NoErr(err)
+	}
+	batch, takes := keyBatch{Most: 1, Keys: []addedKey{added("k", holder)}}.taken(), 0
+	keys := batch.Take
+	batch.Take = func() []addedKey { takes++; return keys() }
+	type outcome struct {
+		added []bool
+		err   error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		added, err := b.AddAPIKeys(context.Background(), batch)
+		done <- outcome{added, err}
+	}()
+	for run := int64(0); run == 0; {
+		is.NoErr(b.DB().QueryRowContext(ctx, `SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM runs`).Scan(&run))
+	}
+	is.NoErr(b.CreateAPIKey(ctx, added("other", holder).Key))
+	is.Equal(<-done, outcome{[]bool{false}, nil})
+	found, err := b.Access(ctx, svc.AccessQuery{KeyID: "k"})
+	is.NoErr(err)
+	is.True(found.Key == nil)
+	is.Equal(takes, 1)
+}
+
+// Callers wait for a connection: those that leave leave at once, and a key that has expired in the
+// meantime issues nothing.
+func TestIssuersWaitForAConnection(t *testing.T) {
+	t.Parallel()
+	is, ctx := is.New(t), t.Context()
+	store := open(t, migrated(t), postgres.Options{MaxOpen: 1})
+	var now atomic.Int64
+	service, err := svc.New(svc.Config{
+		Store: store, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return time.Unix(now.Load(), 0) },
+		Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: make([]byte, 16)}}, IgnoreExpired: true},
+	})
+	is.NoErr(err)
+	t.Cleanup(func() { is.NoErr(service.Close()) })
+	var callers []svc.Principal
+	for _, expiry := range []int64{1, 1000, 1000} {
+		in := svc.NewAPIKey{ExpiresAt: time.Unix(expiry, 0)}
+		key, err := service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint(len(callers))}, in)
+		is.NoErr(err)
+		by, err := service.Authenticate(ctx, string(key.Key))
+		is.NoErr(err)
+		callers = append(callers, by)
+	}
+	only, err := store.DB().Conn(ctx)
+	is.NoErr(err)
+	leaving, leave := context.WithCancel(ctx)
+	issued := make([]chan error, len(callers))
+	for i, by := range callers {
+		issued[i] = make(chan error, 1)
+		ctx := ctx
+		if i == 2 {
+			ctx = leaving
+		}
+		go func() {
+			_, err := service.Keys.Issue(ctx, by, svc.Me, svc.NewAPIKey{})
+			issued[i] <- err
+		}()
+	}
+	for store.DB().Stats().WaitCount == 0 { // one of them waits, and does the batch
+		time.Sleep(time.Millisecond)
+	}
+	leave()
+	is.True(<-issued[2] != nil)
+	now.Store(10)
+	is.NoErr(only.Close())
+	is.Equal(svc.ErrorCode(<-issued[0]), svc.CodeUnauthenticated)
+	is.NoErr(<-issued[1])
 }

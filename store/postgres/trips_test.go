@@ -8,6 +8,7 @@ import (
 	"net"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -103,10 +104,13 @@ var mutations = []struct {
 		})
 	}},
 	{"issue together", 1, func(ctx context.Context, store *sqlstore.Store, id string) error {
-		_, err := store.AddKeys(ctx, batching.Keys[svc.APIKey, svc.Event]{Most: 10, Audit: true, Keys: []batching.Key[svc.APIKey, svc.Event]{
+		keys := []batching.Key[svc.APIKey, svc.Event]{
 			{Key: svc.APIKey{ID: id, Holder: alice}, Since: 1, Caller: "k"},
 			{Key: svc.APIKey{ID: id + "2", Holder: svc.Identity{Kind: svc.KindUser, ID: id}}},
-		}})
+		}
+		_, err := store.AddKeys(ctx, batching.Keys[svc.APIKey, svc.Event]{
+			Take: func() []batching.Key[svc.APIKey, svc.Event] { return keys }, Most: 10, ValidAt: time.Now(), Audit: true,
+		})
 		return err
 	}},
 	{"revoke", 3, func(ctx context.Context, store *sqlstore.Store, id string) error {

@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -21,59 +22,77 @@ const batchWait = 50 * time.Millisecond
 func (s *Store) AddKeys(
 	ctx context.Context, b batching.Keys[svc.APIKey, svc.Event],
 ) (added []bool, err error) {
-	since, latest, callers := int64(math.MaxInt64), int64(0), []string{}
-	rows := make([][]any, len(b.Keys))
-	for i, k := range b.Keys {
-		if k.Since > 0 {
-			since, latest = min(since, k.Since), max(latest, k.Since)
+	var batch *keyBatch
+	var found map[string]bool
+	err = s.transact(ctx, "add API keys", func(ctx context.Context, tx session) (err error) {
+		if batch == nil { // the function may run again
+			if batch, err = newKeyBatch(b.Take(), b.Audit); err != nil {
+				return err
+			}
 		}
-		if k.Caller != "" {
-			callers = append(callers, k.Caller)
+		if found = map[string]bool{}; len(batch.ids) == 0 {
+			return errUnchanged
 		}
-		if rows[i], err = rowOfKey(k, b.Audit); err != nil {
-			return nil, err
-		}
-	}
-	keys, err := json.Marshal(rows)
-	if err != nil {
-		return nil, err
-	}
-	ids, err := json.Marshal(callers)
-	if err != nil {
-		return nil, err
-	}
-	from := s.states.before(since)
-	_, lanes := s.dialect.behind(from)
-	found := map[string]bool{}
-	err = s.transact(ctx, "add API keys", func(ctx context.Context, tx session) error {
-		err := tx.limitLocks(ctx, batchWait)
-		if err == nil && latest > 0 {
+		if err = tx.limitLocks(ctx, batchWait); err == nil && batch.latest > 0 {
 			err = tx.later(ctx, nil, relyOnAccess)
 		}
-		for _, step := range []struct {
-			query string
-			rows  []byte
-		}{{addHolders, keys}, {lockHolders, keys}, {lockCallers, ids}} {
+		for _, step := range [][2]string{
+			{addHolders, batch.rows}, {lockHolders, batch.rows}, {lockCallers, batch.callers},
+		} {
 			if err == nil {
-				err = tx.later(ctx, nil, step.query, string(step.rows))
+				err = tx.later(ctx, nil, step[0], step[1])
 			}
 		}
 		if err != nil {
 			return err
 		}
+		from := s.states.before(batch.since)
+		_, lanes := s.dialect.behind(from)
 		return tx.eachLater(ctx, func(row scanner) (bool, error) {
 			id, err := scanText(row)
 			found[id] = true
 			return false, err
-		}, addKeys, string(keys), lanes, from.generation, b.Most, microOrZero(b.ValidAt), latest)
+		}, addKeys, batch.rows, lanes, from.generation, b.Most, microOrZero(b.ValidAt), batch.latest)
 	})
-	if added = make([]bool, len(b.Keys)); sqlState(err) == lockNotAvailable {
-		return added, nil
+	if sqlState(err) == lockNotAvailable {
+		found, err = nil, nil
 	}
-	for i, k := range b.Keys {
-		added[i] = found[k.Key.ID]
+	if batch == nil || err != nil {
+		return nil, err
 	}
-	return added, err
+	for _, id := range batch.ids {
+		added = append(added, found[id])
+	}
+	return added, nil
+}
+
+// keyBatch has the parameters of the statements of AddKeys.
+type keyBatch struct {
+	ids           []string
+	rows, callers string // JSON
+	since, latest int64  // the earliest and the latest of the keys
+}
+
+func newKeyBatch(keys []batching.Key[svc.APIKey, svc.Event], audit bool) (*keyBatch, error) {
+	b := &keyBatch{since: math.MaxInt64}
+	callers, rows := []string{}, make([][]any, len(keys))
+	for i, k := range keys {
+		b.ids = append(b.ids, k.Key.ID)
+		if k.Since > 0 {
+			b.since, b.latest = min(b.since, k.Since), max(b.latest, k.Since)
+		}
+		if k.Caller != "" {
+			callers = append(callers, k.Caller)
+		}
+		var err error
+		if rows[i], err = rowOfKey(k, audit); err != nil {
+			return nil, err
+		}
+	}
+	text, err := json.Marshal(rows)
+	ids, failed := json.Marshal(callers)
+	b.rows, b.callers = string(text), string(ids)
+	return b, cmp.Or(err, failed)
 }
 
 // rowOfKey returns a row of addKeys. JSON has no bytes: theirs are hexadecimal.
@@ -132,7 +151,8 @@ const (
 			AND number > COALESCE((CAST(CAST($2 AS TEXT) AS BIGINT[]))[g.id], 0) OFFSET 0) f),
 		targets AS MATERIALIZED (SELECT t.value->>'Kind' AS kind, t.value->>'ID' AS id FROM changed
 			CROSS JOIN LATERAL jsonb_array_elements(CAST(changed AS JSONB)->'Targets') t),
-		still AS MATERIALIZED (SELECT SUM(value) >= $6 AND SUM(value) - (SELECT COUNT(*) FROM changed) = $3 AND NOT EXISTS
+		still AS MATERIALIZED (SELECT SUM(value) >= CAST($6 AS BIGINT)
+			AND SUM(value) - (SELECT COUNT(*) FROM changed) = CAST($3 AS BIGINT) AND NOT EXISTS
 			(SELECT FROM targets WHERE kind NOT IN ('', 'api_key', 'source', 'template')) AS allowed
 			FROM svc_generation),
 		keys AS (SELECT value AS k, row_number() OVER (PARTITION BY value->>1, value->>2) AS place
@@ -143,7 +163,7 @@ const (
 			AND (k->>16 = '' OR CAST(current_setting('svc.callers') AS JSONB) ? (k->>16))
 			AND place + (SELECT COUNT(*) FROM (SELECT FROM svc_api_keys h
 				WHERE h.holder_kind = k->>1 AND h.holder_id = k->>2 AND h.revoked_at IS NULL
-				AND ($5 = 0 OR h.expires_at IS NULL OR h.expires_at > $5) LIMIT $4) held) <= $4),
+				AND (CAST($5 AS BIGINT) = 0 OR h.expires_at IS NULL OR h.expires_at > $5) LIMIT CAST($4 AS BIGINT)) held) <= $4),
 		added AS (INSERT INTO svc_api_keys (id, holder_kind, holder_id, prefix, description, pepper,
 				created_at, expires_at, disabled, scoping_policy_id, rate_per_second, rate_burst,
 				successor_id, hash, seal)
