@@ -12,9 +12,6 @@ import (
 	"github.com/extsvc/svc/internal/batching"
 )
 
-// batchWait is how long a batch of keys waits for locks that it cannot skip.
-const batchWait = 50 * time.Millisecond
-
 // AddKeys adds keys of concurrent callers together. It is AddAPIKeys of package postgres, for the
 // Service: the database has many writers.
 //
@@ -33,7 +30,7 @@ func (s *Store) AddKeys(
 		if found = map[string]bool{}; len(batch.ids) == 0 {
 			return errUnchanged
 		}
-		if err = tx.limitLocks(ctx, batchWait); err == nil && batch.latest > 0 {
+		if err = tx.later(ctx, nil, forBatch); err == nil && batch.latest > 0 {
 			err = tx.later(ctx, nil, relyOnAccess)
 		}
 		for _, step := range [][2]string{
@@ -132,6 +129,10 @@ func microOrZero(t time.Time) int64 {
 // lockHolders and lockCallers leave what they have locked to the last one, whose snapshot is behind
 // these locks: what it could lock itself may have changed since.
 const (
+	// Locks that cannot be skipped are waited for a moment. The planner expects so many JSON elements
+	// that it may compile the statements, which takes far longer than they do.
+	forBatch = `SELECT set_config('lock_timeout', '50ms', true), set_config('jit', 'off', true)`
+
 	addHolders = `INSERT INTO svc_key_holders (kind, id)
 		SELECT DISTINCT value->>1, value->>2 FROM jsonb_array_elements($1) ORDER BY 1, 2
 		ON CONFLICT (kind, id) DO NOTHING`
