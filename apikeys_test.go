@@ -8,11 +8,13 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/batching"
 	"github.com/extsvc/svc/internal/intercept"
 )
 
@@ -361,4 +363,75 @@ func TestKeysAfter(t *testing.T) {
 	query.AfterID = "a\x00"
 	wantCode(t, lastError(h.Keys.List(t.Context(), alice, svc.Me, query)), svc.CodeInvalid, "id")
 	wantCode(t, lastError(h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{Limit: -1})), svc.CodeInvalid, "limit")
+}
+
+// batchStore adds keys together, as judge says.
+type batchStore struct {
+	svc.FullStore
+	judge func(batching.Key[svc.APIKey, svc.Event]) (add bool, err error)
+	seen  []batching.Key[svc.APIKey, svc.Event]
+}
+
+func (s *batchStore) AddAPIKeys(ctx context.Context, b batching.Keys[svc.APIKey, svc.Event]) (added []bool, err error) {
+	keys := b.Take()
+	s.seen = append(s.seen, keys...)
+	for _, k := range keys {
+		add, err := s.judge(k)
+		if err == nil && add {
+			err = s.CreateAPIKey(ctx, k.Key)
+		}
+		if err != nil {
+			return nil, err
+		}
+		added = append(added, add)
+	}
+	return added, nil
+}
+
+// A store may add keys together. What it does not add is issued alone, and its failure is not tried again.
+func TestKeysIssuedTogether(t *testing.T) { synctest.Test(t, keysIssuedTogether) }
+
+func keysIssuedTogether(t *testing.T) {
+	is, clock := is.New(t), newClock()
+	store := &batchStore{}
+	h := hostOf(t, world, clock.configure, func(c *svc.Config) {
+		store.FullStore, c.Store, c.Keys.MaxPerHolder = c.Store.(svc.FullStore), store, 4
+	})
+	yes := func(batching.Key[svc.APIKey, svc.Event]) (bool, error) { return true, nil }
+	store.judge = yes
+	carol := svc.Identity{Kind: svc.KindUser, ID: "carol"}
+	own := must(h.Keys.Issue(t.Context(), svc.Host, carol, svc.NewAPIKey{ExpiresAt: clock.now().Add(time.Hour)}))
+	by := h.principal(t, own)
+	is.Equal(len(store.seen), 1)
+	is.Equal(store.seen[0].Since, int64(0)) // the host relies on nothing
+	h.actions()
+
+	second := must(h.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{}))
+	is.True(h.good(second))
+	is.Equal(h.actions(), []string{"api_key.issued api_key/" + second.ID + " by carol"})
+	last := store.seen[1]
+	is.True(last.Since > 0)
+	is.Equal(last.Caller, own.ID)
+	is.Equal(last.Event.ActorKey, own.ID)
+	is.Equal(last.Key, second.APIKey)
+
+	store.judge = func(batching.Key[svc.APIKey, svc.Event]) (bool, error) { return false, nil }
+	third := must(h.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{}))
+	is.True(h.good(third))
+	is.Equal(h.actions(), []string{"api_key.issued api_key/" + third.ID + " by carol"})
+	store.judge = func(batching.Key[svc.APIKey, svc.Event]) (bool, error) { return false, svc.ErrUnavailable }
+	_, err := h.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{})
+	is.Equal(svc.ErrorCode(err), svc.CodeUnavailable)
+	is.Equal(len(h.actions()), 0)
+	is.Equal(len(store.seen), 4)
+
+	// These are issued alone: a request that may come again, and one by a caller without a key.
+	store.judge = yes
+	must(h.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"}))
+	must(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{}))
+	is.Equal(len(store.seen), 4)
+	clock.in(2 * time.Hour)
+	_, err = h.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{})
+	is.Equal(svc.ErrorCode(err), svc.CodeUnauthenticated)
+	is.Equal(len(store.seen), 4) // the caller's key has expired
 }
