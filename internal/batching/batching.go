@@ -57,6 +57,7 @@ func (b *Batches[J]) Do(ctx context.Context, job J) error {
 	b.mu.Lock()
 	b.waiting = append(b.waiting, w)
 	b.mu.Unlock()
+	defer b.leave(w) // a panic must leave no job without a caller
 	for {
 		select {
 		case <-w.done:

@@ -182,3 +182,14 @@ func TestPanicOfABatch(t *testing.T) {
 	is.Equal(panics, 1)
 	is.NoErr(b.Do(t.Context(), &job{n: 4}))
 }
+
+// TestPanicBeforeTheJobsAreTaken leaves no job whose caller is gone.
+func TestPanicBeforeTheJobsAreTaken(t *testing.T) {
+	is := is.New(t)
+	b := batching.New(9, func(context.Context, func() []*job) error { panic("no batch") })
+	func() {
+		defer func() { is.Equal(recover(), "no batch") }()
+		_ = b.Do(t.Context(), &job{})
+	}()
+	is.Equal(b.Waiting(), 0)
+}

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"math"
-	"time"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/batching"
@@ -49,7 +48,7 @@ func (s *Store) AddKeys(
 			id, err := scanText(row)
 			found[id] = true
 			return false, err
-		}, addKeys, batch.rows, lanes, from.generation, b.Most, microOrZero(b.ValidAt), batch.latest)
+		}, addKeys, lanes, batch.rows, from.generation, b.Most, microOrNull(b.ValidAt), batch.latest)
 	})
 	if sqlState(err) == lockNotAvailable {
 		found, err = nil, nil
@@ -97,8 +96,7 @@ func rowOfKey(k batching.Key[svc.APIKey, svc.Event], audit bool) ([]any, error) 
 	key, event := k.Key, []byte(nil)
 	if audit {
 		var err error
-		event, err = json.Marshal(queuedEvent{k.Event, string(k.Event.Was), string(k.Event.Is)})
-		if err != nil {
+		if event, err = json.Marshal(inQueue(k.Event)); err != nil {
 			return nil, err
 		}
 	}
@@ -118,14 +116,7 @@ func hexOrNull(b []byte) any {
 	return hex.EncodeToString(b)
 }
 
-func microOrZero(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixMicro()
-}
-
-// The statements of AddKeys, of which $1 is a JSON array of keys, or of the ids of callers' keys.
+// The statements of AddKeys. $1 is a JSON array of keys, or of the ids of callers' keys; of addKeys, $2.
 // lockHolders and lockCallers leave what they have locked to the last one, whose snapshot is behind
 // these locks: what it could lock itself may have changed since.
 const (
@@ -144,12 +135,11 @@ const (
 	lockCallers = `SELECT set_config('svc.callers', CAST(COALESCE(jsonb_agg(id), '[]') AS TEXT), true)
 		FROM (SELECT id FROM svc_api_keys WHERE revoked_at IS NULL
 			AND id = ANY (ARRAY(SELECT jsonb_array_elements_text($1))) FOR SHARE SKIP LOCKED) free`
-	// changed is what has changed since the state of the lanes $2, whose generation is $3. still says
+	// changed is what has changed since the state of the lanes $1, whose generation is $3. still says
 	// whether that is all, no caller was judged by a later state ($6), as before the database was
 	// restored, and no caller's rights depend on it.
 	addKeys = `WITH changed AS MATERIALIZED (SELECT f.changed FROM svc_generation g
-			CROSS JOIN LATERAL (SELECT changed FROM svc_changefeed WHERE lane = g.id
-			AND number > COALESCE((CAST(CAST($2 AS TEXT) AS BIGINT[]))[g.id], 0) OFFSET 0) f),
+			CROSS JOIN LATERAL ` + laneChanges + `),
 		targets AS MATERIALIZED (SELECT t.value->>'Kind' AS kind, t.value->>'ID' AS id FROM changed
 			CROSS JOIN LATERAL jsonb_array_elements(CAST(changed AS JSONB)->'Targets') t),
 		still AS MATERIALIZED (SELECT SUM(value) >= CAST($6 AS BIGINT)
@@ -157,14 +147,14 @@ const (
 			(SELECT FROM targets WHERE kind NOT IN ('', 'api_key', 'source', 'template')) AS allowed
 			FROM svc_generation),
 		keys AS (SELECT value AS k, row_number() OVER (PARTITION BY value->>1, value->>2) AS place
-			FROM jsonb_array_elements($1)),
+			FROM jsonb_array_elements($2)),
 		free AS MATERIALIZED (SELECT k FROM keys WHERE (k->>15 = '0' OR (SELECT allowed FROM still)
 				AND k->>16 NOT IN (SELECT id FROM targets WHERE kind = 'api_key'))
 			AND CAST(current_setting('svc.holders') AS JSONB) ? concat(k->>1, ' ', k->>2)
 			AND (k->>16 = '' OR CAST(current_setting('svc.callers') AS JSONB) ? (k->>16))
 			AND place + (SELECT COUNT(*) FROM (SELECT FROM svc_api_keys h
 				WHERE h.holder_kind = k->>1 AND h.holder_id = k->>2 AND h.revoked_at IS NULL
-				AND (CAST($5 AS BIGINT) = 0 OR h.expires_at IS NULL OR h.expires_at > $5) LIMIT CAST($4 AS BIGINT)) held) <= $4),
+				AND (CAST($5 AS BIGINT) IS NULL OR h.expires_at IS NULL OR h.expires_at > $5) LIMIT CAST($4 AS BIGINT)) held) <= $4),
 		added AS (INSERT INTO svc_api_keys (id, holder_kind, holder_id, prefix, description, pepper,
 				created_at, expires_at, disabled, scoping_policy_id, rate_per_second, rate_burst,
 				successor_id, hash, seal)

@@ -53,10 +53,12 @@ type queuedEvent struct {
 	Was, Is string
 }
 
+func inQueue(e svc.Event) queuedEvent { return queuedEvent{e, string(e.Was), string(e.Is)} }
+
 // queue adds events to the queue, many in a row: a row of the queue is written and deleted.
 func (t accessTx) queue(ctx context.Context, events []svc.Event) error {
 	return batches(t, `INSERT INTO svc_audit_queue (events) VALUES ($1)`, events,
-		func(e svc.Event) any { return queuedEvent{e, string(e.Was), string(e.Is)} },
+		func(e svc.Event) any { return inQueue(e) },
 		func(query, parameter string, _ int) error { return t.later(ctx, nil, query, parameter) })
 }
 

@@ -83,9 +83,13 @@ func (t *TenantDialect) move(from string) string {
 		quoted(t.Control), t.Number, from)
 }
 
+// laneChanges are the changes f of the lane g behind the state $1. The lane finds its own by the
+// index. OFFSET keeps PostgreSQL from reading all changes of all lanes instead: of a parameter it
+// expects that a third of them are behind it.
+const laneChanges = `(SELECT seq, changed FROM svc_changefeed WHERE lane = g.id
+			AND number > COALESCE((CAST(CAST($1 AS TEXT) AS BIGINT[]))[g.id], 0) OFFSET 0) f`
+
 // behind returns the join of the lanes g with their changes f behind a state, and its parameter.
-// Each lane finds its own by the index. OFFSET keeps PostgreSQL from reading all changes of all lanes
-// instead: of a parameter it expects that a third of them are behind it.
 func (d Dialect) behind(s state) (join string, parameter any) {
 	if d.OneWriter {
 		return `LEFT JOIN svc_changefeed f ON f.lane = g.id AND f.number > $1`, s.generation
@@ -94,9 +98,7 @@ func (d Dialect) behind(s state) (join string, parameter any) {
 	for i, value := range s.lanes {
 		numbers[i] = strconv.FormatInt(value, 10)
 	}
-	return `LEFT JOIN LATERAL (SELECT seq, changed FROM svc_changefeed WHERE lane = g.id
-			AND number > COALESCE((CAST(CAST($1 AS TEXT) AS BIGINT[]))[g.id], 0) OFFSET 0) f ON TRUE`,
-		"{" + strings.Join(numbers, ",") + "}"
+	return `LEFT JOIN LATERAL ` + laneChanges + ` ON TRUE`, "{" + strings.Join(numbers, ",") + "}"
 }
 
 // state is one of a database: its generation, and the values of its lanes by their ids from 1 on.
