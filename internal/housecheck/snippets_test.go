@@ -114,7 +114,7 @@ func sources(t *testing.T) (code, map[string]string) {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && name != "." || d.Name() == "testdata" || d.Name() == "node_modules") {
+		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && name != "." || d.Name() == "testdata" || d.Name() == "node_modules" || name == "OUT") {
 			return fs.SkipDir
 		}
 		if kind := path.Ext(name); !d.Type().IsRegular() || kind != ".go" && kind != ".md" {

@@ -82,7 +82,7 @@ func selector(n ast.Expr) string {
 func clocked(t *testing.T, root fs.FS) (all []string) {
 	t.Helper()
 	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() && (name == "bench" || d.Name() == "testdata" || d.Name() == "node_modules") {
+		if err != nil || d.IsDir() && (name == "bench" || d.Name() == "testdata" || d.Name() == "node_modules" || name == "OUT") {
 			return cmp.Or(err, fs.SkipDir)
 		}
 		if !strings.HasSuffix(name, "_test.go") {
