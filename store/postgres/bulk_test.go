@@ -45,8 +45,7 @@ func TestReferencesOfManyRows(t *testing.T) {
 		return all
 	}
 	read(referring(0, 10))
-	_, err := db.Exec("ANALYZE")
-	is.NoErr(err)
+	analyze(t, db)
 	for i := range 10 { // the plans are kept from now on
 		few := referring(10*(i+1), 10)
 		read(few)
@@ -72,8 +71,7 @@ func TestFewRowsOfMany(t *testing.T) {
 		many.Join[i].Group = fmt.Sprint("g", i%groups)
 	}
 	is.NoErr(changeAccess(t.Context(), opened, svc.AccessNames{}, many))
-	_, err := opened.DB().Exec("ANALYZE")
-	is.NoErr(err)
+	analyze(t, opened.DB())
 	tx, err := opened.DB().Begin()
 	is.NoErr(err)
 	defer tx.Rollback()
@@ -136,8 +134,7 @@ func TestRecordsOfLongAgo(t *testing.T) {
 		SELECT i, gen_random_uuid(), i, 'user', who, '', '', 'user', who, '', '', '', '', '', 1, i
 		FROM generate_series(1, $1::BIGINT) i CROSS JOIN LATERAL (SELECT CASE WHEN i * 2 <= $1 THEN 'before' ELSE 'since' END AS who) w`, n)
 	is.NoErr(err)
-	_, err = db.Exec("ANALYZE")
-	is.NoErr(err)
+	analyze(t, db)
 	tx, err := db.Begin()
 	is.NoErr(err)
 	defer tx.Rollback()

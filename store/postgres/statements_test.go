@@ -166,8 +166,7 @@ func planner(t *testing.T, url string) *sql.DB {
 	t.Helper()
 	db := pgtest.Open(t, url)
 	db.SetMaxOpenConns(1)
-	for _, table := range sqltest.Column(t, db, `SELECT oid::regclass FROM pg_class
-		WHERE relnamespace = current_schema::regnamespace AND relkind = 'r'`) {
+	for _, table := range ownTables(t, db) {
 		if _, err := db.Exec("ALTER TABLE " + table + " SET (autovacuum_enabled = false)"); err != nil {
 			t.Fatal(err)
 		}
@@ -184,6 +183,20 @@ func planner(t *testing.T, url string) *sql.DB {
 		}
 	}
 	return db
+}
+
+// ownTables returns the tables of the test. Other tests have theirs in the same database.
+func ownTables(t *testing.T, db *sql.DB) []string {
+	t.Helper()
+	return sqltest.Column(t, db, `SELECT oid::regclass FROM pg_class
+		WHERE relnamespace = current_schema::regnamespace AND relkind = 'r'`)
+}
+
+// analyze counts the rows of the test.
+func analyze(t *testing.T, db *sql.DB) {
+	t.Helper()
+	_, err := db.Exec("ANALYZE " + strings.Join(ownTables(t, db), ", "))
+	is.New(t).NoErr(err)
 }
 
 // explain returns the plan of a statement, for any parameters.
