@@ -77,17 +77,16 @@ func beginNested(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
 	return inPgx(inner, both(pgx.Tx.Commit), both(pgx.Tx.Rollback))
 }
 
-// beginOnConn begins a transaction without an object for it.
+// beginOnConn begins a transaction without an object for it. The connection is the test's until its
+// end: a transaction that is used after its commit must not meet others on it.
 func beginOnConn(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
 	t.Helper()
 	conn, err := pool.Acquire(t.Context())
 	is.New(t).NoErr(err)
+	t.Cleanup(conn.Release)
 	run := func(statement string) func(context.Context) error {
 		return func(ctx context.Context) error {
 			_, err := conn.Exec(ctx, statement)
-			if statement != "BEGIN" {
-				conn.Release()
-			}
 			return err
 		}
 	}
