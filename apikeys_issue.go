@@ -159,7 +159,7 @@ type newKey struct {
 	batching.Key[APIKey, Event]
 	by    Principal
 	basis *basis
-	err   error // nil: it is added; errSingle: it is not
+	added bool
 }
 
 // issuedTogether is how many keys one transaction adds, at most.
@@ -171,7 +171,7 @@ func newIssuer(of *keyIssuer) *issuer {
 		return nil
 	}
 	i := &issuer{keyIssuer: of}
-	i.relying, i.host = batching.New(issuedTogether, i.add), batching.New(issuedTogether, i.add)
+	i.relying, i.host = batching.New(i.add), batching.New(i.add)
 	return i
 }
 
@@ -180,38 +180,37 @@ func (i *issuer) issue(ctx context.Context, by Principal, b *basis, key APIKey) 
 	events := i.sign(by, happened(key.CreatedAt, event.APIKeyIssued, key.Target()))
 	k := &newKey{Key: batching.Key[APIKey, Event]{
 		Key: key, Event: events[0], Since: b.at, Caller: by.key,
-	}, by: by, basis: b, err: errSingle}
+	}, by: by, basis: b}
 	batches := i.relying
 	if k.Since == 0 {
 		batches = i.host
 	}
-	err := cmp.Or(batches.Do(ctx, k), k.err)
-	if ended := ctx.Err(); ended != nil && err != nil && !errors.Is(err, errSingle) {
+	err := batches.Do(ctx, k)
+	if ended := ctx.Err(); ended != nil && err != nil {
 		err = fmt.Errorf("%w: %w", ended, err)
+	} else if err == nil && !k.added {
+		err = errSingle
 	}
 	return events, err
 }
 
 // add adds the keys of a batch. It judges them when the transaction has begun.
-func (i *issuer) add(ctx context.Context, take func() []*newKey) error {
+func (i *issuer) add(ctx context.Context, take func(most int) []*newKey) error {
 	var query AccessQuery
 	i.count(&basis{most: i.most}, &query)
 	b := batching.Keys[APIKey, Event]{Most: query.Most, ValidAt: query.ValidAt, Audit: i.keep}
 	var keys []*newKey
 	b.Take = func() (list []batching.Key[APIKey, Event]) {
-		for _, k := range take() {
+		for _, k := range take(issuedTogether) {
 			if i.refuses(k.by.Kind == KindHost) == nil && (k.Since == 0 || k.basis.key.Good(i.clock())) {
 				keys, list = append(keys, k), append(list, k.Key)
-				k.err = errors.New("the store has panicked") // until the outcome is known
 			}
 		}
 		return list
 	}
 	added, err := i.roles.batches.AddAPIKeys(ctx, b)
-	for n, k := range keys {
-		if k.err = err; err == nil && !added[n] {
-			k.err = errSingle
-		}
+	for n, is := range added {
+		keys[n].added = is
 	}
 	return err
 }

@@ -3,153 +3,205 @@ package batching
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
-// pause is how long a batch waits for jobs while it has fewer than the one before: the callers that
-// this one has released are about to bring their next jobs.
-const pause = 100 * time.Microsecond
+// quiet is how long a batch waits for another job while fewer wait than were there at the end of the
+// one before: the callers that it has released are about to bring their next jobs.
+const quiet = 50 * time.Microsecond
 
 // Batches does jobs in batches, one at a time. Use [New].
 //
-// The first caller that waits does what waits by then, in its own goroutine. A single caller
-// waits for nothing.
+// The first caller starts a goroutine for the batches. It ends when no job waits.
 type Batches[J any] struct {
-	most int
-	do   func(ctx context.Context, take func() []J) error
-	turn chan struct{} // has a value while a batch is done
+	do func(ctx context.Context, take func(most int) []J) error
 
 	mu      sync.Mutex
 	waiting []*waiter[J]
-	met     int // the size of the last batch
+	taken   []*waiter[J] // the jobs of the present batch
+	met     int          // the jobs at the end of the last batch, those that waited included
+	end     func()       // ends the context of the present batch; nil: there is no goroutine
 }
 
+// waiter is a caller with its job.
 type waiter[J any] struct {
 	ctx  context.Context
 	job  J
-	done chan struct{}
-	err  error // when done
+	seen bool // it waited when the present batch began
+	left bool
 
-	stays func() bool // ends the look at ctx
+	done   chan struct{} // closed when the outcome is known
+	err    error
+	failed any // the value of a panic
 }
 
-// New returns Batches of at most most jobs. A job that is a pointer takes its outcome back to its
-// caller.
+// New returns Batches that do jobs with a function.
 //
-// do calls take once, when it can begin: the jobs that wait then are the batch. Its error counts
-// only if it has not called take: then it is that of all who wait. ctx ends with the context of
-// the caller that does the batch; once the jobs are taken, with those of all their callers. A
-// panic of do is one of the caller that does the batch; the others return as if do had returned.
-func New[J any](
-	most int, do func(ctx context.Context, take func() []J) error,
-) *Batches[J] {
-	return &Batches[J]{most: most, do: do, turn: make(chan struct{}, 1)}
+// do calls take once, when it can begin: at most most of the jobs that wait then are the batch. None
+// are when all callers have left. A job that is a pointer takes its own outcome back to its caller.
+// An error or a panic of do is that of all its jobs, and before take of those that waited when do
+// was called. ctx has the values of the first caller. It ends when all callers have left: those
+// that wait or, once the jobs are taken, those of the batch.
+func New[J any](do func(ctx context.Context, take func(most int) []J) error) *Batches[J] {
+	return &Batches[J]{do: do}
 }
 
-// Do returns nil when a batch has done the job, or the error of ctx or of the batch when no batch
-// has or will.
+// Do returns when a batch has done the job, or with the error of ctx when none has or will. When
+// ctx ends in the meantime, Do waits for the outcome.
 func (b *Batches[J]) Do(ctx context.Context, job J) error {
 	w := &waiter[J]{ctx: ctx, job: job, done: make(chan struct{})}
-	b.mu.Lock()
-	b.waiting = append(b.waiting, w)
-	b.mu.Unlock()
-	defer b.leave(w) // a panic must leave no job without a caller
-	for {
-		select {
-		case <-w.done:
-			return w.err
-		case <-ctx.Done():
-			if b.leave(w) {
-				return ctx.Err()
-			}
-			<-w.done
-		case b.turn <- struct{}{}:
-			b.next(w)
+	b.enter(w)
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+		if b.leave(w) {
+			return ctx.Err()
 		}
+		<-w.done
+	}
+	if w.failed != nil {
+		panic(w.failed)
+	}
+	return w.err
+}
+
+func (b *Batches[J]) enter(w *waiter[J]) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waiting = append(b.waiting, w)
+	if b.end == nil {
+		b.end = func() {}
+		go b.lead()
 	}
 }
 
-// leave removes a job that no batch has.
+// leave returns false when a batch has the job.
 func (b *Batches[J]) leave(w *waiter[J]) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	w.left = true
 	i := slices.Index(b.waiting, w)
 	if i >= 0 {
 		b.waiting = slices.Delete(b.waiting, i, i+1)
 	}
+	of := b.waiting
+	if b.taken != nil {
+		of = b.taken
+	}
+	if b.end != nil && !slices.ContainsFunc(of, func(w *waiter[J]) bool { return !w.left }) {
+		b.end()
+	}
 	return i >= 0
 }
 
-// next does a batch, and ends the turn.
-func (b *Batches[J]) next(own *waiter[J]) {
-	defer func() { <-b.turn }()
-	select {
-	case <-own.done:
-		return // another caller has done the job in the meantime
-	default:
-	}
-	ctx, end := context.WithCancel(context.WithoutCancel(own.ctx))
-	defer end()
-	lead := context.AfterFunc(own.ctx, end)
-	defer lead()
-	var taken []*waiter[J]
+// lead does batches until no job waits.
+func (b *Batches[J]) lead() {
+	idle := false
 	defer func() {
-		for _, w := range taken {
-			w.stays()
-			close(w.done)
+		if !idle { // a job has ended this goroutine: another one takes over
+			go b.lead()
 		}
 	}()
-	err := b.do(ctx, func() (jobs []J) {
-		if !lead() {
-			return nil // the caller has left
+	for b.next() {
+	}
+	idle = true
+}
+
+var errEnded = errors.New("another job of the same batch ended its goroutine: try again")
+
+// next does a batch and reports whether there may be more.
+func (b *Batches[J]) next() (more bool) {
+	ctx := b.begin()
+	if more = ctx != nil; more {
+		err := errEnded
+		defer func() { b.report(err, recover()) }()
+		err = b.do(ctx, func(most int) []J { return b.take(ctx, most) })
+	}
+	return more
+}
+
+// begin returns the context of the next batch. When no job waits, it is nil, and the goroutine
+// must end.
+func (b *Batches[J]) begin() (ctx context.Context) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.waiting) == 0 {
+		b.end = nil
+		return nil
+	}
+	for _, w := range b.waiting {
+		w.seen = true
+	}
+	ctx, b.end = context.WithCancel(context.WithoutCancel(b.waiting[0].ctx))
+	return ctx
+}
+
+func (b *Batches[J]) take(ctx context.Context, most int) (jobs []J) {
+	b.gather(most)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if ctx.Err() != nil {
+		return nil
+	}
+	b.taken = b.cut(min(most, len(b.waiting)))
+	for _, w := range b.taken {
+		jobs = append(jobs, w.job)
+	}
+	return jobs
+}
+
+// gather lets other goroutines run as long as they bring jobs.
+func (b *Batches[J]) gather(most int) {
+	for seen, came := 0, time.Now(); time.Since(came) < quiet; runtime.Gosched() {
+		waiting, met := b.count()
+		if waiting >= min(met, most) {
+			return
 		}
-		taken = b.take()
-		var left atomic.Int32
-		for _, w := range taken {
-			jobs = append(jobs, w.job)
-			w.stays = context.AfterFunc(w.ctx, func() {
-				if left.Add(1) == int32(len(taken)) {
-					end()
-				}
-			})
-		}
-		return jobs
-	})
-	if taken == nil && err != nil && own.ctx.Err() == nil {
-		for _, w := range b.take() {
-			w.err = err
-			close(w.done)
+		if waiting > seen {
+			seen, came = waiting, time.Now()
 		}
 	}
 }
 
-// take takes the next jobs. It lets other goroutines bring theirs first.
-func (b *Batches[J]) take() (taken []*waiter[J]) {
-	for began := time.Now(); b.few() && time.Since(began) < pause; {
-		runtime.Gosched()
-	}
+func (b *Batches[J]) count() (waiting, met int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.met = min(b.most, len(b.waiting))
-	taken = slices.Clone(b.waiting[:b.met])
-	b.waiting = slices.Delete(b.waiting, 0, b.met)
-	return taken
+	return len(b.waiting), b.met
 }
 
-// few reports whether fewer jobs wait than the last batch had.
-func (b *Batches[J]) few() bool {
+// cut removes and returns the first n callers.
+func (b *Batches[J]) cut(n int) []*waiter[J] {
+	first := slices.Clone(b.waiting[:n])
+	b.waiting = slices.Delete(b.waiting, 0, n)
+	return first
+}
+
+// report gives the jobs of a batch their outcome and releases their callers.
+func (b *Batches[J]) report(err error, failed any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.waiting) < b.met
+	b.end()
+	if b.taken == nil && (err != nil || failed != nil) {
+		seen := 0
+		for seen < len(b.waiting) && b.waiting[seen].seen {
+			seen++
+		}
+		b.taken = b.cut(seen)
+	}
+	b.met = len(b.taken) + len(b.waiting)
+	for _, w := range b.taken {
+		w.err, w.failed = err, failed
+		close(w.done)
+	}
+	b.taken = nil
 }
 
 // Waiting returns how many jobs wait for a batch.
 func (b *Batches[J]) Waiting() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.waiting)
+	waiting, _ := b.count()
+	return waiting
 }

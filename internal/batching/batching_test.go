@@ -34,8 +34,8 @@ func TestJobsThatWaitShareABatch(t *testing.T) {
 	const most, all = 4, 11
 	var sizes []int
 	began, hold := make(chan struct{}), make(chan struct{})
-	b := batching.New(most, func(_ context.Context, take func() []*job) error {
-		jobs := take()
+	b := batching.New(func(_ context.Context, take func(int) []*job) error {
+		jobs := take(most)
 		if sizes = append(sizes, len(jobs)); len(sizes) == 1 {
 			close(began)
 			<-hold
@@ -43,7 +43,7 @@ func TestJobsThatWaitShareABatch(t *testing.T) {
 		for _, j := range jobs {
 			j.done = true
 		}
-		return errors.New("of no interest")
+		return nil
 	})
 	var wait sync.WaitGroup
 	jobs := make([]job, all)
@@ -65,19 +65,29 @@ func TestJobsThatWaitShareABatch(t *testing.T) {
 	is.Equal(sizes, []int{1, most, most, all - 1 - 2*most})
 }
 
-// TestCallersLeave ends the context of a caller that waits, of the one that does a batch before it
-// has taken its jobs, and of some and then all whose jobs it has.
+// call is a job of a caller who may leave.
+type call struct {
+	job
+	leave context.CancelFunc
+	err   chan error
+}
+
+func start(t *testing.T, b *batching.Batches[*job]) *call {
+	c := &call{err: make(chan error, 1)}
+	ctx, leave := context.WithCancel(t.Context())
+	c.leave = leave
+	go func() { c.err <- b.Do(ctx, &c.job) }()
+	return c
+}
+
+// A batch goes on for those who stay, before and after it has taken its jobs.
 func TestCallersLeave(t *testing.T) {
 	is := is.New(t)
 	began, ready, step := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	b := batching.New(9, func(ctx context.Context, take func() []*job) error {
+	b := batching.New(func(ctx context.Context, take func(int) []*job) error {
 		began <- struct{}{}
-		select {
-		case <-ready:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		jobs := take()
+		<-ready
+		jobs := take(9)
 		step <- struct{}{}
 		<-step
 		if ctx.Err() != nil {
@@ -88,29 +98,14 @@ func TestCallersLeave(t *testing.T) {
 		for _, j := range jobs {
 			j.done = true
 		}
-		return ctx.Err()
+		return nil
 	})
-	type call struct {
-		job
-		leave context.CancelFunc
-		err   chan error
-	}
-	do := func() *call {
-		c := &call{err: make(chan error, 1)}
-		ctx, leave := context.WithCancel(t.Context())
-		c.leave = leave
-		go func() { c.err <- b.Do(ctx, &c.job) }()
-		return c
-	}
-	first := do()
+	first := start(t, b)
 	<-began
-	second, third, fourth := do(), do(), do()
-	awaits(t, b, 4)
-	fourth.leave()
-	is.True(errors.Is(<-fourth.err, context.Canceled))
-	first.leave() // another one does the batch
+	second, third := start(t, b), start(t, b)
+	awaits(t, b, 3)
+	first.leave()
 	is.True(errors.Is(<-first.err, context.Canceled))
-	<-began
 	ready <- struct{}{}
 	<-step
 	second.leave()
@@ -118,78 +113,125 @@ func TestCallersLeave(t *testing.T) {
 	<-step
 	is.True(!second.done && !third.done)
 	third.leave()
-	is.NoErr(<-second.err)
+	is.NoErr(<-second.err) // they have waited for the outcome
 	is.NoErr(<-third.err)
-	is.True(second.done && third.done && !first.done && !fourth.done)
+	is.True(second.done && third.done && !first.done)
 }
 
-// TestABatchThatCannotBegin fails all who wait for it.
+// When all who wait leave, a batch that cannot begin ends. Who comes then is of the next one.
+func TestAllCallersLeave(t *testing.T) {
+	is := is.New(t)
+	began, late := make(chan struct{}), make(chan struct{})
+	b := batching.New(func(ctx context.Context, take func(int) []*job) error {
+		began <- struct{}{}
+		if late != nil {
+			<-ctx.Done()
+			<-late
+			late = nil
+			is.Equal(len(take(9)), 0)
+			return ctx.Err()
+		}
+		is.Equal(len(take(9)), 1)
+		return nil
+	})
+	first, second := start(t, b), start(t, b)
+	<-began
+	awaits(t, b, 2)
+	first.leave()
+	second.leave()
+	is.True(errors.Is(<-first.err, context.Canceled))
+	is.True(errors.Is(<-second.err, context.Canceled))
+	third := start(t, b)
+	awaits(t, b, 1)
+	late <- struct{}{}
+	<-began
+	is.NoErr(<-third.err)
+}
+
+// A failure before the jobs are taken is of those only who waited from its start.
 func TestABatchThatCannotBegin(t *testing.T) {
 	is := is.New(t)
 	failure, began, hold := errors.New("no connection"), make(chan struct{}), make(chan struct{})
-	b := batching.New(9, func(context.Context, func() []*job) error {
+	b := batching.New(func(_ context.Context, take func(int) []*job) error {
 		began <- struct{}{}
-		<-hold
-		return failure
-	})
-	errs := make(chan error, 3)
-	for range 3 {
-		go func() { errs <- b.Do(t.Context(), &job{}) }()
-	}
-	<-began
-	awaits(t, b, 3)
-	close(hold)
-	for range 3 {
-		is.Equal(<-errs, failure)
-	}
-}
-
-// TestPanicOfABatch is one of the caller that does it: the others return, and the next batch runs.
-func TestPanicOfABatch(t *testing.T) {
-	is := is.New(t)
-	began, hold := make(chan struct{}), make(chan struct{})
-	panics := 0
-	b := batching.New(9, func(_ context.Context, take func() []*job) error {
-		switch jobs := take(); {
-		case jobs[0].n == 1:
-			close(began)
-			<-hold
-		case len(jobs) == 2:
-			panic("in a batch")
+		if <-hold; failure != nil {
+			return failure
 		}
+		take(1)
 		return nil
 	})
-	done := make(chan error, 3)
-	do := func(n int) {
-		var err error
-		defer func() {
-			if recover() != nil {
-				panics++ // at most one goroutine gets here
-			}
-			done <- err
-		}()
-		err = b.Do(t.Context(), &job{n: n})
-	}
-	go do(1)
+	first := start(t, b)
 	<-began
-	go do(2)
-	go do(3)
-	awaits(t, b, 2)
-	close(hold)
-	for range 3 {
-		is.NoErr(<-done)
-	}
-	is.Equal(panics, 1)
-	is.NoErr(b.Do(t.Context(), &job{n: 4}))
+	second, third := start(t, b), start(t, b)
+	awaits(t, b, 3)
+	hold <- struct{}{}
+	is.Equal(<-first.err, failure)
+	<-began
+	fourth := start(t, b)
+	awaits(t, b, 3)
+	hold <- struct{}{}
+	is.Equal(<-second.err, failure)
+	is.Equal(<-third.err, failure)
+	<-began
+	failure = nil
+	hold <- struct{}{}
+	is.NoErr(<-fourth.err)
 }
 
-// TestPanicBeforeTheJobsAreTaken leaves no job whose caller is gone.
-func TestPanicBeforeTheJobsAreTaken(t *testing.T) {
-	is := is.New(t)
-	b := batching.New(9, func(context.Context, func() []*job) error { panic("no batch") })
-	func() {
-		defer func() { is.Equal(recover(), "no batch") }()
-		_ = b.Do(t.Context(), &job{})
-	}()
-	is.Equal(b.Waiting(), 0)
+// A function that panics or ends its goroutine has an outcome for each job of its batch.
+func TestABatchThatEndsItsGoroutine(t *testing.T) {
+	type outcome struct {
+		err    error
+		failed any
+	}
+	for name, test := range map[string]struct {
+		end  func(take func(int) []*job)
+		want any
+	}{
+		"panic":        {func(take func(int) []*job) { take(9); panic("in a batch") }, "in a batch"},
+		"panic before": {func(func(int) []*job) { panic("no batch") }, "no batch"},
+		"goexit":       {func(take func(int) []*job) { take(9); runtime.Goexit() }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			began, hold := make(chan struct{}), make(chan struct{})
+			batches := 0
+			b := batching.New(func(_ context.Context, take func(int) []*job) error {
+				began <- struct{}{}
+				<-hold
+				if batches++; batches == 2 {
+					test.end(take)
+				}
+				take(1)
+				return nil
+			})
+			outcomes := make(chan outcome, 2)
+			do := func() {
+				var o outcome
+				defer func() {
+					o.failed = recover()
+					outcomes <- o
+				}()
+				o.err = b.Do(t.Context(), &job{})
+			}
+			go do()
+			<-began
+			go do()
+			go do()
+			awaits(t, b, 3)
+			hold <- struct{}{}
+			is.Equal(<-outcomes, outcome{})
+			<-began
+			hold <- struct{}{}
+			for range 2 {
+				o := <-outcomes
+				is.Equal(o.failed, test.want)
+				is.True(o.failed != nil || o.err != nil)
+			}
+			go do() // it goes on
+			<-began
+			hold <- struct{}{}
+			is.Equal(<-outcomes, outcome{})
+		})
+	}
 }

@@ -26,7 +26,7 @@ const stoodStill = time.Second / 2
 var errSilent = fmt.Errorf("%w: the database does not answer", svc.ErrUnavailable)
 
 // answerLimit limits how long calls wait for a database that does not answer. It also remembers the
-// silence, so a request of several calls waits only once. A nil silence sets no limit: calls wait
+// silence, so a request of several calls waits only once. Nil sets no limit: calls wait
 // as long as their contexts allow.
 type answerLimit struct {
 	longest time.Duration
@@ -127,7 +127,7 @@ func (s *answerLimit) ask() {
 }
 
 // callTimer limits the waits for answers: of one statement, or of a transaction's statements one
-// after the other. No time counts while no statement runs. A nil hearing sets no limit.
+// after the other. No time counts while no statement runs. Nil sets no limit.
 type callTimer struct {
 	silence *answerLimit
 	ctx     context.Context // ends when the wait ends

@@ -131,7 +131,7 @@ func New(write, read *sql.DB, dialect Dialect) *Store {
 		p.read = newPool(read, silence, schema)
 	}
 	if dialect.OneWriter {
-		p.queue = &queue{pool: p.write}
+		p.queue = newQueue(p.write)
 	}
 	return &Store{db: p, write: p.write, dialect: dialect, states: &states{}}
 }
@@ -245,7 +245,7 @@ func (s *Store) fault(ctx context.Context, doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// answerLimit returns the limit for the waits for db. Nil means no limit. A nil db is a transaction
+// silence returns the limit for the waits for db. Nil means no limit. A nil db is a transaction
 // of the host.
 func (d Dialect) silence(db *sql.DB) *answerLimit {
 	if d.Silence <= 0 || d.OneWriter {
