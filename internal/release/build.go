@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	program   = rootModule + "/examples/server"
+	programs  = rootModule + "/examples" // a module that nobody imports
+	program   = programs + "/server"
 	cyclonedx = "github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0"
 	apidiff   = "golang.org/x/exp/cmd/apidiff@v0.0.0-20261014143641-f0251eb4aa3e"
 )

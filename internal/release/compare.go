@@ -111,6 +111,8 @@ func (r *release) broken(ctx context.Context, earlier []goModule) (broken []stri
 		i := slices.IndexFunc(r.modules, func(m goModule) bool { return m.path == old.path })
 		if i < 0 {
 			broken = append(broken, old.path+": the module is gone")
+		}
+		if i < 0 || old.path == programs {
 			continue
 		}
 		save := command(old.folder, env, tool, "-m", "-w", api, old.path)
