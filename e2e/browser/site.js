@@ -5,7 +5,7 @@ import { createRequire } from 'node:module';
 import { pathToFileURL } from 'node:url';
 import { chromium } from 'playwright-core';
 
-const { SITE: site, ONLY: only = '', CHROMIUM: executablePath } = process.env;
+const { SITE: site, ONLY: only = '', CHROMIUM: executablePath, PATIENCE: patience = 30_000 } = process.env;
 const root = pathToFileURL(site + '/').href;
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const names = readdirSync(site, { recursive: true }).filter((name) => name.endsWith('.html') && name.includes(only)).sort();
@@ -16,7 +16,7 @@ const browser = await chromium.launch({
     '--disable-component-update', '--disable-sync'],
 });
 const page = await (await browser.newContext({ reducedMotion: 'reduce' })).newPage();
-page.setDefaultTimeout(30_000);
+page.setDefaultTimeout(Number(patience));
 const foreign = [], broken = [];
 page.on('request', (request) => { if (!request.url().startsWith(root) && !request.url().startsWith('data:')) foreign.push(request.url()); });
 page.on('requestfailed', (request) => broken.push(request.url()));
