@@ -221,6 +221,8 @@ func (t *Tenants) openService(
 	defer recovered("open a tenant", &err)
 	tenant, err := t.Get(ctx, s.name)
 	switch {
+	case ctx.Err() != nil:
+		return nil, unavailableTenant(cmp.Or(err, ctx.Err()))
 	case err != nil:
 		return nil, err
 	case tenant.State != TenantActive:
