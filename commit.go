@@ -66,13 +66,12 @@ func (s *base) drop(targets []Target, generation int64) {
 	s.cached.Drop(changed)
 }
 
-const seeTimeout = 5 * time.Second // for one look at the store
-
-// changes asks the store for changes, with a timeout: an unreachable store may never answer.
+// changes asks the store for changes, for 5 s at most: an unreachable store may never answer.
 func (s *base) changes(ctx context.Context, since int64) (StoreChanges, error) {
-	ctx, cancel := context.WithTimeout(ctx, seeTimeout)
+	own, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	return s.store.Changes(ctx, since)
+	changes, err := s.store.Changes(own, since)
+	return changes, lateStore(ctx, own, err)
 }
 
 // committer commits changes and reports their events. Every mutation with an event goes through

@@ -252,7 +252,8 @@ func doing(what string) func(error) error {
 // and an Error as they are, so layers may call it twice; the innermost doing stands.
 //
 // doing and the text of err reach the log only. An expected ErrNotFound or ErrExists must be
-// handled before fault, or it becomes CodeInternal.
+// handled before fault, or it becomes CodeInternal. The errors of contexts are those of the caller's:
+// a function that sets its own time returns ErrUnavailable when that is over.
 func fault(doing string, err error) error {
 	if err == nil || isAnswer(err) {
 		return err
@@ -260,10 +261,10 @@ func fault(doing string, err error) error {
 	err = fmt.Errorf("%s: %w", doing, err)
 	code, message := CodeInternal, "an unexpected fault: see the server's log"
 	switch {
-	case errors.Is(err, ErrUnavailable),
-		errors.Is(err, context.Canceled),
-		errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, ErrUnavailable):
 		code, message = CodeUnavailable, "the service cannot reach its store now: try again later"
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		code, message = CodeUnavailable, "the call was canceled, or its time is over: try again later"
 	case errors.Is(err, policy.ErrTooComplex):
 		return tooComplex("change or ask about less at a time, or make the policies simpler", err)
 	case errors.Is(err, ErrChanged):
@@ -272,6 +273,15 @@ func fault(doing string, err error) error {
 		err = errors.New(err.Error()) // an unexpected outcome is none for the caller
 	}
 	return &Error{Code: code, Message: message, Err: err}
+}
+
+// lateStore returns err as ErrUnavailable when own, which limits a call of the store, has ended and
+// the caller's ctx has not.
+func lateStore(ctx, own context.Context, err error) error {
+	if err == nil || own.Err() == nil || ctx.Err() != nil {
+		return err
+	}
+	return fmt.Errorf("%w: the store does not answer in time: %v", ErrUnavailable, err)
 }
 
 // recovered makes a panic of a function of the host an error. Defer it where nobody above recovers.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/matryer/is"
 
@@ -201,4 +202,24 @@ func TestErrorsOfOthersHideSecrets(t *testing.T) {
 	cause = io.ErrUnexpectedEOF // with nothing to hide the chain stays
 	_, err := h.Authenticate(t.Context(), secret)
 	is.True(errors.Is(err, cause))
+}
+
+// silentChanges is a store that does not say what has changed.
+type silentChanges struct{ svc.Store }
+
+func (silentChanges) Changes(ctx context.Context, _ int64) (svc.StoreChanges, error) {
+	<-ctx.Done()
+	return svc.StoreChanges{}, ctx.Err()
+}
+
+// The Service's own time limit is no end of the caller's time.
+func TestTimeOfTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		h := newHost(t, func(c *svc.Config) { c.Store = silentChanges{c.Store} })
+		for _, err := range h.Keys.List(t.Context(), svc.Host, svc.AllHolders, svc.KeyQuery{}) {
+			is.True(errors.Is(err, svc.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded))
+			is.True(strings.Contains(err.Error(), "cannot reach its store"))
+		}
+	})
 }

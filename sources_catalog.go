@@ -412,9 +412,10 @@ func sourceProblem(err error) (string, error) {
 // asked announces when a source begins to fail, and when it answers again, as this process sees it.
 // A bad or missing entry of its catalogue is not a failure of the source.
 func (s *upstreams) asked(ctx context.Context, by Principal, up Upstream, err error) {
-	// Announce nothing in a transaction of the host, for a cancelled request, or for an answer that
-	// this server did not read.
-	if s.inTransaction || errors.Is(err, context.Canceled) || errors.Is(err, ErrSourceWaits) {
+	// Announce nothing in a transaction of the host, for a caller that has left or whose time is
+	// over, or for an answer that this server did not read.
+	if s.inTransaction || ctx.Err() != nil || errors.Is(err, context.Canceled) ||
+		errors.Is(err, ErrSourceWaits) {
 		return
 	}
 	code := ErrorCode(err)

@@ -163,6 +163,28 @@ func TestSourceEvents(t *testing.T) {
 		asks["check"]()
 		is.Equal(len(h.actions()), 0)
 	}
+	// Nor is the end of a caller's time, whatever the marketplace says of it.
+	for _, err := range []error{
+		context.DeadlineExceeded, &svc.Error{Code: svc.CodeSourceTimeout, Message: "did not arrive in time"},
+	} {
+		_ = fails(err)
+		for _, ask := range []func(context.Context) error{
+			func(ctx context.Context) error { return errorOf(h.Templates.CheckUpdate(ctx, admin, "x")) },
+			func(ctx context.Context) error {
+				return errorOf(h.Templates.Update(ctx, admin, "x", svc.UpdateRequest{}))
+			},
+			func(ctx context.Context) error {
+				return errorOf(h.Sources.Browse(ctx, admin, "acme", svc.CatalogFilter{}))
+			},
+		} {
+			ctx, leave := context.WithCancel(t.Context())
+			h.market.during = leave
+			is.True(ask(ctx) != nil)
+			is.Equal(h.actions(), nil)
+		}
+		h.market.during = nil
+	}
+	_ = fails(nil)
 	// Neither a failure nor a recovery: this server has not read the answer. The source has a problem, and others go on.
 	waits := &svc.Error{Code: svc.CodeUnavailable, Message: "waited too long", Err: fmt.Errorf("busy: %w", svc.ErrSourceWaits)}
 	_ = fails(errors.New("down"))

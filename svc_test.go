@@ -209,6 +209,9 @@ func (m *market) Catalog(_ context.Context, up svc.Upstream, maxAge time.Duratio
 	defer m.mu.Unlock()
 	m.asked = append(m.asked, up)
 	m.maxAge = maxAge
+	if m.during != nil {
+		m.during()
+	}
 	return m.catalog, m.err
 }
 

@@ -124,7 +124,7 @@ func (s *tenantService) await(ctx context.Context) error {
 	case <-s.ready:
 		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return fault("open a tenant", ctx.Err())
 	}
 }
 
@@ -149,7 +149,7 @@ func (t *Tenants) begin(
 	case <-late.C:
 		return nil, false, unavailableTenant(errors.New("others have been opening for too long"))
 	case <-ctx.Done():
-		return nil, false, ctx.Err()
+		return nil, false, fault("open a tenant", ctx.Err())
 	}
 	s = &tenantService{name: name, ready: make(chan struct{}), ended: make(chan struct{})}
 	s.life, s.endIt = context.WithCancel(context.Background())
@@ -221,6 +221,8 @@ func (t *Tenants) openService(
 	defer recovered("open a tenant", &err)
 	tenant, err := t.Get(ctx, s.name)
 	switch {
+	case ctx.Err() != nil:
+		return nil, unavailableTenant(cmp.Or(err, ctx.Err()))
 	case err != nil:
 		return nil, err
 	case tenant.State != TenantActive:
@@ -292,7 +294,7 @@ func (t *Tenants) retire(ctx context.Context, tenant Tenant) error {
 		select {
 		case <-s.ended:
 		case <-ctx.Done():
-			return ctx.Err()
+			return fault("end the use of a tenant", ctx.Err())
 		case <-time.After(TenantGrace + tenantCancelled):
 			t.log.WarnContext(ctx, "svc: calls of a tenant go on after its end", "tenant", s.name)
 		}

@@ -3,6 +3,7 @@ package svc_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -74,6 +75,58 @@ func (c *countedTenants) OpenTenant(ctx context.Context, tenant svc.Tenant) (svc
 	c.open.Add(1)
 	c.opened.Add(1)
 	return store, func() error { c.open.Add(-1); return end() }, err
+}
+
+// A caller that leaves, or whose time is over, learns that, whatever it waits for: a tenant that opens, its turn to open
+// one, a call of a tenant that ends.
+func TestCallersThatLeaveATenant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hold := make(chan struct{})
+		store := &countedTenants{TenantStore: memstore.NewTenants(), fails: func(tenant svc.Tenant) error {
+			if strings.HasPrefix(tenant.Name, "slow") {
+				<-hold
+			}
+			return nil
+		}}
+		in := newTenants(t, svc.TenantsConfig{Store: store})
+		names := []string{"used", "dropped"}
+		for i := range 100 { // more than open at once
+			names = append(names, fmt.Sprint("slow", i))
+		}
+		makeTenants(t, in, names...)
+		nothing := func(*svc.Service) error { return nil }
+		calls := map[string]func(context.Context) error{
+			"suspend": func(ctx context.Context) error { return in.Suspend(ctx, "used") },
+			"drop":    func(ctx context.Context) error { return in.Drop(ctx, "dropped") },
+		}
+		for _, name := range names[2:] {
+			calls[name] = func(ctx context.Context) error { return in.Use(ctx, name, nothing) }
+		}
+		use := func(name string, do func() error) error {
+			return in.Use(t.Context(), name, func(*svc.Service) error { return do() })
+		}
+		err := use("used", func() error {
+			return use("dropped", func() error {
+				var wait sync.WaitGroup
+				for name, call := range calls {
+					wait.Go(func() {
+						ctx, leave := context.WithTimeout(t.Context(), time.Second/2)
+						defer leave()
+						err := call(ctx)
+						if svc.ErrorCode(err) != svc.CodeUnavailable || !errors.Is(err, context.DeadlineExceeded) ||
+							!strings.Contains(err.Error(), "its time is over") {
+							t.Errorf("%s: %v", name, err)
+						}
+					})
+				}
+				wait.Wait()
+				return nil
+			})
+		})
+		is.New(t).NoErr(err)
+		close(hold)
+		synctest.Wait()
+	})
 }
 
 // Idle tenants are closed, and those above MaxOpen. One that is used again opens again.

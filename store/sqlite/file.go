@@ -25,15 +25,35 @@ type file struct {
 	opened fs.FileInfo // nil: nothing was
 }
 
-// check returns an error when path no longer leads to the file that was opened first.
+// check returns an error when path no longer leads to the file that was opened first. Before that,
+// it is [checkLog].
 func (f *file) check() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.opened == nil {
-		return nil
+		return checkLog(f.path)
 	}
 	if now, err := os.Stat(f.real); err != nil || !os.SameFile(now, f.opened) {
 		return errMoved
+	}
+	return nil
+}
+
+// checkLog refuses a file that is missing or empty while its write-ahead log has commits: SQLite
+// would take it for a new one, and delete the log. A process that makes a file writes to it before
+// it writes to the log. So the log is looked at first.
+func checkLog(path string) error {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	log, err := os.Stat(path + "-wal")
+	if err != nil || log.Size() == 0 {
+		return nil
+	}
+	now, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && now.Size() == 0 {
+		return fmt.Errorf("the file is missing or empty, but its write-ahead log %s-wal has commits: "+
+			"put the file back, or move the log away", path)
 	}
 	return nil
 }

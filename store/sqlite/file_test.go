@@ -1,9 +1,11 @@
 package sqlite_test
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/matryer/is"
@@ -61,6 +63,58 @@ func TestMissingFileIsNotMade(t *testing.T) {
 	is.True(errors.Is(err, svc.ErrUnavailable))
 	_, err = os.Stat(path)
 	is.True(errors.Is(err, os.ErrNotExist))
+}
+
+// A file that is lost or empty is no new one while its log has commits. Nothing is made, and the log
+// stays.
+func TestLostFileOfALog(t *testing.T) {
+	t.Parallel()
+	is, ctx := is.New(t), t.Context()
+	source := filepath.Join(t.TempDir(), "svc.db")
+	store := open(t, source)
+	is.NoErr(sqltest.AddUsers(ctx, store, "alice"))
+	data, err := os.ReadFile(source) // as after a crash
+	is.NoErr(err)
+	log, err := os.ReadFile(source + "-wal")
+	is.NoErr(err)
+	is.NoErr(store.Close())
+	for _, lost := range []bool{false, true} {
+		dir := t.TempDir()
+		path, link := filepath.Join(dir, "svc.db"), filepath.Join(t.TempDir(), "link.db")
+		is.NoErr(os.WriteFile(path+"-wal", log, 0o600))
+		is.NoErr(os.WriteFile(path, nil, 0o600))
+		is.NoErr(os.Symlink(path, link))
+		if lost {
+			is.NoErr(os.Remove(path))
+			link = path
+		}
+		for name, try := range map[string]func() error{
+			"open": func() error { return sqltest.KeepAndClose(sqlite.Open(ctx, path, sqlite.Options{})) },
+			"link": func() error { return sqltest.KeepAndClose(sqlite.Open(ctx, link, sqlite.Options{})) },
+			"read": func() error {
+				return sqltest.KeepAndClose(sqlite.Open(ctx, path, sqlite.Options{ReadOnly: true}))
+			},
+			"pending": func() error {
+				_, err := sqlite.Pending(ctx, path)
+				return err
+			},
+		} {
+			err := try()
+			if name == "read" && lost {
+				is.True(errors.Is(err, os.ErrNotExist))
+			} else if err == nil || !strings.Contains(err.Error(), "put the file back") {
+				t.Errorf("%s, lost: %v: %v", name, lost, err)
+			}
+		}
+		kept, err := os.ReadFile(path + "-wal")
+		is.NoErr(err)
+		is.True(bytes.Equal(kept, log))
+		_, err = os.Stat(path)
+		is.Equal(errors.Is(err, os.ErrNotExist), lost)
+		is.NoErr(os.WriteFile(path, data, 0o600)) // it is back
+		_, err = sqltest.ReadUser(ctx, open(t, path), "alice")
+		is.NoErr(err)
+	}
 }
 
 // A file may have a symbolic link for a name.

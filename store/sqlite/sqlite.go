@@ -123,7 +123,7 @@ func Pending(ctx context.Context, path string) (script string, err error) {
 	if path, err = absolute(path); err != nil {
 		return "", fmt.Errorf("SQLite database %q: %w", named, err)
 	}
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && checkLog(path) == nil {
 		return sqlstore.SQL(Dialect()), nil
 	}
 	db := (&file{path: path}).pool(1, access(path))
@@ -216,6 +216,9 @@ var creating sync.Mutex
 func create(path string) error {
 	creating.Lock()
 	defer creating.Unlock()
+	if err := checkLog(path); err != nil {
+		return err
+	}
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return checkKind(path)

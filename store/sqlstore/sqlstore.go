@@ -227,7 +227,8 @@ func (s *Store) snapshot(ctx context.Context, doing string, fn work) error {
 }
 
 // fault adds the action to err, and marks errors that a later try may avoid. When ctx ended the
-// call, drivers return their own errors: fault makes them wrap ctx.Err().
+// call, drivers return their own errors: fault makes them wrap ctx.Err(). The context of a
+// transaction also ends when the database is silent: then no caller has left.
 func (s *Store) fault(ctx context.Context, doing string, err error) error {
 	if err == nil {
 		return nil
@@ -235,7 +236,7 @@ func (s *Store) fault(ctx context.Context, doing string, err error) error {
 	if errors.Is(err, svc.ErrNotFound) || errors.Is(err, svc.ErrExists) {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
-	if ended := ctx.Err(); ended != nil {
+	if ended := ctx.Err(); ended != nil && !errors.Is(context.Cause(ctx), errSilent) {
 		if !errors.Is(err, ended) {
 			err = fmt.Errorf("%w: %w", ended, err)
 		}
