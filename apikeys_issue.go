@@ -171,7 +171,8 @@ func newIssuer(of *keyIssuer) *issuer {
 		return nil
 	}
 	i := &issuer{keyIssuer: of}
-	i.relying, i.host = batching.New(i.add), batching.New(i.add)
+	spreads := func(err error) bool { return errors.Is(err, ErrUnavailable) }
+	i.relying, i.host = batching.New(i.add, spreads), batching.New(i.add, spreads)
 	return i
 }
 

@@ -425,6 +425,25 @@ func keysIssuedTogether(t *testing.T) {
 	is.Equal(len(h.actions()), 0)
 	is.Equal(len(store.seen), 4)
 
+	// Who waits behind keys that get no answer does not wait for the next ones, too.
+	store.judge = func(batching.Key[svc.APIKey, svc.Event]) (bool, error) {
+		time.Sleep(4 * time.Second)
+		return false, svc.ErrUnavailable
+	}
+	began, errs := time.Now(), make(chan error)
+	for range 3 {
+		go func() {
+			_, err := h.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{})
+			errs <- err
+		}()
+		synctest.Wait()
+	}
+	for range 3 {
+		is.Equal(svc.ErrorCode(<-errs), svc.CodeUnavailable)
+	}
+	is.Equal(time.Since(began), 4*time.Second)
+	store.seen = store.seen[:4]
+
 	// These are issued alone: a request that may come again, and one by a caller without a key.
 	store.judge = yes
 	must(h.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"}))

@@ -12,13 +12,19 @@ import (
 
 // quiet is how long a batch waits for another job while fewer wait than were there at the end of the
 // one before: the callers that it has released are about to bring their next jobs.
-const quiet = 50 * time.Microsecond
+//
+// It also has a bound in number, because a test's clock may stand still.
+const (
+	quiet = 50 * time.Microsecond
+	turns = 1000
+)
 
 // Batches does jobs in batches, one at a time. Use [New].
 //
 // The first caller starts a goroutine for the batches. It ends when no job waits.
 type Batches[J any] struct {
-	do func(ctx context.Context, take func(most int) []J) error
+	do      func(ctx context.Context, take func(most int) []J) error
+	spreads func(err error) bool
 
 	mu      sync.Mutex
 	waiting []*waiter[J]
@@ -44,10 +50,15 @@ type waiter[J any] struct {
 // do calls take once, when it can begin: at most most of the jobs that wait then are the batch. None
 // are when all callers have left. A job that is a pointer takes its own outcome back to its caller.
 // An error or a panic of do is that of all its jobs, and before take of those that waited when do
-// was called. ctx has the values of the first caller. It ends when all callers have left: those
-// that wait or, once the jobs are taken, those of the batch.
-func New[J any](do func(ctx context.Context, take func(most int) []J) error) *Batches[J] {
-	return &Batches[J]{do: do}
+// was called. One that spreads is also that of all jobs that wait when do returns: the next batch
+// would take as long to fail. Nil: none does.
+//
+// ctx has the values of the first caller. It ends when all callers have left: those that wait or,
+// once the jobs are taken, those of the batch.
+func New[J any](
+	do func(ctx context.Context, take func(most int) []J) error, spreads func(err error) bool,
+) *Batches[J] {
+	return &Batches[J]{do: do, spreads: spreads}
 }
 
 // Do returns when a batch has done the job, or with the error of ctx when none has or will. When
@@ -156,7 +167,8 @@ func (b *Batches[J]) take(ctx context.Context, most int) (jobs []J) {
 
 // gather lets other goroutines run as long as they bring jobs.
 func (b *Batches[J]) gather(most int) {
-	for seen, came := 0, time.Now(); time.Since(came) < quiet; runtime.Gosched() {
+	seen, came := 0, time.Now()
+	for turn := 0; turn < turns && time.Since(came) < quiet; turn++ {
 		waiting, met := b.count()
 		if waiting >= min(met, most) {
 			return
@@ -164,6 +176,7 @@ func (b *Batches[J]) gather(most int) {
 		if waiting > seen {
 			seen, came = waiting, time.Now()
 		}
+		runtime.Gosched()
 	}
 }
 
@@ -185,19 +198,22 @@ func (b *Batches[J]) report(err error, failed any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.end()
-	if b.taken == nil && (err != nil || failed != nil) {
+	of := b.taken
+	b.met, b.taken = len(of)+len(b.waiting), nil
+	switch {
+	case err != nil && b.spreads != nil && b.spreads(err):
+		of = append(of, b.cut(len(b.waiting))...)
+	case of == nil && (err != nil || failed != nil):
 		seen := 0
 		for seen < len(b.waiting) && b.waiting[seen].seen {
 			seen++
 		}
-		b.taken = b.cut(seen)
+		of = b.cut(seen)
 	}
-	b.met = len(b.taken) + len(b.waiting)
-	for _, w := range b.taken {
+	for _, w := range of {
 		w.err, w.failed = err, failed
 		close(w.done)
 	}
-	b.taken = nil
 }
 
 // Waiting returns how many jobs wait for a batch.

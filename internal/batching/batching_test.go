@@ -44,7 +44,7 @@ func TestJobsThatWaitShareABatch(t *testing.T) {
 			j.done = true
 		}
 		return nil
-	})
+	}, nil)
 	var wait sync.WaitGroup
 	jobs := make([]job, all)
 	do := func(j *job) {
@@ -99,7 +99,7 @@ func TestCallersLeave(t *testing.T) {
 			j.done = true
 		}
 		return nil
-	})
+	}, nil)
 	first := start(t, b)
 	<-began
 	second, third := start(t, b), start(t, b)
@@ -133,7 +133,7 @@ func TestAllCallersLeave(t *testing.T) {
 		}
 		is.Equal(len(take(9)), 1)
 		return nil
-	})
+	}, nil)
 	first, second := start(t, b), start(t, b)
 	<-began
 	awaits(t, b, 2)
@@ -159,7 +159,7 @@ func TestABatchThatCannotBegin(t *testing.T) {
 		}
 		take(1)
 		return nil
-	})
+	}, nil)
 	first := start(t, b)
 	<-began
 	second, third := start(t, b), start(t, b)
@@ -175,6 +175,32 @@ func TestABatchThatCannotBegin(t *testing.T) {
 	<-began
 	failure = nil
 	hold <- struct{}{}
+	is.NoErr(<-fourth.err)
+}
+
+// An error that spreads is also that of all who wait when the batch ends. Another one is not.
+func TestErrorsSpread(t *testing.T) {
+	is := is.New(t)
+	spread, own := errors.New("no answer"), errors.New("refused")
+	began, ends := make(chan struct{}), make(chan error)
+	b := batching.New(func(_ context.Context, take func(int) []*job) error {
+		take(1)
+		began <- struct{}{}
+		return <-ends
+	}, func(err error) bool { return err == spread })
+	first := start(t, b)
+	<-began
+	second, third := start(t, b), start(t, b)
+	awaits(t, b, 2)
+	ends <- own
+	is.Equal(<-first.err, own)
+	<-began
+	ends <- spread
+	is.Equal(<-second.err, spread)
+	is.Equal(<-third.err, spread)
+	fourth := start(t, b) // it goes on
+	<-began
+	ends <- nil
 	is.NoErr(<-fourth.err)
 }
 
@@ -204,7 +230,7 @@ func TestABatchThatEndsItsGoroutine(t *testing.T) {
 				}
 				take(1)
 				return nil
-			})
+			}, nil)
 			outcomes := make(chan outcome, 2)
 			do := func() {
 				var o outcome

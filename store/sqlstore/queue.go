@@ -32,7 +32,7 @@ type job struct {
 
 func newQueue(p *pool) *queue {
 	q := &queue{pool: p}
-	q.batches = batching.New(q.run)
+	q.batches = batching.New(q.run, nil)
 	return q
 }
 
