@@ -175,11 +175,6 @@ func TestManifestFileBad(t *testing.T) {
 	}
 }
 
-func TestManifestFileMissing(t *testing.T) {
-	client, from := serve(t, tree(map[string]string{"/templates.json": `{"templates":[{"id":"a","name":"A","manifest_file":"m.json"}]}`}), marketplace.Limits{})
-	refuses(t, client, from, "entry 0 of the catalogue is bad: its manifest_file answered 404")
-}
-
 func digest(canonical string) string {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(canonical)))
 }

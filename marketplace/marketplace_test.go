@@ -8,7 +8,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -53,6 +55,23 @@ func tree(files map[string]string) http.HandlerFunc {
 		}
 		_, _ = w.Write([]byte(body))
 	}
+}
+
+// sections reads a file of testdata: texts, one a line, by the title above them. A text in quotes is as in Go.
+func sections(file string) map[string][]string {
+	all, title := map[string][]string{}, ""
+	for line := range strings.Lines(string(must(os.ReadFile("testdata/" + file)))) {
+		line = strings.TrimSuffix(line, "\n")
+		if name, is := strings.CutPrefix(line, "== "); is {
+			title = name
+		} else if line != "" && line[0] != '#' {
+			if line[0] == '"' {
+				line = must(strconv.Unquote(line))
+			}
+			all[title] = append(all[title], line)
+		}
+	}
+	return all
 }
 
 // namedAddress matches the address at the end of a message.
