@@ -1,6 +1,7 @@
 package marketplace_test
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"io"
@@ -102,58 +103,35 @@ func TestRedirectLimit(t *testing.T) {
 	}
 }
 
+// scene is a section of a script: the answers of addresses, and the other lines by their first word.
+func scene(lines []string) (handlers map[string]http.HandlerFunc, more map[string][]string) {
+	handlers, more = map[string]http.HandlerFunc{}, map[string][]string{}
+	catalogues := map[string]string{"entry": oneEntry, "file": fileEntry}
+	for _, line := range lines {
+		what, rest, _ := strings.Cut(line, " ")
+		code, location, moved := strings.Cut(rest, " ")
+		switch {
+		case !strings.Contains(what, "/"):
+			more[what] = append(more[what], rest)
+		case moved:
+			handlers[what] = redirectTo(location, must(strconv.Atoi(code)))
+		default:
+			handlers[what] = answer(cmp.Or(catalogues[rest], rest))
+		}
+	}
+	return handlers, more
+}
+
 func TestTokenStaysHome(t *testing.T) {
-	for name, test := range map[string]struct {
-		url      string
-		handlers map[string]http.HandlerFunc
-		asked    []string
-	}{
-		"same place": {"https://one.example/dir", map[string]http.HandlerFunc{
-			"one.example/dir/templates.json": redirectTo("/list", 302), "one.example/list": answer(fileEntry), "one.example/dir/m.json": answer(`{}`),
-		}, []string{"one.example/dir/templates.json Bearer s3cr3t", "one.example/list Bearer s3cr3t", "one.example/dir/m.json Bearer s3cr3t"}},
-		"other host, and back": {"https://one.example", map[string]http.HandlerFunc{
-			"one.example/templates.json": redirectTo("https://two.example/x", 301), "two.example/x": redirectTo("https://one.example/y", 307), "one.example/y": answer(fileEntry),
-			"one.example/m.json": answer(`{}`),
-		}, []string{"one.example/templates.json Bearer s3cr3t", "two.example/x", "one.example/y", "one.example/m.json Bearer s3cr3t"}},
-		"other port": {"https://one.example", map[string]http.HandlerFunc{
-			"one.example/templates.json": redirectTo("https://one.example:8443/x", 301), "one.example:8443/x": answer(oneEntry),
-		}, []string{"one.example/templates.json Bearer s3cr3t", "one.example:8443/x"}},
-		"subdomain-like": {"https://one.example:444", map[string]http.HandlerFunc{
-			"one.example:444/templates.json": redirectTo("https://ONE.example./x", 301), "one.example/x": answer(oneEntry),
-		}, []string{"one.example:444/templates.json Bearer s3cr3t", "one.example/x"}},
-		"same place, spelled otherwise": {"https://one.example", map[string]http.HandlerFunc{
-			"one.example/templates.json": redirectTo("https://ONE.example.:0443/x", 301), "one.example/x": answer(oneEntry),
-		}, []string{"one.example/templates.json Bearer s3cr3t", "one.example/x Bearer s3cr3t"}},
-		"at home for a while, then away": {"https://one.example", map[string]http.HandlerFunc{
-			"one.example/templates.json": redirectTo("/a", 301), "one.example/a": redirectTo("//ONE.EXAMPLE/b", 303), "one.example/b": redirectTo("https://two.example/x", 308), "two.example/x": answer(oneEntry),
-		}, []string{"one.example/templates.json Bearer s3cr3t", "one.example/a Bearer s3cr3t", "one.example/b Bearer s3cr3t", "two.example/x"}},
-		"away twice, and back": {"https://one.example", map[string]http.HandlerFunc{
-			"one.example/templates.json": redirectTo("https://one.example:8443/x", 302), "one.example:8443/x": redirectTo("https://two.example/x", 302),
-			"two.example/x": redirectTo("https://one.example/y", 302), "one.example/y": redirectTo("/z", 302), "one.example/z": answer(oneEntry),
-		}, []string{"one.example/templates.json Bearer s3cr3t", "one.example:8443/x", "two.example/x", "one.example/y", "one.example/z"}},
-		"name below": {"https://one.example", map[string]http.HandlerFunc{
-			"one.example/templates.json": redirectTo("https://sub.one.example/x", 302), "sub.one.example/x": answer(oneEntry),
-		}, []string{"one.example/templates.json Bearer s3cr3t", "sub.one.example/x"}},
-		"name above": {"https://sub.one.example", map[string]http.HandlerFunc{
-			"sub.one.example/templates.json": redirectTo("//one.example/x", 302), "one.example/x": answer(oneEntry),
-		}, []string{"sub.one.example/templates.json Bearer s3cr3t", "one.example/x"}},
-		"a manifest moved": {"https://one.example", map[string]http.HandlerFunc{
-			"one.example/templates.json": answer(fileEntry), "one.example/m.json": redirectTo("https://two.example/m", 302), "two.example/m": redirectTo("https://one.example/n", 302), "one.example/n": answer(`{}`),
-		}, []string{"one.example/templates.json Bearer s3cr3t", "one.example/m.json Bearer s3cr3t", "two.example/m", "one.example/n"}},
-		"GitHub": {"https://github.com/acme/t/tree/v1/dir", map[string]http.HandlerFunc{
-			"raw.githubusercontent.com/acme/t/v1/dir/templates.json": answer(fileEntry), "raw.githubusercontent.com/acme/t/v1/dir/m.json": redirectTo("https://two.example/m", 302), "two.example/m": answer(`{}`),
-		}, []string{"raw.githubusercontent.com/acme/t/v1/dir/templates.json Bearer s3cr3t", "raw.githubusercontent.com/acme/t/v1/dir/m.json Bearer s3cr3t", "two.example/m"}},
-		"GitLab": {"https://gitlab.com/g/s/p", map[string]http.HandlerFunc{
-			"gitlab.com/g/s/p/-/raw/HEAD/templates.json": answer(oneEntry),
-		}, []string{"gitlab.com/g/s/p/-/raw/HEAD/templates.json Bearer s3cr3t"}},
-	} {
+	for name, lines := range sections("redirects.txt") {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
-			client, asked := newWeb(t, test.handlers)
-			from := upstream(test.url)
+			handlers, more := scene(lines)
+			client, asked := newWeb(t, handlers)
+			from := upstream(more["from"][0])
 			from.Token = "s3cr3t"
 			must(client.Template(t.Context(), from, "a"))
-			is.Equal(*asked, test.asked)
+			is.Equal(*asked, more["asked"])
 		})
 	}
 }
