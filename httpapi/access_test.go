@@ -58,18 +58,6 @@ type matrixRow struct {
 	makesKeys    bool   // service accounts may not
 }
 
-const (
-	usersRead, usersWrite   = action.UsersRead, action.UsersWrite
-	groupsRead, groupsWrite = action.GroupsRead, action.GroupsWrite
-	policiesRead            = action.PoliciesRead
-	policiesWrite           = action.PoliciesWrite
-	attachmentsWrite        = action.AttachmentsWrite
-	manage                  = action.AccountsManage
-	mineRead, mineWrite     = action.AccountsRead, action.AccountsWrite
-	mineKeys                = action.AccountKeysWrite
-	banksRead, banksWrite   = action.BanksRead, action.BanksWrite
-)
-
 // accessMatrix has the rows of testdata/access.matrix, by method and path.
 var accessMatrix = func() map[string]matrixRow {
 	rows := map[string]matrixRow{}
@@ -85,8 +73,10 @@ var accessMatrix = func() map[string]matrixRow {
 // allActions are the control-plane actions but one, for a session.
 func allActions(but string) string {
 	all := []string{
-		usersRead, usersWrite, groupsRead, groupsWrite, policiesRead, policiesWrite, attachmentsWrite, manage, mineRead, mineWrite, mineKeys,
-		banksRead, banksWrite, action.BanksGrant, action.AuditRead, "iam:api_keys:read", "iam:api_keys:write", "template:list", "template:admin",
+		action.UsersRead, action.UsersWrite, action.GroupsRead, action.GroupsWrite, action.PoliciesRead, action.PoliciesWrite,
+		action.AttachmentsWrite, action.AccountsManage, action.AccountsRead, action.AccountsWrite, action.AccountKeysWrite,
+		action.BanksRead, action.BanksWrite, action.BanksGrant, action.AuditRead, "iam:api_keys:read", "iam:api_keys:write",
+		"template:list", "template:admin",
 	}
 	all = slices.DeleteFunc(all, func(action string) bool { return action == but })
 	return "+" + strings.Join(all, "+")
@@ -110,9 +100,9 @@ func TestAccessMatrix(t *testing.T) {
 				if r.action == "" {
 					return 403
 				}
-				return r.only(usersRead)
+				return r.only(action.UsersRead)
 			}},
-			{"a narrowed key", "narrowed", func(r matrixRow) int { return r.only(usersRead) }},
+			{"a narrowed key", "narrowed", func(r matrixRow) int { return r.only(action.UsersRead) }},
 		} {
 			t.Run(name+"/"+by.who, func(t *testing.T) {
 				s := withRows(t)

@@ -160,3 +160,19 @@ func (s *script) request(line, status, want string) error {
 	}
 	return nil
 }
+
+// raw returns the lines of a part of testdata/requests.raw, each cut at its first space.
+func raw(title string, vars names) (all [][2]string) {
+	_, part, _ := strings.Cut(string(must(os.ReadFile("testdata/requests.raw"))), "\n== "+title+"\n")
+	for line := range strings.Lines(part) {
+		first, text, found := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		if !found {
+			break
+		}
+		if text[0] == '"' {
+			text = must(strconv.Unquote(text))
+		}
+		all = append(all, [2]string{first, vars.expand(text)})
+	}
+	return all
+}
