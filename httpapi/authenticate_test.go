@@ -143,23 +143,6 @@ func TestMethodNotAllowed(t *testing.T) {
 	}
 }
 
-func TestHead(t *testing.T) {
-	s, admin := stocked(t)
-	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
-	for target, status := range map[string]int{
-		"/debug/resolve?bank=b&user_id=alice": 200, "/debug/who-can?bank=b": 200, "/debug/who-can": 400, "/debug/simulate": 405, "/decide": 405, "/me/resolve?bank=b": 200, "/me/resolve": 400, "/me/what-can": 200, "/admin/template-sources": 200, "/admin/templates": 200, "/admin/templates/chat": 200,
-		"/admin/templates/chat/check-update": 200, "/admin/templates/chat/diff": 200, "/admin/templates/chat/history": 200, "/users/alice/api-keys": 200, "/me/api-keys": 200,
-		"/debug/resolve": 400, "/admin/events": 404, "/admin/events?limit=0": 400, "/admin/templates/nothing": 404, "/nothing": 404, "/admin/templates?tag=%zz": 400,
-	} {
-		a := admin.sendWith("HEAD", target, "", nil).is(status)
-		b := admin.get(target).is(status)
-		if a.header.Get("Content-Type") != b.header.Get("Content-Type") {
-			t.Errorf("HEAD %s: %v, GET %v", target, a.header, b.header)
-		}
-	}
-	s.as("session-of-plain").sendWith("HEAD", "/admin/templates", "", nil).is(403)
-}
-
 // The host is asked about bearers that are no keys of ours. TestFaultyHosts has what it must not return.
 func TestAuthenticatorOfTheHost(t *testing.T) {
 	var asked []string

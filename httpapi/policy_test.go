@@ -30,35 +30,6 @@ func TestSimulateEndsItsErrors(t *testing.T) {
 	}
 }
 
-// A caller without any action gets the answer that an administrator gets about it, narrowed as its key is.
-func TestResolveMe(t *testing.T) {
-	s := newSite(t)
-	admin := s.admin()
-	narrowed := admin.post("/users/admin/api-keys", `{"scoping_policy_id": "templates"}`).is(201).text("api_key")
-	s.keepSecret(narrowed)
-	for subject, by := range map[string]caller{
-		"user_id=alice": s.as(s.key("alice")), "user_id=plain": s.as("session-of-plain"), "user_id=nobody": s.as("session-of-nobody"),
-		"sa_id=robot": s.as(s.accountKey("robot")), "sa_id=narrow": s.as("session-of-narrow+sa"),
-		"user_id=admin&scoping_policy_id=templates": s.as(narrowed),
-	} {
-		for _, query := range []string{
-			"bank=support", "bank=other&action=", "bank=*&action=template:admin", "bank=*&action=iam:users:read&topic=t", "bank=support&channel=c&topic=t",
-		} {
-			by.get("/me/resolve?" + query).is(200).json(string(admin.get("/debug/resolve?" + subject + "&" + query).is(200).body))
-		}
-		for query, places := range map[string][]string{
-			"": {"bank"}, "?bank=": {"bank"}, "?bank=b&user_id=alice": {"user_id"}, "?bank=b&sa_id=robot": {"sa_id"}, "?bank=b&sender=a:1": {"sender"},
-			"?bank=b&scoping_policy_id=all": {"scoping_policy_id"}, "?bank=%00&action=a%2Fb&topic=%00": {"bank", "action", "topic"}, "?bank=b&bank=b": {"bank"},
-		} {
-			by.get("/me/resolve" + query).refuses(places...)
-		}
-	}
-	vouched := s.as("session-of-plain+template:admin")
-	if a := vouched.get("/me/resolve?bank=*&action=template:admin").is(200); a.text("decision") != "allow" || a.text("tenant_id") != "plain" {
-		t.Errorf("%s", a.body)
-	}
-}
-
 // decided are some decisions.
 type decided struct {
 	Decisions []map[string]any

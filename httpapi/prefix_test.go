@@ -164,28 +164,6 @@ var mounts = map[string]func(*setup){
 	"alone, without a prefix":          mounting("/", alone),
 }
 
-func TestMounted(t *testing.T) {
-	for name, change := range mounts {
-		t.Run(name, func(t *testing.T) {
-			s := newSite(t, change)
-			admin := s.admin()
-			admin.post("/admin/templates", `{"id": "a b", "name": "n", "manifest": {"version": "1"}}`).is(200)
-			admin.get("/admin/templates/a%20b").is(200)
-			admin.get("/admin/templates?tag=x").is(200).json(`{"templates": []}`)
-			admin.get("/admin/templates/a%2Fb").refuses("template_id")
-			admin.get("/users/user:a@b/api-keys").is(200)
-			admin.patch("/admin/templates", `{}`).fails(405, "method_not_allowed")
-			admin.get("/nothing").fails(404, "not_found")
-			admin.get("/").fails(404, "not_found")
-			admin.get("/admin/templates/").fails(404, "not_found")
-			s.as("").get("/nothing").is(401)
-			s.as("").get("/admin/templates/").is(401)
-			s.as("").get("/").is(401)
-			admin.delete("/admin/templates/a%20b").is(204)
-		})
-	}
-}
-
 // What the routes are is in openapi.json and in routes.md, which other tests compare with them.
 func TestRoutes(t *testing.T) {
 	want := slices.Clone(httpapi.Routes())

@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -21,7 +22,7 @@ import (
 // section is a part of a script with a site of its own. testdata/README.md describes the lines.
 type section struct {
 	title  string
-	site   func(*testing.T, ...func(*setup)) *site
+	site   string   // of sites; it may have a variable
 	passes []string // values of variables: the section runs once for each
 	lines  map[int]string
 }
@@ -49,11 +50,12 @@ func TestScripts(t *testing.T) {
 }
 
 func (sec section) run(t *testing.T, file, values string) {
-	s := &script{site: sec.site(t), vars: names{"t0": beginText}}
+	s := &script{vars: names{"t0": beginText}}
 	for _, value := range strings.Split(values, " | ") {
 		name, value, _ := strings.Cut(value, "=")
 		s.vars[name] = value
 	}
+	s.site = sites[s.vars.expand(sec.site)](t)
 	for _, at := range slices.Sorted(maps.Keys(sec.lines)) {
 		if err := s.obey(sec.lines[at]); err != nil {
 			t.Fatalf("%s:%d: %v", file, at, err)
@@ -70,10 +72,10 @@ func sectionsOf(text string) (all []section) {
 		case name == "": // continues another
 			now.lines[last] += " " + strings.TrimSpace(value)
 		case name == "==":
-			all = append(all, section{value, newSite, []string{""}, maps.Clone(prelude)})
+			all = append(all, section{value, "", []string{""}, maps.Clone(prelude)})
 			now = &all[len(all)-1]
 		case name == "site":
-			now.site = sites[value]
+			now.site = value
 		case name == "with":
 			now.passes = append(slices.DeleteFunc(now.passes, func(s string) bool { return s == "" }), value)
 		default:
@@ -116,6 +118,12 @@ func (s *script) obey(line string) error {
 		s.market.remembers = words[1] == "stale"
 	case "withdraw":
 		s.market.withdraw(rest)
+	case "secret":
+		s.keepSecret(rest)
+	case "token":
+		if asked := s.market.requests(); len(asked) == 0 || string(asked[len(asked)-1].Token) != rest {
+			return errors.New("the source was not asked with its token")
+		}
 	case "apply":
 		s.apply(rest)
 	case "key":
