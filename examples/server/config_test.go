@@ -312,14 +312,6 @@ func TestServerWithAConfig(t *testing.T) {
 	fails(t, "", "health", "-addr", ":"+port) // speaks no TLS
 }
 
-func TestServerWithoutItsCertificate(t *testing.T) {
-	db := newDB(t)
-	file := writeFile(t, "c.toml", "[tls]\ncert_file = 'none.pem'\nkey_file = 'none.key'")
-	fails(t, "tls.cert_file and tls.key_file: stat none.pem", "-config", file, "-db", db)
-	_, err := os.Stat(db)
-	is.New(t).True(os.IsNotExist(err))
-}
-
 // Health is asked by a process of its own, whose exit code counts.
 func TestHealth(t *testing.T) {
 	is := is.New(t)

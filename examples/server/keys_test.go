@@ -180,28 +180,6 @@ func TestOldKeysFile(t *testing.T) {
 	server.wants(t, 200, key, "GET", "/ext/svc/me/api-keys", "")
 }
 
-func TestKeysFileThatCannotBeChanged(t *testing.T) {
-	is := is.New(t)
-	db := newDB(t)
-	fail := func(want string, args ...string) { t.Helper(); fails(t, want, append(args, "-db", db)...) }
-	fail("svc.db.keys: no such file", "keys", "rotate")
-	fail("svc.db: no such file", "keys", "status")
-	is.NoErr(startServer(t, "-db", db).stop(t))
-	whole := must(os.ReadFile(db + ".keys"))
-	for _, args := range [][]string{{"keys", "retire", "-db", db, "x"}, {"keys", "retire", "-db", db, versions(t, db+".keys")[0]}} {
-		is.True(run(t.Context(), args, &output{}, &output{}) != nil)
-	}
-	is.NoErr(os.WriteFile(db+".keys.new", nil, 0o600)) // another command changes it
-	fail("svc.db.keys.new", "keys", "rotate")
-	is.NoErr(os.Remove(db + ".keys.new"))
-	is.NoErr(os.WriteFile(db+".keys", whole[:len(whole)/2], 0o600))
-	fail("is damaged", "keys", "rotate")
-	is.NoErr(os.WriteFile(db+".keys", whole, 0o600))
-	does(t, "keys", "rotate", "-db", db)
-	is.Equal(must(filepath.Glob(db+".keys*")), []string{db + ".keys"}) // no draft is left
-	is.Equal(must(os.Stat(db+".keys")).Mode(), os.FileMode(0o600))
-}
-
 // Of rotations at the same time, each one happens whole or not at all.
 func TestRotationsMeet(t *testing.T) {
 	is := is.New(t)
@@ -222,6 +200,7 @@ func TestRotationsMeet(t *testing.T) {
 	}
 	is.True(good >= 1)
 	is.Equal(len(versions(t, path)), 1+good)
+	is.Equal(must(os.Stat(path)).Mode(), os.FileMode(0o600))
 }
 
 // What the keys file says of the order of secrets is checked as well.

@@ -72,32 +72,6 @@ func wantFiles(t *testing.T, dir string, want ...string) {
 	}
 }
 
-// A backup of a running server, each night over the one before, and with the defaults of the flags.
-func TestBackupOfARunningServer(t *testing.T) {
-	is := is.New(t)
-	t.Chdir(t.TempDir())
-	server := startServer(t)
-	key := server.key()
-	create := func(id string) {
-		t.Helper()
-		server.wants(t, 200, key, "POST", "/ext/svc/admin/templates", `{"id": "`+id+`", "name": "n", "manifest": {"version": "1"}}`)
-	}
-	is.NoErr(runQuietly(t, "backup", "night"))
-	create("before")
-	is.NoErr(runQuietly(t, "backup", "night"))
-	create("after")
-	is.NoErr(server.stop(t))
-	night := must(filepath.Abs("night"))
-
-	t.Chdir(t.TempDir())
-	is.NoErr(runQuietly(t, "restore", night))
-	wantFiles(t, ".", "svc.db", "svc.db.keys")
-	restored := startServer(t)
-	is.True(!strings.Contains(restored.stderr.String(), "level=WARN"))
-	_, list := restored.get(t, key, "/ext/svc/admin/templates")
-	is.True(strings.Contains(list, `"id":"before"`) && !strings.Contains(list, `"id":"after"`))
-}
-
 func TestBackupRefuses(t *testing.T) {
 	u := use(t, newDB(t))
 	folder, none := t.TempDir(), newDB(t)
