@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/matryer/is"
 
@@ -28,63 +27,24 @@ func TestRequestsOnTheWire(t *testing.T) {
 	var sent string
 	server := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		sent = r.Method + " " + r.RequestURI + " " + string(body)
+		sent = strings.TrimSpace(r.Method + " " + r.RequestURI + " " + string(body))
 		if (len(body) > 0) != (r.Header.Get("Content-Type") == "application/json") {
 			sent += " as " + r.Header.Get("Content-Type")
 		}
 	}))
 	c, ctx := must(client.New(client.Config{BaseURL: server.URL, Token: token})), t.Context()
-	at := time.Date(2030, 1, 2, 3, 4, 5, 678901000, time.FixedZone("", -3600))
-	secret := svc.Secret("a-token-of-a-source")
-	for _, request := range []struct {
-		call string
-		args []any
-		want string
-	}{
-		{"Templates.List", with(svc.TemplateQuery{}), `GET /admin/templates `},
-		{"Templates.List", with(svc.TemplateQuery{Category: "a&b", Tag: "ü ;"}), `GET /admin/templates?category=a%26b&tag=%C3%BC+%3B `},
-		{"Templates.Create", with(svc.NewTemplate{ID: "a"}), `POST /admin/templates {"id":"a","name":"","manifest":null}`},
-		{"Templates.Patch", with("a", svc.TemplatePatch{}), `PATCH /admin/templates/a {}`},
-		{"Templates.Patch", with("a", svc.TemplatePatch{Name: new(""), Description: &svc.TextPatch{}, Category: &svc.TextPatch{Value: new("<")}, Tags: new([]string)}),
-			`PATCH /admin/templates/a {"name":"","description":null,"category":"<","tags":[]}`},
-		{"Templates.Install", with(svc.Install{TemplateID: "a", SourceName: "s"}), `POST /admin/templates/a/install {"source_name":"s"}`},
-		{"Templates.Install", with(svc.Install{TemplateID: "a", SourceName: "s", SourceScope: "personal", AliasID: new("")}),
-			`POST /admin/templates/a/install {"source_name":"s","source_scope":"personal","alias_id":""}`},
-		{"Templates.Update", with("a", svc.UpdateRequest{LocalEdits: svc.TakeTheirs}), `POST /admin/templates/a/update?resolution=theirs `},
-		{"Templates.Update", with("a", svc.UpdateRequest{LocalEdits: svc.TakeMerged, Revision: "sha256:1", Content: &svc.Content{Tags: []string{"t"}, Manifest: []byte(`{}`)}}),
-			`POST /admin/templates/a/update?resolution=merged&revision=sha256%3A1 {"name":"","manifest":{},"tags":["t"]}`},
-		{"Sources.Patch", with("a", svc.SourcePatch{}), `PATCH /admin/template-sources/a?view=full {}`},
-		{"Sources.Patch", with("a", svc.SourcePatch{AuthToken: &svc.SecretPatch{Value: &secret}, Description: &svc.TextPatch{}}),
-			`PATCH /admin/template-sources/a?view=full {"auth_token":"a-token-of-a-source","description":null}`},
-		{"Sources.Register", with(svc.NewSource{URL: "u"}), `POST /admin/template-sources?view=full {"url":"u"}`},
-		{"Sources.Register", with(svc.NewSource{URL: "u", AuthToken: &secret}),
-			`POST /admin/template-sources?view=full {"url":"u","auth_token":"a-token-of-a-source"}`},
-		{"Keys.Issue", with(svc.Me, svc.NewAPIKey{}), `POST /me/api-keys?view=full {}`},
-		{"Keys.Issue", with(svc.Identity{Kind: svc.KindUser, ID: "u"}, svc.NewAPIKey{Description: new(""), ExpiresAt: at}),
-			`POST /users/u/api-keys?view=full {"description":"","expires_at":"2030-01-02T04:04:05.678901Z"}`},
-		{"Keys.Patch", with(svc.Me, "k", svc.APIKeyPatch{ExpiresAt: new(time.Time)}), `PATCH /me/api-keys/k {"expires_at":null}`},
-		{"Keys.Issue", with(svc.Me, svc.NewAPIKey{Rate: svc.Rate{PerSecond: 0.5, Burst: 20}}),
-			`POST /me/api-keys?view=full {"rate":{"per_second":0.5,"burst":20}}`},
-		{"Keys.Patch", with(svc.Me, "k", svc.APIKeyPatch{Rate: &svc.Rate{PerSecond: 10, Burst: 1}}),
-			`PATCH /me/api-keys/k {"rate":{"per_second":10,"burst":1}}`},
-		{"Keys.Patch", with(svc.Me, "k", svc.APIKeyPatch{Rate: new(svc.Rate)}), `PATCH /me/api-keys/k {"rate":null}`},
-		{"Keys.Rotate", with(svc.Me, "k", svc.Rotation{Overlap: time.Minute}), `POST /me/api-keys/k/rotate?view=full {"overlap_seconds":60}`},
-		{"Keys.RevokeAll", with(svc.Me), `DELETE /me/api-keys `},
-		{"Policies.Resolve", with(svc.Question{Bank: "b", Topic: "t"}), `GET /debug/resolve?bank=b&topic=t `},
-		{"Policies.Decide", with(), `POST /decide {"queries":[]}`},
-		{"Policies.Decide", with(svc.Question{Me: true, Bank: "b"}, svc.Question{ServiceAccountID: "a", Bank: "b", Action: "x", Topic: "t"}),
-			`POST /decide {"queries":[{"action":"bank:recall","bank":"b"},{"sa_id":"a","action":"x","bank":"b","topic":"t"}]}`},
-		{"Policies.Resolve", with(svc.Question{Me: true, Bank: "b"}), `GET /me/resolve?bank=b `},
-		{"Policies.WhatCanI", with(), `GET /me/what-can `},
-		{"Policies.Simulate", with(svc.Bundle{Users: []svc.User{{ID: "u"}}}, svc.Question{Bank: "b"}),
-			`POST /debug/simulate {"bundle":{"users":[{"id":"u","display_name":"","email":null,"is_active":true}]},"query":{"bank":"b","action":"","sa_id":"","user_id":"","sender":"",` + `"channel":"","topic":"","scoping_policy_id":""}}`},
-	} {
+	for line := range strings.Lines(string(must(os.ReadFile("testdata/wire.txt")))) {
+		if line[0] == '#' {
+			continue
+		}
 		is := is.New(t)
-		noun, method, _ := strings.Cut(request.call, ".")
+		request, want, _ := strings.Cut(strings.TrimSpace(line), " -> ")
+		call := stepOf(t, request)
+		noun, method, _ := strings.Cut(call.call, ".")
 		remote := reflect.ValueOf(c).Elem().FieldByName(noun).MethodByName(method)
-		said := said(remote.Call(values(append([]any{ctx}, request.args...)...)))
+		said := said(remote.Call(values(append([]any{ctx}, call.args...)...)))
 		is.True(strings.Contains(said, `"Code": "internal"`)) // the server has nothing to say
-		is.Equal(sent, request.want)
+		is.Equal(sent, want)
 	}
 }
 
