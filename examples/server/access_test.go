@@ -157,36 +157,3 @@ func TestOmittedDifferences(t *testing.T) {
 		is.Equal(out.String(), want)
 	}
 }
-
-// Commands read the standard input, and a refused bundle changes nothing.
-func TestApplyFromTheStandardInput(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	db := newDB(t)
-	is.NoErr(startServer(t, "-db", db).stop(t))
-	piped := func(bundle string, args ...string) (string, error) {
-		cmd := command(t, args...)
-		cmd.Stdin = strings.NewReader(bundle)
-		out, err := cmd.CombinedOutput()
-		return string(out), err
-	}
-	out := must(piped(`{"users": [{"id": "carol"}]}`, "apply", "-db", db, "-"))
-	is.Equal(out, "")
-	before := does(t, "export", "-db", db)
-	is.True(strings.Contains(before, `"carol"`) && strings.Contains(before, `"alice"`))
-	for bundle, want := range map[string]string{
-		`{"users": [{"id": "dave"}], "groups": [{"id": "g", "members": ["nobody"]}]}`: "server: bundle -: /groups/0/members/0",
-		`{"user": []}`: "server: bundle -: /user",
-		`{"users": [{"id": "dave", "channels": [{"provider": "telegram", "sender_id": "1001"}]}]}`: `user "alice"`,
-		``: "server: bundle -: ",
-	} {
-		for _, name := range []string{"apply", "diff"} {
-			out, err := piped(bundle, name, "-db", db, "-")
-			is.True(err != nil)
-			if !strings.Contains(out, want) {
-				t.Errorf("%s of %s says %s, want %s", name, bundle, out, want)
-			}
-		}
-	}
-	is.Equal(does(t, "export", "-db", db), before)
-}

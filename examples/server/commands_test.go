@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"io"
 	"os"
 	"regexp"
 	"strconv"
@@ -47,7 +49,8 @@ func TestCommands(t *testing.T) {
 type player struct {
 	*testing.T
 	server               *running
-	command, out, before string // before: what the command before the last one printed
+	command, out, before string    // before: what the command before the last one printed
+	input                io.Reader // of the next command, which is a process of its own
 }
 
 func (p *player) do(word, rest string) {
@@ -70,14 +73,34 @@ func (p *player) do(word, rest string) {
 		p.Setenv("SVC_KEY", issueKey(p.T, "-db", "svc.db", "-user", rest))
 	case "set":
 		p.Setenv(expanded(first), expanded(more))
-	case "take":
+	case "take", "keep":
 		found := regexp.MustCompile(more).FindStringSubmatch(p.out)
 		if found == nil {
 			p.Fatalf("%s: it prints no %s: %s", p.command, more, p.out)
 		}
-		p.Setenv(first, found[len(found)-1])
+		if p.Setenv(first, found[len(found)-1]); word == "keep" {
+			p.out = found[len(found)-1]
+		}
+	case "input":
+		p.input = strings.NewReader(rest)
+	case "sql":
+		execute(p.T, "svc.db", expanded(rest))
+	case ">", "!", "?":
+		p.runs(word, rest)
+	default:
+		if !p.changesFiles(word, rest) {
+			p.check(word, rest)
+		}
+	}
+}
+
+// changesFiles does what a word does with a file. It returns false when the word is another.
+func (p *player) changesFiles(word, rest string) bool {
+	p.Helper()
+	first, more, _ := strings.Cut(rest, " ")
+	switch word {
 	case "file":
-		is.New(p).NoErr(os.WriteFile(first, []byte(more), 0o600))
+		is.New(p).NoErr(os.WriteFile(first, []byte(strings.ReplaceAll(more, `\n`, "\n")), 0o600))
 	case "save": // what the last command printed
 		is.New(p).NoErr(os.WriteFile(rest, []byte(p.out), 0o600))
 	case "copy":
@@ -86,26 +109,39 @@ func (p *player) do(word, rest string) {
 		is.New(p).NoErr(os.Remove(rest))
 	case "files":
 		wantFiles(p.T, ".", strings.Fields(rest)...)
-	case "sql":
-		execute(p.T, "svc.db", expanded(rest))
-	case ">":
-		p.command, p.before = rest, p.out
-		p.out = does(p.T, p.words(rest)...)
-	case "!", "?":
-		args, said, _ := strings.Cut(rest, " => ")
-		code, why, _ := strings.Cut(expanded(said), " ")
-		if word == "!" {
-			exits(p.T, must(strconv.Atoi(code)), why, p.words(args)...)
-			return
-		}
+	default:
+		return false
+	}
+	return true
+}
+
+// runs runs a command.
+func (p *player) runs(word, rest string) {
+	p.Helper()
+	args, said, _ := strings.Cut(rest, " => ")
+	code, why, _ := strings.Cut(cmp.Or(expanded(said), "0"), " ")
+	want := must(strconv.Atoi(code))
+	if word == "!" && p.input == nil {
+		exits(p.T, want, why, p.words(args)...)
+		return
+	}
+	p.command, p.before = args, p.out
+	switch {
+	case p.input != nil:
+		cmd := command(p.T, p.words(args)...)
+		cmd.Stdin, p.input = p.input, nil
+		text, _ := cmd.CombinedOutput()
+		is.New(p).Equal(cmd.ProcessState.ExitCode(), want)
+		p.out = string(text)
+		p.check("has", why)
+	case word == ">":
+		p.out = does(p.T, p.words(args)...)
+	default:
 		var stdout output
 		err := run(p.Context(), p.words(args), &stdout, &output{})
-		p.command, p.before, p.out = args, p.out, stdout.String()
-		if exitCode(err, &output{}) != must(strconv.Atoi(code)) || !strings.Contains(err.Error(), why) {
+		if p.out = stdout.String(); exitCode(err, &output{}) != want || !strings.Contains(err.Error(), why) {
 			p.Errorf("%s: %v, want %s", args, err, said)
 		}
-	default:
-		p.check(word, rest)
 	}
 }
 

@@ -212,19 +212,6 @@ func TestReadOnlyServer(t *testing.T) {
 	}
 }
 
-// Without a database or its keys file, such a server makes none.
-func TestReadOnlyServerMakesNothing(t *testing.T) {
-	is := is.New(t)
-	folder := t.TempDir()
-	t.Chdir(folder)
-	fails(t, "", "-read-only", "-addr", "127.0.0.1:0")
-	wantFiles(t, folder)
-	is.NoErr(startServer(t).stop(t))
-	is.NoErr(os.Remove("svc.db.keys"))
-	fails(t, "keys file", "-read-only", "-addr", "127.0.0.1:0")
-	wantFiles(t, folder, "svc.db")
-}
-
 // The greatest numbers of a configuration overflow nowhere.
 func TestGreatestNumbers(t *testing.T) {
 	for _, v := range new(config).numbers() {
