@@ -16,30 +16,6 @@ const (
 	badToken = `Bearer realm="svc", error="invalid_token"`
 )
 
-// requests are of every sort: good, bad, and of paths that there are not.
-var requests = []struct{ method, target, body string }{
-	{"GET", "/admin/templates", ""},
-	{"GET", "/me/api-keys", ""},
-	{"POST", "/me/api-keys", ""},
-	{"POST", "/admin/templates", `{"id": 1}`},
-	{"POST", "/admin/templates", `not JSON`},
-	{"POST", "/admin/templates", strings.Repeat(" ", 2<<20)},
-	{"GET", "/admin/templates?tag=%zz", ""},
-	{"GET", "/admin/templates/a%2Fb", ""},
-	{"DELETE", "/admin/templates", ""},
-	{"OPTIONS", "/admin/templates", ""},
-	{"BREW", "/admin/templates", ""},
-	{"GET", "/nothing", ""},
-	{"GET", "", ""},
-	{"GET", "/", ""},
-	{"GET", "//admin/templates", ""},
-	{"GET", "/admin//templates", ""},
-	{"GET", "/admin/../admin/templates", ""},
-	{"GET", "/../../etc/passwd", ""},
-	{"GET", "/admin/templates/", ""},
-	{"GET", "/ADMIN/templates", ""},
-}
-
 func TestBearerComesFirst(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -64,11 +40,12 @@ func TestBearerComesFirst(t *testing.T) {
 			values = []string{""}
 		}
 		for i, value := range values {
-			for j, r := range requests {
+			for j, r := range raw("any", nil) {
+				target, sent, _ := strings.Cut(r[1], " ")
 				if i > 4 && j > 3 {
 					break // enough of them
 				}
-				a := s.as("").sendWith(r.method, r.target, r.body, func(request *http.Request) {
+				a := s.as("").sendWith(r[0], target, sent, func(request *http.Request) {
 					if value != "" {
 						request.Header.Set("Authorization", value)
 					}

@@ -190,21 +190,6 @@ func TestStoreFaults(t *testing.T) {
 	}
 }
 
-// A key that cannot be checked is refused before anything else is looked at, and not called wrong.
-func TestStoreFaultsBeforeAuthentication(t *testing.T) {
-	s := newSite(t)
-	unseen := s.as(s.key("alice"))
-	s.store.Plant(func(called string) error {
-		if called == "Access" {
-			return svc.ErrUnavailable
-		}
-		return nil
-	})
-	for _, r := range [][3]string{{"GET", "/admin/templates", ""}, {"GET", "/nothing", ""}, {"POST", "/admin/templates", `{`}} {
-		unseen.send(r[0], r[1], r[2]).fails(503, "unavailable")
-	}
-}
-
 // A detail is a sentence for a person, whatever is wrong.
 func TestDetailIsASentence(t *testing.T) {
 	admin := newSite(t).admin()

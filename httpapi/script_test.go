@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"cmp"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -102,6 +103,38 @@ func (s *script) obey(line string) error {
 		s.vars[fmt.Sprint("t", s.ticks)] = s.clock.tick()
 	case "wait":
 		s.clock.wait(must(time.ParseDuration(rest)))
+	case "secret":
+		s.keepSecret(rest)
+	case "plant":
+		s.store.Plant(func(call string) error {
+			if words[0] == "*" || words[0] == call {
+				return map[string]error{"unavailable": svc.ErrUnavailable, "internal": errors.New("on fire")}[words[1]]
+			}
+			return nil
+		})
+	case "apply":
+		s.apply(rest)
+	case "key":
+		key := s.keyOf(svc.Identity{Kind: svc.Kind(words[1]), ID: words[2]})
+		s.vars[words[0]], s.vars[words[0]+"_id"] = key, key[5:21]
+	case "events", "asked":
+		have := len(s.market.requests())
+		if verb == "events" {
+			all := strings.Count(s.said.String(), "Action:")
+			have, s.shown = all-s.shown, all
+		}
+		if rest != "" && fmt.Sprint(have) != rest {
+			return fmt.Errorf("%s: %d, want %s", verb, have, rest)
+		}
+	default:
+		return s.sources(verb, rest, words)
+	}
+	return nil
+}
+
+// sources does the lines about sources.
+func (s *script) sources(verb, rest string, words []string) error {
+	switch verb {
 	case "offer":
 		s.market.offer(words[0], words[1], words[2])
 	case "entry":
@@ -118,28 +151,12 @@ func (s *script) obey(line string) error {
 		s.market.remembers = words[1] == "stale"
 	case "withdraw":
 		s.market.withdraw(rest)
-	case "secret":
-		s.keepSecret(rest)
 	case "token":
 		if asked := s.market.requests(); len(asked) == 0 || string(asked[len(asked)-1].Token) != rest {
 			return errors.New("the source was not asked with its token")
 		}
-	case "apply":
-		s.apply(rest)
-	case "key":
-		key := s.keyOf(svc.Identity{Kind: svc.Kind(words[1]), ID: words[2]})
-		s.vars[words[0]], s.vars[words[0]+"_id"] = key, key[5:21]
-	case "events", "asked":
-		have := len(s.market.requests())
-		if verb == "events" {
-			all := strings.Count(s.said.String(), "Action:")
-			have, s.shown = all-s.shown, all
-		}
-		if rest != "" && fmt.Sprint(have) != rest {
-			return fmt.Errorf("%s: %d, want %s", verb, have, rest)
-		}
 	default:
-		return fmt.Errorf("neither a directive nor a request with an answer: %s", clip(line))
+		return fmt.Errorf("neither a directive nor a request with an answer: %s", verb)
 	}
 	return nil
 }
@@ -152,8 +169,13 @@ func (s *script) request(line, status, want string) error {
 		bearer = "session-of-" + bearer
 	}
 	headers, body := cutHeaders(words[3])
+	name, password, basic := strings.Cut(headers.Get("Basic"), ":")
+	headers.Del("Basic")
 	a := s.as(bearer).sendWith(words[1], words[2], body, func(r *http.Request) {
-		maps.Copy(r.Header, headers)
+		if maps.Copy(r.Header, headers); basic {
+			credentials := base64.StdEncoding.EncodeToString([]byte(name + ":" + password))
+			r.Header.Add("Authorization", "Basic "+credentials)
+		}
 	})
 	wanted, want := cutHeaders(want)
 	err := s.vars.differ("status", status, fmt.Sprint(a.status))
