@@ -23,31 +23,17 @@ func TestSimulateEndsItsErrors(t *testing.T) {
 	s.admin().post("/debug/simulate", body(strings.Repeat(`{"id": "g"},`, 10_000))).is(400)
 }
 
-// decided are some decisions.
-type decided struct {
-	Decisions []map[string]any
-}
-
-// decide asks for decisions.
-func (c caller) decide(queries ...map[string]string) []map[string]any {
-	c.t.Helper()
-	body := must(json.Marshal(map[string]any{"queries": append([]map[string]string{}, queries...)}))
-	var out decided
-	if err := json.Unmarshal(c.post("/decide", string(body)).is(200).body, &out); err != nil || len(out.Decisions) != len(queries) {
-		c.t.Fatalf("%d decisions, %v", len(out.Decisions), err)
-	}
-	return out.Decisions
-}
-
 func TestDecideLimits(t *testing.T) {
 	s := newSite(t)
 	queries := make([]map[string]string, limits.Questions)
 	for i := range queries {
 		queries[i] = map[string]string{"bank": "support", "action": "bank:recall", "user_id": []string{"alice", "plain"}[i%2]}
 	}
-	for i, got := range s.admin().decide(queries...) {
-		if got["allowed"] != (i%2 == 0) {
-			t.Errorf("query %d: %v", i, got)
+	answered := s.admin().post("/decide", string(must(json.Marshal(map[string]any{"queries": queries})))).is(200)
+	decisions := answered.value()["decisions"].([]any)
+	for i := range queries {
+		if got := decisions[i].(map[string]any); got["allowed"] != (i%2 == 0) || len(decisions) != len(queries) {
+			t.Errorf("query %d of %d: %v", i, len(decisions), got)
 		}
 	}
 	body := func(query string, n int) string {

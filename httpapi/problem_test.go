@@ -38,50 +38,29 @@ var hooks = map[string]struct {
 		"POST /admin/templates " + create, `PATCH /admin/templates/chat {"manifest": {"version": "2"}}`,
 		`POST /admin/templates/chat/install {"source_name": "acme", "alias_id": "b"}`, "POST /admin/templates/chat/update?force=1",
 	}},
-	"Marketplace.CheckURL": {func(u *setup, call func()) {
-		u.Sources.Marketplace = &brokenMarket{u.Sources.Marketplace, "CheckURL", call}
-	},
-		[]string{`POST /admin/template-sources {"url": "https://h/other"}`}},
-	"Marketplace.Template": {func(u *setup, call func()) {
-		u.Sources.Marketplace = &brokenMarket{u.Sources.Marketplace, "Template", call}
-	},
-		[]string{`POST /admin/templates/chat/install {"source_name": "acme", "alias_id": "b"}`, "POST /admin/templates/chat/update", "GET /admin/templates/chat/check-update", "GET /admin/templates/chat/diff"}},
-	"Marketplace.Catalog": {func(u *setup, call func()) {
-		u.Sources.Marketplace = &brokenMarket{u.Sources.Marketplace, "Catalog", call}
-	},
-		[]string{"GET /admin/template-sources/acme/templates", "POST /admin/templates/check-updates", "GET /admin/source-templates"}},
+	"Marketplace.CheckURL": {inMarket("CheckURL"), []string{`POST /admin/template-sources {"url": "https://h/other"}`}},
+	"Marketplace.Template": {inMarket("Template"), []string{
+		`POST /admin/templates/chat/install {"source_name": "acme", "alias_id": "b"}`, "POST /admin/templates/chat/update",
+		"GET /admin/templates/chat/check-update", "GET /admin/templates/chat/diff",
+	}},
+	"Marketplace.Catalog": {inMarket("Catalog"), []string{
+		"GET /admin/template-sources/acme/templates", "POST /admin/templates/check-updates", "GET /admin/source-templates",
+	}},
 	"Now": {func(u *setup, call func()) {
 		now := u.Now
 		u.Now = func() time.Time { call(); return now() }
 	}, []string{"POST /me/api-keys", "POST /admin/templates " + create, `PATCH /admin/templates/chat {"name": "x"}`}},
 }
 
-// brokenMarket is a Marketplace one method of which calls before it does its work.
-type brokenMarket struct {
-	svc.Marketplace
-	broken string
-	call   func()
-}
-
-func (m *brokenMarket) at(method string) {
-	if m.broken == method {
-		m.call()
+// inMarket calls before a method of the site's Marketplace does its work.
+func inMarket(method string) func(*setup, func()) {
+	return func(u *setup, call func()) {
+		u.Sources.Marketplace.(*market).before = func(called string) {
+			if called == method {
+				call()
+			}
+		}
 	}
-}
-
-func (m *brokenMarket) CheckURL(url string) error {
-	m.at("CheckURL")
-	return m.Marketplace.CheckURL(url)
-}
-
-func (m *brokenMarket) Template(ctx context.Context, from svc.Upstream, id string) (svc.Content, error) {
-	m.at("Template")
-	return m.Marketplace.Template(ctx, from, id)
-}
-
-func (m *brokenMarket) Catalog(ctx context.Context, from svc.Upstream, maxAge time.Duration) (svc.Catalog, error) {
-	m.at("Catalog")
-	return m.Marketplace.Catalog(ctx, from, maxAge)
 }
 
 // What a host plugs in may panic: that is a 500 which tells nothing, nothing is half-done, and once it is whole again all goes on, no lock

@@ -295,9 +295,18 @@ type market struct {
 	bad       []svc.CatalogProblem // of the catalogue
 	remembers bool                 // the catalogue, while there is an err
 	asked     []svc.Upstream
+	before    func(method string)
+}
+
+// calls calls before, which may panic, for a method.
+func (m *market) calls(method string) {
+	if m.before != nil {
+		m.before(method)
+	}
 }
 
 func (m *market) CheckURL(url string) error {
+	m.calls("CheckURL")
 	if !strings.HasPrefix(url, "https://") {
 		return fmt.Errorf("must be https")
 	}
@@ -305,6 +314,7 @@ func (m *market) CheckURL(url string) error {
 }
 
 func (m *market) Template(_ context.Context, from svc.Upstream, id string) (svc.Content, error) {
+	m.calls("Template")
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.asked = append(m.asked, from)
@@ -319,6 +329,7 @@ func (m *market) Template(_ context.Context, from svc.Upstream, id string) (svc.
 }
 
 func (m *market) Catalog(_ context.Context, from svc.Upstream, _ time.Duration) (svc.Catalog, error) {
+	m.calls("Catalog")
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.asked = append(m.asked, from)
