@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
 // TestCommands does what the sections of testdata/commands.txt say, each in a folder of its own.
@@ -30,6 +32,9 @@ func TestCommands(t *testing.T) {
 			t.Run(title+" "+values, func(t *testing.T) {
 				t.Chdir(t.TempDir())
 				p := player{T: t}
+				if strings.Contains(values, "$POSTGRES") {
+					p.Setenv("POSTGRES", pgtest.Database(t))
+				}
 				for _, pair := range strings.Split(values, " | ") {
 					if name, value, is := strings.Cut(pair, "="); is {
 						p.Setenv(name, value)
@@ -172,6 +177,8 @@ func (p *player) check(how, want string) {
 		good = !strings.Contains(p.out, want)
 	case "same":
 		good = p.out == p.before
+	case "logs", "hides":
+		good = strings.Contains(p.server.stderr.String(), want) == (how == "logs")
 	case "is": // what a file has
 		good = p.out == string(must(os.ReadFile(want)))
 	default:

@@ -76,21 +76,6 @@ func TestKeysFileOfOthersIsWarnedOf(t *testing.T) {
 	is.True(strings.Contains(log.String(), "level=WARN") && strings.Contains(log.String(), "chmod 600"))
 }
 
-func TestLostKeysFileIsWarnedOf(t *testing.T) {
-	is := is.New(t)
-	db := newDB(t)
-	first := startServer(t, "-db", db)
-	key := first.key()
-	is.True(!strings.Contains(first.stderr.String(), "keys file")) // the database is new as well
-	is.NoErr(first.stop(t))
-	is.NoErr(os.Remove(db + ".keys"))
-
-	second := startServer(t, "-db", db)
-	is.True(strings.Contains(second.stderr.String(), "cannot find the keys file"))
-	second.wants(t, 401, key, "GET", "/ext/svc/me/api-keys", "")
-	second.wants(t, 200, issueKey(t, "-db", db, "-user", "admin"), "GET", "/ext/svc/me/api-keys", "")
-}
-
 // A changed prefix of keys is warned of at the start, with the number of the keys that it ends, until
 // it is among the earlier ones.
 func TestChangedPrefixIsWarnedOf(t *testing.T) {

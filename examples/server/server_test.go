@@ -77,14 +77,6 @@ func TestAddressInUse(t *testing.T) {
 	is.New(t).True(os.IsNotExist(err)) // nothing was touched
 }
 
-func TestAddressForOthersIsWarnedOf(t *testing.T) {
-	is := is.New(t)
-	server := startServer(t, "-db", newDB(t), "-addr", "0.0.0.0:0")
-	is.True(strings.Contains(server.stderr.String(), "not encrypted"))
-	is.True(strings.HasPrefix(server.base, "http://127.0.0.1:")) // where the printed lines can reach it
-	server.wants(t, 200, server.key(), "GET", "/ext/svc/me/api-keys", "")
-}
-
 func TestProcess(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
