@@ -11,30 +11,6 @@ import (
 	"github.com/extsvc/svc/adminpage"
 )
 
-// Lists of rows are searched, and come in pages that say where they are.
-func TestAccessLists(t *testing.T) {
-	crowd := office()
-	for i := range 1117 {
-		crowd.Users = append(crowd.Users, svc.User{ID: fmt.Sprintf("u%04d", i), Email: new(fmt.Sprintf("m%d@example.org", i)), Inactive: i%2 == 1})
-	}
-	s := newSite(t, crowd).signIn()
-	s.get("access").is(t, 200, "<h1>Access: Users</h1>", `aria-label="Users"`, "1–50 of 1,120", ">Next<", `aria-label="Access"`, "", ">Previous<")
-	second := s.get("access/users?from=50").is(t, 200, "51–100 of 1,120", ">Previous<", ">Next<", "u0047")
-	if !strings.Contains(second.body, `<a href="../access/users" rel="prev">`) {
-		t.Error("no link back to the first page")
-	}
-	s.get("access/users?from=1100").is(t, 200, "1101–1120 of 1,120", "", ">Next<")
-	s.get("access/users?search=M11%40").is(t, 200, "1–1 of 1", "u0011", "m11@example.org")
-	s.get("access/users?state=inactive").is(t, 200, "1–50 of 558", "u0001", "", "u0000", "bob")
-	s.get("access/users?search=none").is(t, 200, "Nothing matches.", "Show all")
-	s.get("access/users?from=x").is(t, 400, `role="alert"`)
-	s.get("access/groups").is(t, 200, `aria-label="Groups"`, `href="../access/groups/desk"`)
-	s.get("access/policies?search=on-").is(t, 200, `aria-label="Policies"`, "on-leave", "", ">works<")
-	s.get("access/policies").is(t, 200, "iam:admin", "built in")
-	s.get("access/accounts").is(t, 200, `aria-label="Service accounts"`, "robot", "owner carol")
-	s.get("access/banks").is(t, 200, `aria-label="Access"`, "Nothing matches.")
-}
-
 // Of many rows, a page counts some.
 func TestAccessOfMany(t *testing.T) {
 	crowd := office()

@@ -34,6 +34,13 @@ var pageSites = map[string]func(*testing.T, ...func(*adminpage.Options)) *shop{
 	"clinic": func(t *testing.T, set ...func(*adminpage.Options)) *shop {
 		return &shop{site: newSite(t, clinic(), set...).signIn()}
 	},
+	"crowd": func(t *testing.T, set ...func(*adminpage.Options)) *shop {
+		crowd := office()
+		for i := range 1117 {
+			crowd.Users = append(crowd.Users, svc.User{ID: fmt.Sprintf("u%04d", i), Email: new(fmt.Sprintf("m%d@example.org", i)), Inactive: i%2 == 1})
+		}
+		return &shop{site: newSite(t, crowd, set...).signIn()}
+	},
 	"sealed": func(t *testing.T, set ...func(*adminpage.Options)) *shop {
 		m := market{open: make(chan struct{}), ill: "nobody"}
 		close(m.open)
@@ -85,6 +92,7 @@ func (b *browser) do(t *testing.T, word, rest string) {
 	switch word {
 	case "site":
 		b.shop = pageSites[first](t, func(o *adminpage.Options) { o.ReadOnly = more == "read-only" })
+		b.names["admin"], b.names["long"] = b.key, strings.Repeat("x", 100_000)
 	case "get", "post", "as":
 		request, status, _ := strings.Cut(rest, " -> ")
 		b.send(t, word, request, must(strconv.Atoi(status)))
@@ -144,6 +152,8 @@ func (b *browser) check(t *testing.T, word, rest string) {
 		}
 	case "counts":
 		good = fmt.Sprint(strings.Count(last.body, more)) == first
+	case "inside":
+		good = strings.HasPrefix(last.Request.URL.String(), b.url)
 	case "at":
 		good = strings.HasSuffix(last.Request.URL.String(), "/"+rest)
 	case "field":
