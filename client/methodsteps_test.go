@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"os"
@@ -8,11 +9,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 	"unicode"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/client"
+	"github.com/extsvc/svc/httpapi"
 )
 
 const catalogue = `{"templates": [
@@ -23,7 +24,6 @@ const catalogue = `{"templates": [
   {"name": "worse", "manifest": {"version": "1"}}]}`
 
 var (
-	to      = svc.Attachment{PolicyID: "p", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "bob"}, Priority: -1 << 31}
 	queries = []svc.Question{{Bank: "support", UserID: "alice"}, {Bank: "a\xff", UserID: "alice"}}
 	mine    = svc.Question{Me: true, Bank: "support"}
 )
@@ -130,9 +130,11 @@ func keys(t *testing.T, by string, holder svc.Identity) []step {
 	return steps(t, "keys", "$by ", by, "$holder", string(must(json.Marshal(holder))))
 }
 
-// Each method of the client says what the Service says, values and errors, and leaves the same rows.
+// Each method of the client says what the Service says, values and errors, and leaves the same rows. Each has a step, and
+// each route is that of one method: only a bundle is previewed and written by one.
 func TestMethodsAreThoseOfTheService(t *testing.T) {
 	t.Parallel()
+	routes, methods := map[string]string{}, map[string]bool{}
 	for name, steps := range map[string][]step{
 		"the server's half": half(t, "", svc.ScopeServer), "one's own half": half(t, "My", svc.ScopePersonal),
 		"rows": slices.Concat(steps(t, "rows"), odd()["rows"]), "questions": slices.Concat(steps(t, "questions"), odd()["questions"]),
@@ -157,11 +159,31 @@ func TestMethodsAreThoseOfTheService(t *testing.T) {
 					w.both(func(to *site) { to.market.fail(err) })
 					continue
 				}
+				w.here.requests()
 				if have, want := w.do(t, s); have != want {
 					t.Errorf("step %d, %s %s %+v:\n%s", i, s.by, s.call, s.args, firstDifference(have, want))
 				}
+				asked := slices.Compact(w.here.requests())
+				if len(asked) > 1 || len(asked) == 1 && cmp.Or(routes[asked[0]], s.call) != s.call && s.call != "Access.Write" && s.call != "Access.Preview" {
+					t.Errorf("%s asks for %q, as %s does", s.call, asked, routes[asked[0]])
+				}
+				if len(asked) > 0 {
+					routes[asked[0]], methods[s.call] = s.call, true
+				}
 			}
 		})
+	}
+	for _, route := range httpapi.Routes() {
+		if routes[route.Method+" "+route.Path] == "" {
+			t.Errorf("no step calls %s %s", route.Method, route.Path)
+		}
+	}
+	for noun := range reflect.TypeFor[client.Client]().Fields() {
+		for method := range noun.Type.Methods() {
+			if name := noun.Name + "." + method.Name; noun.IsExported() && !methods[name] {
+				t.Errorf("no step calls %s", name)
+			}
+		}
 	}
 }
 
@@ -169,26 +191,15 @@ func TestMethodsAreThoseOfTheService(t *testing.T) {
 func TestRefusalsOfTheInterface(t *testing.T) {
 	s := newSite(t)
 	w := newTwins(s, s)
-	for _, c := range []struct {
-		step
-		field string
-	}{
-		{step{"", "Templates.List", with(svc.TemplateQuery{Limit: -1})}, "limit"},
-		{step{"", "Templates.List", with(svc.TemplateQuery{Skip: 1})}, "skip"},
-		{step{"", "Users.List", with(svc.UserQuery{RowQuery: svc.RowQuery{Skip: 1}})}, "skip"},
-		{step{"", "Templates.List", with(svc.TemplateQuery{AfterName: "\x00"})}, "cursor"},
-		{step{"", "Policies.Attach", with(svc.Attachment{PolicyID: "more", Principal: to.Principal, Priority: 1 << 31})}, "/priority"},
-		{step{"", "ServiceAccounts.Create", with(svc.ServiceAccount{ID: "x"})}, "/owner_user_id"},
-		{step{"session-of-owner", "MyServiceAccounts.Create", with(svc.ServiceAccount{ID: "x", OwnerUserID: "bob"})}, "/owner_user_id"},
-		{step{"session-of-owner", "MyServiceAccounts.Patch", with("robot", svc.ServiceAccountPatch{Inactive: new(true)})}, "/is_active"},
-		{step{"", "Policies.Decide", with(mine, svc.Question{Bank: "b", UserID: "alice", ScopingPolicyID: "recalls"})}, "/1/scoping_policy_id"},
-		{step{"session-of-alice", "Policies.Resolve", with(svc.Question{Bank: "b", Me: true, UserID: "alice"})}, "user_id"},
-		{step{"", "Keys.Rotate", with(alice, "k", svc.Rotation{Overlap: 1500 * time.Millisecond})}, "/overlap_seconds"},
-	} {
-		have, _ := w.do(t, c.step)
-		for _, part := range []string{`"Code": "invalid_request"`, `"Field": "` + c.field + `"`} {
+	for line := range strings.Lines(string(must(os.ReadFile("testdata/refusals.txt")))) {
+		field, call, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if field == "#" {
+			continue
+		}
+		have, _ := w.do(t, stepOf(t, call))
+		for _, part := range []string{`"Code": "invalid_request"`, `"Field": "` + field + `"`} {
 			if !strings.Contains(have, part) || strings.Count(have, `"Field"`) != 1 {
-				t.Errorf("%s: want %s: %s", c.call, part, have)
+				t.Errorf("%s: want %s: %s", call, part, have)
 			}
 		}
 	}
