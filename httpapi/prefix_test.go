@@ -91,17 +91,10 @@ func TestEscapedSlashBesideWhatIsNotEscaped(t *testing.T) {
 func TestPattern(t *testing.T) {
 	s := newSite(t)
 	api := httpapi.New(s.service, httpapi.Options{Prefix: "/t/{tenant}/ext"})
-	for request, want := range map[string]string{
-		"GET /t/acme/ext/admin/templates/secret":   "GET /t/{tenant}/ext/admin/templates/{template_id}",
-		"HEAD /t/acme/ext/me/api-keys":             "GET /t/{tenant}/ext/me/api-keys",
-		"DELETE /t/acme/ext/users/a%2Fb/api-keys":  "DELETE /t/{tenant}/ext/users/{user_id}/api-keys",
-		"PUT /t/acme/ext/me/api-keys":              "",
-		"GET /t/acme/ext/nothing":                  "",
-		"GET /me/api-keys":                         "",
-		"GET /ext/svc/me/api-keys":                 "",
-		"POST /t/acme/ext/admin/templates/x/check": "",
-	} {
-		method, target, _ := strings.Cut(request, " ")
+	for _, line := range raw("patterns", nil) {
+		request := strings.Join(line[:], " ")
+		method := line[0]
+		target, want, _ := strings.Cut(line[1], " -> ")
 		r := httptest.NewRequest(method, target, nil)
 		if have := api.Pattern(r); have != want {
 			t.Errorf("%s: %q, want %q", request, have, want)
@@ -140,27 +133,18 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// odd are request targets, as they go over the wire, that lead below /ext/svc by one reading or another.
-var odd = []string{
-	"/ext/svc", "/ext/svc/", "//ext/svc/admin/templates", "/ext//svc/admin/templates", "/ext/svc//admin/templates", "///ext/svc/me/api-keys",
-	"/ext/svc/../svc/admin/templates", "/ext/./svc/admin/templates", "/x/../ext/svc/admin/templates", "/../ext/svc/admin/templates",
-	"/ext/svc/../../other", "/ext/svc/admin/templates/../../../..", "/ext/svc/%2e%2e/other", "/ext/svc/..%2Fother", "/ext/svc/.", "/ext/svc/..",
-	"/x/%2e%2e/ext/svc/admin/templates", "/ext%2Fsvc/admin/templates", "/%65xt/svc/admin/templates", "/ext/svc%2Fadmin/templates", "/ext/svc/admin/templates//",
-	"/ext/svc/admin/templates/.", "/ext/svc/admin/./templates", "/ext/svc/\\admin/templates", "http://elsewhere.example/ext/svc/nothing",
-	"http://elsewhere.example//ext/svc/admin/templates", "/ext/svc/admin/templates;x=1", "/ext/svc/?x", "/ext/svc?x",
-}
-
 func TestOddTargets(t *testing.T) {
 	for _, mount := range []string{"ahead of a mux", "alone", "alone, without a prefix"} {
 		s := newSite(t, mounts[mount])
-		key, targets, alone := s.key("admin"), odd, mount != "ahead of a mux"
+		key, targets, alone := s.key("admin"), raw("odd", nil), mount != "ahead of a mux"
 		if alone {
-			targets = append(slices.Clone(odd), "/", "//", "/..")
+			targets = append(targets, [2]string{"-", "/"}, [2]string{"-", "//"}, [2]string{"-", "/.."})
 			if response, _ := s.raw("GET", "*", ""); response.StatusCode < 400 {
 				t.Errorf("%s, *: %d", mount, response.StatusCode)
 			}
 		}
-		for _, target := range targets {
+		for _, line := range targets {
+			target := line[1]
 			for _, method := range []string{"GET", "POST", "CONNECT", "HEAD"} {
 				if method == "CONNECT" && !strings.HasPrefix(target, "/") {
 					continue
