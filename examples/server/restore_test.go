@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -378,19 +377,12 @@ func TestDocumentedServerCommands(t *testing.T) {
 			program := filepath.Join(t.TempDir(), "server")
 			script := "#!/bin/sh\nSVC_EXAMPLE_SERVER=1 exec '" + os.Args[0] + "' \"$@\"\n"
 			is.New(t).NoErr(os.WriteFile(program, []byte(script), 0o700))
-			shell := func(commands, db, keys string) {
-				t.Helper()
-				cmd := exec.CommandContext(t.Context(), "sh", "-e", "-c", commands)
-				cmd.Dir = dir
-				cmd.Env = append(os.Environ(), "DATABASE="+db, "KEYS="+keys, "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"))
-				if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
-					t.Fatalf("%s: %v: %s", commands, err, out)
-				}
+			path := "PATH=" + filepath.Dir(program) + ":" + os.Getenv("PATH")
+			for range 2 {
+				shell(t, dir, backup, path, "DATABASE="+u.db, "KEYS="+u.keys)
 			}
-			shell(backup, u.db, u.keys)
-			shell(backup, u.db, u.keys)
 			db, keys := place(t), filepath.Join(t.TempDir(), "svc.keys")
-			shell(restore, db, keys)
+			shell(t, dir, restore, path, "DATABASE="+db, "KEYS="+keys)
 			u.check(t, db, keys)
 		})
 	}
