@@ -11,30 +11,6 @@ import (
 	"github.com/extsvc/svc/adminpage"
 )
 
-// Lists of rows are searched, and come in pages that say where they are.
-func TestAccessLists(t *testing.T) {
-	crowd := office()
-	for i := range 1117 {
-		crowd.Users = append(crowd.Users, svc.User{ID: fmt.Sprintf("u%04d", i), Email: new(fmt.Sprintf("m%d@example.org", i)), Inactive: i%2 == 1})
-	}
-	s := newSite(t, crowd).signIn()
-	s.get("access").is(t, 200, "<h1>Access: Users</h1>", `aria-label="Users"`, "1–50 of 1,120", ">Next<", `aria-label="Access"`, "", ">Previous<")
-	second := s.get("access/users?from=50").is(t, 200, "51–100 of 1,120", ">Previous<", ">Next<", "u0047")
-	if !strings.Contains(second.body, `<a href="../access/users" rel="prev">`) {
-		t.Error("no link back to the first page")
-	}
-	s.get("access/users?from=1100").is(t, 200, "1101–1120 of 1,120", "", ">Next<")
-	s.get("access/users?search=M11%40").is(t, 200, "1–1 of 1", "u0011", "m11@example.org")
-	s.get("access/users?state=inactive").is(t, 200, "1–50 of 558", "u0001", "", "u0000", "bob")
-	s.get("access/users?search=none").is(t, 200, "Nothing matches.", "Show all")
-	s.get("access/users?from=x").is(t, 400, `role="alert"`)
-	s.get("access/groups").is(t, 200, `aria-label="Groups"`, `href="../access/groups/desk"`)
-	s.get("access/policies?search=on-").is(t, 200, `aria-label="Policies"`, "on-leave", "", ">works<")
-	s.get("access/policies").is(t, 200, "iam:admin", "built in")
-	s.get("access/accounts").is(t, 200, `aria-label="Service accounts"`, "robot", "owner carol")
-	s.get("access/banks").is(t, 200, `aria-label="Access"`, "Nothing matches.")
-}
-
 // Of many rows, a page counts some.
 func TestAccessOfMany(t *testing.T) {
 	crowd := office()
@@ -51,27 +27,6 @@ func TestAccessOfMany(t *testing.T) {
 	s.get("access/users?search=u0").is(t, 200, "1–50 of at least 10,000", ">Next<")
 	s.get("access/users?search=u1029").is(t, 200, "1–10 of 10", "", ">Next<")
 	s.get("access/groups/all").is(t, 200, "More than ", " more are not shown.")
-}
-
-// The page of a row has what belongs to it, and links to each.
-func TestAccessRows(t *testing.T) {
-	world := clinic()
-	world.Groups = []svc.Group{{ID: "team", Members: []string{"vera"}}}
-	world.Attachments = append(world.Attachments, svc.Attachment{PolicyID: "recalls", Principal: svc.GrantedTo{Type: "group", ID: "team"}, Priority: 7})
-	s := newSite(t, world).signIn()
-	key := must(s.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "vera"}, svc.NewAPIKey{}))
-	s.get("access/users/vera").is(t, 200, "<h1>User vera</h1>", `aria-label="Groups"`, `href="../../access/groups/team"`, `aria-label="Policies"`, `href="../../access/policies/works"`,
-		"recalls", ">7<", `aria-label="Service accounts"`, "limited", `aria-label="Channels"`, "telegram:1", `aria-label="Keys"`, "keys/"+key.ID, `aria-label="Can do"`, "bank:recall", ">Suspend<", "Add to group")
-	s.get("access/users/away").is(t, 200, ">inactive<", ">Activate<")
-	s.get("access/groups/team").is(t, 200, "<h1>Group team</h1>", `aria-label="Members"`, `href="../../access/users/vera"`, "Remove vera")
-	s.get("access/policies/works").is(t, 200, "<h1>Policy works</h1>", `<textarea id="document"`, "bank:retain", `aria-label="Attachments"`, "Detach from vera", "Attach to", "Priority")
-	s.get("access/policies/iam:admin").is(t, 200, "built in", "readonly", "Attach to")
-	s.get("access/accounts/limited").is(t, 200, "<h1>Service account limited</h1>", "Owner", `href="../../access/users/vera"`, `href="../../access/policies/recalls"`)
-	s.get("access/banks/support").is(t, 200, "<h1>Bank support</h1>", "public_access")
-	s.get("access/banks/a%2Fb").is(t, 200, "<h1>Bank a/b</h1>", "closed to unknown senders")
-	for _, address := range []string{"users/nobody", "groups/nothing", "policies/nothing", "accounts/nothing"} {
-		s.get("access/"+address).is(t, 404, `role="alert"`)
-	}
 }
 
 // hidden returns the fields of the form that saves the draft of a page.
@@ -146,39 +101,4 @@ func TestAccessActs(t *testing.T) {
 	again.Set("then", "save")
 	s.post("access/policies/recalls", again).is(t, 200, "Saved.", "", "Detach from new")
 	s.post("access/policies/recalls", detach).is(t, 404, `role="alert"`)
-}
-
-// Bad input says where, and the form stays as it was. Nothing to press is shown to who may not.
-func TestAccessRefusals(t *testing.T) {
-	s := newSite(t, clinic()).signIn()
-	for text, want := range map[string]string{`{"version":`: "valid JSON", `{"version":"1","statements":[]}`: "/document/version", `<b>`: "&lt;b&gt;</textarea>"} {
-		s.post("access/policies/works", form("do", "document", "document", text)).is(t, 400, `role="alert"`, want)
-	}
-	s.post("access/policies/works", form("do", "attach", "kind", "user", "who", "nobody")).is(t, 400, `role="alert"`, "principal_id")
-	s.post("access/policies/works", form("do", "attach", "kind", "user", "who", "bob", "priority", "high")).is(t, 400, "Priority must be a whole number")
-	s.post("access/users/bob", form("do", "join", "of", "nothing")).is(t, 404, `role="alert"`)
-	s.post("access/users/bob", form("do", "dance")).is(t, 400, `role="alert"`)
-	s.post("access/users/admin", form("do", "suspend")).is(t, 409, `role="alert"`, "No active user would be allowed")
-	s.post("access/users/bob", form("do", "suspend", "then", "save")).is(t, 400, "look at the preview again")
-
-	read := newSite(t, clinic(), func(o *adminpage.Options) { o.ReadOnly = true }).signIn()
-	for _, address := range []string{"users/vera", "policies/works", "groups", "banks/support"} {
-		read.get("access/"+address).is(t, 200, "", ">Suspend<", ">Save<", ">Attach<", "Detach", ">Add<")
-	}
-	draft := read.post("access/policies/works", form("do", "document", "document", `{"version":"2026-03-24","statements":[]}`)).is(t, 200, "loses", ">Preview<", "", ">Save<").draft(t)
-	draft.Set("then", "save")
-	read.post("access/policies/works", draft).is(t, 403, "read-only")
-
-	clerk := clinic()
-	clerk.Policies = append(clerk.Policies, svc.Policy{ID: "clerks", Document: document(`{"effect":"allow","actions":["iam:users:read","iam:policies:read"],"banks":["*"]}`)})
-	clerk.Attachments = append(clerk.Attachments, svc.Attachment{PolicyID: "clerks", Principal: svc.GrantedTo{Type: "user", ID: "vera"}})
-	c := newSite(t, clerk)
-	c.key = string(must(c.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "vera"}, svc.NewAPIKey{})).Key)
-	c.signIn()
-	c.get("access/users/bob").is(t, 200, "works", "", ">Suspend<", ">Add<", "Detach")
-	for _, address := range []string{"groups", "accounts", "banks", "groups/x"} {
-		c.get("access/"+address).is(t, 403, `role="alert"`)
-	}
-	c.post("access/policies/works", form("do", "document", "document", `{"version":"2026-03-24","statements":[]}`)).is(t, 200, "loses", "", ">Save<")
-	c.post("access/users/bob", form("do", "suspend", "then", "save", "revision", "x")).is(t, 403, `role="alert"`)
 }

@@ -71,24 +71,6 @@ func (s *site) ask(address string, in url.Values) answer {
 	return s.post(address, in)
 }
 
-// The title says what has happened, for a reader of screens and in the row of tabs.
-func TestTitlesSayWhatHappened(t *testing.T) {
-	s := newShop(t)
-	key := must(s.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "bob"}, svc.NewAPIKey{}))
-	for _, c := range []struct{ do, title string }{
-		{"disable", "Disabled – Keys – svc"}, {"enable", "Enabled – Keys – svc"}, {"revoke", "Revoked – Keys – svc"},
-		{"nothing", "Error: Keys – svc"},
-	} {
-		a := s.post("keys", form("kind", "user", "for", "bob", "key", key.ID, "do", c.do))
-		if a.title() != c.title {
-			t.Errorf("%s: the title is %q, want %q", c.do, a.title(), c.title)
-		}
-	}
-	if a := s.get("keys"); a.title() != "Keys – svc" {
-		t.Errorf("the title is %q", a.title())
-	}
-}
-
 // Every time is one for machines as well: the script adds the local time.
 func TestTimes(t *testing.T) {
 	s := newShop(t)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -44,57 +45,37 @@ func clinic() svc.Bundle {
 // picture, the lists, the tables and the advice.
 func TestWhyTellsTheTruth(t *testing.T) {
 	s := newSite(t, clinic()).signIn()
-	for query, want := range map[string]struct {
-		result  string   // the last box of the picture
-		advice  string   // "": none
-		decided []string // what decided, as the tables name it
-		boxes   []string // others of the picture
-	}{
-		"user_id=vera&action=bank:recall&bank=support":                           {"by policy", "", []string{"works allow #0"}, []string{"directly"}},
-		"user_id=vera&action=bank:recall&bank=other":                             {"not allowed", "Nearest: statement 0 of policy", nil, nil},
-		"user_id=vera&action=bank:forget&bank=other":                             {"not allowed", "which allows other actions", nil, nil},
-		"user_id=admin&action=bank:recall&bank=support":                          {"not allowed", "which allows other actions", nil, nil},
-		"user_id=bob&action=bank:recall&bank=support":                            {"forbidden", "An explicit deny overrides every allow.", []string{"never deny #0"}, nil},
-		"user_id=nobody&action=bank:recall&bank=support":                         {"unknown", "", nil, nil},
-		"user_id=away&action=bank:recall&bank=support":                           {"inactive", "", nil, nil},
-		"sa_id=bot&action=bank:recall&bank=support":                              {"by policy", "", []string{"works allow #0"}, []string{"vera", "Owner"}},
-		"sa_id=limited&action=bank:recall&bank=support":                          {"by policy", "", []string{"works allow #0", "recalls allow #0"}, []string{"vera", "Owner", "limited by"}},
-		"sa_id=limited&action=bank:retain&bank=support":                          {"narrowed", "The policy &#34;recalls&#34;, which limits it, must allow this, too.", []string{"recalls limit #0"}, []string{"vera", "Owner"}},
-		"sa_id=limited&action=bank:retain&bank=other":                            {"not allowed", "Nearest: statement 0 of policy", nil, []string{"vera", "Owner"}},
-		"sa_id=shut&action=bank:recall&bank=support":                             {"narrowed", "has no statements", nil, []string{"vera", "Owner"}},
-		"sa_id=resting&action=bank:recall&bank=support":                          {"inactive", "", nil, []string{"vera", "Owner"}},
-		"sa_id=orphan&action=bank:recall&bank=support":                           {"inactive", "", nil, []string{"away", "Owner"}},
-		"sa_id=none&action=bank:recall&bank=support":                             {"unknown", "", nil, nil},
-		"user_id=vera&action=bank:retain&bank=support&scoping_policy_id=recalls": {"narrowed", "The policy &#34;recalls&#34;, which limits it, must allow this, too.", []string{"recalls limit #0"}, []string{"limited by"}},
-		"sa_id=bot&action=bank:recall&bank=support&scoping_policy_id=recalls":    {"by policy", "", []string{"works allow #0", "recalls allow #0"}, []string{"vera", "Owner", "limited by"}},
-		"user_id=vera&action=bank:recall&bank=support&scoping_policy_id=lost":    {"closed", "", nil, nil},
-		"sender=telegram:1&action=bank:retain&bank=support":                      {"by policy", "", []string{"works allow #0"}, []string{"vera", "User", "telegram:1"}},
-		"sender=telegram:9&action=bank:recall&bank=support":                      {"by public", "", []string{"support public default"}, []string{"public"}},
-		"sender=telegram:9&action=bank:retain&bank=support":                      {"not public", "", []string{"support public default"}, nil},
-		"sender=telegram:9&action=bank:recall&bank=elsewhere":                    {"not allowed", "", nil, nil},
-		"sender=telegram:9&action=bank:recall&bank=support&topic=billing": {"not public", "The override for topic billing replaces the default, which allows bank:recall.",
-			[]string{"support override 0"}, nil},
-	} {
+	for line := range strings.Lines(string(must(os.ReadFile("testdata/why.txt")))) {
+		query, answer, is := strings.Cut(strings.TrimSuffix(line, "\n"), " -> ")
+		if !is || line[0] == '#' {
+			continue
+		}
+		want := append(strings.Split(answer, " | "), "", "", "")
+		result, advised := want[0], want[1]
+		parts := func(of string) []string {
+			return slices.DeleteFunc(strings.Split(of, "; "), func(s string) bool { return s == "" })
+		}
+		decided, boxes := parts(want[2]), parts(want[3])
 		a := s.get("why?"+query).is(t, 200)
-		good := strings.HasPrefix(want.result, "by ")
+		good := strings.HasPrefix(result, "by ")
 		verdict := map[bool]string{true: `class="verdict yes"`, false: `class="verdict no"`}[good]
 		if !strings.Contains(a.body, verdict) || strings.Contains(a.body, `"decides `+map[bool]string{true: "deny", false: "allow"}[good]) {
 			t.Errorf("%s: the colours are not those of the answer: %s", query, a.body)
 		}
-		for _, box := range append(want.boxes, want.result) {
+		for _, box := range append(boxes, result) {
 			if !strings.Contains(a.body, `">`+box+`</text>`) {
 				t.Errorf("%s: no %q in the picture: %s", query, box, a.body)
 			}
 		}
-		if strings.Contains(a.body, ">Owner<") != slices.Contains(want.boxes, "Owner") {
+		if strings.Contains(a.body, ">Owner<") != slices.Contains(boxes, "Owner") {
 			t.Errorf("%s: an owner that nobody has", query)
 		}
-		if got := a.decided(); !slices.Equal(got, want.decided) || strings.Count(a.body, "– decided this") != len(want.decided) {
-			t.Errorf("%s: %q decided this, want %q: %s", query, got, want.decided, a.body)
+		if got := a.decided(); !slices.Equal(got, decided) || strings.Count(a.body, "– decided this") != len(decided) {
+			t.Errorf("%s: %q decided this, want %q: %s", query, got, decided, a.body)
 		}
 		_, reason, _ := strings.Cut(a.body, `<h2 id="verdict">`)
 		_, reason, _ = strings.Cut(reason, "</p>\n<p>")
-		if advice, _, _ := strings.Cut(reason, "As of revision"); !strings.Contains(advice, want.advice) || (advice == "") != (want.advice == "") {
+		if advice, _, _ := strings.Cut(reason, "As of revision"); !strings.Contains(advice, advised) || (advice == "") != (advised == "") {
 			t.Errorf("%s: it advises %q", query, advice)
 		}
 	}

@@ -3,8 +3,12 @@ package adminpage_test
 import (
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -204,81 +208,57 @@ func (s *shop) wide() string {
 	return `{"policies":[{"id":"loud","document":` + string(document(strings.Join(all, ","))) + `}]}`
 }
 
-// longLists are the lists that a caller makes, with the most elements that a document, a holder or a
-// request may have.
-var longLists = map[string]struct {
+// longList is a list with the most elements that a document, a holder or a request may have.
+type longList struct {
 	most   int
 	bundle func(n int) string       // the rows of a list of access
 	grow   func(s *full, n int) int // stores another list, and returns its bytes
-}{
-	"nothing": {0, func(int) string { return `{}` }, nil},
+}
 
-	"patterns, allowed": {limits.Patterns, func(n int) string { return bigPolicy(statement("allow", n/2, n/2, "")) }, nil},
-	"patterns, denied":  {limits.Patterns, func(n int) string { return bigPolicy(statement("deny", n/2, n/2, "")) }, nil},
+// repeated is a part of a list in testdata/lists.txt.
+var repeated = regexp.MustCompile(`@([/*]?)(\d*)\(([^()]*)\)`)
+
+// longLists are the lists that a caller makes: those of testdata/lists.txt and some more.
+var longLists = func() map[string]longList {
+	named := map[string]int{
+		"patterns": limits.Patterns, "patterns/2": limits.Patterns / 2, "elements": limits.ListElements, "overrides": limits.Overrides,
+		"public patterns": limits.PublicPatterns, "accounts": limits.ServiceAccounts,
+	}
+	all := maps.Clone(otherLists)
+	for line := range strings.Lines(strings.ReplaceAll(string(must(os.ReadFile("testdata/lists.txt"))), "LONG", strings.Repeat("t", 900))) {
+		words := strings.Split(strings.TrimSpace(line), " | ")
+		if len(words) < 3 {
+			continue
+		}
+		most, is := named[words[1]]
+		if !is {
+			most = must(strconv.Atoi(words[1]))
+		}
+		all[words[0]] = longList{most: most, bundle: func(n int) string {
+			text := repeated.ReplaceAllStringFunc(words[2], func(part string) string {
+				p := repeated.FindStringSubmatch(part)
+				factor, _ := strconv.Atoi(p[2])
+				return list(map[string]int{"": n, "/": n / max(1, factor), "*": n * factor}[p[1]], p[3])
+			})
+			if statements, is := strings.CutPrefix(text, "policy "); is {
+				return bigPolicy(statements)
+			}
+			if more, is := strings.CutPrefix(text, "bank "); is {
+				return `{"bank_policies":[{"bank_id":"b","document":{"version":"2026-03-24",` + more + `}}]}`
+			}
+			return text
+		}}
+	}
+	return all
+}()
+
+var otherLists = map[string]longList{
 	"nested patterns": {limits.Patterns, func(n int) string {
 		var banks []string
 		for i := range n / 2 {
 			banks = append(banks, `"`+strings.Repeat("a::", i+1)+`*"`)
 		}
 		return bigPolicy(`{"effect":"allow","actions":[` + list(n/2, `"bank:%d"`) + `],"banks":[` + strings.Join(banks, ",") + `]}`)
-	}, nil},
-	"statements": {limits.Patterns / 2, func(n int) string {
-		return bigPolicy(list(n, `{"effect":"allow","actions":["bank:recall"],"banks":["b"],"llm_model":"m%d"}`))
-	}, nil},
-	"statements of every bank": {limits.Patterns / 2, func(n int) string {
-		return bigPolicy(list(n, `{"effect":"allow","actions":["a%[1]d"],"banks":["*"],"retain_tags":["t%[1]d"]}`))
-	}, nil},
-	"roles":      {limits.ListElements, listParameter("retain_roles", `"r%d"`), nil},
-	"tags":       {limits.ListElements, listParameter("retain_tags", `"t%d"`), nil},
-	"providers":  {limits.ListElements, listParameter("exclude_providers", `"p%d"`), nil},
-	"tag groups": {limits.ListElements, listParameter("recall_tag_groups", `{"any":["t%d"]}`), nil},
-	"large tag groups": {limits.ListElements, listParameter(
-		"recall_tag_groups", `{"any":["`+strings.Repeat("t", 900)+`%d"]}`), nil},
-	"tags on each of many banks": {limits.Patterns / 2, func(n int) string {
-		return bigPolicy(statement("allow", n/2, n/2, `,"retain_tags":[`+list(2*n, `"t%d"`)+`]`))
-	}, nil},
-	"strategies": {limits.Overrides, func(n int) string {
-		return bigBank(`"strategy_overrides":[` + list(n, `{"scope":"topic","value":"t%d","strategy":"s"}`) + `]`)
-	}, nil},
-	"overrides": {limits.Overrides, func(n int) string {
-		return bigBank(`"public_access":{"overrides":[` + list(n/2, `{"scope":"topic","value":"t%d","actions":["bank:recall"]}`) + `,` +
-			list(n-n/2, `{"scope":"channel","value":"c%[1]d","actions":["a%[1]d"]}`) + `]}`)
-	}, nil},
-	"public actions": {limits.PublicPatterns, func(n int) string {
-		return bigBank(`"public_access":{"default":{"actions":[` + list(n, `"a%d"`) + `]}}`)
-	}, nil},
-	"public actions in overrides": {limits.Overrides, func(n int) string {
-		return bigBank(`"public_access":{"overrides":[` + list(n, `{"scope":"topic","value":"t%[1]d","actions":["a%[1]d",`+list(9, `"b%d"`)+`]}`) + `]}`)
-	}, nil},
-
-	"users": {9_000, func(n int) string { return `{"users":[` + list(n, `{"id":"u%d"}`) + `]}` }, nil},
-	"channels": {9_000, func(n int) string {
-		return `{"users":[{"id":"big","channels":[` + list(n, `{"provider":"p","sender_id":"%d"}`) + `]}]}`
-	}, nil},
-	"members": {4_000, func(n int) string {
-		return `{"users":[` + list(n, `{"id":"u%d"}`) + `],"groups":[{"id":"g","members":["big",` + list(n, `"u%d"`) + `]}]}`
-	}, nil},
-	"groups": {4_000, func(n int) string {
-		return `{"groups":[` + list(n, `{"id":"g%d","members":["big"]}`) + `],"attachments":[` +
-			list(n, `{"policy_id":"p","principal_type":"group","principal_id":"g%d"}`) + `]}`
-	}, nil},
-	"policies": {3_000, func(n int) string {
-		return `{"policies":[` + list(n, `{"id":"p%[1]d","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:recall"],"banks":["b"],"retain_tags":["t%[1]d"]}]}}`) +
-			`],"attachments":[` + list(n, `{"policy_id":"p%d","principal_type":"user","principal_id":"big"}`) + `]}`
-	}, nil},
-	"attachments": {3_000, func(n int) string {
-		return `{"users":[` + list(n, `{"id":"u%d"}`) + `],"attachments":[` + list(n, `{"policy_id":"p","principal_type":"user","principal_id":"u%d"}`) + `]}`
-	}, nil},
-	"parties of a wide policy": {1_500, func(n int) string {
-		return `{"users":[` + list(n, `{"id":"u%d"}`) + `],"policies":[{"id":"p","document":` + string(document(statement("allow", n/10, n/10, ""))) + `},` +
-			list(n, `{"id":"p%[1]d","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["a%[1]d"],"banks":["b"]}]}}`) + `],"attachments":[` +
-			list(n, `{"policy_id":"p","principal_type":"user","principal_id":"u%[1]d"},{"policy_id":"p%[1]d","principal_type":"user","principal_id":"u%[1]d"}`) + `]}`
-	}, nil},
-	"accounts": {limits.ServiceAccounts, func(n int) string {
-		return `{"service_accounts":[` + list(n, `{"id":"sa%d","owner_user_id":"big","scoping_policy_id":"p"}`) + `]}`
-	}, nil},
-	"banks": {4_000, func(n int) string {
-		return `{"bank_policies":[` + list(n, `{"bank_id":"b%d","document":{"version":"2026-03-24","default_strategy":"s","public_access":{"default":{"actions":["bank:recall"]}}}}`) + `]}`
 	}, nil},
 
 	"keys": {svc.DefaultMaxKeysPerHolder - 10, nil, func(s *full, n int) int {
@@ -341,22 +321,8 @@ func list(n int, element string) string {
 	return strings.Join(all, ",")
 }
 
-func statement(effect string, actions, banks int, more string) string {
-	return `{"effect":"` + effect + `","actions":[` + list(actions, `"bank:%d"`) + `],"banks":[` + list(banks, `"b%d"`) + `]` + more + `}`
-}
-
 func bigPolicy(statements string) string {
 	return `{"policies":[{"id":"p","document":` + string(document(statements)) + `}]}`
-}
-
-func bigBank(more string) string {
-	return `{"bank_policies":[{"bank_id":"b","document":{"version":"2026-03-24",` + more + `}}]}`
-}
-
-func listParameter(name, element string) func(n int) string {
-	return func(n int) string {
-		return bigPolicy(`{"effect":"allow","actions":["bank:*"],"banks":["*"],"` + name + `":[` + list(n, element) + `]}`)
-	}
 }
 
 // Pages stay small when a source offers much and when events carry large rows; the rest follows.

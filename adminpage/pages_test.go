@@ -1,11 +1,15 @@
 package adminpage_test
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"html"
-	"maps"
 	"net/http"
+	"net/url"
+	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,59 +18,159 @@ import (
 	"github.com/extsvc/svc/adminpage"
 )
 
-func TestWhy(t *testing.T) {
-	s := newSite(t, office()).signIn()
-	s.get("why").is(t, 200, "<h1>Why</h1>", "Explain", "", "Statements")
-	a := s.get("why?kind=user&who=bob&action=bank:recall&bank=support") // as the form asks
-	if got := a.Request.URL.RawQuery; got != "action=bank%3Arecall&bank=support&user_id=bob" {
-		t.Errorf("the address of the answer: %s", got)
-	}
-	a.is(t, 200, ">Denied<", `denied by statement 0 of policy &#34;on-leave&#34;`, "The way to this decision",
-		`aria-label="Statements"`, "3 of 4 apply", "Show 1 more", "overrides every allow")
-	s.get("why?user_id=carol&bank=support").is(t, 200, ">Allowed<", `aria-label="Parameters"`, "recall_budget", `&#34;low&#34; (reads, statement 0)`)
-	s.get("why?sa_id=robot&bank=support").is(t, 200, ">Allowed<", "service account")
-	s.get("why?user_id=carol&bank=other").is(t, 200, ">Denied<", "Nearest: statement 0 of policy &#34;reads&#34;")
-	s.get("why?user_id=nobody&bank=other").is(t, 200, ">Denied<")
-	s.get("why?sender=nocolon&bank=support").is(t, 400, `role="alert"`, "sender", `value="nocolon"`)
-	s.get("why?user_id=bob&bank=").is(t, 400, `role="alert"`, "bank")
-	s.get("why?user_id=bob").is(t, 200, `value="bob"`, "", `role="alert"`, "Denied") // a question that is begun
+// browser does the lines of a section of testdata/pages.txt, which describes them.
+type browser struct {
+	*shop
+	names map[string]string
+	pages []answer // of the last request
 }
 
-func TestTryAChange(t *testing.T) {
-	s := newSite(t, office()).signIn()
-	asked := func(bundle string) answer {
-		return s.post("why", form("kind", "user", "who", "bob", "bank", "support", "action", "bank:recall", "bundle", bundle))
-	}
-	asked(`{"policies":[{"id":"on-leave","document":{"version":"2026-03-24","statements":[]}}]}`).is(t, 200,
-		">Denied<", "With this change: Allowed", `aria-label="Who gains or loses"`, "gains", "bob")
-	asked(`{"bank_policies":[{"bank_id":"other","document":{"version":"2026-03-24","default_strategy":"swift"}}]}`).is(t, 200,
-		`aria-label="Strategies"`, "→ swift")
-	asked(`{}`).is(t, 200, "With this change: Denied", "Nobody gains or loses")
-	asked(`{"users":[{"id":""}]}`).is(t, 400, `role="alert"`, "/users/0/id", ">Denied<", "{&#34;users")
-	asked(`<script>`).is(t, 400, `role="alert"`, "&lt;script&gt;")
-	if check := must(s.service.Audit.Verify(t.Context(), svc.Host)); check.Fault != nil {
-		t.Error(check.Fault)
-	}
-	s.get("why?user_id=bob&bank=support").is(t, 200, ">Denied<") // nothing was written
+// pageSites are the servers of scripts, by name.
+var pageSites = map[string]func(*testing.T, ...func(*adminpage.Options)) *shop{
+	"shop": newShop,
+	"office": func(t *testing.T, set ...func(*adminpage.Options)) *shop {
+		return &shop{site: newSite(t, office(), set...).signIn()}
+	},
+	"clinic": func(t *testing.T, set ...func(*adminpage.Options)) *shop {
+		return &shop{site: newSite(t, clinic(), set...).signIn()}
+	},
+	"crowd": func(t *testing.T, set ...func(*adminpage.Options)) *shop {
+		crowd := office()
+		for i := range 1117 {
+			crowd.Users = append(crowd.Users, svc.User{ID: fmt.Sprintf("u%04d", i), Email: new(fmt.Sprintf("m%d@example.org", i)), Inactive: i%2 == 1})
+		}
+		return &shop{site: newSite(t, crowd, set...).signIn()}
+	},
+	"sealed": func(t *testing.T, set ...func(*adminpage.Options)) *shop {
+		m := market{open: make(chan struct{}), ill: "nobody"}
+		close(m.open)
+		config := svc.Config{Sources: svc.SourceConfig{Marketplace: m, SealingKey: []byte(strings.Repeat("k", 32))}}
+		return &shop{site: newSiteWith(t, config, office(), set...).signIn()}
+	},
 }
 
-// The sum counts a principal once for an action that it loses on several banks.
-func TestSumOfAChange(t *testing.T) {
-	s := newSite(t, clinic()).signIn()
-	s.post("why", form("kind", "user", "who", "vera", "bank", "support", "action", "bank:recall",
-		"bundle", `{"policies":[{"id":"works","document":{"version":"2026-03-24","statements":[]}}]}`)).is(t, 200,
-		"Allowed → Denied.", "Changes what 4 principals may do: 4 lose bank:recall, 3 lose bank:retain.",
-		"<summary>2 users, 2 service accounts</summary>", "bob, vera, bot (service account), limited (service account)")
+func TestPages(t *testing.T) {
+	for _, section := range strings.Split(string(must(os.ReadFile("testdata/pages.txt"))), "\n== ")[1:] {
+		title, text, _ := strings.Cut(section, "\n")
+		var lines, passes []string
+		for line := range strings.Lines(text) {
+			line = strings.TrimLeft(strings.TrimSuffix(line, "\n"), " ")
+			if values, is := strings.CutPrefix(line, "with "); is {
+				passes = append(passes, values)
+			} else if line != "" && line[0] != '#' {
+				lines = append(lines, line)
+			}
+		}
+		for _, values := range append(passes, "")[:max(1, len(passes))] {
+			t.Run(title+" "+values, func(t *testing.T) {
+				b := browser{names: map[string]string{"deskOne": deskOne, "deskTwo": deskTwo}}
+				for _, pair := range strings.Split(values, " | ") {
+					name, value, _ := strings.Cut(pair, "=")
+					b.names[name] = value
+				}
+				for _, line := range lines {
+					t.Log(line)
+					word, rest, _ := strings.Cut(line, " ")
+					b.do(t, word, os.Expand(rest, b.value))
+				}
+			})
+		}
+	}
 }
 
-func TestWhoCan(t *testing.T) {
-	s := newSite(t, office()).signIn()
-	s.get("who-can").is(t, 200, "<h1>Who can</h1>", "", "<table")
-	s.get("who-can?action=bank:recall&bank=support").is(t, 200, `aria-label="Who can bank:recall on support"`,
-		"carol", "robot", "service account", "why?action=bank%3Arecall&amp;bank=support&amp;user_id=carol", ">allowed<", ">denied<")
-	s.get("who-can?action=bank:recall&bank=").is(t, 400, `role="alert"`, "bank")
-	s = newSite(t, clinic()).signIn()
-	s.get("who-can?action=bank:recall&bank=support").is(t, 200, `<th scope="row">unknown senders</th><td>allowed, except topic billing</td>`, "", "the public")
+// value returns the value of a name, which may have names in it.
+func (b *browser) value(name string) string {
+	value, known := b.names[name]
+	if !known {
+		panic("$" + name + " has no value")
+	}
+	return os.Expand(value, b.value)
+}
+
+func (b *browser) do(t *testing.T, word, rest string) {
+	first, more, _ := strings.Cut(rest, " ")
+	switch word {
+	case "site":
+		b.shop = pageSites[first](t, func(o *adminpage.Options) { o.ReadOnly = more == "read-only" })
+		b.names["admin"], b.names["long"] = b.key, strings.Repeat("x", 100_000)
+	case "get", "post", "as":
+		request, status, _ := strings.Cut(rest, " -> ")
+		b.send(t, word, request, must(strconv.Atoi(status)))
+	case "issue":
+		words, in := strings.SplitN(more, " ", 3), svc.NewAPIKey{}
+		must(0, json.Unmarshal([]byte(words[2]), &in))
+		key := must(b.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.Kind(words[0]), ID: words[1]}, in))
+		b.names[first], b.names[first+"_id"], b.names[first+"_prefix"] = string(key.Key), key.ID, key.Prefix
+	case "apply":
+		must(0, b.service.Access.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(rest)))))
+	case "register":
+		must(b.service.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: more, Alias: &first}))
+	case "create":
+		made := svc.Content{Name: "Made", Manifest: json.RawMessage(more)}
+		must(b.service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: first, Content: made}))
+	case "publish":
+		b.publish(rest)
+	case "edit":
+		b.edit(rest)
+	case "patch":
+		must(b.service.Templates.Patch(t.Context(), svc.Host, "desk", svc.TemplatePatch{Manifest: json.RawMessage(rest)}))
+	default:
+		b.check(t, word, rest)
+	}
+}
+
+// send sends a request, or one to each of several addresses.
+func (b *browser) send(t *testing.T, how, request string, status int) {
+	address, fields, _ := strings.Cut(request, " ")
+	switch how {
+	case "get":
+		b.pages = nil
+		for _, address := range strings.Fields(request) {
+			b.pages = append(b.pages, b.get(address).is(t, status))
+		}
+		return
+	case "as":
+		address, fields = "sign-in", "key="+request
+	}
+	in := url.Values{}
+	for _, pair := range strings.Split(fields, "&") {
+		name, value, _ := strings.Cut(pair, "=")
+		in.Set(name, value)
+	}
+	b.pages = []answer{b.post(address, in).is(t, status)}
+}
+
+// check checks the last pages, or what there is.
+func (b *browser) check(t *testing.T, word, rest string) {
+	first, more, _ := strings.Cut(rest, " ")
+	last := b.pages[len(b.pages)-1]
+	good := true
+	switch word {
+	case "has", "lacks":
+		for _, page := range b.pages {
+			page.is(t, page.StatusCode, map[string][]string{"has": {rest}, "lacks": {"", rest}}[word]...)
+		}
+	case "counts":
+		good = fmt.Sprint(strings.Count(last.body, more)) == first
+	case "inside":
+		good = strings.HasPrefix(last.Request.URL.String(), b.url)
+	case "at":
+		good = strings.HasSuffix(last.Request.URL.String(), "/"+rest)
+	case "field":
+		b.names[cmp.Or(more, first)] = last.field(t, first)
+	case "newkey":
+		b.names[rest] = last.newKey()
+	case "accepts", "refuses":
+		_, err := b.service.Authenticate(t.Context(), rest)
+		good = (err == nil) == (word == "accepts")
+	case "manifest":
+		good = string(must(b.service.Templates.Read(t.Context(), svc.Host, "desk")).Manifest) == rest
+	default:
+		t.Fatalf("%s is no word of a script", word)
+	}
+	if !good {
+		t.Errorf("%s: %s %s: %s", last.Request.URL, word, rest, last.body)
+	}
 }
 
 func TestWhoCanInPages(t *testing.T) {
@@ -101,94 +205,6 @@ var crowdIDs = func() (ids []string) {
 	return ids
 }()
 
-func TestKeys(t *testing.T) {
-	s := newSite(t, office()).signIn()
-	page := s.get("keys").is(t, 200, `aria-label="Keys"`, "admin", "Issue a key")
-	issue := form("do", "issue", "once", page.field(t, "once"), "kind", "user", "for", "bob", "description", "laptop", "expires", "2199-12-31")
-	first := s.post("keys", issue).is(t, 200, `role="status"`, "New key", "laptop", "2199-12-31")
-	key := first.newKey()
-	if _, err := s.service.Authenticate(t.Context(), key); err != nil {
-		t.Errorf("the new key %q: %v", key, err)
-	}
-	s.post("keys", issue).is(t, 200, key) // sent twice
-	list := s.get("keys?holder=bob").is(t, 200, "laptop", "", key)
-	if n := strings.Count(list.body, `name="revoke"`); n != 1 {
-		t.Errorf("a form that was sent twice has issued %d keys", n)
-	}
-	id := list.field(t, "key")
-	at := func(do string) answer { return s.post("keys", form("do", do, "kind", "user", "for", "bob", "key", id)) }
-	at("disable").is(t, 200, `role="status"`, "Disabled", "Enable svcu_"+id)
-	at("enable").is(t, 200, "Enabled", "Disable svcu_"+id)
-	s.get("keys?holder=bob&revoke="+id).is(t, 200, "Revoke now")
-	at("revoke").is(t, 200, "Revoked")
-	at("revoke").is(t, 404, `role="alert"`)
-	if _, err := s.service.Authenticate(t.Context(), key); err == nil {
-		t.Error("a revoked key is accepted")
-	}
-	s.post("keys", form("do", "issue", "once", "a", "kind", "user", "for", "bob", "expires", "tomorrow")).is(t, 400,
-		`role="alert"`, "Expires must be a day", `value="tomorrow"`)
-	s.post("keys", form("do", "dance")).is(t, 400, `role="alert"`)
-	s.get("keys?cursor=zzz").is(t, 400, `role="alert"`, "", "No key matches")
-	s.get("who-can?action=bank:recall&bank=suport").is(t, 200, "Nobody can. No policy allows any of this on this bank: check its name.")
-	s.get("who-can?action=&bank=").is(t, 400, `role="alert"`, "", "Nobody can")
-	s.get("keys?holder=robot").is(t, 200, "No key matches")
-	s.get("keys?which=expiring").is(t, 200, "No key matches")
-}
-
-// Everybody has its own keys here. Who reads those of users alone is told that others are missing.
-func TestOwnKeys(t *testing.T) {
-	s := newSite(t, office())
-	bob := svc.Identity{Kind: svc.KindUser, ID: "bob"}
-	s.key = string(must(s.service.Keys.Issue(t.Context(), svc.Host, bob, svc.NewAPIKey{Description: new("old")})).Key)
-	page := s.signIn().get("keys").is(t, 200, "old", "Issue a key", "", `id="kind"`, "Enter a holder")
-	issue := form("do", "issue", "once", page.field(t, "once"), "kind", "user", "for", "bob", "policy", "works", "per_second", "0.5", "burst", "7")
-	first := s.post("keys", issue).is(t, 200, "New key", "limited by <a href=", ">works</a>")
-	issued := must(s.service.Keys.Find(t.Context(), svc.Host, first.newKey()))
-	if issued.Rate != (svc.Rate{PerSecond: 0.5, Burst: 7}) || issued.ScopingPolicyID != "works" {
-		t.Errorf("issued %+v", issued)
-	}
-	for field, value := range map[string]string{"per_second": "fast", "burst": "1.5", "policy": "nothing", "expires": "soon"} {
-		wrong := form("do", "issue", "once", "x", "kind", "user", "for", "bob", "per_second", "1", field, value)
-		s.post("keys", wrong).is(t, 400, `role="alert"`, `value="`+value+`"`)
-	}
-	key := page.field(t, "key")
-	ask := s.get("keys?rotate="+key).is(t, 200, "Rotate svcu_"+key+"?", ">At once<", ">1 hour<", ">1 day<", "Rotate now")
-	rotate := form("do", "rotate", "once", ask.field(t, "once"), "kind", "user", "for", "bob", "key", key, "overlap", "1h")
-	next := s.post("keys", rotate).is(t, 200, "New key", "Rotated.", "expires soon")
-	if _, err := s.service.Authenticate(t.Context(), next.newKey()); err != nil {
-		t.Error(err)
-	}
-	s.post("keys", form("do", "rotate", "once", "y", "kind", "user", "for", "bob", "key", key, "overlap", "9h")).is(t, 400, "overlap")
-	s.get("keys/"+key).is(t, 200, "<h1>Key svcu_"+key, "Successor", "old", "", "Events")
-
-	clerk := svc.Bundle{
-		Policies:    []svc.Policy{{ID: "clerks", Document: document(`{"effect":"allow","actions":["iam:users:read"],"banks":["*"]}`)}},
-		Attachments: []svc.Attachment{{PolicyID: "clerks", Principal: svc.GrantedTo{Type: "user", ID: "bob"}}},
-	}
-	if err := s.service.Access.Apply(t.Context(), svc.Host, clerk); err != nil {
-		t.Fatal(err)
-	}
-	s.get("keys").is(t, 200, "Enter a holder", "old")
-	s.get("keys?holder=admin").is(t, 200, "svcu_", "", "Enter a holder", "Revoke svcu_")
-}
-
-// A key is found by its prefix and by the key itself, which no page and no address repeats.
-func TestFindAKey(t *testing.T) {
-	s := newSite(t, office()).signIn()
-	holder := svc.Identity{Kind: svc.KindServiceAccount, ID: "robot"}
-	key := must(s.service.Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{Rate: svc.Rate{PerSecond: 2, Burst: 3}}))
-	for _, text := range []string{key.Prefix, string(key.Key), " " + key.ID + " "} {
-		found := s.post("keys", form("do", "find", "find", text)).is(t, 200, "<h1>Key "+key.Prefix, "robot", "2 requests a second", "api_key.issued", "Revoke "+key.Prefix, "", string(key.Key))
-		if address := found.Request.URL.String(); !strings.HasSuffix(address, "/keys/"+key.ID) {
-			t.Error(address)
-		}
-	}
-	wrong := strings.Replace(string(key.Key), key.ID, strings.ToUpper(key.ID[1:])+strings.ToLower(key.ID[:1]), 1)
-	s.post("keys", form("do", "find", "find", wrong)).is(t, 404, `role="alert"`, "", wrong)
-	must(0, s.service.Keys.Revoke(t.Context(), svc.Host, holder, key.ID))
-	s.post("keys", form("do", "find", "find", string(key.Key))).is(t, 200, ">revoked<", "", "Revoke "+key.Prefix)
-}
-
 // Keys that have expired are apart from those that soon will.
 func TestExpiredKeys(t *testing.T) {
 	clock := time.Now()
@@ -211,116 +227,6 @@ func (a answer) newKey() string {
 	return key
 }
 
-func TestTemplates(t *testing.T) {
-	s := newShop(t)
-	s.get("templates").is(t, 200, `aria-label="Templates"`, `>Desk</a> <code>desk</code>`, "not checked", `href="sources/acme"`, "", "edited here")
-	s.get("sources").is(t, 200, `aria-label="Sources"`, "not checked")
-	s.post("templates", form("do", "check")).is(t, 200, "Checked all sources.", "up to date")
-	s.edit("Mine.")
-	s.publish(deskTwo)
-	s.post("templates", form("do", "check")).is(t, 200, "update available", "edited here")
-	s.get("templates?state=edited&search=DES").is(t, 200, "desk")
-	s.get("templates?search=CKET").is(t, 200, "desk") // its category
-	s.get("templates?state=hand").is(t, 200, "No template matches")
-	page := s.get("templates?source=acme").is(t, 200, `aria-label="Offers"`, "Install desk")
-	install := form("do", "install", "source", "acme", "template_id", "desk", "alias_id", "desk two", "once", page.field(t, "once"), "number", "0")
-	s.post("templates", install).is(t, 200, "Installed.", "<h1>Templates: Desk</h1>", "desk two", "Up to date")
-	s.post("templates", install).is(t, 200, "Installed.")
-	install.Set("alias_id", "desk")
-	install.Set("once", "another")
-	s.post("templates", install).is(t, 409, `role="alert"`)
-	s.get("templates?source=nothing").is(t, 404, `role="alert"`, "<h1>Sources</h1>")
-	s.get("templates/nothing").is(t, 404, "<h1>Templates</h1>", `role="alert"`)
-}
-
-func TestReview(t *testing.T) {
-	s := newShop(t)
-	s.get("templates/desk").is(t, 200, "Up to date", "", ">Update<")
-	s.publish(deskTwo)
-	reviewed := s.get("templates/desk").is(t, 200, "Update available", "4 from the source", "/manifest/budget", ">Update<", "", "Discard")
-	update := form("do", "update", "etag", reviewed.field(t, "etag"), "revision", reviewed.field(t, "revision"))
-	s.edit("Mine.")
-	s.post("templates/desk", update).is(t, 412, `role="alert"`, "with a conflict", "<dt>Base</dt>", "<dt>Yours</dt>", "<dt>Source</dt>", "", ">Update<")
-	reviewed = s.get("templates/desk").is(t, 200, "Update and discard local edits")
-	discard := form("do", "discard", "etag", reviewed.field(t, "etag"), "revision", reviewed.field(t, "revision"))
-	s.publish(strings.ReplaceAll(deskTwo, "high", "higher"))
-	s.post("templates/desk", discard).is(t, 412, `role="alert"`, "higher")
-	reviewed = s.get("templates/desk")
-	discard.Set("revision", reviewed.field(t, "revision"))
-	s.post("templates/desk", discard).is(t, 200, "Updated.", "Up to date", "Go back to version 2")
-	content := svc.Content{Name: "Made", Manifest: json.RawMessage(`{"version":"1"}`)}
-	must(s.service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: "made", Content: content}))
-	s.get("templates/made").is(t, 200, `class="verdict new"`, "Made here", "no source to update from")
-	s.publish(`{`)
-	s.get("templates/desk").is(t, 200, "Could not compare with the source")
-	s.publish(deskOne)
-	back := form("do", "rollback", "version", "1", "etag", s.get("templates/desk").field(t, "etag"))
-	s.post("templates/desk", back).is(t, 200, "Restored.")
-	s.post("templates/desk", back).is(t, 412, `role="alert"`)
-	s.post("templates/desk", form("do", "rollback", "version", "x")).is(t, 400, `role="alert"`)
-	s.post("templates/desk", form("do", "update")).is(t, 400, "load the page again")
-}
-
-// A conflict is settled place by place, or by keeping all that was edited here. Nothing is chosen
-// beforehand, and nothing is written for a place without a choice.
-func TestSettle(t *testing.T) {
-	for choice, want := range map[string][2]string{
-		"yours": {"Mine.", "high"}, "source": {"Remembers what was asked.", "high"}, "keep": {"Mine.", "mid"},
-	} {
-		s := newShop(t)
-		s.edit("Mine.")
-		s.publish(deskTwo)
-		page := s.get("templates/desk").is(t, 200, "with a conflict", `<legend>/description</legend>`, ">Settle<", ">Keep all yours<", "", " checked", ">Update<")
-		settle := form("do", "settle", "etag", page.field(t, "etag"), "revision", page.field(t, "revision"))
-		s.post("templates/desk", settle).is(t, 400, `role="alert"`, "/description", "choose Yours or Source", "with a conflict")
-		settle.Set("place /description", "both")
-		s.post("templates/desk", settle).is(t, 400, `role="alert"`)
-		if choice == "keep" {
-			settle.Set("do", "keep")
-		} else {
-			settle.Set("place /description", choice)
-		}
-		stale := maps.Clone(settle)
-		stale.Set("etag", `"0"`)
-		s.post("templates/desk", stale).is(t, 412, `role="alert"`)
-		s.post("templates/desk", settle).is(t, 200, "Updated.", "", "conflict", "Update available")
-		desk := must(s.service.Templates.Read(t.Context(), svc.Host, "desk"))
-		var manifest struct{ Budget string }
-		must(0, json.Unmarshal(desk.Manifest, &manifest))
-		if got := [2]string{*desk.Description, manifest.Budget}; got != want {
-			t.Errorf("%s: %q, want %q", choice, got, want)
-		}
-	}
-}
-
-// A place within the manifest is settled as the source has it, where the source has nothing as well. The manifest keeps its order.
-func TestSettleWithin(t *testing.T) {
-	with := func(manifest string) string { return strings.Replace(deskOne, `"budget":"mid"`, manifest, 1) }
-	s := newShop(t)
-	s.publish(with(`"in":{"a/b":1,"c~d":1.50,"e":1}`))
-	s.post("templates/desk", form("do", "update", "etag", s.get("templates/desk").field(t, "etag"), "revision", s.get("templates/desk").field(t, "revision")))
-	must(s.service.Templates.Patch(t.Context(), svc.Host, "desk", svc.TemplatePatch{Manifest: json.RawMessage(`{"version":"1","in":{"a/b":2,"c~d":1.50,"e":2,"mine":1}}`)}))
-	s.publish(with(`"in":{"c~d":2.50,"new":"<&>"}`))
-	page := s.get("templates/desk").is(t, 200, "<legend>/manifest/in/a~1b</legend>", "<legend>/manifest/in/e</legend>")
-	s.post("templates/desk", form("do", "settle", "etag", page.field(t, "etag"), "revision", page.field(t, "revision"),
-		"place /manifest/in/a~1b", "source", "place /manifest/in/e", "yours")).is(t, 200, "Updated.")
-	if got := string(must(s.service.Templates.Read(t.Context(), svc.Host, "desk")).Manifest); got != `{"version":"1","in":{"c~d":2.5,"e":2,"mine":1,"new":"<&>"}}` {
-		t.Error(got)
-	}
-}
-
-// A template that its source has only renamed has an update, until it is made.
-func TestRenamed(t *testing.T) {
-	s := newShop(t)
-	s.publish(strings.Replace(deskOne, `"id":"desk"`, `"id":"bureau"`, 1)[:len(deskOne)+1] + `,"renames":{"desk":"bureau"}}`)
-	s.post("templates", form("do", "check")).is(t, 200, "update available", "", "up to date")
-	page := s.get("templates/desk").is(t, 200, "Update available", "bureau", ">Update<", "", "Up to date")
-	update := form("do", "update", "etag", page.field(t, "etag"), "revision", page.field(t, "revision"))
-	s.post("templates/desk", update).is(t, 200, "Updated.", "Up to date", "as <code>bureau</code>", "", ">Update<")
-	s.get("templates").is(t, 200, "not checked", "", "update available")
-	s.post("templates", form("do", "check")).is(t, 200, "up to date", "", "update available")
-}
-
 // A template that a check could not compare is not up to date, and a personal source is no source of the server.
 func TestNotCompared(t *testing.T) {
 	s := newShop(t)
@@ -339,15 +245,6 @@ func TestNotCompared(t *testing.T) {
 		t.Errorf("%d links to the source of the server: %s", n, page.body)
 	}
 	s.get("sources").is(t, 200, `href="sources/acme"`, "", "no longer registered</span>")
-}
-
-// A page shows the content of a template, and what has changed since a former version.
-func TestContent(t *testing.T) {
-	s := newShop(t)
-	s.edit("Mine.")
-	s.get("templates/desk").is(t, 200, ">Content<", "&#34;budget&#34;: &#34;mid&#34;", ">slack</span>", `href="?compare=1"`, `href="../sources/acme"`, "", "Since version")
-	s.get("templates/desk?compare=1").is(t, 200, "Since version 1", "<code>/description</code>", "<del>", "Mine.")
-	s.get("templates/desk?compare=7").is(t, 404, `role="alert"`, "no such version", ">History<")
 }
 
 func TestAudit(t *testing.T) {
@@ -390,35 +287,6 @@ func TestTextStaysText(t *testing.T) {
 			t.Errorf("%s: %s", address, a.body)
 		}
 	}
-}
-
-func TestReadOnly(t *testing.T) {
-	s := newShop(t, func(o *adminpage.Options) { o.ReadOnly = true })
-	s.publish(deskTwo)
-	for _, address := range []string{"keys", "templates/desk", "templates?source=acme"} {
-		s.get(address).is(t, 200, "", "Revoke", "Issue key", `name="do" value="update"`, `name="do" value="install"`, "Go back")
-	}
-	s.post("keys", form("do", "issue", "once", "x", "kind", "user", "for", "bob")).is(t, 403, "read-only")
-	s.post("templates", form("do", "install", "source", "acme", "template_id", "desk", "alias_id", "y")).is(t, 403, "read-only")
-	s.post("templates/desk", form("do", "update")).is(t, 403, "read-only")
-	s.post("templates", form("do", "check")).is(t, 200, "update available")
-	s.post("why", form("kind", "user", "who", "bob", "bank", "support", "bundle", "{}")).is(t, 200, "With this change")
-}
-
-// A caller without rights finds nothing to press.
-func TestRights(t *testing.T) {
-	s := newSite(t, office())
-	key := must(s.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "bob"}, svc.NewAPIKey{}))
-	s.key = string(key.Key)
-	s.read(s.client.PostForm(s.url+"sign-in", form("key", s.key))).is(t, 200, "<h1>Keys</h1>", "bob", "Sign out", "", `href="why"`, "carol")
-	for _, address := range []string{"why", "why?user_id=bob&bank=support", "who-can", "who-can?bank=b&action=a", "templates", "templates/x", "audit", "keys?holder=carol", "keys/nothing"} {
-		s.get(address).is(t, 403, `role="alert"`, "", `class="ask"`)
-	}
-	s.post("keys", form("do", "issue", "once", "x", "kind", "user", "for", "carol")).is(t, 403)
-	narrow := must(s.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "bob"}, svc.NewAPIKey{ScopingPolicyID: "works"}))
-	s.post("sign-out", nil)
-	s.read(s.client.PostForm(s.url+"sign-in", form("key", string(narrow.Key)))).is(t, 403, `role="alert"`, "iam:users:read", "", "<nav")
-	s.get("keys").is(t, 403, `role="alert"`, "", `class="ask"`)
 }
 
 // Another site can make no browser change anything.

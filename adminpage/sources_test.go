@@ -88,30 +88,3 @@ func TestCheckThatPanics(t *testing.T) {
 		t.Error(text)
 	}
 }
-
-// Sources are registered, get another token and are removed. No page repeats a token.
-func TestSourcePages(t *testing.T) {
-	m := market{open: make(chan struct{}), ill: "nobody"}
-	close(m.open)
-	sources := svc.SourceConfig{Marketplace: m, SealingKey: []byte(strings.Repeat("k", 32))}
-	s := newSiteWith(t, svc.Config{Sources: sources}, office()).signIn()
-	s.get("sources").is(t, 200, "<h1>Sources</h1>", "There is no source.", "Register a source")
-	s.post("sources", form("do", "register", "url", "", "token", "hunter2hunter2")).is(t, 400, `role="alert"`, "url", "Register a source", "", "hunter2")
-	s.post("sources", form("do", "register", "url", "https://one.example/x", "name", "one")).is(t, 200, "Registered.", "<h1>Source one</h1>", "https://one.example/x", "This source offers nothing", "Remove one")
-	s.get("sources").is(t, 200, `aria-label="Sources"`, `href="sources/one"`)
-	s.get("sources/one?remove=1").is(t, 200, "Remove now")
-	s.post("sources/one", form("do", "dance")).is(t, 400, `role="alert"`)
-	s.post("sources/one", form("do", "token", "token", "hunter2hunter2")).is(t, 200, "The token has changed.", "kept, sealed", "", "hunter2")
-	s.post("sources/one", form("do", "token", "token", "")).is(t, 200, "The token has changed.", "none")
-	s.post("sources/one", form("do", "token", "token", "ü")).is(t, 400, `role="alert"`, "token", "", "ü")
-	s.post("sources/one", form("do", "remove")).is(t, 200, "Removed.", "There is no source.")
-	s.get("sources/one").is(t, 404, `role="alert"`)
-
-	read := newSiteWith(t, svc.Config{Sources: svc.SourceConfig{Marketplace: m}}, office(), func(o *adminpage.Options) { o.ReadOnly = true }).signIn()
-	must(read.service.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: "https://one.example", Alias: new("one")}))
-	for _, address := range []string{"sources", "sources/one"} {
-		read.get(address).is(t, 200, "one", "", `value="register"`, `value="token"`, "Remove one")
-	}
-	read.post("sources", form("do", "register", "url", "https://two.example")).is(t, 403, "read-only")
-	read.post("sources/one", form("do", "remove")).is(t, 403, "read-only")
-}

@@ -132,15 +132,3 @@ func TestWrongBase(t *testing.T) {
 	status, _ := errors.AsType[*client.StatusError](err)
 	is.Equal(status, &client.StatusError{Route: "GET /admin/templates/{template_id}", Status: 404, Excerpt: `"404 page not found\n"`})
 }
-
-func TestRequestID(t *testing.T) {
-	is := is.New(t)
-	s := newSite(t, func(u *setup) {
-		u.wrap = func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-			w.Header().Set("X-Request-Id", "7f-1")
-			next.ServeHTTP(w, r)
-		}
-	})
-	err := s.client.Templates.Delete(t.Context(), "a")
-	is.Equal(err.Error(), `there is no such template: DELETE /admin/templates/{template_id}: 404 Not Found, request "7f-1"`)
-}

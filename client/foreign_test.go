@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -39,51 +40,23 @@ func three(t *testing.T, c *client.Client) map[string]error {
 
 // What is no answer of the interface: a code by its status, and never a success.
 func TestForeignAnswers(t *testing.T) {
-	const html, jsonType, problem = "text/html; charset=utf-8", "application/json", "application/problem+json"
-	for i, c := range []struct {
-		status int
-		kind   string
-		body   string
-		code   svc.Code
-	}{
-		{502, html, "<html>Bad Gateway</html>", svc.CodeUnavailable},
-		{504, "", "", svc.CodeUnavailable},
-		{408, "text/plain", "too slow", svc.CodeUnavailable},
-		{500, html, "<html>", svc.CodeInternal},
-		{401, jsonType, `{"message":"Unauthorized"}`, svc.CodeInternal},
-		{403, html, "<h1>blocked</h1>", svc.CodeInternal},
-		{404, "text/plain", "404 page not found", svc.CodeInternal},
-		{404, problem, `{"status":404,"detail":"of something else"}`, svc.CodeInternal},
-		{404, problem, `{"code":"not_found","detail":"there is`, svc.CodeInternal},
-		{502, problem, `[]`, svc.CodeUnavailable},
-		{404, jsonType, `{"code":"not_found","detail":"no problem document."}`, svc.CodeInternal},
-		{404, "application/problem+json;;;", `{"code":"not_found","detail":"x."}`, svc.CodeInternal},
-		{200, html, "<html>Sign in to the network</html>", svc.CodeInternal},
-		{200, "", "", svc.CodeInternal},
-		{200, jsonType, "<html>", svc.CodeInternal},
-		{200, jsonType, "null", svc.CodeInternal},
-		{200, jsonType, `{"status":"ok"}`, svc.CodeInternal},
-		{200, jsonType, `[{"id":"a"}]`, svc.CodeInternal},
-		{202, jsonType, `{"id":"a","name":"a"}`, svc.CodeInternal},
-		{206, jsonType, `{"id":"a","name":"a"}`, svc.CodeInternal},
-		{200, "text/json", `{"id":"a","name":"a"}`, svc.CodeInternal},
-		{200, jsonType, `{"id":"a","installed_at":"yesterday"}`, svc.CodeInternal},
-		{200, jsonType, `{"id":"a"} <html>`, svc.CodeInternal},
-		{200, jsonType, `{"id":"a"} {"id":"b"}`, svc.CodeInternal},
-		{300, html, "choose", svc.CodeInternal},
-		{304, "", "", svc.CodeInternal},
-	} {
-		t.Run(strconv.Itoa(i), func(t *testing.T) {
-			for call, err := range three(t, dial(t, says(c.status, c.kind, c.body))) {
-				if call == "list" && c.kind == jsonType && c.status == 200 && strings.HasPrefix(c.body, "[") {
+	for line := range strings.Lines(string(must(os.ReadFile("testdata/foreign.txt")))) {
+		words := append(strings.SplitN(strings.TrimSpace(line), " ", 4), "")
+		if words[0] == "#" {
+			continue
+		}
+		code, status, kind, body := svc.Code(words[0]), must(strconv.Atoi(words[1])), strings.Trim(words[2], "-"), words[3]
+		t.Run(line, func(t *testing.T) {
+			for call, err := range three(t, dial(t, says(status, kind, body))) {
+				if call == "list" && kind == "application/json" && status == 200 && strings.HasPrefix(body, "[") {
 					continue // is one
 				}
-				if code := svc.ErrorCode(err); code != c.code {
-					t.Errorf("%s: %q, %v", call, code, err)
+				if got := svc.ErrorCode(err); got != code {
+					t.Errorf("%s: %q, %v", call, got, err)
 				}
-				status, found := errors.AsType[*client.StatusError](err)
-				if !found || status.Status != c.status || status.Problem {
-					t.Errorf("%s: %+v", call, status)
+				answered, found := errors.AsType[*client.StatusError](err)
+				if !found || answered.Status != status || answered.Problem {
+					t.Errorf("%s: %+v", call, answered)
 				}
 			}
 		})

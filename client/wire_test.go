@@ -1,18 +1,14 @@
 package client_test
 
 import (
-	"cmp"
-	"context"
 	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/matryer/is"
 
@@ -28,63 +24,24 @@ func TestRequestsOnTheWire(t *testing.T) {
 	var sent string
 	server := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		sent = r.Method + " " + r.RequestURI + " " + string(body)
+		sent = strings.TrimSpace(r.Method + " " + r.RequestURI + " " + string(body))
 		if (len(body) > 0) != (r.Header.Get("Content-Type") == "application/json") {
 			sent += " as " + r.Header.Get("Content-Type")
 		}
 	}))
 	c, ctx := must(client.New(client.Config{BaseURL: server.URL, Token: token})), t.Context()
-	at := time.Date(2030, 1, 2, 3, 4, 5, 678901000, time.FixedZone("", -3600))
-	secret := svc.Secret("a-token-of-a-source")
-	for _, request := range []struct {
-		call string
-		args []any
-		want string
-	}{
-		{"Templates.List", with(svc.TemplateQuery{}), `GET /admin/templates `},
-		{"Templates.List", with(svc.TemplateQuery{Category: "a&b", Tag: "ü ;"}), `GET /admin/templates?category=a%26b&tag=%C3%BC+%3B `},
-		{"Templates.Create", with(svc.NewTemplate{ID: "a"}), `POST /admin/templates {"id":"a","name":"","manifest":null}`},
-		{"Templates.Patch", with("a", svc.TemplatePatch{}), `PATCH /admin/templates/a {}`},
-		{"Templates.Patch", with("a", svc.TemplatePatch{Name: new(""), Description: &svc.TextPatch{}, Category: &svc.TextPatch{Value: new("<")}, Tags: new([]string)}),
-			`PATCH /admin/templates/a {"name":"","description":null,"category":"<","tags":[]}`},
-		{"Templates.Install", with(svc.Install{TemplateID: "a", SourceName: "s"}), `POST /admin/templates/a/install {"source_name":"s"}`},
-		{"Templates.Install", with(svc.Install{TemplateID: "a", SourceName: "s", SourceScope: "personal", AliasID: new("")}),
-			`POST /admin/templates/a/install {"source_name":"s","source_scope":"personal","alias_id":""}`},
-		{"Templates.Update", with("a", svc.UpdateRequest{LocalEdits: svc.TakeTheirs}), `POST /admin/templates/a/update?resolution=theirs `},
-		{"Templates.Update", with("a", svc.UpdateRequest{LocalEdits: svc.TakeMerged, Revision: "sha256:1", Content: &svc.Content{Tags: []string{"t"}, Manifest: []byte(`{}`)}}),
-			`POST /admin/templates/a/update?resolution=merged&revision=sha256%3A1 {"name":"","manifest":{},"tags":["t"]}`},
-		{"Sources.Patch", with("a", svc.SourcePatch{}), `PATCH /admin/template-sources/a?view=full {}`},
-		{"Sources.Patch", with("a", svc.SourcePatch{AuthToken: &svc.SecretPatch{Value: &secret}, Description: &svc.TextPatch{}}),
-			`PATCH /admin/template-sources/a?view=full {"auth_token":"a-token-of-a-source","description":null}`},
-		{"Sources.Register", with(svc.NewSource{URL: "u"}), `POST /admin/template-sources?view=full {"url":"u"}`},
-		{"Sources.Register", with(svc.NewSource{URL: "u", AuthToken: &secret}),
-			`POST /admin/template-sources?view=full {"url":"u","auth_token":"a-token-of-a-source"}`},
-		{"Keys.Issue", with(svc.Me, svc.NewAPIKey{}), `POST /me/api-keys?view=full {}`},
-		{"Keys.Issue", with(svc.Identity{Kind: svc.KindUser, ID: "u"}, svc.NewAPIKey{Description: new(""), ExpiresAt: at}),
-			`POST /users/u/api-keys?view=full {"description":"","expires_at":"2030-01-02T04:04:05.678901Z"}`},
-		{"Keys.Patch", with(svc.Me, "k", svc.APIKeyPatch{ExpiresAt: new(time.Time)}), `PATCH /me/api-keys/k {"expires_at":null}`},
-		{"Keys.Issue", with(svc.Me, svc.NewAPIKey{Rate: svc.Rate{PerSecond: 0.5, Burst: 20}}),
-			`POST /me/api-keys?view=full {"rate":{"per_second":0.5,"burst":20}}`},
-		{"Keys.Patch", with(svc.Me, "k", svc.APIKeyPatch{Rate: &svc.Rate{PerSecond: 10, Burst: 1}}),
-			`PATCH /me/api-keys/k {"rate":{"per_second":10,"burst":1}}`},
-		{"Keys.Patch", with(svc.Me, "k", svc.APIKeyPatch{Rate: new(svc.Rate)}), `PATCH /me/api-keys/k {"rate":null}`},
-		{"Keys.Rotate", with(svc.Me, "k", svc.Rotation{Overlap: time.Minute}), `POST /me/api-keys/k/rotate?view=full {"overlap_seconds":60}`},
-		{"Keys.RevokeAll", with(svc.Me), `DELETE /me/api-keys `},
-		{"Policies.Resolve", with(svc.Question{Bank: "b", Topic: "t"}), `GET /debug/resolve?bank=b&topic=t `},
-		{"Policies.Decide", with(), `POST /decide {"queries":[]}`},
-		{"Policies.Decide", with(svc.Question{Me: true, Bank: "b"}, svc.Question{ServiceAccountID: "a", Bank: "b", Action: "x", Topic: "t"}),
-			`POST /decide {"queries":[{"action":"bank:recall","bank":"b"},{"sa_id":"a","action":"x","bank":"b","topic":"t"}]}`},
-		{"Policies.Resolve", with(svc.Question{Me: true, Bank: "b"}), `GET /me/resolve?bank=b `},
-		{"Policies.WhatCanI", with(), `GET /me/what-can `},
-		{"Policies.Simulate", with(svc.Bundle{Users: []svc.User{{ID: "u"}}}, svc.Question{Bank: "b"}),
-			`POST /debug/simulate {"bundle":{"users":[{"id":"u","display_name":"","email":null,"is_active":true}]},"query":{"bank":"b","action":"","sa_id":"","user_id":"","sender":"",` + `"channel":"","topic":"","scoping_policy_id":""}}`},
-	} {
+	for line := range strings.Lines(string(must(os.ReadFile("testdata/wire.txt")))) {
+		if line[0] == '#' {
+			continue
+		}
 		is := is.New(t)
-		noun, method, _ := strings.Cut(request.call, ".")
+		request, want, _ := strings.Cut(strings.TrimSpace(line), " -> ")
+		call := stepOf(t, request)
+		noun, method, _ := strings.Cut(call.call, ".")
 		remote := reflect.ValueOf(c).Elem().FieldByName(noun).MethodByName(method)
-		said := said(remote.Call(values(append([]any{ctx}, request.args...)...)))
+		said := said(remote.Call(values(append([]any{ctx}, call.args...)...)))
 		is.True(strings.Contains(said, `"Code": "internal"`)) // the server has nothing to say
-		is.Equal(sent, request.want)
+		is.Equal(sent, want)
 	}
 }
 
@@ -113,101 +70,6 @@ func TestSourceTokenIsSent(t *testing.T) {
 	s.offer(catalogue)
 	must(s.client.Templates.Install(ctx, svc.Install{TemplateID: "mail", SourceName: "a"}))
 	is.Equal(s.market.from().Token, secret)
-}
-
-// Every route is called by a method of a noun, and every method calls exactly one: a method that
-// takes a holder or a question calls one for each kind of holder, one of the policy of a bank another for a bank with a slash. Only a bundle is previewed and
-// written by one route.
-func TestEveryRouteHasAMethod(t *testing.T) {
-	s := newSite(t)
-	called := map[string]string{}
-	for field, noun := range reflect.ValueOf(s.client).Elem().Fields() {
-		if !field.IsExported() {
-			continue
-		}
-		for method := range noun.Type().Methods() {
-			name := field.Name + "." + method.Name
-			for _, holder := range holders(method) {
-				invoke(t.Context(), noun, method, holder)
-				routes := slices.Compact(s.requests())
-				if len(routes) != 1 || routes[0] == "" {
-					t.Errorf("%s called %q", name, routes)
-					continue
-				}
-				if other := called[routes[0]]; other != "" && other+name != "Access.PreviewAccess.Write" {
-					t.Errorf("%s and %s call %s", other, name, routes[0])
-				}
-				called[routes[0]] = name
-			}
-		}
-	}
-	for _, route := range httpapi.Routes() {
-		if called[route.Method+" "+route.Path] == "" {
-			t.Errorf("no method calls %s %s", route.Method, route.Path)
-		}
-	}
-}
-
-// holders are those to call a method with.
-func holders(method reflect.Method) []svc.Identity {
-	if method.Type.NumIn() > 2 {
-		switch method.Type.In(2) {
-		case reflect.TypeFor[svc.Identity]():
-			all := []svc.Identity{svc.Me, {Kind: svc.KindUser, ID: "x"}, {Kind: svc.KindServiceAccount, ID: "x"}, svc.MyAccount("x")}
-			if method.Name == "List" {
-				all = append(all, svc.AllHolders)
-			}
-			return all
-		case reflect.TypeFor[svc.Question]():
-			return []svc.Identity{svc.Me, {Kind: svc.KindUser, ID: "x"}}
-		}
-	}
-	if method.Type.In(0) == reflect.TypeFor[*client.Banks]() && strings.HasSuffix(method.Name, "Policy") {
-		return []svc.Identity{{}, {ID: "x/y"}}
-	}
-	return []svc.Identity{{}}
-}
-
-// invoke calls a method, with "x" for each text, or the id of a holder without a kind, and zero for all else; a list is ranged over.
-func invoke(ctx context.Context, noun reflect.Value, method reflect.Method, holder svc.Identity) {
-	in := []reflect.Value{noun, reflect.ValueOf(ctx)}
-	for i := 2; i < method.Type.NumIn(); i++ {
-		arg := reflect.New(method.Type.In(i)).Elem()
-		switch arg.Type() {
-		case reflect.TypeFor[svc.Identity]():
-			arg.Set(reflect.ValueOf(holder))
-		case reflect.TypeFor[svc.Question]():
-			fill(arg, "x")
-			arg.FieldByName("Me").SetBool(holder == svc.Me)
-		default:
-			fill(arg, cmp.Or(holder.ID, "x"))
-		}
-		in = append(in, arg)
-	}
-	do := method.Func.Call
-	if method.Type.IsVariadic() {
-		do = method.Func.CallSlice
-	}
-	for _, out := range do(in) {
-		if out.Kind() == reflect.Func {
-			for range out.Seq2() {
-				break
-			}
-		}
-	}
-}
-
-func fill(v reflect.Value, text string) {
-	switch v.Kind() {
-	case reflect.String:
-		v.SetString(text)
-	case reflect.Struct:
-		for _, field := range v.Fields() {
-			if field.CanSet() {
-				fill(field, text)
-			}
-		}
-	}
 }
 
 // docs/howto/clients.md shows the code of the example.

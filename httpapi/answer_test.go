@@ -277,7 +277,7 @@ func (a answer) json(want string) {
 var (
 	header   = regexp.MustCompile(`^([A-Z][A-Za-z-]+):(\S*) ?`)
 	variable = regexp.MustCompile(`\$[a-z]\w*`)
-	repeated = regexp.MustCompile(`\$\((.+?)\*(\d+)\)`)
+	repeated = regexp.MustCompile(`(?s)\$\((.+?)\*(\d+)\)`)
 )
 
 // cutHeaders cuts "Name:value …" off the beginning of a text.

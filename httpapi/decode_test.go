@@ -3,8 +3,10 @@ package httpapi_test
 import (
 	"bytes"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,26 +16,10 @@ import (
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/internal/body"
 	"github.com/extsvc/svc/internal/inbound"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/extsvc/svc/internal/wire"
 )
-
-// notObjects are bodies that no endpoint takes. internal/strictjson has all others.
-var notObjects = map[string]string{
-	"null":             `null`,
-	"array of object":  `[{}]`,
-	"white space":      " \n",
-	"trailing text":    `{} x`,
-	"cut off":          `{"description": "a`,
-	"byte order mark":  "\ufeff{}",
-	"bad UTF-8":        "{\"description\": \"\xff\"}",
-	"lone surrogate":   `{"description": "\ud800"}`,
-	"unknown key":      `{"unknown": null}`,
-	"duplicate key":    `{"description": "a", "descri\u0070tion": "b"}`,
-	"duplicate null":   `{"description": null, "description": null}`,
-	"variant of case":  `{"Description": "a"}`,
-	"depth of objects": strings.Repeat(`{"a":`, 100_000),
-}
 
 func TestBodiesThatAreRefusedEverywhere(t *testing.T) {
 	t.Parallel()
@@ -41,10 +27,10 @@ func TestBodiesThatAreRefusedEverywhere(t *testing.T) {
 	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
 	unchanged := admin.keeps()
 	for request := range wholesome("0000000000000000") {
-		for name, body := range notObjects {
-			t.Run(request+"/"+name, func(t *testing.T) {
-				admin.in(t).request(request, body).fails(400, "invalid_request")
-				s.as("session-of-plain").in(t).request(request, body).fails(400, "invalid_request")
+		for _, line := range raw("no objects", nil) {
+			t.Run(request+"/"+clip(line[1]), func(t *testing.T) {
+				admin.in(t).request(request, line[1]).fails(400, "invalid_request")
+				s.as("session-of-plain").in(t).request(request, line[1]).fails(400, "invalid_request")
 			})
 		}
 	}
@@ -196,6 +182,61 @@ func TestBodiesThatTheHostHasRead(t *testing.T) {
 	}
 	_, got = send(gateway, "/introspect", urlencoded, "token="+strings.Repeat("x", 200), -1, func(next http.Handler) http.Handler { return limited(form(next)) })
 	is.True(strings.Contains(got, "larger than 100 bytes"))
+}
+
+// wholesome are good bodies by their requests, one an endpoint.
+func wholesome(key string) map[string]string {
+	all := map[string]string{}
+	for _, line := range raw("good bodies", names{"key": key}) {
+		target, body, _ := strings.Cut(line[1], " ")
+		all[line[0]+" "+target] = body
+	}
+	return all
+}
+
+// forWholesome is a site on which every wholesome body is accepted.
+func forWholesome(t *testing.T) (*site, caller, map[string]string) {
+	s, admin := stocked(t)
+	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
+	s.clock.tick()
+	admin.patch("/admin/templates/chat", `{"tags": ["edited"]}`).is(200)
+	return s, admin, wholesome(admin.post("/users/alice/api-keys", "").is(201).text("id"))
+}
+
+func (c caller) request(request, body string) answer {
+	c.t.Helper()
+	method, target, _ := strings.Cut(request, " ")
+	return c.send(method, target, body)
+}
+
+func TestWholesomeBodies(t *testing.T) {
+	t.Parallel()
+	for i := range len(wholesome("")) {
+		_, admin, bodies := forWholesome(t) // each by itself
+		request := slices.Sorted(maps.Keys(bodies))[i]
+		if a := admin.request(request, " \t\r\n"+bodies[request]+"\n"); a.status > 201 {
+			t.Errorf("%s: %d %s", a.request, a.status, a.body)
+		}
+	}
+}
+
+// Cut off anywhere, or with one byte made something that no JSON text holds, no good body is taken.
+func TestDocumentsCutOffOrDamagedAnywhere(t *testing.T) {
+	t.Parallel()
+	_, admin, bodies := forWholesome(t)
+	unchanged := admin.keeps()
+	for request, body := range bodies {
+		for i := 0; i < len(body); i += longtest.Times(5, 1) {
+			if i > 0 {
+				admin.request(request, body[:i]).fails(400, "invalid_request")
+			}
+			for _, damage := range []string{"\xff", "\x00", "\xc0", "\xed\xa0\x80"} {
+				admin.request(request, body[:i]+damage+body[i+1:]).fails(400, "invalid_request")
+				admin.request(request, body[:i]+damage+body[i:]).fails(400, "invalid_request")
+			}
+		}
+	}
+	unchanged()
 }
 
 // A body that is taken as something says the same when it is written again, and no character of it was replaced.

@@ -1,7 +1,6 @@
 package httpapi_test
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -70,50 +69,5 @@ func TestIntrospectEveryBadToken(t *testing.T) {
 		} else {
 			is.Equal(first.fails(401, "unauthenticated").header.Get("X-Svc-Active"), "false")
 		}
-	}
-}
-
-// The token is in no log and no answer, whatever happens: the site checks that for its keys when it ends.
-func TestIntrospectWhileTheStoreFails(t *testing.T) {
-	s := newSite(t)
-	ask := s.as(gateway)
-	ask.introspect("", "token=x").is(200)
-	for status, fault := range map[int]error{500: errors.New("on fire"), 503: svc.ErrUnavailable} {
-		key := s.key("alice")
-		s.store.Plant(func(string) error { return fault })
-		ask.introspect("", "token="+key).is(status)
-		ask.introspect("?inactive=401", "token="+key).is(status)
-		s.store.Plant(nil)
-		ask.introspect("", "token="+key).is(200)
-	}
-}
-
-// HTTP Basic with the key as the password is as good as a bearer, on this path alone.
-func TestIntrospectBasic(t *testing.T) {
-	s := newSite(t)
-	robot, good := s.accountKey("robot"), s.key("alice")
-	ask := func(method, target string, set func(*http.Request)) answer {
-		return s.admin().sendWith(method, target, "token="+good, func(r *http.Request) {
-			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-			set(r)
-		})
-	}
-	basic := func(name, password string) func(*http.Request) {
-		return func(r *http.Request) { r.SetBasicAuth(name, password) }
-	}
-	for _, name := range []string{"", "gateway", robot} {
-		ask("POST", "/introspect", basic(name, robot)).is(200)
-	}
-	ask("POST", "/introspect?inactive=401", basic("", robot)).is(200)
-	ask("POST", "/introspect", basic("", good)).fails(403, "forbidden")
-	for _, set := range []func(*http.Request){
-		basic(robot, ""), basic("", robot+"x"), basic("", "Bearer "+robot),
-		func(r *http.Request) { r.Header.Set("Authorization", "Basic "+robot) },
-		func(r *http.Request) { basic("", robot)(r); r.Header.Add("Authorization", "Bearer "+robot) },
-	} {
-		ask("POST", "/introspect", set).fails(401, "unauthenticated")
-	}
-	for _, target := range []string{"/introspect/", "/decide", "/admin/api-keys", "/x/introspect"} {
-		ask("POST", target, basic("", robot)).fails(401, "unauthenticated")
 	}
 }

@@ -117,36 +117,20 @@ func TestOpenAPIServer(t *testing.T) {
 	is.Equal(ask("/docs", httpapi.Options{}, rewritten), "/ext/svc")
 }
 
-func TestOpenAPIIsSentOnce(t *testing.T) {
+// Documents that differ have different entity tags.
+func TestOpenAPITags(t *testing.T) {
 	is := is.New(t)
-	ask := func(h http.Handler, target string, conditions ...string) *httptest.ResponseRecorder {
-		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", target, nil)
-		r.Header["If-None-Match"] = conditions
-		h.ServeHTTP(w, r)
-		is.Equal(r.Pattern, "GET /ext/svc/"+path.Base(target)) // for the access log
-		return w
+	service, seen := newSite(t).service, map[string]bool{"": true}
+	for _, hide := range []bool{false, true} {
+		h := httpapi.New(service, httpapi.Options{HideAccess: hide})
+		for _, target := range []string{"/ext/svc/openapi.json", "/openapi.json", "/ext/svc/openapi-3.0.json"} { // one is found elsewhere
+			w, r := httptest.NewRecorder(), httptest.NewRequest("GET", target, nil)
+			h.ServeHTTP(w, r)
+			is.Equal(r.Pattern, "GET /ext/svc/"+path.Base(target)) // for the access log
+			is.True(!seen[w.Header().Get("ETag")])
+			seen[w.Header().Get("ETag")] = true
+		}
 	}
-	service := newSite(t).service
-	h := httpapi.New(service, httpapi.Options{})
-	first := ask(h, "/ext/svc/openapi.json")
-	etag := first.Header().Get("ETag")
-	is.Equal(first.Code, 200)
-	for _, conditions := range [][]string{{etag}, {"W/" + etag}, {`"a", ` + etag}, {`"a"`, etag}, {"*"}} {
-		again := ask(h, "/ext/svc/openapi.json", conditions...)
-		is.Equal(again.Code, 304)
-		is.Equal(again.Body.Len(), 0)
-		is.Equal(again.Header().Get("ETag"), etag)
-	}
-	for _, conditions := range [][]string{{""}, {`"a"`}, {etag[1 : len(etag)-1]}, {`"a", *`}, {etag, "x"}} { // malformed ones are none
-		is.Equal(ask(h, "/ext/svc/openapi.json", conditions...).Code, 200)
-	}
-	is.Equal(ask(h, "/openapi.json", etag).Code, 200) // found elsewhere, it says something else
-	is.Equal(ask(h, "/ext/svc/openapi-3.0.json", etag).Code, 200)
-	other := ask(h, "/ext/svc/openapi-3.0.json").Header().Get("ETag")
-	is.Equal(ask(h, "/ext/svc/openapi-3.0.json", other).Code, 304)
-	hidden := httpapi.New(service, httpapi.Options{HideAccess: true})
-	is.Equal(ask(hidden, "/ext/svc/openapi.json", etag).Code, 200)
-	is.Equal(ask(hidden, "/ext/svc/openapi-3.0.json", other).Code, 200)
 }
 
 func TestOpenAPIFileIsTheDocument(t *testing.T) {

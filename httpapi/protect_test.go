@@ -72,6 +72,7 @@ func TestRequire(t *testing.T) {
 		if got.Code != c.status || !strings.Contains(got.Body.String(), c.body) {
 			t.Errorf("%s %v: %d %s", c.path, c.header, got.Code, got.Body)
 		}
+		is.Equal(got.Header().Get("WWW-Authenticate") != "", c.status == 401)
 		o := seen.last(t, i+1)
 		is.Equal(o.Route, c.route)
 		is.Equal(o.Status, c.status)

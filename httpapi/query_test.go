@@ -45,13 +45,6 @@ func TestUnknownQueryKeys(t *testing.T) {
 	admin.get("/nothing?categry=x").fails(404, "not_found")
 }
 
-func TestErrorsAboutALongQuery(t *testing.T) {
-	letters := strings.Join(strings.Split("abcdefghijklmnopqrstuvwxyz", ""), "&")
-	if a := newSite(t).admin().get("/admin/templates?" + letters).is(400); len(a.body) > 4096 {
-		t.Errorf("%d bytes about a query of 51", len(a.body))
-	}
-}
-
 // Each route reads the keys that it knows: each of them at most once, in any order of the query.
 func TestKnownQueryKeys(t *testing.T) {
 	t.Parallel()

@@ -1,13 +1,16 @@
 package httpapi_test
 
 import (
+	"encoding/base64"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/wire"
 	"github.com/extsvc/svc/limits"
 )
 
@@ -92,5 +95,118 @@ func TestWholeListsOfRows(t *testing.T) {
 	}
 	if pages := admin.pages("/users/bob/api-keys?limit=1000"); len(pages) != 2 {
 		t.Errorf("keys with a limit: %d pages", len(pages))
+	}
+}
+
+// twoOfEach has two rows or more in each list of access.
+const twoOfEach = `{
+  "users": [{"id": "one", "channels": [{"provider": "slack", "sender_id": "a/b"}, {"provider": "slack", "sender_id": "c"}]},
+    {"id": "two", "display_name": "other", "channels": [{"provider": "slack", "sender_id": "d"}, {"provider": "slack", "sender_id": "e"}]}],
+  "groups": [{"id": "one", "members": ["one", "two"]}, {"id": "two", "members": ["one", "two"]}],
+  "policies": [{"id": "one", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["iam:*", "template:*"], "banks": ["*"]}]}}],
+  "attachments": [{"policy_id": "one", "principal_type": "user", "principal_id": "one"}, {"policy_id": "one", "principal_type": "group", "principal_id": "one"}],
+  "service_accounts": [{"id": "a", "owner_user_id": "one"}, {"id": "b", "owner_user_id": "one"}]
+}`
+
+// lists are the lists that have pages, some with a filter, and as whom to ask for them.
+var lists = []struct{ by, target string }{
+	{"admin", "/users?"}, {"admin", "/users?q=o&"}, {"admin", "/users/one/channels?"}, {"admin", "/users/two/channels?"},
+	{"admin", "/groups?"}, {"admin", "/groups?user_id=one&"}, {"admin", "/groups/one/members?"}, {"admin", "/groups/two/members?"},
+	{"admin", "/policies?"}, {"admin", "/policy-attachments?"}, {"admin", "/policy-attachments?policy_id=one&"},
+	{"admin", "/service-accounts?"}, {"one", "/me/service-accounts?"}, {"admin", "/users/one/api-keys?"}, {"admin", "/users/two/api-keys?"},
+	{"one", "/me/api-keys?"}, {"admin", "/service-accounts/a/keys?"}, {"one", "/me/service-accounts/a/keys?"},
+	{"admin", "/admin/api-keys?"}, {"admin", "/admin/api-keys?unused_since=2030-01-01T00:00:00Z&"},
+	{"admin", "/admin/api-keys?expires_before=2040-01-01T00:00:00Z&"},
+	{"admin", "/admin/templates?"}, {"admin", "/admin/templates?tag=t&"}, {"one", "/me/templates?"}, {"admin", "/admin/events?"},
+}
+
+func withLists(t *testing.T) (as map[string]caller) {
+	s := newSite(t, keeping)
+	if err := s.service.Access.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(twoOfEach)))); err != nil {
+		t.Fatal(err)
+	}
+	as = map[string]caller{"admin": s.admin(), "one": s.as(s.key("one"))}
+	for _, id := range []string{"a", "b"} {
+		as["admin"].post("/admin/templates", `{"id": "`+id+`", "name": "n", "tags": ["t"], "manifest": {"version": "1"}}`).is(200)
+		mine := svc.NewTemplate{ID: id, Content: svc.Content{Name: "n", Manifest: []byte(`{"version":"1"}`)}}
+		must(s.service.MyTemplates.Create(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "one"}, mine))
+		for _, holder := range []svc.Identity{
+			{Kind: svc.KindUser, ID: "one"}, {Kind: svc.KindUser, ID: "two"}, {Kind: svc.KindServiceAccount, ID: "a"},
+		} {
+			must(s.service.Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{ExpiresAt: s.clock.Now().AddDate(1, 0, 0)}))
+		}
+	}
+	return as
+}
+
+// cursorOf returns the cursor of a Link.
+func cursorOf(t *testing.T, a answer) string {
+	t.Helper()
+	link, err := url.Parse(strings.TrimSuffix(strings.TrimPrefix(a.header.Get("Link"), "<"), `>; rel="next"`))
+	if err != nil || !link.Query().Has("cursor") {
+		t.Fatalf("%s: Link %q, %v", a.request, a.header.Get("Link"), err)
+	}
+	return link.Query().Get("cursor")
+}
+
+// A cursor leads on in its own list, whatever the limit. In every other list it is refused, since another list may be in another order.
+func TestCursorsBelongToTheirList(t *testing.T) {
+	as := withLists(t)
+	cursors := make([]string, len(lists))
+	for i, list := range lists {
+		cursors[i] = cursorOf(t, as[list.by].get(list.target+"limit=1").is(200))
+	}
+	for _, list := range lists {
+		for i, cursor := range cursors {
+			target := list.target + "limit=7&cursor=" + cursor
+			if lists[i] == list {
+				as[list.by].get(target).is(200)
+			} else {
+				as[list.by].get(target).refuses("cursor")
+			}
+		}
+	}
+	longest := wire.Cursor("/admin/templates", []string{strings.Repeat("x", limits.NameLength), strings.Repeat("x", limits.IDLength)})
+	as["admin"].get("/admin/templates?cursor=" + longest).is(200)
+	as["admin"].get("/users?q=&cursor=" + cursors[0]).is(200)
+	as["admin"].get("/users?q=other&cursor=" + cursors[1]).is(200)
+	as["admin"].get("/%75sers/%6Fne/channels?cursor=" + cursors[2]).is(200)
+	as["admin"].get("/users/one/api-keys?view=full&cursor=" + cursors[13]).is(200)
+}
+
+// Each list that takes a cursor is one of lists.
+func TestListsAreComplete(t *testing.T) {
+	listed, parameters := map[string]bool{}, strings.NewReplacer("{user_id}", "one", "{group_id}", "one", "{sa_id}", "a")
+	for _, list := range lists {
+		path, _, _ := strings.Cut(list.target, "?")
+		listed[path] = true
+	}
+	for route, keys := range documentedKeys(t) {
+		if slices.Contains(keys, "cursor") && !listed[parameters.Replace(route.Path)] {
+			t.Errorf("%s takes a cursor: add it to lists", route.Path)
+		}
+	}
+}
+
+// A cursor that is not exactly as its Link has it is refused.
+func TestCursorsThatAreNone(t *testing.T) {
+	as := withLists(t)
+	for _, list := range lists {
+		cursor := cursorOf(t, as[list.by].get(list.target+"limit=1").is(200))
+		text := string(must(base64.RawURLEncoding.DecodeString(cursor)))
+		name, position, _ := strings.Cut(text, ",")
+		sort, id, _ := strings.Cut(position, ",")
+		bad := []string{cursor + "=", cursor + "%0A", "%0D" + cursor, "x", "%00", "="}
+		for _, text := range []string{
+			name + "," + position[:len(position)-1] + `,"x"]`, name + "," + sort + "]", "[" + position, name + ", " + position,
+			name + "," + sort + ",null]", "[null," + position, `["\u002f` + strings.TrimPrefix(name, `["/`) + "," + position,
+			name + `,"\u0000",` + id, name + `,"\ud800",` + id, name + ",\"\xff\"," + id, name + `,1,` + id, "{}", "null", "[]",
+			name + `,"` + strings.Repeat("x", 1025) + `",` + id, name + "," + sort + `,"` + strings.Repeat("x", 129) + `"]`,
+		} {
+			bad = append(bad, base64.RawURLEncoding.EncodeToString([]byte(text)))
+		}
+		for _, cursor := range bad {
+			as[list.by].get(list.target + "cursor=" + cursor).refuses("cursor")
+		}
 	}
 }

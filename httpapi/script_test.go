@@ -2,7 +2,9 @@ package httpapi_test
 
 import (
 	"cmp"
+	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -21,7 +23,7 @@ import (
 // section is a part of a script with a site of its own. testdata/README.md describes the lines.
 type section struct {
 	title  string
-	site   func(*testing.T, ...func(*setup)) *site
+	site   string   // of sites; it may have a variable
 	passes []string // values of variables: the section runs once for each
 	lines  map[int]string
 }
@@ -49,11 +51,12 @@ func TestScripts(t *testing.T) {
 }
 
 func (sec section) run(t *testing.T, file, values string) {
-	s := &script{site: sec.site(t), vars: names{"t0": beginText}}
+	s := &script{vars: names{"t0": beginText}}
 	for _, value := range strings.Split(values, " | ") {
 		name, value, _ := strings.Cut(value, "=")
 		s.vars[name] = value
 	}
+	s.site = sites[s.vars.expand(sec.site)](t)
 	for _, at := range slices.Sorted(maps.Keys(sec.lines)) {
 		if err := s.obey(sec.lines[at]); err != nil {
 			t.Fatalf("%s:%d: %v", file, at, err)
@@ -70,10 +73,10 @@ func sectionsOf(text string) (all []section) {
 		case name == "": // continues another
 			now.lines[last] += " " + strings.TrimSpace(value)
 		case name == "==":
-			all = append(all, section{value, newSite, []string{""}, maps.Clone(prelude)})
+			all = append(all, section{value, "", []string{""}, maps.Clone(prelude)})
 			now = &all[len(all)-1]
 		case name == "site":
-			now.site = sites[value]
+			now.site = value
 		case name == "with":
 			now.passes = append(slices.DeleteFunc(now.passes, func(s string) bool { return s == "" }), value)
 		default:
@@ -100,6 +103,38 @@ func (s *script) obey(line string) error {
 		s.vars[fmt.Sprint("t", s.ticks)] = s.clock.tick()
 	case "wait":
 		s.clock.wait(must(time.ParseDuration(rest)))
+	case "secret":
+		s.keepSecret(rest)
+	case "plant":
+		s.store.Plant(func(call string) error {
+			if words[0] == "*" || words[0] == call {
+				return map[string]error{"unavailable": svc.ErrUnavailable, "internal": errors.New("on fire")}[words[1]]
+			}
+			return nil
+		})
+	case "apply":
+		s.apply(rest)
+	case "key":
+		key := s.keyOf(svc.Identity{Kind: svc.Kind(words[1]), ID: words[2]})
+		s.vars[words[0]], s.vars[words[0]+"_id"] = key, key[5:21]
+	case "events", "asked":
+		have := len(s.market.requests())
+		if verb == "events" {
+			all := strings.Count(s.said.String(), "Action:")
+			have, s.shown = all-s.shown, all
+		}
+		if rest != "" && fmt.Sprint(have) != rest {
+			return fmt.Errorf("%s: %d, want %s", verb, have, rest)
+		}
+	default:
+		return s.sources(verb, rest, words)
+	}
+	return nil
+}
+
+// sources does the lines about sources.
+func (s *script) sources(verb, rest string, words []string) error {
+	switch verb {
 	case "offer":
 		s.market.offer(words[0], words[1], words[2])
 	case "entry":
@@ -116,22 +151,12 @@ func (s *script) obey(line string) error {
 		s.market.remembers = words[1] == "stale"
 	case "withdraw":
 		s.market.withdraw(rest)
-	case "apply":
-		s.apply(rest)
-	case "key":
-		key := s.keyOf(svc.Identity{Kind: svc.Kind(words[1]), ID: words[2]})
-		s.vars[words[0]], s.vars[words[0]+"_id"] = key, key[5:21]
-	case "events", "asked":
-		have := len(s.market.requests())
-		if verb == "events" {
-			all := strings.Count(s.said.String(), "Action:")
-			have, s.shown = all-s.shown, all
-		}
-		if rest != "" && fmt.Sprint(have) != rest {
-			return fmt.Errorf("%s: %d, want %s", verb, have, rest)
+	case "token":
+		if asked := s.market.requests(); len(asked) == 0 || string(asked[len(asked)-1].Token) != rest {
+			return errors.New("the source was not asked with its token")
 		}
 	default:
-		return fmt.Errorf("neither a directive nor a request with an answer: %s", clip(line))
+		return fmt.Errorf("neither a directive nor a request with an answer: %s", verb)
 	}
 	return nil
 }
@@ -144,8 +169,13 @@ func (s *script) request(line, status, want string) error {
 		bearer = "session-of-" + bearer
 	}
 	headers, body := cutHeaders(words[3])
+	name, password, basic := strings.Cut(headers.Get("Basic"), ":")
+	headers.Del("Basic")
 	a := s.as(bearer).sendWith(words[1], words[2], body, func(r *http.Request) {
-		maps.Copy(r.Header, headers)
+		if maps.Copy(r.Header, headers); basic {
+			credentials := base64.StdEncoding.EncodeToString([]byte(name + ":" + password))
+			r.Header.Add("Authorization", "Basic "+credentials)
+		}
 	})
 	wanted, want := cutHeaders(want)
 	err := s.vars.differ("status", status, fmt.Sprint(a.status))
@@ -159,4 +189,20 @@ func (s *script) request(line, status, want string) error {
 		return fmt.Errorf("%s: %w\nhave %d %s", line, err, a.status, a.short())
 	}
 	return nil
+}
+
+// raw returns the lines of a part of testdata/requests.raw, each cut at its first space.
+func raw(title string, vars names) (all [][2]string) {
+	_, part, _ := strings.Cut(string(must(os.ReadFile("testdata/requests.raw"))), "\n== "+title+"\n")
+	for line := range strings.Lines(part) {
+		first, text, found := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		if !found {
+			break
+		}
+		if text[0] == '"' {
+			text = must(strconv.Unquote(text))
+		}
+		all = append(all, [2]string{first, vars.expand(text)})
+	}
+	return all
 }

@@ -10,6 +10,8 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -19,8 +21,14 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/internal/intercept"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/memstore"
 )
+
+func TestMain(m *testing.M) {
+	longtest.AtOnce(4 * runtime.GOMAXPROCS(0)) // some wait for deadlines of connections
+	os.Exit(m.Run())
+}
 
 // access is who there is. Of those that the host's sessions know, vouched has no rights here at all.
 //
@@ -227,8 +235,9 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// sites are those of scripts, by name. Without a name a site is newSite's.
+// sites are those of scripts, by name: as mounts has them as well.
 var sites = map[string]func(*testing.T, ...func(*setup)) *site{
+	"":        newSite,
 	"rows":    withRows,
 	"stocked": func(t *testing.T, _ ...func(*setup)) *site { s, _ := stocked(t); return s },
 	"keeping": func(t *testing.T, _ ...func(*setup)) *site { return newSite(t, keeping) },
@@ -264,6 +273,12 @@ var sites = map[string]func(*testing.T, ...func(*setup)) *site{
 	},
 }
 
+func init() {
+	for name, mount := range mounts {
+		sites[name] = func(t *testing.T, _ ...func(*setup)) *site { return newSite(t, mount) }
+	}
+}
+
 // known is of a host that knows admin and alice, and of "broken" not even that.
 func known(_ context.Context, id string) (bool, error) {
 	if id == "broken" {
@@ -280,9 +295,18 @@ type market struct {
 	bad       []svc.CatalogProblem // of the catalogue
 	remembers bool                 // the catalogue, while there is an err
 	asked     []svc.Upstream
+	before    func(method string)
+}
+
+// calls calls before, which may panic, for a method.
+func (m *market) calls(method string) {
+	if m.before != nil {
+		m.before(method)
+	}
 }
 
 func (m *market) CheckURL(url string) error {
+	m.calls("CheckURL")
 	if !strings.HasPrefix(url, "https://") {
 		return fmt.Errorf("must be https")
 	}
@@ -290,6 +314,7 @@ func (m *market) CheckURL(url string) error {
 }
 
 func (m *market) Template(_ context.Context, from svc.Upstream, id string) (svc.Content, error) {
+	m.calls("Template")
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.asked = append(m.asked, from)
@@ -304,6 +329,7 @@ func (m *market) Template(_ context.Context, from svc.Upstream, id string) (svc.
 }
 
 func (m *market) Catalog(_ context.Context, from svc.Upstream, _ time.Duration) (svc.Catalog, error) {
+	m.calls("Catalog")
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.asked = append(m.asked, from)

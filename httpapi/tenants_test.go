@@ -196,19 +196,12 @@ func tenants(t *testing.T) {
 	is.True(strings.Contains(body, `"/t/anything/ext/svc"`))
 }
 
-// hostileNames are names that no tenant has, as parts of a URL.
-var hostileNames = []string{
-	"..", ".", "%2e", "%2e%2e", "..%2f..", "a%2Fb", "%5c", "%00", "%0a", "'", "%22", "%27%3b%20DROP%20TABLE%20svc_users%3b--",
-	"pg_catalog", "public", "svc_t1", "t1.svc_users", "1", "-1", "$1", "%25", "%25s", "%zz", "ACME", "acme%20", "%20acme", "acme%00",
-	"acme.", "acm%C3%A9", "%ff", "%e2%80%ae", "*", "{tenant}", "%7Btenant%7D", "", strings.Repeat("x", 64), strings.Repeat("x", 129),
-	strings.Repeat("%C3%A4", 100),
-}
-
 func TestHostileTenants(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	c := newCity(t, []string{"acme"})
-	for _, name := range hostileNames {
+	for _, line := range raw("hostile names", nil) {
+		name := line[1]
 		for _, bearer := range []string{"", "invented", c.keys["acme"]} {
 			target := "/t/" + name + "/ext/svc" + ownKeys
 			r := must(http.NewRequestWithContext(t.Context(), "GET", c.server.URL, nil))

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -31,7 +32,7 @@ func TestGuardRefusesWhatIsNoAddress(t *testing.T) {
 }
 
 func TestGuardAllowsCIDRs(t *testing.T) {
-	client := newClient(t, marketplace.Config{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.2.3/16"), netip.MustParsePrefix("fe80::/10")}})
+	client := newClient(t, marketplace.Config{AllowCIDRs: prefixes("10.1.2.3/16", "fe80::/10")})
 	for address, want := range map[string]bool{"10.1.255.1": false, "10.2.0.1": true, "::ffff:10.1.0.1": true, "fe80::1": false, "fe80::1%lo": false, "127.0.0.1": true, "8.8.8.8": false} {
 		if got := client.Forbids(netip.MustParseAddr(address)); got != want {
 			t.Errorf("%s: forbidden is %v, want %v", address, got, want)
@@ -120,7 +121,7 @@ func resolving(t *testing.T, config marketplace.Config, answers ...[]string) (*m
 }
 
 func TestNameInAllowedCIDR(t *testing.T) {
-	client, admitted := resolving(t, marketplace.Config{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}, []string{"10.0.0.1", "192.168.0.1"})
+	client, admitted := resolving(t, marketplace.Config{AllowCIDRs: prefixes("10.0.0.0/8")}, []string{"10.0.0.1", "192.168.0.1"})
 	refuses(t, client, upstream("https://corp.example"))
 	if !slices.Equal(*admitted, []string{"10.0.0.1:443"}) {
 		t.Errorf("admitted %q", *admitted)
@@ -195,74 +196,25 @@ func TestAllowancesAreForTheServersSources(t *testing.T) {
 // A name was public at registration and at the first request. The client checks its address again
 // each time it dials.
 func TestRebinding(t *testing.T) {
-	const public, inside = "93.184.216.34", "10.0.0.1"
-	call := func(client *marketplace.Client, t *testing.T) error {
-		from := upstream("https://one.example")
-		from.Token = "s3cr3t-s3cr3t" // no connection is used again
-		_, err := client.Template(t.Context(), from, "a")
-		return err
-	}
-	for name, test := range map[string]struct {
-		handlers map[string]http.HandlerFunc
-		answers  []string // of DNS, one after the other
-		calls    []string // "" good, else what the error says
-		asked    int
-	}{
-		"at the first call": {
-			nil, []string{inside, public}, []string{hiddenMessage}, 0,
-		},
-		"at the next call": {
-			map[string]http.HandlerFunc{"one.example/templates.json": answer(oneEntry)},
-			[]string{public, inside}, []string{"", hiddenMessage, hiddenMessage}, 1,
-		},
-		"and back": {
-			map[string]http.HandlerFunc{"one.example/templates.json": answer(oneEntry)},
-			[]string{public, inside, public}, []string{"", hiddenMessage, ""}, 2,
-		},
-		"to IPv6": {
-			map[string]http.HandlerFunc{"one.example/templates.json": answer(oneEntry)},
-			[]string{public, "::1"}, []string{"", "its catalogue "}, 1,
-		},
-		"between the catalogue and a manifest": {
-			map[string]http.HandlerFunc{"one.example/templates.json": answer(fileEntry), "one.example/m.json": answer(`{}`)},
-			[]string{public, inside},
-			[]string{"entry 0 of the catalogue is bad: its manifest_file is at an address that is not public, and"}, 1,
-		},
-		"at a redirect to the same name": {
-			map[string]http.HandlerFunc{"one.example/templates.json": redirectTo("/list", 302), "one.example/list": answer(oneEntry)},
-			[]string{public, inside}, []string{hiddenMessage}, 1,
-		},
-		"at a redirect to another name": {
-			map[string]http.HandlerFunc{"one.example/templates.json": redirectTo("https://two.example/x", 302),
-				"two.example/x": answer(oneEntry)},
-			[]string{public, inside}, []string{hiddenMessage}, 1,
-		},
-		"on the way back": {
-			map[string]http.HandlerFunc{"one.example/templates.json": redirectTo("https://two.example/x", 302),
-				"two.example/x": redirectTo("https://sub.one.example/y", 302), "sub.one.example/y": answer(oneEntry)},
-			[]string{public, public, inside}, []string{hiddenMessage}, 2,
-		},
-		"never": {
-			map[string]http.HandlerFunc{"one.example/templates.json": redirectTo("https://two.example/x", 302),
-				"two.example/x": answer(oneEntry)},
-			[]string{public}, []string{"", ""}, 4,
-		},
-	} {
+	for name, lines := range sections("rebinding.txt") {
 		t.Run(name, func(t *testing.T) {
-			client, server, asked := newServedWeb(t, marketplace.Config{}, test.handlers)
+			handlers, more := scene(lines)
+			client, server, asked := newServedWeb(t, marketplace.Config{}, handlers)
 			var answers [][]string
-			for _, address := range test.answers {
+			for _, address := range strings.Fields(more["resolves"][0]) {
 				answers = append(answers, []string{address})
 			}
 			client.SetWeb((&names{answers: answers}).resolver(), server)
-			for _, want := range test.calls {
-				if err := call(client, t); want != "" {
-					wantError(t, err, svc.CodeSourceFailed, want)
-				} else if err != nil {
-					t.Error(err)
+			from := upstream("https://one.example")
+			from.Token = "s3cr3t-s3cr3t" // no connection is used again
+			for _, want := range more["call"] {
+				if want == "good" {
+					must(client.Template(t.Context(), from, "a"))
+				} else {
+					refuses(t, client, from, strings.Replace(want, "hidden", hiddenMessage, 1))
 				}
 			}
-			if len(*asked) != test.asked {
+			if fmt.Sprint(len(*asked)) != more["asked"][0] {
 				t.Errorf("asked for %q", *asked)
 			}
 		})

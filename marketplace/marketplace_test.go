@@ -8,7 +8,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -55,6 +57,23 @@ func tree(files map[string]string) http.HandlerFunc {
 	}
 }
 
+// sections reads a file of testdata: texts, one a line, by the title above them. A text in quotes is as in Go.
+func sections(file string) map[string][]string {
+	all, title := map[string][]string{}, ""
+	for line := range strings.Lines(string(must(os.ReadFile("testdata/" + file)))) {
+		line = strings.TrimSuffix(line, "\n")
+		if name, is := strings.CutPrefix(line, "== "); is {
+			title = name
+		} else if line != "" && line[0] != '#' {
+			if line[0] == '"' {
+				line = must(strconv.Unquote(line))
+			}
+			all[title] = append(all[title], line)
+		}
+	}
+	return all
+}
+
 // namedAddress matches the address at the end of a message.
 var namedAddress = regexp.MustCompile(` \(\S+/[^/ ]+\)$`)
 
@@ -86,8 +105,6 @@ func refuses(t testing.TB, client *marketplace.Client, from svc.Upstream, parts 
 	return err
 }
 
-func text(s string) *string { return &s }
-
 const twoEntries = `{"$schema": "ignored", "templates": [
 	{"id": "inline", "name": "In line", "description": "", "category": null, "tags": ["b", "a", "b"],
 	 "manifest": {"version": "1", "n": 1.10, "big": 12345678901234567890, "a": "\u00e9"}, "more": [{}]},
@@ -104,11 +121,11 @@ func TestTemplateFromServer(t *testing.T) {
 	is.NoErr(client.CheckURL(from.URL))
 
 	content := must(client.Template(t.Context(), from, "inline"))
-	is.Equal(content, svc.Content{Name: "In line", Description: text(""), Integrations: []string{}, Tags: []string{"b", "a", "b"},
+	is.Equal(content, svc.Content{Name: "In line", Description: new(""), Integrations: []string{}, Tags: []string{"b", "a", "b"},
 		Manifest: json.RawMessage(`{"version":"1","n":1.10,"big":12345678901234567890,"a":"\u00e9"}`)})
 
 	content = must(client.Template(t.Context(), from, "file"))
-	is.Equal(content, svc.Content{Name: "File", Category: text("c"), Integrations: []string{"x"}, Tags: []string{},
+	is.Equal(content, svc.Content{Name: "File", Category: new("c"), Integrations: []string{"x"}, Tags: []string{},
 		Manifest: json.RawMessage(`{"version":"2","x":1e400}`)})
 
 	wantError(t, errorOf(client.Template(t.Context(), from, "other")), svc.CodeNotFound, `no such template`)

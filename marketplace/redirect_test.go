@@ -1,6 +1,7 @@
 package marketplace_test
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"io"
@@ -102,72 +103,35 @@ func TestRedirectLimit(t *testing.T) {
 	}
 }
 
-// A redirect may lead to plain http only at origins that the host allows.
-func TestDowngradeToAllowedOrigin(t *testing.T) {
-	plain := httptest.NewServer(answer(oneEntry))
-	defer plain.Close()
-	secure := httptest.NewTLSServer(redirectTo(plain.URL, 302))
-	defer secure.Close()
-	roots := x509.NewCertPool()
-	roots.AddCert(secure.Certificate())
-	client := newClient(t, marketplace.Config{AllowOrigins: []string{plain.URL, secure.URL}, RootCAs: roots})
-	if _, err := client.Template(t.Context(), upstream(secure.URL), "a"); err != nil {
-		t.Error(err)
+// scene is a section of a script: the answers of addresses, and the other lines by their first word.
+func scene(lines []string) (handlers map[string]http.HandlerFunc, more map[string][]string) {
+	handlers, more = map[string]http.HandlerFunc{}, map[string][]string{}
+	catalogues := map[string]string{"entry": oneEntry, "file": fileEntry}
+	for _, line := range lines {
+		what, rest, _ := strings.Cut(line, " ")
+		code, location, moved := strings.Cut(rest, " ")
+		switch {
+		case !strings.Contains(what, "/"):
+			more[what] = append(more[what], rest)
+		case moved:
+			handlers[what] = redirectTo(location, must(strconv.Atoi(code)))
+		default:
+			handlers[what] = answer(cmp.Or(catalogues[rest], rest))
+		}
 	}
+	return handlers, more
 }
 
 func TestTokenStaysHome(t *testing.T) {
-	for name, test := range map[string]struct {
-		url      string
-		handlers map[string]http.HandlerFunc
-		asked    []string
-	}{
-		"same place": {"https://one.example/dir", map[string]http.HandlerFunc{
-			"one.example/dir/templates.json": redirectTo("/list", 302), "one.example/list": answer(fileEntry), "one.example/dir/m.json": answer(`{}`),
-		}, []string{"one.example/dir/templates.json Bearer s3cr3t", "one.example/list Bearer s3cr3t", "one.example/dir/m.json Bearer s3cr3t"}},
-		"other host, and back": {"https://one.example", map[string]http.HandlerFunc{
-			"one.example/templates.json": redirectTo("https://two.example/x", 301), "two.example/x": redirectTo("https://one.example/y", 307), "one.example/y": answer(fileEntry),
-			"one.example/m.json": answer(`{}`),
-		}, []string{"one.example/templates.json Bearer s3cr3t", "two.example/x", "one.example/y", "one.example/m.json Bearer s3cr3t"}},
-		"other port": {"https://one.example", map[string]http.HandlerFunc{
-			"one.example/templates.json": redirectTo("https://one.example:8443/x", 301), "one.example:8443/x": answer(oneEntry),
-		}, []string{"one.example/templates.json Bearer s3cr3t", "one.example:8443/x"}},
-		"subdomain-like": {"https://one.example:444", map[string]http.HandlerFunc{
-			"one.example:444/templates.json": redirectTo("https://ONE.example./x", 301), "one.example/x": answer(oneEntry),
-		}, []string{"one.example:444/templates.json Bearer s3cr3t", "one.example/x"}},
-		"same place, spelled otherwise": {"https://one.example", map[string]http.HandlerFunc{
-			"one.example/templates.json": redirectTo("https://ONE.example.:0443/x", 301), "one.example/x": answer(oneEntry),
-		}, []string{"one.example/templates.json Bearer s3cr3t", "one.example/x Bearer s3cr3t"}},
-		"at home for a while, then away": {"https://one.example", map[string]http.HandlerFunc{
-			"one.example/templates.json": redirectTo("/a", 301), "one.example/a": redirectTo("//ONE.EXAMPLE/b", 303), "one.example/b": redirectTo("https://two.example/x", 308), "two.example/x": answer(oneEntry),
-		}, []string{"one.example/templates.json Bearer s3cr3t", "one.example/a Bearer s3cr3t", "one.example/b Bearer s3cr3t", "two.example/x"}},
-		"away twice, and back": {"https://one.example", map[string]http.HandlerFunc{
-			"one.example/templates.json": redirectTo("https://one.example:8443/x", 302), "one.example:8443/x": redirectTo("https://two.example/x", 302),
-			"two.example/x": redirectTo("https://one.example/y", 302), "one.example/y": redirectTo("/z", 302), "one.example/z": answer(oneEntry),
-		}, []string{"one.example/templates.json Bearer s3cr3t", "one.example:8443/x", "two.example/x", "one.example/y", "one.example/z"}},
-		"name below": {"https://one.example", map[string]http.HandlerFunc{
-			"one.example/templates.json": redirectTo("https://sub.one.example/x", 302), "sub.one.example/x": answer(oneEntry),
-		}, []string{"one.example/templates.json Bearer s3cr3t", "sub.one.example/x"}},
-		"name above": {"https://sub.one.example", map[string]http.HandlerFunc{
-			"sub.one.example/templates.json": redirectTo("//one.example/x", 302), "one.example/x": answer(oneEntry),
-		}, []string{"sub.one.example/templates.json Bearer s3cr3t", "one.example/x"}},
-		"a manifest moved": {"https://one.example", map[string]http.HandlerFunc{
-			"one.example/templates.json": answer(fileEntry), "one.example/m.json": redirectTo("https://two.example/m", 302), "two.example/m": redirectTo("https://one.example/n", 302), "one.example/n": answer(`{}`),
-		}, []string{"one.example/templates.json Bearer s3cr3t", "one.example/m.json Bearer s3cr3t", "two.example/m", "one.example/n"}},
-		"GitHub": {"https://github.com/acme/t/tree/v1/dir", map[string]http.HandlerFunc{
-			"raw.githubusercontent.com/acme/t/v1/dir/templates.json": answer(fileEntry), "raw.githubusercontent.com/acme/t/v1/dir/m.json": redirectTo("https://two.example/m", 302), "two.example/m": answer(`{}`),
-		}, []string{"raw.githubusercontent.com/acme/t/v1/dir/templates.json Bearer s3cr3t", "raw.githubusercontent.com/acme/t/v1/dir/m.json Bearer s3cr3t", "two.example/m"}},
-		"GitLab": {"https://gitlab.com/g/s/p", map[string]http.HandlerFunc{
-			"gitlab.com/g/s/p/-/raw/HEAD/templates.json": answer(oneEntry),
-		}, []string{"gitlab.com/g/s/p/-/raw/HEAD/templates.json Bearer s3cr3t"}},
-	} {
+	for name, lines := range sections("redirects.txt") {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
-			client, asked := newWeb(t, test.handlers)
-			from := upstream(test.url)
+			handlers, more := scene(lines)
+			client, asked := newWeb(t, handlers)
+			from := upstream(more["from"][0])
 			from.Token = "s3cr3t"
 			must(client.Template(t.Context(), from, "a"))
-			is.Equal(*asked, test.asked)
+			is.Equal(*asked, more["asked"])
 		})
 	}
 }
@@ -211,35 +175,6 @@ func TestTokenInNoError(t *testing.T) {
 	}
 }
 
-// astray are redirects that the client must not follow, by their fault. TestSpellings has the
-// hosts.
-var astray = map[string][]string{
-	"plain http": {"http://one.example/x", "HTTP://one.example/x", "http://two.example/", "http://one.example:443/x",
-		"http://1.1.1.1/"},
-	"private": {"https://10.0.0.1/", "https://169.254.169.254/latest/meta-data/", "https://[::1]/", "https://[fd00::1]/",
-		"https://localhost/", "https://LOCALHOST.:8443/"},
-	"plain and private": {"http://127.0.0.1/", "http://169.254.169.254/latest/meta-data/", "http://[::1]:6379/", "http://localhost:8080/"},
-	"scheme-relative": {"//127.0.0.1/", "//localhost/x", "//[::ffff:7f00:1]/", "//2130706433/", "//user@one.example/",
-		"//one.example:0/"},
-	"file":        {"file:///etc/passwd", "file://one.example/etc/passwd", "FILE:/etc/passwd", "file:etc/passwd"},
-	"file system": {"fs://shelf/templates.json", "fs://one.example/", "fs:shelf", "FS://shelf"},
-	"other protocols": {"gopher://one.example:70/_x", "ftp://one.example/x", "dict://one.example:11211/stat", "ldap://one.example/",
-		"ws://one.example/", "wss://one.example/", "telnet://one.example", "tftp://one.example/x"},
-	"no protocol at all": {"data:application/json,{}", "data:,{}", "javascript:alert(1)", "about:blank", "mailto:a@one.example",
-		"blob:https://one.example/x", "view-source:https://one.example/"},
-	"user names": {"https://user@one.example/x", "https://user:hunter2@one.example/x", "https://user:hunter2@127.0.0.1/",
-		"https://:@one.example/", "https://@one.example/", "https://one.example@127.0.0.1/", "https://one.example%40127.0.0.1/"},
-	"encoded line ends": {"/x%0d%0aX-Injected:%20y", "/%0a", "/x?y=%0D%0A", "https://one.example/%0d%0a%0d%0aGET%20/%20HTTP/1.1",
-		"?%0a", "/%00", "/a%7f", "/%09x", "https://one.example%0d%0a/"},
-	"backslashes":              {`https:\\127.0.0.1/`, `https://one.example\@127.0.0.1/`, `https:/\127.0.0.1/`},
-	"no host":                  {"https:", "https://", "https:///x", "https:/x", "https:x", "https://:443/"},
-	"bad ports":                {"https://one.example:0/", "https://one.example:65536/", "https://one.example:x/", "https://one.example:-1/"},
-	"ports of other protocols": {"https://one.example:22/", "//two.example:25/x", "https://1.1.1.1:2049/", "https://one.example:6667/"},
-	"malformed": {"https://%zz/", "https://user:hunter2@%zz/", "https://user:hunter2@one.example:x/",
-		"https://one example/?hunter2", "https://[::1/", "https://one.example/%", "https://one example/", "https://[::1%25lo]/",
-		":", "%"},
-}
-
 // The client checks each hop, from the first to the last.
 func TestRedirectsAstray(t *testing.T) {
 	var hops int // good ones, before the bad one
@@ -255,7 +190,7 @@ func TestRedirectsAstray(t *testing.T) {
 	client, asked := newWeb(t, map[string]http.HandlerFunc{"one.example/templates.json": hop, "two.example/templates.json": hop})
 	from := upstream("https://one.example")
 	from.Token = "s3cr3t"
-	for what, locations := range astray {
+	for what, locations := range sections("astray.txt") {
 		t.Run(what, func(t *testing.T) {
 			for _, location = range locations {
 				for _, hops = range []int{0, 1, 4} {

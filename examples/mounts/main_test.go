@@ -50,11 +50,7 @@ func body(t *testing.T, url, header, value string) string {
 		answer, err := http.DefaultClient.Do(request)
 		if err == nil {
 			defer answer.Body.Close()
-			text, err := io.ReadAll(answer.Body)
-			if err != nil {
-				t.Error(err)
-			}
-			return string(text)
+			return string(must(io.ReadAll(answer.Body)))
 		}
 		if time.Now().After(deadline) {
 			t.Fatal(err)

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"database/sql"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -158,78 +156,4 @@ func TestOmittedDifferences(t *testing.T) {
 		is.Equal(printDiff(&out, svc.AccessDiff{Omitted: 7}, asJSON), silent(2))
 		is.Equal(out.String(), want)
 	}
-}
-
-// Commands read the standard input, and a refused bundle changes nothing.
-func TestApplyFromTheStandardInput(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	db := newDB(t)
-	is.NoErr(startServer(t, "-db", db).stop(t))
-	piped := func(bundle string, args ...string) (string, error) {
-		cmd := command(t, args...)
-		cmd.Stdin = strings.NewReader(bundle)
-		out, err := cmd.CombinedOutput()
-		return string(out), err
-	}
-	out := must(piped(`{"users": [{"id": "carol"}]}`, "apply", "-db", db, "-"))
-	is.Equal(out, "")
-	before := does(t, "export", "-db", db)
-	is.True(strings.Contains(before, `"carol"`) && strings.Contains(before, `"alice"`))
-	for bundle, want := range map[string]string{
-		`{"users": [{"id": "dave"}], "groups": [{"id": "g", "members": ["nobody"]}]}`: "server: bundle -: /groups/0/members/0",
-		`{"user": []}`: "server: bundle -: /user",
-		`{"users": [{"id": "dave", "channels": [{"provider": "telegram", "sender_id": "1001"}]}]}`: `user "alice"`,
-		``: "server: bundle -: ",
-	} {
-		for _, name := range []string{"apply", "diff"} {
-			out, err := piped(bundle, name, "-db", db, "-")
-			is.True(err != nil)
-			if !strings.Contains(out, want) {
-				t.Errorf("%s of %s says %s, want %s", name, bundle, out, want)
-			}
-		}
-	}
-	is.Equal(does(t, "export", "-db", db), before)
-}
-
-func TestLint(t *testing.T) {
-	is := is.New(t)
-	file := writeFile(t, "b.json", `{"users": [{"id": "a"}], "groups": [{"id": "g", "members": ["a", "nobody"]}],
-		"policies": [{"id": "p", "document": {"version": "2026-03-24", "statements": [
-			{"effect": "allow", "actions": ["bank:recal"], "banks": ["*"]}]}}]}`)
-	out, err := command(t, "lint", file).CombinedOutput()
-	is.Equal(err.Error(), "exit status 1")
-	is.True(strings.Contains(string(out), "error /groups/0/members/1 reference_missing: "))
-	is.True(strings.Contains(string(out), "warning /policies/0 policy_unattached: "))
-	is.True(strings.Contains(string(out), "server: lint found 1 errors\n"))
-	is.True(!strings.Contains(string(out), "action_unknown"))
-
-}
-
-func TestVerifyAudit(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	dbFile := newDB(t)
-	server := startServer(t, "-db", dbFile)
-	mark := strings.TrimSpace(does(t, "verify-audit", "-db", dbFile))
-	is.True(regexp.MustCompile(`^\d+:[0-9a-f]{64}$`).MatchString(mark))
-	for range 5 {
-		server.wants(t, 201, server.key(), "POST", "/ext/svc/me/api-keys", "")
-	}
-	is.True(strings.TrimSpace(does(t, "verify-audit", "-db", dbFile, "-mark", mark)) != mark)
-	is.NoErr(server.stop(t))
-
-	number, _, _ := strings.Cut(mark, ":")
-	db := must(sql.Open("sqlite", dbFile))
-	defer db.Close()
-	must(db.Exec("UPDATE svc_audit SET action = 'api_key.revoked' WHERE number = ?", number))
-	out, err := command(t, "verify-audit", "-db", dbFile).CombinedOutput()
-	is.Equal(err.Error(), "exit status 1")
-	is.True(strings.HasPrefix(string(out), "server: audit record "+number+" "))
-
-	must(db.Exec("DELETE FROM svc_audit WHERE number <= ?", number))
-	does(t, "verify-audit", "-db", dbFile) // the oldest may be deleted
-	fails(t, "audit record "+number, "verify-audit", "-db", dbFile, "-mark", mark)
-	exits(t, 2, "-mark", "verify-audit", "-db", dbFile, "-mark", "1")
 }

@@ -40,22 +40,24 @@ func TestDocumentedBackups(t *testing.T) {
 	}
 }
 
+// shell runs commands, which print nothing, in a directory.
+func shell(t *testing.T, dir, commands string, env ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sh", "-e", "-c", commands)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Fatalf("%s: %v: %s", commands, err, out)
+	}
+}
+
 func testBackup(t *testing.T, backup, restore string, flags ...string) {
 	is, dir := is.New(t), t.TempDir()
-	env := os.Environ()
+	var env []string
 	if flags != nil {
 		env = append(env, "DATABASE="+flags[1])
 		flags = append(flags, "-keys", filepath.Join(dir, "svc.keys"))
 	} else {
 		flags = []string{"-db", filepath.Join(dir, "svc.db")}
-	}
-	shell := func(commands string) {
-		t.Helper()
-		cmd := exec.CommandContext(t.Context(), "sh", "-e", "-c", commands)
-		cmd.Dir, cmd.Env = dir, env
-		if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
-			t.Errorf("%s: %v: %s", commands, err, out)
-		}
 	}
 	first := startServer(t, flags...)
 	key := first.key()
@@ -63,23 +65,23 @@ func testBackup(t *testing.T, backup, restore string, flags ...string) {
 		t.Helper()
 		s.wants(t, 200, key, "POST", "/ext/svc/admin/templates", `{"id": "`+id+`", "name": "n", "manifest": {"version": "1"}}`)
 	}
-	shell(backup)
+	shell(t, dir, backup, env...)
 	create(first, "before")
-	shell(backup)
+	shell(t, dir, backup, env...)
 	create(first, "after")
 	is.NoErr(first.stop(t))
 	for _, file := range []string{"backup.new", "svc.db.keys", "svc.keys"} { // the secrets are lost as well
 		_ = os.Remove(filepath.Join(dir, file))
 	}
 
-	shell(restore)
+	shell(t, dir, restore, env...)
 	second := startServer(t, flags...)
 	is.True(!strings.Contains(second.stderr.String(), "level=WARN"))
 	_, list := second.get(t, key, "/ext/svc/admin/templates")
 	is.True(strings.Contains(list, `"id":"before"`) && !strings.Contains(list, `"id":"after"`))
 	create(second, "after")
 	is.NoErr(second.stop(t))
-	shell(restore)
+	shell(t, dir, restore, env...)
 	for _, file := range []string{"backup.db", "backup.sql", "backup.keys"} {
 		if info, err := os.Stat(filepath.Join(dir, file)); err == nil {
 			is.Equal(info.Mode().Perm()&0o077, os.FileMode(0))

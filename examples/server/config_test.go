@@ -34,59 +34,6 @@ func printed(t *testing.T, args ...string) string {
 	return does(t, append(args, "-print-config")...)
 }
 
-// What -print-config prints is a configuration file that says the same.
-func TestPrintedConfigIsAConfig(t *testing.T) {
-	is := is.New(t)
-	usual := printed(t)
-	is.True(strings.Contains(usual, "db = 'svc.db'\nkeys = 'svc.db.keys'\naddr = '127.0.0.1:8080'\n"))
-	is.Equal(printed(t, "-config", writeFile(t, "c.toml", usual)), usual)
-	is.Equal(printed(t, "-config", writeFile(t, "c.toml", "")), usual)
-	is.Equal(printed(t, "-config", writeFile(t, "c.toml", "\ufeff"+usual)), usual)
-
-	t.Setenv("TEST_WORD", "Hunter2Secret")
-	file := writeFile(t, "c.toml", `
-		db = "postgres://u:${TEST_WORD}@h/d?sslpassword=Hunter2Secret"
-		bundle = "/a/${TEST_WORD}/${TEST_WORD}.json"
-		[http]
-		read_timeout = "1m30s"
-		hide_access = true
-		[sources]
-		allow_origins = ["http://${TEST_WORD}:1"]
-		allow_cidrs = ["10.0.0.0/8"]
-		limits.redirects = -1
-		[templates]
-		local_edits = "merge"`)
-	text := printed(t, "-config", file)
-	for _, line := range []string{
-		"db = 'postgres://u:PASSWORD@h/d?sslpassword=PASSWORD'\n", "keys = 'svc.keys'\n",
-		"bundle = '/a/Hunter2Secret/Hunter2Secret.json'\n", "read_timeout = '1m30s'\n", "hide_access = true\n",
-		"allow_origins = ['http://Hunter2Secret:1']\n", "redirects = -1\n", "local_edits = 'merge'\n",
-	} {
-		if !strings.Contains(text, line) {
-			t.Errorf("the configuration lacks %s:\n%s", line, text)
-		}
-	}
-	is.Equal(printed(t, "-config", writeFile(t, "c.toml", text)), text)
-	is.True(strings.Contains(printed(t, "-db", "postgres://u:Hunter2Secret%zz@h/d"), "db = 'postgres://URL'\n"))
-}
-
-func TestFlagsWinOverTheFile(t *testing.T) {
-	is := is.New(t)
-	file := writeFile(t, "c.toml", `db = "f.db"
-		addr = "127.0.0.1:1"
-		keys = "f.keys"
-		bundle = "f.json"
-		sources.allow_origins = ["http://127.0.0.1:1"]`)
-	c := parsed(t, "-config", file)
-	is.Equal([]string{c.DB, c.Addr, c.Keys, c.Bundle}, []string{"f.db", "127.0.0.1:1", "f.keys", "f.json"})
-	c = parsed(t, "-addr", "127.0.0.1:2", "-config", file, "-db", "g.db", "-keys", "g.keys", "-bundle", "",
-		"-allow-source", "http://127.0.0.1:2", "-allow-source", "http://127.0.0.1:3")
-	is.Equal([]string{c.DB, c.Addr, c.Keys, c.Bundle}, []string{"g.db", "127.0.0.1:2", "g.keys", ""})
-	is.Equal(c.Sources.AllowOrigins, []string{"http://127.0.0.1:2", "http://127.0.0.1:3"})
-	is.Equal(parsed(t, "export", "-config", file).DB, "f.db")
-	is.Equal(parsed(t, "-db", "${HOME}").DB, "${HOME}") // a shell expands flags
-}
-
 // table reads lines "KEY -> VALUE" of testdata.
 func table(t *testing.T, name string) map[string]string {
 	t.Helper()
@@ -130,6 +77,7 @@ func TestConfigIsDocumented(t *testing.T) {
 	is := is.New(t)
 	var tree map[string]any
 	text := printed(t)
+	is.Equal(printed(t, "-config", writeFile(t, "c.toml", "\ufeff"+text)), text) // a byte order mark is none of it
 	is.NoErr(toml.Unmarshal([]byte(text), &tree))
 	page := must(os.ReadFile("../../docs/reference/configuration.md"))
 	_, section, _ := strings.Cut(string(page), "## The configuration file\n")
@@ -175,6 +123,7 @@ func TestParse(t *testing.T) {
 	usual := defaults()
 	usual.Keys, usual.flagged, usual.variables = "svc.db.keys", map[string]bool{}, map[string]bool{}
 	is.Equal(parsed(t).config, usual)
+	is.Equal(parsed(t, "-db", "${HOME}").DB, "${HOME}") // a shell expands flags
 
 	c := parsed(t, "-addr", ":0", "-db", "d", "-keys", "k", "-bundle", "b",
 		"-allow-source", "http://127.0.0.1:9999", "-allow-source", "https://git.corp.example")
@@ -310,14 +259,6 @@ func TestServerWithAConfig(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(does(t, "health", "-config", file, "-addr", ":"+port), "")
 	fails(t, "", "health", "-addr", ":"+port) // speaks no TLS
-}
-
-func TestServerWithoutItsCertificate(t *testing.T) {
-	db := newDB(t)
-	file := writeFile(t, "c.toml", "[tls]\ncert_file = 'none.pem'\nkey_file = 'none.key'")
-	fails(t, "tls.cert_file and tls.key_file: stat none.pem", "-config", file, "-db", db)
-	_, err := os.Stat(db)
-	is.New(t).True(os.IsNotExist(err))
 }
 
 // Health is asked by a process of its own, whose exit code counts.

@@ -76,28 +76,6 @@ func TestKeysFileOfOthersIsWarnedOf(t *testing.T) {
 	is.True(strings.Contains(log.String(), "level=WARN") && strings.Contains(log.String(), "chmod 600"))
 }
 
-func TestLostKeysFileIsWarnedOf(t *testing.T) {
-	is := is.New(t)
-	db := newDB(t)
-	first := startServer(t, "-db", db)
-	key := first.key()
-	is.True(!strings.Contains(first.stderr.String(), "keys file")) // the database is new as well
-	is.NoErr(first.stop(t))
-	is.NoErr(os.Remove(db + ".keys"))
-
-	second := startServer(t, "-db", db)
-	is.True(strings.Contains(second.stderr.String(), "cannot find the keys file"))
-	second.wants(t, 401, key, "GET", "/ext/svc/me/api-keys", "")
-	second.wants(t, 200, issueKey(t, "-db", db, "-user", "admin"), "GET", "/ext/svc/me/api-keys", "")
-}
-
-func TestServerWithDamagedKeysFileDoesNotStart(t *testing.T) {
-	is := is.New(t)
-	db := newDB(t)
-	is.NoErr(os.WriteFile(db+".keys", []byte("{"), 0o600))
-	fails(t, "svc.db.keys is damaged", "-addr", "127.0.0.1:0", "-db", db)
-}
-
 // A changed prefix of keys is warned of at the start, with the number of the keys that it ends, until
 // it is among the earlier ones.
 func TestChangedPrefixIsWarnedOf(t *testing.T) {
@@ -127,54 +105,4 @@ func issueKey(t *testing.T, args ...string) string {
 	is.True(regexp.MustCompile(`^svc[us]_[0-9A-Za-z]{54}\n$`).MatchString(stdout.String()))
 	is.Equal(stderr.String(), "")
 	return strings.TrimSuffix(stdout.String(), "\n")
-}
-
-func TestKeyWhileTheServerRuns(t *testing.T) {
-	is := is.New(t)
-	db := newDB(t)
-	server := startServer(t, "-db", db)
-
-	alice := issueKey(t, "-db", db, "-user", "alice")
-	is.True(strings.HasPrefix(alice, "svcu_"))
-	list := server.wants(t, 200, alice, "GET", "/ext/svc/me/api-keys", "")
-	is.True(strings.Contains(list, `"description":"made with the command key"`))
-
-	ci := issueKey(t, "-db", db, "-service-account", "ci")
-	is.True(strings.HasPrefix(ci, "svcs_"))
-	server.wants(t, 403, ci, "GET", "/ext/svc/me/api-keys", "") // a service account, not a user
-
-	events := server.wants(t, 200, server.key(), "GET", "/ext/svc/admin/events?actor=server+key", "")
-	is.Equal(strings.Count(events, `"actor":{"kind":"host","id":"server key"},"action":"api_key.issued"`), 2)
-}
-
-func TestKeyWhileNoServerRuns(t *testing.T) {
-	is := is.New(t)
-	db, keys := newDB(t), newDB(t)+".secrets"
-	is.NoErr(startServer(t, "-db", db, "-keys", keys).stop(t))
-	key := issueKey(t, "-db", db, "-keys", keys, "-user", "bob")
-	server := startServer(t, "-db", db, "-keys", keys)
-	server.wants(t, 200, key, "GET", "/ext/svc/me/api-keys", "")
-	is.True(strings.Contains(server.stdout.String(), " -keys "+keys+" -user admin)"))
-}
-
-func TestKeyThatCannotBe(t *testing.T) {
-	is := is.New(t)
-	db := newDB(t)
-	fail := func(want string, args ...string) {
-		t.Helper()
-		fails(t, want, append([]string{"key", "-db", db}, args...)...)
-	}
-	fail("svc.db: no such file", "-user", "admin")
-	_, err := os.Stat(db)
-	is.True(os.IsNotExist(err)) // the command key creates no database
-
-	is.NoErr(startServer(t, "-db", db).stop(t))
-	fail(`user "zoe" has no row`, "-user", "zoe")
-	fail("no such service account", "-service-account", "cd")
-	fail(`user "a/b" has no row`, "-user", "a/b")
-
-	is.NoErr(os.Remove(db + ".keys"))
-	fail("svc.db.keys does not exist", "-user", "admin")
-	_, err = os.Stat(db + ".keys")
-	is.True(os.IsNotExist(err)) // a server with other keys would not accept what it prints
 }

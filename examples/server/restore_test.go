@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -70,32 +69,6 @@ func wantFiles(t *testing.T, dir string, want ...string) {
 	if !slices.Equal(have, want) {
 		t.Errorf("%s has %v, want %v", dir, have, want)
 	}
-}
-
-// A backup of a running server, each night over the one before, and with the defaults of the flags.
-func TestBackupOfARunningServer(t *testing.T) {
-	is := is.New(t)
-	t.Chdir(t.TempDir())
-	server := startServer(t)
-	key := server.key()
-	create := func(id string) {
-		t.Helper()
-		server.wants(t, 200, key, "POST", "/ext/svc/admin/templates", `{"id": "`+id+`", "name": "n", "manifest": {"version": "1"}}`)
-	}
-	is.NoErr(runQuietly(t, "backup", "night"))
-	create("before")
-	is.NoErr(runQuietly(t, "backup", "night"))
-	create("after")
-	is.NoErr(server.stop(t))
-	night := must(filepath.Abs("night"))
-
-	t.Chdir(t.TempDir())
-	is.NoErr(runQuietly(t, "restore", night))
-	wantFiles(t, ".", "svc.db", "svc.db.keys")
-	restored := startServer(t)
-	is.True(!strings.Contains(restored.stderr.String(), "level=WARN"))
-	_, list := restored.get(t, key, "/ext/svc/admin/templates")
-	is.True(strings.Contains(list, `"id":"before"`) && !strings.Contains(list, `"id":"after"`))
 }
 
 func TestBackupRefuses(t *testing.T) {
@@ -404,19 +377,12 @@ func TestDocumentedServerCommands(t *testing.T) {
 			program := filepath.Join(t.TempDir(), "server")
 			script := "#!/bin/sh\nSVC_EXAMPLE_SERVER=1 exec '" + os.Args[0] + "' \"$@\"\n"
 			is.New(t).NoErr(os.WriteFile(program, []byte(script), 0o700))
-			shell := func(commands, db, keys string) {
-				t.Helper()
-				cmd := exec.CommandContext(t.Context(), "sh", "-e", "-c", commands)
-				cmd.Dir = dir
-				cmd.Env = append(os.Environ(), "DATABASE="+db, "KEYS="+keys, "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"))
-				if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
-					t.Fatalf("%s: %v: %s", commands, err, out)
-				}
+			path := "PATH=" + filepath.Dir(program) + ":" + os.Getenv("PATH")
+			for range 2 {
+				shell(t, dir, backup, path, "DATABASE="+u.db, "KEYS="+u.keys)
 			}
-			shell(backup, u.db, u.keys)
-			shell(backup, u.db, u.keys)
 			db, keys := place(t), filepath.Join(t.TempDir(), "svc.keys")
-			shell(restore, db, keys)
+			shell(t, dir, restore, path, "DATABASE="+db, "KEYS="+keys)
 			u.check(t, db, keys)
 		})
 	}

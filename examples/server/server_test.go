@@ -26,19 +26,6 @@ import (
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
-func TestWhatIsServed(t *testing.T) {
-	is := is.New(t)
-	server := startServer(t, "-db", newDB(t))
-	page := server.wants(t, 200, "", "GET", "/", "")
-	is.True(strings.Contains(page, "/ext/svc/"))
-	catalogue := server.wants(t, 200, "", "GET", "/catalogue/templates.json", "") // to anybody
-	is.True(strings.Contains(catalogue, `"meeting-notes"`))
-	server.wants(t, 404, "", "GET", "/nothing", "")
-	for _, path := range []string{"/ext/svc/admin/templates", "/ext/svc", "/ext//svc/me/api-keys", "/ext/svc/../svc/nothing", "/ext/svc/nothing"} {
-		server.wants(t, 401, "", "GET", path, "") // and no redirect
-	}
-}
-
 func TestSourcesThatMayBeAsked(t *testing.T) {
 	is := is.New(t)
 	files := httptest.NewServer(http.StripPrefix("/own/", http.FileServerFS(os.DirFS("catalogue/files"))))
@@ -88,24 +75,6 @@ func TestAddressInUse(t *testing.T) {
 	}
 	_, err := os.Stat(db)
 	is.New(t).True(os.IsNotExist(err)) // nothing was touched
-}
-
-func TestAddressForOthersIsWarnedOf(t *testing.T) {
-	is := is.New(t)
-	server := startServer(t, "-db", newDB(t), "-addr", "0.0.0.0:0")
-	is.True(strings.Contains(server.stderr.String(), "not encrypted"))
-	is.True(strings.HasPrefix(server.base, "http://127.0.0.1:")) // where the printed lines can reach it
-	server.wants(t, 200, server.key(), "GET", "/ext/svc/me/api-keys", "")
-}
-
-func TestDatabaseThatCannotBe(t *testing.T) {
-	for db, want := range map[string]string{
-		"/no/such/directory/svc.db": "/no/such/directory/svc.db",
-		t.TempDir():                 "directory",
-		writeFile(t, "letter.db", strings.Repeat("Dear Sir,\n", 200)): "letter.db",
-	} {
-		fails(t, want, "-addr", "127.0.0.1:0", "-db", db)
-	}
 }
 
 func TestProcess(t *testing.T) {
@@ -191,68 +160,6 @@ func TestStartThatBrokeOffBeforeTheKey(t *testing.T) {
 	server.wants(t, 200, key, "GET", "/ext/svc/me/api-keys", "")
 }
 
-func TestBundleIsAppliedAtEveryStart(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	db, bundle := newDB(t), writeFile(t, "bundle.json", smallBundle)
-	first := startServer(t, "-db", db, "-bundle", bundle)
-	key := first.key()
-	const carol, alice = "/ext/svc/debug/resolve?bank=b&user_id=carol", "/ext/svc/debug/resolve?bank=b&user_id=alice"
-	_, before := first.get(t, key, carol)
-	is.True(strings.Contains(before, `"resolved_user_id":"carol"`))
-	_, unknown := first.get(t, key, alice)
-	is.True(strings.Contains(unknown, `"resolved_user_id":null`)) // nothing of the demo
-	is.NoErr(first.stop(t))
-
-	second := startServer(t, "-db", db, "-bundle", bundle)
-	is.Equal(second.key(), "")
-	_, after := second.get(t, key, carol)
-	is.Equal(after, before) // its revision included: applied again, it changed nothing
-	is.NoErr(second.stop(t))
-
-	is.NoErr(os.WriteFile(bundle, []byte(`{"users": [{"id": "carol", "is_active": false}]}`), 0o600))
-	third := startServer(t, "-db", db, "-bundle", bundle)
-	_, changed := third.get(t, key, carol)
-	is.True(strings.Contains(changed, `user \"carol\" is inactive`))
-}
-
-func TestDemoIsForEmptyDatabasesOnly(t *testing.T) {
-	is := is.New(t)
-	db := newDB(t)
-	first := startServer(t, "-db", db, "-bundle", writeFile(t, "bundle.json", smallBundle))
-	key := first.key()
-	is.NoErr(first.stop(t))
-	second := startServer(t, "-db", db)
-	_, alice := second.get(t, key, "/ext/svc/debug/resolve?bank=support&user_id=alice")
-	is.True(strings.Contains(alice, `user \"alice\" is unknown`))
-}
-
-func TestBundleWithoutAdministrator(t *testing.T) {
-	is := is.New(t)
-	server := startServer(t, "-db", newDB(t), "-bundle", writeFile(t, "bundle.json", `{"users": [{"id": "carol"}]}`))
-	is.True(!strings.Contains(server.stdout.String(), "svcu_"))
-	is.True(strings.Contains(server.stdout.String(), " -user ID)"))
-}
-
-func TestBadBundle(t *testing.T) {
-	db := newDB(t)
-	start := func(want, bundle string) {
-		t.Helper()
-		fails(t, want, "-addr", "127.0.0.1:0", "-db", db, "-bundle", bundle)
-	}
-	for text, want := range map[string]string{
-		`{"users": [{"id": "a", "colour": 1}]}`:                                        "/users/0/colour",
-		`{"users": [{"id": "a"}], "attachments": [{"policy_id": "p"}]}`:                "/attachments/0/principal_type",
-		`{"groups": [{"id": "g", "members": ["nobody"]}], "users": [{"id": "admin"}]}`: "/groups/0/members/0",
-		`[]`: "bundle.json",
-	} {
-		start(want, writeFile(t, "bundle.json", text))
-	}
-	start("/no/such/bundle", "/no/such/bundle")
-
-	is.New(t).True(startServer(t, "-db", db).key() != "") // nothing of them was written
-}
-
 // A server that is read-only answers reads and refuses writes, in its pages as well. It sees what
 // another process writes, and leaves the database as it is.
 func TestReadOnlyServer(t *testing.T) {
@@ -295,19 +202,6 @@ func TestReadOnlyServer(t *testing.T) {
 			is.NoErr(writer.stop(t))
 		})
 	}
-}
-
-// Without a database or its keys file, such a server makes none.
-func TestReadOnlyServerMakesNothing(t *testing.T) {
-	is := is.New(t)
-	folder := t.TempDir()
-	t.Chdir(folder)
-	fails(t, "", "-read-only", "-addr", "127.0.0.1:0")
-	wantFiles(t, folder)
-	is.NoErr(startServer(t).stop(t))
-	is.NoErr(os.Remove("svc.db.keys"))
-	fails(t, "keys file", "-read-only", "-addr", "127.0.0.1:0")
-	wantFiles(t, folder, "svc.db")
 }
 
 // The greatest numbers of a configuration overflow nowhere.
