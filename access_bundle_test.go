@@ -36,6 +36,29 @@ func subjects(tests []svc.AccessTest) (all string) {
 	return all
 }
 
+// A store is asked for each row once, however often a bundle names it.
+func TestNamesOfABundle(t *testing.T) {
+	is := is.New(t)
+	var names svc.AccessNames
+	h := newHost(t, func(c *svc.Config) {
+		c.Store = hook(c.Store, hooks{names: func(n svc.AccessNames) { names = n }})
+	})
+	attached := func(policy, kind, id string) svc.Attachment {
+		return svc.Attachment{PolicyID: policy, Principal: svc.GrantedTo{Type: kind, ID: id}}
+	}
+	is.NoErr(h.Access.Apply(t.Context(), svc.Host, svc.Bundle{
+		Users: []svc.User{{ID: "u2"}, {ID: "u1"}}, Groups: []svc.Group{{ID: "g", Members: []string{"u2", "u1"}}, {ID: "h"}},
+		ServiceAccounts: []svc.ServiceAccount{{ID: "s", OwnerUserID: "u1"}},
+		Attachments: []svc.Attachment{
+			attached(svc.PolicyIAMAdmin, "user", "u2"), attached(svc.PolicyTemplateAdmin, "user", "u2"),
+			attached(svc.PolicyIAMAdmin, "group", "h"), attached(svc.PolicyTemplateAdmin, "group", "h"),
+		},
+	}))
+	is.Equal(names.Users, []string{"u1", "u2"})
+	is.Equal(names.Groups, []string{"h"})
+	is.Equal(names.Policies, []string{svc.PolicyIAMAdmin, svc.PolicyTemplateAdmin})
+}
+
 func TestKeptTestsTurn(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -173,6 +173,7 @@ type hooks struct {
 	answers    int          // as many as every caller has; 0: those of the store
 	keepAnswer func(svc.StoredAnswer) error
 	queue      func() error // of records
+	names      func(svc.AccessNames) // that ChangeAccess reads
 	write      func(svc.AccessWrite)
 	again      func(current svc.Bundle) svc.Bundle // the rows of a first call of a change, whose result is not written
 }
@@ -200,6 +201,9 @@ func (s hooked) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSn
 }
 
 func (s hooked) ChangeAccess(ctx context.Context, names svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
+	if s.on.names != nil {
+		s.on.names(names)
+	}
 	return s.FullStore.ChangeAccess(ctx, names, func(b svc.Bundle) (svc.AccessWrite, error) {
 		if s.on.again != nil {
 			_, _ = change(s.on.again(b))

@@ -38,6 +38,8 @@ func TestRefusedURLs(t *testing.T) {
 		"host=h password=Hunter2Secret target_session_attrs=x": "target_session_attrs",
 		"host=h password = Hunter2Secret sslmode=x":            "failed to configure TLS",
 		"user=u:Hunter2Secret@h port=0":                        "invalid port",
+		"host=h port=Hunter2Secret":                            "invalid port",
+		"host=h connect_timeout=Hunter2Secret":                 "invalid connect_timeout",
 		"postgres://u:Hunter2Secret@h/db%0A":                   "the database of the URL",
 		"postgres://u:Hunter2Secret@h/db?search_path=s%0D":     "the search_path of the URL",
 		"host=h user='u\n' password=Hunter2Secret":             "the user of the URL",
