@@ -2,6 +2,7 @@ package sqlite_test
 
 import (
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -25,6 +26,7 @@ func TestBundlePreparesStatementsOnce(t *testing.T) {
 		is.NoErr(apply(t, store, 2*users))
 		readied = append(readied, first, seen.readied.Load())
 	}
+	is.True(readied[0] > 0)
 	is.Equal(readied[2:], readied[:2])
 }
 
@@ -62,7 +64,7 @@ func apply(t *testing.T, store *sqlstore.Store, users int) error {
 	t.Helper()
 	service, err := svc.New(svc.Config{Store: store})
 	is.New(t).NoErr(err)
-	return service.Access.Apply(t.Context(), svc.Host, crowdOf(users))
+	return errors.Join(service.Access.Apply(t.Context(), svc.Host, crowdOf(users)), service.Close())
 }
 
 // crowdOf returns a bundle of users, each with a channel.
