@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc/internal/accessindex"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/policy"
@@ -424,4 +426,15 @@ func TestExcerptOfBanks(t *testing.T) {
 	if part := whole.Excerpt(of); !slices.Equal(part.Shut(), []string{"shut"}) || len(part.Banks()) != banks {
 		t.Errorf("%v of %d banks are shut", part.Shut(), len(part.Banks()))
 	}
+}
+
+func TestRowsOfEachKindAreAdded(t *testing.T) {
+	is := is.New(t)
+	rows := accessindex.Rows{Users: []string{"u1"}, Banks: []string{"b1"}}
+	rows.Add(accessindex.Rows{
+		Users: []string{"u2"}, Groups: []string{"g"}, Accounts: []string{"a"}, Policies: []string{"p"}, Banks: []string{"b2"},
+	})
+	is.Equal(rows, accessindex.Rows{
+		Users: []string{"u1", "u2"}, Groups: []string{"g"}, Accounts: []string{"a"}, Policies: []string{"p"}, Banks: []string{"b1", "b2"},
+	})
 }

@@ -7,24 +7,29 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
-// A transaction prepares each of its statements once, even the first transaction of a Store. A
-// bundle of many rows costs no more preparations than one of few rows.
-func TestBundlePreparesStatementsOnce(t *testing.T) {
+// A transaction prepares each of its statements once, even the first transaction of a Store: many
+// events cost no more preparations than few.
+func TestTransactionsPrepareStatementsOnce(t *testing.T) {
 	is := is.New(t)
 	var readied []int64
-	for _, users := range []int{20, 400} {
+	for _, events := range []int{2, 40} {
 		seen := &tap{}
 		store := tapped(t, migrated(t), seen)
-		is.NoErr(apply(t, store, users))
-		first := seen.readied.Swap(0)
-		is.NoErr(apply(t, store, 2*users))
-		readied = append(readied, first, seen.readied.Load())
+		for range 2 {
+			list := make([]svc.Event, events)
+			for i := range list {
+				list[i].ID = uuid.New()
+			}
+			is.NoErr(store.AddEvents(t.Context(), list))
+			readied = append(readied, seen.readied.Swap(0))
+		}
 	}
 	is.True(readied[0] > 0)
 	is.Equal(readied[2:], readied[:2])

@@ -18,8 +18,7 @@ type tap struct {
 	run     func(conn driver.Conn, query string) error // before each statement; nil: nothing
 	commit  func() error                               // instead of a commit, when it fails; nil: nothing
 	begun   atomic.Int64
-	inside  atomic.Bool  // a transaction of its one connection
-	readied atomic.Int64 // statements that were prepared inside
+	readied atomic.Int64 // statements that were prepared
 	commits atomic.Int64 // those that succeeded
 }
 
@@ -55,9 +54,7 @@ type tappedConn struct {
 }
 
 func (c tappedConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	if c.seen.inside.Load() {
-		c.seen.readied.Add(1)
-	}
+	c.seen.readied.Add(1)
 	stmt, err := c.Conn.(driver.ConnPrepareContext).PrepareContext(ctx, query)
 	return tappedStmt{stmt, c, query}, err
 }
@@ -95,7 +92,6 @@ func (s tappedStmt) QueryContext(
 
 func (c tappedConn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx, error) {
 	c.seen.begun.Add(1)
-	c.seen.inside.Store(true)
 	tx, err := c.Conn.(driver.ConnBeginTx).BeginTx(ctx, options)
 	return tappedTx{tx, c.seen}, err
 }
@@ -105,13 +101,7 @@ type tappedTx struct {
 	seen *tap
 }
 
-func (t tappedTx) Rollback() error {
-	t.seen.inside.Store(false)
-	return t.Tx.Rollback()
-}
-
 func (t tappedTx) Commit() error {
-	t.seen.inside.Store(false)
 	if t.seen.commit != nil {
 		if err := t.seen.commit(); err != nil {
 			_ = t.Rollback()
