@@ -172,7 +172,7 @@ type hooks struct {
 	answer     func() error // instead of Answer, outside of transactions
 	answers    int          // as many as every caller has; 0: those of the store
 	keepAnswer func(svc.StoredAnswer) error
-	queue      func() error // of records
+	queue      func() error          // of records
 	names      func(svc.AccessNames) // that ChangeAccess reads
 	write      func(svc.AccessWrite)
 	again      func(current svc.Bundle) svc.Bundle // the rows of a first call of a change, whose result is not written
