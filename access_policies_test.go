@@ -16,6 +16,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/heaptest"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/limits"
@@ -339,11 +340,11 @@ func TestNothingIsKeptOfWhatIsNotStored(t *testing.T) {
 		is.Equal(svc.ErrorCode(errorOf(h.Policies.Simulate(t.Context(), svc.Host, large, q))), svc.CodeInvalid)
 	}
 	try(0)
-	before := heap()
+	before := heaptest.Live()
 	for i := range 8 {
 		try(i + 1)
 	}
-	if grown := heap() - before; grown > int64(statements)<<10 {
+	if grown := heaptest.Live() - before; grown > int64(statements)<<10 {
 		t.Errorf("%d bytes are kept of 8 requests of %d statements", grown, statements)
 	}
 	runtime.KeepAlive(h)
@@ -364,21 +365,13 @@ func TestCopiesOfLargePoliciesAreBounded(t *testing.T) {
 		})
 		must(asked.Decide(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "u" + id}, "bank:recall", id, svc.Context{}))
 	}
-	kept := heap()
+	kept := heaptest.Live()
 	is.NoErr(asked.Close())
 	asked = nil
-	kept -= heap()
+	kept -= heaptest.Live()
 	t.Logf("%d bytes", kept)
 	is.True(kept <= policy.MaxKept*3/4) // the estimate that is bounded is more than the bytes of the heap
 	is.True(kept > policy.MaxKept/4)
-}
-
-func heap() int64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
 
 // The answers of one call have a budget of bytes, whatever makes them large. One question is always answered.

@@ -14,6 +14,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/heaptest"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/token"
 )
@@ -209,7 +210,7 @@ func TestForgedFlood(t *testing.T) {
 	if testing.Short() || longtest.Raced {
 		flood /= 10
 	}
-	before, held := store.reads.Load(), heap()
+	before, held := store.reads.Load(), heaptest.Live()
 	for i := range flood {
 		forged := resum(fmt.Sprintf("svcu_%016d%s", i, good.Key[21:53]))
 		if _, err := h.Authenticate(t.Context(), forged); err == nil {
@@ -220,7 +221,7 @@ func TestForgedFlood(t *testing.T) {
 	if n := store.reads.Load() - before; n > 1 {
 		t.Errorf("%d reads", n)
 	}
-	if grown := heap() - held; grown > 1<<20 {
+	if grown := heaptest.Live() - held; grown > 1<<20 {
 		t.Errorf("%d bytes more are held", grown)
 	}
 	h.remembered(t, store, good)

@@ -15,6 +15,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/heaptest"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/memstore"
 )
@@ -349,12 +350,12 @@ func TestIdleTenantIsSmall(t *testing.T) {
 		names = append(names, fmt.Sprint("t", i))
 	}
 	makeTenants(t, in, names...)
-	before := heap()
+	before := heaptest.Live()
 	for _, name := range names {
 		_ = issueIn(t, in, name)
 		must(bearerIn(t.Context(), in, name, issueIn(t, in, name)))
 	}
-	if each := (heap() - before) / count; each > 100_000 {
+	if each := (heaptest.Live() - before) / count; each > 100_000 {
 		t.Errorf("%d bytes each", each)
 	}
 	runtime.KeepAlive(in)
@@ -392,7 +393,7 @@ func TestMemoryOfTenantsIsBounded(t *testing.T) {
 	for _, name := range names {
 		is.NoErr(in.Use(t.Context(), name, fill))
 	}
-	stored := heap()
+	stored := heaptest.Live()
 	held := make(chan struct{})
 	t.Cleanup(func() { close(held) })
 	for _, name := range names {
@@ -406,7 +407,7 @@ func TestMemoryOfTenantsIsBounded(t *testing.T) {
 		}()
 		is.NoErr(<-started)
 	}
-	waitFor(t, func() bool { return heap()-stored < 3<<20 })
+	waitFor(t, func() bool { return heaptest.Live()-stored < 3<<20 })
 	for _, name := range names {
 		is.NoErr(in.Use(t.Context(), name, read))
 	}

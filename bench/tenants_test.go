@@ -19,6 +19,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/bench/internal/measure"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/heaptest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 	"github.com/extsvc/svc/store/sqlite"
@@ -134,7 +135,7 @@ func BenchmarkIdleTenants(b *testing.B) {
 		for i := range count {
 			keys[i] = get(c.key(nameOf(i + 1)))
 		}
-		empty := heap()
+		empty := heaptest.Live()
 		for i := range count {
 			if err := c.ask(nameOf(i+1), keys[i]); err != nil {
 				b.Fatal(err)
@@ -142,7 +143,7 @@ func BenchmarkIdleTenants(b *testing.B) {
 		}
 		// All were open before: what the requests and the issue of keys have cached is small. So
 		// compare with the state after closing.
-		full := heap()
+		full := heaptest.Live()
 		time.Sleep(40 * time.Second) // until the uses of the keys are recorded, and PostgreSQL has counted that
 		before, files := c.commits(), open()
 		time.Sleep(20 * time.Second)
@@ -153,17 +154,9 @@ func BenchmarkIdleTenants(b *testing.B) {
 		b.ReportMetric(float64(files), "files")
 		b.ReportMetric(float64(runtime.NumGoroutine())/float64(count), "goroutines-each")
 		_ = c.Close()
-		b.ReportMetric(float64(max(full, empty)-heap())/float64(count)/1000, "kB-each")
+		b.ReportMetric(float64(max(full, empty)-heaptest.Live())/float64(count)/1000, "kB-each")
 		b.ReportMetric(0, "ns/op")
 	})
-}
-
-func heap() int64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
 
 // open returns the number of open files of this process.

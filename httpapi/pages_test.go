@@ -17,6 +17,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/heaptest"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/memstore"
 )
@@ -358,27 +359,19 @@ func TestPagesShareBuffers(t *testing.T) {
 	}
 }
 
-func heap() int64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.GC() // the first one leaves what pools keep
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
-}
-
 // What is kept for pages is bounded, however many are asked for at once, and however large they are.
 func TestBuffersOfPagesAreBounded(t *testing.T) {
 	if longtest.Raced {
 		t.Skip("NOT TESTED: bytes, which the race detector changes")
 	}
 	api, r := shelf(t, 20, 700<<10, 10)
-	before := heap()
+	before := heaptest.Live()
 	var group sync.WaitGroup
 	for range 40 {
 		group.Go(func() { api.ServeHTTP(&discarded{header: http.Header{}}, r.Clone(t.Context())) })
 	}
 	group.Wait()
-	if kept := heap() - before; kept > 24<<20 { // 40 pages have 60 MiB, the pool at most 16
+	if kept := heaptest.Live() - before; kept > 24<<20 { // 40 pages have 60 MiB, the pool at most 16
 		t.Errorf("%d bytes are kept", kept)
 	}
 	runtime.KeepAlive(api)

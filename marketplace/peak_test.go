@@ -6,12 +6,14 @@ import (
 	"bytes"
 	"compress/gzip"
 	"fmt"
+	"io"
 	"net/http"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/extsvc/svc/internal/heaptest"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/marketplace"
 )
@@ -19,7 +21,7 @@ import (
 // taken returns the bytes that a function allocates in total, and the most in use at a time,
 // sampled each millisecond. Garbage not yet collected counts.
 func taken(do func()) (total, peak int64) {
-	before := heap()
+	before := heaptest.Live()
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)
 	allocated := stats.TotalAlloc
@@ -161,19 +163,19 @@ func TestBytesAreReal(t *testing.T) {
 				numbers[i] = i
 			}
 			text := fmt.Sprintf(body, numbers...)
-			client, from := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) }, marketplace.Limits{})
+			client, from := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }, marketplace.Limits{})
 			clients = append(clients, client)
 			from.Source.Name = "warm"
 			_, err := client.Catalog(t.Context(), from, time.Hour)
 			if err != nil {
 				t.Fatal(err)
 			}
-			before, counted := heap(), client.CacheStats().Bytes
+			before, counted := heaptest.Live(), client.CacheStats().Bytes
 			for i := range 4 {
 				from.Source.Name = fmt.Sprint(i)
 				must(client.Catalog(t.Context(), from, time.Hour))
 			}
-			taken := heap() - before
+			taken := heaptest.Live() - before
 			counted = client.CacheStats().Bytes - counted
 			t.Logf("%d bytes are counted, %d are taken", counted, taken)
 			if counted < taken*9/10 || counted > taken*14/10 {
@@ -182,12 +184,4 @@ func TestBytesAreReal(t *testing.T) {
 		})
 	}
 	runtime.KeepAlive(clients)
-}
-
-func heap() int64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }

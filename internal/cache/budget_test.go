@@ -2,7 +2,6 @@ package cache_test
 
 import (
 	"math/rand/v2"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc/internal/cache"
+	"github.com/extsvc/svc/internal/heaptest"
 )
 
 // thing is a value that shares most of its memory with others.
@@ -132,11 +132,11 @@ func TestSizeIsHonest(t *testing.T) {
 	} {
 		const n = 5000
 		all := make([]any, n)
-		before := heap()
+		before := heaptest.Live()
 		for i := range all {
 			all[i] = of(i)
 		}
-		real, said := heap()-before, int64(0)
+		real, said := heaptest.Live()-before, int64(0)
 		for _, v := range all {
 			said += cache.Size(v)
 		}
@@ -145,12 +145,4 @@ func TestSizeIsHonest(t *testing.T) {
 			t.Errorf("%s: %d bytes, estimated %d", name, real, said)
 		}
 	}
-}
-
-func heap() int64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/extsvc/svc/internal/heaptest"
 	"github.com/extsvc/svc/internal/policy"
 )
 
@@ -47,14 +48,14 @@ func held(document string) policy.Subject {
 func TestKeptIsHonest(t *testing.T) {
 	for name, document := range bulky {
 		c := policy.NewCompilerWithin(policy.Memory, 1<<40)
-		before, said := heap(), c.Budget().Used()
+		before, said := heaptest.Live(), c.Budget().Used()
 		for i := range 40 {
 			rights := c.Compile(held(document(i, 1000)))
 			for k := range 20 {
 				rights.Decide(fmt.Sprint("a", k%3), fmt.Sprint("b", i+k), &policy.Context{}, nil)
 			}
 		}
-		real := heap() - before
+		real := heaptest.Live() - before
 		said = c.Budget().Used() - said
 		runtime.KeepAlive(c)
 		t.Logf("%s: %d bytes, estimated %d", name, real, said)
@@ -79,11 +80,11 @@ func TestBanksAreHonest(t *testing.T) {
 		`{"version":"2026-03-24","strategy_overrides":[` + overrides(`"strategy":"s"`) + `]}`,
 		`{"version":"2026-03-24","public_access":{"overrides":[` + overrides(`"actions":["bank:recall","bank:reflect"],"recall_max_tokens":3`) + `]}}`,
 	} {
-		before := heap()
+		before := heaptest.Live()
 		for i := range all {
 			all[i] = policy.Memory.CompileBank(&policy.Named{ID: fmt.Sprint("bank", i), Document: []byte(document)})
 		}
-		real, said := heap()-before, int64(0)
+		real, said := heaptest.Live()-before, int64(0)
 		for _, b := range all {
 			said += b.Share().Bytes()
 		}
@@ -99,7 +100,7 @@ func TestBanksAreHonest(t *testing.T) {
 func TestKeptIsBounded(t *testing.T) {
 	is := is.New(t)
 	const most = 16 << 20
-	c, before := policy.NewCompilerWithin(policy.Memory, most), heap()
+	c, before := policy.NewCompilerWithin(policy.Memory, most), heaptest.Live()
 	for i := range 300 {
 		for _, document := range bulky {
 			rights := c.Compile(held(document(i, 300)))
@@ -110,7 +111,7 @@ func TestKeptIsBounded(t *testing.T) {
 		is.True(c.Budget().Used() <= most)
 	}
 	is.True(c.Budget().Used() > most/2)
-	grown := heap() - before
+	grown := heaptest.Live() - before
 	t.Logf("%d bytes, estimated %d", grown, c.Budget().Used())
 	is.True(grown < 2*most)
 	runtime.KeepAlive(c)
@@ -131,12 +132,4 @@ func TestApartKeepsNothing(t *testing.T) {
 	}
 	is.Equal(c.Apart(nil).Compile(held(bulky["tags"](7, 10))).Explain(request), want)
 	is.Equal(c.Budget().Used(), kept)
-}
-
-func heap() int64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
