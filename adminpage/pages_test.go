@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"html"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/adminpage"
+	"github.com/extsvc/svc/internal/testscript"
 )
 
 // browser does the lines of a section of testdata/pages.txt, which describes them.
@@ -50,32 +52,15 @@ var pageSites = map[string]func(*testing.T, ...func(*adminpage.Options)) *shop{
 }
 
 func TestPages(t *testing.T) {
-	for _, section := range strings.Split(string(must(os.ReadFile("testdata/pages.txt"))), "\n== ")[1:] {
-		title, text, _ := strings.Cut(section, "\n")
-		var lines, passes []string
-		for line := range strings.Lines(text) {
-			line = strings.TrimLeft(strings.TrimSuffix(line, "\n"), " ")
-			if values, is := strings.CutPrefix(line, "with "); is {
-				passes = append(passes, values)
-			} else if line != "" && line[0] != '#' {
-				lines = append(lines, line)
-			}
+	testscript.Run(t, "testdata/pages.txt", func(t *testing.T, values map[string]string, lines []string) {
+		b := browser{names: map[string]string{"deskOne": deskOne, "deskTwo": deskTwo}}
+		maps.Copy(b.names, values)
+		for _, line := range lines {
+			t.Log(line)
+			word, rest, _ := strings.Cut(line, " ")
+			b.do(t, word, os.Expand(rest, b.value))
 		}
-		for _, values := range append(passes, "")[:max(1, len(passes))] {
-			t.Run(title+" "+values, func(t *testing.T) {
-				b := browser{names: map[string]string{"deskOne": deskOne, "deskTwo": deskTwo}}
-				for _, pair := range strings.Split(values, " | ") {
-					name, value, _ := strings.Cut(pair, "=")
-					b.names[name] = value
-				}
-				for _, line := range lines {
-					t.Log(line)
-					word, rest, _ := strings.Cut(line, " ")
-					b.do(t, word, os.Expand(rest, b.value))
-				}
-			})
-		}
-	}
+	})
 }
 
 // value returns the value of a name, which may have names in it.

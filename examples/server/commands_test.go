@@ -11,43 +11,27 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/extsvc/svc/internal/testscript"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
 // TestCommands does what the sections of testdata/commands.txt say, each in a folder of its own.
 func TestCommands(t *testing.T) {
-	script := string(must(os.ReadFile("testdata/commands.txt")))
-	for _, section := range strings.Split(script, "\n== ")[1:] {
-		title, text, _ := strings.Cut(section, "\n")
-		var lines, passes []string
-		for line := range strings.Lines(text) {
-			line = strings.TrimSuffix(line, "\n")
-			if values, is := strings.CutPrefix(line, "with "); is {
-				passes = append(passes, values)
-			} else if line != "" && line[0] != '#' {
-				lines = append(lines, line)
+	testscript.Run(t, "testdata/commands.txt", func(t *testing.T, values map[string]string, lines []string) {
+		t.Chdir(t.TempDir())
+		p := player{T: t}
+		for name, value := range values {
+			if strings.Contains(value, "$POSTGRES") {
+				p.Setenv("POSTGRES", pgtest.Database(t))
 			}
+			p.Setenv(name, value)
 		}
-		for _, values := range append(passes, "")[:max(1, len(passes))] {
-			t.Run(title+" "+values, func(t *testing.T) {
-				t.Chdir(t.TempDir())
-				p := player{T: t}
-				if strings.Contains(values, "$POSTGRES") {
-					p.Setenv("POSTGRES", pgtest.Database(t))
-				}
-				for _, pair := range strings.Split(values, " | ") {
-					if name, value, is := strings.Cut(pair, "="); is {
-						p.Setenv(name, value)
-					}
-				}
-				for _, line := range lines {
-					p.Log(line)
-					word, rest, _ := strings.Cut(line, " ")
-					p.do(word, rest)
-				}
-			})
+		for _, line := range lines {
+			p.Log(line)
+			word, rest, _ := strings.Cut(line, " ")
+			p.do(word, rest)
 		}
-	}
+	})
 }
 
 // player does the lines of a script.

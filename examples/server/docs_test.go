@@ -15,6 +15,7 @@ import (
 
 	"github.com/extsvc/svc/examples/internal/programtest"
 	"github.com/extsvc/svc/internal/longtest"
+	"github.com/extsvc/svc/internal/testscript"
 )
 
 // recipe is a section of docs/howto/access-recipes.md.
@@ -120,7 +121,7 @@ func TestRecipes(t *testing.T) {
 	t.Parallel()
 	needCurl(t)
 	helpers, all := recipes(t)
-	sections := strings.Split(string(must(os.ReadFile("testdata/recipes.txt"))), "\n== ")[1:]
+	sections := testscript.Sections(t, "testdata/recipes.txt")
 	is.New(t).Equal(len(sections), len(all))
 	for i, r := range all {
 		t.Run(r.title, func(t *testing.T) {
@@ -133,10 +134,9 @@ func TestRecipes(t *testing.T) {
 			}
 			c.variables = r.cook(t, dir, helpers, s)
 			c.variables["admin"], c.variables["held"] = s.key(), c.held
-			for line := range strings.Lines(sections[i]) {
-				if words := append(strings.SplitN(strings.TrimSpace(line), " ", 4), ""); len(words) > 3 {
-					c.is(c.variables[words[0]], words[1], must(strconv.Atoi(words[2])), words[3])
-				}
+			for _, line := range sections[i].Lines {
+				words := append(strings.SplitN(line, " ", 4), "")
+				c.is(c.variables[words[0]], words[1], must(strconv.Atoi(words[2])), words[3])
 			}
 			if after := checks[i]; after != nil {
 				after(c)
