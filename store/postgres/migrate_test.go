@@ -25,6 +25,7 @@ func TestOpenAtOnceInOneProcess(t *testing.T) {
 
 func openAtOnce(t *testing.T, url string, options postgres.Options) {
 	t.Helper()
+	options = patiently(options)
 	options.MaxOpen = 2
 	sqltest.OpenAtOnce(t, func() error {
 		return sqltest.KeepAndClose(postgres.Open(context.Background(), url, options))
@@ -65,6 +66,7 @@ func TestMigrationWaits(t *testing.T) {
 		is.Equal(locksAwaited(t, db), 1)
 		leave()
 		is.True(errors.Is(<-opened, context.Canceled))
+		await(t, "the server goes on without its client", func() bool { return locksAwaited(t, db) == 0 })
 		if lock != all {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
