@@ -492,3 +492,100 @@ func TestVerifyOnAStandby(t *testing.T) {
 	is.Equal(reader.problemOf(1), "")
 	is.Equal(c.problemOf(2), "")
 }
+
+// waiting returns how many wait for a lock in the database of a store.
+func waiting(t *testing.T, db *sql.DB) (n int) {
+	t.Helper()
+	err := db.QueryRow(`SELECT COUNT(*) FROM pg_stat_activity
+		WHERE datname = current_database() AND wait_event_type = 'Lock' AND backend_type = 'client backend'`).Scan(&n)
+	is.New(t).NoErr(err)
+	return n
+}
+
+// queued puts calls of so many events into the queue.
+func queued(t *testing.T, db *sql.DB, calls, each int) {
+	t.Helper()
+	is := is.New(t)
+	tx, err := db.Begin()
+	is.NoErr(err)
+	for range calls {
+		is.NoErr(sqlstore.Tx(tx, postgres.Dialect()).QueueAudit(t.Context(), make([]svc.Event, each), nil))
+	}
+	is.NoErr(tx.Commit())
+}
+
+// Lists of records chain what is queued. While they wait for another process that chains, they leave the connections to others.
+func TestThoseWhoChainHoldOneConnection(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.Database(t)
+	store, other := open(t, url, postgres.Options{MaxOpen: 3}), open(t, url, postgres.Options{})
+	queued(t, other.DB(), 1, 1)
+	tx, err := other.DB().Begin()
+	is.NoErr(err)
+	defer func() { _ = tx.Rollback() }()
+	_, err = tx.Exec(`UPDATE svc_locks SET name = name WHERE name = 'audit'`) // as a process of an earlier version
+	is.NoErr(err)
+	var group sync.WaitGroup
+	var begun atomic.Int32
+	for range 20 {
+		group.Go(func() {
+			begun.Add(1)
+			if _, err := store.ChainAudit(t.Context(), noRecords); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for begun.Load() < 20 || waiting(t, other.DB()) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	for range 20 {
+		_, err = store.Changes(t.Context(), 0)
+		is.NoErr(err)
+		is.True(waiting(t, other.DB()) <= 1)
+	}
+	is.NoErr(tx.Rollback())
+	group.Wait()
+}
+
+func noRecords(svc.AuditRecord, []svc.Event) []svc.AuditRecord { return nil }
+
+// After a large bundle, many processes chain what is queued. They come in the order in which they began to wait.
+func TestProcessesChainInOrder(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const processes = 8
+	url := pgtest.Database(t)
+	db := open(t, url, postgres.Options{}).DB()
+	var stores []*postgres.Store
+	for range processes {
+		stores = append(stores, open(t, url, postgres.Options{MaxOpen: 2, NoNotify: true}))
+	}
+	queued(t, db, 2*processes, 1000)
+	tx, err := db.Begin()
+	is.NoErr(err)
+	defer func() { _ = tx.Rollback() }()
+	ctx, order := t.Context(), make(chan int, processes)
+	chain := func(i int) chain {
+		return func(svc.AuditRecord, []svc.Event) []svc.AuditRecord { order <- i; return nil }
+	}
+	_, err = sqlstore.Tx(tx, postgres.Dialect()).ChainAudit(ctx, noRecords)
+	is.NoErr(err)
+	var group sync.WaitGroup
+	for i, store := range stores {
+		group.Go(func() {
+			if _, err := store.ChainAudit(ctx, chain(i)); err != nil {
+				t.Error(err)
+			}
+		})
+		for end := time.Now().Add(time.Minute); waiting(t, db) <= i && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	is.NoErr(tx.Commit())
+	group.Wait()
+	close(order)
+	for i := range processes {
+		is.Equal(<-order, i)
+	}
+}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/background"
@@ -81,7 +82,8 @@ type Options struct {
 //
 // The url is a URL (postgres://user:password@host:5432/database?sslmode=verify-full) or a list of
 // settings (host=… dbname=…), as libpq takes them. PG… variables, password files and service files
-// apply. Any number of processes may call Open concurrently; their migrations wait for each other
+// apply. A standby, which can only be read, must have the tables already; writes are
+// svc.ErrUnavailable until it is promoted. Any number of processes may call Open concurrently; their migrations wait for each other
 // until ctx ends. No error contains the password. When the server cannot be reached, the error is
 // svc.ErrUnavailable.
 func Open(ctx context.Context, url string, options Options) (*Store, error) {
@@ -168,11 +170,20 @@ func (o Options) deaf(
 	if o.NoNotify {
 		return s, nil
 	}
-	keep := dialect.Qualify(keepChannel)
-	if _, err := s.db.ExecContext(ctx, keep, []byte(rand.Text())); err != nil {
+	if err := nameChannel(ctx, s.db, dialect); err != nil {
 		return nil, errors.Join(reason(err), s.db.Close())
 	}
 	return s, nil
+}
+
+// nameChannel gives the channel of notifications a name, unless it has one. A database that can
+// only be read keeps what it has, as a standby does: without a name the listener waits for one.
+func nameChannel(ctx context.Context, db *sql.DB, dialect sqlstore.Dialect) error {
+	_, err := db.ExecContext(ctx, dialect.Qualify(keepChannel), []byte(rand.Text()))
+	if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.Code == readOnlyTransaction {
+		return nil
+	}
+	return err
 }
 
 // Pending returns a script with the migrations that the database at url lacks. A database without

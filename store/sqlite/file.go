@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql/driver"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	"modernc.org/sqlite"
 
@@ -23,6 +25,8 @@ type file struct {
 	mu     sync.Mutex
 	real   string      // path, without symbolic links
 	opened fs.FileInfo // nil: nothing was
+
+	lost atomic.Pointer[used] // by the connection whose commit was refused last; nil: none was since
 }
 
 // check returns an error when path no longer leads to the file that was opened first. Before that,
@@ -76,19 +80,50 @@ func (f *file) connected() (err error) {
 
 // watch makes a connection refuse to commit once one of the files that it uses is another or gone.
 func (f *file) watch(conn driver.Conn) {
-	paths := [...]string{f.real, f.real + "-wal", f.real + "-shm"}
-	used := [len(paths)]fs.FileInfo{f.opened} // the others are there by the first commit
+	uses := used{}
+	uses[0].path, uses[0].found = f.real, f.opened // the others are there by the first commit
+	uses[1].path, uses[2].path = f.real+"-wal", f.real+"-shm"
 	conn.(sqlite.HookRegisterer).RegisterCommitHook(func() (refuse int32) {
-		for i, path := range paths {
-			now, err := os.Lstat(path)
-			if used[i] == nil && err == nil {
-				used[i] = now
-			} else if used[i] != nil && (err != nil || !os.SameFile(now, used[i])) {
-				return 1
-			}
+		if uses.same() {
+			f.lost.Store(nil)
+			return 0
 		}
-		return 0
+		lost := uses
+		f.lost.Store(&lost)
+		return 1
 	})
+}
+
+// used are the files that a connection uses: the database, its write-ahead log and the index of that.
+type used [3]struct {
+	path  string
+	found fs.FileInfo // nil: none yet
+}
+
+// same reports whether the files are those that it has found first.
+func (u *used) same() bool {
+	for i := range u {
+		now, err := os.Lstat(u[i].path)
+		if u[i].found == nil && err == nil {
+			u[i].found = now
+		} else if u[i].found != nil && (err != nil || !os.SameFile(now, u[i].found)) {
+			return false
+		}
+	}
+	return true
+}
+
+// checkCommits returns an error when the last commit was refused and would be again.
+func (f *file) checkCommits() error {
+	lost := f.lost.Load()
+	if lost == nil {
+		return nil
+	}
+	if again := *lost; !again.same() {
+		return errMoved
+	}
+	f.lost.CompareAndSwap(lost, nil)
+	return nil
 }
 
 // connector makes connections to a file.
@@ -114,7 +149,7 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 
 // Changes implements [svc.ChangeStore], and with it svc.Service.Ping.
 func (s *Store) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
-	if err := s.file.check(); err != nil {
+	if err := cmp.Or(s.file.check(), s.file.checkCommits()); err != nil {
 		return svc.StoreChanges{}, fmt.Errorf("read changes: %w", err)
 	}
 	return s.Store.Changes(ctx, since)

@@ -50,8 +50,8 @@ type Options struct {
 //
 // Any number of processes of one machine may open the file. All of them must use this package or
 // the same settings. No other code of the process may open the file, not even to copy it: closing
-// it would drop SQLite's locks. When the file is removed or replaced while it is open, mutations
-// and svc.Service.Ping fail with svc.ErrUnavailable.
+// it would drop SQLite's locks. When the file, its -wal or its -shm is removed or replaced while it
+// is open, mutations fail with svc.ErrUnavailable, and then svc.Service.Ping as well.
 func Open(ctx context.Context, path string, options Options) (*Store, error) {
 	store, err := open(ctx, path, options)
 	if err != nil {

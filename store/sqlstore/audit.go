@@ -67,13 +67,20 @@ func (t accessTx) queue(ctx context.Context, events []svc.Event) error {
 }
 
 // ChainAudit implements [svc.AuditStore]. Outside of a transaction it looks at the queue first, so
-// that an empty one costs no lock. A database that can only be read keeps its queue.
+// that an empty one costs no lock. Calls of one process wait for each other without a connection. A
+// database that can only be read keeps its queue.
 func (s *Store) ChainAudit(ctx context.Context, chain chain) (more bool, err error) {
 	if s.write != nil {
 		waiting, err := one(ctx, s.db.reading(), scanNumber,
 			`SELECT COUNT(*) FROM (SELECT 1 AS one FROM svc_audit_queue LIMIT 1) waiting`)
 		if err != nil || waiting == 0 {
 			return false, s.fault(ctx, "look for queued events", err)
+		}
+		select {
+		case s.chaining <- struct{}{}:
+			defer func() { <-s.chaining }()
+		case <-ctx.Done():
+			return false, s.fault(ctx, "chain events", ctx.Err())
 		}
 	}
 	err = s.transact(ctx, "chain events", func(ctx context.Context, tx session) (err error) {
@@ -92,7 +99,7 @@ func (s *Store) ChainAudit(ctx context.Context, chain chain) (more bool, err err
 // by its own number, never by a range: one with a smaller number may be committed in the meantime.
 func (t accessTx) chainQueue(ctx context.Context, chain chain) (more bool, err error) {
 	if !t.dialect.OneWriter {
-		if err := t.lock(ctx, "audit"); err != nil {
+		if err := t.lockInOrder(ctx, "audit"); err != nil {
 			return false, err
 		}
 	}

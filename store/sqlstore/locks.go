@@ -221,7 +221,16 @@ func (p *pool) keepOut(ctx context.Context) {
 // lock writes the row with that name, which makes other lockers of it wait, in every database. The
 // next statement that needs an answer has the lock.
 func (s session) lock(ctx context.Context, name string) error {
-	query := `UPDATE svc_locks SET name = name WHERE name = '` + name + `'`
+	return s.lockWith(ctx, `UPDATE svc_locks SET name = name WHERE name = '`+name+`'`)
+}
+
+// lockInOrder is lock for long queues, where the database has FOR UPDATE. The row stays as it is, so
+// that the server keeps the order of those who wait: behind each new version, they would race.
+func (s session) lockInOrder(ctx context.Context, name string) error {
+	return s.lockWith(ctx, `SELECT name FROM svc_locks WHERE name = '`+name+`' FOR UPDATE`)
+}
+
+func (s session) lockWith(ctx context.Context, query string) error {
 	return s.later(ctx, func(rows int64) error {
 		if rows == 0 {
 			return errors.New("a row that the migrations made is missing, " +

@@ -114,6 +114,7 @@ type Store struct {
 	asking  *pool      // for the questions of followers; nil: those of db
 
 	mutations atomic.Uint32 // the number of mutations tried
+	chaining  chan struct{} // held by the call that chains events; nil in a transaction of the host
 }
 
 var _ svc.FullStore = (*Store)(nil)
@@ -133,7 +134,13 @@ func New(write, read *sql.DB, dialect Dialect) *Store {
 	if dialect.OneWriter {
 		p.queue = newQueue(p.write)
 	}
-	return &Store{db: p, write: p.write, dialect: dialect, states: &states{}}
+	return newStore(p)
+}
+
+func newStore(p *pools) *Store {
+	return &Store{
+		db: p, write: p.write, dialect: p.dialect, states: &states{}, chaining: make(chan struct{}, 1),
+	}
 }
 
 // TakeTurns makes the calls of s take turns with those of other Stores. name names s among them.
@@ -162,7 +169,7 @@ func (s *Store) Sharing(dialect Dialect) *Store {
 	if p.read = p.write; own.read != own.write {
 		p.read = own.read.in(dialect.schema())
 	}
-	return &Store{db: p, write: p.write, dialect: dialect, states: &states{}}
+	return newStore(p)
 }
 
 // database runs a Store's statements: in pools of connections, or in one transaction of the host.
