@@ -365,7 +365,9 @@ func TestRecordsNameTheKey(t *testing.T) {
 	h := newHost(t, keeping, func(c *svc.Config) { c.Keys.Imports = []svc.KeyImport{{Prefix: "sk-"}} })
 	h.apply(t, narrowWorld)
 	first := issue(t, h, alice)
-	by := h.principal(t, first)
+	by := h.principal(t, first) // whose key's id is in no JSON
+	is.Equal(string(must(json.Marshal(by))), `{"Kind":"user","ID":"alice","Actions":null,"ScopingPolicyID":""}`)
+	is.True(len(fmt.Sprintf("%+v", by)) < 100)
 	issued := must(h.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{}))
 	must(h.Keys.Patch(t.Context(), by, svc.Me, issued.ID, svc.APIKeyPatch{Disabled: ptr(true)}))
 	next := must(h.Keys.Rotate(t.Context(), by, svc.Me, issued.ID, svc.Rotation{}))

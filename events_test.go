@@ -94,7 +94,6 @@ func cutElsewhere(is, was json.RawMessage, middle string) (otherIs, otherWas jso
 	return json.RawMessage(string(is) + middle + before), json.RawMessage(after)
 }
 
-// TestRowsReachTheHost: in a transaction of the host, the outbox keeps them.
 // The record of a write that blocks a user who had no row names the caller, the user and the row.
 func TestRecordOfAnInactiveRow(t *testing.T) {
 	is, h := is.New(t), newHost(t, keeping)
@@ -114,6 +113,7 @@ func TestRecordOfAnInactiveRow(t *testing.T) {
 	t.Error("no record")
 }
 
+// TestRowsReachTheHost: in a transaction of the host, the outbox keeps them.
 func TestRowsReachTheHost(t *testing.T) {
 	is := is.New(t)
 	told := make(chan svc.Event, 1)
@@ -243,29 +243,6 @@ func (h *host) waitFor(t *testing.T, wanted int) (all []string) {
 	t.Helper()
 	eventually(t, func() bool { all = append(all, h.actions()...); return len(all) >= wanted })
 	return all
-}
-
-func TestOutbox(t *testing.T) {
-	t.Parallel()
-	is, h := is.New(t), newHost(t)
-	inTx := h.WithTx(h.store)
-	issued := must(inTx.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{}))
-	is.Equal(h.waitFor(t, 1), []string{"api_key.issued api_key/" + issued.ID + " by alice"})
-
-	is.NoErr(inTx.Keys.Revoke(t.Context(), alice, svc.Me, issued.ID))
-	is.Equal(h.waitFor(t, 1), []string{"api_key.revoked api_key/" + issued.ID + " by alice"})
-	is.NoErr(inTx.Close())
-}
-
-func TestOutboxOutlivesItsService(t *testing.T) {
-	is, first := is.New(t), newHost(t)
-	is.NoErr(first.Close())
-	is.NoErr(first.Close())
-	create(t, &host{Service: first.WithTx(first.store)}, "a", svc.Content{})
-	is.Equal(first.actions(), nil) // nobody delivers any more
-
-	second := newHost(t, func(c *svc.Config) { c.Store = first.store })
-	is.Equal(second.waitFor(t, 1), []string{"template.created template/a by admin"})
 }
 
 // TestOutboxAtTheEnd: what is being delivered waits in the outbox until then, and is not delivered again when the Service is closed.

@@ -160,17 +160,6 @@ func whole(t *testing.T, h *host) stored {
 	return stored{sprintf("%d", rows.Generation), string(encoded(rows))}
 }
 
-func TestSimulateWithoutChange(t *testing.T) {
-	h := hostOf(t, world)
-	same := must(svc.ParseBundle([]byte(world)))
-	for _, overlay := range []svc.Bundle{{}, same} {
-		for _, q := range []svc.Question{{Bank: "notes", UserID: "alice"}, {Bank: "notes", Sender: "telegram:1"}, {Bank: "notes", ServiceAccountID: "ci"}} {
-			simulated := must(h.Policies.Simulate(t.Context(), svc.Host, overlay, q))
-			is.New(t).Equal(simulated, must(h.Policies.Resolve(t.Context(), svc.Host, q))) // the revision, too
-		}
-	}
-}
-
 func TestSimulateRefuses(t *testing.T) {
 	is, h := is.New(t), newHost(t)
 	q := svc.Question{Bank: "b", UserID: "a"}

@@ -2,12 +2,10 @@ package svc_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/matryer/is"
 
@@ -37,20 +35,6 @@ func TestEndedKeysMakeNothingInATransaction(t *testing.T) {
 func keysOf(t *testing.T, h *host) []svc.APIKey {
 	t.Helper()
 	return collect(t, h.Keys.List(t.Context(), svc.Host, alice.Identity(), svc.KeyQuery{}))
-}
-
-// A key that is good makes keys; the id that the principal remembers is in no JSON.
-func TestGoodKeysMakeKeys(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	key := must(h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{}))
-	by := must(h.Authenticate(t.Context(), string(key.Key)))
-	next, err := h.Keys.Rotate(t.Context(), by, svc.Me, key.ID, svc.Rotation{Overlap: time.Hour}) // its own
-	is.NoErr(err)
-	_, err = h.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{}) // it is accepted for an hour
-	is.NoErr(err)
-	is.Equal(len(keysOf(t, h)), 3)
-	is.Equal(string(must(json.Marshal(by))), `{"Kind":"user","ID":"alice","Actions":null,"ScopingPolicyID":""}`)
-	is.True(len(fmt.Sprintf("%+v", by)) < 100 && next.ID != key.ID)
 }
 
 // anewWorld has alice with a service account, and bob.

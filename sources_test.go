@@ -108,23 +108,6 @@ func TestRegisterSourceRefuses(t *testing.T) {
 	}
 }
 
-func TestSourceTokens(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	h.market.put("https://example.com/a", "x", svc.Content{Name: "X", Manifest: manifest(`{"version":"1"}`)})
-	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://example.com/a", AuthToken: ptr(svc.Secret("hush"))}))
-	install := svc.Install{TemplateID: "x", SourceName: "a"}
-	must(h.Templates.Install(t.Context(), admin, install))
-	is.Equal(h.market.asked[0].Token, svc.Secret("hush"))
-
-	with := func(key []byte) *host {
-		return newHost(t, func(c *svc.Config) { c.Store, c.Sources.SealingKey = h.store, key })
-	}
-	wantCode(t, errorOf(with(nil).Templates.CheckUpdate(t.Context(), admin, "x")), svc.CodeInternal, "")
-	wantCode(t, errorOf(with(make([]byte, 32)).Templates.CheckUpdate(t.Context(), admin, "x")), svc.CodeInternal, "")
-	_, err := with(nil).Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://example.com/b", AuthToken: ptr(svc.Secret("hush"))})
-	wantCode(t, err, svc.CodeInvalid, "/auth_token")
-}
-
 // The host is told once that a source fails, and once that it answers again, whatever it was asked for.
 func TestSourceEvents(t *testing.T) {
 	is, h := is.New(t), withTemplate(t)

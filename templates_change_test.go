@@ -31,18 +31,6 @@ func TestListTemplates(t *testing.T) {
 	}
 }
 
-func TestLongListComesInChunks(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	for i := range 173 {
-		create(t, h, sprintf("%03d", i), svc.Content{Name: "same"})
-	}
-	all := collect(t, h.Templates.List(t.Context(), admin, svc.TemplateQuery{}))
-	is.Equal(len(all), 173)
-	for i, template := range all {
-		is.Equal(template.ID, sprintf("%03d", i))
-	}
-}
-
 func TestPatchTemplate(t *testing.T) {
 	is, h := is.New(t), newHost(t)
 	before := create(t, h, "a", svc.Content{Description: ptr("d"), Category: ptr("c"), Tags: []string{"x"}})

@@ -94,29 +94,6 @@ func TestInstallRefuses(t *testing.T) {
 	}
 }
 
-func TestSourceFaults(t *testing.T) {
-	h := withTemplate(t)
-	for want, fault := range map[svc.Code]error{
-		svc.CodeSourceFailed:  errors.New("dial tcp 10.0.0.1: refused"),
-		svc.CodeSourceTimeout: context.DeadlineExceeded,
-	} {
-		h.market.err = fault
-		wantCode(t, errorOf(h.Templates.CheckUpdate(t.Context(), admin, "x")), want, "")
-		_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
-		wantCode(t, err, want, "")
-		e, _ := errors.AsType[*svc.Error](err)
-		if e.Err == nil || e.Message == "" || errors.Is(err, context.Canceled) {
-			t.Error("the cause is not kept for the log")
-		}
-	}
-}
-
-func TestWithoutMarketplace(t *testing.T) {
-	h := withTemplate(t)
-	bare := newHost(t, func(c *svc.Config) { c.Store, c.Sources.Marketplace = h.store, nil })
-	wantCode(t, errorOf(bare.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})), svc.CodeSourceFailed, "")
-}
-
 func TestRevision(t *testing.T) {
 	is := is.New(t)
 	// echo -n '{"category":null,"description":"d","integrations":[],"manifest":{"a":1,"version":"1"},"name":"n","tags":["t"]}' | sha256sum

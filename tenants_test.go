@@ -127,23 +127,6 @@ func TestTenantEnds(t *testing.T) {
 	is.Equal(svc.ErrorCode(errorOf(bearerIn(t.Context(), in, "a", secret))), svc.CodeUnauthenticated)
 }
 
-// Tenants in another process learn that a tenant is suspended.
-func TestTenantEndsElsewhere(t *testing.T) {
-	is := is.New(t)
-	store := memstore.NewTenants()
-	here, there := newTenants(t, svc.TenantsConfig{Store: store}), newTenants(t, svc.TenantsConfig{Store: store})
-	makeTenants(t, here, "a", "b")
-	nothing := func(*svc.Service) error { return nil }
-	is.NoErr(there.Use(t.Context(), "a", nothing))
-	is.NoErr(there.Use(t.Context(), "b", nothing))
-	is.NoErr(here.Suspend(t.Context(), "a"))
-	eventually(t, func() bool { return there.Use(t.Context(), "a", nothing) != nil })
-	is.Equal(svc.ErrorCode(there.Use(t.Context(), "a", nothing)), svc.CodeNotFound)
-	is.NoErr(there.Use(t.Context(), "b", nothing))
-	is.NoErr(here.Resume(t.Context(), "a"))
-	is.NoErr(there.Use(t.Context(), "a", nothing))
-}
-
 // A tenant that is suspended and resumed is served again, while a call from before still runs.
 func TestResumedTenantWaitsForNobody(t *testing.T) {
 	t.Parallel()
