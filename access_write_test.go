@@ -70,8 +70,7 @@ var waitsWorld string
 // newWaits returns such a host. With a session ann has no key.
 func newWaits(t *testing.T, session bool) *waits {
 	t.Helper()
-	is := is.New(t)
-	w := &waits{store: newPausing(nil)}
+	is, w := is.New(t), &waits{store: newPausing(nil)}
 	w.other = newHost(t)
 	w.host = newHost(t, func(c *svc.Config) {
 		w.store.FullStore = w.other.store.(svc.FullStore)
@@ -285,8 +284,7 @@ func TestWhatIsJudgedAgainPasses(t *testing.T) {
 
 // A source that answers late is such a wait, and Users.Known as well.
 func TestSlowFunctionsOfTheHost(t *testing.T) {
-	is := is.New(t)
-	w := newWaits(t, false)
+	is, w := is.New(t), newWaits(t, false)
 	w.market.during = sync.OnceFunc(func() { ends["right detached"].end(t, w) })
 	_, err := w.Templates.Install(t.Context(), w.by, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: new("new"), IdempotencyKey: "once"})
 	wantCode(t, err, svc.CodeForbidden, "")

@@ -79,8 +79,7 @@ func TestRotatingAgain(t *testing.T) {
 			} {
 				wantCode(t, other(), svc.CodeKeyReused, "Idempotency-Key")
 			}
-			_, err := h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, svc.Rotation{IdempotencyKey: "a b"})
-			wantCode(t, err, svc.CodeInvalid, "Idempotency-Key")
+			wantCode(t, errorOf(h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, svc.Rotation{IdempotencyKey: "a b"})), svc.CodeInvalid, "Idempotency-Key")
 			is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, first.ID))
 			wantCode(t, errorOf(h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, in)), svc.CodeKeyReused, "Idempotency-Key")
 		})
@@ -252,12 +251,13 @@ func TestAnswersThatCannotBeRead(t *testing.T) {
 	late := func() *host { // the second look of each call fails
 		looks := 0
 		return newHost(t, func(c *svc.Config) {
-			c.Sources.Marketplace, c.Store = h.market, hook(h.store, hooks{answer: func() error {
+			late := ahead(h.store, "Answer", func(any) error {
 				if looks++; looks == 1 {
 					return svc.ErrNotFound
 				}
 				return svc.ErrUnavailable
-			}})
+			})
+			late.Inside, c.Sources.Marketplace, c.Store = false, h.market, late
 		})
 	}
 	wantCode(t, errorOf(late().Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})), svc.CodeUnavailable, "")
@@ -349,8 +349,7 @@ func TestWhatACallHasSeenHolds(t *testing.T) {
 			ended := make(chan error)
 			go func() { ended <- c.first(h, key) }()
 			<-slow.written
-			err := c.second(h, key)
-			is.Equal(svc.ErrorCode(err), c.code)
+			is.Equal(svc.ErrorCode(c.second(h, key)), c.code)
 			wantCode(t, errorOf(h.Authenticate(t.Context(), string(key.Key))), svc.CodeUnauthenticated, "")
 			close(slow.answer)
 			is.NoErr(<-ended)

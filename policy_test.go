@@ -240,8 +240,7 @@ func TestDocumentsKeepAll(t *testing.T) {
 
 // What has no JSON, or stands under a wrong name, gives no right: a Service refuses the document.
 func TestDocumentsThatAreRefused(t *testing.T) {
-	is := is.New(t)
-	service := must(svc.New(svc.Config{Store: memstore.New(), Parameters: flags}))
+	is, service := is.New(t), must(svc.New(svc.Config{Store: memstore.New(), Parameters: flags}))
 	defer service.Close()
 	allow := svc.Statement{Effect: svc.EffectAllow, Actions: []string{"a"}, Banks: []string{"b"}}
 	with := func(change func(*svc.Statement)) svc.Document {

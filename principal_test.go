@@ -183,7 +183,7 @@ func TestHostWithAName(t *testing.T) {
 	is.Equal(h.actions(), h.kept(t))
 	by := svc.AuditQuery{ActorKind: svc.KindHost, ActorID: "ops@example.org"}
 	is.Equal(len(collect(t, h.Audit.Records(t.Context(), ops, by))), 3)
-	is.Equal(h.wantSound(t).Number, int64(5))
+	is.Equal(h.wantSound(t).Newest.Number, int64(5))
 	is.Equal(must(h.Decide(t.Context(), ops, action.Recall, "bank", svc.Context{})).Outcome(), svc.Allow)
 
 	is.Equal(alice.As("ops@example.org"), alice)
@@ -257,20 +257,22 @@ func (h *host) changesBy(t *testing.T, by svc.Principal, key svc.IssuedKey) (err
 func TestAuthenticator(t *testing.T) {
 	is := is.New(t)
 	answers := map[string]struct {
-		who svc.Principal
-		err error
+		who  svc.Principal
+		err  error
+		code svc.Code
 	}{
-		"alice":    {alice, nil},
-		"admin":    {admin, nil},
-		"robot":    {robot, nil},
-		"none":     {svc.Principal{}, fmt.Errorf("session: %w", svc.ErrUnauthenticated)},
-		"down":     {svc.Principal{}, errors.New("the session store is down")},
-		"host":     {svc.Host, nil},
-		"odd":      {svc.Principal{Kind: svc.KindUser, ID: "a/b"}, nil},
-		"all":      {svc.Principal{Kind: svc.KindUser, ID: "a", Actions: []string{"*"}}, nil},
-		"wild":     {svc.Principal{Kind: svc.KindUser, ID: "a", Actions: []string{"iam:*", "iam*"}}, nil},
-		"empty":    {svc.Principal{Kind: svc.KindUser, ID: "a", Actions: []string{""}}, nil},
-		"svcother": {bob, nil},
+		"alice":     {alice, nil, ""},
+		"admin":     {admin, nil, ""},
+		"robot":     {robot, nil, ""},
+		"none":      {svc.Principal{}, fmt.Errorf("session: %w", svc.ErrUnauthenticated), svc.CodeUnauthenticated},
+		"down":      {svc.Principal{}, errors.New("the session store is down"), svc.CodeUnavailable},
+		"host":      {svc.Host, nil, svc.CodeInternal},
+		"odd":       {user("a/b"), nil, svc.CodeInternal},
+		"all":       {user("a", "*"), nil, ""},
+		"wild":      {user("a", "iam:*", "iam*"), nil, svc.CodeInternal},
+		"empty":     {user("a", ""), nil, svc.CodeInternal},
+		"svcother":  {bob, nil, ""},
+		"svcu_typo": {code: svc.CodeUnauthenticated}, "": {code: svc.CodeUnauthenticated},
 	}
 	h := newHost(t, func(c *svc.Config) {
 		c.Authenticator = svc.AuthenticatorFunc(func(_ context.Context, bearer string) (svc.Principal, error) {
@@ -280,15 +282,11 @@ func TestAuthenticator(t *testing.T) {
 			return answers[bearer].who, answers[bearer].err
 		})
 	})
-	for bearer, code := range map[string]svc.Code{
-		"alice": "", "admin": "", "robot": "", "svcother": "", "none": svc.CodeUnauthenticated,
-		"down": svc.CodeUnavailable, "host": svc.CodeInternal, "odd": svc.CodeInternal, "all": "", "wild": svc.CodeInternal, "empty": svc.CodeInternal,
-		"svcu_typo": svc.CodeUnauthenticated, "": svc.CodeUnauthenticated,
-	} {
+	for bearer, want := range answers {
 		who, err := h.Authenticate(t.Context(), bearer)
-		is.Equal(svc.ErrorCode(err), code)
+		is.Equal(svc.ErrorCode(err), want.code)
 		if err == nil {
-			is.Equal(who, answers[bearer].who)
+			is.Equal(who, want.who)
 		}
 	}
 	_, err := h.Authenticate(t.Context(), "wild")
@@ -359,8 +357,7 @@ func (h *host) wantForbidden(t *testing.T, by svc.Principal) {
 
 // TestTenantsOfOtherKinds: what is told of a principal has its kind beside its id.
 func TestTenantsOfOtherKinds(t *testing.T) {
-	is := is.New(t)
-	h := hostOf(t, intact)
+	is, h := is.New(t), hostOf(t, intact)
 	h.apply(t, `{"users":[{"id":"sa:ci"},{"id":"_unmapped","channels":[{"provider":"sa","sender_id":"ci"}]}]}`)
 	for _, c := range []struct {
 		q      svc.Question

@@ -137,16 +137,7 @@ func TestSourceEvents(t *testing.T) {
 			is.Equal(h.actions(), []string{"source.recovered source/acme by admin"})
 		}
 	}
-	// No failures of the source.
-	for _, err := range []error{
-		context.Canceled, &svc.Error{Code: svc.CodeNotFound, Message: "no such entry"},
-		&svc.Error{Code: svc.CodeSourceFailed, Message: "entry 3 is bad", Err: fmt.Errorf("no name: %w", svc.ErrBadEntry)},
-	} {
-		_ = fails(err)
-		asks["check"]()
-		is.Equal(len(h.actions()), 0)
-	}
-	// Nor is the end of a caller's time, whatever the marketplace says of it.
+	// The end of a caller's time is no failure, whatever the marketplace says of it.
 	for _, err := range []error{
 		context.DeadlineExceeded, &svc.Error{Code: svc.CodeSourceTimeout, Message: "did not arrive in time"},
 	} {
@@ -168,27 +159,24 @@ func TestSourceEvents(t *testing.T) {
 		h.market.during = nil
 	}
 	_ = fails(nil)
-	// Neither a failure nor a recovery: this server has not read the answer. The source has a problem, and others go on.
+	// Of other errors some are no failures. A source that waits has neither failed nor recovered: this server has not read
+	// the answer. It has a problem, and others go on.
+	failing, recovered := []string{"source.failing source/acme by admin"}, []string{"source.recovered source/acme by admin"}
 	waits := &svc.Error{Code: svc.CodeUnavailable, Message: "waited too long", Err: fmt.Errorf("busy: %w", svc.ErrSourceWaits)}
-	_ = fails(errors.New("down"))
-	asks["check"]()
-	h.actions()
-	_ = fails(waits)
-	asks["check"]()
-	is.Equal(len(h.actions()), 0)
-	is.Equal(must(h.Sources.Search(t.Context(), admin, svc.CatalogFilter{}))[0].Problem, "waited too long")
-	_ = fails(nil)
-	asks["check"]()
-	h.actions()
-	// Others are.
-	for _, err := range []error{context.DeadlineExceeded, errors.New("unknown")} {
-		_ = fails(err)
+	for _, c := range []struct {
+		err  error
+		told []string
+	}{
+		{context.Canceled, nil}, {&svc.Error{Code: svc.CodeNotFound, Message: "no such entry"}, nil},
+		{&svc.Error{Code: svc.CodeSourceFailed, Message: "entry 3 is bad", Err: fmt.Errorf("no name: %w", svc.ErrBadEntry)}, nil},
+		{waits, nil}, {errors.New("down"), failing}, {waits, nil}, {nil, recovered}, {context.DeadlineExceeded, failing}, {nil, recovered},
+	} {
+		_ = fails(c.err)
 		asks["check"]()
-		is.Equal(h.actions(), []string{"source.failing source/acme by admin"})
-		_ = fails(nil)
-		asks["check"]()
-		h.actions()
+		is.Equal(h.actions(), c.told)
 	}
+	_ = fails(waits)
+	is.Equal(must(h.Sources.Search(t.Context(), admin, svc.CatalogFilter{}))[0].Problem, "waited too long")
 	// One that is registered anew has not failed yet.
 	_ = fails(errors.New("down"))
 	asks["check"]()

@@ -400,8 +400,7 @@ func TestCheckUpdate(t *testing.T) {
 
 	create(t, h, "hand", svc.Content{})
 	is.Equal(must(h.Templates.CheckUpdate(t.Context(), admin, "hand")), svc.UpdateCheck{})
-	_, err := h.Templates.Update(t.Context(), admin, "hand", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
-	wantCode(t, err, svc.CodeInvalid, "template_id")
+	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "hand", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})), svc.CodeInvalid, "template_id")
 	wantCode(t, errorOf(h.Templates.CheckUpdate(t.Context(), admin, "nothing")), svc.CodeNotFound, "")
 	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "nothing", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})), svc.CodeNotFound, "")
 }

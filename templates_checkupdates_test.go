@@ -211,9 +211,6 @@ func TestCheckUpdatesFails(t *testing.T) {
 	is.Equal(empty, svc.UpdateReport{Templates: []svc.TemplateUpdate{}, Sources: []svc.SourceReport{}})
 }
 
-// noAnswers is a store without the role of kept answers.
-type noAnswers struct{ svc.Store }
-
 // The last report is in the store: a process that starts later has it, and one that made another
 // before. Without the role, and read-only, it is in the process that made it.
 func TestLastCheck(t *testing.T) {
@@ -250,8 +247,7 @@ func TestLastCheck(t *testing.T) {
 
 	h.market.err = nil
 	for _, set := range []func(*svc.Config){
-		func(c *svc.Config) { c.Store = noAnswers{c.Store} },
-		func(c *svc.Config) { c.ReadOnly = true },
+		withBareStore, func(c *svc.Config) { c.ReadOnly = true },
 	} {
 		config := config
 		set(&config)
@@ -360,23 +356,20 @@ func TestSlowSourcesAndADeadline(t *testing.T) {
 		} {
 			for problems := 100; problems > 99; {
 				ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
-				var err error
-				problems, err = ask(ctx)
-				is.NoErr(err)
+				problems = must(ask(ctx))
 				is.NoErr(ctx.Err()) // there is time for the answer
 				is.True(problems >= 99)
 				is.Equal(failing.Load(), int64(0))
 				cancel()
 			}
 			began := time.Now()
-			problems, err := ask(t.Context())
-			is.NoErr(err)
+			problems := must(ask(t.Context()))
 			is.Equal(problems, 99)
 			is.True(time.Since(began) > 12*time.Minute) // each had its time
 			is.Equal(failing.Load(), int64(99))
 			failing.Store(0)
 			m.slow = false
-			_, err = ask(t.Context()) // they recover
+			_, err := ask(t.Context()) // they recover
 			is.NoErr(err)
 			m.slow = true
 		}

@@ -349,8 +349,7 @@ func TestKeptTemplatesRestDuringAChange(t *testing.T) {
 
 // In a transaction of the host everything is read there.
 func TestKeptTemplatesAreNotOfATransaction(t *testing.T) {
-	is := is.New(t)
-	k := newKeeper(t, 1<<20, func(c *svc.Config) { c.Events.OnEvent = nil })
+	is, k := is.New(t), newKeeper(t, 1<<20, func(c *svc.Config) { c.Events.OnEvent = nil })
 	create(t, k.plain, "a", svc.Content{})
 	k.warm(t)
 	before := k.store.templates.Load()

@@ -395,8 +395,7 @@ func TestMerge(t *testing.T) {
 			[]string{"name", "description", "tags", "manifest"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			is := is.New(t)
-			h := merging(t, svc.EditsMerge, c.base, c.ours, c.theirs)
+			is, h := is.New(t), merging(t, svc.EditsMerge, c.base, c.ours, c.theirs)
 			update, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
 			if c.conflicts != nil {
 				wantCode(t, err, svc.CodeEdited, "")

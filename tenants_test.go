@@ -130,8 +130,7 @@ func TestTenantEnds(t *testing.T) {
 // A tenant that is suspended and resumed is served again, while a call from before still runs.
 func TestResumedTenantWaitsForNobody(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
-	store := memstore.NewTenants()
+	is, store := is.New(t), memstore.NewTenants()
 	here, there := newTenants(t, svc.TenantsConfig{Store: store}), newTenants(t, svc.TenantsConfig{Store: store})
 	makeTenants(t, here, "a")
 	old, end := make(chan *svc.Service, 1), make(chan struct{})
@@ -272,8 +271,7 @@ func TestSuspendedTenantIsNotWritten(t *testing.T) {
 	for _, name := range []string{"suspend", "drop"} {
 		for _, elsewhere := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				is := is.New(t)
-				store := memstore.NewTenants()
+				is, store := is.New(t), memstore.NewTenants()
 				in := newTenants(t, svc.TenantsConfig{Store: store, Config: svc.Config{Logger: slog.New(slog.DiscardHandler)}})
 				makeTenants(t, in, "a")
 				from := in
@@ -307,8 +305,7 @@ func TestSuspendedTenantIsNotWritten(t *testing.T) {
 					return errorOf(s.Templates.Create(t.Context(), by, svc.NewTemplate{ID: by.ID + "x", Content: content("X", "1")}))
 				}
 				is.Equal(svc.ErrorCode(create(admin)), svc.CodeNotFound)
-				_, err := s.Users.Create(t.Context(), admin, svc.User{ID: "new"})
-				is.Equal(svc.ErrorCode(err), svc.CodeNotFound)
+				is.Equal(svc.ErrorCode(errorOf(s.Users.Create(t.Context(), admin, svc.User{ID: "new"}))), svc.CodeNotFound)
 				if !elsewhere {
 					is.NoErr(create(svc.Host)) // it finishes what it does
 				}
@@ -347,8 +344,7 @@ func TestIdleTenantIsSmall(t *testing.T) {
 // Beyond the bound of all, tenants give their memory back: those that nobody uses close, and those
 // in use forget what they have cached.
 func TestMemoryOfTenantsIsBounded(t *testing.T) {
-	is := is.New(t)
-	in := newTenants(t, svc.TenantsConfig{Memory: 2 << 20})
+	is, in := is.New(t), newTenants(t, svc.TenantsConfig{Memory: 2 << 20})
 	names := []string{"a", "b", "c", "d", "e", "f"}
 	makeTenants(t, in, names...)
 	large := strings.Repeat("x", 60_000)
