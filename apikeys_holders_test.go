@@ -148,31 +148,6 @@ func TestNarrowingNeverWidens(t *testing.T) {
 	is.Equal(parameters(narrowed(t, h, account("bot"), "tempting")), narrow)
 }
 
-// What changes about a narrowing policy, or a key's holder, changes what its keys may do, at once.
-func TestNarrowingFollowsThePolicy(t *testing.T) {
-	is := is.New(t)
-	h, store := watched(t)
-	h.apply(t, narrowWorld)
-	p := narrowed(t, h, alice, "recall")
-	may := func() bool { return must(h.Decide(t.Context(), p, "bank:recall", "notes", svc.Context{})).Allowed() }
-	bots := narrowed(t, h, account("ci"), "notes")
-	h.warm(t, store, p, "notes")
-	is.True(may())
-	document := func(action string) string {
-		return `{"policies": [{"id": "recall", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["` + action + `"], "banks": ["*"]}]}}]}`
-	}
-	h.apply(t, document("bank:retain"))
-	is.True(!may())
-	h.apply(t, document("bank:recall"))
-	is.True(may())
-	h.apply(t, `{"users": [{"id": "alice", "is_active": false}]}`)
-	is.True(!may())
-	h.apply(t, `{"users": [{"id": "alice", "is_active": true}]}`)
-	h.warm(t, store, bots, "notes")
-	h.apply(t, `{"service_accounts": [{"id": "ci", "owner_user_id": "bob"}]}`)
-	is.True(!must(h.Decide(t.Context(), bots, "bank:recall", "notes", svc.Context{})).Allowed())
-}
-
 func TestNarrowingPolicyGone(t *testing.T) {
 	is, h := is.New(t), hostOf(t, narrowWorld)
 	key := must(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{ScopingPolicyID: "recall"}))

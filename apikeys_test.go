@@ -63,29 +63,6 @@ func TestServiceAccountsHaveNoKeysOfTheirOwn(t *testing.T) {
 	}
 }
 
-func TestUserKeys(t *testing.T) {
-	is := is.New(t)
-	known := func(_ context.Context, id string) (bool, error) {
-		if id == "broken" {
-			return false, errors.New("the host's database is down")
-		}
-		return id != "nobody", nil
-	}
-	h := newHost(t, func(c *svc.Config) { c.Users.Known = known })
-	issued := must(h.Keys.Issue(t.Context(), admin, alice.Identity(), svc.NewAPIKey{}))
-	is.Equal(collect(t, h.Keys.List(t.Context(), admin, alice.Identity(), svc.KeyQuery{})), []svc.APIKey{issued.APIKey})
-	is.NoErr(h.Keys.Revoke(t.Context(), admin, alice.Identity(), issued.ID))
-
-	for id, code := range map[string]svc.Code{"nobody": svc.CodeNotFound, "broken": svc.CodeInternal} {
-		who := svc.Identity{Kind: svc.KindUser, ID: id}
-		wantCode(t, errorOf(h.Keys.Issue(t.Context(), admin, who, svc.NewAPIKey{})), code, "")
-	}
-	odd := svc.Identity{Kind: svc.KindUser, ID: "a/b"}
-	wantCode(t, errorOf(h.Keys.Issue(t.Context(), admin, odd, svc.NewAPIKey{})), svc.CodeInvalid, "user_id")
-	wantCode(t, lastError(h.Keys.List(t.Context(), admin, odd, svc.KeyQuery{})), svc.CodeInvalid, "user_id")
-	wantCode(t, h.Keys.Revoke(t.Context(), admin, odd, "any"), svc.CodeInvalid, "user_id")
-}
-
 // A key is found by all that people have of one. What they may see of it is what a list shows them.
 func TestFindAKey(t *testing.T) {
 	is := is.New(t)
@@ -126,10 +103,10 @@ func TestFindAKey(t *testing.T) {
 // Keys of a user who has left the host are listed, disabled and revoked like any, and no way makes one or prolongs one.
 func TestKeysOfWhoHasLeft(t *testing.T) {
 	is := is.New(t)
-	left, asked := false, 0
+	left, asked, fails := false, 0, error(nil)
 	h := newHost(t, func(c *svc.Config) {
 		c.Keys.Imports = []svc.KeyImport{{Prefix: "sk-"}}
-		c.Users.Known = func(_ context.Context, id string) (bool, error) { asked++; return !left || id != "alice", nil }
+		c.Users.Known = func(_ context.Context, id string) (bool, error) { asked++; return !left || id != "alice", fails }
 	})
 	key, other := issue(t, h, alice), issue(t, h, alice)
 	is.Equal(asked, 0) // the host's own code knows what it does
@@ -167,6 +144,8 @@ func TestKeysOfWhoHasLeft(t *testing.T) {
 	is.NoErr(h.makes(t, svc.Host, alice.Identity(), "")["issue"]())
 	is.NoErr(h.makes(t, svc.Host, alice.Identity(), "")["import"]())
 	is.Equal(asked, 0)
+	fails = errors.New("the host's database is down")
+	wantCode(t, errorOf(h.Keys.Issue(t.Context(), admin, bob.Identity(), svc.NewAPIKey{})), svc.CodeInternal, "")
 }
 
 func TestKeysOfServiceAccounts(t *testing.T) {
@@ -174,6 +153,13 @@ func TestKeysOfServiceAccounts(t *testing.T) {
 	wantCode(t, errorOf(h.Keys.Issue(t.Context(), svc.Host, robot.Identity(), svc.NewAPIKey{})), svc.CodeNotFound, "")
 	wantCode(t, errorOf(h.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindServiceAccount}, svc.NewAPIKey{})), svc.CodeInvalid, "sa_id")
 	wantCode(t, errorOf(h.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: "ghost", ID: "x"}, svc.NewAPIKey{})), svc.CodeInvalid, "kind")
+	odd := user("a/b").Identity()
+	for _, err := range []error{
+		errorOf(h.Keys.Issue(t.Context(), admin, odd, svc.NewAPIKey{})), lastError(h.Keys.List(t.Context(), admin, odd, svc.KeyQuery{})),
+		h.Keys.Revoke(t.Context(), admin, odd, "any"),
+	} {
+		wantCode(t, err, svc.CodeInvalid, "user_id")
+	}
 	// Without a kind there is nothing to say about the id.
 	is.Equal(len(svc.Errors(errorOf(h.Keys.Issue(t.Context(), svc.Host, svc.Identity{}, svc.NewAPIKey{})))), 1)
 

@@ -337,37 +337,6 @@ func checkPublic(t *testing.T, list []svc.PublicDiff, before, after *host) {
 	}
 }
 
-// What decides between two policies makes a difference, and makes two principals different: the priorities of attachments.
-func TestDiffOfPriorities(t *testing.T) {
-	is := is.New(t)
-	world := func(p, q int64) svc.Bundle {
-		model := func(name string) json.RawMessage {
-			return encoded(drawnDocument{"2026-03-24", []map[string]any{{"effect": "allow", "actions": []string{"bank:*"}, "banks": []string{"*"}, "llm_model": name}}})
-		}
-		attach := func(policy, user string, priority int64) svc.Attachment {
-			return svc.Attachment{PolicyID: policy, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: user}, Priority: priority}
-		}
-		return svc.Bundle{
-			Users:       []svc.User{{ID: "a"}, {ID: "b"}},
-			Policies:    []svc.Policy{{ID: "p", Document: model("m")}, {ID: "q", Document: model("n")}},
-			Attachments: []svc.Attachment{attach("p", "a", p), attach("q", "a", q), attach("p", "b", 0), attach("q", "b", 1)},
-		}
-	}
-	changes := func(before, after svc.Bundle) (all []string) {
-		d := must(svc.Diff(before, after))
-		for _, g := range d.Principals {
-			for _, e := range g.Differences {
-				all = append(all, fmt.Sprintf("%v %s: %s → %s", g.Principals, e.Change, or(e.Before.LLMModel), or(e.After.LLMModel)))
-			}
-		}
-		return all
-	}
-	is.Equal(changes(world(1, 0), world(0, 1)), []string{"[{user a}] other_parameters: m → n"})
-	is.Equal(changes(world(0, 0), world(1, 0)), []string{"[{user a}] other_parameters: n → m"})
-	is.Equal(changes(world(0, 1), svc.Bundle{}), []string{"[{user a} {user b}] newly_denied: n → "})
-	is.Equal(changes(world(1, 0), svc.Bundle{}), []string{"[{user a}] newly_denied: m → ", "[{user b}] newly_denied: n → "})
-}
-
 func TestDiffRefuses(t *testing.T) {
 	good := svc.Bundle{Users: []svc.User{{ID: "a"}}}
 	wantCode(t, errorOf(svc.Diff(svc.Bundle{Users: []svc.User{{ID: "a/b"}}}, good)), svc.CodeInvalid, "/before/users/0/id")

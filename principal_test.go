@@ -42,58 +42,19 @@ const anewWorld = `{"users": [{"id": "alice"}, {"id": "bob"}], "service_accounts
 	"attachments": [{"policy_id": "template:user", "principal_type": "user", "principal_id": "alice"},
 		{"policy_id": "iam:self-service", "principal_type": "user", "principal_id": "alice"}]}`
 
-// withInterruption returns a host, and a function that makes a user or service account anew, with the same rights but another owner,
-// before the next transaction.
-func withInterruption(t *testing.T) (h *host, replace func()) {
-	t.Helper()
+// An owner issues no key for a service account that is another's by the time of the transaction.
+func TestNoKeyOfAnAccountOfAnother(t *testing.T) {
 	var store *pausing
-	h = newHost(t, func(c *svc.Config) {
+	h := newHost(t, func(c *svc.Config) {
 		store = newPausing(c.Store.(svc.FullStore))
 		c.Store = store
 	})
 	h.apply(t, anewWorld)
-	h.market.put(acme, "x", content("X", "1"))
-	h.register(t, "acme")
-	return h, func() {
-		store.before = func() {
-			is.New(t).NoErr(h.Users.Delete(t.Context(), svc.Host, "alice"))
-			h.apply(t, anewWorld)
-			h.apply(t, `{"service_accounts": [{"id": "ci", "owner_user_id": "bob"}]}`)
-		}
+	store.before = func() { // the user is made anew, with the same rights, and has no account
+		is.New(t).NoErr(h.Users.Delete(t.Context(), svc.Host, "alice"))
+		h.apply(t, anewWorld)
+		h.apply(t, `{"service_accounts": [{"id": "ci", "owner_user_id": "bob"}]}`)
 	}
-}
-
-// What the key of a user or of its service account began before the deletion does not come to another user with that id.
-func TestNothingOfACallComesToAnotherUser(t *testing.T) {
-	for what, call := range map[string]func(h *host, by svc.Principal) error{
-		"create": func(h *host, by svc.Principal) error {
-			return errorOf(h.MyTemplates.Create(t.Context(), by, svc.NewTemplate{ID: "x", Content: content("X", "1")}))
-		},
-		"install": func(h *host, by svc.Principal) error {
-			return errorOf(h.MyTemplates.Install(t.Context(), by, svc.Install{TemplateID: "x", SourceName: "acme"}))
-		},
-		"register": func(h *host, by svc.Principal) error {
-			return errorOf(h.MySources.Register(t.Context(), by, svc.NewSource{URL: acme}))
-		},
-	} {
-		for _, who := range []svc.Principal{alice, account("ci")} {
-			t.Run(what+" by "+string(who.Kind), func(t *testing.T) {
-				is := is.New(t)
-				h, replace := withInterruption(t)
-				by := h.principal(t, issue(t, h, who))
-				replace()
-				wantCode(t, call(h, by), svc.CodeUnauthenticated, "")
-				is.Equal(len(collect(t, h.MyTemplates.List(t.Context(), alice, svc.TemplateQuery{}))), 0)
-				is.Equal(len(collect(t, h.MySources.List(t.Context(), alice))), 0)
-			})
-		}
-	}
-}
-
-// An owner issues no key for a service account that is another's by the time of the transaction.
-func TestNoKeyOfAnAccountOfAnother(t *testing.T) {
-	h, replace := withInterruption(t)
-	replace()
 	wantCode(t, errorOf(h.Keys.Issue(t.Context(), alice, svc.MyAccount("ci"), svc.NewAPIKey{})), svc.CodeNotFound, "")
 	is.New(t).Equal(len(collect(t, h.Keys.List(t.Context(), svc.Host, account("ci").Identity(), svc.KeyQuery{}))), 0)
 }

@@ -92,39 +92,6 @@ func TestCheckUpdates(t *testing.T) {
 	is.Equal(len(h.actions()), 0)
 }
 
-// What is found out for all is what is found out for each.
-func TestCheckUpdatesAgreesWithCheckUpdate(t *testing.T) {
-	is, h := is.New(t), withTemplate(t)
-	for i := range 20 {
-		h.install(t, fmt.Sprint("t", i), fmt.Sprint("alias", i), content("T", fmt.Sprint(i%3)))
-	}
-	var entries []svc.CatalogEntry
-	for i := range 18 {
-		now := content("T", fmt.Sprint(i%4))
-		h.market.put(acme, fmt.Sprint("t", i), now)
-		entries = append(entries, svc.CatalogEntry{ID: fmt.Sprint("t", i), Content: now})
-	}
-	for i := 18; i < 20; i++ {
-		delete(h.market.content[acme], fmt.Sprint("t", i))
-	}
-	offering(h, append(entries, svc.CatalogEntry{ID: "x", Content: content("X", "1")})...)
-	r := h.checkUpdates(t)
-	found := map[string]*string{}
-	for _, one := range r.Templates {
-		found[one.ID] = one.LatestRevision
-	}
-	is.Equal(r.Checked, 21)
-	for i := range 20 {
-		id := fmt.Sprint("alias", i)
-		check := must(h.Templates.CheckUpdate(t.Context(), admin, id))
-		latest, differs := found[id]
-		is.Equal(differs, check.HasUpdate || check.LatestRevision == nil)
-		if differs {
-			is.Equal(latest, check.LatestRevision)
-		}
-	}
-}
-
 // When the same catalogue meets the same installations nothing is compared again, and when either changes it is.
 func TestCheckUpdatesRemembers(t *testing.T) {
 	is := is.New(t)

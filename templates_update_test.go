@@ -265,24 +265,6 @@ func largest(v string) svc.Content {
 	return c
 }
 
-func TestLargeManifests(t *testing.T) {
-	is := is.New(t)
-	base, ours, theirs := largest("1"), largest("2"), largest("3")
-	is.True(len(base.Manifest) > longtest.Times(90_000, 900_000))
-	ours.Name = "Mine"
-	h := merging(t, svc.EditsMerge, base, ours, theirs)
-	is.Equal(len(must(h.Templates.Diff(t.Context(), admin, "x")).Changes), 2)
-	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
-	wantCode(t, err, svc.CodeEdited, "")
-	is.Equal(fieldsOf(err), []string{"manifest"})
-
-	ours.Manifest = base.Manifest
-	h = merging(t, svc.EditsMerge, base, ours, theirs)
-	update := must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{}))
-	is.Equal(update.Template.Name, "Mine")
-	is.Equal(string(update.Template.Manifest) == string(theirs.Manifest), true)
-}
-
 // A caller who has left is waited for no longer.
 func TestDiffAndMergeEndWithTheirContext(t *testing.T) {
 	h := merging(t, svc.EditsMerge, largest("1"), largest("2"), largest("3"))
