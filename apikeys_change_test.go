@@ -103,14 +103,23 @@ func TestPatchKey(t *testing.T) {
 		is.True(want.Disabled || h.rateOf(t, key) == want.Rate) // at once
 	}
 
-	for _, patch := range []svc.APIKeyPatch{{}, {Disabled: ptr(true)}} {
-		wantCode(t, errorOf(h.Keys.Patch(t.Context(), bob, svc.Me, key.ID, patch)), svc.CodeNotFound, "")
-		wantCode(t, errorOf(h.Keys.Patch(t.Context(), alice, svc.Me, "0000", patch)), svc.CodeNotFound, "")
-		wantCode(t, errorOf(h.Keys.Patch(t.Context(), alice, svc.Me, "a/b", patch)), svc.CodeInvalid, "key_id")
-		wantCode(t, errorOf(h.Keys.Patch(t.Context(), robot, svc.Me, key.ID, patch)), svc.CodeForbidden, "")
-		wantCode(t, errorOf(h.Keys.Patch(t.Context(), bob, alice.Identity(), key.ID, patch)), svc.CodeForbidden, "")
-		wantCode(t, errorOf(h.Keys.Patch(t.Context(), robot, alice.Identity(), key.ID, patch)), svc.CodeForbidden, "")
-		is.Equal(svc.ErrorCode(errorOf(h.Keys.Patch(t.Context(), admin, svc.Identity{Kind: "ghost", ID: "a/b"}, "a/b", patch))), svc.CodeInvalid)
+	patching := func(in svc.APIKeyPatch) func(by svc.Principal, of svc.Identity, id string) error {
+		return func(by svc.Principal, of svc.Identity, id string) error {
+			return errorOf(h.Keys.Patch(t.Context(), by, of, id, in))
+		}
+	}
+	for _, do := range []func(by svc.Principal, of svc.Identity, id string) error{
+		patching(svc.APIKeyPatch{}), patching(svc.APIKeyPatch{Disabled: ptr(true)}), func(by svc.Principal, of svc.Identity, id string) error {
+			return errorOf(h.Keys.Rotate(t.Context(), by, of, id, svc.Rotation{}))
+		},
+	} {
+		wantCode(t, do(bob, svc.Me, key.ID), svc.CodeNotFound, "")
+		wantCode(t, do(alice, svc.Me, "0000"), svc.CodeNotFound, "")
+		wantCode(t, do(alice, svc.Me, "a/b"), svc.CodeInvalid, "key_id")
+		wantCode(t, do(robot, svc.Me, key.ID), svc.CodeForbidden, "")
+		wantCode(t, do(bob, alice.Identity(), key.ID), svc.CodeForbidden, "")
+		wantCode(t, do(robot, alice.Identity(), key.ID), svc.CodeForbidden, "")
+		is.Equal(svc.ErrorCode(do(admin, svc.Identity{Kind: "ghost", ID: "a/b"}, "a/b")), svc.CodeInvalid)
 	}
 	_, err := h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Description: &svc.TextPatch{Value: ptr("\x00")}})
 	wantCode(t, err, svc.CodeInvalid, "/description")
@@ -365,10 +374,6 @@ func TestRotateIsRefused(t *testing.T) {
 		_, err := h.Keys.Rotate(t.Context(), svc.Host, alice.Identity(), key.ID, svc.Rotation{Overlap: overlap})
 		wantCode(t, err, svc.CodeInvalid, "/overlap_seconds")
 	}
-	wantCode(t, errorOf(h.Keys.Rotate(t.Context(), bob, svc.Me, key.ID, svc.Rotation{})), svc.CodeNotFound, "")
-	wantCode(t, errorOf(h.Keys.Rotate(t.Context(), robot, svc.Me, key.ID, svc.Rotation{})), svc.CodeForbidden, "")
-	wantCode(t, errorOf(h.Keys.Rotate(t.Context(), bob, alice.Identity(), key.ID, svc.Rotation{})), svc.CodeForbidden, "")
-	wantCode(t, errorOf(h.Keys.Rotate(t.Context(), robot, alice.Identity(), key.ID, svc.Rotation{})), svc.CodeForbidden, "")
 	is.New(t).True(h.good(key))
 }
 
