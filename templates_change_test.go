@@ -144,15 +144,7 @@ func TestPartsOfAList(t *testing.T) {
 // templateDiff installs base, patches it to ours and lets the source have theirs.
 func templateDiff(t *testing.T, base, ours, theirs svc.Content) svc.TemplateDiff {
 	t.Helper()
-	is, h := is.New(t), newHost(t)
-	h.market.put(acme, "x", base)
-	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
-	must(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"}))
-	must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{
-		Name: &ours.Name, Description: &svc.TextPatch{Value: ours.Description}, Category: &svc.TextPatch{Value: ours.Category}, Tags: &ours.Tags, Manifest: ours.Manifest,
-	}))
-	h.market.put(acme, "x", theirs)
-	h.actions()
+	is, h := is.New(t), merging(t, "", base, ours, theirs)
 	diff := must(h.Templates.Diff(t.Context(), admin, "x"))
 	is.Equal(h.actions(), nil)
 	is.Equal(diff.CurrentRevision, revision(t, base))

@@ -21,11 +21,17 @@ func content(name, version string) svc.Content {
 }
 
 // withTemplate is a host that has the template "x", installed from acme.
-func withTemplate(t *testing.T) *host {
+func withTemplate(t *testing.T, edits ...func(*svc.Config)) *host {
 	t.Helper()
-	h := newHost(t)
+	return withContent(t, content("X", "1"), edits...)
+}
+
+// withContent is a host that has installed a content from acme as "x".
+func withContent(t *testing.T, c svc.Content, edits ...func(*svc.Config)) *host {
+	t.Helper()
+	h := newHost(t, edits...)
 	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
-	h.install(t, "x", "x", content("X", "1"))
+	h.install(t, "x", "x", c)
 	h.actions()
 	return h
 }

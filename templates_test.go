@@ -98,7 +98,7 @@ func TestOddIDsAreKept(t *testing.T) {
 func TestValidateManifestWithPointers(t *testing.T) {
 	is := is.New(t)
 	refuse := false
-	h := newHost(t, func(c *svc.Config) {
+	h := withTemplate(t, func(c *svc.Config) {
 		c.Templates.ValidateManifest = func(json.RawMessage) error {
 			if !refuse {
 				return nil
@@ -107,8 +107,6 @@ func TestValidateManifestWithPointers(t *testing.T) {
 			return errors.Join(first, fmt.Errorf("steps: %w", &svc.Error{Message: "has too many steps"}), errors.New("is odd"))
 		}
 	})
-	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
-	h.install(t, "x", "x", content("X", "1"))
 	refuse = true
 	_, created := h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "y", Content: content("Y", "1")})
 	_, patched := h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Manifest: manifest(`{"version":"2"}`)})

@@ -147,7 +147,7 @@ func TestUpdateRequestsRefused(t *testing.T) {
 func TestMergedIsCheckedByTheHost(t *testing.T) {
 	is := is.New(t)
 	checks := 0
-	h := newHost(t, func(c *svc.Config) {
+	h := withTemplate(t, func(c *svc.Config) {
 		c.Templates.ValidateManifest = func(m json.RawMessage) error {
 			checks++
 			if strings.Contains(string(m), "bad") {
@@ -156,8 +156,6 @@ func TestMergedIsCheckedByTheHost(t *testing.T) {
 			return nil
 		}
 	})
-	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
-	h.install(t, "x", "x", content("X", "1"))
 	bad := svc.Content{Name: "X", Manifest: manifest(`{"version":"2","steps":"bad"}`)}
 	in := svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: &bad}
 	checks, h.market.asked = 0, nil
@@ -171,7 +169,7 @@ func TestMergedIsCheckedByTheHost(t *testing.T) {
 func contested(t *testing.T) (*host, *pausing) {
 	t.Helper()
 	store := newPausing(memstore.New())
-	h := newHost(t, func(c *svc.Config) {
+	h := withTemplate(t, func(c *svc.Config) {
 		c.Store = store
 		c.Templates.LocalEdits = svc.EditsMerge
 		c.Templates.ValidateManifest = func(json.RawMessage) error {
@@ -181,8 +179,6 @@ func contested(t *testing.T) (*host, *pausing) {
 			return nil
 		}
 	})
-	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
-	h.install(t, "x", "x", content("X", "1"))
 	must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr("Mine")}))
 	h.market.put(acme, "x", content("X", "2"))
 	h.actions()
@@ -337,9 +333,7 @@ func TestUpdateSeesWhatWasEditedMeanwhile(t *testing.T) {
 // merging is a host whose template "x" was installed with one content, edited to another, and is to be updated to a third.
 func merging(t *testing.T, edits svc.LocalEdits, base, ours, theirs svc.Content) *host {
 	t.Helper()
-	h := newHost(t, func(c *svc.Config) { c.Templates.LocalEdits = edits })
-	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
-	h.install(t, "x", "x", base)
+	h := withContent(t, base, func(c *svc.Config) { c.Templates.LocalEdits = edits })
 	must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{
 		Name: &ours.Name, Description: &svc.TextPatch{Value: ours.Description}, Category: &svc.TextPatch{Value: ours.Category},
 		Integrations: &ours.Integrations, Tags: &ours.Tags, Manifest: ours.Manifest,
@@ -396,7 +390,7 @@ func TestMerge(t *testing.T) {
 // What both come to may be bad for the host, though neither is.
 func TestMergeIsChecked(t *testing.T) {
 	is := is.New(t)
-	h := newHost(t, func(c *svc.Config) {
+	h := withTemplate(t, func(c *svc.Config) {
 		c.Templates.LocalEdits = svc.EditsMerge
 		c.Templates.ValidateManifest = func(m json.RawMessage) error {
 			var fields map[string]any
@@ -406,8 +400,6 @@ func TestMergeIsChecked(t *testing.T) {
 			return nil
 		}
 	})
-	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
-	h.install(t, "x", "x", content("X", "1"))
 	must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Manifest: manifest(`{"version":"1","a":1}`)}))
 	theirs := content("X", "1")
 	theirs.Manifest = manifest(`{"version":"1","b":1}`)
