@@ -176,36 +176,31 @@ func TestErrorsHaveAnEnd(t *testing.T) {
 
 // personal are calls of all methods of the personal half about an id, by the action that each needs and its name.
 func (h *host) personal(ctx context.Context, by svc.Principal, id string) map[string]func() error {
-	templates, sources := h.MyTemplates, h.MySources
+	templates, sources, source := h.MyTemplates, h.MySources, svc.NewSource{URL: acme, Alias: ptr(id)}
+	install := svc.Install{TemplateID: id, SourceName: id, SourceScope: svc.ScopePersonal}
+	merged := svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: ptr(content("X", "2"))}
+	template := svc.NewTemplate{ID: id, Content: content("X", "1")}
 	return map[string]func() error{
-		"template:list Read":         func() error { return errorOf(templates.Read(ctx, by, id)) },
-		"template:list List":         func() error { return lastError(templates.List(ctx, by, svc.TemplateQuery{})) },
-		"template:list ETag":         func() error { return errorOf(templates.ETag(ctx, by)) },
-		"template:list CheckUpdate":  func() error { return errorOf(templates.CheckUpdate(ctx, by, id)) },
-		"template:list CheckUpdates": func() error { return errorOf(templates.CheckUpdates(ctx, by, nil)) },
-		"template:list Diff":         func() error { return errorOf(templates.Diff(ctx, by, id)) },
-		"template:list History":      func() error { return lastError(templates.History(ctx, by, id)) },
-		"template:create Create": func() error {
-			return errorOf(templates.Create(ctx, by, svc.NewTemplate{ID: id, Content: content("X", "1")}))
-		},
-		"template:manage Patch":    func() error { return errorOf(templates.Patch(ctx, by, id, svc.TemplatePatch{})) },
-		"template:manage Rollback": func() error { return errorOf(templates.Rollback(ctx, by, id, 1)) },
-		"template:manage Delete":   func() error { return templates.Delete(ctx, by, id) },
-		"template:install Install": func() error {
-			return errorOf(templates.Install(ctx, by, svc.Install{TemplateID: id, SourceName: id, SourceScope: svc.ScopePersonal}))
-		},
-		"template:install Update": func() error { return errorOf(templates.Update(ctx, by, id, svc.UpdateRequest{})) },
-		"template:install Update with a content": func() error {
-			return errorOf(templates.Update(ctx, by, id, svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: ptr(content("X", "2"))}))
-		},
-		"template:source List":   func() error { return lastError(sources.List(ctx, by)) },
-		"template:source Browse": func() error { return errorOf(sources.Browse(ctx, by, id, svc.CatalogFilter{})) },
-		"template:source Search": func() error { return errorOf(sources.Search(ctx, by, svc.CatalogFilter{})) },
-		"template:source Rebind": func() error { return errorOf(sources.Rebind(ctx, by, id)) },
-		"template:source Register": func() error {
-			return errorOf(sources.Register(ctx, by, svc.NewSource{URL: acme, Alias: ptr(id)}))
-		},
-		"template:source Remove": func() error { return sources.Remove(ctx, by, id) },
+		"template:list Read":                     func() error { return errorOf(templates.Read(ctx, by, id)) },
+		"template:list List":                     func() error { return lastError(templates.List(ctx, by, svc.TemplateQuery{})) },
+		"template:list ETag":                     func() error { return errorOf(templates.ETag(ctx, by)) },
+		"template:list CheckUpdate":              func() error { return errorOf(templates.CheckUpdate(ctx, by, id)) },
+		"template:list CheckUpdates":             func() error { return errorOf(templates.CheckUpdates(ctx, by, nil)) },
+		"template:list Diff":                     func() error { return errorOf(templates.Diff(ctx, by, id)) },
+		"template:list History":                  func() error { return lastError(templates.History(ctx, by, id)) },
+		"template:create Create":                 func() error { return errorOf(templates.Create(ctx, by, template)) },
+		"template:manage Patch":                  func() error { return errorOf(templates.Patch(ctx, by, id, svc.TemplatePatch{})) },
+		"template:manage Rollback":               func() error { return errorOf(templates.Rollback(ctx, by, id, 1)) },
+		"template:manage Delete":                 func() error { return templates.Delete(ctx, by, id) },
+		"template:install Install":               func() error { return errorOf(templates.Install(ctx, by, install)) },
+		"template:install Update":                func() error { return errorOf(templates.Update(ctx, by, id, svc.UpdateRequest{})) },
+		"template:install Update with a content": func() error { return errorOf(templates.Update(ctx, by, id, merged)) },
+		"template:source List":                   func() error { return lastError(sources.List(ctx, by)) },
+		"template:source Browse":                 func() error { return errorOf(sources.Browse(ctx, by, id, svc.CatalogFilter{})) },
+		"template:source Search":                 func() error { return errorOf(sources.Search(ctx, by, svc.CatalogFilter{})) },
+		"template:source Rebind":                 func() error { return errorOf(sources.Rebind(ctx, by, id)) },
+		"template:source Register":               func() error { return errorOf(sources.Register(ctx, by, source)) },
+		"template:source Remove":                 func() error { return sources.Remove(ctx, by, id) },
 	}
 }
 
