@@ -61,8 +61,7 @@ func TestNamesOfABundle(t *testing.T) {
 
 func TestKeptTestsTurn(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
-	s := must(svc.New(svc.Config{Store: memstore.New()}))
+	is, s := is.New(t), must(svc.New(svc.Config{Store: memstore.New()}))
 	is.NoErr(s.Access.Apply(t.Context(), svc.Host, parsed(t, tested)))
 	turned := func(text string, how svc.BundleWrite) string {
 		return subjects(must(s.Access.Preview(t.Context(), svc.Host, parsed(t, text), how)).Turned)
@@ -91,8 +90,7 @@ func TestKeptTestsTurn(t *testing.T) {
 
 func TestTestsAreKeptAndRemoved(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
-	s := must(svc.New(svc.Config{Store: memstore.New()}))
+	is, s := is.New(t), must(svc.New(svc.Config{Store: memstore.New()}))
 	is.NoErr(s.Access.Apply(t.Context(), svc.Host, parsed(t, tested)))
 	before := must(s.Access.Export(t.Context(), svc.Host))
 	// The question says which test it is: another answer is no second test.
@@ -222,8 +220,7 @@ func TestExamplesOfTheDocumentation(t *testing.T) {
 }
 
 func TestExamplesOfTheDocumentationOverHTTP(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, adminSignsIn)
+	is, h := is.New(t), newHost(t, adminSignsIn)
 	is.NoErr(h.Access.Apply(t.Context(), svc.Host, exampleBundle(t, "bundle")))
 	ask := asking(t, h)
 	is.Equal(ask("GET", "/ext/svc/debug/who-can?action=bank:recall&bank=notes", ""), object(example(t, "who-can")))

@@ -209,8 +209,7 @@ func TestRowsMove(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				is := is.New(t)
-				store := &movesStore{Store: memstore.New()}
+				is, store := is.New(t), &movesStore{Store: memstore.New()}
 				store.reset.Store(c.reset)
 				h := newHost(t, func(cfg *svc.Config) { cfg.Store, cfg.Memory.Access = store, c.most })
 				h.apply(t, world)

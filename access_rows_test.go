@@ -401,8 +401,7 @@ func TestAllRowsAreReadOncePerChange(t *testing.T) {
 
 		store.fails.Store(&svc.ErrUnavailable)
 		h.apply(t, `{"groups":[{"id":"team","members":["alice"]}]}`)
-		_, err := h.Policies.WhoCan(t.Context(), svc.Host, "", "notes")
-		is.Equal(svc.ErrorCode(err), svc.CodeUnavailable) // never what was before
+		is.Equal(svc.ErrorCode(errorOf(h.Policies.WhoCan(t.Context(), svc.Host, "", "notes"))), svc.CodeUnavailable) // never what was before
 	})
 }
 

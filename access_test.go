@@ -31,16 +31,6 @@ func TestDecideReadsOnce(t *testing.T) {
 	is.Equal(store.reads.Load(), before+1) // for the policy of the other bank
 }
 
-func TestDecideSeesWhatThisServiceWrites(t *testing.T) {
-	is := is.New(t)
-	h, store := watched(t)
-	for i := range 20 {
-		h.warm(t, store, user("alice"), "notes")
-		h.apply(t, fmt.Sprintf(`{"users": [{"id": "alice", "is_active": %t}]}`, i%2 == 1))
-		is.Equal(must(h.Decide(t.Context(), user("alice"), "bank:recall", "notes", svc.Context{})).Allowed(), i%2 == 1)
-	}
-}
-
 // Who goes by one id is told apart, also when all of them are remembered: by kind, and by what narrows them.
 func TestDecideTellsNamesakesApart(t *testing.T) {
 	h, store := watched(t)

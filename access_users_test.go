@@ -2,31 +2,12 @@ package svc_test
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
 )
-
-// TestNobodyInheritsRights: nothing can be attached to, or be owned by, somebody who is not there yet.
-func TestNobodyInheritsRights(t *testing.T) {
-	h := hostOf(t, intact)
-	for field, bundle := range map[string]string{
-		"/attachments/0/principal_id":        `{"attachments":[{"policy_id":"wide","principal_type":"user","principal_id":"carol"}]}`,
-		"/attachments/0/policy_id":           `{"attachments":[{"policy_id":"future","principal_type":"user","principal_id":"bob"}]}`,
-		"/groups/0/members/0":                `{"groups":[{"id":"team","members":["carol"]}]}`,
-		"/service_accounts/0/owner_user_id":  `{"service_accounts":[{"id":"carols","owner_user_id":"carol"}]}`,
-		"/attachments/0/principal_id (team)": `{"attachments":[{"policy_id":"wide","principal_type":"user","principal_id":"team"}]}`,
-	} {
-		wantCode(t, h.tryApply(t, bundle), svc.CodeInvalid, strings.TrimSuffix(field, " (team)"))
-	}
-	h.apply(t, `{"users":[{"id":"carol"},{"id":"team"}],"policies":[{"id":"future","document":{"version":"2026-03-24","statements":[]}}]}`)
-	h.wantDenied(t, user("carol"), recall, notes, "no policy of the user allows")
-	h.wantDenied(t, user("team"), recall, notes, "no policy of the user allows")
-	h.wantDenied(t, account("carols"), recall, notes, "unknown")
-}
 
 // With a user its own sources and templates go, each with its event.
 func TestDeletedUserTakesItsOwnRows(t *testing.T) {

@@ -70,8 +70,7 @@ var waitsWorld string
 // newWaits returns such a host. With a session ann has no key.
 func newWaits(t *testing.T, session bool) *waits {
 	t.Helper()
-	is := is.New(t)
-	w := &waits{store: newPausing(nil)}
+	is, w := is.New(t), &waits{store: newPausing(nil)}
 	w.other = newHost(t)
 	w.host = newHost(t, func(c *svc.Config) {
 		w.store.FullStore = w.other.store.(svc.FullStore)
@@ -113,53 +112,40 @@ func newWaits(t *testing.T, session bool) *waits {
 
 // mutations are all calls that write for a caller. Those that start with "me" need no action.
 func (w *waits) mutations(ctx context.Context) map[string]func() error {
-	by, bob := w.by, user("bob").Identity()
+	by, bob, once, little := w.by, user("bob").Identity(), svc.NewAPIKey{IdempotencyKey: "once"}, svc.AttachmentKey{
+		PolicyID: "little", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "bob"},
+	}
+	on, off := svc.APIKeyPatch{Disabled: new(false), Description: &svc.TextPatch{Value: new("d")}}, svc.APIKeyPatch{Disabled: new(true)}
+	taken, made := svc.ImportedKey{Prefix: "sk-", Hash: make([]byte, 32)}, svc.ServiceAccount{ID: "new", DisplayName: "New"}
+	notes, rows := svc.BankPolicy{BankID: "notes", Document: []byte(bankDoc)}, svc.Bundle{Users: []svc.User{{ID: "new"}}}
 	all := map[string]func() error{
 		"me issue": func() error { return errorOf(w.Keys.Issue(ctx, by, svc.Me, svc.NewAPIKey{})) },
-		"me patch": func() error {
-			return errorOf(w.Keys.Patch(ctx, by, svc.Me, w.mine.ID, svc.APIKeyPatch{Disabled: new(true)}))
-		},
+		"me patch": func() error { return errorOf(w.Keys.Patch(ctx, by, svc.Me, w.mine.ID, off)) },
 		"me rotate": func() error {
 			return errorOf(w.Keys.Rotate(ctx, by, svc.Me, w.mine.ID, svc.Rotation{Overlap: time.Hour}))
 		},
-		"me revoke":     func() error { return w.Keys.Revoke(ctx, by, svc.Me, w.mine.ID) },
-		"me revoke all": func() error { return errorOf(w.Keys.RevokeAll(ctx, by, svc.Me)) },
-		"import": func() error {
-			return errorOf(w.Keys.Import(ctx, by, bob, svc.ImportedKey{Prefix: "sk-", Hash: make([]byte, 32)}))
-		},
-		"create user":   func() error { return errorOf(w.Users.Create(ctx, by, svc.User{ID: "new", DisplayName: "New"})) },
-		"patch user":    func() error { return errorOf(w.Users.Patch(ctx, by, "bob", svc.UserPatch{Inactive: new(true)})) },
-		"delete user":   func() error { return w.Users.Delete(ctx, by, "bob") },
-		"add channel":   func() error { return w.Users.AddChannel(ctx, by, "bob", svc.Channel{Provider: "tg", SenderID: "1"}) },
-		"remove member": func() error { return w.Groups.RemoveMembers(ctx, by, "g", "bob") },
-		"delete group":  func() error { return w.Groups.Delete(ctx, by, "g") },
-		"detach": func() error {
-			return w.Policies.Detach(ctx, by, svc.AttachmentKey{PolicyID: "little", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "bob"}})
-		},
+		"me revoke":      func() error { return w.Keys.Revoke(ctx, by, svc.Me, w.mine.ID) },
+		"me revoke all":  func() error { return errorOf(w.Keys.RevokeAll(ctx, by, svc.Me)) },
+		"import":         func() error { return errorOf(w.Keys.Import(ctx, by, bob, taken)) },
+		"create user":    func() error { return errorOf(w.Users.Create(ctx, by, svc.User{ID: "new", DisplayName: "New"})) },
+		"patch user":     func() error { return errorOf(w.Users.Patch(ctx, by, "bob", svc.UserPatch{Inactive: new(true)})) },
+		"delete user":    func() error { return w.Users.Delete(ctx, by, "bob") },
+		"add channel":    func() error { return w.Users.AddChannel(ctx, by, "bob", svc.Channel{Provider: "tg", SenderID: "1"}) },
+		"remove member":  func() error { return w.Groups.RemoveMembers(ctx, by, "g", "bob") },
+		"delete group":   func() error { return w.Groups.Delete(ctx, by, "g") },
+		"detach":         func() error { return w.Policies.Detach(ctx, by, little) },
 		"delete account": func() error { return w.ServiceAccounts.Delete(ctx, by, "bot") },
-		"my account": func() error {
-			return errorOf(w.MyServiceAccounts.Create(ctx, by, svc.ServiceAccount{ID: "new", DisplayName: "New"}))
-		},
-		"bank policy": func() error {
-			return errorOf(w.Banks.SetPolicy(ctx, by, svc.BankPolicy{BankID: "notes", Document: manifest(`{"version":"2026-03-24"}`)}))
-		},
-		"bundle": func() error {
-			return w.Access.Write(ctx, by, svc.Bundle{Users: []svc.User{{ID: "new"}}}, svc.BundleWrite{})
-		},
+		"my account":     func() error { return errorOf(w.MyServiceAccounts.Create(ctx, by, made)) },
+		"bank policy":    func() error { return errorOf(w.Banks.SetPolicy(ctx, by, notes)) },
+		"bundle":         func() error { return w.Access.Write(ctx, by, rows, svc.BundleWrite{}) },
 	}
 	for name, of := range map[string]struct {
 		holder svc.Identity
 		key    svc.IssuedKey
 	}{"": {bob, w.key}, "account's ": {account("bot").Identity(), w.accounts}, "my account's ": {svc.MyAccount("bot"), w.accounts}} {
-		all[name+"issue"] = func() error {
-			return errorOf(w.Keys.Issue(ctx, by, of.holder, svc.NewAPIKey{IdempotencyKey: "once"}))
-		}
-		all[name+"enable"] = func() error {
-			return errorOf(w.Keys.Patch(ctx, by, of.holder, of.key.ID, svc.APIKeyPatch{Disabled: new(false), Description: &svc.TextPatch{Value: new("d")}}))
-		}
-		all[name+"disable"] = func() error {
-			return errorOf(w.Keys.Patch(ctx, by, of.holder, of.key.ID, svc.APIKeyPatch{Disabled: new(true)}))
-		}
+		all[name+"issue"] = func() error { return errorOf(w.Keys.Issue(ctx, by, of.holder, once)) }
+		all[name+"enable"] = func() error { return errorOf(w.Keys.Patch(ctx, by, of.holder, of.key.ID, on)) }
+		all[name+"disable"] = func() error { return errorOf(w.Keys.Patch(ctx, by, of.holder, of.key.ID, off)) }
 		all[name+"rotate"] = func() error { return errorOf(w.Keys.Rotate(ctx, by, of.holder, of.key.ID, svc.Rotation{})) }
 		all[name+"revoke"] = func() error { return w.Keys.Revoke(ctx, by, of.holder, of.key.ID) }
 		all[name+"revoke all"] = func() error { return errorOf(w.Keys.RevokeAll(ctx, by, of.holder)) }
@@ -169,25 +155,18 @@ func (w *waits) mutations(ctx context.Context) map[string]func() error {
 		templates *svc.Templates
 		scope     svc.Scope
 	}{"server's ": {w.Sources, w.Templates, svc.ScopeServer}, "my ": {w.MySources, w.MyTemplates, svc.ScopePersonal}} {
-		sources, templates := half.sources, half.templates
-		all[name+"create"] = func() error {
-			return errorOf(templates.Create(ctx, by, svc.NewTemplate{ID: "new", Content: content("X", "1")}))
-		}
+		sources, templates, theirs := half.sources, half.templates, svc.UpdateRequest{LocalEdits: svc.TakeTheirs}
+		in := svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: half.scope, AliasID: new("new"), IdempotencyKey: "once"}
+		merged := svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: ptr(content("Z", "3"))}
+		template, source := svc.NewTemplate{ID: "new", Content: content("X", "1")}, svc.NewSource{URL: acme, Alias: new("new")}
+		all[name+"create"] = func() error { return errorOf(templates.Create(ctx, by, template)) }
 		all[name+"patch"] = func() error { return errorOf(templates.Patch(ctx, by, "x", svc.TemplatePatch{Name: new("n")})) }
 		all[name+"delete"] = func() error { return templates.Delete(ctx, by, "x") }
 		all[name+"roll back"] = func() error { return errorOf(templates.Rollback(ctx, by, "x", 1)) }
-		all[name+"install"] = func() error {
-			return errorOf(templates.Install(ctx, by, svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: half.scope, AliasID: new("new"), IdempotencyKey: "once"}))
-		}
-		all[name+"update"] = func() error {
-			return errorOf(templates.Update(ctx, by, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs}))
-		}
-		all[name+"settle"] = func() error {
-			return errorOf(templates.Update(ctx, by, "x", svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: ptr(content("Z", "3"))}))
-		}
-		all[name+"register"] = func() error {
-			return errorOf(sources.Register(ctx, by, svc.NewSource{URL: acme, Alias: new("new")}))
-		}
+		all[name+"install"] = func() error { return errorOf(templates.Install(ctx, by, in)) }
+		all[name+"update"] = func() error { return errorOf(templates.Update(ctx, by, "x", theirs)) }
+		all[name+"settle"] = func() error { return errorOf(templates.Update(ctx, by, "x", merged)) }
+		all[name+"register"] = func() error { return errorOf(sources.Register(ctx, by, source)) }
 		all[name+"remove"] = func() error { return sources.Remove(ctx, by, "acme") }
 		all[name+"rebind"] = func() error { return errorOf(sources.Rebind(ctx, by, "moved")) }
 	}
@@ -285,8 +264,7 @@ func TestWhatIsJudgedAgainPasses(t *testing.T) {
 
 // A source that answers late is such a wait, and Users.Known as well.
 func TestSlowFunctionsOfTheHost(t *testing.T) {
-	is := is.New(t)
-	w := newWaits(t, false)
+	is, w := is.New(t), newWaits(t, false)
 	w.market.during = sync.OnceFunc(func() { ends["right detached"].end(t, w) })
 	_, err := w.Templates.Install(t.Context(), w.by, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: new("new"), IdempotencyKey: "once"})
 	wantCode(t, err, svc.CodeForbidden, "")

@@ -86,7 +86,10 @@ func TestPatchKey(t *testing.T) {
 		{svc.APIKeyPatch{Description: &svc.TextPatch{}}, func() { want.Description = nil }},
 		{svc.APIKeyPatch{ExpiresAt: &soon, Disabled: ptr(true)}, func() { want.ExpiresAt, want.Disabled = soon, true }},
 		{svc.APIKeyPatch{Disabled: ptr(false)}, func() { want.Disabled = false }},
-		{svc.APIKeyPatch{ExpiresAt: &time.Time{}}, func() { want.ExpiresAt = time.Time{} }},
+		{svc.APIKeyPatch{ExpiresAt: &time.Time{}, Rate: &scarce}, func() { want.ExpiresAt, want.Rate = time.Time{}, scarce }},
+		{svc.APIKeyPatch{Rate: &svc.Rate{PerSecond: 0.5, Burst: 6}}, func() { want.Rate.Burst = 6 }},
+		{svc.APIKeyPatch{Description: &svc.TextPatch{Value: ptr("d")}}, func() { want.Description = ptr("d") }},
+		{svc.APIKeyPatch{Rate: &svc.Rate{}}, func() { want.Rate = svc.Rate{} }},
 	} {
 		c.apply()
 		patched := must(h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, c.patch))
@@ -97,17 +100,26 @@ func TestPatchKey(t *testing.T) {
 		is.Equal(must(h.Keys.Patch(t.Context(), admin, alice.Identity(), key.ID, c.patch)), want)
 		is.Equal(h.actions(), nil) // nothing was changed
 		is.Equal(h.good(key), !want.Disabled)
+		is.True(want.Disabled || h.rateOf(t, key) == want.Rate) // at once
 	}
 
-	for _, patch := range []svc.APIKeyPatch{{}, {Disabled: ptr(true)}} {
-		wantCode(t, errorOf(h.Keys.Patch(t.Context(), bob, svc.Me, key.ID, patch)), svc.CodeNotFound, "")
-		wantCode(t, errorOf(h.Keys.Patch(t.Context(), alice, svc.Me, "0000", patch)), svc.CodeNotFound, "")
-		wantCode(t, errorOf(h.Keys.Patch(t.Context(), alice, svc.Me, "a/b", patch)), svc.CodeInvalid, "key_id")
-		wantCode(t, errorOf(h.Keys.Patch(t.Context(), robot, svc.Me, key.ID, patch)), svc.CodeForbidden, "")
-		wantCode(t, errorOf(h.Keys.Patch(t.Context(), bob, alice.Identity(), key.ID, patch)), svc.CodeForbidden, "")
-		wantCode(t, errorOf(h.Keys.Patch(t.Context(), robot, alice.Identity(), key.ID, patch)), svc.CodeForbidden, "")
-		_, err := h.Keys.Patch(t.Context(), admin, svc.Identity{Kind: "ghost", ID: "a/b"}, "a/b", patch)
-		is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
+	patching := func(in svc.APIKeyPatch) func(by svc.Principal, of svc.Identity, id string) error {
+		return func(by svc.Principal, of svc.Identity, id string) error {
+			return errorOf(h.Keys.Patch(t.Context(), by, of, id, in))
+		}
+	}
+	for _, do := range []func(by svc.Principal, of svc.Identity, id string) error{
+		patching(svc.APIKeyPatch{}), patching(svc.APIKeyPatch{Disabled: ptr(true)}), func(by svc.Principal, of svc.Identity, id string) error {
+			return errorOf(h.Keys.Rotate(t.Context(), by, of, id, svc.Rotation{}))
+		},
+	} {
+		wantCode(t, do(bob, svc.Me, key.ID), svc.CodeNotFound, "")
+		wantCode(t, do(alice, svc.Me, "0000"), svc.CodeNotFound, "")
+		wantCode(t, do(alice, svc.Me, "a/b"), svc.CodeInvalid, "key_id")
+		wantCode(t, do(robot, svc.Me, key.ID), svc.CodeForbidden, "")
+		wantCode(t, do(bob, alice.Identity(), key.ID), svc.CodeForbidden, "")
+		wantCode(t, do(robot, alice.Identity(), key.ID), svc.CodeForbidden, "")
+		is.Equal(svc.ErrorCode(do(admin, svc.Identity{Kind: "ghost", ID: "a/b"}, "a/b")), svc.CodeInvalid)
 	}
 	_, err := h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Description: &svc.TextPatch{Value: ptr("\x00")}})
 	wantCode(t, err, svc.CodeInvalid, "/description")
@@ -265,15 +277,18 @@ func TestSweepAgainstOthers(t *testing.T) {
 func TestRotate(t *testing.T) {
 	is, clock := is.New(t), newClock()
 	h, store := watched(t, clock.configure)
-	old := h.issueWith(t, svc.NewAPIKey{Description: ptr("laptop"), ExpiresAt: clock.now().Add(48 * time.Hour)})
+	old := must(h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{
+		Description: ptr("laptop"), ExpiresAt: clock.now().Add(48 * time.Hour), Rate: scarce, ScopingPolicyID: svc.PolicyBankReadOnly,
+	}))
 	h.remembered(t, store, old)
 	h.actions()
 	clock.in(time.Hour)
 	next := must(h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, svc.Rotation{Overlap: 2 * time.Hour}))
-	is.Equal(*next.Description, "laptop")
+	is.Equal([]any{*next.Description, next.CreatedAt, next.Rate, next.ScopingPolicyID}, []any{"laptop", clock.now(), scarce, svc.PolicyBankReadOnly})
 	is.Equal(next.ExpiresAt, clock.now().Add(48*time.Hour)) // as long as the old one lived
-	is.Equal(next.CreatedAt, clock.now())
 	is.Equal(h.read(t, next.ID), next.APIKey)
+	p := h.principal(t, next)
+	is.Equal([]any{p.Identity(), p.Actions, p.ScopingPolicyID, p.Rate()}, []any{alice.Identity(), []string(nil), svc.PolicyBankReadOnly, scarce})
 	is.Equal(h.read(t, old.ID).ExpiresAt, clock.now().Add(2*time.Hour))
 	is.Equal(h.actions(), []string{"api_key.issued api_key/" + next.ID + " by alice", "api_key.changed api_key/" + old.ID + " by alice"})
 	is.True(h.good(old) && h.good(next))
@@ -359,10 +374,6 @@ func TestRotateIsRefused(t *testing.T) {
 		_, err := h.Keys.Rotate(t.Context(), svc.Host, alice.Identity(), key.ID, svc.Rotation{Overlap: overlap})
 		wantCode(t, err, svc.CodeInvalid, "/overlap_seconds")
 	}
-	wantCode(t, errorOf(h.Keys.Rotate(t.Context(), bob, svc.Me, key.ID, svc.Rotation{})), svc.CodeNotFound, "")
-	wantCode(t, errorOf(h.Keys.Rotate(t.Context(), robot, svc.Me, key.ID, svc.Rotation{})), svc.CodeForbidden, "")
-	wantCode(t, errorOf(h.Keys.Rotate(t.Context(), bob, alice.Identity(), key.ID, svc.Rotation{})), svc.CodeForbidden, "")
-	wantCode(t, errorOf(h.Keys.Rotate(t.Context(), robot, alice.Identity(), key.ID, svc.Rotation{})), svc.CodeForbidden, "")
 	is.New(t).True(h.good(key))
 }
 

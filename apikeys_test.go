@@ -63,29 +63,6 @@ func TestServiceAccountsHaveNoKeysOfTheirOwn(t *testing.T) {
 	}
 }
 
-func TestUserKeys(t *testing.T) {
-	is := is.New(t)
-	known := func(_ context.Context, id string) (bool, error) {
-		if id == "broken" {
-			return false, errors.New("the host's database is down")
-		}
-		return id != "nobody", nil
-	}
-	h := newHost(t, func(c *svc.Config) { c.Users.Known = known })
-	issued := must(h.Keys.Issue(t.Context(), admin, alice.Identity(), svc.NewAPIKey{}))
-	is.Equal(collect(t, h.Keys.List(t.Context(), admin, alice.Identity(), svc.KeyQuery{})), []svc.APIKey{issued.APIKey})
-	is.NoErr(h.Keys.Revoke(t.Context(), admin, alice.Identity(), issued.ID))
-
-	for id, code := range map[string]svc.Code{"nobody": svc.CodeNotFound, "broken": svc.CodeInternal} {
-		who := svc.Identity{Kind: svc.KindUser, ID: id}
-		wantCode(t, errorOf(h.Keys.Issue(t.Context(), admin, who, svc.NewAPIKey{})), code, "")
-	}
-	odd := svc.Identity{Kind: svc.KindUser, ID: "a/b"}
-	wantCode(t, errorOf(h.Keys.Issue(t.Context(), admin, odd, svc.NewAPIKey{})), svc.CodeInvalid, "user_id")
-	wantCode(t, lastError(h.Keys.List(t.Context(), admin, odd, svc.KeyQuery{})), svc.CodeInvalid, "user_id")
-	wantCode(t, h.Keys.Revoke(t.Context(), admin, odd, "any"), svc.CodeInvalid, "user_id")
-}
-
 // A key is found by all that people have of one. What they may see of it is what a list shows them.
 func TestFindAKey(t *testing.T) {
 	is := is.New(t)
@@ -116,8 +93,7 @@ func TestFindAKey(t *testing.T) {
 		user("clerk").Identity(): {"", svc.CodeForbidden}, user("root").Identity(): {svc.CodeForbidden, svc.CodeForbidden},
 	} {
 		for i, of := range []svc.IssuedKey{key, bots} {
-			_, err := h.Keys.Find(t.Context(), svc.Principal{Kind: by.Kind, ID: by.ID}, of.Prefix)
-			is.Equal(svc.ErrorCode(err), sees[i])
+			is.Equal(svc.ErrorCode(errorOf(h.Keys.Find(t.Context(), svc.Principal{Kind: by.Kind, ID: by.ID}, of.Prefix))), sees[i])
 		}
 	}
 	is.NoErr(h.Keys.Revoke(t.Context(), admin, alice.Identity(), key.ID))
@@ -127,10 +103,10 @@ func TestFindAKey(t *testing.T) {
 // Keys of a user who has left the host are listed, disabled and revoked like any, and no way makes one or prolongs one.
 func TestKeysOfWhoHasLeft(t *testing.T) {
 	is := is.New(t)
-	left, asked := false, 0
+	left, asked, fails := false, 0, error(nil)
 	h := newHost(t, func(c *svc.Config) {
 		c.Keys.Imports = []svc.KeyImport{{Prefix: "sk-"}}
-		c.Users.Known = func(_ context.Context, id string) (bool, error) { asked++; return !left || id != "alice", nil }
+		c.Users.Known = func(_ context.Context, id string) (bool, error) { asked++; return !left || id != "alice", fails }
 	})
 	key, other := issue(t, h, alice), issue(t, h, alice)
 	is.Equal(asked, 0) // the host's own code knows what it does
@@ -168,6 +144,8 @@ func TestKeysOfWhoHasLeft(t *testing.T) {
 	is.NoErr(h.makes(t, svc.Host, alice.Identity(), "")["issue"]())
 	is.NoErr(h.makes(t, svc.Host, alice.Identity(), "")["import"]())
 	is.Equal(asked, 0)
+	fails = errors.New("the host's database is down")
+	wantCode(t, errorOf(h.Keys.Issue(t.Context(), admin, bob.Identity(), svc.NewAPIKey{})), svc.CodeInternal, "")
 }
 
 func TestKeysOfServiceAccounts(t *testing.T) {
@@ -175,6 +153,13 @@ func TestKeysOfServiceAccounts(t *testing.T) {
 	wantCode(t, errorOf(h.Keys.Issue(t.Context(), svc.Host, robot.Identity(), svc.NewAPIKey{})), svc.CodeNotFound, "")
 	wantCode(t, errorOf(h.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindServiceAccount}, svc.NewAPIKey{})), svc.CodeInvalid, "sa_id")
 	wantCode(t, errorOf(h.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: "ghost", ID: "x"}, svc.NewAPIKey{})), svc.CodeInvalid, "kind")
+	odd := user("a/b").Identity()
+	for _, err := range []error{
+		errorOf(h.Keys.Issue(t.Context(), admin, odd, svc.NewAPIKey{})), lastError(h.Keys.List(t.Context(), admin, odd, svc.KeyQuery{})),
+		h.Keys.Revoke(t.Context(), admin, odd, "any"),
+	} {
+		wantCode(t, err, svc.CodeInvalid, "user_id")
+	}
 	// Without a kind there is nothing to say about the id.
 	is.Equal(len(svc.Errors(errorOf(h.Keys.Issue(t.Context(), svc.Host, svc.Identity{}, svc.NewAPIKey{})))), 1)
 
@@ -188,29 +173,23 @@ func TestKeysOfServiceAccounts(t *testing.T) {
 }
 
 // taken has the ids of the next keys taken, so many times.
-func taken(times *int) hooks {
-	return hooks{createKey: func() error {
+func taken(store svc.Store, times *int) svc.Store {
+	return ahead(store, "CreateAPIKey", func(any) error {
 		if *times--; *times >= 0 {
 			return svc.ErrExists
 		}
 		return nil
-	}}
+	})
 }
 
+// A taken id is drawn anew. Until a rotation has found one, the old key is as it was.
 func TestTakenKeyIDsAreDrawnAnew(t *testing.T) {
+	is := is.New(t)
 	times := 3
-	h := newHost(t, func(c *svc.Config) { c.Store = hook(c.Store, taken(&times)) })
-	issue(t, h, alice)
+	h := newHost(t, func(c *svc.Config) { c.Store = taken(c.Store, &times) })
+	old := issue(t, h, alice)
 	times = 4
 	wantCode(t, errorOf(h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{})), svc.CodeInternal, "")
-}
-
-// A rotation draws anew as well. Until it has found an id, the old key is as it was.
-func TestTakenKeyIDsOfRotationsAreDrawnAnew(t *testing.T) {
-	is := is.New(t)
-	times := 0
-	h := newHost(t, func(c *svc.Config) { c.Store = hook(c.Store, taken(&times)) })
-	old := issue(t, h, alice)
 	before := h.read(t, old.ID)
 	h.actions()
 	times = 4
@@ -420,8 +399,7 @@ func keysIssuedTogether(t *testing.T) {
 	is.True(h.good(third))
 	is.Equal(h.actions(), []string{"api_key.issued api_key/" + third.ID + " by carol"})
 	store.judge = func(batching.Key[svc.APIKey, svc.Event]) (bool, error) { return false, svc.ErrUnavailable }
-	_, err := h.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{})
-	is.Equal(svc.ErrorCode(err), svc.CodeUnavailable)
+	is.Equal(svc.ErrorCode(errorOf(h.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{}))), svc.CodeUnavailable)
 	is.Equal(len(h.actions()), 0)
 	is.Equal(len(store.seen), 4)
 
@@ -450,7 +428,6 @@ func keysIssuedTogether(t *testing.T) {
 	must(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{}))
 	is.Equal(len(store.seen), 4)
 	clock.in(2 * time.Hour)
-	_, err = h.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{})
-	is.Equal(svc.ErrorCode(err), svc.CodeUnauthenticated)
+	is.Equal(svc.ErrorCode(errorOf(h.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{}))), svc.CodeUnauthenticated)
 	is.Equal(len(store.seen), 4) // the caller's key has expired
 }

@@ -37,14 +37,14 @@ func (h *host) kept(t *testing.T) []string {
 	return all
 }
 
-// wantSound fails unless the chain of records is whole, and returns its newest.
-func (h *host) wantSound(t *testing.T, known ...svc.AuditPosition) svc.AuditPosition {
+// wantSound fails unless the chain of records is whole.
+func (h *host) wantSound(t *testing.T, known ...svc.AuditPosition) svc.AuditCheck {
 	t.Helper()
 	check, err := h.Audit.Verify(t.Context(), svc.Host, known...)
 	if err != nil || check.Fault != nil {
 		t.Fatalf("%+v, %v", check.Fault, err)
 	}
-	return check.Newest
+	return check
 }
 
 // everyMutation makes one event of each action there is, or more.
@@ -94,7 +94,7 @@ func TestEveryEventIsKept(t *testing.T) {
 		seen[r.Action] = true
 	}
 	is.Equal(len(seen), 15) // every action but the two that are no mutations
-	newest := h.wantSound(t)
+	newest := h.wantSound(t).Newest
 	is.Equal(newest, svc.AuditPosition{Number: int64(len(told)), Hash: records[len(records)-1].Hash})
 
 	without := newHost(t, importing, func(c *svc.Config) { c.Store = memstore.New() })
@@ -131,7 +131,7 @@ func TestNothingHappensThatCannotBeKept(t *testing.T) {
 		create(t, h, "a", svc.Content{})
 		before, changes := h.kept(t), must(h.store.Changes(t.Context(), 0))
 		h.actions()
-		full := newHost(t, keeping, func(c *svc.Config) { c.Store = hook(h.store, hooks{queue: func() error { return cause }}) })
+		full := newHost(t, keeping, func(c *svc.Config) { c.Store = ahead(h.store, "QueueAudit", func(any) error { return cause }) })
 		for _, err := range []error{
 			errorOf(full.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "b", Content: content("B", "1")})),
 			errorOf(full.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Name: ptr("x")})),
@@ -191,7 +191,7 @@ func TestKeptByManyAtOnce(t *testing.T) {
 		})
 	}
 	done.Wait()
-	is.Equal(h.wantSound(t).Number, int64(80))
+	is.Equal(h.wantSound(t).Newest.Number, int64(80))
 	is.Equal(len(h.kept(t)), 80)
 }
 
@@ -248,7 +248,7 @@ func TestVerifyFindsTampering(t *testing.T) {
 	for i := range n {
 		create(t, h, fmt.Sprint(i), svc.Content{})
 	}
-	first := h.wantSound(t)
+	first := h.wantSound(t).Newest
 	all := collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{}))
 	at := func(number int64) svc.AuditPosition {
 		return svc.AuditPosition{Number: number, Hash: all[n-number].Hash}
@@ -361,11 +361,12 @@ func renumber(r []svc.AuditRecord) {
 
 // A record of a key names the key, and one of what was done with a key names that: so it can be told what a key that leaked has done.
 func TestRecordsNameTheKey(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, keeping, func(c *svc.Config) { c.Keys.Imports = []svc.KeyImport{{Prefix: "sk-"}} })
+	is, h := is.New(t), newHost(t, keeping, func(c *svc.Config) { c.Keys.Imports = []svc.KeyImport{{Prefix: "sk-"}} })
 	h.apply(t, narrowWorld)
 	first := issue(t, h, alice)
-	by := h.principal(t, first)
+	by := h.principal(t, first) // whose key's id is in no JSON
+	is.Equal(string(must(json.Marshal(by))), `{"Kind":"user","ID":"alice","Actions":null,"ScopingPolicyID":""}`)
+	is.True(len(fmt.Sprintf("%+v", by)) < 100)
 	issued := must(h.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{}))
 	must(h.Keys.Patch(t.Context(), by, svc.Me, issued.ID, svc.APIKeyPatch{Disabled: ptr(true)}))
 	next := must(h.Keys.Rotate(t.Context(), by, svc.Me, issued.ID, svc.Rotation{}))

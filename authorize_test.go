@@ -204,30 +204,6 @@ const (
 	notes  = "project::notes"
 )
 
-func TestScopingPolicyGoneDenies(t *testing.T) {
-	h := hostOf(t, intact)
-	h.write(t, svc.Bundle{ServiceAccounts: []svc.ServiceAccount{{ID: "ci", OwnerUserID: "alice", ScopingPolicyID: "gone"}}})
-	h.wantDenied(t, account("ci"), recall, notes, `the scoping policy "gone" of service account "ci" is gone`)
-	h.wantDenied(t, account("ci"), "iam:users:read", "*", "is gone")
-	h.wantAllowed(t, user("alice"), recall, notes)
-
-	err := h.tryApply(t, `{"service_accounts": [{"id":"ci","owner_user_id":"alice","scoping_policy_id":"never"}]}`)
-	wantCode(t, err, svc.CodeInvalid, "/service_accounts/0/scoping_policy_id")
-}
-
-func TestUnknownDenies(t *testing.T) {
-	h := hostOf(t, intact)
-	h.wantDenied(t, user("nobody"), recall, notes, `user "nobody" is unknown`)
-	h.wantDenied(t, account("nobody"), recall, notes, `service account "nobody" is unknown`)
-	h.write(t, svc.Bundle{ServiceAccounts: []svc.ServiceAccount{{ID: "free", OwnerUserID: "nobody"}}})
-	h.wantDenied(t, account("free"), recall, notes, `the owner "nobody" of service account "free" is unknown`)
-
-	is := is.New(t)
-	r := must(h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "inbox", Sender: "telegram:2"}))
-	is.Equal(r.Outcome, svc.ImplicitDeny) // a sender that nobody has
-	is.Equal(r.PrincipalType, svc.KindUnmapped)
-}
-
 // brokenDocuments no longer parse, each for another reason. The last one holds an allow of everything before it goes wrong.
 var brokenDocuments = []string{
 	``, `null`, `{`, `{"version":"2027-01-01","statements":[]}`, `{"version":"2026-03-24"}`, "\xff",

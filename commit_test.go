@@ -51,21 +51,6 @@ func TestSourcesInATransaction(t *testing.T) {
 	is.NoErr(inTx.Sources.Remove(t.Context(), admin, "b"))
 }
 
-func TestIssuingAgain(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	in := svc.NewAPIKey{Description: ptr("laptop"), ExpiresAt: h.now().Add(100 * time.Hour), IdempotencyKey: "once"}
-	first := must(h.Keys.Issue(t.Context(), alice, svc.Me, in))
-	for range 2 {
-		is.Equal(must(h.Keys.Issue(t.Context(), alice, svc.Me, in)), first)
-	}
-	is.Equal(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{})), []svc.APIKey{first.APIKey})
-	is.Equal(len(h.actions()), 1)
-	must(h.Authenticate(t.Context(), string(first.Key)))
-
-	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, first.ID))
-	wantCode(t, errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, in)), svc.CodeKeyReused, "Idempotency-Key") // not the key, which is good for nothing
-}
-
 // A repeated rotation gets the same successor, also when the old key is gone, and rotates once.
 func TestRotatingAgain(t *testing.T) {
 	for name, overlap := range map[string]time.Duration{"at once": 0, "with an overlap": time.Hour} {
@@ -94,8 +79,7 @@ func TestRotatingAgain(t *testing.T) {
 			} {
 				wantCode(t, other(), svc.CodeKeyReused, "Idempotency-Key")
 			}
-			_, err := h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, svc.Rotation{IdempotencyKey: "a b"})
-			wantCode(t, err, svc.CodeInvalid, "Idempotency-Key")
+			wantCode(t, errorOf(h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, svc.Rotation{IdempotencyKey: "a b"})), svc.CodeInvalid, "Idempotency-Key")
 			is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, first.ID))
 			wantCode(t, errorOf(h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, in)), svc.CodeKeyReused, "Idempotency-Key")
 		})
@@ -106,10 +90,13 @@ func TestIdempotencyKeys(t *testing.T) {
 	is, h := is.New(t), withTemplate(t)
 	in := svc.NewAPIKey{IdempotencyKey: "once"}
 	first := must(h.Keys.Issue(t.Context(), alice, svc.Me, in))
+	issuing := func(in svc.NewAPIKey) func() error {
+		in.IdempotencyKey = "once"
+		return func() error { return errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, in)) }
+	}
 	for name, other := range map[string]func() error{
-		"another description": func() error {
-			return errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{Description: ptr(""), IdempotencyKey: "once"}))
-		},
+		"another description": issuing(svc.NewAPIKey{Description: ptr("")}),
+		"another rate":        issuing(svc.NewAPIKey{Rate: scarce}),
 		"another holder": func() error {
 			vouched := svc.Principal{Kind: svc.KindUser, ID: "alice", Actions: admin.Actions}
 			_, err := h.Keys.Issue(t.Context(), vouched, bob.Identity(), in)
@@ -230,10 +217,11 @@ func TestAnswersExpire(t *testing.T) {
 			return time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC).Add(time.Duration(later.Load()))
 		}
 	})
-	in := svc.NewAPIKey{IdempotencyKey: "once"}
+	in := svc.NewAPIKey{IdempotencyKey: "once", Description: ptr("laptop"), ExpiresAt: h.config.Now().Add(100 * time.Hour), Rate: scarce}
 	first := must(h.Keys.Issue(t.Context(), alice, svc.Me, in))
 	later.Store(int64(svc.IdempotencyPeriod - time.Microsecond))
 	is.Equal(must(h.Keys.Issue(t.Context(), alice, svc.Me, in)), first)
+	is.Equal(len(h.actions()), 1)
 	later.Store(int64(svc.IdempotencyPeriod))
 	is.True(must(h.Keys.Issue(t.Context(), alice, svc.Me, in)).ID != first.ID)
 }
@@ -263,12 +251,13 @@ func TestAnswersThatCannotBeRead(t *testing.T) {
 	late := func() *host { // the second look of each call fails
 		looks := 0
 		return newHost(t, func(c *svc.Config) {
-			c.Sources.Marketplace, c.Store = h.market, hook(h.store, hooks{answer: func() error {
+			late := ahead(h.store, "Answer", func(any) error {
 				if looks++; looks == 1 {
 					return svc.ErrNotFound
 				}
 				return svc.ErrUnavailable
-			}})
+			})
+			late.Inside, c.Sources.Marketplace, c.Store = false, h.market, late
 		})
 	}
 	wantCode(t, errorOf(late().Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})), svc.CodeUnavailable, "")
@@ -360,8 +349,7 @@ func TestWhatACallHasSeenHolds(t *testing.T) {
 			ended := make(chan error)
 			go func() { ended <- c.first(h, key) }()
 			<-slow.written
-			err := c.second(h, key)
-			is.Equal(svc.ErrorCode(err), c.code)
+			is.Equal(svc.ErrorCode(c.second(h, key)), c.code)
 			wantCode(t, errorOf(h.Authenticate(t.Context(), string(key.Key))), svc.CodeUnauthenticated, "")
 			close(slow.answer)
 			is.NoErr(<-ended)

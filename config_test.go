@@ -48,8 +48,7 @@ func TestNewNamesTheField(t *testing.T) {
 }
 
 func TestSmallestConfig(t *testing.T) {
-	is := is.New(t)
-	service := must(svc.New(svc.Config{Store: memstore.New(), Logger: slog.New(slog.DiscardHandler)}))
+	is, service := is.New(t), must(svc.New(svc.Config{Store: memstore.New(), Logger: slog.New(slog.DiscardHandler)}))
 	issued := must(service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{}))
 	who := must(service.Authenticate(t.Context(), string(issued.Key)))
 	is.Equal(who.Identity(), svc.Identity{Kind: svc.KindUser, ID: "alice"})
@@ -59,35 +58,20 @@ func TestSmallestConfig(t *testing.T) {
 	is.NoErr(service.Close())
 }
 
-func TestSecretDoesNotShow(t *testing.T) {
-	is := is.New(t)
-	key := svc.Secret("svcu_canary")
-	var out strings.Builder
-	slog.New(slog.NewJSONHandler(&out, nil)).Info("m", "key", key, "in", map[string]any{"key": key})
-	slog.New(slog.NewTextHandler(&out, nil)).Info("m", "key", key, "issued", svc.IssuedKey{Key: key})
-	text := must(json.Marshal(map[string]any{"key": key, "issued": svc.IssuedKey{Key: key}}))
-	out.Write(text)
-	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
-		out.WriteString(sprintf(verb, key))
-		out.WriteString(sprintf(verb, struct{ Key svc.Secret }{key}))
-	}
-	out.WriteString(key.String() + key.GoString())
-	is.True(!strings.Contains(out.String(), "canary"))
-	is.True(strings.Contains(out.String(), "***"))
-}
-
-// Neither does what a host's secrets are configured with.
-func TestConfigDoesNotShow(t *testing.T) {
-	is := is.New(t)
+// A secret does not show, and neither does what a host's secrets are configured with.
+func TestSecretsDoNotShow(t *testing.T) {
+	is, key := is.New(t), svc.Secret("canary")
 	config := svc.Config{
 		Keys:    svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("canary")}}},
 		Sources: svc.SourceConfig{SealingKey: []byte("canary"), OldSealingKeys: [][]byte{[]byte("canary")}},
 	}
 	var out strings.Builder
 	for _, log := range []slog.Handler{slog.NewJSONHandler(&out, nil), slog.NewTextHandler(&out, nil)} {
-		slog.New(log).Info("m", "keys", config.Keys, "sources", config.Sources)
+		slog.New(log).Info("m", "keys", config.Keys, "sources", config.Sources, "key", key, "in", map[string]any{"key": key}, "issued", svc.IssuedKey{Key: key})
 	}
-	for _, value := range []any{config, &config, config.Keys.Peppers, config.Sources} {
+	out.Write(must(json.Marshal(map[string]any{"key": key, "issued": svc.IssuedKey{Key: key}})))
+	out.WriteString(key.String() + key.GoString())
+	for _, value := range []any{config, &config, config.Keys.Peppers, config.Sources, key, struct{ Key svc.Secret }{key}} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
 			out.WriteString(sprintf(verb, value))
 		}
@@ -95,7 +79,7 @@ func TestConfigDoesNotShow(t *testing.T) {
 	for _, shown := range []string{"canary", "99 97 110 97", "63616e617279", "Y2FuYXJ5", "0x63, 0x61"} {
 		is.True(!strings.Contains(out.String(), shown))
 	}
-	is.True(strings.Contains(out.String(), "{1 ***}"))
+	is.True(strings.Contains(out.String(), "{1 ***}") && strings.Contains(out.String(), "key=***"))
 }
 
 // Without a Logger no error is lost, and nothing else is logged.

@@ -215,8 +215,7 @@ func (silentChanges) Changes(ctx context.Context, _ int64) (svc.StoreChanges, er
 // The Service's own time limit is no end of the caller's time.
 func TestTimeOfTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		is := is.New(t)
-		h := newHost(t, func(c *svc.Config) { c.Store = silentChanges{c.Store} })
+		is, h := is.New(t), newHost(t, func(c *svc.Config) { c.Store = silentChanges{c.Store} })
 		for _, err := range h.Keys.List(t.Context(), svc.Host, svc.AllHolders, svc.KeyQuery{}) {
 			is.True(errors.Is(err, svc.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded))
 			is.True(strings.Contains(err.Error(), "cannot reach its store"))

@@ -160,17 +160,6 @@ func whole(t *testing.T, h *host) stored {
 	return stored{sprintf("%d", rows.Generation), string(encoded(rows))}
 }
 
-func TestSimulateWithoutChange(t *testing.T) {
-	h := hostOf(t, world)
-	same := must(svc.ParseBundle([]byte(world)))
-	for _, overlay := range []svc.Bundle{{}, same} {
-		for _, q := range []svc.Question{{Bank: "notes", UserID: "alice"}, {Bank: "notes", Sender: "telegram:1"}, {Bank: "notes", ServiceAccountID: "ci"}} {
-			simulated := must(h.Policies.Simulate(t.Context(), svc.Host, overlay, q))
-			is.New(t).Equal(simulated, must(h.Policies.Resolve(t.Context(), svc.Host, q))) // the revision, too
-		}
-	}
-}
-
 func TestSimulateRefuses(t *testing.T) {
 	is, h := is.New(t), newHost(t)
 	q := svc.Question{Bank: "b", UserID: "a"}
@@ -346,37 +335,6 @@ func checkPublic(t *testing.T, list []svc.PublicDiff, before, after *host) {
 			}
 		}
 	}
-}
-
-// What decides between two policies makes a difference, and makes two principals different: the priorities of attachments.
-func TestDiffOfPriorities(t *testing.T) {
-	is := is.New(t)
-	world := func(p, q int64) svc.Bundle {
-		model := func(name string) json.RawMessage {
-			return encoded(drawnDocument{"2026-03-24", []map[string]any{{"effect": "allow", "actions": []string{"bank:*"}, "banks": []string{"*"}, "llm_model": name}}})
-		}
-		attach := func(policy, user string, priority int64) svc.Attachment {
-			return svc.Attachment{PolicyID: policy, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: user}, Priority: priority}
-		}
-		return svc.Bundle{
-			Users:       []svc.User{{ID: "a"}, {ID: "b"}},
-			Policies:    []svc.Policy{{ID: "p", Document: model("m")}, {ID: "q", Document: model("n")}},
-			Attachments: []svc.Attachment{attach("p", "a", p), attach("q", "a", q), attach("p", "b", 0), attach("q", "b", 1)},
-		}
-	}
-	changes := func(before, after svc.Bundle) (all []string) {
-		d := must(svc.Diff(before, after))
-		for _, g := range d.Principals {
-			for _, e := range g.Differences {
-				all = append(all, fmt.Sprintf("%v %s: %s → %s", g.Principals, e.Change, or(e.Before.LLMModel), or(e.After.LLMModel)))
-			}
-		}
-		return all
-	}
-	is.Equal(changes(world(1, 0), world(0, 1)), []string{"[{user a}] other_parameters: m → n"})
-	is.Equal(changes(world(0, 0), world(1, 0)), []string{"[{user a}] other_parameters: n → m"})
-	is.Equal(changes(world(0, 1), svc.Bundle{}), []string{"[{user a} {user b}] newly_denied: n → "})
-	is.Equal(changes(world(1, 0), svc.Bundle{}), []string{"[{user a}] newly_denied: m → ", "[{user b}] newly_denied: n → "})
 }
 
 func TestDiffRefuses(t *testing.T) {

@@ -259,33 +259,6 @@ func TestLintKnowsBuiltinPolicies(t *testing.T) {
 	})
 }
 
-func TestNeedlessForSomeIsNotNeedless(t *testing.T) {
-	b := must(svc.ParseBundle([]byte(`{
-		"users": [{"id":"a"},{"id":"b"},{"id":"c"}],
-		"policies": [
-			{"id":"narrow","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:recall"],"banks":["*"]}]}},
-			{"id":"wide","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:*"],"banks":["*"]}]}}],
-		"attachments": [
-			{"policy_id":"narrow","principal_type":"user","principal_id":"a"},{"policy_id":"wide","principal_type":"user","principal_id":"a"},
-			{"policy_id":"narrow","principal_type":"user","principal_id":"b"},
-			{"policy_id":"narrow","principal_type":"user","principal_id":"c"},{"policy_id":"wide","principal_type":"user","principal_id":"c"}]}`)))
-	checkFindings(t, svc.Lint(b, nil), nil)
-	b.Attachments = slices.Delete(b.Attachments, 2, 3)
-	needless := []string{
-		`/policies/0/document/statements/0 statement_needless: statement 0 of policy "narrow" is redundant: removing it changes no decision`,
-	}
-	checkFindings(t, svc.Lint(b, nil), needless)
-
-	// What is denied to one of two holders is not shadowed.
-	off := `{"version":"2026-03-24","statements":[{"effect":"deny","actions":["bank:recall"],"banks":["*"]}]}`
-	b.Policies = append(b.Policies, svc.Policy{ID: "off", Document: []byte(off)})
-	for _, id := range []string{"a", "c"} {
-		one := b
-		one.Attachments = append(slices.Clone(b.Attachments), attached("off", svc.GrantedToUser, id))
-		checkFindings(t, svc.Lint(one, nil), needless)
-	}
-}
-
 func TestLintOfWhatCannotBeApplied(t *testing.T) {
 	doc := json.RawMessage(doc)
 	got := svc.Lint(svc.Bundle{

@@ -177,13 +177,9 @@ func TestDecideRefuses(t *testing.T) {
 	wantCode(t, ask(svc.Host, append(most, most[0])...), svc.CodeInvalid, "")
 	plain := svc.Principal{Kind: svc.KindUser, ID: "plain"}
 	wantCode(t, ask(plain, mine, svc.Question{UserID: "plain", Bank: "b"}), svc.CodeForbidden, "")
+	is.New(t).NoErr(ask(plain)) // nothing
 	wantCode(t, errorOf(h.Policies.Resolve(t.Context(), svc.Host, mine)), svc.CodeForbidden, "")
 	wantCode(t, errorOf(h.Policies.WhatCan(t.Context(), svc.Host, svc.Me)), svc.CodeForbidden, "")
-}
-
-func TestDecideNothing(t *testing.T) {
-	is := is.New(t)
-	is.Equal(len(must(newHost(t).Policies.Decide(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "plain"}))), 0)
 }
 
 // documentOf draws a document with values of any parameters of the table.
@@ -244,8 +240,7 @@ func TestDocumentsKeepAll(t *testing.T) {
 
 // What has no JSON, or stands under a wrong name, gives no right: a Service refuses the document.
 func TestDocumentsThatAreRefused(t *testing.T) {
-	is := is.New(t)
-	service := must(svc.New(svc.Config{Store: memstore.New(), Parameters: flags}))
+	is, service := is.New(t), must(svc.New(svc.Config{Store: memstore.New(), Parameters: flags}))
 	defer service.Close()
 	allow := svc.Statement{Effect: svc.EffectAllow, Actions: []string{"a"}, Banks: []string{"b"}}
 	with := func(change func(*svc.Statement)) svc.Document {

@@ -177,13 +177,24 @@ func TestSourceTemplatesFails(t *testing.T) {
 	is.True(list.Stale)
 	is.Equal(behind(list), []string{"x [x] false"})
 
-	h.market.err = errors.New("dial tcp 10.0.0.1: refused")
-	wantCode(t, browse(admin, "acme", svc.CatalogFilter{}), svc.CodeSourceFailed, "")
-	h.market.err = context.DeadlineExceeded
-	wantCode(t, browse(admin, "acme", svc.CatalogFilter{}), svc.CodeSourceTimeout, "")
-
 	without := newHost(t, func(c *svc.Config) { c.Store, c.Sources.Marketplace = h.store, nil })
-	wantCode(t, errorOf(without.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{})), svc.CodeSourceFailed, "")
+	for _, c := range []struct {
+		h    *host
+		err  error
+		code svc.Code
+	}{
+		{h, errors.New("dial tcp 10.0.0.1: refused"), svc.CodeSourceFailed}, {h, context.DeadlineExceeded, svc.CodeSourceTimeout}, {without, nil, svc.CodeSourceFailed},
+	} {
+		h.market.err = c.err
+		for _, err := range []error{
+			errorOf(c.h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{})), errorOf(c.h.Templates.CheckUpdate(t.Context(), admin, "x")),
+			errorOf(c.h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})),
+		} {
+			wantCode(t, err, c.code, "")
+			e, _ := errors.AsType[*svc.Error](err)
+			is.True(e.Message != "" && (e.Err == nil) == (c.err == nil)) // the cause is kept for the log
+		}
+	}
 }
 
 // A search lists no more than fits into one answer. What does not fit has a problem, and is listed alone.

@@ -108,23 +108,6 @@ func TestRegisterSourceRefuses(t *testing.T) {
 	}
 }
 
-func TestSourceTokens(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	h.market.put("https://example.com/a", "x", svc.Content{Name: "X", Manifest: manifest(`{"version":"1"}`)})
-	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://example.com/a", AuthToken: ptr(svc.Secret("hush"))}))
-	install := svc.Install{TemplateID: "x", SourceName: "a"}
-	must(h.Templates.Install(t.Context(), admin, install))
-	is.Equal(h.market.asked[0].Token, svc.Secret("hush"))
-
-	with := func(key []byte) *host {
-		return newHost(t, func(c *svc.Config) { c.Store, c.Sources.SealingKey = h.store, key })
-	}
-	wantCode(t, errorOf(with(nil).Templates.CheckUpdate(t.Context(), admin, "x")), svc.CodeInternal, "")
-	wantCode(t, errorOf(with(make([]byte, 32)).Templates.CheckUpdate(t.Context(), admin, "x")), svc.CodeInternal, "")
-	_, err := with(nil).Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://example.com/b", AuthToken: ptr(svc.Secret("hush"))})
-	wantCode(t, err, svc.CodeInvalid, "/auth_token")
-}
-
 // The host is told once that a source fails, and once that it answers again, whatever it was asked for.
 func TestSourceEvents(t *testing.T) {
 	is, h := is.New(t), withTemplate(t)
@@ -154,16 +137,7 @@ func TestSourceEvents(t *testing.T) {
 			is.Equal(h.actions(), []string{"source.recovered source/acme by admin"})
 		}
 	}
-	// No failures of the source.
-	for _, err := range []error{
-		context.Canceled, &svc.Error{Code: svc.CodeNotFound, Message: "no such entry"},
-		&svc.Error{Code: svc.CodeSourceFailed, Message: "entry 3 is bad", Err: fmt.Errorf("no name: %w", svc.ErrBadEntry)},
-	} {
-		_ = fails(err)
-		asks["check"]()
-		is.Equal(len(h.actions()), 0)
-	}
-	// Nor is the end of a caller's time, whatever the marketplace says of it.
+	// The end of a caller's time is no failure, whatever the marketplace says of it.
 	for _, err := range []error{
 		context.DeadlineExceeded, &svc.Error{Code: svc.CodeSourceTimeout, Message: "did not arrive in time"},
 	} {
@@ -185,27 +159,24 @@ func TestSourceEvents(t *testing.T) {
 		h.market.during = nil
 	}
 	_ = fails(nil)
-	// Neither a failure nor a recovery: this server has not read the answer. The source has a problem, and others go on.
+	// Of other errors some are no failures. A source that waits has neither failed nor recovered: this server has not read
+	// the answer. It has a problem, and others go on.
+	failing, recovered := []string{"source.failing source/acme by admin"}, []string{"source.recovered source/acme by admin"}
 	waits := &svc.Error{Code: svc.CodeUnavailable, Message: "waited too long", Err: fmt.Errorf("busy: %w", svc.ErrSourceWaits)}
-	_ = fails(errors.New("down"))
-	asks["check"]()
-	h.actions()
-	_ = fails(waits)
-	asks["check"]()
-	is.Equal(len(h.actions()), 0)
-	is.Equal(must(h.Sources.Search(t.Context(), admin, svc.CatalogFilter{}))[0].Problem, "waited too long")
-	_ = fails(nil)
-	asks["check"]()
-	h.actions()
-	// Others are.
-	for _, err := range []error{context.DeadlineExceeded, errors.New("unknown")} {
-		_ = fails(err)
+	for _, c := range []struct {
+		err  error
+		told []string
+	}{
+		{context.Canceled, nil}, {&svc.Error{Code: svc.CodeNotFound, Message: "no such entry"}, nil},
+		{&svc.Error{Code: svc.CodeSourceFailed, Message: "entry 3 is bad", Err: fmt.Errorf("no name: %w", svc.ErrBadEntry)}, nil},
+		{waits, nil}, {errors.New("down"), failing}, {waits, nil}, {nil, recovered}, {context.DeadlineExceeded, failing}, {nil, recovered},
+	} {
+		_ = fails(c.err)
 		asks["check"]()
-		is.Equal(h.actions(), []string{"source.failing source/acme by admin"})
-		_ = fails(nil)
-		asks["check"]()
-		h.actions()
+		is.Equal(h.actions(), c.told)
 	}
+	_ = fails(waits)
+	is.Equal(must(h.Sources.Search(t.Context(), admin, svc.CatalogFilter{}))[0].Problem, "waited too long")
 	// One that is registered anew has not failed yet.
 	_ = fails(errors.New("down"))
 	asks["check"]()

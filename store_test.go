@@ -10,7 +10,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/matryer/is"
 
@@ -82,8 +81,7 @@ func TestStoreWithoutOutbox(t *testing.T) {
 	h := newHost(t)
 	create(t, h, "a", svc.Content{})
 	before, inTx := h.generation(t), h.WithTx(bareStore{h.store})
-	_, err := inTx.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{})
-	lacking(t, h, before, err, "svc.OutboxStore")
+	lacking(t, h, before, errorOf(inTx.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{})), "svc.OutboxStore")
 	lacking(t, h, before, inTx.Templates.Delete(t.Context(), admin, "a"), "svc.OutboxStore")
 	must(inTx.Templates.Read(t.Context(), admin, "a"))
 
@@ -94,18 +92,16 @@ func TestStoreWithoutOutbox(t *testing.T) {
 func TestStoreWithoutAuditRecords(t *testing.T) {
 	is := is.New(t)
 	_, err := svc.New(svc.Config{Store: bareStore{memstore.New()}, Events: svc.EventConfig{Keep: true}})
-	is.True(err != nil)
-	for _, part := range []string{"Config.Events.Keep", "svc.AuditStore"} {
-		is.True(strings.Contains(err.Error(), part))
-	}
+	is.True(err != nil && strings.Contains(err.Error(), "Config.Events.Keep") && strings.Contains(err.Error(), "svc.AuditStore"))
 
 	h := newHost(t, keeping, func(c *svc.Config) { c.Events.OnEvent = nil })
 	before, inTx := h.generation(t), h.WithTx(bareStore{h.store})
-	_, err = inTx.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "a", Content: content("A", "1")})
-	lacking(t, h, before, err, "svc.AuditStore")
-	_, err = inTx.Audit.Verify(t.Context(), svc.Host)
-	lacking(t, h, before, err, "svc.AuditStore")
-	lacking(t, h, before, lastError(inTx.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{})), "svc.AuditStore")
+	for _, err := range []error{
+		errorOf(inTx.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "a", Content: content("A", "1")})),
+		errorOf(inTx.Audit.Verify(t.Context(), svc.Host)), lastError(inTx.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{})),
+	} {
+		lacking(t, h, before, err, "svc.AuditStore")
+	}
 }
 
 // A request with an idempotency key is refused when its answer cannot be kept, and never done twice.
@@ -134,12 +130,10 @@ func TestTransactionWithoutOptionalRoles(t *testing.T) {
 	h := newHost(t, half)
 	issue(t, h, alice)
 	before := h.generation(t)
-	_, err := h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})
-	lacking(t, h, before, err, "svc.AnswerStore")
+	lacking(t, h, before, errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})), "svc.AnswerStore")
 
 	h = newHost(t, half, keeping)
-	_, err = h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "a", Content: content("A", "1")})
-	lacking(t, h, 0, err, "svc.AuditStore")
+	lacking(t, h, 0, errorOf(h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "a", Content: content("A", "1")})), "svc.AuditStore")
 }
 
 // A source's answers are then kept nowhere: each process asks the source once more, without a warning.
@@ -164,18 +158,30 @@ func around(store svc.Store, do func(intercept.Call) error) *intercept.Store {
 	return &intercept.Store{FullStore: store.(svc.FullStore), Inside: true, Around: func(_ context.Context, call intercept.Call) error { return do(call) }}
 }
 
+// ahead returns a store that runs a function before a method, also in transactions. An error is that of the call.
+func ahead(store svc.Store, method string, do func(arg any) error) *intercept.Store {
+	return around(store, func(call intercept.Call) error {
+		if call.Method == method {
+			if err := do(call.Args[0]); err != nil {
+				return err
+			}
+		}
+		return call.Do()
+	})
+}
+
+// shows has the answers that are kept.
+func shows(store svc.Store, kept *[]svc.StoredAnswer) svc.Store {
+	return ahead(store, "KeepAnswer", func(answer any) error { *kept = append(*kept, answer.(svc.StoredAnswer)); return nil })
+}
+
 // hooks are what a test does to the calls of a store, also in transactions. A nil hook does nothing.
 type hooks struct {
-	access     func(read *svc.AccessSnapshot, tx bool) error // after Access
-	key        func(*svc.APIKey)                             // before it is changed
-	createKey  func() error
-	answer     func() error // instead of Answer, outside of transactions
-	answers    int          // as many as every caller has; 0: those of the store
-	keepAnswer func(svc.StoredAnswer) error
-	queue      func() error          // of records
-	names      func(svc.AccessNames) // that ChangeAccess reads
-	write      func(svc.AccessWrite)
-	again      func(current svc.Bundle) svc.Bundle // the rows of a first call of a change, whose result is not written
+	access func(read *svc.AccessSnapshot, tx bool) error // after Access
+	key    func(*svc.APIKey)                             // before it is changed
+	names  func(svc.AccessNames)                         // that ChangeAccess reads
+	write  func(svc.AccessWrite)
+	again  func(current svc.Bundle) svc.Bundle // the rows of a first call of a change, whose result is not written
 }
 
 type hooked struct {
@@ -225,54 +231,10 @@ func (s hooked) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string
 	})
 }
 
-func (s hooked) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
-	if s.on.createKey != nil {
-		if err := s.on.createKey(); err != nil {
-			return err
-		}
-	}
-	return s.FullStore.CreateAPIKey(ctx, key)
-}
-
-func (s hooked) Answer(ctx context.Context, key []byte, now time.Time) (svc.StoredAnswer, error) {
-	if s.on.answer != nil && !s.tx {
-		return svc.StoredAnswer{}, s.on.answer()
-	}
-	return s.FullStore.Answer(ctx, key, now)
-}
-
-func (s hooked) CountAnswers(ctx context.Context, caller []byte, now time.Time, most int) (int, error) {
-	if s.on.answers > 0 {
-		return min(s.on.answers, most), nil
-	}
-	return s.FullStore.CountAnswers(ctx, caller, now, most)
-}
-
-func (s hooked) KeepAnswer(ctx context.Context, answer svc.StoredAnswer, now time.Time) error {
-	if s.on.keepAnswer != nil {
-		if err := s.on.keepAnswer(answer); err != nil {
-			return err
-		}
-	}
-	return s.FullStore.KeepAnswer(ctx, answer, now)
-}
-
-func (s hooked) QueueAudit(ctx context.Context, events []svc.Event, next func(svc.AuditRecord, []svc.Event) []svc.AuditRecord) error {
-	if s.on.queue != nil {
-		return s.on.queue()
-	}
-	return s.FullStore.QueueAudit(ctx, events, next)
-}
-
-// shows has the answers that are kept.
-func shows(kept *[]svc.StoredAnswer) hooks {
-	return hooks{keepAnswer: func(answer svc.StoredAnswer) error { *kept = append(*kept, answer); return nil }}
-}
-
 func TestAnswersAreSealed(t *testing.T) {
 	is := is.New(t)
 	var kept []svc.StoredAnswer
-	store := hook(memstore.New(), shows(&kept))
+	store := shows(memstore.New(), &kept)
 	old, next := svc.Pepper{Version: "1", Secret: []byte("a pepper of the test")}, svc.Pepper{Version: "2", Secret: []byte("another, which is new")}
 	under := func(peppers ...svc.Pepper) *host {
 		return newHost(t, func(c *svc.Config) { c.Store, c.Keys.Peppers = store, peppers })
@@ -299,7 +261,7 @@ func TestAnswersAreSealed(t *testing.T) {
 func TestAnswersAreSmall(t *testing.T) {
 	is := is.New(t)
 	var kept []svc.StoredAnswer
-	h := newHost(t, func(c *svc.Config) { c.Store = hook(memstore.New(), shows(&kept)) })
+	h := newHost(t, func(c *svc.Config) { c.Store = shows(memstore.New(), &kept) })
 	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
 	h.market.put(acme, "z", content(strings.Repeat("Z", 1000), "1"))
 	must(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme", AliasID: new(strings.Repeat("語", 128)), IdempotencyKey: "once"}))
@@ -314,7 +276,15 @@ func TestAnswersAreSmall(t *testing.T) {
 func TestAnswersAreNotTooMany(t *testing.T) {
 	is, h := is.New(t), newHost(t)
 	with := func(many int) *host {
-		return newHost(t, func(c *svc.Config) { c.Store = hook(h.store, hooks{answers: many}) })
+		return newHost(t, func(c *svc.Config) {
+			c.Store = around(h.store, func(call intercept.Call) error {
+				err := call.Do()
+				if n, is := call.Result.(*int); is && call.Method == "CountAnswers" {
+					*n = many
+				}
+				return err
+			})
+		})
 	}
 	first, next := svc.NewAPIKey{IdempotencyKey: "first"}, svc.NewAPIKey{IdempotencyKey: "next"}
 	must(with(limits.KeptAnswers-1).Keys.Issue(t.Context(), alice, svc.Me, first))
@@ -328,7 +298,7 @@ func TestAnswersAreNotTooMany(t *testing.T) {
 
 func TestNothingIsDoneWithoutItsAnswer(t *testing.T) {
 	is, h := is.New(t), newHost(t, func(c *svc.Config) {
-		c.Store = hook(c.Store, hooks{keepAnswer: func(svc.StoredAnswer) error { return svc.ErrUnavailable }})
+		c.Store = ahead(c.Store, "KeepAnswer", func(any) error { return svc.ErrUnavailable })
 	})
 	wantCode(t, errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})), svc.CodeUnavailable, "")
 	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{}))), 0)

@@ -31,18 +31,6 @@ func TestListTemplates(t *testing.T) {
 	}
 }
 
-func TestLongListComesInChunks(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	for i := range 173 {
-		create(t, h, sprintf("%03d", i), svc.Content{Name: "same"})
-	}
-	all := collect(t, h.Templates.List(t.Context(), admin, svc.TemplateQuery{}))
-	is.Equal(len(all), 173)
-	for i, template := range all {
-		is.Equal(template.ID, sprintf("%03d", i))
-	}
-}
-
 func TestPatchTemplate(t *testing.T) {
 	is, h := is.New(t), newHost(t)
 	before := create(t, h, "a", svc.Content{Description: ptr("d"), Category: ptr("c"), Tags: []string{"x"}})
@@ -156,15 +144,7 @@ func TestPartsOfAList(t *testing.T) {
 // templateDiff installs base, patches it to ours and lets the source have theirs.
 func templateDiff(t *testing.T, base, ours, theirs svc.Content) svc.TemplateDiff {
 	t.Helper()
-	is, h := is.New(t), newHost(t)
-	h.market.put(acme, "x", base)
-	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
-	must(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"}))
-	must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{
-		Name: &ours.Name, Description: &svc.TextPatch{Value: ours.Description}, Category: &svc.TextPatch{Value: ours.Category}, Tags: &ours.Tags, Manifest: ours.Manifest,
-	}))
-	h.market.put(acme, "x", theirs)
-	h.actions()
+	is, h := is.New(t), merging(t, "", base, ours, theirs)
 	diff := must(h.Templates.Diff(t.Context(), admin, "x"))
 	is.Equal(h.actions(), nil)
 	is.Equal(diff.CurrentRevision, revision(t, base))
@@ -412,8 +392,7 @@ func TestCheckUpdate(t *testing.T) {
 
 	create(t, h, "hand", svc.Content{})
 	is.Equal(must(h.Templates.CheckUpdate(t.Context(), admin, "hand")), svc.UpdateCheck{})
-	_, err := h.Templates.Update(t.Context(), admin, "hand", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
-	wantCode(t, err, svc.CodeInvalid, "template_id")
+	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "hand", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})), svc.CodeInvalid, "template_id")
 	wantCode(t, errorOf(h.Templates.CheckUpdate(t.Context(), admin, "nothing")), svc.CodeNotFound, "")
 	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "nothing", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})), svc.CodeNotFound, "")
 }

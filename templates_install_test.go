@@ -21,11 +21,17 @@ func content(name, version string) svc.Content {
 }
 
 // withTemplate is a host that has the template "x", installed from acme.
-func withTemplate(t *testing.T) *host {
+func withTemplate(t *testing.T, edits ...func(*svc.Config)) *host {
 	t.Helper()
-	h := newHost(t)
+	return withContent(t, content("X", "1"), edits...)
+}
+
+// withContent is a host that has installed a content from acme as "x".
+func withContent(t *testing.T, c svc.Content, edits ...func(*svc.Config)) *host {
+	t.Helper()
+	h := newHost(t, edits...)
 	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
-	h.install(t, "x", "x", content("X", "1"))
+	h.install(t, "x", "x", c)
 	h.actions()
 	return h
 }
@@ -92,29 +98,6 @@ func TestInstallRefuses(t *testing.T) {
 	if acts := h.actions(); len(acts) > 0 {
 		t.Error("something happened:", acts)
 	}
-}
-
-func TestSourceFaults(t *testing.T) {
-	h := withTemplate(t)
-	for want, fault := range map[svc.Code]error{
-		svc.CodeSourceFailed:  errors.New("dial tcp 10.0.0.1: refused"),
-		svc.CodeSourceTimeout: context.DeadlineExceeded,
-	} {
-		h.market.err = fault
-		wantCode(t, errorOf(h.Templates.CheckUpdate(t.Context(), admin, "x")), want, "")
-		_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
-		wantCode(t, err, want, "")
-		e, _ := errors.AsType[*svc.Error](err)
-		if e.Err == nil || e.Message == "" || errors.Is(err, context.Canceled) {
-			t.Error("the cause is not kept for the log")
-		}
-	}
-}
-
-func TestWithoutMarketplace(t *testing.T) {
-	h := withTemplate(t)
-	bare := newHost(t, func(c *svc.Config) { c.Store, c.Sources.Marketplace = h.store, nil })
-	wantCode(t, errorOf(bare.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})), svc.CodeSourceFailed, "")
 }
 
 func TestRevision(t *testing.T) {

@@ -69,6 +69,11 @@ func TestCreateTemplateRefuses(t *testing.T) {
 	}
 	refuses("/name", "a", func(c *svc.Content) { c.Name = "" })
 	refuses("/name", "a", func(c *svc.Content) { c.Name = "a\x00b" })
+	for letter, most := range map[string]int{"x": 1024, "\u4e2d": 341} { // it is bytes that fit into the indexes of every database
+		refuses("/name", "a", func(c *svc.Content) { c.Name = strings.Repeat(letter, most+1) })
+		create(t, h, "a", svc.Content{Name: strings.Repeat(letter, most)})
+		is.New(t).NoErr(h.Templates.Delete(t.Context(), admin, "a"))
+	}
 	refuses("/description", "a", func(c *svc.Content) { c.Description = ptr(long + "é") })
 	refuses("/description", "a", func(c *svc.Content) { c.Description = ptr("\xff") })
 	refuses("/category", "a", func(c *svc.Content) { c.Category = ptr(long) })
@@ -89,30 +94,11 @@ func TestOddIDsAreKept(t *testing.T) {
 	}
 }
 
-func TestValidateManifest(t *testing.T) {
-	h := newHost(t, func(c *svc.Config) {
-		c.Templates.ValidateManifest = func(m json.RawMessage) error {
-			if !strings.Contains(string(m), "bank") {
-				return errors.New("must have a bank")
-			}
-			return nil
-		}
-	})
-	content := svc.Content{Name: "n", Manifest: manifest(`{"version":"1"}`)}
-	wantCode(t, errorOf(h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "a", Content: content})), svc.CodeInvalid, "/manifest")
-	create(t, h, "a", svc.Content{Manifest: manifest(`{"version":"1","bank":{}}`)})
-	_, err := h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Name: ptr("other")})
-	if err != nil {
-		t.Error("a patch that leaves the manifest alone is refused:", err)
-	}
-	wantCode(t, errorOf(h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Manifest: content.Manifest})), svc.CodeInvalid, "/manifest")
-}
-
 // Errors of the host's check that have a pointer are shown at it, all of them, wherever the manifest came from.
 func TestValidateManifestWithPointers(t *testing.T) {
 	is := is.New(t)
 	refuse := false
-	h := newHost(t, func(c *svc.Config) {
+	h := withTemplate(t, func(c *svc.Config) {
 		c.Templates.ValidateManifest = func(json.RawMessage) error {
 			if !refuse {
 				return nil
@@ -121,8 +107,6 @@ func TestValidateManifestWithPointers(t *testing.T) {
 			return errors.Join(first, fmt.Errorf("steps: %w", &svc.Error{Message: "has too many steps"}), errors.New("is odd"))
 		}
 	})
-	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
-	h.install(t, "x", "x", content("X", "1"))
 	refuse = true
 	_, created := h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "y", Content: content("Y", "1")})
 	_, patched := h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Manifest: manifest(`{"version":"2"}`)})
@@ -130,25 +114,10 @@ func TestValidateManifestWithPointers(t *testing.T) {
 		is.Equal(err.Error(), "/manifest/steps/0/bank: is no bank of ours\n/manifest: has too many steps\n/manifest: is odd")
 		wantCode(t, err, svc.CodeInvalid, "/manifest/steps/0/bank")
 	}
+	must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr("other")})) // its manifest is as it was
 	_, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: ptr("z")})
 	wantCode(t, err, svc.CodeSourceFailed, "")
 	is.True(strings.Contains(err.Error(), "/manifest/steps/0/bank is no bank of ours"))
-}
-
-// A name fits into the indexes of every database: it is bytes that count there.
-func TestNameInBytes(t *testing.T) {
-	h := newHost(t)
-	for name, ok := range map[string]bool{
-		strings.Repeat("x", 1024): true, strings.Repeat("x", 1025): false, strings.Repeat("\u4e2d", 341): true, strings.Repeat("\u4e2d", 342): false,
-	} {
-		_, err := h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "a", Content: content(name, "1")})
-		if ok && err != nil {
-			t.Error(err)
-		} else if !ok {
-			wantCode(t, err, svc.CodeInvalid, "/name")
-		}
-		_ = h.Templates.Delete(t.Context(), admin, "a")
-	}
 }
 
 // A host's own code runs for those alone who have the right: its check of a manifest, and its marketplace's of an address.
@@ -207,36 +176,31 @@ func TestErrorsHaveAnEnd(t *testing.T) {
 
 // personal are calls of all methods of the personal half about an id, by the action that each needs and its name.
 func (h *host) personal(ctx context.Context, by svc.Principal, id string) map[string]func() error {
-	templates, sources := h.MyTemplates, h.MySources
+	templates, sources, source := h.MyTemplates, h.MySources, svc.NewSource{URL: acme, Alias: ptr(id)}
+	install := svc.Install{TemplateID: id, SourceName: id, SourceScope: svc.ScopePersonal}
+	merged := svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: ptr(content("X", "2"))}
+	template := svc.NewTemplate{ID: id, Content: content("X", "1")}
 	return map[string]func() error{
-		"template:list Read":         func() error { return errorOf(templates.Read(ctx, by, id)) },
-		"template:list List":         func() error { return lastError(templates.List(ctx, by, svc.TemplateQuery{})) },
-		"template:list ETag":         func() error { return errorOf(templates.ETag(ctx, by)) },
-		"template:list CheckUpdate":  func() error { return errorOf(templates.CheckUpdate(ctx, by, id)) },
-		"template:list CheckUpdates": func() error { return errorOf(templates.CheckUpdates(ctx, by, nil)) },
-		"template:list Diff":         func() error { return errorOf(templates.Diff(ctx, by, id)) },
-		"template:list History":      func() error { return lastError(templates.History(ctx, by, id)) },
-		"template:create Create": func() error {
-			return errorOf(templates.Create(ctx, by, svc.NewTemplate{ID: id, Content: content("X", "1")}))
-		},
-		"template:manage Patch":    func() error { return errorOf(templates.Patch(ctx, by, id, svc.TemplatePatch{})) },
-		"template:manage Rollback": func() error { return errorOf(templates.Rollback(ctx, by, id, 1)) },
-		"template:manage Delete":   func() error { return templates.Delete(ctx, by, id) },
-		"template:install Install": func() error {
-			return errorOf(templates.Install(ctx, by, svc.Install{TemplateID: id, SourceName: id, SourceScope: svc.ScopePersonal}))
-		},
-		"template:install Update": func() error { return errorOf(templates.Update(ctx, by, id, svc.UpdateRequest{})) },
-		"template:install Update with a content": func() error {
-			return errorOf(templates.Update(ctx, by, id, svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: ptr(content("X", "2"))}))
-		},
-		"template:source List":   func() error { return lastError(sources.List(ctx, by)) },
-		"template:source Browse": func() error { return errorOf(sources.Browse(ctx, by, id, svc.CatalogFilter{})) },
-		"template:source Search": func() error { return errorOf(sources.Search(ctx, by, svc.CatalogFilter{})) },
-		"template:source Rebind": func() error { return errorOf(sources.Rebind(ctx, by, id)) },
-		"template:source Register": func() error {
-			return errorOf(sources.Register(ctx, by, svc.NewSource{URL: acme, Alias: ptr(id)}))
-		},
-		"template:source Remove": func() error { return sources.Remove(ctx, by, id) },
+		"template:list Read":                     func() error { return errorOf(templates.Read(ctx, by, id)) },
+		"template:list List":                     func() error { return lastError(templates.List(ctx, by, svc.TemplateQuery{})) },
+		"template:list ETag":                     func() error { return errorOf(templates.ETag(ctx, by)) },
+		"template:list CheckUpdate":              func() error { return errorOf(templates.CheckUpdate(ctx, by, id)) },
+		"template:list CheckUpdates":             func() error { return errorOf(templates.CheckUpdates(ctx, by, nil)) },
+		"template:list Diff":                     func() error { return errorOf(templates.Diff(ctx, by, id)) },
+		"template:list History":                  func() error { return lastError(templates.History(ctx, by, id)) },
+		"template:create Create":                 func() error { return errorOf(templates.Create(ctx, by, template)) },
+		"template:manage Patch":                  func() error { return errorOf(templates.Patch(ctx, by, id, svc.TemplatePatch{})) },
+		"template:manage Rollback":               func() error { return errorOf(templates.Rollback(ctx, by, id, 1)) },
+		"template:manage Delete":                 func() error { return templates.Delete(ctx, by, id) },
+		"template:install Install":               func() error { return errorOf(templates.Install(ctx, by, install)) },
+		"template:install Update":                func() error { return errorOf(templates.Update(ctx, by, id, svc.UpdateRequest{})) },
+		"template:install Update with a content": func() error { return errorOf(templates.Update(ctx, by, id, merged)) },
+		"template:source List":                   func() error { return lastError(sources.List(ctx, by)) },
+		"template:source Browse":                 func() error { return errorOf(sources.Browse(ctx, by, id, svc.CatalogFilter{})) },
+		"template:source Search":                 func() error { return errorOf(sources.Search(ctx, by, svc.CatalogFilter{})) },
+		"template:source Rebind":                 func() error { return errorOf(sources.Rebind(ctx, by, id)) },
+		"template:source Register":               func() error { return errorOf(sources.Register(ctx, by, source)) },
+		"template:source Remove":                 func() error { return sources.Remove(ctx, by, id) },
 	}
 }
 

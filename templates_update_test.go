@@ -52,10 +52,21 @@ func TestResolutions(t *testing.T) {
 		{"merged, nothing new at all", one, mine, svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: &mine}, mine, nil, true},
 		{"edits overwritten", two, mine, svc.UpdateRequest{LocalEdits: svc.EditsOverwrite}, two, []string{updated}, false},
 		{"edits merged", two, mine, svc.UpdateRequest{LocalEdits: svc.EditsMerge}, content("Mine", "2"), []string{updated}, true},
+		{"configured: edits overwritten", two, mine, svc.UpdateRequest{}, two, []string{updated}, false},
+		{"configured: edits overwritten, nothing new", one, mine, svc.UpdateRequest{}, mine, nil, true},
+		{"configured: edits merged", two, mine, svc.UpdateRequest{}, content("Mine", "2"), []string{updated}, true},
+		{"configured: edits merged, nothing new", one, mine, svc.UpdateRequest{}, mine, nil, true},
+		{"configured: edits merged, theirs", two, mine, svc.UpdateRequest{LocalEdits: svc.TakeTheirs}, two, []string{updated}, false},
+		{"configured: edits conflict, theirs", two, mine, svc.UpdateRequest{LocalEdits: svc.TakeTheirs}, two, []string{updated}, false},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			is := is.New(t)
-			h := merging(t, "", one, c.here, c.source)
+			var configured svc.LocalEdits
+			if rule, is := strings.CutPrefix(c.rule, "configured: edits "); is {
+				how, _, _ := strings.Cut(rule, ",")
+				configured = map[string]svc.LocalEdits{"overwritten": svc.EditsOverwrite, "merged": svc.EditsMerge, "conflict": svc.EditsConflict}[how]
+			}
+			h := merging(t, configured, one, c.here, c.source)
 			before := must(h.Templates.Read(t.Context(), admin, "x"))
 			c.in.Revision = revision(t, c.source)
 			wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", c.in, `"another"`)), svc.CodePrecondition, "")
@@ -87,13 +98,17 @@ func TestResolutions(t *testing.T) {
 
 // What both have changed is refused without a resolution, and stays.
 func TestUpdateOfWhatBothChanged(t *testing.T) {
-	is, h := is.New(t), merging(t, "", content("X", "1"), content("Mine", "1"), content("X", "2"))
-	before := must(h.Templates.Read(t.Context(), admin, "x"))
-	err := errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{}))
-	wantCode(t, err, svc.CodeEdited, "")
-	is.Equal(fieldsOf(err), []string{"name"})
-	is.Equal(must(h.Templates.Read(t.Context(), admin, "x")), before)
-	is.Equal(len(h.actions()), 0)
+	is := is.New(t)
+	for _, configured := range []svc.LocalEdits{"", svc.EditsConflict} {
+		h := merging(t, configured, content("X", "1"), content("Mine", "1"), content("X", "2"))
+		before := must(h.Templates.Read(t.Context(), admin, "x"))
+		err := errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{}))
+		wantCode(t, err, svc.CodeEdited, "")
+		is.Equal(fieldsOf(err), []string{"name"})
+		is.Equal(must(h.Templates.Read(t.Context(), admin, "x")), before)
+		is.Equal(len(h.actions()), 0)
+	}
+	is.True(errorOf(svc.New(svc.Config{Store: memstore.New(), Templates: svc.TemplateConfig{LocalEdits: "keep"}})) != nil)
 }
 
 func TestUpdateRequestsRefused(t *testing.T) {
@@ -132,7 +147,7 @@ func TestUpdateRequestsRefused(t *testing.T) {
 func TestMergedIsCheckedByTheHost(t *testing.T) {
 	is := is.New(t)
 	checks := 0
-	h := newHost(t, func(c *svc.Config) {
+	h := withTemplate(t, func(c *svc.Config) {
 		c.Templates.ValidateManifest = func(m json.RawMessage) error {
 			checks++
 			if strings.Contains(string(m), "bad") {
@@ -141,8 +156,6 @@ func TestMergedIsCheckedByTheHost(t *testing.T) {
 			return nil
 		}
 	})
-	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
-	h.install(t, "x", "x", content("X", "1"))
 	bad := svc.Content{Name: "X", Manifest: manifest(`{"version":"2","steps":"bad"}`)}
 	in := svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: &bad}
 	checks, h.market.asked = 0, nil
@@ -156,7 +169,7 @@ func TestMergedIsCheckedByTheHost(t *testing.T) {
 func contested(t *testing.T) (*host, *pausing) {
 	t.Helper()
 	store := newPausing(memstore.New())
-	h := newHost(t, func(c *svc.Config) {
+	h := withTemplate(t, func(c *svc.Config) {
 		c.Store = store
 		c.Templates.LocalEdits = svc.EditsMerge
 		c.Templates.ValidateManifest = func(json.RawMessage) error {
@@ -166,8 +179,6 @@ func contested(t *testing.T) (*host, *pausing) {
 			return nil
 		}
 	})
-	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
-	h.install(t, "x", "x", content("X", "1"))
 	must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr("Mine")}))
 	h.market.put(acme, "x", content("X", "2"))
 	h.actions()
@@ -188,14 +199,6 @@ func (s *pausing) meanwhile(t *testing.T, times int) (done *int) {
 	}
 	s.before = change
 	return done
-}
-
-func TestMergesBeforeTheTransaction(t *testing.T) {
-	is := is.New(t)
-	h, _ := contested(t)
-	update := must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{}))
-	is.Equal(update.Template.Name, "Mine")
-	is.Equal(string(update.Template.Manifest), `{"version":"2"}`)
 }
 
 func TestMergesAgainWhatWasChangedMeanwhile(t *testing.T) {
@@ -258,24 +261,6 @@ func largest(v string) svc.Content {
 	return c
 }
 
-func TestLargeManifests(t *testing.T) {
-	is := is.New(t)
-	base, ours, theirs := largest("1"), largest("2"), largest("3")
-	is.True(len(base.Manifest) > longtest.Times(90_000, 900_000))
-	ours.Name = "Mine"
-	h := merging(t, svc.EditsMerge, base, ours, theirs)
-	is.Equal(len(must(h.Templates.Diff(t.Context(), admin, "x")).Changes), 2)
-	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
-	wantCode(t, err, svc.CodeEdited, "")
-	is.Equal(fieldsOf(err), []string{"manifest"})
-
-	ours.Manifest = base.Manifest
-	h = merging(t, svc.EditsMerge, base, ours, theirs)
-	update := must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{}))
-	is.Equal(update.Template.Name, "Mine")
-	is.Equal(string(update.Template.Manifest) == string(theirs.Manifest), true)
-}
-
 // A caller who has left is waited for no longer.
 func TestDiffAndMergeEndWithTheirContext(t *testing.T) {
 	h := merging(t, svc.EditsMerge, largest("1"), largest("2"), largest("3"))
@@ -335,13 +320,11 @@ func TestUpdateSeesWhatWasEditedMeanwhile(t *testing.T) {
 
 	h.market.during = func() { h.market.during = nil; is.NoErr(h.Templates.Delete(t.Context(), admin, "x")) }
 	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})), svc.CodeNotFound, "")
-}
 
-func TestUpdateOfAnotherTemplateOfThatID(t *testing.T) {
-	h := withTemplate(t)
-	h.market.during = func() {
+	h.install(t, "x", "x", content("X", "1"))
+	h.market.during = func() { // another template of that id
 		h.market.during = nil
-		is.New(t).NoErr(h.Templates.Delete(t.Context(), admin, "x"))
+		is.NoErr(h.Templates.Delete(t.Context(), admin, "x"))
 		create(t, h, "x", svc.Content{})
 	}
 	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})), svc.CodeChanged, "")
@@ -350,9 +333,7 @@ func TestUpdateOfAnotherTemplateOfThatID(t *testing.T) {
 // merging is a host whose template "x" was installed with one content, edited to another, and is to be updated to a third.
 func merging(t *testing.T, edits svc.LocalEdits, base, ours, theirs svc.Content) *host {
 	t.Helper()
-	h := newHost(t, func(c *svc.Config) { c.Templates.LocalEdits = edits })
-	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
-	h.install(t, "x", "x", base)
+	h := withContent(t, base, func(c *svc.Config) { c.Templates.LocalEdits = edits })
 	must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{
 		Name: &ours.Name, Description: &svc.TextPatch{Value: ours.Description}, Category: &svc.TextPatch{Value: ours.Category},
 		Integrations: &ours.Integrations, Tags: &ours.Tags, Manifest: ours.Manifest,
@@ -360,44 +341,6 @@ func merging(t *testing.T, edits svc.LocalEdits, base, ours, theirs svc.Content)
 	h.market.put(acme, "x", theirs)
 	h.actions()
 	return h
-}
-
-func TestLocalEdits(t *testing.T) {
-	is := is.New(t)
-	base, ours, theirs := content("X", "1"), content("Ours", "1"), content("X", "2")
-	for edits, want := range map[svc.LocalEdits]struct {
-		name, manifest string
-		code           svc.Code
-	}{
-		"":                 {code: svc.CodeEdited},
-		svc.EditsConflict:  {code: svc.CodeEdited},
-		svc.EditsOverwrite: {name: "X", manifest: `{"version":"2"}`},
-		svc.EditsMerge:     {name: "Ours", manifest: `{"version":"2"}`},
-	} {
-		h := merging(t, edits, base, ours, theirs)
-		update, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
-		is.Equal(svc.ErrorCode(err), want.code)
-		if err != nil {
-			continue
-		}
-		is.Equal(update.Updated, true)
-		is.Equal(update.Template.Name, want.name)
-		is.Equal(string(update.Template.Manifest), want.manifest)
-		is.Equal(update.NewRevision, revision(t, theirs))
-		is.Equal(update.Template.Origin.Revision, revision(t, theirs))
-		is.Equal(update.Template.Origin.Base.Name, "X")
-		is.Equal(history(t, h, "x")[0].Name, "Ours") // what was edited can be had back
-		is.Equal(must(h.Templates.CheckUpdate(t.Context(), admin, "x")).HasUpdate, false)
-
-		h = merging(t, edits, base, ours, base)
-		update = must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{}))
-		is.Equal(update.Updated, false) // nothing to bring
-		is.Equal(update.Template.Name, "Ours")
-		h = merging(t, edits, base, ours, theirs)
-		update = must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs}))
-		is.Equal(update.Template.Name, "X") // force replaces, whatever is chosen
-	}
-	is.True(errorOf(svc.New(svc.Config{Store: newHost(t).store, Templates: svc.TemplateConfig{LocalEdits: "keep"}})) != nil)
 }
 
 func TestMerge(t *testing.T) {
@@ -428,8 +371,7 @@ func TestMerge(t *testing.T) {
 			[]string{"name", "description", "tags", "manifest"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			is := is.New(t)
-			h := merging(t, svc.EditsMerge, c.base, c.ours, c.theirs)
+			is, h := is.New(t), merging(t, svc.EditsMerge, c.base, c.ours, c.theirs)
 			update, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
 			if c.conflicts != nil {
 				wantCode(t, err, svc.CodeEdited, "")
@@ -448,7 +390,7 @@ func TestMerge(t *testing.T) {
 // What both come to may be bad for the host, though neither is.
 func TestMergeIsChecked(t *testing.T) {
 	is := is.New(t)
-	h := newHost(t, func(c *svc.Config) {
+	h := withTemplate(t, func(c *svc.Config) {
 		c.Templates.LocalEdits = svc.EditsMerge
 		c.Templates.ValidateManifest = func(m json.RawMessage) error {
 			var fields map[string]any
@@ -458,8 +400,6 @@ func TestMergeIsChecked(t *testing.T) {
 			return nil
 		}
 	})
-	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
-	h.install(t, "x", "x", content("X", "1"))
 	must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Manifest: manifest(`{"version":"1","a":1}`)}))
 	theirs := content("X", "1")
 	theirs.Manifest = manifest(`{"version":"1","b":1}`)

@@ -20,8 +20,7 @@ import (
 
 // A tenant that is suspended elsewhere while it opens is not served, and delays no news about others.
 func TestTenantEndsWhileItOpens(t *testing.T) {
-	is := is.New(t)
-	store := memstore.NewTenants()
+	is, store := is.New(t), memstore.NewTenants()
 	opening, open := make(chan struct{}), make(chan struct{})
 	slow := &countedTenants{TenantStore: store, fails: func(tenant svc.Tenant) error {
 		if tenant.Name == "slow" {
@@ -166,8 +165,7 @@ func TestTenantWhoseStorePanicsAtTheEnd(t *testing.T) {
 // A tenant that cannot be opened leaves no open store, and its error stays the answer when the store
 // panics as well.
 func TestTenantThatCannotOpenClosesItsStore(t *testing.T) {
-	is := is.New(t)
-	store := &countedTenants{TenantStore: memstore.NewTenants()}
+	is, store := is.New(t), &countedTenants{TenantStore: memstore.NewTenants()}
 	in := newTenants(t, svc.TenantsConfig{
 		Store: panicsAtTheEnd{store},
 		Each:  func(_ svc.Tenant, c *svc.Config) error { c.Memory.Keys = -1; return nil },
@@ -198,8 +196,7 @@ func waitFor(t *testing.T, what func() bool) {
 
 // Many callers of a closed tenant open it once. They use it while it opens, closes and opens again.
 func TestTenantOpensOnce(t *testing.T) {
-	is := is.New(t)
-	store := &countedTenants{TenantStore: memstore.NewTenants()}
+	is, store := is.New(t), &countedTenants{TenantStore: memstore.NewTenants()}
 	in := newTenants(t, svc.TenantsConfig{Store: store})
 	makeTenants(t, in, "a")
 	secret := issueIn(t, in, "a")

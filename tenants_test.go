@@ -127,28 +127,10 @@ func TestTenantEnds(t *testing.T) {
 	is.Equal(svc.ErrorCode(errorOf(bearerIn(t.Context(), in, "a", secret))), svc.CodeUnauthenticated)
 }
 
-// Tenants in another process learn that a tenant is suspended.
-func TestTenantEndsElsewhere(t *testing.T) {
-	is := is.New(t)
-	store := memstore.NewTenants()
-	here, there := newTenants(t, svc.TenantsConfig{Store: store}), newTenants(t, svc.TenantsConfig{Store: store})
-	makeTenants(t, here, "a", "b")
-	nothing := func(*svc.Service) error { return nil }
-	is.NoErr(there.Use(t.Context(), "a", nothing))
-	is.NoErr(there.Use(t.Context(), "b", nothing))
-	is.NoErr(here.Suspend(t.Context(), "a"))
-	eventually(t, func() bool { return there.Use(t.Context(), "a", nothing) != nil })
-	is.Equal(svc.ErrorCode(there.Use(t.Context(), "a", nothing)), svc.CodeNotFound)
-	is.NoErr(there.Use(t.Context(), "b", nothing))
-	is.NoErr(here.Resume(t.Context(), "a"))
-	is.NoErr(there.Use(t.Context(), "a", nothing))
-}
-
 // A tenant that is suspended and resumed is served again, while a call from before still runs.
 func TestResumedTenantWaitsForNobody(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
-	store := memstore.NewTenants()
+	is, store := is.New(t), memstore.NewTenants()
 	here, there := newTenants(t, svc.TenantsConfig{Store: store}), newTenants(t, svc.TenantsConfig{Store: store})
 	makeTenants(t, here, "a")
 	old, end := make(chan *svc.Service, 1), make(chan struct{})
@@ -289,8 +271,7 @@ func TestSuspendedTenantIsNotWritten(t *testing.T) {
 	for _, name := range []string{"suspend", "drop"} {
 		for _, elsewhere := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				is := is.New(t)
-				store := memstore.NewTenants()
+				is, store := is.New(t), memstore.NewTenants()
 				in := newTenants(t, svc.TenantsConfig{Store: store, Config: svc.Config{Logger: slog.New(slog.DiscardHandler)}})
 				makeTenants(t, in, "a")
 				from := in
@@ -324,8 +305,7 @@ func TestSuspendedTenantIsNotWritten(t *testing.T) {
 					return errorOf(s.Templates.Create(t.Context(), by, svc.NewTemplate{ID: by.ID + "x", Content: content("X", "1")}))
 				}
 				is.Equal(svc.ErrorCode(create(admin)), svc.CodeNotFound)
-				_, err := s.Users.Create(t.Context(), admin, svc.User{ID: "new"})
-				is.Equal(svc.ErrorCode(err), svc.CodeNotFound)
+				is.Equal(svc.ErrorCode(errorOf(s.Users.Create(t.Context(), admin, svc.User{ID: "new"}))), svc.CodeNotFound)
 				if !elsewhere {
 					is.NoErr(create(svc.Host)) // it finishes what it does
 				}
@@ -364,8 +344,7 @@ func TestIdleTenantIsSmall(t *testing.T) {
 // Beyond the bound of all, tenants give their memory back: those that nobody uses close, and those
 // in use forget what they have cached.
 func TestMemoryOfTenantsIsBounded(t *testing.T) {
-	is := is.New(t)
-	in := newTenants(t, svc.TenantsConfig{Memory: 2 << 20})
+	is, in := is.New(t), newTenants(t, svc.TenantsConfig{Memory: 2 << 20})
 	names := []string{"a", "b", "c", "d", "e", "f"}
 	makeTenants(t, in, names...)
 	large := strings.Repeat("x", 60_000)

@@ -77,18 +77,14 @@ func TestAwkwardIDs(t *testing.T) {
 	s, ctx := newSite(t), t.Context()
 	for _, id := range goodIDs {
 		is := is.New(t)
-		_, err := s.client.Templates.Create(ctx, svc.NewTemplate{ID: id, Content: svc.Content{Name: id, Manifest: []byte(`{"version":"1"}`)}})
-		is.NoErr(err)
-		got, err := s.client.Templates.Read(ctx, id)
-		is.NoErr(err)
+		must(s.client.Templates.Create(ctx, svc.NewTemplate{ID: id, Content: svc.Content{Name: id, Manifest: []byte(`{"version":"1"}`)}}))
+		got := must(s.client.Templates.Read(ctx, id))
 		is.Equal(got, s.kept(id))
 		is.NoErr(s.client.Templates.Delete(ctx, id))
-		issued, err := s.client.Keys.Issue(ctx, svc.Identity{Kind: svc.KindUser, ID: id}, svc.NewAPIKey{})
-		is.NoErr(err)
+		issued := must(s.client.Keys.Issue(ctx, svc.Identity{Kind: svc.KindUser, ID: id}, svc.NewAPIKey{}))
 		is.Equal(issued.Holder, svc.Identity{Kind: svc.KindUser, ID: id})
 		is.NoErr(s.client.Keys.Revoke(ctx, svc.Identity{Kind: svc.KindUser, ID: id}, issued.ID))
-		_, err = s.client.Policies.Resolve(ctx, svc.Question{Bank: id, UserID: id, Topic: id})
-		is.NoErr(err)
+		must(s.client.Policies.Resolve(ctx, svc.Question{Bank: id, UserID: id, Topic: id}))
 	}
 }
 

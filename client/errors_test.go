@@ -115,8 +115,7 @@ func TestErrorsOfHTTP(t *testing.T) {
 	is.Equal(err.Error(), `too many requests: try again later: DELETE /me/api-keys: 429 Too Many Requests, request "`+status.RequestID+`"`)
 
 	s.requests()
-	_, err = all(s.client.As("session-of-bob").Keys.List(ctx, svc.Me, svc.KeyQuery{}))
-	is.Equal(svc.ErrorCode(err), svc.Code("rate_limited"))
+	is.Equal(svc.ErrorCode(errorOf(all(s.client.As("session-of-bob").Keys.List(ctx, svc.Me, svc.KeyQuery{})))), svc.Code("rate_limited"))
 	is.Equal(len(s.requests()), 1) // who has to wait for that long is told so at once
 }
 

@@ -28,8 +28,7 @@ func TestListIsCutOff(t *testing.T) {
 	for i := range 300 {
 		s.create(fmt.Sprintf("t%03d", i), func(in *svc.NewTemplate) { in.Description = new(strings.Repeat("x", 400)) })
 	}
-	list, err := all(s.client.Templates.List(ctx, svc.TemplateQuery{}))
-	is.NoErr(err)
+	list := must(all(s.client.Templates.List(ctx, svc.TemplateQuery{})))
 	is.Equal(len(list), 300)
 	chunks := 0
 	s.store.Plant(func(call string) error {
@@ -42,7 +41,7 @@ func TestListIsCutOff(t *testing.T) {
 		return nil
 	})
 	s.requests()
-	list, err = all(s.client.Templates.List(ctx, svc.TemplateQuery{}))
+	list, err := all(s.client.Templates.List(ctx, svc.TemplateQuery{}))
 	is.Equal(refused(err), refusal{Code: svc.CodeUnavailable, Message: "the server's answer broke off"})
 	is.True(len(list) > 0 && len(list) < 300)
 	is.True(errors.Is(err, io.ErrUnexpectedEOF))
@@ -189,28 +188,23 @@ func TestListsOfSeveralPages(t *testing.T) {
 	for i := range 5 {
 		s.create(fmt.Sprint(i))
 		ids = append(ids, fmt.Sprint(i))
-		_, err := s.client.Keys.Issue(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
-		is.NoErr(err)
+		must(s.client.Keys.Issue(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{}))
 	}
 	for range 2 {
-		templates, err := all(s.client.Templates.List(ctx, svc.TemplateQuery{}))
-		is.NoErr(err)
+		templates := must(all(s.client.Templates.List(ctx, svc.TemplateQuery{})))
 		var have []string
 		for _, template := range templates {
 			have = append(have, template.ID)
 		}
 		is.Equal(have, ids)
 	}
-	keys, err := all(s.client.Keys.List(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.KeyQuery{}))
-	is.NoErr(err)
+	keys := must(all(s.client.Keys.List(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.KeyQuery{})))
 	is.Equal(len(keys), 5)
 	for limit := 1; limit < 7; limit++ { // whatever the server takes for a page
-		templates, err := all(s.client.Templates.List(ctx, svc.TemplateQuery{Limit: limit}))
-		is.NoErr(err)
+		templates := must(all(s.client.Templates.List(ctx, svc.TemplateQuery{Limit: limit})))
 		is.Equal(len(templates), min(limit, 5))
 		query := svc.KeyQuery{AfterTime: keys[0].CreatedAt, AfterID: keys[0].ID, Limit: limit}
-		rest, err := all(s.client.Keys.List(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, query))
-		is.NoErr(err)
+		rest := must(all(s.client.Keys.List(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, query)))
 		is.Equal(rest, keys[1:1+min(limit, 4)])
 	}
 	for template := range s.client.Templates.List(ctx, svc.TemplateQuery{}) {
@@ -228,8 +222,7 @@ func TestLinksOfOthers(t *testing.T) {
 			w.Header().Set("Link", link)
 			says(200, "application/json", `{"templates":[]}`)(w, r)
 		})
-		_, err := all(c.Templates.List(t.Context(), svc.TemplateQuery{}))
-		is.Equal(svc.ErrorCode(err), svc.CodeInternal)
+		is.Equal(svc.ErrorCode(errorOf(all(c.Templates.List(t.Context(), svc.TemplateQuery{})))), svc.CodeInternal)
 	}
 }
 
@@ -263,8 +256,7 @@ func TestAuditRecords(t *testing.T) {
 		{}, {ActorKind: svc.KindHost}, {ActorID: "ops"}, {ActorID: "alice"}, {TargetKind: event.TargetPolicy}, {TargetID: key.Target.ID}, {TargetID: "a<7>"},
 		{Since: key.Time}, {Since: key.Time.Add(time.Nanosecond)}, {Until: key.Time.In(time.FixedZone("elsewhere", 3600))}, {Before: 3}, {ActorID: "nobody"}, {Limit: 2}, {Limit: 2000}, {Before: 4, Limit: 1},
 	} {
-		got, err := all(s.client.Audit.Records(ctx, filter))
-		is.NoErr(err)
+		got := must(all(s.client.Audit.Records(ctx, filter)))
 		is.Equal(got, must(all(s.Audit.Records(ctx, svc.Host, filter))))
 	}
 	is.Equal(whole[len(whole)-1].Previous, []byte(nil))
@@ -288,9 +280,7 @@ func TestAuditRecordsRefused(t *testing.T) {
 	silent := newSite(t)
 	_, err := all(silent.client.Audit.Records(t.Context(), svc.AuditQuery{}))
 	is.Equal(refused(err), refusal{Code: svc.CodeNotFound, Message: "this server records no events"})
-	_, err = all(silent.client.Audit.Records(t.Context(), svc.AuditQuery{ActorKind: "x"}))
-	is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
-	_, err = all(silent.client.As("session-of-bob").Audit.Records(t.Context(), svc.AuditQuery{}))
-	is.Equal(svc.ErrorCode(err), svc.CodeForbidden)
+	is.Equal(svc.ErrorCode(errorOf(all(silent.client.Audit.Records(t.Context(), svc.AuditQuery{ActorKind: "x"})))), svc.CodeInvalid)
+	is.Equal(svc.ErrorCode(errorOf(all(silent.client.As("session-of-bob").Audit.Records(t.Context(), svc.AuditQuery{})))), svc.CodeForbidden)
 	is.Equal(slices.Compact(silent.requests()), []string{"GET /admin/events"})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/client"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/testscript"
 )
 
 const catalogue = `{"templates": [
@@ -31,19 +32,17 @@ var (
 // steps reads a section of testdata/steps.txt, with values of names.
 func steps(t *testing.T, title string, values ...string) (all []step) {
 	t.Helper()
-	file := string(must(os.ReadFile("testdata/steps.txt")))
-	section := func(title string) string {
-		_, part, _ := strings.Cut(file, "\n== "+title+"\n")
-		part, _, _ = strings.Cut(part, "\n\n")
-		return strings.TrimSpace(part)
+	lines := map[string][]string{}
+	for _, section := range testscript.Sections(t, "testdata/steps.txt") {
+		lines[section.Title] = section.Lines
 	}
-	for line := range strings.Lines(section("names")) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+	for _, line := range lines["names"] {
+		name, value, _ := strings.Cut(line, " ")
 		values = append(values, "$"+name, value)
 	}
 	named := strings.NewReplacer(values...)
-	for line := range strings.Lines(section(title)) {
-		all = append(all, stepOf(t, named.Replace(strings.TrimSpace(line))))
+	for _, line := range lines[title] {
+		all = append(all, stepOf(t, named.Replace(line)))
 	}
 	return all
 }

@@ -176,10 +176,8 @@ func TestReadsAreTriedAgain(t *testing.T) {
 				ok.Body = io.NopCloser(strings.NewReader(body))
 				return &script{answers: []http.Response{fail, fail, fail, ok}}
 			}
-			_, err := good(`{"has_update":false,"current_revision":null}`).client().Templates.CheckUpdate(t.Context(), "a")
-			is.NoErr(err)
-			list, err := all(good(`[{"name":"a"}]`).client().Sources.List(t.Context()))
-			is.NoErr(err)
+			must(good(`{"has_update":false,"current_revision":null}`).client().Templates.CheckUpdate(t.Context(), "a"))
+			list := must(all(good(`[{"name":"a"}]`).client().Sources.List(t.Context())))
 			is.Equal(len(list), 1)
 		})
 	}
@@ -280,8 +278,7 @@ func TestInterfaceIsUnavailable(t *testing.T) {
 		return nil
 	})
 	began := time.Now()
-	_, err := s.client.Templates.Read(t.Context(), "a")
-	is.NoErr(err)
+	must(s.client.Templates.Read(t.Context(), "a"))
 	is.True(time.Since(began) >= time.Second)
 	is.Equal(s.requests(), []string{"GET /admin/templates/{template_id}", "GET /admin/templates/{template_id}"})
 }
@@ -307,21 +304,16 @@ func TestWhatIsRepeatableIsTriedAgain(t *testing.T) {
 	} {
 		in := svc.NewAPIKey{Description: new("laptop"), IdempotencyKey: rand.Text()}
 		times.Store(2)
-		issued, err := issue(in)
-		is.NoErr(err)
-		again, err := issue(in)
-		is.NoErr(err)
+		issued := must(issue(in))
+		again := must(issue(in))
 		is.Equal(again, issued)
-		_, err = issue(svc.NewAPIKey{IdempotencyKey: in.IdempotencyKey})
-		is.Equal(svc.ErrorCode(err), svc.CodeKeyReused)
-		_, err = issue(svc.NewAPIKey{IdempotencyKey: "a b"})
-		is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
+		is.Equal(svc.ErrorCode(errorOf(issue(svc.NewAPIKey{IdempotencyKey: in.IdempotencyKey}))), svc.CodeKeyReused)
+		is.Equal(svc.ErrorCode(errorOf(issue(svc.NewAPIKey{IdempotencyKey: "a b"}))), svc.CodeInvalid)
 	}
-	keys, err := all(s.client.Keys.List(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.KeyQuery{}))
-	is.NoErr(err)
+	keys := must(all(s.client.Keys.List(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.KeyQuery{})))
 	is.Equal(len(keys), 1)
 	times.Store(1)
-	_, err = s.client.Templates.Install(ctx, svc.Install{TemplateID: "none", SourceName: "none", IdempotencyKey: "once"})
+	_, err := s.client.Templates.Install(ctx, svc.Install{TemplateID: "none", SourceName: "none", IdempotencyKey: "once"})
 	is.Equal(svc.ErrorCode(err), svc.CodeNotFound)
 }
 
@@ -398,8 +390,7 @@ func TestPatience(t *testing.T) {
 				return nil, r.Context().Err()
 			}
 		})
-		list, err := all(c.Sources.List(t.Context()))
-		is.NoErr(err)
+		list := must(all(c.Sources.List(t.Context())))
 		is.Equal(len(list), 0)
 	})
 }

@@ -40,8 +40,7 @@ func TestMutationsThatAreKeptShareCommits(t *testing.T) {
 	c.letGo(t)
 	is.Equal(seen.commits.Load(), int64(1))
 	is.Equal(sqltest.Generation(t, c.store), int64(12))
-	check, err := service.Audit.Verify(t.Context(), svc.Host)
-	is.NoErr(err)
+	check := must(service.Audit.Verify(t.Context(), svc.Host))
 	is.Equal(check.Fault, nil)
 	is.Equal(check.Newest.Number, int64(12)) // and none of those that were refused
 }
@@ -54,8 +53,7 @@ func TestVerifyFindsEditsOfTheDatabase(t *testing.T) {
 	for i := range 20 {
 		is.NoErr(sqltest.CreateTemplate(t.Context(), service, fmt.Sprint(i)))
 	}
-	sound, err := service.Audit.Verify(t.Context(), svc.Host)
-	is.NoErr(err)
+	sound := must(service.Audit.Verify(t.Context(), svc.Host))
 	is.Equal(sound.Fault, nil)
 	is.Equal([]int64{sound.Oldest.Number, sound.Newest.Number}, []int64{1, 20})
 	db := raw(t, path)
@@ -74,10 +72,8 @@ func TestVerifyFindsEditsOfTheDatabase(t *testing.T) {
 		{`UPDATE svc_audit SET hash = previous WHERE number = 8`, 8},
 		{`UPDATE svc_audit SET previous = NULL WHERE number = 5`, 5},
 	} {
-		_, err := db.Exec(edit.statement)
-		is.NoErr(err)
-		check, err := service.Audit.Verify(t.Context(), svc.Host, sound.Newest)
-		is.NoErr(err)
+		must(db.Exec(edit.statement))
+		check := must(service.Audit.Verify(t.Context(), svc.Host, sound.Newest))
 		if (check.Fault == nil) != (edit.fault == 0) || check.Fault != nil && check.Fault.Number != edit.fault {
 			t.Errorf("%s: %+v, want %d", edit.statement, check.Fault, edit.fault)
 		}

@@ -53,8 +53,7 @@ func TestStatementsHaveFewParameters(t *testing.T) {
 func TestBundleReportsProgress(t *testing.T) {
 	is := is.New(t)
 	store := open(t, migrated(t))
-	service, err := svc.New(svc.Config{Store: store})
-	is.NoErr(err)
+	service := must(svc.New(svc.Config{Store: store}))
 	const users = 4000
 	var reports []int
 	is.NoErr(service.Access.Load(t.Context(), svc.Host, crowdOf(users), func(done, total int) {

@@ -14,12 +14,10 @@ func TestGapsInChangesAreAReset(t *testing.T) {
 	is := is.New(t)
 	store := open(t, migrated(t))
 	is.NoErr(store.CreateSource(t.Context(), sqltest.NamedSource(1)))
-	_, err := store.DB().Exec(`UPDATE svc_generation SET value = value + 1`)
-	is.NoErr(err)
+	must(store.DB().Exec(`UPDATE svc_generation SET value = value + 1`))
 	is.NoErr(store.CreateSource(t.Context(), sqltest.NamedSource(2)))
 	for since, reset := range map[int64]bool{0: true, 1: true, 2: false, 3: false, 4: true} {
-		changes, err := store.Changes(t.Context(), since)
-		is.NoErr(err)
+		changes := must(store.Changes(t.Context(), since))
 		is.Equal(changes.Reset, reset)
 	}
 }
@@ -41,8 +39,7 @@ func TestOldChangesAreForgotten(t *testing.T) {
 	}
 	is.Equal(oldest(), int64(2049))
 	for since, reset := range map[int64]bool{0: true, 2000: true, 2047: true, 2048: false, 12_000: false} {
-		changes, err := store.Changes(t.Context(), since)
-		is.NoErr(err)
+		changes := must(store.Changes(t.Context(), since))
 		is.Equal(changes.Reset, reset)
 		if !reset {
 			is.Equal(int64(len(changes.Targets)), 12_031+257-since)

@@ -78,8 +78,7 @@ func TestConflictsAreTriedAgain(t *testing.T) {
 				err := store.CreateAPIKey(t.Context(), key(1))
 				is.True(c.want == nil && err == nil || c.want != nil && errors.Is(err, c.want))
 				is.Equal(seen.begun.Load(), c.begun)
-				row, err := store.Access(t.Context(), svc.AccessQuery{KeyID: key(1).ID})
-				is.NoErr(err)
+				row := must(store.Access(t.Context(), svc.AccessQuery{KeyID: key(1).ID}))
 				is.Equal(row.Key != nil, c.want == nil)
 			})
 		}
@@ -111,8 +110,7 @@ func TestConflictsInTransactionsOfTheHostAreNot(t *testing.T) {
 		return fail()
 	}}
 	db := tappedDB(t, migrated(t), seen)
-	tx, err := db.Begin()
-	is.NoErr(err)
+	tx := must(db.Begin())
 	inside := sqlstore.Tx(tx, sqlstore.Dialect{Classify: func(error) error { return svc.ErrChanged }})
 	is.True(errors.Is(inside.CreateAPIKey(t.Context(), key(1)), svc.ErrChanged))
 	is.NoErr(inside.CreateAPIKey(t.Context(), key(1)))
@@ -128,8 +126,7 @@ func TestNotifyIsRunByMutationsAlone(t *testing.T) {
 		}
 		return nil
 	}}
-	tx, err := tappedDB(t, migrated(t), seen).BeginTx(t.Context(), nil)
-	is.NoErr(err)
+	tx := must(tappedDB(t, migrated(t), seen).BeginTx(t.Context(), nil))
 	defer tx.Rollback()
 	store := sqlstore.Tx(tx, sqlstore.Dialect{Notify: "SELECT 'told'", OneWriter: true, Classify: sqlite.Dialect().Classify})
 	is.NoErr(store.CreateSource(t.Context(), sqltest.NamedSource(1)))

@@ -76,8 +76,7 @@ func TestContention(t *testing.T) {
 	}()
 	is.NoErr(contend(t.Context(), "parent", one, two))
 	is.NoErr(<-childEnded)
-	now, err := one.Access(t.Context(), svc.AccessQuery{KeysOf: svc.Identity{Kind: svc.KindUser}, Most: math.MaxInt32})
-	is.NoErr(err)
+	now := must(one.Access(t.Context(), svc.AccessQuery{KeysOf: svc.Identity{Kind: svc.KindUser}, Most: math.MaxInt32}))
 	is.Equal(now.Keys, 2*contenders*eachWrites)
 	checkIntegrity(t, path)
 }
@@ -127,11 +126,10 @@ func TestWaitForTheLockIsBounded(t *testing.T) {
 	is := is.New(t)
 	path := migrated(t)
 	store := open(t, path)
-	tx, err := raw(t, path, "_txlock=immediate").Begin()
-	is.NoErr(err)
+	tx := must(raw(t, path, "_txlock=immediate").Begin())
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	err = store.CreateAPIKey(ctx, key(1))
+	err := store.CreateAPIKey(ctx, key(1))
 	is.True(errors.Is(err, context.DeadlineExceeded)) // while the lock is held
 
 	written := make(chan error, 1)

@@ -27,15 +27,14 @@ func TestFilesThatAreMoved(t *testing.T) {
 			is := is.New(t)
 			path := filepath.Join(t.TempDir(), "svc.db")
 			store := open(t, path)
-			service, err := svc.New(svc.Config{Store: store})
-			is.NoErr(err)
+			service := must(svc.New(svc.Config{Store: store}))
 			t.Cleanup(func() { _ = service.Close() })
 			is.NoErr(sqltest.AddUsers(t.Context(), store, "alice"))
 			is.NoErr(os.Rename(path+suffix, path+".moved"))
 			if replaced {
 				is.NoErr(os.WriteFile(path, nil, 0o600))
 			}
-			_, err = service.Users.Create(t.Context(), svc.Host, svc.User{ID: "bob"})
+			_, err := service.Users.Create(t.Context(), svc.Host, svc.User{ID: "bob"})
 			is.True(errors.Is(err, svc.ErrUnavailable))
 			_, err = store.DB().Exec("UPDATE svc_locks SET name = name")
 			is.True(err != nil)
@@ -46,8 +45,7 @@ func TestFilesThatAreMoved(t *testing.T) {
 			is.NoErr(err)
 			is.NoErr(service.Ping(t.Context()))
 			is.NoErr(store.Close())
-			_, err = sqltest.ReadUser(t.Context(), open(t, path), "bob")
-			is.NoErr(err)
+			must(sqltest.ReadUser(t.Context(), open(t, path), "bob"))
 		}
 	}
 }
@@ -76,8 +74,7 @@ func TestLostFileOfALog(t *testing.T) {
 	is.NoErr(sqltest.AddUsers(ctx, store, "alice"))
 	data, err := os.ReadFile(source) // as after a crash
 	is.NoErr(err)
-	log, err := os.ReadFile(source + "-wal")
-	is.NoErr(err)
+	log := must(os.ReadFile(source + "-wal"))
 	is.NoErr(store.Close())
 	for _, lost := range []bool{false, true} {
 		dir := t.TempDir()
@@ -107,14 +104,12 @@ func TestLostFileOfALog(t *testing.T) {
 				t.Errorf("%s, lost: %v: %v", name, lost, err)
 			}
 		}
-		kept, err := os.ReadFile(path + "-wal")
-		is.NoErr(err)
+		kept := must(os.ReadFile(path + "-wal"))
 		is.True(bytes.Equal(kept, log))
-		_, err = os.Stat(path)
+		_, err := os.Stat(path)
 		is.Equal(errors.Is(err, os.ErrNotExist), lost)
 		is.NoErr(os.WriteFile(path, data, 0o600)) // it is back
-		_, err = sqltest.ReadUser(ctx, open(t, path), "alice")
-		is.NoErr(err)
+		must(sqltest.ReadUser(ctx, open(t, path), "alice"))
 	}
 }
 
@@ -125,10 +120,8 @@ func TestLinkedFile(t *testing.T) {
 	path, link := filepath.Join(t.TempDir(), "svc.db"), filepath.Join(t.TempDir(), "link.db")
 	is.NoErr(open(t, path).Close())
 	is.NoErr(os.Symlink(path, link))
-	store, err := sqlite.Open(t.Context(), link, sqlite.Options{})
-	is.NoErr(err)
+	store := must(sqlite.Open(t.Context(), link, sqlite.Options{}))
 	is.NoErr(sqltest.AddUsers(t.Context(), store, "alice"))
 	is.NoErr(store.Close())
-	_, err = sqltest.ReadUser(t.Context(), open(t, path), "alice")
-	is.NoErr(err)
+	must(sqltest.ReadUser(t.Context(), open(t, path), "alice"))
 }

@@ -79,8 +79,7 @@ func TestWritersThatMeetShareCommits(t *testing.T) {
 		c.letGo(t)
 		is.Equal(seen.commits.Load(), commits)
 		is.Equal(sqltest.Generation(t, c.store), int64(writers)) // each has one of its own
-		changes, err := c.store.Changes(t.Context(), 0)
-		is.NoErr(err)
+		changes := must(c.store.Changes(t.Context(), 0))
 		is.Equal(len(changes.Targets), writers)
 	}
 }
@@ -163,8 +162,7 @@ func TestOneOfSeveralFails(t *testing.T) {
 		_, err := sqltest.ReadUser(t.Context(), c.store, id)
 		is.True(errors.Is(err, svc.ErrNotFound)) // nothing is left of those that failed
 	}
-	changes, err := c.store.Changes(t.Context(), 0)
-	is.NoErr(err)
+	changes := must(c.store.Changes(t.Context(), 0))
 	is.Equal(changes.Targets, []svc.Target{sqltest.NamedSource(1).Target(), {Kind: event.TargetUser, ID: "alice"}})
 }
 
@@ -270,7 +268,6 @@ func TestWritersOverwhelm(t *testing.T) {
 		})
 	}
 	done.Wait()
-	changes, err := store.Changes(t.Context(), 0)
-	is.NoErr(err)
+	changes := must(store.Changes(t.Context(), 0))
 	is.Equal(int64(len(changes.Targets)), changes.Generation)
 }

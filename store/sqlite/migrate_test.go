@@ -76,15 +76,13 @@ func TestOpenAgainKeepsWhatIsThere(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "svc.db")
 	user := svc.User{ID: "alice"}
 	for i := range 3 {
-		store, err := sqlite.Open(t.Context(), path, sqlite.Options{Fast: i == 1})
-		is.NoErr(err)
+		store := must(sqlite.Open(t.Context(), path, sqlite.Options{Fast: i == 1}))
 		if i == 0 {
 			is.NoErr(store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
 				return svc.Bundle{Users: []svc.User{user}}.Write(), nil
 			}))
 		}
-		read, err := sqltest.ReadUser(t.Context(), store, "alice")
-		is.NoErr(err)
+		read := must(sqltest.ReadUser(t.Context(), store, "alice"))
 		is.Equal(read, user)
 		is.NoErr(store.Migrate(t.Context())) // there is nothing to do
 		is.NoErr(store.Close())
@@ -95,10 +93,9 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	is := is.New(t)
 	path := migrated(t)
 	db := raw(t, path)
-	_, err := db.Exec("INSERT INTO svc_migrations (version) VALUES (99)")
-	is.NoErr(err)
+	must(db.Exec("INSERT INTO svc_migrations (version) VALUES (99)"))
 	is.NoErr(db.Close())
-	_, err = sqlite.Open(t.Context(), path, sqlite.Options{})
+	_, err := sqlite.Open(t.Context(), path, sqlite.Options{})
 	is.True(err != nil)
 	is.True(strings.Contains(err.Error(), "version 99"))
 }
@@ -107,9 +104,8 @@ func TestMigrationThatFailsLeavesNothing(t *testing.T) {
 	is := is.New(t)
 	path := filepath.Join(t.TempDir(), "svc.db")
 	db := raw(t, path)
-	_, err := db.Exec("CREATE TABLE svc_users (mine TEXT)")
-	is.NoErr(err)
-	_, err = sqlite.Open(t.Context(), path, sqlite.Options{})
+	must(db.Exec("CREATE TABLE svc_users (mine TEXT)"))
+	_, err := sqlite.Open(t.Context(), path, sqlite.Options{})
 	is.True(err != nil)
 	is.Equal(sqltest.Value[int](t, db, "SELECT count(*) FROM sqlite_master WHERE type = 'table'"), 1)
 }
@@ -189,8 +185,7 @@ func TestTablesOfTheHostAreLeftAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "svc.db")
 	db := raw(t, path)
 	for _, table := range []string{"schema_migrations", "goose_db_version", "gorp_migrations", "migrations", "users", "api_keys"} {
-		_, err := db.Exec("CREATE TABLE " + table + " (version INTEGER); INSERT INTO " + table + " VALUES (42)")
-		is.NoErr(err)
+		must(db.Exec("CREATE TABLE " + table + " (version INTEGER); INSERT INTO " + table + " VALUES (42)"))
 	}
 	is.NoErr(sqltest.WriteAll(t.Context(), open(t, path)))
 	for _, table := range []string{"schema_migrations", "goose_db_version", "gorp_migrations", "migrations", "users", "api_keys"} {
@@ -202,18 +197,15 @@ func TestTablesOfTheHostAreLeftAlone(t *testing.T) {
 func TestTablesOutsideMain(t *testing.T) {
 	is := is.New(t)
 	other := filepath.Join(t.TempDir(), "other.db")
-	store, err := sqlite.Open(t.Context(), other, sqlite.Options{})
-	is.NoErr(err)
+	store := must(sqlite.Open(t.Context(), other, sqlite.Options{}))
 	is.NoErr(store.Close())
 	for schema, statement := range map[string]string{
 		"other": "ATTACH '" + other + "' AS other",
 		"temp":  "CREATE TEMP TABLE svc_migrations AS SELECT 4 AS version",
 	} {
-		db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "main.db"))
-		is.NoErr(err)
+		db := must(sql.Open("sqlite", filepath.Join(t.TempDir(), "main.db")))
 		db.SetMaxOpenConns(1)
-		_, err = db.Exec(statement)
-		is.NoErr(err)
+		must(db.Exec(statement))
 		own := sqlstore.New(db, db, sqlite.Dialect())
 		_, pending := sqlstore.Pending(t.Context(), db, sqlite.Dialect())
 		for _, err := range []error{own.Migrate(t.Context()), pending} {
@@ -230,17 +222,14 @@ func TestUsersAreFolded(t *testing.T) {
 	is := is.New(t)
 	path := filepath.Join(t.TempDir(), "svc.db")
 	db := raw(t, path)
-	_, err := db.Exec(`CREATE TABLE svc_migrations (version BIGINT NOT NULL PRIMARY KEY)`)
-	is.NoErr(err)
+	must(db.Exec(`CREATE TABLE svc_migrations (version BIGINT NOT NULL PRIMARY KEY)`))
 	files := sqlstore.Migrations(sqlite.Dialect())
 	for version := range 8 {
-		file, err := fs.ReadFile(files, fmt.Sprintf("%04d_svc.up.sql", version+1))
-		is.NoErr(err)
-		_, err = db.Exec(string(file))
+		file := must(fs.ReadFile(files, fmt.Sprintf("%04d_svc.up.sql", version+1)))
+		_, err := db.Exec(string(file))
 		is.NoErr(err)
 	}
-	_, err = db.Exec(`INSERT INTO svc_users (id, display_name, email, inactive) VALUES ('ÉRIC', 'Zoé', NULL, 0), ('Bob', 'B', 'B@X', 0)`)
-	is.NoErr(err)
+	must(db.Exec(`INSERT INTO svc_users (id, display_name, email, inactive) VALUES ('ÉRIC', 'Zoé', NULL, 0), ('Bob', 'B', 'B@X', 0)`))
 	is.NoErr(db.Close())
 	store := open(t, path)
 	for text, want := range map[string]string{"éri": "ÉRIC", "ZOÉ": "ÉRIC", "bo": "Bob", "b@x": "Bob"} {

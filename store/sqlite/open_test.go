@@ -27,13 +27,10 @@ func TestOddPaths(t *testing.T) {
 	} {
 		is := is.New(t)
 		is.NoErr(os.MkdirAll("sub", 0o700))
-		_, err := open(t, path).KeepValue(t.Context(), "name", []byte(path))
-		is.NoErr(err)
-		info, err := os.Stat(path)
-		is.NoErr(err) // the file is where the path says
+		must(open(t, path).KeepValue(t.Context(), "name", []byte(path)))
+		info := must(os.Stat(path)) // the file is where the path says
 		is.True(info.Size() > 0)
-		value, err := open(t, path).KeepValue(t.Context(), "name", nil)
-		is.NoErr(err)
+		value := must(open(t, path).KeepValue(t.Context(), "name", nil))
 		is.Equal(string(value), path)
 	}
 }
@@ -65,8 +62,7 @@ func TestPathsWithControlCharacters(t *testing.T) {
 			is.True(err != nil && strings.Contains(err.Error(), "the path must have no control characters"))
 		}
 	}
-	made, err := os.ReadDir(dir)
-	is.NoErr(err)
+	made := must(os.ReadDir(dir))
 	is.Equal(len(made), 0)
 }
 
@@ -74,12 +70,10 @@ func TestFilesAreTheOwnersAlone(t *testing.T) {
 	is := is.New(t)
 	path := filepath.Join(t.TempDir(), "svc.db")
 	open(t, path)
-	files, err := filepath.Glob(path + "*")
-	is.NoErr(err)
+	files := must(filepath.Glob(path + "*"))
 	is.Equal(len(files), 3) // the database, its log and the log's index
 	for _, file := range files {
-		info, err := os.Stat(file)
-		is.NoErr(err)
+		info := must(os.Stat(file))
 		is.Equal(info.Mode().Perm(), fs.FileMode(0o600))
 	}
 }
@@ -87,15 +81,12 @@ func TestFilesAreTheOwnersAlone(t *testing.T) {
 func TestCloseLeavesOneFile(t *testing.T) {
 	is := is.New(t)
 	path := filepath.Join(t.TempDir(), "svc.db")
-	store, err := sqlite.Open(t.Context(), path, sqlite.Options{})
-	is.NoErr(err)
-	_, err = store.KeepValue(t.Context(), "name", []byte("value"))
-	is.NoErr(err)
+	store := must(sqlite.Open(t.Context(), path, sqlite.Options{}))
+	must(store.KeepValue(t.Context(), "name", []byte("value")))
 	is.NoErr(store.Close())
-	files, err := filepath.Glob(path + "*")
-	is.NoErr(err)
+	files := must(filepath.Glob(path + "*"))
 	is.Equal(files, []string{path})
-	_, err = sqltest.ReadUser(t.Context(), store, "alice")
+	_, err := sqltest.ReadUser(t.Context(), store, "alice")
 	is.True(err != nil) // closed
 }
 
@@ -112,8 +103,7 @@ func TestLargeManifestsEndAChunk(t *testing.T) {
 		template.Manifest = []byte(`"` + strings.Repeat("x", 100<<10) + `"`)
 		is.NoErr(store.CreateTemplate(t.Context(), template))
 	}
-	chunk, err := store.Templates(t.Context(), svc.TemplatePage{Scope: svc.ScopeServer, TemplateQuery: svc.TemplateQuery{Limit: 10}})
-	is.NoErr(err)
+	chunk := must(store.Templates(t.Context(), svc.TemplatePage{Scope: svc.ScopeServer, TemplateQuery: svc.TemplateQuery{Limit: 10}}))
 	is.Equal(len(chunk), 6) // more than 512 KiB
 }
 
@@ -131,15 +121,13 @@ func TestLockedIsUnavailable(t *testing.T) {
 	is := is.New(t)
 	path := migrated(t)
 	store, _ := impatient(t, path)
-	tx, err := raw(t, path, "_txlock=immediate").Begin()
-	is.NoErr(err)
-	_, err = store.KeepValue(t.Context(), "name", []byte("value"))
+	tx := must(raw(t, path, "_txlock=immediate").Begin())
+	_, err := store.KeepValue(t.Context(), "name", []byte("value"))
 	is.True(errors.Is(err, svc.ErrUnavailable))
 	_, err = sqltest.ReadUser(t.Context(), store, "alice")
 	is.True(errors.Is(err, svc.ErrNotFound)) // reading goes on
 	is.NoErr(tx.Rollback())
-	_, err = store.KeepValue(t.Context(), "name", []byte("value"))
-	is.NoErr(err)
+	must(store.KeepValue(t.Context(), "name", []byte("value")))
 }
 
 func TestFullIsUnavailableAndLeavesNothing(t *testing.T) {
@@ -214,8 +202,7 @@ func TestReadOnly(t *testing.T) {
 	_, err := sqlite.Open(t.Context(), path, reading)
 	is.True(errors.Is(err, fs.ErrNotExist))
 	writer := open(t, path)
-	_, err = writer.KeepValue(t.Context(), "name", []byte("value"))
-	is.NoErr(err)
+	must(writer.KeepValue(t.Context(), "name", []byte("value")))
 	reader, err := sqlite.Open(t.Context(), path, reading) // while the other one is open
 	is.NoErr(err)
 	value, err := reader.KeepValue(t.Context(), "name", nil)
@@ -225,8 +212,7 @@ func TestReadOnly(t *testing.T) {
 	is.True(errors.Is(reader.Migrate(t.Context()), nil)) // there is nothing to do
 	is.NoErr(reader.Close())
 	for version, want := range map[string]string{"(1000)": "newer program", "(-1)": "start the server"} {
-		_, err = writer.DB().Exec("DELETE FROM svc_migrations; INSERT INTO svc_migrations VALUES " + version)
-		is.NoErr(err)
+		must(writer.DB().Exec("DELETE FROM svc_migrations; INSERT INTO svc_migrations VALUES " + version))
 		_, err = sqlite.Open(t.Context(), path, reading)
 		is.True(err != nil && strings.Contains(err.Error(), want))
 	}

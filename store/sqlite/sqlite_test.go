@@ -79,8 +79,7 @@ func openWith(t *testing.T, path string, options sqlite.Options) *sqlite.Store {
 func TestPolicyInUse(t *testing.T) {
 	is := is.New(t)
 	db := raw(t, migrated(t), "_txlock=immediate", "_pragma=foreign_keys(1)")
-	service, err := svc.New(svc.Config{Store: sqlstore.New(db, db, sqlite.Dialect())})
-	is.NoErr(err)
+	service := must(svc.New(svc.Config{Store: sqlstore.New(db, db, sqlite.Dialect())}))
 	defer service.Close()
 	bundle, err := svc.ParseBundle([]byte(`{
 		"users": [{"id":"alice"}], "service_accounts": [{"id":"ci","owner_user_id":"alice","scoping_policy_id":"narrow"},{"id":"free","owner_user_id":"alice"}],
@@ -100,11 +99,20 @@ func TestPolicyInUse(t *testing.T) {
 	is.Equal(reason("ci"), "allowed")
 	_, err = db.Exec(`DELETE FROM svc_policies WHERE id = 'wide'`)
 	is.True(err != nil) // FOREIGN KEY constraint failed
-	_, err = db.Exec(`DELETE FROM svc_policies WHERE id = 'narrow'`)
-	is.NoErr(err)
+	must(db.Exec(`DELETE FROM svc_policies WHERE id = 'narrow'`))
 	is.Equal(reason("ci"), `the scoping policy "narrow" of service account "ci" is gone`)
 	is.Equal(reason("free"), "allowed")
-	_, err = db.Exec(`DELETE FROM svc_users`)
-	is.NoErr(err)
+	must(db.Exec(`DELETE FROM svc_users`))
 	is.Equal(reason("free"), `the owner "alice" of service account "free" is unknown`)
 }
+
+// must is the value of a call that does not fail.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+// errorOf is the error of a call.
+func errorOf[T any](_ T, err error) error { return err }

@@ -142,8 +142,7 @@ func TestPlanOfRecordsByTime(t *testing.T) {
 		"a": "USING INDEX svc_audit_actor (actor_id=? AND number>? AND number<?)",
 	} {
 		seen = nil
-		_, err := store.AuditRecords(t.Context(), svc.AuditQuery{ActorID: actor, Until: time.Now(), Limit: 10})
-		is.NoErr(err)
+		must(store.AuditRecords(t.Context(), svc.AuditQuery{ActorID: actor, Until: time.Now(), Limit: 10}))
 		is.Equal(len(seen), 2)
 		for i, first := range []string{numbers, spans} {
 			plan := explain(t, raw(t, path), seen[i])

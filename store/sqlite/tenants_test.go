@@ -124,14 +124,12 @@ func TestFolderOfTenants(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "new")
 	in := openTenants(t, folder)
 	for i, name := range []string{"..x", "tenants.db", "7.db"} {
-		tenant, err := in.CreateTenant(t.Context(), name, svc.TenantActive, time.Now())
-		is.NoErr(err)
+		tenant := must(in.CreateTenant(t.Context(), name, svc.TenantActive, time.Now()))
 		if i == 1 {
 			is.NoErr(in.DropTenant(t.Context(), tenant.Number))
 		}
 	}
-	info, err := os.Stat(folder)
-	is.NoErr(err)
+	info := must(os.Stat(folder))
 	is.Equal(info.Mode().Perm(), os.FileMode(0o700))
 	is.Equal(filesOf(t, folder, ".db"), []string{"1.db", "3.db", "tenants.db"})
 }
@@ -164,11 +162,9 @@ func TestTenantWithoutFile(t *testing.T) {
 		_, err = in.Tenant(t.Context(), "a")
 		is.True(errors.Is(err, svc.ErrNotFound))
 	}
-	_, err := in.CreateTenant(t.Context(), "a", svc.TenantActive, time.Now())
-	is.NoErr(err)
+	must(in.CreateTenant(t.Context(), "a", svc.TenantActive, time.Now()))
 	is.Equal(filesOf(t, folder, ".db"), []string{"1.db", "2.db", "4.db", "tenants.db"})
-	kept, err := os.ReadFile(filepath.Join(folder, "2.db"))
-	is.NoErr(err)
+	kept := must(os.ReadFile(filepath.Join(folder, "2.db")))
 	is.Equal(string(kept), "of another list")
 }
 
@@ -178,10 +174,9 @@ func TestLostFile(t *testing.T) {
 	is := is.New(t)
 	in := openTenants(t, t.TempDir())
 	for _, lose := range []func(path string) error{os.Remove, func(path string) error { return os.Truncate(path, 0) }} {
-		tenant, err := in.CreateTenant(t.Context(), "a", svc.TenantActive, time.Now())
-		is.NoErr(err)
+		tenant := must(in.CreateTenant(t.Context(), "a", svc.TenantActive, time.Now()))
 		is.NoErr(lose(in.Path(tenant)))
-		_, _, err = in.OpenTenant(t.Context(), tenant)
+		_, _, err := in.OpenTenant(t.Context(), tenant)
 		is.True(errors.Is(err, svc.ErrUnavailable))
 		is.True(errors.Is(in.MigrateTenant(t.Context(), tenant), svc.ErrUnavailable))
 		is.NoErr(in.DropTenant(t.Context(), tenant.Number))
@@ -192,13 +187,11 @@ func TestLostFile(t *testing.T) {
 func TestNewerTenantIsRefused(t *testing.T) {
 	is := is.New(t)
 	in := openTenants(t, t.TempDir())
-	tenant, err := in.CreateTenant(t.Context(), "t", svc.TenantActive, time.Now())
-	is.NoErr(err)
+	tenant := must(in.CreateTenant(t.Context(), "t", svc.TenantActive, time.Now()))
 	db := raw(t, in.Path(tenant))
-	_, err = db.Exec("INSERT INTO svc_migrations (version) VALUES (99)")
-	is.NoErr(err)
+	must(db.Exec("INSERT INTO svc_migrations (version) VALUES (99)"))
 	is.NoErr(db.Close())
-	err = sqltest.NewTenants(t, in, svc.Config{}).Accepts("t", "svcu_x")
+	err := sqltest.NewTenants(t, in, svc.Config{}).Accepts("t", "svcu_x")
 	is.Equal(svc.ErrorCode(err), svc.CodeUnavailable)
 	is.True(strings.Contains(err.Error(), "version 99"))
 }
@@ -210,8 +203,7 @@ func TestTenantsOfTwoProcesses(t *testing.T) {
 	folder := t.TempDir()
 	here := sqltest.NewTenants(t, openTenants(t, folder), svc.Config{})
 	there := sqltest.NewTenants(t, openTenants(t, folder), svc.Config{})
-	_, err := here.Create(t.Context(), "a")
-	is.NoErr(err)
+	must(here.Create(t.Context(), "a"))
 	for range 20 {
 		issued := here.Issue("a")
 		is.NoErr(there.Accepts("a", issued.Key))
@@ -233,8 +225,7 @@ func TestOutboxOfTenants(t *testing.T) {
 	events := make(chan svc.Event, 10)
 	config := svc.Config{Events: svc.EventConfig{OnEvent: func(_ context.Context, e svc.Event) { events <- e }}}
 	write := func(in *sqlite.Tenants, tenant svc.Tenant, s *svc.Service, id string) {
-		tx, err := in.Opened(tenant).DB().BeginTx(t.Context(), nil)
-		is.NoErr(err)
+		tx := must(in.Opened(tenant).DB().BeginTx(t.Context(), nil))
 		inside := s.WithTx(sqlstore.Tx(tx, sqlite.Dialect()))
 		is.NoErr(inside.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: id}}}))
 		is.NoErr(tx.Commit())
@@ -242,8 +233,7 @@ func TestOutboxOfTenants(t *testing.T) {
 	expect := func(id string) { t.Helper(); sqltest.ExpectEvent(t, events, "a", id) }
 	in := openTenants(t, folder)
 	tenants := sqltest.NewTenants(t, in, config)
-	tenant, err := tenants.Create(t.Context(), "a")
-	is.NoErr(err)
+	tenant := must(tenants.Create(t.Context(), "a"))
 	is.True(in.Opened(tenant) == nil)
 	is.NoErr(tenants.Use(t.Context(), "a", func(s *svc.Service) error {
 		time.Sleep(1500 * time.Millisecond) // the outbox was found empty
@@ -306,15 +296,13 @@ func TestOnEventUsesTenants(t *testing.T) {
 		_ = tenants.Use(ctx, "a", func(*svc.Service) error { return nil })
 	}}})
 	for _, name := range []string{"a", "b"} {
-		_, err := tenants.Create(t.Context(), name)
-		is.NoErr(err)
+		must(tenants.Create(t.Context(), name))
 	}
 	for i, end := range ends {
 		is.NoErr(tenants.Use(t.Context(), "a", func(s *svc.Service) error {
-			tx, err := in.Opened(s.Tenant()).DB().BeginTx(t.Context(), nil)
-			is.NoErr(err)
+			tx := must(in.Opened(s.Tenant()).DB().BeginTx(t.Context(), nil))
 			inside := s.WithTx(sqlstore.Tx(tx, sqlite.Dialect()))
-			_, err = inside.Users.Create(t.Context(), svc.Host, svc.User{ID: fmt.Sprint(i)})
+			_, err := inside.Users.Create(t.Context(), svc.Host, svc.User{ID: fmt.Sprint(i)})
 			is.NoErr(err)
 			return tx.Commit()
 		}))
@@ -341,8 +329,7 @@ func TestHostHoldsATenant(t *testing.T) {
 	in := openTenants(t, t.TempDir())
 	tenants := sqltest.NewTenants(t, in, svc.Config{})
 	for _, name := range []string{"a", "b"} {
-		_, err := tenants.Create(t.Context(), name)
-		is.NoErr(err)
+		must(tenants.Create(t.Context(), name))
 	}
 	soon, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
@@ -351,8 +338,7 @@ func TestHostHoldsATenant(t *testing.T) {
 		return err
 	}
 	is.NoErr(tenants.Use(soon, "a", func(a *svc.Service) error {
-		tx, err := in.Opened(a.Tenant()).DB().BeginTx(soon, nil)
-		is.NoErr(err)
+		tx := must(in.Opened(a.Tenant()).DB().BeginTx(soon, nil))
 		is.NoErr(add(a.WithTx(sqlstore.Tx(tx, sqlite.Dialect())), "of the host"))
 		waiting, end := context.WithCancel(soon)
 		var writers sync.WaitGroup

@@ -43,9 +43,8 @@ func TestFailedCallReleasesSavepoint(t *testing.T) {
 		}
 		return nil
 	}})
-	tx, err := db.BeginTx(t.Context(), nil)
-	is.NoErr(err)
-	err = sqlstore.Tx(tx, sqlite.Dialect()).ChangeTemplate(t.Context(), svc.TemplateKey{ID: "none"}, nil)
+	tx := must(db.BeginTx(t.Context(), nil))
+	err := sqlstore.Tx(tx, sqlite.Dialect()).ChangeTemplate(t.Context(), svc.TemplateKey{ID: "none"}, nil)
 	is.True(errors.Is(err, svc.ErrNotFound))
 	is.NoErr(tx.Rollback())
 	is.Equal(seen, []string{"SAVEPOINT svc", "ROLLBACK TO SAVEPOINT svc", "RELEASE SAVEPOINT svc"})
