@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/fairqueue"
 )
 
 // The order of commits numbers the records, but their times may go back. So records form spans of
@@ -76,12 +77,11 @@ func (s *Store) ChainAudit(ctx context.Context, chain chain) (more bool, err err
 		if err != nil || waiting == 0 {
 			return false, s.fault(ctx, "look for queued events", err)
 		}
-		select {
-		case s.chaining <- struct{}{}:
-			defer func() { <-s.chaining }()
-		case <-ctx.Done():
-			return false, s.fault(ctx, "chain events", ctx.Err())
+		done, err := s.write.await(ctx, s.chaining, fairqueue.Flow{}, 1)
+		if err != nil {
+			return false, s.fault(ctx, "chain events", err)
 		}
+		defer done()
 	}
 	err = s.transact(ctx, "chain events", func(ctx context.Context, tx session) (err error) {
 		more, err = accessTx{session: tx, dialect: s.dialect}.chainQueue(ctx, chain)

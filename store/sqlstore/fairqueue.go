@@ -45,15 +45,22 @@ func NewFairQueue(calls int) *FairQueue {
 // get their turn in the order in which they came: database/sql gives a free connection to any of
 // them. done lets the next caller in.
 func (p *pool) queueUp(ctx context.Context, writes bool) (done func(), err error) {
-	longest := time.Duration(0)
-	if p.silence != nil && !hasTime(ctx) {
-		longest = p.silence.longest
-	}
 	line := fairqueue.Flow{Owner: p.store, Kind: "reads"}
 	if writes { // they may wait for a lock, and no reader waits behind them
 		line.Kind = "writes"
 	}
-	done, err = p.fair().Acquire(ctx, line, p.most(), longest)
+	return p.await(ctx, p.fair(), line, p.most())
+}
+
+// await waits for a turn of a queue, for as long as a call waits for the database.
+func (p *pool) await(
+	ctx context.Context, queue *fairqueue.Queue, line fairqueue.Flow, most int,
+) (done func(), err error) {
+	longest := time.Duration(0)
+	if p.silence != nil && !hasTime(ctx) {
+		longest = p.silence.longest
+	}
+	done, err = queue.Acquire(ctx, line, most, longest)
 	if errors.Is(err, fairqueue.ErrLate) {
 		err = fmt.Errorf("%w: the call has waited for the database for %s: %w",
 			svc.ErrUnavailable, longest, err)
