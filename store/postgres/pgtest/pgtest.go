@@ -43,7 +43,7 @@ func Server(t testing.TB) string {
 	if !strings.Contains(server, "connect_timeout") {
 		server = With(t, server, "connect_timeout", "60")
 	}
-	if err := administer(server, "SELECT 1"); err != nil {
+	if err := takeShare(server); err != nil {
 		missing(t, "PostgreSQL does not answer (SVC_TEST_POSTGRES may name another): %v", err)
 	}
 	return server

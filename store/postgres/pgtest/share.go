@@ -1,0 +1,55 @@
+package pgtest
+
+import (
+	"context"
+	"database/sql"
+	"os"
+	"sync"
+	"time"
+)
+
+// mostConnections is how many connections the tests of a package have at most at a time.
+const mostConnections = 48
+
+// shareTaken, in the environment, says that this process or its parent has a share.
+const shareTaken = "SVC_TEST_SHARE"
+
+var share struct {
+	once sync.Once
+	err  error
+}
+
+// takeShare waits, once, until a server has connections for the tests of one more package: machines
+// with many processors test more packages at once than that. The share ends with the process.
+func takeShare(server string) error {
+	share.once.Do(func() {
+		if os.Getenv(shareTaken) == "" {
+			share.err = awaitShare(context.Background(), server)
+		}
+	})
+	return share.err
+}
+
+func awaitShare(ctx context.Context, server string) error {
+	db, err := sql.Open("pgx", server)
+	if err != nil {
+		return err
+	}
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	var shares int
+	err = conn.QueryRowContext(ctx, `SELECT GREATEST(1, current_setting('max_connections')::INT / $1)`,
+		mostConnections).Scan(&shares)
+	for taken := false; err == nil && !taken; time.Sleep(10 * time.Millisecond) {
+		for n := 0; n < shares && err == nil && !taken; n++ {
+			err = conn.QueryRowContext(ctx, `SELECT pg_try_advisory_lock(hashtext('svc tests'), $1)`,
+				n).Scan(&taken)
+		}
+	}
+	if err == nil {
+		err = os.Setenv(shareTaken, "yes")
+	}
+	return err
+}
