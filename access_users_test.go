@@ -23,11 +23,3 @@ func TestDeletedUserTakesItsOwnRows(t *testing.T) {
 	slices.Sort(got)
 	is.Equal(got, []string{"access.removed user/bob by ", "source.removed source/acme by ", "template.deleted template/x by "})
 }
-
-// tryApply is apply of what may be refused.
-func (h *host) tryApply(t *testing.T, bundle string) error {
-	t.Helper()
-	b, err := svc.ParseBundle([]byte(bundle))
-	is.New(t).NoErr(err)
-	return h.Access.Apply(t.Context(), svc.Host, b)
-}

@@ -1,6 +1,7 @@
 package svc_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,7 +46,6 @@ func TestCreateTemplate(t *testing.T) {
 	is.Equal(h.actions(), []string{"template.created template/notes by admin"})
 
 	wantCode(t, errorOf(h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "notes", Content: made.Content})), svc.CodeExists, "/id")
-	wantCode(t, errorOf(h.Templates.Read(t.Context(), admin, "nothing")), svc.CodeNotFound, "")
 	is.Equal(h.actions(), nil)
 }
 
@@ -174,10 +174,16 @@ func TestErrorsHaveAnEnd(t *testing.T) {
 	is.True(len(svc.Lint(svc.Bundle{Users: make([]svc.User, 500)}, nil)) >= 500) // what a person asks for is whole
 }
 
-// personal are calls of all methods of the personal half about an id, by the action that each needs and its name.
+// personal are the calls of the personal half.
 func (h *host) personal(ctx context.Context, by svc.Principal, id string) map[string]func() error {
-	templates, sources, source := h.MyTemplates, h.MySources, svc.NewSource{URL: acme, Alias: ptr(id)}
-	install := svc.Install{TemplateID: id, SourceName: id, SourceScope: svc.ScopePersonal}
+	return ofHalf(ctx, h.MyTemplates, h.MySources, svc.ScopePersonal, by, id)
+}
+
+// ofHalf are calls of all methods of a half about an id, by the action that each needs in the personal one and its name.
+func ofHalf(
+	ctx context.Context, templates *svc.Templates, sources *svc.Sources, scope svc.Scope, by svc.Principal, id string,
+) map[string]func() error {
+	source, install := svc.NewSource{URL: acme, Alias: ptr(id)}, svc.Install{TemplateID: id, SourceName: id, SourceScope: scope}
 	merged := svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: ptr(content("X", "2"))}
 	template := svc.NewTemplate{ID: id, Content: content("X", "1")}
 	return map[string]func() error{
@@ -198,6 +204,7 @@ func (h *host) personal(ctx context.Context, by svc.Principal, id string) map[st
 		"template:source List":                   func() error { return lastError(sources.List(ctx, by)) },
 		"template:source Browse":                 func() error { return errorOf(sources.Browse(ctx, by, id, svc.CatalogFilter{})) },
 		"template:source Search":                 func() error { return errorOf(sources.Search(ctx, by, svc.CatalogFilter{})) },
+		"template:source Patch":                  func() error { return errorOf(sources.Patch(ctx, by, id, svc.SourcePatch{})) },
 		"template:source Rebind":                 func() error { return errorOf(sources.Rebind(ctx, by, id)) },
 		"template:source Register":               func() error { return errorOf(sources.Register(ctx, by, source)) },
 		"template:source Remove":                 func() error { return sources.Remove(ctx, by, id) },
@@ -274,12 +281,36 @@ func TestPersonalRights(t *testing.T) {
 }
 
 // What is wrong with a request comes before the rights, and what is not there behind them.
-func TestPersonalAnswersInOrder(t *testing.T) {
-	h := withPersonalStaff(t)
-	for name, call := range h.personal(t.Context(), svc.Host, "..") {
-		if !strings.Contains("ETag CheckUpdates List Search", name[strings.Index(name, " ")+1:]) {
-			if err := call(); svc.ErrorCode(err) != svc.CodeInvalid {
-				t.Errorf("%s of no id: %v", name, err)
+func TestTemplatesAnswerInOrder(t *testing.T) {
+	h, fields := withPersonalStaff(t), map[string]string{
+		"template:create Create": "/id", "template:source Register": "/alias", "template:source Browse": "name", "template:source Patch": "name",
+		"template:source Rebind": "name", "template:source Remove": "name",
+	}
+	for scope, calls := range map[svc.Scope]func(by svc.Principal, id string) map[string]func() error{
+		svc.ScopePersonal: func(by svc.Principal, id string) map[string]func() error { return h.personal(t.Context(), by, id) },
+		svc.ScopeServer: func(by svc.Principal, id string) map[string]func() error {
+			return ofHalf(t.Context(), h.Templates, h.Sources, svc.ScopeServer, by, id)
+		},
+	} {
+		for _, c := range []struct {
+			by   svc.Principal
+			id   string
+			code svc.Code
+			but  string
+		}{
+			{user("plain"), "..", svc.CodeInvalid, "ETag CheckUpdates List Search"},
+			{user("plain"), "nothing", svc.CodeForbidden, ""},
+			{owner, "nothing", svc.CodeNotFound, "ETag CheckUpdates List Search Create Register"},
+		} {
+			for name, call := range calls(c.by, c.id) {
+				if strings.Contains(c.but, name[strings.Index(name, " ")+1:]) {
+					continue
+				}
+				field := ""
+				if c.code == svc.CodeInvalid {
+					field = cmp.Or(fields[name], "template_id")
+				}
+				t.Run(string(scope)+" "+name+" "+string(c.code), func(t *testing.T) { wantCode(t, call(), c.code, field) })
 			}
 		}
 	}

@@ -113,6 +113,3 @@ func must[T any](value T, err error) T {
 	}
 	return value
 }
-
-// errorOf is the error of a call.
-func errorOf[T any](_ T, err error) error { return err }
