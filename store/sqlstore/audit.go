@@ -66,24 +66,22 @@ func (t accessTx) queue(ctx context.Context, events []svc.Event) error {
 // that an empty one costs no lock. Calls of one process wait for each other without a connection. A
 // database that can only be read keeps its queue.
 func (s *Store) ChainAudit(ctx context.Context, chain chain) (more bool, err error) {
-	if s.write != nil {
-		waiting, err := one(ctx, s.db.reading(), scanNumber,
-			`SELECT COUNT(*) FROM (SELECT 1 AS one FROM svc_audit_queue LIMIT 1) waiting`)
-		if err != nil || waiting == 0 {
-			return false, s.fault(ctx, "look for queued events", err)
-		}
-		select {
-		case s.chaining <- struct{}{}:
-			defer func() { <-s.chaining }()
-		case <-ctx.Done():
-			return false, s.fault(ctx, "chain events", ctx.Err())
-		}
+	do := func() error {
+		return s.transact(ctx, "chain events", func(ctx context.Context, tx session) (err error) {
+			more, err = accessTx{session: tx, dialect: s.dialect}.chainQueue(ctx, chain)
+			return err
+		})
 	}
-	err = s.transact(ctx, "chain events", func(ctx context.Context, tx session) (err error) {
-		more, err = accessTx{session: tx, dialect: s.dialect}.chainQueue(ctx, chain)
-		return err
-	})
-	if s.write != nil && sqlState(err) == readOnly {
+	if s.write == nil {
+		err = do()
+		return more, err
+	}
+	waiting, err := one(ctx, s.db.reading(), scanNumber,
+		`SELECT COUNT(*) FROM (SELECT 1 AS one FROM svc_audit_queue LIMIT 1) waiting`)
+	if err != nil || waiting == 0 {
+		return false, s.fault(ctx, "look for queued events", err)
+	}
+	if err = s.chaining.Do(ctx, do); sqlState(err) == readOnly {
 		return false, nil
 	}
 	return more, err

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/background"
 )
 
 // Dialect describes what differs between databases.
@@ -113,8 +114,8 @@ type Store struct {
 	polled  *pollState // nil: the Store asks the database itself
 	asking  *pool      // for the questions of followers; nil: those of db
 
-	mutations atomic.Uint32 // the number of mutations tried
-	chaining  chan struct{} // held by the call that chains events; nil in a transaction of the host
+	mutations atomic.Uint32     // the number of mutations tried
+	chaining  *background.Turns // of calls that chain events; nil in a transaction of the host
 }
 
 var _ svc.FullStore = (*Store)(nil)
@@ -139,7 +140,8 @@ func New(write, read *sql.DB, dialect Dialect) *Store {
 
 func newStore(p *pools) *Store {
 	return &Store{
-		db: p, write: p.write, dialect: p.dialect, states: &states{}, chaining: make(chan struct{}, 1),
+		db: p, write: p.write, dialect: p.dialect, states: &states{},
+		chaining: background.NewTurns(),
 	}
 }
 
