@@ -340,7 +340,8 @@ type OutboxStore interface {
 	AddEvents(ctx context.Context, events []Event) error
 	// ClaimEvents returns up to limit events that no caller has claimed at the time now, oldest (by
 	// ID) first, and claims them until the time until. Two callers never have the same event at the
-	// same time. When the outbox has no free events, nothing is written.
+	// same time. A claim that ends over a minute after until no longer counts: it is from before
+	// the clock went back. When the outbox has no free events, nothing is written.
 	ClaimEvents(ctx context.Context, now, until time.Time, limit int) ([]Event, error)
 	// DeleteEvents deletes delivered events. It ignores ids that are already deleted.
 	DeleteEvents(ctx context.Context, ids []uuid.UUID) error

@@ -38,6 +38,11 @@ type Delivery[E any] struct {
 	Failed func(ctx context.Context, err error) // called before Run tries again
 }
 
+// Longest returns the latest end of a claim that counts for a caller who claims until the time
+// until. Clocks differ by less than a minute, so a claim with a later end is from before a clock
+// went back.
+func Longest(until time.Time) time.Time { return until.Add(time.Minute) }
+
 // Run hands events to Tell until ctx ends. It looks at intervals, because no feed of changes
 // reports them: an event in the outbox is no mutation.
 func (d Delivery[E]) Run(ctx context.Context) {

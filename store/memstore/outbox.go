@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/outbox"
 )
 
 // outboxEvent is an event in the outbox.
@@ -38,8 +39,9 @@ func (s *Store) ClaimEvents(
 		return nil, err
 	}
 	defer s.mu.Unlock()
+	longest := outbox.Longest(until)
 	free := sortedRows(s.outbox, func(event outboxEvent) bool {
-		return !event.claimedUntil.After(now)
+		return !event.claimedUntil.After(now) || event.claimedUntil.After(longest)
 	}, func(a, b outboxEvent) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	claimed := first(free, limit, func(event outboxEvent) svc.Event {
 		return cloneEvent(event.Event)

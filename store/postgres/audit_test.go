@@ -519,7 +519,8 @@ func TestThoseWhoChainHoldOneConnection(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.Database(t)
-	store, other := open(t, url, postgres.Options{MaxOpen: 3}), open(t, url, postgres.Options{})
+	few := postgres.Options{MaxOpen: 2, NoNotify: true}
+	store, other := open(t, url, few), open(t, url, few)
 	queued(t, other.DB(), 1, 1)
 	tx, err := other.DB().Begin()
 	is.NoErr(err)
@@ -556,10 +557,10 @@ func TestProcessesChainInOrder(t *testing.T) {
 	is := is.New(t)
 	const processes = 8
 	url := pgtest.Database(t)
-	db := open(t, url, postgres.Options{}).DB()
+	db := open(t, url, postgres.Options{MaxOpen: 2, NoNotify: true}).DB()
 	var stores []*postgres.Store
 	for range processes {
-		stores = append(stores, open(t, url, postgres.Options{MaxOpen: 2, NoNotify: true}))
+		stores = append(stores, open(t, url, postgres.Options{MaxOpen: 1, NoNotify: true}))
 	}
 	queued(t, db, 2*processes, 1000)
 	tx, err := db.Begin()

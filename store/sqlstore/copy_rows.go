@@ -44,7 +44,7 @@ func (c *copying) copyTable(ctx context.Context, in, out session, t *table) erro
 
 // target returns the table for the rows of t. The events of a tenant go to the outbox of all.
 func (d Dialect) target(t *table) *table {
-	if d.Tenant == nil || t.name != outbox {
+	if d.Tenant == nil || t.name != outboxTable {
 		return t
 	}
 	shared := *t

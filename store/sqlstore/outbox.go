@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/outbox"
 )
 
 // AddEvents implements [svc.OutboxStore].
@@ -28,22 +29,23 @@ func (s *Store) AddEvents(ctx context.Context, events []svc.Event) error {
 	})
 }
 
-const outbox = "svc_outbox"
+const outboxTable = "svc_outbox"
 
 // outbox returns the table that events are added to. All tenants share one.
 func (d Dialect) outbox() string {
 	if d.Tenant == nil {
-		return outbox
+		return outboxTable
 	}
-	return string(quoted(d.Tenant.Control)) + outbox
+	return string(quoted(d.Tenant.Control)) + outboxTable
 }
 
 // ClaimEvents implements [svc.OutboxStore].
 func (s *Store) ClaimEvents(
 	ctx context.Context, now, until time.Time, limit int,
 ) ([]svc.Event, error) {
-	_, err := one(ctx, s.db.reading(), scanText,
-		`SELECT id FROM svc_outbox WHERE claimed_until <= $1 ORDER BY id LIMIT 1`, now.UnixMicro())
+	longest := outbox.Longest(until).UnixMicro()
+	_, err := one(ctx, s.db.reading(), scanText, `SELECT id FROM svc_outbox
+		WHERE claimed_until <= $1 OR claimed_until > $2 ORDER BY id LIMIT 1`, now.UnixMicro(), longest)
 	if errors.Is(err, svc.ErrNotFound) {
 		return nil, nil
 	} else if err != nil {
@@ -56,9 +58,9 @@ func (s *Store) ClaimEvents(
 		}
 		events, err = all(ctx, tx, scanEvent, `UPDATE svc_outbox SET claimed_until = $1
 			WHERE id IN (SELECT id FROM svc_outbox
-				WHERE claimed_until <= $2 ORDER BY id LIMIT ($3 + 0))
+				WHERE claimed_until <= $2 OR claimed_until > $3 ORDER BY id LIMIT ($4 + 0))
 			RETURNING `+eventColumns+rowColumns,
-			until.UnixMicro(), now.UnixMicro(), limit)
+			until.UnixMicro(), now.UnixMicro(), longest, limit)
 		return err
 	})
 	if err != nil {

@@ -51,6 +51,14 @@ var outboxRules = []rule{
 		c.same("when the third is free", ns(c.claim(at(201), at(300), 10)), []uint32{3})
 		c.same("when none is", ns(c.claim(at(299), at(400), 10)), []uint32{})
 	}},
+	{"a claim no longer counts when it ends over a minute after until: " +
+		"the clock has gone back", func(c *checker) {
+		c.add(1, 2)
+		ahead, behind := at(0).Add(time.Hour), at(0).Add(-59*time.Second)
+		c.same("ahead", ns(c.claim(ahead, ahead.Add(time.Second), 1)), []uint32{1})
+		c.same("back", ns(c.claim(at(0), at(0).Add(time.Second), 10)), []uint32{1, 2})
+		c.same("a clock that differs", ns(c.claim(behind, behind.Add(time.Second), 10)), []uint32{})
+	}},
 	{"DeleteEvents deletes exactly the named events, claimed or not; " +
 		"a missing event is not an error", func(c *checker) {
 		c.add(1, 2, 3, 4)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -24,6 +25,21 @@ var outboxFaults = map[string]func(*store){
 	"claimed events can be claimed again": claims(func(claim claimEvents) claimEvents {
 		return func(ctx context.Context, now, _ time.Time, limit int) ([]svc.Event, error) {
 			return claim(ctx, now, now, limit)
+		}
+	}),
+	"claims from before the clock went back count": claims(func(claim claimEvents) claimEvents {
+		var latest atomic.Int64
+		return func(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
+			if now.Add(time.Minute).UnixMicro() < latest.Load() {
+				return nil, nil
+			}
+			latest.Store(until.UnixMicro())
+			return claim(ctx, now, until, limit)
+		}
+	}),
+	"claims of clocks that differ do not count": claims(func(claim claimEvents) claimEvents {
+		return func(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
+			return claim(ctx, now, until.Add(-time.Minute), limit)
 		}
 	}),
 	"an empty outbox is an error": claims(func(claim claimEvents) claimEvents {
