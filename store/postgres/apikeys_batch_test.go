@@ -87,7 +87,7 @@ func (b batches) add(what string, want string, k keyBatch) {
 
 func inBatches(t *testing.T) batches {
 	t.Parallel()
-	return batches{t, open(t, migrated(t), postgres.Options{Timeout: -1})}
+	return batches{t, open(t, migrated(t), postgres.Options{})}
 }
 
 func TestAddedKeysAreWhole(t *testing.T) {

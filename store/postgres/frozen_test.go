@@ -123,8 +123,8 @@ func TestFrozenServer(t *testing.T) {
 func frozenCalls(t *testing.T, cluster *pgtest.Cluster) {
 	stores := map[string]*postgres.Store{}
 	for _, rest := range []time.Duration{1500 * time.Millisecond, 0} {
-		own := open(t, cluster.URL, postgres.Options{MaxOpen: 3})
-		pooled := over(t, newPool(t, cluster.URL, atMost(3)), postgres.Options{})
+		own := open(t, cluster.URL, postgres.Options{MaxOpen: 3, Timeout: limited})
+		pooled := over(t, newPool(t, cluster.URL, atMost(3)), postgres.Options{Timeout: limited})
 		stores[fmt.Sprint("own connections, idle for ", rest)] = own
 		stores[fmt.Sprint("pool, idle for ", rest)] = pooled
 		answered(t, own)
@@ -153,7 +153,7 @@ func frozenCalls(t *testing.T, cluster *pgtest.Cluster) {
 func frozenCommit(t *testing.T, cluster *pgtest.Cluster) {
 	is := is.New(t)
 	defer cluster.Thaw()
-	store := open(t, cluster.URL, postgres.Options{})
+	store := open(t, cluster.URL, postgres.Options{Timeout: limited})
 	answered(t, store)
 	runs := 0
 	var began time.Time
@@ -176,7 +176,7 @@ func frozenCommitOfACallerWhoLeaves(t *testing.T, cluster *pgtest.Cluster) {
 	longtest.Test(t, "a caller that leaves during a commit")
 	is := is.New(t)
 	defer cluster.Thaw()
-	store := open(t, cluster.URL, postgres.Options{})
+	store := open(t, cluster.URL, postgres.Options{Timeout: limited})
 	ctx, leave := context.WithCancel(t.Context())
 	var began time.Time
 	err := store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
@@ -195,7 +195,7 @@ func frozenCommitOfACallerWhoLeaves(t *testing.T, cluster *pgtest.Cluster) {
 // A call that waits too long for a lock fails alone: the server still answers others.
 func TestLockedIsNotFrozen(t *testing.T) {
 	t.Parallel()
-	bothWays(t, migrated, 10, lockedIsNotFrozen)
+	bothWaysWithin(t, limited, migrated, 10, lockedIsNotFrozen)
 }
 
 func lockedIsNotFrozen(t *testing.T, store *postgres.Store) {
@@ -226,7 +226,7 @@ func TestBundleWaitsForALock(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := migrated(t)
-	store := open(t, url, postgres.Options{})
+	store := open(t, url, postgres.Options{Timeout: limited})
 	other, err := pgtest.Open(t, url).Begin()
 	is.NoErr(err)
 	_, err = other.Exec("LOCK TABLE svc_access_lock IN EXCLUSIVE MODE")

@@ -121,7 +121,7 @@ func TestIssuersShareTransactions(t *testing.T) {
 func TestIssuersWaitForAConnection(t *testing.T) {
 	t.Parallel()
 	is, ctx := is.New(t), t.Context()
-	store := open(t, migrated(t), postgres.Options{MaxOpen: 1, Timeout: -1})
+	store := open(t, migrated(t), postgres.Options{MaxOpen: 1})
 	var now atomic.Int64
 	service, err := svc.New(svc.Config{
 		Store: store, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return time.Unix(now.Load(), 0) },

@@ -35,7 +35,8 @@ type openTx struct {
 func lanesOf(t *testing.T, seed uint64, alter func(query string) string) (wrong string) {
 	t.Helper()
 	ctx, draw, url := t.Context(), rand.New(rand.NewPCG(seed, 35)), pgtest.With(t, migrated(t), "synchronous_commit", "off")
-	db, follower := pgtest.Open(t, url), open(t, url, postgres.Options{NoNotify: true})
+	// On a wrong lane a transaction waits for another one that this goroutine holds.
+	db, follower := pgtest.Open(t, pgtest.With(t, url, "lock_timeout", "2s")), open(t, url, postgres.Options{NoNotify: true})
 	dialect := follower.Dialect()
 	var waiting []openTx
 	defer func() {

@@ -112,8 +112,10 @@ func setting(t *testing.T, store *postgres.Store, name string) string {
 func TestConnectionsAreSetUp(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	url := migrated(t)
-	store := open(t, url, postgres.Options{})
+	url := newlyMigrated(t)
+	store, err := postgres.Open(t.Context(), url, postgres.Options{})
+	is.NoErr(err)
+	defer store.Close()
 	is.Equal(setting(t, store, "synchronous_commit"), "on")
 	is.Equal(setting(t, store, "statement_timeout"), "30s")
 	is.Equal(setting(t, store, "idle_in_transaction_session_timeout"), "30s")

@@ -58,7 +58,8 @@ func behind(t *testing.T, cluster *pgtest.Cluster, settings ...string) *bounced 
 // servers returns the number of connections from PgBouncer to the server.
 func (b *bounced) servers(t *testing.T) (count int) {
 	t.Helper()
-	is.New(t).NoErr(b.direct.QueryRow("SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid()", b.name).Scan(&count))
+	is.New(t).NoErr(b.direct.QueryRow(`SELECT count(*) FROM pg_stat_activity
+		WHERE datname = $1 AND pid <> pg_backend_pid() AND backend_type = 'client backend'`, b.name).Scan(&count))
 	return count
 }
 
@@ -97,8 +98,10 @@ func TestPgBouncer(t *testing.T) {
 
 func testSessionMode(t *testing.T, cluster *pgtest.Cluster) {
 	b := behind(t, cluster, "pool_mode=session", "default_pool_size=50", ignoreTimeouts)
-	wakesAnother(t, open(t, b.url, postgres.Options{}), open(t, b.url, postgres.Options{}))
-	store := open(t, b.url, postgres.Options{SynchronousCommit: "remote_apply"})
+	settings := postgres.Options{Timeout: limited}
+	wakesAnother(t, open(t, b.url, settings), open(t, b.url, settings))
+	settings.SynchronousCommit = "remote_apply"
+	store := open(t, b.url, settings)
 	is := is.New(t)
 	is.Equal(setting(t, store, "synchronous_commit"), "remote_apply")
 
@@ -146,7 +149,6 @@ func checkRules(t *testing.T, b *bounced, options postgres.Options) {
 		t.Log("NOT CHECKED here: the rules of storetest. CI=true has them checked")
 		return
 	}
-	options.Timeout = -1
 	store := open(t, b.url, options)
 	storetest.Run(t, func(t *testing.T) svc.Store {
 		empty(t, b.direct, store)
@@ -203,7 +205,7 @@ func testManyClients(t *testing.T, cluster *pgtest.Cluster) {
 	is := is.New(t)
 	is.NoErr(b.direct.QueryRow("SELECT count(*) FROM svc_api_keys").Scan(&keys))
 	is.Equal(keys, stores*workers*each)
-	is.True(b.servers(t) <= 2)
+	await(t, "PgBouncer has more connections to the server", func() bool { return b.servers(t) <= 2 })
 }
 
 func testBouncerDies(t *testing.T, cluster *pgtest.Cluster) {
@@ -220,18 +222,16 @@ func testBouncerDies(t *testing.T, cluster *pgtest.Cluster) {
 func testPause(t *testing.T, cluster *pgtest.Cluster) {
 	is := is.New(t)
 	b := behind(t, cluster, "pool_mode=transaction", fewServers)
-	// PAUSE itself may take longer than a call may wait.
-	l := startLoad(open(t, b.url, postgres.Options{Pooler: true, Timeout: -1}))
+	l := startLoad(open(t, b.url, postgres.Options{Pooler: true}))
 	l.await(t, 50, recovery)
 	b.Console("PAUSE")
-	time.Sleep(50 * time.Millisecond) // what was answered before is noted
 	before, _, _ := l.counts()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	_, err := sqltest.ReadUser(ctx, l.store, "alice")
 	is.True(errors.Is(err, context.DeadlineExceeded))
 	after, _, _ := l.counts()
-	is.Equal(after, before)
+	is.True(after <= before+loaders) // what was answered before, and noted since
 	b.Console("RESUME")
 	l.await(t, 50, recovery)
 	l.end(t)
@@ -242,7 +242,8 @@ func testPause(t *testing.T, cluster *pgtest.Cluster) {
 func testLostServers(t *testing.T, cluster *pgtest.Cluster) {
 	is := is.New(t)
 	b := behind(t, cluster, "pool_mode=transaction", fewServers)
-	l := b.load(t)
+	l := startLoad(open(t, b.url, postgres.Options{Pooler: true}))
+	l.await(t, 50, recovery)
 	for range 5 {
 		_, before, _ := l.counts()
 		_, err := b.direct.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid()", b.name)

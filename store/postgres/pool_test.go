@@ -39,9 +39,12 @@ func atMost(connections int32) func(*pgxpool.Config) {
 	return func(config *pgxpool.Config) { config.MaxConns = connections }
 }
 
-// over makes a Store over a pool. It is closed when the test ends.
+// over makes a Store over a pool. It is closed when the test ends. Its calls wait as open says.
 func over(t *testing.T, pool *pgxpool.Pool, options postgres.Options) *postgres.Store {
 	t.Helper()
+	if options = patiently(options); options.Timeout == limited {
+		options.Timeout = 0 // the pool has its own
+	}
 	store, err := postgres.New(t.Context(), pool, options)
 	is.New(t).NoErr(err)
 	t.Cleanup(func() {
@@ -57,11 +60,17 @@ func over(t *testing.T, pool *pgxpool.Pool, options postgres.Options) *postgres.
 func bothWays(
 	t *testing.T, url func(*testing.T) string, connections int, test func(*testing.T, *postgres.Store),
 ) {
+	bothWaysWithin(t, 0, url, connections, test)
+}
+
+func bothWaysWithin(
+	t *testing.T, timeout time.Duration, url func(*testing.T) string, connections int, test func(*testing.T, *postgres.Store),
+) {
 	t.Run("own connections", func(t *testing.T) {
-		test(t, open(t, url(t), postgres.Options{MaxOpen: connections}))
+		test(t, open(t, url(t), postgres.Options{MaxOpen: connections, Timeout: timeout}))
 	})
 	t.Run("pool", func(t *testing.T) {
-		test(t, over(t, newPool(t, url(t), atMost(int32(connections))), postgres.Options{}))
+		test(t, over(t, newPool(t, url(t), atMost(int32(connections))), postgres.Options{Timeout: timeout}))
 	})
 }
 
@@ -181,7 +190,7 @@ func TestExhaustedPool(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := newPool(t, migrated(t), atMost(2))
-	store := over(t, pool, postgres.Options{})
+	store := over(t, pool, postgres.Options{Timeout: limited})
 	answered(t, store)
 	held := make([]*pgxpool.Conn, 2)
 	for i := range held {
@@ -208,20 +217,24 @@ func TestHostsHoldAllConnections(t *testing.T) {
 	is := is.New(t)
 	const hosts = 3
 	pool := newPool(t, migrated(t), atMost(hosts))
-	store := over(t, pool, postgres.Options{})
-	began, ended := make(chan error, hosts), make(chan error, hosts)
+	store := over(t, pool, postgres.Options{Timeout: limited})
+	began, ended := make(chan struct{}, hosts), make(chan error, hosts)
 	start := make(chan struct{})
 	for range hosts {
 		go func() {
 			ended <- pgx.BeginFunc(context.Background(), pool, func(tx pgx.Tx) error {
-				began <- nil
+				began <- struct{}{}
 				<-start
 				return sqltest.AddUsers(context.Background(), store, "alice") // it should be postgres.Tx(tx)
 			})
 		}()
 	}
 	for range hosts {
-		is.NoErr(<-began)
+		select {
+		case <-began:
+		case err := <-ended:
+			t.Fatalf("a host has no connection: %v", err)
+		}
 	}
 	close(start)
 	failed := 0

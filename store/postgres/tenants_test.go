@@ -29,7 +29,7 @@ import (
 // openTenants opens tenants until the test ends.
 func openTenants(t *testing.T, url string, options postgres.Options) *postgres.Tenants {
 	t.Helper()
-	tenants, err := postgres.OpenTenants(t.Context(), url, options)
+	tenants, err := postgres.OpenTenants(t.Context(), url, patiently(options))
 	is.New(t).NoErr(err)
 	t.Cleanup(func() {
 		if err := tenants.Close(); err != nil {
@@ -60,7 +60,7 @@ func TestStoreOfTenant(t *testing.T) {
 	longtest.Test(t, "the rules of storetest")
 	t.Parallel()
 	url := pgtest.Database(t)
-	in := openTenants(t, url, postgres.Options{SynchronousCommit: "off", Timeout: -1})
+	in := openTenants(t, url, postgres.Options{SynchronousCommit: "off"})
 	tenant := made(t, in, "a")
 	db, own := pgtest.Open(t, url), pgtest.Open(t, pgtest.With(t, url, "search_path", in.Schema(tenant)))
 	storetest.Run(t, func(t *testing.T) svc.Store {
@@ -85,7 +85,7 @@ func TestListOfTenants(t *testing.T) {
 		schema := fmt.Sprint("list", n) // faster than a database for each rule
 		_, err := db.Exec("CREATE SCHEMA " + schema)
 		is.New(t).NoErr(err)
-		return openTenants(t, pgtest.With(t, url, "search_path", schema), postgres.Options{SynchronousCommit: "off", Timeout: -1})
+		return openTenants(t, pgtest.With(t, url, "search_path", schema), postgres.Options{SynchronousCommit: "off"})
 	})
 }
 
@@ -335,12 +335,14 @@ func TestTenantMoves(t *testing.T) {
 // All tenants together have the connections of the options and one that listens.
 func TestConnectionsOfTenants(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
 	url := pgtest.Database(t)
 	most := longtest.Times(3, 0) // 0: the default, with more tenants
 	serviceTenants(t, url, postgres.Options{MaxOpen: most}).UseMany(longtest.Times(4, 30))
-	is.True(sqltest.Value[int](t, pgtest.Open(t, url), `SELECT count(*) FROM pg_stat_activity
-		WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'`) <= cmp.Or(most, 9)+1)
+	db := pgtest.Open(t, url)
+	await(t, "more connections are open", func() bool { // the server lets those go a moment later that are closed
+		return sqltest.Value[int](t, db, `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'`) <= cmp.Or(most, 9)+1
+	})
 }
 
 // A tenant whose calls all wait for a lock of the host leaves a connection to the others.
@@ -369,9 +371,7 @@ func TestLockedTenant(t *testing.T) {
 			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n))
 		return n
 	}
-	for waiting() < 5 { // of 9 connections, of which 2 are never for such calls
-		time.Sleep(time.Millisecond)
-	}
+	await(t, "the calls do not wait", func() bool { return waiting() >= 5 }) // of 9 connections, of which 2 are never for such calls
 	is.True(!hasUser(t, tenantStore(t, in, quiet), "u"))
 	is.Equal(waiting(), 5)
 }

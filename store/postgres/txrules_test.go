@@ -25,7 +25,7 @@ func TestStoreInPgxTransactions(t *testing.T) {
 	db, pool := pgtest.Open(t, url), newPool(t, url, atMost(1), func(config *pgxpool.Config) {
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
 	})
-	store := over(t, pool, postgres.Options{SynchronousCommit: "off", NoNotify: true, Timeout: -1})
+	store := over(t, pool, postgres.Options{SynchronousCommit: "off", NoNotify: true})
 	storetest.Run(t, func(t *testing.T) svc.Store {
 		empty(t, db, store)
 		return inTxs(store, pool)
