@@ -255,24 +255,17 @@ func trial(c *clerk, round string, at int, happens meanwhile, rival bool, mutate
 	return wrong, met
 }
 
-// awaitWaiting returns when done is closed, or when somebody waits for a lock.
+// awaitWaiting returns when done is closed, or when a connection of the test waits for a lock.
 func (c *clerk) awaitWaiting(done chan struct{}) {
 	c.t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
-		var waiting int
-		err := c.store.DB().QueryRow(`SELECT COUNT(*) FROM pg_stat_activity
-			WHERE datname = current_database() AND wait_event_type = 'Lock' AND backend_type = 'client backend'`).Scan(&waiting)
+	await(c.t, "the other sequencer neither waits nor ends", func() bool {
 		select {
 		case <-done:
-			return
+			return true
 		default:
+			return locksAwaited(c.t, c.store.DB()) > 0
 		}
-		if err == nil && waiting > 0 {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
-	c.t.Error("the other sequencer neither waits nor ends")
+	})
 }
 
 // TestSequencerAmongOthers: whatever happens between two statements of a sequencer, no event is lost or chained twice, and the order is that of the calls.

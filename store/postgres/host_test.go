@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"crypto/rand"
 	"database/sql"
 	"errors"
 	"slices"
@@ -16,7 +15,6 @@ import (
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
-	"github.com/extsvc/svc/store/postgres/pgtest"
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
@@ -44,7 +42,7 @@ func eachKind(t *testing.T, test func(t *testing.T, h host), kinds ...string) {
 				longtest.Test(t, "every kind of transaction")
 			}
 			t.Parallel()
-			url := pgtest.With(t, migrated(t), "application_name", rand.Text())
+			url := migrated(t)
 			if begin == nil {
 				test(t, newHost(t, open(t, url, postgres.Options{})))
 				return

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -45,8 +46,9 @@ type madeSchemas struct {
 
 var unused madeSchemas
 
-// migrated returns the URL of a schema with all tables and no rows. Tables that autovacuum must not have
-// seen, or of which another test must not know, need newlyMigrated.
+// migrated returns the URL of a schema with all tables and no rows. Its connections have a name of their own, as
+// locksAwaited needs. Tables that autovacuum must not have seen, or of which another test must not know, need
+// newlyMigrated.
 func migrated(t *testing.T) string {
 	t.Helper()
 	schema := unused.take(t)
@@ -58,7 +60,7 @@ func migrated(t *testing.T) string {
 			t.Error(err)
 		}
 	})
-	return schema.url
+	return pgtest.With(t, schema.url, "application_name", rand.Text())
 }
 
 func (s *madeSchemas) take(t *testing.T) (schema madeSchema) {
