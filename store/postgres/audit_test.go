@@ -190,21 +190,7 @@ func trial(c *clerk, round string, at int, happens meanwhile, rival bool, mutate
 		}
 		return n
 	}
-	before := count()
-	tx, err := c.store.DB().BeginTx(ctx, nil)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback() }()
-	event := svc.Event{
-		ID: uuid.Must(uuid.NewV7()), Time: time.Unix(2e9, 0).UTC(), Actor: svc.Host.Identity(), Action: event.TemplateCreated,
-		Target: svc.Target{Kind: event.TargetTemplate, ID: round + "-late", Scope: svc.ScopeServer},
-	}
-	err = sqlstore.Tx(tx, postgres.Dialect()).QueueAudit(ctx, []svc.Event{event}, nil) // no mutation of this transaction makes others wait
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	late := sync.OnceValue(tx.Commit)
+	before, late := count(), c.late(round)
 	for i, id := range []string{"-a", "-b"} {
 		c.now.Store(int64(1e9 - i)) // the clock goes back
 		if err := sqltest.CreateTemplate(ctx, c.service, round+id); err != nil {
@@ -255,6 +241,25 @@ func trial(c *clerk, round string, at int, happens meanwhile, rival bool, mutate
 	return wrong, met
 }
 
+// late queues an event "-late" of a round in a transaction, and returns its commit.
+func (c *clerk) late(round string) (commit func() error) {
+	c.t.Helper()
+	tx, err := c.store.DB().BeginTx(c.t.Context(), nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = tx.Rollback() })
+	event := svc.Event{
+		ID: uuid.Must(uuid.NewV7()), Time: time.Unix(2e9, 0).UTC(), Actor: svc.Host.Identity(), Action: event.TemplateCreated,
+		Target: svc.Target{Kind: event.TargetTemplate, ID: round + "-late", Scope: svc.ScopeServer},
+	}
+	err = sqlstore.Tx(tx, postgres.Dialect()).QueueAudit(c.t.Context(), []svc.Event{event}, nil) // no mutation of this transaction makes others wait
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return sync.OnceValue(tx.Commit)
+}
+
 // awaitWaiting returns when done is closed, or when a connection of the test waits for a lock.
 func (c *clerk) awaitWaiting(done chan struct{}) {
 	c.t.Helper()
@@ -287,6 +292,45 @@ func TestSequencerAmongOthers(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestSequencerOfManyEvents: while a sequencer reads a long queue, statement by statement, an event with a small number is
+// committed, and then another by the same caller. They come in this order.
+func TestSequencerOfManyEvents(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	c := newClerk(t, migrated(t), postgres.Options{})
+	at, count := 0, 0
+	for met := true; met; at++ {
+		round := fmt.Sprint("many-", at)
+		late := c.late(round)
+		const queued = 30 // of which the first statement reads fewer
+		for i := range queued {
+			is.NoErr(sqltest.CreateTemplate(t.Context(), c.service, fmt.Sprint(round, "-", i)))
+		}
+		_, err := c.service.Audit.Verify(t.Context(), svc.Host) // c.idle learns the function
+		is.NoErr(err)
+		n := -1
+		then := func() error {
+			return errors.Join(late(), sqltest.CreateTemplate(t.Context(), c.service, round+"-then"))
+		}
+		met = false
+		is.NoErr(c.sequence(func(_ *sql.Tx, query string) (string, error) {
+			if n++; n == at {
+				met = true
+				return query, then()
+			}
+			return query, nil
+		}))
+		if !met {
+			is.NoErr(then())
+		}
+		count += queued + 2
+		if problem := c.problem(count, round+"-late", round+"-then"); problem != "" {
+			t.Fatalf("before statement %d: %s", at, problem)
+		}
+	}
+	is.True(at > 8) // lock, queue three times, newest, insert, delete, commit, and one that is none
 }
 
 // TestWrongSequencers: the trials notice sequencers that are wrong.

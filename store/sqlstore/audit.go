@@ -21,8 +21,12 @@ const (
 	auditSpan = 2048 // also in the index svc_audit_spans
 )
 
-// chainedAtOnce is about how many events one transaction chains.
-const chainedAtOnce = 1000
+// chainedAtOnce is about how many events one transaction chains. Its first statement reads
+// queuedAtFirst rows of the queue.
+const (
+	chainedAtOnce = 1000
+	queuedAtFirst = 8
+)
 
 // chain returns the records of events, which follow last.
 type chain = func(last svc.AuditRecord, events []svc.Event) []svc.AuditRecord
@@ -116,21 +120,25 @@ func (t accessTx) chainQueue(ctx context.Context, chain chain) (more bool, err e
 // queued returns the numbers of the first rows of the queue, and their events. more: there may be
 // more rows. A row may have one event or hundreds, and the server sends all rows that a statement
 // asks for. So each statement asks for twice as many as the one before.
+//
+// Each statement sees another state. One that sees a row before those that it asks for, which the
+// statements before it did not see, returns none: what follows that row must wait for it.
 func (s session) queued(
 	ctx context.Context,
 ) (taken []int64, events []svc.Event, more bool, err error) {
 	next := int64(math.MinInt64)
-	for rows := 8; len(events) < chainedAtOnce; rows *= 2 {
+	for rows := queuedAtFirst; len(events) < chainedAtOnce; rows *= 2 {
 		before := len(taken)
 		err = each(ctx, s, func(row scanner) (enough bool, err error) {
 			number, some, err := scanQueued(row)
 			next = number + 1
 			taken, events = append(taken, number), append(events, some...)
 			return len(events) >= chainedAtOnce, err
-		}, `SELECT seq, events FROM svc_audit_queue WHERE seq >= $1 ORDER BY seq LIMIT ($2 + 0)`,
-			next, rows)
+		}, `SELECT seq, events FROM svc_audit_queue WHERE seq >= $1
+			AND (SELECT COUNT(*) FROM svc_audit_queue WHERE seq < $1) = $2
+			ORDER BY seq LIMIT ($3 + 0)`, next, before, rows)
 		if err != nil || len(taken) < before+rows && len(events) < chainedAtOnce {
-			return taken, events, false, err
+			return taken, events, before > 0 && len(taken) == before, err
 		}
 	}
 	return taken, events, true, nil
