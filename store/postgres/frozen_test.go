@@ -195,7 +195,7 @@ func frozenCommitOfACallerWhoLeaves(t *testing.T, cluster *pgtest.Cluster) {
 // A call that waits too long for a lock fails alone: the server still answers others.
 func TestLockedIsNotFrozen(t *testing.T) {
 	t.Parallel()
-	bothWaysWithin(t, limited, migrated, 10, lockedIsNotFrozen)
+	bothWaysWithin(t, limited, migrated, pgtest.Connections, lockedIsNotFrozen)
 }
 
 func lockedIsNotFrozen(t *testing.T, store *postgres.Store) {

@@ -17,6 +17,7 @@ import (
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
+	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
 var holder = svc.Identity{Kind: svc.KindUser, ID: "alice"}
@@ -76,13 +77,14 @@ func TestChangeOfAKeyComesBetween(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
-			store := open(t, migrated(t), postgres.Options{})
+			url := migrated(t)
+			db, store := pgtest.Open(t, url), open(t, url, postgres.Options{})
 			is.NoErr(store.CreateAPIKey(t.Context(), svc.APIKey{ID: "k", Holder: holder}))
 			last := rely(store)
 			last.awaitHeld(t)
 			changed := make(chan error, 1)
 			go func() { changed <- change(context.Background(), store) }()
-			awaitLock(t, store.DB())
+			awaitLock(t, db)
 			for over := false; !over; {
 				next := rely(store)
 				for passed := false; !passed && !over; {
@@ -95,7 +97,7 @@ func TestChangeOfAKeyComesBetween(t *testing.T) {
 					case err := <-next.done:
 						t.Fatalf("it has ended without its locks: %v", err)
 					case <-time.After(10 * time.Millisecond):
-						passed = locksAwaited(t, store.DB()) >= 3 // the change, the lock on access, and next
+						passed = locksAwaited(t, db) >= 3 // the change, the lock on access, and next
 					}
 				}
 				last.end()

@@ -23,7 +23,7 @@ import (
 func newlyMigrated(t *testing.T) string {
 	t.Helper()
 	url := pgtest.Schema(t)
-	is.New(t).NoErr(closed(postgres.Open(t.Context(), url, postgres.Options{NoNotify: true})))
+	is.New(t).NoErr(closed(postgres.Open(t.Context(), url, patiently(postgres.Options{NoNotify: true}))))
 	return url
 }
 
@@ -74,7 +74,7 @@ func (s *madeSchemas) take(t *testing.T) (schema madeSchema) {
 		return schema
 	}
 	schema.url, schema.drop = pgtest.NewSchema(t)
-	err := closed(postgres.Open(t.Context(), schema.url, postgres.Options{NoNotify: true}))
+	err := closed(postgres.Open(t.Context(), schema.url, patiently(postgres.Options{NoNotify: true})))
 	if err == nil {
 		schema.as, err = emptied(schema.url)
 	}

@@ -25,6 +25,7 @@ func TestOpenAtOnceInOneProcess(t *testing.T) {
 
 func openAtOnce(t *testing.T, url string, options postgres.Options) {
 	t.Helper()
+	options = patiently(options)
 	options.MaxOpen = 2
 	sqltest.OpenAtOnce(t, func() error {
 		return sqltest.KeepAndClose(postgres.Open(context.Background(), url, options))

@@ -25,7 +25,7 @@ func newPool(t *testing.T, url string, changes ...func(*pgxpool.Config)) *pgxpoo
 	t.Helper()
 	config, err := pgxpool.ParseConfig(url)
 	is.New(t).NoErr(err)
-	config.MaxConns = 10
+	config.MaxConns = pgtest.Connections
 	for _, change := range changes {
 		change(config)
 	}

@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"fmt"
 	"os"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -17,10 +16,8 @@ import (
 	"github.com/extsvc/svc/store/storetest"
 )
 
-// TestMain runs more tests at once than there are processors, because most wait for the server. A
-// test rarely has more than five connections, of the hundred that a server has by default.
 func TestMain(m *testing.M) {
-	longtest.AtOnce(4 * runtime.GOMAXPROCS(0))
+	longtest.AtOnce(pgtest.AtOnce())
 	longtest.Short()
 	m.Run()
 	if err := unused.drop(); err != nil {
@@ -68,10 +65,18 @@ func patiently(options postgres.Options) postgres.Options {
 	return options
 }
 
+// fewer gives a pool few connections, unless options have a number.
+func fewer(options postgres.Options) postgres.Options {
+	if options.MaxOpen == 0 {
+		options.MaxOpen = pgtest.Connections
+	}
+	return options
+}
+
 // open opens a store that is closed when the test ends. Its calls wait as long as it takes, unless options have a Timeout.
 func open(t *testing.T, url string, options postgres.Options) *postgres.Store {
 	t.Helper()
-	store, err := postgres.Open(t.Context(), url, patiently(options))
+	store, err := postgres.Open(t.Context(), url, fewer(patiently(options)))
 	is.New(t).NoErr(err)
 	t.Cleanup(func() {
 		if err := store.Close(); err != nil {

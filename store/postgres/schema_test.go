@@ -27,23 +27,23 @@ func schemaOf(t *testing.T, address string) string {
 // starts are all ways to come to tables.
 var starts = map[string]func(t *testing.T, address string) error{
 	"Open": func(t *testing.T, address string) error {
-		return closed(postgres.Open(t.Context(), address, postgres.Options{}))
+		return closed(postgres.Open(t.Context(), address, patiently(postgres.Options{})))
 	},
 	"Open through a pooler": func(t *testing.T, address string) error {
-		return closed(postgres.Open(t.Context(), address, postgres.Options{Pooler: true}))
+		return closed(postgres.Open(t.Context(), address, patiently(postgres.Options{Pooler: true})))
 	},
 	"OpenTenants": func(t *testing.T, address string) error {
-		return closed(postgres.OpenTenants(t.Context(), address, postgres.Options{}))
+		return closed(postgres.OpenTenants(t.Context(), address, patiently(postgres.Options{})))
 	},
 	"Pending": func(t *testing.T, address string) error {
-		_, err := postgres.Pending(t.Context(), address, postgres.Options{})
+		_, err := postgres.Pending(t.Context(), address, patiently(postgres.Options{}))
 		return err
 	},
 	"New": func(t *testing.T, address string) error {
-		return closed(postgres.New(t.Context(), newPool(t, address), postgres.Options{}))
+		return closed(postgres.New(t.Context(), newPool(t, address), patiently(postgres.Options{})))
 	},
 	"NewTenants": func(t *testing.T, address string) error {
-		return closed(postgres.NewTenants(t.Context(), newPool(t, address), postgres.Options{}))
+		return closed(postgres.NewTenants(t.Context(), newPool(t, address), patiently(postgres.Options{})))
 	},
 	"Migrate of sqlstore": func(t *testing.T, address string) error {
 		db := pgtest.Open(t, address)
@@ -69,7 +69,7 @@ func TestTablesOfAnotherDeployment(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	prod, staging := pgtest.Schema(t), pgtest.Schema(t)
-	tenants, err := postgres.OpenTenants(t.Context(), prod, postgres.Options{NoNotify: true})
+	tenants, err := postgres.OpenTenants(t.Context(), prod, patiently(postgres.Options{NoNotify: true}))
 	is.NoErr(err)
 	is.NoErr(tenants.Close())
 	first, later := schemaOf(t, staging), schemaOf(t, prod)

@@ -29,7 +29,7 @@ import (
 // openTenants opens tenants until the test ends.
 func openTenants(t *testing.T, url string, options postgres.Options) *postgres.Tenants {
 	t.Helper()
-	tenants, err := postgres.OpenTenants(t.Context(), url, patiently(options))
+	tenants, err := postgres.OpenTenants(t.Context(), url, fewer(patiently(options)))
 	is.New(t).NoErr(err)
 	t.Cleanup(func() {
 		if err := tenants.Close(); err != nil {
@@ -337,7 +337,10 @@ func TestConnectionsOfTenants(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
 	most := longtest.Times(3, 0) // 0: the default, with more tenants
-	serviceTenants(t, url, postgres.Options{MaxOpen: most}).UseMany(longtest.Times(4, 30))
+	in, err := postgres.OpenTenants(t.Context(), url, patiently(postgres.Options{MaxOpen: most}))
+	is.New(t).NoErr(err)
+	t.Cleanup(func() { _ = in.Close() })
+	sqltest.NewTenants(t, in, svc.Config{}).UseMany(longtest.Times(4, 30))
 	db := pgtest.Open(t, url)
 	await(t, "more connections are open", func() bool { // the server lets those go a moment later that are closed
 		return sqltest.Value[int](t, db, `SELECT count(*) FROM pg_stat_activity
@@ -350,7 +353,7 @@ func TestLockedTenant(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.Database(t)
-	in := openTenants(t, url, postgres.Options{})
+	in := openTenants(t, url, postgres.Options{MaxOpen: 9})
 	locked, quiet := made(t, in, "locked"), made(t, in, "quiet")
 	host, err := pgtest.Open(t, url).Begin()
 	is.NoErr(err)
@@ -371,7 +374,7 @@ func TestLockedTenant(t *testing.T) {
 			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n))
 		return n
 	}
-	await(t, "the calls do not wait", func() bool { return waiting() >= 5 }) // of 9 connections, of which 2 are never for such calls
+	await(t, "the calls do not wait", func() bool { return waiting() >= 5 }) // of these connections, 2 are never for such calls
 	is.True(!hasUser(t, tenantStore(t, in, quiet), "u"))
 	is.Equal(waiting(), 5)
 }

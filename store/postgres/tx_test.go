@@ -14,6 +14,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
+	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
 func TestHost(t *testing.T) {
@@ -148,7 +149,7 @@ func TestDeadlockIsChanged(t *testing.T) {
 // commit can still be canceled.
 func TestCallerLeavesDuringTheCommit(t *testing.T) {
 	t.Parallel()
-	bothWays(t, migrated, 10, leavesDuringTheCommit)
+	bothWays(t, migrated, pgtest.Connections, leavesDuringTheCommit)
 }
 
 func leavesDuringTheCommit(t *testing.T, store *postgres.Store) {

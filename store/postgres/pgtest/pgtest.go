@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,12 +25,23 @@ import (
 // localServer is the default of SVC_TEST_POSTGRES.
 const localServer = "postgres://postgres@127.0.0.1:5432/postgres?sslmode=disable"
 
-// Server returns the URL of the server that tests share: SVC_TEST_POSTGRES, or the local one.
+// A server that all packages share has a hundred connections by default, and two packages run beside each other. So a
+// package runs at most [AtOnce] tests at once, and a pool of a test has [Connections], unless it is about more.
+const Connections = 4
+
+// AtOnce is how many tests of a package run at once: more than there are processors, because most wait for the server.
+func AtOnce() int { return min(6, 4*runtime.GOMAXPROCS(0)) }
+
+// Server returns the URL of the server that tests share: SVC_TEST_POSTGRES, or the local one. A busy machine may take
+// longer to connect than the 5 s of a Store.
 func Server(t testing.TB) string {
 	t.Helper()
 	server := os.Getenv("SVC_TEST_POSTGRES")
 	if server == "" {
 		server = localServer
+	}
+	if !strings.Contains(server, "connect_timeout") {
+		server = With(t, server, "connect_timeout", "60")
 	}
 	if err := administer(server, "SELECT 1"); err != nil {
 		missing(t, "PostgreSQL does not answer (SVC_TEST_POSTGRES may name another): %v", err)
