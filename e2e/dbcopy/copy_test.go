@@ -44,7 +44,7 @@ func newFile(t *testing.T) store {
 
 func openURL(t *testing.T, url string) store {
 	t.Helper()
-	s, err := postgres.Open(t.Context(), url, postgres.Options{})
+	s, err := postgres.Open(t.Context(), url, postgres.Options{MaxOpen: pgtest.Connections, Timeout: -1})
 	return opened(t, s, err)
 }
 

@@ -286,7 +286,7 @@ var stores = map[string]func(t *testing.T) svc.TenantStore{
 		return store
 	},
 	"PostgreSQL": func(t *testing.T) svc.TenantStore {
-		store := must(postgres.OpenTenants(t.Context(), pgtest.Database(t), postgres.Options{}))
+		store := must(postgres.OpenTenants(t.Context(), pgtest.Database(t), postgres.Options{Timeout: -1}))
 		t.Cleanup(func() { _ = store.Close() })
 		return store
 	},

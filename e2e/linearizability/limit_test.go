@@ -220,6 +220,9 @@ func endAt(t *testing.T, services []*svc.Service, step *func(), how string, at i
 	}
 	_, err := services[0].Keys.Issue(ctx, by, svc.Me, svc.NewAPIKey{})
 	*step = func() {}
+	if steps < at {
+		t.Fatalf("%s: the issue ended at step %d of %d: %v", how, steps, at, err)
+	}
 	if err != nil && svc.ErrorCode(err) != svc.CodeUnauthenticated {
 		t.Errorf("%s at step %d: %v", how, at, err)
 	}

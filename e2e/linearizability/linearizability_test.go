@@ -64,7 +64,7 @@ func eachStore(t *testing.T, test func(t *testing.T, open func(*testing.T) []svc
 
 func twice(t *testing.T, options postgres.Options) []svc.Store {
 	url := pgtest.Schema(t)
-	options.MaxOpen = 4 // the server has 100 connections for all tests that run at once
+	options.MaxOpen, options.Timeout = pgtest.Connections, -1 // it is not about the limit of 4 s, which a busy machine may reach
 	open := func() (*postgres.Store, error) { return postgres.Open(t.Context(), url, options) }
 	return []svc.Store{opened(t, open), opened(t, open)}
 }

@@ -65,7 +65,7 @@ func sites(t *testing.T) map[string]func(t *testing.T) site {
 			db := pgtest.Open(t, url)
 			return site{
 				db: db, dialect: postgres.Dialect(), goose: goose.DialectPostgres, atlas: atlaspostgres.Open, revisions: revisions{},
-				open: func() (svc.Store, error) { return postgres.Open(t.Context(), url, postgres.Options{}) },
+				open: func() (svc.Store, error) { return postgres.Open(t.Context(), url, postgres.Options{Timeout: -1}) },
 				driver: func() (database.Driver, error) {
 					return migratepgx.WithInstance(db, &migratepgx.Config{MigrationsTable: table})
 				},

@@ -104,7 +104,7 @@ type cluster struct {
 func (c *cluster) open() svc.FullStore {
 	c.t.Helper()
 	var err error
-	if c.store, err = postgres.Open(c.t.Context(), c.server.URL, postgres.Options{}); err != nil {
+	if c.store, err = postgres.Open(c.t.Context(), c.server.URL, postgres.Options{Timeout: -1}); err != nil {
 		c.t.Fatal(err)
 	}
 	return c.store

@@ -63,10 +63,10 @@ var kinds = []kind{
 		empty: regexp.MustCompile(`^svc_(access_lock|key_holders)\.`),
 		make:  func(t *testing.T) string { return pgtest.Database(t) },
 		open: func(ctx context.Context, place string) (database, error) {
-			return postgres.Open(ctx, place, postgres.Options{MaxOpen: 4})
+			return postgres.Open(ctx, place, postgres.Options{MaxOpen: pgtest.Connections, Timeout: -1})
 		},
 		tenants: func(ctx context.Context, place string) (tenants, error) {
-			return postgres.OpenTenants(ctx, place, postgres.Options{})
+			return postgres.OpenTenants(ctx, place, postgres.Options{Timeout: -1})
 		},
 		keep: dump, restore: execute,
 	},
