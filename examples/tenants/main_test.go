@@ -112,11 +112,11 @@ func TestMoveUnderRequests(t *testing.T) {
 	is := is.New(t)
 	folder, url := filepath.Join(t.TempDir(), "tenants"), pgtest.Database(t)
 	base, keys := start(t, "-tenants", "1", "-db", folder)
-	there := must(postgres.OpenTenants(t.Context(), url, postgres.Options{}))
+	there := must(postgres.OpenTenants(t.Context(), url, postgres.Options{Timeout: -1}))
 	defer there.Close()
 	_, err := there.CreateTenant(t.Context(), "t1", svc.TenantSuspended, time.Now()) // and then killed
 	is.NoErr(err)
-	accepted := make(chan int)
+	begun, accepted := make(chan struct{}), make(chan int)
 	go func() {
 		n := 0
 		for {
@@ -125,14 +125,19 @@ func TestMoveUnderRequests(t *testing.T) {
 			if answer.StatusCode != 201 {
 				break
 			}
-			n++
+			if n++; n == 20 {
+				close(begun)
+			}
 		}
 		accepted <- n
 	}()
-	time.Sleep(200 * time.Millisecond)
+	select {
+	case <-begun:
+	case n := <-accepted:
+		t.Fatalf("request %d was refused", n)
+	}
 	is.NoErr(run(t.Context(), []string{"-db", folder, "-move", "t1", "-to", url}, io.Discard))
 	n := <-accepted
-	is.True(n > 0)
 	tenants := must(svc.NewTenants(svc.TenantsConfig{Store: there}))
 	defer tenants.Close()
 	is.NoErr(tenants.Use(t.Context(), "t1", func(s *svc.Service) error {
@@ -159,7 +164,7 @@ func TestTakeSeat(t *testing.T) {
 	t.Parallel()
 	is, ctx := is.New(t), t.Context()
 	url := pgtest.Database(t)
-	store := must(postgres.OpenTenants(ctx, url, postgres.Options{}))
+	store := must(postgres.OpenTenants(ctx, url, postgres.Options{Timeout: -1}))
 	defer store.Close()
 	tenants := must(svc.NewTenants(svc.TenantsConfig{Store: store}))
 	defer tenants.Close()
