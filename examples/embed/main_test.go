@@ -8,6 +8,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc/examples/internal/programtest"
+	"github.com/extsvc/svc/internal/porttest"
 )
 
 func TestMain(m *testing.M) { programtest.Main(m, "SVC_EXAMPLE_EMBED", main) }
@@ -25,7 +26,7 @@ func TestMainIsShort(t *testing.T) {
 
 func TestProgramRuns(t *testing.T) {
 	is := is.New(t)
-	address := programtest.FreeAddress(t)
+	address := porttest.Free(t)
 	programtest.Start(t, []string{"SVC_EXAMPLE_EMBED=1", "ADMIN_TOKEN=correct-horse", "ADDR=" + address})
 	status := func(path, bearer string) int { return programtest.Status(t, "GET", "http://"+address+path, bearer) }
 	is.Equal(status("/", ""), 404) // the host has no page yet

@@ -11,8 +11,8 @@ import (
 
 	"github.com/matryer/is"
 
-	"github.com/extsvc/svc/examples/internal/programtest"
 	"github.com/extsvc/svc/internal/longtest"
+	"github.com/extsvc/svc/internal/porttest"
 )
 
 // lesson is a folder in which a reader follows docs/tutorial.md.
@@ -34,7 +34,7 @@ func TestTutorial(t *testing.T) {
 	longtest.Test(t, "docs/tutorial.md")
 	page, err := os.ReadFile("../../docs/tutorial.md")
 	is.New(t).NoErr(err)
-	l := lesson{T: t, dir: t.TempDir(), address: programtest.FreeAddress(t)}
+	l := lesson{T: t, dir: t.TempDir(), address: porttest.Free(t)}
 	steps := strings.Split(strings.ReplaceAll(string(page), "127.0.0.1:8084", l.address), "\n## ")
 	ran := 0
 	for _, step := range steps {

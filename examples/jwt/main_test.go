@@ -14,6 +14,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc/examples/internal/programtest"
+	"github.com/extsvc/svc/internal/porttest"
 )
 
 func TestMain(m *testing.M) { programtest.Main(m, "SVC_EXAMPLE_JWT", main) }
@@ -169,7 +170,7 @@ func TestLimit(t *testing.T) {
 
 func TestProgramRuns(t *testing.T) {
 	programtest.Need(t, "curl", "the lines that the program prints")
-	address := programtest.FreeAddress(t)
+	address := porttest.Free(t)
 	program := programtest.Start(t, []string{"SVC_EXAMPLE_JWT=1", "ADDR=" + address})
 	var lines []string
 	for len(lines) < 6 && program.Lines.Scan() {

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -13,6 +12,8 @@ import (
 	"time"
 
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc/internal/porttest"
 )
 
 // printed is a line that the program prints.
@@ -22,9 +23,7 @@ func TestProgramRuns(t *testing.T) {
 	for name := range hosts {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
-			free := must(net.Listen("tcp", "127.0.0.1:0"))
-			address := free.Addr().String()
-			is.NoErr(free.Close())
+			address := porttest.Free(t)
 			program := exec.CommandContext(t.Context(), os.Args[0])
 			program.Env = append(os.Environ(), "SVC_EXAMPLE_MOUNTS="+name, "ADDR="+address, "GIN_MODE=release")
 			stdout := must(program.StdoutPipe())

@@ -15,7 +15,7 @@ import (
 
 	"github.com/matryer/is"
 
-	"github.com/extsvc/svc/examples/internal/programtest"
+	"github.com/extsvc/svc/internal/porttest"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
@@ -34,7 +34,7 @@ func unread(t *testing.T) *os.File {
 // process starts the server as a process of its own, and waits until it serves.
 func process(t *testing.T, cmd *exec.Cmd) (base string) {
 	t.Helper()
-	address := programtest.FreeAddress(t)
+	address := porttest.Free(t)
 	cmd.Args = append(cmd.Args, "-addr", address)
 	is.New(t).NoErr(cmd.Start())
 	if !soon(func() bool { return answers("http://" + address) }) {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -29,17 +28,6 @@ func Main(m *testing.M, variable string, program func()) {
 	}
 	longtest.AtOnce(4 * runtime.GOMAXPROCS(0))
 	os.Exit(m.Run())
-}
-
-// FreeAddress returns an address on which nothing listens.
-func FreeAddress(t testing.TB) string {
-	t.Helper()
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
 }
 
 // Program is a program that runs as a separate process.
