@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Free returns an address on which nothing listens. Systems give higher ports to connections, and to
-// listeners that ask for any. So none of these takes the port before the program listens.
+// Free returns an address on which nothing listens. Systems give higher ports to connections, and
+// to listeners that ask for any. So none of these takes the port before the program listens.
 func Free(t testing.TB) string {
 	t.Helper()
 	for range 1000 {

@@ -25,15 +25,15 @@ import (
 // localServer is the default of SVC_TEST_POSTGRES.
 const localServer = "postgres://postgres@127.0.0.1:5432/postgres?sslmode=disable"
 
-// A server that all packages share has a hundred connections by default, and two packages run beside each other. So a
-// package runs at most [AtOnce] tests at once, and a pool of a test has [Connections], unless it is about more.
+// Connections is how many connections a pool of a test has, unless it is about more: all packages
+// share a server that has a hundred by default, and two packages run beside each other.
 const Connections = 4
 
-// AtOnce is how many tests of a package run at once: more than there are processors, because most wait for the server.
+// AtOnce is how many tests with such pools a package runs at once. Most wait for the server.
 func AtOnce() int { return min(6, 4*runtime.GOMAXPROCS(0)) }
 
-// Server returns the URL of the server that tests share: SVC_TEST_POSTGRES, or the local one. A busy machine may take
-// longer to connect than the 5 s of a Store.
+// Server returns the URL of the server that tests share: SVC_TEST_POSTGRES, or the local one. A
+// busy machine may take longer to connect than the 5 s of a Store.
 func Server(t testing.TB) string {
 	t.Helper()
 	server := os.Getenv("SVC_TEST_POSTGRES")
