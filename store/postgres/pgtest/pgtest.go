@@ -25,11 +25,11 @@ import (
 // localServer is the default of SVC_TEST_POSTGRES.
 const localServer = "postgres://postgres@127.0.0.1:5432/postgres?sslmode=disable"
 
-// Connections is how many connections a pool of a test has, unless it is about more: all packages
-// share a server that has a hundred by default, and two packages run beside each other.
+// Connections is the size of the pools of a test that needs no larger ones. All packages share a
+// server, which has a hundred connections by default, and two packages run concurrently.
 const Connections = 4
 
-// AtOnce is how many tests with such pools a package runs at once. Most wait for the server.
+// AtOnce is how many tests with such pools a package runs concurrently. Most wait for the server.
 func AtOnce() int { return min(6, 4*runtime.GOMAXPROCS(0)) }
 
 // Server returns the URL of the server that tests share: SVC_TEST_POSTGRES, or the local one. A
