@@ -174,6 +174,7 @@ func NewSchema(t testing.TB) (address string, drop func() error) {
 	server := Server(t)
 	name := newName(t, server)
 	unsafe := With(t, server, "synchronous_commit", "off") // a crash may lose the schema: no harm
+	unsafe = With(t, unsafe, "lock_timeout", "60s")        // of a transaction that a test has left
 	if err := administer(unsafe, "CREATE SCHEMA "+name); err != nil {
 		t.Fatal(err)
 	}
