@@ -265,7 +265,6 @@ func TestLockedIsUnavailable(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := migrated(t)
-	store := open(t, url, postgres.Options{Timeout: 100 * time.Millisecond, MaxOpen: 1})
 	inTime := func(do func() error) (err error) { // on a busy machine any statement may be late
 		for range 20 {
 			if err = do(); !errors.Is(err, svc.ErrUnavailable) {
@@ -274,6 +273,12 @@ func TestLockedIsUnavailable(t *testing.T) {
 		}
 		return err
 	}
+	var store *postgres.Store
+	is.NoErr(inTime(func() (err error) {
+		store, err = postgres.Open(t.Context(), url, postgres.Options{Timeout: 100 * time.Millisecond, MaxOpen: 1})
+		return err
+	}))
+	defer store.Close()
 	write := func() error {
 		_, err := store.KeepValue(t.Context(), "name", []byte("value"))
 		return err
@@ -286,6 +291,21 @@ func TestLockedIsUnavailable(t *testing.T) {
 	}), svc.ErrNotFound)) // reading goes on
 	letGo()
 	is.NoErr(inTime(write))
+}
+
+// A server that answers Open too late, or ends its transaction, is unavailable.
+func TestLateServerIsUnavailable(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	for range 50 {
+		store, err := postgres.Open(t.Context(), url, postgres.Options{Timeout: time.Millisecond, NoNotify: true})
+		if err == nil {
+			err = store.Close()
+		}
+		if err != nil && !errors.Is(err, svc.ErrUnavailable) {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestDeadlineEndsTheWaitForAWriter(t *testing.T) {
