@@ -82,6 +82,7 @@ func administer(server, statement string) error {
 		if err != nil {
 			return err
 		}
+		opened.SetMaxOpenConns(2)
 		if db, there = administrators.LoadOrStore(server, opened); there {
 			_ = opened.Close() // it has no connections
 		}
