@@ -26,7 +26,7 @@ type database struct {
 // reopen opens a database as a host does.
 func (j job) reopen(ctx context.Context) (*database, error) {
 	keeps := j.Fault.keeps()
-	j.Fault = sound
+	j.Fault, j.patient = sound, true
 	store, host, err := j.open(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reopen: %w", err)

@@ -38,6 +38,8 @@ type job struct {
 	Clients int
 	Fault   fault
 	People  map[string]string // people of earlier workers to go on with, and their states
+
+	patient bool // calls wait for an answer of the database as long as it takes
 }
 
 // worker runs operations until it is killed.
@@ -293,6 +295,9 @@ func (j job) openPostgres(ctx context.Context) (svc.FullStore, *hostDB, error) {
 	options := postgres.Options{}
 	if j.Fault == asyncWAL {
 		options.SynchronousCommit = "off"
+	}
+	if j.patient {
+		options.Timeout = -1
 	}
 	store, err := postgres.Open(ctx, j.Address, options)
 	if err != nil {

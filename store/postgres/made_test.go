@@ -51,8 +51,14 @@ var unused madeSchemas
 // newlyMigrated.
 func migrated(t *testing.T) string {
 	t.Helper()
-	schema := unused.take(t)
+	schema, name := unused.take(t), rand.Text()
 	t.Cleanup(func() {
+		if t.Failed() { // it may have left a transaction
+			admin := pgtest.Open(t, pgtest.Server(t))
+			if _, err := admin.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1", name); err != nil {
+				t.Error(err)
+			}
+		}
 		// What has changed the tables is not for the next test.
 		if as, err := emptied(schema.url); err == nil && as == schema.as {
 			unused.put(schema)
@@ -60,7 +66,7 @@ func migrated(t *testing.T) string {
 			t.Error(err)
 		}
 	})
-	return pgtest.With(t, schema.url, "application_name", rand.Text())
+	return pgtest.With(t, schema.url, "application_name", name)
 }
 
 func (s *madeSchemas) take(t *testing.T) (schema madeSchema) {

@@ -97,8 +97,16 @@ func TestUnknownDatabase(t *testing.T) {
 	is.NoErr(err)
 	address.Path = "/svc_no_such_database"
 	_, err = postgres.Open(t.Context(), address.String(), postgres.Options{})
-	is.True(strings.Contains(err.Error(), `database "svc_no_such_database" does not exist`))
+	says(t, err, `database "svc_no_such_database" does not exist`)
 	is.True(!errors.Is(err, svc.ErrUnavailable)) // somebody has to make it
+}
+
+// says ends the test when err does not say something.
+func says(t *testing.T, err error, something string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), something) {
+		t.Fatalf("got %v, want %q", err, something)
+	}
 }
 
 // setting reads one of the settings of the store's connections.
@@ -141,14 +149,11 @@ func TestCommitsAreDurable(t *testing.T) {
 	for servers, want := range map[string]string{
 		"off": "on", "local": "on", "remote_write": "on", "on": "on", "remote_apply": "remote_apply",
 	} {
-		store := open(t, pgtest.With(t, url, "synchronous_commit", servers), postgres.Options{})
-		if have := setting(t, store, "synchronous_commit"); have != want {
-			t.Errorf("the server's %s became %s, want %s", servers, have, want)
-		}
-		store = open(t, pgtest.With(t, url, "synchronous_commit", servers), postgres.Options{SynchronousCommit: "off"})
-		if have := setting(t, store, "synchronous_commit"); have != "off" {
-			t.Errorf("asked for off, it is %s", have)
-		}
+		t.Run(servers, func(t *testing.T) { // which closes the stores
+			is, set := is.New(t), pgtest.With(t, url, "synchronous_commit", servers)
+			is.Equal(setting(t, open(t, set, postgres.Options{}), "synchronous_commit"), want)
+			is.Equal(setting(t, open(t, set, postgres.Options{SynchronousCommit: "off"}), "synchronous_commit"), "off")
+		})
 	}
 }
 
@@ -166,10 +171,10 @@ func TestPooler(t *testing.T) {
 
 	weak := pgtest.With(t, url, "synchronous_commit", "off")
 	_, err = postgres.Open(t.Context(), weak, postgres.Options{Pooler: true})
-	is.True(strings.Contains(err.Error(), `synchronous_commit is "off", want on: ALTER ROLE … SET synchronous_commit = on`))
+	says(t, err, `synchronous_commit is "off", want on: ALTER ROLE … SET synchronous_commit = on`)
 	open(t, weak, postgres.Options{Pooler: true, SynchronousCommit: "off"})
 	_, err = postgres.Open(t.Context(), url, postgres.Options{Pooler: true, SynchronousCommit: "off"})
-	is.True(strings.Contains(err.Error(), `want off`))
+	says(t, err, `want off`)
 }
 
 // The Store relies on how the server writes texts, whatever a role or a database has set. Where it must
@@ -193,7 +198,7 @@ func TestTextsOfTheServer(t *testing.T) {
 
 		refusal := fmt.Sprintf("%s is %q, want %s: ALTER ROLE … SET %[1]s = %[3]s", name, values[0], want)
 		_, err = postgres.New(t.Context(), newPool(t, odd), postgres.Options{})
-		is.True(err != nil && strings.Contains(err.Error(), refusal))
+		says(t, err, refusal)
 		pooled, err := postgres.Open(t.Context(), odd, postgres.Options{Pooler: true})
 		if name == "client_encoding" { // which poolers take from each client
 			is.NoErr(err)
@@ -201,7 +206,7 @@ func TestTextsOfTheServer(t *testing.T) {
 			is.NoErr(pooled.Close())
 			continue
 		}
-		is.True(err != nil && strings.Contains(err.Error(), refusal))
+		says(t, err, refusal)
 	}
 }
 
@@ -222,7 +227,7 @@ func TestEncodingOfTheDatabase(t *testing.T) {
 		}
 		refused := func(err error) {
 			t.Helper()
-			is.True(err != nil && strings.Contains(err.Error(), "the database has the encoding "+encoding+": CREATE DATABASE"))
+			says(t, err, "the database has the encoding "+encoding+": CREATE DATABASE")
 		}
 		_, err := postgres.Open(t.Context(), address, postgres.Options{})
 		refused(err)
@@ -260,7 +265,6 @@ func TestLockedIsUnavailable(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	url := migrated(t)
-	store := open(t, url, postgres.Options{Timeout: 100 * time.Millisecond, MaxOpen: 1})
 	inTime := func(do func() error) (err error) { // on a busy machine any statement may be late
 		for range 20 {
 			if err = do(); !errors.Is(err, svc.ErrUnavailable) {
@@ -269,6 +273,12 @@ func TestLockedIsUnavailable(t *testing.T) {
 		}
 		return err
 	}
+	var store *postgres.Store
+	is.NoErr(inTime(func() (err error) {
+		store, err = postgres.Open(t.Context(), url, postgres.Options{Timeout: 100 * time.Millisecond, MaxOpen: 1})
+		return err
+	}))
+	defer store.Close()
 	write := func() error {
 		_, err := store.KeepValue(t.Context(), "name", []byte("value"))
 		return err
@@ -281,6 +291,21 @@ func TestLockedIsUnavailable(t *testing.T) {
 	}), svc.ErrNotFound)) // reading goes on
 	letGo()
 	is.NoErr(inTime(write))
+}
+
+// A server that answers Open too late, or ends its transaction, is unavailable.
+func TestLateServerIsUnavailable(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	for range 50 {
+		store, err := postgres.Open(t.Context(), url, postgres.Options{Timeout: time.Millisecond, NoNotify: true})
+		if err == nil {
+			err = store.Close()
+		}
+		if err != nil && !errors.Is(err, svc.ErrUnavailable) {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestDeadlineEndsTheWaitForAWriter(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,7 +21,8 @@ import (
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
-// newPool makes a pool of a host, which is closed when the test ends.
+// newPool makes a pool of a host, which is closed when the test ends. A test that has failed may have left a connection
+// in use, for which the pool would wait.
 func newPool(t *testing.T, url string, changes ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(url)
@@ -31,7 +33,22 @@ func newPool(t *testing.T, url string, changes ...func(*pgxpool.Config)) *pgxpoo
 	}
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	is.New(t).NoErr(err)
-	t.Cleanup(pool.Close)
+	t.Cleanup(func() {
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			pool.Close()
+		}()
+		patience := time.Minute
+		if t.Failed() {
+			patience = time.Second
+		}
+		select {
+		case <-closed:
+		case <-time.After(patience):
+			t.Error("a connection of the pool is in use")
+		}
+	})
 	return pool
 }
 
@@ -220,6 +237,8 @@ func TestHostsHoldAllConnections(t *testing.T) {
 	store := over(t, pool, postgres.Options{Timeout: limited})
 	began, ended := make(chan struct{}, hosts), make(chan error, hosts)
 	start := make(chan struct{})
+	letGo := sync.OnceFunc(func() { close(start) })
+	defer letGo()
 	for range hosts {
 		go func() {
 			ended <- pgx.BeginFunc(context.Background(), pool, func(tx pgx.Tx) error {
@@ -236,7 +255,7 @@ func TestHostsHoldAllConnections(t *testing.T) {
 			t.Fatalf("a host has no connection: %v", err)
 		}
 	}
-	close(start)
+	letGo()
 	failed := 0
 	for range hosts {
 		select {

@@ -218,7 +218,7 @@ func usable(ctx context.Context, db *sql.DB) error {
 	if err != nil {
 		return reason(err)
 	}
-	return tx.Rollback()
+	return reason(tx.Rollback())
 }
 
 // Close ends the listener and closes the connections. A pool that the host gave to [New] stays

@@ -17,7 +17,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	longtest.AtOnce(pgtest.AtOnce())
+	longtest.AtOnce(pgtest.AtOnce)
 	longtest.Short()
 	m.Run()
 	if err := unused.drop(); err != nil {

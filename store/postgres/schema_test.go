@@ -40,10 +40,14 @@ var starts = map[string]func(t *testing.T, address string) error{
 		return err
 	},
 	"New": func(t *testing.T, address string) error {
-		return closed(postgres.New(t.Context(), newPool(t, address), patiently(postgres.Options{})))
+		pool := newPool(t, address)
+		defer pool.Close()
+		return closed(postgres.New(t.Context(), pool, patiently(postgres.Options{})))
 	},
 	"NewTenants": func(t *testing.T, address string) error {
-		return closed(postgres.NewTenants(t.Context(), newPool(t, address), patiently(postgres.Options{})))
+		pool := newPool(t, address)
+		defer pool.Close()
+		return closed(postgres.NewTenants(t.Context(), pool, patiently(postgres.Options{})))
 	},
 	"Migrate of sqlstore": func(t *testing.T, address string) error {
 		db := pgtest.Open(t, address)

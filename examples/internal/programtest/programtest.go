@@ -26,7 +26,7 @@ func Main(m *testing.M, variable string, program func()) {
 		program()
 		os.Exit(0)
 	}
-	longtest.AtOnce(4 * runtime.GOMAXPROCS(0))
+	longtest.AtOnce(min(8, 4*runtime.GOMAXPROCS(0))) // a program may have ten connections to PostgreSQL
 	os.Exit(m.Run())
 }
 

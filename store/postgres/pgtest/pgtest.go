@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,12 +24,13 @@ import (
 // localServer is the default of SVC_TEST_POSTGRES.
 const localServer = "postgres://postgres@127.0.0.1:5432/postgres?sslmode=disable"
 
-// Connections is how many connections a pool of a test has, unless it is about more: all packages
-// share a server that has a hundred by default, and two packages run beside each other.
-const Connections = 4
-
-// AtOnce is how many tests with such pools a package runs at once. Most wait for the server.
-func AtOnce() int { return min(6, 4*runtime.GOMAXPROCS(0)) }
+// All packages share a server, which has a hundred connections by default. A pool of a test has
+// Connections, unless it needs more, and a package runs AtOnce tests with such pools concurrently.
+// Most wait for the server.
+const (
+	Connections = 4
+	AtOnce      = 4
+)
 
 // Server returns the URL of the server that tests share: SVC_TEST_POSTGRES, or the local one. A
 // busy machine may take longer to connect than the 5 s of a Store.
@@ -82,6 +82,7 @@ func administer(server, statement string) error {
 		if err != nil {
 			return err
 		}
+		opened.SetMaxOpenConns(2)
 		if db, there = administrators.LoadOrStore(server, opened); there {
 			_ = opened.Close() // it has no connections
 		}
@@ -174,6 +175,7 @@ func NewSchema(t testing.TB) (address string, drop func() error) {
 	server := Server(t)
 	name := newName(t, server)
 	unsafe := With(t, server, "synchronous_commit", "off") // a crash may lose the schema: no harm
+	unsafe = With(t, unsafe, "lock_timeout", "60s")        // of a transaction that a test has left
 	if err := administer(unsafe, "CREATE SCHEMA "+name); err != nil {
 		t.Fatal(err)
 	}

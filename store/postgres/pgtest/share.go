@@ -19,8 +19,8 @@ var share struct {
 	err  error
 }
 
-// takeShare waits, once, until a server has connections for the tests of one more package: machines
-// with many processors test more packages at once than that. The share ends with the process.
+// takeShare waits until a server has connections for the tests of one more package: with many
+// processors, more run concurrently. The share ends with the process. The later calls do nothing.
 func takeShare(server string) error {
 	share.once.Do(func() {
 		if os.Getenv(shareTaken) == "" {
