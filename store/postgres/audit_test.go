@@ -351,11 +351,11 @@ func TestWrongSequencers(t *testing.T) {
 		},
 		"it reads before the lock": func(query string) string {
 			switch {
-			case strings.HasPrefix(query, "UPDATE svc_locks"):
+			case strings.Contains(query, "FROM svc_locks"):
 				lock = query
 				return ""
 			case strings.Contains(query, "INSERT INTO svc_audit "):
-				return `WITH late AS (` + lock + ` RETURNING name), ` + strings.TrimPrefix(query, "WITH ")
+				return `WITH late AS (` + lock + `), ` + strings.TrimPrefix(query, "WITH ") + `, late`
 			}
 			return query
 		},
