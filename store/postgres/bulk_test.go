@@ -6,14 +6,18 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
+	"github.com/extsvc/svc/store/postgres/pgtest"
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
@@ -152,6 +156,41 @@ func TestRecordsOfLongAgo(t *testing.T) {
 	is.NoErr(tx.QueryRow(`SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables
 		WHERE schemaname = current_schema() AND relname = 'svc_audit'`).Scan(&read))
 	is.True(read < n/4)
+}
+
+// A list of rare records, by kind or time, goes through a long log range by range: one statement for all could take longer
+// than the database may stay silent.
+func TestRecordsOfFew(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url, seen := newlyMigrated(t), &recorder{statements: map[string]bool{}}
+	db := pgtest.Open(t, url)
+	const n, apart = 40, 100_000
+	_, err := db.Exec(`INSERT INTO svc_audit (number, id, happened_at, actor_kind, actor_id, actor_key, action, target_kind, target_id,
+			target_scope, target_owner, target_holder_kind, target_holder_id, hash, earliest, latest)
+		SELECT i * $2, gen_random_uuid(), i, 'user', '', '', '', CASE WHEN i % 13 = 1 THEN 'group' ELSE 'user' END, '', '', '', '', '', '', 1, i
+		FROM generate_series(1, $1::BIGINT) i`, n, apart)
+	is.NoErr(err)
+	store := sqlstore.New(traced(t, url, seen), traced(t, url, seen), postgres.Dialect())
+	for _, query := range []svc.AuditQuery{
+		{TargetKind: event.TargetGroup}, {TargetKind: event.TargetGroup, Until: time.Unix(9, 0)}, {TargetKind: event.TargetGroup, ActorKind: svc.KindUser},
+	} {
+		query.Limit = 3
+		records, err := store.AuditRecords(t.Context(), query)
+		is.NoErr(err)
+		is.Equal(len(records), 3)
+		is.Equal([]int64{records[0].Number, records[1].Number, records[2].Number}, []int64{40 * apart, 27 * apart, 14 * apart})
+		query.Before, query.Limit = records[2].Number, 100
+		records, err = store.AuditRecords(t.Context(), query)
+		is.NoErr(err)
+		is.Equal(len(records), 1)
+		is.Equal(records[0].Number, int64(apart))
+	}
+	ranges := 0
+	for statement := range seen.statements {
+		ranges += strings.Count(statement, "AND number >= ")
+	}
+	is.True(ranges > 0)
 }
 
 // Statements whose answers nobody needs wait for another one, whose time is 4 s. So long texts do not

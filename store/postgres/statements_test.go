@@ -130,9 +130,12 @@ func TestPlanOfRecordsByTime(t *testing.T) {
 	store := sqlstore.New(traced(t, url, seen), traced(t, url, seen), postgres.Dialect())
 	_, err := store.AuditRecords(t.Context(), svc.AuditQuery{Until: time.Now(), Limit: 10})
 	is.NoErr(err)
-	is.Equal(len(seen.statements), 2)
+	is.Equal(len(seen.statements), 3)
 	first := ""
 	for statement := range seen.statements {
+		if !strings.Contains(statement, "svc_audit_") && strings.HasPrefix(statement, "SELECT COALESCE(MAX") { // the newest number
+			continue
+		}
 		if strings.Contains(statement, "LIMIT") {
 			first = statement
 		}

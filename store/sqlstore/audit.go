@@ -290,23 +290,37 @@ func scanRecord(row scanner) (svc.AuditRecord, error) {
 	return r.AuditRecord, err
 }
 
+// scannedAtOnce is how many numbers one statement goes through that no index leads to records: more
+// could take longer than a call may wait for an answer.
+const scannedAtOnce = 1 << 18
+
 // AuditRecords implements [svc.AuditStore]. A list by time reads one run of spans after the other.
 func (s *Store) AuditRecords(ctx context.Context, page svc.AuditQuery) ([]svc.AuditRecord, error) {
 	records, timed := []svc.AuditRecord{}, !page.Since.IsZero() || !page.Until.IsZero()
-	page.Before = cmp.Or(page.Before, math.MaxInt64)
-	for {
-		query, args := s.dialect.selectRecords(page, timed)
-		run, err := all(ctx, s.db.reading(), scanRecord, query, args...)
-		records, page.Limit = append(records, run...), page.Limit-len(run)
-		if err != nil || page.Limit == 0 || !timed {
-			return records, s.fault(ctx, "list records", err)
-		}
-		last, err := one(ctx, s.db.reading(), scanNumber, nextRun, bounds(page)...)
-		if err != nil || last == 0 {
-			return records, s.fault(ctx, "list records", err)
-		}
-		page.Before = last + 1
+	kinds := string(page.ActorKind) + string(page.TargetKind)
+	scans := timed || page.ActorID+page.TargetID == "" && kinds != ""
+	var err error
+	if page.Before = cmp.Or(page.Before, math.MaxInt64); scans {
+		page.Before, err = one(ctx, s.db.reading(), scanNumber,
+			`SELECT COALESCE(MAX(number), 0) + 1 FROM svc_audit WHERE number < $1`, page.Before)
 	}
+	for err == nil {
+		from := int64(0)
+		if scans {
+			from = page.Before - scannedAtOnce
+		}
+		query, args := s.dialect.selectRecords(page, from, timed)
+		var run []svc.AuditRecord
+		run, err = all(ctx, s.db.reading(), scanRecord, query, args...)
+		records, page.Limit = append(records, run...), page.Limit-len(run)
+		if err == nil && timed {
+			from, err = one(ctx, s.db.reading(), scanNumber, nextRun, append(bounds(page), from)...)
+		}
+		if page.Before = from; page.Limit == 0 || from <= 1 {
+			break
+		}
+	}
+	return records, s.fault(ctx, "list records", err)
 }
 
 // A run is spans in a row that can have records from time $1 until $2. The newest run ends before
@@ -315,8 +329,10 @@ const (
 	// beforeRun is the last number before the newest run.
 	beforeRun = `(SELECT MAX(number) FROM svc_audit
 		WHERE number % 2048 = 0 AND (latest < $1 OR earliest >= $2) AND number < $3)`
-	// nextRun selects the last number of the next run; 0: there is none.
-	nextRun = `SELECT COALESCE(MAX(number), 0) FROM svc_audit
+	// nextRun selects the number before which to go on when the newest run was read from number $4
+	// on: there, or at the end of the next run; 1: nowhere.
+	nextRun = `SELECT CASE WHEN COALESCE(` + beforeRun + `, 0) < $4 THEN $4
+			ELSE 1 + COALESCE(MAX(number), 0) END FROM svc_audit
 		WHERE number % 2048 = 0 AND latest >= $1 AND earliest < $2 AND number < ` + beforeRun
 	inRun = `happened_at >= $1 AND happened_at < $2
 		AND number > COALESCE(` + beforeRun + `, 0) AND `
@@ -334,13 +350,18 @@ func bounds(page svc.AuditQuery) []any {
 	return []any{since, until, page.Before}
 }
 
-func (d Dialect) selectRecords(page svc.AuditQuery, timed bool) (query string, args parameters) {
+func (d Dialect) selectRecords(
+	page svc.AuditQuery, from int64, timed bool,
+) (query string, args parameters) {
 	query = `SELECT ` + auditColumns + ` FROM svc_audit WHERE `
 	if timed {
 		query, args = query+inRun, bounds(page)
 	}
 	where := func(condition string, value any) { query += condition + args.add(value) }
 	where("number < ", page.Before)
+	if from > 0 {
+		where(" AND number >= ", from)
+	}
 	equal := func(column, value string) {
 		if value != "" {
 			where(" AND "+column+" = ", value)
