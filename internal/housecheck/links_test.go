@@ -8,11 +8,13 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -36,7 +38,7 @@ func (l library) of(path string) names {
 	if known, found := l[path]; found {
 		return known
 	}
-	dir := filepath.Join(build.Default.GOROOT, "src", filepath.FromSlash(path))
+	dir := filepath.Join(goroot(), "src", filepath.FromSlash(path))
 	if rest, is := strings.CutPrefix(path+"/", ours+"/"); is {
 		dir = filepath.FromSlash("./" + rest)
 	}
@@ -51,6 +53,12 @@ func (l library) of(path string) names {
 	l[path] = all
 	return all
 }
+
+// goroot asks the go command: a test that is compiled with -trimpath does not know it.
+var goroot = sync.OnceValue(func() string {
+	root, _ := exec.Command("go", "env", "GOROOT").Output()
+	return strings.TrimSpace(string(root))
+})
 
 // parsed returns the files of the package in a directory, without tests.
 func parsed(dir string) (set *token.FileSet, files []*ast.File) {
