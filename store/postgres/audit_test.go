@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,11 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
@@ -116,267 +113,6 @@ func (c *clerk) problem(count int, ordered ...string) string {
 	return ""
 }
 
-// tapped is a transaction of a sequencer. before is called before each statement, and with the commit; it returns the statement to run.
-type tapped struct {
-	tx     *sql.Tx
-	before func(query string) (string, error)
-}
-
-func (t tapped) Exec(ctx context.Context, query string, args ...any) (int64, error) {
-	query, err := t.before(query)
-	if err != nil || query == "" {
-		return 1, err
-	}
-	result, err := t.tx.ExecContext(ctx, query, args...)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
-}
-
-func (t tapped) Query(ctx context.Context, query string, args ...any) (sqlstore.Rows, error) {
-	query, err := t.before(query)
-	if err != nil {
-		return nil, err
-	}
-	rows, err := t.tx.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	return rows, nil
-}
-
-// sequence chains in a transaction that calls before.
-func (c *clerk) sequence(before func(tx *sql.Tx, query string) (string, error)) error {
-	ctx := c.t.Context()
-	tx, err := c.store.DB().BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback() }()
-	calls := tapped{tx, func(query string) (string, error) { return before(tx, query) }}
-	if _, err := sqlstore.TxOf(calls, postgres.Dialect()).ChainAudit(ctx, *c.idle.chain.Load()); err != nil {
-		return err
-	}
-	if _, err := before(tx, "COMMIT"); err != nil {
-		return err
-	}
-	return tx.Commit()
-}
-
-// meanwhile is what happens before one statement of a sequencer.
-type meanwhile func(c *clerk, tx *sql.Tx, late func() error) (err error)
-
-var meanwhiles = map[string]meanwhile{
-	"a transaction with a smaller number commits": func(_ *clerk, _ *sql.Tx, late func() error) error { return late() },
-	"its connection dies": func(c *clerk, tx *sql.Tx, late func() error) error {
-		var pid int
-		if err := tx.QueryRow(`SELECT pg_backend_pid()`).Scan(&pid); err != nil {
-			return err
-		}
-		_, err := c.store.DB().Exec(`SELECT pg_terminate_backend($1)`, pid)
-		return errors.Join(late(), err)
-	},
-}
-
-// trial runs one sequencer with something before its statement number at, and returns what is wrong with the records, and whether there was such a statement.
-// mutate changes the sequencer; nil: it is as it is.
-func trial(c *clerk, round string, at int, happens meanwhile, rival bool, mutate func(query string) string) (wrong string, met bool) {
-	c.t.Helper()
-	ctx := c.t.Context()
-	count := func() (n int) {
-		if err := c.store.DB().QueryRow(`SELECT (SELECT COUNT(*) FROM svc_audit)`).Scan(&n); err != nil {
-			c.t.Fatal(err)
-		}
-		return n
-	}
-	before, late := count(), c.late(round)
-	for i, id := range []string{"-a", "-b"} {
-		c.now.Store(int64(1e9 - i)) // the clock goes back
-		if err := sqltest.CreateTemplate(ctx, c.service, round+id); err != nil {
-			c.t.Fatal(err)
-		}
-	}
-	if _, err := c.service.Audit.Verify(ctx, svc.Host); err != nil { // c.idle learns the function
-		c.t.Fatal(err)
-	}
-	n := -1
-	var others sync.WaitGroup
-	failed := c.sequence(func(tx *sql.Tx, query string) (string, error) {
-		if n++; n == at {
-			met = true
-			if rival {
-				done := make(chan struct{})
-				others.Go(func() {
-					defer close(done)
-					_, err := c.store.ChainAudit(ctx, *c.idle.chain.Load())
-					for errors.Is(err, svc.ErrUnavailable) && ctx.Err() == nil { // the server had no connection left, or was slow
-						_, err = c.store.ChainAudit(ctx, *c.idle.chain.Load())
-					}
-					if err != nil && mutate == nil {
-						c.t.Error(err) // beside a wrong sequencer it may well meet a number twice
-					}
-				})
-				c.awaitWaiting(done)
-			}
-			if err := happens(c, tx, late); err != nil {
-				return "", err
-			}
-		}
-		if mutate != nil {
-			query = mutate(query)
-		}
-		return query, nil
-	})
-	others.Wait()
-	if err := late(); err != nil {
-		c.t.Fatal(err)
-	}
-	if failed != nil && mutate != nil {
-		wrong = failed.Error()
-	}
-	if problem := c.problem(before+3, round+"-a", round+"-b"); problem != "" {
-		wrong = problem
-	}
-	return wrong, met
-}
-
-// late queues an event "-late" of a round in a transaction, and returns its commit.
-func (c *clerk) late(round string) (commit func() error) {
-	c.t.Helper()
-	tx, err := c.store.DB().BeginTx(c.t.Context(), nil)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	c.t.Cleanup(func() { _ = tx.Rollback() })
-	event := svc.Event{
-		ID: uuid.Must(uuid.NewV7()), Time: time.Unix(2e9, 0).UTC(), Actor: svc.Host.Identity(), Action: event.TemplateCreated,
-		Target: svc.Target{Kind: event.TargetTemplate, ID: round + "-late", Scope: svc.ScopeServer},
-	}
-	err = sqlstore.Tx(tx, postgres.Dialect()).QueueAudit(c.t.Context(), []svc.Event{event}, nil) // no mutation of this transaction makes others wait
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return sync.OnceValue(tx.Commit)
-}
-
-// awaitWaiting returns when done is closed, or when a connection of the test waits for a lock.
-func (c *clerk) awaitWaiting(done chan struct{}) {
-	c.t.Helper()
-	await(c.t, "the other sequencer neither waits nor ends", func() bool {
-		select {
-		case <-done:
-			return true
-		default:
-			return locksAwaited(c.t, c.store.DB()) > 0
-		}
-	})
-}
-
-// TestSequencerAmongOthers: whatever happens between two statements of a sequencer, no event is lost or chained twice, and the order is that of the calls.
-func TestSequencerAmongOthers(t *testing.T) {
-	t.Parallel()
-	c := newClerk(t, migrated(t), postgres.Options{})
-	for name, happens := range meanwhiles {
-		for _, rival := range []bool{false, true} {
-			at, met := 0, true
-			for ; met; at++ {
-				var wrong string
-				round := fmt.Sprintf("%.5s-%t-%d", name, rival, at)
-				if wrong, met = trial(c, round, at, happens, rival, nil); wrong != "" {
-					t.Fatalf("%s before statement %d, with a rival %t: %s", name, at, rival, wrong)
-				}
-			}
-			if at < 6 { // lock, queue, newest, insert, delete, commit
-				t.Errorf("only %d statements", at)
-			}
-		}
-	}
-}
-
-// TestSequencerOfManyEvents: while a sequencer reads a long queue, statement by statement, an event with a small number is
-// committed, and then another by the same caller. They come in this order.
-func TestSequencerOfManyEvents(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	c := newClerk(t, migrated(t), postgres.Options{})
-	at, count := 0, 0
-	for met := true; met; at++ {
-		round := fmt.Sprint("many-", at)
-		late := c.late(round)
-		const queued = 30 // of which the first statement reads fewer
-		for i := range queued {
-			is.NoErr(sqltest.CreateTemplate(t.Context(), c.service, fmt.Sprint(round, "-", i)))
-		}
-		_, err := c.service.Audit.Verify(t.Context(), svc.Host) // c.idle learns the function
-		is.NoErr(err)
-		n := -1
-		then := func() error {
-			return errors.Join(late(), sqltest.CreateTemplate(t.Context(), c.service, round+"-then"))
-		}
-		met = false
-		is.NoErr(c.sequence(func(_ *sql.Tx, query string) (string, error) {
-			if n++; n == at {
-				met = true
-				return query, then()
-			}
-			return query, nil
-		}))
-		if !met {
-			is.NoErr(then())
-		}
-		count += queued + 2
-		if problem := c.problem(count, round+"-late", round+"-then"); problem != "" {
-			t.Fatalf("before statement %d: %s", at, problem)
-		}
-	}
-	is.True(at > 8) // lock, queue three times, newest, insert, delete, commit, and one that is none
-}
-
-// TestWrongSequencers: the trials notice sequencers that are wrong.
-func TestWrongSequencers(t *testing.T) {
-	longtest.Test(t, "that wrong sequencers are noticed")
-	t.Parallel()
-	replace := func(old, new string) func(string) string {
-		return func(query string) string { return strings.Replace(query, old, new, 1) }
-	}
-	var lock string
-	for name, mutate := range map[string]func(string) string{
-		"it orders by time": replace(`ORDER BY seq`, `ORDER BY events::json->0->>'Time'`),
-		"it deletes a range": func(query string) string {
-			if !strings.HasPrefix(query, "DELETE FROM svc_audit_queue") {
-				return query
-			}
-			return `DELETE FROM svc_audit_queue WHERE seq <= (SELECT MAX(CAST(value AS BIGINT)) FROM jsonb_array_elements_text($1))`
-		},
-		"it reads before the lock": func(query string) string {
-			switch {
-			case strings.Contains(query, "FROM svc_locks"):
-				lock = query
-				return ""
-			case strings.Contains(query, "INSERT INTO svc_audit "):
-				return `WITH late AS (` + lock + `), ` + strings.TrimPrefix(query, "WITH ") + `, late`
-			}
-			return query
-		},
-		"it deletes nothing": func(query string) string {
-			if strings.HasPrefix(query, "DELETE FROM svc_audit_queue") {
-				return ""
-			}
-			return query
-		},
-	} {
-		c, caught := newClerk(t, migrated(t), postgres.Options{}), ""
-		for n := 0; n < 12 && caught == ""; n++ {
-			round := fmt.Sprint("round-", n)
-			caught, _ = trial(c, round, n/2, meanwhiles["a transaction with a smaller number commits"], n%2 == 1, mutate)
-		}
-		if t.Logf("%s: %s", name, caught); caught == "" {
-			t.Errorf("%s, and nobody notices", name)
-		}
-	}
-}
-
 // TestTwoProcessesChain: Services with clocks that go back, and a check among them, leave one chain with an order that each caller can tell.
 func TestTwoProcessesChain(t *testing.T) {
 	t.Parallel()
@@ -455,14 +191,7 @@ func TestForgetUserInTheQueue(t *testing.T) {
 	c := newClerk(t, migrated(t), postgres.Options{})
 	name := "Alice Liddell"
 	is.NoErr(c.service.Access.Apply(ctx, svc.Host, svc.Bundle{Users: []svc.User{{ID: "alice", DisplayName: name}}}))
-	tx, err := c.store.DB().BeginTx(ctx, nil)
-	is.NoErr(err)
-	defer tx.Rollback()
-	late := svc.Event{
-		ID: uuid.Must(uuid.NewV7()), Time: time.Unix(2e9, 0).UTC(), Actor: svc.Host.Identity(), Action: event.TemplateCreated,
-		Target: svc.Target{Kind: event.TargetTemplate, ID: "late", Scope: svc.ScopeServer},
-	}
-	is.NoErr(sqlstore.Tx(tx, postgres.Dialect()).QueueAudit(ctx, []svc.Event{late}, nil))
+	late := c.late("x")
 	is.NoErr(c.service.Access.Apply(ctx, svc.Host, svc.Bundle{Users: []svc.User{{ID: "alice", DisplayName: name + " II"}}}))
 	kept := func() (n int) {
 		is.NoErr(c.store.DB().QueryRow(`SELECT (SELECT COUNT(*) FROM svc_audit_queue WHERE events LIKE '%Liddell%') +
@@ -472,7 +201,7 @@ func TestForgetUserInTheQueue(t *testing.T) {
 	is.Equal(kept(), 2) // in the queue
 	is.NoErr(c.service.ForgetUser(ctx, svc.Host, "alice"))
 	is.Equal(kept(), 0)
-	is.NoErr(tx.Commit())
+	is.NoErr(late())
 	is.Equal(c.problemOf(4), "")
 	check, err := c.service.Audit.Verify(ctx, svc.Host)
 	is.NoErr(err)
@@ -493,15 +222,6 @@ func TestVerifyOnAStandby(t *testing.T) {
 	is.Equal(c.problemOf(2), "")
 }
 
-// waiting returns how many wait for a lock in the database of a store.
-func waiting(t *testing.T, db *sql.DB) (n int) {
-	t.Helper()
-	err := db.QueryRow(`SELECT COUNT(*) FROM pg_stat_activity
-		WHERE datname = current_database() AND wait_event_type = 'Lock' AND backend_type = 'client backend'`).Scan(&n)
-	is.New(t).NoErr(err)
-	return n
-}
-
 // queued puts calls of so many events into the queue.
 func queued(t *testing.T, db *sql.DB, calls, each int) {
 	t.Helper()
@@ -518,7 +238,7 @@ func queued(t *testing.T, db *sql.DB, calls, each int) {
 func TestThoseWhoChainHoldOneConnection(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	url := pgtest.Database(t)
+	url := migrated(t)
 	few := postgres.Options{MaxOpen: 2, NoNotify: true}
 	store, other := open(t, url, few), open(t, url, few)
 	queued(t, other.DB(), 1, 1)
@@ -537,13 +257,11 @@ func TestThoseWhoChainHoldOneConnection(t *testing.T) {
 			}
 		})
 	}
-	for begun.Load() < 20 || waiting(t, other.DB()) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	await(t, "nobody waits for the lock", func() bool { return begun.Load() == 20 && locksAwaited(t, other.DB()) > 0 })
 	for range 20 {
 		_, err = store.Changes(t.Context(), 0)
 		is.NoErr(err)
-		is.True(waiting(t, other.DB()) <= 1)
+		is.Equal(locksAwaited(t, other.DB()), 1)
 	}
 	is.NoErr(tx.Rollback())
 	group.Wait()
@@ -556,7 +274,7 @@ func TestProcessesChainInOrder(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	const processes = 8
-	url := pgtest.Database(t)
+	url := migrated(t)
 	db := open(t, url, postgres.Options{MaxOpen: 2, NoNotify: true}).DB()
 	var stores []*postgres.Store
 	for range processes {
@@ -579,9 +297,7 @@ func TestProcessesChainInOrder(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		for end := time.Now().Add(time.Minute); waiting(t, db) <= i && time.Now().Before(end); {
-			time.Sleep(time.Millisecond)
-		}
+		await(t, "it does not wait for the lock", func() bool { return locksAwaited(t, db) > i })
 	}
 	is.NoErr(tx.Commit())
 	group.Wait()

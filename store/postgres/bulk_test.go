@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"crypto/rand"
+	"database/sql"
 	"fmt"
 	"log/slog"
 	"math"
@@ -127,17 +128,23 @@ func TestQueueOfManyEvents(t *testing.T) {
 	is.True(read < 5*stored)
 }
 
+// insertRecords inserts records of users at the times i. rows is a query for i, number, and the target: its kind, and who it is.
+func insertRecords(t *testing.T, db *sql.DB, rows string, args ...any) {
+	t.Helper()
+	_, err := db.Exec(`INSERT INTO svc_audit (number, id, happened_at, actor_kind, actor_id, actor_key, action, target_kind, target_id,
+			target_scope, target_owner, target_holder_kind, target_holder_id, hash, earliest, latest)
+		SELECT number, gen_random_uuid(), i, 'user', who, '', '', kind, who, '', '', '', '', '', 1, i FROM (`+rows+`) r`, args...)
+	is.New(t).NoErr(err)
+}
+
 // A list of the records of one who has many, but none of late, does not read those of all others.
 func TestRecordsOfLongAgo(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := openSingle(t).DB()
 	const n = 20_000
-	_, err := db.Exec(`INSERT INTO svc_audit (number, id, happened_at, actor_kind, actor_id, actor_key, action, target_kind, target_id,
-			target_scope, target_owner, target_holder_kind, target_holder_id, hash, earliest, latest)
-		SELECT i, gen_random_uuid(), i, 'user', who, '', '', 'user', who, '', '', '', '', '', 1, i
-		FROM generate_series(1, $1::BIGINT) i CROSS JOIN LATERAL (SELECT CASE WHEN i * 2 <= $1 THEN 'before' ELSE 'since' END AS who) w`, n)
-	is.NoErr(err)
+	insertRecords(t, db, `SELECT i, i AS number, 'user' AS kind, CASE WHEN i * 2 <= $1 THEN 'before' ELSE 'since' END AS who
+		FROM generate_series(1, $1::BIGINT) i`, n)
 	analyze(t, db)
 	tx, err := db.Begin()
 	is.NoErr(err)
@@ -166,11 +173,8 @@ func TestRecordsOfFew(t *testing.T) {
 	url, seen := newlyMigrated(t), &recorder{statements: map[string]bool{}}
 	db := pgtest.Open(t, url)
 	const n, apart = 40, 100_000
-	_, err := db.Exec(`INSERT INTO svc_audit (number, id, happened_at, actor_kind, actor_id, actor_key, action, target_kind, target_id,
-			target_scope, target_owner, target_holder_kind, target_holder_id, hash, earliest, latest)
-		SELECT i * $2, gen_random_uuid(), i, 'user', '', '', '', CASE WHEN i % 13 = 1 THEN 'group' ELSE 'user' END, '', '', '', '', '', '', 1, i
+	insertRecords(t, db, `SELECT i, i * $2 AS number, CASE WHEN i % 13 = 1 THEN 'group' ELSE 'user' END AS kind, '' AS who
 		FROM generate_series(1, $1::BIGINT) i`, n, apart)
-	is.NoErr(err)
 	store := sqlstore.New(traced(t, url, seen), traced(t, url, seen), postgres.Dialect())
 	for _, query := range []svc.AuditQuery{
 		{TargetKind: event.TargetGroup}, {TargetKind: event.TargetGroup, Until: time.Unix(9, 0)}, {TargetKind: event.TargetGroup, ActorKind: svc.KindUser},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -53,6 +54,12 @@ func meaning(state string) error {
 		}
 	}
 	return nil
+}
+
+// hasState reports whether an error of the server has one of these SQLSTATEs.
+func hasState(err error, states ...string) bool {
+	fault, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && slices.Contains(states, fault.Code)
 }
 
 // unreachable reports whether a connection broke or could not be made.

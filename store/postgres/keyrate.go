@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/extsvc/svc"
@@ -72,7 +71,7 @@ type keyRate struct {
 // take counts a request. When the table is missing, it makes the table first.
 func (k *keyRate) take(ctx context.Context, key string, limit rate.Rate) (rate.Taken, error) {
 	left, err := k.count(ctx, key, limit)
-	if fault, is := errors.AsType[*pgconn.PgError](err); !is || fault.Code != undefinedTable {
+	if !hasState(err, undefinedTable) {
 		return left, err
 	}
 	// Of processes that make it concurrently, all but one may fail.

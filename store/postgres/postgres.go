@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/background"
@@ -180,7 +179,7 @@ func (o Options) deaf(
 // only be read keeps what it has, as a standby does: without a name the listener waits for one.
 func nameChannel(ctx context.Context, db *sql.DB, dialect sqlstore.Dialect) error {
 	_, err := db.ExecContext(ctx, dialect.Qualify(keepChannel), []byte(rand.Text()))
-	if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.Code == readOnlyTransaction {
+	if hasState(err, readOnlyTransaction) {
 		return nil
 	}
 	return err

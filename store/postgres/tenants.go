@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/extsvc/svc"
@@ -167,10 +166,8 @@ func literal(schema string) string {
 
 // classifyTenant adds that the schema of a tenant may be gone: another process has dropped it.
 func classifyTenant(err error) error {
-	if fault, ok := errors.AsType[*pgconn.PgError](err); ok {
-		if fault.Code == undefinedTable || fault.Code == undefinedSchema {
-			return svc.ErrUnavailable
-		}
+	if hasState(err, undefinedTable, undefinedSchema) {
+		return svc.ErrUnavailable
 	}
 	return classify(err)
 }
@@ -196,7 +193,7 @@ func (t *Tenants) CreateTenant(
 	) error {
 		script := strings.Replace(sqlstore.SQL(t.Dialect(made)), " IF NOT EXISTS", "", 1)
 		_, err := tx.ExecContext(ctx, script, pgx.QueryExecModeSimpleProtocol) // in one trip
-		if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.Code == duplicateSchema {
+		if hasState(err, duplicateSchema) {
 			return fmt.Errorf("no tenant has the number of the schema %s: "+
 				"rename it, or try again: %w", t.Schema(made), err)
 		}
