@@ -145,8 +145,8 @@ func TestFormHoldsNoTenant(t *testing.T) {
 	}
 }
 
-// A page that the host's session keeps waiting ends with its tenant.
-func TestPageEndsWithItsTenant(t *testing.T) {
+// A page that the host's session keeps waiting ends with its tenant, or in time for its answer.
+func TestPageEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		tenants := must(svc.NewTenants(svc.TenantsConfig{Store: memstore.NewTenants(), Config: svc.Config{
@@ -169,6 +169,12 @@ func TestPageEndsWithItsTenant(t *testing.T) {
 		is.NoErr(tenants.Suspend(t.Context(), "a"))
 		synctest.Wait()
 		is.True(ended.Load())
+		is.Equal(w.Code, 503)
+
+		is.NoErr(tenants.Resume(t.Context(), "a"))
+		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/a/keys", nil)
+		server := &http.Server{WriteTimeout: time.Second}
+		page.ServeHTTP(w, r.WithContext(context.WithValue(t.Context(), http.ServerContextKey, server)))
 		is.Equal(w.Code, 503)
 	})
 }

@@ -55,6 +55,7 @@ type visit struct {
 	*http.Request
 	h      *Handler
 	w      http.ResponseWriter
+	began  time.Time
 	by     svc.Principal
 	in     session // the page's own sign-in; zero: the host's session
 	page   string
@@ -93,7 +94,7 @@ func (h *Handler) publicPath(r *http.Request) string {
 // anything else. Every path but those of the style and the script answers 401 to callers who are
 // not signed in.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	v := &visit{Request: r, h: h, w: w}
+	v := &visit{Request: r, h: h, w: w, began: time.Now()}
 	setSecurity(w.Header())
 	v.answer(func() error { return h.serve(v) })
 }
@@ -135,7 +136,7 @@ func (h *Handler) serve(v *visit) error {
 			v.refuseSignIn(alert)
 			return nil
 		}
-		return h.in(v, true, v.signIn)
+		return h.in(v, true, func() error { return v.inTime(v.signIn) })
 	}
 	if v.Method == http.MethodPost {
 		if ok, err := h.receive(v, path); !ok {
@@ -143,14 +144,24 @@ func (h *Handler) serve(v *visit) error {
 		}
 	}
 	return h.in(v, false, func() error {
-		if err := v.authenticate(); err != nil {
+		if err := v.inTime(v.authenticate); err != nil {
 			return err
 		}
 		line := fairqueue.Flow{Owner: v.h.tenant, Kind: string(v.by.Kind), ID: v.by.ID}
 		defer v.h.queue.Wait(v.Context(), line)()
-		v.answer(func() error { return v.route(path) })
+		v.answer(func() error { return v.inTime(func() error { return v.route(path) }) })
 		return nil
 	})
+}
+
+// inTime calls do with a request whose work ends in time for a page about it.
+func (v *visit) inTime(do func() error) error {
+	ctx, cancel := inbound.InTime(v.Context(), v.began)
+	defer cancel()
+	whole := v.Request
+	defer func() { v.Request = whole }()
+	v.Request = whole.WithContext(ctx)
+	return do()
 }
 
 // find returns the route of a path, and the parameters in it.

@@ -221,17 +221,27 @@ func (r *request) own() bool { return strings.HasPrefix(r.path, "/me/") }
 // access log. The X-Request-Id of the answer is the id that the host has set before. Otherwise it
 // is the id of the request, if that is 1 to 128 letters, digits and -_.:/+=@~, else a new id.
 // Answers of 401, and those about tokens that are not accepted, are all the same: they have only an
-// id that the host has set. No answer has a header of CORS.
+// id that the host has set. No answer has a header of CORS. Work that takes so long that its answer
+// would come after the WriteTimeout of the [http.Server] ends with a 503, 5 seconds before at most.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	a := &answer{ResponseWriter: w}
-	defer h.report(a, r, time.Now())
+	a := &answer{ResponseWriter: w, began: time.Now()}
+	defer h.report(a, r)
 	defer h.recover(a, r)
 	h.identify(a, r)
 	a.Header().Set("Cache-Control", "no-store")
 	a.Header().Set("X-Content-Type-Options", "nosniff")
-	if err := h.serve(a, r); err != nil {
+	if err := h.serveInTime(a, r); err != nil {
 		h.fail(a, r, err)
 	}
+}
+
+// serveInTime ends the work of a request in time for its answer.
+func (h *Handler) serveInTime(a *answer, r *http.Request) error {
+	ctx, cancel := inbound.InTime(r.Context(), a.began)
+	defer cancel()
+	timed := r.WithContext(ctx)
+	defer func() { r.Pattern = timed.Pattern }()
+	return h.serve(a, timed)
 }
 
 func (h *Handler) serve(a *answer, r *http.Request) error {
@@ -291,6 +301,7 @@ func (h *Handler) serveCaller(a *answer, r *http.Request, path string, document 
 // The other fields are for the Logger and the Observer.
 type answer struct {
 	http.ResponseWriter
+	began time.Time // the request
 	begun bool
 
 	status int

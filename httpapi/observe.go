@@ -56,19 +56,19 @@ func (a *answer) dropRequestID() {
 
 // report reports an answer to the Logger and then to the Observer, also after a panic. The Logger
 // is first because an Observer may panic.
-func (h *Handler) report(a *answer, r *http.Request, began time.Time) {
-	o := h.observed(a, began)
+func (h *Handler) report(a *answer, r *http.Request) {
+	o := h.observed(a)
 	if h.options.Observer != nil {
 		defer h.options.Observer.Observe(r.Context(), o)
 	}
 	h.log(r, o)
 }
 
-func (h *Handler) observed(a *answer, began time.Time) Observation {
+func (h *Handler) observed(a *answer) Observation {
 	return Observation{
 		Route: a.route, Status: a.status, Code: a.code, Caller: a.caller, Tenant: a.tenant,
 		RequestID: a.requestID,
-		Began:     began, Took: time.Since(began), Bytes: a.bytes, Err: a.err,
+		Began:     a.began, Took: time.Since(a.began), Bytes: a.bytes, Err: a.err,
 	}
 }
 

@@ -66,8 +66,8 @@ type decide func(h *Handler, r *http.Request, by svc.Principal) (*svc.Decision, 
 // is in the context already counts.
 func (h *Handler) guard(next http.Handler, decide decide) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a, began := &answer{ResponseWriter: w, route: r.Pattern}, time.Now()
-		passed, ok := h.letIn(a, r, decide, began)
+		a := &answer{ResponseWriter: w, began: time.Now(), route: r.Pattern}
+		passed, ok := h.letIn(a, r, decide)
 		if !ok {
 			return
 		}
@@ -78,7 +78,7 @@ func (h *Handler) guard(next http.Handler, decide decide) http.Handler {
 		}
 		defer func() {
 			a.route, a.requestID = r.Pattern, w.Header().Get(inbound.RequestIDHeader)
-			h.options.Observer.Observe(r.Context(), h.observed(a, began))
+			h.options.Observer.Observe(r.Context(), h.observed(a))
 		}()
 		next.ServeHTTP(hostAnswer{a}, r)
 		if !a.begun {
@@ -89,12 +89,10 @@ func (h *Handler) guard(next http.Handler, decide decide) http.Handler {
 
 // letIn returns the caller and the decision, or answers with a problem, also when a function of the
 // host panics.
-func (h *Handler) letIn(
-	a *answer, r *http.Request, decide decide, began time.Time,
-) (passed let, ok bool) {
+func (h *Handler) letIn(a *answer, r *http.Request, decide decide) (passed let, ok bool) {
 	defer func() {
 		if !ok {
-			h.report(a, r, began)
+			h.report(a, r)
 		}
 	}()
 	defer h.recover(a, r)

@@ -15,6 +15,8 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/intercept"
+	"github.com/extsvc/svc/store/memstore"
 )
 
 func TestSlowBodiesAreCutOff(t *testing.T) { synctest.Test(t, slowBodiesAreCutOff) }
@@ -38,6 +40,38 @@ func slowBodiesAreCutOff(t *testing.T) {
 	}
 	unchanged()
 	s.unbroken()
+}
+
+// However long the store takes, each route answers before the server stops writing.
+func TestAnswersComeInTime(t *testing.T) { synctest.Test(t, answersComeInTime) }
+
+func answersComeInTime(t *testing.T) {
+	var hangs atomic.Bool
+	s, admin := stocked(t, func(u *setup) {
+		u.Store = &intercept.Store{FullStore: memstore.New(), Around: func(ctx context.Context, call intercept.Call) error {
+			if hangs.Load() {
+				select {
+				case <-ctx.Done():
+					return ctx.Err()
+				case <-time.After(2 * time.Minute): // longer than any limit
+				}
+			}
+			return call.Do()
+		}}
+	})
+	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
+	bodies := wholesome(admin.post("/users/alice/api-keys", "").is(201).text("id"))
+	for _, limit := range []time.Duration{2 * time.Second, 10 * time.Second, time.Minute} {
+		s.usePipes(func(server *http.Server) { server.WriteTimeout = limit })
+		for request, body := range bodies {
+			s.clock.tick() // what is kept of the caller is old
+			hangs.Store(true)
+			if answer := admin.request(request, body); answer.status != 503 {
+				t.Errorf("%s with a limit of %v: %d %s", request, limit, answer.status, answer.body)
+			}
+			hangs.Store(false)
+		}
+	}
 }
 
 // Clients that send nothing, or not everything, do not delay other clients.

@@ -2,12 +2,14 @@
 package inbound
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/strictjson"
@@ -113,6 +115,18 @@ func Hide(r *http.Request, s string, others ...string) string {
 		s = text.Hide(secret, s)
 	}
 	return s
+}
+
+// InTime returns a context for the work of a request that began at a time. It ends before the server
+// stops writing the answer ([http.Server].WriteTimeout), so that the client can be told: by a quarter
+// of that time, and by 5 seconds at most. It is ctx when the server has no such limit.
+func InTime(ctx context.Context, began time.Time) (context.Context, context.CancelFunc) {
+	server, _ := ctx.Value(http.ServerContextKey).(*http.Server)
+	if server == nil || server.WriteTimeout <= 0 {
+		return ctx, func() {}
+	}
+	limit := server.WriteTimeout
+	return context.WithDeadline(ctx, began.Add(limit-min(limit/4, 5*time.Second)))
 }
 
 // BadSession is the answer to a request whose session the host cannot check, because of err.
