@@ -283,7 +283,7 @@ type AuditFault struct {
 // [AuditCheck]. 100,000 records take about a second. It locks nothing: records of mutations in the
 // meantime are left to the next check.
 //
-// The chain alone does not show that the newest records are gone, or that a writer of the database
+// The chain does not show that the newest records are gone, or that a writer of the database
 // replaced the whole chain. To find this, save the Newest of each check in a place that writers of
 // the database cannot change, and pass it to later checks as known. A known record that is missing
 // or different is a fault, so do not delete it. A zero position is ignored. An erased text is no

@@ -290,8 +290,8 @@ func (s *Policies) Diff(before, after Bundle) (AccessDiff, error) {
 func diffBundles(compiler *policy.Compiler, before, after Bundle) (AccessDiff, error) {
 	compiler = compiler.Apart(nil)
 	compiler.Limit(diffSteps)
-	b, beforeErr := alone(compiler, before)
-	a, afterErr := alone(compiler, after)
+	b, beforeErr := wholeState(compiler, before)
+	a, afterErr := wholeState(compiler, after)
 	if err := errors.Join(under("/before", beforeErr), under("/after", afterErr)); err != nil {
 		return AccessDiff{}, err
 	}
@@ -299,7 +299,7 @@ func diffBundles(compiler *policy.Compiler, before, after Bundle) (AccessDiff, e
 	compiler.Gathers(b.Reaching(were) + a.Reaching(are))
 	d, err := diff(compiler, census(compiler, b, were), census(compiler, a, are))
 	if err == nil {
-		after, _ = after.normalize(compiler) // alone has found no error
+		after, _ = after.normalize(compiler) // wholeState has found no error
 		d.Turned, err = testRun{after.Tests, sendersAfter(after.Users, nil)}.turned(compiler, a)
 	}
 	return d, err
@@ -415,9 +415,9 @@ func (t *AccessTest) normalize(c *checker, at string) {
 	t.ID, t.absent = jcs.Digest(text)[:32], 0
 }
 
-// alone returns the rows of a bundle that is the whole state of access. A row that names a missing
+// wholeState returns the rows of a bundle that is the whole state of access. A row that names a missing
 // row is an error, because no store can supply it.
-func alone(compiler *policy.Compiler, b Bundle) (*accessindex.Index, error) {
+func wholeState(compiler *policy.Compiler, b Bundle) (*accessindex.Index, error) {
 	b, err := b.normalize(compiler)
 	if err != nil {
 		return nil, err

@@ -80,10 +80,10 @@ func (s *Sources) Browse(
 	return s.offers(ctx, by, up, filter, func() (*installed, error) { return s.installed(ctx, at) })
 }
 
-// offers lists what a source offers. It calls beside after the source has answered.
+// offers lists what a source offers. It calls installed after the source has answered.
 func (s *Sources) offers(
 	ctx context.Context, by Principal, up Upstream, filter CatalogFilter,
-	beside func() (*installed, error),
+	installed func() (*installed, error),
 ) (SourceTemplates, error) {
 	catalog, err := s.catalog(ctx, by, up, browseAge)
 	if err != nil {
@@ -94,11 +94,11 @@ func (s *Sources) offers(
 			"svc: cannot ask a source, will list its last good catalogue",
 			"source", up.Source.Name, "fetched_at", catalog.FetchedAt, "error", catalog.Failure)
 	}
-	installed, err := beside()
+	kept, err := installed()
 	if err != nil {
 		return SourceTemplates{}, err
 	}
-	return s.browse(catalog, installed.bySource[up.Source], filter), nil
+	return s.browse(catalog, kept.bySource[up.Source], filter), nil
 }
 
 // Search lists what all sources of the half offer, as [Sources.Browse] does, in order of source
@@ -122,14 +122,14 @@ func (s *Sources) Search(
 		}
 		sources = append(sources, source)
 	}
-	beside := sync.OnceValues(func() (*installed, error) { return s.installed(ctx, at) })
+	installed := sync.OnceValues(func() (*installed, error) { return s.installed(ctx, at) })
 	listings, room := make([]SourceListing, len(sources)), searchRoom()
 	err = s.eachSource(ctx, len(sources), func(ctx context.Context, i int) error {
 		one := &listings[i]
 		one.Source = sources[i].SourceKey
 		up, err := s.upstreamOf(sources[i])
 		if err == nil {
-			one.SourceTemplates, err = s.offers(ctx, by, up, filter, beside)
+			one.SourceTemplates, err = s.offers(ctx, by, up, filter, installed)
 		}
 		one.Problem, err = sourceProblem(cmp.Or(err, one.fit(room)))
 		return err
@@ -175,7 +175,7 @@ func (s *upstreams) catalog(
 func (s *Sources) browse(
 	catalog Catalog, installed []Installation, filter CatalogFilter,
 ) SourceTemplates {
-	beside, words := byEntry(installed), filter.words()
+	from, words := byEntry(installed), filter.words()
 	list := SourceTemplates{
 		Templates: []SourceTemplate{}, Bad: slices.Clone(catalog.Problems),
 		FetchedAt: catalog.FetchedAt.UTC().Truncate(time.Microsecond),
@@ -186,7 +186,7 @@ func (s *Sources) browse(
 			problem := CatalogProblem{Index: entry.Index, ID: entry.ID, Reason: reason}
 			list.Bad = append(list.Bad, problem)
 		} else if labelled(entry.Content, filter.Category, filter.Tag) && entry.says(words) {
-			list.Templates = append(list.Templates, entry.beside(beside[entry.ID]))
+			list.Templates = append(list.Templates, entry.with(from[entry.ID]))
 		}
 	}
 	slices.SortFunc(list.Bad, func(a, b CatalogProblem) int { return a.Index - b.Index })
@@ -208,9 +208,9 @@ func (s *contentChecker) entryProblem(entry CatalogEntry) string {
 	return c.errs[0].sentence()
 }
 
-// beside returns an entry together with what is installed from it. Without the manifest at hand, or
+// with returns an entry together with what is installed from it. Without the manifest at hand, or
 // when nothing is installed, Behind stays nil: unknown is not false.
-func (e CatalogEntry) beside(installed []Installation) SourceTemplate {
+func (e CatalogEntry) with(installed []Installation) SourceTemplate {
 	t := SourceTemplate{CatalogEntry: e, InstalledAs: []string{}}
 	for _, i := range installed {
 		t.InstalledAs = append(t.InstalledAs, i.ID)

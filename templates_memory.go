@@ -22,8 +22,8 @@ import (
 const keptTemplates = 32 << 20
 
 // templateReader reads templates, those of the server from memory when it can. The reader of the
-// personal half keeps nothing, so each call reads the store. The reader of a host's transaction,
-// too, keeps nothing: the cache must not show what is not committed.
+// personal half keeps nothing, so each call reads the store. The reader of a host's transaction
+// keeps nothing either: the cache must not show what is not committed.
 type templateReader struct {
 	*base
 	kept   *listcache.Cache[keptTemplate] // nil: nothing is kept

@@ -37,7 +37,7 @@ const (
 	PublicPatterns = policy.MaxPublicPatterns // action patterns of a bank policy
 )
 
-// What a caller or a thing may have. One more is svc.CodeLimit, but for versions, files and tests.
+// The most that a caller or a row may have. One more is svc.CodeLimit, but for versions, files and tests.
 const (
 	PersonalSources   = 100    // personal sources of a user
 	PersonalTemplates = 1000   // personal templates of a user

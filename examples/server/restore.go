@@ -88,7 +88,7 @@ func restore(ctx context.Context, c *call, shown *progress) (err error) {
 }
 
 // draftsOf returns the folder of a file that a restore makes, and how the names of its drafts there
-// begin: two restores at once have other drafts, unless they make the same file.
+// begin. Concurrent restores have different drafts, unless they make the same file.
 func draftsOf(file string) (folder, prefix string) {
 	return filepath.Dir(file), ".svc-restore-" + filepath.Base(file) + "-"
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // Index holds users, memberships, service accounts, policies, attachments and policies of banks.
-// Use [New] or [NewIndexed]. A call that changes it must be alone; other calls may run together.
+// Use [New] or [NewIndexed]. No other call may run during one that changes it; others may run concurrently.
 //
 // Rows may come in any order, and may name rows that come later or never. A missing row gives
 // nothing. A user takes about 140 bytes, with an id of 16 bytes and two groups.

@@ -141,8 +141,8 @@ func BadSession(r *http.Request, err error) error {
 // maxTags is the most entity tags of a header.
 const maxTags = 100
 
-// Tags returns the entity tags of a header that has a list of them (RFC 9110, section 13.1), or "*"
-// alone. Nil: there is no such header.
+// Tags returns the entity tags of a header that has a list of them (RFC 9110, section 13.1), or only
+// "*". Nil: there is no such header.
 func Tags(header http.Header, name string) ([]string, error) {
 	values := header.Values(name)
 	if len(values) == 0 {

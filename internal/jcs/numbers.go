@@ -47,7 +47,7 @@ func isShort(lit []byte) bool {
 }
 
 // parse splits a JSON number into sign, digits and exponent. It computes with lengths and exponents
-// only, so 1e1000000000 costs no more than 1.
+// only, so 1e1000000000 costs as little as 1.
 func parse(lit []byte) decimal {
 	var d decimal
 	if lit[0] == '-' {

@@ -99,7 +99,7 @@ func (r *Rights) Note(action, bank string, policy *Bank, moment uint64) {
 }
 
 // Again sets d to what Decide returns with the bank's policy that Note stored for that moment. It
-// returns false when there is none, or it is no longer cached.
+// returns false when there is none, or when it was evicted.
 func (r *Rights) Again(d *Decision, action, bank string, in *Context, moment uint64) bool {
 	if r.closed != nil || r.table == nil {
 		return false

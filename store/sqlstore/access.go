@@ -28,7 +28,7 @@ func (s *Store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSn
 	return snapshot, s.fault(ctx, "read access", err)
 }
 
-// The statements of Access return one row. All grants of the user u come as one text, and so do its
+// The statements of Access return one row. All grants of the user u come as one text, like its
 // groups, because ten more rows would cost a driver as much as everything else. A document is in it
 // once, however many groups give it to the user. CROSS JOIN keeps SQLite from scanning the
 // attachments of all groups.

@@ -95,7 +95,7 @@ func (c *copying) transact(ctx context.Context) error {
 	}
 	var failed error
 	committed := false
-	read, write := source.read.alone(), target.write.alone()
+	read, write := source.read.unlimited(), target.write.unlimited()
 	err := read.transact(ctx, oneState, func(ctx context.Context, in session) error {
 		err := write.transact(ctx, readCommitted, func(ctx context.Context, out session) error {
 			failed = c.copy(ctx, in, out)

@@ -40,7 +40,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	if err := s.dialect.check(ctx, s.write.db, "svc_migrations"); err != nil {
 		return s.fault(ctx, "migrate the database", err)
 	}
-	patient := s.write.alone() // without a limit of time for a migration
+	patient := s.write.unlimited() // without a limit of time for a migration
 	for current := s.isCurrent(ctx); !current; {
 		err := patient.transact(ctx, readCommitted, func(
 			ctx context.Context, tx session,

@@ -46,9 +46,9 @@ func newPool(db *sql.DB, silence *answerLimit, schema schema) *pool {
 // statements.
 func (p *pool) in(schema schema) *pool { return newPool(p.db, p.silence, schema) }
 
-// alone returns a pool of the same connections without a limit of time, whose calls do not wait for
+// unlimited returns a pool of the same connections without a limit of time, whose calls do not wait for
 // those of p: for a migration or a copy.
-func (p *pool) alone() *pool { return newPool(p.db, nil, p.schema) }
+func (p *pool) unlimited() *pool { return newPool(p.db, nil, p.schema) }
 
 // take makes the calls of p take turns of a round.
 func (p *pool) take(round *fairqueue.Queue, store string) *pool {

@@ -272,7 +272,7 @@ func oneOrNil[R any](
 	return &row, nil
 }
 
-// each reads rows with scan until there are no more rows or scan returns enough.
+// each reads rows with scan to the last, or until scan returns enough.
 func each(
 	ctx context.Context, s session,
 	scan func(scanner) (enough bool, err error), query string, args ...any,

@@ -70,7 +70,7 @@ type Dialect struct {
 	// parameters by name, as SQLite's do; their time grows with the square of the parameters. 0
 	// means 64.
 	Rows int
-	// Replan is a statement that makes a connection plan its statements anew. The Store runs it before
+	// Replan is a statement after which a connection plans its statements again. The Store runs it before
 	// it writes more than 100 rows of access, because PostgreSQL keeps the plans for checks of
 	// references. One that it made for small tables reads a table from its start for each row. Empty:
 	// there is no such statement.

@@ -20,7 +20,7 @@ import (
 )
 
 // Main runs the binary of the tests as the program itself where the variable is set, and the tests elsewhere.
-// More tests run at once than there are processors, because most wait for a database or a process.
+// More tests run concurrently than there are processors, because most wait for a database or a process.
 func Main(m *testing.M, variable string, program func()) {
 	if os.Getenv(variable) != "" {
 		program()
