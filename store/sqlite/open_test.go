@@ -179,6 +179,29 @@ func TestCanceledWhileChanging(t *testing.T) {
 	sqltest.CanceledWhileChanging(t, open(t, migrated(t)))
 }
 
+// A caller that leaves does not make others wait for the rest of its statements.
+func TestNoStatementBeginsOnceTheCallerHasLeft(t *testing.T) {
+	is := is.New(t)
+	path := migrated(t)
+	db := raw(t, path)
+	_, err := db.Exec("CREATE TRIGGER ran BEFORE INSERT ON svc_users BEGIN SELECT RAISE(ABORT, 'a statement ran'); END")
+	is.NoErr(err)
+	leaves := func(store svc.Store) {
+		ctx, cancel := context.WithCancel(t.Context())
+		err := store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
+			cancel()
+			return svc.Bundle{Users: []svc.User{{ID: "alice"}}}.Write(), nil
+		})
+		is.True(errors.Is(err, context.Canceled))
+		is.True(!strings.Contains(err.Error(), "a statement ran"))
+	}
+	leaves(open(t, path))
+	tx, err := db.Begin()
+	is.NoErr(err)
+	defer tx.Rollback()
+	leaves(sqlstore.Tx(tx, sqlite.Dialect()))
+}
+
 func TestReferencesAreKept(t *testing.T) {
 	is := is.New(t)
 	store := open(t, migrated(t))

@@ -37,8 +37,8 @@ func newQueue(p *pool) *queue {
 }
 
 // do runs fn in a transaction that fn may share with others, and returns when its outcome is known.
-// Once fn has begun, the end of ctx does not interrupt it. When ctx has ended by the time fn
-// returns, the work of fn is rolled back.
+// The end of ctx interrupts no statement, but none begins after it, and the work of fn is rolled
+// back.
 func (q *queue) do(ctx context.Context, fn work) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -111,6 +111,7 @@ func (j *job) call(ctx context.Context, tx session) (err error) {
 			err = errPanicked
 		}
 	}()
+	tx.caller = j.ctx
 	if err := j.fn(ctx, tx); err != nil {
 		return err
 	}

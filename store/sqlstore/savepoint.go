@@ -12,7 +12,9 @@ type transactionLost struct{ error }
 func (e transactionLost) Unwrap() error { return e.error }
 
 // savepoint runs fn inside a savepoint. When fn fails or panics, tx holds nothing of it.
-func savepoint(ctx context.Context, tx session, fn work) error {
+func savepoint(ctx context.Context, within session, fn work) error {
+	tx := within
+	tx.caller = nil // the end of a savepoint does not depend on it
 	if _, err := tx.exec(ctx, `SAVEPOINT svc`); err != nil {
 		return transactionLost{err}
 	}
@@ -22,7 +24,7 @@ func savepoint(ctx context.Context, tx session, fn work) error {
 			_ = tx.undo(ctx) // the code that recovers ends the transaction
 		}
 	}()
-	err := fn(ctx, tx)
+	err := fn(ctx, within)
 	returned = true
 	if err == nil {
 		if _, err = tx.exec(ctx, `RELEASE SAVEPOINT svc`); err != nil {

@@ -23,8 +23,9 @@ type session struct {
 	access  *string     // the statement that has locked access in tx, to change it; "": none
 	changed *[]mutation // collects mutations for the end of Atomically; nil: records them now
 
-	hearing *callTimer   // limits the waits of all statements of tx; nil: each has its own limit
-	silence *answerLimit // limits the wait of each statement; nil: no limit
+	caller  context.Context // no statement begins after its end; nil: each has its own context
+	hearing *callTimer      // limits the waits of all statements of tx; nil: each has its own limit
+	silence *answerLimit    // limits the wait of each statement; nil: no limit
 	schema  schema
 }
 
@@ -60,6 +61,9 @@ func (s session) texts() texts {
 func (s session) await(
 	ctx context.Context, writes bool, run func(ctx context.Context, h *callTimer) error,
 ) error {
+	if s.caller != nil && s.caller.Err() != nil {
+		return s.caller.Err()
+	}
 	if s.hearing != nil && !hasTime(ctx) {
 		s.hearing.resume()
 		return s.hearing.pause(run(ctx, s.hearing))

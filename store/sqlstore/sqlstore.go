@@ -63,8 +63,8 @@ type Dialect struct {
 	Identity string
 	// OneWriter says that transactions that write wait for each other before they begin, as
 	// SQLite's do. Concurrent mutations then share one transaction, and so one sync of the disk. A
-	// mutation that has begun is not interrupted, because the database would undo more than its own
-	// statement. Without it, the database has LOCK TABLE and FOR SHARE, as PostgreSQL has.
+	// statement that has begun is not interrupted, because the database would undo more than itself.
+	// Without it, the database has LOCK TABLE and FOR SHARE, as PostgreSQL has.
 	OneWriter bool
 	// Rows is the most rows that one statement writes: 1, 4, 16, 64 or 256. Some drivers look up
 	// parameters by name, as SQLite's do; their time grows with the square of the parameters. 0

@@ -141,10 +141,11 @@ func (h hostTx) transact(ctx context.Context, fn work) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	tx := h.reading()
 	if h.uninterrupted {
-		ctx = context.WithoutCancel(ctx)
+		tx.caller, ctx = ctx, context.WithoutCancel(ctx)
 	}
-	return savepoint(ctx, h.reading(), fn)
+	return savepoint(ctx, tx, fn)
 }
 
 // joinedTx is the [database] of a Store inside Atomically. When one call fails, the whole
