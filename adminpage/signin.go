@@ -20,6 +20,7 @@ const mark = "signed-in"
 // These are texts of the sign-in after a failure.
 const (
 	notAccepted = "This key was not accepted."
+	notSent     = "The sign-in has ended, and nothing was changed: sign in, and send the form again."
 	notKept     = "Signed in, but the browser did not keep the cookie: open this page over https," +
 		" or on the server's own machine, and allow its cookies."
 	notKnown = "Signed in, but this process of the server does not know the sign-in: " +
@@ -43,6 +44,8 @@ func (v *visit) askSignIn() {
 	show.Again = v.Method != http.MethodPost && v.Header.Get("Sec-Fetch-Site") == "cross-site" &&
 		v.Header.Get("Sec-Fetch-Mode") == "navigate"
 	switch {
+	case v.Method == http.MethodPost:
+		v.showSignIn(show, notSent)
 	case show.Again || !v.isMarked():
 		v.showSignIn(show)
 	case len(v.h.cookies(v.Request)) > 0:
