@@ -69,6 +69,10 @@ func (v *visit) refuseDraft(k *accessKind, err error) error {
 	case svc.CodeUnauthenticated, svc.CodeForbidden:
 		return err
 	}
+	if v.form.Get("do") == "join" {
+		v.names = "of"
+	}
+	err = svc.MapFields(err, fieldOfDraft)
 	var written *draftView
 	if document := v.form.Get("document"); document != "" {
 		written = &draftView{Document: document}
@@ -119,9 +123,20 @@ func (v *visit) draft(k *accessKind, id string, form url.Values) (d draft, err e
 		return d, svc.Invalid("document", "must be valid JSON")
 	}
 	d.bundle, err = svc.ParseBundleWithin(text, httpapi.MaxBundleRows)
-	return d, svc.MapFields(err, func(e *svc.Error) string {
-		return strings.TrimPrefix(e.Field, "/policies/0")
-	})
+	return d, err
+}
+
+// fieldOfDraft returns the field of the form, or the place in its document, that an error about the
+// rows of a draft is about.
+func fieldOfDraft(e *svc.Error) string {
+	place := e.Field
+	for _, row := range []string{"/policies/0", "/bank_policies/0", "/attachments/0", "/groups/0"} {
+		place = strings.TrimPrefix(place, row)
+	}
+	if place == "/principal_id" || strings.HasPrefix(place, "/members/") {
+		return "user_id"
+	}
+	return place
 }
 
 func row(list string, of map[string]any) map[string]any { return map[string]any{list: []any{of}} }

@@ -1,6 +1,7 @@
 package adminpage
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"slices"
@@ -20,6 +21,8 @@ func (v *visit) problems(err error) (lines []string) {
 	for _, e := range all {
 		line, field := e.Message, formFields[strings.TrimPrefix(e.Field, "/")]
 		switch {
+		case e.Code == svc.CodeExists: // a whole sentence
+			line = sentence(line)
 		case field.label != "":
 			line = field.label + " " + line
 		case e.Field != "": // a pointer can be as long as the form
@@ -28,7 +31,11 @@ func (v *visit) problems(err error) (lines []string) {
 			line = sentence(line)
 		}
 		line = cut(v.h.mask(line)) + "."
-		v.blame(field.of(e.Field), line)
+		input := field.of(e.Field)
+		if e.Code == svc.CodeNotFound {
+			input = cmp.Or(input, v.names)
+		}
+		v.blame(input, line)
 		lines = append(lines, line)
 	}
 	switch {
@@ -60,6 +67,7 @@ type field struct{ label, input string }
 var formFields = map[string]field{
 	"action":            {"Action", "action"},
 	"alias":             {"Name", "name"},
+	"alias_id":          {"Install as", "alias_id"},
 	"auth_token":        {"Token", "token"},
 	"bank":              {"Bank", "bank"},
 	"channel":           {"Channel", "channel"},

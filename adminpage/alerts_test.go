@@ -41,9 +41,17 @@ func TestAlertsLeadToTheirFields(t *testing.T) {
 		{"keys", form("do", "issue", "kind", "user", "for", "bob", "once", "x", "expires", "soon"), "expires", "Expires must be"},
 		{"keys", form("do", "issue", "kind", "user", "for", "bob", "once", "x", "per_second", "many"), "per_second", "Requests a second must be"},
 		{"keys", form("do", "issue", "kind", "user", "for", "bob", "once", "x", "policy", "gone"), "policy", "Policy"},
+		{"keys", form("do", "issue", "kind", "user", "for", "", "once", "x"), "for", "Who must be"},
+		{"keys", form("do", "issue", "kind", "service_account", "for", "gone", "once", "x"), "for", "There is no such"},
+		{"keys", form("do", "find", "find", "gone"), "find", "There is no such key"},
 		{"sources", form("do", "register", "url", "nowhere"), "url", "URL"},
+		{"access/users/bob", form("do", "join", "of", "gone"), "of", "There is no such group"},
+		{"access/groups/staff", form("do", "add", "who", "gone"), "who", "Who names a user"},
+		{"access/policies/works", form("do", "attach", "kind", "group", "who", "gone"), "who", "Who names a group"},
 		{"access/policies/works", form("do", "attach", "kind", "user", "who", "bob", "priority", "high"), "priority", "Priority must be"},
 		{"access/policies/works", form("do", "document", "document", `{`), "document", "document must be"},
+		{"access/policies/works", form("do", "document", "document", `{"version": "2026-03-24", "statements": [{"effect": "maybe"}]}`), "document", "/document/statements/0/effect"},
+		{"access/banks/support", form("do", "document", "document", `{"x": 1}`), "document", "/document/x is"},
 	} {
 		got := s.ask(c.address, c.form)
 		if got.StatusCode < 400 || !strings.HasPrefix(got.title(), "Error: ") || !strings.Contains(got.body, ">"+c.alert) {

@@ -62,6 +62,7 @@ func (v *visit) holder(form url.Values) svc.Identity {
 // findKey leads to the page of a key. The text may be a whole key: no address
 // and no page repeats it.
 func (v *visit) findKey(text string) error {
+	v.names = "find"
 	key, err := v.h.service.Keys.Find(v.Context(), v.by, text)
 	if err != nil {
 		return v.refuseKeys(err, keysView{Asked: url.Values{}})
@@ -100,7 +101,7 @@ func (v *visit) issueKey(form url.Values, holder svc.Identity) error {
 		return v.refuseKeys(wrong, body)
 	}
 	issued, err := v.h.service.Keys.Issue(v.Context(), v.by, holder, in)
-	if err != nil {
+	if v.names = "who"; err != nil {
 		return v.refuseKeys(err, body)
 	}
 	return v.showNew(issued, body, "Issued.")

@@ -64,6 +64,8 @@ type visit struct {
 	wrong  error             // why there is no form; nil: there is one
 	// wrongInputs are the inputs that an alert is about, each with the alert.
 	wrongInputs map[string]string
+	// names is the input that names what the form is about: it is wrong if that is not found.
+	names string
 	// sender is who was signed in when the form began to arrive; zero: nobody.
 	sender  svc.Identity
 	counted bool // by the rate of the caller's key
