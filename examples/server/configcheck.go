@@ -122,7 +122,8 @@ func (c *config) places() []value {
 		{"addr", !socket || !c.TLS.on(), "must be HOST:PORT with tls.cert_file"},
 		{"http.prefix", prefixPath.MatchString(c.HTTP.Prefix) && !slices.Contains(ownPaths, first),
 			"must be a path such as /ext/svc, and not one of /healthz and /catalogue"},
-		{"http.public_url", badURL == nil && public.User == nil,
+		{"http.public_url", badURL == nil && public.User == nil &&
+			(public.Host != "" || strings.HasPrefix(public.Path, "/") || *public == url.URL{}),
 			"must be a URL or a path, without a password"},
 		{"tls.cert_file", c.TLS.Key == "" || c.TLS.Cert != "", "is needed with tls.key_file"},
 		{"tls.key_file", c.TLS.Cert == "" || c.TLS.Key != "", "is needed with tls.cert_file"},

@@ -81,7 +81,7 @@ func (c *config) linesOf(data []byte) (map[string]int, error) {
 func (c *config) checkCase(lines map[string]int) error {
 	known := keysOf(reflect.TypeFor[config](), "")
 	for name, line := range lines {
-		for _, key := range known {
+		for key := range known {
 			if name != key && strings.EqualFold(name, key) {
 				return c.at(line, fmt.Sprintf("%s is not a key: write %s", name, key))
 			}
@@ -90,16 +90,17 @@ func (c *config) checkCase(lines map[string]int) error {
 	return nil
 }
 
-// keysOf returns the keys of a table and of the tables in it, the tables included.
-func keysOf(table reflect.Type, prefix string) (keys []string) {
+// keysOf returns the keys of a table and of the tables in it with their types, the tables included.
+func keysOf(table reflect.Type, prefix string) map[string]reflect.Type {
+	keys := map[string]reflect.Type{}
 	for field := range table.Fields() {
 		name := field.Tag.Get("toml")
 		if name == "" {
 			continue
 		}
-		keys = append(keys, prefix+name)
+		keys[prefix+name] = field.Type
 		if field.Type.Kind() == reflect.Struct {
-			keys = append(keys, keysOf(field.Type, prefix+name+".")...)
+			maps.Copy(keys, keysOf(field.Type, prefix+name+"."))
 		}
 	}
 	return keys
@@ -120,13 +121,40 @@ func (c *config) explain(err error, data []byte, lines map[string]int) error {
 	if bad, ok := errors.AsType[*toml.DecodeError](err); ok {
 		line, _ = bad.Position()
 	}
-	problem := typeName.ReplaceAllString(strings.TrimPrefix(err.Error(), "toml: "), "")
+	problem := strings.TrimPrefix(err.Error(), "toml: ")
+	isTOML := toml.Unmarshal(data, new(map[string]any)) == nil
 	for name, at := range lines {
-		if at == line {
+		if at != line {
+			continue
+		}
+		known, is := keysOf(reflect.TypeFor[config](), "")[name]
+		switch {
+		case is && isTOML:
+			problem = name + " must be " + wanted(known)
+		case isTOML:
+			problem = name + " is not a key of the configuration"
+		default:
 			problem = name + ": " + problem
 		}
 	}
 	return c.at(line, problem)
+}
+
+// wanted says how the value of a key is written, by its type.
+func wanted(key reflect.Type) string {
+	switch {
+	case key == reflect.TypeFor[duration]():
+		return `a time in quotes, such as "30s"`
+	case key.Kind() == reflect.String:
+		return "a text in quotes"
+	case key.Kind() == reflect.Bool:
+		return "true or false"
+	case key.Kind() == reflect.Slice:
+		return `a list of texts, such as ["a", "b"]`
+	case key.Kind() == reflect.Struct:
+		return "a table, once"
+	}
+	return "a whole number"
 }
 
 // firstBad returns the line of the first key that cannot be decoded. The library does not say where
@@ -145,9 +173,6 @@ func firstBad(data []byte, lines map[string]int) (line int) {
 	}
 	return len(all)
 }
-
-// typeName is what the library says before the type that a value should have.
-var typeName = regexp.MustCompile(`struct field \S+ of type (?:main\.)?`)
 
 // each calls do with every text of c and the key that it belongs to, also in lists, and stops at an
 // error.

@@ -90,9 +90,5 @@ func (c *config) readVariables(v reflect.Value, key string, known *[]string) err
 	if err == nil {
 		return nil
 	}
-	want := "a whole number"
-	if v.Kind() == reflect.Bool {
-		want = "true or false"
-	}
-	return usageError(variableOf(key) + " must be " + want)
+	return usageError(variableOf(key) + " must be " + wanted(v.Type()))
 }
