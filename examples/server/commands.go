@@ -109,8 +109,9 @@ func (c *call) command(of subcommand, do *job) *cobra.Command {
 	}
 	cmd.Flags().AddGoFlagSet(of.flags())
 	cmd.Flags().SortFlags = false
-	cmd.SetHelpFunc(func(*cobra.Command, []string) {
-		*do = func(context.Context) error { return help(c.stdout, of) }
+	cmd.SetHelpFunc(func(asked *cobra.Command, _ []string) { // also of a group below
+		_, name, _ := strings.Cut(asked.CommandPath(), " ")
+		*do = func(context.Context) error { return help(c.stdout, of, name) }
 	})
 	cmd.RunE = func(cmd *cobra.Command, operands []string) (err error) {
 		if of.name == "" && len(operands) > 0 {

@@ -167,7 +167,10 @@ func TestHelp(t *testing.T) {
 		is.Equal(stderr.String(), "")
 		return stdout.String()
 	}
-	whole := said("-help")
+	whole, group := said("-help"), said("help", "user")
+	if !strings.Contains(group, "server user set") || strings.Contains(group, "server group") || strings.Contains(group, "-overlap") {
+		t.Errorf("the help of a group: %s", group)
+	}
 	for _, c := range subcommands {
 		is := is.New(t)
 		text := said(append(strings.Fields(c.name), "-h")...)

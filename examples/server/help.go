@@ -18,19 +18,20 @@ The first start prints a key of the user admin, once, and requests to try with i
 key, or the first start breaks off before it prints the key, use the command key to make another.
 `
 
-// help writes the help of a command; that of the command without a name has all commands.
-func help(to io.Writer, of subcommand) error {
+// help writes the help of a command with those below it. A name that is not of's is a group of
+// commands, which has no flags.
+func help(to io.Writer, of subcommand, name string) error {
 	var b strings.Builder
 	b.WriteString("Usage:\n\n")
-	if of.name != "" {
-		of.list(&b)
-	} else {
-		for _, c := range subcommands {
+	for _, c := range subcommands {
+		if name == "" || strings.HasPrefix(c.name+" ", name+" ") {
 			c.list(&b)
 		}
 	}
-	b.WriteString("\nFlags:\n\n")
-	of.flags().VisitAll(func(f *flag.Flag) { describe(&b, f) })
+	if name == of.name {
+		b.WriteString("\nFlags:\n\n")
+		of.flags().VisitAll(func(f *flag.Flag) { describe(&b, f) })
+	}
 	if of.name == "" {
 		b.WriteString(helpEnd)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -39,10 +40,10 @@ func (r rows) command() subcommand {
 				if err != nil {
 					return err
 				}
-				return do(ctx, target{far: far})
+				return byFlags(do(ctx, target{far: far}))
 			}
 			run := func(service *svc.Service) error {
-				return do(ctx, target{local: service, by: operator()})
+				return byFlags(do(ctx, target{local: service, by: operator()}))
 			}
 			if r.secrets {
 				return c.withSecrets(ctx, func(h *host) error { return run(h.service) })
@@ -55,6 +56,29 @@ func (r rows) command() subcommand {
 		}
 	}
 	return subcommand{name: r.name, takes: r.takes, about: r.about, setup: setup}
+}
+
+// rowFlags are the flags that set the fields of a row.
+var rowFlags = map[string]string{
+	"/alias_id":          "-as",
+	"/display_name":      "-display-name",
+	"/email":             "-email",
+	"/expires_at":        "-expires-in",
+	"/owner_user_id":     "-owner",
+	"/scoping_policy_id": "-scoping-policy",
+	"/source_name":       "-source",
+}
+
+// byFlags returns err with the flags in place of the fields that they set.
+func byFlags(err error) error {
+	for _, e := range svc.Errors(err) {
+		if rowFlags[e.Field] != "" {
+			return svc.MapFields(err, func(e *svc.Error) string {
+				return cmp.Or(rowFlags[e.Field], e.Field)
+			})
+		}
+	}
+	return err
 }
 
 // flagless returns the setup of a command that adds no flags.

@@ -94,7 +94,7 @@ func (c *call) judge(ctx context.Context, t target, tests []svc.AccessTest) erro
 		}
 	}
 	if turned > 0 {
-		return fmt.Errorf("%d of %d answers are others", turned, len(tests))
+		return fmt.Errorf("%d of %d answers differ", turned, len(tests))
 	}
 	return c.done("%d answers are as expected", len(tests))
 }

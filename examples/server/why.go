@@ -115,6 +115,9 @@ var whatCanCommand = rows{
 				return err
 			}
 			all, err := t.whatCan(ctx, holder)
+			if err == nil && len(all) == 0 && !c.asJSON {
+				return c.done("nothing: no policy allows anything, check the id")
+			}
 			return show(c, sequence(all, err), "ACTION\tBANK\tALLOWED", ofCapability)
 		}
 	},
