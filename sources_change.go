@@ -21,10 +21,10 @@ import (
 )
 
 // Register adds a trusted source. Its name is the alias, else the first segment of the URL's path
-// without ".git" (https://github.com/acme/templates is "acme"). Register fetches nothing, but
-// refuses an address that is visibly malformed or forbidden; without a Marketplace, every one. A
-// token is sealed with [SourceConfig].SealingKey, for this row and URL only; without that key it is
-// CodeInvalid.
+// without ".git" (https://github.com/acme/templates is "acme"), else the directory of an address
+// like fs://acme. Register fetches nothing, but refuses an address that is visibly malformed or
+// forbidden; without a Marketplace, every one. A token is sealed with [SourceConfig].SealingKey, for
+// this row and URL only; without that key it is CodeInvalid.
 //
 // To change the URL or the signing key, remove the source and register it again: that is another
 // source, and nothing kept of the first is used for it. A user has at most
@@ -435,14 +435,18 @@ func (s *Sources) reseal(source *Source) (bool, error) {
 	return true, nil
 }
 
-// nameFromURL returns the first segment of the URL's path without ".git", or "". The name may be
-// none that a source can have: the caller checks it.
+// nameFromURL returns the first segment of the URL's path without ".git", or "". A directory of the
+// host without a path has the directory's name. A source may not be able to have the name: the
+// caller checks it.
 func nameFromURL(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
 		return ""
 	}
 	first, _, _ := strings.Cut(strings.TrimLeft(u.EscapedPath(), "/"), "/")
+	if first == "" && u.Scheme == "fs" {
+		return u.Host
+	}
 	name, _ := url.PathUnescape(first) // url.Parse accepts only good escapes
 	return strings.TrimSuffix(name, ".git")
 }

@@ -66,6 +66,8 @@ func TestSourceNames(t *testing.T) {
 	for url, want := range map[string]string{
 		"https://github.com/acme/templates":   "acme",
 		"https://example.com/one.git":         "one",
+		"fs://house":                          "house",
+		"fs://house/notes":                    "notes",
 		"https://example.com//two/":           "two",
 		"https://example.com/a%20b/templates": "a b",
 	} {

@@ -181,7 +181,7 @@ type market struct {
 func newMarket() *market { return &market{content: map[string]map[string]svc.Content{}} }
 
 func (m *market) CheckURL(url string) error {
-	if !strings.HasPrefix(url, "https://") {
+	if !strings.HasPrefix(url, "https://") && !strings.HasPrefix(url, "fs://") {
 		return errors.New("is not https")
 	}
 	return nil
