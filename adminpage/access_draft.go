@@ -27,6 +27,7 @@ type draftView struct {
 	Gains    preview
 	Fields   []fact // hidden: what makes the same draft again
 	Revision string
+	Seen     int64 // the newest audit record when the preview was made; 0: unknown
 	JSON     string
 	Document string   // as the form has it
 	Between  []string // what others have changed since the preview before
@@ -181,6 +182,10 @@ func (v *visit) showDraft(d draft) (*draftView, error) {
 	if err != nil {
 		return nil, err
 	}
+	seen, err := v.newestRecord()
+	if err != nil {
+		return nil, err
+	}
 	diff, err := v.h.service.Access.Preview(v.Context(), v.by, d.bundle,
 		svc.BundleWrite{Detach: d.detach})
 	if err != nil {
@@ -189,6 +194,7 @@ func (v *visit) showDraft(d draft) (*draftView, error) {
 	shown := &draftView{
 		Gains:    previewOf(diff),
 		Revision: diff.Revision,
+		Seen:     seen,
 		Document: d.fields.Get("document"),
 		MaySave:  may,
 	}
@@ -247,14 +253,30 @@ func (v *visit) saveDraft(k *accessKind, d draft) error {
 // maxLately is how many changes of others a page names.
 const maxLately = 5
 
-// lately names the newest changes of access, for who may read the audit.
+// newestRecord returns the number of the newest audit record; 0 without the right to read it.
+func (v *visit) newestRecord() (number int64, err error) {
+	newest := v.h.service.Audit.Records(v.Context(), v.by, svc.AuditQuery{Limit: 1})
+	for record, err := range newest {
+		if err != nil && svc.ErrorCode(err) != svc.CodeForbidden {
+			return 0, err
+		}
+		number = record.Number
+	}
+	return number, nil
+}
+
+// lately names the newest changes of access since the preview, for callers who may read the audit.
 func (v *visit) lately() (lines []string, err error) {
+	seen, _ := strconv.ParseInt(v.form.Get("seen"), 10, 64) // 0: the preview saw no record
 	newest := svc.AuditQuery{Limit: 10 * maxLately}
 	for record, err := range v.h.service.Audit.Records(v.Context(), v.by, newest) {
 		if svc.ErrorCode(err) == svc.CodeForbidden || len(lines) == maxLately {
 			break
 		} else if err != nil {
 			return nil, err
+		}
+		if record.Number <= seen {
+			break
 		}
 		if record.Action == event.AccessWritten || record.Action == event.AccessRemoved {
 			actor := cmp.Or(record.Actor.ID, "the host")

@@ -29,6 +29,7 @@ type accessView struct {
 	Can                   []can
 	MoreCan               int
 	Draft                 *draftView // nil: nothing is changed
+	Form                  url.Values // as it was sent; nil: it is none with inputs
 	Suggested             []string
 }
 
@@ -80,6 +81,9 @@ func (v *visit) showAccess(k *accessKind, status int, page view, draft *draftVie
 	}
 	id := v.params["id"]
 	body := accessView{Kind: k.path, ID: id, Tabs: tabs(k), Draft: draft}
+	if do := v.form.Get("do"); do == "join" || do == "add" || do == "attach" {
+		body.Form = v.form
+	}
 	for may, action := range map[*bool]string{
 		&body.MayWrite:  k.write,
 		&body.MayJoin:   action.GroupsWrite,

@@ -97,7 +97,7 @@ func TestAccessActs(t *testing.T) {
 	draft := s.post("access/policies/recalls", detach).is(t, 200, "loses", ">Save<", "", "Download").draft(t)
 	draft.Set("then", "save")
 	must(0, s.service.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "meanwhile"}}}))
-	again := s.post("access/policies/recalls", draft).is(t, 412, "Nothing was saved", "the host changed user meanwhile").draft(t)
+	again := s.post("access/policies/recalls", draft).is(t, 412, "Nothing was saved", "the host changed user meanwhile", "", "admin changed").draft(t)
 	again.Set("then", "save")
 	s.post("access/policies/recalls", again).is(t, 200, "Saved.", "", "Detach from new")
 	s.post("access/policies/recalls", detach).is(t, 404, `role="alert"`)
