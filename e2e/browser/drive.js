@@ -136,7 +136,7 @@ done('installs');
 
 await open('Keys');
 await unfold('Issue a key');
-await page.getByLabel('For', { exact: true }).fill('bob');
+await page.getByLabel('Who', { exact: true }).fill('bob');
 await page.getByLabel('Description').fill('from the browser');
 await page.getByLabel('Expires').fill('2199-12-31');
 await role('button', { name: 'Issue key' }).click();
