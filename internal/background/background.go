@@ -67,6 +67,26 @@ func (g *Group) End() {
 	g.tasks.Wait()
 }
 
+// remind is the time between two reports of work that keeps failing.
+const remind = time.Minute
+
+// Failing limits the reports of work that is tried again and again. The zero value is ready for use.
+type Failing struct{ reported time.Time }
+
+// Due reports whether to report the result of a try: the first failure after a success, and then
+// one a minute.
+func (f *Failing) Due(err error) bool {
+	if err == nil {
+		f.reported = time.Time{}
+		return false
+	}
+	if !f.reported.IsZero() && time.Since(f.reported) < remind {
+		return false
+	}
+	f.reported = time.Now()
+	return true
+}
+
 // Wait waits for an event, or for the end of ctx.
 func Wait[E any](ctx context.Context, event <-chan E) {
 	select {

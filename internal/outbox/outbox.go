@@ -35,7 +35,7 @@ type Delivery[E any] struct {
 	Now    func() time.Time
 	Tell   func(ctx context.Context, event E)
 	ID     func(event E) uuid.UUID
-	Failed func(ctx context.Context, err error) // called before Run tries again
+	Failed func(ctx context.Context, err error) // called before Run tries again, once a minute
 }
 
 // Longest returns the latest end of a claim that counts for a caller who claims until the time
@@ -48,8 +48,9 @@ func Longest(until time.Time) time.Time { return until.Add(time.Minute) }
 func (d Delivery[E]) Run(ctx context.Context) {
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
+	var failing background.Failing
 	for ctx.Err() == nil {
-		if err := d.Once(ctx); err != nil && ctx.Err() == nil {
+		if err := d.Once(ctx); ctx.Err() == nil && failing.Due(err) {
 			d.Failed(ctx, err)
 		}
 		background.Wait(ctx, tick.C)

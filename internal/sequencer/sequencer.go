@@ -22,7 +22,8 @@ type Sequencer struct {
 	asked  chan struct{}
 }
 
-// New returns a Sequencer that runs do. It calls failed before it tries again.
+// New returns a Sequencer that runs do. It calls failed before it tries again: when do fails after a
+// success, and then once a minute.
 func New(
 	every time.Duration, do func(ctx context.Context) error,
 	failed func(ctx context.Context, err error),
@@ -45,11 +46,12 @@ func (s *Sequencer) Wake() {
 func (s *Sequencer) Run(ctx context.Context) {
 	tick := time.NewTicker(s.every)
 	defer tick.Stop()
+	var failing background.Failing
 	for ctx.Err() == nil {
-		if err := s.do(ctx); err != nil && ctx.Err() == nil {
-			s.failed(ctx, err)
-		} else if err != nil {
+		if err := s.do(ctx); err != nil && ctx.Err() != nil {
 			s.Wake() // the end has cut off the work
+		} else if failing.Due(err) {
+			s.failed(ctx, err)
 		}
 		select {
 		case <-ctx.Done():

@@ -48,6 +48,29 @@ func TestSequencer(t *testing.T) {
 	})
 }
 
+// TestReports: work that keeps failing is reported once a minute, and again after a success.
+func TestReports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start, fails := time.Now(), true
+		var reports []time.Duration
+		s := sequencer.New(time.Second, func(context.Context) error {
+			if fails {
+				return errors.New("unreachable")
+			}
+			return nil
+		}, func(context.Context, error) { reports = append(reports, time.Since(start).Truncate(time.Second)) })
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+		defer cancel()
+		time.AfterFunc(90*time.Second+time.Millisecond, func() { fails = false })
+		time.AfterFunc(100*time.Second+time.Millisecond, func() { fails = true })
+		s.Run(ctx)
+		want := []time.Duration{0, time.Minute, 101 * time.Second, 161 * time.Second}
+		if !slices.Equal(reports, want) {
+			t.Errorf("reported at %v, want %v", reports, want)
+		}
+	})
+}
+
 // TestCutOff: the end of Run cuts off work that was asked for, so it is tried once more.
 func TestCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
