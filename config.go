@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/extsvc/svc/internal/aead"
@@ -195,6 +196,26 @@ type Memory struct {
 	// The rows are read at the first question, and then moved by what changes. When they do not
 	// fit, each question reads them all. 0: 256 MiB. Negative: none are cached.
 	Access int
+}
+
+// clone returns a copy that shares no slice with c.
+func (c Config) clone() Config {
+	k, s := &c.Keys, &c.Sources
+	k.EarlierUserPrefixes = slices.Clone(k.EarlierUserPrefixes)
+	k.EarlierServiceAccountPrefixes = slices.Clone(k.EarlierServiceAccountPrefixes)
+	k.Imports, k.Peppers = slices.Clone(k.Imports), slices.Clone(k.Peppers)
+	for i := range k.Peppers {
+		k.Peppers[i].Secret = slices.Clone(k.Peppers[i].Secret)
+	}
+	s.SealingKey, s.OldSealingKeys = slices.Clone(s.SealingKey), slices.Clone(s.OldSealingKeys)
+	for i := range s.OldSealingKeys {
+		s.OldSealingKeys[i] = slices.Clone(s.OldSealingKeys[i])
+	}
+	c.Parameters = slices.Clone(c.Parameters)
+	for i := range c.Parameters {
+		c.Parameters[i].Levels = slices.Clone(c.Parameters[i].Levels)
+	}
+	return c
 }
 
 const cachedAccess = 256 << 20 // unless Memory says otherwise

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/internal/background"
 	"github.com/extsvc/svc/store/memstore"
 )
 
@@ -284,12 +286,19 @@ func TestOutboxFaults(t *testing.T) {
 	is.New(t).Equal(h.waitFor(t, 1), []string{"template.created template/a by admin"})
 }
 
+// A hook may panic, or end its goroutine, as a test's Fatal does.
 func TestEventHookThatPanics(t *testing.T) {
+	for _, end := range []func(){func() { panic("the host's") }, runtime.Goexit} {
+		eventHookThatEnds(t, end)
+	}
+}
+
+func eventHookThatEnds(t *testing.T, end func()) {
 	told := make(chan struct{}, 10)
 	h := newHost(t, func(c *svc.Config) {
-		c.Events.OnEvent = func(context.Context, svc.Event) { told <- struct{}{}; panic("the host's") }
+		c.Events.OnEvent = func(context.Context, svc.Event) { told <- struct{}{}; end() }
 	})
-	issue(t, h, alice)
+	_ = background.Call(func() error { issue(t, h, alice); return nil }) // OnEvent runs in its goroutine
 	issue(t, &host{Service: h.WithTx(h.store)}, alice)
 	issue(t, &host{Service: h.WithTx(h.store)}, alice)
 	is.New(t).Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{}))), 3)

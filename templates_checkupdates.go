@@ -184,6 +184,8 @@ func (s *Templates) keepReport(ctx context.Context, report UpdateReport) {
 		return
 	}
 	kept := &keptReport{report: report, at: s.now()}
+	kept.report.Templates, kept.report.Sources =
+		slices.Clone(report.Templates), slices.Clone(report.Sources) // the caller changes its own
 	data, err := json.Marshal(report)
 	stored := s.roles.answers
 	if err == nil && stored != nil && !s.readOnly && len(data) <= maxReport {

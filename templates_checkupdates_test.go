@@ -193,6 +193,8 @@ func TestLastCheck(t *testing.T) {
 		return report, at.String()
 	}
 	made := h.checkUpdates(t)
+	mine := must(h.Templates.CheckUpdates(t.Context(), admin, nil))
+	mine.Sources[0], mine.Templates[0] = svc.SourceReport{}, svc.TemplateUpdate{} // the caller's own
 	got, at := last(h.Service)
 	is.Equal(got, made)
 

@@ -90,13 +90,13 @@ type TenantsConfig struct {
 
 // of returns the Config of a tenant, without its Store.
 func (c *TenantsConfig) of(tenant Tenant, log *slog.Logger) (Config, error) {
-	config := c.Config
+	config := c.Config.clone()
 	config.Logger = log.With("tenant", tenant.Name)
 	if c.Each == nil {
 		return config, nil
 	}
 	config.Events.OnEvent = nil
-	err := c.Each(tenant, &config)
+	err := background.Call(func() error { return c.Each(tenant, &config) })
 	if config.Events.OnEvent != nil {
 		err = cmp.Or(err, errors.New("svc: TenantsConfig.Each must not set OnEvent"))
 	}
@@ -162,6 +162,7 @@ func NewTenants(config TenantsConfig) (*Tenants, error) {
 	if err := cmp.Or(config.Config.check(), badKeys, badSources, badParameters); err != nil {
 		return nil, err
 	}
+	config.Config = config.Config.clone()
 	config.IdleTime = cmp.Or(config.IdleTime, tenantIdleTime)
 	config.MaxOpen = cmp.Or(config.MaxOpen, tenantMaxOpen)
 	config.Memory = cmp.Or(config.Memory, tenantMemory)

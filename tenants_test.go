@@ -2,8 +2,10 @@ package svc_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -17,6 +19,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/heaptest"
 	"github.com/extsvc/svc/internal/longtest"
+	"github.com/extsvc/svc/parameter"
 	"github.com/extsvc/svc/store/memstore"
 )
 
@@ -219,19 +222,78 @@ func TestTenantIsNamed(t *testing.T) {
 func TestEachTenant(t *testing.T) {
 	is := is.New(t)
 	in := newTenants(t, svc.TenantsConfig{Each: func(tenant svc.Tenant, c *svc.Config) error {
-		if tenant.Name == "b" {
+		switch tenant.Name {
+		case "b":
 			c.Events.OnEvent = func(context.Context, svc.Event) {}
+		case "ends":
+			runtime.Goexit()
 		}
 		c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) {
 			return svc.Principal{Kind: svc.KindUser, ID: "of " + tenant.Name}, nil
 		})
 		return nil
 	}})
-	makeTenants(t, in, "a", "b")
+	makeTenants(t, in, "a", "b", "ends")
 	is.Equal(must(bearerIn(t.Context(), in, "a", "x")).ID, "of a")
-	_, err := bearerIn(t.Context(), in, "b", "x")
-	is.Equal(svc.ErrorCode(err), svc.CodeUnavailable)
-	is.True(strings.Contains(err.Error(), "Each must not set OnEvent"))
+	for name, want := range map[string]string{
+		"b": "Each must not set OnEvent", "ends": "a call has ended its goroutine",
+	} {
+		_, err := bearerIn(t.Context(), in, name, "x")
+		is.Equal(svc.ErrorCode(err), svc.CodeUnavailable)
+		is.True(strings.Contains(err.Error(), want))
+	}
+}
+
+// What Each, or the host, changes in the slices of a Config is no other tenant's.
+func TestEachTenantHasItsOwnConfig(t *testing.T) {
+	given := func() svc.Config {
+		key := func(first string) []byte { return []byte(first + "0123456789abcdef0123456789abcde") }
+		return svc.Config{
+			Keys: svc.KeyConfig{
+				EarlierUserPrefixes: []string{"u_"}, EarlierServiceAccountPrefixes: []string{"s_"},
+				Peppers: []svc.Pepper{{Version: "1", Secret: key("a")}},
+				Imports: []svc.KeyImport{{Prefix: "gh-"}},
+			},
+			Sources: svc.SourceConfig{SealingKey: key("a"), OldSealingKeys: [][]byte{key("b")}},
+			Parameters: []parameter.Definition{{
+				Name: "n", Type: parameter.Level, Levels: []string{"l"}, Merge: parameter.Least, Narrow: parameter.Lesser,
+			}},
+		}
+	}
+	config := given()
+	in := newTenants(t, svc.TenantsConfig{Config: config, Each: func(tenant svc.Tenant, c *svc.Config) error {
+		got := *c
+		got.Logger, got.Now = nil, nil
+		if !reflect.DeepEqual(got, given()) {
+			t.Errorf("tenant %s got the Config of another: %#v", tenant.Name, got)
+		}
+		clearSlices(t, reflect.ValueOf(c).Elem())
+		return errors.New("no more is needed")
+	}})
+	clearSlices(t, reflect.ValueOf(&config).Elem())
+	makeTenants(t, in, "a", "b")
+	for _, name := range []string{"a", "b"} {
+		_, err := bearerIn(t.Context(), in, name, "x")
+		is.New(t).Equal(svc.ErrorCode(err), svc.CodeUnavailable)
+	}
+}
+
+// clearSlices clears the elements of all slices of a struct. None may be empty.
+func clearSlices(t *testing.T, v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			clearSlices(t, v.Field(i))
+		}
+	case reflect.Slice:
+		if v.Len() == 0 {
+			t.Errorf("a %s is empty", v.Type())
+		}
+		for i := range v.Len() {
+			clearSlices(t, v.Index(i))
+			v.Index(i).SetZero()
+		}
+	}
 }
 
 func TestTenantsConfig(t *testing.T) {

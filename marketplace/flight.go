@@ -2,6 +2,7 @@ package marketplace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -67,7 +68,7 @@ func (f *flights) board(ctx context.Context, key flightKey, ask askFunc) *shared
 }
 
 // fly runs ask and ends the flight. It recovers a panic: in its own goroutine a panic ends the
-// process, and in the caller's goroutine it would not.
+// process, and in the caller's goroutine it would not. ask may also end the goroutine.
 func (f *flights) fly(ctx context.Context, key flightKey, one *sharedFetch, ask askFunc) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -79,6 +80,7 @@ func (f *flights) fly(ctx context.Context, key flightKey, one *sharedFetch, ask 
 		one.cancel()
 		close(one.done)
 	}()
+	one.err = newFault("cannot be read", errors.New("the call has ended its goroutine"))
 	one.answer, one.err = ask(ctx)
 }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -181,10 +182,15 @@ func TestWaitingIsBoundedByOnesOwnContext(t *testing.T) {
 }
 
 // No answer of a source ends the process.
-func TestFlightThatPanics(t *testing.T) {
-	err := marketplace.FlightThatPanics()
-	if err == nil || !strings.Contains(err.Error(), "cannot be read: panic: broken") {
-		t.Errorf("got %v", err)
+func TestFlightThatEnds(t *testing.T) {
+	for want, end := range map[string]func(){
+		"panic: broken":                    func() { panic("broken") },
+		"the call has ended its goroutine": runtime.Goexit,
+	} {
+		err := marketplace.FlightThatEnds(end)
+		if err == nil || !strings.Contains(err.Error(), "cannot be read: "+want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
 	}
 }
 

@@ -46,3 +46,9 @@ func ForEach(ctx context.Context, n, limit int, do func(ctx context.Context, i i
 		return context.Cause(ctx)
 	}
 }
+
+// Call calls do in a goroutine of its own, and returns its error. Panics and Goexit are as in
+// [ForEach].
+func Call(do func() error) error {
+	return ForEach(context.Background(), 1, 1, func(context.Context, int) error { return do() })
+}
