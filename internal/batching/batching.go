@@ -65,10 +65,11 @@ func New[J any](
 // ctx ends in the meantime, Do waits for the outcome.
 func (b *Batches[J]) Do(ctx context.Context, job J) error {
 	w := &waiter[J]{ctx: ctx, job: job, done: make(chan struct{})}
+	ended := ctx.Done() // a nil ctx panics here, and not in the goroutine of all
 	b.enter(w)
 	select {
 	case <-w.done:
-	case <-ctx.Done():
+	case <-ended:
 		if b.leave(w) {
 			return ctx.Err()
 		}

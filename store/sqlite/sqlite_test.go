@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"sync"
 	"testing"
 
@@ -112,4 +113,22 @@ func must[T any](value T, err error) T {
 		panic(err)
 	}
 	return value
+}
+
+// A nil context is a mistake that panics. It leaves no lock of the pool behind, and no goroutine that panics.
+func TestNilContext(t *testing.T) {
+	t.Parallel()
+	store := openWith(t, migrated(t), sqlite.Options{Fast: true})
+	for of := range reflect.TypeFor[svc.FullStore]().Methods() {
+		method := reflect.ValueOf(store).MethodByName(of.Name)
+		args := make([]reflect.Value, method.Type().NumIn())
+		for i := range args {
+			args[i] = reflect.Zero(method.Type().In(i))
+		}
+		func() {
+			defer func() { _ = recover() }()
+			method.Call(args)
+		}()
+	}
+	is.New(t).NoErr(store.CreateSource(t.Context(), svc.Source{SourceKey: svc.SourceKey{Scope: svc.ScopeServer, Name: "a"}}))
 }

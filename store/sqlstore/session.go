@@ -61,6 +61,7 @@ func (s session) texts() texts {
 func (s session) await(
 	ctx context.Context, writes bool, run func(ctx context.Context, h *callTimer) error,
 ) error {
+	_ = ctx.Err() // a nil ctx panics here: database/sql would panic with its lock held
 	if s.caller != nil && s.caller.Err() != nil {
 		return s.caller.Err()
 	}
