@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/accessindex"
 	"github.com/extsvc/svc/internal/lists"
+	"github.com/extsvc/svc/internal/text"
 )
 
 // User holds the data of a user that decide access. The host owns its users, and writes these rows.
@@ -190,6 +192,9 @@ type AttachmentKey struct {
 func (k AttachmentKey) String() string {
 	return k.PolicyID + "/" + k.Principal.Type + "/" + k.Principal.ID
 }
+
+// impossible reports whether a store may be unable to look k up. It has no such attachment.
+func (k AttachmentKey) impossible() bool { return text.Problem(k.String(), math.MaxInt) != "" }
 
 // Compare orders by policy, principal type and principal id, byte by byte, as package cmp does.
 func (k AttachmentKey) Compare(other AttachmentKey) int {

@@ -470,7 +470,8 @@ type BundleWrite struct {
 // names returns the stored rows that a write needs, but for Prune.
 func (how BundleWrite) names(bundle Bundle) AccessNames {
 	n := bundle.names()
-	n.Attachments = append(n.Attachments, how.Detach...)
+	all := slices.Concat(n.Attachments, how.Detach)
+	n.Attachments = slices.DeleteFunc(all, AttachmentKey.impossible)
 	return n
 }
 

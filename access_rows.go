@@ -346,7 +346,7 @@ func listRows[R any](ctx context.Context, s *accessWriter, l rowList[R]) iter.Se
 	if l.virtual != nil { // the store cannot skip them
 		page.Skip, page.Limit = 0, listChunk
 	}
-	allowed := func() error {
+	allowed := func(page *AccessPage) error {
 		var c checker
 		c.text("after", page.After, 3*limits.IDLength)
 		c.count("skip", q.Skip)
@@ -366,7 +366,7 @@ func listRows[R any](ctx context.Context, s *accessWriter, l rowList[R]) iter.Se
 		}
 		return err
 	}
-	read := func() (rows []R, err error) {
+	read := func(page AccessPage) (rows []R, err error) {
 		all, err := s.base.store.ReadAccess(ctx, AccessRead{Page: &page}, func(part Bundle) error {
 			rows = append(rows, l.rows(part)...)
 			return nil
@@ -374,14 +374,14 @@ func listRows[R any](ctx context.Context, s *accessWriter, l rowList[R]) iter.Se
 		s.base.cached.Hear(all.Generation)
 		return l.withVirtual(rows, page), err
 	}
-	goOn := func(last R) {
+	goOn := func(page *AccessPage, last R) {
 		page.After, page.Skip = l.key(last), 0
 		hasDocuments := page.Kind == event.TargetPolicy || page.Kind == event.TargetBankPolicy
 		if q.Limit == 0 && !hasDocuments { // documents are long
 			page.Limit = min(2*page.Limit, longChunk)
 		}
 	}
-	chunks := lists.Chunks(ctx, page.Limit, doing("list access"), allowed, read, goOn)
+	chunks := lists.Chunks(ctx, page, page.Limit, doing("list access"), allowed, read, goOn)
 	return lists.Take(q.Limit, lists.Skip(q.Skip-page.Skip, chunks))
 }
 

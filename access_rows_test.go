@@ -2,7 +2,10 @@ package svc_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"iter"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -429,4 +432,46 @@ func TestWhoCanInATransaction(t *testing.T) {
 		is.Equal(must(tx.Policies.WhoCan(t.Context(), svc.Host, "", "notes")).Users, []string{})
 		is.Equal(store.reads(), int64(1))
 	})
+}
+
+// A list of several chunks is the same at each loop over its sequence.
+func TestListsCanBeReadAgain(t *testing.T) {
+	h := newHost(t, keeping, func(c *svc.Config) { c.Memory.Templates = -1 })
+	ctx, by := t.Context(), admin
+	var all svc.Bundle
+	for i := range 150 {
+		id := fmt.Sprint("n", i)
+		all.Users = append(all.Users, svc.User{ID: id})
+		all.Groups = append(all.Groups, svc.Group{ID: id})
+		all.Policies = append(all.Policies, svc.Policy{ID: id, Document: json.RawMessage(allowsAll)})
+		all.Attachments = append(all.Attachments, svc.Attachment{
+			PolicyID: id, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: id},
+		})
+		all.BankPolicies = append(all.BankPolicies, svc.BankPolicy{BankID: id, Document: json.RawMessage(bankDoc)})
+		all.ServiceAccounts = append(all.ServiceAccounts, svc.ServiceAccount{ID: id, OwnerUserID: id})
+		all.Users[0].Channels = append(all.Users[0].Channels, svc.Channel{Provider: "chat", SenderID: id})
+		create(t, h, id, svc.Content{})
+		must(h.Sources.Register(ctx, by, svc.NewSource{URL: "https://example.org/" + id}))
+		issue(t, h, alice)
+	}
+	must(0, h.Access.Apply(ctx, svc.Host, all))
+	again(t, h.Users.List(ctx, by, svc.UserQuery{}))
+	again(t, h.Users.Channels(ctx, by, "n0", svc.RowQuery{Skip: 1}))
+	again(t, h.Groups.List(ctx, by, svc.GroupQuery{}))
+	again(t, h.Policies.List(ctx, by, svc.RowQuery{}))
+	again(t, h.Policies.Attachments(ctx, by, svc.AttachmentQuery{}))
+	again(t, h.ServiceAccounts.List(ctx, by, svc.ServiceAccountQuery{}))
+	again(t, h.Banks.List(ctx, by, svc.RowQuery{Limit: 140}))
+	again(t, h.Keys.List(ctx, by, svc.AllHolders, svc.KeyQuery{}))
+	again(t, h.Templates.List(ctx, by, svc.TemplateQuery{Skip: 1}))
+	again(t, h.Sources.List(ctx, by))
+	again(t, h.Audit.Records(ctx, by, svc.AuditQuery{}))
+}
+
+func again[T any](t *testing.T, list iter.Seq2[T, error]) {
+	t.Helper()
+	first := collect(t, list)
+	if len(first) < 140 || !reflect.DeepEqual(collect(t, list), first) {
+		t.Errorf("a list of %T has %d rows, and others the second time", *new(T), len(first))
+	}
 }

@@ -285,6 +285,9 @@ func (s *Users) Me(ctx context.Context, by Principal) (User, error) {
 	if by.Kind != KindUser {
 		return User{}, forbidden("only a user has a row of its own")
 	}
+	if err := checkID("principal", by.ID); err != nil {
+		return User{}, err
+	}
 	rows, _, err := s.named(ctx, AccessNames{Users: []string{by.ID}}, false)
 	if err != nil {
 		return User{}, err

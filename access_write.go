@@ -138,7 +138,7 @@ func (s *Access) Tests(ctx context.Context, by Principal) (all []AccessTest, err
 func (s *Access) RemoveTest(ctx context.Context, by Principal, id string) error {
 	return s.edit(ctx, writeRequest{
 		by: by, need: []string{tests.write}, doing: "remove a test",
-		names: AccessNames{Tests: []string{id}},
+		names: AccessNames{Tests: []string{possibleID(id)}},
 		plan: func(_ context.Context, _ Store, current Bundle) (d writePlan, err error) {
 			if d.remove = current.keys(); len(d.remove.Tests) == 0 {
 				err = notFound("there is no such test")
@@ -487,9 +487,9 @@ func countNarrowed(ctx context.Context, tx Store, id string) (n int, err error) 
 // keysNarrowedBy yields the keys that a policy narrows and that are not revoked.
 func keysNarrowedBy(ctx context.Context, tx Store, id string) iter.Seq2[APIKey, error] {
 	page := APIKeyPage{ScopingPolicyID: id, KeyQuery: KeyQuery{Limit: revokeChunk}}
-	return lists.Chunks(ctx, page.Limit, doing("read API keys"), func() error { return nil },
-		func() ([]APIKey, error) { return tx.APIKeys(ctx, page) },
-		func(last APIKey) { page.AfterTime, page.AfterID = last.CreatedAt, last.ID })
+	return lists.Chunks(ctx, page, page.Limit, doing("read API keys"), nil,
+		func(page APIKeyPage) ([]APIKey, error) { return tx.APIKeys(ctx, page) },
+		func(p *APIKeyPage, last APIKey) { p.AfterTime, p.AfterID = last.CreatedAt, last.ID })
 }
 
 func policyInUse(id string, attachments, accounts, keys int) *Error {

@@ -126,8 +126,11 @@ func (q KeyQuery) Position(k APIKey) time.Time {
 func (q KeyQuery) check(c *checker) {
 	c.text("id", q.AfterID, limits.IDLength)
 	c.count("limit", q.Limit)
+	c.year("expires_before", q.ExpireBefore)
+	c.year("unused_since", q.UnusedSince)
+	c.year("cursor", q.AfterTime)
 	if !q.ExpireBefore.IsZero() && !q.UnusedSince.IsZero() {
-		c.add("unused_since", "cannot be combined with expire_before")
+		c.add("unused_since", "cannot be combined with expires_before")
 	}
 }
 

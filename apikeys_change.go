@@ -403,6 +403,10 @@ func (s *Keys) Sweep(
 	} else if expiredBefore.After(s.clock()) {
 		return 0, Invalid("/expired_before", "must not be in the future")
 	}
+	var c checker
+	if c.year("/expired_before", expiredBefore); !c.ok() {
+		return 0, c.err()
+	}
 	expiredBefore = roundUp(expiredBefore)
 	if err := s.authorizeAll(ctx, by, true); err != nil {
 		return 0, err

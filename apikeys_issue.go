@@ -276,17 +276,17 @@ func (s *Keys) draw(
 // iam:service_accounts:manage, for its own iam:service_accounts:read, and for all holders the first
 // two. For Me it needs no action, but must be a user that is not narrowed.
 //
-// Nothing happens before the loop over the sequence begins. Range over it once. The list is read
-// 128 keys at a time, not in one snapshot. An error is the last value. Errors: CodeNotFound (a
-// service account without a row).
+// Nothing happens before the loop over the sequence begins. The list is read 128 keys at a time, not
+// in one snapshot. An error is the last value. Errors: CodeNotFound (a service account without a
+// row).
 func (s *Keys) List(
 	ctx context.Context, by Principal, holder Identity, query KeyQuery,
 ) iter.Seq2[APIKey, error] {
 	page := APIKeyPage{Holder: by.or(holder), KeyQuery: query}
 	page.Limit = chunkOf(query.Limit)
 	page.ExpireBefore, page.UnusedSince = roundUp(query.ExpireBefore), roundUp(query.UnusedSince)
-	return lists.Take(query.Limit, lists.Chunks(ctx, page.Limit, doing("list API keys"),
-		func() error {
+	return lists.Take(query.Limit, lists.Chunks(ctx, page, page.Limit, doing("list API keys"),
+		func(*APIKeyPage) error {
 			var c checker
 			query.check(&c)
 			if holder == AllHolders {
@@ -298,11 +298,11 @@ func (s *Keys) List(
 			_, err := s.authorizeKeys(ctx, by, holder, false)
 			return err
 		},
-		func() ([]APIKey, error) {
+		func(page APIKeyPage) ([]APIKey, error) {
 			keys, err := s.store.APIKeys(ctx, page)
 			return keys, cmp.Or(err, s.cached.Renew(ctx)) // decisions are not older than the list
 		},
-		func(last APIKey) { page.AfterTime, page.AfterID = query.Position(last), last.ID }))
+		func(p *APIKeyPage, last APIKey) { p.AfterTime, p.AfterID = query.Position(last), last.ID }))
 }
 
 // Find returns the key that a text names: a whole key, the prefix of one, or its id. It checks no

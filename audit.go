@@ -29,19 +29,18 @@ type Audit struct {
 // Records lists the kept events, newest first. The caller needs iam:audit:read. An error is yielded
 // once, last; of CodeInvalid the Field is the name of a parameter of GET /admin/events.
 //
-// Nothing happens before the loop over the sequence begins. Range over it once. It reads 128
-// records at a time. Events of all calls that have returned by then appear: those that wait in the
-// queue are chained first (but not on a standby). Records that are written during the loop do not.
-// In a transaction of the host, other lists and checks then wait for its end where the store has a
-// queue.
+// Nothing happens before the loop over the sequence begins. It reads 128 records at a time. Events
+// of all calls that have returned by then appear: those that wait in the queue are chained first
+// (but not on a standby). Records that are written during the loop do not. In a transaction of the host,
+// other lists and checks then wait for its end where the store has a queue.
 func (s *Audit) Records(
 	ctx context.Context, by Principal, query AuditQuery,
 ) iter.Seq2[AuditRecord, error] {
 	page := query
 	page.Limit = chunkOf(query.Limit)
 	page.Since, page.Until = roundUp(query.Since), roundUp(query.Until)
-	return lists.Take(query.Limit, lists.Chunks(ctx, page.Limit, doing("list events"),
-		func() error {
+	return lists.Take(query.Limit, lists.Chunks(ctx, page, page.Limit, doing("list events"),
+		func(*AuditQuery) error {
 			if err := query.check(); err != nil {
 				return err
 			}
@@ -59,8 +58,10 @@ func (s *Audit) Records(
 			}
 			return fault("chain events", chainAll(ctx, s.roles.audit))
 		},
-		func() ([]AuditRecord, error) { return s.roles.audit.AuditRecords(ctx, page) },
-		func(last AuditRecord) { page.Before = last.Number }))
+		func(page AuditQuery) ([]AuditRecord, error) {
+			return s.roles.audit.AuditRecords(ctx, page)
+		},
+		func(page *AuditQuery, last AuditRecord) { page.Before = last.Number }))
 }
 
 // check returns an Error unless every store can answer the query. An actor or a target may have any
@@ -88,13 +89,6 @@ func (q AuditQuery) check() error {
 	}
 	c.count("limit", q.Limit)
 	return c.err()
-}
-
-// year refuses a time that some stores cannot compare.
-func (c *checker) year(field string, t time.Time) {
-	if t = t.UTC(); t.Year() < 0 || t.Year() > 9999 {
-		c.add(field, "must lie in the years 0 to 9999")
-	}
 }
 
 // chainAll chains all events in the queue.

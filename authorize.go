@@ -180,7 +180,7 @@ func (s *authorizer) readStanding(
 	ctx context.Context, who readcache.Holder, bank string,
 ) (*readcache.Standing, readcache.Bank, error) {
 	query := AccessQuery{
-		Identity: identityOf(who), ScopingPolicyID: who.NarrowedBy, BankID: bank,
+		Identity: identityOf(who), ScopingPolicyID: possibleID(who.NarrowedBy), BankID: bank,
 	}
 	if who == Unmapped.holder() {
 		query.Identity = Identity{}

@@ -81,7 +81,8 @@ type KeyConfig struct {
 	// accepted. A rotation issues a key with the present prefix.
 	EarlierUserPrefixes, EarlierServiceAccountPrefixes []string
 	// Peppers are the secrets under which keys are hashed: the first for new keys, all of them to
-	// check keys. None: keys are hashed without a pepper, and [New] logs a warning.
+	// check keys. None, or a zero one first: keys are hashed without a pepper, and [New] logs a
+	// warning.
 	Peppers []Pepper
 	Imports []KeyImport // the keys of other systems that [Keys.Import] accepts
 	// MaxPerHolder is the most keys that one user or service account can have. Revoked keys do not
@@ -341,6 +342,9 @@ func (e DecisionEvent) Parameter(name string) (value any, ok bool) {
 	value = policy.Plain(e.of.Parameter(name))
 	return value, value != nil
 }
+
+// unpeppered reports whether new keys are hashed without a pepper.
+func (c KeyConfig) unpeppered() bool { return len(c.Peppers) == 0 || c.Peppers[0].Version == "" }
 
 const noPepper = "svc: API keys are hashed without a pepper: set Config.Keys.Peppers"
 

@@ -93,6 +93,11 @@ func TestNoLogger(t *testing.T) {
 		c.Events.OnEvent = func(context.Context, svc.Event) { panic("of the host") }
 	})
 	is.Equal(log.String(), "")
+	var warnings bytes.Buffer
+	newHost(t, func(c *svc.Config) { // as when no secret is set in the environment
+		c.Logger, c.Keys.Peppers = slog.New(slog.NewTextHandler(&warnings, nil)), []svc.Pepper{{}}
+	})
+	is.True(strings.Contains(warnings.String(), "without a pepper"))
 	must(h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{}))
 	is.True(strings.Contains(log.String(), "level=ERROR"))
 	is.True(strings.Contains(log.String(), "of the host"))

@@ -343,6 +343,13 @@ func (c *checker) lookup(field, id string) {
 	}
 }
 
+// year refuses a time that some stores cannot compare.
+func (c *checker) year(field string, t time.Time) {
+	if t = t.UTC(); t.Year() < 0 || t.Year() > 9999 {
+		c.add(field, "must lie in the years 0 to 9999")
+	}
+}
+
 // optionalID is lookup for an id that may be "".
 func (c *checker) optionalID(field, id string) {
 	if id != "" {
@@ -429,6 +436,14 @@ func checkID(field, id string) error {
 		return Invalid(field, problem)
 	}
 	return nil
+}
+
+// possibleID returns id, or "" for one that nothing has: a store may be unable to look it up.
+func possibleID(id string) string {
+	if text.IDProblem(id, limits.IDLength) != "" {
+		return ""
+	}
+	return id
 }
 
 // quote shows a caller's own value in a message.

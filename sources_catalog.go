@@ -42,15 +42,14 @@ type Sources struct {
 // List lists the sources by name, in chunks, with sealed tokens. The error, if any, is the last
 // thing yielded.
 func (s *Sources) List(ctx context.Context, by Principal) iter.Seq2[Source, error] {
-	page := SourcePage{Limit: listChunk}
-	return lists.Chunks(ctx, page.Limit, doing("list sources"),
-		func() error {
+	return lists.Chunks(ctx, SourcePage{Limit: listChunk}, listChunk, doing("list sources"),
+		func(page *SourcePage) error {
 			at, err := s.admit(ctx, by, action.TemplateSource)
 			page.Scope, page.Owner = at.scope, at.owner
 			return err
 		},
-		func() ([]Source, error) { return s.store.Sources(ctx, page) },
-		func(last Source) { page.After = last.Name })
+		func(page SourcePage) ([]Source, error) { return s.store.Sources(ctx, page) },
+		func(page *SourcePage, last Source) { page.After = last.Name })
 }
 
 // browseAge limits the age of the catalogue copy that Browse and Search use.

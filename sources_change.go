@@ -354,15 +354,15 @@ func (s *Sources) Reseal(ctx context.Context, by Principal) (int, error) {
 // every lists the sources of the server and of all users, for the host.
 func (s *Sources) every(ctx context.Context, by Principal) iter.Seq2[Source, error] {
 	page := SourcePage{Every: true, Limit: listChunk}
-	return lists.Chunks(ctx, page.Limit, doing("list sources"),
-		func() error {
+	return lists.Chunks(ctx, page, page.Limit, doing("list sources"),
+		func(*SourcePage) error {
 			if by.Kind != KindHost || s.personal {
 				return forbidden("only the host application may reseal the tokens of sources")
 			}
 			return nil
 		},
-		func() ([]Source, error) { return s.store.Sources(ctx, page) },
-		func(last Source) {
+		func(page SourcePage) ([]Source, error) { return s.store.Sources(ctx, page) },
+		func(page *SourcePage, last Source) {
 			page.Scope, page.Owner, page.After = last.Scope, last.Owner, last.Name
 		})
 }

@@ -3,6 +3,7 @@ package svc_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/limits"
 	"github.com/extsvc/svc/store/memstore"
@@ -386,5 +388,42 @@ func callAll(t *testing.T, h *host, by svc.Principal) map[string]error {
 		"keys":              lastError(h.Keys.List(ctx, by, alice.Identity(), svc.KeyQuery{})),
 		"revoke":            h.Keys.Revoke(ctx, by, alice.Identity(), "k"),
 		"ping":              h.Ping(ctx),
+	}
+}
+
+// Stores get no text that a database may be unable to look up, whatever the caller passes.
+func TestStoresGetValidText(t *testing.T) {
+	for _, bad := range []string{"a\x00", "a\xff"} {
+		h := newHost(t, func(c *svc.Config) {
+			c.Store = around(c.Store, func(call intercept.Call) error {
+				for _, arg := range call.Args {
+					got, _ := json.Marshal(arg)
+					if s := string(got); strings.Contains(s, `\u0000`) || strings.Contains(s, `\ufffd`) {
+						t.Errorf("%s gets %s", call.Method, s)
+					}
+				}
+				return call.Do()
+			})
+		})
+		ctx, narrowed := t.Context(), svc.Principal{Kind: svc.KindUser, ID: "alice", ScopingPolicyID: bad}
+		d, err := h.Decide(ctx, narrowed, action.Recall, "notes", svc.Context{})
+		is.New(t).NoErr(err)
+		is.New(t).True(!d.Allowed())
+		r, err := h.Policies.Resolve(ctx, narrowed, svc.Question{Me: true, Bank: "notes"})
+		is.New(t).NoErr(err)
+		is.New(t).Equal(r.Outcome, svc.ImplicitDeny)
+		odd := svc.Principal{Kind: svc.KindUser, ID: bad}
+		wantCode(t, errorOf(h.Policies.Resolve(ctx, odd, svc.Question{Me: true, Bank: "notes"})), svc.CodeInvalid, "principal")
+		wantCode(t, errorOf(h.Users.Me(ctx, odd)), svc.CodeInvalid, "principal")
+		wantCode(t, h.Access.RemoveTest(ctx, admin, bad), svc.CodeNotFound, "")
+		for _, to := range []svc.AttachmentKey{
+			{PolicyID: bad, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "bob"}},
+			{PolicyID: "p", Principal: svc.GrantedTo{Type: bad, ID: "bob"}},
+			{PolicyID: "p", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: bad}},
+		} {
+			how := svc.BundleWrite{Detach: []svc.AttachmentKey{to}}
+			wantCode(t, h.Access.Write(ctx, svc.Host, svc.Bundle{}, how), svc.CodeNotFound, "")
+			wantCode(t, errorOf(h.Access.Preview(ctx, svc.Host, svc.Bundle{}, how)), svc.CodeNotFound, "")
+		}
 	}
 }

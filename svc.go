@@ -99,7 +99,7 @@ func New(config Config) (*Service, error) {
 		return nil, errors.New("svc: Config.Store is required")
 	}
 	s, err := newService(config, Tenant{})
-	if err == nil && len(config.Keys.Peppers) == 0 {
+	if err == nil && config.Keys.unpeppered() {
 		s.log.Warn(noPepper)
 	}
 	return s, err

@@ -367,17 +367,21 @@ func sameValue(a, b json.RawMessage) bool { return string(a) == string(b) }
 func (s *Templates) History(
 	ctx context.Context, by Principal, id string,
 ) iter.Seq2[TemplateVersion, error] {
-	before, key := int64(math.MaxInt64), TemplateKey{}
-	return lists.Chunks(ctx, anyLength, doing("list versions"),
-		func() error {
+	type page struct {
+		of     TemplateKey
+		before int64
+	}
+	first := page{before: math.MaxInt64}
+	return lists.Chunks(ctx, first, anyLength, doing("list versions"),
+		func(p *page) error {
 			template, err := s.template(ctx, by, action.TemplateList, id)
-			key = template.TemplateKey
+			p.of = template.TemplateKey
 			return err
 		},
-		func() ([]TemplateVersion, error) {
-			return s.store.TemplateVersions(ctx, key, before, limits.TemplateVersions)
+		func(p page) ([]TemplateVersion, error) {
+			return s.store.TemplateVersions(ctx, p.of, p.before, limits.TemplateVersions)
 		},
-		func(last TemplateVersion) { before = last.Number })
+		func(p *page, last TemplateVersion) { p.before = last.Number })
 }
 
 // Rollback gives a template the content of a former version. The replaced content becomes a

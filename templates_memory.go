@@ -349,13 +349,14 @@ func (s *templateReader) storedTemplates(
 ) iter.Seq2[Template, error] {
 	page := TemplatePage{Scope: at.scope, Owner: at.owner, TemplateQuery: query}
 	page.Skip, page.Limit = skipOf(query.Skip), chunkOf(query.Limit)
-	return lists.Take(query.Limit, lists.Chunks(ctx, anyLength, doing("list templates"),
-		func() error { return nil },
-		func() ([]Template, error) {
+	return lists.Take(query.Limit, lists.Chunks(ctx, page, anyLength, doing("list templates"), nil,
+		func(page TemplatePage) ([]Template, error) {
 			defer s.doubt()
 			return s.store.Templates(ctx, page)
 		},
-		func(last Template) { page.AfterName, page.AfterID, page.Skip = last.Name, last.ID, 0 }))
+		func(page *TemplatePage, last Template) {
+			page.AfterName, page.AfterID, page.Skip = last.Name, last.ID, 0
+		}))
 }
 
 // maxInstalled limits the bytes of the cached sources of all templates. Above it, each check and
@@ -399,10 +400,9 @@ func (s *installedCache) installed(ctx context.Context, at place) (*installed, e
 func (s *installedCache) readInstalled(ctx context.Context, at place) (*installed, error) {
 	all := newInstalled()
 	page := InstallationPage{Scope: at.scope, Owner: at.owner, Limit: installedChunk}
-	for i, err := range lists.Chunks(ctx, page.Limit, doing("list installations"),
-		func() error { return nil },
-		func() ([]Installation, error) { return s.store.Installations(ctx, page) },
-		func(last Installation) { page.After = last.ID }) {
+	for i, err := range lists.Chunks(ctx, page, page.Limit, doing("list installations"), nil,
+		func(page InstallationPage) ([]Installation, error) { return s.store.Installations(ctx, page) },
+		func(page *InstallationPage, last Installation) { page.After = last.ID }) {
 		if err != nil {
 			return nil, err
 		}

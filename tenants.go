@@ -167,7 +167,7 @@ func NewTenants(config TenantsConfig) (*Tenants, error) {
 	config.MaxOpen = cmp.Or(config.MaxOpen, tenantMaxOpen)
 	config.Memory = cmp.Or(config.Memory, tenantMemory)
 	log := defaultlog.Masked(config.Config.Logger, ring.Mask)
-	if len(config.Config.Keys.Peppers) == 0 {
+	if config.Config.Keys.unpeppered() {
 		log.Warn(noPepper)
 	}
 	if config.Config.Now == nil {
@@ -254,11 +254,11 @@ func (t *Tenants) Mask(text string) string { return t.keys.Mask(text) }
 // List lists all tenants by name in byte order, 500 at a time: tenants that come or go during the
 // loop may be missing. An error is yielded once, last.
 func (t *Tenants) List(ctx context.Context) iter.Seq2[Tenant, error] {
-	after := ""
-	return lists.Chunks(ctx, tenantsInChunk, doing("list tenants"),
-		func() error { after = ""; return nil },
-		func() ([]Tenant, error) { return t.config.Store.Tenants(ctx, after, tenantsInChunk) },
-		func(last Tenant) { after = last.Name })
+	return lists.Chunks(ctx, "", tenantsInChunk, doing("list tenants"), nil,
+		func(after string) ([]Tenant, error) {
+			return t.config.Store.Tenants(ctx, after, tenantsInChunk)
+		},
+		func(after *string, last Tenant) { *after = last.Name })
 }
 
 // Suspend ends the service of a tenant: new calls of Use fail as if it did not exist. Running calls

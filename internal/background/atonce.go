@@ -47,8 +47,7 @@ func ForEach(ctx context.Context, n, limit int, do func(ctx context.Context, i i
 	}
 }
 
-// Call calls do in a goroutine of its own, and returns its error. Panics and Goexit are as in
-// [ForEach].
+// Call runs do in a new goroutine and returns its error. Panics and Goexit are as in [ForEach].
 func Call(do func() error) error {
 	return ForEach(context.Background(), 1, 1, func(context.Context, int) error { return do() })
 }

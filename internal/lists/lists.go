@@ -87,24 +87,27 @@ func Skip[R any](n int, rows iter.Seq2[R, error]) iter.Seq2[R, error] {
 	}
 }
 
-// Chunks yields the rows of the chunks that next returns. It ends at an empty chunk, or at one of
-// fewer than full rows. advance moves the page after the last row. wrap makes the error of next, or
-// of the end of ctx, that of the list. An error is yielded once, last.
+// Chunks yields the rows of the chunks that next returns, from the page first on. It ends at an
+// empty chunk, or at one of fewer than full rows. advance moves the page after the last row. wrap
+// makes the error of next, or of the end of ctx, that of the list. An error is yielded once, last.
 //
-// allowed runs first, when the caller ranges over the list and not before. The page belongs to the
-// caller of Chunks and stays where the loop has left it: so a sequence can be used once.
-func Chunks[T any](
-	ctx context.Context, full int, wrap func(error) error,
-	allowed func() error, next func() ([]T, error), advance func(last T),
+// allowed, unless nil, runs first, when the caller ranges over the list and not before, and may
+// change the page. Each loop over the sequence has its own page.
+func Chunks[P, T any](
+	ctx context.Context, first P, full int, wrap func(error) error,
+	allowed func(page *P) error, next func(page P) ([]T, error), advance func(page *P, last T),
 ) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T
-		if err := allowed(); err != nil {
-			yield(zero, err)
-			return
+		page := first
+		if allowed != nil {
+			if err := allowed(&page); err != nil {
+				yield(zero, err)
+				return
+			}
 		}
 		for {
-			chunk, err := next()
+			chunk, err := next(page)
 			if err == nil {
 				err = ctx.Err()
 			}
@@ -120,7 +123,7 @@ func Chunks[T any](
 			if len(chunk) == 0 || len(chunk) < full {
 				return
 			}
-			advance(chunk[len(chunk)-1])
+			advance(&page, chunk[len(chunk)-1])
 		}
 	}
 }
