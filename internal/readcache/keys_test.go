@@ -3,6 +3,7 @@ package readcache
 import (
 	"crypto/sha256"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -27,7 +28,7 @@ func TestKeysAreWhatWasKept(t *testing.T) {
 		for _, pepper := range []int{-1, 0, 1, 1<<20 - 2} {
 			key := Key{
 				Holder: Holder{policy.ServiceAccount, "ci", "narrow"}, Hash: sha256.Sum256([]byte("key")),
-				Pepper: pepper, Closed: flag, Unsealed: !flag, Rate: rate.Rate{PerSecond: 0.1, Burst: 1 << 40},
+				Pepper: pepper, Closed: flag, Unsealed: !flag, Rate: rate.Rate{PerSecond: 0.1, Burst: math.MaxInt},
 				Expires: 1 << 61, Used: 1 << 31, Generation: 1 << 62,
 			}
 			cached.keep(cached.Fence(id), id, key)
