@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -31,6 +32,14 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 		return nil, err
 	}
 	return &conn{stdConn: made.(*stdlib.Conn), hosts: c.hosts}, nil
+}
+
+// Close implements [io.Closer], for [sql.DB].
+func (c connector) Close() error {
+	if d, ok := c.Connector.(io.Closer); ok {
+		return d.Close()
+	}
+	return nil
 }
 
 // conn is a connection of the driver. BEGIN of a transaction of the Store, and each
@@ -58,6 +67,10 @@ type wait struct {
 	read  func(sqlstore.Rows) error // nil: the statement is no query
 }
 
+// IsValid implements [driver.Validator]. With it, database/sql keeps the connection of a transaction
+// whose context has ended.
+func (c *conn) IsValid() bool { return !c.Conn().IsClosed() }
+
 func (c *conn) Prepare(query string) (driver.Stmt, error) { return statement{c, query}, nil }
 
 func (c *conn) PrepareContext(_ context.Context, query string) (driver.Stmt, error) {
@@ -67,7 +80,8 @@ func (c *conn) PrepareContext(_ context.Context, query string) (driver.Stmt, err
 func (c *conn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx, error) {
 	later := sqlstore.LaterOf(ctx)
 	if later == nil {
-		return c.stdConn.BeginTx(ctx, options)
+		tx, err := c.stdConn.BeginTx(ctx, options)
+		return hostTransaction{tx, c, ctx}, err
 	}
 	if c.Conn().IsClosed() {
 		return nil, driver.ErrBadConn
@@ -279,18 +293,34 @@ const (
 	dropTimeout   = time.Second     // limits the good-bye to a server
 )
 
-// cancelable asks the server to cancel the commit when the caller leaves or the wait is over. It
-// may still wait for a lock: a server that then got the lock would commit unseen. canceled ends
-// that and reports whether it has asked.
+// cancelable asks the server to cancel the commit a moment after the caller has left, or when the
+// wait is over. It may still wait for a lock: a server that then got the lock would commit unseen.
+// canceled ends that and reports whether it has asked.
 func (t *transaction) cancelable() (canceled func() bool) {
 	server := t.Conn().PgConn()
+	var mu sync.Mutex
+	over, asked := false, false
 	cancel := func() {
-		ctx, end := context.WithTimeout(context.Background(), cancelTimeout)
-		defer end()
-		_ = server.CancelRequest(ctx) // the outcome shows whether it helped
+		mu.Lock()
+		ask := !over
+		asked = asked || ask
+		mu.Unlock()
+		if ask {
+			ctx, end := context.WithTimeout(context.Background(), cancelTimeout)
+			defer end()
+			_ = server.CancelRequest(ctx) // the outcome shows whether it helped
+		}
 	}
-	left, late := context.AfterFunc(t.caller, cancel), context.AfterFunc(t.ctx, cancel)
-	return func() bool { return !left() || !late() }
+	left := context.AfterFunc(t.caller, func() { time.AfterFunc(cancelDelay, cancel) })
+	late := context.AfterFunc(t.ctx, cancel)
+	return func() bool {
+		left()
+		late()
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+		return asked
+	}
 }
 
 // errNotReplicated is the error of a canceled commit that did not wait for its standby.
@@ -323,16 +353,39 @@ func (t *transaction) Rollback() error {
 	return nil
 }
 
-// end rolls back what is left of the transaction. When it cannot, it closes the connection, and the
-// server rolls back.
+// end rolls back what is left of the transaction.
 func (t *transaction) end() {
 	t.lazy, t.waiting = false, nil
-	if !t.begun() || t.Conn().IsClosed() {
+	t.rollback(t.ctx)
+}
+
+// rollback rolls back what the server knows of a transaction, also when its context has ended. When it
+// cannot, it closes the connection, and the server rolls back.
+func (c *conn) rollback(ctx context.Context) {
+	if !c.begun() || c.Conn().IsClosed() {
 		return
 	}
-	if _, err := t.Conn().Exec(t.ctx, "ROLLBACK"); err != nil {
-		t.drop() // the error that ended the transaction says more
+	if ctx.Err() != nil && !isSilence(ctx) {
+		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
+		defer cancel()
+		ctx = own
 	}
+	if _, err := c.Conn().Exec(ctx, "ROLLBACK"); err != nil {
+		c.drop() // the error that ended the transaction says more
+	}
+}
+
+// hostTransaction is a transaction of the host.
+type hostTransaction struct {
+	driver.Tx
+	conn *conn
+	ctx  context.Context
+}
+
+// Rollback implements [driver.Tx].
+func (t hostTransaction) Rollback() error {
+	t.conn.rollback(t.ctx)
+	return nil
 }
 
 // rows are the answer to a query that was sent with other statements.

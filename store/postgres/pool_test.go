@@ -2,11 +2,15 @@ package postgres_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -284,4 +288,84 @@ func TestMigrationOutlivesTheTimeoutOfThePool(t *testing.T) {
 	pool := newPool(t, pgtest.With(t, url, "statement_timeout", "3s"))
 	time.AfterFunc(4*time.Second, func() { _ = other.Rollback() })
 	over(t, pool, postgres.Options{})
+}
+
+// counted returns the URL of a slow way to a server, and how many connections have taken it.
+func counted(t *testing.T, url string) (way string, taken *atomic.Int64) {
+	t.Helper()
+	server, err := pgconn.ParseConfig(url)
+	is.New(t).NoErr(err)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	is.New(t).NoErr(err)
+	t.Cleanup(func() { _ = listener.Close() })
+	taken = &atomic.Int64{}
+	go func() {
+		for {
+			in, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			taken.Add(1)
+			time.Sleep(10 * time.Millisecond)
+			network, address := pgconn.NetworkAddress(server.Host, server.Port)
+			out, err := net.Dial(network, address)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			both := func(to, from net.Conn) { _, _ = io.Copy(to, from); _, _ = to.Close(), from.Close() }
+			go both(in, out)
+			go both(out, in)
+		}
+	}()
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	return pgtest.With(t, pgtest.With(t, url, "host", "127.0.0.1"), "port", port), taken
+}
+
+// Callers who leave take no connections from others: neither while a connection is made, nor while a statement runs,
+// by itself or in a transaction.
+func TestCallersWhoLeave(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url, taken := counted(t, migrated(t))
+	store := open(t, url, postgres.Options{NoNotify: true, MaxOpen: pgtest.Connections})
+	const calls = 40
+	leave := func(connected bool, call func(ctx context.Context) error) {
+		t.Helper()
+		before := taken.Load()
+		for range calls {
+			if connected {
+				is.NoErr(store.DB().PingContext(t.Context()))
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+			_ = call(ctx) // a connection may come in time
+			cancel()
+		}
+		is.True(taken.Load()-before < calls/2) // a slow machine asks the server to cancel some
+	}
+	sleep := func(ctx context.Context, in interface {
+		ExecContext(context.Context, string, ...any) (sql.Result, error)
+	}) error {
+		_, err := in.ExecContext(ctx, "SELECT pg_sleep(0.02)")
+		return err
+	}
+	store.DB().SetMaxIdleConns(0)
+	leave(false, store.DB().PingContext) // a connection takes longer
+	store.DB().SetMaxIdleConns(pgtest.Connections)
+	leave(true, func(ctx context.Context) error { return sleep(ctx, store.DB()) })
+	leave(true, func(ctx context.Context) error {
+		tx, err := store.DB().BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		return sleep(ctx, tx)
+	})
+	leave(true, func(ctx context.Context) error {
+		return store.ChangeAccess(ctx, svc.AccessNames{Users: []string{"nobody"}}, func(svc.Bundle) (write svc.AccessWrite, err error) {
+			<-ctx.Done()
+			return write, nil
+		})
+	})
+	is.NoErr(store.DB().PingContext(t.Context()))
 }

@@ -162,7 +162,8 @@ func (o Options) pool(config *pgx.ConnConfig) *sql.DB {
 	} else {
 		o.set(config, timeout)
 	}
-	db := sql.OpenDB(connector{Connector: stdlib.GetConnector(*config)})
+	config.BuildContextWatcherHandler = newWatcher
+	db := sql.OpenDB(connector{Connector: &dialer{Connector: stdlib.GetConnector(*config)}})
 	size := nonZero(o.MaxOpen, defaultMaxOpen)
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)
