@@ -43,6 +43,9 @@ func TestPagesEnd(t *testing.T) {
 		if n, limit := len(a.body), max(floor, 100*len(in.Encode())); n > limit || name == "pointer" && n > 2*floor {
 			t.Errorf("trying %s takes %d bytes", name, n)
 		}
+		if name == "errors" && !strings.Contains(a.body, " more faults are not shown.") {
+			t.Error(a.body)
+		}
 	}
 	why := s.get("why?user_id=wide&bank=b1&action=bank:recall").is(t, 200, "These are the first 100 of", "more statements</span>", "more statements are in the table")
 	if n := strings.Count(why.body, `<rect x="660"`); n != 12 {

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -328,6 +329,28 @@ func TestMethods(t *testing.T) {
 	for path, status := range map[string]int{"keys": 200, "": 200, "nothing": 404, "keys?which=expiring": 200} {
 		if a := s.read(s.client.Head(s.url+path)).is(t, status); a.body != "" {
 			t.Errorf("HEAD %q: %s", path, a.body)
+		}
+	}
+}
+
+// Every answer has all its headers.
+func TestHeaders(t *testing.T) {
+	s := newSite(t, office()).signIn()
+	page := s.get("keys")
+	style := regexp.MustCompile(`style-[0-9a-f]+\.css`).FindString(page.body)
+	for kept, a := range map[string]answer{"text/html; charset=utf-8; no-store": page, "text/css; charset=utf-8; public, max-age=31536000, immutable": s.get(style)} {
+		for name, want := range map[string]string{
+			"Content-Type": kept, "Vary": "Accept-Encoding", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "same-origin",
+			"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
+			"Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+		} {
+			got := a.Header.Get(name)
+			if name == "Content-Type" {
+				got += "; " + a.Header.Get("Cache-Control")
+			}
+			if got != want {
+				t.Errorf("%s is %q", name, got)
+			}
 		}
 	}
 }
