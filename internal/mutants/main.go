@@ -134,7 +134,7 @@ var judges = map[string][]string{
 	"internal/listcache":   {"."},
 	"internal/token":       {"internal/keyring"},
 	"internal/wire":        {"httpapi", "client"},
-	"store/sqlstore":       {"store/sqlite", "store/postgres"},
+	"store/sqlstore":       {"store/sqlite", "e2e/dbcopy", "store/postgres"},
 }
 
 // withoutBehaviour starts the folders from which no mutant is drawn: programs, and what tests use.
