@@ -259,6 +259,7 @@ func TestDiffOfPublicAccess(t *testing.T) {
 	is.Equal(len(named), 1)
 	is.True(named[0].Before == nil && *named[0].After == "s")
 	is.Equal(len(compiler.Diff(of(`,"default_strategy":"s"`), of(`,"default_strategy": "s"`)).Strategies), 0)
+	is.Equal(len(compiler.Diff(of(`,"default_strategy":"s"`), &policy.Census{}).Strategies), 1)
 	public := `,"public_access":{"default":{"actions":["a:0"`
 	for i := range policy.MaxDifferences {
 		public += fmt.Sprintf(`,"a:%d"`, i+1)
