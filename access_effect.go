@@ -427,7 +427,6 @@ func (t *effectCheck) lastAdministrator(all *accessRows) error {
 func (w AccessWrite) put(r *accessindex.Index) {
 	leave(r, w.Leave)
 	follow(r, w.Remove, Bundle{})
-	w.Groups = nil // their members are in Join and Leave
 	fill(r, w.Bundle)
 	for _, m := range w.Join {
 		r.Join(m.Group, m.User)

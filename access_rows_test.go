@@ -33,6 +33,8 @@ func TestRowsOneByOne(t *testing.T) {
 	team := must(h.Groups.Create(ctx, by, svc.Group{ID: "team", DisplayName: "Team"}))
 	is.NoErr(h.Groups.AddMembers(ctx, by, "team", "bob"))
 	is.NoErr(h.Groups.AddMembers(ctx, by, "team", "bob"))
+	team = must(h.Groups.Patch(ctx, by, "team", svc.GroupPatch{DisplayName: new("Crew")}))
+	is.Equal(team.DisplayName, "Crew")
 	policy := must(h.Policies.Create(ctx, by, svc.Policy{ID: "all", Document: json.RawMessage(allowsAll)}))
 	is.NoErr(h.Policies.Attach(ctx, by, svc.Attachment{PolicyID: "all", Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: "team"}}))
 	is.NoErr(h.Policies.Attach(ctx, by, svc.Attachment{PolicyID: svc.PolicyBankReadOnly, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "bob"}}))
@@ -41,7 +43,7 @@ func TestRowsOneByOne(t *testing.T) {
 	wantCode(t, h.Users.AddChannel(ctx, by, "bob", svc.Channel{Provider: "chat", SenderID: "1"}), svc.CodeExists, "/sender_id")
 	notes := must(h.Banks.SetPolicy(ctx, by, svc.BankPolicy{BankID: "notes", Document: json.RawMessage(`{"version":"2026-03-24","default_strategy":"s"}`)}))
 	is.Equal(h.actions(), []string{
-		"access.written user/bob by admin", "access.written group/team by admin", "access.written group/team by admin",
+		"access.written user/bob by admin", "access.written group/team by admin", "access.written group/team by admin", "access.written group/team by admin",
 		"access.written policy/all by admin", "access.written attachment/all/group/team by admin",
 		"access.written policy/bank:readonly by admin", "access.written attachment/bank:readonly/user/bob by admin",
 		"access.written service_account/ci by admin", "access.written user/bob by admin", "access.written bank_policy/notes by admin",
@@ -54,7 +56,13 @@ func TestRowsOneByOne(t *testing.T) {
 	is.Equal(len(collect(t, h.Policies.List(ctx, by, svc.RowQuery{}))), 9) // eight are built in
 	is.Equal(len(collect(t, h.Policies.List(ctx, by, svc.RowQuery{Limit: 3}))), 3)
 	is.Equal(len(collect(t, h.Policies.List(ctx, by, svc.RowQuery{Skip: 7}))), 2)
-	is.Equal(len(collect(t, h.Policies.Attachments(ctx, by, svc.AttachmentQuery{PolicyID: "all"}))), 1)
+	for query, to := range map[svc.AttachmentQuery]string{
+		{PolicyID: "all"}: "team", {Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: "team"}}: "team",
+		{Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "bob"}}: "bob",
+	} {
+		all := collect(t, h.Policies.Attachments(ctx, by, query))
+		is.Equal(ids(all, func(a svc.Attachment) string { return a.Principal.ID }), []string{to})
+	}
 	is.Equal(len(collect(t, h.ServiceAccounts.List(ctx, by, svc.ServiceAccountQuery{Owner: "bob"}))), 1)
 	is.Equal(collect(t, h.Users.Channels(ctx, by, "bob", svc.RowQuery{})), []svc.Channel{{Provider: "chat", SenderID: "1"}})
 	is.Equal(len(collect(t, h.Users.Channels(ctx, by, "bob", svc.RowQuery{After: "a", Skip: math.MaxInt}))), 0)

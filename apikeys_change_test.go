@@ -242,6 +242,8 @@ func TestTimesWithNanoseconds(t *testing.T) {
 	is.Equal(listed(svc.KeyQuery{ExpireBefore: key.ExpiresAt}), 0)
 	is.Equal(listed(svc.KeyQuery{UnusedSince: key.CreatedAt.Add(1)}), 1)
 	is.Equal(listed(svc.KeyQuery{UnusedSince: key.CreatedAt}), 0)
+	both := svc.KeyQuery{ExpireBefore: now(), UnusedSince: now()}
+	wantCode(t, lastError(h.Keys.List(t.Context(), svc.Host, svc.AllHolders, both)), svc.CodeInvalid, "unused_since")
 	is.Equal(len(collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{Until: key.CreatedAt.Add(1)}))), 1)
 	is.Equal(must(h.Keys.Sweep(t.Context(), svc.Host, now())), 1)
 	is.True(got > 10)

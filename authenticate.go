@@ -333,10 +333,9 @@ func (s *authenticator) noteUse(c keyring.Claim, key readcache.Key, now time.Tim
 func (s *authenticator) flush(ctx context.Context) {
 	tick := time.NewTicker(useFlush)
 	defer tick.Stop()
-	for ended := false; !ended; {
-		background.Wait(ctx, tick.C)
-		ended = ctx.Err() != nil // before the last flush, so that it writes every earlier use
-		s.flushOnce(context.WithoutCancel(ctx))
+	for goesOn := true; goesOn; {
+		goesOn = background.Wait(ctx, tick.C)
+		s.flushOnce(context.WithoutCancel(ctx)) // after the look at ctx, so that it writes every earlier use
 	}
 }
 

@@ -177,7 +177,9 @@ func TestDecideRefuses(t *testing.T) {
 	wantCode(t, ask(svc.Host, append(most, most[0])...), svc.CodeInvalid, "")
 	plain := svc.Principal{Kind: svc.KindUser, ID: "plain"}
 	wantCode(t, ask(plain, mine, svc.Question{UserID: "plain", Bank: "b"}), svc.CodeForbidden, "")
-	is.New(t).NoErr(ask(plain)) // nothing
+	is.New(t).NoErr(ask(plain))                                              // nothing
+	of := svc.Question{UserID: "plain", Bank: "*", Action: "iam:users:read"} // has nothing of what the host vouches for
+	is.New(t).Equal(must(h.Policies.Resolve(t.Context(), user("ops", "iam:*"), of)).Outcome, svc.ImplicitDeny)
 	wantCode(t, errorOf(h.Policies.Resolve(t.Context(), svc.Host, mine)), svc.CodeForbidden, "")
 	wantCode(t, errorOf(h.Policies.WhatCan(t.Context(), svc.Host, svc.Me)), svc.CodeForbidden, "")
 }

@@ -336,3 +336,15 @@ func TestTenantsOfOtherKinds(t *testing.T) {
 		is.Equal([]any{r.TenantID, r.PrincipalType}, []any{c.tenant, c.kind})
 	}
 }
+
+// StaticToken accepts its token alone, and an empty one accepts nothing.
+func TestStaticToken(t *testing.T) {
+	for _, c := range []struct{ token, bearer, id string }{
+		{"secret", "secret", "admin"}, {"secret", "secreT", ""}, {"secret", "", ""}, {"", "", ""},
+	} {
+		p, err := svc.StaticToken(c.token, admin).Authenticate(t.Context(), c.bearer)
+		if p.ID != c.id || errors.Is(err, svc.ErrUnauthenticated) != (c.id == "") {
+			t.Errorf("%q: %+v, %v", c.bearer, p, err)
+		}
+	}
+}

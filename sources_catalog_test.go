@@ -137,7 +137,7 @@ func TestSourceTemplatesThatAreBad(t *testing.T) {
 func TestSourceTemplatesFilter(t *testing.T) {
 	h := withTemplate(t)
 	talk, other := content("A", "1"), content("B", "1")
-	talk.Category, talk.Tags = ptr("talk"), []string{"s", "t"}
+	talk.Category, talk.Tags, talk.Description = ptr("talk"), []string{"s", "t"}, ptr("What is said")
 	offering(h, svc.CatalogEntry{ID: "a", Content: talk}, svc.CatalogEntry{ID: "b", Content: other})
 	for filter, want := range map[svc.CatalogFilter]string{
 		{}:                              "[a b]",
@@ -147,6 +147,10 @@ func TestSourceTemplatesFilter(t *testing.T) {
 		{Tag: "s"}:                      "[a]",
 		{Tag: "st"}:                     "[]",
 		{Category: "talk", Tag: "none"}: "[]",
+		{Text: "B"}:                     "[b]",
+		{Text: "SAID"}:                  "[a]",
+		{Text: "a A"}:                   "[a]",
+		{Text: "a b"}:                   "[]",
 	} {
 		list := must(h.Sources.Browse(t.Context(), admin, "acme", filter))
 		ids := []string{}

@@ -198,7 +198,9 @@ func (m *market) Template(_ context.Context, up svc.Upstream, id string) (svc.Co
 		return svc.Content{}, m.err
 	}
 	content, found := m.content[up.URL][id]
-	if !found {
+	if now := m.catalog.Renames[id]; !found && now != "" {
+		return svc.Content{}, &svc.Error{Code: svc.CodeNotFound, Message: "no such entry", Err: &svc.RenamedError{ID: now}}
+	} else if !found {
 		return svc.Content{}, &svc.Error{Code: svc.CodeNotFound, Message: "no such entry"}
 	}
 	return content, nil

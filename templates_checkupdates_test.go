@@ -122,11 +122,37 @@ func TestCheckUpdatesRemembers(t *testing.T) {
 	offer("3", "") // a marketplace that does not say
 	is.True(compared())
 	is.True(compared())
+	h.market.put(acme, "a", content("A", "3"))
+	for _, digest := range []string{"", "sha256:3"} { // a file without a digest may change at any time
+		entry := inFile(content("A", "3"), "a")
+		entry.ManifestDigest = digest
+		offering(h, entry)
+		h.market.catalog.Revision = "with " + digest
+		is.True(compared())
+		is.Equal(compared(), digest == "")
+	}
 	offer("2", "sha256:1")
 	h.install(t, "a", "again", content("A", "2"))
 	is.Equal(report(h.checkUpdates(t)), []string{"a update", "acme 2"})
 	is.NoErr(h.Templates.Delete(t.Context(), admin, "a"))
 	is.Equal(report(h.checkUpdates(t)), []string{"acme 1"})
+}
+
+// A template that has another id in its source is compared with that one, unless its entry is bad.
+func TestUpdatesOfRenamedTemplates(t *testing.T) {
+	is, h := is.New(t), withTemplate(t)
+	h.market.remove(acme, "x")
+	h.market.put(acme, "z", content("X", "2"))
+	offering(h, svc.CatalogEntry{ID: "z", Content: content("X", "2")})
+	h.market.catalog.Renames = map[string]string{"x": "y", "y": "z"}
+	is.Equal(h.market.catalog.Renamed("x"), "z")
+	is.Equal(report(h.checkUpdates(t)), []string{"x update", "acme 1"})
+	h.market.catalog.Renames["x"] = "z"
+	check := must(h.Templates.CheckUpdate(t.Context(), admin, "x"))
+	is.Equal(*check.LatestRevision, revision(t, content("X", "2")))
+	is.Equal(must(h.Templates.Diff(t.Context(), admin, "x")).RenamedTo, "z")
+	h.market.catalog.Entries, h.market.catalog.Problems = nil, []svc.CatalogProblem{{ID: "z", Reason: "name is missing"}}
+	is.Equal(report(h.checkUpdates(t)), []string{`x its catalogue entry is bad: it is now "z"`, "acme 0"})
 }
 
 // A source that fails, is gone or has moved says so, and does not stop the others.
@@ -182,6 +208,7 @@ func TestCheckUpdatesFails(t *testing.T) {
 // before. Without the role, and read-only, it is in the process that made it.
 func TestLastCheck(t *testing.T) {
 	is, h := is.New(t), withTemplate(t)
+	must(h.MyTemplates.CheckUpdates(t.Context(), admin, nil)) // is kept for nobody
 	_, _, err := h.Templates.LastCheck(t.Context(), admin)
 	wantCode(t, err, svc.CodeNotFound, "")
 	_, _, err = h.Templates.LastCheck(t.Context(), alice)

@@ -187,8 +187,7 @@ func (t *Tenants) fill(ctx context.Context, s *tenantService) {
 		s.used.Store(t.ticks.Load())
 		t.startDelivery(s)
 		close(s.ready)
-		for s.doubted.Load() && ctx.Err() == nil && t.confirm(ctx, s) != nil {
-			background.Wait(ctx, time.After(tenantTick))
+		for s.doubted.Load() && t.confirm(ctx, s) != nil && background.Wait(ctx, time.After(tenantTick)) {
 		}
 		t.release(s)
 	}
@@ -390,8 +389,8 @@ func (t *Tenants) follow(ctx context.Context) {
 			since = changes.Generation
 			err = t.config.Store.AwaitChange(ctx, since)
 		}
-		if err != nil {
-			background.Wait(ctx, time.After(tenantTick))
+		if err != nil && !background.Wait(ctx, time.After(tenantTick)) {
+			return
 		}
 	}
 }
@@ -399,10 +398,8 @@ func (t *Tenants) follow(ctx context.Context) {
 // apply looks at the tenants that have changed and are open.
 func (t *Tenants) apply(ctx context.Context, changes StoreChanges) error {
 	for _, s := range t.all() {
-		about := func(target Target) bool {
-			return target.Kind == event.TargetTenant && target.ID == s.name
-		}
-		if !changes.Reset && !slices.ContainsFunc(changes.Targets, about) {
+		target := Target{Kind: event.TargetTenant, ID: s.name}
+		if !changes.Reset && !slices.Contains(changes.Targets, target) {
 			continue
 		}
 		s.doubted.Store(true)
@@ -458,8 +455,7 @@ func (t *Tenants) all() []*tenantService {
 func (t *Tenants) tidy(ctx context.Context) {
 	tick := time.NewTicker(tenantTick)
 	defer tick.Stop()
-	for ctx.Err() == nil {
-		background.Wait(ctx, tick.C)
+	for background.Wait(ctx, tick.C) {
 		t.tidyOnce(t.ticks.Add(1))
 	}
 }

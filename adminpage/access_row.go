@@ -332,7 +332,6 @@ func (v *visit) fillPolicy(b *accessView, id string) error {
 	}
 	b.Name, b.Builtin, b.HasDocument = policy.DisplayName, policy.Builtin(), true
 	b.Document = indented(policy.Document)
-	b.MayWrite = b.MayWrite && !b.Builtin
 	holder := svc.User{ID: "a holder"} // a policy without one says nothing
 	alone := svc.Bundle{
 		Users: []svc.User{holder}, Policies: []svc.Policy{policy},

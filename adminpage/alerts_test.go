@@ -37,6 +37,7 @@ func TestAlertsLeadToTheirFields(t *testing.T) {
 		{"who-can?bank=&action=bank:recall", nil, "bank", "Bank"},
 		{"audit?since=yesterday", nil, "since", "Since must be"},
 		{"audit?until=tomorrow", nil, "until", "Until must be"},
+		{"audit?until=0001-01-01", nil, "until", "Until must be"},
 		{"audit?cursor=x", nil, "", "cursor is not"},
 		{"keys", form("do", "issue", "kind", "user", "for", "bob", "once", "x", "expires", "soon"), "expires", "Expires must be"},
 		{"keys", form("do", "issue", "kind", "user", "for", "bob", "once", "x", "per_second", "many"), "per_second", "Requests a second must be"},

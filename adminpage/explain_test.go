@@ -84,6 +84,27 @@ func TestWhyTellsTheTruth(t *testing.T) {
 	s.get("why?sender=telegram:9&action=bank:recall&bank=support").is(t, 200, "public default of support", "effective_strategy", "default of support", "", "#-1")
 }
 
+// The picture has its lines and boxes in their places.
+func TestPicture(t *testing.T) {
+	places := regexp.MustCompile(`(?:viewBox| d)="([^"]+)"|<rect x="(\d+)" y="(\d+)" width`)
+	s := newSite(t, clinic()).signIn()
+	for query, want := range map[string]string{
+		"user_id=nobody": "0 0 1086 82;M150 56C559 56 559 56 968 56;0 35;968 35;",
+		"sa_id=limited": "0 0 1086 186;M650 82C666 82 666 56 682 56;M938 56C953 56 953 108 968 108;M650 82C666 82 666 108 682 108;" +
+			"M938 108C953 108 953 108 968 108;M452 82C468 82 468 82 484 82;M286 82C299 82 299 82 312 82;M650 160C666 160 666 160 682 160;" +
+			"M938 160C953 160 953 108 968 108;M452 160C468 160 468 160 484 160;M140 108C226 108 226 160 312 160;" +
+			"M140 108C153 108 153 82 166 82;0 87;166 61;968 87;312 61;484 61;682 35;682 87;312 139;484 139;682 139;",
+	} {
+		got := ""
+		for _, m := range places.FindAllStringSubmatch(s.get("why?action=bank:recall&bank=support&"+query).body, -1) {
+			got += strings.Trim(strings.Join(m[1:], " "), " ") + ";"
+		}
+		if got != want {
+			t.Errorf("%s: %s", query, got)
+		}
+	}
+}
+
 var rows = regexp.MustCompile(`(?s)<tr class="decides (?:allow|deny)"><th scope="row">(?:<a [^>]*>)?([^<]*)(?:</a>)?</th>.*?<span class="tag[^"]*">([^<]*)</span>([^<]*)</td>`)
 
 // decided returns the rows of the tables of statements that decided.

@@ -43,6 +43,9 @@ func TestPagesEnd(t *testing.T) {
 		if n, limit := len(a.body), max(floor, 100*len(in.Encode())); n > limit || name == "pointer" && n > 2*floor {
 			t.Errorf("trying %s takes %d bytes", name, n)
 		}
+		if name == "errors" && !strings.Contains(a.body, " more faults are not shown.") {
+			t.Error(a.body)
+		}
 	}
 	why := s.get("why?user_id=wide&bank=b1&action=bank:recall").is(t, 200, "These are the first 100 of", "more statements</span>", "more statements are in the table")
 	if n := strings.Count(why.body, `<rect x="660"`); n != 12 {
@@ -101,8 +104,11 @@ func TestRowsOfAccessEnd(t *testing.T) {
 			group, policy := id("g", i), id("p", i)
 			bundle.Users[0].Channels = append(bundle.Users[0].Channels, svc.Channel{Provider: "p", SenderID: id("s", i)})
 			bundle.Groups = append(bundle.Groups, svc.Group{ID: group, Members: []string{user}})
-			bundle.Policies = append(bundle.Policies, svc.Policy{ID: policy, Document: document(
-				fmt.Sprintf(`{"effect":"allow","actions":[%q],"banks":[%q]}`, id("a", i), id("b", i)))})
+			statement := fmt.Sprintf(`{"effect":"allow","actions":[%q],"banks":[%q]}`, id("a", i), id("b", i))
+			if i == 0 { // all but one are redundant
+				statement += strings.Repeat(","+statement, 120)
+			}
+			bundle.Policies = append(bundle.Policies, svc.Policy{ID: policy, Document: document(statement)})
 			bundle.Attachments = append(bundle.Attachments,
 				svc.Attachment{PolicyID: policy, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: user}},
 				svc.Attachment{PolicyID: policy, Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: id("g", 0)}})
@@ -118,6 +124,9 @@ func TestRowsOfAccessEnd(t *testing.T) {
 			body := s.get("access/"+kind+"/"+url.PathEscape(id)).is(t, 200).body
 			if n := len(body); n > 300<<10 {
 				t.Errorf("the page of %s takes %d bytes", kind, n)
+			}
+			if n := strings.Count(body, `<p><span class="tag`); kind == "policies" && n != 20 {
+				t.Errorf("%d findings are shown", n)
 			}
 			if kind == "users" && strings.Count(body, "more are not shown") != 6 {
 				t.Errorf("%d tables say that they are longer", strings.Count(body, "more are not shown"))

@@ -104,6 +104,18 @@ func (b *browser) do(t *testing.T, word, rest string) {
 	}
 }
 
+var (
+	picture  = regexp.MustCompile(`(?s)^.*<main[^>]*>|<svg.*?</svg>|</main>.*$`)
+	tag      = regexp.MustCompile(`(?s)<[^>]*?(?:(?:href|value)="([^"]*)"[^>]*?)?( checked| selected)?>`)
+	volatile = regexp.MustCompile(`sha256:\w+|\d{4}-\d\d-\d\d([ T][0-9:.]+( UTC|Z)?)?|[A-Z2-7]{26}|svc[us]_\w+|\b[A-Za-z0-9]{16}\b|&#34;\w{9,}-\w{9,}&#34;`)
+)
+
+// reads is what a page shows, and where its links lead, without what differs from run to run.
+func (a answer) reads() string {
+	text := tag.ReplaceAllString(picture.ReplaceAllString(a.body, ""), " $1$2 ")
+	return html.UnescapeString(strings.Join(strings.Fields(volatile.ReplaceAllString(text, "…")), " "))
+}
+
 // send sends a request, or one to each of several addresses.
 func (b *browser) send(t *testing.T, how, request string, status int) {
 	address, fields, _ := strings.Cut(request, " ")
@@ -137,6 +149,10 @@ func (b *browser) check(t *testing.T, word, rest string) {
 		}
 	case "counts":
 		good = fmt.Sprint(strings.Count(last.body, more)) == first
+	case "reads":
+		if got := last.reads(); got != rest {
+			t.Errorf("%s reads %s", last.Request.URL, got)
+		}
 	case "inside":
 		good = strings.HasPrefix(last.Request.URL.String(), b.url)
 	case "at":

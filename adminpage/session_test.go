@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -328,6 +329,24 @@ func TestMethods(t *testing.T) {
 	for path, status := range map[string]int{"keys": 200, "": 200, "nothing": 404, "keys?which=expiring": 200} {
 		if a := s.read(s.client.Head(s.url+path)).is(t, status); a.body != "" {
 			t.Errorf("HEAD %q: %s", path, a.body)
+		}
+	}
+}
+
+// Every answer has all its headers.
+func TestHeaders(t *testing.T) {
+	s := newSite(t, office()).signIn()
+	style := regexp.MustCompile(`style-[0-9a-f]+\.css`).FindString(s.get("keys").body)
+	for address, of := range map[string][2]string{"keys": {"no-store", "html"}, style: {"public, max-age=31536000, immutable", "css"}} {
+		header := s.get(address).Header
+		header.Del("Content-Length")
+		header.Del("Date")
+		want := "map[Cache-Control:[" + of[0] + "] Content-Security-Policy:[default-src 'none'; style-src 'self'; script-src 'self';" +
+			" form-action 'self'; base-uri 'none'; frame-ancestors 'none'] Content-Type:[text/" + of[1] + "; charset=utf-8]" +
+			" Cross-Origin-Opener-Policy:[same-origin] Cross-Origin-Resource-Policy:[same-origin] Referrer-Policy:[same-origin]" +
+			" Vary:[Accept-Encoding] X-Content-Type-Options:[nosniff] X-Frame-Options:[DENY]]"
+		if got := fmt.Sprint(header); got != want {
+			t.Errorf("%s: %s", address, got)
 		}
 	}
 }

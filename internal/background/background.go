@@ -39,8 +39,7 @@ func (g *Group) Start(task func(ctx context.Context)) bool {
 		return false
 	}
 	g.tasks.Go(func() {
-		for g.panics(task) && g.ctx.Err() == nil {
-			Wait(g.ctx, time.After(restartPause))
+		for g.panics(task) && Wait(g.ctx, time.After(restartPause)) {
 		}
 	})
 	return true
@@ -87,10 +86,11 @@ func (f *Failing) Due(err error) bool {
 	return true
 }
 
-// Wait waits for an event, or for the end of ctx.
-func Wait[E any](ctx context.Context, event <-chan E) {
+// Wait waits for an event, or for the end of ctx. It reports whether ctx goes on.
+func Wait[E any](ctx context.Context, event <-chan E) bool {
 	select {
 	case <-ctx.Done():
 	case <-event:
 	}
+	return ctx.Err() == nil
 }

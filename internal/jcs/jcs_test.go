@@ -247,3 +247,13 @@ func TestBounded(t *testing.T) {
 		}
 	}
 }
+
+func TestEqual(t *testing.T) {
+	for of, equal := range map[[2]string]bool{
+		{`{"a":1}`, `{ "a" : 1.0 }`}: true, {"1", "2"}: false, {"{", "{"}: true, {"{", "["}: false, {"1", "{"}: false, {"{", "1"}: false,
+	} {
+		if jcs.Equal([]byte(of[0]), []byte(of[1])) != equal {
+			t.Error(of)
+		}
+	}
+}

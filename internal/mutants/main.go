@@ -124,6 +124,7 @@ var judges = map[string][]string{
 	"internal/changefeed":  {"."},
 	"internal/inbound":     {"httpapi"},
 	"internal/keyring":     {"."},
+	"internal/lists":       {"."},
 	"internal/routing":     {"httpapi"},
 	"internal/openapi":     {"httpapi"},
 	"internal/outbox":      {"."},
@@ -131,14 +132,16 @@ var judges = map[string][]string{
 	"internal/recent":      {"."},
 	"internal/accessindex": {"."},
 	"internal/listcache":   {"."},
+	"internal/token":       {"internal/keyring"},
 	"internal/wire":        {"httpapi", "client"},
-	"store/sqlstore":       {"store/sqlite", "store/postgres"},
+	"store/sqlstore":       {"store/sqlite", "e2e/dbcopy", "store/postgres"},
 }
 
 // withoutBehaviour starts the folders from which no mutant is drawn: programs, and what tests use.
 var withoutBehaviour = []string{
 	"e2e", "examples", "internal/mutants", "internal/pauses", "internal/policy/policytest",
-	"internal/intercept", "internal/longtest", "internal/sqltest", "store/postgres/pgtest", "store/storetest",
+	"internal/heaptest", "internal/intercept", "internal/longtest", "internal/porttest", "internal/sqltest",
+	"internal/testscript", "store/postgres/pgtest", "store/storetest",
 }
 
 // list returns the packages of the workspace in which mutants are drawn, sorted by folder.

@@ -49,11 +49,10 @@ func (d Delivery[E]) Run(ctx context.Context) {
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
 	var failing background.Failing
-	for ctx.Err() == nil {
+	for goesOn := true; goesOn; goesOn = background.Wait(ctx, tick.C) {
 		if err := d.Once(ctx); ctx.Err() == nil && failing.Due(err) {
 			d.Failed(ctx, err)
 		}
-		background.Wait(ctx, tick.C)
 	}
 }
 

@@ -251,4 +251,21 @@ func TestDiffOfPublicAccess(t *testing.T) {
 		changes[d.Action] = d.Change
 	}
 	is.Equal(changes, map[string]policy.Change{"bank:recall": policy.NewlyAllowed, "bank:retain": policy.NewlyDenied})
+
+	of := func(fields string) *policy.Census {
+		return &policy.Census{Banks: []policy.Named{{ID: "notes", Document: []byte(`{"version":"2026-03-24"` + fields + `}`)}}}
+	}
+	named := compiler.Diff(of(""), of(`,"default_strategy":"s"`)).Strategies
+	is.Equal(len(named), 1)
+	is.True(named[0].Before == nil && *named[0].After == "s")
+	is.Equal(len(compiler.Diff(of(`,"default_strategy":"s"`), of(`,"default_strategy": "s"`)).Strategies), 0)
+	is.Equal(len(compiler.Diff(of(`,"default_strategy":"s"`), &policy.Census{}).Strategies), 1)
+	public := `,"public_access":{"default":{"actions":["a:0"`
+	for i := range policy.MaxDifferences {
+		public += fmt.Sprintf(`,"a:%d"`, i+1)
+	}
+	many := compiler.Diff(of(""), of(public+`]},"overrides":[{"scope":"topic","value":"t","actions":["b:c"]}]},"default_strategy":"s"`))
+	is.Equal(len(many.Public), 1) // there is no room for the topic
+	is.Equal(len(many.Strategies), 0)
+	is.Equal(many.Omitted, 3)
 }

@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/policy/policytest"
+	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/extsvc/svc/parameter"
 )
 
@@ -268,4 +270,85 @@ func TestVariablesShare(t *testing.T) {
 	is.True(shared("notes"))
 	is.True(shared("${group}::*"))
 	is.True(!shared("${user}::*"))
+}
+
+// A document that is written has at most so many elements in each of its lists: one more is refused, where it stands.
+func TestSizes(t *testing.T) {
+	for _, c := range []struct {
+		format, element string
+		most            int
+		at              string // of the first one too many
+	}{
+		{`"statements":[{"effect":"allow","actions":["a:b"],"banks":[%s]}]`, `"b%d"`, 999, "/statements/0/banks/999"},
+		{`"statements":[{"effect":"allow","actions":[%s],"banks":["b"]}]`, `"a:b%d"`, 999, "/statements/0/banks/0"},
+		{`"statements":[{"effect":"allow","actions":["a:b"],"banks":["b"],"retain_tags":[%s]}]`, `"t%d"`, 1000, "/statements/0/retain_tags"},
+		{`"statements":[{"effect":"allow","actions":["a:b"],"banks":["b"],"recall_tag_groups":[%s]}]`, `{"any":["t%d"]}`, 1000, "/statements/0/recall_tag_groups"},
+		{`"strategy_overrides":[%s]`, `{"scope":"topic","value":"v%d","strategy":"s"}`, 1000, "/strategy_overrides/1000"},
+		{`"public_access":{"default":{"actions":[%s]}}`, `"a:b%d"`, 10_000, "/public_access/default/actions/10000"},
+		{`"public_access":{"default":{"actions":["a:b"],"retain_tags":[%s]}}`, `"t%d"`, 1000, "/public_access/default/retain_tags"},
+		{`"public_access":{"overrides":[%s]}`, `{"scope":"topic","value":"v%d","actions":[]}`, 1000, "/public_access/overrides/1000"},
+		{`"public_access":{"overrides":[{"scope":"topic","value":"v","actions":[%s]}]}`, `"a:b%d"`, 10_000, "/public_access/overrides/0/actions/10000"},
+		{`"public_access":{"overrides":[{"scope":"topic","value":"v","actions":["a:b"],"retain_tags":[%s]}]}`, `"t%d"`, 1000, "/public_access/overrides/0/retain_tags"},
+	} {
+		check := policy.Memory.CheckBankSize
+		if strings.HasPrefix(c.format, `"statements"`) {
+			check = policy.Memory.CheckSize
+		}
+		elements := []string{}
+		for i := range c.most + 1 {
+			elements = append(elements, fmt.Sprintf(c.element, i))
+		}
+		document := func(n int) []byte {
+			return fmt.Appendf(nil, `{"version":"2026-03-24",`+c.format+`}`, strings.Join(elements[:n], ","))
+		}
+		if err := check(document(c.most)); err != nil {
+			t.Errorf("%s: %v", c.at, err)
+		}
+		if err, refused := errors.AsType[*strictjson.Error](check(document(c.most + 1))); !refused || err.Pointer != c.at {
+			t.Errorf("%s: %v", c.at, err)
+		}
+	}
+}
+
+// The fields of a struct are set and read in the order of the table.
+func TestFields(t *testing.T) {
+	var s struct {
+		Budget       *string
+		MaxTokens    *int64
+		Groups       []json.RawMessage
+		Roles, Tags  []string
+		EveryN       *int64
+		Strategy     *string
+		Model, Maker *string
+		Excluded     []string
+	}
+	values := map[string]any{"recall_budget": "low", "recall_max_tokens": int64(3), "retain_tags": []string{"t"}, "llm_model": "m", "exclude_providers": []string{}}
+	for name, value := range values {
+		is.New(t).True(policy.SetField(&s, name, value) && policy.SetField(&s, name, nil) && policy.SetField(&s, name, struct{}{}))
+	}
+	is.New(t).True(!policy.SetField(&s, "row_limit", nil) && !policy.SetField(&s, "row_limit", 1))
+	n := 0
+	for name, value := range policy.Fields(s) {
+		n++
+		if fmt.Sprintf("%T %v", value, value) != fmt.Sprintf("%T %v", values[name], values[name]) {
+			t.Errorf("%s: %v", name, value)
+		}
+	}
+	is.New(t).Equal(n, 10)
+}
+
+// Where nothing is public nothing is reached, and nothing decided allows nothing.
+func TestReach(t *testing.T) {
+	is := is.New(t)
+	for document, want := range map[string]string{
+		`{"version":"2026-03-24"}`: "{false []}",
+		`{"version":"2026-03-24","public_access":{"default":{"actions":["a:*"]},"overrides":[{"scope":"topic","value":"v","actions":[]},` +
+			`{"scope":"channel","value":"c","actions":["a:b"]}]}}`: "{true [{topic v false} {channel c true}]}",
+		`{"version":"2026-03-24","public_access":{"default":{"actions":["a:c"]}}}`: "{false []}",
+	} {
+		is.Equal(fmt.Sprint(policy.Memory.CompileBank(&policy.Named{ID: "b", Document: []byte(document)}).Reach("a:b")), want)
+	}
+	is.Equal(fmt.Sprint((*policy.Bank)(nil).Reach("a:b")), "{false []}")
+	is.Equal(policy.Decision{}.Parameter("llm_model"), nil)
+	is.Equal(policy.Decision{}.Schema(), policy.Memory)
 }

@@ -256,7 +256,7 @@ func (t *Tenants) Unsettled(ctx context.Context) (names []string, err error) {
 				names = append(names, tenant.Name)
 			}
 		}
-		if len(list) < chunk {
+		if len(list) == 0 {
 			break
 		}
 	}
