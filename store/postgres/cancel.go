@@ -36,7 +36,7 @@ func newWatcher(conn *pgconn.PgConn) ctxwatch.Handler {
 	}
 }
 
-// HandleCancel implements [ctxwatch.Handler].
+// HandleCancel implements ctxwatch.Handler.
 func (w *watcher) HandleCancel(ctx context.Context) {
 	if w.now = w.left; isSilence(ctx) {
 		w.now = w.silent
@@ -44,7 +44,7 @@ func (w *watcher) HandleCancel(ctx context.Context) {
 	w.now.HandleCancel(ctx)
 }
 
-// HandleUnwatchAfterCancel implements [ctxwatch.Handler].
+// HandleUnwatchAfterCancel implements ctxwatch.Handler.
 func (w *watcher) HandleUnwatchAfterCancel() { w.now.HandleUnwatchAfterCancel() }
 
 // isSilence reports whether a context has ended because the server did not answer in time.
