@@ -485,11 +485,9 @@ func (d Decision) Strategy() (strategy string, ok bool) { return d.of.Strategy()
 // delivery delivers outbox events to the host.
 func (s *committer) delivery() outbox.Delivery[Event] {
 	return outbox.Delivery[Event]{
-		Store: s.roles.outbox, Now: s.now,
-		ID: func(e Event) uuid.UUID { return e.ID },
+		Store: s.roles.outbox, Now: s.now, ID: func(e Event) uuid.UUID { return e.ID },
 		Tell: func(ctx context.Context, e Event) { // an OnEvent that ends its goroutine ends no delivery
-			err := background.Call(func() error { s.tell(ctx, e); return nil })
-			if err != nil {
+			if err := background.Call(func() error { s.tell(ctx, e); return nil }); err != nil {
 				s.log.ErrorContext(ctx, "svc: Config.Events.OnEvent has ended its goroutine",
 					"event", e.ID, "action", e.Action)
 			}

@@ -81,7 +81,10 @@ func (c *conn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx
 	later := sqlstore.LaterOf(ctx)
 	if later == nil {
 		tx, err := c.stdConn.BeginTx(ctx, options)
-		return hostTransaction{tx, c, ctx}, err
+		if err != nil {
+			return nil, err
+		}
+		return hostTransaction{tx, c, ctx}, nil
 	}
 	if c.Conn().IsClosed() {
 		return nil, driver.ErrBadConn
@@ -375,7 +378,7 @@ func (c *conn) rollback(ctx context.Context) {
 	}
 }
 
-// hostTransaction is a transaction of the host.
+// hostTransaction is a transaction of the host. It can roll back after the end of its context.
 type hostTransaction struct {
 	driver.Tx
 	conn *conn
