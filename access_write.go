@@ -494,6 +494,6 @@ func keysNarrowedBy(ctx context.Context, tx Store, id string) iter.Seq2[APIKey, 
 
 func policyInUse(id string, attachments, accounts, keys int) *Error {
 	return &Error{Code: CodeInUse, Message: fmt.Sprintf(
-		"policy %q is in use: by %d attachments, %d service accounts and %d keys",
+		"policy %q is in use (attachments: %d, service accounts: %d, keys: %d)",
 		id, attachments, accounts, keys)}
 }

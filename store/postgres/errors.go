@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/puddle/v2"
 
 	"github.com/extsvc/svc"
 )
@@ -62,7 +63,8 @@ func hasState(err error, states ...string) bool {
 	return ok && slices.Contains(states, fault.Code)
 }
 
-// unreachable reports whether a connection broke or could not be made.
+// unreachable reports whether a connection broke or could not be made, also because the pool is
+// closed.
 func unreachable(err error) bool {
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return true
@@ -71,7 +73,8 @@ func unreachable(err error) bool {
 		return true
 	}
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, net.ErrClosed) || errors.Is(err, pgconn.ErrConnClosed)
+		errors.Is(err, net.ErrClosed) || errors.Is(err, pgconn.ErrConnClosed) ||
+		errors.Is(err, puddle.ErrClosedPool)
 }
 
 // reason returns why there is no connection. It drops the driver's text about the database and the

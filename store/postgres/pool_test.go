@@ -153,7 +153,7 @@ func TestClosedPool(t *testing.T) {
 	pool := newPool(t, migrated(t))
 	store := over(t, pool, postgres.Options{})
 	pool.Close()
-	is.True(sqltest.AddUsers(t.Context(), store, "alice") != nil)
+	is.True(errors.Is(sqltest.AddUsers(t.Context(), store, "alice"), svc.ErrUnavailable))
 }
 
 // inSchema makes a schema the first of the search path, as a host does for a tenant.

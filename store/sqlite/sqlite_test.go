@@ -13,6 +13,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/longtest"
+	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/sqlite"
 	"github.com/extsvc/svc/store/sqlstore"
 	"github.com/extsvc/svc/store/storetest"
@@ -119,8 +120,10 @@ func must[T any](value T, err error) T {
 func TestNilContext(t *testing.T) {
 	t.Parallel()
 	store := openWith(t, migrated(t), sqlite.Options{Fast: true})
-	for of := range reflect.TypeFor[svc.FullStore]().Methods() {
-		method := reflect.ValueOf(store).MethodByName(of.Name)
+	for of, method := range reflect.ValueOf(store).Methods() {
+		if of.Name == "Close" {
+			continue
+		}
 		args := make([]reflect.Value, method.Type().NumIn())
 		for i := range args {
 			args[i] = reflect.Zero(method.Type().In(i))
@@ -131,4 +134,15 @@ func TestNilContext(t *testing.T) {
 		}()
 	}
 	is.New(t).NoErr(store.CreateSource(t.Context(), svc.Source{SourceKey: svc.SourceKey{Scope: svc.ScopeServer, Name: "a"}}))
+}
+
+// A host that closes the store first has callers yet: they may try another process.
+func TestClosedStore(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	store := openWith(t, migrated(t), sqlite.Options{Fast: true})
+	is.NoErr(store.Close())
+	_, err := sqltest.ReadUser(t.Context(), store, "alice")
+	is.True(errors.Is(err, svc.ErrUnavailable))
+	is.True(errors.Is(sqltest.AddUsers(t.Context(), store, "alice"), svc.ErrUnavailable))
 }

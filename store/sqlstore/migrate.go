@@ -98,6 +98,7 @@ func (s *Store) isCurrent(ctx context.Context) bool {
 
 // version returns the number of the last migration.
 func (s *Store) version(ctx context.Context) (version int, err error) {
+	refuseNil(ctx)
 	err = s.write.db.QueryRowContext(ctx, s.dialect.schema().qualify(selectVersion)).Scan(&version)
 	return version, err
 }
@@ -304,6 +305,7 @@ func (d Dialect) versionOf(ctx context.Context, db *sql.DB) (version int, err er
 			return 0, err
 		}
 	}
+	refuseNil(ctx)
 	selectVersion := d.Qualify(selectVersion)
 	if err := db.QueryRowContext(ctx, selectVersion).Scan(&version); err == nil {
 		return version, nil

@@ -82,6 +82,7 @@ func (d Dialect) check(ctx context.Context, db *sql.DB, table string) error {
 func (d Dialect) locate(
 	ctx context.Context, db *sql.DB, table string,
 ) (current string, has bool, err error) {
+	refuseNil(ctx)
 	var found string
 	if err := db.QueryRowContext(ctx, d.Find, table).Scan(&current, &found); err != nil {
 		return "", false, err

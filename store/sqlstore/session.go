@@ -61,7 +61,7 @@ func (s session) texts() texts {
 func (s session) await(
 	ctx context.Context, writes bool, run func(ctx context.Context, h *callTimer) error,
 ) error {
-	_ = ctx.Err() // a nil ctx panics here: database/sql would panic with its lock held
+	refuseNil(ctx)
 	if s.caller != nil && s.caller.Err() != nil {
 		return s.caller.Err()
 	}
@@ -83,6 +83,9 @@ func (s session) await(
 	defer h.end()
 	return h.pause(run(ctx, h))
 }
+
+// refuseNil panics for a nil ctx: database/sql would panic with its lock held.
+func refuseNil(ctx context.Context) { _ = ctx.Err() }
 
 // work is the body of a transaction. Its context need not be the context of the caller.
 type work func(ctx context.Context, tx session) error

@@ -264,11 +264,18 @@ func (d Dialect) silence(db *sql.DB) *answerLimit {
 	return &answerLimit{longest: d.Silence, db: db}
 }
 
+// errClosed is the error of a closed pool, which database/sql does not export.
+var errClosed = func() error {
+	db := sql.OpenDB(nil)
+	_ = db.Close()
+	return db.Ping()
+}()
+
 // classify returns svc.ErrUnavailable, svc.ErrChanged, svc.ErrExists or nil.
 func (d Dialect) classify(err error) error {
 	switch {
 	case errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone),
-		errors.Is(err, context.DeadlineExceeded):
+		errors.Is(err, context.DeadlineExceeded), errors.Is(err, errClosed):
 		return svc.ErrUnavailable
 	case d.Classify == nil:
 		return nil
