@@ -8,9 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/extsvc/svc/internal/token"
-	"github.com/extsvc/svc/limits"
-
 	"github.com/extsvc/svc/internal/background"
 	"github.com/extsvc/svc/internal/keyring"
 	"github.com/extsvc/svc/internal/policy"
@@ -18,6 +15,8 @@ import (
 	"github.com/extsvc/svc/internal/readcache"
 	"github.com/extsvc/svc/internal/recent"
 	"github.com/extsvc/svc/internal/text"
+	"github.com/extsvc/svc/internal/token"
+	"github.com/extsvc/svc/limits"
 )
 
 // authenticator finds the principals of bearers. Each request calls it, so a cached key must cost

@@ -256,8 +256,8 @@ type feed struct {
 
 const (
 	feedWriters = racers - 1
-	feedEach    = 10_000/feedWriters + 1 // how many mutations each writer makes
-	feedBehind  = 500                    // how many changes the reader may be behind
+	feedEach    = 4_000/feedWriters + 1 // how many mutations each writer makes
+	feedBehind  = 500                   // how many changes the reader may be behind
 )
 
 func (f *feed) write(writer int) error {
