@@ -1,6 +1,8 @@
 // The pages work without this script. It adds a filter to long tables and copies texts.
 'use strict';
 
+history.replaceState(null, ''); // Back and Reload get the page of a form, and do not send the form again
+
 for (const table of document.querySelectorAll('table[data-filter]')) {
   const rows = [...table.tBodies[0].rows];
   if (rows.length < 6) continue;

@@ -16,6 +16,8 @@ const context = await browser.newContext({ javaScriptEnabled: script === 'on', r
 const page = await context.newPage();
 page.setDefaultTimeout(Number(process.env.PATIENCE ?? 30_000));
 const foreign = [];
+const sent = [];
+page.on('request', (request) => { if (request.method() === 'POST') sent.push(request.url()); });
 page.on('request', (request) => { if (!request.url().startsWith(new URL(root).origin)) foreign.push(request.url()); });
 
 const done = (job) => console.log(job);
@@ -31,6 +33,12 @@ const open = async (link, title) => {
   await heading(title ?? link);
   expect((await page.title()).startsWith(title ?? link), 'the title of ' + link);
   expect(await role('link', { name: link, exact: true }).getAttribute('aria-current') === 'page', 'aria-current of ' + link);
+};
+const sendsNothing = async (move) => {
+  await page.waitForLoadState(); // the script has run
+  sent.length = 0;
+  await move();
+  expect(sent.length === 0, 'a form is sent again: ' + sent);
 };
 const unfold = (summary) => page.locator('summary', { hasText: summary }).first().click();
 const row = (table, text) => role('table', { name: table, exact: true }).getByRole('row').filter({ hasText: text });
@@ -98,6 +106,11 @@ await heading('Who gains or loses');
 await see(page.getByText('Changes what'), 'the sum');
 await role('button', { name: 'Save' }).click();
 await see(role('status').filter({ hasText: 'Saved' }), 'that it was saved');
+if (script === 'on') { // without, the browser asks whether to send the form again
+  await sendsNothing(() => page.goBack());
+  await heading('User bob');
+  await page.goForward();
+}
 await role('link', { name: 'Policies', exact: true }).click();
 await role('link', { name: 'on-leave', exact: true }).click();
 await page.getByLabel('Kind').selectOption({ label: 'User' });
@@ -142,6 +155,10 @@ await page.getByLabel('Expires').fill('2199-12-31');
 await role('button', { name: 'Issue key' }).click();
 const issued = await page.getByLabel('New key').inputValue();
 expect(/^svcu_\w{54}$/.test(issued), 'the new key');
+if (script === 'on') {
+  await sendsNothing(() => page.reload());
+  await heading('Keys');
+}
 await page.getByLabel('Holder', { exact: true }).fill('bob');
 await page.getByLabel('Which').selectOption({ label: 'All' });
 await role('button', { name: 'Show' }).click();
