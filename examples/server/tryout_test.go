@@ -3,16 +3,13 @@ package main
 import (
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc/examples/internal/programtest"
-	"github.com/extsvc/svc/internal/longtest"
 )
 
 // demoAnswers are parts of the answers to the lines that the first start prints, in their order: the lines of
@@ -76,50 +73,6 @@ func TestPrintedLinesWorkAsPrinted(t *testing.T) {
 		is.True(strings.Contains(server.stdout.String(), command+" -user admin)\n"))
 		server.wants(t, 200, issueKey(t, append(flags, "-user", "alice")...), "GET", "/ext/svc/me/api-keys", "")
 	})
-}
-
-// The printed line for another key works for each way to start the program, in each directory.
-func TestPrintedKeyCommandWorksAsPrinted(t *testing.T) {
-	root := must(filepath.Abs("../.."))
-	program := must(os.ReadFile(os.Args[0]))
-	binary := filepath.Join(t.TempDir(), "my server")
-	is.New(t).NoErr(os.WriteFile(binary, program, 0o700))
-	t.Setenv("SVC_EXAMPLE_SERVER", "1") // the test binary is the server
-	for name, c := range map[string]struct {
-		dir     string
-		started []string
-		printed string
-	}{
-		"go run at the root":     {root, []string{"go", "run", "./examples/server"}, "KEY=$(go run ./examples/server key -db "},
-		"go run in its folder":   {".", []string{"go", "run", "."}, "KEY=$(go run github.com/extsvc/svc/examples/server key -db "},
-		"a binary":               {t.TempDir(), []string{binary}, "KEY=$('" + binary + "' key -db "},
-		"a binary nearby":        {filepath.Dir(binary), []string{"./my server"}, "KEY=$('./my server' key -db "},
-		"with a file of secrets": {filepath.Dir(binary), []string{"./my server", "-keys", "my keys"}, "KEY=$('./my server' key -db "},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if c.started[0] == "go" {
-				longtest.Test(t, "the lines that go run prints")
-			}
-			is := is.New(t)
-			args := append(c.started[1:], "-addr", "127.0.0.1:0", "-db", filepath.Join(t.TempDir(), "my.db"))
-			printed, stdout := &output{}, ""
-			cmd := exec.Command(c.started[0], args...)
-			cmd.Dir, cmd.Stdout, cmd.SysProcAttr = c.dir, printed, &syscall.SysProcAttr{Setpgid: true}
-			is.NoErr(cmd.Start())
-			defer func() {
-				_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) // go run does not hand it on
-				_ = cmd.Wait()
-			}()
-			is.True(soon(func() bool { stdout = printed.String(); return strings.Contains(stdout, "KEY=$(") }))
-			line := linesWith(stdout, "KEY=$(")[0]
-			is.True(strings.HasPrefix(line, c.printed))
-			shell := exec.CommandContext(t.Context(), "sh", "-c", line+` && printf %s "$KEY"`)
-			shell.Dir = c.dir
-			key := must(shell.CombinedOutput())
-			server := running{base: listensOn.FindStringSubmatch(stdout)[1]}
-			server.wants(t, 200, string(key), "GET", "/ext/svc/me/api-keys", "")
-		})
-	}
 }
 
 // checkLog checks that the log has every request and no secret.

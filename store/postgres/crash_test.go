@@ -22,10 +22,6 @@ import (
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
-// recovery bounds the wait for good answers after a restart of the server. The first comes within
-// 5 s, and a busy machine may add to them.
-const recovery = time.Minute
-
 // load writes and reads until it is stopped, and notes the acknowledged calls.
 type load struct {
 	store svc.Store

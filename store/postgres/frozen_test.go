@@ -4,10 +4,8 @@ package postgres_test
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -20,87 +18,6 @@ import (
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
-
-// promised is how long a call may wait for a server that does not answer. patient allows for a machine that is busy, or stands
-// still twice. Without the promise, a call waits 30 s.
-const (
-	promised = 5 * time.Second
-	patient  = promised + 20*time.Second
-)
-
-// calls are one of each kind: statements of their own, snapshots, mutations, and those that wait.
-var calls = map[string]func(ctx context.Context, store svc.Store) error{
-	"read": func(ctx context.Context, store svc.Store) error {
-		_, err := sqltest.ReadKey(ctx, store, "none")
-		return err
-	},
-	"list": func(ctx context.Context, store svc.Store) error {
-		return failure(store.Templates(ctx, svc.TemplatePage{TemplateQuery: svc.TemplateQuery{Limit: 10}}))
-	},
-	"snapshot": func(ctx context.Context, store svc.Store) error {
-		return failure(store.ReadAccess(ctx, svc.AccessRead{}, func(svc.Bundle) error { return nil }))
-	},
-	"changes": func(ctx context.Context, store svc.Store) error { return failure(store.Changes(ctx, 0)) },
-	"events": func(ctx context.Context, store svc.Store) error {
-		return failure(store.(svc.OutboxStore).ClaimEvents(ctx, time.Now(), time.Now(), 10))
-	},
-	"mutation": func(ctx context.Context, store svc.Store) error {
-		return store.CreateAPIKey(ctx, svc.APIKey{ID: rand.Text()})
-	},
-	"access": func(ctx context.Context, store svc.Store) error { return sqltest.AddUsers(ctx, store, "alice") },
-	"read together": func(ctx context.Context, store svc.Store) error {
-		return store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
-			return failure(sqltest.ReadKey(ctx, tx, "none"))
-		})
-	},
-	"together": func(ctx context.Context, store svc.Store) error {
-		return store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return sqltest.AddUsers(ctx, tx, "bob") })
-	},
-}
-
-func failure[T any](_ T, err error) error { return err }
-
-// unanswered makes each call several times at once, and returns the longest time. All calls must
-// fail, and none may say that its caller has left. Those that are later fail without a wait for the
-// server.
-func unanswered(t *testing.T, store svc.Store, times int, later bool) time.Duration {
-	t.Helper()
-	var group sync.WaitGroup
-	began := time.Now()
-	for name, call := range calls {
-		for range times {
-			group.Go(func() {
-				err := call(context.Background(), store)
-				if took := time.Since(began); !errors.Is(err, svc.ErrUnavailable) || took > patient {
-					t.Errorf("%s: %v after %s", name, err, took)
-				}
-				if errors.Is(err, context.Canceled) {
-					t.Errorf("%s: the caller has not left: %v", name, err)
-				}
-				if waited := strings.Contains(fmt.Sprint(err), "does not answer within"); waited && later {
-					t.Errorf("%s: a later call waited for the server: %v", name, err)
-				}
-			})
-		}
-	}
-	group.Wait()
-	return time.Since(began)
-}
-
-// answered makes each call; none may fail.
-func answered(t *testing.T, store svc.Store) {
-	t.Helper()
-	for deadline := time.Now().Add(recovery); ; time.Sleep(10 * time.Millisecond) {
-		if err := calls["read"](t.Context(), store); errors.Is(err, svc.ErrNotFound) || time.Now().After(deadline) {
-			break
-		}
-	}
-	for name, call := range calls {
-		if err := call(t.Context(), store); err != nil && !errors.Is(err, svc.ErrNotFound) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
 
 // A server that does not answer, wholly or on one connection.
 func TestFrozenServer(t *testing.T) {
