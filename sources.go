@@ -257,7 +257,7 @@ type SourceTemplates struct {
 // SourceTemplate is a template of a source.
 type SourceTemplate struct {
 	CatalogEntry
-	InstalledAs []string // ids of the templates that came from it, in byte order; not nil
+	InstalledAs []string // ids of the templates from it or a former id, in byte order; not nil
 	// Behind reports whether one of those templates has another revision than the source. Nil: none
 	// is installed, or the manifest is in a file that has not been asked for.
 	Behind *bool
