@@ -154,6 +154,10 @@ func (a *bundleDiff) write(rows Bundle) AccessWrite {
 // writeRemoval adds the targets of the rows to remove, and the memberships that end with them.
 func (a *bundleDiff) writeRemoval(w *AccessWrite) {
 	removed, leave := map[string]bool{}, map[string][]string{}
+	left := map[Membership]bool{} // those that the rows of their groups end
+	for _, m := range w.Leave {
+		left[m] = true
+	}
 	for _, id := range a.remove.Users {
 		u, _ := was(a.users, id)
 		removed[id] = true
@@ -161,7 +165,8 @@ func (a *bundleDiff) writeRemoval(w *AccessWrite) {
 	}
 	for _, g := range a.groups {
 		for _, member := range g.Members {
-			if removed[member] || slices.Contains(a.remove.Groups, g.ID) {
+			gone := removed[member] || slices.Contains(a.remove.Groups, g.ID)
+			if gone && !left[Membership{g.ID, member}] {
 				leave[g.ID] = append(leave[g.ID], member)
 			}
 		}

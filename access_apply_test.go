@@ -69,6 +69,15 @@ func TestApplyWritesWhatIsNamed(t *testing.T) {
 }
 
 // Of a row that exists, an absent key stays as it is and null clears. Defaults are for new rows. A literal names all fields.
+// A member who leaves a group and is removed by the same bundle leaves once.
+func TestARemovedMemberLeavesOnce(t *testing.T) {
+	is, h := is.New(t), hostOf(t, `{"users":[{"id":"alice"},{"id":"bob"}],"groups":[{"id":"team","members":["alice","bob"]}]}`)
+	h.actions()
+	b := must(svc.ParseBundle([]byte(`{"users":[{"id":"alice"}],"groups":[{"id":"team","members":["alice"]}]}`)))
+	is.NoErr(h.Access.Write(t.Context(), svc.Host, b, svc.BundleWrite{Prune: true}))
+	is.Equal(string(h.events[0].Was), `{"display_name":"team","id":"team","members":["bob"]}`)
+}
+
 func TestApplyLeavesWhatIsAbsent(t *testing.T) {
 	is := is.New(t)
 	const rows = `{"users":[{"id":"alice"},{"id":"bob"}],"groups":[{"id":"team"}],"service_accounts":[{"id":"ci","owner_user_id":"alice"}],

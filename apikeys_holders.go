@@ -113,18 +113,18 @@ func (s *keyIssuer) authorizeKeys(
 	if err != nil {
 		return b, err
 	}
-	if write {
-		// Without a narrowing: the caller could issue a key of the holder that has none.
-		target, _, err := s.standing(ctx, b.holder.narrowed(""), controlPlane)
-		if err != nil {
-			return b, err
-		}
-		b.row, b.judged = target.User != "", judgedBy(caller.Rights, target.Rights)
-		if err := withinCeiling(caller.Rights, by.vouched(), target.Rights); err != nil {
-			return b, err
-		}
+	// Before the ceiling: its refusal names a right of the account, which may be another owner's.
+	if err := s.checkAccount(ctx, by, holder, &b); err != nil || !write {
+		return b, err
 	}
-	return b, s.checkAccount(ctx, by, holder, &b)
+	// Without a narrowing: the caller could issue a key of the holder that has none.
+	target, _, err := s.standing(ctx, b.holder.narrowed(""), controlPlane)
+	if err != nil {
+		return b, err
+	}
+	b.row = b.row || target.User != ""
+	b.judged = judgedBy(caller.Rights, target.Rights)
+	return b, withinCeiling(caller.Rights, by.vouched(), target.Rights)
 }
 
 // authorizeIssue refuses callers who may not issue, and so may not prolong, keys of a holder. It

@@ -360,3 +360,22 @@ func TestKeyAndItsOwnRate(t *testing.T) {
 	is.NoErr(patch(alice, svc.Rate{}))
 	is.NoErr(patch(itself, scarce)) // a key without a rate may set one
 }
+
+// Another owner's service account is as unknown as one that does not exist, whatever it is allowed.
+func TestAnAccountOfAnotherIsUnknown(t *testing.T) {
+	is, h := is.New(t), newHost(t)
+	h.apply(t, anewWorld)
+	h.apply(t, `{"service_accounts": [{"id": "bot", "owner_user_id": "bob"}],
+		"attachments": [{"policy_id": "iam:admin", "principal_type": "user", "principal_id": "bob"}]}`)
+	changes := func(of svc.Identity) []error {
+		return []error{
+			errorOf(h.Keys.Issue(t.Context(), alice, of, svc.NewAPIKey{})), errorOf(h.Keys.Patch(t.Context(), alice, of, "k", svc.APIKeyPatch{})),
+			errorOf(h.Keys.Rotate(t.Context(), alice, of, "k", svc.Rotation{})), h.Keys.Revoke(t.Context(), alice, of, "k"), errorOf(h.Keys.RevokeAll(t.Context(), alice, of)),
+		}
+	}
+	of, none := changes(svc.MyAccount("bot")), changes(svc.MyAccount("none"))
+	for i, err := range none {
+		wantCode(t, err, svc.CodeNotFound, "")
+		is.Equal(of[i].Error(), err.Error())
+	}
+}

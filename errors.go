@@ -116,7 +116,7 @@ type Error struct {
 	// Message is a sentence for the caller, without a full stop at its end and without a secret.
 	// With CodeInvalid its subject is the Field: "is required".
 	Message string
-	Fields  []string // those edited locally, in the order of [Content]; only CodeEdited has them
+	Fields  []string // those edited locally that conflict, in the order of [Content]; of CodeEdited
 	Err     error    // the cause, for the log and never for the caller; nil: none
 }
 

@@ -44,9 +44,10 @@ type Event struct {
 	Tenant   string // whose Service reports the event; "": no tenant's
 	// Was and Is are the target before and after the write, when it is a row of access: a JSON
 	// object as in the lists of a [Bundle], in the form of RFC 8785. Nil Was: the row is new. Nil
-	// Is: it is gone. Other events have neither. Do not change them. In place of a row of more than
-	// [limits.EventRow] bytes, there is {"bytes":N,"sha256":"…"}: its length and its SHA-256 in
-	// hex.
+	// Is: it is gone. Of the members of a group, Was has those that leave, and Is those that join.
+	// A null and an is_active that is true are left out. Other events have neither. Do not change
+	// them. In place of a row of more than [limits.EventRow] bytes, there is
+	// {"bytes":N,"sha256":"…"}: its length and its SHA-256 in hex.
 	Was, Is json.RawMessage
 }
 

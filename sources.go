@@ -198,6 +198,18 @@ func (c Catalog) renamed(id string, offered map[string]*CatalogEntry) string {
 	return ""
 }
 
+// follow adds what was installed under former ids to the ids that are offered now, in byte order.
+func (c Catalog) follow(by map[string][]Installation) {
+	offered := c.offered()
+	for id, from := range by {
+		_, found := offered[id]
+		if now := c.renamed(id, offered); !found && now != "" {
+			by[now] = slices.SortedFunc(slices.Values(append(by[now], from...)),
+				func(a, b Installation) int { return strings.Compare(a.ID, b.ID) })
+		}
+	}
+}
+
 // offered returns the entries by their ids; nil: a bad one. Without renames it returns nothing.
 func (c Catalog) offered() map[string]*CatalogEntry {
 	if len(c.Renames) == 0 {
@@ -245,7 +257,7 @@ type SourceTemplates struct {
 // SourceTemplate is a template of a source.
 type SourceTemplate struct {
 	CatalogEntry
-	InstalledAs []string // ids of the templates that came from it, in byte order; not nil
+	InstalledAs []string // ids of the templates from it or a former id, in byte order; not nil
 	// Behind reports whether one of those templates has another revision than the source. Nil: none
 	// is installed, or the manifest is in a file that has not been asked for.
 	Behind *bool

@@ -175,6 +175,7 @@ func (s *Sources) browse(
 	catalog Catalog, installed []Installation, filter CatalogFilter,
 ) SourceTemplates {
 	from, words := byEntry(installed), filter.words()
+	catalog.follow(from)
 	list := SourceTemplates{
 		Templates: []SourceTemplate{}, Bad: slices.Clone(catalog.Problems),
 		FetchedAt: catalog.FetchedAt.UTC().Truncate(time.Microsecond),

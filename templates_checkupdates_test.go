@@ -151,6 +151,7 @@ func TestUpdatesOfRenamedTemplates(t *testing.T) {
 	check := must(h.Templates.CheckUpdate(t.Context(), admin, "x"))
 	is.Equal(*check.LatestRevision, revision(t, content("X", "2")))
 	is.Equal(must(h.Templates.Diff(t.Context(), admin, "x")).RenamedTo, "z")
+	is.Equal(behind(must(h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{}))), []string{"z [x] true"})
 	h.market.catalog.Entries, h.market.catalog.Problems = nil, []svc.CatalogProblem{{ID: "z", Reason: "name is missing"}}
 	is.Equal(report(h.checkUpdates(t)), []string{`x its catalogue entry is bad: it is now "z"`, "acme 0"})
 }
