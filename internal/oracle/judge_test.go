@@ -79,11 +79,11 @@ func (o *oracle) ofKey(before *accessRows, by svc.Principal, a attempt) string {
 	w := *before
 	w.banks = nil
 	may, own := o.may(&w, by), o.power(&w, a.key.holder, "")
-	if o.counts("ceiling of keys") && own.once.and(controlRights).without(may) != (rights{}) {
-		return aboveCeiling
-	}
 	if a.wrong == string(svc.CodeNotFound) {
 		return a.wrong
+	}
+	if o.counts("ceiling of keys") && own.once.and(controlRights).without(may) != (rights{}) {
+		return aboveCeiling
 	}
 	if !a.key.reduces && o.counts("effect of keys") && !o.gives(may, own.has) {
 		return beyondCaller
