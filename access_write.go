@@ -75,16 +75,13 @@ func (s *Access) Load(
 }
 
 // Write writes a bundle for any caller, in one transaction. A caller needs the write action of each
-// list that the bundle has, of all lists with Prune, that of attachments with Detach, and for the
-// rest what single writes of the rows need: see [Users]. Errors: those of Apply; CodeInUse (Prune
-// would remove a policy that narrows a key), CodeLastAdministrator, CodePrecondition.
+// list that the bundle has, of all lists with Prune, that of attachments with Detach, or without
+// any iam:users:read, and what single writes need: see [Users]. Errors: those of Apply; CodeInUse
+// (Prune would remove a policy that narrows a key), CodeLastAdministrator, CodePrecondition.
 func (s *Access) Write(
 	ctx context.Context, by Principal, bundle Bundle, how BundleWrite,
 ) error {
-	need := bundle.actions(how.Prune)
-	if len(how.Detach) > 0 && !slices.Contains(need, action.AttachmentsWrite) {
-		need = append(need, action.AttachmentsWrite)
-	}
+	need := bundle.actions(how)
 	for _, action := range need {
 		if err := s.authorize(ctx, by, action); err != nil {
 			return err
@@ -148,13 +145,17 @@ func (s *Access) RemoveTest(ctx context.Context, by Principal, id string) error 
 	})
 }
 
-// actions returns what a caller needs to write the rows of b, or of every kind.
-func (b Bundle) actions(all bool) (need []string) {
+// actions returns what a caller needs for a write of b. Without rows it still compares revisions.
+func (b Bundle) actions(how BundleWrite) (need []string) {
 	for _, k := range kinds {
-		if all || k.size(&b) > 0 {
-			_, write := k.label()
+		_, write := k.label()
+		detaches := len(how.Detach) > 0 && write == action.AttachmentsWrite
+		if how.Prune || detaches || k.size(&b) > 0 {
 			need = append(need, write)
 		}
+	}
+	if need == nil {
+		need = []string{action.UsersRead}
 	}
 	return need
 }

@@ -378,6 +378,19 @@ func TestRefusedAndDryEditsTakeNoLock(t *testing.T) {
 	is.Equal(store.transactions.Load(), int64(1))
 }
 
+// A caller without rights makes the store do nothing, whatever is in its bundle.
+func TestBundlesOfCallersWithoutRights(t *testing.T) {
+	h, store := attending(t)
+	store.judged = func() { t.Error("rows of access were read") }
+	for _, text := range []string{`{}`, `{"users": []}`, `{"tests": []}`, `{"users": [{"id": "new"}]}`} {
+		for _, how := range []svc.BundleWrite{{}, {Revision: "x"}, {DryRun: true}, {Prune: true}, {Detach: make([]svc.AttachmentKey, 1)}} {
+			err := h.Access.Write(t.Context(), user("ann"), must(svc.ParseBundle([]byte(text))), how)
+			wantCode(t, err, svc.CodeForbidden, "")
+		}
+	}
+	is.New(t).Equal(store.transactions.Load(), int64(0))
+}
+
 // What changes between the judgement of an edit and its transaction is judged again.
 func TestRowsThatChangeAfterTheJudgement(t *testing.T) {
 	h, store := attending(t)

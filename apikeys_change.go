@@ -326,11 +326,13 @@ func (s *Keys) revokeAll(
 ) (revoked int, err error) {
 	// Do not lock a holder without keys: the lock may leave its id in the store. The id may be a
 	// key that the caller pasted into the wrong place.
+	//
+	// CatchUp: another call may have revoked keys, and not yet have dropped them from the cache.
 	first := APIKeyPage{Holder: allowed.holder, KeyQuery: KeyQuery{Limit: 1}}
 	if some, err := s.store.APIKeys(ctx, first); err != nil {
 		return 0, fault("revoke API keys", err)
 	} else if len(some) == 0 {
-		return 0, s.catchUp(ctx)
+		return 0, fault("read changes", s.cached.CatchUp(ctx))
 	}
 	for allowed.free = true; ; allowed.keyless = true {
 		began := time.Now()
@@ -340,7 +342,7 @@ func (s *Keys) revokeAll(
 			return revoked, fault("revoke API keys", err)
 		}
 		if n < revokeChunk {
-			return revoked, s.catchUp(ctx)
+			return revoked, fault("read changes", s.cached.CatchUp(ctx))
 		}
 		s.pause(ctx, began)
 	}
@@ -381,20 +383,15 @@ func revokeKeys(
 	return events, err
 }
 
-// catchUp makes cached values older than the store's present state unusable. Another call may also
-// have revoked keys, and not yet have dropped them from the cache.
-func (s *Keys) catchUp(ctx context.Context) error {
-	return fault("read changes", s.cached.CatchUp(ctx))
-}
-
 // sweepAge is how long ago a key has expired that Sweep revokes by default.
 const sweepAge = 24 * time.Hour
 
 // Sweep revokes all keys that have expired before a time, of users and of service accounts, and
 // returns their number, also with an error: call it again for the rest. The zero time stands for 24
 // hours ago. Until then, a patch can prolong an expired key. The caller needs iam:users:write and
-// iam:service_accounts:manage. Each key has its own [event.APIKeyRevoked]. It works in chunks, as
-// [Keys.RevokeAll] does. Errors: CodeInvalid (expiredBefore is in the future).
+// iam:service_accounts:manage. Keys stay whose holders have a control-plane right that it lacks.
+// Each key has its own [event.APIKeyRevoked]. It works in chunks, as [Keys.RevokeAll] does. Errors:
+// CodeInvalid (expiredBefore is in the future).
 func (s *Keys) Sweep(
 	ctx context.Context, by Principal, expiredBefore time.Time,
 ) (revoked int, err error) {
@@ -421,7 +418,7 @@ func (s *Keys) Sweep(
 			return revoked, fault("list expired API keys", err)
 		}
 		if len(some) == 0 {
-			return revoked, s.catchUp(ctx)
+			return revoked, fault("read changes", s.cached.CatchUp(ctx))
 		}
 		n, err := s.sweepChunk(ctx, by, some, expiredBefore)
 		if noRow(err) {
@@ -436,11 +433,34 @@ func (s *Keys) Sweep(
 	}
 }
 
+// below returns the keys whose holders have no control-plane right that the caller lacks.
+func (s *keyIssuer) below(
+	ctx context.Context, by Principal, keys []APIKey,
+) (some []APIKey, err error) {
+	judged := map[Identity]error{}
+	for _, key := range keys {
+		refused, known := judged[key.Holder]
+		if !known && by.Kind != KindHost {
+			_, refused = s.authorizeKeys(ctx, by, key.Holder, true)
+			judged[key.Holder] = refused
+		}
+		if code := ErrorCode(refused); code == "" {
+			some = append(some, key)
+		} else if code != CodeForbidden && code != CodeNotFound {
+			return nil, refused
+		}
+	}
+	return some, nil
+}
+
 // sweepChunk revokes keys in one transaction and returns their number. It leaves out keys that were
 // prolonged since they were listed.
 func (s *keyIssuer) sweepChunk(
 	ctx context.Context, by Principal, keys []APIKey, before time.Time,
 ) (n int, err error) {
+	if keys, err = s.below(ctx, by, keys); err != nil {
+		return 0, err
+	}
 	users, accounts := keyActions(true)
 	allowed := basis{action: users, free: true}
 	together := func(context.Context, Store) error { return nil } // no lock, but one transaction

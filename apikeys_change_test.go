@@ -173,7 +173,8 @@ func TestRevokeAll(t *testing.T) {
 func TestSweep(t *testing.T) {
 	is, clock := is.New(t), newClock()
 	h, store := watched(t, clock.configure)
-	h.apply(t, `{"users":[{"id":"alice"}],"service_accounts":[{"id":"robot","owner_user_id":"alice"}]}`)
+	h.apply(t, `{"users":[{"id":"alice"},{"id":"bob"}],"service_accounts":[{"id":"robot","owner_user_id":"alice"}],
+		"attachments":[{"policy_id":"iam:admin","principal_type":"user","principal_id":"bob"}]}`)
 	issued := func(holder svc.Identity, in svc.NewAPIKey) svc.IssuedKey {
 		return must(h.Keys.Issue(t.Context(), svc.Host, holder, in))
 	}
@@ -196,7 +197,8 @@ func TestSweep(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(n, 1)
 	is.Equal(h.actions(), []string{"api_key.revoked api_key/" + first.ID + " by admin"})
-	is.Equal(must(h.Keys.Sweep(t.Context(), svc.Host, clock.now())), 3)
+	is.Equal(must(h.Keys.Sweep(t.Context(), user("help", "iam:users:write", "iam:service_accounts:manage"), clock.now())), 2) // bob has more rights
+	is.Equal(must(h.Keys.Sweep(t.Context(), svc.Host, clock.now())), 1)
 	for _, key := range []svc.IssuedKey{first, second, disabled, late} {
 		is.True(!h.read(t, key.ID).RevokedAt.IsZero())
 		is.Equal(h.read(t, key.ID).Hash, nil)

@@ -48,7 +48,7 @@ type Resolution struct {
 	Reason         string     // for a person; its wording may change
 	Parameters     Parameters // zero when denied
 	// BankPolicy is the bank's policy document, without insignificant white space. Nil: the bank
-	// has none, or the stored one is not JSON.
+	// has none, the stored one is not JSON, or a caller that asks about itself lacks iam:banks:read.
 	BankPolicy        json.RawMessage
 	EffectiveStrategy *string // as [Decision.Strategy]; nil: none, or denied
 	// Revision is of the store's state: equal revisions give equal answers. It grows with every
@@ -196,6 +196,11 @@ func (s *Policies) Resolve(ctx context.Context, by Principal, q Question) (Resol
 		return Resolution{}, fault("read access", err)
 	}
 	r, err := resolve(s.compiler, snapshot, asked, q, math.MaxInt)
+	if err == nil && q.Me && r.BankPolicy != nil {
+		if err = s.authorize(ctx, by, action.BanksRead); ErrorCode(err) == CodeForbidden {
+			r.BankPolicy, err = nil, nil // as for Banks.Policy
+		}
+	}
 	if err != nil || !q.Me || r.Outcome != ImplicitDeny || len(by.vouched()) == 0 {
 		return r, err
 	}

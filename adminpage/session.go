@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/aead"
 )
 
@@ -33,7 +34,7 @@ const maxBearer = 2900
 // minSessionKey is the least length of a session key, in bytes.
 const minSessionKey = 32
 
-// maxSignedOut is how many sign-outs are remembered: some 6 MiB, and the name of the tenant for
+// maxSignedOut is how many sign-outs are remembered: some 8 MiB, and the name of the tenant for
 // each.
 const maxSignedOut = 1 << 16
 
@@ -45,26 +46,43 @@ type sessions struct {
 
 	mu        sync.Mutex
 	signedOut map[sessionID]signedOut
-	// since refuses the sessions of a tenant that began before. It moves when the tenant's
-	// sign-outs are dropped because there are too many, so that none is ever forgotten.
-	since map[string]time.Time
+	// since refuses the sessions of an owner that began before. It moves when the owner's sign-outs
+	// are dropped because there are too many, so that none is ever forgotten.
+	since map[owner]time.Time
 }
 
 // signedOut is a session that has signed out.
 type signedOut struct {
+	of   owner
+	ends time.Time // when the session would have ended
+}
+
+// owner is who has signed in to a tenant.
+type owner struct {
 	tenant string
-	ends   time.Time // when the session would have ended
+	who    digest
 }
 
 type sessionID [16]byte
+
+// digest is of an identity.
+type digest [16]byte
+
+func digestOf(who svc.Identity) digest {
+	sum := sha256.Sum256([]byte(string(who.Kind) + "\x00" + who.ID))
+	return digest(sum[:len(digest{})])
+}
 
 // session is the content of a cookie.
 type session struct {
 	id     sessionID
 	began  time.Time
 	bearer string
-	tenant string // for which it is sealed
+	of     owner // for whose tenant it is sealed
 }
+
+// sealedHead is the length of what comes before the bearer.
+const sealedHead = len(sessionID{}) + 8 + len(digest{})
 
 // newSessions returns sessions that the first key seals and every key opens. No key: a random one.
 func newSessions(lifetime time.Duration, keys ...[]byte) *sessions {
@@ -86,16 +104,17 @@ func newSessions(lifetime time.Duration, keys ...[]byte) *sessions {
 	}
 	return &sessions{
 		sealer: sealer, lifetime: lifetime, now: time.Now,
-		signedOut: map[sessionID]signedOut{}, since: map[string]time.Time{},
+		signedOut: map[sessionID]signedOut{}, since: map[owner]time.Time{},
 	}
 }
 
-// encode returns the value of a cookie for a bearer that signs in to a tenant now.
-func (s *sessions) encode(tenant, bearer string) string {
-	plain := make([]byte, len(sessionID{}), len(sessionID{})+8+len(bearer))
+// encode returns the value of a cookie for a bearer of a principal that signs in to a tenant now.
+func (s *sessions) encode(tenant string, who svc.Identity, bearer string) string {
+	plain := make([]byte, len(sessionID{}), sealedHead+len(bearer))
 	rand.Read(plain)
 	plain = binary.BigEndian.AppendUint64(plain, uint64(s.now().UnixNano()))
-	plain = append(plain, bearer...)
+	own := digestOf(who)
+	plain = append(append(plain, own[:]...), bearer...)
 	return base64.RawURLEncoding.EncodeToString(s.sealer.Seal(plain, []byte(tenant)))
 }
 
@@ -110,13 +129,13 @@ func (s *sessions) decode(tenant, value string) (session, bool) {
 		return session{}, false
 	}
 	plain, err := s.sealer.Open(sealed, []byte(tenant))
-	if err != nil || len(plain) < len(sessionID{})+8 {
+	if err != nil || len(plain) < sealedHead {
 		return session{}, false
 	}
-	in := session{tenant: tenant}
+	in := session{of: owner{tenant: tenant}, bearer: string(plain[sealedHead:])}
 	rest := plain[copy(in.id[:], plain):]
 	in.began = time.Unix(0, int64(binary.BigEndian.Uint64(rest)))
-	in.bearer = string(rest[8:])
+	copy(in.of.who[:], rest[8:])
 	age := s.now().Sub(in.began)
 	return in, 0 <= age && age < s.lifetime && !s.over(in)
 }
@@ -125,11 +144,11 @@ func (s *sessions) over(in session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, out := s.signedOut[in.id]
-	return out || in.began.Before(s.since[in.tenant])
+	return out || in.began.Before(s.since[in.of])
 }
 
 // end signs a session out. When too many sign-outs are remembered, all sessions up to now of the
-// tenant with the most of them end.
+// owner with the most of them end: so nobody signs others out.
 func (s *sessions) end(in session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,30 +156,29 @@ func (s *sessions) end(in session) {
 		s.makeRoom(s.now())
 	}
 	// The name is a part of the request's address, which must not be kept.
-	s.signedOut[in.id] = signedOut{strings.Clone(in.tenant), in.began.Add(s.lifetime)}
+	in.of.tenant = strings.Clone(in.of.tenant)
+	s.signedOut[in.id] = signedOut{in.of, in.began.Add(s.lifetime)}
 }
 
-// makeRoom drops what is over by itself, and if that is nothing, the sign-outs of one tenant. The
+// makeRoom drops what is over by itself, and if that is nothing, the sign-outs of one owner. The
 // caller holds the lock.
 func (s *sessions) makeRoom(now time.Time) {
 	maps.DeleteFunc(s.signedOut, func(_ sessionID, out signedOut) bool {
 		return !out.ends.After(now)
 	})
-	maps.DeleteFunc(s.since, func(_ string, began time.Time) bool {
+	maps.DeleteFunc(s.since, func(_ owner, began time.Time) bool {
 		return now.Sub(began) >= s.lifetime
 	})
 	if len(s.signedOut) < maxSignedOut {
 		return
 	}
-	count, most := map[string]int{}, ""
+	count, most := map[owner]int{}, owner{}
 	for _, out := range s.signedOut {
-		if count[out.tenant]++; count[out.tenant] > count[most] {
-			most = out.tenant
+		if count[out.of]++; count[out.of] > count[most] {
+			most = out.of
 		}
 	}
-	maps.DeleteFunc(s.signedOut, func(_ sessionID, out signedOut) bool {
-		return out.tenant == most
-	})
+	maps.DeleteFunc(s.signedOut, func(_ sessionID, out signedOut) bool { return out.of == most })
 	s.since[most] = now
 }
 

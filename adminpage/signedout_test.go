@@ -5,20 +5,24 @@ import (
 	"time"
 
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc"
 )
 
-// No sign-out is forgotten when there are too many. Those of one tenant end no session of another, and cost no more memory.
+// No sign-out is forgotten when there are too many. Those of one caller end no session of another, of its tenant or of others, and
+// cost no more memory.
 func TestTooManySignOuts(t *testing.T) {
 	is := is.New(t)
 	s := newSessions(time.Hour)
 	now := time.Now()
 	s.now = func() time.Time { return now }
 	signIn := func(tenant string) (cookie string, in session) {
-		cookie = s.encode(tenant, "key")
+		cookie = s.encode(tenant, svc.Identity{Kind: svc.KindUser, ID: tenant}, "key")
 		in, ok := s.decode(tenant, cookie)
 		is.True(ok)
 		return cookie, in
 	}
+	beside := s.encode("storm", svc.Identity{Kind: svc.KindServiceAccount, ID: "storm"}, "key")
 	quiet, _ := signIn("quiet")
 	out, in := signIn("quiet")
 	s.end(in)
@@ -36,7 +40,7 @@ func TestTooManySignOuts(t *testing.T) {
 	for _, of := range []struct {
 		tenant, cookie string
 		in             bool
-	}{{"quiet", quiet, true}, {"quiet", out, false}, {"storm", signedIn, false}, {"storm", first, false}, {"storm", fresh, true}} {
+	}{{"quiet", quiet, true}, {"quiet", out, false}, {"storm", signedIn, false}, {"storm", first, false}, {"storm", fresh, true}, {"storm", beside, true}} {
 		_, ok := s.decode(of.tenant, of.cookie)
 		is.Equal(ok, of.in)
 	}

@@ -102,14 +102,15 @@ func wrongBearer(bearer string) string {
 // signIn authenticates the caller by the form and sets the cookie.
 func (v *visit) signIn() error {
 	bearer := v.bearer()
-	_, err := v.admit(bearer)
+	by, err := v.admit(bearer)
 	if svc.ErrorCode(err) == svc.CodeUnauthenticated {
 		v.refuseSignIn(notAccepted)
 		return nil
 	} else if err != nil {
 		return err
 	}
-	v.h.setCookie(v.w, v.Request, v.h.sessions.encode(v.h.tenant, bearer))
+	value := v.h.sessions.encode(v.h.tenant, by.Identity(), bearer)
+	v.h.setCookie(v.w, v.Request, value)
 	address := v.h.knownAddress(v.form.Get("to"))
 	if strings.Contains(address, "?") {
 		address += "&"
