@@ -176,9 +176,8 @@ func ExampleService_May() {
 func exampleService(edits ...func(*svc.Config)) *svc.Service {
 	catalogue := `{"templates": [
 		{"id": "notes", "name": "Notes", "tags": ["work"], "manifest": {"version": "1"}}]}`
-	house := fstest.MapFS{"house/templates.json": {Data: []byte(catalogue)}}
-	files := map[string]fs.FS{"files": house}
-	market, err := marketplace.New(marketplace.Config{Files: files, AllowPersonal: true})
+	files := fstest.MapFS{"house/templates.json": {Data: []byte(catalogue)}}
+	market, err := marketplace.New(marketplace.Config{Files: map[string]fs.FS{"files": files}})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -150,7 +150,7 @@ type shop struct {
 func newShop(t *testing.T, set ...func(*adminpage.Options)) *shop {
 	t.Helper()
 	files := fstest.MapFS{"templates.json": {Data: []byte(deskOne)}}
-	market := must(marketplace.New(marketplace.Config{AllowPersonal: true, Files: map[string]fs.FS{"acme": files}}))
+	market := must(marketplace.New(marketplace.Config{Files: map[string]fs.FS{"acme": files}}))
 	s := &shop{newSiteWith(t, svc.Config{Sources: svc.SourceConfig{Marketplace: market}}, office(), set...), files}
 	must(s.service.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: "fs://acme", Alias: new("acme")}))
 	must(s.service.Templates.Install(t.Context(), svc.Host, svc.Install{TemplateID: "desk", SourceName: "acme"}))

@@ -88,7 +88,7 @@ type full struct {
 func newFull(t *testing.T) *full {
 	t.Helper()
 	files := fstest.MapFS{"templates.json": {Data: []byte(deskOne)}}
-	market := must(marketplace.New(marketplace.Config{AllowPersonal: true, Files: map[string]fs.FS{"acme": files}}))
+	market := must(marketplace.New(marketplace.Config{Files: map[string]fs.FS{"acme": files}}))
 	world := `{"users":[{"id":"big","channels":[{"provider":"p","sender_id":"s"}]}],"groups":[{"id":"g","members":["big"]}],
 		"service_accounts":[{"id":"sa","owner_user_id":"big"},{"id":"mine","owner_user_id":"admin"}],
 		"policies":[{"id":"p","document":` + string(document("")) + `},{"id":"spare","document":` + string(document("")) + `}],

@@ -135,7 +135,7 @@ func exampleClient() *client.Client {
 
 // exampleServer runs a server with an administrator whose token is correct-horse, and a source of files.
 func exampleServer(files fs.FS) (url string) {
-	sources, err := marketplace.New(marketplace.Config{AllowPersonal: true, Files: map[string]fs.FS{"acme": files}})
+	sources, err := marketplace.New(marketplace.Config{Files: map[string]fs.FS{"acme": files}})
 	check(err)
 	service, err := svc.New(svc.Config{
 		Store: memstore.New(), Logger: slog.New(slog.DiscardHandler), Sources: svc.SourceConfig{Marketplace: sources}, Templates: svc.TemplateConfig{Banks: banks{}},

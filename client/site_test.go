@@ -79,7 +79,7 @@ type setup struct {
 func newSite(t *testing.T, changes ...func(*setup)) *site {
 	t.Helper()
 	s := &site{t: t, store: intercept.NewPlanted(memstore.New()), files: t.TempDir(), now: time.Date(2026, 1, 2, 3, 4, 5, 678901234, time.UTC)}
-	files := must(marketplace.New(marketplace.Config{AllowPersonal: true, Files: map[string]fs.FS{"acme": os.DirFS(s.files)}}))
+	files := must(marketplace.New(marketplace.Config{Files: map[string]fs.FS{"acme": os.DirFS(s.files)}}))
 	s.market = &market{Marketplace: files}
 	u := setup{service: svc.Config{
 		Store: s.store, Authenticator: svc.AuthenticatorFunc(sessions), Now: s.clock,

@@ -63,7 +63,7 @@ func onFile(t *testing.T, options sqlite.Options) func(*svc.Config) {
 func onShelf(c *svc.Config) {
 	catalogue := `{"templates": [{"id": "chat", "name": "Chat", "manifest": {"version": "1"}}]}`
 	shelf := fstest.MapFS{"templates.json": {Data: []byte(catalogue)}}
-	c.Sources.Marketplace = must(marketplace.New(marketplace.Config{AllowPersonal: true, Files: map[string]fs.FS{"shelf": shelf}}))
+	c.Sources.Marketplace = must(marketplace.New(marketplace.Config{Files: map[string]fs.FS{"shelf": shelf}}))
 }
 
 // maker makes every bank.

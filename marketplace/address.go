@@ -19,7 +19,7 @@ type place struct {
 	homes   []origin // may see the token
 	files   fs.FS    // nil: on the web
 	dir     string   // in files: "." or a path that [fs.ValidPath] accepts
-	trusted bool     // AllowOrigins, AllowCIDRs and Files hold
+	trusted bool     // AllowOrigins and AllowCIDRs hold
 }
 
 // url returns the address of a file of the source. name is a decoded path from [relativePath].
@@ -52,7 +52,7 @@ func (p place) file(name string, limit int) webFile {
 
 func (p place) path(name string) string { return path.Join(p.dir, name) }
 
-// trusts reports whether AllowOrigins, AllowCIDRs and Files hold for a source.
+// trusts reports whether AllowOrigins and AllowCIDRs hold for a source.
 func (c *Client) trusts(source svc.SourceKey) bool {
 	return source.Scope != svc.ScopePersonal || c.allowPersonal
 }
@@ -73,9 +73,7 @@ func (c *Client) place(address string, trusted bool) (place, string) {
 	if problem != "" {
 		return place{}, problem
 	}
-	if u.Scheme == "fs" && !trusted {
-		return place{}, "names a file system, which this server opens to its own sources only"
-	} else if u.Scheme == "fs" {
+	if u.Scheme == "fs" {
 		return c.filePlace(u.Host, dir)
 	}
 	own, problem := c.webOrigin(u, trusted)

@@ -281,7 +281,7 @@ func TestWaitsEnd(t *testing.T) {
 	is := is.New(t)
 	shop := fstest.MapFS{"1/templates.json": {Data: []byte(padded(1))}, "2/templates.json": {Data: []byte(oneEntry)}}
 	slow := blocked{shop, make(chan struct{}), make(chan struct{})}
-	client := newClient(t, marketplace.Config{AllowPersonal: true, Files: map[string]fs.FS{"slow": slow, "shop": shop}, Reading: 8 << 20})
+	client := newClient(t, marketplace.Config{Files: map[string]fs.FS{"slow": slow, "shop": shop}, Reading: 8 << 20})
 	held := make(chan error)
 	go func() { held <- errorOf(client.Catalog(t.Context(), of("alice", "fs://slow", 1), 0)) }()
 	<-slow.reading
@@ -339,7 +339,7 @@ func TestSmallAnswersAreParsedInTurn(t *testing.T) {
 	is := is.New(t)
 	for _, owner := range []string{"", "alice"} {
 		slow := blocked{fstest.MapFS{"1/templates.json": {Data: []byte(oneEntry)}}, make(chan struct{}), make(chan struct{})}
-		client := newClient(t, marketplace.Config{AllowPersonal: true, Files: map[string]fs.FS{"slow": slow}})
+		client := newClient(t, marketplace.Config{Files: map[string]fs.FS{"slow": slow}})
 		release := client.HoldParsing()
 		ctx, leave := context.WithCancel(t.Context())
 		go func() {

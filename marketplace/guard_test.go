@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -15,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/fstest"
 
 	"github.com/matryer/is"
 
@@ -157,9 +155,9 @@ func TestAllowancesAreForTheServersSources(t *testing.T) {
 	for _, extended := range []bool{false, true} {
 		t.Run(fmt.Sprint("AllowPersonal ", extended), func(t *testing.T) {
 			is := is.New(t)
-			config := marketplace.Config{AllowPersonal: extended, AllowCIDRs: []netip.Prefix{inside}, Files: map[string]fs.FS{"inside": fstest.MapFS{}}}
+			config := marketplace.Config{AllowPersonal: extended, AllowCIDRs: []netip.Prefix{inside}}
 			s, client, allowed := newShelf(t, config)
-			for _, address := range []string{allowed.URL, "https://10.0.0.1/a", "fs://inside"} {
+			for _, address := range []string{allowed.URL, "https://10.0.0.1/a"} {
 				is.NoErr(client.CheckURL(address))
 				is.NoErr(client.CheckSource(allowed.Source, address))
 				is.Equal(client.CheckSource(personal(allowed).Source, address) == nil, extended)

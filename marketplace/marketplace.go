@@ -56,10 +56,10 @@ type Config struct {
 	// AllowCIDRs lists addresses that the Client may dial although they are not public. They still
 	// need https and a port that is not on the Fetch standard's list of bad ports.
 	AllowCIDRs []netip.Prefix
-	// AllowPersonal makes AllowOrigins, AllowCIDRs and Files hold for the sources of users as well.
-	// False: they hold for the sources of the server only, and users reach public addresses over
-	// https. With it, each user with action.TemplateSource can make this process request any path
-	// there, and read each catalogue in Files.
+	// AllowPersonal makes AllowOrigins and AllowCIDRs hold for the sources of users as well. False:
+	// they hold for the sources of the server only, and users reach public addresses over https.
+	// With it, each user with action.TemplateSource can make this process request any path
+	// there.
 	AllowPersonal bool
 	// Files holds file systems by name. Their addresses are fs://NAME and fs://NAME/dir. A name
 	// consists of letters, digits and "-_.". The Client reads a file system concurrently.

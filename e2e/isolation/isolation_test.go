@@ -178,7 +178,7 @@ func admin(ctx context.Context, s *svc.Service) (string, error) {
 func config(c *clock) svc.Config {
 	shelf := fstest.MapFS{"templates.json": {Data: []byte(`{"templates":[{"id":"desk","name":"Desk","manifest":{"version":"1"}}]}`)}}
 	return svc.Config{
-		Sources: svc.SourceConfig{Marketplace: must(marketplace.New(marketplace.Config{AllowPersonal: true, Files: map[string]fs.FS{"shelf": shelf}}))},
+		Sources: svc.SourceConfig{Marketplace: must(marketplace.New(marketplace.Config{Files: map[string]fs.FS{"shelf": shelf}}))},
 		Events:  svc.EventConfig{Keep: true}, Now: c.now,
 		Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
 	}

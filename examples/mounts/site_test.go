@@ -80,7 +80,7 @@ func newConfig(ids ...string) svc.Config {
 	catalogue := must(json.Marshal(map[string]any{"templates": entries}))
 	files := map[string]fs.FS{"shelf": fstest.MapFS{"templates.json": {Data: catalogue}}}
 	return svc.Config{
-		Sources:       svc.SourceConfig{Marketplace: must(marketplace.New(marketplace.Config{AllowPersonal: true, Files: files}))},
+		Sources:       svc.SourceConfig{Marketplace: must(marketplace.New(marketplace.Config{Files: files}))},
 		Authenticator: svc.AuthenticatorFunc(sessions),
 		Now:           func() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) },
 		Keys:          svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
