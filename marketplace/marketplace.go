@@ -63,6 +63,7 @@ type Config struct {
 	AllowPersonal bool
 	// Files holds file systems by name. Their addresses are fs://NAME and fs://NAME/dir. A name
 	// consists of letters, digits and "-_.". The Client reads a file system concurrently.
+	// Each user with action.TemplateSource can read the catalogues in it, in any directory.
 	// [os.DirFS] follows symbolic links out of its directory; [os.Root.FS] does not.
 	Files map[string]fs.FS
 	// RootCAs may sign the certificates of servers. Nil: the roots of the system.

@@ -165,13 +165,16 @@ func (c *scene) writing(b svc.Bundle) attempt {
 	return a
 }
 
-// lists are the actions for the lists of a bundle.
+// lists are the actions for the lists of a bundle, or for one without rows.
 func lists(b svc.Bundle, all bool) (need []string) {
 	for i, n := range []int{len(b.Users), len(b.Groups), len(b.ServiceAccounts), len(b.Policies), len(b.Attachments), len(b.BankPolicies)} {
 		if n > 0 || all {
 			need = append(need, []string{action.UsersWrite, action.GroupsWrite, action.AccountsManage, action.PoliciesWrite,
 				action.AttachmentsWrite, action.BanksWrite}[i])
 		}
+	}
+	if need == nil {
+		need = []string{action.UsersRead}
 	}
 	return need
 }
