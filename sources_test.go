@@ -11,101 +11,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/limits"
 )
-
-func TestRegisterSource(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	made := must(h.Sources.Register(t.Context(), admin, svc.NewSource{
-		URL: "https://github.com/acme/templates.git", Description: ptr(""), AuthToken: ptr(svc.Secret("hush")),
-	}))
-	is.Equal(made.SourceKey, svc.SourceKey{Scope: svc.ScopeServer, Name: "acme"})
-	is.Equal(*made.Description, "")
-	is.True(made.HasAuth())
-	is.True(!strings.Contains(string(made.SealedToken), "hush"))
-	is.Equal(made.CreatedAt, made.UpdatedAt)
-	is.Equal(collect(t, h.Sources.List(t.Context(), admin)), []svc.Source{made})
-	is.Equal(h.actions(), []string{"source.registered source/acme by admin"})
-
-	wantCode(t, errorOf(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://example.com/acme"})), svc.CodeExists, "/alias")
-
-	is.NoErr(h.Sources.Remove(t.Context(), admin, "acme"))
-	is.Equal(h.actions(), []string{"source.removed source/acme by admin"})
-	wantCode(t, h.Sources.Remove(t.Context(), admin, "acme"), svc.CodeNotFound, "")
-}
-
-func TestPatchSource(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	ctx, hush := t.Context(), svc.Secret("hush")
-	made := must(h.Sources.Register(ctx, admin, svc.NewSource{URL: "https://example.com/acme", SigningKey: make([]byte, 32)}))
-	h.actions()
-
-	patched := must(h.Sources.Patch(ctx, admin, "acme", svc.SourcePatch{AuthToken: &svc.SecretPatch{Value: &hush}}))
-	is.True(patched.HasAuth())
-	is.True(patched.UpdatedAt.After(made.UpdatedAt))
-	counts, err := h.Sources.Sealed(ctx, svc.Host) // the token opens in its row
-	is.NoErr(err)
-	is.Equal(counts.Lost, 0)
-	is.Equal(h.actions(), []string{"source.patched source/acme by admin"})
-
-	cleared := must(h.Sources.Patch(ctx, admin, "acme", svc.SourcePatch{AuthToken: &svc.SecretPatch{}, Description: &svc.TextPatch{Value: ptr("")}}))
-	made.Description, made.UpdatedAt = ptr(""), cleared.UpdatedAt
-	is.Equal(cleared, made) // nothing else is lost
-	is.Equal(collect(t, h.Sources.List(ctx, admin)), []svc.Source{made})
-	h.actions()
-
-	same := must(h.Sources.Patch(ctx, admin, "acme", svc.SourcePatch{AuthToken: &svc.SecretPatch{}, Description: &svc.TextPatch{Value: ptr("")}}))
-	is.Equal(same, made)
-	is.Equal(len(h.actions()), 0)
-	_, err = h.Sources.Patch(ctx, admin, "acme", svc.SourcePatch{AuthToken: &svc.SecretPatch{Value: ptr(svc.Secret("a b"))}})
-	wantCode(t, err, svc.CodeInvalid, "/auth_token")
-}
-
-func TestSourceNames(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	for url, want := range map[string]string{
-		"https://github.com/acme/templates":   "acme",
-		"https://example.com/one.git":         "one",
-		"fs://house":                          "house",
-		"fs://house/notes":                    "notes",
-		"https://example.com//two/":           "two",
-		"https://example.com/a%20b/templates": "a b",
-	} {
-		made := must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: url}))
-		is.Equal(made.Name, want)
-	}
-	made := must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://example.com", Alias: ptr("mine")}))
-	is.Equal(made.Name, "mine")
-}
-
-func TestRegisterSourceRefuses(t *testing.T) {
-	secret := func(s string) *svc.Secret { return ptr(svc.Secret(s)) }
-	for _, c := range []struct {
-		field string
-		in    svc.NewSource
-	}{
-		{"/url", svc.NewSource{}},
-		{"/url", svc.NewSource{URL: "https://example.com/\x00"}},
-		{"/url", svc.NewSource{URL: "https://example.com/" + strings.Repeat("a", limits.URLLength)}},
-		{"/url", svc.NewSource{URL: "ftp://example.com/a"}},
-		{"/alias", svc.NewSource{URL: "https://example.com/"}},
-		{"/alias", svc.NewSource{URL: "https://example.com/.git"}},
-		{"/alias", svc.NewSource{URL: "https://example.com/a%2Fb"}},
-		{"/alias", svc.NewSource{URL: "https://example.com/%00"}},
-		{"/alias", svc.NewSource{URL: "https://example.com/a", Alias: ptr("")}},
-		{"/alias", svc.NewSource{URL: "https://example.com/a", Alias: ptr("..")}},
-		{"/auth_token", svc.NewSource{URL: "https://example.com/a", AuthToken: secret("")}},
-		{"/auth_token", svc.NewSource{URL: "https://example.com/a", AuthToken: secret("a\r\nb")}},
-		{"/auth_token", svc.NewSource{URL: "https://example.com/a", AuthToken: secret(strings.Repeat("a", 4097))}},
-		{"/description", svc.NewSource{URL: "https://example.com/a", Description: ptr("\xff")}},
-	} {
-		h := newHost(t)
-		wantCode(t, errorOf(h.Sources.Register(t.Context(), admin, c.in)), svc.CodeInvalid, c.field)
-		if len(collect(t, h.Sources.List(t.Context(), admin))) > 0 {
-			t.Errorf("%s: something was written", c.field)
-		}
-	}
-}
 
 // The host is told once that a source fails, and once that it answers again, whatever it was asked for.
 func TestSourceEvents(t *testing.T) {
@@ -199,66 +105,7 @@ func TestCopyIsNoRecovery(t *testing.T) {
 	is.New(t).Equal(len(h.actions()), 0)
 }
 
-// A template diverges when an edit makes it something else than its source gave: that once, not with each edit.
-func TestDiverged(t *testing.T) {
-	is, h := is.New(t), withTemplate(t)
-	patch := func(id, name string) []string {
-		must(h.Templates.Patch(t.Context(), admin, id, svc.TemplatePatch{Name: &name}))
-		return h.actions()
-	}
-	const patched, diverged = "template.patched template/x by admin", "template.diverged template/x by admin"
-	is.Equal(patch("x", "edited"), []string{patched, diverged})
-	is.Equal(patch("x", "again"), []string{patched})
-	is.Equal(patch("x", "X"), []string{patched}) // as it was
-	is.Equal(patch("x", "edited"), []string{patched, diverged})
-	is.Equal(len(patch("x", "edited")), 0)
-	must(h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "hand", Content: content("Hand", "1")}))
-	h.actions()
-	is.Equal(patch("hand", "edited"), []string{"template.patched template/hand by admin"})
-}
-
 const elsewhere = "https://elsewhere.example/acme"
-
-// A source that is registered anew at another address updates nothing of what came from the old one, until it is re-bound.
-func TestRebindSource(t *testing.T) {
-	is, h := is.New(t), withTemplate(t)
-	installed := must(h.Templates.Read(t.Context(), admin, "x"))
-	is.Equal(installed.Origin.URL, acme)
-	h.install(t, "x", "y", content("X", "1"))
-	is.NoErr(h.Sources.Remove(t.Context(), admin, "acme"))
-	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: elsewhere, Alias: ptr("acme")}))
-	h.market.put(elsewhere, "x", content("Evil", "2"))
-	h.actions()
-	asked := len(h.market.asked)
-	refused := func() {
-		t.Helper()
-		wantCode(t, errorOf(h.Templates.CheckUpdate(t.Context(), admin, "x")), svc.CodeSourceMoved, "")
-		for _, edits := range []svc.LocalEdits{"", svc.TakeTheirs} {
-			wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: edits})), svc.CodeSourceMoved, "")
-		}
-		wantCode(t, errorOf(h.Templates.Diff(t.Context(), admin, "x")), svc.CodeSourceMoved, "")
-	}
-	refused()
-	is.Equal(len(h.market.asked), asked) // nobody
-	is.Equal(must(h.Templates.Read(t.Context(), admin, "x")), installed)
-
-	is.Equal(must(h.Sources.Rebind(t.Context(), admin, "acme")), []string{"x", "y"})
-	is.Equal(h.actions(), []string{"template.rebound template/x by admin", "template.rebound template/y by admin"})
-	bound := must(h.Templates.Read(t.Context(), admin, "x"))
-	installed.Origin.URL = elsewhere
-	is.Equal(bound, installed) // and nothing else of it
-	update := must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{}))
-	is.Equal(update.Template.Name, "Evil")
-	is.Equal(update.Template.Origin.URL, elsewhere)
-	h.actions()
-	is.Equal(must(h.Sources.Rebind(t.Context(), admin, "acme")), []string{})
-	is.Equal(len(h.actions()), 0)
-
-	// Where it was before, it is not either.
-	is.NoErr(h.Sources.Remove(t.Context(), admin, "acme"))
-	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
-	refused()
-}
 
 // An update that began before a source was re-bound does not end with what the old one gave.
 func TestReboundDuringAnUpdate(t *testing.T) {
@@ -340,50 +187,6 @@ func wantGone(t *testing.T, err error) {
 	if err != nil && !strings.Contains(err.Error(), `"acme"`) {
 		t.Errorf("%v does not name the source", err)
 	}
-}
-
-// A version from before does not bring the address back.
-func TestRollbackBindsNothing(t *testing.T) {
-	h := withPersonalStaff(t)
-	must(h.MySources.Register(t.Context(), owner, svc.NewSource{URL: acme, Alias: ptr("acme")}))
-	_, err := h.Templates.Install(t.Context(), owner, svc.Install{TemplateID: "x", SourceName: "acme", SourceScope: svc.ScopePersonal})
-	is.New(t).NoErr(err)
-	must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr("edited")}))
-	left{h, acme}.second(t, func(h *host) error { return h.Users.Delete(t.Context(), admin, "owner") })
-	must(h.Templates.Rollback(t.Context(), admin, "x", 1))
-	wantGone(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})))
-}
-
-// Each half is re-bound by its own callers alone.
-func TestRebindKeepsToItsHalf(t *testing.T) {
-	is, h := is.New(t), withPersonalStaff(t)
-	for _, scope := range []svc.Scope{svc.ScopeServer, svc.ScopePersonal} {
-		sources := map[svc.Scope]*svc.Sources{svc.ScopeServer: h.Sources, svc.ScopePersonal: h.MySources}[scope]
-		name := string(scope) + "-source"
-		register := func(address string) {
-			must(sources.Register(t.Context(), owner, svc.NewSource{URL: address, Alias: &name}))
-		}
-		register(acme)
-		in := svc.Install{TemplateID: "x", SourceName: name, SourceScope: scope, AliasID: ptr("from-" + string(scope))}
-		must(h.MyTemplates.Install(t.Context(), owner, in))
-		must(h.Templates.Install(t.Context(), owner, in))
-		is.NoErr(sources.Remove(t.Context(), owner, name))
-		register(elsewhere)
-		h.actions()
-		is.Equal(must(sources.Rebind(t.Context(), owner, name)), []string{"from-" + string(scope)})
-		is.Equal(h.actions(), []string{"template.rebound template/from-" + string(scope) + " by owner"})
-		mine := must(h.MyTemplates.Read(t.Context(), owner, "from-"+string(scope)))
-		servers := must(h.Templates.Read(t.Context(), admin, "from-"+string(scope)))
-		if scope == svc.ScopeServer {
-			is.Equal([]string{mine.Origin.URL, servers.Origin.URL}, []string{acme, elsewhere})
-			_, err := h.MyTemplates.CheckUpdate(t.Context(), owner, mine.ID)
-			wantCode(t, err, svc.CodeSourceMoved, "")
-			is.True(strings.Contains(err.Error(), "install it again"))
-		} else {
-			is.Equal([]string{mine.Origin.URL, servers.Origin.URL}, []string{elsewhere, ""})
-		}
-	}
-	wantCode(t, errorOf(h.MySources.Rebind(t.Context(), other, "personal-source")), svc.CodeNotFound, "")
 }
 
 // A personal source that is removed while the server installs or updates from it binds nothing, also when it is there again by the

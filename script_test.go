@@ -1,0 +1,263 @@
+package svc_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/calltest"
+	"github.com/extsvc/svc/internal/testscript"
+)
+
+// script is a section of testdata/*.txt with a host of its own. testdata/README.md describes the lines.
+type script struct {
+	*host
+	t     *testing.T
+	clock *clock
+	show  calltest.Shower
+	names map[string]string
+}
+
+// site is how the host of a section is set up.
+type site struct {
+	edit   func(*svc.Config)
+	begins []string // lines before those of the section
+}
+
+var (
+	hasTemplate = []string{
+		"offer $acme x $x1", `admin Sources.Register {"URL": "$acme"}`,
+		`admin Templates.Install {"TemplateID": "x", "SourceName": "acme"}`, "events", "asked",
+	}
+	merges = func(edits svc.LocalEdits) site {
+		return site{func(c *svc.Config) { c.Templates.LocalEdits = edits }, hasTemplate}
+	}
+	sites = map[string]site{
+		"with a template": {nil, hasTemplate}, "edits": merges(""), "edits conflict": merges(svc.EditsConflict),
+		"edits overwrite": merges(svc.EditsOverwrite), "edits merge": merges(svc.EditsMerge),
+		"personal staff": {nil, []string{"apply $personal", "events"}}, "rights": {nil, []string{"apply $rights", "events"}},
+		"three keys":                     {limited(3), nil},
+		"two keys that have not expired": {func(c *svc.Config) { limited(2)(c); c.Keys.IgnoreExpired = true }, nil},
+	}
+)
+
+func TestScripts(t *testing.T) {
+	for _, file := range must(filepath.Glob("testdata/*.txt")) {
+		testscript.RunContinued(t, file, func(t *testing.T, values map[string]string, lines []string) {
+			s := &script{t: t, clock: newClock(), names: values}
+			s.show.Began = s.clock.now()
+			maps.Copy(s.names, map[string]string{
+				"acme": acme, "elsewhere": elsewhere, "personal": personalStaff(), "v": `{"version":"1"}`,
+				"x1": `{"Name": "X", "Tags": ["t"], "Manifest": {"version":"1"}}`,
+				"x2": `{"Name": "X", "Tags": ["t"], "Manifest": {"version":"2"}}`,
+			})
+			zone := time.FixedZone("elsewhere", 3600)
+			edits := []func(*svc.Config){func(c *svc.Config) { // stores get microseconds of UTC
+				c.Now = func() time.Time { return s.clock.now().Add(999).In(zone) }
+			}}
+			for i, line := range lines {
+				if name, is := strings.CutPrefix(line, "site "); is {
+					at, named := sites[strings.TrimSpace(s.expand(name))]
+					if !named {
+						t.Fatalf("%s: there is no %s", file, line)
+					}
+					if at.edit != nil {
+						edits = append(edits, at.edit)
+					}
+					lines = slices.Concat(at.begins, lines[:i], lines[i+1:])
+					break
+				}
+			}
+			s.host = newHost(t, edits...)
+			for _, line := range lines {
+				if err := s.obey(line); err != nil {
+					t.Fatalf("%s: %s\n%v", file, line, err)
+				}
+			}
+		})
+	}
+}
+
+var computed = regexp.MustCompile(`\$(\w+)([+-]\w+)?|\$\(([^()]*)\)`)
+
+// expand puts values for names, times "$t+1h", durations "$(1h)" and repetitions "$(x*100)".
+func (s *script) expand(text string) string {
+	return computed.ReplaceAllStringFunc(text, func(found string) string {
+		parts := computed.FindStringSubmatch(found)
+		if repeated, times, repeats := strings.Cut(parts[3], "*"); repeats {
+			return strings.Repeat(repeated, must(strconv.Atoi(times)))
+		} else if parts[3] != "" {
+			return fmt.Sprint(int64(must(time.ParseDuration(parts[3]))))
+		}
+		if parts[1] == "t" {
+			since := must(time.ParseDuration(cmp.Or(parts[2], "0s")))
+			return s.show.Began.Add(since).Format(time.RFC3339Nano)
+		}
+		value, named := s.names[parts[1]]
+		if !named {
+			value = string(must(os.ReadFile("testdata/" + parts[1] + ".json"))) // a bundle
+		}
+		return s.expand(value) + parts[2]
+	})
+}
+
+func (s *script) obey(line string) error {
+	line, want, answered := strings.Cut(line, " -> ")
+	if let, is := strings.CutPrefix(line, "let "); is && !strings.Contains(let, " = ") {
+		name, value, _ := strings.Cut(let, " ")
+		s.names[name] = value
+		return nil
+	}
+	have, err := s.do(s.expand(line))
+	long := have
+	if err != nil && answered {
+		have, long, err = calltest.Refusal(err), fmt.Sprintf("%s: %v", svc.ErrorCode(err), err), nil
+	}
+	if want = s.expand(want); err == nil && answered && have != want && !like(long, want) {
+		return fmt.Errorf("have %s\nwant %s", have, want)
+	}
+	return err
+}
+
+// like reports whether a text is another one in which "…" stands for anything.
+func like(text, pattern string) bool {
+	parts := strings.Split(pattern, "…")
+	for i, part := range parts {
+		parts[i] = regexp.QuoteMeta(part)
+	}
+	return regexp.MustCompile("(?s)^" + strings.Join(parts, ".*") + "$").MatchString(text)
+}
+
+// do does what a line says, and returns what it shows.
+func (s *script) do(line string) (shown string, err error) {
+	verb, rest, _ := strings.Cut(line, " ")
+	words := append(strings.SplitN(rest, " ", 3), "", "")
+	switch verb {
+	case "let":
+		return s.call(words[0], strings.TrimPrefix(rest, words[0]+" = "))
+	case "wait":
+		s.clock.in(must(time.ParseDuration(rest)))
+	case "apply":
+		s.apply(s.t, rest)
+	case "write": // past the service
+		s.write(s.t, must(svc.ParseBundle([]byte(rest))))
+	case "offer":
+		var content svc.Content
+		err = json.Unmarshal([]byte(words[2]), &content)
+		s.market.put(words[0], words[1], content)
+	case "withdraw":
+		s.market.remove(words[0], words[1])
+	case "fail":
+		s.market.err = nil
+		if rest != "" {
+			s.market.err = errors.New(rest)
+		}
+	case "catalog":
+		var entries []svc.CatalogEntry
+		err = json.Unmarshal([]byte(rest), &entries)
+		offering(s.host, entries...)
+	case "asked":
+		shown = fmt.Sprint(len(s.market.asked))
+		s.market.asked = nil
+	case "events":
+		if shown = strings.Join(s.actions(), ", "); shown == "" {
+			shown = "none"
+		}
+	case "revision":
+		var content svc.Content
+		err = json.Unmarshal([]byte(strings.TrimPrefix(rest, words[0]+" ")), &content)
+		s.names[words[0]] = revision(s.t, content)
+	default:
+		return s.call("", line)
+	}
+	return shown, err
+}
+
+// call is "CALLER NOUN.METHOD ARGUMENT ARGUMENT … @ FIELD FIELD …". A name gets the key, the entity
+// tag of the row or else the text that it shows.
+func (s *script) call(name, line string) (shown string, err error) {
+	line, fields, chosen := strings.Cut(line, " @ ")
+	words := append(strings.SplitN(line, " ", 3), "", "")
+	method, err := calltest.Method(s.Service, words[1])
+	if err != nil {
+		return "", err
+	}
+	args := []reflect.Value{reflect.ValueOf(s.t.Context())}
+	if method.Type().NumIn() > 1 && method.Type().In(1) == reflect.TypeFor[svc.Principal]() {
+		by, err := s.principal(words[0])
+		if err != nil {
+			return "", err
+		}
+		args = append(args, reflect.ValueOf(by))
+	}
+	texts, err := calltest.Split(words[2])
+	if err != nil {
+		return "", err
+	}
+	given, err := calltest.Arguments(method.Type(), len(args), texts)
+	if err != nil {
+		return "", err
+	}
+	args = append(args, given...)
+	for !method.Type().IsVariadic() && len(args) < method.Type().NumIn() { // a progress that nobody reads
+		args = append(args, reflect.Zero(method.Type().In(len(args))))
+	}
+	results := method.Call(args)
+	if !chosen {
+		shown, err = s.show.Results(results, nil)
+	} else {
+		shown, err = s.show.Results(results, strings.Fields(fields))
+	}
+	if name == "" || err != nil {
+		return shown, err
+	}
+	switch of := results[0].Interface().(type) {
+	case svc.IssuedKey:
+		s.names[name], s.names[name+"_id"] = string(of.Key), of.ID
+	case interface{ ETag() string }:
+		if s.names[name] = shown; !chosen {
+			s.names[name] = strconv.Quote(of.ETag())
+		}
+	default:
+		s.names[name] = shown
+	}
+	return shown, nil
+}
+
+// principal is host, host/NAME, unmapped or admin; a bearer; or [KIND:]ID[+ACTION,ACTION][/POLICY].
+func (s *script) principal(word string) (by svc.Principal, err error) {
+	switch name, of, _ := strings.Cut(word, "/"); {
+	case word == "unmapped":
+		return svc.Unmapped, nil
+	case word == "admin":
+		return admin, nil
+	case name == "host" && of != "":
+		return svc.Host.As(of), nil
+	case name == "host":
+		return svc.Host, nil
+	case strings.HasPrefix(word, "svcu_") || strings.HasPrefix(word, "svcs_"):
+		return s.Authenticate(s.t.Context(), word)
+	default:
+		who, actions, vouched := strings.Cut(name, "+")
+		if by = user(who); vouched {
+			by.Actions = strings.Split(actions, ",")
+		}
+		if kind, id, other := strings.Cut(who, ":"); other {
+			by.Kind, by.ID = svc.Kind(strings.Replace(kind, "sa", "service_account", 1)), id
+		}
+		by.ScopingPolicyID = of
+		return by, nil
+	}
+}
