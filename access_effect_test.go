@@ -46,16 +46,6 @@ func allows(action, bank string) string {
 	return `{"effect": "allow", "actions": ["` + action + `"], "banks": ["` + bank + `"]}`
 }
 
-func writes(bundle string) does {
-	return func(a act) error {
-		b, err := svc.ParseBundle([]byte(bundle))
-		if err != nil {
-			return err
-		}
-		return a.Access.Write(a.ctx, a.by, b, svc.BundleWrite{})
-	}
-}
-
 func narrows(user, policy string) does {
 	return func(a act) error {
 		return errorOf(a.Keys.Issue(a.ctx, a.by, svc.Identity{Kind: svc.KindUser, ID: user}, svc.NewAPIKey{ScopingPolicyID: policy}))
@@ -65,16 +55,6 @@ func narrows(user, policy string) does {
 func attachmentOf(policy, group string) svc.AttachmentKey {
 	return svc.AttachmentKey{PolicyID: policy, Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: group}}
 }
-
-// What may come of a write.
-const (
-	done         = "done"
-	lacksAction  = "403 for the action"
-	aboveCeiling = "403 for a right of whoever changes"
-	beyondCaller = "403 for what somebody gains or loses"
-
-	wrongTag = `"another"`
-)
 
 // In a transaction of the host a caller gives no more than it has, as in one of its own.
 func TestNobodyGainsInAHostTransaction(t *testing.T) {

@@ -1,10 +1,10 @@
 package svc_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"iter"
-	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -15,106 +15,11 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/limits"
 	"github.com/extsvc/svc/store/memstore"
 )
 
-const (
-	allowsAll   = `{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:*"],"banks":["*"]}]}`
-	deniesNotes = `{"version":"2026-03-24","statements":[{"effect":"deny","actions":["bank:*"],"banks":["notes"]}]}`
-)
-
-// An operator makes all rows, reads them back, changes them and removes them in the reverse order.
-func TestRowsOneByOne(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	ctx, by := t.Context(), admin
-
-	bob := must(h.Users.Create(ctx, by, svc.User{ID: "bob", Email: new("bob@example.org")}))
-	is.Equal(bob.DisplayName, "bob")
-	team := must(h.Groups.Create(ctx, by, svc.Group{ID: "team", DisplayName: "Team"}))
-	is.NoErr(h.Groups.AddMembers(ctx, by, "team", "bob"))
-	is.NoErr(h.Groups.AddMembers(ctx, by, "team", "bob"))
-	team = must(h.Groups.Patch(ctx, by, "team", svc.GroupPatch{DisplayName: new("Crew")}))
-	is.Equal(team.DisplayName, "Crew")
-	policy := must(h.Policies.Create(ctx, by, svc.Policy{ID: "all", Document: json.RawMessage(allowsAll)}))
-	is.NoErr(h.Policies.Attach(ctx, by, svc.Attachment{PolicyID: "all", Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: "team"}}))
-	is.NoErr(h.Policies.Attach(ctx, by, svc.Attachment{PolicyID: svc.PolicyBankReadOnly, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "bob"}}))
-	ci := must(h.ServiceAccounts.Create(ctx, by, svc.ServiceAccount{ID: "ci", OwnerUserID: "bob", ScopingPolicyID: svc.PolicyBankReadOnly}))
-	is.NoErr(h.Users.AddChannel(ctx, by, "bob", svc.Channel{Provider: "chat", SenderID: "1"}))
-	wantCode(t, h.Users.AddChannel(ctx, by, "bob", svc.Channel{Provider: "chat", SenderID: "1"}), svc.CodeExists, "/sender_id")
-	notes := must(h.Banks.SetPolicy(ctx, by, svc.BankPolicy{BankID: "notes", Document: json.RawMessage(`{"version":"2026-03-24","default_strategy":"s"}`)}))
-	is.Equal(h.actions(), []string{
-		"access.written user/bob by admin", "access.written group/team by admin", "access.written group/team by admin", "access.written group/team by admin",
-		"access.written policy/all by admin", "access.written attachment/all/group/team by admin",
-		"access.written policy/bank:readonly by admin", "access.written attachment/bank:readonly/user/bob by admin",
-		"access.written service_account/ci by admin", "access.written user/bob by admin", "access.written bank_policy/notes by admin",
-	})
-
-	is.Equal(ids(collect(t, h.Users.List(ctx, by, svc.UserQuery{Text: "BO"})), func(u svc.User) string { return u.ID }), []string{"bob"})
-	is.Equal(len(collect(t, h.Users.List(ctx, by, svc.UserQuery{Text: "x"}))), 0)
-	is.Equal(len(collect(t, h.Groups.List(ctx, by, svc.GroupQuery{Member: "bob"}))), 1)
-	is.Equal(collect(t, h.Groups.Members(ctx, by, "team", svc.RowQuery{})), []string{"bob"})
-	is.Equal(len(collect(t, h.Policies.List(ctx, by, svc.RowQuery{}))), 9) // eight are built in
-	is.Equal(len(collect(t, h.Policies.List(ctx, by, svc.RowQuery{Limit: 3}))), 3)
-	is.Equal(len(collect(t, h.Policies.List(ctx, by, svc.RowQuery{Skip: 7}))), 2)
-	for query, to := range map[svc.AttachmentQuery]string{
-		{PolicyID: "all"}: "team", {Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: "team"}}: "team",
-		{Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "bob"}}: "bob",
-	} {
-		all := collect(t, h.Policies.Attachments(ctx, by, query))
-		is.Equal(ids(all, func(a svc.Attachment) string { return a.Principal.ID }), []string{to})
-	}
-	is.Equal(len(collect(t, h.ServiceAccounts.List(ctx, by, svc.ServiceAccountQuery{Owner: "bob"}))), 1)
-	is.Equal(collect(t, h.Users.Channels(ctx, by, "bob", svc.RowQuery{})), []svc.Channel{{Provider: "chat", SenderID: "1"}})
-	is.Equal(len(collect(t, h.Users.Channels(ctx, by, "bob", svc.RowQuery{After: "a", Skip: math.MaxInt}))), 0)
-	is.True(must(h.Policies.Read(ctx, by, svc.PolicyBankReadOnly)).Builtin())
-
-	wantCode(t, errorOf(h.Users.Patch(ctx, by, "bob", svc.UserPatch{DisplayName: new("Bob")}, `"old"`)), svc.CodePrecondition, "")
-	bob = must(h.Users.Patch(ctx, by, "bob", svc.UserPatch{DisplayName: new("Bob")}, bob.ETag()))
-	is.Equal(bob.DisplayName, "Bob")
-	wantCode(t, errorOf(h.Policies.Patch(ctx, by, svc.PolicyIAMAdmin, svc.PolicyPatch{DisplayName: new("x")})), svc.CodeBuiltin, "")
-	for _, broken := range []string{"{", "", `{"version": 7}`} { // one fault, and not that nothing is changed
-		err := errorOf(h.Policies.Patch(ctx, by, "all", svc.PolicyPatch{Document: []byte(broken)}))
-		is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
-		is.Equal(len(svc.Errors(err)), 1)
-	}
-	wantCode(t, h.Policies.Delete(ctx, by, svc.PolicyIAMAdmin), svc.CodeBuiltin, "")
-	wantCode(t, h.Policies.Delete(ctx, by, "all"), svc.CodeInUse, "")
-	wantCode(t, h.Policies.Delete(ctx, by, "none"), svc.CodeNotFound, "")
-	wantCode(t, errorOf(h.Policies.Create(ctx, by, svc.Policy{ID: svc.PolicyIAMAdmin, Document: json.RawMessage(allowsAll)})), svc.CodeExists, "/id")
-	h.actions()
-
-	key := issue(t, h, user("bob"))
-	ciKey := must(h.Keys.Issue(ctx, by, svc.Identity{Kind: svc.KindServiceAccount, ID: "ci"}, svc.NewAPIKey{}))
-	h.actions()
-	wantCode(t, h.Users.Delete(ctx, by, "nobody"), svc.CodeNotFound, "")
-	is.NoErr(h.Users.Delete(ctx, by, "bob", bob.ETag()))
-	wantCode(t, h.Users.Delete(ctx, by, "bob"), svc.CodeNotFound, "")
-	for _, secret := range []svc.Secret{key.Key, ciKey.Key} {
-		wantCode(t, errorOf(h.Authenticate(ctx, string(secret))), svc.CodeUnauthenticated, "")
-	}
-	events := h.actions()
-	slices.Sort(events)
-	want := []string{
-		"access.removed attachment/bank:readonly/user/bob by admin", "access.removed service_account/ci by admin",
-		"access.removed user/bob by admin", "access.written group/team by admin",
-		"api_key.revoked api_key/" + ciKey.ID + " by admin", "api_key.revoked api_key/" + key.ID + " by admin",
-	}
-	slices.Sort(want)
-	is.Equal(events, want)
-	is.NoErr(h.Groups.Delete(ctx, by, "team", team.ETag()))
-	is.NoErr(h.Policies.Delete(ctx, by, "all", policy.ETag()))
-	is.NoErr(h.Banks.RemovePolicy(ctx, by, "notes", notes.ETag()))
-	wantCode(t, h.Banks.RemovePolicy(ctx, by, "notes"), svc.CodeNotFound, "")
-	wantCode(t, errorOf(h.ServiceAccounts.Read(ctx, by, ci.ID)), svc.CodeNotFound, "")
-	is.True(must(h.Access.Export(ctx, svc.Host)).Empty())
-}
-
-func ids[R any](rows []R, id func(R) string) (all []string) {
-	for _, row := range rows {
-		all = append(all, id(row))
-	}
-	return all
-}
+const allowsAll = `{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:*"],"banks":["*"]}]}`
 
 // told returns what the store tells of the changes since a generation, in short form.
 func (h *host) told(t *testing.T, since int64) (targets, renamed string) {
@@ -187,45 +92,6 @@ func TestFeedOfLargeChanges(t *testing.T) {
 	targets, renamed := h.told(t, before)
 	is.Equal(targets, "access/")
 	is.Equal(renamed, "")
-}
-
-func TestMembersOneByOne(t *testing.T) {
-	is, h := is.New(t), hostOf(t, small)
-	h.apply(t, `{"users":[{"id":"carol"},{"id":"dave"}]}`)
-	h.actions()
-	before := h.generation(t)
-	is.NoErr(h.Groups.AddMembers(t.Context(), svc.Host, "team", "carol", "bob", "carol"))
-	is.Equal(h.actions(), []string{"access.written group/team by "})
-	targets, renamed := h.told(t, before)
-	is.Equal(targets, "member/team carol")
-	is.Equal(renamed, "")
-	r := must(h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", UserID: "carol"}))
-	is.Equal(r.Outcome, svc.Allow) // at once
-	is.NoErr(h.Groups.AddMembers(t.Context(), svc.Host, "team", "carol"))
-	is.NoErr(h.Groups.AddMembers(t.Context(), svc.Host, "team"))
-	is.NoErr(h.Groups.RemoveMembers(t.Context(), svc.Host, "team"))
-	is.Equal(h.actions(), nil)
-	is.NoErr(h.Groups.RemoveMembers(t.Context(), svc.Host, "team", "bob", "carol"))
-	is.Equal(h.actions(), []string{"access.written group/team by "})
-	is.Equal(allAccess(t, h.store).Groups[0].Members, []string{"alice"})
-
-	for _, c := range []struct {
-		do    func() error
-		code  svc.Code
-		field string
-	}{
-		{func() error { return h.Groups.AddMembers(t.Context(), svc.Host, "none", "bob") }, svc.CodeNotFound, ""},
-		{func() error { return h.Groups.RemoveMembers(t.Context(), svc.Host, "none", "bob") }, svc.CodeNotFound, ""},
-		{func() error { return h.Groups.AddMembers(t.Context(), svc.Host, "team", "bob", "nobody") }, svc.CodeInvalid, "/members/1"},
-		{func() error { return h.Groups.AddMembers(t.Context(), svc.Host, "team", "a/b") }, svc.CodeInvalid, "/members/0"},
-		{func() error { return h.Groups.AddMembers(t.Context(), svc.Host, "", "bob") }, svc.CodeInvalid, "group_id"},
-		{func() error { return h.Groups.RemoveMembers(t.Context(), svc.Host, "team", "alice", "bob") }, svc.CodeNotFound, "/members/1"},
-		{func() error { return h.Groups.AddMembers(t.Context(), alice, "team", "bob") }, svc.CodeForbidden, ""},
-	} {
-		wantCode(t, c.do(), c.code, c.field)
-	}
-	is.Equal(h.actions(), nil)
-	is.Equal(allAccess(t, h.store).Groups[0].Members, []string{"alice"}) // nothing was written
 }
 
 // foreignNames are names of banks, channels, topics and senders, which are not ours to choose.
@@ -482,4 +348,37 @@ func again[T any](t *testing.T, list iter.Seq2[T, error]) {
 	if len(first) < 140 || !reflect.DeepEqual(collect(t, list), first) {
 		t.Errorf("a list of %T has %d rows, and others the second time", *new(T), len(first))
 	}
+}
+
+type bankMaker struct{}
+
+func (bankMaker) MakeBank(_ context.Context, _ svc.Principal, bank svc.NewBank) (svc.CreatedBank, error) {
+	return svc.CreatedBank{Created: true, ImportResult: json.RawMessage(bank.Name + string(bank.Manifest))}, nil
+}
+
+// Lists of access have all rows, whatever the chunks: those of documents are small.
+func TestLongListsOfAccess(t *testing.T) {
+	is, h, b := is.New(t), newHost(t), svc.Bundle{}
+	for i := range 1500 {
+		id := fmt.Sprint("x", i)
+		b.Users = append(b.Users, svc.User{ID: id})
+		b.Policies = append(b.Policies, svc.Policy{ID: id, Document: []byte(allowsAll)})
+	}
+	is.NoErr(h.Access.Apply(t.Context(), svc.Host, b))
+	is.Equal(len(collect(t, h.Users.List(t.Context(), svc.Host, svc.UserQuery{}))), 1500)
+	is.Equal(len(collect(t, h.Users.List(t.Context(), svc.Host, svc.UserQuery{RowQuery: svc.RowQuery{Skip: 1100, Limit: 300}}))), 300)
+	is.Equal(len(collect(t, h.Policies.List(t.Context(), svc.Host, svc.RowQuery{}))), 1508)
+}
+
+// A user makes no more service accounts of its own than are allowed.
+func TestServiceAccountsHaveALimit(t *testing.T) {
+	bundle := svc.Bundle{Users: []svc.User{{ID: "bob"}}}
+	for i := range limits.ServiceAccounts {
+		bundle.ServiceAccounts = append(bundle.ServiceAccounts, svc.ServiceAccount{ID: fmt.Sprint("of-bob-", i), OwnerUserID: "bob"})
+	}
+	h, mine := newHost(t), user("bob", "iam:*")
+	h.write(t, bundle)
+	wantCode(t, errorOf(h.MyServiceAccounts.Create(t.Context(), mine, svc.ServiceAccount{ID: "x"})), svc.CodeLimit, "")
+	is.New(t).NoErr(h.MyServiceAccounts.Delete(t.Context(), mine, "of-bob-0"))
+	must(h.MyServiceAccounts.Create(t.Context(), mine, svc.ServiceAccount{ID: "x"}))
 }

@@ -28,55 +28,6 @@ func account(id string, vouched ...string) svc.Principal {
 	return svc.Principal{Kind: svc.KindServiceAccount, ID: id, Actions: vouched}
 }
 
-// TestWhoMayWhat asks for every action as everybody: r reads users, w writes them, t administers templates.
-func TestWhoMayWhat(t *testing.T) {
-	h := hostOf(t, staff)
-	for _, c := range []struct {
-		by  svc.Principal
-		may string
-	}{
-		{svc.Host, "rwt"},
-		{user("root"), "rwt"},
-		{user("helper"), "rw"},
-		{user("barred"), "r"},
-		{user("barred", "iam:*"), "r"},
-		{user("plain"), ""},
-		{user("plain", "iam:users:read"), "r"},
-		{user("plain", "template:*"), "t"},
-		{user("plain", "*"), "rwt"},
-		{user("barred", "*"), "rt"},
-		{user("sleeper", "*"), ""},
-		{account("orphan", "*"), ""},
-		{svc.Principal{Kind: svc.KindUser, ID: "plain", Actions: []string{"*"}, ScopingPolicyID: "all"}, ""},
-		{user("sleeper"), ""},
-		{user("sleeper", "iam:*", "template:*"), ""},
-		{user("unknown"), ""},
-		{user("unknown", "iam:*", "template:*"), "rwt"},
-		{account("ops"), "rt"}, // issues no keys
-		{account("reader"), "r"},
-		{account("orphan"), ""},
-		{account("unknown"), ""},
-		{account("unknown", "iam:*"), "r"},
-		{svc.Principal{Kind: "ghost", ID: "root"}, ""},
-		{svc.Principal{ID: "root", Actions: []string{"iam:*", "template:*"}}, ""},
-		{svc.Principal{}, ""},
-	} {
-		may := ""
-		if err := lastError(h.Keys.List(t.Context(), c.by, user("someone").Identity(), svc.KeyQuery{})); allowed(t, err) {
-			may += "r"
-		}
-		if _, err := h.Keys.Issue(t.Context(), c.by, user("someone").Identity(), svc.NewAPIKey{}); allowed(t, err) {
-			may += "w"
-		}
-		if err := lastError(h.Templates.List(t.Context(), c.by, svc.TemplateQuery{})); allowed(t, err) {
-			may += "t"
-		}
-		if may != c.may {
-			t.Errorf("%v may %q, want %q", c.by, may, c.may)
-		}
-	}
-}
-
 func allowed(t *testing.T, err error) bool {
 	t.Helper()
 	if err != nil {
@@ -105,46 +56,6 @@ func TestCeilingOfWhatCannotBeRead(t *testing.T) {
 	h.write(t, svc.Bundle{Policies: []svc.Policy{{ID: "all", DisplayName: "all", Document: []byte("{")}}})
 	h = newHost(t, func(c *svc.Config) { c.Store = h.store })
 	wantCode(t, errorOf(h.Keys.Issue(t.Context(), user("helper"), user("root").Identity(), svc.NewAPIKey{})), svc.CodeForbidden, "")
-}
-
-// The public administers nothing, whatever the bank policy of the control plane gives to it.
-func TestThePublicAdministersNothing(t *testing.T) {
-	h := newHost(t)
-	h.apply(t, `{"bank_policies": [{"bank_id": "*", "document": {"version": "2026-03-24",
-		"public_access": {"default": {"actions": ["iam:*", "template:*"]}}}}]}`)
-	wantCode(t, lastError(h.Templates.List(t.Context(), svc.Unmapped, svc.TemplateQuery{})), svc.CodeForbidden, "")
-	wantCode(t, lastError(h.Keys.List(t.Context(), svc.Unmapped, alice.Identity(), svc.KeyQuery{})), svc.CodeForbidden, "")
-}
-
-// TestCeiling: nobody issues or revokes keys of somebody who may more than oneself.
-func TestCeiling(t *testing.T) {
-	h := hostOf(t, staff)
-	for _, c := range []struct {
-		by     svc.Principal
-		holder string
-		within bool
-	}{
-		{svc.Host, "root", true},
-		{user("root"), "root", true},
-		{user("root"), "helper", true},
-		{user("helper"), "plain", true}, // template:* on one bank is not the control plane
-		{user("helper"), "peer", true},
-		{user("helper"), "barred", true},
-		{user("helper"), "root", false},
-		{user("helper"), "sleeper", false}, // who may wake up
-		{user("helper", "iam:*", "template:*"), "root", true},
-		{user("helper"), "unknown", true},
-	} {
-		holder := user(c.holder).Identity()
-		_, err := h.Keys.Issue(t.Context(), c.by, holder, svc.NewAPIKey{})
-		if allowed(t, err) != c.within {
-			t.Errorf("%v issues a key of %s: %v", c.by, c.holder, err)
-		}
-		key := issue(t, h, user(c.holder))
-		if err := h.Keys.Revoke(t.Context(), c.by, holder, key.ID); allowed(t, err) != c.within {
-			t.Errorf("%v revokes a key of %s: %v", c.by, c.holder, err)
-		}
-	}
 }
 
 // A household that has everything right: alice recalls through her team, bob by himself, ci and free for alice.

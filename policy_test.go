@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/matryer/is"
@@ -24,80 +23,11 @@ import (
 //go:embed testdata/world.json
 var world string
 
-func TestResolve(t *testing.T) {
-	h := hostOf(t, world)
-	for _, c := range []struct {
-		q                        svc.Question
-		tenant, user, decision   string
-		strategy, budget, reason string
-	}{
-		{svc.Question{UserID: "alice"}, "alice", "alice", "allow", "deep", "high", `group "team"`},
-		{svc.Question{UserID: "alice", Sender: "telegram:9"}, "alice", "alice", "allow", "quick", "high", "wide"},
-		{svc.Question{UserID: "alice", Sender: "telegram:9", Topic: "news"}, "alice", "alice", "allow", "daily", "high", "wide"},
-		{svc.Question{UserID: "alice", Bank: "prod::1", Action: "bank:delete"}, "alice", "alice", "explicit_deny", "", "", "wide"},
-		{svc.Question{UserID: "alice", Action: "iam:users:read"}, "alice", "alice", "implicit_deny", "", "", "no policy"},
-		{svc.Question{UserID: "nobody"}, "nobody", "", "implicit_deny", "", "", "unknown"},
-		{svc.Question{UserID: "idle"}, "idle", "idle", "implicit_deny", "", "", "inactive"},
-		{svc.Question{Sender: "telegram:1"}, "alice", "alice", "allow", "quick", "high", "wide"},
-		{svc.Question{Sender: "telegram:2"}, "_unmapped", "", "allow", "quick", "low", "public"},
-		{svc.Question{Sender: "slack:1"}, "_unmapped", "", "allow", "deep", "low", "public"},
-		{svc.Question{Sender: "slack:1", Channel: "closed"}, "_unmapped", "", "implicit_deny", "", "", "public"},
-		{svc.Question{Sender: "slack:1", Bank: "other"}, "_unmapped", "", "implicit_deny", "", "", "bank"},
-		{svc.Question{ServiceAccountID: "ci"}, "sa:ci", "alice", "allow", "deep", "low", "narrow"},
-		{svc.Question{ServiceAccountID: "ci", Action: "bank:retain"}, "sa:ci", "alice", "implicit_deny", "", "", "narrow"},
-		{svc.Question{ServiceAccountID: "free", UserID: "nobody", Sender: "slack:1"}, "sa:free", "alice", "allow", "deep", "high", "wide"},
-		{svc.Question{ServiceAccountID: "off"}, "sa:off", "alice", "implicit_deny", "", "", "inactive"},
-		{svc.Question{ServiceAccountID: "idle-owned"}, "sa:idle-owned", "idle", "implicit_deny", "", "", "inactive"},
-		{svc.Question{ServiceAccountID: "nobody"}, "sa:nobody", "", "implicit_deny", "", "", "unknown"},
-	} {
-		if c.q.Bank == "" {
-			c.q.Bank = "notes"
-		}
-		r := must(h.Policies.Resolve(t.Context(), svc.Host, c.q))
-		got := []string{r.TenantID, or(r.ResolvedUserID), string(r.Outcome), or(r.EffectiveStrategy), or(r.Parameters.RecallBudget)}
-		want := []string{c.tenant, c.user, c.decision, c.strategy, c.budget}
-		if strings.Join(got, "|") != strings.Join(want, "|") {
-			t.Errorf("%+v:\ngot  %q\nwant %q", c.q, got, want)
-		}
-		if !strings.Contains(r.Reason, c.reason) {
-			t.Errorf("%+v: the reason is %q, want it to speak of %q", c.q, r.Reason, c.reason)
-		}
-		if (r.BankPolicy != nil) != (c.q.Bank == "notes") || r.Revision == "" {
-			t.Errorf("%+v: bank policy %s, revision %q", c.q, r.BankPolicy, r.Revision)
-		}
-	}
-}
-
 func or(s *string) string {
 	if s == nil {
 		return ""
 	}
 	return *s
-}
-
-func TestResolveRefuses(t *testing.T) {
-	h := newHost(t)
-	for _, c := range []struct {
-		field string
-		q     svc.Question
-	}{
-		{"bank", svc.Question{UserID: "a"}},
-		{"bank", svc.Question{UserID: "a", Bank: "a\u202eb"}},
-		{"action", svc.Question{UserID: "a", Bank: "b", Action: "\n"}},
-		{"user_id", svc.Question{Bank: "b"}},
-		{"user_id", svc.Question{Bank: "b", UserID: "\xff"}},
-		{"sa_id", svc.Question{Bank: "b", ServiceAccountID: ".."}},
-		{"user_id", svc.Question{Bank: "b", ServiceAccountID: "a", UserID: ".."}},
-		{"sender", svc.Question{Bank: "b", Sender: "nocolon"}},
-		{"sender", svc.Question{Bank: "b", Sender: ":1"}},
-		{"sender", svc.Question{Bank: "b", Sender: "telegram:"}},
-		{"sender", svc.Question{Bank: "b", UserID: "a", Sender: "nocolon"}},
-		{"sender", svc.Question{Bank: "b", Sender: "a:\x00"}},
-		{"channel", svc.Question{Bank: "b", UserID: "a", Channel: "\xff"}},
-		{"topic", svc.Question{Bank: "b", UserID: "a", Topic: strings.Repeat("a", 129)}},
-	} {
-		wantCode(t, errorOf(h.Policies.Resolve(t.Context(), svc.Host, c.q)), svc.CodeInvalid, c.field)
-	}
 }
 
 // Decide answers each question as Resolve does, before and after the cache has it, and after a change.
@@ -161,27 +91,6 @@ func TestQuestionsAboutTheCaller(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestDecideRefuses(t *testing.T) {
-	h := newHost(t)
-	ask := func(by svc.Principal, questions ...svc.Question) error {
-		return errorOf(h.Policies.Decide(t.Context(), by, questions...))
-	}
-	mine := svc.Question{Me: true, Bank: "b"}
-	wantCode(t, ask(svc.Host, mine, svc.Question{UserID: "a"}), svc.CodeInvalid, "/1/bank")
-	wantCode(t, ask(svc.Host, svc.Question{Bank: "b"}), svc.CodeInvalid, "/0/user_id")
-	wantCode(t, ask(svc.Host, svc.Question{Me: true, UserID: "a", Bank: "b"}), svc.CodeInvalid, "/0/user_id")
-	most := slices.Repeat([]svc.Question{{UserID: "a", Bank: "b"}}, limits.Questions)
-	is.New(t).NoErr(ask(svc.Host, most...))
-	wantCode(t, ask(svc.Host, append(most, most[0])...), svc.CodeInvalid, "")
-	plain := svc.Principal{Kind: svc.KindUser, ID: "plain"}
-	wantCode(t, ask(plain, mine, svc.Question{UserID: "plain", Bank: "b"}), svc.CodeForbidden, "")
-	is.New(t).NoErr(ask(plain))                                              // nothing
-	of := svc.Question{UserID: "plain", Bank: "*", Action: "iam:users:read"} // has nothing of what the host vouches for
-	is.New(t).Equal(must(h.Policies.Resolve(t.Context(), user("ops", "iam:*"), of)).Outcome, svc.ImplicitDeny)
-	wantCode(t, errorOf(h.Policies.Resolve(t.Context(), svc.Host, mine)), svc.CodeForbidden, "")
-	wantCode(t, errorOf(h.Policies.WhatCan(t.Context(), svc.Host, svc.Me)), svc.CodeForbidden, "")
 }
 
 // documentOf draws a document with values of any parameters of the table.
@@ -441,4 +350,10 @@ func entries(trace []svc.TraceEntry) []policy.Entry {
 		}
 	}
 	return list
+}
+
+func TestDecideHasALimit(t *testing.T) {
+	h, most := newHost(t), slices.Repeat([]svc.Question{{UserID: "a", Bank: "b"}}, limits.Questions)
+	must(h.Policies.Decide(t.Context(), svc.Host, most...))
+	wantCode(t, errorOf(h.Policies.Decide(t.Context(), svc.Host, append(most, most[0])...)), svc.CodeInvalid, "")
 }

@@ -152,18 +152,6 @@ func TestHostWithAName(t *testing.T) {
 	is.Equal(svc.Host.ID, "")
 }
 
-// TestIdempotencyOfNames: two persons may draw the same idempotency key.
-func TestIdempotencyOfNames(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	issue := func(name string) string {
-		in := svc.NewAPIKey{IdempotencyKey: "once"}
-		return must(h.Keys.Issue(t.Context(), svc.Host.As(name), alice.Identity(), in)).ID
-	}
-	first := issue("a")
-	is.Equal(issue("a"), first)
-	is.True(issue("b") != first)
-}
-
 // TestNamesThatNoRecordCanHold: every mutation with an event refuses them and writes nothing.
 func TestNamesThatNoRecordCanHold(t *testing.T) {
 	for _, edits := range [][]func(*svc.Config){{importing}, {importing, keeping}} {
@@ -282,59 +270,6 @@ func TestAccept(t *testing.T) {
 	store.down.Store(true)
 	wantCode(t, h.Accept(t.Context(), user("unseen")), svc.CodeUnavailable, "")
 	is.Equal(svc.ErrorCode(h.Accept(t.Context(), svc.Host)), svc.CodeInternal)
-}
-
-// TestIDsOfOtherKinds: a principal's kind is never read out of its id.
-func TestIDsOfOtherKinds(t *testing.T) {
-	h := hostOf(t, intact)
-	var lookalikes []string
-	for _, id := range []string{"sa:ci", "_unmapped", "group:team", "team", "ci", "user", "host", "*", "telegram:1", "unmapped", "scoping:ci", "wide"} {
-		lookalikes = append(lookalikes, fmt.Sprintf(`{"id":%q}`, id))
-		h.wantDenied(t, user(id), recall, notes, "unknown")
-		h.wantDenied(t, account("sa:"+id), recall, notes, "unknown")
-	}
-	h.apply(t, `{"users":[`+strings.Join(lookalikes, ",")+`],
-		"service_accounts":[{"id":"alice","owner_user_id":"ci"},{"id":"_unmapped","owner_user_id":"ci"}],"groups":[{"id":"alice","members":["ci"]}]}`)
-	for _, id := range []string{"sa:ci", "_unmapped", "group:team", "team", "ci", "user", "host", "*", "telegram:1", "unmapped", "scoping:ci", "wide"} {
-		h.wantDenied(t, user(id), recall, notes, "no policy of the user allows")
-		h.wantDenied(t, user(id), "iam:users:read", "*", "no policy of the user allows")
-		h.wantForbidden(t, user(id))
-	}
-	h.wantDenied(t, account("alice"), recall, notes, "no policy of its owner allows")
-	h.wantDenied(t, account("_unmapped"), recall, notes, "no policy of its owner allows")
-	h.wantDenied(t, account("sa:ci"), recall, notes, "unknown")
-	h.wantForbidden(t, svc.Principal{Kind: svc.KindUnmapped, ID: "alice", Actions: []string{"iam:*", "template:*"}})
-	h.wantForbidden(t, svc.Principal{Kind: "group", ID: "team", Actions: []string{"iam:*", "template:*"}})
-	h.wantForbidden(t, svc.Principal{Kind: "HOST"})
-}
-
-// wantForbidden expects that the control plane is closed to somebody.
-func (h *host) wantForbidden(t *testing.T, by svc.Principal) {
-	t.Helper()
-	_, resolve := h.Policies.Resolve(t.Context(), by, svc.Question{Bank: notes, UserID: "alice"})
-	wantCode(t, resolve, svc.CodeForbidden, "")
-	wantCode(t, lastError(h.Templates.List(t.Context(), by, svc.TemplateQuery{})), svc.CodeForbidden, "")
-}
-
-// TestTenantsOfOtherKinds: what is told of a principal has its kind beside its id.
-func TestTenantsOfOtherKinds(t *testing.T) {
-	is, h := is.New(t), hostOf(t, intact)
-	h.apply(t, `{"users":[{"id":"sa:ci"},{"id":"_unmapped","channels":[{"provider":"sa","sender_id":"ci"}]}]}`)
-	for _, c := range []struct {
-		q      svc.Question
-		tenant string
-		kind   svc.Kind
-	}{
-		{svc.Question{UserID: "sa:ci"}, "sa:ci", svc.KindUser},
-		{svc.Question{ServiceAccountID: "ci"}, "sa:ci", svc.KindServiceAccount},
-		{svc.Question{UserID: "_unmapped"}, "_unmapped", svc.KindUser},
-		{svc.Question{Sender: "sa:ci"}, "_unmapped", svc.KindUser},
-		{svc.Question{Sender: "user:alice"}, "_unmapped", svc.KindUnmapped},
-	} {
-		c.q.Bank = notes
-		r := must(h.Policies.Resolve(t.Context(), svc.Host, c.q))
-		is.Equal([]any{r.TenantID, r.PrincipalType}, []any{c.tenant, c.kind})
-	}
 }
 
 // StaticToken accepts its token alone, and an empty one accepts nothing.

@@ -1,8 +1,6 @@
 package svc_test
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -47,87 +45,6 @@ func TestSourceTemplatesAmongMany(t *testing.T) {
 	is.True(up.Memory != nil && h.market.maxAge == time.Minute)
 	up.Memory = nil
 	is.Equal(up, svc.Upstream{Source: source.SourceKey, URL: acme, Registered: source.CreatedAt})
-}
-
-// What an installation would refuse is not offered; the order is that of the catalogue.
-func TestSourceTemplatesThatAreBad(t *testing.T) {
-	is, h := is.New(t), withTemplate(t)
-	h.config.Templates.ValidateManifest = func(m json.RawMessage) error {
-		if strings.Contains(string(m), "forbidden") {
-			return errors.New("holds what is forbidden")
-		}
-		return nil
-	}
-	strict := newHost(t, func(c *svc.Config) { *c = h.config })
-	long := strings.Repeat("a", 129)
-	bad := func(change func(*svc.Content)) svc.Content {
-		c := content("N", "1")
-		change(&c)
-		return c
-	}
-	offering(h,
-		svc.CatalogEntry{ID: "good", Content: content("Good", "1")},
-		svc.CatalogEntry{ID: "a/b", Content: content("N", "1")},
-		svc.CatalogEntry{ID: "1", Content: bad(func(c *svc.Content) { c.Name = "" })},
-		svc.CatalogEntry{ID: "2", Content: bad(func(c *svc.Content) { c.Category = &long })},
-		svc.CatalogEntry{ID: "3", Content: bad(func(c *svc.Content) { c.Manifest = manifest(`{}`) })},
-		svc.CatalogEntry{ID: "4", Content: bad(func(c *svc.Content) { c.Manifest = manifest(`{"version":"forbidden"}`) })},
-		svc.CatalogEntry{ID: "5", Content: bad(func(c *svc.Content) { c.Tags = []string{"a\x00"} })})
-	problems := []svc.CatalogProblem{{Index: -1, Reason: "first"}, {Index: 4, Reason: "between"}, {Index: 99, Reason: "last"}}
-	h.market.catalog.Problems = append(make([]svc.CatalogProblem, 0, 20), problems...) // with room for more
-	list := must(strict.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{Category: "matches none"}))
-	is.Equal(len(list.Templates), 0)
-	var reasons []string
-	for _, p := range list.Bad {
-		reasons = append(reasons, fmt.Sprint(p.Index, " ", p.ID, ": ", p.Reason))
-	}
-	is.Equal(reasons, []string{
-		"-1 : first", "1 a/b: id must hold no slash or backslash", "2 1: name is required",
-		"3 2: category must be at most 128 characters", "4 : between", "4 3: manifest.version is required", "5 4: manifest holds what is forbidden",
-		"6 5: tags.0 must hold no NUL character", "99 : last",
-	})
-	is.Equal(h.market.catalog.Problems, problems) // what others share is as it was
-	for _, p := range list.Bad[1:3] {
-		_, err := strict.Templates.Install(t.Context(), admin, svc.Install{TemplateID: p.ID, SourceName: "acme", AliasID: ptr("other")})
-		is.True(err != nil)
-	}
-}
-
-func TestSourceTemplatesFails(t *testing.T) {
-	is, h := is.New(t), withTemplate(t)
-	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")})
-	browse := func(by svc.Principal, name string, filter svc.CatalogFilter) error {
-		return errorOf(h.Sources.Browse(t.Context(), by, name, filter))
-	}
-	asked := len(h.market.asked)
-	nobody := svc.Principal{Kind: svc.KindUser, ID: "nobody"}
-	wantCode(t, browse(nobody, "acme", svc.CatalogFilter{Tag: "\x00"}), svc.CodeInvalid, "tag")
-	wantCode(t, browse(nobody, "acme", svc.CatalogFilter{}), svc.CodeForbidden, "")
-	is.Equal(len(h.market.asked), asked)
-
-	h.market.catalog.Failure = errors.New("dial tcp 10.0.0.1: refused")
-	list := must(h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{}))
-	is.True(list.Stale)
-	is.Equal(behind(list), []string{"x [x] false"})
-
-	without := newHost(t, func(c *svc.Config) { c.Store, c.Sources.Marketplace = h.store, nil })
-	for _, c := range []struct {
-		h    *host
-		err  error
-		code svc.Code
-	}{
-		{h, errors.New("dial tcp 10.0.0.1: refused"), svc.CodeSourceFailed}, {h, context.DeadlineExceeded, svc.CodeSourceTimeout}, {without, nil, svc.CodeSourceFailed},
-	} {
-		h.market.err = c.err
-		for _, err := range []error{
-			errorOf(c.h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{})), errorOf(c.h.Templates.CheckUpdate(t.Context(), admin, "x")),
-			errorOf(c.h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})),
-		} {
-			wantCode(t, err, c.code, "")
-			e, _ := errors.AsType[*svc.Error](err)
-			is.True(e.Message != "" && (e.Err == nil) == (c.err == nil)) // the cause is kept for the log
-		}
-	}
 }
 
 // A search lists no more than fits into one answer. What does not fit has a problem, and is listed alone.
@@ -187,4 +104,22 @@ func TestSourcesRemember(t *testing.T) {
 	_, err := second.Memory.AcceptSerial(ctx, 1<<53) // by a request that began before the removal
 	wantCode(t, err, svc.CodeNotFound, "")
 	is.Equal(asks(other).Serial, int64(0))
+}
+
+// The cause of a failure is kept for the log.
+func TestSourceTemplatesFails(t *testing.T) {
+	h := withTemplate(t)
+	without := newHost(t, func(c *svc.Config) { c.Store, c.Sources.Marketplace = h.store, nil })
+	h.market.err = errors.New("dial tcp 10.0.0.1: refused")
+	for on, cause := range map[*host]error{h: h.market.err, without: nil} {
+		for _, err := range []error{
+			errorOf(on.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{})), errorOf(on.Templates.CheckUpdate(t.Context(), admin, "x")),
+			errorOf(on.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})),
+		} {
+			wantCode(t, err, svc.CodeSourceFailed, "")
+			if e, _ := errors.AsType[*svc.Error](err); e == nil || e.Message == "" || (e.Err == nil) != (cause == nil) {
+				t.Errorf("%+v", e)
+			}
+		}
+	}
 }

@@ -40,6 +40,9 @@ func Split(text string) (all []string, err error) {
 // Arguments reads JSON texts as the arguments of a function from its parameter with index from on. A
 // bundle has the keys of bundles or those of Go. A holder may be "me", "all" or "KIND ID".
 func Arguments(of reflect.Type, from int, texts []string) (args []reflect.Value, err error) {
+	if most := of.NumIn() - from; len(texts) > most && !of.IsVariadic() {
+		return nil, fmt.Errorf("%d arguments, not %d", len(texts), most)
+	}
 	for i, text := range texts {
 		in := of.In(min(from+i, of.NumIn()-1))
 		if of.IsVariadic() && from+i >= of.NumIn()-1 {
@@ -85,8 +88,10 @@ func spoil(v reflect.Value) {
 			spoil(v.Elem())
 		}
 	case reflect.Struct:
-		for i := range v.NumField() {
-			spoil(v.Field(i))
+		for field, value := range v.Fields() {
+			if field.IsExported() {
+				spoil(value)
+			}
 		}
 	case reflect.String:
 		if strings.Contains(v.String(), badByte) {

@@ -10,7 +10,7 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// Shower writes results as text: values as JSON with the names of Go, without what is zero. Times
+// Shower writes results as text: values as JSON with the names of Go, without what is zero. Bundles are written as such. Times
 // are counted from Began. Fields that are bytes are left out of structs.
 type Shower struct {
 	Began time.Time
@@ -113,6 +113,12 @@ func (s Shower) value(v reflect.Value) string {
 		return string(of)
 	case []byte:
 		return plain(of)
+	case svc.Bundle:
+		text, err := of.JSON()
+		if err != nil {
+			return err.Error()
+		}
+		return string(text)
 	case svc.Decision:
 		return strings.TrimSuffix(string(of.Outcome())+" "+s.value(reflect.ValueOf(of.Parameters())), " {}")
 	}
