@@ -14,7 +14,6 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/limits"
 	"github.com/extsvc/svc/store/memstore"
 )
@@ -34,36 +33,6 @@ func (h *host) told(t *testing.T, since int64) (targets, renamed string) {
 		return strings.Join(texts, ", ")
 	}
 	return short(changes.Targets), short(changes.Renamed)
-}
-
-// The feed tells what decisions depend on apart from names, and single members and channels.
-func TestFeedTellsWhatChanged(t *testing.T) {
-	is, h := is.New(t), hostOf(t, small)
-	targets, renamed := h.told(t, 0)
-	is.Equal(targets, "attachment/p/group/team, bank_policy/b, channel/slack:a:b, channel/telegram:1, group/team, "+
-		"member/team alice, member/team bob, policy/p, service_account/ci, user/alice, user/bob")
-	is.Equal(renamed, "")
-	for _, c := range []struct{ bundle, targets, renamed string }{
-		{`{"users":[{"id":"alice","display_name":"A"}]}`, "", "user/alice"},
-		{`{"users":[{"id":"alice","display_name":"A","email":"a@b"}]}`, "", "user/alice"},
-		{`{"users":[{"id":"bob","display_name":"B","is_active":false}]}`, "user/bob", ""},
-		{`{"users":[{"id":"alice","display_name":"A","email":"a@b","channels":[{"provider":"slack","sender_id":"a:b"}]}]}`, "channel/telegram:1", ""},
-		{`{"users":[{"id":"alice","email":null,"channels":[]},{"id":"bob","display_name":"bob","is_active":false,"channels":[{"provider":"slack","sender_id":"a:b"}]}]}`,
-			"channel/slack:a:b, channel/slack:a:b", "user/alice, user/bob"},
-		{`{"groups":[{"id":"team","display_name":"T","members":["bob"]}]}`, "member/team alice", "group/team"},
-		{`{"policies":[{"id":"p","display_name":"P","document":` + doc + `}]}`, "", "policy/p"},
-		{`{"policies":[{"id":"p","display_name":"P","document":` + strings.Replace(doc, "allow", "deny", 1) + `}]}`, "policy/p", ""},
-		{`{"service_accounts":[{"id":"ci","display_name":"CI","owner_user_id":"alice","scoping_policy_id":"p"}]}`, "", "service_account/ci"},
-		{`{"service_accounts":[{"id":"ci","scoping_policy_id":null}]}`, "service_account/ci", ""},
-		{`{"attachments":[{"policy_id":"p","principal_type":"group","principal_id":"team","priority":1}]}`, "attachment/p/group/team", ""},
-	} {
-		before := h.generation(t)
-		h.apply(t, c.bundle)
-		targets, renamed := h.told(t, before)
-		if targets != c.targets || renamed != c.renamed {
-			t.Errorf("%s\n told: %s; renamed: %s\n want: %s; renamed: %s", c.bundle, targets, renamed, c.targets, c.renamed)
-		}
-	}
 }
 
 // A large change is one target, so that the feed stays short.
@@ -92,94 +61,6 @@ func TestFeedOfLargeChanges(t *testing.T) {
 	targets, renamed := h.told(t, before)
 	is.Equal(targets, "access/")
 	is.Equal(renamed, "")
-}
-
-// foreignNames are names of banks, channels, topics and senders, which are not ours to choose.
-var foreignNames = []string{
-	"b c/ü", `a\b`, "/", `\`, "//", "a/b/c", "a/../b", "../..", "%2F", "?x=1&y", "a/b::c", " ", "\"'", "日本/語", "e\u0301", strings.Repeat("/", 128),
-	strings.Repeat("\U0001f600", 128), strings.Repeat("\U00020000", 128),
-}
-
-// unprintable are no names of anything.
-var unprintable = []string{
-	strings.Repeat("a", 129), strings.Repeat("\U0001f600", 129), "a\x00", "a\nb", "\x7f", "\u0085", "\u200b", "a\u202eb", "\ufeff", "\u2028", "\u2029", "\xff", "a\xc3",
-}
-
-// foreignBundle lets alice, and the public, recall from a bank at one place.
-func foreignBundle(name string) svc.Bundle {
-	quoted := string(encoded(name))
-	return svc.Bundle{
-		Users: []svc.User{{ID: "alice", Channels: []svc.Channel{{Provider: "chat", SenderID: name}}}},
-		Policies: []svc.Policy{{ID: "recall", Document: json.RawMessage(`{"version":"2026-03-24","statements":[
-			{"effect":"allow","actions":["bank:recall"],"banks":[` + quoted + `]}]}`)}},
-		Attachments: []svc.Attachment{{PolicyID: "recall", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "alice"}}},
-		BankPolicies: []svc.BankPolicy{{BankID: name, Document: json.RawMessage(`{"version":"2026-03-24",
-			"strategy_overrides":[{"scope":"topic","value":` + quoted + `,"strategy":"brief"}],
-			"public_access":{"overrides":[{"scope":"channel","value":` + quoted + `,"actions":["bank:recall"]}]}}`)}},
-	}
-}
-
-// The names of what is not ours hold slashes, wherever they are asked about or stored.
-func TestForeignNames(t *testing.T) {
-	for _, name := range foreignNames {
-		t.Run(name, func(t *testing.T) {
-			is, h := is.New(t), newHost(t)
-			simulated := must(h.Policies.Simulate(t.Context(), svc.Host, foreignBundle(name), svc.Question{Bank: name, Sender: "chat:" + name, Topic: name}))
-			is.NoErr(h.Access.Apply(t.Context(), svc.Host, foreignBundle(name)))
-
-			mapped := must(h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: name, Sender: "chat:" + name, Topic: name}))
-			is.Equal(mapped.TenantID, "alice")
-			is.Equal(mapped.Outcome, svc.Allow)
-			is.Equal(*mapped.EffectiveStrategy, "brief")
-			is.Equal(simulated.Trace, mapped.Trace)
-
-			public := must(h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: name, Sender: "other:" + name, Channel: name}))
-			is.Equal(public.PrincipalType, svc.KindUnmapped)
-			is.Equal(public.Outcome, svc.Allow)
-
-			is.Equal(must(h.Policies.WhoCan(t.Context(), svc.Host, "", name)).Users, []string{"alice"})
-			is.Equal(must(h.Policies.WhatCan(t.Context(), svc.Host, alice.Identity()))[0].Bank, name)
-			for _, at := range []svc.Context{{}, {Channel: name}} {
-				is.Equal(must(h.Decide(t.Context(), svc.Unmapped, action.Recall, name, at)).Allowed(), at.Channel == name)
-			}
-			is.True(must(h.Decide(t.Context(), alice, action.Recall, name, svc.Context{Topic: name})).Allowed())
-		})
-	}
-}
-
-// A bank may be called as a segment of a path is not; a sender that belongs to somebody is one.
-func TestForeignNamesOfDots(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	for _, name := range []string{".", ".."} {
-		b := foreignBundle(name)
-		wantCode(t, h.Access.Apply(t.Context(), svc.Host, b), svc.CodeInvalid, "/users/0/channels/0/sender_id")
-		b.Users[0].Channels = nil
-		is.NoErr(h.Access.Apply(t.Context(), svc.Host, b))
-		r := must(h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: name, Sender: "chat:" + name, Channel: name}))
-		is.Equal(r.Outcome, svc.Allow)
-		is.Equal(r.PrincipalType, svc.KindUnmapped)
-	}
-}
-
-func TestForeignNamesRefused(t *testing.T) {
-	h := newHost(t)
-	ask := func(q svc.Question) error { return errorOf(h.Policies.Resolve(t.Context(), svc.Host, q)) }
-	for _, name := range unprintable {
-		wantCode(t, ask(svc.Question{Bank: name, UserID: "a"}), svc.CodeInvalid, "bank")
-		wantCode(t, ask(svc.Question{Bank: "b", UserID: "a", Channel: name}), svc.CodeInvalid, "channel")
-		wantCode(t, ask(svc.Question{Bank: "b", UserID: "a", Topic: name}), svc.CodeInvalid, "topic")
-		wantCode(t, ask(svc.Question{Bank: "b", Sender: "chat:" + name}), svc.CodeInvalid, "sender")
-		wantCode(t, ask(svc.Question{Bank: "b", Sender: name + ":1"}), svc.CodeInvalid, "sender")
-		wantCode(t, errorOf(h.Decide(t.Context(), alice, action.Recall, name, svc.Context{})), svc.CodeInvalid, "bank")
-		wantCode(t, errorOf(h.Policies.WhoCan(t.Context(), svc.Host, "", name)), svc.CodeInvalid, "bank")
-		wantCode(t, h.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: foreignBundle(name).Users}), svc.CodeInvalid, "/users/0/channels/0/sender_id")
-		wantCode(t, h.Access.Apply(t.Context(), svc.Host, svc.Bundle{BankPolicies: []svc.BankPolicy{{BankID: name, Document: foreignBundle("b").BankPolicies[0].Document}}}),
-			svc.CodeInvalid, "/bank_policies/0/bank_id")
-	}
-	for _, provider := range []string{"a/b", `a\b`, ".", ".."} { // is an id
-		wantCode(t, ask(svc.Question{Bank: "b", Sender: provider + ":1"}), svc.CodeInvalid, "sender")
-	}
-	wantCode(t, errorOf(h.Decide(t.Context(), alice, action.Recall, "", svc.Context{})), svc.CodeInvalid, "bank")
 }
 
 // A write that names the rows its caller has seen is refused when any row of access has changed since,

@@ -129,6 +129,9 @@ func TestTimesWithNanoseconds(t *testing.T) {
 	is.Equal(must(h.Keys.Sweep(t.Context(), svc.Host, now())), 1)
 	is.True(got > 10)
 	for _, at := range []time.Time{time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(300_000, 1, 1, 0, 0, 0, 0, time.UTC)} {
+		for field, q := range map[string]svc.AuditQuery{"since": {Since: at}, "until": {Until: at}} {
+			wantCode(t, lastError(h.Audit.Records(t.Context(), svc.Host, q)), svc.CodeInvalid, field)
+		}
 		for field, q := range map[string]svc.KeyQuery{"expires_before": {ExpireBefore: at}, "unused_since": {UnusedSince: at}, "cursor": {AfterTime: at}} {
 			wantCode(t, lastError(h.Keys.List(t.Context(), svc.Host, svc.AllHolders, q)), svc.CodeInvalid, field)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,43 +24,6 @@ var (
 func issue(t *testing.T, h *host, who svc.Principal) svc.IssuedKey {
 	t.Helper()
 	return must(h.Keys.Issue(t.Context(), svc.Host, who.Identity(), svc.NewAPIKey{}))
-}
-
-// A key is found by all that people have of one. What they may see of it is what a list shows them.
-func TestFindAKey(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, func(c *svc.Config) { c.Keys.Imports = []svc.KeyImport{{Prefix: "sk-", Hash: plainDigest}} })
-	h.apply(t, `{"users": [{"id": "root"}, {"id": "clerk"}], "service_accounts": [{"id": "bot", "owner_user_id": "root"}],
-		"policies": [{"id": "reads", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["iam:users:read"], "banks": ["*"]}]}}],
-		"attachments": [{"policy_id": "reads", "principal_type": "user", "principal_id": "clerk"}]}`)
-	key, bots := issue(t, h, alice), issue(t, h, account("bot"))
-	imported := must(h.Keys.Import(t.Context(), svc.Host, bob.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: plainDigest("sk-0123456789abcdef")}))
-	for name, want := range map[string]svc.APIKey{
-		string(key.Key): key.APIKey, key.Prefix: key.APIKey, key.ID: key.APIKey, string(bots.Key): bots.APIKey,
-		"sk-0123456789abcdef": imported, imported.Prefix: imported,
-	} {
-		found, err := h.Keys.Find(t.Context(), admin, name)
-		if err != nil {
-			t.Fatalf("%q: %v", name, err)
-		}
-		want.Hash, want.Pepper, want.Seal = nil, "", nil
-		is.Equal(found, want)
-	}
-	for _, name := range []string{"", "x", "svcu_", key.ID[1:], "y" + key.ID, string(key.Key)[:30], "svcu_" + strings.Repeat("a", 54), strings.Repeat("€", 500)} {
-		_, err := h.Keys.Find(t.Context(), admin, name)
-		wantCode(t, err, svc.CodeNotFound, "")
-		is.True(name == "" || !strings.Contains(err.Error(), name))
-	}
-	for by, sees := range map[svc.Identity][2]svc.Code{
-		alice.Identity(): {"", svc.CodeForbidden}, bob.Identity(): {svc.CodeForbidden, svc.CodeForbidden},
-		user("clerk").Identity(): {"", svc.CodeForbidden}, user("root").Identity(): {svc.CodeForbidden, svc.CodeForbidden},
-	} {
-		for i, of := range []svc.IssuedKey{key, bots} {
-			is.Equal(svc.ErrorCode(errorOf(h.Keys.Find(t.Context(), svc.Principal{Kind: by.Kind, ID: by.ID}, of.Prefix))), sees[i])
-		}
-	}
-	is.NoErr(h.Keys.Revoke(t.Context(), admin, alice.Identity(), key.ID))
-	is.True(!must(h.Keys.Find(t.Context(), admin, string(key.Key))).RevokedAt.IsZero())
 }
 
 // Keys of a user who has left the host are listed, disabled and revoked like any, and no way makes one or prolongs one.

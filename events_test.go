@@ -17,7 +17,6 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/background"
 	"github.com/extsvc/svc/store/memstore"
@@ -94,25 +93,6 @@ func cutElsewhere(is, was json.RawMessage, middle string) (otherIs, otherWas jso
 		return is, was
 	}
 	return json.RawMessage(string(is) + middle + before), json.RawMessage(after)
-}
-
-// The record of a write that blocks a user who had no row names the caller, the user and the row.
-func TestRecordOfAnInactiveRow(t *testing.T) {
-	is, h := is.New(t), newHost(t, keeping)
-	vouched := svc.Principal{Kind: svc.KindUser, ID: "support", Actions: []string{action.UsersWrite}}
-	must(h.Users.Create(t.Context(), vouched, svc.User{ID: "admin", Inactive: true}))
-	must(h.Keys.Issue(t.Context(), svc.Host, admin.Identity(), svc.NewAPIKey{}))
-	for record, err := range h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{}) {
-		is.NoErr(err)
-		if e := record.Event; e.Action == event.AccessWritten {
-			is.Equal(e.Actor, vouched.Identity())
-			is.Equal(e.Target, svc.Target{Kind: event.TargetUser, ID: "admin"})
-			is.Equal(string(e.Is), `{"channels":[],"display_name":"admin","id":"admin","is_active":false}`)
-			is.Equal(len(e.Was), 0)
-			return
-		}
-	}
-	t.Error("no record")
 }
 
 // TestRowsReachTheHost: in a transaction of the host, the outbox keeps them.

@@ -127,31 +127,6 @@ func TestUsersAreRows(t *testing.T) {
 	is.True(err != nil && strings.Contains(err.Error(), "Config.Users.AreRows"))
 }
 
-// TestHostWithAName: events and records have the name, and it gives no other rights than Host has.
-func TestHostWithAName(t *testing.T) {
-	is, h := is.New(t), newHost(t, keeping)
-	ops := svc.Host.As("ops@example.org")
-	create(t, h, "unnamed", svc.Content{})
-	must(h.Templates.Create(t.Context(), ops, svc.NewTemplate{ID: "named", Content: content("N", "1")}))
-	is.NoErr(h.Access.Apply(t.Context(), ops, svc.Bundle{Users: []svc.User{{ID: "bob"}}}))
-	key := must(h.Keys.Issue(t.Context(), ops, bob.Identity(), svc.NewAPIKey{}))
-	must(h.Keys.RevokeLeaked(t.Context(), ops.As("scanner"), []string{string(key.Key)}))
-	is.Equal(h.kept(t), []string{
-		"template.created template/unnamed by admin", "template.created template/named by ops@example.org",
-		"access.written user/bob by ops@example.org", "api_key.issued api_key/" + key.ID + " by ops@example.org",
-		"api_key.revoked api_key/" + key.ID + " by scanner",
-	})
-	is.Equal(h.actions(), h.kept(t))
-	by := svc.AuditQuery{ActorKind: svc.KindHost, ActorID: "ops@example.org"}
-	is.Equal(len(collect(t, h.Audit.Records(t.Context(), ops, by))), 3)
-	is.Equal(h.wantSound(t).Newest.Number, int64(5))
-	is.Equal(must(h.Decide(t.Context(), ops, action.Recall, "bank", svc.Context{})).Outcome(), svc.Allow)
-
-	is.Equal(alice.As("ops@example.org"), alice)
-	is.Equal(svc.Unmapped.As("ops@example.org"), svc.Unmapped)
-	is.Equal(svc.Host.ID, "")
-}
-
 // TestNamesThatNoRecordCanHold: every mutation with an event refuses them and writes nothing.
 func TestNamesThatNoRecordCanHold(t *testing.T) {
 	for _, edits := range [][]func(*svc.Config){{importing}, {importing, keeping}} {
@@ -282,4 +257,14 @@ func TestStaticToken(t *testing.T) {
 			t.Errorf("%q: %+v, %v", c.bearer, p, err)
 		}
 	}
+}
+
+// Only the host has names, and the id of a bearer's key is in no JSON of it.
+func TestNamesOfPrincipals(t *testing.T) {
+	is, h := is.New(t), newHost(t)
+	is.Equal([]svc.Principal{alice.As("ops"), svc.Unmapped.As("ops")}, []svc.Principal{alice, svc.Unmapped})
+	is.Equal(svc.Host.ID, "")
+	by := h.principal(t, issue(t, h, alice))
+	is.Equal(string(encoded(by)), `{"Kind":"user","ID":"alice","Actions":null,"ScopingPolicyID":""}`)
+	is.True(len(fmt.Sprintf("%+v", by)) < 100)
 }

@@ -29,6 +29,7 @@ type script struct {
 	clock *clock
 	show  calltest.Shower
 	names map[string]string
+	fed   int64 // the generation of the last line "feed"
 }
 
 // site is how the host of a section is set up.
@@ -57,6 +58,7 @@ var (
 				return nil
 			}
 		}, nil},
+		"records":                        {func(c *svc.Config) { keeping(c); importing(c) }, nil},
 		"bank maker":                     {func(c *svc.Config) { c.Templates.Banks = bankMaker{} }, nil},
 		"three keys":                     {limited(3), nil},
 		"two keys that have not expired": {func(c *svc.Config) { limited(2)(c); c.Keys.IgnoreExpired = true }, nil},
@@ -162,7 +164,19 @@ func (s *script) do(line string) (shown string, err error) {
 	case "apply":
 		s.apply(s.t, rest)
 	case "write": // past the service
-		s.write(s.t, must(svc.ParseBundle([]byte(rest))))
+		rows, err := s.bundle(rest)
+		if err != nil {
+			return "", err
+		}
+		s.write(s.t, rows)
+	case "restart":
+		s.config.Store = s.store
+		s.host = &host{Service: newHost(s.t, func(c *svc.Config) { *c = s.config }).Service, config: s.config, store: s.store, market: s.market}
+	case "feed":
+		targets, renamed := s.told(s.t, s.fed)
+		s.fed, shown = s.generation(s.t), strings.TrimSpace(targets+"; "+renamed)
+	case "lint":
+		return s.lint(rest)
 	case "offer":
 		var content svc.Content
 		err = json.Unmarshal([]byte(words[2]), &content)
@@ -197,6 +211,29 @@ func (s *script) do(line string) (shown string, err error) {
 		return s.call("", line)
 	}
 	return shown, err
+}
+
+func (s *script) bundle(text string) (svc.Bundle, error) {
+	args, err := calltest.Arguments(reflect.TypeFor[func(svc.Bundle)](), 0, []string{text})
+	if err != nil {
+		return svc.Bundle{}, err
+	}
+	return args[0].Interface().(svc.Bundle), nil
+}
+
+// lint is "BUNDLE ACTIONS".
+func (s *script) lint(line string) (shown string, err error) {
+	texts, err := calltest.Split(line)
+	if err != nil {
+		return "", err
+	}
+	var known []string
+	if len(texts) > 1 {
+		err = json.Unmarshal([]byte(texts[1]), &known)
+	}
+	rows, failed := s.bundle(texts[0])
+	shown, _ = s.show.Results([]reflect.Value{reflect.ValueOf(svc.Lint(rows, known))}, nil)
+	return shown, errors.Join(err, failed)
 }
 
 // call is "CALLER NOUN.METHOD ARGUMENT ARGUMENT … @ FIELD FIELD …". A name gets the key, the entity

@@ -48,11 +48,12 @@ func Arguments(of reflect.Type, from int, texts []string) (args []reflect.Value,
 		if of.IsVariadic() && from+i >= of.NumIn()-1 {
 			in = in.Elem()
 		}
-		value := reflect.New(in)
+		value, text := reflect.New(in), strings.ReplaceAll(text, `\xff`, badByte)
 		switch to := value.Interface().(type) {
 		case *svc.Bundle:
 			if len(text) > 2 && unicode.IsUpper(rune(text[2])) {
 				err = json.Unmarshal([]byte(text), to)
+				spoil(value)
 			} else {
 				*to, err = svc.ParseBundle([]byte(text))
 			}
