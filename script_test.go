@@ -102,26 +102,25 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-var computed = regexp.MustCompile(`\$(\w+)([+-]\w+)?|\$\(([^()]*)\)`)
+var (
+	scriptTime     = regexp.MustCompile(`\$t([+-]\w+)?\b`)
+	scriptDuration = regexp.MustCompile(`\$\((-?\d[^()*]*)\)`)
+)
 
 // expand puts values for names, times "$t+1h", durations "$(1h)" and repetitions "$(x*100)".
 func (s *script) expand(text string) string {
-	return computed.ReplaceAllStringFunc(text, func(found string) string {
-		parts := computed.FindStringSubmatch(found)
-		if repeated, times, repeats := strings.Cut(parts[3], "*"); repeats {
-			return strings.Repeat(repeated, must(strconv.Atoi(times)))
-		} else if parts[3] != "" {
-			return fmt.Sprint(int64(must(time.ParseDuration(parts[3]))))
+	text = scriptTime.ReplaceAllStringFunc(text, func(at string) string {
+		since := must(time.ParseDuration(cmp.Or(at[len("$t"):], "0s")))
+		return s.show.Began.Add(since).Format(time.RFC3339Nano)
+	})
+	text = scriptDuration.ReplaceAllStringFunc(text, func(d string) string {
+		return fmt.Sprint(int64(must(time.ParseDuration(d[2 : len(d)-1]))))
+	})
+	return testscript.Expand(text, func(name string) string {
+		if value, named := s.names[name]; named {
+			return s.expand(value)
 		}
-		if parts[1] == "t" {
-			since := must(time.ParseDuration(cmp.Or(parts[2], "0s")))
-			return s.show.Began.Add(since).Format(time.RFC3339Nano)
-		}
-		value, named := s.names[parts[1]]
-		if !named {
-			value = string(must(os.ReadFile("testdata/" + parts[1] + ".json"))) // a bundle
-		}
-		return s.expand(value) + parts[2]
+		return string(must(os.ReadFile("testdata/" + name + ".json"))) // a bundle
 	})
 }
 
@@ -137,19 +136,10 @@ func (s *script) obey(line string) error {
 	if err != nil && answered {
 		have, long, err = calltest.Refusal(err), fmt.Sprintf("%s: %v", svc.ErrorCode(err), err), nil
 	}
-	if want = s.expand(want); err == nil && answered && !like(have, want) && !like(long, want) {
+	if want = s.expand(want); err == nil && answered && !testscript.Like(have, want) && !testscript.Like(long, want) {
 		return fmt.Errorf("have %s\nwant %s", have, want)
 	}
 	return err
-}
-
-// like reports whether a text is another one in which "…" stands for anything.
-func like(text, pattern string) bool {
-	parts := strings.Split(pattern, "…")
-	for i, part := range parts {
-		parts[i] = regexp.QuoteMeta(part)
-	}
-	return regexp.MustCompile("(?s)^" + strings.Join(parts, ".*") + "$").MatchString(text)
 }
 
 // do does what a line says, and returns what it shows.
