@@ -166,31 +166,6 @@ func TestSweepAgainstOthers(t *testing.T) {
 	is.True(h.good(keys[3]))
 }
 
-// A changed prefix ends the keys before it, unless it is an earlier one: those stay good for all that
-// a key is good for, and their successors have the new prefix.
-func TestEarlierPrefixes(t *testing.T) {
-	is, h := is.New(t), hostOf(t, world)
-	account := svc.Identity{Kind: svc.KindServiceAccount, ID: "ci"}
-	own := must(h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{}))
-	cis := must(h.Keys.Issue(t.Context(), svc.Host, account, svc.NewAPIKey{}))
-	renamed := func(users, accounts []string) *host {
-		return newHost(t, func(c *svc.Config) {
-			c.Store = h.store
-			c.Keys.UserPrefix, c.Keys.ServiceAccountPrefix = "acmeu_", "acmes_"
-			c.Keys.EarlierUserPrefixes, c.Keys.EarlierServiceAccountPrefixes = users, accounts
-		})
-	}
-	is.True(!renamed(nil, nil).good(own))
-	swapped := renamed([]string{"svcs_"}, []string{"svcu_"}) // of the other kind
-	is.True(!swapped.good(own) && !swapped.good(cis))
-	now := renamed([]string{"older_", "svcu_"}, []string{"svcs_"})
-	is.True(now.good(own) && now.good(cis))
-	next := must(now.Keys.Rotate(t.Context(), svc.Host, alice.Identity(), own.ID, svc.Rotation{Overlap: time.Hour}))
-	is.True(now.good(next) && strings.HasPrefix(string(next.Key), "acmeu_"))
-	is.Equal(len(must(now.Keys.RevokeLeaked(t.Context(), svc.Host, []string{string(own.Key), string(cis.Key)}))), 2)
-	is.True(!now.good(own) && !now.good(cis) && now.good(next))
-}
-
 // TestWhoMakesKeys has everybody issue, rotate, change and take over keys of everybody: who may do one may do all.
 func TestWhoMakesKeys(t *testing.T) {
 	h := hostOf(t, staff, importing)

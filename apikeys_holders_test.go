@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"math"
-	"strings"
 	"testing"
 	"time"
 
@@ -75,36 +74,6 @@ func TestNarrowingPolicyGone(t *testing.T) {
 	d := must(gone.Decide(t.Context(), p, "bank:recall", "notes", svc.Context{}))
 	is.True(!d.Allowed())
 	is.Equal(d.Reason(), `the scoping policy "recall" that narrows it no longer exists`)
-}
-
-// A narrowed key administers what its policy allows it, and makes no keys, not even of its own user.
-func TestNarrowedKeyMakesNoKeys(t *testing.T) {
-	is, h := is.New(t), hostOf(t, narrowWorld)
-	bobs, mine := issue(t, h, bob), issue(t, h, alice)
-	keys, recall := narrowed(t, h, alice, "keys"), narrowed(t, h, alice, "recall")
-	is.NoErr(lastError(h.Keys.List(t.Context(), keys, bob.Identity(), svc.KeyQuery{})))
-	wantCode(t, lastError(h.Keys.List(t.Context(), recall, bob.Identity(), svc.KeyQuery{})), svc.CodeForbidden, "")
-	wantCode(t, lastError(h.Templates.List(t.Context(), keys, svc.TemplateQuery{})), svc.CodeForbidden, "")
-	for _, p := range []svc.Principal{keys, recall} {
-		calls := h.makes(t, p, bob.Identity(), bobs.ID)
-		for name, call := range h.makes(t, p, svc.Me, mine.ID) {
-			calls["mine: "+name] = call
-		}
-		calls["narrower"] = func() error {
-			return errorOf(h.Keys.Issue(t.Context(), p, bob.Identity(), svc.NewAPIKey{ScopingPolicyID: p.ScopingPolicyID}))
-		}
-		calls["revoke"] = func() error { return h.Keys.Revoke(t.Context(), p, svc.Me, mine.ID) }
-		calls["revoke all"] = func() error { return errorOf(h.Keys.RevokeAll(t.Context(), p, svc.Me)) }
-		calls["list"] = func() error { return lastError(h.Keys.List(t.Context(), p, svc.Me, svc.KeyQuery{})) }
-		for name, call := range calls {
-			if err := call(); svc.ErrorCode(err) != svc.CodeForbidden && (err == nil || !strings.HasSuffix(name, "import")) {
-				t.Errorf("%s: %v", name, err)
-			}
-		}
-	}
-	is.NoErr(h.Keys.Revoke(t.Context(), keys, bob.Identity(), bobs.ID))
-	wantCode(t, h.Keys.Revoke(t.Context(), recall, alice.Identity(), mine.ID), svc.CodeForbidden, "")
-	is.True(h.good(mine))
 }
 
 // An Authenticator of the host may narrow whom it finds: what it vouches for does not count then.

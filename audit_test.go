@@ -2,7 +2,6 @@ package svc_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -124,32 +123,6 @@ func TestNothingHappensThatCannotBeKept(t *testing.T) {
 		is.Equal(h.kept(t), before)
 		is.Equal(must(h.store.Changes(t.Context(), 0)), changes)
 		must(h.Authenticate(t.Context(), string(key.Key)))
-	}
-}
-
-// TestKeptInATransactionOfTheHost: records are there if and only if it commits, as what they are about.
-func TestKeptInATransactionOfTheHost(t *testing.T) {
-	is, h := is.New(t), newHost(t, keeping)
-	create(t, h, "a", svc.Content{})
-	for _, end := range []error{errors.New("rolled back"), nil} {
-		err := h.store.(strictStore).Store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
-			inTx := h.WithTx(tx)
-			for _, id := range []string{"b", "c"} {
-				if _, err := inTx.Templates.Create(ctx, admin, svc.NewTemplate{ID: id, Content: content(id, "1")}); err != nil {
-					return err
-				}
-			}
-			_, err := inTx.Templates.Create(ctx, admin, svc.NewTemplate{ID: "a", Content: content("A", "1")})
-			wantCode(t, err, svc.CodeExists, "/id") // which a transaction of the host goes on after
-			return end
-		})
-		is.Equal(err, end)
-		want := []string{"template.created template/a by admin"}
-		if end == nil {
-			want = append(want, "template.created template/b by admin", "template.created template/c by admin")
-		}
-		is.Equal(h.kept(t), want)
-		h.wantSound(t)
 	}
 }
 

@@ -84,20 +84,6 @@ func TestRequestsAtOnceAreOne(t *testing.T) {
 	}
 }
 
-func TestAnswersAreKeptWithWhatWasDone(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	in := svc.NewAPIKey{IdempotencyKey: "once"}
-	undone := errors.New("the host's own row is refused")
-	err := h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
-		must(h.WithTx(tx).Keys.Issue(ctx, alice, svc.Me, in))
-		return undone
-	})
-	is.True(errors.Is(err, undone))
-	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{}))), 0)
-	issued := must(h.Keys.Issue(t.Context(), alice, svc.Me, in))
-	is.Equal(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{})), []svc.APIKey{issued.APIKey})
-}
-
 // TestAnswersThatCannotBeRead: what was done by another call is no fault of ours when its answer cannot be read just now.
 func TestAnswersThatCannotBeRead(t *testing.T) {
 	h := withTemplate(t)
@@ -120,26 +106,6 @@ func TestAnswersThatCannotBeRead(t *testing.T) {
 	}
 	wantCode(t, errorOf(late().Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})), svc.CodeUnavailable, "")
 	wantCode(t, errorOf(late().Templates.Install(t.Context(), admin, install)), svc.CodeUnavailable, "")
-}
-
-// A key that was revoked is not handed out again, however it was revoked.
-func TestRepeatedRequestOfARevokedKey(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	in := svc.NewAPIKey{IdempotencyKey: "once"}
-	for name, revoke := range map[string]func(id string) error{
-		"one":     func(id string) error { return h.Keys.Revoke(t.Context(), alice, svc.Me, id) },
-		"all":     func(string) error { return errorOf(h.Keys.RevokeAll(t.Context(), alice, svc.Me)) },
-		"rotated": func(id string) error { return errorOf(h.Keys.Rotate(t.Context(), alice, svc.Me, id, svc.Rotation{})) },
-	} {
-		in.IdempotencyKey = name
-		key := h.issueWith(t, in)
-		must(h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: ptr(true)}))
-		is.Equal(h.issueWith(t, in).Key, key.Key) // it is still there, and may be enabled again
-		is.NoErr(revoke(key.ID))
-		issued, err := h.Keys.Issue(t.Context(), alice, svc.Me, in)
-		wantCode(t, err, svc.CodeKeyReused, "Idempotency-Key")
-		is.Equal(issued, svc.IssuedKey{})
-	}
 }
 
 // slowStore hears of no change. Once slow, it holds back what it has written: the answer, not the rows.

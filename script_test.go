@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/calltest"
 	"github.com/extsvc/svc/internal/testscript"
@@ -26,6 +28,7 @@ import (
 type script struct {
 	*host
 	t     *testing.T
+	ctx   context.Context // of a transaction, or of the test
 	clock *clock
 	show  calltest.Shower
 	names map[string]string
@@ -58,17 +61,27 @@ var (
 				return nil
 			}
 		}, nil},
-		"records":                        {func(c *svc.Config) { keeping(c); importing(c) }, nil},
+		"records":  {func(c *svc.Config) { keeping(c); importing(c) }, nil},
+		"prefixes": prefixed(nil, nil), "prefixes swapped": prefixed([]string{"svcs_"}, []string{"svcu_"}),
+		"prefixes with earlier ones":     prefixed([]string{"older_", "svcu_"}, []string{"svcs_"}),
 		"bank maker":                     {func(c *svc.Config) { c.Templates.Banks = bankMaker{} }, nil},
 		"three keys":                     {limited(3), nil},
 		"two keys that have not expired": {func(c *svc.Config) { limited(2)(c); c.Keys.IgnoreExpired = true }, nil},
 	}
 )
 
+// prefixed has other prefixes of keys, and earlier ones of users and of accounts.
+func prefixed(users, accounts []string) site {
+	return site{func(c *svc.Config) {
+		c.Keys.UserPrefix, c.Keys.ServiceAccountPrefix = "acmeu_", "acmes_"
+		c.Keys.EarlierUserPrefixes, c.Keys.EarlierServiceAccountPrefixes = users, accounts
+	}, nil}
+}
+
 func TestScripts(t *testing.T) {
 	for _, file := range must(filepath.Glob("testdata/*.txt")) {
 		testscript.RunContinued(t, file, func(t *testing.T, values map[string]string, lines []string) {
-			s := &script{t: t, clock: newClock(), names: values}
+			s := &script{t: t, ctx: t.Context(), clock: newClock(), names: values}
 			s.show.Began = s.clock.now()
 			maps.Copy(s.names, map[string]string{
 				"acme": acme, "elsewhere": elsewhere, "personal": personalStaff(), "v": `{"version":"1"}`,
@@ -101,6 +114,8 @@ func TestScripts(t *testing.T) {
 		})
 	}
 }
+
+var errUndone = errors.New("undone")
 
 var (
 	scriptTime     = regexp.MustCompile(`\$t([+-]\w+)?\b`)
@@ -160,8 +175,29 @@ func (s *script) do(line string) (shown string, err error) {
 		}
 		s.write(s.t, rows)
 	case "restart":
-		s.config.Store = s.store
-		s.host = &host{Service: newHost(s.t, func(c *svc.Config) { *c = s.config }).Service, config: s.config, store: s.store, market: s.market}
+		config := s.config
+		if config.Store = s.store; rest != "" {
+			sites[rest].edit(&config)
+		}
+		s.host = &host{Service: newHost(s.t, func(c *svc.Config) { *c = config }).Service, config: config, store: s.store, market: s.market}
+	case "during":
+		s.market.during = func() {
+			s.market.during = nil
+			_, err := s.all(rest)
+			is.New(s.t).NoErr(err)
+		}
+	case "tx", "undone":
+		err = s.store.Atomically(s.ctx, func(ctx context.Context, tx svc.Store) (err error) {
+			in := *s
+			in.ctx, in.host = ctx, &host{Service: s.WithTx(tx), store: tx, market: s.market}
+			if shown, err = in.all(rest); err == nil && verb == "undone" {
+				err = errUndone
+			}
+			return err
+		})
+		if err == nil || errors.Is(err, errUndone) {
+			_, err = s.do("restart") // its caches know nothing of the transaction yet
+		}
 	case "feed":
 		targets, renamed := s.told(s.t, s.fed)
 		s.fed, shown = s.generation(s.t), strings.TrimSpace(targets+"; "+renamed)
@@ -203,6 +239,16 @@ func (s *script) do(line string) (shown string, err error) {
 	return shown, err
 }
 
+// all does "LINE; LINE; …", and returns what the last of them shows.
+func (s *script) all(lines string) (shown string, err error) {
+	for _, line := range strings.Split(lines, "; ") {
+		if shown, err = s.do(line); err != nil {
+			return "", err
+		}
+	}
+	return shown, nil
+}
+
 func (s *script) bundle(text string) (svc.Bundle, error) {
 	args, err := calltest.Arguments(reflect.TypeFor[func(svc.Bundle)](), 0, []string{text})
 	if err != nil {
@@ -235,7 +281,7 @@ func (s *script) call(name, line string) (shown string, err error) {
 	if err != nil {
 		return "", err
 	}
-	args := []reflect.Value{reflect.ValueOf(s.t.Context())}
+	args := []reflect.Value{reflect.ValueOf(s.ctx)}
 	if method.Type().NumIn() > 1 && method.Type().In(1) == reflect.TypeFor[svc.Principal]() {
 		by, err := s.principal(words[0])
 		if err != nil {
@@ -288,8 +334,8 @@ func (s *script) principal(word string) (by svc.Principal, err error) {
 		return svc.Host.As(of), nil
 	case name == "host":
 		return svc.Host, nil
-	case strings.HasPrefix(word, "svcu_") || strings.HasPrefix(word, "svcs_"):
-		return s.Authenticate(s.t.Context(), word)
+	case regexp.MustCompile(`^\w+_\w{54}$`).MatchString(word):
+		return s.Authenticate(s.ctx, word)
 	default:
 		who, actions, vouched := strings.Cut(name, "+")
 		if by = user(who); vouched {

@@ -1,8 +1,6 @@
 package svc_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -39,13 +37,6 @@ func withContent(t *testing.T, c svc.Content, edits ...func(*svc.Config)) *host 
 func revision(t *testing.T, c svc.Content) string {
 	t.Helper()
 	return must(c.Revision())
-}
-
-func TestInstallTakenMeanwhile(t *testing.T) {
-	h := withTemplate(t)
-	h.market.put(acme, "z", content("Z", "1"))
-	h.market.during = func() { h.market.during = nil; create(t, h, "z", svc.Content{}) }
-	wantCode(t, errorOf(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme"})), svc.CodeExists, "template_id")
 }
 
 func TestRevision(t *testing.T) {
@@ -184,21 +175,4 @@ func TestPersonalOfADeletedUser(t *testing.T) {
 	is.Equal(add(other, "b"), []svc.Code{"", "", svc.CodeExists})
 	gone = "vouched"
 	is.Equal(add(user("vouched", "template:*"), "b"), []svc.Code{"", "", svc.CodeExists})
-}
-
-// In a transaction of the host, own templates and sources are part of it.
-func TestPersonalInATransaction(t *testing.T) {
-	is, h := is.New(t), withPersonalStaff(t)
-	back := errors.New("back")
-	for _, end := range []error{back, nil} {
-		err := h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
-			in := &host{Service: h.WithTx(tx)}
-			is.NoErr(in.personal(ctx, account("ops"), "x")["template:create Create"]())
-			is.NoErr(in.personal(ctx, owner, "x")["template:source Register"]())
-			is.Equal(len(in.personalState(t, owner)), 2)
-			return end
-		})
-		is.True(errors.Is(err, end))
-		is.Equal(len(h.personalState(t, owner)) == 2, end == nil)
-	}
 }

@@ -109,29 +109,6 @@ func TestMergesNotForEver(t *testing.T) {
 	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})), svc.CodeNotFound, "")
 }
 
-// A conflict is settled in a transaction of the host as well, and undone with it.
-func TestResolutionsInATransaction(t *testing.T) {
-	is := is.New(t)
-	merge := content("Both", "2")
-	for _, in := range []svc.UpdateRequest{
-		{LocalEdits: svc.TakeTheirs}, {LocalEdits: svc.KeepOurs}, {LocalEdits: svc.TakeMerged, Content: &merge}, {LocalEdits: svc.EditsMerge},
-	} {
-		h := merging(t, "", content("X", "1"), content("Mine", "1"), content("X", "2"))
-		before := must(h.Templates.Read(t.Context(), admin, "x"))
-		undone := errors.New("undone")
-		for _, end := range []error{undone, nil} {
-			err := h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
-				_, err := h.WithTx(tx).Templates.Update(ctx, admin, "x", in)
-				return errors.Join(err, end)
-			})
-			is.True(errors.Is(err, end))
-			after := must(h.store.Template(t.Context(), before.TemplateKey))
-			is.Equal(after.Origin.Revision == before.Origin.Revision, end != nil)
-			is.Equal(after.ETag() == before.ETag(), end != nil)
-		}
-	}
-}
-
 // largest is a manifest, of about 1 MiB in CI, with one value in it that may differ. What the shape of one costs is measured where
 // manifests are compared.
 func largest(v string) svc.Content {
@@ -180,33 +157,6 @@ func TestSettlingInTheDocumentation(t *testing.T) {
 	is.Equal(answer["updated"], true)
 	is.Equal(revision(t, must(h.Templates.Read(t.Context(), admin, "notes")).Content), revision(t, with("mine", "a", "b")))
 	is.Equal(ask("GET", strings.Replace(lines[0][2], "diff", "check-update", 1), "")["has_update"], false)
-}
-
-func TestUpdateSeesWhatWasEditedMeanwhile(t *testing.T) {
-	is, h := is.New(t), withTemplate(t)
-	h.market.put(acme, "x", content("X", "2"))
-	h.market.during = func() {
-		h.market.during = nil
-		must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{
-			Description: &svc.TextPatch{Value: ptr("d")}, Category: &svc.TextPatch{Value: ptr("c")},
-			Integrations: &[]string{"i"}, Tags: &[]string{}, Manifest: manifest(`{"version":"1","n":1}`),
-		}))
-	}
-	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
-	wantCode(t, err, svc.CodeEdited, "")
-	e, _ := errors.AsType[*svc.Error](err)
-	is.Equal(e.Fields, []string{"description", "category", "integrations", "tags", "manifest"})
-
-	h.market.during = func() { h.market.during = nil; is.NoErr(h.Templates.Delete(t.Context(), admin, "x")) }
-	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})), svc.CodeNotFound, "")
-
-	h.install(t, "x", "x", content("X", "1"))
-	h.market.during = func() { // another template of that id
-		h.market.during = nil
-		is.NoErr(h.Templates.Delete(t.Context(), admin, "x"))
-		create(t, h, "x", svc.Content{})
-	}
-	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})), svc.CodeChanged, "")
 }
 
 // merging is a host whose template "x" was installed with one content, edited to another, and is to be updated to a third.
