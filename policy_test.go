@@ -200,36 +200,6 @@ func TestDocumentsThatAreRefused(t *testing.T) {
 	is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
 }
 
-// A policy with ${user} gives each user of a group something else, so each is judged.
-func TestVariablesAreJudgedForEachUser(t *testing.T) {
-	is, ctx := is.New(t), t.Context()
-	s := must(svc.New(svc.Config{Store: memstore.New()}))
-	defer s.Close()
-	apply := func(banks string) {
-		is.NoErr(s.Access.Apply(ctx, svc.Host, must(svc.ParseBundle([]byte(`{"users": [{"id": "alice"}, {"id": "bob"}, {"id": "carol"}],
-			"groups": [{"id": "team", "members": ["alice", "bob"]}],
-			"policies": [{"id": "own", "document": {"version": "2026-03-24", "statements": []}},
-				{"id": "carol", "document": {"version": "2026-03-24", "statements": [
-					{"effect": "allow", "actions": ["iam:policies:write"], "banks": ["*"]},
-					{"effect": "allow", "actions": ["bank:recall"], "banks": [`+banks+`]}]}}],
-			"attachments": [{"policy_id": "own", "principal_type": "group", "principal_id": "team"},
-				{"policy_id": "carol", "principal_type": "user", "principal_id": "carol"}]}`)))))
-	}
-	carol := svc.Principal{Kind: svc.KindUser, ID: "carol"}
-	write := func() error {
-		document := json.RawMessage(`{"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["bank:recall"], "banks": ["${user}::*"]}]}`)
-		_, err := s.Policies.Patch(ctx, carol, "own", svc.PolicyPatch{Document: document})
-		return err
-	}
-	apply(`"alice::*"`)
-	is.Equal(svc.ErrorCode(write()), svc.CodeForbidden) // bob's banks are not carol's
-	apply(`"alice::*", "bob::*"`)
-	is.NoErr(write())
-	bob := svc.Principal{Kind: svc.KindUser, ID: "bob"}
-	is.True(must(s.Decide(ctx, bob, "bank:recall", "bob::notes", svc.Context{})).Allowed())
-	is.True(!must(s.Decide(ctx, bob, "bank:recall", "alice::notes", svc.Context{})).Allowed())
-}
-
 // TestServiceAnswersAsTheReference: worlds are written to a store, and what Resolve and Decide make of them is what the reference
 // makes of their principals.
 func TestServiceAnswersAsTheReference(t *testing.T) {

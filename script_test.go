@@ -70,6 +70,15 @@ var (
 	}
 )
 
+// failures are how a source can fail.
+var failures = map[string]error{
+	"": nil, "timeout": context.DeadlineExceeded, "cancelled": context.Canceled,
+	"answered 500": &svc.Error{Code: svc.CodeSourceFailed, Message: "answered 500"},
+	"no entry":     &svc.Error{Code: svc.CodeNotFound, Message: "no such entry"},
+	"bad entry":    &svc.Error{Code: svc.CodeSourceFailed, Message: "entry 3 is bad", Err: fmt.Errorf("no name: %w", svc.ErrBadEntry)},
+	"busy":         &svc.Error{Code: svc.CodeUnavailable, Message: "waited too long", Err: fmt.Errorf("busy: %w", svc.ErrSourceWaits)},
+}
+
 // prefixed has other prefixes of keys, and earlier ones of users and of accounts.
 func prefixed(users, accounts []string) site {
 	return site{func(c *svc.Config) {
@@ -210,8 +219,8 @@ func (s *script) do(line string) (shown string, err error) {
 	case "withdraw":
 		s.market.remove(words[0], words[1])
 	case "fail":
-		s.market.err = map[string]error{"": nil, "timeout": context.DeadlineExceeded}[rest]
-		if rest != "" && rest != "timeout" {
+		var named bool
+		if s.market.err, named = failures[rest]; !named {
 			s.market.err = errors.New(rest)
 		}
 	case "stale":
@@ -220,6 +229,9 @@ func (s *script) do(line string) (shown string, err error) {
 		var catalog svc.Catalog
 		err = json.Unmarshal([]byte(rest), &catalog)
 		offering(s.host, catalog.Entries...)
+		if !catalog.FetchedAt.IsZero() {
+			s.market.catalog.FetchedAt = catalog.FetchedAt
+		}
 		if s.market.catalog.Renames = catalog.Renames; catalog.Problems != nil {
 			s.market.catalog.Problems = slices.Grow(catalog.Problems, 20) // which others share
 		}
