@@ -18,12 +18,6 @@ import (
 //go:embed testdata/narrow.json
 var narrowWorld string
 
-// narrowed issues a key and returns the principal that it makes.
-func narrowed(t *testing.T, h *host, holder svc.Principal, by string) svc.Principal {
-	t.Helper()
-	return h.principal(t, must(h.Keys.Issue(t.Context(), svc.Host, holder.Identity(), svc.NewAPIKey{ScopingPolicyID: by})))
-}
-
 func (h *host) principal(t *testing.T, key svc.IssuedKey) svc.Principal {
 	t.Helper()
 	return must(h.Authenticate(t.Context(), string(key.Key)))

@@ -72,14 +72,17 @@ func TestCheckUpdatesRemembers(t *testing.T) {
 		is.Equal(report(h.checkUpdates(t)), []string{"a update", "acme 1"})
 		return validated.Load() > before
 	}
-	eventually(t, func() bool { return !compared() })
-	is.True(!compared())
+	remembered := func() { // once it has heard of the last change
+		t.Helper()
+		eventually(t, func() bool { return !compared() })
+	}
+	remembered()
 	offer("3", "sha256:2")
 	is.True(compared())
-	is.True(!compared())
+	remembered()
 	must(h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Name: ptr("edited")}))
 	is.True(compared())
-	eventually(t, func() bool { return !compared() })
+	remembered()
 	offer("3", "") // a marketplace that does not say
 	is.True(compared())
 	is.True(compared())
@@ -90,7 +93,11 @@ func TestCheckUpdatesRemembers(t *testing.T) {
 		offering(h, entry)
 		h.market.catalog.Revision = "with " + digest
 		is.True(compared())
-		is.Equal(compared(), digest == "")
+		if digest == "" {
+			is.True(compared())
+		} else {
+			remembered()
+		}
 	}
 	offer("2", "sha256:1")
 	h.install(t, "a", "again", content("A", "2"))

@@ -3,7 +3,6 @@ package httpapi_test
 import (
 	"context"
 	_ "embed"
-	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -208,8 +207,6 @@ func wantHidden(t *testing.T, document string) {
 }
 
 const bundlePath = "/admin/access-bundle"
-
-func text(value any) string { return string(must(json.Marshal(value))) }
 
 func TestLongBundles(t *testing.T) {
 	t.Parallel()

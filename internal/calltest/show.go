@@ -26,8 +26,6 @@ func (s Shower) Results(results []reflect.Value, fields []string) (string, error
 	switch value.Kind() {
 	case reflect.Interface: // the error that is nil
 		return "ok", nil
-	default:
-		return s.chosen(value, fields), nil
 	case reflect.Func:
 		rows := []string{}
 		for row, err := range value.Seq2() {
@@ -40,6 +38,8 @@ func (s Shower) Results(results []reflect.Value, fields []string) (string, error
 			return "[" + strings.Join(rows, ", ") + "]", nil
 		}
 		return list(rows), nil
+	default:
+		return s.chosen(value, fields), nil
 	}
 }
 
