@@ -33,6 +33,11 @@ func behind(list svc.SourceTemplates) (all []string) {
 	return all
 }
 
+func TestRenamed(t *testing.T) {
+	c := svc.Catalog{Entries: []svc.CatalogEntry{{ID: "z"}}, Renames: map[string]string{"x": "y", "y": "z"}}
+	is.New(t).Equal([]string{c.Renamed("x"), c.Renamed("z")}, []string{"z", ""})
+}
+
 // More templates than one chunk of a list has.
 func TestSourceTemplatesAmongMany(t *testing.T) {
 	is, h := is.New(t), withTemplate(t)

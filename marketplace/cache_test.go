@@ -1,7 +1,9 @@
 package marketplace_test
 
 import (
+	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -112,6 +114,17 @@ func version(t *testing.T, client *marketplace.Client, from svc.Upstream) string
 }
 
 // The caller may change the content that it gets.
+// Whoever has left gets no copy, though there is one of a source that fails.
+func TestNoCopyForWhoHasLeft(t *testing.T) {
+	s, client, from := newShelf(t, marketplace.Config{})
+	must(client.Catalog(t.Context(), from, 0))
+	s.beforeEach(func(*http.Request) { panic(http.ErrAbortHandler) })
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	_, err := client.Catalog(left, from, 0)
+	is.New(t).True(errors.Is(err, context.Canceled))
+}
+
 func TestCopiesAreNotHandedOut(t *testing.T) {
 	is := is.New(t)
 	s, client, from := newShelf(t, marketplace.Config{})
