@@ -1,10 +1,10 @@
 package svc_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"iter"
-	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -14,107 +14,11 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/limits"
 	"github.com/extsvc/svc/store/memstore"
 )
 
-const (
-	allowsAll   = `{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:*"],"banks":["*"]}]}`
-	deniesNotes = `{"version":"2026-03-24","statements":[{"effect":"deny","actions":["bank:*"],"banks":["notes"]}]}`
-)
-
-// An operator makes all rows, reads them back, changes them and removes them in the reverse order.
-func TestRowsOneByOne(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	ctx, by := t.Context(), admin
-
-	bob := must(h.Users.Create(ctx, by, svc.User{ID: "bob", Email: new("bob@example.org")}))
-	is.Equal(bob.DisplayName, "bob")
-	team := must(h.Groups.Create(ctx, by, svc.Group{ID: "team", DisplayName: "Team"}))
-	is.NoErr(h.Groups.AddMembers(ctx, by, "team", "bob"))
-	is.NoErr(h.Groups.AddMembers(ctx, by, "team", "bob"))
-	team = must(h.Groups.Patch(ctx, by, "team", svc.GroupPatch{DisplayName: new("Crew")}))
-	is.Equal(team.DisplayName, "Crew")
-	policy := must(h.Policies.Create(ctx, by, svc.Policy{ID: "all", Document: json.RawMessage(allowsAll)}))
-	is.NoErr(h.Policies.Attach(ctx, by, svc.Attachment{PolicyID: "all", Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: "team"}}))
-	is.NoErr(h.Policies.Attach(ctx, by, svc.Attachment{PolicyID: svc.PolicyBankReadOnly, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "bob"}}))
-	ci := must(h.ServiceAccounts.Create(ctx, by, svc.ServiceAccount{ID: "ci", OwnerUserID: "bob", ScopingPolicyID: svc.PolicyBankReadOnly}))
-	is.NoErr(h.Users.AddChannel(ctx, by, "bob", svc.Channel{Provider: "chat", SenderID: "1"}))
-	wantCode(t, h.Users.AddChannel(ctx, by, "bob", svc.Channel{Provider: "chat", SenderID: "1"}), svc.CodeExists, "/sender_id")
-	notes := must(h.Banks.SetPolicy(ctx, by, svc.BankPolicy{BankID: "notes", Document: json.RawMessage(`{"version":"2026-03-24","default_strategy":"s"}`)}))
-	is.Equal(h.actions(), []string{
-		"access.written user/bob by admin", "access.written group/team by admin", "access.written group/team by admin", "access.written group/team by admin",
-		"access.written policy/all by admin", "access.written attachment/all/group/team by admin",
-		"access.written policy/bank:readonly by admin", "access.written attachment/bank:readonly/user/bob by admin",
-		"access.written service_account/ci by admin", "access.written user/bob by admin", "access.written bank_policy/notes by admin",
-	})
-
-	is.Equal(ids(collect(t, h.Users.List(ctx, by, svc.UserQuery{Text: "BO"})), func(u svc.User) string { return u.ID }), []string{"bob"})
-	is.Equal(len(collect(t, h.Users.List(ctx, by, svc.UserQuery{Text: "x"}))), 0)
-	is.Equal(len(collect(t, h.Groups.List(ctx, by, svc.GroupQuery{Member: "bob"}))), 1)
-	is.Equal(collect(t, h.Groups.Members(ctx, by, "team", svc.RowQuery{})), []string{"bob"})
-	is.Equal(len(collect(t, h.Policies.List(ctx, by, svc.RowQuery{}))), 9) // eight are built in
-	is.Equal(len(collect(t, h.Policies.List(ctx, by, svc.RowQuery{Limit: 3}))), 3)
-	is.Equal(len(collect(t, h.Policies.List(ctx, by, svc.RowQuery{Skip: 7}))), 2)
-	for query, to := range map[svc.AttachmentQuery]string{
-		{PolicyID: "all"}: "team", {Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: "team"}}: "team",
-		{Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "bob"}}: "bob",
-	} {
-		all := collect(t, h.Policies.Attachments(ctx, by, query))
-		is.Equal(ids(all, func(a svc.Attachment) string { return a.Principal.ID }), []string{to})
-	}
-	is.Equal(len(collect(t, h.ServiceAccounts.List(ctx, by, svc.ServiceAccountQuery{Owner: "bob"}))), 1)
-	is.Equal(collect(t, h.Users.Channels(ctx, by, "bob", svc.RowQuery{})), []svc.Channel{{Provider: "chat", SenderID: "1"}})
-	is.Equal(len(collect(t, h.Users.Channels(ctx, by, "bob", svc.RowQuery{After: "a", Skip: math.MaxInt}))), 0)
-	is.True(must(h.Policies.Read(ctx, by, svc.PolicyBankReadOnly)).Builtin())
-
-	wantCode(t, errorOf(h.Users.Patch(ctx, by, "bob", svc.UserPatch{DisplayName: new("Bob")}, `"old"`)), svc.CodePrecondition, "")
-	bob = must(h.Users.Patch(ctx, by, "bob", svc.UserPatch{DisplayName: new("Bob")}, bob.ETag()))
-	is.Equal(bob.DisplayName, "Bob")
-	wantCode(t, errorOf(h.Policies.Patch(ctx, by, svc.PolicyIAMAdmin, svc.PolicyPatch{DisplayName: new("x")})), svc.CodeBuiltin, "")
-	for _, broken := range []string{"{", "", `{"version": 7}`} { // one fault, and not that nothing is changed
-		err := errorOf(h.Policies.Patch(ctx, by, "all", svc.PolicyPatch{Document: []byte(broken)}))
-		is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
-		is.Equal(len(svc.Errors(err)), 1)
-	}
-	wantCode(t, h.Policies.Delete(ctx, by, svc.PolicyIAMAdmin), svc.CodeBuiltin, "")
-	wantCode(t, h.Policies.Delete(ctx, by, "all"), svc.CodeInUse, "")
-	wantCode(t, h.Policies.Delete(ctx, by, "none"), svc.CodeNotFound, "")
-	wantCode(t, errorOf(h.Policies.Create(ctx, by, svc.Policy{ID: svc.PolicyIAMAdmin, Document: json.RawMessage(allowsAll)})), svc.CodeExists, "/id")
-	h.actions()
-
-	key := issue(t, h, user("bob"))
-	ciKey := must(h.Keys.Issue(ctx, by, svc.Identity{Kind: svc.KindServiceAccount, ID: "ci"}, svc.NewAPIKey{}))
-	h.actions()
-	wantCode(t, h.Users.Delete(ctx, by, "nobody"), svc.CodeNotFound, "")
-	is.NoErr(h.Users.Delete(ctx, by, "bob", bob.ETag()))
-	wantCode(t, h.Users.Delete(ctx, by, "bob"), svc.CodeNotFound, "")
-	for _, secret := range []svc.Secret{key.Key, ciKey.Key} {
-		wantCode(t, errorOf(h.Authenticate(ctx, string(secret))), svc.CodeUnauthenticated, "")
-	}
-	events := h.actions()
-	slices.Sort(events)
-	want := []string{
-		"access.removed attachment/bank:readonly/user/bob by admin", "access.removed service_account/ci by admin",
-		"access.removed user/bob by admin", "access.written group/team by admin",
-		"api_key.revoked api_key/" + ciKey.ID + " by admin", "api_key.revoked api_key/" + key.ID + " by admin",
-	}
-	slices.Sort(want)
-	is.Equal(events, want)
-	is.NoErr(h.Groups.Delete(ctx, by, "team", team.ETag()))
-	is.NoErr(h.Policies.Delete(ctx, by, "all", policy.ETag()))
-	is.NoErr(h.Banks.RemovePolicy(ctx, by, "notes", notes.ETag()))
-	wantCode(t, h.Banks.RemovePolicy(ctx, by, "notes"), svc.CodeNotFound, "")
-	wantCode(t, errorOf(h.ServiceAccounts.Read(ctx, by, ci.ID)), svc.CodeNotFound, "")
-	is.True(must(h.Access.Export(ctx, svc.Host)).Empty())
-}
-
-func ids[R any](rows []R, id func(R) string) (all []string) {
-	for _, row := range rows {
-		all = append(all, id(row))
-	}
-	return all
-}
+const allowsAll = `{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:*"],"banks":["*"]}]}`
 
 // told returns what the store tells of the changes since a generation, in short form.
 func (h *host) told(t *testing.T, since int64) (targets, renamed string) {
@@ -129,36 +33,6 @@ func (h *host) told(t *testing.T, since int64) (targets, renamed string) {
 		return strings.Join(texts, ", ")
 	}
 	return short(changes.Targets), short(changes.Renamed)
-}
-
-// The feed tells what decisions depend on apart from names, and single members and channels.
-func TestFeedTellsWhatChanged(t *testing.T) {
-	is, h := is.New(t), hostOf(t, small)
-	targets, renamed := h.told(t, 0)
-	is.Equal(targets, "attachment/p/group/team, bank_policy/b, channel/slack:a:b, channel/telegram:1, group/team, "+
-		"member/team alice, member/team bob, policy/p, service_account/ci, user/alice, user/bob")
-	is.Equal(renamed, "")
-	for _, c := range []struct{ bundle, targets, renamed string }{
-		{`{"users":[{"id":"alice","display_name":"A"}]}`, "", "user/alice"},
-		{`{"users":[{"id":"alice","display_name":"A","email":"a@b"}]}`, "", "user/alice"},
-		{`{"users":[{"id":"bob","display_name":"B","is_active":false}]}`, "user/bob", ""},
-		{`{"users":[{"id":"alice","display_name":"A","email":"a@b","channels":[{"provider":"slack","sender_id":"a:b"}]}]}`, "channel/telegram:1", ""},
-		{`{"users":[{"id":"alice","email":null,"channels":[]},{"id":"bob","display_name":"bob","is_active":false,"channels":[{"provider":"slack","sender_id":"a:b"}]}]}`,
-			"channel/slack:a:b, channel/slack:a:b", "user/alice, user/bob"},
-		{`{"groups":[{"id":"team","display_name":"T","members":["bob"]}]}`, "member/team alice", "group/team"},
-		{`{"policies":[{"id":"p","display_name":"P","document":` + doc + `}]}`, "", "policy/p"},
-		{`{"policies":[{"id":"p","display_name":"P","document":` + strings.Replace(doc, "allow", "deny", 1) + `}]}`, "policy/p", ""},
-		{`{"service_accounts":[{"id":"ci","display_name":"CI","owner_user_id":"alice","scoping_policy_id":"p"}]}`, "", "service_account/ci"},
-		{`{"service_accounts":[{"id":"ci","scoping_policy_id":null}]}`, "service_account/ci", ""},
-		{`{"attachments":[{"policy_id":"p","principal_type":"group","principal_id":"team","priority":1}]}`, "attachment/p/group/team", ""},
-	} {
-		before := h.generation(t)
-		h.apply(t, c.bundle)
-		targets, renamed := h.told(t, before)
-		if targets != c.targets || renamed != c.renamed {
-			t.Errorf("%s\n told: %s; renamed: %s\n want: %s; renamed: %s", c.bundle, targets, renamed, c.targets, c.renamed)
-		}
-	}
 }
 
 // A large change is one target, so that the feed stays short.
@@ -187,133 +61,6 @@ func TestFeedOfLargeChanges(t *testing.T) {
 	targets, renamed := h.told(t, before)
 	is.Equal(targets, "access/")
 	is.Equal(renamed, "")
-}
-
-func TestMembersOneByOne(t *testing.T) {
-	is, h := is.New(t), hostOf(t, small)
-	h.apply(t, `{"users":[{"id":"carol"},{"id":"dave"}]}`)
-	h.actions()
-	before := h.generation(t)
-	is.NoErr(h.Groups.AddMembers(t.Context(), svc.Host, "team", "carol", "bob", "carol"))
-	is.Equal(h.actions(), []string{"access.written group/team by "})
-	targets, renamed := h.told(t, before)
-	is.Equal(targets, "member/team carol")
-	is.Equal(renamed, "")
-	r := must(h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: "b", UserID: "carol"}))
-	is.Equal(r.Outcome, svc.Allow) // at once
-	is.NoErr(h.Groups.AddMembers(t.Context(), svc.Host, "team", "carol"))
-	is.NoErr(h.Groups.AddMembers(t.Context(), svc.Host, "team"))
-	is.NoErr(h.Groups.RemoveMembers(t.Context(), svc.Host, "team"))
-	is.Equal(h.actions(), nil)
-	is.NoErr(h.Groups.RemoveMembers(t.Context(), svc.Host, "team", "bob", "carol"))
-	is.Equal(h.actions(), []string{"access.written group/team by "})
-	is.Equal(allAccess(t, h.store).Groups[0].Members, []string{"alice"})
-
-	for _, c := range []struct {
-		do    func() error
-		code  svc.Code
-		field string
-	}{
-		{func() error { return h.Groups.AddMembers(t.Context(), svc.Host, "none", "bob") }, svc.CodeNotFound, ""},
-		{func() error { return h.Groups.RemoveMembers(t.Context(), svc.Host, "none", "bob") }, svc.CodeNotFound, ""},
-		{func() error { return h.Groups.AddMembers(t.Context(), svc.Host, "team", "bob", "nobody") }, svc.CodeInvalid, "/members/1"},
-		{func() error { return h.Groups.AddMembers(t.Context(), svc.Host, "team", "a/b") }, svc.CodeInvalid, "/members/0"},
-		{func() error { return h.Groups.AddMembers(t.Context(), svc.Host, "", "bob") }, svc.CodeInvalid, "group_id"},
-		{func() error { return h.Groups.RemoveMembers(t.Context(), svc.Host, "team", "alice", "bob") }, svc.CodeNotFound, "/members/1"},
-		{func() error { return h.Groups.AddMembers(t.Context(), alice, "team", "bob") }, svc.CodeForbidden, ""},
-	} {
-		wantCode(t, c.do(), c.code, c.field)
-	}
-	is.Equal(h.actions(), nil)
-	is.Equal(allAccess(t, h.store).Groups[0].Members, []string{"alice"}) // nothing was written
-}
-
-// foreignNames are names of banks, channels, topics and senders, which are not ours to choose.
-var foreignNames = []string{
-	"b c/ü", `a\b`, "/", `\`, "//", "a/b/c", "a/../b", "../..", "%2F", "?x=1&y", "a/b::c", " ", "\"'", "日本/語", "e\u0301", strings.Repeat("/", 128),
-	strings.Repeat("\U0001f600", 128), strings.Repeat("\U00020000", 128),
-}
-
-// unprintable are no names of anything.
-var unprintable = []string{
-	strings.Repeat("a", 129), strings.Repeat("\U0001f600", 129), "a\x00", "a\nb", "\x7f", "\u0085", "\u200b", "a\u202eb", "\ufeff", "\u2028", "\u2029", "\xff", "a\xc3",
-}
-
-// foreignBundle lets alice, and the public, recall from a bank at one place.
-func foreignBundle(name string) svc.Bundle {
-	quoted := string(encoded(name))
-	return svc.Bundle{
-		Users: []svc.User{{ID: "alice", Channels: []svc.Channel{{Provider: "chat", SenderID: name}}}},
-		Policies: []svc.Policy{{ID: "recall", Document: json.RawMessage(`{"version":"2026-03-24","statements":[
-			{"effect":"allow","actions":["bank:recall"],"banks":[` + quoted + `]}]}`)}},
-		Attachments: []svc.Attachment{{PolicyID: "recall", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "alice"}}},
-		BankPolicies: []svc.BankPolicy{{BankID: name, Document: json.RawMessage(`{"version":"2026-03-24",
-			"strategy_overrides":[{"scope":"topic","value":` + quoted + `,"strategy":"brief"}],
-			"public_access":{"overrides":[{"scope":"channel","value":` + quoted + `,"actions":["bank:recall"]}]}}`)}},
-	}
-}
-
-// The names of what is not ours hold slashes, wherever they are asked about or stored.
-func TestForeignNames(t *testing.T) {
-	for _, name := range foreignNames {
-		t.Run(name, func(t *testing.T) {
-			is, h := is.New(t), newHost(t)
-			simulated := must(h.Policies.Simulate(t.Context(), svc.Host, foreignBundle(name), svc.Question{Bank: name, Sender: "chat:" + name, Topic: name}))
-			is.NoErr(h.Access.Apply(t.Context(), svc.Host, foreignBundle(name)))
-
-			mapped := must(h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: name, Sender: "chat:" + name, Topic: name}))
-			is.Equal(mapped.TenantID, "alice")
-			is.Equal(mapped.Outcome, svc.Allow)
-			is.Equal(*mapped.EffectiveStrategy, "brief")
-			is.Equal(simulated.Trace, mapped.Trace)
-
-			public := must(h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: name, Sender: "other:" + name, Channel: name}))
-			is.Equal(public.PrincipalType, svc.KindUnmapped)
-			is.Equal(public.Outcome, svc.Allow)
-
-			is.Equal(must(h.Policies.WhoCan(t.Context(), svc.Host, "", name)).Users, []string{"alice"})
-			is.Equal(must(h.Policies.WhatCan(t.Context(), svc.Host, alice.Identity()))[0].Bank, name)
-			for _, at := range []svc.Context{{}, {Channel: name}} {
-				is.Equal(must(h.Decide(t.Context(), svc.Unmapped, action.Recall, name, at)).Allowed(), at.Channel == name)
-			}
-			is.True(must(h.Decide(t.Context(), alice, action.Recall, name, svc.Context{Topic: name})).Allowed())
-		})
-	}
-}
-
-// A bank may be called as a segment of a path is not; a sender that belongs to somebody is one.
-func TestForeignNamesOfDots(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	for _, name := range []string{".", ".."} {
-		b := foreignBundle(name)
-		wantCode(t, h.Access.Apply(t.Context(), svc.Host, b), svc.CodeInvalid, "/users/0/channels/0/sender_id")
-		b.Users[0].Channels = nil
-		is.NoErr(h.Access.Apply(t.Context(), svc.Host, b))
-		r := must(h.Policies.Resolve(t.Context(), svc.Host, svc.Question{Bank: name, Sender: "chat:" + name, Channel: name}))
-		is.Equal(r.Outcome, svc.Allow)
-		is.Equal(r.PrincipalType, svc.KindUnmapped)
-	}
-}
-
-func TestForeignNamesRefused(t *testing.T) {
-	h := newHost(t)
-	ask := func(q svc.Question) error { return errorOf(h.Policies.Resolve(t.Context(), svc.Host, q)) }
-	for _, name := range unprintable {
-		wantCode(t, ask(svc.Question{Bank: name, UserID: "a"}), svc.CodeInvalid, "bank")
-		wantCode(t, ask(svc.Question{Bank: "b", UserID: "a", Channel: name}), svc.CodeInvalid, "channel")
-		wantCode(t, ask(svc.Question{Bank: "b", UserID: "a", Topic: name}), svc.CodeInvalid, "topic")
-		wantCode(t, ask(svc.Question{Bank: "b", Sender: "chat:" + name}), svc.CodeInvalid, "sender")
-		wantCode(t, ask(svc.Question{Bank: "b", Sender: name + ":1"}), svc.CodeInvalid, "sender")
-		wantCode(t, errorOf(h.Decide(t.Context(), alice, action.Recall, name, svc.Context{})), svc.CodeInvalid, "bank")
-		wantCode(t, errorOf(h.Policies.WhoCan(t.Context(), svc.Host, "", name)), svc.CodeInvalid, "bank")
-		wantCode(t, h.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: foreignBundle(name).Users}), svc.CodeInvalid, "/users/0/channels/0/sender_id")
-		wantCode(t, h.Access.Apply(t.Context(), svc.Host, svc.Bundle{BankPolicies: []svc.BankPolicy{{BankID: name, Document: foreignBundle("b").BankPolicies[0].Document}}}),
-			svc.CodeInvalid, "/bank_policies/0/bank_id")
-	}
-	for _, provider := range []string{"a/b", `a\b`, ".", ".."} { // is an id
-		wantCode(t, ask(svc.Question{Bank: "b", Sender: provider + ":1"}), svc.CodeInvalid, "sender")
-	}
-	wantCode(t, errorOf(h.Decide(t.Context(), alice, action.Recall, "", svc.Context{})), svc.CodeInvalid, "bank")
 }
 
 // A write that names the rows its caller has seen is refused when any row of access has changed since,
@@ -482,4 +229,37 @@ func again[T any](t *testing.T, list iter.Seq2[T, error]) {
 	if len(first) < 140 || !reflect.DeepEqual(collect(t, list), first) {
 		t.Errorf("a list of %T has %d rows, and others the second time", *new(T), len(first))
 	}
+}
+
+type bankMaker struct{}
+
+func (bankMaker) MakeBank(_ context.Context, _ svc.Principal, bank svc.NewBank) (svc.CreatedBank, error) {
+	return svc.CreatedBank{Created: true, ImportResult: json.RawMessage(bank.Name + string(bank.Manifest))}, nil
+}
+
+// Lists of access have all rows, whatever the chunks: those of documents are small.
+func TestLongListsOfAccess(t *testing.T) {
+	is, h, b := is.New(t), newHost(t), svc.Bundle{}
+	for i := range 1500 {
+		id := fmt.Sprint("x", i)
+		b.Users = append(b.Users, svc.User{ID: id})
+		b.Policies = append(b.Policies, svc.Policy{ID: id, Document: []byte(allowsAll)})
+	}
+	is.NoErr(h.Access.Apply(t.Context(), svc.Host, b))
+	is.Equal(len(collect(t, h.Users.List(t.Context(), svc.Host, svc.UserQuery{}))), 1500)
+	is.Equal(len(collect(t, h.Users.List(t.Context(), svc.Host, svc.UserQuery{RowQuery: svc.RowQuery{Skip: 1100, Limit: 300}}))), 300)
+	is.Equal(len(collect(t, h.Policies.List(t.Context(), svc.Host, svc.RowQuery{}))), 1508)
+}
+
+// A user makes no more service accounts of its own than are allowed.
+func TestServiceAccountsHaveALimit(t *testing.T) {
+	bundle := svc.Bundle{Users: []svc.User{{ID: "bob"}}}
+	for i := range limits.ServiceAccounts {
+		bundle.ServiceAccounts = append(bundle.ServiceAccounts, svc.ServiceAccount{ID: fmt.Sprint("of-bob-", i), OwnerUserID: "bob"})
+	}
+	h, mine := newHost(t), user("bob", "iam:*")
+	h.write(t, bundle)
+	wantCode(t, errorOf(h.MyServiceAccounts.Create(t.Context(), mine, svc.ServiceAccount{ID: "x"})), svc.CodeLimit, "")
+	is.New(t).NoErr(h.MyServiceAccounts.Delete(t.Context(), mine, "of-bob-0"))
+	must(h.MyServiceAccounts.Create(t.Context(), mine, svc.ServiceAccount{ID: "x"}))
 }

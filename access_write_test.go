@@ -354,6 +354,12 @@ func TestCallersOfADryRun(t *testing.T) {
 	}
 }
 
+// rightsRules has the rows of the rules: "help" writes rows of every kind and may recall from bank a, "lead" may give others rights on
+// banks in addition, and "root" may do everything.
+//
+//go:embed testdata/rights.json
+var rightsRules string
+
 func attending(t *testing.T) (*host, *pausing) {
 	store := newPausing(memstore.New())
 	h := newHost(t, func(c *svc.Config) { c.Store = store })
@@ -367,8 +373,8 @@ func attending(t *testing.T) (*host, *pausing) {
 func TestRefusedAndDryEditsTakeNoLock(t *testing.T) {
 	is := is.New(t)
 	h, store := attending(t)
-	wantCode(t, attaches("retain", "user", "ann")(act{h, t.Context(), user("help")}), svc.CodeForbidden, "")
-	wantCode(t, documents("none-such", "")(act{h, t.Context(), user("help")}), svc.CodeNotFound, "")
+	wantCode(t, h.Policies.Attach(t.Context(), user("help"), attached("retain", svc.GrantedToUser, "ann")), svc.CodeForbidden, "")
+	wantCode(t, errorOf(h.Policies.Patch(t.Context(), user("help"), "none-such", svc.PolicyPatch{Document: document()})), svc.CodeNotFound, "")
 	bundle := must(svc.ParseBundle([]byte(`{"users": [{"id": "new"}]}`)))
 	for _, by := range []svc.Principal{svc.Host, user("root"), user("help")} {
 		is.NoErr(h.Access.Write(t.Context(), by, bundle, svc.BundleWrite{DryRun: true}))
@@ -400,23 +406,24 @@ func TestRowsThatChangeAfterTheJudgement(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	wantCode(t, attaches("recall", "user", "bob")(act{h, t.Context(), user("help")}), svc.CodeForbidden, "")
+	wantCode(t, h.Policies.Attach(t.Context(), user("help"), attached("recall", svc.GrantedToUser, "bob")), svc.CodeForbidden, "")
 
 	h, store = attending(t)
 	store.before = func() { // a key comes that the written policy narrows
-		if err := narrows("bob", "none")(act{h, t.Context(), svc.Host}); err != nil {
+		if err := errorOf(h.Keys.Issue(t.Context(), svc.Host, bob.Identity(), svc.NewAPIKey{ScopingPolicyID: "none"})); err != nil {
 			t.Error(err)
 		}
 	}
-	wantCode(t, documents("none", allows("bank:retain", "z"))(act{h, t.Context(), user("help")}), svc.CodeForbidden, "")
+	retains := svc.PolicyPatch{Document: document(`{"effect":"allow","actions":["bank:retain"],"banks":["z"]}`)}
+	wantCode(t, errorOf(h.Policies.Patch(t.Context(), user("help"), "none", retains)), svc.CodeForbidden, "")
 
 	h, store = attending(t)
 	store.before = func() { // something else changes: the edit is written by its second judgement
-		if err := joins("readers", "bob")(act{h, t.Context(), svc.Host}); err != nil {
+		if err := h.Groups.AddMembers(t.Context(), svc.Host, "readers", "bob"); err != nil {
 			t.Error(err)
 		}
 	}
-	is.New(t).NoErr(attaches("recall", "user", "bob")(act{h, t.Context(), user("help")}))
+	is.New(t).NoErr(h.Policies.Attach(t.Context(), user("help"), attached("recall", svc.GrantedToUser, "bob")))
 }
 
 // A request that takes long to judge lets other edits of the process pass meanwhile.
@@ -439,10 +446,10 @@ func TestLongJudgementsWaitForNobody(t *testing.T) {
 	store.judged = func() {
 		if judgements++; judgements == 2 { // the first was given up
 			store.judged = nil
-			other = joins("readers", "bob")(act{h, ctx, svc.Principal{Kind: svc.KindUser, ID: "root"}})
+			other = h.Groups.AddMembers(ctx, user("root"), "readers", "bob")
 		}
 	}
-	is.NoErr(documents("none", "")(act{h, ctx, user("help")}))
+	is.NoErr(errorOf(h.Policies.Patch(ctx, user("help"), "none", svc.PolicyPatch{Document: document()})))
 	is.NoErr(other)
 }
 

@@ -1,12 +1,9 @@
 package svc_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,77 +24,6 @@ var (
 func issue(t *testing.T, h *host, who svc.Principal) svc.IssuedKey {
 	t.Helper()
 	return must(h.Keys.Issue(t.Context(), svc.Host, who.Identity(), svc.NewAPIKey{}))
-}
-
-func TestMyKeys(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	first := must(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{Description: ptr("laptop")}))
-	is.True(regexp.MustCompile(`^svcu_[0-9A-Za-z]{54}$`).MatchString(string(first.Key)))
-	is.Equal(first.Prefix, "svcu_"+first.ID)
-	is.True(strings.HasPrefix(string(first.Key), first.Prefix))
-	is.True(!bytes.Contains(first.Hash, []byte(first.Key)))
-	second := must(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{}))
-	is.Equal(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{})), []svc.APIKey{second.APIKey, first.APIKey})
-	is.Equal(len(collect(t, h.Keys.List(t.Context(), bob, svc.Me, svc.KeyQuery{}))), 0)
-
-	wantCode(t, h.Keys.Revoke(t.Context(), bob, svc.Me, first.ID), svc.CodeNotFound, "")
-	wantCode(t, h.Keys.Revoke(t.Context(), admin, bob.Identity(), first.ID), svc.CodeNotFound, "")
-	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, first.ID))
-	wantCode(t, h.Keys.Revoke(t.Context(), alice, svc.Me, first.ID), svc.CodeNotFound, "")
-	wantCode(t, h.Keys.Revoke(t.Context(), alice, svc.Me, "a/b"), svc.CodeInvalid, "key_id")
-	is.Equal(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{})), []svc.APIKey{second.APIKey})
-	is.Equal(h.actions(), []string{
-		"api_key.issued api_key/" + first.ID + " by alice",
-		"api_key.issued api_key/" + second.ID + " by alice",
-		"api_key.revoked api_key/" + first.ID + " by alice",
-	})
-	wantCode(t, errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{Description: ptr("\x00")})), svc.CodeInvalid, "/description")
-}
-
-func TestServiceAccountsHaveNoKeysOfTheirOwn(t *testing.T) {
-	h := newHost(t)
-	for _, by := range []svc.Principal{robot, svc.Host, {}} {
-		wantCode(t, errorOf(h.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{})), svc.CodeForbidden, "")
-		wantCode(t, lastError(h.Keys.List(t.Context(), by, svc.Me, svc.KeyQuery{})), svc.CodeForbidden, "")
-		wantCode(t, h.Keys.Revoke(t.Context(), by, svc.Me, "any"), svc.CodeForbidden, "")
-	}
-}
-
-// A key is found by all that people have of one. What they may see of it is what a list shows them.
-func TestFindAKey(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, func(c *svc.Config) { c.Keys.Imports = []svc.KeyImport{{Prefix: "sk-", Hash: plainDigest}} })
-	h.apply(t, `{"users": [{"id": "root"}, {"id": "clerk"}], "service_accounts": [{"id": "bot", "owner_user_id": "root"}],
-		"policies": [{"id": "reads", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["iam:users:read"], "banks": ["*"]}]}}],
-		"attachments": [{"policy_id": "reads", "principal_type": "user", "principal_id": "clerk"}]}`)
-	key, bots := issue(t, h, alice), issue(t, h, account("bot"))
-	imported := must(h.Keys.Import(t.Context(), svc.Host, bob.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: plainDigest("sk-0123456789abcdef")}))
-	for name, want := range map[string]svc.APIKey{
-		string(key.Key): key.APIKey, key.Prefix: key.APIKey, key.ID: key.APIKey, string(bots.Key): bots.APIKey,
-		"sk-0123456789abcdef": imported, imported.Prefix: imported,
-	} {
-		found, err := h.Keys.Find(t.Context(), admin, name)
-		if err != nil {
-			t.Fatalf("%q: %v", name, err)
-		}
-		want.Hash, want.Pepper, want.Seal = nil, "", nil
-		is.Equal(found, want)
-	}
-	for _, name := range []string{"", "x", "svcu_", key.ID[1:], "y" + key.ID, string(key.Key)[:30], "svcu_" + strings.Repeat("a", 54), strings.Repeat("€", 500)} {
-		_, err := h.Keys.Find(t.Context(), admin, name)
-		wantCode(t, err, svc.CodeNotFound, "")
-		is.True(name == "" || !strings.Contains(err.Error(), name))
-	}
-	for by, sees := range map[svc.Identity][2]svc.Code{
-		alice.Identity(): {"", svc.CodeForbidden}, bob.Identity(): {svc.CodeForbidden, svc.CodeForbidden},
-		user("clerk").Identity(): {"", svc.CodeForbidden}, user("root").Identity(): {svc.CodeForbidden, svc.CodeForbidden},
-	} {
-		for i, of := range []svc.IssuedKey{key, bots} {
-			is.Equal(svc.ErrorCode(errorOf(h.Keys.Find(t.Context(), svc.Principal{Kind: by.Kind, ID: by.ID}, of.Prefix))), sees[i])
-		}
-	}
-	is.NoErr(h.Keys.Revoke(t.Context(), admin, alice.Identity(), key.ID))
-	is.True(!must(h.Keys.Find(t.Context(), admin, string(key.Key))).RevokedAt.IsZero())
 }
 
 // Keys of a user who has left the host are listed, disabled and revoked like any, and no way makes one or prolongs one.
@@ -148,30 +74,6 @@ func TestKeysOfWhoHasLeft(t *testing.T) {
 	wantCode(t, errorOf(h.Keys.Issue(t.Context(), admin, bob.Identity(), svc.NewAPIKey{})), svc.CodeInternal, "")
 }
 
-func TestKeysOfServiceAccounts(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	wantCode(t, errorOf(h.Keys.Issue(t.Context(), svc.Host, robot.Identity(), svc.NewAPIKey{})), svc.CodeNotFound, "")
-	wantCode(t, errorOf(h.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindServiceAccount}, svc.NewAPIKey{})), svc.CodeInvalid, "sa_id")
-	wantCode(t, errorOf(h.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: "ghost", ID: "x"}, svc.NewAPIKey{})), svc.CodeInvalid, "kind")
-	odd := user("a/b").Identity()
-	for _, err := range []error{
-		errorOf(h.Keys.Issue(t.Context(), admin, odd, svc.NewAPIKey{})), lastError(h.Keys.List(t.Context(), admin, odd, svc.KeyQuery{})),
-		h.Keys.Revoke(t.Context(), admin, odd, "any"),
-	} {
-		wantCode(t, err, svc.CodeInvalid, "user_id")
-	}
-	// Without a kind there is nothing to say about the id.
-	is.Equal(len(svc.Errors(errorOf(h.Keys.Issue(t.Context(), svc.Host, svc.Identity{}, svc.NewAPIKey{})))), 1)
-
-	h.apply(t, `{"users":[{"id":"alice"}],"service_accounts":[{"id":"robot","owner_user_id":"alice"}]}`)
-	issued := issue(t, h, robot)
-	is.True(strings.HasPrefix(string(issued.Key), "svcs_"))
-	is.Equal(must(h.Authenticate(t.Context(), string(issued.Key))).Identity(), robot.Identity())
-
-	h.apply(t, `{"service_accounts":[{"id":"robot","owner_user_id":"alice","is_active":false}]}`)
-	wantCode(t, errorOf(h.Authenticate(t.Context(), string(issued.Key))), svc.CodeUnauthenticated, "")
-}
-
 // taken has the ids of the next keys taken, so many times.
 func taken(store svc.Store, times *int) svc.Store {
 	return ahead(store, "CreateAPIKey", func(any) error {
@@ -203,59 +105,6 @@ func TestTakenKeyIDsAreDrawnAnew(t *testing.T) {
 
 func limited(most int) func(*svc.Config) {
 	return func(c *svc.Config) { c.Keys.MaxPerHolder, c.Keys.Imports = most, []svc.KeyImport{{Prefix: "sk-"}} }
-}
-
-// A holder has no more keys than are allowed, whoever issues them. Disabled and expired ones count,
-// revoked ones do not.
-func TestKeysPerHolder(t *testing.T) {
-	is, clock := is.New(t), newClock()
-	h := newHost(t, limited(3), clock.configure)
-	key := h.issueWith(t, svc.NewAPIKey{ExpiresAt: clock.now().Add(time.Second)})
-	clock.in(time.Second) // it has expired
-	other := issue(t, h, alice)
-	must(h.Keys.Patch(t.Context(), alice, svc.Me, other.ID, svc.APIKeyPatch{Disabled: new(true)}))
-	once := svc.NewAPIKey{IdempotencyKey: "once"}
-	third := must(h.Keys.Issue(t.Context(), alice, svc.Me, once))
-	for _, name := range []string{"issue", "import", "overlap"} {
-		t.Log(name)
-		wantCode(t, h.makes(t, svc.Host, alice.Identity(), key.ID)[name](), svc.CodeLimit, "")
-	}
-	wantCode(t, errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{})), svc.CodeLimit, "")
-	is.Equal(len(keysOf(t, h)), 3)
-	wantCode(t, errorOf(h.Keys.Rotate(t.Context(), alice, svc.Me, "0123456789abcdef", svc.Rotation{Overlap: time.Hour})), svc.CodeNotFound, "")
-	is.Equal(must(h.Keys.Issue(t.Context(), alice, svc.Me, once)).Key, third.Key)
-	_, err := h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, svc.Rotation{}) // one for one
-	is.NoErr(err)
-	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, other.ID))
-	issue(t, h, alice)
-	issue(t, h, user("bob"))
-	is.Equal(len(keysOf(t, h)), 3)
-}
-
-// Expired keys that do not count take a place once they are valid again.
-func TestExpiredKeysAreLeftOutOfTheLimit(t *testing.T) {
-	is, clock := is.New(t), newClock()
-	h := newHost(t, limited(2), clock.configure, func(c *svc.Config) { c.Keys.IgnoreExpired = true })
-	soon := clock.now().Add(time.Hour)
-	first, second := h.issueWith(t, svc.NewAPIKey{ExpiresAt: soon}), h.issueWith(t, svc.NewAPIKey{ExpiresAt: soon})
-	late := clock.now().Add(time.Hour * 24)
-	patch := svc.APIKeyPatch{ExpiresAt: &late}
-	wantCode(t, errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{})), svc.CodeLimit, "")
-	clock.in(time.Hour)
-	issue(t, h, alice)
-	last := issue(t, h, alice)
-	for _, by := range []svc.Principal{svc.Host, admin} {
-		for _, name := range []string{"issue", "prolong", "rotate", "overlap"} {
-			t.Log(name)
-			wantCode(t, h.makes(t, by, alice.Identity(), first.ID)[name](), svc.CodeLimit, "")
-		}
-	}
-	_, err := h.Keys.Patch(t.Context(), svc.Host, alice.Identity(), last.ID, patch) // it has its place
-	is.NoErr(err)
-	is.Equal(len(keysOf(t, h)), 4)
-	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, last.ID))
-	is.NoErr(h.makes(t, admin, alice.Identity(), first.ID)["prolong"]())
-	wantCode(t, errorOf(h.Keys.Rotate(t.Context(), svc.Host, alice.Identity(), second.ID, svc.Rotation{})), svc.CodeLimit, "")
 }
 
 func TestKeysPerHolderByDefault(t *testing.T) {
@@ -326,22 +175,6 @@ func TestAllKeysAreRevokedInChunks(t *testing.T) {
 		return err
 	}))
 	is.Equal(len(keysOf(t, h)), 0)
-}
-
-// A list begins behind a position, of a key that need not be there any more. Which keys it has is a rule of stores.
-func TestKeysAfter(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	for range 5 {
-		issue(t, h, alice)
-	}
-	all := keysOf(t, h)
-	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, all[1].ID))
-	query := svc.KeyQuery{AfterTime: all[1].CreatedAt, AfterID: all[1].ID, Limit: 2}
-	is.Equal(collect(t, h.Keys.List(t.Context(), alice, svc.Me, query)), all[2:4])
-	is.Equal(collect(t, h.Keys.List(t.Context(), svc.Host, alice.Identity(), query)), all[2:4])
-	query.AfterID = "a\x00"
-	wantCode(t, lastError(h.Keys.List(t.Context(), alice, svc.Me, query)), svc.CodeInvalid, "id")
-	wantCode(t, lastError(h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{Limit: -1})), svc.CodeInvalid, "limit")
 }
 
 // batchStore adds keys together, as judge says.

@@ -2,7 +2,6 @@ package svc_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -17,7 +16,6 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/internal/jcs"
@@ -102,28 +100,6 @@ func TestEveryEventIsKept(t *testing.T) {
 	is.Equal(len(without.events), len(told)) // keeping makes no other events
 }
 
-// TestOnlyMutationsAreKept: not what was refused, nor what a process finds out about a source.
-func TestOnlyMutationsAreKept(t *testing.T) {
-	is, h := is.New(t), newHost(t, keeping)
-	ctx := t.Context()
-	create(t, h, "a", svc.Content{})
-	must(h.Sources.Register(ctx, admin, svc.NewSource{URL: acme}))
-	want := h.kept(t)
-	for _, refused := range []error{
-		errorOf(h.Templates.Create(ctx, admin, svc.NewTemplate{ID: "a", Content: content("A", "1")})),
-		h.Templates.Delete(ctx, admin, "nothing"), h.Templates.Delete(ctx, admin, "a", `"another"`),
-		errorOf(h.Templates.Patch(ctx, alice, "a", svc.TemplatePatch{Name: ptr("x")})), h.Keys.Revoke(ctx, alice, svc.Me, "nothing"),
-		h.Access.Apply(ctx, svc.Host, svc.Bundle{Groups: []svc.Group{{ID: "g", Members: []string{"nobody"}}}}),
-	} {
-		is.True(refused != nil)
-	}
-	h.market.err = svc.ErrUnavailable
-	h.events = nil
-	is.True(errorOf(h.Templates.Install(ctx, admin, svc.Install{TemplateID: "chat", SourceName: "acme"})) != nil)
-	is.Equal(h.actions(), []string{"source.failing source/acme by admin"})
-	is.Equal(h.kept(t), want)
-}
-
 func TestNothingHappensThatCannotBeKept(t *testing.T) {
 	for want, cause := range map[svc.Code]error{svc.CodeInternal: errors.New("disk full"), svc.CodeUnavailable: svc.ErrUnavailable} {
 		is, h := is.New(t), newHost(t, keeping)
@@ -150,32 +126,6 @@ func TestNothingHappensThatCannotBeKept(t *testing.T) {
 	}
 }
 
-// TestKeptInATransactionOfTheHost: records are there if and only if it commits, as what they are about.
-func TestKeptInATransactionOfTheHost(t *testing.T) {
-	is, h := is.New(t), newHost(t, keeping)
-	create(t, h, "a", svc.Content{})
-	for _, end := range []error{errors.New("rolled back"), nil} {
-		err := h.store.(strictStore).Store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
-			inTx := h.WithTx(tx)
-			for _, id := range []string{"b", "c"} {
-				if _, err := inTx.Templates.Create(ctx, admin, svc.NewTemplate{ID: id, Content: content(id, "1")}); err != nil {
-					return err
-				}
-			}
-			_, err := inTx.Templates.Create(ctx, admin, svc.NewTemplate{ID: "a", Content: content("A", "1")})
-			wantCode(t, err, svc.CodeExists, "/id") // which a transaction of the host goes on after
-			return end
-		})
-		is.Equal(err, end)
-		want := []string{"template.created template/a by admin"}
-		if end == nil {
-			want = append(want, "template.created template/b by admin", "template.created template/c by admin")
-		}
-		is.Equal(h.kept(t), want)
-		h.wantSound(t)
-	}
-}
-
 func TestKeptByManyAtOnce(t *testing.T) {
 	is, h := is.New(t), newHost(t, keeping)
 	var done sync.WaitGroup
@@ -193,40 +143,6 @@ func TestKeptByManyAtOnce(t *testing.T) {
 	done.Wait()
 	is.Equal(h.wantSound(t).Newest.Number, int64(80))
 	is.Equal(len(h.kept(t)), 80)
-}
-
-func TestWhoReadsRecords(t *testing.T) {
-	h := newHost(t, keeping)
-	ask := func(by svc.Principal, filter svc.AuditQuery) error {
-		_, err := h.Audit.Verify(t.Context(), by)
-		listed := lastError(h.Audit.Records(t.Context(), by, filter))
-		if filter == (svc.AuditQuery{}) && svc.ErrorCode(err) != svc.ErrorCode(listed) {
-			t.Errorf("%v verifies: %v, lists: %v", by, err, listed)
-		}
-		return listed
-	}
-	for _, by := range []svc.Principal{svc.Host, admin, user("carol", action.AuditRead), user("carol", "iam:audit:*")} {
-		is.New(t).NoErr(ask(by, svc.AuditQuery{}))
-	}
-	for _, by := range []svc.Principal{alice, svc.Unmapped, user("carol", "template:*", "iam:users:*")} {
-		wantCode(t, ask(by, svc.AuditQuery{}), svc.CodeForbidden, "")
-	}
-	for field, filter := range map[string]svc.AuditQuery{
-		"actor_kind":  {ActorKind: "admin"},
-		"actor":       {ActorID: strings.Repeat("a", 129)},
-		"target_kind": {TargetKind: "key"},
-		"target":      {TargetID: "a\x00"},
-		"since":       {Since: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},
-		"until":       {Until: time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC)},
-		"cursor":      {Before: -1},
-		"limit":       {Limit: -1},
-	} {
-		wantCode(t, ask(alice, filter), svc.CodeInvalid, field)
-	}
-	h = newHost(t)
-	create(t, h, "a", svc.Content{})
-	wantCode(t, ask(admin, svc.AuditQuery{}), svc.CodeNotFound, "")
-	wantCode(t, ask(alice, svc.AuditQuery{}), svc.CodeForbidden, "")
 }
 
 // tampered returns a store whose records, newest first, somebody has changed.
@@ -357,38 +273,4 @@ func renumber(r []svc.AuditRecord) {
 	for i := range r {
 		r[i].Number = int64(len(r) - i)
 	}
-}
-
-// A record of a key names the key, and one of what was done with a key names that: so it can be told what a key that leaked has done.
-func TestRecordsNameTheKey(t *testing.T) {
-	is, h := is.New(t), newHost(t, keeping, func(c *svc.Config) { c.Keys.Imports = []svc.KeyImport{{Prefix: "sk-"}} })
-	h.apply(t, narrowWorld)
-	first := issue(t, h, alice)
-	by := h.principal(t, first) // whose key's id is in no JSON
-	is.Equal(string(must(json.Marshal(by))), `{"Kind":"user","ID":"alice","Actions":null,"ScopingPolicyID":""}`)
-	is.True(len(fmt.Sprintf("%+v", by)) < 100)
-	issued := must(h.Keys.Issue(t.Context(), by, svc.Me, svc.NewAPIKey{}))
-	must(h.Keys.Patch(t.Context(), by, svc.Me, issued.ID, svc.APIKeyPatch{Disabled: ptr(true)}))
-	next := must(h.Keys.Rotate(t.Context(), by, svc.Me, issued.ID, svc.Rotation{}))
-	imported := must(h.Keys.Import(t.Context(), by, bob.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: plainDigest("sk-one")}))
-	is.NoErr(h.Keys.Revoke(t.Context(), by, bob.Identity(), imported.ID))
-	is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, next.ID)) // in a session of the host
-	must(h.Templates.Create(t.Context(), by, svc.NewTemplate{ID: "notes", Content: content("Notes", "1")}))
-	must(h.Keys.RevokeAll(t.Context(), by, svc.Me))
-
-	var all []string
-	for _, r := range collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{TargetKind: event.TargetAPIKey})) {
-		all = append(all, fmt.Sprintf("%s %s by %s", r.Action, r.Target.ID, r.ActorKey))
-	}
-	slices.Reverse(all)
-	is.Equal(all, []string{
-		"api_key.issued " + first.ID + " by ", "api_key.issued " + issued.ID + " by " + first.ID, "api_key.changed " + issued.ID + " by " + first.ID,
-		"api_key.issued " + next.ID + " by " + first.ID, "api_key.revoked " + issued.ID + " by " + first.ID,
-		"api_key.imported " + imported.ID + " by " + first.ID, "api_key.revoked " + imported.ID + " by " + first.ID,
-		"api_key.revoked " + next.ID + " by ", "api_key.revoked " + first.ID + " by " + first.ID,
-	})
-	for _, r := range collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{TargetKind: event.TargetTemplate, TargetID: "notes"})) {
-		is.Equal(r.ActorKey, first.ID)
-	}
-	h.wantSound(t)
 }

@@ -28,55 +28,6 @@ func account(id string, vouched ...string) svc.Principal {
 	return svc.Principal{Kind: svc.KindServiceAccount, ID: id, Actions: vouched}
 }
 
-// TestWhoMayWhat asks for every action as everybody: r reads users, w writes them, t administers templates.
-func TestWhoMayWhat(t *testing.T) {
-	h := hostOf(t, staff)
-	for _, c := range []struct {
-		by  svc.Principal
-		may string
-	}{
-		{svc.Host, "rwt"},
-		{user("root"), "rwt"},
-		{user("helper"), "rw"},
-		{user("barred"), "r"},
-		{user("barred", "iam:*"), "r"},
-		{user("plain"), ""},
-		{user("plain", "iam:users:read"), "r"},
-		{user("plain", "template:*"), "t"},
-		{user("plain", "*"), "rwt"},
-		{user("barred", "*"), "rt"},
-		{user("sleeper", "*"), ""},
-		{account("orphan", "*"), ""},
-		{svc.Principal{Kind: svc.KindUser, ID: "plain", Actions: []string{"*"}, ScopingPolicyID: "all"}, ""},
-		{user("sleeper"), ""},
-		{user("sleeper", "iam:*", "template:*"), ""},
-		{user("unknown"), ""},
-		{user("unknown", "iam:*", "template:*"), "rwt"},
-		{account("ops"), "rt"}, // issues no keys
-		{account("reader"), "r"},
-		{account("orphan"), ""},
-		{account("unknown"), ""},
-		{account("unknown", "iam:*"), "r"},
-		{svc.Principal{Kind: "ghost", ID: "root"}, ""},
-		{svc.Principal{ID: "root", Actions: []string{"iam:*", "template:*"}}, ""},
-		{svc.Principal{}, ""},
-	} {
-		may := ""
-		if err := lastError(h.Keys.List(t.Context(), c.by, user("someone").Identity(), svc.KeyQuery{})); allowed(t, err) {
-			may += "r"
-		}
-		if _, err := h.Keys.Issue(t.Context(), c.by, user("someone").Identity(), svc.NewAPIKey{}); allowed(t, err) {
-			may += "w"
-		}
-		if err := lastError(h.Templates.List(t.Context(), c.by, svc.TemplateQuery{})); allowed(t, err) {
-			may += "t"
-		}
-		if may != c.may {
-			t.Errorf("%v may %q, want %q", c.by, may, c.may)
-		}
-	}
-}
-
 func allowed(t *testing.T, err error) bool {
 	t.Helper()
 	if err != nil {
@@ -99,54 +50,6 @@ func TestEveryMethodAuthorizes(t *testing.T) {
 	}
 }
 
-// A holder whose policy does not parse just now may be an administrator when it is mended.
-func TestCeilingOfWhatCannotBeRead(t *testing.T) {
-	h := hostOf(t, staff)
-	h.write(t, svc.Bundle{Policies: []svc.Policy{{ID: "all", DisplayName: "all", Document: []byte("{")}}})
-	h = newHost(t, func(c *svc.Config) { c.Store = h.store })
-	wantCode(t, errorOf(h.Keys.Issue(t.Context(), user("helper"), user("root").Identity(), svc.NewAPIKey{})), svc.CodeForbidden, "")
-}
-
-// The public administers nothing, whatever the bank policy of the control plane gives to it.
-func TestThePublicAdministersNothing(t *testing.T) {
-	h := newHost(t)
-	h.apply(t, `{"bank_policies": [{"bank_id": "*", "document": {"version": "2026-03-24",
-		"public_access": {"default": {"actions": ["iam:*", "template:*"]}}}}]}`)
-	wantCode(t, lastError(h.Templates.List(t.Context(), svc.Unmapped, svc.TemplateQuery{})), svc.CodeForbidden, "")
-	wantCode(t, lastError(h.Keys.List(t.Context(), svc.Unmapped, alice.Identity(), svc.KeyQuery{})), svc.CodeForbidden, "")
-}
-
-// TestCeiling: nobody issues or revokes keys of somebody who may more than oneself.
-func TestCeiling(t *testing.T) {
-	h := hostOf(t, staff)
-	for _, c := range []struct {
-		by     svc.Principal
-		holder string
-		within bool
-	}{
-		{svc.Host, "root", true},
-		{user("root"), "root", true},
-		{user("root"), "helper", true},
-		{user("helper"), "plain", true}, // template:* on one bank is not the control plane
-		{user("helper"), "peer", true},
-		{user("helper"), "barred", true},
-		{user("helper"), "root", false},
-		{user("helper"), "sleeper", false}, // who may wake up
-		{user("helper", "iam:*", "template:*"), "root", true},
-		{user("helper"), "unknown", true},
-	} {
-		holder := user(c.holder).Identity()
-		_, err := h.Keys.Issue(t.Context(), c.by, holder, svc.NewAPIKey{})
-		if allowed(t, err) != c.within {
-			t.Errorf("%v issues a key of %s: %v", c.by, c.holder, err)
-		}
-		key := issue(t, h, user(c.holder))
-		if err := h.Keys.Revoke(t.Context(), c.by, holder, key.ID); allowed(t, err) != c.within {
-			t.Errorf("%v revokes a key of %s: %v", c.by, c.holder, err)
-		}
-	}
-}
-
 // A household that has everything right: alice recalls through her team, bob by himself, ci and free for alice.
 //
 //go:embed testdata/intact.json
@@ -156,34 +59,6 @@ var intact string
 func (h *host) write(t *testing.T, rows svc.Bundle) {
 	t.Helper()
 	is.New(t).NoErr(h.store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) { return rows.Write(), nil }))
-}
-
-// wantDenied asks what somebody may do both ways, of a service that remembers nothing, and expects a denial with a reason.
-func (h *host) wantDenied(t *testing.T, p svc.Principal, action, bank, reason string) {
-	t.Helper()
-	is := is.New(t)
-	h = newHost(t, func(c *svc.Config) { c.Store = h.config.Store })
-	r := must(h.Policies.Resolve(t.Context(), svc.Host, query(p, action, bank)))
-	is.True(r.Outcome != svc.Allow)
-	is.Equal(r.Parameters, svc.Parameters{})
-	is.True(r.EffectiveStrategy == nil)
-	if !strings.Contains(r.Reason, reason) {
-		t.Errorf("the reason is %q, want it to speak of %q", r.Reason, reason)
-	}
-	for range 2 { // read, then remembered
-		d := must(h.Decide(t.Context(), p, action, bank, svc.Context{}))
-		is.True(!d.Allowed())
-		is.Equal(d.Outcome(), r.Outcome)
-		is.Equal(d.Parameters(), svc.Parameters{})
-	}
-}
-
-func (h *host) wantAllowed(t *testing.T, p svc.Principal, action, bank string) {
-	t.Helper()
-	is := is.New(t)
-	h = newHost(t, func(c *svc.Config) { c.Store = h.config.Store })
-	is.Equal(must(h.Policies.Resolve(t.Context(), svc.Host, query(p, action, bank))).Outcome, svc.Allow)
-	is.True(must(h.Decide(t.Context(), p, action, bank, svc.Context{})).Allowed())
 }
 
 func query(p svc.Principal, action, bank string) svc.Question {
@@ -204,56 +79,6 @@ const (
 	notes  = "project::notes"
 )
 
-// brokenDocuments no longer parse, each for another reason. The last one holds an allow of everything before it goes wrong.
-var brokenDocuments = []string{
-	``, `null`, `{`, `{"version":"2027-01-01","statements":[]}`, `{"version":"2026-03-24"}`, "\xff",
-	`{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:*"],"banks":["*"]},{"effect":"forbid","actions":["bank:*"],"banks":["*"]}]}`,
-}
-
-func TestBrokenPolicyDeniesItsPrincipalsOnly(t *testing.T) {
-	for _, document := range brokenDocuments {
-		h := hostOf(t, intact)
-		h.write(t, svc.Bundle{Policies: []svc.Policy{{ID: "wide", Document: json.RawMessage(document)}}})
-		for _, p := range []svc.Principal{user("alice"), account("ci"), account("free"), user("alice", "bank:*", "iam:*")} {
-			h.wantDenied(t, p, recall, notes, `policy "wide" through group "team" is not valid`)
-			h.wantDenied(t, p, "iam:users:read", "*", "is not valid")
-		}
-		h.wantAllowed(t, user("bob"), recall, notes)
-		h.wantAllowed(t, svc.Unmapped, recall, notes)
-		h.apply(t, intact)
-		h.wantAllowed(t, user("alice"), recall, notes)
-	}
-}
-
-func TestBrokenBankPolicyDeniesOnItsBankOnly(t *testing.T) {
-	for _, document := range append(brokenDocuments[:4:4], `{"version":"2026-03-24","public_access":{"default":{"actions":["bank:recall","*"]}}}`, `{"statements":[]}`) {
-		h := hostOf(t, intact)
-		h.write(t, svc.Bundle{BankPolicies: []svc.BankPolicy{{BankID: notes, Document: json.RawMessage(document)}}})
-		for _, p := range []svc.Principal{user("alice"), user("bob"), account("ci"), svc.Unmapped} {
-			h.wantDenied(t, p, recall, notes, `bank policy "project::notes" is not valid`)
-		}
-		h.wantAllowed(t, user("alice"), recall, "project::plans")
-		reach, err := h.Policies.WhoCan(t.Context(), svc.Host, recall, notes)
-		is.New(t).NoErr(err)
-		is.New(t).True(reach.Users != nil && reach.ServiceAccounts != nil) // [], and not null
-	}
-}
-
-// TestBrokenPolicyStaysADeny: a document that may have held a deny does not let another one's allow through, and a deny that can
-// still be read is one.
-func TestBrokenPolicyStaysADeny(t *testing.T) {
-	h := hostOf(t, intact)
-	h.apply(t, `{"policies":[{"id":"no","document":{"version":"2026-03-24","statements":[{"effect":"deny","actions":["bank:recall"],"banks":["project::*"]}]}}],
-		"attachments":[{"policy_id":"no","principal_type":"user","principal_id":"bob"}]}`)
-	h.wantDenied(t, user("bob"), recall, notes, `denied by statement 0 of policy "no"`)
-	h.write(t, svc.Bundle{Policies: []svc.Policy{{ID: "bobs", Document: json.RawMessage(`{`)}}})
-	h.wantDenied(t, user("bob"), recall, notes, `denied by statement 0 of policy "no"`)
-	h.wantDenied(t, user("bob"), recall, "inbox", `policy "bobs" attached to the user is not valid`)
-	h.write(t, svc.Bundle{Policies: []svc.Policy{{ID: "no", Document: json.RawMessage(`{`)}}})
-	h.apply(t, intact) // bob's allow is good again
-	h.wantDenied(t, user("bob"), recall, notes, `policy "no" attached to the user is not valid`)
-}
-
 func TestErrorIsNeverAnAllow(t *testing.T) {
 	h := hostOf(t, intact)
 	for _, cause := range []error{
@@ -270,7 +95,6 @@ func TestErrorIsNeverAnAllow(t *testing.T) {
 
 func TestCancelledIsNeverAnAllow(t *testing.T) {
 	h := hostOf(t, intact)
-	h.wantAllowed(t, user("alice"), recall, notes)
 	for range 5 { // until it is cached
 		must(h.Decide(t.Context(), user("alice"), recall, notes, svc.Context{}))
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -51,130 +50,6 @@ func TestSourcesInATransaction(t *testing.T) {
 	is.NoErr(inTx.Sources.Remove(t.Context(), admin, "b"))
 }
 
-// A repeated rotation gets the same successor, also when the old key is gone, and rotates once.
-func TestRotatingAgain(t *testing.T) {
-	for name, overlap := range map[string]time.Duration{"at once": 0, "with an overlap": time.Hour} {
-		t.Run(name, func(t *testing.T) {
-			is, h := is.New(t), newHost(t)
-			old := h.issueWith(t, svc.NewAPIKey{Description: ptr(""), Rate: svc.Rate{PerSecond: 1.5, Burst: 2}, ExpiresAt: h.now().Add(100 * time.Hour)})
-			must(h.Keys.Patch(t.Context(), alice, svc.Me, old.ID, svc.APIKeyPatch{Disabled: ptr(true)}))
-			h.actions()
-			in := svc.Rotation{Overlap: overlap, IdempotencyKey: "once"}
-			first := must(h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, in))
-			is.Equal(len(h.actions()), 2)
-			must(h.Keys.Patch(t.Context(), alice, svc.Me, first.ID, svc.APIKeyPatch{Description: &svc.TextPatch{Value: ptr("x")}}))
-			h.actions()
-			for range 2 {
-				is.Equal(must(h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, in)), first)
-			}
-			is.Equal(len(h.actions()), 0)
-			for _, other := range []func() error{
-				func() error {
-					return errorOf(h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, svc.Rotation{Overlap: overlap + time.Second, IdempotencyKey: "once"}))
-				},
-				func() error { return errorOf(h.Keys.Rotate(t.Context(), alice, svc.Me, first.ID, in)) },
-				func() error {
-					return errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"}))
-				},
-			} {
-				wantCode(t, other(), svc.CodeKeyReused, "Idempotency-Key")
-			}
-			wantCode(t, errorOf(h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, svc.Rotation{IdempotencyKey: "a b"})), svc.CodeInvalid, "Idempotency-Key")
-			is.NoErr(h.Keys.Revoke(t.Context(), alice, svc.Me, first.ID))
-			wantCode(t, errorOf(h.Keys.Rotate(t.Context(), alice, svc.Me, old.ID, in)), svc.CodeKeyReused, "Idempotency-Key")
-		})
-	}
-}
-
-func TestIdempotencyKeys(t *testing.T) {
-	is, h := is.New(t), withTemplate(t)
-	in := svc.NewAPIKey{IdempotencyKey: "once"}
-	first := must(h.Keys.Issue(t.Context(), alice, svc.Me, in))
-	issuing := func(in svc.NewAPIKey) func() error {
-		in.IdempotencyKey = "once"
-		return func() error { return errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, in)) }
-	}
-	for name, other := range map[string]func() error{
-		"another description": issuing(svc.NewAPIKey{Description: ptr("")}),
-		"another rate":        issuing(svc.NewAPIKey{Rate: scarce}),
-		"another holder": func() error {
-			vouched := svc.Principal{Kind: svc.KindUser, ID: "alice", Actions: admin.Actions}
-			_, err := h.Keys.Issue(t.Context(), vouched, bob.Identity(), in)
-			return err
-		},
-		"something else": func() error {
-			vouched := svc.Principal{Kind: svc.KindUser, ID: "alice", Actions: admin.Actions}
-			_, err := h.Templates.Install(t.Context(), vouched, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: ptr("y"), IdempotencyKey: "once"})
-			return err
-		},
-	} {
-		t.Run(name, func(t *testing.T) { wantCode(t, other(), svc.CodeKeyReused, "Idempotency-Key") })
-	}
-	other, err := h.Keys.Issue(t.Context(), bob, svc.Me, in) // another caller's key is another key
-	is.NoErr(err)
-	is.True(other.ID != first.ID)
-	for _, bad := range []string{"a b", "ä", "\n", strings.Repeat("x", 256)} {
-		wantCode(t, errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: bad})), svc.CodeInvalid, "Idempotency-Key")
-		_, err = h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme", IdempotencyKey: bad})
-		wantCode(t, err, svc.CodeInvalid, "Idempotency-Key")
-	}
-	must(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: strings.Repeat("~", 255)}))
-}
-
-func TestWhatFailedIsDoneAgain(t *testing.T) {
-	h := withTemplate(t)
-	install := svc.Install{TemplateID: "z", SourceName: "acme", IdempotencyKey: "once"}
-	wantCode(t, errorOf(h.Templates.Install(t.Context(), admin, install)), svc.CodeNotFound, "")
-	h.market.put(acme, "z", content("Z", "1"))
-	must(h.Templates.Install(t.Context(), admin, install))
-	_, err := h.Templates.Install(t.Context(), alice, install) // who may not is told so, whatever was answered
-	wantCode(t, err, svc.CodeForbidden, "")
-}
-
-func TestInstallingAgain(t *testing.T) {
-	is, h := is.New(t), withTemplate(t)
-	h.market.put(acme, "z", content("<Z> & \u2028", "1.50"))
-	install := svc.Install{TemplateID: "z", SourceName: "acme", IdempotencyKey: "once"}
-	first := must(h.Templates.Install(t.Context(), admin, install))
-	must(h.Templates.Patch(t.Context(), admin, "z", svc.TemplatePatch{Name: ptr("edited")}))
-	h.actions()
-	asked := len(h.market.asked)
-	again := must(h.Templates.Install(t.Context(), admin, install))
-	is.Equal(again.Name, "edited") // as it is now
-	is.Equal(again.Origin.Base.Manifest, first.Origin.Base.Manifest)
-	is.NoErr(h.Templates.Delete(t.Context(), admin, "z"))
-	wantCode(t, errorOf(h.Templates.Install(t.Context(), admin, install)), svc.CodeKeyReused, "Idempotency-Key") // it hands out nothing that is gone
-	is.Equal(len(h.market.asked), asked)
-	is.Equal(h.actions(), []string{"template.deleted template/z by admin"})
-	must(h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "z", Content: content("Other", "1")}))
-	_, err := h.Templates.Install(t.Context(), admin, install) // another one under the id
-	wantCode(t, err, svc.CodeKeyReused, "Idempotency-Key")
-}
-
-// Answers go with the user: the next one with that id gets none of them, row or not.
-func TestAnswersDoNotOutliveTheUser(t *testing.T) {
-	for _, row := range []bool{true, false} {
-		is, h := is.New(t), withTemplate(t)
-		if row {
-			h.apply(t, `{"users": [{"id": "ann"}]}`)
-		}
-		ann := svc.Principal{Kind: svc.KindUser, ID: "ann", Actions: []string{"template:*"}}
-		install := svc.Install{TemplateID: "x", SourceName: "acme", IdempotencyKey: "once"}
-		h.market.put(acme, "x", content("Former", "1"))
-		must(h.MyTemplates.Install(t.Context(), ann, install))
-		is.NoErr(h.MyTemplates.Delete(t.Context(), ann, "x"))
-		key := must(h.Keys.Issue(t.Context(), ann, svc.Me, svc.NewAPIKey{IdempotencyKey: "key"}))
-		if !row { // answers alone are something to forget
-			must(h.Keys.RevokeAll(t.Context(), ann, svc.Me))
-		}
-		is.NoErr(h.ForgetUser(t.Context(), svc.Host, "ann"))
-		wantCode(t, h.ForgetUser(t.Context(), svc.Host, "ann"), svc.CodeNotFound, "")
-		h.market.put(acme, "x", content("Next", "2"))
-		is.Equal(must(h.MyTemplates.Install(t.Context(), ann, install)).Name, "Next")
-		is.True(must(h.Keys.Issue(t.Context(), ann, svc.Me, svc.NewAPIKey{IdempotencyKey: "key"})).ID != key.ID)
-	}
-}
-
 // Of equal requests at once, all get one answer.
 func TestRequestsAtOnceAreOne(t *testing.T) {
 	is, h := is.New(t), withTemplate(t)
@@ -209,37 +84,6 @@ func TestRequestsAtOnceAreOne(t *testing.T) {
 	}
 }
 
-func TestAnswersExpire(t *testing.T) {
-	is := is.New(t)
-	var later atomic.Int64
-	h := newHost(t, func(c *svc.Config) {
-		c.Now = func() time.Time {
-			return time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC).Add(time.Duration(later.Load()))
-		}
-	})
-	in := svc.NewAPIKey{IdempotencyKey: "once", Description: ptr("laptop"), ExpiresAt: h.config.Now().Add(100 * time.Hour), Rate: scarce}
-	first := must(h.Keys.Issue(t.Context(), alice, svc.Me, in))
-	later.Store(int64(svc.IdempotencyPeriod - time.Microsecond))
-	is.Equal(must(h.Keys.Issue(t.Context(), alice, svc.Me, in)), first)
-	is.Equal(len(h.actions()), 1)
-	later.Store(int64(svc.IdempotencyPeriod))
-	is.True(must(h.Keys.Issue(t.Context(), alice, svc.Me, in)).ID != first.ID)
-}
-
-func TestAnswersAreKeptWithWhatWasDone(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	in := svc.NewAPIKey{IdempotencyKey: "once"}
-	undone := errors.New("the host's own row is refused")
-	err := h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
-		must(h.WithTx(tx).Keys.Issue(ctx, alice, svc.Me, in))
-		return undone
-	})
-	is.True(errors.Is(err, undone))
-	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{}))), 0)
-	issued := must(h.Keys.Issue(t.Context(), alice, svc.Me, in))
-	is.Equal(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{})), []svc.APIKey{issued.APIKey})
-}
-
 // TestAnswersThatCannotBeRead: what was done by another call is no fault of ours when its answer cannot be read just now.
 func TestAnswersThatCannotBeRead(t *testing.T) {
 	h := withTemplate(t)
@@ -262,26 +106,6 @@ func TestAnswersThatCannotBeRead(t *testing.T) {
 	}
 	wantCode(t, errorOf(late().Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})), svc.CodeUnavailable, "")
 	wantCode(t, errorOf(late().Templates.Install(t.Context(), admin, install)), svc.CodeUnavailable, "")
-}
-
-// A key that was revoked is not handed out again, however it was revoked.
-func TestRepeatedRequestOfARevokedKey(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	in := svc.NewAPIKey{IdempotencyKey: "once"}
-	for name, revoke := range map[string]func(id string) error{
-		"one":     func(id string) error { return h.Keys.Revoke(t.Context(), alice, svc.Me, id) },
-		"all":     func(string) error { return errorOf(h.Keys.RevokeAll(t.Context(), alice, svc.Me)) },
-		"rotated": func(id string) error { return errorOf(h.Keys.Rotate(t.Context(), alice, svc.Me, id, svc.Rotation{})) },
-	} {
-		in.IdempotencyKey = name
-		key := h.issueWith(t, in)
-		must(h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: ptr(true)}))
-		is.Equal(h.issueWith(t, in).Key, key.Key) // it is still there, and may be enabled again
-		is.NoErr(revoke(key.ID))
-		issued, err := h.Keys.Issue(t.Context(), alice, svc.Me, in)
-		wantCode(t, err, svc.CodeKeyReused, "Idempotency-Key")
-		is.Equal(issued, svc.IssuedKey{})
-	}
 }
 
 // slowStore hears of no change. Once slow, it holds back what it has written: the answer, not the rows.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"runtime"
 	"slices"
 	"strings"
@@ -17,7 +16,6 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/background"
 	"github.com/extsvc/svc/store/memstore"
@@ -96,25 +94,6 @@ func cutElsewhere(is, was json.RawMessage, middle string) (otherIs, otherWas jso
 	return json.RawMessage(string(is) + middle + before), json.RawMessage(after)
 }
 
-// The record of a write that blocks a user who had no row names the caller, the user and the row.
-func TestRecordOfAnInactiveRow(t *testing.T) {
-	is, h := is.New(t), newHost(t, keeping)
-	vouched := svc.Principal{Kind: svc.KindUser, ID: "support", Actions: []string{action.UsersWrite}}
-	must(h.Users.Create(t.Context(), vouched, svc.User{ID: "admin", Inactive: true}))
-	must(h.Keys.Issue(t.Context(), svc.Host, admin.Identity(), svc.NewAPIKey{}))
-	for record, err := range h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{}) {
-		is.NoErr(err)
-		if e := record.Event; e.Action == event.AccessWritten {
-			is.Equal(e.Actor, vouched.Identity())
-			is.Equal(e.Target, svc.Target{Kind: event.TargetUser, ID: "admin"})
-			is.Equal(string(e.Is), `{"channels":[],"display_name":"admin","id":"admin","is_active":false}`)
-			is.Equal(len(e.Was), 0)
-			return
-		}
-	}
-	t.Error("no record")
-}
-
 // TestRowsReachTheHost: in a transaction of the host, the outbox keeps them.
 func TestRowsReachTheHost(t *testing.T) {
 	is := is.New(t)
@@ -123,109 +102,6 @@ func TestRowsReachTheHost(t *testing.T) {
 	want := recordWithRows(`{"id":"g"}`, `{"id":"g","members":["a"]}`).Event
 	is.NoErr(h.store.(svc.OutboxStore).AddEvents(t.Context(), []svc.Event{want}))
 	is.Equal(<-told, want)
-}
-
-// person is a world in which alice has all that records tell of a person.
-const person = `{"users":[{"id":"alice","display_name":"Alice Liddell","email":"alice@example.org","channels":[{"provider":"sms","sender_id":"+15550100"}]},{"id":"bob","display_name":"Bob"}],
-	"groups":[{"id":"team","display_name":"Team","members":["alice","bob"]},{"id":"other","display_name":"Other","members":["bob"]}],
-	"service_accounts":[{"id":"ci","display_name":"Alice's robot","owner_user_id":"alice"},{"id":"cd","display_name":"Bob's robot","owner_user_id":"bob"}],
-	"policies":[{"id":"p","display_name":"P","document":{"version":"2026-03-24","statements":[]}}],
-	"attachments":[{"policy_id":"p","principal_type":"user","principal_id":"alice"},{"policy_id":"p","principal_type":"user","principal_id":"bob"}]}`
-
-// texts are all records of a service, as text.
-func (h *host) texts(t *testing.T) string {
-	t.Helper()
-	var all []string
-	for _, r := range collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{})) {
-		all = append(all, fmt.Sprintf("%+v %s %s", r, r.Was, r.Is))
-	}
-	return strings.Join(all, "\n")
-}
-
-var personal = []string{"Liddell", "alice@", "+1555", "Alice's"}
-
-func TestForgetUserErasesTexts(t *testing.T) {
-	is, h := is.New(t), hostOf(t, person, keeping)
-	must(h.Users.Patch(t.Context(), svc.Host, "alice", svc.UserPatch{DisplayName: ptr("A. Liddell")}))
-	marks := h.wantSound(t)
-	is.Equal(marks.Erased, int64(0))
-	before := h.texts(t)
-	for _, end := range []error{errors.New("rolled back"), nil} {
-		err := h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
-			return errors.Join(h.WithTx(tx).ForgetUser(ctx, svc.Host, "alice"), end)
-		})
-		is.Equal(err == nil, end == nil)
-		if end != nil {
-			is.Equal(h.texts(t), before)
-		}
-	}
-	after := h.texts(t)
-	for _, text := range personal {
-		is.True(strings.Contains(before, text))
-		is.True(!strings.Contains(after, text))
-	}
-	is.True(strings.Contains(after, "Bob's robot")) // and what is of others stays
-	is.True(strings.Contains(after, `["alice","bob"]`))
-	is.Equal(h.wantSound(t).Erased, int64(6)) // alice: new, patched twice, gone; ci: new, gone
-	h.wantSound(t, marks.Newest)
-}
-
-// A deletion by an administrator leaves what the records tell: only the host erases it.
-func TestDeleteErasesNothing(t *testing.T) {
-	is, h := is.New(t), hostOf(t, person, keeping)
-	is.NoErr(h.Users.Delete(t.Context(), svc.Host, "alice"))
-	is.Equal(h.wantSound(t).Erased, int64(0))
-	root := svc.Principal{Kind: svc.KindUser, ID: "root", Actions: []string{"*"}}
-	wantCode(t, errorOf(h.Audit.Forget(t.Context(), root, alice.Identity(), "")), svc.CodeForbidden, "")
-	wantCode(t, h.ForgetUser(t.Context(), svc.Host, "alice"), svc.CodeNotFound, "")
-
-	erased := must(h.Audit.Forget(t.Context(), svc.Host, alice.Identity(), ""))
-	is.Equal(erased, int64(4))
-	for _, text := range personal {
-		is.True(!strings.Contains(h.texts(t), text))
-	}
-	is.Equal(h.wantSound(t).Erased, erased)
-	is.Equal(must(h.Audit.Forget(t.Context(), svc.Host, alice.Identity(), "")), int64(0))
-}
-
-func TestForgetReplacesIDs(t *testing.T) {
-	is, h := is.New(t), hostOf(t, person, keeping)
-	must(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{}))
-	author := alice
-	author.Actions = []string{"template:*"}
-	must(h.MyTemplates.Create(t.Context(), author, svc.NewTemplate{ID: "own", Content: content("Own", "1")}))
-	for _, id := range []string{"display_name", "members", "id"} { // a name of a member is no value
-		h.apply(t, fmt.Sprintf(`{"users":[{"id":%q}]}`, id))
-	}
-	h.apply(t, `{"tests":[{"user_id":"alice","action":"a:b","bank":"c","allowed":true}]}`)
-	is.NoErr(h.ForgetUser(t.Context(), svc.Host, "alice"))
-	old := h.wantSound(t).Newest
-	erased := must(h.Audit.Forget(t.Context(), svc.Host, alice.Identity(), "person-1"))
-	is.Equal(h.wantSound(t, old).Erased, 4+erased) // ForgetUser has erased the rows of alice and ci
-	texts := h.texts(t)
-	is.True(!strings.Contains(texts, "alice"))
-	is.True(!strings.Contains(texts, "sha256:")) // the id of a test, from which alice can be guessed
-	is.True(strings.Contains(texts, "Bob's robot") && strings.Contains(texts, `"members":["bob"]`))
-	for _, want := range []string{
-		"api_key.issued by person-1", "template.created by person-1", "p/user/person-1", "p/user/bob",
-	} {
-		found := false
-		for _, r := range collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{})) {
-			found = found || r.Target.ID == want || string(r.Action)+" by "+r.Actor.ID == want
-		}
-		if !found {
-			t.Errorf("no record of %s", want)
-		}
-	}
-	other := collect(t, h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{TargetID: "display_name"}))
-	is.True(strings.Contains(string(other[0].Is), "display_name"))
-	erased = must(h.Audit.Forget(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "members"}, "person-2"))
-	is.Equal(erased, int64(2)) // its id and its row
-	h.wantSound(t, old)
-
-	wantCode(t, errorOf(h.Audit.Forget(t.Context(), svc.Host, alice.Identity(), "no id\x00")), svc.CodeInvalid, "pseudonym")
-	wantCode(t, errorOf(h.Audit.Forget(t.Context(), svc.Host, svc.Identity{}, "")), svc.CodeInvalid, "id")
-	wantCode(t, errorOf(newHost(t).Audit.Forget(t.Context(), svc.Host, alice.Identity(), "")), svc.CodeNotFound, "")
 }
 
 // waitFor waits until the events so far are as many as wanted, and returns them.

@@ -1,12 +1,10 @@
 package svc_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -78,30 +76,6 @@ func TestAnalysisHandsOutItsOwn(t *testing.T) {
 	})
 }
 
-func TestAnalysisRefuses(t *testing.T) {
-	h := newHost(t)
-	plain := svc.Principal{Kind: svc.KindUser, ID: "plain"}
-	user := plain.Identity()
-	for _, c := range []struct {
-		field, action, bank string
-	}{{"bank", "", ""}, {"bank", "", "a\u202eb"}, {"action", "\x00", "b"}} {
-		wantCode(t, errorOf(h.Policies.WhoCan(t.Context(), plain, c.action, c.bank)), svc.CodeInvalid, c.field)
-	}
-	wantCode(t, errorOf(h.Policies.WhoCan(t.Context(), plain, "", "b")), svc.CodeForbidden, "")
-	wantCode(t, errorOf(h.Policies.WhatCan(t.Context(), plain, user)), svc.CodeForbidden, "")
-	for field, who := range map[string]svc.Identity{
-		"user_id": {Kind: svc.KindUser, ID: ""}, "sa_id": {Kind: svc.KindServiceAccount, ID: "a/b"},
-	} {
-		wantCode(t, errorOf(h.Policies.WhatCan(t.Context(), svc.Host, who)), svc.CodeInvalid, field)
-	}
-	for _, who := range []svc.Identity{svc.Host.Identity(), svc.Unmapped.Identity(), {}} {
-		wantCode(t, errorOf(h.Policies.WhatCan(t.Context(), svc.Host, who)), svc.CodeInvalid, "user_id")
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	wantCode(t, errorOf(h.Policies.WhoCan(ended, svc.Host, "", "b")), svc.CodeUnavailable, "")
-}
-
 // Simulate answers as Resolve does once the bundle is applied to a copy, refuses what Apply refuses, and writes nothing.
 func TestSimulateIsApplyAndResolve(t *testing.T) {
 	seen := map[string]int{}
@@ -158,18 +132,6 @@ func whole(t *testing.T, h *host) stored {
 	t.Helper()
 	rows := allAccess(t, h.store)
 	return stored{sprintf("%d", rows.Generation), string(encoded(rows))}
-}
-
-func TestSimulateRefuses(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	q := svc.Question{Bank: "b", UserID: "a"}
-	wantCode(t, errorOf(h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{}, svc.Question{Bank: "b"})), svc.CodeInvalid, "user_id")
-	wantCode(t, errorOf(h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{}}}, q)), svc.CodeInvalid, "/users/0/id")
-	_, err := h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{}}}, svc.Question{})
-	is.True(strings.Contains(err.Error(), "/users/0/id") && strings.Contains(err.Error(), "bank: is required")) // everything at once
-	wantCode(t, errorOf(h.Policies.Simulate(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "a"}, svc.Bundle{}, q)), svc.CodeForbidden, "")
-	_, err = h.Policies.Simulate(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "a"}, svc.Bundle{}, svc.Question{})
-	is.Equal(svc.ErrorCode(err), svc.CodeInvalid) // what is wrong with a request comes first
 }
 
 // A resolution is the caller's own: what it does to one does not show in the next.

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/matryer/is"
@@ -24,80 +23,11 @@ import (
 //go:embed testdata/world.json
 var world string
 
-func TestResolve(t *testing.T) {
-	h := hostOf(t, world)
-	for _, c := range []struct {
-		q                        svc.Question
-		tenant, user, decision   string
-		strategy, budget, reason string
-	}{
-		{svc.Question{UserID: "alice"}, "alice", "alice", "allow", "deep", "high", `group "team"`},
-		{svc.Question{UserID: "alice", Sender: "telegram:9"}, "alice", "alice", "allow", "quick", "high", "wide"},
-		{svc.Question{UserID: "alice", Sender: "telegram:9", Topic: "news"}, "alice", "alice", "allow", "daily", "high", "wide"},
-		{svc.Question{UserID: "alice", Bank: "prod::1", Action: "bank:delete"}, "alice", "alice", "explicit_deny", "", "", "wide"},
-		{svc.Question{UserID: "alice", Action: "iam:users:read"}, "alice", "alice", "implicit_deny", "", "", "no policy"},
-		{svc.Question{UserID: "nobody"}, "nobody", "", "implicit_deny", "", "", "unknown"},
-		{svc.Question{UserID: "idle"}, "idle", "idle", "implicit_deny", "", "", "inactive"},
-		{svc.Question{Sender: "telegram:1"}, "alice", "alice", "allow", "quick", "high", "wide"},
-		{svc.Question{Sender: "telegram:2"}, "_unmapped", "", "allow", "quick", "low", "public"},
-		{svc.Question{Sender: "slack:1"}, "_unmapped", "", "allow", "deep", "low", "public"},
-		{svc.Question{Sender: "slack:1", Channel: "closed"}, "_unmapped", "", "implicit_deny", "", "", "public"},
-		{svc.Question{Sender: "slack:1", Bank: "other"}, "_unmapped", "", "implicit_deny", "", "", "bank"},
-		{svc.Question{ServiceAccountID: "ci"}, "sa:ci", "alice", "allow", "deep", "low", "narrow"},
-		{svc.Question{ServiceAccountID: "ci", Action: "bank:retain"}, "sa:ci", "alice", "implicit_deny", "", "", "narrow"},
-		{svc.Question{ServiceAccountID: "free", UserID: "nobody", Sender: "slack:1"}, "sa:free", "alice", "allow", "deep", "high", "wide"},
-		{svc.Question{ServiceAccountID: "off"}, "sa:off", "alice", "implicit_deny", "", "", "inactive"},
-		{svc.Question{ServiceAccountID: "idle-owned"}, "sa:idle-owned", "idle", "implicit_deny", "", "", "inactive"},
-		{svc.Question{ServiceAccountID: "nobody"}, "sa:nobody", "", "implicit_deny", "", "", "unknown"},
-	} {
-		if c.q.Bank == "" {
-			c.q.Bank = "notes"
-		}
-		r := must(h.Policies.Resolve(t.Context(), svc.Host, c.q))
-		got := []string{r.TenantID, or(r.ResolvedUserID), string(r.Outcome), or(r.EffectiveStrategy), or(r.Parameters.RecallBudget)}
-		want := []string{c.tenant, c.user, c.decision, c.strategy, c.budget}
-		if strings.Join(got, "|") != strings.Join(want, "|") {
-			t.Errorf("%+v:\ngot  %q\nwant %q", c.q, got, want)
-		}
-		if !strings.Contains(r.Reason, c.reason) {
-			t.Errorf("%+v: the reason is %q, want it to speak of %q", c.q, r.Reason, c.reason)
-		}
-		if (r.BankPolicy != nil) != (c.q.Bank == "notes") || r.Revision == "" {
-			t.Errorf("%+v: bank policy %s, revision %q", c.q, r.BankPolicy, r.Revision)
-		}
-	}
-}
-
 func or(s *string) string {
 	if s == nil {
 		return ""
 	}
 	return *s
-}
-
-func TestResolveRefuses(t *testing.T) {
-	h := newHost(t)
-	for _, c := range []struct {
-		field string
-		q     svc.Question
-	}{
-		{"bank", svc.Question{UserID: "a"}},
-		{"bank", svc.Question{UserID: "a", Bank: "a\u202eb"}},
-		{"action", svc.Question{UserID: "a", Bank: "b", Action: "\n"}},
-		{"user_id", svc.Question{Bank: "b"}},
-		{"user_id", svc.Question{Bank: "b", UserID: "\xff"}},
-		{"sa_id", svc.Question{Bank: "b", ServiceAccountID: ".."}},
-		{"user_id", svc.Question{Bank: "b", ServiceAccountID: "a", UserID: ".."}},
-		{"sender", svc.Question{Bank: "b", Sender: "nocolon"}},
-		{"sender", svc.Question{Bank: "b", Sender: ":1"}},
-		{"sender", svc.Question{Bank: "b", Sender: "telegram:"}},
-		{"sender", svc.Question{Bank: "b", UserID: "a", Sender: "nocolon"}},
-		{"sender", svc.Question{Bank: "b", Sender: "a:\x00"}},
-		{"channel", svc.Question{Bank: "b", UserID: "a", Channel: "\xff"}},
-		{"topic", svc.Question{Bank: "b", UserID: "a", Topic: strings.Repeat("a", 129)}},
-	} {
-		wantCode(t, errorOf(h.Policies.Resolve(t.Context(), svc.Host, c.q)), svc.CodeInvalid, c.field)
-	}
 }
 
 // Decide answers each question as Resolve does, before and after the cache has it, and after a change.
@@ -172,27 +102,6 @@ func TestBankPolicyInAnswersAboutTheCaller(t *testing.T) {
 		_, err := h.Banks.Policy(t.Context(), by, "b")
 		is.New(t).Equal(r.BankPolicy != nil, err == nil)
 	}
-}
-
-func TestDecideRefuses(t *testing.T) {
-	h := newHost(t)
-	ask := func(by svc.Principal, questions ...svc.Question) error {
-		return errorOf(h.Policies.Decide(t.Context(), by, questions...))
-	}
-	mine := svc.Question{Me: true, Bank: "b"}
-	wantCode(t, ask(svc.Host, mine, svc.Question{UserID: "a"}), svc.CodeInvalid, "/1/bank")
-	wantCode(t, ask(svc.Host, svc.Question{Bank: "b"}), svc.CodeInvalid, "/0/user_id")
-	wantCode(t, ask(svc.Host, svc.Question{Me: true, UserID: "a", Bank: "b"}), svc.CodeInvalid, "/0/user_id")
-	most := slices.Repeat([]svc.Question{{UserID: "a", Bank: "b"}}, limits.Questions)
-	is.New(t).NoErr(ask(svc.Host, most...))
-	wantCode(t, ask(svc.Host, append(most, most[0])...), svc.CodeInvalid, "")
-	plain := svc.Principal{Kind: svc.KindUser, ID: "plain"}
-	wantCode(t, ask(plain, mine, svc.Question{UserID: "plain", Bank: "b"}), svc.CodeForbidden, "")
-	is.New(t).NoErr(ask(plain))                                              // nothing
-	of := svc.Question{UserID: "plain", Bank: "*", Action: "iam:users:read"} // has nothing of what the host vouches for
-	is.New(t).Equal(must(h.Policies.Resolve(t.Context(), user("ops", "iam:*"), of)).Outcome, svc.ImplicitDeny)
-	wantCode(t, errorOf(h.Policies.Resolve(t.Context(), svc.Host, mine)), svc.CodeForbidden, "")
-	wantCode(t, errorOf(h.Policies.WhatCan(t.Context(), svc.Host, svc.Me)), svc.CodeForbidden, "")
 }
 
 // documentOf draws a document with values of any parameters of the table.
@@ -300,36 +209,6 @@ func TestDocumentsThatAreRefused(t *testing.T) {
 	is.Equal(svc.ErrorCode(errorOf(svc.ParseDocument(nil))), svc.CodeInvalid)
 	_, err := service.Policies.Create(t.Context(), svc.Host, svc.Policy{ID: "p", Document: set("\xff", 1).JSON()})
 	is.Equal(svc.ErrorCode(err), svc.CodeInvalid)
-}
-
-// A policy with ${user} gives each user of a group something else, so each is judged.
-func TestVariablesAreJudgedForEachUser(t *testing.T) {
-	is, ctx := is.New(t), t.Context()
-	s := must(svc.New(svc.Config{Store: memstore.New()}))
-	defer s.Close()
-	apply := func(banks string) {
-		is.NoErr(s.Access.Apply(ctx, svc.Host, must(svc.ParseBundle([]byte(`{"users": [{"id": "alice"}, {"id": "bob"}, {"id": "carol"}],
-			"groups": [{"id": "team", "members": ["alice", "bob"]}],
-			"policies": [{"id": "own", "document": {"version": "2026-03-24", "statements": []}},
-				{"id": "carol", "document": {"version": "2026-03-24", "statements": [
-					{"effect": "allow", "actions": ["iam:policies:write"], "banks": ["*"]},
-					{"effect": "allow", "actions": ["bank:recall"], "banks": [`+banks+`]}]}}],
-			"attachments": [{"policy_id": "own", "principal_type": "group", "principal_id": "team"},
-				{"policy_id": "carol", "principal_type": "user", "principal_id": "carol"}]}`)))))
-	}
-	carol := svc.Principal{Kind: svc.KindUser, ID: "carol"}
-	write := func() error {
-		document := json.RawMessage(`{"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["bank:recall"], "banks": ["${user}::*"]}]}`)
-		_, err := s.Policies.Patch(ctx, carol, "own", svc.PolicyPatch{Document: document})
-		return err
-	}
-	apply(`"alice::*"`)
-	is.Equal(svc.ErrorCode(write()), svc.CodeForbidden) // bob's banks are not carol's
-	apply(`"alice::*", "bob::*"`)
-	is.NoErr(write())
-	bob := svc.Principal{Kind: svc.KindUser, ID: "bob"}
-	is.True(must(s.Decide(ctx, bob, "bank:recall", "bob::notes", svc.Context{})).Allowed())
-	is.True(!must(s.Decide(ctx, bob, "bank:recall", "alice::notes", svc.Context{})).Allowed())
 }
 
 // TestServiceAnswersAsTheReference: worlds are written to a store, and what Resolve and Decide make of them is what the reference
@@ -452,4 +331,10 @@ func entries(trace []svc.TraceEntry) []policy.Entry {
 		}
 	}
 	return list
+}
+
+func TestDecideHasALimit(t *testing.T) {
+	h, most := newHost(t), slices.Repeat([]svc.Question{{UserID: "a", Bank: "b"}}, limits.Questions)
+	must(h.Policies.Decide(t.Context(), svc.Host, most...))
+	wantCode(t, errorOf(h.Policies.Decide(t.Context(), svc.Host, append(most, most[0])...)), svc.CodeInvalid, "")
 }

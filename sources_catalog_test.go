@@ -1,8 +1,6 @@
 package svc_test
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -35,49 +33,9 @@ func behind(list svc.SourceTemplates) (all []string) {
 	return all
 }
 
-func TestSourceTemplates(t *testing.T) {
-	is, h := is.New(t), withTemplate(t)
-	inFile := content("File", "1")
-	inFile.Manifest = nil
-	offering(h,
-		svc.CatalogEntry{ID: "z", Content: content("Z", "1")}, svc.CatalogEntry{ID: "x", Content: content("X", "1")},
-		svc.CatalogEntry{ID: "file", Content: inFile, ManifestFile: "f.json"}, svc.CatalogEntry{ID: "known", Content: content("Known", "1"), ManifestFile: "k.json"})
-	install := func(id, alias string, c svc.Content) {
-		t.Helper()
-		h.market.put(acme, id, c)
-		must(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: id, SourceName: "acme", AliasID: &alias}))
-	}
-	browse := func() svc.SourceTemplates {
-		t.Helper()
-		return must(h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{}))
-	}
-	install("file", "f", content("File", "1"))
-	install("known", "k", content("Known", "1"))
-	asked := len(h.market.asked)
-	list := browse()
-	is.Equal(behind(list), []string{"z [] unknown", "x [x] false", "file [f] unknown", "known [k] false"})
-	is.Equal(list.FetchedAt, time.Date(2026, 11, 21, 11, 0, 0, 1000, time.UTC))
-	is.Equal(list.Stale, false)
-	is.Equal(list.Bad, nil)
-	is.Equal(len(h.market.asked), asked+1) // no manifest
-	is.Equal(h.market.maxAge, time.Minute)
-	sources := collect(t, h.Sources.List(t.Context(), admin))
-	up := h.market.asked[asked]
-	is.True(up.Memory != nil)
-	up.Memory = nil
-	is.Equal(up, svc.Upstream{Source: sources[0].SourceKey, URL: acme, Registered: sources[0].CreatedAt})
-
-	install("x", "a", content("X", "2")) // one of two is behind
-	install("z", "mine", content("Z", "1"))
-	install("known", "k2", content("Known", "2"))
-	for _, id := range []string{"mine", "a"} { // "a" stands behind "x" now in a list
-		must(h.Templates.Patch(t.Context(), admin, id, svc.TemplatePatch{Name: ptr("edited here")}))
-	}
-	is.Equal(behind(browse()), []string{"z [mine] false", "x [a x] true", "file [f] unknown", "known [k k2] true"})
-
-	// Of another source, by hand, personal: none of this source.
-	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme, Alias: ptr("other")}))
-	is.Equal(behind(must(h.Sources.Browse(t.Context(), admin, "other", svc.CatalogFilter{})))[0], "z [] unknown")
+func TestRenamed(t *testing.T) {
+	c := svc.Catalog{Entries: []svc.CatalogEntry{{ID: "z"}}, Renames: map[string]string{"x": "y", "y": "z"}}
+	is.New(t).Equal([]string{c.Renamed("x"), c.Renamed("z")}, []string{"z", ""})
 }
 
 // More templates than one chunk of a list has.
@@ -88,114 +46,10 @@ func TestSourceTemplatesAmongMany(t *testing.T) {
 	}
 	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")})
 	is.Equal(behind(must(h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{}))), []string{"x [x] false"})
-}
-
-// What an installation would refuse is not offered; the order is that of the catalogue.
-func TestSourceTemplatesThatAreBad(t *testing.T) {
-	is, h := is.New(t), withTemplate(t)
-	h.config.Templates.ValidateManifest = func(m json.RawMessage) error {
-		if strings.Contains(string(m), "forbidden") {
-			return errors.New("holds what is forbidden")
-		}
-		return nil
-	}
-	strict := newHost(t, func(c *svc.Config) { *c = h.config })
-	long := strings.Repeat("a", 129)
-	bad := func(change func(*svc.Content)) svc.Content {
-		c := content("N", "1")
-		change(&c)
-		return c
-	}
-	offering(h,
-		svc.CatalogEntry{ID: "good", Content: content("Good", "1")},
-		svc.CatalogEntry{ID: "a/b", Content: content("N", "1")},
-		svc.CatalogEntry{ID: "1", Content: bad(func(c *svc.Content) { c.Name = "" })},
-		svc.CatalogEntry{ID: "2", Content: bad(func(c *svc.Content) { c.Category = &long })},
-		svc.CatalogEntry{ID: "3", Content: bad(func(c *svc.Content) { c.Manifest = manifest(`{}`) })},
-		svc.CatalogEntry{ID: "4", Content: bad(func(c *svc.Content) { c.Manifest = manifest(`{"version":"forbidden"}`) })},
-		svc.CatalogEntry{ID: "5", Content: bad(func(c *svc.Content) { c.Tags = []string{"a\x00"} })})
-	problems := []svc.CatalogProblem{{Index: -1, Reason: "first"}, {Index: 4, Reason: "between"}, {Index: 99, Reason: "last"}}
-	h.market.catalog.Problems = append(make([]svc.CatalogProblem, 0, 20), problems...) // with room for more
-	list := must(strict.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{Category: "matches none"}))
-	is.Equal(len(list.Templates), 0)
-	var reasons []string
-	for _, p := range list.Bad {
-		reasons = append(reasons, fmt.Sprint(p.Index, " ", p.ID, ": ", p.Reason))
-	}
-	is.Equal(reasons, []string{
-		"-1 : first", "1 a/b: id must hold no slash or backslash", "2 1: name is required",
-		"3 2: category must be at most 128 characters", "4 : between", "4 3: manifest.version is required", "5 4: manifest holds what is forbidden",
-		"6 5: tags.0 must hold no NUL character", "99 : last",
-	})
-	is.Equal(h.market.catalog.Problems, problems) // what others share is as it was
-	for _, p := range list.Bad[1:3] {
-		_, err := strict.Templates.Install(t.Context(), admin, svc.Install{TemplateID: p.ID, SourceName: "acme", AliasID: ptr("other")})
-		is.True(err != nil)
-	}
-}
-
-func TestSourceTemplatesFilter(t *testing.T) {
-	h := withTemplate(t)
-	talk, other := content("A", "1"), content("B", "1")
-	talk.Category, talk.Tags, talk.Description = ptr("talk"), []string{"s", "t"}, ptr("What is said")
-	offering(h, svc.CatalogEntry{ID: "a", Content: talk}, svc.CatalogEntry{ID: "b", Content: other})
-	for filter, want := range map[svc.CatalogFilter]string{
-		{}:                              "[a b]",
-		{Category: "talk"}:              "[a]",
-		{Category: "Talk"}:              "[]",
-		{Tag: "t"}:                      "[a b]",
-		{Tag: "s"}:                      "[a]",
-		{Tag: "st"}:                     "[]",
-		{Category: "talk", Tag: "none"}: "[]",
-		{Text: "B"}:                     "[b]",
-		{Text: "SAID"}:                  "[a]",
-		{Text: "a A"}:                   "[a]",
-		{Text: "a b"}:                   "[]",
-	} {
-		list := must(h.Sources.Browse(t.Context(), admin, "acme", filter))
-		ids := []string{}
-		for _, offered := range list.Templates {
-			ids = append(ids, offered.ID)
-		}
-		is.New(t).Equal(fmt.Sprint(ids), want)
-	}
-}
-
-func TestSourceTemplatesFails(t *testing.T) {
-	is, h := is.New(t), withTemplate(t)
-	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")})
-	browse := func(by svc.Principal, name string, filter svc.CatalogFilter) error {
-		return errorOf(h.Sources.Browse(t.Context(), by, name, filter))
-	}
-	asked := len(h.market.asked)
-	nobody := svc.Principal{Kind: svc.KindUser, ID: "nobody"}
-	wantCode(t, browse(nobody, "acme", svc.CatalogFilter{Tag: "\x00"}), svc.CodeInvalid, "tag")
-	wantCode(t, browse(nobody, "acme", svc.CatalogFilter{}), svc.CodeForbidden, "")
-	is.Equal(len(h.market.asked), asked)
-
-	h.market.catalog.Failure = errors.New("dial tcp 10.0.0.1: refused")
-	list := must(h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{}))
-	is.True(list.Stale)
-	is.Equal(behind(list), []string{"x [x] false"})
-
-	without := newHost(t, func(c *svc.Config) { c.Store, c.Sources.Marketplace = h.store, nil })
-	for _, c := range []struct {
-		h    *host
-		err  error
-		code svc.Code
-	}{
-		{h, errors.New("dial tcp 10.0.0.1: refused"), svc.CodeSourceFailed}, {h, context.DeadlineExceeded, svc.CodeSourceTimeout}, {without, nil, svc.CodeSourceFailed},
-	} {
-		h.market.err = c.err
-		for _, err := range []error{
-			errorOf(c.h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{})), errorOf(c.h.Templates.CheckUpdate(t.Context(), admin, "x")),
-			errorOf(c.h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})),
-		} {
-			wantCode(t, err, c.code, "")
-			e, _ := errors.AsType[*svc.Error](err)
-			is.True(e.Message != "" && (e.Err == nil) == (c.err == nil)) // the cause is kept for the log
-		}
-	}
+	source, up := collect(t, h.Sources.List(t.Context(), admin))[0], h.market.asked[len(h.market.asked)-1]
+	is.True(up.Memory != nil && h.market.maxAge == time.Minute)
+	up.Memory = nil
+	is.Equal(up, svc.Upstream{Source: source.SourceKey, URL: acme, Registered: source.CreatedAt})
 }
 
 // A search lists no more than fits into one answer. What does not fit has a problem, and is listed alone.
@@ -255,4 +109,22 @@ func TestSourcesRemember(t *testing.T) {
 	_, err := second.Memory.AcceptSerial(ctx, 1<<53) // by a request that began before the removal
 	wantCode(t, err, svc.CodeNotFound, "")
 	is.Equal(asks(other).Serial, int64(0))
+}
+
+// The cause of a failure is kept for the log.
+func TestSourceTemplatesFails(t *testing.T) {
+	h := withTemplate(t)
+	without := newHost(t, func(c *svc.Config) { c.Store, c.Sources.Marketplace = h.store, nil })
+	h.market.err = errors.New("dial tcp 10.0.0.1: refused")
+	for on, cause := range map[*host]error{h: h.market.err, without: nil} {
+		for _, err := range []error{
+			errorOf(on.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{})), errorOf(on.Templates.CheckUpdate(t.Context(), admin, "x")),
+			errorOf(on.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})),
+		} {
+			wantCode(t, err, svc.CodeSourceFailed, "")
+			if e, _ := errors.AsType[*svc.Error](err); e == nil || e.Message == "" || (e.Err == nil) != (cause == nil) {
+				t.Errorf("%+v", e)
+			}
+		}
+	}
 }

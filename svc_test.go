@@ -355,37 +355,6 @@ type uncounted struct{ svc.Store }
 func (uncounted) Hears() bool                                   { return true }
 func (uncounted) CountEvents(context.Context, int) (int, error) { return 7, errors.New("planted") }
 
-// What the host vouches for counts, and kinds without rows have an answer. TestServiceAnswersAsTheReference has the others.
-func TestDecide(t *testing.T) {
-	h := hostOf(t, world)
-	for _, c := range []struct {
-		by           svc.Principal
-		action, bank string
-		outcome      svc.Outcome
-	}{
-		{user("alice"), "bank:recall", "notes", svc.Allow},
-		{user("alice"), "bank:delete", "prod::1", svc.ExplicitDeny},
-		{user("alice", "iam:users:read"), "iam:users:read", "*", svc.Allow},
-		{user("alice", "iam:users:read"), "iam:users:read", "notes", svc.ImplicitDeny},
-		{user("idle", "iam:*"), "iam:users:read", "*", svc.ImplicitDeny},
-		{user("stranger", "iam:*"), "iam:users:read", "*", svc.Allow},
-		{svc.Principal{Kind: svc.KindUnmapped, Actions: []string{"iam:*"}}, "iam:users:read", "*", svc.ImplicitDeny},
-		{svc.Host, "anything", "anywhere", svc.Allow},
-		{svc.Principal{Kind: "ghost", ID: "alice"}, "bank:recall", "notes", svc.ImplicitDeny},
-		{user("no\x00body"), "bank:recall", "notes", svc.ImplicitDeny},
-	} {
-		for range 2 { // read, then remembered
-			d := must(h.Decide(t.Context(), c.by, c.action, c.bank, svc.Context{}))
-			if d.Outcome() != c.outcome || d.Allowed() != (c.outcome == svc.Allow) || d.Reason() == "" {
-				t.Errorf("%+v, %s on %s: %s, %q", c.by, c.action, c.bank, d.Outcome(), d.Reason())
-			}
-		}
-	}
-	wantCode(t, errorOf(h.Decide(t.Context(), user("alice"), "", "notes", svc.Context{})), svc.CodeInvalid, "action")
-	wantCode(t, errorOf(h.Decide(t.Context(), user("alice"), "bank:recall", "no\x00tes", svc.Context{})), svc.CodeInvalid, "bank")
-	is.New(t).True(!svc.Decision{}.Allowed())
-}
-
 // watchedStore counts the reads that decisions make, and fails when it is told to.
 type watchedStore struct {
 	svc.Store

@@ -3,7 +3,6 @@ package svc_test
 import (
 	"context"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -16,74 +15,6 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/limits"
 )
-
-// Which templates a list has, and in which order, is a rule of stores.
-func TestListTemplates(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	for _, id := range []string{"b", "a"} {
-		create(t, h, id, svc.Content{Category: ptr(id), Tags: []string{"all"}})
-	}
-	is.Equal(len(collect(t, h.Templates.List(t.Context(), admin, svc.TemplateQuery{Tag: "all"}))), 2)
-	is.Equal(collect(t, h.Templates.List(t.Context(), admin, svc.TemplateQuery{Tag: "all", Category: "b"}))[0].ID, "b")
-	wantCode(t, lastError(h.Templates.List(t.Context(), admin, svc.TemplateQuery{Tag: "\xff"})), svc.CodeInvalid, "tag")
-	for range h.Templates.List(t.Context(), admin, svc.TemplateQuery{}) {
-		break // a reader may stop
-	}
-}
-
-func TestPatchTemplate(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	before := create(t, h, "a", svc.Content{Description: ptr("d"), Category: ptr("c"), Tags: []string{"x"}})
-	h.actions()
-
-	same := svc.TemplatePatch{
-		Name: &before.Name, Description: &svc.TextPatch{Value: ptr("d")}, Tags: &[]string{"x"},
-		Integrations: &[]string{}, Manifest: manifest(`{ "version": "1" }`),
-	}
-	for _, patch := range []svc.TemplatePatch{{}, same} {
-		after := must(h.Templates.Patch(t.Context(), admin, "a", patch))
-		is.Equal(after, before) // updated_at included
-	}
-	is.Equal(h.actions(), nil)
-
-	after := must(h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{
-		Name: ptr("New"), Description: &svc.TextPatch{}, Category: &svc.TextPatch{Value: ptr("")},
-		Tags: &[]string{"y", "y"}, Integrations: &[]string{"i"}, Manifest: manifest(`{"version":"2","n":1.0}`),
-	}))
-	is.Equal(after.Content, svc.Content{
-		Name: "New", Category: ptr(""), Tags: []string{"y", "y"}, Integrations: []string{"i"},
-		Manifest: manifest(`{"version":"2","n":1.0}`),
-	})
-	is.Equal(after.InstalledAt, before.InstalledAt)
-	is.True(after.UpdatedAt.After(before.UpdatedAt))
-	is.Equal(h.actions(), []string{"template.patched template/a by admin"})
-	is.Equal(must(h.Templates.Read(t.Context(), admin, "a")), after)
-}
-
-// TestPatchKeepsSpellings: what comes back is the JSON that went in, also where it means the same as before.
-func TestPatchKeepsSpellings(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	before := create(t, h, "a", svc.Content{Manifest: manifest(`{"version":"1","n":1}`)})
-	after := must(h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Manifest: manifest(`{"n":1.0,"version":"1"}`)}))
-	is.Equal(string(after.Manifest), `{"n":1.0,"version":"1"}`)
-	is.True(after.UpdatedAt.After(before.UpdatedAt))
-	is.Equal(revision(t, after.Content), revision(t, before.Content))
-}
-
-func TestPatchTemplateRefuses(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	before := create(t, h, "a", svc.Content{})
-	for field, patch := range map[string]svc.TemplatePatch{
-		"/name":             {Name: ptr("")},
-		"/description":      {Description: &svc.TextPatch{Value: ptr("\x00")}},
-		"/tags/0":           {Tags: &[]string{"\xff"}},
-		"/manifest":         {Manifest: manifest(`{`)},
-		"/manifest/version": {Manifest: manifest(`{"version":7}`)},
-	} {
-		wantCode(t, errorOf(h.Templates.Patch(t.Context(), admin, "a", patch)), svc.CodeInvalid, field)
-	}
-	is.Equal(must(h.Templates.Read(t.Context(), admin, "a")), before)
-}
 
 func TestPatchesAtOnceAllHold(t *testing.T) {
 	is, h := is.New(t), newHost(t)
@@ -107,17 +38,6 @@ func TestPatchesAtOnceAllHold(t *testing.T) {
 	})
 }
 
-func TestDeleteTemplate(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	create(t, h, "a", svc.Content{Tags: []string{"x"}})
-	h.actions()
-	is.NoErr(h.Templates.Delete(t.Context(), admin, "a"))
-	is.Equal(h.actions(), []string{"template.deleted template/a by admin"})
-	wantCode(t, h.Templates.Delete(t.Context(), admin, "a"), svc.CodeNotFound, "")
-	create(t, h, "a", svc.Content{})
-	is.Equal(len(collect(t, h.Templates.List(t.Context(), admin, svc.TemplateQuery{Tag: "x"}))), 0)
-}
-
 // Which templates a part has is a rule of stores, and of what is kept of them in memory.
 func TestPartsOfAList(t *testing.T) {
 	for cached, memory := range map[int]bool{-1: false, 0: true} {
@@ -136,74 +56,6 @@ func TestPartsOfAList(t *testing.T) {
 		}
 		wantCode(t, lastError(h.Templates.List(t.Context(), alice, svc.TemplateQuery{Skip: 1, Limit: 1})), svc.CodeForbidden, "")
 	}
-}
-
-// templateDiff installs base, patches it to ours and lets the source have theirs.
-func templateDiff(t *testing.T, base, ours, theirs svc.Content) svc.TemplateDiff {
-	t.Helper()
-	is, h := is.New(t), merging(t, "", base, ours, theirs)
-	diff := must(h.Templates.Diff(t.Context(), admin, "x"))
-	is.Equal(h.actions(), nil)
-	is.Equal(diff.CurrentRevision, revision(t, base))
-	is.Equal(diff.LatestRevision, revision(t, theirs))
-	return diff
-}
-
-// lines writes a diff as "path: base | ours | theirs", with "!" where both sides changed it.
-func lines(diff svc.TemplateDiff) string {
-	var b strings.Builder
-	for _, c := range diff.Changes {
-		mark := ""
-		if c.Conflict() {
-			mark = "!"
-		}
-		fmt.Fprintf(&b, "%s%s: %s | %s | %s\n", mark, c.Path, c.Base, c.Ours, c.Theirs)
-	}
-	return b.String()
-}
-
-func TestDiffOfTemplate(t *testing.T) {
-	base := svc.Content{Name: "X", Description: ptr("d"), Tags: []string{"a", "b"}, Manifest: manifest(`{"version":"1","o":{"k":1,"gone":true,"a/b~c":[1]},"n":1.0}`)}
-	for _, c := range []struct {
-		name         string
-		ours, theirs func(*svc.Content)
-		want         string
-	}{
-		{"nothing", func(*svc.Content) {}, func(*svc.Content) {}, ``},
-		{"here", func(c *svc.Content) { c.Name = "Mine" }, func(*svc.Content) {}, "/name: \"X\" | \"Mine\" | \"X\"\n"},
-		{"there", func(*svc.Content) {}, func(c *svc.Content) { c.Category = ptr("c") }, "/category: null | null | \"c\"\n"},
-		{"both alike", func(c *svc.Content) { c.Description = nil }, func(c *svc.Content) { c.Description = nil }, "/description: \"d\" | null | null\n"},
-		{"both", func(c *svc.Content) { c.Tags = []string{"b", "a"} }, func(c *svc.Content) { c.Tags = []string{} },
-			`!/tags: ["a","b"] | ["b","a"] | []` + "\n"},
-		{"within the manifest",
-			func(c *svc.Content) {
-				c.Manifest = manifest(`{"version":"1","o":{"k":2,"gone":true,"a/b~c":[1]},"n":1,"ours":{}}`)
-			},
-			func(c *svc.Content) { c.Manifest = manifest(`{"n":1.0,"version":"2","o":{"k":3,"a/b~c":[1,2]}}`) },
-			"/manifest/o/a~1b~0c: [1] | [1] | [1,2]\n/manifest/o/gone: true | true | \n!/manifest/o/k: 1 | 2 | 3\n" +
-				"/manifest/ours:  | {} | \n/manifest/version: \"1\" | \"1\" | \"2\"\n"},
-		{"an object and none",
-			func(c *svc.Content) { c.Manifest = manifest(`{"version":"1","o":[],"n":1}`) },
-			func(c *svc.Content) { c.Manifest = manifest(`{"version":"1","o":{"k":1},"n":1}`) },
-			`!/manifest/o: {"a/b~c":[1],"gone":true,"k":1} | [] | {"k":1}` + "\n"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			ours, theirs := base, base
-			c.ours(&ours)
-			c.theirs(&theirs)
-			if have := lines(templateDiff(t, base, ours, theirs)); have != c.want {
-				t.Errorf("have\n%swant\n%s", have, c.want)
-			}
-		})
-	}
-}
-
-func TestDiffOfTemplateRefuses(t *testing.T) {
-	h := withTemplate(t)
-	create(t, h, "made", svc.Content{})
-	wantCode(t, errorOf(h.Templates.Diff(t.Context(), admin, "made")), svc.CodeInvalid, "template_id")
-	is.New(t).NoErr(h.Sources.Remove(t.Context(), admin, "acme"))
-	wantCode(t, errorOf(h.Templates.Diff(t.Context(), admin, "x")), svc.CodeNotFound, "")
 }
 
 func (k keeper) etag(t *testing.T) string {
@@ -275,109 +127,16 @@ func TestETagOfTheList(t *testing.T) {
 	wantCode(t, lastError(stored), svc.CodePrecondition, "")
 }
 
-func history(t *testing.T, h *host, id string) []svc.TemplateVersion {
-	t.Helper()
-	return collect(t, h.Templates.History(t.Context(), admin, id))
-}
-
-// What a patch, an update by force and a rollback replace is in the history, and what writes nothing adds nothing to it.
-func TestHistory(t *testing.T) {
-	is, h := is.New(t), withTemplate(t)
-	installed := must(h.Templates.Read(t.Context(), admin, "x"))
-	is.Equal(installed.Version, int64(1))
-	is.Equal(len(history(t, h, "x")), 0)
-	patched := must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr("Mine")}))
-	is.Equal(patched.Version, int64(2))
-	must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr("Mine")}))
-	h.market.put(acme, "x", content("X", "2"))
-	updated := must(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs}))
-	again, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs}) // written again, and the same
-	is.NoErr(err)
-	is.Equal(again.Template.Version, int64(3))
-
-	versions := history(t, h, "x")
-	is.Equal(versions, []svc.TemplateVersion{
-		{Number: 2, Content: patched.Content, SourceRevision: installed.Origin.Revision, UpdatedAt: patched.UpdatedAt},
-		{Number: 1, Content: installed.Content, SourceRevision: installed.Origin.Revision, UpdatedAt: installed.UpdatedAt},
-	})
-	h.actions()
-
-	back := must(h.Templates.Rollback(t.Context(), admin, "x", 2))
-	is.Equal(back.Content, patched.Content)
-	origin := *updated.Template.Origin
-	origin.Edited = true
-	is.Equal(*back.Origin, origin) // it is an edit
-	is.True(back.UpdatedAt.After(updated.Template.UpdatedAt))
-	is.Equal(h.actions(), []string{"template.rolled_back template/x by admin", "template.diverged template/x by admin"})
-	is.Equal(must(h.Templates.Read(t.Context(), admin, "x")), back)
-	is.Equal(history(t, h, "x")[0].Content, updated.Template.Content)
-	_, err = h.Templates.Rollback(t.Context(), admin, "x", 3) // and back again
-	is.NoErr(err)
-	h.actions()
-	is.Equal(must(h.Templates.Rollback(t.Context(), admin, "x", 3)).Version, int64(5))
-	is.Equal(h.actions(), nil)
-
-	is.True(!must(h.Templates.CheckUpdate(t.Context(), admin, "x")).HasUpdate)
-	is.NoErr(h.Templates.Delete(t.Context(), admin, "x"))
-	create(t, h, "x", svc.Content{})
-	is.Equal(len(history(t, h, "x")), 0)
-}
-
 func TestHistoryIsBounded(t *testing.T) {
 	is, h := is.New(t), newHost(t)
 	create(t, h, "x", svc.Content{})
 	for i := range limits.TemplateVersions + 3 {
 		must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr(fmt.Sprint("name ", i))}))
 	}
-	versions := history(t, h, "x")
+	versions := collect(t, h.Templates.History(t.Context(), admin, "x"))
 	is.Equal(len(versions), limits.TemplateVersions)
 	is.Equal(versions[0].Number, int64(limits.TemplateVersions+3))
 	wantCode(t, errorOf(h.Templates.Rollback(t.Context(), admin, "x", 3)), svc.CodeNotFound, "")
-}
-
-func TestHistoryRefuses(t *testing.T) {
-	h := withTemplate(t)
-	for number, code := range map[int64]svc.Code{0: svc.CodeInvalid, -1: svc.CodeInvalid, math.MaxInt64: svc.CodeInvalid, 1: svc.CodeNotFound, 99: svc.CodeNotFound} {
-		_, err := h.Templates.Rollback(t.Context(), admin, "x", number)
-		if svc.ErrorCode(err) != code {
-			t.Errorf("version %d: %v", number, err)
-		}
-	}
-}
-
-func TestCheckUpdate(t *testing.T) {
-	is, h := is.New(t), withTemplate(t)
-	installed := must(h.Templates.Read(t.Context(), admin, "x"))
-	check := func() svc.UpdateCheck {
-		t.Helper()
-		c := must(h.Templates.CheckUpdate(t.Context(), admin, "x"))
-		is.Equal(*c.CurrentRevision, installed.Origin.Revision)
-		is.Equal(*c.Source, installed.Origin.Source)
-		return c
-	}
-	c := check()
-	is.Equal(c.HasUpdate, false)
-	is.Equal(c.LatestRevision, c.CurrentRevision)
-
-	h.market.put(acme, "x", content("X", "2"))
-	c = check()
-	is.Equal(c.HasUpdate, true)
-	is.Equal(*c.LatestRevision, revision(t, content("X", "2")))
-
-	h.market.remove(acme, "x")
-	c = check()
-	is.Equal(c.HasUpdate, false)
-	is.Equal(c.LatestRevision, nil)
-	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})), svc.CodeNotFound, "")
-
-	is.NoErr(h.Sources.Remove(t.Context(), admin, "acme"))
-	wantCode(t, errorOf(h.Templates.CheckUpdate(t.Context(), admin, "x")), svc.CodeNotFound, "")
-	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})), svc.CodeNotFound, "")
-	is.Equal(must(h.Templates.Read(t.Context(), admin, "x")).Origin.Source.Name, "acme")
-
-	create(t, h, "hand", svc.Content{})
-	is.Equal(must(h.Templates.CheckUpdate(t.Context(), admin, "hand")), svc.UpdateCheck{})
-	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "hand", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})), svc.CodeInvalid, "template_id")
 }
 
 // A list from memory takes no memory for its rows.

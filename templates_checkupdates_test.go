@@ -53,45 +53,6 @@ func inFile(c svc.Content, id string) svc.CatalogEntry {
 	return svc.CatalogEntry{ID: id, Content: c, ManifestFile: id + ".json"}
 }
 
-func TestCheckUpdates(t *testing.T) {
-	is, h := is.New(t), withTemplate(t)
-	installed := must(h.Templates.Read(t.Context(), admin, "x"))
-	h.install(t, "gone", "gone", content("Gone", "1"))
-	h.install(t, "old", "old-b", content("Old", "1"))
-	h.install(t, "old", "old-a", content("Old", "1"))
-	h.install(t, "old", "new", content("Old", "2"))
-	h.install(t, "bad", "bad", content("Bad", "1"))
-	h.install(t, "worse", "worse", content("Worse", "1"))
-	h.install(t, "file", "file", content("File", "1"))
-	h.install(t, "file2", "file2", content("File", "1"))
-	must(h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "by-hand", Content: content("Hand", "1")}))
-	must(h.Templates.Patch(t.Context(), admin, "old-b", svc.TemplatePatch{Name: ptr("edited here")}))
-	h.market.put(acme, "file2", content("File", "2"))
-	worse := content("Worse", "2")
-	worse.Manifest = manifest(`{}`)
-	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")}, svc.CatalogEntry{ID: "old", Content: content("Old", "2")},
-		inFile(content("File", "1"), "file"), inFile(content("File", "1"), "file2"), svc.CatalogEntry{ID: "worse", Content: worse},
-		svc.CatalogEntry{ID: "nobody's", Content: content("N", "1")})
-	h.market.catalog.Problems = []svc.CatalogProblem{{Index: 9, ID: "bad", Reason: "name is missing"}, {Index: 10, Reason: "it must be an object"}}
-	h.actions()
-	asked := len(h.market.asked)
-	want := []string{
-		"bad its catalogue entry is bad: name is missing", "file2 update", "gone gone", "old-a update", "old-b update",
-		"worse its catalogue entry is bad: /manifest/version is required", "acme 7",
-	}
-	for range 2 {
-		r := h.checkUpdates(t)
-		is.Equal(report(r), want)
-		is.Equal(r.Checked, 7)
-		is.Equal(r.Templates[1].CurrentRevision, revision(t, content("File", "1")))
-		is.Equal(*r.Templates[1].LatestRevision, revision(t, content("File", "2")))
-		is.Equal(r.Templates[1].Source, installed.Origin.Source)
-	}
-	is.Equal(len(h.market.asked)-asked, 2*(1+2)) // the catalogue, and two manifests that are files
-	is.Equal(h.market.maxAge.String(), "0s")
-	is.Equal(len(h.actions()), 0)
-}
-
 // When the same catalogue meets the same installations nothing is compared again, and when either changes it is.
 func TestCheckUpdatesRemembers(t *testing.T) {
 	is := is.New(t)
@@ -111,14 +72,17 @@ func TestCheckUpdatesRemembers(t *testing.T) {
 		is.Equal(report(h.checkUpdates(t)), []string{"a update", "acme 1"})
 		return validated.Load() > before
 	}
-	eventually(t, func() bool { return !compared() })
-	is.True(!compared())
+	remembered := func() { // once it has heard of the last change
+		t.Helper()
+		eventually(t, func() bool { return !compared() })
+	}
+	remembered()
 	offer("3", "sha256:2")
 	is.True(compared())
-	is.True(!compared())
+	remembered()
 	must(h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Name: ptr("edited")}))
 	is.True(compared())
-	eventually(t, func() bool { return !compared() })
+	remembered()
 	offer("3", "") // a marketplace that does not say
 	is.True(compared())
 	is.True(compared())
@@ -129,7 +93,11 @@ func TestCheckUpdatesRemembers(t *testing.T) {
 		offering(h, entry)
 		h.market.catalog.Revision = "with " + digest
 		is.True(compared())
-		is.Equal(compared(), digest == "")
+		if digest == "" {
+			is.True(compared())
+		} else {
+			remembered()
+		}
 	}
 	offer("2", "sha256:1")
 	h.install(t, "a", "again", content("A", "2"))
@@ -138,54 +106,13 @@ func TestCheckUpdatesRemembers(t *testing.T) {
 	is.Equal(report(h.checkUpdates(t)), []string{"acme 1"})
 }
 
-// A template that has another id in its source is compared with that one, unless its entry is bad.
-func TestUpdatesOfRenamedTemplates(t *testing.T) {
-	is, h := is.New(t), withTemplate(t)
-	h.market.remove(acme, "x")
-	h.market.put(acme, "z", content("X", "2"))
-	offering(h, svc.CatalogEntry{ID: "z", Content: content("X", "2")})
-	h.market.catalog.Renames = map[string]string{"x": "y", "y": "z"}
-	is.Equal(h.market.catalog.Renamed("x"), "z")
-	is.Equal(report(h.checkUpdates(t)), []string{"x update", "acme 1"})
-	h.market.catalog.Renames["x"] = "z"
-	check := must(h.Templates.CheckUpdate(t.Context(), admin, "x"))
-	is.Equal(*check.LatestRevision, revision(t, content("X", "2")))
-	is.Equal(must(h.Templates.Diff(t.Context(), admin, "x")).RenamedTo, "z")
-	is.Equal(behind(must(h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{}))), []string{"z [x] true"})
-	h.market.catalog.Entries, h.market.catalog.Problems = nil, []svc.CatalogProblem{{ID: "z", Reason: "name is missing"}}
-	is.Equal(report(h.checkUpdates(t)), []string{`x its catalogue entry is bad: it is now "z"`, "acme 0"})
-}
-
-// A source that fails, is gone or has moved says so, and does not stop the others.
-func TestCheckUpdatesOfFailingSources(t *testing.T) {
-	is, h := is.New(t), withTemplate(t)
-	for _, name := range []string{"gone", "moved"} {
-		must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme, Alias: &name}))
-		must(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: name, AliasID: &name}))
-		is.NoErr(h.Sources.Remove(t.Context(), admin, name))
-	}
-	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: "https://elsewhere.example/acme", Alias: ptr("moved")}))
-	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "2")})
-	is.Equal(report(h.checkUpdates(t)), []string{
-		"moved this template came from https://example.com/acme, but the source \"moved\" is now registered at https://elsewhere.example/acme: re-bind the source if that is right",
-		"x update", "acme 1",
-		`gone 0 the source "gone", from which this template came, is no longer registered`, "moved 0",
-	})
-	h.market.catalog.Failure = &svc.Error{Code: svc.CodeSourceFailed, Message: "answered 500"} // the copy is stale: it says nothing
-	is.Equal(report(h.checkUpdates(t))[0], "acme 0 answered 500")
-	h.market.catalog.Failure = nil
-	h.market.err = context.DeadlineExceeded
-	is.Equal(report(h.checkUpdates(t))[0], `acme 0 source "acme" did not answer in time`)
-	h.market.err = fmt.Errorf("no route: %w", errors.New("secret"))
-	is.Equal(report(h.checkUpdates(t))[0], `acme 0 source "acme" cannot be asked`)
-}
-
 func TestCheckUpdatesProgress(t *testing.T) {
 	is, h := is.New(t), withTemplate(t)
 	for i := range 9 {
 		h.install(t, fmt.Sprint(i), fmt.Sprint("a", i), content("A", "1"))
 	}
 	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")})
+	h.market.maxAge = time.Hour
 	var told []int
 	must(h.Templates.CheckUpdates(t.Context(), admin, func(done, total int) {
 		is.Equal(total, 10)
@@ -193,16 +120,10 @@ func TestCheckUpdatesProgress(t *testing.T) {
 	}))
 	is.True(slices.IsSorted(told))
 	is.Equal(told[len(told)-1], 10)
-}
-
-func TestCheckUpdatesFails(t *testing.T) {
-	is, h := is.New(t), withTemplate(t)
-	wantCode(t, errorOf(h.Templates.CheckUpdates(t.Context(), alice, nil)), svc.CodeForbidden, "")
+	is.Equal(h.market.maxAge, time.Duration(0)) // the catalogue as it is now
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	is.True(errorOf(h.Templates.CheckUpdates(ctx, admin, nil)) != nil)
-	empty := newHost(t).checkUpdates(t)
-	is.Equal(empty, svc.UpdateReport{Templates: []svc.TemplateUpdate{}, Sources: []svc.SourceReport{}})
 }
 
 // The last report is in the store: a process that starts later has it, and one that made another
@@ -258,44 +179,14 @@ func TestLastCheck(t *testing.T) {
 	}
 }
 
-// Each half is compared with sources by itself, and the copies of the server's are not touched by what users do.
-func TestPersonalUpdates(t *testing.T) {
+// The copies of the server's templates are not touched by what users do.
+func TestPersonalTemplatesLeaveTheTag(t *testing.T) {
 	is, h := is.New(t), withTemplate(t)
 	h.apply(t, personalStaff())
 	var tag string
 	eventually(t, func() (kept bool) { tag, kept = h.tag(t); return kept })
-	for _, by := range []svc.Principal{owner, other} {
-		must(h.MyTemplates.Install(t.Context(), by, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: ptr("of-" + by.ID)}))
-	}
+	must(h.MyTemplates.Install(t.Context(), owner, svc.Install{TemplateID: "x", SourceName: "acme"}))
 	is.Equal(must(h.Templates.ETag(t.Context(), admin)), tag)
-	is.Equal(must(h.MyTemplates.ETag(t.Context(), owner)), "")
-
-	h.market.catalog = svc.Catalog{Revision: "1", Entries: []svc.CatalogEntry{{ID: "x", Content: content("X", "2")}}}
-	h.market.put(acme, "x", content("X", "2"))
-	for range 2 {
-		for by, id := range map[string]string{"owner": "of-owner", "other": "of-other", "admin": "x"} {
-			check, caller := h.MyTemplates.CheckUpdates, user(by)
-			if by == "admin" {
-				check, caller = h.Templates.CheckUpdates, admin
-			}
-			report := must(check(t.Context(), caller, nil))
-			is.Equal(report.Checked, 1)
-			is.Equal(report.Templates[0].ID, id)
-		}
-	}
-	is.Equal(must(h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{})).Templates[0].InstalledAs, []string{"x"})
-	must(h.MySources.Register(t.Context(), owner, svc.NewSource{URL: acme, Alias: ptr("mine")}))
-	must(h.MyTemplates.Install(t.Context(), owner, svc.Install{TemplateID: "x", SourceName: "mine", SourceScope: svc.ScopePersonal}))
-	found := must(h.MySources.Search(t.Context(), owner, svc.CatalogFilter{}))
-	is.Equal(len(found), 1)
-	is.Equal(found[0].Templates[0].InstalledAs, []string{"x"})
-	is.True(must(h.MyTemplates.Update(t.Context(), owner, "of-owner", svc.UpdateRequest{})).Updated)
-	is.True(len(must(h.MyTemplates.Diff(t.Context(), other, "of-other")).Changes) > 0)
-	versions := collect(t, h.MyTemplates.History(t.Context(), owner, "of-owner"))
-	is.Equal(len(versions), 1)
-	back := must(h.MyTemplates.Rollback(t.Context(), owner, "of-owner", versions[0].Number))
-	is.Equal(string(back.Manifest), `{"version":"1"}`)
-	is.Equal(string(must(h.Templates.Read(t.Context(), admin, "x")).Manifest), `{"version":"1"}`)
 }
 
 // slowMarket has sources that do not answer by their own time, unless the caller's ends before.

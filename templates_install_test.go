@@ -1,8 +1,6 @@
 package svc_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -39,65 +37,6 @@ func withContent(t *testing.T, c svc.Content, edits ...func(*svc.Config)) *host 
 func revision(t *testing.T, c svc.Content) string {
 	t.Helper()
 	return must(c.Revision())
-}
-
-func TestInstallTemplate(t *testing.T) {
-	is, h := is.New(t), withTemplate(t)
-	installed := must(h.Templates.Read(t.Context(), admin, "x"))
-	is.Equal(installed.ID, "x")
-	is.Equal(installed.Name, "X")
-	is.Equal(installed.InstalledAt, installed.UpdatedAt)
-	is.Equal(installed.Origin.Source, svc.SourceKey{Scope: svc.ScopeServer, Name: "acme"})
-	is.Equal(installed.Origin.ID, "x")
-	is.Equal(installed.Origin.Revision, revision(t, content("X", "1")))
-
-	aliased := must(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: ptr("y")}))
-	is.Equal(aliased.ID, "y")
-	is.Equal(aliased.Origin.ID, "x")
-	is.Equal(h.actions(), []string{"template.installed template/y by admin"})
-}
-
-func TestInstallTakenAsksNobody(t *testing.T) {
-	h := withTemplate(t)
-	asked := len(h.market.asked)
-	wantCode(t, errorOf(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"})), svc.CodeExists, "template_id")
-	_, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme", AliasID: ptr("x")})
-	wantCode(t, err, svc.CodeExists, "/alias_id")
-	is.New(t).Equal(len(h.market.asked), asked)
-}
-
-func TestInstallTakenMeanwhile(t *testing.T) {
-	h := withTemplate(t)
-	h.market.put(acme, "z", content("Z", "1"))
-	h.market.during = func() { h.market.during = nil; create(t, h, "z", svc.Content{}) }
-	wantCode(t, errorOf(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "z", SourceName: "acme"})), svc.CodeExists, "template_id")
-}
-
-func TestInstallRefuses(t *testing.T) {
-	h := withTemplate(t)
-	h.market.put(acme, "bad", svc.Content{Name: "bad", Manifest: manifest(`{}`)})
-	h.market.put(acme, "worse", svc.Content{Name: "bad", Manifest: manifest(`{"version":"1"`)})
-	for _, c := range []struct {
-		code  svc.Code
-		field string
-		in    svc.Install
-	}{
-		{svc.CodeInvalid, "template_id", svc.Install{TemplateID: "..", SourceName: "acme"}},
-		{svc.CodeInvalid, "/source_name", svc.Install{TemplateID: "n"}},
-		{svc.CodeInvalid, "/source_name", svc.Install{TemplateID: "n", SourceName: "a/b"}},
-		{svc.CodeInvalid, "/source_scope", svc.Install{TemplateID: "n", SourceName: "acme", SourceScope: "world"}},
-		{svc.CodeInvalid, "/alias_id", svc.Install{TemplateID: "n", SourceName: "acme", AliasID: ptr("")}},
-		{svc.CodeNotFound, "", svc.Install{TemplateID: "n", SourceName: "nobody"}},
-		{svc.CodeNotFound, "", svc.Install{TemplateID: "n", SourceName: "acme", SourceScope: svc.ScopePersonal}},
-		{svc.CodeNotFound, "", svc.Install{TemplateID: "n", SourceName: "acme"}},
-		{svc.CodeSourceFailed, "", svc.Install{TemplateID: "bad", SourceName: "acme"}},
-		{svc.CodeSourceFailed, "", svc.Install{TemplateID: "worse", SourceName: "acme"}},
-	} {
-		wantCode(t, errorOf(h.Templates.Install(t.Context(), admin, c.in)), c.code, c.field)
-	}
-	if acts := h.actions(); len(acts) > 0 {
-		t.Error("something happened:", acts)
-	}
 }
 
 func TestRevision(t *testing.T) {
@@ -236,21 +175,4 @@ func TestPersonalOfADeletedUser(t *testing.T) {
 	is.Equal(add(other, "b"), []svc.Code{"", "", svc.CodeExists})
 	gone = "vouched"
 	is.Equal(add(user("vouched", "template:*"), "b"), []svc.Code{"", "", svc.CodeExists})
-}
-
-// In a transaction of the host, own templates and sources are part of it.
-func TestPersonalInATransaction(t *testing.T) {
-	is, h := is.New(t), withPersonalStaff(t)
-	back := errors.New("back")
-	for _, end := range []error{back, nil} {
-		err := h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
-			in := &host{Service: h.WithTx(tx)}
-			is.NoErr(in.personal(ctx, account("ops"), "x")["template:create Create"]())
-			is.NoErr(in.personal(ctx, owner, "x")["template:source Register"]())
-			is.Equal(len(in.personalState(t, owner)), 2)
-			return end
-		})
-		is.True(errors.Is(err, end))
-		is.Equal(len(h.personalState(t, owner)) == 2, end == nil)
-	}
 }

@@ -21,127 +21,6 @@ const (
 	diverged = "template.diverged template/x by admin"
 )
 
-// TestResolutions is the table of the contract: what each resolution does, and none, whatever was changed. one is the base.
-func TestResolutions(t *testing.T) {
-	one, two, mine, both := content("X", "1"), content("X", "2"), content("Mine", "1"), content("Both", "2")
-	for _, c := range []struct {
-		rule         string
-		source, here svc.Content
-		in           svc.UpdateRequest
-		becomes      svc.Content
-		actions      []string
-		edited       bool
-	}{
-		{"nothing changed", one, one, svc.UpdateRequest{}, one, nil, false},
-		{"the source changed", two, one, svc.UpdateRequest{}, two, []string{updated}, false},
-		{"edited here: kept", one, mine, svc.UpdateRequest{}, mine, nil, true},
-		{"both changed alike: brought up to date", two, two, svc.UpdateRequest{}, two, []string{updated}, false},
-		{"nothing changed, theirs: written again", one, one, svc.UpdateRequest{LocalEdits: svc.TakeTheirs}, one, []string{updated}, false},
-		{"the source changed, theirs", two, one, svc.UpdateRequest{LocalEdits: svc.TakeTheirs}, two, []string{updated}, false},
-		{"theirs", two, mine, svc.UpdateRequest{LocalEdits: svc.TakeTheirs}, two, []string{updated}, false},
-		{"theirs, nothing new", one, mine, svc.UpdateRequest{LocalEdits: svc.TakeTheirs}, one, []string{updated}, false},
-		{"ours", two, mine, svc.UpdateRequest{LocalEdits: svc.KeepOurs}, mine, []string{updated}, true},
-		{"ours, not edited before", two, one, svc.UpdateRequest{LocalEdits: svc.KeepOurs}, one, []string{updated, diverged}, true},
-		{"ours, as theirs", two, two, svc.UpdateRequest{LocalEdits: svc.KeepOurs}, two, []string{updated}, false},
-		{"ours, nothing new", one, mine, svc.UpdateRequest{LocalEdits: svc.KeepOurs}, mine, nil, true},
-		{"merged", two, mine, svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: &both}, both, []string{updated}, true},
-		{"merged, not edited before", two, one, svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: &both}, both, []string{updated, diverged}, true},
-		{"merged, as theirs", two, mine, svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: &two}, two, []string{updated}, false},
-		{"merged, as ours", two, mine, svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: &mine}, mine, []string{updated}, true},
-		{"merged, nothing new", one, mine, svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: &both}, both, []string{updated}, true},
-		{"merged, nothing new at all", one, mine, svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: &mine}, mine, nil, true},
-		{"edits overwritten", two, mine, svc.UpdateRequest{LocalEdits: svc.EditsOverwrite}, two, []string{updated}, false},
-		{"edits merged", two, mine, svc.UpdateRequest{LocalEdits: svc.EditsMerge}, content("Mine", "2"), []string{updated}, true},
-		{"configured: edits overwritten", two, mine, svc.UpdateRequest{}, two, []string{updated}, false},
-		{"configured: edits overwritten, nothing new", one, mine, svc.UpdateRequest{}, mine, nil, true},
-		{"configured: edits merged", two, mine, svc.UpdateRequest{}, content("Mine", "2"), []string{updated}, true},
-		{"configured: edits merged, nothing new", one, mine, svc.UpdateRequest{}, mine, nil, true},
-		{"configured: edits merged, theirs", two, mine, svc.UpdateRequest{LocalEdits: svc.TakeTheirs}, two, []string{updated}, false},
-		{"configured: edits conflict, theirs", two, mine, svc.UpdateRequest{LocalEdits: svc.TakeTheirs}, two, []string{updated}, false},
-	} {
-		t.Run(c.rule, func(t *testing.T) {
-			is := is.New(t)
-			var configured svc.LocalEdits
-			if rule, is := strings.CutPrefix(c.rule, "configured: edits "); is {
-				how, _, _ := strings.Cut(rule, ",")
-				configured = map[string]svc.LocalEdits{"overwritten": svc.EditsOverwrite, "merged": svc.EditsMerge, "conflict": svc.EditsConflict}[how]
-			}
-			h := merging(t, configured, one, c.here, c.source)
-			before := must(h.Templates.Read(t.Context(), admin, "x"))
-			c.in.Revision = revision(t, c.source)
-			wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", c.in, `"another"`)), svc.CodePrecondition, "")
-			update := must(h.Templates.Update(t.Context(), admin, "x", c.in, before.ETag()))
-			is.Equal(h.actions(), c.actions)
-			is.Equal(update.Updated, c.actions != nil)
-			is.Equal(update.PreviousRevision, revision(t, one))
-			is.Equal(update.NewRevision, revision(t, c.source))
-
-			after := must(h.Templates.Read(t.Context(), admin, "x"))
-			is.Equal(update.Template, after)
-			is.Equal(revision(t, after.Content), revision(t, c.becomes))
-			is.Equal(after.Origin.Revision, revision(t, c.source))
-			is.Equal(revision(t, after.Origin.Base), revision(t, c.source))
-			is.Equal(after.InstalledAt, before.InstalledAt)
-			is.Equal(after.UpdatedAt.After(before.UpdatedAt), c.actions != nil)
-			if is.Equal(after.Version > before.Version, revision(t, c.becomes) != revision(t, c.here)); after.Version > before.Version {
-				is.Equal(history(t, h, "x")[0].Name, before.Name) // what was replaced can be had back
-			}
-			is.Equal(must(h.Templates.CheckUpdate(t.Context(), admin, "x")).HasUpdate, false)
-			is.Equal(len(must(h.Templates.Diff(t.Context(), admin, "x")).Changes) > 0, c.edited)
-			is.Equal(after.Origin.Edited, c.edited)
-			again, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{}) // settled for good
-			is.NoErr(err)
-			is.Equal(again.Updated, false)
-		})
-	}
-}
-
-// What both have changed is refused without a resolution, and stays.
-func TestUpdateOfWhatBothChanged(t *testing.T) {
-	is := is.New(t)
-	for _, configured := range []svc.LocalEdits{"", svc.EditsConflict} {
-		h := merging(t, configured, content("X", "1"), content("Mine", "1"), content("X", "2"))
-		before := must(h.Templates.Read(t.Context(), admin, "x"))
-		err := errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{}))
-		wantCode(t, err, svc.CodeEdited, "")
-		is.Equal(fieldsOf(err), []string{"name"})
-		is.Equal(must(h.Templates.Read(t.Context(), admin, "x")), before)
-		is.Equal(len(h.actions()), 0)
-	}
-	is.True(errorOf(svc.New(svc.Config{Store: memstore.New(), Templates: svc.TemplateConfig{LocalEdits: "keep"}})) != nil)
-}
-
-func TestUpdateRequestsRefused(t *testing.T) {
-	is := is.New(t)
-	one, two := content("X", "1"), content("X", "2")
-	h := merging(t, "", one, content("Mine", "1"), two)
-	nameless, bad := content("", "1"), svc.Content{Name: "X", Manifest: manifest(`{"version":1}`)}
-	for _, c := range []struct {
-		in    svc.UpdateRequest
-		field string
-	}{
-		{svc.UpdateRequest{LocalEdits: "keep"}, "local_edits"},
-		{svc.UpdateRequest{Revision: revision(t, two)[:70]}, "revision"},
-		{svc.UpdateRequest{Revision: strings.ToUpper(revision(t, two))}, "revision"},
-		{svc.UpdateRequest{Revision: "sha256:" + strings.Repeat("A", 64)}, "revision"},
-		{svc.UpdateRequest{Content: &two}, ""},
-		{svc.UpdateRequest{Content: &two, LocalEdits: svc.TakeTheirs}, ""},
-		{svc.UpdateRequest{Content: &nameless, LocalEdits: svc.TakeMerged}, "/name"},
-		{svc.UpdateRequest{Content: &bad, LocalEdits: svc.TakeMerged}, "/manifest/version"},
-		{svc.UpdateRequest{LocalEdits: svc.TakeMerged}, "/name"},
-	} {
-		wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", c.in)), svc.CodeInvalid, c.field)
-		_, err := h.Templates.Update(t.Context(), user("plain"), "x", c.in) // the form comes first
-		wantCode(t, err, svc.CodeInvalid, c.field)
-	}
-	for _, in := range []svc.UpdateRequest{{}, {LocalEdits: svc.TakeTheirs}, {LocalEdits: svc.KeepOurs}, {LocalEdits: svc.EditsMerge}, {LocalEdits: svc.TakeMerged, Content: &two}} {
-		in.Revision = revision(t, one) // the source has moved on
-		wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", in)), svc.CodePrecondition, "")
-		wantCode(t, errorOf(h.Templates.Update(t.Context(), user("plain"), "x", in)), svc.CodeForbidden, "")
-	}
-	is.Equal(h.actions(), nil)
-}
-
 // The host checks what a caller has merged, once the caller is known to have the right, and before
 // the source is asked.
 func TestMergedIsCheckedByTheHost(t *testing.T) {
@@ -230,29 +109,6 @@ func TestMergesNotForEver(t *testing.T) {
 	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})), svc.CodeNotFound, "")
 }
 
-// A conflict is settled in a transaction of the host as well, and undone with it.
-func TestResolutionsInATransaction(t *testing.T) {
-	is := is.New(t)
-	merge := content("Both", "2")
-	for _, in := range []svc.UpdateRequest{
-		{LocalEdits: svc.TakeTheirs}, {LocalEdits: svc.KeepOurs}, {LocalEdits: svc.TakeMerged, Content: &merge}, {LocalEdits: svc.EditsMerge},
-	} {
-		h := merging(t, "", content("X", "1"), content("Mine", "1"), content("X", "2"))
-		before := must(h.Templates.Read(t.Context(), admin, "x"))
-		undone := errors.New("undone")
-		for _, end := range []error{undone, nil} {
-			err := h.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
-				_, err := h.WithTx(tx).Templates.Update(ctx, admin, "x", in)
-				return errors.Join(err, end)
-			})
-			is.True(errors.Is(err, end))
-			after := must(h.store.Template(t.Context(), before.TemplateKey))
-			is.Equal(after.Origin.Revision == before.Origin.Revision, end != nil)
-			is.Equal(after.ETag() == before.ETag(), end != nil)
-		}
-	}
-}
-
 // largest is a manifest, of about 1 MiB in CI, with one value in it that may differ. What the shape of one costs is measured where
 // manifests are compared.
 func largest(v string) svc.Content {
@@ -303,33 +159,6 @@ func TestSettlingInTheDocumentation(t *testing.T) {
 	is.Equal(ask("GET", strings.Replace(lines[0][2], "diff", "check-update", 1), "")["has_update"], false)
 }
 
-func TestUpdateSeesWhatWasEditedMeanwhile(t *testing.T) {
-	is, h := is.New(t), withTemplate(t)
-	h.market.put(acme, "x", content("X", "2"))
-	h.market.during = func() {
-		h.market.during = nil
-		must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{
-			Description: &svc.TextPatch{Value: ptr("d")}, Category: &svc.TextPatch{Value: ptr("c")},
-			Integrations: &[]string{"i"}, Tags: &[]string{}, Manifest: manifest(`{"version":"1","n":1}`),
-		}))
-	}
-	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
-	wantCode(t, err, svc.CodeEdited, "")
-	e, _ := errors.AsType[*svc.Error](err)
-	is.Equal(e.Fields, []string{"description", "category", "integrations", "tags", "manifest"})
-
-	h.market.during = func() { h.market.during = nil; is.NoErr(h.Templates.Delete(t.Context(), admin, "x")) }
-	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})), svc.CodeNotFound, "")
-
-	h.install(t, "x", "x", content("X", "1"))
-	h.market.during = func() { // another template of that id
-		h.market.during = nil
-		is.NoErr(h.Templates.Delete(t.Context(), admin, "x"))
-		create(t, h, "x", svc.Content{})
-	}
-	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})), svc.CodeChanged, "")
-}
-
 // merging is a host whose template "x" was installed with one content, edited to another, and is to be updated to a third.
 func merging(t *testing.T, edits svc.LocalEdits, base, ours, theirs svc.Content) *host {
 	t.Helper()
@@ -341,50 +170,6 @@ func merging(t *testing.T, edits svc.LocalEdits, base, ours, theirs svc.Content)
 	h.market.put(acme, "x", theirs)
 	h.actions()
 	return h
-}
-
-func TestMerge(t *testing.T) {
-	with := func(m string) svc.Content {
-		c := content("X", "1")
-		c.Manifest = manifest(m)
-		return c
-	}
-	fields := func(c svc.Content, description *string, tags ...string) svc.Content {
-		c.Description, c.Tags = description, tags
-		return c
-	}
-	const v = `"version":"1"`
-	for name, c := range map[string]struct {
-		base, ours, theirs, want svc.Content
-		conflicts                []string
-	}{
-		"keys apart": {with(`{` + v + `}`), with(`{` + v + `,"a":1.0}`), with(`{"b":1e400,` + v + `}`), with(`{` + v + `,"a":1.0,"b":1e400}`), nil},
-		"not alike":  {with(`{` + v + `,"a":1}`), with(`{` + v + `,"a":2}`), with(`{` + v + `,"a":3}`), svc.Content{}, []string{"manifest"}},
-		"texts and lists": {fields(with(`{`+v+`}`), nil, "t"), fields(with(`{`+v+`}`), new("ours"), "t"), fields(with(`{`+v+`}`), nil, "t", "theirs"),
-			fields(with(`{`+v+`}`), new("ours"), "t", "theirs"), nil},
-		"alike, whatever they are": {fields(with(`{`+v+`}`), nil, "t"), fields(with(`{`+v+`}`), new("same"), "t", "u"), fields(with(`{`+v+`}`), new("same"), "t", "u"),
-			fields(with(`{`+v+`}`), new("same"), "t", "u"), nil},
-		"an empty text is one": {fields(with(`{`+v+`}`), nil), fields(with(`{`+v+`}`), new("")), fields(with(`{`+v+`}`), new("theirs")), svc.Content{}, []string{"description"}},
-		"a category": {with(`{` + v + `}`), svc.Content{Name: "T", Category: new("ours"), Manifest: []byte(`{` + v + `}`)},
-			svc.Content{Name: "T", Category: new("theirs"), Manifest: []byte(`{` + v + `}`)}, svc.Content{}, []string{"category"}},
-		"all of them": {content("A", "1"), fields(content("B", "2"), new("ours"), "o"), fields(content("C", "3"), new("theirs"), "p"), svc.Content{},
-			[]string{"name", "description", "tags", "manifest"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			is, h := is.New(t), merging(t, svc.EditsMerge, c.base, c.ours, c.theirs)
-			update, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
-			if c.conflicts != nil {
-				wantCode(t, err, svc.CodeEdited, "")
-				is.Equal(fieldsOf(err), c.conflicts)
-				is.Equal(len(h.actions()), 0)
-				return
-			}
-			is.NoErr(err)
-			c.want.Integrations = []string{}
-			is.Equal(update.Template.Content, c.want)
-			is.Equal(h.actions(), []string{"template.updated template/x by admin"})
-		})
-	}
 }
 
 // What both come to may be bad for the host, though neither is.

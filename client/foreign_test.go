@@ -192,7 +192,7 @@ func TestTemplateOfAPersonalSource(t *testing.T) {
 // Decisions that do not fit the questions, and bundles that are none.
 func TestAnswersThatDoNotFit(t *testing.T) {
 	is := is.New(t)
-	_, err := dial(t, says(200, "application/json", `{"decisions": []}`)).Policies.Decide(t.Context(), queries[0])
+	_, err := dial(t, says(200, "application/json", `{"decisions": []}`)).Policies.Decide(t.Context(), question)
 	is.Equal(refused(err).Code, svc.CodeInternal)
 	for _, body := range []string{`null`, `[]`, `{"user": []}`, `{"users": [{"id": "a"}`, `{} {}`} {
 		_, err = dial(t, says(200, "application/json", body)).Access.Export(t.Context())

@@ -9,11 +9,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"unicode"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/client"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/calltest"
 	"github.com/extsvc/svc/internal/testscript"
 )
 
@@ -24,10 +24,7 @@ const catalogue = `{"templates": [
   {"id": "bad", "name": "", "manifest": {"version": "1"}},
   {"name": "worse", "manifest": {"version": "1"}}]}`
 
-var (
-	queries = []svc.Question{{Bank: "support", UserID: "alice"}, {Bank: "a\xff", UserID: "alice"}}
-	mine    = svc.Question{Me: true, Bank: "support"}
-)
+var question = svc.Question{Bank: "support", UserID: "alice"}
 
 // steps reads a section of testdata/steps.txt, with values of names.
 func steps(t *testing.T, title string, values ...string) (all []step) {
@@ -73,49 +70,22 @@ func arguments(t *testing.T, noun, method string, texts []string) (args []any) {
 		t.Fatalf("%s has no method %s", noun, method)
 	}
 	for i, text := range texts {
-		in := of.Type.In(min(i+2, of.Type.NumIn()-1)) // after the receiver and the context
-		if of.Type.IsVariadic() && i+2 >= of.Type.NumIn()-1 {
-			in = in.Elem()
-		}
-		value := reflect.New(in)
-		switch {
-		case text == "current":
+		switch text {
+		case "current":
 			args = append(args, current{})
-			continue
-		case text == "newest":
+		case "newest":
 			args = append(args, newest{})
-			continue
-		case in == reflect.TypeFor[svc.Bundle]() && strings.HasPrefix(text, `{"`) && unicode.IsLower(rune(text[2])):
-			value.Elem().Set(reflect.ValueOf(must(svc.ParseBundle([]byte(text)))))
-		default:
-			if err := json.Unmarshal([]byte(text), value.Interface()); err != nil {
-				t.Fatalf("%s.%s %s: %v", noun, method, text, err)
-			}
+		default: // after the receiver and the context
+			args = append(args, must(calltest.Arguments(of.Type, i+2, []string{text}))[0].Interface())
 		}
-		args = append(args, value.Elem().Interface())
 	}
 	return args
 }
 
-// odd are steps with what JSON cannot say.
-func odd() map[string][]step {
-	rows := []step{}
-	for _, how := range []svc.BundleWrite{{}, {Prune: true}, {DryRun: true}} {
-		rows = append(rows, step{"", "Access.Write", with(svc.Bundle{Users: []svc.User{{ID: "\xff"}}}, how)})
-	}
-	questions := []step{{"session-of-bob", "Policies.Resolve", with(queries[1])}, {"", "Policies.Resolve", with(queries[1])},
-		{"", "Policies.Simulate", with(svc.Bundle{}, queries[1])}, {"", "Policies.Decide", with(queries[1])}, {"", "Policies.Decide", with(mine, queries[1])}}
-	for _, bundle := range []svc.Bundle{{Policies: []svc.Policy{{ID: "p", Document: json.RawMessage(`{"a":`)}}}, {Users: []svc.User{{ID: "a\xff"}}}} {
-		questions = append(questions, step{"", "Policies.Simulate", with(bundle, queries[0])})
-	}
-	none := svc.TemplatePatch{Integrations: new([]string), Tags: new([]string)}
-	half := []step{{"", "Templates.Patch", with("a", none)}, {"", "Templates.Patch", with("a", none, `"x"`)}}
-	return map[string][]step{"half": half, "rows": rows, "questions": questions}
-}
-
 // half are the steps of the server's templates and sources, and of the caller's own with the prefix "My".
 func half(t *testing.T, my string, scope svc.Scope) []step {
-	all := slices.Concat(steps(t, "half", "$scope", string(scope)), odd()["half"])
+	none := svc.TemplatePatch{Integrations: new([]string), Tags: new([]string)} // which no JSON says
+	all := append(steps(t, "half", "$scope", string(scope)), step{"", "Templates.Patch", with("a", none)}, step{"", "Templates.Patch", with("a", none, `"x"`)})
 	for i := range all {
 		if noun, _, _ := strings.Cut(all[i].call, "."); noun == "Templates" || noun == "Sources" {
 			all[i].call = my + all[i].call
@@ -136,7 +106,7 @@ func TestMethodsAreThoseOfTheService(t *testing.T) {
 	routes, methods := map[string]string{}, map[string]bool{}
 	for name, steps := range map[string][]step{
 		"the server's half": half(t, "", svc.ScopeServer), "one's own half": half(t, "My", svc.ScopePersonal),
-		"rows": slices.Concat(steps(t, "rows"), odd()["rows"]), "questions": slices.Concat(steps(t, "questions"), odd()["questions"]),
+		"rows": steps(t, "rows"), "questions": steps(t, "questions"),
 		"keys": keys(t, "", alice), "my own keys": keys(t, "session-of-alice ", svc.Me),
 		"keys of a service account": keys(t, "", svc.Identity{Kind: svc.KindServiceAccount, ID: "robot"}), "keys of one of mine": keys(t, "session-of-owner ", svc.MyAccount("robot")),
 	} {

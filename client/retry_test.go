@@ -50,8 +50,8 @@ func TestChangesAreNotTriedAgain(t *testing.T) {
 					_, err := s.client.Templates.Update(ctx, "a", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
 					return err
 				},
-				func() error { _, err := s.client.Policies.Decide(ctx, queries[0]); return err },
-				func() error { _, err := s.client.Policies.Simulate(ctx, svc.Bundle{}, queries[0]); return err },
+				func() error { _, err := s.client.Policies.Decide(ctx, question); return err },
+				func() error { _, err := s.client.Policies.Simulate(ctx, svc.Bundle{}, question); return err },
 			} {
 				is.Equal(svc.ErrorCode(change()), svc.CodeUnavailable)
 				is.Equal(times.Load(), int64(99-i))

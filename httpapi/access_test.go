@@ -3,7 +3,6 @@ package httpapi_test
 import (
 	"context"
 	_ "embed"
-	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -208,69 +207,6 @@ func wantHidden(t *testing.T, document string) {
 }
 
 const bundlePath = "/admin/access-bundle"
-
-// state returns all rows of access, and the number of events.
-func (c caller) state() (bundle string, events int) {
-	c.t.Helper()
-	return string(c.get(bundlePath).is(200).body), len(c.events("/admin/events?limit=1000"))
-}
-
-// exported returns the rows of access as a value, for a test to change.
-func (c caller) exported() map[string][]map[string]any {
-	c.t.Helper()
-	var rows map[string][]map[string]any
-	if err := json.Unmarshal(c.get(bundlePath).is(200).body, &rows); err != nil {
-		c.t.Fatal(err)
-	}
-	return rows
-}
-
-func text(value any) string { return string(must(json.Marshal(value))) }
-
-// Prune removes exactly what the bundle does not name.
-func TestPruneRemovesTheOthers(t *testing.T) {
-	s := newSite(t, keeping)
-	admin := s.admin()
-	aliceKey := s.key("alice")
-	keep := admin.exported()
-	for name, gone := range map[string]string{"users": "alice", "service_accounts": "asleep", "policies": "recalls"} {
-		keep[name] = slices.DeleteFunc(keep[name], func(row map[string]any) bool { return row["id"] == gone })
-	}
-	keep["attachments"] = slices.DeleteFunc(keep["attachments"], func(row map[string]any) bool {
-		return row["principal_id"] == "staff" || row["principal_id"] == "templater"
-	})
-	delete(keep, "bank_policies") // an absent list names no row
-	delete(keep, "groups")
-	before, events := admin.state()
-	admin.post(bundlePath+"?prune=1&dry_run=1", text(keep)).is(200)
-	if after, now := admin.state(); after != before || now != events {
-		t.Error("a dry run has written")
-	}
-	admin.post(bundlePath+"?prune=1", text(keep)).is(204)
-	if after := admin.exported(); text(after) != text(keep) {
-		t.Errorf("after the bundle\n%s\nthe rows are\n%s", text(keep), text(after))
-	}
-	s.as(aliceKey).get("/me/api-keys").is(401)
-	var removed []string
-	for _, e := range admin.events("/admin/events?limit=1000") {
-		if e["action"] == "access.removed" || e["action"] == "api_key.revoked" {
-			target := e["target"].(map[string]any)
-			id := target["id"].(string)
-			if target["kind"] == "api_key" {
-				id = target["holder"].(map[string]any)["id"].(string)
-			}
-			removed = append(removed, target["kind"].(string)+" "+id)
-		}
-	}
-	slices.Sort(removed)
-	want := []string{
-		"api_key alice", "attachment recalls/group/staff", "attachment templates/user/templater", "bank_policy support", "group staff",
-		"policy recalls", "service_account asleep", "user alice",
-	}
-	if !slices.Equal(removed, want) {
-		t.Errorf("removed %q\nwant %q", removed, want)
-	}
-}
 
 func TestLongBundles(t *testing.T) {
 	t.Parallel()

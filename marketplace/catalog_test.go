@@ -100,55 +100,12 @@ func TestCatalogBadEntries(t *testing.T) {
 	wantError(t, errorOf(client.Template(t.Context(), from, "Twice")), svc.CodeNotFound)
 }
 
-func TestManifestFileBad(t *testing.T) {
-	for body, want := range map[string]string{
-		``:                                  "must not be empty",
-		`{"a":1`:                            "it ends too early",
-		`[]`:                                "must be a JSON object",
-		`"x"`:                               "must be a JSON object",
-		`{"a":{"b":1,"b":1}}`:               "/a/b is a duplicate key",
-		`{"x":` + nested(64) + `}`:          "nested deeper",
-		`{"x":"` + strings.Repeat("x", 500): "is larger than 400 bytes",
-		`<html>`:                            "is a web page",
-	} {
-		client, from := serve(t, tree(map[string]string{
-			"/templates.json": `{"templates":[{"id":"a","name":"A","manifest_file":"m.json"}]}`,
-			"/m.json":         body,
-		}), marketplace.Limits{Manifest: 400})
-		refuses(t, client, from, "entry 0 of the catalogue is bad: its manifest_file ", want)
-	}
-}
-
 func digest(canonical string) string {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(canonical)))
 }
 
 func withDigest(digest string) string {
 	return fmt.Sprintf(`{"templates":[{"id":"a","name":"A","manifest_file":"m.json","manifest_digest":%q}]}`, digest)
-}
-
-// The client asks once for a manifest with a manifest_digest, also across restarts.
-func TestManifestDigest(t *testing.T) {
-	is := is.New(t)
-	s, client, from := newShelf(t, marketplace.Config{})
-	from.Memory = &memory{}
-	s.tagged("/m.json", "{ \"version\": \"1\",\n \"a\": 1.0 }")
-	s.tagged("/templates.json", withDigest(digest(`{"a":1,"version":"1"}`)))
-	want := `{"version":"1","a":1.0}`
-	is.Equal(version(t, client, from), want)
-	is.Equal(len(s.requests()), 2)
-	for _, client := range []*marketplace.Client{client, newClient(t, marketplace.Config{AllowOrigins: []string{from.URL}})} {
-		is.Equal(version(t, client, from), want)
-		is.Equal(len(s.requests()), 1)
-	}
-	catalog := must(client.Catalog(t.Context(), from, 0))
-	is.Equal(string(catalog.Entries[0].Content.Manifest), want) // known, however old
-
-	s.tagged("/m.json", `{"version":"2","b":0}`)
-	_, err := newClient(t, marketplace.Config{AllowOrigins: []string{from.URL}}).Manifest(t.Context(), upstream(from.URL), catalog.Entries[0])
-	wantError(t, err, svc.CodeSourceFailed, "entry 0 of the catalogue is bad: its manifest_file does not match the manifest_digest of the catalogue")
-	s.tagged("/templates.json", withDigest(digest(`{"b":0,"version":"2"}`)))
-	is.Equal(version(t, client, from), `{"version":"2","b":0}`)
 }
 
 func TestBadDigests(t *testing.T) {

@@ -2,8 +2,10 @@ package marketplace_test
 
 import (
 	"bytes"
+	"fmt"
+	"net"
 	"net/http"
-	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -11,197 +13,271 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/testscript"
 	"github.com/extsvc/svc/marketplace"
 )
 
-// After a restart, a source does not send unchanged files again.
-func TestRestartCostsA304(t *testing.T) {
-	is := is.New(t)
-	s, first, from := newShelf(t, marketplace.Config{})
-	kept := &memory{}
-	from.Memory = kept
-	is.Equal(version(t, first, from), `{"version":"1"}`)
-	is.Equal(len(kept.files), 2)
-	s.requests()
-	restarted := newClient(t, marketplace.Config{AllowOrigins: []string{from.URL}})
-	for range 2 {
-		is.Equal(version(t, restarted, from), `{"version":"1"}`)
-		for _, asked := range s.requests() {
-			is.True(strings.HasSuffix(asked, " 304"))
+// script is a section of testdata/scripts.txt: a source at https://one.example with a catalogue and a
+// manifest, and a client. A path is of that host, or has its host before it. The lines:
+//
+//	put PATH [HEADER:VALUE …] BODY  a file, with the ETag "v1", "v2" … when it has none; redirect PATH STATUS LOCATION
+//	break, mend                     no request is answered
+//	publish KEY CATALOG             a catalogue with its signature; sign KEY TEXT CATALOG that of another text,
+//	                                signature TEXT CATALOG no such, unsigned CATALOG none
+//	digest PATH CANONICAL           the catalogue has the digest of that manifest
+//	from URL, token T, key KEY, named SCOPE OWNER NAME, registered D, serial N, memory [off]   what the client is given
+//	spoil HOW                       the stored catalogue is changed
+//	client [HOW]                    another client; wait D moves the clock
+//	ask -> MANIFEST or ! ERROR      of the template a; try may fail
+//	catalog AGE -> ENTRY …          id and known manifest, its age, its failure
+//	asked -> REQUEST, …             path, condition, status and token of requests since the last such line; web: URLs
+//	remembers, stats, hides         what is stored, counted, and not kept
+type script struct {
+	t      *testing.T
+	client *marketplace.Client
+	pool   marketplace.Config
+	server string
+	from   svc.Upstream
+	kept   *memory
+	web    *[]string // all URLs
+	asked  []string
+	files  map[string]http.HandlerFunc
+	tags   int
+	now    time.Time
+	broken bool
+}
+
+func TestScripts(t *testing.T) {
+	testscript.RunContinued(t, "testdata/scripts.txt", func(t *testing.T, values map[string]string, lines []string) {
+		s := &script{t: t, files: map[string]http.HandlerFunc{}, now: time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)}
+		var first *marketplace.Client
+		first, s.server, s.web = newServedWeb(t, marketplace.Config{}, s.files)
+		s.pool.RootCAs = first.Transports()[0].TLSClientConfig.RootCAs
+		s.from = upstream("https://one.example")
+		for _, line := range append([]string{"put /templates.json file", `put /m.json {"version":"1"}`, "client"}, lines...) {
+			line, want, wanted := strings.Cut(line, " -> ")
+			expand := func(text string) string {
+				return testscript.Expand(text, func(name string) string { return values[name] })
+			}
+			have := s.do(expand(line), values)
+			want = expand(want)
+			if says, refused := strings.CutPrefix(want, "! "); refused {
+				want = "! …" + says + "…"
+			}
+			if wanted && !testscript.Like(have, want) {
+				t.Fatalf("%s\nhave %s\nwant %s", line, have, want)
+			}
 		}
-	}
-	is.Equal(restarted.CacheStats().Unchanged, uint64(4))
-
-	s.tagged("/m.json", `{"version":"22"}`)
-	is.Equal(version(t, restarted, from), `{"version":"22"}`)
-	again := newClient(t, marketplace.Config{AllowOrigins: []string{from.URL}, Cache: -1}) // with no memory of its own
-	s.requests()
-	is.Equal(version(t, again, from), `{"version":"22"}`)
-	is.True(!slices.ContainsFunc(s.requests(), func(asked string) bool { return strings.HasSuffix(asked, " 200") }))
+	})
 }
 
-// The clock of the process that stored an answer may be ahead.
-func TestStoredByAnotherClock(t *testing.T) {
-	is := is.New(t)
-	s, ahead, from := newShelf(t, marketplace.Config{})
-	ahead.SetNow(func() time.Time { return time.Now().Add(time.Hour) })
-	from.Memory = &memory{}
-	is.Equal(version(t, ahead, from), `{"version":"1"}`)
-	restarted := newClient(t, marketplace.Config{AllowOrigins: []string{from.URL}})
-	s.tagged("/templates.json", `{"templates":[]}`)
-	for range 2 {
-		catalog := must(restarted.Catalog(t.Context(), from, time.Minute))
-		is.Equal(len(catalog.Entries), 0)
-		is.True(!catalog.FetchedAt.After(time.Now()))
-	}
-}
-
-// A stored answer replaces an unreachable source, as a cached copy does.
-func TestRestartWithoutTheSource(t *testing.T) {
-	is := is.New(t)
-	s, first, from := newShelf(t, marketplace.Config{})
-	from.Memory = &memory{}
-	is.Equal(version(t, first, from), `{"version":"1"}`)
-	s.beforeEach(func(*http.Request) { panic(http.ErrAbortHandler) })
-	restarted := newClient(t, marketplace.Config{AllowOrigins: []string{from.URL}})
-	catalog := must(restarted.Catalog(t.Context(), from, time.Minute))
-	is.True(catalog.Failure != nil)
-	is.Equal(catalog.Entries[0].ID, "a")
-	refuses(t, restarted, from, "cannot be reached")
-}
-
-// Only the same registration uses a stored answer, and only if it is readable.
-func TestMemoryOfAnother(t *testing.T) {
-	for name, change := range map[string]func(from *svc.Upstream, kept *memory){
-		"another token":        func(from *svc.Upstream, _ *memory) { from.Token = "s3cr3t" },
-		"another registration": func(from *svc.Upstream, _ *memory) { from.Registered = from.Registered.Add(time.Microsecond) },
-		"another name":         func(from *svc.Upstream, _ *memory) { from.Source.Name = "acme2" },
-		"another path":         func(from *svc.Upstream, _ *memory) { from.URL += "/" },
-		"cut off":              func(_ *svc.Upstream, kept *memory) { kept.files[""] = kept.files[""][:len(kept.files[""])-9] },
-		"without a line": func(_ *svc.Upstream, kept *memory) {
-			kept.files[""] = bytes.ReplaceAll(kept.files[""], []byte("\n"), nil)
-		},
-		"rubbish":         func(_ *svc.Upstream, kept *memory) { kept.files[""] = []byte("rubbish") },
-		"empty":           func(_ *svc.Upstream, kept *memory) { kept.files[""] = nil },
-		"of another file": func(_ *svc.Upstream, kept *memory) { kept.files[""] = kept.files["m.json"] },
-		"signed by nobody": func(from *svc.Upstream, _ *memory) { // the client verifies stored answers
-			from.SigningKey = newSigner('a').public()
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			is := is.New(t)
-			s, first, from := newShelf(t, marketplace.Config{})
-			kept := &memory{}
-			from.Memory = kept
-			is.Equal(version(t, first, from), `{"version":"1"}`)
-			s.requests()
-			change(&from, kept)
-			_, _ = newClient(t, marketplace.Config{AllowOrigins: []string{strings.TrimSuffix(from.URL, "/")}}).Template(t.Context(), from, "a")
-			asked := s.requests()
-			is.True(len(asked) > 0)
-			is.Equal(strings.Fields(asked[0])[1], "200")
-		})
-	}
-}
-
-// A stored answer does not contain the token. An answer without a validator is not stored.
-func TestWhatIsRemembered(t *testing.T) {
-	is := is.New(t)
-	s, client, from := newShelf(t, marketplace.Config{})
-	kept := &memory{}
-	from.Memory, from.Token = kept, "s3cr3t-token"
-	s.put("/m.json", `{"version":"1"}`, nil) // no validator
-	is.Equal(version(t, client, from), `{"version":"1"}`)
-	is.Equal(len(kept.files), 1)
-	is.True(!bytes.Contains(kept.files[""], []byte("s3cr3t")))
-}
-
-// etagged answers a conditional request with 304 and records each condition as "host/path
-// condition token".
-func etagged(asked *[]string, tag, body string) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		condition := r.Header.Get("If-None-Match")
-		*asked = append(*asked, strings.TrimSpace(strings.Join([]string{r.Host + r.URL.RequestURI(), condition, r.Header.Get("Authorization")}, " ")))
-		w.Header().Set("ETag", tag)
-		if condition == tag {
-			w.WriteHeader(http.StatusNotModified)
-			return
+func (s *script) do(line string, values map[string]string) (shown string) {
+	verb, rest, _ := strings.Cut(line, " ")
+	words := append(strings.SplitN(rest, " ", 3), "", "")
+	switch verb {
+	case "let":
+		values[words[0]] = strings.TrimPrefix(rest, words[0]+" ")
+	case "put":
+		s.put(words[0], strings.TrimPrefix(rest, words[0]+" "))
+	case "redirect":
+		code := must(strconv.Atoi(words[1]))
+		s.answers(words[0], func(*http.Request) (int, string) { return code, "" }, map[string]string{"Location": words[2]})
+	case "break", "mend":
+		s.broken = verb == "break"
+	case "publish":
+		s.publish(rest[2:], newSigner(rest[0]).sign(rest[2:])+"\n")
+	case "sign":
+		s.publish(words[2], newSigner(words[0][0]).sign(words[1]))
+	case "signature":
+		text := strings.ReplaceAll(words[0], `\n`, "\n")
+		if catalog := strings.TrimPrefix(rest, words[0]+" "); text == "%" {
+			s.publish(catalog, text+newSigner('a').sign(catalog)[1:])
+		} else {
+			s.publish(catalog, text)
 		}
+	case "unsigned":
+		s.publish(rest, "")
+		s.answers("/templates.json.sig", func(*http.Request) (int, string) { return 404, "" }, nil)
+	case "digest":
+		s.put(words[0], withDigest(digest(strings.TrimPrefix(rest, words[0]+" "))))
+	case "wait":
+		s.now = s.now.Add(must(time.ParseDuration(rest)))
+	case "client":
+		s.connect(rest)
+	case "asked":
+		shown, s.asked = list(s.asked), nil
+	case "web":
+		shown = list(*s.web)
+	case "remembers":
+		shown = fmt.Sprint(len(s.kept.files))
+		for _, file := range s.kept.files {
+			is.New(s.t).True(!bytes.Contains(file, []byte("s3cr3t")))
+		}
+	case "stats":
+		stats := s.client.CacheStats()
+		shown = fmt.Sprintf("%d copies, %d answers, %d unchanged", stats.Copies, stats.Answers, stats.Unchanged)
+	case "hides":
+		is.New(s.t).True(!strings.Contains(s.client.Kept(), rest))
+	case "ask", "try":
+		content, err := s.client.Template(s.t.Context(), s.from, "a")
+		if shown = string(content.Manifest); err != nil && verb == "ask" {
+			wantError(s.t, err, svc.CodeSourceFailed)
+			shown = "! " + err.Error()
+		}
+	case "catalog":
+		shown = s.catalog(rest)
+	default:
+		s.give(verb, rest, words)
+	}
+	return shown
+}
+
+func list(all []string) string {
+	if len(all) == 0 {
+		return "none"
+	}
+	return strings.Join(all, ", ")
+}
+
+// put is "[HEADER:VALUE …] BODY" for a path.
+func (s *script) put(path, rest string) {
+	header := map[string]string{}
+	for {
+		word, more, _ := strings.Cut(rest, " ")
+		name, value, is := strings.Cut(word, ":")
+		if !is || name != "ETag" && name != "Last-Modified" && name != "Date" {
+			break
+		}
+		header[name], rest = strings.ReplaceAll(value, `\s`, " "), more
+	}
+	if s.tags++; len(header) == 0 {
+		header["ETag"] = fmt.Sprintf(`"v%d"`, s.tags)
+	}
+	if header["ETag"] == "" {
+		delete(header, "ETag")
+	}
+	body := map[string]string{"entry": oneEntry, "file": fileEntry, `""`: ""}[rest]
+	if body == "" && rest != `""` {
+		body = rest
+	}
+	s.answers(path, func(r *http.Request) (int, string) {
+		condition := r.Header.Get("If-None-Match") + r.Header.Get("If-Modified-Since")
+		if condition != "" && (condition == header["ETag"] || condition == header["Last-Modified"]) {
+			return http.StatusNotModified, ""
+		}
+		return http.StatusOK, body
+	}, header)
+}
+
+// answers answers the requests for a path, and notes them.
+func (s *script) answers(path string, answer func(r *http.Request) (int, string), header map[string]string) {
+	if path[0] == '/' {
+		path = "one.example" + path
+	}
+	s.files[path] = func(w http.ResponseWriter, r *http.Request) {
+		if s.broken {
+			panic(http.ErrAbortHandler)
+		}
+		status, body := answer(r)
+		words := []string{strings.TrimPrefix(r.Host+r.URL.RequestURI(), "one.example"), r.Header.Get("If-None-Match") + r.Header.Get("If-Modified-Since"),
+			strconv.Itoa(status), r.Header.Get("Authorization")}
+		s.asked = append(s.asked, strings.Join(strings.Fields(strings.Join(words, " ")), " "))
+		for name, value := range header {
+			w.Header().Set(name, value)
+		}
+		w.WriteHeader(status)
 		_, _ = w.Write([]byte(body))
 	}
 }
 
-// A 304 after redirects counts as a 304 without them. The client sends a validator only to the
-// address that gave it.
-func TestValidatorsOfARedirect(t *testing.T) {
-	is := is.New(t)
-	var conditions []string
-	handlers := map[string]http.HandlerFunc{
-		"one.example/templates.json": redirectTo("/list", 302),
-		"one.example/list":           redirectTo("https://two.example/x?v=1", 307),
-		"two.example/x":              etagged(&conditions, `"1"`, oneEntry),
-		"two.example/y":              etagged(&conditions, `"1"`, strings.Replace(oneEntry, `"1"`, `"2"`, 1)),
-		"one.example/z":              etagged(&conditions, `"1"`, strings.Replace(oneEntry, `"1"`, `"3"`, 1)),
-	}
-	client, asked := newWeb(t, handlers)
-	from := upstream("https://one.example")
-	want := func(manifest string, conditional ...string) {
-		t.Helper()
-		conditions = nil
-		is.Equal(version(t, client, from), manifest)
-		is.Equal(conditions, conditional)
-	}
-	want(`{"version":"1"}`, "two.example/x?v=1")
-	want(`{"version":"1"}`, `two.example/x?v=1 "1"`)
-	is.Equal(len(*asked), 6)
-	handlers["one.example/list"] = redirectTo("https://two.example/x?v=2", 307)
-	want(`{"version":"1"}`, "two.example/x?v=2")
-	handlers["one.example/list"] = redirectTo("https://two.example/y", 307)
-	want(`{"version":"2"}`, "two.example/y")
-	handlers["one.example/list"] = redirectTo("https://one.example/z", 307)
-	want(`{"version":"3"}`, "one.example/z")
-	want(`{"version":"3"}`, `one.example/z "1"`)
-	handlers["one.example/templates.json"] = etagged(&conditions, `"1"`, strings.Replace(oneEntry, `"1"`, `"4"`, 1))
-	want(`{"version":"4"}`, "one.example/templates.json")
-	handlers["one.example/templates.json"] = redirectTo("https://two.example/x?v=1", 307)
-	want(`{"version":"1"}`, "two.example/x?v=1") // that copy has gone
+func (s *script) publish(catalog, signature string) {
+	s.put("/templates.json", catalog)
+	s.put("/templates.json.sig", "ETag: "+signature)
 }
 
-// A 304 of an earlier hop is no answer: the request to that hop had no condition.
-func TestUnasked304OfARedirect(t *testing.T) {
-	var conditions []string
-	handlers := map[string]http.HandlerFunc{
-		"one.example/templates.json": redirectTo("https://two.example/x", 302),
-		"two.example/x":              etagged(&conditions, `"1"`, oneEntry),
+// connect makes a client.
+func (s *script) connect(how string) {
+	config := s.pool
+	switch how {
+	case "no cache":
+		config.Cache = -1
+	case "personal":
+		config.AllowPersonal = true
+	case "small manifests":
+		config.Limits.Manifest = 400
 	}
-	client, _ := newWeb(t, handlers)
-	from := upstream("https://one.example")
-	version(t, client, from)
-	handlers["one.example/templates.json"] = status(304)
-	refuses(t, client, from, "answered 304")
-	handlers["one.example/templates.json"] = redirectTo("https://two.example/other", 302)
-	handlers["two.example/other"] = status(304)
-	refuses(t, client, from, "answered 304")
+	s.client = newClient(s.t, config)
+	s.client.SetDial(func(string) (net.Conn, error) { return net.Dial("tcp", s.server) })
+	s.client.SetNow(func() time.Time { return s.now })
 }
 
-// An address can give two answers: with the token and without it.
-func TestValidatorsOfWhoMaySeeIt(t *testing.T) {
-	is := is.New(t)
-	var conditions []string
-	handlers := map[string]http.HandlerFunc{
-		"one.example/templates.json": redirectTo("/x", 302),
-		"one.example/x":              etagged(&conditions, `"1"`, oneEntry),
-		"two.example/back":           redirectTo("https://one.example/x", 302),
+// catalog shows a catalogue that may be so old.
+func (s *script) catalog(age string) string {
+	c := must(s.client.Catalog(s.t.Context(), s.from, must(time.ParseDuration(age))))
+	var all []string
+	for _, entry := range c.Entries {
+		known := string(entry.Content.Manifest)
+		if known == "" {
+			known = "-"
+		}
+		all = append(all, entry.ID+" "+known)
 	}
-	client, _ := newWeb(t, handlers)
-	from := upstream("https://one.example")
-	from.Token = "s3cr3t"
-	version(t, client, from)
-	version(t, client, from)
-	handlers["one.example/templates.json"] = redirectTo("https://two.example/back", 302)
-	version(t, client, from)
-	version(t, client, from)
-	is.Equal(conditions, []string{
-		"one.example/x  Bearer s3cr3t", `one.example/x "1" Bearer s3cr3t`, "one.example/x", `one.example/x "1"`,
-	})
+	shown := list(all)
+	if old := s.now.Sub(c.FetchedAt); old > 0 && c.Failure != nil {
+		shown += fmt.Sprintf(" %v old", old)
+	}
+	if c.Serial != 0 {
+		shown += fmt.Sprint(", serial ", c.Serial)
+	}
+	if !c.Expires.IsZero() {
+		shown += ", expires " + c.Expires.Format(time.RFC3339)
+	}
+	if c.Failure != nil {
+		shown += fmt.Sprint(", ", c.Failure)
+	}
+	return shown
+}
+
+// give changes what the client is given, or what it has stored.
+func (s *script) give(verb, rest string, words []string) {
+	switch verb {
+	case "from":
+		s.from.URL = rest
+	case "token":
+		s.from.Token = svc.Secret(strings.Trim(rest, "-"))
+	case "key":
+		if s.from.SigningKey = nil; rest != "-" {
+			s.from.SigningKey = newSigner(rest[0]).public()
+		}
+	case "named":
+		s.from.Source = svc.SourceKey{Scope: svc.Scope(words[0]), Owner: strings.Trim(words[1], "-"), Name: words[2]}
+	case "registered":
+		if s.from.Registered = (time.Time{}); rest != "never" {
+			s.from.Registered = time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC).Add(must(time.ParseDuration(rest)))
+		}
+	case "serial":
+		s.from.Serial = must(strconv.ParseInt(rest, 10, 64))
+	case "memory":
+		s.kept, s.from.Memory = new(memory), nil
+		if rest != "off" {
+			s.from.Memory = s.kept
+		}
+	case "spoil":
+		stored := s.kept.files[""]
+		s.kept.files[""] = map[string][]byte{
+			"cut": stored[:len(stored)-9], "joined": bytes.ReplaceAll(stored, []byte("\n"), nil), "rubbish": []byte("rubbish"),
+			"empty": nil, "other": s.kept.files["m.json"],
+		}[rest]
+	default:
+		s.t.Fatalf("%s is no line of a script", verb)
+	}
+}
+
+// The serial of a source whose memory fails is not accepted.
+func TestSerialThatCannotBeChecked(t *testing.T) {
+	s, client, from := newShelf(t, marketplace.Config{})
+	from.SigningKey, from.Memory = newSigner('a').public(), &memory{err: svc.ErrUnavailable}
+	s.publish(newSigner('a'), series("3", 3, ""))
+	_, err := client.Template(t.Context(), from, "a")
+	wantError(t, err, svc.CodeUnavailable, "has a serial that cannot be checked now")
 }

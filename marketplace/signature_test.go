@@ -4,14 +4,12 @@ import (
 	"context"
 	"crypto/ed25519"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
 	"strings"
 	"testing"
 	"testing/fstest"
-	"time"
 
 	"github.com/matryer/is"
 
@@ -63,121 +61,6 @@ func (m *memory) KeepFile(_ context.Context, path string, data []byte) {
 func (m *memory) AcceptSerial(_ context.Context, serial int64) (int64, error) {
 	m.serial = max(m.serial, serial)
 	return m.serial, m.err
-}
-
-func TestSigned(t *testing.T) {
-	is := is.New(t)
-	s, client, from := newShelf(t, marketplace.Config{})
-	acme := newSigner('a')
-	from.SigningKey = acme.public()
-	s.publish(acme, series("1", 7, `"expires":"2999-01-02T03:04:05Z",`))
-	is.Equal(version(t, client, from), `{"version":"1"}`)
-	catalog := must(client.Catalog(t.Context(), from, time.Minute))
-	is.Equal(catalog.Serial, int64(7))
-	is.Equal(catalog.Expires, time.Date(2999, 1, 2, 3, 4, 5, 0, time.UTC))
-	is.Equal(version(t, client, from), `{"version":"1"}`)
-	is.Equal(len(s.requests()), 3) // the catalogue, its signature, and a 304: what has not changed is signed still
-
-	s.publish(acme, series("2", 7, ""))
-	is.Equal(version(t, client, from), `{"version":"2"}`)
-	is.Equal(len(s.requests()), 2)
-
-	from.SigningKey = nil // the serial of an unsigned catalogue does not count
-	catalog = must(client.Catalog(t.Context(), from, 0))
-	is.Equal(catalog.Serial, int64(0))
-}
-
-// The client refuses a bad signature, serial or expiry, and the last good copy stays.
-func TestBadlySigned(t *testing.T) {
-	acme, mallory := newSigner('a'), newSigner('m')
-	good := series("2", 2, "")
-	for name, c := range map[string]struct {
-		catalog, signature string
-		says               string
-	}{
-		"unsigned":              {good, "", "is not signed: templates.json.sig answered 404"},
-		"by another key":        {good, mallory.sign(good), "is not signed with the source's key"},
-		"another text":          {good, acme.sign(series("1", 2, "")), "is not signed with the source's key"},
-		"a byte more":           {good + " ", acme.sign(good), "is not signed with the source's key"},
-		"not base64":            {good, "%" + acme.sign(good)[1:], "must be 64 bytes in base64"},
-		"too short":             {good, acme.sign(good)[:84], "must be 64 bytes in base64"},
-		"empty":                 {good, "\n", "must be 64 bytes in base64"},
-		"a web page":            {good, "<html>", "templates.json.sig is a web page"},
-		"too long":              {good, strings.Repeat("A", 5000), "templates.json.sig is larger than 4096 bytes"},
-		"no serial":             {oneEntry, acme.sign(oneEntry), "must have a serial"},
-		"serial 0":              signed(acme, series("2", 0, ""), "must have a serial"),
-		"a fraction":            signed(acme, series("2", 2.5, ""), "must have a serial"),
-		"a serial as text":      signed(acme, series("2", `"2"`, ""), "must have a serial"),
-		"too great":             signed(acme, series("2", "9007199254740993", ""), "must have a serial"),
-		"an older one":          signed(acme, series("0", 1, ""), "has serial 1, but serial 2 was accepted before"),
-		"expired":               signed(acme, series("2", 3, `"expires":"2026-11-20T00:00:00Z",`), "has expired, on 2026-11-20T00:00:00Z"),
-		"an expiry that is not": signed(acme, series("2", 3, `"expires":"soon",`), "expires must be a time"),
-		"a manifest that nobody signed": signed(acme, `{"serial":3,"templates":[{"id":"a","name":"A","manifest_file":"m.json"}]}`,
-			"it must have a manifest_digest"),
-	} {
-		t.Run(name, func(t *testing.T) {
-			is := is.New(t)
-			s, client, from := newShelf(t, marketplace.Config{})
-			client.SetNow(func() time.Time { return time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC) })
-			from.SigningKey, from.Memory = acme.public(), &memory{serial: 2}
-			s.publish(acme, series("1", 2, ""))
-			is.Equal(version(t, client, from), `{"version":"1"}`)
-			s.tagged("/templates.json", c.catalog)
-			s.put("/templates.json.sig", c.signature, nil)
-			if c.signature == "" {
-				delete(s.files, "/templates.json.sig")
-			}
-			for range 2 {
-				refuses(t, client, from, c.says)
-			}
-			if strings.Contains(name, "manifest that") {
-				return // the catalogue itself is good
-			}
-			catalog := must(client.Catalog(t.Context(), from, 0))
-			is.True(catalog.Failure != nil)
-			is.Equal(string(catalog.Entries[0].Content.Manifest), `{"version":"1"}`)
-		})
-	}
-}
-
-func signed(by signer, catalog, says string) struct{ catalog, signature, says string } {
-	return struct{ catalog, signature, says string }{catalog, by.sign(catalog), says}
-}
-
-// A copy expires at its own expiry, also when the server says that it has not changed.
-func TestCopyExpires(t *testing.T) {
-	is := is.New(t)
-	s, client, from := newShelf(t, marketplace.Config{})
-	now := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
-	client.SetNow(func() time.Time { return now })
-	acme := newSigner('a')
-	from.SigningKey = acme.public()
-	s.publish(acme, series("1", 1, `"expires":"2026-11-22T00:00:00+01:00",`))
-	is.Equal(version(t, client, from), `{"version":"1"}`)
-	now = now.Add(23 * time.Hour)
-	is.Equal(version(t, client, from), `{"version":"1"}`)
-	now = now.Add(time.Second)
-	refuses(t, client, from, "has expired, on 2026-11-21T23:00:00Z")
-}
-
-// The accepted serial outlives a client, in the row of the source or in the memory.
-func TestSerialOutlivesTheClient(t *testing.T) {
-	is := is.New(t)
-	acme := newSigner('a')
-	s, first, from := newShelf(t, marketplace.Config{})
-	from.SigningKey, from.Memory = acme.public(), &memory{}
-	s.publish(acme, series("2", 2, ""))
-	is.Equal(version(t, first, from), `{"version":"2"}`)
-	s.publish(acme, series("1", 1, ""))
-	second := newClient(t, marketplace.Config{AllowOrigins: []string{from.URL}})
-	refuses(t, second, from, "has serial 1, but serial 2 was accepted before")
-	from.Memory, from.Serial = nil, 2
-	refuses(t, second, from, "has serial 1, but serial 2 was accepted before")
-
-	from.Memory = &memory{err: errors.New("down")}
-	s.publish(acme, series("3", 3, ""))
-	_, err := second.Template(t.Context(), from, "a")
-	wantError(t, err, svc.CodeUnavailable, "has a serial that cannot be checked now")
 }
 
 // A signed source that is removed while it answers is the problem of that source alone.

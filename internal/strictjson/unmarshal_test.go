@@ -61,73 +61,12 @@ func (o *odd) UnmarshalJSON(b []byte) error {
 }
 
 func TestUnmarshalRefuses(t *testing.T) {
-	const unknown = "is an unknown key"
-	for _, c := range []struct{ in, pointer, detail string }{
-		{`null`, "", "must be a JSON object"},
-		{`[]`, "", "must be a JSON object"},
-		{`"x"`, "", "must be a JSON object"},
-		{`x`, "", bad + `unexpected 'x' at offset 0`},
-		{`{"Name":"x"}`, "/Name", unknown},
-		{`{"NAME":"x"}`, "/NAME", unknown},
-		{`{"small":1}`, "/small", unknown},
-		{`{"-":1}`, "/-", unknown},
-		{`{"Skip":1}`, "/Skip", unknown},
-		{`{"hidden":1}`, "/hidden", unknown},
-		{`{"name":"x","a/b":1}`, "/a~1b", unknown},
-		{`{"users":[{},{"ID":"x"}]}`, "/users/1/ID", unknown},
-		{`{"map":{"k":{"x":1}}}`, "/map/k/x", unknown},
-		{`{"opt_user":{"kids":[{"x":1}]}}`, "/opt_user/kids/0/x", unknown},
-		{`{"name":null,"name":"x"}`, "/name", dup},
-		{`{"raw":{"a":{"b":1,"\u0062":1}}}`, "/raw/a/b", dup},
-		{`{"any":[{"b":1,"b":1}]}`, "/any/0/b", dup},
-		{`{"map":{"a":{},"a":{}}}`, "/map/a", dup},
-		{`{"name":1}`, "/name", "must be a string"},
-		{`{"users":[{"id":true}]}`, "/users/0/id", "must be a string"},
-		{`{"tags":["a",{}]}`, "/tags/1", "must be a string"},
-		{`{"tags":["a",null]}`, "/tags/1", "must be a string"},
-		{`{"users":[null]}`, "/users/0", "must be an object"},
-		{`{"map":{"a":null}}`, "/map/a", "must be an object"},
-		{`{"map":[]}`, "/map", "must be an object"},
-		{`{"tags":{}}`, "/tags", "must be an array"},
-		{`{"tags":"a,b"}`, "/tags", "must be an array"},
-		{`{"on":"true"}`, "/on", "must be a boolean"},
-		{`{"on":nul}`, "", bad + `unexpected 'n' at offset 6`},
-		{`{"n":"1"}`, "/n", "must be an integer"},
-		{`{"n":1.5}`, "/n", "must be an integer"},
-		{`{"n":15e-1}`, "/n", "must be an integer"},
-		{`{"n":1e-999999999999999999999}`, "/n", "must be an integer"},
-		{`{"n":1e400}`, "/n", "must be an integer from -9223372036854775808 to 9223372036854775807"},
-		{`{"n":-1e999999999999999999999}`, "/n", "must be an integer from -9223372036854775808 to 9223372036854775807"},
-		{`{"n":9223372036854775808.0}`, "/n", "must be an integer from -9223372036854775808 to 9223372036854775807"},
-		{`{"Small":1.28e2}`, "/Small", "must be an integer from -128 to 127"},
-		{`{"u":-1.0}`, "/u", "must be an integer from 0 to 65535"},
-		{`{"grid":[[],[1,2.5e0]]}`, "/grid/1/1", "must be an integer"},
-		{`{"n":9223372036854775808}`, "/n", "must be an integer from -9223372036854775808 to 9223372036854775807"},
-		{`{"Small":-129}`, "/Small", "must be an integer from -128 to 127"},
-		{`{"u":65536}`, "/u", "must be an integer from 0 to 65535"},
-		{`{"u":-1}`, "/u", "must be an integer from 0 to 65535"},
-		{`{"f":1e39}`, "/f", "must fit a floating-point number of 32 bits"},
-		{`{"f":"1"}`, "/f", "must be a number"},
-		{`{"num":"1"}`, "/num", "must be a number"},
-		{`{"any":{"a":[1e400]}}`, "/any/a/0", "must fit a floating-point number of 64 bits"},
-		{`{"opt":1}`, "/opt", "must be a string"},
-		{`{"opt_tags":[null]}`, "/opt_tags/0", "must be a string"},
-		{`{"opt_user":[]}`, "/opt_user", "must be an object"},
-		{`{"odd":13}`, "/odd", "must not be 13"},
-		{`{"odd":[}`, "", bad + `unexpected '}' at offset 8`},
-		{`{"addr":1}`, "/addr", "must be a string"},
-		{`{"addr":"1.2.3"}`, "/addr", `ParseAddr("1.2.3"): IPv4 address too short`},
-		{`{"raw":[[[[]]]]}`, "/raw/0/0/0", deep},
-		{`{"name":"a"}{}`, "", bad + "something follows its end at offset 12"},
-		{`{"name":null,}`, "", bad + `unexpected '}' at offset 13`},
-		{`{"name":null`, "", bad + "it ends too early"},
-		{``, "", "must not be empty"},
-	} {
+	for _, c := range refusals(t, "testdata/unmarshal.txt") {
 		v := all{Name: "before"}
-		err := strictjson.Unmarshal([]byte(c.in), 4, &v)
-		refused(t, c.in, err, c.pointer, c.detail)
+		err := strictjson.Unmarshal([]byte(c[0]), 4, &v)
+		refused(t, c[0], err, c[1], c[2])
 		if v.Name != "before" || v.hidden != "" {
-			t.Errorf("%s: changed the value", c.in)
+			t.Errorf("%s: changed the value", c[0])
 		}
 	}
 }

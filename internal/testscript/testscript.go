@@ -3,6 +3,7 @@ package testscript
 
 import (
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -14,13 +15,22 @@ type Section struct {
 }
 
 // Sections returns the sections of a file in their order. It ignores the text above the first one.
-func Sections(t testing.TB, file string) (all []Section) {
+func Sections(t testing.TB, file string) []Section {
+	t.Helper()
+	return sections(read(t, file))
+}
+
+func read(t testing.TB, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range strings.Split(string(text), "\n== ")[1:] {
+	return string(text)
+}
+
+func sections(text string) (all []Section) {
+	for _, part := range strings.Split("\n"+text, "\n== ")[1:] {
 		title, rest, _ := strings.Cut(part, "\n")
 		s := Section{Title: title}
 		for line := range strings.Lines(rest) {
@@ -41,7 +51,25 @@ func Run(
 	section func(t *testing.T, values map[string]string, lines []string),
 ) {
 	t.Helper()
-	for _, s := range Sections(t, file) {
+	run(t, Sections(t, file), section)
+}
+
+var continued = regexp.MustCompile(`\n +`)
+
+// RunContinued is [Run] for files in which a line that begins with a space continues the one before.
+func RunContinued(
+	t *testing.T, file string,
+	section func(t *testing.T, values map[string]string, lines []string),
+) {
+	t.Helper()
+	run(t, sections(continued.ReplaceAllString(read(t, file), " ")), section)
+}
+
+func run(
+	t *testing.T, all []Section,
+	section func(t *testing.T, values map[string]string, lines []string),
+) {
+	for _, s := range all {
 		var lines, passes []string
 		for _, line := range s.Lines {
 			if values, is := strings.CutPrefix(line, "with "); is {

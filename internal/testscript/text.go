@@ -1,0 +1,30 @@
+package testscript
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+var variable = regexp.MustCompile(`\$(\w+)|\$\(([^()*]+)\*(\d+)\)`)
+
+// Expand puts values for names "$NAME", also within values, and repetitions for "$(x*100)".
+func Expand(text string, value func(name string) string) string {
+	return variable.ReplaceAllStringFunc(text, func(found string) string {
+		parts := variable.FindStringSubmatch(found)
+		if parts[1] == "" {
+			times, _ := strconv.Atoi(parts[3])
+			return strings.Repeat(parts[2], times)
+		}
+		return Expand(value(parts[1]), value)
+	})
+}
+
+// Like reports whether a text is a pattern, in which "…" stands for any text.
+func Like(text, pattern string) bool {
+	parts := strings.Split(pattern, "…")
+	for i, part := range parts {
+		parts[i] = regexp.QuoteMeta(part)
+	}
+	return regexp.MustCompile("(?s)^" + strings.Join(parts, ".*") + "$").MatchString(text)
+}
