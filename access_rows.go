@@ -243,16 +243,16 @@ func createRow[R row](
 				d.refused, err = check(current)
 			}
 			_, stored := lists.Index(*k.rows(&current), R.key)[added.key()]
-			if stored || k.virtual[added.key()] != nil {
-				d.refused = taken("/id", "a "+k.noun+" with this id already exists")
-			}
-			if d.refused == nil {
+			switch builtin := k.virtual[added.key()] != nil; {
+			case !stored && !builtin:
 				d.bundle = bundle
-			} else if err == nil && k.virtual[added.key()] == nil {
+				return d, err
+			case err == nil && !builtin:
 				a := newBundleDiff(s.compiler.Schema(), current, bundle)
 				a.references()
 				err = a.err()
 			}
+			d.refused = taken("/id", "a "+k.noun+" with this id already exists")
 			return d, err
 		},
 	})

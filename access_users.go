@@ -232,10 +232,12 @@ func (s *Users) AddChannel(ctx context.Context, by Principal, id string, channel
 	}
 	return s.editChannels(ctx, by, id, channel, func(u *User, current Bundle) (refused, err error) {
 		if heldChannel(current, []Channel{channel}) >= 0 {
-			return taken("/sender_id", "is mapped to a user already"), nil
+			refused = taken("/sender_id", "is mapped to a user already")
 		}
-		u.Channels = append(u.Channels, channel)
-		return nil, nil
+		if !slices.Contains(u.Channels, channel) {
+			u.Channels = append(u.Channels, channel)
+		}
+		return refused, nil
 	})
 }
 

@@ -28,10 +28,8 @@ type Access struct{ *accessWriter }
 //
 // Rows may name rows of the store and of the bundle, in any order. Calls run one after the other,
 // in all processes. Decisions of this process count the rows when Apply returns, and those of
-// others as [Service.Decide] says.
-//
-// Each row that changed is an event ([event.AccessWritten]); a channel is that of its user, a
-// member that of its group.
+// others as [Service.Decide] says. Each row that changed is an event ([event.AccessWritten]); a
+// channel is that of its user, a member that of its group.
 //
 // Errors: CodeInvalid and CodeExists (a channel of another user), joined, each with the JSON
 // pointer into the bundle, at most [limits.Errors]. Apply looks at the store only when the bundle
@@ -70,8 +68,7 @@ func (s *Access) Load(
 		})
 		return changed, err
 	}
-	err = s.commit(ctx, change{by: by, access: true, write: write})
-	return fault("write access", err)
+	return fault("write access", s.commit(ctx, change{by: by, access: true, write: write}))
 }
 
 // Write writes a bundle for any caller, in one transaction. A caller needs the write action of each
@@ -95,10 +92,10 @@ func (s *Access) Write(
 		by: by, need: need, dry: how.DryRun, doing: "write access",
 		names: how.names(bundle), whole: how.Prune || how.Revision != "" || len(bundle.Tests) > 0,
 		plan: func(ctx context.Context, tx Store, current Bundle) (d writePlan, err error) {
-			if how.Revision != "" &&
-				!slices.Contains(strings.Fields(how.Revision), current.Revision()) {
-				return d, &Error{Code: CodePrecondition,
-					Message: "access has changed since you read it: look again"}
+			seen := strings.Fields(how.Revision)
+			if how.Revision != "" && !slices.Contains(seen, current.Revision()) {
+				const message = "access has changed since you read it: look again"
+				return d, &Error{Code: CodePrecondition, Message: message}
 			}
 			d.bundle = bundle
 			if d.remove, err = how.removal(current, bundle); err != nil {
@@ -265,11 +262,11 @@ func (s *accessWriter) tryEdit(ctx context.Context, e writeRequest) error {
 
 // tryDry judges an edit without a transaction: no writer waits for it.
 func (s *accessWriter) tryDry(ctx context.Context, e writeRequest) error {
-	err := errOldRows
-	for errors.Is(err, errOldRows) {
-		_, err = s.judgeEdit(ctx, e)
+	for {
+		if _, err := s.judgeEdit(ctx, e); !errors.Is(err, errOldRows) {
+			return err
+		}
 	}
-	return err
 }
 
 // tryJudged judges an edit, then writes it. errOldRows: rows have changed between.
@@ -281,8 +278,8 @@ func (s *accessWriter) tryJudged(ctx context.Context, e writeRequest) (err error
 	letGo := func() {
 		if held {
 			<-s.judging
-			held = false
 		}
+		held = false
 	}
 	defer letGo()
 	e.done = func() {
@@ -341,7 +338,10 @@ func (e *writeRequest) planned(
 	a = newBundleDiff(schema, current, d.bundle)
 	a.remove = d.remove
 	w = a.write(a.rows())
-	return d, a, w, a.err()
+	if err = a.err(); ErrorCode(err) == CodeExists { // told after the rights
+		d.refused, err = cmp.Or(d.refused, err), nil
+	}
+	return d, a, w, err
 }
 
 // judgeEdit judges an edit by rows of one generation. It locks nothing and writes nothing. For the
@@ -476,13 +476,12 @@ func (s *accessWriter) eventsOf(a *bundleDiff, w AccessWrite) []Event {
 
 // countNarrowed counts the keys that a policy narrows and that are not revoked.
 func countNarrowed(ctx context.Context, tx Store, id string) (n int, err error) {
-	for _, err := range keysNarrowedBy(ctx, tx, id) {
-		if err != nil {
-			return n, err
+	for _, err = range keysNarrowedBy(ctx, tx, id) {
+		if err == nil {
+			n++
 		}
-		n++
 	}
-	return n, nil
+	return n, err
 }
 
 // keysNarrowedBy yields the keys that a policy narrows and that are not revoked.

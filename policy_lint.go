@@ -121,17 +121,21 @@ func lint(compiler *policy.Compiler, bundle Bundle, known []string) []Finding {
 	l.classes()
 	l.tests()
 	added := at("policies", len(bundle.Policies))
-	l.found = slices.DeleteFunc(l.found, func(f Finding) bool {
+	l.found = slices.DeleteFunc(l.found, func(f *Finding) bool {
 		return strings.HasPrefix(f.Pointer, "/policies/") && comparePointers(f.Pointer, added) >= 0
 	})
 	// Two findings of one place are sorted by code and message, so the order is always the same.
-	slices.SortStableFunc(l.found, func(a, b Finding) int {
+	slices.SortStableFunc(l.found, func(a, b *Finding) int {
 		return cmp.Or(
 			comparePointers(a.Pointer, b.Pointer), strings.Compare(string(a.Code), string(b.Code)),
 			strings.Compare(a.Message, b.Message),
 		)
 	})
-	return append([]Finding{}, l.found...)
+	findings := make([]Finding, len(l.found))
+	for i, f := range l.found {
+		findings[i] = *f
+	}
+	return findings
 }
 
 // linter collects the findings of one call of Lint. It keeps the bundle as it was given, because
@@ -140,7 +144,7 @@ func lint(compiler *policy.Compiler, bundle Bundle, known []string) []Finding {
 type linter struct {
 	bundle   Bundle           // as it was given, with the built-in policies that it refers to
 	compiler *policy.Compiler // its own: it remembers documents of this call only
-	found    []Finding
+	found    []*Finding       // pointers are cheaper to sort
 }
 
 // add adds a finding. Its severity follows from its code: an error is what Apply refuses.
@@ -150,7 +154,7 @@ func (l *linter) add(f Finding) {
 	case FindingRow, FindingDocument, FindingReference, FindingScoping, FindingOwner:
 		f.Severity = SeverityError
 	}
-	l.found = append(l.found, f)
+	l.found = append(l.found, &f)
 }
 
 // rows finds rows that Apply would refuse. It uses Apply's own checks, so that the two agree.

@@ -48,29 +48,22 @@ type sessions struct {
 	signedOut map[sessionID]signedOut
 	// since refuses the sessions of an owner that began before. It moves when the owner's sign-outs
 	// are dropped because there are too many, so that none is ever forgotten.
-	since map[owner]time.Time
+	since map[string]time.Time
 }
 
 // signedOut is a session that has signed out.
 type signedOut struct {
-	of   owner
-	ends time.Time // when the session would have ended
-}
-
-// owner is who has signed in to a tenant.
-type owner struct {
-	tenant string
-	who    digest
+	owner string
+	ends  time.Time // when the session would have ended
 }
 
 type sessionID [16]byte
 
-// digest is of an identity.
-type digest [16]byte
+const digestLength = 16
 
-func digestOf(who svc.Identity) digest {
+func digestOf(who svc.Identity) []byte {
 	sum := sha256.Sum256([]byte(string(who.Kind) + "\x00" + who.ID))
-	return digest(sum[:len(digest{})])
+	return sum[:digestLength]
 }
 
 // session is the content of a cookie.
@@ -78,11 +71,11 @@ type session struct {
 	id     sessionID
 	began  time.Time
 	bearer string
-	of     owner // for whose tenant it is sealed
+	owner  string // a digest of the caller, and the tenant for which it is sealed
 }
 
 // sealedHead is the length of what comes before the bearer.
-const sealedHead = len(sessionID{}) + 8 + len(digest{})
+const sealedHead = len(sessionID{}) + 8 + digestLength
 
 // newSessions returns sessions that the first key seals and every key opens. No key: a random one.
 func newSessions(lifetime time.Duration, keys ...[]byte) *sessions {
@@ -104,7 +97,7 @@ func newSessions(lifetime time.Duration, keys ...[]byte) *sessions {
 	}
 	return &sessions{
 		sealer: sealer, lifetime: lifetime, now: time.Now,
-		signedOut: map[sessionID]signedOut{}, since: map[owner]time.Time{},
+		signedOut: map[sessionID]signedOut{}, since: map[string]time.Time{},
 	}
 }
 
@@ -113,8 +106,7 @@ func (s *sessions) encode(tenant string, who svc.Identity, bearer string) string
 	plain := make([]byte, len(sessionID{}), sealedHead+len(bearer))
 	rand.Read(plain)
 	plain = binary.BigEndian.AppendUint64(plain, uint64(s.now().UnixNano()))
-	own := digestOf(who)
-	plain = append(append(plain, own[:]...), bearer...)
+	plain = append(append(plain, digestOf(who)...), bearer...)
 	return base64.RawURLEncoding.EncodeToString(s.sealer.Seal(plain, []byte(tenant)))
 }
 
@@ -132,10 +124,10 @@ func (s *sessions) decode(tenant, value string) (session, bool) {
 	if err != nil || len(plain) < sealedHead {
 		return session{}, false
 	}
-	in := session{of: owner{tenant: tenant}, bearer: string(plain[sealedHead:])}
+	in := session{bearer: string(plain[sealedHead:])}
 	rest := plain[copy(in.id[:], plain):]
 	in.began = time.Unix(0, int64(binary.BigEndian.Uint64(rest)))
-	copy(in.of.who[:], rest[8:])
+	in.owner = string(rest[8:][:digestLength]) + tenant
 	age := s.now().Sub(in.began)
 	return in, 0 <= age && age < s.lifetime && !s.over(in)
 }
@@ -144,7 +136,7 @@ func (s *sessions) over(in session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, out := s.signedOut[in.id]
-	return out || in.began.Before(s.since[in.of])
+	return out || in.began.Before(s.since[in.owner])
 }
 
 // end signs a session out. When too many sign-outs are remembered, all sessions up to now of the
@@ -155,9 +147,7 @@ func (s *sessions) end(in session) {
 	if len(s.signedOut) >= maxSignedOut {
 		s.makeRoom(s.now())
 	}
-	// The name is a part of the request's address, which must not be kept.
-	in.of.tenant = strings.Clone(in.of.tenant)
-	s.signedOut[in.id] = signedOut{in.of, in.began.Add(s.lifetime)}
+	s.signedOut[in.id] = signedOut{in.owner, in.began.Add(s.lifetime)}
 }
 
 // makeRoom drops what is over by itself, and if that is nothing, the sign-outs of one owner. The
@@ -166,19 +156,19 @@ func (s *sessions) makeRoom(now time.Time) {
 	maps.DeleteFunc(s.signedOut, func(_ sessionID, out signedOut) bool {
 		return !out.ends.After(now)
 	})
-	maps.DeleteFunc(s.since, func(_ owner, began time.Time) bool {
+	maps.DeleteFunc(s.since, func(_ string, began time.Time) bool {
 		return now.Sub(began) >= s.lifetime
 	})
 	if len(s.signedOut) < maxSignedOut {
 		return
 	}
-	count, most := map[owner]int{}, owner{}
+	count, most := map[string]int{}, ""
 	for _, out := range s.signedOut {
-		if count[out.of]++; count[out.of] > count[most] {
-			most = out.of
+		if count[out.owner]++; count[out.owner] > count[most] {
+			most = out.owner
 		}
 	}
-	maps.DeleteFunc(s.signedOut, func(_ sessionID, out signedOut) bool { return out.of == most })
+	maps.DeleteFunc(s.signedOut, func(_ sessionID, out signedOut) bool { return out.owner == most })
 	s.since[most] = now
 }
 

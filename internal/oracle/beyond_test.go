@@ -111,6 +111,10 @@ func (p *trials) step(c *scene) error {
 		p.tally[a.name] = map[string]int{}
 	}
 	p.tally[a.name][want]++
+	// Whose rights would a sender of two users have? The service may judge either first.
+	if a.wrong == string(svc.CodeExists) && (have == aboveCeiling || have == beyondCaller) {
+		have = want
+	}
 	if have != want {
 		return fmt.Errorf("%+v, %s: got %s (%v), want %s\nin %s\nto %s", c.by, a.name, have, err, want, before, after.or(a.after))
 	}
