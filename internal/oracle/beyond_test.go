@@ -111,8 +111,9 @@ func (p *trials) step(c *scene) error {
 		p.tally[a.name] = map[string]int{}
 	}
 	p.tally[a.name][want]++
-	// Whose rights would a sender of two users have? The service may judge either first.
-	if a.wrong == string(svc.CodeExists) && (have == aboveCeiling || have == beyondCaller) {
+	// Whose rights would a sender of two users have? The service may judge either, or name another conflict.
+	others := []string{aboveCeiling, beyondCaller, string(svc.CodeInUse)}
+	if a.wrong == string(svc.CodeExists) && slices.Contains(others, have) {
 		have = want
 	}
 	if have != want {
