@@ -202,6 +202,7 @@ func TestCheckNoticesLosses(t *testing.T) {
 }
 
 func frozenConnection(t *testing.T, cluster *pgtest.Cluster) {
+	longtest.Test(t, "one connection that does not answer")
 	store := open(t, cluster.URL, postgres.Options{Timeout: time.Second, MaxOpen: 1})
 	var backend int
 	for range 3 { // a connection that was used just now is not asked whether it is good

@@ -20,6 +20,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
@@ -234,6 +235,7 @@ func TestExhaustedPool(t *testing.T) {
 
 // Hosts that call the Store while they hold a connection each do not wait for each other for ever.
 func TestHostsHoldAllConnections(t *testing.T) {
+	longtest.Test(t, "hosts that hold all connections")
 	t.Parallel()
 	is := is.New(t)
 	const hosts = 3
@@ -278,6 +280,7 @@ func TestHostsHoldAllConnections(t *testing.T) {
 
 // The pool's limit of a statement is none of a migration, which waits for that of another process.
 func TestMigrationOutlivesTheTimeoutOfThePool(t *testing.T) {
+	longtest.Test(t, "a migration that takes longer than statements may")
 	t.Parallel()
 	is := is.New(t)
 	url := pgtest.Schema(t)
