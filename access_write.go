@@ -278,8 +278,8 @@ func (s *accessWriter) tryJudged(ctx context.Context, e writeRequest) (err error
 	letGo := func() {
 		if held {
 			<-s.judging
+			held = false
 		}
-		held = false
 	}
 	defer letGo()
 	e.done = func() {

@@ -326,12 +326,10 @@ func (s *Keys) revokeAll(
 ) (revoked int, err error) {
 	// Do not lock a holder without keys: the lock may leave its id in the store. The id may be a
 	// key that the caller pasted into the wrong place.
-	//
-	// CatchUp: another call may have revoked keys, and not yet have dropped them from the cache.
 	first := APIKeyPage{Holder: allowed.holder, KeyQuery: KeyQuery{Limit: 1}}
 	if some, err := s.store.APIKeys(ctx, first); err != nil {
 		return 0, fault("revoke API keys", err)
-	} else if len(some) == 0 {
+	} else if len(some) == 0 { // another call may not have dropped what it has revoked from the cache
 		return 0, fault("read changes", s.cached.CatchUp(ctx))
 	}
 	for allowed.free = true; ; allowed.keyless = true {
@@ -434,19 +432,20 @@ func (s *Keys) Sweep(
 }
 
 // below returns the keys whose holders have no control-plane right that the caller lacks.
-func (s *keyIssuer) below(
-	ctx context.Context, by Principal, keys []APIKey,
-) (some []APIKey, err error) {
-	judged := map[Identity]error{}
+func (s *keyIssuer) below(ctx context.Context, by Principal, keys []APIKey) ([]APIKey, error) {
+	if by.Kind == KindHost {
+		return keys, nil
+	}
+	some, judged := []APIKey(nil), map[Identity]error{}
 	for _, key := range keys {
-		refused, known := judged[key.Holder]
-		if !known && by.Kind != KindHost {
-			_, refused = s.authorizeKeys(ctx, by, key.Holder, true)
-			judged[key.Holder] = refused
+		if _, known := judged[key.Holder]; !known {
+			_, judged[key.Holder] = s.authorizeKeys(ctx, by, key.Holder, true)
 		}
-		if code := ErrorCode(refused); code == "" {
+		switch refused := judged[key.Holder]; ErrorCode(refused) {
+		case "":
 			some = append(some, key)
-		} else if code != CodeForbidden && code != CodeNotFound {
+		case CodeForbidden, CodeNotFound:
+		default:
 			return nil, refused
 		}
 	}

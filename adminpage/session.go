@@ -127,7 +127,7 @@ func (s *sessions) decode(tenant, value string) (session, bool) {
 	in := session{bearer: string(plain[sealedHead:])}
 	rest := plain[copy(in.id[:], plain):]
 	in.began = time.Unix(0, int64(binary.BigEndian.Uint64(rest)))
-	in.owner = string(rest[8:][:digestLength]) + tenant
+	in.owner = string(plain[sealedHead-digestLength:sealedHead]) + tenant
 	age := s.now().Sub(in.began)
 	return in, 0 <= age && age < s.lifetime && !s.over(in)
 }

@@ -10,6 +10,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -264,18 +265,18 @@ func (d Dialect) silence(db *sql.DB) *answerLimit {
 	return &answerLimit{longest: d.Silence, db: db}
 }
 
-// errClosed is the error of a closed pool, which database/sql does not export.
-var errClosed = func() error {
+// errClosed returns the error of a closed pool, which database/sql does not export.
+var errClosed = sync.OnceValue(func() error {
 	db := sql.OpenDB(nil)
 	_ = db.Close()
 	return db.Ping()
-}()
+})
 
 // classify returns svc.ErrUnavailable, svc.ErrChanged, svc.ErrExists or nil.
 func (d Dialect) classify(err error) error {
 	switch {
 	case errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone),
-		errors.Is(err, context.DeadlineExceeded), errors.Is(err, errClosed):
+		errors.Is(err, context.DeadlineExceeded), errors.Is(err, errClosed()):
 		return svc.ErrUnavailable
 	case d.Classify == nil:
 		return nil
