@@ -64,12 +64,14 @@ func New[J any](
 // Do returns when a batch has done the job, or with the error of ctx when none has or will. When
 // ctx ends in the meantime, Do waits for the outcome.
 func (b *Batches[J]) Do(ctx context.Context, job J) error {
+	if err := ctx.Err(); err != nil { // a nil ctx panics here, and not in the goroutine of all
+		return err
+	}
 	w := &waiter[J]{ctx: ctx, job: job, done: make(chan struct{})}
-	ended := ctx.Done() // a nil ctx panics here, and not in the goroutine of all
 	b.enter(w)
 	select {
 	case <-w.done:
-	case <-ended:
+	case <-ctx.Done():
 		if b.leave(w) {
 			return ctx.Err()
 		}

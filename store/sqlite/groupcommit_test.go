@@ -35,7 +35,8 @@ func newCrowd(t *testing.T, db *sql.DB) *crowd {
 	return &crowd{store: sqlstore.New(db, db, sqlite.Dialect()), release: tx.Rollback}
 }
 
-// join runs do in a goroutine, and returns when the mutation of do waits with ctx.
+// join runs do in a goroutine, and returns when the mutation of do is in the queue. It waits with
+// ctx from then on, and not before.
 func (c *crowd) join(ctx context.Context, do func(ctx context.Context)) {
 	waits := make(chan struct{}, 1)
 	c.done.Go(func() { do(announced{ctx, waits}) })

@@ -40,9 +40,6 @@ func newQueue(p *pool) *queue {
 // The end of ctx interrupts no statement, but none begins after it, and the work of fn is rolled
 // back.
 func (q *queue) do(ctx context.Context, fn work) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	j := &job{ctx: ctx, fn: fn}
 	err := q.batches.Do(ctx, j)
 	if j.failed != nil {
