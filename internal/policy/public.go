@@ -125,10 +125,19 @@ func (b *Bank) public(action string, in *Context) *verdict {
 	if o == nil {
 		return b.shut
 	}
-	if _, ok := firstAction(o.actions, action); ok {
+	if _, ok := b.opens(o.actions, action); ok {
 		return o.allowed
 	}
 	return o.denied
+}
+
+// opens returns the first of the public action patterns that covers an action, unless the action is
+// a control-plane right: an unmapped sender has none, whatever the policy of controlBank says.
+func (b *Bank) opens(patterns []string, action string) (pattern string, ok bool) {
+	if b.id == controlBank && administrative(action) {
+		return "", false
+	}
+	return firstAction(patterns, action)
 }
 
 // inForce returns the public access in force in a context. nil: there is none.
@@ -240,8 +249,12 @@ func (r *recorder) closedOpening(b *Bank, i int, code, reason string) {
 func (r *recorder) opening(b *Bank, i int, grant PublicDefault) {
 	by := &attachedBy{policy: b.id, via: "public"}
 	e := r.add(by, i, EffectAllow, CodePublicActionNotMatched, "")
-	action, ok := firstAction(grant.Actions, r.request.Action)
-	if !ok {
+	action, ok := b.opens(grant.Actions, r.request.Action)
+	switch {
+	case !ok && covers(grant.Actions, r.request.Action):
+		e.Reason = "is in force, but unmapped senders have no control-plane rights"
+		return
+	case !ok:
 		e.Reason = fmt.Sprintf("is in force, and no action pattern covers %q", r.request.Action)
 		return
 	}
