@@ -306,6 +306,20 @@ func TestOtherSites(t *testing.T) {
 		}
 	}
 	s.get("keys").is(t, 200) // still signed in
+
+	// Nor do its links say that something was changed.
+	for site, says := range map[string]bool{"": true, "none": true, "same-origin": true, "same-site": false, "cross-site": false} {
+		request := must(http.NewRequest("GET", s.url+"keys?done=revoked&which=unused", nil))
+		request.Header.Set("Sec-Fetch-Site", site)
+		a := s.read(s.client.Do(request)).is(t, 200)
+		if strings.Contains(a.body, "stopped working for good") != says || a.Request.URL.Query().Get("which") != "unused" {
+			t.Errorf("%q: %s: %s", site, a.Request.URL, a.body)
+		}
+	}
+	s.post("sign-out", nil)
+	if to := s.get("keys?done=revoked&which=unused").is(t, 401).field(t, "to"); to != "keys?which=unused" {
+		t.Errorf("the sign-in leads to %q", to)
+	}
 }
 
 // No link of a page leads to an error.

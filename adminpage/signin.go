@@ -71,13 +71,20 @@ func (v *visit) showSignIn(show signInView, alerts ...string) {
 // isMarked reports whether a sign-in led to this address.
 func (v *visit) isMarked() bool { return v.Method != http.MethodPost && v.URL.Query().Has(mark) }
 
-// address returns the address of the request below the prefix, with its query but without the mark.
+// isForeign reports whether another site's link says what a form of these pages has done.
+func (v *visit) isForeign() bool {
+	site := v.Header.Get("Sec-Fetch-Site")
+	return (site == "cross-site" || site == "same-site") && v.URL.Query().Has("done")
+}
+
+// address returns the address of the request below the prefix, with its query but without the mark
+// and without what a form has done.
 func (v *visit) address() string {
 	address := strings.TrimPrefix(v.h.prefix.Rest(v.Request), "/")
 	query := slices.DeleteFunc(strings.Split(v.URL.RawQuery, "&"), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
 		name, err := url.QueryUnescape(name)
-		return err == nil && name == mark
+		return err == nil && (name == mark || name == "done")
 	})
 	if text := strings.Join(query, "&"); text != "" {
 		address += "?" + text

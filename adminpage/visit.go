@@ -180,7 +180,8 @@ func (v *visit) find(path string) (found route, params map[string]string, err er
 	return found, nil, &svc.Error{Code: svc.CodeNotFound, Message: "there is no such page"}
 }
 
-// route serves the page of a path. A page that the sign-in led to gets an address without its mark.
+// route serves the page of a path. A page that the sign-in or another site led to gets an address
+// without what they added.
 func (v *visit) route(path string) error {
 	found, params, err := v.find(path)
 	if err == nil {
@@ -189,7 +190,7 @@ func (v *visit) route(path string) error {
 	if err != nil {
 		return err
 	}
-	if v.isMarked() && found.page != "" {
+	if found.page != "" && (v.isMarked() || v.isForeign()) {
 		v.redirect(v.address())
 		return nil
 	}
