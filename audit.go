@@ -12,6 +12,7 @@ import (
 
 	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/internal/background"
 	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/sequencer"
@@ -374,9 +375,7 @@ func newChains(
 	}
 	return sequencer.New(every, func(ctx context.Context) error {
 		return chainAll(ctx, audit)
-	}, func(ctx context.Context, err error) {
-		log.WarnContext(ctx, "svc: cannot chain audit records, will retry", "error", err)
-	})
+	}, background.Reporter(log, "chain audit records"))
 }
 
 // maxTargetLength is the most characters of a target's id. The longest is the id of an attachment,

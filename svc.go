@@ -482,6 +482,9 @@ func (d Decision) Parameter(name string) (value any, ok bool) {
 // ok is false when there is none, or when the action is denied.
 func (d Decision) Strategy() (strategy string, ok bool) { return d.of.Strategy() }
 
+// deliver says in words what delivery does.
+const deliver = "deliver events from the outbox"
+
 // delivery delivers outbox events to the host.
 func (s *committer) delivery() outbox.Delivery[Event] {
 	return outbox.Delivery[Event]{
@@ -492,9 +495,6 @@ func (s *committer) delivery() outbox.Delivery[Event] {
 					"event", e.ID, "action", e.Action)
 			}
 		},
-		Failed: func(ctx context.Context, err error) {
-			s.log.WarnContext(ctx,
-				"svc: cannot deliver events from the outbox, will retry", "error", err)
-		},
+		Report: background.Reporter(s.log, deliver),
 	}
 }

@@ -271,8 +271,7 @@ func (t *Tenants) endDelivery(s *tenantService) {
 	ctx, cancel := context.WithTimeout(context.Background(), outbox.DeleteTimeout)
 	defer cancel()
 	if err := s.service.Templates.committer.delivery().Once(ctx); err != nil {
-		t.log.Error("svc: cannot deliver events from the outbox, will retry",
-			"tenant", s.name, "error", err)
+		background.Reporter(t.log.With("tenant", s.name), deliver)(ctx, err)
 	}
 }
 

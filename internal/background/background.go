@@ -72,18 +72,31 @@ const remind = time.Minute
 // Failing limits the reports of work that is tried again and again. The zero value is ready for use.
 type Failing struct{ reported time.Time }
 
-// Due reports whether to report the result of a try: the first failure after a success, and then
-// one a minute.
+// Due reports whether to report the result of a try: the first failure after a success, then one a
+// minute, and the first success after that.
 func (f *Failing) Due(err error) bool {
+	fails := !f.reported.IsZero()
 	if err == nil {
 		f.reported = time.Time{}
-		return false
+		return fails
 	}
-	if !f.reported.IsZero() && time.Since(f.reported) < remind {
+	if fails && time.Since(f.reported) < remind {
 		return false
 	}
 	f.reported = time.Now()
 	return true
+}
+
+// Reporter returns a function that logs the results of tries that are due. what says in words what
+// is tried.
+func Reporter(log *slog.Logger, what string) func(ctx context.Context, err error) {
+	return func(ctx context.Context, err error) {
+		if err != nil {
+			log.WarnContext(ctx, "svc: cannot "+what+", will retry", "error", err)
+		} else {
+			log.InfoContext(ctx, "svc: can "+what+" again")
+		}
+	}
 }
 
 // Wait waits for an event, or for the end of ctx. It reports whether ctx goes on.

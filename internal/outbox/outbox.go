@@ -31,11 +31,13 @@ type Store[E any] interface {
 
 // Delivery delivers the events of a Store. All fields are required.
 type Delivery[E any] struct {
-	Store  Store[E]
-	Now    func() time.Time
-	Tell   func(ctx context.Context, event E)
-	ID     func(event E) uuid.UUID
-	Failed func(ctx context.Context, err error) // called before Run tries again, once a minute
+	Store Store[E]
+	Now   func() time.Time
+	Tell  func(ctx context.Context, event E)
+	ID    func(event E) uuid.UUID
+	// Report is called before Run tries again: after the first failure, then once a minute, and with
+	// nil when a try succeeds again.
+	Report func(ctx context.Context, err error)
 }
 
 // Longest returns the latest end of a claim that counts for a caller who claims until the time
@@ -51,7 +53,7 @@ func (d Delivery[E]) Run(ctx context.Context) {
 	var failing background.Failing
 	for goesOn := true; goesOn; goesOn = background.Wait(ctx, tick.C) {
 		if err := d.Once(ctx); ctx.Err() == nil && failing.Due(err) {
-			d.Failed(ctx, err)
+			d.Report(ctx, err)
 		}
 	}
 }

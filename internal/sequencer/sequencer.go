@@ -17,18 +17,18 @@ const (
 // Sequencer does nothing.
 type Sequencer struct {
 	do     func(ctx context.Context) error
-	failed func(ctx context.Context, err error)
+	report func(ctx context.Context, err error)
 	every  time.Duration
 	asked  chan struct{}
 }
 
-// New returns a Sequencer that runs do. It calls failed before it tries again: when do fails after a
-// success, and then once a minute.
+// New returns a Sequencer that runs do. It calls report before it tries again: when do fails after a
+// success, then once a minute, and with nil when do succeeds again.
 func New(
 	every time.Duration, do func(ctx context.Context) error,
-	failed func(ctx context.Context, err error),
+	report func(ctx context.Context, err error),
 ) *Sequencer {
-	return &Sequencer{do, failed, every, make(chan struct{}, 1)}
+	return &Sequencer{do, report, every, make(chan struct{}, 1)}
 }
 
 // Wake asks for work. It never waits.
@@ -51,7 +51,7 @@ func (s *Sequencer) Run(ctx context.Context) {
 		if err := s.do(ctx); err != nil && ctx.Err() != nil {
 			s.Wake() // the end has cut off the work
 		} else if failing.Due(err) {
-			s.failed(ctx, err)
+			s.report(ctx, err)
 		}
 		select {
 		case <-ctx.Done():
@@ -68,7 +68,7 @@ func (s *Sequencer) Run(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 		defer cancel()
 		if err := s.do(ctx); err != nil {
-			s.failed(ctx, err)
+			s.report(ctx, err)
 		}
 	}
 }

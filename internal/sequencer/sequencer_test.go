@@ -3,11 +3,14 @@ package sequencer_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/extsvc/svc/internal/background"
 	"github.com/extsvc/svc/internal/sequencer"
 )
 
@@ -15,13 +18,13 @@ func TestSequencer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start, fails := time.Now(), true
 		var worked []time.Duration
-		failures := 0
+		reports := []error{}
 		s := sequencer.New(time.Second, func(ctx context.Context) error {
 			if worked = append(worked, time.Since(start)); fails {
 				return errors.New("unreachable")
 			}
 			return ctx.Err()
-		}, func(context.Context, error) { failures++ })
+		}, func(_ context.Context, err error) { reports = append(reports, err) })
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { s.Run(ctx); close(ended) }()
@@ -37,8 +40,8 @@ func TestSequencer(t *testing.T) {
 		cancel() // the last work is done all the same
 		<-ended
 		want := []time.Duration{0, 110 * time.Millisecond, time.Second, 2 * time.Second, 2205 * time.Millisecond}
-		if !slices.Equal(worked, want) || failures != 1 {
-			t.Errorf("worked at %v, want %v; %d failures", worked, want, failures)
+		if !slices.Equal(worked, want) || len(reports) != 2 || reports[1] != nil {
+			t.Errorf("worked at %v, want %v; reports %v", worked, want, reports)
 		}
 		s.Run(ctx) // nobody has asked
 		if len(worked) != len(want) {
@@ -48,23 +51,30 @@ func TestSequencer(t *testing.T) {
 	})
 }
 
-// TestReports: work that keeps failing is reported once a minute, and again after a success.
+// TestReports: work that keeps failing is reported once a minute, and its next success.
 func TestReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		var reports []time.Duration
+		var log strings.Builder
+		report := background.Reporter(slog.New(slog.NewTextHandler(&log, nil)), "work")
 		s := sequencer.New(time.Second, func(context.Context) error {
 			if after := time.Since(start); after > 90*time.Second && after <= 100*time.Second {
 				return nil
 			}
 			return errors.New("unreachable")
-		}, func(context.Context, error) { reports = append(reports, time.Since(start).Truncate(time.Second)) })
+		}, report)
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer cancel()
 		s.Run(ctx)
-		want := []time.Duration{0, time.Minute, 101 * time.Second, 161 * time.Second}
-		if !slices.Equal(reports, want) {
-			t.Errorf("reported at %v, want %v", reports, want)
+		const fails, works = `level=WARN msg="svc: cannot work, will retry" error=unreachable`, `level=INFO msg="svc: can work again"`
+		for after, want := range map[int]string{0: fails, 60: fails, 91: works, 101: fails, 161: fails} {
+			at := start.Add(time.Duration(after) * time.Second).Format("time=2006-01-02T15:04:05.000Z07:00 ")
+			if !strings.Contains(log.String(), at+want) {
+				t.Errorf("no %s%s in\n%s", at, want, &log)
+			}
+		}
+		if n := strings.Count(log.String(), "\n"); n != 5 {
+			t.Errorf("%d reports:\n%s", n, &log)
 		}
 	})
 }
