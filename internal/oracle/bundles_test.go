@@ -150,7 +150,7 @@ func (c *scene) writeOne() attempt {
 	case 6:
 		b.Attachments = []svc.Attachment{{PolicyID: c.oneOf(scenePolicies, sceneBuiltins), Principal: c.principal(), Priority: c.Int64N(2)}}
 	default:
-		b.BankPolicies = []svc.BankPolicy{{BankID: c.one([]string{"a", "a::b", "z"}), Document: []byte(c.openDocument())}}
+		b.BankPolicies = []svc.BankPolicy{{BankID: c.one([]string{"*", "a", "a::b", "z"}), Document: []byte(c.openDocument())}}
 	}
 	return c.writing(b)
 }

@@ -127,7 +127,7 @@ func (w *worlds) rightsWorld() svc.Bundle {
 	for _, key := range w.drawnAttachments(5 + w.IntN(4)) {
 		b.Attachments = append(b.Attachments, svc.Attachment{PolicyID: key.PolicyID, Principal: key.Principal, Priority: w.Int64N(2)})
 	}
-	for _, bank := range []string{"a", "a::b", "z"} {
+	for _, bank := range []string{"*", "a", "a::b", "z"} {
 		if w.IntN(2) == 0 {
 			b.BankPolicies = append(b.BankPolicies, svc.BankPolicy{BankID: bank, Document: []byte(w.openDocument())})
 			if w.IntN(8) == 0 {

@@ -102,6 +102,15 @@ func (s *Schema) newOpening(words string, grant PublicDefault) *opening {
 	}
 }
 
+// on returns the policy that counts for an action. That of controlBank gives and takes no
+// control-plane rights: unmapped senders have none, and administrators must be able to mend it.
+func (b *Bank) on(action string) *Bank {
+	if b != nil && b.id == controlBank && administrative(action) {
+		return nil
+	}
+	return b
+}
+
 // and returns the verdict of a subject's policies, restricted by the bank's policy. A bank policy
 // that does not parse may hold anything, so it denies.
 func (b *Bank) and(v *verdict) *verdict {
@@ -125,19 +134,10 @@ func (b *Bank) public(action string, in *Context) *verdict {
 	if o == nil {
 		return b.shut
 	}
-	if _, ok := b.opens(o.actions, action); ok {
+	if _, ok := firstAction(o.actions, action); ok {
 		return o.allowed
 	}
 	return o.denied
-}
-
-// opens returns the first of the public action patterns that covers an action, unless the action is
-// a control-plane right: an unmapped sender has none, whatever the policy of controlBank says.
-func (b *Bank) opens(patterns []string, action string) (pattern string, ok bool) {
-	if b.id == controlBank && administrative(action) {
-		return "", false
-	}
-	return firstAction(patterns, action)
 }
 
 // inForce returns the public access in force in a context. nil: there is none.
@@ -249,12 +249,8 @@ func (r *recorder) closedOpening(b *Bank, i int, code, reason string) {
 func (r *recorder) opening(b *Bank, i int, grant PublicDefault) {
 	by := &attachedBy{policy: b.id, via: "public"}
 	e := r.add(by, i, EffectAllow, CodePublicActionNotMatched, "")
-	action, ok := b.opens(grant.Actions, r.request.Action)
-	switch {
-	case !ok && covers(grant.Actions, r.request.Action):
-		e.Reason = "is in force, but unmapped senders have no control-plane rights"
-		return
-	case !ok:
+	action, ok := firstAction(grant.Actions, r.request.Action)
+	if !ok {
 		e.Reason = fmt.Sprintf("is in force, and no action pattern covers %q", r.request.Action)
 		return
 	}

@@ -175,7 +175,7 @@ func publicDifferences(bank string, in Context, before, after *Bank) []Differenc
 	var list []Difference
 	for _, class := range order {
 		action := actions.names[class]
-		b, a := before.public(action, &in), after.public(action, &in)
+		b, a := before.on(action).public(action, &in), after.on(action).public(action, &in)
 		n := found.id(b.outcome == Allow, a.outcome == Allow, b.parameters, a.parameters)
 		if m.put(class, n) {
 			list = append(list, found.difference(n, action, bank))

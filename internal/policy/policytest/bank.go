@@ -3,7 +3,6 @@ package policytest
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/parameter"
@@ -167,11 +166,6 @@ func (l *rules) publicEntry(b bank, access policy.PublicDefault, q Request) poli
 		PolicyID: b.id, Via: "public", Effect: policy.EffectAllow, Lost: map[string]string{},
 	}
 	actions := covering(access.Actions, q.Action, l.coversAction)
-	administers := strings.HasPrefix(q.Action, "iam:") || strings.HasPrefix(q.Action, "template:")
-	if len(actions) > 0 && b.id == "*" && administers {
-		const reason = "is in force, but unmapped senders have no control-plane rights"
-		return idle(e, policy.CodePublicActionNotMatched, reason)
-	}
 	if len(actions) == 0 {
 		reason := fmt.Sprintf("is in force, and no action pattern covers %q", q.Action)
 		return idle(e, policy.CodePublicActionNotMatched, reason)
