@@ -36,7 +36,7 @@ func (r *Index) WhoCan(action, bank string) WhoCan {
 	if document, has := r.banks[bank]; has {
 		own = &policy.Named{ID: bank, Document: document}
 	}
-	of := r.schema.CompileBank(own)
+	of := r.schema.CompileBank(own).On(action)
 	reach := WhoCan{
 		Users: []string{}, ServiceAccounts: []string{}, Statements: []StatementRef{},
 		Public: of.Reach(action),

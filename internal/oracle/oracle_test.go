@@ -233,8 +233,9 @@ func (o *oracle) open(bank, document string) *opened {
 				}
 			}
 		}
-		gives.Banks = []string{bank}
-		p.at = append(p.at, those(gives.cover).without(controlRights))
+		gives.Banks = []string{"*"}
+		there := func(r right) bool { return r.bank == bank && gives.cover(r) }
+		p.at = append(p.at, those(there).without(controlRights))
 	}
 	o.openings[key] = p
 	return p

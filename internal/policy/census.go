@@ -133,7 +133,7 @@ func (c *Census) key(s Subject) (key digest) {
 
 // view compiles a party and caches only its documents. A nil or closed party is denied everything.
 func (c *Compiler) view(p *Party, shut []string) view {
-	v := view{as: first, shut: shut, call: c.call}
+	v := view{as: first, shut: expressible(shut), call: c.call}
 	if p != nil {
 		if s := p.Subject(); s.Closed == "" {
 			v.table = c.gather(s, gather(s.Grants))

@@ -102,9 +102,9 @@ func (s *Schema) newOpening(words string, grant PublicDefault) *opening {
 	}
 }
 
-// on returns the policy that counts for an action. That of controlBank gives and takes no
+// On returns the policy that counts for an action. That of controlBank gives and takes no
 // control-plane rights: unmapped senders have none, and administrators must be able to mend it.
-func (b *Bank) on(action string) *Bank {
+func (b *Bank) On(action string) *Bank {
 	if b != nil && b.id == controlBank && administrative(action) {
 		return nil
 	}

@@ -25,17 +25,23 @@ type StrategyDiff struct {
 	Before, After *string // nil: none
 }
 
-// Shut returns the banks whose policies do not parse, sorted. It leaves out banks whose ids look
-// like patterns: such a bank cannot be told from the banks that the pattern covers.
+// Shut returns the banks whose policies do not parse, sorted.
 func (s *Schema) Shut(banks []Named) []string {
 	var shut []string
 	for i := range banks {
-		if b := s.CompileBank(&banks[i]); b.Broken() && !strings.HasSuffix(b.id, "*") {
+		if b := s.CompileBank(&banks[i]); b.Broken() {
 			shut = append(shut, b.id)
 		}
 	}
 	slices.Sort(shut)
 	return shut
+}
+
+// expressible returns the banks without those whose ids look like patterns: a list of patterns
+// cannot tell such a bank from the banks that the pattern covers.
+func expressible(banks []string) []string {
+	looksLikePattern := func(id string) bool { return strings.HasSuffix(id, "*") }
+	return slices.DeleteFunc(slices.Clone(banks), looksLikePattern)
 }
 
 // banks compares the policies of banks.
@@ -175,7 +181,7 @@ func publicDifferences(bank string, in Context, before, after *Bank) []Differenc
 	var list []Difference
 	for _, class := range order {
 		action := actions.names[class]
-		b, a := before.on(action).public(action, &in), after.on(action).public(action, &in)
+		b, a := before.On(action).public(action, &in), after.On(action).public(action, &in)
 		n := found.id(b.outcome == Allow, a.outcome == Allow, b.parameters, a.parameters)
 		if m.put(class, n) {
 			list = append(list, found.difference(n, action, bank))

@@ -72,7 +72,7 @@ func (s *Shared) Uses(policies map[string]bool) bool {
 // request is denied. Once a request of the same class was decided, the time is linear in the length
 // of the request's strings, whatever the number of policies.
 func (r *Rights) Decide(action, bank string, in *Context, policy *Bank) Decision {
-	v, policy := r.closed, policy.on(action)
+	v, policy := r.closed, policy.On(action)
 	switch {
 	case v != nil:
 	case r.table == nil:
@@ -93,7 +93,7 @@ func (r *Rights) Note(action, bank string, policy *Bank, moment uint64) {
 	hash := r.hash(action, bank)
 	if a := r.compiler.asked.get(hash, r.table.id, action, bank); a != nil {
 		noted := *a
-		noted.policy, noted.moment = policy.on(action), moment
+		noted.policy, noted.moment = policy.On(action), moment
 		r.compiler.asked.replace(hash, a, &noted)
 	}
 }
@@ -157,7 +157,7 @@ func (r *Rights) ofClass(action, bank string) *verdict {
 // Explain decides a request as Decide does, and says what effect each statement had. The caller
 // owns the result.
 func (r *Rights) Explain(q Request) Result {
-	q.Policy = q.Policy.on(q.Action)
+	q.Policy = q.Policy.On(q.Action)
 	rec := &recorder{
 		request:        &q,
 		schema:         r.compiler.schema,

@@ -29,7 +29,7 @@ func (r *Rights) Capabilities(shut []string) ([]Capability, error) {
 	if r.closed != nil || r.table == nil {
 		return []Capability{}, nil
 	}
-	call := r.compiler.call
+	call, shut := r.compiler.call, expressible(shut)
 	g := newGrid(call, shut, r.table, nil)
 	var said registry[Capability]
 	views := []view{{table: r.table, as: first, shut: shut, call: call}}
