@@ -32,7 +32,6 @@ func TestLoadReportsProgress(t *testing.T) {
 	is.Equal(reports[1:], [][2]int{{1, 1}})
 }
 
-// A member who leaves a group and is removed by the same bundle leaves once.
 func TestARemovedMemberLeavesOnce(t *testing.T) {
 	is, h := is.New(t), hostOf(t, `{"users":[{"id":"alice"},{"id":"bob"}],"groups":[{"id":"team","members":["alice","bob"]}]}`)
 	h.actions()

@@ -68,7 +68,6 @@ func TestParseBundleWithin(t *testing.T) {
 	is.NoErr(err)
 }
 
-// example returns an example of docs/howto/explain-access.md.
 func example(t *testing.T, name string) string {
 	t.Helper()
 	return exampleOf(t, "docs/howto/explain-access.md", name)
@@ -137,7 +136,6 @@ func TestExamplesOfTheDocumentationOverHTTP(t *testing.T) {
 	}
 }
 
-// asking sends requests to a host's interface.
 func asking(t *testing.T, h *host) func(method, target, body string) map[string]any {
 	api := httpapi.New(h.Service, httpapi.Options{})
 	return func(method, target, body string) map[string]any {

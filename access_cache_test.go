@@ -32,7 +32,6 @@ type movesStore struct {
 	during              func()                // called once, between a read and its answer
 }
 
-// reads counts the reads of all rows, and of those that have changed.
 func (s *movesStore) reads() int64 { return s.whole.Load() + s.moves.Load() }
 
 func (s *movesStore) ReadAccess(ctx context.Context, read svc.AccessRead, yield func(svc.Bundle) error) (changes svc.StoreChanges, err error) {
@@ -62,7 +61,6 @@ func (s *movesStore) ReadAccess(ctx context.Context, read svc.AccessRead, yield 
 	return changes, err
 }
 
-// answersOf is all that a service says about a world.
 func answersOf(t *testing.T, h *host) map[string]any {
 	t.Helper()
 	all := map[string]any{}
@@ -80,7 +78,6 @@ func answersOf(t *testing.T, h *host) map[string]any {
 	return all
 }
 
-// over returns a service over a store.
 func over(t *testing.T, store svc.Store) *host {
 	t.Helper()
 	h := newHost(t, func(c *svc.Config) { c.Store, c.Events.OnEvent = store, nil })
@@ -88,7 +85,6 @@ func over(t *testing.T, store svc.Store) *host {
 	return h
 }
 
-// withChief returns a bundle in which the user "chief" may do everything.
 func withChief(b svc.Bundle) svc.Bundle {
 	const id = "chief"
 	b.Users = slices.DeleteFunc(b.Users, func(u svc.User) bool { return u.ID == id })
@@ -372,7 +368,6 @@ func TestWriteDropsWhomItReaches(t *testing.T) {
 	}
 }
 
-// readAgain returns the names of those whom the process that applies a bundle reads again, and of those whom another one does.
 func readAgain(t *testing.T, who map[string]svc.Principal, bundle string) (names [2]string) {
 	h, store := watched(t)
 	h.apply(t, dropsWorld)

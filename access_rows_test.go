@@ -116,7 +116,6 @@ func newRowsHost(t *testing.T) (*host, *movesStore) {
 	return h, store
 }
 
-// settle waits, in a bubble of synctest, until a service has heard of all that was written, and has read it.
 func (s *movesStore) settle(t *testing.T, h *host) {
 	t.Helper()
 	h.whoCan(t)
@@ -163,7 +162,6 @@ func TestAllRowsAreReadOncePerChange(t *testing.T) {
 	})
 }
 
-// What was read before a change is not kept after it.
 func TestRowsReadBeforeAChangeAreNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
@@ -251,7 +249,6 @@ func TestLongListsOfAccess(t *testing.T) {
 	is.Equal(len(collect(t, h.Policies.List(t.Context(), svc.Host, svc.RowQuery{}))), 1508)
 }
 
-// A user makes no more service accounts of its own than are allowed.
 func TestServiceAccountsHaveALimit(t *testing.T) {
 	bundle := svc.Bundle{Users: []svc.User{{ID: "bob"}}}
 	for i := range limits.ServiceAccounts {

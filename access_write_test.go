@@ -246,7 +246,6 @@ func TestWhatWasJudgedBeforeAWaitIsJudgedAgain(t *testing.T) {
 	}
 }
 
-// Without an end every one of these calls writes: the table is of mutations.
 func TestWhatIsJudgedAgainPasses(t *testing.T) {
 	for _, session := range []bool{false, true} {
 		for name := range (&waits{host: &host{Service: &svc.Service{}}}).mutations(t.Context()) {
@@ -316,7 +315,6 @@ func TestVouchedCallersAreJudgedAgain(t *testing.T) {
 	wantCode(t, w.mutations(t.Context())["server's delete"](), svc.CodeForbidden, "")
 }
 
-// Rights that change all the time end a call with an error, not in a loop.
 func TestRightsThatKeepChanging(t *testing.T) {
 	w := newWaits(t, false)
 	changes := 0

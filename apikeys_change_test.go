@@ -15,7 +15,6 @@ import (
 	"github.com/extsvc/svc/internal/intercept"
 )
 
-// clock shows a time that a test sets.
 type clock struct{ micros atomic.Int64 }
 
 func newClock() *clock {
@@ -70,7 +69,6 @@ func (h *host) read(t *testing.T, id string) svc.APIKey {
 	return *snapshot.Key
 }
 
-// A key that was disabled or revoked in another process is refused here soon, and good again when it was enabled.
 func TestDisabledElsewhere(t *testing.T) {
 	h, store := watched(t)
 	other := newHost(t, func(c *svc.Config) { c.Store = h.store })
@@ -203,7 +201,6 @@ func TestWhoMakesKeys(t *testing.T) {
 	}
 }
 
-// makes are the calls that make a key of a holder, or prolong the one with an id.
 func (h *host) makes(t *testing.T, by svc.Principal, holder svc.Identity, id string) map[string]func() error {
 	ctx, taken := t.Context(), svc.ImportedKey{Prefix: "sk-", Hash: plainDigest(fmt.Sprint("sk-", by.Identity(), holder, id))}
 	rotate := func(in svc.Rotation) error { return errorOf(h.Keys.Rotate(ctx, by, holder, id, in)) }

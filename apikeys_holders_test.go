@@ -90,7 +90,6 @@ func TestNarrowedByTheHost(t *testing.T) {
 
 var scarce = svc.Rate{PerSecond: 0.5, Burst: 5}
 
-// rateOf is the rate of the principal that a key authenticates.
 func (h *host) rateOf(t *testing.T, key svc.IssuedKey) svc.Rate {
 	t.Helper()
 	by, err := h.Authenticate(t.Context(), string(key.Key))

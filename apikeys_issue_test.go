@@ -22,7 +22,6 @@ import (
 	"github.com/extsvc/svc/action"
 )
 
-// editing hands out keys as if their rows had been edited in the database.
 func editing(edit func(*svc.APIKey)) hooks {
 	return hooks{key: edit, access: func(a *svc.AccessSnapshot, _ bool) error {
 		if a.Key != nil {
@@ -88,7 +87,6 @@ func TestEveryFieldOfAKeyIsSealed(t *testing.T) {
 	}
 }
 
-// spoil gives a field another value.
 func spoil(field reflect.Value) {
 	switch value := field.Addr().Interface().(type) {
 	case *time.Time:
@@ -211,7 +209,6 @@ func plainDigest(key string) []byte {
 	return sum[:]
 }
 
-// importing configures two other systems.
 func importing(c *svc.Config) {
 	c.Keys.Imports = []svc.KeyImport{{Prefix: "sk-"}, {Prefix: "old_live:", Hash: keyedDigest}}
 }
@@ -341,7 +338,6 @@ func TestRevokeLeaked(t *testing.T) {
 // gateway may introspect keys, and nothing else.
 var gateway = user("gateway", action.KeysIntrospect)
 
-// A key that is introspected counts as used.
 func TestIntrospectionIsUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, store, clock := counted(t)

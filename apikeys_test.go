@@ -74,7 +74,6 @@ func TestKeysOfWhoHasLeft(t *testing.T) {
 	wantCode(t, errorOf(h.Keys.Issue(t.Context(), admin, bob.Identity(), svc.NewAPIKey{})), svc.CodeInternal, "")
 }
 
-// taken has the ids of the next keys taken, so many times.
 func taken(store svc.Store, times *int) svc.Store {
 	return ahead(store, "CreateAPIKey", func(any) error {
 		if *times--; *times >= 0 {

@@ -18,7 +18,6 @@ import (
 	"github.com/extsvc/svc/internal/token"
 )
 
-// resum gives a key without its checksum the right one.
 func resum(key string) string {
 	return token.Token{Prefix: key[:5], ID: key[5:21], Secret: key[21:]}.String()
 }
@@ -98,7 +97,6 @@ func everyBadKey(t *testing.T, edit func(*svc.Config), look func(h *host, key st
 	}
 }
 
-// remembered authenticates until no read is needed for it.
 func (h *host) remembered(t *testing.T, store *watchedStore, key svc.IssuedKey) {
 	t.Helper()
 	eventually(t, func() bool {
@@ -248,7 +246,6 @@ func TestAuthenticateAllocatesNothing(t *testing.T) {
 	}
 }
 
-// useCounter counts the rows that uses of keys write.
 type useCounter struct {
 	svc.Store
 	mu      sync.Mutex
@@ -283,7 +280,6 @@ func (s *useCounter) UseAPIKeys(ctx context.Context, uses []svc.LastUse) error {
 	return s.Store.UseAPIKeys(ctx, uses)
 }
 
-// count returns how many uses were written.
 func (s *useCounter) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -374,7 +370,6 @@ func (h *host) written(t *testing.T) int64 {
 	return h.generation(t)*1000 + int64(len(keys))
 }
 
-// A use of a revoked key does not bring it back.
 func TestUsesThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
@@ -403,7 +398,6 @@ func TestUseInTransaction(t *testing.T) {
 
 var one, two = svc.Pepper{Version: "1", Secret: []byte("the first pepper of two")}, svc.Pepper{Version: "2", Secret: []byte("the second pepper of two")}
 
-// under returns a function that makes services of a store under peppers.
 func under(t *testing.T, store svc.Store, clock *clock) func(peppers ...svc.Pepper) *host {
 	return func(peppers ...svc.Pepper) *host {
 		return newHost(t, clock.configure, func(c *svc.Config) { c.Store, c.Keys.Peppers = store, peppers })

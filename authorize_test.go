@@ -106,7 +106,6 @@ func TestCancelledIsNeverAnAllow(t *testing.T) {
 	}
 }
 
-// wantNoAnswer expects an error, nothing beside it that could be taken for an allow, and that nobody gets in on it.
 func (h *host) wantNoAnswer(t *testing.T, ctx context.Context, p svc.Principal) {
 	t.Helper()
 	is := is.New(t)

@@ -27,7 +27,6 @@ func TestKeptValuesOfARolledBackTransaction(t *testing.T) {
 	must(again.Authenticate(t.Context(), string(issued.Key)))
 }
 
-// TestSourcesInATransaction: it is for one goroutine at a time.
 func TestSourcesInATransaction(t *testing.T) {
 	is, h := is.New(t), withTemplate(t)
 	for _, name := range []string{"b", "c", "d"} {
@@ -50,7 +49,6 @@ func TestSourcesInATransaction(t *testing.T) {
 	is.NoErr(inTx.Sources.Remove(t.Context(), admin, "b"))
 }
 
-// Of equal requests at once, all get one answer.
 func TestRequestsAtOnceAreOne(t *testing.T) {
 	is, h := is.New(t), withTemplate(t)
 	h.market.put(acme, "z", content("Z", "1"))

@@ -118,7 +118,6 @@ func (s *leakyStore) ClaimEvents(context.Context, time.Time, time.Time, int) ([]
 	return nil, errors.New("cannot claim " + s.key)
 }
 
-// What the host and its store say may repeat a key. No record does.
 func TestNoKeyIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
@@ -200,7 +199,6 @@ func TestRequireKnownUsers(t *testing.T) {
 	is.True(err != nil && strings.Contains(err.Error(), "Config.Users.Known"))
 }
 
-// As many keys are remembered as the host says, or some more.
 func TestCached(t *testing.T) {
 	for cached, bounds := range map[int]struct{ least, most int }{0: {1000, 1000}, 64: {1, 448}} {
 		h, store := watched(t, func(c *svc.Config) { c.Memory.Keys = cached })

@@ -39,7 +39,6 @@ type many []error
 func (m many) Error() string   { return "many" }
 func (m many) Unwrap() []error { return m }
 
-// doubled is a tree of 2^n errors in n steps.
 func doubled(err error, n int) error {
 	for range n {
 		err = errors.Join(err, err)
@@ -116,7 +115,6 @@ func TestErrorsOfAHost(t *testing.T) {
 	}
 }
 
-// deep is an error under so many others.
 type deep int
 
 func (d deep) Error() string { return "deep" }
@@ -128,7 +126,6 @@ func (d deep) Unwrap() error {
 	return d - 1
 }
 
-// refusedManifest is the error for a template whose manifest a host refuses with an error.
 func refusedManifest(t *testing.T, err error) error {
 	h := newHost(t, func(c *svc.Config) { c.Templates.ValidateManifest = func(json.RawMessage) error { return err } })
 	_, err = h.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: "a", Content: svc.Content{Name: "A", Manifest: json.RawMessage(`{"version":"1"}`)}})
@@ -204,7 +201,6 @@ func TestErrorsOfOthersHideSecrets(t *testing.T) {
 	is.True(errors.Is(err, cause))
 }
 
-// silentChanges is a store that does not say what has changed.
 type silentChanges struct{ svc.Store }
 
 func (silentChanges) Changes(ctx context.Context, _ int64) (svc.StoreChanges, error) {

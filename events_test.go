@@ -21,7 +21,6 @@ import (
 	"github.com/extsvc/svc/store/memstore"
 )
 
-// recordWithRows is the first record of a log.
 func recordWithRows(was, is string) svc.AuditRecord {
 	r := svc.AuditRecord{Number: 1, Event: svc.Event{
 		ID: uuid.UUID{6: 0x70}, Time: time.Unix(0, 0).UTC(), Actor: svc.Host.Identity(), Action: event.AccessWritten,
@@ -32,7 +31,6 @@ func recordWithRows(was, is string) svc.AuditRecord {
 	return r
 }
 
-// appended is a service over a store with these records.
 func appended(t *testing.T, records ...svc.AuditRecord) *host {
 	t.Helper()
 	h := newHost(t, keeping)
@@ -104,7 +102,6 @@ func TestRowsReachTheHost(t *testing.T) {
 	is.Equal(<-told, want)
 }
 
-// waitFor waits until the events so far are as many as wanted, and returns them.
 func (h *host) waitFor(t *testing.T, wanted int) (all []string) {
 	t.Helper()
 	eventually(t, func() bool { all = append(all, h.actions()...); return len(all) >= wanted })
@@ -134,7 +131,6 @@ func TestOutboxWithoutListener(t *testing.T) {
 	is.New(t).Equal(len(must(h.store.(svc.OutboxStore).ClaimEvents(t.Context(), time.Now(), time.Now(), 10))), 0)
 }
 
-// faultyOutbox fails once in each of its methods.
 type faultyOutbox struct {
 	svc.FullStore
 	fail chan struct{}

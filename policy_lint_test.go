@@ -12,7 +12,6 @@ import (
 	"github.com/extsvc/svc/internal/longtest"
 )
 
-// active returns a bundle in which nobody is inactive.
 func active(b svc.Bundle) svc.Bundle {
 	b.Users, b.ServiceAccounts = slices.Clone(b.Users), slices.Clone(b.ServiceAccounts)
 	for i := range b.Users {
@@ -24,13 +23,11 @@ func active(b svc.Bundle) svc.Bundle {
 	return b
 }
 
-// statementOf is a statement of a bundle.
 type statementOf struct {
 	policy string
 	number int
 }
 
-// without returns a bundle that lacks some statements.
 func without(b svc.Bundle, gone ...statementOf) svc.Bundle {
 	b.Policies = slices.Clone(b.Policies)
 	for i, p := range b.Policies {
@@ -46,7 +43,6 @@ func without(b svc.Bundle, gone ...statementOf) svc.Bundle {
 	return b
 }
 
-// said is the answer to a request.
 type said struct {
 	outcome    svc.Outcome
 	parameters string
@@ -116,7 +112,6 @@ func TestNeedlessIsWhatChangesNothing(t *testing.T) {
 	}
 }
 
-// traced reports whether a policy comes to somebody.
 func traced(t *testing.T, h *host, who svc.Principal, policy string) bool {
 	t.Helper()
 	return slices.ContainsFunc(resolved(t, h, who, "bank:recall", "a").Trace, func(e svc.TraceEntry) bool { return e.PolicyID == policy })

@@ -234,7 +234,6 @@ func TestServiceAnswersAsTheReference(t *testing.T) {
 	is.New(t).True(min(seen[svc.Allow], seen[svc.ExplicitDeny], seen[svc.ImplicitDeny]) >= longtest.Times(5, 50)) // worlds are varied
 }
 
-// rows are the rows of a world.
 func rows(w *policytest.World) (b svc.Bundle) {
 	for _, u := range w.Users {
 		b.Users = append(b.Users, svc.User{ID: u.ID, Inactive: u.Inactive})
@@ -302,7 +301,6 @@ func (h *host) compare(t *testing.T, p policytest.Principal, q policytest.Reques
 	return svc.Outcome(want.Outcome)
 }
 
-// engineParameters are parameters of AI memory as the engine has them.
 func engineParameters(p svc.Parameters) (values policy.Parameters) {
 	i := 0
 	for name, v := range p.All() {
@@ -320,7 +318,6 @@ func engineParameters(p svc.Parameters) (values policy.Parameters) {
 	return values
 }
 
-// entries are a trace as the reference writes it.
 func entries(trace []svc.TraceEntry) []policy.Entry {
 	list := make([]policy.Entry, len(trace))
 	for i, e := range trace {

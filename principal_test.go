@@ -37,7 +37,6 @@ func keysOf(t *testing.T, h *host) []svc.APIKey {
 	return collect(t, h.Keys.List(t.Context(), svc.Host, alice.Identity(), svc.KeyQuery{}))
 }
 
-// anewWorld has alice with a service account, and bob.
 const anewWorld = `{"users": [{"id": "alice"}, {"id": "bob"}], "service_accounts": [{"id": "ci", "owner_user_id": "alice"}],
 	"attachments": [{"policy_id": "template:user", "principal_type": "user", "principal_id": "alice"},
 		{"policy_id": "iam:self-service", "principal_type": "user", "principal_id": "alice"}]}`
@@ -156,7 +155,6 @@ func TestNamesThatNoRecordCanHold(t *testing.T) {
 	}
 }
 
-// changesBy returns the errors of one call of each method that makes an event.
 func (h *host) changesBy(t *testing.T, by svc.Principal, key svc.IssuedKey) (errs []error) {
 	ctx := t.Context()
 	call := func(_ any, err error) { errs = append(errs, err) }

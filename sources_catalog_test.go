@@ -38,7 +38,6 @@ func TestRenamed(t *testing.T) {
 	is.New(t).Equal([]string{c.Renamed("x"), c.Renamed("z")}, []string{"z", ""})
 }
 
-// More templates than one chunk of a list has.
 func TestSourceTemplatesAmongMany(t *testing.T) {
 	is, h := is.New(t), withTemplate(t)
 	for i := range 300 {

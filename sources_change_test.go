@@ -16,7 +16,6 @@ import (
 
 var keyA, keyB, keyC = []byte("the first key of sources, 32 b. "), []byte("the second key of sources, 32 b."), []byte("the third key of sources, 32 b. ")
 
-// sealedUnder is a host of store that seals under the first key.
 func sealedUnder(t *testing.T, store svc.Store, keys ...[]byte) *host {
 	t.Helper()
 	return newHost(t, func(c *svc.Config) {
@@ -36,7 +35,6 @@ func (h *host) register(t *testing.T, names ...string) {
 	h.actions()
 }
 
-// asksWith returns the token that a source is asked with.
 func (h *host) asksWith(t *testing.T, name string) (svc.Secret, error) {
 	t.Helper()
 	h.market.asked = nil
@@ -47,7 +45,6 @@ func (h *host) asksWith(t *testing.T, name string) (svc.Secret, error) {
 	return h.market.asked[0].Token, nil
 }
 
-// wantTokens expects the tokens of sources, by name, to be readable.
 func (h *host) wantTokens(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -57,7 +54,6 @@ func (h *host) wantTokens(t *testing.T, names ...string) {
 	}
 }
 
-// wantLost expects that the tokens of sources cannot be read.
 func (h *host) wantLost(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -78,7 +74,6 @@ func (h *host) rows(t *testing.T) []svc.Source {
 	return collect(t, h.Sources.List(t.Context(), admin))
 }
 
-// edit changes a source past the service.
 func edit(t *testing.T, store svc.Store, name string, change func(*svc.Source)) {
 	t.Helper()
 	is.New(t).NoErr(store.ChangeSource(t.Context(), svc.SourceKey{Scope: svc.ScopeServer, Name: name}, func(s *svc.Source) (bool, error) {
@@ -187,7 +182,6 @@ func TestResealWithoutAKey(t *testing.T) {
 	sealedUnder(t, store, keyA).wantTokens(t, "sealed")
 }
 
-// changingStore is a store whose ChangeSource is another.
 type changingStore struct {
 	svc.Store
 	changeSource func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error

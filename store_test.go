@@ -49,7 +49,6 @@ func TestStoreIsSmall(t *testing.T) {
 	is.Equal(full.NumMethod(), required.NumMethod()+optional)
 }
 
-// bareStore is a store without the optional roles.
 type bareStore struct{ svc.Store }
 
 func (s bareStore) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
@@ -58,7 +57,6 @@ func (s bareStore) Atomically(ctx context.Context, fn func(context.Context, svc.
 
 func withBareStore(c *svc.Config) { c.Store = bareStore{c.Store} }
 
-// lacking expects an error that names the role, and that the store is as it was.
 func lacking(t *testing.T, h *host, before int64, err error, role string) {
 	t.Helper()
 	is := is.New(t)
@@ -119,7 +117,6 @@ func TestStoreWithoutAnswers(t *testing.T) {
 	must(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"}))
 }
 
-// halfStore loses the optional roles in its transactions, which breaks the contract.
 type halfStore struct{ svc.FullStore }
 
 func (s halfStore) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
@@ -172,7 +169,6 @@ func ahead(store svc.Store, method string, do func(arg any) error) *intercept.St
 	})
 }
 
-// shows has the answers that are kept.
 func shows(store svc.Store, kept *[]svc.StoredAnswer) svc.Store {
 	return ahead(store, "KeepAnswer", func(answer any) error { *kept = append(*kept, answer.(svc.StoredAnswer)); return nil })
 }
@@ -336,7 +332,6 @@ func TestStoreFaults(t *testing.T) {
 	}
 }
 
-// brokenStore fails in everything that comes after authorization.
 type brokenStore struct {
 	intercept.Store
 	err error

@@ -35,7 +35,6 @@ type host struct {
 
 var admin = svc.Principal{Kind: svc.KindUser, ID: "admin", Actions: []string{"iam:*", "template:*"}}
 
-// allAccess returns every row of access of a store.
 func allAccess(t *testing.T, store svc.Store) (all struct {
 	Generation int64
 	svc.Bundle
@@ -124,12 +123,10 @@ func newHost(t *testing.T, edits ...func(*svc.Config)) *host {
 	return h
 }
 
-// adminSignsIn configures an Authenticator that finds admin.
 func adminSignsIn(c *svc.Config) {
 	c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) { return admin, nil })
 }
 
-// hostOf is a host with the rows of a bundle.
 func hostOf(t *testing.T, bundle string, edits ...func(*svc.Config)) *host {
 	t.Helper()
 	h := newHost(t, edits...)
@@ -252,7 +249,6 @@ func wantCode(t *testing.T, err error, code svc.Code, field string) {
 	}
 }
 
-// must is the value of a call that does not fail.
 func must[T any](value T, err error) T {
 	if err != nil {
 		panic(err)
@@ -260,7 +256,6 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// errorOf is the error of a call.
 func errorOf[T any](_ T, err error) error { return err }
 
 func collect[T any](t *testing.T, seq func(func(T, error) bool)) []T {
@@ -406,7 +401,6 @@ func (h *host) warm(t *testing.T, store *watchedStore, p svc.Principal, bank str
 	})
 }
 
-// In a host's transaction nothing is remembered.
 func TestDecideInATransaction(t *testing.T) {
 	h, store := watched(t)
 	h.warm(t, store, user("alice"), "notes")

@@ -64,7 +64,6 @@ func (k keeper) etag(t *testing.T) string {
 	return etag
 }
 
-// tag returns the entity tag of the list of templates, if the list is in memory.
 func (h *host) tag(t *testing.T) (tag string, kept bool) {
 	t.Helper()
 	tag = must(h.Templates.ETag(context.WithValue(t.Context(), asked{}, true), admin))

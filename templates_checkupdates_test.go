@@ -41,7 +41,6 @@ func (h *host) checkUpdates(t *testing.T) svc.UpdateReport {
 	return must(h.Templates.CheckUpdates(t.Context(), admin, nil))
 }
 
-// install installs a content from acme, as the source gives it now.
 func (h *host) install(t *testing.T, id, alias string, c svc.Content) {
 	t.Helper()
 	h.market.put(acme, id, c)

@@ -18,13 +18,11 @@ func content(name, version string) svc.Content {
 	return svc.Content{Name: name, Tags: []string{"t"}, Manifest: manifest(`{"version":"` + version + `"}`)}
 }
 
-// withTemplate is a host that has the template "x", installed from acme.
 func withTemplate(t *testing.T, edits ...func(*svc.Config)) *host {
 	t.Helper()
 	return withContent(t, content("X", "1"), edits...)
 }
 
-// withContent is a host that has installed a content from acme as "x".
 func withContent(t *testing.T, c svc.Content, edits ...func(*svc.Config)) *host {
 	t.Helper()
 	h := newHost(t, edits...)

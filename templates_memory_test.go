@@ -29,7 +29,6 @@ type shelfStore struct {
 	deaf    bool              // AwaitChange wakes only for what this process has heard
 }
 
-// asked marks the context of a caller.
 type asked struct{}
 
 func (s *shelfStore) plant(edit func()) {
@@ -108,7 +107,6 @@ func newKeeper(t *testing.T, cached int, edits ...func(*svc.Config)) keeper {
 	return k
 }
 
-// keeperOfOne is a keeper with the template "a".
 func keeperOfOne(t *testing.T) keeper {
 	t.Helper()
 	k := newKeeper(t, 1<<20)
@@ -116,18 +114,15 @@ func keeperOfOne(t *testing.T) keeper {
 	return k
 }
 
-// ctx is that of whoever calls.
 func (k keeper) ctx(t *testing.T) context.Context {
 	return context.WithValue(t.Context(), asked{}, true)
 }
 
-// list returns the list, or fails.
 func (k keeper) list(t *testing.T, h *host, query svc.TemplateQuery) []svc.Template {
 	t.Helper()
 	return collect(t, h.Templates.List(k.ctx(t), admin, query))
 }
 
-// warm lists templates until that needs no call of the store.
 func (k keeper) warm(t *testing.T) {
 	t.Helper()
 	eventually(t, func() bool {
@@ -137,7 +132,6 @@ func (k keeper) warm(t *testing.T) {
 	})
 }
 
-// sameList compares a list, and returns it.
 func (k keeper) sameList(t *testing.T, query svc.TemplateQuery) []svc.Template {
 	t.Helper()
 	want, have := k.list(t, k.plain, query), k.list(t, k.host, query)
@@ -147,7 +141,6 @@ func (k keeper) sameList(t *testing.T, query svc.TemplateQuery) []svc.Template {
 	return want
 }
 
-// same compares everything that there is to read.
 func (k keeper) same(t *testing.T) {
 	t.Helper()
 	is := is.New(t)
@@ -163,7 +156,6 @@ func (k keeper) same(t *testing.T) {
 	}
 }
 
-// fill stores templates of few names, categories and tags, some of them installed and some of those edited.
 func (k keeper) fill(t *testing.T, random *rand.Rand, count int) {
 	t.Helper()
 	few := func(prefix string) string { return fmt.Sprint(prefix, random.IntN(4)) }

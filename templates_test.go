@@ -78,7 +78,6 @@ func TestHostsCodeRunsForThoseWhoMay(t *testing.T) {
 	is.Equal(svc.ErrorCode(err), svc.CodeInvalid) // the form of a request still comes first
 }
 
-// countedAddresses counts the addresses that a marketplace is asked about, and refuses them.
 type countedAddresses struct {
 	svc.Marketplace
 	asked *int
@@ -108,7 +107,6 @@ func TestErrorsHaveAnEnd(t *testing.T) {
 	is.True(len(svc.Lint(svc.Bundle{Users: make([]svc.User, 500)}, nil)) >= 500) // what a person asks for is whole
 }
 
-// personal are the calls of the personal half.
 func (h *host) personal(ctx context.Context, by svc.Principal, id string) map[string]func() error {
 	return ofHalf(ctx, h.MyTemplates, h.MySources, svc.ScopePersonal, by, id)
 }
@@ -250,7 +248,6 @@ func TestTemplatesAnswerInOrder(t *testing.T) {
 	}
 }
 
-// personalState is all that a caller sees of its own.
 func (h *host) personalState(t *testing.T, by svc.Principal) (state []string) {
 	t.Helper()
 	for _, template := range collect(t, h.MyTemplates.List(t.Context(), by, svc.TemplateQuery{})) {

@@ -44,7 +44,6 @@ func TestMergedIsCheckedByTheHost(t *testing.T) {
 	is.Equal(len(h.market.asked), 0)
 }
 
-// contested is a host that merges, whose template "x" can be merged.
 func contested(t *testing.T) (*host, *pausing) {
 	t.Helper()
 	store := newPausing(memstore.New())
@@ -159,7 +158,6 @@ func TestSettlingInTheDocumentation(t *testing.T) {
 	is.Equal(ask("GET", strings.Replace(lines[0][2], "diff", "check-update", 1), "")["has_update"], false)
 }
 
-// merging is a host whose template "x" was installed with one content, edited to another, and is to be updated to a third.
 func merging(t *testing.T, edits svc.LocalEdits, base, ours, theirs svc.Content) *host {
 	t.Helper()
 	h := withContent(t, base, func(c *svc.Config) { c.Templates.LocalEdits = edits })

@@ -33,7 +33,6 @@ func newTenants(t *testing.T, config svc.TenantsConfig) *svc.Tenants {
 	return tenants
 }
 
-// make makes tenants of these names.
 func makeTenants(t *testing.T, in *svc.Tenants, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -41,7 +40,6 @@ func makeTenants(t *testing.T, in *svc.Tenants, names ...string) {
 	}
 }
 
-// issueIn issues a key of alice in a tenant, and returns its secret.
 func issueIn(t *testing.T, in *svc.Tenants, name string) (secret string) {
 	t.Helper()
 	err := in.Use(t.Context(), name, func(s *svc.Service) error {
@@ -63,7 +61,6 @@ func bearerIn(ctx context.Context, in *svc.Tenants, name, bearer string) (p svc.
 	return p, err
 }
 
-// A key of one tenant is unknown in another one.
 func TestTenantsAreApart(t *testing.T) {
 	is, in := is.New(t), newTenants(t, svc.TenantsConfig{})
 	makeTenants(t, in, "a", "A")
@@ -278,7 +275,6 @@ func TestEachTenantHasItsOwnConfig(t *testing.T) {
 	}
 }
 
-// clearSlices clears the elements of all slices of a struct. None may be empty.
 func clearSlices(t *testing.T, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -310,7 +306,6 @@ func TestTenantsConfig(t *testing.T) {
 	}
 }
 
-// Use of an open tenant costs next to nothing.
 func BenchmarkUseTenant(b *testing.B) {
 	in, err := svc.NewTenants(svc.TenantsConfig{Store: memstore.NewTenants()})
 	if err != nil {
@@ -383,7 +378,6 @@ func TestSuspendedTenantIsNotWritten(t *testing.T) {
 	}
 }
 
-// An open tenant takes little memory beside what it caches.
 func TestIdleTenantIsSmall(t *testing.T) {
 	const count = 100
 	in := newTenants(t, svc.TenantsConfig{})

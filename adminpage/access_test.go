@@ -29,7 +29,6 @@ func TestAccessOfMany(t *testing.T) {
 	s.get("access/groups/all").is(t, 200, "More than ", " more are not shown.")
 }
 
-// hidden returns the fields of the form that saves the draft of a page.
 func (a answer) draft(t *testing.T) url.Values {
 	t.Helper()
 	_, form, found := strings.Cut(a.body, `<form method="post" class="card">`)

@@ -28,7 +28,6 @@ type site struct {
 	key     string // of the user admin, who has all rights
 }
 
-// newSite starts a server whose database has the rows of a bundle, and an administrator.
 func newSite(t *testing.T, bundle svc.Bundle, set ...func(*adminpage.Options)) *site {
 	t.Helper()
 	return newSiteWith(t, svc.Config{}, bundle, set...)
@@ -65,19 +64,16 @@ func newSiteWith(t *testing.T, config svc.Config, bundle svc.Bundle, set ...func
 		&http.Client{Jar: jar}, string(key.Key)}
 }
 
-// answer is an answer of the pages.
 type answer struct {
 	*http.Response
 	body string
 }
 
-// get asks for an address below the prefix, and follows redirects.
 func (s *site) get(address string) answer {
 	s.t.Helper()
 	return s.read(s.client.Get(s.url + address))
 }
 
-// post sends a form to an address below the prefix.
 func (s *site) post(address string, form url.Values) answer {
 	s.t.Helper()
 	return s.read(s.client.PostForm(s.url+address, form))
@@ -92,7 +88,6 @@ func (s *site) read(response *http.Response, err error) answer {
 	return answer{response, string(must(io.ReadAll(response.Body)))}
 }
 
-// signIn signs the administrator in.
 func (s *site) signIn() *site {
 	s.t.Helper()
 	if a := s.post("sign-in", url.Values{"key": {s.key}}); a.StatusCode != 200 {
@@ -115,7 +110,6 @@ const (
 		`"category":"Tickets","integrations":["slack","mail"],"tags":[],"manifest":{"version":"2","budget":"high"}}]}`
 )
 
-// document is an access policy with some statements.
 func document(statements string) json.RawMessage {
 	return json.RawMessage(`{"version":"2026-03-24","statements":[` + statements + `]}`)
 }
@@ -158,12 +152,10 @@ func newShop(t *testing.T, set ...func(*adminpage.Options)) *shop {
 	return s
 }
 
-// publish changes what the source offers.
 func (s *shop) publish(catalogue string) {
 	s.files["templates.json"] = &fstest.MapFile{Data: []byte(catalogue)}
 }
 
-// edit changes the description of the template here.
 func (s *shop) edit(description string) {
 	s.t.Helper()
 	must(s.service.Templates.Patch(s.t.Context(), svc.Host, "desk",

@@ -17,7 +17,6 @@ var (
 	timeTag    = regexp.MustCompile(`<time datetime="\d{4}-\d\d-\d\dT[\d:.]+Z">\d{4}-\d\d-\d\d \d\d:\d\d UTC</time>`)
 )
 
-// title returns the title of a page.
 func (a answer) title() string { return titleTag.FindStringSubmatch(a.body)[1] }
 
 // An alert about a field names it as its label does, and the input refers to the alert.
@@ -71,7 +70,6 @@ func TestAlertsLeadToTheirFields(t *testing.T) {
 	}
 }
 
-// ask gets a page, or posts a form.
 func (s *site) ask(address string, in url.Values) answer {
 	s.t.Helper()
 	if in == nil {

@@ -114,21 +114,18 @@ func newFull(t *testing.T) *full {
 	return s
 }
 
-// change gives the template another content, and returns how many bytes that has.
 func (s *full) change(c svc.Content) int {
 	must(s.service.Templates.Patch(s.t.Context(), svc.Host, "desk", svc.TemplatePatch{
 		Name: &c.Name, Tags: &c.Tags, Integrations: &c.Integrations, Manifest: c.Manifest}))
 	return len(must(json.Marshal(c)))
 }
 
-// bankMaker makes every bank.
 type bankMaker struct{}
 
 func (bankMaker) MakeBank(context.Context, svc.Principal, svc.NewBank) (svc.CreatedBank, error) {
 	return svc.CreatedBank{Created: true, ImportResult: json.RawMessage(`{}`)}, nil
 }
 
-// request asks a route or a page.
 type request struct{ route, target, body string }
 
 // requests are those of testdata/requests.txt: what shows rows, what adds some, what changes and what
@@ -177,7 +174,6 @@ func TestEveryRouteHasARequest(t *testing.T) {
 	}
 }
 
-// askAll sends all requests, and returns their statuses.
 func (s *full) askAll(tenth int) map[string]int {
 	statuses := map[string]int{}
 	queries := list(limits.Questions/tenth, `{"bank":"b","user_id":"big","action":"bank:recall"}`)
@@ -188,7 +184,6 @@ func (s *full) askAll(tenth int) map[string]int {
 	return statuses
 }
 
-// tryBundle sends a bundle that is not stored in each request that takes one.
 func (s *full) tryBundle(bundle string, tenth int) {
 	s.ask("POST /admin/access-bundle", "?dry_run=true", bundle, 0, tenth)
 	s.ask("POST /debug/simulate", "", `{"bundle":`+bundle+`,"query":{"bank":"b","user_id":"big","action":"bank:recall"}}`, 0, tenth)
@@ -252,7 +247,6 @@ func (s *full) ask(route, query, body string, stored, tenth int) int {
 	return w.status
 }
 
-// counted is an answer that nobody reads.
 type counted struct {
 	header        http.Header
 	status, bytes int

@@ -107,7 +107,6 @@ func TestPicture(t *testing.T) {
 
 var rows = regexp.MustCompile(`(?s)<tr class="decides (?:allow|deny)"><th scope="row">(?:<a [^>]*>)?([^<]*)(?:</a>)?</th>.*?<span class="tag[^"]*">([^<]*)</span>([^<]*)</td>`)
 
-// decided returns the rows of the tables of statements that decided.
 func (a answer) decided() (all []string) {
 	for _, row := range rows.FindAllStringSubmatch(a.body, -1) {
 		all = append(all, strings.TrimSpace(row[1]+" "+row[2]+row[3]))

@@ -53,7 +53,6 @@ func (s *shop) formOf(path string) url.Values {
 	return nil
 }
 
-// saves returns a form that saves a draft of access as it is.
 func (s *shop) saves(fields ...string) url.Values {
 	revision := must(s.service.Access.Export(s.t.Context(), svc.Host)).Revision()
 	return form(append(fields, "then", "save", "revision", revision)...)
@@ -175,7 +174,6 @@ func TestParsedForms(t *testing.T) {
 	}
 }
 
-// All forms are judged by the rules of the interface.
 func TestBadForms(t *testing.T) {
 	s := newShop(t)
 	var files bytes.Buffer
@@ -252,7 +250,6 @@ func TestHugeBundles(t *testing.T) {
 	}
 }
 
-// The rate of a key holds on the pages as well.
 func TestRates(t *testing.T) {
 	s := newSite(t, office())
 	limited := must(s.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "admin"},

@@ -151,7 +151,6 @@ func TestOmittedChanges(t *testing.T) {
 	}
 }
 
-// Each source of the server is on a page.
 func TestSourcesInPages(t *testing.T) {
 	s := newShop(t)
 	for i := range 119 {
@@ -170,7 +169,6 @@ func TestSourcesInPages(t *testing.T) {
 	}
 }
 
-// fill gives the shop long texts, many bad offers and a template with many changes.
 func (s *shop) fill(long string) {
 	s.t.Helper()
 	ctx, host := s.t.Context(), svc.Host
@@ -381,7 +379,6 @@ func TestFullPagesAreSmall(t *testing.T) {
 	}
 }
 
-// random returns n characters that do not compress well.
 func random(n int) (text string) {
 	for len(text) < n {
 		text += rand.Text()

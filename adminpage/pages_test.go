@@ -63,7 +63,6 @@ func TestPages(t *testing.T) {
 	})
 }
 
-// value returns the value of a name, which may have names in it.
 func (b *browser) value(name string) string {
 	value, known := b.names[name]
 	if !known {
@@ -116,7 +115,6 @@ func (a answer) reads() string {
 	return html.UnescapeString(strings.Join(strings.Fields(volatile.ReplaceAllString(text, "…")), " "))
 }
 
-// send sends a request, or one to each of several addresses.
 func (b *browser) send(t *testing.T, how, request string, status int) {
 	address, fields, _ := strings.Cut(request, " ")
 	switch how {
@@ -137,7 +135,6 @@ func (b *browser) send(t *testing.T, how, request string, status int) {
 	b.pages = []answer{b.post(address, in).is(t, status)}
 }
 
-// check checks the last pages, or what there is.
 func (b *browser) check(t *testing.T, word, rest string) {
 	first, more, _ := strings.Cut(rest, " ")
 	last := b.pages[len(b.pages)-1]
@@ -221,7 +218,6 @@ func TestExpiredKeys(t *testing.T) {
 	s.get("keys?which=expiring").is(t, 200, "next-key", "", "past-key", "later-key")
 }
 
-// newKey returns the new key of a page; "": it has none.
 func (a answer) newKey() string {
 	_, rest, _ := strings.Cut(a.body, `readonly data-copy>`)
 	key, _, _ := strings.Cut(rest, "<")
@@ -337,7 +333,6 @@ func TestLinksLead(t *testing.T) {
 	}
 }
 
-// Any page, with all that it needs, is small.
 func TestPagesAreSmall(t *testing.T) {
 	s := newShop(t)
 	for _, address := range []string{"why?user_id=bob&bank=support", "who-can?bank=support&action=bank:recall", "templates?source=acme", "templates/desk", "keys", "audit"} {
@@ -356,7 +351,6 @@ func TestPagesAreSmall(t *testing.T) {
 	}
 }
 
-// assets returns the addresses of the style and the script of a page.
 func assets(page string) (all []string) {
 	for _, attribute := range []string{`stylesheet" href="`, `script src="`} {
 		_, rest, _ := strings.Cut(page, attribute)

@@ -64,7 +64,6 @@ func cutting(t *testing.T, prefix, to string) *httptest.Server {
 	return proxy
 }
 
-// origin returns the scheme and host of a site.
 func (s *site) origin() string {
 	u := must(url.Parse(s.url))
 	return u.Scheme + "://" + u.Host
@@ -148,7 +147,6 @@ func TestSessionKeys(t *testing.T) {
 	}
 }
 
-// Without a key for sessions, New warns.
 func TestNoSessionKey(t *testing.T) {
 	var log bytes.Buffer
 	set := func(key []byte) func(*adminpage.Options) {
@@ -282,7 +280,6 @@ func TestLongBearers(t *testing.T) {
 	}
 }
 
-// The host may trust other origins.
 func TestCrossOrigin(t *testing.T) {
 	trusting := http.NewCrossOriginProtection()
 	must(0, trusting.AddTrustedOrigin("https://console.example"))
@@ -333,7 +330,6 @@ func TestMethods(t *testing.T) {
 	}
 }
 
-// Every answer has all its headers.
 func TestHeaders(t *testing.T) {
 	s := newSite(t, office()).signIn()
 	style := regexp.MustCompile(`style-[0-9a-f]+\.css`).FindString(s.get("keys").body)

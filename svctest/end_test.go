@@ -59,7 +59,6 @@ func leave(t testing.TB, checked chan<- error) {
 	}
 }
 
-// running returns the goroutines of the test.
 func running() string {
 	var all strings.Builder
 	if err := pprof.Lookup("goroutine").WriteTo(&all, 1); err != nil {

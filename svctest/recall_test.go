@@ -12,7 +12,6 @@ import (
 	"github.com/extsvc/svc/svctest"
 )
 
-// recall is a route of a host.
 func recall(service *svc.Service) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, _ := httpapi.PrincipalFrom(r.Context())
@@ -23,7 +22,6 @@ func recall(service *svc.Service) http.Handler {
 	})
 }
 
-// staffReads is the policy of a host.
 const staffReads = `{
   "groups": [{"id": "staff", "members": ["alice"]}],
   "policies": [{"id": "staff-reads", "document": {"version": "2026-03-24", "statements": [

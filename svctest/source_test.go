@@ -17,7 +17,6 @@ import (
 
 const installNotes = `{"source_name": "acme"}`
 
-// manifest returns the manifest in an answer.
 func manifest(answer string) string {
 	var template struct{ Manifest json.RawMessage }
 	if err := json.Unmarshal([]byte(answer), &template); err != nil {

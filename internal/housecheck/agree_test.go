@@ -122,7 +122,6 @@ func TestDocumentedActionsAgree(t *testing.T) {
 	sameRows(t, "docs/reference/actions.md", documented, want)
 }
 
-// shownPages are the pages of the documentation.
 func shownPages(t *testing.T) []string {
 	t.Helper()
 	pages, _ := filepath.Glob("docs/*.md")
@@ -167,7 +166,6 @@ func options(structs map[string]*ast.StructType, path, name string) (all []strin
 	return all
 }
 
-// optionsIn are those of a struct of the package in a directory.
 func optionsIn(t *testing.T, dir, name string) []string {
 	t.Helper()
 	files, _ := filepath.Glob(filepath.Join(dir, "*.go"))

@@ -131,7 +131,6 @@ func exportsOf(pkg *types.Package) map[string]types.Object {
 	return all
 }
 
-// compiled imports the packages that files import, as Go compiles them.
 func compiled(t *testing.T, set *token.FileSet, files []*ast.File) types.Importer {
 	t.Helper()
 	imports := map[string]bool{}

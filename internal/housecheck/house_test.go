@@ -21,7 +21,6 @@ import (
 	"github.com/matryer/is"
 )
 
-// house counts what makes the root package hard to read.
 type house struct {
 	files   int            // Go files, without tests
 	names   int            // exported constants, variables, functions and types
@@ -77,7 +76,6 @@ func (hollow) Import(from string) (*types.Package, error) {
 	return p, nil
 }
 
-// draw finds the arrows between files.
 func (h *house) draw(set *token.FileSet, files []*ast.File) {
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
 	config := types.Config{Importer: hollow{}, Error: func(error) {}} // of what is hollow
@@ -100,7 +98,6 @@ func (h *house) draw(set *token.FileSet, files []*ast.File) {
 	}
 }
 
-// reached returns the files that a file uses, directly or not.
 func (h *house) reached(from string, seen map[string]bool) map[string]bool {
 	for to := range h.arrows[from] {
 		if !seen[to] {
@@ -175,7 +172,6 @@ func receiverOf(d *ast.FuncDecl) string {
 	return name.String()
 }
 
-// problems names what the house has too much of.
 func (h house) problems() (problems []string) {
 	check := func(what string, is, most int) {
 		if is > most {
@@ -211,7 +207,6 @@ func TestHouse(t *testing.T) {
 	}
 }
 
-// A house that grows is noticed.
 func TestHouseThatGrows(t *testing.T) {
 	t.Chdir("../..")
 	whole := fstest.MapFS{}

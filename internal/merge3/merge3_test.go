@@ -206,7 +206,6 @@ func work(t testing.TB, doc string) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// Work grows with the length of the texts, not with its square, and not with their nesting.
 func TestWorkIsLinear(t *testing.T) {
 	longtest.Test(t, "that no shape takes more than linear work")
 	for _, shape := range shapes {

@@ -39,7 +39,6 @@ func objects(three [3]json.RawMessage) (of [3]map[string]json.RawMessage, keys [
 	return of, slices.Sorted(maps.Keys(union)), true
 }
 
-// keysOf returns the keys of an object in the order of its text.
 func keysOf(object json.RawMessage) (keys []string) {
 	d := json.NewDecoder(bytes.NewReader(object))
 	_, _ = d.Token()

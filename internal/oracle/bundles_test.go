@@ -96,7 +96,6 @@ func (c *scene) changeOwn() attempt {
 	return a
 }
 
-// whole draws rows of all kinds, all of which a caller may write.
 func (c *scene) whole() svc.Bundle {
 	other := c.rightsWorld()
 	other.Policies = append(other.Policies, svc.Policy{ID: "gone", DisplayName: "gone"})
@@ -122,7 +121,6 @@ func (c *scene) whole() svc.Bundle {
 	return other
 }
 
-// part draws a few of such rows.
 func (c *scene) part() (b svc.Bundle) {
 	other := c.whole()
 	b.Users, b.Groups, b.ServiceAccounts = drop(c, 5, other.Users), drop(c, 5, other.Groups), drop(c, 5, other.ServiceAccounts)
@@ -130,12 +128,10 @@ func (c *scene) part() (b svc.Bundle) {
 	return b
 }
 
-// drop keeps one row of n, at random.
 func drop[R any](c *scene, n int, rows []R) []R {
 	return slices.DeleteFunc(rows, func(R) bool { return c.IntN(n) > 0 })
 }
 
-// writeOne writes a bundle of one row.
 func (c *scene) writeOne() attempt {
 	all, b := c.whole(), svc.Bundle{}
 	switch c.IntN(8) {
@@ -269,12 +265,10 @@ func (c *scene) kept(b svc.Bundle) svc.Bundle {
 	return b
 }
 
-// most returns the rows that are right, but for one of n.
 func most[R any](c *scene, n int, rows []R, right func(R) bool) []R {
 	return slices.DeleteFunc(rows, func(row R) bool { return !right(row) || c.IntN(n) == 0 })
 }
 
-// bundle returns the rows without keys, in the order of their names.
 func (w *accessRows) bundle() (b svc.Bundle) {
 	for _, id := range sortedKeys(w.users) {
 		b.Users = append(b.Users, w.users[id])

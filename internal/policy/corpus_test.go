@@ -32,7 +32,6 @@ type corpus struct {
 	Documents    []storedCase               `json:"documents,omitempty"`
 }
 
-// corpusCase is a principal, a request and the expected answer.
 type corpusCase struct {
 	Name string        `json:"name"`
 	Who  corpusSubject `json:"who"`
@@ -86,7 +85,6 @@ type corpusRequest struct {
 	Topic    string `json:"topic,omitempty"`
 }
 
-// corpusEntry is an entry of the trace.
 type corpusEntry struct {
 	Statement string            `json:"statement"` // "policy#index"
 	Via       string            `json:"via"`
@@ -151,7 +149,6 @@ func (tc corpusCase) answered(is *is.I, r policy.Result) *corpusCase {
 	return &tc
 }
 
-// matching are the codes of matched entries.
 var matching = []string{
 	policy.CodeAllowMatched, policy.CodeAllowOverridden, policy.CodeDenyMatched, policy.CodePublicAllowed, policy.CodeBankOverride, policy.CodeBankDefault,
 }
@@ -249,7 +246,6 @@ func (c corpus) neat(t *testing.T, file string) {
 	is.True(t.Failed() || bytes.Equal(got, want)) // laid out as -update does it
 }
 
-// width is the longest line of the corpus.
 const width = 220
 
 // laidOut puts a JSON value on one line if it fits, and otherwise each of its parts on lines of its

@@ -49,7 +49,6 @@ func TestNewSchemaRefuses(t *testing.T) {
 	}
 }
 
-// table is a drawn table of parameters.
 type table struct {
 	*rand.Rand
 	list []parameter.Definition
@@ -82,7 +81,6 @@ func newTable(seed uint64) *table {
 	return d
 }
 
-// value draws a value of a parameter.
 func (d *table) value(p parameter.Definition) any {
 	word := func() string { return []string{"x", "b", "a", "ä"}[d.IntN(4)] }
 	switch p.Type {
@@ -240,7 +238,6 @@ func TestSolve(t *testing.T) {
 	is.True(solved > 100)
 }
 
-// words returns all texts of 1 to n parts.
 func words(n int, parts ...string) (all []string) {
 	last := []string{""}
 	for range n {

@@ -70,7 +70,6 @@ func written(r policy.Result) string {
 	return fmt.Sprint(string(raw), err)
 }
 
-// scribble changes everything that v reaches, and returns the number of changes.
 func scribble(v reflect.Value) (changed int) {
 	switch v.Kind() {
 	case reflect.Pointer:

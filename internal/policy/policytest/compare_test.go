@@ -31,10 +31,8 @@ func howMany() int {
 	return longtest.Times(2_000, 30_000)
 }
 
-// perWorld is the number of questions in one world.
 const perWorld = 50
 
-// question is a question in a world, with the reference's answer.
 type question struct {
 	Principal
 	Request
@@ -98,7 +96,6 @@ func indented(r policy.Result) []string {
 	return strings.Split(string(raw), "\n")
 }
 
-// comparison is a run of the engine against the reference.
 type comparison struct {
 	engine engine
 	rules  *rules
@@ -190,7 +187,6 @@ func TestEngineAnswersAsTheReference(t *testing.T) {
 // census counts the kinds of questions and answers, including kinds not seen, with 0.
 type census map[string]int
 
-// codes are the codes of trace entries.
 var codes = []string{
 	policy.CodeAllowMatched, policy.CodeAllowOverridden, policy.CodeDenyMatched, policy.CodeActionNotMatched, policy.CodeBankNotMatched,
 	policy.CodeDocumentInvalid, policy.CodePublicAllowed, policy.CodePublicActionNotMatched, policy.CodePublicLessSpecific,

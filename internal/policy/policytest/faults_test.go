@@ -185,7 +185,6 @@ func grouping(join func(all []json.RawMessage) []json.RawMessage) func(*rules) {
 	}
 }
 
-// distinct keeps the first group of each key.
 func distinct(key func(json.RawMessage) string) func([]json.RawMessage) []json.RawMessage {
 	return func(all []json.RawMessage) []json.RawMessage {
 		seen := map[string]bool{}
@@ -255,7 +254,6 @@ func notFinal(e engine) engine {
 	}
 }
 
-// asked returns the parts of a request that count.
 func asked(q Request) string {
 	if q.BankPolicy == nil {
 		return fmt.Sprintf("%q %q", q.Action, q.Bank)
@@ -263,7 +261,6 @@ func asked(q Request) string {
 	return fmt.Sprintf("%q %q %q %q %q %q %s", q.Action, q.Bank, q.Provider, q.Channel, q.Topic, q.BankPolicy.ID, q.BankPolicy.Document)
 }
 
-// ids returns the ids of a subject's policies.
 func ids(s policy.Subject) string {
 	out := fmt.Sprint(s.Kind, s.Closed, len(s.Scoping) > 0)
 	for _, g := range s.Grants {
@@ -272,7 +269,6 @@ func ids(s policy.Subject) string {
 	return out
 }
 
-// rights returns all of a subject, with or without priorities.
 func rights(s policy.Subject, priorities bool) string {
 	out := ids(s) + s.ServiceAccountID
 	for _, g := range s.Grants {
