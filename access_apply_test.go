@@ -32,14 +32,6 @@ func TestLoadReportsProgress(t *testing.T) {
 	is.Equal(reports[1:], [][2]int{{1, 1}})
 }
 
-func TestARemovedMemberLeavesOnce(t *testing.T) {
-	is, h := is.New(t), hostOf(t, `{"users":[{"id":"alice"},{"id":"bob"}],"groups":[{"id":"team","members":["alice","bob"]}]}`)
-	h.actions()
-	b := must(svc.ParseBundle([]byte(`{"users":[{"id":"alice"}],"groups":[{"id":"team","members":["alice"]}]}`)))
-	is.NoErr(h.Access.Write(t.Context(), svc.Host, b, svc.BundleWrite{Prune: true}))
-	is.Equal(string(h.events[0].Was), `{"display_name":"team","id":"team","members":["bob"]}`)
-}
-
 // TestApplyTakesGoValues: the zero value of a row is an active one, named by its id. The bundle stays as it is.
 func TestApplyTakesGoValues(t *testing.T) {
 	is, h := is.New(t), newHost(t)

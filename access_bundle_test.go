@@ -21,8 +21,7 @@ var tested string
 
 func parsed(t *testing.T, text string) svc.Bundle {
 	t.Helper()
-	b, err := svc.ParseBundle([]byte(text))
-	is.New(t).NoErr(err)
+	b := must(svc.ParseBundle([]byte(text)))
 	return b
 }
 
@@ -91,8 +90,7 @@ func exampleBundle(t *testing.T, name string) svc.Bundle {
 }
 
 func TestExamplesOfTheDocumentation(t *testing.T) {
-	is := is.New(t)
-	bundle := exampleBundle(t, "bundle")
+	is, bundle := is.New(t), exampleBundle(t, "bundle")
 	h := newHost(t)
 	is.NoErr(h.Access.Apply(t.Context(), svc.Host, bundle))
 

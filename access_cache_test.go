@@ -229,8 +229,7 @@ func TestRowsMove(t *testing.T) {
 // A failed read leaves what is kept as it was.
 func TestFailedMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		is := is.New(t)
-		down := errors.New("down")
+		is, down := is.New(t), errors.New("down")
 		store := &movesStore{Store: memstore.New()}
 		h := over(t, store)
 		h.apply(t, world)

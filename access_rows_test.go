@@ -63,49 +63,6 @@ func TestFeedOfLargeChanges(t *testing.T) {
 	is.Equal(renamed, "")
 }
 
-// A write that names the rows its caller has seen is refused when any row of access has changed since,
-// for every kind of row and caller, and also between its judgement and its transaction. Keys and
-// templates are no rows of access.
-func TestWriteOfASeenRevision(t *testing.T) {
-	h, store := attending(t)
-	h.write(t, svc.Bundle{Users: []svc.User{{ID: "ann", Channels: []svc.Channel{{Provider: "p", SenderID: "1"}}}}})
-	others := map[string]svc.Bundle{
-		"user": {Users: []svc.User{{ID: "new"}}}, "name": {Users: []svc.User{{ID: "ann", DisplayName: "Ann"}}}, "channel": {Users: []svc.User{{ID: "ann", Channels: []svc.Channel{}}}},
-		"group": {Groups: []svc.Group{{ID: "g", Members: []string{"ann"}}}}, "account": {ServiceAccounts: []svc.ServiceAccount{{ID: "bot", OwnerUserID: "ann"}}},
-		"policy": {Policies: []svc.Policy{{ID: "none", Document: document(`{"effect":"deny","actions":["y"],"banks":["*"]}`)}}}, "attachment": {Attachments: []svc.Attachment{attached("none", svc.GrantedToUser, "ann")}},
-		"bank": {BankPolicies: []svc.BankPolicy{{BankID: "b", Document: json.RawMessage(`{"version":"2026-03-24"}`)}}},
-	}
-	draft := svc.Bundle{Attachments: []svc.Attachment{attached("recall", svc.GrantedToUser, "bob")}}
-	seen := func() string {
-		t.Helper()
-		revision := must(h.Access.Preview(t.Context(), svc.Host, draft, svc.BundleWrite{})).Revision
-		if exported := must(h.Access.Export(t.Context(), svc.Host)).Revision(); exported != revision || len(revision) != 32 {
-			t.Errorf("preview %q, export %q", revision, exported)
-		}
-		return revision
-	}
-	write := func(by svc.Principal, how svc.BundleWrite) error { return h.Access.Write(t.Context(), by, draft, how) }
-	for name, other := range others {
-		at := seen()
-		h.write(t, other)
-		for _, by := range []svc.Principal{svc.Host, user("help")} {
-			for _, dry := range []bool{false, true} {
-				if err := write(by, svc.BundleWrite{Revision: at, DryRun: dry}); svc.ErrorCode(err) != svc.CodePrecondition {
-					t.Errorf("after a change of a %s: got %v", name, err)
-				}
-			}
-		}
-	}
-	at := seen()
-	issue(t, h, alice)
-	create(t, h, "a-template", svc.Content{})
-	is.New(t).NoErr(write(svc.Host, svc.BundleWrite{Revision: at, DryRun: true}))
-	store.before = func() { h.write(t, others["user"]); h.write(t, svc.Bundle{Users: []svc.User{{ID: "late"}}}) }
-	wantCode(t, write(user("help"), svc.BundleWrite{Revision: at}), svc.CodePrecondition, "")
-	store.before = nil
-	is.New(t).NoErr(write(user("help"), svc.BundleWrite{Revision: seen()}))
-}
-
 func newRowsHost(t *testing.T) (*host, *movesStore) {
 	t.Helper()
 	store := &movesStore{Store: memstore.New()}

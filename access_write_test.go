@@ -282,39 +282,6 @@ func TestSlowFunctionsOfTheHost(t *testing.T) {
 	wantCode(t, errorOf(known.Keys.Issue(t.Context(), w.by, user("bob").Identity(), svc.NewAPIKey{})), svc.CodeForbidden, "")
 }
 
-// The holder of a key gains a right while its key is issued: the caller, who lacks it, gets no key.
-func TestHoldersThatGainMeanwhile(t *testing.T) {
-	for name, more := range map[string]struct{ action, code string }{
-		"of the control plane": {"iam:users:*", "forbidden"}, "on banks": {"bank:retain", "forbidden"}, "that the caller has": {"bank:recall", ""},
-	} {
-		w := newWaits(t, false)
-		w.other.apply(t, `{"policies": [{"id": "all", "document": {"version": "2026-03-24", "statements": [
-			{"effect": "allow", "actions": ["iam:users:write", "bank:recall"], "banks": ["*"]}]}}]}`)
-		w.store.before = func() {
-			w.other.apply(t, `{"policies": [{"id": "little", "document": {"version": "2026-03-24", "statements": [
-				{"effect": "allow", "actions": ["`+more.action+`"], "banks": ["*"]}]}}]}`)
-		}
-		_, err := w.Keys.Issue(t.Context(), w.by, user("bob").Identity(), svc.NewAPIKey{})
-		if string(svc.ErrorCode(err)) != more.code {
-			t.Errorf("%s: got %v", name, err)
-		}
-	}
-}
-
-// What the host vouches for in this request holds in the transaction; a stored deny wins there.
-func TestVouchedCallersAreJudgedAgain(t *testing.T) {
-	w := newWaits(t, true)
-	w.by.Actions = []string{"template:*"}
-	w.store.before = func() { ends["right detached"].end(t, w) }
-	is.New(t).NoErr(w.mutations(t.Context())["server's patch"]())
-	w.store.before = func() {
-		w.other.apply(t, `{"policies": [{"id": "no", "document": {"version": "2026-03-24", "statements": [
-			{"effect": "deny", "actions": ["template:*"], "banks": ["*"]}]}}],
-			"attachments": [{"policy_id": "no", "principal_type": "user", "principal_id": "ann"}]}`)
-	}
-	wantCode(t, w.mutations(t.Context())["server's delete"](), svc.CodeForbidden, "")
-}
-
 func TestRightsThatKeepChanging(t *testing.T) {
 	w := newWaits(t, false)
 	changes := 0
@@ -393,35 +360,6 @@ func TestBundlesOfCallersWithoutRights(t *testing.T) {
 		}
 	}
 	is.New(t).Equal(store.transactions.Load(), int64(0))
-}
-
-// What changes between the judgement of an edit and its transaction is judged again.
-func TestRowsThatChangeAfterTheJudgement(t *testing.T) {
-	h, store := attending(t)
-	store.before = func() { // the caller loses the right that it gives
-		if err := h.Access.Apply(t.Context(), svc.Host, svc.Bundle{Policies: []svc.Policy{{ID: "writer", Document: document(
-			`{"effect":"allow","actions":["iam:attachments:*"],"banks":["*"]}`)}}}); err != nil {
-			t.Error(err)
-		}
-	}
-	wantCode(t, h.Policies.Attach(t.Context(), user("help"), attached("recall", svc.GrantedToUser, "bob")), svc.CodeForbidden, "")
-
-	h, store = attending(t)
-	store.before = func() { // a key comes that the written policy narrows
-		if err := errorOf(h.Keys.Issue(t.Context(), svc.Host, bob.Identity(), svc.NewAPIKey{ScopingPolicyID: "none"})); err != nil {
-			t.Error(err)
-		}
-	}
-	retains := svc.PolicyPatch{Document: document(`{"effect":"allow","actions":["bank:retain"],"banks":["z"]}`)}
-	wantCode(t, errorOf(h.Policies.Patch(t.Context(), user("help"), "none", retains)), svc.CodeForbidden, "")
-
-	h, store = attending(t)
-	store.before = func() { // something else changes: the edit is written by its second judgement
-		if err := h.Groups.AddMembers(t.Context(), svc.Host, "readers", "bob"); err != nil {
-			t.Error(err)
-		}
-	}
-	is.New(t).NoErr(h.Policies.Attach(t.Context(), user("help"), attached("recall", svc.GrantedToUser, "bob")))
 }
 
 // A request that takes long to judge lets other edits of the process pass meanwhile.

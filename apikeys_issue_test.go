@@ -50,8 +50,7 @@ func TestEditedRowIsRefused(t *testing.T) {
 		"enabled (was disabled)": {edit: func(k *svc.APIKey) { k.Disabled = !k.Disabled }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			is := is.New(t)
-			key := must(h.Keys.Issue(t.Context(), alice, svc.Me, c.in))
+			is, key := is.New(t), must(h.Keys.Issue(t.Context(), alice, svc.Me, c.in))
 			if strings.HasPrefix(name, "enabled") {
 				must(h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: new(true)}))
 			}
@@ -225,8 +224,7 @@ func takeOver(t *testing.T, h *host, holder svc.Principal, key string) svc.APIKe
 }
 
 func TestImportedKeyIsAccepted(t *testing.T) {
-	is := is.New(t)
-	asked := 0
+	is, asked := is.New(t), 0
 	h := newHost(t, importing, func(c *svc.Config) {
 		c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) {
 			asked++

@@ -120,8 +120,7 @@ func (s *leakyStore) ClaimEvents(context.Context, time.Time, time.Time, int) ([]
 
 func TestNoKeyIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		is := is.New(t)
-		key := string(issue(t, newHost(t), alice).Key)
+		is, key := is.New(t), string(issue(t, newHost(t), alice).Key)
 		var log syncBuffer
 		h := newHost(t, func(c *svc.Config) {
 			c.Logger = slog.New(slog.NewTextHandler(&log, nil))
@@ -268,25 +267,6 @@ func TestReadOnlyWritesNothing(t *testing.T) {
 	is.True(key[0].LastUsedAt.IsZero())
 }
 
-// What a write would ask of a source or of the host, it does not ask when nothing can be written.
-func TestReadOnlyAsksNobody(t *testing.T) {
-	is, h := is.New(t), withTemplate(t)
-	installed := must(h.Templates.Read(t.Context(), admin, "x"))
-	config := h.config
-	config.Store, config.ReadOnly = h.store, true
-	s := must(svc.New(config))
-	defer s.Close()
-	h.market.put(acme, "y", content("Y", "1"))
-	h.market.put(acme, "x", content("X", "2"))
-	asked := len(h.market.asked)
-	wantCode(t, errorOf(s.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "y", SourceName: "acme"})), svc.CodeReadOnly, "")
-	wantCode(t, errorOf(s.Templates.Update(t.Context(), admin, installed.ID, svc.UpdateRequest{})), svc.CodeReadOnly, "")
-	is.Equal(len(h.market.asked), asked)
-	_, err := s.Templates.CheckUpdate(t.Context(), admin, installed.ID) // which writes nothing
-	is.NoErr(err)
-	is.True(len(h.market.asked) > asked)
-}
-
 func TestNewRefusesParameters(t *testing.T) {
 	for _, p := range []parameter.Definition{
 		{Name: "words", Type: parameter.Text, Merge: parameter.Greatest, Narrow: parameter.Replace},
@@ -297,21 +277,5 @@ func TestNewRefusesParameters(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), `"words"`) {
 			t.Errorf("%+v: %v", p, err)
 		}
-	}
-}
-
-// An empty table is no table of AI memory: no statement sets anything, and the strategy is the bank's.
-func TestNoParameters(t *testing.T) {
-	is, ctx := is.New(t), t.Context()
-	s := must(svc.New(svc.Config{Store: memstore.New(), Parameters: []parameter.Definition{}}))
-	defer s.Close()
-	is.NoErr(s.Access.Apply(ctx, svc.Host, must(svc.ParseBundle([]byte(`{"users": [{"id": "alice"}],
-		"policies": [{"id": "p", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["a"], "banks": ["b"]}]}}],
-		"bank_policies": [{"bank_id": "b", "document": {"version": "2026-03-24", "default_strategy": "deep"}}],
-		"attachments": [{"policy_id": "p", "principal_type": "user", "principal_id": "alice"}]}`)))))
-	r := must(s.Policies.Resolve(ctx, svc.Host, svc.Question{UserID: "alice", Action: "a", Bank: "b"}))
-	is.Equal(*r.EffectiveStrategy, "deep")
-	for name := range r.Parameters.All() {
-		t.Errorf("a parameter %q", name)
 	}
 }

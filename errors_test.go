@@ -74,8 +74,7 @@ func TestErrorsOfATree(t *testing.T) {
 }
 
 func TestRelocate(t *testing.T) {
-	is := is.New(t)
-	below := func(e *svc.Error) string { return "/below" + e.Field }
+	is, below := is.New(t), func(e *svc.Error) string { return "/below" + e.Field }
 	plain, one := errors.New("plain"), &svc.Error{Code: svc.CodeExists, Field: "/1", Message: "m", Fields: []string{"f"}, Err: svc.ErrExists}
 	is.Equal(svc.MapFields(nil, below), nil)
 	is.Equal(svc.MapFields(plain, below), plain)

@@ -94,8 +94,7 @@ func cutElsewhere(is, was json.RawMessage, middle string) (otherIs, otherWas jso
 
 // TestRowsReachTheHost: in a transaction of the host, the outbox keeps them.
 func TestRowsReachTheHost(t *testing.T) {
-	is := is.New(t)
-	told := make(chan svc.Event, 1)
+	is, told := is.New(t), make(chan svc.Event, 1)
 	h := newHost(t, func(c *svc.Config) { c.Events.OnEvent = func(_ context.Context, e svc.Event) { told <- e } })
 	want := recordWithRows(`{"id":"g"}`, `{"id":"g","members":["a"]}`).Event
 	is.NoErr(h.store.(svc.OutboxStore).AddEvents(t.Context(), []svc.Event{want}))
@@ -111,8 +110,7 @@ func (h *host) waitFor(t *testing.T, wanted int) (all []string) {
 // TestOutboxAtTheEnd: what is being delivered waits in the outbox until then, and is not delivered again when the Service is closed.
 func TestOutboxAtTheEnd(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
-	telling, closing := make(chan struct{}), make(chan struct{})
+	is, telling, closing := is.New(t), make(chan struct{}), make(chan struct{})
 	h := newHost(t, func(c *svc.Config) {
 		c.Events.OnEvent = func(context.Context, svc.Event) { telling <- struct{}{}; <-closing }
 	})

@@ -93,17 +93,6 @@ func TestQuestionsAboutTheCaller(t *testing.T) {
 	})
 }
 
-// Nobody reads the policy of a bank in an answer about itself who may not read it.
-func TestBankPolicyInAnswersAboutTheCaller(t *testing.T) {
-	h := newHost(t)
-	h.apply(t, `{"bank_policies": [{"bank_id": "b", "document": {"version": "2026-03-24"}}]}`)
-	for _, by := range []svc.Principal{user("plain"), user("plain", "iam:users:*"), user("plain", "iam:banks:read")} {
-		r := must(h.Policies.Resolve(t.Context(), by, svc.Question{Me: true, Bank: "b"}))
-		_, err := h.Banks.Policy(t.Context(), by, "b")
-		is.New(t).Equal(r.BankPolicy != nil, err == nil)
-	}
-}
-
 // documentOf draws a document with values of any parameters of the table.
 func documentOf(d *rand.Rand, table []parameter.Definition) svc.Document {
 	words := []string{"a", "ä<&>", "\u2028\"\\", "b\n"}

@@ -37,27 +37,6 @@ func keysOf(t *testing.T, h *host) []svc.APIKey {
 	return collect(t, h.Keys.List(t.Context(), svc.Host, alice.Identity(), svc.KeyQuery{}))
 }
 
-const anewWorld = `{"users": [{"id": "alice"}, {"id": "bob"}], "service_accounts": [{"id": "ci", "owner_user_id": "alice"}],
-	"attachments": [{"policy_id": "template:user", "principal_type": "user", "principal_id": "alice"},
-		{"policy_id": "iam:self-service", "principal_type": "user", "principal_id": "alice"}]}`
-
-// An owner issues no key for a service account that is another's by the time of the transaction.
-func TestNoKeyOfAnAccountOfAnother(t *testing.T) {
-	var store *pausing
-	h := newHost(t, func(c *svc.Config) {
-		store = newPausing(c.Store.(svc.FullStore))
-		c.Store = store
-	})
-	h.apply(t, anewWorld)
-	store.before = func() { // the user is made anew, with the same rights, and has no account
-		is.New(t).NoErr(h.Users.Delete(t.Context(), svc.Host, "alice"))
-		h.apply(t, anewWorld)
-		h.apply(t, `{"service_accounts": [{"id": "ci", "owner_user_id": "bob"}]}`)
-	}
-	wantCode(t, errorOf(h.Keys.Issue(t.Context(), alice, svc.MyAccount("ci"), svc.NewAPIKey{})), svc.CodeNotFound, "")
-	is.New(t).Equal(len(collect(t, h.Keys.List(t.Context(), svc.Host, account("ci").Identity(), svc.KeyQuery{}))), 0)
-}
-
 // deaf is the store of another process whose follower hears nothing.
 type deaf struct{ svc.FullStore }
 

@@ -1,7 +1,6 @@
 package svc_test
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -108,22 +107,4 @@ func TestSourcesRemember(t *testing.T) {
 	_, err := second.Memory.AcceptSerial(ctx, 1<<53) // by a request that began before the removal
 	wantCode(t, err, svc.CodeNotFound, "")
 	is.Equal(asks(other).Serial, int64(0))
-}
-
-// The cause of a failure is kept for the log.
-func TestSourceTemplatesFails(t *testing.T) {
-	h := withTemplate(t)
-	without := newHost(t, func(c *svc.Config) { c.Store, c.Sources.Marketplace = h.store, nil })
-	h.market.err = errors.New("dial tcp 10.0.0.1: refused")
-	for on, cause := range map[*host]error{h: h.market.err, without: nil} {
-		for _, err := range []error{
-			errorOf(on.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{})), errorOf(on.Templates.CheckUpdate(t.Context(), admin, "x")),
-			errorOf(on.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})),
-		} {
-			wantCode(t, err, svc.CodeSourceFailed, "")
-			if e, _ := errors.AsType[*svc.Error](err); e == nil || e.Message == "" || (e.Err == nil) != (cause == nil) {
-				t.Errorf("%+v", e)
-			}
-		}
-	}
 }

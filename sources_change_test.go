@@ -166,22 +166,6 @@ func TestTokenThatNoKeyOpens(t *testing.T) {
 	is.Equal(h.actions(), nil)
 }
 
-func TestResealWithoutAKey(t *testing.T) {
-	store := memstore.New()
-	h := newHost(t, func(c *svc.Config) { c.Store, c.Sources.SealingKey = store, nil })
-	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: address("open")}))
-	is.New(t).Equal(must(h.Sources.Reseal(t.Context(), svc.Host)), 0)
-	with := sealedUnder(t, store, keyA)
-	with.register(t, "sealed")
-	with.market.put(address("sealed"), "x", content("X", "1"))
-	must(with.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "sealed"}))
-	wantCode(t, errorOf(h.Templates.CheckUpdate(t.Context(), admin, "x")), svc.CodeInternal, "")
-	wantCode(t, errorOf(h.Sources.Reseal(t.Context(), svc.Host)), svc.CodeInternal, "")
-	wantCode(t, errorOf(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: address("b"), AuthToken: ptr(svc.Secret("hush"))})), svc.CodeInvalid, "/auth_token")
-	h.wantLost(t, "sealed")
-	sealedUnder(t, store, keyA).wantTokens(t, "sealed")
-}
-
 type changingStore struct {
 	svc.Store
 	changeSource func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error
@@ -193,8 +177,7 @@ func (s *changingStore) ChangeSource(ctx context.Context, key svc.SourceKey, cha
 
 // TestResealThatBreaksOff: what is done stays done, the rest can be read on, and another call does it.
 func TestResealThatBreaksOff(t *testing.T) {
-	is := is.New(t)
-	names := []string{"a", "b", "c", "d", "e"}
+	is, names := is.New(t), []string{"a", "b", "c", "d", "e"}
 	for done := range names {
 		store := memstore.New()
 		sealedUnder(t, store, keyA).register(t, names...)

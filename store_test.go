@@ -26,8 +26,7 @@ const mostStoreMethods = 26
 
 // docs/howto/transaction.md lists the optional roles with the number of their methods.
 func TestStoreIsSmall(t *testing.T) {
-	is := is.New(t)
-	page := string(must(os.ReadFile("docs/howto/transaction.md")))
+	is, page := is.New(t), string(must(os.ReadFile("docs/howto/transaction.md")))
 	required, full := reflect.TypeFor[svc.Store](), reflect.TypeFor[svc.FullStore]()
 	if n := required.NumMethod(); n > mostStoreMethods {
 		t.Errorf("a store must have %d methods, more than %d", n, mostStoreMethods)
@@ -65,17 +64,6 @@ func lacking(t *testing.T, h *host, before int64, err error, role string) {
 	is.Equal(h.generation(t), before)
 }
 
-// A store without the optional roles serves all that needs none of them: OnEvent gets its events.
-func TestStoreWithoutOptionalRoles(t *testing.T) {
-	is, h := is.New(t), hostOf(t, world, withBareStore)
-	h.actions()
-	key := issue(t, h, alice)
-	is.True(h.good(key))
-	is.Equal(h.actions(), []string{"api_key.issued api_key/" + key.ID + " by "})
-	wantCode(t, lastError(h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{})), svc.CodeNotFound, "")
-	is.NoErr(h.Close())
-}
-
 // Without an outbox nobody could deliver the events of a host's transaction: nothing happens there.
 func TestStoreWithoutOutbox(t *testing.T) {
 	h := newHost(t)
@@ -102,19 +90,6 @@ func TestStoreWithoutAuditRecords(t *testing.T) {
 	} {
 		lacking(t, h, before, err, "svc.AuditStore")
 	}
-}
-
-// A request with an idempotency key is refused when its answer cannot be kept, and never done twice.
-func TestStoreWithoutAnswers(t *testing.T) {
-	h := newHost(t, withBareStore)
-	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
-	h.market.put(acme, "x", content("X", "1"))
-	before := h.generation(t)
-	wantCode(t, errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})), svc.CodeInvalid, "Idempotency-Key")
-	_, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme", IdempotencyKey: "once"})
-	wantCode(t, err, svc.CodeInvalid, "Idempotency-Key")
-	is.New(t).Equal(h.generation(t), before)
-	must(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"}))
 }
 
 type halfStore struct{ svc.FullStore }
@@ -401,11 +376,9 @@ func TestStoresGetValidText(t *testing.T) {
 			})
 		})
 		ctx, narrowed := t.Context(), svc.Principal{Kind: svc.KindUser, ID: "alice", ScopingPolicyID: bad}
-		d, err := h.Decide(ctx, narrowed, action.Recall, "notes", svc.Context{})
-		is.New(t).NoErr(err)
+		d := must(h.Decide(ctx, narrowed, action.Recall, "notes", svc.Context{}))
 		is.New(t).True(!d.Allowed())
-		r, err := h.Policies.Resolve(ctx, narrowed, svc.Question{Me: true, Bank: "notes"})
-		is.New(t).NoErr(err)
+		r := must(h.Policies.Resolve(ctx, narrowed, svc.Question{Me: true, Bank: "notes"}))
 		is.New(t).Equal(r.Outcome, svc.ImplicitDeny)
 		odd := svc.Principal{Kind: svc.KindUser, ID: bad}
 		wantCode(t, errorOf(h.Policies.Resolve(ctx, odd, svc.Question{Me: true, Bank: "notes"})), svc.CodeInvalid, "principal")

@@ -147,8 +147,7 @@ func TestPersonalInstallsAreRepeatable(t *testing.T) {
 
 // Nothing is left for a user that is deleted meanwhile. A user of the host, without a row, is none that could be.
 func TestPersonalOfADeletedUser(t *testing.T) {
-	is := is.New(t)
-	gone := ""
+	is, gone := is.New(t), ""
 	deletes := hooks{access: func(read *svc.AccessSnapshot, tx bool) error {
 		if tx && read.User != nil && read.User.ID == gone { // between the look at its rights and the transaction
 			read.User = nil

@@ -143,8 +143,7 @@ func (k keeper) sameList(t *testing.T, query svc.TemplateQuery) []svc.Template {
 
 func (k keeper) same(t *testing.T) {
 	t.Helper()
-	is := is.New(t)
-	want := k.sameList(t, svc.TemplateQuery{})
+	is, want := is.New(t), k.sameList(t, svc.TemplateQuery{})
 	for _, row := range append(want, svc.Template{TemplateKey: svc.TemplateKey{ID: "none"}}) {
 		template, err := k.plain.Templates.Read(k.ctx(t), admin, row.ID)
 		for range 2 { // a base is read once
@@ -185,8 +184,7 @@ func (k keeper) register(t *testing.T) {
 
 func TestKeptTemplatesAreThoseOfTheStore(t *testing.T) {
 	for seed := range uint64(5) {
-		is := is.New(t)
-		random := rand.New(rand.NewPCG(seed, 0))
+		is, random := is.New(t), rand.New(rand.NewPCG(seed, 0))
 		k := newKeeper(t, 1<<20)
 		k.register(t)
 		k.fill(t, random, 10+random.IntN(200))

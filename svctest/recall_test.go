@@ -55,8 +55,7 @@ func offboard(ctx context.Context, service *svc.Service, id string) error {
 // TestLeaving: after offboard nothing of the user is accepted: no key and no key of an account. Rows under the same ids bring no key
 // and no right back.
 func TestLeaving(t *testing.T) {
-	is := is.New(t)
-	left := false
+	is, left := is.New(t), false
 	server := svctest.New(t, svctest.Options{Config: func(c *svc.Config) {
 		c.Users.Known = func(_ context.Context, id string) (bool, error) { return !left || id != "carol", nil }
 	}})

@@ -26,8 +26,7 @@ func manifest(answer string) string {
 }
 
 func TestSource(t *testing.T) {
-	is := is.New(t)
-	server := svctest.New(t)
+	is, server := is.New(t), svctest.New(t)
 	acme := server.Source("acme", svctest.Template{ID: "notes", Manifest: `{"version": "1", "html": "<b>&"}`}, svctest.Template{ID: "other"})
 	is.Equal(acme.Requests(), nil) // registration sends no request
 	_, answer := server.Admin.Do("POST", notes+"/install", installNotes)
@@ -61,8 +60,7 @@ func TestSource(t *testing.T) {
 
 // TestListsShowAtOnce: lists come from the source, not from the cache.
 func TestListsShowAtOnce(t *testing.T) {
-	is := is.New(t)
-	server := svctest.New(t)
+	is, server := is.New(t), svctest.New(t)
 	acme := server.Source("acme", svctest.Template{ID: "notes"})
 	list := func() string {
 		got, answer := server.Admin.Do("GET", sources+"/acme/templates", "")
@@ -87,8 +85,7 @@ func TestListsShowAtOnce(t *testing.T) {
 }
 
 func TestFail(t *testing.T) {
-	is := is.New(t)
-	server := svctest.New(t)
+	is, server := is.New(t), svctest.New(t)
 	acme, other := server.Source("acme", svctest.Template{ID: "notes"}), server.Source("o t{h}er.git", svctest.Template{ID: "else"})
 	acme.Fail(404)
 	got, answer := server.Admin.Do("POST", notes+"/install", installNotes)
@@ -107,8 +104,7 @@ func TestFail(t *testing.T) {
 }
 
 func TestHang(t *testing.T) {
-	is := is.New(t)
-	server := svctest.New(t)
+	is, server := is.New(t), svctest.New(t)
 	acme := server.Source("acme", svctest.Template{ID: "notes"})
 	asked, release := acme.Hang()
 	answered := make(chan int)
@@ -133,8 +129,7 @@ func TestHang(t *testing.T) {
 
 // TestNewSource: a host that builds everything itself can use a source.
 func TestNewSource(t *testing.T) {
-	is := is.New(t)
-	acme := svctest.NewSource(t, "acme", svctest.Template{ID: "notes"})
+	is, acme := is.New(t), svctest.NewSource(t, "acme", svctest.Template{ID: "notes"})
 	market, err := marketplace.New(marketplace.Config{AllowOrigins: []string{acme.Origin}})
 	is.NoErr(err)
 	defer market.CloseIdleConnections()

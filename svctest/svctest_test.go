@@ -32,8 +32,7 @@ func status(who *svctest.Caller, method, path, body string) int {
 }
 
 func TestCallers(t *testing.T) {
-	is := is.New(t)
-	server := svctest.New(t)
+	is, server := is.New(t), svctest.New(t)
 	for _, test := range []struct {
 		who       *svctest.Caller
 		admin, me int
@@ -67,8 +66,7 @@ func TestFirstLines(t *testing.T) {
 }
 
 func TestDo(t *testing.T) {
-	is := is.New(t)
-	server := svctest.New(t)
+	is, server := is.New(t), svctest.New(t)
 	got, body := server.Alice.Do("POST", myKeys, `{"description": "laptop"}`)
 	is.Equal(got, 201)
 	var issued struct {
@@ -96,8 +94,7 @@ func TestDo(t *testing.T) {
 }
 
 func TestClock(t *testing.T) {
-	is := is.New(t)
-	server := svctest.New(t)
+	is, server := is.New(t), svctest.New(t)
 	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	is.Equal(server.Clock.Now(), began)
 	issued, err := server.Service.Keys.Issue(t.Context(), server.Alice.Principal, svc.Me, svc.NewAPIKey{ExpiresAt: began.Add(time.Hour)})
@@ -137,8 +134,7 @@ func TestEvents(t *testing.T) {
 
 // TestEdits: the host's own parts replace the defaults.
 func TestEdits(t *testing.T) {
-	is := is.New(t)
-	noon := time.Date(2030, 6, 1, 12, 0, 0, 0, time.UTC)
+	is, noon := is.New(t), time.Date(2030, 6, 1, 12, 0, 0, 0, time.UTC)
 	server := svctest.New(t, svctest.Options{
 		Config: func(c *svc.Config) {
 			c.Authenticator = svc.AuthenticatorFunc(func(_ context.Context, bearer string) (svc.Principal, error) {

@@ -427,8 +427,7 @@ func TestExcerptOfBanks(t *testing.T) {
 }
 
 func TestRowsOfEachKindAreAdded(t *testing.T) {
-	is := is.New(t)
-	rows := accessindex.Rows{Users: []string{"u1"}, Banks: []string{"b1"}}
+	is, rows := is.New(t), accessindex.Rows{Users: []string{"u1"}, Banks: []string{"b1"}}
 	rows.Add(accessindex.Rows{
 		Users: []string{"u2"}, Groups: []string{"g"}, Accounts: []string{"a"}, Policies: []string{"p"}, Banks: []string{"b2"},
 	})

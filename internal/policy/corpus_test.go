@@ -119,8 +119,7 @@ func TestCorpus(t *testing.T) {
 
 // run returns the case with the engine's answer, which must equal the reference's.
 func (c corpus) run(t *testing.T, want *corpusCase) *corpusCase {
-	is := is.New(t)
-	s, q := c.subject(t, want.Who), c.request(want.Asks)
+	is, s, q := is.New(t), c.subject(t, want.Who), c.request(want.Asks)
 	got := want.answered(is, evaluate(s, q))
 	is.Equal(string(encode(t, got)), string(encode(t, want.answered(is, policytest.Evaluate(s, q))))) // engine and reference agree
 	is.True(agrees(decide(compiler.Compile(s), q), evaluate(s, q)))
@@ -235,8 +234,7 @@ func encode(t *testing.T, v any) []byte {
 
 // neat checks that the file has the right answers and layout, or writes it so with -update.
 func (c corpus) neat(t *testing.T, file string) {
-	is := is.New(t)
-	want := append(laidOut(t, encode(t, c), ""), '\n')
+	is, want := is.New(t), append(laidOut(t, encode(t, c), ""), '\n')
 	if *update {
 		is.NoErr(os.WriteFile(file, want, 0o644))
 		return
@@ -254,8 +252,7 @@ func laidOut(t *testing.T, raw []byte, indent string) []byte {
 	if len(indent)+len(raw) <= width || raw[0] != '{' && raw[0] != '[' {
 		return raw
 	}
-	is := is.New(t)
-	d := json.NewDecoder(bytes.NewReader(raw))
+	is, d := is.New(t), json.NewDecoder(bytes.NewReader(raw))
 	_, err := d.Token()
 	is.NoErr(err)
 	out := []byte{raw[0]}

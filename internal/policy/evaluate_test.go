@@ -35,8 +35,7 @@ func context(q policytest.Request) policy.Context {
 func fewer() bool { return testing.Short() || longtest.Raced || !longtest.InCI() }
 
 func forEachWorld(t *testing.T, property func(is *is.I, w *policytest.World)) {
-	is := is.New(t)
-	worlds := uint64(500)
+	is, worlds := is.New(t), uint64(500)
 	if fewer() {
 		worlds = 100
 	}

@@ -206,8 +206,7 @@ func byHand(pattern, user, group string) (string, bool) {
 
 // TestSolve: a pattern with variables covers a bank just with the values that Solve returns.
 func TestSolve(t *testing.T) {
-	is := is.New(t)
-	solved := 0
+	is, solved := is.New(t), 0
 	patterns := words(4, "${user}", "${group}", "a", ":", "::")
 	for _, p := range patterns {
 		patterns = append(patterns, p+"::*")
