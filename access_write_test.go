@@ -68,15 +68,14 @@ type waits struct {
 var waitsWorld string
 
 // newWaits returns such a host. With a session ann has no key.
-func newWaits(t *testing.T, session bool) *waits {
+func newWaits(t *testing.T, session bool, edits ...func(*svc.Config)) *waits {
 	t.Helper()
 	is, w := is.New(t), &waits{store: newPausing(nil)}
 	w.other = newHost(t)
-	w.host = newHost(t, func(c *svc.Config) {
+	w.host = newHost(t, append(edits, importing, func(c *svc.Config) {
 		w.store.FullStore = w.other.store.(svc.FullStore)
 		c.Store = w.store
-		c.Keys.Imports = []svc.KeyImport{{Prefix: "sk-"}}
-	})
+	})...)
 	w.other.apply(t, waitsWorld)
 	issue := func(holder svc.Identity) svc.IssuedKey {
 		return must(w.other.Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{}))

@@ -38,7 +38,7 @@ func allowed(t *testing.T, err error) bool {
 
 // TestEveryMethodAuthorizes: whoever has no rights can do nothing, and is told before anything is looked up.
 func TestEveryMethodAuthorizes(t *testing.T) {
-	h := newHost(t)
+	h := newHost(t, importing)
 	for name, err := range callAll(t, h, user("plain")) {
 		if name != "ping" && name != "issue mine" && svc.ErrorCode(err) != svc.CodeForbidden {
 			t.Errorf("%s: got %v", name, err)

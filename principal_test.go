@@ -107,52 +107,31 @@ func TestUsersAreRows(t *testing.T) {
 
 // TestNamesThatNoRecordCanHold: every mutation with an event refuses them and writes nothing.
 func TestNamesThatNoRecordCanHold(t *testing.T) {
-	for _, edits := range [][]func(*svc.Config){{importing}, {importing, keeping}} {
-		h := newHost(t, edits...)
-		key := issue(t, h, alice)
-		create(t, h, "a", svc.Content{})
-		must(h.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: acme}))
-		h.market.put(acme, "chat", content("Chat", "1"))
-		h.actions()
-		before := must(h.store.Changes(t.Context(), 0)).Generation
-		for _, by := range []svc.Principal{
+	for _, keeps := range []bool{false, true} {
+		is, w := is.New(t), newWaits(t, true, func(c *svc.Config) { c.Events.Keep = keeps })
+		before := w.other.written(t)
+		w.actions()
+		for _, w.by = range []svc.Principal{
 			svc.Host.As(""), svc.Host.As("a\n"), svc.Host.As("\xff"), svc.Host.As("\x00"), svc.Host.As("\x00a"), svc.Host.As("a\x00"),
-			svc.Host.As("\u202e"), svc.Host.As(strings.Repeat("a", 129)), svc.Host.As(string(key.Key)), {Kind: svc.KindHost, ID: "\n"},
+			svc.Host.As("\u202e"), svc.Host.As(strings.Repeat("a", 129)), svc.Host.As(string(w.key.Key)), {Kind: svc.KindHost, ID: "\n"},
 		} {
-			for _, refused := range h.changesBy(t, by, key) {
-				wantCode(t, refused, svc.CodeInvalid, "actor")
+			calls := w.mutations(t.Context())
+			calls["leaked"] = func() error { return errorOf(w.Keys.RevokeLeaked(t.Context(), w.by, []string{string(w.key.Key)})) }
+			calls["apply"] = func() error { return w.Access.Apply(t.Context(), w.by, svc.Bundle{Users: []svc.User{{ID: "new"}}}) }
+			for name, call := range calls {
+				if !strings.HasPrefix(name, "m") { // what is of users alone
+					wantCode(t, call(), svc.CodeInvalid, "actor")
+				}
 			}
 		}
-		is := is.New(t)
-		is.Equal(must(h.store.Changes(t.Context(), 0)).Generation, before)
-		is.Equal(h.actions(), nil)
-		is.Equal(len(collect(t, h.Templates.List(t.Context(), svc.Host.As(""), svc.TemplateQuery{}))), 1) // reads need no name
+		is.Equal(w.other.written(t), before)
+		is.Equal(w.actions(), nil)
+		is.Equal(len(collect(t, w.Templates.List(t.Context(), svc.Host.As(""), svc.TemplateQuery{}))), 2) // reads need no name
 		for _, name := range []string{"a", strings.Repeat("\u4e2d", 128), `https://ci/"job" 7`} {
-			must(h.Templates.Patch(t.Context(), svc.Host.As(name), "a", svc.TemplatePatch{Name: &name}))
-			is.Equal(h.actions(), []string{"template.patched template/a by " + name})
+			must(w.Templates.Patch(t.Context(), svc.Host.As(name), "x", svc.TemplatePatch{Name: &name}))
+			is.Equal(w.actions(), []string{"template.patched template/x by " + name})
 		}
 	}
-}
-
-func (h *host) changesBy(t *testing.T, by svc.Principal, key svc.IssuedKey) (errs []error) {
-	ctx := t.Context()
-	call := func(_ any, err error) { errs = append(errs, err) }
-	call(h.Sources.Register(ctx, by, svc.NewSource{URL: acme, Alias: ptr("b")}))
-	call(nil, h.Sources.Remove(ctx, by, "acme"))
-	call(h.Sources.Rebind(ctx, by, "acme"))
-	call(h.Templates.Create(ctx, by, svc.NewTemplate{ID: "b", Content: content("B", "1")}))
-	call(h.Templates.Install(ctx, by, svc.Install{TemplateID: "chat", SourceName: "acme", IdempotencyKey: "once"}))
-	call(h.Templates.Patch(ctx, by, "a", svc.TemplatePatch{Name: ptr("x")}))
-	call(nil, h.Templates.Delete(ctx, by, "a"))
-	call(h.Keys.Issue(ctx, by, alice.Identity(), svc.NewAPIKey{}))
-	call(h.Keys.Import(ctx, by, bob.Identity(), svc.ImportedKey{Prefix: "sk-", Hash: plainDigest("sk-one")}))
-	call(h.Keys.Patch(ctx, by, alice.Identity(), key.ID, svc.APIKeyPatch{Disabled: ptr(true)}))
-	call(h.Keys.Rotate(ctx, by, alice.Identity(), key.ID, svc.Rotation{}))
-	call(nil, h.Keys.Revoke(ctx, by, alice.Identity(), key.ID))
-	call(h.Keys.RevokeAll(ctx, by, alice.Identity()))
-	call(h.Keys.RevokeLeaked(ctx, by, []string{string(key.Key)}))
-	call(nil, h.Access.Apply(ctx, by, svc.Bundle{Users: []svc.User{{ID: "bob"}}}))
-	return errs
 }
 
 func TestAuthenticator(t *testing.T) {

@@ -287,8 +287,8 @@ func TestStoreFaults(t *testing.T) {
 		svc.CodeChanged:     svc.ErrChanged,
 		svc.CodeInternal:    errors.New("disk on fire"),
 	} {
-		b := newHost(t, func(c *svc.Config) { c.Store = newBrokenStore(h.store, cause) })
-		keeping := newHost(t, func(c *svc.Config) { c.Store, c.Events.Keep = newBrokenStore(h.store, cause), true })
+		b := newHost(t, importing, func(c *svc.Config) { c.Store = newBrokenStore(h.store, cause) })
+		keeping := newHost(t, importing, func(c *svc.Config) { c.Store, c.Events.Keep = newBrokenStore(h.store, cause), true })
 		calls := callAll(t, b, svc.Host)
 		for name, err := range callAll(t, keeping, svc.Host) {
 			if calls[name+", keeping events"] = err; svc.ErrorCode(calls[name]) == svc.CodeNotFound {
@@ -324,41 +324,32 @@ func (s *brokenStore) Changes(context.Context, int64) (svc.StoreChanges, error) 
 // callAll calls every method of a service for a caller, and two for alice.
 func callAll(t *testing.T, h *host, by svc.Principal) map[string]error {
 	t.Helper()
-	ctx := t.Context()
-	return map[string]error{
-		"register":          errorOf(h.Sources.Register(ctx, by, svc.NewSource{URL: acme})),
-		"reseal":            errorOf(h.Sources.Reseal(ctx, by)),
-		"create":            errorOf(h.Templates.Create(ctx, by, svc.NewTemplate{ID: "x", Content: content("X", "1")})),
-		"read":              errorOf(h.Templates.Read(ctx, by, "x")),
-		"patch":             errorOf(h.Templates.Patch(ctx, by, "x", svc.TemplatePatch{})),
-		"install":           errorOf(h.Templates.Install(ctx, by, svc.Install{TemplateID: "x", SourceName: "acme"})),
-		"check":             errorOf(h.Templates.CheckUpdate(ctx, by, "x")),
-		"update":            errorOf(h.Templates.Update(ctx, by, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})),
-		"diff":              errorOf(h.Templates.Diff(ctx, by, "x")),
-		"roll back":         errorOf(h.Templates.Rollback(ctx, by, "x", 1)),
-		"issue":             errorOf(h.Keys.Issue(ctx, by, alice.Identity(), svc.NewAPIKey{})),
-		"issue for a robot": errorOf(h.Keys.Issue(ctx, by, robot.Identity(), svc.NewAPIKey{})),
-		"issue mine":        errorOf(h.Keys.Issue(ctx, alice, svc.Me, svc.NewAPIKey{})),
-		"change a key":      errorOf(h.Keys.Patch(ctx, by, alice.Identity(), "k", svc.APIKeyPatch{})),
-		"rotate":            errorOf(h.Keys.Rotate(ctx, by, alice.Identity(), "k", svc.Rotation{})),
-		"revoke all":        errorOf(h.Keys.RevokeAll(ctx, by, alice.Identity())),
-		"resolve":           errorOf(h.Policies.Resolve(ctx, by, svc.Question{Bank: "b", UserID: "alice"})),
-		"as a user":         errorOf(h.Templates.Read(ctx, alice, "x")),
-		"check all":         errorOf(h.Templates.CheckUpdates(ctx, by, nil)),
-		"re-bind":           errorOf(h.Sources.Rebind(ctx, by, "acme")),
-		"search":            errorOf(h.Sources.Search(ctx, by, svc.CatalogFilter{})),
-		"verify":            errorOf(h.Audit.Verify(ctx, by)),
-		"apply":             h.Access.Apply(ctx, by, svc.Bundle{Users: []svc.User{{ID: "a"}}}),
-		"remove":            h.Sources.Remove(ctx, by, "acme"),
-		"sources":           lastError(h.Sources.List(ctx, by)),
-		"templates":         lastError(h.Templates.List(ctx, by, svc.TemplateQuery{})),
-		"events":            lastError(h.Audit.Records(ctx, by, svc.AuditQuery{})),
-		"history":           lastError(h.Templates.History(ctx, by, "x")),
-		"delete":            h.Templates.Delete(ctx, by, "x"),
-		"keys":              lastError(h.Keys.List(ctx, by, alice.Identity(), svc.KeyQuery{})),
-		"revoke":            h.Keys.Revoke(ctx, by, alice.Identity(), "k"),
-		"ping":              h.Ping(ctx),
+	ctx, key := t.Context(), svc.IssuedKey{APIKey: svc.APIKey{ID: "k"}}
+	all := map[string]error{
+		"read":       errorOf(h.Templates.Read(ctx, by, "x")),
+		"check":      errorOf(h.Templates.CheckUpdate(ctx, by, "x")),
+		"check all":  errorOf(h.Templates.CheckUpdates(ctx, by, nil)),
+		"diff":       errorOf(h.Templates.Diff(ctx, by, "x")),
+		"templates":  lastError(h.Templates.List(ctx, by, svc.TemplateQuery{})),
+		"history":    lastError(h.Templates.History(ctx, by, "x")),
+		"as a user":  errorOf(h.Templates.Read(ctx, alice, "x")),
+		"search":     errorOf(h.Sources.Search(ctx, by, svc.CatalogFilter{})),
+		"sources":    lastError(h.Sources.List(ctx, by)),
+		"reseal":     errorOf(h.Sources.Reseal(ctx, by)),
+		"resolve":    errorOf(h.Policies.Resolve(ctx, by, svc.Question{Bank: "b", UserID: "alice"})),
+		"verify":     errorOf(h.Audit.Verify(ctx, by)),
+		"events":     lastError(h.Audit.Records(ctx, by, svc.AuditQuery{})),
+		"keys":       lastError(h.Keys.List(ctx, by, alice.Identity(), svc.KeyQuery{})),
+		"issue mine": errorOf(h.Keys.Issue(ctx, alice, svc.Me, svc.NewAPIKey{})),
+		"apply":      h.Access.Apply(ctx, by, svc.Bundle{Users: []svc.User{{ID: "a"}}}),
+		"ping":       h.Ping(ctx),
 	}
+	for name, call := range (&waits{host: h, by: by, key: key, mine: key, accounts: key}).mutations(ctx) {
+		if !strings.HasPrefix(name, "m") { // what is of users alone
+			all[name] = call()
+		}
+	}
+	return all
 }
 
 // Stores get no text that a database may be unable to look up, whatever the caller passes.
