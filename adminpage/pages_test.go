@@ -150,6 +150,14 @@ func (b *browser) check(t *testing.T, word, rest string) {
 		if got := last.reads(); got != rest {
 			t.Errorf("%s reads %s", last.Request.URL, got)
 		}
+	case "alert": // about no field: "-"
+		wrong, about := wrongInput.FindAllStringSubmatch(last.body, -1), aboutInput.FindAllStringSubmatch(last.body, -1)
+		good = strings.HasPrefix(last.title(), "Error: ") && strings.Contains(last.body, ">"+more) && len(wrong) == len(about)
+		if first != "-" {
+			good = good && len(wrong) == 1 && wrong[0][1] == first && wrong[0][2] == about[0][1] && strings.HasPrefix(about[0][2], more)
+		} else {
+			good = good && len(wrong) == 0
+		}
 	case "inside":
 		good = strings.HasPrefix(last.Request.URL.String(), b.url)
 	case "at":

@@ -292,27 +292,6 @@ func TestCrossOrigin(t *testing.T) {
 	}
 }
 
-// Fields suggest users: those that begin with what was asked, then the first, 20 at most.
-func TestSuggestions(t *testing.T) {
-	crowd := svc.Bundle{Users: []svc.User{{ID: "zoe"}}}
-	for i := range 100 {
-		crowd.Users = append(crowd.Users, svc.User{ID: fmt.Sprintf("user-%02d", i)})
-	}
-	s := newSite(t, crowd).signIn()
-	for _, address := range []string{"why", "keys", "why?user_id=zo&bank=b&action=bank:recall", "keys?holder=zo"} {
-		body := s.get(address).is(t, 200, `list="users"`, `<datalist id="users">`, `<option value="user-00">`).body
-		_, list, _ := strings.Cut(body, `<datalist id="users">`)
-		list, _, _ = strings.Cut(list, "</datalist>")
-		if n := strings.Count(list, "<option"); n != 20 {
-			t.Errorf("%s suggests %d users", address, n)
-		}
-		if asked := strings.Contains(address, "zo"); strings.Contains(list, `"zoe"`) != asked {
-			t.Errorf("%s suggests %s", address, list)
-		}
-	}
-	s.get("why").is(t, 200, `<datalist id="actions"><option value="bank:recall">`)
-}
-
 // A request with a method that an address does not take learns the methods. HEAD is GET without a
 // body.
 func TestMethods(t *testing.T) {
