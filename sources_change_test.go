@@ -112,9 +112,8 @@ func TestSealingKeyIsChanged(t *testing.T) {
 		row.SealedToken = rows[i].SealedToken
 		is.Equal(row, rows[i]) // UpdatedAt, too
 	}
-	sealedUnder(t, &changingStore{store, func(context.Context, svc.SourceKey, func(*svc.Source) (bool, error)) error {
-		return errors.New("a transaction, though there is nothing to do")
-	}}, keyB, keyA).wantResealed(t, 0)
+	nothing := ahead(store, "ChangeSource", func(any) error { return errors.New("a transaction, though there is nothing to do") })
+	sealedUnder(t, nothing, keyB, keyA).wantResealed(t, 0)
 
 	names = append(names, "later")
 	both.wantTokens(t, names...)
@@ -182,12 +181,12 @@ func TestResealThatBreaksOff(t *testing.T) {
 		store := memstore.New()
 		sealedUnder(t, store, keyA).register(t, names...)
 		left, down := done, errors.New("the process is gone")
-		h := sealedUnder(t, &changingStore{store, func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
+		h := sealedUnder(t, ahead(store, "ChangeSource", func(any) error {
 			if left--; left < 0 {
 				return fmt.Errorf("%w: %w", svc.ErrUnavailable, down)
 			}
-			return store.ChangeSource(ctx, key, change)
-		}}, keyB, keyA)
+			return nil
+		}), keyB, keyA)
 		n, err := h.Sources.Reseal(t.Context(), svc.Host)
 		is.Equal(n, done)
 		wantCode(t, err, svc.CodeUnavailable, "")
@@ -244,57 +243,44 @@ func TestPersonalTokensAreResealed(t *testing.T) {
 
 // TestResealMeetsAChange: what is resealed is what the source holds then, and not what it held when it was listed.
 func TestResealMeetsAChange(t *testing.T) {
+	key := svc.SourceKey{Scope: svc.ScopeServer, Name: "a"}
 	for name, c := range map[string]struct {
-		meanwhile func(t *testing.T, store svc.Store)
-		resealed  int
+		meanwhile func(store svc.Store)
+		resealed  int // of two
 		token     svc.Secret
 	}{
-		"registered again": {func(t *testing.T, store svc.Store) {
-			is.New(t).NoErr(store.DeleteSource(t.Context(), svc.SourceKey{Scope: svc.ScopeServer, Name: "a"}))
-			_, err := sealedUnder(t, store, keyA).Sources.Register(t.Context(), admin, svc.NewSource{
-				URL: "https://new.example", Alias: ptr("a"), AuthToken: ptr(svc.Secret("newer")),
-			})
-			is.New(t).NoErr(err)
-		}, 1, "newer"},
-		"resealed by another": {func(t *testing.T, store svc.Store) {
-			sealedUnder(t, store, keyB, keyA).wantResealed(t, 1)
-		}, 0, "token-of-a"},
-		"its token taken away": {func(t *testing.T, store svc.Store) {
-			edit(t, store, "a", func(s *svc.Source) { s.SealedToken = nil })
-		}, 0, ""},
-		"described": {func(t *testing.T, store svc.Store) {
-			edit(t, store, "a", func(s *svc.Source) { s.Description = ptr("described") })
-		}, 1, "token-of-a"},
+		"registered again": {func(store svc.Store) {
+			is.New(t).NoErr(store.DeleteSource(t.Context(), key))
+			again := svc.NewSource{URL: "https://new.example", Alias: ptr("a"), AuthToken: ptr(svc.Secret("newer"))}
+			must(sealedUnder(t, store, keyA).Sources.Register(t.Context(), admin, again))
+		}, 2, "newer"},
+		"resealed by another":  {func(store svc.Store) { sealedUnder(t, store, keyB, keyA).wantResealed(t, 2) }, 0, "token-of-a"},
+		"its token taken away": {func(store svc.Store) { edit(t, store, "a", func(s *svc.Source) { s.SealedToken = nil }) }, 1, ""},
+		"described":            {func(store svc.Store) { edit(t, store, "a", func(s *svc.Source) { s.Description = ptr("new") }) }, 2, "token-of-a"},
+		"removed":              {func(store svc.Store) { is.New(t).NoErr(store.DeleteSource(t.Context(), key)) }, 1, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			is, store := is.New(t), memstore.New()
-			sealedUnder(t, store, keyA).register(t, "a")
-			var described *string
-			sealedUnder(t, &changingStore{store, func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
-				c.meanwhile(t, store)
-				source := must(store.Source(ctx, key))
-				described = source.Description
-				return store.ChangeSource(ctx, key, change)
-			}}, keyB, keyA).wantResealed(t, c.resealed)
+			sealedUnder(t, store, keyA).register(t, "a", "b")
+			var before svc.Source
+			sealedUnder(t, ahead(store, "ChangeSource", func(changed any) error {
+				if changed == key {
+					c.meanwhile(store)
+					before, _ = store.Source(t.Context(), key)
+				}
+				return nil
+			}), keyB, keyA).wantResealed(t, c.resealed)
 
 			h := sealedUnder(t, store, keyB)
+			h.wantTokens(t, "b")
+			if name == "removed" {
+				is.Equal(len(h.rows(t)), 1)
+				return
+			}
 			is.Equal(must(h.asksWith(t, "a")), c.token)
-			is.Equal(h.rows(t)[0].Description, described)
+			is.Equal(h.rows(t)[0].Description, before.Description)
 		})
 	}
-}
-
-func TestResealMeetsARemoval(t *testing.T) {
-	store := memstore.New()
-	sealedUnder(t, store, keyA).register(t, "a", "b")
-	h := sealedUnder(t, &changingStore{store, func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
-		if key.Name == "a" {
-			is.New(t).NoErr(store.DeleteSource(ctx, key))
-		}
-		return store.ChangeSource(ctx, key, change)
-	}}, keyB, keyA)
-	h.wantResealed(t, 1)
-	sealedUnder(t, store, keyB).wantTokens(t, "b")
 }
 
 // TestResealIsCountedOnce: a store may call change again, and only the last call counts.
