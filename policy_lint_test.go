@@ -147,22 +147,6 @@ func allDenied(t *testing.T, h *host, s statementOf) bool {
 	return true
 }
 
-// Two values tie only when nothing but the ids of their policies decides.
-func TestTiesAreOfOneRank(t *testing.T) {
-	higher := attached("q", svc.GrantedToUser, "u")
-	higher.Priority = 1
-	for other, tied := range map[svc.Attachment]bool{
-		attached("q", svc.GrantedToUser, "u"): true, attached("q", svc.GrantedToGroup, "g"): false, higher: false,
-	} {
-		b := held([]string{granting(`"llm_model":"m"`)})
-		b.Groups = []svc.Group{{ID: "g", Members: []string{"u"}}}
-		b.Policies = append(b.Policies, svc.Policy{ID: "q", Document: document(granting(`"llm_model":"n"`))})
-		b.Attachments = append(b.Attachments, other)
-		isTie := func(f svc.Finding) bool { return f.Code == svc.FindingTie }
-		is.New(t).Equal(slices.ContainsFunc(svc.Lint(b, nil), isTie), tied)
-	}
-}
-
 //go:embed testdata/linted.json
 var linted string
 

@@ -58,8 +58,8 @@ func (s *shop) saves(fields ...string) url.Values {
 	return form(append(fields, "then", "save", "revision", revision)...)
 }
 
-// send lets a handler answer a POST of the shop's administrator. The body is read when it is needed.
-func (s *shop) send(h http.Handler, path string, body io.Reader, size int, set ...func(*http.Request)) *httptest.ResponseRecorder {
+// send lets a handler answer a POST of the site's browser. The body is read when it is needed.
+func (s *site) send(h http.Handler, path string, body io.Reader, size int, set ...func(*http.Request)) *httptest.ResponseRecorder {
 	s.t.Helper()
 	target := s.url + strings.NewReplacer("{template_id}", "desk", "{name}", "acme", "users/{id}", "users/bob", "groups/{id}", "groups/desk",
 		"policies/{id}", "policies/works", "accounts/{id}", "accounts/robot", "banks/{id}", "banks/b").Replace(path[1:])

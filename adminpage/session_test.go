@@ -2,6 +2,7 @@ package adminpage_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -219,34 +220,33 @@ func TestSecureCookies(t *testing.T) {
 		{plain, "nas.lan", "__Secure-svc-admin"}, {plain, "nas.lan:8443", "__Secure-svc-admin-8443"},
 		{plain, "nas.lan:x", "__Secure-svc-admin"}, {secure, "127.0.0.1", "__Secure-svc-admin"},
 	} {
-		send := func(method, path string, body io.Reader, cookie *http.Cookie) *http.Response {
-			r := httptest.NewRequest(method, c.url+path, body)
-			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-			if c.host != "" {
-				r.Host = c.host
-			}
-			if cookie != nil {
-				r.AddCookie(cookie)
-			}
-			w := httptest.NewRecorder()
-			c.page.ServeHTTP(w, r)
-			return w.Result()
-		}
-		got := send("POST", "sign-in", strings.NewReader("key="+c.key), nil).Cookies()
+		at := func(r *http.Request) { r.Host = cmp.Or(c.host, r.Host) }
+		got := c.send(c.page, "/sign-in", strings.NewReader("key="+c.key), -1, at).Result().Cookies()
 		if len(got) != 1 || !strings.HasPrefix(got[0].Name, c.name) || got[0].Path != "" ||
 			got[0].Secure != strings.HasPrefix(c.name, "__Secure-") || !got[0].HttpOnly {
 			t.Fatalf("%s: %v", c.host, got)
 		}
-		if a := send("GET", "keys", nil, got[0]); a.StatusCode != 200 {
-			t.Errorf("%s: %d with the cookie", c.host, a.StatusCode)
+		if status := c.keysWith(got[0], at); status != 200 {
+			t.Errorf("%s: %d with the cookie", c.host, status)
 		}
 		if got[0].Secure { // what a sibling domain could set
 			got[0].Name = strings.TrimPrefix(got[0].Name, "__Secure-")
-			if a := send("GET", "keys", nil, got[0]); a.StatusCode != 401 {
-				t.Errorf("%s: %d with a cookie of another name", c.host, a.StatusCode)
+			if status := c.keysWith(got[0], at); status != 401 {
+				t.Errorf("%s: %d with a cookie of another name", c.host, status)
 			}
 		}
 	}
+}
+
+// keysWith returns the status of the page of keys for a browser with a cookie.
+func (s *site) keysWith(cookie *http.Cookie, set ...func(*http.Request)) int {
+	r, w := httptest.NewRequest("GET", s.url+"keys", nil), httptest.NewRecorder()
+	r.AddCookie(cookie)
+	for _, f := range set {
+		f(r)
+	}
+	s.page.ServeHTTP(w, r)
+	return w.Code
 }
 
 // A bearer may be as long as a cookie holds; a longer one is not called wrong.
@@ -256,22 +256,15 @@ func TestLongBearers(t *testing.T) {
 	})}
 	s := newSiteWith(t, config, office(), func(o *adminpage.Options) { o.Secure = true })
 	sign := func(n int) *http.Response {
-		r := httptest.NewRequest("POST", s.url+"sign-in", strings.NewReader("key="+strings.Repeat("x", n)))
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		w := httptest.NewRecorder()
-		s.page.ServeHTTP(w, r)
-		return w.Result()
+		return s.send(s.page, "/sign-in", strings.NewReader("key="+strings.Repeat("x", n)), -1).Result()
 	}
 	for _, n := range []int{2049, 2900, adminpage.MaxBearer} {
 		a := sign(n)
 		if size := len(a.Header.Get("Set-Cookie")); a.StatusCode != 303 || size > 4096 {
 			t.Errorf("%d bytes: %d, a cookie of %d bytes", n, a.StatusCode, size)
 		}
-		r := httptest.NewRequest("GET", s.url+"keys", nil)
-		r.AddCookie(a.Cookies()[0])
-		w := httptest.NewRecorder()
-		if s.page.ServeHTTP(w, r); w.Code != 200 {
-			t.Errorf("%d bytes: %d with the cookie", n, w.Code)
+		if status := s.keysWith(a.Cookies()[0]); status != 200 {
+			t.Errorf("%d bytes: %d with the cookie", n, status)
 		}
 	}
 	body := string(must(io.ReadAll(sign(adminpage.MaxBearer + 1).Body)))

@@ -187,6 +187,7 @@ func TestTies(t *testing.T) {
 		{"one value", []policy.Grant{grant("p", 0, model("m1")), grant("q", 0, model("m1"))}, nil},
 		{"one without a value", []policy.Grant{grant("p", 0, model("m1")), grant("q", 0, allow("bank:recall"))}, nil},
 		{"a higher priority", []policy.Grant{grant("p", 0, model("m1")), grant("q", 1, model("m2"))}, nil},
+		{"one by a group", []policy.Grant{grant("p", 0, model("m1")), {PolicyID: "q", Group: "g", Document: policytest.Document(model("m2"))}}, nil},
 		{"a closer bank", []policy.Grant{grant("p", 0, model("m1")), grant("q", 0, closer)}, nil},
 		{"one policy", []policy.Grant{grant("p", 0, model("m1"), model("m2"))}, nil},
 	} {

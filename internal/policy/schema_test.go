@@ -164,34 +164,6 @@ func TestAnyTable(t *testing.T) {
 	varied(t, allowed, lost, capable)
 }
 
-// TestVariablesByHand: a policy with variables decides as one with their values in place of them.
-func TestVariablesByHand(t *testing.T) {
-	expanded := 0
-	forEachWorld(t, func(is *is.I, w *policytest.World) {
-		for range 20 {
-			p, q := w.Principal(), w.Request()
-			s := p.Subject
-			s.UserID = w.Text("alice", "project", "a::b", "*", ":x", "")
-			by := policytest.Statement{
-				Effect: "allow", Actions: []string{"bank:*"},
-				Banks: []string{w.Text("${user}", "${group}", "${user}::*", "project::${group}", "${group}::${user}")},
-			}
-			hand := s
-			group := w.Text("alice", "project", "notes", "x:", "")
-			s.Grants = append(slices.Clone(s.Grants), policy.Grant{PolicyID: "variable", Group: group, Document: policytest.Document(by)})
-			var left []policytest.Statement
-			if bank, ok := byHand(by.Banks[0], s.UserID, group); ok {
-				by.Banks, left = []string{bank}, []policytest.Statement{by}
-				expanded++
-			}
-			hand.Grants = append(slices.Clone(hand.Grants), policy.Grant{PolicyID: "variable", Group: group, Document: policytest.Document(left...)})
-			q.Bank = w.Text(q.Bank, "alice", "project", "project::notes", "project::alice", "alice::x")
-			is.Equal(outcomeOf(evaluate(s, q)), outcomeOf(evaluate(hand, q)))
-		}
-	})
-	varied(t, expanded)
-}
-
 // byHand puts values in place of variables. A value must be a segment.
 func byHand(pattern, user, group string) (string, bool) {
 	for variable, value := range map[string]string{"${user}": user, "${group}": group} {
