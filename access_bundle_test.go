@@ -20,7 +20,6 @@ import (
 var tested string
 
 func parsed(t *testing.T, text string) svc.Bundle {
-	t.Helper()
 	b := must(svc.ParseBundle([]byte(text)))
 	return b
 }

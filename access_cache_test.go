@@ -62,7 +62,6 @@ func (s *movesStore) ReadAccess(ctx context.Context, read svc.AccessRead, yield 
 }
 
 func answersOf(t *testing.T, h *host) map[string]any {
-	t.Helper()
 	all := map[string]any{}
 	for _, action := range askedActions {
 		for _, bank := range askedBanks {
@@ -79,7 +78,6 @@ func answersOf(t *testing.T, h *host) map[string]any {
 }
 
 func over(t *testing.T, store svc.Store) *host {
-	t.Helper()
 	h := newHost(t, func(c *svc.Config) { c.Store, c.Events.OnEvent = store, nil })
 	h.store = store
 	return h
@@ -99,7 +97,6 @@ func withChief(b svc.Bundle) svc.Bundle {
 
 // writeAsOther writes rows, and takes members out of a group, as another process would.
 func (w *worlds) writeAsOther(t *testing.T, store svc.Store, b svc.Bundle) {
-	t.Helper()
 	write := b.Write()
 	group, user := w.one([]string{"g0", "g1", "g2"}), w.one([]string{"u0", "u1", "u2", "u3", "u4"})
 	write.Join = slices.DeleteFunc(write.Join, func(m svc.Membership) bool { return m.Group == group && m.User == user })

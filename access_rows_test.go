@@ -22,7 +22,6 @@ const allowsAll = `{"version":"2026-03-24","statements":[{"effect":"allow","acti
 
 // told returns what the store tells of the changes since a generation, in short form.
 func (h *host) told(t *testing.T, since int64) (targets, renamed string) {
-	t.Helper()
 	changes := must(h.store.Changes(t.Context(), since))
 	short := func(list []svc.Target) string {
 		var texts []string
@@ -74,7 +73,6 @@ func newRowsHost(t *testing.T) (*host, *movesStore) {
 }
 
 func (s *movesStore) settle(t *testing.T, h *host) {
-	t.Helper()
 	h.whoCan(t)
 	synctest.Wait()
 	h.whoCan(t)
@@ -83,7 +81,6 @@ func (s *movesStore) settle(t *testing.T, h *host) {
 }
 
 func (h *host) whoCan(t *testing.T) svc.WhoCanAnswer {
-	t.Helper()
 	return must(h.Policies.WhoCan(t.Context(), svc.Host, "", "notes"))
 }
 

@@ -328,7 +328,6 @@ func (w *worlds) spoiled() (b svc.Bundle) {
 }
 
 func (w *worlds) host(t *testing.T, b svc.Bundle) *host {
-	t.Helper()
 	h := newHost(t, func(c *svc.Config) { c.Events.OnEvent = nil })
 	is.New(t).NoErr(h.Access.Apply(t.Context(), svc.Host, b))
 	return h
@@ -376,7 +375,6 @@ func principals() (all []svc.Principal) {
 }
 
 func (h *host) decide(t *testing.T, p svc.Principal, action, bank string, in svc.Context) svc.Decision {
-	t.Helper()
 	return must(h.Decide(t.Context(), p, literal(action), bank, in))
 }
 

@@ -32,7 +32,6 @@ func (h *host) good(key svc.IssuedKey) bool {
 }
 
 func (h *host) issueWith(t *testing.T, in svc.NewAPIKey) svc.IssuedKey {
-	t.Helper()
 	return must(h.Keys.Issue(t.Context(), alice, svc.Me, in))
 }
 

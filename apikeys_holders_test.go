@@ -18,7 +18,6 @@ import (
 var narrowWorld string
 
 func (h *host) principal(t *testing.T, key svc.IssuedKey) svc.Principal {
-	t.Helper()
 	return must(h.Authenticate(t.Context(), string(key.Key)))
 }
 

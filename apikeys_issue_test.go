@@ -215,7 +215,6 @@ func importing(c *svc.Config) {
 const foreign = "sk-6f0c1f0a5c8e4f3b9d7a2e1b4c6d8f00"
 
 func takeOver(t *testing.T, h *host, holder svc.Principal, key string) svc.APIKey {
-	t.Helper()
 	in := svc.ImportedKey{Prefix: "sk-", Hash: plainDigest(key), NewAPIKey: svc.NewAPIKey{Rate: scarce}}
 	if strings.HasPrefix(key, "old_live:") {
 		in.Prefix, in.Hash = "old_live:", keyedDigest(key)

@@ -21,7 +21,6 @@ var (
 )
 
 func issue(t *testing.T, h *host, who svc.Principal) svc.IssuedKey {
-	t.Helper()
 	return must(h.Keys.Issue(t.Context(), svc.Host, who.Identity(), svc.NewAPIKey{}))
 }
 

@@ -57,7 +57,6 @@ var intact string
 
 // write writes rows past the service, as if something had come to harm since they were checked.
 func (h *host) write(t *testing.T, rows svc.Bundle) {
-	t.Helper()
 	is.New(t).NoErr(h.store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) { return rows.Write(), nil }))
 }
 
@@ -107,7 +106,6 @@ func TestCancelledIsNeverAnAllow(t *testing.T) {
 }
 
 func (h *host) wantNoAnswer(t *testing.T, ctx context.Context, p svc.Principal) {
-	t.Helper()
 	is := is.New(t)
 	r, err := h.Policies.Resolve(ctx, svc.Host, query(p, recall, notes))
 	is.True(err != nil)

@@ -32,7 +32,6 @@ func recordWithRows(was, is string) svc.AuditRecord {
 }
 
 func appended(t *testing.T, records ...svc.AuditRecord) *host {
-	t.Helper()
 	h := newHost(t, keeping)
 	events := make([]svc.Event, len(records))
 	is.New(t).NoErr(h.store.(svc.AuditStore).QueueAudit(t.Context(), events, func(svc.AuditRecord, []svc.Event) []svc.AuditRecord { return records }))

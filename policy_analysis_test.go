@@ -128,7 +128,6 @@ func TestSimulateIsApplyAndResolve(t *testing.T) {
 type stored struct{ revision, rows string }
 
 func whole(t *testing.T, h *host) stored {
-	t.Helper()
 	rows := allAccess(t, h.store)
 	return stored{sprintf("%d", rows.Generation), string(encoded(rows))}
 }

@@ -50,7 +50,6 @@ type said struct {
 
 // answers are those to everybody about everything that is asked.
 func answers(t *testing.T, h *host) map[string]said {
-	t.Helper()
 	all := map[string]said{}
 	for _, p := range principals() {
 		for _, action := range askedActions {
@@ -113,12 +112,10 @@ func TestNeedlessIsWhatChangesNothing(t *testing.T) {
 }
 
 func traced(t *testing.T, h *host, who svc.Principal, policy string) bool {
-	t.Helper()
 	return slices.ContainsFunc(resolved(t, h, who, "bank:recall", "a").Trace, func(e svc.TraceEntry) bool { return e.PolicyID == policy })
 }
 
 func resolved(t *testing.T, h *host, who svc.Principal, action, bank string) svc.Resolution {
-	t.Helper()
 	q := svc.Question{Action: action, Bank: bank, UserID: who.ID}
 	if who.Kind == svc.KindServiceAccount {
 		q.ServiceAccountID = who.ID
@@ -128,7 +125,6 @@ func resolved(t *testing.T, h *host, who svc.Principal, action, bank string) svc
 
 // allDenied reports whether a deny covers all that a statement matches, for whoever has it.
 func allDenied(t *testing.T, h *host, s statementOf) bool {
-	t.Helper()
 	for _, who := range principals() {
 		if !traced(t, h, who, s.policy) {
 			continue

@@ -17,7 +17,6 @@ import (
 var keyA, keyB, keyC = []byte("the first key of sources, 32 b. "), []byte("the second key of sources, 32 b."), []byte("the third key of sources, 32 b. ")
 
 func sealedUnder(t *testing.T, store svc.Store, keys ...[]byte) *host {
-	t.Helper()
 	return newHost(t, func(c *svc.Config) {
 		c.Store, c.Sources.SealingKey, c.Sources.OldSealingKeys = store, keys[0], keys[1:]
 	})
@@ -27,7 +26,6 @@ func address(name string) string { return "https://example.com/" + name }
 
 // register registers a source of each name, with the token "token-of-NAME".
 func (h *host) register(t *testing.T, names ...string) {
-	t.Helper()
 	for _, name := range names {
 		_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: address(name), AuthToken: ptr(svc.Secret("token-of-" + name))})
 		is.New(t).NoErr(err)
@@ -36,7 +34,6 @@ func (h *host) register(t *testing.T, names ...string) {
 }
 
 func (h *host) asksWith(t *testing.T, name string) (svc.Secret, error) {
-	t.Helper()
 	h.market.asked = nil
 	_, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "none", SourceName: name})
 	if svc.ErrorCode(err) != svc.CodeNotFound {
@@ -63,7 +60,6 @@ func (h *host) wantLost(t *testing.T, names ...string) {
 
 // wantResealed expects that n tokens are sealed anew, without an event.
 func (h *host) wantResealed(t *testing.T, n int) {
-	t.Helper()
 	is := is.New(t)
 	is.Equal(must(h.Sources.Reseal(t.Context(), svc.Host)), n)
 	is.Equal(h.actions(), nil)
@@ -75,7 +71,6 @@ func (h *host) rows(t *testing.T) []svc.Source {
 }
 
 func edit(t *testing.T, store svc.Store, name string, change func(*svc.Source)) {
-	t.Helper()
 	is.New(t).NoErr(store.ChangeSource(t.Context(), svc.SourceKey{Scope: svc.ScopeServer, Name: name}, func(s *svc.Source) (bool, error) {
 		change(s)
 		return true, nil

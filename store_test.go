@@ -323,7 +323,6 @@ func (s *brokenStore) Changes(context.Context, int64) (svc.StoreChanges, error) 
 
 // callAll calls every method of a service for a caller, and two for alice.
 func callAll(t *testing.T, h *host, by svc.Principal) map[string]error {
-	t.Helper()
 	ctx, key := t.Context(), svc.IssuedKey{APIKey: svc.APIKey{ID: "k"}}
 	all := map[string]error{
 		"read":       errorOf(h.Templates.Read(ctx, by, "x")),

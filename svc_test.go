@@ -100,7 +100,6 @@ func (s strictStore) Atomically(ctx context.Context, fn func(context.Context, sv
 }
 
 func newHost(t *testing.T, edits ...func(*svc.Config)) *host {
-	t.Helper()
 	h := &host{store: strictStore{memstore.New()}, market: newMarket()}
 	h.config = svc.Config{
 		Store:  h.store,

@@ -37,12 +37,10 @@ func report(r svc.UpdateReport) (lines []string) {
 }
 
 func (h *host) checkUpdates(t *testing.T) svc.UpdateReport {
-	t.Helper()
 	return must(h.Templates.CheckUpdates(t.Context(), admin, nil))
 }
 
 func (h *host) install(t *testing.T, id, alias string, c svc.Content) {
-	t.Helper()
 	h.market.put(acme, id, c)
 	must(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: id, SourceName: "acme", AliasID: &alias}))
 }

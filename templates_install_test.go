@@ -19,12 +19,10 @@ func content(name, version string) svc.Content {
 }
 
 func withTemplate(t *testing.T, edits ...func(*svc.Config)) *host {
-	t.Helper()
 	return withContent(t, content("X", "1"), edits...)
 }
 
 func withContent(t *testing.T, c svc.Content, edits ...func(*svc.Config)) *host {
-	t.Helper()
 	h := newHost(t, edits...)
 	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
 	h.install(t, "x", "x", c)
@@ -33,7 +31,6 @@ func withContent(t *testing.T, c svc.Content, edits ...func(*svc.Config)) *host 
 }
 
 func revision(t *testing.T, c svc.Content) string {
-	t.Helper()
 	return must(c.Revision())
 }
 

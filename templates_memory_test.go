@@ -178,7 +178,6 @@ func (k keeper) fill(t *testing.T, random *rand.Rand, count int) {
 }
 
 func (k keeper) register(t *testing.T) {
-	t.Helper()
 	must(k.plain.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
 }
 
@@ -263,7 +262,6 @@ func TestKeptTemplatesFollowTheirService(t *testing.T) {
 }
 
 func (k keeper) patchPlain(t *testing.T, id string) {
-	t.Helper()
 	must(k.plain.Templates.Patch(t.Context(), admin, id, svc.TemplatePatch{Name: ptr(fmt.Sprint("Patched ", rand.Uint64()))}))
 }
 

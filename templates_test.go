@@ -18,7 +18,6 @@ import (
 )
 
 func create(t *testing.T, h *host, id string, content svc.Content) svc.Template {
-	t.Helper()
 	if content.Manifest == nil {
 		content.Manifest = manifest(`{"version":"1"}`)
 	}

@@ -24,7 +24,6 @@ import (
 )
 
 func newTenants(t *testing.T, config svc.TenantsConfig) *svc.Tenants {
-	t.Helper()
 	if config.Store == nil {
 		config.Store = memstore.NewTenants()
 	}
@@ -34,7 +33,6 @@ func newTenants(t *testing.T, config svc.TenantsConfig) *svc.Tenants {
 }
 
 func makeTenants(t *testing.T, in *svc.Tenants, names ...string) {
-	t.Helper()
 	for _, name := range names {
 		must(in.Create(t.Context(), name))
 	}

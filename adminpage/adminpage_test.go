@@ -29,7 +29,6 @@ type site struct {
 }
 
 func newSite(t *testing.T, bundle svc.Bundle, set ...func(*adminpage.Options)) *site {
-	t.Helper()
 	return newSiteWith(t, svc.Config{}, bundle, set...)
 }
 
@@ -142,7 +141,6 @@ type shop struct {
 }
 
 func newShop(t *testing.T, set ...func(*adminpage.Options)) *shop {
-	t.Helper()
 	files := fstest.MapFS{"templates.json": {Data: []byte(deskOne)}}
 	market := must(marketplace.New(marketplace.Config{Files: map[string]fs.FS{"acme": files}}))
 	s := &shop{newSiteWith(t, svc.Config{Sources: svc.SourceConfig{Marketplace: market}}, office(), set...), files}
@@ -157,7 +155,6 @@ func (s *shop) publish(catalogue string) {
 }
 
 func (s *shop) edit(description string) {
-	s.t.Helper()
 	must(s.service.Templates.Patch(s.t.Context(), svc.Host, "desk",
 		svc.TemplatePatch{Description: &svc.TextPatch{Value: &description}}))
 }

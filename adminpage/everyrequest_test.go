@@ -86,7 +86,6 @@ type full struct {
 }
 
 func newFull(t *testing.T) *full {
-	t.Helper()
 	files := fstest.MapFS{"templates.json": {Data: []byte(deskOne)}}
 	market := must(marketplace.New(marketplace.Config{Files: map[string]fs.FS{"acme": files}}))
 	world := `{"users":[{"id":"big","channels":[{"provider":"p","sender_id":"s"}]}],"groups":[{"id":"g","members":["big"]}],

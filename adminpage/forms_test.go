@@ -60,7 +60,6 @@ func (s *shop) saves(fields ...string) url.Values {
 
 // send lets a handler answer a POST of the site's browser. The body is read when it is needed.
 func (s *site) send(h http.Handler, path string, body io.Reader, size int, set ...func(*http.Request)) *httptest.ResponseRecorder {
-	s.t.Helper()
 	target := s.url + strings.NewReplacer("{template_id}", "desk", "{name}", "acme", "users/{id}", "users/bob", "groups/{id}", "groups/desk",
 		"policies/{id}", "policies/works", "accounts/{id}", "accounts/robot", "banks/{id}", "banks/b").Replace(path[1:])
 	r := httptest.NewRequest("POST", target, body)

@@ -196,7 +196,6 @@ func deskWith(n int) string {
 // wide gives the user wide many statements, of which many set a parameter, and returns a bundle that
 // makes many differences.
 func (s *shop) wide() string {
-	s.t.Helper()
 	const allow = `{"effect":"allow","actions":["bank:recall"],"banks":["b%d"],"retain_strategy":"%s%d"}`
 	var all []string
 	for i := range 300 {

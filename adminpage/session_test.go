@@ -54,7 +54,6 @@ func TestSignIn(t *testing.T) {
 
 // cutting is a proxy that serves a handler below a prefix, which it cuts off.
 func cutting(t *testing.T, prefix, to string) *httptest.Server {
-	t.Helper()
 	proxy := httptest.NewServer(http.StripPrefix(prefix, &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(must(url.Parse(to)))

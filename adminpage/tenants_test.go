@@ -24,7 +24,6 @@ import (
 
 // newTenants serves the pages of tenants, each with the administrator "of" its name.
 func newTenants(t *testing.T, names ...string) (tenants *svc.Tenants, sites map[string]*site) {
-	t.Helper()
 	tenants = must(svc.NewTenants(svc.TenantsConfig{Store: memstore.NewTenants()}))
 	page := adminpage.NewTenants(tenants, adminpage.Options{Prefix: "/t/{tenant}/admin"})
 	server := httptest.NewServer(page.Mount(http.NotFoundHandler()))

@@ -21,7 +21,6 @@ import (
 
 // rows returns what a pattern finds in a document, its groups joined by spaces.
 func rows(t *testing.T, file, pattern string) (all []string) {
-	t.Helper()
 	text := must(os.ReadFile(file))
 	for _, found := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
 		all = append(all, strings.Join(found[1:], " "))
@@ -167,7 +166,6 @@ func options(structs map[string]*ast.StructType, path, name string) (all []strin
 }
 
 func optionsIn(t *testing.T, dir, name string) []string {
-	t.Helper()
 	files, _ := filepath.Glob(filepath.Join(dir, "*.go"))
 	structs, pkg := map[string]*ast.StructType{}, ""
 	for _, file := range files {

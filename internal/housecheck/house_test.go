@@ -48,7 +48,6 @@ var nouns = []string{
 }
 
 func count(t *testing.T, root fs.FS) house {
-	t.Helper()
 	h := house{public: map[string]int{}, private: map[string]int{}}
 	names := must(fs.Glob(root, "*.go"))
 	set, files := token.NewFileSet(), []*ast.File{}

@@ -258,7 +258,6 @@ func comments(file *ast.File, see func(*ast.CommentGroup)) {
 }
 
 func documented(t *testing.T, dir string) (of *godoc.Package, texts map[string]string) {
-	t.Helper()
 	set, files := parsed(dir)
 	texts = map[string]string{}
 	for _, file := range files {
@@ -423,7 +422,6 @@ func TestEveryNounHasAnExample(t *testing.T) {
 }
 
 func examples(t *testing.T, dir string) (all []string) {
-	t.Helper()
 	files := must(filepath.Glob(filepath.Join(dir, "*_test.go")))
 	for _, name := range files {
 		file := must(parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution))

@@ -48,7 +48,6 @@ func isMarked(sentence string) bool {
 
 // marksOfComments returns the sentences with marks in the comments of a Go file.
 func marksOfComments(t *testing.T, name, text string) (marked []string) {
-	t.Helper()
 	file := must(parser.ParseFile(token.NewFileSet(), name, text, parser.ParseComments|parser.SkipObjectResolution))
 	for _, comment := range file.Comments {
 		for paragraph := range strings.SplitSeq(comment.Text(), "\n\n") {

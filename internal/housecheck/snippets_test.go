@@ -241,7 +241,6 @@ func inPage(name, text string) (all []snippet) {
 }
 
 func inDocs(t *testing.T, name string) (all []snippet) {
-	t.Helper()
 	set := token.NewFileSet()
 	file := must(parser.ParseFile(set, filepath.FromSlash(name), nil, parser.ParseComments|parser.SkipObjectResolution))
 	for _, group := range file.Comments {

@@ -172,7 +172,6 @@ func outcomeOf(err error) string {
 
 // run plays as many worlds as needed for n attempts, on all cores, and returns the first surprise.
 func (p trials) run(t *testing.T, n int) (map[string]map[string]int, error) {
-	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	var all sync.WaitGroup
