@@ -101,11 +101,9 @@ func newWaits(t *testing.T, session bool, edits ...func(*svc.Config)) *waits {
 	}
 	if !session {
 		key := issue(user("ann").Identity())
-		by := must(w.Authenticate(t.Context(), string(key.Key)))
-		w.by = by
+		w.by = must(w.Authenticate(t.Context(), string(key.Key)))
 	}
-	_, err := w.Decide(t.Context(), w.by, "iam:users:write", "*", svc.Context{}) // so that it is cached
-	is.NoErr(err)
+	must(w.Decide(t.Context(), w.by, "iam:users:write", "*", svc.Context{})) // so that it is cached
 	return w
 }
 

@@ -27,8 +27,7 @@ func address(name string) string { return "https://example.com/" + name }
 // register registers a source of each name, with the token "token-of-NAME".
 func (h *host) register(t *testing.T, names ...string) {
 	for _, name := range names {
-		_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: address(name), AuthToken: ptr(svc.Secret("token-of-" + name))})
-		is.New(t).NoErr(err)
+		must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: address(name), AuthToken: ptr(svc.Secret("token-of-" + name))}))
 	}
 	h.actions()
 }

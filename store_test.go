@@ -121,9 +121,7 @@ func TestStoreWithoutSourceFiles(t *testing.T) {
 	kept := h.market.asked[len(h.market.asked)-1].Memory
 	kept.KeepFile(t.Context(), "", []byte("{}"))
 	is.Equal(kept.File(t.Context(), ""), nil)
-	serial, err := kept.AcceptSerial(t.Context(), 7) // is kept with the source itself
-	is.NoErr(err)
-	is.Equal(serial, int64(7))
+	is.Equal(must(kept.AcceptSerial(t.Context(), 7)), int64(7)) // is kept with the source itself
 	is.Equal(log.String(), "")
 }
 
@@ -219,13 +217,11 @@ func TestAnswersAreSealed(t *testing.T) {
 		is.True(!bytes.Contains(part, []byte(first.ID)))
 		is.True(!bytes.Contains(part, []byte("of-the-client")))
 	}
-	again, err := under(next, old).Keys.Issue(t.Context(), alice, svc.Me, in) // after a restart, and under another pepper
-	is.NoErr(err)
+	again := must(under(next, old).Keys.Issue(t.Context(), alice, svc.Me, in)) // after a restart, and under another pepper
 	is.Equal(again.Key, first.Key)
-	_, err = under(next).Keys.Issue(t.Context(), alice, svc.Me, in) // nobody can read it without the pepper
+	_, err := under(next).Keys.Issue(t.Context(), alice, svc.Me, in) // nobody can read it without the pepper
 	wantCode(t, err, svc.CodeInternal, "")
-	_, err = under().Keys.Issue(t.Context(), bob, svc.Me, in) // without peppers
-	is.NoErr(err)
+	must(under().Keys.Issue(t.Context(), bob, svc.Me, in)) // without peppers
 	must(under().Keys.Issue(t.Context(), bob, svc.Me, in))
 	is.Equal(len(kept), 2)
 }
@@ -263,8 +259,7 @@ func TestAnswersAreNotTooMany(t *testing.T) {
 	must(with(limits.KeptAnswers-1).Keys.Issue(t.Context(), alice, svc.Me, first))
 	full := with(limits.KeptAnswers)
 	wantCode(t, errorOf(full.Keys.Issue(t.Context(), alice, svc.Me, next)), svc.CodeLimit, "")
-	_, err := full.Keys.Issue(t.Context(), alice, svc.Me, first) // those there are stay
-	is.NoErr(err)
+	must(full.Keys.Issue(t.Context(), alice, svc.Me, first)) // those there are stay
 	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{}))), 1)
 	must(full.Keys.Issue(t.Context(), svc.Host, bob.Identity(), next))
 }

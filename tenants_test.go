@@ -82,8 +82,7 @@ func TestHostileNamesOfTenants(t *testing.T) {
 	}
 	makeTenants(t, in, hostileNames...)
 	var names []string
-	for tenant, err := range in.List(t.Context()) {
-		is.NoErr(err)
+	for _, tenant := range collect(t, in.List(t.Context())) {
 		names = append(names, tenant.Name)
 	}
 	is.Equal(names, slices.Sorted(slices.Values(hostileNames)))
@@ -205,8 +204,7 @@ func TestTenantIsNamed(t *testing.T) {
 	is.Equal(events[1].Tenant, "b")
 	is.NoErr(in.Use(t.Context(), "b", func(s *svc.Service) error {
 		is.Equal(must(s.Audit.Verify(t.Context(), svc.Host)).Fault, nil)
-		for record, err := range s.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{}) {
-			is.NoErr(err)
+		for _, record := range collect(t, s.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{})) {
 			is.Equal(record.Tenant, "b")
 		}
 		return nil

@@ -43,9 +43,7 @@ func newSiteWith(t *testing.T, config svc.Config, bundle svc.Bundle, set ...func
 		bundle.Attachments = append(bundle.Attachments, svc.Attachment{
 			PolicyID: policy, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: admin.ID}})
 	}
-	if err := service.Access.Apply(t.Context(), svc.Host, bundle); err != nil {
-		t.Fatal(err)
-	}
+	must(0, service.Access.Apply(t.Context(), svc.Host, bundle))
 	key := must(service.Keys.Issue(t.Context(), svc.Host, admin, svc.NewAPIKey{}))
 	options := adminpage.Options{}
 	for _, s := range set {

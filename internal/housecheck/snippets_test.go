@@ -175,9 +175,7 @@ func (c code) compile(t *testing.T, s snippet) bool {
 func builds(t *testing.T, lines []string) bool {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "shown.go")
-	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(0, os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
 	vet := exec.CommandContext(t.Context(), "go", "vet", file)
 	vet.Dir = "examples"
 	said, err := vet.CombinedOutput()

@@ -46,10 +46,8 @@ func (c *scene) createOwn() attempt {
 	row := c.drawnAccount(c.one(append(sceneAccounts, "s3")))
 	row.OwnerUserID = ""
 	given := row
-	a := attempt{name: "MyServiceAccounts.Create", need: []string{action.AccountsWrite}, call: func(by svc.Principal) error {
-		_, err := c.s.MyServiceAccounts.Create(c.ctx, by, given)
-		return err
-	}}
+	a := attempt{name: "MyServiceAccounts.Create", need: []string{action.AccountsWrite}}
+	a.call = func(by svc.Principal) error { return errorOf(c.s.MyServiceAccounts.Create(c.ctx, by, given)) }
 	row.OwnerUserID = c.owner()
 	switch {
 	case c.by.Kind == svc.KindHost:
@@ -84,9 +82,9 @@ func (c *scene) changeOwn() attempt {
 			a.wrong = string(svc.CodeInvalid) // a row that is written refers to rows that exist
 		}
 		a.after = c.rows.changed(svc.Bundle{ServiceAccounts: []svc.ServiceAccount{row}})
+		patch := svc.ServiceAccountPatch{DisplayName: &row.DisplayName}
 		a.call = func(by svc.Principal) error {
-			_, err := c.s.MyServiceAccounts.Patch(c.ctx, by, id, svc.ServiceAccountPatch{DisplayName: &row.DisplayName}, tags...)
-			return err
+			return errorOf(c.s.MyServiceAccounts.Patch(c.ctx, by, id, patch, tags...))
 		}
 		return a
 	}

@@ -50,25 +50,7 @@ type corpusSubject struct {
 	Closed string        `json:"closed,omitempty"`
 	Grants []corpusGrant `json:"grants,omitempty"`
 	// The first policy of a service account is its own, the others are those of keys.
-	Scoping oneOrMore `json:"scoping,omitempty"`
-}
-
-// oneOrMore is a string in JSON when it has one element, and otherwise a list.
-type oneOrMore []string
-
-func (o oneOrMore) MarshalJSON() ([]byte, error) {
-	if len(o) == 1 {
-		return json.Marshal(o[0])
-	}
-	return json.Marshal([]string(o))
-}
-
-func (o *oneOrMore) UnmarshalJSON(raw []byte) error {
-	if raw[0] == '"' {
-		*o = make([]string, 1)
-		return json.Unmarshal(raw, &(*o)[0])
-	}
-	return json.Unmarshal(raw, (*[]string)(o))
+	Scoping []string `json:"scoping,omitempty"`
 }
 
 type corpusGrant struct {

@@ -1,7 +1,6 @@
 package policytest
 
 import (
-	"encoding/json"
 	"flag"
 	"fmt"
 	"maps"
@@ -67,33 +66,12 @@ func newEngine() engine {
 
 // difference says how an answer differs from the expected one, or returns "".
 func (a answer) difference(want policy.Result) string {
-	if !reflect.DeepEqual(a.explained, want) {
-		return "Explain: " + differing(a.explained, want)
-	}
-	want.Trace = nil
-	if !reflect.DeepEqual(a.decided, want) {
-		return "Decide: " + differing(a.decided, want)
+	decided := want
+	decided.Trace = nil
+	if !reflect.DeepEqual(a.explained, want) || !reflect.DeepEqual(a.decided, decided) {
+		return fmt.Sprintf("Explain says %s\nDecide  says %s\nwant         %s", write(a.explained), write(a.decided), write(want))
 	}
 	return ""
-}
-
-// differing shows the first line in which two results differ.
-func differing(got, want policy.Result) string {
-	g, w := indented(got), indented(want)
-	for i := range min(len(g), len(w)) {
-		if g[i] != w[i] {
-			return fmt.Sprintf("line %d\n got %s\nwant %s\nof %s", i, g[i], w[i], strings.Join(w, "\n"))
-		}
-	}
-	return fmt.Sprintf("in length, or in nil and empty\n got %#v\nwant %#v", got, want)
-}
-
-func indented(r policy.Result) []string {
-	raw, err := json.MarshalIndent(r, "", " ")
-	if err != nil {
-		return []string{err.Error()}
-	}
-	return strings.Split(string(raw), "\n")
 }
 
 type comparison struct {
