@@ -166,6 +166,13 @@ func (b *browser) check(t *testing.T, word, rest string) {
 		b.names[cmp.Or(more, first)] = last.field(t, first)
 	case "newkey":
 		b.names[rest] = last.newKey()
+	case "draft":
+		b.names[rest] = must(url.QueryUnescape(last.draft(t).Encode()))
+	case "downloads":
+		good = strings.HasPrefix(last.Header.Get("Content-Disposition"), "attachment") && json.Valid([]byte(last.body))
+	case "stored", "unstored":
+		rows := string(must(must(b.service.Access.Export(t.Context(), svc.Host)).JSON()))
+		good = strings.Contains(rows, rest) == (word == "stored")
 	case "accepts", "refuses":
 		_, err := b.service.Authenticate(t.Context(), rest)
 		good = (err == nil) == (word == "accepts")

@@ -12,7 +12,7 @@ import (
 func FuzzPatterns(f *testing.F) {
 	patterns := []string{
 		"", "*", ":", "::", ":*", "::*", "bank:recall", "bank:memories:list", "bank:*", "project::*", "project::notes", "a:::*", "\xff::*",
-		"**", "a*", "a:*", "a:*:b", "a:*:*", "a::*::b", "*::a", // the most of these are none
+		"**", "a*", "a:*", "a:*:b", "a:*:*", "a::*::b", "a::*::*", "*::a", // the most of these are none
 	}
 	texts := []string{"bank:memories:get", "bank:", "project::", "a:b", "a::b", "a:::b", "\xff::\x00"}
 	for _, s := range patterns {

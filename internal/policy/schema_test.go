@@ -164,6 +164,18 @@ func TestAnyTable(t *testing.T) {
 	varied(t, allowed, lost, capable)
 }
 
+// TestValuesOfVariables: a pattern with a value that reads as more than a segment, or as none, covers nothing.
+func TestValuesOfVariables(t *testing.T) {
+	for value, covers := range map[string]bool{"alice": true, "a:b": true, "a::b": false, "*": false, "a*": false, ":x": false, "x:": false, "": false} {
+		for _, variable := range []string{policy.UserVariable, policy.GroupVariable} {
+			s := user(on(allow("bank:*"), "notes::"+variable+"::x"))
+			s.UserID, s.Grants[0].Group = value, value
+			q := policytest.Request{Action: "bank:recall", Bank: "notes::" + value + "::x"}
+			is.New(t).Equal(evaluate(s, q).Outcome == policy.Allow, covers)
+		}
+	}
+}
+
 // byHand puts values in place of variables. A value must be a segment.
 func byHand(pattern, user, group string) (string, bool) {
 	for variable, value := range map[string]string{"${user}": user, "${group}": group} {
