@@ -2,9 +2,7 @@ package svc_test
 
 import (
 	"context"
-	"errors"
 	"testing"
-	"time"
 
 	"github.com/matryer/is"
 
@@ -34,19 +32,6 @@ func TestCallersWhoLeaveASource(t *testing.T) {
 			is.Equal(h.actions(), nil)
 		}
 	}
-}
-
-// A copy says nothing of the source now.
-func TestCopyIsNoRecovery(t *testing.T) {
-	h := withTemplate(t)
-	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")})
-	h.market.err = errors.New("down")
-	_, _ = h.Templates.CheckUpdate(t.Context(), admin, "x")
-	h.actions()
-	h.market.err = nil
-	h.market.catalog.FetchedAt = time.Now().Add(-time.Second)
-	must(h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{}))
-	is.New(t).Equal(len(h.actions()), 0)
 }
 
 const elsewhere = "https://elsewhere.example/acme"

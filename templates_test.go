@@ -230,28 +230,3 @@ func (h *host) personalState(t *testing.T, by svc.Principal) (state []string) {
 	}
 	return state
 }
-
-// Nobody sees or changes what is another's, or the server's: it is as if it were unknown.
-func TestPersonalIsOnesOwn(t *testing.T) {
-	is, h := is.New(t), withPersonalStaff(t)
-	must(h.MySources.Register(t.Context(), other, svc.NewSource{URL: acme}))
-	must(h.MyTemplates.Create(t.Context(), other, svc.NewTemplate{ID: "only", Content: content("Only", "1")}))
-	create(t, h, "server", svc.Content{})
-	for _, id := range []string{"only", "server"} {
-		for name, call := range h.personal(t.Context(), owner, id) {
-			if err := call(); strings.Contains(name, "template:manage") || strings.Contains(name, "Update ") {
-				wantCode(t, err, svc.CodeNotFound, "")
-			}
-			_ = h.MyTemplates.Delete(t.Context(), owner, id)
-			_ = h.MySources.Remove(t.Context(), owner, id)
-		}
-	}
-	unknown := errorOf(h.MyTemplates.Read(t.Context(), owner, "nothing")).Error()
-	is.Equal(errorOf(h.MyTemplates.Read(t.Context(), owner, "only")).Error(), unknown)
-	is.Equal(errorOf(h.MyTemplates.Read(t.Context(), owner, "server")).Error(), unknown)
-	is.Equal(errorOf(h.Templates.Read(t.Context(), admin, "only")).Error(), unknown)
-	_, err := h.MyTemplates.Install(t.Context(), owner, svc.Install{TemplateID: "x", SourceName: "acme"})
-	wantCode(t, err, svc.CodeNotFound, "") // the server has no such source
-	is.Equal(h.personalState(t, other), []string{"personal other only Only", "personal other source acme"})
-	must(h.Templates.Read(t.Context(), admin, "server"))
-}

@@ -63,8 +63,7 @@ func TestLeaving(t *testing.T) {
 	  "groups": [{"id": "team", "members": ["carol"]}],
 	  "attachments": [{"policy_id": "bank:admin", "principal_type": "user", "principal_id": "carol"}]}`)
 	key := func(holder svc.Identity) svc.Secret {
-		issued, err := server.Service.Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{})
-		is.NoErr(err)
+		issued := must(server.Service.Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{}))
 		return issued.Key
 	}
 	carol, ci := key(svc.Identity{Kind: svc.KindUser, ID: "carol"}), key(svc.Identity{Kind: svc.KindServiceAccount, ID: "ci"})
@@ -79,8 +78,7 @@ func TestLeaving(t *testing.T) {
 	is.NoErr(offboard(t.Context(), server.Service, "carol")) // twice is no error
 	server.Apply(`{"users": [{"id": "carol"}], "service_accounts": [{"id": "ci", "owner_user_id": "carol"}]}`)
 	is.True(!good(carol) && !good(ci))
-	rows, err := server.Service.Access.Export(t.Context(), svc.Host)
-	is.NoErr(err)
+	rows := must(server.Service.Access.Export(t.Context(), svc.Host))
 	is.Equal(rows.Groups[0].Members, []string{})
 	for _, attachment := range rows.Attachments {
 		is.True(attachment.Principal.ID != "carol")

@@ -51,8 +51,7 @@ func TestSource(t *testing.T) {
 		"GET /templates.json 304", "GET /templates.json 200",
 	})
 
-	template, err := server.Service.Templates.Read(t.Context(), svc.Host, "notes")
-	is.NoErr(err)
+	template := must(server.Service.Templates.Read(t.Context(), svc.Host, "notes"))
 	text := func(s string) *string { return &s }
 	is.Equal(template.Content, svc.Content{Name: "Notes", Description: text("d"), Category: text("c"),
 		Integrations: []string{"i"}, Tags: []string{"t"}, Manifest: json.RawMessage(`{"version":"1"}`)})
@@ -130,19 +129,14 @@ func TestHang(t *testing.T) {
 // TestNewSource: a host that builds everything itself can use a source.
 func TestNewSource(t *testing.T) {
 	is, acme := is.New(t), svctest.NewSource(t, "acme", svctest.Template{ID: "notes"})
-	market, err := marketplace.New(marketplace.Config{AllowOrigins: []string{acme.Origin}})
-	is.NoErr(err)
+	market := must(marketplace.New(marketplace.Config{AllowOrigins: []string{acme.Origin}}))
 	defer market.CloseIdleConnections()
-	service, err := svc.New(svc.Config{Store: memstore.New(), Sources: svc.SourceConfig{Marketplace: market}, Logger: slog.New(slog.DiscardHandler)})
-	is.NoErr(err)
+	service := must(svc.New(svc.Config{Store: memstore.New(), Sources: svc.SourceConfig{Marketplace: market}, Logger: slog.New(slog.DiscardHandler)}))
 	defer service.Close()
-	source, err := service.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: acme.URL})
-	is.NoErr(err)
+	source := must(service.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: acme.URL}))
 	is.Equal(source.Name, "acme")
-	_, err = service.Templates.Install(t.Context(), svc.Host, svc.Install{SourceName: "acme", TemplateID: "notes"})
-	is.NoErr(err)
-	response, err := http.Get(acme.URL + "/templates.json.sig")
-	is.NoErr(err)
+	_ = must(service.Templates.Install(t.Context(), svc.Host, svc.Install{SourceName: "acme", TemplateID: "notes"}))
+	response := must(http.Get(acme.URL + "/templates.json.sig"))
 	is.NoErr(response.Body.Close())
 	is.Equal(acme.Requests(), []string{"GET /templates.json 200", "GET /templates.json.sig 404"})
 }

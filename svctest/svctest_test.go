@@ -26,6 +26,14 @@ const (
 	myKeys    = "/ext/svc/me/api-keys"
 )
 
+// must is the value of a call that does not fail.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
 func status(who *svctest.Caller, method, path, body string) int {
 	got, _ := who.Do(method, path, body)
 	return got
@@ -48,11 +56,9 @@ func TestCallers(t *testing.T) {
 		is.Equal(status(test.who, "GET", templates, ""), test.admin)
 		is.Equal(status(test.who, "GET", myKeys, ""), test.me)
 	}
-	d, err := server.Service.Decide(t.Context(), server.Robot.Principal, "bank:recall", "any", svc.Context{})
-	is.NoErr(err)
+	d := must(server.Service.Decide(t.Context(), server.Robot.Principal, "bank:recall", "any", svc.Context{}))
 	is.True(d.Allowed())
-	d, err = server.Service.Decide(t.Context(), server.Alice.Principal, "bank:recall", "any", svc.Context{})
-	is.NoErr(err)
+	d = must(server.Service.Decide(t.Context(), server.Alice.Principal, "bank:recall", "any", svc.Context{}))
 	is.True(!d.Allowed())
 }
 
@@ -97,8 +103,7 @@ func TestClock(t *testing.T) {
 	is, server := is.New(t), svctest.New(t)
 	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	is.Equal(server.Clock.Now(), began)
-	issued, err := server.Service.Keys.Issue(t.Context(), server.Alice.Principal, svc.Me, svc.NewAPIKey{ExpiresAt: began.Add(time.Hour)})
-	is.NoErr(err)
+	issued := must(server.Service.Keys.Issue(t.Context(), server.Alice.Principal, svc.Me, svc.NewAPIKey{ExpiresAt: began.Add(time.Hour)}))
 	is.Equal(issued.CreatedAt, began)
 	guest := server.Bearer(issued.Key)
 
@@ -156,11 +161,9 @@ func TestEdits(t *testing.T) {
 	is.Equal(server.User("carol").Principal.ID, "carol")
 	is.Equal(server.Events()[0].Time, noon)
 
-	request, err := http.NewRequestWithContext(t.Context(), "GET", server.URL+templates, nil)
-	is.NoErr(err)
+	request := must(http.NewRequestWithContext(t.Context(), "GET", server.URL+templates, nil))
 	request.Header.Set("X-Api-Key", "session of carol")
-	answered, err := http.DefaultClient.Do(request)
-	is.NoErr(err)
+	answered := must(http.DefaultClient.Do(request))
 	is.NoErr(answered.Body.Close())
 	is.Equal(answered.StatusCode, 200)
 

@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -67,7 +68,7 @@ func TestDocumentsAgree(t *testing.T) {
 func TestReleaseFolderIsIgnored(t *testing.T) {
 	t.Chdir("../..")
 	ignored := strings.Fields(string(must(os.ReadFile(".gitignore"))))
-	for _, page := range append(shownPages(t), "CONTRIBUTING.md", "examples/server/deploy/README.md") {
+	for _, page := range append(slices.Collect(maps.Keys(documentation(t))), "CONTRIBUTING.md", "examples/server/deploy/README.md") {
 		for _, folder := range rows(t, page, `\./release v[0-9.]+\s+(\w+)`) {
 			if !slices.Contains(ignored, "/"+folder+"/") {
 				t.Errorf("%s: ./release … %s, which .gitignore lacks", page, folder)
@@ -119,16 +120,6 @@ func TestDocumentedActionsAgree(t *testing.T) {
 		}
 	}
 	sameRows(t, "docs/reference/actions.md", documented, want)
-}
-
-func shownPages(t *testing.T) []string {
-	t.Helper()
-	pages, _ := filepath.Glob("docs/*.md")
-	inFolders, _ := filepath.Glob("docs/*/*.md")
-	if len(inFolders) == 0 {
-		t.Fatal("the folders of docs have no pages")
-	}
-	return append(append(pages, inFolders...), "README.md")
 }
 
 // configs are the structs that hosts fill in, by the directories of their packages.
@@ -200,7 +191,7 @@ func TestDocumentedOptionsAgree(t *testing.T) {
 			all = append(all, option)
 		}
 	}
-	for _, file := range shownPages(t) {
+	for file := range documentation(t) {
 		listed = append(listed, rows(t, file, "(?m)^\\| `([a-z]+\\.[A-Z][\\w.]+)` \\|")...)
 		for _, named := range rows(t, file, `\b((?:(?:svc|httpapi|adminpage|marketplace|client|sqlite|postgres)\.)?(?:Config|Options|Pepper|KeyImport))[.{]\s*([A-Z][\w.]*\w)`) {
 			named = strings.ReplaceAll(named, " ", ".")
