@@ -12,7 +12,7 @@ import (
 	"github.com/extsvc/svc/limits"
 )
 
-const acme = "https://example.com/acme"
+const acme, elsewhere = "https://example.com/acme", "https://elsewhere.example/acme"
 
 func content(name, version string) svc.Content {
 	return svc.Content{Name: name, Tags: []string{"t"}, Manifest: manifest(`{"version":"` + version + `"}`)}

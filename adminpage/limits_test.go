@@ -384,3 +384,21 @@ func random(n int) (text string) {
 	}
 	return text[:n]
 }
+
+// Of many rows, a page counts some.
+func TestAccessOfMany(t *testing.T) {
+	crowd := office()
+	group := svc.Group{ID: "all"}
+	for i := range 10_300 {
+		id := fmt.Sprintf("u%05d", i)
+		crowd.Users, group.Members = append(crowd.Users, svc.User{ID: id}), append(group.Members, id)
+	}
+	crowd.Groups = append(crowd.Groups, group)
+	s := newSite(t, crowd).signIn()
+	s.get("access/users").is(t, 200, "1–50 of at least 10,050", ">Next<")
+	s.get("access/users?from=200").is(t, 200, "201–250 of at least 10,250", ">Previous<", ">Next<")
+	s.get("access/users?from=300").is(t, 200, "301–350 of 10,303", ">Next<")
+	s.get("access/users?search=u0").is(t, 200, "1–50 of at least 10,000", ">Next<")
+	s.get("access/users?search=u1029").is(t, 200, "1–10 of 10", "", ">Next<")
+	s.get("access/groups/all").is(t, 200, "More than ", " more are not shown.")
+}

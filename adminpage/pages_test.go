@@ -104,9 +104,14 @@ func (b *browser) do(t *testing.T, word, rest string) {
 }
 
 var (
-	picture  = regexp.MustCompile(`(?s)^.*<main[^>]*>|<svg.*?</svg>|</main>.*$`)
-	tag      = regexp.MustCompile(`(?s)<[^>]*?(?:(?:href|value)="([^"]*)"[^>]*?)?( checked| selected)?>`)
-	volatile = regexp.MustCompile(`sha256:\w+|\d{4}-\d\d-\d\d([ T][0-9:.]+( UTC|Z)?)?|[A-Z2-7]{26}|svc[us]_\w+|\b[A-Za-z0-9]{16}\b|&#34;\w{9,}-\w{9,}&#34;`)
+	wrongInput = regexp.MustCompile(`<(?:input|textarea)[^>]* name="([^"]*)" aria-invalid="true" aria-describedby="([^"]*)"`)
+	aboutInput = regexp.MustCompile(`<p id="([^"]*)">([^<]*)</p>`)
+	titleTag   = regexp.MustCompile(`<title>([^<]*)</title>`)
+	minute     = regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d UTC`)
+	timeTag    = regexp.MustCompile(`<time datetime="\d{4}-\d\d-\d\dT[\d:.]+Z">\d{4}-\d\d-\d\d \d\d:\d\d UTC</time>`)
+	picture    = regexp.MustCompile(`(?s)^.*<main[^>]*>|<svg.*?</svg>|</main>.*$`)
+	tag        = regexp.MustCompile(`(?s)<[^>]*?(?:(?:href|value)="([^"]*)"[^>]*?)?( checked| selected)?>`)
+	volatile   = regexp.MustCompile(`sha256:\w+|\d{4}-\d\d-\d\d([ T][0-9:.]+( UTC|Z)?)?|[A-Z2-7]{26}|svc[us]_\w+|\b[A-Za-z0-9]{16}\b|&#34;\w{9,}-\w{9,}&#34;`)
 )
 
 // reads is what a page shows, and where its links lead, without what differs from run to run.
@@ -373,4 +378,42 @@ func assets(page string) (all []string) {
 		all = append(all, address)
 	}
 	return all
+}
+
+func (a answer) title() string { return titleTag.FindStringSubmatch(a.body)[1] }
+
+// Every time is one for machines as well: the script adds the local time.
+func TestTimes(t *testing.T) {
+	s := newShop(t)
+	key := must(s.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "bob"}, svc.NewAPIKey{}))
+	s.edit("Remembers.")
+	for _, address := range []string{"keys", "keys/" + key.ID, "audit", "templates/desk", "sources/acme", "why?user_id=bob&bank=support"} {
+		a := s.get(address).is(t, 200)
+		all, marked := len(minute.FindAllString(a.body, -1)), len(timeTag.FindAllString(a.body, -1))
+		if all == 0 || all != marked {
+			t.Errorf("%s: %d of %d times are marked: %s", address, marked, all, a.body)
+		}
+	}
+}
+
+func (a answer) draft(t *testing.T) url.Values {
+	t.Helper()
+	_, form, found := strings.Cut(a.body, `<form method="post" class="card">`)
+	form, _, _ = strings.Cut(form, "</form>")
+	if !found {
+		t.Fatalf("no draft: %s", a.body)
+	}
+	fields := url.Values{}
+	unescape := strings.NewReplacer("&#34;", `"`, "&amp;", "&", "&lt;", "<", "&gt;", ">", "&#39;", "'", "&#43;", "+")
+	for _, part := range strings.Split(form, "<input type=\"hidden\" ")[1:] {
+		_, name, _ := strings.Cut(part, `name="`)
+		name, rest, _ := strings.Cut(name, `" value="`)
+		value, _, _ := strings.Cut(rest, `"`)
+		fields.Set(name, unescape.Replace(value))
+	}
+	if _, document, is := strings.Cut(form, `<textarea name="document" hidden>`); is {
+		document, _, _ = strings.Cut(document, "</textarea>")
+		fields.Set("document", unescape.Replace(document))
+	}
+	return fields
 }
