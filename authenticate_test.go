@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -246,17 +246,16 @@ func TestAuthenticateAllocatesNothing(t *testing.T) {
 
 type useCounter struct {
 	svc.Store
-	mu      sync.Mutex
-	uses    []svc.LastUse
-	changed []string // ids of keys that were written beside
+	uses    atomic.Int64 // rows that uses of keys have written
+	changed []string     // ids of keys that were written beside, under the store's lock
 	err     error
 	during  func() // called while uses are written
 }
 
+func (s *useCounter) count() int { return int(s.uses.Load()) }
+
 func (s *useCounter) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
 	return s.Store.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
 		write, err := change(key)
 		if write {
 			s.changed = append(s.changed, id)
@@ -266,22 +265,14 @@ func (s *useCounter) ChangeAPIKey(ctx context.Context, holder svc.Identity, id s
 }
 
 func (s *useCounter) UseAPIKeys(ctx context.Context, uses []svc.LastUse) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.during != nil {
 		s.during()
 	}
 	if s.err != nil {
 		return s.err
 	}
-	s.uses = append(s.uses, uses...)
+	s.uses.Add(int64(len(uses)))
 	return s.Store.UseAPIKeys(ctx, uses)
-}
-
-func (s *useCounter) count() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.uses)
 }
 
 // flushed is the longest wait of a use in memory.

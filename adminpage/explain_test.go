@@ -116,28 +116,18 @@ func (a answer) decided() (all []string) {
 // questions are all that can be asked of the clinic: who, limited by the policy of a key or not, does
 // what, where.
 func questions() (all []url.Values) {
-	who := map[string][]string{
-		"user_id": {"vera", "away", "bob", "admin", "novice", "nobody"},
-		"sa_id":   {"bot", "limited", "shut", "resting", "orphan", "tied", "none"},
-		"sender":  {"telegram:1", "telegram:9"},
-	}
-	for kind, ids := range who {
-		more := map[bool]url.Values{
-			true:  {"topic": {"", "billing"}},
-			false: {"scoping_policy_id": {"", "recalls", "empty", "never", "lost"}},
-		}[kind == "sender"]
-		for name, values := range more {
-			for _, id := range ids {
-				for _, value := range values {
-					for _, action := range []string{"bank:recall", "bank:retain", "bank:forget"} {
-						for _, bank := range []string{"support", "drafts", "other"} {
-							q := form(kind, id, "action", action, "bank", bank)
-							if value != "" {
-								q.Set(name, value)
-							}
-							all = append(all, q)
-						}
-					}
+	for _, who := range []string{
+		"user_id=vera", "user_id=away", "user_id=bob", "user_id=admin", "user_id=novice", "user_id=nobody", "sa_id=bot", "sa_id=limited",
+		"sa_id=shut", "sa_id=resting", "sa_id=orphan", "sa_id=tied", "sa_id=none", "sender=telegram:1", "sender=telegram:9",
+	} {
+		more, values := "scoping_policy_id", []string{"", "recalls", "empty", "never", "lost"}
+		if strings.HasPrefix(who, "sender") {
+			more, values = "topic", []string{"", "billing"}
+		}
+		for _, value := range values {
+			for _, action := range []string{"bank:recall", "bank:retain", "bank:forget"} {
+				for _, bank := range []string{"support", "drafts", "other"} {
+					all = append(all, must(url.ParseQuery(who+"&action="+action+"&bank="+bank+"&"+more+"="+value)))
 				}
 			}
 		}
