@@ -40,8 +40,7 @@ func contested(t *testing.T) (*host, *pausing) {
 	return h, store
 }
 
-// meanwhile patches "x" by another service on the same store, each time to something else, so
-// often.
+// meanwhile patches "x" by another service on the same store, each time to something else, so often.
 func (s *pausing) meanwhile(t *testing.T, times int) (done *int) {
 	other := newHost(t, func(c *svc.Config) { c.Store = s.FullStore })
 	done = new(int)

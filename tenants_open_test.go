@@ -161,8 +161,7 @@ func TestTenantWhoseStorePanicsAtTheEnd(t *testing.T) {
 	})
 }
 
-// A tenant that cannot be opened leaves no open store, and its error stays the answer when the store
-// panics as well.
+// A tenant that cannot be opened leaves no open store, and its error stays the answer when the store panics as well.
 func TestTenantThatCannotOpenClosesItsStore(t *testing.T) {
 	is, store := is.New(t), &countedTenants{TenantStore: memstore.NewTenants()}
 	in := newTenants(t, svc.TenantsConfig{

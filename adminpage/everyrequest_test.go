@@ -25,10 +25,9 @@ import (
 	"github.com/extsvc/svc/marketplace"
 )
 
-// The bounds of each request. An answer has at most perByte bytes for each byte of the request, or
-// the floor: a list of differences may be long whatever the request. Where an answer shows rows, what
-// was sent to store the long list counts as well, perStored times: a list repeats the names of its
-// members.
+// The bounds of each request. An answer has at most perByte bytes for each byte of the request, or the floor: a list
+// of differences may be long whatever the request. Where an answer shows rows, what was sent to store the long list
+// counts as well, perStored times: a list repeats the names of its members.
 const (
 	perByte     = 100
 	perStored   = 8
@@ -127,8 +126,7 @@ func (bankMaker) MakeBank(context.Context, svc.Principal, svc.NewBank) (svc.Crea
 
 type request struct{ route, target, body string }
 
-// requests are those of testdata/requests.txt: what shows rows, what adds some, what changes and what
-// removes them.
+// requests are those of testdata/requests.txt: what shows rows, what adds some, what changes and what removes them.
 var requests = func() (all []request) {
 	for line := range strings.Lines(string(must(os.ReadFile("testdata/requests.txt")))) {
 		words := append(strings.SplitN(strings.TrimSpace(line), " ", 3), "")
@@ -265,8 +263,7 @@ func (c *counted) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// cost is what a request takes: the most bytes of heap that it adds at a time, and seconds of a
-// processor.
+// cost is what a request takes: the most bytes of heap that it adds at a time, and seconds of a processor.
 type cost struct {
 	heap int
 	cpu  float64

@@ -113,8 +113,7 @@ func (a answer) decided() (all []string) {
 	return all
 }
 
-// questions are all that can be asked of the clinic: who, limited by the policy of a key or not, does
-// what, where.
+// questions are all that can be asked of the clinic: who, limited by the policy of a key or not, does what, where.
 func questions() (all []url.Values) {
 	for _, who := range []string{
 		"user_id=vera", "user_id=away", "user_id=bob", "user_id=admin", "user_id=novice", "user_id=nobody", "sa_id=bot", "sa_id=limited",

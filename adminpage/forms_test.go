@@ -216,8 +216,7 @@ func TestBadForms(t *testing.T) {
 	}
 }
 
-// A page parses no bundle of a caller without rights, and none has more rows than a bundle of the
-// interface.
+// A page parses no bundle of a caller without rights, and none has more rows than a bundle of the interface.
 func TestHugeBundles(t *testing.T) {
 	s := newShop(t)
 	nobody := must(s.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "carol"}, svc.NewAPIKey{}))

@@ -135,8 +135,7 @@ func TestRowsOfAccessEnd(t *testing.T) {
 	}
 }
 
-// The page counts the differences that the Service leaves out, as well as those that it leaves out
-// itself.
+// The page counts the differences that the Service leaves out, as well as those that it leaves out itself.
 func TestOmittedChanges(t *testing.T) {
 	s := newSite(t, office()).signIn()
 	list := `"0"`

@@ -269,8 +269,7 @@ func TestCrossOrigin(t *testing.T) {
 	}
 }
 
-// A request with a method that an address does not take learns the methods. HEAD is GET without a
-// body.
+// A request with a method that an address does not take learns the methods. HEAD is GET without a body.
 func TestMethods(t *testing.T) {
 	s := newSite(t, office()).signIn()
 	for path, allowed := range map[string]string{"keys": "GET, HEAD, POST", "audit": "GET, HEAD", "sign-out": "POST"} {

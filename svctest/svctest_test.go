@@ -227,8 +227,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestServersShareNothing: servers that run at the same time have separate rows, clocks, sources
-// and events.
+// TestServersShareNothing: servers that run at the same time have separate rows, clocks, sources and events.
 func TestServersShareNothing(t *testing.T) {
 	is := is.New(t)
 	const servers = 4

@@ -188,8 +188,7 @@ func nested(depth, n int, leaf func(int) string) string {
 
 var shapes = []string{"wide", "equal elements", "elements", "spines", "long keys", "one long key", "deep 1", "deep 8", "deep 32", "deep 64"}
 
-// work returns the bytes allocated while versions of a document, which differ in its first 0, are
-// compared and merged.
+// work returns the bytes allocated while versions of a document, which differ in its first 0, are compared and merged.
 func work(t testing.TB, doc string) uint64 {
 	t.Helper()
 	at := strings.IndexByte(doc, '0')

@@ -14,8 +14,7 @@ import (
 	"github.com/extsvc/svc/internal/strictjson"
 )
 
-// The slow, obvious way: each level reads all below it, and values are compared by their canonical
-// forms.
+// The slow, obvious way: each level reads all below it, and values are compared by their canonical forms.
 
 func same(a, b json.RawMessage) bool {
 	if a == nil || b == nil {

@@ -22,8 +22,7 @@ import (
 // the test checks the engine against it.
 var update = flag.Bool("update", false, "write the wanted results of testdata/policies anew")
 
-// corpus is one file of testdata/policies: a rule in a sentence, documents, and the expected
-// results.
+// corpus is one file of testdata/policies: a rule in a sentence, documents, and the expected results.
 type corpus struct {
 	Rule         string                     `json:"rule"`
 	Policies     map[string]json.RawMessage `json:"policies,omitempty"`
@@ -228,8 +227,7 @@ func (c corpus) neat(t *testing.T, file string) {
 
 const width = 220
 
-// laidOut puts a JSON value on one line if it fits, and otherwise each of its parts on lines of its
-// own.
+// laidOut puts a JSON value on one line if it fits, and otherwise each of its parts on lines of its own.
 func laidOut(t *testing.T, raw []byte, indent string) []byte {
 	if len(indent)+len(raw) <= width || raw[0] != '{' && raw[0] != '[' {
 		return raw

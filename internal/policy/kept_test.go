@@ -95,8 +95,7 @@ func TestBanksAreHonest(t *testing.T) {
 	}
 }
 
-// The memory of caches has a limit on the heap, whatever the number of compiled subjects and
-// decisions.
+// The memory of caches has a limit on the heap, whatever the number of compiled subjects and decisions.
 func TestKeptIsBounded(t *testing.T) {
 	is := is.New(t)
 	const most = 16 << 20

@@ -38,8 +38,7 @@ func patternsOf(w *policytest.World) (actions, banks []string) {
 	return actions, banks
 }
 
-// TestReceiversOwnResults: changes to an answer do not affect the next answer, for any user of the
-// table or the bank.
+// TestReceiversOwnResults: changes to an answer do not affect the next answer, for any user of the table or the bank.
 func TestReceiversOwnResults(t *testing.T) {
 	changed := 0
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
@@ -129,8 +128,7 @@ func TestCallersOwnDocuments(t *testing.T) {
 	})
 }
 
-// TestAgainIsDecide: Again repeats a decision with the bank policy that Note stored, for that
-// moment only.
+// TestAgainIsDecide: Again repeats a decision with the bank policy that Note stored, for that moment only.
 func TestAgainIsDecide(t *testing.T) {
 	var moment uint64
 	known := map[bool]int{}
