@@ -61,6 +61,7 @@ var (
 		"interrupted":                   {func(c *svc.Config) { c.Store = newPausing(c.Store.(svc.FullStore)) }, nil},
 		"without the optional roles":    {withBareStore, nil},
 		"read-only":                     {func(c *svc.Config) { c.ReadOnly = true }, nil},
+		"writable":                      {func(c *svc.Config) { c.ReadOnly = false }, nil},
 		"without a pepper":              {func(c *svc.Config) { c.Keys.Peppers = nil }, nil},
 		"no parameters":                 {func(c *svc.Config) { c.Parameters = []parameter.Definition{} }, nil},
 		"without a marketplace":         {func(c *svc.Config) { c.Sources.Marketplace = nil }, nil},
