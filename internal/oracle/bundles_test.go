@@ -268,28 +268,22 @@ func most[R any](c *scene, n int, rows []R, right func(R) bool) []R {
 }
 
 func (w *accessRows) bundle() (b svc.Bundle) {
-	for _, id := range sortedKeys(w.users) {
-		b.Users = append(b.Users, w.users[id])
-	}
-	for _, id := range sortedKeys(w.groups) {
-		b.Groups = append(b.Groups, w.groups[id])
-	}
-	for _, id := range sortedKeys(w.accounts) {
-		b.ServiceAccounts = append(b.ServiceAccounts, w.accounts[id])
-	}
-	for _, id := range sortedKeys(w.policies) {
-		b.Policies = append(b.Policies, w.policies[id])
-	}
+	b = svc.Bundle{Users: sorted(w.users), Groups: sorted(w.groups), ServiceAccounts: sorted(w.accounts), Policies: sorted(w.policies)}
 	for key, priority := range w.attached {
 		b.Attachments = append(b.Attachments, svc.Attachment{PolicyID: key.PolicyID, Principal: key.Principal, Priority: priority})
 	}
 	slices.SortFunc(b.Attachments, func(x, y svc.Attachment) int {
 		return svc.AttachmentKey{PolicyID: x.PolicyID, Principal: x.Principal}.Compare(svc.AttachmentKey{PolicyID: y.PolicyID, Principal: y.Principal})
 	})
-	for _, id := range sortedKeys(w.banks) {
+	for _, id := range slices.Sorted(maps.Keys(w.banks)) {
 		b.BankPolicies = append(b.BankPolicies, svc.BankPolicy{BankID: id, Document: []byte(w.banks[id])})
 	}
 	return b
 }
 
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+func sorted[V any](m map[string]V) (all []V) {
+	for _, id := range slices.Sorted(maps.Keys(m)) {
+		all = append(all, m[id])
+	}
+	return all
+}
