@@ -28,8 +28,9 @@ func ExampleErrors() {
 		fmt.Println(e.Code, e.Field, e.Message)
 	}
 	// Output:
-	// invalid_request /after/users/0/id must hold no slash or backslash invalid_request /after/users/1/id must not be
-	// "." or ".." invalid_request /after/service_accounts/0/scoping_policy_id must hold no slash or backslash
+	// invalid_request /after/users/0/id must hold no slash or backslash
+	// invalid_request /after/users/1/id must not be "." or ".."
+	// invalid_request /after/service_accounts/0/scoping_policy_id must hold no slash or backslash
 }
 
 // many is an error whose tree is as its author wants it.
