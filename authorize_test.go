@@ -28,14 +28,6 @@ func account(id string, vouched ...string) svc.Principal {
 	return svc.Principal{Kind: svc.KindServiceAccount, ID: id, Actions: vouched}
 }
 
-func allowed(t *testing.T, err error) bool {
-	t.Helper()
-	if err != nil {
-		wantCode(t, err, svc.CodeForbidden, "")
-	}
-	return err == nil
-}
-
 // TestEveryMethodAuthorizes: whoever has no rights can do nothing, and is told before anything is looked up.
 func TestEveryMethodAuthorizes(t *testing.T) {
 	h := newHost(t, importing)
