@@ -62,16 +62,10 @@ func (m countedAddresses) CheckURL(string) error {
 
 // One error joins so many, and says that there may be more.
 func TestErrorsHaveAnEnd(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, func(c *svc.Config) {
-		c.Templates.ValidateManifest = func(json.RawMessage) error {
-			return errors.Join(slices.Repeat([]error{errors.New("no")}, 5000)...)
-		}
-	})
-	_, manifest := h.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: "a", Content: svc.Content{Name: "A", Manifest: json.RawMessage(`{"version":"1"}`)}})
+	is, h := is.New(t), newHost(t)
 	rows := h.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: make([]svc.User, 5000), Policies: make([]svc.Policy, 5000)})
 	references := h.Access.Apply(t.Context(), svc.Host, svc.Bundle{Groups: []svc.Group{{ID: "g", Members: strings.Split(strings.Repeat("u ", 5000)+"u", " ")}}})
-	for _, err := range []error{manifest, rows, references} {
+	for _, err := range []error{rows, references, refusedManifest(t, errors.Join(slices.Repeat([]error{errors.New("no")}, 5000)...))} {
 		all := svc.Errors(err)
 		is.Equal(len(all), limits.Errors+1)
 		wantCode(t, all[limits.Errors], svc.CodeInvalid, "")
