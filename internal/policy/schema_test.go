@@ -166,7 +166,9 @@ func TestAnyTable(t *testing.T) {
 
 // TestValuesOfVariables: a pattern with a value that reads as more than a segment, or as none, covers nothing.
 func TestValuesOfVariables(t *testing.T) {
-	for value, covers := range map[string]bool{"alice": true, "a:b": true, "a::b": false, "*": false, "a*": false, ":x": false, "x:": false, "": false} {
+	for value, covers := range map[string]bool{
+		"alice": true, "a:b": true, "a::b": false, "*": false, "a*": false, ":x": false, "x:": false, "": false,
+	} {
 		for _, variable := range []string{policy.UserVariable, policy.GroupVariable} {
 			s := user(on(allow("bank:*"), "notes::"+variable+"::x"))
 			s.UserID, s.Grants[0].Group = value, value
