@@ -56,58 +56,45 @@ func (s bareStore) Atomically(ctx context.Context, fn func(context.Context, svc.
 
 func withBareStore(c *svc.Config) { c.Store = bareStore{c.Store} }
 
-func lacking(t *testing.T, h *host, before int64, err error, role string) {
-	t.Helper()
-	is := is.New(t)
-	wantCode(t, err, svc.CodeInternal, "")
-	is.True(strings.Contains(err.Error(), role))
-	is.Equal(h.generation(t), before)
-}
-
-// Without an outbox nobody could deliver the events of a host's transaction: nothing happens there.
-func TestStoreWithoutOutbox(t *testing.T) {
-	h := newHost(t)
-	create(t, h, "a", svc.Content{})
-	before, inTx := h.generation(t), h.WithTx(bareStore{h.store})
-	lacking(t, h, before, errorOf(inTx.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{})), "svc.OutboxStore")
-	lacking(t, h, before, inTx.Templates.Delete(t.Context(), admin, "a"), "svc.OutboxStore")
-	must(inTx.Templates.Read(t.Context(), admin, "a"))
-
-	silent := newHost(t, func(c *svc.Config) { c.Events.OnEvent = nil })
-	create(t, &host{Service: silent.WithTx(bareStore{silent.store})}, "a", svc.Content{})
-}
-
-func TestStoreWithoutAuditRecords(t *testing.T) {
-	is := is.New(t)
-	_, err := svc.New(svc.Config{Store: bareStore{memstore.New()}, Events: svc.EventConfig{Keep: true}})
-	is.True(err != nil && strings.Contains(err.Error(), "Config.Events.Keep") && strings.Contains(err.Error(), "svc.AuditStore"))
-
-	h := newHost(t, keeping, func(c *svc.Config) { c.Events.OnEvent = nil })
-	before, inTx := h.generation(t), h.WithTx(bareStore{h.store})
-	for _, err := range []error{
-		errorOf(inTx.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "a", Content: content("A", "1")})),
-		errorOf(inTx.Audit.Verify(t.Context(), svc.Host)), lastError(inTx.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{})),
-	} {
-		lacking(t, h, before, err, "svc.AuditStore")
-	}
-}
-
 type halfStore struct{ svc.FullStore }
 
 func (s halfStore) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
 	return s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return fn(ctx, bareStore{tx}) })
 }
 
-// Nothing happens then that needs such a role.
-func TestTransactionWithoutOptionalRoles(t *testing.T) {
+// Nothing happens that needs an optional role which a store, or its transactions, lack. The error names the role.
+func TestOptionalRolesThatAreMissing(t *testing.T) {
+	is, made := is.New(t), svc.NewTemplate{ID: "b", Content: content("B", "1")}
+	silent := func(c *svc.Config) { c.Events.OnEvent = nil }
 	half := func(c *svc.Config) { c.Store = halfStore{c.Store.(svc.FullStore)} }
-	h := newHost(t, half)
-	issue(t, h, alice)
-	before := h.generation(t)
-	lacking(t, h, before, errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})), "svc.AnswerStore")
-
-	h = newHost(t, half, keeping)
-	lacking(t, h, 0, errorOf(h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "a", Content: content("A", "1")})), "svc.AuditStore")
+	h, keeps, halves, halfKeeps := newHost(t), newHost(t, keeping, silent), newHost(t, half), newHost(t, half, keeping)
+	create(t, h, "a", svc.Content{})
+	inTx, keepsInTx := h.WithTx(bareStore{h.store}), keeps.WithTx(bareStore{keeps.store})
+	ctx, once := t.Context(), svc.NewAPIKey{IdempotencyKey: "once"}
+	for _, c := range []struct {
+		h    *host
+		role string
+		call func() error
+	}{
+		{h, "svc.OutboxStore", func() error { return errorOf(inTx.Keys.Issue(ctx, alice, svc.Me, svc.NewAPIKey{})) }},
+		{h, "svc.OutboxStore", func() error { return inTx.Templates.Delete(ctx, admin, "a") }},
+		{keeps, "svc.AuditStore", func() error { return errorOf(keepsInTx.Templates.Create(ctx, admin, made)) }},
+		{keeps, "svc.AuditStore", func() error { return errorOf(keepsInTx.Audit.Verify(ctx, svc.Host)) }},
+		{keeps, "svc.AuditStore", func() error { return lastError(keepsInTx.Audit.Records(ctx, svc.Host, svc.AuditQuery{})) }},
+		{halves, "svc.AnswerStore", func() error { return errorOf(halves.Keys.Issue(ctx, alice, svc.Me, once)) }},
+		{halfKeeps, "svc.AuditStore", func() error { return errorOf(halfKeeps.Templates.Create(ctx, admin, made)) }},
+	} {
+		before, err := c.h.written(t), c.call()
+		wantCode(t, err, svc.CodeInternal, "")
+		is.True(strings.Contains(err.Error(), c.role))
+		is.Equal(c.h.written(t), before)
+	}
+	must(inTx.Templates.Read(ctx, admin, "a"))
+	issue(t, halves, alice) // without an idempotency key
+	quiet := newHost(t, silent)
+	create(t, &host{Service: quiet.WithTx(bareStore{quiet.store})}, "a", svc.Content{})
+	_, err := svc.New(svc.Config{Store: bareStore{memstore.New()}, Events: svc.EventConfig{Keep: true}})
+	is.True(err != nil && strings.Contains(err.Error(), "Config.Events.Keep") && strings.Contains(err.Error(), "svc.AuditStore"))
 }
 
 // A source's answers are then kept nowhere: each process asks the source once more, without a warning.
