@@ -13,7 +13,7 @@ import (
 	"github.com/extsvc/svc/internal/intercept"
 )
 
-type clock struct{ micros atomic.Int64 }
+type clock struct{ micros atomic.Int64 } // moves when a test moves it
 
 func newClock() *clock {
 	c := &clock{}

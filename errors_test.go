@@ -200,7 +200,7 @@ func TestErrorsOfOthersHideSecrets(t *testing.T) {
 	is.True(errors.Is(err, cause))
 }
 
-type silentChanges struct{ svc.Store }
+type silentChanges struct{ svc.Store } // does not say what has changed
 
 func (silentChanges) Changes(ctx context.Context, _ int64) (svc.StoreChanges, error) {
 	<-ctx.Done()

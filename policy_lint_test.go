@@ -12,7 +12,7 @@ import (
 	"github.com/extsvc/svc/internal/longtest"
 )
 
-func active(b svc.Bundle) svc.Bundle {
+func active(b svc.Bundle) svc.Bundle { // in which nobody is inactive
 	b.Users, b.ServiceAccounts = slices.Clone(b.Users), slices.Clone(b.ServiceAccounts)
 	for i := range b.Users {
 		b.Users[i].Inactive = false

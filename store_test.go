@@ -48,6 +48,7 @@ func TestStoreIsSmall(t *testing.T) {
 	is.Equal(full.NumMethod(), required.NumMethod()+optional)
 }
 
+// bareStore is a store without the optional roles.
 type bareStore struct{ svc.Store }
 
 func (s bareStore) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
@@ -56,6 +57,7 @@ func (s bareStore) Atomically(ctx context.Context, fn func(context.Context, svc.
 
 func withBareStore(c *svc.Config) { c.Store = bareStore{c.Store} }
 
+// halfStore loses the optional roles in its transactions, which breaks the contract.
 type halfStore struct{ svc.FullStore }
 
 func (s halfStore) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {

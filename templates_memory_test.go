@@ -29,7 +29,7 @@ type shelfStore struct {
 	deaf    bool              // AwaitChange wakes only for what this process has heard
 }
 
-type asked struct{}
+type asked struct{} // marks the context of a caller
 
 func (s *shelfStore) plant(edit func()) {
 	s.mu.Lock()

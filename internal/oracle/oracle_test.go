@@ -237,7 +237,7 @@ func (o *oracle) open(bank, document string) *opened {
 	return p
 }
 
-type heldKey struct {
+type heldKey struct { // not revoked
 	holder     svc.Identity
 	narrowedBy string
 	rotated    bool // it has a successor
