@@ -41,6 +41,7 @@ func TestNewNamesTheField(t *testing.T) {
 		"Config.Templates.LocalEdits must":                        {Store: memstore.New(), Templates: svc.TemplateConfig{LocalEdits: "keep"}},
 		"Config.Memory.Keys":                                      {Store: memstore.New(), Memory: svc.Memory{Keys: -1}},
 		"Config.Keys.Peppers[0].Secret":                           {Store: memstore.New(), Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1"}}}},
+		"Config.Parameters: parameter 0 (\"words\"):":             {Store: memstore.New(), Parameters: []parameter.Definition{{Name: "words", Type: parameter.Text}}},
 	} {
 		if _, err := svc.New(config); err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: got %v", field, err)
@@ -265,17 +266,4 @@ func TestReadOnlyWritesNothing(t *testing.T) {
 	is.Equal(must(store.Changes(t.Context(), 1)), was)
 	key := must(store.APIKeys(t.Context(), svc.APIKeyPage{Holder: ann, KeyQuery: svc.KeyQuery{Limit: 1}}))
 	is.True(key[0].LastUsedAt.IsZero())
-}
-
-func TestNewRefusesParameters(t *testing.T) {
-	for _, p := range []parameter.Definition{
-		{Name: "words", Type: parameter.Text, Merge: parameter.Greatest, Narrow: parameter.Replace},
-		{Name: "words", Type: parameter.Level, Merge: parameter.Greatest, Narrow: parameter.Lesser},
-		{Name: "words", Type: parameter.Text, Merge: parameter.Closest},
-	} {
-		_, err := svc.New(svc.Config{Store: memstore.New(), Parameters: []parameter.Definition{p}})
-		if err == nil || !strings.Contains(err.Error(), `"words"`) {
-			t.Errorf("%+v: %v", p, err)
-		}
-	}
 }
