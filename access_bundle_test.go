@@ -20,9 +20,7 @@ import (
 var tested string
 
 func parsed(t *testing.T, text string) svc.Bundle {
-	t.Helper()
-	b, err := svc.ParseBundle([]byte(text))
-	is.New(t).NoErr(err)
+	b := must(svc.ParseBundle([]byte(text)))
 	return b
 }
 
@@ -64,11 +62,9 @@ func TestParseBundleWithin(t *testing.T) {
 	}
 	must(svc.ParseBundleWithin([]byte(`{"users":[{"channels":[{},{}]},{}]}`), 4))
 	wantCode(t, errorOf(svc.ParseBundleWithin([]byte(`{"users":[{"channels":[{},{}]},{}]}`), 3)), svc.CodeInvalid, "/users/1")
-	_, err := svc.ParseBundleWithin([]byte(`{"policies":[{"document":{"a":[1,2,3,4]}}]}`), 1) // a document is not looked into
-	is.NoErr(err)
+	must(svc.ParseBundleWithin([]byte(`{"policies":[{"document":{"a":[1,2,3,4]}}]}`), 1)) // a document is not looked into
 }
 
-// example returns an example of docs/howto/explain-access.md.
 func example(t *testing.T, name string) string {
 	t.Helper()
 	return exampleOf(t, "docs/howto/explain-access.md", name)
@@ -92,8 +88,7 @@ func exampleBundle(t *testing.T, name string) svc.Bundle {
 }
 
 func TestExamplesOfTheDocumentation(t *testing.T) {
-	is := is.New(t)
-	bundle := exampleBundle(t, "bundle")
+	is, bundle := is.New(t), exampleBundle(t, "bundle")
 	h := newHost(t)
 	is.NoErr(h.Access.Apply(t.Context(), svc.Host, bundle))
 
@@ -137,7 +132,6 @@ func TestExamplesOfTheDocumentationOverHTTP(t *testing.T) {
 	}
 }
 
-// asking sends requests to a host's interface.
 func asking(t *testing.T, h *host) func(method, target, body string) map[string]any {
 	api := httpapi.New(h.Service, httpapi.Options{})
 	return func(method, target, body string) map[string]any {

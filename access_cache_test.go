@@ -32,7 +32,6 @@ type movesStore struct {
 	during              func()                // called once, between a read and its answer
 }
 
-// reads counts the reads of all rows, and of those that have changed.
 func (s *movesStore) reads() int64 { return s.whole.Load() + s.moves.Load() }
 
 func (s *movesStore) ReadAccess(ctx context.Context, read svc.AccessRead, yield func(svc.Bundle) error) (changes svc.StoreChanges, err error) {
@@ -62,9 +61,7 @@ func (s *movesStore) ReadAccess(ctx context.Context, read svc.AccessRead, yield 
 	return changes, err
 }
 
-// answersOf is all that a service says about a world.
 func answersOf(t *testing.T, h *host) map[string]any {
-	t.Helper()
 	all := map[string]any{}
 	for _, action := range askedActions {
 		for _, bank := range askedBanks {
@@ -80,15 +77,12 @@ func answersOf(t *testing.T, h *host) map[string]any {
 	return all
 }
 
-// over returns a service over a store.
 func over(t *testing.T, store svc.Store) *host {
-	t.Helper()
 	h := newHost(t, func(c *svc.Config) { c.Store, c.Events.OnEvent = store, nil })
 	h.store = store
 	return h
 }
 
-// withChief returns a bundle in which the user "chief" may do everything.
 func withChief(b svc.Bundle) svc.Bundle {
 	const id = "chief"
 	b.Users = slices.DeleteFunc(b.Users, func(u svc.User) bool { return u.ID == id })
@@ -103,7 +97,6 @@ func withChief(b svc.Bundle) svc.Bundle {
 
 // writeAsOther writes rows, and takes members out of a group, as another process would.
 func (w *worlds) writeAsOther(t *testing.T, store svc.Store, b svc.Bundle) {
-	t.Helper()
 	write := b.Write()
 	group, user := w.one([]string{"g0", "g1", "g2"}), w.one([]string{"u0", "u1", "u2", "u3", "u4"})
 	write.Join = slices.DeleteFunc(write.Join, func(m svc.Membership) bool { return m.Group == group && m.User == user })
@@ -233,8 +226,7 @@ func TestRowsMove(t *testing.T) {
 // A failed read leaves what is kept as it was.
 func TestFailedMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		is := is.New(t)
-		down := errors.New("down")
+		is, down := is.New(t), errors.New("down")
 		store := &movesStore{Store: memstore.New()}
 		h := over(t, store)
 		h.apply(t, world)
@@ -372,7 +364,6 @@ func TestWriteDropsWhomItReaches(t *testing.T) {
 	}
 }
 
-// readAgain returns the names of those whom the process that applies a bundle reads again, and of those whom another one does.
 func readAgain(t *testing.T, who map[string]svc.Principal, bundle string) (names [2]string) {
 	h, store := watched(t)
 	h.apply(t, dropsWorld)

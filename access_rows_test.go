@@ -22,7 +22,6 @@ const allowsAll = `{"version":"2026-03-24","statements":[{"effect":"allow","acti
 
 // told returns what the store tells of the changes since a generation, in short form.
 func (h *host) told(t *testing.T, since int64) (targets, renamed string) {
-	t.Helper()
 	changes := must(h.store.Changes(t.Context(), since))
 	short := func(list []svc.Target) string {
 		var texts []string
@@ -63,49 +62,6 @@ func TestFeedOfLargeChanges(t *testing.T) {
 	is.Equal(renamed, "")
 }
 
-// A write that names the rows its caller has seen is refused when any row of access has changed since,
-// for every kind of row and caller, and also between its judgement and its transaction. Keys and
-// templates are no rows of access.
-func TestWriteOfASeenRevision(t *testing.T) {
-	h, store := attending(t)
-	h.write(t, svc.Bundle{Users: []svc.User{{ID: "ann", Channels: []svc.Channel{{Provider: "p", SenderID: "1"}}}}})
-	others := map[string]svc.Bundle{
-		"user": {Users: []svc.User{{ID: "new"}}}, "name": {Users: []svc.User{{ID: "ann", DisplayName: "Ann"}}}, "channel": {Users: []svc.User{{ID: "ann", Channels: []svc.Channel{}}}},
-		"group": {Groups: []svc.Group{{ID: "g", Members: []string{"ann"}}}}, "account": {ServiceAccounts: []svc.ServiceAccount{{ID: "bot", OwnerUserID: "ann"}}},
-		"policy": {Policies: []svc.Policy{{ID: "none", Document: document(`{"effect":"deny","actions":["y"],"banks":["*"]}`)}}}, "attachment": {Attachments: []svc.Attachment{attached("none", svc.GrantedToUser, "ann")}},
-		"bank": {BankPolicies: []svc.BankPolicy{{BankID: "b", Document: json.RawMessage(`{"version":"2026-03-24"}`)}}},
-	}
-	draft := svc.Bundle{Attachments: []svc.Attachment{attached("recall", svc.GrantedToUser, "bob")}}
-	seen := func() string {
-		t.Helper()
-		revision := must(h.Access.Preview(t.Context(), svc.Host, draft, svc.BundleWrite{})).Revision
-		if exported := must(h.Access.Export(t.Context(), svc.Host)).Revision(); exported != revision || len(revision) != 32 {
-			t.Errorf("preview %q, export %q", revision, exported)
-		}
-		return revision
-	}
-	write := func(by svc.Principal, how svc.BundleWrite) error { return h.Access.Write(t.Context(), by, draft, how) }
-	for name, other := range others {
-		at := seen()
-		h.write(t, other)
-		for _, by := range []svc.Principal{svc.Host, user("help")} {
-			for _, dry := range []bool{false, true} {
-				if err := write(by, svc.BundleWrite{Revision: at, DryRun: dry}); svc.ErrorCode(err) != svc.CodePrecondition {
-					t.Errorf("after a change of a %s: got %v", name, err)
-				}
-			}
-		}
-	}
-	at := seen()
-	issue(t, h, alice)
-	create(t, h, "a-template", svc.Content{})
-	is.New(t).NoErr(write(svc.Host, svc.BundleWrite{Revision: at, DryRun: true}))
-	store.before = func() { h.write(t, others["user"]); h.write(t, svc.Bundle{Users: []svc.User{{ID: "late"}}}) }
-	wantCode(t, write(user("help"), svc.BundleWrite{Revision: at}), svc.CodePrecondition, "")
-	store.before = nil
-	is.New(t).NoErr(write(user("help"), svc.BundleWrite{Revision: seen()}))
-}
-
 func newRowsHost(t *testing.T) (*host, *movesStore) {
 	t.Helper()
 	store := &movesStore{Store: memstore.New()}
@@ -116,9 +72,7 @@ func newRowsHost(t *testing.T) (*host, *movesStore) {
 	return h, store
 }
 
-// settle waits, in a bubble of synctest, until a service has heard of all that was written, and has read it.
 func (s *movesStore) settle(t *testing.T, h *host) {
-	t.Helper()
 	h.whoCan(t)
 	synctest.Wait()
 	h.whoCan(t)
@@ -127,7 +81,6 @@ func (s *movesStore) settle(t *testing.T, h *host) {
 }
 
 func (h *host) whoCan(t *testing.T) svc.WhoCanAnswer {
-	t.Helper()
 	return must(h.Policies.WhoCan(t.Context(), svc.Host, "", "notes"))
 }
 
@@ -163,7 +116,6 @@ func TestAllRowsAreReadOncePerChange(t *testing.T) {
 	})
 }
 
-// What was read before a change is not kept after it.
 func TestRowsReadBeforeAChangeAreNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
@@ -251,7 +203,6 @@ func TestLongListsOfAccess(t *testing.T) {
 	is.Equal(len(collect(t, h.Policies.List(t.Context(), svc.Host, svc.RowQuery{}))), 1508)
 }
 
-// A user makes no more service accounts of its own than are allowed.
 func TestServiceAccountsHaveALimit(t *testing.T) {
 	bundle := svc.Bundle{Users: []svc.User{{ID: "bob"}}}
 	for i := range limits.ServiceAccounts {

@@ -150,7 +150,6 @@ var (
 	askedPlaces  = places()
 )
 
-// places are the contexts of every value of each part that bank policies are drawn with, and of one that none has.
 func places() (all []svc.Context) {
 	for _, provider := range []string{"", "slack", "web"} {
 		for _, channel := range []string{"", "c", "d"} {
@@ -168,7 +167,6 @@ type worlds struct {
 	seed uint64
 }
 
-// bundle draws a whole world.
 func (w *worlds) bundle() svc.Bundle {
 	var b svc.Bundle
 	users := []string{"u0", "u1", "u2", "u3", "u4"}
@@ -209,7 +207,6 @@ func (w *worlds) bundle() svc.Bundle {
 	return b
 }
 
-// variant returns a bundle that differs in a few rows.
 func (w *worlds) variant(b svc.Bundle) svc.Bundle {
 	other := w.bundle()
 	b.Users, b.Groups, b.ServiceAccounts = slices.Clone(b.Users), slices.Clone(b.Groups), slices.Clone(b.ServiceAccounts)
@@ -235,7 +232,6 @@ func (w *worlds) variant(b svc.Bundle) svc.Bundle {
 	return b
 }
 
-// edited returns a document of which one statement is another.
 func (w *worlds) edited(document json.RawMessage) json.RawMessage {
 	d := decoded(document)
 	if len(d.Statements) == 0 {
@@ -311,7 +307,6 @@ func (w *worlds) policy() string { return fmt.Sprint("p", w.IntN(4)) }
 
 func (w *worlds) one(of []string) string { return of[w.IntN(len(of))] }
 
-// some draws one to three, each once.
 func (w *worlds) some(of []string) []string {
 	out := []string{}
 	for range 1 + w.IntN(3) {
@@ -332,9 +327,7 @@ func (w *worlds) spoiled() (b svc.Bundle) {
 	return b
 }
 
-// host returns a service of its own that holds a bundle.
 func (w *worlds) host(t *testing.T, b svc.Bundle) *host {
-	t.Helper()
 	h := newHost(t, func(c *svc.Config) { c.Events.OnEvent = nil })
 	is.New(t).NoErr(h.Access.Apply(t.Context(), svc.Host, b))
 	return h
@@ -371,7 +364,6 @@ func encoded(v any) json.RawMessage {
 	return raw
 }
 
-// principals are those of a world, and one that is not in it.
 func principals() (all []svc.Principal) {
 	for _, id := range []string{"u0", "u1", "u2", "u3", "u4", "nobody"} {
 		all = append(all, svc.Principal{Kind: svc.KindUser, ID: id})
@@ -383,7 +375,6 @@ func principals() (all []svc.Principal) {
 }
 
 func (h *host) decide(t *testing.T, p svc.Principal, action, bank string, in svc.Context) svc.Decision {
-	t.Helper()
 	return must(h.Decide(t.Context(), p, literal(action), bank, in))
 }
 

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -68,15 +67,14 @@ type waits struct {
 var waitsWorld string
 
 // newWaits returns such a host. With a session ann has no key.
-func newWaits(t *testing.T, session bool) *waits {
+func newWaits(t *testing.T, session bool, edits ...func(*svc.Config)) *waits {
 	t.Helper()
 	is, w := is.New(t), &waits{store: newPausing(nil)}
 	w.other = newHost(t)
-	w.host = newHost(t, func(c *svc.Config) {
+	w.host = newHost(t, append(edits, importing, func(c *svc.Config) {
 		w.store.FullStore = w.other.store.(svc.FullStore)
 		c.Store = w.store
-		c.Keys.Imports = []svc.KeyImport{{Prefix: "sk-"}}
-	})
+	})...)
 	w.other.apply(t, waitsWorld)
 	issue := func(holder svc.Identity) svc.IssuedKey {
 		return must(w.other.Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{}))
@@ -102,11 +100,9 @@ func newWaits(t *testing.T, session bool) *waits {
 	}
 	if !session {
 		key := issue(user("ann").Identity())
-		by := must(w.Authenticate(t.Context(), string(key.Key)))
-		w.by = by
+		w.by = must(w.Authenticate(t.Context(), string(key.Key)))
 	}
-	_, err := w.Decide(t.Context(), w.by, "iam:users:write", "*", svc.Context{}) // so that it is cached
-	is.NoErr(err)
+	must(w.Decide(t.Context(), w.by, "iam:users:write", "*", svc.Context{})) // so that it is cached
 	return w
 }
 
@@ -246,7 +242,6 @@ func TestWhatWasJudgedBeforeAWaitIsJudgedAgain(t *testing.T) {
 	}
 }
 
-// Without an end every one of these calls writes: the table is of mutations.
 func TestWhatIsJudgedAgainPasses(t *testing.T) {
 	for _, session := range []bool{false, true} {
 		for name := range (&waits{host: &host{Service: &svc.Service{}}}).mutations(t.Context()) {
@@ -262,17 +257,9 @@ func TestWhatIsJudgedAgainPasses(t *testing.T) {
 	}
 }
 
-// A source that answers late is such a wait, and Users.Known as well.
+// Users.Known, which may be slow, is such a wait as well.
 func TestSlowFunctionsOfTheHost(t *testing.T) {
-	is, w := is.New(t), newWaits(t, false)
-	w.market.during = sync.OnceFunc(func() { ends["right detached"].end(t, w) })
-	_, err := w.Templates.Install(t.Context(), w.by, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: new("new"), IdempotencyKey: "once"})
-	wantCode(t, err, svc.CodeForbidden, "")
-	w.other.apply(t, waitsWorld)
-	template, err := w.Templates.Install(t.Context(), w.by, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: new("new"), IdempotencyKey: "once"})
-	is.NoErr(err) // nothing was kept of the first
-	is.Equal(template.ID, "new")
-
+	w := newWaits(t, false)
 	known := newHost(t, func(c *svc.Config) {
 		c.Store = w.store
 		c.Users.Known = func(context.Context, string) (bool, error) {
@@ -283,40 +270,6 @@ func TestSlowFunctionsOfTheHost(t *testing.T) {
 	wantCode(t, errorOf(known.Keys.Issue(t.Context(), w.by, user("bob").Identity(), svc.NewAPIKey{})), svc.CodeForbidden, "")
 }
 
-// The holder of a key gains a right while its key is issued: the caller, who lacks it, gets no key.
-func TestHoldersThatGainMeanwhile(t *testing.T) {
-	for name, more := range map[string]struct{ action, code string }{
-		"of the control plane": {"iam:users:*", "forbidden"}, "on banks": {"bank:retain", "forbidden"}, "that the caller has": {"bank:recall", ""},
-	} {
-		w := newWaits(t, false)
-		w.other.apply(t, `{"policies": [{"id": "all", "document": {"version": "2026-03-24", "statements": [
-			{"effect": "allow", "actions": ["iam:users:write", "bank:recall"], "banks": ["*"]}]}}]}`)
-		w.store.before = func() {
-			w.other.apply(t, `{"policies": [{"id": "little", "document": {"version": "2026-03-24", "statements": [
-				{"effect": "allow", "actions": ["`+more.action+`"], "banks": ["*"]}]}}]}`)
-		}
-		_, err := w.Keys.Issue(t.Context(), w.by, user("bob").Identity(), svc.NewAPIKey{})
-		if string(svc.ErrorCode(err)) != more.code {
-			t.Errorf("%s: got %v", name, err)
-		}
-	}
-}
-
-// What the host vouches for in this request holds in the transaction; a stored deny wins there.
-func TestVouchedCallersAreJudgedAgain(t *testing.T) {
-	w := newWaits(t, true)
-	w.by.Actions = []string{"template:*"}
-	w.store.before = func() { ends["right detached"].end(t, w) }
-	is.New(t).NoErr(w.mutations(t.Context())["server's patch"]())
-	w.store.before = func() {
-		w.other.apply(t, `{"policies": [{"id": "no", "document": {"version": "2026-03-24", "statements": [
-			{"effect": "deny", "actions": ["template:*"], "banks": ["*"]}]}}],
-			"attachments": [{"policy_id": "no", "principal_type": "user", "principal_id": "ann"}]}`)
-	}
-	wantCode(t, w.mutations(t.Context())["server's delete"](), svc.CodeForbidden, "")
-}
-
-// Rights that change all the time end a call with an error, not in a loop.
 func TestRightsThatKeepChanging(t *testing.T) {
 	w := newWaits(t, false)
 	changes := 0
@@ -395,35 +348,6 @@ func TestBundlesOfCallersWithoutRights(t *testing.T) {
 		}
 	}
 	is.New(t).Equal(store.transactions.Load(), int64(0))
-}
-
-// What changes between the judgement of an edit and its transaction is judged again.
-func TestRowsThatChangeAfterTheJudgement(t *testing.T) {
-	h, store := attending(t)
-	store.before = func() { // the caller loses the right that it gives
-		if err := h.Access.Apply(t.Context(), svc.Host, svc.Bundle{Policies: []svc.Policy{{ID: "writer", Document: document(
-			`{"effect":"allow","actions":["iam:attachments:*"],"banks":["*"]}`)}}}); err != nil {
-			t.Error(err)
-		}
-	}
-	wantCode(t, h.Policies.Attach(t.Context(), user("help"), attached("recall", svc.GrantedToUser, "bob")), svc.CodeForbidden, "")
-
-	h, store = attending(t)
-	store.before = func() { // a key comes that the written policy narrows
-		if err := errorOf(h.Keys.Issue(t.Context(), svc.Host, bob.Identity(), svc.NewAPIKey{ScopingPolicyID: "none"})); err != nil {
-			t.Error(err)
-		}
-	}
-	retains := svc.PolicyPatch{Document: document(`{"effect":"allow","actions":["bank:retain"],"banks":["z"]}`)}
-	wantCode(t, errorOf(h.Policies.Patch(t.Context(), user("help"), "none", retains)), svc.CodeForbidden, "")
-
-	h, store = attending(t)
-	store.before = func() { // something else changes: the edit is written by its second judgement
-		if err := h.Groups.AddMembers(t.Context(), svc.Host, "readers", "bob"); err != nil {
-			t.Error(err)
-		}
-	}
-	is.New(t).NoErr(h.Policies.Attach(t.Context(), user("help"), attached("recall", svc.GrantedToUser, "bob")))
 }
 
 // A request that takes long to judge lets other edits of the process pass meanwhile.

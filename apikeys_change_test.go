@@ -3,8 +3,6 @@ package svc_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,8 +13,7 @@ import (
 	"github.com/extsvc/svc/internal/intercept"
 )
 
-// clock shows a time that a test sets.
-type clock struct{ micros atomic.Int64 }
+type clock struct{ micros atomic.Int64 } // moves when a test moves it
 
 func newClock() *clock {
 	c := &clock{}
@@ -33,7 +30,6 @@ func (h *host) good(key svc.IssuedKey) bool {
 }
 
 func (h *host) issueWith(t *testing.T, in svc.NewAPIKey) svc.IssuedKey {
-	t.Helper()
 	return must(h.Keys.Issue(t.Context(), alice, svc.Me, in))
 }
 
@@ -70,7 +66,6 @@ func (h *host) read(t *testing.T, id string) svc.APIKey {
 	return *snapshot.Key
 }
 
-// A key that was disabled or revoked in another process is refused here soon, and good again when it was enabled.
 func TestDisabledElsewhere(t *testing.T) {
 	h, store := watched(t)
 	other := newHost(t, func(c *svc.Config) { c.Store = h.store })
@@ -164,56 +159,4 @@ func TestSweepAgainstOthers(t *testing.T) {
 	is.Equal(must(other.Keys.Sweep(t.Context(), admin, time.Time{})), 598)
 	is.Equal(lists, 5) // three chunks, one of them twice, and the end
 	is.True(h.good(keys[3]))
-}
-
-// TestWhoMakesKeys has everybody issue, rotate, change and take over keys of everybody: who may do one may do all.
-func TestWhoMakesKeys(t *testing.T) {
-	h := hostOf(t, staff, importing)
-	holders := map[string]svc.Identity{
-		"mine": svc.Me, "plain": user("plain").Identity(), "root": user("root").Identity(), "helper": user("helper").Identity(),
-		"peer": user("peer").Identity(), "its account": account("ops").Identity(), "sibling": account("reader").Identity(),
-	}
-	for _, c := range []struct {
-		by    svc.Principal
-		whose string
-	}{
-		{user("plain"), "mine"},
-		{user("helper"), "mine plain helper peer"}, // which only reads and writes users
-		{user("root"), "mine plain root helper peer its account sibling"},
-		{account("ops"), ""},
-		{account("reader"), ""},
-		{svc.Principal{Kind: svc.KindUser, ID: "root", ScopingPolicyID: "all"}, ""},
-		{user("nobody"), "mine"},
-	} {
-		for name, holder := range holders {
-			of := holder
-			if holder == svc.Me {
-				of = user(c.by.ID).Identity()
-			}
-			key := must(h.Keys.Issue(t.Context(), svc.Host, of, svc.NewAPIKey{}))
-			for what, do := range h.makes(t, c.by, holder, key.ID) {
-				if what == "rotate" || what == "import" && holder == svc.Me {
-					continue // the one ends the key, the other is not there for one's own
-				}
-				if err := do(); allowed(t, err) != strings.Contains(c.whose, name) {
-					t.Errorf("%+v: %s, a key of %s: %v", c.by, what, name, err)
-				}
-			}
-		}
-	}
-}
-
-// makes are the calls that make a key of a holder, or prolong the one with an id.
-func (h *host) makes(t *testing.T, by svc.Principal, holder svc.Identity, id string) map[string]func() error {
-	ctx, taken := t.Context(), svc.ImportedKey{Prefix: "sk-", Hash: plainDigest(fmt.Sprint("sk-", by.Identity(), holder, id))}
-	rotate := func(in svc.Rotation) error { return errorOf(h.Keys.Rotate(ctx, by, holder, id, in)) }
-	patch := func(in svc.APIKeyPatch) error { return errorOf(h.Keys.Patch(ctx, by, holder, id, in)) }
-	return map[string]func() error{
-		"issue":   func() error { return errorOf(h.Keys.Issue(ctx, by, holder, svc.NewAPIKey{})) },
-		"import":  func() error { return errorOf(h.Keys.Import(ctx, by, holder, taken)) },
-		"rotate":  func() error { return rotate(svc.Rotation{}) },
-		"overlap": func() error { return rotate(svc.Rotation{Overlap: time.Hour}) },
-		"enable":  func() error { return patch(svc.APIKeyPatch{Disabled: new(false)}) },
-		"prolong": func() error { return patch(svc.APIKeyPatch{ExpiresAt: &time.Time{}}) },
-	}
 }

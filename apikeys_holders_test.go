@@ -1,7 +1,6 @@
 package svc_test
 
 import (
-	"context"
 	_ "embed"
 	"math"
 	"testing"
@@ -19,7 +18,6 @@ import (
 var narrowWorld string
 
 func (h *host) principal(t *testing.T, key svc.IssuedKey) svc.Principal {
-	t.Helper()
 	return must(h.Authenticate(t.Context(), string(key.Key)))
 }
 
@@ -70,27 +68,8 @@ func TestNarrowingPolicyGone(t *testing.T) {
 	is.Equal(d.Reason(), `the scoping policy "recall" that narrows it no longer exists`)
 }
 
-// An Authenticator of the host may narrow whom it finds: what it vouches for does not count then.
-func TestNarrowedByTheHost(t *testing.T) {
-	is := is.New(t)
-	found := svc.Principal{Kind: svc.KindUser, ID: "alice", Actions: []string{"iam:*"}, ScopingPolicyID: "recall"}
-	h := newHost(t, func(c *svc.Config) {
-		c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) { return found, nil })
-	})
-	h.apply(t, narrowWorld)
-	p := must(h.Authenticate(t.Context(), "token"))
-	for action, want := range map[string]bool{"bank:recall": true, "bank:retain": false} {
-		is.Equal(must(h.Decide(t.Context(), p, action, "notes", svc.Context{})).Allowed(), want)
-	}
-	is.True(!must(h.Decide(t.Context(), p, "iam:users:read", "*", svc.Context{})).Allowed())
-	wantCode(t, lastError(h.Keys.List(t.Context(), p, bob.Identity(), svc.KeyQuery{})), svc.CodeForbidden, "")
-	found.ScopingPolicyID = "a/b"
-	wantCode(t, errorOf(h.Authenticate(t.Context(), "token")), svc.CodeInternal, "")
-}
-
 var scarce = svc.Rate{PerSecond: 0.5, Burst: 5}
 
-// rateOf is the rate of the principal that a key authenticates.
 func (h *host) rateOf(t *testing.T, key svc.IssuedKey) svc.Rate {
 	t.Helper()
 	by, err := h.Authenticate(t.Context(), string(key.Key))
@@ -118,23 +97,4 @@ func TestRateOfAPrincipal(t *testing.T) {
 	}
 	is.Equal(alice.KeyID(), "")
 	is.Equal(svc.Host.Rate(), svc.Rate{})
-}
-
-// Another owner's service account is as unknown as one that does not exist, whatever it is allowed.
-func TestAnAccountOfAnotherIsUnknown(t *testing.T) {
-	is, h := is.New(t), newHost(t)
-	h.apply(t, anewWorld)
-	h.apply(t, `{"service_accounts": [{"id": "bot", "owner_user_id": "bob"}],
-		"attachments": [{"policy_id": "iam:admin", "principal_type": "user", "principal_id": "bob"}]}`)
-	changes := func(of svc.Identity) []error {
-		return []error{
-			errorOf(h.Keys.Issue(t.Context(), alice, of, svc.NewAPIKey{})), errorOf(h.Keys.Patch(t.Context(), alice, of, "k", svc.APIKeyPatch{})),
-			errorOf(h.Keys.Rotate(t.Context(), alice, of, "k", svc.Rotation{})), h.Keys.Revoke(t.Context(), alice, of, "k"), errorOf(h.Keys.RevokeAll(t.Context(), alice, of)),
-		}
-	}
-	of, none := changes(svc.MyAccount("bot")), changes(svc.MyAccount("none"))
-	for i, err := range none {
-		wantCode(t, err, svc.CodeNotFound, "")
-		is.Equal(of[i].Error(), err.Error())
-	}
 }

@@ -22,7 +22,6 @@ import (
 	"github.com/extsvc/svc/action"
 )
 
-// editing hands out keys as if their rows had been edited in the database.
 func editing(edit func(*svc.APIKey)) hooks {
 	return hooks{key: edit, access: func(a *svc.AccessSnapshot, _ bool) error {
 		if a.Key != nil {
@@ -51,8 +50,7 @@ func TestEditedRowIsRefused(t *testing.T) {
 		"enabled (was disabled)": {edit: func(k *svc.APIKey) { k.Disabled = !k.Disabled }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			is := is.New(t)
-			key := must(h.Keys.Issue(t.Context(), alice, svc.Me, c.in))
+			is, key := is.New(t), must(h.Keys.Issue(t.Context(), alice, svc.Me, c.in))
 			if strings.HasPrefix(name, "enabled") {
 				must(h.Keys.Patch(t.Context(), alice, svc.Me, key.ID, svc.APIKeyPatch{Disabled: new(true)}))
 			}
@@ -88,7 +86,6 @@ func TestEveryFieldOfAKeyIsSealed(t *testing.T) {
 	}
 }
 
-// spoil gives a field another value.
 func spoil(field reflect.Value) {
 	switch value := field.Addr().Interface().(type) {
 	case *time.Time:
@@ -211,7 +208,6 @@ func plainDigest(key string) []byte {
 	return sum[:]
 }
 
-// importing configures two other systems.
 func importing(c *svc.Config) {
 	c.Keys.Imports = []svc.KeyImport{{Prefix: "sk-"}, {Prefix: "old_live:", Hash: keyedDigest}}
 }
@@ -219,7 +215,6 @@ func importing(c *svc.Config) {
 const foreign = "sk-6f0c1f0a5c8e4f3b9d7a2e1b4c6d8f00"
 
 func takeOver(t *testing.T, h *host, holder svc.Principal, key string) svc.APIKey {
-	t.Helper()
 	in := svc.ImportedKey{Prefix: "sk-", Hash: plainDigest(key), NewAPIKey: svc.NewAPIKey{Rate: scarce}}
 	if strings.HasPrefix(key, "old_live:") {
 		in.Prefix, in.Hash = "old_live:", keyedDigest(key)
@@ -228,8 +223,7 @@ func takeOver(t *testing.T, h *host, holder svc.Principal, key string) svc.APIKe
 }
 
 func TestImportedKeyIsAccepted(t *testing.T) {
-	is := is.New(t)
-	asked := 0
+	is, asked := is.New(t), 0
 	h := newHost(t, importing, func(c *svc.Config) {
 		c.Authenticator = svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) {
 			asked++
@@ -341,7 +335,6 @@ func TestRevokeLeaked(t *testing.T) {
 // gateway may introspect keys, and nothing else.
 var gateway = user("gateway", action.KeysIntrospect)
 
-// A key that is introspected counts as used.
 func TestIntrospectionIsUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, store, clock := counted(t)

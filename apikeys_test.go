@@ -2,7 +2,6 @@ package svc_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -22,59 +21,9 @@ var (
 )
 
 func issue(t *testing.T, h *host, who svc.Principal) svc.IssuedKey {
-	t.Helper()
 	return must(h.Keys.Issue(t.Context(), svc.Host, who.Identity(), svc.NewAPIKey{}))
 }
 
-// Keys of a user who has left the host are listed, disabled and revoked like any, and no way makes one or prolongs one.
-func TestKeysOfWhoHasLeft(t *testing.T) {
-	is := is.New(t)
-	left, asked, fails := false, 0, error(nil)
-	h := newHost(t, func(c *svc.Config) {
-		c.Keys.Imports = []svc.KeyImport{{Prefix: "sk-"}}
-		c.Users.Known = func(_ context.Context, id string) (bool, error) { asked++; return !left || id != "alice", fails }
-	})
-	key, other := issue(t, h, alice), issue(t, h, alice)
-	is.Equal(asked, 0) // the host's own code knows what it does
-	h.issueWith(t, svc.NewAPIKey{IdempotencyKey: "once"})
-	is.True(asked > 0)
-	left = true
-
-	for name, make := range h.makes(t, admin, alice.Identity(), key.ID) {
-		if err := make(); svc.ErrorCode(err) != svc.CodeNotFound {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	mine := h.makes(t, alice, svc.Me, key.ID)
-	mine["again"] = func() error {
-		return errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"}))
-	}
-	delete(mine, "import")
-	for name, make := range mine {
-		if err := make(); svc.ErrorCode(err) != svc.CodeForbidden {
-			t.Errorf("own, %s: %v", name, err)
-		}
-	}
-
-	is.True(h.good(key)) // what ends it is a revocation, or the user's row
-	asked = 0
-	is.Equal(len(collect(t, h.Keys.List(t.Context(), admin, alice.Identity(), svc.KeyQuery{}))), 3)
-	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{}))), 3)
-	must(h.Keys.Patch(t.Context(), admin, alice.Identity(), key.ID, svc.APIKeyPatch{Disabled: new(true)}))
-	is.True(!h.good(key))
-	is.NoErr(h.Keys.Revoke(t.Context(), admin, alice.Identity(), other.ID))
-	wantCode(t, h.Keys.Revoke(t.Context(), admin, alice.Identity(), other.ID), svc.CodeNotFound, "")
-	is.Equal(must(h.Keys.RevokeAll(t.Context(), admin, alice.Identity())), 2)
-	is.Equal(len(collect(t, h.Keys.List(t.Context(), admin, alice.Identity(), svc.KeyQuery{}))), 0)
-	is.Equal(asked, 0)
-	is.NoErr(h.makes(t, svc.Host, alice.Identity(), "")["issue"]())
-	is.NoErr(h.makes(t, svc.Host, alice.Identity(), "")["import"]())
-	is.Equal(asked, 0)
-	fails = errors.New("the host's database is down")
-	wantCode(t, errorOf(h.Keys.Issue(t.Context(), admin, bob.Identity(), svc.NewAPIKey{})), svc.CodeInternal, "")
-}
-
-// taken has the ids of the next keys taken, so many times.
 func taken(store svc.Store, times *int) svc.Store {
 	return ahead(store, "CreateAPIKey", func(any) error {
 		if *times--; *times >= 0 {
@@ -86,8 +35,7 @@ func taken(store svc.Store, times *int) svc.Store {
 
 // A taken id is drawn anew. Until a rotation has found one, the old key is as it was.
 func TestTakenKeyIDsAreDrawnAnew(t *testing.T) {
-	is := is.New(t)
-	times := 3
+	is, times := is.New(t), 3
 	h := newHost(t, func(c *svc.Config) { c.Store = taken(c.Store, &times) })
 	old := issue(t, h, alice)
 	times = 4

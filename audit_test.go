@@ -24,7 +24,6 @@ import (
 
 func keeping(c *svc.Config) { c.Events.Keep = true }
 
-// kept are the records of a service, oldest first, as actions writes events.
 func (h *host) kept(t *testing.T) []string {
 	t.Helper()
 	var all []string
@@ -35,7 +34,6 @@ func (h *host) kept(t *testing.T) []string {
 	return all
 }
 
-// wantSound fails unless the chain of records is whole.
 func (h *host) wantSound(t *testing.T, known ...svc.AuditPosition) svc.AuditCheck {
 	t.Helper()
 	check, err := h.Audit.Verify(t.Context(), svc.Host, known...)
@@ -45,7 +43,6 @@ func (h *host) wantSound(t *testing.T, known ...svc.AuditPosition) svc.AuditChec
 	return check
 }
 
-// everyMutation makes one event of each action there is, or more.
 func everyMutation(t *testing.T, h *host) {
 	t.Helper()
 	ctx, no := t.Context(), func(_ any, err error) { t.Helper(); is.New(t).NoErr(err) }

@@ -28,17 +28,9 @@ func account(id string, vouched ...string) svc.Principal {
 	return svc.Principal{Kind: svc.KindServiceAccount, ID: id, Actions: vouched}
 }
 
-func allowed(t *testing.T, err error) bool {
-	t.Helper()
-	if err != nil {
-		wantCode(t, err, svc.CodeForbidden, "")
-	}
-	return err == nil
-}
-
 // TestEveryMethodAuthorizes: whoever has no rights can do nothing, and is told before anything is looked up.
 func TestEveryMethodAuthorizes(t *testing.T) {
-	h := newHost(t)
+	h := newHost(t, importing)
 	for name, err := range callAll(t, h, user("plain")) {
 		if name != "ping" && name != "issue mine" && svc.ErrorCode(err) != svc.CodeForbidden {
 			t.Errorf("%s: got %v", name, err)
@@ -57,7 +49,6 @@ var intact string
 
 // write writes rows past the service, as if something had come to harm since they were checked.
 func (h *host) write(t *testing.T, rows svc.Bundle) {
-	t.Helper()
 	is.New(t).NoErr(h.store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) { return rows.Write(), nil }))
 }
 
@@ -106,9 +97,7 @@ func TestCancelledIsNeverAnAllow(t *testing.T) {
 	}
 }
 
-// wantNoAnswer expects an error, nothing beside it that could be taken for an allow, and that nobody gets in on it.
 func (h *host) wantNoAnswer(t *testing.T, ctx context.Context, p svc.Principal) {
-	t.Helper()
 	is := is.New(t)
 	r, err := h.Policies.Resolve(ctx, svc.Host, query(p, recall, notes))
 	is.True(err != nil)

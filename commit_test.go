@@ -14,20 +14,8 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/internal/intercept"
-	"github.com/extsvc/svc/store/memstore"
 )
 
-// TestKeptValuesOfARolledBackTransaction: what a transaction of the host kept is forgotten with it.
-func TestKeptValuesOfARolledBackTransaction(t *testing.T) {
-	h := newHost(t, func(c *svc.Config) { c.Keys.Peppers = nil })
-	rolledBack := memstore.New()
-	must(h.WithTx(rolledBack).Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{}))
-	issued := issue(t, h, alice)
-	again := newHost(t, func(c *svc.Config) { c.Keys.Peppers, c.Store = nil, h.store })
-	must(again.Authenticate(t.Context(), string(issued.Key)))
-}
-
-// TestSourcesInATransaction: it is for one goroutine at a time.
 func TestSourcesInATransaction(t *testing.T) {
 	is, h := is.New(t), withTemplate(t)
 	for _, name := range []string{"b", "c", "d"} {
@@ -50,7 +38,6 @@ func TestSourcesInATransaction(t *testing.T) {
 	is.NoErr(inTx.Sources.Remove(t.Context(), admin, "b"))
 }
 
-// Of equal requests at once, all get one answer.
 func TestRequestsAtOnceAreOne(t *testing.T) {
 	is, h := is.New(t), withTemplate(t)
 	h.market.put(acme, "z", content("Z", "1"))
@@ -263,8 +250,7 @@ func TestRotationThatIsAnsweredHolds(t *testing.T) {
 
 // A commit whose outcome is lost is found by the answer to its idempotency key: its events are told, once.
 func TestACommitWithALostOutcomeIsTold(t *testing.T) {
-	is := is.New(t)
-	lost := 0
+	is, lost := is.New(t), 0
 	h := newHost(t, func(c *svc.Config) {
 		c.Store = &intercept.Store{FullStore: c.Store.(svc.FullStore), Around: func(_ context.Context, call intercept.Call) error {
 			err := call.Do()

@@ -41,6 +41,7 @@ func TestNewNamesTheField(t *testing.T) {
 		"Config.Templates.LocalEdits must":                        {Store: memstore.New(), Templates: svc.TemplateConfig{LocalEdits: "keep"}},
 		"Config.Memory.Keys":                                      {Store: memstore.New(), Memory: svc.Memory{Keys: -1}},
 		"Config.Keys.Peppers[0].Secret":                           {Store: memstore.New(), Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1"}}}},
+		"Config.Parameters: parameter 0 (\"words\"):":             {Store: memstore.New(), Parameters: []parameter.Definition{{Name: "words", Type: parameter.Text}}},
 	} {
 		if _, err := svc.New(config); err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: got %v", field, err)
@@ -118,11 +119,9 @@ func (s *leakyStore) ClaimEvents(context.Context, time.Time, time.Time, int) ([]
 	return nil, errors.New("cannot claim " + s.key)
 }
 
-// What the host and its store say may repeat a key. No record does.
 func TestNoKeyIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		is := is.New(t)
-		key := string(issue(t, newHost(t), alice).Key)
+		is, key := is.New(t), string(issue(t, newHost(t), alice).Key)
 		var log syncBuffer
 		h := newHost(t, func(c *svc.Config) {
 			c.Logger = slog.New(slog.NewTextHandler(&log, nil))
@@ -200,7 +199,6 @@ func TestRequireKnownUsers(t *testing.T) {
 	is.True(err != nil && strings.Contains(err.Error(), "Config.Users.Known"))
 }
 
-// As many keys are remembered as the host says, or some more.
 func TestCached(t *testing.T) {
 	for cached, bounds := range map[int]struct{ least, most int }{0: {1000, 1000}, 64: {1, 448}} {
 		h, store := watched(t, func(c *svc.Config) { c.Memory.Keys = cached })
@@ -268,52 +266,4 @@ func TestReadOnlyWritesNothing(t *testing.T) {
 	is.Equal(must(store.Changes(t.Context(), 1)), was)
 	key := must(store.APIKeys(t.Context(), svc.APIKeyPage{Holder: ann, KeyQuery: svc.KeyQuery{Limit: 1}}))
 	is.True(key[0].LastUsedAt.IsZero())
-}
-
-// What a write would ask of a source or of the host, it does not ask when nothing can be written.
-func TestReadOnlyAsksNobody(t *testing.T) {
-	is, h := is.New(t), withTemplate(t)
-	installed := must(h.Templates.Read(t.Context(), admin, "x"))
-	config := h.config
-	config.Store, config.ReadOnly = h.store, true
-	s := must(svc.New(config))
-	defer s.Close()
-	h.market.put(acme, "y", content("Y", "1"))
-	h.market.put(acme, "x", content("X", "2"))
-	asked := len(h.market.asked)
-	wantCode(t, errorOf(s.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "y", SourceName: "acme"})), svc.CodeReadOnly, "")
-	wantCode(t, errorOf(s.Templates.Update(t.Context(), admin, installed.ID, svc.UpdateRequest{})), svc.CodeReadOnly, "")
-	is.Equal(len(h.market.asked), asked)
-	_, err := s.Templates.CheckUpdate(t.Context(), admin, installed.ID) // which writes nothing
-	is.NoErr(err)
-	is.True(len(h.market.asked) > asked)
-}
-
-func TestNewRefusesParameters(t *testing.T) {
-	for _, p := range []parameter.Definition{
-		{Name: "words", Type: parameter.Text, Merge: parameter.Greatest, Narrow: parameter.Replace},
-		{Name: "words", Type: parameter.Level, Merge: parameter.Greatest, Narrow: parameter.Lesser},
-		{Name: "words", Type: parameter.Text, Merge: parameter.Closest},
-	} {
-		_, err := svc.New(svc.Config{Store: memstore.New(), Parameters: []parameter.Definition{p}})
-		if err == nil || !strings.Contains(err.Error(), `"words"`) {
-			t.Errorf("%+v: %v", p, err)
-		}
-	}
-}
-
-// An empty table is no table of AI memory: no statement sets anything, and the strategy is the bank's.
-func TestNoParameters(t *testing.T) {
-	is, ctx := is.New(t), t.Context()
-	s := must(svc.New(svc.Config{Store: memstore.New(), Parameters: []parameter.Definition{}}))
-	defer s.Close()
-	is.NoErr(s.Access.Apply(ctx, svc.Host, must(svc.ParseBundle([]byte(`{"users": [{"id": "alice"}],
-		"policies": [{"id": "p", "document": {"version": "2026-03-24", "statements": [{"effect": "allow", "actions": ["a"], "banks": ["b"]}]}}],
-		"bank_policies": [{"bank_id": "b", "document": {"version": "2026-03-24", "default_strategy": "deep"}}],
-		"attachments": [{"policy_id": "p", "principal_type": "user", "principal_id": "alice"}]}`)))))
-	r := must(s.Policies.Resolve(ctx, svc.Host, svc.Question{UserID: "alice", Action: "a", Bank: "b"}))
-	is.Equal(*r.EffectiveStrategy, "deep")
-	for name := range r.Parameters.All() {
-		t.Errorf("a parameter %q", name)
-	}
 }

@@ -39,7 +39,6 @@ type many []error
 func (m many) Error() string   { return "many" }
 func (m many) Unwrap() []error { return m }
 
-// doubled is a tree of 2^n errors in n steps.
 func doubled(err error, n int) error {
 	for range n {
 		err = errors.Join(err, err)
@@ -75,8 +74,7 @@ func TestErrorsOfATree(t *testing.T) {
 }
 
 func TestRelocate(t *testing.T) {
-	is := is.New(t)
-	below := func(e *svc.Error) string { return "/below" + e.Field }
+	is, below := is.New(t), func(e *svc.Error) string { return "/below" + e.Field }
 	plain, one := errors.New("plain"), &svc.Error{Code: svc.CodeExists, Field: "/1", Message: "m", Fields: []string{"f"}, Err: svc.ErrExists}
 	is.Equal(svc.MapFields(nil, below), nil)
 	is.Equal(svc.MapFields(plain, below), plain)
@@ -116,7 +114,6 @@ func TestErrorsOfAHost(t *testing.T) {
 	}
 }
 
-// deep is an error under so many others.
 type deep int
 
 func (d deep) Error() string { return "deep" }
@@ -128,7 +125,6 @@ func (d deep) Unwrap() error {
 	return d - 1
 }
 
-// refusedManifest is the error for a template whose manifest a host refuses with an error.
 func refusedManifest(t *testing.T, err error) error {
 	h := newHost(t, func(c *svc.Config) { c.Templates.ValidateManifest = func(json.RawMessage) error { return err } })
 	_, err = h.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: "a", Content: svc.Content{Name: "A", Manifest: json.RawMessage(`{"version":"1"}`)}})
@@ -204,8 +200,7 @@ func TestErrorsOfOthersHideSecrets(t *testing.T) {
 	is.True(errors.Is(err, cause))
 }
 
-// silentChanges is a store that does not say what has changed.
-type silentChanges struct{ svc.Store }
+type silentChanges struct{ svc.Store } // does not say what has changed
 
 func (silentChanges) Changes(ctx context.Context, _ int64) (svc.StoreChanges, error) {
 	<-ctx.Done()

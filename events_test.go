@@ -21,7 +21,6 @@ import (
 	"github.com/extsvc/svc/store/memstore"
 )
 
-// recordWithRows is the first record of a log.
 func recordWithRows(was, is string) svc.AuditRecord {
 	r := svc.AuditRecord{Number: 1, Event: svc.Event{
 		ID: uuid.UUID{6: 0x70}, Time: time.Unix(0, 0).UTC(), Actor: svc.Host.Identity(), Action: event.AccessWritten,
@@ -32,9 +31,7 @@ func recordWithRows(was, is string) svc.AuditRecord {
 	return r
 }
 
-// appended is a service over a store with these records.
 func appended(t *testing.T, records ...svc.AuditRecord) *host {
-	t.Helper()
 	h := newHost(t, keeping)
 	events := make([]svc.Event, len(records))
 	is.New(t).NoErr(h.store.(svc.AuditStore).QueueAudit(t.Context(), events, func(svc.AuditRecord, []svc.Event) []svc.AuditRecord { return records }))
@@ -96,15 +93,13 @@ func cutElsewhere(is, was json.RawMessage, middle string) (otherIs, otherWas jso
 
 // TestRowsReachTheHost: in a transaction of the host, the outbox keeps them.
 func TestRowsReachTheHost(t *testing.T) {
-	is := is.New(t)
-	told := make(chan svc.Event, 1)
+	is, told := is.New(t), make(chan svc.Event, 1)
 	h := newHost(t, func(c *svc.Config) { c.Events.OnEvent = func(_ context.Context, e svc.Event) { told <- e } })
 	want := recordWithRows(`{"id":"g"}`, `{"id":"g","members":["a"]}`).Event
 	is.NoErr(h.store.(svc.OutboxStore).AddEvents(t.Context(), []svc.Event{want}))
 	is.Equal(<-told, want)
 }
 
-// waitFor waits until the events so far are as many as wanted, and returns them.
 func (h *host) waitFor(t *testing.T, wanted int) (all []string) {
 	t.Helper()
 	eventually(t, func() bool { all = append(all, h.actions()...); return len(all) >= wanted })
@@ -114,8 +109,7 @@ func (h *host) waitFor(t *testing.T, wanted int) (all []string) {
 // TestOutboxAtTheEnd: what is being delivered waits in the outbox until then, and is not delivered again when the Service is closed.
 func TestOutboxAtTheEnd(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
-	telling, closing := make(chan struct{}), make(chan struct{})
+	is, telling, closing := is.New(t), make(chan struct{}), make(chan struct{})
 	h := newHost(t, func(c *svc.Config) {
 		c.Events.OnEvent = func(context.Context, svc.Event) { telling <- struct{}{}; <-closing }
 	})
@@ -134,7 +128,6 @@ func TestOutboxWithoutListener(t *testing.T) {
 	is.New(t).Equal(len(must(h.store.(svc.OutboxStore).ClaimEvents(t.Context(), time.Now(), time.Now(), 10))), 0)
 }
 
-// faultyOutbox fails once in each of its methods.
 type faultyOutbox struct {
 	svc.FullStore
 	fail chan struct{}

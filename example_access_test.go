@@ -34,12 +34,9 @@ func ExampleAccess_Apply() {
 		log.Fatal(err)
 	}
 	reach, err := service.Policies.WhoCan(ctx, svc.Host, "bank:recall", "notes")
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(reach.Users)
+	fmt.Println(reach.Users, err)
 	// Output:
-	// [alice]
+	// [alice] <nil>
 }
 
 // Preview shows what a bundle would change, before anybody writes it.
@@ -124,12 +121,9 @@ func ExampleUsers_Create() {
 	}
 	question := svc.Question{Sender: "slack:U7", Bank: "notes"}
 	r, err := service.Policies.Resolve(ctx, svc.Host, question)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(r.TenantID, r.Outcome)
+	fmt.Println(r.TenantID, r.Outcome, err)
 	// Output:
-	// carol allow
+	// carol allow <nil>
 }
 
 // When a user leaves, Delete removes all that is the user's, and revokes its keys.
@@ -285,9 +279,11 @@ func ExampleDiff() {
 }
 
 // exampleTeam returns a Service with the rows of teamBundle.
-func exampleTeam() *svc.Service {
-	service := exampleService()
-	bundle, err := svc.ParseBundle([]byte(teamBundle))
+func exampleTeam() *svc.Service { return withBundle(exampleService(), teamBundle) }
+
+// withBundle returns a Service after it has applied a bundle.
+func withBundle(service *svc.Service, text string) *svc.Service {
+	bundle, err := svc.ParseBundle([]byte(text))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -35,14 +35,7 @@ func exampleFlags() *svc.Service {
 	if err != nil {
 		log.Fatal(err)
 	}
-	bundle, err := svc.ParseBundle([]byte(flagBundle))
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := service.Access.Apply(context.Background(), svc.Host, bundle); err != nil {
-		log.Fatal(err)
-	}
-	return service
+	return withBundle(service, flagBundle)
 }
 
 // A host brings its own parameters, and reads them by name.
@@ -205,12 +198,9 @@ func ExampleDocument() {
 	policy, err := service.Policies.Create(context.Background(), svc.Host, svc.Policy{
 		ID: "team-flags", Document: ownFlags.JSON(),
 	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(string(policy.Document))
+	fmt.Println(string(policy.Document), err)
 	// Output:
-	// {"version":"2026-03-24","statements":[{"effect":"allow","actions":["flag:*"],"banks":["${group}::*"],"environments":["staging"],"row_limit":100}]}
+	// {"version":"2026-03-24","statements":[{"effect":"allow","actions":["flag:*"],"banks":["${group}::*"],"environments":["staging"],"row_limit":100}]} <nil>
 }
 
 // A program reads a stored policy, changes it and writes it back.

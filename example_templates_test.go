@@ -25,13 +25,10 @@ func ExampleTemplates_Install() {
 	fmt.Println(installed.ID, installed.Name, string(installed.Manifest))
 
 	check, err := service.Templates.CheckUpdate(ctx, svc.Host, "notes")
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println("update:", check.HasUpdate)
+	fmt.Println("update:", check.HasUpdate, err)
 	// Output:
 	// notes Notes {"version":"1"}
-	// update: false
+	// update: false <nil>
 }
 
 // A template can also be made by hand. A list is read row by row.

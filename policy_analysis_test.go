@@ -127,9 +127,7 @@ func TestSimulateIsApplyAndResolve(t *testing.T) {
 
 type stored struct{ revision, rows string }
 
-// whole is all that a host's store holds.
 func whole(t *testing.T, h *host) stored {
-	t.Helper()
 	rows := allAccess(t, h.store)
 	return stored{sprintf("%d", rows.Generation), string(encoded(rows))}
 }

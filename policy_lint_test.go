@@ -12,8 +12,7 @@ import (
 	"github.com/extsvc/svc/internal/longtest"
 )
 
-// active returns a bundle in which nobody is inactive.
-func active(b svc.Bundle) svc.Bundle {
+func active(b svc.Bundle) svc.Bundle { // in which nobody is inactive
 	b.Users, b.ServiceAccounts = slices.Clone(b.Users), slices.Clone(b.ServiceAccounts)
 	for i := range b.Users {
 		b.Users[i].Inactive = false
@@ -24,13 +23,11 @@ func active(b svc.Bundle) svc.Bundle {
 	return b
 }
 
-// statementOf is a statement of a bundle.
 type statementOf struct {
 	policy string
 	number int
 }
 
-// without returns a bundle that lacks some statements.
 func without(b svc.Bundle, gone ...statementOf) svc.Bundle {
 	b.Policies = slices.Clone(b.Policies)
 	for i, p := range b.Policies {
@@ -46,7 +43,6 @@ func without(b svc.Bundle, gone ...statementOf) svc.Bundle {
 	return b
 }
 
-// said is the answer to a request.
 type said struct {
 	outcome    svc.Outcome
 	parameters string
@@ -54,7 +50,6 @@ type said struct {
 
 // answers are those to everybody about everything that is asked.
 func answers(t *testing.T, h *host) map[string]said {
-	t.Helper()
 	all := map[string]said{}
 	for _, p := range principals() {
 		for _, action := range askedActions {
@@ -116,14 +111,11 @@ func TestNeedlessIsWhatChangesNothing(t *testing.T) {
 	}
 }
 
-// traced reports whether a policy comes to somebody.
 func traced(t *testing.T, h *host, who svc.Principal, policy string) bool {
-	t.Helper()
 	return slices.ContainsFunc(resolved(t, h, who, "bank:recall", "a").Trace, func(e svc.TraceEntry) bool { return e.PolicyID == policy })
 }
 
 func resolved(t *testing.T, h *host, who svc.Principal, action, bank string) svc.Resolution {
-	t.Helper()
 	q := svc.Question{Action: action, Bank: bank, UserID: who.ID}
 	if who.Kind == svc.KindServiceAccount {
 		q.ServiceAccountID = who.ID
@@ -133,7 +125,6 @@ func resolved(t *testing.T, h *host, who svc.Principal, action, bank string) svc
 
 // allDenied reports whether a deny covers all that a statement matches, for whoever has it.
 func allDenied(t *testing.T, h *host, s statementOf) bool {
-	t.Helper()
 	for _, who := range principals() {
 		if !traced(t, h, who, s.policy) {
 			continue
@@ -150,22 +141,6 @@ func allDenied(t *testing.T, h *host, s statementOf) bool {
 		}
 	}
 	return true
-}
-
-// Two values tie only when nothing but the ids of their policies decides.
-func TestTiesAreOfOneRank(t *testing.T) {
-	higher := attached("q", svc.GrantedToUser, "u")
-	higher.Priority = 1
-	for other, tied := range map[svc.Attachment]bool{
-		attached("q", svc.GrantedToUser, "u"): true, attached("q", svc.GrantedToGroup, "g"): false, higher: false,
-	} {
-		b := held([]string{granting(`"llm_model":"m"`)})
-		b.Groups = []svc.Group{{ID: "g", Members: []string{"u"}}}
-		b.Policies = append(b.Policies, svc.Policy{ID: "q", Document: document(granting(`"llm_model":"n"`))})
-		b.Attachments = append(b.Attachments, other)
-		isTie := func(f svc.Finding) bool { return f.Code == svc.FindingTie }
-		is.New(t).Equal(slices.ContainsFunc(svc.Lint(b, nil), isTie), tied)
-	}
 }
 
 //go:embed testdata/linted.json

@@ -93,17 +93,6 @@ func TestQuestionsAboutTheCaller(t *testing.T) {
 	})
 }
 
-// Nobody reads the policy of a bank in an answer about itself who may not read it.
-func TestBankPolicyInAnswersAboutTheCaller(t *testing.T) {
-	h := newHost(t)
-	h.apply(t, `{"bank_policies": [{"bank_id": "b", "document": {"version": "2026-03-24"}}]}`)
-	for _, by := range []svc.Principal{user("plain"), user("plain", "iam:users:*"), user("plain", "iam:banks:read")} {
-		r := must(h.Policies.Resolve(t.Context(), by, svc.Question{Me: true, Bank: "b"}))
-		_, err := h.Banks.Policy(t.Context(), by, "b")
-		is.New(t).Equal(r.BankPolicy != nil, err == nil)
-	}
-}
-
 // documentOf draws a document with values of any parameters of the table.
 func documentOf(d *rand.Rand, table []parameter.Definition) svc.Document {
 	words := []string{"a", "ä<&>", "\u2028\"\\", "b\n"}
@@ -234,7 +223,6 @@ func TestServiceAnswersAsTheReference(t *testing.T) {
 	is.New(t).True(min(seen[svc.Allow], seen[svc.ExplicitDeny], seen[svc.ImplicitDeny]) >= longtest.Times(5, 50)) // worlds are varied
 }
 
-// rows are the rows of a world.
 func rows(w *policytest.World) (b svc.Bundle) {
 	for _, u := range w.Users {
 		b.Users = append(b.Users, svc.User{ID: u.ID, Inactive: u.Inactive})
@@ -302,7 +290,6 @@ func (h *host) compare(t *testing.T, p policytest.Principal, q policytest.Reques
 	return svc.Outcome(want.Outcome)
 }
 
-// engineParameters are parameters of AI memory as the engine has them.
 func engineParameters(p svc.Parameters) (values policy.Parameters) {
 	i := 0
 	for name, v := range p.All() {
@@ -320,7 +307,6 @@ func engineParameters(p svc.Parameters) (values policy.Parameters) {
 	return values
 }
 
-// entries are a trace as the reference writes it.
 func entries(trace []svc.TraceEntry) []policy.Entry {
 	list := make([]policy.Entry, len(trace))
 	for i, e := range trace {

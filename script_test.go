@@ -22,6 +22,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/calltest"
 	"github.com/extsvc/svc/internal/testscript"
+	"github.com/extsvc/svc/parameter"
 )
 
 // script is a section of testdata/*.txt with a host of its own. testdata/README.md describes the lines.
@@ -53,22 +54,50 @@ var (
 		"with a template": {nil, hasTemplate}, "edits": merges(""), "edits conflict": merges(svc.EditsConflict),
 		"edits overwrite": merges(svc.EditsOverwrite), "edits merge": merges(svc.EditsMerge),
 		"personal staff": {nil, []string{"apply $personal", "events"}}, "rights": {nil, []string{"apply $rights", "events"}},
-		"a host that forbids a version": {func(c *svc.Config) {
-			c.Templates.ValidateManifest = func(m json.RawMessage) error {
-				if strings.Contains(string(m), "forbidden") {
-					return errors.New("holds what is forbidden")
-				}
-				return nil
-			}
-		}, nil},
-		"records":  {func(c *svc.Config) { keeping(c); importing(c) }, nil},
-		"prefixes": prefixed(nil, nil), "prefixes swapped": prefixed([]string{"svcs_"}, []string{"svcu_"}),
+		"a host that forbids a version": {judged, nil},
+		"a host that judges":            {func(c *svc.Config) { judged(c); c.Templates.LocalEdits = svc.EditsMerge }, hasTemplate},
+		"alice has left":                {knows(func(id string) (bool, error) { return id != "alice", nil }), nil},
+		"no directory":                  {knows(func(string) (bool, error) { return false, errors.New("is down") }), nil},
+		"interrupted":                   {func(c *svc.Config) { c.Store = newPausing(c.Store.(svc.FullStore)) }, nil},
+		"without the optional roles":    {withBareStore, nil},
+		"read-only":                     {func(c *svc.Config) { c.ReadOnly = true }, nil},
+		"writable":                      {func(c *svc.Config) { c.ReadOnly = false }, nil},
+		"without a pepper":              {func(c *svc.Config) { c.Keys.Peppers = nil }, nil},
+		"no parameters":                 {func(c *svc.Config) { c.Parameters = []parameter.Definition{} }, nil},
+		"without a marketplace":         {func(c *svc.Config) { c.Sources.Marketplace = nil }, nil},
+		"without a key of sources":      {func(c *svc.Config) { c.Sources.SealingKey = nil }, nil},
+		"with a key of sources":         {func(c *svc.Config) { c.Sources.SealingKey = keyA }, nil},
+		"records":                       {func(c *svc.Config) { keeping(c); importing(c) }, nil},
+		"prefixes":                      prefixed(nil, nil), "prefixes swapped": prefixed([]string{"svcs_"}, []string{"svcu_"}),
 		"prefixes with earlier ones":     prefixed([]string{"older_", "svcu_"}, []string{"svcs_"}),
 		"bank maker":                     {func(c *svc.Config) { c.Templates.Banks = bankMaker{} }, nil},
 		"three keys":                     {limited(3), nil},
 		"two keys that have not expired": {func(c *svc.Config) { limited(2)(c); c.Keys.IgnoreExpired = true }, nil},
 	}
 )
+
+// judged forbids some words in a manifest, and more.
+func judged(c *svc.Config) {
+	c.Templates.ValidateManifest = func(m json.RawMessage) error {
+		switch text := string(m); {
+		case strings.Contains(text, "forbidden"):
+			return errors.New("holds what is forbidden")
+		case strings.Contains(text, `"a"`) && strings.Contains(text, `"b"`):
+			return errors.New("must not have both a and b")
+		case strings.Contains(text, "many"):
+			first := &svc.Error{Field: "/steps/0/bank", Message: "is no bank of ours"}
+			return errors.Join(first, fmt.Errorf("steps: %w", &svc.Error{Message: "has too many steps"}), errors.New("is odd"))
+		}
+		return nil
+	}
+}
+
+func knows(known func(id string) (bool, error)) func(*svc.Config) {
+	return func(c *svc.Config) {
+		importing(c)
+		c.Users.Known = func(_ context.Context, id string) (bool, error) { return known(id) }
+	}
+}
 
 // failures are how a source can fail.
 var failures = map[string]error{
@@ -193,6 +222,13 @@ func (s *script) do(line string) (shown string, err error) {
 		s.market.during = func() {
 			s.market.during = nil
 			_, err := s.all(rest)
+			is.New(s.t).NoErr(err)
+		}
+	case "before":
+		store, other := s.config.Store.(*pausing), *s
+		other.host = &host{Service: newHost(s.t, func(c *svc.Config) { c.Store = s.store }).Service, store: s.store}
+		store.before = func() {
+			_, err := other.all(rest)
 			is.New(s.t).NoErr(err)
 		}
 	case "tx", "undone":

@@ -1,7 +1,7 @@
 package svc_test
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,7 +38,6 @@ func TestRenamed(t *testing.T) {
 	is.New(t).Equal([]string{c.Renamed("x"), c.Renamed("z")}, []string{"z", ""})
 }
 
-// More templates than one chunk of a list has.
 func TestSourceTemplatesAmongMany(t *testing.T) {
 	is, h := is.New(t), withTemplate(t)
 	for i := range 300 {
@@ -111,20 +110,27 @@ func TestSourcesRemember(t *testing.T) {
 	is.Equal(asks(other).Serial, int64(0))
 }
 
-// The cause of a failure is kept for the log.
-func TestSourceTemplatesFails(t *testing.T) {
-	h := withTemplate(t)
-	without := newHost(t, func(c *svc.Config) { c.Store, c.Sources.Marketplace = h.store, nil })
-	h.market.err = errors.New("dial tcp 10.0.0.1: refused")
-	for on, cause := range map[*host]error{h: h.market.err, without: nil} {
-		for _, err := range []error{
-			errorOf(on.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{})), errorOf(on.Templates.CheckUpdate(t.Context(), admin, "x")),
-			errorOf(on.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})),
+// The end of a caller's time is no failure, whatever the marketplace says of it.
+func TestCallersWhoLeaveASource(t *testing.T) {
+	is, h := is.New(t), withTemplate(t)
+	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")})
+	h.actions()
+	for _, h.market.err = range []error{
+		context.DeadlineExceeded, &svc.Error{Code: svc.CodeSourceTimeout, Message: "did not arrive in time"},
+	} {
+		for _, ask := range []func(context.Context) error{
+			func(ctx context.Context) error { return errorOf(h.Templates.CheckUpdate(ctx, admin, "x")) },
+			func(ctx context.Context) error {
+				return errorOf(h.Templates.Update(ctx, admin, "x", svc.UpdateRequest{}))
+			},
+			func(ctx context.Context) error {
+				return errorOf(h.Sources.Browse(ctx, admin, "acme", svc.CatalogFilter{}))
+			},
 		} {
-			wantCode(t, err, svc.CodeSourceFailed, "")
-			if e, _ := errors.AsType[*svc.Error](err); e == nil || e.Message == "" || (e.Err == nil) != (cause == nil) {
-				t.Errorf("%+v", e)
-			}
+			ctx, leave := context.WithCancel(t.Context())
+			h.market.during = leave
+			is.True(ask(ctx) != nil)
+			is.Equal(h.actions(), nil)
 		}
 	}
 }

@@ -16,9 +16,7 @@ import (
 
 var keyA, keyB, keyC = []byte("the first key of sources, 32 b. "), []byte("the second key of sources, 32 b."), []byte("the third key of sources, 32 b. ")
 
-// sealedUnder is a host of store that seals under the first key.
 func sealedUnder(t *testing.T, store svc.Store, keys ...[]byte) *host {
-	t.Helper()
 	return newHost(t, func(c *svc.Config) {
 		c.Store, c.Sources.SealingKey, c.Sources.OldSealingKeys = store, keys[0], keys[1:]
 	})
@@ -28,17 +26,13 @@ func address(name string) string { return "https://example.com/" + name }
 
 // register registers a source of each name, with the token "token-of-NAME".
 func (h *host) register(t *testing.T, names ...string) {
-	t.Helper()
 	for _, name := range names {
-		_, err := h.Sources.Register(t.Context(), admin, svc.NewSource{URL: address(name), AuthToken: ptr(svc.Secret("token-of-" + name))})
-		is.New(t).NoErr(err)
+		must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: address(name), AuthToken: ptr(svc.Secret("token-of-" + name))}))
 	}
 	h.actions()
 }
 
-// asksWith returns the token that a source is asked with.
 func (h *host) asksWith(t *testing.T, name string) (svc.Secret, error) {
-	t.Helper()
 	h.market.asked = nil
 	_, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "none", SourceName: name})
 	if svc.ErrorCode(err) != svc.CodeNotFound {
@@ -47,7 +41,6 @@ func (h *host) asksWith(t *testing.T, name string) (svc.Secret, error) {
 	return h.market.asked[0].Token, nil
 }
 
-// wantTokens expects the tokens of sources, by name, to be readable.
 func (h *host) wantTokens(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -57,7 +50,6 @@ func (h *host) wantTokens(t *testing.T, names ...string) {
 	}
 }
 
-// wantLost expects that the tokens of sources cannot be read.
 func (h *host) wantLost(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -67,7 +59,6 @@ func (h *host) wantLost(t *testing.T, names ...string) {
 
 // wantResealed expects that n tokens are sealed anew, without an event.
 func (h *host) wantResealed(t *testing.T, n int) {
-	t.Helper()
 	is := is.New(t)
 	is.Equal(must(h.Sources.Reseal(t.Context(), svc.Host)), n)
 	is.Equal(h.actions(), nil)
@@ -78,9 +69,7 @@ func (h *host) rows(t *testing.T) []svc.Source {
 	return collect(t, h.Sources.List(t.Context(), admin))
 }
 
-// edit changes a source past the service.
 func edit(t *testing.T, store svc.Store, name string, change func(*svc.Source)) {
-	t.Helper()
 	is.New(t).NoErr(store.ChangeSource(t.Context(), svc.SourceKey{Scope: svc.ScopeServer, Name: name}, func(s *svc.Source) (bool, error) {
 		change(s)
 		return true, nil
@@ -117,9 +106,8 @@ func TestSealingKeyIsChanged(t *testing.T) {
 		row.SealedToken = rows[i].SealedToken
 		is.Equal(row, rows[i]) // UpdatedAt, too
 	}
-	sealedUnder(t, &changingStore{store, func(context.Context, svc.SourceKey, func(*svc.Source) (bool, error)) error {
-		return errors.New("a transaction, though there is nothing to do")
-	}}, keyB, keyA).wantResealed(t, 0)
+	nothing := ahead(store, "ChangeSource", func(any) error { return errors.New("a transaction, though there is nothing to do") })
+	sealedUnder(t, nothing, keyB, keyA).wantResealed(t, 0)
 
 	names = append(names, "later")
 	both.wantTokens(t, names...)
@@ -171,23 +159,6 @@ func TestTokenThatNoKeyOpens(t *testing.T) {
 	is.Equal(h.actions(), nil)
 }
 
-func TestResealWithoutAKey(t *testing.T) {
-	store := memstore.New()
-	h := newHost(t, func(c *svc.Config) { c.Store, c.Sources.SealingKey = store, nil })
-	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: address("open")}))
-	is.New(t).Equal(must(h.Sources.Reseal(t.Context(), svc.Host)), 0)
-	with := sealedUnder(t, store, keyA)
-	with.register(t, "sealed")
-	with.market.put(address("sealed"), "x", content("X", "1"))
-	must(with.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "sealed"}))
-	wantCode(t, errorOf(h.Templates.CheckUpdate(t.Context(), admin, "x")), svc.CodeInternal, "")
-	wantCode(t, errorOf(h.Sources.Reseal(t.Context(), svc.Host)), svc.CodeInternal, "")
-	wantCode(t, errorOf(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: address("b"), AuthToken: ptr(svc.Secret("hush"))})), svc.CodeInvalid, "/auth_token")
-	h.wantLost(t, "sealed")
-	sealedUnder(t, store, keyA).wantTokens(t, "sealed")
-}
-
-// changingStore is a store whose ChangeSource is another.
 type changingStore struct {
 	svc.Store
 	changeSource func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error
@@ -199,18 +170,17 @@ func (s *changingStore) ChangeSource(ctx context.Context, key svc.SourceKey, cha
 
 // TestResealThatBreaksOff: what is done stays done, the rest can be read on, and another call does it.
 func TestResealThatBreaksOff(t *testing.T) {
-	is := is.New(t)
-	names := []string{"a", "b", "c", "d", "e"}
+	is, names := is.New(t), []string{"a", "b", "c", "d", "e"}
 	for done := range names {
 		store := memstore.New()
 		sealedUnder(t, store, keyA).register(t, names...)
 		left, down := done, errors.New("the process is gone")
-		h := sealedUnder(t, &changingStore{store, func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
+		h := sealedUnder(t, ahead(store, "ChangeSource", func(any) error {
 			if left--; left < 0 {
 				return fmt.Errorf("%w: %w", svc.ErrUnavailable, down)
 			}
-			return store.ChangeSource(ctx, key, change)
-		}}, keyB, keyA)
+			return nil
+		}), keyB, keyA)
 		n, err := h.Sources.Reseal(t.Context(), svc.Host)
 		is.Equal(n, done)
 		wantCode(t, err, svc.CodeUnavailable, "")
@@ -267,57 +237,44 @@ func TestPersonalTokensAreResealed(t *testing.T) {
 
 // TestResealMeetsAChange: what is resealed is what the source holds then, and not what it held when it was listed.
 func TestResealMeetsAChange(t *testing.T) {
+	key := svc.SourceKey{Scope: svc.ScopeServer, Name: "a"}
 	for name, c := range map[string]struct {
-		meanwhile func(t *testing.T, store svc.Store)
-		resealed  int
+		meanwhile func(store svc.Store)
+		resealed  int // of two
 		token     svc.Secret
 	}{
-		"registered again": {func(t *testing.T, store svc.Store) {
-			is.New(t).NoErr(store.DeleteSource(t.Context(), svc.SourceKey{Scope: svc.ScopeServer, Name: "a"}))
-			_, err := sealedUnder(t, store, keyA).Sources.Register(t.Context(), admin, svc.NewSource{
-				URL: "https://new.example", Alias: ptr("a"), AuthToken: ptr(svc.Secret("newer")),
-			})
-			is.New(t).NoErr(err)
-		}, 1, "newer"},
-		"resealed by another": {func(t *testing.T, store svc.Store) {
-			sealedUnder(t, store, keyB, keyA).wantResealed(t, 1)
-		}, 0, "token-of-a"},
-		"its token taken away": {func(t *testing.T, store svc.Store) {
-			edit(t, store, "a", func(s *svc.Source) { s.SealedToken = nil })
-		}, 0, ""},
-		"described": {func(t *testing.T, store svc.Store) {
-			edit(t, store, "a", func(s *svc.Source) { s.Description = ptr("described") })
-		}, 1, "token-of-a"},
+		"registered again": {func(store svc.Store) {
+			is.New(t).NoErr(store.DeleteSource(t.Context(), key))
+			again := svc.NewSource{URL: "https://new.example", Alias: ptr("a"), AuthToken: ptr(svc.Secret("newer"))}
+			must(sealedUnder(t, store, keyA).Sources.Register(t.Context(), admin, again))
+		}, 2, "newer"},
+		"resealed by another":  {func(store svc.Store) { sealedUnder(t, store, keyB, keyA).wantResealed(t, 2) }, 0, "token-of-a"},
+		"its token taken away": {func(store svc.Store) { edit(t, store, "a", func(s *svc.Source) { s.SealedToken = nil }) }, 1, ""},
+		"described":            {func(store svc.Store) { edit(t, store, "a", func(s *svc.Source) { s.Description = ptr("new") }) }, 2, "token-of-a"},
+		"removed":              {func(store svc.Store) { is.New(t).NoErr(store.DeleteSource(t.Context(), key)) }, 1, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			is, store := is.New(t), memstore.New()
-			sealedUnder(t, store, keyA).register(t, "a")
-			var described *string
-			sealedUnder(t, &changingStore{store, func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
-				c.meanwhile(t, store)
-				source := must(store.Source(ctx, key))
-				described = source.Description
-				return store.ChangeSource(ctx, key, change)
-			}}, keyB, keyA).wantResealed(t, c.resealed)
+			sealedUnder(t, store, keyA).register(t, "a", "b")
+			var before svc.Source
+			sealedUnder(t, ahead(store, "ChangeSource", func(changed any) error {
+				if changed == key {
+					c.meanwhile(store)
+					before, _ = store.Source(t.Context(), key)
+				}
+				return nil
+			}), keyB, keyA).wantResealed(t, c.resealed)
 
 			h := sealedUnder(t, store, keyB)
+			h.wantTokens(t, "b")
+			if name == "removed" {
+				is.Equal(len(h.rows(t)), 1)
+				return
+			}
 			is.Equal(must(h.asksWith(t, "a")), c.token)
-			is.Equal(h.rows(t)[0].Description, described)
+			is.Equal(h.rows(t)[0].Description, before.Description)
 		})
 	}
-}
-
-func TestResealMeetsARemoval(t *testing.T) {
-	store := memstore.New()
-	sealedUnder(t, store, keyA).register(t, "a", "b")
-	h := sealedUnder(t, &changingStore{store, func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
-		if key.Name == "a" {
-			is.New(t).NoErr(store.DeleteSource(ctx, key))
-		}
-		return store.ChangeSource(ctx, key, change)
-	}}, keyB, keyA)
-	h.wantResealed(t, 1)
-	sealedUnder(t, store, keyB).wantTokens(t, "b")
 }
 
 // TestResealIsCountedOnce: a store may call change again, and only the last call counts.

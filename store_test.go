@@ -26,8 +26,7 @@ const mostStoreMethods = 26
 
 // docs/howto/transaction.md lists the optional roles with the number of their methods.
 func TestStoreIsSmall(t *testing.T) {
-	is := is.New(t)
-	page := string(must(os.ReadFile("docs/howto/transaction.md")))
+	is, page := is.New(t), string(must(os.ReadFile("docs/howto/transaction.md")))
 	required, full := reflect.TypeFor[svc.Store](), reflect.TypeFor[svc.FullStore]()
 	if n := required.NumMethod(); n > mostStoreMethods {
 		t.Errorf("a store must have %d methods, more than %d", n, mostStoreMethods)
@@ -58,67 +57,6 @@ func (s bareStore) Atomically(ctx context.Context, fn func(context.Context, svc.
 
 func withBareStore(c *svc.Config) { c.Store = bareStore{c.Store} }
 
-// lacking expects an error that names the role, and that the store is as it was.
-func lacking(t *testing.T, h *host, before int64, err error, role string) {
-	t.Helper()
-	is := is.New(t)
-	wantCode(t, err, svc.CodeInternal, "")
-	is.True(strings.Contains(err.Error(), role))
-	is.Equal(h.generation(t), before)
-}
-
-// A store without the optional roles serves all that needs none of them: OnEvent gets its events.
-func TestStoreWithoutOptionalRoles(t *testing.T) {
-	is, h := is.New(t), hostOf(t, world, withBareStore)
-	h.actions()
-	key := issue(t, h, alice)
-	is.True(h.good(key))
-	is.Equal(h.actions(), []string{"api_key.issued api_key/" + key.ID + " by "})
-	wantCode(t, lastError(h.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{})), svc.CodeNotFound, "")
-	is.NoErr(h.Close())
-}
-
-// Without an outbox nobody could deliver the events of a host's transaction: nothing happens there.
-func TestStoreWithoutOutbox(t *testing.T) {
-	h := newHost(t)
-	create(t, h, "a", svc.Content{})
-	before, inTx := h.generation(t), h.WithTx(bareStore{h.store})
-	lacking(t, h, before, errorOf(inTx.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{})), "svc.OutboxStore")
-	lacking(t, h, before, inTx.Templates.Delete(t.Context(), admin, "a"), "svc.OutboxStore")
-	must(inTx.Templates.Read(t.Context(), admin, "a"))
-
-	silent := newHost(t, func(c *svc.Config) { c.Events.OnEvent = nil })
-	create(t, &host{Service: silent.WithTx(bareStore{silent.store})}, "a", svc.Content{})
-}
-
-func TestStoreWithoutAuditRecords(t *testing.T) {
-	is := is.New(t)
-	_, err := svc.New(svc.Config{Store: bareStore{memstore.New()}, Events: svc.EventConfig{Keep: true}})
-	is.True(err != nil && strings.Contains(err.Error(), "Config.Events.Keep") && strings.Contains(err.Error(), "svc.AuditStore"))
-
-	h := newHost(t, keeping, func(c *svc.Config) { c.Events.OnEvent = nil })
-	before, inTx := h.generation(t), h.WithTx(bareStore{h.store})
-	for _, err := range []error{
-		errorOf(inTx.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "a", Content: content("A", "1")})),
-		errorOf(inTx.Audit.Verify(t.Context(), svc.Host)), lastError(inTx.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{})),
-	} {
-		lacking(t, h, before, err, "svc.AuditStore")
-	}
-}
-
-// A request with an idempotency key is refused when its answer cannot be kept, and never done twice.
-func TestStoreWithoutAnswers(t *testing.T) {
-	h := newHost(t, withBareStore)
-	must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
-	h.market.put(acme, "x", content("X", "1"))
-	before := h.generation(t)
-	wantCode(t, errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})), svc.CodeInvalid, "Idempotency-Key")
-	_, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme", IdempotencyKey: "once"})
-	wantCode(t, err, svc.CodeInvalid, "Idempotency-Key")
-	is.New(t).Equal(h.generation(t), before)
-	must(h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme"}))
-}
-
 // halfStore loses the optional roles in its transactions, which breaks the contract.
 type halfStore struct{ svc.FullStore }
 
@@ -126,16 +64,39 @@ func (s halfStore) Atomically(ctx context.Context, fn func(context.Context, svc.
 	return s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error { return fn(ctx, bareStore{tx}) })
 }
 
-// Nothing happens then that needs such a role.
-func TestTransactionWithoutOptionalRoles(t *testing.T) {
+// Nothing happens that needs an optional role which a store, or its transactions, lack. The error names the role.
+func TestOptionalRolesThatAreMissing(t *testing.T) {
+	is, made := is.New(t), svc.NewTemplate{ID: "b", Content: content("B", "1")}
+	silent := func(c *svc.Config) { c.Events.OnEvent = nil }
 	half := func(c *svc.Config) { c.Store = halfStore{c.Store.(svc.FullStore)} }
-	h := newHost(t, half)
-	issue(t, h, alice)
-	before := h.generation(t)
-	lacking(t, h, before, errorOf(h.Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{IdempotencyKey: "once"})), "svc.AnswerStore")
-
-	h = newHost(t, half, keeping)
-	lacking(t, h, 0, errorOf(h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "a", Content: content("A", "1")})), "svc.AuditStore")
+	h, keeps, halves, halfKeeps := newHost(t), newHost(t, keeping, silent), newHost(t, half), newHost(t, half, keeping)
+	create(t, h, "a", svc.Content{})
+	inTx, keepsInTx := h.WithTx(bareStore{h.store}), keeps.WithTx(bareStore{keeps.store})
+	ctx, once := t.Context(), svc.NewAPIKey{IdempotencyKey: "once"}
+	for _, c := range []struct {
+		h    *host
+		role string
+		call func() error
+	}{
+		{h, "svc.OutboxStore", func() error { return errorOf(inTx.Keys.Issue(ctx, alice, svc.Me, svc.NewAPIKey{})) }},
+		{h, "svc.OutboxStore", func() error { return inTx.Templates.Delete(ctx, admin, "a") }},
+		{keeps, "svc.AuditStore", func() error { return errorOf(keepsInTx.Templates.Create(ctx, admin, made)) }},
+		{keeps, "svc.AuditStore", func() error { return errorOf(keepsInTx.Audit.Verify(ctx, svc.Host)) }},
+		{keeps, "svc.AuditStore", func() error { return lastError(keepsInTx.Audit.Records(ctx, svc.Host, svc.AuditQuery{})) }},
+		{halves, "svc.AnswerStore", func() error { return errorOf(halves.Keys.Issue(ctx, alice, svc.Me, once)) }},
+		{halfKeeps, "svc.AuditStore", func() error { return errorOf(halfKeeps.Templates.Create(ctx, admin, made)) }},
+	} {
+		before, err := c.h.written(t), c.call()
+		wantCode(t, err, svc.CodeInternal, "")
+		is.True(strings.Contains(err.Error(), c.role))
+		is.Equal(c.h.written(t), before)
+	}
+	must(inTx.Templates.Read(ctx, admin, "a"))
+	issue(t, halves, alice) // without an idempotency key
+	quiet := newHost(t, silent)
+	create(t, &host{Service: quiet.WithTx(bareStore{quiet.store})}, "a", svc.Content{})
+	_, err := svc.New(svc.Config{Store: bareStore{memstore.New()}, Events: svc.EventConfig{Keep: true}})
+	is.True(err != nil && strings.Contains(err.Error(), "Config.Events.Keep") && strings.Contains(err.Error(), "svc.AuditStore"))
 }
 
 // A source's answers are then kept nowhere: each process asks the source once more, without a warning.
@@ -149,9 +110,7 @@ func TestStoreWithoutSourceFiles(t *testing.T) {
 	kept := h.market.asked[len(h.market.asked)-1].Memory
 	kept.KeepFile(t.Context(), "", []byte("{}"))
 	is.Equal(kept.File(t.Context(), ""), nil)
-	serial, err := kept.AcceptSerial(t.Context(), 7) // is kept with the source itself
-	is.NoErr(err)
-	is.Equal(serial, int64(7))
+	is.Equal(must(kept.AcceptSerial(t.Context(), 7)), int64(7)) // is kept with the source itself
 	is.Equal(log.String(), "")
 }
 
@@ -172,7 +131,6 @@ func ahead(store svc.Store, method string, do func(arg any) error) *intercept.St
 	})
 }
 
-// shows has the answers that are kept.
 func shows(store svc.Store, kept *[]svc.StoredAnswer) svc.Store {
 	return ahead(store, "KeepAnswer", func(answer any) error { *kept = append(*kept, answer.(svc.StoredAnswer)); return nil })
 }
@@ -248,13 +206,11 @@ func TestAnswersAreSealed(t *testing.T) {
 		is.True(!bytes.Contains(part, []byte(first.ID)))
 		is.True(!bytes.Contains(part, []byte("of-the-client")))
 	}
-	again, err := under(next, old).Keys.Issue(t.Context(), alice, svc.Me, in) // after a restart, and under another pepper
-	is.NoErr(err)
+	again := must(under(next, old).Keys.Issue(t.Context(), alice, svc.Me, in)) // after a restart, and under another pepper
 	is.Equal(again.Key, first.Key)
-	_, err = under(next).Keys.Issue(t.Context(), alice, svc.Me, in) // nobody can read it without the pepper
+	_, err := under(next).Keys.Issue(t.Context(), alice, svc.Me, in) // nobody can read it without the pepper
 	wantCode(t, err, svc.CodeInternal, "")
-	_, err = under().Keys.Issue(t.Context(), bob, svc.Me, in) // without peppers
-	is.NoErr(err)
+	must(under().Keys.Issue(t.Context(), bob, svc.Me, in)) // without peppers
 	must(under().Keys.Issue(t.Context(), bob, svc.Me, in))
 	is.Equal(len(kept), 2)
 }
@@ -292,8 +248,7 @@ func TestAnswersAreNotTooMany(t *testing.T) {
 	must(with(limits.KeptAnswers-1).Keys.Issue(t.Context(), alice, svc.Me, first))
 	full := with(limits.KeptAnswers)
 	wantCode(t, errorOf(full.Keys.Issue(t.Context(), alice, svc.Me, next)), svc.CodeLimit, "")
-	_, err := full.Keys.Issue(t.Context(), alice, svc.Me, first) // those there are stay
-	is.NoErr(err)
+	must(full.Keys.Issue(t.Context(), alice, svc.Me, first)) // those there are stay
 	is.Equal(len(collect(t, h.Keys.List(t.Context(), alice, svc.Me, svc.KeyQuery{}))), 1)
 	must(full.Keys.Issue(t.Context(), svc.Host, bob.Identity(), next))
 }
@@ -316,8 +271,8 @@ func TestStoreFaults(t *testing.T) {
 		svc.CodeChanged:     svc.ErrChanged,
 		svc.CodeInternal:    errors.New("disk on fire"),
 	} {
-		b := newHost(t, func(c *svc.Config) { c.Store = newBrokenStore(h.store, cause) })
-		keeping := newHost(t, func(c *svc.Config) { c.Store, c.Events.Keep = newBrokenStore(h.store, cause), true })
+		b := newHost(t, importing, func(c *svc.Config) { c.Store = newBrokenStore(h.store, cause) })
+		keeping := newHost(t, importing, func(c *svc.Config) { c.Store, c.Events.Keep = newBrokenStore(h.store, cause), true })
 		calls := callAll(t, b, svc.Host)
 		for name, err := range callAll(t, keeping, svc.Host) {
 			if calls[name+", keeping events"] = err; svc.ErrorCode(calls[name]) == svc.CodeNotFound {
@@ -336,7 +291,6 @@ func TestStoreFaults(t *testing.T) {
 	}
 }
 
-// brokenStore fails in everything that comes after authorization.
 type brokenStore struct {
 	intercept.Store
 	err error
@@ -353,42 +307,32 @@ func (s *brokenStore) Changes(context.Context, int64) (svc.StoreChanges, error) 
 
 // callAll calls every method of a service for a caller, and two for alice.
 func callAll(t *testing.T, h *host, by svc.Principal) map[string]error {
-	t.Helper()
-	ctx := t.Context()
-	return map[string]error{
-		"register":          errorOf(h.Sources.Register(ctx, by, svc.NewSource{URL: acme})),
-		"reseal":            errorOf(h.Sources.Reseal(ctx, by)),
-		"create":            errorOf(h.Templates.Create(ctx, by, svc.NewTemplate{ID: "x", Content: content("X", "1")})),
-		"read":              errorOf(h.Templates.Read(ctx, by, "x")),
-		"patch":             errorOf(h.Templates.Patch(ctx, by, "x", svc.TemplatePatch{})),
-		"install":           errorOf(h.Templates.Install(ctx, by, svc.Install{TemplateID: "x", SourceName: "acme"})),
-		"check":             errorOf(h.Templates.CheckUpdate(ctx, by, "x")),
-		"update":            errorOf(h.Templates.Update(ctx, by, "x", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})),
-		"diff":              errorOf(h.Templates.Diff(ctx, by, "x")),
-		"roll back":         errorOf(h.Templates.Rollback(ctx, by, "x", 1)),
-		"issue":             errorOf(h.Keys.Issue(ctx, by, alice.Identity(), svc.NewAPIKey{})),
-		"issue for a robot": errorOf(h.Keys.Issue(ctx, by, robot.Identity(), svc.NewAPIKey{})),
-		"issue mine":        errorOf(h.Keys.Issue(ctx, alice, svc.Me, svc.NewAPIKey{})),
-		"change a key":      errorOf(h.Keys.Patch(ctx, by, alice.Identity(), "k", svc.APIKeyPatch{})),
-		"rotate":            errorOf(h.Keys.Rotate(ctx, by, alice.Identity(), "k", svc.Rotation{})),
-		"revoke all":        errorOf(h.Keys.RevokeAll(ctx, by, alice.Identity())),
-		"resolve":           errorOf(h.Policies.Resolve(ctx, by, svc.Question{Bank: "b", UserID: "alice"})),
-		"as a user":         errorOf(h.Templates.Read(ctx, alice, "x")),
-		"check all":         errorOf(h.Templates.CheckUpdates(ctx, by, nil)),
-		"re-bind":           errorOf(h.Sources.Rebind(ctx, by, "acme")),
-		"search":            errorOf(h.Sources.Search(ctx, by, svc.CatalogFilter{})),
-		"verify":            errorOf(h.Audit.Verify(ctx, by)),
-		"apply":             h.Access.Apply(ctx, by, svc.Bundle{Users: []svc.User{{ID: "a"}}}),
-		"remove":            h.Sources.Remove(ctx, by, "acme"),
-		"sources":           lastError(h.Sources.List(ctx, by)),
-		"templates":         lastError(h.Templates.List(ctx, by, svc.TemplateQuery{})),
-		"events":            lastError(h.Audit.Records(ctx, by, svc.AuditQuery{})),
-		"history":           lastError(h.Templates.History(ctx, by, "x")),
-		"delete":            h.Templates.Delete(ctx, by, "x"),
-		"keys":              lastError(h.Keys.List(ctx, by, alice.Identity(), svc.KeyQuery{})),
-		"revoke":            h.Keys.Revoke(ctx, by, alice.Identity(), "k"),
-		"ping":              h.Ping(ctx),
+	ctx, key := t.Context(), svc.IssuedKey{APIKey: svc.APIKey{ID: "k"}}
+	all := map[string]error{
+		"read":       errorOf(h.Templates.Read(ctx, by, "x")),
+		"check":      errorOf(h.Templates.CheckUpdate(ctx, by, "x")),
+		"check all":  errorOf(h.Templates.CheckUpdates(ctx, by, nil)),
+		"diff":       errorOf(h.Templates.Diff(ctx, by, "x")),
+		"templates":  lastError(h.Templates.List(ctx, by, svc.TemplateQuery{})),
+		"history":    lastError(h.Templates.History(ctx, by, "x")),
+		"as a user":  errorOf(h.Templates.Read(ctx, alice, "x")),
+		"search":     errorOf(h.Sources.Search(ctx, by, svc.CatalogFilter{})),
+		"sources":    lastError(h.Sources.List(ctx, by)),
+		"reseal":     errorOf(h.Sources.Reseal(ctx, by)),
+		"resolve":    errorOf(h.Policies.Resolve(ctx, by, svc.Question{Bank: "b", UserID: "alice"})),
+		"verify":     errorOf(h.Audit.Verify(ctx, by)),
+		"events":     lastError(h.Audit.Records(ctx, by, svc.AuditQuery{})),
+		"keys":       lastError(h.Keys.List(ctx, by, alice.Identity(), svc.KeyQuery{})),
+		"issue mine": errorOf(h.Keys.Issue(ctx, alice, svc.Me, svc.NewAPIKey{})),
+		"apply":      h.Access.Apply(ctx, by, svc.Bundle{Users: []svc.User{{ID: "a"}}}),
+		"ping":       h.Ping(ctx),
 	}
+	for name, call := range (&waits{host: h, by: by, key: key, mine: key, accounts: key}).mutations(ctx) {
+		if !strings.HasPrefix(name, "m") { // what is of users alone
+			all[name] = call()
+		}
+	}
+	return all
 }
 
 // Stores get no text that a database may be unable to look up, whatever the caller passes.
@@ -406,11 +350,9 @@ func TestStoresGetValidText(t *testing.T) {
 			})
 		})
 		ctx, narrowed := t.Context(), svc.Principal{Kind: svc.KindUser, ID: "alice", ScopingPolicyID: bad}
-		d, err := h.Decide(ctx, narrowed, action.Recall, "notes", svc.Context{})
-		is.New(t).NoErr(err)
+		d := must(h.Decide(ctx, narrowed, action.Recall, "notes", svc.Context{}))
 		is.New(t).True(!d.Allowed())
-		r, err := h.Policies.Resolve(ctx, narrowed, svc.Question{Me: true, Bank: "notes"})
-		is.New(t).NoErr(err)
+		r := must(h.Policies.Resolve(ctx, narrowed, svc.Question{Me: true, Bank: "notes"}))
 		is.New(t).Equal(r.Outcome, svc.ImplicitDeny)
 		odd := svc.Principal{Kind: svc.KindUser, ID: bad}
 		wantCode(t, errorOf(h.Policies.Resolve(ctx, odd, svc.Question{Me: true, Bank: "notes"})), svc.CodeInvalid, "principal")

@@ -59,14 +59,11 @@ func TestPartsOfAList(t *testing.T) {
 }
 
 func (k keeper) etag(t *testing.T) string {
-	t.Helper()
 	etag, _ := k.tag(t)
 	return etag
 }
 
-// tag returns the entity tag of the list of templates, if the list is in memory.
 func (h *host) tag(t *testing.T) (tag string, kept bool) {
-	t.Helper()
 	tag = must(h.Templates.ETag(context.WithValue(t.Context(), asked{}, true), admin))
 	return tag, tag != ""
 }

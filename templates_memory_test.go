@@ -29,8 +29,7 @@ type shelfStore struct {
 	deaf    bool              // AwaitChange wakes only for what this process has heard
 }
 
-// asked marks the context of a caller.
-type asked struct{}
+type asked struct{} // marks the context of a caller
 
 func (s *shelfStore) plant(edit func()) {
 	s.mu.Lock()
@@ -108,7 +107,6 @@ func newKeeper(t *testing.T, cached int, edits ...func(*svc.Config)) keeper {
 	return k
 }
 
-// keeperOfOne is a keeper with the template "a".
 func keeperOfOne(t *testing.T) keeper {
 	t.Helper()
 	k := newKeeper(t, 1<<20)
@@ -116,18 +114,15 @@ func keeperOfOne(t *testing.T) keeper {
 	return k
 }
 
-// ctx is that of whoever calls.
 func (k keeper) ctx(t *testing.T) context.Context {
 	return context.WithValue(t.Context(), asked{}, true)
 }
 
-// list returns the list, or fails.
 func (k keeper) list(t *testing.T, h *host, query svc.TemplateQuery) []svc.Template {
 	t.Helper()
 	return collect(t, h.Templates.List(k.ctx(t), admin, query))
 }
 
-// warm lists templates until that needs no call of the store.
 func (k keeper) warm(t *testing.T) {
 	t.Helper()
 	eventually(t, func() bool {
@@ -137,7 +132,6 @@ func (k keeper) warm(t *testing.T) {
 	})
 }
 
-// sameList compares a list, and returns it.
 func (k keeper) sameList(t *testing.T, query svc.TemplateQuery) []svc.Template {
 	t.Helper()
 	want, have := k.list(t, k.plain, query), k.list(t, k.host, query)
@@ -147,11 +141,9 @@ func (k keeper) sameList(t *testing.T, query svc.TemplateQuery) []svc.Template {
 	return want
 }
 
-// same compares everything that there is to read.
 func (k keeper) same(t *testing.T) {
 	t.Helper()
-	is := is.New(t)
-	want := k.sameList(t, svc.TemplateQuery{})
+	is, want := is.New(t), k.sameList(t, svc.TemplateQuery{})
 	for _, row := range append(want, svc.Template{TemplateKey: svc.TemplateKey{ID: "none"}}) {
 		template, err := k.plain.Templates.Read(k.ctx(t), admin, row.ID)
 		for range 2 { // a base is read once
@@ -163,7 +155,6 @@ func (k keeper) same(t *testing.T) {
 	}
 }
 
-// fill stores templates of few names, categories and tags, some of them installed and some of those edited.
 func (k keeper) fill(t *testing.T, random *rand.Rand, count int) {
 	t.Helper()
 	few := func(prefix string) string { return fmt.Sprint(prefix, random.IntN(4)) }
@@ -187,14 +178,12 @@ func (k keeper) fill(t *testing.T, random *rand.Rand, count int) {
 }
 
 func (k keeper) register(t *testing.T) {
-	t.Helper()
 	must(k.plain.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
 }
 
 func TestKeptTemplatesAreThoseOfTheStore(t *testing.T) {
 	for seed := range uint64(5) {
-		is := is.New(t)
-		random := rand.New(rand.NewPCG(seed, 0))
+		is, random := is.New(t), rand.New(rand.NewPCG(seed, 0))
 		k := newKeeper(t, 1<<20)
 		k.register(t)
 		k.fill(t, random, 10+random.IntN(200))
@@ -273,7 +262,6 @@ func TestKeptTemplatesFollowTheirService(t *testing.T) {
 }
 
 func (k keeper) patchPlain(t *testing.T, id string) {
-	t.Helper()
 	must(k.plain.Templates.Patch(t.Context(), admin, id, svc.TemplatePatch{Name: ptr(fmt.Sprint("Patched ", rand.Uint64()))}))
 }
 

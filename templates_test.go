@@ -18,7 +18,6 @@ import (
 )
 
 func create(t *testing.T, h *host, id string, content svc.Content) svc.Template {
-	t.Helper()
 	if content.Manifest == nil {
 		content.Manifest = manifest(`{"version":"1"}`)
 	}
@@ -28,36 +27,9 @@ func create(t *testing.T, h *host, id string, content svc.Content) svc.Template 
 	return must(h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: id, Content: content}))
 }
 
-// Errors of the host's check that have a pointer are shown at it, all of them, wherever the manifest came from.
-func TestValidateManifestWithPointers(t *testing.T) {
-	is := is.New(t)
-	refuse := false
-	h := withTemplate(t, func(c *svc.Config) {
-		c.Templates.ValidateManifest = func(json.RawMessage) error {
-			if !refuse {
-				return nil
-			}
-			first := &svc.Error{Field: "/steps/0/bank", Message: "is no bank of ours"}
-			return errors.Join(first, fmt.Errorf("steps: %w", &svc.Error{Message: "has too many steps"}), errors.New("is odd"))
-		}
-	})
-	refuse = true
-	_, created := h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: "y", Content: content("Y", "1")})
-	_, patched := h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Manifest: manifest(`{"version":"2"}`)})
-	for _, err := range []error{created, patched} {
-		is.Equal(err.Error(), "/manifest/steps/0/bank: is no bank of ours\n/manifest: has too many steps\n/manifest: is odd")
-		wantCode(t, err, svc.CodeInvalid, "/manifest/steps/0/bank")
-	}
-	must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Name: ptr("other")})) // its manifest is as it was
-	_, err := h.Templates.Install(t.Context(), admin, svc.Install{TemplateID: "x", SourceName: "acme", AliasID: ptr("z")})
-	wantCode(t, err, svc.CodeSourceFailed, "")
-	is.True(strings.Contains(err.Error(), "/manifest/steps/0/bank is no bank of ours"))
-}
-
 // A host's own code runs for those alone who have the right: its check of a manifest, and its marketplace's of an address.
 func TestHostsCodeRunsForThoseWhoMay(t *testing.T) {
-	is := is.New(t)
-	ran := 0
+	is, ran := is.New(t), 0
 	h := newHost(t, func(c *svc.Config) {
 		c.Templates.ValidateManifest = func(json.RawMessage) error { ran++; return errors.New("no") }
 		c.Sources.Marketplace = countedAddresses{c.Sources.Marketplace, &ran}
@@ -78,7 +50,6 @@ func TestHostsCodeRunsForThoseWhoMay(t *testing.T) {
 	is.Equal(svc.ErrorCode(err), svc.CodeInvalid) // the form of a request still comes first
 }
 
-// countedAddresses counts the addresses that a marketplace is asked about, and refuses them.
 type countedAddresses struct {
 	svc.Marketplace
 	asked *int
@@ -91,16 +62,10 @@ func (m countedAddresses) CheckURL(string) error {
 
 // One error joins so many, and says that there may be more.
 func TestErrorsHaveAnEnd(t *testing.T) {
-	is := is.New(t)
-	h := newHost(t, func(c *svc.Config) {
-		c.Templates.ValidateManifest = func(json.RawMessage) error {
-			return errors.Join(slices.Repeat([]error{errors.New("no")}, 5000)...)
-		}
-	})
-	_, manifest := h.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: "a", Content: svc.Content{Name: "A", Manifest: json.RawMessage(`{"version":"1"}`)}})
+	is, h := is.New(t), newHost(t)
 	rows := h.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: make([]svc.User, 5000), Policies: make([]svc.Policy, 5000)})
 	references := h.Access.Apply(t.Context(), svc.Host, svc.Bundle{Groups: []svc.Group{{ID: "g", Members: strings.Split(strings.Repeat("u ", 5000)+"u", " ")}}})
-	for _, err := range []error{manifest, rows, references} {
+	for _, err := range []error{rows, references, refusedManifest(t, errors.Join(slices.Repeat([]error{errors.New("no")}, 5000)...))} {
 		all := svc.Errors(err)
 		is.Equal(len(all), limits.Errors+1)
 		wantCode(t, all[limits.Errors], svc.CodeInvalid, "")
@@ -108,7 +73,6 @@ func TestErrorsHaveAnEnd(t *testing.T) {
 	is.True(len(svc.Lint(svc.Bundle{Users: make([]svc.User, 500)}, nil)) >= 500) // what a person asks for is whole
 }
 
-// personal are the calls of the personal half.
 func (h *host) personal(ctx context.Context, by svc.Principal, id string) map[string]func() error {
 	return ofHalf(ctx, h.MyTemplates, h.MySources, svc.ScopePersonal, by, id)
 }
@@ -250,7 +214,6 @@ func TestTemplatesAnswerInOrder(t *testing.T) {
 	}
 }
 
-// personalState is all that a caller sees of its own.
 func (h *host) personalState(t *testing.T, by svc.Principal) (state []string) {
 	t.Helper()
 	for _, template := range collect(t, h.MyTemplates.List(t.Context(), by, svc.TemplateQuery{})) {
@@ -260,29 +223,4 @@ func (h *host) personalState(t *testing.T, by svc.Principal) (state []string) {
 		state = append(state, fmt.Sprintf("%s %s source %s", source.Scope, source.Owner, source.Name))
 	}
 	return state
-}
-
-// Nobody sees or changes what is another's, or the server's: it is as if it were unknown.
-func TestPersonalIsOnesOwn(t *testing.T) {
-	is, h := is.New(t), withPersonalStaff(t)
-	must(h.MySources.Register(t.Context(), other, svc.NewSource{URL: acme}))
-	must(h.MyTemplates.Create(t.Context(), other, svc.NewTemplate{ID: "only", Content: content("Only", "1")}))
-	create(t, h, "server", svc.Content{})
-	for _, id := range []string{"only", "server"} {
-		for name, call := range h.personal(t.Context(), owner, id) {
-			if err := call(); strings.Contains(name, "template:manage") || strings.Contains(name, "Update ") {
-				wantCode(t, err, svc.CodeNotFound, "")
-			}
-			_ = h.MyTemplates.Delete(t.Context(), owner, id)
-			_ = h.MySources.Remove(t.Context(), owner, id)
-		}
-	}
-	unknown := errorOf(h.MyTemplates.Read(t.Context(), owner, "nothing")).Error()
-	is.Equal(errorOf(h.MyTemplates.Read(t.Context(), owner, "only")).Error(), unknown)
-	is.Equal(errorOf(h.MyTemplates.Read(t.Context(), owner, "server")).Error(), unknown)
-	is.Equal(errorOf(h.Templates.Read(t.Context(), admin, "only")).Error(), unknown)
-	_, err := h.MyTemplates.Install(t.Context(), owner, svc.Install{TemplateID: "x", SourceName: "acme"})
-	wantCode(t, err, svc.CodeNotFound, "") // the server has no such source
-	is.Equal(h.personalState(t, other), []string{"personal other only Only", "personal other source acme"})
-	must(h.Templates.Read(t.Context(), admin, "server"))
 }

@@ -21,30 +21,6 @@ const (
 	diverged = "template.diverged template/x by admin"
 )
 
-// The host checks what a caller has merged, once the caller is known to have the right, and before
-// the source is asked.
-func TestMergedIsCheckedByTheHost(t *testing.T) {
-	is := is.New(t)
-	checks := 0
-	h := withTemplate(t, func(c *svc.Config) {
-		c.Templates.ValidateManifest = func(m json.RawMessage) error {
-			checks++
-			if strings.Contains(string(m), "bad") {
-				return &svc.Error{Field: "/steps", Message: "is bad"}
-			}
-			return nil
-		}
-	})
-	bad := svc.Content{Name: "X", Manifest: manifest(`{"version":"2","steps":"bad"}`)}
-	in := svc.UpdateRequest{LocalEdits: svc.TakeMerged, Content: &bad}
-	checks, h.market.asked = 0, nil
-	wantCode(t, errorOf(h.Templates.Update(t.Context(), user("plain"), "x", in)), svc.CodeForbidden, "")
-	is.Equal(checks, 0)
-	wantCode(t, errorOf(h.Templates.Update(t.Context(), admin, "x", in)), svc.CodeInvalid, "/manifest/steps")
-	is.Equal(len(h.market.asked), 0)
-}
-
-// contested is a host that merges, whose template "x" can be merged.
 func contested(t *testing.T) (*host, *pausing) {
 	t.Helper()
 	store := newPausing(memstore.New())
@@ -64,8 +40,7 @@ func contested(t *testing.T) (*host, *pausing) {
 	return h, store
 }
 
-// meanwhile patches "x" by another service on the same store, each time to something else, so
-// often.
+// meanwhile patches "x" by another service on the same store, each time to something else, so often.
 func (s *pausing) meanwhile(t *testing.T, times int) (done *int) {
 	other := newHost(t, func(c *svc.Config) { c.Store = s.FullStore })
 	done = new(int)
@@ -159,7 +134,6 @@ func TestSettlingInTheDocumentation(t *testing.T) {
 	is.Equal(ask("GET", strings.Replace(lines[0][2], "diff", "check-update", 1), "")["has_update"], false)
 }
 
-// merging is a host whose template "x" was installed with one content, edited to another, and is to be updated to a third.
 func merging(t *testing.T, edits svc.LocalEdits, base, ours, theirs svc.Content) *host {
 	t.Helper()
 	h := withContent(t, base, func(c *svc.Config) { c.Templates.LocalEdits = edits })
@@ -170,33 +144,4 @@ func merging(t *testing.T, edits svc.LocalEdits, base, ours, theirs svc.Content)
 	h.market.put(acme, "x", theirs)
 	h.actions()
 	return h
-}
-
-// What both come to may be bad for the host, though neither is.
-func TestMergeIsChecked(t *testing.T) {
-	is := is.New(t)
-	h := withTemplate(t, func(c *svc.Config) {
-		c.Templates.LocalEdits = svc.EditsMerge
-		c.Templates.ValidateManifest = func(m json.RawMessage) error {
-			var fields map[string]any
-			if _ = json.Unmarshal(m, &fields); fields["a"] != nil && fields["b"] != nil {
-				return fmt.Errorf("must not have both a and b")
-			}
-			return nil
-		}
-	})
-	must(h.Templates.Patch(t.Context(), admin, "x", svc.TemplatePatch{Manifest: manifest(`{"version":"1","a":1}`)}))
-	theirs := content("X", "1")
-	theirs.Manifest = manifest(`{"version":"1","b":1}`)
-	h.market.put(acme, "x", theirs)
-	_, err := h.Templates.Update(t.Context(), admin, "x", svc.UpdateRequest{})
-	wantCode(t, err, svc.CodeEdited, "")
-	is.Equal(fieldsOf(err), []string{"manifest"})
-}
-
-func fieldsOf(err error) []string {
-	if e, is := errors.AsType[*svc.Error](err); is {
-		return e.Fields
-	}
-	return nil
 }

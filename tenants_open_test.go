@@ -47,7 +47,6 @@ func TestTenantEndsWhileItOpens(t *testing.T) {
 	waitFor(t, gone("slow"))
 }
 
-// countedTenants counts the tenants that are open.
 type countedTenants struct {
 	svc.TenantStore
 	open, opened atomic.Int64
@@ -162,8 +161,7 @@ func TestTenantWhoseStorePanicsAtTheEnd(t *testing.T) {
 	})
 }
 
-// A tenant that cannot be opened leaves no open store, and its error stays the answer when the store
-// panics as well.
+// A tenant that cannot be opened leaves no open store, and its error stays the answer when the store panics as well.
 func TestTenantThatCannotOpenClosesItsStore(t *testing.T) {
 	is, store := is.New(t), &countedTenants{TenantStore: memstore.NewTenants()}
 	in := newTenants(t, svc.TenantsConfig{
@@ -194,7 +192,6 @@ func waitFor(t *testing.T, what func() bool) {
 	}
 }
 
-// Many callers of a closed tenant open it once. They use it while it opens, closes and opens again.
 func TestTenantOpensOnce(t *testing.T) {
 	is, store := is.New(t), &countedTenants{TenantStore: memstore.NewTenants()}
 	in := newTenants(t, svc.TenantsConfig{Store: store})

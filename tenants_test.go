@@ -24,7 +24,6 @@ import (
 )
 
 func newTenants(t *testing.T, config svc.TenantsConfig) *svc.Tenants {
-	t.Helper()
 	if config.Store == nil {
 		config.Store = memstore.NewTenants()
 	}
@@ -33,15 +32,12 @@ func newTenants(t *testing.T, config svc.TenantsConfig) *svc.Tenants {
 	return tenants
 }
 
-// make makes tenants of these names.
 func makeTenants(t *testing.T, in *svc.Tenants, names ...string) {
-	t.Helper()
 	for _, name := range names {
 		must(in.Create(t.Context(), name))
 	}
 }
 
-// issueIn issues a key of alice in a tenant, and returns its secret.
 func issueIn(t *testing.T, in *svc.Tenants, name string) (secret string) {
 	t.Helper()
 	err := in.Use(t.Context(), name, func(s *svc.Service) error {
@@ -63,7 +59,6 @@ func bearerIn(ctx context.Context, in *svc.Tenants, name, bearer string) (p svc.
 	return p, err
 }
 
-// A key of one tenant is unknown in another one.
 func TestTenantsAreApart(t *testing.T) {
 	is, in := is.New(t), newTenants(t, svc.TenantsConfig{})
 	makeTenants(t, in, "a", "A")
@@ -87,8 +82,7 @@ func TestHostileNamesOfTenants(t *testing.T) {
 	}
 	makeTenants(t, in, hostileNames...)
 	var names []string
-	for tenant, err := range in.List(t.Context()) {
-		is.NoErr(err)
+	for _, tenant := range collect(t, in.List(t.Context())) {
 		names = append(names, tenant.Name)
 	}
 	is.Equal(names, slices.Sorted(slices.Values(hostileNames)))
@@ -210,8 +204,7 @@ func TestTenantIsNamed(t *testing.T) {
 	is.Equal(events[1].Tenant, "b")
 	is.NoErr(in.Use(t.Context(), "b", func(s *svc.Service) error {
 		is.Equal(must(s.Audit.Verify(t.Context(), svc.Host)).Fault, nil)
-		for record, err := range s.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{}) {
-			is.NoErr(err)
+		for _, record := range collect(t, s.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{})) {
 			is.Equal(record.Tenant, "b")
 		}
 		return nil
@@ -278,7 +271,6 @@ func TestEachTenantHasItsOwnConfig(t *testing.T) {
 	}
 }
 
-// clearSlices clears the elements of all slices of a struct. None may be empty.
 func clearSlices(t *testing.T, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -310,7 +302,6 @@ func TestTenantsConfig(t *testing.T) {
 	}
 }
 
-// Use of an open tenant costs next to nothing.
 func BenchmarkUseTenant(b *testing.B) {
 	in, err := svc.NewTenants(svc.TenantsConfig{Store: memstore.NewTenants()})
 	if err != nil {
@@ -383,7 +374,6 @@ func TestSuspendedTenantIsNotWritten(t *testing.T) {
 	}
 }
 
-// An open tenant takes little memory beside what it caches.
 func TestIdleTenantIsSmall(t *testing.T) {
 	const count = 100
 	in := newTenants(t, svc.TenantsConfig{})

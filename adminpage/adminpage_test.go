@@ -28,9 +28,7 @@ type site struct {
 	key     string // of the user admin, who has all rights
 }
 
-// newSite starts a server whose database has the rows of a bundle, and an administrator.
 func newSite(t *testing.T, bundle svc.Bundle, set ...func(*adminpage.Options)) *site {
-	t.Helper()
 	return newSiteWith(t, svc.Config{}, bundle, set...)
 }
 
@@ -45,9 +43,7 @@ func newSiteWith(t *testing.T, config svc.Config, bundle svc.Bundle, set ...func
 		bundle.Attachments = append(bundle.Attachments, svc.Attachment{
 			PolicyID: policy, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: admin.ID}})
 	}
-	if err := service.Access.Apply(t.Context(), svc.Host, bundle); err != nil {
-		t.Fatal(err)
-	}
+	must(0, service.Access.Apply(t.Context(), svc.Host, bundle))
 	key := must(service.Keys.Issue(t.Context(), svc.Host, admin, svc.NewAPIKey{}))
 	options := adminpage.Options{}
 	for _, s := range set {
@@ -65,19 +61,16 @@ func newSiteWith(t *testing.T, config svc.Config, bundle svc.Bundle, set ...func
 		&http.Client{Jar: jar}, string(key.Key)}
 }
 
-// answer is an answer of the pages.
 type answer struct {
 	*http.Response
 	body string
 }
 
-// get asks for an address below the prefix, and follows redirects.
 func (s *site) get(address string) answer {
 	s.t.Helper()
 	return s.read(s.client.Get(s.url + address))
 }
 
-// post sends a form to an address below the prefix.
 func (s *site) post(address string, form url.Values) answer {
 	s.t.Helper()
 	return s.read(s.client.PostForm(s.url+address, form))
@@ -92,7 +85,6 @@ func (s *site) read(response *http.Response, err error) answer {
 	return answer{response, string(must(io.ReadAll(response.Body)))}
 }
 
-// signIn signs the administrator in.
 func (s *site) signIn() *site {
 	s.t.Helper()
 	if a := s.post("sign-in", url.Values{"key": {s.key}}); a.StatusCode != 200 {
@@ -115,7 +107,6 @@ const (
 		`"category":"Tickets","integrations":["slack","mail"],"tags":[],"manifest":{"version":"2","budget":"high"}}]}`
 )
 
-// document is an access policy with some statements.
 func document(statements string) json.RawMessage {
 	return json.RawMessage(`{"version":"2026-03-24","statements":[` + statements + `]}`)
 }
@@ -148,7 +139,6 @@ type shop struct {
 }
 
 func newShop(t *testing.T, set ...func(*adminpage.Options)) *shop {
-	t.Helper()
 	files := fstest.MapFS{"templates.json": {Data: []byte(deskOne)}}
 	market := must(marketplace.New(marketplace.Config{Files: map[string]fs.FS{"acme": files}}))
 	s := &shop{newSiteWith(t, svc.Config{Sources: svc.SourceConfig{Marketplace: market}}, office(), set...), files}
@@ -158,14 +148,11 @@ func newShop(t *testing.T, set ...func(*adminpage.Options)) *shop {
 	return s
 }
 
-// publish changes what the source offers.
 func (s *shop) publish(catalogue string) {
 	s.files["templates.json"] = &fstest.MapFile{Data: []byte(catalogue)}
 }
 
-// edit changes the description of the template here.
 func (s *shop) edit(description string) {
-	s.t.Helper()
 	must(s.service.Templates.Patch(s.t.Context(), svc.Host, "desk",
 		svc.TemplatePatch{Description: &svc.TextPatch{Value: &description}}))
 }

@@ -25,10 +25,9 @@ import (
 	"github.com/extsvc/svc/marketplace"
 )
 
-// The bounds of each request. An answer has at most perByte bytes for each byte of the request, or
-// the floor: a list of differences may be long whatever the request. Where an answer shows rows, what
-// was sent to store the long list counts as well, perStored times: a list repeats the names of its
-// members.
+// The bounds of each request. An answer has at most perByte bytes for each byte of the request, or the floor: a list
+// of differences may be long whatever the request. Where an answer shows rows, what was sent to store the long list
+// counts as well, perStored times: a list repeats the names of its members.
 const (
 	perByte     = 100
 	perStored   = 8
@@ -86,7 +85,6 @@ type full struct {
 }
 
 func newFull(t *testing.T) *full {
-	t.Helper()
 	files := fstest.MapFS{"templates.json": {Data: []byte(deskOne)}}
 	market := must(marketplace.New(marketplace.Config{Files: map[string]fs.FS{"acme": files}}))
 	world := `{"users":[{"id":"big","channels":[{"provider":"p","sender_id":"s"}]}],"groups":[{"id":"g","members":["big"]}],
@@ -114,25 +112,21 @@ func newFull(t *testing.T) *full {
 	return s
 }
 
-// change gives the template another content, and returns how many bytes that has.
 func (s *full) change(c svc.Content) int {
 	must(s.service.Templates.Patch(s.t.Context(), svc.Host, "desk", svc.TemplatePatch{
 		Name: &c.Name, Tags: &c.Tags, Integrations: &c.Integrations, Manifest: c.Manifest}))
 	return len(must(json.Marshal(c)))
 }
 
-// bankMaker makes every bank.
 type bankMaker struct{}
 
 func (bankMaker) MakeBank(context.Context, svc.Principal, svc.NewBank) (svc.CreatedBank, error) {
 	return svc.CreatedBank{Created: true, ImportResult: json.RawMessage(`{}`)}, nil
 }
 
-// request asks a route or a page.
 type request struct{ route, target, body string }
 
-// requests are those of testdata/requests.txt: what shows rows, what adds some, what changes and what
-// removes them.
+// requests are those of testdata/requests.txt: what shows rows, what adds some, what changes and what removes them.
 var requests = func() (all []request) {
 	for line := range strings.Lines(string(must(os.ReadFile("testdata/requests.txt")))) {
 		words := append(strings.SplitN(strings.TrimSpace(line), " ", 3), "")
@@ -177,7 +171,6 @@ func TestEveryRouteHasARequest(t *testing.T) {
 	}
 }
 
-// askAll sends all requests, and returns their statuses.
 func (s *full) askAll(tenth int) map[string]int {
 	statuses := map[string]int{}
 	queries := list(limits.Questions/tenth, `{"bank":"b","user_id":"big","action":"bank:recall"}`)
@@ -188,7 +181,6 @@ func (s *full) askAll(tenth int) map[string]int {
 	return statuses
 }
 
-// tryBundle sends a bundle that is not stored in each request that takes one.
 func (s *full) tryBundle(bundle string, tenth int) {
 	s.ask("POST /admin/access-bundle", "?dry_run=true", bundle, 0, tenth)
 	s.ask("POST /debug/simulate", "", `{"bundle":`+bundle+`,"query":{"bank":"b","user_id":"big","action":"bank:recall"}}`, 0, tenth)
@@ -252,7 +244,6 @@ func (s *full) ask(route, query, body string, stored, tenth int) int {
 	return w.status
 }
 
-// counted is an answer that nobody reads.
 type counted struct {
 	header        http.Header
 	status, bytes int
@@ -272,8 +263,7 @@ func (c *counted) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// cost is what a request takes: the most bytes of heap that it adds at a time, and seconds of a
-// processor.
+// cost is what a request takes: the most bytes of heap that it adds at a time, and seconds of a processor.
 type cost struct {
 	heap int
 	cpu  float64

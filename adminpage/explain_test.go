@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/adminpage"
 )
 
 // clinic has a principal for each kind of answer.
@@ -107,7 +106,6 @@ func TestPicture(t *testing.T) {
 
 var rows = regexp.MustCompile(`(?s)<tr class="decides (?:allow|deny)"><th scope="row">(?:<a [^>]*>)?([^<]*)(?:</a>)?</th>.*?<span class="tag[^"]*">([^<]*)</span>([^<]*)</td>`)
 
-// decided returns the rows of the tables of statements that decided.
 func (a answer) decided() (all []string) {
 	for _, row := range rows.FindAllStringSubmatch(a.body, -1) {
 		all = append(all, strings.TrimSpace(row[1]+" "+row[2]+row[3]))
@@ -115,31 +113,20 @@ func (a answer) decided() (all []string) {
 	return all
 }
 
-// questions are all that can be asked of the clinic: who, limited by the policy of a key or not, does
-// what, where.
+// questions are all that can be asked of the clinic: who, limited by the policy of a key or not, does what, where.
 func questions() (all []url.Values) {
-	who := map[string][]string{
-		"user_id": {"vera", "away", "bob", "admin", "novice", "nobody"},
-		"sa_id":   {"bot", "limited", "shut", "resting", "orphan", "tied", "none"},
-		"sender":  {"telegram:1", "telegram:9"},
-	}
-	for kind, ids := range who {
-		more := map[bool]url.Values{
-			true:  {"topic": {"", "billing"}},
-			false: {"scoping_policy_id": {"", "recalls", "empty", "never", "lost"}},
-		}[kind == "sender"]
-		for name, values := range more {
-			for _, id := range ids {
-				for _, value := range values {
-					for _, action := range []string{"bank:recall", "bank:retain", "bank:forget"} {
-						for _, bank := range []string{"support", "drafts", "other"} {
-							q := form(kind, id, "action", action, "bank", bank)
-							if value != "" {
-								q.Set(name, value)
-							}
-							all = append(all, q)
-						}
-					}
+	for _, who := range []string{
+		"user_id=vera", "user_id=away", "user_id=bob", "user_id=admin", "user_id=novice", "user_id=nobody", "sa_id=bot", "sa_id=limited",
+		"sa_id=shut", "sa_id=resting", "sa_id=orphan", "sa_id=tied", "sa_id=none", "sender=telegram:1", "sender=telegram:9",
+	} {
+		more, values := "scoping_policy_id", []string{"", "recalls", "empty", "never", "lost"}
+		if strings.HasPrefix(who, "sender") {
+			more, values = "topic", []string{"", "billing"}
+		}
+		for _, value := range values {
+			for _, action := range []string{"bank:recall", "bank:retain", "bank:forget"} {
+				for _, bank := range []string{"support", "drafts", "other"} {
+					all = append(all, must(url.ParseQuery(who+"&action="+action+"&bank="+bank+"&"+more+"="+value)))
 				}
 			}
 		}
@@ -334,42 +321,4 @@ func unless(right bool, problem string) string {
 		return ""
 	}
 	return problem
-}
-
-// A question is kept with its answer, asked again on the page, told of in a preview, and removed.
-func TestKeptQuestions(t *testing.T) {
-	s := newSite(t, clinic()).signIn()
-	question := "why?user_id=vera&action=bank:recall&bank=support"
-	allowed := svc.Question{UserID: "vera", Action: "bank:recall", Bank: "support"}
-	r := must(s.service.Policies.Resolve(t.Context(), svc.Host, allowed))
-	expected := map[bool]string{true: "Allowed", false: "Denied"}[r.Outcome == svc.Allow]
-	other := map[bool]string{false: "Allowed", true: "Denied"}[r.Outcome == svc.Allow]
-	s.get(question).is(t, 200, "Keep this question")
-	keep := form("kind", "user", "who", "vera", "action", "bank:recall", "bank", "support", "do", "keep")
-	s.post("why", keep).is(t, 200, "The question is kept.", expected)
-	s.post("why", keep).is(t, 200, "The question is kept.") // once more is no second one
-	page := s.get("why").is(t, 200, "Kept questions", ">Remove<", "vera", "", other)
-	id := page.field(t, "id")
-
-	turn := `{"policies": [{"id": "stop", "document": {"version": "2026-03-24", "statements": [{"effect": "deny", "actions": ["bank:*"], "banks": ["*"]}]}}],
-		"attachments": [{"policy_id": "stop", "principal_type": "user", "principal_id": "vera"}]}`
-	if expected == "Allowed" {
-		s.post("why", form("bundle", turn)).is(t, 200, "Kept questions that turn", expected+" → ")
-		must(0, s.service.Access.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(turn)))))
-		s.get("why").is(t, 200, other)
-	}
-	for range 25 { // more than a page shows
-		keep.Set("bank", keep.Get("bank")+"x")
-		s.post("why", keep).is(t, 200)
-	}
-	s.get("why").is(t, 200, `rel="next"`)
-	s.post("why", form("do", "forget", "id", id)).is(t, 200, "no longer kept")
-	s.post("why", form("do", "forget", "id", id)).is(t, 404, `role="alert"`)
-	s.post("why", form("do", "keep", "kind", "user", "who", "vera")).is(t, 400, `role="alert"`)
-	keep.Set("scoping_policy_id", "works")
-	s.post("why", keep).is(t, 400, "cannot be kept")
-
-	read := newSite(t, clinic(), func(o *adminpage.Options) { o.ReadOnly = true }).signIn()
-	read.get(question).is(t, 200, "", "Keep this question")
-	read.post("why", keep).is(t, 403, "read-only")
 }

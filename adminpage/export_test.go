@@ -11,8 +11,7 @@ func Posts() []string {
 	return paths
 }
 
-// Gets returns the paths after the prefix that show a page. The sign-in, the style and the script
-// need no caller.
+// Gets returns the paths after the prefix that show a page. The sign-in, the style and the script need no caller.
 func Gets() []string {
 	var paths []string
 	for _, r := range routes {

@@ -53,15 +53,13 @@ func (s *shop) formOf(path string) url.Values {
 	return nil
 }
 
-// saves returns a form that saves a draft of access as it is.
 func (s *shop) saves(fields ...string) url.Values {
 	revision := must(s.service.Access.Export(s.t.Context(), svc.Host)).Revision()
 	return form(append(fields, "then", "save", "revision", revision)...)
 }
 
-// send lets a handler answer a POST of the shop's administrator. The body is read when it is needed.
-func (s *shop) send(h http.Handler, path string, body io.Reader, size int, set ...func(*http.Request)) *httptest.ResponseRecorder {
-	s.t.Helper()
+// send lets a handler answer a POST of the site's browser. The body is read when it is needed.
+func (s *site) send(h http.Handler, path string, body io.Reader, size int, set ...func(*http.Request)) *httptest.ResponseRecorder {
 	target := s.url + strings.NewReplacer("{template_id}", "desk", "{name}", "acme", "users/{id}", "users/bob", "groups/{id}", "groups/desk",
 		"policies/{id}", "policies/works", "accounts/{id}", "accounts/robot", "banks/{id}", "banks/b").Replace(path[1:])
 	r := httptest.NewRequest("POST", target, body)
@@ -175,7 +173,6 @@ func TestParsedForms(t *testing.T) {
 	}
 }
 
-// All forms are judged by the rules of the interface.
 func TestBadForms(t *testing.T) {
 	s := newShop(t)
 	var files bytes.Buffer
@@ -219,8 +216,7 @@ func TestBadForms(t *testing.T) {
 	}
 }
 
-// A page parses no bundle of a caller without rights, and none has more rows than a bundle of the
-// interface.
+// A page parses no bundle of a caller without rights, and none has more rows than a bundle of the interface.
 func TestHugeBundles(t *testing.T) {
 	s := newShop(t)
 	nobody := must(s.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "carol"}, svc.NewAPIKey{}))
@@ -252,7 +248,6 @@ func TestHugeBundles(t *testing.T) {
 	}
 }
 
-// The rate of a key holds on the pages as well.
 func TestRates(t *testing.T) {
 	s := newSite(t, office())
 	limited := must(s.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "admin"},

@@ -135,8 +135,7 @@ func TestRowsOfAccessEnd(t *testing.T) {
 	}
 }
 
-// The page counts the differences that the Service leaves out, as well as those that it leaves out
-// itself.
+// The page counts the differences that the Service leaves out, as well as those that it leaves out itself.
 func TestOmittedChanges(t *testing.T) {
 	s := newSite(t, office()).signIn()
 	list := `"0"`
@@ -151,7 +150,6 @@ func TestOmittedChanges(t *testing.T) {
 	}
 }
 
-// Each source of the server is on a page.
 func TestSourcesInPages(t *testing.T) {
 	s := newShop(t)
 	for i := range 119 {
@@ -170,7 +168,6 @@ func TestSourcesInPages(t *testing.T) {
 	}
 }
 
-// fill gives the shop long texts, many bad offers and a template with many changes.
 func (s *shop) fill(long string) {
 	s.t.Helper()
 	ctx, host := s.t.Context(), svc.Host
@@ -198,7 +195,6 @@ func deskWith(n int) string {
 // wide gives the user wide many statements, of which many set a parameter, and returns a bundle that
 // makes many differences.
 func (s *shop) wide() string {
-	s.t.Helper()
 	const allow = `{"effect":"allow","actions":["bank:recall"],"banks":["b%d"],"retain_strategy":"%s%d"}`
 	var all []string
 	for i := range 300 {
@@ -381,10 +377,27 @@ func TestFullPagesAreSmall(t *testing.T) {
 	}
 }
 
-// random returns n characters that do not compress well.
 func random(n int) (text string) {
 	for len(text) < n {
 		text += rand.Text()
 	}
 	return text[:n]
+}
+
+// Of many rows, a page counts some.
+func TestAccessOfMany(t *testing.T) {
+	crowd := office()
+	group := svc.Group{ID: "all"}
+	for i := range 10_300 {
+		id := fmt.Sprintf("u%05d", i)
+		crowd.Users, group.Members = append(crowd.Users, svc.User{ID: id}), append(group.Members, id)
+	}
+	crowd.Groups = append(crowd.Groups, group)
+	s := newSite(t, crowd).signIn()
+	s.get("access/users").is(t, 200, "1–50 of at least 10,050", ">Next<")
+	s.get("access/users?from=200").is(t, 200, "201–250 of at least 10,250", ">Previous<", ">Next<")
+	s.get("access/users?from=300").is(t, 200, "301–350 of 10,303", ">Next<")
+	s.get("access/users?search=u0").is(t, 200, "1–50 of at least 10,000", ">Next<")
+	s.get("access/users?search=u1029").is(t, 200, "1–10 of 10", "", ">Next<")
+	s.get("access/groups/all").is(t, 200, "More than ", " more are not shown.")
 }

@@ -63,7 +63,6 @@ func TestPages(t *testing.T) {
 	})
 }
 
-// value returns the value of a name, which may have names in it.
 func (b *browser) value(name string) string {
 	value, known := b.names[name]
 	if !known {
@@ -90,6 +89,13 @@ func (b *browser) do(t *testing.T, word, rest string) {
 		must(0, b.service.Access.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(rest)))))
 	case "register":
 		must(b.service.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: more, Alias: &first}))
+	case "own": // a source of the administrator, and a template of the server from it
+		admin := svc.Principal{Kind: svc.KindUser, ID: "admin"}
+		must(b.service.MySources.Register(t.Context(), admin, svc.NewSource{URL: "fs://acme", Alias: &first}))
+		install := svc.Install{TemplateID: "desk", AliasID: &more, SourceName: first, SourceScope: svc.ScopePersonal}
+		must(b.service.Templates.Install(t.Context(), admin, install))
+	case "disown":
+		must(0, b.service.MySources.Remove(t.Context(), svc.Principal{Kind: svc.KindUser, ID: "admin"}, rest))
 	case "create":
 		made := svc.Content{Name: "Made", Manifest: json.RawMessage(more)}
 		must(b.service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: first, Content: made}))
@@ -105,9 +111,14 @@ func (b *browser) do(t *testing.T, word, rest string) {
 }
 
 var (
-	picture  = regexp.MustCompile(`(?s)^.*<main[^>]*>|<svg.*?</svg>|</main>.*$`)
-	tag      = regexp.MustCompile(`(?s)<[^>]*?(?:(?:href|value)="([^"]*)"[^>]*?)?( checked| selected)?>`)
-	volatile = regexp.MustCompile(`sha256:\w+|\d{4}-\d\d-\d\d([ T][0-9:.]+( UTC|Z)?)?|[A-Z2-7]{26}|svc[us]_\w+|\b[A-Za-z0-9]{16}\b|&#34;\w{9,}-\w{9,}&#34;`)
+	wrongInput = regexp.MustCompile(`<(?:input|textarea)[^>]* name="([^"]*)" aria-invalid="true" aria-describedby="([^"]*)"`)
+	aboutInput = regexp.MustCompile(`<p id="([^"]*)">([^<]*)</p>`)
+	titleTag   = regexp.MustCompile(`<title>([^<]*)</title>`)
+	minute     = regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d UTC`)
+	timeTag    = regexp.MustCompile(`<time datetime="\d{4}-\d\d-\d\dT[\d:.]+Z">\d{4}-\d\d-\d\d \d\d:\d\d UTC</time>`)
+	picture    = regexp.MustCompile(`(?s)^.*<main[^>]*>|<svg.*?</svg>|</main>.*$`)
+	tag        = regexp.MustCompile(`(?s)<[^>]*?(?:(?:href|value)="([^"]*)"[^>]*?)?( checked| selected)?>`)
+	volatile   = regexp.MustCompile(`sha256:\w+|\d{4}-\d\d-\d\d([ T][0-9:.]+( UTC|Z)?)?|[A-Z2-7]{26}|svc[us]_\w+|\b[A-Za-z0-9]{16}\b|&#34;\w{9,}-\w{9,}&#34;`)
 )
 
 // reads is what a page shows, and where its links lead, without what differs from run to run.
@@ -116,7 +127,6 @@ func (a answer) reads() string {
 	return html.UnescapeString(strings.Join(strings.Fields(volatile.ReplaceAllString(text, "…")), " "))
 }
 
-// send sends a request, or one to each of several addresses.
 func (b *browser) send(t *testing.T, how, request string, status int) {
 	address, fields, _ := strings.Cut(request, " ")
 	switch how {
@@ -137,7 +147,6 @@ func (b *browser) send(t *testing.T, how, request string, status int) {
 	b.pages = []answer{b.post(address, in).is(t, status)}
 }
 
-// check checks the last pages, or what there is.
 func (b *browser) check(t *testing.T, word, rest string) {
 	first, more, _ := strings.Cut(rest, " ")
 	last := b.pages[len(b.pages)-1]
@@ -153,6 +162,14 @@ func (b *browser) check(t *testing.T, word, rest string) {
 		if got := last.reads(); got != rest {
 			t.Errorf("%s reads %s", last.Request.URL, got)
 		}
+	case "alert": // about no field: "-"
+		wrong, about := wrongInput.FindAllStringSubmatch(last.body, -1), aboutInput.FindAllStringSubmatch(last.body, -1)
+		good = strings.HasPrefix(last.title(), "Error: ") && strings.Contains(last.body, ">"+more) && len(wrong) == len(about)
+		if first != "-" {
+			good = good && len(wrong) == 1 && wrong[0][1] == first && wrong[0][2] == about[0][1] && strings.HasPrefix(about[0][2], more)
+		} else {
+			good = good && len(wrong) == 0
+		}
 	case "inside":
 		good = strings.HasPrefix(last.Request.URL.String(), b.url)
 	case "at":
@@ -161,6 +178,13 @@ func (b *browser) check(t *testing.T, word, rest string) {
 		b.names[cmp.Or(more, first)] = last.field(t, first)
 	case "newkey":
 		b.names[rest] = last.newKey()
+	case "draft":
+		b.names[rest] = must(url.QueryUnescape(last.draft(t).Encode()))
+	case "downloads":
+		good = strings.HasPrefix(last.Header.Get("Content-Disposition"), "attachment") && json.Valid([]byte(last.body))
+	case "stored", "unstored":
+		rows := string(must(must(b.service.Access.Export(t.Context(), svc.Host)).JSON()))
+		good = strings.Contains(rows, rest) == (word == "stored")
 	case "accepts", "refuses":
 		_, err := b.service.Authenticate(t.Context(), rest)
 		good = (err == nil) == (word == "accepts")
@@ -221,31 +245,10 @@ func TestExpiredKeys(t *testing.T) {
 	s.get("keys?which=expiring").is(t, 200, "next-key", "", "past-key", "later-key")
 }
 
-// newKey returns the new key of a page; "": it has none.
 func (a answer) newKey() string {
 	_, rest, _ := strings.Cut(a.body, `readonly data-copy>`)
 	key, _, _ := strings.Cut(rest, "<")
 	return key
-}
-
-// A template that a check could not compare is not up to date, and a personal source is no source of the server.
-func TestNotCompared(t *testing.T) {
-	s := newShop(t)
-	ann := svc.Principal{Kind: svc.KindUser, ID: "admin"}
-	must(s.service.MySources.Register(t.Context(), ann, svc.NewSource{URL: "fs://acme", Alias: new("acme")}))
-	must(s.service.Templates.Install(t.Context(), ann, svc.Install{TemplateID: "desk", AliasID: new("mine"), SourceName: "acme", SourceScope: svc.ScopePersonal}))
-	s.publish(strings.Replace(deskOne, `"name":"Desk",`, "", 1))
-	s.post("templates", form("do", "check")).is(t, 200, "Checked all sources.", "not checked", "", "up to date")
-	s.publish(`{"templates":[]}`)
-	s.post("templates", form("do", "check")).is(t, 200, "Checked all sources.", "gone from its source", "", "up to date", "not checked")
-	s.publish(deskOne)
-	s.get("templates/mine").is(t, 200, "from acme as", "", `sources/acme"`)
-	must(0, s.service.MySources.Remove(t.Context(), ann, "acme"))
-	page := s.post("templates", form("do", "check")).is(t, 200, "Checked 1 of 2 sources.", "<p>acme: ", "up to date", "not checked")
-	if n := strings.Count(page.body, `href="sources/acme"`); n != 1 {
-		t.Errorf("%d links to the source of the server: %s", n, page.body)
-	}
-	s.get("sources").is(t, 200, `href="sources/acme"`, "", "no longer registered</span>")
 }
 
 func TestAudit(t *testing.T) {
@@ -351,7 +354,6 @@ func TestLinksLead(t *testing.T) {
 	}
 }
 
-// Any page, with all that it needs, is small.
 func TestPagesAreSmall(t *testing.T) {
 	s := newShop(t)
 	for _, address := range []string{"why?user_id=bob&bank=support", "who-can?bank=support&action=bank:recall", "templates?source=acme", "templates/desk", "keys", "audit"} {
@@ -370,7 +372,6 @@ func TestPagesAreSmall(t *testing.T) {
 	}
 }
 
-// assets returns the addresses of the style and the script of a page.
 func assets(page string) (all []string) {
 	for _, attribute := range []string{`stylesheet" href="`, `script src="`} {
 		_, rest, _ := strings.Cut(page, attribute)
@@ -378,4 +379,42 @@ func assets(page string) (all []string) {
 		all = append(all, address)
 	}
 	return all
+}
+
+func (a answer) title() string { return titleTag.FindStringSubmatch(a.body)[1] }
+
+// Every time is one for machines as well: the script adds the local time.
+func TestTimes(t *testing.T) {
+	s := newShop(t)
+	key := must(s.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "bob"}, svc.NewAPIKey{}))
+	s.edit("Remembers.")
+	for _, address := range []string{"keys", "keys/" + key.ID, "audit", "templates/desk", "sources/acme", "why?user_id=bob&bank=support"} {
+		a := s.get(address).is(t, 200)
+		all, marked := len(minute.FindAllString(a.body, -1)), len(timeTag.FindAllString(a.body, -1))
+		if all == 0 || all != marked {
+			t.Errorf("%s: %d of %d times are marked: %s", address, marked, all, a.body)
+		}
+	}
+}
+
+func (a answer) draft(t *testing.T) url.Values {
+	t.Helper()
+	_, form, found := strings.Cut(a.body, `<form method="post" class="card">`)
+	form, _, _ = strings.Cut(form, "</form>")
+	if !found {
+		t.Fatalf("no draft: %s", a.body)
+	}
+	fields := url.Values{}
+	unescape := strings.NewReplacer("&#34;", `"`, "&amp;", "&", "&lt;", "<", "&gt;", ">", "&#39;", "'", "&#43;", "+")
+	for _, part := range strings.Split(form, "<input type=\"hidden\" ")[1:] {
+		_, name, _ := strings.Cut(part, `name="`)
+		name, rest, _ := strings.Cut(name, `" value="`)
+		value, _, _ := strings.Cut(rest, `"`)
+		fields.Set(name, unescape.Replace(value))
+	}
+	if _, document, is := strings.Cut(form, `<textarea name="document" hidden>`); is {
+		document, _, _ = strings.Cut(document, "</textarea>")
+		fields.Set("document", unescape.Replace(document))
+	}
+	return fields
 }

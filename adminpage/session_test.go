@@ -2,6 +2,7 @@ package adminpage_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -20,31 +21,16 @@ import (
 	"github.com/extsvc/svc/adminpage"
 )
 
-func TestSignIn(t *testing.T) {
-	s := newSite(t, svc.Bundle{})
-	for _, path := range []string{"", "why", "nothing", "templates/x"} {
-		a := s.get(path)
-		if a.StatusCode != 401 || !strings.Contains(a.body, `type="password"`) {
-			t.Errorf("%q, signed out: %d", path, a.StatusCode)
-		}
-	}
-	wrong := s.post("sign-in", url.Values{"key": {"svcu_" + strings.Repeat("x", 54)}})
-	if wrong.StatusCode != 401 || !strings.Contains(wrong.body, "not accepted") || strings.Contains(wrong.body, "xxxx") {
-		t.Errorf("a wrong key: %d: %s", wrong.StatusCode, wrong.body)
-	}
-	s.signIn()
-	if a := s.get("nothing"); a.StatusCode != 404 {
-		t.Errorf("no such page: %d", a.StatusCode)
-	}
+// The cookie of a browser that has signed out is none any more.
+func TestSignOut(t *testing.T) {
+	s := newSite(t, svc.Bundle{}).signIn()
 	cookies := s.client.Jar.Cookies(must(url.Parse(s.url)))
-	if len(cookies) != 1 {
+	if len(cookies) != 1 || s.keysWith(cookies[0]) != 200 {
 		t.Fatalf("cookies: %v", cookies)
 	}
 	s.post("sign-out", nil)
-	request := must(http.NewRequest("GET", s.url+"nothing", nil))
-	request.AddCookie(cookies[0])
-	if a := s.read(http.DefaultClient.Do(request)); a.StatusCode != 401 {
-		t.Errorf("the old cookie after signing out: %d", a.StatusCode)
+	if status := s.keysWith(cookies[0]); status != 401 {
+		t.Errorf("the old cookie after signing out: %d", status)
 	}
 	s.signIn().get("keys").is(t, 200)
 	must(s.service.Keys.RevokeAll(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "admin"}))
@@ -53,7 +39,6 @@ func TestSignIn(t *testing.T) {
 
 // cutting is a proxy that serves a handler below a prefix, which it cuts off.
 func cutting(t *testing.T, prefix, to string) *httptest.Server {
-	t.Helper()
 	proxy := httptest.NewServer(http.StripPrefix(prefix, &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(must(url.Parse(to)))
@@ -64,7 +49,6 @@ func cutting(t *testing.T, prefix, to string) *httptest.Server {
 	return proxy
 }
 
-// origin returns the scheme and host of a site.
 func (s *site) origin() string {
 	u := must(url.Parse(s.url))
 	return u.Scheme + "://" + u.Host
@@ -148,7 +132,6 @@ func TestSessionKeys(t *testing.T) {
 	}
 }
 
-// Without a key for sessions, New warns.
 func TestNoSessionKey(t *testing.T) {
 	var log bytes.Buffer
 	set := func(key []byte) func(*adminpage.Options) {
@@ -221,34 +204,33 @@ func TestSecureCookies(t *testing.T) {
 		{plain, "nas.lan", "__Secure-svc-admin"}, {plain, "nas.lan:8443", "__Secure-svc-admin-8443"},
 		{plain, "nas.lan:x", "__Secure-svc-admin"}, {secure, "127.0.0.1", "__Secure-svc-admin"},
 	} {
-		send := func(method, path string, body io.Reader, cookie *http.Cookie) *http.Response {
-			r := httptest.NewRequest(method, c.url+path, body)
-			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-			if c.host != "" {
-				r.Host = c.host
-			}
-			if cookie != nil {
-				r.AddCookie(cookie)
-			}
-			w := httptest.NewRecorder()
-			c.page.ServeHTTP(w, r)
-			return w.Result()
-		}
-		got := send("POST", "sign-in", strings.NewReader("key="+c.key), nil).Cookies()
+		at := func(r *http.Request) { r.Host = cmp.Or(c.host, r.Host) }
+		got := c.send(c.page, "/sign-in", strings.NewReader("key="+c.key), -1, at).Result().Cookies()
 		if len(got) != 1 || !strings.HasPrefix(got[0].Name, c.name) || got[0].Path != "" ||
 			got[0].Secure != strings.HasPrefix(c.name, "__Secure-") || !got[0].HttpOnly {
 			t.Fatalf("%s: %v", c.host, got)
 		}
-		if a := send("GET", "keys", nil, got[0]); a.StatusCode != 200 {
-			t.Errorf("%s: %d with the cookie", c.host, a.StatusCode)
+		if status := c.keysWith(got[0], at); status != 200 {
+			t.Errorf("%s: %d with the cookie", c.host, status)
 		}
 		if got[0].Secure { // what a sibling domain could set
 			got[0].Name = strings.TrimPrefix(got[0].Name, "__Secure-")
-			if a := send("GET", "keys", nil, got[0]); a.StatusCode != 401 {
-				t.Errorf("%s: %d with a cookie of another name", c.host, a.StatusCode)
+			if status := c.keysWith(got[0], at); status != 401 {
+				t.Errorf("%s: %d with a cookie of another name", c.host, status)
 			}
 		}
 	}
+}
+
+// keysWith returns the status of the page of keys for a browser with a cookie.
+func (s *site) keysWith(cookie *http.Cookie, set ...func(*http.Request)) int {
+	r, w := httptest.NewRequest("GET", s.url+"keys", nil), httptest.NewRecorder()
+	r.AddCookie(cookie)
+	for _, f := range set {
+		f(r)
+	}
+	s.page.ServeHTTP(w, r)
+	return w.Code
 }
 
 // A bearer may be as long as a cookie holds; a longer one is not called wrong.
@@ -258,22 +240,15 @@ func TestLongBearers(t *testing.T) {
 	})}
 	s := newSiteWith(t, config, office(), func(o *adminpage.Options) { o.Secure = true })
 	sign := func(n int) *http.Response {
-		r := httptest.NewRequest("POST", s.url+"sign-in", strings.NewReader("key="+strings.Repeat("x", n)))
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		w := httptest.NewRecorder()
-		s.page.ServeHTTP(w, r)
-		return w.Result()
+		return s.send(s.page, "/sign-in", strings.NewReader("key="+strings.Repeat("x", n)), -1).Result()
 	}
 	for _, n := range []int{2049, 2900, adminpage.MaxBearer} {
 		a := sign(n)
 		if size := len(a.Header.Get("Set-Cookie")); a.StatusCode != 303 || size > 4096 {
 			t.Errorf("%d bytes: %d, a cookie of %d bytes", n, a.StatusCode, size)
 		}
-		r := httptest.NewRequest("GET", s.url+"keys", nil)
-		r.AddCookie(a.Cookies()[0])
-		w := httptest.NewRecorder()
-		if s.page.ServeHTTP(w, r); w.Code != 200 {
-			t.Errorf("%d bytes: %d with the cookie", n, w.Code)
+		if status := s.keysWith(a.Cookies()[0]); status != 200 {
+			t.Errorf("%d bytes: %d with the cookie", n, status)
 		}
 	}
 	body := string(must(io.ReadAll(sign(adminpage.MaxBearer + 1).Body)))
@@ -282,7 +257,6 @@ func TestLongBearers(t *testing.T) {
 	}
 }
 
-// The host may trust other origins.
 func TestCrossOrigin(t *testing.T) {
 	trusting := http.NewCrossOriginProtection()
 	must(0, trusting.AddTrustedOrigin("https://console.example"))
@@ -295,29 +269,7 @@ func TestCrossOrigin(t *testing.T) {
 	}
 }
 
-// Fields suggest users: those that begin with what was asked, then the first, 20 at most.
-func TestSuggestions(t *testing.T) {
-	crowd := svc.Bundle{Users: []svc.User{{ID: "zoe"}}}
-	for i := range 100 {
-		crowd.Users = append(crowd.Users, svc.User{ID: fmt.Sprintf("user-%02d", i)})
-	}
-	s := newSite(t, crowd).signIn()
-	for _, address := range []string{"why", "keys", "why?user_id=zo&bank=b&action=bank:recall", "keys?holder=zo"} {
-		body := s.get(address).is(t, 200, `list="users"`, `<datalist id="users">`, `<option value="user-00">`).body
-		_, list, _ := strings.Cut(body, `<datalist id="users">`)
-		list, _, _ = strings.Cut(list, "</datalist>")
-		if n := strings.Count(list, "<option"); n != 20 {
-			t.Errorf("%s suggests %d users", address, n)
-		}
-		if asked := strings.Contains(address, "zo"); strings.Contains(list, `"zoe"`) != asked {
-			t.Errorf("%s suggests %s", address, list)
-		}
-	}
-	s.get("why").is(t, 200, `<datalist id="actions"><option value="bank:recall">`)
-}
-
-// A request with a method that an address does not take learns the methods. HEAD is GET without a
-// body.
+// A request with a method that an address does not take learns the methods. HEAD is GET without a body.
 func TestMethods(t *testing.T) {
 	s := newSite(t, office()).signIn()
 	for path, allowed := range map[string]string{"keys": "GET, HEAD, POST", "audit": "GET, HEAD", "sign-out": "POST"} {
@@ -333,7 +285,6 @@ func TestMethods(t *testing.T) {
 	}
 }
 
-// Every answer has all its headers.
 func TestHeaders(t *testing.T) {
 	s := newSite(t, office()).signIn()
 	style := regexp.MustCompile(`style-[0-9a-f]+\.css`).FindString(s.get("keys").body)

@@ -12,8 +12,7 @@ import (
 // No sign-out is forgotten when there are too many. Those of one caller end no session of another, of its tenant or of others, and
 // cost no more memory.
 func TestTooManySignOuts(t *testing.T) {
-	is := is.New(t)
-	s := newSessions(time.Hour)
+	is, s := is.New(t), newSessions(time.Hour)
 	now := time.Now()
 	s.now = func() time.Time { return now }
 	signIn := func(tenant string) (cookie string, in session) {

@@ -24,13 +24,7 @@ import (
 
 // newTenants serves the pages of tenants, each with the administrator "of" its name.
 func newTenants(t *testing.T, names ...string) (tenants *svc.Tenants, sites map[string]*site) {
-	t.Helper()
-	return newTenantsOf(t, svc.Config{}, names...)
-}
-
-func newTenantsOf(t *testing.T, config svc.Config, names ...string) (tenants *svc.Tenants, sites map[string]*site) {
-	t.Helper()
-	tenants = must(svc.NewTenants(svc.TenantsConfig{Store: memstore.NewTenants(), Config: config}))
+	tenants = must(svc.NewTenants(svc.TenantsConfig{Store: memstore.NewTenants()}))
 	page := adminpage.NewTenants(tenants, adminpage.Options{Prefix: "/t/{tenant}/admin"})
 	server := httptest.NewServer(page.Mount(http.NotFoundHandler()))
 	sites = map[string]*site{}
@@ -128,19 +122,11 @@ func TestFormHoldsNoTenant(t *testing.T) {
 	for _, path := range adminpage.Posts() {
 		is.NoErr(tenants.Resume(t.Context(), "a"))
 		text := form("key", s.key, "do", "issue", "once", "o"+path, "kind", "user", "for", "of-a").Encode()
-		target := s.url + strings.Replace(path[1:], "{template_id}", "x", 1)
-		r := httptest.NewRequest("POST", target, &late{strings.NewReader(text), func() {
+		w := s.send(s.page, path, &late{strings.NewReader(text), func() {
 			ctx, end := context.WithTimeout(t.Context(), time.Minute)
 			defer end()
 			is.NoErr(tenants.Suspend(ctx, "a"))
-		}})
-		r.ContentLength = int64(len(text))
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		for _, cookie := range s.client.Jar.Cookies(r.URL) {
-			r.AddCookie(cookie)
-		}
-		w := httptest.NewRecorder()
-		s.page.ServeHTTP(w, r)
+		}}, len(text))
 		is.Equal(w.Code, 401)
 	}
 }

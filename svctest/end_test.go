@@ -16,8 +16,7 @@ import (
 	"github.com/extsvc/svc/svctest"
 )
 
-// TestNothingIsLeft: everything that a server has started ends with the test, including requests
-// that hang.
+// TestNothingIsLeft: everything that a server has started ends with the test, including requests that hang.
 func TestNothingIsLeft(t *testing.T) {
 	checked, done := make(chan error, 1), make(chan []string)
 	go pprof.Do(t.Context(), pprof.Labels(label, "yes"), func(context.Context) { // goroutines inherit the label
@@ -59,7 +58,6 @@ func leave(t testing.TB, checked chan<- error) {
 	}
 }
 
-// running returns the goroutines of the test.
 func running() string {
 	var all strings.Builder
 	if err := pprof.Lookup("goroutine").WriteTo(&all, 1); err != nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/extsvc/svc/svctest"
 )
 
-// recall is a route of a host.
 func recall(service *svc.Service) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, _ := httpapi.PrincipalFrom(r.Context())
@@ -23,7 +22,6 @@ func recall(service *svc.Service) http.Handler {
 	})
 }
 
-// staffReads is the policy of a host.
 const staffReads = `{
   "groups": [{"id": "staff", "members": ["alice"]}],
   "policies": [{"id": "staff-reads", "document": {"version": "2026-03-24", "statements": [
@@ -57,8 +55,7 @@ func offboard(ctx context.Context, service *svc.Service, id string) error {
 // TestLeaving: after offboard nothing of the user is accepted: no key and no key of an account. Rows under the same ids bring no key
 // and no right back.
 func TestLeaving(t *testing.T) {
-	is := is.New(t)
-	left := false
+	is, left := is.New(t), false
 	server := svctest.New(t, svctest.Options{Config: func(c *svc.Config) {
 		c.Users.Known = func(_ context.Context, id string) (bool, error) { return !left || id != "carol", nil }
 	}})
@@ -66,8 +63,7 @@ func TestLeaving(t *testing.T) {
 	  "groups": [{"id": "team", "members": ["carol"]}],
 	  "attachments": [{"policy_id": "bank:admin", "principal_type": "user", "principal_id": "carol"}]}`)
 	key := func(holder svc.Identity) svc.Secret {
-		issued, err := server.Service.Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{})
-		is.NoErr(err)
+		issued := must(server.Service.Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{}))
 		return issued.Key
 	}
 	carol, ci := key(svc.Identity{Kind: svc.KindUser, ID: "carol"}), key(svc.Identity{Kind: svc.KindServiceAccount, ID: "ci"})
@@ -82,8 +78,7 @@ func TestLeaving(t *testing.T) {
 	is.NoErr(offboard(t.Context(), server.Service, "carol")) // twice is no error
 	server.Apply(`{"users": [{"id": "carol"}], "service_accounts": [{"id": "ci", "owner_user_id": "carol"}]}`)
 	is.True(!good(carol) && !good(ci))
-	rows, err := server.Service.Access.Export(t.Context(), svc.Host)
-	is.NoErr(err)
+	rows := must(server.Service.Access.Export(t.Context(), svc.Host))
 	is.Equal(rows.Groups[0].Members, []string{})
 	for _, attachment := range rows.Attachments {
 		is.True(attachment.Principal.ID != "carol")

@@ -17,7 +17,6 @@ import (
 
 const installNotes = `{"source_name": "acme"}`
 
-// manifest returns the manifest in an answer.
 func manifest(answer string) string {
 	var template struct{ Manifest json.RawMessage }
 	if err := json.Unmarshal([]byte(answer), &template); err != nil {
@@ -27,8 +26,7 @@ func manifest(answer string) string {
 }
 
 func TestSource(t *testing.T) {
-	is := is.New(t)
-	server := svctest.New(t)
+	is, server := is.New(t), svctest.New(t)
 	acme := server.Source("acme", svctest.Template{ID: "notes", Manifest: `{"version": "1", "html": "<b>&"}`}, svctest.Template{ID: "other"})
 	is.Equal(acme.Requests(), nil) // registration sends no request
 	_, answer := server.Admin.Do("POST", notes+"/install", installNotes)
@@ -53,8 +51,7 @@ func TestSource(t *testing.T) {
 		"GET /templates.json 304", "GET /templates.json 200",
 	})
 
-	template, err := server.Service.Templates.Read(t.Context(), svc.Host, "notes")
-	is.NoErr(err)
+	template := must(server.Service.Templates.Read(t.Context(), svc.Host, "notes"))
 	text := func(s string) *string { return &s }
 	is.Equal(template.Content, svc.Content{Name: "Notes", Description: text("d"), Category: text("c"),
 		Integrations: []string{"i"}, Tags: []string{"t"}, Manifest: json.RawMessage(`{"version":"1"}`)})
@@ -62,8 +59,7 @@ func TestSource(t *testing.T) {
 
 // TestListsShowAtOnce: lists come from the source, not from the cache.
 func TestListsShowAtOnce(t *testing.T) {
-	is := is.New(t)
-	server := svctest.New(t)
+	is, server := is.New(t), svctest.New(t)
 	acme := server.Source("acme", svctest.Template{ID: "notes"})
 	list := func() string {
 		got, answer := server.Admin.Do("GET", sources+"/acme/templates", "")
@@ -88,8 +84,7 @@ func TestListsShowAtOnce(t *testing.T) {
 }
 
 func TestFail(t *testing.T) {
-	is := is.New(t)
-	server := svctest.New(t)
+	is, server := is.New(t), svctest.New(t)
 	acme, other := server.Source("acme", svctest.Template{ID: "notes"}), server.Source("o t{h}er.git", svctest.Template{ID: "else"})
 	acme.Fail(404)
 	got, answer := server.Admin.Do("POST", notes+"/install", installNotes)
@@ -108,8 +103,7 @@ func TestFail(t *testing.T) {
 }
 
 func TestHang(t *testing.T) {
-	is := is.New(t)
-	server := svctest.New(t)
+	is, server := is.New(t), svctest.New(t)
 	acme := server.Source("acme", svctest.Template{ID: "notes"})
 	asked, release := acme.Hang()
 	answered := make(chan int)
@@ -134,21 +128,15 @@ func TestHang(t *testing.T) {
 
 // TestNewSource: a host that builds everything itself can use a source.
 func TestNewSource(t *testing.T) {
-	is := is.New(t)
-	acme := svctest.NewSource(t, "acme", svctest.Template{ID: "notes"})
-	market, err := marketplace.New(marketplace.Config{AllowOrigins: []string{acme.Origin}})
-	is.NoErr(err)
+	is, acme := is.New(t), svctest.NewSource(t, "acme", svctest.Template{ID: "notes"})
+	market := must(marketplace.New(marketplace.Config{AllowOrigins: []string{acme.Origin}}))
 	defer market.CloseIdleConnections()
-	service, err := svc.New(svc.Config{Store: memstore.New(), Sources: svc.SourceConfig{Marketplace: market}, Logger: slog.New(slog.DiscardHandler)})
-	is.NoErr(err)
+	service := must(svc.New(svc.Config{Store: memstore.New(), Sources: svc.SourceConfig{Marketplace: market}, Logger: slog.New(slog.DiscardHandler)}))
 	defer service.Close()
-	source, err := service.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: acme.URL})
-	is.NoErr(err)
+	source := must(service.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: acme.URL}))
 	is.Equal(source.Name, "acme")
-	_, err = service.Templates.Install(t.Context(), svc.Host, svc.Install{SourceName: "acme", TemplateID: "notes"})
-	is.NoErr(err)
-	response, err := http.Get(acme.URL + "/templates.json.sig")
-	is.NoErr(err)
+	_ = must(service.Templates.Install(t.Context(), svc.Host, svc.Install{SourceName: "acme", TemplateID: "notes"}))
+	response := must(http.Get(acme.URL + "/templates.json.sig"))
 	is.NoErr(response.Body.Close())
 	is.Equal(acme.Requests(), []string{"GET /templates.json 200", "GET /templates.json.sig 404"})
 }

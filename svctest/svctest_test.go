@@ -26,14 +26,21 @@ const (
 	myKeys    = "/ext/svc/me/api-keys"
 )
 
+// must is the value of a call that does not fail.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
 func status(who *svctest.Caller, method, path, body string) int {
 	got, _ := who.Do(method, path, body)
 	return got
 }
 
 func TestCallers(t *testing.T) {
-	is := is.New(t)
-	server := svctest.New(t)
+	is, server := is.New(t), svctest.New(t)
 	for _, test := range []struct {
 		who       *svctest.Caller
 		admin, me int
@@ -49,11 +56,9 @@ func TestCallers(t *testing.T) {
 		is.Equal(status(test.who, "GET", templates, ""), test.admin)
 		is.Equal(status(test.who, "GET", myKeys, ""), test.me)
 	}
-	d, err := server.Service.Decide(t.Context(), server.Robot.Principal, "bank:recall", "any", svc.Context{})
-	is.NoErr(err)
+	d := must(server.Service.Decide(t.Context(), server.Robot.Principal, "bank:recall", "any", svc.Context{}))
 	is.True(d.Allowed())
-	d, err = server.Service.Decide(t.Context(), server.Alice.Principal, "bank:recall", "any", svc.Context{})
-	is.NoErr(err)
+	d = must(server.Service.Decide(t.Context(), server.Alice.Principal, "bank:recall", "any", svc.Context{}))
 	is.True(!d.Allowed())
 }
 
@@ -67,8 +72,7 @@ func TestFirstLines(t *testing.T) {
 }
 
 func TestDo(t *testing.T) {
-	is := is.New(t)
-	server := svctest.New(t)
+	is, server := is.New(t), svctest.New(t)
 	got, body := server.Alice.Do("POST", myKeys, `{"description": "laptop"}`)
 	is.Equal(got, 201)
 	var issued struct {
@@ -96,12 +100,10 @@ func TestDo(t *testing.T) {
 }
 
 func TestClock(t *testing.T) {
-	is := is.New(t)
-	server := svctest.New(t)
+	is, server := is.New(t), svctest.New(t)
 	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	is.Equal(server.Clock.Now(), began)
-	issued, err := server.Service.Keys.Issue(t.Context(), server.Alice.Principal, svc.Me, svc.NewAPIKey{ExpiresAt: began.Add(time.Hour)})
-	is.NoErr(err)
+	issued := must(server.Service.Keys.Issue(t.Context(), server.Alice.Principal, svc.Me, svc.NewAPIKey{ExpiresAt: began.Add(time.Hour)}))
 	is.Equal(issued.CreatedAt, began)
 	guest := server.Bearer(issued.Key)
 
@@ -137,8 +139,7 @@ func TestEvents(t *testing.T) {
 
 // TestEdits: the host's own parts replace the defaults.
 func TestEdits(t *testing.T) {
-	is := is.New(t)
-	noon := time.Date(2030, 6, 1, 12, 0, 0, 0, time.UTC)
+	is, noon := is.New(t), time.Date(2030, 6, 1, 12, 0, 0, 0, time.UTC)
 	server := svctest.New(t, svctest.Options{
 		Config: func(c *svc.Config) {
 			c.Authenticator = svc.AuthenticatorFunc(func(_ context.Context, bearer string) (svc.Principal, error) {
@@ -160,11 +161,9 @@ func TestEdits(t *testing.T) {
 	is.Equal(server.User("carol").Principal.ID, "carol")
 	is.Equal(server.Events()[0].Time, noon)
 
-	request, err := http.NewRequestWithContext(t.Context(), "GET", server.URL+templates, nil)
-	is.NoErr(err)
+	request := must(http.NewRequestWithContext(t.Context(), "GET", server.URL+templates, nil))
 	request.Header.Set("X-Api-Key", "session of carol")
-	answered, err := http.DefaultClient.Do(request)
-	is.NoErr(err)
+	answered := must(http.DefaultClient.Do(request))
 	is.NoErr(answered.Body.Close())
 	is.Equal(answered.StatusCode, 200)
 
@@ -228,8 +227,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestServersShareNothing: servers that run at the same time have separate rows, clocks, sources
-// and events.
+// TestServersShareNothing: servers that run at the same time have separate rows, clocks, sources and events.
 func TestServersShareNothing(t *testing.T) {
 	is := is.New(t)
 	const servers = 4

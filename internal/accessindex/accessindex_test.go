@@ -16,7 +16,6 @@ import (
 	"github.com/extsvc/svc/internal/policy/policytest"
 )
 
-// rows are the rows of access in their simplest form.
 type rows struct {
 	users       map[string]bool // inactive
 	members     map[[2]string]bool
@@ -199,7 +198,6 @@ func (w *rows) dropGroup(id string, whole bool) func(*accessindex.Index) {
 
 func pick[T any](r *rand.Rand, of []T) T { return of[r.IntN(len(of))] }
 
-// facts are all that an index says about the principals of a world.
 func facts(r *accessindex.Index, w *policytest.World) map[string]any {
 	all := map[string]any{"size": r.Size(), "shut": fmt.Sprint(r.Shut())}
 	for range 10 {
@@ -429,8 +427,7 @@ func TestExcerptOfBanks(t *testing.T) {
 }
 
 func TestRowsOfEachKindAreAdded(t *testing.T) {
-	is := is.New(t)
-	rows := accessindex.Rows{Users: []string{"u1"}, Banks: []string{"b1"}}
+	is, rows := is.New(t), accessindex.Rows{Users: []string{"u1"}, Banks: []string{"b1"}}
 	rows.Add(accessindex.Rows{
 		Users: []string{"u2"}, Groups: []string{"g"}, Accounts: []string{"a"}, Policies: []string{"p"}, Banks: []string{"b2"},
 	})

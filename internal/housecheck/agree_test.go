@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -21,7 +22,6 @@ import (
 
 // rows returns what a pattern finds in a document, its groups joined by spaces.
 func rows(t *testing.T, file, pattern string) (all []string) {
-	t.Helper()
 	text := must(os.ReadFile(file))
 	for _, found := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
 		all = append(all, strings.Join(found[1:], " "))
@@ -68,7 +68,7 @@ func TestDocumentsAgree(t *testing.T) {
 func TestReleaseFolderIsIgnored(t *testing.T) {
 	t.Chdir("../..")
 	ignored := strings.Fields(string(must(os.ReadFile(".gitignore"))))
-	for _, page := range append(shownPages(t), "CONTRIBUTING.md", "examples/server/deploy/README.md") {
+	for _, page := range append(slices.Collect(maps.Keys(documentation(t))), "CONTRIBUTING.md", "examples/server/deploy/README.md") {
 		for _, folder := range rows(t, page, `\./release v[0-9.]+\s+(\w+)`) {
 			if !slices.Contains(ignored, "/"+folder+"/") {
 				t.Errorf("%s: ./release … %s, which .gitignore lacks", page, folder)
@@ -122,17 +122,6 @@ func TestDocumentedActionsAgree(t *testing.T) {
 	sameRows(t, "docs/reference/actions.md", documented, want)
 }
 
-// shownPages are the pages of the documentation.
-func shownPages(t *testing.T) []string {
-	t.Helper()
-	pages, _ := filepath.Glob("docs/*.md")
-	inFolders, _ := filepath.Glob("docs/*/*.md")
-	if len(inFolders) == 0 {
-		t.Fatal("the folders of docs have no pages")
-	}
-	return append(append(pages, inFolders...), "README.md")
-}
-
 // configs are the structs that hosts fill in, by the directories of their packages.
 var configs = map[string]string{
 	".": "Config", "httpapi": "Options", "adminpage": "Options", "client": "Config", "marketplace": "Config", "store/sqlite": "Options",
@@ -167,9 +156,7 @@ func options(structs map[string]*ast.StructType, path, name string) (all []strin
 	return all
 }
 
-// optionsIn are those of a struct of the package in a directory.
 func optionsIn(t *testing.T, dir, name string) []string {
-	t.Helper()
 	files, _ := filepath.Glob(filepath.Join(dir, "*.go"))
 	structs, pkg := map[string]*ast.StructType{}, ""
 	for _, file := range files {
@@ -204,7 +191,7 @@ func TestDocumentedOptionsAgree(t *testing.T) {
 			all = append(all, option)
 		}
 	}
-	for _, file := range shownPages(t) {
+	for file := range documentation(t) {
 		listed = append(listed, rows(t, file, "(?m)^\\| `([a-z]+\\.[A-Z][\\w.]+)` \\|")...)
 		for _, named := range rows(t, file, `\b((?:(?:svc|httpapi|adminpage|marketplace|client|sqlite|postgres)\.)?(?:Config|Options|Pepper|KeyImport))[.{]\s*([A-Z][\w.]*\w)`) {
 			named = strings.ReplaceAll(named, " ", ".")

@@ -70,7 +70,6 @@ func helper() { _ = adminpage.NewTenants(nil, adminpage.Options{}).Mount }
 
 // unexampled returns the exported names of a package that the examples in files do not use.
 func unexampled(t *testing.T, set *token.FileSet, files []*ast.File, of string) (without []string) {
-	t.Helper()
 	from := compiled(t, set, files)
 	pkg := must(from.Import(of))
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
@@ -131,9 +130,7 @@ func exportsOf(pkg *types.Package) map[string]types.Object {
 	return all
 }
 
-// compiled imports the packages that files import, as Go compiles them.
 func compiled(t *testing.T, set *token.FileSet, files []*ast.File) types.Importer {
-	t.Helper()
 	imports := map[string]bool{}
 	for _, file := range files {
 		for _, spec := range file.Imports {

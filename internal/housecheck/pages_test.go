@@ -48,7 +48,6 @@ func isMarked(sentence string) bool {
 
 // marksOfComments returns the sentences with marks in the comments of a Go file.
 func marksOfComments(t *testing.T, name, text string) (marked []string) {
-	t.Helper()
 	file := must(parser.ParseFile(token.NewFileSet(), name, text, parser.ParseComments|parser.SkipObjectResolution))
 	for _, comment := range file.Comments {
 		for paragraph := range strings.SplitSeq(comment.Text(), "\n\n") {
@@ -130,7 +129,6 @@ func prose(page string) (all []string) {
 	return all
 }
 
-// sentences splits a paragraph where one sentence ends and another begins.
 func sentences(paragraph string) (all []string) {
 	for {
 		at := sentenceEnd.FindStringIndex(paragraph)
@@ -143,7 +141,6 @@ func sentences(paragraph string) (all []string) {
 	}
 }
 
-// words counts what has a letter or a digit.
 func words(text string) (n int) {
 	for word := range strings.FieldsSeq(text) {
 		if strings.ContainsFunc(word, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) {
@@ -189,7 +186,6 @@ func faultsOfPages(pages map[string]string) (faults []string) {
 	return faults
 }
 
-// documentation returns the pages of docs, and the README.
 func documentation(t *testing.T) map[string]string {
 	t.Helper()
 	_, all := sources(t)
@@ -197,7 +193,6 @@ func documentation(t *testing.T) map[string]string {
 	return all
 }
 
-// TestPages: the pages are short and clear.
 func TestPages(t *testing.T) {
 	t.Chdir("../..")
 	pages := documentation(t)
@@ -276,7 +271,6 @@ func deadLinksOfPages(pages map[string]string, exists func(string) bool) (dead [
 	return dead
 }
 
-// TestLinksOfPages: every relative link of a page leads to a file, and to a heading in it.
 func TestLinksOfPages(t *testing.T) {
 	t.Chdir("../..")
 	_, pages := sources(t)

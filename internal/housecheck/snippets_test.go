@@ -134,7 +134,6 @@ func sources(t *testing.T) (code, map[string]string) {
 	return files, pages
 }
 
-// inLines returns the lines of a text.
 func inLines(text string) []string {
 	return strings.Split(strings.TrimRight(text, "\n"), "\n")
 }
@@ -173,13 +172,10 @@ func (c code) compile(t *testing.T, s snippet) bool {
 	return c.have(s) || s.from == "" && slices.ContainsFunc(s.lines, isPackage) && builds(t, s.lines)
 }
 
-// builds reports whether lines are a whole package. They may import what the examples import.
 func builds(t *testing.T, lines []string) bool {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "shown.go")
-	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(0, os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
 	vet := exec.CommandContext(t.Context(), "go", "vet", file)
 	vet.Dir = "examples"
 	said, err := vet.CombinedOutput()
@@ -187,7 +183,6 @@ func builds(t *testing.T, lines []string) bool {
 	return err == nil
 }
 
-// have reports whether a snippet stands in the file that it names, or in any.
 func (c code) have(s snippet) bool {
 	if s.from != "" {
 		return holds(c[s.from], s.lines)
@@ -243,9 +238,7 @@ func inPage(name, text string) (all []snippet) {
 	return all
 }
 
-// inDocs are the snippets in the comments of a file.
 func inDocs(t *testing.T, name string) (all []snippet) {
-	t.Helper()
 	set := token.NewFileSet()
 	file := must(parser.ParseFile(set, filepath.FromSlash(name), nil, parser.ParseComments|parser.SkipObjectResolution))
 	for _, group := range file.Comments {

@@ -65,7 +65,6 @@ func readsClock(of *ast.FuncDecl) (found bool) {
 	return found
 }
 
-// selector writes a selector as in the source.
 func selector(n ast.Expr) string {
 	switch n := n.(type) {
 	case *ast.Ident:

@@ -48,8 +48,7 @@ func variables(t *testing.T, root fs.FS) map[string]string {
 	return read
 }
 
-// faultsOfVariables returns the variables that no page names, and those of CONTRIBUTING.md that nothing
-// reads.
+// faultsOfVariables returns the variables that no page names, and those of CONTRIBUTING.md that nothing reads.
 func faultsOfVariables(read map[string]string, contributing, configuration string) (faults []string) {
 	isFor := func(page, name string) bool {
 		prefix, isPrefix := strings.CutSuffix(page, "…")

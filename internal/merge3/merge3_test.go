@@ -188,8 +188,7 @@ func nested(depth, n int, leaf func(int) string) string {
 
 var shapes = []string{"wide", "equal elements", "elements", "spines", "long keys", "one long key", "deep 1", "deep 8", "deep 32", "deep 64"}
 
-// work returns the bytes allocated while versions of a document, which differ in its first 0, are
-// compared and merged.
+// work returns the bytes allocated while versions of a document, which differ in its first 0, are compared and merged.
 func work(t testing.TB, doc string) uint64 {
 	t.Helper()
 	at := strings.IndexByte(doc, '0')
@@ -206,7 +205,6 @@ func work(t testing.TB, doc string) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// Work grows with the length of the texts, not with its square, and not with their nesting.
 func TestWorkIsLinear(t *testing.T) {
 	longtest.Test(t, "that no shape takes more than linear work")
 	for _, shape := range shapes {

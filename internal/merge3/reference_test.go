@@ -14,8 +14,7 @@ import (
 	"github.com/extsvc/svc/internal/strictjson"
 )
 
-// The slow, obvious way: each level reads all below it, and values are compared by their canonical
-// forms.
+// The slow, obvious way: each level reads all below it, and values are compared by their canonical forms.
 
 func same(a, b json.RawMessage) bool {
 	if a == nil || b == nil {
@@ -39,7 +38,6 @@ func objects(three [3]json.RawMessage) (of [3]map[string]json.RawMessage, keys [
 	return of, slices.Sorted(maps.Keys(union)), true
 }
 
-// keysOf returns the keys of an object in the order of its text.
 func keysOf(object json.RawMessage) (keys []string) {
 	d := json.NewDecoder(bytes.NewReader(object))
 	_, _ = d.Token()

@@ -27,7 +27,6 @@ type trials struct {
 	tally   map[string]map[string]int // outcomes by attempt
 }
 
-// writesPerWorld is how many attempts share a world.
 const writesPerWorld = 40
 
 func open(store svc.Store) *svc.Service {
@@ -130,7 +129,6 @@ func (p *trials) step(c *scene) error {
 	return nil
 }
 
-// keysAfter are the keys after an attempt that was done: calls on keys have kept theirs.
 func (c *scene) keysAfter(a attempt, before *accessRows) map[string]heldKey {
 	if a.key != nil || a.dry || a.after == nil {
 		return c.rows.keys
@@ -153,7 +151,6 @@ func (w *accessRows) String() string {
 	return fmt.Sprintf("%s with keys %v", text, w.keys)
 }
 
-// outcomeOf returns the outcome of a call.
 func outcomeOf(err error) string {
 	if err == nil {
 		return done
@@ -175,7 +172,6 @@ func outcomeOf(err error) string {
 
 // run plays as many worlds as needed for n attempts, on all cores, and returns the first surprise.
 func (p trials) run(t *testing.T, n int) (map[string]map[string]int, error) {
-	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	var all sync.WaitGroup

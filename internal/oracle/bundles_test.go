@@ -46,10 +46,8 @@ func (c *scene) createOwn() attempt {
 	row := c.drawnAccount(c.one(append(sceneAccounts, "s3")))
 	row.OwnerUserID = ""
 	given := row
-	a := attempt{name: "MyServiceAccounts.Create", need: []string{action.AccountsWrite}, call: func(by svc.Principal) error {
-		_, err := c.s.MyServiceAccounts.Create(c.ctx, by, given)
-		return err
-	}}
+	a := attempt{name: "MyServiceAccounts.Create", need: []string{action.AccountsWrite}}
+	a.call = func(by svc.Principal) error { return errorOf(c.s.MyServiceAccounts.Create(c.ctx, by, given)) }
 	row.OwnerUserID = c.owner()
 	switch {
 	case c.by.Kind == svc.KindHost:
@@ -84,9 +82,9 @@ func (c *scene) changeOwn() attempt {
 			a.wrong = string(svc.CodeInvalid) // a row that is written refers to rows that exist
 		}
 		a.after = c.rows.changed(svc.Bundle{ServiceAccounts: []svc.ServiceAccount{row}})
+		patch := svc.ServiceAccountPatch{DisplayName: &row.DisplayName}
 		a.call = func(by svc.Principal) error {
-			_, err := c.s.MyServiceAccounts.Patch(c.ctx, by, id, svc.ServiceAccountPatch{DisplayName: &row.DisplayName}, tags...)
-			return err
+			return errorOf(c.s.MyServiceAccounts.Patch(c.ctx, by, id, patch, tags...))
 		}
 		return a
 	}
@@ -96,7 +94,6 @@ func (c *scene) changeOwn() attempt {
 	return a
 }
 
-// whole draws rows of all kinds, all of which a caller may write.
 func (c *scene) whole() svc.Bundle {
 	other := c.rightsWorld()
 	other.Policies = append(other.Policies, svc.Policy{ID: "gone", DisplayName: "gone"})
@@ -122,7 +119,6 @@ func (c *scene) whole() svc.Bundle {
 	return other
 }
 
-// part draws a few of such rows.
 func (c *scene) part() (b svc.Bundle) {
 	other := c.whole()
 	b.Users, b.Groups, b.ServiceAccounts = drop(c, 5, other.Users), drop(c, 5, other.Groups), drop(c, 5, other.ServiceAccounts)
@@ -130,12 +126,10 @@ func (c *scene) part() (b svc.Bundle) {
 	return b
 }
 
-// drop keeps one row of n, at random.
 func drop[R any](c *scene, n int, rows []R) []R {
 	return slices.DeleteFunc(rows, func(R) bool { return c.IntN(n) > 0 })
 }
 
-// writeOne writes a bundle of one row.
 func (c *scene) writeOne() attempt {
 	all, b := c.whole(), svc.Bundle{}
 	switch c.IntN(8) {
@@ -269,35 +263,27 @@ func (c *scene) kept(b svc.Bundle) svc.Bundle {
 	return b
 }
 
-// most returns the rows that are right, but for one of n.
 func most[R any](c *scene, n int, rows []R, right func(R) bool) []R {
 	return slices.DeleteFunc(rows, func(row R) bool { return !right(row) || c.IntN(n) == 0 })
 }
 
-// bundle returns the rows without keys, in the order of their names.
 func (w *accessRows) bundle() (b svc.Bundle) {
-	for _, id := range sortedKeys(w.users) {
-		b.Users = append(b.Users, w.users[id])
-	}
-	for _, id := range sortedKeys(w.groups) {
-		b.Groups = append(b.Groups, w.groups[id])
-	}
-	for _, id := range sortedKeys(w.accounts) {
-		b.ServiceAccounts = append(b.ServiceAccounts, w.accounts[id])
-	}
-	for _, id := range sortedKeys(w.policies) {
-		b.Policies = append(b.Policies, w.policies[id])
-	}
+	b = svc.Bundle{Users: sorted(w.users), Groups: sorted(w.groups), ServiceAccounts: sorted(w.accounts), Policies: sorted(w.policies)}
 	for key, priority := range w.attached {
 		b.Attachments = append(b.Attachments, svc.Attachment{PolicyID: key.PolicyID, Principal: key.Principal, Priority: priority})
 	}
 	slices.SortFunc(b.Attachments, func(x, y svc.Attachment) int {
 		return svc.AttachmentKey{PolicyID: x.PolicyID, Principal: x.Principal}.Compare(svc.AttachmentKey{PolicyID: y.PolicyID, Principal: y.Principal})
 	})
-	for _, id := range sortedKeys(w.banks) {
+	for _, id := range slices.Sorted(maps.Keys(w.banks)) {
 		b.BankPolicies = append(b.BankPolicies, svc.BankPolicy{BankID: id, Document: []byte(w.banks[id])})
 	}
 	return b
 }
 
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+func sorted[V any](m map[string]V) (all []V) {
+	for _, id := range slices.Sorted(maps.Keys(m)) {
+		all = append(all, m[id])
+	}
+	return all
+}

@@ -71,7 +71,6 @@ func (w *worlds) rightsDocument() string {
 	return string(encoded(map[string]any{"version": "2026-03-24", "statements": statements}))
 }
 
-// few draws one to three different strings.
 func (w *worlds) few(list []string) (some []string) {
 	for _, i := range w.Perm(len(list))[:1+w.IntN(3)] {
 		some = append(some, list[i])
@@ -163,7 +162,6 @@ func (w *worlds) principal() svc.GrantedTo {
 	return svc.GrantedTo{Type: svc.GrantedToUser, ID: w.one(sceneUsers[:4])}
 }
 
-// caller draws who writes.
 func (c *scene) caller() svc.Principal {
 	if c.IntN(40) == 0 {
 		return svc.Host
@@ -208,7 +206,6 @@ func (c *scene) tags(right string, found bool) (ifMatch []string, refused string
 	return nil, ""
 }
 
-// unless returns an outcome when something is not so.
 func unless(so bool, outcome svc.Code) string {
 	if so {
 		return ""
@@ -221,12 +218,10 @@ func has[K comparable, V any](m map[K]V, key K) bool {
 	return found
 }
 
-// ended removes the keys of holders.
 func (w *accessRows) ended(holders ...svc.Identity) {
 	maps.DeleteFunc(w.keys, func(_ string, k heldKey) bool { return slices.Contains(holders, k.holder) })
 }
 
-// dropUser removes a user with all that is the user's.
 func (w *accessRows) dropUser(id string) {
 	w.dropPerson(id)
 	for name, a := range w.accounts {
@@ -261,7 +256,6 @@ func (w *accessRows) detach(to svc.GrantedTo) {
 	maps.DeleteFunc(w.attached, func(key svc.AttachmentKey, _ int64) bool { return key.Principal == to })
 }
 
-// narrows counts the keys that a policy narrows.
 func (w *accessRows) narrows(policy string) (n int) {
 	for _, k := range w.keys {
 		if k.narrowedBy == policy {
@@ -271,7 +265,6 @@ func (w *accessRows) narrows(policy string) (n int) {
 	return n
 }
 
-// changed returns the world with some rows written.
 func (w *accessRows) changed(b svc.Bundle) *accessRows {
 	after := w.clone()
 	after.put(b)

@@ -101,7 +101,6 @@ func (o *oracle) allows(may rights, actions ...string) bool {
 	return true
 }
 
-// gives reports whether a caller may give rights.
 func (o *oracle) gives(may, gained rights) bool {
 	if o.counts("grant") && o.allows(may, "iam:banks:grant") {
 		gained = gained.and(controlRights)
@@ -219,7 +218,6 @@ func (o *oracle) fairAt(before, after *accessRows, place int, provider string, m
 	return true
 }
 
-// sentBy returns the user of a sender, active or not; "": it is unmapped.
 func sentBy(w *accessRows, ch svc.Channel) string {
 	for _, u := range w.users {
 		if slices.Contains(u.Channels, ch) {

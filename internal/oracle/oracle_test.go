@@ -34,7 +34,6 @@ var builtinActions = map[string][]string{
 		"iam:service_account_keys:write"},
 }
 
-// builtinDocuments are those of the built-in policies.
 var builtinDocuments = func() map[string]json.RawMessage {
 	all := map[string]json.RawMessage{}
 	for id, actions := range builtinActions {
@@ -101,7 +100,6 @@ func (r rights) without(o rights) rights {
 	return r
 }
 
-// those are the rights that a question is true of.
 func those(is func(right) bool) (r rights) {
 	for i, x := range everyRight {
 		if is(x) {
@@ -136,7 +134,6 @@ func newOracle(ignored string) *oracle {
 
 func (o *oracle) counts(rule string) bool { return o.ignored != rule }
 
-// statements are what an access policy says.
 type statements struct {
 	broken      bool
 	allow, deny rights
@@ -241,8 +238,7 @@ func (o *oracle) open(bank, document string) *opened {
 	return p
 }
 
-// heldKey is a key that is not revoked.
-type heldKey struct {
+type heldKey struct { // not revoked
 	holder     svc.Identity
 	narrowedBy string
 	rotated    bool // it has a successor
@@ -266,7 +262,6 @@ func rowsOf(b svc.Bundle) *accessRows {
 	return w
 }
 
-// put writes rows. Nil channels and members stay.
 func (w *accessRows) put(b svc.Bundle) {
 	for _, u := range b.Users {
 		if u.Channels == nil {
@@ -386,7 +381,6 @@ func (o *oracle) power(w *accessRows, who svc.Identity, narrowedBy string) (p po
 	return p
 }
 
-// shut has the rights on banks whose policies do not parse.
 func (o *oracle) shut(w *accessRows) (r rights) {
 	for bank, document := range w.banks {
 		r = r.or(o.open(bank, document).shut)
@@ -418,7 +412,6 @@ func (o *oracle) closed(w *accessRows, who svc.Identity) bool {
 	return who.Kind == svc.KindServiceAccount && found
 }
 
-// public is what unmapped senders may do at a place, on all banks.
 func (o *oracle) public(w *accessRows, place int) (r rights) {
 	for bank, document := range w.banks {
 		r = r.or(o.open(bank, document).at[place])

@@ -17,7 +17,6 @@ type worlds struct {
 
 func (w *worlds) one(of []string) string { return of[w.IntN(len(of))] }
 
-// some draws one to three, each once.
 func (w *worlds) some(of []string) []string {
 	out := []string{}
 	for range 1 + w.IntN(3) {
@@ -29,7 +28,6 @@ func (w *worlds) some(of []string) []string {
 
 func encoded(v any) json.RawMessage { return must(json.Marshal(v)) }
 
-// must is the value of a call that does not fail.
 func must[T any](value T, err error) T {
 	if err != nil {
 		panic(err)
@@ -37,7 +35,6 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// errorOf is the error of a call.
 func errorOf[T any](_ T, err error) error { return err }
 
 func digest(key string) []byte {

@@ -35,8 +35,7 @@ func drawnCensus(w *policytest.World) (census *policy.Census, members []member) 
 
 func given(s policy.Subject) func() policy.Subject { return func() policy.Subject { return s } }
 
-// asked draws a request that a list can answer. A list cannot hold the policy of a bank whose id
-// looks like a pattern.
+// asked draws a request that a list can answer. A list cannot hold the policy of a bank whose id looks like a pattern.
 func asked(w *policytest.World) policytest.Request {
 	q := w.Request()
 	if strings.HasSuffix(q.Bank, "*") {
@@ -80,8 +79,7 @@ func sayAll(list []policy.Capability, action, bank string, outcome policy.Outcom
 	})
 }
 
-// TestDiffIsTheReference compares principals that take each other's place, while one policy
-// replaces another.
+// TestDiffIsTheReference compares principals that take each other's place, while one policy replaces another.
 func TestDiffIsTheReference(t *testing.T) {
 	seen := map[policy.Change]int{}
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
@@ -187,6 +185,7 @@ func TestTies(t *testing.T) {
 		{"one value", []policy.Grant{grant("p", 0, model("m1")), grant("q", 0, model("m1"))}, nil},
 		{"one without a value", []policy.Grant{grant("p", 0, model("m1")), grant("q", 0, allow("bank:recall"))}, nil},
 		{"a higher priority", []policy.Grant{grant("p", 0, model("m1")), grant("q", 1, model("m2"))}, nil},
+		{"one by a group", []policy.Grant{grant("p", 0, model("m1")), {PolicyID: "q", Group: "g", Document: policytest.Document(model("m2"))}}, nil},
 		{"a closer bank", []policy.Grant{grant("p", 0, model("m1")), grant("q", 0, closer)}, nil},
 		{"one policy", []policy.Grant{grant("p", 0, model("m1"), model("m2"))}, nil},
 	} {

@@ -30,7 +30,6 @@ func scoped(s policy.Subject, statements ...policytest.Statement) policy.Subject
 	return narrowed(s, policytest.Document(statements...))
 }
 
-// narrowed returns the subject narrowed by one more policy.
 func narrowed(s policy.Subject, document []byte) policy.Subject {
 	s.Scoping = append(slices.Clone(s.Scoping), policy.Named{ID: fmt.Sprint("s", len(s.Scoping)), Document: document})
 	return s
@@ -85,7 +84,6 @@ func TestPermits(t *testing.T) {
 	}
 }
 
-// unread adds a policy that does not parse.
 func unread(s policy.Subject) policy.Subject {
 	s.Grants = append(slices.Clone(s.Grants), policy.Grant{PolicyID: "unread", Document: []byte("{")})
 	return s
@@ -207,7 +205,6 @@ func unreadable(s policy.Subject) bool {
 	return (s.Kind == policy.User || s.Kind == policy.ServiceAccount) && slices.ContainsFunc(documents(s), faulty)
 }
 
-// documents returns the documents of a subject's policies.
 func documents(s policy.Subject) (all [][]byte) {
 	for _, g := range s.Grants {
 		all = append(all, g.Document)

@@ -22,8 +22,7 @@ import (
 // the test checks the engine against it.
 var update = flag.Bool("update", false, "write the wanted results of testdata/policies anew")
 
-// corpus is one file of testdata/policies: a rule in a sentence, documents, and the expected
-// results.
+// corpus is one file of testdata/policies: a rule in a sentence, documents, and the expected results.
 type corpus struct {
 	Rule         string                     `json:"rule"`
 	Policies     map[string]json.RawMessage `json:"policies,omitempty"`
@@ -32,7 +31,6 @@ type corpus struct {
 	Documents    []storedCase               `json:"documents,omitempty"`
 }
 
-// corpusCase is a principal, a request and the expected answer.
 type corpusCase struct {
 	Name string        `json:"name"`
 	Who  corpusSubject `json:"who"`
@@ -51,25 +49,7 @@ type corpusSubject struct {
 	Closed string        `json:"closed,omitempty"`
 	Grants []corpusGrant `json:"grants,omitempty"`
 	// The first policy of a service account is its own, the others are those of keys.
-	Scoping oneOrMore `json:"scoping,omitempty"`
-}
-
-// oneOrMore is a string in JSON when it has one element, and otherwise a list.
-type oneOrMore []string
-
-func (o oneOrMore) MarshalJSON() ([]byte, error) {
-	if len(o) == 1 {
-		return json.Marshal(o[0])
-	}
-	return json.Marshal([]string(o))
-}
-
-func (o *oneOrMore) UnmarshalJSON(raw []byte) error {
-	if raw[0] == '"' {
-		*o = make([]string, 1)
-		return json.Unmarshal(raw, &(*o)[0])
-	}
-	return json.Unmarshal(raw, (*[]string)(o))
+	Scoping []string `json:"scoping,omitempty"`
 }
 
 type corpusGrant struct {
@@ -86,7 +66,6 @@ type corpusRequest struct {
 	Topic    string `json:"topic,omitempty"`
 }
 
-// corpusEntry is an entry of the trace.
 type corpusEntry struct {
 	Statement string            `json:"statement"` // "policy#index"
 	Via       string            `json:"via"`
@@ -121,8 +100,7 @@ func TestCorpus(t *testing.T) {
 
 // run returns the case with the engine's answer, which must equal the reference's.
 func (c corpus) run(t *testing.T, want *corpusCase) *corpusCase {
-	is := is.New(t)
-	s, q := c.subject(t, want.Who), c.request(want.Asks)
+	is, s, q := is.New(t), c.subject(t, want.Who), c.request(want.Asks)
 	got := want.answered(is, evaluate(s, q))
 	is.Equal(string(encode(t, got)), string(encode(t, want.answered(is, policytest.Evaluate(s, q))))) // engine and reference agree
 	is.True(agrees(decide(compiler.Compile(s), q), evaluate(s, q)))
@@ -151,7 +129,6 @@ func (tc corpusCase) answered(is *is.I, r policy.Result) *corpusCase {
 	return &tc
 }
 
-// matching are the codes of matched entries.
 var matching = []string{
 	policy.CodeAllowMatched, policy.CodeAllowOverridden, policy.CodeDenyMatched, policy.CodePublicAllowed, policy.CodeBankOverride, policy.CodeBankDefault,
 }
@@ -238,8 +215,7 @@ func encode(t *testing.T, v any) []byte {
 
 // neat checks that the file has the right answers and layout, or writes it so with -update.
 func (c corpus) neat(t *testing.T, file string) {
-	is := is.New(t)
-	want := append(laidOut(t, encode(t, c), ""), '\n')
+	is, want := is.New(t), append(laidOut(t, encode(t, c), ""), '\n')
 	if *update {
 		is.NoErr(os.WriteFile(file, want, 0o644))
 		return
@@ -249,17 +225,14 @@ func (c corpus) neat(t *testing.T, file string) {
 	is.True(t.Failed() || bytes.Equal(got, want)) // laid out as -update does it
 }
 
-// width is the longest line of the corpus.
 const width = 220
 
-// laidOut puts a JSON value on one line if it fits, and otherwise each of its parts on lines of its
-// own.
+// laidOut puts a JSON value on one line if it fits, and otherwise each of its parts on lines of its own.
 func laidOut(t *testing.T, raw []byte, indent string) []byte {
 	if len(indent)+len(raw) <= width || raw[0] != '{' && raw[0] != '[' {
 		return raw
 	}
-	is := is.New(t)
-	d := json.NewDecoder(bytes.NewReader(raw))
+	is, d := is.New(t), json.NewDecoder(bytes.NewReader(raw))
 	_, err := d.Token()
 	is.NoErr(err)
 	out := []byte{raw[0]}

@@ -34,10 +34,8 @@ func context(q policytest.Request) policy.Context {
 // fewer: try properties on fewer worlds. The race detector looks for other faults, and is slow.
 func fewer() bool { return testing.Short() || longtest.Raced || !longtest.InCI() }
 
-// forEachWorld runs a property on many worlds, and names the world that broke it.
 func forEachWorld(t *testing.T, property func(is *is.I, w *policytest.World)) {
-	is := is.New(t)
-	worlds := uint64(500)
+	is, worlds := is.New(t), uint64(500)
 	if fewer() {
 		worlds = 100
 	}
@@ -75,7 +73,6 @@ func varied(t *testing.T, seen ...int) {
 	}
 }
 
-// broken reports whether a document that counts does not parse.
 func broken(w *policytest.World, s policy.Subject, q policytest.Request) bool {
 	if q.BankPolicy != nil {
 		if _, err := policy.Memory.ParseBankDocument(q.BankPolicy.Document); err != nil {
@@ -85,7 +82,6 @@ func broken(w *policytest.World, s policy.Subject, q policytest.Request) bool {
 	return slices.ContainsFunc(documents(s), faulty)
 }
 
-// rewritten returns the subject with other documents.
 func rewritten(s policy.Subject, rewrite func(id string, raw []byte) []byte) policy.Subject {
 	s.Grants = slices.Clone(s.Grants)
 	for i := range s.Grants {

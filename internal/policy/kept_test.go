@@ -95,8 +95,7 @@ func TestBanksAreHonest(t *testing.T) {
 	}
 }
 
-// The memory of caches has a limit on the heap, whatever the number of compiled subjects and
-// decisions.
+// The memory of caches has a limit on the heap, whatever the number of compiled subjects and decisions.
 func TestKeptIsBounded(t *testing.T) {
 	is := is.New(t)
 	const most = 16 << 20
@@ -119,8 +118,7 @@ func TestKeptIsBounded(t *testing.T) {
 
 // A compiler for one call gives the same answers, uses the shared caches, and adds nothing to them.
 func TestApartKeepsNothing(t *testing.T) {
-	is := is.New(t)
-	c := policy.NewCompiler(policy.Memory)
+	is, c := is.New(t), policy.NewCompiler(policy.Memory)
 	request := policy.Request{Action: "a", Bank: "b7"}
 	want := c.Compile(held(bulky["tags"](7, 10))).Explain(request)
 	kept := c.Budget().Used()

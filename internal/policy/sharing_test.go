@@ -38,8 +38,7 @@ func patternsOf(w *policytest.World) (actions, banks []string) {
 	return actions, banks
 }
 
-// TestReceiversOwnResults: changes to an answer do not affect the next answer, for any user of the
-// table or the bank.
+// TestReceiversOwnResults: changes to an answer do not affect the next answer, for any user of the table or the bank.
 func TestReceiversOwnResults(t *testing.T) {
 	changed := 0
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
@@ -70,7 +69,6 @@ func written(r policy.Result) string {
 	return fmt.Sprint(string(raw), err)
 }
 
-// scribble changes everything that v reaches, and returns the number of changes.
 func scribble(v reflect.Value) (changed int) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -130,54 +128,7 @@ func TestCallersOwnDocuments(t *testing.T) {
 	})
 }
 
-// TestNearlyEqualSubjects: principals with the same ids but other documents, priorities or scoping
-// share nothing.
-func TestNearlyEqualSubjects(t *testing.T) {
-	is := is.New(t)
-	allow := policytest.Document(policytest.Statement{Effect: "allow", Actions: []string{"bank:*"}, Banks: []string{"*"}, LLMModel: "m"})
-	deny := policytest.Document(policytest.Statement{Effect: "deny", Actions: []string{"bank:*"}, Banks: []string{"*"}})
-	other := policytest.Document(policytest.Statement{Effect: "allow", Actions: []string{"bank:*"}, Banks: []string{"*"}, LLMModel: "n"})
-	none := policytest.Document()
-	q := policytest.Request{Action: "bank:recall", Bank: "project::notes"}
-	grant := func(id, group string, priority int64, document []byte) policy.Grant {
-		return policy.Grant{PolicyID: id, Group: group, Priority: priority, Document: document}
-	}
-	one := []policy.Grant{grant("p", "", 0, allow)}
-	subjects := []policy.Subject{
-		{Kind: policy.User, Grants: one},
-		{Kind: policy.User, Grants: []policy.Grant{grant("p", "", 0, deny)}},
-		{Kind: policy.User, Grants: []policy.Grant{grant("p", "", 0, none)}},
-		{Kind: policy.User, Grants: []policy.Grant{grant("p", "", 1, allow)}},
-		{Kind: policy.User, Grants: []policy.Grant{grant("p", "team", 0, allow)}},
-		{Kind: policy.User, Grants: []policy.Grant{grant("p2", "", 0, allow)}},
-		{Kind: policy.User, Grants: []policy.Grant{grant("p", "", 0, allow), grant("p", "team", 0, allow)}},
-		{Kind: policy.User, Grants: one, Closed: "closed"},
-		{Kind: policy.User, Grants: one, Scoping: []policy.Named{{ID: "p", Document: allow}}},
-		{Kind: policy.User, Grants: one, Scoping: []policy.Named{{ID: "p", Document: allow}, {ID: "p", Document: allow}}},
-		{Kind: policy.User, Grants: one, Scoping: []policy.Named{{ID: "p", Document: allow}, {ID: "q", Document: other}}},
-		{Kind: policy.User, Grants: one, Scoping: []policy.Named{{ID: "q", Document: other}, {ID: "p", Document: allow}}},
-		{Kind: policy.User, Grants: one, Scoping: []policy.Named{{ID: "q", Document: other}}},
-		{Kind: policy.User, Grants: one, Scoping: []policy.Named{{ID: "p", Document: none}}},
-		{Kind: policy.User, Grants: one, Narrowing: []policy.Named{{ID: "q", Document: other}}},
-		{Kind: policy.User, Grants: one, Scoping: []policy.Named{{ID: "p", Document: allow}}, Narrowing: []policy.Named{{ID: "q", Document: other}}},
-		{Kind: policy.ServiceAccount, Grants: one},
-		{Kind: policy.ServiceAccount, Grants: one, ServiceAccountID: "ci", Scoping: []policy.Named{{ID: "p", Document: none}}},
-		{Kind: policy.ServiceAccount, Grants: one, ServiceAccountID: "bot", Scoping: []policy.Named{{ID: "p", Document: none}}},
-		{Kind: policy.ServiceAccount, Grants: one, ServiceAccountID: "ci", Scoping: []policy.Named{{ID: "p", Document: allow}}},
-		{Kind: policy.ServiceAccount, Grants: append(one, grant("scoping", "p", 0, allow))},
-		{Kind: policy.Unmapped, Grants: []policy.Grant{grant("p", "", 0, allow)}},
-		{Kind: "robot", Grants: []policy.Grant{grant("p", "", 0, allow)}},
-	}
-	c := policy.NewCompiler(policy.Memory)
-	for range 2 {
-		for _, s := range subjects {
-			is.Equal(explain(c.Compile(s), q), policytest.Evaluate(s, q))
-		}
-	}
-}
-
-// TestAgainIsDecide: Again repeats a decision with the bank policy that Note stored, for that
-// moment only.
+// TestAgainIsDecide: Again repeats a decision with the bank policy that Note stored, for that moment only.
 func TestAgainIsDecide(t *testing.T) {
 	var moment uint64
 	known := map[bool]int{}

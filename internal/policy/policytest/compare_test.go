@@ -1,7 +1,6 @@
 package policytest
 
 import (
-	"encoding/json"
 	"flag"
 	"fmt"
 	"maps"
@@ -31,10 +30,8 @@ func howMany() int {
 	return longtest.Times(2_000, 30_000)
 }
 
-// perWorld is the number of questions in one world.
 const perWorld = 50
 
-// question is a question in a world, with the reference's answer.
 type question struct {
 	Principal
 	Request
@@ -69,36 +66,14 @@ func newEngine() engine {
 
 // difference says how an answer differs from the expected one, or returns "".
 func (a answer) difference(want policy.Result) string {
-	if !reflect.DeepEqual(a.explained, want) {
-		return "Explain: " + differing(a.explained, want)
-	}
-	want.Trace = nil
-	if !reflect.DeepEqual(a.decided, want) {
-		return "Decide: " + differing(a.decided, want)
+	decided := want
+	decided.Trace = nil
+	if !reflect.DeepEqual(a.explained, want) || !reflect.DeepEqual(a.decided, decided) {
+		return fmt.Sprintf("Explain says %s\nDecide  says %s\nwant         %s", write(a.explained), write(a.decided), write(want))
 	}
 	return ""
 }
 
-// differing shows the first line in which two results differ.
-func differing(got, want policy.Result) string {
-	g, w := indented(got), indented(want)
-	for i := range min(len(g), len(w)) {
-		if g[i] != w[i] {
-			return fmt.Sprintf("line %d\n got %s\nwant %s\nof %s", i, g[i], w[i], strings.Join(w, "\n"))
-		}
-	}
-	return fmt.Sprintf("in length, or in nil and empty\n got %#v\nwant %#v", got, want)
-}
-
-func indented(r policy.Result) []string {
-	raw, err := json.MarshalIndent(r, "", " ")
-	if err != nil {
-		return []string{err.Error()}
-	}
-	return strings.Split(string(raw), "\n")
-}
-
-// comparison is a run of the engine against the reference.
 type comparison struct {
 	engine engine
 	rules  *rules
@@ -190,7 +165,6 @@ func TestEngineAnswersAsTheReference(t *testing.T) {
 // census counts the kinds of questions and answers, including kinds not seen, with 0.
 type census map[string]int
 
-// codes are the codes of trace entries.
 var codes = []string{
 	policy.CodeAllowMatched, policy.CodeAllowOverridden, policy.CodeDenyMatched, policy.CodeActionNotMatched, policy.CodeBankNotMatched,
 	policy.CodeDocumentInvalid, policy.CodePublicAllowed, policy.CodePublicActionNotMatched, policy.CodePublicLessSpecific,

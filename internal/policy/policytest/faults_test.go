@@ -14,9 +14,8 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// TestFaultsAreFound: the comparison finds every planted fault, in the rules and in the code around
-// the engine: those that show in one question of some hundreds, or in fewer. With the race detector
-// only some faults are planted.
+// TestFaultsAreFound: the comparison finds every planted fault, in the rules and in the code around the engine: those
+// that show in one question of some hundreds, or in fewer. With the race detector only some faults are planted.
 func TestFaultsAreFound(t *testing.T) {
 	longtest.Test(t, "that these tests find faults")
 	most := 0
@@ -63,8 +62,12 @@ var ruleFaults = map[string]func(*rules){
 		before, _, _ := strings.Cut(a, "\x00")
 		return policy.MatchAction(p, before)
 	}),
-	"a bank in capitals is the same": banks(func(p, b string) bool { return policy.MatchBank(p, strings.ToLower(b)) }),
-	"a bank is cut at 64 bytes":      banks(func(p, b string) bool { return policy.MatchBank(p, b[:min(len(b), 64)]) }),
+	"a bank in capitals is the same": func(l *rules) {
+		l.coversBank = func(p, b string) bool { return policy.MatchBank(p, strings.ToLower(b)) }
+	},
+	"a bank is cut at 64 bytes": func(l *rules) {
+		l.coversBank = func(p, b string) bool { return policy.MatchBank(p, b[:min(len(b), 64)]) }
+	},
 	"of two prefixes the shorter is closer": func(l *rules) {
 		l.closer = func(a, b string) int {
 			return cmp.Or(cmp.Compare(closeness(a), closeness(b)), cmp.Compare(len(b), len(a)))
@@ -92,19 +95,21 @@ var ruleFaults = map[string]func(*rules){
 	"the policy id before the priority":    ranking(1, 2, 4, 3, 5),
 	"the statement before the policy id":   ranking(1, 2, 3, 5, 4),
 	"a literal bank is like a prefix":      func(l *rules) { l.closer = func(a, b string) int { return cmp.Compare(len(a), len(b)) } },
-	"an account has its owner's tokens":    narrowing("recall_max_tokens", owners),
-	"an account has its owner's strategy":  narrowing("retain_strategy", owners),
-	"an account has all roles of both":     narrowingList("retain_roles", union),
-	"an account has the tags of both only": narrowingList("retain_tags", intersection),
-	"a key gets more tokens":               lessening("recall_max_tokens", higher),
-	"a key has all roles of both":          lesseningList("retain_roles", union),
-	"a key avoids less than its holder":    lesseningList("exclude_providers", intersection),
-	"the last statement's tags": mergingList("retain_tags", func(a, b []string) []string {
-		if b == nil {
-			return a
+	"an account has its owner's tokens":    func(l *rules) { l.narrowScalars["recall_max_tokens"] = owners },
+	"an account has its owner's strategy":  func(l *rules) { l.narrowScalars["retain_strategy"] = owners },
+	"an account has all roles of both":     func(l *rules) { l.narrowList["retain_roles"] = union },
+	"an account has the tags of both only": func(l *rules) { l.narrowList["retain_tags"] = intersection },
+	"a key gets more tokens":               func(l *rules) { l.lessenScalars["recall_max_tokens"] = higher },
+	"a key has all roles of both":          func(l *rules) { l.lessenList["retain_roles"] = union },
+	"a key avoids less than its holder":    func(l *rules) { l.lessenList["exclude_providers"] = intersection },
+	"the last statement's tags": func(l *rules) {
+		l.mergeList["retain_tags"] = func(a, b []string) []string {
+			if b == nil {
+				return a
+			}
+			return union(b, b)
 		}
-		return union(b, b)
-	}),
+	},
 	"of equal tag groups the last stays": grouping(lastStays),
 	"tag groups are equal in any order":  grouping(distinct(sortedBytes)),
 	"the last tag groups come first": func(l *rules) {
@@ -127,9 +132,6 @@ func actions(covers func(pattern, action string) bool) func(*rules) {
 	return func(l *rules) { l.coversAction = covers }
 }
 
-func banks(covers func(pattern, bank string) bool) func(*rules) {
-	return func(l *rules) { l.coversBank = covers }
-}
 func merging(parameter string, pick func([]candidate) candidate) func(*rules) {
 	return func(l *rules) { l.mergeScalars[parameter] = pick }
 }
@@ -151,27 +153,7 @@ func ranking(by ...int) func(*rules) {
 	}
 }
 
-func narrowing(parameter string, pick func(owner, scoping any) any) func(*rules) {
-	return func(l *rules) { l.narrowScalars[parameter] = pick }
-}
-
-func lessening(parameter string, pick func(holder, narrowing any) any) func(*rules) {
-	return func(l *rules) { l.lessenScalars[parameter] = pick }
-}
-
-func lesseningList(parameter string, join func(holder, narrowing []string) []string) func(*rules) {
-	return func(l *rules) { l.lessenList[parameter] = join }
-}
-
 func owners(owner, _ any) any { return owner }
-
-func narrowingList(parameter string, join func(owner, scoping []string) []string) func(*rules) {
-	return func(l *rules) { l.narrowList[parameter] = join }
-}
-
-func mergingList(parameter string, join func(a, b []string) []string) func(*rules) {
-	return func(l *rules) { l.mergeList[parameter] = join }
-}
 
 // grouping joins tag groups by another rule; nil stays nil.
 func grouping(join func(all []json.RawMessage) []json.RawMessage) func(*rules) {
@@ -185,7 +167,6 @@ func grouping(join func(all []json.RawMessage) []json.RawMessage) func(*rules) {
 	}
 }
 
-// distinct keeps the first group of each key.
 func distinct(key func(json.RawMessage) string) func([]json.RawMessage) []json.RawMessage {
 	return func(all []json.RawMessage) []json.RawMessage {
 		seen := map[string]bool{}
@@ -255,7 +236,6 @@ func notFinal(e engine) engine {
 	}
 }
 
-// asked returns the parts of a request that count.
 func asked(q Request) string {
 	if q.BankPolicy == nil {
 		return fmt.Sprintf("%q %q", q.Action, q.Bank)
@@ -263,7 +243,6 @@ func asked(q Request) string {
 	return fmt.Sprintf("%q %q %q %q %q %q %s", q.Action, q.Bank, q.Provider, q.Channel, q.Topic, q.BankPolicy.ID, q.BankPolicy.Document)
 }
 
-// ids returns the ids of a subject's policies.
 func ids(s policy.Subject) string {
 	out := fmt.Sprint(s.Kind, s.Closed, len(s.Scoping) > 0)
 	for _, g := range s.Grants {
@@ -272,7 +251,6 @@ func ids(s policy.Subject) string {
 	return out
 }
 
-// rights returns all of a subject, with or without priorities.
 func rights(s policy.Subject, priorities bool) string {
 	out := ids(s) + s.ServiceAccountID
 	for _, g := range s.Grants {
