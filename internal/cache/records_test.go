@@ -46,40 +46,6 @@ func kept(t *testing.T, r *cache.Records, n int) (count int) {
 	return count
 }
 
-func TestRecordsFindWhatWasPut(t *testing.T) {
-	is := is.New(t)
-	r := cache.NewRecords(100)
-	_, _, ok := r.Get(key(1))
-	is.True(!ok)
-	keep(r, 1, 10)
-	r.Put(r.Fence(key(1)), key(1), value(1, 11), 5)
-	keep(r, 2, 20)
-	v, mark, ok := r.Get(key(1))
-	is.True(ok)
-	is.Equal(v, value(1, 11))
-	is.Equal(mark, uint32(5))
-}
-
-func TestRecordsDropAndClear(t *testing.T) {
-	is := is.New(t)
-	for _, forget := range []func(*cache.Records){func(r *cache.Records) { r.Drop(key(1)) }, (*cache.Records).Clear} {
-		r := cache.NewRecords(100)
-		keep(r, 1, 10)
-		fence := r.Fence(key(1))
-		forget(r)
-		_, _, ok := r.Get(key(1))
-		is.True(!ok) // the old record is gone
-		r.Put(fence, key(1), value(1, 10), 0)
-		_, _, ok = r.Get(key(1))
-		is.True(!ok) // the load under way is refused
-		keep(r, 1, 11)
-		r.Put(fence, key(1), value(1, 10), 0)
-		again, _, ok := r.Get(key(1))
-		is.True(ok)
-		is.Equal(again, value(1, 11))
-	}
-}
-
 // All keys up to the capacity fit, also after Drop and Clear.
 func TestRecordsHoldTheirCapacity(t *testing.T) {
 	for _, capacity := range []int{1, 5000} {
@@ -102,34 +68,6 @@ func TestRecordsHoldTheirCapacity(t *testing.T) {
 			}
 			r.Clear()
 		}
-	}
-}
-
-func TestRecordsAreBounded(t *testing.T) {
-	r := cache.NewRecords(1000)
-	for i := range 20_000 {
-		keep(r, i, 1)
-	}
-	if n := kept(t, r, 20_000); n < 1000 || n > 3000 {
-		t.Errorf("%d are kept", n)
-	}
-}
-
-// Used records stay while unused ones pass through.
-func TestRecordsKeepWhatIsUsed(t *testing.T) {
-	r := cache.NewRecords(1000)
-	for i := range 100 {
-		keep(r, i, 1)
-	}
-	found := 0
-	for i := range 20_000 {
-		keep(r, 1000+i, 1)
-		if _, _, ok := r.Get(key(i % 100)); ok {
-			found++
-		}
-	}
-	if found < 18_000 {
-		t.Errorf("found %d times", found)
 	}
 }
 
@@ -258,25 +196,4 @@ func upset(r *cache.Records, keys []int, clear int) (found, torn int64) {
 	stop.Store(true)
 	readers.Wait()
 	return all.Load(), bad.Load()
-}
-
-// After a change ends, no new read finds a value that was loaded before it.
-func TestNoStaleRecordIsFound(t *testing.T) {
-	r := cache.NewRecords(64)
-	findsNothingStale(t, func(i, n int) {
-		if i%10 == 0 {
-			r.Clear()
-		} else {
-			r.Drop(key(n))
-		}
-	}, func(n int) (uint64, bool) {
-		v, _, ok := r.Get(key(n))
-		number, whole := numberIn(n, v)
-		if ok && !whole {
-			t.Errorf("%d is %v", n, v)
-		}
-		return number, ok
-	}, func(_, n int, read func() uint64) {
-		r.Put(r.Fence(key(n)), key(n), value(n, read()), 0)
-	})
 }
