@@ -11,22 +11,14 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/testscript"
 )
-
-// section is a part of a script with a site of its own. testdata/README.md describes the lines.
-type section struct {
-	title  string
-	site   string   // of sites; it may have a variable
-	passes []string // values of variables: the section runs once for each
-	lines  map[int]string
-}
 
 // script is one run of a section.
 type script struct {
@@ -39,52 +31,23 @@ var outcome = regexp.MustCompile(` -> (\d{3})(?: (.*))?$`)
 
 func TestScripts(t *testing.T) {
 	for _, file := range must(filepath.Glob("testdata/*.txt")) {
-		for _, section := range sectionsOf(string(must(os.ReadFile(file)))) {
-			for _, values := range section.passes {
-				t.Run(strings.TrimSpace(section.title+" "+values), func(t *testing.T) {
-					t.Parallel()
-					section.run(t, file, values)
-				})
+		testscript.RunContinued(t, file, func(t *testing.T, values map[string]string, lines []string) {
+			t.Parallel()
+			s := &script{vars: values}
+			s.vars["t0"] = beginText
+			for _, line := range lines {
+				if name, is := strings.CutPrefix(line, "site "); is {
+					s.site = sites[s.vars.expand(name)](t)
+					continue
+				} else if s.site == nil && !strings.HasPrefix(line, "let ") {
+					s.site = newSite(t)
+				}
+				if err := s.obey(line); err != nil {
+					t.Fatalf("%s: %v", file, err)
+				}
 			}
-		}
+		})
 	}
-}
-
-func (sec section) run(t *testing.T, file, values string) {
-	s := &script{vars: names{"t0": beginText}}
-	for _, value := range strings.Split(values, " | ") {
-		name, value, _ := strings.Cut(value, "=")
-		s.vars[name] = value
-	}
-	s.site = sites[s.vars.expand(sec.site)](t)
-	for _, at := range slices.Sorted(maps.Keys(sec.lines)) {
-		if err := s.obey(sec.lines[at]); err != nil {
-			t.Fatalf("%s:%d: %v", file, at, err)
-		}
-	}
-}
-
-func sectionsOf(text string) (all []section) {
-	prelude := map[int]string{} // of all sections
-	now, last := &section{lines: prelude}, 0
-	for i, line := range strings.Split(text, "\n") {
-		switch name, value, _ := strings.Cut(line, " "); {
-		case line == "", name == "#":
-		case name == "": // continues another
-			now.lines[last] += " " + strings.TrimSpace(value)
-		case name == "==":
-			all = append(all, section{value, "", []string{""}, maps.Clone(prelude)})
-			now = &all[len(all)-1]
-		case name == "site":
-			now.site = value
-		case name == "with":
-			now.passes = append(slices.DeleteFunc(now.passes, func(s string) bool { return s == "" }), value)
-		default:
-			last = i + 1
-			now.lines[last] = line
-		}
-	}
-	return all
 }
 
 func (s *script) obey(line string) error {
