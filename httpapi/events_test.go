@@ -98,7 +98,7 @@ func TestEventsWhole(t *testing.T) {
 // Anybody can check the chain: the hash of an event is that of all else of it. So it is in the documentation.
 func TestHashesOfEvents(t *testing.T) {
 	s, admin := eventful(t)
-	must(s.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{}))
+	must(s.service.Keys.Issue(t.Context(), svc.Host, alice, svc.NewAPIKey{}))
 	admin.post("/users/alice/api-keys", "").is(201)
 	wantChain(t, admin.events("/admin/events?limit=4"))
 	_, asked, _ := strings.Cut(string(must(os.ReadFile("../docs/reference/events.md"))), "/ext/svc/admin/events?") // the check is of what the page asks for

@@ -24,20 +24,12 @@ func (c caller) introspect(target, form string) answer {
 	})
 }
 
-// issued issues a key to alice.
-func (s *site) issued(in svc.NewAPIKey) string {
-	s.t.Helper()
-	issued := must(s.service.Keys.Issue(s.t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, in))
-	s.keepSecret(string(issued.Key))
-	return string(issued.Key)
-}
-
 // All tokens that are not accepted get the same bytes and the same headers.
 func TestIntrospectEveryBadToken(t *testing.T) {
 	is := is.New(t)
 	s := newSite(t)
 	ask, admin := s.as(gateway), s.admin()
-	revoked, disabled, expired := s.key("alice"), s.key("alice"), s.issued(svc.NewAPIKey{ExpiresAt: s.clock.Now().Add(time.Millisecond)})
+	revoked, disabled, expired := s.key("alice"), s.key("alice"), s.keyOf(alice, svc.NewAPIKey{ExpiresAt: s.clock.Now().Add(time.Millisecond)})
 	admin.delete("/users/alice/api-keys/" + revoked[5:21]).is(204)
 	admin.patch("/users/alice/api-keys/"+disabled[5:21], `{"disabled": true}`).is(200)
 	s.clock.tick()

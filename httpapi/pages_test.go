@@ -90,7 +90,7 @@ func TestPageOfLargeRows(t *testing.T) {
 func TestListsHaveABound(t *testing.T) {
 	longtest.Test(t, "lists of more than 10,000 rows")
 	s := newSite(t, func(u *setup) { u.Keys.MaxPerHolder = 2 * httpapi.MaxList })
-	admin, alice := s.as("session-of-admin"), svc.Identity{Kind: svc.KindUser, ID: "alice"}
+	admin := s.as("session-of-admin")
 	for i := range httpapi.MaxList + 3 {
 		content := svc.Content{Name: "Same", Tags: []string{"all"}, Manifest: []byte(`{"version":"1"}`)}
 		if _, err := s.service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: fmt.Sprintf("t%05d", i), Content: content}); err != nil {

@@ -11,9 +11,11 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -33,20 +35,28 @@ func TestScripts(t *testing.T) {
 	for _, file := range must(filepath.Glob("testdata/*.txt")) {
 		testscript.RunContinued(t, file, func(t *testing.T, values map[string]string, lines []string) {
 			t.Parallel()
-			s := &script{vars: values}
-			s.vars["t0"] = beginText
-			for _, line := range lines {
-				if name, is := strings.CutPrefix(line, "site "); is {
-					s.site = sites[s.vars.expand(name)](t)
-					continue
-				} else if s.site == nil && !strings.HasPrefix(line, "let ") {
-					s.site = newSite(t)
-				}
-				if err := s.obey(line); err != nil {
-					t.Fatalf("%s: %v", file, err)
-				}
+			if slices.Contains(lines, "site rated") {
+				synctest.Test(t, func(t *testing.T) { runScript(t, file, values, lines) })
+			} else {
+				runScript(t, file, values, lines)
 			}
 		})
+	}
+}
+
+func runScript(t *testing.T, file string, values names, lines []string) {
+	s := &script{vars: values}
+	s.vars["t0"] = beginText
+	for _, line := range lines {
+		if name, is := strings.CutPrefix(line, "site "); is {
+			s.site = sites[s.vars.expand(name)](t)
+			continue
+		} else if s.site == nil && !strings.HasPrefix(line, "let ") {
+			s.site = newSite(t)
+		}
+		if err := s.obey(line); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
 	}
 }
 
@@ -66,6 +76,8 @@ func (s *script) obey(line string) error {
 		s.vars[fmt.Sprint("t", s.ticks)] = s.clock.tick()
 	case "wait":
 		s.clock.wait(must(time.ParseDuration(rest)))
+	case "sleep":
+		time.Sleep(must(time.ParseDuration(rest)))
 	case "secret":
 		s.keepSecret(rest)
 	case "plant":
@@ -78,7 +90,10 @@ func (s *script) obey(line string) error {
 	case "apply":
 		s.apply(rest)
 	case "key":
-		key := s.keyOf(svc.Identity{Kind: svc.Kind(words[1]), ID: words[2]})
+		var id string
+		var rate svc.Rate
+		_, _ = fmt.Sscan(words[2], &id, &rate.PerSecond, &rate.Burst) // or it has none
+		key := s.keyOf(svc.Identity{Kind: svc.Kind(words[1]), ID: id}, svc.NewAPIKey{Rate: rate})
 		s.vars[words[0]], s.vars[words[0]+"_id"] = key, key[5:21]
 	case "events", "asked":
 		have := len(s.market.requests())

@@ -40,6 +40,8 @@ var begin = time.Date(2026, 1, 2, 5, 4, 5, 678901234, time.FixedZone("CEST", 2*6
 
 const beginText = "2026-01-02T03:04:05.678901Z"
 
+var alice = svc.Identity{Kind: svc.KindUser, ID: "alice"}
+
 // site is a running server, and all it said.
 type site struct {
 	t       *testing.T
@@ -151,17 +153,17 @@ func (s *site) leaks() []string {
 // key issues a key to a user, by the host's own hand.
 func (s *site) key(user string) string {
 	s.t.Helper()
-	return s.keyOf(svc.Identity{Kind: svc.KindUser, ID: user})
+	return s.keyOf(svc.Identity{Kind: svc.KindUser, ID: user}, svc.NewAPIKey{})
 }
 
 func (s *site) accountKey(id string) string {
 	s.t.Helper()
-	return s.keyOf(svc.Identity{Kind: svc.KindServiceAccount, ID: id})
+	return s.keyOf(svc.Identity{Kind: svc.KindServiceAccount, ID: id}, svc.NewAPIKey{})
 }
 
-func (s *site) keyOf(holder svc.Identity) string {
+func (s *site) keyOf(holder svc.Identity, in svc.NewAPIKey) string {
 	s.t.Helper()
-	issued := must(s.service.Keys.Issue(s.t.Context(), svc.Host, holder, svc.NewAPIKey{}))
+	issued := must(s.service.Keys.Issue(s.t.Context(), svc.Host, holder, in))
 	s.keepSecret(string(issued.Key))
 	return string(issued.Key)
 }
@@ -240,6 +242,7 @@ var sites = map[string]func(*testing.T, ...func(*setup)) *site{
 	"":        newSite,
 	"rows":    withRows,
 	"stocked": func(t *testing.T, _ ...func(*setup)) *site { s, _ := stocked(t); return s },
+	"rated":   func(t *testing.T, _ ...func(*setup)) *site { return rated(t, httpapi.Options{}) },
 	"keeping": func(t *testing.T, _ ...func(*setup)) *site { return newSite(t, keeping) },
 	"hidden":  func(t *testing.T, _ ...func(*setup)) *site { return newSite(t, func(u *setup) { u.HideAccess = true }) },
 	"undocumented": func(t *testing.T, _ ...func(*setup)) *site {
