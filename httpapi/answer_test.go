@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -190,6 +191,14 @@ func (a answer) checkErrors(list any) {
 	}
 	if len(elements) == 0 {
 		a.t.Errorf("%s: a 400 without errors: %s", a.request, a.body)
+	}
+}
+
+// equal wants a value of something.
+func equal[T any](t testing.TB, of any, have, want T) {
+	t.Helper()
+	if !reflect.DeepEqual(have, want) {
+		t.Errorf("%.300v: %.1000v, want %.1000v", of, have, want)
 	}
 }
 

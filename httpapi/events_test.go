@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -34,28 +33,15 @@ func eventful(t *testing.T) (*site, caller) {
 }
 
 // events are those that answer a target, on all pages from it on.
-func (c caller) events(target string) (all []map[string]any) {
+func (c caller) events(target string) []map[string]any {
 	c.t.Helper()
-	for pages := 0; target != ""; pages++ {
-		a := c.get(target).is(200)
-		for _, event := range a.value()["events"].([]any) {
-			all = append(all, event.(map[string]any))
-		}
-		next, more := strings.CutSuffix(strings.TrimPrefix(a.header.Get("Link"), "<"), `>; rel="next"`)
-		if target = ""; more {
-			target = "/admin/events" + next
-		}
-		if pages > 100 {
-			c.t.Fatal("the pages do not end")
-		}
-	}
-	return all
+	return slices.Concat(c.follow(target)...)
 }
 
 func numbers(events []map[string]any) string {
 	var all []string
 	for _, event := range events {
-		all = append(all, string(event["number"].(json.Number)))
+		all = append(all, fmt.Sprint(event["number"]))
 	}
 	return strings.Join(all, " ")
 }
@@ -212,9 +198,7 @@ func TestFiltersOfEvents(t *testing.T) {
 	} {
 		want := numbers(slices.DeleteFunc(slices.Clone(all), func(e map[string]any) bool { return !fits(e) }))
 		for _, limit := range []string{"", "&limit=1", "&limit=2"} {
-			if have := numbers(admin.events("/admin/events?" + query + limit)); have != want {
-				t.Errorf("%s%s: %s, want %s", query, limit, have, want)
-			}
+			equal(t, query+limit, numbers(admin.events("/admin/events?"+query+limit)), want)
 		}
 	}
 }
@@ -225,18 +209,9 @@ func TestPagesOfEvents(t *testing.T) {
 		s.key("alice")
 	}
 	first := admin.get("/admin/events").is(200)
-	if n := len(first.value()["events"].([]any)); n != 100 {
-		t.Errorf("a page of %d", n)
-	}
-	link := strings.TrimSuffix(strings.TrimPrefix(first.header.Get("Link"), "<"), `>; rel="next"`)
-	cursor := must(url.ParseQuery(strings.TrimPrefix(link, "?"))).Get("cursor")
+	equal(t, "a page", len(first.rows()), 100)
+	next := first.next("/admin/events")
 	s.key("alice") // what is new moves nothing
-	for _, next := range []string{link, "?cursor=" + cursor} {
-		if a := admin.get("/admin/events" + next).is(200); len(a.value()["events"].([]any)) != 100 {
-			t.Errorf("%s: %d events", next, len(a.value()["events"].([]any)))
-		}
-	}
-	if all := admin.events("/admin/events"); numbers(all) != numbers(admin.events("/admin/events?limit=1000")) {
-		t.Errorf("by 100: %v", numbers(all))
-	}
+	equal(t, next, len(admin.get(next).rows()), 100)
+	equal(t, "by 100", numbers(admin.events("/admin/events")), numbers(admin.events("/admin/events?limit=1000")))
 }

@@ -22,40 +22,57 @@ import (
 	"github.com/extsvc/svc/store/memstore"
 )
 
-// pages follows the links of a list to its end, and returns the ids on each page.
+// rows are those of a list, which may be in an object.
+func (a answer) rows() (all []map[string]any) {
+	a.t.Helper()
+	list, isArray := parse(a.t, a.body).([]any)
+	if !isArray {
+		for _, member := range a.value() {
+			list = member.([]any)
+		}
+	}
+	for _, row := range list {
+		all = append(all, row.(map[string]any))
+	}
+	return all
+}
+
+// next is where the Link of an answer to a target leads, "" without one.
+func (a answer) next(target string) string {
+	a.t.Helper()
+	reference, is := strings.CutSuffix(strings.TrimPrefix(a.header.Get("Link"), "<"), `>; rel="next"`)
+	if !is {
+		equal(a.t, a.request, a.header.Get("Link"), "")
+		return ""
+	}
+	base := &url.URL{Path: strings.Split(target, "?")[0]}
+	return base.ResolveReference(must(url.Parse(reference))).String()
+}
+
+// follow follows the links of a list to its end, and returns the rows on each page.
+func (c caller) follow(target string) (all [][]map[string]any) {
+	c.t.Helper()
+	for target != "" {
+		a := c.get(target).is(200)
+		if all = append(all, a.rows()); len(all) > 1000 {
+			c.t.Fatalf("the pages of %s do not end", target)
+		}
+		target = a.next(target)
+	}
+	return all
+}
+
+// pages are the ids on each page of a list.
 func (c caller) pages(target string) (all [][]string) {
 	c.t.Helper()
-	for {
-		a := c.get(target).is(200)
-		var list []map[string]any
-		body := a.body
-		if body[0] == '{' {
-			var wrapped map[string]json.RawMessage
-			if err := json.Unmarshal(body, &wrapped); err != nil {
-				c.t.Fatal(err)
-			}
-			body = wrapped["templates"]
-		}
-		if err := json.Unmarshal(body, &list); err != nil {
-			c.t.Fatal(err)
-		}
+	for _, page := range c.follow(target) {
 		ids := []string{}
-		for _, row := range list {
+		for _, row := range page {
 			ids = append(ids, row["id"].(string))
 		}
 		all = append(all, ids)
-		link := a.header.Get("Link")
-		if link == "" {
-			return all
-		}
-		reference, ok := strings.CutSuffix(strings.TrimPrefix(link, "<"), `>; rel="next"`)
-		next, err := url.Parse(reference)
-		if !ok || err != nil || len(all) > 100 {
-			c.t.Fatalf("Link %q, %v", link, err)
-		}
-		base := &url.URL{Path: strings.Split(target, "?")[0]}
-		target = base.ResolveReference(next).String()
 	}
+	return all
 }
 
 // What is deleted or added between two pages moves no other.
@@ -64,13 +81,10 @@ func TestPagesOfTemplatesThatChange(t *testing.T) {
 	for _, id := range []string{"t0", "t1", "t3"} {
 		admin.post("/admin/templates", `{"id": "`+id+`", "name": "b", "manifest": {"version": "1"}}`).is(200)
 	}
-	link := admin.get("/admin/templates?limit=2").header.Get("Link")
+	next := admin.get("/admin/templates?limit=2").next("/admin/templates")
 	admin.delete("/admin/templates/t1").is(204)
 	admin.post("/admin/templates", `{"id": "t00", "name": "a", "manifest": {"version": "1"}}`).is(200)
-	next := "/admin/templates" + strings.TrimSuffix(strings.TrimPrefix(link, "<"), `>; rel="next"`)
-	if a := admin.get(next); !strings.HasPrefix(string(a.body), `{"templates":[{"id":"t3"`) {
-		t.Errorf("behind one that is gone: %s", a.body)
-	}
+	equal(t, next, admin.get(next).texts("id"), []string{"t3"})
 }
 
 // A page of large rows ends early, and is not lost.
@@ -81,9 +95,7 @@ func TestPageOfLargeRows(t *testing.T) {
 	for i := range 7 {
 		admin.post("/admin/templates", fmt.Sprintf(`{"id": "t%d", "name": "n", "manifest": {"version": "1", "x": %q}}`, i, large)).is(200)
 	}
-	if pages := admin.pages("/admin/templates?limit=100"); fmt.Sprint(pages) != "[[t0 t1 t2] [t3 t4 t5] [t6]]" {
-		t.Errorf("pages %v", pages)
-	}
+	equal(t, "pages", admin.pages("/admin/templates?limit=100"), [][]string{{"t0", "t1", "t2"}, {"t3", "t4", "t5"}, {"t6"}})
 }
 
 // A list that is asked for whole ends after MaxList rows, and a Link leads to the others.

@@ -342,7 +342,9 @@ func TestTenantFunction(t *testing.T) {
 			return svc.Principal{Kind: svc.KindUser, ID: r.PathValue("tenant") + "'s ada"}, nil
 		}
 	})
-	ask := func(path, name, bearer string) answer { return c.at("", bearer).with("X-Tenant", name, "GET", path, "") }
+	ask := func(path, name, bearer string) answer {
+		return c.at("", bearer).with("X-Tenant", name, "GET", path, "")
+	}
 	const inside = "/ext/svc" + ownKeys
 	for _, name := range []string{"a", "b"} {
 		ask(inside, name, c.keys[name]).is(200)
