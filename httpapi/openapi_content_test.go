@@ -25,8 +25,9 @@ type document struct {
 	Paths      map[string]map[string]operation
 	Elsewhere  operation `json:"x-elsewhere"`
 	Components struct {
-		Responses map[string]response
-		Schemas   map[string]struct {
+		Responses  map[string]response
+		Parameters map[string]parameterOf
+		Schemas    map[string]struct {
 			Required             []string
 			Properties           map[string]any
 			AdditionalProperties any
@@ -38,16 +39,33 @@ type operation struct {
 	OperationID string
 	Description string
 	Actions     []string `json:"x-actions"`
-	Parameters  []struct {
-		Ref string `json:"$ref"`
-	}
-	Responses map[string]response
+	Parameters  []parameterOf
+	Responses   map[string]response
+}
+
+// parameterOf is a parameter of an operation, or a reference to one.
+type parameterOf struct {
+	Ref      string `json:"$ref"`
+	Name, In string
+}
+
+// of returns the operation of a route.
+func (d document) of(route httpapi.Route) operation {
+	return d.Paths[route.Path][strings.ToLower(route.Method)]
+}
+
+// takes reports whether an operation has a parameter of the components.
+func (o operation) takes(name string) bool {
+	return slices.Contains(o.Parameters, parameterOf{Ref: "#/components/parameters/" + name})
 }
 
 // response is one, or a reference to one.
 type response struct {
 	Ref     string `json:"$ref"`
-	Content map[string]struct{ Examples map[string]any }
+	Content map[string]struct {
+		Examples map[string]any
+		Schema   parameterOf
+	}
 }
 
 // plain leaves out of a name whose things they are: most handlers serve those of all and of the caller.
