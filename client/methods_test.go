@@ -142,6 +142,15 @@ func said(results []reflect.Value) string {
 	return string(must(json.MarshalIndent(all, "", " ")))
 }
 
+// saysOf is what a client says to a call, which is a line of steps.
+func saysOf(t *testing.T, c *client.Client, line string) string {
+	t.Helper()
+	s := stepOf(t, line)
+	noun, method, _ := strings.Cut(s.call, ".")
+	of := reflect.ValueOf(c).Elem().FieldByName(noun).MethodByName(method)
+	return said(of.Call(values(append([]any{t.Context()}, s.args...)...)))
+}
+
 // plain is a value of the Service as the interface tells it.
 func plain(value any) any {
 	switch v := value.(type) {

@@ -166,9 +166,7 @@ func (a answer) checkProblem(kind string) {
 	}
 	a.checkErrors(p["errors"])
 	for name, statuses := range map[string][]int{"WWW-Authenticate": {401}, "Allow": {405}, "Retry-After": {429, 503}} {
-		if has := a.header.Get(name) != ""; has != slices.Contains(statuses, a.status) {
-			a.t.Errorf("%s: %d with %s: %q", a.request, a.status, name, a.header.Get(name))
-		}
+		equal(a.t, a.request, a.header.Get(name) != "", slices.Contains(statuses, a.status))
 	}
 }
 

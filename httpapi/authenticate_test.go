@@ -50,19 +50,13 @@ func TestBearerComesFirst(t *testing.T) {
 						request.Header.Set("Authorization", value)
 					}
 				}).fails(401, "unauthenticated")
-				if have := a.header.Get("WWW-Authenticate"); have != challenge {
-					t.Errorf("%s with %q: WWW-Authenticate %q, want %q", a.request, clip(value), have, challenge)
-				}
-				if string(a.body) != body {
-					t.Errorf("%s with %q: a body of its own: %s", a.request, clip(value), a.body)
-				}
+				equal(t, a.request, a.header.Get("WWW-Authenticate"), challenge)
+				equal(t, a.request, string(a.body), body)
 			}
 		}
 	}
 	a := s.as("").sendWith("HEAD", "/admin/templates", "", nil).is(401)
-	if a.header.Get("WWW-Authenticate") != noToken {
-		t.Errorf("HEAD: %v", a.header)
-	}
+	equal(t, "HEAD", a.header.Get("WWW-Authenticate"), noToken)
 	s.as(good).get("/me/api-keys").is(200)
 }
 
@@ -109,9 +103,7 @@ func TestMethodNotAllowed(t *testing.T) {
 				}
 				a := s.as(bearer).send(method, target, "")
 				s.as(bearer).send(method, target, "not JSON").is(405)
-				if a.is(405).header.Get("Allow") != allow {
-					t.Errorf("%s: Allow %q, want %q", a.request, a.header.Get("Allow"), allow)
-				}
+				equal(t, a.request, a.is(405).header.Get("Allow"), allow)
 				if method != "HEAD" {
 					a.fails(405, "method_not_allowed")
 				}

@@ -42,9 +42,7 @@ func (c caller) keeps() (unchanged func()) {
 	before := c.everything(c)
 	return func() {
 		c.t.Helper()
-		if after := c.everything(c); after != before {
-			c.t.Errorf("something has changed:\nbefore %s\nafter %s", before, after)
-		}
+		equal(c.t, "what there is", c.everything(c), before)
 	}
 }
 

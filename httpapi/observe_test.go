@@ -234,9 +234,7 @@ func (s *site) checkRecords() {
 		told[fmt.Sprint(record.RequestID, " ", record.Status)]++
 	}
 	for id, count := range s.answered {
-		if told[id] != count {
-			s.t.Errorf("%d answers of %q have %d records", count, id, told[id])
-		}
+		equal(s.t, "answers", told[id], count)
 	}
 }
 

@@ -147,9 +147,7 @@ func TestOpenAPIHasAllRoutes(t *testing.T) {
 			t.Errorf("%s %s is in openapi.json, and no route", route.Method, route.Path)
 		}
 	}
-	if len(routes) != len(httpapi.Routes()) {
-		t.Error("a route is there twice")
-	}
+	equal(t, "routes", len(routes), len(httpapi.Routes()))
 }
 
 // Pages made from the document do not show extensions.

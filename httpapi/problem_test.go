@@ -95,9 +95,7 @@ func TestHooksThatPanic(t *testing.T) {
 						t.Errorf("%s tells what is inside: %s", a.request, a.body)
 					}
 				}
-				if n := strings.Count(s.said.String(), `"msg":"svc: request failed"`); n != len(hook.requests) {
-					t.Errorf("%d records of %d faults", n, len(hook.requests))
-				}
+				equal(t, "records", strings.Count(s.said.String(), `"msg":"svc: request failed"`), len(hook.requests))
 				unchanged()
 				for _, request := range hook.requests { // not one is stuck
 					method, rest, _ := strings.Cut(request, " ")

@@ -84,9 +84,7 @@ func TestBearerGoesBeforeTheSession(t *testing.T) {
 			cookie("session-of-admin")(r)
 			r.Header["Authorization"] = []string{authorization}
 		}).fails(401, "unauthenticated")
-		if a.header.Get("WWW-Authenticate") != badToken {
-			t.Errorf("%q: %v", authorization, a.header)
-		}
+		equal(t, authorization, a.header.Get("WWW-Authenticate"), badToken)
 	}
 	key := s.key("alice")
 	foreign := []string{"Origin: https://evil.example", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: cors"}

@@ -95,9 +95,7 @@ func TestTextsMeanWhatWasWritten(t *testing.T) {
 			}
 		}
 		admin.delete("/admin/templates/t").is(204)
-		if got := admin.post("/me/api-keys", `{"description": `+literal+`}`).is(201).text("description"); got != meant {
-			t.Errorf("a key of %s: %q", literal, got)
-		}
+		equal(t, literal, admin.post("/me/api-keys", `{"description": `+literal+`}`).is(201).text("description"), meant)
 		if got := admin.post("/admin/template-sources", `{"url": "https://h/other", "description": `+literal+`}`).is(201).text("description"); got != meant {
 			t.Errorf("a source of %s: %q", literal, got)
 		}
