@@ -170,7 +170,6 @@ func TestTokenIsNeverShown(t *testing.T) {
 	}
 }
 
-// show prints all that is in an error.
 func show(to io.Writer, err error) {
 	fmt.Fprintf(to, "%v %+v %#v %q\n", err, err, err, err)
 	switch e := err.(type) {

@@ -20,7 +20,6 @@ import (
 	"github.com/extsvc/svc/client"
 )
 
-// says answers everything with that.
 func says(status int, contentType, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if contentType != "" {

@@ -126,7 +126,6 @@ func TestContextEnds(t *testing.T) {
 	is.True(n > 1 && errors.Is(err, context.Canceled))
 }
 
-// endless writes a start, and then one text again and again until the reader leaves.
 func endless(beginning, more string) http.HandlerFunc {
 	more = strings.Repeat(more, 1+(1<<16)/len(more))
 	return func(w http.ResponseWriter, _ *http.Request) {

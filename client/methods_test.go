@@ -82,7 +82,6 @@ func (w twins) do(t *testing.T, s step) (have, want string) {
 
 var holderOf = regexp.MustCompile(`"Holder": \{[^}]*\},`)
 
-// newestKey returns the id of a key of a holder.
 func (s *site) newestKey(by svc.Principal, holder any) string {
 	for key := range s.Keys.List(s.t.Context(), by, holder.(svc.Identity), svc.KeyQuery{}) {
 		return key.ID
@@ -90,7 +89,6 @@ func (s *site) newestKey(by svc.Principal, holder any) string {
 	return "none"
 }
 
-// seen notes a key that was issued.
 func (s *site) seen(keys map[*site]*[]svc.Secret, results []reflect.Value) []reflect.Value {
 	if issued, is := results[0].Interface().(svc.IssuedKey); is && issued.Key != "" {
 		*keys[s] = append(*keys[s], issued.Key)
@@ -106,7 +104,6 @@ func (s *site) good(keys map[*site]*[]svc.Secret) (text string) {
 	return text
 }
 
-// accepts reports whether a key is good.
 func (s *site) accepts(key svc.Secret) bool {
 	_, err := s.Authenticate(s.t.Context(), string(key))
 	return err == nil

@@ -174,7 +174,6 @@ func TestRefusalsOfTheInterface(t *testing.T) {
 	}
 }
 
-// firstDifference returns the first line that differs.
 func firstDifference(have, want string) string {
 	h, w := strings.Split(have, "\n"), strings.Split(want, "\n")
 	for i := range min(len(h), len(w)) {

@@ -106,7 +106,6 @@ func newSite(t *testing.T, changes ...func(*setup)) *site {
 	return s
 }
 
-// serve runs a server until the end of the test.
 func serve(t *testing.T, handler http.Handler) *httptest.Server {
 	t.Helper()
 	server := httptest.NewUnstartedServer(handler)
@@ -116,7 +115,6 @@ func serve(t *testing.T, handler http.Handler) *httptest.Server {
 	return server
 }
 
-// dial returns a client of whatever serves there.
 func dial(t *testing.T, handler http.HandlerFunc) *client.Client {
 	t.Helper()
 	return must(client.New(client.Config{BaseURL: serve(t, handler).URL, Token: token}))
@@ -148,7 +146,6 @@ func (s *site) clock() time.Time {
 	return s.now
 }
 
-// tick moves the clock.
 func (s *site) tick() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,7 +160,6 @@ func (s *site) offer(catalogue string) {
 	}
 }
 
-// register trusts acme, which offers that.
 func (s *site) register(catalogue string) {
 	s.t.Helper()
 	s.offer(catalogue)
@@ -172,7 +168,6 @@ func (s *site) register(catalogue string) {
 	}
 }
 
-// create adds a template.
 func (s *site) create(id string, change ...func(*svc.NewTemplate)) svc.Template {
 	s.t.Helper()
 	in := svc.NewTemplate{ID: id, Content: svc.Content{Name: id, Manifest: []byte(`{"version":"1"}`)}}
@@ -236,7 +231,6 @@ func (m *market) Catalog(ctx context.Context, from svc.Upstream, maxAge time.Dur
 	return catalog, err
 }
 
-// all reads a list to its end.
 func all[T any](rows iter.Seq2[T, error]) ([]T, error) {
 	list := []T{}
 	for row, err := range rows {
@@ -255,5 +249,4 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// errorOf is the error of a call.
 func errorOf[T any](_ T, err error) error { return err }

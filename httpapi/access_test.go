@@ -20,7 +20,6 @@ import (
 //go:embed testdata/rows.json
 var rowsOfAccess string
 
-// withRows is a site with these rows.
 func withRows(t *testing.T, changes ...func(*setup)) *site {
 	t.Helper()
 	s := newSite(t, append([]func(*setup){func(u *setup) { u.Templates.Banks = banks{} }}, changes...)...)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"reflect"
 	"regexp"
@@ -98,6 +99,20 @@ func (s *site) note(a answer) {
 	}
 }
 
+// recorded sends a request to a handler without a connection. A body is JSON.
+func recorded(h http.Handler, method, target, bearer, body string, changes ...func(*http.Request)) *httptest.ResponseRecorder {
+	w, r := httptest.NewRecorder(), httptest.NewRequest(method, target, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	if bearer != "" {
+		r.Header.Set("Authorization", "Bearer "+bearer)
+	}
+	for _, change := range changes {
+		change(r)
+	}
+	h.ServeHTTP(w, r)
+	return w
+}
+
 func clip(s string) string {
 	if len(s) > 200 {
 		return s[:200] + "…"
@@ -114,7 +129,6 @@ type answer struct {
 	body    []byte
 }
 
-// checkForm checks what holds for every answer.
 func (a answer) checkForm(method string) {
 	a.t.Helper()
 	kind := a.header.Get("Content-Type")
@@ -200,7 +214,6 @@ func equal[T any](t testing.TB, of any, have, want T) {
 	}
 }
 
-// is wants a status.
 func (a answer) is(status int) answer {
 	a.t.Helper()
 	if a.status != status {
@@ -209,7 +222,6 @@ func (a answer) is(status int) answer {
 	return a
 }
 
-// fails wants a status and a code.
 func (a answer) fails(status int, code string) answer {
 	a.t.Helper()
 	a.is(status)
@@ -229,7 +241,6 @@ func (a answer) refuses(places ...string) {
 	}
 }
 
-// places are those that a 400 is about, in order.
 func (a answer) places() (all []string) {
 	errors, _ := a.value()["errors"].([]any)
 	for _, element := range errors {
@@ -384,7 +395,6 @@ func (a answer) value() map[string]any {
 	return value
 }
 
-// text returns a string member of the body.
 func (a answer) text(key string) string {
 	a.t.Helper()
 	s, isText := a.value()[key].(string)

@@ -9,7 +9,6 @@ import (
 	"github.com/extsvc/svc/httpapi"
 )
 
-// with sends a request with a header.
 func (c caller) with(header, value, method, target, body string) answer {
 	c.t.Helper()
 	return c.sendWith(method, target, body, func(r *http.Request) { r.Header[header] = strings.Split(value, "\n") })
@@ -17,7 +16,6 @@ func (c caller) with(header, value, method, target, body string) answer {
 
 const chat = "/admin/templates/chat"
 
-// withChat is a site with the template "chat", made by hand.
 func withChat(t *testing.T) (*site, caller, string) {
 	s := newSite(t)
 	admin := s.admin()

@@ -117,7 +117,7 @@ func wantChain(t *testing.T, events []map[string]any) {
 			t.Errorf("%v does not follow %v", event, events[i+1])
 		}
 		sum := sha256.Sum256(must(jcs.Canonical(must(marshal(event)))))
-		equal(t, event, hex.EncodeToString(sum[:]), hash)
+		equal[any](t, event, hex.EncodeToString(sum[:]), hash)
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 // gateway is a session that may introspect, and nothing else.
 const gateway = "session-of-plain+iam:keys:introspect"
 
-// introspect sends a form.
 func (c caller) introspect(target, form string) answer {
 	c.t.Helper()
 	return c.sendWith("POST", "/introspect"+target, form, func(r *http.Request) {

@@ -103,7 +103,6 @@ func servedBy(t *testing.T) map[httpapi.Route]string {
 	return names
 }
 
-// statuses are the statuses of all codes.
 func statuses(t *testing.T) map[svc.Code]int {
 	all := map[svc.Code]int{}
 	for _, m := range inSource(t, `[cC]ode[A-Z]\w+ (?:svc\.)?Code = "([a-z_]+)"`, "../errors.go", "problem.go") {

@@ -107,7 +107,6 @@ func TestOpenAPIServer(t *testing.T) {
 	}
 }
 
-// Documents that differ have different entity tags.
 func TestOpenAPITags(t *testing.T) {
 	is := is.New(t)
 	service, seen := newSite(t).service, map[string]bool{"": true}

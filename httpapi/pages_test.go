@@ -130,7 +130,6 @@ func TestListsHaveABound(t *testing.T) {
 	}
 }
 
-// many fills a site with templates of 4 KB each.
 func many(t *testing.T, count int) *site {
 	t.Helper()
 	s := newSite(t)

@@ -13,7 +13,6 @@ import (
 	"github.com/extsvc/svc/httpapi"
 )
 
-// mounting lets the host of a site mount the interface so.
 func mounting(prefix string, mount func(*httpapi.Handler) http.Handler) func(*setup) {
 	return func(u *setup) { u.Prefix, u.mount = prefix, mount }
 }
@@ -101,7 +100,6 @@ func TestPattern(t *testing.T) {
 	}
 }
 
-// ahead mounts the interface ahead of pages of the host.
 func ahead(h *httpapi.Handler) http.Handler {
 	return h.Mount(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -45,7 +45,6 @@ func (s *site) usePipes(change func(*http.Server)) {
 	s.server = onPipes(s.server.Config.Handler, change)
 }
 
-// onPipes starts a server whose connections are pipes.
 func onPipes(handler http.Handler, change func(*http.Server)) *httptest.Server {
 	pipes := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
 	server := &httptest.Server{Listener: pipes, Config: &http.Server{Handler: handler}}
@@ -88,14 +87,12 @@ func (p *pipes) Accept() (net.Conn, error) {
 	}
 }
 
-// ratedKey issues a key with a rate.
 func (s *site) ratedKey(rate svc.Rate) (id, key string) {
 	issued := s.as("session-of-alice").post("/me/api-keys?view=full",
 		fmt.Sprintf(`{"rate": {"per_second": %v, "burst": %d}}`, rate.PerSecond, rate.Burst)).is(201)
 	return issued.text("id"), issued.text("api_key")
 }
 
-// shows checks the headers of a rate.
 func (a answer) shows(policy, limit string) {
 	a.t.Helper()
 	if a.header.Get("RateLimit-Policy") != policy || a.header.Get("RateLimit") != limit {
@@ -133,9 +130,8 @@ func TestRateBehindProtect(t *testing.T) {
 	_, key := s.ratedKey(svc.Rate{PerSecond: 0.0001, Burst: 2})
 	api := httpapi.New(s.service, httpapi.Options{})
 	for _, status := range []int{200, 200, 429} {
-		r := httptest.NewRequestWithContext(t.Context(), "GET", "/ext/svc/me/api-keys", nil)
+		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/ext/svc/me/api-keys", nil)
 		r.Header.Set("Authorization", "Bearer "+key)
-		w := httptest.NewRecorder()
 		w.Header().Set("RateLimit", `"day";r=5`)
 		api.Protect(api).ServeHTTP(w, r)
 		is.Equal(w.Code, status)
@@ -203,11 +199,7 @@ func TestRateOfAKeyThatEnds(t *testing.T) {
 	id, key := s.ratedKey(svc.Rate{PerSecond: 1, Burst: 5})
 	api := httpapi.New(s.service, httpapi.Options{})
 	send := func(bearer string, body io.Reader) http.Header {
-		r := httptest.NewRequestWithContext(t.Context(), "POST", "/ext/svc/me/api-keys", body)
-		r.Header.Set("Authorization", "Bearer "+bearer)
-		r.Header.Set("Content-Type", "application/json")
-		w := httptest.NewRecorder()
-		api.ServeHTTP(w, r)
+		w := recorded(api, "POST", "/ext/svc/me/api-keys", bearer, "", func(r *http.Request) { r.Body, r.ContentLength = io.NopCloser(body), -1 })
 		is.Equal(w.Code, 401)
 		return w.Header()
 	}

@@ -47,7 +47,6 @@ func (s *site) creates(bearer string, headers ...string) string {
 
 func chunked(body string) string { return fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body) }
 
-// Nobody without a bearer is asked for a body.
 func TestNobodyIsToldToContinueUnknown(t *testing.T) {
 	s := newSite(t)
 	for bearer, status := range map[string]int{"": 401, "wrong": 401, s.key("admin"): 413} {

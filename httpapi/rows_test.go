@@ -144,7 +144,6 @@ func TestCursorsBelongToTheirList(t *testing.T) {
 	as["admin"].get("/users/one/api-keys?view=full&cursor=" + cursors[13]).is(200)
 }
 
-// Each list that takes a cursor is one of lists.
 func TestListsAreComplete(t *testing.T) {
 	listed, parameters := map[string]bool{}, strings.NewReplacer("{user_id}", "one", "{group_id}", "one", "{sa_id}", "a")
 	for _, list := range lists {

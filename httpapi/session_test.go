@@ -47,7 +47,6 @@ func (c *cookies) principal(r *http.Request) (svc.Principal, error) {
 	return sessions(r.Context(), session)
 }
 
-// newCookieSite is a site whose host has sessions in cookies.
 func newCookieSite(t *testing.T, changes ...func(*setup)) (*site, *cookies) {
 	t.Helper()
 	c := &cookies{}
@@ -56,12 +55,10 @@ func newCookieSite(t *testing.T, changes ...func(*setup)) (*site, *cookies) {
 	return s, c
 }
 
-// cookie adds a session to a request.
 func cookie(session string) func(*http.Request) {
 	return func(r *http.Request) { r.AddCookie(&http.Cookie{Name: "session", Value: secretly(session)}) }
 }
 
-// withHeaders adds a session and headers, which are given as lines.
 func withHeaders(session string, lines ...string) func(*http.Request) {
 	return func(r *http.Request) {
 		cookie(session)(r)

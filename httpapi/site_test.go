@@ -150,7 +150,6 @@ func (s *site) leaks() []string {
 	return leaks
 }
 
-// key issues a key to a user, by the host's own hand.
 func (s *site) key(user string) string {
 	s.t.Helper()
 	return s.keyOf(svc.Identity{Kind: svc.KindUser, ID: user}, svc.NewAPIKey{})
@@ -353,7 +352,6 @@ func (m *market) Manifest(_ context.Context, from svc.Upstream, entry svc.Catalo
 	return m.entries[entry.ID].Manifest, m.err
 }
 
-// offer puts a template into every source.
 func (m *market) offer(id, name, manifest string) {
 	m.put(id, svc.Content{Name: name, Manifest: json.RawMessage(manifest)})
 }

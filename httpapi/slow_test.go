@@ -139,7 +139,6 @@ func (s *site) leave(text string) {
 	_ = conn.Close()
 }
 
-// Who leaves while sending has changed nothing.
 func TestClientsThatLeaveWhileSending(t *testing.T) {
 	t.Parallel()
 	s, admin, bodies := forWholesome(t)

@@ -214,7 +214,6 @@ func TestLongListsAreNotKept(t *testing.T) {
 	}
 }
 
-// Answers from memory allocate nothing for their rows.
 func TestAnswersFromMemoryAllocateLittle(t *testing.T) {
 	s, reads := withTemplates(t, 300)
 	key := "Bearer " + s.warm(reads).bearer

@@ -56,7 +56,6 @@ func (s *shelf) beforeEach(f func(r *http.Request)) {
 	s.before = f
 }
 
-// requests returns the recorded requests and forgets them.
 func (s *shelf) requests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +112,6 @@ func version(t *testing.T, client *marketplace.Client, from svc.Upstream) string
 	return string(content.Manifest)
 }
 
-// The caller may change the content that it gets.
 // Whoever has left gets no copy, though there is one of a source that fails.
 func TestNoCopyForWhoHasLeft(t *testing.T) {
 	s, client, from := newShelf(t, marketplace.Config{})
@@ -125,6 +123,7 @@ func TestNoCopyForWhoHasLeft(t *testing.T) {
 	is.New(t).True(errors.Is(err, context.Canceled))
 }
 
+// The caller may change the content that it gets.
 func TestCopiesAreNotHandedOut(t *testing.T) {
 	is := is.New(t)
 	s, client, from := newShelf(t, marketplace.Config{})

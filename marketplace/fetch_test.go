@@ -196,7 +196,6 @@ func TestTokenIsNotLoggedByHTTP(t *testing.T) {
 	is.Equal(logged.String(), "")
 }
 
-// captureLog returns what the process's own log prints until the test ends.
 func captureLog(t *testing.T) *syncBuffer {
 	t.Helper()
 	var logged syncBuffer

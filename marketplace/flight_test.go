@@ -21,7 +21,6 @@ import (
 	"github.com/extsvc/svc/marketplace"
 )
 
-// until waits until a condition holds.
 func until(t *testing.T, so func() bool) {
 	t.Helper()
 	for began := time.Now(); !so(); time.Sleep(time.Millisecond) {

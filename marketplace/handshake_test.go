@@ -66,7 +66,6 @@ func (a authority) pool() *x509.CertPool {
 	return pool
 }
 
-// over sends a speech over TLS.
 func over(config *tls.Config, next speech) speech {
 	return func(conn net.Conn) {
 		secure := tls.Server(conn, config)
@@ -77,7 +76,6 @@ func over(config *tls.Config, next speech) speech {
 	}
 }
 
-// with presents a certificate and would answer well.
 func with(certificate tls.Certificate) speech {
 	return over(&tls.Config{Certificates: []tls.Certificate{certificate}}, say(ok(length(len(oneEntry))), oneEntry))
 }
@@ -97,7 +95,6 @@ func newSecure(t *testing.T, ca authority) victim {
 	return victim{source, client, from, good}
 }
 
-// hello reads the first bytes of a client.
 func hello(conn net.Conn) {
 	head := make([]byte, 5)
 	if _, err := io.ReadFull(conn, head); err == nil {
@@ -287,20 +284,17 @@ func dripping(text string) speech {
 	}
 }
 
-// silence lasts until the client hangs up.
 func silence(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
 
 // reset ends a connection like a process that dies.
 func reset(conn net.Conn) { _ = conn.(*net.TCPConn).SetLinger(0) }
 
-// ok is the head of an answer.
 func ok(headers ...string) string { return okAs("application/json", headers...) }
 
 func okAs(kind string, headers ...string) string {
 	return "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: " + kind + "\r\n" + strings.Join(append(headers, "\r\n"), "\r\n")
 }
 
-// moved is a redirect.
 func moved(location string) string {
 	return "HTTP/1.1 302 Found\r\nConnection: close\r\nLocation: " + location + "\r\n\r\n"
 }

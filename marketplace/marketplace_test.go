@@ -77,7 +77,6 @@ func sections(file string) map[string][]string {
 // namedAddress matches the address at the end of a message.
 var namedAddress = regexp.MustCompile(` \(\S+/[^/ ]+\)$`)
 
-// wantError fails unless err is an svc.Error with that code and all parts in its message.
 func wantError(t testing.TB, err error, code svc.Code, parts ...string) {
 	t.Helper()
 	e, ok := errors.AsType[*svc.Error](err)
@@ -215,7 +214,6 @@ func TestNoProxy(t *testing.T) {
 	}
 }
 
-// must returns the value of a call that does not fail.
 func must[T any](value T, err error) T {
 	if err != nil {
 		panic(err)
@@ -223,5 +221,4 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// errorOf returns the error of a call.
 func errorOf[T any](_ T, err error) error { return err }

@@ -169,7 +169,6 @@ func (s *script) put(path, rest string) {
 	}, header)
 }
 
-// answers answers the requests for a path, and notes them.
 func (s *script) answers(path string, answer func(r *http.Request) (int, string), header map[string]string) {
 	if path[0] == '/' {
 		path = "one.example" + path
@@ -195,7 +194,6 @@ func (s *script) publish(catalog, signature string) {
 	s.put("/templates.json.sig", "ETag: "+signature)
 }
 
-// connect makes a client.
 func (s *script) connect(how string) {
 	config := s.pool
 	switch how {

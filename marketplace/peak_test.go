@@ -48,7 +48,6 @@ func taken(do func()) (total, peak int64) {
 	return int64(stats.TotalAlloc - allocated), peak
 }
 
-// spaces is a gzip file with that many megabytes of white space in one member.
 func spaces(megabytes int) string {
 	var b bytes.Buffer
 	z, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed)

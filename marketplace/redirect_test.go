@@ -142,7 +142,6 @@ func TestTokenToOtherScheme(t *testing.T) {
 	is.Equal(*asked, []string{"one.example/templates.json Bearer s3cr3t", "one.example/back"})
 }
 
-// No error shows the token.
 func TestTokenInNoError(t *testing.T) {
 	for _, handler := range []http.HandlerFunc{status(401), redirectTo("http://evil.example/?s", 302), answer("{"), func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }} {
 		client, from := serve(t, handler, marketplace.Limits{})

@@ -87,7 +87,6 @@ func TestBudgetRefusesWhatIsTooLarge(t *testing.T) {
 	is.True(!large && small)
 }
 
-// Recently used entries stay, the others go.
 func TestBudgetKeepsWhatIsUsed(t *testing.T) {
 	is := is.New(t)
 	b := cache.NewBudget(1 << 20)

@@ -24,7 +24,6 @@ type kind struct {
 
 func (k kind) put(n int, number uint64) { k.load[0](n)(number) }
 
-// kinds makes both kinds with a capacity.
 func kinds(t *testing.T, capacity int) map[string]kind {
 	c, r := cache.New[int, uint64](capacity, spread), cache.NewRecords(capacity)
 	return map[string]kind{
@@ -135,7 +134,6 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// Used entries stay while unused ones pass through.
 func TestKeepsWhatIsUsed(t *testing.T) {
 	for name, c := range kinds(t, 1000) {
 		for i := range 100 {

@@ -18,7 +18,6 @@ func reads(owner string) Flow { return Flow{Owner: owner, Kind: "reads"} }
 
 func writes(owner string) Flow { return Flow{Owner: owner, Kind: "writes"} }
 
-// mustEnter waits for a turn.
 func mustEnter(t *testing.T, r *Queue, name Flow) (leave func()) {
 	t.Helper()
 	leave, err := r.Acquire(t.Context(), name, 0, time.Minute)
@@ -258,7 +257,6 @@ func TestReadersPassWriters(t *testing.T) {
 	mustEnter(t, r, reads("a"))()
 }
 
-// A flow has no more turns than its caller says.
 func TestLimitOfALine(t *testing.T) {
 	is := is.New(t)
 	r := New(Rules{})

@@ -15,7 +15,6 @@ var prefixes = []keyring.Prefix{
 	{Field: "AccountPrefix", Kind: "account", Text: "a_"},
 }
 
-// ring returns a Ring of two kinds of holders.
 func ring(t *testing.T, peppers ...keyring.Pepper) *keyring.Ring {
 	t.Helper()
 	r, err := keyring.New(keyring.Config{Prefixes: prefixes, Peppers: peppers})
@@ -25,7 +24,6 @@ func ring(t *testing.T, peppers ...keyring.Pepper) *keyring.Ring {
 	return r
 }
 
-// imports returns a Ring that takes the keys of two other systems.
 func imports(t *testing.T) *keyring.Ring {
 	t.Helper()
 	r, err := keyring.New(keyring.Config{Prefixes: prefixes, Imports: []keyring.Import{

@@ -221,7 +221,6 @@ func TestHardStop(t *testing.T) {
 	})
 }
 
-// Of concurrent callers one reads.
 func TestOneCallerReads(t *testing.T) {
 	follow(t, 0, func(is *is.I, f *following) {
 		for range 10 {

@@ -49,7 +49,6 @@ func TestMarshal(t *testing.T) {
 	}
 }
 
-// Unmarshal returns what Marshal wrote.
 func TestMarshalledIsUnmarshalled(t *testing.T) {
 	is := is.New(t)
 	for _, was := range []patch{
