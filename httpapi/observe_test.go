@@ -33,20 +33,19 @@ func (w *watcher) Observe(_ context.Context, o httpapi.Observation) {
 	w.seen = append(w.seen, o)
 }
 
-// last is the observation of the last request; it comes when the answer has been sent.
-func (w *watcher) last(t *testing.T, n int) httpapi.Observation {
+// last is the observation of the n-th request, the last one; it comes when the answer has been sent.
+func (w *watcher) last(t *testing.T, n int) (o httpapi.Observation) {
 	t.Helper()
 	eventually(t, func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
+		if len(w.seen) >= n {
+			o = w.seen[n-1]
+			equal(t, "observations", len(w.seen), n)
+		}
 		return len(w.seen) >= n
 	})
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.seen) != n {
-		t.Fatalf("told %d times, want %d", len(w.seen), n)
-	}
-	return w.seen[n-1]
+	return o
 }
 
 func TestObserver(t *testing.T) {
@@ -87,12 +86,7 @@ func TestObserver(t *testing.T) {
 	want(s.as("").get("/openapi.json").is(200), "GET /ext/svc/openapi.json", "", none)
 	o := want(admin.post("/admin/templates", "{").is(400), "POST /ext/svc/admin/templates", svc.CodeInvalid, user)
 	is.Equal(o.Err, nil)
-	s.store.Plant(func(call string) error {
-		if call == "Templates" {
-			return svc.ErrUnavailable
-		}
-		return nil
-	})
+	s.store.Plant(in("Templates", func() error { return svc.ErrUnavailable }))
 	o = want(admin.get("/admin/templates").is(503), "GET /ext/svc/admin/templates", svc.CodeUnavailable, user)
 	is.True(o.Err != nil)
 	s.store.Plant(func(call string) error { panic("in " + call) })
@@ -219,12 +213,8 @@ func TestOneRecordOfEachRequest(t *testing.T) {
 			told += len(all)
 		}
 	}
-	if told < 250 {
-		t.Errorf("only %d records", told)
-	}
-	if strings.Contains(log.String(), key) {
-		t.Error("the key is in the log")
-	}
+	equal(t, "records", told >= 250, true)
+	equal(t, "the key is in the log", strings.Contains(log.String(), key), false)
 }
 
 // checkRecords wants one record of each answer that was noted, whatever a test was about. An answer of 401 has no id to find it by.
@@ -251,17 +241,17 @@ func (a answer) isLogged(r logged) {
 		len(a.body) > 0 && (r.Code != problem.Code || r.Bytes != int64(len(a.body))) || (r.Error != "") != (a.status >= 500) {
 		a.t.Errorf("%s: %d %s\nis logged as %+v", a.request, a.status, clip(string(a.body)), r)
 	}
-	if id := a.header.Get("X-Request-Id"); id != "" && id != r.RequestID {
-		a.t.Errorf("%s: its id is %q, and %q in the log", a.request, id, r.RequestID)
+	if id := a.header.Get("X-Request-Id"); id != "" {
+		equal(a.t, a.request, r.RequestID, id)
 	}
 }
 
 // serveOnce is a request to a Handler that shares the site's service, and how it ended: with a panic, perhaps.
-func (s *site) serveOnce(options httpapi.Options, r *http.Request) (cut any, w *httptest.ResponseRecorder) {
+func (s *site) serveOnce(options httpapi.Options, method, target, bearer string, changes ...func(*http.Request)) (
+	cut any, w *httptest.ResponseRecorder,
+) {
 	defer func() { cut = recover() }()
-	w = httptest.NewRecorder()
-	httpapi.New(s.service, options).ServeHTTP(w, r)
-	return nil, w
+	return nil, recorded(httpapi.New(s.service, options), method, target, bearer, "", changes...)
 }
 
 // An answer that is cut off, and one whose client has left, also have a record.
@@ -287,11 +277,9 @@ func TestRecordsOfWhatWasCutOff(t *testing.T) {
 			is := is.New(t)
 			log := &record{}
 			c.options.Logger = slog.New(slog.NewJSONHandler(log, nil))
-			r := httptest.NewRequestWithContext(c.ctx, "GET", "/ext/svc/admin/templates", nil)
-			r.Header.Set("Authorization", "Bearer "+key)
 			c.plant()
 			defer s.store.Plant(nil)
-			s.serveOnce(c.options, r)
+			s.serveOnce(c.options, "GET", "/ext/svc/admin/templates", key, func(r *http.Request) { *r = *r.WithContext(c.ctx) })
 			all := records(t, log.String())
 			is.Equal(len(all), 1)
 			is.Equal(all[0].Level, c.level)
@@ -306,9 +294,7 @@ func TestRecordsOfWhatWasCutOff(t *testing.T) {
 func TestLoggerThatPanics(t *testing.T) {
 	t.Parallel()
 	is, s := is.New(t), newSite(t)
-	r := httptest.NewRequest("POST", "/ext/svc/me/api-keys", nil)
-	r.Header.Set("Authorization", "Bearer "+s.key("alice"))
-	cut, w := s.serveOnce(httpapi.Options{Logger: slog.New(panics{})}, r)
+	cut, w := s.serveOnce(httpapi.Options{Logger: slog.New(panics{})}, "POST", "/ext/svc/me/api-keys", s.key("alice"))
 	is.Equal(cut, nil)
 	is.Equal(w.Code, 201)
 }
@@ -363,16 +349,12 @@ func TestNoLogger(t *testing.T) {
 	is.Equal(allocated(slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn}))), none)
 	is.True(allocated(slog.New(slog.NewJSONHandler(io.Discard, nil))) <= none+4)
 	s.store.Plant(func(string) error { return errors.New("disk on fire") })
-	r := httptest.NewRequest("GET", "/ext/svc/me/api-keys", nil)
-	r.Header.Set("Authorization", "Bearer "+key)
-	_, w := s.serveOnce(httpapi.Options{}, r)
+	_, w := s.serveOnce(httpapi.Options{}, "GET", "/ext/svc/me/api-keys", key)
 	is.Equal(w.Code, 500)
 	all := records(t, log.String())
 	is.Equal(len(all), 1)
 	is.Equal(all[0].Level, "ERROR")
 	is.True(strings.Contains(all[0].Error, "disk on fire"))
-
-	r.Header.Set("Authorization", "Bearer wrong") // an answer of 401 is no error
-	s.serveOnce(httpapi.Options{}, r)
+	s.serveOnce(httpapi.Options{}, "GET", "/ext/svc/me/api-keys", "wrong") // an answer of 401 is no error
 	is.Equal(len(records(t, log.String())), 1)
 }

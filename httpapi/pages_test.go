@@ -158,15 +158,12 @@ func (s *site) open() *http.Response {
 // beforeChunk does something before one of the reads of a long list: the first chunk, the place where it would end, the second chunk.
 func (s *site) beforeChunk(n int, do func() error) {
 	chunk := 0
-	s.store.Plant(func(call string) error {
-		if call != "Templates" {
-			return nil
-		}
+	s.store.Plant(in("Templates", func() error {
 		if chunk++; chunk == n {
 			return do()
 		}
 		return nil
-	})
+	}))
 }
 
 func TestListIsSentWhileItIsRead(t *testing.T) {

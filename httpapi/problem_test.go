@@ -119,6 +119,16 @@ var touching = func() map[string][][3]string {
 	return all
 }()
 
+// in is a fault of one call of a store.
+func in(call string, fail func() error) func(string) error {
+	return func(called string) error {
+		if called != call {
+			return nil
+		}
+		return fail()
+	}
+}
+
 func TestStoreFaults(t *testing.T) {
 	t.Parallel()
 	const inside = "pq: password authentication failed at 10.1.2.3"
@@ -145,12 +155,7 @@ func TestStoreFaults(t *testing.T) {
 				s.key("alice") // that there is one to revoke
 				unchanged := admin.keeps()
 				for _, r := range requests {
-					s.store.Plant(func(called string) error {
-						if called == call {
-							return c.fail()
-						}
-						return nil
-					})
+					s.store.Plant(in(call, c.fail))
 					a := admin.send(r[0], r[1], r[2]).fails(c.status, c.code)
 					if strings.Contains(string(a.body), "pq") || strings.Contains(string(a.body), "10.1") {
 						t.Errorf("%s tells what is inside: %s", a.request, a.body)

@@ -95,7 +95,7 @@ func TestHandlersOfTheHost(t *testing.T) {
 		_, _ = io.WriteString(connection, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\nby hand")
 		_ = connection.Close()
 	})))
-	t.Cleanup(server.Close)
+	s.server.Close()
 	s.server = server
 	is.Equal(string(s.talk(s.lines("GET / HTTP/1.1", s.key("alice")))[0].body), "by hand")
 	is.Equal(seen.last(t, 1).Status, http.StatusSwitchingProtocols)

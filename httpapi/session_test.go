@@ -86,14 +86,10 @@ func TestBearerGoesBeforeTheSession(t *testing.T) {
 	key := s.key("alice")
 	foreign := []string{"Origin: https://evil.example", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: cors"}
 	a := s.as(key).sendWith("GET", "/me", "", withHeaders("session-of-admin", foreign...)).is(200)
-	if a.text("id") != "alice" || a.header.Get("Cross-Origin-Resource-Policy") != "" {
-		t.Errorf("%s %v", a.body, a.header)
-	}
+	equal(t, a.request, a.text("id")+a.header.Get("Cross-Origin-Resource-Policy"), "alice")
 	s.as(key).sendWith("POST", "/me/api-keys", `{}`, withHeaders("session-of-admin", foreign...)).is(201) // from anywhere
 	s.as("").get("/openapi.json").is(200)
-	if asked := c.asked.Load(); asked > 0 {
-		t.Errorf("the host was asked %d times", asked)
-	}
+	equal(t, "questions to the host", c.asked.Load(), 0)
 }
 
 // originOf returns the lines as they are for a server.
@@ -133,9 +129,7 @@ func TestCrossOrigin(t *testing.T) {
 			}
 		}
 		s.as("").sendWith("GET", "/me", "", change).is(200) // which no page of another origin can read
-		if a := s.as("").sendWith("OPTIONS", "/me", "", change).is(405); a.header.Get("Access-Control-Allow-Methods") != "" {
-			t.Errorf("%s: %v", name, a.header)
-		}
+		equal(t, name, s.as("").sendWith("OPTIONS", "/me", "", change).is(405).header.Get("Access-Control-Allow-Methods"), "")
 	}
 }
 
@@ -187,9 +181,7 @@ func TestFaultyHosts(t *testing.T) {
 			was := len(s.log.String())
 			a := ask().fails(f.status, f.code)
 			log := s.log.String()[was:]
-			if !strings.Contains(log, f.logged) || strings.Contains(log+string(a.body), "0123456789") {
-				t.Errorf("%s: %s\nlogged %s", name, a.body, log)
-			}
+			equal(t, name+log, strings.Contains(log, f.logged) && !strings.Contains(log+string(a.body), "0123456789"), true)
 		}
 	}
 }
@@ -245,10 +237,7 @@ func TestProtectWithSessions(t *testing.T) {
 		_, _ = io.WriteString(w, by.ID)
 	}))
 	ask := func(method string, change func(*http.Request)) *httptest.ResponseRecorder {
-		w, r := httptest.NewRecorder(), httptest.NewRequest(method, "http://example.com/of/the/host", nil)
-		change(r)
-		protected.ServeHTTP(w, r)
-		return w
+		return recorded(protected, method, "http://example.com/of/the/host", "", "", change)
 	}
 	w := ask("POST", cookie("session-of-plain"))
 	is.Equal(w.Body.String(), "plain")
