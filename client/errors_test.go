@@ -1,7 +1,6 @@
 package client_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -39,53 +38,6 @@ func refused(err error) refusal {
 		return refusal{Message: fmt.Sprintf("%d errors: %v", len(list), err)}
 	}
 	return list[0]
-}
-
-// The client returns the errors of a Service whose store or sources fail, as it does all others: see
-// TestMethodsAreThoseOfTheService. Behind each is the answer.
-func TestErrorsOfTheService(t *testing.T) {
-	s, ctx := newSite(t), t.Context()
-	s.register(catalogue)
-	s.create("taken")
-	for _, c := range []struct {
-		code   svc.Code
-		status int
-		store  error // what fails in it
-		market error
-	}{
-		{svc.CodeNotFound, 404, nil, nil},
-		{svc.CodeChanged, 409, svc.ErrChanged, nil},
-		{svc.CodeInternal, 500, errors.New("the disk is on fire"), nil},
-		{svc.CodeUnavailable, 503, svc.ErrUnavailable, nil},
-		{svc.CodeSourceFailed, 502, nil, errors.New("unplugged")},
-		{svc.CodeSourceTimeout, 504, nil, context.DeadlineExceeded},
-	} {
-		t.Run(string(c.code), func(t *testing.T) {
-			is := is.New(t)
-			s.store.Plant(func(call string) error {
-				if call == "ChangeTemplate" {
-					return c.store
-				}
-				return nil
-			})
-			s.market.fail(c.market)
-			call := step{"", "Templates.Patch", with("taken", svc.TemplatePatch{Name: new("x")})}
-			if c.store == nil {
-				call = step{"", "Templates.Install", with(svc.Install{TemplateID: map[bool]string{true: "none", false: "notes"}[c.market == nil], SourceName: "acme"})}
-			}
-			have, want := newTwins(s, s).do(t, call)
-			is.Equal(have, want)
-			is.True(strings.Contains(have, `"Code": "`+string(c.code)+`"`))
-			_, err := s.client.Templates.Patch(ctx, "taken", svc.TemplatePatch{Name: new("x")})
-			if c.store == nil {
-				_, err = s.client.Templates.Install(ctx, call.args[0].(svc.Install))
-			}
-			status, found := errors.AsType[*client.StatusError](err)
-			is.True(found && status.Problem)
-			is.Equal(status.Status, c.status)
-			is.Equal(status.Excerpt, "")
-		})
-	}
 }
 
 // The codes that only HTTP has.

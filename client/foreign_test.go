@@ -68,6 +68,7 @@ func TestAnswerIsCutOff(t *testing.T) {
 	for _, body := range []string{`{"id":`, `{"id":"a"`} {
 		_, err := dial(t, says(200, "application/json", body)).Templates.Read(t.Context(), "a")
 		is.New(t).Equal(refused(err), refusal{Code: svc.CodeUnavailable, Message: "the server's answer broke off"})
+		is.New(t).True(errors.Is(err, io.ErrUnexpectedEOF))
 	}
 	_, err := all(dial(t, says(200, "application/json", `[{"name":"a"},`)).Sources.List(t.Context()))
 	is.New(t).Equal(refused(err), refusal{Code: svc.CodeUnavailable, Message: "the server's answer broke off"})

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,33 +19,6 @@ import (
 	"github.com/extsvc/svc/client"
 	"github.com/extsvc/svc/event"
 )
-
-// A list that the server cuts off ends with an error, after the rows that were whole.
-func TestListIsCutOff(t *testing.T) {
-	is := is.New(t)
-	s, ctx := newSite(t, func(u *setup) { u.service.Memory.Templates = -1 }), t.Context()
-	for i := range 300 {
-		s.create(fmt.Sprintf("t%03d", i), func(in *svc.NewTemplate) { in.Description = new(strings.Repeat("x", 400)) })
-	}
-	list := must(all(s.client.Templates.List(ctx, svc.TemplateQuery{})))
-	is.Equal(len(list), 300)
-	chunks := 0
-	s.store.Plant(func(call string) error {
-		if call == "Templates" {
-			chunks++
-		}
-		if chunks > 2 {
-			return errors.New("the cable was pulled")
-		}
-		return nil
-	})
-	s.requests()
-	list, err := all(s.client.Templates.List(ctx, svc.TemplateQuery{}))
-	is.Equal(refused(err), refusal{Code: svc.CodeUnavailable, Message: "the server's answer broke off"})
-	is.True(len(list) > 0 && len(list) < 300)
-	is.True(errors.Is(err, io.ErrUnexpectedEOF))
-	is.Equal(len(s.requests()), 1) // what has begun is not asked again
-}
 
 // A list that ends too early is none, however well its end is said to be the end; nor is one that goes on behind its end.
 func TestListIsNotWhole(t *testing.T) {
@@ -272,14 +244,4 @@ func TestAuditRecords(t *testing.T) {
 	}
 	cancel()
 	is.True(n < len(whole) && svc.ErrorCode(err) == svc.CodeUnavailable)
-}
-
-func TestAuditRecordsRefused(t *testing.T) {
-	is := is.New(t)
-	silent := newSite(t)
-	_, err := all(silent.client.Audit.Records(t.Context(), svc.AuditQuery{}))
-	is.Equal(refused(err), refusal{Code: svc.CodeNotFound, Message: "this server records no events"})
-	is.Equal(svc.ErrorCode(errorOf(all(silent.client.Audit.Records(t.Context(), svc.AuditQuery{ActorKind: "x"})))), svc.CodeInvalid)
-	is.Equal(svc.ErrorCode(errorOf(all(silent.client.As("session-of-bob").Audit.Records(t.Context(), svc.AuditQuery{})))), svc.CodeForbidden)
-	is.Equal(slices.Compact(silent.requests()), []string{"GET /admin/events"})
 }

@@ -33,21 +33,10 @@ func TestWhatIsNotTriedAgain(t *testing.T) {
 	} {
 		is.New(t).Equal([]int{tries(change, http.Response{}), tries(change, status(503)), tries(change, status(429))}, []int{1, 1, 1})
 	}
+	said := saysOf(t, (&script{answers: []http.Response{{}}}).client(), `Templates.Delete "a"`)
+	is.New(t).True(strings.Contains(said, "the server cannot be reached: try again later"))
 	for _, code := range []int{200, 301, 400, 401, 404, 408, 500, 502, 504} {
 		is.New(t).Equal(tries(`Templates.Read "a"`, status(code, "Content-Type", "text/html")), 1)
-	}
-}
-
-func TestNobodyThere(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	server := serve(t, nil)
-	c := must(client.New(client.Config{BaseURL: server.URL, Token: token}))
-	server.Close()
-	for _, err := range three(t, c) {
-		is.Equal(refused(err), refusal{Code: svc.CodeUnavailable, Message: "the server cannot be reached: try again later"})
-		_, found := errors.AsType[*client.StatusError](err)
-		is.True(!found)
 	}
 }
 
@@ -226,26 +215,6 @@ func cancelled(after time.Duration) func(context.Context) (context.Context, cont
 		}
 		return ctx, cancel
 	}
-}
-
-// A real server's 503 says to come again in a second, as the interface does.
-func TestInterfaceIsUnavailable(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	s := newSite(t)
-	s.create("a")
-	fails := 1
-	s.store.Plant(func(call string) error {
-		if call == "Template" && fails > 0 {
-			fails--
-			return svc.ErrUnavailable
-		}
-		return nil
-	})
-	began := time.Now()
-	must(s.client.Templates.Read(t.Context(), "a"))
-	is.True(time.Since(began) >= time.Second)
-	is.Equal(s.requests(), []string{"GET /admin/templates/{template_id}", "GET /admin/templates/{template_id}"})
 }
 
 func TestWhatIsRepeatableIsTriedAgain(t *testing.T) {

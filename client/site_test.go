@@ -160,14 +160,6 @@ func (s *site) offer(catalogue string) {
 	}
 }
 
-func (s *site) register(catalogue string) {
-	s.t.Helper()
-	s.offer(catalogue)
-	if _, err := s.Sources.Register(s.t.Context(), svc.Host, svc.NewSource{URL: "fs://acme", Alias: new("acme")}); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
 func (s *site) create(id string, change ...func(*svc.NewTemplate)) svc.Template {
 	s.t.Helper()
 	in := svc.NewTemplate{ID: id, Content: svc.Content{Name: id, Manifest: []byte(`{"version":"1"}`)}}
@@ -197,15 +189,8 @@ func sessions(_ context.Context, bearer string) (svc.Principal, error) {
 // market is a marketplace that can be made to fail.
 type market struct {
 	svc.Marketplace
-	mu    sync.Mutex
-	err   error
-	asked svc.Upstream // by the last installation, check or update
-}
-
-func (m *market) from() svc.Upstream {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.asked
+	mu  sync.Mutex
+	err error
 }
 
 func (m *market) fail(err error) {
@@ -217,7 +202,7 @@ func (m *market) fail(err error) {
 func (m *market) Template(ctx context.Context, from svc.Upstream, id string) (svc.Content, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.asked = from; m.err != nil {
+	if m.err != nil {
 		return svc.Content{}, m.err
 	}
 	return m.Marketplace.Template(ctx, from, id)

@@ -56,17 +56,6 @@ func TestHeaders(t *testing.T) {
 	is.Equal(sent["Authorization"], nil)
 }
 
-// The token reaches the source as it was given.
-func TestSourceTokenIsSent(t *testing.T) {
-	is := is.New(t)
-	s, ctx := newSite(t), t.Context()
-	secret := svc.Secret("the-token-of-the-source")
-	must(s.client.Sources.Register(ctx, svc.NewSource{URL: "fs://acme", Alias: new("a"), AuthToken: &secret}))
-	s.offer(catalogue)
-	must(s.client.Templates.Install(ctx, svc.Install{TemplateID: "mail", SourceName: "a"}))
-	is.Equal(s.market.from().Token, secret)
-}
-
 // docs/howto/clients.md shows the code of the example.
 func TestDocumentedExample(t *testing.T) {
 	is := is.New(t)
