@@ -12,7 +12,6 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/client"
-	"github.com/extsvc/svc/httpapi"
 )
 
 // refusal is an error as the interface tells it.
@@ -69,17 +68,4 @@ func TestErrorsOfHTTP(t *testing.T) {
 	s.requests()
 	is.Equal(svc.ErrorCode(errorOf(all(s.client.As("session-of-bob").Keys.List(ctx, svc.Me, svc.KeyQuery{})))), svc.Code("rate_limited"))
 	is.Equal(len(s.requests()), 1) // who has to wait for that long is told so at once
-}
-
-// A base that lacks the prefix reaches something else, or nothing.
-func TestWrongBase(t *testing.T) {
-	is := is.New(t)
-	mux := http.NewServeMux()
-	mux.Handle("/ext/svc/", httpapi.New(newSite(t).Service, httpapi.Options{}))
-	server := serve(t, mux)
-	c := must(client.New(client.Config{BaseURL: server.URL, Token: token}))
-	_, err := c.Templates.Read(t.Context(), "a")
-	is.Equal(svc.ErrorCode(err), svc.CodeInternal)
-	status, _ := errors.AsType[*client.StatusError](err)
-	is.Equal(status, &client.StatusError{Route: "GET /admin/templates/{template_id}", Status: 404, Excerpt: `"404 page not found\n"`})
 }

@@ -2,7 +2,6 @@ package client_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 	"unicode"
 
 	"github.com/matryer/is"
@@ -173,21 +171,6 @@ func TestHTTPClientOfTheHost(t *testing.T) {
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-// A template may come from a source that a user owns.
-func TestTemplateOfAPersonalSource(t *testing.T) {
-	is := is.New(t)
-	c := dial(t, says(200, "application/json", `{"id":"a","name":"A","description":null,"category":null,"integrations":[],"tags":[],
-		"scope":"personal","owner":"alice","source_name":"s","source_scope":"personal","source_owner":"bob","source_revision":"r",
-		"installed_at":"2026-01-02T03:04:05.678901Z","updated_at":"2026-01-02T03:04:06.000000Z","manifest":{"version":"1"}}`))
-	got := must(c.Templates.Read(t.Context(), "a"))
-	is.Equal(got, svc.Template{
-		TemplateKey: svc.TemplateKey{Scope: svc.ScopePersonal, Owner: "alice", ID: "a"},
-		Content:     svc.Content{Name: "A", Integrations: []string{}, Tags: []string{}, Manifest: json.RawMessage(`{"version":"1"}`)},
-		Origin:      &svc.Origin{Source: svc.SourceKey{Scope: svc.ScopePersonal, Owner: "bob", Name: "s"}, Revision: "r"},
-		InstalledAt: time.Date(2026, 1, 2, 3, 4, 5, 678901000, time.UTC), UpdatedAt: time.Date(2026, 1, 2, 3, 4, 6, 0, time.UTC),
-	})
-}
 
 // Decisions that do not fit the questions, and bundles that are none.
 func TestAnswersThatDoNotFit(t *testing.T) {
