@@ -31,20 +31,15 @@ type authority struct {
 
 func newAuthority(t *testing.T) authority {
 	t.Helper()
-	public, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	private := ed25519.NewKeyFromSeed([]byte(rand.Text() + rand.Text())[:ed25519.SeedSize])
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 		NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().Add(24 * time.Hour)}
-	return authority{sign(t, template, template, public, private), private}
+	return authority{sign(t, template, template, private.Public(), private), private}
 }
 
 func sign(t *testing.T, template, parent *x509.Certificate, public, key any) *x509.Certificate {
 	t.Helper()
-	der := must(x509.CreateCertificate(rand.Reader, template, parent, public, key))
-	certificate := must(x509.ParseCertificate(der))
-	return certificate
+	return must(x509.ParseCertificate(must(x509.CreateCertificate(rand.Reader, template, parent, public, key))))
 }
 
 // issue returns a certificate for one.example with the given defect.
@@ -106,9 +101,7 @@ func hello(conn net.Conn) {
 func handshakes(t *testing.T, ca authority) map[string]speech {
 	presented := func(certificate tls.Certificate) speech {
 		return over(&tls.Config{Certificates: []tls.Certificate{certificate}}, func(conn net.Conn) {
-			if head := heard(conn); head != "" {
-				t.Errorf("it was told %q", head)
-			}
+			equal(t, "what it was told", heard(conn), "")
 		})
 	}
 	answered := func(text string, next speech) speech {
@@ -137,9 +130,7 @@ func TestHostileHandshakes(t *testing.T) {
 	for name, bad := range handshakes(t, ca) {
 		t.Run(name, func(t *testing.T) {
 			newSecure(t, ca).endures(t, bad, svc.CodeSourceFailed, unreachable)
-			if logged.String() != "" {
-				t.Errorf("the process's log has %q", logged)
-			}
+			equal(t, "log", logged.String(), "")
 		})
 	}
 }

@@ -134,9 +134,7 @@ func wantStale(t *testing.T, client *marketplace.Client, from svc.Upstream, good
 	ctx := aMinute(t)
 	_, err := client.Template(ctx, from, "a")
 	wantError(t, err, code, want)
-	if len(err.Error()) > 1000 {
-		t.Errorf("the log gets %d bytes", len(err.Error()))
-	}
+	is.True(len(err.Error()) <= 1000) // the log
 	stale := must(client.Catalog(ctx, from, 0))
 	wantError(t, stale.Failure, code, want)
 	is.Equal(stale.Entries, good.Entries)
@@ -179,9 +177,7 @@ func TestHostileAnswers(t *testing.T) {
 	for name, answer := range hostile {
 		t.Run(name, func(t *testing.T) {
 			newHostile(t).endures(t, answer.say, svc.CodeSourceFailed, answer.want)
-			if logged.String() != "" {
-				t.Errorf("the process's log has %q", logged)
-			}
+			equal(t, "log", logged.String(), "")
 		})
 	}
 }

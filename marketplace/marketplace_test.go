@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
@@ -84,15 +85,11 @@ func wantError(t testing.TB, err error, code svc.Code, parts ...string) {
 		t.Fatalf("got %v, want code %s", err, code)
 	}
 	for _, part := range append(parts, `source "acme"`) {
-		if !strings.Contains(e.Message, part) {
-			t.Errorf("message %q does not say %q", e.Message, part)
-		}
+		equal(t, e.Message+" says "+part, strings.Contains(e.Message, part), true)
 	}
 	message := namedAddress.ReplaceAllString(e.Message, "") // the caller has registered that one
 	for _, secret := range []string{"127.0.0.1", "s3cr3t", "dial tcp"} {
-		if strings.Contains(message, secret) {
-			t.Errorf("message %q shows %q", e.Message, secret)
-		}
+		equal(t, e.Message, strings.Contains(message, secret), false)
 	}
 }
 
@@ -149,8 +146,7 @@ func TestTemplateFromFiles(t *testing.T) {
 	}
 	client := newClient(t, marketplace.Config{Files: map[string]fs.FS{"Lib-1.2": files, "broken": brokenFS{}}, Limits: marketplace.Limits{Catalog: 1000}})
 
-	content, err := client.Template(t.Context(), upstream("fs://Lib-1.2/dir/"), "file")
-	is.NoErr(err)
+	content := must(client.Template(t.Context(), upstream("fs://Lib-1.2/dir/"), "file"))
 	is.Equal(string(content.Manifest), `{"version":"2"}`)
 
 	for _, test := range []struct{ url, id, want string }{
@@ -162,13 +158,12 @@ func TestTemplateFromFiles(t *testing.T) {
 		{"fs://broken", "a", "its catalogue cannot be read"},
 		{"fs://gone", "a", "its address names a file system that this server does not have"},
 	} {
-		_, err := client.Template(t.Context(), upstream(test.url), test.id)
-		wantError(t, err, svc.CodeSourceFailed, test.want)
+		wantError(t, errorOf(client.Template(t.Context(), upstream(test.url), test.id)), svc.CodeSourceFailed, test.want)
 	}
 
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = client.Template(cancelled, upstream("fs://Lib-1.2/dir"), "file")
+	_, err := client.Template(cancelled, upstream("fs://Lib-1.2/dir"), "file")
 	is.True(errors.Is(err, context.Canceled))
 	is.Equal(svc.ErrorCode(err), svc.CodeInternal)
 }
@@ -211,6 +206,14 @@ func TestNoProxy(t *testing.T) {
 		if transport.Proxy != nil || transport.TLSClientConfig.InsecureSkipVerify {
 			t.Error("a transport with a proxy, or that trusts every certificate")
 		}
+	}
+}
+
+// equal wants a value of something.
+func equal[T any](t testing.TB, of any, have, want T) {
+	t.Helper()
+	if !reflect.DeepEqual(have, want) {
+		t.Errorf("%.300v: %v, want %v", of, have, want)
 	}
 }
 

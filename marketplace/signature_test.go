@@ -69,14 +69,11 @@ func TestSignedSourceIsRemoved(t *testing.T) {
 	acme := newSigner('a')
 	s, client, from := newShelf(t, marketplace.Config{})
 	s.publish(acme, series("1", 1, ""))
-	service, err := svc.New(svc.Config{Store: memstore.New(), Sources: svc.SourceConfig{Marketplace: client}})
-	is.NoErr(err)
+	service := must(svc.New(svc.Config{Store: memstore.New(), Sources: svc.SourceConfig{Marketplace: client}}))
 	defer service.Close()
 	for name, key := range map[string]ed25519.PublicKey{"signed": acme.public(), "other": nil} {
-		_, err := service.Sources.Register(ctx, svc.Host, svc.NewSource{URL: from.URL, Alias: &name, SigningKey: key})
-		is.NoErr(err)
-		_, err = service.Templates.Install(ctx, svc.Host, svc.Install{TemplateID: "a", SourceName: name, AliasID: &name})
-		is.NoErr(err)
+		must(service.Sources.Register(ctx, svc.Host, svc.NewSource{URL: from.URL, Alias: &name, SigningKey: key}))
+		must(service.Templates.Install(ctx, svc.Host, svc.Install{TemplateID: "a", SourceName: name, AliasID: &name}))
 	}
 	s.publish(acme, series("2", 2, ""))
 	s.beforeEach(func(r *http.Request) {
@@ -84,8 +81,7 @@ func TestSignedSourceIsRemoved(t *testing.T) {
 			_ = service.Sources.Remove(context.Background(), svc.Host, "signed")
 		}
 	})
-	report, err := service.Templates.CheckUpdates(ctx, svc.Host, nil)
-	is.NoErr(err)
+	report := must(service.Templates.CheckUpdates(ctx, svc.Host, nil))
 	is.Equal(len(report.Templates), 1)
 	is.Equal(report.Templates[0].ID, "other")
 	is.Equal(report.Sources[1].Problem, `source "signed": its catalogue was asked for before the source was removed`)
