@@ -62,9 +62,7 @@ func TestCanonical(t *testing.T) {
 		{`{"\ue000":1,"\ud83d\ude00":2,"\ud7ff":3,"\ud83d\ude01":4}`, `{"` + "\ud7ff" + `":3,"😀":2,"😁":4,"` + "\ue000" + `":1}`},
 		{`"\b\t\n\f\r\u000b\u001f\u007f\u2028\u003c"`, `"\b\t\n\f\r\u000b\u001f` + "\x7f\u2028" + `<"`},
 	} {
-		if got := canonical(t, c.in); got != c.want {
-			t.Errorf("%s: got %s, want %s", c.in, got, c.want)
-		}
+		is.New(t).Equal(canonical(t, c.in), c.want)
 	}
 }
 
@@ -242,9 +240,7 @@ func TestBounded(t *testing.T) {
 		" " + row(most):             row(most),
 		`{"a":1,"a":2}`:             digest(`{"a":1,"a":2}`), // it has no canonical form
 	} {
-		if got := jcs.Bounded([]byte(in), most); string(got) != want {
-			t.Errorf("%.40s: %.80s, want %.80s", in, got, want)
-		}
+		is.New(t).Equal(string(jcs.Bounded([]byte(in), most)), want)
 	}
 }
 
@@ -252,8 +248,6 @@ func TestEqual(t *testing.T) {
 	for of, equal := range map[[2]string]bool{
 		{`{"a":1}`, `{ "a" : 1.0 }`}: true, {"1", "2"}: false, {"{", "{"}: true, {"{", "["}: false, {"1", "{"}: false, {"{", "1"}: false,
 	} {
-		if jcs.Equal([]byte(of[0]), []byte(of[1])) != equal {
-			t.Error(of)
-		}
+		is.New(t).Equal(jcs.Equal([]byte(of[0]), []byte(of[1])), equal)
 	}
 }
