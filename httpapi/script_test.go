@@ -75,7 +75,7 @@ func (s *script) obey(line string) error {
 		s.ticks++
 		s.vars[fmt.Sprint("t", s.ticks)] = s.clock.tick()
 	case "wait":
-		s.clock.wait(must(time.ParseDuration(rest)))
+		s.clock.Advance(must(time.ParseDuration(rest)))
 	case "sleep":
 		time.Sleep(must(time.ParseDuration(rest)))
 	case "secret":

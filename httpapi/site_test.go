@@ -23,6 +23,7 @@ import (
 	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/memstore"
+	"github.com/extsvc/svc/svctest"
 )
 
 func TestMain(m *testing.M) {
@@ -75,7 +76,7 @@ type setup struct {
 func newSite(t *testing.T, changes ...func(*setup)) *site {
 	t.Helper()
 	s := &site{
-		t: t, store: intercept.NewPlanted(memstore.New()), market: &market{}, clock: &clock{now: begin}, said: &record{}, log: &record{},
+		t: t, store: intercept.NewPlanted(memstore.New()), market: &market{}, clock: &clock{}, said: &record{}, log: &record{},
 		answered: map[string]int{},
 	}
 	logger := slog.New(slog.NewMultiHandler(slog.NewJSONHandler(s.said, nil), slog.NewJSONHandler(s.log, nil)))
@@ -186,29 +187,16 @@ func sessions(_ context.Context, bearer string) (svc.Principal, error) {
 }
 
 // clock shows the same time until it is moved.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
-}
+type clock struct{ svctest.Clock }
 
 func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) wait(time time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(time)
+	return c.Clock.Now().Add(begin.Sub(new(svctest.Clock).Now())).In(begin.Location())
 }
 
 // tick moves the clock by a second and returns how an answer writes the new time.
 func (c *clock) tick() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(time.Second)
-	return c.now.UTC().Format("2006-01-02T15:04:05.000000Z")
+	c.Advance(time.Second)
+	return c.Now().UTC().Format("2006-01-02T15:04:05.000000Z")
 }
 
 // record is a writer that keeps everything.
@@ -300,15 +288,21 @@ type market struct {
 	before    func(method string)
 }
 
-// calls calls before, which may panic, for a method.
-func (m *market) calls(method string) {
+// ask notes a request to a source, and returns how it fails. before may panic.
+func (m *market) ask(method string, from svc.Upstream) error {
 	if m.before != nil {
 		m.before(method)
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked = append(m.asked, from)
+	return m.err
 }
 
 func (m *market) CheckURL(url string) error {
-	m.calls("CheckURL")
+	if m.before != nil {
+		m.before("CheckURL")
+	}
 	if !strings.HasPrefix(url, "https://") {
 		return fmt.Errorf("must be https")
 	}
@@ -316,14 +310,13 @@ func (m *market) CheckURL(url string) error {
 }
 
 func (m *market) Template(_ context.Context, from svc.Upstream, id string) (svc.Content, error) {
-	m.calls("Template")
+	err := m.ask("Template", from)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.asked = append(m.asked, from)
-	if m.err != nil {
-		return svc.Content{}, m.err
-	}
 	content, there := m.entries[id]
+	if err != nil {
+		return svc.Content{}, err
+	}
 	if !there {
 		return svc.Content{}, &svc.Error{Code: svc.CodeNotFound, Message: fmt.Sprintf("source %q has no template %q", from.Source.Name, id)}
 	}
@@ -331,12 +324,11 @@ func (m *market) Template(_ context.Context, from svc.Upstream, id string) (svc.
 }
 
 func (m *market) Catalog(_ context.Context, from svc.Upstream, _ time.Duration) (svc.Catalog, error) {
-	m.calls("Catalog")
+	err := m.ask("Catalog", from)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.asked = append(m.asked, from)
-	if m.err != nil && !m.remembers {
-		return svc.Catalog{}, m.err
+	if err != nil && !m.remembers {
+		return svc.Catalog{}, err
 	}
 	catalog := svc.Catalog{Problems: m.bad, FetchedAt: begin, Failure: m.err}
 	for _, id := range slices.Sorted(maps.Keys(m.entries)) {
@@ -346,10 +338,10 @@ func (m *market) Catalog(_ context.Context, from svc.Upstream, _ time.Duration) 
 }
 
 func (m *market) Manifest(_ context.Context, from svc.Upstream, entry svc.CatalogEntry) (json.RawMessage, error) {
+	err := m.ask("Manifest", from)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.asked = append(m.asked, from)
-	return m.entries[entry.ID].Manifest, m.err
+	return m.entries[entry.ID].Manifest, err
 }
 
 func (m *market) offer(id, name, manifest string) {

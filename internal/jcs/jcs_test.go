@@ -142,85 +142,46 @@ func FuzzCanonical(f *testing.F) {
 		if twice := canonical(t, string(once)); twice != string(once) {
 			t.Fatalf("%s became %s the second time", once, twice)
 		}
-		d := disguise{rand: rand.New(rand.NewPCG(seed, 0))}
-		d.value(compact)
-		if other := canonical(t, d.out.String()); other != string(once) {
-			t.Fatalf("%s gives %s, but %s gives %s", data, once, d.out.String(), other)
+		decoder := json.NewDecoder(bytes.NewReader(compact))
+		decoder.UseNumber()
+		var value any
+		_ = decoder.Decode(&value)
+		disguised := disguise(rand.New(rand.NewPCG(seed, 0)), value)
+		if other := canonical(t, disguised); other != string(once) {
+			t.Fatalf("%s gives %s, but %s gives %s", data, once, disguised, other)
 		}
 	})
 }
 
-// disguise writes a document in another way with the same meaning.
-type disguise struct {
-	rand *rand.Rand
-	out  bytes.Buffer
-}
-
-func (d *disguise) space() {
-	d.out.WriteString([]string{"", " ", "\n\t", "\r"}[d.rand.IntN(4)])
-}
-
-func (d *disguise) value(raw json.RawMessage) {
-	d.space()
-	switch raw[0] {
-	case '{':
-		d.object(raw)
-	case '[':
-		var list []json.RawMessage
-		_ = json.Unmarshal(raw, &list)
-		d.list('[', ']', len(list), func(i int) { d.value(list[i]) })
-	case '"':
-		d.text(raw)
-	default:
-		d.out.Write(raw)
-	}
-	d.space()
-}
-
-func (d *disguise) object(raw json.RawMessage) {
-	var members map[string]json.RawMessage
-	_ = json.Unmarshal(raw, &members)
-	keys := make([]string, 0, len(members)) // in the random order of the map
-	for k := range members {
-		keys = append(keys, k)
-	}
-	d.list('{', '}', len(keys), func(i int) {
-		d.space()
-		d.text(jcs.AppendString(nil, keys[i]))
-		d.space()
-		d.out.WriteByte(':')
-		d.value(members[keys[i]])
-	})
-}
-
-func (d *disguise) list(open, end byte, n int, item func(int)) {
-	d.out.WriteByte(open)
-	for i := range n {
-		if i > 0 {
-			d.out.WriteByte(',')
+// disguise writes a value in another way with the same meaning.
+func disguise(r *rand.Rand, value any) string {
+	space := func() string { return []string{"", " ", "\n\t", "\r"}[r.IntN(4)] }
+	var all []string
+	switch v := value.(type) {
+	case map[string]any:
+		for key, member := range v { // in the random order of the map
+			all = append(all, space()+disguise(r, key)+":"+disguise(r, member))
 		}
-		item(i)
-	}
-	d.out.WriteByte(end)
-}
-
-func (d *disguise) text(lit []byte) {
-	var s string
-	_ = json.Unmarshal(lit, &s)
-	d.out.WriteByte('"')
-	for _, r := range s {
-		switch {
-		case d.rand.IntN(3) == 0 && r < 0x10000:
-			fmt.Fprintf(&d.out, `\u%04X`, r)
-		case r < ' ' || r == '"' || r == '\\':
-			fmt.Fprintf(&d.out, `\u%04x`, r)
-		case r == '/':
-			d.out.WriteString(`\/`)
-		default:
-			d.out.WriteRune(r)
+		return space() + "{" + strings.Join(all, ",") + "}"
+	case []any:
+		for _, element := range v {
+			all = append(all, disguise(r, element))
 		}
+		return "[" + strings.Join(all, ",") + space() + "]"
+	case string:
+		for _, c := range v {
+			all = append(all, strings.Trim(string(jcs.AppendString(nil, string(c))), `"`))
+			switch {
+			case r.IntN(3) == 0 && c < 0x10000 || c == '"':
+				all[len(all)-1] = fmt.Sprintf(`\u%04X`, c)
+			case c == '/':
+				all[len(all)-1] = `\/`
+			}
+		}
+		return `"` + strings.Join(all, "") + `"` + space()
 	}
-	d.out.WriteByte('"')
+	literal, _ := json.Marshal(value)
+	return string(literal) + space()
 }
 
 // A document over the bound is told by its length and digest, and so is one that has no canonical form.

@@ -159,12 +159,6 @@ func TestChangedRate(t *testing.T) {
 	is.Equal(l.Take(Key{}, fast, 10*time.Millisecond), Taken{Next: 10 * time.Millisecond})
 	is.True(l.Take(Key{}, Rate{PerSecond: 100, Burst: 5}, 10*time.Millisecond).Refused)
 	is.Equal(l.Take(Key{}, Rate{PerSecond: 100, Burst: 20}, 10*time.Millisecond), Taken{Remaining: 9 + 5, Next: 10 * time.Millisecond})
-}
-
-// What was used of a rate is used of the next one, however much faster or slower it is.
-func TestUsesCountForANewRate(t *testing.T) {
-	is := is.New(t)
-	slow, fast := Rate{PerSecond: 0.001, Burst: 10}, Rate{PerSecond: 100, Burst: 10}
 	for _, rates := range [][2]Rate{{slow, fast}, {fast, slow}} {
 		l := New(10)
 		for range 5 {
