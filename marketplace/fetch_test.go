@@ -139,20 +139,6 @@ func TestCallersContext(t *testing.T) {
 	is.True(!isFault)
 }
 
-func TestCancelledInManifest(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	client, from := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/m.json" {
-			cancel()
-			<-r.Context().Done()
-		}
-		_, _ = io.WriteString(w, `{"templates":[{"id":"a","name":"A","manifest_file":"m.json"}]}`)
-	}, marketplace.Limits{})
-	if _, err := client.Template(ctx, from, "a"); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
-	}
-}
-
 // A source that got a token sends more than it announced. The client reads none of it: net/http
 // would log it.
 func TestTokenIsNotLoggedByHTTP(t *testing.T) {

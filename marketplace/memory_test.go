@@ -274,8 +274,16 @@ func (s *script) give(verb, rest string, words []string) {
 // The serial of a source whose memory fails is not accepted.
 func TestSerialThatCannotBeChecked(t *testing.T) {
 	s, client, from := newShelf(t, marketplace.Config{})
-	from.SigningKey, from.Memory = newSigner('a').public(), &memory{err: svc.ErrUnavailable}
 	s.publish(newSigner('a'), series("3", 3, ""))
-	_, err := client.Template(t.Context(), from, "a")
-	wantError(t, err, svc.CodeUnavailable, "has a serial that cannot be checked now")
+	from.SigningKey = newSigner('a').public()
+	for code, c := range map[svc.Code]struct {
+		err  error
+		want string
+	}{
+		svc.CodeUnavailable: {svc.ErrUnavailable, "has a serial that cannot be checked now"},
+		svc.CodeNotFound:    {svc.ErrNotFound, "was asked for before the source was removed"},
+	} {
+		from.Memory = &memory{err: c.err}
+		wantError(t, errorOf(client.Template(t.Context(), from, "a")), code, c.want)
+	}
 }

@@ -106,33 +106,6 @@ func TestNamesInSpecialRanges(t *testing.T) {
 	}
 }
 
-// A name has several addresses in any order. The client dials only the public ones.
-func TestNamesWithSeveralAddresses(t *testing.T) {
-	const public, other = "93.184.216.34", "1.1.1.1"
-	for what, test := range map[string]struct {
-		answer []string
-		dialed int
-	}{
-		"a private one last":        {[]string{public, "10.0.0.1"}, 1},
-		"a private one first":       {[]string{"10.0.0.1", public}, 1},
-		"loopback between":          {[]string{public, "127.0.0.1", other}, 2},
-		"one public among many":     {[]string{"10.0.0.1", "192.168.0.1", "169.254.169.254", "0.0.0.0", public}, 1},
-		"of the other family":       {[]string{public, "::1", "fd00::1"}, 1},
-		"mapped":                    {[]string{public, "::ffff:127.0.0.1"}, 1},
-		"no public one":             {[]string{"10.0.0.1", "172.16.0.1", "::1"}, 0},
-		"public by another mapping": {[]string{"64:ff9b::5db8:d822", "2002:5db8:d822::1"}, 0},
-	} {
-		t.Run(what, func(t *testing.T) {
-			client, admitted := resolving(t, marketplace.Config{}, test.answer)
-			refuses(t, client, upstream("https://mixed.example"))
-			equal(t, *admitted, len(*admitted), test.dialed)
-			for _, address := range *admitted {
-				equal(t, address, address == public+":443" || address == other+":443", true)
-			}
-		})
-	}
-}
-
 // The client refuses each spelling at registration, when it dials, and in redirects.
 func TestSpellings(t *testing.T) {
 	var location string

@@ -179,27 +179,3 @@ func TestRedirectsAstray(t *testing.T) {
 		})
 	}
 }
-
-// A redirect may lead to an allowed origin, but to no other port or scheme of its host.
-func TestRedirectsToWhatIsAllowed(t *testing.T) {
-	second := httptest.NewServer(answer(oneEntry))
-	defer second.Close()
-	third := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was asked") }))
-	defer third.Close()
-	for location, want := range map[string]string{
-		second.URL: "",
-		third.URL:  "is plain http",
-		strings.Replace(second.URL, "http", "https", 1):          "is not public",
-		strings.Replace(second.URL, "127.0.0.1", "localhost", 1): "is plain http",
-		strings.Replace(second.URL, "127.0.0.1", "127.1", 1):     "four decimal numbers",
-	} {
-		first := httptest.NewServer(redirectTo(location, 302))
-		defer first.Close()
-		client := newClient(t, marketplace.Config{AllowOrigins: []string{first.URL, second.URL}})
-		if want != "" {
-			refuses(t, client, upstream(first.URL), "redirects to an address that is refused", want)
-		} else {
-			version(t, client, upstream(first.URL))
-		}
-	}
-}

@@ -6,16 +6,13 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"strings"
 	"testing"
 	"testing/fstest"
 
 	"github.com/matryer/is"
 
-	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/marketplace"
-	"github.com/extsvc/svc/store/memstore"
 )
 
 // signer signs catalogues. A letter gives its key.
@@ -61,30 +58,6 @@ func (m *memory) KeepFile(_ context.Context, path string, data []byte) {
 func (m *memory) AcceptSerial(_ context.Context, serial int64) (int64, error) {
 	m.serial = max(m.serial, serial)
 	return m.serial, m.err
-}
-
-// A signed source that is removed while it answers is the problem of that source alone.
-func TestSignedSourceIsRemoved(t *testing.T) {
-	is, ctx := is.New(t), t.Context()
-	acme := newSigner('a')
-	s, client, from := newShelf(t, marketplace.Config{})
-	s.publish(acme, series("1", 1, ""))
-	service := must(svc.New(svc.Config{Store: memstore.New(), Sources: svc.SourceConfig{Marketplace: client}}))
-	defer service.Close()
-	for name, key := range map[string]ed25519.PublicKey{"signed": acme.public(), "other": nil} {
-		must(service.Sources.Register(ctx, svc.Host, svc.NewSource{URL: from.URL, Alias: &name, SigningKey: key}))
-		must(service.Templates.Install(ctx, svc.Host, svc.Install{TemplateID: "a", SourceName: name, AliasID: &name}))
-	}
-	s.publish(acme, series("2", 2, ""))
-	s.beforeEach(func(r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, ".sig") {
-			_ = service.Sources.Remove(context.Background(), svc.Host, "signed")
-		}
-	})
-	report := must(service.Templates.CheckUpdates(ctx, svc.Host, nil))
-	is.Equal(len(report.Templates), 1)
-	is.Equal(report.Templates[0].ID, "other")
-	is.Equal(report.Sources[1].Problem, `source "signed": its catalogue was asked for before the source was removed`)
 }
 
 func TestSignedFiles(t *testing.T) {
