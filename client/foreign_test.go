@@ -48,9 +48,7 @@ func TestForeignAnswers(t *testing.T) {
 				if call == "list" && kind == "application/json" && status == 200 && strings.HasPrefix(body, "[") {
 					continue // is one
 				}
-				if got := svc.ErrorCode(err); got != code {
-					t.Errorf("%s: %q, %v", call, got, err)
-				}
+				holds(t, svc.ErrorCode(err) == code, call, err)
 				answered, found := errors.AsType[*client.StatusError](err)
 				redirects := strings.Contains(err.Error(), "redirects") == (status/100 == 3)
 				if !found || answered.Status != status || answered.Problem || !redirects || !strings.HasSuffix(answered.Error(), answered.Excerpt) {
@@ -144,14 +142,10 @@ func TestRedirectsAreRefused(t *testing.T) {
 					t.Errorf("%d, %s: %v", status, call, err)
 				}
 			}
-			if requests != 3 {
-				t.Errorf("%d to %s: %d requests", status, to, requests)
-			}
+			holds(t, requests == 3, status, to, requests)
 		}
 	}
-	if len(asked) != 0 {
-		t.Errorf("a redirect was followed, with %q", <-asked)
-	}
+	holds(t, len(asked) == 0)
 }
 
 // The host's own client is used, not changed.

@@ -31,15 +31,11 @@ func TestListIsNotWhole(t *testing.T) {
 	} {
 		list, err := all(dial(t, says(200, "application/json", body)).Templates.List(t.Context(), svc.TemplateQuery{}))
 		status, _ := errors.AsType[*client.StatusError](err)
-		if len(list) != rows || err == nil || status == nil {
-			t.Errorf("%s: %d rows, %v", body, len(list), err)
-		}
+		holds(t, len(list) == rows && err != nil && status != nil, body, len(list), err)
 	}
 	for body, rows := range map[string]int{``: 0, `[`: 0, `[]]`: 0, `{}`: 0, `[` + row: 1, `[` + row + `,]`: 1} {
 		list, err := all(dial(t, says(200, "application/json", body)).Sources.List(t.Context()))
-		if len(list) != rows || err == nil {
-			t.Errorf("%s: %d rows, %v", body, len(list), err)
-		}
+		holds(t, len(list) == rows && err != nil, body, len(list), err)
 	}
 }
 
@@ -138,9 +134,7 @@ func TestListsAreStreamed(t *testing.T) {
 			break
 		}
 	}
-	if grown := int64(now.HeapAlloc) - int64(before.HeapAlloc); grown > 16<<20 {
-		t.Errorf("%d MiB are kept", grown>>20)
-	}
+	holds(t, int64(now.HeapAlloc)-int64(before.HeapAlloc) <= 16<<20, "memory")
 }
 
 // A list that the server gives only a part of is read to its end.

@@ -143,15 +143,11 @@ func TestMethodsAreThoseOfTheService(t *testing.T) {
 		})
 	}
 	for _, route := range httpapi.Routes() {
-		if routes[route.Method+" "+route.Path] == "" {
-			t.Errorf("no step calls %s %s", route.Method, route.Path)
-		}
+		holds(t, routes[route.Method+" "+route.Path] != "", route.Method, route.Path)
 	}
 	for noun := range reflect.TypeFor[client.Client]().Fields() {
 		for method := range noun.Type.Methods() {
-			if name := noun.Name + "." + method.Name; noun.IsExported() && !methods[name] {
-				t.Errorf("no step calls %s", name)
-			}
+			holds(t, !noun.IsExported() || methods[noun.Name+"."+method.Name], noun.Name, method.Name)
 		}
 	}
 }
@@ -167,9 +163,7 @@ func TestRefusalsOfTheInterface(t *testing.T) {
 		}
 		have, _ := w.do(t, stepOf(t, call))
 		for _, part := range []string{`"Code": "invalid_request"`, `"Field": "` + field + `"`} {
-			if !strings.Contains(have, part) || strings.Count(have, `"Field"`) != 1 {
-				t.Errorf("%s: want %s: %s", call, part, have)
-			}
+			holds(t, strings.Contains(have, part) && strings.Count(have, `"Field"`) == 1, call, part, have)
 		}
 	}
 }

@@ -22,9 +22,7 @@ import (
 func TestWhatIsNotTriedAgain(t *testing.T) {
 	tries := func(call string, fail http.Response) int {
 		s := &script{answers: []http.Response{fail}}
-		if said := saysOf(t, s.client(), call); !strings.Contains(said, `"Code"`) {
-			t.Errorf("%s: %s", call, said)
-		}
+		holds(t, strings.Contains(saysOf(t, s.client(), call), `"Code"`), call)
 		return len(s.at)
 	}
 	for _, change := range []string{
@@ -103,9 +101,7 @@ func TestRetryAfter(t *testing.T) {
 				if c.atLeast < 0 {
 					tries = 1
 				}
-				if len(s.at) != tries {
-					t.Errorf("%q: %d tries", c.header, len(s.at))
-				}
+				holds(t, len(s.at) == tries, c.header, len(s.at))
 				for i := 1; i < len(s.at); i++ {
 					drawn := 100 * time.Millisecond << (i - 1)
 					if pause := s.at[i] - s.at[i-1]; pause < c.atLeast || pause > max(c.atLeast, drawn) {
@@ -145,9 +141,7 @@ func TestPausesAreDrawn(t *testing.T) {
 		for range 200 {
 			s := &script{answers: []http.Response{{}}}
 			_, _ = s.client().Templates.Read(t.Context(), "a")
-			if len(s.at) != 4 {
-				t.Errorf("%d tries", len(s.at))
-			}
+			holds(t, len(s.at) == 4, len(s.at))
 			for i := 1; i < len(s.at); i++ {
 				pause := s.at[i] - s.at[i-1]
 				seen[pause] = true
@@ -155,13 +149,9 @@ func TestPausesAreDrawn(t *testing.T) {
 			}
 		}
 		for i, most := range []time.Duration{0, 100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond} {
-			if i > 0 && (longest[i] > most || longest[i] < most/2) {
-				t.Errorf("the longest pause %d of 200 is %v", i, longest[i])
-			}
+			holds(t, i == 0 || longest[i] <= most && longest[i] >= most/2, i, longest[i])
 		}
-		if len(seen) < 500 {
-			t.Errorf("of 600 pauses %d are different", len(seen))
-		}
+		holds(t, len(seen) >= 500, len(seen))
 	})
 }
 

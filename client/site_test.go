@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"io/fs"
 	"iter"
@@ -232,6 +233,14 @@ func must[T any](value T, err error) T {
 		panic(err)
 	}
 	return value
+}
+
+// holds wants a condition, about what is shown when it fails.
+func holds(t testing.TB, is bool, about ...any) {
+	t.Helper()
+	if !is {
+		t.Errorf("not so: %.2000q", fmt.Sprint(about...))
+	}
 }
 
 func errorOf[T any](_ T, err error) error { return err }

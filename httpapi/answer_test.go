@@ -136,15 +136,11 @@ func (a answer) checkForm(method string) {
 	case a.header.Get("Location") != "" || a.status >= 300 && a.status < 400 && a.status != http.StatusNotModified:
 		a.t.Errorf("%s: %d redirects to %q", a.request, a.status, a.header.Get("Location"))
 	case method == http.MethodHead:
-		if len(a.body) > 0 {
-			a.t.Errorf("%s: HEAD answered with a body: %q", a.request, a.body)
-		}
+		holds(a.t, len(a.body) == 0, a.request, string(a.body))
 	case a.status >= 400:
 		a.checkProblem(kind)
 	case a.status == http.StatusNoContent, a.status == http.StatusNotModified:
-		if len(a.body) > 0 || kind != "" {
-			a.t.Errorf("%s: 204 with %q, Content-Type %q", a.request, a.body, kind)
-		}
+		holds(a.t, len(a.body) == 0 && kind == "", a.request, kind, string(a.body))
 	case kind != "application/json":
 		a.t.Errorf("%s: %d with Content-Type %q", a.request, a.status, kind)
 	}
@@ -166,17 +162,13 @@ func (a answer) checkProblem(kind string) {
 		want = append(want, "fields")
 	}
 	slices.Sort(want)
-	if have := slices.Sorted(maps.Keys(p)); !slices.Equal(have, want) {
-		a.t.Errorf("%s: %d has the keys %v, want %v", a.request, a.status, have, want)
-	}
+	equal(a.t, a.request, slices.Sorted(maps.Keys(p)), want)
 	detail, _ := p["detail"].(string)
 	if p["status"] != float64(a.status) || p["title"] != http.StatusText(a.status) || p["type"] == "" || p["code"] == "" || detail == "" {
 		a.t.Errorf("%s: not a whole problem: %s", a.request, a.body)
 	}
 	for _, inside := range []string{"goroutine", ".go:", "sql:", "json:", "panic", "dial tcp"} {
-		if strings.Contains(detail, inside) {
-			a.t.Errorf("%s: the detail shows internals: %s", a.request, detail)
-		}
+		holds(a.t, !strings.Contains(detail, inside), a.request, detail)
 	}
 	a.checkErrors(p["errors"])
 	for name, statuses := range map[string][]int{"WWW-Authenticate": {401}, "Allow": {405}, "Retry-After": {429, 503}} {
@@ -197,13 +189,9 @@ func (a answer) checkErrors(list any) {
 		parameter, isParameter := e["parameter"].(string)
 		good := len(e) == 2 && e["detail"] != "" && isPointer != isParameter
 		good = good && (!isPointer || pointer == "" || pointer[0] == '/') && (!isParameter || parameter != "")
-		if !good {
-			a.t.Errorf("%s: not a pointer or parameter and a detail: %v", a.request, e)
-		}
+		holds(a.t, good, a.request, e)
 	}
-	if len(elements) == 0 {
-		a.t.Errorf("%s: a 400 without errors: %s", a.request, a.body)
-	}
+	holds(a.t, len(elements) != 0, a.request)
 }
 
 // equal wants a value of something.
@@ -211,6 +199,14 @@ func equal[T any](t testing.TB, of any, have, want T) {
 	t.Helper()
 	if !reflect.DeepEqual(have, want) {
 		t.Errorf("%.300v: %.1000v, want %.1000v", of, have, want)
+	}
+}
+
+// holds wants a condition, about what is shown when it fails.
+func holds(t testing.TB, is bool, about ...any) {
+	t.Helper()
+	if !is {
+		t.Errorf("not so: %.2000q", fmt.Sprint(about...))
 	}
 }
 
@@ -236,9 +232,7 @@ func (a answer) refuses(places ...string) {
 	a.t.Helper()
 	a.fails(400, "invalid_request")
 	slices.Sort(places)
-	if have := a.places(); !slices.Equal(have, places) {
-		a.t.Errorf("%s: errors are about %q, want %q: %s", a.request, have, places, a.body)
-	}
+	equal(a.t, a.request+string(a.body), a.places(), places)
 }
 
 func (a answer) places() (all []string) {

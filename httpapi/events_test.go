@@ -72,13 +72,9 @@ func TestEventsWhole(t *testing.T) {
 	   "target": {"kind": "template", "id": "a<b>", "scope": "server", "owner": null, "holder": null}, "was": null, "is": null, "previous": "%x", "salts": %s, "hash": "%x"}]}`,
 		n, issued.ID, key, issued.Target.ID, deleted.Hash, must(marshal(issued.Salts)), issued.Hash, n-1, deleted.ID, key, created.Hash, must(marshal(deleted.Salts)), deleted.Hash,
 		n-2, created.ID, key, created.Previous, must(marshal(created.Salts)), created.Hash))
-	if len(key) != 16 || key == issued.Target.ID {
-		t.Errorf("the key that the administrator came by: %q", key)
-	}
+	holds(t, len(key) == 16 && key != issued.Target.ID, key)
 	first := events[n-1]
-	if first["previous"] != nil || fmt.Sprint(first["actor"]) != "map[id:<nil> kind:host]" {
-		t.Errorf("the first: %v", first)
-	}
+	holds(t, first["previous"] == nil && fmt.Sprint(first["actor"]) == "map[id:<nil> kind:host]", first)
 }
 
 // Anybody can check the chain: the hash of an event is that of all else of it. So it is in the documentation.
@@ -90,9 +86,7 @@ func TestHashesOfEvents(t *testing.T) {
 	_, asked, _ := strings.Cut(string(must(os.ReadFile("../docs/reference/events.md"))), "/ext/svc/admin/events?") // the check is of what the page asks for
 	asked, _, _ = strings.Cut(asked, "'")
 	events := admin.events("/admin/events?" + asked)
-	if len(events) < 3 {
-		t.Errorf("%s: %v", asked, events)
-	}
+	holds(t, len(events) >= 3, asked, events)
 	wantChain(t, events)
 	for _, file := range []string{"../docs/reference/events.md", "openapi.json"} {
 		_, example, found := strings.Cut(string(must(os.ReadFile(file))), `"events": [`+"\n")

@@ -151,9 +151,7 @@ type logged struct {
 func records(t *testing.T, log string) (all []logged) {
 	t.Helper()
 	for line := range strings.Lines(log) {
-		if at := strings.IndexFunc(strings.TrimSuffix(line, "\n"), func(r rune) bool { return r < ' ' }); at >= 0 {
-			t.Errorf("a control character at %d of %q", at, clip(line))
-		}
+		holds(t, strings.IndexFunc(strings.TrimSuffix(line, "\n"), func(r rune) bool { return r < ' ' }) < 0, clip(line))
 		_, err := strictjson.Compact([]byte(line), 3)
 		var record logged
 		if err = errors.Join(err, json.Unmarshal([]byte(line), &record)); err != nil || !strings.HasSuffix(line, "}\n") {

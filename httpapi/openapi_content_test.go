@@ -182,9 +182,7 @@ func TestOpenAPIHasAllCodes(t *testing.T) {
 	for code, status := range statuses(t) {
 		coded[string(code)] = strconv.Itoa(status)
 	}
-	if !maps.Equal(promised, coded) {
-		t.Errorf("openapi.json has %v\nthe code %v", promised, coded)
-	}
+	equal(t, "codes of openapi.json", promised, coded)
 }
 
 // shapes are where Go writes down what a body holds, and what that is called in the document: "" as in Go.
@@ -234,9 +232,7 @@ func TestOpenAPIHasAllFields(t *testing.T) {
 			}
 		}
 	}
-	if seen < 52 {
-		t.Errorf("only %d types were found", seen)
-	}
+	holds(t, seen >= 52, seen)
 }
 
 // wantFields checks that a schema has exactly these fields. A problem has three schemas; fields of
@@ -252,9 +248,7 @@ func (d document) wantFields(t *testing.T, name string, fields []field) {
 		maps.Copy(schema.Properties, d.Components.Schemas["InvalidProblem"].Properties)
 		maps.Copy(schema.Properties, d.Components.Schemas["EditedProblem"].Properties)
 	}
-	if name != "TraceEntry" && schema.AdditionalProperties != false {
-		t.Errorf("schema %q lets other keys through", name)
-	}
+	holds(t, name == "TraceEntry" || schema.AdditionalProperties == false, name)
 	have, want := slices.Sorted(maps.Keys(schema.Properties)), []string{}
 	for _, f := range fields {
 		want = append(want, f.name)
@@ -268,9 +262,7 @@ func (d document) wantFields(t *testing.T, name string, fields []field) {
 func (d document) wantRequired(t *testing.T, name string, fields []field) {
 	t.Helper()
 	for _, f := range fields {
-		if slices.Contains(d.Components.Schemas[name].Required, f.name) == f.optional {
-			t.Errorf("schema %q: is %q required, or is it not?", name, f.name)
-		}
+		holds(t, slices.Contains(d.Components.Schemas[name].Required, f.name) != f.optional, name, f.name)
 	}
 }
 

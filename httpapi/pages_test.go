@@ -182,9 +182,7 @@ func TestListIsSentWhileItIsRead(t *testing.T) {
 	must(io.ReadFull(response.Body, start))
 	close(seen)
 	rest, err := io.ReadAll(response.Body)
-	if err != nil || !strings.HasSuffix(strings.TrimSpace(string(rest)), "]}") {
-		t.Errorf("the list broke off: %v", err)
-	}
+	holds(t, err == nil && strings.HasSuffix(strings.TrimSpace(string(rest)), "]}"), err)
 }
 
 func TestListThatBreaksOffIsCut(t *testing.T) {
@@ -200,15 +198,11 @@ func TestListThatBreaksOffIsCut(t *testing.T) {
 			s.beforeChunk(3, do)
 			response := s.open()
 			body, err := io.ReadAll(response.Body)
-			if err == nil {
-				t.Errorf("half a list passes for a whole one: %d, %d bytes, ending %q", response.StatusCode, len(body), body[max(0, len(body)-200):])
-			}
+			holds(t, err != nil, response.StatusCode, len(body), body[max(0, len(body)-200):])
 			if strings.Contains(string(body), inside) || strings.Contains(string(body), "problem") || strings.Contains(string(body), "about:blank") {
 				t.Error("an error was written into the list")
 			}
-			if !strings.Contains(s.said.String(), inside) {
-				t.Error("nothing of it in the log")
-			}
+			holds(t, strings.Contains(s.said.String(), inside), "nothing of it in the log")
 			s.store.Plant(nil)
 			s.admin().get("/admin/templates").is(200)
 		})
@@ -289,17 +283,13 @@ func TestActionsOfBothHalves(t *testing.T) {
 			}
 			for _, action := range actions {
 				a := send("session-of-plain+" + action)
-				if refused := a.status == 403; refused == (action == needed[half]) {
-					t.Errorf("%s with %s: %d %s", a.request, action, a.status, a.body)
-				}
+				holds(t, (a.status == 403) != (action == needed[half]), a.request, action, a.status)
 			}
 			for bearer, may := range map[string]bool{
 				s.key("admin"): true, s.accountKey("robot"): true, s.accountKey("narrow"): false, "session-of-plain": false, "session-of-unseen+template:*": true,
 				"session-of-barred+template:*": false, "session-of-nobody+sa+template:*": prefix == "/admin",
 			} {
-				if a := send(bearer); (a.status != 403) != may {
-					t.Errorf("%s by %s: %d %s", a.request, clip(bearer[:5]), a.status, a.body)
-				}
+				holds(t, (send(bearer).status != 403) == may, prefix, route, bearer[:5])
 			}
 			send("").fails(401, "unauthenticated")
 			send("session-of-ghost+template:*").fails(401, "unauthenticated")
@@ -362,9 +352,7 @@ func TestPagesShareBuffers(t *testing.T) {
 		api.ServeHTTP(&discarded{header: http.Header{}}, r)
 	}
 	runtime.ReadMemStats(&after)
-	if got := (after.TotalAlloc - before.TotalAlloc) / pages; got > 128<<10 {
-		t.Errorf("a page of 400 KiB takes %d bytes of memory", got)
-	}
+	holds(t, (after.TotalAlloc-before.TotalAlloc)/pages <= 128<<10, "a page of 400 KiB")
 }
 
 // What is kept for pages is bounded, however many are asked for at once, and however large they are.

@@ -160,8 +160,6 @@ func TestDetailIsASentence(t *testing.T) {
 	} {
 		detail := a.text("detail")
 		verb := strings.ContainsAny(detail, " ") && slices.ContainsFunc([]string{" must ", " is ", " has ", " holds ", " takes ", "no "}, func(verb string) bool { return strings.Contains(detail, verb) })
-		if !verb || !strings.HasSuffix(detail, ".") {
-			t.Errorf("%s: %q is no sentence", a.request, detail)
-		}
+		holds(t, verb && strings.HasSuffix(detail, "."), a.request, detail)
 	}
 }

@@ -80,9 +80,7 @@ func TestMethodsAndTargetsOfAllKinds(t *testing.T) {
 	}
 	s.oneOf("HTTP/1.0 without a host", s.talk("GET /ext/svc/me/api-keys HTTP/1.0\r\nAuthorization: Bearer "+key+"\r\n\r\n"), 1, 200)
 	s.oneOf("HTTP/1.1 without a host", s.talk("GET /ext/svc/me/api-keys HTTP/1.1\r\nAuthorization: Bearer "+key+"\r\n\r\n"), 1, 400)
-	if have := s.talk("GET /ext/svc/me/api-keys\r\n\r\n"); len(have) > 1 {
-		t.Errorf("%v", have)
-	}
+	holds(t, len(s.talk("GET /ext/svc/me/api-keys\r\n\r\n")) <= 1)
 	s.unbroken()
 }
 
@@ -144,13 +142,9 @@ func (a answer) plain() bool {
 // oneOf wants each of some answers, of which there are so many (0: one or more), to have one of these statuses.
 func (s *site) oneOf(text string, answers []answer, count int, statuses ...int) {
 	s.t.Helper()
-	if len(answers) != count && (count > 0 || len(answers) == 0) {
-		s.t.Errorf("%q: %d answers, want %d: %v", clip(text), len(answers), count, answers)
-	}
+	holds(s.t, len(answers) == count || count <= 0 && len(answers) != 0, clip(text), len(answers), count)
 	for _, a := range answers {
-		if !slices.Contains(statuses, a.status) {
-			s.t.Errorf("%s: answered %d, not one of %v: %s", a.request, a.status, statuses, clip(string(a.body)))
-		}
+		holds(s.t, slices.Contains(statuses, a.status), a.request, statuses)
 	}
 }
 
@@ -159,9 +153,7 @@ func (s *site) unbroken() {
 	s.t.Helper()
 	said := s.said.String()
 	for _, fault := range []string{"panic", "superfluous", `"level":"ERROR"`} {
-		if at := strings.Index(said, fault); at >= 0 {
-			s.t.Errorf("a fault: %s", clip(said[at:]))
-		}
+		holds(s.t, !strings.Contains(said, fault), said)
 	}
 	s.admin().get("/me/api-keys").is(200)
 }
@@ -230,14 +222,10 @@ func TestEveryByteInAPath(t *testing.T) {
 			default:
 				s.oneOf(target, a, 1, 400, 404)
 			}
-			if refused[0].status == 401 && a[0].plain() {
-				t.Errorf("%s: refused as malformed only with a bearer", target)
-			}
+			holds(t, refused[0].status != 401 || !a[0].plain(), target)
 		}
 	})
-	if after := s.everything(s.as(key)); len(after) < len(before) {
-		t.Errorf("something is gone: %s", after)
-	}
+	holds(t, len(s.everything(s.as(key))) >= len(before), "something is gone")
 	s.unbroken()
 }
 

@@ -43,9 +43,7 @@ func TestPages(t *testing.T) {
 			pages := admin.follow(fmt.Sprint(list, between, "limit=", limit))
 			equal(t, fmt.Sprint(list, " by ", limit), slices.Concat(pages...), whole)
 			for i, page := range pages {
-				if len(page) != limit && i < len(pages)-1 || len(page) > limit {
-					t.Errorf("%s by %d: page %d has %d rows", list, limit, i, len(page))
-				}
+				holds(t, (len(page) == limit || i >= len(pages)-1) && len(page) <= limit, list, limit, i)
 			}
 		}
 	}
@@ -151,9 +149,7 @@ func TestListsAreComplete(t *testing.T) {
 		listed[path] = true
 	}
 	for route, keys := range documentedKeys(t) {
-		if slices.Contains(keys, "cursor") && !listed[parameters.Replace(route.Path)] {
-			t.Errorf("%s takes a cursor: add it to lists", route.Path)
-		}
+		holds(t, !slices.Contains(keys, "cursor") || listed[parameters.Replace(route.Path)], route.Path)
 	}
 }
 

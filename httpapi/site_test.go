@@ -126,9 +126,7 @@ func (s *site) serve(u setup) {
 	s.server.Start()
 	s.t.Cleanup(func() {
 		s.server.Close()
-		if err := s.service.Close(); err != nil {
-			s.t.Error(err)
-		}
+		equal(s.t, "close", s.service.Close(), nil)
 		for _, leak := range s.leaks() {
 			s.t.Errorf("a secret was told: …%s…", leak)
 		}

@@ -76,9 +76,7 @@ func TestCatalogBadEntries(t *testing.T) {
 	for i, line := range bad {
 		p, want := catalog.Problems[i], strings.Split(line, " -> ")
 		id, _, _ := strings.Cut(want[0], " ")
-		if p.Index != i+1 || p.ID != strings.Trim(id, "-") || !strings.HasPrefix(p.Reason, want[1]) {
-			t.Errorf("%s: got %+v", line, p)
-		}
+		holds(t, p.Index == i+1 && p.ID == strings.Trim(id, "-") && strings.HasPrefix(p.Reason, want[1]), line, p)
 	}
 
 	must(client.Template(t.Context(), from, "first"))

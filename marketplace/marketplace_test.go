@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
@@ -195,9 +196,7 @@ func TestNewNamesTheWrongField(t *testing.T) {
 		"Limits.Timeout":       {Limits: marketplace.Limits{Timeout: -1}},
 	} {
 		client, err := marketplace.New(config)
-		if err == nil || client != nil || !strings.Contains(err.Error(), "marketplace: Config."+want) {
-			t.Errorf("got %v, want an error that names %s", err, want)
-		}
+		holds(t, err != nil && client == nil && strings.Contains(err.Error(), "marketplace: Config."+want), err, want)
 	}
 }
 
@@ -214,6 +213,14 @@ func equal[T any](t testing.TB, of any, have, want T) {
 	t.Helper()
 	if !reflect.DeepEqual(have, want) {
 		t.Errorf("%.300v: %v, want %v", of, have, want)
+	}
+}
+
+// holds wants a condition, about what is shown when it fails.
+func holds(t testing.TB, is bool, about ...any) {
+	t.Helper()
+	if !is {
+		t.Errorf("not so: %.2000q", fmt.Sprint(about...))
 	}
 }
 

@@ -40,9 +40,7 @@ func newServedWeb(t *testing.T, config marketplace.Config, handlers map[string]h
 	t.Helper()
 	var asked []string
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ProtoMajor != 1 {
-			t.Errorf("it is spoken to in %s", r.Proto)
-		}
+		holds(t, r.ProtoMajor == 1, r.Proto)
 		asked = append(asked, strings.TrimRight(r.Host+r.URL.RequestURI()+" "+r.Header.Get("Authorization"), " "))
 		if handler := handlers[r.Host+r.URL.Path]; handler != nil {
 			handler(w, r)

@@ -140,8 +140,6 @@ func TestSizeIsHonest(t *testing.T) {
 			said += cache.Size(v)
 		}
 		t.Logf("%s: %d bytes, estimated %d", name, real, said)
-		if said < real*9/10 || said > 3*real {
-			t.Errorf("%s: %d bytes, estimated %d", name, real, said)
-		}
+		holds(t, said >= real*9/10 && said <= 3*real, name, real, said)
 	}
 }

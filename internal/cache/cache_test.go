@@ -1,6 +1,7 @@
 package cache_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -11,6 +12,14 @@ import (
 
 	"github.com/extsvc/svc/internal/cache"
 )
+
+// holds wants a condition, about what is shown when it fails.
+func holds(t testing.TB, is bool, about ...any) {
+	t.Helper()
+	if !is {
+		t.Errorf("not so: %.2000q", fmt.Sprint(about...))
+	}
+}
 
 func spread(n int) uint64 { return uint64(n) * 0x9E3779B97F4A7C15 >> 20 }
 
@@ -44,9 +53,7 @@ func kinds(t *testing.T, capacity int) map[string]kind {
 			get: func(n int) (uint64, bool) {
 				v, mark, ok := r.Get(key(n))
 				number, whole := numberIn(n, v)
-				if ok && (!whole || mark != uint32(n)) {
-					t.Errorf("%d is %v, marked %d", n, v, mark)
-				}
+				holds(t, !ok || whole && mark == uint32(n), n, v, mark)
 				return number, ok
 			},
 			load: []func(int) func(uint64){func(n int) func(uint64) {
@@ -128,9 +135,7 @@ func TestBounded(t *testing.T) {
 				kept++
 			}
 		}
-		if kept < c.least || kept > c.most {
-			t.Errorf("%s keeps %d", name, kept)
-		}
+		holds(t, kept >= c.least && kept <= c.most, name, kept)
 	}
 }
 
@@ -146,9 +151,7 @@ func TestKeepsWhatIsUsed(t *testing.T) {
 				found++
 			}
 		}
-		if found <= 45_000 {
-			t.Errorf("%s: found %d times", name, found)
-		}
+		holds(t, found > 45_000, name, found)
 	}
 }
 

@@ -54,18 +54,14 @@ func TestRecordsHoldTheirCapacity(t *testing.T) {
 			for i := range capacity {
 				keep(r, i, 1)
 			}
-			if n := kept(t, r, capacity); n != capacity {
-				t.Errorf("of %d there are %d", capacity, n)
-			}
+			holds(t, kept(t, r, capacity) == capacity, capacity)
 			for i := range capacity {
 				r.Drop(key(i))
 			}
 			for i := range capacity {
 				keep(r, capacity+i, 1)
 			}
-			if n := kept(t, r, 2*capacity); n != capacity {
-				t.Errorf("of %d there are %d after others were dropped", capacity, n)
-			}
+			holds(t, kept(t, r, 2*capacity) == capacity, capacity)
 			r.Clear()
 		}
 	}
@@ -136,9 +132,7 @@ func TestRecordsAreWhole(t *testing.T) {
 		{"many", cache.NewRecords(500), many, 5000},
 	} {
 		found, torn := upset(c.records, c.keys, c.clear)
-		if torn > 0 {
-			t.Errorf("%s: of %d that were found %d are not whole", c.name, found, torn)
-		}
+		holds(t, torn == 0, c.name, found, torn)
 	}
 }
 

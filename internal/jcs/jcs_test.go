@@ -20,10 +20,16 @@ import (
 func canonical(t testing.TB, in string) string {
 	t.Helper()
 	out, err := jcs.Canonical([]byte(in))
-	if err != nil {
-		t.Fatalf("%.80q: %v", in, err)
-	}
+	holds(t, err == nil, in, err)
 	return string(out)
+}
+
+// holds wants a condition, about what is shown when it fails.
+func holds(t testing.TB, is bool, about ...any) {
+	t.Helper()
+	if !is {
+		t.Errorf("not so: %.2000q", fmt.Sprint(about...))
+	}
 }
 
 // The samples of RFC 8785, except 333333333.33333329, which the RFC rounds.
@@ -74,9 +80,7 @@ func TestRefuses(t *testing.T) {
 		strings.Repeat("[", 10_000): strings.Repeat("/0", 1000) + ": must not be nested deeper than 1000 levels",
 	} {
 		out, err := jcs.Append([]byte("before"), []byte(in))
-		if e := new(strictjson.Error); !errors.As(err, &e) || err.Error() != want || string(out) != "before" {
-			t.Errorf("%.40q: got %q, %.80v", in, out, err)
-		}
+		holds(t, errors.As(err, new(*strictjson.Error)) && err.Error() == want && string(out) == "before", in, out, err)
 	}
 }
 
@@ -106,12 +110,9 @@ func TestAppendString(t *testing.T) {
 		}
 		lit := jcs.AppendString(nil, string(r))
 		var back string
-		if err := json.Unmarshal(lit, &back); err != nil || back != string(r) {
-			t.Fatalf("%U: %s reads back as %q, %v", r, lit, back, err)
-		}
-		if plain := r >= ' ' && r != '"' && r != '\\'; plain != (string(lit) == `"`+string(r)+`"`) {
-			t.Fatalf("%U: %s", r, lit)
-		}
+		holds(t, json.Unmarshal(lit, &back) == nil && back == string(r), r, lit, back)
+		plain := r >= ' ' && r != '"' && r != '\\'
+		holds(t, plain == (string(lit) == `"`+string(r)+`"`), r, lit)
 	}
 }
 
@@ -133,23 +134,17 @@ func FuzzCanonical(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, seed uint64) {
 		compact, err := strictjson.Compact(data, 1000)
 		once, failed := jcs.Canonical(data)
-		if (err == nil) != (failed == nil) {
-			t.Fatalf("Compact: %v, Canonical: %v", err, failed)
-		}
+		holds(t, (err == nil) == (failed == nil), err, failed)
 		if err != nil {
 			return
 		}
-		if twice := canonical(t, string(once)); twice != string(once) {
-			t.Fatalf("%s became %s the second time", once, twice)
-		}
+		holds(t, canonical(t, string(once)) == string(once), once)
 		decoder := json.NewDecoder(bytes.NewReader(compact))
 		decoder.UseNumber()
 		var value any
 		_ = decoder.Decode(&value)
 		disguised := disguise(rand.New(rand.NewPCG(seed, 0)), value)
-		if other := canonical(t, disguised); other != string(once) {
-			t.Fatalf("%s gives %s, but %s gives %s", data, once, disguised, other)
-		}
+		holds(t, canonical(t, disguised) == string(once), data, once, disguised)
 	})
 }
 

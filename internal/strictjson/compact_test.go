@@ -58,10 +58,16 @@ func TestCompactRefuses(t *testing.T) {
 		{strings.Repeat(`{"":`, 1_000_000), "////", deep},
 	}...) {
 		out, err := strictjson.Compact([]byte(c[0]), 4)
-		if out != nil {
-			t.Errorf("%.40q: an output beside the error", c[0])
-		}
+		holds(t, out == nil, c[0])
 		refused(t, c[0], err, c[1], c[2])
+	}
+}
+
+// holds wants a condition, about what is shown when it fails.
+func holds(t testing.TB, is bool, about ...any) {
+	t.Helper()
+	if !is {
+		t.Errorf("not so: %.2000q", fmt.Sprint(about...))
 	}
 }
 
@@ -96,9 +102,7 @@ func TestCompact(t *testing.T) {
 		in := []byte(c.in)
 		out, err := strictjson.Compact(in, 4)
 		clear(in)
-		if err != nil || string(out) != c.want {
-			t.Errorf("%.40q: got %.40q, %v", c.in, out, err)
-		}
+		holds(t, err == nil && string(out) == c.want, c.in, out, err)
 	}
 }
 
@@ -126,22 +130,16 @@ func FuzzCompact(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		before := bytes.Clone(data)
 		out, err := strictjson.Compact(data, 4)
-		if !bytes.Equal(before, data) {
-			t.Fatal("input changed")
-		}
+		holds(t, bytes.Equal(before, data), "input changed")
 		if !json.Valid(data) {
-			if err == nil {
-				t.Fatal("accepted what is not JSON")
-			}
+			holds(t, err != nil, "accepted what is not JSON")
 			return
 		}
 		why := reasons(data, 4)
 		if err == nil {
 			var want bytes.Buffer
 			_ = json.Compact(&want, data)
-			if len(why) > 0 || !bytes.Equal(out, want.Bytes()) {
-				t.Fatalf("accepted as %q in spite of %v", out, why)
-			}
+			holds(t, len(why) == 0 && bytes.Equal(out, want.Bytes()), out, why)
 			return
 		}
 		if e := new(strictjson.Error); !errors.As(err, &e) || !why[e.Detail] {
