@@ -53,9 +53,9 @@ func TestErrorsOfHTTP(t *testing.T) {
 		}
 	})
 	ctx := t.Context()
-	_, err := s.client.As("svcu_wrong").Templates.Read(ctx, "a")
+	err := errorOf(s.client.As("svcu_wrong").Templates.Read(ctx, "a"))
 	is.Equal(refused(err), refusal{Code: svc.CodeUnauthenticated, Message: "a valid bearer token is required"})
-	_, err = s.client.Keys.Issue(ctx, svc.Me, svc.NewAPIKey{Description: new(strings.Repeat("x", 200))})
+	err = errorOf(s.client.Keys.Issue(ctx, svc.Me, svc.NewAPIKey{Description: new(strings.Repeat("x", 200))}))
 	is.Equal(refused(err), refusal{Code: "body_too_large", Message: "the body is larger than 200 bytes"})
 
 	err = s.client.As("session-of-bob").Keys.RevokeAll(ctx, svc.Me)

@@ -50,10 +50,9 @@ func TestForeignAnswers(t *testing.T) {
 				}
 				holds(t, svc.ErrorCode(err) == code, call, err)
 				answered, found := errors.AsType[*client.StatusError](err)
-				redirects := strings.Contains(err.Error(), "redirects") == (status/100 == 3)
-				if !found || answered.Status != status || answered.Problem || !redirects || !strings.HasSuffix(answered.Error(), answered.Excerpt) {
-					t.Errorf("%s: %+v", call, answered)
-				}
+				holds(t, found && answered.Status == status && !answered.Problem, call, answered)
+				holds(t, strings.HasSuffix(answered.Error(), answered.Excerpt), call, answered)
+				holds(t, strings.Contains(err.Error(), "redirects") == (status/100 == 3), call, err)
 			}
 		})
 	}
@@ -103,9 +102,8 @@ func TestExcerpts(t *testing.T) {
 		for _, kind := range []string{"text/html", "application/problem+json", "application/json"} {
 			for call, err := range three(t, dial(t, says(500, kind, body))) {
 				text := fmt.Sprintf("%v %+v %#v", err, err, err)
-				if len(err.Error()) > 1500 || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
-					t.Errorf("%s, %s: %d bytes: %q", name, call, len(text), text[:min(len(text), 300)])
-				}
+				unprintable := strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
+				holds(t, len(err.Error()) <= 1500 && !unprintable, name, call, text)
 			}
 		}
 	}
@@ -137,10 +135,9 @@ func TestRedirectsAreRefused(t *testing.T) {
 				requests++
 				http.Redirect(w, r, to, status)
 			})
-			for call, err := range three(t, c) {
-				if refused(err).Message != "the server redirects, but the client follows no redirect: check the base URL" || svc.ErrorCode(err) != svc.CodeInternal {
-					t.Errorf("%d, %s: %v", status, call, err)
-				}
+			for _, err := range three(t, c) {
+				message := "the server redirects, but the client follows no redirect: check the base URL"
+				is.New(t).Equal(refused(err), refusal{Code: svc.CodeInternal, Message: message})
 			}
 			holds(t, requests == 3, status, to, requests)
 		}

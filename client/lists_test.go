@@ -109,8 +109,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	tooLarge := refusal{Code: svc.CodeInternal, Message: "the server's answer is too large"}
-	_, err := dial(t, endless(`{"id":"`, "x")).Templates.Read(t.Context(), "a")
-	is.Equal(refused(err), tooLarge)
+	is.Equal(refused(errorOf(dial(t, endless(`{"id":"`, "x")).Templates.Read(t.Context(), "a"))), tooLarge)
 	list, err := all(dial(t, endless(`[{"name":"a"},{"name":"`, "x")).Sources.List(t.Context()))
 	is.Equal(refused(err), tooLarge)
 	is.Equal(len(list), 1)
@@ -153,24 +152,21 @@ func TestListsOfSeveralPages(t *testing.T) {
 	for i := range 5 {
 		s.create(fmt.Sprint(i))
 		ids = append(ids, fmt.Sprint(i))
-		must(s.client.Keys.Issue(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{}))
+		must(s.client.Keys.Issue(ctx, alice, svc.NewAPIKey{}))
 	}
 	for range 2 {
-		templates := must(all(s.client.Templates.List(ctx, svc.TemplateQuery{})))
 		var have []string
-		for _, template := range templates {
-			have = append(have, template.ID)
+		for template, err := range s.client.Templates.List(ctx, svc.TemplateQuery{}) {
+			have = append(have, must(template, err).ID)
 		}
 		is.Equal(have, ids)
 	}
-	keys := must(all(s.client.Keys.List(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.KeyQuery{})))
+	keys := must(all(s.client.Keys.List(ctx, alice, svc.KeyQuery{})))
 	is.Equal(len(keys), 5)
 	for limit := 1; limit < 7; limit++ { // whatever the server takes for a page
-		templates := must(all(s.client.Templates.List(ctx, svc.TemplateQuery{Limit: limit})))
-		is.Equal(len(templates), min(limit, 5))
+		is.Equal(len(must(all(s.client.Templates.List(ctx, svc.TemplateQuery{Limit: limit})))), min(limit, 5))
 		query := svc.KeyQuery{AfterTime: keys[0].CreatedAt, AfterID: keys[0].ID, Limit: limit}
-		rest := must(all(s.client.Keys.List(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, query)))
-		is.Equal(rest, keys[1:1+min(limit, 4)])
+		is.Equal(must(all(s.client.Keys.List(ctx, alice, query))), keys[1:1+min(limit, 4)])
 	}
 	for template := range s.client.Templates.List(ctx, svc.TemplateQuery{}) {
 		if template.ID == "2" {
@@ -221,8 +217,7 @@ func TestAuditRecords(t *testing.T) {
 		{}, {ActorKind: svc.KindHost}, {ActorID: "ops"}, {ActorID: "alice"}, {TargetKind: event.TargetPolicy}, {TargetID: key.Target.ID}, {TargetID: "a<7>"},
 		{Since: key.Time}, {Since: key.Time.Add(time.Nanosecond)}, {Until: key.Time.In(time.FixedZone("elsewhere", 3600))}, {Before: 3}, {ActorID: "nobody"}, {Limit: 2}, {Limit: 2000}, {Before: 4, Limit: 1},
 	} {
-		got := must(all(s.client.Audit.Records(ctx, filter)))
-		is.Equal(got, must(all(s.Audit.Records(ctx, svc.Host, filter))))
+		is.Equal(must(all(s.client.Audit.Records(ctx, filter))), must(all(s.Audit.Records(ctx, svc.Host, filter))))
 	}
 	is.Equal(whole[len(whole)-1].Previous, []byte(nil))
 

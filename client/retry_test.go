@@ -127,8 +127,7 @@ func TestReadsAreTriedAgain(t *testing.T) {
 				return &script{answers: []http.Response{fail, fail, fail, ok}}
 			}
 			must(good(`{"has_update":false,"current_revision":null}`).client().Templates.CheckUpdate(t.Context(), "a"))
-			list := must(all(good(`[{"name":"a"}]`).client().Sources.List(t.Context())))
-			is.Equal(len(list), 1)
+			is.Equal(len(must(all(good(`[{"name":"a"}]`).client().Sources.List(t.Context())))), 1)
 		})
 	}
 }
@@ -222,20 +221,15 @@ func TestWhatIsRepeatableIsTriedAgain(t *testing.T) {
 	s, ctx := newSite(t, lost), t.Context()
 	for _, issue := range []func(svc.NewAPIKey) (svc.IssuedKey, error){
 		func(in svc.NewAPIKey) (svc.IssuedKey, error) { return s.client.Keys.Issue(ctx, svc.Me, in) },
-		func(in svc.NewAPIKey) (svc.IssuedKey, error) {
-			return s.client.Keys.Issue(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, in)
-		},
+		func(in svc.NewAPIKey) (svc.IssuedKey, error) { return s.client.Keys.Issue(ctx, alice, in) },
 	} {
 		in := svc.NewAPIKey{Description: new("laptop"), IdempotencyKey: rand.Text()}
 		times.Store(2)
-		issued := must(issue(in))
-		again := must(issue(in))
-		is.Equal(again, issued)
+		is.Equal(must(issue(in)), must(issue(in)))
 		is.Equal(svc.ErrorCode(errorOf(issue(svc.NewAPIKey{IdempotencyKey: in.IdempotencyKey}))), svc.CodeKeyReused)
 		is.Equal(svc.ErrorCode(errorOf(issue(svc.NewAPIKey{IdempotencyKey: "a b"}))), svc.CodeInvalid)
 	}
-	keys := must(all(s.client.Keys.List(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.KeyQuery{})))
-	is.Equal(len(keys), 1)
+	is.Equal(len(must(all(s.client.Keys.List(ctx, alice, svc.KeyQuery{})))), 1)
 	times.Store(1)
 	_, err := s.client.Templates.Install(ctx, svc.Install{TemplateID: "none", SourceName: "none", IdempotencyKey: "once"})
 	is.Equal(svc.ErrorCode(err), svc.CodeNotFound)
@@ -314,8 +308,7 @@ func TestPatience(t *testing.T) {
 				return nil, r.Context().Err()
 			}
 		})
-		list := must(all(c.Sources.List(t.Context())))
-		is.Equal(len(list), 0)
+		is.Equal(len(must(all(c.Sources.List(t.Context())))), 0)
 	})
 }
 

@@ -92,9 +92,7 @@ func newSite(t *testing.T, changes ...func(*setup)) *site {
 		change(&u)
 	}
 	s.Service = must(svc.New(u.service))
-	if err := s.Access.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(access)))); err != nil {
-		t.Fatal(err)
-	}
+	holds(t, s.Access.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(access)))) == nil, "access")
 	var handler http.Handler = s.record(httpapi.New(s.Service, u.api))
 	if u.wrap != nil {
 		served := handler
@@ -156,9 +154,7 @@ func (s *site) tick() {
 // offer writes the catalogue of acme.
 func (s *site) offer(catalogue string) {
 	s.t.Helper()
-	if err := os.WriteFile(filepath.Join(s.files, "templates.json"), []byte(catalogue), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	holds(s.t, os.WriteFile(filepath.Join(s.files, "templates.json"), []byte(catalogue), 0o600) == nil, "offer")
 }
 
 func (s *site) create(id string, change ...func(*svc.NewTemplate)) svc.Template {

@@ -43,9 +43,7 @@ func (banks) MakeBank(_ context.Context, by svc.Principal, bank svc.NewBank) (sv
 
 func (s *site) apply(bundle string) {
 	s.t.Helper()
-	if err := s.service.Access.Apply(s.t.Context(), svc.Host, must(svc.ParseBundle([]byte(bundle)))); err != nil {
-		s.t.Fatal(err)
-	}
+	equal(s.t, bundle, s.service.Access.Apply(s.t.Context(), svc.Host, must(svc.ParseBundle([]byte(bundle)))), nil)
 }
 
 // matrixRow is a request of the matrix. In it, {mine} is an account of the caller's, {key} a key of the account.

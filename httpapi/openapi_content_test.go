@@ -115,9 +115,7 @@ func statuses(t *testing.T) map[svc.Code]int {
 func readDocument(t *testing.T) document {
 	t.Helper()
 	var d document
-	if err := json.Unmarshal(httpapi.OpenAPI("/"), &d); err != nil {
-		t.Fatal(err)
-	}
+	equal(t, "document", json.Unmarshal(httpapi.OpenAPI("/"), &d), nil)
 	return d
 }
 
@@ -249,13 +247,12 @@ func (d document) wantFields(t *testing.T, name string, fields []field) {
 		maps.Copy(schema.Properties, d.Components.Schemas["EditedProblem"].Properties)
 	}
 	holds(t, name == "TraceEntry" || schema.AdditionalProperties == false, name)
-	have, want := slices.Sorted(maps.Keys(schema.Properties)), []string{}
+	want := []string{}
 	for _, f := range fields {
 		want = append(want, f.name)
 	}
-	if slices.Sort(want); !slices.Equal(have, want) {
-		t.Errorf("schema %q has %v\nthe code %v", name, have, want)
-	}
+	slices.Sort(want)
+	equal(t, "schema "+name, slices.Sorted(maps.Keys(schema.Properties)), want)
 }
 
 // wantRequired wants those fields to be required that are not optional by their tag or type.
@@ -291,11 +288,8 @@ func (s structs) whole(fields []field) (all []field) {
 // structsIn are the structs that files declare.
 func structsIn(t *testing.T, pattern string) structs {
 	t.Helper()
-	files, err := filepath.Glob(pattern)
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%s: %v", pattern, err)
-	}
-	found := structs{}
+	files, found := must(filepath.Glob(pattern)), structs{}
+	holds(t, len(files) > 0, pattern)
 	for _, name := range files {
 		file := must(parser.ParseFile(token.NewFileSet(), name, nil, 0))
 		for node := range ast.Preorder(file) {

@@ -105,9 +105,7 @@ func TestListsHaveABound(t *testing.T) {
 	admin := s.as("session-of-admin")
 	for i := range httpapi.MaxList + 3 {
 		content := svc.Content{Name: "Same", Tags: []string{"all"}, Manifest: []byte(`{"version":"1"}`)}
-		if _, err := s.service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: fmt.Sprintf("t%05d", i), Content: content}); err != nil {
-			t.Fatal(err)
-		}
+		must(s.service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: fmt.Sprintf("t%05d", i), Content: content}))
 		must(s.service.Keys.Issue(t.Context(), svc.Host, alice, svc.NewAPIKey{}))
 	}
 	for _, target := range []string{
@@ -115,19 +113,14 @@ func TestListsHaveABound(t *testing.T) {
 	} {
 		pages := admin.pages(target)
 		ids := slices.Concat(pages...)
-		if len(ids) != httpapi.MaxList+3 || len(pages[0]) > httpapi.MaxList || len(pages) < 2 {
-			t.Errorf("%s: %d ids on %d pages, the first of %d", target, len(ids), len(pages), len(pages[0]))
-		}
-		if len(pages[0]) != httpapi.MaxList || !strings.Contains(target, "keys") && !slices.IsSorted(ids) {
-			t.Errorf("%s: the first page has %d, and sorted is %v", target, len(pages[0]), slices.IsSorted(ids))
-		}
+		equal(t, target, []int{len(ids), len(pages[0])}, []int{httpapi.MaxList + 3, httpapi.MaxList})
+		holds(t, strings.Contains(target, "keys") || slices.IsSorted(ids), target)
 	}
 	for i := range 4 {
 		admin.delete(fmt.Sprintf("/admin/templates/t%05d", i)).is(204)
 	}
-	if pages := admin.pages("/admin/templates"); len(pages) != 1 || len(pages[0]) != httpapi.MaxList-1 {
-		t.Errorf("a list of one row less: %d pages, the first of %d", len(pages), len(pages[0]))
-	}
+	pages := admin.pages("/admin/templates")
+	equal(t, "a list of one row less", []int{len(pages), len(pages[0])}, []int{1, httpapi.MaxList - 1})
 }
 
 func many(t *testing.T, count int) *site {
@@ -135,12 +128,8 @@ func many(t *testing.T, count int) *site {
 	s := newSite(t)
 	padding := strings.Repeat("x", 4<<10)
 	for i := range count {
-		_, err := s.service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: fmt.Sprintf("t%03d", i), Content: svc.Content{
-			Name: "Same", Manifest: []byte(`{"version":"1","n":` + fmt.Sprint(i) + `.0,"padding":"` + padding + `"}`),
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := svc.Content{Name: "Same", Manifest: []byte(`{"version":"1","n":` + fmt.Sprint(i) + `.0,"padding":"` + padding + `"}`)}
+		must(s.service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: fmt.Sprintf("t%03d", i), Content: content}))
 	}
 	return s
 }
@@ -237,14 +226,7 @@ func TestClientGoesAway(t *testing.T) {
 // halves are the routes that both halves have, by their path behind /admin and /me: of each the action that openapi.json names.
 func halves(t *testing.T) map[httpapi.Route][2]string {
 	t.Helper()
-	var d struct {
-		Paths map[string]map[string]struct {
-			Actions []string `json:"x-actions"`
-		}
-	}
-	if err := json.Unmarshal(httpapi.OpenAPI("/"), &d); err != nil {
-		t.Fatal(err)
-	}
+	d := readDocument(t)
 	both := map[httpapi.Route][2]string{}
 	for _, route := range httpapi.Routes() {
 		path, is := strings.CutPrefix(route.Path, "/me")
@@ -254,9 +236,7 @@ func halves(t *testing.T) map[httpapi.Route][2]string {
 				[2]string{other[method].Actions[0], d.Paths[route.Path][method].Actions[0]}
 		}
 	}
-	if len(both) != 19 {
-		t.Fatalf("%d routes are in both halves", len(both))
-	}
+	equal(t, "routes that are in both halves", len(both), 19)
 	return both
 }
 
@@ -310,23 +290,17 @@ func (d *discarded) WriteHeader(status int)      { d.status = status }
 // shelf is an interface with so many templates of so many bytes each, kept in memory, and a request for a page of them.
 func shelf(t *testing.T, templates, size, limit int) (http.Handler, *http.Request) {
 	t.Helper()
-	service, err := svc.New(svc.Config{
+	service := must(svc.New(svc.Config{
 		Store: memstore.New(), Memory: svc.Memory{Templates: 64 << 20},
 		Authenticator: svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) {
 			return svc.Principal{Kind: svc.KindUser, ID: "admin", Actions: []string{"template:*"}}, nil
 		}),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	t.Cleanup(func() { _ = service.Close() })
 	manifest := json.RawMessage(`{"version":"1","text":"` + strings.Repeat("x", size) + `"}`)
 	for i := range templates {
 		id := fmt.Sprintf("t%04d", i)
-		_, err := service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: id, Content: svc.Content{Name: id, Manifest: manifest}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: id, Content: svc.Content{Name: id, Manifest: manifest}}))
 	}
 	r := must(http.NewRequest("GET", fmt.Sprintf("/ext/svc/admin/templates?limit=%d", limit), nil))
 	r.Header.Set("Authorization", "Bearer session")

@@ -60,9 +60,8 @@ func TestWholeListsOfRows(t *testing.T) {
 	}
 	s.apply(string(must(bundle.JSON())))
 	pages := admin.pages("/users")
-	if len(pages) != 2 || len(pages[0]) != httpapi.MaxList || len(pages[1]) != 2+9 || !slices.IsSorted(slices.Concat(pages...)) {
-		t.Errorf("%d pages, of %d and more", len(pages), len(pages[0]))
-	}
+	equal(t, "users", []int{len(pages), len(pages[0]), len(pages[1])}, []int{2, httpapi.MaxList, 2 + 9})
+	holds(t, slices.IsSorted(slices.Concat(pages...)))
 	large := strings.Repeat("d", limits.DescriptionLength)
 	for range 300 {
 		must(s.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "bob"}, svc.NewAPIKey{Description: &large}))

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -101,27 +102,18 @@ func newSite(t *testing.T, changes ...func(*setup)) *site {
 		s.log = nil
 	}
 	s.service = must(svc.New(u.Config))
-	bundle := must(svc.ParseBundle([]byte(access)))
-	if err := s.service.Access.Apply(t.Context(), svc.Host, bundle); err != nil {
-		t.Fatal(err)
-	}
+	s.apply(access)
 	s.serve(u)
 	return s
 }
 
 func (s *site) serve(u setup) {
 	handler := httpapi.New(s.service, u.Options)
-	s.prefix = httpapi.DefaultPrefix
-	if u.Prefix != "" {
-		s.prefix = strings.TrimSuffix(u.Prefix, "/")
+	s.prefix = strings.TrimSuffix(cmp.Or(u.Prefix, httpapi.DefaultPrefix), "/")
+	if u.mount == nil {
+		u.mount = func(h *httpapi.Handler) http.Handler { return h.Mount(http.NewServeMux()) }
 	}
-	var root http.Handler
-	if u.mount != nil {
-		root = u.mount(handler)
-	} else {
-		root = handler.Mount(http.NewServeMux())
-	}
-	s.server = httptest.NewUnstartedServer(root)
+	s.server = httptest.NewUnstartedServer(u.mount(handler))
 	s.server.Config.ErrorLog = slog.NewLogLogger(slog.NewJSONHandler(s.said, nil), slog.LevelError)
 	s.server.Start()
 	s.t.Cleanup(func() {
@@ -236,9 +228,7 @@ var sites = map[string]func(*testing.T, ...func(*setup)) *site{
 	"cookies": func(t *testing.T, _ ...func(*setup)) *site { s, _ := newCookieSite(t); return s },
 	"trusting": func(t *testing.T, _ ...func(*setup)) *site {
 		protection := http.NewCrossOriginProtection()
-		if err := protection.AddTrustedOrigin("https://admin.example.com"); err != nil {
-			t.Fatal(err)
-		}
+		equal(t, "origin", protection.AddTrustedOrigin("https://admin.example.com"), nil)
 		s, _ := newCookieSite(t, func(u *setup) { u.CrossOrigin = protection })
 		return s
 	},

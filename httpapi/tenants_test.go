@@ -122,9 +122,7 @@ func newCity(t *testing.T, names []string, changes ...func(*setup)) *city {
 
 func (c *city) use(name string, do func(*svc.Service) error) {
 	c.t.Helper()
-	if err := c.tenants.Use(c.t.Context(), name, do); err != nil {
-		c.t.Fatal(err)
-	}
+	equal(c.t, name, c.tenants.Use(c.t.Context(), name, do), nil)
 }
 
 // at is a caller of a part of the server.
