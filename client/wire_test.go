@@ -56,16 +56,6 @@ func TestHeaders(t *testing.T) {
 	is.Equal(sent["Authorization"], nil)
 }
 
-// docs/howto/clients.md shows the code of the example.
-func TestDocumentedExample(t *testing.T) {
-	is := is.New(t)
-	page, example := string(must(os.ReadFile("../docs/howto/clients.md"))), string(must(os.ReadFile("example_test.go")))
-	_, snippet, found := strings.Cut(page, "<!-- client/example_test.go -->\n```go\n")
-	snippet, _, ended := strings.Cut(snippet, "```\n")
-	is.True(found && ended && len(snippet) > 100)
-	is.True(strings.Contains(strings.ReplaceAll(example, "\n\t", "\n"), snippet))
-}
-
 // A client of a host with its own parameters gets what the Service answers, in the same order.
 func TestOwnParameters(t *testing.T) {
 	is, ctx := is.New(t), t.Context()

@@ -133,16 +133,10 @@ func (d document) operations() map[httpapi.Route]string {
 func TestOpenAPIHasAllRoutes(t *testing.T) {
 	operations, routes := readDocument(t).operations(), servedBy(t)
 	for route, name := range routes {
-		if have, there := operations[route]; !there {
-			t.Errorf("%s %s is not in openapi.json", route.Method, route.Path)
-		} else if have != plain.Replace(name) {
-			t.Errorf("%s %s is %q in openapi.json, and served by %q", route.Method, route.Path, have, name)
-		}
+		equal(t, route, operations[route], plain.Replace(name))
 	}
 	for route := range operations {
-		if _, there := routes[route]; !there {
-			t.Errorf("%s %s is in openapi.json, and no route", route.Method, route.Path)
-		}
+		holds(t, routes[route] != "", route)
 	}
 	equal(t, "routes", len(routes), len(httpapi.Routes()))
 }

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
@@ -155,25 +154,6 @@ func (s *site) beforeChunk(n int, do func() error) {
 	}))
 }
 
-func TestListIsSentWhileItIsRead(t *testing.T) {
-	s := many(t, 150)
-	seen := make(chan bool)
-	s.beforeChunk(3, func() error {
-		select {
-		case <-seen:
-			return nil
-		case <-time.After(time.Minute):
-			return errors.New("nobody has seen the first chunk")
-		}
-	})
-	response := s.open()
-	start := make([]byte, 32<<10)
-	must(io.ReadFull(response.Body, start))
-	close(seen)
-	rest, err := io.ReadAll(response.Body)
-	holds(t, err == nil && strings.HasSuffix(strings.TrimSpace(string(rest)), "]}"), err)
-}
-
 func TestListThatBreaksOffIsCut(t *testing.T) {
 	t.Parallel()
 	const inside = "disk on fire"
@@ -208,19 +188,6 @@ func TestListThatFailsBeforeAnythingWasSent(t *testing.T) {
 		s.beforeChunk(chunk+1, func() error { panic("disk on fire") })
 		admin.get("/admin/templates").fails(500, "internal")
 	}
-}
-
-// A client that goes away ends its list, and no more.
-func TestClientGoesAway(t *testing.T) {
-	s := many(t, 150)
-	left := make(chan bool)
-	s.beforeChunk(3, func() error { <-left; return nil })
-	response := s.open()
-	response.Body.Close()
-	s.server.CloseClientConnections()
-	close(left)
-	s.store.Plant(nil)
-	s.admin().get("/admin/templates").is(200)
 }
 
 // halves are the routes that both halves have, by their path behind /admin and /me: of each the action that openapi.json names.

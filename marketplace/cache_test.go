@@ -1,6 +1,7 @@
 package marketplace_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -26,27 +27,29 @@ const (
 // shelf is a source with files that can change. It answers conditional requests and records each
 // request.
 type shelf struct {
+	host string // of the files whose path has none
+
 	mu     sync.Mutex
 	files  map[string]shelved
 	before func(r *http.Request) // see beforeEach
-	asked  []string              // "path, the value of a condition, status"
-	sent   int                   // bytes of bodies
+	asked  []string              // "path, the value of a condition, status, the token"
 }
 
 type shelved struct {
 	body   string
 	header map[string]string
+	status int // 0: 200, or 304
 }
 
-func (s *shelf) put(path, body string, header map[string]string) {
+func (s *shelf) put(path string, file shelved) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.files[path] = shelved{body, header}
+	s.files[path] = file
 }
 
 // tagged puts a file with a strong ETag that depends on the content.
 func (s *shelf) tagged(path, body string) {
-	s.put(path, body, map[string]string{"ETag": fmt.Sprintf(`"%x"`, sha256.Sum256([]byte(body)))})
+	s.put(path, shelved{body: body, header: map[string]string{"ETag": fmt.Sprintf(`"%x"`, sha256.Sum256([]byte(body)))}})
 }
 
 // beforeEach has f called before each answer. A request of a call that was cancelled can still be on its way.
@@ -73,22 +76,24 @@ func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	file, there := s.files[r.URL.Path]
-	status := http.StatusOK
+	file, there := s.files[strings.TrimPrefix(r.Host+r.URL.Path, s.host)]
+	if !there {
+		http.NotFound(w, r)
+		return
+	}
+	status := cmp.Or(file.status, http.StatusOK)
 	condition := r.Header.Get("If-None-Match") + r.Header.Get("If-Modified-Since")
-	switch {
-	case !there:
-		status = http.StatusNotFound
-	case condition != "" && (condition == file.header["ETag"] || condition == file.header["Last-Modified"]):
+	if condition != "" && (condition == file.header["ETag"] || condition == file.header["Last-Modified"]) {
 		status = http.StatusNotModified
 	}
 	for key, value := range file.header {
 		w.Header().Set(key, value)
 	}
-	s.asked = append(s.asked, strings.Join(strings.Fields(fmt.Sprint(r.URL.Path, " ", condition, " ", status)), " "))
+	target := strings.TrimPrefix(r.Host+r.URL.RequestURI(), s.host)
+	words := strings.Fields(fmt.Sprint(target, " ", condition, " ", status, " ", r.Header.Get("Authorization")))
+	s.asked = append(s.asked, strings.Join(words, " "))
 	w.WriteHeader(status)
 	if status == http.StatusOK {
-		s.sent += len(file.body)
 		_, _ = w.Write([]byte(file.body))
 	}
 }
@@ -102,6 +107,7 @@ func newShelf(t *testing.T, config marketplace.Config) (*shelf, *marketplace.Cli
 	s.tagged("/m.json", `{"version":"1"}`)
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
+	s.host = server.Listener.Addr().String()
 	config.AllowOrigins = append(config.AllowOrigins, server.URL)
 	return s, newClient(t, config), upstream(server.URL)
 }

@@ -88,7 +88,7 @@ func TestOthersMemoriesAreNotWaitedFor(t *testing.T) {
 func TestOthersAreNotWaitedFor(t *testing.T) {
 	is := is.New(t)
 	s, client, from := newShelf(t, marketplace.Config{})
-	s.put("/templates.json", oneEntry, nil)
+	s.put("/templates.json", shelved{body: oneEntry})
 	asked, goOn := make(chan struct{}), make(chan struct{})
 	s.beforeEach(func(*http.Request) { asked <- struct{}{}; <-goOn })
 	one, two := from, from
@@ -105,7 +105,7 @@ func TestOthersAreNotWaitedFor(t *testing.T) {
 func TestWhoAskedFirstLeaves(t *testing.T) {
 	is := is.New(t)
 	s, client, from := newShelf(t, marketplace.Config{})
-	s.put("/templates.json", oneEntry, nil)
+	s.put("/templates.json", shelved{body: oneEntry})
 	asked, goOn := make(chan struct{}, 2), make(chan struct{})
 	s.beforeEach(func(*http.Request) { asked <- struct{}{}; <-goOn })
 	leaving, leave := context.WithCancel(t.Context())
@@ -156,7 +156,7 @@ func TestAllLeave(t *testing.T) {
 func TestWaitingIsBoundedByOnesOwnContext(t *testing.T) {
 	is := is.New(t)
 	s, client, from := newShelf(t, marketplace.Config{})
-	s.put("/templates.json", oneEntry, nil)
+	s.put("/templates.json", shelved{body: oneEntry})
 	goOn := make(chan struct{})
 	s.beforeEach(func(*http.Request) { <-goOn })
 	patient := asks(t.Context(), client, from)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
@@ -162,7 +161,7 @@ func TestAllowancesAreForTheServersSources(t *testing.T) {
 			}
 
 			web, server, asked := newServedWeb(t, marketplace.Config{AllowPersonal: extended, AllowCIDRs: config.AllowCIDRs, AllowOrigins: []string{allowed.URL}},
-				map[string]http.HandlerFunc{"one.example/templates.json": answer(oneEntry), "two.example/m.json": answer(`{"version":"1"}`), "two.example/templates.json": redirectTo(allowed.URL+"/templates.json", 302)})
+				hosts{"one.example/templates.json": answer(oneEntry), "two.example/m.json": answer(`{"version":"1"}`), "two.example/templates.json": redirectTo(allowed.URL+"/templates.json", 302)})
 			web.SetWeb((&names{answers: [][]string{{"10.0.0.1"}}}).resolver(), server)
 			from := upstream("https://one.example")
 			must(web.Template(t.Context(), from, "a"))
@@ -211,7 +210,7 @@ func TestRebinding(t *testing.T) {
 func TestRebindingOfAKeptConnection(t *testing.T) {
 	is := is.New(t)
 	client, server, asked := newServedWeb(t, marketplace.Config{},
-		map[string]http.HandlerFunc{"one.example/templates.json": answer(oneEntry)})
+		hosts{"one.example/templates.json": answer(oneEntry)})
 	client.SetWeb((&names{answers: [][]string{{"93.184.216.34"}, {"127.0.0.1"}}}).resolver(), server)
 	from := upstream("https://one.example")
 	version(t, client, from)

@@ -110,7 +110,7 @@ func TestNamesInSpecialRanges(t *testing.T) {
 func TestSpellings(t *testing.T) {
 	var location string
 	redirect := func(w http.ResponseWriter, r *http.Request) { redirectTo(location, 302)(w, r) }
-	web, asked := newWeb(t, map[string]http.HandlerFunc{"one.example/templates.json": redirect})
+	web, asked := newWeb(t, hosts{"one.example/templates.json": redirect})
 	client := newClient(t, marketplace.Config{})
 	client.SetDial(func(address string) (net.Conn, error) {
 		t.Errorf("%s is dialled", address)

@@ -26,9 +26,20 @@ func redirectTo(location string, status int) http.HandlerFunc {
 	}
 }
 
+// hosts are handlers by host and path.
+type hosts map[string]http.HandlerFunc
+
+func (h hosts) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if handler := h[r.Host+r.URL.Path]; handler != nil {
+		handler(w, r)
+	} else {
+		http.NotFound(w, r)
+	}
+}
+
 // newWeb returns a client whose names all lead to one server on loopback, and the list of its
 // requests: "host/path token".
-func newWeb(t *testing.T, handlers map[string]http.HandlerFunc) (*marketplace.Client, *[]string) {
+func newWeb(t *testing.T, handlers hosts) (*marketplace.Client, *[]string) {
 	t.Helper()
 	client, server, asked := newServedWeb(t, marketplace.Config{}, handlers)
 	client.SetDial(func(string) (net.Conn, error) { return net.Dial("tcp", server) })
@@ -36,17 +47,13 @@ func newWeb(t *testing.T, handlers map[string]http.HandlerFunc) (*marketplace.Cl
 }
 
 // newServedWeb returns the client of newWeb with its own dialer, and the address of the server.
-func newServedWeb(t *testing.T, config marketplace.Config, handlers map[string]http.HandlerFunc) (client *marketplace.Client, address string, requests *[]string) {
+func newServedWeb(t *testing.T, config marketplace.Config, handler http.Handler) (client *marketplace.Client, address string, requests *[]string) {
 	t.Helper()
 	var asked []string
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		holds(t, r.ProtoMajor == 1, r.Proto)
 		asked = append(asked, strings.TrimRight(r.Host+r.URL.RequestURI()+" "+r.Header.Get("Authorization"), " "))
-		if handler := handlers[r.Host+r.URL.Path]; handler != nil {
-			handler(w, r)
-		} else {
-			http.NotFound(w, r)
-		}
+		handler.ServeHTTP(w, r)
 	}))
 	ca := newAuthority(t)
 	config.RootCAs = ca.pool()
@@ -81,8 +88,8 @@ func TestRedirectLimit(t *testing.T) {
 }
 
 // scene is a section of a script: the answers of addresses, and the other lines by their first word.
-func scene(lines []string) (handlers map[string]http.HandlerFunc, more map[string][]string) {
-	handlers, more = map[string]http.HandlerFunc{}, map[string][]string{}
+func scene(lines []string) (handlers hosts, more map[string][]string) {
+	handlers, more = hosts{}, map[string][]string{}
 	catalogues := map[string]string{"entry": oneEntry, "file": fileEntry}
 	for _, line := range lines {
 		what, rest, _ := strings.Cut(line, " ")
@@ -122,7 +129,7 @@ func TestTokenToOtherScheme(t *testing.T) {
 		redirectTo("https://one.example/back", 302)(w, r)
 	}))
 	defer plain.Close()
-	client, server, asked := newServedWeb(t, marketplace.Config{AllowOrigins: []string{"http://one.example"}}, map[string]http.HandlerFunc{
+	client, server, asked := newServedWeb(t, marketplace.Config{AllowOrigins: []string{"http://one.example"}}, hosts{
 		"one.example/templates.json": redirectTo("http://one.example/x", 302), "one.example/back": answer(oneEntry),
 	})
 	client.SetDial(func(address string) (net.Conn, error) {
@@ -161,7 +168,7 @@ func TestRedirectsAstray(t *testing.T) {
 		}
 		redirectTo("https://"+[]string{"two.example", "one.example"}[n%2]+"/templates.json?n="+strconv.Itoa(n+1), 307)(w, r)
 	}
-	client, asked := newWeb(t, map[string]http.HandlerFunc{"one.example/templates.json": hop, "two.example/templates.json": hop})
+	client, asked := newWeb(t, hosts{"one.example/templates.json": hop, "two.example/templates.json": hop})
 	from := upstream("https://one.example")
 	from.Token = "s3cr3t"
 	for what, locations := range sections("astray.txt") {

@@ -36,7 +36,7 @@ func series(version string, serial any, more string) string {
 // publish puts a signed catalogue on a shelf.
 func (s *shelf) publish(by signer, catalog string) {
 	s.tagged("/templates.json", catalog)
-	s.put("/templates.json.sig", by.sign(catalog)+"\n", nil)
+	s.put("/templates.json.sig", shelved{body: by.sign(catalog) + "\n"})
 }
 
 // memory is a SourceMemory that keeps its serial.
