@@ -99,8 +99,7 @@ func keys(t *testing.T, by string, holder svc.Identity) []step {
 	return steps(t, "keys", "$by ", by, "$holder", string(must(json.Marshal(holder))))
 }
 
-// Each method of the client says what the Service says, values and errors, and leaves the same rows. Each has a step, and
-// each route is that of one method: only a bundle is previewed and written by one.
+// Each method says what the Service says, and leaves the same rows. Each has a step, and a route of its own.
 func TestMethodsAreThoseOfTheService(t *testing.T) {
 	t.Parallel()
 	routes, methods := map[string]string{}, map[string]bool{}

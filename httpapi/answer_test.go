@@ -264,8 +264,7 @@ func (a answer) short() string {
 	return "body"
 }
 
-// differs compares with the form that a script has: a JSON value, or the code of a problem with or without its detail,
-// or the places of a 400.
+// differs compares with the form that a script has, as README.md describes it.
 func (a answer) differs(want string, vars names) error {
 	have := a.short()
 	code, _, _ := strings.Cut(have, ":")

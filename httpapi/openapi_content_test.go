@@ -227,8 +227,7 @@ func TestOpenAPIHasAllFields(t *testing.T) {
 	holds(t, seen >= 52, seen)
 }
 
-// wantFields checks that a schema has exactly these fields. A problem has three schemas; fields of
-// the two others are optional in Go.
+// wantFields checks that a schema has exactly these fields. A problem has three schemas.
 func (d document) wantFields(t *testing.T, name string, fields []field) {
 	t.Helper()
 	schema, there := d.Components.Schemas[name]

@@ -161,8 +161,7 @@ func TestOpenAPI30IsAlwaysTheSame(t *testing.T) {
 	}
 }
 
-// Each problem has a schema with a name, so that generators make one type of it for all operations.
-// The one of OpenAPI 3.0 has the keys of all.
+// Each problem has a schema with a name. The one of OpenAPI 3.0 has the keys of all.
 func TestProblemsHaveSchemas(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -186,8 +185,7 @@ func TestProblemsHaveSchemas(t *testing.T) {
 	is.True(some > 20 && with > 10)
 }
 
-// The documents of a host with its own parameters have these, and no others, in every schema and
-// example.
+// The documents of a host with its own parameters have these, and no others.
 func TestOpenAPIHasOwnParameters(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -222,8 +220,7 @@ func TestOpenAPIHasOwnParameters(t *testing.T) {
 	is.Equal(w.Body.String(), string(httpapi.OpenAPI("/ext/svc"))) // the default is served as it is
 }
 
-// answersOfAccess counts the examples of the access of an answer. They have the parameters, not set, and
-// no other example has them.
+// answersOfAccess counts the examples that have the parameters, not set: those of the access of an answer.
 func answersOfAccess(t *testing.T, part any) (n int) {
 	t.Helper()
 	switch part := part.(type) {

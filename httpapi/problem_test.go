@@ -50,8 +50,7 @@ func inMarket(method string) func(*setup, func()) {
 	}
 }
 
-// What a host plugs in may panic: that is a 500 which tells nothing, nothing is half-done, and once it is whole again all goes on, no lock
-// held by anybody.
+// What a host plugs in may panic: a 500 tells nothing, nothing is half-done, and no lock is held.
 func TestHooksThatPanic(t *testing.T) {
 	const inside = "at 10.1.2.3\n\x1b[31m"
 	for name, requests := range requestsBy("hooks") {
@@ -90,8 +89,7 @@ func TestHooksThatPanic(t *testing.T) {
 	}
 }
 
-// requestsBy are the method, target and body of requests of an admin to a stocked site with the template "chat", by
-// what each needs.
+// requestsBy are requests of an admin to a stocked site with "chat", by what each needs.
 func requestsBy(title string) map[string][][3]string {
 	all := map[string][][3]string{}
 	for _, line := range raw(title, nil) {

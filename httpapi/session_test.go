@@ -19,8 +19,7 @@ import (
 	"github.com/extsvc/svc/httpapi"
 )
 
-// cookies is the host's way to find the session of a request: the cookie "session" has what a bearer
-// has elsewhere, behind a long secret.
+// cookies is the host's way to find the session of a request: in a cookie, behind a long secret.
 type cookies struct {
 	asked  atomic.Int64 // how many answers there were
 	closed atomic.Bool  // all sessions have ended
@@ -70,8 +69,7 @@ func withHeaders(session string, lines ...string) func(*http.Request) {
 	}
 }
 
-// A request with a credential is that of the credential alone: neither does a session save a wrong
-// one, nor does it take the place of a good one.
+// A session neither saves a wrong credential, nor does it take the place of a good one.
 func TestBearerGoesBeforeTheSession(t *testing.T) {
 	s, c := newCookieSite(t)
 	for _, authorization := range []string{
@@ -131,8 +129,7 @@ func TestCrossOrigin(t *testing.T) {
 	}
 }
 
-// What the host returns of a session, and its Authenticator of a bearer, is judged alike, and its errors
-// show neither.
+// What the host returns of a session and of a bearer is judged alike, and its errors show neither.
 func TestFaultyHosts(t *testing.T) {
 	var c *cookies
 	var s *site
@@ -141,6 +138,9 @@ func TestFaultyHosts(t *testing.T) {
 	})
 	key := s.key("alice")
 	hostile := "\r\n{\"level\":\"INFO\"}\n\x00\x1b[31m\x7f\xff\u2028\u202e\"\\" + key // breaks no record
+	failing := func(how func(cookie string) error) func(string) (svc.Principal, error) {
+		return func(cookie string) (svc.Principal, error) { return svc.Principal{}, how(cookie) }
+	}
 	for name, f := range map[string]struct {
 		status int
 		code   string
@@ -152,20 +152,19 @@ func TestFaultyHosts(t *testing.T) {
 			return svc.Principal{Kind: svc.KindUser, ID: "a", Actions: []string{"templates*"}}, nil
 		}},
 		"a key": {500, "internal", "API key", func(string) (svc.Principal, error) { return s.service.Authenticate(t.Context(), key) }},
-		"down": {503, "unavailable", "is gone", func(cookie string) (svc.Principal, error) {
-			return svc.Principal{}, fmt.Errorf("the database of sessions is gone, looking for %s%s", cookie, hostile)
-		}},
-		"down, decoded": {503, "unavailable", "is gone", func(cookie string) (svc.Principal, error) {
-			plain, err := url.PathUnescape(cookie)
-			return svc.Principal{}, errors.Join(err, fmt.Errorf("the database of sessions is gone, looking for %q", plain))
-		}},
-		"an error of svc": {503, "unavailable", "inside", func(cookie string) (svc.Principal, error) {
-			return svc.Principal{}, &svc.Error{Code: svc.CodeForbidden, Message: cookie, Err: errors.New("inside")}
-		}},
-		"a panic": {500, "internal", "panic: oops", func(cookie string) (svc.Principal, error) { panic("oops " + cookie + hostile) }},
-		"refused": {401, "unauthenticated", "", func(cookie string) (svc.Principal, error) {
-			return svc.Principal{}, &svc.Error{Code: svc.CodeUnauthenticated, Message: cookie + hostile}
-		}},
+		"down": {503, "unavailable", "is gone", failing(func(cookie string) error {
+			return fmt.Errorf("the database of sessions is gone, looking for %s%s", cookie, hostile)
+		})},
+		"down, decoded": {503, "unavailable", "is gone", failing(func(cookie string) error {
+			return fmt.Errorf("the database of sessions is gone, looking for %q", must(url.PathUnescape(cookie)))
+		})},
+		"an error of svc": {503, "unavailable", "inside", failing(func(cookie string) error {
+			return &svc.Error{Code: svc.CodeForbidden, Message: cookie, Err: errors.New("inside")}
+		})},
+		"a panic": {500, "internal", "panic: oops", failing(func(cookie string) error { panic("oops " + cookie + hostile) })},
+		"refused": {401, "unauthenticated", "", failing(func(cookie string) error {
+			return &svc.Error{Code: svc.CodeUnauthenticated, Message: cookie + hostile}
+		})},
 	} {
 		c.fail = f.fail
 		asks := []func() answer{
@@ -247,6 +246,7 @@ func TestProtectWithSessions(t *testing.T) {
 	w = ask("POST", withHeaders("session-of-plain", "Origin: https://evil.example"))
 	is.Equal(w.Code, 403)
 	is.Equal(w.Header().Get("Content-Type"), "application/problem+json")
+	is.Equal(w.Header().Get("Cache-Control"), "no-store")
 	is.True(strings.Contains(w.Body.String(), `"code":"cross_origin"`))
 	is.Equal(ask("POST", cookie("session-of-ghost")).Code, 401)
 	is.Equal(ask("POST", func(*http.Request) {}).Code, 401)

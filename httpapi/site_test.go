@@ -128,8 +128,7 @@ func (s *site) serve(u setup) {
 	})
 }
 
-// leaks are the secrets in everything that was said, but for the one answer that shows a new key, with what stands
-// around them.
+// leaks are the secrets in everything that was said, with what stands around them.
 func (s *site) leaks() []string {
 	said := s.said.String()
 	var leaks []string

@@ -190,8 +190,7 @@ func TestNothingIsLeftRunning(t *testing.T) {
 	}
 }
 
-// A bearer that ends while its request's body is on the way does nothing: on no route, however the
-// body is framed, and whether the bearer is a key or the host's.
+// A bearer that ends while its request's body is on the way does nothing, on no route.
 func TestBodiesHeldBack(t *testing.T) {
 	t.Parallel()
 	const session = "session-of-admin"

@@ -49,8 +49,7 @@ func (s *askedTenants) OpenTenant(ctx context.Context, tenant svc.Tenant) (svc.S
 	return s.TenantStore.OpenTenant(ctx, tenant)
 }
 
-// city has tenants, each with the administrator ada, and a server of all. Its connections are pipes, for
-// bubbles of synctest.
+// city has tenants, each with the administrator ada, and a server of all on pipes.
 type city struct {
 	t       *testing.T
 	store   *askedTenants
@@ -226,12 +225,7 @@ func tenantRate(t *testing.T) {
 	storm := make(chan int, 20)
 	body, stalled := io.Pipe()
 	all.Go(func() { // it has a turn until its body ends
-		r := must(http.NewRequestWithContext(t.Context(), "POST", c.server.URL+"/t/storm/ext/svc"+ownKeys, body))
-		r.Header.Set("Authorization", "Bearer "+c.keys["storm"])
-		r.Header.Set("Content-Type", "application/json")
-		answer := must(c.server.Client().Do(r))
-		answer.Body.Close()
-		is.Equal(answer.StatusCode, 201)
+		is.Equal(c.ada("storm").sendWith("POST", ownKeys, "-", func(r *http.Request) { r.Body, r.ContentLength = body, -1 }).status, 201)
 	})
 	must(io.WriteString(stalled, "{"))
 	<-posted
@@ -358,8 +352,7 @@ func TestTenantFunction(t *testing.T) {
 	httpapi.NewTenants(c.tenants, httpapi.Options{})
 }
 
-// A request whose body is slow writes nothing in a tenant that is suspended or dropped meanwhile, and
-// a body that never comes does not keep the tenant.
+// A slow body writes nothing in a tenant that is suspended or dropped meanwhile, and does not keep it.
 func TestSlowBodiesOfASuspendedTenant(t *testing.T) { synctest.Test(t, slowBodiesOfASuspendedTenant) }
 
 func slowBodiesOfASuspendedTenant(t *testing.T) {
@@ -416,8 +409,7 @@ func slowBodiesOfASuspendedTenant(t *testing.T) {
 	c.ada("a").get("/users/eve").is(404)
 }
 
-// A request that waits for a function of the host ends when its tenant is suspended or dropped, also
-// before its caller is known, and where no connection can be given a deadline.
+// A request that waits for a function of the host ends when its tenant is suspended or dropped.
 func TestCallersOfASuspendedTenantEnd(t *testing.T) { synctest.Test(t, callersOfASuspendedTenantEnd) }
 
 func callersOfASuspendedTenantEnd(t *testing.T) {

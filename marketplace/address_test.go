@@ -95,8 +95,7 @@ func escapes() []string {
 	return all
 }
 
-// No reference names a file outside its source, on the web or in a file system. The client sends
-// no request for a refused one.
+// No reference names a file outside its source. The client sends no request for a refused one.
 func TestTraversals(t *testing.T) {
 	for _, reference := range escapes() {
 		got, problem := marketplace.Confined(reference)

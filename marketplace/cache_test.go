@@ -24,8 +24,7 @@ const (
 	longAgo   = "Mon, 02 Jan 2006 15:04:05 GMT"
 )
 
-// shelf is a source with files that can change. It answers conditional requests and records each
-// request.
+// shelf is a source with files that can change. It answers conditional requests, and records all.
 type shelf struct {
 	host string // of the files whose path has none
 
@@ -98,8 +97,7 @@ func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// newShelf returns a shelf with the template "a", whose manifest is a file, and a client that may
-// ask it.
+// newShelf returns a shelf with the template "a", whose manifest is a file, and a client that may ask it.
 func newShelf(t *testing.T, config marketplace.Config) (*shelf, *marketplace.Client, svc.Upstream) {
 	t.Helper()
 	s := &shelf{files: map[string]shelved{}}

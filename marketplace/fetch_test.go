@@ -139,8 +139,7 @@ func TestCallersContext(t *testing.T) {
 	is.True(!isFault)
 }
 
-// A source that got a token sends more than it announced. The client reads none of it: net/http
-// would log it.
+// The client reads nothing beyond what a source has announced: net/http would log it.
 func TestTokenIsNotLoggedByHTTP(t *testing.T) {
 	is := is.New(t)
 	logged := captureLog(t)

@@ -69,8 +69,7 @@ func (b *busy) KeepFile(context.Context, string, []byte) {
 	<-b.let
 }
 
-// A call without a memory, as in a transaction of a host, does not wait for one: the memory could
-// wait for that transaction.
+// A call without a memory does not wait for one, which could wait for its transaction.
 func TestOthersMemoriesAreNotWaitedFor(t *testing.T) {
 	is := is.New(t)
 	_, client, from := newShelf(t, marketplace.Config{})
@@ -192,8 +191,7 @@ func of(owner, url string, number int) svc.Upstream {
 	return from
 }
 
-// However many sources answer at once, and however small their answers are on the wire, no more
-// bytes are read than the host allows: half of them for users, and one answer for each user.
+// No more bytes are read at once than the host allows: half of them for users, one answer for each.
 func TestManyLargeAnswersAtOnce(t *testing.T) {
 	const limit, budget, sources = 2 << 20, 8 << 20, 12
 	body := zipped(padded(1))

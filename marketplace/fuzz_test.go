@@ -80,8 +80,7 @@ func loosely(host string) netip.Addr {
 	return netip.AddrFrom4([4]byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)})
 }
 
-// FuzzConfined: an accepted reference stays under its base: as written, resolved, and after one
-// and two decodings.
+// FuzzConfined: an accepted reference stays under its base, also after one and two decodings.
 func FuzzConfined(f *testing.F) {
 	for _, seed := range escapes() {
 		f.Add(seed)

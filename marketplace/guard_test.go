@@ -98,8 +98,7 @@ func (n *names) next(isA bool) []string {
 
 var errNotConnected = errors.New("admitted, and not connected in this test")
 
-// resolving returns a client whose names resolve to answers, and the list of addresses that its
-// guard admits.
+// resolving returns a client whose names resolve to answers, and the addresses that its guard admits.
 func resolving(t *testing.T, config marketplace.Config, answers ...[]string) (*marketplace.Client, *[]string) {
 	t.Helper()
 	client := newClient(t, config)
@@ -179,8 +178,7 @@ func TestAllowancesAreForTheServersSources(t *testing.T) {
 	}
 }
 
-// A name was public at registration and at the first request. The client checks its address again
-// each time it dials.
+// The client checks the address of a name again each time it dials.
 func TestRebinding(t *testing.T) {
 	for name, lines := range sections("rebinding.txt") {
 		t.Run(name, func(t *testing.T) {
@@ -205,8 +203,7 @@ func TestRebinding(t *testing.T) {
 	}
 }
 
-// An open connection leads to its admitted address. The client checks the address of the next
-// connection.
+// An open connection leads to its admitted address. That of the next connection is checked.
 func TestRebindingOfAKeptConnection(t *testing.T) {
 	is := is.New(t)
 	client, server, asked := newServedWeb(t, marketplace.Config{},

@@ -123,8 +123,7 @@ func handshakes(t *testing.T, ca authority) map[string]speech {
 	}
 }
 
-// A server that does not prove its identity gets no request and no token, and its answer is
-// ignored.
+// A server that does not prove its identity gets no request, and its answer is ignored.
 func TestHostileHandshakes(t *testing.T) {
 	ca, logged := newAuthority(t), captureLog(t)
 	for name, bad := range handshakes(t, ca) {
@@ -154,8 +153,7 @@ func TestSlowHandshakes(t *testing.T) {
 	}
 }
 
-// speech is what a source sends on a connection, from its first byte. The source then closes the
-// connection.
+// speech is what a source sends on a connection, which it then closes.
 type speech func(conn net.Conn)
 
 // rawSource is a source on loopback that sends raw bytes. It answers well until turn changes that.

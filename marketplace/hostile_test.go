@@ -112,8 +112,7 @@ var hostile = map[string]struct {
 	"closed in the body": {say(ok(length(1000)), oneEntry[:20]), damaged},
 }
 
-// newHostile returns a client with a good copy of a source, and the source, which can then answer
-// badly.
+// newHostile returns a client with a good copy of a source, which can then answer badly.
 func newHostile(t *testing.T) victim {
 	t.Helper()
 	source := newRawSource(t, say(ok(length(len(oneEntry))), oneEntry))
@@ -144,8 +143,7 @@ func wantStale(t *testing.T, client *marketplace.Client, from svc.Upstream, good
 	is.Equal(young.Entries, good.Entries)
 }
 
-// aMinute returns a context that is cancelled after a minute: what ends by it has another code than
-// what ends by a limit of the client.
+// aMinute returns a context that is cancelled after a minute, with another code than the client's limits.
 func aMinute(t *testing.T) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	timer := time.AfterFunc(time.Minute, cancel)
@@ -182,8 +180,7 @@ func TestHostileAnswers(t *testing.T) {
 	}
 }
 
-// slowAnswers are endless answers. Those with a slow head end after HeaderTimeout, the others after
-// Timeout.
+// slowAnswers are endless: those with a slow head end after HeaderTimeout, the others after Timeout.
 var slowAnswers = map[string]map[string]speech{
 	"head": {
 		"never read":             func(conn net.Conn) { silence(conn) },

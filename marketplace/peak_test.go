@@ -59,8 +59,7 @@ func spaces(megabytes int) string {
 	return b.String()
 }
 
-// The client reads a body into one buffer of the announced size, or into a few growing ones, and
-// holds it once more as JSON. No answer makes it allocate more.
+// A body is read into one buffer or a few growing ones, and held once more as JSON, and that is all.
 func TestMemoryOfHostileAnswers(t *testing.T) {
 	longtest.Test(t, "the memory that hostile answers take")
 	const (

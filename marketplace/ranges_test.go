@@ -43,8 +43,7 @@ func isSpecial(addr netip.Addr) bool {
 	return slices.ContainsFunc(special, func(block netip.Prefix) bool { return block.Contains(addr) })
 }
 
-// The client refuses each block from its first to its last address, at registration and when it
-// dials. It accepts the addresses around the block.
+// Each block is refused to its first and last address, at registration and at the dial, and nothing around it.
 func TestSpecialRanges(t *testing.T) {
 	client := newClient(t, marketplace.Config{})
 	check := func(addr netip.Addr) {
@@ -80,8 +79,7 @@ func TestSpecialRanges(t *testing.T) {
 
 const hiddenMessage = `source "acme": its catalogue is at an address that is not public, and this server does not allow it`
 
-// The client learns the address of a name when it dials. It then refuses the address, and only the
-// log shows it.
+// The address of a name is refused at the dial, and only the log shows it.
 func TestNamesInSpecialRanges(t *testing.T) {
 	listener, err := net.Listen("tcp6", "[::1]:0")
 	hasIPv6 := err == nil

@@ -37,8 +37,7 @@ func (h hosts) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// newWeb returns a client whose names all lead to one server on loopback, and the list of its
-// requests: "host/path token".
+// newWeb returns a client whose names all lead to one server, and its requests: "host/path token".
 func newWeb(t *testing.T, handlers hosts) (*marketplace.Client, *[]string) {
 	t.Helper()
 	client, server, asked := newServedWeb(t, marketplace.Config{}, handlers)

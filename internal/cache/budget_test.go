@@ -20,8 +20,7 @@ type thing struct {
 
 func weighThing(_ int, v thing) (int64, *cache.Share) { return int64(len(v.text)), v.share }
 
-// All caches of a budget together stay within it during concurrent puts, drops and clears. Dropped
-// entries no longer count.
+// All caches of a budget together stay within it. Dropped entries no longer count.
 func TestBudgetHolds(t *testing.T) {
 	is := is.New(t)
 	const most = 1 << 20

@@ -31,8 +31,7 @@ func keep(r *cache.Records, n int, number uint64) {
 	r.Put(r.Fence(key(n)), key(n), value(n, number), uint32(n))
 }
 
-// kept counts how many of the first n keys are cached. It fails when a key has the value or mark of
-// another.
+// kept counts how many of the first n keys are cached, each with its own value and mark.
 func kept(t *testing.T, r *cache.Records, n int) (count int) {
 	t.Helper()
 	for i := range n {

@@ -21,9 +21,7 @@ func writes(owner string) Flow { return Flow{Owner: owner, Kind: "writes"} }
 func mustEnter(t *testing.T, r *Queue, name Flow) (leave func()) {
 	t.Helper()
 	leave, err := r.Acquire(t.Context(), name, 0, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	return leave
 }
 
@@ -130,8 +128,7 @@ func TestLongTurns(t *testing.T) {
 	is.True(errors.Is(err, ErrLate))
 }
 
-// While another owner is busy, turns that overlap have a rate. Those of an owner that is alone, and those that do not overlap, begin
-// at once.
+// Turns of an owner that overlap have a rate while another owner is busy.
 func TestPace(t *testing.T) {
 	is := is.New(t)
 	const perSecond, storm = 50, 20

@@ -18,9 +18,7 @@ var prefixes = []keyring.Prefix{
 func ring(t *testing.T, peppers ...keyring.Pepper) *keyring.Ring {
 	t.Helper()
 	r, err := keyring.New(keyring.Config{Prefixes: prefixes, Peppers: peppers})
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	return r
 }
 
@@ -30,9 +28,7 @@ func imports(t *testing.T) *keyring.Ring {
 		{Prefix: "sk-"},
 		{Prefix: "old:", Hash: func(key string) []byte { return []byte(key) }},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	return r
 }
 

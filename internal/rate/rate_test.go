@@ -210,8 +210,7 @@ func (l *Limiter) remembered() (n int) {
 	return n
 }
 
-// However many keys there are, a bounded number is remembered, and a key that has used up its burst
-// is not forgotten for others that have used less.
+// A bounded number of keys is remembered, and the used-up ones before others.
 func TestManyKeys(t *testing.T) {
 	is := is.New(t)
 	l, slow := New(1000), Rate{PerSecond: 0.001, Burst: 5}

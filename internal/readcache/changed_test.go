@@ -87,8 +87,7 @@ func TestDropReaches(t *testing.T) {
 	}
 }
 
-// A change of a user drops the senders that belong to it, active or not, and a change of a sender
-// that sender.
+// A change of a user drops its senders, active or not, and a change of a sender that one.
 func TestDropSenders(t *testing.T) {
 	follow(t, 0, func(is *is.I, c *following) {
 		senders := []Sender{{"chat", "alice"}, {"chat", "asleep"}, {"chat", "nobody"}}
