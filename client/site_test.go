@@ -23,6 +23,7 @@ import (
 	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/marketplace"
 	"github.com/extsvc/svc/store/memstore"
+	"github.com/extsvc/svc/svctest"
 )
 
 // access is who there is.
@@ -64,9 +65,9 @@ type site struct {
 	client *client.Client // of an administrator
 	files  string         // the directory of the source fs://acme
 
-	mu    sync.Mutex
-	now   time.Time
-	asked []string // the method and route of each request; "" is none of the routes
+	clocks *svctest.Clock
+	mu     sync.Mutex
+	asked  []string // the method and route of each request; "" is none of the routes
 }
 
 // setup is how a site differs from the usual one.
@@ -79,7 +80,8 @@ type setup struct {
 
 func newSite(t *testing.T, changes ...func(*setup)) *site {
 	t.Helper()
-	s := &site{t: t, store: intercept.NewPlanted(memstore.New()), files: t.TempDir(), now: time.Date(2026, 1, 2, 3, 4, 5, 678901234, time.UTC)}
+	s := &site{t: t, store: intercept.NewPlanted(memstore.New()), files: t.TempDir(), clocks: &svctest.Clock{}}
+	s.clocks.Advance(678901234)
 	files := must(marketplace.New(marketplace.Config{Files: map[string]fs.FS{"acme": os.DirFS(s.files)}}))
 	s.market = &market{Marketplace: files}
 	u := setup{service: svc.Config{
@@ -139,17 +141,9 @@ func (s *site) requests() []string {
 	return asked
 }
 
-func (s *site) clock() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.now
-}
+func (s *site) clock() time.Time { return s.clocks.Now() }
 
-func (s *site) tick() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.now = s.now.Add(time.Minute)
-}
+func (s *site) tick() { s.clocks.Advance(time.Minute) }
 
 // offer writes the catalogue of acme.
 func (s *site) offer(catalogue string) {

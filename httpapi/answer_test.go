@@ -400,13 +400,9 @@ func (a answer) text(key string) string {
 // texts returns one string member of each element of a list, which may be in an object.
 func (a answer) texts(key string) []string {
 	a.t.Helper()
-	list, isArray := parse(a.t, a.body).([]any)
-	if !isArray {
-		list, _ = a.value()["templates"].([]any)
-	}
 	texts := []string{}
-	for _, element := range list {
-		texts = append(texts, element.(map[string]any)[key].(string))
+	for _, row := range a.rows() {
+		texts = append(texts, row[key].(string))
 	}
 	return texts
 }

@@ -64,12 +64,11 @@ func (c caller) follow(target string) (all [][]map[string]any) {
 // pages are the ids on each page of a list.
 func (c caller) pages(target string) (all [][]string) {
 	c.t.Helper()
-	for _, page := range c.follow(target) {
-		ids := []string{}
+	for i, page := range c.follow(target) {
+		all = append(all, nil)
 		for _, row := range page {
-			ids = append(ids, row["id"].(string))
+			all[i] = append(all[i], row["id"].(string))
 		}
-		all = append(all, ids)
 	}
 	return all
 }

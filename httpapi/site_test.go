@@ -215,45 +215,41 @@ func must[T any](value T, err error) T {
 
 // sites are those of scripts, by name: as mounts has them as well.
 var sites = map[string]func(*testing.T, ...func(*setup)) *site{
-	"":        newSite,
-	"rows":    withRows,
-	"stocked": func(t *testing.T, _ ...func(*setup)) *site { s, _ := stocked(t); return s },
-	"rated":   func(t *testing.T, _ ...func(*setup)) *site { return rated(t, httpapi.Options{}) },
-	"keeping": func(t *testing.T, _ ...func(*setup)) *site { return newSite(t, keeping) },
-	"hidden":  func(t *testing.T, _ ...func(*setup)) *site { return newSite(t, func(u *setup) { u.HideAccess = true }) },
-	"undocumented": func(t *testing.T, _ ...func(*setup)) *site {
-		return newSite(t, func(u *setup) { u.HideOpenAPI = true })
-	},
-	"cookies": func(t *testing.T, _ ...func(*setup)) *site { s, _ := newCookieSite(t); return s },
+	"":             newSite,
+	"rows":         withRows,
+	"stocked":      func(t *testing.T, _ ...func(*setup)) *site { s, _ := stocked(t); return s },
+	"rated":        func(t *testing.T, _ ...func(*setup)) *site { return rated(t, httpapi.Options{}) },
+	"cookies":      func(t *testing.T, _ ...func(*setup)) *site { s, _ := newCookieSite(t); return s },
+	"keeping":      changed(keeping),
+	"hidden":       changed(func(u *setup) { u.HideAccess = true }),
+	"undocumented": changed(func(u *setup) { u.HideOpenAPI = true }),
+	"unsealed":     changed(func(u *setup) { u.Sources.SealingKey = nil }),
+	"known":        changed(func(u *setup) { u.Users.Known = known }),
 	"trusting": func(t *testing.T, _ ...func(*setup)) *site {
 		protection := http.NewCrossOriginProtection()
 		equal(t, "origin", protection.AddTrustedOrigin("https://admin.example.com"), nil)
 		s, _ := newCookieSite(t, func(u *setup) { u.CrossOrigin = protection })
 		return s
 	},
-	"small": func(t *testing.T, _ ...func(*setup)) *site {
-		return newSite(t, func(u *setup) {
-			u.MaxBody, u.Sources.Marketplace, u.Authenticator = 100, nil, nil
-			u.Templates.ValidateManifest = func(manifest json.RawMessage) error {
-				if strings.Contains(string(manifest), "forbidden") {
-					return errors.New("must not hold what is forbidden")
-				}
-				return nil
+	"small": changed(func(u *setup) {
+		u.MaxBody, u.Sources.Marketplace, u.Authenticator = 100, nil, nil
+		u.Templates.ValidateManifest = func(manifest json.RawMessage) error {
+			if strings.Contains(string(manifest), "forbidden") {
+				return errors.New("must not hold what is forbidden")
 			}
-		})
-	},
-	"unsealed": func(t *testing.T, _ ...func(*setup)) *site {
-		return newSite(t, func(u *setup) { u.Sources.SealingKey = nil })
-	},
-	"known": func(t *testing.T, _ ...func(*setup)) *site {
-		return newSite(t, func(u *setup) { u.Users.Known = known })
-	},
+			return nil
+		}
+	}),
 }
 
 func init() {
 	for name, mount := range mounts {
-		sites[name] = func(t *testing.T, _ ...func(*setup)) *site { return newSite(t, mount) }
+		sites[name] = changed(mount)
 	}
+}
+
+func changed(change func(*setup)) func(*testing.T, ...func(*setup)) *site {
+	return func(t *testing.T, _ ...func(*setup)) *site { return newSite(t, change) }
 }
 
 // known is of a host that knows admin and alice, and of "broken" not even that.
