@@ -39,30 +39,6 @@ func TestListIsNotWhole(t *testing.T) {
 	}
 }
 
-// Who leaves a list early ends its request; the next loop over it is another.
-func TestListIsLeft(t *testing.T) {
-	is := is.New(t)
-	left := make(chan struct{}, 2)
-	c := dial(t, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `[{"name":"first"}`)
-		for r.Context().Err() == nil {
-			_, _ = io.WriteString(w, `,{"name":"next"}`)
-			_ = http.NewResponseController(w).Flush()
-		}
-		left <- struct{}{}
-	})
-	sources := c.Sources.List(t.Context())
-	for range 2 {
-		for source, err := range sources {
-			is.NoErr(err)
-			is.Equal(source.Name, "first")
-			break
-		}
-		<-left
-	}
-}
-
 // The error names an ended context, before an answer and in the middle of one.
 func TestContextEnds(t *testing.T) {
 	is := is.New(t)
