@@ -39,6 +39,22 @@ func TestListIsNotWhole(t *testing.T) {
 	}
 }
 
+// Who leaves a list early ends its request; the next loop over it is another.
+func TestListIsLeft(t *testing.T) {
+	left := make(chan struct{}, 2)
+	sources := dial(t, func(w http.ResponseWriter, r *http.Request) {
+		endless(`[`, `{"name":"first"},`)(w, r)
+		left <- struct{}{}
+	}).Sources.List(t.Context())
+	for range 2 {
+		for source, err := range sources {
+			holds(t, err == nil && source.Name == "first", source, err)
+			break
+		}
+		<-left
+	}
+}
+
 // The error names an ended context, before an answer and in the middle of one.
 func TestContextEnds(t *testing.T) {
 	is := is.New(t)

@@ -128,9 +128,8 @@ func TestMethodsAreThoseOfTheService(t *testing.T) {
 					continue
 				}
 				w.here.requests()
-				if have, want := w.do(t, s); have != want {
-					t.Errorf("step %d, %s %s %+v:\n%s", i, s.by, s.call, s.args, firstDifference(have, want))
-				}
+				have, want := w.do(t, s)
+				holds(t, have == want, i, s, firstDifference(have, want))
 				asked := slices.Compact(w.here.requests())
 				if len(asked) > 1 || len(asked) == 1 && cmp.Or(routes[asked[0]], s.call) != s.call && s.call != "Access.Write" && s.call != "Access.Preview" {
 					t.Errorf("%s asks for %q, as %s does", s.call, asked, routes[asked[0]])

@@ -104,13 +104,11 @@ func TestRetryAfter(t *testing.T) {
 				holds(t, len(s.at) == tries, c.header, len(s.at))
 				for i := 1; i < len(s.at); i++ {
 					drawn := 100 * time.Millisecond << (i - 1)
-					if pause := s.at[i] - s.at[i-1]; pause < c.atLeast || pause > max(c.atLeast, drawn) {
-						t.Errorf("%q: paused for %v before try %d", c.header, pause, i)
-					}
+					pause := s.at[i] - s.at[i-1]
+					holds(t, pause >= c.atLeast && pause <= max(c.atLeast, drawn), c.header, pause, i)
 				}
-				if answer, _ := errors.AsType[*client.StatusError](err); answer == nil || answer.RetryAfter != c.asked {
-					t.Errorf("%q: %+v", c.header, answer)
-				}
+				answer, _ := errors.AsType[*client.StatusError](err)
+				holds(t, answer != nil && answer.RetryAfter == c.asked, c.header, answer)
 			})
 		}
 	}

@@ -116,9 +116,8 @@ func TestCrossOrigin(t *testing.T) {
 		for _, request := range requests {
 			asked := c.asked.Load()
 			a := s.as("").sendWith(request[0], request[1], "", change)
-			if refused := strings.Contains(string(a.body), `"cross_origin"`); refused == in {
-				t.Errorf("%s: %s: %d %s", name, a.request, a.status, a.body)
-			} else if !in {
+			equal(t, name+a.request, strings.Contains(string(a.body), `"cross_origin"`), !in)
+			if !in {
 				a.fails(403, "cross_origin")
 				s.as("").sendWith(request[0], request[1], "", nobody).fails(403, "cross_origin") // before 401
 				holds(t, c.asked.Load() == asked && a.header.Get("Access-Control-Allow-Origin") == "", name, a.request)

@@ -130,9 +130,8 @@ func TestETagOfTemplates(t *testing.T) {
 		admin.with("If-None-Match", etag, "GET", "/admin/templates?tag="+strings.Repeat("x", 2000), "").is(400)
 	}
 	plain := newSite(t).admin()
-	if a := plain.get("/admin/templates").is(200); a.header.Get("ETag") != "" || a.header.Get("Cache-Control") != "no-store" {
-		t.Errorf("without a cache: %v", a.header)
-	}
+	a := plain.get("/admin/templates").is(200) // without a cache
+	equal(t, "headers", a.header.Get("ETag")+a.header.Get("Cache-Control"), "no-store")
 	plain.with("If-None-Match", `"x"`, "GET", "/admin/templates", "").is(200)
 }
 

@@ -22,9 +22,8 @@ func TestCheckURL(t *testing.T) {
 	for want, addresses := range sections("addresses.txt") {
 		for _, address := range addresses {
 			err := client.CheckURL(address)
-			if accepted := want == "accepted"; accepted != (err == nil) || !accepted && !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: got %v, want %q", address, err, want)
-			}
+			accepted := want == "accepted"
+			holds(t, accepted == (err == nil) && (accepted || strings.Contains(err.Error(), want)), address, err, want)
 		}
 	}
 }
