@@ -100,7 +100,11 @@ func TestExcerpts(t *testing.T) {
 		"at limits": strings.Repeat("x", 4096),
 	} {
 		for _, kind := range []string{"text/html", "application/problem+json", "application/json"} {
-			for call, err := range three(t, dial(t, says(500, kind, body))) {
+			foreign := func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("X-Request-Id", strings.Repeat("x", 5000))
+				says(500, kind, body)(w, r)
+			}
+			for call, err := range three(t, dial(t, foreign)) {
 				text := fmt.Sprintf("%v %+v %#v", err, err, err)
 				unprintable := strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
 				holds(t, len(err.Error()) <= 1500 && !unprintable, name, call, text)
