@@ -2,7 +2,7 @@ package client_test
 
 import (
 	"context"
-	"net/http"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -23,15 +23,14 @@ func TestAs(t *testing.T) {
 	is.Equal(svc.ErrorCode(errorOf(s.client.As(mine.Key).Templates.Read(ctx, "a"))), svc.CodeForbidden)
 
 	s.requests()
-	_, err := s.client.As("").Templates.Read(ctx, "a")
-	is.Equal(svc.ErrorCode(err), svc.CodeUnauthenticated)
+	is.Equal(svc.ErrorCode(errorOf(s.client.As("").Templates.Read(ctx, "a"))), svc.CodeUnauthenticated)
 	for _, bad := range []svc.Secret{"a b", "a\nb", "ä", "a\x00"} {
-		_, err = s.client.As(bad).Templates.Read(ctx, "a")
-		is.Equal(refused(err), refusal{Code: svc.CodeInvalid, Field: "token", Message: "must be printable ASCII without spaces"})
+		refusal := refusal{Code: svc.CodeInvalid, Field: "token", Message: "must be printable ASCII without spaces"}
+		is.Equal(refused(errorOf(s.client.As(bad).Templates.Read(ctx, "a"))), refusal)
 	}
 	is.Equal(len(s.requests()), 0)
-	_, err = must(client.New(client.Config{BaseURL: s.server.URL + "/ext/svc"})).Templates.Read(ctx, "a")
-	is.Equal(svc.ErrorCode(err), svc.CodeUnauthenticated)
+	nobody := must(client.New(client.Config{BaseURL: s.server.URL + "/ext/svc"}))
+	is.Equal(svc.ErrorCode(errorOf(nobody.Templates.Read(ctx, "a"))), svc.CodeUnauthenticated)
 	is.Equal(len(s.requests()), 1)
 }
 
@@ -56,17 +55,14 @@ func TestKeysOfAllHolders(t *testing.T) {
 			want[i].Hash, want[i].Pepper, want[i].Seal = nil, "", nil
 		}
 		is.True(len(want) > 0)
-		have := must(all(s.client.Keys.List(ctx, svc.AllHolders, query)))
-		is.Equal(have, want)
+		is.Equal(must(all(s.client.Keys.List(ctx, svc.AllHolders, query))), want)
 		query.AfterTime, query.AfterID, query.Limit = query.Position(want[0]), want[0].ID, 0
 		rest := must(all(s.Keys.List(ctx, svc.Host, svc.AllHolders, query)))
-		have = must(all(s.client.Keys.List(ctx, svc.AllHolders, query)))
-		is.Equal(len(have), len(rest))
+		is.Equal(len(must(all(s.client.Keys.List(ctx, svc.AllHolders, query)))), len(rest))
 	}
-	_, err := all(s.client.Keys.List(ctx, alice, svc.KeyQuery{UnusedSince: s.clock()}))
-	is.Equal(refused(err).Code, svc.CodeInvalid)
-	_, err = all(s.client.As("session-of-bob").Keys.List(ctx, svc.AllHolders, svc.KeyQuery{}))
-	is.Equal(refused(err).Code, svc.CodeForbidden)
+	is.Equal(refused(errorOf(all(s.client.Keys.List(ctx, alice, svc.KeyQuery{UnusedSince: s.clock()})))).Code, svc.CodeInvalid)
+	bob := s.client.As("session-of-bob")
+	is.Equal(refused(errorOf(all(bob.Keys.List(ctx, svc.AllHolders, svc.KeyQuery{})))).Code, svc.CodeForbidden)
 	is.Equal(svc.ErrorCode(s.client.Keys.RevokeAll(context.Background(), svc.AllHolders)), svc.CodeInvalid)
 }
 
@@ -75,13 +71,11 @@ func TestIntrospect(t *testing.T) {
 	is := is.New(t)
 	s := newSite(t)
 	expires := time.Date(2090, 1, 2, 3, 4, 5, 0, time.UTC)
+	robot, zoe := svc.Identity{Kind: svc.KindServiceAccount, ID: "robot"}, svc.Identity{Kind: svc.KindUser, ID: "Zoë @ home+1&2"}
 	for _, c := range []struct {
 		holder svc.Identity
 		in     svc.NewAPIKey
-	}{
-		{alice, svc.NewAPIKey{}}, {alice, svc.NewAPIKey{ScopingPolicyID: "recalls", ExpiresAt: expires}},
-		{svc.Identity{Kind: svc.KindServiceAccount, ID: "robot"}, svc.NewAPIKey{}}, {svc.Identity{Kind: svc.KindUser, ID: "Zoë @ home+1&2"}, svc.NewAPIKey{}},
-	} {
+	}{{alice, svc.NewAPIKey{}}, {alice, svc.NewAPIKey{ScopingPolicyID: "recalls", ExpiresAt: expires}}, {robot, svc.NewAPIKey{}}, {zoe, svc.NewAPIKey{}}} {
 		issued := must(s.Keys.Issue(t.Context(), svc.Host, c.holder, c.in))
 		want := must(s.Keys.Introspect(t.Context(), svc.Host, string(issued.Key)))
 		is.True(want.Active)
@@ -103,16 +97,11 @@ func TestIntrospectForeignAnswers(t *testing.T) {
 		`{}`, `{"sub":"a"}`, `{"active":null}`, `{"active":true}`, `{"active":true,"sub":"a","kind":"user","scope":"read"}`,
 		`{"active":true,"sub":"a","kind":"user","scope":"policy:"}`, `{"active":true,"sub":"a","kind":"user","scope":"policy:%zz"}`, secret, `{"active":"` + secret + `"}`,
 	} {
-		c := dial(t, func(w http.ResponseWriter, r *http.Request) {
-			says(200, "application/json", body)(w, r)
-		})
-		in, err := c.Keys.Introspect(t.Context(), secret)
-		if svc.ErrorCode(err) != svc.CodeInternal || in != (svc.Introspection{}) || strings.Contains(err.Error(), secret) {
-			t.Errorf("%s: %+v, %v", body, in, err)
-		}
+		in, err := dial(t, says(200, "application/json", body)).Keys.Introspect(t.Context(), secret)
+		holds(t, svc.ErrorCode(err) == svc.CodeInternal && in == (svc.Introspection{}), body, in, err)
+		holds(t, !strings.Contains(fmt.Sprint(err), secret), err)
 	}
 	c := dial(t, says(502, "text/html", strings.Repeat("x", 150)+secret+strings.Repeat("x", 9000)))
-	if _, err := c.Keys.Introspect(t.Context(), secret); svc.ErrorCode(err) != svc.CodeUnavailable || strings.Contains(err.Error(), secret[:10]) {
-		t.Error(err)
-	}
+	err := errorOf(c.Keys.Introspect(t.Context(), secret))
+	holds(t, svc.ErrorCode(err) == svc.CodeUnavailable && !strings.Contains(err.Error(), secret[:10]), err)
 }

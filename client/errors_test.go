@@ -1,7 +1,6 @@
 package client_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/client"
-	"github.com/extsvc/svc/httpapi"
 )
 
 // refusal is an error as the interface tells it.
@@ -41,53 +39,6 @@ func refused(err error) refusal {
 	return list[0]
 }
 
-// The client returns the errors of a Service whose store or sources fail, as it does all others: see
-// TestMethodsAreThoseOfTheService. Behind each is the answer.
-func TestErrorsOfTheService(t *testing.T) {
-	s, ctx := newSite(t), t.Context()
-	s.register(catalogue)
-	s.create("taken")
-	for _, c := range []struct {
-		code   svc.Code
-		status int
-		store  error // what fails in it
-		market error
-	}{
-		{svc.CodeNotFound, 404, nil, nil},
-		{svc.CodeChanged, 409, svc.ErrChanged, nil},
-		{svc.CodeInternal, 500, errors.New("the disk is on fire"), nil},
-		{svc.CodeUnavailable, 503, svc.ErrUnavailable, nil},
-		{svc.CodeSourceFailed, 502, nil, errors.New("unplugged")},
-		{svc.CodeSourceTimeout, 504, nil, context.DeadlineExceeded},
-	} {
-		t.Run(string(c.code), func(t *testing.T) {
-			is := is.New(t)
-			s.store.Plant(func(call string) error {
-				if call == "ChangeTemplate" {
-					return c.store
-				}
-				return nil
-			})
-			s.market.fail(c.market)
-			call := step{"", "Templates.Patch", with("taken", svc.TemplatePatch{Name: new("x")})}
-			if c.store == nil {
-				call = step{"", "Templates.Install", with(svc.Install{TemplateID: map[bool]string{true: "none", false: "notes"}[c.market == nil], SourceName: "acme"})}
-			}
-			have, want := newTwins(s, s).do(t, call)
-			is.Equal(have, want)
-			is.True(strings.Contains(have, `"Code": "`+string(c.code)+`"`))
-			_, err := s.client.Templates.Patch(ctx, "taken", svc.TemplatePatch{Name: new("x")})
-			if c.store == nil {
-				_, err = s.client.Templates.Install(ctx, call.args[0].(svc.Install))
-			}
-			status, found := errors.AsType[*client.StatusError](err)
-			is.True(found && status.Problem)
-			is.Equal(status.Status, c.status)
-			is.Equal(status.Excerpt, "")
-		})
-	}
-}
-
 // The codes that only HTTP has.
 func TestErrorsOfHTTP(t *testing.T) {
 	is := is.New(t)
@@ -102,9 +53,9 @@ func TestErrorsOfHTTP(t *testing.T) {
 		}
 	})
 	ctx := t.Context()
-	_, err := s.client.As("svcu_wrong").Templates.Read(ctx, "a")
+	err := errorOf(s.client.As("svcu_wrong").Templates.Read(ctx, "a"))
 	is.Equal(refused(err), refusal{Code: svc.CodeUnauthenticated, Message: "a valid bearer token is required"})
-	_, err = s.client.Keys.Issue(ctx, svc.Me, svc.NewAPIKey{Description: new(strings.Repeat("x", 200))})
+	err = errorOf(s.client.Keys.Issue(ctx, svc.Me, svc.NewAPIKey{Description: new(strings.Repeat("x", 200))}))
 	is.Equal(refused(err), refusal{Code: "body_too_large", Message: "the body is larger than 200 bytes"})
 
 	err = s.client.As("session-of-bob").Keys.RevokeAll(ctx, svc.Me)
@@ -117,17 +68,4 @@ func TestErrorsOfHTTP(t *testing.T) {
 	s.requests()
 	is.Equal(svc.ErrorCode(errorOf(all(s.client.As("session-of-bob").Keys.List(ctx, svc.Me, svc.KeyQuery{})))), svc.Code("rate_limited"))
 	is.Equal(len(s.requests()), 1) // who has to wait for that long is told so at once
-}
-
-// A base that lacks the prefix reaches something else, or nothing.
-func TestWrongBase(t *testing.T) {
-	is := is.New(t)
-	mux := http.NewServeMux()
-	mux.Handle("/ext/svc/", httpapi.New(newSite(t).Service, httpapi.Options{}))
-	server := serve(t, mux)
-	c := must(client.New(client.Config{BaseURL: server.URL, Token: token}))
-	_, err := c.Templates.Read(t.Context(), "a")
-	is.Equal(svc.ErrorCode(err), svc.CodeInternal)
-	status, _ := errors.AsType[*client.StatusError](err)
-	is.Equal(status, &client.StatusError{Route: "GET /admin/templates/{template_id}", Status: 404, Excerpt: `"404 page not found\n"`})
 }

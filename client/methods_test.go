@@ -82,7 +82,6 @@ func (w twins) do(t *testing.T, s step) (have, want string) {
 
 var holderOf = regexp.MustCompile(`"Holder": \{[^}]*\},`)
 
-// newestKey returns the id of a key of a holder.
 func (s *site) newestKey(by svc.Principal, holder any) string {
 	for key := range s.Keys.List(s.t.Context(), by, holder.(svc.Identity), svc.KeyQuery{}) {
 		return key.ID
@@ -90,7 +89,6 @@ func (s *site) newestKey(by svc.Principal, holder any) string {
 	return "none"
 }
 
-// seen notes a key that was issued.
 func (s *site) seen(keys map[*site]*[]svc.Secret, results []reflect.Value) []reflect.Value {
 	if issued, is := results[0].Interface().(svc.IssuedKey); is && issued.Key != "" {
 		*keys[s] = append(*keys[s], issued.Key)
@@ -106,7 +104,6 @@ func (s *site) good(keys map[*site]*[]svc.Secret) (text string) {
 	return text
 }
 
-// accepts reports whether a key is good.
 func (s *site) accepts(key svc.Secret) bool {
 	_, err := s.Authenticate(s.t.Context(), string(key))
 	return err == nil
@@ -140,6 +137,15 @@ func said(results []reflect.Value) string {
 		all = append(all, plain(results[0].Interface()))
 	}
 	return string(must(json.MarshalIndent(all, "", " ")))
+}
+
+// saysOf is what a client says to a call, which is a line of steps.
+func saysOf(t *testing.T, c *client.Client, line string) string {
+	t.Helper()
+	s := stepOf(t, line)
+	noun, method, _ := strings.Cut(s.call, ".")
+	of := reflect.ValueOf(c).Elem().FieldByName(noun).MethodByName(method)
+	return said(of.Call(values(append([]any{t.Context()}, s.args...)...)))
 }
 
 // plain is a value of the Service as the interface tells it.

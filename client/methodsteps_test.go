@@ -99,8 +99,7 @@ func keys(t *testing.T, by string, holder svc.Identity) []step {
 	return steps(t, "keys", "$by ", by, "$holder", string(must(json.Marshal(holder))))
 }
 
-// Each method of the client says what the Service says, values and errors, and leaves the same rows. Each has a step, and
-// each route is that of one method: only a bundle is previewed and written by one.
+// Each method says what the Service says, and leaves the same rows. Each has a step, and a route of its own.
 func TestMethodsAreThoseOfTheService(t *testing.T) {
 	t.Parallel()
 	routes, methods := map[string]string{}, map[string]bool{}
@@ -129,9 +128,8 @@ func TestMethodsAreThoseOfTheService(t *testing.T) {
 					continue
 				}
 				w.here.requests()
-				if have, want := w.do(t, s); have != want {
-					t.Errorf("step %d, %s %s %+v:\n%s", i, s.by, s.call, s.args, firstDifference(have, want))
-				}
+				have, want := w.do(t, s)
+				holds(t, have == want, i, s, firstDifference(have, want))
 				asked := slices.Compact(w.here.requests())
 				if len(asked) > 1 || len(asked) == 1 && cmp.Or(routes[asked[0]], s.call) != s.call && s.call != "Access.Write" && s.call != "Access.Preview" {
 					t.Errorf("%s asks for %q, as %s does", s.call, asked, routes[asked[0]])
@@ -143,15 +141,11 @@ func TestMethodsAreThoseOfTheService(t *testing.T) {
 		})
 	}
 	for _, route := range httpapi.Routes() {
-		if routes[route.Method+" "+route.Path] == "" {
-			t.Errorf("no step calls %s %s", route.Method, route.Path)
-		}
+		holds(t, routes[route.Method+" "+route.Path] != "", route.Method, route.Path)
 	}
 	for noun := range reflect.TypeFor[client.Client]().Fields() {
 		for method := range noun.Type.Methods() {
-			if name := noun.Name + "." + method.Name; noun.IsExported() && !methods[name] {
-				t.Errorf("no step calls %s", name)
-			}
+			holds(t, !noun.IsExported() || methods[noun.Name+"."+method.Name], noun.Name, method.Name)
 		}
 	}
 }
@@ -167,14 +161,11 @@ func TestRefusalsOfTheInterface(t *testing.T) {
 		}
 		have, _ := w.do(t, stepOf(t, call))
 		for _, part := range []string{`"Code": "invalid_request"`, `"Field": "` + field + `"`} {
-			if !strings.Contains(have, part) || strings.Count(have, `"Field"`) != 1 {
-				t.Errorf("%s: want %s: %s", call, part, have)
-			}
+			holds(t, strings.Contains(have, part) && strings.Count(have, `"Field"`) == 1, call, part, have)
 		}
 	}
 }
 
-// firstDifference returns the first line that differs.
 func firstDifference(have, want string) string {
 	h, w := strings.Split(have, "\n"), strings.Split(want, "\n")
 	for i := range min(len(h), len(w)) {

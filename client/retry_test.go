@@ -18,71 +18,23 @@ import (
 	"github.com/extsvc/svc/client"
 )
 
-// flaky fails in some way so often, and then lets the interface answer.
-func flaky(times *atomic.Int64, fail http.HandlerFunc) func(*setup) {
-	return func(u *setup) {
-		u.wrap = func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-			if times.Add(-1) >= 0 {
-				fail(w, r)
-				return
-			}
-			next.ServeHTTP(w, r)
-		}
+// No change is tried again, and of reads none that failed in another way.
+func TestWhatIsNotTriedAgain(t *testing.T) {
+	tries := func(call string, fail http.Response) int {
+		s := &script{answers: []http.Response{fail}}
+		holds(t, strings.Contains(saysOf(t, s.client(), call), `"Code"`), call)
+		return len(s.at)
 	}
-}
-
-// hangUp ends the connection without an answer.
-func hangUp(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
-
-func TestChangesAreNotTriedAgain(t *testing.T) {
-	for name, fail := range map[string]http.HandlerFunc{"hang up": hangUp, "503": says(503, "", ""), "429": says(429, "", "")} {
-		t.Run(name, func(t *testing.T) {
-			is := is.New(t)
-			var times atomic.Int64
-			s, ctx := newSite(t, flaky(&times, fail)), t.Context()
-			times.Store(100)
-			for i, change := range []func() error{
-				func() error { _, err := s.client.Keys.Issue(ctx, svc.Me, svc.NewAPIKey{}); return err },
-				func() error { _, err := s.client.Templates.Patch(ctx, "a", svc.TemplatePatch{}); return err },
-				func() error { return s.client.Keys.Revoke(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, "k") },
-				func() error { return s.client.Templates.Delete(ctx, "a") },
-				func() error {
-					_, err := s.client.Templates.Update(ctx, "a", svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
-					return err
-				},
-				func() error { _, err := s.client.Policies.Decide(ctx, question); return err },
-				func() error { _, err := s.client.Policies.Simulate(ctx, svc.Bundle{}, question); return err },
-			} {
-				is.Equal(svc.ErrorCode(change()), svc.CodeUnavailable)
-				is.Equal(times.Load(), int64(99-i))
-			}
-		})
+	for _, change := range []string{
+		`Keys.Issue {"Kind":"me"} | {}`, `Keys.Revoke {"Kind":"user","ID":"alice"} | "k"`, `Templates.Patch "a" | {}`, `Templates.Delete "a"`,
+		`Templates.Update "a" | {"LocalEdits":"theirs"}`, `Policies.Decide {"Bank":"b"}`, `Policies.Simulate {} | {"Bank":"b"}`,
+	} {
+		is.New(t).Equal([]int{tries(change, http.Response{}), tries(change, status(503)), tries(change, status(429))}, []int{1, 1, 1})
 	}
-}
-
-func TestOtherFailuresAreNotTriedAgain(t *testing.T) {
-	for _, status := range []int{200, 301, 400, 401, 404, 408, 500, 502, 504} {
-		requests := 0
-		c := dial(t, func(w http.ResponseWriter, r *http.Request) {
-			requests++
-			says(status, "text/html", "<html>")(w, r)
-		})
-		if _, err := c.Templates.Read(t.Context(), "a"); err == nil || requests != 1 {
-			t.Errorf("%d: %d requests, %v", status, requests, err)
-		}
-	}
-}
-
-func TestNobodyThere(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	server := serve(t, nil)
-	c := must(client.New(client.Config{BaseURL: server.URL, Token: token}))
-	server.Close()
-	for _, err := range three(t, c) {
-		is.Equal(refused(err), refusal{Code: svc.CodeUnavailable, Message: "the server cannot be reached: try again later"})
-		_, found := errors.AsType[*client.StatusError](err)
-		is.True(!found)
+	said := saysOf(t, (&script{answers: []http.Response{{}}}).client(), `Templates.Delete "a"`)
+	is.New(t).True(strings.Contains(said, "the server cannot be reached: try again later"))
+	for _, code := range []int{200, 301, 400, 401, 404, 408, 500, 502, 504} {
+		is.New(t).Equal(tries(`Templates.Read "a"`, status(code, "Content-Type", "text/html")), 1)
 	}
 }
 
@@ -149,18 +101,14 @@ func TestRetryAfter(t *testing.T) {
 				if c.atLeast < 0 {
 					tries = 1
 				}
-				if len(s.at) != tries {
-					t.Errorf("%q: %d tries", c.header, len(s.at))
-				}
+				holds(t, len(s.at) == tries, c.header, len(s.at))
 				for i := 1; i < len(s.at); i++ {
 					drawn := 100 * time.Millisecond << (i - 1)
-					if pause := s.at[i] - s.at[i-1]; pause < c.atLeast || pause > max(c.atLeast, drawn) {
-						t.Errorf("%q: paused for %v before try %d", c.header, pause, i)
-					}
+					pause := s.at[i] - s.at[i-1]
+					holds(t, pause >= c.atLeast && pause <= max(c.atLeast, drawn), c.header, pause, i)
 				}
-				if answer, _ := errors.AsType[*client.StatusError](err); answer == nil || answer.RetryAfter != c.asked {
-					t.Errorf("%q: %+v", c.header, answer)
-				}
+				answer, _ := errors.AsType[*client.StatusError](err)
+				holds(t, answer != nil && answer.RetryAfter == c.asked, c.header, answer)
 			})
 		}
 	}
@@ -177,8 +125,7 @@ func TestReadsAreTriedAgain(t *testing.T) {
 				return &script{answers: []http.Response{fail, fail, fail, ok}}
 			}
 			must(good(`{"has_update":false,"current_revision":null}`).client().Templates.CheckUpdate(t.Context(), "a"))
-			list := must(all(good(`[{"name":"a"}]`).client().Sources.List(t.Context())))
-			is.Equal(len(list), 1)
+			is.Equal(len(must(all(good(`[{"name":"a"}]`).client().Sources.List(t.Context())))), 1)
 		})
 	}
 }
@@ -191,9 +138,7 @@ func TestPausesAreDrawn(t *testing.T) {
 		for range 200 {
 			s := &script{answers: []http.Response{{}}}
 			_, _ = s.client().Templates.Read(t.Context(), "a")
-			if len(s.at) != 4 {
-				t.Errorf("%d tries", len(s.at))
-			}
+			holds(t, len(s.at) == 4, len(s.at))
 			for i := 1; i < len(s.at); i++ {
 				pause := s.at[i] - s.at[i-1]
 				seen[pause] = true
@@ -201,13 +146,9 @@ func TestPausesAreDrawn(t *testing.T) {
 			}
 		}
 		for i, most := range []time.Duration{0, 100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond} {
-			if i > 0 && (longest[i] > most || longest[i] < most/2) {
-				t.Errorf("the longest pause %d of 200 is %v", i, longest[i])
-			}
+			holds(t, i == 0 || longest[i] <= most && longest[i] >= most/2, i, longest[i])
 		}
-		if len(seen) < 500 {
-			t.Errorf("of 600 pauses %d are different", len(seen))
-		}
+		holds(t, len(seen) >= 500, len(seen))
 	})
 }
 
@@ -263,26 +204,6 @@ func cancelled(after time.Duration) func(context.Context) (context.Context, cont
 	}
 }
 
-// A real server's 503 says to come again in a second, as the interface does.
-func TestInterfaceIsUnavailable(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	s := newSite(t)
-	s.create("a")
-	fails := 1
-	s.store.Plant(func(call string) error {
-		if call == "Template" && fails > 0 {
-			fails--
-			return svc.ErrUnavailable
-		}
-		return nil
-	})
-	began := time.Now()
-	must(s.client.Templates.Read(t.Context(), "a"))
-	is.True(time.Since(began) >= time.Second)
-	is.Equal(s.requests(), []string{"GET /admin/templates/{template_id}", "GET /admin/templates/{template_id}"})
-}
-
 func TestWhatIsRepeatableIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -298,20 +219,15 @@ func TestWhatIsRepeatableIsTriedAgain(t *testing.T) {
 	s, ctx := newSite(t, lost), t.Context()
 	for _, issue := range []func(svc.NewAPIKey) (svc.IssuedKey, error){
 		func(in svc.NewAPIKey) (svc.IssuedKey, error) { return s.client.Keys.Issue(ctx, svc.Me, in) },
-		func(in svc.NewAPIKey) (svc.IssuedKey, error) {
-			return s.client.Keys.Issue(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, in)
-		},
+		func(in svc.NewAPIKey) (svc.IssuedKey, error) { return s.client.Keys.Issue(ctx, alice, in) },
 	} {
 		in := svc.NewAPIKey{Description: new("laptop"), IdempotencyKey: rand.Text()}
 		times.Store(2)
-		issued := must(issue(in))
-		again := must(issue(in))
-		is.Equal(again, issued)
+		is.Equal(must(issue(in)), must(issue(in)))
 		is.Equal(svc.ErrorCode(errorOf(issue(svc.NewAPIKey{IdempotencyKey: in.IdempotencyKey}))), svc.CodeKeyReused)
 		is.Equal(svc.ErrorCode(errorOf(issue(svc.NewAPIKey{IdempotencyKey: "a b"}))), svc.CodeInvalid)
 	}
-	keys := must(all(s.client.Keys.List(ctx, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.KeyQuery{})))
-	is.Equal(len(keys), 1)
+	is.Equal(len(must(all(s.client.Keys.List(ctx, alice, svc.KeyQuery{})))), 1)
 	times.Store(1)
 	_, err := s.client.Templates.Install(ctx, svc.Install{TemplateID: "none", SourceName: "none", IdempotencyKey: "once"})
 	is.Equal(svc.ErrorCode(err), svc.CodeNotFound)
@@ -390,8 +306,7 @@ func TestPatience(t *testing.T) {
 				return nil, r.Context().Err()
 			}
 		})
-		list := must(all(c.Sources.List(t.Context())))
-		is.Equal(len(list), 0)
+		is.Equal(len(must(all(c.Sources.List(t.Context())))), 0)
 	})
 }
 

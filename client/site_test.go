@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"io/fs"
 	"iter"
@@ -22,6 +23,7 @@ import (
 	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/marketplace"
 	"github.com/extsvc/svc/store/memstore"
+	"github.com/extsvc/svc/svctest"
 )
 
 // access is who there is.
@@ -63,9 +65,9 @@ type site struct {
 	client *client.Client // of an administrator
 	files  string         // the directory of the source fs://acme
 
-	mu    sync.Mutex
-	now   time.Time
-	asked []string // the method and route of each request; "" is none of the routes
+	clocks *svctest.Clock
+	mu     sync.Mutex
+	asked  []string // the method and route of each request; "" is none of the routes
 }
 
 // setup is how a site differs from the usual one.
@@ -78,7 +80,8 @@ type setup struct {
 
 func newSite(t *testing.T, changes ...func(*setup)) *site {
 	t.Helper()
-	s := &site{t: t, store: intercept.NewPlanted(memstore.New()), files: t.TempDir(), now: time.Date(2026, 1, 2, 3, 4, 5, 678901234, time.UTC)}
+	s := &site{t: t, store: intercept.NewPlanted(memstore.New()), files: t.TempDir(), clocks: &svctest.Clock{}}
+	s.clocks.Advance(678901234)
 	files := must(marketplace.New(marketplace.Config{Files: map[string]fs.FS{"acme": os.DirFS(s.files)}}))
 	s.market = &market{Marketplace: files}
 	u := setup{service: svc.Config{
@@ -91,9 +94,7 @@ func newSite(t *testing.T, changes ...func(*setup)) *site {
 		change(&u)
 	}
 	s.Service = must(svc.New(u.service))
-	if err := s.Access.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(access)))); err != nil {
-		t.Fatal(err)
-	}
+	holds(t, s.Access.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(access)))) == nil, "access")
 	var handler http.Handler = s.record(httpapi.New(s.Service, u.api))
 	if u.wrap != nil {
 		served := handler
@@ -106,7 +107,6 @@ func newSite(t *testing.T, changes ...func(*setup)) *site {
 	return s
 }
 
-// serve runs a server until the end of the test.
 func serve(t *testing.T, handler http.Handler) *httptest.Server {
 	t.Helper()
 	server := httptest.NewUnstartedServer(handler)
@@ -116,7 +116,6 @@ func serve(t *testing.T, handler http.Handler) *httptest.Server {
 	return server
 }
 
-// dial returns a client of whatever serves there.
 func dial(t *testing.T, handler http.HandlerFunc) *client.Client {
 	t.Helper()
 	return must(client.New(client.Config{BaseURL: serve(t, handler).URL, Token: token}))
@@ -142,37 +141,16 @@ func (s *site) requests() []string {
 	return asked
 }
 
-func (s *site) clock() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.now
-}
+func (s *site) clock() time.Time { return s.clocks.Now() }
 
-// tick moves the clock.
-func (s *site) tick() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.now = s.now.Add(time.Minute)
-}
+func (s *site) tick() { s.clocks.Advance(time.Minute) }
 
 // offer writes the catalogue of acme.
 func (s *site) offer(catalogue string) {
 	s.t.Helper()
-	if err := os.WriteFile(filepath.Join(s.files, "templates.json"), []byte(catalogue), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	holds(s.t, os.WriteFile(filepath.Join(s.files, "templates.json"), []byte(catalogue), 0o600) == nil, "offer")
 }
 
-// register trusts acme, which offers that.
-func (s *site) register(catalogue string) {
-	s.t.Helper()
-	s.offer(catalogue)
-	if _, err := s.Sources.Register(s.t.Context(), svc.Host, svc.NewSource{URL: "fs://acme", Alias: new("acme")}); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-// create adds a template.
 func (s *site) create(id string, change ...func(*svc.NewTemplate)) svc.Template {
 	s.t.Helper()
 	in := svc.NewTemplate{ID: id, Content: svc.Content{Name: id, Manifest: []byte(`{"version":"1"}`)}}
@@ -202,15 +180,8 @@ func sessions(_ context.Context, bearer string) (svc.Principal, error) {
 // market is a marketplace that can be made to fail.
 type market struct {
 	svc.Marketplace
-	mu    sync.Mutex
-	err   error
-	asked svc.Upstream // by the last installation, check or update
-}
-
-func (m *market) from() svc.Upstream {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.asked
+	mu  sync.Mutex
+	err error
 }
 
 func (m *market) fail(err error) {
@@ -222,7 +193,7 @@ func (m *market) fail(err error) {
 func (m *market) Template(ctx context.Context, from svc.Upstream, id string) (svc.Content, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.asked = from; m.err != nil {
+	if m.err != nil {
 		return svc.Content{}, m.err
 	}
 	return m.Marketplace.Template(ctx, from, id)
@@ -236,7 +207,6 @@ func (m *market) Catalog(ctx context.Context, from svc.Upstream, maxAge time.Dur
 	return catalog, err
 }
 
-// all reads a list to its end.
 func all[T any](rows iter.Seq2[T, error]) ([]T, error) {
 	list := []T{}
 	for row, err := range rows {
@@ -255,5 +225,12 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// errorOf is the error of a call.
+// holds wants a condition, about what is shown when it fails.
+func holds(t testing.TB, is bool, about ...any) {
+	t.Helper()
+	if !is {
+		t.Errorf("not so: %.2000q", fmt.Sprint(about...))
+	}
+}
+
 func errorOf[T any](_ T, err error) error { return err }

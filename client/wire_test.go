@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"reflect"
 	"strings"
 	"testing"
 
@@ -29,18 +28,14 @@ func TestRequestsOnTheWire(t *testing.T) {
 			sent += " as " + r.Header.Get("Content-Type")
 		}
 	}))
-	c, ctx := must(client.New(client.Config{BaseURL: server.URL, Token: token})), t.Context()
+	c := must(client.New(client.Config{BaseURL: server.URL, Token: token}))
 	for line := range strings.Lines(string(must(os.ReadFile("testdata/wire.txt")))) {
 		if line[0] == '#' {
 			continue
 		}
 		is := is.New(t)
 		request, want, _ := strings.Cut(strings.TrimSpace(line), " -> ")
-		call := stepOf(t, request)
-		noun, method, _ := strings.Cut(call.call, ".")
-		remote := reflect.ValueOf(c).Elem().FieldByName(noun).MethodByName(method)
-		said := said(remote.Call(values(append([]any{ctx}, call.args...)...)))
-		is.True(strings.Contains(said, `"Code": "internal"`)) // the server has nothing to say
+		is.True(strings.Contains(saysOf(t, c, request), `"Code": "internal"`)) // the server has nothing to say
 		is.Equal(sent, want)
 	}
 }
@@ -59,27 +54,6 @@ func TestHeaders(t *testing.T) {
 	})
 	is.NoErr(must(client.New(client.Config{BaseURL: server.URL})).Templates.Delete(t.Context(), "a"))
 	is.Equal(sent["Authorization"], nil)
-}
-
-// The token reaches the source as it was given.
-func TestSourceTokenIsSent(t *testing.T) {
-	is := is.New(t)
-	s, ctx := newSite(t), t.Context()
-	secret := svc.Secret("the-token-of-the-source")
-	must(s.client.Sources.Register(ctx, svc.NewSource{URL: "fs://acme", Alias: new("a"), AuthToken: &secret}))
-	s.offer(catalogue)
-	must(s.client.Templates.Install(ctx, svc.Install{TemplateID: "mail", SourceName: "a"}))
-	is.Equal(s.market.from().Token, secret)
-}
-
-// docs/howto/clients.md shows the code of the example.
-func TestDocumentedExample(t *testing.T) {
-	is := is.New(t)
-	page, example := string(must(os.ReadFile("../docs/howto/clients.md"))), string(must(os.ReadFile("example_test.go")))
-	_, snippet, found := strings.Cut(page, "<!-- client/example_test.go -->\n```go\n")
-	snippet, _, ended := strings.Cut(snippet, "```\n")
-	is.True(found && ended && len(snippet) > 100)
-	is.True(strings.Contains(strings.ReplaceAll(example, "\n\t", "\n"), snippet))
 }
 
 // A client of a host with its own parameters gets what the Service answers, in the same order.

@@ -7,7 +7,9 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -97,6 +99,20 @@ func (s *site) note(a answer) {
 	}
 }
 
+// recorded sends a request to a handler without a connection. A body is JSON.
+func recorded(h http.Handler, method, target, bearer, body string, changes ...func(*http.Request)) *httptest.ResponseRecorder {
+	w, r := httptest.NewRecorder(), httptest.NewRequest(method, target, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	if bearer != "" {
+		r.Header.Set("Authorization", "Bearer "+bearer)
+	}
+	for _, change := range changes {
+		change(r)
+	}
+	h.ServeHTTP(w, r)
+	return w
+}
+
 func clip(s string) string {
 	if len(s) > 200 {
 		return s[:200] + "…"
@@ -113,7 +129,6 @@ type answer struct {
 	body    []byte
 }
 
-// checkForm checks what holds for every answer.
 func (a answer) checkForm(method string) {
 	a.t.Helper()
 	kind := a.header.Get("Content-Type")
@@ -121,15 +136,11 @@ func (a answer) checkForm(method string) {
 	case a.header.Get("Location") != "" || a.status >= 300 && a.status < 400 && a.status != http.StatusNotModified:
 		a.t.Errorf("%s: %d redirects to %q", a.request, a.status, a.header.Get("Location"))
 	case method == http.MethodHead:
-		if len(a.body) > 0 {
-			a.t.Errorf("%s: HEAD answered with a body: %q", a.request, a.body)
-		}
+		holds(a.t, len(a.body) == 0, a.request, string(a.body))
 	case a.status >= 400:
 		a.checkProblem(kind)
 	case a.status == http.StatusNoContent, a.status == http.StatusNotModified:
-		if len(a.body) > 0 || kind != "" {
-			a.t.Errorf("%s: 204 with %q, Content-Type %q", a.request, a.body, kind)
-		}
+		holds(a.t, len(a.body) == 0 && kind == "", a.request, kind, string(a.body))
 	case kind != "application/json":
 		a.t.Errorf("%s: %d with Content-Type %q", a.request, a.status, kind)
 	}
@@ -151,23 +162,17 @@ func (a answer) checkProblem(kind string) {
 		want = append(want, "fields")
 	}
 	slices.Sort(want)
-	if have := slices.Sorted(maps.Keys(p)); !slices.Equal(have, want) {
-		a.t.Errorf("%s: %d has the keys %v, want %v", a.request, a.status, have, want)
-	}
+	equal(a.t, a.request, slices.Sorted(maps.Keys(p)), want)
 	detail, _ := p["detail"].(string)
 	if p["status"] != float64(a.status) || p["title"] != http.StatusText(a.status) || p["type"] == "" || p["code"] == "" || detail == "" {
 		a.t.Errorf("%s: not a whole problem: %s", a.request, a.body)
 	}
 	for _, inside := range []string{"goroutine", ".go:", "sql:", "json:", "panic", "dial tcp"} {
-		if strings.Contains(detail, inside) {
-			a.t.Errorf("%s: the detail shows internals: %s", a.request, detail)
-		}
+		holds(a.t, !strings.Contains(detail, inside), a.request, detail)
 	}
 	a.checkErrors(p["errors"])
 	for name, statuses := range map[string][]int{"WWW-Authenticate": {401}, "Allow": {405}, "Retry-After": {429, 503}} {
-		if has := a.header.Get(name) != ""; has != slices.Contains(statuses, a.status) {
-			a.t.Errorf("%s: %d with %s: %q", a.request, a.status, name, a.header.Get(name))
-		}
+		equal(a.t, a.request, a.header.Get(name) != "", slices.Contains(statuses, a.status))
 	}
 }
 
@@ -184,16 +189,27 @@ func (a answer) checkErrors(list any) {
 		parameter, isParameter := e["parameter"].(string)
 		good := len(e) == 2 && e["detail"] != "" && isPointer != isParameter
 		good = good && (!isPointer || pointer == "" || pointer[0] == '/') && (!isParameter || parameter != "")
-		if !good {
-			a.t.Errorf("%s: not a pointer or parameter and a detail: %v", a.request, e)
-		}
+		holds(a.t, good, a.request, e)
 	}
-	if len(elements) == 0 {
-		a.t.Errorf("%s: a 400 without errors: %s", a.request, a.body)
+	holds(a.t, len(elements) != 0, a.request)
+}
+
+// equal wants a value of something.
+func equal[T any](t testing.TB, of any, have, want T) {
+	t.Helper()
+	if !reflect.DeepEqual(have, want) {
+		t.Errorf("%.300v: %.1000v, want %.1000v", of, have, want)
 	}
 }
 
-// is wants a status.
+// holds wants a condition, about what is shown when it fails.
+func holds(t testing.TB, is bool, about ...any) {
+	t.Helper()
+	if !is {
+		t.Errorf("not so: %.2000q", fmt.Sprint(about...))
+	}
+}
+
 func (a answer) is(status int) answer {
 	a.t.Helper()
 	if a.status != status {
@@ -202,7 +218,6 @@ func (a answer) is(status int) answer {
 	return a
 }
 
-// fails wants a status and a code.
 func (a answer) fails(status int, code string) answer {
 	a.t.Helper()
 	a.is(status)
@@ -217,12 +232,9 @@ func (a answer) refuses(places ...string) {
 	a.t.Helper()
 	a.fails(400, "invalid_request")
 	slices.Sort(places)
-	if have := a.places(); !slices.Equal(have, places) {
-		a.t.Errorf("%s: errors are about %q, want %q: %s", a.request, have, places, a.body)
-	}
+	equal(a.t, a.request+string(a.body), a.places(), places)
 }
 
-// places are those that a 400 is about, in order.
 func (a answer) places() (all []string) {
 	errors, _ := a.value()["errors"].([]any)
 	for _, element := range errors {
@@ -252,8 +264,7 @@ func (a answer) short() string {
 	return "body"
 }
 
-// differs compares with the form that a script has: a JSON value, or the code of a problem with or without its detail,
-// or the places of a 400.
+// differs compares with the form that a script has, as README.md describes it.
 func (a answer) differs(want string, vars names) error {
 	have := a.short()
 	code, _, _ := strings.Cut(have, ":")
@@ -377,7 +388,6 @@ func (a answer) value() map[string]any {
 	return value
 }
 
-// text returns a string member of the body.
 func (a answer) text(key string) string {
 	a.t.Helper()
 	s, isText := a.value()[key].(string)
@@ -390,13 +400,9 @@ func (a answer) text(key string) string {
 // texts returns one string member of each element of a list, which may be in an object.
 func (a answer) texts(key string) []string {
 	a.t.Helper()
-	list, isArray := parse(a.t, a.body).([]any)
-	if !isArray {
-		list, _ = a.value()["templates"].([]any)
-	}
 	texts := []string{}
-	for _, element := range list {
-		texts = append(texts, element.(map[string]any)[key].(string))
+	for _, row := range a.rows() {
+		texts = append(texts, row[key].(string))
 	}
 	return texts
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -34,28 +33,15 @@ func eventful(t *testing.T) (*site, caller) {
 }
 
 // events are those that answer a target, on all pages from it on.
-func (c caller) events(target string) (all []map[string]any) {
+func (c caller) events(target string) []map[string]any {
 	c.t.Helper()
-	for pages := 0; target != ""; pages++ {
-		a := c.get(target).is(200)
-		for _, event := range a.value()["events"].([]any) {
-			all = append(all, event.(map[string]any))
-		}
-		next, more := strings.CutSuffix(strings.TrimPrefix(a.header.Get("Link"), "<"), `>; rel="next"`)
-		if target = ""; more {
-			target = "/admin/events" + next
-		}
-		if pages > 100 {
-			c.t.Fatal("the pages do not end")
-		}
-	}
-	return all
+	return slices.Concat(c.follow(target)...)
 }
 
 func numbers(events []map[string]any) string {
 	var all []string
 	for _, event := range events {
-		all = append(all, string(event["number"].(json.Number)))
+		all = append(all, fmt.Sprint(event["number"]))
 	}
 	return strings.Join(all, " ")
 }
@@ -63,16 +49,11 @@ func numbers(events []map[string]any) string {
 func TestEventsWhole(t *testing.T) {
 	s, admin := eventful(t)
 	events := admin.events("/admin/events?limit=3")
-	records := slices.Collect(func(yield func(svc.AuditRecord) bool) {
-		for r, err := range s.service.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{}) {
-			if err != nil || !yield(r) {
-				return
-			}
-		}
-	})
-	if len(events) != len(records) || len(events) < 10 {
-		t.Fatalf("%d events, %d records", len(events), len(records))
+	var records []svc.AuditRecord
+	for r, err := range s.service.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{}) {
+		records = append(records, must(r, err))
 	}
+	equal(t, "events", len(events), len(records))
 	n := len(records)
 	a := admin.get("/admin/events?limit=3").is(200)
 	issued, deleted, created := records[0], records[1], records[2]
@@ -86,27 +67,21 @@ func TestEventsWhole(t *testing.T) {
 	   "target": {"kind": "template", "id": "a<b>", "scope": "server", "owner": null, "holder": null}, "was": null, "is": null, "previous": "%x", "salts": %s, "hash": "%x"}]}`,
 		n, issued.ID, key, issued.Target.ID, deleted.Hash, must(marshal(issued.Salts)), issued.Hash, n-1, deleted.ID, key, created.Hash, must(marshal(deleted.Salts)), deleted.Hash,
 		n-2, created.ID, key, created.Previous, must(marshal(created.Salts)), created.Hash))
-	if len(key) != 16 || key == issued.Target.ID {
-		t.Errorf("the key that the administrator came by: %q", key)
-	}
+	holds(t, len(key) == 16 && key != issued.Target.ID, key)
 	first := events[n-1]
-	if first["previous"] != nil || fmt.Sprint(first["actor"]) != "map[id:<nil> kind:host]" {
-		t.Errorf("the first: %v", first)
-	}
+	holds(t, first["previous"] == nil && fmt.Sprint(first["actor"]) == "map[id:<nil> kind:host]", first)
 }
 
 // Anybody can check the chain: the hash of an event is that of all else of it. So it is in the documentation.
 func TestHashesOfEvents(t *testing.T) {
 	s, admin := eventful(t)
-	must(s.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{}))
+	must(s.service.Keys.Issue(t.Context(), svc.Host, alice, svc.NewAPIKey{}))
 	admin.post("/users/alice/api-keys", "").is(201)
 	wantChain(t, admin.events("/admin/events?limit=4"))
 	_, asked, _ := strings.Cut(string(must(os.ReadFile("../docs/reference/events.md"))), "/ext/svc/admin/events?") // the check is of what the page asks for
 	asked, _, _ = strings.Cut(asked, "'")
 	events := admin.events("/admin/events?" + asked)
-	if len(events) < 3 {
-		t.Errorf("%s: %v", asked, events)
-	}
+	holds(t, len(events) >= 3, asked, events)
 	wantChain(t, events)
 	for _, file := range []string{"../docs/reference/events.md", "openapi.json"} {
 		_, example, found := strings.Cut(string(must(os.ReadFile(file))), `"events": [`+"\n")
@@ -131,9 +106,7 @@ func wantChain(t *testing.T, events []map[string]any) {
 			t.Errorf("%v does not follow %v", event, events[i+1])
 		}
 		sum := sha256.Sum256(must(jcs.Canonical(must(marshal(event)))))
-		if hex.EncodeToString(sum[:]) != hash {
-			t.Errorf("%v has the hash %v", event, hash)
-		}
+		equal[any](t, event, hex.EncodeToString(sum[:]), hash)
 	}
 }
 
@@ -178,17 +151,13 @@ func TestRowsOfEvents(t *testing.T) {
 	for _, rows := range [][2]string{{"", row}, {row, "{}"}, {row, ""}} {
 		event := svc.Event{ID: uuid.Must(uuid.NewV7()), Time: s.clock.Now(), Actor: svc.Host.As("ops").Identity(), Action: event.AccessRemoved}
 		event.Was, event.Is = []byte(rows[0]), []byte(rows[1])
-		err := s.store.QueueAudit(t.Context(), []svc.Event{event}, func(last svc.AuditRecord, _ []svc.Event) []svc.AuditRecord {
+		equal(t, row, s.store.QueueAudit(t.Context(), []svc.Event{event}, func(last svc.AuditRecord, _ []svc.Event) []svc.AuditRecord {
 			return []svc.AuditRecord{{Event: event, Number: last.Number + 1, Previous: last.Hash, Hash: last.Hash}}
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}), nil)
 		shown := func(row string) string { return cmp.Or(row, "null") }
 		want := fmt.Sprintf(`"actor":{"kind":"host","id":"ops"},"action":"access.removed","target":{"kind":"","id":"","scope":null,"owner":null,"holder":null},"was":%s,"is":%s,"previous":`, shown(rows[0]), shown(rows[1]))
-		if a := admin.get("/admin/events?limit=1&actor=ops&actor_kind=host").is(200); !strings.Contains(string(a.body), want) {
-			t.Errorf("%s, want %s", a.body, want)
-		}
+		have := string(admin.get("/admin/events?limit=1&actor=ops&actor_kind=host").is(200).body)
+		holds(t, strings.Contains(have, want), have, want)
 	}
 }
 
@@ -212,9 +181,7 @@ func TestFiltersOfEvents(t *testing.T) {
 	} {
 		want := numbers(slices.DeleteFunc(slices.Clone(all), func(e map[string]any) bool { return !fits(e) }))
 		for _, limit := range []string{"", "&limit=1", "&limit=2"} {
-			if have := numbers(admin.events("/admin/events?" + query + limit)); have != want {
-				t.Errorf("%s%s: %s, want %s", query, limit, have, want)
-			}
+			equal(t, query+limit, numbers(admin.events("/admin/events?"+query+limit)), want)
 		}
 	}
 }
@@ -225,18 +192,9 @@ func TestPagesOfEvents(t *testing.T) {
 		s.key("alice")
 	}
 	first := admin.get("/admin/events").is(200)
-	if n := len(first.value()["events"].([]any)); n != 100 {
-		t.Errorf("a page of %d", n)
-	}
-	link := strings.TrimSuffix(strings.TrimPrefix(first.header.Get("Link"), "<"), `>; rel="next"`)
-	cursor := must(url.ParseQuery(strings.TrimPrefix(link, "?"))).Get("cursor")
+	equal(t, "a page", len(first.rows()), 100)
+	next := first.next("/admin/events")
 	s.key("alice") // what is new moves nothing
-	for _, next := range []string{link, "?cursor=" + cursor} {
-		if a := admin.get("/admin/events" + next).is(200); len(a.value()["events"].([]any)) != 100 {
-			t.Errorf("%s: %d events", next, len(a.value()["events"].([]any)))
-		}
-	}
-	if all := admin.events("/admin/events"); numbers(all) != numbers(admin.events("/admin/events?limit=1000")) {
-		t.Errorf("by 100: %v", numbers(all))
-	}
+	equal(t, next, len(admin.get(next).rows()), 100)
+	equal(t, "by 100", numbers(admin.events("/admin/events")), numbers(admin.events("/admin/events?limit=1000")))
 }

@@ -108,46 +108,24 @@ func ExampleWithPrincipal() {
 
 // exampleService returns a Service and the key of its one user, who may recall the bank "notes".
 func exampleService() (*svc.Service, svc.Secret) {
-	service, err := svc.New(svc.Config{
-		Store: memstore.New(), Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	bundle, err := svc.ParseBundle([]byte(`{
+	service := must(svc.New(svc.Config{Store: memstore.New(), Logger: slog.New(slog.DiscardHandler)}))
+	bundle := must(svc.ParseBundle([]byte(`{
 		"users": [{"id": "alice", "display_name": "Alice"}],
 		"policies": [{"id": "notes", "document": {"version": "2026-03-24", "statements": [
 			{"effect": "allow", "actions": ["bank:recall"], "banks": ["notes"]}]}}],
-		"attachments": [{"policy_id": "notes", "principal_type": "user", "principal_id": "alice"}]}`))
-	if err != nil {
-		log.Fatal(err)
-	}
-	ctx, alice := context.Background(), svc.Identity{Kind: svc.KindUser, ID: "alice"}
+		"attachments": [{"policy_id": "notes", "principal_type": "user", "principal_id": "alice"}]}`)))
+	ctx := context.Background()
 	if err := service.Access.Apply(ctx, svc.Host, bundle); err != nil {
 		log.Fatal(err)
 	}
-	issued, err := service.Keys.Issue(ctx, svc.Host, alice, svc.NewAPIKey{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	return service, issued.Key
+	return service, must(service.Keys.Issue(ctx, svc.Host, alice, svc.NewAPIKey{})).Key
 }
 
 // exampleGet returns the status and the body of the answer to a GET.
 func exampleGet(url string, bearer svc.Secret) string {
-	request, err := http.NewRequest("GET", url, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
+	request := must(http.NewRequest("GET", url, nil))
 	request.Header.Set("Authorization", "Bearer "+string(bearer))
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		log.Fatal(err)
-	}
+	answer := must(http.DefaultClient.Do(request))
 	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	if err != nil {
-		log.Fatal(err)
-	}
-	return fmt.Sprint(answer.StatusCode, " ", strings.TrimSpace(string(body)))
+	return fmt.Sprint(answer.StatusCode, " ", strings.TrimSpace(string(must(io.ReadAll(answer.Body)))))
 }

@@ -33,20 +33,19 @@ func (w *watcher) Observe(_ context.Context, o httpapi.Observation) {
 	w.seen = append(w.seen, o)
 }
 
-// last is the observation of the last request; it comes when the answer has been sent.
-func (w *watcher) last(t *testing.T, n int) httpapi.Observation {
+// last is the observation of the n-th request, the last one; it comes when the answer has been sent.
+func (w *watcher) last(t *testing.T, n int) (o httpapi.Observation) {
 	t.Helper()
 	eventually(t, func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
+		if len(w.seen) >= n {
+			o = w.seen[n-1]
+			equal(t, "observations", len(w.seen), n)
+		}
 		return len(w.seen) >= n
 	})
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.seen) != n {
-		t.Fatalf("told %d times, want %d", len(w.seen), n)
-	}
-	return w.seen[n-1]
+	return o
 }
 
 func TestObserver(t *testing.T) {
@@ -87,12 +86,7 @@ func TestObserver(t *testing.T) {
 	want(s.as("").get("/openapi.json").is(200), "GET /ext/svc/openapi.json", "", none)
 	o := want(admin.post("/admin/templates", "{").is(400), "POST /ext/svc/admin/templates", svc.CodeInvalid, user)
 	is.Equal(o.Err, nil)
-	s.store.Plant(func(call string) error {
-		if call == "Templates" {
-			return svc.ErrUnavailable
-		}
-		return nil
-	})
+	s.store.Plant(in("Templates", func() error { return svc.ErrUnavailable }))
 	o = want(admin.get("/admin/templates").is(503), "GET /ext/svc/admin/templates", svc.CodeUnavailable, user)
 	is.True(o.Err != nil)
 	s.store.Plant(func(call string) error { panic("in " + call) })
@@ -122,12 +116,8 @@ func TestRequestID(t *testing.T) {
 	} {
 		for _, target := range []string{"/admin/templates", "/nothing", "/openapi.json"} {
 			have := admin.with("X-Request-Id", id, "GET", target, "").header.Get("X-Request-Id")
-			is.True(have != "")
-			if taken {
-				is.Equal(have, id)
-			} else {
-				is.True(have != id && !seen[have])
-			}
+			equal(t, id, have == id && id != "", taken)
+			equal(t, have, have == "" || seen[have], false)
 			seen[have] = !taken
 		}
 	}
@@ -161,9 +151,7 @@ type logged struct {
 func records(t *testing.T, log string) (all []logged) {
 	t.Helper()
 	for line := range strings.Lines(log) {
-		if at := strings.IndexFunc(strings.TrimSuffix(line, "\n"), func(r rune) bool { return r < ' ' }); at >= 0 {
-			t.Errorf("a control character at %d of %q", at, clip(line))
-		}
+		holds(t, strings.IndexFunc(strings.TrimSuffix(line, "\n"), func(r rune) bool { return r < ' ' }) < 0, clip(line))
 		_, err := strictjson.Compact([]byte(line), 3)
 		var record logged
 		if err = errors.Join(err, json.Unmarshal([]byte(line), &record)); err != nil || !strings.HasSuffix(line, "}\n") {
@@ -198,8 +186,8 @@ func TestOneRecordOfEachRequest(t *testing.T) {
 		"GET /ext/svc/%0d%0a%7b%22level%22:%22INFO%22%7d HTTP/1.1", "GET /ext/svc/%00%1b%5b31m\xff HTTP/1.1", "GET /ext/svc/\u2028\u202e{}\"\\ HTTP/1.1", "GET /ext/svc/%zz HTTP/1.1",
 		"GET /ext/svc/openapi.json HTTP/1.1", "HEAD /ext/svc/openapi.json HTTP/1.1", "PUT /ext/svc/openapi.json HTTP/1.1", "HEAD /ext/svc/admin/templates HTTP/1.1",
 	}
-	for first := range firstLines {
-		lines = append(lines, first)
+	for _, line := range raw("first lines", nil) {
+		lines = append(lines, line[1])
 	}
 	for _, route := range httpapi.Routes() {
 		lines = append(lines, route.Method+" /ext/svc"+route.Path+" HTTP/1.1")
@@ -219,12 +207,8 @@ func TestOneRecordOfEachRequest(t *testing.T) {
 			told += len(all)
 		}
 	}
-	if told < 250 {
-		t.Errorf("only %d records", told)
-	}
-	if strings.Contains(log.String(), key) {
-		t.Error("the key is in the log")
-	}
+	equal(t, "records", told >= 250, true)
+	equal(t, "the key is in the log", strings.Contains(log.String(), key), false)
 }
 
 // checkRecords wants one record of each answer that was noted, whatever a test was about. An answer of 401 has no id to find it by.
@@ -234,9 +218,7 @@ func (s *site) checkRecords() {
 		told[fmt.Sprint(record.RequestID, " ", record.Status)]++
 	}
 	for id, count := range s.answered {
-		if told[id] != count {
-			s.t.Errorf("%d answers of %q have %d records", count, id, told[id])
-		}
+		equal(s.t, "answers", told[id], count)
 	}
 }
 
@@ -253,17 +235,17 @@ func (a answer) isLogged(r logged) {
 		len(a.body) > 0 && (r.Code != problem.Code || r.Bytes != int64(len(a.body))) || (r.Error != "") != (a.status >= 500) {
 		a.t.Errorf("%s: %d %s\nis logged as %+v", a.request, a.status, clip(string(a.body)), r)
 	}
-	if id := a.header.Get("X-Request-Id"); id != "" && id != r.RequestID {
-		a.t.Errorf("%s: its id is %q, and %q in the log", a.request, id, r.RequestID)
+	if id := a.header.Get("X-Request-Id"); id != "" {
+		equal(a.t, a.request, r.RequestID, id)
 	}
 }
 
 // serveOnce is a request to a Handler that shares the site's service, and how it ended: with a panic, perhaps.
-func (s *site) serveOnce(options httpapi.Options, r *http.Request) (cut any, w *httptest.ResponseRecorder) {
+func (s *site) serveOnce(options httpapi.Options, method, target, bearer string, changes ...func(*http.Request)) (
+	cut any, w *httptest.ResponseRecorder,
+) {
 	defer func() { cut = recover() }()
-	w = httptest.NewRecorder()
-	httpapi.New(s.service, options).ServeHTTP(w, r)
-	return nil, w
+	return nil, recorded(httpapi.New(s.service, options), method, target, bearer, "", changes...)
 }
 
 // An answer that is cut off, and one whose client has left, also have a record.
@@ -289,11 +271,9 @@ func TestRecordsOfWhatWasCutOff(t *testing.T) {
 			is := is.New(t)
 			log := &record{}
 			c.options.Logger = slog.New(slog.NewJSONHandler(log, nil))
-			r := httptest.NewRequestWithContext(c.ctx, "GET", "/ext/svc/admin/templates", nil)
-			r.Header.Set("Authorization", "Bearer "+key)
 			c.plant()
 			defer s.store.Plant(nil)
-			s.serveOnce(c.options, r)
+			s.serveOnce(c.options, "GET", "/ext/svc/admin/templates", key, func(r *http.Request) { *r = *r.WithContext(c.ctx) })
 			all := records(t, log.String())
 			is.Equal(len(all), 1)
 			is.Equal(all[0].Level, c.level)
@@ -308,9 +288,7 @@ func TestRecordsOfWhatWasCutOff(t *testing.T) {
 func TestLoggerThatPanics(t *testing.T) {
 	t.Parallel()
 	is, s := is.New(t), newSite(t)
-	r := httptest.NewRequest("POST", "/ext/svc/me/api-keys", nil)
-	r.Header.Set("Authorization", "Bearer "+s.key("alice"))
-	cut, w := s.serveOnce(httpapi.Options{Logger: slog.New(panics{})}, r)
+	cut, w := s.serveOnce(httpapi.Options{Logger: slog.New(panics{})}, "POST", "/ext/svc/me/api-keys", s.key("alice"))
 	is.Equal(cut, nil)
 	is.Equal(w.Code, 201)
 }
@@ -365,16 +343,12 @@ func TestNoLogger(t *testing.T) {
 	is.Equal(allocated(slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn}))), none)
 	is.True(allocated(slog.New(slog.NewJSONHandler(io.Discard, nil))) <= none+4)
 	s.store.Plant(func(string) error { return errors.New("disk on fire") })
-	r := httptest.NewRequest("GET", "/ext/svc/me/api-keys", nil)
-	r.Header.Set("Authorization", "Bearer "+key)
-	_, w := s.serveOnce(httpapi.Options{}, r)
+	_, w := s.serveOnce(httpapi.Options{}, "GET", "/ext/svc/me/api-keys", key)
 	is.Equal(w.Code, 500)
 	all := records(t, log.String())
 	is.Equal(len(all), 1)
 	is.Equal(all[0].Level, "ERROR")
 	is.True(strings.Contains(all[0].Error, "disk on fire"))
-
-	r.Header.Set("Authorization", "Bearer wrong") // an answer of 401 is no error
-	s.serveOnce(httpapi.Options{}, r)
+	s.serveOnce(httpapi.Options{}, "GET", "/ext/svc/me/api-keys", "wrong") // an answer of 401 is no error
 	is.Equal(len(records(t, log.String())), 1)
 }

@@ -25,8 +25,9 @@ type document struct {
 	Paths      map[string]map[string]operation
 	Elsewhere  operation `json:"x-elsewhere"`
 	Components struct {
-		Responses map[string]response
-		Schemas   map[string]struct {
+		Responses  map[string]response
+		Parameters map[string]parameterOf
+		Schemas    map[string]struct {
 			Required             []string
 			Properties           map[string]any
 			AdditionalProperties any
@@ -38,16 +39,33 @@ type operation struct {
 	OperationID string
 	Description string
 	Actions     []string `json:"x-actions"`
-	Parameters  []struct {
-		Ref string `json:"$ref"`
-	}
-	Responses map[string]response
+	Parameters  []parameterOf
+	Responses   map[string]response
+}
+
+// parameterOf is a parameter of an operation, or a reference to one.
+type parameterOf struct {
+	Ref      string `json:"$ref"`
+	Name, In string
+}
+
+// of returns the operation of a route.
+func (d document) of(route httpapi.Route) operation {
+	return d.Paths[route.Path][strings.ToLower(route.Method)]
+}
+
+// takes reports whether an operation has a parameter of the components.
+func (o operation) takes(name string) bool {
+	return slices.Contains(o.Parameters, parameterOf{Ref: "#/components/parameters/" + name})
 }
 
 // response is one, or a reference to one.
 type response struct {
 	Ref     string `json:"$ref"`
-	Content map[string]struct{ Examples map[string]any }
+	Content map[string]struct {
+		Examples map[string]any
+		Schema   parameterOf
+	}
 }
 
 // plain leaves out of a name whose things they are: most handlers serve those of all and of the caller.
@@ -85,7 +103,6 @@ func servedBy(t *testing.T) map[httpapi.Route]string {
 	return names
 }
 
-// statuses are the statuses of all codes.
 func statuses(t *testing.T) map[svc.Code]int {
 	all := map[svc.Code]int{}
 	for _, m := range inSource(t, `[cC]ode[A-Z]\w+ (?:svc\.)?Code = "([a-z_]+)"`, "../errors.go", "problem.go") {
@@ -98,9 +115,7 @@ func statuses(t *testing.T) map[svc.Code]int {
 func readDocument(t *testing.T) document {
 	t.Helper()
 	var d document
-	if err := json.Unmarshal(httpapi.OpenAPI("/"), &d); err != nil {
-		t.Fatal(err)
-	}
+	equal(t, "document", json.Unmarshal(httpapi.OpenAPI("/"), &d), nil)
 	return d
 }
 
@@ -118,20 +133,12 @@ func (d document) operations() map[httpapi.Route]string {
 func TestOpenAPIHasAllRoutes(t *testing.T) {
 	operations, routes := readDocument(t).operations(), servedBy(t)
 	for route, name := range routes {
-		if have, there := operations[route]; !there {
-			t.Errorf("%s %s is not in openapi.json", route.Method, route.Path)
-		} else if have != plain.Replace(name) {
-			t.Errorf("%s %s is %q in openapi.json, and served by %q", route.Method, route.Path, have, name)
-		}
+		equal(t, route, operations[route], plain.Replace(name))
 	}
 	for route := range operations {
-		if _, there := routes[route]; !there {
-			t.Errorf("%s %s is in openapi.json, and no route", route.Method, route.Path)
-		}
+		holds(t, routes[route] != "", route)
 	}
-	if len(routes) != len(httpapi.Routes()) {
-		t.Error("a route is there twice")
-	}
+	equal(t, "routes", len(routes), len(httpapi.Routes()))
 }
 
 // Pages made from the document do not show extensions.
@@ -167,9 +174,7 @@ func TestOpenAPIHasAllCodes(t *testing.T) {
 	for code, status := range statuses(t) {
 		coded[string(code)] = strconv.Itoa(status)
 	}
-	if !maps.Equal(promised, coded) {
-		t.Errorf("openapi.json has %v\nthe code %v", promised, coded)
-	}
+	equal(t, "codes of openapi.json", promised, coded)
 }
 
 // shapes are where Go writes down what a body holds, and what that is called in the document: "" as in Go.
@@ -219,13 +224,10 @@ func TestOpenAPIHasAllFields(t *testing.T) {
 			}
 		}
 	}
-	if seen < 52 {
-		t.Errorf("only %d types were found", seen)
-	}
+	holds(t, seen >= 52, seen)
 }
 
-// wantFields checks that a schema has exactly these fields. A problem has three schemas; fields of
-// the two others are optional in Go.
+// wantFields checks that a schema has exactly these fields. A problem has three schemas.
 func (d document) wantFields(t *testing.T, name string, fields []field) {
 	t.Helper()
 	schema, there := d.Components.Schemas[name]
@@ -237,25 +239,20 @@ func (d document) wantFields(t *testing.T, name string, fields []field) {
 		maps.Copy(schema.Properties, d.Components.Schemas["InvalidProblem"].Properties)
 		maps.Copy(schema.Properties, d.Components.Schemas["EditedProblem"].Properties)
 	}
-	if name != "TraceEntry" && schema.AdditionalProperties != false {
-		t.Errorf("schema %q lets other keys through", name)
-	}
-	have, want := slices.Sorted(maps.Keys(schema.Properties)), []string{}
+	holds(t, name == "TraceEntry" || schema.AdditionalProperties == false, name)
+	want := []string{}
 	for _, f := range fields {
 		want = append(want, f.name)
 	}
-	if slices.Sort(want); !slices.Equal(have, want) {
-		t.Errorf("schema %q has %v\nthe code %v", name, have, want)
-	}
+	slices.Sort(want)
+	equal(t, "schema "+name, slices.Sorted(maps.Keys(schema.Properties)), want)
 }
 
 // wantRequired wants those fields to be required that are not optional by their tag or type.
 func (d document) wantRequired(t *testing.T, name string, fields []field) {
 	t.Helper()
 	for _, f := range fields {
-		if slices.Contains(d.Components.Schemas[name].Required, f.name) == f.optional {
-			t.Errorf("schema %q: is %q required, or is it not?", name, f.name)
-		}
+		holds(t, slices.Contains(d.Components.Schemas[name].Required, f.name) != f.optional, name, f.name)
 	}
 }
 
@@ -284,11 +281,8 @@ func (s structs) whole(fields []field) (all []field) {
 // structsIn are the structs that files declare.
 func structsIn(t *testing.T, pattern string) structs {
 	t.Helper()
-	files, err := filepath.Glob(pattern)
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%s: %v", pattern, err)
-	}
-	found := structs{}
+	files, found := must(filepath.Glob(pattern)), structs{}
+	holds(t, len(files) > 0, pattern)
 	for _, name := range files {
 		file := must(parser.ParseFile(token.NewFileSet(), name, nil, 0))
 		for node := range ast.Preorder(file) {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"testing"
 
@@ -63,61 +62,51 @@ func TestOpenAPIIsServed(t *testing.T) {
 
 // Each POST takes an idempotency key, or its description says what a repetition does.
 func TestOpenAPIRepetitions(t *testing.T) {
-	paths := parse(t, httpapi.OpenAPI("")).(map[string]any)["paths"].(map[string]any)
 	keys := 0
-	for path, operations := range paths {
-		post, found := operations.(map[string]any)["post"].(map[string]any)
-		if !found {
-			continue
-		}
-		parameters, _ := post["parameters"].([]any)
-		description, _ := post["description"].(string)
-		takesKey := slices.ContainsFunc(parameters, func(p any) bool {
-			return p.(map[string]any)["$ref"] == "#/components/parameters/IdempotencyKey"
-		})
-		if takesKey {
+	for path, operations := range readDocument(t).Paths {
+		if post, found := operations["post"]; found && post.takes("IdempotencyKey") {
 			keys++
-		}
-		if !takesKey && !strings.Contains(description, "A repetition ") {
+		} else if found && !strings.Contains(post.Description, "A repetition ") {
 			t.Errorf("POST %s: the document does not say what a repetition does", path)
 		}
 	}
-	if keys != 10 { // issue and rotate of four kinds of holders, two installations
-		t.Errorf("%d operations take an idempotency key", keys)
-	}
+	equal(t, "with an idempotency key", keys, 10) // issue and rotate of four kinds of holders, two installations
 }
 
 // The server is where the request came by, however it got here, unless the host knows better.
 func TestOpenAPIServer(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
 	service := newSite(t).service
-	ask := func(target string, options httpapi.Options, mount func(http.Handler) http.Handler) string {
-		w := httptest.NewRecorder()
-		mount(httpapi.New(service, options)).ServeHTTP(w, httptest.NewRequest("GET", target, nil))
-		is.Equal(w.Code, 200)
-		return serverOf(t, w.Body.Bytes())
-	}
 	alone := func(h http.Handler) http.Handler { return h }
 	stripped := func(h http.Handler) http.Handler { return http.StripPrefix("/platform/memory", h) }
-	is.Equal(ask("/platform/memory/openapi.json", httpapi.Options{}, stripped), "/platform/memory")
-	is.Equal(ask("/platform/memory/openapi.json", httpapi.Options{Prefix: "/"}, stripped), "/platform/memory")
-	is.Equal(ask("/platform/memory/ext/svc/openapi.json", httpapi.Options{}, stripped), "/platform/memory/ext/svc")
-	is.Equal(ask("http://example.com/ext/svc/openapi.json?x", httpapi.Options{}, alone), "/ext/svc")
-	is.Equal(ask("/openapi.json", httpapi.Options{}, alone), "/")
-	is.Equal(ask("/platform/memory/openapi-3.0.json", httpapi.Options{}, stripped), "/platform/memory")
-	is.Equal(ask("/openapi.json", httpapi.Options{PublicURL: "https://api.example.com/memory/"}, alone), "https://api.example.com/memory")
-	is.Equal(ask("/ext/svc/openapi.json", httpapi.Options{PublicURL: `/a"b`}, alone), `/a"b`)
 	rewritten := func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			r.URL.Path, r.RequestURI = "/ext/svc/openapi.json", "/docs"
 			h.ServeHTTP(w, r)
 		})
 	}
-	is.Equal(ask("/docs", httpapi.Options{}, rewritten), "/ext/svc")
+	for _, c := range []struct {
+		target  string
+		options httpapi.Options
+		mount   func(http.Handler) http.Handler
+		server  string
+	}{
+		{"/platform/memory/openapi.json", httpapi.Options{}, stripped, "/platform/memory"},
+		{"/platform/memory/openapi.json", httpapi.Options{Prefix: "/"}, stripped, "/platform/memory"},
+		{"/platform/memory/ext/svc/openapi.json", httpapi.Options{}, stripped, "/platform/memory/ext/svc"},
+		{"http://example.com/ext/svc/openapi.json?x", httpapi.Options{}, alone, "/ext/svc"},
+		{"/openapi.json", httpapi.Options{}, alone, "/"},
+		{"/platform/memory/openapi-3.0.json", httpapi.Options{}, stripped, "/platform/memory"},
+		{"/openapi.json", httpapi.Options{PublicURL: "https://api.example.com/memory/"}, alone, "https://api.example.com/memory"},
+		{"/ext/svc/openapi.json", httpapi.Options{PublicURL: `/a"b`}, alone, `/a"b`},
+		{"/docs", httpapi.Options{}, rewritten, "/ext/svc"},
+	} {
+		w := httptest.NewRecorder()
+		c.mount(httpapi.New(service, c.options)).ServeHTTP(w, httptest.NewRequest("GET", c.target, nil))
+		equal(t, c.target, serverOf(t, w.Body.Bytes()), c.server)
+	}
 }
 
-// Documents that differ have different entity tags.
 func TestOpenAPITags(t *testing.T) {
 	is := is.New(t)
 	service, seen := newSite(t).service, map[string]bool{"": true}
@@ -172,41 +161,31 @@ func TestOpenAPI30IsAlwaysTheSame(t *testing.T) {
 	}
 }
 
-// Each problem has a schema with a name, so that generators make one type of it for all operations.
-// The one of OpenAPI 3.0 has the keys of all.
+// Each problem has a schema with a name. The one of OpenAPI 3.0 has the keys of all.
 func TestProblemsHaveSchemas(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	part := func(of any, keys ...string) map[string]any {
-		for _, key := range keys {
-			object, _ := of.(map[string]any)
-			of = object[key]
-		}
-		found, _ := of.(map[string]any)
-		return found
-	}
-	components := part(parse(t, httpapi.OpenAPI("/")), "components")
-	one := part(parse(t, httpapi.OpenAPI30("/")), "components", "schemas", "Problem", "properties")
+	d, d30 := readDocument(t), document{}
+	is.NoErr(json.Unmarshal(httpapi.OpenAPI30("/"), &d30))
 	some, with := 0, 0
-	for _, response := range part(components, "responses") {
-		if schema := part(response, "content", "application/problem+json", "schema"); schema != nil {
+	for _, response := range d.Components.Responses {
+		if problem, found := response.Content["application/problem+json"]; found {
 			some++
-			is.True(strings.HasSuffix(schema["$ref"].(string), "Problem"))
+			is.True(strings.HasSuffix(problem.Schema.Ref, "Problem"))
 		}
 	}
-	for name, schema := range part(components, "schemas") {
-		for key := range part(schema, "properties") {
+	for name, schema := range d.Components.Schemas {
+		for key := range schema.Properties {
 			if strings.HasSuffix(name, "Problem") {
 				with++
-				is.True(one[key] != nil) // the problem lacks a key
+				is.True(d30.Components.Schemas["Problem"].Properties[key] != nil) // the problem lacks a key
 			}
 		}
 	}
 	is.True(some > 20 && with > 10)
 }
 
-// The documents of a host with its own parameters have these, and no others, in every schema and
-// example.
+// The documents of a host with its own parameters have these, and no others.
 func TestOpenAPIHasOwnParameters(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -221,14 +200,7 @@ func TestOpenAPIHasOwnParameters(t *testing.T) {
 		api.ServeHTTP(w, httptest.NewRequest("GET", "/ext/svc"+path, nil))
 		is.Equal(w.Code, 200)
 		is.True(!bytes.Contains(w.Body.Bytes(), []byte(`"recall_budget"`)))
-		var d struct {
-			Components struct {
-				Schemas map[string]struct {
-					Required   []string
-					Properties map[string]json.RawMessage
-				}
-			}
-		}
+		var d document
 		is.NoErr(json.Unmarshal(w.Body.Bytes(), &d))
 		for _, name := range []string{"Access", "SetParameters", "Statement", "PublicDefault", "PublicOverride"} {
 			schema, there := d.Components.Schemas[name]
@@ -248,8 +220,7 @@ func TestOpenAPIHasOwnParameters(t *testing.T) {
 	is.Equal(w.Body.String(), string(httpapi.OpenAPI("/ext/svc"))) // the default is served as it is
 }
 
-// answersOfAccess counts the examples of the access of an answer. They have the parameters, not set, and
-// no other example has them.
+// answersOfAccess counts the examples that have the parameters, not set: those of the access of an answer.
 func answersOfAccess(t *testing.T, part any) (n int) {
 	t.Helper()
 	switch part := part.(type) {

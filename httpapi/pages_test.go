@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
@@ -22,40 +21,56 @@ import (
 	"github.com/extsvc/svc/store/memstore"
 )
 
-// pages follows the links of a list to its end, and returns the ids on each page.
+// rows are those of a list, which may be in an object.
+func (a answer) rows() (all []map[string]any) {
+	a.t.Helper()
+	list, isArray := parse(a.t, a.body).([]any)
+	if !isArray {
+		for _, member := range a.value() {
+			list = member.([]any)
+		}
+	}
+	for _, row := range list {
+		all = append(all, row.(map[string]any))
+	}
+	return all
+}
+
+// next is where the Link of an answer to a target leads, "" without one.
+func (a answer) next(target string) string {
+	a.t.Helper()
+	reference, is := strings.CutSuffix(strings.TrimPrefix(a.header.Get("Link"), "<"), `>; rel="next"`)
+	if !is {
+		equal(a.t, a.request, a.header.Get("Link"), "")
+		return ""
+	}
+	base := &url.URL{Path: strings.Split(target, "?")[0]}
+	return base.ResolveReference(must(url.Parse(reference))).String()
+}
+
+// follow follows the links of a list to its end, and returns the rows on each page.
+func (c caller) follow(target string) (all [][]map[string]any) {
+	c.t.Helper()
+	for target != "" {
+		a := c.get(target).is(200)
+		if all = append(all, a.rows()); len(all) > 1000 {
+			c.t.Fatalf("the pages of %s do not end", target)
+		}
+		target = a.next(target)
+	}
+	return all
+}
+
+// pages are the ids on each page of a list.
 func (c caller) pages(target string) (all [][]string) {
 	c.t.Helper()
-	for {
-		a := c.get(target).is(200)
-		var list []map[string]any
-		body := a.body
-		if body[0] == '{' {
-			var wrapped map[string]json.RawMessage
-			if err := json.Unmarshal(body, &wrapped); err != nil {
-				c.t.Fatal(err)
-			}
-			body = wrapped["templates"]
+	for i, page := range c.follow(target) {
+		all = append(all, nil)
+		for _, row := range page {
+			all[i] = append(all[i], row["id"].(string))
 		}
-		if err := json.Unmarshal(body, &list); err != nil {
-			c.t.Fatal(err)
-		}
-		ids := []string{}
-		for _, row := range list {
-			ids = append(ids, row["id"].(string))
-		}
-		all = append(all, ids)
-		link := a.header.Get("Link")
-		if link == "" {
-			return all
-		}
-		reference, ok := strings.CutSuffix(strings.TrimPrefix(link, "<"), `>; rel="next"`)
-		next, err := url.Parse(reference)
-		if !ok || err != nil || len(all) > 100 {
-			c.t.Fatalf("Link %q, %v", link, err)
-		}
-		base := &url.URL{Path: strings.Split(target, "?")[0]}
-		target = base.ResolveReference(next).String()
 	}
+	return all
 }
 
 // What is deleted or added between two pages moves no other.
@@ -64,13 +79,10 @@ func TestPagesOfTemplatesThatChange(t *testing.T) {
 	for _, id := range []string{"t0", "t1", "t3"} {
 		admin.post("/admin/templates", `{"id": "`+id+`", "name": "b", "manifest": {"version": "1"}}`).is(200)
 	}
-	link := admin.get("/admin/templates?limit=2").header.Get("Link")
+	next := admin.get("/admin/templates?limit=2").next("/admin/templates")
 	admin.delete("/admin/templates/t1").is(204)
 	admin.post("/admin/templates", `{"id": "t00", "name": "a", "manifest": {"version": "1"}}`).is(200)
-	next := "/admin/templates" + strings.TrimSuffix(strings.TrimPrefix(link, "<"), `>; rel="next"`)
-	if a := admin.get(next); !strings.HasPrefix(string(a.body), `{"templates":[{"id":"t3"`) {
-		t.Errorf("behind one that is gone: %s", a.body)
-	}
+	equal(t, next, admin.get(next).texts("id"), []string{"t3"})
 }
 
 // A page of large rows ends early, and is not lost.
@@ -81,21 +93,17 @@ func TestPageOfLargeRows(t *testing.T) {
 	for i := range 7 {
 		admin.post("/admin/templates", fmt.Sprintf(`{"id": "t%d", "name": "n", "manifest": {"version": "1", "x": %q}}`, i, large)).is(200)
 	}
-	if pages := admin.pages("/admin/templates?limit=100"); fmt.Sprint(pages) != "[[t0 t1 t2] [t3 t4 t5] [t6]]" {
-		t.Errorf("pages %v", pages)
-	}
+	equal(t, "pages", admin.pages("/admin/templates?limit=100"), [][]string{{"t0", "t1", "t2"}, {"t3", "t4", "t5"}, {"t6"}})
 }
 
 // A list that is asked for whole ends after MaxList rows, and a Link leads to the others.
 func TestListsHaveABound(t *testing.T) {
 	longtest.Test(t, "lists of more than 10,000 rows")
 	s := newSite(t, func(u *setup) { u.Keys.MaxPerHolder = 2 * httpapi.MaxList })
-	admin, alice := s.as("session-of-admin"), svc.Identity{Kind: svc.KindUser, ID: "alice"}
+	admin := s.as("session-of-admin")
 	for i := range httpapi.MaxList + 3 {
 		content := svc.Content{Name: "Same", Tags: []string{"all"}, Manifest: []byte(`{"version":"1"}`)}
-		if _, err := s.service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: fmt.Sprintf("t%05d", i), Content: content}); err != nil {
-			t.Fatal(err)
-		}
+		must(s.service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: fmt.Sprintf("t%05d", i), Content: content}))
 		must(s.service.Keys.Issue(t.Context(), svc.Host, alice, svc.NewAPIKey{}))
 	}
 	for _, target := range []string{
@@ -103,33 +111,23 @@ func TestListsHaveABound(t *testing.T) {
 	} {
 		pages := admin.pages(target)
 		ids := slices.Concat(pages...)
-		if len(ids) != httpapi.MaxList+3 || len(pages[0]) > httpapi.MaxList || len(pages) < 2 {
-			t.Errorf("%s: %d ids on %d pages, the first of %d", target, len(ids), len(pages), len(pages[0]))
-		}
-		if len(pages[0]) != httpapi.MaxList || !strings.Contains(target, "keys") && !slices.IsSorted(ids) {
-			t.Errorf("%s: the first page has %d, and sorted is %v", target, len(pages[0]), slices.IsSorted(ids))
-		}
+		equal(t, target, []int{len(ids), len(pages[0])}, []int{httpapi.MaxList + 3, httpapi.MaxList})
+		holds(t, strings.Contains(target, "keys") || slices.IsSorted(ids), target)
 	}
 	for i := range 4 {
 		admin.delete(fmt.Sprintf("/admin/templates/t%05d", i)).is(204)
 	}
-	if pages := admin.pages("/admin/templates"); len(pages) != 1 || len(pages[0]) != httpapi.MaxList-1 {
-		t.Errorf("a list of one row less: %d pages, the first of %d", len(pages), len(pages[0]))
-	}
+	pages := admin.pages("/admin/templates")
+	equal(t, "a list of one row less", []int{len(pages), len(pages[0])}, []int{1, httpapi.MaxList - 1})
 }
 
-// many fills a site with templates of 4 KB each.
 func many(t *testing.T, count int) *site {
 	t.Helper()
 	s := newSite(t)
 	padding := strings.Repeat("x", 4<<10)
 	for i := range count {
-		_, err := s.service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: fmt.Sprintf("t%03d", i), Content: svc.Content{
-			Name: "Same", Manifest: []byte(`{"version":"1","n":` + fmt.Sprint(i) + `.0,"padding":"` + padding + `"}`),
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := svc.Content{Name: "Same", Manifest: []byte(`{"version":"1","n":` + fmt.Sprint(i) + `.0,"padding":"` + padding + `"}`)}
+		must(s.service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: fmt.Sprintf("t%03d", i), Content: content}))
 	}
 	return s
 }
@@ -147,36 +145,12 @@ func (s *site) open() *http.Response {
 // beforeChunk does something before one of the reads of a long list: the first chunk, the place where it would end, the second chunk.
 func (s *site) beforeChunk(n int, do func() error) {
 	chunk := 0
-	s.store.Plant(func(call string) error {
-		if call != "Templates" {
-			return nil
-		}
+	s.store.Plant(in("Templates", func() error {
 		if chunk++; chunk == n {
 			return do()
 		}
 		return nil
-	})
-}
-
-func TestListIsSentWhileItIsRead(t *testing.T) {
-	s := many(t, 150)
-	seen := make(chan bool)
-	s.beforeChunk(3, func() error {
-		select {
-		case <-seen:
-			return nil
-		case <-time.After(time.Minute):
-			return errors.New("nobody has seen the first chunk")
-		}
-	})
-	response := s.open()
-	start := make([]byte, 32<<10)
-	must(io.ReadFull(response.Body, start))
-	close(seen)
-	rest, err := io.ReadAll(response.Body)
-	if err != nil || !strings.HasSuffix(strings.TrimSpace(string(rest)), "]}") {
-		t.Errorf("the list broke off: %v", err)
-	}
+	}))
 }
 
 func TestListThatBreaksOffIsCut(t *testing.T) {
@@ -192,15 +166,11 @@ func TestListThatBreaksOffIsCut(t *testing.T) {
 			s.beforeChunk(3, do)
 			response := s.open()
 			body, err := io.ReadAll(response.Body)
-			if err == nil {
-				t.Errorf("half a list passes for a whole one: %d, %d bytes, ending %q", response.StatusCode, len(body), body[max(0, len(body)-200):])
-			}
+			holds(t, err != nil, response.StatusCode, len(body), body[max(0, len(body)-200):])
 			if strings.Contains(string(body), inside) || strings.Contains(string(body), "problem") || strings.Contains(string(body), "about:blank") {
 				t.Error("an error was written into the list")
 			}
-			if !strings.Contains(s.said.String(), inside) {
-				t.Error("nothing of it in the log")
-			}
+			holds(t, strings.Contains(s.said.String(), inside), "nothing of it in the log")
 			s.store.Plant(nil)
 			s.admin().get("/admin/templates").is(200)
 		})
@@ -219,30 +189,10 @@ func TestListThatFailsBeforeAnythingWasSent(t *testing.T) {
 	}
 }
 
-// A client that goes away ends its list, and no more.
-func TestClientGoesAway(t *testing.T) {
-	s := many(t, 150)
-	left := make(chan bool)
-	s.beforeChunk(3, func() error { <-left; return nil })
-	response := s.open()
-	response.Body.Close()
-	s.server.CloseClientConnections()
-	close(left)
-	s.store.Plant(nil)
-	s.admin().get("/admin/templates").is(200)
-}
-
 // halves are the routes that both halves have, by their path behind /admin and /me: of each the action that openapi.json names.
 func halves(t *testing.T) map[httpapi.Route][2]string {
 	t.Helper()
-	var d struct {
-		Paths map[string]map[string]struct {
-			Actions []string `json:"x-actions"`
-		}
-	}
-	if err := json.Unmarshal(httpapi.OpenAPI("/"), &d); err != nil {
-		t.Fatal(err)
-	}
+	d := readDocument(t)
 	both := map[httpapi.Route][2]string{}
 	for _, route := range httpapi.Routes() {
 		path, is := strings.CutPrefix(route.Path, "/me")
@@ -252,9 +202,7 @@ func halves(t *testing.T) map[httpapi.Route][2]string {
 				[2]string{other[method].Actions[0], d.Paths[route.Path][method].Actions[0]}
 		}
 	}
-	if len(both) != 19 {
-		t.Fatalf("%d routes are in both halves", len(both))
-	}
+	equal(t, "routes that are in both halves", len(both), 19)
 	return both
 }
 
@@ -281,17 +229,13 @@ func TestActionsOfBothHalves(t *testing.T) {
 			}
 			for _, action := range actions {
 				a := send("session-of-plain+" + action)
-				if refused := a.status == 403; refused == (action == needed[half]) {
-					t.Errorf("%s with %s: %d %s", a.request, action, a.status, a.body)
-				}
+				holds(t, (a.status == 403) != (action == needed[half]), a.request, action, a.status)
 			}
 			for bearer, may := range map[string]bool{
 				s.key("admin"): true, s.accountKey("robot"): true, s.accountKey("narrow"): false, "session-of-plain": false, "session-of-unseen+template:*": true,
 				"session-of-barred+template:*": false, "session-of-nobody+sa+template:*": prefix == "/admin",
 			} {
-				if a := send(bearer); (a.status != 403) != may {
-					t.Errorf("%s by %s: %d %s", a.request, clip(bearer[:5]), a.status, a.body)
-				}
+				holds(t, (send(bearer).status != 403) == may, prefix, route, bearer[:5])
 			}
 			send("").fails(401, "unauthenticated")
 			send("session-of-ghost+template:*").fails(401, "unauthenticated")
@@ -312,23 +256,17 @@ func (d *discarded) WriteHeader(status int)      { d.status = status }
 // shelf is an interface with so many templates of so many bytes each, kept in memory, and a request for a page of them.
 func shelf(t *testing.T, templates, size, limit int) (http.Handler, *http.Request) {
 	t.Helper()
-	service, err := svc.New(svc.Config{
+	service := must(svc.New(svc.Config{
 		Store: memstore.New(), Memory: svc.Memory{Templates: 64 << 20},
 		Authenticator: svc.AuthenticatorFunc(func(context.Context, string) (svc.Principal, error) {
 			return svc.Principal{Kind: svc.KindUser, ID: "admin", Actions: []string{"template:*"}}, nil
 		}),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	t.Cleanup(func() { _ = service.Close() })
 	manifest := json.RawMessage(`{"version":"1","text":"` + strings.Repeat("x", size) + `"}`)
 	for i := range templates {
 		id := fmt.Sprintf("t%04d", i)
-		_, err := service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: id, Content: svc.Content{Name: id, Manifest: manifest}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: id, Content: svc.Content{Name: id, Manifest: manifest}}))
 	}
 	r := must(http.NewRequest("GET", fmt.Sprintf("/ext/svc/admin/templates?limit=%d", limit), nil))
 	r.Header.Set("Authorization", "Bearer session")
@@ -354,9 +292,7 @@ func TestPagesShareBuffers(t *testing.T) {
 		api.ServeHTTP(&discarded{header: http.Header{}}, r)
 	}
 	runtime.ReadMemStats(&after)
-	if got := (after.TotalAlloc - before.TotalAlloc) / pages; got > 128<<10 {
-		t.Errorf("a page of 400 KiB takes %d bytes of memory", got)
-	}
+	holds(t, (after.TotalAlloc-before.TotalAlloc)/pages <= 128<<10, "a page of 400 KiB")
 }
 
 // What is kept for pages is bounded, however many are asked for at once, and however large they are.

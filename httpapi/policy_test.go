@@ -8,19 +8,24 @@ import (
 	"github.com/extsvc/svc/limits"
 )
 
-// Rows are looked at once the caller is known to have the right, and what is wrong with them has an end.
-func TestSimulateEndsItsErrors(t *testing.T) {
+// What is wrong with a request has an end. Rows are looked at once the caller is known to have the right.
+func TestErrorsHaveAnEnd(t *testing.T) {
 	s := newSite(t)
-	bad := strings.Repeat(`{"id": "a/b", "members": ["\u0000", "\u0000"]},`, 3000)
-	body := func(groups string) string {
-		return `{"bundle": {"groups": [` + strings.TrimSuffix(groups, ",") + `]}, "query": {"bank": "b", "user_id": "a"}}`
+	list := func(row string, n int) string { return strings.TrimSuffix(strings.Repeat(row+",", n), ",") }
+	rows := func(groups string) string {
+		return `{"bundle": {"groups": [` + groups + `]}, "query": {"bank": "b", "user_id": "a"}}`
 	}
-	s.as("session-of-plain").post("/debug/simulate", body(bad)).fails(403, "forbidden")
-	a := s.admin().post("/debug/simulate", body(bad)).is(400)
-	if n := strings.Count(string(a.body), `"pointer"`); n != limits.Errors+1 || !strings.Contains(string(a.body), "there may be more errors") {
-		t.Errorf("%d errors, %d bytes", n, len(a.body))
+	bad := rows(list(`{"id": "a/b", "members": ["\u0000", "\u0000"]}`, 3000))
+	s.as("session-of-plain").post("/debug/simulate", bad).fails(403, "forbidden")
+	s.admin().post("/debug/simulate", rows(list(`{"id": "g"}`, 10_000))).is(400)
+	for _, a := range []answer{
+		s.admin().post("/debug/simulate", bad),
+		s.admin().post("/decide", `{"queries": [`+list(`{}`, limits.Questions)+`]}`),
+		s.admin().post("/decide", `{"queries": [`+list(`{"bank":"\n","action":"/"}`, limits.Questions)+`]}`),
+	} {
+		equal(t, a.request, len(a.is(400).places()), limits.Errors+1)
+		equal(t, a.request, strings.Contains(string(a.body), "there may be more errors"), true)
 	}
-	s.admin().post("/debug/simulate", body(strings.Repeat(`{"id": "g"},`, 10_000))).is(400)
 }
 
 func TestDecideLimits(t *testing.T) {
@@ -31,18 +36,8 @@ func TestDecideLimits(t *testing.T) {
 	}
 	answered := s.admin().post("/decide", string(must(json.Marshal(map[string]any{"queries": queries})))).is(200)
 	decisions := answered.value()["decisions"].([]any)
+	equal(t, "decisions", len(decisions), len(queries))
 	for i := range queries {
-		if got := decisions[i].(map[string]any); got["allowed"] != (i%2 == 0) || len(decisions) != len(queries) {
-			t.Errorf("query %d of %d: %v", i, len(decisions), got)
-		}
-	}
-	body := func(query string, n int) string {
-		return `{"queries": [` + strings.TrimSuffix(strings.Repeat(query+",", n), ",") + `]}`
-	}
-	for _, query := range []string{`{}`, `{"bank":"\n","action":"/"}`} {
-		a := s.admin().post("/decide", body(query, limits.Questions)).is(400)
-		if n := strings.Count(string(a.body), `"pointer"`); n != limits.Errors+1 || !strings.Contains(string(a.body), "there may be more errors") {
-			t.Errorf("%d errors, %d bytes", n, len(a.body))
-		}
+		equal[any](t, i, decisions[i].(map[string]any)["allowed"], i%2 == 0)
 	}
 }

@@ -15,41 +15,28 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// hooks are what a host plugs in, each of which panics while broken; requests need it.
-var hooks = map[string]struct {
-	plug     func(u *setup, call func())
-	requests []string
-}{
-	"Authenticator": {func(u *setup, call func()) {
+// hooks are what a host plugs in, each of which panics while broken. The part "hooks" of requests.raw needs them.
+var hooks = map[string]func(u *setup, call func()){
+	"Authenticator": func(u *setup, call func()) {
 		u.Authenticator = svc.AuthenticatorFunc(func(ctx context.Context, bearer string) (svc.Principal, error) { call(); return sessions(ctx, bearer) })
-	}, []string{"GET /nothing", "GET /admin/templates", "DELETE /admin/templates/chat", "POST /me/api-keys", "PUT /me/api-keys"}},
-	"Limit": {func(u *setup, call func()) {
+	},
+	"Limit": func(u *setup, call func()) {
 		u.Limit = func(*http.Request, svc.Principal) time.Duration { call(); return 0 }
-	}, []string{"GET /nothing", "GET /admin/templates", "DELETE /admin/templates/chat", "POST /me/api-keys", "PUT /me/api-keys"}},
-	"Bearer": {func(u *setup, call func()) {
+	},
+	"Bearer": func(u *setup, call func()) {
 		u.Bearer = func(*http.Request) string { call(); return "" }
-	}, []string{"GET /nothing", "GET /admin/templates", "POST /me/api-keys"}},
-	"KnownUser": {func(u *setup, call func()) {
+	},
+	"KnownUser": func(u *setup, call func()) {
 		u.Users.Known = func(context.Context, string) (bool, error) { call(); return true, nil }
-	}, []string{"POST /me/api-keys", "POST /users/alice/api-keys", "POST /users/unseen/api-keys"}},
-	"ValidateManifest": {func(u *setup, call func()) {
+	},
+	"ValidateManifest": func(u *setup, call func()) {
 		u.Templates.ValidateManifest = func(json.RawMessage) error { call(); return nil }
-	}, []string{
-		"POST /admin/templates " + create, `PATCH /admin/templates/chat {"manifest": {"version": "2"}}`,
-		`POST /admin/templates/chat/install {"source_name": "acme", "alias_id": "b"}`, "POST /admin/templates/chat/update?force=1",
-	}},
-	"Marketplace.CheckURL": {inMarket("CheckURL"), []string{`POST /admin/template-sources {"url": "https://h/other"}`}},
-	"Marketplace.Template": {inMarket("Template"), []string{
-		`POST /admin/templates/chat/install {"source_name": "acme", "alias_id": "b"}`, "POST /admin/templates/chat/update",
-		"GET /admin/templates/chat/check-update", "GET /admin/templates/chat/diff",
-	}},
-	"Marketplace.Catalog": {inMarket("Catalog"), []string{
-		"GET /admin/template-sources/acme/templates", "POST /admin/templates/check-updates", "GET /admin/source-templates",
-	}},
-	"Now": {func(u *setup, call func()) {
+	},
+	"Marketplace.CheckURL": inMarket("CheckURL"), "Marketplace.Template": inMarket("Template"), "Marketplace.Catalog": inMarket("Catalog"),
+	"Now": func(u *setup, call func()) {
 		now := u.Now
 		u.Now = func() time.Time { call(); return now() }
-	}, []string{"POST /me/api-keys", "POST /admin/templates " + create, `PATCH /admin/templates/chat {"name": "x"}`}},
+	},
 }
 
 // inMarket calls before a method of the site's Marketplace does its work.
@@ -63,16 +50,15 @@ func inMarket(method string) func(*setup, func()) {
 	}
 }
 
-// What a host plugs in may panic: that is a 500 which tells nothing, nothing is half-done, and once it is whole again all goes on, no lock
-// held by anybody.
+// What a host plugs in may panic: a 500 tells nothing, nothing is half-done, and no lock is held.
 func TestHooksThatPanic(t *testing.T) {
 	const inside = "at 10.1.2.3\n\x1b[31m"
-	for name, hook := range hooks {
+	for name, requests := range requestsBy("hooks") {
 		for how, value := range map[string]any{"text": inside, "error": errors.New(inside), "no element": nil} {
 			t.Run(name+"/"+how, func(t *testing.T) {
 				var broken atomic.Bool
 				s := newSite(t, func(u *setup) {
-					hook.plug(u, func() {
+					hooks[name](u, func() {
 						if broken.Load() && value == nil {
 							_ = strings.Split(inside, ",")[1]
 						} else if broken.Load() {
@@ -85,41 +71,43 @@ func TestHooksThatPanic(t *testing.T) {
 				s.market.offer("chat", "Chat", `{"version": "1"}`)
 				admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
 				unchanged := admin.keeps()
-				for _, request := range hook.requests {
-					method, rest, _ := strings.Cut(request, " ")
-					target, body, _ := strings.Cut(rest, " ")
+				for _, r := range requests {
 					broken.Store(true)
-					a := admin.send(method, target, body).fails(500, "internal")
+					a := admin.send(r[0], r[1], r[2]).fails(500, "internal")
 					broken.Store(false)
-					if strings.Contains(string(a.body), "10.1") || strings.Contains(string(a.body), "out of range") {
-						t.Errorf("%s tells what is inside: %s", a.request, a.body)
-					}
+					inside := strings.Contains(string(a.body), "10.1") || strings.Contains(string(a.body), "out of range")
+					equal(t, string(a.body), inside, false)
 				}
-				if n := strings.Count(s.said.String(), `"msg":"svc: request failed"`); n != len(hook.requests) {
-					t.Errorf("%d records of %d faults", n, len(hook.requests))
-				}
+				equal(t, "records", strings.Count(s.said.String(), `"msg":"svc: request failed"`), len(requests))
 				unchanged()
-				for _, request := range hook.requests { // not one is stuck
-					method, rest, _ := strings.Cut(request, " ")
-					target, body, _ := strings.Cut(rest, " ")
-					if a := admin.send(method, target, body); a.status >= 500 {
-						t.Errorf("%s: %d %s", request, a.status, a.body)
-					}
+				for _, r := range requests { // not one is stuck
+					a := admin.send(r[0], r[1], r[2])
+					equal(t, a.request+string(a.body), a.status < 500, true)
 				}
 			})
 		}
 	}
 }
 
-// touching are requests of an admin to a stocked site with the template "chat", by the store call that each needs.
-var touching = func() map[string][][3]string {
+// requestsBy are requests of an admin to a stocked site with "chat", by what each needs.
+func requestsBy(title string) map[string][][3]string {
 	all := map[string][][3]string{}
-	for _, line := range raw("store calls", nil) {
+	for _, line := range raw(title, nil) {
 		words := append(strings.SplitN(line[1], " ", 3), "")
 		all[line[0]] = append(all[line[0]], [3]string(words))
 	}
 	return all
-}()
+}
+
+// in is a fault of one call of a store.
+func in(call string, fail func() error) func(string) error {
+	return func(called string) error {
+		if called != call {
+			return nil
+		}
+		return fail()
+	}
+}
 
 func TestStoreFaults(t *testing.T) {
 	t.Parallel()
@@ -137,7 +125,7 @@ func TestStoreFaults(t *testing.T) {
 		{"panic of an error", func() error { panic(errors.New(inside)) }, 500, "internal"},
 		{"changed", func() error { return fmt.Errorf("%s: %w", inside, svc.ErrChanged) }, 409, "changed_meanwhile"},
 	} {
-		for call, requests := range touching {
+		for call, requests := range requestsBy("store calls") {
 			if c.status == 409 && call != "ChangeTemplate" {
 				continue
 			}
@@ -147,19 +135,10 @@ func TestStoreFaults(t *testing.T) {
 				s.key("alice") // that there is one to revoke
 				unchanged := admin.keeps()
 				for _, r := range requests {
-					s.store.Plant(func(called string) error {
-						if called == call {
-							return c.fail()
-						}
-						return nil
-					})
+					s.store.Plant(in(call, c.fail))
 					a := admin.send(r[0], r[1], r[2]).fails(c.status, c.code)
-					if strings.Contains(string(a.body), "pq") || strings.Contains(string(a.body), "10.1") {
-						t.Errorf("%s tells what is inside: %s", a.request, a.body)
-					}
-					if c.status >= 500 && !strings.Contains(s.said.String(), inside) {
-						t.Errorf("%s: nothing of it in the log", a.request)
-					}
+					equal(t, string(a.body), strings.Contains(string(a.body), "pq") || strings.Contains(string(a.body), "10.1"), false)
+					equal(t, a.request, c.status < 500 || strings.Contains(s.said.String(), inside), true) // in the log
 				}
 				s.store.Plant(nil)
 				unchanged()
@@ -179,8 +158,6 @@ func TestDetailIsASentence(t *testing.T) {
 	} {
 		detail := a.text("detail")
 		verb := strings.ContainsAny(detail, " ") && slices.ContainsFunc([]string{" must ", " is ", " has ", " holds ", " takes ", "no "}, func(verb string) bool { return strings.Contains(detail, verb) })
-		if !verb || !strings.HasSuffix(detail, ".") {
-			t.Errorf("%s: %q is no sentence", a.request, detail)
-		}
+		holds(t, verb && strings.HasSuffix(detail, "."), a.request, detail)
 	}
 }

@@ -41,37 +41,31 @@ func TestRequire(t *testing.T) {
 		_, decided := httpapi.DecisionFrom(r.Context())
 		is.True(!decided)
 	})))
-	ask := func(path string, header ...string) *httptest.ResponseRecorder {
-		// A principal that is in the context already counts for nothing.
-		admin := httpapi.WithPrincipal(t.Context(), svc.Principal{Kind: svc.KindHost})
-		r := httptest.NewRequestWithContext(admin, "GET", path, nil)
-		for i := 0; i < len(header); i += 2 {
-			r.Header.Set(header[i], header[i+1])
-		}
-		w := httptest.NewRecorder()
+	// A principal that is in the context already counts for nothing.
+	admin := httpapi.WithPrincipal(t.Context(), svc.Principal{Kind: svc.KindHost})
+	ask := func(path, name, value string) *httptest.ResponseRecorder {
+		w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(admin, "GET", path, nil)
+		r.Header.Set(name, value)
 		mux.ServeHTTP(w, r)
 		return w
 	}
 	for i, c := range []struct {
-		path   string
-		header []string
-		status int
-		body   string
-		route  string
+		path, name, value string
+		status            int
+		body, route       string
 	}{
-		{"/recall/diary", []string{"Authorization", "Bearer " + key}, 202, "7", "GET /recall/{bank}"},
-		{"/recall/diary", []string{"X-Api-Key", key}, 202, "7", "GET /recall/{bank}"},
-		{"/recall/diary", []string{"X-Api-Key", "wrong"}, 401, `"code":"unauthenticated"`, "GET /recall/{bank}"},
-		{"/recall/diary", nil, 401, `"code":"unauthenticated"`, "GET /recall/{bank}"},
-		{"/recall/other", []string{"Authorization", "Bearer " + key}, 403, `"code":"forbidden"`, "GET /recall/{bank}"},
-		{"/recall/" + strings.Repeat("x", 200), []string{"X-Api-Key", key}, 400, `"parameter":"bank"`, "GET /recall/{bank}"},
-		{"/any", []string{"X-Api-Key", key}, 403, `"code":"forbidden"`, "GET /any"},
-		{"/silent", []string{"X-Api-Key", key}, 200, "", "GET /silent"},
+		{"/recall/diary", "Authorization", "Bearer " + key, 202, "7", "GET /recall/{bank}"},
+		{"/recall/diary", "X-Api-Key", key, 202, "7", "GET /recall/{bank}"},
+		{"/recall/diary", "X-Api-Key", "wrong", 401, `"code":"unauthenticated"`, "GET /recall/{bank}"},
+		{"/recall/diary", "X-Api-Key", "", 401, `"code":"unauthenticated"`, "GET /recall/{bank}"},
+		{"/recall/other", "Authorization", "Bearer " + key, 403, `"code":"forbidden"`, "GET /recall/{bank}"},
+		{"/recall/" + strings.Repeat("x", 200), "X-Api-Key", key, 400, `"parameter":"bank"`, "GET /recall/{bank}"},
+		{"/any", "X-Api-Key", key, 403, `"code":"forbidden"`, "GET /any"},
+		{"/silent", "X-Api-Key", key, 200, "", "GET /silent"},
 	} {
-		got := ask(c.path, c.header...)
-		if got.Code != c.status || !strings.Contains(got.Body.String(), c.body) {
-			t.Errorf("%s %v: %d %s", c.path, c.header, got.Code, got.Body)
-		}
+		got := ask(c.path, c.name, c.value)
+		is.Equal(got.Code, c.status)
+		is.True(strings.Contains(got.Body.String(), c.body))
 		is.Equal(got.Header().Get("WWW-Authenticate") != "", c.status == 401)
 		o := seen.last(t, i+1)
 		is.Equal(o.Route, c.route)
@@ -98,16 +92,12 @@ func TestHandlersOfTheHost(t *testing.T) {
 	server := httptest.NewServer(api.Protect(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		connection, _, err := w.(http.Hijacker).Hijack()
 		is.NoErr(err)
-		_, _ = io.WriteString(connection, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nby hand")
+		_, _ = io.WriteString(connection, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\nby hand")
 		_ = connection.Close()
 	})))
-	t.Cleanup(server.Close)
-	r := must(http.NewRequestWithContext(t.Context(), "GET", server.URL, nil))
-	r.Header.Set("Authorization", "Bearer "+s.key("alice"))
-	answer := must(http.DefaultClient.Do(r))
-	defer answer.Body.Close()
-	body := must(io.ReadAll(answer.Body))
-	is.Equal(string(body), "by hand")
+	s.server.Close()
+	s.server = server
+	is.Equal(string(s.talk(s.lines("GET / HTTP/1.1", s.key("alice")))[0].body), "by hand")
 	is.Equal(seen.last(t, 1).Status, http.StatusSwitchingProtocols)
 }
 
@@ -131,8 +121,6 @@ func TestWriteError(t *testing.T) {
 		is.Equal(w.Header().Get("Content-Type"), "application/problem+json")
 		is.Equal(w.Header().Get("WWW-Authenticate") != "", c.status == 401)
 		is.Equal(w.Header().Get("Retry-After") != "", c.status == 503)
-		if !strings.Contains(w.Body.String(), c.want) || strings.Contains(w.Body.String(), "10.0.0.7") {
-			t.Errorf("got %s", w.Body)
-		}
+		is.True(strings.Contains(w.Body.String(), c.want) && !strings.Contains(w.Body.String(), "10.0.0.7"))
 	}
 }

@@ -28,43 +28,22 @@ func TestPages(t *testing.T) {
 		name := []string{"a & b", "a & b", "\u00e9 <>", "b", "b", "b", "z", "other"}[i]
 		admin.post("/admin/templates", fmt.Sprintf(`{"id": "t%d", "name": %q, "tags": ["x y"], "manifest": {"version": "1"}}`, i, name)).is(200)
 	}
-	rows := func(a answer) []any {
-		if list, is := parse(t, a.body).([]any); is {
-			return list
-		}
-		return a.value()["templates"].([]any)
-	}
 	for _, list := range []string{
 		"/users", "/users?q=b", "/users/bob/channels", "/groups", "/groups/crew/members", "/policies", "/policy-attachments", "/service-accounts", "/service-accounts?owner_user_id=admin",
 		"/me/api-keys", "/users/plain/api-keys?view=full", "/admin/api-keys", "/admin/api-keys?unused_since=2030-01-01T00:00:00Z", "/admin/api-keys?expires_before=2030-01-01T00:00:00Z",
 		"/admin/templates", "/admin/templates?tag=x+y", "/admin/templates?tag=x%20y&category=",
 	} {
-		whole := rows(admin.get(list).is(200))
-		if len(whole) < 2 {
-			t.Fatalf("%s: %v", list, whole)
-		}
+		whole := admin.get(list).is(200).rows()
+		equal(t, list, len(whole) > 1, true)
 		between := "?"
 		if strings.Contains(list, "?") {
 			between = "&"
 		}
 		for limit := 1; limit <= len(whole)+1; limit++ {
-			var all []any
-			target := fmt.Sprint(list, between, "limit=", limit)
-			for pages := 0; target != ""; pages++ {
-				a := admin.get(target).is(200)
-				page := rows(a)
-				all = append(all, page...)
-				if len(page) > limit || len(page) < limit && len(all) < len(whole) || pages > len(whole) {
-					t.Fatalf("%s: page %d has %d rows", target, pages, len(page))
-				}
-				path, _, _ := strings.Cut(list, "?")
-				next, more := strings.CutPrefix(a.header.Get("Link"), "<")
-				if target = ""; more {
-					target = path + strings.TrimSuffix(next, `>; rel="next"`)
-				}
-			}
-			if string(must(marshal(all))) != string(must(marshal(whole))) {
-				t.Errorf("%s by %d: %v, want %v", list, limit, all, whole)
+			pages := admin.follow(fmt.Sprint(list, between, "limit=", limit))
+			equal(t, fmt.Sprint(list, " by ", limit), slices.Concat(pages...), whole)
+			for i, page := range pages {
+				holds(t, (len(page) == limit || i >= len(pages)-1) && len(page) <= limit, list, limit, i)
 			}
 		}
 	}
@@ -79,23 +58,17 @@ func TestWholeListsOfRows(t *testing.T) {
 	for i := range httpapi.MaxList + 2 {
 		bundle.Users = append(bundle.Users, svc.User{ID: fmt.Sprintf("u%05d", i), DisplayName: strings.Repeat("n", 300)})
 	}
-	if err := s.service.Access.Apply(t.Context(), svc.Host, bundle); err != nil {
-		t.Fatal(err)
-	}
+	s.apply(string(must(bundle.JSON())))
 	pages := admin.pages("/users")
-	if len(pages) != 2 || len(pages[0]) != httpapi.MaxList || len(pages[1]) != 2+9 || !slices.IsSorted(slices.Concat(pages...)) {
-		t.Errorf("%d pages, of %d and more", len(pages), len(pages[0]))
-	}
+	equal(t, "users", []int{len(pages), len(pages[0]), len(pages[1])}, []int{2, httpapi.MaxList, 2 + 9})
+	holds(t, slices.IsSorted(slices.Concat(pages...)))
 	large := strings.Repeat("d", limits.DescriptionLength)
 	for range 300 {
 		must(s.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "bob"}, svc.NewAPIKey{Description: &large}))
 	}
-	if pages := admin.pages("/users/bob/api-keys"); len(pages) != 1 || len(pages[0]) != 300 {
-		t.Errorf("keys: %d pages", len(pages))
-	}
-	if pages := admin.pages("/users/bob/api-keys?limit=1000"); len(pages) != 2 {
-		t.Errorf("keys with a limit: %d pages", len(pages))
-	}
+	pages = admin.pages("/users/bob/api-keys")
+	equal(t, "keys", []int{len(pages), len(pages[0])}, []int{1, 300})
+	equal(t, "keys with a limit", len(admin.pages("/users/bob/api-keys?limit=1000")), 2)
 }
 
 // twoOfEach has two rows or more in each list of access.
@@ -122,9 +95,7 @@ var lists = []struct{ by, target string }{
 
 func withLists(t *testing.T) (as map[string]caller) {
 	s := newSite(t, keeping)
-	if err := s.service.Access.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(twoOfEach)))); err != nil {
-		t.Fatal(err)
-	}
+	s.apply(twoOfEach)
 	as = map[string]caller{"admin": s.admin(), "one": s.as(s.key("one"))}
 	for _, id := range []string{"a", "b"} {
 		as["admin"].post("/admin/templates", `{"id": "`+id+`", "name": "n", "tags": ["t"], "manifest": {"version": "1"}}`).is(200)
@@ -139,14 +110,10 @@ func withLists(t *testing.T) (as map[string]caller) {
 	return as
 }
 
-// cursorOf returns the cursor of a Link.
-func cursorOf(t *testing.T, a answer) string {
-	t.Helper()
-	link, err := url.Parse(strings.TrimSuffix(strings.TrimPrefix(a.header.Get("Link"), "<"), `>; rel="next"`))
-	if err != nil || !link.Query().Has("cursor") {
-		t.Fatalf("%s: Link %q, %v", a.request, a.header.Get("Link"), err)
-	}
-	return link.Query().Get("cursor")
+// cursor is that of the first page of a list.
+func (c caller) cursor(target string) string {
+	c.t.Helper()
+	return must(url.Parse(c.get(target + "limit=1").is(200).next(target))).Query().Get("cursor")
 }
 
 // A cursor leads on in its own list, whatever the limit. In every other list it is refused, since another list may be in another order.
@@ -154,7 +121,7 @@ func TestCursorsBelongToTheirList(t *testing.T) {
 	as := withLists(t)
 	cursors := make([]string, len(lists))
 	for i, list := range lists {
-		cursors[i] = cursorOf(t, as[list.by].get(list.target+"limit=1").is(200))
+		cursors[i] = as[list.by].cursor(list.target)
 	}
 	for _, list := range lists {
 		for i, cursor := range cursors {
@@ -174,7 +141,6 @@ func TestCursorsBelongToTheirList(t *testing.T) {
 	as["admin"].get("/users/one/api-keys?view=full&cursor=" + cursors[13]).is(200)
 }
 
-// Each list that takes a cursor is one of lists.
 func TestListsAreComplete(t *testing.T) {
 	listed, parameters := map[string]bool{}, strings.NewReplacer("{user_id}", "one", "{group_id}", "one", "{sa_id}", "a")
 	for _, list := range lists {
@@ -182,9 +148,7 @@ func TestListsAreComplete(t *testing.T) {
 		listed[path] = true
 	}
 	for route, keys := range documentedKeys(t) {
-		if slices.Contains(keys, "cursor") && !listed[parameters.Replace(route.Path)] {
-			t.Errorf("%s takes a cursor: add it to lists", route.Path)
-		}
+		holds(t, !slices.Contains(keys, "cursor") || listed[parameters.Replace(route.Path)], route.Path)
 	}
 }
 
@@ -192,7 +156,7 @@ func TestListsAreComplete(t *testing.T) {
 func TestCursorsThatAreNone(t *testing.T) {
 	as := withLists(t)
 	for _, list := range lists {
-		cursor := cursorOf(t, as[list.by].get(list.target+"limit=1").is(200))
+		cursor := as[list.by].cursor(list.target)
 		text := string(must(base64.RawURLEncoding.DecodeString(cursor)))
 		name, position, _ := strings.Cut(text, ",")
 		sort, id, _ := strings.Cut(position, ",")

@@ -15,18 +15,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/testscript"
 )
-
-// section is a part of a script with a site of its own. testdata/README.md describes the lines.
-type section struct {
-	title  string
-	site   string   // of sites; it may have a variable
-	passes []string // values of variables: the section runs once for each
-	lines  map[int]string
-}
 
 // script is one run of a section.
 type script struct {
@@ -39,52 +33,31 @@ var outcome = regexp.MustCompile(` -> (\d{3})(?: (.*))?$`)
 
 func TestScripts(t *testing.T) {
 	for _, file := range must(filepath.Glob("testdata/*.txt")) {
-		for _, section := range sectionsOf(string(must(os.ReadFile(file)))) {
-			for _, values := range section.passes {
-				t.Run(strings.TrimSpace(section.title+" "+values), func(t *testing.T) {
-					t.Parallel()
-					section.run(t, file, values)
-				})
+		testscript.RunContinued(t, file, func(t *testing.T, values map[string]string, lines []string) {
+			t.Parallel()
+			if slices.Contains(lines, "site rated") {
+				synctest.Test(t, func(t *testing.T) { runScript(t, file, values, lines) })
+			} else {
+				runScript(t, file, values, lines)
 			}
-		}
+		})
 	}
 }
 
-func (sec section) run(t *testing.T, file, values string) {
-	s := &script{vars: names{"t0": beginText}}
-	for _, value := range strings.Split(values, " | ") {
-		name, value, _ := strings.Cut(value, "=")
-		s.vars[name] = value
-	}
-	s.site = sites[s.vars.expand(sec.site)](t)
-	for _, at := range slices.Sorted(maps.Keys(sec.lines)) {
-		if err := s.obey(sec.lines[at]); err != nil {
-			t.Fatalf("%s:%d: %v", file, at, err)
+func runScript(t *testing.T, file string, values names, lines []string) {
+	s := &script{vars: values}
+	s.vars["t0"] = beginText
+	for _, line := range lines {
+		if name, is := strings.CutPrefix(line, "site "); is {
+			s.site = sites[s.vars.expand(name)](t)
+			continue
+		} else if s.site == nil && !strings.HasPrefix(line, "let ") {
+			s.site = newSite(t)
+		}
+		if err := s.obey(line); err != nil {
+			t.Fatalf("%s: %v", file, err)
 		}
 	}
-}
-
-func sectionsOf(text string) (all []section) {
-	prelude := map[int]string{} // of all sections
-	now, last := &section{lines: prelude}, 0
-	for i, line := range strings.Split(text, "\n") {
-		switch name, value, _ := strings.Cut(line, " "); {
-		case line == "", name == "#":
-		case name == "": // continues another
-			now.lines[last] += " " + strings.TrimSpace(value)
-		case name == "==":
-			all = append(all, section{value, "", []string{""}, maps.Clone(prelude)})
-			now = &all[len(all)-1]
-		case name == "site":
-			now.site = value
-		case name == "with":
-			now.passes = append(slices.DeleteFunc(now.passes, func(s string) bool { return s == "" }), value)
-		default:
-			last = i + 1
-			now.lines[last] = line
-		}
-	}
-	return all
 }
 
 func (s *script) obey(line string) error {
@@ -102,7 +75,9 @@ func (s *script) obey(line string) error {
 		s.ticks++
 		s.vars[fmt.Sprint("t", s.ticks)] = s.clock.tick()
 	case "wait":
-		s.clock.wait(must(time.ParseDuration(rest)))
+		s.clock.Advance(must(time.ParseDuration(rest)))
+	case "sleep":
+		time.Sleep(must(time.ParseDuration(rest)))
 	case "secret":
 		s.keepSecret(rest)
 	case "plant":
@@ -115,7 +90,10 @@ func (s *script) obey(line string) error {
 	case "apply":
 		s.apply(rest)
 	case "key":
-		key := s.keyOf(svc.Identity{Kind: svc.Kind(words[1]), ID: words[2]})
+		var id string
+		var rate svc.Rate
+		_, _ = fmt.Sscan(words[2], &id, &rate.PerSecond, &rate.Burst) // or it has none
+		key := s.keyOf(svc.Identity{Kind: svc.Kind(words[1]), ID: id}, svc.NewAPIKey{Rate: rate})
 		s.vars[words[0]], s.vars[words[0]+"_id"] = key, key[5:21]
 	case "events", "asked":
 		have := len(s.market.requests())

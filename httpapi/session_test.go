@@ -19,8 +19,7 @@ import (
 	"github.com/extsvc/svc/httpapi"
 )
 
-// cookies is the host's way to find the session of a request: the cookie "session" has what a bearer
-// has elsewhere, behind a long secret.
+// cookies is the host's way to find the session of a request: in a cookie, behind a long secret.
 type cookies struct {
 	asked  atomic.Int64 // how many answers there were
 	closed atomic.Bool  // all sessions have ended
@@ -47,7 +46,6 @@ func (c *cookies) principal(r *http.Request) (svc.Principal, error) {
 	return sessions(r.Context(), session)
 }
 
-// newCookieSite is a site whose host has sessions in cookies.
 func newCookieSite(t *testing.T, changes ...func(*setup)) (*site, *cookies) {
 	t.Helper()
 	c := &cookies{}
@@ -56,12 +54,10 @@ func newCookieSite(t *testing.T, changes ...func(*setup)) (*site, *cookies) {
 	return s, c
 }
 
-// cookie adds a session to a request.
 func cookie(session string) func(*http.Request) {
 	return func(r *http.Request) { r.AddCookie(&http.Cookie{Name: "session", Value: secretly(session)}) }
 }
 
-// withHeaders adds a session and headers, which are given as lines.
 func withHeaders(session string, lines ...string) func(*http.Request) {
 	return func(r *http.Request) {
 		cookie(session)(r)
@@ -73,8 +69,7 @@ func withHeaders(session string, lines ...string) func(*http.Request) {
 	}
 }
 
-// A request with a credential is that of the credential alone: neither does a session save a wrong
-// one, nor does it take the place of a good one.
+// A session neither saves a wrong credential, nor does it take the place of a good one.
 func TestBearerGoesBeforeTheSession(t *testing.T) {
 	s, c := newCookieSite(t)
 	for _, authorization := range []string{
@@ -84,21 +79,15 @@ func TestBearerGoesBeforeTheSession(t *testing.T) {
 			cookie("session-of-admin")(r)
 			r.Header["Authorization"] = []string{authorization}
 		}).fails(401, "unauthenticated")
-		if a.header.Get("WWW-Authenticate") != badToken {
-			t.Errorf("%q: %v", authorization, a.header)
-		}
+		equal(t, authorization, a.header.Get("WWW-Authenticate"), badToken)
 	}
 	key := s.key("alice")
 	foreign := []string{"Origin: https://evil.example", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: cors"}
 	a := s.as(key).sendWith("GET", "/me", "", withHeaders("session-of-admin", foreign...)).is(200)
-	if a.text("id") != "alice" || a.header.Get("Cross-Origin-Resource-Policy") != "" {
-		t.Errorf("%s %v", a.body, a.header)
-	}
+	equal(t, a.request, a.text("id")+a.header.Get("Cross-Origin-Resource-Policy"), "alice")
 	s.as(key).sendWith("POST", "/me/api-keys", `{}`, withHeaders("session-of-admin", foreign...)).is(201) // from anywhere
 	s.as("").get("/openapi.json").is(200)
-	if asked := c.asked.Load(); asked > 0 {
-		t.Errorf("the host was asked %d times", asked)
-	}
+	equal(t, "questions to the host", c.asked.Load(), 0)
 }
 
 // originOf returns the lines as they are for a server.
@@ -127,25 +116,19 @@ func TestCrossOrigin(t *testing.T) {
 		for _, request := range requests {
 			asked := c.asked.Load()
 			a := s.as("").sendWith(request[0], request[1], "", change)
-			if refused := strings.Contains(string(a.body), `"cross_origin"`); refused == in {
-				t.Errorf("%s: %s: %d %s", name, a.request, a.status, a.body)
-			} else if !in {
+			equal(t, name+a.request, strings.Contains(string(a.body), `"cross_origin"`), !in)
+			if !in {
 				a.fails(403, "cross_origin")
 				s.as("").sendWith(request[0], request[1], "", nobody).fails(403, "cross_origin") // before 401
-				if c.asked.Load() > asked || a.header.Get("Access-Control-Allow-Origin") != "" {
-					t.Errorf("%s: %s cost something: %v", name, a.request, a.header)
-				}
+				holds(t, c.asked.Load() == asked && a.header.Get("Access-Control-Allow-Origin") == "", name, a.request)
 			}
 		}
 		s.as("").sendWith("GET", "/me", "", change).is(200) // which no page of another origin can read
-		if a := s.as("").sendWith("OPTIONS", "/me", "", change).is(405); a.header.Get("Access-Control-Allow-Methods") != "" {
-			t.Errorf("%s: %v", name, a.header)
-		}
+		equal(t, name, s.as("").sendWith("OPTIONS", "/me", "", change).is(405).header.Get("Access-Control-Allow-Methods"), "")
 	}
 }
 
-// What the host returns of a session, and its Authenticator of a bearer, is judged alike, and its errors
-// show neither.
+// What the host returns of a session and of a bearer is judged alike, and its errors show neither.
 func TestFaultyHosts(t *testing.T) {
 	var c *cookies
 	var s *site
@@ -154,6 +137,9 @@ func TestFaultyHosts(t *testing.T) {
 	})
 	key := s.key("alice")
 	hostile := "\r\n{\"level\":\"INFO\"}\n\x00\x1b[31m\x7f\xff\u2028\u202e\"\\" + key // breaks no record
+	failing := func(how func(cookie string) error) func(string) (svc.Principal, error) {
+		return func(cookie string) (svc.Principal, error) { return svc.Principal{}, how(cookie) }
+	}
 	for name, f := range map[string]struct {
 		status int
 		code   string
@@ -165,20 +151,19 @@ func TestFaultyHosts(t *testing.T) {
 			return svc.Principal{Kind: svc.KindUser, ID: "a", Actions: []string{"templates*"}}, nil
 		}},
 		"a key": {500, "internal", "API key", func(string) (svc.Principal, error) { return s.service.Authenticate(t.Context(), key) }},
-		"down": {503, "unavailable", "is gone", func(cookie string) (svc.Principal, error) {
-			return svc.Principal{}, fmt.Errorf("the database of sessions is gone, looking for %s%s", cookie, hostile)
-		}},
-		"down, decoded": {503, "unavailable", "is gone", func(cookie string) (svc.Principal, error) {
-			plain, err := url.PathUnescape(cookie)
-			return svc.Principal{}, errors.Join(err, fmt.Errorf("the database of sessions is gone, looking for %q", plain))
-		}},
-		"an error of svc": {503, "unavailable", "inside", func(cookie string) (svc.Principal, error) {
-			return svc.Principal{}, &svc.Error{Code: svc.CodeForbidden, Message: cookie, Err: errors.New("inside")}
-		}},
-		"a panic": {500, "internal", "panic: oops", func(cookie string) (svc.Principal, error) { panic("oops " + cookie + hostile) }},
-		"refused": {401, "unauthenticated", "", func(cookie string) (svc.Principal, error) {
-			return svc.Principal{}, &svc.Error{Code: svc.CodeUnauthenticated, Message: cookie + hostile}
-		}},
+		"down": {503, "unavailable", "is gone", failing(func(cookie string) error {
+			return fmt.Errorf("the database of sessions is gone, looking for %s%s", cookie, hostile)
+		})},
+		"down, decoded": {503, "unavailable", "is gone", failing(func(cookie string) error {
+			return fmt.Errorf("the database of sessions is gone, looking for %q", must(url.PathUnescape(cookie)))
+		})},
+		"an error of svc": {503, "unavailable", "inside", failing(func(cookie string) error {
+			return &svc.Error{Code: svc.CodeForbidden, Message: cookie, Err: errors.New("inside")}
+		})},
+		"a panic": {500, "internal", "panic: oops", failing(func(cookie string) error { panic("oops " + cookie + hostile) })},
+		"refused": {401, "unauthenticated", "", failing(func(cookie string) error {
+			return &svc.Error{Code: svc.CodeUnauthenticated, Message: cookie + hostile}
+		})},
 	} {
 		c.fail = f.fail
 		asks := []func() answer{
@@ -192,9 +177,7 @@ func TestFaultyHosts(t *testing.T) {
 			was := len(s.log.String())
 			a := ask().fails(f.status, f.code)
 			log := s.log.String()[was:]
-			if !strings.Contains(log, f.logged) || strings.Contains(log+string(a.body), "0123456789") {
-				t.Errorf("%s: %s\nlogged %s", name, a.body, log)
-			}
+			equal(t, name+log, strings.Contains(log, f.logged) && !strings.Contains(log+string(a.body), "0123456789"), true)
 		}
 	}
 }
@@ -250,10 +233,7 @@ func TestProtectWithSessions(t *testing.T) {
 		_, _ = io.WriteString(w, by.ID)
 	}))
 	ask := func(method string, change func(*http.Request)) *httptest.ResponseRecorder {
-		w, r := httptest.NewRecorder(), httptest.NewRequest(method, "http://example.com/of/the/host", nil)
-		change(r)
-		protected.ServeHTTP(w, r)
-		return w
+		return recorded(protected, method, "http://example.com/of/the/host", "", "", change)
 	}
 	w := ask("POST", cookie("session-of-plain"))
 	is.Equal(w.Body.String(), "plain")
@@ -265,6 +245,7 @@ func TestProtectWithSessions(t *testing.T) {
 	w = ask("POST", withHeaders("session-of-plain", "Origin: https://evil.example"))
 	is.Equal(w.Code, 403)
 	is.Equal(w.Header().Get("Content-Type"), "application/problem+json")
+	is.Equal(w.Header().Get("Cache-Control"), "no-store")
 	is.True(strings.Contains(w.Body.String(), `"code":"cross_origin"`))
 	is.Equal(ask("POST", cookie("session-of-ghost")).Code, 401)
 	is.Equal(ask("POST", func(*http.Request) {}).Code, 401)

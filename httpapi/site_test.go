@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -23,6 +24,7 @@ import (
 	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/memstore"
+	"github.com/extsvc/svc/svctest"
 )
 
 func TestMain(m *testing.M) {
@@ -39,6 +41,8 @@ var access string
 var begin = time.Date(2026, 1, 2, 5, 4, 5, 678901234, time.FixedZone("CEST", 2*60*60))
 
 const beginText = "2026-01-02T03:04:05.678901Z"
+
+var alice = svc.Identity{Kind: svc.KindUser, ID: "alice"}
 
 // site is a running server, and all it said.
 type site struct {
@@ -73,7 +77,7 @@ type setup struct {
 func newSite(t *testing.T, changes ...func(*setup)) *site {
 	t.Helper()
 	s := &site{
-		t: t, store: intercept.NewPlanted(memstore.New()), market: &market{}, clock: &clock{now: begin}, said: &record{}, log: &record{},
+		t: t, store: intercept.NewPlanted(memstore.New()), market: &market{}, clock: &clock{}, said: &record{}, log: &record{},
 		answered: map[string]int{},
 	}
 	logger := slog.New(slog.NewMultiHandler(slog.NewJSONHandler(s.said, nil), slog.NewJSONHandler(s.log, nil)))
@@ -98,34 +102,23 @@ func newSite(t *testing.T, changes ...func(*setup)) *site {
 		s.log = nil
 	}
 	s.service = must(svc.New(u.Config))
-	bundle := must(svc.ParseBundle([]byte(access)))
-	if err := s.service.Access.Apply(t.Context(), svc.Host, bundle); err != nil {
-		t.Fatal(err)
-	}
+	s.apply(access)
 	s.serve(u)
 	return s
 }
 
 func (s *site) serve(u setup) {
 	handler := httpapi.New(s.service, u.Options)
-	s.prefix = httpapi.DefaultPrefix
-	if u.Prefix != "" {
-		s.prefix = strings.TrimSuffix(u.Prefix, "/")
+	s.prefix = strings.TrimSuffix(cmp.Or(u.Prefix, httpapi.DefaultPrefix), "/")
+	if u.mount == nil {
+		u.mount = func(h *httpapi.Handler) http.Handler { return h.Mount(http.NewServeMux()) }
 	}
-	var root http.Handler
-	if u.mount != nil {
-		root = u.mount(handler)
-	} else {
-		root = handler.Mount(http.NewServeMux())
-	}
-	s.server = httptest.NewUnstartedServer(root)
+	s.server = httptest.NewUnstartedServer(u.mount(handler))
 	s.server.Config.ErrorLog = slog.NewLogLogger(slog.NewJSONHandler(s.said, nil), slog.LevelError)
 	s.server.Start()
 	s.t.Cleanup(func() {
 		s.server.Close()
-		if err := s.service.Close(); err != nil {
-			s.t.Error(err)
-		}
+		equal(s.t, "close", s.service.Close(), nil)
 		for _, leak := range s.leaks() {
 			s.t.Errorf("a secret was told: …%s…", leak)
 		}
@@ -135,8 +128,7 @@ func (s *site) serve(u setup) {
 	})
 }
 
-// leaks are the secrets in everything that was said, but for the one answer that shows a new key, with what stands
-// around them.
+// leaks are the secrets in everything that was said, with what stands around them.
 func (s *site) leaks() []string {
 	said := s.said.String()
 	var leaks []string
@@ -148,20 +140,19 @@ func (s *site) leaks() []string {
 	return leaks
 }
 
-// key issues a key to a user, by the host's own hand.
 func (s *site) key(user string) string {
 	s.t.Helper()
-	return s.keyOf(svc.Identity{Kind: svc.KindUser, ID: user})
+	return s.keyOf(svc.Identity{Kind: svc.KindUser, ID: user}, svc.NewAPIKey{})
 }
 
 func (s *site) accountKey(id string) string {
 	s.t.Helper()
-	return s.keyOf(svc.Identity{Kind: svc.KindServiceAccount, ID: id})
+	return s.keyOf(svc.Identity{Kind: svc.KindServiceAccount, ID: id}, svc.NewAPIKey{})
 }
 
-func (s *site) keyOf(holder svc.Identity) string {
+func (s *site) keyOf(holder svc.Identity, in svc.NewAPIKey) string {
 	s.t.Helper()
-	issued := must(s.service.Keys.Issue(s.t.Context(), svc.Host, holder, svc.NewAPIKey{}))
+	issued := must(s.service.Keys.Issue(s.t.Context(), svc.Host, holder, in))
 	s.keepSecret(string(issued.Key))
 	return string(issued.Key)
 }
@@ -185,29 +176,16 @@ func sessions(_ context.Context, bearer string) (svc.Principal, error) {
 }
 
 // clock shows the same time until it is moved.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
-}
+type clock struct{ svctest.Clock }
 
 func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) wait(time time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(time)
+	return c.Clock.Now().Add(begin.Sub(new(svctest.Clock).Now())).In(begin.Location())
 }
 
 // tick moves the clock by a second and returns how an answer writes the new time.
 func (c *clock) tick() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(time.Second)
-	return c.now.UTC().Format("2006-01-02T15:04:05.000000Z")
+	c.Advance(time.Second)
+	return c.Now().UTC().Format("2006-01-02T15:04:05.000000Z")
 }
 
 // record is a writer that keeps everything.
@@ -237,46 +215,41 @@ func must[T any](value T, err error) T {
 
 // sites are those of scripts, by name: as mounts has them as well.
 var sites = map[string]func(*testing.T, ...func(*setup)) *site{
-	"":        newSite,
-	"rows":    withRows,
-	"stocked": func(t *testing.T, _ ...func(*setup)) *site { s, _ := stocked(t); return s },
-	"keeping": func(t *testing.T, _ ...func(*setup)) *site { return newSite(t, keeping) },
-	"hidden":  func(t *testing.T, _ ...func(*setup)) *site { return newSite(t, func(u *setup) { u.HideAccess = true }) },
-	"undocumented": func(t *testing.T, _ ...func(*setup)) *site {
-		return newSite(t, func(u *setup) { u.HideOpenAPI = true })
-	},
-	"cookies": func(t *testing.T, _ ...func(*setup)) *site { s, _ := newCookieSite(t); return s },
+	"":             newSite,
+	"rows":         withRows,
+	"stocked":      func(t *testing.T, _ ...func(*setup)) *site { s, _ := stocked(t); return s },
+	"rated":        func(t *testing.T, _ ...func(*setup)) *site { return rated(t, httpapi.Options{}) },
+	"cookies":      func(t *testing.T, _ ...func(*setup)) *site { s, _ := newCookieSite(t); return s },
+	"keeping":      changed(keeping),
+	"hidden":       changed(func(u *setup) { u.HideAccess = true }),
+	"undocumented": changed(func(u *setup) { u.HideOpenAPI = true }),
+	"unsealed":     changed(func(u *setup) { u.Sources.SealingKey = nil }),
+	"known":        changed(func(u *setup) { u.Users.Known = known }),
 	"trusting": func(t *testing.T, _ ...func(*setup)) *site {
 		protection := http.NewCrossOriginProtection()
-		if err := protection.AddTrustedOrigin("https://admin.example.com"); err != nil {
-			t.Fatal(err)
-		}
+		equal(t, "origin", protection.AddTrustedOrigin("https://admin.example.com"), nil)
 		s, _ := newCookieSite(t, func(u *setup) { u.CrossOrigin = protection })
 		return s
 	},
-	"small": func(t *testing.T, _ ...func(*setup)) *site {
-		return newSite(t, func(u *setup) {
-			u.MaxBody, u.Sources.Marketplace, u.Authenticator = 100, nil, nil
-			u.Templates.ValidateManifest = func(manifest json.RawMessage) error {
-				if strings.Contains(string(manifest), "forbidden") {
-					return errors.New("must not hold what is forbidden")
-				}
-				return nil
+	"small": changed(func(u *setup) {
+		u.MaxBody, u.Sources.Marketplace, u.Authenticator = 100, nil, nil
+		u.Templates.ValidateManifest = func(manifest json.RawMessage) error {
+			if strings.Contains(string(manifest), "forbidden") {
+				return errors.New("must not hold what is forbidden")
 			}
-		})
-	},
-	"unsealed": func(t *testing.T, _ ...func(*setup)) *site {
-		return newSite(t, func(u *setup) { u.Sources.SealingKey = nil })
-	},
-	"known": func(t *testing.T, _ ...func(*setup)) *site {
-		return newSite(t, func(u *setup) { u.Users.Known = known })
-	},
+			return nil
+		}
+	}),
 }
 
 func init() {
 	for name, mount := range mounts {
-		sites[name] = func(t *testing.T, _ ...func(*setup)) *site { return newSite(t, mount) }
+		sites[name] = changed(mount)
 	}
+}
+
+func changed(change func(*setup)) func(*testing.T, ...func(*setup)) *site {
+	return func(t *testing.T, _ ...func(*setup)) *site { return newSite(t, change) }
 }
 
 // known is of a host that knows admin and alice, and of "broken" not even that.
@@ -298,15 +271,21 @@ type market struct {
 	before    func(method string)
 }
 
-// calls calls before, which may panic, for a method.
-func (m *market) calls(method string) {
+// ask notes a request to a source, and returns how it fails. before may panic.
+func (m *market) ask(method string, from svc.Upstream) error {
 	if m.before != nil {
 		m.before(method)
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked = append(m.asked, from)
+	return m.err
 }
 
 func (m *market) CheckURL(url string) error {
-	m.calls("CheckURL")
+	if m.before != nil {
+		m.before("CheckURL")
+	}
 	if !strings.HasPrefix(url, "https://") {
 		return fmt.Errorf("must be https")
 	}
@@ -314,14 +293,13 @@ func (m *market) CheckURL(url string) error {
 }
 
 func (m *market) Template(_ context.Context, from svc.Upstream, id string) (svc.Content, error) {
-	m.calls("Template")
+	err := m.ask("Template", from)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.asked = append(m.asked, from)
-	if m.err != nil {
-		return svc.Content{}, m.err
-	}
 	content, there := m.entries[id]
+	if err != nil {
+		return svc.Content{}, err
+	}
 	if !there {
 		return svc.Content{}, &svc.Error{Code: svc.CodeNotFound, Message: fmt.Sprintf("source %q has no template %q", from.Source.Name, id)}
 	}
@@ -329,12 +307,11 @@ func (m *market) Template(_ context.Context, from svc.Upstream, id string) (svc.
 }
 
 func (m *market) Catalog(_ context.Context, from svc.Upstream, _ time.Duration) (svc.Catalog, error) {
-	m.calls("Catalog")
+	err := m.ask("Catalog", from)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.asked = append(m.asked, from)
-	if m.err != nil && !m.remembers {
-		return svc.Catalog{}, m.err
+	if err != nil && !m.remembers {
+		return svc.Catalog{}, err
 	}
 	catalog := svc.Catalog{Problems: m.bad, FetchedAt: begin, Failure: m.err}
 	for _, id := range slices.Sorted(maps.Keys(m.entries)) {
@@ -344,13 +321,12 @@ func (m *market) Catalog(_ context.Context, from svc.Upstream, _ time.Duration) 
 }
 
 func (m *market) Manifest(_ context.Context, from svc.Upstream, entry svc.CatalogEntry) (json.RawMessage, error) {
+	err := m.ask("Manifest", from)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.asked = append(m.asked, from)
-	return m.entries[entry.ID].Manifest, m.err
+	return m.entries[entry.ID].Manifest, err
 }
 
-// offer puts a template into every source.
 func (m *market) offer(id, name, manifest string) {
 	m.put(id, svc.Content{Name: name, Manifest: json.RawMessage(manifest)})
 }

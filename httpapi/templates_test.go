@@ -22,9 +22,7 @@ import (
 func TestAnswersAreNotEscapedForHTML(t *testing.T) {
 	admin := newSite(t).admin()
 	a := admin.post("/admin/templates", `{"id":"a<b>&c","name":"<>&","manifest":{"version":"1"}}`).is(200)
-	if !bytes.Contains(a.body, []byte(`"a<b>&c"`)) || !bytes.Contains(a.body, []byte(`"<>&"`)) {
-		t.Errorf("rewritten: %s", a.body)
-	}
+	equal(t, string(a.body), strings.Contains(string(a.body), `"a<b>&c"`) && strings.Contains(string(a.body), `"<>&"`), true)
 }
 
 // withTemplates makes a site whose templates are kept in memory, and counts the reads of them.
@@ -46,9 +44,7 @@ func withTemplates(t *testing.T, count int) (*site, *atomic.Int64) {
 		if i%2 == 0 {
 			template.Origin = &svc.Origin{Source: svc.SourceKey{Scope: svc.ScopeServer, Name: "acme"}, ID: template.ID, Revision: "sha256:0", Base: content}
 		}
-		if err := s.store.CreateTemplate(t.Context(), template); err != nil {
-			t.Fatal(err)
-		}
+		equal(t, i, s.store.CreateTemplate(t.Context(), template), nil)
 	}
 	reads := &atomic.Int64{}
 	s.store.Plant(func(call string) error {
@@ -64,15 +60,12 @@ func withTemplates(t *testing.T, count int) (*site, *atomic.Int64) {
 func (s *site) warm(reads *atomic.Int64) caller {
 	s.t.Helper()
 	admin := s.admin()
-	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+	eventually(s.t, func() bool {
 		before := reads.Load()
-		if admin.get("/admin/templates").is(200); reads.Load() == before {
-			return admin
-		}
-		if time.Since(began) > patience {
-			s.t.Fatal("not in a minute")
-		}
-	}
+		admin.get("/admin/templates").is(200)
+		return reads.Load() == before
+	})
+	return admin
 }
 
 // Answers from memory are those from the store, byte for byte.
@@ -88,27 +81,20 @@ func TestAnswersFromMemory(t *testing.T) {
 	for _, target := range targets {
 		for range 2 {
 			have, want := admin.get(target), other.get(target)
-			if have.status != want.status || !bytes.Equal(have.body, want.body) || have.header.Get("Link") != want.header.Get("Link") {
-				t.Errorf("%s: %d with %d bytes, not %d with %d", target, have.status, len(have.body), want.status, len(want.body))
-			}
+			equal(t, target, have.status, want.status)
+			equal(t, target, have.header.Get("Link")+string(have.body), want.header.Get("Link")+string(want.body))
 		}
 	}
 	for _, limit := range []string{"7", "64", "299", "300"} {
-		if have, want := admin.pages("/admin/templates?limit="+limit), other.pages("/admin/templates?limit="+limit); fmt.Sprint(have) != fmt.Sprint(want) {
-			t.Errorf("limit %s: %v, not %v", limit, have, want)
-		}
+		equal(t, limit, admin.pages("/admin/templates?limit="+limit), other.pages("/admin/templates?limit="+limit))
 	}
 	before := reads.Load()
 	for _, target := range targets {
 		admin.get(target)
 	}
-	if n := reads.Load() - before; n > 0 {
-		t.Errorf("the store was read %d times", n)
-	}
+	equal(t, "reads of the store", reads.Load(), before)
 	admin.patch("/admin/templates/t001", `{"name": "Other"}`).is(200)
-	if have, want := admin.get("/admin/templates").is(200), other.get("/admin/templates"); !bytes.Equal(have.body, want.body) {
-		t.Error("a change is not in the list")
-	}
+	equal(t, "a changed list", string(admin.get("/admin/templates").is(200).body), string(other.get("/admin/templates").body))
 }
 
 // The ETag of a list from memory ends with the list. A client that shows it is sent nothing again.
@@ -121,9 +107,7 @@ func TestETagOfTemplates(t *testing.T) {
 		s.warm(reads)
 		a := admin.get(target).is(200)
 		etag := a.header.Get("ETag")
-		if etag == "" || a.header.Get("Cache-Control") != "private, no-cache" {
-			t.Errorf("%s: %v", target, a.header)
-		}
+		equal(t, target+etag, etag != "" && a.header.Get("Cache-Control") == "private, no-cache", true)
 		for value, status := range map[string]int{
 			etag: 304, "W/" + etag: 304, `"x", ` + etag: 304, "*": 304, `"x"`: 200, `""`: 200, "x": 400, "": 400,
 		} {
@@ -142,15 +126,12 @@ func TestETagOfTemplates(t *testing.T) {
 		s.as("session-of-plain").with("If-None-Match", etag, "GET", target, "").is(403)
 		admin.patch("/admin/templates/t001", `{"name": "`+target+`"}`).is(200)
 		changed := admin.with("If-None-Match", etag, "GET", target, "").is(200)
-		if changed.header.Get("ETag") == etag || next(target) == etag {
-			t.Errorf("%s: the tag stays", target)
-		}
+		holds(t, changed.header.Get("ETag") != etag && next(target) != etag, target)
 		admin.with("If-None-Match", etag, "GET", "/admin/templates?tag="+strings.Repeat("x", 2000), "").is(400)
 	}
 	plain := newSite(t).admin()
-	if a := plain.get("/admin/templates").is(200); a.header.Get("ETag") != "" || a.header.Get("Cache-Control") != "no-store" {
-		t.Errorf("without a cache: %v", a.header)
-	}
+	a := plain.get("/admin/templates").is(200) // without a cache
+	equal(t, "headers", a.header.Get("ETag")+a.header.Get("Cache-Control"), "no-store")
 	plain.with("If-None-Match", `"x"`, "GET", "/admin/templates", "").is(200)
 }
 
@@ -201,9 +182,7 @@ func TestLongListsAreNotKept(t *testing.T) {
 	for i := range httpapi.MaxList + 1 {
 		template := svc.Template{TemplateKey: svc.TemplateKey{Scope: svc.ScopeServer, ID: fmt.Sprintf("t%06d", i)}, Version: 1,
 			Content: svc.Content{Name: "n", Manifest: []byte(`{"version":"1"}`)}, InstalledAt: begin.UTC(), UpdatedAt: begin.UTC()}
-		if err := s.store.FullStore.CreateTemplate(t.Context(), template); err != nil {
-			t.Fatal(err)
-		}
+		equal(t, i, s.store.FullStore.CreateTemplate(t.Context(), template), nil)
 	}
 	admin := s.warm(reads)
 	for range 2 {
@@ -214,7 +193,6 @@ func TestLongListsAreNotKept(t *testing.T) {
 	}
 }
 
-// Answers from memory allocate nothing for their rows.
 func TestAnswersFromMemoryAllocateLittle(t *testing.T) {
 	s, reads := withTemplates(t, 300)
 	key := "Bearer " + s.warm(reads).bearer
@@ -228,9 +206,7 @@ func TestAnswersFromMemoryAllocateLittle(t *testing.T) {
 				t.Fatalf("status %d", w.status)
 			}
 		})
-		if allocations > 100 {
-			t.Errorf("%q allocates %v times", query, allocations)
-		}
+		holds(t, allocations <= 100, query, allocations)
 	}
 }
 
@@ -246,20 +222,16 @@ func stocked(t *testing.T, changes ...func(*setup)) (*site, caller) {
 // A bad entry is the publisher's fault, and no fault of this server: it wakes nobody. A source that fails does.
 func TestBadEntriesAreWarnings(t *testing.T) {
 	level := func(s *site) string {
-		before, _, _ := strings.Cut(s.said.String(), `"svc: request failed"`)
-		return before[strings.LastIndex(before, `"level":"`)+len(`"level":"`):]
+		all := records(t, s.log.String())
+		return all[len(all)-1].Level
 	}
 	s, admin := stocked(t, func(u *setup) {
 		u.Templates.ValidateManifest = func(json.RawMessage) error { return errors.New("budget is missing") }
 	})
 	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).fails(502, "source_failed")
-	if got := level(s); !strings.HasPrefix(got, "WARN") {
-		t.Errorf("level %.10s of a refused manifest", got)
-	}
+	equal(t, "a refused manifest", level(s), "WARN")
 	s, admin = stocked(t)
 	s.market.fail(errors.New("down"))
 	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).fails(502, "source_failed")
-	if got := level(s); !strings.HasPrefix(got, "ERROR") {
-		t.Errorf("level %.10s of a failing source", got)
-	}
+	equal(t, "a failing source", level(s), "ERROR")
 }

@@ -49,8 +49,7 @@ func (s *askedTenants) OpenTenant(ctx context.Context, tenant svc.Tenant) (svc.S
 	return s.TenantStore.OpenTenant(ctx, tenant)
 }
 
-// city has tenants, each with the administrator ada, and a server of all. Its connections are pipes, for
-// bubbles of synctest.
+// city has tenants, each with the administrator ada, and a server of all on pipes.
 type city struct {
 	t       *testing.T
 	store   *askedTenants
@@ -109,7 +108,8 @@ func newCity(t *testing.T, names []string, changes ...func(*setup)) *city {
 	mux := http.NewServeMux()
 	mux.Handle("/protected/{tenant}", api.Protect(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		by, _ := httpapi.PrincipalFrom(r.Context())
-		_, _ = io.WriteString(w, by.ID)
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, "%q", by.ID)
 	})))
 	c.server = onPipes(api.Mount(mux), nil)
 	t.Cleanup(func() {
@@ -121,33 +121,18 @@ func newCity(t *testing.T, names []string, changes ...func(*setup)) *city {
 
 func (c *city) use(name string, do func(*svc.Service) error) {
 	c.t.Helper()
-	if err := c.tenants.Use(c.t.Context(), name, do); err != nil {
-		c.t.Fatal(err)
-	}
+	equal(c.t, name, c.tenants.Use(c.t.Context(), name, do), nil)
 }
 
-// ask sends a request for a tenant's interface. The name is a part of a URL.
-func (c *city) ask(method, escaped, path, bearer, body string, changes ...func(*http.Request)) (int, string) {
-	c.t.Helper()
-	return c.send(method, "/t/"+escaped+"/ext/svc"+path, bearer, body, changes...)
+// at is a caller of a part of the server.
+func (c *city) at(prefix, bearer string) caller {
+	return caller{&site{t: c.t, server: c.server, prefix: prefix, said: &record{}, answered: map[string]int{}}, bearer, c.t}
 }
 
-func (c *city) send(method, target, bearer, body string, changes ...func(*http.Request)) (int, string) {
-	c.t.Helper()
-	r := must(http.NewRequestWithContext(c.t.Context(), method, c.server.URL+target, strings.NewReader(body)))
-	if body != "" {
-		r.Header.Set("Content-Type", "application/json")
-	}
-	if bearer != "" {
-		r.Header.Set("Authorization", "Bearer "+bearer)
-	}
-	for _, change := range changes {
-		change(r)
-	}
-	answer := must(c.server.Client().Do(r))
-	defer answer.Body.Close()
-	return answer.StatusCode, string(must(io.ReadAll(answer.Body)))
-}
+// as is a caller of a tenant's interface. The name is a part of a URL.
+func (c *city) as(name, bearer string) caller { return c.at("/t/"+name+"/ext/svc", bearer) }
+
+func (c *city) ada(name string) caller { return c.as(name, c.keys[name]) }
 
 const ownKeys, allTemplates = "/me/api-keys", "/admin/templates"
 
@@ -156,44 +141,38 @@ func TestTenants(t *testing.T) { synctest.Test(t, tenants) }
 func tenants(t *testing.T) {
 	is := is.New(t)
 	c := newCity(t, []string{"acme", "Acme"})
-	status := func(name, bearer string) int {
-		status, _ := c.ask("GET", name, ownKeys, bearer, "")
-		return status
-	}
-	for name, key := range c.keys {
-		is.Equal(status(name, key), 200)
+	for name := range c.keys {
+		c.ada(name).get(ownKeys).is(200)
 		is.Equal(c.last().Tenant, name)
 		is.Equal(c.last().Route, "GET /t/{tenant}/ext/svc/me/api-keys") // a label of metrics
 	}
-	is.Equal(status("acme", c.keys["Acme"]), 401)
-	is.Equal(status("acme", "invented"), 401)
-	is.Equal(status("Acme", ""), 401)
+	c.as("acme", c.keys["Acme"]).get(ownKeys).is(401)
+	c.as("acme", "invented").get(ownKeys).is(401)
+	c.as("Acme", "").get(ownKeys).is(401)
 
 	asked := c.store.asked.Load()
 	for _, name := range []string{"nobody", "acme", "a%2Fb"} {
-		is.Equal(status(name, ""), 401) // nothing is looked up
+		c.as(name, "").get(ownKeys).is(401) // nothing is looked up
 	}
 	is.Equal(c.store.asked.Load(), asked)
-	is.Equal(status("nobody", "invented"), 404)
+	c.as("nobody", "invented").get(ownKeys).is(404)
 	is.Equal(c.last().Tenant, "") // a name that anybody can invent is not told
 	is.Equal(c.store.made.Load(), int64(2))
 
 	is.NoErr(c.tenants.Suspend(t.Context(), "acme"))
-	is.Equal(status("acme", c.keys["acme"]), 404)
-	is.Equal(status("Acme", c.keys["Acme"]), 200)
+	c.ada("acme").get(ownKeys).is(404)
+	c.ada("Acme").get(ownKeys).is(200)
 	is.NoErr(c.tenants.Resume(t.Context(), "acme"))
-	is.Equal(status("acme", c.keys["acme"]), 200)
+	c.ada("acme").get(ownKeys).is(200)
 	is.NoErr(c.tenants.Drop(t.Context(), "acme"))
-	is.Equal(status("acme", c.keys["acme"]), 404)
+	c.ada("acme").get(ownKeys).is(404)
 	c.store.broken.Store(true)
 	must(c.tenants.Create(t.Context(), "new"))
-	is.Equal(status("new", "invented"), 503)
+	c.as("new", "invented").get(ownKeys).is(503)
 	is.Equal(c.last().Tenant, "new")
-	is.Equal(status("Acme", c.keys["Acme"]), 200) // one that is open
+	c.ada("Acme").get(ownKeys).is(200) // one that is open
 	is.True(strings.Contains(c.log.String(), "no such disk"))
-	got, body := c.ask("GET", "anything", "/openapi.json", "", "")
-	is.Equal(got, 200)
-	is.True(strings.Contains(body, `"/t/anything/ext/svc"`))
+	is.Equal(serverOf(t, c.as("anything", "").get("/openapi.json").is(200).body), "/t/anything/ext/svc")
 }
 
 func TestHostileTenants(t *testing.T) {
@@ -204,7 +183,7 @@ func TestHostileTenants(t *testing.T) {
 		name := line[1]
 		for _, bearer := range []string{"", "invented", c.keys["acme"]} {
 			target := "/t/" + name + "/ext/svc" + ownKeys
-			r := must(http.NewRequestWithContext(t.Context(), "GET", c.server.URL, nil))
+			r := must(http.NewRequest("GET", c.server.URL, nil))
 			r.URL.Opaque = target // as it is
 			if bearer != "" {
 				r.Header.Set("Authorization", "Bearer "+bearer)
@@ -221,8 +200,7 @@ func TestHostileTenants(t *testing.T) {
 	is.Equal(c.store.made.Load(), int64(1))
 	for _, name := range []string{"pg_x", "'", `"`, "svc_t1", "-- x", strings.Repeat("y", 64)} { // names are data
 		must(c.tenants.Create(t.Context(), name))
-		got, _ := c.ask("GET", url.PathEscape(name), ownKeys, c.keys["acme"], "")
-		is.Equal(got, 401)
+		c.as(url.PathEscape(name), c.keys["acme"]).get(ownKeys).is(401)
 	}
 	log := c.log.String()
 	is.True(!strings.Contains(log, "DROP TABLE") && !strings.Contains(log, c.keys["acme"]))
@@ -247,29 +225,21 @@ func tenantRate(t *testing.T) {
 	storm := make(chan int, 20)
 	body, stalled := io.Pipe()
 	all.Go(func() { // it has a turn until its body ends
-		r := must(http.NewRequestWithContext(t.Context(), "POST", c.server.URL+"/t/storm/ext/svc"+ownKeys, body))
-		r.Header.Set("Authorization", "Bearer "+c.keys["storm"])
-		r.Header.Set("Content-Type", "application/json")
-		answer := must(c.server.Client().Do(r))
-		answer.Body.Close()
-		is.Equal(answer.StatusCode, 201)
+		is.Equal(c.ada("storm").sendWith("POST", ownKeys, "-", func(r *http.Request) { r.Body, r.ContentLength = body, -1 }).status, 201)
 	})
 	must(io.WriteString(stalled, "{"))
 	<-posted
 	synctest.Wait() // until it has its turn
-	quiet := func() {
-		status, _ := c.ask("GET", "quiet", ownKeys, c.keys["quiet"], "")
-		is.Equal(status, 200)
-	}
+	quiet := func() { c.ada("quiet").get(ownKeys).is(200) }
 	quiet()
 	const most = 10
 	for range most { // some wait for their turn, and more than 2 seconds is too long
 		all.Go(func() {
-			status, body := c.ask("GET", "storm", ownKeys, c.keys["storm"], "")
-			if status == 429 && !strings.Contains(body, `"rate_limited"`) {
-				t.Error(body)
+			a := c.ada("storm").get(ownKeys)
+			if a.status == 429 {
+				a.fails(429, "rate_limited")
 			}
-			storm <- status
+			storm <- a.status
 		})
 	}
 	answered := map[int]int{}
@@ -300,14 +270,14 @@ func floodOfRefusals(t *testing.T) {
 	for i := range 20 {
 		all.Go(func() {
 			for name := []string{"flooded", "nobody"}[i%2]; ctx.Err() == nil; count.Add(1) {
-				c.ask("GET", name, ownKeys, "invented", "")
+				c.as(name, "invented").get(ownKeys)
 			}
 		})
 	}
 	for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
 		began := time.Now()
-		if status, _ := c.ask("GET", "quiet", ownKeys, c.keys["quiet"], ""); status != 200 || time.Since(began) > 0 {
-			t.Errorf("%d after %v", status, time.Since(began))
+		if c.ada("quiet").get(ownKeys).is(200); time.Since(began) > 0 {
+			t.Errorf("after %v", time.Since(began))
 		}
 	}
 	all.Wait()
@@ -330,28 +300,23 @@ func TestTenantsApart(t *testing.T) {
 	c := newCity(t, []string{"a", "b", "c"}, rate)
 	issued := map[string]string{} // by the answer
 	for _, name := range []string{"a", "b"} {
-		once := func(r *http.Request) { r.Header.Set("Idempotency-Key", "once") }
-		status, answer := c.ask("POST", name, ownKeys, c.keys[name], `{"description":"x"}`, once)
-		is.Equal(status, 201)
-		is.Equal(issued[answer], "") // not the other tenant's
-		repeated, same := c.ask("POST", name, ownKeys, c.keys[name], `{"description":"x"}`, once)
-		is.Equal(repeated, 201)
-		is.Equal(same, answer)
-		issued[answer] = name
-		status, events := c.ask("GET", name, "/admin/events", c.keys[name], "")
-		is.Equal(status, 200)
+		ada := c.ada(name)
+		once := func() string {
+			return string(ada.with("Idempotency-Key", "once", "POST", ownKeys, `{"description":"x"}`).is(201).body)
+		}
+		first := once()
+		is.Equal(issued[first], "") // not the other tenant's
+		is.Equal(once(), first)
+		issued[first] = name
+		events := string(ada.get("/admin/events").is(200).body)
 		is.True(strings.Contains(events, `"tenant":"`+name+`"`))
 		is.Equal(strings.Count(events, `"tenant"`), strings.Count(events, `"tenant":"`+name+`"`))
 		is.Equal(strings.Count(events, `"actor":{"kind":"user"`), 1)
 	}
-	limited, _ := c.ask("GET", "c", allTemplates, c.keys["c"], "")
-	is.Equal(limited, 429)
+	c.ada("c").get(allTemplates).is(429)
 	is.True(strings.Contains(c.log.String(), `"tenant":"b"`))
-
-	status, who := c.send("GET", "/protected/a", c.keys["a"], "") // named by the host's route
-	is.Equal(fmt.Sprint(status, " ", who), "200 ada")
-	status, _ = c.send("GET", "/protected/b", c.keys["a"], "")
-	is.Equal(status, 401)
+	is.Equal(string(c.at("", c.keys["a"]).get("/protected/a").is(200).body), `"ada"`) // named by the host's route
+	c.at("", c.keys["a"]).get("/protected/b").is(401)
 }
 
 // TestTenantFunction: the host names the tenant, for paths of its own as well.
@@ -369,32 +334,25 @@ func TestTenantFunction(t *testing.T) {
 			return svc.Principal{Kind: svc.KindUser, ID: r.PathValue("tenant") + "'s ada"}, nil
 		}
 	})
-	of := func(name string) func(*http.Request) {
-		return func(r *http.Request) { r.Header.Set("X-Tenant", name) }
+	ask := func(path, name, bearer string) answer {
+		return c.at("", bearer).with("X-Tenant", name, "GET", path, "")
 	}
-	cookie := func(r *http.Request) { r.AddCookie(&http.Cookie{Name: "session", Value: "x"}) }
+	const inside = "/ext/svc" + ownKeys
 	for _, name := range []string{"a", "b"} {
-		status, _ := c.send("GET", "/ext/svc"+ownKeys, c.keys[name], "", of(name))
-		is.Equal(status, 200)
-		status, _ = c.send("GET", "/ext/svc"+ownKeys, c.keys["a"], "", of("b"))
-		is.Equal(status, 401)
-		status, who := c.send("GET", "/protected/"+name, c.keys[name], "")
-		is.Equal(fmt.Sprint(status, " ", who), "200 ada")
-		status, who = c.send("GET", "/protected/"+name, "", "", cookie)
-		is.Equal(fmt.Sprint(status, " ", who), "200 "+name+"'s ada")
+		ask(inside, name, c.keys[name]).is(200)
+		ask(inside, "b", c.keys["a"]).is(401)
+		is.Equal(string(c.at("", c.keys[name]).get("/protected/"+name).is(200).body), `"ada"`)
+		is.Equal(string(c.at("", "").with("Cookie", "session=x", "GET", "/protected/"+name, "").is(200).body), `"`+name+`'s ada"`)
 	}
-	for _, door := range []string{"/ext/svc" + ownKeys, "/protected/nobody"} {
-		status, _ := c.send("GET", door, "", "", of("nobody"))
-		is.Equal(status, 401) // no session can be told from one of nobody's
-		status, _ = c.send("GET", door, c.keys["a"], "", of("nobody"))
-		is.Equal(status, 404)
+	for _, door := range []string{inside, "/protected/nobody"} {
+		ask(door, "nobody", "").is(401) // no session can be told from one of nobody's
+		ask(door, "nobody", c.keys["a"]).is(404)
 	}
 	defer func() { is.True(recover() != nil) }()
 	httpapi.NewTenants(c.tenants, httpapi.Options{})
 }
 
-// A request whose body is slow writes nothing in a tenant that is suspended or dropped meanwhile, and
-// a body that never comes does not keep the tenant.
+// A slow body writes nothing in a tenant that is suspended or dropped meanwhile, and does not keep it.
 func TestSlowBodiesOfASuspendedTenant(t *testing.T) { synctest.Test(t, slowBodiesOfASuspendedTenant) }
 
 func slowBodiesOfASuspendedTenant(t *testing.T) {
@@ -430,8 +388,7 @@ func slowBodiesOfASuspendedTenant(t *testing.T) {
 		return write, status
 	}
 	unserved := func(name string) {
-		for status := 0; status != http.StatusNotFound; {
-			status, _ = c.ask("GET", name, ownKeys, c.keys[name], "")
+		for c.ada(name).get(ownKeys).status != http.StatusNotFound {
 		}
 	}
 	late, lateStatus := slow("a")
@@ -449,12 +406,10 @@ func slowBodiesOfASuspendedTenant(t *testing.T) {
 	is.NoErr(<-ended)
 	is.True(<-neverStatus != http.StatusCreated)
 	is.NoErr(c.tenants.Resume(t.Context(), "a"))
-	status, _ := c.ask("GET", "a", "/users/eve", c.keys["a"], "")
-	is.Equal(status, http.StatusNotFound)
+	c.ada("a").get("/users/eve").is(404)
 }
 
-// A request that waits for a function of the host ends when its tenant is suspended or dropped, also
-// before its caller is known, and where no connection can be given a deadline.
+// A request that waits for a function of the host ends when its tenant is suspended or dropped.
 func TestCallersOfASuspendedTenantEnd(t *testing.T) { synctest.Test(t, callersOfASuspendedTenantEnd) }
 
 func callersOfASuspendedTenantEnd(t *testing.T) {

@@ -22,31 +22,24 @@ func TestCheckURL(t *testing.T) {
 	for want, addresses := range sections("addresses.txt") {
 		for _, address := range addresses {
 			err := client.CheckURL(address)
-			if accepted := want == "accepted"; accepted != (err == nil) || !accepted && !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: got %v, want %q", address, err, want)
-			}
+			accepted := want == "accepted"
+			holds(t, accepted == (err == nil) && (accepted || strings.Contains(err.Error(), want)), address, err, want)
 		}
 	}
 }
 
 func TestLoopbackNamesFollowCIDRs(t *testing.T) {
 	client := newClient(t, marketplace.Config{AllowCIDRs: prefixes("127.0.0.0/8")})
-	if err := client.CheckURL("https://localhost:8443/x"); err != nil {
-		t.Error(err)
-	}
+	equal(t, "localhost", client.CheckURL("https://localhost:8443/x"), nil)
 }
 
 func TestSourceURLs(t *testing.T) {
 	client := newClient(t, marketplace.Config{})
 	for _, line := range sections("urls.txt")[""] {
 		address, want, _ := strings.Cut(line, " -> ")
-		if got := client.URL(address, "t.json"); got != want {
-			t.Errorf("%s: got %s, want %s", address, got, want)
-		}
+		equal(t, address, client.URL(address, "t.json"), want)
 	}
-	if got := client.URL("https://example.com/a", "b c/d?e.json"); got != "https://example.com/a/b%20c/d%3Fe.json" {
-		t.Errorf("got %s", got)
-	}
+	equal(t, "escapes", client.URL("https://example.com/a", "b c/d?e.json"), "https://example.com/a/b%20c/d%3Fe.json")
 }
 
 func TestConfined(t *testing.T) {
@@ -55,14 +48,10 @@ func TestConfined(t *testing.T) {
 		"%61.json": "a.json", "..a/b..json": "..a/b..json", "a/b:c.json": "a/b:c.json", "ü.json": "ü.json", "a;v=1.json": "a;v=1.json",
 		"日本語/チャット.json": "日本語/チャット.json", "हिन्दी٣.json": "हिन्दी٣.json", "a–b—c’d“e”（f）.json": "a–b—c’d“e”（f）.json", "%E6%97%A5/%C3%BC.json": "日/ü.json",
 		"e\u0301.json": "e\u0301.json", "a~b$c+d=e^f|g.json": "a~b$c+d=e^f|g.json",
+		strings.Repeat("é", 1024): strings.Repeat("é", 1024), // 2,048 bytes
 	} {
-		if got, problem := marketplace.Confined(reference); got != want || problem != "" {
-			t.Errorf("%q: got %q, %q", reference, got, problem)
-		}
-	}
-	long := strings.Repeat("é", 1024)
-	if got, problem := marketplace.Confined(long); got != long || problem != "" {
-		t.Errorf("2,048 bytes: %s", problem)
+		got, problem := marketplace.Confined(reference)
+		equal(t, reference, got+problem, want)
 	}
 }
 
@@ -105,13 +94,11 @@ func escapes() []string {
 	return all
 }
 
-// No reference names a file outside its source, on the web or in a file system. The client sends
-// no request for a refused one.
+// No reference names a file outside its source. The client sends no request for a refused one.
 func TestTraversals(t *testing.T) {
 	for _, reference := range escapes() {
-		if got, problem := marketplace.Confined(reference); problem == "" || got != "" {
-			t.Errorf("%q: accepted as %q", reference, got)
-		}
+		got, problem := marketplace.Confined(reference)
+		equal(t, reference, problem != "" && got == "", true)
 		if !utf8.ValidString(reference) {
 			continue // the catalogue would be bad as a whole
 		}
@@ -120,17 +107,12 @@ func TestTraversals(t *testing.T) {
 		client, from := serve(t, recorded(&asked, tree(map[string]string{"/dir/templates.json": catalog})), marketplace.Limits{})
 		from.URL += "/dir"
 		refuses(t, client, from, "entry 0 of the catalogue is bad: ")
-		if len(asked) != 1 {
-			t.Errorf("%q: asked for %q", reference, asked)
-		}
-
+		equal(t, asked, len(asked), 1)
 		opened := &openings{MapFS: fstest.MapFS{"dir/templates.json": {Data: []byte(catalog)}, "a.json": {Data: []byte(`{"secret":1}`)},
 			"a": {Data: []byte(`{"secret":1}`)}}}
 		client = newClient(t, marketplace.Config{Files: map[string]fs.FS{"local": opened}})
 		refuses(t, client, upstream("fs://local/dir"), "entry 0 of the catalogue is bad: ")
-		if !slices.Equal(opened.names, []string{"dir/templates.json"}) {
-			t.Errorf("%q: opened %q", reference, opened.names)
-		}
+		equal(t, reference, opened.names, []string{"dir/templates.json"})
 	}
 }
 
@@ -156,10 +138,8 @@ func TestTraversalsInAddresses(t *testing.T) {
 			continue // behind a host they are names, or refused for what they are
 		}
 		for _, reference := range references {
-			address := "https://one.example/base/" + reference
-			if client.CheckURL(address) == nil && !slices.Contains(harmless, reference) {
-				t.Errorf("%s: %q may be registered", what, address)
-			}
+			refused := client.CheckURL("https://one.example/base/"+reference) != nil
+			equal(t, what+reference, refused || slices.Contains(harmless, reference), true)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package marketplace_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -23,30 +24,31 @@ const (
 	longAgo   = "Mon, 02 Jan 2006 15:04:05 GMT"
 )
 
-// shelf is a source with files that can change. It answers conditional requests and records each
-// request.
+// shelf is a source with files that can change. It answers conditional requests, and records all.
 type shelf struct {
+	host string // of the files whose path has none
+
 	mu     sync.Mutex
 	files  map[string]shelved
 	before func(r *http.Request) // see beforeEach
-	asked  []string              // "path, the value of a condition, status"
-	sent   int                   // bytes of bodies
+	asked  []string              // "path, the value of a condition, status, the token"
 }
 
 type shelved struct {
 	body   string
 	header map[string]string
+	status int // 0: 200, or 304
 }
 
-func (s *shelf) put(path, body string, header map[string]string) {
+func (s *shelf) put(path string, file shelved) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.files[path] = shelved{body, header}
+	s.files[path] = file
 }
 
 // tagged puts a file with a strong ETag that depends on the content.
 func (s *shelf) tagged(path, body string) {
-	s.put(path, body, map[string]string{"ETag": fmt.Sprintf(`"%x"`, sha256.Sum256([]byte(body)))})
+	s.put(path, shelved{body: body, header: map[string]string{"ETag": fmt.Sprintf(`"%x"`, sha256.Sum256([]byte(body)))}})
 }
 
 // beforeEach has f called before each answer. A request of a call that was cancelled can still be on its way.
@@ -56,7 +58,6 @@ func (s *shelf) beforeEach(f func(r *http.Request)) {
 	s.before = f
 }
 
-// requests returns the recorded requests and forgets them.
 func (s *shelf) requests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,28 +75,29 @@ func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	file, there := s.files[r.URL.Path]
-	status := http.StatusOK
+	file, there := s.files[strings.TrimPrefix(r.Host+r.URL.Path, s.host)]
+	if !there {
+		http.NotFound(w, r)
+		return
+	}
+	status := cmp.Or(file.status, http.StatusOK)
 	condition := r.Header.Get("If-None-Match") + r.Header.Get("If-Modified-Since")
-	switch {
-	case !there:
-		status = http.StatusNotFound
-	case condition != "" && (condition == file.header["ETag"] || condition == file.header["Last-Modified"]):
+	if condition != "" && (condition == file.header["ETag"] || condition == file.header["Last-Modified"]) {
 		status = http.StatusNotModified
 	}
 	for key, value := range file.header {
 		w.Header().Set(key, value)
 	}
-	s.asked = append(s.asked, strings.Join(strings.Fields(fmt.Sprint(r.URL.Path, " ", condition, " ", status)), " "))
+	target := strings.TrimPrefix(r.Host+r.URL.RequestURI(), s.host)
+	words := strings.Fields(fmt.Sprint(target, " ", condition, " ", status, " ", r.Header.Get("Authorization")))
+	s.asked = append(s.asked, strings.Join(words, " "))
 	w.WriteHeader(status)
 	if status == http.StatusOK {
-		s.sent += len(file.body)
 		_, _ = w.Write([]byte(file.body))
 	}
 }
 
-// newShelf returns a shelf with the template "a", whose manifest is a file, and a client that may
-// ask it.
+// newShelf returns a shelf with the template "a", whose manifest is a file, and a client that may ask it.
 func newShelf(t *testing.T, config marketplace.Config) (*shelf, *marketplace.Client, svc.Upstream) {
 	t.Helper()
 	s := &shelf{files: map[string]shelved{}}
@@ -103,17 +105,16 @@ func newShelf(t *testing.T, config marketplace.Config) (*shelf, *marketplace.Cli
 	s.tagged("/m.json", `{"version":"1"}`)
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
+	s.host = server.Listener.Addr().String()
 	config.AllowOrigins = append(config.AllowOrigins, server.URL)
 	return s, newClient(t, config), upstream(server.URL)
 }
 
 func version(t *testing.T, client *marketplace.Client, from svc.Upstream) string {
 	t.Helper()
-	content := must(client.Template(t.Context(), from, "a"))
-	return string(content.Manifest)
+	return string(must(client.Template(t.Context(), from, "a")).Manifest)
 }
 
-// The caller may change the content that it gets.
 // Whoever has left gets no copy, though there is one of a source that fails.
 func TestNoCopyForWhoHasLeft(t *testing.T) {
 	s, client, from := newShelf(t, marketplace.Config{})
@@ -125,6 +126,7 @@ func TestNoCopyForWhoHasLeft(t *testing.T) {
 	is.New(t).True(errors.Is(err, context.Canceled))
 }
 
+// The caller may change the content that it gets.
 func TestCopiesAreNotHandedOut(t *testing.T) {
 	is := is.New(t)
 	s, client, from := newShelf(t, marketplace.Config{})
@@ -151,9 +153,7 @@ func TestNoCopyNoCatalog(t *testing.T) {
 	client, from := serve(t, status(500), marketplace.Limits{})
 	catalog, err := client.Catalog(t.Context(), from, time.Hour)
 	wantError(t, err, svc.CodeSourceFailed, "its catalogue answered 500")
-	if catalog.Entries != nil || !catalog.FetchedAt.IsZero() {
-		t.Errorf("got %+v", catalog)
-	}
+	equal(t, "catalogue", catalog, svc.Catalog{})
 }
 
 func TestCacheIsBounded(t *testing.T) {
@@ -171,9 +171,7 @@ func TestCacheIsBounded(t *testing.T) {
 		s.requests()
 		for _, i := range ids {
 			must(client.Template(t.Context(), from, fmt.Sprintf("t%d", i)))
-			if stats := client.CacheStats(); stats.Bytes > 60_000 {
-				t.Errorf("%d bytes are kept", stats.Bytes)
-			}
+			holds(t, client.CacheStats().Bytes <= 60_000, "bytes are kept")
 		}
 		for _, asked := range s.requests() {
 			var i int

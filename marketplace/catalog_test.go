@@ -19,13 +19,7 @@ import (
 	"github.com/extsvc/svc/marketplace"
 )
 
-func quote(s string) string {
-	b, err := json.Marshal(s)
-	if err != nil {
-		panic(err)
-	}
-	return string(b)
-}
+func quote(s string) string { return string(must(json.Marshal(s))) }
 
 func recorded(paths *[]string, next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -46,9 +40,7 @@ func TestCatalogBadAsAWhole(t *testing.T) {
 		for _, body := range bodies {
 			client, from := serve(t, answer(body), marketplace.Limits{Entries: 3})
 			refuses(t, client, from, "its catalogue", want)
-			if _, err := client.Catalog(t.Context(), from, 0); svc.ErrorCode(err) != svc.CodeSourceFailed {
-				t.Errorf("%s: Catalog returned %v", body, err)
-			}
+			equal(t, body, svc.ErrorCode(errorOf(client.Catalog(t.Context(), from, 0))), svc.CodeSourceFailed)
 		}
 	}
 }
@@ -56,11 +48,9 @@ func TestCatalogBadAsAWhole(t *testing.T) {
 func TestRenames(t *testing.T) {
 	is := is.New(t)
 	client, from := serve(t, answer(`{"templates":[],"renames":{"a":"b","\u0062":"c","x":"c"}}`), marketplace.Limits{})
-	catalog := must(client.Catalog(t.Context(), from, 0))
-	is.Equal(catalog.Renames, map[string]string{"a": "b", "b": "c", "x": "c"})
+	is.Equal(must(client.Catalog(t.Context(), from, 0)).Renames, map[string]string{"a": "b", "b": "c", "x": "c"})
 	client, from = serve(t, answer(`{"templates":[],"renames":null}`), marketplace.Limits{})
-	catalog = must(client.Catalog(t.Context(), from, 0))
-	is.Equal(len(catalog.Renames), 0)
+	is.Equal(len(must(client.Catalog(t.Context(), from, 0)).Renames), 0)
 }
 
 func TestCatalogBadEntries(t *testing.T) {
@@ -86,16 +76,12 @@ func TestCatalogBadEntries(t *testing.T) {
 	for i, line := range bad {
 		p, want := catalog.Problems[i], strings.Split(line, " -> ")
 		id, _, _ := strings.Cut(want[0], " ")
-		if p.Index != i+1 || p.ID != strings.Trim(id, "-") || !strings.HasPrefix(p.Reason, want[1]) {
-			t.Errorf("%s: got %+v", line, p)
-		}
+		holds(t, p.Index == i+1 && p.ID == strings.Trim(id, "-") && strings.HasPrefix(p.Reason, want[1]), line, p)
 	}
 
 	must(client.Template(t.Context(), from, "first"))
-	_, err := client.Template(t.Context(), from, "b4")
-	wantError(t, err, svc.CodeSourceFailed, "entry 12 of the catalogue is bad: name must be a string")
-	_, err = client.Template(t.Context(), from, "twice")
-	wantError(t, err, svc.CodeSourceFailed, "is bad: its id occurs more than once")
+	wantError(t, errorOf(client.Template(t.Context(), from, "b4")), svc.CodeSourceFailed, "entry 12 of the catalogue is bad: name must be a string")
+	wantError(t, errorOf(client.Template(t.Context(), from, "twice")), svc.CodeSourceFailed, "is bad: its id occurs more than once")
 	wantError(t, errorOf(client.Template(t.Context(), from, "")), svc.CodeNotFound)
 	wantError(t, errorOf(client.Template(t.Context(), from, "Twice")), svc.CodeNotFound)
 }
@@ -137,23 +123,18 @@ func TestManifest(t *testing.T) {
 	is.Equal(string(manifest), `{"version":"1"}`)
 	is.Equal(len(s.requests()), 1)
 	for _, path := range []string{"../m.json", "/m.json", "%2e%2e/m.json", "https://h/m.json"} {
-		_, err := client.Manifest(t.Context(), from, svc.CatalogEntry{ID: "a", ManifestFile: path})
-		wantError(t, err, svc.CodeSourceFailed, "its manifest_file must")
+		wantError(t, errorOf(client.Manifest(t.Context(), from, svc.CatalogEntry{ID: "a", ManifestFile: path})), svc.CodeSourceFailed, "its manifest_file must")
 	}
 	is.Equal(len(s.requests()), 0)
 	inline := must(client.Manifest(t.Context(), from, svc.CatalogEntry{Content: svc.Content{Manifest: []byte(`{}`)}}))
 	is.Equal(string(inline), `{}`)
-	_, err := client.Manifest(t.Context(), upstream("http://127.0.0.1:1"), catalog.Entries[0])
-	wantError(t, err, svc.CodeSourceFailed, "its address")
+	wantError(t, errorOf(client.Manifest(t.Context(), upstream("http://127.0.0.1:1"), catalog.Entries[0])), svc.CodeSourceFailed, "its address")
 }
 
 // The revision of a catalogue depends on its content, not on its formatting.
 func TestCatalogRevision(t *testing.T) {
 	is := is.New(t)
-	revision := func(text string) string {
-		catalog := must(marketplace.ParseCatalog([]byte(text)))
-		return catalog.Revision
-	}
+	revision := func(text string) string { return must(marketplace.ParseCatalog([]byte(text))).Revision }
 	is.Equal(revision(fileEntry), revision(" "+fileEntry+"\n"))
 	is.True(revision(fileEntry) != revision(oneEntry))
 	is.True(len(revision(`{"templates":[]}`)) == len("sha256:")+64)

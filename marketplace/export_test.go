@@ -22,8 +22,7 @@ func ParseCatalog(data []byte) (svc.Catalog, error) {
 	return parseCatalog(data, limits, false)
 }
 
-// SetResolver makes the guarded dialer resolve names with r. The dialer calls admitted with the
-// address and does not connect.
+// SetResolver makes the guarded dialer resolve names with r, and call admitted instead of connecting.
 func (c *Client) SetResolver(r *net.Resolver, admitted func(address string) error) {
 	c.guard.resolver, c.guard.admitted = r, admitted
 }
@@ -34,8 +33,7 @@ func (c *Client) SetNow(now func() time.Time) { c.now = now }
 // SetDial replaces the dialer and the guard.
 func (c *Client) SetDial(dial func(address string) (net.Conn, error)) { c.guard.dial = dial }
 
-// SetWeb makes the guarded dialer resolve names with r and check the addresses. It then connects
-// to the server at to instead.
+// SetWeb makes the guarded dialer resolve names with r, check the addresses, and connect to another one.
 func (c *Client) SetWeb(r *net.Resolver, to string) {
 	c.SetResolver(r, func(string) error { return errAdmitted })
 	for _, transport := range []*http.Transport{c.guarded, c.public} {
@@ -105,8 +103,7 @@ func FlightThatEnds(end func()) error {
 	return err
 }
 
-// PutLate puts an answer into the cache after one whose request began later. It returns the copy
-// in the cache.
+// PutLate puts an answer after one whose request began later, and returns the copy in the cache.
 func PutLate(before time.Duration) (manifest string) {
 	c, key, now := newCopies(0), fileKey{}, time.Now()
 	for _, file := range []*fileCopy{

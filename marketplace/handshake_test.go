@@ -31,20 +31,15 @@ type authority struct {
 
 func newAuthority(t *testing.T) authority {
 	t.Helper()
-	public, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	private := ed25519.NewKeyFromSeed([]byte(rand.Text() + rand.Text())[:ed25519.SeedSize])
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 		NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().Add(24 * time.Hour)}
-	return authority{sign(t, template, template, public, private), private}
+	return authority{sign(t, template, template, private.Public(), private), private}
 }
 
 func sign(t *testing.T, template, parent *x509.Certificate, public, key any) *x509.Certificate {
 	t.Helper()
-	der := must(x509.CreateCertificate(rand.Reader, template, parent, public, key))
-	certificate := must(x509.ParseCertificate(der))
-	return certificate
+	return must(x509.ParseCertificate(must(x509.CreateCertificate(rand.Reader, template, parent, public, key))))
 }
 
 // issue returns a certificate for one.example with the given defect.
@@ -66,7 +61,6 @@ func (a authority) pool() *x509.CertPool {
 	return pool
 }
 
-// over sends a speech over TLS.
 func over(config *tls.Config, next speech) speech {
 	return func(conn net.Conn) {
 		secure := tls.Server(conn, config)
@@ -77,7 +71,6 @@ func over(config *tls.Config, next speech) speech {
 	}
 }
 
-// with presents a certificate and would answer well.
 func with(certificate tls.Certificate) speech {
 	return over(&tls.Config{Certificates: []tls.Certificate{certificate}}, say(ok(length(len(oneEntry))), oneEntry))
 }
@@ -97,7 +90,6 @@ func newSecure(t *testing.T, ca authority) victim {
 	return victim{source, client, from, good}
 }
 
-// hello reads the first bytes of a client.
 func hello(conn net.Conn) {
 	head := make([]byte, 5)
 	if _, err := io.ReadFull(conn, head); err == nil {
@@ -109,9 +101,7 @@ func hello(conn net.Conn) {
 func handshakes(t *testing.T, ca authority) map[string]speech {
 	presented := func(certificate tls.Certificate) speech {
 		return over(&tls.Config{Certificates: []tls.Certificate{certificate}}, func(conn net.Conn) {
-			if head := heard(conn); head != "" {
-				t.Errorf("it was told %q", head)
-			}
+			equal(t, "what it was told", heard(conn), "")
 		})
 	}
 	answered := func(text string, next speech) speech {
@@ -133,16 +123,13 @@ func handshakes(t *testing.T, ca authority) map[string]speech {
 	}
 }
 
-// A server that does not prove its identity gets no request and no token, and its answer is
-// ignored.
+// A server that does not prove its identity gets no request, and its answer is ignored.
 func TestHostileHandshakes(t *testing.T) {
 	ca, logged := newAuthority(t), captureLog(t)
 	for name, bad := range handshakes(t, ca) {
 		t.Run(name, func(t *testing.T) {
 			newSecure(t, ca).endures(t, bad, svc.CodeSourceFailed, unreachable)
-			if logged.String() != "" {
-				t.Errorf("the process's log has %q", logged)
-			}
+			equal(t, "log", logged.String(), "")
 		})
 	}
 }
@@ -166,8 +153,7 @@ func TestSlowHandshakes(t *testing.T) {
 	}
 }
 
-// speech is what a source sends on a connection, from its first byte. The source then closes the
-// connection.
+// speech is what a source sends on a connection, which it then closes.
 type speech func(conn net.Conn)
 
 // rawSource is a source on loopback that sends raw bytes. It answers well until turn changes that.
@@ -287,20 +273,17 @@ func dripping(text string) speech {
 	}
 }
 
-// silence lasts until the client hangs up.
 func silence(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
 
 // reset ends a connection like a process that dies.
 func reset(conn net.Conn) { _ = conn.(*net.TCPConn).SetLinger(0) }
 
-// ok is the head of an answer.
 func ok(headers ...string) string { return okAs("application/json", headers...) }
 
 func okAs(kind string, headers ...string) string {
 	return "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: " + kind + "\r\n" + strings.Join(append(headers, "\r\n"), "\r\n")
 }
 
-// moved is a redirect.
 func moved(location string) string {
 	return "HTTP/1.1 302 Found\r\nConnection: close\r\nLocation: " + location + "\r\n\r\n"
 }

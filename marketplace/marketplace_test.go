@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
@@ -77,7 +79,6 @@ func sections(file string) map[string][]string {
 // namedAddress matches the address at the end of a message.
 var namedAddress = regexp.MustCompile(` \(\S+/[^/ ]+\)$`)
 
-// wantError fails unless err is an svc.Error with that code and all parts in its message.
 func wantError(t testing.TB, err error, code svc.Code, parts ...string) {
 	t.Helper()
 	e, ok := errors.AsType[*svc.Error](err)
@@ -85,15 +86,11 @@ func wantError(t testing.TB, err error, code svc.Code, parts ...string) {
 		t.Fatalf("got %v, want code %s", err, code)
 	}
 	for _, part := range append(parts, `source "acme"`) {
-		if !strings.Contains(e.Message, part) {
-			t.Errorf("message %q does not say %q", e.Message, part)
-		}
+		equal(t, e.Message+" says "+part, strings.Contains(e.Message, part), true)
 	}
 	message := namedAddress.ReplaceAllString(e.Message, "") // the caller has registered that one
 	for _, secret := range []string{"127.0.0.1", "s3cr3t", "dial tcp"} {
-		if strings.Contains(message, secret) {
-			t.Errorf("message %q shows %q", e.Message, secret)
-		}
+		equal(t, e.Message, strings.Contains(message, secret), false)
 	}
 }
 
@@ -150,8 +147,7 @@ func TestTemplateFromFiles(t *testing.T) {
 	}
 	client := newClient(t, marketplace.Config{Files: map[string]fs.FS{"Lib-1.2": files, "broken": brokenFS{}}, Limits: marketplace.Limits{Catalog: 1000}})
 
-	content, err := client.Template(t.Context(), upstream("fs://Lib-1.2/dir/"), "file")
-	is.NoErr(err)
+	content := must(client.Template(t.Context(), upstream("fs://Lib-1.2/dir/"), "file"))
 	is.Equal(string(content.Manifest), `{"version":"2"}`)
 
 	for _, test := range []struct{ url, id, want string }{
@@ -163,13 +159,12 @@ func TestTemplateFromFiles(t *testing.T) {
 		{"fs://broken", "a", "its catalogue cannot be read"},
 		{"fs://gone", "a", "its address names a file system that this server does not have"},
 	} {
-		_, err := client.Template(t.Context(), upstream(test.url), test.id)
-		wantError(t, err, svc.CodeSourceFailed, test.want)
+		wantError(t, errorOf(client.Template(t.Context(), upstream(test.url), test.id)), svc.CodeSourceFailed, test.want)
 	}
 
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = client.Template(cancelled, upstream("fs://Lib-1.2/dir"), "file")
+	_, err := client.Template(cancelled, upstream("fs://Lib-1.2/dir"), "file")
 	is.True(errors.Is(err, context.Canceled))
 	is.Equal(svc.ErrorCode(err), svc.CodeInternal)
 }
@@ -201,9 +196,7 @@ func TestNewNamesTheWrongField(t *testing.T) {
 		"Limits.Timeout":       {Limits: marketplace.Limits{Timeout: -1}},
 	} {
 		client, err := marketplace.New(config)
-		if err == nil || client != nil || !strings.Contains(err.Error(), "marketplace: Config."+want) {
-			t.Errorf("got %v, want an error that names %s", err, want)
-		}
+		holds(t, err != nil && client == nil && strings.Contains(err.Error(), "marketplace: Config."+want), err, want)
 	}
 }
 
@@ -215,7 +208,22 @@ func TestNoProxy(t *testing.T) {
 	}
 }
 
-// must returns the value of a call that does not fail.
+// equal wants a value of something.
+func equal[T any](t testing.TB, of any, have, want T) {
+	t.Helper()
+	if !reflect.DeepEqual(have, want) {
+		t.Errorf("%.300v: %v, want %v", of, have, want)
+	}
+}
+
+// holds wants a condition, about what is shown when it fails.
+func holds(t testing.TB, is bool, about ...any) {
+	t.Helper()
+	if !is {
+		t.Errorf("not so: %.2000q", fmt.Sprint(about...))
+	}
+}
+
 func must[T any](value T, err error) T {
 	if err != nil {
 		panic(err)
@@ -223,5 +231,4 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// errorOf returns the error of a call.
 func errorOf[T any](_ T, err error) error { return err }

@@ -33,6 +33,7 @@ import (
 //	asked -> REQUEST, …             path, condition, status and token of requests since the last such line; web: URLs
 //	remembers, stats, hides         what is stored, counted, and not kept
 type script struct {
+	*shelf
 	t      *testing.T
 	client *marketplace.Client
 	pool   marketplace.Config
@@ -40,18 +41,15 @@ type script struct {
 	from   svc.Upstream
 	kept   *memory
 	web    *[]string // all URLs
-	asked  []string
-	files  map[string]http.HandlerFunc
 	tags   int
 	now    time.Time
-	broken bool
 }
 
 func TestScripts(t *testing.T) {
 	testscript.RunContinued(t, "testdata/scripts.txt", func(t *testing.T, values map[string]string, lines []string) {
-		s := &script{t: t, files: map[string]http.HandlerFunc{}, now: time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)}
+		s := &script{t: t, shelf: &shelf{host: "one.example", files: map[string]shelved{}}, now: time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)}
 		var first *marketplace.Client
-		first, s.server, s.web = newServedWeb(t, marketplace.Config{}, s.files)
+		first, s.server, s.web = newServedWeb(t, marketplace.Config{}, s.shelf)
 		s.pool.RootCAs = first.Transports()[0].TLSClientConfig.RootCAs
 		s.from = upstream("https://one.example")
 		for _, line := range append([]string{"put /templates.json file", `put /m.json {"version":"1"}`, "client"}, lines...) {
@@ -78,12 +76,13 @@ func (s *script) do(line string, values map[string]string) (shown string) {
 	case "let":
 		values[words[0]] = strings.TrimPrefix(rest, words[0]+" ")
 	case "put":
-		s.put(words[0], strings.TrimPrefix(rest, words[0]+" "))
+		s.write(words[0], strings.TrimPrefix(rest, words[0]+" "))
 	case "redirect":
-		code := must(strconv.Atoi(words[1]))
-		s.answers(words[0], func(*http.Request) (int, string) { return code, "" }, map[string]string{"Location": words[2]})
-	case "break", "mend":
-		s.broken = verb == "break"
+		s.put(words[0], shelved{header: map[string]string{"Location": words[2]}, status: must(strconv.Atoi(words[1]))})
+	case "break":
+		s.beforeEach(func(*http.Request) { panic(http.ErrAbortHandler) })
+	case "mend":
+		s.beforeEach(nil)
 	case "publish":
 		s.publish(rest[2:], newSigner(rest[0]).sign(rest[2:])+"\n")
 	case "sign":
@@ -97,15 +96,15 @@ func (s *script) do(line string, values map[string]string) (shown string) {
 		}
 	case "unsigned":
 		s.publish(rest, "")
-		s.answers("/templates.json.sig", func(*http.Request) (int, string) { return 404, "" }, nil)
+		s.put("/templates.json.sig", shelved{status: 404})
 	case "digest":
-		s.put(words[0], withDigest(digest(strings.TrimPrefix(rest, words[0]+" "))))
+		s.write(words[0], withDigest(digest(strings.TrimPrefix(rest, words[0]+" "))))
 	case "wait":
 		s.now = s.now.Add(must(time.ParseDuration(rest)))
 	case "client":
 		s.connect(rest)
 	case "asked":
-		shown, s.asked = list(s.asked), nil
+		shown = list(s.requests())
 	case "web":
 		shown = list(*s.web)
 	case "remembers":
@@ -139,8 +138,8 @@ func list(all []string) string {
 	return strings.Join(all, ", ")
 }
 
-// put is "[HEADER:VALUE …] BODY" for a path.
-func (s *script) put(path, rest string) {
+// write puts "[HEADER:VALUE …] BODY" at a path.
+func (s *script) write(path, rest string) {
 	header := map[string]string{}
 	for {
 		word, more, _ := strings.Cut(rest, " ")
@@ -160,42 +159,14 @@ func (s *script) put(path, rest string) {
 	if body == "" && rest != `""` {
 		body = rest
 	}
-	s.answers(path, func(r *http.Request) (int, string) {
-		condition := r.Header.Get("If-None-Match") + r.Header.Get("If-Modified-Since")
-		if condition != "" && (condition == header["ETag"] || condition == header["Last-Modified"]) {
-			return http.StatusNotModified, ""
-		}
-		return http.StatusOK, body
-	}, header)
-}
-
-// answers answers the requests for a path, and notes them.
-func (s *script) answers(path string, answer func(r *http.Request) (int, string), header map[string]string) {
-	if path[0] == '/' {
-		path = "one.example" + path
-	}
-	s.files[path] = func(w http.ResponseWriter, r *http.Request) {
-		if s.broken {
-			panic(http.ErrAbortHandler)
-		}
-		status, body := answer(r)
-		words := []string{strings.TrimPrefix(r.Host+r.URL.RequestURI(), "one.example"), r.Header.Get("If-None-Match") + r.Header.Get("If-Modified-Since"),
-			strconv.Itoa(status), r.Header.Get("Authorization")}
-		s.asked = append(s.asked, strings.Join(strings.Fields(strings.Join(words, " ")), " "))
-		for name, value := range header {
-			w.Header().Set(name, value)
-		}
-		w.WriteHeader(status)
-		_, _ = w.Write([]byte(body))
-	}
+	s.put(path, shelved{body: body, header: header})
 }
 
 func (s *script) publish(catalog, signature string) {
-	s.put("/templates.json", catalog)
-	s.put("/templates.json.sig", "ETag: "+signature)
+	s.write("/templates.json", catalog)
+	s.write("/templates.json.sig", "ETag: "+signature)
 }
 
-// connect makes a client.
 func (s *script) connect(how string) {
 	config := s.pool
 	switch how {
@@ -276,8 +247,16 @@ func (s *script) give(verb, rest string, words []string) {
 // The serial of a source whose memory fails is not accepted.
 func TestSerialThatCannotBeChecked(t *testing.T) {
 	s, client, from := newShelf(t, marketplace.Config{})
-	from.SigningKey, from.Memory = newSigner('a').public(), &memory{err: svc.ErrUnavailable}
 	s.publish(newSigner('a'), series("3", 3, ""))
-	_, err := client.Template(t.Context(), from, "a")
-	wantError(t, err, svc.CodeUnavailable, "has a serial that cannot be checked now")
+	from.SigningKey = newSigner('a').public()
+	for code, c := range map[svc.Code]struct {
+		err  error
+		want string
+	}{
+		svc.CodeUnavailable: {svc.ErrUnavailable, "has a serial that cannot be checked now"},
+		svc.CodeNotFound:    {svc.ErrNotFound, "was asked for before the source was removed"},
+	} {
+		from.Memory = &memory{err: c.err}
+		wantError(t, errorOf(client.Template(t.Context(), from, "a")), code, c.want)
+	}
 }

@@ -6,16 +6,13 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"strings"
 	"testing"
 	"testing/fstest"
 
 	"github.com/matryer/is"
 
-	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/marketplace"
-	"github.com/extsvc/svc/store/memstore"
 )
 
 // signer signs catalogues. A letter gives its key.
@@ -39,7 +36,7 @@ func series(version string, serial any, more string) string {
 // publish puts a signed catalogue on a shelf.
 func (s *shelf) publish(by signer, catalog string) {
 	s.tagged("/templates.json", catalog)
-	s.put("/templates.json.sig", by.sign(catalog)+"\n", nil)
+	s.put("/templates.json.sig", shelved{body: by.sign(catalog) + "\n"})
 }
 
 // memory is a SourceMemory that keeps its serial.
@@ -61,34 +58,6 @@ func (m *memory) KeepFile(_ context.Context, path string, data []byte) {
 func (m *memory) AcceptSerial(_ context.Context, serial int64) (int64, error) {
 	m.serial = max(m.serial, serial)
 	return m.serial, m.err
-}
-
-// A signed source that is removed while it answers is the problem of that source alone.
-func TestSignedSourceIsRemoved(t *testing.T) {
-	is, ctx := is.New(t), t.Context()
-	acme := newSigner('a')
-	s, client, from := newShelf(t, marketplace.Config{})
-	s.publish(acme, series("1", 1, ""))
-	service, err := svc.New(svc.Config{Store: memstore.New(), Sources: svc.SourceConfig{Marketplace: client}})
-	is.NoErr(err)
-	defer service.Close()
-	for name, key := range map[string]ed25519.PublicKey{"signed": acme.public(), "other": nil} {
-		_, err := service.Sources.Register(ctx, svc.Host, svc.NewSource{URL: from.URL, Alias: &name, SigningKey: key})
-		is.NoErr(err)
-		_, err = service.Templates.Install(ctx, svc.Host, svc.Install{TemplateID: "a", SourceName: name, AliasID: &name})
-		is.NoErr(err)
-	}
-	s.publish(acme, series("2", 2, ""))
-	s.beforeEach(func(r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, ".sig") {
-			_ = service.Sources.Remove(context.Background(), svc.Host, "signed")
-		}
-	})
-	report, err := service.Templates.CheckUpdates(ctx, svc.Host, nil)
-	is.NoErr(err)
-	is.Equal(len(report.Templates), 1)
-	is.Equal(report.Templates[0].ID, "other")
-	is.Equal(report.Sources[1].Problem, `source "signed": its catalogue was asked for before the source was removed`)
 }
 
 func TestSignedFiles(t *testing.T) {

@@ -27,8 +27,7 @@ func awaits(t *testing.T, b *batching.Batches[*job], n int) {
 	}
 }
 
-// TestJobsThatWaitShareABatch holds the first batch until all others wait: the next ones have as
-// many as they may.
+// Jobs that wait share the next batches: each has as many as it may.
 func TestJobsThatWaitShareABatch(t *testing.T) {
 	is := is.New(t)
 	const most, all = 4, 11

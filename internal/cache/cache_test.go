@@ -13,48 +13,97 @@ import (
 	"github.com/extsvc/svc/internal/cache"
 )
 
+// holds wants a condition, about what is shown when it fails.
+func holds(t testing.TB, is bool, about ...any) {
+	t.Helper()
+	if !is {
+		t.Errorf("not so: %.2000q", fmt.Sprint(about...))
+	}
+}
+
 func spread(n int) uint64 { return uint64(n) * 0x9E3779B97F4A7C15 >> 20 }
 
-func put(c *cache.Cache[int, string], key int, value string) { c.Put(c.Fence(key), key, value) }
+// kind is a Cache of numbers, or Records.
+type kind struct {
+	get         func(n int) (number uint64, ok bool)
+	load        []func(n int) (put func(number uint64)) // ways to begin a load, whose end puts
+	forget      []func(n int)                           // ways to drop what is cached of n, or more
+	least, most int                                     // how many a capacity of 1,000 keeps of many
+}
+
+func (k kind) put(n int, number uint64) { k.load[0](n)(number) }
+
+func kinds(t *testing.T, capacity int) map[string]kind {
+	c, r := cache.New[int, uint64](capacity, spread), cache.NewRecords(capacity)
+	return map[string]kind{
+		"Cache": {
+			get: c.Get, least: 500, most: 2000,
+			load: []func(int) func(uint64){
+				func(n int) func(uint64) { fence := c.Fence(n); return func(number uint64) { c.Put(fence, n, number) } },
+				func(n int) func(uint64) { at := c.Now(); return func(number uint64) { c.PutSince(at, n, number) } },
+			},
+			forget: []func(int){
+				c.Drop, func(int) { c.Clear() },
+				func(n int) { c.DropLike(n, func(other *int, _ uint64) bool { return *other == n }) },
+				func(n int) { c.DropWhere(func(other *int, _ uint64) bool { return *other == n }) },
+			},
+		},
+		"Records": {
+			least: 1000, most: 3000,
+			get: func(n int) (uint64, bool) {
+				v, mark, ok := r.Get(key(n))
+				number, whole := numberIn(n, v)
+				holds(t, !ok || whole && mark == uint32(n), n, v, mark)
+				return number, ok
+			},
+			load: []func(int) func(uint64){func(n int) func(uint64) {
+				fence := r.Fence(key(n))
+				return func(number uint64) { r.Put(fence, key(n), value(n, number), uint32(n)) }
+			}},
+			forget: []func(int){func(n int) { r.Drop(key(n)) }, func(int) { r.Clear() }},
+		},
+	}
+}
 
 func TestGetFindsWhatWasPut(t *testing.T) {
 	is := is.New(t)
-	c := cache.New[int, string](100, spread)
-	_, ok := c.Get(1)
-	is.True(!ok)
-	put(c, 1, "one")
-	put(c, 1, "uno")
-	put(c, 2, "two")
-	one, ok := c.Get(1)
-	is.True(ok)
-	is.Equal(one, "uno")
+	for _, c := range kinds(t, 100) {
+		_, ok := c.get(1)
+		is.True(!ok)
+		c.put(1, 10)
+		c.put(1, 11)
+		c.put(2, 20)
+		one, ok := c.get(1)
+		is.True(ok)
+		is.Equal(one, uint64(11))
+	}
 }
 
 func TestDropAndClear(t *testing.T) {
 	is := is.New(t)
-	for name, forget := range map[string]func(*cache.Cache[int, string]){
-		"drop":  func(c *cache.Cache[int, string]) { c.Drop(1) },
-		"clear": func(c *cache.Cache[int, string]) { c.Clear() },
-		"like": func(c *cache.Cache[int, string]) {
-			c.DropLike(1, func(key *int, value string) bool { return *key == 1 && value == "one" })
-		},
-		"where": func(c *cache.Cache[int, string]) {
-			c.DropWhere(func(key *int, value string) bool { return *key == 1 && value == "one" })
-		},
-	} {
-		c := cache.New[int, string](100, spread)
-		put(c, 1, "one")
-		fence, moment := c.Fence(1), c.Now()
-		forget(c)
-		_, ok := c.Get(1)
-		is.True(!ok) // the old entry is gone
-		c.Put(fence, 1, "stale")
-		c.PutSince(moment, 1, "stale")
-		_, ok = c.Get(1)
-		is.True(!ok) // the load under way is refused
-		c.PutSince(c.Now(), 1, name)
-		again, _ := c.Get(1)
-		is.Equal(again, name)
+	for _, c := range kinds(t, 100) {
+		for _, forget := range c.forget {
+			c.put(1, 10)
+			var under []func(uint64) // way
+			for _, load := range c.load {
+				under = append(under, load(1))
+			}
+			forget(1)
+			_, ok := c.get(1)
+			is.True(!ok) // the old entry is gone
+			for _, put := range under {
+				put(10)
+				_, ok = c.get(1)
+				is.True(!ok) // the load under way is refused
+			}
+			for _, load := range c.load {
+				load(1)(11)
+				under[0](10)
+				again, _ := c.get(1)
+				is.Equal(again, uint64(11))
+				c.forget[0](1)
+			}
+		}
 	}
 }
 
@@ -63,7 +112,7 @@ func TestDropWhereKeepsTheOthers(t *testing.T) {
 	is := is.New(t)
 	c := cache.New[int, string](100, spread)
 	for i := range 20 {
-		put(c, i, "kept")
+		c.Put(c.Fence(i), i, "kept")
 	}
 	fence := c.Fence(30)
 	c.DropWhere(func(key *int, _ string) bool { return *key%2 == 0 })
@@ -75,36 +124,35 @@ func TestDropWhereKeepsTheOthers(t *testing.T) {
 }
 
 func TestBounded(t *testing.T) {
-	is := is.New(t)
-	c := cache.New[int, string](100, spread)
-	for i := range 100_000 {
-		put(c, i, fmt.Sprint(i))
-	}
-	kept := 0
-	for i := range 100_000 {
-		if value, ok := c.Get(i); ok {
-			is.Equal(value, fmt.Sprint(i))
-			kept++
+	for name, c := range kinds(t, 1000) {
+		for i := range 20_000 {
+			c.put(i, uint64(i))
 		}
+		kept := 0
+		for i := range 20_000 {
+			if number, ok := c.get(i); ok {
+				is.New(t).Equal(number, uint64(i))
+				kept++
+			}
+		}
+		holds(t, kept >= c.least && kept <= c.most, name, kept)
 	}
-	is.True(kept >= 50 && kept <= 200)
 }
 
-// Used entries stay while unused ones pass through.
 func TestKeepsWhatIsUsed(t *testing.T) {
-	is := is.New(t)
-	c := cache.New[int, string](1000, spread)
-	for i := range 100 {
-		put(c, i, "used")
-	}
-	found := 0
-	for i := range 50_000 {
-		put(c, 1000+i, "once")
-		if _, ok := c.Get(i % 100); ok {
-			found++
+	for name, c := range kinds(t, 1000) {
+		for i := range 100 {
+			c.put(i, 1)
 		}
+		found := 0
+		for i := range 50_000 {
+			c.put(1000+i, 1)
+			if _, ok := c.get(i % 100); ok {
+				found++
+			}
+		}
+		holds(t, found > 45_000, name, found)
 	}
-	is.True(found > 45_000)
 }
 
 func TestOneLoads(t *testing.T) {
@@ -127,28 +175,13 @@ func TestOneLoads(t *testing.T) {
 
 // After a change ends, no new read finds a value that was loaded before it.
 func TestNothingStaleIsFound(t *testing.T) {
-	c := cache.New[int, uint64](64, spread)
-	findsNothingStale(t, func(i, key int) {
-		switch {
-		case i%10 == 0:
-			c.Clear()
-		case i%3 == 0:
-			c.DropWhere(func(other *int, _ uint64) bool { return *other == key })
-		default:
-			c.Drop(key)
-		}
-	}, c.Get, func(reader, key int, read func() uint64) {
-		if fence, moment := c.Fence(key), c.Now(); reader == 0 {
-			c.PutSince(moment, key, read())
-		} else {
-			c.Put(fence, key, read())
-		}
-	})
+	for name, c := range kinds(t, 64) {
+		t.Run(name, func(t *testing.T) { findsNothingStale(t, c) })
+	}
 }
 
-// findsNothingStale changes numbers of keys and drops them, in turn i, while readers get or load them.
-func findsNothingStale(t *testing.T, drop func(i, key int), get func(key int) (uint64, bool), load func(reader, key int, read func() uint64)) {
-	t.Helper()
+// findsNothingStale changes numbers of keys and drops them, while readers get or load them.
+func findsNothingStale(t *testing.T, c kind) {
 	var source, ended [8]atomic.Uint64
 	var readers, writers sync.WaitGroup
 	var stop atomic.Bool
@@ -161,7 +194,11 @@ func findsNothingStale(t *testing.T, drop func(i, key int), get func(key int) (u
 				}
 				key := half*4 + rand.IntN(4)
 				now := source[key].Add(1)
-				drop(i, key)
+				if i%3 == 0 {
+					c.forget[i/3%len(c.forget)](key)
+				} else {
+					c.forget[0](key)
+				}
 				ended[key].Store(now)
 			}
 		})
@@ -171,12 +208,12 @@ func findsNothingStale(t *testing.T, drop func(i, key int), get func(key int) (u
 			for !stop.Load() {
 				key := rand.IntN(len(source))
 				least := ended[key].Load()
-				value, ok := get(key)
+				value, ok := c.get(key)
 				if !ok {
-					load(reader, key, func() uint64 {
-						defer runtime.Gosched()
-						return source[key].Load()
-					})
+					put := c.load[reader%len(c.load)](key)
+					now := source[key].Load()
+					runtime.Gosched()
+					put(now)
 				} else if found.Add(1); value < least {
 					t.Errorf("%d is %d, and was %d before", key, value, least)
 				}

@@ -18,13 +18,10 @@ func reads(owner string) Flow { return Flow{Owner: owner, Kind: "reads"} }
 
 func writes(owner string) Flow { return Flow{Owner: owner, Kind: "writes"} }
 
-// mustEnter waits for a turn.
 func mustEnter(t *testing.T, r *Queue, name Flow) (leave func()) {
 	t.Helper()
 	leave, err := r.Acquire(t.Context(), name, 0, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	return leave
 }
 
@@ -131,8 +128,7 @@ func TestLongTurns(t *testing.T) {
 	is.True(errors.Is(err, ErrLate))
 }
 
-// While another owner is busy, turns that overlap have a rate. Those of an owner that is alone, and those that do not overlap, begin
-// at once.
+// Turns of an owner that overlap have a rate while another owner is busy.
 func TestPace(t *testing.T) {
 	is := is.New(t)
 	const perSecond, storm = 50, 20
@@ -258,7 +254,6 @@ func TestReadersPassWriters(t *testing.T) {
 	mustEnter(t, r, reads("a"))()
 }
 
-// A flow has no more turns than its caller says.
 func TestLimitOfALine(t *testing.T) {
 	is := is.New(t)
 	r := New(Rules{})

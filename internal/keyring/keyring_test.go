@@ -15,26 +15,20 @@ var prefixes = []keyring.Prefix{
 	{Field: "AccountPrefix", Kind: "account", Text: "a_"},
 }
 
-// ring returns a Ring of two kinds of holders.
 func ring(t *testing.T, peppers ...keyring.Pepper) *keyring.Ring {
 	t.Helper()
 	r, err := keyring.New(keyring.Config{Prefixes: prefixes, Peppers: peppers})
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	return r
 }
 
-// imports returns a Ring that takes the keys of two other systems.
 func imports(t *testing.T) *keyring.Ring {
 	t.Helper()
 	r, err := keyring.New(keyring.Config{Prefixes: prefixes, Imports: []keyring.Import{
 		{Prefix: "sk-"},
 		{Prefix: "old:", Hash: func(key string) []byte { return []byte(key) }},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	return r
 }
 

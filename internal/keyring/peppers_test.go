@@ -53,8 +53,7 @@ func TestNewNamesThePepper(t *testing.T) {
 	}
 }
 
-// A key is good under the pepper of its row, wherever that is in the list. Nothing is good under a
-// pepper that is retired or unknown, even if it was hashed without a secret.
+// A key is good under the pepper of its row, and nothing under one that is retired or unknown.
 func TestPeppers(t *testing.T) {
 	is := is.New(t)
 	key := token.Imported("u_", []byte("sixteen bytes, at least"))

@@ -1,6 +1,5 @@
 package listcache
 
-// Pages returns the number of pages.
 func (l *List[T]) Pages() int { return len(l.pages) }
 
 // PagesApartFrom returns how many pages are not those of another list.

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/matryer/is"
 
@@ -58,16 +57,14 @@ func TestDropReaches(t *testing.T) {
 		"a missing scope":       {Changed{Policies: set("gone")}, "orphan"},
 		"anything":              {Changed{Access: true}, strings.Join(slices.Sorted(maps.Keys(crowd)), ", ")},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			is := is.New(t)
-			c, _ := followed(t, newStore())
+		follow(t, 0, func(is *is.I, c *following) {
 			compiler := policy.NewCompiler(policy.Memory)
 			for _, of := range crowd {
 				subject := policy.Subject{Kind: of.who.Kind}
 				for _, id := range of.has {
 					subject.Grants = append(subject.Grants, policy.Grant{PolicyID: id})
 				}
-				_, _, err := c.LoadStanding(t.Context(), of.who, "b", func(
+				_, _, err := c.LoadStanding(c.t.Context(), of.who, "b", func(
 					context.Context, Holder, string,
 				) (*Standing, Bank, error) {
 					s := of.of
@@ -90,12 +87,9 @@ func TestDropReaches(t *testing.T) {
 	}
 }
 
-// A change of a user drops the senders that belong to it, active or not, and a change of a sender
-// that sender.
+// A change of a user drops its senders, active or not, and a change of a sender that one.
 func TestDropSenders(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		is := is.New(t)
-		c, _ := followed(t, newStore())
+	follow(t, 0, func(is *is.I, c *following) {
 		senders := []Sender{{"chat", "alice"}, {"chat", "asleep"}, {"chat", "nobody"}}
 		kept := func() (n int) {
 			for _, sender := range senders {
@@ -106,7 +100,7 @@ func TestDropSenders(t *testing.T) {
 			return n
 		}
 		for _, sender := range senders {
-			_, err := c.LoadSender(t.Context(), sender, func() (Holder, string, int64, error) {
+			_, err := c.LoadSender(c.t.Context(), sender, func() (Holder, string, int64, error) {
 				return public, strings.TrimPrefix(sender.ID, "nobody"), 1, nil
 			})
 			is.NoErr(err)

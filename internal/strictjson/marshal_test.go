@@ -49,22 +49,6 @@ func TestMarshal(t *testing.T) {
 	}
 }
 
-// Unmarshal returns what Marshal wrote.
-func TestMarshalledIsUnmarshalled(t *testing.T) {
-	is := is.New(t)
-	for _, was := range []patch{
-		{},
-		{Name: strictjson.Optional[string]{Set: true, Null: true}, Tags: strictjson.Optional[[]string]{Set: true, Value: []string{"<", "\u2028"}}},
-		{Raw: strictjson.Optional[json.RawMessage]{Set: true, Value: json.RawMessage(`{"a":"\u2028","b":1e400}`)}, Kids: []kid{{"x"}}},
-	} {
-		written, err := strictjson.Marshal(was)
-		is.NoErr(err)
-		var read patch
-		is.NoErr(strictjson.Unmarshal(written, 64, &read))
-		is.Equal(read, was)
-	}
-}
-
 func TestMarshalRefuses(t *testing.T) {
 	bad := "a\xff"
 	for pointer, v := range map[string]any{

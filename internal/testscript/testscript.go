@@ -4,6 +4,7 @@ package testscript
 import (
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -57,12 +58,17 @@ func Run(
 var continued = regexp.MustCompile(`\n +`)
 
 // RunContinued is [Run] for files in which a line that begins with a space continues the one before.
+// The lines above the first section are the first ones of each.
 func RunContinued(
 	t *testing.T, file string,
 	section func(t *testing.T, values map[string]string, lines []string),
 ) {
 	t.Helper()
-	run(t, sections(continued.ReplaceAllString(read(t, file), " ")), section)
+	all := sections("== \n" + continued.ReplaceAllString(read(t, file), " "))
+	for i := range all[1:] {
+		all[1+i].Lines = slices.Concat(all[0].Lines, all[1+i].Lines)
+	}
+	run(t, all[1:], section)
 }
 
 func run(
