@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/matryer/is"
@@ -185,4 +186,30 @@ func TestTokenIsNotCut(t *testing.T) {
 		is.Equal(svc.ErrorCode(err), svc.CodeInternal)
 		is.True(!strings.Contains(err.Error(), "secret"))
 	}
+}
+
+// Many goroutines use one client, each with its own token.
+func TestConcurrentUse(t *testing.T) {
+	s, ctx := newSite(t), t.Context()
+	var tasks sync.WaitGroup
+	for n := range 8 {
+		tasks.Go(func() {
+			me := s.client.As(svc.Secret(fmt.Sprintf("session-of-user%d", n)))
+			for i := range 10 {
+				if _, err := me.Keys.Issue(ctx, svc.Me, svc.NewAPIKey{Description: new(fmt.Sprint(n))}); err != nil {
+					t.Error(err)
+				}
+				count := 0
+				for key, err := range me.Keys.List(ctx, svc.Me, svc.KeyQuery{}) {
+					if count++; err != nil || *key.Description != fmt.Sprint(n) {
+						t.Errorf("user %d got %+v, %v", n, key, err)
+					}
+				}
+				if count != i+1 {
+					t.Errorf("user %d has %d keys, not %d", n, count, i+1)
+				}
+			}
+		})
+	}
+	tasks.Wait()
 }
