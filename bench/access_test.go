@@ -23,9 +23,7 @@ import (
 func BenchmarkAccessWrite(b *testing.B) {
 	eachEngine(b, func(b *testing.B, e engine) {
 		w, ctx := newWorld(b, e, empty), b.Context()
-		if err := w.addCrowd(ctx, 10_000); err != nil {
-			b.Fatal(err)
-		}
+		check(w.addCrowd(ctx, 10_000))
 		attachment := func(kind, id string) func(by svc.Principal) error {
 			a := svc.Attachment{PolicyID: "policy-7", Principal: svc.GrantedTo{Type: kind, ID: id}}
 			return func(by svc.Principal) error {
@@ -64,9 +62,7 @@ func BenchmarkAccessWrite(b *testing.B) {
 func BenchmarkAttachment(b *testing.B) {
 	eachEngine(b, func(b *testing.B, e engine) {
 		w, ctx := newWorld(b, e, size{templates: 1}), b.Context()
-		if err := w.addCrowd(ctx, 10_000); err != nil {
-			b.Fatal(err)
-		}
+		check(w.addCrowd(ctx, 10_000))
 		with := config(w.store)
 		with.Events.Keep = true
 		service := get(svc.New(with))
@@ -108,9 +104,7 @@ func BenchmarkRoster(b *testing.B) {
 			b.Run(fmt.Sprint(users), func(b *testing.B) {
 				skipLarge(b, users > 10_000)
 				c := crowd{newWorld(b, e, empty), users}
-				if err := c.addCrowd(b.Context(), users); err != nil {
-					b.Fatal(err)
-				}
+				check(c.addCrowd(b.Context(), users))
 				b.Run("first", c.first)
 				for name, change := range crowdChanges() {
 					b.Run(name, func(b *testing.B) { c.after(b, change) })
@@ -178,9 +172,7 @@ func (c crowd) after(b *testing.B, change func(i int) svc.Bundle) {
 	var questions, statements []float64
 	for b.Loop() {
 		c.next++ // also from one run to the next, so that every call changes something
-		if err := c.service.Access.Apply(ctx, svc.Host, change(c.next)); err != nil {
-			b.Fatal(err)
-		}
+		check(c.service.Access.Apply(ctx, svc.Host, change(c.next)))
 		began := time.Now()
 		got, err := whoCan(ctx, c.service)
 		answered := time.Now()
@@ -210,9 +202,7 @@ func (c crowd) first(b *testing.B) {
 		}))
 		after, _ := measure.Heap()
 		kept = append(kept, (float64(after)-float64(before))/float64(c.users))
-		if err := service.Close(); err != nil {
-			b.Fatal(err)
-		}
+		check(service.Close())
 		scans = append(scans, processor(b, func() error {
 			_, err := c.scan(ctx, `SELECT id, inactive FROM svc_users ORDER BY id`)
 			_, failed := c.scan(ctx, `SELECT group_id, user_id FROM svc_group_members ORDER BY group_id, user_id`)
@@ -229,8 +219,6 @@ func (c crowd) first(b *testing.B) {
 // processor returns the seconds of processor time of this process that a call takes.
 func processor(b *testing.B, call func() error) float64 {
 	before := get(measure.Processor())
-	if err := call(); err != nil {
-		b.Fatal(err)
-	}
+	check(call())
 	return (get(measure.Processor()) - before).Seconds()
 }

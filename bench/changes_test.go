@@ -48,9 +48,7 @@ func BenchmarkChanges(b *testing.B) {
 func benchmarkChanges(b *testing.B, every time.Duration, write func(n int) svc.Bundle) {
 	w := newWorld(b, sqliteEngine, empty)
 	service := w.service
-	if err := w.addCrowd(b.Context(), changesUsers); err != nil {
-		b.Fatal(err)
-	}
+	check(w.addCrowd(b.Context(), changesUsers))
 	writes := 0
 	phase := func(change bool) decided {
 		return decideFor(b, service, changesPhase, func(ctx context.Context) {

@@ -68,9 +68,7 @@ func addReader(b *testing.B, w *world) string {
 			{"effect":"allow","actions":["template:admin","iam:users:read"],"banks":["*"]}]}`)}},
 	})
 	issued, failed := w.service.Keys.Issue(b.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: to.ID}, svc.NewAPIKey{})
-	if err := errors.Join(err, failed); err != nil {
-		b.Fatal(err)
-	}
+	check(errors.Join(err, failed))
 	return string(issued.Key)
 }
 

@@ -122,9 +122,7 @@ func BenchmarkProcesses(b *testing.B) {
 				_, err := services[service].Keys.Issue(ctx, callers[service], holder, svc.NewAPIKey{})
 				return err
 			}
-			if err := services[0].Access.Apply(ctx, svc.Host, svc.Bundle{}); err != nil {
-				b.Fatal(err)
-			}
+			check(services[0].Access.Apply(ctx, svc.Host, svc.Bundle{}))
 			var sides []measure.Side
 			for _, n := range []int{1, 2, most} {
 				sides = append(sides, measure.Side{Name: fmt.Sprint(n), Call: func() error {
@@ -212,9 +210,7 @@ func (c issuing) callers(b *testing.B, w *world, service *svc.Service) (callers 
 	case byOne:
 		keys = keys[:1]
 		admin := svc.Attachment{PolicyID: svc.PolicyIAMAdmin, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: userID(0)}}
-		if err := service.Access.Apply(b.Context(), svc.Host, svc.Bundle{Attachments: []svc.Attachment{admin}}); err != nil {
-			b.Fatal(err)
-		}
+		check(service.Access.Apply(b.Context(), svc.Host, svc.Bundle{Attachments: []svc.Attachment{admin}}))
 	}
 	for _, key := range keys {
 		callers = append(callers, get(service.Authenticate(b.Context(), string(key.Key))))

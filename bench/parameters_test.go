@@ -56,9 +56,7 @@ func deciding(b *testing.B, parameters []parameter.Definition, document func(id 
 		bundle.Users = append(bundle.Users, svc.User{ID: id})
 		bundle.Attachments = append(bundle.Attachments, svc.Attachment{PolicyID: policy, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: id}})
 	}
-	if err := service.Access.Apply(b.Context(), svc.Host, bundle); err != nil {
-		b.Fatal(err)
-	}
+	check(service.Access.Apply(b.Context(), svc.Host, bundle))
 	next := 0
 	return func() error {
 		id := userID(next % deciders)

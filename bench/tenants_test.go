@@ -64,7 +64,7 @@ func newCity(b *testing.B, e engine, count int) *city {
 	b.Cleanup(server.Close)
 	c.url = server.URL
 	var next atomic.Int64
-	err := together(4, func(int) error {
+	check(together(4, func(int) error {
 		for {
 			i := next.Add(1)
 			if i > int64(count) {
@@ -74,10 +74,7 @@ func newCity(b *testing.B, e engine, count int) *city {
 				return err
 			}
 		}
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	}))
 	return c
 }
 
@@ -137,9 +134,7 @@ func BenchmarkIdleTenants(b *testing.B) {
 		}
 		empty := heaptest.Live()
 		for i := range count {
-			if err := c.ask(nameOf(i+1), keys[i]); err != nil {
-				b.Fatal(err)
-			}
+			check(c.ask(nameOf(i+1), keys[i]))
 		}
 		// All were open before: what the requests and the issue of keys have cached is small. So
 		// compare with the state after closing.
@@ -180,9 +175,7 @@ func (c *city) count(query string) (count int64) {
 	if c.db == nil {
 		return 0
 	}
-	if err := c.db.QueryRow(query).Scan(&count); err != nil {
-		c.b.Fatal(err)
-	}
+	check(c.db.QueryRow(query).Scan(&count))
 	return count
 }
 
@@ -199,14 +192,10 @@ func BenchmarkColdTenant(b *testing.B) {
 		for i := range count {
 			name := nameOf(i + 1)
 			for _, change := range []func(context.Context, string) error{c.Suspend, c.Resume} { // which closes it
-				if err := change(b.Context(), name); err != nil {
-					b.Fatal(err)
-				}
+				check(change(b.Context(), name))
 			}
 			began := time.Now()
-			if err := c.ask(name, keys[i]); err != nil {
-				b.Fatal(err)
-			}
+			check(c.ask(name, keys[i]))
 			took = append(took, time.Since(began))
 		}
 		reportTimes(b, took)
@@ -273,15 +262,12 @@ func BenchmarkWarmTenant(b *testing.B) {
 				compare(b, measure.Side{Name: "single", Call: alone}, measure.Side{Name: "tenant", Call: tenant})
 			})
 		}
-		err := c.Use(ctx, "t1", func(s *svc.Service) error { // as a host does for a request
+		check(c.Use(ctx, "t1", func(s *svc.Service) error { // as a host does for a request
 			versus("verify", func() error { return verify(alone)(single) }, func() error { return verify(of)(s) })
 			versus("decide", func() error { return decide(single) }, func() error { return decide(s) })
 			versus("issue", func() error { return issue(single) }, func() error { return issue(s) })
 			return nil
-		})
-		if err != nil {
-			b.Fatal(err)
-		}
+		}))
 		versus("request", request, func() error { return c.ask("t1", of) })
 	})
 }
@@ -385,9 +371,7 @@ func (c *city) work(name, kind string) error {
 func (c *city) latencies(name, kind string) (took []time.Duration) {
 	for range 300 {
 		began := time.Now()
-		if err := c.work(name, kind); err != nil {
-			c.b.Fatal(err)
-		}
+		check(c.work(name, kind))
 		took = append(took, time.Since(began))
 		time.Sleep(time.Millisecond)
 	}

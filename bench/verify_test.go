@@ -21,9 +21,7 @@ func verifying(b *testing.B) *world {
 	w := newWorld(b, sqliteEngine, size{keys: small.keys})
 	verify := w.inTurn(0, w.verify)
 	for range 2 * w.keys {
-		if err := verify(); err != nil {
-			b.Fatal(err)
-		}
+		check(verify())
 	}
 	return w
 }

@@ -179,6 +179,12 @@ func get[T any](value T, err error) T {
 	return value
 }
 
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
 func (w *world) fill(ctx context.Context) error {
 	var users svc.Bundle
 	for i := range w.keys / w.keysPerUser() {

@@ -125,9 +125,7 @@ func newOffice(t *testing.T, change func(page string) string) office {
 		Sources: svc.SourceConfig{Marketplace: must(marketplace.New(marketplace.Config{Files: map[string]fs.FS{"acme": files}}))},
 	}))
 	t.Cleanup(func() { _ = service.Close() })
-	if err := service.Access.Apply(t.Context(), svc.Host, staff()); err != nil {
-		t.Fatal(err)
-	}
+	must(0, service.Access.Apply(t.Context(), svc.Host, staff()))
 	must(service.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: "fs://acme", Alias: new("acme")}))
 	must(service.Templates.Install(t.Context(), svc.Host, svc.Install{TemplateID: "desk", SourceName: "acme"}))
 	files["templates.json"] = catalogue("2", "high")

@@ -39,9 +39,7 @@ func TestDocsSiteFaults(t *testing.T) {
 			site := docsSite(t)
 			name := filepath.Join(site, planted.file)
 			text := strings.Replace(string(must(os.ReadFile(name))), planted.old, planted.new, 1)
-			if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(0, os.WriteFile(name, []byte(text), 0o600))
 			b := b
 			if planted.says == "Timeout" {
 				b.kept = append(slices.Clip(b.kept), "PATIENCE=2000")

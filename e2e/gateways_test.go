@@ -135,9 +135,7 @@ func (s *site) endKeys(disabled, revoked string) {
 	s.t.Helper()
 	alice, robot := svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.Identity{Kind: svc.KindServiceAccount, ID: "robot"}
 	must(s.Service.Keys.Patch(s.t.Context(), svc.Host, alice, keyID(disabled), svc.APIKeyPatch{Disabled: new(true)}))
-	if err := s.Service.Keys.Revoke(s.t.Context(), svc.Host, robot, keyID(revoked)); err != nil {
-		s.t.Fatal(err)
-	}
+	must(0, s.Service.Keys.Revoke(s.t.Context(), svc.Host, robot, keyID(revoked)))
 }
 
 // failsClosed wants a good key to be refused, with words in the log of nginx, while its gateway has
@@ -164,9 +162,7 @@ func (g *nginx) failsClosed(s *site, good string) {
 			return nil
 		}},
 	} {
-		if err := fault.plant(); err != nil {
-			g.t.Fatal(err)
-		}
+		must(0, fault.plant())
 		logged := strings.Count(g.log(), fault.logged)
 		g.is(fault.what, g.as(good), http.StatusInternalServerError, fault.calls)
 		if strings.Count(g.log(), fault.logged) != logged+1 {

@@ -52,9 +52,7 @@ func newNginx(t *testing.T, s *site, key string) *nginx {
 	}
 	config = "daemon off; master_process off; pid nginx.pid;\nevents {}\nhttp {\naccess_log off;\n" +
 		"client_body_temp_path b; proxy_temp_path p; fastcgi_temp_path f; uwsgi_temp_path u; scgi_temp_path s;\n" + config + "}\n"
-	if err := os.WriteFile(g.path("nginx.conf"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(0, os.WriteFile(g.path("nginx.conf"), []byte(config), 0o600))
 	g.run(exec.Command(program, "-p", g.dir, "-c", "nginx.conf", "-e", "error.log"))
 	return g
 }
@@ -64,9 +62,7 @@ func (g *nginx) path(name string) string { return filepath.Join(g.dir, name) }
 // run starts nginx and waits until it listens. It ends with the test.
 func (g *nginx) run(process *exec.Cmd) {
 	g.t.Helper()
-	if err := process.Start(); err != nil {
-		g.t.Fatal(err)
-	}
+	must(0, process.Start())
 	ended := make(chan struct{})
 	go func() {
 		_ = process.Wait()

@@ -239,10 +239,7 @@ func TestTransport(t *testing.T) {
 	listener := &told{TB: t}
 	client := http.Client{Transport: contract.Transport(listener, server.Client().Transport)}
 	ask := func(path string) (string, error) {
-		response, err := client.Post(server.URL+path, "text/plain", strings.NewReader("a question, "))
-		if err != nil {
-			t.Fatal(err)
-		}
+		response := must(client.Post(server.URL+path, "text/plain", strings.NewReader("a question, ")))
 		defer response.Body.Close()
 		body, err := io.ReadAll(response.Body)
 		return string(body), err
@@ -262,12 +259,8 @@ func TestTransport(t *testing.T) {
 func TestUnseen(t *testing.T) {
 	c := contract.Ours()
 	before := c.Unseen()
-	if err := c.Check(listed()); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Check(exchange("GET", "/admin/templates/x", "", 404, problem)); err != nil {
-		t.Fatal(err)
-	}
+	must(0, c.Check(listed()))
+	must(0, c.Check(exchange("GET", "/admin/templates/x", "", 404, problem)))
 	_ = c.Check(exchange("GET", "/admin/templates", "", 404, problem))
 	after := strings.Join(c.Unseen(), "\n")
 	still := strings.Contains(after, "GET /me/api-keys 200\n") || strings.Contains(after, "GET /admin/templates/{template_id} 404 not_found")

@@ -30,10 +30,7 @@ func TestSchemasAreSimple(t *testing.T) {
 
 func readDocument(t *testing.T) any {
 	t.Helper()
-	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(httpapi.OpenAPI("/ext/svc")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	document := must(jsonschema.UnmarshalJSON(bytes.NewReader(httpapi.OpenAPI("/ext/svc"))))
 	return document
 }
 

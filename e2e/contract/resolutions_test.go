@@ -104,18 +104,13 @@ func texts(value any) []string {
 // TestResolutions asks for all worked decisions over HTTP. The document must have all answers, and
 // the answers must have every trace code of the document.
 func TestResolutions(t *testing.T) {
-	files, err := filepath.Glob("../../internal/policy/testdata/policies/*.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must(filepath.Glob("../../internal/policy/testdata/policies/*.json"))
 	s := newStage(t)
 	s.play(empty)
 	asked, codes := 0, map[string]bool{"document_invalid": true} // of documents that cannot be stored
 	for _, name := range files {
 		var c corpus
-		if err := json.Unmarshal(must(os.ReadFile(name)), &c); err != nil {
-			t.Fatal(err)
-		}
+		must(0, json.Unmarshal(must(os.ReadFile(name)), &c))
 		for i, this := range c.Cases {
 			request, good := c.simulation(i)
 			if !good {
@@ -130,9 +125,7 @@ func TestResolutions(t *testing.T) {
 				Decision string
 				Trace    []struct{ Code string }
 			}
-			if err := json.Unmarshal(a.body, &answer); err != nil {
-				t.Fatal(err)
-			}
+			must(0, json.Unmarshal(a.body, &answer))
 			if answer.Decision != this.Decision {
 				t.Errorf("%s: %s: %q, want %q: %s", filepath.Base(name), this.Name, answer.Decision, this.Decision, a.body)
 			}

@@ -166,9 +166,7 @@ func (s *stage) play(what setting) *scene {
 		return 0
 	}}
 	c.api = httpapi.New(c.service, options)
-	if err := c.stock(s.t.Context(), what); err != nil {
-		s.t.Fatal(err)
-	}
+	must(0, c.stock(s.t.Context(), what))
 	if what == frozen {
 		soon := config.Now().Add(time.Hour)
 		must(c.service.Keys.Issue(s.t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "bob"}, svc.NewAPIKey{ExpiresAt: soon}))
@@ -341,10 +339,7 @@ func (s *stage) send(bearer, method, target, body string, headers ...contract.Va
 	for _, header := range headers {
 		request.Header.Set(header.Name, header.Text)
 	}
-	response, err := s.client.Do(request)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	response := must(s.client.Do(request))
 	defer response.Body.Close()
 	if method != http.MethodGet && response.StatusCode < 400 { // a failed request has changed nothing
 		s.scene.Load().changed = true

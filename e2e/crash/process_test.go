@@ -43,9 +43,7 @@ func (l *ledger) start(t testing.TB, j job) *process {
 	if p.orders, err = p.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.cmd.Start())
 	go func() {
 		_ = p.cmd.Wait() // a kill is an error
 		close(p.exited)

@@ -66,6 +66,14 @@ func opened(t *testing.T, s store, err error) store {
 	return s
 }
 
+// must is the value of a call that does not fail.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
 // direction skips a copy that another one of the same test is like, unless it is in CI.
 func direction(t *testing.T, from, to string) {
 	t.Helper()
@@ -91,9 +99,7 @@ func schema(t *testing.T) []Table {
 
 func copies(t *testing.T, from, to store) {
 	t.Helper()
-	if err := sqlstore.Copy(t.Context(), from, to); err != nil {
-		t.Fatal(err)
-	}
+	must(0, sqlstore.Copy(t.Context(), from, to))
 }
 
 func wantSame(t *testing.T, from, to store, tables []Table) {
@@ -164,9 +170,7 @@ func TestDifferencesAreSeen(t *testing.T) {
 		NewFiller(2).Fill(t, source.DB(), tables, 10, 40)
 		copies(t, source, target)
 		wantSame(t, source, target, tables)
-		if _, err := target.DB().Exec(change); err != nil {
-			t.Fatal(err)
-		}
+		must(target.DB().Exec(change))
 		if Difference(Rows(t, source.DB(), tables), Rows(t, target.DB(), tables)) == "" {
 			t.Errorf("%s: not seen", change)
 		}
@@ -204,9 +208,7 @@ func TestCopyIsOneState(t *testing.T) {
 					}
 					written++
 				}}
-				if err := copier.Copy(t.Context(), source, target); err != nil {
-					t.Fatal(err)
-				}
+				must(0, copier.Copy(t.Context(), source, target))
 				if difference := Difference(before, Rows(t, target.DB(), schema(t))); difference != "" || written < 2 {
 					t.Errorf("after %d rows were written meanwhile: %s", written, difference)
 				}
@@ -223,9 +225,7 @@ func TestProgress(t *testing.T) {
 	var reports []int64
 	var all int64
 	copier := sqlstore.Copier{Progress: func(done, total int64) { reports, all = append(reports, done), total }}
-	if err := copier.Copy(t.Context(), source, target); err != nil {
-		t.Fatal(err)
-	}
+	must(0, copier.Copy(t.Context(), source, target))
 	rows := -int64(len(query(t, source.DB(), `SELECT version FROM svc_migrations`))) // which is not copied
 	for _, lines := range Rows(t, source.DB(), schema(t)) {
 		rows += int64(len(lines))

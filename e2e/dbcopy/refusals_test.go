@@ -50,9 +50,7 @@ func TestTargetWithRows(t *testing.T) {
 				}
 			}
 			refused(t, source, target, "svc_generation has rows")
-			if _, err := target.DB().Exec(`UPDATE svc_generation SET value = 0`); err != nil {
-				t.Fatal(err)
-			}
+			must(target.DB().Exec(`UPDATE svc_generation SET value = 0`))
 			copies(t, source, target)
 			wantSame(t, source, target, tables)
 		})
@@ -69,13 +67,9 @@ func TestTargetWithOneRow(t *testing.T) {
 			continue
 		}
 		NewFiller(8).Fill(t, target.DB(), []Table{table}, 1, 40)
-		if _, err := target.DB().Exec(`UPDATE svc_generation SET value = 0`); err != nil {
-			t.Fatal(err)
-		}
+		must(target.DB().Exec(`UPDATE svc_generation SET value = 0`))
 		refused(t, source, target, table.Name+" has rows")
-		if _, err := target.DB().Exec(`DELETE FROM ` + table.Name); err != nil {
-			t.Fatal(err)
-		}
+		must(target.DB().Exec(`DELETE FROM ` + table.Name))
 	}
 }
 
@@ -85,9 +79,7 @@ func TestSameDatabase(t *testing.T) {
 	const words = "the same database"
 	path := filepath.Join(t.TempDir(), "svc.db")
 	link := filepath.Join(t.TempDir(), "link.db")
-	if err := os.Symlink(path, link); err != nil {
-		t.Fatal(err)
-	}
+	must(0, os.Symlink(path, link))
 	file := openFile(t, path)
 	for _, with := range []bool{false, true} { // rows
 		if with {
@@ -119,9 +111,7 @@ func TestOtherVersions(t *testing.T) {
 	for kind, newStore := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			old, newer := newStore(t), newStore(t)
-			if _, err := newer.DB().Exec(`INSERT INTO svc_migrations (version) VALUES (1000)`); err != nil {
-				t.Fatal(err)
-			}
+			must(newer.DB().Exec(`INSERT INTO svc_migrations (version) VALUES (1000)`))
 			refused(t, newer, old, "the tables of the source have version 1000")
 			refused(t, old, newer, "the tables of the target have version 1000")
 		})

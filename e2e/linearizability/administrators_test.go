@@ -97,9 +97,7 @@ func leaders() (b svc.Bundle) {
 // resign lets two administrators act at once, on the other or on itself, and returns what is wrong.
 func (w *town) resign(how string, other bool) (wrong []string) {
 	ctx := w.t.Context()
-	if err := w.services[0].Access.Write(ctx, svc.Host, leaders(), svc.BundleWrite{Prune: true}); err != nil {
-		w.t.Fatal(err)
-	}
+	must(0, w.services[0].Access.Write(ctx, svc.Host, leaders(), svc.BundleWrite{Prune: true}))
 	of := []string{"ann", "ben"}
 	results := make(chan error, len(of))
 	for i, id := range of {

@@ -97,22 +97,14 @@ func sound(store svc.FullStore) svc.Store { return store }
 
 func (w *town) apply(b svc.Bundle) {
 	w.t.Helper()
-	if err := w.services[0].Access.Apply(w.t.Context(), svc.Host, b); err != nil {
-		w.t.Fatal(err)
-	}
+	must(0, w.services[0].Access.Apply(w.t.Context(), svc.Host, b))
 }
 
 // login issues a key and returns its bearer, and the key.
 func (w *town) login(who svc.Identity) (svc.Principal, svc.IssuedKey) {
 	w.t.Helper()
-	key, err := w.services[0].Keys.Issue(w.t.Context(), svc.Host, who, svc.NewAPIKey{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	by, err := w.services[0].Authenticate(w.t.Context(), string(key.Key))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	key := must(w.services[0].Keys.Issue(w.t.Context(), svc.Host, who, svc.NewAPIKey{}))
+	by := must(w.services[0].Authenticate(w.t.Context(), string(key.Key)))
 	return by, key
 }
 
@@ -253,9 +245,7 @@ func (w *town) reset() {
 	b := administrators()
 	rows := inhabitants()
 	rows.Users, rows.Attachments = append(rows.Users, b.Users...), append(rows.Attachments, b.Attachments...)
-	if err := service.Access.Write(ctx, svc.Host, rows, svc.BundleWrite{Prune: true}); err != nil {
-		w.t.Fatal(err)
-	}
+	must(0, service.Access.Write(ctx, svc.Host, rows, svc.BundleWrite{Prune: true}))
 }
 
 // round runs calls and the deletion of a row at once, and returns what is wrong afterwards. anew, unless

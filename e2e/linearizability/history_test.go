@@ -38,14 +38,10 @@ func newHistory(t *testing.T, seed uint64, name string, services []*svc.Service,
 		h.users = append(h.users, fmt.Sprintf("%s-user-%d", name, i))
 	}
 	for _, service := range services { // each then knows the administrators
-		if err := service.Access.Apply(ctx, svc.Host, administrators()); err != nil {
-			t.Fatal(err)
-		}
+		must(0, service.Access.Apply(ctx, svc.Host, administrators()))
 	}
 	for i, user := range h.users { // by its service, if it has one
-		if err := services[i%len(services)].Access.Apply(ctx, svc.Host, household([]string{user})); err != nil {
-			t.Fatal(err)
-		}
+		must(0, services[i%len(services)].Access.Apply(ctx, svc.Host, household([]string{user})))
 	}
 	calls := 12 + random.IntN(9)
 	for i := range 4 + random.IntN(3) {

@@ -80,10 +80,7 @@ func TestNoKeySurvivesAllOfThem(t *testing.T) {
 		services := serveLimited(t, 1000, open(t)...)
 		for round := range longtest.Times(2, 5) {
 			holder := svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint("holder-", round)}
-			first, err := services[0].Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			first := must(services[0].Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{}))
 			begun := make(chan struct{}, clients)
 			together(services, func(service *svc.Service, i int) error {
 				if i == 0 {
@@ -195,9 +192,7 @@ func endAt(t *testing.T, services []*svc.Service, step *func(), how string, at i
 	t.Helper()
 	ctx, holder := t.Context(), svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint(how, at)}
 	if !strings.HasSuffix(how, "without a row") {
-		if err := services[0].Access.Apply(ctx, svc.Host, svc.Bundle{Users: []svc.User{{ID: holder.ID}}}); err != nil {
-			t.Fatal(err)
-		}
+		must(0, services[0].Access.Apply(ctx, svc.Host, svc.Bundle{Users: []svc.User{{ID: holder.ID}}}))
 	}
 	key := must(services[0].Keys.Issue(ctx, svc.Host, holder, svc.NewAPIKey{}))
 	by := must(services[0].Authenticate(ctx, string(key.Key)))

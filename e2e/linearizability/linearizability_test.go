@@ -74,10 +74,7 @@ func opened[S interface {
 	Close() error
 }](t *testing.T, open func() (S, error)) svc.Store {
 	t.Helper()
-	store, err := open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must(open())
 	t.Cleanup(func() {
 		if err := store.Close(); err != nil {
 			t.Error(err)
@@ -120,10 +117,7 @@ func isExact(t *testing.T, stores []svc.Store) bool {
 	if !ok {
 		return len(stores) == 1
 	}
-	version, err := look.Look(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	version := must(look.Look(t.Context()))
 	return len(stores) == 1 || version != 0
 }
 
@@ -181,10 +175,7 @@ func serveWith(t *testing.T, edit func(*svc.Config), stores ...svc.Store) []*svc
 			Memory: svc.Memory{Templates: cached},
 		}
 		edit(&config)
-		service, err := svc.New(config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		service := must(svc.New(config))
 		t.Cleanup(func() {
 			if err := service.Close(); err != nil {
 				t.Error(err)

@@ -87,10 +87,7 @@ func (w *town) inherit() (wrong []string) {
 	missing.Users = rowsNotIn(missing.Users, rows.Users, func(u svc.User) string { return u.ID })
 	missing.Groups = rowsNotIn(missing.Groups, rows.Groups, func(g svc.Group) string { return g.ID })
 	for _, service := range w.services { // caches that alice has no row
-		_, err := service.Decide(w.t.Context(), svc.Principal{Kind: svc.KindUser, ID: aliceID}, action.Recall, bankID, svc.Context{})
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		must(service.Decide(w.t.Context(), svc.Principal{Kind: svc.KindUser, ID: aliceID}, action.Recall, bankID, svc.Context{}))
 	}
 	for _, user := range missing.Users {
 		if _, err := w.services[0].Users.Create(w.t.Context(), root, user); err != nil {
@@ -150,17 +147,14 @@ func (w *town) tally() (text string) {
 // rows reads all rows of access.
 func (w *town) rows() (rows svc.Bundle) {
 	w.t.Helper()
-	_, err := w.store.ReadAccess(w.t.Context(), svc.AccessRead{}, func(part svc.Bundle) error {
+	must(w.store.ReadAccess(w.t.Context(), svc.AccessRead{}, func(part svc.Bundle) error {
 		rows.Users = append(rows.Users, part.Users...)
 		rows.Groups = append(rows.Groups, part.Groups...)
 		rows.ServiceAccounts = append(rows.ServiceAccounts, part.ServiceAccounts...)
 		rows.Policies = append(rows.Policies, part.Policies...)
 		rows.Attachments = append(rows.Attachments, part.Attachments...)
 		return nil
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	}))
 	return rows
 }
 

@@ -39,13 +39,10 @@ func keepFirst(ctx context.Context, e svc.Event) {
 func serveKeeping(t *testing.T, stores ...svc.Store) (services []*svc.Service) {
 	t.Helper()
 	for _, store := range stores {
-		service, err := svc.New(svc.Config{
+		service := must(svc.New(svc.Config{
 			Store: store, Logger: slog.New(slog.DiscardHandler), Events: svc.EventConfig{OnEvent: keepFirst, Keep: true},
 			Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 		t.Cleanup(func() { _ = service.Close() })
 		services = append(services, service)
 	}
@@ -217,10 +214,7 @@ func held(t *testing.T, s *svc.Service, p svc.Principal) []bool {
 		if strings.HasSuffix(action, "*") {
 			action += "x" // Decide refuses patterns, and no narrower one covers this
 		}
-		d, err := s.Decide(t.Context(), p, action, asked[1], svc.Context{Channel: "c"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := must(s.Decide(t.Context(), p, action, asked[1], svc.Context{Channel: "c"}))
 		all[i] = d.Allowed() && !(p.Kind == svc.KindUnmapped && i < writersControl)
 	}
 	return all
@@ -342,10 +336,7 @@ func apply(t *testing.T, s *svc.Service) {
 
 func exported(t *testing.T, s *svc.Service) svc.Bundle {
 	t.Helper()
-	b, err := s.Access.Export(t.Context(), svc.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must(s.Access.Export(t.Context(), svc.Host))
 	return b
 }
 

@@ -78,10 +78,7 @@ func (f *file) settle() { execute(f.t, f.store.DB(), `PRAGMA wal_checkpoint(PASS
 func (f *file) running(e *evidence) {
 	f.t.Helper()
 	for _, suffix := range []string{"", "-wal", "-shm"} {
-		text, err := exec.Command("cat", f.path+suffix).Output()
-		if err != nil {
-			f.t.Fatal(err)
-		}
+		text := must(exec.Command("cat", f.path+suffix).Output())
 		e.add("svc.db"+suffix+", open", text)
 	}
 }
@@ -147,15 +144,13 @@ func (c *cluster) keepRows() []string {
 
 func execute(t *testing.T, db *sql.DB, statement string, args ...any) {
 	t.Helper()
-	if _, err := db.ExecContext(t.Context(), statement, args...); err != nil {
-		t.Fatal(err)
-	}
+	must(db.ExecContext(t.Context(), statement, args...))
 }
 
 // files adds all files below a directory. place gives the place of each path.
 func (e *evidence) files(t *testing.T, dir string, place func(path string) string) {
 	t.Helper()
-	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+	must(0, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {
 			return err
 		}
@@ -168,8 +163,5 @@ func (e *evidence) files(t *testing.T, dir string, place func(path string) strin
 		relative, err := filepath.Rel(dir, path)
 		e.add(place(relative), text)
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }

@@ -91,6 +91,14 @@ func (e *evidence) has(t *testing.T, place, text string) {
 	}
 }
 
+// must is the value of a call that does not fail.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
 // The evidence holds the whole chain of an error, and a value as deep as fmt goes.
 func TestEvidenceIsWhole(t *testing.T) {
 	const secret = "q7RkT0vW2mZx9LcHs4YdBn8EjUa5PgFi"

@@ -56,10 +56,7 @@ func made() string { return token.New("", func(string) uint32 { return 0 }).Secr
 // echo makes the server answer with a text.
 func (s *site) echo(with url.Values) {
 	s.t.Helper()
-	response, err := s.client.Get(s.url + "/echo?" + with.Encode())
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	response := must(s.client.Get(s.url + "/echo?" + with.Encode()))
 	_ = response.Body.Close()
 }
 

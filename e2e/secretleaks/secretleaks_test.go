@@ -173,10 +173,7 @@ func (s *site) key(key svc.Secret) string {
 // issue issues a key in Go and keeps the results.
 func (s *site) issue(who svc.Principal) string {
 	s.t.Helper()
-	issued, err := s.service.Keys.Issue(s.t.Context(), svc.Host, who.Identity(), svc.NewAPIKey{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	issued := must(s.service.Keys.Issue(s.t.Context(), svc.Host, who.Identity(), svc.NewAPIKey{}))
 	s.seen(issued)
 	return s.key(issued.Key)
 }
@@ -247,10 +244,7 @@ func (a answer) text(key string) string {
 // out unchanged.
 func (s *site) ask(status int, bearer, method, target, body string, edits ...func(*http.Request)) answer {
 	s.t.Helper()
-	r, err := http.NewRequestWithContext(s.t.Context(), method, s.url, strings.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	r := must(http.NewRequestWithContext(s.t.Context(), method, s.url, strings.NewReader(body)))
 	r.URL = &url.URL{Scheme: "http", Host: r.URL.Host, Opaque: httpapi.DefaultPrefix + target}
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")

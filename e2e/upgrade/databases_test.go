@@ -122,9 +122,7 @@ func execute(t *testing.T, dir, place string) {
 	db := must(sql.Open("pgx", place))
 	defer db.Close()
 	db.SetMaxOpenConns(1)
-	if _, err := db.ExecContext(t.Context(), string(must(os.ReadFile(filepath.Join(dir, "postgres.sql"))))); err != nil {
-		t.Fatal(err)
-	}
+	must(db.ExecContext(t.Context(), string(must(os.ReadFile(filepath.Join(dir, "postgres.sql"))))))
 }
 
 func write(t *testing.T, path string, data []byte) {

@@ -85,13 +85,11 @@ func TestSecretsAndRecords(t *testing.T) {
 		s.vars = must(readRecord(filepath.Join(dir, kind.name+".answers"))).keys
 		place := s.restore(kind, dir)
 		newest := s.newest(event.APIKeyIssued) // of the transaction in fill: it may have waited
-		chain, err := s.service.Audit.Verify(ctx, svc.Host)
-		is.NoErr(err)
+		chain := must(s.service.Audit.Verify(ctx, svc.Host))
 		is.Equal(chain.Fault, nil)
 		is.True(chain.Erased > 0)
 		is.Equal(chain.Newest.Number, newest)
-		sealed, err := s.service.Sources.Sealed(ctx, svc.Host)
-		is.NoErr(err)
+		sealed := must(s.service.Sources.Sealed(ctx, svc.Host))
 		is.Equal(sealed, svc.SealReport{Under: []int{2}})
 		issued, _ := s.ask("alice POST /me/api-keys").body.(map[string]any)
 		s.vars["new"], _ = issued["api_key"].(string)

@@ -32,8 +32,7 @@ var (
 // shows.
 func TestTutorial(t *testing.T) {
 	longtest.Test(t, "docs/tutorial.md")
-	page, err := os.ReadFile("../../docs/tutorial.md")
-	is.New(t).NoErr(err)
+	page := must(os.ReadFile("../../docs/tutorial.md"))
 	l := lesson{T: t, dir: t.TempDir(), address: porttest.Free(t)}
 	steps := strings.Split(strings.ReplaceAll(string(page), "127.0.0.1:8084", l.address), "\n## ")
 	ran := 0
@@ -74,8 +73,7 @@ func (l *lesson) patch(diff string) {
 	l.Helper()
 	first, rest, _ := strings.Cut(diff, "\n")
 	name := strings.TrimPrefix(first, "--- ")
-	source, err := os.ReadFile(filepath.Join(l.dir, name))
-	is.New(l).NoErr(err)
+	source := must(os.ReadFile(filepath.Join(l.dir, name)))
 	text := string(source)
 	for _, part := range hunk.Split(rest, -1)[1:] {
 		var before, after strings.Builder
@@ -98,8 +96,7 @@ func (l *lesson) patch(diff string) {
 // compile runs go with the files of the folder, and the modules of this repository.
 func (l *lesson) compile(args ...string) {
 	l.Helper()
-	files, err := filepath.Glob(filepath.Join(l.dir, "*.go"))
-	is.New(l).NoErr(err)
+	files := must(filepath.Glob(filepath.Join(l.dir, "*.go")))
 	if out, err := exec.CommandContext(l.Context(), "go", append(args, files...)...).CombinedOutput(); err != nil {
 		l.Fatalf("%v:\n%s", err, out)
 	}

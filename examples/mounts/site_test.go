@@ -143,10 +143,7 @@ var headers = []string{"Content-Type", "Cache-Control", "X-Content-Type-Options"
 func (c client) ask(method, target, bearer, body string) answer {
 	c.t.Helper()
 	if c.Conn == nil {
-		opened, err := net.Dial("tcp", c.server.Listener.Addr().String())
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		opened := must(net.Dial("tcp", c.server.Listener.Addr().String()))
 		c.t.Cleanup(func() { _ = opened.Close() })
 		_ = opened.SetDeadline(time.Now().Add(5 * time.Minute))
 		c.Conn, c.reader = opened, bufio.NewReader(opened)

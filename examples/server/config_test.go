@@ -237,8 +237,7 @@ func TestServerWithAConfig(t *testing.T) {
 	issued := strings.TrimSpace(does(t, "key", "-config", file, "-user", "admin"))
 	is.True(strings.HasPrefix(issued, "mine_"))
 	for range 3 { // each expires, and makes room for the next
-		request, err := http.NewRequest("POST", s.base+"/api/me/api-keys", strings.NewReader(`{"expires_at":"2999-01-01T00:00:00Z"}`))
-		is.NoErr(err)
+		request := must(http.NewRequest("POST", s.base+"/api/me/api-keys", strings.NewReader(`{"expires_at":"2999-01-01T00:00:00Z"}`)))
 		request.Header.Set("Authorization", "Bearer "+issued)
 		request.Header.Set("Content-Type", "application/json")
 		answer := must(client.Do(request))

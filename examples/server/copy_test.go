@@ -64,11 +64,9 @@ func (u usedDB) check(t *testing.T, db, keys string) {
 
 	c := defaults()
 	c.DB, c.Keys = db, keys
-	h, err := openHost(t.Context(), c, "http://127.0.0.1:1", slog.New(slog.DiscardHandler))
-	is.NoErr(err)
+	h := must(openHost(t.Context(), c, "http://127.0.0.1:1", slog.New(slog.DiscardHandler)))
 	defer h.close()
-	sealed, err := h.service.Sources.Reseal(t.Context(), svc.Host)
-	is.NoErr(err) // every token opens
+	sealed := must(h.service.Sources.Reseal(t.Context(), svc.Host)) // every token opens
 	is.Equal(sealed, 0)
 	report := must(h.service.Audit.Verify(t.Context(), svc.Host))
 	is.Equal(report.Fault, nil)

@@ -214,8 +214,7 @@ func TestReadmeCommands(t *testing.T) {
 
 // TestDocumentedAnswer: the server answers its first line to try as docs/reference/http.md shows.
 func TestDocumentedAnswer(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := startServer(t, "-db", newDB(t))
 	line := linesWith(block(t, "docs/reference/http.md", "`support`:\n\n```sh"), "curl")[0]
 	is.Equal(line, strings.ReplaceAll(linesWith(server.stdout.String(), "curl")[0], server.base, "http://127.0.0.1:8080"))

@@ -96,8 +96,7 @@ func TestSecretsAreRotated(t *testing.T) {
 // A sign-in at the administration page holds after a restart, at another server of the database, and
 // while the secrets are rotated. It ends when its secrets are retired.
 func TestSignInsOutliveAServer(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	db := newDB(t)
 	server := startServer(t, "-db", db)
 	answer := must(client.PostForm(server.base+"/ext/svc-admin/sign-in", url.Values{"key": {server.key()}}))
@@ -122,8 +121,7 @@ func TestSignInsOutliveAServer(t *testing.T) {
 
 // Several servers know new secrets before one of them uses them: nobody is refused in between.
 func TestSecretsOfSeveralServersAreRotated(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	db := newDB(t)
 	log := slog.New(slog.DiscardHandler)
 	is.NoErr(startServer(t, "-db", db).stop(t))

@@ -33,8 +33,7 @@ func TestCopyAndRestore(t *testing.T) {
 	for from, source := range places {
 		for to, target := range places {
 			t.Run(from+" to "+to, func(t *testing.T) {
-				t.Parallel()
-				is := is.New(t)
+				is := parallel(t)
 				u := use(t, source(t))
 				file := u.backUp(t)
 				db, keys := target(t), filepath.Join(t.TempDir(), "svc.keys")

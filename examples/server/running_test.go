@@ -166,6 +166,12 @@ func command(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
+// parallel lets a test run beside others, and returns its checks.
+func parallel(t *testing.T) *is.I {
+	t.Parallel()
+	return is.New(t)
+}
+
 // must is the value of a call that does not fail.
 func must[T any](value T, err error) T {
 	if err != nil {

@@ -147,8 +147,7 @@ func TestMeterPrintsOnceASecond(t *testing.T) {
 func TestStartThatBrokeOffBeforeTheKey(t *testing.T) {
 	is := is.New(t)
 	db, ctx := newDB(t), context.Background()
-	h, err := openHost(ctx, config{DB: db, Keys: db + ".keys"}, "http://127.0.0.1:1", slog.New(slog.DiscardHandler))
-	is.NoErr(err)
+	h := must(openHost(ctx, config{DB: db, Keys: db + ".keys"}, "http://127.0.0.1:1", slog.New(slog.DiscardHandler)))
 	is.True(h.fresh)
 	is.NoErr(h.applyDemo(ctx))
 	is.NoErr(h.close())

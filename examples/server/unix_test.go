@@ -185,8 +185,7 @@ func reachable(t *testing.T) (folder, program string) {
 
 // Commands that only read work on a copy that they may not change, and leave it alone.
 func TestReadersOfAReadOnlyCopy(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	folder, program := reachable(t)
 	kept, out := filepath.Join(folder, "kept"), filepath.Join(folder, "out")
 	is.NoErr(os.Mkdir(kept, 0o755))
@@ -318,8 +317,7 @@ func TestSignalWhileWaitingForInput(t *testing.T) {
 		var said output
 		cmd.Stdin, cmd.Stderr = reader, &said
 		is.NoErr(cmd.Start())
-		_, err = writer.Write(make([]byte, 1<<17)) // more than a pipe holds: it is being read
-		is.NoErr(err)
+		must(writer.Write(make([]byte, 1<<17))) // more than a pipe holds: it is being read
 		is.NoErr(cmd.Process.Signal(syscall.SIGTERM))
 		if err := cmd.Wait(); err == nil || !strings.Contains(said.String(), "server: stopped by a signal: ") {
 			t.Errorf("%s: %v: %s", line, err, said.String())

@@ -81,8 +81,7 @@ func testBackup(t *testing.T, db, backup, restore string) {
 	}
 	var key svc.IssuedKey
 	for _, name := range []string{"a", "b"} {
-		_, err := tenants.Create(ctx, name)
-		is.NoErr(err)
+		must(tenants.Create(ctx, name))
 		template(name, "before")
 	}
 	is.NoErr(tenants.Use(ctx, "a", func(s *svc.Service) (err error) {

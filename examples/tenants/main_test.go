@@ -114,8 +114,7 @@ func TestMoveUnderRequests(t *testing.T) {
 	base, keys := start(t, "-tenants", "1", "-db", folder)
 	there := must(postgres.OpenTenants(t.Context(), url, postgres.Options{Timeout: -1}))
 	defer there.Close()
-	_, err := there.CreateTenant(t.Context(), "t1", svc.TenantSuspended, time.Now()) // and then killed
-	is.NoErr(err)
+	must(there.CreateTenant(t.Context(), "t1", svc.TenantSuspended, time.Now())) // and then killed
 	begun, accepted := make(chan struct{}), make(chan int)
 	go func() {
 		n := 0

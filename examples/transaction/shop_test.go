@@ -105,9 +105,8 @@ func TestLeave(t *testing.T) {
 	is.Equal(customers(t, at), []string{"grace"})
 	is.NoErr(s.leave(t.Context(), "ada")) // again is no error
 
-	_, err := s.store.DB().Exec(`CREATE TABLE orders (customer TEXT REFERENCES customers (id) DEFERRABLE INITIALLY DEFERRED);
-		INSERT INTO orders VALUES ('grace')`)
-	is.NoErr(err)
+	must(s.store.DB().Exec(`CREATE TABLE orders (customer TEXT REFERENCES customers (id) DEFERRABLE INITIALLY DEFERRED);
+		INSERT INTO orders VALUES ('grace')`))
 	is.True(s.leave(t.Context(), "grace") != nil) // the commit fails
 	is.True(good(grace))
 	is.Equal(customers(t, at), []string{"grace"})
@@ -140,8 +139,7 @@ func TestProgram(t *testing.T) {
 		_ = first.Wait() // killed
 		awaitGone()
 		s := must(openAt(t.Context(), db, svc.Config{}))
-		_, err := s.db.Exec(`UPDATE svc_outbox SET claimed_until = 0`) // end the 30 s claim of the killed run
-		is.NoErr(err)
+		must(s.db.Exec(`UPDATE svc_outbox SET claimed_until = 0`)) // end the 30 s claim of the killed run
 		is.NoErr(s.close())
 
 		second, stdout := program(t, dir, "-db", address, "grace")

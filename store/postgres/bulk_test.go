@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/longtest"
@@ -25,13 +23,11 @@ import (
 // A connection keeps its plans for the checks of references. Those that it made while tables were small
 // are not for many rows: each row would read a table from its start.
 func TestReferencesOfManyRows(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	db := openSingle(t).DB()
 	// read returns how many rows a change reads without an index.
 	read := func(write svc.AccessWrite) (rows int) {
-		tx, err := db.Begin()
-		is.NoErr(err)
+		tx := must(db.Begin())
 		is.NoErr(changeAccess(t.Context(), sqlstore.Tx(tx, postgres.Dialect()), svc.AccessNames{}, write))
 		is.NoErr(tx.QueryRow(`SELECT sum(seq_tup_read) FROM pg_stat_xact_user_tables WHERE schemaname = current_schema()`).Scan(&rows))
 		is.NoErr(tx.Commit())
@@ -64,8 +60,7 @@ func TestReferencesOfManyRows(t *testing.T) {
 
 // A change that names few rows reads no large table from its start.
 func TestFewRowsOfMany(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	opened := openSingle(t)
 	const n, groups = 10_000, 100
 	many := referring(0, n)
@@ -77,8 +72,7 @@ func TestFewRowsOfMany(t *testing.T) {
 	}
 	is.NoErr(changeAccess(t.Context(), opened, svc.AccessNames{}, many))
 	analyze(t, opened.DB())
-	tx, err := opened.DB().Begin()
-	is.NoErr(err)
+	tx := must(opened.DB().Begin())
 	defer tx.Rollback()
 	for _, named := range []svc.AccessNames{
 		{Users: []string{"00001"}}, {MembersOf: []string{"g1"}}, {GroupsOf: []string{"00001"}}, {Policies: []string{"00001"}},
@@ -97,11 +91,9 @@ func TestFewRowsOfMany(t *testing.T) {
 
 // A row of the queue may have hundreds of events. What chains some of them does not read all.
 func TestQueueOfManyEvents(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	db := openSingle(t).DB()
-	tx, err := db.Begin()
-	is.NoErr(err)
+	tx := must(db.Begin())
 	defer tx.Rollback()
 	store := sqlstore.Tx(tx, postgres.Dialect())
 	const calls, each = 100, 200
@@ -114,11 +106,10 @@ func TestQueueOfManyEvents(t *testing.T) {
 	}
 	chained := 0
 	for more := true; more; {
-		more, err = store.ChainAudit(t.Context(), func(_ svc.AuditRecord, events []svc.Event) []svc.AuditRecord {
+		more = must(store.ChainAudit(t.Context(), func(_ svc.AuditRecord, events []svc.Event) []svc.AuditRecord {
 			chained += len(events)
 			return nil
-		})
-		is.NoErr(err)
+		}))
 	}
 	is.Equal(chained, calls*each)
 	var stored, read int // parts of long texts, which the server reads when it sends them or deletes them
@@ -131,30 +122,26 @@ func TestQueueOfManyEvents(t *testing.T) {
 // insertRecords inserts records of users at the times i. rows is a query for i, number, and the target: its kind, and who it is.
 func insertRecords(t *testing.T, db *sql.DB, rows string, args ...any) {
 	t.Helper()
-	_, err := db.Exec(`INSERT INTO svc_audit (number, id, happened_at, actor_kind, actor_id, actor_key, action, target_kind, target_id,
+	must(db.Exec(`INSERT INTO svc_audit (number, id, happened_at, actor_kind, actor_id, actor_key, action, target_kind, target_id,
 			target_scope, target_owner, target_holder_kind, target_holder_id, hash, earliest, latest)
-		SELECT number, gen_random_uuid(), i, 'user', who, '', '', kind, who, '', '', '', '', '', 1, i FROM (`+rows+`) r`, args...)
-	is.New(t).NoErr(err)
+		SELECT number, gen_random_uuid(), i, 'user', who, '', '', kind, who, '', '', '', '', '', 1, i FROM (`+rows+`) r`, args...))
 }
 
 // A list of the records of one who has many, but none of late, does not read those of all others.
 func TestRecordsOfLongAgo(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	db := openSingle(t).DB()
 	const n = 20_000
 	insertRecords(t, db, `SELECT i, i AS number, 'user' AS kind, CASE WHEN i * 2 <= $1 THEN 'before' ELSE 'since' END AS who
 		FROM generate_series(1, $1::BIGINT) i`, n)
 	analyze(t, db)
-	tx, err := db.Begin()
-	is.NoErr(err)
+	tx := must(db.Begin())
 	defer tx.Rollback()
 	for _, query := range []svc.AuditQuery{
 		{ActorID: "before"}, {TargetID: "before"}, {ActorID: "before", TargetID: "before"}, {ActorID: "before", ActorKind: svc.KindUser},
 	} {
 		query.Limit = 50
-		records, err := sqlstore.Tx(tx, postgres.Dialect()).AuditRecords(t.Context(), query)
-		is.NoErr(err)
+		records := must(sqlstore.Tx(tx, postgres.Dialect()).AuditRecords(t.Context(), query))
 		is.Equal(len(records), 50)
 		is.Equal(records[0].Number, int64(n/2))
 		is.Equal(records[49].Number, int64(n/2-49))
@@ -168,8 +155,7 @@ func TestRecordsOfLongAgo(t *testing.T) {
 // A list of rare records, by kind or time, goes through a long log range by range: one statement for all could take longer
 // than the database may stay silent.
 func TestRecordsOfFew(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	url, seen := newlyMigrated(t), &recorder{statements: map[string]bool{}}
 	db := pgtest.Open(t, url)
 	const n, apart = 40, 100_000
@@ -180,13 +166,11 @@ func TestRecordsOfFew(t *testing.T) {
 		{TargetKind: event.TargetGroup}, {TargetKind: event.TargetGroup, Until: time.Unix(9, 0)}, {TargetKind: event.TargetGroup, ActorKind: svc.KindUser},
 	} {
 		query.Limit = 3
-		records, err := store.AuditRecords(t.Context(), query)
-		is.NoErr(err)
+		records := must(store.AuditRecords(t.Context(), query))
 		is.Equal(len(records), 3)
 		is.Equal([]int64{records[0].Number, records[1].Number, records[2].Number}, []int64{40 * apart, 27 * apart, 14 * apart})
 		query.Before, query.Limit = records[2].Number, 100
-		records, err = store.AuditRecords(t.Context(), query)
-		is.NoErr(err)
+		records = must(store.AuditRecords(t.Context(), query))
 		is.Equal(len(records), 1)
 		is.Equal(records[0].Number, int64(apart))
 	}
@@ -201,16 +185,14 @@ func TestRecordsOfFew(t *testing.T) {
 // wait, and neither do many statements.
 func TestTimeOfManyStatements(t *testing.T) {
 	longtest.Test(t, "how long the statements of a large change may take")
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	opened := open(t, newlyMigrated(t), postgres.Options{NoNotify: true, SynchronousCommit: "off"})
-	_, err := opened.DB().Exec(`CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
+	must(opened.DB().Exec(`CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
 			$$ BEGIN PERFORM pg_sleep(CASE WHEN length(NEW::TEXT) > 100000 THEN CAST(TG_ARGV[0] AS FLOAT) ELSE 0 END); RETURN NEW; END $$;
 		CREATE TRIGGER slow BEFORE INSERT ON svc_audit_queue FOR EACH ROW EXECUTE FUNCTION slow(0.5);
 		CREATE TRIGGER slow BEFORE INSERT ON svc_changefeed FOR EACH ROW EXECUTE FUNCTION slow(4.5);
 		CREATE FUNCTION lock() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.02); RETURN NEW; END $$;
-		CREATE TRIGGER lock BEFORE INSERT ON svc_key_holders FOR EACH ROW EXECUTE FUNCTION lock()`)
-	is.NoErr(err)
+		CREATE TRIGGER lock BEFORE INSERT ON svc_key_holders FOR EACH ROW EXECUTE FUNCTION lock()`))
 	is.NoErr(opened.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
 		for i := range 250 {
 			holder := svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint(i)}
@@ -228,11 +210,9 @@ func TestTimeOfManyStatements(t *testing.T) {
 
 // The server counts rows in 32 bits where it also compares with the number.
 func TestSkipBeyondAll(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	store := open(t, migrated(t), postgres.Options{NoNotify: true, SynchronousCommit: "off"})
-	service, err := svc.New(svc.Config{Store: store, Logger: slog.New(slog.DiscardHandler)})
-	is.NoErr(err)
+	service := must(svc.New(svc.Config{Store: store, Logger: slog.New(slog.DiscardHandler)}))
 	defer service.Close()
 	is.NoErr(sqltest.AddUsers(t.Context(), store, "alice"))
 	for _, skip := range []int{1, math.MaxInt32, math.MaxInt} {

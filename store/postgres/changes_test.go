@@ -23,8 +23,7 @@ func waits(t *testing.T, store svc.Store, since int64) (times int) {
 	for {
 		is.New(t).NoErr(store.AwaitChange(t.Context(), since))
 		times++
-		changes, err := store.Changes(t.Context(), since)
-		is.New(t).NoErr(err)
+		changes := must(store.Changes(t.Context(), since))
 		if changes.Generation != since {
 			return times
 		}
@@ -67,23 +66,20 @@ func wakesAnother(t *testing.T, one, two svc.Store) {
 
 // A transaction of the Store knows the generations that it has returned, and none of its own.
 func TestChangesInATransaction(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	store := open(t, migrated(t), postgres.Options{NoNotify: true})
 	is.NoErr(sqltest.AddUsers(t.Context(), store, "before"))
 	since := sqltest.Generation(t, store)
 	is.NoErr(sqltest.AddUsers(t.Context(), store, "after"))
 	rolled := errors.New("rolled back")
 	is.Equal(store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
-		changes, err := tx.Changes(ctx, since)
-		is.NoErr(err)
+		changes := must(tx.Changes(ctx, since))
 		is.Equal(len(changes.Targets), 1)
 		is.NoErr(tx.CreateSource(ctx, sqltest.NamedSource("own")))
 		return rolled
 	}), rolled)
 	is.NoErr(store.CreateSource(t.Context(), sqltest.NamedSource("other")))
-	changes, err := store.Changes(t.Context(), since)
-	is.NoErr(err)
+	changes := must(store.Changes(t.Context(), since))
 	is.Equal(len(changes.Targets), 2)
 	is.Equal(changes.Targets[1].ID, "other")
 }

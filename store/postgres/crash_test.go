@@ -172,9 +172,7 @@ func serverDies(t *testing.T, cluster *pgtest.Cluster, store *postgres.Store) {
 // forget deletes the rows of a load.
 func forget(t *testing.T, store *postgres.Store) {
 	t.Helper()
-	if _, err := store.DB().Exec("DELETE FROM svc_api_keys"); err != nil {
-		t.Fatal(err)
-	}
+	must(store.DB().Exec("DELETE FROM svc_api_keys"))
 }
 
 // The check above can fail: without waiting for the disk, commits lose acknowledged writes in a
@@ -224,12 +222,10 @@ func frozenConnection(t *testing.T, cluster *pgtest.Cluster) {
 }
 
 func TestTooManyConnectionsAreUnavailable(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	cluster := pgtest.Start(t, "max_connections=4", "superuser_reserved_connections=0")
 	store := open(t, cluster.URL, postgres.Options{NoNotify: true, MaxOpen: 2})
-	own, err := store.DB().Conn(t.Context()) // that which Open has made
-	is.NoErr(err)
+	own := must(store.DB().Conn(t.Context())) // that which Open has made
 	held := []interface{ Close() error }{own}
 	others := pgtest.Open(t, cluster.URL)
 	for deadline := time.Now().Add(time.Minute); len(held) < 4 && time.Now().Before(deadline); {
@@ -237,7 +233,7 @@ func TestTooManyConnectionsAreUnavailable(t *testing.T) {
 			held = append(held, conn)
 		}
 	}
-	_, err = sqltest.ReadUser(t.Context(), store, "alice")
+	_, err := sqltest.ReadUser(t.Context(), store, "alice")
 	is.True(errors.Is(err, svc.ErrUnavailable))
 	is.True(strings.Contains(err.Error(), "53300"))
 	_, err = postgres.Open(t.Context(), cluster.URL, postgres.Options{})
@@ -273,26 +269,23 @@ func TestServerOfItsOwn(t *testing.T) {
 func mayNotMakeTables(t *testing.T, cluster *pgtest.Cluster) {
 	is := is.New(t)
 	admin := pgtest.Open(t, cluster.URL)
-	_, err := admin.Exec("CREATE ROLE svc LOGIN")
-	is.NoErr(err)
+	must(admin.Exec("CREATE ROLE svc LOGIN"))
 	url := strings.Replace(cluster.URL, "postgres@", "svc@", 1)
-	_, err = postgres.Open(t.Context(), url, postgres.Options{})
+	_, err := postgres.Open(t.Context(), url, postgres.Options{})
 	is.True(err != nil) // there is nothing yet, and it may not make it
 
 	open(t, cluster.URL, postgres.Options{})
-	_, err = admin.Exec("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO svc")
-	is.NoErr(err)
+	must(admin.Exec("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO svc"))
 	is.NoErr(sqltest.AddUsers(t.Context(), open(t, url, postgres.Options{}), "alice"))
 }
 
 func wrongPasswordIsClear(t *testing.T, cluster *pgtest.Cluster) {
 	is := is.New(t)
-	_, err := pgtest.Open(t, cluster.URL).Exec("ALTER ROLE svc PASSWORD 'right'")
-	is.NoErr(err)
+	must(pgtest.Open(t, cluster.URL).Exec("ALTER ROLE svc PASSWORD 'right'"))
 	is.NoErr(os.WriteFile(cluster.Path("pg_hba.conf"), []byte("local all svc scram-sha-256\nlocal all postgres trust\n"), 0o600))
 	cluster.Restart()
 	url := strings.Replace(cluster.URL, "postgres@", "svc:Hunter2Secret@", 1)
-	_, err = postgres.Open(t.Context(), url, postgres.Options{})
+	_, err := postgres.Open(t.Context(), url, postgres.Options{})
 	is.True(strings.Contains(err.Error(), `password authentication failed for user "svc"`))
 	is.True(!strings.Contains(fmt.Sprintf("%+v %#v", err, err), "Hunter2Secret"))
 	is.True(!errors.Is(err, svc.ErrUnavailable)) // somebody has to mend it
@@ -301,8 +294,7 @@ func wrongPasswordIsClear(t *testing.T, cluster *pgtest.Cluster) {
 // A commit that waits for a standby is no success when its caller leaves: the standby lacks it.
 func leavesWhileTheStandbyIsAway(t *testing.T, cluster *pgtest.Cluster) {
 	is := is.New(t)
-	_, err := open(t, cluster.URL, postgres.Options{}).DB().Exec("ALTER SYSTEM SET synchronous_standby_names = 'away'")
-	is.NoErr(err)
+	must(open(t, cluster.URL, postgres.Options{}).DB().Exec("ALTER SYSTEM SET synchronous_standby_names = 'away'"))
 	cluster.Restart() // a server that reloads the setting may still commit
 	stores := map[string]*postgres.Store{
 		"own connections": open(t, cluster.URL, postgres.Options{}),

@@ -116,12 +116,9 @@ func TestLockedIsNotFrozen(t *testing.T) {
 }
 
 func lockedIsNotFrozen(t *testing.T, store *postgres.Store) {
-	t.Parallel()
-	is := is.New(t)
-	other, err := store.DB().Begin()
-	is.NoErr(err)
-	_, err = other.Exec("LOCK TABLE svc_access_lock IN EXCLUSIVE MODE")
-	is.NoErr(err)
+	is := parallel(t)
+	other := must(store.DB().Begin())
+	must(other.Exec("LOCK TABLE svc_access_lock IN EXCLUSIVE MODE"))
 	ended := make(chan error)
 	go func() { ended <- sqltest.AddUsers(t.Context(), store, "alice") }()
 	for n := 0; ; n++ {
@@ -140,20 +137,16 @@ func lockedIsNotFrozen(t *testing.T, store *postgres.Store) {
 
 // A bundle may wait longer than a request.
 func TestBundleWaitsForALock(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	url := migrated(t)
 	store := open(t, url, postgres.Options{Timeout: limited})
-	other, err := pgtest.Open(t, url).Begin()
-	is.NoErr(err)
-	_, err = other.Exec("LOCK TABLE svc_access_lock IN EXCLUSIVE MODE")
-	is.NoErr(err)
+	other := must(pgtest.Open(t, url).Begin())
+	must(other.Exec("LOCK TABLE svc_access_lock IN EXCLUSIVE MODE"))
 	var bundle svc.Bundle
 	for i := range 200 {
 		bundle.Users = append(bundle.Users, svc.User{ID: fmt.Sprint(i)})
 	}
-	service, err := svc.New(svc.Config{Store: store, Events: svc.EventConfig{Keep: true}})
-	is.NoErr(err)
+	service := must(svc.New(svc.Config{Store: store, Events: svc.EventConfig{Keep: true}}))
 	time.AfterFunc(promised+time.Second, func() { _ = other.Rollback() })
 	is.NoErr(service.Access.Apply(t.Context(), svc.Host, bundle))
 	is.NoErr(service.Close())

@@ -57,18 +57,15 @@ func eachKind(t *testing.T, test func(t *testing.T, h host), kinds ...string) {
 
 func beginInPool(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
 	t.Helper()
-	tx, err := pool.Begin(t.Context())
-	is.New(t).NoErr(err)
+	tx := must(pool.Begin(t.Context()))
 	return inPgx(tx, tx.Commit, tx.Rollback)
 }
 
 // beginNested begins a transaction of pgx that is a savepoint in another one.
 func beginNested(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
 	t.Helper()
-	outer, err := pool.Begin(t.Context())
-	is.New(t).NoErr(err)
-	inner, err := outer.Begin(t.Context())
-	is.New(t).NoErr(err)
+	outer := must(pool.Begin(t.Context()))
+	inner := must(outer.Begin(t.Context()))
 	both := func(end func(pgx.Tx, context.Context) error) func(context.Context) error {
 		return func(ctx context.Context) error { return errors.Join(end(inner, ctx), end(outer, ctx)) }
 	}
@@ -79,8 +76,7 @@ func beginNested(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
 // end: a transaction that is used after its commit must not meet others on it.
 func beginOnConn(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
 	t.Helper()
-	conn, err := pool.Acquire(t.Context())
-	is.New(t).NoErr(err)
+	conn := must(pool.Acquire(t.Context()))
 	t.Cleanup(conn.Release)
 	run := func(statement string) func(context.Context) error {
 		return func(ctx context.Context) error {

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/matryer/is"
-
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/postgres"
@@ -39,8 +37,7 @@ func TestHostsOldStateDecidesNothing(t *testing.T) {
 				if level == sql.LevelSerializable {
 					longtest.Test(t, "the other isolation with an old state")
 				}
-				t.Parallel()
-				is := is.New(t)
+				is := parallel(t)
 				h := newHost(t, open(t, migrated(t), postgres.Options{}))
 				go func() {
 					for range h.Events {
@@ -53,13 +50,11 @@ func TestHostsOldStateDecidesNothing(t *testing.T) {
 						{PolicyID: svc.PolicyIAMAdmin, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "second"}},
 					},
 				}))
-				tx, err := h.DB.BeginTx(t.Context(), &sql.TxOptions{Isolation: level})
-				is.NoErr(err)
+				tx := must(h.DB.BeginTx(t.Context(), &sql.TxOptions{Isolation: level}))
 				defer tx.Rollback()
-				_, err = tx.Exec("SELECT 1 FROM accounts") // the state of the transaction begins
-				is.NoErr(err)
+				must(tx.Exec("SELECT 1 FROM accounts")) // the state of the transaction begins
 				is.NoErr(deactivate(h.Service, user("first"), "second"))
-				err = call(h.Service.WithTx(sqlstore.Tx(tx, postgres.Dialect())))
+				err := call(h.Service.WithTx(sqlstore.Tx(tx, postgres.Dialect())))
 				is.True(err != nil)
 				is.Equal(strings.Contains(fmt.Sprint(errors.Unwrap(err)), "begin it as READ COMMITTED"), level != sql.LevelReadCommitted)
 			})

@@ -42,11 +42,10 @@ func TestIssuersShareTransactions(t *testing.T) {
 	const callers, each, most = 24, 6, 8
 	is, ctx := is.New(t), t.Context()
 	store := &countedBatches{Store: open(t, migrated(t), postgres.Options{})}
-	service, err := svc.New(svc.Config{
+	service := must(svc.New(svc.Config{
 		Store: store, Logger: slog.New(slog.DiscardHandler), Events: svc.EventConfig{Keep: true},
 		Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: make([]byte, 16)}}, MaxPerHolder: most},
-	})
-	is.NoErr(err)
+	}))
 	t.Cleanup(func() { is.NoErr(service.Close()) })
 	admin := svc.Attachment{PolicyID: svc.PolicyIAMAdmin, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "admin"}}
 	users := []svc.User{{ID: "admin"}}
@@ -55,17 +54,14 @@ func TestIssuersShareTransactions(t *testing.T) {
 	}
 	is.NoErr(service.Access.Apply(ctx, svc.Host, svc.Bundle{Users: users, Attachments: []svc.Attachment{admin}}))
 	caller := func(id string) svc.Principal {
-		key, err := service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: id}, svc.NewAPIKey{})
-		is.NoErr(err)
-		by, err := service.Authenticate(ctx, string(key.Key))
-		is.NoErr(err)
+		key := must(service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: id}, svc.NewAPIKey{}))
+		by := must(service.Authenticate(ctx, string(key.Key)))
 		return by
 	}
 	by := caller("admin")
 	full := svc.Identity{Kind: svc.KindUser, ID: "full"}
 	for range most {
-		_, err := service.Keys.Issue(ctx, svc.Host, full, svc.NewAPIKey{})
-		is.NoErr(err)
+		must(service.Keys.Issue(ctx, svc.Host, full, svc.NewAPIKey{}))
 	}
 	var own []svc.Principal
 	for i := range callers {
@@ -100,8 +96,7 @@ func TestIssuersShareTransactions(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	check, err := service.Audit.Verify(ctx, svc.Host)
-	is.NoErr(err)
+	check := must(service.Audit.Verify(ctx, svc.Host))
 	is.True(check.Fault == nil)
 	var records int
 	for r, err := range service.Audit.Records(ctx, svc.Host, svc.AuditQuery{}) {
@@ -123,23 +118,19 @@ func TestIssuersWaitForAConnection(t *testing.T) {
 	is, ctx := is.New(t), t.Context()
 	store := open(t, migrated(t), postgres.Options{MaxOpen: 1})
 	var now atomic.Int64
-	service, err := svc.New(svc.Config{
+	service := must(svc.New(svc.Config{
 		Store: store, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return time.Unix(now.Load(), 0) },
 		Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: make([]byte, 16)}}, IgnoreExpired: true},
-	})
-	is.NoErr(err)
+	}))
 	t.Cleanup(func() { is.NoErr(service.Close()) })
 	var callers []svc.Principal
 	for _, expiry := range []int64{1, 1000, 1000} {
 		in := svc.NewAPIKey{ExpiresAt: time.Unix(expiry, 0)}
-		key, err := service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint(len(callers))}, in)
-		is.NoErr(err)
-		by, err := service.Authenticate(ctx, string(key.Key))
-		is.NoErr(err)
+		key := must(service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint(len(callers))}, in))
+		by := must(service.Authenticate(ctx, string(key.Key)))
 		callers = append(callers, by)
 	}
-	only, err := store.DB().Conn(ctx)
-	is.NoErr(err)
+	only := must(store.DB().Conn(ctx))
 	leaving, leave := context.WithCancel(ctx)
 	issued := make([]chan error, len(callers))
 	for i, by := range callers {

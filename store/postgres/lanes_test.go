@@ -49,8 +49,7 @@ func lanesOf(t *testing.T, seed uint64, alter func(query string) string) (wrong 
 	for step := range 120 {
 		switch n := draw.IntN(10); {
 		case n < 4 && len(waiting) < 6:
-			tx, err := db.BeginTx(ctx, nil)
-			is.New(t).NoErr(err)
+			tx := must(db.BeginTx(ctx, nil))
 			w := openTx{tx, fmt.Sprint("s", step), len(committed)}
 			waiting = append(waiting, w)
 			if err := sqlstore.TxOf(altered(tx, alter), dialect).CreateSource(ctx, sqltest.NamedSource(w.name)); err != nil {
@@ -110,8 +109,7 @@ func fromTheFirst(
 	t *testing.T, db *sql.DB, dialect sqlstore.Dialect, alter func(string) string, committed []openTx,
 ) string {
 	t.Helper()
-	tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
-	is.New(t).NoErr(err)
+	tx := must(db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}))
 	defer tx.Rollback()
 	changes, err := sqlstore.TxOf(altered(tx, alter), dialect).Changes(t.Context(), 0)
 	if err != nil || changes.Reset || len(changes.Targets) != len(committed) {

@@ -75,8 +75,7 @@ func TestChangeOfAKeyComesBetween(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			url := migrated(t)
 			db, store := pgtest.Open(t, url), open(t, url, postgres.Options{})
 			is.NoErr(store.CreateAPIKey(t.Context(), svc.APIKey{ID: "k", Holder: holder}))
@@ -112,8 +111,7 @@ func TestChangeOfAKeyComesBetween(t *testing.T) {
 
 // Of two transactions that change a key on which both rely, one may have to run again.
 func TestTwoThatRelyAndChangeBothEnd(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	store := open(t, migrated(t), postgres.Options{})
 	is.NoErr(store.CreateAPIKey(t.Context(), svc.APIKey{ID: "k", Holder: holder}))
 	ended := make(chan error, 2)
@@ -141,8 +139,7 @@ func TestTwoThatRelyAndChangeBothEnd(t *testing.T) {
 
 // A change of access that waits too long for another says so.
 func TestChangeOfAccessSaysWhatItWaitsFor(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	h := newHost(t, open(t, migrated(t), postgres.Options{Timeout: limited}))
 	tx := h.Begin()
 	is.NoErr(sqltest.AddUsers(t.Context(), tx, "first"))
@@ -187,8 +184,7 @@ func TestHostsTransactionDelaysNoOther(t *testing.T) {
 				is.NoErr(h.Store.KeepAnswer(t.Context(), old, time.UnixMicro(0))) // the next ones delete it
 				tx := h.Begin()
 				inside := h.Service.WithTx(tx)
-				key, err := inside.Keys.Issue(t.Context(), by, holder, svc.NewAPIKey{IdempotencyKey: "inside"})
-				is.NoErr(err)
+				key := must(inside.Keys.Issue(t.Context(), by, holder, svc.NewAPIKey{IdempotencyKey: "inside"}))
 				is.NoErr(writes(t.Context(), inside, by))
 				h.writesOthers(by, "one")
 				changed := make(chan error, 1)
@@ -225,10 +221,8 @@ func (h host) administrator() svc.Principal {
 			{PolicyID: svc.PolicyTemplateAdmin, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "admin"}},
 		},
 	}))
-	issued, err := h.Service.Keys.Issue(h.T.Context(), svc.Host, admin, svc.NewAPIKey{})
-	is.NoErr(err)
-	by, err := h.Service.Authenticate(h.T.Context(), string(issued.Key))
-	is.NoErr(err)
+	issued := must(h.Service.Keys.Issue(h.T.Context(), svc.Host, admin, svc.NewAPIKey{}))
+	by := must(h.Service.Authenticate(h.T.Context(), string(issued.Key)))
 	return by
 }
 
@@ -238,18 +232,14 @@ func (h host) writesOthers(by svc.Principal, id string) {
 	is := is.New(h.T)
 	ctx, cancel := context.WithTimeout(h.T.Context(), time.Minute)
 	defer cancel()
-	issued, err := h.Service.Keys.Issue(ctx, by, svc.Identity{Kind: svc.KindUser, ID: "bob"}, svc.NewAPIKey{})
-	is.NoErr(err)
+	issued := must(h.Service.Keys.Issue(ctx, by, svc.Identity{Kind: svc.KindUser, ID: "bob"}, svc.NewAPIKey{}))
 	is.True(h.Accepted(issued))
-	_, err = h.Service.Keys.Issue(ctx, by, svc.Me, svc.NewAPIKey{IdempotencyKey: id})
-	is.NoErr(err)
+	must(h.Service.Keys.Issue(ctx, by, svc.Me, svc.NewAPIKey{IdempotencyKey: id}))
 	is.NoErr(h.Service.Keys.Revoke(ctx, by, issued.Holder, issued.ID))
 	is.True(!h.Accepted(issued))
-	_, err = h.Service.Templates.Patch(ctx, by, "other", svc.TemplatePatch{Name: &id})
-	is.NoErr(err)
+	must(h.Service.Templates.Patch(ctx, by, "other", svc.TemplatePatch{Name: &id}))
 	is.NoErr(sqltest.CreateTemplate(ctx, h.Service, id))
-	allowed, err := h.Service.May(ctx, by, action.UsersRead, "*")
-	is.NoErr(err)
+	allowed := must(h.Service.May(ctx, by, action.UsersRead, "*"))
 	is.True(allowed)
 }
 
@@ -258,13 +248,11 @@ func TestNewRowOfAnInactiveUserComesBetween(t *testing.T) {
 	t.Parallel()
 	for _, inactive := range []bool{false, true} {
 		t.Run(fmt.Sprint(inactive), func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			store := open(t, migrated(t), postgres.Options{})
 			planted := intercept.NewPlanted(store)
 			service := func(store svc.Store) *svc.Service {
-				s, err := svc.New(svc.Config{Store: store, Logger: slog.New(slog.DiscardHandler)})
-				is.NoErr(err)
+				s := must(svc.New(svc.Config{Store: store, Logger: slog.New(slog.DiscardHandler)}))
 				t.Cleanup(func() { is.NoErr(s.Close()) })
 				return s
 			}

@@ -113,9 +113,7 @@ func listURL(t *testing.T) string {
 	t.Helper()
 	lists := unused.database(t)
 	name := fmt.Sprint("list", unused.made.Add(1))
-	if _, err := pgtest.Open(t, lists).Exec("CREATE SCHEMA " + name); err != nil {
-		t.Fatal(err)
-	}
+	must(pgtest.Open(t, lists).Exec("CREATE SCHEMA " + name))
 	return pgtest.With(t, lists, "search_path", name)
 }
 

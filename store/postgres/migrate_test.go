@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/matryer/is"
-
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
@@ -45,17 +43,14 @@ func TestPrintedMigrationsAreTheMigrations(t *testing.T) {
 // A migration waits for others of its schema, and for who keeps out all, and only as long as its context
 // allows.
 func TestMigrationWaits(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	url, other := pgtest.With(t, pgtest.Schema(t), "application_name", rand.Text()), pgtest.Schema(t)
 	limited := pgtest.With(t, url, "lock_timeout", "10ms") // as a role may have it
 	db := pgtest.Open(t, url)
 	all := "SELECT pg_advisory_xact_lock(1937138481), $1::TEXT"
 	for _, lock := range []string{postgres.Dialect().Lock, all} {
-		tx, err := db.Begin()
-		is.NoErr(err)
-		_, err = tx.Exec(lock, "")
-		is.NoErr(err)
+		tx := must(db.Begin())
+		must(tx.Exec(lock, ""))
 		ctx, leave := context.WithCancel(t.Context())
 		opened := make(chan error, 1)
 		go func() {

@@ -81,8 +81,7 @@ func fewer(options postgres.Options) postgres.Options {
 // open opens a store that is closed when the test ends. Its calls wait as long as it takes, unless options have a Timeout.
 func open(t *testing.T, url string, options postgres.Options) *postgres.Store {
 	t.Helper()
-	store, err := postgres.Open(t.Context(), url, fewer(patiently(options)))
-	is.New(t).NoErr(err)
+	store := must(postgres.Open(t.Context(), url, fewer(patiently(options))))
 	t.Cleanup(func() {
 		if err := store.Close(); err != nil {
 			t.Error(err)
@@ -133,6 +132,20 @@ var calls = map[string]func(ctx context.Context, store svc.Store) error{
 }
 
 func failure[T any](_ T, err error) error { return err }
+
+// parallel lets a test run beside others, and returns its checks.
+func parallel(t *testing.T) *is.I {
+	t.Parallel()
+	return is.New(t)
+}
+
+// must is the value of a call that does not fail.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
 
 // unanswered makes each call several times at once, and returns the longest time. All calls must
 // fail, and none may say that its caller has left. Those that are later fail without a wait for the

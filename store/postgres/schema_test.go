@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/matryer/is"
 
 	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
@@ -19,8 +18,7 @@ import (
 // schemaOf returns the schema that a URL of pgtest names.
 func schemaOf(t *testing.T, address string) string {
 	t.Helper()
-	u, err := url.Parse(address)
-	is.New(t).NoErr(err)
+	u := must(url.Parse(address))
 	return u.Query().Get("search_path")
 }
 
@@ -70,11 +68,9 @@ func closed(opened io.Closer, err error) error {
 // Tables that only a later schema of the search path has belong to another deployment. No way to
 // start takes them for its own, or makes others.
 func TestTablesOfAnotherDeployment(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	prod, staging := pgtest.Schema(t), pgtest.Schema(t)
-	tenants, err := postgres.OpenTenants(t.Context(), prod, patiently(postgres.Options{NoNotify: true}))
-	is.NoErr(err)
+	tenants := must(postgres.OpenTenants(t.Context(), prod, patiently(postgres.Options{NoNotify: true})))
 	is.NoErr(tenants.Close())
 	first, later := schemaOf(t, staging), schemaOf(t, prod)
 	both := pgtest.With(t, staging, "search_path", first+","+later)
@@ -91,7 +87,7 @@ func TestTablesOfAnotherDeployment(t *testing.T) {
 	// With tables in the first schema, nothing of the later one counts: the list of tenants neither.
 	db := pgtest.Open(t, both)
 	is.NoErr(starts["Open"](t, staging))
-	_, err = sqlstore.NewRegistry(t.Context(), sqlstore.New(db, db, postgres.Dialect()))
+	_, err := sqlstore.NewRegistry(t.Context(), sqlstore.New(db, db, postgres.Dialect()))
 	is.True(err != nil && strings.Contains(err.Error(), first) && strings.Contains(err.Error(), later))
 	for name, start := range starts {
 		if err := start(t, both); err != nil {
@@ -122,8 +118,7 @@ func TestSchemaThatIsMissing(t *testing.T) {
 // A schema that the role may no longer use is not searched. The start must not make new tables in the
 // next one.
 func TestSchemaThatMayNotBeUsed(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	owner := pgtest.Database(t)
 	db := pgtest.Open(t, owner)
 	for _, schema := range []string{`mine`, `"MineToo"`, `"$user"`} {
@@ -131,12 +126,11 @@ func TestSchemaThatMayNotBeUsed(t *testing.T) {
 		if name == "$user" {
 			is.NoErr(db.QueryRow("SELECT current_user").Scan(&name))
 		}
-		_, err := db.Exec(`CREATE SCHEMA "` + name + `"`)
-		is.NoErr(err)
+		must(db.Exec(`CREATE SCHEMA "` + name + `"`))
 		path := pgtest.With(t, owner, "search_path", "missing, "+schema+",public")
 		path = pgtest.With(t, path, "standard_conforming_strings", "off") // a backslash would mean more
 		is.NoErr(starts["Open"](t, path))
-		_, err = db.Exec(`REVOKE ALL ON SCHEMA "` + name + `" FROM CURRENT_USER`)
+		_, err := db.Exec(`REVOKE ALL ON SCHEMA "` + name + `" FROM CURRENT_USER`)
 		is.NoErr(err)
 		for _, start := range []string{"Open", "Pending"} {
 			err = starts[start](t, path)
@@ -151,20 +145,16 @@ func TestSchemaThatMayNotBeUsed(t *testing.T) {
 // The search path matters at the start alone: a Store, its listener and its transactions stay with
 // the tables that it found then.
 func TestSearchPathThatChanges(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	mine, other := migrated(t), migrated(t)
 	moved := newPool(t, mine, func(config *pgxpool.Config) { config.MaxConns = 1 })
 	store := over(t, moved, postgres.Options{})
-	_, err := moved.Exec(t.Context(), "SET search_path = "+schemaOf(t, other))
-	is.NoErr(err)
+	must(moved.Exec(t.Context(), "SET search_path = "+schemaOf(t, other)))
 	is.NoErr(sqltest.AddUsers(t.Context(), store, "alice"))
-	tx, err := moved.Begin(t.Context())
-	is.NoErr(err)
+	tx := must(moved.Begin(t.Context()))
 	is.NoErr(sqltest.AddUsers(t.Context(), store.Tx(tx), "bob"))
 	is.NoErr(tx.Commit(t.Context()))
-	begun, err := store.DB().BeginTx(t.Context(), nil)
-	is.NoErr(err)
+	begun := must(store.DB().BeginTx(t.Context(), nil))
 	is.NoErr(sqltest.AddUsers(t.Context(), sqlstore.Tx(begun, store.Dialect()), "carol"))
 	is.NoErr(begun.Commit())
 	users := func(url string) (ids string) {
@@ -178,29 +168,24 @@ func TestSearchPathThatChanges(t *testing.T) {
 
 // Migrate makes the schema, and needs no right on the database when it is there.
 func TestMigrateMakesSchema(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	owner := pgtest.Database(t) // no superuser
 	dialect, db := postgres.Dialect(), pgtest.Open(t, owner)
 	dialect.Schema = `new "one"`
-	script, err := sqlstore.Pending(t.Context(), db, dialect)
-	is.NoErr(err)
+	script := must(sqlstore.Pending(t.Context(), db, dialect))
 	is.True(strings.HasPrefix(script, `CREATE SCHEMA IF NOT EXISTS "new ""one"""`))
 	for range 2 {
 		store := sqlstore.New(db, db, dialect)
 		is.NoErr(store.Migrate(t.Context()))
 		is.NoErr(sqltest.AddUsers(t.Context(), store, "alice"))
 	}
-	_, err = sqlstore.NewRegistry(t.Context(), sqlstore.New(db, db, dialect))
-	is.NoErr(err)
+	must(sqlstore.NewRegistry(t.Context(), sqlstore.New(db, db, dialect)))
 	dialect.Schema = "made"
 	for _, statement := range []string{
 		"CREATE SCHEMA made", "DO $$ BEGIN EXECUTE format('REVOKE CREATE ON DATABASE %I FROM %I', current_database(), current_user); END $$",
 	} {
-		_, err = db.Exec(statement)
-		is.NoErr(err)
+		must(db.Exec(statement))
 	}
-	_, err = sqlstore.Pending(t.Context(), db, dialect)
-	is.NoErr(err)
+	must(sqlstore.Pending(t.Context(), db, dialect))
 	is.NoErr(sqlstore.New(db, db, dialect).Migrate(t.Context()))
 }

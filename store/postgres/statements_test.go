@@ -13,7 +13,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
-	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/longtest"
@@ -67,8 +66,7 @@ var sorts = regexp.MustCompile(`svc_generation ORDER BY|(holder_id|scoping_polic
 
 // TestPlans checks how the last statements of calls with large rows or many rows find them.
 func TestPlans(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	url, seen := newlyMigrated(t), &recorder{statements: map[string]bool{}}
 	host, db := traced(t, url, seen), planner(t, url)
 	store := sqlstore.New(host, host, postgres.Dialect())
@@ -93,8 +91,7 @@ func TestPlans(t *testing.T) {
 // TestPlanOfChanges: of a full feed, a follower reads what it has not seen, also when the server has
 // counted the rows, and when it has not.
 func TestPlanOfChanges(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	url, seen := newlyMigrated(t), &recorder{statements: map[string]bool{}}
 	host, db := traced(t, url, seen), pgtest.Open(t, url)
 	db.SetMaxOpenConns(1)
@@ -105,16 +102,13 @@ func TestPlanOfChanges(t *testing.T) {
 			FROM generate_series(0, 10239) i`,
 		`SET plan_cache_mode = force_generic_plan`,
 	} {
-		_, err := db.Exec(fill)
-		is.NoErr(err)
+		must(db.Exec(fill))
 	}
 	store := sqlstore.New(host, host, postgres.Dialect())
-	all, err := store.Changes(t.Context(), 0)
-	is.NoErr(err)
+	all := must(store.Changes(t.Context(), 0))
 	is.Equal(len(all.Targets), 10240)
 	for _, known := range []string{"SELECT", "ANALYZE svc_generation, svc_changefeed"} { // not the tables of other tests
-		_, err := db.Exec(known)
-		is.NoErr(err)
+		must(db.Exec(known))
 		if plan := explain(t, db, seen.last); strings.Contains(plan, "Seq Scan on svc_changefeed") {
 			t.Errorf("after %s:\n%s\n\n%s", known, seen.last, plan)
 		}
@@ -124,12 +118,10 @@ func TestPlanOfChanges(t *testing.T) {
 // TestPlanOfRecordsByTime: the records of a time are ranges of numbers, which the index of spans
 // gives.
 func TestPlanOfRecordsByTime(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	url, seen := newlyMigrated(t), &recorder{statements: map[string]bool{}}
 	store := sqlstore.New(traced(t, url, seen), traced(t, url, seen), postgres.Dialect())
-	_, err := store.AuditRecords(t.Context(), svc.AuditQuery{Until: time.Now(), Limit: 10})
-	is.NoErr(err)
+	must(store.AuditRecords(t.Context(), svc.AuditQuery{Until: time.Now(), Limit: 10}))
 	is.Equal(len(seen.statements), 3)
 	first := ""
 	for statement := range seen.statements {
@@ -154,8 +146,7 @@ func TestPlanOfRecordsByTime(t *testing.T) {
 // traced opens a host's pool that records its statements.
 func traced(t *testing.T, url string, seen *recorder) *sql.DB {
 	t.Helper()
-	config, err := pgx.ParseConfig(url)
-	is.New(t).NoErr(err)
+	config := must(pgx.ParseConfig(url))
 	config.Tracer, config.DefaultQueryExecMode = seen, pgx.QueryExecModeExec
 	host := stdlib.OpenDB(*config)
 	host.SetMaxIdleConns(10)
@@ -170,9 +161,7 @@ func planner(t *testing.T, url string) *sql.DB {
 	db := pgtest.Open(t, url)
 	db.SetMaxOpenConns(1)
 	for _, table := range ownTables(t, db) {
-		if _, err := db.Exec("ALTER TABLE " + table + " SET (autovacuum_enabled = false)"); err != nil {
-			t.Fatal(err)
-		}
+		must(db.Exec("ALTER TABLE " + table + " SET (autovacuum_enabled = false)"))
 	}
 	for _, setting := range []string{
 		`UPDATE pg_class SET relpages = 0, reltuples = -1 WHERE relnamespace = current_schema::regnamespace`,
@@ -181,9 +170,7 @@ func planner(t *testing.T, url string) *sql.DB {
 		`SET enable_seqscan = off`, `SET enable_sort = off`, `SET enable_bitmapscan = off`,
 		`SET plan_cache_mode = force_generic_plan`,
 	} {
-		if _, err := db.Exec(setting); err != nil {
-			t.Fatal(err)
-		}
+		must(db.Exec(setting))
 	}
 	return db
 }
@@ -198,8 +185,7 @@ func ownTables(t *testing.T, db *sql.DB) []string {
 // analyze counts the rows of the test.
 func analyze(t *testing.T, db *sql.DB) {
 	t.Helper()
-	_, err := db.Exec("ANALYZE " + strings.Join(ownTables(t, db), ", "))
-	is.New(t).NoErr(err)
+	must(db.Exec("ANALYZE " + strings.Join(ownTables(t, db), ", ")))
 }
 
 // explain returns the plan of a statement, for any parameters.
@@ -213,9 +199,7 @@ func explain(t *testing.T, db *sql.DB, statement string) string {
 		nulls = "(" + strings.TrimSuffix(strings.Repeat("NULL, ", count), ", ") + ")"
 	}
 	plan := sqltest.Column(t, db, "EXPLAIN EXECUTE statement"+nulls)
-	if _, err := db.Exec("DEALLOCATE statement"); err != nil {
-		t.Fatal(err)
-	}
+	must(db.Exec("DEALLOCATE statement"))
 	return strings.Join(plan, "\n") + "\n"
 }
 

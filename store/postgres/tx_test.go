@@ -40,19 +40,16 @@ func TestHostTellsOthers(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, h host) {
 		is := is.New(t)
-		conn, err := h.store.DB().Conn(t.Context())
-		is.NoErr(err)
+		conn := must(h.store.DB().Conn(t.Context()))
 		defer conn.Close()
 		var channel string
 		is.NoErr(conn.QueryRowContext(t.Context(), "SELECT 'svc_' || encode(value, 'hex') FROM svc_kept_values WHERE name = 'channel'").Scan(&channel))
-		_, err = conn.ExecContext(t.Context(), "LISTEN "+channel)
-		is.NoErr(err)
+		must(conn.ExecContext(t.Context(), "LISTEN "+channel))
 		lost, tx := h.Begin(), h.Begin()
 		is.NoErr(lost.CreateSource(t.Context(), sqltest.NamedSource("lost")))
 		is.NoErr(tx.CreateSource(t.Context(), sqltest.NamedSource("kept")))
 		is.NoErr(lost.Rollback())
-		_, err = conn.ExecContext(t.Context(), "SELECT pg_notify($1, 'between')", channel)
-		is.NoErr(err)
+		must(conn.ExecContext(t.Context(), "SELECT pg_notify($1, 'between')", channel))
 		is.NoErr(tx.Commit())
 		var table string
 		is.NoErr(conn.QueryRowContext(t.Context(), "SELECT tableoid FROM svc_generation WHERE id = 1").Scan(&table))
@@ -67,8 +64,7 @@ func TestHostTellsOthers(t *testing.T) {
 				return err
 			}))
 		}
-		_, err = conn.ExecContext(t.Context(), "UNLISTEN *")
-		is.NoErr(err)
+		must(conn.ExecContext(t.Context(), "UNLISTEN *"))
 	})
 }
 
@@ -118,8 +114,7 @@ func locksAwaited(t *testing.T, db *sql.DB) (waiting int) {
 
 // A pool is no transaction.
 func TestPoolIsNoTransaction(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	pool := newPool(t, migrated(t))
 	store := postgres.Tx(pool) // it has the methods of one
 	is.True(sqltest.AddUsers(t.Context(), store, "alice") != nil)
@@ -156,21 +151,17 @@ func TestCallerLeavesDuringTheCommit(t *testing.T) {
 }
 
 func leavesDuringTheCommit(t *testing.T, store *postgres.Store) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	h := newHost(t, store)
-	_, err := h.store.DB().Exec(`CREATE FUNCTION rest() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(60); RETURN NULL; END $$`)
-	is.NoErr(err)
-	_, err = h.store.DB().Exec(`CREATE CONSTRAINT TRIGGER slow_commit AFTER INSERT ON svc_api_keys DEFERRABLE INITIALLY DEFERRED
-		FOR EACH ROW EXECUTE FUNCTION rest()`)
-	is.NoErr(err)
+	must(h.store.DB().Exec(`CREATE FUNCTION rest() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(60); RETURN NULL; END $$`))
+	must(h.store.DB().Exec(`CREATE CONSTRAINT TRIGGER slow_commit AFTER INSERT ON svc_api_keys DEFERRABLE INITIALLY DEFERRED
+		FOR EACH ROW EXECUTE FUNCTION rest()`))
 	ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
 	defer cancel()
 	alice := svc.Identity{Kind: svc.KindUser, ID: "alice"}
-	_, err = h.Service.Keys.Issue(ctx, svc.Host, alice, svc.NewAPIKey{})
+	_, err := h.Service.Keys.Issue(ctx, svc.Host, alice, svc.NewAPIKey{})
 	is.True(errors.Is(err, context.DeadlineExceeded))
-	now, err := h.store.Access(t.Context(), svc.AccessQuery{KeysOf: alice, Most: 10})
-	is.NoErr(err)
+	now := must(h.store.Access(t.Context(), svc.AccessQuery{KeysOf: alice, Most: 10}))
 	is.Equal(now.Keys, 0)
 	is.Equal(len(h.Events), 0)
 }

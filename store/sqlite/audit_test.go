@@ -15,10 +15,9 @@ import (
 // keeping returns a service that keeps events.
 func keeping(t *testing.T, store *sqlstore.Store) *svc.Service {
 	t.Helper()
-	service, err := svc.New(svc.Config{Store: store, Events: svc.EventConfig{Keep: true}, Keys: svc.KeyConfig{
+	service := must(svc.New(svc.Config{Store: store, Events: svc.EventConfig{Keep: true}, Keys: svc.KeyConfig{
 		Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}},
-	}})
-	is.New(t).NoErr(err)
+	}}))
 	t.Cleanup(func() { _ = service.Close() })
 	return service
 }

@@ -66,8 +66,7 @@ func TestBundleReportsProgress(t *testing.T) {
 
 func apply(t *testing.T, store *sqlstore.Store, users int) error {
 	t.Helper()
-	service, err := svc.New(svc.Config{Store: store})
-	is.New(t).NoErr(err)
+	service := must(svc.New(svc.Config{Store: store}))
 	return errors.Join(service.Access.Apply(t.Context(), svc.Host, crowdOf(users)), service.Close())
 }
 

@@ -23,8 +23,7 @@ func TestGapsInChangesAreAReset(t *testing.T) {
 }
 
 func TestOldChangesAreForgotten(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	store := open(t, migrated(t))
 	fill(t, store.DB(), 12_031)
 	oldest := func() (generation int64) {

@@ -60,8 +60,7 @@ func contend(ctx context.Context, name string, stores ...svc.Store) error {
 }
 
 func TestContention(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	path := migrated(t)
 	one, two := open(t, path), open(t, path)
 	child := exec.Command(os.Args[0], "-test.run=^TestContendingChild$")
@@ -92,8 +91,7 @@ func TestContendingChild(t *testing.T) {
 
 // TestNobodyIsStarved writes once in a while, while another Store writes without pause.
 func TestNobodyIsStarved(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	path := migrated(t)
 	busy, rare := open(t, path), open(t, path)
 	ctx, stop := context.WithCancel(t.Context())
@@ -122,8 +120,7 @@ func TestNobodyIsStarved(t *testing.T) {
 }
 
 func TestWaitForTheLockIsBounded(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	path := migrated(t)
 	store := open(t, path)
 	tx := must(raw(t, path, "_txlock=immediate").Begin())
@@ -144,8 +141,7 @@ func TestWaitForTheLockIsBounded(t *testing.T) {
 }
 
 func TestStoresOnOneFileAwaitEachOther(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	path := migrated(t)
 	one, two := open(t, path), open(t, path)
 	is.NoErr(one.CreateSource(t.Context(), sqltest.NamedSource(1)))

@@ -41,8 +41,7 @@ func TestFilesThatAreMoved(t *testing.T) {
 			is.True(errors.Is(service.Ping(t.Context()), svc.ErrUnavailable))
 			is.NoErr(os.Rename(path+".moved", path+suffix))
 			is.NoErr(service.Ping(t.Context()))
-			_, err = service.Users.Create(t.Context(), svc.Host, svc.User{ID: "bob"})
-			is.NoErr(err)
+			must(service.Users.Create(t.Context(), svc.Host, svc.User{ID: "bob"}))
 			is.NoErr(service.Ping(t.Context()))
 			is.NoErr(store.Close())
 			must(sqltest.ReadUser(t.Context(), open(t, path), "bob"))
@@ -52,8 +51,7 @@ func TestFilesThatAreMoved(t *testing.T) {
 
 // No connection makes the file: an empty one would look like a database that has lost everything.
 func TestMissingFileIsNotMade(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	path := filepath.Join(t.TempDir(), "svc.db")
 	store := open(t, path)
 	store.DB().SetMaxIdleConns(0) // the next one is new
@@ -72,8 +70,7 @@ func TestLostFileOfALog(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "svc.db")
 	store := open(t, source)
 	is.NoErr(sqltest.AddUsers(ctx, store, "alice"))
-	data, err := os.ReadFile(source) // as after a crash
-	is.NoErr(err)
+	data := must(os.ReadFile(source)) // as after a crash
 	log := must(os.ReadFile(source + "-wal"))
 	is.NoErr(store.Close())
 	for _, lost := range []bool{false, true} {
@@ -115,8 +112,7 @@ func TestLostFileOfALog(t *testing.T) {
 
 // A file may have a symbolic link for a name.
 func TestLinkedFile(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	path, link := filepath.Join(t.TempDir(), "svc.db"), filepath.Join(t.TempDir(), "link.db")
 	is.NoErr(open(t, path).Close())
 	is.NoErr(os.Symlink(path, link))

@@ -30,8 +30,7 @@ type crowd struct {
 
 func newCrowd(t *testing.T, db *sql.DB) *crowd {
 	t.Helper()
-	tx, err := db.Begin()
-	is.New(t).NoErr(err)
+	tx := must(db.Begin())
 	return &crowd{store: sqlstore.New(db, db, sqlite.Dialect()), release: tx.Rollback}
 }
 

@@ -164,8 +164,7 @@ func TestKilledChild(t *testing.T) {
 	if path == "" {
 		t.Skip("runs in processes that another test starts")
 	}
-	left, err := strconv.Atoi(os.Getenv("SVC_TEST_KILL_AT"))
-	is.New(t).NoErr(err)
+	left := must(strconv.Atoi(os.Getenv("SVC_TEST_KILL_AT")))
 	step := func() error {
 		if left--; left == 0 {
 			self, err := os.FindProcess(os.Getpid())
@@ -218,29 +217,26 @@ func TestTablesOutsideMain(t *testing.T) {
 
 // Users from before the ninth migration are found with letters of either case.
 func TestUsersAreFolded(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	path := filepath.Join(t.TempDir(), "svc.db")
 	db := raw(t, path)
 	must(db.Exec(`CREATE TABLE svc_migrations (version BIGINT NOT NULL PRIMARY KEY)`))
 	files := sqlstore.Migrations(sqlite.Dialect())
 	for version := range 8 {
 		file := must(fs.ReadFile(files, fmt.Sprintf("%04d_svc.up.sql", version+1)))
-		_, err := db.Exec(string(file))
-		is.NoErr(err)
+		must(db.Exec(string(file)))
 	}
 	must(db.Exec(`INSERT INTO svc_users (id, display_name, email, inactive) VALUES ('ÉRIC', 'Zoé', NULL, 0), ('Bob', 'B', 'B@X', 0)`))
 	is.NoErr(db.Close())
 	store := open(t, path)
 	for text, want := range map[string]string{"éri": "ÉRIC", "ZOÉ": "ÉRIC", "bo": "Bob", "b@x": "Bob"} {
 		var found []string
-		_, err := store.ReadAccess(t.Context(), svc.AccessRead{Page: &svc.AccessPage{Kind: event.TargetUser, Text: text, Limit: 9}}, func(b svc.Bundle) error {
+		must(store.ReadAccess(t.Context(), svc.AccessRead{Page: &svc.AccessPage{Kind: event.TargetUser, Text: text, Limit: 9}}, func(b svc.Bundle) error {
 			for _, u := range b.Users {
 				found = append(found, u.ID)
 			}
 			return nil
-		})
-		is.NoErr(err)
+		}))
 		is.Equal(found, []string{want})
 	}
 }

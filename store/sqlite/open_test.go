@@ -111,9 +111,7 @@ func TestLargeManifestsEndAChunk(t *testing.T) {
 func impatient(t *testing.T, path string) (*sqlstore.Store, func(pragma string)) {
 	db := raw(t, path, "_txlock=immediate", "_pragma=busy_timeout(20)", "_pragma=foreign_keys(1)")
 	return sqlstore.New(db, db, sqlite.Dialect()), func(pragma string) {
-		if _, err := db.Exec("PRAGMA " + pragma); err != nil {
-			t.Fatal(err)
-		}
+		must(db.Exec("PRAGMA " + pragma))
 	}
 }
 
@@ -184,8 +182,7 @@ func TestNoStatementBeginsOnceTheCallerHasLeft(t *testing.T) {
 	is := is.New(t)
 	path := migrated(t)
 	db := raw(t, path)
-	_, err := db.Exec("CREATE TRIGGER ran BEFORE INSERT ON svc_users BEGIN SELECT RAISE(ABORT, 'a statement ran'); END")
-	is.NoErr(err)
+	must(db.Exec("CREATE TRIGGER ran BEFORE INSERT ON svc_users BEGIN SELECT RAISE(ABORT, 'a statement ran'); END"))
 	leaves := func(store svc.Store) {
 		ctx, cancel := context.WithCancel(t.Context())
 		err := store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
@@ -196,8 +193,7 @@ func TestNoStatementBeginsOnceTheCallerHasLeft(t *testing.T) {
 		is.True(!strings.Contains(err.Error(), "a statement ran"))
 	}
 	leaves(open(t, path))
-	tx, err := db.Begin()
-	is.NoErr(err)
+	tx := must(db.Begin())
 	defer tx.Rollback()
 	leaves(sqlstore.Tx(tx, sqlite.Dialect()))
 }
@@ -226,8 +222,7 @@ func TestReadOnly(t *testing.T) {
 	is.True(errors.Is(err, fs.ErrNotExist))
 	writer := open(t, path)
 	must(writer.KeepValue(t.Context(), "name", []byte("value")))
-	reader, err := sqlite.Open(t.Context(), path, reading) // while the other one is open
-	is.NoErr(err)
+	reader := must(sqlite.Open(t.Context(), path, reading)) // while the other one is open
 	value, err := reader.KeepValue(t.Context(), "name", nil)
 	is.NoErr(err)
 	is.Equal(string(value), "value")

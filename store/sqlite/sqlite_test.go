@@ -53,8 +53,7 @@ var made = sync.OnceValues(func() (data []byte, err error) {
 // migrated returns the path of a new database with all tables.
 func migrated(t *testing.T) string {
 	t.Helper()
-	data, err := made()
-	is.New(t).NoErr(err)
+	data := must(made())
 	path := filepath.Join(t.TempDir(), "svc.db")
 	is.New(t).NoErr(os.WriteFile(path, data, 0o600))
 	return path
@@ -65,8 +64,7 @@ func open(t *testing.T, path string) *sqlite.Store { return openWith(t, path, sq
 
 func openWith(t *testing.T, path string, options sqlite.Options) *sqlite.Store {
 	t.Helper()
-	store, err := sqlite.Open(t.Context(), path, options)
-	is.New(t).NoErr(err)
+	store := must(sqlite.Open(t.Context(), path, options))
 	t.Cleanup(func() {
 		if err := store.Close(); err != nil {
 			t.Error(err)
@@ -83,29 +81,33 @@ func TestPolicyInUse(t *testing.T) {
 	db := raw(t, migrated(t), "_txlock=immediate", "_pragma=foreign_keys(1)")
 	service := must(svc.New(svc.Config{Store: sqlstore.New(db, db, sqlite.Dialect())}))
 	defer service.Close()
-	bundle, err := svc.ParseBundle([]byte(`{
+	bundle := must(svc.ParseBundle([]byte(`{
 		"users": [{"id":"alice"}], "service_accounts": [{"id":"ci","owner_user_id":"alice","scoping_policy_id":"narrow"},{"id":"free","owner_user_id":"alice"}],
 		"policies": [{"id":"wide","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:*"],"banks":["*"]}]}},
 			{"id":"narrow","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:*"],"banks":["*"]}]}}],
-		"attachments": [{"policy_id":"wide","principal_type":"user","principal_id":"alice"}]}`))
-	is.NoErr(err)
+		"attachments": [{"policy_id":"wide","principal_type":"user","principal_id":"alice"}]}`)))
 	is.NoErr(service.Access.Apply(t.Context(), svc.Host, bundle))
 	reason := func(account string) string {
-		r, err := service.Policies.Resolve(t.Context(), svc.Host, svc.Question{ServiceAccountID: account, Bank: "notes"})
-		is.NoErr(err)
+		r := must(service.Policies.Resolve(t.Context(), svc.Host, svc.Question{ServiceAccountID: account, Bank: "notes"}))
 		if r.Outcome == svc.Allow {
 			return "allowed"
 		}
 		return r.Reason
 	}
 	is.Equal(reason("ci"), "allowed")
-	_, err = db.Exec(`DELETE FROM svc_policies WHERE id = 'wide'`)
+	_, err := db.Exec(`DELETE FROM svc_policies WHERE id = 'wide'`)
 	is.True(err != nil) // FOREIGN KEY constraint failed
 	must(db.Exec(`DELETE FROM svc_policies WHERE id = 'narrow'`))
 	is.Equal(reason("ci"), `the scoping policy "narrow" of service account "ci" is gone`)
 	is.Equal(reason("free"), "allowed")
 	must(db.Exec(`DELETE FROM svc_users`))
 	is.Equal(reason("free"), `the owner "alice" of service account "free" is unknown`)
+}
+
+// parallel lets a test run beside others, and returns its checks.
+func parallel(t *testing.T) *is.I {
+	t.Parallel()
+	return is.New(t)
 }
 
 // must is the value of a call that does not fail.
@@ -138,8 +140,7 @@ func TestNilContext(t *testing.T) {
 
 // A host that closes the store first has callers yet: they may try another process.
 func TestClosedStore(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	store := openWith(t, migrated(t), sqlite.Options{Fast: true})
 	is.NoErr(store.Close())
 	_, err := sqltest.ReadUser(t.Context(), store, "alice")

@@ -185,8 +185,7 @@ func parametersOnce(statement string) string {
 // raw opens a database without this package.
 func raw(t *testing.T, path string, parameters ...string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("sqlite", "file:"+path+"?"+strings.Join(parameters, "&"))
-	is.New(t).NoErr(err)
+	db := must(sql.Open("sqlite", "file:"+path+"?"+strings.Join(parameters, "&")))
 	db.SetMaxOpenConns(1)
 	t.Cleanup(func() { _ = db.Close() })
 	return db

@@ -27,8 +27,7 @@ import (
 
 func openTenants(t *testing.T, folder string) *sqlite.Tenants {
 	t.Helper()
-	tenants, err := sqlite.OpenTenants(t.Context(), folder, sqlite.Options{Fast: true})
-	is.New(t).NoErr(err)
+	tenants := must(sqlite.OpenTenants(t.Context(), folder, sqlite.Options{Fast: true}))
 	t.Cleanup(func() {
 		if err := tenants.Close(); err != nil {
 			t.Error(err)
@@ -44,8 +43,7 @@ func TestStoreOfTenant(t *testing.T) {
 	in, n := openTenants(t, t.TempDir()), 0
 	storetest.Run(t, func(t *testing.T) svc.Store {
 		n++
-		tenant, err := in.CreateTenant(t.Context(), fmt.Sprint("t", n), svc.TenantActive, time.Now())
-		is.New(t).NoErr(err)
+		tenant := must(in.CreateTenant(t.Context(), fmt.Sprint("t", n), svc.TenantActive, time.Now()))
 		store, end, err := in.OpenTenant(t.Context(), tenant)
 		is.New(t).NoErr(err)
 		t.Cleanup(func() {
@@ -63,8 +61,7 @@ func TestStormOfReads(t *testing.T) {
 	in := openTenants(t, t.TempDir())
 	var stores []svc.Store
 	for _, name := range []string{"storm", "quiet"} {
-		tenant, err := in.CreateTenant(t.Context(), name, svc.TenantActive, time.Now())
-		is.New(t).NoErr(err)
+		tenant := must(in.CreateTenant(t.Context(), name, svc.TenantActive, time.Now()))
 		store, end, err := in.OpenTenant(t.Context(), tenant)
 		is.New(t).NoErr(err)
 		defer end()
@@ -119,8 +116,7 @@ func (p plain) ClaimEvents(ctx context.Context, now, until time.Time, limit int)
 
 // Names are data: the folder has numbered files. A dropped tenant leaves none.
 func TestFolderOfTenants(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	folder := filepath.Join(t.TempDir(), "new")
 	in := openTenants(t, folder)
 	for i, name := range []string{"..x", "tenants.db", "7.db"} {
@@ -136,8 +132,7 @@ func TestFolderOfTenants(t *testing.T) {
 
 func filesOf(t *testing.T, folder, suffix string) (names []string) {
 	t.Helper()
-	entries, err := os.ReadDir(folder)
-	is.New(t).NoErr(err)
+	entries := must(os.ReadDir(folder))
 	for _, entry := range entries {
 		if strings.HasSuffix(entry.Name(), suffix) {
 			names = append(names, entry.Name())
@@ -148,8 +143,7 @@ func filesOf(t *testing.T, folder, suffix string) (names []string) {
 
 // A tenant whose file cannot be made does not exist. A file that is there already is never a new tenant's, and stays.
 func TestTenantWithoutFile(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	folder := t.TempDir()
 	in := openTenants(t, folder)
 	is.NoErr(os.Mkdir(filepath.Join(folder, "1.db"), 0o700))
@@ -170,8 +164,7 @@ func TestTenantWithoutFile(t *testing.T) {
 
 // A tenant whose file is lost, or empty as after a bad copy, is unavailable: it is not made anew.
 func TestLostFile(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	in := openTenants(t, t.TempDir())
 	for _, lose := range []func(path string) error{os.Remove, func(path string) error { return os.Truncate(path, 0) }} {
 		tenant := must(in.CreateTenant(t.Context(), "a", svc.TenantActive, time.Now()))
@@ -198,8 +191,7 @@ func TestNewerTenantIsRefused(t *testing.T) {
 
 // Another process sees a revocation with its next request, and a suspended tenant soon.
 func TestTenantsOfTwoProcesses(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	folder := t.TempDir()
 	here := sqltest.NewTenants(t, openTenants(t, folder), svc.Config{})
 	there := sqltest.NewTenants(t, openTenants(t, folder), svc.Config{})
@@ -219,8 +211,7 @@ func TestTenantsOfTwoProcesses(t *testing.T) {
 // The events of a host's transaction are delivered: at once, and after a crash in which nobody
 // delivered them.
 func TestOutboxOfTenants(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	folder := t.TempDir()
 	events := make(chan svc.Event, 10)
 	config := svc.Config{Events: svc.EventConfig{OnEvent: func(_ context.Context, e svc.Event) { events <- e }}}
@@ -274,8 +265,7 @@ func TestOutboxOfTenants(t *testing.T) {
 
 // OnEvent may use tenants, also its own, while that one is suspended, dropped or closed.
 func TestOnEventUsesTenants(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	in, ends := openTenants(t, t.TempDir()), []func(sqltest.Tenants) error{
 		func(tenants sqltest.Tenants) error { return tenants.Suspend(t.Context(), "a") },
 		func(tenants sqltest.Tenants) error {
@@ -302,8 +292,7 @@ func TestOnEventUsesTenants(t *testing.T) {
 		is.NoErr(tenants.Use(t.Context(), "a", func(s *svc.Service) error {
 			tx := must(in.Opened(s.Tenant()).DB().BeginTx(t.Context(), nil))
 			inside := s.WithTx(sqlstore.Tx(tx, sqlite.Dialect()))
-			_, err := inside.Users.Create(t.Context(), svc.Host, svc.User{ID: fmt.Sprint(i)})
-			is.NoErr(err)
+			must(inside.Users.Create(t.Context(), svc.Host, svc.User{ID: fmt.Sprint(i)}))
 			return tx.Commit()
 		}))
 		ended := make(chan error, 1)
@@ -324,8 +313,7 @@ func TestOnEventUsesTenants(t *testing.T) {
 
 // A transaction of the host holds the writer of a file. Reads of that tenant, and other tenants, wait for nobody.
 func TestHostHoldsATenant(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	in := openTenants(t, t.TempDir())
 	tenants := sqltest.NewTenants(t, in, svc.Config{})
 	for _, name := range []string{"a", "b"} {
@@ -361,8 +349,7 @@ func TestHostHoldsATenant(t *testing.T) {
 
 // Idle tenants keep few files open, and closed ones none.
 func TestFilesOfTenants(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	folder := t.TempDir()
 	store := openTenants(t, folder)
 	tenants := sqltest.NewTenants(t, store, svc.Config{})
