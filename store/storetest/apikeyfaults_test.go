@@ -16,7 +16,7 @@ var apiKeyFaults = map[string]func(*store){
 	"a key overwrites another": func(s *store) {
 		var mu sync.Mutex
 		over := map[string]svc.APIKey{}
-		s.createAPIKey = func(ctx context.Context, key svc.APIKey) error {
+		s.does["CreateAPIKey"] = func(ctx context.Context, key svc.APIKey) error {
 			err := s.FullStore.CreateAPIKey(ctx, key)
 			if errors.Is(err, svc.ErrExists) {
 				mu.Lock()
@@ -26,7 +26,7 @@ var apiKeyFaults = map[string]func(*store){
 			}
 			return err
 		}
-		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
+		s.does["Access"] = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
 			snapshot, err := s.FullStore.Access(ctx, query)
 			if key, there := over[query.KeyID]; there {
 				snapshot.Key = &key
@@ -35,13 +35,13 @@ var apiKeyFaults = map[string]func(*store){
 		}
 	},
 	"a service account has the keys of the user with its id": func(s *store) {
-		s.apiKeys = func(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
+		s.does["APIKeys"] = func(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
 			page.Holder.Kind = svc.KindUser
 			return s.FullStore.APIKeys(ctx, page)
 		}
 	},
 	"any holder can change a key": func(s *store) {
-		s.changeAPIKey = func(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+		s.does["ChangeAPIKey"] = func(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
 			if key, err := readKey(ctx, s, id); err == nil {
 				holder = key.Holder
 			}
@@ -49,7 +49,7 @@ var apiKeyFaults = map[string]func(*store){
 		}
 	},
 	"changes of a key overwrite each other": func(s *store) {
-		s.changeAPIKey = func(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
+		s.does["ChangeAPIKey"] = func(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
 			read, err := readKey(ctx, s, id)
 			if err != nil || read.Holder != holder || !read.RevokedAt.IsZero() {
 				return cmp.Or(err, svc.ErrNotFound)
@@ -67,7 +67,7 @@ var apiKeyFaults = map[string]func(*store){
 	"revoking all keys leaves their hashes": func(s *store) {
 		var mu sync.Mutex
 		was := map[string]svc.APIKey{}
-		s.revokeAPIKeys = func(ctx context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
+		s.does["RevokeAPIKeys"] = func(ctx context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
 			keys, err := s.FullStore.APIKeys(ctx, svc.APIKeyPage{Holder: holder, KeyQuery: svc.KeyQuery{Limit: 1000}})
 			if err != nil {
 				return nil, err
@@ -79,7 +79,7 @@ var apiKeyFaults = map[string]func(*store){
 			}
 			return s.FullStore.RevokeAPIKeys(ctx, holder, at, limit)
 		}
-		s.access = remembering(s, &mu, was)
+		s.does["Access"] = remembering(s, &mu, was)
 	},
 }
 

@@ -11,7 +11,7 @@ import (
 
 var auditFaults = map[string]func(*store){
 	"a rolled back event is chained": func(s *store) {
-		s.atomically = func(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+		s.does["Atomically"] = func(ctx context.Context, fn func(context.Context, svc.Store) error) error {
 			return s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
 				if err := fn(ctx, tx); err != errRefused {
 					return err
@@ -50,7 +50,7 @@ var longAuditFaults = map[string]func(*store){
 // keeps returns a fault in the records in which AuditRecords looks.
 func keeps(fault func(all []svc.AuditRecord, page svc.AuditQuery) []svc.AuditRecord) func(*store) {
 	return func(s *store) {
-		s.auditRecords = func(ctx context.Context, page svc.AuditQuery) ([]svc.AuditRecord, error) {
+		s.does["AuditRecords"] = func(ctx context.Context, page svc.AuditQuery) ([]svc.AuditRecord, error) {
 			all, err := s.FullStore.AuditRecords(ctx, svc.AuditQuery{Before: page.Before, Limit: 10_000})
 			found := slices.DeleteFunc(fault(all, page), func(r svc.AuditRecord) bool { return !fits(r, page) })
 			return found[:min(len(found), page.Limit)], err

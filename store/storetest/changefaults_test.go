@@ -15,7 +15,7 @@ import (
 // told returns a fault in the answer of Changes.
 func told(fault func(since int64, changes *svc.StoreChanges)) func(*store) {
 	return func(s *store) {
-		s.changes = func(ctx context.Context, since int64) (svc.StoreChanges, error) {
+		s.does["Changes"] = func(ctx context.Context, since int64) (svc.StoreChanges, error) {
 			changes, err := s.FullStore.Changes(ctx, since)
 			fault(since, &changes)
 			return changes, err
@@ -26,7 +26,7 @@ func told(fault func(since int64, changes *svc.StoreChanges)) func(*store) {
 var changeFaults = map[string]func(*store){
 	"concurrent writers get an error": func(s *store) {
 		var busy sync.Mutex
-		s.createTemplate = func(ctx context.Context, t svc.Template) error {
+		s.does["CreateTemplate"] = func(ctx context.Context, t svc.Template) error {
 			if !busy.TryLock() {
 				return errors.New("database is locked")
 			}
@@ -40,7 +40,7 @@ var changeFaults = map[string]func(*store){
 // longFaults are the faults that only the slow rules catch.
 var longFaults = map[string]func(*store){
 	"all rows come in one part": func(s *store) {
-		s.readAccess = func(ctx context.Context, read svc.AccessRead, yield yield) (svc.StoreChanges, error) {
+		s.does["ReadAccess"] = func(ctx context.Context, read svc.AccessRead, yield yield) (svc.StoreChanges, error) {
 			var rows svc.Bundle
 			changes, err := s.FullStore.ReadAccess(ctx, read, collect(&rows))
 			if err == nil {
@@ -58,13 +58,13 @@ var longFaults = map[string]func(*store){
 		changes.Targets = changes.Targets[max(0, len(changes.Targets)-1000):]
 	}),
 	"a no-break space is read as a space": func(s *store) {
-		s.template = func(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
+		s.does["Template"] = func(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
 			key.ID = strings.ReplaceAll(key.ID, "\u00a0", " ")
 			return s.FullStore.Template(ctx, key)
 		}
 	},
 	"changes and the generation are read in two steps": func(s *store) {
-		s.changes = func(ctx context.Context, since int64) (svc.StoreChanges, error) {
+		s.does["Changes"] = func(ctx context.Context, since int64) (svc.StoreChanges, error) {
 			changes, err := s.FullStore.Changes(ctx, since)
 			if err != nil || changes.Reset {
 				return changes, err
@@ -76,7 +76,7 @@ var longFaults = map[string]func(*store){
 		}
 	},
 	"AwaitChange sees a change only after a second": func(s *store) {
-		s.awaitChange = func(ctx context.Context, _ int64) error {
+		s.does["AwaitChange"] = func(ctx context.Context, _ int64) error {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
@@ -86,7 +86,7 @@ var longFaults = map[string]func(*store){
 		}
 	},
 	"AwaitChange returns only after a change": func(s *store) {
-		s.awaitChange = func(ctx context.Context, since int64) error {
+		s.does["AwaitChange"] = func(ctx context.Context, since int64) error {
 			for range 10 {
 				changes, err := s.FullStore.Changes(ctx, since)
 				if err != nil || changes.Generation != since {
@@ -100,7 +100,7 @@ var longFaults = map[string]func(*store){
 		}
 	},
 	"AwaitChange ignores the end of its context": func(s *store) {
-		s.awaitChange = func(ctx context.Context, since int64) error {
+		s.does["AwaitChange"] = func(ctx context.Context, since int64) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -111,7 +111,7 @@ var longFaults = map[string]func(*store){
 	"one change in a thousand is lost": func(s *store) {
 		var mu sync.Mutex
 		seen := 0
-		s.changes = func(ctx context.Context, since int64) (svc.StoreChanges, error) {
+		s.does["Changes"] = func(ctx context.Context, since int64) (svc.StoreChanges, error) {
 			changes, err := s.FullStore.Changes(ctx, since)
 			mu.Lock()
 			defer mu.Unlock()
@@ -128,7 +128,7 @@ type atomically = func(ctx context.Context, fn func(ctx context.Context, tx svc.
 
 // joins returns a fault in Atomically.
 func joins(fault func(good svc.Store, atomically atomically) atomically) func(*store) {
-	return func(s *store) { s.atomically = fault(s.FullStore, s.FullStore.Atomically) }
+	return func(s *store) { s.does["Atomically"] = fault(s.FullStore, s.FullStore.Atomically) }
 }
 
 // around returns a fault in the function of a transaction: in its argument or its error.

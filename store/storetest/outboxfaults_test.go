@@ -18,7 +18,7 @@ type claimEvents = func(ctx context.Context, now, until time.Time, limit int) ([
 
 // claims returns a fault in ClaimEvents.
 func claims(fault func(claim claimEvents) claimEvents) func(*store) {
-	return func(s *store) { s.claimEvents = fault(s.FullStore.ClaimEvents) }
+	return func(s *store) { s.does["ClaimEvents"] = fault(s.FullStore.ClaimEvents) }
 }
 
 var outboxFaults = map[string]func(*store){
@@ -52,7 +52,7 @@ var outboxFaults = map[string]func(*store){
 		}
 	}),
 	"deleting missing events is an error": func(s *store) {
-		s.deleteEvents = func(ctx context.Context, ids []uuid.UUID) error {
+		s.does["DeleteEvents"] = func(ctx context.Context, ids []uuid.UUID) error {
 			if slices.Contains(ids, newEvent(9).ID) {
 				return svc.ErrNotFound
 			}
@@ -60,7 +60,7 @@ var outboxFaults = map[string]func(*store){
 		}
 	},
 	"two concurrent KeepAnswer calls succeed": func(s *store) {
-		s.keepAnswer = func(ctx context.Context, answer svc.StoredAnswer, now time.Time) error {
+		s.does["KeepAnswer"] = func(ctx context.Context, answer svc.StoredAnswer, now time.Time) error {
 			err := s.FullStore.KeepAnswer(ctx, answer, now)
 			if errors.Is(err, svc.ErrExists) {
 				if kept, read := s.FullStore.Answer(ctx, answer.Key, now); read == nil && kept.ExpiresAt.Equal(answer.ExpiresAt) {

@@ -17,7 +17,7 @@ import (
 
 var sourceFaults = map[string]func(*store){
 	"a source overwrites another": func(s *store) {
-		s.createSource = func(ctx context.Context, source svc.Source) error {
+		s.does["CreateSource"] = func(ctx context.Context, source svc.Source) error {
 			if err := s.FullStore.DeleteSource(ctx, source.SourceKey); err != nil && !errors.Is(err, svc.ErrNotFound) {
 				return err
 			}
@@ -25,7 +25,7 @@ var sourceFaults = map[string]func(*store){
 		}
 	},
 	"change is called for a source that does not exist": func(s *store) {
-		s.changeSource = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
+		s.does["ChangeSource"] = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
 			err := s.FullStore.ChangeSource(ctx, key, change)
 			if errors.Is(err, svc.ErrNotFound) {
 				_, _ = change(&svc.Source{})
@@ -35,14 +35,14 @@ var sourceFaults = map[string]func(*store){
 	},
 	"files of an unknown source are kept until it is registered": func(s *store) {
 		var waiting sync.Map
-		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
+		s.does["KeepSourceFile"] = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
 			err := s.FullStore.KeepSourceFile(ctx, key, file)
 			if errors.Is(err, svc.ErrNotFound) {
 				waiting.Store(key, file)
 			}
 			return err
 		}
-		s.createSource = func(ctx context.Context, source svc.Source) error {
+		s.does["CreateSource"] = func(ctx context.Context, source svc.Source) error {
 			err := s.FullStore.CreateSource(ctx, source)
 			if file, there := waiting.LoadAndDelete(source.SourceKey); there && err == nil {
 				return s.FullStore.KeepSourceFile(ctx, source.SourceKey, file.(svc.SourceFile))
@@ -52,7 +52,7 @@ var sourceFaults = map[string]func(*store){
 	},
 	"concurrent KeepSourceFile calls are an error": func(s *store) {
 		var busy sync.Mutex
-		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
+		s.does["KeepSourceFile"] = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
 			if !busy.TryLock() {
 				return errors.New("database is locked")
 			}
@@ -88,7 +88,7 @@ func shelved(keep func(all shelves, key svc.SourceKey, file svc.SourceFile), han
 	return func(s *store) {
 		var mu sync.Mutex
 		all := shelves{}
-		s.keepSourceFile = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
+		s.does["KeepSourceFile"] = func(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if err := s.FullStore.KeepSourceFile(ctx, key, svc.SourceFile{}); err != nil {
@@ -100,7 +100,7 @@ func shelved(keep func(all shelves, key svc.SourceKey, file svc.SourceFile), han
 			keep(all, key, file)
 			return nil
 		}
-		s.sourceFile = func(ctx context.Context, key svc.SourceKey, path string) (svc.SourceFile, error) {
+		s.does["SourceFile"] = func(ctx context.Context, key svc.SourceKey, path string) (svc.SourceFile, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			file, there := all[key][path]
@@ -109,7 +109,7 @@ func shelved(keep func(all shelves, key svc.SourceKey, file svc.SourceFile), han
 			}
 			return hand(file), ctx.Err()
 		}
-		s.deleteSource = func(ctx context.Context, key svc.SourceKey) error {
+		s.does["DeleteSource"] = func(ctx context.Context, key svc.SourceKey) error {
 			mu.Lock()
 			defer mu.Unlock()
 			delete(all, key)

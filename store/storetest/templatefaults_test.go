@@ -12,7 +12,7 @@ import (
 
 var templateFaults = map[string]func(*store){
 	"a template overwrites another": func(s *store) {
-		s.createTemplate = func(ctx context.Context, t svc.Template) error {
+		s.does["CreateTemplate"] = func(ctx context.Context, t svc.Template) error {
 			if err := s.FullStore.DeleteTemplate(ctx, t.TemplateKey, nil); err != nil && !errors.Is(err, svc.ErrNotFound) {
 				return err
 			}
@@ -20,13 +20,13 @@ var templateFaults = map[string]func(*store){
 		}
 	},
 	"deleting a template deletes others with the id": func(s *store) {
-		s.deleteTemplate = func(ctx context.Context, key svc.TemplateKey, check func(svc.Template) error) error {
+		s.does["DeleteTemplate"] = func(ctx context.Context, key svc.TemplateKey, check func(svc.Template) error) error {
 			_ = s.FullStore.DeleteTemplate(ctx, personalTemplate("alice", key.ID), nil)
 			return s.FullStore.DeleteTemplate(ctx, key, check)
 		}
 	},
 	"change is called for a template that does not exist": func(s *store) {
-		s.changeTemplate = func(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
+		s.does["ChangeTemplate"] = func(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
 			err := s.FullStore.ChangeTemplate(ctx, key, change)
 			if errors.Is(err, svc.ErrNotFound) {
 				_, _ = change(&svc.Template{})
@@ -35,7 +35,7 @@ var templateFaults = map[string]func(*store){
 		}
 	},
 	"RebindTemplates of a source without templates is an error": func(s *store) {
-		s.rebindTemplates = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
+		s.does["RebindTemplates"] = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
 			keys, err := s.FullStore.RebindTemplates(ctx, source, url)
 			if err == nil && len(keys) == 0 {
 				err = svc.ErrNotFound
@@ -45,7 +45,7 @@ var templateFaults = map[string]func(*store){
 	},
 	"re-binding overwrites concurrent changes": func(s *store) {
 		changed := make(chan struct{})
-		s.changeTemplate = func(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
+		s.does["ChangeTemplate"] = func(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
 			err := s.FullStore.ChangeTemplate(ctx, key, change)
 			select {
 			case changed <- struct{}{}:
@@ -53,7 +53,7 @@ var templateFaults = map[string]func(*store){
 			}
 			return err
 		}
-		s.rebindTemplates = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
+		s.does["RebindTemplates"] = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
 			read, err := s.FullStore.Template(ctx, own("t"))
 			if err != nil || read.Origin == nil || len(url) != len("https://1.example") {
 				return s.FullStore.RebindTemplates(ctx, source, url) // no change runs at the same time
