@@ -34,17 +34,14 @@ type figure struct {
 // figures are measured on every engine and size.
 var figures = []figure{
 	reads("key-lookup", func(ctx context.Context, w *world) error {
-		_, err := w.store.Access(ctx, svc.AccessQuery{KeyID: w.anyKey().ID, BankID: "*"})
-		return err
+		return failure(w.store.Access(ctx, svc.AccessQuery{KeyID: w.anyKey().ID, BankID: "*"}))
 	}),
 	// In a transaction of the host nothing is cached.
 	reads("authenticate", func(ctx context.Context, w *world) error {
-		_, err := w.service.WithTx(w.store).Authenticate(ctx, string(w.anyKey().Key))
-		return err
+		return failure(w.service.WithTx(w.store).Authenticate(ctx, string(w.anyKey().Key)))
 	}),
 	reads("template-get", func(ctx context.Context, w *world) error {
-		_, err := w.service.Templates.Read(ctx, svc.Host, w.anyTemplate())
-		return err
+		return failure(w.service.Templates.Read(ctx, svc.Host, w.anyTemplate()))
 	}),
 	lists("list-20-of-category", labelled, func(label int) svc.TemplateQuery {
 		return svc.TemplateQuery{Category: fmt.Sprint("category-", label)}
@@ -256,10 +253,7 @@ func (f *floor) play(ctx context.Context) error {
 // sides returns the floor and the Service.
 func (f *floor) sides(ctx context.Context, w *world) []measure.Side {
 	floor := measure.Side{Name: "floor", Call: func() error { return f.play(ctx) }}
-	service := measure.Side{Name: "service", Call: func() error {
-		_, err := f.call(ctx, w)
-		return err
-	}}
+	service := measure.Side{Name: "service", Call: func() error { return failure(f.call(ctx, w)) }}
 	if f.undo != "" {
 		floor.Before = func(calls int) error { return f.record(ctx, calls) }
 	}

@@ -210,9 +210,7 @@ func reportTimes(b *testing.B, took []time.Duration) {
 }
 
 // percentile returns the ms of one of the times, which are sorted.
-func percentile(took []time.Duration, p int) float64 {
-	return took[len(took)*p/100].Seconds() * 1000
-}
+func percentile(took []time.Duration, p int) float64 { return took[len(took)*p/100].Seconds() * 1000 }
 
 // BenchmarkWarmTenant compares a tenant with a Service alone: verify a key, decide, issue a key, each
 // within a call of Use, and a request with its own call. BenchmarkUseTenant of the root measures Use.
@@ -231,14 +229,10 @@ func BenchmarkWarmTenant(b *testing.B) {
 		alone := string(get(single.Keys.Issue(ctx, svc.Host, ada, svc.NewAPIKey{})).Key)
 		of := get(c.key("t1"))
 		verify := func(key string) func(*svc.Service) error {
-			return func(s *svc.Service) error {
-				_, err := s.Authenticate(ctx, key)
-				return err
-			}
+			return func(s *svc.Service) error { return failure(s.Authenticate(ctx, key)) }
 		}
 		decide := func(s *svc.Service) error {
-			_, err := s.Decide(ctx, svc.Principal{Kind: svc.KindUser, ID: "ada"}, "bank:recall", "b", svc.Context{})
-			return err
+			return failure(s.Decide(ctx, svc.Principal{Kind: svc.KindUser, ID: "ada"}, "bank:recall", "b", svc.Context{}))
 		}
 		issue := func(s *svc.Service) error {
 			issued, err := s.Keys.Issue(ctx, svc.Host, ada, svc.NewAPIKey{})

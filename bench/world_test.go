@@ -179,6 +179,8 @@ func get[T any](value T, err error) T {
 	return value
 }
 
+func failure[T any](_ T, err error) error { return err }
+
 func check(err error) {
 	if err != nil {
 		panic(err)
@@ -203,8 +205,7 @@ func (w *world) fill(ctx context.Context) error {
 }
 
 func (w *world) settled(ctx context.Context) error {
-	_, err := w.write.ExecContext(ctx, w.settle)
-	return err
+	return failure(w.write.ExecContext(ctx, w.settle))
 }
 
 // inChunks calls create with the numbers below n, in transactions of some thousand rows.
@@ -377,8 +378,8 @@ func authenticate(_ context.Context, bearer string) (svc.Principal, error) {
 	return svc.Principal{Kind: svc.KindUser, ID: "administrator", Actions: []string{action.TemplateAdmin}}, nil
 }
 
-// shop is a Marketplace that answers at once.
-type shop struct{}
+// shop is a Marketplace that answers at once, about templates alone.
+type shop struct{ svc.Marketplace }
 
 func (shop) CheckURL(string) error { return nil }
 
@@ -387,12 +388,4 @@ func (shop) Template(context.Context, svc.Upstream, string) (svc.Content, error)
 	return svc.Content{
 		Name: "zzz, behind all others", Category: &category, Integrations: []string{"mail"}, Tags: []string{"one", "two"}, Manifest: manifest,
 	}, nil
-}
-
-func (shop) Catalog(context.Context, svc.Upstream, time.Duration) (svc.Catalog, error) {
-	return svc.Catalog{}, nil
-}
-
-func (shop) Manifest(context.Context, svc.Upstream, svc.CatalogEntry) (json.RawMessage, error) {
-	return nil, nil
 }

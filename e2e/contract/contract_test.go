@@ -25,9 +25,7 @@ func failed(status, title, code string) string {
 }
 
 // listed returns a valid exchange.
-func listed() contract.Exchange {
-	return exchange("GET", "/me/api-keys", "", 200, keys)
-}
+func listed() contract.Exchange { return exchange("GET", "/me/api-keys", "", 200, keys) }
 
 func exchange(method, target, sent string, status int, body string) contract.Exchange {
 	e := contract.Exchange{

@@ -208,4 +208,6 @@ func must(t testing.TB, err error) {
 	}
 }
 
+func failure[T any](_ T, err error) error { return err }
+
 var background = context.Background()

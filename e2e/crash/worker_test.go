@@ -201,8 +201,7 @@ func (w *worker) issueHosted(ctx context.Context, holder string) error {
 }
 
 func (w *worker) issue(ctx context.Context, service *svc.Service, holder string) error {
-	_, err := service.Keys.Issue(ctx, svc.Host, user(holder), svc.NewAPIKey{})
-	return err
+	return failure(service.Keys.Issue(ctx, svc.Host, user(holder), svc.NewAPIKey{}))
 }
 
 func user(id string) svc.Identity { return svc.Identity{Kind: svc.KindUser, ID: id} }
@@ -230,8 +229,11 @@ func (w *worker) follow() {
 	}
 }
 
-// market is a Marketplace whose templates have the version requested last.
-type market struct{ versions sync.Map }
+// market is a Marketplace whose templates have the version requested last. It is asked for nothing else.
+type market struct {
+	svc.Marketplace
+	versions sync.Map
+}
 
 func (*market) CheckURL(string) error { return nil }
 
@@ -241,14 +243,6 @@ func (m *market) Template(_ context.Context, _ svc.Upstream, id string) (svc.Con
 		return svc.Content{}, &svc.Error{Code: svc.CodeNotFound, Message: "no such template"}
 	}
 	return content(id, version.(int), version.(int)), nil
-}
-
-func (*market) Catalog(context.Context, svc.Upstream, time.Duration) (svc.Catalog, error) {
-	return svc.Catalog{}, nil
-}
-
-func (*market) Manifest(context.Context, svc.Upstream, svc.CatalogEntry) (json.RawMessage, error) {
-	return nil, nil
 }
 
 // hostDB is the host's own pool of connections.

@@ -273,9 +273,7 @@ func same(a, b string) int {
 }
 
 // around returns what is near a byte of text.
-func around(text string, at int) string {
-	return text[max(0, at-300):min(len(text), at+300)]
-}
+func around(text string, at int) string { return text[max(0, at-300):min(len(text), at+300)] }
 
 // stores are the kinds of stores of tenants.
 var stores = map[string]func(t *testing.T) svc.TenantStore{

@@ -49,8 +49,7 @@ func TestLostAdministratorsAreFound(t *testing.T) {
 // resignations take the rights of an administrator from a user, who is in the group of its name.
 var resignations = map[string]func(ctx context.Context, s *svc.Service, by svc.Principal, user string) error{
 	"deactivate": func(ctx context.Context, s *svc.Service, by svc.Principal, user string) error {
-		_, err := s.Users.Patch(ctx, by, user, svc.UserPatch{Inactive: new(true)})
-		return err
+		return failure(s.Users.Patch(ctx, by, user, svc.UserPatch{Inactive: new(true)}))
 	},
 	"delete": func(ctx context.Context, s *svc.Service, by svc.Principal, user string) error {
 		return s.Users.Delete(ctx, by, user)
@@ -65,8 +64,7 @@ var resignations = map[string]func(ctx context.Context, s *svc.Service, by svc.P
 		return s.Groups.Delete(ctx, by, user)
 	},
 	"change the policy": func(ctx context.Context, s *svc.Service, by svc.Principal, user string) error {
-		_, err := s.Policies.Patch(ctx, by, "administers-"+user, svc.PolicyPatch{Document: policyOf("", bankID).Document})
-		return err
+		return failure(s.Policies.Patch(ctx, by, "administers-"+user, svc.PolicyPatch{Document: policyOf("", bankID).Document}))
 	},
 	"deny": func(ctx context.Context, s *svc.Service, by svc.Principal, user string) error {
 		return s.Policies.Attach(ctx, by, toUser("denies", user))

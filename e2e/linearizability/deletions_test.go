@@ -138,30 +138,24 @@ var own = map[string]func(g guest) error{
 		return g.take(g.Keys.Rotate(g.ctx, g.self, svc.Me, g.key.ID, svc.Rotation{Overlap: time.Hour}))
 	},
 	"create my template": func(g guest) error {
-		_, err := g.MyTemplates.Create(g.ctx, g.self, svc.NewTemplate{ID: g.serial, Content: handMade(edit{0, `"x"`})})
-		return err
+		return failure(g.MyTemplates.Create(g.ctx, g.self, svc.NewTemplate{ID: g.serial, Content: handMade(edit{0, `"x"`})}))
 	},
 	"install my template": func(g guest) error {
-		_, err := g.MyTemplates.Install(asking(g.ctx, &templateCall{}), g.self,
-			svc.Install{TemplateID: "chat", SourceName: "shelf", AliasID: &g.serial})
-		return err
+		return failure(g.MyTemplates.Install(asking(g.ctx, &templateCall{}), g.self,
+			svc.Install{TemplateID: "chat", SourceName: "shelf", AliasID: &g.serial}))
 	},
 	"install for my owner": func(g guest) error {
-		_, err := g.MyTemplates.Install(asking(g.ctx, &templateCall{}), g.bot,
-			svc.Install{TemplateID: "chat", SourceName: "shelf", AliasID: &g.serial})
-		return err
+		return failure(g.MyTemplates.Install(asking(g.ctx, &templateCall{}), g.bot,
+			svc.Install{TemplateID: "chat", SourceName: "shelf", AliasID: &g.serial}))
 	},
 	"register my source": func(g guest) error {
-		_, err := g.MySources.Register(g.ctx, g.self, svc.NewSource{URL: "https://shelf.example/mine", Alias: &g.serial})
-		return err
+		return failure(g.MySources.Register(g.ctx, g.self, svc.NewSource{URL: "https://shelf.example/mine", Alias: &g.serial}))
 	},
 	"create my account": func(g guest) error {
-		_, err := g.MyServiceAccounts.Create(g.ctx, g.self, svc.ServiceAccount{ID: g.serial})
-		return err
+		return failure(g.MyServiceAccounts.Create(g.ctx, g.self, svc.ServiceAccount{ID: g.serial}))
 	},
 	"create an account of my owner": func(g guest) error {
-		_, err := g.MyServiceAccounts.Create(g.ctx, g.bot, svc.ServiceAccount{ID: g.serial})
-		return err
+		return failure(g.MyServiceAccounts.Create(g.ctx, g.bot, svc.ServiceAccount{ID: g.serial}))
 	},
 }
 
@@ -194,13 +188,11 @@ var administrative = map[string]func(g guest) error{
 	},
 	"attach the policy": func(g guest) error { return g.Policies.Attach(g.ctx, g.admin, toUser(policyID, bob.ID)) },
 	"scope by the policy": func(g guest) error {
-		_, err := g.ServiceAccounts.Create(g.ctx, g.admin, svc.ServiceAccount{ID: g.serial, OwnerUserID: bob.ID, ScopingPolicyID: policyID})
-		return err
+		return failure(g.ServiceAccounts.Create(g.ctx, g.admin, svc.ServiceAccount{ID: g.serial, OwnerUserID: bob.ID, ScopingPolicyID: policyID}))
 	},
 	"scope an account": func(g guest) error {
-		_, err := g.ServiceAccounts.Patch(g.ctx, g.admin, robot.ID,
-			svc.ServiceAccountPatch{ScopingPolicyID: &svc.TextPatch{Value: new(policyID)}})
-		return err
+		return failure(g.ServiceAccounts.Patch(g.ctx, g.admin, robot.ID,
+			svc.ServiceAccountPatch{ScopingPolicyID: &svc.TextPatch{Value: new(policyID)}}))
 	},
 	"attach to the user": func(g guest) error { return g.Policies.Attach(g.ctx, g.admin, toUser("reading", aliceID)) },
 	"attach to the group": func(g guest) error {
@@ -211,12 +203,10 @@ var administrative = map[string]func(g guest) error{
 		return g.Users.AddChannel(g.ctx, g.admin, aliceID, svc.Channel{Provider: "chat", SenderID: g.serial})
 	},
 	"create an account": func(g guest) error {
-		_, err := g.ServiceAccounts.Create(g.ctx, g.admin, svc.ServiceAccount{ID: g.serial, OwnerUserID: aliceID})
-		return err
+		return failure(g.ServiceAccounts.Create(g.ctx, g.admin, svc.ServiceAccount{ID: g.serial, OwnerUserID: aliceID}))
 	},
 	"rename": func(g guest) error {
-		_, err := g.Users.Patch(g.ctx, g.admin, aliceID, svc.UserPatch{DisplayName: &g.serial})
-		return err
+		return failure(g.Users.Patch(g.ctx, g.admin, aliceID, svc.UserPatch{DisplayName: &g.serial}))
 	},
 }
 

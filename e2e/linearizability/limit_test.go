@@ -57,12 +57,10 @@ func TestPersonalLimitsOfTwoProcesses(t *testing.T) {
 		}))
 		for most, add := range map[int]func(s *svc.Service, id string) error{
 			limits.PersonalTemplates: func(s *svc.Service, id string) error {
-				_, err := s.MyTemplates.Create(ctx, alice, svc.NewTemplate{ID: id, Content: handMade(edit{0, `"x"`})})
-				return err
+				return failure(s.MyTemplates.Create(ctx, alice, svc.NewTemplate{ID: id, Content: handMade(edit{0, `"x"`})}))
 			},
 			limits.PersonalSources: func(s *svc.Service, id string) error {
-				_, err := s.MySources.Register(ctx, alice, svc.NewSource{URL: "https://shelf.example/mine", Alias: &id})
-				return err
+				return failure(s.MySources.Register(ctx, alice, svc.NewSource{URL: "https://shelf.example/mine", Alias: &id}))
 			},
 		} {
 			codes := together(services, func(s *svc.Service, i int) error { return add(s, fmt.Sprint("at-once", i)) })
@@ -141,20 +139,16 @@ var ends = map[string]func(ctx context.Context, s *svc.Service, by svc.Principal
 		return s.Keys.Revoke(ctx, svc.Host, holder, id)
 	},
 	"revoke all": func(ctx context.Context, s *svc.Service, _ svc.Principal, holder svc.Identity, _ string) error {
-		_, err := s.Keys.RevokeAll(ctx, svc.Host, holder)
-		return err
+		return failure(s.Keys.RevokeAll(ctx, svc.Host, holder))
 	},
 	"disable": func(ctx context.Context, s *svc.Service, _ svc.Principal, holder svc.Identity, id string) error {
-		_, err := s.Keys.Patch(ctx, svc.Host, holder, id, svc.APIKeyPatch{Disabled: new(true)})
-		return err
+		return failure(s.Keys.Patch(ctx, svc.Host, holder, id, svc.APIKeyPatch{Disabled: new(true)}))
 	},
 	"rotate": func(ctx context.Context, s *svc.Service, _ svc.Principal, holder svc.Identity, id string) error {
-		_, err := s.Keys.Rotate(ctx, svc.Host, holder, id, svc.Rotation{})
-		return err
+		return failure(s.Keys.Rotate(ctx, svc.Host, holder, id, svc.Rotation{}))
 	},
 	"rotate itself": func(ctx context.Context, s *svc.Service, by svc.Principal, _ svc.Identity, id string) error {
-		_, err := s.Keys.Rotate(ctx, by, svc.Me, id, svc.Rotation{})
-		return err
+		return failure(s.Keys.Rotate(ctx, by, svc.Me, id, svc.Rotation{}))
 	},
 	"deactivate":               deactivate,
 	"deactivate without a row": deactivate,

@@ -34,12 +34,8 @@ var stores = map[string]func(*testing.T) []svc.Store{
 		open := func() (*sqlite.Store, error) { return sqlite.Open(t.Context(), path, sqlite.Options{}) }
 		return []svc.Store{opened(t, open), opened(t, open)}
 	},
-	"PostgreSQL": func(t *testing.T) []svc.Store {
-		return twice(t, postgres.Options{})
-	},
-	"PostgreSQL, exact": func(t *testing.T) []svc.Store {
-		return twice(t, postgres.Options{Exact: true})
-	},
+	"PostgreSQL":        func(t *testing.T) []svc.Store { return twice(t, postgres.Options{}) },
+	"PostgreSQL, exact": func(t *testing.T) []svc.Store { return twice(t, postgres.Options{Exact: true}) },
 }
 
 // TestMain runs two tests at once: each has up to ten connections to PostgreSQL.
@@ -122,9 +118,7 @@ func isExact(t *testing.T, stores []svc.Store) bool {
 }
 
 // histories returns the number of histories over all stores together.
-func histories(t *testing.T) int {
-	return number(t, "SVC_LINEAR_HISTORIES", longtest.Times(16, 120))
-}
+func histories(t *testing.T) int { return number(t, "SVC_LINEAR_HISTORIES", longtest.Times(16, 120)) }
 
 func firstSeed(t *testing.T) uint64 { return uint64(number(t, "SVC_LINEAR_SEED", 1)) }
 

@@ -218,7 +218,7 @@ func (r row) update(call templateCall, at int64) (row, templateAnswer) {
 
 // shelf is the marketplace. The caller decides what it has, so the shelf is not part of the checked
 // state.
-type shelf struct{}
+type shelf struct{ svc.Marketplace }
 
 // entries can be installed.
 var entries = []string{"chat", "notes"}
@@ -252,20 +252,14 @@ func (shelf) Template(ctx context.Context, _ svc.Upstream, id string) (svc.Conte
 	return published(id, call.version), nil
 }
 
-func (shelf) Catalog(context.Context, svc.Upstream, time.Duration) (svc.Catalog, error) {
-	return svc.Catalog{}, nil
-}
-
-func (shelf) Manifest(context.Context, svc.Upstream, svc.CatalogEntry) (json.RawMessage, error) {
-	return nil, nil
-}
-
 func fieldsOf(err error) string {
 	if e, ok := errors.AsType[*svc.Error](err); ok {
 		return strings.Join(e.Fields, " ")
 	}
 	return ""
 }
+
+func failure[T any](_ T, err error) error { return err }
 
 func must[T any](value T, err error) T {
 	if err != nil {

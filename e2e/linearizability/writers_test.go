@@ -151,8 +151,7 @@ func (w accessWrite) drawRow(r *rand.Rand, user string) accessWrite {
 		inactive := r.IntN(3) == 0
 		w.says = fmt.Sprint("inactive ", user, inactive)
 		w.do = func(ctx context.Context, s *svc.Service, by svc.Principal) error {
-			_, err := s.Users.Patch(ctx, by, user, svc.UserPatch{Inactive: &inactive})
-			return err
+			return failure(s.Users.Patch(ctx, by, user, svc.UserPatch{Inactive: &inactive}))
 		}
 		return w
 	}
@@ -162,8 +161,7 @@ func (w accessWrite) drawRow(r *rand.Rand, user string) accessWrite {
 	}
 	w.says = fmt.Sprint("scope ", account)
 	w.do = func(ctx context.Context, s *svc.Service, by svc.Principal) error {
-		_, err := s.ServiceAccounts.Patch(ctx, by, account, svc.ServiceAccountPatch{ScopingPolicyID: scoping})
-		return err
+		return failure(s.ServiceAccounts.Patch(ctx, by, account, svc.ServiceAccountPatch{ScopingPolicyID: scoping}))
 	}
 	return w
 }
@@ -175,8 +173,7 @@ func (w accessWrite) drawDocument(r *rand.Rand, policy string) accessWrite {
 			`{"version":"2026-03-24","public_access":{"overrides":[{"scope":"channel","value":"c","actions":[%q]}]}}`, pick(r, "bank:recall", "bank:retain", "bank:*"))}
 		w.says = fmt.Sprintf("bank %s", bank.Document)
 		w.do = func(ctx context.Context, s *svc.Service, by svc.Principal) error {
-			_, err := s.Banks.SetPolicy(ctx, by, bank)
-			return err
+			return failure(s.Banks.SetPolicy(ctx, by, bank))
 		}
 		return w
 	}
@@ -185,8 +182,7 @@ func (w accessWrite) drawDocument(r *rand.Rand, policy string) accessWrite {
 	document := statements(parts[r.IntN(2):]...)
 	w.says = fmt.Sprintf("document %s %s", policy, document)
 	w.do = func(ctx context.Context, s *svc.Service, by svc.Principal) error {
-		_, err := s.Policies.Patch(ctx, by, policy, svc.PolicyPatch{Document: document})
-		return err
+		return failure(s.Policies.Patch(ctx, by, policy, svc.PolicyPatch{Document: document}))
 	}
 	return w
 }

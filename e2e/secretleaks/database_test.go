@@ -138,9 +138,7 @@ func (c *cluster) stopped(e *evidence) {
 }
 
 func (c *cluster) holdRows() []string { return []string{"WAL segments", "pg_dump", "the server's log"} }
-func (c *cluster) keepRows() []string {
-	return []string{"data/base, stopped", "data/pg_wal, stopped"}
-}
+func (c *cluster) keepRows() []string { return []string{"data/base, stopped", "data/pg_wal, stopped"} }
 
 func execute(t *testing.T, db *sql.DB, statement string, args ...any) {
 	t.Helper()

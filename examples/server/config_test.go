@@ -287,9 +287,7 @@ func TestRenewedCertificate(t *testing.T) {
 	cert, key, _ := certificate(t)
 	next, nextKey, _ := certificate(t)
 	kept := must(readCertificates(tlsConfig{Cert: cert, Key: key}, slog.New(slog.NewTextHandler(io.Discard, nil))))
-	served := func() *tls.Certificate {
-		return must(kept.get(nil))
-	}
+	served := func() *tls.Certificate { return must(kept.get(nil)) }
 	first := served()
 	is.NoErr(os.Rename(next, cert)) // its key has not come yet
 	kept.looked = kept.looked.Add(-looksApart)

@@ -108,9 +108,7 @@ func holders(t *testing.T, s shopAt) map[string]int {
 func read(t *testing.T, s shopAt, query string, use func(id string, n int)) {
 	t.Helper()
 	rows := must(s.db.Query(query))
-	defer func() {
-		is.New(t).NoErr(errors.Join(rows.Err(), rows.Close()))
-	}()
+	defer func() { is.New(t).NoErr(errors.Join(rows.Err(), rows.Close())) }()
 	for rows.Next() {
 		var id string
 		var n int

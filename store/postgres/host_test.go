@@ -79,10 +79,7 @@ func beginOnConn(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
 	conn := must(pool.Acquire(t.Context()))
 	t.Cleanup(conn.Release)
 	run := func(statement string) func(context.Context) error {
-		return func(ctx context.Context) error {
-			_, err := conn.Exec(ctx, statement)
-			return err
-		}
+		return func(ctx context.Context) error { return failure(conn.Exec(ctx, statement)) }
 	}
 	is.New(t).NoErr(run("BEGIN")(t.Context()))
 	return inPgx(conn.Conn(), run("COMMIT"), run("ROLLBACK"))
@@ -90,8 +87,7 @@ func beginOnConn(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
 
 func inPgx(tx postgres.PgxTx, commit, rollback func(context.Context) error) sqltest.HostTx {
 	exec := func(statement string, args ...any) error {
-		_, err := tx.Exec(context.Background(), statement, args...)
-		return err
+		return failure(tx.Exec(context.Background(), statement, args...))
 	}
 	end := func(end func(context.Context) error) func() error {
 		return func() error { return end(context.Background()) }

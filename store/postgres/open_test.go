@@ -263,15 +263,11 @@ func TestLockedIsUnavailable(t *testing.T) {
 		return err
 	}))
 	defer store.Close()
-	write := func() error {
-		_, err := store.KeepValue(t.Context(), "name", []byte("value"))
-		return err
-	}
+	write := func() error { return failure(store.KeepValue(t.Context(), "name", []byte("value"))) }
 	letGo := holdGeneration(t, url)
 	is.True(errors.Is(write(), svc.ErrUnavailable))
 	is.True(errors.Is(inTime(func() error {
-		_, err := sqltest.ReadUser(t.Context(), store, "alice")
-		return err
+		return failure(sqltest.ReadUser(t.Context(), store, "alice"))
 	}), svc.ErrNotFound)) // reading goes on
 	letGo()
 	is.NoErr(inTime(write))

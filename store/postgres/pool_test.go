@@ -152,8 +152,7 @@ func TestClosedPool(t *testing.T) {
 func inSchema(name string) func(*pgxpool.Config) {
 	return func(config *pgxpool.Config) {
 		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-			_, err := conn.Exec(ctx, "SET search_path = "+name)
-			return err
+			return failure(conn.Exec(ctx, "SET search_path = "+name))
 		}
 	}
 }
@@ -328,8 +327,7 @@ func TestCallersWhoLeave(t *testing.T) {
 	sleep := func(ctx context.Context, in interface {
 		ExecContext(context.Context, string, ...any) (sql.Result, error)
 	}) error {
-		_, err := in.ExecContext(ctx, "SELECT pg_sleep(0.02)")
-		return err
+		return failure(in.ExecContext(ctx, "SELECT pg_sleep(0.02)"))
 	}
 	store.DB().SetMaxIdleConns(0)
 	leave(false, store.DB().PingContext) // a connection takes longer

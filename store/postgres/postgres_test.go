@@ -104,8 +104,7 @@ const (
 // calls are one of each kind: statements of their own, snapshots, mutations, and those that wait.
 var calls = map[string]func(ctx context.Context, store svc.Store) error{
 	"read": func(ctx context.Context, store svc.Store) error {
-		_, err := sqltest.ReadKey(ctx, store, "none")
-		return err
+		return failure(sqltest.ReadKey(ctx, store, "none"))
 	},
 	"list": func(ctx context.Context, store svc.Store) error {
 		return failure(store.Templates(ctx, svc.TemplatePage{TemplateQuery: svc.TemplateQuery{Limit: 10}}))

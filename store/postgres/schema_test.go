@@ -34,8 +34,7 @@ var starts = map[string]func(t *testing.T, address string) error{
 		return closed(postgres.OpenTenants(t.Context(), address, patiently(postgres.Options{})))
 	},
 	"Pending": func(t *testing.T, address string) error {
-		_, err := postgres.Pending(t.Context(), address, patiently(postgres.Options{}))
-		return err
+		return failure(postgres.Pending(t.Context(), address, patiently(postgres.Options{})))
 	},
 	"New": func(t *testing.T, address string) error {
 		pool := newPool(t, address)
@@ -52,8 +51,7 @@ var starts = map[string]func(t *testing.T, address string) error{
 		return sqlstore.New(db, db, postgres.Dialect()).Migrate(t.Context())
 	},
 	"Pending of sqlstore": func(t *testing.T, address string) error {
-		_, err := sqlstore.Pending(t.Context(), pgtest.Open(t, address), postgres.Dialect())
-		return err
+		return failure(sqlstore.Pending(t.Context(), pgtest.Open(t, address), postgres.Dialect()))
 	},
 }
 

@@ -110,9 +110,7 @@ func TestLargeManifestsEndAChunk(t *testing.T) {
 // impatient opens a store that waits only a moment for other processes.
 func impatient(t *testing.T, path string) (*sqlstore.Store, func(pragma string)) {
 	db := raw(t, path, "_txlock=immediate", "_pragma=busy_timeout(20)", "_pragma=foreign_keys(1)")
-	return sqlstore.New(db, db, sqlite.Dialect()), func(pragma string) {
-		must(db.Exec("PRAGMA " + pragma))
-	}
+	return sqlstore.New(db, db, sqlite.Dialect()), func(pragma string) { must(db.Exec("PRAGMA " + pragma)) }
 }
 
 func TestLockedIsUnavailable(t *testing.T) {

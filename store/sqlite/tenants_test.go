@@ -331,9 +331,7 @@ func TestHostHoldsATenant(t *testing.T) {
 		waiting, end := context.WithCancel(soon)
 		var writers sync.WaitGroup
 		for i := range 8 {
-			writers.Go(func() {
-				_, _ = a.Users.Create(waiting, svc.Host, svc.User{ID: fmt.Sprint(i)})
-			})
+			writers.Go(func() { _, _ = a.Users.Create(waiting, svc.Host, svc.User{ID: fmt.Sprint(i)}) })
 		}
 		for i := range 20 {
 			for _, err := range a.Users.List(soon, svc.Host, svc.UserQuery{}) {
