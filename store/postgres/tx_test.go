@@ -5,17 +5,23 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/intercept"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
+	"github.com/extsvc/svc/store/sqlstore"
+	"github.com/extsvc/svc/store/storetest"
 )
 
 func TestHost(t *testing.T) {
@@ -164,4 +170,170 @@ func leavesDuringTheCommit(t *testing.T, store *postgres.Store) {
 	now := must(h.store.Access(t.Context(), svc.AccessQuery{KeysOf: alice, Most: 10}))
 	is.Equal(now.Keys, 0)
 	is.Equal(len(h.Events), 0)
+}
+
+// host is an application with a table of its own in the store's database.
+type host struct {
+	sqltest.Host
+	store *postgres.Store
+}
+
+func newHost(t *testing.T, store *postgres.Store) host {
+	t.Helper()
+	return host{Host: sqltest.NewHost(t, store, store.DB(), func(tx *sql.Tx) svc.FullStore {
+		return sqlstore.Tx(tx, postgres.Dialect())
+	}), store: store}
+}
+
+// eachKind runs a test with each kind of transaction that a host may have. Hosts with a pool of pgx
+// have their Store over it. The short form has only the kinds that the test names, if it names some.
+func eachKind(t *testing.T, test func(t *testing.T, h host), kinds ...string) {
+	for name, begin := range map[string]func(*testing.T, *pgxpool.Pool) sqltest.HostTx{
+		"database/sql": nil, "pool": beginInPool, "nested": beginNested, "connection": beginOnConn,
+	} {
+		t.Run(name, func(t *testing.T) {
+			if len(kinds) > 0 && !slices.Contains(kinds, name) {
+				longtest.Test(t, "every kind of transaction")
+			}
+			t.Parallel()
+			url := migrated(t)
+			if begin == nil {
+				test(t, newHost(t, open(t, url, postgres.Options{})))
+				return
+			}
+			pool := newPool(t, url)
+			h := newHost(t, over(t, pool, postgres.Options{}))
+			h.Begin = func() sqltest.HostTx { return begin(t, pool) }
+			test(t, h)
+		})
+	}
+}
+
+func beginInPool(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
+	t.Helper()
+	tx := must(pool.Begin(t.Context()))
+	return inPgx(tx, tx.Commit, tx.Rollback)
+}
+
+// beginNested begins a transaction of pgx that is a savepoint in another one.
+func beginNested(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
+	t.Helper()
+	outer := must(pool.Begin(t.Context()))
+	inner := must(outer.Begin(t.Context()))
+	both := func(end func(pgx.Tx, context.Context) error) func(context.Context) error {
+		return func(ctx context.Context) error { return errors.Join(end(inner, ctx), end(outer, ctx)) }
+	}
+	return inPgx(inner, both(pgx.Tx.Commit), both(pgx.Tx.Rollback))
+}
+
+// beginOnConn begins a transaction without an object for it. The connection is the test's until its
+// end: a transaction that is used after its commit must not meet others on it.
+func beginOnConn(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
+	t.Helper()
+	conn := must(pool.Acquire(t.Context()))
+	t.Cleanup(conn.Release)
+	run := func(statement string) func(context.Context) error {
+		return func(ctx context.Context) error { return failure(conn.Exec(ctx, statement)) }
+	}
+	is.New(t).NoErr(run("BEGIN")(t.Context()))
+	return inPgx(conn.Conn(), run("COMMIT"), run("ROLLBACK"))
+}
+
+func inPgx(tx postgres.PgxTx, commit, rollback func(context.Context) error) sqltest.HostTx {
+	exec := func(statement string, args ...any) error {
+		return failure(tx.Exec(context.Background(), statement, args...))
+	}
+	end := func(end func(context.Context) error) func() error {
+		return func() error { return end(context.Background()) }
+	}
+	return sqltest.HostTx{FullStore: postgres.Tx(tx), Exec: exec, Commit: end(commit), Rollback: end(rollback)}
+}
+
+// TestStoreInPgxTransactions runs all rules of storetest on a Store over a pool of a host that uses
+// pgx. The pool is the smallest one, with the simplest protocol. Each call runs in a transaction.
+func TestStoreInPgxTransactions(t *testing.T) {
+	longtest.Test(t, "the rules of storetest")
+	t.Parallel()
+	url := pgtest.With(t, migrated(t), "synchronous_commit", "off")
+	db, pool := pgtest.Open(t, url), newPool(t, url, atMost(1), func(config *pgxpool.Config) {
+		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+	})
+	store := over(t, pool, postgres.Options{SynchronousCommit: "off", NoNotify: true})
+	storetest.Run(t, func(t *testing.T) svc.Store {
+		empty(t, db, store)
+		return inTxs(store, pool)
+	})
+}
+
+// inTxs returns a Store whose calls are transactions of the host, except those that make no sense in one.
+func inTxs(store *postgres.Store, pool *pgxpool.Pool) svc.Store {
+	return &intercept.Store{FullStore: store, Around: func(ctx context.Context, call intercept.Call) error {
+		if !call.Writes {
+			if read, is := call.Args[0].(svc.AccessRead); is && read.Since > 0 { // a transaction does not know what the Store has returned
+				return call.Do()
+			}
+			return inTx(ctx, pool, store, pgx.RepeatableRead, call) // which sees one state
+		}
+		err := inTx(ctx, pool, store, pgx.ReadCommitted, call)
+		for try := 1; try < 5 && errors.Is(err, svc.ErrChanged); try++ { // as a host does when others were in the way
+			err = inTx(ctx, pool, store, pgx.ReadCommitted, call)
+		}
+		store.Wake() // as a notification does, at once
+		return err
+	}}
+}
+
+func inTx(
+	ctx context.Context, pool *pgxpool.Pool, store *postgres.Store, isolation pgx.TxIsoLevel, call intercept.Call,
+) error {
+	return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: isolation}, func(tx pgx.Tx) error {
+		return call.On(store.Tx(tx))
+	})
+}
+
+// A transaction of the host that sees an old state changes nothing by it, and relies on nothing of it.
+func TestHostsOldStateDecidesNothing(t *testing.T) {
+	t.Parallel()
+	user := func(id string) svc.Principal { return svc.Principal{Kind: svc.KindUser, ID: id} }
+	deactivate := func(s *svc.Service, by svc.Principal, id string) error {
+		inactive := true
+		_, err := s.Users.Patch(context.Background(), by, id, svc.UserPatch{Inactive: &inactive})
+		return err
+	}
+	calls := map[string]func(s *svc.Service) error{
+		"the last administrator": func(s *svc.Service) error { return deactivate(s, user("first"), "first") },
+		"a right that is gone":   func(s *svc.Service) error { return deactivate(s, user("second"), "third") },
+		"an issuer that is inactive": func(s *svc.Service) error {
+			return failure(s.Keys.Issue(context.Background(), user("second"), holder, svc.NewAPIKey{}))
+		},
+	}
+	for name, call := range calls {
+		for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
+			t.Run(name+" "+level.String(), func(t *testing.T) {
+				if level == sql.LevelSerializable {
+					longtest.Test(t, "the other isolation with an old state")
+				}
+				is := parallel(t)
+				h := newHost(t, open(t, migrated(t), postgres.Options{}))
+				go func() {
+					for range h.Events {
+					}
+				}()
+				is.NoErr(h.Service.Access.Apply(t.Context(), svc.Host, svc.Bundle{
+					Users: []svc.User{{ID: "first"}, {ID: "second"}, {ID: "third"}, {ID: holder.ID}},
+					Attachments: []svc.Attachment{
+						{PolicyID: svc.PolicyIAMAdmin, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "first"}},
+						{PolicyID: svc.PolicyIAMAdmin, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "second"}},
+					},
+				}))
+				tx := must(h.DB.BeginTx(t.Context(), &sql.TxOptions{Isolation: level}))
+				defer tx.Rollback()
+				must(tx.Exec("SELECT 1 FROM accounts")) // the state of the transaction begins
+				is.NoErr(deactivate(h.Service, user("first"), "second"))
+				err := call(h.Service.WithTx(sqlstore.Tx(tx, postgres.Dialect())))
+				is.True(err != nil)
+				is.Equal(strings.Contains(fmt.Sprint(errors.Unwrap(err)), "begin it as READ COMMITTED"), level != sql.LevelReadCommitted)
+			})
+		}
+	}
 }

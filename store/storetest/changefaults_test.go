@@ -5,9 +5,13 @@ package storetest
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/extsvc/svc"
 )
@@ -164,4 +168,111 @@ var transactionFaults = map[string]func(*store){
 	"a transaction lacks the optional roles": around(func(tx svc.Store, fn func(svc.Store) error) error {
 		return fn(bare{tx})
 	}),
+}
+
+var auditFaults = map[string]func(*store){
+	"a rolled back event is chained": func(s *store) {
+		s.does["Atomically"] = func(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+			return s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+				if err := fn(ctx, tx); err != errRefused {
+					return err
+				}
+				return nil
+			})
+		}
+	},
+}
+
+// longAuditFaults are the faults that only a long log shows.
+var longAuditFaults = map[string]func(*store){
+	"until skips what is newer than the first record that is too late": keeps(func(all []svc.AuditRecord, page svc.AuditQuery) []svc.AuditRecord {
+		late := func(r svc.AuditRecord) bool { return !page.Until.IsZero() && !r.Time.Before(page.Until) }
+		for i, record := range slices.Backward(all) {
+			if i < len(all)-1000 && late(record) {
+				return all[i:]
+			}
+		}
+		return all
+	}),
+	"a list ends at 2,000 records that do not match": keeps(func(all []svc.AuditRecord, page svc.AuditQuery) []svc.AuditRecord {
+		gap := 0
+		for i, record := range all {
+			if gap++; fits(record, page) {
+				gap = 0
+			}
+			if gap == 2000 {
+				return all[:i]
+			}
+		}
+		return all
+	}),
+}
+
+// keeps returns a fault in the records in which AuditRecords looks.
+func keeps(fault func(all []svc.AuditRecord, page svc.AuditQuery) []svc.AuditRecord) func(*store) {
+	return func(s *store) {
+		s.does["AuditRecords"] = func(ctx context.Context, page svc.AuditQuery) ([]svc.AuditRecord, error) {
+			all, err := s.FullStore.AuditRecords(ctx, svc.AuditQuery{Before: page.Before, Limit: 10_000})
+			found := slices.DeleteFunc(fault(all, page), func(r svc.AuditRecord) bool { return !fits(r, page) })
+			return found[:min(len(found), page.Limit)], err
+		}
+	}
+}
+
+type claimEvents = func(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error)
+
+// claims returns a fault in ClaimEvents.
+func claims(fault func(claim claimEvents) claimEvents) func(*store) {
+	return func(s *store) { s.does["ClaimEvents"] = fault(s.FullStore.ClaimEvents) }
+}
+
+var outboxFaults = map[string]func(*store){
+	"claimed events can be claimed again": claims(func(claim claimEvents) claimEvents {
+		return func(ctx context.Context, now, _ time.Time, limit int) ([]svc.Event, error) {
+			return claim(ctx, now, now, limit)
+		}
+	}),
+	"claims from before the clock went back count": claims(func(claim claimEvents) claimEvents {
+		var latest atomic.Int64
+		return func(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
+			if now.Add(time.Minute).UnixMicro() < latest.Load() {
+				return nil, nil
+			}
+			latest.Store(until.UnixMicro())
+			return claim(ctx, now, until, limit)
+		}
+	}),
+	"claims of clocks that differ do not count": claims(func(claim claimEvents) claimEvents {
+		return func(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
+			return claim(ctx, now, until.Add(-time.Minute), limit)
+		}
+	}),
+	"an empty outbox is an error": claims(func(claim claimEvents) claimEvents {
+		return func(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
+			events, err := claim(ctx, now, until, limit)
+			if err == nil && len(events) == 0 {
+				err = svc.ErrNotFound
+			}
+			return events, err
+		}
+	}),
+	"deleting missing events is an error": func(s *store) {
+		s.does["DeleteEvents"] = func(ctx context.Context, ids []uuid.UUID) error {
+			if slices.Contains(ids, newEvent(9).ID) {
+				return svc.ErrNotFound
+			}
+			return s.FullStore.DeleteEvents(ctx, ids)
+		}
+	},
+	"two concurrent KeepAnswer calls succeed": func(s *store) {
+		s.does["KeepAnswer"] = func(ctx context.Context, answer svc.StoredAnswer, now time.Time) error {
+			err := s.FullStore.KeepAnswer(ctx, answer, now)
+			if errors.Is(err, svc.ErrExists) {
+				if kept, read := s.FullStore.Answer(ctx, answer.Key, now); read == nil && kept.ExpiresAt.Equal(answer.ExpiresAt) {
+					return nil
+				}
+			}
+			return err
+		}
+	},
 }
