@@ -118,7 +118,6 @@ func lists(name string, want int, query func(label int) svc.TemplateQuery) figur
 	})
 }
 
-// first stops a list after its first rows.
 func first[R any](limit int, rows iter.Seq2[R, error]) iter.Seq2[R, error] {
 	return func(yield func(R, error) bool) {
 		n := 0
@@ -204,7 +203,6 @@ func newFloor(tb testing.TB, f figure, w *world) *floor {
 	return fl
 }
 
-// record records so many calls and undoes them.
 func (f *floor) record(ctx context.Context, calls int) error {
 	f.calls, f.ids, f.next, f.steps = nil, nil, 0, math.MaxInt
 	if f.figure.before != nil {
@@ -250,7 +248,6 @@ func (f *floor) play(ctx context.Context) error {
 	return f.p.play(ctx, steps)
 }
 
-// sides returns the floor and the Service.
 func (f *floor) sides(ctx context.Context, w *world) []measure.Side {
 	floor := measure.Side{Name: "floor", Call: func() error { return f.play(ctx) }}
 	service := measure.Side{Name: "service", Call: func() error { return failure(f.call(ctx, w)) }}

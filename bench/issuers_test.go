@@ -33,7 +33,6 @@ type issuing struct {
 	by       issuer
 }
 
-// issuer says who issues.
 type issuer string
 
 const (
@@ -201,7 +200,6 @@ func (c issuing) service(b *testing.B, w *world) *svc.Service {
 	return service
 }
 
-// callers returns who issues in turn.
 func (c issuing) callers(b *testing.B, w *world, service *svc.Service) (callers []svc.Principal) {
 	keys := w.issued
 	switch c.by {

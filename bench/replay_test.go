@@ -36,7 +36,6 @@ func (r *recorder) note(s step) {
 	r.steps = append(r.steps, s)
 }
 
-// of returns the steps of a call.
 func (r *recorder) of(call func() error) ([]step, error) {
 	r.mu.Lock()
 	r.steps = nil

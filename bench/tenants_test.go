@@ -80,7 +80,6 @@ func newCity(b *testing.B, e engine, count int) *city {
 
 func nameOf(i int) string { return fmt.Sprint("t", i) }
 
-// key returns a new key of a tenant.
 func (c *city) key(name string) (key string, err error) {
 	err = c.Use(c.b.Context(), name, func(s *svc.Service) error {
 		issued, err := s.Keys.Issue(c.b.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "ada"}, svc.NewAPIKey{})

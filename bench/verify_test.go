@@ -179,7 +179,6 @@ func allowing(bank string, set map[string]any) svc.Document {
 
 // deciding returns a call that decides about the next user's own bank.
 func deciding(b *testing.B, parameters []parameter.Definition, document func(id string) svc.Document) func() error {
-	b.Helper()
 	service := get(svc.New(svc.Config{Store: memstore.New(), Parameters: parameters}))
 	b.Cleanup(func() { _ = service.Close() })
 	var bundle svc.Bundle

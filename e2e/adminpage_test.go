@@ -116,7 +116,6 @@ type office struct{ url, key string }
 
 // newOffice starts an office. change plants a fault into each page; nil: none.
 func newOffice(t *testing.T, change func(page string) string) office {
-	t.Helper()
 	catalogue := func(version, budget string) *fstest.MapFile {
 		return &fstest.MapFile{Data: []byte(`{"templates":[{"id":"desk","name":"Desk","manifest":{"version":"` +
 			version + `","budget":"` + budget + `"}}]}`)}
@@ -169,7 +168,6 @@ func staff() svc.Bundle {
 	}
 }
 
-// changed passes the pages of a handler through change.
 func changed(next http.Handler, change func(string) string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Header.Del("Accept-Encoding")
@@ -222,7 +220,6 @@ func TestDocsSiteFaults(t *testing.T) {
 	}
 }
 
-// docsSite writes the site into a folder of the test.
 func docsSite(t *testing.T) (folder string) {
 	t.Helper()
 	folder = t.TempDir()

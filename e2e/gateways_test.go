@@ -24,7 +24,6 @@ import (
 const patience = time.Minute
 
 func gatewaysPage(t *testing.T) string {
-	t.Helper()
 	return string(must(os.ReadFile("../docs/howto/gateways.md")))
 }
 
@@ -138,9 +137,7 @@ func mistyped(key string) string {
 	return key[:len(key)-1] + "x"
 }
 
-// endKeys disables a key of alice and revokes one of robot.
 func (s *site) endKeys(disabled, revoked string) {
-	s.t.Helper()
 	alice, robot := svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.Identity{Kind: svc.KindServiceAccount, ID: "robot"}
 	must(s.Service.Keys.Patch(s.t.Context(), svc.Host, alice, keyID(disabled), svc.APIKeyPatch{Disabled: new(true)}))
 	must(0, s.Service.Keys.Revoke(s.t.Context(), svc.Host, robot, keyID(revoked)))
@@ -292,7 +289,6 @@ func (g *nginx) run(process *exec.Cmd) {
 	g.t.Fatalf("nginx does not listen: %s", g.log())
 }
 
-// log is the error log of nginx.
 func (g *nginx) log() string {
 	text, _ := os.ReadFile(g.path("error.log")) // it may not be there yet
 	return string(text)

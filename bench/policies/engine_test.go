@@ -185,7 +185,6 @@ func alternate(b *testing.B, passes []pass) []float64 {
 	return costs
 }
 
-// allocations returns the number of allocations of a decision.
 func (p pass) allocations() float64 {
 	var err error
 	n := testing.AllocsPerRun(1, func() { err = p.run() })

@@ -40,7 +40,6 @@ func newFloor(w *workload) (engine, error) {
 	return f, nil
 }
 
-// number numbers the names in order of appearance.
 func number(names map[string]uint, name string) {
 	if _, ok := names[name]; !ok {
 		names[name] = uint(len(names))

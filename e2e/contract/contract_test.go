@@ -19,12 +19,10 @@ const (
 	  "errors": [{"pointer": "", "detail": "no"}]}`
 )
 
-// failed returns a problem.
 func failed(status, title, code string) string {
 	return strings.NewReplacer("404", status, "Not Found", title, "not_found", code).Replace(problem)
 }
 
-// listed returns a valid exchange.
 func listed() contract.Exchange { return exchange("GET", "/me/api-keys", "", 200, keys) }
 
 func exchange(method, target, sent string, status int, body string) contract.Exchange {
@@ -50,7 +48,6 @@ const template = `{"id": "x", "name": "X", "description": null, "category": null
   "source_name": null, "source_scope": null, "source_owner": null, "source_revision": null, "installed_at": "2026-01-02T03:04:05.000000Z",
   "updated_at": "2026-01-02T03:04:05.000000Z", "manifest": {"version": "1"}}`
 
-// tagged returns an exchange about a template, with conditions.
 func tagged(method, sent string, status int, body string, conditions ...string) contract.Exchange {
 	e := exchange(method, "/admin/templates/x", sent, status, body)
 	e.Header.Set("ETag", `"a-b"`)
@@ -63,13 +60,11 @@ func tagged(method, sent string, status int, body string, conditions ...string) 
 	return e
 }
 
-// without returns an exchange whose answer lacks a header.
 func without(e contract.Exchange, header string) contract.Exchange {
 	e.Header.Del(header)
 	return e
 }
 
-// page returns a list with a Link.
 func page(target, link string) contract.Exchange {
 	e := exchange("GET", target, "", 200, `[]`)
 	e.Header.Set("Link", link)

@@ -34,12 +34,10 @@ func TestSchemasAreSimple(t *testing.T) {
 }
 
 func readDocument(t *testing.T) any {
-	t.Helper()
 	document := must(jsonschema.UnmarshalJSON(bytes.NewReader(httpapi.OpenAPI("/ext/svc"))))
 	return document
 }
 
-// visit calls do with every object in a value and the object's place.
 func visit(value any, at string, do func(at string, object map[string]any)) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -141,7 +139,6 @@ type corpus struct {
 	}
 }
 
-// object is a JSON object.
 type object map[string]any
 
 // simulation returns the request for a numbered case. It returns false for a case that cannot be
@@ -189,7 +186,6 @@ func (c corpus) simulation(number int) (object, bool) {
 	return object{"bundle": bundle, "query": query}, who.Closed == "" && asks.Action != "" && len(narrowing) < 2
 }
 
-// documents returns the documents of some names.
 func documents(key string, all map[string]json.RawMessage, names []string) []object {
 	rows := []object{}
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {

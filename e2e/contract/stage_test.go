@@ -140,7 +140,6 @@ func (s *stage) resume(what setting) *scene {
 
 // play begins a scene, which ends with the next.
 func (s *stage) play(what setting) *scene {
-	s.t.Helper()
 	c := &scene{setting: what, store: newBroken(memstore.New()), shelf: &shelf{}}
 	keys := svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}}
 	cached := -1
@@ -350,7 +349,6 @@ func (s *stage) send(bearer, method, target, body string, headers ...contract.Va
 	return answer{s.t, asked, response.StatusCode, response.Header, must(io.ReadAll(response.Body))}
 }
 
-// is checks the status.
 func (a answer) is(status int) {
 	a.t.Helper()
 	if a.status != status {

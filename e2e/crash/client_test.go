@@ -203,7 +203,6 @@ func (c *client) withTemplate(there bool, fn func(*liveTemplate)) {
 	}
 }
 
-// change runs an operation that leaves a template in the state after.
 func (c *client) change(t *liveTemplate, action event.Action, after templateState, operation func(ctx context.Context) error) {
 	ok := c.do(t.id, action, after.String(), operation)
 	if ok {

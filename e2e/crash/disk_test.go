@@ -93,7 +93,6 @@ func run(name string, args ...string) error {
 	return nil
 }
 
-// empty returns a new disk.
 func (s *shelf) empty(t testing.TB) *disk {
 	t.Helper()
 	image := s.image()

@@ -273,7 +273,6 @@ func (l *ledger) problemLocked(format string, args ...any) {
 	}
 }
 
-// count returns a counter of the ledger's reader.
 func (l *ledger) count(counter *int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

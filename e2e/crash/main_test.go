@@ -124,7 +124,6 @@ func apart() (code int, ran bool) {
 	return again.ProcessState.ExitCode(), true
 }
 
-// result is the result of a loop.
 type result struct {
 	crashes, acks, revoked, failed int
 	happened, undone               int // settled operations that were under way at a crash
@@ -132,7 +131,6 @@ type result struct {
 	took                           time.Duration
 }
 
-// add adds the counts of a ledger.
 func (r *result) add(l *ledger) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -47,7 +47,6 @@ func partsOf(state string) parts {
 // has reports whether the state of a person has a part.
 func has(state, part string) bool { return slices.Contains(strings.Split(state, ","), part) }
 
-// isPerson reports whether an object is a person.
 func isPerson(object string) bool { return strings.HasPrefix(object, "p-") }
 
 // step makes or removes parts of a person. For a new key of the user it returns the key.

@@ -10,7 +10,6 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// fault is a fault planted in a worker.
 type fault string
 
 const (
@@ -50,7 +49,6 @@ func (f fault) ignored() []string {
 	return nil
 }
 
-// plant returns a store with the fault.
 func (f fault) plant(store svc.FullStore) svc.FullStore {
 	switch f {
 	case ackEarly:

@@ -174,7 +174,6 @@ func (l *ledger) awaitAck(t testing.TB, when string) {
 	l.await(t, "nothing was acknowledged "+when, func() bool { return l.count(&l.acks) > acks })
 }
 
-// tokens returns keys in a state.
 func (l *ledger) tokens(state string) (tokens []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

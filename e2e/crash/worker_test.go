@@ -258,7 +258,6 @@ type hostDB struct {
 
 const hostTable = `CREATE TABLE IF NOT EXISTS host_rows (id TEXT NOT NULL PRIMARY KEY)`
 
-// number returns the last number in a text.
 func number(text string) int {
 	var n int
 	digits := text[strings.LastIndexFunc(text, func(r rune) bool { return r < '0' || r > '9' })+1:]
@@ -266,7 +265,6 @@ func number(text string) int {
 	return n
 }
 
-// open opens the store of a job, and the host's own pool of the same database.
 func (j job) open(ctx context.Context) (svc.FullStore, *hostDB, error) {
 	store, host, err := j.openDatabase(ctx)
 	if err != nil {

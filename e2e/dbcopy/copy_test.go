@@ -84,7 +84,6 @@ func direction(t *testing.T, from, to string) {
 	}
 }
 
-// kinds are the kinds of databases.
 var kinds = map[string]func(t *testing.T) store{"SQLite": newFile, "PostgreSQL": newSchema}
 
 var known struct { // of every database
@@ -100,7 +99,6 @@ func schema(t *testing.T) []Table {
 }
 
 func copies(t *testing.T, from, to store) {
-	t.Helper()
 	must(0, sqlstore.Copy(t.Context(), from, to))
 }
 

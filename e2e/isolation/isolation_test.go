@@ -154,7 +154,6 @@ func (s *side) ask(at int, request step) string {
 	})
 }
 
-// play asks all requests, and returns the answers.
 func (s *side) play(all []step) (answers []string) {
 	for i, request := range all {
 		answers = append(answers, s.ask(i, request))
@@ -207,7 +206,6 @@ func alone(t *testing.T) (sides []*side) {
 	return sides
 }
 
-// pooled returns tenants of a store.
 func pooled(t *testing.T, store svc.TenantStore) (sides []*side) {
 	clocks := map[string]*clock{}
 	for _, name := range names {
@@ -272,10 +270,8 @@ func same(a, b string) int {
 	return i
 }
 
-// around returns what is near a byte of text.
 func around(text string, at int) string { return text[max(0, at-300):min(len(text), at+300)] }
 
-// stores are the kinds of stores of tenants.
 var stores = map[string]func(t *testing.T) svc.TenantStore{
 	"memory": func(*testing.T) svc.TenantStore { return memstore.NewTenants() },
 	"SQLite": func(t *testing.T) svc.TenantStore {

@@ -98,13 +98,11 @@ func settle(t *testing.T, stores []svc.Store, plant func(svc.FullStore) svc.Stor
 func sound(store svc.FullStore) svc.Store { return store }
 
 func (w *town) apply(b svc.Bundle) {
-	w.t.Helper()
 	must(0, w.services[0].Access.Apply(w.t.Context(), svc.Host, b))
 }
 
 // login issues a key and returns its bearer, and the key.
 func (w *town) login(who svc.Identity) (svc.Principal, svc.IssuedKey) {
-	w.t.Helper()
 	key := must(w.services[0].Keys.Issue(w.t.Context(), svc.Host, who, svc.NewAPIKey{}))
 	by := must(w.services[0].Authenticate(w.t.Context(), string(key.Key)))
 	return by, key
@@ -122,7 +120,6 @@ type guest struct {
 	issued func(svc.IssuedKey)
 }
 
-// take keeps an issued key for the checks.
 func (g guest) take(key svc.IssuedKey, err error) error {
 	if err == nil {
 		g.issued(key)
@@ -403,7 +400,6 @@ func (w *town) resign(how string, other bool) (wrong []string) {
 
 // administered reports whether one of these users administers, by the rows of the store.
 func (w *town) administered(ctx context.Context, users []string) bool {
-	w.t.Helper()
 	uncached := w.services[0].WithTx(w.store)
 	return slices.ContainsFunc(users, func(id string) bool {
 		by := svc.Principal{Kind: svc.KindUser, ID: id}

@@ -91,7 +91,6 @@ func (h *history) violation(sum *tally) string {
 	return found
 }
 
-// client is one of the concurrent clients.
 type client struct {
 	*history
 	number    int
@@ -246,7 +245,6 @@ func (c *client) actOnKey(ctx context.Context) {
 // keyState is the state of a key: "" before it is issued, "good" or "revoked".
 type keyState string
 
-// keyCall is a call about one key.
 type keyCall struct {
 	id string
 	do string // issue, authenticate, issue by it, revoke or revoke another's

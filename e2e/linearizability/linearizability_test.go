@@ -108,7 +108,6 @@ func TestLinearizable(t *testing.T) {
 
 // isExact reports whether each Service sees every commit of the others at once.
 func isExact(t *testing.T, stores []svc.Store) bool {
-	t.Helper()
 	look, ok := stores[0].(svc.FreshnessStore)
 	if !ok {
 		return len(stores) == 1
@@ -149,7 +148,6 @@ func serveLimited(t *testing.T, mostKeys int, stores ...svc.Store) []*svc.Servic
 	return serveWith(t, func(c *svc.Config) { c.Keys.MaxPerHolder = mostKeys }, stores...)
 }
 
-// serveWith is serve with a changed Config.
 func serveWith(t *testing.T, edit func(*svc.Config), stores ...svc.Store) []*svc.Service {
 	t.Helper()
 	var ticks atomic.Int64

@@ -104,7 +104,6 @@ func decode[T any](text string) (value T) {
 	return value
 }
 
-// templateCall is a call about one template.
 type templateCall struct {
 	id      string
 	do      string // create, read, patch, install, update or delete
@@ -223,7 +222,6 @@ type shelf struct{ svc.Marketplace }
 // entries can be installed.
 var entries = []string{"chat", "notes"}
 
-// published is a version of an entry.
 func published(entry string, version int) svc.Content {
 	return svc.Content{
 		Name: entry, Description: new(fmt.Sprint("version ", version)), Integrations: []string{}, Tags: []string{entry},

@@ -72,7 +72,6 @@ func (w *town) whole() {
 	w.t.Log(w.tally())
 }
 
-// rounds is the number of rounds with each store.
 func rounds(t *testing.T) int { return min((histories(t)+3)/4, 250) }
 
 // inherit runs a round with each deletion and makes the rows anew.
@@ -146,7 +145,6 @@ func (w *town) tally() (text string) {
 
 // rows reads all rows of access.
 func (w *town) rows() (rows svc.Bundle) {
-	w.t.Helper()
 	must(w.store.ReadAccess(w.t.Context(), svc.AccessRead{}, func(part svc.Bundle) error {
 		rows.Users = append(rows.Users, part.Users...)
 		rows.Groups = append(rows.Groups, part.Groups...)
@@ -160,13 +158,11 @@ func (w *town) rows() (rows svc.Bundle) {
 
 // keys reads all keys that are not revoked.
 func (w *town) keys() []svc.APIKey {
-	w.t.Helper()
 	return must(w.store.APIKeys(w.t.Context(), svc.APIKeyPage{KeyQuery: svc.KeyQuery{Limit: 1 << 20}}))
 }
 
 // personal returns the sources and templates of a user.
 func (w *town) personal(owner string) (what []string) {
-	w.t.Helper()
 	for _, source := range must(w.store.Sources(w.t.Context(), svc.SourcePage{Scope: svc.ScopePersonal, Owner: owner, Limit: 1000})) {
 		what = append(what, "source "+source.Name)
 	}
@@ -299,7 +295,6 @@ var townFaults = map[string]townFault{
 	"a deletion that revokes no keys": {false, inTransactions(func(tx svc.FullStore) svc.FullStore { return lenient{tx} })},
 }
 
-// inTransactions plants a fault into the transactions of a store.
 func inTransactions(plant func(tx svc.FullStore) svc.FullStore) func(svc.FullStore) svc.Store {
 	return func(store svc.FullStore) svc.Store { return planted{store, plant} }
 }

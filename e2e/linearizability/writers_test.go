@@ -35,9 +35,7 @@ func keepFirst(ctx context.Context, e svc.Event) {
 	}
 }
 
-// serveKeeping returns a service on each store, which keeps its events.
 func serveKeeping(t *testing.T, stores ...svc.Store) (services []*svc.Service) {
-	t.Helper()
 	for _, store := range stores {
 		service := must(svc.New(svc.Config{
 			Store: store, Logger: slog.New(slog.DiscardHandler), Events: svc.EventConfig{OnEvent: keepFirst, Keep: true},
@@ -99,7 +97,6 @@ func writersWorld() svc.Bundle {
 	return b
 }
 
-// drawWrite draws a write and who tries it.
 func drawWrite(r *rand.Rand) accessWrite {
 	by := svc.Principal{Kind: svc.KindUser, ID: pick(r, writersUsers[:6]...)}
 	switch r.IntN(12) {
@@ -166,7 +163,6 @@ func (w accessWrite) drawRow(r *rand.Rand, user string) accessWrite {
 	return w
 }
 
-// drawDocument draws the document of a policy or of a bank.
 func (w accessWrite) drawDocument(r *rand.Rand, policy string) accessWrite {
 	if r.IntN(3) == 0 {
 		bank := svc.BankPolicy{BankID: pick(r, "a", "z"), Document: fmt.Appendf(nil,
@@ -203,7 +199,6 @@ var writersAsked, writersControl = func() (asked [][2]string, control int) {
 
 // held is what a principal is allowed, by writersAsked.
 func held(t *testing.T, s *svc.Service, p svc.Principal) []bool {
-	t.Helper()
 	all := make([]bool, len(writersAsked))
 	for i, asked := range writersAsked {
 		action := asked[0]
@@ -331,7 +326,6 @@ func apply(t *testing.T, s *svc.Service) {
 }
 
 func exported(t *testing.T, s *svc.Service) svc.Bundle {
-	t.Helper()
 	b := must(s.Access.Export(t.Context(), svc.Host))
 	return b
 }

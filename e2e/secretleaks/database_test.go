@@ -26,7 +26,6 @@ import (
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
-// database is the database of a site.
 type database interface {
 	open() svc.FullStore
 	close() // a second call does nothing
@@ -41,7 +40,6 @@ type database interface {
 	keepRows() (places []string)
 }
 
-// databases runs a test over each kind of database.
 func databases(t *testing.T, test func(t *testing.T, db database)) {
 	t.Run("SQLite", func(t *testing.T) { test(t, &file{t: t, path: filepath.Join(t.TempDir(), "svc.db")}) })
 	t.Run("PostgreSQL", func(t *testing.T) {
@@ -50,7 +48,6 @@ func databases(t *testing.T, test func(t *testing.T, db database)) {
 	})
 }
 
-// file is a SQLite file.
 type file struct {
 	t     *testing.T
 	path  string
@@ -82,7 +79,6 @@ func (f *file) settle() { execute(f.t, f.store.DB(), `PRAGMA wal_checkpoint(PASS
 
 // running reads the files in another process: this process would lose SQLite's locks.
 func (f *file) running(e *evidence) {
-	f.t.Helper()
 	for _, suffix := range []string{"", "-wal", "-shm"} {
 		text := must(exec.Command("cat", f.path+suffix).Output())
 		e.add("svc.db"+suffix+", open", text)
@@ -147,7 +143,6 @@ func (c *cluster) holdRows() []string { return []string{"WAL segments", "pg_dump
 func (c *cluster) keepRows() []string { return []string{"data/base, stopped", "data/pg_wal, stopped"} }
 
 func execute(t *testing.T, db *sql.DB, statement string, args ...any) {
-	t.Helper()
 	must(db.ExecContext(t.Context(), statement, args...))
 }
 
@@ -179,7 +174,6 @@ type upstream struct {
 }
 
 func newUpstream(t *testing.T) *upstream {
-	t.Helper()
 	u := &upstream{}
 	u.Server = httptest.NewServer(u)
 	u.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)

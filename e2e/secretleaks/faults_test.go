@@ -130,7 +130,6 @@ func (s *site) failSessions(ways []func(told string) error) {
 	s.session.Store(nil)
 }
 
-// try authenticates a bearer in Go.
 func (s *site) try(bearer string) (err error) {
 	defer func() { _ = recover() }() // a panic of the host's own Authenticator
 	_, err = s.service.Authenticate(s.t.Context(), bearer)
@@ -269,12 +268,10 @@ func TestPlantsAreFound(t *testing.T) {
 	})
 }
 
-// made returns a new secret.
 func made() string { return token.New("", func(string) uint32 { return 0 }).Secret }
 
 // echo makes the server answer with a text.
 func (s *site) echo(with url.Values) {
-	s.t.Helper()
 	response := must(s.client.Get(s.url + "/echo?" + with.Encode()))
 	_ = response.Body.Close()
 }

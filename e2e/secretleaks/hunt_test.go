@@ -26,7 +26,6 @@ type hunt struct {
 	needles map[[window]byte][]spotted // by their first bytes
 }
 
-// spotted is a part of a secret in an encoding.
 type spotted struct{ secret, encoding, text string }
 
 // seek adds a secret to the search. Finds have its name.
@@ -133,7 +132,6 @@ func (e *evidence) forget() {
 	e.places = nil
 }
 
-// writer returns a writer that adds to a place.
 func (e *evidence) writer(place string) io.Writer {
 	return writerFunc(func(p []byte) { e.add(place, p) })
 }

@@ -149,7 +149,6 @@ func (s *site) hashedAnew(key string, peppers []svc.Pepper) {
 	s.seen(snapshot, snapshot.Key)
 }
 
-// ownRoute sends a request to the host's own route.
 func (s *site) ownRoute(bearer string) func(*http.Request) {
 	return func(r *http.Request) {
 		r.URL.Opaque = "/own"

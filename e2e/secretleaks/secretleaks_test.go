@@ -66,7 +66,6 @@ type site struct {
 	stop    func()
 }
 
-// newSite serves a new database.
 func newSite(t *testing.T, db database, peppers ...svc.Pepper) *site {
 	t.Helper()
 	s := &site{t: t, db: db, upstream: newUpstream(t)}
@@ -186,7 +185,6 @@ func (s *site) seen(values ...any) {
 	}
 }
 
-// keep keeps an error and the values returned with it.
 func (s *site) keep(err error, values ...any) {
 	s.evidence.fault(err)
 	s.seen(values...)

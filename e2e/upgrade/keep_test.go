@@ -120,7 +120,6 @@ func (s *site) withoutPepper(store database) {
 	check(s.stop())
 }
 
-// imports imports a key of another system.
 func (s *site) imports(name, key string) {
 	s.vars[name] = key
 	hash := sha256.Sum256([]byte(key))

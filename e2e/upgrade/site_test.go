@@ -128,7 +128,6 @@ func (s *site) serve(store database, change func(*svc.Config)) {
 	})
 }
 
-// deliver is an OnEvent.
 func (s *site) deliver(_ context.Context, event svc.Event) { s.events <- event }
 
 var headers = regexp.MustCompile(`^[A-Z][A-Za-z-]+:[^ ]+`)
@@ -175,7 +174,6 @@ func (s *site) remember(e exchange) {
 
 // lines returns the lines of a script, without comments.
 func lines(t *testing.T, path string) (all []string) {
-	t.Helper()
 	file := must(os.Open(path))
 	defer file.Close()
 	for scanner := bufio.NewScanner(file); scanner.Scan(); {
@@ -197,7 +195,6 @@ func (s *site) expand(line string) string {
 	})
 }
 
-// keys returns the keys by name.
 func (s *site) keys() map[string]string {
 	keys := maps.Clone(s.vars)
 	maps.DeleteFunc(keys, func(name, _ string) bool {
@@ -206,7 +203,6 @@ func (s *site) keys() map[string]string {
 	return keys
 }
 
-// record sends the requests of a script.
 func (s *site) record(script string) (r record) {
 	s.t.Helper()
 	for _, line := range lines(s.t, script) {
@@ -325,7 +321,6 @@ func dump(t *testing.T, place, dir string) {
 
 // execute runs a dump, which sets the search path of its connection.
 func execute(t *testing.T, dir, place string) {
-	t.Helper()
 	db := must(sql.Open("pgx", place))
 	defer db.Close()
 	db.SetMaxOpenConns(1)
@@ -333,7 +328,6 @@ func execute(t *testing.T, dir, place string) {
 }
 
 func write(t *testing.T, path string, data []byte) {
-	t.Helper()
 	check(os.MkdirAll(filepath.Dir(path), 0o755))
 	check(os.WriteFile(path, data, 0o644))
 }

@@ -14,9 +14,7 @@ import (
 	"github.com/extsvc/svc/event"
 )
 
-// tables returns the names of our tables.
 func tables(t *testing.T, db *sql.DB) (names []string) {
-	t.Helper()
 	const ofSQLite = `SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'svc\_%' ESCAPE '\' ORDER BY name`
 	const ofPostgres = `SELECT tablename FROM pg_tables WHERE schemaname = current_schema() AND tablename LIKE 'svc\_%' ORDER BY tablename`
 	rows, err := db.QueryContext(t.Context(), ofSQLite)

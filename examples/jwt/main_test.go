@@ -38,7 +38,6 @@ func newTestHost(t *testing.T) host {
 	return host{t, server.URL, public, private}
 }
 
-// sign returns a token with these claims.
 func sign(t *testing.T, method jwt.SigningMethod, key any, c jwt.Claims) string {
 	t.Helper()
 	token, err := jwt.NewWithClaims(method, c).SignedString(key)
@@ -48,7 +47,6 @@ func sign(t *testing.T, method jwt.SigningMethod, key any, c jwt.Claims) string 
 	return token
 }
 
-// session returns a valid token of a user.
 func (h host) session(user string, admin bool) string {
 	h.t.Helper()
 	return sign(h.t, jwt.SigningMethodEdDSA, h.key, newClaims(user, admin, soon()))
@@ -56,7 +54,6 @@ func (h host) session(user string, admin bool) string {
 
 func soon() time.Time { return time.Now().Add(time.Minute) }
 
-// ask returns the status and body of an answer, and its Retry-After.
 func (h host) ask(bearer, method, path string) (status int, body, later string) {
 	h.t.Helper()
 	answer, text := programtest.Ask(h.t, http.DefaultClient, method, h.url+path, "", "Authorization: Bearer "+bearer)
@@ -80,7 +77,6 @@ func TestSessions(t *testing.T) {
 	is.Equal(h.status(h.session("ada", true), "GET", "/ext/svc/admin/templates"), 200)
 }
 
-// with returns valid claims after a change.
 func with(change func(c *claims)) claims {
 	c := newClaims("ada", true, soon())
 	change(&c)

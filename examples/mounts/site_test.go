@@ -44,7 +44,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// bearer is the administrator's session.
 const bearer = "session-of-admin"
 
 var admin = svc.Principal{Kind: svc.KindUser, ID: "admin", Actions: []string{"iam:*", "template:*"}}
@@ -134,7 +133,6 @@ func serve(t *testing.T, host http.Handler) client {
 	return client{t, server, &conn{}}
 }
 
-// answer is the comparable part of an answer.
 type answer struct {
 	status       int
 	header, body string
@@ -145,7 +143,6 @@ type answer struct {
 var headers = []string{"Content-Type", "Cache-Control", "X-Content-Type-Options", "WWW-Authenticate", "Allow", "Retry-After", "Location"}
 
 func (c client) ask(method, target, bearer, body string) answer {
-	c.t.Helper()
 	if c.Conn == nil {
 		opened := must(net.Dial("tcp", c.server.Listener.Addr().String()))
 		c.t.Cleanup(func() { _ = opened.Close() })
@@ -179,7 +176,6 @@ func (c client) ask(method, target, bearer, body string) answer {
 	return answer{response.StatusCode, header.String(), string(text), err != nil}
 }
 
-// printed is a line that the program prints.
 var printed = regexp.MustCompile(`^curl -sS -H '(Authorization): (Bearer \S+)' (http://\S+)$`)
 
 func TestProgramRuns(t *testing.T) {
@@ -241,7 +237,6 @@ func TestPages(t *testing.T) {
 
 // newTenants makes two tenants, each with a template and a key.
 func newTenants(t *testing.T) (tenants *svc.Tenants, keys map[string]string) {
-	t.Helper()
 	tenants = must(svc.NewTenants(svc.TenantsConfig{Store: memstore.NewTenants(), Config: newConfig()}))
 	t.Cleanup(func() { _ = tenants.Close() })
 	keys = map[string]string{}

@@ -197,7 +197,6 @@ func isNew(contents string) bool {
 }
 
 func execute(t *testing.T, db, script string) {
-	t.Helper()
 	opened := must(sql.Open(map[bool]string{true: "pgx", false: "sqlite"}[isPostgres(db)], db))
 	defer opened.Close()
 	must(opened.Exec(script))
@@ -290,7 +289,6 @@ func TestBusy(t *testing.T) {
 	is.Equal(out.String(), "\rlint: "+bar(10)+" 1 s\rlint: "+bar(1)+" 2 s\r\x1b[K")
 }
 
-// Without a terminal nothing is shown.
 func TestBusyWithoutTerminal(t *testing.T) {
 	is := is.New(t)
 	var out output

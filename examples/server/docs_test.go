@@ -227,7 +227,6 @@ func TestDocumentedAnswer(t *testing.T) {
 }
 
 func deployed(t *testing.T, name string) string {
-	t.Helper()
 	text := must(os.ReadFile(filepath.Join("deploy", name)))
 	return string(text)
 }

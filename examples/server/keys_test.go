@@ -31,7 +31,6 @@ func status(t *testing.T, flags ...string) (rows map[string][]string, text strin
 
 // versions returns the versions of a keys file, the first one first.
 func versions(t *testing.T, path string) (all []string) {
-	t.Helper()
 	s := must(readSecrets(path, slog.New(slog.DiscardHandler)))
 	for _, p := range s.accepted() {
 		all = append(all, p.Version)

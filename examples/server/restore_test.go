@@ -19,7 +19,6 @@ import (
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
-// backUp backs up to a new file.
 func (u usedDB) backUp(t *testing.T) (file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "backup")

@@ -344,7 +344,6 @@ func (s *running) get(t *testing.T, key, path string) (int, string) {
 
 // newDB returns the path of a database that does not exist yet.
 func newDB(t *testing.T) string {
-	t.Helper()
 	return filepath.Join(t.TempDir(), "svc.db")
 }
 
@@ -358,7 +357,6 @@ func writeFile(t *testing.T, name, text string) string {
 
 // command runs this binary as the server, as a process of its own.
 func command(t *testing.T, args ...string) *exec.Cmd {
-	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
 	cmd.Env = append(os.Environ(), "SVC_EXAMPLE_SERVER=1")
 	return cmd

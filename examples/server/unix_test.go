@@ -142,7 +142,6 @@ var readers = append(lists(),
 	"user show admin -db DB", "why -user admin -action iam:users:read -bank b -db DB", "what-can -user admin -db DB", "audit -db DB",
 )
 
-// lists returns the commands that list rows.
 func lists() (lines []string) {
 	for _, c := range subcommands {
 		if strings.HasSuffix(c.name, " list") && c.name != "tenant list" {

@@ -248,7 +248,6 @@ func doomedAt(t *testing.T, db string) (address string, awaitGone func()) {
 	}
 }
 
-// customers returns the IDs of the shop's customers.
 func customers(t *testing.T, s shopAt) (ids []string) {
 	t.Helper()
 	read(t, s, `SELECT id, 0 FROM customers ORDER BY id`, func(id string, _ int) { ids = append(ids, id) })

@@ -74,7 +74,6 @@ func newClerk(t *testing.T, url string, options postgres.Options) *clerk {
 
 // problemOf returns what is wrong with the chain when all are chained.
 func (c *clerk) problemOf(count int) string {
-	c.t.Helper()
 	c.idle.release(true)
 	defer c.idle.release(false)
 	check, err := c.service.Audit.Verify(c.t.Context(), svc.Host)

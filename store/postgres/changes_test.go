@@ -278,7 +278,6 @@ func compare(committed []openTx, followed map[string]bool, changes svc.StoreChan
 func fromTheFirst(
 	t *testing.T, db *sql.DB, dialect sqlstore.Dialect, alter func(string) string, committed []openTx,
 ) string {
-	t.Helper()
 	tx := must(db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}))
 	defer tx.Rollback()
 	changes, err := sqlstore.TxOf(altered(tx, alter), dialect).Changes(t.Context(), 0)

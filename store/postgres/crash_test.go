@@ -171,7 +171,6 @@ func serverDies(t *testing.T, cluster *pgtest.Cluster, store *postgres.Store) {
 
 // forget deletes the rows of a load.
 func forget(t *testing.T, store *postgres.Store) {
-	t.Helper()
 	must(store.DB().Exec("DELETE FROM svc_api_keys"))
 }
 

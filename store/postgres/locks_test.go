@@ -296,7 +296,6 @@ func TestNewRowOfAnInactiveUserComesBetween(t *testing.T) {
 	}
 }
 
-// countedBatches counts the keys of batches.
 type countedBatches struct {
 	*postgres.Store
 	batches, keys, added atomic.Int64

@@ -98,7 +98,6 @@ func TestUnknownDatabase(t *testing.T) {
 	is.True(!errors.Is(err, svc.ErrUnavailable)) // somebody has to make it
 }
 
-// says ends the test when err does not say something.
 func says(t *testing.T, err error, something string) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), something) {

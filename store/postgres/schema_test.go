@@ -23,7 +23,6 @@ import (
 
 // schemaOf returns the schema that a URL of pgtest names.
 func schemaOf(t *testing.T, address string) string {
-	t.Helper()
 	u := must(url.Parse(address))
 	return u.Query().Get("search_path")
 }
@@ -61,7 +60,6 @@ var starts = map[string]func(t *testing.T, address string) error{
 	},
 }
 
-// closed closes what has been opened.
 func closed(opened io.Closer, err error) error {
 	if err != nil {
 		return err

@@ -150,7 +150,6 @@ func TestPlanOfRecordsByTime(t *testing.T) {
 
 // traced opens a host's pool that records its statements.
 func traced(t *testing.T, url string, seen *recorder) *sql.DB {
-	t.Helper()
 	config := must(pgx.ParseConfig(url))
 	config.Tracer, config.DefaultQueryExecMode = seen, pgx.QueryExecModeExec
 	host := stdlib.OpenDB(*config)
@@ -187,7 +186,6 @@ func ownTables(t *testing.T, db *sql.DB) []string {
 		WHERE relnamespace = current_schema::regnamespace AND relkind = 'r'`)
 }
 
-// analyze counts the rows of the test.
 func analyze(t *testing.T, db *sql.DB) {
 	t.Helper()
 	must(db.Exec("ANALYZE " + strings.Join(ownTables(t, db), ", ")))
@@ -341,7 +339,6 @@ func TestQueueOfManyEvents(t *testing.T) {
 
 // insertRecords inserts records of users at the times i. rows is a query for i, number, and the target: its kind, and who it is.
 func insertRecords(t *testing.T, db *sql.DB, rows string, args ...any) {
-	t.Helper()
 	must(db.Exec(`INSERT INTO svc_audit (number, id, happened_at, actor_kind, actor_id, actor_key, action, target_kind, target_id,
 			target_scope, target_owner, target_holder_kind, target_holder_id, hash, earliest, latest)
 		SELECT number, gen_random_uuid(), i, 'user', who, '', '', kind, who, '', '', '', '', '', 1, i FROM (`+rows+`) r`, args...))
@@ -445,7 +442,6 @@ func TestSkipBeyondAll(t *testing.T) {
 	}
 }
 
-// openSingle opens a Store with one connection.
 func openSingle(t *testing.T) *postgres.Store {
 	t.Helper()
 	return open(t, newlyMigrated(t), postgres.Options{MaxOpen: 1, NoNotify: true, SynchronousCommit: "off"})

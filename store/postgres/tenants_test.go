@@ -26,7 +26,6 @@ import (
 	"github.com/extsvc/svc/store/storetest"
 )
 
-// openTenants opens tenants until the test ends.
 func openTenants(t *testing.T, url string, options postgres.Options) *postgres.Tenants {
 	t.Helper()
 	tenants := must(postgres.OpenTenants(t.Context(), url, fewer(patiently(options))))
@@ -48,7 +47,6 @@ func tenantStore(t *testing.T, in *postgres.Tenants, tenant svc.Tenant) *postgre
 }
 
 func made(t *testing.T, in *postgres.Tenants, name string) svc.Tenant {
-	t.Helper()
 	tenant := must(in.CreateTenant(t.Context(), name, svc.TenantActive, time.Now()))
 	return tenant
 }
@@ -129,7 +127,6 @@ func TestTenantInTransaction(t *testing.T) {
 }
 
 func hasUser(t *testing.T, store svc.Store, id string) bool {
-	t.Helper()
 	found := must(store.Access(t.Context(), svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: id}}))
 	return found.User != nil
 }
@@ -256,7 +253,6 @@ func TestFollowerOfTenantsRests(t *testing.T) {
 	}
 }
 
-// counting counts the questions of the follower.
 type counting struct {
 	svc.TenantStore
 	changes atomic.Int64

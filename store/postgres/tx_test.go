@@ -118,7 +118,6 @@ func locksAwaited(t *testing.T, db *sql.DB) (waiting int) {
 	return waiting
 }
 
-// A pool is no transaction.
 func TestPoolIsNoTransaction(t *testing.T) {
 	is := parallel(t)
 	pool := newPool(t, migrated(t))
@@ -210,14 +209,12 @@ func eachKind(t *testing.T, test func(t *testing.T, h host), kinds ...string) {
 }
 
 func beginInPool(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
-	t.Helper()
 	tx := must(pool.Begin(t.Context()))
 	return inPgx(tx, tx.Commit, tx.Rollback)
 }
 
 // beginNested begins a transaction of pgx that is a savepoint in another one.
 func beginNested(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
-	t.Helper()
 	outer := must(pool.Begin(t.Context()))
 	inner := must(outer.Begin(t.Context()))
 	both := func(end func(pgx.Tx, context.Context) error) func(context.Context) error {

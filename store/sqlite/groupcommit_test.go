@@ -29,7 +29,6 @@ type crowd struct {
 }
 
 func newCrowd(t *testing.T, db *sql.DB) *crowd {
-	t.Helper()
 	tx := must(db.Begin())
 	return &crowd{store: sqlstore.New(db, db, sqlite.Dialect()), release: tx.Rollback}
 }

@@ -190,7 +190,6 @@ func TestOldChangesAreForgotten(t *testing.T) {
 	}
 }
 
-// fill makes that many generations.
 func fill(t *testing.T, db *sql.DB, generations int) {
 	t.Helper()
 	_, err := db.Exec(`INSERT INTO svc_changefeed WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1)
@@ -252,12 +251,10 @@ func TestBundleReportsProgress(t *testing.T) {
 }
 
 func apply(t *testing.T, store *sqlstore.Store, users int) error {
-	t.Helper()
 	service := must(svc.New(svc.Config{Store: store}))
 	return errors.Join(service.Access.Apply(t.Context(), svc.Host, crowdOf(users)), service.Close())
 }
 
-// crowdOf returns a bundle of users, each with a channel.
 func crowdOf(users int) (b svc.Bundle) {
 	for i := range users {
 		id := fmt.Sprintf("user-%06d", i)
@@ -266,9 +263,7 @@ func crowdOf(users int) (b svc.Bundle) {
 	return b
 }
 
-// keeping returns a service that keeps events.
 func keeping(t *testing.T, store *sqlstore.Store) *svc.Service {
-	t.Helper()
 	service := must(svc.New(svc.Config{Store: store, Events: svc.EventConfig{Keep: true}, Keys: svc.KeyConfig{
 		Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}},
 	}}))

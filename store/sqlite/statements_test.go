@@ -189,7 +189,6 @@ func parametersOnce(statement string) string {
 
 // raw opens a database without this package.
 func raw(t *testing.T, path string, parameters ...string) *sql.DB {
-	t.Helper()
 	db := must(sql.Open("sqlite", "file:"+path+"?"+strings.Join(parameters, "&")))
 	db.SetMaxOpenConns(1)
 	t.Cleanup(func() { _ = db.Close() })
@@ -225,7 +224,6 @@ func (s *tap) see(call sqltest.TapCall) error {
 	return nil
 }
 
-// tapped opens a store of one connection through a tap.
 func tapped(t *testing.T, path string, seen *tap) *sqlstore.Store {
 	db := tappedDB(t, path, seen)
 	return sqlstore.New(db, db, sqlite.Dialect())

@@ -131,7 +131,6 @@ func TestFolderOfTenants(t *testing.T) {
 }
 
 func filesOf(t *testing.T, folder, suffix string) (names []string) {
-	t.Helper()
 	entries := must(os.ReadDir(folder))
 	for _, entry := range entries {
 		if strings.HasSuffix(entry.Name(), suffix) {

@@ -184,7 +184,6 @@ func currentFault(fault func(svc.AccessNames, *svc.Bundle)) func(*store) {
 	}
 }
 
-// changeFault returns a fault in what change returns.
 func changeFault(fault func(*svc.AccessWrite)) func(*store) {
 	return func(s *store) {
 		s.does["ChangeAccess"] = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {

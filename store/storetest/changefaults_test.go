@@ -16,7 +16,6 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// told returns a fault in the answer of Changes.
 func told(fault func(since int64, changes *svc.StoreChanges)) func(*store) {
 	return func(s *store) {
 		s.does["Changes"] = func(ctx context.Context, since int64) (svc.StoreChanges, error) {
@@ -130,7 +129,6 @@ var longFaults = map[string]func(*store){
 
 type atomically = func(ctx context.Context, fn func(ctx context.Context, tx svc.Store) error) error
 
-// joins returns a fault in Atomically.
 func joins(fault func(good svc.Store, atomically atomically) atomically) func(*store) {
 	return func(s *store) { s.does["Atomically"] = fault(s.FullStore, s.FullStore.Atomically) }
 }
@@ -221,7 +219,6 @@ func keeps(fault func(all []svc.AuditRecord, page svc.AuditQuery) []svc.AuditRec
 
 type claimEvents = func(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error)
 
-// claims returns a fault in ClaimEvents.
 func claims(fault func(claim claimEvents) claimEvents) func(*store) {
 	return func(s *store) { s.does["ClaimEvents"] = fault(s.FullStore.ClaimEvents) }
 }

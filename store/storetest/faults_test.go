@@ -243,7 +243,6 @@ func (s *store) around(ctx context.Context, call intercept.Call) error {
 	return err
 }
 
-// faults returns the faults by name.
 func faults() map[string]func(svc.Store) svc.Store {
 	all := map[string]func(*store){}
 	for _, group := range []map[string]func(*store){

@@ -62,7 +62,6 @@ type (
 	}
 )
 
-// replaced returns a fault that replaces a method of a store.
 func replaced(method reflect.Method, fault twist) func(*store) {
 	return func(s *store) {
 		good := reflect.ValueOf(s.FullStore).MethodByName(method.Name).Call
@@ -140,7 +139,6 @@ var callFaults = map[string]twist{
 
 var written atomic.Int64
 
-// failing returns a method with another error.
 func failing(fault func(context.Context, error) error) twist {
 	return func(_ *store, good func(values) values, args values) values {
 		out := good(args)
@@ -259,7 +257,6 @@ type place struct {
 	at   func(reflect.Value) values // the part, in each row
 }
 
-// places returns the parts of a type.
 func places(t reflect.Type, name string) (all []place) {
 	leaf := !within(t)
 	all = append(all, place{name, t, leaf, func(v reflect.Value) values { return values{v} }})
@@ -316,7 +313,6 @@ func within(t reflect.Type) bool {
 	return false
 }
 
-// valueFaults returns the faults in a value of a type by name.
 func valueFaults(t reflect.Type) map[string]alteration {
 	all := map[string]alteration{}
 	for _, p := range places(t, "") {
@@ -376,7 +372,6 @@ func clone(v reflect.Value) reflect.Value {
 	return to
 }
 
-// leafFaults returns the faults in one value by name.
 func leafFaults(t reflect.Type) map[string]func(reflect.Value) {
 	switch kind := t.Kind(); {
 	case t == reflect.TypeFor[time.Time]():

@@ -285,7 +285,6 @@ var apiKeyFaults = map[string]func(*store){
 	},
 }
 
-// readKey reads a key of a good store.
 func readKey(ctx context.Context, s *store, id string) (svc.APIKey, error) {
 	snapshot, err := s.FullStore.Access(ctx, svc.AccessQuery{KeyID: id})
 	if err == nil && snapshot.Key == nil {
