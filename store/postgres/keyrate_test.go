@@ -112,8 +112,7 @@ func TestKeyRateFails(t *testing.T) {
 	pool := newPool(t, pgtest.Schema(t))
 	pool.Close()
 	r := httptest.NewRequest("GET", "/", nil)
-	_, err := postgres.KeyRate(pool, postgres.KeyRateOptions{})(r, "k", slowly(1))
-	is.True(err != nil)
+	is.True(failure(postgres.KeyRate(pool, postgres.KeyRateOptions{})(r, "k", slowly(1))) != nil)
 	var why error
 	refuse := svc.Allowance{Refused: true, Next: time.Second}
 	left := must(postgres.KeyRate(pool, postgres.KeyRateOptions{Failed: func(_ *http.Request, err error) (svc.Allowance, error) {

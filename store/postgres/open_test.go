@@ -187,8 +187,7 @@ func TestTextsOfTheServer(t *testing.T) {
 		is.Equal(read.Key.Rate, key.Rate)
 
 		refusal := fmt.Sprintf("%s is %q, want %s: ALTER ROLE … SET %[1]s = %[3]s", name, values[0], want)
-		_, err := postgres.New(t.Context(), newPool(t, odd), postgres.Options{})
-		says(t, err, refusal)
+		says(t, failure(postgres.New(t.Context(), newPool(t, odd), postgres.Options{})), refusal)
 		pooled, err := postgres.Open(t.Context(), odd, postgres.Options{Pooler: true})
 		if name == "client_encoding" { // which poolers take from each client
 			is.NoErr(err)
@@ -317,8 +316,7 @@ func TestReadOnlyIsUnavailableOnce(t *testing.T) {
 	bothWays(t, migrated, 1, func(t *testing.T, store *postgres.Store) {
 		is := is.New(t)
 		must(store.DB().Exec("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY"))
-		_, err := store.KeepValue(t.Context(), "name", []byte("value"))
-		is.True(errors.Is(err, svc.ErrUnavailable))
+		is.True(errors.Is(failure(store.KeepValue(t.Context(), "name", []byte("value"))), svc.ErrUnavailable))
 		must(store.KeepValue(t.Context(), "name", []byte("value")))
 	})
 }

@@ -135,8 +135,7 @@ func TestPoolStaysTheHosts(t *testing.T) {
 	for end := time.Now().Add(time.Minute); pool.Stat().AcquiredConns() > 0; time.Sleep(time.Millisecond) {
 		is.True(time.Now().Before(end)) // Close interrupts the listener; the pool destroys its connection in the background
 	}
-	_, err := sqltest.ReadUser(t.Context(), store, "alice")
-	is.True(err != nil)
+	is.True(failure(sqltest.ReadUser(t.Context(), store, "alice")) != nil)
 	must(sqltest.ReadUser(t.Context(), over(t, pool, postgres.Options{}), "alice")) // again
 }
 
@@ -187,8 +186,7 @@ func TestPoolWithHooks(t *testing.T) {
 	other := over(t, newPool(t, server, inSchema(schemas[1]), hooked), postgres.Options{})
 	is.NoErr(sqltest.AddUsers(t.Context(), one, "alice"))
 	must(sqltest.ReadUser(t.Context(), again, "alice"))
-	_, err := sqltest.ReadUser(t.Context(), other, "alice")
-	is.True(errors.Is(err, svc.ErrNotFound))
+	is.True(errors.Is(failure(sqltest.ReadUser(t.Context(), other, "alice")), svc.ErrNotFound))
 	is.Equal(sqltest.Value[int](t, admin, "SELECT count(*) FROM pg_tables WHERE schemaname = $1 AND tablename = 'svc_users'", schemas[1]), 1)
 	wakesAnother(t, one, again)
 }

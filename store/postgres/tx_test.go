@@ -123,8 +123,7 @@ func TestPoolIsNoTransaction(t *testing.T) {
 	pool := newPool(t, migrated(t))
 	store := postgres.Tx(pool) // it has the methods of one
 	is.True(sqltest.AddUsers(t.Context(), store, "alice") != nil)
-	_, err := sqltest.ReadUser(t.Context(), store, "alice")
-	is.True(errors.Is(err, svc.ErrNotFound))
+	is.True(errors.Is(failure(sqltest.ReadUser(t.Context(), store, "alice")), svc.ErrNotFound))
 }
 
 // PostgreSQL ends one of two transactions that wait for each other. It may run again.

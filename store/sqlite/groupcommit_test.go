@@ -158,8 +158,7 @@ func TestOneOfSeveralFails(t *testing.T) {
 	is.NoErr(errs[7])
 	is.Equal(seen.commits.Load(), int64(1))
 	for _, id := range []string{"panicked", "half", "left"} {
-		_, err := sqltest.ReadUser(t.Context(), c.store, id)
-		is.True(errors.Is(err, svc.ErrNotFound)) // nothing is left of those that failed
+		is.True(errors.Is(failure(sqltest.ReadUser(t.Context(), c.store, id)), svc.ErrNotFound)) // nothing is left of those that failed
 	}
 	changes := must(c.store.Changes(t.Context(), 0))
 	is.Equal(changes.Targets, []svc.Target{sqltest.NamedSource(1).Target(), {Kind: event.TargetUser, ID: "alice"}})

@@ -105,8 +105,7 @@ func TestMigrationThatFailsLeavesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "svc.db")
 	db := raw(t, path)
 	must(db.Exec("CREATE TABLE svc_users (mine TEXT)"))
-	_, err := sqlite.Open(t.Context(), path, sqlite.Options{})
-	is.True(err != nil)
+	is.True(failure(sqlite.Open(t.Context(), path, sqlite.Options{})) != nil)
 	is.Equal(sqltest.Value[int](t, db, "SELECT count(*) FROM sqlite_master WHERE type = 'table'"), 1)
 }
 

@@ -87,8 +87,7 @@ func TestCloseLeavesOneFile(t *testing.T) {
 	is.NoErr(store.Close())
 	files := must(filepath.Glob(path + "*"))
 	is.Equal(files, []string{path})
-	_, err := sqltest.ReadUser(t.Context(), store, "alice")
-	is.True(err != nil) // closed
+	is.True(failure(sqltest.ReadUser(t.Context(), store, "alice")) != nil) // closed
 }
 
 func TestLogIsWrittenAhead(t *testing.T) {
@@ -119,10 +118,8 @@ func TestLockedIsUnavailable(t *testing.T) {
 	path := migrated(t)
 	store, _ := impatient(t, path)
 	tx := must(raw(t, path, "_txlock=immediate").Begin())
-	_, err := store.KeepValue(t.Context(), "name", []byte("value"))
-	is.True(errors.Is(err, svc.ErrUnavailable))
-	_, err = sqltest.ReadUser(t.Context(), store, "alice")
-	is.True(errors.Is(err, svc.ErrNotFound)) // reading goes on
+	is.True(errors.Is(failure(store.KeepValue(t.Context(), "name", []byte("value"))), svc.ErrUnavailable))
+	is.True(errors.Is(failure(sqltest.ReadUser(t.Context(), store, "alice")), svc.ErrNotFound)) // reading goes on
 	is.NoErr(tx.Rollback())
 	must(store.KeepValue(t.Context(), "name", []byte("value")))
 }
@@ -133,10 +130,8 @@ func TestFullIsUnavailableAndLeavesNothing(t *testing.T) {
 	pragma("max_page_count = 1")
 	template := svc.Template{TemplateKey: svc.TemplateKey{Scope: svc.ScopeServer, ID: "t"}}
 	template.Manifest = []byte(`{"version":"` + strings.Repeat("x", 1<<20) + `"}`)
-	err := store.CreateTemplate(t.Context(), template)
-	is.True(errors.Is(err, svc.ErrUnavailable))
-	_, err = store.Template(t.Context(), template.TemplateKey)
-	is.True(errors.Is(err, svc.ErrNotFound))
+	is.True(errors.Is(store.CreateTemplate(t.Context(), template), svc.ErrUnavailable))
+	is.True(errors.Is(failure(store.Template(t.Context(), template.TemplateKey)), svc.ErrNotFound))
 	pragma("max_page_count = 100000")
 	is.NoErr(store.CreateTemplate(t.Context(), template))
 }
@@ -145,8 +140,7 @@ func TestReadOnlyIsUnavailable(t *testing.T) {
 	is := is.New(t)
 	store, pragma := impatient(t, migrated(t))
 	pragma("query_only = 1")
-	_, err := store.KeepValue(t.Context(), "name", []byte("value"))
-	is.True(errors.Is(err, svc.ErrUnavailable))
+	is.True(errors.Is(failure(store.KeepValue(t.Context(), "name", []byte("value"))), svc.ErrUnavailable))
 }
 
 func TestDeadlineEndsTheWaitForAWriter(t *testing.T) {
@@ -164,10 +158,8 @@ func TestDeadlineEndsTheWaitForAWriter(t *testing.T) {
 	<-entered
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	err := store.CreateAPIKey(ctx, svc.APIKey{ID: "k"})
-	is.True(errors.Is(err, context.DeadlineExceeded))
-	_, err = sqltest.ReadUser(t.Context(), store, "alice")
-	is.True(errors.Is(err, svc.ErrNotFound)) // readers do not wait
+	is.True(errors.Is(store.CreateAPIKey(ctx, svc.APIKey{ID: "k"}), context.DeadlineExceeded))
+	is.True(errors.Is(failure(sqltest.ReadUser(t.Context(), store, "alice")), svc.ErrNotFound)) // readers do not wait
 	close(leave)
 	is.NoErr(<-done)
 }
@@ -208,8 +200,7 @@ func TestReferencesAreKept(t *testing.T) {
 		err := store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) { return b.Write(), nil })
 		is.True(err != nil)
 	}
-	_, err := sqltest.ReadUser(t.Context(), store, "a")
-	is.True(errors.Is(err, svc.ErrNotFound)) // nothing was written
+	is.True(errors.Is(failure(sqltest.ReadUser(t.Context(), store, "a")), svc.ErrNotFound)) // nothing was written
 }
 
 // A Store that only reads makes nothing, changes nothing, and refuses tables of another version.
@@ -217,8 +208,7 @@ func TestReadOnly(t *testing.T) {
 	is := is.New(t)
 	path := filepath.Join(t.TempDir(), "svc.db")
 	reading := sqlite.Options{ReadOnly: true}
-	_, err := sqlite.Open(t.Context(), path, reading)
-	is.True(errors.Is(err, fs.ErrNotExist))
+	is.True(errors.Is(failure(sqlite.Open(t.Context(), path, reading)), fs.ErrNotExist))
 	writer := open(t, path)
 	must(writer.KeepValue(t.Context(), "name", []byte("value")))
 	reader := must(sqlite.Open(t.Context(), path, reading)) // while the other one is open
@@ -256,8 +246,7 @@ func TestFilesThatAreMoved(t *testing.T) {
 			}
 			_, err := service.Users.Create(t.Context(), svc.Host, svc.User{ID: "bob"})
 			is.True(errors.Is(err, svc.ErrUnavailable))
-			_, err = store.DB().Exec("UPDATE svc_locks SET name = name")
-			is.True(err != nil)
+			is.True(failure(store.DB().Exec("UPDATE svc_locks SET name = name")) != nil)
 			is.True(errors.Is(service.Ping(t.Context()), svc.ErrUnavailable))
 			is.NoErr(os.Rename(path+".moved", path+suffix))
 			is.NoErr(service.Ping(t.Context()))
@@ -276,10 +265,8 @@ func TestMissingFileIsNotMade(t *testing.T) {
 	store := open(t, path)
 	store.DB().SetMaxIdleConns(0) // the next one is new
 	is.NoErr(os.Remove(path))
-	_, err := store.KeepValue(t.Context(), "name", []byte("value"))
-	is.True(errors.Is(err, svc.ErrUnavailable))
-	_, err = os.Stat(path)
-	is.True(errors.Is(err, os.ErrNotExist))
+	is.True(errors.Is(failure(store.KeepValue(t.Context(), "name", []byte("value"))), svc.ErrUnavailable))
+	is.True(errors.Is(failure(os.Stat(path)), os.ErrNotExist))
 }
 
 // A file that is lost or empty is no new one while its log has commits. Nothing is made, and the log
@@ -323,8 +310,7 @@ func TestLostFileOfALog(t *testing.T) {
 		}
 		kept := must(os.ReadFile(path + "-wal"))
 		is.True(bytes.Equal(kept, log))
-		_, err := os.Stat(path)
-		is.Equal(errors.Is(err, os.ErrNotExist), lost)
+		is.Equal(errors.Is(failure(os.Stat(path)), os.ErrNotExist), lost)
 		is.NoErr(os.WriteFile(path, data, 0o600)) // it is back
 		must(sqltest.ReadUser(ctx, open(t, path), "alice"))
 	}

@@ -100,8 +100,7 @@ func TestPolicyInUse(t *testing.T) {
 		return r.Reason
 	}
 	is.Equal(reason("ci"), "allowed")
-	_, err := db.Exec(`DELETE FROM svc_policies WHERE id = 'wide'`)
-	is.True(err != nil) // FOREIGN KEY constraint failed
+	is.True(failure(db.Exec(`DELETE FROM svc_policies WHERE id = 'wide'`)) != nil) // FOREIGN KEY constraint failed
 	must(db.Exec(`DELETE FROM svc_policies WHERE id = 'narrow'`))
 	is.Equal(reason("ci"), `the scoping policy "narrow" of service account "ci" is gone`)
 	is.Equal(reason("free"), "allowed")
@@ -114,6 +113,8 @@ func parallel(t *testing.T) *is.I {
 	t.Parallel()
 	return is.New(t)
 }
+
+func failure[T any](_ T, err error) error { return err }
 
 // must is the value of a call that does not fail.
 func must[T any](value T, err error) T {
@@ -148,8 +149,7 @@ func TestClosedStore(t *testing.T) {
 	is := parallel(t)
 	store := openWith(t, migrated(t), sqlite.Options{Fast: true})
 	is.NoErr(store.Close())
-	_, err := sqltest.ReadUser(t.Context(), store, "alice")
-	is.True(errors.Is(err, svc.ErrUnavailable))
+	is.True(errors.Is(failure(sqltest.ReadUser(t.Context(), store, "alice")), svc.ErrUnavailable))
 	is.True(errors.Is(sqltest.AddUsers(t.Context(), store, "alice"), svc.ErrUnavailable))
 }
 
