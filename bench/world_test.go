@@ -168,9 +168,7 @@ func newWorld(tb testing.TB, e engine, s size) *world {
 			tb.Error(err)
 		}
 	})
-	if err := w.fill(context.Background()); err != nil {
-		tb.Fatal("fill the database: ", err)
-	}
+	w.fill(context.Background())
 	return w
 }
 
@@ -189,21 +187,20 @@ func check(err error) {
 	}
 }
 
-func (w *world) fill(ctx context.Context) error {
+func (w *world) fill(ctx context.Context) {
 	var users svc.Bundle
 	for i := range w.keys / w.keysPerUser() {
 		users.Users = append(users.Users, svc.User{ID: userID(i)})
 	}
 	shop := "shop"
-	_, err := w.service.Sources.Register(ctx, svc.Host, svc.NewSource{URL: shopURL, Alias: &shop})
-	if err := errors.Join(err, w.service.Access.Apply(ctx, svc.Host, users), w.addKeys(ctx, w.keys)); err != nil {
-		return err
-	}
-	err = w.inChunks(ctx, w.templates, func(ctx context.Context, tx svc.Store, i int) error {
+	get(w.service.Sources.Register(ctx, svc.Host, svc.NewSource{URL: shopURL, Alias: &shop}))
+	check(w.service.Access.Apply(ctx, svc.Host, users))
+	w.addKeys(ctx, w.keys)
+	w.inChunks(ctx, w.templates, func(ctx context.Context, tx svc.Store, i int) error {
 		return tx.CreateTemplate(ctx, storedTemplate(i))
 	})
-	_, aged := w.write.ExecContext(ctx, w.age)
-	return errors.Join(err, aged, w.settled(ctx))
+	get(w.write.ExecContext(ctx, w.age))
+	check(w.settled(ctx))
 }
 
 func (w *world) settled(ctx context.Context) error {
@@ -211,27 +208,21 @@ func (w *world) settled(ctx context.Context) error {
 }
 
 // inChunks calls create with the numbers below n, in transactions of some thousand rows.
-func (w *world) inChunks(ctx context.Context, n int, create func(ctx context.Context, tx svc.Store, i int) error) error {
+func (w *world) inChunks(ctx context.Context, n int, create func(ctx context.Context, tx svc.Store, i int) error) {
 	const chunk = 5000
 	for from := 0; from < n; from += chunk {
-		err := w.store.(svc.TransactionStore).Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
-			for i := from; i < min(from+chunk, n); i++ {
-				if err := create(ctx, tx, i); err != nil {
-					return err
-				}
+		check(w.store.(svc.TransactionStore).Atomically(ctx, func(ctx context.Context, tx svc.Store) (err error) {
+			for i := from; i < min(from+chunk, n) && err == nil; i++ {
+				err = create(ctx, tx, i)
 			}
-			return nil
-		})
-		if err != nil {
 			return err
-		}
+		}))
 	}
-	return nil
 }
 
 // addKeys adds keys whose bearers are known, made by a Service in memory. Their
 // use is already recorded: uses that wait to be written would count.
-func (w *world) addKeys(ctx context.Context, n int) error {
+func (w *world) addKeys(ctx context.Context, n int) {
 	var maker *svc.Service
 	used := time.Now().Add(time.Hour)
 	for i := range n {
@@ -239,14 +230,11 @@ func (w *world) addKeys(ctx context.Context, n int) error {
 			maker = get(svc.New(config(memstore.New())))
 			defer maker.Close()
 		}
-		key, err := maker.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: userID(i / w.keysPerUser())}, svc.NewAPIKey{})
-		if err != nil {
-			return err
-		}
+		key := get(maker.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: userID(i / w.keysPerUser())}, svc.NewAPIKey{}))
 		key.LastUsedAt = used
 		w.issued = append(w.issued, key)
 	}
-	return w.inChunks(ctx, n, func(ctx context.Context, tx svc.Store, i int) error {
+	w.inChunks(ctx, n, func(ctx context.Context, tx svc.Store, i int) error {
 		return tx.CreateAPIKey(ctx, w.issued[i].APIKey)
 	})
 }

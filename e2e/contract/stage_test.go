@@ -167,7 +167,7 @@ func (s *stage) play(what setting) *scene {
 		return 0
 	}}
 	c.api = httpapi.New(c.service, options)
-	must(0, c.stock(s.t.Context(), what))
+	c.stock(s.t.Context(), what)
 	if what == frozen {
 		soon := config.Now().Add(time.Hour)
 		must(c.service.Keys.Issue(s.t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "bob"}, svc.NewAPIKey{ExpiresAt: soon}))
@@ -183,42 +183,34 @@ func (s *stage) play(what setting) *scene {
 }
 
 // stock fills a scene. The last setting has a template edited locally whose source has changed.
-func (c *scene) stock(ctx context.Context, what setting) error {
-	if err := c.service.Access.Apply(ctx, svc.Host, must(svc.ParseBundle([]byte(rows)))); err != nil || what == empty {
-		return err
+func (c *scene) stock(ctx context.Context, what setting) {
+	must(0, c.service.Access.Apply(ctx, svc.Host, must(svc.ParseBundle([]byte(rows)))))
+	if what == empty {
+		return
 	}
 	for _, h := range c.halves() {
-		if err := h.stock(ctx, what); err != nil {
-			return err
-		}
+		h.stock(ctx, what)
 	}
 	if what == shelved {
-		return nil
+		return
 	}
 	c.offer("Take notes, briefly.")
-	issued, err := c.service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
-	if c.key = issued.ID; err != nil {
-		return err
-	}
-	issued, err = c.service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindServiceAccount, ID: "ci"}, svc.NewAPIKey{})
-	if c.botKey = issued.ID; err != nil || what == stocked {
-		return err
-	}
-	if what == ruled {
-		return c.service.Access.Apply(ctx, svc.Host, must(svc.ParseBundle([]byte(rulers))))
+	c.key = must(c.service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})).ID
+	c.botKey = must(c.service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindServiceAccount, ID: "ci"}, svc.NewAPIKey{})).ID
+	switch what {
+	case stocked:
+		return
+	case ruled:
+		must(0, c.service.Access.Apply(ctx, svc.Host, must(svc.ParseBundle([]byte(rulers)))))
+		return
 	}
 	for _, h := range c.halves() {
-		if err := h.sources.Remove(ctx, administrator, "acme"); err != nil {
-			return err
-		}
-		if _, err := h.sources.Register(ctx, administrator, svc.NewSource{URL: "https://templates.example.com/acme"}); err != nil {
-			return err
-		}
+		must(0, h.sources.Remove(ctx, administrator, "acme"))
+		must(h.sources.Register(ctx, administrator, svc.NewSource{URL: "https://templates.example.com/acme"}))
 	}
 	if what == crowded {
-		return c.crowd(ctx)
+		c.crowd(ctx)
 	}
-	return nil
 }
 
 // half has the templates and sources of the server, or the administrator's own.
@@ -233,44 +225,32 @@ func (c *scene) halves() []half {
 }
 
 // stock adds a source, and a template from it that is edited.
-func (h half) stock(ctx context.Context, what setting) error {
-	if _, err := h.sources.Register(ctx, administrator, svc.NewSource{URL: "https://github.com/acme/templates"}); err != nil || what == shelved {
-		return err
+func (h half) stock(ctx context.Context, what setting) {
+	must(h.sources.Register(ctx, administrator, svc.NewSource{URL: "https://github.com/acme/templates"}))
+	if what != shelved {
+		must(h.templates.Install(ctx, administrator, svc.Install{TemplateID: "notes", SourceName: "acme", SourceScope: h.scope}))
+		must(h.templates.Patch(ctx, administrator, "notes", svc.TemplatePatch{Tags: &[]string{"mine"}}))
 	}
-	if _, err := h.templates.Install(ctx, administrator, svc.Install{TemplateID: "notes", SourceName: "acme", SourceScope: h.scope}); err != nil {
-		return err
-	}
-	tags := []string{"mine"}
-	_, err := h.templates.Patch(ctx, administrator, "notes", svc.TemplatePatch{Tags: &tags})
-	return err
 }
 
 // crowd adds own templates and sources of the administrator, and service accounts of alice, until no
 // more are allowed.
-func (c *scene) crowd(ctx context.Context) error {
+func (c *scene) crowd(ctx context.Context) {
 	var bundle svc.Bundle
 	for i := range limits.ServiceAccounts - 1 {
 		bundle.ServiceAccounts = append(bundle.ServiceAccounts, svc.ServiceAccount{ID: fmt.Sprint("a", i), OwnerUserID: "alice"})
 	}
-	if err := c.service.Access.Apply(ctx, svc.Host, bundle); err != nil {
-		return err
-	}
+	must(0, c.service.Access.Apply(ctx, svc.Host, bundle))
 	for i := range limits.PersonalTemplates - 1 {
-		row := svc.Template{
+		must(0, c.store.FullStore.CreateTemplate(ctx, svc.Template{
 			TemplateKey: svc.TemplateKey{Scope: svc.ScopePersonal, Owner: administrator.ID, ID: fmt.Sprint("t", i)},
 			Content:     svc.Content{Name: "T", Manifest: []byte(`{"version":"1"}`)},
-		}
-		if err := c.store.FullStore.CreateTemplate(ctx, row); err != nil {
-			return err
-		}
+		}))
 	}
 	for i := range limits.PersonalSources - 1 {
-		row := svc.Source{SourceKey: svc.SourceKey{Scope: svc.ScopePersonal, Owner: administrator.ID, Name: fmt.Sprint("s", i)}}
-		if err := c.store.FullStore.CreateSource(ctx, row); err != nil {
-			return err
-		}
+		key := svc.SourceKey{Scope: svc.ScopePersonal, Owner: administrator.ID, Name: fmt.Sprint("s", i)}
+		must(0, c.store.FullStore.CreateSource(ctx, svc.Source{SourceKey: key}))
 	}
-	return nil
 }
 
 // offer sets the template that the source offers.

@@ -3,7 +3,6 @@ package linearizability_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -35,16 +34,8 @@ func keepFirst(ctx context.Context, e svc.Event) {
 	}
 }
 
-func serveKeeping(t *testing.T, stores ...svc.Store) (services []*svc.Service) {
-	for _, store := range stores {
-		service := must(svc.New(svc.Config{
-			Store: store, Logger: slog.New(slog.DiscardHandler), Events: svc.EventConfig{OnEvent: keepFirst, Keep: true},
-			Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
-		}))
-		t.Cleanup(func() { _ = service.Close() })
-		services = append(services, service)
-	}
-	return services
+func serveKeeping(t *testing.T, stores ...svc.Store) []*svc.Service {
+	return serveWith(t, func(c *svc.Config) { c.Events = svc.EventConfig{OnEvent: keepFirst, Keep: true} }, stores...)
 }
 
 // The rows of the writers' world. Policies role-N are those that writers begin with.
