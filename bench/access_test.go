@@ -94,8 +94,7 @@ func BenchmarkAttachment(b *testing.B) {
 		compare(b, measure.Side{Name: "mutation", Call: func() error {
 			calls++
 			name := fmt.Sprint("T", calls)
-			_, err := service.Templates.Patch(ctx, svc.Host, templateID(0), svc.TemplatePatch{Name: &name})
-			return err
+			return failure(service.Templates.Patch(ctx, svc.Host, templateID(0), svc.TemplatePatch{Name: &name}))
 		}}, measure.Side{Name: "service", Call: attach})
 	})
 }

@@ -118,8 +118,7 @@ func BenchmarkProcesses(b *testing.B) {
 			}
 			issue := func(service int) error {
 				holder := svc.Identity{Kind: svc.KindUser, ID: rand.Text()}
-				_, err := services[service].Keys.Issue(ctx, callers[service], holder, svc.NewAPIKey{})
-				return err
+				return failure(services[service].Keys.Issue(ctx, callers[service], holder, svc.NewAPIKey{}))
 			}
 			check(services[0].Access.Apply(ctx, svc.Host, svc.Bundle{}))
 			var sides []measure.Side
@@ -237,8 +236,7 @@ func (c issuing) bareInsert(b *testing.B, w *world) func(context.Context) error 
 	return func(ctx context.Context) error {
 		args := slices.Clone(steps[at].args)
 		args[id] = rand.Text()
-		_, err := insert.ExecContext(ctx, args...)
-		return err
+		return failure(insert.ExecContext(ctx, args...))
 	}
 }
 

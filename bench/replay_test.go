@@ -190,8 +190,7 @@ func (s step) run(ctx context.Context, tx *sql.Tx) error {
 		stmt = tx.StmtContext(ctx, stmt)
 	}
 	if s.verb == "exec" {
-		_, err := stmt.ExecContext(ctx, s.args...)
-		return err
+		return failure(stmt.ExecContext(ctx, s.args...))
 	}
 	rows, err := stmt.QueryContext(ctx, s.args...)
 	if err != nil {

@@ -34,8 +34,7 @@ func TestSchemasAreSimple(t *testing.T) {
 }
 
 func readDocument(t *testing.T) any {
-	document := must(jsonschema.UnmarshalJSON(bytes.NewReader(httpapi.OpenAPI("/ext/svc"))))
-	return document
+	return must(jsonschema.UnmarshalJSON(bytes.NewReader(httpapi.OpenAPI("/ext/svc"))))
 }
 
 func visit(value any, at string, do func(at string, object map[string]any)) {

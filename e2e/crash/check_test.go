@@ -333,8 +333,7 @@ func damage(t *testing.T) (missed string) {
 		}
 	}
 	db := pool(j.Address, "off")
-	_, err = db.Exec(`DELETE FROM svc_outbox`)
-	must(t, err)
+	must(t, failure(db.Exec(`DELETE FROM svc_outbox`)))
 	must(t, db.Close())
 	for _, e := range l.objects {
 		e.told = false
@@ -361,8 +360,7 @@ func TestOracleHearsEvents(t *testing.T) {
 		l, err := newLedger()
 		must(t, err)
 		l.mayFail = true
-		_, err = l.writer.WriteString(c.lines)
-		must(t, err)
+		must(t, failure(l.writer.WriteString(c.lines)))
 		l.check(background, job{Driver: "sqlite", Address: filepath.Join(t.TempDir(), "svc.db")}, false)
 		r := result{problems: l.found()}
 		r.finds(t, c.kind)

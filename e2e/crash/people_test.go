@@ -60,8 +60,7 @@ type step struct {
 
 var steps = []step{
 	{adds: "user", action: event.AccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
-		_, err := w.as(administrator).Users.Create(ctx, svc.User{ID: id})
-		return "", err
+		return "", failure(w.as(administrator).Users.Create(ctx, svc.User{ID: id}))
 	}},
 	{adds: "channel", needs: []string{"user"}, action: event.AccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
 		return "", w.as(administrator).Users.AddChannel(ctx, id, svc.Channel{Provider: "chat", SenderID: id})
@@ -71,12 +70,10 @@ var steps = []step{
 		return "", err
 	}},
 	{adds: "policy", action: event.AccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
-		_, err := w.as(administrator).Policies.Create(ctx, bundle(id, 1).Policies[0])
-		return "", err
+		return "", failure(w.as(administrator).Policies.Create(ctx, bundle(id, 1).Policies[0]))
 	}},
 	{adds: "group", action: event.AccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
-		_, err := w.as(administrator).Groups.Create(ctx, svc.Group{ID: id})
-		return "", err
+		return "", failure(w.as(administrator).Groups.Create(ctx, svc.Group{ID: id}))
 	}},
 	{adds: "member", needs: []string{"user", "group"}, action: event.AccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
 		return "", w.as(administrator).Groups.AddMember(ctx, id, id)
@@ -93,8 +90,7 @@ var steps = []step{
 		return "", err
 	}},
 	{adds: "template", needs: []string{"user"}, action: event.TemplateCreated, do: func(ctx context.Context, w *worker, id string) (string, error) {
-		_, err := w.as(id).MyTemplates.Create(ctx, svc.NewTemplate{ID: id, Content: content(id, 1, 1)})
-		return "", err
+		return "", failure(w.as(id).MyTemplates.Create(ctx, svc.NewTemplate{ID: id, Content: content(id, 1, 1)}))
 	}},
 	{adds: "source", needs: []string{"user"}, action: event.SourceRegistered, do: func(ctx context.Context, w *worker, id string) (string, error) {
 		_, err := w.as(id).MySources.Register(ctx, svc.NewSource{URL: "https://example.com/templates", Alias: &id})

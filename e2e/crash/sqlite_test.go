@@ -315,8 +315,7 @@ func TestDiskForgets(t *testing.T) {
 		t.Helper()
 		file, err := os.OpenFile(d.path(name), os.O_WRONLY|os.O_CREATE, 0o600)
 		must(t, err)
-		_, err = file.Write(text)
-		must(t, err)
+		must(t, failure(file.Write(text)))
 		if sync {
 			must(t, file.Sync())
 		}

@@ -270,8 +270,7 @@ func (j job) open(ctx context.Context) (svc.FullStore, *hostDB, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	_, err = host.ExecContext(ctx, hostTable)
-	return store, host, err
+	return store, host, failure(host.ExecContext(ctx, hostTable))
 }
 
 func (j job) openDatabase(ctx context.Context) (svc.FullStore, *hostDB, error) {

@@ -104,8 +104,7 @@ func (w *town) apply(b svc.Bundle) {
 // login issues a key and returns its bearer, and the key.
 func (w *town) login(who svc.Identity) (svc.Principal, svc.IssuedKey) {
 	key := must(w.services[0].Keys.Issue(w.t.Context(), svc.Host, who, svc.NewAPIKey{}))
-	by := must(w.services[0].Authenticate(w.t.Context(), string(key.Key)))
-	return by, key
+	return must(w.services[0].Authenticate(w.t.Context(), string(key.Key))), key
 }
 
 // guest is what a call of a round may use.
@@ -173,8 +172,7 @@ var administrative = map[string]func(g guest) error{
 	},
 	"import a user's key": func(g guest) error {
 		hash := sha256.Sum256([]byte(g.serial))
-		_, err := g.Keys.Import(g.ctx, g.admin, alice, svc.ImportedKey{Prefix: "old_", Hash: hash[:]})
-		return err
+		return failure(g.Keys.Import(g.ctx, g.admin, alice, svc.ImportedKey{Prefix: "old_", Hash: hash[:]}))
 	},
 	"issue a narrowed key": func(g guest) error {
 		return g.take(g.Keys.Issue(g.ctx, g.admin, bob, svc.NewAPIKey{ScopingPolicyID: policyID}))

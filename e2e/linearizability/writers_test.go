@@ -317,8 +317,7 @@ func apply(t *testing.T, s *svc.Service) {
 }
 
 func exported(t *testing.T, s *svc.Service) svc.Bundle {
-	b := must(s.Access.Export(t.Context(), svc.Host))
-	return b
+	return must(s.Access.Export(t.Context(), svc.Host))
 }
 
 // Writers with different rights write at once. Each write, in the order of the records, gave nobody what its writer lacked then. So nobody

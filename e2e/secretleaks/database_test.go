@@ -80,8 +80,7 @@ func (f *file) settle() { execute(f.t, f.store.DB(), `PRAGMA wal_checkpoint(PASS
 // running reads the files in another process: this process would lose SQLite's locks.
 func (f *file) running(e *evidence) {
 	for _, suffix := range []string{"", "-wal", "-shm"} {
-		text := must(exec.Command("cat", f.path+suffix).Output())
-		e.add("svc.db"+suffix+", open", text)
+		e.add("svc.db"+suffix+", open", must(exec.Command("cat", f.path+suffix).Output()))
 	}
 }
 

@@ -272,8 +272,7 @@ func made() string { return token.New("", func(string) uint32 { return 0 }).Secr
 
 // echo makes the server answer with a text.
 func (s *site) echo(with url.Values) {
-	response := must(s.client.Get(s.url + "/echo?" + with.Encode()))
-	_ = response.Body.Close()
+	_ = must(s.client.Get(s.url + "/echo?" + with.Encode())).Body.Close()
 }
 
 // wantFound checks that the search finds secrets in these places and no others.

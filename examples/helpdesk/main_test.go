@@ -120,8 +120,7 @@ func TestPage(t *testing.T) {
 	p := start(t)
 	is.True(strings.HasPrefix(p.page, p.variables["URL"]))
 	_, _ = p.ask(t, followsNone(), p.variables["CARL"], "subject=<b>twice</b>", "/queues/billing/tickets")
-	jar := must(cookiejar.New(nil))
-	browser := &http.Client{Jar: jar, Timeout: time.Minute}
+	browser := &http.Client{Jar: must(cookiejar.New(nil)), Timeout: time.Minute}
 	status, page := p.ask(t, browser, "", "", strings.TrimPrefix(p.page, p.variables["URL"]))
 	is.Equal(status, 200)
 	is.True(strings.Contains(page, "<h3>&lt;b&gt;twice&lt;/b&gt;</h3>"))
@@ -168,8 +167,7 @@ func TestStepsAreShort(t *testing.T) {
 	steps := must(filepath.Glob("step*.go"))
 	lines := 0
 	for _, step := range steps {
-		source := must(os.ReadFile(step))
-		_, code, _ := strings.Cut(string(source), "\n)\n") // after the imports
+		_, code, _ := strings.Cut(string(must(os.ReadFile(step))), "\n)\n") // after the imports
 		for line := range strings.Lines(code) {
 			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "//") {
 				lines++
@@ -245,8 +243,7 @@ func (l *lesson) patch(diff string) {
 	l.Helper()
 	first, rest, _ := strings.Cut(diff, "\n")
 	name := strings.TrimPrefix(first, "--- ")
-	source := must(os.ReadFile(filepath.Join(l.dir, name)))
-	text := string(source)
+	text := string(must(os.ReadFile(filepath.Join(l.dir, name))))
 	for _, part := range hunk.Split(rest, -1)[1:] {
 		var before, after strings.Builder
 		for line := range strings.Lines(part) {

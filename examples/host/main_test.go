@@ -140,8 +140,7 @@ func TestSignIn(t *testing.T) {
 func TestForeignPages(t *testing.T) {
 	is := is.New(t)
 	h, at := newTestHost(t)
-	token := must(h.begin(t.Context(), administrator))
-	session := cookieName + "=" + token
+	session := cookieName + "=" + must(h.begin(t.Context(), administrator))
 	for _, path := range []string{"/sign-in", "/sign-out", "/ext/svc/me/api-keys"} {
 		is.Equal(status(t, "POST", at+path, session, "Origin: https://evil.example", "Sec-Fetch-Site: cross-site"), 403)
 	}

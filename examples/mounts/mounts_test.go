@@ -211,8 +211,7 @@ func TestHalfAListIsCutOff(t *testing.T) {
 }
 
 func page(t *testing.T) string {
-	text := must(os.ReadFile("../../docs/howto/mount.md"))
-	return string(text)
+	return string(must(os.ReadFile("../../docs/howto/mount.md")))
 }
 
 // docs/howto/mount.md lists the answers of routers before authentication; the list is right: see

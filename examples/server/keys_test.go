@@ -128,8 +128,7 @@ func TestSecretsOfSeveralServersAreRotated(t *testing.T) {
 	files := [2]string{db + ".keys", filepath.Join(t.TempDir(), "two.keys")}
 	give := func() {
 		t.Helper()
-		text := must(os.ReadFile(files[0]))
-		is.NoErr(os.WriteFile(files[1], text, 0o600))
+		is.NoErr(os.WriteFile(files[1], must(os.ReadFile(files[0])), 0o600))
 	}
 	give()
 	two := startServer(t, "-db", db, "-keys", files[1])
@@ -207,8 +206,7 @@ func TestReorderedKeysFile(t *testing.T) {
 	does(t, "keys", "rotate", "-keys", path)
 	s := must(readSecrets(path, silent))
 	s.Pairs[0], s.Pairs[1] = s.Pairs[1], s.Pairs[0]
-	text := must(json.Marshal(s))
-	_, err := parseSecrets(text)
+	_, err := parseSecrets(must(json.Marshal(s)))
 	is.New(t).True(err != nil)
 }
 

@@ -104,8 +104,7 @@ func rewrite(t *testing.T, file string, change func(name string, data []byte) []
 	var text bytes.Buffer
 	to := zip.NewWriter(&text)
 	for _, one := range from.File {
-		in := must(one.Open())
-		data := must(io.ReadAll(in))
+		data := must(io.ReadAll(must(one.Open())))
 		if data = change(one.Name, data); data == nil {
 			continue
 		}

@@ -274,8 +274,7 @@ func TestBackupThroughAPipe(t *testing.T) {
 	t.Chdir(t.TempDir())
 	from := command(t, "backup", "-db", u.db, "-keys", u.keys, "-")
 	to := command(t, "restore", "-db", "new.db", "-")
-	pipe := must(from.StdoutPipe())
-	to.Stdin = pipe
+	to.Stdin = must(from.StdoutPipe())
 	is.NoErr(from.Start())
 	said, err := to.CombinedOutput()
 	if err != nil {

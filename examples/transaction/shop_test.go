@@ -43,8 +43,7 @@ func TestSignUp(t *testing.T) {
 	inEach(t, func(t *testing.T, db string) {
 		is := is.New(t)
 		s, events := openTest(t, db, nil)
-		key := must(s.signUp(t.Context(), "ada"))
-		is.Equal(must(s.service.Authenticate(t.Context(), string(key))).ID, "ada")
+		is.Equal(must(s.service.Authenticate(t.Context(), string(must(s.signUp(t.Context(), "ada"))))).ID, "ada")
 		is.Equal(receive(t, events).Target.Holder.ID, "ada")
 
 		_, err := s.signUp(t.Context(), "ada")
@@ -144,8 +143,7 @@ func TestProgram(t *testing.T) {
 		dir := t.TempDir()
 		address, awaitGone := doomedAt(t, db)
 		first, stdout := program(t, dir, "-db", address, "ada")
-		line := must(stdout.ReadString('\n'))
-		is.True(strings.HasPrefix(line, "ada svcu_"))
+		is.True(strings.HasPrefix(must(stdout.ReadString('\n')), "ada svcu_"))
 		is.NoErr(first.Process.Kill())
 		_ = first.Wait() // killed
 		awaitGone()

@@ -105,12 +105,10 @@ func TestAddedKeysAreWhole(t *testing.T) {
 		other.ID += " alone"
 		is.NoErr(b.CreateAPIKey(t.Context(), other))
 		for _, want := range []svc.APIKey{want, other} {
-			found := must(b.Access(t.Context(), svc.AccessQuery{KeyID: want.ID}))
-			is.Equal(*found.Key, want)
+			is.Equal(*must(b.Access(t.Context(), svc.AccessQuery{KeyID: want.ID})).Key, want)
 		}
 	}
-	after := must(b.Generation(t.Context()))
-	is.Equal(after, before) // it is no mutation
+	is.Equal(must(b.Generation(t.Context())), before) // it is no mutation
 	b.add("none", "", keyBatch{})
 }
 
@@ -350,8 +348,7 @@ func TestAddedKeysHaveTheirRecords(t *testing.T) {
 		added("6", holder), added("5", svc.Identity{Kind: svc.KindUser, ID: "carol"}),
 	}}.taken())
 	is.True(errors.Is(err, svc.ErrExists))
-	found := must(b.Access(t.Context(), svc.AccessQuery{KeyID: "6"}))
-	is.True(found.Key == nil) // all or nothing
+	is.True(must(b.Access(t.Context(), svc.AccessQuery{KeyID: "6"})).Key == nil) // all or nothing
 	is.Equal(queued(), 0)
 	ended, end := context.WithCancel(t.Context())
 	end()
@@ -396,7 +393,6 @@ func TestAddedKeysOfASecondRun(t *testing.T) {
 	is.NoErr(b.CreateAPIKey(ctx, added("other", holder).Key))
 	must(b.DB().ExecContext(ctx, `SELECT nextval('goes_on')`))
 	is.Equal(<-done, outcome{[]bool{false}, nil})
-	found := must(b.Access(ctx, svc.AccessQuery{KeyID: "k"}))
-	is.True(found.Key == nil)
+	is.True(must(b.Access(ctx, svc.AccessQuery{KeyID: "k"})).Key == nil)
 	is.Equal(takes, 1)
 }

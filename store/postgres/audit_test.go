@@ -194,8 +194,7 @@ func TestForgetUserInTheQueue(t *testing.T) {
 	is.Equal(kept(), 0)
 	is.NoErr(late())
 	is.Equal(c.problemOf(4), "")
-	check := must(c.service.Audit.Verify(ctx, svc.Host))
-	is.Equal(check.Erased, int64(4)) // new, changed twice, gone
+	is.Equal(must(c.service.Audit.Verify(ctx, svc.Host)).Erased, int64(4)) // new, changed twice, gone
 }
 
 // TestVerifyOnAStandby: who can only read checks the records, while events wait for somebody else.

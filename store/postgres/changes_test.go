@@ -79,8 +79,7 @@ func TestChangesInATransaction(t *testing.T) {
 	is.NoErr(sqltest.AddUsers(t.Context(), store, "after"))
 	rolled := errors.New("rolled back")
 	is.Equal(store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
-		changes := must(tx.Changes(ctx, since))
-		is.Equal(len(changes.Targets), 1)
+		is.Equal(len(must(tx.Changes(ctx, since)).Targets), 1)
 		is.NoErr(tx.CreateSource(ctx, sqltest.NamedSource("own")))
 		return rolled
 	}), rolled)

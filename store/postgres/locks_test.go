@@ -224,8 +224,7 @@ func (h host) administrator() svc.Principal {
 		},
 	}))
 	issued := must(h.Service.Keys.Issue(h.T.Context(), svc.Host, admin, svc.NewAPIKey{}))
-	by := must(h.Service.Authenticate(h.T.Context(), string(issued.Key)))
-	return by
+	return must(h.Service.Authenticate(h.T.Context(), string(issued.Key)))
 }
 
 // writesOthers makes one write of each kind that nobody else makes.
@@ -241,8 +240,7 @@ func (h host) writesOthers(by svc.Principal, id string) {
 	is.True(!h.Accepted(issued))
 	must(h.Service.Templates.Patch(ctx, by, "other", svc.TemplatePatch{Name: &id}))
 	is.NoErr(sqltest.CreateTemplate(ctx, h.Service, id))
-	allowed := must(h.Service.May(ctx, by, action.UsersRead, "*"))
-	is.True(allowed)
+	is.True(must(h.Service.May(ctx, by, action.UsersRead, "*")))
 }
 
 // A user without a row relies on having none. A row that makes it inactive comes before or after.
@@ -333,8 +331,7 @@ func TestIssuersShareTransactions(t *testing.T) {
 	is.NoErr(service.Access.Apply(ctx, svc.Host, svc.Bundle{Users: users, Attachments: []svc.Attachment{admin}}))
 	caller := func(id string) svc.Principal {
 		key := must(service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: id}, svc.NewAPIKey{}))
-		by := must(service.Authenticate(ctx, string(key.Key)))
-		return by
+		return must(service.Authenticate(ctx, string(key.Key)))
 	}
 	by := caller("admin")
 	full := svc.Identity{Kind: svc.KindUser, ID: "full"}
@@ -373,8 +370,7 @@ func TestIssuersShareTransactions(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	check := must(service.Audit.Verify(ctx, svc.Host))
-	is.True(check.Fault == nil)
+	is.True(must(service.Audit.Verify(ctx, svc.Host)).Fault == nil)
 	var records int
 	for r, err := range service.Audit.Records(ctx, svc.Host, svc.AuditQuery{}) {
 		if is.NoErr(err); r.Action == event.APIKeyIssued {
@@ -404,8 +400,7 @@ func TestIssuersWaitForAConnection(t *testing.T) {
 	for _, expiry := range []int64{1, 1000, 1000} {
 		in := svc.NewAPIKey{ExpiresAt: time.Unix(expiry, 0)}
 		key := must(service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint(len(callers))}, in))
-		by := must(service.Authenticate(ctx, string(key.Key)))
-		callers = append(callers, by)
+		callers = append(callers, must(service.Authenticate(ctx, string(key.Key))))
 	}
 	only := must(store.DB().Conn(ctx))
 	leaving, leave := context.WithCancel(ctx)

@@ -215,15 +215,11 @@ func TestEncodingOfTheDatabase(t *testing.T) {
 			t.Helper()
 			says(t, err, "the database has the encoding "+encoding+": CREATE DATABASE")
 		}
-		_, err := postgres.Open(t.Context(), address, postgres.Options{})
-		refused(err)
-		_, err = postgres.Open(t.Context(), address, postgres.Options{Pooler: true})
-		refused(err)
-		_, err = postgres.OpenTenants(t.Context(), address, postgres.Options{})
-		refused(err)
+		refused(failure(postgres.Open(t.Context(), address, postgres.Options{})))
+		refused(failure(postgres.Open(t.Context(), address, postgres.Options{Pooler: true})))
+		refused(failure(postgres.OpenTenants(t.Context(), address, postgres.Options{})))
 		pool := newPool(t, address)
-		_, err = postgres.New(t.Context(), pool, postgres.Options{})
-		refused(err)
+		refused(failure(postgres.New(t.Context(), pool, postgres.Options{})))
 		pool.Close()
 		is.Equal(sqltest.Value[int](t, pgtest.Open(t, address), "SELECT count(*) FROM pg_class WHERE relname LIKE 'svc%'"), 0)
 	}
@@ -298,8 +294,7 @@ func TestDeadlineEndsTheWaitForAWriter(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	letGo()
-	_, err = store.Source(t.Context(), sqltest.NamedSource("s").SourceKey)
-	is.True(errors.Is(err, svc.ErrNotFound))
+	is.True(errors.Is(failure(store.Source(t.Context(), sqltest.NamedSource("s").SourceKey)), svc.ErrNotFound))
 }
 
 func TestCanceledWhileChanging(t *testing.T) {

@@ -200,8 +200,7 @@ func TestExhaustedPool(t *testing.T) {
 	answered(t, store)
 	held := make([]*pgxpool.Conn, 2)
 	for i := range held {
-		conn := must(pool.Acquire(t.Context()))
-		held[i] = conn
+		held[i] = must(pool.Acquire(t.Context()))
 	}
 	began, made := time.Now(), make(chan error)
 	go func() {

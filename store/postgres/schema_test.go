@@ -23,8 +23,7 @@ import (
 
 // schemaOf returns the schema that a URL of pgtest names.
 func schemaOf(t *testing.T, address string) string {
-	u := must(url.Parse(address))
-	return u.Query().Get("search_path")
+	return must(url.Parse(address)).Query().Get("search_path")
 }
 
 // starts are all ways to come to tables.
@@ -72,8 +71,7 @@ func closed(opened io.Closer, err error) error {
 func TestTablesOfAnotherDeployment(t *testing.T) {
 	is := parallel(t)
 	prod, staging := pgtest.Schema(t), pgtest.Schema(t)
-	tenants := must(postgres.OpenTenants(t.Context(), prod, patiently(postgres.Options{NoNotify: true})))
-	is.NoErr(tenants.Close())
+	is.NoErr(must(postgres.OpenTenants(t.Context(), prod, patiently(postgres.Options{NoNotify: true}))).Close())
 	first, later := schemaOf(t, staging), schemaOf(t, prod)
 	both := pgtest.With(t, staging, "search_path", first+","+later)
 	for name, start := range starts {

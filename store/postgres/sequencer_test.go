@@ -79,8 +79,7 @@ var meanwhiles = map[string]meanwhile{
 		if err := tx.QueryRow(`SELECT pg_backend_pid()`).Scan(&pid); err != nil {
 			return err
 		}
-		_, err := c.store.DB().Exec(`SELECT pg_terminate_backend($1)`, pid)
-		return errors.Join(late(), err)
+		return errors.Join(late(), failure(c.store.DB().Exec(`SELECT pg_terminate_backend($1)`, pid)))
 	},
 }
 

@@ -55,8 +55,7 @@ func TestStandby(t *testing.T) {
 	defer service.Close()
 	known := func(id string) func() bool {
 		return func() bool {
-			_, err := service.Users.Read(ctx, svc.Host, id)
-			return err == nil
+			return failure(service.Users.Read(ctx, svc.Host, id)) == nil
 		}
 	}
 	is.NoErr(sqltest.AddUsers(ctx, writer, "alice"))

@@ -47,8 +47,7 @@ func tenantStore(t *testing.T, in *postgres.Tenants, tenant svc.Tenant) *postgre
 }
 
 func made(t *testing.T, in *postgres.Tenants, name string) svc.Tenant {
-	tenant := must(in.CreateTenant(t.Context(), name, svc.TenantActive, time.Now()))
-	return tenant
+	return must(in.CreateTenant(t.Context(), name, svc.TenantActive, time.Now()))
 }
 
 // The Store of a tenant keeps every promise of a Store. The role is no superuser.

@@ -121,8 +121,7 @@ var mutations = []struct {
 	}},
 	{"read named rows", 1, func(ctx context.Context, store *sqlstore.Store, id string) error {
 		names := svc.AccessNames{Users: []string{id}, Policies: []string{"p"}, GroupsOf: []string{id}}
-		_, err := store.ReadAccess(ctx, svc.AccessRead{Named: &names}, func(svc.Bundle) error { return nil })
-		return err
+		return failure(store.ReadAccess(ctx, svc.AccessRead{Named: &names}, func(svc.Bundle) error { return nil }))
 	}},
 	{"write users, then read what changed", 6, func(ctx context.Context, store *sqlstore.Store, id string) error {
 		at, err := store.Generation(ctx)

@@ -165,8 +165,7 @@ func leavesDuringTheCommit(t *testing.T, store *postgres.Store) {
 	alice := svc.Identity{Kind: svc.KindUser, ID: "alice"}
 	_, err := h.Service.Keys.Issue(ctx, svc.Host, alice, svc.NewAPIKey{})
 	is.True(errors.Is(err, context.DeadlineExceeded))
-	now := must(h.store.Access(t.Context(), svc.AccessQuery{KeysOf: alice, Most: 10}))
-	is.Equal(now.Keys, 0)
+	is.Equal(must(h.store.Access(t.Context(), svc.AccessQuery{KeysOf: alice, Most: 10})).Keys, 0)
 	is.Equal(len(h.Events), 0)
 }
 
@@ -293,8 +292,7 @@ func TestHostsOldStateDecidesNothing(t *testing.T) {
 	user := func(id string) svc.Principal { return svc.Principal{Kind: svc.KindUser, ID: id} }
 	deactivate := func(s *svc.Service, by svc.Principal, id string) error {
 		inactive := true
-		_, err := s.Users.Patch(context.Background(), by, id, svc.UserPatch{Inactive: &inactive})
-		return err
+		return failure(s.Users.Patch(context.Background(), by, id, svc.UserPatch{Inactive: &inactive}))
 	}
 	calls := map[string]func(s *svc.Service) error{
 		"the last administrator": func(s *svc.Service) error { return deactivate(s, user("first"), "first") },

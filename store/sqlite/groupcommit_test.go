@@ -29,8 +29,7 @@ type crowd struct {
 }
 
 func newCrowd(t *testing.T, db *sql.DB) *crowd {
-	tx := must(db.Begin())
-	return &crowd{store: sqlstore.New(db, db, sqlite.Dialect()), release: tx.Rollback}
+	return &crowd{store: sqlstore.New(db, db, sqlite.Dialect()), release: must(db.Begin()).Rollback}
 }
 
 // join runs do in a goroutine, and returns when the mutation of do is in the queue. It waits with
@@ -78,8 +77,7 @@ func TestWritersThatMeetShareCommits(t *testing.T) {
 		c.letGo(t)
 		is.Equal(seen.commits.Load(), commits)
 		is.Equal(sqltest.Generation(t, c.store), int64(writers)) // each has one of its own
-		changes := must(c.store.Changes(t.Context(), 0))
-		is.Equal(len(changes.Targets), writers)
+		is.Equal(len(must(c.store.Changes(t.Context(), 0)).Targets), writers)
 	}
 }
 

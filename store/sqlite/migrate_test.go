@@ -82,8 +82,7 @@ func TestOpenAgainKeepsWhatIsThere(t *testing.T) {
 				return svc.Bundle{Users: []svc.User{user}}.Write(), nil
 			}))
 		}
-		read := must(sqltest.ReadUser(t.Context(), store, "alice"))
-		is.Equal(read, user)
+		is.Equal(must(sqltest.ReadUser(t.Context(), store, "alice")), user)
 		is.NoErr(store.Migrate(t.Context())) // there is nothing to do
 		is.NoErr(store.Close())
 	}
@@ -195,8 +194,7 @@ func TestTablesOfTheHostAreLeftAlone(t *testing.T) {
 func TestTablesOutsideMain(t *testing.T) {
 	is := is.New(t)
 	other := filepath.Join(t.TempDir(), "other.db")
-	store := must(sqlite.Open(t.Context(), other, sqlite.Options{}))
-	is.NoErr(store.Close())
+	is.NoErr(must(sqlite.Open(t.Context(), other, sqlite.Options{})).Close())
 	for schema, statement := range map[string]string{
 		"other": "ATTACH '" + other + "' AS other",
 		"temp":  "CREATE TEMP TABLE svc_migrations AS SELECT 4 AS version",
@@ -222,8 +220,7 @@ func TestUsersAreFolded(t *testing.T) {
 	must(db.Exec(`CREATE TABLE svc_migrations (version BIGINT NOT NULL PRIMARY KEY)`))
 	files := sqlstore.Migrations(sqlite.Dialect())
 	for version := range 8 {
-		file := must(fs.ReadFile(files, fmt.Sprintf("%04d_svc.up.sql", version+1)))
-		must(db.Exec(string(file)))
+		must(db.Exec(string(must(fs.ReadFile(files, fmt.Sprintf("%04d_svc.up.sql", version+1))))))
 	}
 	must(db.Exec(`INSERT INTO svc_users (id, display_name, email, inactive) VALUES ('ÉRIC', 'Zoé', NULL, 0), ('Bob', 'B', 'B@X', 0)`))
 	is.NoErr(db.Close())

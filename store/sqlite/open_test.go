@@ -31,8 +31,7 @@ func TestOddPaths(t *testing.T) {
 		must(open(t, path).KeepValue(t.Context(), "name", []byte(path)))
 		info := must(os.Stat(path)) // the file is where the path says
 		is.True(info.Size() > 0)
-		value := must(open(t, path).KeepValue(t.Context(), "name", nil))
-		is.Equal(string(value), path)
+		is.Equal(string(must(open(t, path).KeepValue(t.Context(), "name", nil))), path)
 	}
 }
 
@@ -63,8 +62,7 @@ func TestPathsWithControlCharacters(t *testing.T) {
 			is.True(err != nil && strings.Contains(err.Error(), "the path must have no control characters"))
 		}
 	}
-	made := must(os.ReadDir(dir))
-	is.Equal(len(made), 0)
+	is.Equal(len(must(os.ReadDir(dir))), 0)
 }
 
 func TestFilesAreTheOwnersAlone(t *testing.T) {
@@ -74,8 +72,7 @@ func TestFilesAreTheOwnersAlone(t *testing.T) {
 	files := must(filepath.Glob(path + "*"))
 	is.Equal(len(files), 3) // the database, its log and the log's index
 	for _, file := range files {
-		info := must(os.Stat(file))
-		is.Equal(info.Mode().Perm(), fs.FileMode(0o600))
+		is.Equal(must(os.Stat(file)).Mode().Perm(), fs.FileMode(0o600))
 	}
 }
 
@@ -85,8 +82,7 @@ func TestCloseLeavesOneFile(t *testing.T) {
 	store := must(sqlite.Open(t.Context(), path, sqlite.Options{}))
 	must(store.KeepValue(t.Context(), "name", []byte("value")))
 	is.NoErr(store.Close())
-	files := must(filepath.Glob(path + "*"))
-	is.Equal(files, []string{path})
+	is.Equal(must(filepath.Glob(path+"*")), []string{path})
 	is.True(failure(sqltest.ReadUser(t.Context(), store, "alice")) != nil) // closed
 }
 
@@ -297,8 +293,7 @@ func TestLostFileOfALog(t *testing.T) {
 				return sqltest.KeepAndClose(sqlite.Open(ctx, path, sqlite.Options{ReadOnly: true}))
 			},
 			"pending": func() error {
-				_, err := sqlite.Pending(ctx, path)
-				return err
+				return failure(sqlite.Pending(ctx, path))
 			},
 		} {
 			err := try()
@@ -308,8 +303,7 @@ func TestLostFileOfALog(t *testing.T) {
 				t.Errorf("%s, lost: %v: %v", name, lost, err)
 			}
 		}
-		kept := must(os.ReadFile(path + "-wal"))
-		is.True(bytes.Equal(kept, log))
+		is.True(bytes.Equal(must(os.ReadFile(path+"-wal")), log))
 		is.Equal(errors.Is(failure(os.Stat(path)), os.ErrNotExist), lost)
 		is.NoErr(os.WriteFile(path, data, 0o600)) // it is back
 		must(sqltest.ReadUser(ctx, open(t, path), "alice"))

@@ -84,8 +84,7 @@ func TestPlans(t *testing.T) {
 		"svc_audit_target": {TargetKind: "user", TargetID: "a", Limit: 10},
 	} {
 		calls[index] = func() error {
-			_, err := store.AuditRecords(t.Context(), query)
-			return err
+			return failure(store.AuditRecords(t.Context(), query))
 		}
 	}
 	for index, want := range map[string]string{

@@ -125,8 +125,7 @@ func TestFolderOfTenants(t *testing.T) {
 			is.NoErr(in.DropTenant(t.Context(), tenant.Number))
 		}
 	}
-	info := must(os.Stat(folder))
-	is.Equal(info.Mode().Perm(), os.FileMode(0o700))
+	is.Equal(must(os.Stat(folder)).Mode().Perm(), os.FileMode(0o700))
 	is.Equal(filesOf(t, folder, ".db"), []string{"1.db", "3.db", "tenants.db"})
 }
 
@@ -156,8 +155,7 @@ func TestTenantWithoutFile(t *testing.T) {
 	}
 	must(in.CreateTenant(t.Context(), "a", svc.TenantActive, time.Now()))
 	is.Equal(filesOf(t, folder, ".db"), []string{"1.db", "2.db", "4.db", "tenants.db"})
-	kept := must(os.ReadFile(filepath.Join(folder, "2.db")))
-	is.Equal(string(kept), "of another list")
+	is.Equal(string(must(os.ReadFile(filepath.Join(folder, "2.db")))), "of another list")
 }
 
 // A tenant whose file is lost, or empty as after a bad copy, is unavailable: it is not made anew.
@@ -178,8 +176,7 @@ func TestLostFile(t *testing.T) {
 func TestNewerTenantIsRefused(t *testing.T) {
 	is := is.New(t)
 	in := openTenants(t, t.TempDir())
-	tenant := must(in.CreateTenant(t.Context(), "t", svc.TenantActive, time.Now()))
-	db := raw(t, in.Path(tenant))
+	db := raw(t, in.Path(must(in.CreateTenant(t.Context(), "t", svc.TenantActive, time.Now()))))
 	must(db.Exec("INSERT INTO svc_migrations (version) VALUES (99)"))
 	is.NoErr(db.Close())
 	err := sqltest.NewTenants(t, in, svc.Config{}).Accepts("t", "svcu_x")
@@ -320,8 +317,7 @@ func TestHostHoldsATenant(t *testing.T) {
 	soon, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	add := func(s *svc.Service, id string) error {
-		_, err := s.Users.Create(soon, svc.Host, svc.User{ID: id})
-		return err
+		return failure(s.Users.Create(soon, svc.Host, svc.User{ID: id}))
 	}
 	is.NoErr(tenants.Use(soon, "a", func(a *svc.Service) error {
 		tx := must(in.Opened(a.Tenant()).DB().BeginTx(soon, nil))
