@@ -60,11 +60,7 @@ func opened(t *testing.T, s store, err error) store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { is.New(t).NoErr(s.Close()) })
 	return s
 }
 

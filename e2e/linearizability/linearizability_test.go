@@ -71,11 +71,7 @@ func opened[S interface {
 }](t *testing.T, open func() (S, error)) svc.Store {
 	t.Helper()
 	store := must(open())
-	t.Cleanup(func() {
-		if err := store.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { is.New(t).NoErr(store.Close()) })
 	return store
 }
 
@@ -167,11 +163,7 @@ func serveWith(t *testing.T, edit func(*svc.Config), stores ...svc.Store) []*svc
 		}
 		edit(&config)
 		service := must(svc.New(config))
-		t.Cleanup(func() {
-			if err := service.Close(); err != nil {
-				t.Error(err)
-			}
-		})
+		t.Cleanup(func() { is.New(t).NoErr(service.Close()) })
 		services = append(services, service)
 	}
 	if _, err := services[0].Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: "https://shelf.example/shelf"}); err != nil {

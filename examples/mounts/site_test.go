@@ -61,11 +61,7 @@ func newService(t *testing.T, store svc.Store, ids ...string) *svc.Service {
 	config := newConfig(ids...)
 	config.Store = store
 	service := must(svc.New(config))
-	t.Cleanup(func() {
-		if err := service.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { is.New(t).NoErr(service.Close()) })
 	return service
 }
 

@@ -219,11 +219,7 @@ func openTest(t *testing.T, db string, change func(*svc.Config)) (shopAt, <-chan
 		change(&config)
 	}
 	s := must(openAt(t.Context(), db, config))
-	t.Cleanup(func() {
-		if err := s.close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { is.New(t).NoErr(s.close()) })
 	return s, events
 }
 

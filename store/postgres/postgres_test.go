@@ -87,11 +87,7 @@ func fewer(options postgres.Options) postgres.Options {
 func open(t *testing.T, url string, options postgres.Options) *postgres.Store {
 	t.Helper()
 	store := must(postgres.Open(t.Context(), url, fewer(patiently(options))))
-	t.Cleanup(func() {
-		if err := store.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { is.New(t).NoErr(store.Close()) })
 	return store
 }
 

@@ -29,11 +29,7 @@ import (
 func openTenants(t *testing.T, url string, options postgres.Options) *postgres.Tenants {
 	t.Helper()
 	tenants := must(postgres.OpenTenants(t.Context(), url, fewer(patiently(options))))
-	t.Cleanup(func() {
-		if err := tenants.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { is.New(t).NoErr(tenants.Close()) })
 	return tenants
 }
 

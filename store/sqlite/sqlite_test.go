@@ -70,11 +70,7 @@ func open(t *testing.T, path string) *sqlite.Store { return openWith(t, path, sq
 func openWith(t *testing.T, path string, options sqlite.Options) *sqlite.Store {
 	t.Helper()
 	store := must(sqlite.Open(t.Context(), path, options))
-	t.Cleanup(func() {
-		if err := store.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { is.New(t).NoErr(store.Close()) })
 	return store
 }
 

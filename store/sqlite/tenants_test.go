@@ -28,11 +28,7 @@ import (
 func openTenants(t *testing.T, folder string) *sqlite.Tenants {
 	t.Helper()
 	tenants := must(sqlite.OpenTenants(t.Context(), folder, sqlite.Options{Fast: true}))
-	t.Cleanup(func() {
-		if err := tenants.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { is.New(t).NoErr(tenants.Close()) })
 	return tenants
 }
 
@@ -46,11 +42,7 @@ func TestStoreOfTenant(t *testing.T) {
 		tenant := must(in.CreateTenant(t.Context(), fmt.Sprint("t", n), svc.TenantActive, time.Now()))
 		store, end, err := in.OpenTenant(t.Context(), tenant)
 		is.New(t).NoErr(err)
-		t.Cleanup(func() {
-			if err := errors.Join(end(), in.DropTenant(context.Background(), tenant.Number)); err != nil {
-				t.Error(err)
-			}
-		})
+		t.Cleanup(func() { is.New(t).NoErr(errors.Join(end(), in.DropTenant(context.Background(), tenant.Number))) })
 		return plain{store.(*sqlite.Store)}
 	})
 }
