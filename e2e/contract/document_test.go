@@ -56,9 +56,7 @@ func TestExamplesFit(t *testing.T) {
 	document, examples := readDocument(t), 0
 	compiler := jsonschema.NewCompiler()
 	compiler.AssertFormat()
-	if err := compiler.AddResource("https://svc.example/openapi.json", document); err != nil {
-		t.Fatal(err)
-	}
+	must(0, compiler.AddResource("https://svc.example/openapi.json", document))
 	visit(document, "", func(at string, object map[string]any) {
 		if _, has := object["schema"]; !has {
 			return

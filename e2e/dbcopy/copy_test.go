@@ -35,8 +35,7 @@ type store interface {
 
 func openFile(t *testing.T, path string) store {
 	t.Helper()
-	s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
-	return opened(t, s, err)
+	return opened(t, must(sqlite.Open(t.Context(), path, sqlite.Options{})))
 }
 
 func newFile(t *testing.T) store {
@@ -46,8 +45,7 @@ func newFile(t *testing.T) store {
 
 func openURL(t *testing.T, url string) store {
 	t.Helper()
-	s, err := postgres.Open(t.Context(), url, postgres.Options{MaxOpen: pgtest.Connections, Timeout: -1})
-	return opened(t, s, err)
+	return opened(t, must(postgres.Open(t.Context(), url, postgres.Options{MaxOpen: pgtest.Connections, Timeout: -1})))
 }
 
 func newSchema(t *testing.T) store {
@@ -55,12 +53,8 @@ func newSchema(t *testing.T) store {
 	return openURL(t, pgtest.Schema(t))
 }
 
-func opened(t *testing.T, s store, err error) store {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { is.New(t).NoErr(s.Close()) })
+func opened(t *testing.T, s store) store {
+	t.Cleanup(func() { must(0, s.Close()) })
 	return s
 }
 
@@ -199,9 +193,7 @@ func TestCopyIsOneState(t *testing.T) {
 				before := Rows(t, source.DB(), schema(t))
 				written := 0
 				copier := sqlstore.Copier{Progress: func(done, total int64) {
-					if _, err := source.DB().Exec(`INSERT INTO svc_policies VALUES ($1, '', '')`, fmt.Sprint("later ", done)); err != nil {
-						t.Error(err)
-					}
+					must(source.DB().Exec(`INSERT INTO svc_policies VALUES ($1, '', '')`, fmt.Sprint("later ", done)))
 					written++
 				}}
 				must(0, copier.Copy(t.Context(), source, target))

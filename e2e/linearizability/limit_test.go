@@ -85,9 +85,7 @@ func TestNoKeySurvivesAllOfThem(t *testing.T) {
 					for range clients - 1 {
 						<-begun
 					}
-					if _, err := service.Keys.RevokeAll(t.Context(), svc.Host, holder); err != nil {
-						t.Error(err)
-					}
+					must(service.Keys.RevokeAll(t.Context(), svc.Host, holder))
 					if n := count(t, services[len(services)-1], holder); n > 0 {
 						t.Errorf("%d keys are left", n)
 					}
@@ -248,10 +246,8 @@ func together(services []*svc.Service, do func(service *svc.Service, i int) erro
 
 func count(t *testing.T, service *svc.Service, holder svc.Identity) (n int) {
 	t.Helper()
-	for _, err := range service.Keys.List(t.Context(), svc.Host, holder, svc.KeyQuery{}) {
-		if err != nil {
-			t.Error(err)
-		}
+	for key, err := range service.Keys.List(t.Context(), svc.Host, holder, svc.KeyQuery{}) {
+		must(key, err)
 		n++
 	}
 	return n

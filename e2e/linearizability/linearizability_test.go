@@ -71,7 +71,7 @@ func opened[S interface {
 }](t *testing.T, open func() (S, error)) svc.Store {
 	t.Helper()
 	store := must(open())
-	t.Cleanup(func() { is.New(t).NoErr(store.Close()) })
+	t.Cleanup(func() { must(0, store.Close()) })
 	return store
 }
 
@@ -163,11 +163,9 @@ func serveWith(t *testing.T, edit func(*svc.Config), stores ...svc.Store) []*svc
 		}
 		edit(&config)
 		service := must(svc.New(config))
-		t.Cleanup(func() { is.New(t).NoErr(service.Close()) })
+		t.Cleanup(func() { must(0, service.Close()) })
 		services = append(services, service)
 	}
-	if _, err := services[0].Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: "https://shelf.example/shelf"}); err != nil {
-		t.Fatal(err)
-	}
+	must(services[0].Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: "https://shelf.example/shelf"}))
 	return services
 }

@@ -262,10 +262,7 @@ func ordered(t *testing.T, s *svc.Service, written []accessWrite) {
 	t.Helper()
 	numbers := map[string]int64{}
 	for record, err := range s.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		numbers[record.ID.String()] = record.Number
+		numbers[must(record, err).ID.String()] = record.Number
 	}
 	slices.SortFunc(written, func(a, b accessWrite) int { return int(numbers[a.event.ID.String()] - numbers[b.event.ID.String()]) })
 }
@@ -306,14 +303,8 @@ func replay(t *testing.T, of *svc.Service, written []accessWrite) string {
 
 // apply makes the writers' world, with a narrowed key: its bearer is one of writersParties.
 func apply(t *testing.T, s *svc.Service) {
-	t.Helper()
-	err := s.Access.Apply(t.Context(), svc.Host, writersWorld())
-	if err == nil {
-		_, err = s.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "u0"}, svc.NewAPIKey{ScopingPolicyID: "role-1"})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(0, s.Access.Apply(t.Context(), svc.Host, writersWorld()))
+	must(s.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "u0"}, svc.NewAPIKey{ScopingPolicyID: "role-1"}))
 }
 
 func exported(t *testing.T, s *svc.Service) svc.Bundle {

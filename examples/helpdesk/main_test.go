@@ -42,9 +42,7 @@ func start(t *testing.T) printed {
 	go func() { ended <- run(ctx, "127.0.0.1:0", in); in.Close() }()
 	t.Cleanup(func() {
 		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		must(0, <-ended)
 	})
 	p := printed{variables: map[string]string{}}
 	for lines := bufio.NewScanner(out); p.page == "" && lines.Scan(); {

@@ -96,9 +96,7 @@ func newTestHost(t *testing.T) (*host, string) {
 	server := httptest.NewServer(h.handler(http.NewCrossOriginProtection(), log))
 	t.Cleanup(func() {
 		server.Close()
-		if err := h.close(); err != nil {
-			t.Error(err)
-		}
+		must(0, h.close())
 	})
 	return h, server.URL
 }

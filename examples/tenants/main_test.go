@@ -38,9 +38,7 @@ func start(t *testing.T, args ...string) (base string, keys map[string]string) {
 	}()
 	t.Cleanup(func() {
 		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		must(0, <-ended)
 	})
 	keys = map[string]string{}
 	lines := bufio.NewScanner(read)

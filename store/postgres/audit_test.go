@@ -132,9 +132,7 @@ func TestTwoProcessesChain(t *testing.T) {
 	for caller := range callers {
 		done.Go(func() {
 			for n := range each {
-				if err := sqltest.CreateTemplate(t.Context(), services[n%2], fmt.Sprint(caller, "-", n)); err != nil {
-					t.Error(err)
-				}
+				must(0, sqltest.CreateTemplate(t.Context(), services[n%2], fmt.Sprint(caller, "-", n)))
 				if n%10 == 0 {
 					check, err := services[caller%2].Audit.Verify(t.Context(), svc.Host)
 					if err != nil || check.Fault != nil {
@@ -165,13 +163,7 @@ func TestChainedUnasked(t *testing.T) {
 	is.NoErr(c.service.Close())
 	other := must(svc.New(svc.Config{Store: c.store, Events: svc.EventConfig{Keep: true}}))
 	defer other.Close()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		records := must(c.store.AuditRecords(t.Context(), svc.AuditQuery{Limit: 2}))
-		if len(records) == 1 {
-			return
-		}
-	}
-	t.Error("nobody chains")
+	await(t, "nobody chains", func() bool { return len(must(c.store.AuditRecords(t.Context(), svc.AuditQuery{Limit: 2}))) == 1 })
 }
 
 // TestForgetUserInTheQueue: a user is forgotten whose events are still in the queue, while another
@@ -236,9 +228,7 @@ func TestThoseWhoChainHoldOneConnection(t *testing.T) {
 	for range 20 {
 		group.Go(func() {
 			begun.Add(1)
-			if _, err := store.ChainAudit(t.Context(), noRecords); err != nil {
-				t.Error(err)
-			}
+			must(store.ChainAudit(t.Context(), noRecords))
 		})
 	}
 	await(t, "nobody waits for the lock", func() bool { return begun.Load() == 20 && locksAwaited(t, other.DB()) > 0 })
@@ -273,9 +263,7 @@ func TestProcessesChainInOrder(t *testing.T) {
 	var group sync.WaitGroup
 	for i, store := range stores {
 		group.Go(func() {
-			if _, err := store.ChainAudit(ctx, chain(i)); err != nil {
-				t.Error(err)
-			}
+			must(store.ChainAudit(ctx, chain(i)))
 		})
 		await(t, "it does not wait for the lock", func() bool { return locksAwaited(t, db) > i })
 	}

@@ -55,9 +55,7 @@ func wakesAnother(t *testing.T, one, two svc.Store) {
 		committed := make(chan time.Time, 1)
 		go func() {
 			time.Sleep(20 * time.Millisecond) // two waits by then
-			if err := sqltest.AddUsers(context.Background(), one, fmt.Sprint("u", i)); err != nil {
-				t.Error(err)
-			}
+			must(0, sqltest.AddUsers(context.Background(), one, fmt.Sprint("u", i)))
 			committed <- time.Now()
 		}()
 		waits(t, two, since)
@@ -145,10 +143,7 @@ func missesNothing(t *testing.T, stores []svc.Store) {
 	for writer := range writers {
 		writing.Go(func() {
 			for i := range each {
-				if err := stores[writer%2].CreateSource(t.Context(), sqltest.NamedSource(fmt.Sprintf("%d-%d", writer, i))); err != nil {
-					t.Error(err)
-					return
-				}
+				must(0, stores[writer%2].CreateSource(t.Context(), sqltest.NamedSource(fmt.Sprintf("%d-%d", writer, i))))
 			}
 		})
 	}

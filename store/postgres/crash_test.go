@@ -105,13 +105,10 @@ func (l *load) await(t *testing.T, more int, within time.Duration) {
 func (l *load) awaitRefused(t *testing.T, more int) {
 	t.Helper()
 	_, before, _ := l.counts()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		if _, refused, _ := l.counts(); refused >= before+more {
-			return
-		} else if time.Now().After(deadline) {
-			t.Fatalf("only %d calls were refused while there was no server", refused-before)
-		}
-	}
+	await(t, "too few calls were refused while there was no server", func() bool {
+		_, refused, _ := l.counts()
+		return refused >= before+more
+	})
 }
 
 // end stops the load. It checks that no acknowledged write is lost and that calls failed only as
@@ -213,11 +210,9 @@ func frozenConnection(t *testing.T, cluster *pgtest.Cluster) {
 		t.Errorf("got %v after %s", err, took)
 	}
 	// The store refuses calls until its own question was answered, on another connection.
-	for deadline := time.Now().Add(time.Minute); !errors.Is(err, svc.ErrNotFound); time.Sleep(time.Millisecond) {
-		if _, err = sqltest.ReadUser(t.Context(), store, "nobody"); time.Now().After(deadline) {
-			t.Fatalf("on another connection: %v", err)
-		}
-	}
+	await(t, "no answer on another connection", func() bool {
+		return errors.Is(failure(sqltest.ReadUser(t.Context(), store, "nobody")), svc.ErrNotFound)
+	})
 }
 
 func TestTooManyConnectionsAreUnavailable(t *testing.T) {
@@ -240,12 +235,7 @@ func TestTooManyConnectionsAreUnavailable(t *testing.T) {
 		is.NoErr(conn.Close())
 	}
 	is.NoErr(others.Close())
-	err = sqltest.AddUsers(t.Context(), store, "alice")
-	for deadline := time.Now().Add(time.Minute); err != nil && time.Now().Before(deadline); { // the server lets them go a moment later
-		time.Sleep(10 * time.Millisecond)
-		err = sqltest.AddUsers(t.Context(), store, "alice")
-	}
-	is.NoErr(err)
+	await(t, "the server does not let them go", func() bool { return sqltest.AddUsers(t.Context(), store, "alice") == nil })
 }
 
 // TestServerOfItsOwn has what changes the settings of a server. The last one leaves it without commits.

@@ -128,9 +128,7 @@ func TestTwoThatRelyAndChangeBothEnd(t *testing.T) {
 					return err
 				}
 				rely.Add(1)
-				for deadline := time.Now().Add(time.Minute); rely.Load() < 2 && time.Now().Before(deadline); {
-					time.Sleep(time.Millisecond)
-				}
+				await(t, "the other one does not rely", func() bool { return rely.Load() >= 2 })
 				return tx.ChangeAPIKey(ctx, holder, "k", func(*svc.APIKey) (bool, error) { return true, nil })
 			})
 		}()
@@ -354,14 +352,8 @@ func TestIssuersShareTransactions(t *testing.T) {
 				case 2:
 					who, holder = by, me.Identity()
 				}
-				issued, err := service.Keys.Issue(ctx, who, holder, svc.NewAPIKey{})
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if _, err := service.Authenticate(ctx, string(issued.Key)); err != nil {
-					t.Error(err)
-				}
+				issued := must(service.Keys.Issue(ctx, who, holder, svc.NewAPIKey{}))
+				must(service.Authenticate(ctx, string(issued.Key)))
 				if n == each-1 {
 					is.NoErr(service.Keys.Revoke(ctx, by, issued.Holder, issued.ID))
 				}

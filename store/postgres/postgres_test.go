@@ -177,11 +177,7 @@ func unanswered(t *testing.T, store svc.Store, times int, later bool) time.Durat
 // answered makes each call; none may fail.
 func answered(t *testing.T, store svc.Store) {
 	t.Helper()
-	for deadline := time.Now().Add(recovery); ; time.Sleep(10 * time.Millisecond) {
-		if err := calls["read"](t.Context(), store); errors.Is(err, svc.ErrNotFound) || time.Now().After(deadline) {
-			break
-		}
-	}
+	await(t, "the store does not recover", func() bool { return errors.Is(calls["read"](t.Context(), store), svc.ErrNotFound) })
 	for name, call := range calls {
 		if err := call(t.Context(), store); err != nil && !errors.Is(err, svc.ErrNotFound) {
 			t.Errorf("%s: %v", name, err)
@@ -194,12 +190,7 @@ func TestStats(t *testing.T) {
 	is := is.New(t)
 	store := open(t, migrated(t), postgres.Options{})
 	service := newHost(t, store).Service
-	for end := time.Now().Add(time.Minute); !service.Stats().Listening; {
-		if time.Now().After(end) {
-			t.Fatal("the store does not listen")
-		}
-		time.Sleep(time.Millisecond)
-	}
+	await(t, "the store does not listen", func() bool { return service.Stats().Listening })
 	service.Close()
 	is.NoErr(store.AddEvents(t.Context(), []svc.Event{{ID: uuid.New()}, {ID: uuid.New()}}))
 	n := must(store.CountEvents(t.Context(), 1))
@@ -217,11 +208,7 @@ func TestStatsOfTenants(t *testing.T) {
 	a, b := tenantStore(t, in, made(t, in, "a")), tenantStore(t, in, made(t, in, "b"))
 	is.NoErr(a.AddEvents(t.Context(), []svc.Event{{ID: uuid.New(), Tenant: "a"}}))
 	is.Equal(must(b.CountEvents(t.Context(), 9)), 1)
-	for end := time.Now().Add(time.Minute); !b.Hears(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the tenants do not listen")
-		}
-	}
+	await(t, "the tenants do not listen", b.Hears)
 }
 
 // newlyMigrated returns the URL of a new schema with all tables.
@@ -260,9 +247,7 @@ func migrated(t *testing.T) string {
 	t.Cleanup(func() {
 		if t.Failed() { // it may have left a transaction
 			admin := pgtest.Open(t, pgtest.Server(t))
-			if _, err := admin.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1", name); err != nil {
-				t.Error(err)
-			}
+			must(admin.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1", name))
 		}
 		// What has changed the tables is not for the next test.
 		if as, err := emptied(schema.url); err == nil && as == schema.as {

@@ -69,9 +69,7 @@ func TestWritersThatMeetShareCommits(t *testing.T) {
 		c := newCrowd(t, tappedDB(t, migrated(t), seen))
 		for i := range writers {
 			c.join(t.Context(), func(ctx context.Context) {
-				if err := c.store.CreateSource(ctx, sqltest.NamedSource(i)); err != nil {
-					t.Error(err)
-				}
+				must(0, c.store.CreateSource(ctx, sqltest.NamedSource(i)))
 			})
 		}
 		c.letGo(t)
@@ -221,9 +219,7 @@ func TestWaitingWritersMayLeave(t *testing.T) {
 	c.done.Wait() // though nobody has let go of the connection
 	is.Equal(seen.begun.Load(), int64(1))
 	c.join(t.Context(), func(ctx context.Context) {
-		if err := c.store.CreateSource(ctx, sqltest.NamedSource(2)); err != nil {
-			t.Error(err)
-		}
+		must(0, c.store.CreateSource(ctx, sqltest.NamedSource(2)))
 	})
 	c.letGo(t)
 	is.Equal(sqltest.Generation(t, c.store), int64(1))
