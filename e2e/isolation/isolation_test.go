@@ -162,16 +162,12 @@ func (s *side) play(all []step) (answers []string) {
 }
 
 // admin makes the administrator of a service, and returns a key.
-func admin(ctx context.Context, s *svc.Service) (string, error) {
+func admin(ctx context.Context, s *svc.Service) string {
 	to := svc.GrantedTo{Type: svc.GrantedToUser, ID: "ada"}
-	err := s.Access.Apply(ctx, svc.Host, svc.Bundle{Users: []svc.User{{ID: "ada"}}, Attachments: []svc.Attachment{
+	must(0, s.Access.Apply(ctx, svc.Host, svc.Bundle{Users: []svc.User{{ID: "ada"}}, Attachments: []svc.Attachment{
 		{PolicyID: svc.PolicyIAMAdmin, Principal: to}, {PolicyID: svc.PolicyTemplateAdmin, Principal: to},
-	}})
-	if err != nil {
-		return "", err
-	}
-	issued, err := s.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "ada"}, svc.NewAPIKey{})
-	return string(issued.Key), err
+	}}))
+	return string(must(s.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "ada"}, svc.NewAPIKey{})).Key)
 }
 
 func config(c *clock) svc.Config {
@@ -199,7 +195,7 @@ func alone(t *testing.T) (sides []*side) {
 		service := must(svc.New(set))
 		t.Cleanup(func() { _ = service.Close() })
 		sides = append(sides, &side{
-			api: httpapi.New(service, httpapi.Options{}), prefix: "/ext/svc", bearer: must(admin(t.Context(), service)),
+			api: httpapi.New(service, httpapi.Options{}), prefix: "/ext/svc", bearer: admin(t.Context(), service),
 			clock: c, named: map[string]string{},
 		})
 	}
@@ -223,9 +219,9 @@ func pooled(t *testing.T, store svc.TenantStore) (sides []*side) {
 	for _, name := range names {
 		must(tenants.Create(t.Context(), name))
 		s := &side{api: api, prefix: "/t/" + name + "/ext/svc", clock: clocks[name], named: map[string]string{}}
-		must(0, tenants.Use(t.Context(), name, func(service *svc.Service) (err error) {
-			s.bearer, err = admin(t.Context(), service)
-			return err
+		must(0, tenants.Use(t.Context(), name, func(service *svc.Service) error {
+			s.bearer = admin(t.Context(), service)
+			return nil
 		}))
 		sides = append(sides, s)
 	}

@@ -55,20 +55,13 @@ type file struct {
 }
 
 func (f *file) open() svc.FullStore {
-	f.t.Helper()
-	var err error
-	if f.store, err = sqlite.Open(f.t.Context(), f.path, sqlite.Options{}); err != nil {
-		f.t.Fatal(err)
-	}
+	f.store = must(sqlite.Open(f.t.Context(), f.path, sqlite.Options{}))
 	return f.store
 }
 
 func (f *file) close() {
-	if f.store == nil {
-		return
-	}
-	if err := f.store.Close(); err != nil {
-		f.t.Error(err)
+	if f.store != nil {
+		must(0, f.store.Close())
 	}
 	f.store = nil
 }
@@ -100,20 +93,13 @@ type cluster struct {
 }
 
 func (c *cluster) open() svc.FullStore {
-	c.t.Helper()
-	var err error
-	if c.store, err = postgres.Open(c.t.Context(), c.server.URL, postgres.Options{Timeout: -1}); err != nil {
-		c.t.Fatal(err)
-	}
+	c.store = must(postgres.Open(c.t.Context(), c.server.URL, postgres.Options{Timeout: -1}))
 	return c.store
 }
 
 func (c *cluster) close() {
-	if c.store == nil {
-		return
-	}
-	if err := c.store.Close(); err != nil {
-		c.t.Error(err)
+	if c.store != nil {
+		must(0, c.store.Close())
 	}
 	c.store = nil
 }

@@ -74,13 +74,7 @@ func newSite(t *testing.T, db database, peppers ...svc.Pepper) *site {
 	t.Cleanup(func() { log.SetOutput(before) })
 	s.start(peppers...)
 	t.Cleanup(func() { s.stop() })
-	bundle, err := svc.ParseBundle([]byte(access))
-	if err == nil {
-		err = s.service.Access.Apply(t.Context(), svc.Host, bundle)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(0, s.service.Access.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(access)))))
 	return s
 }
 
@@ -94,10 +88,7 @@ func (s *site) start(peppers ...svc.Pepper) {
 		slog.NewJSONHandler(s.evidence.writer("log, JSON"), &slog.HandlerOptions{Level: slog.LevelDebug, AddSource: true}),
 		slog.NewTextHandler(s.evidence.writer("log, text"), &slog.HandlerOptions{Level: slog.LevelDebug})))
 	s.store = newTalkative(s.db.open())
-	market, err := marketplace.New(marketplace.Config{AllowOrigins: []string{s.upstream.URL}})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	market := must(marketplace.New(marketplace.Config{AllowOrigins: []string{s.upstream.URL}}))
 	s.config = svc.Config{
 		Store: s.store, Logger: logger, Authenticator: svc.AuthenticatorFunc(s.authenticate),
 		Events:  svc.EventConfig{OnEvent: func(_ context.Context, event svc.Event) { s.evidence.value("events", event) }},
@@ -105,9 +96,7 @@ func (s *site) start(peppers ...svc.Pepper) {
 		Keys:    svc.KeyConfig{Peppers: peppers},
 		Sources: svc.SourceConfig{Marketplace: market, SealingKey: bytes.Repeat([]byte("k"), 32)},
 	}
-	if s.service, err = svc.New(s.config); err != nil {
-		s.t.Fatal(err)
-	}
+	s.service = must(svc.New(s.config))
 	api := httpapi.New(s.service, httpapi.Options{Logger: logger})
 	mux := http.NewServeMux()
 	mux.Handle("GET /own", api.Protect(http.HandlerFunc(own)))
@@ -124,9 +113,7 @@ func (s *site) start(peppers ...svc.Pepper) {
 		}
 		server.Close()
 		market.CloseIdleConnections()
-		if err := service.Close(); err != nil {
-			s.t.Error(err)
-		}
+		must(0, service.Close())
 		s.db.close()
 	}
 }

@@ -121,11 +121,7 @@ func (s *site) serve(store database, change func(*svc.Config)) {
 		server.Close()
 		return errors.Join(service.Close(), store.Close())
 	}
-	s.t.Cleanup(func() {
-		if err := s.stop(); err != nil {
-			s.t.Error(err)
-		}
-	})
+	s.t.Cleanup(func() { check(s.stop()) })
 }
 
 func (s *site) deliver(_ context.Context, event svc.Event) { s.events <- event }

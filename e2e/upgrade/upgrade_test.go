@@ -12,23 +12,16 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/internal/sqltest"
 )
 
-func tables(t *testing.T, db *sql.DB) (names []string) {
+func tables(t *testing.T, db *sql.DB) []string {
 	const ofSQLite = `SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'svc\_%' ESCAPE '\' ORDER BY name`
 	const ofPostgres = `SELECT tablename FROM pg_tables WHERE schemaname = current_schema() AND tablename LIKE 'svc\_%' ORDER BY tablename`
-	rows, err := db.QueryContext(t.Context(), ofSQLite)
-	if err != nil {
-		rows = must(db.QueryContext(t.Context(), ofPostgres))
+	if _, err := db.Exec(ofSQLite); err != nil {
+		return sqltest.Column(t, db, ofPostgres)
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var name string
-		check(rows.Scan(&name))
-		names = append(names, name)
-	}
-	check(rows.Err())
-	return names
+	return sqltest.Column(t, db, ofSQLite)
 }
 
 // versions runs a test over each kept database.

@@ -30,9 +30,7 @@ type host struct {
 func newTestHost(t *testing.T) host {
 	t.Helper()
 	public, private, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	server := httptest.NewServer(newHost(public))
 	t.Cleanup(server.Close)
 	return host{t, server.URL, public, private}
@@ -41,9 +39,7 @@ func newTestHost(t *testing.T) host {
 func sign(t *testing.T, method jwt.SigningMethod, key any, c jwt.Claims) string {
 	t.Helper()
 	token, err := jwt.NewWithClaims(method, c).SignedString(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	return token
 }
 
@@ -86,9 +82,7 @@ func with(change func(c *claims)) claims {
 func TestNoSessions(t *testing.T) {
 	h := newTestHost(t)
 	_, strange, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	good, edDSA := h.session("ada", true), jwt.SigningMethodEdDSA
 	head, payload, _ := strings.Cut(good, ".")
 	for name, bearer := range map[string]string{

@@ -108,13 +108,7 @@ func rewrite(t *testing.T, file string, change func(name string, data []byte) []
 		if data = change(one.Name, data); data == nil {
 			continue
 		}
-		out, err := to.Create(one.Name)
-		if err == nil {
-			_, err = out.Write(data)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(must(to.Create(one.Name)).Write(data))
 	}
 	is.New(t).NoErr(to.Close())
 	return writeFile(t, "backup", text.String())

@@ -301,9 +301,7 @@ var client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) er
 func (s *running) ask(t *testing.T, key, method, path, body string) (int, string) {
 	t.Helper()
 	status, text, err := s.send(key, method, path, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	return status, text
 }
 

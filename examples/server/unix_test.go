@@ -24,9 +24,7 @@ import (
 func unread(t *testing.T) *os.File {
 	t.Helper()
 	reader, writer, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	_ = reader.Close()
 	t.Cleanup(func() { _ = writer.Close() })
 	return writer
@@ -171,13 +169,7 @@ func reachable(t *testing.T) (folder, program string) {
 		is.New(t).NoErr(os.Chmod(dir, 0o755))
 	}
 	if os.Link(os.Args[0], program) != nil {
-		data, err := os.ReadFile(os.Args[0])
-		if err == nil {
-			err = os.WriteFile(program, data, 0o755)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		is.New(t).NoErr(os.WriteFile(program, must(os.ReadFile(os.Args[0])), 0o755))
 	}
 	return folder, program
 }
