@@ -266,8 +266,7 @@ type damageOf struct {
 // damages reads those of testdata/damages.txt.
 func damages(t *testing.T) (all []damageOf) {
 	t.Helper()
-	text, err := os.ReadFile("testdata/damages.txt")
-	must(t, err)
+	text := got(os.ReadFile("testdata/damages.txt"))
 	for line := range strings.Lines(string(text)) {
 		if kinds, statement, _ := strings.Cut(strings.TrimSpace(line), " "); kinds != "#" {
 			all = append(all, damageOf{strings.Split(kinds, "+"), statement})
@@ -295,8 +294,7 @@ func TestOracle(t *testing.T) {
 func damage(t *testing.T) (missed string) {
 	t.Helper()
 	j := job{Driver: "sqlite", Address: filepath.Join(t.TempDir(), "svc.db"), Clients: clients, Run: "0"}
-	l, err := newLedger()
-	must(t, err)
+	l := newLedger()
 	p := l.start(t, j)
 	must(t, p.awaitReady())
 	l.await(t, "too little was acknowledged", func() bool { return l.count(&l.acks) >= 600 })
@@ -306,8 +304,7 @@ func damage(t *testing.T) (missed string) {
 		t.Fatalf("generation %d, problems %q", l.seen, l.found())
 	}
 	host := pool(j.Address, "off")
-	found, err := observe(background, host)
-	must(t, err)
+	found := got(observe(background, host))
 	must(t, host.Close())
 	l.accept(found) // else what was under way at the kill may be missing
 	each := longtest.Times(4, 1)
@@ -315,10 +312,9 @@ func damage(t *testing.T) (missed string) {
 	for i := rand.N(each); i < len(all); i += each {
 		damage, damaged := all[i], j
 		damaged.Address = filepath.Join(t.TempDir(), "svc.db")
-		must(t, copySparse(damaged.Address, j.Address))
+		copySparse(damaged.Address, j.Address)
 		db := pool(damaged.Address, "off")
-		done, err := db.Exec(damage.statement)
-		must(t, err)
+		done := got(db.Exec(damage.statement))
 		must(t, db.Close())
 		if n, _ := done.RowsAffected(); n == 0 && !strings.HasPrefix(damage.statement, "PRAGMA") {
 			must(t, l.close())
@@ -357,8 +353,7 @@ func TestOracleHearsEvents(t *testing.T) {
 		{"lost", "try 1 k-1 api_key.issued good\nevent k-1 api_key.issued\n"},
 		{"order", "generation 2\ngeneration 1\n"},
 	} {
-		l, err := newLedger()
-		must(t, err)
+		l := newLedger()
 		l.mayFail = true
 		must(t, failure(l.writer.WriteString(c.lines)))
 		l.check(background, job{Driver: "sqlite", Address: filepath.Join(t.TempDir(), "svc.db")}, false)

@@ -153,8 +153,7 @@ func loop(t testing.TB, planted fault, crashes int, life func(l *ledger, crashes
 	t.Helper()
 	r, start := &result{}, time.Now()
 	for r.crashes < crashes && len(r.problems) == 0 && (planted != sound || !inShortForm() || time.Since(start) < shortForm) {
-		l, err := newLedger()
-		must(t, err)
+		l := newLedger()
 		l.ignored = planted.ignored()
 		r.crashes += life(l, crashes-r.crashes)
 		r.add(l)
@@ -204,6 +203,14 @@ func must(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// got is the value of a call that does not fail.
+func got[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
 }
 
 func failure[T any](_ T, err error) error { return err }

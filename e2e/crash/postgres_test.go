@@ -125,8 +125,7 @@ func failoverLoop(t testing.TB, planted fault, failovers int) *result {
 		l.mayFail = true
 		must(t, p.awaitReady())
 		l.awaitRevocation(t)
-		other, err := j.reopen(background)
-		must(t, err)
+		other := got(j.reopen(background))
 		defer func() { must(t, other.close()) }()
 		for ; done < left && l.sound(); done++ {
 			standby.Follow(primary)

@@ -280,7 +280,7 @@ func (m *machine) cut(t testing.TB) {
 	t.Helper()
 	must(t, m.process.stop())
 	if rand.N(spillEach) == 0 {
-		must(t, m.disk.spill("svc.db", "svc.db-wal"))
+		m.disk.spill("svc.db", "svc.db-wal")
 	}
 	left := m.disk.cut(t, m.shelf)
 	j := m.job
@@ -313,8 +313,7 @@ func TestDiskForgets(t *testing.T) {
 	text := bytes.Repeat([]byte("what was written "), 1000)
 	write := func(name string, sync bool) {
 		t.Helper()
-		file, err := os.OpenFile(d.path(name), os.O_WRONLY|os.O_CREATE, 0o600)
-		must(t, err)
+		file := got(os.OpenFile(d.path(name), os.O_WRONLY|os.O_CREATE, 0o600))
 		must(t, failure(file.Write(text)))
 		if sync {
 			must(t, file.Sync())
@@ -322,11 +321,9 @@ func TestDiskForgets(t *testing.T) {
 		must(t, file.Close())
 	}
 	write("synced", true)
-	before, err := d.writes()
-	must(t, err)
+	before := d.writes()
 	write("forgotten", false)
-	after, err := d.writes()
-	must(t, err)
+	after := d.writes()
 	left := d.cut(t, shelf)
 	if before.requests == 0 || after != before {
 		t.Errorf("the device counts %v writes after a sync, and %v after a write without one", before, after)
@@ -351,7 +348,7 @@ func TestDiskSpills(t *testing.T) {
 	for try := range 20 {
 		name := fmt.Sprint(try)
 		must(t, os.WriteFile(d.path(name), text, 0o600))
-		must(t, d.spill(name))
+		d.spill(name)
 		left := d.cut(t, shelf)
 		found, err := os.ReadFile(left.path(name))
 		if written := bytes.Count(found, []byte{'x'}); err == nil && written > 0 && written < len(text) {
