@@ -166,11 +166,7 @@ func (w *world) recorded(tb testing.TB, r *recorder) *world {
 	other := *w
 	other.store = sqlstore.New(write, read, w.dialect)
 	other.service = get(svc.New(config(other.store)))
-	tb.Cleanup(func() {
-		if err := errors.Join(other.service.Close(), read.Close(), write.Close()); err != nil {
-			tb.Error(err)
-		}
-	})
+	tb.Cleanup(func() { check(errors.Join(other.service.Close(), read.Close(), write.Close())) })
 	return &other
 }
 
@@ -191,11 +187,7 @@ func newFloor(tb testing.TB, f figure, w *world) *floor {
 	tb.Helper()
 	r := &recorder{}
 	fl := &floor{figure: f, w: w.recorded(tb, r), r: r, p: newPlayer(w), recorded: 50}
-	tb.Cleanup(func() {
-		if err := fl.p.close(); err != nil {
-			tb.Error(err)
-		}
-	})
+	tb.Cleanup(func() { check(fl.p.close()) })
 	ctx := context.Background()
 	if err := errors.Join(fl.record(ctx, 1), fl.record(ctx, fl.recorded)); err != nil { // the first prepares
 		tb.Fatal(f.name, ": ", err)

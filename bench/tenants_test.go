@@ -322,10 +322,7 @@ func median(values []float64) float64 {
 
 // request reads keys over HTTP.
 func (c *city) request(name string) error {
-	r, err := http.NewRequestWithContext(c.b.Context(), http.MethodGet, c.url+"/t/"+name+"/ext/svc/me/api-keys", nil)
-	if err != nil {
-		return err
-	}
+	r := get(http.NewRequestWithContext(c.b.Context(), http.MethodGet, c.url+"/t/"+name+"/ext/svc/me/api-keys", nil))
 	r.Header.Set("Authorization", "Bearer "+c.keys[name])
 	answer, err := clients.Do(r)
 	if err != nil {

@@ -95,10 +95,7 @@ var postgresEngine = engine{
 		return postgres.Open(context.Background(), address, postgres.Options{MaxOpen: connections})
 	},
 	connect: func(address string, r *recorder) (write, read *sql.DB) {
-		config, err := pgx.ParseConfig(address)
-		if err != nil {
-			panic(err) // open accepted it
-		}
+		config := get(pgx.ParseConfig(address))
 		db := pool(r.record(stdlib.GetConnector(*config), true), connections)
 		return db, db
 	},
@@ -163,11 +160,7 @@ func newWorld(tb testing.TB, e engine, s size) *world {
 	store := get(e.open(w.place))
 	w.store, w.service = store, get(svc.New(config(store)))
 	w.write, w.read = e.connect(w.place, nil)
-	tb.Cleanup(func() {
-		if err := errors.Join(w.service.Close(), w.read.Close(), w.write.Close(), store.Close()); err != nil {
-			tb.Error(err)
-		}
-	})
+	tb.Cleanup(func() { check(errors.Join(w.service.Close(), w.read.Close(), w.write.Close(), store.Close())) })
 	w.fill(context.Background())
 	return w
 }
