@@ -95,8 +95,7 @@ var postgresEngine = engine{
 		return postgres.Open(context.Background(), address, postgres.Options{MaxOpen: connections})
 	},
 	connect: func(address string, r *recorder) (write, read *sql.DB) {
-		config := get(pgx.ParseConfig(address))
-		db := pool(r.record(stdlib.GetConnector(*config), true), connections)
+		db := pool(r.record(stdlib.GetConnector(*get(pgx.ParseConfig(address))), true), connections)
 		return db, db
 	},
 	settle: `ANALYZE`,

@@ -265,9 +265,7 @@ type damageOf struct {
 
 // damages reads those of testdata/damages.txt.
 func damages(t *testing.T) (all []damageOf) {
-	t.Helper()
-	text := got(os.ReadFile("testdata/damages.txt"))
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(string(got(os.ReadFile("testdata/damages.txt")))) {
 		if kinds, statement, _ := strings.Cut(strings.TrimSpace(line), " "); kinds != "#" {
 			all = append(all, damageOf{strings.Split(kinds, "+"), statement})
 		}

@@ -245,7 +245,6 @@ func together(services []*svc.Service, do func(service *svc.Service, i int) erro
 }
 
 func count(t *testing.T, service *svc.Service, holder svc.Identity) (n int) {
-	t.Helper()
 	for key, err := range service.Keys.List(t.Context(), svc.Host, holder, svc.KeyQuery{}) {
 		must(key, err)
 		n++

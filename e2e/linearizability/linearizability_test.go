@@ -69,7 +69,6 @@ func opened[S interface {
 	svc.Store
 	Close() error
 }](t *testing.T, open func() (S, error)) svc.Store {
-	t.Helper()
 	store := must(open())
 	t.Cleanup(func() { must(0, store.Close()) })
 	return store

@@ -259,7 +259,6 @@ func race(t *testing.T, services []*svc.Service, seed uint64, as func(svc.Princi
 
 // ordered sorts writes by the records of their events.
 func ordered(t *testing.T, s *svc.Service, written []accessWrite) {
-	t.Helper()
 	numbers := map[string]int64{}
 	for record, err := range s.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{}) {
 		numbers[must(record, err).ID.String()] = record.Number

@@ -35,7 +35,6 @@ type printed struct {
 var tryLine = regexp.MustCompile(`^curl -sS -H "Authorization: Bearer \$(\w+)" (?:-d '?([^'$]*?)'? )?\$URL(\S+) # (\d+)`)
 
 func start(t *testing.T) printed {
-	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	out, in := io.Pipe()
 	ended := make(chan error, 1)

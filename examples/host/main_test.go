@@ -90,7 +90,6 @@ func TestProgram(t *testing.T) {
 
 // newTestHost serves a host over a new database.
 func newTestHost(t *testing.T) (*host, string) {
-	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	h := must(openHost(t.Context(), filepath.Join(t.TempDir(), "host.db"), log))
 	server := httptest.NewServer(h.handler(http.NewCrossOriginProtection(), log))

@@ -31,8 +31,7 @@ func status(t *testing.T, flags ...string) (rows map[string][]string, text strin
 
 // versions returns the versions of a keys file, the first one first.
 func versions(t *testing.T, path string) (all []string) {
-	s := must(readSecrets(path, slog.New(slog.DiscardHandler)))
-	for _, p := range s.accepted() {
+	for _, p := range must(readSecrets(path, slog.New(slog.DiscardHandler))).accepted() {
 		all = append(all, p.Version)
 	}
 	return all

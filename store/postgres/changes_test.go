@@ -29,8 +29,7 @@ func waits(t *testing.T, store svc.Store, since int64) (times int) {
 	for {
 		is.New(t).NoErr(store.AwaitChange(t.Context(), since))
 		times++
-		changes := must(store.Changes(t.Context(), since))
-		if changes.Generation != since {
+		if must(store.Changes(t.Context(), since)).Generation != since {
 			return times
 		}
 	}

@@ -120,8 +120,7 @@ func TestFolderOfTenants(t *testing.T) {
 }
 
 func filesOf(t *testing.T, folder, suffix string) (names []string) {
-	entries := must(os.ReadDir(folder))
-	for _, entry := range entries {
+	for _, entry := range must(os.ReadDir(folder)) {
 		if strings.HasSuffix(entry.Name(), suffix) {
 			names = append(names, entry.Name())
 		}
