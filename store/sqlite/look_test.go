@@ -69,10 +69,13 @@ func TestLookAfterClose(t *testing.T) {
 	is := is.New(t)
 	path := filepath.Join(t.TempDir(), "svc.db")
 	store := openFast(t, path)
-	is.NoErr(failure(store.Look(t.Context())))
+	_, err := store.Look(t.Context())
+	is.NoErr(err)
 	is.NoErr(store.Close())
-	is.True(failure(store.Look(t.Context())) != nil)
-	is.True(errors.Is(failure(os.Stat(path+"-wal")), fs.ErrNotExist)) // no connection is left
+	_, err = store.Look(t.Context())
+	is.True(err != nil)
+	_, err = os.Stat(path + "-wal")
+	is.True(errors.Is(err, fs.ErrNotExist)) // no connection is left
 }
 
 // A broken connection counts as a commit, and the look after it works.
