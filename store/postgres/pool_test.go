@@ -65,7 +65,7 @@ func over(t *testing.T, pool *pgxpool.Pool, options postgres.Options) *postgres.
 		options.Timeout = 0 // the pool has its own
 	}
 	store := must(postgres.New(t.Context(), pool, options))
-	t.Cleanup(func() { is.New(t).NoErr(store.Close()) })
+	t.Cleanup(func() { must(0, store.Close()) })
 	return store
 }
 
@@ -161,7 +161,7 @@ func TestPoolWithHooks(t *testing.T) {
 	for i := range schemas {
 		schemas[i] = fmt.Sprintf("svc_test_tenant_%d_%d_%d", os.Getpid(), time.Now().UnixNano(), i)
 		must(admin.Exec("CREATE SCHEMA " + schemas[i]))
-		t.Cleanup(func() { is.New(t).NoErr(failure(admin.Exec("DROP SCHEMA " + schemas[i] + " CASCADE"))) })
+		t.Cleanup(func() { must(admin.Exec("DROP SCHEMA " + schemas[i] + " CASCADE")) })
 	}
 	hooked := func(config *pgxpool.Config) {
 		database := config.ConnConfig.Database
