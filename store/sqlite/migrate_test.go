@@ -71,23 +71,6 @@ func checkIntegrity(t *testing.T, path string) {
 	}
 }
 
-func TestOpenAgainKeepsWhatIsThere(t *testing.T) {
-	is := is.New(t)
-	path := filepath.Join(t.TempDir(), "svc.db")
-	user := svc.User{ID: "alice"}
-	for i := range 3 {
-		store := must(sqlite.Open(t.Context(), path, sqlite.Options{Fast: i == 1}))
-		if i == 0 {
-			is.NoErr(store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
-				return svc.Bundle{Users: []svc.User{user}}.Write(), nil
-			}))
-		}
-		is.Equal(must(sqltest.ReadUser(t.Context(), store, "alice")), user)
-		is.NoErr(store.Migrate(t.Context())) // there is nothing to do
-		is.NoErr(store.Close())
-	}
-}
-
 func TestNewerSchemaIsRefused(t *testing.T) {
 	is := is.New(t)
 	path := migrated(t)

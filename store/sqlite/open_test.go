@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/matryer/is"
 
@@ -86,11 +85,6 @@ func TestCloseLeavesOneFile(t *testing.T) {
 	is.True(failure(sqltest.ReadUser(t.Context(), store, "alice")) != nil) // closed
 }
 
-func TestLogIsWrittenAhead(t *testing.T) {
-	is := is.New(t)
-	is.Equal(sqltest.Value[string](t, raw(t, migrated(t)), "PRAGMA journal_mode"), "wal")
-}
-
 func TestLargeManifestsEndAChunk(t *testing.T) {
 	is := is.New(t)
 	store := open(t, migrated(t))
@@ -137,27 +131,6 @@ func TestReadOnlyIsUnavailable(t *testing.T) {
 	store, pragma := impatient(t, migrated(t))
 	pragma("query_only = 1")
 	is.True(errors.Is(failure(store.KeepValue(t.Context(), "name", []byte("value"))), svc.ErrUnavailable))
-}
-
-func TestDeadlineEndsTheWaitForAWriter(t *testing.T) {
-	is := is.New(t)
-	store := open(t, migrated(t))
-	entered, leave := make(chan struct{}), make(chan struct{})
-	done := make(chan error)
-	go func() {
-		done <- store.ChangeAccess(context.Background(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
-			close(entered)
-			<-leave
-			return svc.Bundle{Users: []svc.User{{ID: "alice"}}}.Write(), nil
-		})
-	}()
-	<-entered
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	is.True(errors.Is(store.CreateAPIKey(ctx, svc.APIKey{ID: "k"}), context.DeadlineExceeded))
-	is.True(errors.Is(failure(sqltest.ReadUser(t.Context(), store, "alice")), svc.ErrNotFound)) // readers do not wait
-	close(leave)
-	is.NoErr(<-done)
 }
 
 func TestCanceledWhileChanging(t *testing.T) {
