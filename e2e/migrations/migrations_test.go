@@ -92,7 +92,8 @@ var tools = map[string]func(*testing.T, site, fs.FS) (int, error){
 		return len(done), err
 	},
 	"golang-migrate": func(t *testing.T, s site, files fs.FS) (int, error) {
-		m, err := migrate.NewWithInstance("svc", must(iofs.New(files, ".")), "db", must(s.driver()))
+		source := must(iofs.New(files, "."))
+		m, err := migrate.NewWithInstance("svc", source, "db", must(s.driver()))
 		if err != nil {
 			return 0, err
 		}
@@ -168,7 +169,8 @@ func TestTools(t *testing.T) {
 				if pending, err := sqlstore.Pending(t.Context(), s.db, s.dialect); err != nil || pending != "" {
 					t.Fatalf("the store still needs %s: %v", pending, err)
 				}
-				service := must(svc.New(svc.Config{Store: must(s.open())}))
+				store := must(s.open())
+				service := must(svc.New(svc.Config{Store: store}))
 				t.Cleanup(func() { service.Close() })
 				must(service.Users.Create(t.Context(), svc.Host, svc.User{ID: "alice"}))
 			})
