@@ -34,17 +34,14 @@ type figure struct {
 // figures are measured on every engine and size.
 var figures = []figure{
 	reads("key-lookup", func(ctx context.Context, w *world) error {
-		_, err := w.store.Access(ctx, svc.AccessQuery{KeyID: w.anyKey().ID, BankID: "*"})
-		return err
+		return failure(w.store.Access(ctx, svc.AccessQuery{KeyID: w.anyKey().ID, BankID: "*"}))
 	}),
 	// In a transaction of the host nothing is cached.
 	reads("authenticate", func(ctx context.Context, w *world) error {
-		_, err := w.service.WithTx(w.store).Authenticate(ctx, string(w.anyKey().Key))
-		return err
+		return failure(w.service.WithTx(w.store).Authenticate(ctx, string(w.anyKey().Key)))
 	}),
 	reads("template-get", func(ctx context.Context, w *world) error {
-		_, err := w.service.Templates.Read(ctx, svc.Host, w.anyTemplate())
-		return err
+		return failure(w.service.Templates.Read(ctx, svc.Host, w.anyTemplate()))
 	}),
 	lists("list-20-of-category", labelled, func(label int) svc.TemplateQuery {
 		return svc.TemplateQuery{Category: fmt.Sprint("category-", label)}
@@ -121,7 +118,6 @@ func lists(name string, want int, query func(label int) svc.TemplateQuery) figur
 	})
 }
 
-// first stops a list after its first rows.
 func first[R any](limit int, rows iter.Seq2[R, error]) iter.Seq2[R, error] {
 	return func(yield func(R, error) bool) {
 		n := 0
@@ -170,11 +166,7 @@ func (w *world) recorded(tb testing.TB, r *recorder) *world {
 	other := *w
 	other.store = sqlstore.New(write, read, w.dialect)
 	other.service = get(svc.New(config(other.store)))
-	tb.Cleanup(func() {
-		if err := errors.Join(other.service.Close(), read.Close(), write.Close()); err != nil {
-			tb.Error(err)
-		}
-	})
+	tb.Cleanup(func() { check(errors.Join(other.service.Close(), read.Close(), write.Close())) })
 	return &other
 }
 
@@ -195,11 +187,7 @@ func newFloor(tb testing.TB, f figure, w *world) *floor {
 	tb.Helper()
 	r := &recorder{}
 	fl := &floor{figure: f, w: w.recorded(tb, r), r: r, p: newPlayer(w), recorded: 50}
-	tb.Cleanup(func() {
-		if err := fl.p.close(); err != nil {
-			tb.Error(err)
-		}
-	})
+	tb.Cleanup(func() { check(fl.p.close()) })
 	ctx := context.Background()
 	if err := errors.Join(fl.record(ctx, 1), fl.record(ctx, fl.recorded)); err != nil { // the first prepares
 		tb.Fatal(f.name, ": ", err)
@@ -207,7 +195,6 @@ func newFloor(tb testing.TB, f figure, w *world) *floor {
 	return fl
 }
 
-// record records so many calls and undoes them.
 func (f *floor) record(ctx context.Context, calls int) error {
 	f.calls, f.ids, f.next, f.steps = nil, nil, 0, math.MaxInt
 	if f.figure.before != nil {
@@ -253,13 +240,9 @@ func (f *floor) play(ctx context.Context) error {
 	return f.p.play(ctx, steps)
 }
 
-// sides returns the floor and the Service.
 func (f *floor) sides(ctx context.Context, w *world) []measure.Side {
 	floor := measure.Side{Name: "floor", Call: func() error { return f.play(ctx) }}
-	service := measure.Side{Name: "service", Call: func() error {
-		_, err := f.call(ctx, w)
-		return err
-	}}
+	service := measure.Side{Name: "service", Call: func() error { return failure(f.call(ctx, w)) }}
 	if f.undo != "" {
 		floor.Before = func(calls int) error { return f.record(ctx, calls) }
 	}

@@ -49,7 +49,7 @@ func BenchmarkHTTP(b *testing.B) {
 			defer server.Close()
 			var sides []measure.Side
 			for _, path := range []string{bare + c.path, c.path} {
-				a := get(newAsker(server, path, key, c.body))
+				a := newAsker(server, path, key, c.body)
 				defer a.Close()
 				sides = append(sides, measure.Side{Call: a.ask, Clock: measure.Processor})
 			}
@@ -68,9 +68,7 @@ func addReader(b *testing.B, w *world) string {
 			{"effect":"allow","actions":["template:admin","iam:users:read"],"banks":["*"]}]}`)}},
 	})
 	issued, failed := w.service.Keys.Issue(b.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: to.ID}, svc.NewAPIKey{})
-	if err := errors.Join(err, failed); err != nil {
-		b.Fatal(err)
-	}
+	check(errors.Join(err, failed))
 	return string(issued.Key)
 }
 
@@ -106,41 +104,27 @@ type asker struct {
 	buffer          []byte
 }
 
-func newAsker(server *httptest.Server, path, key, body string) (*asker, error) {
+func newAsker(server *httptest.Server, path, key, body string) *asker {
 	method := http.MethodGet
 	if body != "" {
 		method = http.MethodPost
 	}
-	r, err := http.NewRequestWithContext(context.Background(), method, server.URL+path, strings.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
+	r := get(http.NewRequestWithContext(context.Background(), method, server.URL+path, strings.NewReader(body)))
 	r.Header.Set("Authorization", "Bearer "+key)
 	r.Header.Set("Content-Type", "application/json")
-	a := &asker{}
-	if a.Conn, err = net.Dial("tcp", server.Listener.Addr().String()); err != nil {
-		return nil, err
-	}
+	a := &asker{Conn: get(net.Dial("tcp", server.Listener.Addr().String()))}
 	var text, first bytes.Buffer
-	if err := r.Write(&text); err != nil {
-		return nil, err
-	}
+	check(r.Write(&text))
 	a.request = text.Bytes()
 	for range 3 { // until the Service has read what it caches
 		first.Reset()
-		if _, err := a.Write(a.request); err != nil {
-			return nil, err
-		}
-		answer, err := http.ReadResponse(bufio.NewReader(io.TeeReader(a.Conn, &first)), nil)
-		if err != nil {
-			return nil, err
-		}
-		if _, err := io.Copy(io.Discard, answer.Body); err != nil || answer.StatusCode != http.StatusOK {
-			return nil, errors.Join(err, fmt.Errorf("%s answered %s", path, answer.Status))
-		}
+		get(a.Write(a.request))
+		answer := get(http.ReadResponse(bufio.NewReader(io.TeeReader(a.Conn, &first)), nil))
+		get(io.Copy(io.Discard, answer.Body))
+		check(equal(answer.StatusCode, http.StatusOK))
 	}
 	a.answer, a.buffer = first.Bytes(), make([]byte, first.Len())
-	return a, nil
+	return a
 }
 
 func (a *asker) ask() error {

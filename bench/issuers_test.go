@@ -33,7 +33,6 @@ type issuing struct {
 	by       issuer
 }
 
-// issuer says who issues.
 type issuer string
 
 const (
@@ -119,12 +118,9 @@ func BenchmarkProcesses(b *testing.B) {
 			}
 			issue := func(service int) error {
 				holder := svc.Identity{Kind: svc.KindUser, ID: rand.Text()}
-				_, err := services[service].Keys.Issue(ctx, callers[service], holder, svc.NewAPIKey{})
-				return err
+				return failure(services[service].Keys.Issue(ctx, callers[service], holder, svc.NewAPIKey{}))
 			}
-			if err := services[0].Access.Apply(ctx, svc.Host, svc.Bundle{}); err != nil {
-				b.Fatal(err)
-			}
+			check(services[0].Access.Apply(ctx, svc.Host, svc.Bundle{}))
 			var sides []measure.Side
 			for _, n := range []int{1, 2, most} {
 				sides = append(sides, measure.Side{Name: fmt.Sprint(n), Call: func() error {
@@ -203,7 +199,6 @@ func (c issuing) service(b *testing.B, w *world) *svc.Service {
 	return service
 }
 
-// callers returns who issues in turn.
 func (c issuing) callers(b *testing.B, w *world, service *svc.Service) (callers []svc.Principal) {
 	keys := w.issued
 	switch c.by {
@@ -212,9 +207,7 @@ func (c issuing) callers(b *testing.B, w *world, service *svc.Service) (callers 
 	case byOne:
 		keys = keys[:1]
 		admin := svc.Attachment{PolicyID: svc.PolicyIAMAdmin, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: userID(0)}}
-		if err := service.Access.Apply(b.Context(), svc.Host, svc.Bundle{Attachments: []svc.Attachment{admin}}); err != nil {
-			b.Fatal(err)
-		}
+		check(service.Access.Apply(b.Context(), svc.Host, svc.Bundle{Attachments: []svc.Attachment{admin}}))
 	}
 	for _, key := range keys {
 		callers = append(callers, get(service.Authenticate(b.Context(), string(key.Key))))
@@ -243,8 +236,7 @@ func (c issuing) bareInsert(b *testing.B, w *world) func(context.Context) error 
 	return func(ctx context.Context) error {
 		args := slices.Clone(steps[at].args)
 		args[id] = rand.Text()
-		_, err := insert.ExecContext(ctx, args...)
-		return err
+		return failure(insert.ExecContext(ctx, args...))
 	}
 }
 

@@ -7,7 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
+
+	"github.com/extsvc/svc/internal/sqltest"
 )
 
 // step is something that the Service asked the database to do. With prepared statements each step
@@ -17,8 +18,8 @@ type step struct {
 	text    string // of the statement
 	args    []any
 	options sql.TxOptions
-	writes  bool // on the pool of writes
-	tx      int  // the number of its transaction; 0: none
+	writes  bool  // on the pool of writes
+	tx      int64 // the number of its transaction; 0: none
 
 	played *played // the statement on the bare driver
 }
@@ -27,7 +28,6 @@ type step struct {
 type recorder struct {
 	mu    sync.Mutex
 	steps []step
-	begun atomic.Int64 // transactions
 }
 
 func (r *recorder) note(s step) {
@@ -36,7 +36,6 @@ func (r *recorder) note(s step) {
 	r.steps = append(r.steps, s)
 }
 
-// of returns the steps of a call.
 func (r *recorder) of(call func() error) ([]step, error) {
 	r.mu.Lock()
 	r.steps = nil
@@ -52,88 +51,18 @@ func (r *recorder) record(c driver.Connector, writes bool) driver.Connector {
 	if r == nil {
 		return c
 	}
-	return recordedConnector{c, r, writes}
-}
-
-type recordedConnector struct {
-	driver.Connector
-	r      *recorder
-	writes bool
-}
-
-func (c recordedConnector) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := c.Connector.Connect(ctx)
-	return recordedConn{conn, c, new(int)}, err
-}
-
-type recordedConn struct {
-	driver.Conn
-	of recordedConnector
-	tx *int // the number of the open transaction; 0: none is open
-}
-
-func (c recordedConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	stmt, err := c.Conn.(driver.ConnPrepareContext).PrepareContext(ctx, query)
-	return recordedStmt{stmt, query, c}, err
-}
-
-func (c recordedConn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
-	*c.tx = int(c.of.r.begun.Add(1))
-	c.of.r.note(step{verb: "begin", writes: c.of.writes, tx: *c.tx,
-		options: sql.TxOptions{Isolation: sql.IsolationLevel(o.Isolation), ReadOnly: o.ReadOnly}})
-	tx, err := c.Conn.(driver.ConnBeginTx).BeginTx(ctx, o)
-	return recordedTx{tx, c}, err
-}
-
-func (c recordedConn) CheckNamedValue(value *driver.NamedValue) error {
-	if checker, ok := c.Conn.(driver.NamedValueChecker); ok {
-		return checker.CheckNamedValue(value)
-	}
-	return driver.ErrSkip
-}
-
-type recordedTx struct {
-	driver.Tx
-	on recordedConn
-}
-
-func (t recordedTx) Commit() error {
-	t.ends("commit")
-	return t.Tx.Commit()
-}
-
-func (t recordedTx) Rollback() error {
-	t.ends("rollback")
-	return t.Tx.Rollback()
-}
-
-func (t recordedTx) ends(verb string) {
-	t.on.of.r.note(step{verb: verb, writes: t.on.of.writes, tx: *t.on.tx})
-	*t.on.tx = 0
-}
-
-type recordedStmt struct {
-	driver.Stmt
-	query string
-	on    recordedConn
-}
-
-func (s recordedStmt) note(verb string, args []driver.NamedValue) {
-	one := step{verb: verb, text: s.query, writes: s.on.of.writes, tx: *s.on.tx}
-	for _, a := range args {
-		one.args = append(one.args, a.Value)
-	}
-	s.on.of.r.note(one)
-}
-
-func (s recordedStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	s.note("exec", args)
-	return s.Stmt.(driver.StmtExecContext).ExecContext(ctx, args)
-}
-
-func (s recordedStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
-	s.note("query", args)
-	return s.Stmt.(driver.StmtQueryContext).QueryContext(ctx, args)
+	return sqltest.Tap{Connector: c, Seen: func(call sqltest.TapCall) error {
+		if call.Verb == "prepare" || call.Verb == "committed" {
+			return nil
+		}
+		one := step{verb: call.Verb, text: call.Query, writes: writes, tx: call.Tx,
+			options: sql.TxOptions{Isolation: sql.IsolationLevel(call.Options.Isolation), ReadOnly: call.Options.ReadOnly}}
+		for _, a := range call.Args {
+			one.args = append(one.args, a.Value)
+		}
+		r.note(one)
+		return nil
+	}}
 }
 
 // player runs recorded steps on the bare driver: the floor of a figure. It prepares each statement
@@ -221,7 +150,7 @@ func (p *player) prepare(ctx context.Context, steps []step) error {
 // play runs prepared steps. Those of a transaction that began before them are left out: it was of
 // the Service's background.
 func (p *player) play(ctx context.Context, steps []step) error {
-	open := map[int]*sql.Tx{}
+	open := map[int64]*sql.Tx{}
 	defer func() {
 		for _, tx := range open {
 			_ = tx.Rollback()
@@ -261,8 +190,7 @@ func (s step) run(ctx context.Context, tx *sql.Tx) error {
 		stmt = tx.StmtContext(ctx, stmt)
 	}
 	if s.verb == "exec" {
-		_, err := stmt.ExecContext(ctx, s.args...)
-		return err
+		return failure(stmt.ExecContext(ctx, s.args...))
 	}
 	rows, err := stmt.QueryContext(ctx, s.args...)
 	if err != nil {

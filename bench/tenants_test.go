@@ -64,7 +64,7 @@ func newCity(b *testing.B, e engine, count int) *city {
 	b.Cleanup(server.Close)
 	c.url = server.URL
 	var next atomic.Int64
-	err := together(4, func(int) error {
+	check(together(4, func(int) error {
 		for {
 			i := next.Add(1)
 			if i > int64(count) {
@@ -74,16 +74,12 @@ func newCity(b *testing.B, e engine, count int) *city {
 				return err
 			}
 		}
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	}))
 	return c
 }
 
 func nameOf(i int) string { return fmt.Sprint("t", i) }
 
-// key returns a new key of a tenant.
 func (c *city) key(name string) (key string, err error) {
 	err = c.Use(c.b.Context(), name, func(s *svc.Service) error {
 		issued, err := s.Keys.Issue(c.b.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "ada"}, svc.NewAPIKey{})
@@ -137,9 +133,7 @@ func BenchmarkIdleTenants(b *testing.B) {
 		}
 		empty := heaptest.Live()
 		for i := range count {
-			if err := c.ask(nameOf(i+1), keys[i]); err != nil {
-				b.Fatal(err)
-			}
+			check(c.ask(nameOf(i+1), keys[i]))
 		}
 		// All were open before: what the requests and the issue of keys have cached is small. So
 		// compare with the state after closing.
@@ -180,9 +174,7 @@ func (c *city) count(query string) (count int64) {
 	if c.db == nil {
 		return 0
 	}
-	if err := c.db.QueryRow(query).Scan(&count); err != nil {
-		c.b.Fatal(err)
-	}
+	check(c.db.QueryRow(query).Scan(&count))
 	return count
 }
 
@@ -199,14 +191,10 @@ func BenchmarkColdTenant(b *testing.B) {
 		for i := range count {
 			name := nameOf(i + 1)
 			for _, change := range []func(context.Context, string) error{c.Suspend, c.Resume} { // which closes it
-				if err := change(b.Context(), name); err != nil {
-					b.Fatal(err)
-				}
+				check(change(b.Context(), name))
 			}
 			began := time.Now()
-			if err := c.ask(name, keys[i]); err != nil {
-				b.Fatal(err)
-			}
+			check(c.ask(name, keys[i]))
 			took = append(took, time.Since(began))
 		}
 		reportTimes(b, took)
@@ -221,9 +209,7 @@ func reportTimes(b *testing.B, took []time.Duration) {
 }
 
 // percentile returns the ms of one of the times, which are sorted.
-func percentile(took []time.Duration, p int) float64 {
-	return took[len(took)*p/100].Seconds() * 1000
-}
+func percentile(took []time.Duration, p int) float64 { return took[len(took)*p/100].Seconds() * 1000 }
 
 // BenchmarkWarmTenant compares a tenant with a Service alone: verify a key, decide, issue a key, each
 // within a call of Use, and a request with its own call. BenchmarkUseTenant of the root measures Use.
@@ -242,14 +228,10 @@ func BenchmarkWarmTenant(b *testing.B) {
 		alone := string(get(single.Keys.Issue(ctx, svc.Host, ada, svc.NewAPIKey{})).Key)
 		of := get(c.key("t1"))
 		verify := func(key string) func(*svc.Service) error {
-			return func(s *svc.Service) error {
-				_, err := s.Authenticate(ctx, key)
-				return err
-			}
+			return func(s *svc.Service) error { return failure(s.Authenticate(ctx, key)) }
 		}
 		decide := func(s *svc.Service) error {
-			_, err := s.Decide(ctx, svc.Principal{Kind: svc.KindUser, ID: "ada"}, "bank:recall", "b", svc.Context{})
-			return err
+			return failure(s.Decide(ctx, svc.Principal{Kind: svc.KindUser, ID: "ada"}, "bank:recall", "b", svc.Context{}))
 		}
 		issue := func(s *svc.Service) error {
 			issued, err := s.Keys.Issue(ctx, svc.Host, ada, svc.NewAPIKey{})
@@ -273,15 +255,12 @@ func BenchmarkWarmTenant(b *testing.B) {
 				compare(b, measure.Side{Name: "single", Call: alone}, measure.Side{Name: "tenant", Call: tenant})
 			})
 		}
-		err := c.Use(ctx, "t1", func(s *svc.Service) error { // as a host does for a request
+		check(c.Use(ctx, "t1", func(s *svc.Service) error { // as a host does for a request
 			versus("verify", func() error { return verify(alone)(single) }, func() error { return verify(of)(s) })
 			versus("decide", func() error { return decide(single) }, func() error { return decide(s) })
 			versus("issue", func() error { return issue(single) }, func() error { return issue(s) })
 			return nil
-		})
-		if err != nil {
-			b.Fatal(err)
-		}
+		}))
 		versus("request", request, func() error { return c.ask("t1", of) })
 	})
 }
@@ -343,10 +322,7 @@ func median(values []float64) float64 {
 
 // request reads keys over HTTP.
 func (c *city) request(name string) error {
-	r, err := http.NewRequestWithContext(c.b.Context(), http.MethodGet, c.url+"/t/"+name+"/ext/svc/me/api-keys", nil)
-	if err != nil {
-		return err
-	}
+	r := get(http.NewRequestWithContext(c.b.Context(), http.MethodGet, c.url+"/t/"+name+"/ext/svc/me/api-keys", nil))
 	r.Header.Set("Authorization", "Bearer "+c.keys[name])
 	answer, err := clients.Do(r)
 	if err != nil {
@@ -385,9 +361,7 @@ func (c *city) work(name, kind string) error {
 func (c *city) latencies(name, kind string) (took []time.Duration) {
 	for range 300 {
 		began := time.Now()
-		if err := c.work(name, kind); err != nil {
-			c.b.Fatal(err)
-		}
+		check(c.work(name, kind))
 		took = append(took, time.Since(began))
 		time.Sleep(time.Millisecond)
 	}

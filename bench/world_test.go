@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/bench/internal/measure"
 	"github.com/extsvc/svc/store/memstore"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
@@ -93,11 +95,7 @@ var postgresEngine = engine{
 		return postgres.Open(context.Background(), address, postgres.Options{MaxOpen: connections})
 	},
 	connect: func(address string, r *recorder) (write, read *sql.DB) {
-		config, err := pgx.ParseConfig(address)
-		if err != nil {
-			panic(err) // open accepted it
-		}
-		db := pool(r.record(stdlib.GetConnector(*config), true), connections)
+		db := pool(r.record(stdlib.GetConnector(*get(pgx.ParseConfig(address))), true), connections)
 		return db, db
 	},
 	settle: `ANALYZE`,
@@ -161,14 +159,8 @@ func newWorld(tb testing.TB, e engine, s size) *world {
 	store := get(e.open(w.place))
 	w.store, w.service = store, get(svc.New(config(store)))
 	w.write, w.read = e.connect(w.place, nil)
-	tb.Cleanup(func() {
-		if err := errors.Join(w.service.Close(), w.read.Close(), w.write.Close(), store.Close()); err != nil {
-			tb.Error(err)
-		}
-	})
-	if err := w.fill(context.Background()); err != nil {
-		tb.Fatal("fill the database: ", err)
-	}
+	tb.Cleanup(func() { check(errors.Join(w.service.Close(), w.read.Close(), w.write.Close(), store.Close())) })
+	w.fill(context.Background())
 	return w
 }
 
@@ -179,50 +171,50 @@ func get[T any](value T, err error) T {
 	return value
 }
 
-func (w *world) fill(ctx context.Context) error {
+func failure[T any](_ T, err error) error { return err }
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+func (w *world) fill(ctx context.Context) {
 	var users svc.Bundle
 	for i := range w.keys / w.keysPerUser() {
 		users.Users = append(users.Users, svc.User{ID: userID(i)})
 	}
 	shop := "shop"
-	_, err := w.service.Sources.Register(ctx, svc.Host, svc.NewSource{URL: shopURL, Alias: &shop})
-	if err := errors.Join(err, w.service.Access.Apply(ctx, svc.Host, users), w.addKeys(ctx, w.keys)); err != nil {
-		return err
-	}
-	err = w.inChunks(ctx, w.templates, func(ctx context.Context, tx svc.Store, i int) error {
+	get(w.service.Sources.Register(ctx, svc.Host, svc.NewSource{URL: shopURL, Alias: &shop}))
+	check(w.service.Access.Apply(ctx, svc.Host, users))
+	w.addKeys(ctx, w.keys)
+	w.inChunks(ctx, w.templates, func(ctx context.Context, tx svc.Store, i int) error {
 		return tx.CreateTemplate(ctx, storedTemplate(i))
 	})
-	_, aged := w.write.ExecContext(ctx, w.age)
-	return errors.Join(err, aged, w.settled(ctx))
+	get(w.write.ExecContext(ctx, w.age))
+	check(w.settled(ctx))
 }
 
 func (w *world) settled(ctx context.Context) error {
-	_, err := w.write.ExecContext(ctx, w.settle)
-	return err
+	return failure(w.write.ExecContext(ctx, w.settle))
 }
 
 // inChunks calls create with the numbers below n, in transactions of some thousand rows.
-func (w *world) inChunks(ctx context.Context, n int, create func(ctx context.Context, tx svc.Store, i int) error) error {
+func (w *world) inChunks(ctx context.Context, n int, create func(ctx context.Context, tx svc.Store, i int) error) {
 	const chunk = 5000
 	for from := 0; from < n; from += chunk {
-		err := w.store.(svc.TransactionStore).Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
-			for i := from; i < min(from+chunk, n); i++ {
-				if err := create(ctx, tx, i); err != nil {
-					return err
-				}
+		check(w.store.(svc.TransactionStore).Atomically(ctx, func(ctx context.Context, tx svc.Store) (err error) {
+			for i := from; i < min(from+chunk, n) && err == nil; i++ {
+				err = create(ctx, tx, i)
 			}
-			return nil
-		})
-		if err != nil {
 			return err
-		}
+		}))
 	}
-	return nil
 }
 
 // addKeys adds keys whose bearers are known, made by a Service in memory. Their
 // use is already recorded: uses that wait to be written would count.
-func (w *world) addKeys(ctx context.Context, n int) error {
+func (w *world) addKeys(ctx context.Context, n int) {
 	var maker *svc.Service
 	used := time.Now().Add(time.Hour)
 	for i := range n {
@@ -230,14 +222,11 @@ func (w *world) addKeys(ctx context.Context, n int) error {
 			maker = get(svc.New(config(memstore.New())))
 			defer maker.Close()
 		}
-		key, err := maker.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: userID(i / w.keysPerUser())}, svc.NewAPIKey{})
-		if err != nil {
-			return err
-		}
+		key := get(maker.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: userID(i / w.keysPerUser())}, svc.NewAPIKey{}))
 		key.LastUsedAt = used
 		w.issued = append(w.issued, key)
 	}
-	return w.inChunks(ctx, n, func(ctx context.Context, tx svc.Store, i int) error {
+	w.inChunks(ctx, n, func(ctx context.Context, tx svc.Store, i int) error {
 		return tx.CreateAPIKey(ctx, w.issued[i].APIKey)
 	})
 }
@@ -371,8 +360,8 @@ func authenticate(_ context.Context, bearer string) (svc.Principal, error) {
 	return svc.Principal{Kind: svc.KindUser, ID: "administrator", Actions: []string{action.TemplateAdmin}}, nil
 }
 
-// shop is a Marketplace that answers at once.
-type shop struct{}
+// shop is a Marketplace that answers at once, about templates alone.
+type shop struct{ svc.Marketplace }
 
 func (shop) CheckURL(string) error { return nil }
 
@@ -383,10 +372,39 @@ func (shop) Template(context.Context, svc.Upstream, string) (svc.Content, error)
 	}, nil
 }
 
-func (shop) Catalog(context.Context, svc.Upstream, time.Duration) (svc.Catalog, error) {
-	return svc.Catalog{}, nil
+// compare measures sides in turn and reports the cost of the last one, the Service, as a multiple
+// of each other side. It divides the best rounds of both: other load on the machine can only add to
+// either.
+func compare(b *testing.B, sides ...measure.Side) {
+	b.Helper()
+	costs := alternate(b, sides, measure.Alike)
+	service := costs[len(costs)-1]
+	for i, s := range sides {
+		b.ReportMetric(costs[i], "µs-"+s.Name)
+		if i < len(sides)-1 {
+			b.ReportMetric(service/costs[i], "x-"+s.Name)
+		}
+	}
 }
 
-func (shop) Manifest(context.Context, svc.Upstream, svc.CatalogEntry) (json.RawMessage, error) {
-	return nil, nil
+// alternate returns the µs that a call of each side takes in its best round. calls gives the number
+// of calls of each side in a round.
+func alternate(b *testing.B, sides []measure.Side, calls func(*testing.B, []measure.Side) []int) []float64 {
+	b.Helper()
+	costs := measure.Alternate(b, sides, calls(b, sides))
+	for i := range costs {
+		costs[i] /= 1000
+	}
+	return costs
+}
+
+// together calls do from as many goroutines at once, each with its number.
+func together(goroutines int, do func(i int) error) error {
+	var all sync.WaitGroup
+	failures := make([]error, goroutines)
+	for i := range goroutines {
+		all.Go(func() { failures[i] = do(i) })
+	}
+	all.Wait()
+	return errors.Join(failures...)
 }

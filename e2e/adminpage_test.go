@@ -6,7 +6,9 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -114,7 +116,6 @@ type office struct{ url, key string }
 
 // newOffice starts an office. change plants a fault into each page; nil: none.
 func newOffice(t *testing.T, change func(page string) string) office {
-	t.Helper()
 	catalogue := func(version, budget string) *fstest.MapFile {
 		return &fstest.MapFile{Data: []byte(`{"templates":[{"id":"desk","name":"Desk","manifest":{"version":"` +
 			version + `","budget":"` + budget + `"}}]}`)}
@@ -125,9 +126,7 @@ func newOffice(t *testing.T, change func(page string) string) office {
 		Sources: svc.SourceConfig{Marketplace: must(marketplace.New(marketplace.Config{Files: map[string]fs.FS{"acme": files}}))},
 	}))
 	t.Cleanup(func() { _ = service.Close() })
-	if err := service.Access.Apply(t.Context(), svc.Host, staff()); err != nil {
-		t.Fatal(err)
-	}
+	must(0, service.Access.Apply(t.Context(), svc.Host, staff()))
 	must(service.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: "fs://acme", Alias: new("acme")}))
 	must(service.Templates.Install(t.Context(), svc.Host, svc.Install{TemplateID: "desk", SourceName: "acme"}))
 	files["templates.json"] = catalogue("2", "high")
@@ -169,7 +168,6 @@ func staff() svc.Bundle {
 	}
 }
 
-// changed passes the pages of a handler through change.
 func changed(next http.Handler, change func(string) string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Header.Del("Accept-Encoding")
@@ -180,4 +178,60 @@ func changed(next http.Handler, change func(string) string) http.Handler {
 		w.WriteHeader(kept.Code)
 		_, _ = w.Write([]byte(change(kept.Body.String())))
 	})
+}
+
+// readings are the lines that browser/site.js prints on success.
+const readings = "searches\nshows diagrams\nprints\nis accessible\n"
+
+// TestDocsSite reads the site of the documentation in a browser: search, diagrams, print, and what axe says of
+// each page. Without Chromium, Node.js or its packages it is skipped; with SVC_REQUIRE_NODE=1 it fails instead.
+func TestDocsSite(t *testing.T) {
+	longtest.Test(t, "the site of the documentation in a browser")
+	b, site := newBrowser(t), docsSite(t)
+	if out, err := b.readSite(site); err != nil || out != readings {
+		t.Errorf("%v: have\n%swant\n%s", err, out, readings)
+	}
+}
+
+// The check must be able to fail: it sees faults in the site.
+func TestDocsSiteFaults(t *testing.T) {
+	longtest.Test(t, "that the test of the site finds faults")
+	b := newBrowser(t)
+	b.kept = append(b.kept, "ONLY=docs/faq.html")
+	for fault, planted := range map[string]struct{ file, old, new, says string }{
+		"a text without contrast":  {"docs/faq.html", "</h1>", `</h1><p style="color:#888;background:#999">some text</p>`, "color-contrast"},
+		"a picture from elsewhere": {"docs/faq.html", "</h1>", `</h1><img alt="x" src="http://127.0.0.1:1/x.png">`, "requests to others"},
+		"a wide page":              {"docs/faq.html", "</h1>", `</h1><p style="width:2000px">x</p>`, "scrolls sideways"},
+		"no index":                 {"site/index.js", "const", "let other", "Timeout"},
+	} {
+		t.Run(fault, func(t *testing.T) {
+			site := docsSite(t)
+			name := filepath.Join(site, planted.file)
+			text := strings.Replace(string(must(os.ReadFile(name))), planted.old, planted.new, 1)
+			must(0, os.WriteFile(name, []byte(text), 0o600))
+			b := b
+			if planted.says == "Timeout" {
+				b.kept = append(slices.Clip(b.kept), "PATIENCE=2000")
+			}
+			if out, err := b.readSite(site); err == nil || !strings.Contains(out, planted.says) {
+				t.Errorf("not seen: %s", out)
+			}
+		})
+	}
+}
+
+func docsSite(t *testing.T) (folder string) {
+	t.Helper()
+	folder = t.TempDir()
+	command := exec.CommandContext(t.Context(), "go", "-C", "../docs/site", "run", ".", folder)
+	command.Env = append(os.Environ(), "GOWORK=off")
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return folder
+}
+
+func (b browser) readSite(folder string) (string, error) {
+	b.Environment = append(slices.Clip(b.kept), "SITE="+folder, "CHROMIUM="+b.chromium)
+	return b.Try("node", "site.js")
 }

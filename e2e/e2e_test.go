@@ -73,14 +73,12 @@ func (maker) MakeBank(context.Context, svc.Principal, svc.NewBank) (svc.CreatedB
 	return svc.CreatedBank{Created: true}, nil
 }
 
-// key issues a key to a user.
 func (s *site) key(user string) string { return s.keyOf(svc.KindUser, user) }
 
 func (s *site) keyOf(kind svc.Kind, id string) string {
 	return string(must(s.Service.Keys.Issue(s.t.Context(), svc.Host, svc.Identity{Kind: kind, ID: id}, svc.NewAPIKey{})).Key)
 }
 
-// keyID returns the id in a key.
 func keyID(key string) string { return key[5:21] }
 
 func (s *site) as(bearer string) caller { return caller{s.t, s.http, s.url, bearer} }

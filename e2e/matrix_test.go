@@ -1,18 +1,31 @@
 package e2e_test
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"io/fs"
+	"log/slog"
 	"maps"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/fstest"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/e2e/hostilehttp"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/internal/longtest"
+	"github.com/extsvc/svc/internal/wire"
+	"github.com/extsvc/svc/marketplace"
 	"github.com/extsvc/svc/store/memstore"
 	"github.com/extsvc/svc/store/sqlite"
 )
@@ -216,6 +229,119 @@ func TestMalformedBeforeForbidden(t *testing.T) {
 				wrong[field] = "a\x00b"
 				plain.send(method, target, string(must(json.Marshal(wrong)))).is(http.StatusBadRequest)
 			}
+		}
+	}
+}
+
+// left is the context of a caller that leaves when it has been looked at so many times.
+type left struct {
+	context.Context
+	leave context.CancelFunc
+	looks atomic.Int32
+}
+
+func (l *left) Err() error {
+	if l.looks.Add(-1) < 0 {
+		l.leave()
+	}
+	return l.Context.Err()
+}
+
+// A caller that leaves, at any moment of any request, is no fault of the store or of a source.
+func TestCallersThatLeave(t *testing.T) {
+	t.Parallel()
+	var failing atomic.Int32
+	s := newSite(t, onShelf, func(c *svc.Config) {
+		c.Store = memstore.New()
+		c.Events.OnEvent = func(_ context.Context, e svc.Event) {
+			if e.Action == event.SourceFailing {
+				failing.Add(1)
+			}
+		}
+	})
+	api, ended := httpapi.New(s.Service, httpapi.Options{}), 0
+	admin := svc.Identity{Kind: svc.KindUser, ID: "admin"}
+	for name, row := range matrix {
+		method, _, _ := strings.Cut(name, " ")
+		for looks := range longtest.Times(4, 12) {
+			must(s.Service.Keys.RevokeAll(t.Context(), svc.Host, admin))
+			keys, bearer := s.restock(), s.key("admin")
+			target := httpapi.DefaultPrefix + keys.in(row.target, keyID(bearer))
+			request := httptest.NewRequest(method, target, strings.NewReader(row.body))
+			request.Header.Set("Content-Type", kindOf(row.target))
+			request.Header.Set("Authorization", "Bearer "+bearer)
+			ctx := &left{}
+			ctx.Context, ctx.leave = context.WithCancel(t.Context())
+			ctx.looks.Store(int32(looks))
+			answer := httptest.NewRecorder()
+			api.ServeHTTP(answer, request.WithContext(ctx))
+			ctx.leave()
+			if answer.Code == row.statuses[5] {
+				continue
+			}
+			var problem wire.Problem
+			err := json.Unmarshal(answer.Body.Bytes(), &problem)
+			ended++
+			if err != nil || answer.Code != http.StatusServiceUnavailable ||
+				!strings.HasPrefix(problem.Detail, "the call was canceled") {
+				t.Errorf("%s, after %d looks: %d %s", name, looks, answer.Code, answer.Body)
+			}
+		}
+	}
+	if failing.Load() > 0 || ended < len(matrix) {
+		t.Errorf("%d sources are failing; %d calls have ended early", failing.Load(), ended)
+	}
+}
+
+// anywhere has the same files in every directory.
+type anywhere struct{ fs.FS }
+
+func (a anywhere) Open(name string) (fs.File, error) { return a.FS.Open(path.Base(name)) }
+
+// sessions are those of a host: the ID of a user, or "ID+sa" of a service account.
+func sessions(_ context.Context, bearer string) (svc.Principal, error) {
+	if account, is := strings.CutSuffix(bearer, "+sa"); is {
+		return svc.Principal{Kind: svc.KindServiceAccount, ID: account}, nil
+	}
+	return svc.Principal{Kind: svc.KindUser, ID: bearer}, nil
+}
+
+// Random requests go to a database in a file. All sources are files: random requests must not leave
+// this machine.
+func TestRandomRequestsToAFile(t *testing.T) {
+	var log bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	shop := fstest.MapFS{"templates.json": {Data: []byte(`{"templates": [
+		{"id": "chat", "name": "Chat", "category": "talk", "tags": ["t"], "manifest": {"version": "1", "n": 1.0}}]}`)}}
+	s := newSite(t, func(c *svc.Config) {
+		c.Logger, c.Authenticator, c.Memory.Templates = logger, svc.AuthenticatorFunc(sessions), 1<<20
+		c.Events.Keep, c.Templates.Banks = false, nil
+		c.Sources.Marketplace = must(marketplace.New(marketplace.Config{Files: map[string]fs.FS{"any": anywhere{shop}}}))
+	})
+	must(s.Service.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: "fs://any/acme"}))
+	server := httptest.NewUnstartedServer(s.API.Mount(http.NewServeMux()))
+	server.Config.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelError)
+	server.Start()
+	defer server.Close()
+	hostilehttp.Run(t, server.Client(), server.URL+httpapi.DefaultPrefix,
+		"admin", "admin", "plain", "alice", "robot+sa", "narrow+sa", s.key("admin"), "svcu_wrong", "")
+	admin := s.as("admin")
+	for _, list := range []string{
+		"/admin/template-sources", "/admin/templates",
+		"/users/alice/api-keys", "/users/admin/api-keys",
+	} {
+		if all := string(admin.send("GET", list, "").is(200).body); strings.Contains(all, "\ufffd") {
+			t.Errorf("a replaced character is stored: %s", all)
+		}
+	}
+	var list struct{ Templates []struct{ ID string } }
+	must(0, json.Unmarshal(admin.send("GET", "/admin/templates", "").is(200).body, &list))
+	for _, template := range list.Templates {
+		admin.send("GET", "/admin/templates/"+url.PathEscape(template.ID), "").is(200)
+	}
+	for _, fault := range []string{"panic", "superfluous", "level=ERROR"} {
+		if _, text, found := strings.Cut(log.String(), fault); found {
+			t.Errorf("%s%.600s", fault, text)
 		}
 	}
 }

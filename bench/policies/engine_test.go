@@ -16,7 +16,7 @@ type engine interface {
 // contestant makes an engine from a principal's policies.
 type contestant struct {
 	name string
-	make func(w *workload) (engine, error)
+	make func(w *workload) engine
 }
 
 var (
@@ -55,10 +55,7 @@ func TestEnginesAgree(t *testing.T) {
 // everything once by then.
 func (c contestant) on(tb testing.TB, w *workload) engine {
 	tb.Helper()
-	e, err := c.make(w)
-	if err != nil {
-		tb.Fatal(c.name, ": ", err)
-	}
+	e := c.make(w)
 	if err := agrees(e, w.queries, w.want); err != nil {
 		tb.Fatal(c.name, ": ", err)
 	}
@@ -185,7 +182,6 @@ func alternate(b *testing.B, passes []pass) []float64 {
 	return costs
 }
 
-// allocations returns the number of allocations of a decision.
 func (p pass) allocations() float64 {
 	var err error
 	n := testing.AllocsPerRun(1, func() { err = p.run() })
@@ -193,4 +189,11 @@ func (p pass) allocations() float64 {
 		panic(err)
 	}
 	return n / float64(len(p.queries))
+}
+
+func get[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
 }

@@ -15,7 +15,7 @@ type opaQuery struct{ rego.PreparedEvalQuery }
 
 // newOPARules has a Rego rule for each pair of an action pattern and a bank pattern, in expressions
 // that OPA indexes.
-func newOPARules(w *workload) (engine, error) {
+func newOPARules(w *workload) engine {
 	var module strings.Builder
 	module.WriteString("package svc\ndefault allowed := false\nallowed if { not deny; allow }\n")
 	for _, s := range w.statements {
@@ -55,7 +55,7 @@ banks := array.concat([input.bank, "*"], [p | some i in indexof_n(input.bank, ":
 `
 
 // newOPAData has the policies as data: objects by effect, action pattern and bank pattern.
-func newOPAData(w *workload) (engine, error) {
+func newOPAData(w *workload) engine {
 	data := map[string]any{allow: map[string]any{}, deny: map[string]any{}}
 	for _, s := range w.statements {
 		actions := data[s.Effect].(map[string]any)
@@ -71,10 +71,10 @@ func newOPAData(w *workload) (engine, error) {
 	return newOPA(opaModule, data)
 }
 
-func newOPA(module string, data map[string]any) (engine, error) {
+func newOPA(module string, data map[string]any) engine {
 	store := inmem.NewFromObjectWithOpts(data, inmem.OptReturnASTValuesOnRead(true))
-	q, err := rego.New(rego.Query("data.svc.allowed"), rego.Module("svc.rego", module), rego.Store(store)).PrepareForEval(context.Background())
-	return opaQuery{q}, err
+	query := rego.New(rego.Query("data.svc.allowed"), rego.Module("svc.rego", module), rego.Store(store))
+	return opaQuery{get(query.PrepareForEval(context.Background()))}
 }
 
 var opaAction, opaBank = ast.InternedTerm("action"), ast.InternedTerm("bank")

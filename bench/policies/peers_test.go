@@ -25,7 +25,7 @@ type floor struct {
 	decided        []uint64 // a bit for each pair
 }
 
-func newFloor(w *workload) (engine, error) {
+func newFloor(w *workload) engine {
 	f := &floor{actions: map[string]uint{}, banks: map[string]uint{}}
 	for _, q := range fresh(w.queries) {
 		number(f.actions, q.action)
@@ -37,10 +37,9 @@ func newFloor(w *workload) (engine, error) {
 			f.flip(q)
 		}
 	}
-	return f, nil
+	return f
 }
 
-// number numbers the names in order of appearance.
 func number(names map[string]uint, name string) {
 	if _, ok := names[name]; !ok {
 		names[name] = uint(len(names))
@@ -73,7 +72,7 @@ func newCompiler() compiler { return compiler{policy.NewCompiler(policy.Memory)}
 
 func (c compiler) compile(s policy.Subject) engine { return ours{c.Compile(s)} }
 
-func newOurs(w *workload) (engine, error) { return newCompiler().compile(w.subject), nil }
+func newOurs(w *workload) engine { return newCompiler().compile(w.subject) }
 
 // service decides as a host's call does: for a principal, with a check that the cached rights are
 // still current.
@@ -87,13 +86,11 @@ func (s service) Decide(action, bank string) bool {
 	return err == nil && d.Allowed()
 }
 
-func newService(w *workload) (engine, error) {
-	made, err := svc.New(svc.Config{Store: memstore.New(), Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return nil, err
-	}
+func newService(w *workload) engine {
+	made := get(svc.New(svc.Config{Store: memstore.New(), Logger: slog.New(slog.DiscardHandler)}))
 	user := svc.Principal{Kind: svc.KindUser, ID: "user"}
-	return service{made, user}, made.Access.Apply(context.Background(), svc.Host, bundleOf(user.ID, w.subject.Grants))
+	get(0, made.Access.Apply(context.Background(), svc.Host, bundleOf(user.ID, w.subject.Grants)))
+	return service{made, user}
 }
 
 func bundleOf(user string, grants []policy.Grant) svc.Bundle {
@@ -118,7 +115,7 @@ func bundleOf(user string, grants []policy.Grant) svc.Bundle {
 // took three times as long.)
 type cedarSet struct{ *cedar.PolicySet }
 
-func newCedar(w *workload) (engine, error) {
+func newCedar(w *workload) engine {
 	set := cedar.NewPolicySet()
 	for i, s := range w.statements {
 		p := ast.Permit()
@@ -128,7 +125,7 @@ func newCedar(w *workload) (engine, error) {
 		p.When(cedarAny(spell(s.Actions), ast.Action(), "Action").And(cedarAny(s.Banks, ast.Resource(), "Bank")))
 		set.Add(cedar.PolicyID(fmt.Sprintf("statement%d", i)), cedar.NewPolicyFromAST(p))
 	}
-	return cedarSet{set}, nil
+	return cedarSet{set}
 }
 
 // cedarAny is the condition that one of the patterns covers the entity.
@@ -161,7 +158,7 @@ func (s cedarSet) Decide(action, bank string) bool {
 // statement is a statement, a bank is a bucket, "::*" at its end is a wildcard.
 type minioPolicy struct{ minio.Policy }
 
-func newMinio(w *workload) (engine, error) {
+func newMinio(w *workload) engine {
 	var policies []minio.Policy
 	for _, statements := range w.policies {
 		p := minio.Policy{Version: minio.DefaultVersion}
@@ -170,7 +167,7 @@ func newMinio(w *workload) (engine, error) {
 		}
 		policies = append(policies, p)
 	}
-	return minioPolicy{minio.MergePolicies(policies...)}, nil
+	return minioPolicy{minio.MergePolicies(policies...)}
 }
 
 func minioStatement(s statement) minio.Statement {
@@ -213,37 +210,16 @@ type casbinEnforcer struct {
 	enforce func(asked ...any) (bool, error)
 }
 
-func newCasbin(w *workload) (engine, error) {
-	e, err := newCachedEnforcer(w)
-	if err != nil {
-		return nil, err
-	}
-	return casbinEnforcer{e.Enforcer.Enforce}, nil
-}
+func newCasbin(w *workload) engine { return casbinEnforcer{newCachedEnforcer(w).Enforcer.Enforce} }
 
-func newCasbinCached(w *workload) (engine, error) {
-	e, err := newCachedEnforcer(w)
-	if err != nil {
-		return nil, err
-	}
-	return casbinEnforcer{e.Enforce}, nil
-}
+func newCasbinCached(w *workload) engine { return casbinEnforcer{newCachedEnforcer(w).Enforce} }
 
-func newCachedEnforcer(w *workload) (*casbin.CachedEnforcer, error) {
-	m, err := model.NewModelFromString(casbinModel)
-	if err != nil {
-		return nil, err
-	}
-	e, err := casbin.NewCachedEnforcer(m)
-	if err != nil {
-		return nil, err
-	}
+func newCachedEnforcer(w *workload) *casbin.CachedEnforcer {
+	e := get(casbin.NewCachedEnforcer(get(model.NewModelFromString(casbinModel))))
 	for _, effect := range []string{deny, allow} {
-		if _, err := e.AddPoliciesEx(casbinRules(w.statements, effect)); err != nil { // skips rules that exist
-			return nil, err
-		}
+		get(e.AddPoliciesEx(casbinRules(w.statements, effect))) // skips rules that exist
 	}
-	return e, nil
+	return e
 }
 
 func casbinRules(statements []statement, effect string) [][]string {
@@ -262,9 +238,5 @@ func casbinRules(statements []statement, effect string) [][]string {
 }
 
 func (e casbinEnforcer) Decide(action, bank string) bool {
-	ok, err := e.enforce(action, bank)
-	if err != nil {
-		panic(err)
-	}
-	return ok
+	return get(e.enforce(action, bank))
 }

@@ -131,7 +131,6 @@ const (
 	deny  = "deny"
 )
 
-// statement is a statement of a document.
 type statement struct {
 	Effect          string   `json:"effect"`
 	Actions         []string `json:"actions"`
@@ -162,7 +161,6 @@ func newMaker(statements int) *maker {
 	return &maker{Rand: rand.New(rand.NewPCG(seed, uint64(statements))), tools: 4 + statements/10, projects: 5 + statements/4}
 }
 
-// policies returns the statements of so many policies.
 func (m *maker) policies(n, statements int) [][]statement {
 	out := make([][]statement, n)
 	for i := range out {
@@ -262,7 +260,6 @@ type drawer struct {
 	statements []statement
 }
 
-// queries draws the queries with their outcomes.
 func (d *drawer) queries() (queries []query, want []outcome) {
 	for len(want) < asked {
 		want = append(want, mix...)

@@ -19,15 +19,11 @@ const (
 	  "errors": [{"pointer": "", "detail": "no"}]}`
 )
 
-// failed returns a problem.
 func failed(status, title, code string) string {
 	return strings.NewReplacer("404", status, "Not Found", title, "not_found", code).Replace(problem)
 }
 
-// listed returns a valid exchange.
-func listed() contract.Exchange {
-	return exchange("GET", "/me/api-keys", "", 200, keys)
-}
+func listed() contract.Exchange { return exchange("GET", "/me/api-keys", "", 200, keys) }
 
 func exchange(method, target, sent string, status int, body string) contract.Exchange {
 	e := contract.Exchange{
@@ -52,7 +48,6 @@ const template = `{"id": "x", "name": "X", "description": null, "category": null
   "source_name": null, "source_scope": null, "source_owner": null, "source_revision": null, "installed_at": "2026-01-02T03:04:05.000000Z",
   "updated_at": "2026-01-02T03:04:05.000000Z", "manifest": {"version": "1"}}`
 
-// tagged returns an exchange about a template, with conditions.
 func tagged(method, sent string, status int, body string, conditions ...string) contract.Exchange {
 	e := exchange(method, "/admin/templates/x", sent, status, body)
 	e.Header.Set("ETag", `"a-b"`)
@@ -65,13 +60,11 @@ func tagged(method, sent string, status int, body string, conditions ...string) 
 	return e
 }
 
-// without returns an exchange whose answer lacks a header.
 func without(e contract.Exchange, header string) contract.Exchange {
 	e.Header.Del(header)
 	return e
 }
 
-// page returns a list with a Link.
 func page(target, link string) contract.Exchange {
 	e := exchange("GET", target, "", 200, `[]`)
 	e.Header.Set("Link", link)
@@ -239,10 +232,7 @@ func TestTransport(t *testing.T) {
 	listener := &told{TB: t}
 	client := http.Client{Transport: contract.Transport(listener, server.Client().Transport)}
 	ask := func(path string) (string, error) {
-		response, err := client.Post(server.URL+path, "text/plain", strings.NewReader("a question, "))
-		if err != nil {
-			t.Fatal(err)
-		}
+		response := must(client.Post(server.URL+path, "text/plain", strings.NewReader("a question, ")))
 		defer response.Body.Close()
 		body, err := io.ReadAll(response.Body)
 		return string(body), err
@@ -262,12 +252,8 @@ func TestTransport(t *testing.T) {
 func TestUnseen(t *testing.T) {
 	c := contract.Ours()
 	before := c.Unseen()
-	if err := c.Check(listed()); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Check(exchange("GET", "/admin/templates/x", "", 404, problem)); err != nil {
-		t.Fatal(err)
-	}
+	must(0, c.Check(listed()))
+	must(0, c.Check(exchange("GET", "/admin/templates/x", "", 404, problem)))
 	_ = c.Check(exchange("GET", "/admin/templates", "", 404, problem))
 	after := strings.Join(c.Unseen(), "\n")
 	still := strings.Contains(after, "GET /me/api-keys 200\n") || strings.Contains(after, "GET /admin/templates/{template_id} 404 not_found")

@@ -2,6 +2,7 @@ package contract_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -16,6 +17,7 @@ import (
 	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/e2e/contract"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/limits"
 	"github.com/extsvc/svc/store/memstore"
 )
@@ -138,7 +140,6 @@ func (s *stage) resume(what setting) *scene {
 
 // play begins a scene, which ends with the next.
 func (s *stage) play(what setting) *scene {
-	s.t.Helper()
 	c := &scene{setting: what, store: newBroken(memstore.New()), shelf: &shelf{}}
 	keys := svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}}
 	cached := -1
@@ -166,9 +167,7 @@ func (s *stage) play(what setting) *scene {
 		return 0
 	}}
 	c.api = httpapi.New(c.service, options)
-	if err := c.stock(s.t.Context(), what); err != nil {
-		s.t.Fatal(err)
-	}
+	c.stock(s.t.Context(), what)
 	if what == frozen {
 		soon := config.Now().Add(time.Hour)
 		must(c.service.Keys.Issue(s.t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "bob"}, svc.NewAPIKey{ExpiresAt: soon}))
@@ -184,42 +183,34 @@ func (s *stage) play(what setting) *scene {
 }
 
 // stock fills a scene. The last setting has a template edited locally whose source has changed.
-func (c *scene) stock(ctx context.Context, what setting) error {
-	if err := c.service.Access.Apply(ctx, svc.Host, must(svc.ParseBundle([]byte(rows)))); err != nil || what == empty {
-		return err
+func (c *scene) stock(ctx context.Context, what setting) {
+	must(0, c.service.Access.Apply(ctx, svc.Host, must(svc.ParseBundle([]byte(rows)))))
+	if what == empty {
+		return
 	}
 	for _, h := range c.halves() {
-		if err := h.stock(ctx, what); err != nil {
-			return err
-		}
+		h.stock(ctx, what)
 	}
 	if what == shelved {
-		return nil
+		return
 	}
 	c.offer("Take notes, briefly.")
-	issued, err := c.service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})
-	if c.key = issued.ID; err != nil {
-		return err
-	}
-	issued, err = c.service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindServiceAccount, ID: "ci"}, svc.NewAPIKey{})
-	if c.botKey = issued.ID; err != nil || what == stocked {
-		return err
-	}
-	if what == ruled {
-		return c.service.Access.Apply(ctx, svc.Host, must(svc.ParseBundle([]byte(rulers))))
+	c.key = must(c.service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}, svc.NewAPIKey{})).ID
+	c.botKey = must(c.service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindServiceAccount, ID: "ci"}, svc.NewAPIKey{})).ID
+	switch what {
+	case stocked:
+		return
+	case ruled:
+		must(0, c.service.Access.Apply(ctx, svc.Host, must(svc.ParseBundle([]byte(rulers)))))
+		return
 	}
 	for _, h := range c.halves() {
-		if err := h.sources.Remove(ctx, administrator, "acme"); err != nil {
-			return err
-		}
-		if _, err := h.sources.Register(ctx, administrator, svc.NewSource{URL: "https://templates.example.com/acme"}); err != nil {
-			return err
-		}
+		must(0, h.sources.Remove(ctx, administrator, "acme"))
+		must(h.sources.Register(ctx, administrator, svc.NewSource{URL: "https://templates.example.com/acme"}))
 	}
 	if what == crowded {
-		return c.crowd(ctx)
+		c.crowd(ctx)
 	}
-	return nil
 }
 
 // half has the templates and sources of the server, or the administrator's own.
@@ -234,44 +225,32 @@ func (c *scene) halves() []half {
 }
 
 // stock adds a source, and a template from it that is edited.
-func (h half) stock(ctx context.Context, what setting) error {
-	if _, err := h.sources.Register(ctx, administrator, svc.NewSource{URL: "https://github.com/acme/templates"}); err != nil || what == shelved {
-		return err
+func (h half) stock(ctx context.Context, what setting) {
+	must(h.sources.Register(ctx, administrator, svc.NewSource{URL: "https://github.com/acme/templates"}))
+	if what != shelved {
+		must(h.templates.Install(ctx, administrator, svc.Install{TemplateID: "notes", SourceName: "acme", SourceScope: h.scope}))
+		must(h.templates.Patch(ctx, administrator, "notes", svc.TemplatePatch{Tags: &[]string{"mine"}}))
 	}
-	if _, err := h.templates.Install(ctx, administrator, svc.Install{TemplateID: "notes", SourceName: "acme", SourceScope: h.scope}); err != nil {
-		return err
-	}
-	tags := []string{"mine"}
-	_, err := h.templates.Patch(ctx, administrator, "notes", svc.TemplatePatch{Tags: &tags})
-	return err
 }
 
 // crowd adds own templates and sources of the administrator, and service accounts of alice, until no
 // more are allowed.
-func (c *scene) crowd(ctx context.Context) error {
+func (c *scene) crowd(ctx context.Context) {
 	var bundle svc.Bundle
 	for i := range limits.ServiceAccounts - 1 {
 		bundle.ServiceAccounts = append(bundle.ServiceAccounts, svc.ServiceAccount{ID: fmt.Sprint("a", i), OwnerUserID: "alice"})
 	}
-	if err := c.service.Access.Apply(ctx, svc.Host, bundle); err != nil {
-		return err
-	}
+	must(0, c.service.Access.Apply(ctx, svc.Host, bundle))
 	for i := range limits.PersonalTemplates - 1 {
-		row := svc.Template{
+		must(0, c.store.FullStore.CreateTemplate(ctx, svc.Template{
 			TemplateKey: svc.TemplateKey{Scope: svc.ScopePersonal, Owner: administrator.ID, ID: fmt.Sprint("t", i)},
 			Content:     svc.Content{Name: "T", Manifest: []byte(`{"version":"1"}`)},
-		}
-		if err := c.store.FullStore.CreateTemplate(ctx, row); err != nil {
-			return err
-		}
+		}))
 	}
 	for i := range limits.PersonalSources - 1 {
-		row := svc.Source{SourceKey: svc.SourceKey{Scope: svc.ScopePersonal, Owner: administrator.ID, Name: fmt.Sprint("s", i)}}
-		if err := c.store.FullStore.CreateSource(ctx, row); err != nil {
-			return err
-		}
+		key := svc.SourceKey{Scope: svc.ScopePersonal, Owner: administrator.ID, Name: fmt.Sprint("s", i)}
+		must(0, c.store.FullStore.CreateSource(ctx, svc.Source{SourceKey: key}))
 	}
-	return nil
 }
 
 // offer sets the template that the source offers.
@@ -341,10 +320,7 @@ func (s *stage) send(bearer, method, target, body string, headers ...contract.Va
 	for _, header := range headers {
 		request.Header.Set(header.Name, header.Text)
 	}
-	response, err := s.client.Do(request)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	response := must(s.client.Do(request))
 	defer response.Body.Close()
 	if method != http.MethodGet && response.StatusCode < 400 { // a failed request has changed nothing
 		s.scene.Load().changed = true
@@ -353,7 +329,6 @@ func (s *stage) send(bearer, method, target, body string, headers ...contract.Va
 	return answer{s.t, asked, response.StatusCode, response.Header, must(io.ReadAll(response.Body))}
 }
 
-// is checks the status.
 func (a answer) is(status int) {
 	a.t.Helper()
 	if a.status != status {
@@ -366,4 +341,67 @@ func must[T any](value T, err error) T {
 		panic(err)
 	}
 	return value
+}
+
+// broken is a store that fails on request, in every method that requests use.
+type broken struct {
+	*intercept.Store
+	faults atomic.Pointer[faults]
+}
+
+// faults are the errors of a store; nil: it works.
+type faults struct{ reads, writes error }
+
+func newBroken(good svc.FullStore) *broken {
+	b := &broken{}
+	b.faults.Store(&faults{})
+	b.Store = &intercept.Store{FullStore: good, Around: func(_ context.Context, call intercept.Call) error {
+		fault := b.faults.Load().reads
+		if call.Writes {
+			fault = b.faults.Load().writes
+		}
+		if fault != nil && call.Method != "ChainAudit" { // reads of the records call it
+			return fault
+		}
+		return call.Do()
+	}}
+	return b
+}
+
+// shelf is a marketplace with one template at any address. It fails on request.
+type shelf struct {
+	content atomic.Pointer[svc.Content]
+	fault   atomic.Pointer[error]
+}
+
+func (s *shelf) CheckURL(string) error { return nil }
+
+func (s *shelf) Template(_ context.Context, _ svc.Upstream, id string) (svc.Content, error) {
+	if fault := s.fault.Load(); fault != nil {
+		return svc.Content{}, *fault
+	}
+	if id != "notes" {
+		return svc.Content{}, &svc.Error{Code: svc.CodeNotFound, Message: "the source has no such template"}
+	}
+	return *s.content.Load(), nil
+}
+
+func (s *shelf) Manifest(context.Context, svc.Upstream, svc.CatalogEntry) (json.RawMessage, error) {
+	if fault := s.fault.Load(); fault != nil {
+		return nil, *fault
+	}
+	return json.RawMessage(`{"version":"1"}`), nil
+}
+
+func (s *shelf) Catalog(context.Context, svc.Upstream, time.Duration) (svc.Catalog, error) {
+	if fault := s.fault.Load(); fault != nil {
+		return svc.Catalog{}, *fault
+	}
+	return svc.Catalog{
+		Entries: []svc.CatalogEntry{
+			{ID: "notes", Content: *s.content.Load()}, {Index: 1, ID: "support", Content: svc.Content{Name: "Support"}, ManifestFile: "support.json"},
+		},
+		Problems:  []svc.CatalogProblem{{Index: 2, Reason: "it must be an object"}},
+		FetchedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+	}, nil
 }

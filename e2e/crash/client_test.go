@@ -132,9 +132,7 @@ func (c *client) apply(b *liveBundle) {
 	}
 }
 
-func (c *client) newTemplate() {
-	c.add(&liveTemplate{id: c.name("t")})
-}
+func (c *client) newTemplate() { c.add(&liveTemplate{id: c.name("t")}) }
 
 // recreate adds a template under the id of a deleted one.
 func (c *client) recreate() { c.withTemplate(false, c.add) }
@@ -144,15 +142,13 @@ func (c *client) add(t *liveTemplate) {
 	t.version++
 	if rand.N(2) == 0 {
 		c.change(t, event.TemplateCreated, templateState{t.version, t.version, 0}, func(ctx context.Context) error {
-			_, err := c.service.Templates.Create(ctx, svc.Host, svc.NewTemplate{ID: t.id, Content: content(t.id, t.version, t.version)})
-			return err
+			return failure(c.service.Templates.Create(ctx, svc.Host, svc.NewTemplate{ID: t.id, Content: content(t.id, t.version, t.version)}))
 		})
 		return
 	}
 	c.market.versions.Store(t.id, t.version)
 	c.change(t, event.TemplateInstalled, templateState{t.version, t.version, t.version}, func(ctx context.Context) error {
-		_, err := c.service.Templates.Install(ctx, svc.Host, svc.Install{TemplateID: t.id, SourceName: "s-" + c.Run})
-		return err
+		return failure(c.service.Templates.Install(ctx, svc.Host, svc.Install{TemplateID: t.id, SourceName: "s-" + c.Run}))
 	})
 }
 
@@ -162,11 +158,10 @@ func (c *client) patch() {
 		after, next := t.state, content(t.id, t.version, 0)
 		after.texts = t.version
 		c.change(t, event.TemplatePatched, after, func(ctx context.Context) error {
-			_, err := c.service.Templates.Patch(ctx, svc.Host, t.id, svc.TemplatePatch{
+			return failure(c.service.Templates.Patch(ctx, svc.Host, t.id, svc.TemplatePatch{
 				Name: &next.Name, Description: &svc.TextPatch{Value: next.Description}, Category: &svc.TextPatch{Value: next.Category},
 				Integrations: &next.Integrations, Tags: &next.Tags,
-			})
-			return err
+			}))
 		})
 	})
 }
@@ -180,8 +175,7 @@ func (c *client) update() {
 		t.version++
 		c.market.versions.Store(t.id, t.version)
 		c.change(t, event.TemplateUpdated, templateState{t.version, t.version, t.version}, func(ctx context.Context) error {
-			_, err := c.service.Templates.Update(ctx, svc.Host, t.id, svc.UpdateRequest{LocalEdits: svc.TakeTheirs})
-			return err
+			return failure(c.service.Templates.Update(ctx, svc.Host, t.id, svc.UpdateRequest{LocalEdits: svc.TakeTheirs}))
 		})
 	})
 }
@@ -209,7 +203,6 @@ func (c *client) withTemplate(there bool, fn func(*liveTemplate)) {
 	}
 }
 
-// change runs an operation that leaves a template in the state after.
 func (c *client) change(t *liveTemplate, action event.Action, after templateState, operation func(ctx context.Context) error) {
 	ok := c.do(t.id, action, after.String(), operation)
 	if ok {

@@ -93,11 +93,10 @@ func run(name string, args ...string) error {
 	return nil
 }
 
-// empty returns a new disk.
 func (s *shelf) empty(t testing.TB) *disk {
 	t.Helper()
 	image := s.image()
-	must(t, copySparse(image, s.blank))
+	copySparse(image, s.blank)
 	return s.mount(t, image)
 }
 
@@ -113,8 +112,7 @@ func (s *shelf) mount(t testing.TB, image string) *disk {
 	must(t, os.Mkdir(d.mounted, 0o700))
 	must(t, run("mount", "-o", fmt.Sprintf("loop,commit=%d", commitSeconds), image, d.mounted))
 	t.Cleanup(func() { d.discard(t) })
-	device, err := exec.Command("findmnt", "-n", "-o", "SOURCE", d.mounted).Output()
-	must(t, err)
+	device := got(exec.Command("findmnt", "-n", "-o", "SOURCE", d.mounted).Output())
 	d.device = filepath.Base(strings.TrimSpace(string(device)))
 	return d
 }
@@ -139,12 +137,9 @@ func (d *disk) cut(t testing.TB, s *shelf) *disk {
 	t.Helper()
 	image := s.image()
 	for range 100 {
-		before, err := d.writes()
-		must(t, err)
-		must(t, copySparse(image, d.image))
-		after, err := d.writes()
-		must(t, err)
-		if before == after && before.underWay == 0 {
+		before := d.writes()
+		copySparse(image, d.image)
+		if before == d.writes() && before.underWay == 0 {
 			return s.mount(t, image)
 		}
 		must(t, os.Remove(image))
@@ -158,16 +153,12 @@ type writes struct{ requests, sectors, underWay uint64 }
 
 // writes reads the device's counters. A copy between two equal readings, with nothing under way, is
 // consistent.
-func (d *disk) writes() (writes, error) {
-	text, err := os.ReadFile("/sys/block/" + d.device + "/stat")
-	if err != nil {
-		return writes{}, err
-	}
+func (d *disk) writes() (w writes) {
+	text := got(os.ReadFile("/sys/block/" + d.device + "/stat"))
 	var reads [4]uint64
-	var w writes
 	var merges, ticks uint64
-	_, err = fmt.Sscan(string(text), &reads[0], &reads[1], &reads[2], &reads[3], &w.requests, &merges, &w.sectors, &ticks, &w.underWay)
-	return w, err
+	got(fmt.Sscan(string(text), &reads[0], &reads[1], &reads[2], &reads[3], &w.requests, &merges, &w.sectors, &ticks, &w.underWay))
+	return w
 }
 
 // The extent and mode of one writeback (see sync_file_range(2)).
@@ -180,39 +171,27 @@ const (
 // spill writes back some unsynced pages of the files, as the kernel may at any time and in any
 // order. A power cut then leaves neither the old state nor the new one. The file system's own
 // journal may or may not follow.
-func (d *disk) spill(files ...string) error {
+func (d *disk) spill(files ...string) {
 	for _, name := range files {
-		if err := spillPart(d.path(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
+		spillPart(d.path(name))
 	}
-	if rand.N(2) == 0 {
-		return nil
+	if rand.N(2) == 1 {
+		other := got(os.Create(d.path("other")))
+		got(0, errors.Join(other.Sync(), other.Close()))
 	}
-	other, err := os.Create(d.path("other"))
-	if err != nil {
-		return err
-	}
-	return errors.Join(other.Sync(), other.Close())
 }
 
-func spillPart(path string) error {
+func spillPart(path string) {
 	file, err := os.Open(path)
-	if err != nil {
-		return err
+	if errors.Is(err, os.ErrNotExist) {
+		return
 	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil || info.Size() == 0 {
-		return err
-	}
-	for at := rand.Int64N(spillPages) * pageSize; at < info.Size(); at += (1 + rand.Int64N(4*spillPages)) * pageSize {
+	defer got(file, err).Close()
+	size := got(file.Stat()).Size()
+	for at := rand.Int64N(spillPages) * pageSize; at < size; at += (1 + rand.Int64N(4*spillPages)) * pageSize {
 		length := (1 + rand.Int64N(spillPages)) * pageSize
-		if err := syscall.SyncFileRange(int(file.Fd()), at, length, writeAndWait); err != nil {
-			return err
-		}
+		got(0, syscall.SyncFileRange(int(file.Fd()), at, length, writeAndWait))
 	}
-	return nil
 }
 
 // Modes of lseek(2) for data and holes.
@@ -222,36 +201,17 @@ const (
 )
 
 // copySparse copies a file without its holes.
-func copySparse(to, from string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
+func copySparse(to, from string) {
+	in := got(os.Open(from))
 	defer in.Close()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	return errors.Join(copyData(out, in), out.Close())
-}
-
-func copyData(out, in *os.File) error {
-	info, err := in.Stat()
-	if err != nil {
-		return err
-	}
+	out := got(os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600))
 	for end := int64(0); ; {
 		start, err := in.Seek(end, seekData)
 		if errors.Is(err, syscall.ENXIO) {
-			return out.Truncate(info.Size())
-		} else if err != nil {
-			return err
+			got(0, errors.Join(out.Truncate(got(in.Stat()).Size()), out.Close()))
+			return
 		}
-		if end, err = in.Seek(start, seekHole); err != nil {
-			return err
-		}
-		if _, err := io.Copy(io.NewOffsetWriter(out, start), io.NewSectionReader(in, start, end-start)); err != nil {
-			return err
-		}
+		end = got(in.Seek(got(start, err), seekHole))
+		got(io.Copy(io.NewOffsetWriter(out, start), io.NewSectionReader(in, start, end-start)))
 	}
 }

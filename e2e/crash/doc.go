@@ -1,12 +1,10 @@
 // Package crash kills writing processes and cuts the power of their disks. It checks that every
 // acknowledged operation is still there, and that none is there in part. It contains only tests:
 //
-//	kill_test.go      SQLite: kill the process (kill -9) and reopen the file
-//	powercut_test.go  SQLite: the disk keeps what was written through and forgets the rest
-//	postgres_test.go  PostgreSQL: kill the whole cluster and restart it under a worker that goes on
-//	failover_test.go  PostgreSQL: end the primary and promote its standby under a worker
-//	diskfull_test.go  SQLite: the disk gets full, then has space again
-//	faults_test.go    every loop finds the faults planted for it
+//	sqlite_test.go    SQLite: kill the process (kill -9) and reopen the file; cut the power of the disk, which
+//	                  forgets what was not written through; fill the disk. Every loop finds its planted faults
+//	postgres_test.go  PostgreSQL: kill the whole cluster and restart it under a worker that goes on; end the
+//	                  primary and promote its standby
 //
 // A worker process runs operations of a Service, a part of them over HTTP. It writes each into the
 // ledger before the start and after the acknowledgement. The ledger is a pipe to the test, which

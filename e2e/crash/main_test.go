@@ -124,7 +124,6 @@ func apart() (code int, ran bool) {
 	return again.ProcessState.ExitCode(), true
 }
 
-// result is the result of a loop.
 type result struct {
 	crashes, acks, revoked, failed int
 	happened, undone               int // settled operations that were under way at a crash
@@ -132,7 +131,6 @@ type result struct {
 	took                           time.Duration
 }
 
-// add adds the counts of a ledger.
 func (r *result) add(l *ledger) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -155,8 +153,7 @@ func loop(t testing.TB, planted fault, crashes int, life func(l *ledger, crashes
 	t.Helper()
 	r, start := &result{}, time.Now()
 	for r.crashes < crashes && len(r.problems) == 0 && (planted != sound || !inShortForm() || time.Since(start) < shortForm) {
-		l, err := newLedger()
-		must(t, err)
+		l := newLedger()
 		l.ignored = planted.ignored()
 		r.crashes += life(l, crashes-r.crashes)
 		r.add(l)
@@ -207,5 +204,15 @@ func must(t testing.TB, err error) {
 		t.Fatal(err)
 	}
 }
+
+// got is the value of a call that does not fail.
+func got[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+func failure[T any](_ T, err error) error { return err }
 
 var background = context.Background()

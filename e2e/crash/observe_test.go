@@ -139,7 +139,6 @@ func (o observation) readTemplates(ctx context.Context) error {
 	return err
 }
 
-// templateRows are the rows of one template.
 type templateRows struct {
 	id     string
 	row    []string // name, description, category, integrations, tags, manifest

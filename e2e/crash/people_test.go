@@ -4,6 +4,8 @@ package crash
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -45,7 +47,6 @@ func partsOf(state string) parts {
 // has reports whether the state of a person has a part.
 func has(state, part string) bool { return slices.Contains(strings.Split(state, ","), part) }
 
-// isPerson reports whether an object is a person.
 func isPerson(object string) bool { return strings.HasPrefix(object, "p-") }
 
 // step makes or removes parts of a person. For a new key of the user it returns the key.
@@ -59,8 +60,7 @@ type step struct {
 
 var steps = []step{
 	{adds: "user", action: event.AccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
-		_, err := w.as(administrator).Users.Create(ctx, svc.User{ID: id})
-		return "", err
+		return "", failure(w.as(administrator).Users.Create(ctx, svc.User{ID: id}))
 	}},
 	{adds: "channel", needs: []string{"user"}, action: event.AccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
 		return "", w.as(administrator).Users.AddChannel(ctx, id, svc.Channel{Provider: "chat", SenderID: id})
@@ -70,12 +70,10 @@ var steps = []step{
 		return "", err
 	}},
 	{adds: "policy", action: event.AccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
-		_, err := w.as(administrator).Policies.Create(ctx, bundle(id, 1).Policies[0])
-		return "", err
+		return "", failure(w.as(administrator).Policies.Create(ctx, bundle(id, 1).Policies[0]))
 	}},
 	{adds: "group", action: event.AccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
-		_, err := w.as(administrator).Groups.Create(ctx, svc.Group{ID: id})
-		return "", err
+		return "", failure(w.as(administrator).Groups.Create(ctx, svc.Group{ID: id}))
 	}},
 	{adds: "member", needs: []string{"user", "group"}, action: event.AccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
 		return "", w.as(administrator).Groups.AddMember(ctx, id, id)
@@ -92,8 +90,7 @@ var steps = []step{
 		return "", err
 	}},
 	{adds: "template", needs: []string{"user"}, action: event.TemplateCreated, do: func(ctx context.Context, w *worker, id string) (string, error) {
-		_, err := w.as(id).MyTemplates.Create(ctx, svc.NewTemplate{ID: id, Content: content(id, 1, 1)})
-		return "", err
+		return "", failure(w.as(id).MyTemplates.Create(ctx, svc.NewTemplate{ID: id, Content: content(id, 1, 1)}))
 	}},
 	{adds: "source", needs: []string{"user"}, action: event.SourceRegistered, do: func(ctx context.Context, w *worker, id string) (string, error) {
 		_, err := w.as(id).MySources.Register(ctx, svc.NewSource{URL: "https://example.com/templates", Alias: &id})
@@ -233,4 +230,109 @@ func (o observation) readPeople(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// told reports whether an event goes into the ledger: one for each mutation of the store. A deletion is
+// one mutation, and one more for each holder whose keys it revokes. A person has one key of each holder.
+func told(of svc.Event) bool {
+	kind := of.Target.Kind
+	if isPerson(object(of.Target)) {
+		switch of.Action {
+		case event.TemplateDeleted, event.SourceRemoved:
+			return false // with its user
+		case event.APIKeyRevoked:
+			return true
+		case event.AccessRemoved:
+			return kind == event.TargetUser || kind == event.TargetGroup || kind == event.TargetPolicy
+		}
+		return kind != event.TargetGroup || len(rowOf(of.Was).Members) == 0 // else its user leaves
+	}
+	return of.Action != event.AccessWritten || kind == event.TargetPolicy
+}
+
+// row is what an event says of a row of access.
+type row struct{ Members, Channels []json.RawMessage }
+
+func rowOf(text json.RawMessage) (r row) {
+	_ = json.Unmarshal(text, &r) // nil has no members
+	return r
+}
+
+// tale is what the records tell of people: how many of each part there are.
+type tale map[string]map[string]int
+
+func (t tale) clone() tale {
+	other := tale{}
+	for id, counts := range t {
+		other[id] = maps.Clone(counts)
+	}
+	return other
+}
+
+// add adds a record, in any order. It returns what is wrong with the record.
+func (t tale) add(r svc.AuditRecord) (wrong string) {
+	id := object(r.Target)
+	if !isPerson(id) {
+		return ""
+	}
+	counts := t[id]
+	if counts == nil {
+		counts = map[string]int{}
+		t[id] = counts
+	}
+	part := map[event.TargetKind]string{
+		event.TargetUser: "user", event.TargetGroup: "group", event.TargetServiceAccount: "account", event.TargetPolicy: "policy",
+		event.TargetAttachment: "attachment", event.TargetAPIKey: "key", event.TargetTemplate: "template", event.TargetSource: "source",
+	}[r.Target.Kind]
+	if r.Target.Holder.Kind == svc.KindServiceAccount {
+		part = "account-key"
+	}
+	switch r.Action {
+	case event.APIKeyIssued, event.TemplateCreated, event.SourceRegistered:
+		counts[part]++
+	case event.APIKeyRevoked, event.TemplateDeleted, event.SourceRemoved:
+		counts[part]--
+	case event.AccessWritten, event.AccessRemoved:
+		if r.Was == nil {
+			counts[part]++
+		}
+		if r.Is == nil {
+			counts[part]--
+		}
+		was, is := rowOf(r.Was), rowOf(r.Is)
+		counts["member"] += len(is.Members) - len(was.Members)
+		counts["channel"] += len(is.Channels) - len(was.Channels)
+		if (r.Is == nil) != (r.Action == event.AccessRemoved) || r.Was == nil && r.Is == nil {
+			return fmt.Sprintf("record %d, %s of %s: was %s, is %s", r.Number, r.Action, id, r.Was, r.Is)
+		}
+	default:
+		return fmt.Sprintf("record %d: %s of %s", r.Number, r.Action, id)
+	}
+	return ""
+}
+
+// state returns the state of a person that the records tell.
+func (t tale) state(id string) string {
+	p := parts{}
+	for part, n := range t[id] {
+		if n == 1 {
+			p[part] = true
+		} else if n != 0 {
+			p[fmt.Sprint(n, " × ", part)] = true
+		}
+	}
+	return p.String()
+}
+
+// checkTale compares what the records tell of people with the rows.
+func (l *ledger) checkTale(told tale, found observation) {
+	for id := range l.objects {
+		state := found.states[id]
+		if state == "" {
+			state = absent
+		}
+		if tells := told.state(id); isPerson(id) && tells != state {
+			l.problemLocked("torn: %s: the records tell %s, %s is there", id, tells, state)
+		}
+	}
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// fault is a fault planted in a worker.
 type fault string
 
 const (
@@ -50,7 +49,6 @@ func (f fault) ignored() []string {
 	return nil
 }
 
-// plant returns a store with the fault.
 func (f fault) plant(store svc.FullStore) svc.FullStore {
 	switch f {
 	case ackEarly:
@@ -69,9 +67,7 @@ func (f fault) plant(store svc.FullStore) svc.FullStore {
 
 // keeps reports whether the Service keeps records of events with the fault. Faults in single calls
 // of the store need a Service without records.
-func (f fault) keeps() bool {
-	return f != ackEarly && f != ackFailed && f != tornRows && f != tornUser
-}
+func (f fault) keeps() bool { return f != ackEarly && f != ackFailed && f != tornRows && f != tornUser }
 
 // people reports whether workers make people. With faults that tear or lose other writes, those
 // writes should be what the test finds.
@@ -194,10 +190,7 @@ func (s procrastinator) Atomically(ctx context.Context, fn func(context.Context,
 	err := s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
 		later = nil
 		return fn(ctx, postponing{tx.(svc.FullStore), func(holder svc.Identity, at time.Time, limit int) {
-			later = append(later, func() error {
-				_, err := s.RevokeAPIKeys(ctx, holder, at, limit)
-				return err
-			})
+			later = append(later, func() error { return failure(s.RevokeAPIKeys(ctx, holder, at, limit)) })
 		}})
 	})
 	for _, revoke := range later {

@@ -9,13 +9,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
+	"testing"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -201,8 +206,7 @@ func (w *worker) issueHosted(ctx context.Context, holder string) error {
 }
 
 func (w *worker) issue(ctx context.Context, service *svc.Service, holder string) error {
-	_, err := service.Keys.Issue(ctx, svc.Host, user(holder), svc.NewAPIKey{})
-	return err
+	return failure(service.Keys.Issue(ctx, svc.Host, user(holder), svc.NewAPIKey{}))
 }
 
 func user(id string) svc.Identity { return svc.Identity{Kind: svc.KindUser, ID: id} }
@@ -230,8 +234,11 @@ func (w *worker) follow() {
 	}
 }
 
-// market is a Marketplace whose templates have the version requested last.
-type market struct{ versions sync.Map }
+// market is a Marketplace whose templates have the version requested last. It is asked for nothing else.
+type market struct {
+	svc.Marketplace
+	versions sync.Map
+}
 
 func (*market) CheckURL(string) error { return nil }
 
@@ -243,14 +250,6 @@ func (m *market) Template(_ context.Context, _ svc.Upstream, id string) (svc.Con
 	return content(id, version.(int), version.(int)), nil
 }
 
-func (*market) Catalog(context.Context, svc.Upstream, time.Duration) (svc.Catalog, error) {
-	return svc.Catalog{}, nil
-}
-
-func (*market) Manifest(context.Context, svc.Upstream, svc.CatalogEntry) (json.RawMessage, error) {
-	return nil, nil
-}
-
 // hostDB is the host's own pool of connections.
 type hostDB struct {
 	*sql.DB
@@ -259,7 +258,6 @@ type hostDB struct {
 
 const hostTable = `CREATE TABLE IF NOT EXISTS host_rows (id TEXT NOT NULL PRIMARY KEY)`
 
-// number returns the last number in a text.
 func number(text string) int {
 	var n int
 	digits := text[strings.LastIndexFunc(text, func(r rune) bool { return r < '0' || r > '9' })+1:]
@@ -267,14 +265,12 @@ func number(text string) int {
 	return n
 }
 
-// open opens the store of a job, and the host's own pool of the same database.
 func (j job) open(ctx context.Context) (svc.FullStore, *hostDB, error) {
 	store, host, err := j.openDatabase(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	_, err = host.ExecContext(ctx, hostTable)
-	return store, host, err
+	return store, host, failure(host.ExecContext(ctx, hostTable))
 }
 
 func (j job) openDatabase(ctx context.Context) (svc.FullStore, *hostDB, error) {
@@ -318,3 +314,108 @@ func pool(path, synchronous string) *sql.DB {
 	db.SetMaxOpenConns(1)
 	return db
 }
+
+// process is a worker as the test sees it.
+type process struct {
+	ledger *ledger
+	cmd    *exec.Cmd
+	orders io.WriteCloser
+	ready  <-chan struct{}
+	exited chan struct{}
+	killed bool
+}
+
+// start starts a worker, which ends with the test at the latest.
+func (l *ledger) start(t testing.TB, j job) *process {
+	t.Helper()
+	j.People = l.people()
+	encoded, err := json.Marshal(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{ledger: l, ready: l.hear("ready"), exited: make(chan struct{})}
+	p.cmd = exec.Command(os.Args[0])
+	p.cmd.Env = append(os.Environ(), workerVariable+"="+string(encoded))
+	p.cmd.ExtraFiles = []*os.File{l.writer}
+	p.cmd.Stderr = os.Stderr
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a stopped worker could not notice the end of the test
+	if p.orders, err = p.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	must(t, p.cmd.Start())
+	go func() {
+		_ = p.cmd.Wait() // a kill is an error
+		close(p.exited)
+	}()
+	t.Cleanup(p.kill)
+	return p
+}
+
+// kill ends the worker at once and waits for its end. A worker that has ended before is a problem.
+func (p *process) kill() {
+	select {
+	case <-p.exited:
+		if !p.killed {
+			p.ledger.problem("harness: the worker has ended by itself")
+		}
+	default:
+	}
+	p.killed = true
+	_ = p.cmd.Process.Kill() // may have ended
+	<-p.exited
+}
+
+const patience = time.Minute
+
+// awaitReady waits until the worker has opened its database.
+func (p *process) awaitReady() error { return p.await(p.ready, "ready") }
+
+func (p *process) await(heard <-chan struct{}, what string) error {
+	select {
+	case <-heard:
+		return nil
+	case <-p.exited:
+		err := p.ledger.sync()
+		return fmt.Errorf("the worker ended before it was %s: %q, %w", what, p.ledger.found(), err)
+	case <-time.After(patience):
+		return fmt.Errorf("the worker was not %s in %v", what, patience)
+	}
+}
+
+// order makes the worker pause or resume, and waits until it has.
+func (p *process) order(word string) error {
+	heard := p.ledger.hear(word + "d")
+	if _, err := io.WriteString(p.orders, word+"\n"); err != nil {
+		return err
+	}
+	return p.await(heard, word+"d")
+}
+
+// stop stops the worker and waits until none of its threads runs or is inside the kernel.
+func (p *process) stop() error {
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(200 * time.Microsecond) {
+		if p.stopped() {
+			return nil
+		}
+	}
+	return errors.New("the worker does not stop")
+}
+
+func (p *process) stopped() bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
+	for _, thread := range threads {
+		text, err := os.ReadFile(thread)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if _, state, _ := strings.Cut(string(text), ") "); !strings.HasPrefix(state, "T") {
+			return false
+		}
+	}
+	return len(threads) > 0
+}
+
+func (p *process) resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }

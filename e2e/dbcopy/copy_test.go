@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -33,8 +35,7 @@ type store interface {
 
 func openFile(t *testing.T, path string) store {
 	t.Helper()
-	s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
-	return opened(t, s, err)
+	return opened(t, must(sqlite.Open(t.Context(), path, sqlite.Options{})))
 }
 
 func newFile(t *testing.T) store {
@@ -44,8 +45,7 @@ func newFile(t *testing.T) store {
 
 func openURL(t *testing.T, url string) store {
 	t.Helper()
-	s, err := postgres.Open(t.Context(), url, postgres.Options{MaxOpen: pgtest.Connections, Timeout: -1})
-	return opened(t, s, err)
+	return opened(t, must(postgres.Open(t.Context(), url, postgres.Options{MaxOpen: pgtest.Connections, Timeout: -1})))
 }
 
 func newSchema(t *testing.T) store {
@@ -53,17 +53,17 @@ func newSchema(t *testing.T) store {
 	return openURL(t, pgtest.Schema(t))
 }
 
-func opened(t *testing.T, s store, err error) store {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+func opened(t *testing.T, s store) store {
+	t.Cleanup(func() { must(0, s.Close()) })
 	return s
+}
+
+// must is the value of a call that does not fail.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
 }
 
 // direction skips a copy that another one of the same test is like, unless it is in CI.
@@ -74,7 +74,6 @@ func direction(t *testing.T, from, to string) {
 	}
 }
 
-// kinds are the kinds of databases.
 var kinds = map[string]func(t *testing.T) store{"SQLite": newFile, "PostgreSQL": newSchema}
 
 var known struct { // of every database
@@ -90,10 +89,7 @@ func schema(t *testing.T) []Table {
 }
 
 func copies(t *testing.T, from, to store) {
-	t.Helper()
-	if err := sqlstore.Copy(t.Context(), from, to); err != nil {
-		t.Fatal(err)
-	}
+	must(0, sqlstore.Copy(t.Context(), from, to))
 }
 
 func wantSame(t *testing.T, from, to store, tables []Table) {
@@ -164,9 +160,7 @@ func TestDifferencesAreSeen(t *testing.T) {
 		NewFiller(2).Fill(t, source.DB(), tables, 10, 40)
 		copies(t, source, target)
 		wantSame(t, source, target, tables)
-		if _, err := target.DB().Exec(change); err != nil {
-			t.Fatal(err)
-		}
+		must(target.DB().Exec(change))
 		if Difference(Rows(t, source.DB(), tables), Rows(t, target.DB(), tables)) == "" {
 			t.Errorf("%s: not seen", change)
 		}
@@ -199,14 +193,10 @@ func TestCopyIsOneState(t *testing.T) {
 				before := Rows(t, source.DB(), schema(t))
 				written := 0
 				copier := sqlstore.Copier{Progress: func(done, total int64) {
-					if _, err := source.DB().Exec(`INSERT INTO svc_policies VALUES ($1, '', '')`, fmt.Sprint("later ", done)); err != nil {
-						t.Error(err)
-					}
+					must(source.DB().Exec(`INSERT INTO svc_policies VALUES ($1, '', '')`, fmt.Sprint("later ", done)))
 					written++
 				}}
-				if err := copier.Copy(t.Context(), source, target); err != nil {
-					t.Fatal(err)
-				}
+				must(0, copier.Copy(t.Context(), source, target))
 				if difference := Difference(before, Rows(t, target.DB(), schema(t))); difference != "" || written < 2 {
 					t.Errorf("after %d rows were written meanwhile: %s", written, difference)
 				}
@@ -223,9 +213,7 @@ func TestProgress(t *testing.T) {
 	var reports []int64
 	var all int64
 	copier := sqlstore.Copier{Progress: func(done, total int64) { reports, all = append(reports, done), total }}
-	if err := copier.Copy(t.Context(), source, target); err != nil {
-		t.Fatal(err)
-	}
+	must(0, copier.Copy(t.Context(), source, target))
 	rows := -int64(len(query(t, source.DB(), `SELECT version FROM svc_migrations`))) // which is not copied
 	for _, lines := range Rows(t, source.DB(), schema(t)) {
 		rows += int64(len(lines))
@@ -260,6 +248,113 @@ func TestInterruptedCopy(t *testing.T) {
 			}
 			copies(t, source, target)
 			wantSame(t, source, target, tables)
+		})
+	}
+}
+
+// refused checks that a copy is refused with these words, and that the target stays as it is.
+func refused(t *testing.T, from, to store, words string) {
+	t.Helper()
+	tables := schema(t)
+	before := Rows(t, to.DB(), tables)
+	err := sqlstore.Copy(t.Context(), from, to)
+	if err == nil || !strings.Contains(err.Error(), words) {
+		t.Errorf("got %v, want %q", err, words)
+	}
+	if difference := Difference(before, Rows(t, to.DB(), tables)); difference != "" {
+		t.Error(difference)
+	}
+}
+
+// A target with a row in any table is refused, and one that has lost its rows again.
+func TestTargetWithRows(t *testing.T) {
+	t.Parallel()
+	tables := schema(t)
+	for kind, newTarget := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			direction(t, "SQLite", kind)
+			source, target := newFile(t), newTarget(t)
+			NewFiller(6).Fill(t, source.DB(), tables, 2, 40)
+			NewFiller(7).Fill(t, target.DB(), tables, 2, 40)
+			refused(t, source, target, "the target is not empty")
+			for i, table := range slices.Backward(tables) { // those that refer to others go first
+				if slices.Contains(kept, table.Name) {
+					continue
+				}
+				refused(t, source, target, "has rows")
+				clear := `DELETE FROM ` + table.Name
+				if table.Name == "svc_kept_values" {
+					clear += ` WHERE name <> 'channel'`
+				}
+				if _, err := target.DB().Exec(clear); err != nil {
+					t.Fatal(i, err)
+				}
+			}
+			refused(t, source, target, "svc_generation has rows")
+			must(target.DB().Exec(`UPDATE svc_generation SET value = 0`))
+			copies(t, source, target)
+			wantSame(t, source, target, tables)
+		})
+	}
+}
+
+// Each single row is noticed.
+func TestTargetWithOneRow(t *testing.T) {
+	t.Parallel()
+	tables := schema(t)
+	source, target := newFile(t), newFile(t)
+	for _, table := range tables {
+		if slices.Contains(kept, table.Name) || len(table.parents) > 0 {
+			continue
+		}
+		NewFiller(8).Fill(t, target.DB(), []Table{table}, 1, 40)
+		must(target.DB().Exec(`UPDATE svc_generation SET value = 0`))
+		refused(t, source, target, table.Name+" has rows")
+		must(target.DB().Exec(`DELETE FROM ` + table.Name))
+	}
+}
+
+// A database is not copied to itself, whatever its address.
+func TestSameDatabase(t *testing.T) {
+	t.Parallel()
+	const words = "the same database"
+	path := filepath.Join(t.TempDir(), "svc.db")
+	link := filepath.Join(t.TempDir(), "link.db")
+	must(0, os.Symlink(path, link))
+	file := openFile(t, path)
+	for _, with := range []bool{false, true} { // rows
+		if with {
+			NewFiller(9).Fill(t, file.DB(), schema(t), 2, 40)
+		}
+		refused(t, file, file, words)
+		refused(t, file, openFile(t, path), words)
+		refused(t, file, openFile(t, link), words)
+		refused(t, openFile(t, link), file, words)
+	}
+
+	url := pgtest.Schema(t)
+	server := openURL(t, url)
+	refused(t, server, server, words)
+	for _, other := range []string{
+		strings.Replace(url, "127.0.0.1", "localhost", 1),
+		strings.Replace(url, "postgres://", "postgresql://", 1),
+		strings.Replace(url, "search_path=", "options=-csearch_path%3D", 1),
+		pgtest.With(t, url, "application_name", "other"),
+	} {
+		refused(t, server, openURL(t, other), words)
+	}
+	copies(t, server, openURL(t, pgtest.Schema(t))) // another schema of the same database
+}
+
+// Only databases of the version that the program knows are copied.
+func TestOtherVersions(t *testing.T) {
+	t.Parallel()
+	for kind, newStore := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			old, newer := newStore(t), newStore(t)
+			must(newer.DB().Exec(`INSERT INTO svc_migrations (version) VALUES (1000)`))
+			refused(t, newer, old, "the tables of the source have version 1000")
+			refused(t, old, newer, "the tables of the target have version 1000")
 		})
 	}
 }

@@ -44,9 +44,7 @@ func TestGo(t *testing.T) {
 	p.Run("go", "tool", "ogen", "--package", "api", "--target", "ogen/api", "openapi-3.0.json")
 	p.Run("go", "build", "-o", "./bin/", "./oapi31", "./oapi", "./ogen")
 	for _, name := range []string{"oapi", "ogen"} {
-		t.Run(name, func(t *testing.T) {
-			serve(t).drive(t, p, filepath.Join("bin", name))
-		})
+		t.Run(name, func(t *testing.T) { serve(t).drive(t, p, filepath.Join("bin", name)) })
 	}
 }
 

@@ -154,7 +154,6 @@ func (s *side) ask(at int, request step) string {
 	})
 }
 
-// play asks all requests, and returns the answers.
 func (s *side) play(all []step) (answers []string) {
 	for i, request := range all {
 		answers = append(answers, s.ask(i, request))
@@ -163,16 +162,12 @@ func (s *side) play(all []step) (answers []string) {
 }
 
 // admin makes the administrator of a service, and returns a key.
-func admin(ctx context.Context, s *svc.Service) (string, error) {
+func admin(ctx context.Context, s *svc.Service) string {
 	to := svc.GrantedTo{Type: svc.GrantedToUser, ID: "ada"}
-	err := s.Access.Apply(ctx, svc.Host, svc.Bundle{Users: []svc.User{{ID: "ada"}}, Attachments: []svc.Attachment{
+	must(0, s.Access.Apply(ctx, svc.Host, svc.Bundle{Users: []svc.User{{ID: "ada"}}, Attachments: []svc.Attachment{
 		{PolicyID: svc.PolicyIAMAdmin, Principal: to}, {PolicyID: svc.PolicyTemplateAdmin, Principal: to},
-	}})
-	if err != nil {
-		return "", err
-	}
-	issued, err := s.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "ada"}, svc.NewAPIKey{})
-	return string(issued.Key), err
+	}}))
+	return string(must(s.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "ada"}, svc.NewAPIKey{})).Key)
 }
 
 func config(c *clock) svc.Config {
@@ -200,14 +195,13 @@ func alone(t *testing.T) (sides []*side) {
 		service := must(svc.New(set))
 		t.Cleanup(func() { _ = service.Close() })
 		sides = append(sides, &side{
-			api: httpapi.New(service, httpapi.Options{}), prefix: "/ext/svc", bearer: must(admin(t.Context(), service)),
+			api: httpapi.New(service, httpapi.Options{}), prefix: "/ext/svc", bearer: admin(t.Context(), service),
 			clock: c, named: map[string]string{},
 		})
 	}
 	return sides
 }
 
-// pooled returns tenants of a store.
 func pooled(t *testing.T, store svc.TenantStore) (sides []*side) {
 	clocks := map[string]*clock{}
 	for _, name := range names {
@@ -225,9 +219,9 @@ func pooled(t *testing.T, store svc.TenantStore) (sides []*side) {
 	for _, name := range names {
 		must(tenants.Create(t.Context(), name))
 		s := &side{api: api, prefix: "/t/" + name + "/ext/svc", clock: clocks[name], named: map[string]string{}}
-		must(0, tenants.Use(t.Context(), name, func(service *svc.Service) (err error) {
-			s.bearer, err = admin(t.Context(), service)
-			return err
+		must(0, tenants.Use(t.Context(), name, func(service *svc.Service) error {
+			s.bearer = admin(t.Context(), service)
+			return nil
 		}))
 		sides = append(sides, s)
 	}
@@ -272,12 +266,8 @@ func same(a, b string) int {
 	return i
 }
 
-// around returns what is near a byte of text.
-func around(text string, at int) string {
-	return text[max(0, at-300):min(len(text), at+300)]
-}
+func around(text string, at int) string { return text[max(0, at-300):min(len(text), at+300)] }
 
-// stores are the kinds of stores of tenants.
 var stores = map[string]func(t *testing.T) svc.TenantStore{
 	"memory": func(*testing.T) svc.TenantStore { return memstore.NewTenants() },
 	"SQLite": func(t *testing.T) svc.TenantStore {

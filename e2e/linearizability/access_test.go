@@ -243,9 +243,7 @@ func TestOthersFollow(t *testing.T) {
 		services, exact := serve(t, stores...), isExact(t, stores)
 		random := rand.New(rand.NewPCG(firstSeed(t), 2))
 		for _, b := range []svc.Bundle{administrators(), household([]string{"follower"})} {
-			if err := services[0].Access.Apply(t.Context(), svc.Host, b); err != nil {
-				t.Fatal(err)
-			}
+			must(0, services[0].Access.Apply(t.Context(), svc.Host, b))
 		}
 		var state accessState
 		for range 5 * rounds(t) {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/internal/longtest"
 )
 
 // The rows that rounds delete and make anew. alice owns the account and is a member of the group.
@@ -96,24 +98,13 @@ func settle(t *testing.T, stores []svc.Store, plant func(svc.FullStore) svc.Stor
 func sound(store svc.FullStore) svc.Store { return store }
 
 func (w *town) apply(b svc.Bundle) {
-	w.t.Helper()
-	if err := w.services[0].Access.Apply(w.t.Context(), svc.Host, b); err != nil {
-		w.t.Fatal(err)
-	}
+	must(0, w.services[0].Access.Apply(w.t.Context(), svc.Host, b))
 }
 
 // login issues a key and returns its bearer, and the key.
 func (w *town) login(who svc.Identity) (svc.Principal, svc.IssuedKey) {
-	w.t.Helper()
-	key, err := w.services[0].Keys.Issue(w.t.Context(), svc.Host, who, svc.NewAPIKey{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	by, err := w.services[0].Authenticate(w.t.Context(), string(key.Key))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return by, key
+	key := must(w.services[0].Keys.Issue(w.t.Context(), svc.Host, who, svc.NewAPIKey{}))
+	return must(w.services[0].Authenticate(w.t.Context(), string(key.Key))), key
 }
 
 // guest is what a call of a round may use.
@@ -128,7 +119,6 @@ type guest struct {
 	issued func(svc.IssuedKey)
 }
 
-// take keeps an issued key for the checks.
 func (g guest) take(key svc.IssuedKey, err error) error {
 	if err == nil {
 		g.issued(key)
@@ -146,30 +136,24 @@ var own = map[string]func(g guest) error{
 		return g.take(g.Keys.Rotate(g.ctx, g.self, svc.Me, g.key.ID, svc.Rotation{Overlap: time.Hour}))
 	},
 	"create my template": func(g guest) error {
-		_, err := g.MyTemplates.Create(g.ctx, g.self, svc.NewTemplate{ID: g.serial, Content: handMade(edit{0, `"x"`})})
-		return err
+		return failure(g.MyTemplates.Create(g.ctx, g.self, svc.NewTemplate{ID: g.serial, Content: handMade(edit{0, `"x"`})}))
 	},
 	"install my template": func(g guest) error {
-		_, err := g.MyTemplates.Install(asking(g.ctx, &templateCall{}), g.self,
-			svc.Install{TemplateID: "chat", SourceName: "shelf", AliasID: &g.serial})
-		return err
+		return failure(g.MyTemplates.Install(asking(g.ctx, &templateCall{}), g.self,
+			svc.Install{TemplateID: "chat", SourceName: "shelf", AliasID: &g.serial}))
 	},
 	"install for my owner": func(g guest) error {
-		_, err := g.MyTemplates.Install(asking(g.ctx, &templateCall{}), g.bot,
-			svc.Install{TemplateID: "chat", SourceName: "shelf", AliasID: &g.serial})
-		return err
+		return failure(g.MyTemplates.Install(asking(g.ctx, &templateCall{}), g.bot,
+			svc.Install{TemplateID: "chat", SourceName: "shelf", AliasID: &g.serial}))
 	},
 	"register my source": func(g guest) error {
-		_, err := g.MySources.Register(g.ctx, g.self, svc.NewSource{URL: "https://shelf.example/mine", Alias: &g.serial})
-		return err
+		return failure(g.MySources.Register(g.ctx, g.self, svc.NewSource{URL: "https://shelf.example/mine", Alias: &g.serial}))
 	},
 	"create my account": func(g guest) error {
-		_, err := g.MyServiceAccounts.Create(g.ctx, g.self, svc.ServiceAccount{ID: g.serial})
-		return err
+		return failure(g.MyServiceAccounts.Create(g.ctx, g.self, svc.ServiceAccount{ID: g.serial}))
 	},
 	"create an account of my owner": func(g guest) error {
-		_, err := g.MyServiceAccounts.Create(g.ctx, g.bot, svc.ServiceAccount{ID: g.serial})
-		return err
+		return failure(g.MyServiceAccounts.Create(g.ctx, g.bot, svc.ServiceAccount{ID: g.serial}))
 	},
 }
 
@@ -188,8 +172,7 @@ var administrative = map[string]func(g guest) error{
 	},
 	"import a user's key": func(g guest) error {
 		hash := sha256.Sum256([]byte(g.serial))
-		_, err := g.Keys.Import(g.ctx, g.admin, alice, svc.ImportedKey{Prefix: "old_", Hash: hash[:]})
-		return err
+		return failure(g.Keys.Import(g.ctx, g.admin, alice, svc.ImportedKey{Prefix: "old_", Hash: hash[:]}))
 	},
 	"issue a narrowed key": func(g guest) error {
 		return g.take(g.Keys.Issue(g.ctx, g.admin, bob, svc.NewAPIKey{ScopingPolicyID: policyID}))
@@ -202,13 +185,11 @@ var administrative = map[string]func(g guest) error{
 	},
 	"attach the policy": func(g guest) error { return g.Policies.Attach(g.ctx, g.admin, toUser(policyID, bob.ID)) },
 	"scope by the policy": func(g guest) error {
-		_, err := g.ServiceAccounts.Create(g.ctx, g.admin, svc.ServiceAccount{ID: g.serial, OwnerUserID: bob.ID, ScopingPolicyID: policyID})
-		return err
+		return failure(g.ServiceAccounts.Create(g.ctx, g.admin, svc.ServiceAccount{ID: g.serial, OwnerUserID: bob.ID, ScopingPolicyID: policyID}))
 	},
 	"scope an account": func(g guest) error {
-		_, err := g.ServiceAccounts.Patch(g.ctx, g.admin, robot.ID,
-			svc.ServiceAccountPatch{ScopingPolicyID: &svc.TextPatch{Value: new(policyID)}})
-		return err
+		return failure(g.ServiceAccounts.Patch(g.ctx, g.admin, robot.ID,
+			svc.ServiceAccountPatch{ScopingPolicyID: &svc.TextPatch{Value: new(policyID)}}))
 	},
 	"attach to the user": func(g guest) error { return g.Policies.Attach(g.ctx, g.admin, toUser("reading", aliceID)) },
 	"attach to the group": func(g guest) error {
@@ -219,12 +200,10 @@ var administrative = map[string]func(g guest) error{
 		return g.Users.AddChannel(g.ctx, g.admin, aliceID, svc.Channel{Provider: "chat", SenderID: g.serial})
 	},
 	"create an account": func(g guest) error {
-		_, err := g.ServiceAccounts.Create(g.ctx, g.admin, svc.ServiceAccount{ID: g.serial, OwnerUserID: aliceID})
-		return err
+		return failure(g.ServiceAccounts.Create(g.ctx, g.admin, svc.ServiceAccount{ID: g.serial, OwnerUserID: aliceID}))
 	},
 	"rename": func(g guest) error {
-		_, err := g.Users.Patch(g.ctx, g.admin, aliceID, svc.UserPatch{DisplayName: &g.serial})
-		return err
+		return failure(g.Users.Patch(g.ctx, g.admin, aliceID, svc.UserPatch{DisplayName: &g.serial}))
 	},
 }
 
@@ -253,9 +232,7 @@ func (w *town) reset() {
 	b := administrators()
 	rows := inhabitants()
 	rows.Users, rows.Attachments = append(rows.Users, b.Users...), append(rows.Attachments, b.Attachments...)
-	if err := service.Access.Write(ctx, svc.Host, rows, svc.BundleWrite{Prune: true}); err != nil {
-		w.t.Fatal(err)
-	}
+	must(0, service.Access.Write(ctx, svc.Host, rows, svc.BundleWrite{Prune: true}))
 }
 
 // round runs calls and the deletion of a row at once, and returns what is wrong afterwards. anew, unless
@@ -309,4 +286,122 @@ func (w *town) round(calls []map[string]func(guest) error, deletion string, anew
 	})
 	group.Wait()
 	return slices.Concat(wrong, w.dangling(), w.accepted(keys))
+}
+
+// Two administrators, each through a Service of its own, take the rights of an administrator from each other, or each from itself:
+// one of them always remains.
+func TestAnAdministratorRemains(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func(*testing.T) []svc.Store) {
+		town := settle(t, open(t), sound)
+		for range (rounds(t) + 3) / 4 {
+			for _, how := range slices.Sorted(maps.Keys(resignations)) {
+				for _, other := range []bool{true, false} {
+					if wrong := town.resign(how, other); wrong != nil {
+						t.Fatal(wrong)
+					}
+				}
+			}
+		}
+		town.whole()
+	})
+}
+
+// That finds an administrator who judges without the lock.
+func TestLostAdministratorsAreFound(t *testing.T) {
+	longtest.Test(t, "that these tests find faults")
+	plant := inTransactions(func(tx svc.FullStore) svc.FullStore { return accessUnlocked{tx} })
+	town := settle(t, stores["PostgreSQL"](t), plant)
+	for n := range soon {
+		for _, how := range slices.Sorted(maps.Keys(resignations)) {
+			if wrong := town.resign(how, false); wrong != nil {
+				t.Logf("found by round %d: %q", n, wrong)
+				return
+			}
+		}
+	}
+	t.Fatalf("not found: %s", town.tally())
+}
+
+// resignations take the rights of an administrator from a user, who is in the group of its name.
+var resignations = map[string]func(ctx context.Context, s *svc.Service, by svc.Principal, user string) error{
+	"deactivate": func(ctx context.Context, s *svc.Service, by svc.Principal, user string) error {
+		return failure(s.Users.Patch(ctx, by, user, svc.UserPatch{Inactive: new(true)}))
+	},
+	"delete": func(ctx context.Context, s *svc.Service, by svc.Principal, user string) error {
+		return s.Users.Delete(ctx, by, user)
+	},
+	"detach": func(ctx context.Context, s *svc.Service, by svc.Principal, user string) error {
+		return s.Policies.Detach(ctx, by, svc.AttachmentKey{PolicyID: "administers-" + user, Principal: toGroup("", user).Principal})
+	},
+	"leave": func(ctx context.Context, s *svc.Service, by svc.Principal, user string) error {
+		return s.Groups.RemoveMembers(ctx, by, user, user)
+	},
+	"delete the group": func(ctx context.Context, s *svc.Service, by svc.Principal, user string) error {
+		return s.Groups.Delete(ctx, by, user)
+	},
+	"change the policy": func(ctx context.Context, s *svc.Service, by svc.Principal, user string) error {
+		return failure(s.Policies.Patch(ctx, by, "administers-"+user, svc.PolicyPatch{Document: policyOf("", bankID).Document}))
+	},
+	"deny": func(ctx context.Context, s *svc.Service, by svc.Principal, user string) error {
+		return s.Policies.Attach(ctx, by, toUser("denies", user))
+	},
+	"prune": func(ctx context.Context, s *svc.Service, by svc.Principal, user string) error {
+		rows := leaders()
+		rows.Users = slices.DeleteFunc(rows.Users, func(u svc.User) bool { return u.ID == user })
+		rows.Groups = slices.DeleteFunc(rows.Groups, func(g svc.Group) bool { return g.ID == user })
+		rows.Attachments = slices.DeleteFunc(rows.Attachments, func(a svc.Attachment) bool { return a.Principal.ID == user })
+		return s.Access.Write(ctx, by, rows, svc.BundleWrite{Prune: true})
+	},
+}
+
+// leaders are two administrators, ann and ben.
+func leaders() (b svc.Bundle) {
+	b.Policies = []svc.Policy{{ID: "denies", Document: []byte(
+		`{"version":"2026-03-24","statements":[{"effect":"deny","actions":["iam:users:write"],"banks":["*"]}]}`)}}
+	for _, id := range []string{"ann", "ben"} {
+		b.Users = append(b.Users, svc.User{ID: id})
+		b.Groups = append(b.Groups, svc.Group{ID: id, Members: []string{id}})
+		b.Policies = append(b.Policies, svc.Policy{ID: "administers-" + id, Document: []byte(
+			`{"version":"2026-03-24","statements":[{"effect":"allow","actions":["iam:*","bank:*"],"banks":["*"]}]}`)})
+		b.Attachments = append(b.Attachments, toGroup("administers-"+id, id))
+	}
+	return b
+}
+
+// resign lets two administrators act at once, on the other or on itself, and returns what is wrong.
+func (w *town) resign(how string, other bool) (wrong []string) {
+	ctx := w.t.Context()
+	must(0, w.services[0].Access.Write(ctx, svc.Host, leaders(), svc.BundleWrite{Prune: true}))
+	of := []string{"ann", "ben"}
+	results := make(chan error, len(of))
+	for i, id := range of {
+		by, user := svc.Principal{Kind: svc.KindUser, ID: id}, id
+		if other {
+			user = of[1-i]
+		}
+		go func() { results <- resignations[how](ctx, w.services[i%len(w.services)], by, user) }()
+	}
+	for range of {
+		err := <-results
+		w.answers[how+" "+string(svc.ErrorCode(err))]++
+		switch svc.ErrorCode(err) {
+		case "", svc.CodeForbidden, svc.CodeLastAdministrator, svc.CodeNotFound, svc.CodeInvalid:
+		default:
+			wrong = append(wrong, fmt.Sprintf("%s: %v", how, err))
+		}
+	}
+	if !w.administered(ctx, of) {
+		wrong = append(wrong, how+": no administrator remains")
+	}
+	return wrong
+}
+
+// administered reports whether one of these users administers, by the rows of the store.
+func (w *town) administered(ctx context.Context, users []string) bool {
+	uncached := w.services[0].WithTx(w.store)
+	return slices.ContainsFunc(users, func(id string) bool {
+		by := svc.Principal{Kind: svc.KindUser, ID: id}
+		may := func(action string) bool { return must(uncached.Decide(ctx, by, action, "*", svc.Context{})).Allowed() }
+		return may(action.UsersWrite) && may("iam:another")
+	})
 }

@@ -57,12 +57,10 @@ func TestPersonalLimitsOfTwoProcesses(t *testing.T) {
 		}))
 		for most, add := range map[int]func(s *svc.Service, id string) error{
 			limits.PersonalTemplates: func(s *svc.Service, id string) error {
-				_, err := s.MyTemplates.Create(ctx, alice, svc.NewTemplate{ID: id, Content: handMade(edit{0, `"x"`})})
-				return err
+				return failure(s.MyTemplates.Create(ctx, alice, svc.NewTemplate{ID: id, Content: handMade(edit{0, `"x"`})}))
 			},
 			limits.PersonalSources: func(s *svc.Service, id string) error {
-				_, err := s.MySources.Register(ctx, alice, svc.NewSource{URL: "https://shelf.example/mine", Alias: &id})
-				return err
+				return failure(s.MySources.Register(ctx, alice, svc.NewSource{URL: "https://shelf.example/mine", Alias: &id}))
 			},
 		} {
 			codes := together(services, func(s *svc.Service, i int) error { return add(s, fmt.Sprint("at-once", i)) })
@@ -80,19 +78,14 @@ func TestNoKeySurvivesAllOfThem(t *testing.T) {
 		services := serveLimited(t, 1000, open(t)...)
 		for round := range longtest.Times(2, 5) {
 			holder := svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint("holder-", round)}
-			first, err := services[0].Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			first := must(services[0].Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{}))
 			begun := make(chan struct{}, clients)
 			together(services, func(service *svc.Service, i int) error {
 				if i == 0 {
 					for range clients - 1 {
 						<-begun
 					}
-					if _, err := service.Keys.RevokeAll(t.Context(), svc.Host, holder); err != nil {
-						t.Error(err)
-					}
+					must(service.Keys.RevokeAll(t.Context(), svc.Host, holder))
 					if n := count(t, services[len(services)-1], holder); n > 0 {
 						t.Errorf("%d keys are left", n)
 					}
@@ -144,20 +137,16 @@ var ends = map[string]func(ctx context.Context, s *svc.Service, by svc.Principal
 		return s.Keys.Revoke(ctx, svc.Host, holder, id)
 	},
 	"revoke all": func(ctx context.Context, s *svc.Service, _ svc.Principal, holder svc.Identity, _ string) error {
-		_, err := s.Keys.RevokeAll(ctx, svc.Host, holder)
-		return err
+		return failure(s.Keys.RevokeAll(ctx, svc.Host, holder))
 	},
 	"disable": func(ctx context.Context, s *svc.Service, _ svc.Principal, holder svc.Identity, id string) error {
-		_, err := s.Keys.Patch(ctx, svc.Host, holder, id, svc.APIKeyPatch{Disabled: new(true)})
-		return err
+		return failure(s.Keys.Patch(ctx, svc.Host, holder, id, svc.APIKeyPatch{Disabled: new(true)}))
 	},
 	"rotate": func(ctx context.Context, s *svc.Service, _ svc.Principal, holder svc.Identity, id string) error {
-		_, err := s.Keys.Rotate(ctx, svc.Host, holder, id, svc.Rotation{})
-		return err
+		return failure(s.Keys.Rotate(ctx, svc.Host, holder, id, svc.Rotation{}))
 	},
 	"rotate itself": func(ctx context.Context, s *svc.Service, by svc.Principal, _ svc.Identity, id string) error {
-		_, err := s.Keys.Rotate(ctx, by, svc.Me, id, svc.Rotation{})
-		return err
+		return failure(s.Keys.Rotate(ctx, by, svc.Me, id, svc.Rotation{}))
 	},
 	"deactivate":               deactivate,
 	"deactivate without a row": deactivate,
@@ -195,9 +184,7 @@ func endAt(t *testing.T, services []*svc.Service, step *func(), how string, at i
 	t.Helper()
 	ctx, holder := t.Context(), svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint(how, at)}
 	if !strings.HasSuffix(how, "without a row") {
-		if err := services[0].Access.Apply(ctx, svc.Host, svc.Bundle{Users: []svc.User{{ID: holder.ID}}}); err != nil {
-			t.Fatal(err)
-		}
+		must(0, services[0].Access.Apply(ctx, svc.Host, svc.Bundle{Users: []svc.User{{ID: holder.ID}}}))
 	}
 	key := must(services[0].Keys.Issue(ctx, svc.Host, holder, svc.NewAPIKey{}))
 	by := must(services[0].Authenticate(ctx, string(key.Key)))
@@ -258,11 +245,8 @@ func together(services []*svc.Service, do func(service *svc.Service, i int) erro
 }
 
 func count(t *testing.T, service *svc.Service, holder svc.Identity) (n int) {
-	t.Helper()
-	for _, err := range service.Keys.List(t.Context(), svc.Host, holder, svc.KeyQuery{}) {
-		if err != nil {
-			t.Error(err)
-		}
+	for key, err := range service.Keys.List(t.Context(), svc.Host, holder, svc.KeyQuery{}) {
+		must(key, err)
 		n++
 	}
 	return n

@@ -34,12 +34,8 @@ var stores = map[string]func(*testing.T) []svc.Store{
 		open := func() (*sqlite.Store, error) { return sqlite.Open(t.Context(), path, sqlite.Options{}) }
 		return []svc.Store{opened(t, open), opened(t, open)}
 	},
-	"PostgreSQL": func(t *testing.T) []svc.Store {
-		return twice(t, postgres.Options{})
-	},
-	"PostgreSQL, exact": func(t *testing.T) []svc.Store {
-		return twice(t, postgres.Options{Exact: true})
-	},
+	"PostgreSQL":        func(t *testing.T) []svc.Store { return twice(t, postgres.Options{}) },
+	"PostgreSQL, exact": func(t *testing.T) []svc.Store { return twice(t, postgres.Options{Exact: true}) },
 }
 
 // TestMain runs two tests at once: each has up to ten connections to PostgreSQL.
@@ -73,16 +69,8 @@ func opened[S interface {
 	svc.Store
 	Close() error
 }](t *testing.T, open func() (S, error)) svc.Store {
-	t.Helper()
-	store, err := open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := store.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	store := must(open())
+	t.Cleanup(func() { must(0, store.Close()) })
 	return store
 }
 
@@ -115,22 +103,15 @@ func TestLinearizable(t *testing.T) {
 
 // isExact reports whether each Service sees every commit of the others at once.
 func isExact(t *testing.T, stores []svc.Store) bool {
-	t.Helper()
 	look, ok := stores[0].(svc.FreshnessStore)
 	if !ok {
 		return len(stores) == 1
 	}
-	version, err := look.Look(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(stores) == 1 || version != 0
+	return len(stores) == 1 || must(look.Look(t.Context())) != 0
 }
 
 // histories returns the number of histories over all stores together.
-func histories(t *testing.T) int {
-	return number(t, "SVC_LINEAR_HISTORIES", longtest.Times(16, 120))
-}
+func histories(t *testing.T) int { return number(t, "SVC_LINEAR_HISTORIES", longtest.Times(16, 120)) }
 
 func firstSeed(t *testing.T) uint64 { return uint64(number(t, "SVC_LINEAR_SEED", 1)) }
 
@@ -161,7 +142,6 @@ func serveLimited(t *testing.T, mostKeys int, stores ...svc.Store) []*svc.Servic
 	return serveWith(t, func(c *svc.Config) { c.Keys.MaxPerHolder = mostKeys }, stores...)
 }
 
-// serveWith is serve with a changed Config.
 func serveWith(t *testing.T, edit func(*svc.Config), stores ...svc.Store) []*svc.Service {
 	t.Helper()
 	var ticks atomic.Int64
@@ -181,19 +161,10 @@ func serveWith(t *testing.T, edit func(*svc.Config), stores ...svc.Store) []*svc
 			Memory: svc.Memory{Templates: cached},
 		}
 		edit(&config)
-		service, err := svc.New(config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := service.Close(); err != nil {
-				t.Error(err)
-			}
-		})
+		service := must(svc.New(config))
+		t.Cleanup(func() { must(0, service.Close()) })
 		services = append(services, service)
 	}
-	if _, err := services[0].Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: "https://shelf.example/shelf"}); err != nil {
-		t.Fatal(err)
-	}
+	must(services[0].Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: "https://shelf.example/shelf"}))
 	return services
 }

@@ -104,7 +104,6 @@ func decode[T any](text string) (value T) {
 	return value
 }
 
-// templateCall is a call about one template.
 type templateCall struct {
 	id      string
 	do      string // create, read, patch, install, update or delete
@@ -218,12 +217,11 @@ func (r row) update(call templateCall, at int64) (row, templateAnswer) {
 
 // shelf is the marketplace. The caller decides what it has, so the shelf is not part of the checked
 // state.
-type shelf struct{}
+type shelf struct{ svc.Marketplace }
 
 // entries can be installed.
 var entries = []string{"chat", "notes"}
 
-// published is a version of an entry.
 func published(entry string, version int) svc.Content {
 	return svc.Content{
 		Name: entry, Description: new(fmt.Sprint("version ", version)), Integrations: []string{}, Tags: []string{entry},
@@ -252,20 +250,14 @@ func (shelf) Template(ctx context.Context, _ svc.Upstream, id string) (svc.Conte
 	return published(id, call.version), nil
 }
 
-func (shelf) Catalog(context.Context, svc.Upstream, time.Duration) (svc.Catalog, error) {
-	return svc.Catalog{}, nil
-}
-
-func (shelf) Manifest(context.Context, svc.Upstream, svc.CatalogEntry) (json.RawMessage, error) {
-	return nil, nil
-}
-
 func fieldsOf(err error) string {
 	if e, ok := errors.AsType[*svc.Error](err); ok {
 		return strings.Join(e.Fields, " ")
 	}
 	return ""
 }
+
+func failure[T any](_ T, err error) error { return err }
 
 func must[T any](value T, err error) T {
 	if err != nil {

@@ -72,7 +72,6 @@ func (w *town) whole() {
 	w.t.Log(w.tally())
 }
 
-// rounds is the number of rounds with each store.
 func rounds(t *testing.T) int { return min((histories(t)+3)/4, 250) }
 
 // inherit runs a round with each deletion and makes the rows anew.
@@ -87,10 +86,7 @@ func (w *town) inherit() (wrong []string) {
 	missing.Users = rowsNotIn(missing.Users, rows.Users, func(u svc.User) string { return u.ID })
 	missing.Groups = rowsNotIn(missing.Groups, rows.Groups, func(g svc.Group) string { return g.ID })
 	for _, service := range w.services { // caches that alice has no row
-		_, err := service.Decide(w.t.Context(), svc.Principal{Kind: svc.KindUser, ID: aliceID}, action.Recall, bankID, svc.Context{})
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		must(service.Decide(w.t.Context(), svc.Principal{Kind: svc.KindUser, ID: aliceID}, action.Recall, bankID, svc.Context{}))
 	}
 	for _, user := range missing.Users {
 		if _, err := w.services[0].Users.Create(w.t.Context(), root, user); err != nil {
@@ -149,30 +145,24 @@ func (w *town) tally() (text string) {
 
 // rows reads all rows of access.
 func (w *town) rows() (rows svc.Bundle) {
-	w.t.Helper()
-	_, err := w.store.ReadAccess(w.t.Context(), svc.AccessRead{}, func(part svc.Bundle) error {
+	must(w.store.ReadAccess(w.t.Context(), svc.AccessRead{}, func(part svc.Bundle) error {
 		rows.Users = append(rows.Users, part.Users...)
 		rows.Groups = append(rows.Groups, part.Groups...)
 		rows.ServiceAccounts = append(rows.ServiceAccounts, part.ServiceAccounts...)
 		rows.Policies = append(rows.Policies, part.Policies...)
 		rows.Attachments = append(rows.Attachments, part.Attachments...)
 		return nil
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	}))
 	return rows
 }
 
 // keys reads all keys that are not revoked.
 func (w *town) keys() []svc.APIKey {
-	w.t.Helper()
 	return must(w.store.APIKeys(w.t.Context(), svc.APIKeyPage{KeyQuery: svc.KeyQuery{Limit: 1 << 20}}))
 }
 
 // personal returns the sources and templates of a user.
 func (w *town) personal(owner string) (what []string) {
-	w.t.Helper()
 	for _, source := range must(w.store.Sources(w.t.Context(), svc.SourcePage{Scope: svc.ScopePersonal, Owner: owner, Limit: 1000})) {
 		what = append(what, "source "+source.Name)
 	}
@@ -305,7 +295,6 @@ var townFaults = map[string]townFault{
 	"a deletion that revokes no keys": {false, inTransactions(func(tx svc.FullStore) svc.FullStore { return lenient{tx} })},
 }
 
-// inTransactions plants a fault into the transactions of a store.
 func inTransactions(plant func(tx svc.FullStore) svc.FullStore) func(svc.FullStore) svc.Store {
 	return func(store svc.FullStore) svc.Store { return planted{store, plant} }
 }

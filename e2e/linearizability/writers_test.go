@@ -3,7 +3,6 @@ package linearizability_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -35,21 +34,8 @@ func keepFirst(ctx context.Context, e svc.Event) {
 	}
 }
 
-// serveKeeping returns a service on each store, which keeps its events.
-func serveKeeping(t *testing.T, stores ...svc.Store) (services []*svc.Service) {
-	t.Helper()
-	for _, store := range stores {
-		service, err := svc.New(svc.Config{
-			Store: store, Logger: slog.New(slog.DiscardHandler), Events: svc.EventConfig{OnEvent: keepFirst, Keep: true},
-			Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = service.Close() })
-		services = append(services, service)
-	}
-	return services
+func serveKeeping(t *testing.T, stores ...svc.Store) []*svc.Service {
+	return serveWith(t, func(c *svc.Config) { c.Events = svc.EventConfig{OnEvent: keepFirst, Keep: true} }, stores...)
 }
 
 // The rows of the writers' world. Policies role-N are those that writers begin with.
@@ -102,7 +88,6 @@ func writersWorld() svc.Bundle {
 	return b
 }
 
-// drawWrite draws a write and who tries it.
 func drawWrite(r *rand.Rand) accessWrite {
 	by := svc.Principal{Kind: svc.KindUser, ID: pick(r, writersUsers[:6]...)}
 	switch r.IntN(12) {
@@ -154,8 +139,7 @@ func (w accessWrite) drawRow(r *rand.Rand, user string) accessWrite {
 		inactive := r.IntN(3) == 0
 		w.says = fmt.Sprint("inactive ", user, inactive)
 		w.do = func(ctx context.Context, s *svc.Service, by svc.Principal) error {
-			_, err := s.Users.Patch(ctx, by, user, svc.UserPatch{Inactive: &inactive})
-			return err
+			return failure(s.Users.Patch(ctx, by, user, svc.UserPatch{Inactive: &inactive}))
 		}
 		return w
 	}
@@ -165,21 +149,18 @@ func (w accessWrite) drawRow(r *rand.Rand, user string) accessWrite {
 	}
 	w.says = fmt.Sprint("scope ", account)
 	w.do = func(ctx context.Context, s *svc.Service, by svc.Principal) error {
-		_, err := s.ServiceAccounts.Patch(ctx, by, account, svc.ServiceAccountPatch{ScopingPolicyID: scoping})
-		return err
+		return failure(s.ServiceAccounts.Patch(ctx, by, account, svc.ServiceAccountPatch{ScopingPolicyID: scoping}))
 	}
 	return w
 }
 
-// drawDocument draws the document of a policy or of a bank.
 func (w accessWrite) drawDocument(r *rand.Rand, policy string) accessWrite {
 	if r.IntN(3) == 0 {
 		bank := svc.BankPolicy{BankID: pick(r, "a", "z"), Document: fmt.Appendf(nil,
 			`{"version":"2026-03-24","public_access":{"overrides":[{"scope":"channel","value":"c","actions":[%q]}]}}`, pick(r, "bank:recall", "bank:retain", "bank:*"))}
 		w.says = fmt.Sprintf("bank %s", bank.Document)
 		w.do = func(ctx context.Context, s *svc.Service, by svc.Principal) error {
-			_, err := s.Banks.SetPolicy(ctx, by, bank)
-			return err
+			return failure(s.Banks.SetPolicy(ctx, by, bank))
 		}
 		return w
 	}
@@ -188,8 +169,7 @@ func (w accessWrite) drawDocument(r *rand.Rand, policy string) accessWrite {
 	document := statements(parts[r.IntN(2):]...)
 	w.says = fmt.Sprintf("document %s %s", policy, document)
 	w.do = func(ctx context.Context, s *svc.Service, by svc.Principal) error {
-		_, err := s.Policies.Patch(ctx, by, policy, svc.PolicyPatch{Document: document})
-		return err
+		return failure(s.Policies.Patch(ctx, by, policy, svc.PolicyPatch{Document: document}))
 	}
 	return w
 }
@@ -210,17 +190,13 @@ var writersAsked, writersControl = func() (asked [][2]string, control int) {
 
 // held is what a principal is allowed, by writersAsked.
 func held(t *testing.T, s *svc.Service, p svc.Principal) []bool {
-	t.Helper()
 	all := make([]bool, len(writersAsked))
 	for i, asked := range writersAsked {
 		action := asked[0]
 		if strings.HasSuffix(action, "*") {
 			action += "x" // Decide refuses patterns, and no narrower one covers this
 		}
-		d, err := s.Decide(t.Context(), p, action, asked[1], svc.Context{Channel: "c"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := must(s.Decide(t.Context(), p, action, asked[1], svc.Context{Channel: "c"}))
 		all[i] = d.Allowed() && !(p.Kind == svc.KindUnmapped && i < writersControl)
 	}
 	return all
@@ -283,13 +259,9 @@ func race(t *testing.T, services []*svc.Service, seed uint64, as func(svc.Princi
 
 // ordered sorts writes by the records of their events.
 func ordered(t *testing.T, s *svc.Service, written []accessWrite) {
-	t.Helper()
 	numbers := map[string]int64{}
 	for record, err := range s.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		numbers[record.ID.String()] = record.Number
+		numbers[must(record, err).ID.String()] = record.Number
 	}
 	slices.SortFunc(written, func(a, b accessWrite) int { return int(numbers[a.event.ID.String()] - numbers[b.event.ID.String()]) })
 }
@@ -330,23 +302,12 @@ func replay(t *testing.T, of *svc.Service, written []accessWrite) string {
 
 // apply makes the writers' world, with a narrowed key: its bearer is one of writersParties.
 func apply(t *testing.T, s *svc.Service) {
-	t.Helper()
-	err := s.Access.Apply(t.Context(), svc.Host, writersWorld())
-	if err == nil {
-		_, err = s.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "u0"}, svc.NewAPIKey{ScopingPolicyID: "role-1"})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(0, s.Access.Apply(t.Context(), svc.Host, writersWorld()))
+	must(s.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "u0"}, svc.NewAPIKey{ScopingPolicyID: "role-1"}))
 }
 
 func exported(t *testing.T, s *svc.Service) svc.Bundle {
-	t.Helper()
-	b, err := s.Access.Export(t.Context(), svc.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return must(s.Access.Export(t.Context(), svc.Host))
 }
 
 // Writers with different rights write at once. Each write, in the order of the records, gave nobody what its writer lacked then. So nobody

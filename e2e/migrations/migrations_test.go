@@ -172,9 +172,7 @@ func TestTools(t *testing.T) {
 				store := must(s.open())
 				service := must(svc.New(svc.Config{Store: store}))
 				t.Cleanup(func() { service.Close() })
-				if _, err := service.Users.Create(t.Context(), svc.Host, svc.User{ID: "alice"}); err != nil {
-					t.Fatal(err)
-				}
+				must(service.Users.Create(t.Context(), svc.Host, svc.User{ID: "alice"}))
 			})
 		}
 	}

@@ -5,11 +5,17 @@ package secretleaks
 import (
 	"database/sql"
 	"errors"
+	"io"
 	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/extsvc/svc"
@@ -20,7 +26,6 @@ import (
 	"github.com/extsvc/svc/store/sqlstore"
 )
 
-// database is the database of a site.
 type database interface {
 	open() svc.FullStore
 	close() // a second call does nothing
@@ -35,7 +40,6 @@ type database interface {
 	keepRows() (places []string)
 }
 
-// databases runs a test over each kind of database.
 func databases(t *testing.T, test func(t *testing.T, db database)) {
 	t.Run("SQLite", func(t *testing.T) { test(t, &file{t: t, path: filepath.Join(t.TempDir(), "svc.db")}) })
 	t.Run("PostgreSQL", func(t *testing.T) {
@@ -44,7 +48,6 @@ func databases(t *testing.T, test func(t *testing.T, db database)) {
 	})
 }
 
-// file is a SQLite file.
 type file struct {
 	t     *testing.T
 	path  string
@@ -52,20 +55,13 @@ type file struct {
 }
 
 func (f *file) open() svc.FullStore {
-	f.t.Helper()
-	var err error
-	if f.store, err = sqlite.Open(f.t.Context(), f.path, sqlite.Options{}); err != nil {
-		f.t.Fatal(err)
-	}
+	f.store = must(sqlite.Open(f.t.Context(), f.path, sqlite.Options{}))
 	return f.store
 }
 
 func (f *file) close() {
-	if f.store == nil {
-		return
-	}
-	if err := f.store.Close(); err != nil {
-		f.t.Error(err)
+	if f.store != nil {
+		must(0, f.store.Close())
 	}
 	f.store = nil
 }
@@ -76,13 +72,8 @@ func (f *file) settle() { execute(f.t, f.store.DB(), `PRAGMA wal_checkpoint(PASS
 
 // running reads the files in another process: this process would lose SQLite's locks.
 func (f *file) running(e *evidence) {
-	f.t.Helper()
 	for _, suffix := range []string{"", "-wal", "-shm"} {
-		text, err := exec.Command("cat", f.path+suffix).Output()
-		if err != nil {
-			f.t.Fatal(err)
-		}
-		e.add("svc.db"+suffix+", open", text)
+		e.add("svc.db"+suffix+", open", must(exec.Command("cat", f.path+suffix).Output()))
 	}
 }
 
@@ -102,20 +93,13 @@ type cluster struct {
 }
 
 func (c *cluster) open() svc.FullStore {
-	c.t.Helper()
-	var err error
-	if c.store, err = postgres.Open(c.t.Context(), c.server.URL, postgres.Options{Timeout: -1}); err != nil {
-		c.t.Fatal(err)
-	}
+	c.store = must(postgres.Open(c.t.Context(), c.server.URL, postgres.Options{Timeout: -1}))
 	return c.store
 }
 
 func (c *cluster) close() {
-	if c.store == nil {
-		return
-	}
-	if err := c.store.Close(); err != nil {
-		c.t.Error(err)
+	if c.store != nil {
+		must(0, c.store.Close())
 	}
 	c.store = nil
 }
@@ -141,21 +125,16 @@ func (c *cluster) stopped(e *evidence) {
 }
 
 func (c *cluster) holdRows() []string { return []string{"WAL segments", "pg_dump", "the server's log"} }
-func (c *cluster) keepRows() []string {
-	return []string{"data/base, stopped", "data/pg_wal, stopped"}
-}
+func (c *cluster) keepRows() []string { return []string{"data/base, stopped", "data/pg_wal, stopped"} }
 
 func execute(t *testing.T, db *sql.DB, statement string, args ...any) {
-	t.Helper()
-	if _, err := db.ExecContext(t.Context(), statement, args...); err != nil {
-		t.Fatal(err)
-	}
+	must(db.ExecContext(t.Context(), statement, args...))
 }
 
 // files adds all files below a directory. place gives the place of each path.
 func (e *evidence) files(t *testing.T, dir string, place func(path string) string) {
 	t.Helper()
-	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+	must(0, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {
 			return err
 		}
@@ -168,8 +147,100 @@ func (e *evidence) files(t *testing.T, dir string, place func(path string) strin
 		relative, err := filepath.Rel(dir, path)
 		e.add(place(relative), text)
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
+	}))
+}
+
+// upstream is a source that offers the template "chat", or answers with a test's handler.
+type upstream struct {
+	*httptest.Server
+	mu             sync.Mutex
+	handler        func(w http.ResponseWriter, bearer string)
+	authorizations []string
+}
+
+func newUpstream(t *testing.T) *upstream {
+	u := &upstream{}
+	u.Server = httptest.NewServer(u)
+	u.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	t.Cleanup(u.Close)
+	return u
+}
+
+func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	authorization := r.Header.Get("Authorization")
+	u.mu.Lock()
+	u.authorizations = append(u.authorizations, authorization)
+	handler := u.handler
+	u.mu.Unlock()
+	if handler == nil {
+		handler = text(200, `{"templates": [{"id": "chat", "name": "Chat", "manifest": {"version": "1"}}]}`)
+	}
+	handler(w, strings.TrimPrefix(authorization, "Bearer "))
+}
+
+// with sets the handler of all later answers; nil restores the regular answers.
+func (u *upstream) with(handler func(w http.ResponseWriter, bearer string)) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.handler = handler
+}
+
+// saw reports whether a request had that Authorization header.
+func (u *upstream) saw(authorization string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Contains(u.authorizations, authorization)
+}
+
+// echoing holds bad answers of sources, by name. They contain the request's bearer: TOKEN.
+var echoing = map[string]func(w http.ResponseWriter, bearer string){
+	"an error":               text(500, `{"error": "TOKEN"}`),
+	"a refusal":              text(401, `TOKEN`),
+	"no JSON":                text(200, `TOKEN`),
+	"JSON that breaks off":   text(200, `{"templates": ["TOKEN`),
+	"a duplicate key":        text(200, `{"TOKEN": 1, "TOKEN": 2}`),
+	"a duplicate key inside": text(200, `{"templates": [{"id": "chat", "name": "n", "manifest": {"version": "1", "a": {"TOKEN": 1, "TOKEN": 2}}}]}`),
+	"a bad file":             text(200, `{"templates": [{"id": "chat", "name": "n", "manifest_file": "../TOKEN"}]}`),
+	"a file that is no JSON": text(200, `{"templates": [{"id": "chat", "name": "n", "manifest_file": "TOKEN"}]}`+"TOKEN"),
+	"a bad entry":            text(200, `{"templates": [{"id": "chat", "name": "TOKEN", "category": ["TOKEN"], "manifest": {}}]}`),
+	"a bad manifest":         text(200, `{"templates": [{"id": "chat", "name": "n", "manifest": {"version": {"TOKEN": "TOKEN"}}}]}`),
+	"a redirect":             redirect("https://127.0.0.1:1/TOKEN?t=TOKEN"),
+	"a malformed redirect":   redirect("http://%zz/TOKEN"),
+	"a redirect with a user": redirect("http://TOKEN:TOKEN@example.com/"),
+	"a redirect in a circle": redirect("/acme/templates.json?t=TOKEN"),
+	"no HTTP":                wire("TOKEN TOKEN\r\n"),
+	"no status":              wire("HTTP/1.1 TOKEN\r\n\r\n"),
+	"a bad header":           wire("HTTP/1.1 200 OK\r\nTOKEN\r\n\r\n"),
+	"a bad length":           wire("HTTP/1.1 200 OK\r\nContent-Length: TOKEN\r\n\r\n"),
+	"a bad transfer":         wire("HTTP/1.1 200 OK\r\nTransfer-Encoding: TOKEN\r\n\r\n"),
+	"a bad chunk":            wire("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nTOKEN\r\n"),
+	"a bad encoding":         wire("HTTP/1.1 200 OK\r\nContent-Encoding: TOKEN\r\nContent-Length: 2\r\n\r\n{}"),
+	"a bad type":             wire("HTTP/1.1 200 OK\r\nContent-Type: TOKEN\r\nContent-Length: 32\r\n\r\nTOKEN"),
+}
+
+func text(status int, body string) func(w http.ResponseWriter, bearer string) {
+	return func(w http.ResponseWriter, bearer string) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, strings.ReplaceAll(body, "TOKEN", bearer))
+	}
+}
+
+func redirect(to string) func(w http.ResponseWriter, bearer string) {
+	return func(w http.ResponseWriter, bearer string) {
+		w.Header().Set("Location", strings.ReplaceAll(to, "TOKEN", bearer))
+		w.WriteHeader(http.StatusFound)
+	}
+}
+
+// wire answers with bytes that need not be HTTP.
+func wire(answer string) func(w http.ResponseWriter, bearer string) {
+	return func(w http.ResponseWriter, bearer string) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, strings.ReplaceAll(answer, "TOKEN", bearer))
 	}
 }

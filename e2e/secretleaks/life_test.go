@@ -70,21 +70,13 @@ var told = [][2]string{
 func (s *site) ownTransaction() {
 	s.t.Helper()
 	db, dialect := s.db.db()
-	tx, err := db.BeginTx(s.t.Context(), nil)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	tx := must(db.BeginTx(s.t.Context(), nil))
 	defer tx.Rollback()
 	inTx := s.service.WithTx(sqlstore.Tx(tx, dialect))
-	issued, err := inTx.Keys.Issue(s.t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	issued := must(inTx.Keys.Issue(s.t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{}))
 	s.key(issued.Key)
 	s.seen(issued, inTx)
-	if err := tx.Commit(); err != nil {
-		s.t.Fatal(err)
-	}
+	must(0, tx.Commit())
 }
 
 // keys holds the keys of a life. The program ends and starts again in the middle of it.
@@ -157,7 +149,6 @@ func (s *site) hashedAnew(key string, peppers []svc.Pepper) {
 	s.seen(snapshot, snapshot.Key)
 }
 
-// ownRoute sends a request to the host's own route.
 func (s *site) ownRoute(bearer string) func(*http.Request) {
 	return func(r *http.Request) {
 		r.URL.Opaque = "/own"

@@ -66,7 +66,6 @@ type site struct {
 	stop    func()
 }
 
-// newSite serves a new database.
 func newSite(t *testing.T, db database, peppers ...svc.Pepper) *site {
 	t.Helper()
 	s := &site{t: t, db: db, upstream: newUpstream(t)}
@@ -75,13 +74,7 @@ func newSite(t *testing.T, db database, peppers ...svc.Pepper) *site {
 	t.Cleanup(func() { log.SetOutput(before) })
 	s.start(peppers...)
 	t.Cleanup(func() { s.stop() })
-	bundle, err := svc.ParseBundle([]byte(access))
-	if err == nil {
-		err = s.service.Access.Apply(t.Context(), svc.Host, bundle)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(0, s.service.Access.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(access)))))
 	return s
 }
 
@@ -95,10 +88,7 @@ func (s *site) start(peppers ...svc.Pepper) {
 		slog.NewJSONHandler(s.evidence.writer("log, JSON"), &slog.HandlerOptions{Level: slog.LevelDebug, AddSource: true}),
 		slog.NewTextHandler(s.evidence.writer("log, text"), &slog.HandlerOptions{Level: slog.LevelDebug})))
 	s.store = newTalkative(s.db.open())
-	market, err := marketplace.New(marketplace.Config{AllowOrigins: []string{s.upstream.URL}})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	market := must(marketplace.New(marketplace.Config{AllowOrigins: []string{s.upstream.URL}}))
 	s.config = svc.Config{
 		Store: s.store, Logger: logger, Authenticator: svc.AuthenticatorFunc(s.authenticate),
 		Events:  svc.EventConfig{OnEvent: func(_ context.Context, event svc.Event) { s.evidence.value("events", event) }},
@@ -106,9 +96,7 @@ func (s *site) start(peppers ...svc.Pepper) {
 		Keys:    svc.KeyConfig{Peppers: peppers},
 		Sources: svc.SourceConfig{Marketplace: market, SealingKey: bytes.Repeat([]byte("k"), 32)},
 	}
-	if s.service, err = svc.New(s.config); err != nil {
-		s.t.Fatal(err)
-	}
+	s.service = must(svc.New(s.config))
 	api := httpapi.New(s.service, httpapi.Options{Logger: logger})
 	mux := http.NewServeMux()
 	mux.Handle("GET /own", api.Protect(http.HandlerFunc(own)))
@@ -125,9 +113,7 @@ func (s *site) start(peppers ...svc.Pepper) {
 		}
 		server.Close()
 		market.CloseIdleConnections()
-		if err := service.Close(); err != nil {
-			s.t.Error(err)
-		}
+		must(0, service.Close())
 		s.db.close()
 	}
 }
@@ -173,10 +159,7 @@ func (s *site) key(key svc.Secret) string {
 // issue issues a key in Go and keeps the results.
 func (s *site) issue(who svc.Principal) string {
 	s.t.Helper()
-	issued, err := s.service.Keys.Issue(s.t.Context(), svc.Host, who.Identity(), svc.NewAPIKey{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	issued := must(s.service.Keys.Issue(s.t.Context(), svc.Host, who.Identity(), svc.NewAPIKey{}))
 	s.seen(issued)
 	return s.key(issued.Key)
 }
@@ -189,7 +172,6 @@ func (s *site) seen(values ...any) {
 	}
 }
 
-// keep keeps an error and the values returned with it.
 func (s *site) keep(err error, values ...any) {
 	s.evidence.fault(err)
 	s.seen(values...)
@@ -247,10 +229,7 @@ func (a answer) text(key string) string {
 // out unchanged.
 func (s *site) ask(status int, bearer, method, target, body string, edits ...func(*http.Request)) answer {
 	s.t.Helper()
-	r, err := http.NewRequestWithContext(s.t.Context(), method, s.url, strings.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	r := must(http.NewRequestWithContext(s.t.Context(), method, s.url, strings.NewReader(body)))
 	r.URL = &url.URL{Scheme: "http", Host: r.URL.Host, Opaque: httpapi.DefaultPrefix + target}
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")

@@ -12,25 +12,16 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/internal/sqltest"
 )
 
-// tables returns the names of our tables.
-func tables(t *testing.T, db *sql.DB) (names []string) {
-	t.Helper()
+func tables(t *testing.T, db *sql.DB) []string {
 	const ofSQLite = `SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'svc\_%' ESCAPE '\' ORDER BY name`
 	const ofPostgres = `SELECT tablename FROM pg_tables WHERE schemaname = current_schema() AND tablename LIKE 'svc\_%' ORDER BY tablename`
-	rows, err := db.QueryContext(t.Context(), ofSQLite)
-	if err != nil {
-		rows = must(db.QueryContext(t.Context(), ofPostgres))
+	if _, err := db.Exec(ofSQLite); err != nil {
+		return sqltest.Column(t, db, ofPostgres)
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var name string
-		check(rows.Scan(&name))
-		names = append(names, name)
-	}
-	check(rows.Err())
-	return names
+	return sqltest.Column(t, db, ofSQLite)
 }
 
 // versions runs a test over each kept database.
@@ -85,14 +76,11 @@ func TestSecretsAndRecords(t *testing.T) {
 		s.vars = must(readRecord(filepath.Join(dir, kind.name+".answers"))).keys
 		place := s.restore(kind, dir)
 		newest := s.newest(event.APIKeyIssued) // of the transaction in fill: it may have waited
-		chain, err := s.service.Audit.Verify(ctx, svc.Host)
-		is.NoErr(err)
+		chain := must(s.service.Audit.Verify(ctx, svc.Host))
 		is.Equal(chain.Fault, nil)
 		is.True(chain.Erased > 0)
 		is.Equal(chain.Newest.Number, newest)
-		sealed, err := s.service.Sources.Sealed(ctx, svc.Host)
-		is.NoErr(err)
-		is.Equal(sealed, svc.SealReport{Under: []int{2}})
+		is.Equal(must(s.service.Sources.Sealed(ctx, svc.Host)), svc.SealReport{Under: []int{2}})
 		issued, _ := s.ask("alice POST /me/api-keys").body.(map[string]any)
 		s.vars["new"], _ = issued["api_key"].(string)
 		is.Equal(s.ask("new GET /me").status, "200")

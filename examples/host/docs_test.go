@@ -167,8 +167,7 @@ func TestProtectedRoute(t *testing.T) {
 	is := is.New(t)
 	service := must(svc.New(authenticator(theHost{})))
 	defer service.Close()
-	bundle := must(svc.ParseBundle([]byte(mayRecall)))
-	key := must(firstAdministrator(t.Context(), service, bundle))
+	key := must(firstAdministrator(t.Context(), service, must(svc.ParseBundle([]byte(mayRecall)))))
 
 	api, mux := httpapi.New(service, httpapi.Options{}), http.NewServeMux()
 	mux.Handle("GET /recall", api.Protect(recall(service)))

@@ -90,15 +90,12 @@ func TestProgram(t *testing.T) {
 
 // newTestHost serves a host over a new database.
 func newTestHost(t *testing.T) (*host, string) {
-	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	h := must(openHost(t.Context(), filepath.Join(t.TempDir(), "host.db"), log))
 	server := httptest.NewServer(h.handler(http.NewCrossOriginProtection(), log))
 	t.Cleanup(func() {
 		server.Close()
-		if err := h.close(); err != nil {
-			t.Error(err)
-		}
+		must(0, h.close())
 	})
 	return h, server.URL
 }
@@ -140,8 +137,7 @@ func TestSignIn(t *testing.T) {
 func TestForeignPages(t *testing.T) {
 	is := is.New(t)
 	h, at := newTestHost(t)
-	token := must(h.begin(t.Context(), administrator))
-	session := cookieName + "=" + token
+	session := cookieName + "=" + must(h.begin(t.Context(), administrator))
 	for _, path := range []string{"/sign-in", "/sign-out", "/ext/svc/me/api-keys"} {
 		is.Equal(status(t, "POST", at+path, session, "Origin: https://evil.example", "Sec-Fetch-Site: cross-site"), 403)
 	}

@@ -30,25 +30,19 @@ type host struct {
 func newTestHost(t *testing.T) host {
 	t.Helper()
 	public, private, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	server := httptest.NewServer(newHost(public))
 	t.Cleanup(server.Close)
 	return host{t, server.URL, public, private}
 }
 
-// sign returns a token with these claims.
 func sign(t *testing.T, method jwt.SigningMethod, key any, c jwt.Claims) string {
 	t.Helper()
 	token, err := jwt.NewWithClaims(method, c).SignedString(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	return token
 }
 
-// session returns a valid token of a user.
 func (h host) session(user string, admin bool) string {
 	h.t.Helper()
 	return sign(h.t, jwt.SigningMethodEdDSA, h.key, newClaims(user, admin, soon()))
@@ -56,7 +50,6 @@ func (h host) session(user string, admin bool) string {
 
 func soon() time.Time { return time.Now().Add(time.Minute) }
 
-// ask returns the status and body of an answer, and its Retry-After.
 func (h host) ask(bearer, method, path string) (status int, body, later string) {
 	h.t.Helper()
 	answer, text := programtest.Ask(h.t, http.DefaultClient, method, h.url+path, "", "Authorization: Bearer "+bearer)
@@ -80,7 +73,6 @@ func TestSessions(t *testing.T) {
 	is.Equal(h.status(h.session("ada", true), "GET", "/ext/svc/admin/templates"), 200)
 }
 
-// with returns valid claims after a change.
 func with(change func(c *claims)) claims {
 	c := newClaims("ada", true, soon())
 	change(&c)
@@ -90,9 +82,7 @@ func with(change func(c *claims)) claims {
 func TestNoSessions(t *testing.T) {
 	h := newTestHost(t)
 	_, strange, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	good, edDSA := h.session("ada", true), jwt.SigningMethodEdDSA
 	head, payload, _ := strings.Cut(good, ".")
 	for name, bearer := range map[string]string{

@@ -23,7 +23,6 @@ import (
 	"github.com/extsvc/svc/store/memstore"
 )
 
-// mount is one way to mount the interface.
 type mount struct {
 	name   string
 	base   string // the public path of the interface; "": /ext/svc
@@ -46,7 +45,6 @@ var mounts = slices.Concat(netMounts, chiMounts, echoMounts, ginMounts)
 
 func (m mount) path() string { return cmp.Or(m.base, here) }
 
-// pattern returns the prefix in the patterns of routes.
 func (m mount) pattern() string { return cmp.Or(m.prefix, here) }
 
 func (m mount) serve(t *testing.T, api *httpapi.Handler) http.Handler {
@@ -213,9 +211,7 @@ func TestHalfAListIsCutOff(t *testing.T) {
 }
 
 func page(t *testing.T) string {
-	t.Helper()
-	text := must(os.ReadFile("../../docs/howto/mount.md"))
-	return string(text)
+	return string(must(os.ReadFile("../../docs/howto/mount.md")))
 }
 
 // docs/howto/mount.md lists the answers of routers before authentication; the list is right: see

@@ -102,7 +102,6 @@ func TestAccessFromServerToServer(t *testing.T) {
 	})
 }
 
-// The exit code of a diff says what differs.
 func TestExitCodesOfADiff(t *testing.T) {
 	turned, gained := []svc.AccessTest{{UserID: "u"}}, []svc.StrategyDiff{{Bank: "b"}}
 	for _, tc := range []struct {

@@ -95,8 +95,7 @@ func TestScheduledBackups(t *testing.T) {
 	t.Parallel()
 	for kind, db := range map[string]string{"SQLite": newDB(t), "PostgreSQL": pgtest.Schema(t)} {
 		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			folder, keys := filepath.Join(t.TempDir(), "kept"), filepath.Join(t.TempDir(), "k")
 			is.NoErr(os.Mkdir(folder, 0o700))
 			const old = "svc-20200101T000000.000Z.backup"
@@ -137,8 +136,7 @@ func TestUntilBackup(t *testing.T) {
 
 // A backup that fails is logged and tried again, and the server goes on.
 func TestScheduledBackupThatFails(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	file := writeFile(t, "file", "")
 	s := startServer(t, "-db", newDB(t), "-backup-dir", file, "-backup-every", "1s")
 	is.True(soon(func() bool {

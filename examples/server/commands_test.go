@@ -104,7 +104,6 @@ func (p *player) changesFiles(word, rest string) bool {
 	return true
 }
 
-// runs runs a command.
 func (p *player) runs(word, rest string) {
 	p.Helper()
 	args, said, _ := strings.Cut(rest, " => ")

@@ -237,8 +237,7 @@ func TestServerWithAConfig(t *testing.T) {
 	issued := strings.TrimSpace(does(t, "key", "-config", file, "-user", "admin"))
 	is.True(strings.HasPrefix(issued, "mine_"))
 	for range 3 { // each expires, and makes room for the next
-		request, err := http.NewRequest("POST", s.base+"/api/me/api-keys", strings.NewReader(`{"expires_at":"2999-01-01T00:00:00Z"}`))
-		is.NoErr(err)
+		request := must(http.NewRequest("POST", s.base+"/api/me/api-keys", strings.NewReader(`{"expires_at":"2999-01-01T00:00:00Z"}`)))
 		request.Header.Set("Authorization", "Bearer "+issued)
 		request.Header.Set("Content-Type", "application/json")
 		answer := must(client.Do(request))
@@ -288,9 +287,7 @@ func TestRenewedCertificate(t *testing.T) {
 	cert, key, _ := certificate(t)
 	next, nextKey, _ := certificate(t)
 	kept := must(readCertificates(tlsConfig{Cert: cert, Key: key}, slog.New(slog.NewTextHandler(io.Discard, nil))))
-	served := func() *tls.Certificate {
-		return must(kept.get(nil))
-	}
+	served := func() *tls.Certificate { return must(kept.get(nil)) }
 	first := served()
 	is.NoErr(os.Rename(next, cert)) // its key has not come yet
 	kept.looked = kept.looked.Add(-looksApart)
@@ -301,4 +298,25 @@ func TestRenewedCertificate(t *testing.T) {
 	is.True(served() != first)
 	_, err := readCertificates(tlsConfig{Cert: cert + "x", Key: key}, nil)
 	is.True(err != nil)
+}
+
+// A name of a flag says whether a value follows, which may begin with a dash.
+func TestValuesWithDashes(t *testing.T) {
+	takes := map[string]bool{}
+	for _, of := range subcommands {
+		of.flags().VisitAll(func(f *flag.Flag) {
+			if was, seen := takes[f.Name]; seen && was == isSwitch(f) {
+				t.Errorf("-%s takes a value in some commands only", f.Name)
+			}
+			takes[f.Name] = !isSwitch(f)
+		})
+	}
+}
+
+// A key that cannot be one is a mistake of its variable.
+func TestWrongKeyInTheEnvironment(t *testing.T) {
+	for _, key := range []string{"", "two words", "svcu_x\n", "ü"} {
+		t.Setenv("SVC_KEY", key)
+		exits(t, 2, "SVC_KEY", "user", "list", "-url", "http://127.0.0.1:1/ext/svc")
+	}
 }

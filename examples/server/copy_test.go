@@ -64,11 +64,9 @@ func (u usedDB) check(t *testing.T, db, keys string) {
 
 	c := defaults()
 	c.DB, c.Keys = db, keys
-	h, err := openHost(t.Context(), c, "http://127.0.0.1:1", slog.New(slog.DiscardHandler))
-	is.NoErr(err)
+	h := must(openHost(t.Context(), c, "http://127.0.0.1:1", slog.New(slog.DiscardHandler)))
 	defer h.close()
-	sealed, err := h.service.Sources.Reseal(t.Context(), svc.Host)
-	is.NoErr(err) // every token opens
+	sealed := must(h.service.Sources.Reseal(t.Context(), svc.Host)) // every token opens
 	is.Equal(sealed, 0)
 	report := must(h.service.Audit.Verify(t.Context(), svc.Host))
 	is.Equal(report.Fault, nil)
@@ -199,7 +197,6 @@ func isNew(contents string) bool {
 }
 
 func execute(t *testing.T, db, script string) {
-	t.Helper()
 	opened := must(sql.Open(map[bool]string{true: "pgx", false: "sqlite"}[isPostgres(db)], db))
 	defer opened.Close()
 	must(opened.Exec(script))
@@ -292,7 +289,6 @@ func TestBusy(t *testing.T) {
 	is.Equal(out.String(), "\rlint: "+bar(10)+" 1 s\rlint: "+bar(1)+" 2 s\r\x1b[K")
 }
 
-// Without a terminal nothing is shown.
 func TestBusyWithoutTerminal(t *testing.T) {
 	is := is.New(t)
 	var out output

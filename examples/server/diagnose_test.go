@@ -28,9 +28,7 @@ func diagnosed(t *testing.T, args ...string) (parts map[string]string, whole []b
 	archive := must(zip.NewReader(bytes.NewReader(out.Bytes()), int64(out.Len())))
 	parts = map[string]string{}
 	for _, file := range archive.File {
-		reader := must(file.Open())
-		text := must(io.ReadAll(reader))
-		parts[file.Name] = string(text)
+		parts[file.Name] = string(must(io.ReadAll(must(file.Open()))))
 	}
 	return parts, out.Bytes()
 }

@@ -35,8 +35,7 @@ var (
 // recipes reads the helpers and the recipes of docs/howto/access-recipes.md.
 func recipes(t *testing.T) (helpers string, all []recipe) {
 	t.Helper()
-	text := must(os.ReadFile("../../docs/howto/access-recipes.md"))
-	page := string(text)
+	page := string(must(os.ReadFile("../../docs/howto/access-recipes.md")))
 	starts := heading.FindAllStringSubmatchIndex(page, -1)
 	for i, at := range starts {
 		end := len(page)
@@ -201,8 +200,7 @@ func block(t *testing.T, page, fence string) string {
 
 // TestReadmeProgram: the program in the README is the one that examples/embed compiles, runs and tests.
 func TestReadmeProgram(t *testing.T) {
-	program := must(os.ReadFile("../embed/main.go"))
-	_, code, _ := strings.Cut(string(program), "package main\n")
+	_, code, _ := strings.Cut(string(must(os.ReadFile("../embed/main.go"))), "package main\n")
 	is.New(t).Equal(block(t, "README.md", "```go"), "package main\n"+code)
 }
 
@@ -214,8 +212,7 @@ func TestReadmeCommands(t *testing.T) {
 
 // TestDocumentedAnswer: the server answers its first line to try as docs/reference/http.md shows.
 func TestDocumentedAnswer(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server := startServer(t, "-db", newDB(t))
 	line := linesWith(block(t, "docs/reference/http.md", "`support`:\n\n```sh"), "curl")[0]
 	is.Equal(line, strings.ReplaceAll(linesWith(server.stdout.String(), "curl")[0], server.base, "http://127.0.0.1:8080"))
@@ -228,9 +225,7 @@ func TestDocumentedAnswer(t *testing.T) {
 }
 
 func deployed(t *testing.T, name string) string {
-	t.Helper()
-	text := must(os.ReadFile(filepath.Join("deploy", name)))
-	return string(text)
+	return string(must(os.ReadFile(filepath.Join("deploy", name))))
 }
 
 // arguments parses what a file of deploy calls the server with. The configuration is that of the same folder.
@@ -339,8 +334,7 @@ func TestInstall(t *testing.T) {
 	is := is.New(t)
 	const line = "go -C examples install ./server"
 	for _, page := range []string{"../../docs/reference/commands.md", "deploy/README.md"} {
-		text := must(os.ReadFile(page))
-		is.True(strings.Contains(string(text), line))
+		is.True(strings.Contains(string(must(os.ReadFile(page))), line))
 	}
 	bin := t.TempDir()
 	sh(t, line, "GOBIN="+bin)

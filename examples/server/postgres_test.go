@@ -23,8 +23,7 @@ func onPostgres(t *testing.T) []string {
 
 // Two servers share a database, as in an upgrade without downtime.
 func TestTwoServersOnPostgres(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	flags := onPostgres(t)
 	one := startServer(t, flags...)
 	two := startServer(t, flags...)
@@ -98,8 +97,7 @@ func TestMigrationsArePrinted(t *testing.T) {
 		"PostgreSQL": {pgtest.Schema(t), "pgx", postgres.Dialect()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			printed := func() string {
 				t.Helper()
 				var stdout output

@@ -62,8 +62,7 @@ func TestReloadedLevel(t *testing.T) {
 // New secrets count without a restart, while requests go on. Keys of before stay good. A file that is
 // damaged, lacks secrets in use, or is gone, changes nothing, and the log says so once.
 func TestReloadedSecrets(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	db := newDB(t)
 	s := startServer(t, "-db", db)
 	key, keys := s.key(), db+".keys"
@@ -186,8 +185,7 @@ func TestServerOnASocket(t *testing.T) {
 	is.True(err != nil && strings.Contains(err.Error(), "another process listens on "+socket))
 	is.NoErr(first.Process.Kill())
 	_ = first.Wait()
-	_, err = os.Stat(socket)
-	is.NoErr(err) // a process that was killed leaves it
+	must(os.Stat(socket)) // a process that was killed leaves it
 	second, _ := onSocket(t, socket, "-db", db)
 	does(t, "user", "list", "-url", "unix:"+socket)
 	is.NoErr(second.Process.Signal(syscall.SIGTERM))

@@ -19,7 +19,6 @@ import (
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
-// backUp backs up to a new file.
 func (u usedDB) backUp(t *testing.T) (file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "backup")
@@ -33,8 +32,7 @@ func TestCopyAndRestore(t *testing.T) {
 	for from, source := range places {
 		for to, target := range places {
 			t.Run(from+" to "+to, func(t *testing.T) {
-				t.Parallel()
-				is := is.New(t)
+				is := parallel(t)
 				u := use(t, source(t))
 				file := u.backUp(t)
 				db, keys := target(t), filepath.Join(t.TempDir(), "svc.keys")
@@ -106,18 +104,11 @@ func rewrite(t *testing.T, file string, change func(name string, data []byte) []
 	var text bytes.Buffer
 	to := zip.NewWriter(&text)
 	for _, one := range from.File {
-		in := must(one.Open())
-		data := must(io.ReadAll(in))
+		data := must(io.ReadAll(must(one.Open())))
 		if data = change(one.Name, data); data == nil {
 			continue
 		}
-		out, err := to.Create(one.Name)
-		if err == nil {
-			_, err = out.Write(data)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(must(to.Create(one.Name)).Write(data))
 	}
 	is.New(t).NoErr(to.Close())
 	return writeFile(t, "backup", text.String())

@@ -24,9 +24,7 @@ import (
 func unread(t *testing.T) *os.File {
 	t.Helper()
 	reader, writer, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	_ = reader.Close()
 	t.Cleanup(func() { _ = writer.Close() })
 	return writer
@@ -142,7 +140,6 @@ var readers = append(lists(),
 	"user show admin -db DB", "why -user admin -action iam:users:read -bank b -db DB", "what-can -user admin -db DB", "audit -db DB",
 )
 
-// lists returns the commands that list rows.
 func lists() (lines []string) {
 	for _, c := range subcommands {
 		if strings.HasSuffix(c.name, " list") && c.name != "tenant list" {
@@ -172,21 +169,14 @@ func reachable(t *testing.T) (folder, program string) {
 		is.New(t).NoErr(os.Chmod(dir, 0o755))
 	}
 	if os.Link(os.Args[0], program) != nil {
-		data, err := os.ReadFile(os.Args[0])
-		if err == nil {
-			err = os.WriteFile(program, data, 0o755)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		is.New(t).NoErr(os.WriteFile(program, must(os.ReadFile(os.Args[0])), 0o755))
 	}
 	return folder, program
 }
 
 // Commands that only read work on a copy that they may not change, and leave it alone.
 func TestReadersOfAReadOnlyCopy(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	folder, program := reachable(t)
 	kept, out := filepath.Join(folder, "kept"), filepath.Join(folder, "out")
 	is.NoErr(os.Mkdir(kept, 0o755))
@@ -276,8 +266,7 @@ func TestBackupThroughAPipe(t *testing.T) {
 	t.Chdir(t.TempDir())
 	from := command(t, "backup", "-db", u.db, "-keys", u.keys, "-")
 	to := command(t, "restore", "-db", "new.db", "-")
-	pipe := must(from.StdoutPipe())
-	to.Stdin = pipe
+	to.Stdin = must(from.StdoutPipe())
 	is.NoErr(from.Start())
 	said, err := to.CombinedOutput()
 	if err != nil {
@@ -318,8 +307,7 @@ func TestSignalWhileWaitingForInput(t *testing.T) {
 		var said output
 		cmd.Stdin, cmd.Stderr = reader, &said
 		is.NoErr(cmd.Start())
-		_, err = writer.Write(make([]byte, 1<<17)) // more than a pipe holds: it is being read
-		is.NoErr(err)
+		must(writer.Write(make([]byte, 1<<17))) // more than a pipe holds: it is being read
 		is.NoErr(cmd.Process.Signal(syscall.SIGTERM))
 		if err := cmd.Wait(); err == nil || !strings.Contains(said.String(), "server: stopped by a signal: ") {
 			t.Errorf("%s: %v: %s", line, err, said.String())

@@ -3,6 +3,7 @@ package intercept
 
 import (
 	"context"
+	"reflect"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +17,7 @@ type Store struct {
 	svc.FullStore
 	Around func(ctx context.Context, call Call) error
 	Inside bool // Around also gets the calls of transactions
+	All    bool // Around also gets calls that claim events or look for changes
 }
 
 // Call is a call of a store.
@@ -26,6 +28,7 @@ type Call struct {
 	// Result is a pointer to what the call has returned, or to the key that it has changed. Nil: it
 	// has returned only an error.
 	Result any
+	Funcs  []any // the functions that it got
 
 	own svc.FullStore
 	on  func(svc.FullStore) error
@@ -71,28 +74,39 @@ func (p *Planted) Plant(before func(method string) error) {
 }
 
 func (s *Store) write(ctx context.Context, method string, on func(svc.FullStore) error, args ...any) error {
-	return s.Around(ctx, Call{method, true, args, nil, s.FullStore, on})
+	values, functions := parts(args)
+	return s.Around(ctx, Call{method, true, values, nil, functions, s.FullStore, on})
 }
 
 func result[T any](
 	ctx context.Context, s *Store, method string, writes bool, on func(svc.FullStore) (T, error), args ...any,
 ) (result T, err error) {
-	err = s.Around(ctx, Call{method, writes, args, &result, s.FullStore, func(store svc.FullStore) (err error) {
+	values, functions := parts(args)
+	err = s.Around(ctx, Call{method, writes, values, &result, functions, s.FullStore, func(store svc.FullStore) (err error) {
 		result, err = on(store)
 		return err
 	}})
 	return result, err
 }
 
+// parts takes values and functions apart. All functions of a method are its last arguments.
+func parts(args []any) (values, functions []any) {
+	n := len(args)
+	for n > 0 && reflect.TypeOf(args[n-1]).Kind() == reflect.Func {
+		n--
+	}
+	return args[:n:n], args[n:]
+}
+
 func (s *Store) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
 	return s.write(ctx, "Atomically", func(on svc.FullStore) error {
 		return on.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
 			if s.Inside {
-				tx = &Store{tx.(svc.FullStore), s.Around, true}
+				tx = &Store{tx.(svc.FullStore), s.Around, true, s.All}
 			}
 			return fn(ctx, tx)
 		})
-	})
+	}, fn)
 }
 
 func (s *Store) ChangeAPIKey(
@@ -105,7 +119,7 @@ func (s *Store) ChangeAPIKey(
 			return write, err
 		})
 		return changed, err
-	}, holder, id)
+	}, holder, id, change)
 	return err
 }
 
@@ -134,7 +148,7 @@ func (s *Store) ChangeSource(
 ) error {
 	return s.write(ctx, "ChangeSource", func(on svc.FullStore) error {
 		return on.ChangeSource(ctx, key, change)
-	}, key)
+	}, key, change)
 }
 
 func (s *Store) DeleteSource(ctx context.Context, key svc.SourceKey) error {
@@ -188,7 +202,7 @@ func (s *Store) ChangeTemplate(
 ) error {
 	return s.write(ctx, "ChangeTemplate", func(on svc.FullStore) error {
 		return on.ChangeTemplate(ctx, key, change)
-	}, key)
+	}, key, change)
 }
 
 func (s *Store) DeleteTemplate(
@@ -196,7 +210,7 @@ func (s *Store) DeleteTemplate(
 ) error {
 	return s.write(ctx, "DeleteTemplate", func(on svc.FullStore) error {
 		return on.DeleteTemplate(ctx, key, check)
-	}, key)
+	}, key, check)
 }
 
 func (s *Store) Installations(
@@ -262,7 +276,7 @@ func (s *Store) ReadAccess(
 ) (svc.StoreChanges, error) {
 	return result(ctx, s, "ReadAccess", false, func(on svc.FullStore) (svc.StoreChanges, error) {
 		return on.ReadAccess(ctx, part, yield)
-	}, part)
+	}, part, yield)
 }
 
 func (s *Store) ChangeAccess(
@@ -270,7 +284,7 @@ func (s *Store) ChangeAccess(
 ) error {
 	return s.write(ctx, "ChangeAccess", func(on svc.FullStore) error {
 		return on.ChangeAccess(ctx, named, change)
-	}, named)
+	}, named, change)
 }
 
 func (s *Store) AddEvents(ctx context.Context, events []svc.Event) error {
@@ -314,13 +328,13 @@ func (s *Store) DeleteAnswers(ctx context.Context, caller []byte) error {
 func (s *Store) QueueAudit(ctx context.Context, events []svc.Event, chain chain) error {
 	return s.write(ctx, "QueueAudit", func(on svc.FullStore) error {
 		return on.QueueAudit(ctx, events, chain)
-	}, events)
+	}, events, chain)
 }
 
 func (s *Store) ChainAudit(ctx context.Context, chain chain) (bool, error) {
 	return result(ctx, s, "ChainAudit", true, func(on svc.FullStore) (bool, error) {
 		return on.ChainAudit(ctx, chain)
-	})
+	}, chain)
 }
 
 func (s *Store) EraseAudit(ctx context.Context, records []svc.AuditRecord) error {
@@ -333,4 +347,29 @@ func (s *Store) AuditRecords(ctx context.Context, query svc.AuditQuery) ([]svc.A
 	return result(ctx, s, "AuditRecords", false, func(on svc.FullStore) ([]svc.AuditRecord, error) {
 		return on.AuditRecords(ctx, query)
 	}, query)
+}
+
+func (s *Store) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
+	if !s.All {
+		return s.FullStore.Changes(ctx, since)
+	}
+	return result(ctx, s, "Changes", false, func(on svc.FullStore) (svc.StoreChanges, error) {
+		return on.Changes(ctx, since)
+	}, since)
+}
+
+func (s *Store) AwaitChange(ctx context.Context, since int64) error {
+	if !s.All {
+		return s.FullStore.AwaitChange(ctx, since)
+	}
+	return s.write(ctx, "AwaitChange", func(on svc.FullStore) error { return on.AwaitChange(ctx, since) }, since)
+}
+
+func (s *Store) ClaimEvents(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
+	if !s.All {
+		return s.FullStore.ClaimEvents(ctx, now, until, limit)
+	}
+	return result(ctx, s, "ClaimEvents", true, func(on svc.FullStore) ([]svc.Event, error) {
+		return on.ClaimEvents(ctx, now, until, limit)
+	}, now, until, limit)
 }

@@ -98,22 +98,17 @@ func TestAddedKeysAreWhole(t *testing.T) {
 	k.Description, k.ExpiresAt, k.Disabled, k.ScopingPolicyID = &text, at(5), true, "narrow"
 	k.Hash, k.Pepper, k.Seal = []byte{0, 1, 0xff}, "pepper", []byte{}
 	k.Rate, k.SuccessorID = svc.Rate{PerSecond: 0.1, Burst: 3}, "bare"
-	before, err := b.Generation(t.Context())
-	is.NoErr(err)
+	before := must(b.Generation(t.Context()))
 	b.add("both", "full bare", keyBatch{Keys: []addedKey{full, bare}})
 	for _, want := range []svc.APIKey{full.Key, bare.Key} {
 		other := want
 		other.ID += " alone"
 		is.NoErr(b.CreateAPIKey(t.Context(), other))
 		for _, want := range []svc.APIKey{want, other} {
-			found, err := b.Access(t.Context(), svc.AccessQuery{KeyID: want.ID})
-			is.NoErr(err)
-			is.Equal(*found.Key, want)
+			is.Equal(*must(b.Access(t.Context(), svc.AccessQuery{KeyID: want.ID})).Key, want)
 		}
 	}
-	after, err := b.Generation(t.Context())
-	is.NoErr(err)
-	is.Equal(after, before) // it is no mutation
+	is.Equal(must(b.Generation(t.Context())), before) // it is no mutation
 	b.add("none", "", keyBatch{})
 }
 
@@ -163,10 +158,9 @@ func TestAddedKeysAreNeverTooManyAtOnce(t *testing.T) {
 				of := svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint((caller + n) % holders)}
 				id := fmt.Sprint(caller, "-", n)
 				if caller%3 > 0 {
-					_, err := store.AddAPIKeys(t.Context(), keyBatch{Most: most, Keys: []addedKey{
+					must(store.AddAPIKeys(t.Context(), keyBatch{Most: most, Keys: []addedKey{
 						added(id, of), added(id+"x", of), added(id+"y", svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint(n % holders)}),
-					}}.taken())
-					is.NoErr(err)
+					}}.taken()))
 					continue
 				}
 				is.NoErr(store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
@@ -185,8 +179,7 @@ func TestAddedKeysAreNeverTooManyAtOnce(t *testing.T) {
 	wait.Wait()
 	for n := range holders {
 		of := svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint(n)}
-		keys, err := stores[0].APIKeys(t.Context(), svc.APIKeyPage{Holder: of, KeyQuery: svc.KeyQuery{Limit: 100}})
-		is.NoErr(err)
+		keys := must(stores[0].APIKeys(t.Context(), svc.APIKeyPage{Holder: of, KeyQuery: svc.KeyQuery{Limit: 100}}))
 		is.Equal(len(keys), most)
 	}
 }
@@ -194,8 +187,7 @@ func TestAddedKeysAreNeverTooManyAtOnce(t *testing.T) {
 // held is a transaction that has called something and stays open until release.
 func (b batches) held(do func(ctx context.Context, tx svc.FullStore) error) (release func()) {
 	b.Helper()
-	tx, err := b.DB().BeginTx(b.Context(), nil)
-	is.New(b.T).NoErr(err)
+	tx := must(b.DB().BeginTx(b.Context(), nil))
 	is.New(b.T).NoErr(do(b.Context(), sqlstore.Tx(tx, b.Dialect())))
 	return func() {
 		b.Helper()
@@ -220,8 +212,7 @@ func TestAddedKeysDoNotWait(t *testing.T) {
 	some := func() keyBatch {
 		n++
 		id := func(name string) string { return fmt.Sprint(name, n) }
-		since, err := b.Generation(t.Context())
-		is.NoErr(err)
+		since := must(b.Generation(t.Context()))
 		relies := added(id("relies"), bob)
 		relies.Since, relies.Caller = since, "caller"
 		return keyBatch{Most: 99, Keys: []addedKey{added(id("host"), holder), relies, added(id("free"), bob)}}
@@ -301,8 +292,7 @@ func TestAddedKeysRelyOnWhatWasJudged(t *testing.T) {
 			return errors.Join(b.DeleteTemplate(ctx, template, nil), b.ChangeAPIKey(ctx, holder, "caller", disable))
 		}, false},
 	} {
-		changes, err := b.Changes(ctx, 0)
-		is.NoErr(err)
+		changes := must(b.Changes(ctx, 0))
 		is.NoErr(x.happen())
 		key, host := added(fmt.Sprint("relies", i), holder), added(fmt.Sprint("host", i), holder)
 		key.Since, key.Caller = changes.Generation, "caller"
@@ -312,21 +302,17 @@ func TestAddedKeysRelyOnWhatWasJudged(t *testing.T) {
 		}
 		b.add(x.what, want, keyBatch{Most: 99, Keys: []addedKey{key, host}})
 	}
-	changes, err := b.Changes(ctx, 0)
-	is.NoErr(err)
+	changes := must(b.Changes(ctx, 0))
 	earliest, now := added("judged before a user changed", holder), added("judged now", holder)
 	earliest.Since, now.Since = 1, changes.Generation
 	b.add("the earliest decides", "", keyBatch{Most: 99, Keys: []addedKey{earliest, now}})
 	later, unknown := added("later", holder), added("unknown", holder)
 	later.Since, unknown.Since = changes.Generation+1, 1
 	b.add("a greater generation", "", keyBatch{Most: 99, Keys: []addedKey{later}})
-	_, err = b.DB().ExecContext(ctx, `DELETE FROM svc_changefeed`)
-	is.NoErr(err)
+	must(b.DB().ExecContext(ctx, `DELETE FROM svc_changefeed`))
 	b.add("a forgotten one", "", keyBatch{Most: 99, Keys: []addedKey{unknown}})
-	_, err = b.RevokeAPIKeys(ctx, holder, at(1), 99)
-	is.NoErr(err)
-	changes, err = b.Changes(ctx, 0)
-	is.NoErr(err)
+	must(b.RevokeAPIKeys(ctx, holder, at(1), 99))
+	changes = must(b.Changes(ctx, 0))
 	revoked := added("by a revoked key", holder)
 	revoked.Since, revoked.Caller = changes.Generation, "caller"
 	b.add("a revoked key", "", keyBatch{Keys: []addedKey{revoked}})
@@ -349,23 +335,20 @@ func TestAddedKeysHaveTheirRecords(t *testing.T) {
 	b.add("for nobody", "", keyBatch{Most: 2, Keys: keys[:1], Audit: true})
 	is.Equal(queued(), 1)
 	var chained []svc.Event
-	_, err := b.ChainAudit(t.Context(), func(_ svc.AuditRecord, events []svc.Event) (records []svc.AuditRecord) {
+	must(b.ChainAudit(t.Context(), func(_ svc.AuditRecord, events []svc.Event) (records []svc.AuditRecord) {
 		chained = slices.Clone(events)
 		for i, e := range events {
 			records = append(records, svc.AuditRecord{Number: int64(i + 1), Event: e, Hash: []byte{1}})
 		}
 		return records
-	})
-	is.NoErr(err)
+	}))
 	is.Equal(chained, []svc.Event{keys[1].Event})
 
-	_, err = b.AddAPIKeys(t.Context(), keyBatch{Most: 9, Audit: true, Keys: []addedKey{
+	_, err := b.AddAPIKeys(t.Context(), keyBatch{Most: 9, Audit: true, Keys: []addedKey{
 		added("6", holder), added("5", svc.Identity{Kind: svc.KindUser, ID: "carol"}),
 	}}.taken())
 	is.True(errors.Is(err, svc.ErrExists))
-	found, err := b.Access(t.Context(), svc.AccessQuery{KeyID: "6"})
-	is.NoErr(err)
-	is.True(found.Key == nil) // all or nothing
+	is.True(must(b.Access(t.Context(), svc.AccessQuery{KeyID: "6"})).Key == nil) // all or nothing
 	is.Equal(queued(), 0)
 	ended, end := context.WithCancel(t.Context())
 	end()
@@ -390,8 +373,7 @@ func TestAddedKeysOfASecondRun(t *testing.T) {
 		`CREATE CONSTRAINT TRIGGER once AFTER INSERT ON svc_api_keys DEFERRABLE INITIALLY DEFERRED
 			FOR EACH ROW EXECUTE FUNCTION fails_once()`,
 	} {
-		_, err := b.DB().ExecContext(ctx, statement)
-		is.NoErr(err)
+		must(b.DB().ExecContext(ctx, statement))
 	}
 	batch, takes := keyBatch{Most: 1, Keys: []addedKey{added("k", holder)}}.taken(), 0
 	keys := batch.Take
@@ -409,11 +391,8 @@ func TestAddedKeysOfASecondRun(t *testing.T) {
 		is.NoErr(b.DB().QueryRowContext(ctx, `SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM runs`).Scan(&run))
 	}
 	is.NoErr(b.CreateAPIKey(ctx, added("other", holder).Key))
-	_, err := b.DB().ExecContext(ctx, `SELECT nextval('goes_on')`)
-	is.NoErr(err)
+	must(b.DB().ExecContext(ctx, `SELECT nextval('goes_on')`))
 	is.Equal(<-done, outcome{[]bool{false}, nil})
-	found, err := b.Access(ctx, svc.AccessQuery{KeyID: "k"})
-	is.NoErr(err)
-	is.True(found.Key == nil)
+	is.True(must(b.Access(ctx, svc.AccessQuery{KeyID: "k"})).Key == nil)
 	is.Equal(takes, 1)
 }

@@ -63,11 +63,10 @@ func newClerk(t *testing.T, url string, options postgres.Options) *clerk {
 	t.Helper()
 	c := &clerk{t: t, store: open(t, url, options)}
 	c.idle = &idle{FullStore: c.store}
-	service, err := svc.New(svc.Config{
+	service := must(svc.New(svc.Config{
 		Store: c.idle, Events: svc.EventConfig{Keep: true}, Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: make([]byte, 16)}}},
 		Now: func() time.Time { return time.Unix(c.now.Load(), 0) },
-	})
-	is.New(t).NoErr(err)
+	}))
 	c.service = service
 	t.Cleanup(func() { _ = service.Close() })
 	return c
@@ -75,7 +74,6 @@ func newClerk(t *testing.T, url string, options postgres.Options) *clerk {
 
 // problemOf returns what is wrong with the chain when all are chained.
 func (c *clerk) problemOf(count int) string {
-	c.t.Helper()
 	c.idle.release(true)
 	defer c.idle.release(false)
 	check, err := c.service.Audit.Verify(c.t.Context(), svc.Host)
@@ -115,18 +113,16 @@ func (c *clerk) problem(count int, ordered ...string) string {
 
 // TestTwoProcessesChain: Services with clocks that go back, and a check among them, leave one chain with an order that each caller can tell.
 func TestTwoProcessesChain(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	url := migrated(t)
 	var services []*svc.Service
 	var clock atomic.Int64
 	for range 2 {
-		service, err := svc.New(svc.Config{
+		service := must(svc.New(svc.Config{
 			Store: open(t, url, postgres.Options{}), Events: svc.EventConfig{Keep: true},
 			Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: make([]byte, 16)}}},
 			Now:  func() time.Time { return time.Unix(1e9-clock.Add(1), 0) },
-		})
-		is.NoErr(err)
+		}))
 		defer service.Close()
 		services = append(services, service)
 	}
@@ -136,9 +132,7 @@ func TestTwoProcessesChain(t *testing.T) {
 	for caller := range callers {
 		done.Go(func() {
 			for n := range each {
-				if err := sqltest.CreateTemplate(t.Context(), services[n%2], fmt.Sprint(caller, "-", n)); err != nil {
-					t.Error(err)
-				}
+				must(0, sqltest.CreateTemplate(t.Context(), services[n%2], fmt.Sprint(caller, "-", n)))
 				if n%10 == 0 {
 					check, err := services[caller%2].Audit.Verify(t.Context(), svc.Host)
 					if err != nil || check.Fault != nil {
@@ -149,8 +143,7 @@ func TestTwoProcessesChain(t *testing.T) {
 		})
 	}
 	done.Wait()
-	check, err := services[0].Audit.Verify(t.Context(), svc.Host)
-	is.NoErr(err)
+	check := must(services[0].Audit.Verify(t.Context(), svc.Host))
 	is.Equal(check.Fault, nil)
 	is.Equal(check.Newest.Number, int64(callers*each))
 	next := map[string]int{} // by caller, of its records from the newest on
@@ -164,29 +157,19 @@ func TestTwoProcessesChain(t *testing.T) {
 
 // TestChainedUnasked: events that a process has left in the queue are chained by another, which nobody asks.
 func TestChainedUnasked(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	c := newClerk(t, migrated(t), postgres.Options{})
 	is.NoErr(sqltest.CreateTemplate(t.Context(), c.service, "a"))
 	is.NoErr(c.service.Close())
-	other, err := svc.New(svc.Config{Store: c.store, Events: svc.EventConfig{Keep: true}})
-	is.NoErr(err)
+	other := must(svc.New(svc.Config{Store: c.store, Events: svc.EventConfig{Keep: true}}))
 	defer other.Close()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		records, err := c.store.AuditRecords(t.Context(), svc.AuditQuery{Limit: 2})
-		is.NoErr(err)
-		if len(records) == 1 {
-			return
-		}
-	}
-	t.Error("nobody chains")
+	await(t, "nobody chains", func() bool { return len(must(c.store.AuditRecords(t.Context(), svc.AuditQuery{Limit: 2}))) == 1 })
 }
 
 // TestForgetUserInTheQueue: a user is forgotten whose events are still in the queue, while another
 // transaction has queued one that commits later.
 func TestForgetUserInTheQueue(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx := t.Context()
 	c := newClerk(t, migrated(t), postgres.Options{})
 	name := "Alice Liddell"
@@ -203,15 +186,12 @@ func TestForgetUserInTheQueue(t *testing.T) {
 	is.Equal(kept(), 0)
 	is.NoErr(late())
 	is.Equal(c.problemOf(4), "")
-	check, err := c.service.Audit.Verify(ctx, svc.Host)
-	is.NoErr(err)
-	is.Equal(check.Erased, int64(4)) // new, changed twice, gone
+	is.Equal(must(c.service.Audit.Verify(ctx, svc.Host)).Erased, int64(4)) // new, changed twice, gone
 }
 
 // TestVerifyOnAStandby: who can only read checks the records, while events wait for somebody else.
 func TestVerifyOnAStandby(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	url := migrated(t)
 	c := newClerk(t, url, postgres.Options{})
 	is.NoErr(sqltest.CreateTemplate(t.Context(), c.service, "a"))
@@ -226,8 +206,7 @@ func TestVerifyOnAStandby(t *testing.T) {
 func queued(t *testing.T, db *sql.DB, calls, each int) {
 	t.Helper()
 	is := is.New(t)
-	tx, err := db.Begin()
-	is.NoErr(err)
+	tx := must(db.Begin())
 	for range calls {
 		is.NoErr(sqlstore.Tx(tx, postgres.Dialect()).QueueAudit(t.Context(), make([]svc.Event, each), nil))
 	}
@@ -236,31 +215,25 @@ func queued(t *testing.T, db *sql.DB, calls, each int) {
 
 // Lists of records chain what is queued. While they wait for another process that chains, they leave the connections to others.
 func TestThoseWhoChainHoldOneConnection(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	url := migrated(t)
 	few := postgres.Options{MaxOpen: 2, NoNotify: true}
 	store, other := open(t, url, few), open(t, url, few)
 	queued(t, other.DB(), 1, 1)
-	tx, err := other.DB().Begin()
-	is.NoErr(err)
+	tx := must(other.DB().Begin())
 	defer func() { _ = tx.Rollback() }()
-	_, err = tx.Exec(`UPDATE svc_locks SET name = name WHERE name = 'audit'`) // as a process of an earlier version
-	is.NoErr(err)
+	must(tx.Exec(`UPDATE svc_locks SET name = name WHERE name = 'audit'`)) // as a process of an earlier version
 	var group sync.WaitGroup
 	var begun atomic.Int32
 	for range 20 {
 		group.Go(func() {
 			begun.Add(1)
-			if _, err := store.ChainAudit(t.Context(), noRecords); err != nil {
-				t.Error(err)
-			}
+			must(store.ChainAudit(t.Context(), noRecords))
 		})
 	}
 	await(t, "nobody waits for the lock", func() bool { return begun.Load() == 20 && locksAwaited(t, other.DB()) > 0 })
 	for range 20 {
-		_, err = store.Changes(t.Context(), 0)
-		is.NoErr(err)
+		must(store.Changes(t.Context(), 0))
 		is.Equal(locksAwaited(t, other.DB()), 1)
 	}
 	is.NoErr(tx.Rollback())
@@ -271,8 +244,7 @@ func noRecords(svc.AuditRecord, []svc.Event) []svc.AuditRecord { return nil }
 
 // After a large bundle, many processes chain what is queued. They come in the order in which they began to wait.
 func TestProcessesChainInOrder(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	const processes = 8
 	url := migrated(t)
 	db := open(t, url, postgres.Options{MaxOpen: 2, NoNotify: true}).DB()
@@ -281,21 +253,17 @@ func TestProcessesChainInOrder(t *testing.T) {
 		stores = append(stores, open(t, url, postgres.Options{MaxOpen: 1, NoNotify: true}))
 	}
 	queued(t, db, 2*processes, 1000)
-	tx, err := db.Begin()
-	is.NoErr(err)
+	tx := must(db.Begin())
 	defer func() { _ = tx.Rollback() }()
 	ctx, order := t.Context(), make(chan int, processes)
 	chain := func(i int) chain {
 		return func(svc.AuditRecord, []svc.Event) []svc.AuditRecord { order <- i; return nil }
 	}
-	_, err = sqlstore.Tx(tx, postgres.Dialect()).ChainAudit(ctx, noRecords)
-	is.NoErr(err)
+	must(sqlstore.Tx(tx, postgres.Dialect()).ChainAudit(ctx, noRecords))
 	var group sync.WaitGroup
 	for i, store := range stores {
 		group.Go(func() {
-			if _, err := store.ChainAudit(ctx, chain(i)); err != nil {
-				t.Error(err)
-			}
+			must(store.ChainAudit(ctx, chain(i)))
 		})
 		await(t, "it does not wait for the lock", func() bool { return locksAwaited(t, db) > i })
 	}

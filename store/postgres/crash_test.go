@@ -105,13 +105,10 @@ func (l *load) await(t *testing.T, more int, within time.Duration) {
 func (l *load) awaitRefused(t *testing.T, more int) {
 	t.Helper()
 	_, before, _ := l.counts()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		if _, refused, _ := l.counts(); refused >= before+more {
-			return
-		} else if time.Now().After(deadline) {
-			t.Fatalf("only %d calls were refused while there was no server", refused-before)
-		}
-	}
+	await(t, "too few calls were refused while there was no server", func() bool {
+		_, refused, _ := l.counts()
+		return refused >= before+more
+	})
 }
 
 // end stops the load. It checks that no acknowledged write is lost and that calls failed only as
@@ -171,10 +168,7 @@ func serverDies(t *testing.T, cluster *pgtest.Cluster, store *postgres.Store) {
 
 // forget deletes the rows of a load.
 func forget(t *testing.T, store *postgres.Store) {
-	t.Helper()
-	if _, err := store.DB().Exec("DELETE FROM svc_api_keys"); err != nil {
-		t.Fatal(err)
-	}
+	must(store.DB().Exec("DELETE FROM svc_api_keys"))
 }
 
 // The check above can fail: without waiting for the disk, commits lose acknowledged writes in a
@@ -216,20 +210,16 @@ func frozenConnection(t *testing.T, cluster *pgtest.Cluster) {
 		t.Errorf("got %v after %s", err, took)
 	}
 	// The store refuses calls until its own question was answered, on another connection.
-	for deadline := time.Now().Add(time.Minute); !errors.Is(err, svc.ErrNotFound); time.Sleep(time.Millisecond) {
-		if _, err = sqltest.ReadUser(t.Context(), store, "nobody"); time.Now().After(deadline) {
-			t.Fatalf("on another connection: %v", err)
-		}
-	}
+	await(t, "no answer on another connection", func() bool {
+		return errors.Is(failure(sqltest.ReadUser(t.Context(), store, "nobody")), svc.ErrNotFound)
+	})
 }
 
 func TestTooManyConnectionsAreUnavailable(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	cluster := pgtest.Start(t, "max_connections=4", "superuser_reserved_connections=0")
 	store := open(t, cluster.URL, postgres.Options{NoNotify: true, MaxOpen: 2})
-	own, err := store.DB().Conn(t.Context()) // that which Open has made
-	is.NoErr(err)
+	own := must(store.DB().Conn(t.Context())) // that which Open has made
 	held := []interface{ Close() error }{own}
 	others := pgtest.Open(t, cluster.URL)
 	for deadline := time.Now().Add(time.Minute); len(held) < 4 && time.Now().Before(deadline); {
@@ -237,21 +227,15 @@ func TestTooManyConnectionsAreUnavailable(t *testing.T) {
 			held = append(held, conn)
 		}
 	}
-	_, err = sqltest.ReadUser(t.Context(), store, "alice")
+	_, err := sqltest.ReadUser(t.Context(), store, "alice")
 	is.True(errors.Is(err, svc.ErrUnavailable))
 	is.True(strings.Contains(err.Error(), "53300"))
-	_, err = postgres.Open(t.Context(), cluster.URL, postgres.Options{})
-	is.True(errors.Is(err, svc.ErrUnavailable))
+	is.True(errors.Is(failure(postgres.Open(t.Context(), cluster.URL, postgres.Options{})), svc.ErrUnavailable))
 	for _, conn := range held {
 		is.NoErr(conn.Close())
 	}
 	is.NoErr(others.Close())
-	err = sqltest.AddUsers(t.Context(), store, "alice")
-	for deadline := time.Now().Add(time.Minute); err != nil && time.Now().Before(deadline); { // the server lets them go a moment later
-		time.Sleep(10 * time.Millisecond)
-		err = sqltest.AddUsers(t.Context(), store, "alice")
-	}
-	is.NoErr(err)
+	await(t, "the server does not let them go", func() bool { return sqltest.AddUsers(t.Context(), store, "alice") == nil })
 }
 
 // TestServerOfItsOwn has what changes the settings of a server. The last one leaves it without commits.
@@ -273,26 +257,22 @@ func TestServerOfItsOwn(t *testing.T) {
 func mayNotMakeTables(t *testing.T, cluster *pgtest.Cluster) {
 	is := is.New(t)
 	admin := pgtest.Open(t, cluster.URL)
-	_, err := admin.Exec("CREATE ROLE svc LOGIN")
-	is.NoErr(err)
+	must(admin.Exec("CREATE ROLE svc LOGIN"))
 	url := strings.Replace(cluster.URL, "postgres@", "svc@", 1)
-	_, err = postgres.Open(t.Context(), url, postgres.Options{})
-	is.True(err != nil) // there is nothing yet, and it may not make it
+	is.True(failure(postgres.Open(t.Context(), url, postgres.Options{})) != nil) // there is nothing yet, and it may not make it
 
 	open(t, cluster.URL, postgres.Options{})
-	_, err = admin.Exec("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO svc")
-	is.NoErr(err)
+	must(admin.Exec("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO svc"))
 	is.NoErr(sqltest.AddUsers(t.Context(), open(t, url, postgres.Options{}), "alice"))
 }
 
 func wrongPasswordIsClear(t *testing.T, cluster *pgtest.Cluster) {
 	is := is.New(t)
-	_, err := pgtest.Open(t, cluster.URL).Exec("ALTER ROLE svc PASSWORD 'right'")
-	is.NoErr(err)
+	must(pgtest.Open(t, cluster.URL).Exec("ALTER ROLE svc PASSWORD 'right'"))
 	is.NoErr(os.WriteFile(cluster.Path("pg_hba.conf"), []byte("local all svc scram-sha-256\nlocal all postgres trust\n"), 0o600))
 	cluster.Restart()
 	url := strings.Replace(cluster.URL, "postgres@", "svc:Hunter2Secret@", 1)
-	_, err = postgres.Open(t.Context(), url, postgres.Options{})
+	_, err := postgres.Open(t.Context(), url, postgres.Options{})
 	is.True(strings.Contains(err.Error(), `password authentication failed for user "svc"`))
 	is.True(!strings.Contains(fmt.Sprintf("%+v %#v", err, err), "Hunter2Secret"))
 	is.True(!errors.Is(err, svc.ErrUnavailable)) // somebody has to mend it
@@ -301,8 +281,7 @@ func wrongPasswordIsClear(t *testing.T, cluster *pgtest.Cluster) {
 // A commit that waits for a standby is no success when its caller leaves: the standby lacks it.
 func leavesWhileTheStandbyIsAway(t *testing.T, cluster *pgtest.Cluster) {
 	is := is.New(t)
-	_, err := open(t, cluster.URL, postgres.Options{}).DB().Exec("ALTER SYSTEM SET synchronous_standby_names = 'away'")
-	is.NoErr(err)
+	must(open(t, cluster.URL, postgres.Options{}).DB().Exec("ALTER SYSTEM SET synchronous_standby_names = 'away'"))
 	cluster.Restart() // a server that reloads the setting may still commit
 	stores := map[string]*postgres.Store{
 		"own connections": open(t, cluster.URL, postgres.Options{}),
@@ -311,7 +290,139 @@ func leavesWhileTheStandbyIsAway(t *testing.T, cluster *pgtest.Cluster) {
 	for kind, store := range stores {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
-		err := store.CreateAPIKey(ctx, svc.APIKey{ID: kind})
-		is.True(errors.Is(err, context.DeadlineExceeded))
+		is.True(errors.Is(store.CreateAPIKey(ctx, svc.APIKey{ID: kind}), context.DeadlineExceeded))
 	}
+}
+
+// A server that does not answer, wholly or on one connection.
+func TestFrozenServer(t *testing.T) {
+	t.Parallel()
+	cluster := pgtest.Start(t)
+	for _, test := range []struct {
+		name string
+		run  func(t *testing.T, cluster *pgtest.Cluster)
+	}{
+		{"calls", frozenCalls}, {"commit", frozenCommit},
+		{"commit of a caller who leaves", frozenCommitOfACallerWhoLeaves}, {"one connection", frozenConnection},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, cluster) })
+	}
+}
+
+// A frozen server that keeps its connections blocks no call for longer than promised. That holds
+// for calls on connections that were used just now, on idle ones, of which the driver asks whether
+// they are good, and for calls that wait for a connection or open one. A later call fails at once.
+func frozenCalls(t *testing.T, cluster *pgtest.Cluster) {
+	stores := map[string]*postgres.Store{}
+	for _, rest := range []time.Duration{1500 * time.Millisecond, 0} {
+		own := open(t, cluster.URL, postgres.Options{MaxOpen: 3, Timeout: limited})
+		pooled := over(t, newPool(t, cluster.URL, atMost(3)), postgres.Options{Timeout: limited})
+		stores[fmt.Sprint("own connections, idle for ", rest)] = own
+		stores[fmt.Sprint("pool, idle for ", rest)] = pooled
+		answered(t, own)
+		answered(t, pooled)
+		time.Sleep(rest)
+	}
+	each := func(do func(name string, store *postgres.Store)) {
+		var group sync.WaitGroup
+		for name, store := range stores {
+			group.Go(func() { do(name, store) })
+		}
+		group.Wait()
+	}
+	cluster.Freeze()
+	defer cluster.Thaw()
+	each(func(name string, store *postgres.Store) {
+		t.Logf("%s: unanswered after %s", name, unanswered(t, store, 2, false).Round(time.Millisecond))
+	})
+	each(func(_ string, store *postgres.Store) { unanswered(t, store, 1, true) })
+	cluster.Thaw()
+	each(func(_ string, store *postgres.Store) { answered(t, store) })
+}
+
+// When the server does not answer a commit, the outcome is unknown. The commit fails within the
+// same time and is not tried again.
+func frozenCommit(t *testing.T, cluster *pgtest.Cluster) {
+	is := is.New(t)
+	defer cluster.Thaw()
+	store := open(t, cluster.URL, postgres.Options{Timeout: limited})
+	answered(t, store)
+	runs := 0
+	var began time.Time
+	err := store.Atomically(context.Background(), func(ctx context.Context, tx svc.Store) error {
+		runs++
+		err := sqltest.AddUsers(ctx, tx, "carol")
+		cluster.Freeze()
+		began = time.Now()
+		return err
+	})
+	is.True(errors.Is(err, svc.ErrUnavailable) && !errors.Is(err, context.Canceled))
+	is.True(time.Since(began) < patient)
+	is.Equal(runs, 1)
+	cluster.Thaw()
+	answered(t, store)
+}
+
+// A caller that leaves during a commit does not prolong it.
+func frozenCommitOfACallerWhoLeaves(t *testing.T, cluster *pgtest.Cluster) {
+	longtest.Test(t, "a caller that leaves during a commit")
+	is := is.New(t)
+	defer cluster.Thaw()
+	store := open(t, cluster.URL, postgres.Options{Timeout: limited})
+	ctx, leave := context.WithCancel(t.Context())
+	var began time.Time
+	err := store.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+		err := sqltest.AddUsers(ctx, tx, "carol")
+		cluster.Freeze()
+		began = time.Now()
+		time.AfterFunc(3*time.Second, leave)
+		return err
+	})
+	is.True(err != nil)
+	is.True(time.Since(began) < patient)
+	cluster.Thaw()
+	answered(t, store)
+}
+
+// A call that waits too long for a lock fails alone: the server still answers others.
+func TestLockedIsNotFrozen(t *testing.T) {
+	t.Parallel()
+	bothWaysWithin(t, limited, migrated, pgtest.Connections, lockedIsNotFrozen)
+}
+
+func lockedIsNotFrozen(t *testing.T, store *postgres.Store) {
+	is := parallel(t)
+	other := must(store.DB().Begin())
+	must(other.Exec("LOCK TABLE svc_access_lock IN EXCLUSIVE MODE"))
+	ended := make(chan error)
+	go func() { ended <- sqltest.AddUsers(t.Context(), store, "alice") }()
+	for n := 0; ; n++ {
+		select {
+		case err := <-ended:
+			is.True(errors.Is(err, svc.ErrUnavailable))
+			is.NoErr(store.CreateAPIKey(t.Context(), svc.APIKey{ID: "at once"}))
+			is.NoErr(other.Rollback())
+			answered(t, store)
+			return
+		case <-time.After(10 * time.Millisecond):
+			is.NoErr(store.CreateAPIKey(t.Context(), svc.APIKey{ID: fmt.Sprint(n)}))
+		}
+	}
+}
+
+// A bundle may wait longer than a request.
+func TestBundleWaitsForALock(t *testing.T) {
+	is := parallel(t)
+	url := migrated(t)
+	store := open(t, url, postgres.Options{Timeout: limited})
+	other := must(pgtest.Open(t, url).Begin())
+	must(other.Exec("LOCK TABLE svc_access_lock IN EXCLUSIVE MODE"))
+	var bundle svc.Bundle
+	for i := range 200 {
+		bundle.Users = append(bundle.Users, svc.User{ID: fmt.Sprint(i)})
+	}
+	service := must(svc.New(svc.Config{Store: store, Events: svc.EventConfig{Keep: true}}))
+	time.AfterFunc(promised+time.Second, func() { _ = other.Rollback() })
+	is.NoErr(service.Access.Apply(t.Context(), svc.Host, bundle))
+	is.NoErr(service.Close())
 }

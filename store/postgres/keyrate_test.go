@@ -72,8 +72,7 @@ func TestKeyRate(t *testing.T) {
 	r := httptest.NewRequest("GET", "/", nil)
 	take := func(take func(*http.Request, string, svc.Rate) (svc.Allowance, error), key string, rate svc.Rate) svc.Allowance {
 		t.Helper()
-		left, err := take(r, key, rate)
-		is.NoErr(err)
+		left := must(take(r, key, rate))
 		is.True(left.Next > 0)
 		is.True(left.Next <= time.Duration(float64(time.Second)/rate.PerSecond))
 		left.Next = 0
@@ -96,14 +95,11 @@ func TestKeyRate(t *testing.T) {
 	is.Equal(take(apart, "k", slowly(1)), svc.Allowance{})
 
 	// A key that was not used for long has its whole burst, with or without its row.
-	_, err := pool.Exec(t.Context(), `UPDATE svc_key_rates SET until = 0 WHERE key = 'other'`)
-	is.NoErr(err)
+	must(pool.Exec(t.Context(), `UPDATE svc_key_rates SET until = 0 WHERE key = 'other'`))
 	is.Equal(take(plain, "other", slowly(3)), svc.Allowance{Remaining: 2})
-	_, err = pool.Exec(t.Context(), `UPDATE svc_key_rates SET until = 0 WHERE key = 'other'`)
-	is.NoErr(err)
+	must(pool.Exec(t.Context(), `UPDATE svc_key_rates SET until = 0 WHERE key = 'other'`))
 	for range 1024 { // unused rows go after so many requests
-		_, err = plain(r, "busy", svc.Rate{PerSecond: limits.Rate, Burst: limits.Burst})
-		is.NoErr(err)
+		must(plain(r, "busy", svc.Rate{PerSecond: limits.Rate, Burst: limits.Burst}))
 	}
 	var rows int
 	is.NoErr(pool.QueryRow(t.Context(), `SELECT COUNT(*) FROM svc_key_rates WHERE key = 'other'`).Scan(&rows))
@@ -116,15 +112,13 @@ func TestKeyRateFails(t *testing.T) {
 	pool := newPool(t, pgtest.Schema(t))
 	pool.Close()
 	r := httptest.NewRequest("GET", "/", nil)
-	_, err := postgres.KeyRate(pool, postgres.KeyRateOptions{})(r, "k", slowly(1))
-	is.True(err != nil)
+	is.True(failure(postgres.KeyRate(pool, postgres.KeyRateOptions{})(r, "k", slowly(1))) != nil)
 	var why error
 	refuse := svc.Allowance{Refused: true, Next: time.Second}
-	left, err := postgres.KeyRate(pool, postgres.KeyRateOptions{Failed: func(_ *http.Request, err error) (svc.Allowance, error) {
+	left := must(postgres.KeyRate(pool, postgres.KeyRateOptions{Failed: func(_ *http.Request, err error) (svc.Allowance, error) {
 		why = err
 		return refuse, nil
-	}})(r, "k", slowly(1))
-	is.NoErr(err)
+	}})(r, "k", slowly(1)))
 	is.Equal(left, refuse)
 	is.True(why != nil && !errors.Is(why, svc.ErrNotFound))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/internal/batching"
 	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/sqltest"
@@ -67,16 +70,14 @@ func TestChangeOfAKeyComesBetween(t *testing.T) {
 			return store.ChangeAPIKey(ctx, holder, "k", func(key *svc.APIKey) (bool, error) { return true, nil })
 		},
 		"all": func(ctx context.Context, store *postgres.Store) error {
-			_, err := store.RevokeAPIKeys(ctx, holder, time.UnixMicro(1), 10)
-			return err
+			return failure(store.RevokeAPIKeys(ctx, holder, time.UnixMicro(1), 10))
 		},
 		"use": func(ctx context.Context, store *postgres.Store) error {
 			return store.UseAPIKeys(ctx, []svc.LastUse{{ID: "k", At: time.UnixMicro(1)}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			url := migrated(t)
 			db, store := pgtest.Open(t, url), open(t, url, postgres.Options{})
 			is.NoErr(store.CreateAPIKey(t.Context(), svc.APIKey{ID: "k", Holder: holder}))
@@ -112,8 +113,7 @@ func TestChangeOfAKeyComesBetween(t *testing.T) {
 
 // Of two transactions that change a key on which both rely, one may have to run again.
 func TestTwoThatRelyAndChangeBothEnd(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	store := open(t, migrated(t), postgres.Options{})
 	is.NoErr(store.CreateAPIKey(t.Context(), svc.APIKey{ID: "k", Holder: holder}))
 	ended := make(chan error, 2)
@@ -128,9 +128,7 @@ func TestTwoThatRelyAndChangeBothEnd(t *testing.T) {
 					return err
 				}
 				rely.Add(1)
-				for deadline := time.Now().Add(time.Minute); rely.Load() < 2 && time.Now().Before(deadline); {
-					time.Sleep(time.Millisecond)
-				}
+				await(t, "the other one does not rely", func() bool { return rely.Load() >= 2 })
 				return tx.ChangeAPIKey(ctx, holder, "k", func(*svc.APIKey) (bool, error) { return true, nil })
 			})
 		}()
@@ -141,8 +139,7 @@ func TestTwoThatRelyAndChangeBothEnd(t *testing.T) {
 
 // A change of access that waits too long for another says so.
 func TestChangeOfAccessSaysWhatItWaitsFor(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	h := newHost(t, open(t, migrated(t), postgres.Options{Timeout: limited}))
 	tx := h.Begin()
 	is.NoErr(sqltest.AddUsers(t.Context(), tx, "first"))
@@ -187,8 +184,7 @@ func TestHostsTransactionDelaysNoOther(t *testing.T) {
 				is.NoErr(h.Store.KeepAnswer(t.Context(), old, time.UnixMicro(0))) // the next ones delete it
 				tx := h.Begin()
 				inside := h.Service.WithTx(tx)
-				key, err := inside.Keys.Issue(t.Context(), by, holder, svc.NewAPIKey{IdempotencyKey: "inside"})
-				is.NoErr(err)
+				key := must(inside.Keys.Issue(t.Context(), by, holder, svc.NewAPIKey{IdempotencyKey: "inside"}))
 				is.NoErr(writes(t.Context(), inside, by))
 				h.writesOthers(by, "one")
 				changed := make(chan error, 1)
@@ -225,11 +221,8 @@ func (h host) administrator() svc.Principal {
 			{PolicyID: svc.PolicyTemplateAdmin, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "admin"}},
 		},
 	}))
-	issued, err := h.Service.Keys.Issue(h.T.Context(), svc.Host, admin, svc.NewAPIKey{})
-	is.NoErr(err)
-	by, err := h.Service.Authenticate(h.T.Context(), string(issued.Key))
-	is.NoErr(err)
-	return by
+	issued := must(h.Service.Keys.Issue(h.T.Context(), svc.Host, admin, svc.NewAPIKey{}))
+	return must(h.Service.Authenticate(h.T.Context(), string(issued.Key)))
 }
 
 // writesOthers makes one write of each kind that nobody else makes.
@@ -238,19 +231,14 @@ func (h host) writesOthers(by svc.Principal, id string) {
 	is := is.New(h.T)
 	ctx, cancel := context.WithTimeout(h.T.Context(), time.Minute)
 	defer cancel()
-	issued, err := h.Service.Keys.Issue(ctx, by, svc.Identity{Kind: svc.KindUser, ID: "bob"}, svc.NewAPIKey{})
-	is.NoErr(err)
+	issued := must(h.Service.Keys.Issue(ctx, by, svc.Identity{Kind: svc.KindUser, ID: "bob"}, svc.NewAPIKey{}))
 	is.True(h.Accepted(issued))
-	_, err = h.Service.Keys.Issue(ctx, by, svc.Me, svc.NewAPIKey{IdempotencyKey: id})
-	is.NoErr(err)
+	must(h.Service.Keys.Issue(ctx, by, svc.Me, svc.NewAPIKey{IdempotencyKey: id}))
 	is.NoErr(h.Service.Keys.Revoke(ctx, by, issued.Holder, issued.ID))
 	is.True(!h.Accepted(issued))
-	_, err = h.Service.Templates.Patch(ctx, by, "other", svc.TemplatePatch{Name: &id})
-	is.NoErr(err)
+	must(h.Service.Templates.Patch(ctx, by, "other", svc.TemplatePatch{Name: &id}))
 	is.NoErr(sqltest.CreateTemplate(ctx, h.Service, id))
-	allowed, err := h.Service.May(ctx, by, action.UsersRead, "*")
-	is.NoErr(err)
-	is.True(allowed)
+	is.True(must(h.Service.May(ctx, by, action.UsersRead, "*")))
 }
 
 // A user without a row relies on having none. A row that makes it inactive comes before or after.
@@ -258,13 +246,11 @@ func TestNewRowOfAnInactiveUserComesBetween(t *testing.T) {
 	t.Parallel()
 	for _, inactive := range []bool{false, true} {
 		t.Run(fmt.Sprint(inactive), func(t *testing.T) {
-			t.Parallel()
-			is := is.New(t)
+			is := parallel(t)
 			store := open(t, migrated(t), postgres.Options{})
 			planted := intercept.NewPlanted(store)
 			service := func(store svc.Store) *svc.Service {
-				s, err := svc.New(svc.Config{Store: store, Logger: slog.New(slog.DiscardHandler)})
-				is.NoErr(err)
+				s := must(svc.New(svc.Config{Store: store, Logger: slog.New(slog.DiscardHandler)}))
 				t.Cleanup(func() { is.NoErr(s.Close()) })
 				return s
 			}
@@ -304,4 +290,131 @@ func TestNewRowOfAnInactiveUserComesBetween(t *testing.T) {
 			}
 		})
 	}
+}
+
+type countedBatches struct {
+	*postgres.Store
+	batches, keys, added atomic.Int64
+}
+
+func (c *countedBatches) AddAPIKeys(ctx context.Context, b batching.Keys[svc.APIKey, svc.Event]) ([]bool, error) {
+	added, err := c.Store.AddAPIKeys(ctx, b)
+	c.batches.Add(1)
+	c.keys.Add(int64(len(added)))
+	for _, is := range added {
+		if is {
+			c.added.Add(1)
+		}
+	}
+	return added, err
+}
+
+// Callers that issue at once share transactions, while keys are revoked and others have too many. The
+// host, a caller with its own key and an administrator get keys that work, and each has its record.
+func TestIssuersShareTransactions(t *testing.T) {
+	t.Parallel()
+	const callers, each, most = 24, 6, 8
+	is, ctx := is.New(t), t.Context()
+	store := &countedBatches{Store: open(t, migrated(t), postgres.Options{})}
+	service := must(svc.New(svc.Config{
+		Store: store, Logger: slog.New(slog.DiscardHandler), Events: svc.EventConfig{Keep: true},
+		Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: make([]byte, 16)}}, MaxPerHolder: most},
+	}))
+	t.Cleanup(func() { is.NoErr(service.Close()) })
+	admin := svc.Attachment{PolicyID: svc.PolicyIAMAdmin, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "admin"}}
+	users := []svc.User{{ID: "admin"}}
+	for i := range callers {
+		users = append(users, svc.User{ID: fmt.Sprint("u", i)})
+	}
+	is.NoErr(service.Access.Apply(ctx, svc.Host, svc.Bundle{Users: users, Attachments: []svc.Attachment{admin}}))
+	caller := func(id string) svc.Principal {
+		key := must(service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: id}, svc.NewAPIKey{}))
+		return must(service.Authenticate(ctx, string(key.Key)))
+	}
+	by := caller("admin")
+	full := svc.Identity{Kind: svc.KindUser, ID: "full"}
+	for range most {
+		must(service.Keys.Issue(ctx, svc.Host, full, svc.NewAPIKey{}))
+	}
+	var own []svc.Principal
+	for i := range callers {
+		own = append(own, caller(fmt.Sprint("u", i)))
+	}
+	before := store.added.Load()
+	var wait sync.WaitGroup
+	for i, me := range own {
+		wait.Go(func() {
+			for n := range each {
+				who, holder := me, svc.Me
+				switch n % 3 {
+				case 1:
+					who, holder = svc.Host, svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint("new", i, n)}
+				case 2:
+					who, holder = by, me.Identity()
+				}
+				issued := must(service.Keys.Issue(ctx, who, holder, svc.NewAPIKey{}))
+				must(service.Authenticate(ctx, string(issued.Key)))
+				if n == each-1 {
+					is.NoErr(service.Keys.Revoke(ctx, by, issued.Holder, issued.ID))
+				}
+				is.Equal(svc.ErrorCode(failure(service.Keys.Issue(ctx, by, full, svc.NewAPIKey{}))), svc.CodeLimit)
+			}
+		})
+	}
+	wait.Wait()
+	is.True(must(service.Audit.Verify(ctx, svc.Host)).Fault == nil)
+	var records int
+	for r, err := range service.Audit.Records(ctx, svc.Host, svc.AuditQuery{}) {
+		if is.NoErr(err); r.Action == event.APIKeyIssued {
+			is.True(r.Actor.Kind == svc.KindHost || r.ActorKey != "")
+			records++
+		}
+	}
+	is.Equal(records, 1+most+callers+callers*each)
+	t.Logf("%d keys in %d batches, %d of them added there", store.keys.Load(), store.batches.Load(), store.added.Load())
+	is.True(store.added.Load()-before > callers) // of callers*each; others were issued alone
+	is.True(store.batches.Load() < store.keys.Load())
+}
+
+// Callers wait for a connection: those that leave leave at once, and a key that has expired in the
+// meantime issues nothing.
+func TestIssuersWaitForAConnection(t *testing.T) {
+	t.Parallel()
+	is, ctx := is.New(t), t.Context()
+	store := open(t, migrated(t), postgres.Options{MaxOpen: 1})
+	var now atomic.Int64
+	service := must(svc.New(svc.Config{
+		Store: store, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return time.Unix(now.Load(), 0) },
+		Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: make([]byte, 16)}}, IgnoreExpired: true},
+	}))
+	t.Cleanup(func() { is.NoErr(service.Close()) })
+	var callers []svc.Principal
+	for _, expiry := range []int64{1, 1000, 1000} {
+		in := svc.NewAPIKey{ExpiresAt: time.Unix(expiry, 0)}
+		key := must(service.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: fmt.Sprint(len(callers))}, in))
+		callers = append(callers, must(service.Authenticate(ctx, string(key.Key))))
+	}
+	only := must(store.DB().Conn(ctx))
+	leaving, leave := context.WithCancel(ctx)
+	issued := make([]chan error, len(callers))
+	for i, by := range callers {
+		issued[i] = make(chan error, 1)
+		ctx := ctx
+		if i == 2 {
+			ctx = leaving
+		}
+		go func() {
+			_, err := service.Keys.Issue(ctx, by, svc.Me, svc.NewAPIKey{})
+			issued[i] <- err
+		}()
+	}
+	for store.DB().Stats().WaitCount == 0 { // one of them waits, and does the batch
+		time.Sleep(time.Millisecond)
+	}
+	leave()
+	is.True(<-issued[2] != nil)
+	now.Store(10)
+	is.NoErr(only.Close())
+	is.Equal(svc.ErrorCode(<-issued[0]), svc.CodeUnauthenticated)
+	is.NoErr(<-issued[1])
 }

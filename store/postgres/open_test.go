@@ -80,28 +80,24 @@ func TestServerThatIsNotThere(t *testing.T) {
 
 // Open gives up a server that accepts connections and then stays silent.
 func TestServerThatHangs(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	is.NoErr(err)
+	is := parallel(t)
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
 	defer listener.Close()
 	began := time.Now()
-	_, err = postgres.Open(context.Background(), "postgres://"+listener.Addr().String()+"/db?sslmode=disable&connect_timeout=1", postgres.Options{})
+	_, err := postgres.Open(context.Background(), "postgres://"+listener.Addr().String()+"/db?sslmode=disable&connect_timeout=1", postgres.Options{})
 	is.True(errors.Is(err, svc.ErrUnavailable))
 	is.True(time.Since(began) < time.Minute)
 }
 
 func TestUnknownDatabase(t *testing.T) {
 	is := is.New(t)
-	address, err := url.Parse(pgtest.Server(t))
-	is.NoErr(err)
+	address := must(url.Parse(pgtest.Server(t)))
 	address.Path = "/svc_no_such_database"
-	_, err = postgres.Open(t.Context(), address.String(), postgres.Options{})
+	_, err := postgres.Open(t.Context(), address.String(), postgres.Options{})
 	says(t, err, `database "svc_no_such_database" does not exist`)
 	is.True(!errors.Is(err, svc.ErrUnavailable)) // somebody has to make it
 }
 
-// says ends the test when err does not say something.
 func says(t *testing.T, err error, something string) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), something) {
@@ -118,11 +114,9 @@ func setting(t *testing.T, store *postgres.Store, name string) string {
 }
 
 func TestConnectionsAreSetUp(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	url := newlyMigrated(t)
-	store, err := postgres.Open(t.Context(), url, postgres.Options{})
-	is.NoErr(err)
+	store := must(postgres.Open(t.Context(), url, postgres.Options{}))
 	defer store.Close()
 	is.Equal(setting(t, store, "synchronous_commit"), "on")
 	is.Equal(setting(t, store, "statement_timeout"), "30s")
@@ -159,18 +153,16 @@ func TestCommitsAreDurable(t *testing.T) {
 
 // Through a pooler the Store sets and prepares nothing, so Open refuses a setting that is too weak.
 func TestPooler(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	url := migrated(t)
 	store := open(t, url, postgres.Options{Pooler: true, MaxOpen: 1})
 	is.NoErr(sqltest.AddUsers(t.Context(), store, "alice"))
-	_, err := sqltest.ReadUser(t.Context(), store, "alice")
-	is.NoErr(err)
+	must(sqltest.ReadUser(t.Context(), store, "alice"))
 	is.Equal(setting(t, store, "statement_timeout"), "0")
 	is.Equal(sqltest.Value[int](t, store.DB(), "SELECT count(*) FROM pg_prepared_statements"), 0)
 
 	weak := pgtest.With(t, url, "synchronous_commit", "off")
-	_, err = postgres.Open(t.Context(), weak, postgres.Options{Pooler: true})
+	_, err := postgres.Open(t.Context(), weak, postgres.Options{Pooler: true})
 	says(t, err, `synchronous_commit is "off", want on: ALTER ROLE … SET synchronous_commit = on`)
 	open(t, weak, postgres.Options{Pooler: true, SynchronousCommit: "off"})
 	_, err = postgres.Open(t.Context(), url, postgres.Options{Pooler: true, SynchronousCommit: "off"})
@@ -180,8 +172,7 @@ func TestPooler(t *testing.T) {
 // The Store relies on how the server writes texts, whatever a role or a database has set. Where it must
 // not set that itself, the start fails.
 func TestTextsOfTheServer(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	url := migrated(t)
 	for name, values := range map[string][2]string{
 		"bytea_output": {"escape", "hex"}, "extra_float_digits": {"-15", "1"}, "client_encoding": {"LATIN1", "UTF8"},
@@ -191,14 +182,12 @@ func TestTextsOfTheServer(t *testing.T) {
 		is.Equal(setting(t, store, name), want)
 		key := svc.APIKey{ID: "key of " + name, Hash: []byte{1, '\\', 255}, Rate: svc.Rate{PerSecond: 1.0 / 3}}
 		is.NoErr(store.CreateAPIKey(t.Context(), key))
-		read, err := store.Access(t.Context(), svc.AccessQuery{KeyID: key.ID})
-		is.NoErr(err)
+		read := must(store.Access(t.Context(), svc.AccessQuery{KeyID: key.ID}))
 		is.Equal(read.Key.Hash, key.Hash)
 		is.Equal(read.Key.Rate, key.Rate)
 
 		refusal := fmt.Sprintf("%s is %q, want %s: ALTER ROLE … SET %[1]s = %[3]s", name, values[0], want)
-		_, err = postgres.New(t.Context(), newPool(t, odd), postgres.Options{})
-		says(t, err, refusal)
+		says(t, failure(postgres.New(t.Context(), newPool(t, odd), postgres.Options{})), refusal)
 		pooled, err := postgres.Open(t.Context(), odd, postgres.Options{Pooler: true})
 		if name == "client_encoding" { // which poolers take from each client
 			is.NoErr(err)
@@ -212,32 +201,25 @@ func TestTextsOfTheServer(t *testing.T) {
 
 // A database in another encoding than UTF8 lacks letters, or bytes, that the Store must keep.
 func TestEncodingOfTheDatabase(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	admin, address := pgtest.Open(t, pgtest.Server(t)), pgtest.Database(t)
-	in, err := url.Parse(address)
-	is.NoErr(err)
+	in := must(url.Parse(address))
 	for _, encoding := range []string{"SQL_ASCII", "LATIN1"} {
 		for _, statement := range []string{
 			"DROP DATABASE " + in.Path[1:] + " WITH (FORCE)",
 			"CREATE DATABASE " + in.Path[1:] + " TEMPLATE template0 LOCALE 'C' ENCODING " + encoding + " OWNER " + in.User.Username(),
 		} {
-			_, err := admin.Exec(statement)
-			is.NoErr(err)
+			must(admin.Exec(statement))
 		}
 		refused := func(err error) {
 			t.Helper()
 			says(t, err, "the database has the encoding "+encoding+": CREATE DATABASE")
 		}
-		_, err := postgres.Open(t.Context(), address, postgres.Options{})
-		refused(err)
-		_, err = postgres.Open(t.Context(), address, postgres.Options{Pooler: true})
-		refused(err)
-		_, err = postgres.OpenTenants(t.Context(), address, postgres.Options{})
-		refused(err)
+		refused(failure(postgres.Open(t.Context(), address, postgres.Options{})))
+		refused(failure(postgres.Open(t.Context(), address, postgres.Options{Pooler: true})))
+		refused(failure(postgres.OpenTenants(t.Context(), address, postgres.Options{})))
 		pool := newPool(t, address)
-		_, err = postgres.New(t.Context(), pool, postgres.Options{})
-		refused(err)
+		refused(failure(postgres.New(t.Context(), pool, postgres.Options{})))
 		pool.Close()
 		is.Equal(sqltest.Value[int](t, pgtest.Open(t, address), "SELECT count(*) FROM pg_class WHERE relname LIKE 'svc%'"), 0)
 	}
@@ -247,11 +229,8 @@ func TestEncodingOfTheDatabase(t *testing.T) {
 // would do what they asked for.
 func holdGeneration(t *testing.T, url string) (letGo func()) {
 	t.Helper()
-	tx, err := pgtest.Open(t, url).Begin()
-	is.New(t).NoErr(err)
-	if _, err := tx.Exec("UPDATE svc_generation SET value = value"); err != nil {
-		t.Fatal(err)
-	}
+	tx := must(pgtest.Open(t, url).Begin())
+	must(tx.Exec("UPDATE svc_generation SET value = value"))
 	return func() {
 		for waiting := true; waiting; {
 			is.New(t).NoErr(tx.QueryRow(`SELECT count(*) > 0 FROM pg_stat_activity
@@ -262,8 +241,7 @@ func holdGeneration(t *testing.T, url string) (letGo func()) {
 }
 
 func TestLockedIsUnavailable(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	url := migrated(t)
 	inTime := func(do func() error) (err error) { // on a busy machine any statement may be late
 		for range 20 {
@@ -279,15 +257,11 @@ func TestLockedIsUnavailable(t *testing.T) {
 		return err
 	}))
 	defer store.Close()
-	write := func() error {
-		_, err := store.KeepValue(t.Context(), "name", []byte("value"))
-		return err
-	}
+	write := func() error { return failure(store.KeepValue(t.Context(), "name", []byte("value"))) }
 	letGo := holdGeneration(t, url)
 	is.True(errors.Is(write(), svc.ErrUnavailable))
 	is.True(errors.Is(inTime(func() error {
-		_, err := sqltest.ReadUser(t.Context(), store, "alice")
-		return err
+		return failure(sqltest.ReadUser(t.Context(), store, "alice"))
 	}), svc.ErrNotFound)) // reading goes on
 	letGo()
 	is.NoErr(inTime(write))
@@ -309,8 +283,7 @@ func TestLateServerIsUnavailable(t *testing.T) {
 }
 
 func TestDeadlineEndsTheWaitForAWriter(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	url := migrated(t)
 	store := open(t, url, postgres.Options{})
 	letGo := holdGeneration(t, url)
@@ -321,8 +294,7 @@ func TestDeadlineEndsTheWaitForAWriter(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	letGo()
-	_, err = store.Source(t.Context(), sqltest.NamedSource("s").SourceKey)
-	is.True(errors.Is(err, svc.ErrNotFound))
+	is.True(errors.Is(failure(store.Source(t.Context(), sqltest.NamedSource("s").SourceKey)), svc.ErrNotFound))
 }
 
 func TestCanceledWhileChanging(t *testing.T) {
@@ -338,12 +310,9 @@ func TestReadOnlyIsUnavailableOnce(t *testing.T) {
 	t.Parallel()
 	bothWays(t, migrated, 1, func(t *testing.T, store *postgres.Store) {
 		is := is.New(t)
-		_, err := store.DB().Exec("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY")
-		is.NoErr(err)
-		_, err = store.KeepValue(t.Context(), "name", []byte("value"))
-		is.True(errors.Is(err, svc.ErrUnavailable))
-		_, err = store.KeepValue(t.Context(), "name", []byte("value"))
-		is.NoErr(err)
+		must(store.DB().Exec("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY"))
+		is.True(errors.Is(failure(store.KeepValue(t.Context(), "name", []byte("value"))), svc.ErrUnavailable))
+		must(store.KeepValue(t.Context(), "name", []byte("value")))
 	})
 }
 

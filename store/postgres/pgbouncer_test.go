@@ -46,11 +46,8 @@ func behind(t *testing.T, cluster *pgtest.Cluster, settings ...string) *bounced 
 	t.Helper()
 	b := pgtest.StartBouncer(t, cluster.URL, settings...)
 	name := fmt.Sprintf("d%d", time.Now().UnixNano())
-	if _, err := pgtest.Open(t, cluster.URL).Exec("CREATE DATABASE " + name); err != nil {
-		t.Fatal(err)
-	}
-	direct, err := url.Parse(cluster.URL)
-	is.New(t).NoErr(err)
+	must(pgtest.Open(t, cluster.URL).Exec("CREATE DATABASE " + name))
+	direct := must(url.Parse(cluster.URL))
 	direct.Path = "/" + name
 	return &bounced{Bouncer: b, name: name, url: b.URL(name), direct: pgtest.Open(t, direct.String())}
 }
@@ -135,9 +132,7 @@ func testHostsPool(t *testing.T, cluster *pgtest.Cluster) {
 		l := startLoad(over(t, pool, postgres.Options{Pooler: true}))
 		l.await(t, 50, recovery)
 		l.end(t)
-		if _, err := b.direct.Exec("DELETE FROM svc_api_keys"); err != nil {
-			t.Fatal(err)
-		}
+		must(b.direct.Exec("DELETE FROM svc_api_keys"))
 	}
 }
 
@@ -228,8 +223,7 @@ func testPause(t *testing.T, cluster *pgtest.Cluster) {
 	before, _, _ := l.counts()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err := sqltest.ReadUser(ctx, l.store, "alice")
-	is.True(errors.Is(err, context.DeadlineExceeded))
+	is.True(errors.Is(failure(sqltest.ReadUser(ctx, l.store, "alice")), context.DeadlineExceeded))
 	after, _, _ := l.counts()
 	is.True(after <= before+loaders) // what was answered before, and noted since
 	b.Console("RESUME")
@@ -246,8 +240,7 @@ func testLostServers(t *testing.T, cluster *pgtest.Cluster) {
 	l.await(t, 50, recovery)
 	for range 5 {
 		_, before, _ := l.counts()
-		_, err := b.direct.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid()", b.name)
-		is.NoErr(err)
+		must(b.direct.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid()", b.name))
 		l.await(t, 20, recovery)
 		_, refused, _ := l.counts()
 		is.True(refused <= before+2)

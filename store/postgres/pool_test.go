@@ -17,7 +17,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/longtest"
@@ -30,14 +29,12 @@ import (
 // in use, for which the pool would wait.
 func newPool(t *testing.T, url string, changes ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
-	config, err := pgxpool.ParseConfig(url)
-	is.New(t).NoErr(err)
+	config := must(pgxpool.ParseConfig(url))
 	config.MaxConns = pgtest.Connections
 	for _, change := range changes {
 		change(config)
 	}
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	is.New(t).NoErr(err)
+	pool := must(pgxpool.NewWithConfig(t.Context(), config))
 	t.Cleanup(func() {
 		closed := make(chan struct{})
 		go func() {
@@ -67,13 +64,8 @@ func over(t *testing.T, pool *pgxpool.Pool, options postgres.Options) *postgres.
 	if options = patiently(options); options.Timeout == limited {
 		options.Timeout = 0 // the pool has its own
 	}
-	store, err := postgres.New(t.Context(), pool, options)
-	is.New(t).NoErr(err)
-	t.Cleanup(func() {
-		if err := store.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	store := must(postgres.New(t.Context(), pool, options))
+	t.Cleanup(func() { must(0, store.Close()) })
 	return store
 }
 
@@ -97,8 +89,7 @@ func bothWaysWithin(
 }
 
 func TestRefusedPools(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	url := migrated(t)
 	pool, weak := newPool(t, url), newPool(t, pgtest.With(t, url, "synchronous_commit", "off"))
 	for _, c := range []struct {
@@ -127,14 +118,12 @@ func TestRefusedPools(t *testing.T) {
 
 // The pool is the host's before, during and after the life of the Store.
 func TestPoolStaysTheHosts(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	pool := newPool(t, migrated(t))
 	var before, after string
 	const settings = `SELECT string_agg(name || ' = ' || setting, ', ' ORDER BY name) FROM pg_settings WHERE source = 'session'`
 	is.NoErr(pool.QueryRow(t.Context(), "SELECT COALESCE(("+settings+"), '')").Scan(&before))
-	store, err := postgres.New(t.Context(), pool, postgres.Options{})
-	is.NoErr(err)
+	store := must(postgres.New(t.Context(), pool, postgres.Options{}))
 	is.NoErr(sqltest.AddUsers(t.Context(), store, "alice"))
 	is.NoErr(store.Close())
 	is.NoErr(pool.QueryRow(t.Context(), "SELECT COALESCE(("+settings+"), '')").Scan(&after))
@@ -142,15 +131,12 @@ func TestPoolStaysTheHosts(t *testing.T) {
 	for end := time.Now().Add(time.Minute); pool.Stat().AcquiredConns() > 0; time.Sleep(time.Millisecond) {
 		is.True(time.Now().Before(end)) // Close interrupts the listener; the pool destroys its connection in the background
 	}
-	_, err = sqltest.ReadUser(t.Context(), store, "alice")
-	is.True(err != nil)
-	_, err = sqltest.ReadUser(t.Context(), over(t, pool, postgres.Options{}), "alice") // again
-	is.NoErr(err)
+	is.True(failure(sqltest.ReadUser(t.Context(), store, "alice")) != nil)
+	must(sqltest.ReadUser(t.Context(), over(t, pool, postgres.Options{}), "alice")) // again
 }
 
 func TestClosedPool(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	pool := newPool(t, migrated(t))
 	store := over(t, pool, postgres.Options{})
 	pool.Close()
@@ -161,8 +147,7 @@ func TestClosedPool(t *testing.T) {
 func inSchema(name string) func(*pgxpool.Config) {
 	return func(config *pgxpool.Config) {
 		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-			_, err := conn.Exec(ctx, "SET search_path = "+name)
-			return err
+			return failure(conn.Exec(ctx, "SET search_path = "+name))
 		}
 	}
 }
@@ -170,19 +155,13 @@ func inSchema(name string) func(*pgxpool.Config) {
 // The tables are in the schema that the pool's hook chooses. Stores there hear each other, whatever
 // other hooks do.
 func TestPoolWithHooks(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	server, schemas := pgtest.Server(t), [2]string{}
 	admin := pgtest.Open(t, server)
 	for i := range schemas {
 		schemas[i] = fmt.Sprintf("svc_test_tenant_%d_%d_%d", os.Getpid(), time.Now().UnixNano(), i)
-		_, err := admin.Exec("CREATE SCHEMA " + schemas[i])
-		is.NoErr(err)
-		t.Cleanup(func() {
-			if _, err := admin.Exec("DROP SCHEMA " + schemas[i] + " CASCADE"); err != nil {
-				t.Error(err)
-			}
-		})
+		must(admin.Exec("CREATE SCHEMA " + schemas[i]))
+		t.Cleanup(func() { must(admin.Exec("DROP SCHEMA " + schemas[i] + " CASCADE")) })
 	}
 	hooked := func(config *pgxpool.Config) {
 		database := config.ConnConfig.Database
@@ -198,10 +177,8 @@ func TestPoolWithHooks(t *testing.T) {
 	again := over(t, newPool(t, server, inSchema(schemas[0]), hooked), postgres.Options{})
 	other := over(t, newPool(t, server, inSchema(schemas[1]), hooked), postgres.Options{})
 	is.NoErr(sqltest.AddUsers(t.Context(), one, "alice"))
-	_, err := sqltest.ReadUser(t.Context(), again, "alice")
-	is.NoErr(err)
-	_, err = sqltest.ReadUser(t.Context(), other, "alice")
-	is.True(errors.Is(err, svc.ErrNotFound))
+	must(sqltest.ReadUser(t.Context(), again, "alice"))
+	is.True(errors.Is(failure(sqltest.ReadUser(t.Context(), other, "alice")), svc.ErrNotFound))
 	is.Equal(sqltest.Value[int](t, admin, "SELECT count(*) FROM pg_tables WHERE schemaname = $1 AND tablename = 'svc_users'", schemas[1]), 1)
 	wakesAnother(t, one, again)
 }
@@ -209,16 +186,13 @@ func TestPoolWithHooks(t *testing.T) {
 // A host may hold all connections. Calls then fail in time, and work again when it lets one go. New
 // fails as well.
 func TestExhaustedPool(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	pool := newPool(t, migrated(t), atMost(2))
 	store := over(t, pool, postgres.Options{Timeout: limited})
 	answered(t, store)
 	held := make([]*pgxpool.Conn, 2)
 	for i := range held {
-		conn, err := pool.Acquire(t.Context())
-		is.NoErr(err)
-		held[i] = conn
+		held[i] = must(pool.Acquire(t.Context()))
 	}
 	began, made := time.Now(), make(chan error)
 	go func() {
@@ -236,8 +210,7 @@ func TestExhaustedPool(t *testing.T) {
 // Hosts that call the Store while they hold a connection each do not wait for each other for ever.
 func TestHostsHoldAllConnections(t *testing.T) {
 	longtest.Test(t, "hosts that hold all connections")
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	const hosts = 3
 	pool := newPool(t, migrated(t), atMost(hosts))
 	store := over(t, pool, postgres.Options{Timeout: limited})
@@ -282,12 +255,9 @@ func TestHostsHoldAllConnections(t *testing.T) {
 func TestMigrationOutlivesTheTimeoutOfThePool(t *testing.T) {
 	longtest.Test(t, "a migration that takes longer than statements may")
 	t.Parallel()
-	is := is.New(t)
 	url := pgtest.Schema(t)
-	other, err := pgtest.Open(t, url).Begin()
-	is.NoErr(err)
-	_, err = other.Exec(postgres.Dialect().Lock, "")
-	is.NoErr(err)
+	other := must(pgtest.Open(t, url).Begin())
+	must(other.Exec(postgres.Dialect().Lock, ""))
 	pool := newPool(t, pgtest.With(t, url, "statement_timeout", "3s"))
 	time.AfterFunc(4*time.Second, func() { _ = other.Rollback() })
 	over(t, pool, postgres.Options{})
@@ -296,10 +266,8 @@ func TestMigrationOutlivesTheTimeoutOfThePool(t *testing.T) {
 // counted returns the URL of a slow way to a server, and how many connections have taken it.
 func counted(t *testing.T, url string) (way string, taken *atomic.Int64) {
 	t.Helper()
-	server, err := pgconn.ParseConfig(url)
-	is.New(t).NoErr(err)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	is.New(t).NoErr(err)
+	server := must(pgconn.ParseConfig(url))
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
 	t.Cleanup(func() { _ = listener.Close() })
 	taken = &atomic.Int64{}
 	go func() {
@@ -328,8 +296,7 @@ func counted(t *testing.T, url string) (way string, taken *atomic.Int64) {
 // Callers who leave take no connections from others: neither while a connection is made, nor while a statement runs,
 // by itself or in a transaction.
 func TestCallersWhoLeave(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	url, taken := counted(t, migrated(t))
 	store := open(t, url, postgres.Options{NoNotify: true, MaxOpen: pgtest.Connections})
 	const calls = 40
@@ -349,8 +316,7 @@ func TestCallersWhoLeave(t *testing.T) {
 	sleep := func(ctx context.Context, in interface {
 		ExecContext(context.Context, string, ...any) (sql.Result, error)
 	}) error {
-		_, err := in.ExecContext(ctx, "SELECT pg_sleep(0.02)")
-		return err
+		return failure(in.ExecContext(ctx, "SELECT pg_sleep(0.02)"))
 	}
 	store.DB().SetMaxIdleConns(0)
 	leave(false, store.DB().PingContext) // a connection takes longer

@@ -79,8 +79,7 @@ var meanwhiles = map[string]meanwhile{
 		if err := tx.QueryRow(`SELECT pg_backend_pid()`).Scan(&pid); err != nil {
 			return err
 		}
-		_, err := c.store.DB().Exec(`SELECT pg_terminate_backend($1)`, pid)
-		return errors.Join(late(), err)
+		return errors.Join(late(), failure(c.store.DB().Exec(`SELECT pg_terminate_backend($1)`, pid)))
 	},
 }
 
@@ -90,17 +89,13 @@ func trial(c *clerk, round string, at int, happens meanwhile, rival bool, mutate
 	c.t.Helper()
 	ctx := c.t.Context()
 	count := func() (n int) {
-		if err := c.store.DB().QueryRow(`SELECT (SELECT COUNT(*) FROM svc_audit)`).Scan(&n); err != nil {
-			c.t.Fatal(err)
-		}
+		is.New(c.t).NoErr(c.store.DB().QueryRow(`SELECT (SELECT COUNT(*) FROM svc_audit)`).Scan(&n))
 		return n
 	}
 	before, late := count(), c.late(round)
 	for i, id := range []string{"-a", "-b"} {
 		c.now.Store(int64(1e9 - i)) // the clock goes back
-		if err := sqltest.CreateTemplate(ctx, c.service, round+id); err != nil {
-			c.t.Fatal(err)
-		}
+		is.New(c.t).NoErr(sqltest.CreateTemplate(ctx, c.service, round+id))
 	}
 	if _, err := c.service.Audit.Verify(ctx, svc.Host); err != nil { // c.idle learns the function
 		c.t.Fatal(err)
@@ -134,9 +129,7 @@ func trial(c *clerk, round string, at int, happens meanwhile, rival bool, mutate
 		return query, nil
 	})
 	others.Wait()
-	if err := late(); err != nil {
-		c.t.Fatal(err)
-	}
+	is.New(c.t).NoErr(late())
 	if failed != nil && mutate != nil {
 		wrong = failed.Error()
 	}
@@ -149,19 +142,13 @@ func trial(c *clerk, round string, at int, happens meanwhile, rival bool, mutate
 // late queues an event "-late" of a round in a transaction, and returns its commit.
 func (c *clerk) late(round string) (commit func() error) {
 	c.t.Helper()
-	tx, err := c.store.DB().BeginTx(c.t.Context(), nil)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	tx := must(c.store.DB().BeginTx(c.t.Context(), nil))
 	c.t.Cleanup(func() { _ = tx.Rollback() })
 	event := svc.Event{
 		ID: uuid.Must(uuid.NewV7()), Time: time.Unix(2e9, 0).UTC(), Actor: svc.Host.Identity(), Action: event.TemplateCreated,
 		Target: svc.Target{Kind: event.TargetTemplate, ID: round + "-late", Scope: svc.ScopeServer},
 	}
-	err = sqlstore.Tx(tx, postgres.Dialect()).QueueAudit(c.t.Context(), []svc.Event{event}, nil) // no mutation of this transaction makes others wait
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	is.New(c.t).NoErr(sqlstore.Tx(tx, postgres.Dialect()).QueueAudit(c.t.Context(), []svc.Event{event}, nil)) // no mutation of this transaction makes others wait
 	return sync.OnceValue(tx.Commit)
 }
 
@@ -202,8 +189,7 @@ func TestSequencerAmongOthers(t *testing.T) {
 // TestSequencerOfManyEvents: while a sequencer reads a long queue, statement by statement, an event with a small number is
 // committed, and then another by the same caller. They come in this order.
 func TestSequencerOfManyEvents(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	c := newClerk(t, migrated(t), postgres.Options{})
 	at, count := 0, 0
 	for met := true; met; at++ {
@@ -213,8 +199,7 @@ func TestSequencerOfManyEvents(t *testing.T) {
 		for i := range queued {
 			is.NoErr(sqltest.CreateTemplate(t.Context(), c.service, fmt.Sprint(round, "-", i)))
 		}
-		_, err := c.service.Audit.Verify(t.Context(), svc.Host) // c.idle learns the function
-		is.NoErr(err)
+		must(c.service.Audit.Verify(t.Context(), svc.Host)) // c.idle learns the function
 		n := -1
 		then := func() error {
 			return errors.Join(late(), sqltest.CreateTemplate(t.Context(), c.service, round+"-then"))

@@ -26,11 +26,9 @@ func TestOpenToRead(t *testing.T) {
 	direct := func(url string) (*postgres.Store, error) {
 		return postgres.Open(t.Context(), url, postgres.Options{})
 	}
-	tenants, err := postgres.OpenTenants(t.Context(), url, postgres.Options{})
-	is.New(t).NoErr(err)
+	tenants := must(postgres.OpenTenants(t.Context(), url, postgres.Options{}))
 	is.New(t).NoErr(tenants.Close())
-	tenants, err = postgres.OpenTenants(t.Context(), pgtest.With(t, url, "default_transaction_read_only", "on"), postgres.Options{})
-	is.New(t).NoErr(err)
+	tenants = must(postgres.OpenTenants(t.Context(), pgtest.With(t, url, "default_transaction_read_only", "on"), postgres.Options{}))
 	is.New(t).NoErr(tenants.Close())
 	for name, opens := range map[string]func(url string) (*postgres.Store, error){"Open": direct, "New": pool} {
 		is := is.New(t)
@@ -38,8 +36,7 @@ func TestOpenToRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		_, err = store.Changes(t.Context(), 0)
-		is.NoErr(err)
+		must(store.Changes(t.Context(), 0))
 		is.True(errors.Is(sqltest.AddUsers(t.Context(), store, "alice"), svc.ErrUnavailable))
 		is.NoErr(store.Close())
 	}
@@ -48,25 +45,22 @@ func TestOpenToRead(t *testing.T) {
 // A process on a standby follows what the primary writes. When the standby is promoted, the process writes and listens.
 func TestStandby(t *testing.T) {
 	longtest.Test(t, "a process on a standby")
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	ctx := t.Context()
 	primary, standby := pgtest.Start(t), pgtest.Start(t)
 	writer := open(t, primary.URL, postgres.Options{})
 	standby.Follow(primary)
 	reader := open(t, standby.URL, postgres.Options{})
-	service, err := svc.New(svc.Config{Store: reader, Events: svc.EventConfig{Keep: true}})
-	is.NoErr(err)
+	service := must(svc.New(svc.Config{Store: reader, Events: svc.EventConfig{Keep: true}}))
 	defer service.Close()
 	known := func(id string) func() bool {
 		return func() bool {
-			_, err := service.Users.Read(ctx, svc.Host, id)
-			return err == nil
+			return failure(service.Users.Read(ctx, svc.Host, id)) == nil
 		}
 	}
 	is.NoErr(sqltest.AddUsers(ctx, writer, "alice"))
 	await(t, "it never sees alice", known("alice"))
-	err = service.Access.Apply(context.Background(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "bob"}}})
+	err := service.Access.Apply(context.Background(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "bob"}}})
 	is.True(errors.Is(err, svc.ErrUnavailable))
 	is.True(!reader.Hears())
 	standby.Promote()

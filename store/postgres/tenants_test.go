@@ -26,16 +26,10 @@ import (
 	"github.com/extsvc/svc/store/storetest"
 )
 
-// openTenants opens tenants until the test ends.
 func openTenants(t *testing.T, url string, options postgres.Options) *postgres.Tenants {
 	t.Helper()
-	tenants, err := postgres.OpenTenants(t.Context(), url, fewer(patiently(options)))
-	is.New(t).NoErr(err)
-	t.Cleanup(func() {
-		if err := tenants.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	tenants := must(postgres.OpenTenants(t.Context(), url, fewer(patiently(options))))
+	t.Cleanup(func() { is.New(t).NoErr(tenants.Close()) })
 	return tenants
 }
 
@@ -49,10 +43,7 @@ func tenantStore(t *testing.T, in *postgres.Tenants, tenant svc.Tenant) *postgre
 }
 
 func made(t *testing.T, in *postgres.Tenants, name string) svc.Tenant {
-	t.Helper()
-	tenant, err := in.CreateTenant(t.Context(), name, svc.TenantActive, time.Now())
-	is.New(t).NoErr(err)
-	return tenant
+	return must(in.CreateTenant(t.Context(), name, svc.TenantActive, time.Now()))
 }
 
 // The Store of a tenant keeps every promise of a Store. The role is no superuser.
@@ -65,11 +56,9 @@ func TestStoreOfTenant(t *testing.T) {
 	db, own := pgtest.Open(t, url), pgtest.Open(t, pgtest.With(t, url, "search_path", in.Schema(tenant)))
 	storetest.Run(t, func(t *testing.T) svc.Store {
 		empty(t, own)
-		_, err := db.Exec("DELETE FROM svc_outbox")
-		is.New(t).NoErr(err)
+		must(db.Exec("DELETE FROM svc_outbox"))
 		store := tenantStore(t, in, tenant)
-		_, err = store.Changes(t.Context(), 0) // it notices that the database has gone back
-		is.New(t).NoErr(err)
+		must(store.Changes(t.Context(), 0)) // it notices that the database has gone back
 		return both{store, in.Outbox()}
 	})
 }
@@ -83,8 +72,7 @@ func TestListOfTenants(t *testing.T) {
 	storetest.RunTenants(t, func(t *testing.T) svc.TenantStore {
 		n++
 		schema := fmt.Sprint("list", n) // faster than a database for each rule
-		_, err := db.Exec("CREATE SCHEMA " + schema)
-		is.New(t).NoErr(err)
+		must(db.Exec("CREATE SCHEMA " + schema))
 		return openTenants(t, pgtest.With(t, url, "search_path", schema), postgres.Options{SynchronousCommit: "off"})
 	})
 }
@@ -105,20 +93,17 @@ func (b both) ClaimEvents(ctx context.Context, now, until time.Time, limit int) 
 
 // It keeps them in a transaction of the host, too, in either kind.
 func TestTenantInTransaction(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	url := listURL(t)
 	in := openTenants(t, url, postgres.Options{})
 	a, b := made(t, in, "a"), made(t, in, "b")
 	storeA, storeB := tenantStore(t, in, a), tenantStore(t, in, b)
 	for i, commit := range []bool{false, true} {
 		id := fmt.Sprint("u", i)
-		tx, err := in.DB().BeginTx(t.Context(), nil)
-		is.NoErr(err)
+		tx := must(in.DB().BeginTx(t.Context(), nil))
 		inside := sqlstore.Tx(tx, in.Dialect(a))
 		is.NoErr(sqltest.AddUsers(t.Context(), inside, id))
-		_, err = tx.Exec("SELECT 1")
-		is.NoErr(err)
+		must(tx.Exec("SELECT 1"))
 		if commit {
 			is.NoErr(tx.Commit())
 		} else {
@@ -127,11 +112,9 @@ func TestTenantInTransaction(t *testing.T) {
 		is.Equal(hasUser(t, storeA, id), commit)
 		is.True(!hasUser(t, storeB, id))
 	}
-	pool, err := pgxpool.New(t.Context(), url)
-	is.NoErr(err)
+	pool := must(pgxpool.New(t.Context(), url))
 	defer pool.Close()
-	tx, err := pool.Begin(t.Context())
-	is.NoErr(err)
+	tx := must(pool.Begin(t.Context()))
 	is.NoErr(sqltest.AddUsers(t.Context(), in.Tx(tx, b), "pgx"))
 	is.NoErr(tx.Commit(t.Context()))
 	is.True(hasUser(t, storeB, "pgx"))
@@ -139,16 +122,13 @@ func TestTenantInTransaction(t *testing.T) {
 }
 
 func hasUser(t *testing.T, store svc.Store, id string) bool {
-	t.Helper()
-	found, err := store.Access(t.Context(), svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: id}})
-	is.New(t).NoErr(err)
+	found := must(store.Access(t.Context(), svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: id}}))
 	return found.User != nil
 }
 
 // Names are data: the database has numbered schemas. One that is there already is never a new tenant's, and stays.
 func TestSchemasOfTenants(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	url := pgtest.Database(t)
 	in, db := openTenants(t, url, postgres.Options{}), pgtest.Open(t, url)
 	for i, name := range []string{`"; DROP SCHEMA public CASCADE; --`, "pg_catalog", "public"} {
@@ -157,19 +137,16 @@ func TestSchemasOfTenants(t *testing.T) {
 			is.NoErr(in.DropTenant(t.Context(), tenant.Number))
 		}
 	}
-	_, err := db.Exec("CREATE SCHEMA svc_t4") // of a list that is newer than this one
-	is.NoErr(err)
-	_, err = in.CreateTenant(t.Context(), "new", svc.TenantActive, time.Now())
+	must(db.Exec("CREATE SCHEMA svc_t4")) // of a list that is newer than this one
+	_, err := in.CreateTenant(t.Context(), "new", svc.TenantActive, time.Now())
 	is.True(strings.Contains(fmt.Sprint(err), "no tenant has the number of the schema svc_t4"))
-	_, err = in.Tenant(t.Context(), "new")
-	is.True(errors.Is(err, svc.ErrNotFound))
+	is.True(errors.Is(failure(in.Tenant(t.Context(), "new")), svc.ErrNotFound))
 	is.Equal(sqltest.Value[string](t, db, `SELECT string_agg(nspname, ' ' ORDER BY nspname) FROM pg_namespace WHERE nspname NOT LIKE 'pg\_%'`), "information_schema public svc_t1 svc_t3 svc_t4")
 }
 
 // The tables that a new tenant gets at once are those that the migrations make one after the other.
 func TestTablesOfTenants(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	url := listURL(t)
 	in, db := openTenants(t, url, postgres.Options{}), pgtest.Open(t, url)
 	tables := func(schema string) (all []string) {
@@ -204,8 +181,7 @@ func TestTenantsHearEachOther(t *testing.T) {
 			is := is.New(t)
 			url := listURL(t)
 			here, there := serviceTenants(t, url, options), serviceTenants(t, url, options)
-			_, err := here.Create(t.Context(), "a")
-			is.NoErr(err)
+			must(here.Create(t.Context(), "a"))
 			// refused returns the time after which the other process refuses a revoked key.
 			refused := func(before func()) time.Duration {
 				issued := here.Issue("a")
@@ -240,12 +216,10 @@ func hearsWithoutPoll(t *testing.T, db *sql.DB, refused func(before func()) time
 	t.Helper()
 	const locked = 2 * time.Second
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
-		tx, err := db.Begin()
-		is.New(t).NoErr(err)
+		tx := must(db.Begin())
 		took := refused(func() {
 			time.AfterFunc(locked, func() { _ = tx.Rollback() })
-			_, err := tx.Exec("LOCK TABLE svc_generation IN ACCESS EXCLUSIVE MODE")
-			is.New(t).NoErr(err)
+			must(tx.Exec("LOCK TABLE svc_generation IN ACCESS EXCLUSIVE MODE"))
 		})
 		_ = tx.Rollback() // it may be unlocked
 		if took < locked {
@@ -259,15 +233,13 @@ func hearsWithoutPoll(t *testing.T, db *sql.DB, refused func(before func()) time
 func TestFollowerOfTenantsRests(t *testing.T) {
 	longtest.Test(t, "how often a follower asks")
 	t.Parallel()
-	is := is.New(t)
 	url := listURL(t)
 	asked := &counting{TenantStore: openTenants(t, url, postgres.Options{})}
 	sqltest.NewTenants(t, asked, svc.Config{})
 	there := serviceTenants(t, url, postgres.Options{})
 	for i := range 3 {
 		time.Sleep(700 * time.Millisecond)
-		_, err := there.Create(t.Context(), fmt.Sprint("t", i))
-		is.NoErr(err)
+		must(there.Create(t.Context(), fmt.Sprint("t", i)))
 	}
 	time.Sleep(time.Second)
 	if changes := asked.changes.Load(); changes > 50 {
@@ -275,7 +247,6 @@ func TestFollowerOfTenantsRests(t *testing.T) {
 	}
 }
 
-// counting counts the questions of the follower.
 type counting struct {
 	svc.TenantStore
 	changes atomic.Int64
@@ -294,13 +265,11 @@ func serviceTenants(t *testing.T, url string, options postgres.Options) sqltest.
 // The events of a host's transaction are delivered, with the name of the tenant, whether or not the
 // tenant is open.
 func TestOutboxOfTenants(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	in := openTenants(t, listURL(t), postgres.Options{})
 	events := make(chan svc.Event, 10)
 	tenants := sqltest.NewTenants(t, in, svc.Config{Events: svc.EventConfig{OnEvent: func(_ context.Context, e svc.Event) { events <- e }}})
-	tenant, err := tenants.Create(t.Context(), "a")
-	is.NoErr(err)
+	tenant := must(tenants.Create(t.Context(), "a"))
 	var tx *sql.Tx
 	is.NoErr(tenants.Use(t.Context(), "a", func(s *svc.Service) (err error) {
 		if tx, err = in.DB().BeginTx(t.Context(), nil); err != nil {
@@ -317,8 +286,7 @@ func TestOutboxOfTenants(t *testing.T) {
 
 // A tenant moves to a database of its own and back, under another name.
 func TestTenantMoves(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	in := openTenants(t, listURL(t), postgres.Options{})
 	a, b := made(t, in, "a"), made(t, in, "b")
 	is.NoErr(sqltest.AddUsers(t.Context(), tenantStore(t, in, a), "u", "v"))
@@ -337,8 +305,7 @@ func TestConnectionsOfTenants(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
 	most := longtest.Times(3, 0) // 0: the default, with more tenants
-	in, err := postgres.OpenTenants(t.Context(), url, patiently(postgres.Options{MaxOpen: most}))
-	is.New(t).NoErr(err)
+	in := must(postgres.OpenTenants(t.Context(), url, patiently(postgres.Options{MaxOpen: most})))
 	t.Cleanup(func() { _ = in.Close() })
 	sqltest.NewTenants(t, in, svc.Config{}).UseMany(longtest.Times(4, 30))
 	db := pgtest.Open(t, url)
@@ -350,16 +317,13 @@ func TestConnectionsOfTenants(t *testing.T) {
 
 // A tenant whose calls all wait for a lock of the host leaves a connection to the others.
 func TestLockedTenant(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	url := pgtest.Database(t)
 	in := openTenants(t, url, postgres.Options{MaxOpen: 9})
 	locked, quiet := made(t, in, "locked"), made(t, in, "quiet")
-	host, err := pgtest.Open(t, url).Begin()
-	is.NoErr(err)
+	host := must(pgtest.Open(t, url).Begin())
 	defer host.Rollback()
-	_, err = host.Exec(`UPDATE ` + in.Schema(locked) + `.svc_generation SET value = value`)
-	is.NoErr(err)
+	must(host.Exec(`UPDATE ` + in.Schema(locked) + `.svc_generation SET value = value`))
 	writes, end := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -381,8 +345,7 @@ func TestLockedTenant(t *testing.T) {
 
 // A tenant whose tables are newer than the program, or broken, stops no other.
 func TestBrokenTenant(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	url := pgtest.Database(t)
 	in := openTenants(t, url, postgres.Options{})
 	tenants := sqltest.NewTenants(t, in, svc.Config{})
@@ -394,19 +357,16 @@ func TestBrokenTenant(t *testing.T) {
 		"DROP SCHEMA svc_t4 CASCADE; CREATE SCHEMA svc_t4",
 	} {
 		name := fmt.Sprint("t", i+1)
-		_, err := tenants.Create(t.Context(), name)
-		is.NoErr(err)
-		_, err = db.Exec(breaks)
-		is.NoErr(err)
+		must(tenants.Create(t.Context(), name))
+		must(db.Exec(breaks))
 	}
-	_, err := tenants.Create(t.Context(), "good")
-	is.NoErr(err)
+	must(tenants.Create(t.Context(), "good"))
 	for _, broken := range []string{"t1", "t3", "t4"} {
 		is.Equal(tenants.Code(broken), svc.CodeUnavailable)
 	}
 	is.Equal(tenants.Code("good"), svc.CodeUnauthenticated)
 	failed := map[string]string{}
-	err = tenants.Migrate(t.Context(), func(m svc.Migration) {
+	err := tenants.Migrate(t.Context(), func(m svc.Migration) {
 		if m.Err != nil {
 			failed[m.Tenant.Name] = m.Err.Error()
 		}

@@ -117,9 +117,7 @@ var mutations = []struct {
 		if err := createKey(ctx, store, id); err != nil { // one trip
 			return err
 		}
-		return store.ChangeAPIKey(ctx, alice, id, func(key *svc.APIKey) (bool, error) {
-			return true, nil
-		})
+		return store.ChangeAPIKey(ctx, alice, id, func(key *svc.APIKey) (bool, error) { return true, nil })
 	}},
 	{"read named rows", 1, func(ctx context.Context, store *sqlstore.Store, id string) error {
 		names := svc.AccessNames{Users: []string{id}, Policies: []string{"p"}, GroupsOf: []string{id}}

@@ -5,17 +5,23 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/intercept"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
+	"github.com/extsvc/svc/store/sqlstore"
+	"github.com/extsvc/svc/store/storetest"
 )
 
 func TestHost(t *testing.T) {
@@ -40,19 +46,16 @@ func TestHostTellsOthers(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, h host) {
 		is := is.New(t)
-		conn, err := h.store.DB().Conn(t.Context())
-		is.NoErr(err)
+		conn := must(h.store.DB().Conn(t.Context()))
 		defer conn.Close()
 		var channel string
 		is.NoErr(conn.QueryRowContext(t.Context(), "SELECT 'svc_' || encode(value, 'hex') FROM svc_kept_values WHERE name = 'channel'").Scan(&channel))
-		_, err = conn.ExecContext(t.Context(), "LISTEN "+channel)
-		is.NoErr(err)
+		must(conn.ExecContext(t.Context(), "LISTEN "+channel))
 		lost, tx := h.Begin(), h.Begin()
 		is.NoErr(lost.CreateSource(t.Context(), sqltest.NamedSource("lost")))
 		is.NoErr(tx.CreateSource(t.Context(), sqltest.NamedSource("kept")))
 		is.NoErr(lost.Rollback())
-		_, err = conn.ExecContext(t.Context(), "SELECT pg_notify($1, 'between')", channel)
-		is.NoErr(err)
+		must(conn.ExecContext(t.Context(), "SELECT pg_notify($1, 'between')", channel))
 		is.NoErr(tx.Commit())
 		var table string
 		is.NoErr(conn.QueryRowContext(t.Context(), "SELECT tableoid FROM svc_generation WHERE id = 1").Scan(&table))
@@ -67,8 +70,7 @@ func TestHostTellsOthers(t *testing.T) {
 				return err
 			}))
 		}
-		_, err = conn.ExecContext(t.Context(), "UNLISTEN *")
-		is.NoErr(err)
+		must(conn.ExecContext(t.Context(), "UNLISTEN *"))
 	})
 }
 
@@ -116,15 +118,12 @@ func locksAwaited(t *testing.T, db *sql.DB) (waiting int) {
 	return waiting
 }
 
-// A pool is no transaction.
 func TestPoolIsNoTransaction(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	pool := newPool(t, migrated(t))
 	store := postgres.Tx(pool) // it has the methods of one
 	is.True(sqltest.AddUsers(t.Context(), store, "alice") != nil)
-	_, err := sqltest.ReadUser(t.Context(), store, "alice")
-	is.True(errors.Is(err, svc.ErrNotFound))
+	is.True(errors.Is(failure(sqltest.ReadUser(t.Context(), store, "alice")), svc.ErrNotFound))
 }
 
 // PostgreSQL ends one of two transactions that wait for each other. It may run again.
@@ -156,21 +155,179 @@ func TestCallerLeavesDuringTheCommit(t *testing.T) {
 }
 
 func leavesDuringTheCommit(t *testing.T, store *postgres.Store) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	h := newHost(t, store)
-	_, err := h.store.DB().Exec(`CREATE FUNCTION rest() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(60); RETURN NULL; END $$`)
-	is.NoErr(err)
-	_, err = h.store.DB().Exec(`CREATE CONSTRAINT TRIGGER slow_commit AFTER INSERT ON svc_api_keys DEFERRABLE INITIALLY DEFERRED
-		FOR EACH ROW EXECUTE FUNCTION rest()`)
-	is.NoErr(err)
+	must(h.store.DB().Exec(`CREATE FUNCTION rest() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(60); RETURN NULL; END $$`))
+	must(h.store.DB().Exec(`CREATE CONSTRAINT TRIGGER slow_commit AFTER INSERT ON svc_api_keys DEFERRABLE INITIALLY DEFERRED
+		FOR EACH ROW EXECUTE FUNCTION rest()`))
 	ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
 	defer cancel()
 	alice := svc.Identity{Kind: svc.KindUser, ID: "alice"}
-	_, err = h.Service.Keys.Issue(ctx, svc.Host, alice, svc.NewAPIKey{})
+	_, err := h.Service.Keys.Issue(ctx, svc.Host, alice, svc.NewAPIKey{})
 	is.True(errors.Is(err, context.DeadlineExceeded))
-	now, err := h.store.Access(t.Context(), svc.AccessQuery{KeysOf: alice, Most: 10})
-	is.NoErr(err)
-	is.Equal(now.Keys, 0)
+	is.Equal(must(h.store.Access(t.Context(), svc.AccessQuery{KeysOf: alice, Most: 10})).Keys, 0)
 	is.Equal(len(h.Events), 0)
+}
+
+// host is an application with a table of its own in the store's database.
+type host struct {
+	sqltest.Host
+	store *postgres.Store
+}
+
+func newHost(t *testing.T, store *postgres.Store) host {
+	t.Helper()
+	return host{Host: sqltest.NewHost(t, store, store.DB(), func(tx *sql.Tx) svc.FullStore {
+		return sqlstore.Tx(tx, postgres.Dialect())
+	}), store: store}
+}
+
+// eachKind runs a test with each kind of transaction that a host may have. Hosts with a pool of pgx
+// have their Store over it. The short form has only the kinds that the test names, if it names some.
+func eachKind(t *testing.T, test func(t *testing.T, h host), kinds ...string) {
+	for name, begin := range map[string]func(*testing.T, *pgxpool.Pool) sqltest.HostTx{
+		"database/sql": nil, "pool": beginInPool, "nested": beginNested, "connection": beginOnConn,
+	} {
+		t.Run(name, func(t *testing.T) {
+			if len(kinds) > 0 && !slices.Contains(kinds, name) {
+				longtest.Test(t, "every kind of transaction")
+			}
+			t.Parallel()
+			url := migrated(t)
+			if begin == nil {
+				test(t, newHost(t, open(t, url, postgres.Options{})))
+				return
+			}
+			pool := newPool(t, url)
+			h := newHost(t, over(t, pool, postgres.Options{}))
+			h.Begin = func() sqltest.HostTx { return begin(t, pool) }
+			test(t, h)
+		})
+	}
+}
+
+func beginInPool(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
+	tx := must(pool.Begin(t.Context()))
+	return inPgx(tx, tx.Commit, tx.Rollback)
+}
+
+// beginNested begins a transaction of pgx that is a savepoint in another one.
+func beginNested(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
+	outer := must(pool.Begin(t.Context()))
+	inner := must(outer.Begin(t.Context()))
+	both := func(end func(pgx.Tx, context.Context) error) func(context.Context) error {
+		return func(ctx context.Context) error { return errors.Join(end(inner, ctx), end(outer, ctx)) }
+	}
+	return inPgx(inner, both(pgx.Tx.Commit), both(pgx.Tx.Rollback))
+}
+
+// beginOnConn begins a transaction without an object for it. The connection is the test's until its
+// end: a transaction that is used after its commit must not meet others on it.
+func beginOnConn(t *testing.T, pool *pgxpool.Pool) sqltest.HostTx {
+	t.Helper()
+	conn := must(pool.Acquire(t.Context()))
+	t.Cleanup(conn.Release)
+	run := func(statement string) func(context.Context) error {
+		return func(ctx context.Context) error { return failure(conn.Exec(ctx, statement)) }
+	}
+	is.New(t).NoErr(run("BEGIN")(t.Context()))
+	return inPgx(conn.Conn(), run("COMMIT"), run("ROLLBACK"))
+}
+
+func inPgx(tx postgres.PgxTx, commit, rollback func(context.Context) error) sqltest.HostTx {
+	exec := func(statement string, args ...any) error {
+		return failure(tx.Exec(context.Background(), statement, args...))
+	}
+	end := func(end func(context.Context) error) func() error {
+		return func() error { return end(context.Background()) }
+	}
+	return sqltest.HostTx{FullStore: postgres.Tx(tx), Exec: exec, Commit: end(commit), Rollback: end(rollback)}
+}
+
+// TestStoreInPgxTransactions runs all rules of storetest on a Store over a pool of a host that uses
+// pgx. The pool is the smallest one, with the simplest protocol. Each call runs in a transaction.
+func TestStoreInPgxTransactions(t *testing.T) {
+	longtest.Test(t, "the rules of storetest")
+	t.Parallel()
+	url := pgtest.With(t, migrated(t), "synchronous_commit", "off")
+	db, pool := pgtest.Open(t, url), newPool(t, url, atMost(1), func(config *pgxpool.Config) {
+		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+	})
+	store := over(t, pool, postgres.Options{SynchronousCommit: "off", NoNotify: true})
+	storetest.Run(t, func(t *testing.T) svc.Store {
+		empty(t, db, store)
+		return inTxs(store, pool)
+	})
+}
+
+// inTxs returns a Store whose calls are transactions of the host, except those that make no sense in one.
+func inTxs(store *postgres.Store, pool *pgxpool.Pool) svc.Store {
+	return &intercept.Store{FullStore: store, Around: func(ctx context.Context, call intercept.Call) error {
+		if !call.Writes {
+			if read, is := call.Args[0].(svc.AccessRead); is && read.Since > 0 { // a transaction does not know what the Store has returned
+				return call.Do()
+			}
+			return inTx(ctx, pool, store, pgx.RepeatableRead, call) // which sees one state
+		}
+		err := inTx(ctx, pool, store, pgx.ReadCommitted, call)
+		for try := 1; try < 5 && errors.Is(err, svc.ErrChanged); try++ { // as a host does when others were in the way
+			err = inTx(ctx, pool, store, pgx.ReadCommitted, call)
+		}
+		store.Wake() // as a notification does, at once
+		return err
+	}}
+}
+
+func inTx(
+	ctx context.Context, pool *pgxpool.Pool, store *postgres.Store, isolation pgx.TxIsoLevel, call intercept.Call,
+) error {
+	return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: isolation}, func(tx pgx.Tx) error {
+		return call.On(store.Tx(tx))
+	})
+}
+
+// A transaction of the host that sees an old state changes nothing by it, and relies on nothing of it.
+func TestHostsOldStateDecidesNothing(t *testing.T) {
+	t.Parallel()
+	user := func(id string) svc.Principal { return svc.Principal{Kind: svc.KindUser, ID: id} }
+	deactivate := func(s *svc.Service, by svc.Principal, id string) error {
+		inactive := true
+		return failure(s.Users.Patch(context.Background(), by, id, svc.UserPatch{Inactive: &inactive}))
+	}
+	calls := map[string]func(s *svc.Service) error{
+		"the last administrator": func(s *svc.Service) error { return deactivate(s, user("first"), "first") },
+		"a right that is gone":   func(s *svc.Service) error { return deactivate(s, user("second"), "third") },
+		"an issuer that is inactive": func(s *svc.Service) error {
+			return failure(s.Keys.Issue(context.Background(), user("second"), holder, svc.NewAPIKey{}))
+		},
+	}
+	for name, call := range calls {
+		for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
+			t.Run(name+" "+level.String(), func(t *testing.T) {
+				if level == sql.LevelSerializable {
+					longtest.Test(t, "the other isolation with an old state")
+				}
+				is := parallel(t)
+				h := newHost(t, open(t, migrated(t), postgres.Options{}))
+				go func() {
+					for range h.Events {
+					}
+				}()
+				is.NoErr(h.Service.Access.Apply(t.Context(), svc.Host, svc.Bundle{
+					Users: []svc.User{{ID: "first"}, {ID: "second"}, {ID: "third"}, {ID: holder.ID}},
+					Attachments: []svc.Attachment{
+						{PolicyID: svc.PolicyIAMAdmin, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "first"}},
+						{PolicyID: svc.PolicyIAMAdmin, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "second"}},
+					},
+				}))
+				tx := must(h.DB.BeginTx(t.Context(), &sql.TxOptions{Isolation: level}))
+				defer tx.Rollback()
+				must(tx.Exec("SELECT 1 FROM accounts")) // the state of the transaction begins
+				is.NoErr(deactivate(h.Service, user("first"), "second"))
+				err := call(h.Service.WithTx(sqlstore.Tx(tx, postgres.Dialect())))
+				is.True(err != nil)
+				is.Equal(strings.Contains(fmt.Sprint(errors.Unwrap(err)), "begin it as READ COMMITTED"), level != sql.LevelReadCommitted)
+			})
+		}
+	}
 }

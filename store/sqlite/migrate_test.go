@@ -71,24 +71,6 @@ func checkIntegrity(t *testing.T, path string) {
 	}
 }
 
-func TestOpenAgainKeepsWhatIsThere(t *testing.T) {
-	is := is.New(t)
-	path := filepath.Join(t.TempDir(), "svc.db")
-	user := svc.User{ID: "alice"}
-	for i := range 3 {
-		store := must(sqlite.Open(t.Context(), path, sqlite.Options{Fast: i == 1}))
-		if i == 0 {
-			is.NoErr(store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
-				return svc.Bundle{Users: []svc.User{user}}.Write(), nil
-			}))
-		}
-		read := must(sqltest.ReadUser(t.Context(), store, "alice"))
-		is.Equal(read, user)
-		is.NoErr(store.Migrate(t.Context())) // there is nothing to do
-		is.NoErr(store.Close())
-	}
-}
-
 func TestNewerSchemaIsRefused(t *testing.T) {
 	is := is.New(t)
 	path := migrated(t)
@@ -105,8 +87,7 @@ func TestMigrationThatFailsLeavesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "svc.db")
 	db := raw(t, path)
 	must(db.Exec("CREATE TABLE svc_users (mine TEXT)"))
-	_, err := sqlite.Open(t.Context(), path, sqlite.Options{})
-	is.True(err != nil)
+	is.True(failure(sqlite.Open(t.Context(), path, sqlite.Options{})) != nil)
 	is.Equal(sqltest.Value[int](t, db, "SELECT count(*) FROM sqlite_master WHERE type = 'table'"), 1)
 }
 
@@ -164,8 +145,7 @@ func TestKilledChild(t *testing.T) {
 	if path == "" {
 		t.Skip("runs in processes that another test starts")
 	}
-	left, err := strconv.Atoi(os.Getenv("SVC_TEST_KILL_AT"))
-	is.New(t).NoErr(err)
+	left := must(strconv.Atoi(os.Getenv("SVC_TEST_KILL_AT")))
 	step := func() error {
 		if left--; left == 0 {
 			self, err := os.FindProcess(os.Getpid())
@@ -197,8 +177,7 @@ func TestTablesOfTheHostAreLeftAlone(t *testing.T) {
 func TestTablesOutsideMain(t *testing.T) {
 	is := is.New(t)
 	other := filepath.Join(t.TempDir(), "other.db")
-	store := must(sqlite.Open(t.Context(), other, sqlite.Options{}))
-	is.NoErr(store.Close())
+	is.NoErr(must(sqlite.Open(t.Context(), other, sqlite.Options{})).Close())
 	for schema, statement := range map[string]string{
 		"other": "ATTACH '" + other + "' AS other",
 		"temp":  "CREATE TEMP TABLE svc_migrations AS SELECT 4 AS version",
@@ -218,29 +197,25 @@ func TestTablesOutsideMain(t *testing.T) {
 
 // Users from before the ninth migration are found with letters of either case.
 func TestUsersAreFolded(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	path := filepath.Join(t.TempDir(), "svc.db")
 	db := raw(t, path)
 	must(db.Exec(`CREATE TABLE svc_migrations (version BIGINT NOT NULL PRIMARY KEY)`))
 	files := sqlstore.Migrations(sqlite.Dialect())
 	for version := range 8 {
-		file := must(fs.ReadFile(files, fmt.Sprintf("%04d_svc.up.sql", version+1)))
-		_, err := db.Exec(string(file))
-		is.NoErr(err)
+		must(db.Exec(string(must(fs.ReadFile(files, fmt.Sprintf("%04d_svc.up.sql", version+1))))))
 	}
 	must(db.Exec(`INSERT INTO svc_users (id, display_name, email, inactive) VALUES ('ÉRIC', 'Zoé', NULL, 0), ('Bob', 'B', 'B@X', 0)`))
 	is.NoErr(db.Close())
 	store := open(t, path)
 	for text, want := range map[string]string{"éri": "ÉRIC", "ZOÉ": "ÉRIC", "bo": "Bob", "b@x": "Bob"} {
 		var found []string
-		_, err := store.ReadAccess(t.Context(), svc.AccessRead{Page: &svc.AccessPage{Kind: event.TargetUser, Text: text, Limit: 9}}, func(b svc.Bundle) error {
+		must(store.ReadAccess(t.Context(), svc.AccessRead{Page: &svc.AccessPage{Kind: event.TargetUser, Text: text, Limit: 9}}, func(b svc.Bundle) error {
 			for _, u := range b.Users {
 				found = append(found, u.ID)
 			}
 			return nil
-		})
-		is.NoErr(err)
+		}))
 		is.Equal(found, []string{want})
 	}
 }

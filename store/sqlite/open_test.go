@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io/fs"
@@ -8,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/matryer/is"
 
@@ -30,8 +30,7 @@ func TestOddPaths(t *testing.T) {
 		must(open(t, path).KeepValue(t.Context(), "name", []byte(path)))
 		info := must(os.Stat(path)) // the file is where the path says
 		is.True(info.Size() > 0)
-		value := must(open(t, path).KeepValue(t.Context(), "name", nil))
-		is.Equal(string(value), path)
+		is.Equal(string(must(open(t, path).KeepValue(t.Context(), "name", nil))), path)
 	}
 }
 
@@ -62,8 +61,7 @@ func TestPathsWithControlCharacters(t *testing.T) {
 			is.True(err != nil && strings.Contains(err.Error(), "the path must have no control characters"))
 		}
 	}
-	made := must(os.ReadDir(dir))
-	is.Equal(len(made), 0)
+	is.Equal(len(must(os.ReadDir(dir))), 0)
 }
 
 func TestFilesAreTheOwnersAlone(t *testing.T) {
@@ -73,8 +71,7 @@ func TestFilesAreTheOwnersAlone(t *testing.T) {
 	files := must(filepath.Glob(path + "*"))
 	is.Equal(len(files), 3) // the database, its log and the log's index
 	for _, file := range files {
-		info := must(os.Stat(file))
-		is.Equal(info.Mode().Perm(), fs.FileMode(0o600))
+		is.Equal(must(os.Stat(file)).Mode().Perm(), fs.FileMode(0o600))
 	}
 }
 
@@ -84,15 +81,8 @@ func TestCloseLeavesOneFile(t *testing.T) {
 	store := must(sqlite.Open(t.Context(), path, sqlite.Options{}))
 	must(store.KeepValue(t.Context(), "name", []byte("value")))
 	is.NoErr(store.Close())
-	files := must(filepath.Glob(path + "*"))
-	is.Equal(files, []string{path})
-	_, err := sqltest.ReadUser(t.Context(), store, "alice")
-	is.True(err != nil) // closed
-}
-
-func TestLogIsWrittenAhead(t *testing.T) {
-	is := is.New(t)
-	is.Equal(sqltest.Value[string](t, raw(t, migrated(t)), "PRAGMA journal_mode"), "wal")
+	is.Equal(must(filepath.Glob(path+"*")), []string{path})
+	is.True(failure(sqltest.ReadUser(t.Context(), store, "alice")) != nil) // closed
 }
 
 func TestLargeManifestsEndAChunk(t *testing.T) {
@@ -110,11 +100,7 @@ func TestLargeManifestsEndAChunk(t *testing.T) {
 // impatient opens a store that waits only a moment for other processes.
 func impatient(t *testing.T, path string) (*sqlstore.Store, func(pragma string)) {
 	db := raw(t, path, "_txlock=immediate", "_pragma=busy_timeout(20)", "_pragma=foreign_keys(1)")
-	return sqlstore.New(db, db, sqlite.Dialect()), func(pragma string) {
-		if _, err := db.Exec("PRAGMA " + pragma); err != nil {
-			t.Fatal(err)
-		}
-	}
+	return sqlstore.New(db, db, sqlite.Dialect()), func(pragma string) { must(db.Exec("PRAGMA " + pragma)) }
 }
 
 func TestLockedIsUnavailable(t *testing.T) {
@@ -122,10 +108,8 @@ func TestLockedIsUnavailable(t *testing.T) {
 	path := migrated(t)
 	store, _ := impatient(t, path)
 	tx := must(raw(t, path, "_txlock=immediate").Begin())
-	_, err := store.KeepValue(t.Context(), "name", []byte("value"))
-	is.True(errors.Is(err, svc.ErrUnavailable))
-	_, err = sqltest.ReadUser(t.Context(), store, "alice")
-	is.True(errors.Is(err, svc.ErrNotFound)) // reading goes on
+	is.True(errors.Is(failure(store.KeepValue(t.Context(), "name", []byte("value"))), svc.ErrUnavailable))
+	is.True(errors.Is(failure(sqltest.ReadUser(t.Context(), store, "alice")), svc.ErrNotFound)) // reading goes on
 	is.NoErr(tx.Rollback())
 	must(store.KeepValue(t.Context(), "name", []byte("value")))
 }
@@ -136,10 +120,8 @@ func TestFullIsUnavailableAndLeavesNothing(t *testing.T) {
 	pragma("max_page_count = 1")
 	template := svc.Template{TemplateKey: svc.TemplateKey{Scope: svc.ScopeServer, ID: "t"}}
 	template.Manifest = []byte(`{"version":"` + strings.Repeat("x", 1<<20) + `"}`)
-	err := store.CreateTemplate(t.Context(), template)
-	is.True(errors.Is(err, svc.ErrUnavailable))
-	_, err = store.Template(t.Context(), template.TemplateKey)
-	is.True(errors.Is(err, svc.ErrNotFound))
+	is.True(errors.Is(store.CreateTemplate(t.Context(), template), svc.ErrUnavailable))
+	is.True(errors.Is(failure(store.Template(t.Context(), template.TemplateKey)), svc.ErrNotFound))
 	pragma("max_page_count = 100000")
 	is.NoErr(store.CreateTemplate(t.Context(), template))
 }
@@ -148,31 +130,7 @@ func TestReadOnlyIsUnavailable(t *testing.T) {
 	is := is.New(t)
 	store, pragma := impatient(t, migrated(t))
 	pragma("query_only = 1")
-	_, err := store.KeepValue(t.Context(), "name", []byte("value"))
-	is.True(errors.Is(err, svc.ErrUnavailable))
-}
-
-func TestDeadlineEndsTheWaitForAWriter(t *testing.T) {
-	is := is.New(t)
-	store := open(t, migrated(t))
-	entered, leave := make(chan struct{}), make(chan struct{})
-	done := make(chan error)
-	go func() {
-		done <- store.ChangeAccess(context.Background(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
-			close(entered)
-			<-leave
-			return svc.Bundle{Users: []svc.User{{ID: "alice"}}}.Write(), nil
-		})
-	}()
-	<-entered
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	err := store.CreateAPIKey(ctx, svc.APIKey{ID: "k"})
-	is.True(errors.Is(err, context.DeadlineExceeded))
-	_, err = sqltest.ReadUser(t.Context(), store, "alice")
-	is.True(errors.Is(err, svc.ErrNotFound)) // readers do not wait
-	close(leave)
-	is.NoErr(<-done)
+	is.True(errors.Is(failure(store.KeepValue(t.Context(), "name", []byte("value"))), svc.ErrUnavailable))
 }
 
 func TestCanceledWhileChanging(t *testing.T) {
@@ -184,8 +142,7 @@ func TestNoStatementBeginsOnceTheCallerHasLeft(t *testing.T) {
 	is := is.New(t)
 	path := migrated(t)
 	db := raw(t, path)
-	_, err := db.Exec("CREATE TRIGGER ran BEFORE INSERT ON svc_users BEGIN SELECT RAISE(ABORT, 'a statement ran'); END")
-	is.NoErr(err)
+	must(db.Exec("CREATE TRIGGER ran BEFORE INSERT ON svc_users BEGIN SELECT RAISE(ABORT, 'a statement ran'); END"))
 	leaves := func(store svc.Store) {
 		ctx, cancel := context.WithCancel(t.Context())
 		err := store.ChangeAccess(ctx, svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) {
@@ -196,8 +153,7 @@ func TestNoStatementBeginsOnceTheCallerHasLeft(t *testing.T) {
 		is.True(!strings.Contains(err.Error(), "a statement ran"))
 	}
 	leaves(open(t, path))
-	tx, err := db.Begin()
-	is.NoErr(err)
+	tx := must(db.Begin())
 	defer tx.Rollback()
 	leaves(sqlstore.Tx(tx, sqlite.Dialect()))
 }
@@ -213,8 +169,7 @@ func TestReferencesAreKept(t *testing.T) {
 		err := store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) { return b.Write(), nil })
 		is.True(err != nil)
 	}
-	_, err := sqltest.ReadUser(t.Context(), store, "a")
-	is.True(errors.Is(err, svc.ErrNotFound)) // nothing was written
+	is.True(errors.Is(failure(sqltest.ReadUser(t.Context(), store, "a")), svc.ErrNotFound)) // nothing was written
 }
 
 // A Store that only reads makes nothing, changes nothing, and refuses tables of another version.
@@ -222,12 +177,10 @@ func TestReadOnly(t *testing.T) {
 	is := is.New(t)
 	path := filepath.Join(t.TempDir(), "svc.db")
 	reading := sqlite.Options{ReadOnly: true}
-	_, err := sqlite.Open(t.Context(), path, reading)
-	is.True(errors.Is(err, fs.ErrNotExist))
+	is.True(errors.Is(failure(sqlite.Open(t.Context(), path, reading)), fs.ErrNotExist))
 	writer := open(t, path)
 	must(writer.KeepValue(t.Context(), "name", []byte("value")))
-	reader, err := sqlite.Open(t.Context(), path, reading) // while the other one is open
-	is.NoErr(err)
+	reader := must(sqlite.Open(t.Context(), path, reading)) // while the other one is open
 	value, err := reader.KeepValue(t.Context(), "name", nil)
 	is.NoErr(err)
 	is.Equal(string(value), "value")
@@ -239,4 +192,105 @@ func TestReadOnly(t *testing.T) {
 		_, err = sqlite.Open(t.Context(), path, reading)
 		is.True(err != nil && strings.Contains(err.Error(), want))
 	}
+}
+
+// A Store acknowledges nothing that is lost with its files: when one is removed or replaced, it refuses, also commits
+// of the host, until the file is back.
+func TestFilesThatAreMoved(t *testing.T) {
+	t.Parallel()
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		for _, replaced := range []bool{false, true} {
+			if replaced && suffix != "" {
+				continue
+			}
+			is := is.New(t)
+			path := filepath.Join(t.TempDir(), "svc.db")
+			store := open(t, path)
+			service := must(svc.New(svc.Config{Store: store}))
+			t.Cleanup(func() { _ = service.Close() })
+			is.NoErr(sqltest.AddUsers(t.Context(), store, "alice"))
+			is.NoErr(os.Rename(path+suffix, path+".moved"))
+			if replaced {
+				is.NoErr(os.WriteFile(path, nil, 0o600))
+			}
+			_, err := service.Users.Create(t.Context(), svc.Host, svc.User{ID: "bob"})
+			is.True(errors.Is(err, svc.ErrUnavailable))
+			is.True(failure(store.DB().Exec("UPDATE svc_locks SET name = name")) != nil)
+			is.True(errors.Is(service.Ping(t.Context()), svc.ErrUnavailable))
+			is.NoErr(os.Rename(path+".moved", path+suffix))
+			is.NoErr(service.Ping(t.Context()))
+			must(service.Users.Create(t.Context(), svc.Host, svc.User{ID: "bob"}))
+			is.NoErr(service.Ping(t.Context()))
+			is.NoErr(store.Close())
+			must(sqltest.ReadUser(t.Context(), open(t, path), "bob"))
+		}
+	}
+}
+
+// No connection makes the file: an empty one would look like a database that has lost everything.
+func TestMissingFileIsNotMade(t *testing.T) {
+	is := parallel(t)
+	path := filepath.Join(t.TempDir(), "svc.db")
+	store := open(t, path)
+	store.DB().SetMaxIdleConns(0) // the next one is new
+	is.NoErr(os.Remove(path))
+	is.True(errors.Is(failure(store.KeepValue(t.Context(), "name", []byte("value"))), svc.ErrUnavailable))
+	is.True(errors.Is(failure(os.Stat(path)), os.ErrNotExist))
+}
+
+// A file that is lost or empty is no new one while its log has commits. Nothing is made, and the log
+// stays.
+func TestLostFileOfALog(t *testing.T) {
+	t.Parallel()
+	is, ctx := is.New(t), t.Context()
+	source := filepath.Join(t.TempDir(), "svc.db")
+	store := open(t, source)
+	is.NoErr(sqltest.AddUsers(ctx, store, "alice"))
+	data := must(os.ReadFile(source)) // as after a crash
+	log := must(os.ReadFile(source + "-wal"))
+	is.NoErr(store.Close())
+	for _, lost := range []bool{false, true} {
+		dir := t.TempDir()
+		path, link := filepath.Join(dir, "svc.db"), filepath.Join(t.TempDir(), "link.db")
+		is.NoErr(os.WriteFile(path+"-wal", log, 0o600))
+		is.NoErr(os.WriteFile(path, nil, 0o600))
+		is.NoErr(os.Symlink(path, link))
+		if lost {
+			is.NoErr(os.Remove(path))
+			link = path
+		}
+		for name, try := range map[string]func() error{
+			"open": func() error { return sqltest.KeepAndClose(sqlite.Open(ctx, path, sqlite.Options{})) },
+			"link": func() error { return sqltest.KeepAndClose(sqlite.Open(ctx, link, sqlite.Options{})) },
+			"read": func() error {
+				return sqltest.KeepAndClose(sqlite.Open(ctx, path, sqlite.Options{ReadOnly: true}))
+			},
+			"pending": func() error {
+				return failure(sqlite.Pending(ctx, path))
+			},
+		} {
+			err := try()
+			if name == "read" && lost {
+				is.True(errors.Is(err, os.ErrNotExist))
+			} else if err == nil || !strings.Contains(err.Error(), "put the file back") {
+				t.Errorf("%s, lost: %v: %v", name, lost, err)
+			}
+		}
+		is.True(bytes.Equal(must(os.ReadFile(path+"-wal")), log))
+		is.Equal(errors.Is(failure(os.Stat(path)), os.ErrNotExist), lost)
+		is.NoErr(os.WriteFile(path, data, 0o600)) // it is back
+		must(sqltest.ReadUser(ctx, open(t, path), "alice"))
+	}
+}
+
+// A file may have a symbolic link for a name.
+func TestLinkedFile(t *testing.T) {
+	is := parallel(t)
+	path, link := filepath.Join(t.TempDir(), "svc.db"), filepath.Join(t.TempDir(), "link.db")
+	is.NoErr(open(t, path).Close())
+	is.NoErr(os.Symlink(path, link))
+	store := must(sqlite.Open(t.Context(), link, sqlite.Options{}))
+	is.NoErr(sqltest.AddUsers(t.Context(), store, "alice"))
+	is.NoErr(store.Close())
+	must(sqltest.ReadUser(t.Context(), open(t, path), "alice"))
 }

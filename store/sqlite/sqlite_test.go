@@ -2,13 +2,18 @@ package sqlite_test
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"sync"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
@@ -53,8 +58,7 @@ var made = sync.OnceValues(func() (data []byte, err error) {
 // migrated returns the path of a new database with all tables.
 func migrated(t *testing.T) string {
 	t.Helper()
-	data, err := made()
-	is.New(t).NoErr(err)
+	data := must(made())
 	path := filepath.Join(t.TempDir(), "svc.db")
 	is.New(t).NoErr(os.WriteFile(path, data, 0o600))
 	return path
@@ -65,13 +69,8 @@ func open(t *testing.T, path string) *sqlite.Store { return openWith(t, path, sq
 
 func openWith(t *testing.T, path string, options sqlite.Options) *sqlite.Store {
 	t.Helper()
-	store, err := sqlite.Open(t.Context(), path, options)
-	is.New(t).NoErr(err)
-	t.Cleanup(func() {
-		if err := store.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	store := must(sqlite.Open(t.Context(), path, options))
+	t.Cleanup(func() { is.New(t).NoErr(store.Close()) })
 	return store
 }
 
@@ -83,30 +82,35 @@ func TestPolicyInUse(t *testing.T) {
 	db := raw(t, migrated(t), "_txlock=immediate", "_pragma=foreign_keys(1)")
 	service := must(svc.New(svc.Config{Store: sqlstore.New(db, db, sqlite.Dialect())}))
 	defer service.Close()
-	bundle, err := svc.ParseBundle([]byte(`{
+	bundle := must(svc.ParseBundle([]byte(`{
 		"users": [{"id":"alice"}], "service_accounts": [{"id":"ci","owner_user_id":"alice","scoping_policy_id":"narrow"},{"id":"free","owner_user_id":"alice"}],
 		"policies": [{"id":"wide","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:*"],"banks":["*"]}]}},
 			{"id":"narrow","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:*"],"banks":["*"]}]}}],
-		"attachments": [{"policy_id":"wide","principal_type":"user","principal_id":"alice"}]}`))
-	is.NoErr(err)
+		"attachments": [{"policy_id":"wide","principal_type":"user","principal_id":"alice"}]}`)))
 	is.NoErr(service.Access.Apply(t.Context(), svc.Host, bundle))
 	reason := func(account string) string {
-		r, err := service.Policies.Resolve(t.Context(), svc.Host, svc.Question{ServiceAccountID: account, Bank: "notes"})
-		is.NoErr(err)
+		r := must(service.Policies.Resolve(t.Context(), svc.Host, svc.Question{ServiceAccountID: account, Bank: "notes"}))
 		if r.Outcome == svc.Allow {
 			return "allowed"
 		}
 		return r.Reason
 	}
 	is.Equal(reason("ci"), "allowed")
-	_, err = db.Exec(`DELETE FROM svc_policies WHERE id = 'wide'`)
-	is.True(err != nil) // FOREIGN KEY constraint failed
+	is.True(failure(db.Exec(`DELETE FROM svc_policies WHERE id = 'wide'`)) != nil) // FOREIGN KEY constraint failed
 	must(db.Exec(`DELETE FROM svc_policies WHERE id = 'narrow'`))
 	is.Equal(reason("ci"), `the scoping policy "narrow" of service account "ci" is gone`)
 	is.Equal(reason("free"), "allowed")
 	must(db.Exec(`DELETE FROM svc_users`))
 	is.Equal(reason("free"), `the owner "alice" of service account "free" is unknown`)
 }
+
+// parallel lets a test run beside others, and returns its checks.
+func parallel(t *testing.T) *is.I {
+	t.Parallel()
+	return is.New(t)
+}
+
+func failure[T any](_ T, err error) error { return err }
 
 // must is the value of a call that does not fail.
 func must[T any](value T, err error) T {
@@ -138,11 +142,231 @@ func TestNilContext(t *testing.T) {
 
 // A host that closes the store first has callers yet: they may try another process.
 func TestClosedStore(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	store := openWith(t, migrated(t), sqlite.Options{Fast: true})
 	is.NoErr(store.Close())
-	_, err := sqltest.ReadUser(t.Context(), store, "alice")
-	is.True(errors.Is(err, svc.ErrUnavailable))
+	is.True(errors.Is(failure(sqltest.ReadUser(t.Context(), store, "alice")), svc.ErrUnavailable))
 	is.True(errors.Is(sqltest.AddUsers(t.Context(), store, "alice"), svc.ErrUnavailable))
+}
+
+// A generation whose changes have no row is a gap: readers from before it start again.
+func TestGapsInChangesAreAReset(t *testing.T) {
+	is := is.New(t)
+	store := open(t, migrated(t))
+	is.NoErr(store.CreateSource(t.Context(), sqltest.NamedSource(1)))
+	must(store.DB().Exec(`UPDATE svc_generation SET value = value + 1`))
+	is.NoErr(store.CreateSource(t.Context(), sqltest.NamedSource(2)))
+	for since, reset := range map[int64]bool{0: true, 1: true, 2: false, 3: false, 4: true} {
+		is.Equal(must(store.Changes(t.Context(), since)).Reset, reset)
+	}
+}
+
+func TestOldChangesAreForgotten(t *testing.T) {
+	is := parallel(t)
+	store := open(t, migrated(t))
+	fill(t, store.DB(), 12_031)
+	oldest := func() (generation int64) {
+		is.NoErr(store.DB().QueryRow("SELECT MIN(number) FROM svc_changefeed").Scan(&generation))
+		return generation
+	}
+	is.Equal(oldest(), int64(1))
+	is.NoErr(store.CreateSource(t.Context(), sqltest.NamedSource(0)))
+	is.Equal(oldest(), int64(1025)) // so many at once
+	for i := range 256 {
+		is.NoErr(store.CreateSource(t.Context(), sqltest.NamedSource(1+i)))
+	}
+	is.Equal(oldest(), int64(2049))
+	for since, reset := range map[int64]bool{0: true, 2000: true, 2047: true, 2048: false, 12_000: false} {
+		changes := must(store.Changes(t.Context(), since))
+		is.Equal(changes.Reset, reset)
+		if !reset {
+			is.Equal(int64(len(changes.Targets)), 12_031+257-since)
+		}
+	}
+}
+
+func fill(t *testing.T, db *sql.DB, generations int) {
+	t.Helper()
+	_, err := db.Exec(`INSERT INTO svc_changefeed WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1)
+		SELECT i, 1, i, '{"Targets":[{"Kind":"user","ID":"u' || i || '"}]}' FROM n`, generations)
+	if err == nil {
+		_, err = db.Exec(`UPDATE svc_generation SET value = $1`, generations)
+	}
+	is.New(t).NoErr(err)
+}
+
+// A transaction prepares each of its statements once, even the first transaction of a Store: many
+// events cost no more preparations than few.
+func TestTransactionsPrepareStatementsOnce(t *testing.T) {
+	is := is.New(t)
+	var readied []int64
+	for _, events := range []int{2, 40} {
+		seen := &tap{}
+		store := tapped(t, migrated(t), seen)
+		for range 2 {
+			list := make([]svc.Event, events)
+			for i := range list {
+				list[i].ID = uuid.New()
+			}
+			is.NoErr(store.AddEvents(t.Context(), list))
+			readied = append(readied, seen.readied.Swap(0))
+		}
+	}
+	is.True(readied[0] > 0)
+	is.Equal(readied[2:], readied[:2])
+}
+
+// The driver looks up each parameter by name, so the time of a statement grows with the square of
+// its parameters.
+func TestStatementsHaveFewParameters(t *testing.T) {
+	is := is.New(t)
+	most := 0
+	store := tapped(t, migrated(t), &tap{run: func(_ driver.Conn, query string) error {
+		most = max(most, strings.Count(parametersOnce(query), "$"))
+		return nil
+	}})
+	is.NoErr(apply(t, store, 400))
+	is.True(most > 0)
+	is.True(most <= 32)
+}
+
+// A large bundle reports its progress several times.
+func TestBundleReportsProgress(t *testing.T) {
+	is := is.New(t)
+	store := open(t, migrated(t))
+	service := must(svc.New(svc.Config{Store: store}))
+	const users = 4000
+	var reports []int
+	is.NoErr(service.Access.Load(t.Context(), svc.Host, crowdOf(users), func(done, total int) {
+		is.Equal(total, 2*users) // and a channel each
+		reports = append(reports, done)
+	}))
+	is.True(len(reports) > 2)
+	is.Equal(reports[len(reports)-1], 2*users)
+}
+
+func apply(t *testing.T, store *sqlstore.Store, users int) error {
+	service := must(svc.New(svc.Config{Store: store}))
+	return errors.Join(service.Access.Apply(t.Context(), svc.Host, crowdOf(users)), service.Close())
+}
+
+func crowdOf(users int) (b svc.Bundle) {
+	for i := range users {
+		id := fmt.Sprintf("user-%06d", i)
+		b.Users = append(b.Users, svc.User{ID: id, Channels: []svc.Channel{{Provider: "telegram", SenderID: id}}})
+	}
+	return b
+}
+
+func keeping(t *testing.T, store *sqlstore.Store) *svc.Service {
+	service := must(svc.New(svc.Config{Store: store, Events: svc.EventConfig{Keep: true}, Keys: svc.KeyConfig{
+		Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}},
+	}}))
+	t.Cleanup(func() { _ = service.Close() })
+	return service
+}
+
+// TestMutationsThatAreKeptShareCommits: the mutation's transaction writes the record, so it costs
+// no extra commit.
+func TestMutationsThatAreKeptShareCommits(t *testing.T) {
+	is := is.New(t)
+	seen := &tap{}
+	c := newCrowd(t, tappedDB(t, migrated(t), seen))
+	service := keeping(t, c.store)
+	for i := range 16 {
+		c.join(t.Context(), func(ctx context.Context) {
+			if err := sqltest.CreateTemplate(ctx, service, fmt.Sprint(i%12)); (err != nil) != (svc.ErrorCode(err) == svc.CodeExists) {
+				t.Error(err)
+			}
+		})
+	}
+	c.letGo(t)
+	is.Equal(seen.commits.Load(), int64(1))
+	is.Equal(sqltest.Generation(t, c.store), int64(12))
+	check := must(service.Audit.Verify(t.Context(), svc.Host))
+	is.Equal(check.Fault, nil)
+	is.Equal(check.Newest.Number, int64(12)) // and none of those that were refused
+}
+
+// TestVerifyFindsEditsOfTheDatabase edits the records like an attacker who can write the file.
+func TestVerifyFindsEditsOfTheDatabase(t *testing.T) {
+	is := is.New(t)
+	path := migrated(t)
+	service := keeping(t, open(t, path).Store)
+	for i := range 20 {
+		is.NoErr(sqltest.CreateTemplate(t.Context(), service, fmt.Sprint(i)))
+	}
+	sound := must(service.Audit.Verify(t.Context(), svc.Host))
+	is.Equal(sound.Fault, nil)
+	is.Equal([]int64{sound.Oldest.Number, sound.Newest.Number}, []int64{1, 20})
+	db := raw(t, path)
+	for _, edit := range []struct {
+		statement string
+		fault     int64
+	}{
+		{`DELETE FROM svc_audit WHERE number <= 4`, 0}, // which is allowed
+		{`UPDATE svc_audit SET row_was = '{}' WHERE number = 19`, 19},
+		{`UPDATE svc_audit SET row_is = 'null' WHERE number = 18`, 18},
+		{`UPDATE svc_audit SET actor_id = 'eve' WHERE number = 17`, 17},
+		{`UPDATE svc_audit SET happened_at = happened_at - 1 WHERE number = 15`, 15},
+		{`DELETE FROM svc_audit WHERE number = 13`, 14},
+		{`UPDATE svc_audit SET number = 100 + number WHERE number IN (9, 10)`, 11},
+		{`UPDATE svc_audit SET number = 119 - number WHERE number > 100 AND number < 120`, 9},
+		{`UPDATE svc_audit SET hash = previous WHERE number = 8`, 8},
+		{`UPDATE svc_audit SET previous = NULL WHERE number = 5`, 5},
+	} {
+		must(db.Exec(edit.statement))
+		check := must(service.Audit.Verify(t.Context(), svc.Host, sound.Newest))
+		if (check.Fault == nil) != (edit.fault == 0) || check.Fault != nil && check.Fault.Number != edit.fault {
+			t.Errorf("%s: %+v, want %d", edit.statement, check.Fault, edit.fault)
+		}
+	}
+}
+
+func newHost(t *testing.T, path string) sqltest.Host {
+	t.Helper()
+	store := open(t, path)
+	return sqltest.NewHost(t, store, store.DB(), func(tx *sql.Tx) svc.FullStore {
+		return sqlstore.Tx(tx, sqlite.Dialect())
+	})
+}
+
+func TestHost(t *testing.T) {
+	t.Parallel()
+	for name, rule := range sqltest.HostRules {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rule(t, newHost(t, migrated(t)))
+		})
+	}
+}
+
+// A call that fails releases its savepoint, so that a long transaction does not collect them.
+func TestFailedCallReleasesSavepoint(t *testing.T) {
+	is := is.New(t)
+	var seen []string
+	db := tappedDB(t, migrated(t), &tap{run: func(_ driver.Conn, query string) error {
+		if strings.Contains(query, "SAVEPOINT") {
+			seen = append(seen, query)
+		}
+		return nil
+	}})
+	tx := must(db.BeginTx(t.Context(), nil))
+	err := sqlstore.Tx(tx, sqlite.Dialect()).ChangeTemplate(t.Context(), svc.TemplateKey{ID: "none"}, nil)
+	is.True(errors.Is(err, svc.ErrNotFound))
+	is.NoErr(tx.Rollback())
+	is.Equal(seen, []string{"SAVEPOINT svc", "ROLLBACK TO SAVEPOINT svc", "RELEASE SAVEPOINT svc"})
+}
+
+func TestEventsOutliveTheProcess(t *testing.T) {
+	is := is.New(t)
+	path := migrated(t)
+	before := newHost(t, path)
+	is.NoErr(before.Service.Close())
+	tx, issued := before.SignUp("alice")
+	is.NoErr(tx.Commit())
+
+	after := newHost(t, path)
+	is.Equal(after.AwaitEvent().Target, issued.Target())
+	is.Equal(len(before.Events), 0)
 }

@@ -1,21 +1,26 @@
 package sqlite_test
 
 import (
+	"context"
 	"database/sql"
 	"database/sql/driver"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/matryer/is"
+	moderncsqlite "modernc.org/sqlite"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/sqltest"
+	"github.com/extsvc/svc/store/sqlite"
+	"github.com/extsvc/svc/store/sqlstore"
 	"github.com/extsvc/svc/store/storetest"
 )
 
@@ -79,8 +84,7 @@ func TestPlans(t *testing.T) {
 		"svc_audit_target": {TargetKind: "user", TargetID: "a", Limit: 10},
 	} {
 		calls[index] = func() error {
-			_, err := store.AuditRecords(t.Context(), query)
-			return err
+			return failure(store.AuditRecords(t.Context(), query))
 		}
 	}
 	for index, want := range map[string]string{
@@ -184,10 +188,57 @@ func parametersOnce(statement string) string {
 
 // raw opens a database without this package.
 func raw(t *testing.T, path string, parameters ...string) *sql.DB {
-	t.Helper()
-	db, err := sql.Open("sqlite", "file:"+path+"?"+strings.Join(parameters, "&"))
-	is.New(t).NoErr(err)
+	db := must(sql.Open("sqlite", "file:"+path+"?"+strings.Join(parameters, "&")))
 	db.SetMaxOpenConns(1)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
+
+// tap observes the calls to the driver, and can disturb them.
+type tap struct {
+	run     func(conn driver.Conn, query string) error // before each statement; nil: nothing
+	commit  func() error                               // instead of a commit, when it fails; nil: nothing
+	begun   atomic.Int64
+	readied atomic.Int64 // statements that were prepared
+	commits atomic.Int64 // those that succeeded
+}
+
+func (s *tap) see(call sqltest.TapCall) error {
+	switch call.Verb {
+	case "prepare":
+		s.readied.Add(1)
+	case "begin":
+		s.begun.Add(1)
+	case "exec", "query":
+		if s.run != nil {
+			return s.run(call.Conn, call.Query)
+		}
+	case "commit":
+		if s.commit != nil {
+			return s.commit()
+		}
+	case "committed":
+		s.commits.Add(1)
+	}
+	return nil
+}
+
+func tapped(t *testing.T, path string, seen *tap) *sqlstore.Store {
+	db := tappedDB(t, path, seen)
+	return sqlstore.New(db, db, sqlite.Dialect())
+}
+
+func tappedDB(t *testing.T, path string, seen *tap) *sql.DB {
+	const settings = "?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=foreign_keys(1)&_pragma=journal_mode(wal)"
+	db := sql.OpenDB(sqltest.Tap{Connector: file("file:" + path + settings), Seen: seen.see})
+	db.SetMaxOpenConns(1)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// file connects to a SQLite file, given the driver's name for it.
+type file string
+
+func (f file) Connect(context.Context) (driver.Conn, error) { return f.Driver().Open(string(f)) }
+
+func (f file) Driver() driver.Driver { return &moderncsqlite.Driver{} }

@@ -27,13 +27,8 @@ import (
 
 func openTenants(t *testing.T, folder string) *sqlite.Tenants {
 	t.Helper()
-	tenants, err := sqlite.OpenTenants(t.Context(), folder, sqlite.Options{Fast: true})
-	is.New(t).NoErr(err)
-	t.Cleanup(func() {
-		if err := tenants.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	tenants := must(sqlite.OpenTenants(t.Context(), folder, sqlite.Options{Fast: true}))
+	t.Cleanup(func() { is.New(t).NoErr(tenants.Close()) })
 	return tenants
 }
 
@@ -44,15 +39,10 @@ func TestStoreOfTenant(t *testing.T) {
 	in, n := openTenants(t, t.TempDir()), 0
 	storetest.Run(t, func(t *testing.T) svc.Store {
 		n++
-		tenant, err := in.CreateTenant(t.Context(), fmt.Sprint("t", n), svc.TenantActive, time.Now())
-		is.New(t).NoErr(err)
+		tenant := must(in.CreateTenant(t.Context(), fmt.Sprint("t", n), svc.TenantActive, time.Now()))
 		store, end, err := in.OpenTenant(t.Context(), tenant)
 		is.New(t).NoErr(err)
-		t.Cleanup(func() {
-			if err := errors.Join(end(), in.DropTenant(context.Background(), tenant.Number)); err != nil {
-				t.Error(err)
-			}
-		})
+		t.Cleanup(func() { is.New(t).NoErr(errors.Join(end(), in.DropTenant(context.Background(), tenant.Number))) })
 		return plain{store.(*sqlite.Store)}
 	})
 }
@@ -63,17 +53,14 @@ func TestStormOfReads(t *testing.T) {
 	in := openTenants(t, t.TempDir())
 	var stores []svc.Store
 	for _, name := range []string{"storm", "quiet"} {
-		tenant, err := in.CreateTenant(t.Context(), name, svc.TenantActive, time.Now())
-		is.New(t).NoErr(err)
+		tenant := must(in.CreateTenant(t.Context(), name, svc.TenantActive, time.Now()))
 		store, end, err := in.OpenTenant(t.Context(), tenant)
 		is.New(t).NoErr(err)
 		defer end()
 		stores = append(stores, store)
 	}
 	read := func(store svc.Store) {
-		if _, err := store.Access(t.Context(), svc.AccessQuery{KeyID: "none"}); err != nil {
-			t.Error(err)
-		}
+		must(store.Access(t.Context(), svc.AccessQuery{KeyID: "none"}))
 	}
 	read(stores[1])
 	var all sync.WaitGroup
@@ -119,8 +106,7 @@ func (p plain) ClaimEvents(ctx context.Context, now, until time.Time, limit int)
 
 // Names are data: the folder has numbered files. A dropped tenant leaves none.
 func TestFolderOfTenants(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	folder := filepath.Join(t.TempDir(), "new")
 	in := openTenants(t, folder)
 	for i, name := range []string{"..x", "tenants.db", "7.db"} {
@@ -129,16 +115,12 @@ func TestFolderOfTenants(t *testing.T) {
 			is.NoErr(in.DropTenant(t.Context(), tenant.Number))
 		}
 	}
-	info := must(os.Stat(folder))
-	is.Equal(info.Mode().Perm(), os.FileMode(0o700))
+	is.Equal(must(os.Stat(folder)).Mode().Perm(), os.FileMode(0o700))
 	is.Equal(filesOf(t, folder, ".db"), []string{"1.db", "3.db", "tenants.db"})
 }
 
 func filesOf(t *testing.T, folder, suffix string) (names []string) {
-	t.Helper()
-	entries, err := os.ReadDir(folder)
-	is.New(t).NoErr(err)
-	for _, entry := range entries {
+	for _, entry := range must(os.ReadDir(folder)) {
 		if strings.HasSuffix(entry.Name(), suffix) {
 			names = append(names, entry.Name())
 		}
@@ -148,8 +130,7 @@ func filesOf(t *testing.T, folder, suffix string) (names []string) {
 
 // A tenant whose file cannot be made does not exist. A file that is there already is never a new tenant's, and stays.
 func TestTenantWithoutFile(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	folder := t.TempDir()
 	in := openTenants(t, folder)
 	is.NoErr(os.Mkdir(filepath.Join(folder, "1.db"), 0o700))
@@ -159,19 +140,16 @@ func TestTenantWithoutFile(t *testing.T) {
 	for i := range 3 {
 		_, err := in.CreateTenant(t.Context(), "a", svc.TenantActive, time.Now())
 		is.True(strings.Contains(fmt.Sprint(err), fmt.Sprint(i+1, ".db")))
-		_, err = in.Tenant(t.Context(), "a")
-		is.True(errors.Is(err, svc.ErrNotFound))
+		is.True(errors.Is(failure(in.Tenant(t.Context(), "a")), svc.ErrNotFound))
 	}
 	must(in.CreateTenant(t.Context(), "a", svc.TenantActive, time.Now()))
 	is.Equal(filesOf(t, folder, ".db"), []string{"1.db", "2.db", "4.db", "tenants.db"})
-	kept := must(os.ReadFile(filepath.Join(folder, "2.db")))
-	is.Equal(string(kept), "of another list")
+	is.Equal(string(must(os.ReadFile(filepath.Join(folder, "2.db")))), "of another list")
 }
 
 // A tenant whose file is lost, or empty as after a bad copy, is unavailable: it is not made anew.
 func TestLostFile(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	in := openTenants(t, t.TempDir())
 	for _, lose := range []func(path string) error{os.Remove, func(path string) error { return os.Truncate(path, 0) }} {
 		tenant := must(in.CreateTenant(t.Context(), "a", svc.TenantActive, time.Now()))
@@ -187,8 +165,7 @@ func TestLostFile(t *testing.T) {
 func TestNewerTenantIsRefused(t *testing.T) {
 	is := is.New(t)
 	in := openTenants(t, t.TempDir())
-	tenant := must(in.CreateTenant(t.Context(), "t", svc.TenantActive, time.Now()))
-	db := raw(t, in.Path(tenant))
+	db := raw(t, in.Path(must(in.CreateTenant(t.Context(), "t", svc.TenantActive, time.Now()))))
 	must(db.Exec("INSERT INTO svc_migrations (version) VALUES (99)"))
 	is.NoErr(db.Close())
 	err := sqltest.NewTenants(t, in, svc.Config{}).Accepts("t", "svcu_x")
@@ -198,8 +175,7 @@ func TestNewerTenantIsRefused(t *testing.T) {
 
 // Another process sees a revocation with its next request, and a suspended tenant soon.
 func TestTenantsOfTwoProcesses(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	folder := t.TempDir()
 	here := sqltest.NewTenants(t, openTenants(t, folder), svc.Config{})
 	there := sqltest.NewTenants(t, openTenants(t, folder), svc.Config{})
@@ -219,8 +195,7 @@ func TestTenantsOfTwoProcesses(t *testing.T) {
 // The events of a host's transaction are delivered: at once, and after a crash in which nobody
 // delivered them.
 func TestOutboxOfTenants(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	folder := t.TempDir()
 	events := make(chan svc.Event, 10)
 	config := svc.Config{Events: svc.EventConfig{OnEvent: func(_ context.Context, e svc.Event) { events <- e }}}
@@ -274,8 +249,7 @@ func TestOutboxOfTenants(t *testing.T) {
 
 // OnEvent may use tenants, also its own, while that one is suspended, dropped or closed.
 func TestOnEventUsesTenants(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	in, ends := openTenants(t, t.TempDir()), []func(sqltest.Tenants) error{
 		func(tenants sqltest.Tenants) error { return tenants.Suspend(t.Context(), "a") },
 		func(tenants sqltest.Tenants) error {
@@ -302,8 +276,7 @@ func TestOnEventUsesTenants(t *testing.T) {
 		is.NoErr(tenants.Use(t.Context(), "a", func(s *svc.Service) error {
 			tx := must(in.Opened(s.Tenant()).DB().BeginTx(t.Context(), nil))
 			inside := s.WithTx(sqlstore.Tx(tx, sqlite.Dialect()))
-			_, err := inside.Users.Create(t.Context(), svc.Host, svc.User{ID: fmt.Sprint(i)})
-			is.NoErr(err)
+			must(inside.Users.Create(t.Context(), svc.Host, svc.User{ID: fmt.Sprint(i)}))
 			return tx.Commit()
 		}))
 		ended := make(chan error, 1)
@@ -324,8 +297,7 @@ func TestOnEventUsesTenants(t *testing.T) {
 
 // A transaction of the host holds the writer of a file. Reads of that tenant, and other tenants, wait for nobody.
 func TestHostHoldsATenant(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	in := openTenants(t, t.TempDir())
 	tenants := sqltest.NewTenants(t, in, svc.Config{})
 	for _, name := range []string{"a", "b"} {
@@ -334,8 +306,7 @@ func TestHostHoldsATenant(t *testing.T) {
 	soon, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	add := func(s *svc.Service, id string) error {
-		_, err := s.Users.Create(soon, svc.Host, svc.User{ID: id})
-		return err
+		return failure(s.Users.Create(soon, svc.Host, svc.User{ID: id}))
 	}
 	is.NoErr(tenants.Use(soon, "a", func(a *svc.Service) error {
 		tx := must(in.Opened(a.Tenant()).DB().BeginTx(soon, nil))
@@ -343,9 +314,7 @@ func TestHostHoldsATenant(t *testing.T) {
 		waiting, end := context.WithCancel(soon)
 		var writers sync.WaitGroup
 		for i := range 8 {
-			writers.Go(func() {
-				_, _ = a.Users.Create(waiting, svc.Host, svc.User{ID: fmt.Sprint(i)})
-			})
+			writers.Go(func() { _, _ = a.Users.Create(waiting, svc.Host, svc.User{ID: fmt.Sprint(i)}) })
 		}
 		for i := range 20 {
 			for _, err := range a.Users.List(soon, svc.Host, svc.UserQuery{}) {
@@ -361,8 +330,7 @@ func TestHostHoldsATenant(t *testing.T) {
 
 // Idle tenants keep few files open, and closed ones none.
 func TestFilesOfTenants(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
+	is := parallel(t)
 	folder := t.TempDir()
 	store := openTenants(t, folder)
 	tenants := sqltest.NewTenants(t, store, svc.Config{})

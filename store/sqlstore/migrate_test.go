@@ -17,7 +17,6 @@ import (
 
 // plant replaces the migrations by these texts for the time of the test.
 func plant(t *testing.T, texts ...string) {
-	t.Helper()
 	planted, own := fstest.MapFS{}, migrationFiles
 	for i, text := range texts {
 		planted[fmt.Sprintf("migrations/%04d.sql", i+1)] = &fstest.MapFile{Data: []byte(text)}

@@ -20,7 +20,7 @@ var accessFaults = map[string]func(*store){
 		return nil
 	}),
 	"the holder of a key is the user with that id": func(s *store) {
-		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
+		s.does["Access"] = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
 			of, err := s.FullStore.Access(ctx, query)
 			if err != nil || of.Key == nil {
 				return of, err
@@ -31,7 +31,7 @@ var accessFaults = map[string]func(*store){
 		}
 	},
 	"an empty store yields a system user": func(s *store) {
-		s.readAccess = func(ctx context.Context, read svc.AccessRead, yield yield) (svc.StoreChanges, error) {
+		s.does["ReadAccess"] = func(ctx context.Context, read svc.AccessRead, yield yield) (svc.StoreChanges, error) {
 			parts := 0
 			changes, err := s.FullStore.ReadAccess(ctx, read, func(part svc.Bundle) error {
 				parts++
@@ -44,7 +44,7 @@ var accessFaults = map[string]func(*store){
 		}
 	},
 	"only the first part is read": func(s *store) {
-		s.readAccess = func(ctx context.Context, read svc.AccessRead, yield yield) (svc.StoreChanges, error) {
+		s.does["ReadAccess"] = func(ctx context.Context, read svc.AccessRead, yield yield) (svc.StoreChanges, error) {
 			parts := 0
 			return s.FullStore.ReadAccess(ctx, read, func(part svc.Bundle) error {
 				if parts++; parts > 1 {
@@ -58,7 +58,7 @@ var accessFaults = map[string]func(*store){
 		current.Users = append(current.Users, svc.User{ID: "stowaway"})
 	}),
 	"an empty change of access writes what was read": func(s *store) {
-		s.changeAccess = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
+		s.does["ChangeAccess"] = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
 			return s.FullStore.ChangeAccess(ctx, named, func(current svc.Bundle) (svc.AccessWrite, error) {
 				write, err := change(current)
 				if write.Empty() {
@@ -69,7 +69,7 @@ var accessFaults = map[string]func(*store){
 		}
 	},
 	"changes of access overwrite each other": func(s *store) {
-		s.changeAccess = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
+		s.does["ChangeAccess"] = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
 			var read svc.Bundle
 			err := s.FullStore.ChangeAccess(ctx, named, func(current svc.Bundle) (svc.AccessWrite, error) {
 				read = current
@@ -87,7 +87,7 @@ var accessFaults = map[string]func(*store){
 		}
 	},
 	"a removed user leaves its memberships": func(s *store) {
-		s.changeAccess = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
+		s.does["ChangeAccess"] = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
 			var again []svc.Membership
 			err := s.FullStore.ChangeAccess(ctx, named, func(current svc.Bundle) (svc.AccessWrite, error) {
 				write, err := change(current)
@@ -105,12 +105,12 @@ var accessFaults = map[string]func(*store){
 		}
 	},
 	"versions of templates stay": func(s *store) {
-		s.templateVersions = func(context.Context, svc.TemplateKey, int64, int) ([]svc.TemplateVersion, error) {
+		s.does["TemplateVersions"] = func(context.Context, svc.TemplateKey, int64, int) ([]svc.TemplateVersion, error) {
 			return []svc.TemplateVersion{{Number: 1}}, nil
 		}
 	},
 	"a transaction removes at its end": func(s *store) {
-		s.atomically = func(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+		s.does["Atomically"] = func(ctx context.Context, fn func(context.Context, svc.Store) error) error {
 			return s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
 				var late []svc.AccessNames
 				err := fn(ctx, broken(changeFault(func(w *svc.AccessWrite) {
@@ -128,7 +128,7 @@ var accessFaults = map[string]func(*store){
 
 func snapshotFault(fault func(svc.AccessQuery, *svc.AccessSnapshot) error) func(*store) {
 	return func(s *store) {
-		s.access = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
+		s.does["Access"] = func(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
 			snapshot, err := s.FullStore.Access(ctx, query)
 			return snapshot, cmp.Or(err, fault(query, &snapshot))
 		}
@@ -140,7 +140,7 @@ type yield = func(svc.Bundle) error
 // largePageFaults break rules that -short skips.
 var largePageFaults = map[string]func(*store){
 	"a page is one part": func(s *store) {
-		s.readAccess = func(ctx context.Context, read svc.AccessRead, yield yield) (svc.StoreChanges, error) {
+		s.does["ReadAccess"] = func(ctx context.Context, read svc.AccessRead, yield yield) (svc.StoreChanges, error) {
 			if read.Page == nil {
 				return s.FullStore.ReadAccess(ctx, read, yield)
 			}
@@ -153,7 +153,7 @@ var largePageFaults = map[string]func(*store){
 		}
 	},
 	"a text finds only the next thousand users": func(s *store) {
-		s.readAccess = func(ctx context.Context, read svc.AccessRead, yield yield) (svc.StoreChanges, error) {
+		s.does["ReadAccess"] = func(ctx context.Context, read svc.AccessRead, yield yield) (svc.StoreChanges, error) {
 			if read.Page == nil || read.Page.Text == "" {
 				return s.FullStore.ReadAccess(ctx, read, yield)
 			}
@@ -175,7 +175,7 @@ var largePageFaults = map[string]func(*store){
 // currentFault returns a fault in the bundle that change receives.
 func currentFault(fault func(svc.AccessNames, *svc.Bundle)) func(*store) {
 	return func(s *store) {
-		s.changeAccess = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
+		s.does["ChangeAccess"] = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
 			return s.FullStore.ChangeAccess(ctx, named, func(current svc.Bundle) (svc.AccessWrite, error) {
 				fault(named, &current)
 				return change(current)
@@ -184,10 +184,9 @@ func currentFault(fault func(svc.AccessNames, *svc.Bundle)) func(*store) {
 	}
 }
 
-// changeFault returns a fault in what change returns.
 func changeFault(fault func(*svc.AccessWrite)) func(*store) {
 	return func(s *store) {
-		s.changeAccess = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
+		s.does["ChangeAccess"] = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
 			return s.FullStore.ChangeAccess(ctx, named, func(current svc.Bundle) (svc.AccessWrite, error) {
 				write, err := change(current)
 				fault(&write)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"maps"
 	"os"
+	"reflect"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -14,11 +15,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/memstore"
 )
@@ -207,194 +206,43 @@ func TestStoreWithoutOptionalRoles(t *testing.T) {
 	}
 }
 
-// store is a good store. A fault replaces some of its methods.
+// store is a good store, and the methods that a fault replaces, by name: functions of the same types.
 type store struct {
 	svc.FullStore
-
-	createSource     func(context.Context, svc.Source) error
-	source           func(context.Context, svc.SourceKey) (svc.Source, error)
-	sources          func(context.Context, svc.SourcePage) ([]svc.Source, error)
-	changeSource     func(context.Context, svc.SourceKey, func(*svc.Source) (bool, error)) error
-	deleteSource     func(context.Context, svc.SourceKey) error
-	keepSourceFile   func(context.Context, svc.SourceKey, svc.SourceFile) error
-	sourceFile       func(context.Context, svc.SourceKey, string) (svc.SourceFile, error)
-	createTemplate   func(context.Context, svc.Template) error
-	template         func(context.Context, svc.TemplateKey) (svc.Template, error)
-	templates        func(context.Context, svc.TemplatePage) ([]svc.Template, error)
-	changeTemplate   func(context.Context, svc.TemplateKey, func(*svc.Template) (bool, error)) error
-	deleteTemplate   func(context.Context, svc.TemplateKey, func(svc.Template) error) error
-	templateVersions func(context.Context, svc.TemplateKey, int64, int) ([]svc.TemplateVersion, error)
-	installations    func(context.Context, svc.InstallationPage) ([]svc.Installation, error)
-	rebindTemplates  func(context.Context, svc.SourceKey, string) ([]svc.TemplateKey, error)
-	createAPIKey     func(context.Context, svc.APIKey) error
-	changeAPIKey     func(context.Context, svc.Identity, string, func(*svc.APIKey) (bool, error)) error
-	revokeAPIKeys    func(context.Context, svc.Identity, time.Time, int) ([]string, error)
-	lock             func(context.Context, svc.Locks) error
-	useAPIKeys       func(context.Context, []svc.LastUse) error
-	apiKeys          func(context.Context, svc.APIKeyPage) ([]svc.APIKey, error)
-	keepValue        func(context.Context, string, []byte) ([]byte, error)
-	access           func(context.Context, svc.AccessQuery) (svc.AccessSnapshot, error)
-	readAccess       func(context.Context, svc.AccessRead, func(svc.Bundle) error) (svc.StoreChanges, error)
-	changeAccess     func(context.Context, svc.AccessNames, func(svc.Bundle) (svc.AccessWrite, error)) error
-	changes          func(context.Context, int64) (svc.StoreChanges, error)
-	awaitChange      func(context.Context, int64) error
-	addEvents        func(context.Context, []svc.Event) error
-	claimEvents      func(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error)
-	deleteEvents     func(context.Context, []uuid.UUID) error
-	answer           func(context.Context, []byte, time.Time) (svc.StoredAnswer, error)
-	keepAnswer       func(context.Context, svc.StoredAnswer, time.Time) error
-	countAnswers     func(context.Context, []byte, time.Time, int) (int, error)
-	deleteAnswers    func(context.Context, []byte) error
-	queueAudit       func(context.Context, []svc.Event, func(svc.AuditRecord, []svc.Event) []svc.AuditRecord) error
-	chainAudit       func(context.Context, func(svc.AuditRecord, []svc.Event) []svc.AuditRecord) (bool, error)
-	eraseAudit       func(context.Context, []svc.AuditRecord) error
-	auditRecords     func(context.Context, svc.AuditQuery) ([]svc.AuditRecord, error)
-	atomically       func(context.Context, func(context.Context, svc.Store) error) error
+	does map[string]any
 }
 
 // broken returns a store with methods that fault has replaced.
 func broken(fault func(s *store)) func(svc.Store) svc.Store {
-	return func(whole svc.Store) svc.Store {
-		good := whole.(svc.FullStore)
-		s := &store{
-			FullStore:    good,
-			createSource: good.CreateSource, source: good.Source, sources: good.Sources,
-			changeSource: good.ChangeSource, deleteSource: good.DeleteSource,
-			keepSourceFile: good.KeepSourceFile, sourceFile: good.SourceFile,
-			createTemplate: good.CreateTemplate, template: good.Template, templates: good.Templates,
-			changeTemplate: good.ChangeTemplate, deleteTemplate: good.DeleteTemplate, templateVersions: good.TemplateVersions,
-			installations: good.Installations, rebindTemplates: good.RebindTemplates,
-			createAPIKey: good.CreateAPIKey, apiKeys: good.APIKeys, keepValue: good.KeepValue,
-			changeAPIKey: good.ChangeAPIKey, revokeAPIKeys: good.RevokeAPIKeys, useAPIKeys: good.UseAPIKeys,
-			lock:   good.Lock,
-			access: good.Access, readAccess: good.ReadAccess, changeAccess: good.ChangeAccess,
-			changes: good.Changes, awaitChange: good.AwaitChange,
-			addEvents: good.AddEvents, claimEvents: good.ClaimEvents, deleteEvents: good.DeleteEvents,
-			queueAudit: good.QueueAudit, chainAudit: good.ChainAudit, eraseAudit: good.EraseAudit, auditRecords: good.AuditRecords,
-			answer: good.Answer, keepAnswer: good.KeepAnswer,
-			countAnswers: good.CountAnswers, deleteAnswers: good.DeleteAnswers, atomically: good.Atomically,
-		}
+	return func(good svc.Store) svc.Store {
+		s := &store{good.(svc.FullStore), map[string]any{}}
 		fault(s)
-		return s
+		return &intercept.Store{FullStore: s.FullStore, All: true, Around: s.around}
 	}
 }
 
-func (s *store) CreateSource(ctx context.Context, source svc.Source) error {
-	return s.createSource(ctx, source)
-}
-func (s *store) Source(ctx context.Context, key svc.SourceKey) (svc.Source, error) {
-	return s.source(ctx, key)
-}
-func (s *store) Sources(ctx context.Context, page svc.SourcePage) ([]svc.Source, error) {
-	return s.sources(ctx, page)
-}
-func (s *store) ChangeSource(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
-	return s.changeSource(ctx, key, change)
-}
-func (s *store) DeleteSource(ctx context.Context, key svc.SourceKey) error {
-	return s.deleteSource(ctx, key)
-}
-func (s *store) KeepSourceFile(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
-	return s.keepSourceFile(ctx, key, file)
-}
-func (s *store) SourceFile(ctx context.Context, key svc.SourceKey, path string) (svc.SourceFile, error) {
-	return s.sourceFile(ctx, key, path)
-}
-func (s *store) CreateTemplate(ctx context.Context, t svc.Template) error {
-	return s.createTemplate(ctx, t)
-}
-func (s *store) Template(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
-	return s.template(ctx, key)
-}
-func (s *store) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
-	return s.templates(ctx, page)
-}
-func (s *store) ChangeTemplate(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
-	return s.changeTemplate(ctx, key, change)
-}
-func (s *store) TemplateVersions(ctx context.Context, key svc.TemplateKey, before int64, limit int) ([]svc.TemplateVersion, error) {
-	return s.templateVersions(ctx, key, before, limit)
-}
-func (s *store) Installations(ctx context.Context, page svc.InstallationPage) ([]svc.Installation, error) {
-	return s.installations(ctx, page)
-}
-func (s *store) RebindTemplates(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
-	return s.rebindTemplates(ctx, source, url)
-}
-func (s *store) DeleteTemplate(ctx context.Context, key svc.TemplateKey, check func(svc.Template) error) error {
-	return s.deleteTemplate(ctx, key, check)
-}
-func (s *store) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
-	return s.createAPIKey(ctx, key)
-}
-func (s *store) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
-	return s.changeAPIKey(ctx, holder, id, change)
-}
-func (s *store) RevokeAPIKeys(ctx context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
-	return s.revokeAPIKeys(ctx, holder, at, limit)
-}
-func (s *store) Lock(ctx context.Context, locks svc.Locks) error { return s.lock(ctx, locks) }
-func (s *store) UseAPIKeys(ctx context.Context, uses []svc.LastUse) error {
-	return s.useAPIKeys(ctx, uses)
-}
-func (s *store) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
-	return s.apiKeys(ctx, page)
-}
-func (s *store) KeepValue(ctx context.Context, name string, value []byte) ([]byte, error) {
-	return s.keepValue(ctx, name, value)
-}
-func (s *store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
-	return s.access(ctx, query)
-}
-func (s *store) ReadAccess(ctx context.Context, read svc.AccessRead, yield func(svc.Bundle) error) (svc.StoreChanges, error) {
-	return s.readAccess(ctx, read, yield)
-}
-func (s *store) ChangeAccess(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
-	return s.changeAccess(ctx, named, change)
+func (s *store) around(ctx context.Context, call intercept.Call) error {
+	does, replaced := s.does[call.Method]
+	if !replaced {
+		return call.Do()
+	}
+	method := reflect.ValueOf(does)
+	var args []reflect.Value
+	for i, arg := range slices.Concat([]any{ctx}, call.Args, call.Funcs) {
+		value := reflect.New(method.Type().In(i)).Elem() // arg may be nil
+		if arg != nil {
+			value.Set(reflect.ValueOf(arg))
+		}
+		args = append(args, value)
+	}
+	out := method.Call(args)
+	if len(out) > 1 {
+		reflect.ValueOf(call.Result).Elem().Set(out[0])
+	}
+	err, _ := out[len(out)-1].Interface().(error)
+	return err
 }
 
-func (s *store) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
-	return s.changes(ctx, since)
-}
-func (s *store) AwaitChange(ctx context.Context, since int64) error { return s.awaitChange(ctx, since) }
-func (s *store) AddEvents(ctx context.Context, events []svc.Event) error {
-	return s.addEvents(ctx, events)
-}
-func (s *store) ClaimEvents(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
-	return s.claimEvents(ctx, now, until, limit)
-}
-func (s *store) DeleteEvents(ctx context.Context, ids []uuid.UUID) error {
-	return s.deleteEvents(ctx, ids)
-}
-func (s *store) Answer(ctx context.Context, key []byte, now time.Time) (svc.StoredAnswer, error) {
-	return s.answer(ctx, key, now)
-}
-func (s *store) KeepAnswer(ctx context.Context, answer svc.StoredAnswer, now time.Time) error {
-	return s.keepAnswer(ctx, answer, now)
-}
-func (s *store) CountAnswers(ctx context.Context, caller []byte, now time.Time, most int) (int, error) {
-	return s.countAnswers(ctx, caller, now, most)
-}
-func (s *store) DeleteAnswers(ctx context.Context, caller []byte) error {
-	return s.deleteAnswers(ctx, caller)
-}
-func (s *store) QueueAudit(ctx context.Context, events []svc.Event, chain func(svc.AuditRecord, []svc.Event) []svc.AuditRecord) error {
-	return s.queueAudit(ctx, events, chain)
-}
-func (s *store) ChainAudit(ctx context.Context, chain func(svc.AuditRecord, []svc.Event) []svc.AuditRecord) (bool, error) {
-	return s.chainAudit(ctx, chain)
-}
-func (s *store) EraseAudit(ctx context.Context, records []svc.AuditRecord) error {
-	return s.eraseAudit(ctx, records)
-}
-func (s *store) AuditRecords(ctx context.Context, page svc.AuditQuery) ([]svc.AuditRecord, error) {
-	return s.auditRecords(ctx, page)
-}
-func (s *store) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
-	return s.atomically(ctx, fn)
-}
-
-// faults returns the faults by name.
 func faults() map[string]func(svc.Store) svc.Store {
 	all := map[string]func(*store){}
 	for _, group := range []map[string]func(*store){

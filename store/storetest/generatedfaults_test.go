@@ -22,18 +22,16 @@ import (
 // returns, or passes to its function; its error; its context; or what it does.
 func generated() map[string]planted {
 	all := map[string]planted{}
-	methods := reflect.TypeFor[store]()
-	for i := range methods.NumField() {
-		method := methods.Field(i)
-		if method.Type.Kind() != reflect.Func {
-			continue
+	for method := range reflect.TypeFor[svc.FullStore]().Methods() {
+		if slices.Contains([]string{"CountEvents", "Hears", "Look"}, method.Name) {
+			continue // they are not intercepted: no rule is about them
 		}
 		for name, fault := range faultsOf(method.Type) {
-			all[method.Name+" "+name] = planted{replaced(i, fault.twist), fault.differs}
+			all[method.Name+" "+name] = planted{replaced(method, fault.twist), fault.differs}
 		}
 		all[method.Name+" does nothing in a transaction"] = planted{around(
 			func(tx svc.Store, fn func(svc.Store) error) error {
-				return fn(broken(replaced(i, nothing(method.Type)))(tx))
+				return fn(broken(replaced(method, nothing(method.Type)))(tx))
 			}), nil}
 	}
 	return all
@@ -64,13 +62,10 @@ type (
 	}
 )
 
-// replaced returns a fault that replaces the method in a field of a store.
-func replaced(field int, fault twist) func(*store) {
+func replaced(method reflect.Method, fault twist) func(*store) {
 	return func(s *store) {
-		f := reflect.ValueOf(s).Elem().Field(field)
-		f = reflect.NewAt(f.Type(), f.Addr().UnsafePointer()).Elem() // the field is not exported
-		good := reflect.ValueOf(f.Interface())
-		f.Set(reflect.MakeFunc(f.Type(), func(args values) values { return fault(s, good.Call, args) }))
+		good := reflect.ValueOf(s.FullStore).MethodByName(method.Name).Call
+		s.does[method.Name] = reflect.MakeFunc(method.Type, func(args values) values { return fault(s, good, args) }).Interface()
 	}
 }
 
@@ -144,7 +139,6 @@ var callFaults = map[string]twist{
 
 var written atomic.Int64
 
-// failing returns a method with another error.
 func failing(fault func(context.Context, error) error) twist {
 	return func(_ *store, good func(values) values, args values) values {
 		out := good(args)
@@ -263,7 +257,6 @@ type place struct {
 	at   func(reflect.Value) values // the part, in each row
 }
 
-// places returns the parts of a type.
 func places(t reflect.Type, name string) (all []place) {
 	leaf := !within(t)
 	all = append(all, place{name, t, leaf, func(v reflect.Value) values { return values{v} }})
@@ -320,7 +313,6 @@ func within(t reflect.Type) bool {
 	return false
 }
 
-// valueFaults returns the faults in a value of a type by name.
 func valueFaults(t reflect.Type) map[string]alteration {
 	all := map[string]alteration{}
 	for _, p := range places(t, "") {
@@ -380,7 +372,6 @@ func clone(v reflect.Value) reflect.Value {
 	return to
 }
 
-// leafFaults returns the faults in one value by name.
 func leafFaults(t reflect.Type) map[string]func(reflect.Value) {
 	switch kind := t.Kind(); {
 	case t == reflect.TypeFor[time.Time]():
