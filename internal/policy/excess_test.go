@@ -143,3 +143,28 @@ func TestExceedsFailsClosed(t *testing.T) {
 	is.True(exceeds)
 	is.True(!apart.Administers(all))
 }
+
+// A bank is opened by who has all that it opens, in each context, also what no statement names.
+func TestExceedsPublic(t *testing.T) {
+	recalls := user(allow("bank:recall"))
+	opened := func(access string) *policy.Named {
+		return &policy.Named{ID: "b", Document: []byte(`{"version":"2026-03-24","public_access":` + access + `}`)}
+	}
+	override := func(topic, action string) string {
+		return `{"scope":"topic","value":"` + topic + `","actions":["` + action + `"]}`
+	}
+	for access, want := range map[string]policy.Excess{
+		`{"default":{"actions":["bank:recall","bank:memories:get","iam:*"]}}`: {},
+		`{"default":{"actions":["bank:recall","tool:x"]}}`:                    {Action: "tool:x", Bank: "b"},
+		`{"overrides":[` + override("a", "bank:recall") + `,` + override("t", "tool:*") + `]}`: {
+			Action: "tool:*", Bank: "b", Context: policy.Context{Topic: "t"}},
+	} {
+		for _, banks := range []bool{false, true} { // who may give rights that it lacks may open anything
+			x, found := compiler.Apart(t.Context()).ExceedsPublic(&policy.Grantor{Subject: recalls, Banks: banks},
+				opened(`{}`), opened(access))
+			if found != (!banks && want.Bank != "") || found && x != want {
+				t.Errorf("%s: %+v %v", access, x, found)
+			}
+		}
+	}
+}
