@@ -169,11 +169,11 @@ func (s *script) expand(text string) string {
 	text = scriptDuration.ReplaceAllStringFunc(text, func(d string) string {
 		return fmt.Sprint(int64(must(time.ParseDuration(d[2 : len(d)-1]))))
 	})
-	return testscript.Expand(text, func(name string) string {
+	return testscript.Expand(text, func(name string) (string, bool) {
 		if value, named := s.names[name]; named {
-			return s.expand(value)
+			return s.expand(value), true
 		}
-		return string(must(os.ReadFile("testdata/" + name + ".json"))) // a bundle
+		return string(must(os.ReadFile("testdata/" + name + ".json"))), true // a bundle
 	})
 }
 

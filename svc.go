@@ -482,9 +482,6 @@ func (d Decision) Parameter(name string) (value any, ok bool) {
 // ok is false when there is none, or when the action is denied.
 func (d Decision) Strategy() (strategy string, ok bool) { return d.of.Strategy() }
 
-// deliver says in words what delivery does.
-const deliver = "deliver events from the outbox"
-
 // delivery delivers outbox events to the host.
 func (s *committer) delivery() outbox.Delivery[Event] {
 	return outbox.Delivery[Event]{
@@ -495,6 +492,6 @@ func (s *committer) delivery() outbox.Delivery[Event] {
 					"event", e.ID, "action", e.Action)
 			}
 		},
-		Report: background.Reporter(s.log, deliver),
+		Report: background.Reporter(s.log, "deliver events from the outbox"),
 	}
 }

@@ -270,8 +270,9 @@ func (t *Tenants) endDelivery(s *tenantService) {
 	s.delivers = nil
 	ctx, cancel := context.WithTimeout(context.Background(), outbox.DeleteTimeout)
 	defer cancel()
-	if err := s.service.Templates.committer.delivery().Once(ctx); err != nil {
-		background.Reporter(t.log.With("tenant", s.name), deliver)(ctx, err)
+	rest := s.service.Templates.committer.delivery()
+	if err := rest.Once(ctx); err != nil {
+		rest.Report(ctx, err)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/client"
+	"github.com/extsvc/svc/internal/expect"
 )
 
 // A client acts only for the caller of its token.
@@ -98,10 +99,10 @@ func TestIntrospectForeignAnswers(t *testing.T) {
 		`{"active":true,"sub":"a","kind":"user","scope":"policy:"}`, `{"active":true,"sub":"a","kind":"user","scope":"policy:%zz"}`, secret, `{"active":"` + secret + `"}`,
 	} {
 		in, err := dial(t, says(200, "application/json", body)).Keys.Introspect(t.Context(), secret)
-		holds(t, svc.ErrorCode(err) == svc.CodeInternal && in == (svc.Introspection{}), body, in, err)
-		holds(t, !strings.Contains(fmt.Sprint(err), secret), err)
+		expect.Holds(t, svc.ErrorCode(err) == svc.CodeInternal && in == (svc.Introspection{}), body, in, err)
+		expect.Holds(t, !strings.Contains(fmt.Sprint(err), secret), err)
 	}
 	c := dial(t, says(502, "text/html", strings.Repeat("x", 150)+secret+strings.Repeat("x", 9000)))
 	err := errorOf(c.Keys.Introspect(t.Context(), secret))
-	holds(t, svc.ErrorCode(err) == svc.CodeUnavailable && !strings.Contains(err.Error(), secret[:10]), err)
+	expect.Holds(t, svc.ErrorCode(err) == svc.CodeUnavailable && !strings.Contains(err.Error(), secret[:10]), err)
 }

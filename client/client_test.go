@@ -15,6 +15,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/client"
+	"github.com/extsvc/svc/internal/expect"
 )
 
 func TestConfig(t *testing.T) {
@@ -40,9 +41,9 @@ func TestConfig(t *testing.T) {
 		{client.Config{BaseURL: "HTTP://[::1]:8080/ext//svc///", Token: token, UserAgent: "a b/1"}, ""},
 	} {
 		made, err := client.New(c.config)
-		holds(t, (made != nil) == (err == nil) && (err == nil) == (c.field == ""), c.config.BaseURL, err)
-		holds(t, err == nil || strings.HasPrefix(err.Error(), "client: Config."+c.field+" "), err)
-		holds(t, err == nil || !strings.Contains(err.Error(), "tests-only"), err)
+		expect.Holds(t, (made != nil) == (err == nil) && (err == nil) == (c.field == ""), c.config.BaseURL, err)
+		expect.Holds(t, err == nil || strings.HasPrefix(err.Error(), "client: Config."+c.field+" "), err)
+		expect.Holds(t, err == nil || !strings.Contains(err.Error(), "tests-only"), err)
 	}
 }
 
@@ -154,9 +155,9 @@ func TestTokenIsNeverShown(t *testing.T) {
 	slog.New(slog.NewJSONHandler(&said, nil)).Info("client", "config", config.Token, "client", broken)
 	slog.New(slog.NewTextHandler(&said, nil)).Info("client", "config", config, "client", broken)
 	for _, part := range []string{token, token[:30], url.QueryEscape(token), "tests-only", token[len(token)-12:]} {
-		holds(t, !strings.Contains(said.String(), part), part)
+		expect.Holds(t, !strings.Contains(said.String(), part), part)
 	}
-	holds(t, said.Len() >= 2000, said.String())
+	expect.Holds(t, said.Len() >= 2000, said.String())
 }
 
 func show(to io.Writer, err error) {

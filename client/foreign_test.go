@@ -16,6 +16,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/client"
+	"github.com/extsvc/svc/internal/expect"
 )
 
 func says(status int, contentType, body string) http.HandlerFunc {
@@ -48,11 +49,11 @@ func TestForeignAnswers(t *testing.T) {
 				if call == "list" && kind == "application/json" && status == 200 && strings.HasPrefix(body, "[") {
 					continue // is one
 				}
-				holds(t, svc.ErrorCode(err) == code, call, err)
+				expect.Holds(t, svc.ErrorCode(err) == code, call, err)
 				answered, found := errors.AsType[*client.StatusError](err)
-				holds(t, found && answered.Status == status && !answered.Problem, call, answered)
-				holds(t, strings.HasSuffix(answered.Error(), answered.Excerpt), call, answered)
-				holds(t, strings.Contains(err.Error(), "redirects") == (status/100 == 3), call, err)
+				expect.Holds(t, found && answered.Status == status && !answered.Problem, call, answered)
+				expect.Holds(t, strings.HasSuffix(answered.Error(), answered.Excerpt), call, answered)
+				expect.Holds(t, strings.Contains(err.Error(), "redirects") == (status/100 == 3), call, err)
 			}
 		})
 	}
@@ -107,7 +108,7 @@ func TestExcerpts(t *testing.T) {
 			for call, err := range three(t, dial(t, foreign)) {
 				text := fmt.Sprintf("%v %+v %#v", err, err, err)
 				unprintable := strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
-				holds(t, len(err.Error()) <= 1500 && !unprintable, name, call, text)
+				expect.Holds(t, len(err.Error()) <= 1500 && !unprintable, name, call, text)
 			}
 		}
 	}
@@ -143,10 +144,10 @@ func TestRedirectsAreRefused(t *testing.T) {
 				message := "the server redirects, but the client follows no redirect: check the base URL"
 				is.New(t).Equal(refused(err), refusal{Code: svc.CodeInternal, Message: message})
 			}
-			holds(t, requests == 3, status, to, requests)
+			expect.Holds(t, requests == 3, status, to, requests)
 		}
 	}
-	holds(t, len(asked) == 0)
+	expect.Holds(t, len(asked) == 0)
 }
 
 // The host's own client is used, not changed.

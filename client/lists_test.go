@@ -18,6 +18,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/client"
 	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/internal/expect"
 )
 
 // A list that ends too early is none, however well its end is said to be the end; nor is one that goes on behind its end.
@@ -31,11 +32,11 @@ func TestListIsNotWhole(t *testing.T) {
 	} {
 		list, err := all(dial(t, says(200, "application/json", body)).Templates.List(t.Context(), svc.TemplateQuery{}))
 		status, _ := errors.AsType[*client.StatusError](err)
-		holds(t, len(list) == rows && err != nil && status != nil, body, len(list), err)
+		expect.Holds(t, len(list) == rows && err != nil && status != nil, body, len(list), err)
 	}
 	for body, rows := range map[string]int{``: 0, `[`: 0, `[]]`: 0, `{}`: 0, `[` + row: 1, `[` + row + `,]`: 1} {
 		list, err := all(dial(t, says(200, "application/json", body)).Sources.List(t.Context()))
-		holds(t, len(list) == rows && err != nil, body, len(list), err)
+		expect.Holds(t, len(list) == rows && err != nil, body, len(list), err)
 	}
 }
 
@@ -48,7 +49,7 @@ func TestListIsLeft(t *testing.T) {
 	}).Sources.List(t.Context())
 	for range 2 {
 		for source, err := range sources {
-			holds(t, err == nil && source.Name == "first", source, err)
+			expect.Holds(t, err == nil && source.Name == "first", source, err)
 			break
 		}
 		<-left
@@ -125,7 +126,7 @@ func TestListsAreStreamed(t *testing.T) {
 			break
 		}
 	}
-	holds(t, int64(now.HeapAlloc)-int64(before.HeapAlloc) <= 16<<20, "memory")
+	expect.Holds(t, int64(now.HeapAlloc)-int64(before.HeapAlloc) <= 16<<20, "memory")
 }
 
 // A list that the server gives only a part of is read to its end.

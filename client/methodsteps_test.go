@@ -14,6 +14,7 @@ import (
 	"github.com/extsvc/svc/client"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/internal/calltest"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/testscript"
 )
 
@@ -129,7 +130,7 @@ func TestMethodsAreThoseOfTheService(t *testing.T) {
 				}
 				w.here.requests()
 				have, want := w.do(t, s)
-				holds(t, have == want, i, s, firstDifference(have, want))
+				expect.Holds(t, have == want, i, s, firstDifference(have, want))
 				asked := slices.Compact(w.here.requests())
 				if len(asked) > 1 || len(asked) == 1 && cmp.Or(routes[asked[0]], s.call) != s.call && s.call != "Access.Write" && s.call != "Access.Preview" {
 					t.Errorf("%s asks for %q, as %s does", s.call, asked, routes[asked[0]])
@@ -141,11 +142,11 @@ func TestMethodsAreThoseOfTheService(t *testing.T) {
 		})
 	}
 	for _, route := range httpapi.Routes() {
-		holds(t, routes[route.Method+" "+route.Path] != "", route.Method, route.Path)
+		expect.Holds(t, routes[route.Method+" "+route.Path] != "", route.Method, route.Path)
 	}
 	for noun := range reflect.TypeFor[client.Client]().Fields() {
 		for method := range noun.Type.Methods() {
-			holds(t, !noun.IsExported() || methods[noun.Name+"."+method.Name], noun.Name, method.Name)
+			expect.Holds(t, !noun.IsExported() || methods[noun.Name+"."+method.Name], noun.Name, method.Name)
 		}
 	}
 }
@@ -161,7 +162,7 @@ func TestRefusalsOfTheInterface(t *testing.T) {
 		}
 		have, _ := w.do(t, stepOf(t, call))
 		for _, part := range []string{`"Code": "invalid_request"`, `"Field": "` + field + `"`} {
-			holds(t, strings.Contains(have, part) && strings.Count(have, `"Field"`) == 1, call, part, have)
+			expect.Holds(t, strings.Contains(have, part) && strings.Count(have, `"Field"`) == 1, call, part, have)
 		}
 	}
 }

@@ -16,13 +16,14 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/client"
+	"github.com/extsvc/svc/internal/expect"
 )
 
 // No change is tried again, and of reads none that failed in another way.
 func TestWhatIsNotTriedAgain(t *testing.T) {
 	tries := func(call string, fail http.Response) int {
 		s := &script{answers: []http.Response{fail}}
-		holds(t, strings.Contains(saysOf(t, s.client(), call), `"Code"`), call)
+		expect.Holds(t, strings.Contains(saysOf(t, s.client(), call), `"Code"`), call)
 		return len(s.at)
 	}
 	for _, change := range []string{
@@ -101,14 +102,14 @@ func TestRetryAfter(t *testing.T) {
 				if c.atLeast < 0 {
 					tries = 1
 				}
-				holds(t, len(s.at) == tries, c.header, len(s.at))
+				expect.Holds(t, len(s.at) == tries, c.header, len(s.at))
 				for i := 1; i < len(s.at); i++ {
 					drawn := 100 * time.Millisecond << (i - 1)
 					pause := s.at[i] - s.at[i-1]
-					holds(t, pause >= c.atLeast && pause <= max(c.atLeast, drawn), c.header, pause, i)
+					expect.Holds(t, pause >= c.atLeast && pause <= max(c.atLeast, drawn), c.header, pause, i)
 				}
 				answer, _ := errors.AsType[*client.StatusError](err)
-				holds(t, answer != nil && answer.RetryAfter == c.asked, c.header, answer)
+				expect.Holds(t, answer != nil && answer.RetryAfter == c.asked, c.header, answer)
 			})
 		}
 	}
@@ -138,7 +139,7 @@ func TestPausesAreDrawn(t *testing.T) {
 		for range 200 {
 			s := &script{answers: []http.Response{{}}}
 			_, _ = s.client().Templates.Read(t.Context(), "a")
-			holds(t, len(s.at) == 4, len(s.at))
+			expect.Holds(t, len(s.at) == 4, len(s.at))
 			for i := 1; i < len(s.at); i++ {
 				pause := s.at[i] - s.at[i-1]
 				seen[pause] = true
@@ -146,9 +147,9 @@ func TestPausesAreDrawn(t *testing.T) {
 			}
 		}
 		for i, most := range []time.Duration{0, 100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond} {
-			holds(t, i == 0 || longest[i] <= most && longest[i] >= most/2, i, longest[i])
+			expect.Holds(t, i == 0 || longest[i] <= most && longest[i] >= most/2, i, longest[i])
 		}
-		holds(t, len(seen) >= 500, len(seen))
+		expect.Holds(t, len(seen) >= 500, len(seen))
 	})
 }
 

@@ -2,7 +2,6 @@ package client_test
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"io/fs"
 	"iter"
@@ -20,6 +19,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/client"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/marketplace"
 	"github.com/extsvc/svc/store/memstore"
@@ -94,7 +94,7 @@ func newSite(t *testing.T, changes ...func(*setup)) *site {
 		change(&u)
 	}
 	s.Service = must(svc.New(u.service))
-	holds(t, s.Access.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(access)))) == nil, "access")
+	expect.Holds(t, s.Access.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(access)))) == nil, "access")
 	var handler http.Handler = s.record(httpapi.New(s.Service, u.api))
 	if u.wrap != nil {
 		served := handler
@@ -148,7 +148,7 @@ func (s *site) tick() { s.clocks.Advance(time.Minute) }
 // offer writes the catalogue of acme.
 func (s *site) offer(catalogue string) {
 	s.t.Helper()
-	holds(s.t, os.WriteFile(filepath.Join(s.files, "templates.json"), []byte(catalogue), 0o600) == nil, "offer")
+	expect.Holds(s.t, os.WriteFile(filepath.Join(s.files, "templates.json"), []byte(catalogue), 0o600) == nil, "offer")
 }
 
 func (s *site) create(id string, change ...func(*svc.NewTemplate)) svc.Template {
@@ -223,14 +223,6 @@ func must[T any](value T, err error) T {
 		panic(err)
 	}
 	return value
-}
-
-// holds wants a condition, about what is shown when it fails.
-func holds(t testing.TB, is bool, about ...any) {
-	t.Helper()
-	if !is {
-		t.Errorf("not so: %.2000q", fmt.Sprint(about...))
-	}
 }
 
 func errorOf[T any](_ T, err error) error { return err }

@@ -13,6 +13,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/expect"
 )
 
 // rowsOfAccess are those that the matrix reads and changes. Nobody gains or loses a right by that.
@@ -43,7 +44,7 @@ func (banks) MakeBank(_ context.Context, by svc.Principal, bank svc.NewBank) (sv
 
 func (s *site) apply(bundle string) {
 	s.t.Helper()
-	equal(s.t, bundle, s.service.Access.Apply(s.t.Context(), svc.Host, must(svc.ParseBundle([]byte(bundle)))), nil)
+	expect.Equal(s.t, bundle, s.service.Access.Apply(s.t.Context(), svc.Host, must(svc.ParseBundle([]byte(bundle)))), nil)
 }
 
 // matrixRow is a request of the matrix. In it, {mine} is an account of the caller's, {key} a key of the account.
@@ -118,7 +119,7 @@ func TestAccessMatrix(t *testing.T) {
 				method, _, _ := strings.Cut(name, " ")
 				before := s.state()
 				s.as(bearer).send(method, target, row.body).is(by.status(row))
-				equal(t, "changed", by.status(row) > 204 && s.state() != before, false)
+				expect.Equal(t, "changed", by.status(row) > 204 && s.state() != before, false)
 			})
 		}
 	}
@@ -178,14 +179,14 @@ func wantHidden(t *testing.T, document string) {
 	t.Helper()
 	for name := range accessMatrix {
 		_, path, _ := strings.Cut(name, " ")
-		holds(t, !strings.Contains(document, `"`+path+`"`), path)
+		expect.Holds(t, !strings.Contains(document, `"`+path+`"`), path)
 	}
 	for _, route := range httpapi.Routes() {
 		hidden := accessMatrix[route.Method+" "+route.Path].status != 0 || route.Path == bundlePath
-		holds(t, hidden || strings.Contains(document, `"`+route.Path+`"`), route.Path)
+		expect.Holds(t, hidden || strings.Contains(document, `"`+route.Path+`"`), route.Path)
 	}
 	for _, name := range []string{`"Users"`, `"PatchUser"`, `"GroupID"`, `"RowETag"`, `"PolicyKept"`} {
-		holds(t, !strings.Contains(document, name), name)
+		expect.Holds(t, !strings.Contains(document, name), name)
 	}
 }
 
@@ -209,5 +210,5 @@ func TestLongBundles(t *testing.T) {
 	admin.post(bundlePath, `{"users":[`+strings.Repeat(" ", 1<<20)+`]}`).fails(413, "body_too_large")
 
 	long := must(svc.ParseBundle(admin.get(bundlePath).is(200).body)) // several parts
-	equal(t, "users", len(long.Users), httpapi.MaxBundleRows+8)
+	expect.Equal(t, "users", len(long.Users), httpapi.MaxBundleRows+8)
 }

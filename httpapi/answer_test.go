@@ -9,12 +9,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"reflect"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/extsvc/svc/internal/expect"
+	"github.com/extsvc/svc/internal/testscript"
 )
 
 // caller makes requests with one bearer.
@@ -136,11 +137,11 @@ func (a answer) checkForm(method string) {
 	case a.header.Get("Location") != "" || a.status >= 300 && a.status < 400 && a.status != http.StatusNotModified:
 		a.t.Errorf("%s: %d redirects to %q", a.request, a.status, a.header.Get("Location"))
 	case method == http.MethodHead:
-		holds(a.t, len(a.body) == 0, a.request, string(a.body))
+		expect.Holds(a.t, len(a.body) == 0, a.request, string(a.body))
 	case a.status >= 400:
 		a.checkProblem(kind)
 	case a.status == http.StatusNoContent, a.status == http.StatusNotModified:
-		holds(a.t, len(a.body) == 0 && kind == "", a.request, kind, string(a.body))
+		expect.Holds(a.t, len(a.body) == 0 && kind == "", a.request, kind, string(a.body))
 	case kind != "application/json":
 		a.t.Errorf("%s: %d with Content-Type %q", a.request, a.status, kind)
 	}
@@ -162,17 +163,17 @@ func (a answer) checkProblem(kind string) {
 		want = append(want, "fields")
 	}
 	slices.Sort(want)
-	equal(a.t, a.request, slices.Sorted(maps.Keys(p)), want)
+	expect.Equal(a.t, a.request, slices.Sorted(maps.Keys(p)), want)
 	detail, _ := p["detail"].(string)
 	if p["status"] != float64(a.status) || p["title"] != http.StatusText(a.status) || p["type"] == "" || p["code"] == "" || detail == "" {
 		a.t.Errorf("%s: not a whole problem: %s", a.request, a.body)
 	}
 	for _, inside := range []string{"goroutine", ".go:", "sql:", "json:", "panic", "dial tcp"} {
-		holds(a.t, !strings.Contains(detail, inside), a.request, detail)
+		expect.Holds(a.t, !strings.Contains(detail, inside), a.request, detail)
 	}
 	a.checkErrors(p["errors"])
 	for name, statuses := range map[string][]int{"WWW-Authenticate": {401}, "Allow": {405}, "Retry-After": {429, 503}} {
-		equal(a.t, a.request, a.header.Get(name) != "", slices.Contains(statuses, a.status))
+		expect.Equal(a.t, a.request, a.header.Get(name) != "", slices.Contains(statuses, a.status))
 	}
 }
 
@@ -189,25 +190,9 @@ func (a answer) checkErrors(list any) {
 		parameter, isParameter := e["parameter"].(string)
 		good := len(e) == 2 && e["detail"] != "" && isPointer != isParameter
 		good = good && (!isPointer || pointer == "" || pointer[0] == '/') && (!isParameter || parameter != "")
-		holds(a.t, good, a.request, e)
+		expect.Holds(a.t, good, a.request, e)
 	}
-	holds(a.t, len(elements) != 0, a.request)
-}
-
-// equal wants a value of something.
-func equal[T any](t testing.TB, of any, have, want T) {
-	t.Helper()
-	if !reflect.DeepEqual(have, want) {
-		t.Errorf("%.300v: %.1000v, want %.1000v", of, have, want)
-	}
-}
-
-// holds wants a condition, about what is shown when it fails.
-func holds(t testing.TB, is bool, about ...any) {
-	t.Helper()
-	if !is {
-		t.Errorf("not so: %.2000q", fmt.Sprint(about...))
-	}
+	expect.Holds(a.t, len(elements) != 0, a.request)
 }
 
 func (a answer) is(status int) answer {
@@ -232,7 +217,7 @@ func (a answer) refuses(places ...string) {
 	a.t.Helper()
 	a.fails(400, "invalid_request")
 	slices.Sort(places)
-	equal(a.t, a.request+string(a.body), a.places(), places)
+	expect.Equal(a.t, a.request+string(a.body), a.places(), places)
 }
 
 func (a answer) places() (all []string) {
@@ -288,7 +273,6 @@ func (a answer) json(want string) {
 var (
 	header   = regexp.MustCompile(`^([A-Z][A-Za-z-]+):(\S*) ?`)
 	variable = regexp.MustCompile(`\$[a-z]\w*`)
-	repeated = regexp.MustCompile(`(?s)\$\((.+?)\*(\d+)\)`)
 )
 
 // cutHeaders cuts "Name:value …" off the beginning of a text.
@@ -304,19 +288,10 @@ func cutHeaders(text string) (http.Header, string) {
 // names are values that scripts have given names to. Nil: none, and none is given.
 type names map[string]string
 
-// expand replaces "$name" by the value, and "$(x*3)" by "xxx". Names without a value stay.
 func (n names) expand(text string) string {
-	for range 3 { // a value may have names in it
-		text = variable.ReplaceAllStringFunc(text, func(name string) string {
-			if value, bound := n[name[1:]]; bound {
-				return value
-			}
-			return name
-		})
-	}
-	return repeated.ReplaceAllStringFunc(text, func(match string) string {
-		parts := repeated.FindStringSubmatch(match)
-		return strings.Repeat(parts[1], must(strconv.Atoi(parts[2])))
+	return testscript.Expand(text, func(name string) (string, bool) {
+		value, bound := n[name]
+		return value, bound
 	})
 }
 

@@ -8,14 +8,15 @@ import (
 	"testing"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/expect"
 )
 
 func TestKeyUseIsShown(t *testing.T) {
 	s := newSite(t)
 	key := s.key("alice")
 	s.as(key).get("/me/api-keys").is(200)
-	equal(t, "close", s.service.Close(), nil) // writes what waits
-	equal(t, "used", s.as(key).get("/me/api-keys?view=full").texts("last_used_at"), []string{"2026-01-02T03:04:00.000000Z"})
+	expect.Equal(t, "close", s.service.Close(), nil) // writes what waits
+	expect.Equal(t, "used", s.as(key).get("/me/api-keys?view=full").texts("last_used_at"), []string{"2026-01-02T03:04:00.000000Z"})
 }
 
 // A key is masked wherever it is pasted, and where a store repeats it.
@@ -27,7 +28,7 @@ func TestKeysAreMasked(t *testing.T) {
 	for _, part := range []string{foreign, foreign[:24], "9f2Kq7Xz1B", "w~13Yp0"} {
 		s.keepSecret(part)
 	}
-	equal(t, "listed", s.as(foreign).get("/me/api-keys").is(200).texts("api_key_prefix"), []string{imported.Prefix})
+	expect.Equal(t, "listed", s.as(foreign).get("/me/api-keys").is(200).texts("api_key_prefix"), []string{imported.Prefix})
 	own, admin := s.key("alice"), s.admin()
 	for key, masked := range map[string]string{foreign: "sk-***", own: own[:21] + "***"} {
 		pasted, unseen := strings.ReplaceAll(key, "/", ""), s.as(s.key("alice"))
@@ -44,7 +45,7 @@ func TestKeysAreMasked(t *testing.T) {
 		s.store.Plant(func(string) error { return svc.ErrUnavailable })
 		unseen.send(own, "/me/api-keys", "").is(503)
 		s.store.Plant(nil)
-		equal(t, masked, strings.Count(s.log.String(), masked) >= 3, true)
+		expect.Equal(t, masked, strings.Count(s.log.String(), masked) >= 3, true)
 	}
 }
 
@@ -56,10 +57,10 @@ func TestLeaksAreNoticed(t *testing.T) {
 	s.store.Plant(func(string) error { return errors.New("logged fault") })
 	admin.get("/admin/templates").is(500)
 	for _, kind := range []string{"api_key.issued", "logged fault", "application/problem+json"} {
-		equal(t, kind, strings.Contains(s.said.String(), kind), true)
+		expect.Equal(t, kind, strings.Contains(s.said.String(), kind), true)
 	}
-	equal(t, "secrets, leaks", []int{len(s.secrets), len(s.leaks())}, []int{2, 0})
+	expect.Equal(t, "secrets, leaks", []int{len(s.secrets), len(s.leaks())}, []int{2, 0})
 	fmt.Fprint(s.said, s.secrets[1])
-	equal(t, "leaks", len(s.leaks()), 1)
+	expect.Equal(t, "leaks", len(s.leaks()), 1)
 	s.secrets = nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/expect"
 )
 
 const (
@@ -47,12 +48,12 @@ func TestBearerComesFirst(t *testing.T) {
 						request.Header.Set("Authorization", value)
 					}
 				}).fails(401, "unauthenticated")
-				equal(t, a.request, a.header.Get("WWW-Authenticate"), challenge)
-				equal(t, a.request, string(a.body), body)
+				expect.Equal(t, a.request, a.header.Get("WWW-Authenticate"), challenge)
+				expect.Equal(t, a.request, string(a.body), body)
 			}
 		}
 	}
-	equal(t, "HEAD", s.as("").send("HEAD", "/admin/templates", "").is(401).header.Get("WWW-Authenticate"), noToken)
+	expect.Equal(t, "HEAD", s.as("").send("HEAD", "/admin/templates", "").is(401).header.Get("WWW-Authenticate"), noToken)
 	s.as(good).get("/me/api-keys").is(200)
 }
 
@@ -99,7 +100,7 @@ func TestMethodNotAllowed(t *testing.T) {
 				}
 				a := s.as(bearer).send(method, target, "")
 				s.as(bearer).send(method, target, "not JSON").is(405)
-				equal(t, a.request, a.is(405).header.Get("Allow"), allow)
+				expect.Equal(t, a.request, a.is(405).header.Get("Allow"), allow)
 				if method != "HEAD" {
 					a.fails(405, "method_not_allowed")
 				}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/expect"
 )
 
 func (c caller) with(header, value, method, target, body string) answer {
@@ -27,7 +28,7 @@ func TestIfMatchAtOnce(t *testing.T) {
 	for range 16 {
 		count[<-statuses]++
 	}
-	equal(t, "answers", count, map[int]int{200: 1, 412: 15})
+	expect.Equal(t, "answers", count, map[int]int{200: 1, 412: 15})
 }
 
 // A PUT, PATCH or DELETE takes a condition, as its document says, or refuses it: it never ignores one.
@@ -44,7 +45,7 @@ func TestNoConditionIsIgnored(t *testing.T) {
 			a := admin.with(header, value, route.Method, target, "{}")
 			switch names := strings.Contains(string(a.body), `"parameter":"`+header+`"`); {
 			case d.of(route).takes("IfMatch"):
-				equal(t, a.request, header == "If-Match" && names, false)
+				expect.Equal(t, a.request, header == "If-Match" && names, false)
 			case a.status != 400 || !names:
 				t.Errorf("%s %s with %s: %d %s", route.Method, route.Path, header, a.status, a.body)
 			default:
@@ -52,5 +53,5 @@ func TestNoConditionIsIgnored(t *testing.T) {
 			}
 		}
 	}
-	equal(t, "refused", refused >= 40, true)
+	expect.Equal(t, "refused", refused >= 40, true)
 }

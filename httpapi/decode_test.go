@@ -15,6 +15,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/internal/body"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/inbound"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/strictjson"
@@ -42,7 +43,7 @@ func (c caller) keeps() (unchanged func()) {
 	before := c.everything(c)
 	return func() {
 		c.t.Helper()
-		equal(c.t, "what there is", c.everything(c), before)
+		expect.Equal(c.t, "what there is", c.everything(c), before)
 	}
 }
 
@@ -60,7 +61,7 @@ func TestBodySize(t *testing.T) {
 	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).is(200)
 	unchanged := admin.keeps()
 	exact := `{"description": "` + strings.Repeat(" ", 1<<20-20) + `" }`
-	equal(t, "exact", len(exact), 1<<20)
+	expect.Equal(t, "exact", len(exact), 1<<20)
 	large := strings.Repeat(" ", 2<<20)
 	chunked := func(r *http.Request) { r.Body, r.ContentLength = io.NopCloser(strings.NewReader(large)), -1 }
 	for request := range wholesome("0000000000000000") {
@@ -119,7 +120,7 @@ func TestBodiesThatTheHostHasRead(t *testing.T) {
 				}
 				_, got := send(gateway, "/introspect", urlencoded, body, length, ahead)
 				oneEach := strings.HasPrefix(want, "100") && strings.Contains(got, "must be given once") // as a map, each name is one
-				equal(t, body+got, oneEach || strings.Contains(got, want), true)
+				expect.Equal(t, body+got, oneEach || strings.Contains(got, want), true)
 			}
 		}
 	}
@@ -180,7 +181,7 @@ func TestWholesomeBodies(t *testing.T) {
 		_, admin, bodies := forWholesome(t) // each by itself
 		request := slices.Sorted(maps.Keys(bodies))[i]
 		a := admin.request(request, " \t\r\n"+bodies[request]+"\n")
-		equal(t, string(a.body), a.status <= 201, true)
+		expect.Equal(t, string(a.body), a.status <= 201, true)
 	}
 }
 
@@ -219,12 +220,12 @@ func FuzzBodies(f *testing.F) {
 			first, err := read(body)
 			if err != nil {
 				code := svc.ErrorCode(err)
-				equal(t, name+string(body), code == svc.CodeInvalid || code == "body_too_large", true)
+				expect.Equal(t, name+string(body), code == svc.CodeInvalid || code == "body_too_large", true)
 				continue
 			}
 			written := must(strictjson.Marshal(first))
 			again := must(strictjson.Marshal(must(read(written))))
-			equal(t, name+string(body), string(again), string(written))
+			expect.Equal(t, name+string(body), string(again), string(written))
 			const replacement = "\ufffd"
 			meant := bytes.Contains(body, []byte(replacement)) || bytes.Contains(bytes.ToLower(body), []byte(`\ufffd`))
 			if !meant && bytes.Contains(written, []byte(replacement)) {

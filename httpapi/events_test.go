@@ -15,6 +15,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/jcs"
 )
 
@@ -53,7 +54,7 @@ func TestEventsWhole(t *testing.T) {
 	for r, err := range s.service.Audit.Records(t.Context(), svc.Host, svc.AuditQuery{}) {
 		records = append(records, must(r, err))
 	}
-	equal(t, "events", len(events), len(records))
+	expect.Equal(t, "events", len(events), len(records))
 	n := len(records)
 	a := admin.get("/admin/events?limit=3").is(200)
 	issued, deleted, created := records[0], records[1], records[2]
@@ -67,9 +68,9 @@ func TestEventsWhole(t *testing.T) {
 	   "target": {"kind": "template", "id": "a<b>", "scope": "server", "owner": null, "holder": null}, "was": null, "is": null, "previous": "%x", "salts": %s, "hash": "%x"}]}`,
 		n, issued.ID, key, issued.Target.ID, deleted.Hash, must(marshal(issued.Salts)), issued.Hash, n-1, deleted.ID, key, created.Hash, must(marshal(deleted.Salts)), deleted.Hash,
 		n-2, created.ID, key, created.Previous, must(marshal(created.Salts)), created.Hash))
-	holds(t, len(key) == 16 && key != issued.Target.ID, key)
+	expect.Holds(t, len(key) == 16 && key != issued.Target.ID, key)
 	first := events[n-1]
-	holds(t, first["previous"] == nil && fmt.Sprint(first["actor"]) == "map[id:<nil> kind:host]", first)
+	expect.Holds(t, first["previous"] == nil && fmt.Sprint(first["actor"]) == "map[id:<nil> kind:host]", first)
 }
 
 // Anybody can check the chain: the hash of an event is that of all else of it. So it is in the documentation.
@@ -81,7 +82,7 @@ func TestHashesOfEvents(t *testing.T) {
 	_, asked, _ := strings.Cut(string(must(os.ReadFile("../docs/reference/events.md"))), "/ext/svc/admin/events?") // the check is of what the page asks for
 	asked, _, _ = strings.Cut(asked, "'")
 	events := admin.events("/admin/events?" + asked)
-	holds(t, len(events) >= 3, asked, events)
+	expect.Holds(t, len(events) >= 3, asked, events)
 	wantChain(t, events)
 	for _, file := range []string{"../docs/reference/events.md", "openapi.json"} {
 		_, example, found := strings.Cut(string(must(os.ReadFile(file))), `"events": [`+"\n")
@@ -106,7 +107,7 @@ func wantChain(t *testing.T, events []map[string]any) {
 			t.Errorf("%v does not follow %v", event, events[i+1])
 		}
 		sum := sha256.Sum256(must(jcs.Canonical(must(marshal(event)))))
-		equal[any](t, event, hex.EncodeToString(sum[:]), hash)
+		expect.Equal[any](t, event, hex.EncodeToString(sum[:]), hash)
 	}
 }
 
@@ -151,13 +152,13 @@ func TestRowsOfEvents(t *testing.T) {
 	for _, rows := range [][2]string{{"", row}, {row, "{}"}, {row, ""}} {
 		event := svc.Event{ID: uuid.Must(uuid.NewV7()), Time: s.clock.Now(), Actor: svc.Host.As("ops").Identity(), Action: event.AccessRemoved}
 		event.Was, event.Is = []byte(rows[0]), []byte(rows[1])
-		equal(t, row, s.store.QueueAudit(t.Context(), []svc.Event{event}, func(last svc.AuditRecord, _ []svc.Event) []svc.AuditRecord {
+		expect.Equal(t, row, s.store.QueueAudit(t.Context(), []svc.Event{event}, func(last svc.AuditRecord, _ []svc.Event) []svc.AuditRecord {
 			return []svc.AuditRecord{{Event: event, Number: last.Number + 1, Previous: last.Hash, Hash: last.Hash}}
 		}), nil)
 		shown := func(row string) string { return cmp.Or(row, "null") }
 		want := fmt.Sprintf(`"actor":{"kind":"host","id":"ops"},"action":"access.removed","target":{"kind":"","id":"","scope":null,"owner":null,"holder":null},"was":%s,"is":%s,"previous":`, shown(rows[0]), shown(rows[1]))
 		have := string(admin.get("/admin/events?limit=1&actor=ops&actor_kind=host").is(200).body)
-		holds(t, strings.Contains(have, want), have, want)
+		expect.Holds(t, strings.Contains(have, want), have, want)
 	}
 }
 
@@ -181,7 +182,7 @@ func TestFiltersOfEvents(t *testing.T) {
 	} {
 		want := numbers(slices.DeleteFunc(slices.Clone(all), func(e map[string]any) bool { return !fits(e) }))
 		for _, limit := range []string{"", "&limit=1", "&limit=2"} {
-			equal(t, query+limit, numbers(admin.events("/admin/events?"+query+limit)), want)
+			expect.Equal(t, query+limit, numbers(admin.events("/admin/events?"+query+limit)), want)
 		}
 	}
 }
@@ -192,9 +193,9 @@ func TestPagesOfEvents(t *testing.T) {
 		s.key("alice")
 	}
 	first := admin.get("/admin/events").is(200)
-	equal(t, "a page", len(first.rows()), 100)
+	expect.Equal(t, "a page", len(first.rows()), 100)
 	next := first.next("/admin/events")
 	s.key("alice") // what is new moves nothing
-	equal(t, next, len(admin.get(next).rows()), 100)
-	equal(t, "by 100", numbers(admin.events("/admin/events")), numbers(admin.events("/admin/events?limit=1000")))
+	expect.Equal(t, next, len(admin.get(next).rows()), 100)
+	expect.Equal(t, "by 100", numbers(admin.events("/admin/events")), numbers(admin.events("/admin/events?limit=1000")))
 }

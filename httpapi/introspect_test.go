@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/expect"
 )
 
 // gateway is a session that may introspect, and nothing else.
@@ -44,10 +45,10 @@ func TestIntrospectEveryBadToken(t *testing.T) {
 			a.header.Del("Date")
 			said := fmt.Sprintln(a.status, string(a.body), a.header)
 			first = cmp.Or(first, said)
-			equal(t, name, said, first)
+			expect.Equal(t, name, said, first)
 		}
-		holds(t, strings.HasPrefix(first, want), first)
+		expect.Holds(t, strings.HasPrefix(first, want), first)
 	}
-	equal(t, "200", ask.introspect("", "token=x").is(200).header.Get("Cache-Control"), "no-store")
-	equal(t, "401", ask.introspect("?inactive=401", "token=x").fails(401, "unauthenticated").header.Get("X-Svc-Active"), "false")
+	expect.Equal(t, "200", ask.introspect("", "token=x").is(200).header.Get("Cache-Control"), "no-store")
+	expect.Equal(t, "401", ask.introspect("?inactive=401", "token=x").fails(401, "unauthenticated").header.Get("X-Svc-Active"), "false")
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/strictjson"
 )
 
@@ -41,7 +42,7 @@ func (w *watcher) last(t *testing.T, n int) (o httpapi.Observation) {
 		defer w.mu.Unlock()
 		if len(w.seen) >= n {
 			o = w.seen[n-1]
-			equal(t, "observations", len(w.seen), n)
+			expect.Equal(t, "observations", len(w.seen), n)
 		}
 		return len(w.seen) >= n
 	})
@@ -116,8 +117,8 @@ func TestRequestID(t *testing.T) {
 	} {
 		for _, target := range []string{"/admin/templates", "/nothing", "/openapi.json"} {
 			have := admin.with("X-Request-Id", id, "GET", target, "").header.Get("X-Request-Id")
-			equal(t, id, have == id && id != "", taken)
-			equal(t, have, have == "" || seen[have], false)
+			expect.Equal(t, id, have == id && id != "", taken)
+			expect.Equal(t, have, have == "" || seen[have], false)
 			seen[have] = !taken
 		}
 	}
@@ -151,7 +152,7 @@ type logged struct {
 func records(t *testing.T, log string) (all []logged) {
 	t.Helper()
 	for line := range strings.Lines(log) {
-		holds(t, strings.IndexFunc(strings.TrimSuffix(line, "\n"), func(r rune) bool { return r < ' ' }) < 0, clip(line))
+		expect.Holds(t, strings.IndexFunc(strings.TrimSuffix(line, "\n"), func(r rune) bool { return r < ' ' }) < 0, clip(line))
 		_, err := strictjson.Compact([]byte(line), 3)
 		var record logged
 		if err = errors.Join(err, json.Unmarshal([]byte(line), &record)); err != nil || !strings.HasSuffix(line, "}\n") {
@@ -207,8 +208,8 @@ func TestOneRecordOfEachRequest(t *testing.T) {
 			told += len(all)
 		}
 	}
-	equal(t, "records", told >= 250, true)
-	equal(t, "the key is in the log", strings.Contains(log.String(), key), false)
+	expect.Equal(t, "records", told >= 250, true)
+	expect.Equal(t, "the key is in the log", strings.Contains(log.String(), key), false)
 }
 
 // checkRecords wants one record of each answer that was noted, whatever a test was about. An answer of 401 has no id to find it by.
@@ -218,7 +219,7 @@ func (s *site) checkRecords() {
 		told[fmt.Sprint(record.RequestID, " ", record.Status)]++
 	}
 	for id, count := range s.answered {
-		equal(s.t, "answers", told[id], count)
+		expect.Equal(s.t, "answers", told[id], count)
 	}
 }
 
@@ -236,7 +237,7 @@ func (a answer) isLogged(r logged) {
 		a.t.Errorf("%s: %d %s\nis logged as %+v", a.request, a.status, clip(string(a.body)), r)
 	}
 	if id := a.header.Get("X-Request-Id"); id != "" {
-		equal(a.t, a.request, r.RequestID, id)
+		expect.Equal(a.t, a.request, r.RequestID, id)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/expect"
 )
 
 // document is what these tests read of the document.
@@ -115,7 +116,7 @@ func statuses(t *testing.T) map[svc.Code]int {
 func readDocument(t *testing.T) document {
 	t.Helper()
 	var d document
-	equal(t, "document", json.Unmarshal(httpapi.OpenAPI("/"), &d), nil)
+	expect.Equal(t, "document", json.Unmarshal(httpapi.OpenAPI("/"), &d), nil)
 	return d
 }
 
@@ -133,12 +134,12 @@ func (d document) operations() map[httpapi.Route]string {
 func TestOpenAPIHasAllRoutes(t *testing.T) {
 	operations, routes := readDocument(t).operations(), servedBy(t)
 	for route, name := range routes {
-		equal(t, route, operations[route], plain.Replace(name))
+		expect.Equal(t, route, operations[route], plain.Replace(name))
 	}
 	for route := range operations {
-		holds(t, routes[route] != "", route)
+		expect.Holds(t, routes[route] != "", route)
 	}
-	equal(t, "routes", len(routes), len(httpapi.Routes()))
+	expect.Equal(t, "routes", len(routes), len(httpapi.Routes()))
 }
 
 // Pages made from the document do not show extensions.
@@ -174,7 +175,7 @@ func TestOpenAPIHasAllCodes(t *testing.T) {
 	for code, status := range statuses(t) {
 		coded[string(code)] = strconv.Itoa(status)
 	}
-	equal(t, "codes of openapi.json", promised, coded)
+	expect.Equal(t, "codes of openapi.json", promised, coded)
 }
 
 // shapes are where Go writes down what a body holds, and what that is called in the document: "" as in Go.
@@ -224,7 +225,7 @@ func TestOpenAPIHasAllFields(t *testing.T) {
 			}
 		}
 	}
-	holds(t, seen >= 52, seen)
+	expect.Holds(t, seen >= 52, seen)
 }
 
 // wantFields checks that a schema has exactly these fields. A problem has three schemas.
@@ -239,20 +240,20 @@ func (d document) wantFields(t *testing.T, name string, fields []field) {
 		maps.Copy(schema.Properties, d.Components.Schemas["InvalidProblem"].Properties)
 		maps.Copy(schema.Properties, d.Components.Schemas["EditedProblem"].Properties)
 	}
-	holds(t, name == "TraceEntry" || schema.AdditionalProperties == false, name)
+	expect.Holds(t, name == "TraceEntry" || schema.AdditionalProperties == false, name)
 	want := []string{}
 	for _, f := range fields {
 		want = append(want, f.name)
 	}
 	slices.Sort(want)
-	equal(t, "schema "+name, slices.Sorted(maps.Keys(schema.Properties)), want)
+	expect.Equal(t, "schema "+name, slices.Sorted(maps.Keys(schema.Properties)), want)
 }
 
 // wantRequired wants those fields to be required that are not optional by their tag or type.
 func (d document) wantRequired(t *testing.T, name string, fields []field) {
 	t.Helper()
 	for _, f := range fields {
-		holds(t, slices.Contains(d.Components.Schemas[name].Required, f.name) != f.optional, name, f.name)
+		expect.Holds(t, slices.Contains(d.Components.Schemas[name].Required, f.name) != f.optional, name, f.name)
 	}
 }
 
@@ -282,7 +283,7 @@ func (s structs) whole(fields []field) (all []field) {
 func structsIn(t *testing.T, pattern string) structs {
 	t.Helper()
 	files, found := must(filepath.Glob(pattern)), structs{}
-	holds(t, len(files) > 0, pattern)
+	expect.Holds(t, len(files) > 0, pattern)
 	for _, name := range files {
 		file := must(parser.ParseFile(token.NewFileSet(), name, nil, 0))
 		for node := range ast.Preorder(file) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/openapi"
 	"github.com/extsvc/svc/parameter"
 	"github.com/extsvc/svc/store/memstore"
@@ -70,7 +71,7 @@ func TestOpenAPIRepetitions(t *testing.T) {
 			t.Errorf("POST %s: the document does not say what a repetition does", path)
 		}
 	}
-	equal(t, "with an idempotency key", keys, 10) // issue and rotate of four kinds of holders, two installations
+	expect.Equal(t, "with an idempotency key", keys, 10) // issue and rotate of four kinds of holders, two installations
 }
 
 // The server is where the request came by, however it got here, unless the host knows better.
@@ -103,7 +104,7 @@ func TestOpenAPIServer(t *testing.T) {
 	} {
 		w := httptest.NewRecorder()
 		c.mount(httpapi.New(service, c.options)).ServeHTTP(w, httptest.NewRequest("GET", c.target, nil))
-		equal(t, c.target, serverOf(t, w.Body.Bytes()), c.server)
+		expect.Equal(t, c.target, serverOf(t, w.Body.Bytes()), c.server)
 	}
 }
 

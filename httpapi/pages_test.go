@@ -16,6 +16,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/heaptest"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/memstore"
@@ -41,7 +42,7 @@ func (a answer) next(target string) string {
 	a.t.Helper()
 	reference, is := strings.CutSuffix(strings.TrimPrefix(a.header.Get("Link"), "<"), `>; rel="next"`)
 	if !is {
-		equal(a.t, a.request, a.header.Get("Link"), "")
+		expect.Equal(a.t, a.request, a.header.Get("Link"), "")
 		return ""
 	}
 	base := &url.URL{Path: strings.Split(target, "?")[0]}
@@ -82,7 +83,7 @@ func TestPagesOfTemplatesThatChange(t *testing.T) {
 	next := admin.get("/admin/templates?limit=2").next("/admin/templates")
 	admin.delete("/admin/templates/t1").is(204)
 	admin.post("/admin/templates", `{"id": "t00", "name": "a", "manifest": {"version": "1"}}`).is(200)
-	equal(t, next, admin.get(next).texts("id"), []string{"t3"})
+	expect.Equal(t, next, admin.get(next).texts("id"), []string{"t3"})
 }
 
 // A page of large rows ends early, and is not lost.
@@ -93,7 +94,7 @@ func TestPageOfLargeRows(t *testing.T) {
 	for i := range 7 {
 		admin.post("/admin/templates", fmt.Sprintf(`{"id": "t%d", "name": "n", "manifest": {"version": "1", "x": %q}}`, i, large)).is(200)
 	}
-	equal(t, "pages", admin.pages("/admin/templates?limit=100"), [][]string{{"t0", "t1", "t2"}, {"t3", "t4", "t5"}, {"t6"}})
+	expect.Equal(t, "pages", admin.pages("/admin/templates?limit=100"), [][]string{{"t0", "t1", "t2"}, {"t3", "t4", "t5"}, {"t6"}})
 }
 
 // A list that is asked for whole ends after MaxList rows, and a Link leads to the others.
@@ -111,14 +112,14 @@ func TestListsHaveABound(t *testing.T) {
 	} {
 		pages := admin.pages(target)
 		ids := slices.Concat(pages...)
-		equal(t, target, []int{len(ids), len(pages[0])}, []int{httpapi.MaxList + 3, httpapi.MaxList})
-		holds(t, strings.Contains(target, "keys") || slices.IsSorted(ids), target)
+		expect.Equal(t, target, []int{len(ids), len(pages[0])}, []int{httpapi.MaxList + 3, httpapi.MaxList})
+		expect.Holds(t, strings.Contains(target, "keys") || slices.IsSorted(ids), target)
 	}
 	for i := range 4 {
 		admin.delete(fmt.Sprintf("/admin/templates/t%05d", i)).is(204)
 	}
 	pages := admin.pages("/admin/templates")
-	equal(t, "a list of one row less", []int{len(pages), len(pages[0])}, []int{1, httpapi.MaxList - 1})
+	expect.Equal(t, "a list of one row less", []int{len(pages), len(pages[0])}, []int{1, httpapi.MaxList - 1})
 }
 
 func many(t *testing.T, count int) *site {
@@ -166,11 +167,11 @@ func TestListThatBreaksOffIsCut(t *testing.T) {
 			s.beforeChunk(3, do)
 			response := s.open()
 			body, err := io.ReadAll(response.Body)
-			holds(t, err != nil, response.StatusCode, len(body), body[max(0, len(body)-200):])
+			expect.Holds(t, err != nil, response.StatusCode, len(body), body[max(0, len(body)-200):])
 			if strings.Contains(string(body), inside) || strings.Contains(string(body), "problem") || strings.Contains(string(body), "about:blank") {
 				t.Error("an error was written into the list")
 			}
-			holds(t, strings.Contains(s.said.String(), inside), "nothing of it in the log")
+			expect.Holds(t, strings.Contains(s.said.String(), inside), "nothing of it in the log")
 			s.store.Plant(nil)
 			s.admin().get("/admin/templates").is(200)
 		})
@@ -202,7 +203,7 @@ func halves(t *testing.T) map[httpapi.Route][2]string {
 				[2]string{other[method].Actions[0], d.Paths[route.Path][method].Actions[0]}
 		}
 	}
-	equal(t, "routes that are in both halves", len(both), 19)
+	expect.Equal(t, "routes that are in both halves", len(both), 19)
 	return both
 }
 
@@ -229,13 +230,13 @@ func TestActionsOfBothHalves(t *testing.T) {
 			}
 			for _, action := range actions {
 				a := send("session-of-plain+" + action)
-				holds(t, (a.status == 403) != (action == needed[half]), a.request, action, a.status)
+				expect.Holds(t, (a.status == 403) != (action == needed[half]), a.request, action, a.status)
 			}
 			for bearer, may := range map[string]bool{
 				s.key("admin"): true, s.accountKey("robot"): true, s.accountKey("narrow"): false, "session-of-plain": false, "session-of-unseen+template:*": true,
 				"session-of-barred+template:*": false, "session-of-nobody+sa+template:*": prefix == "/admin",
 			} {
-				holds(t, (send(bearer).status != 403) == may, prefix, route, bearer[:5])
+				expect.Holds(t, (send(bearer).status != 403) == may, prefix, route, bearer[:5])
 			}
 			send("").fails(401, "unauthenticated")
 			send("session-of-ghost+template:*").fails(401, "unauthenticated")
@@ -292,7 +293,7 @@ func TestPagesShareBuffers(t *testing.T) {
 		api.ServeHTTP(&discarded{header: http.Header{}}, r)
 	}
 	runtime.ReadMemStats(&after)
-	holds(t, (after.TotalAlloc-before.TotalAlloc)/pages <= 128<<10, "a page of 400 KiB")
+	expect.Holds(t, (after.TotalAlloc-before.TotalAlloc)/pages <= 128<<10, "a page of 400 KiB")
 }
 
 // What is kept for pages is bounded, however many are asked for at once, and however large they are.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/limits"
 )
 
@@ -23,8 +24,8 @@ func TestErrorsHaveAnEnd(t *testing.T) {
 		s.admin().post("/decide", `{"queries": [`+list(`{}`, limits.Questions)+`]}`),
 		s.admin().post("/decide", `{"queries": [`+list(`{"bank":"\n","action":"/"}`, limits.Questions)+`]}`),
 	} {
-		equal(t, a.request, len(a.is(400).places()), limits.Errors+1)
-		equal(t, a.request, strings.Contains(string(a.body), "there may be more errors"), true)
+		expect.Equal(t, a.request, len(a.is(400).places()), limits.Errors+1)
+		expect.Equal(t, a.request, strings.Contains(string(a.body), "there may be more errors"), true)
 	}
 }
 
@@ -36,8 +37,8 @@ func TestDecideLimits(t *testing.T) {
 	}
 	answered := s.admin().post("/decide", string(must(json.Marshal(map[string]any{"queries": queries})))).is(200)
 	decisions := answered.value()["decisions"].([]any)
-	equal(t, "decisions", len(decisions), len(queries))
+	expect.Equal(t, "decisions", len(decisions), len(queries))
 	for i := range queries {
-		equal[any](t, i, decisions[i].(map[string]any)["allowed"], i%2 == 0)
+		expect.Equal[any](t, i, decisions[i].(map[string]any)["allowed"], i%2 == 0)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/extsvc/svc/adminpage"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/expect"
 )
 
 func mounting(prefix string, mount func(*httpapi.Handler) http.Handler) func(*setup) {
@@ -38,8 +39,8 @@ func TestWrongMounts(t *testing.T) {
 			}[words[3]]
 			s := newSite(t, mounting(strings.Trim(line[0], "-"), on(words[0], strings.Trim(words[1], "-"))))
 			s.prefix = ""
-			equal(t, line, s.admin().get(words[2]).is(404).text("detail"), want)
-			equal(t, line, strings.Contains(string(s.as("").get(words[2]).is(401).body), "prefix"), false)
+			expect.Equal(t, line, s.admin().get(words[2]).is(404).text("detail"), want)
+			expect.Equal(t, line, strings.Contains(string(s.as("").get(words[2]).is(401).body), "prefix"), false)
 		})
 	}
 }
@@ -65,7 +66,7 @@ func TestPrefixes(t *testing.T) {
 			sites[prefix] = newSite(t, mounting(prefix, ahead))
 			keys[prefix] = sites[prefix].key("admin")
 		}
-		equal(t, line, sites[prefix].asIs("GET", target, keys[prefix]), must(strconv.Atoi(line[0])))
+		expect.Equal(t, line, sites[prefix].asIs("GET", target, keys[prefix]), must(strconv.Atoi(line[0])))
 	}
 }
 
@@ -78,7 +79,7 @@ func TestEscapedSlashBesideWhatIsNotEscaped(t *testing.T) {
 			`/admin/templates/a%2Fb"`: 400, `/admin/templates/ä%2Fcheck-update`: 400,
 			`/admin/|%2Fcheck-updates`: 404, `/admin/"%2Fx/check-update`: 404, // no route
 		} {
-			equal(t, name+target, s.asIs("GET", s.prefix+target, key), want)
+			expect.Equal(t, name+target, s.asIs("GET", s.prefix+target, key), want)
 		}
 	}
 }
@@ -92,12 +93,12 @@ func TestPattern(t *testing.T) {
 		method := line[0]
 		target, want, _ := strings.Cut(line[1], " -> ")
 		r := httptest.NewRequest(method, target, nil)
-		equal(t, request, api.Pattern(r), want)
+		expect.Equal(t, request, api.Pattern(r), want)
 		api.ServeHTTP(httptest.NewRecorder(), r)
-		equal(t, request, r.Pattern, "") // of nobody: a path may hold private data
+		expect.Equal(t, request, r.Pattern, "") // of nobody: a path may hold private data
 		r.Header.Set("Authorization", "Bearer "+s.key("admin"))
 		if api.ServeHTTP(httptest.NewRecorder(), r); want != "" {
-			equal(t, request, r.Pattern, want)
+			expect.Equal(t, request, r.Pattern, want)
 		}
 	}
 }
@@ -126,7 +127,7 @@ var mounts = map[string]func(*setup){
 func TestRoutes(t *testing.T) {
 	want := slices.Clone(httpapi.Routes())
 	httpapi.Routes()[0].Method = "BREW"
-	holds(t, slices.Equal(httpapi.Routes(), want) && len(want) >= 100, "the list is handed out itself, not a copy")
+	expect.Holds(t, slices.Equal(httpapi.Routes(), want) && len(want) >= 100, "the list is handed out itself, not a copy")
 }
 
 func TestOddTargets(t *testing.T) {
@@ -135,7 +136,7 @@ func TestOddTargets(t *testing.T) {
 		key, targets, alone := s.key("admin"), raw("odd", nil), mount != "ahead of a mux"
 		if alone {
 			targets = append(targets, [2]string{"-", "/"}, [2]string{"-", "//"}, [2]string{"-", "/.."})
-			equal(t, mount+", *", s.asIs("GET", "*", "") >= 400, true)
+			expect.Equal(t, mount+", *", s.asIs("GET", "*", "") >= 400, true)
 		}
 		for _, line := range targets {
 			target := line[1]
@@ -144,16 +145,16 @@ func TestOddTargets(t *testing.T) {
 					continue
 				}
 				about := mount + ", " + method + " " + target
-				equal(t, about, s.asIs(method, target, ""), 401)
+				expect.Equal(t, about, s.asIs(method, target, ""), 401)
 				status := s.asIs(method, target, key)
 				malformed := status == 400 && (alone || strings.HasSuffix(target, "templates/."))
-				equal(t, fmt.Sprint(about, " ", status), malformed || status == 404 || status == 405, true)
+				expect.Equal(t, fmt.Sprint(about, " ", status), malformed || status == 404 || status == 405, true)
 			}
 		}
 	}
 	s := newSite(t, mounts["ahead of a mux"])
 	for _, target := range []string{"/", "/ext", "/ext/", "/ext/svcs", "/ext/svc.", "/EXT/svc/admin/templates", "/other/ext/svc/admin/templates"} {
-		equal(t, target, s.asIs("GET", target, ""), 0)
+		expect.Equal(t, target, s.asIs("GET", target, ""), 0)
 	}
 }
 

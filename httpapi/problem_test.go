@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/expect"
 )
 
 // hooks are what a host plugs in, each of which panics while broken. The part "hooks" of requests.raw needs them.
@@ -76,13 +77,13 @@ func TestHooksThatPanic(t *testing.T) {
 					a := admin.send(r[0], r[1], r[2]).fails(500, "internal")
 					broken.Store(false)
 					inside := strings.Contains(string(a.body), "10.1") || strings.Contains(string(a.body), "out of range")
-					equal(t, string(a.body), inside, false)
+					expect.Equal(t, string(a.body), inside, false)
 				}
-				equal(t, "records", strings.Count(s.said.String(), `"msg":"svc: request failed"`), len(requests))
+				expect.Equal(t, "records", strings.Count(s.said.String(), `"msg":"svc: request failed"`), len(requests))
 				unchanged()
 				for _, r := range requests { // not one is stuck
 					a := admin.send(r[0], r[1], r[2])
-					equal(t, a.request+string(a.body), a.status < 500, true)
+					expect.Equal(t, a.request+string(a.body), a.status < 500, true)
 				}
 			})
 		}
@@ -137,8 +138,8 @@ func TestStoreFaults(t *testing.T) {
 				for _, r := range requests {
 					s.store.Plant(in(call, c.fail))
 					a := admin.send(r[0], r[1], r[2]).fails(c.status, c.code)
-					equal(t, string(a.body), strings.Contains(string(a.body), "pq") || strings.Contains(string(a.body), "10.1"), false)
-					equal(t, a.request, c.status < 500 || strings.Contains(s.said.String(), inside), true) // in the log
+					expect.Equal(t, string(a.body), strings.Contains(string(a.body), "pq") || strings.Contains(string(a.body), "10.1"), false)
+					expect.Equal(t, a.request, c.status < 500 || strings.Contains(s.said.String(), inside), true) // in the log
 				}
 				s.store.Plant(nil)
 				unchanged()
@@ -158,6 +159,6 @@ func TestDetailIsASentence(t *testing.T) {
 	} {
 		detail := a.text("detail")
 		verb := strings.ContainsAny(detail, " ") && slices.ContainsFunc([]string{" must ", " is ", " has ", " holds ", " takes ", "no "}, func(verb string) bool { return strings.Contains(detail, verb) })
-		holds(t, verb && strings.HasSuffix(detail, "."), a.request, detail)
+		expect.Holds(t, verb && strings.HasSuffix(detail, "."), a.request, detail)
 	}
 }

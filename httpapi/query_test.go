@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/expect"
 )
 
 // eachQuery calls do with every route, at a path of a site, and with the keys of its query as the document has them.
@@ -32,7 +33,7 @@ func TestUnknownQueryKeys(t *testing.T) {
 				_, named, _ := strings.Cut(a.text("detail"), "which takes ")
 				takes := strings.Split(strings.Replace(strings.TrimSuffix(named, "."), "none", "", 1), ", ")
 				slices.Sort(takes)
-				equal(t, a.request, strings.Join(takes, ", "), strings.Join(known, ", "))
+				expect.Equal(t, a.request, strings.Join(takes, ", "), strings.Join(known, ", "))
 			}
 		}
 		plain.send(route.Method, path+"?categry=x", "").refuses("categry") // before rights

@@ -18,6 +18,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/expect"
 )
 
 // rated is a site in a bubble of synctest: its time passes when the test sleeps, and while it does not, no request waits.
@@ -95,7 +96,7 @@ func (s *site) ratedKey(rate svc.Rate) (id, key string) {
 
 func (a answer) shows(policy, limit string) {
 	a.t.Helper()
-	holds(a.t, a.header.Get("RateLimit-Policy") == policy && a.header.Get("RateLimit") == limit, a.request, a.header)
+	expect.Holds(a.t, a.header.Get("RateLimit-Policy") == policy && a.header.Get("RateLimit") == limit, a.request, a.header)
 }
 
 func TestRateOfProtectedRoutes(t *testing.T) {

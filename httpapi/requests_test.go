@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/longtest"
 )
 
@@ -70,7 +71,7 @@ func TestMethodsAndTargetsOfAllKinds(t *testing.T) {
 	}
 	s.oneOf("HTTP/1.0 without a host", s.talk("GET /ext/svc/me/api-keys HTTP/1.0\r\nAuthorization: Bearer "+key+"\r\n\r\n"), 1, 200)
 	s.oneOf("HTTP/1.1 without a host", s.talk("GET /ext/svc/me/api-keys HTTP/1.1\r\nAuthorization: Bearer "+key+"\r\n\r\n"), 1, 400)
-	holds(t, len(s.talk("GET /ext/svc/me/api-keys\r\n\r\n")) <= 1)
+	expect.Holds(t, len(s.talk("GET /ext/svc/me/api-keys\r\n\r\n")) <= 1)
 	s.unbroken()
 }
 
@@ -132,9 +133,9 @@ func (a answer) plain() bool {
 // oneOf wants each of some answers, of which there are so many (0: one or more), to have one of these statuses.
 func (s *site) oneOf(text string, answers []answer, count int, statuses ...int) {
 	s.t.Helper()
-	holds(s.t, len(answers) == count || count <= 0 && len(answers) != 0, clip(text), len(answers), count)
+	expect.Holds(s.t, len(answers) == count || count <= 0 && len(answers) != 0, clip(text), len(answers), count)
 	for _, a := range answers {
-		holds(s.t, slices.Contains(statuses, a.status), a.request, statuses)
+		expect.Holds(s.t, slices.Contains(statuses, a.status), a.request, statuses)
 	}
 }
 
@@ -143,7 +144,7 @@ func (s *site) unbroken() {
 	s.t.Helper()
 	said := s.said.String()
 	for _, fault := range []string{"panic", "superfluous", `"level":"ERROR"`} {
-		holds(s.t, !strings.Contains(said, fault), said)
+		expect.Holds(s.t, !strings.Contains(said, fault), said)
 	}
 	s.admin().get("/me/api-keys").is(200)
 }
@@ -212,7 +213,7 @@ func TestEveryByteOfATarget(t *testing.T) {
 			default:
 				s.oneOf(target, a, 1, 400, 404)
 			}
-			holds(t, refused[0].status != 401 || !a[0].plain(), target)
+			expect.Holds(t, refused[0].status != 401 || !a[0].plain(), target)
 		}
 		for _, target := range []string{
 			"/admin/templates?tag=" + b, "/admin/templates?category=x" + b + "&tag=a", "/admin/templates?" + b, "/admin/templates?limit=" + b, "/me/api-keys?cursor=" + b,
@@ -224,6 +225,6 @@ func TestEveryByteOfATarget(t *testing.T) {
 		first := "POST /ext/svc/admin/templates/none/update?force=" + b + " HTTP/1.1"
 		s.oneOf(first, s.talk(s.lines(first, key, "Content-Length: 0")), 1, 400, 404)
 	})
-	holds(t, len(s.everything(s.as(key))) >= len(before), "something is gone")
+	expect.Holds(t, len(s.everything(s.as(key))) >= len(before), "something is gone")
 	s.unbroken()
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/wire"
 	"github.com/extsvc/svc/limits"
 )
@@ -34,16 +35,16 @@ func TestPages(t *testing.T) {
 		"/admin/templates", "/admin/templates?tag=x+y", "/admin/templates?tag=x%20y&category=",
 	} {
 		whole := admin.get(list).is(200).rows()
-		equal(t, list, len(whole) > 1, true)
+		expect.Equal(t, list, len(whole) > 1, true)
 		between := "?"
 		if strings.Contains(list, "?") {
 			between = "&"
 		}
 		for limit := 1; limit <= len(whole)+1; limit++ {
 			pages := admin.follow(fmt.Sprint(list, between, "limit=", limit))
-			equal(t, fmt.Sprint(list, " by ", limit), slices.Concat(pages...), whole)
+			expect.Equal(t, fmt.Sprint(list, " by ", limit), slices.Concat(pages...), whole)
 			for i, page := range pages {
-				holds(t, (len(page) == limit || i >= len(pages)-1) && len(page) <= limit, list, limit, i)
+				expect.Holds(t, (len(page) == limit || i >= len(pages)-1) && len(page) <= limit, list, limit, i)
 			}
 		}
 	}
@@ -60,15 +61,15 @@ func TestWholeListsOfRows(t *testing.T) {
 	}
 	s.apply(string(must(bundle.JSON())))
 	pages := admin.pages("/users")
-	equal(t, "users", []int{len(pages), len(pages[0]), len(pages[1])}, []int{2, httpapi.MaxList, 2 + 9})
-	holds(t, slices.IsSorted(slices.Concat(pages...)))
+	expect.Equal(t, "users", []int{len(pages), len(pages[0]), len(pages[1])}, []int{2, httpapi.MaxList, 2 + 9})
+	expect.Holds(t, slices.IsSorted(slices.Concat(pages...)))
 	large := strings.Repeat("d", limits.DescriptionLength)
 	for range 300 {
 		must(s.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "bob"}, svc.NewAPIKey{Description: &large}))
 	}
 	pages = admin.pages("/users/bob/api-keys")
-	equal(t, "keys", []int{len(pages), len(pages[0])}, []int{1, 300})
-	equal(t, "keys with a limit", len(admin.pages("/users/bob/api-keys?limit=1000")), 2)
+	expect.Equal(t, "keys", []int{len(pages), len(pages[0])}, []int{1, 300})
+	expect.Equal(t, "keys with a limit", len(admin.pages("/users/bob/api-keys?limit=1000")), 2)
 }
 
 // twoOfEach has two rows or more in each list of access.
@@ -148,7 +149,7 @@ func TestListsAreComplete(t *testing.T) {
 		listed[path] = true
 	}
 	for route, keys := range documentedKeys(t) {
-		holds(t, !slices.Contains(keys, "cursor") || listed[parameters.Replace(route.Path)], route.Path)
+		expect.Holds(t, !slices.Contains(keys, "cursor") || listed[parameters.Replace(route.Path)], route.Path)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/expect"
 )
 
 // cookies is the host's way to find the session of a request: in a cookie, behind a long secret.
@@ -79,15 +80,15 @@ func TestBearerGoesBeforeTheSession(t *testing.T) {
 			cookie("session-of-admin")(r)
 			r.Header["Authorization"] = []string{authorization}
 		}).fails(401, "unauthenticated")
-		equal(t, authorization, a.header.Get("WWW-Authenticate"), badToken)
+		expect.Equal(t, authorization, a.header.Get("WWW-Authenticate"), badToken)
 	}
 	key := s.key("alice")
 	foreign := []string{"Origin: https://evil.example", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: cors"}
 	a := s.as(key).sendWith("GET", "/me", "", withHeaders("session-of-admin", foreign...)).is(200)
-	equal(t, a.request, a.text("id")+a.header.Get("Cross-Origin-Resource-Policy"), "alice")
+	expect.Equal(t, a.request, a.text("id")+a.header.Get("Cross-Origin-Resource-Policy"), "alice")
 	s.as(key).sendWith("POST", "/me/api-keys", `{}`, withHeaders("session-of-admin", foreign...)).is(201) // from anywhere
 	s.as("").get("/openapi.json").is(200)
-	equal(t, "questions to the host", c.asked.Load(), 0)
+	expect.Equal(t, "questions to the host", c.asked.Load(), 0)
 }
 
 // originOf returns the lines as they are for a server.
@@ -116,15 +117,15 @@ func TestCrossOrigin(t *testing.T) {
 		for _, request := range requests {
 			asked := c.asked.Load()
 			a := s.as("").sendWith(request[0], request[1], "", change)
-			equal(t, name+a.request, strings.Contains(string(a.body), `"cross_origin"`), !in)
+			expect.Equal(t, name+a.request, strings.Contains(string(a.body), `"cross_origin"`), !in)
 			if !in {
 				a.fails(403, "cross_origin")
 				s.as("").sendWith(request[0], request[1], "", nobody).fails(403, "cross_origin") // before 401
-				holds(t, c.asked.Load() == asked && a.header.Get("Access-Control-Allow-Origin") == "", name, a.request)
+				expect.Holds(t, c.asked.Load() == asked && a.header.Get("Access-Control-Allow-Origin") == "", name, a.request)
 			}
 		}
 		s.as("").sendWith("GET", "/me", "", change).is(200) // which no page of another origin can read
-		equal(t, name, s.as("").sendWith("OPTIONS", "/me", "", change).is(405).header.Get("Access-Control-Allow-Methods"), "")
+		expect.Equal(t, name, s.as("").sendWith("OPTIONS", "/me", "", change).is(405).header.Get("Access-Control-Allow-Methods"), "")
 	}
 }
 
@@ -177,7 +178,7 @@ func TestFaultyHosts(t *testing.T) {
 			was := len(s.log.String())
 			a := ask().fails(f.status, f.code)
 			log := s.log.String()[was:]
-			equal(t, name+log, strings.Contains(log, f.logged) && !strings.Contains(log+string(a.body), "0123456789"), true)
+			expect.Equal(t, name+log, strings.Contains(log, f.logged) && !strings.Contains(log+string(a.body), "0123456789"), true)
 		}
 	}
 }

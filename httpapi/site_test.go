@@ -21,6 +21,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/memstore"
@@ -118,7 +119,7 @@ func (s *site) serve(u setup) {
 	s.server.Start()
 	s.t.Cleanup(func() {
 		s.server.Close()
-		equal(s.t, "close", s.service.Close(), nil)
+		expect.Equal(s.t, "close", s.service.Close(), nil)
 		for _, leak := range s.leaks() {
 			s.t.Errorf("a secret was told: …%s…", leak)
 		}
@@ -227,7 +228,7 @@ var sites = map[string]func(*testing.T, ...func(*setup)) *site{
 	"known":        changed(func(u *setup) { u.Users.Known = known }),
 	"trusting": func(t *testing.T, _ ...func(*setup)) *site {
 		protection := http.NewCrossOriginProtection()
-		equal(t, "origin", protection.AddTrustedOrigin("https://admin.example.com"), nil)
+		expect.Equal(t, "origin", protection.AddTrustedOrigin("https://admin.example.com"), nil)
 		s, _ := newCookieSite(t, func(u *setup) { u.CrossOrigin = protection })
 		return s
 	},

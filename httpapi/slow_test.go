@@ -15,6 +15,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/store/memstore"
 )
@@ -35,7 +36,7 @@ func slowBodiesAreCutOff(t *testing.T) {
 	}
 	for _, text := range []string{"", "P", "POST /ext/svc", s.creates(admin.bearer)[:40]} {
 		a := s.talk(text)
-		holds(t, len(a) == 0 || len(a) == 1 && (a[0].status == 400 || a[0].status == 408), text, a)
+		expect.Holds(t, len(a) == 0 || len(a) == 1 && (a[0].status == 400 || a[0].status == 408), text, a)
 	}
 	unchanged()
 	s.unbroken()
@@ -65,7 +66,7 @@ func answersComeInTime(t *testing.T) {
 		for request, body := range bodies {
 			s.clock.tick() // what is kept of the caller is old
 			hangs.Store(true)
-			holds(t, admin.request(request, body).status == 503, request, limit)
+			expect.Holds(t, admin.request(request, body).status == 503, request, limit)
 			hangs.Store(false)
 		}
 	}
@@ -219,7 +220,7 @@ func TestBodiesHeldBack(t *testing.T) {
 		id := bearer[len("svcu_"):][:16]
 		return bearer, func() {
 			admin := svc.Identity{Kind: svc.KindUser, ID: "admin"}
-			equal(t, id, s.service.Keys.Revoke(t.Context(), svc.Host, admin, id), nil)
+			expect.Equal(t, id, s.service.Keys.Revoke(t.Context(), svc.Host, admin, id), nil)
 		}
 	}
 	bySession := func() (string, func()) {
@@ -263,5 +264,5 @@ func TestBodiesHeldBack(t *testing.T) {
 			}
 		}
 	}
-	holds(t, tried >= 50, tried)
+	expect.Holds(t, tried >= 50, tried)
 }

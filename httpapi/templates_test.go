@@ -16,13 +16,14 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/longtest"
 )
 
 func TestAnswersAreNotEscapedForHTML(t *testing.T) {
 	admin := newSite(t).admin()
 	a := admin.post("/admin/templates", `{"id":"a<b>&c","name":"<>&","manifest":{"version":"1"}}`).is(200)
-	equal(t, string(a.body), strings.Contains(string(a.body), `"a<b>&c"`) && strings.Contains(string(a.body), `"<>&"`), true)
+	expect.Equal(t, string(a.body), strings.Contains(string(a.body), `"a<b>&c"`) && strings.Contains(string(a.body), `"<>&"`), true)
 }
 
 // withTemplates makes a site whose templates are kept in memory, and counts the reads of them.
@@ -44,7 +45,7 @@ func withTemplates(t *testing.T, count int) (*site, *atomic.Int64) {
 		if i%2 == 0 {
 			template.Origin = &svc.Origin{Source: svc.SourceKey{Scope: svc.ScopeServer, Name: "acme"}, ID: template.ID, Revision: "sha256:0", Base: content}
 		}
-		equal(t, i, s.store.CreateTemplate(t.Context(), template), nil)
+		expect.Equal(t, i, s.store.CreateTemplate(t.Context(), template), nil)
 	}
 	reads := &atomic.Int64{}
 	s.store.Plant(func(call string) error {
@@ -81,20 +82,20 @@ func TestAnswersFromMemory(t *testing.T) {
 	for _, target := range targets {
 		for range 2 {
 			have, want := admin.get(target), other.get(target)
-			equal(t, target, have.status, want.status)
-			equal(t, target, have.header.Get("Link")+string(have.body), want.header.Get("Link")+string(want.body))
+			expect.Equal(t, target, have.status, want.status)
+			expect.Equal(t, target, have.header.Get("Link")+string(have.body), want.header.Get("Link")+string(want.body))
 		}
 	}
 	for _, limit := range []string{"7", "64", "299", "300"} {
-		equal(t, limit, admin.pages("/admin/templates?limit="+limit), other.pages("/admin/templates?limit="+limit))
+		expect.Equal(t, limit, admin.pages("/admin/templates?limit="+limit), other.pages("/admin/templates?limit="+limit))
 	}
 	before := reads.Load()
 	for _, target := range targets {
 		admin.get(target)
 	}
-	equal(t, "reads of the store", reads.Load(), before)
+	expect.Equal(t, "reads of the store", reads.Load(), before)
 	admin.patch("/admin/templates/t001", `{"name": "Other"}`).is(200)
-	equal(t, "a changed list", string(admin.get("/admin/templates").is(200).body), string(other.get("/admin/templates").body))
+	expect.Equal(t, "a changed list", string(admin.get("/admin/templates").is(200).body), string(other.get("/admin/templates").body))
 }
 
 // The ETag of a list from memory ends with the list. A client that shows it is sent nothing again.
@@ -107,7 +108,7 @@ func TestETagOfTemplates(t *testing.T) {
 		s.warm(reads)
 		a := admin.get(target).is(200)
 		etag := a.header.Get("ETag")
-		equal(t, target+etag, etag != "" && a.header.Get("Cache-Control") == "private, no-cache", true)
+		expect.Equal(t, target+etag, etag != "" && a.header.Get("Cache-Control") == "private, no-cache", true)
 		for value, status := range map[string]int{
 			etag: 304, "W/" + etag: 304, `"x", ` + etag: 304, "*": 304, `"x"`: 200, `""`: 200, "x": 400, "": 400,
 		} {
@@ -126,12 +127,12 @@ func TestETagOfTemplates(t *testing.T) {
 		s.as("session-of-plain").with("If-None-Match", etag, "GET", target, "").is(403)
 		admin.patch("/admin/templates/t001", `{"name": "`+target+`"}`).is(200)
 		changed := admin.with("If-None-Match", etag, "GET", target, "").is(200)
-		holds(t, changed.header.Get("ETag") != etag && next(target) != etag, target)
+		expect.Holds(t, changed.header.Get("ETag") != etag && next(target) != etag, target)
 		admin.with("If-None-Match", etag, "GET", "/admin/templates?tag="+strings.Repeat("x", 2000), "").is(400)
 	}
 	plain := newSite(t).admin()
 	a := plain.get("/admin/templates").is(200) // without a cache
-	equal(t, "headers", a.header.Get("ETag")+a.header.Get("Cache-Control"), "no-store")
+	expect.Equal(t, "headers", a.header.Get("ETag")+a.header.Get("Cache-Control"), "no-store")
 	plain.with("If-None-Match", `"x"`, "GET", "/admin/templates", "").is(200)
 }
 
@@ -182,7 +183,7 @@ func TestLongListsAreNotKept(t *testing.T) {
 	for i := range httpapi.MaxList + 1 {
 		template := svc.Template{TemplateKey: svc.TemplateKey{Scope: svc.ScopeServer, ID: fmt.Sprintf("t%06d", i)}, Version: 1,
 			Content: svc.Content{Name: "n", Manifest: []byte(`{"version":"1"}`)}, InstalledAt: begin.UTC(), UpdatedAt: begin.UTC()}
-		equal(t, i, s.store.FullStore.CreateTemplate(t.Context(), template), nil)
+		expect.Equal(t, i, s.store.FullStore.CreateTemplate(t.Context(), template), nil)
 	}
 	admin := s.warm(reads)
 	for range 2 {
@@ -206,7 +207,7 @@ func TestAnswersFromMemoryAllocateLittle(t *testing.T) {
 				t.Fatalf("status %d", w.status)
 			}
 		})
-		holds(t, allocations <= 100, query, allocations)
+		expect.Holds(t, allocations <= 100, query, allocations)
 	}
 }
 
@@ -229,9 +230,9 @@ func TestBadEntriesAreWarnings(t *testing.T) {
 		u.Templates.ValidateManifest = func(json.RawMessage) error { return errors.New("budget is missing") }
 	})
 	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).fails(502, "source_failed")
-	equal(t, "a refused manifest", level(s), "WARN")
+	expect.Equal(t, "a refused manifest", level(s), "WARN")
 	s, admin = stocked(t)
 	s.market.fail(errors.New("down"))
 	admin.post("/admin/templates/chat/install", `{"source_name": "acme"}`).fails(502, "source_failed")
-	equal(t, "a failing source", level(s), "ERROR")
+	expect.Equal(t, "a failing source", level(s), "ERROR")
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/store/memstore"
 )
 
@@ -121,7 +122,7 @@ func newCity(t *testing.T, names []string, changes ...func(*setup)) *city {
 
 func (c *city) use(name string, do func(*svc.Service) error) {
 	c.t.Helper()
-	equal(c.t, name, c.tenants.Use(c.t.Context(), name, do), nil)
+	expect.Equal(c.t, name, c.tenants.Use(c.t.Context(), name, do), nil)
 }
 
 // at is a caller of a part of the server.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/expect"
 )
 
 // goodValues are kept as they were written, white space aside. internal/strictjson has all others.
@@ -55,7 +56,7 @@ func (s *site) keeps(admin caller, value, want string) {
 		if err := json.Unmarshal(admin.get("/admin/templates/odd").is(200).body, &have); err != nil || string(have.Manifest) != want {
 			admin.t.Errorf("%s: kept %q, want %q: %v", how, have.Manifest, want, err)
 		}
-		holds(admin.t, strings.Count(string(admin.get("/admin/templates").is(200).body), want) == 1, how)
+		expect.Holds(admin.t, strings.Count(string(admin.get("/admin/templates").is(200).body), want) == 1, how)
 	}
 	admin.post("/admin/templates", `{"id": "odd", "name": "n", "manifest": `+written+`}`).is(200)
 	check("created")
@@ -132,6 +133,6 @@ func TestIDsInPaths(t *testing.T) {
 		}
 		s.as("").send(route.Method, target, body).is(401)
 	})
-	holds(t, tried >= 2000, tried)
+	expect.Holds(t, tried >= 2000, tried)
 	callers[0].delete("/users/a%2Fb/api-keys/a%2Fb").refuses("user_id", "key_id")
 }

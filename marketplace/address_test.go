@@ -9,6 +9,7 @@ import (
 	"testing/fstest"
 	"unicode/utf8"
 
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/marketplace"
 )
 
@@ -23,23 +24,23 @@ func TestCheckURL(t *testing.T) {
 		for _, address := range addresses {
 			err := client.CheckURL(address)
 			accepted := want == "accepted"
-			holds(t, accepted == (err == nil) && (accepted || strings.Contains(err.Error(), want)), address, err, want)
+			expect.Holds(t, accepted == (err == nil) && (accepted || strings.Contains(err.Error(), want)), address, err, want)
 		}
 	}
 }
 
 func TestLoopbackNamesFollowCIDRs(t *testing.T) {
 	client := newClient(t, marketplace.Config{AllowCIDRs: prefixes("127.0.0.0/8")})
-	equal(t, "localhost", client.CheckURL("https://localhost:8443/x"), nil)
+	expect.Equal(t, "localhost", client.CheckURL("https://localhost:8443/x"), nil)
 }
 
 func TestSourceURLs(t *testing.T) {
 	client := newClient(t, marketplace.Config{})
 	for _, line := range sections("urls.txt")[""] {
 		address, want, _ := strings.Cut(line, " -> ")
-		equal(t, address, client.URL(address, "t.json"), want)
+		expect.Equal(t, address, client.URL(address, "t.json"), want)
 	}
-	equal(t, "escapes", client.URL("https://example.com/a", "b c/d?e.json"), "https://example.com/a/b%20c/d%3Fe.json")
+	expect.Equal(t, "escapes", client.URL("https://example.com/a", "b c/d?e.json"), "https://example.com/a/b%20c/d%3Fe.json")
 }
 
 func TestConfined(t *testing.T) {
@@ -51,7 +52,7 @@ func TestConfined(t *testing.T) {
 		strings.Repeat("é", 1024): strings.Repeat("é", 1024), // 2,048 bytes
 	} {
 		got, problem := marketplace.Confined(reference)
-		equal(t, reference, got+problem, want)
+		expect.Equal(t, reference, got+problem, want)
 	}
 }
 
@@ -98,7 +99,7 @@ func escapes() []string {
 func TestTraversals(t *testing.T) {
 	for _, reference := range escapes() {
 		got, problem := marketplace.Confined(reference)
-		equal(t, reference, problem != "" && got == "", true)
+		expect.Equal(t, reference, problem != "" && got == "", true)
 		if !utf8.ValidString(reference) {
 			continue // the catalogue would be bad as a whole
 		}
@@ -107,12 +108,12 @@ func TestTraversals(t *testing.T) {
 		client, from := serve(t, recorded(&asked, tree(map[string]string{"/dir/templates.json": catalog})), marketplace.Limits{})
 		from.URL += "/dir"
 		refuses(t, client, from, "entry 0 of the catalogue is bad: ")
-		equal(t, asked, len(asked), 1)
+		expect.Equal(t, asked, len(asked), 1)
 		opened := &openings{MapFS: fstest.MapFS{"dir/templates.json": {Data: []byte(catalog)}, "a.json": {Data: []byte(`{"secret":1}`)},
 			"a": {Data: []byte(`{"secret":1}`)}}}
 		client = newClient(t, marketplace.Config{Files: map[string]fs.FS{"local": opened}})
 		refuses(t, client, upstream("fs://local/dir"), "entry 0 of the catalogue is bad: ")
-		equal(t, reference, opened.names, []string{"dir/templates.json"})
+		expect.Equal(t, reference, opened.names, []string{"dir/templates.json"})
 	}
 }
 
@@ -139,7 +140,7 @@ func TestTraversalsInAddresses(t *testing.T) {
 		}
 		for _, reference := range references {
 			refused := client.CheckURL("https://one.example/base/"+reference) != nil
-			equal(t, what+reference, refused || slices.Contains(harmless, reference), true)
+			expect.Equal(t, what+reference, refused || slices.Contains(harmless, reference), true)
 		}
 	}
 }

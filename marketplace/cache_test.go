@@ -16,6 +16,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/marketplace"
 )
 
@@ -153,7 +154,7 @@ func TestNoCopyNoCatalog(t *testing.T) {
 	client, from := serve(t, status(500), marketplace.Limits{})
 	catalog, err := client.Catalog(t.Context(), from, time.Hour)
 	wantError(t, err, svc.CodeSourceFailed, "its catalogue answered 500")
-	equal(t, "catalogue", catalog, svc.Catalog{})
+	expect.Equal(t, "catalogue", catalog, svc.Catalog{})
 }
 
 func TestCacheIsBounded(t *testing.T) {
@@ -171,7 +172,7 @@ func TestCacheIsBounded(t *testing.T) {
 		s.requests()
 		for _, i := range ids {
 			must(client.Template(t.Context(), from, fmt.Sprintf("t%d", i)))
-			holds(t, client.CacheStats().Bytes <= 60_000, "bytes are kept")
+			expect.Holds(t, client.CacheStats().Bytes <= 60_000, "bytes are kept")
 		}
 		for _, asked := range s.requests() {
 			var i int

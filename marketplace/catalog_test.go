@@ -16,6 +16,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/marketplace"
 )
 
@@ -40,7 +41,7 @@ func TestCatalogBadAsAWhole(t *testing.T) {
 		for _, body := range bodies {
 			client, from := serve(t, answer(body), marketplace.Limits{Entries: 3})
 			refuses(t, client, from, "its catalogue", want)
-			equal(t, body, svc.ErrorCode(errorOf(client.Catalog(t.Context(), from, 0))), svc.CodeSourceFailed)
+			expect.Equal(t, body, svc.ErrorCode(errorOf(client.Catalog(t.Context(), from, 0))), svc.CodeSourceFailed)
 		}
 	}
 }
@@ -76,7 +77,7 @@ func TestCatalogBadEntries(t *testing.T) {
 	for i, line := range bad {
 		p, want := catalog.Problems[i], strings.Split(line, " -> ")
 		id, _, _ := strings.Cut(want[0], " ")
-		holds(t, p.Index == i+1 && p.ID == strings.Trim(id, "-") && strings.HasPrefix(p.Reason, want[1]), line, p)
+		expect.Holds(t, p.Index == i+1 && p.ID == strings.Trim(id, "-") && strings.HasPrefix(p.Reason, want[1]), line, p)
 	}
 
 	must(client.Template(t.Context(), from, "first"))

@@ -16,6 +16,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/marketplace"
 )
 
@@ -97,7 +98,7 @@ func TestTimeouts(t *testing.T) {
 				took = time.Since(start)
 			}
 			wantError(t, err, svc.CodeSourceTimeout, want)
-			equal(t, took, took < time.Minute, true)
+			expect.Equal(t, took, took < time.Minute, true)
 		})
 	}
 }
@@ -106,7 +107,7 @@ func TestTimeouts(t *testing.T) {
 func TestTimeoutIsNoCancellation(t *testing.T) {
 	for _, err := range []error{context.Canceled, fmt.Errorf("read: %w", context.Canceled), io.ErrUnexpectedEOF} {
 		got := marketplace.SlowHeaders(err)
-		holds(t, !errors.Is(got, context.Canceled) && strings.Contains(got.Error(), "did not arrive in time: "), err, got)
+		expect.Holds(t, !errors.Is(got, context.Canceled) && strings.Contains(got.Error(), "did not arrive in time: "), err, got)
 	}
 }
 

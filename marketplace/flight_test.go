@@ -18,6 +18,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/marketplace"
 )
 
@@ -173,7 +174,7 @@ func TestFlightThatEnds(t *testing.T) {
 		"panic: broken":                    func() { panic("broken") },
 		"the call has ended its goroutine": runtime.Goexit,
 	} {
-		equal(t, want, strings.Contains(fmt.Sprint(marketplace.FlightThatEnds(end)), "cannot be read: "+want), true)
+		expect.Equal(t, want, strings.Contains(fmt.Sprint(marketplace.FlightThatEnds(end)), "cannot be read: "+want), true)
 	}
 }
 
@@ -225,7 +226,7 @@ func TestManyLargeAnswersAtOnce(t *testing.T) {
 				is.NoErr(<-errs)
 			}
 			most := client.MostRead()
-			equal(t, most, limit <= most && most <= test.most, true) // were read at once
+			expect.Equal(t, most, limit <= most && most <= test.most, true) // were read at once
 			bytes, waiting := client.Read()
 			is.Equal([]int64{bytes, int64(waiting)}, []int64{0, 0}) // all was given back
 		})

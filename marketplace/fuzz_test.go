@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/marketplace"
 )
 
@@ -26,12 +27,12 @@ func FuzzCheckURL(f *testing.F) {
 			return
 		}
 		u, err := url.Parse(address)
-		holds(t, err == nil && u.Scheme == "https" && u.User == nil && u.RawQuery == "" && u.Fragment == "", address)
+		expect.Holds(t, err == nil && u.Scheme == "https" && u.User == nil && u.RawQuery == "" && u.Fragment == "", address)
 		checkHost(t, u.Hostname())
 		dialled, err := url.Parse(client.URL(address, "templates.json"))
-		holds(t, err == nil && strings.HasSuffix(dialled.Path, "/templates.json"), address, dialled, err)
+		expect.Holds(t, err == nil && strings.HasSuffix(dialled.Path, "/templates.json"), address, dialled, err)
 		checkHost(t, dialled.Hostname())
-		holds(t, !strings.Contains(dialled.Path+"/", "/../"), address, dialled)
+		expect.Holds(t, !strings.Contains(dialled.Path+"/", "/../"), address, dialled)
 	})
 }
 
@@ -107,7 +108,7 @@ func FuzzConfined(f *testing.F) {
 		under(reference)
 		under(name)
 		once, err := url.PathUnescape(reference)
-		holds(t, err == nil, reference)
+		expect.Holds(t, err == nil, reference)
 		under(once)
 		if twice, err := url.PathUnescape(once); err == nil {
 			under(twice)
@@ -135,7 +136,7 @@ func FuzzCatalog(f *testing.F) {
 		}
 		var top map[string]json.RawMessage
 		var want []json.RawMessage
-		holds(t, json.Unmarshal(data, &top) == nil && json.Unmarshal(top["templates"], &want) == nil, data)
+		expect.Holds(t, json.Unmarshal(data, &top) == nil && json.Unmarshal(top["templates"], &want) == nil, data)
 		if len(catalog.Entries)+len(catalog.Problems) != len(want) {
 			t.Fatalf("%q: %d entries and %d problems of %d", data, len(catalog.Entries), len(catalog.Problems), len(want))
 		}
@@ -156,7 +157,7 @@ func checkEntry(t *testing.T, got svc.CatalogEntry, data []byte) {
 	if raw, ok := fields["tags"]; ok && json.Unmarshal(raw, &tags) != nil {
 		t.Fatalf("%q is accepted", data)
 	}
-	holds(t, got.ID == id && got.Content.Name == name && slices.Equal(got.Content.Tags, tags), data, got)
+	expect.Holds(t, got.ID == id && got.Content.Name == name && slices.Equal(got.Content.Tags, tags), data, got)
 	if got.ManifestFile == "" && compact(t, fields["manifest"]) != string(got.Content.Manifest) {
 		t.Fatalf("%q has the manifest %s", data, got.Content.Manifest)
 	}

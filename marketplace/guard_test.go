@@ -16,6 +16,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/marketplace"
 )
 
@@ -23,14 +24,14 @@ import (
 func TestGuardRefusesWhatIsNoAddress(t *testing.T) {
 	client := newClient(t, marketplace.Config{})
 	for _, address := range []string{"", "localhost:443", "127.0.0.1", "8.8.8.8", "8.8.8.8:x", "[fe80::1%eth0]:443"} {
-		equal(t, address, errors.Is(client.Control(address), marketplace.ErrBlocked), true)
+		expect.Equal(t, address, errors.Is(client.Control(address), marketplace.ErrBlocked), true)
 	}
 }
 
 func TestGuardAllowsCIDRs(t *testing.T) {
 	client := newClient(t, marketplace.Config{AllowCIDRs: prefixes("10.1.2.3/16", "fe80::/10")})
 	for address, want := range map[string]bool{"10.1.255.1": false, "10.2.0.1": true, "::ffff:10.1.0.1": true, "fe80::1": false, "fe80::1%lo": false, "127.0.0.1": true, "8.8.8.8": false} {
-		equal(t, address, client.Forbids(netip.MustParseAddr(address)), want)
+		expect.Equal(t, address, client.Forbids(netip.MustParseAddr(address)), want)
 	}
 }
 
@@ -116,7 +117,7 @@ func resolving(t *testing.T, config marketplace.Config, answers ...[]string) (*m
 func TestNameInAllowedCIDR(t *testing.T) {
 	client, admitted := resolving(t, marketplace.Config{AllowCIDRs: prefixes("10.0.0.0/8")}, []string{"10.0.0.1", "192.168.0.1"})
 	refuses(t, client, upstream("https://corp.example"))
-	equal(t, "admitted", *admitted, []string{"10.0.0.1:443"})
+	expect.Equal(t, "admitted", *admitted, []string{"10.0.0.1:443"})
 }
 
 // The client reaches an allowed origin at any address, but only with that scheme, host and port.
@@ -198,7 +199,7 @@ func TestRebinding(t *testing.T) {
 					refuses(t, client, from, strings.Replace(want, "hidden", hiddenMessage, 1))
 				}
 			}
-			equal(t, *asked, fmt.Sprint(len(*asked)), more["asked"][0])
+			expect.Equal(t, *asked, fmt.Sprint(len(*asked)), more["asked"][0])
 		})
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/marketplace"
 )
 
@@ -101,7 +102,7 @@ func hello(conn net.Conn) {
 func handshakes(t *testing.T, ca authority) map[string]speech {
 	presented := func(certificate tls.Certificate) speech {
 		return over(&tls.Config{Certificates: []tls.Certificate{certificate}}, func(conn net.Conn) {
-			equal(t, "what it was told", heard(conn), "")
+			expect.Equal(t, "what it was told", heard(conn), "")
 		})
 	}
 	answered := func(text string, next speech) speech {
@@ -129,7 +130,7 @@ func TestHostileHandshakes(t *testing.T) {
 	for name, bad := range handshakes(t, ca) {
 		t.Run(name, func(t *testing.T) {
 			newSecure(t, ca).endures(t, bad, svc.CodeSourceFailed, unreachable)
-			equal(t, "log", logged.String(), "")
+			expect.Equal(t, "log", logged.String(), "")
 		})
 	}
 }

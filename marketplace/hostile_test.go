@@ -11,6 +11,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/marketplace"
 )
 
@@ -175,7 +176,7 @@ func TestHostileAnswers(t *testing.T) {
 	for name, answer := range hostile {
 		t.Run(name, func(t *testing.T) {
 			newHostile(t).endures(t, answer.say, svc.CodeSourceFailed, answer.want)
-			equal(t, "log", logged.String(), "")
+			expect.Equal(t, "log", logged.String(), "")
 		})
 	}
 }

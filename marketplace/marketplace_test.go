@@ -4,13 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
-	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
@@ -20,6 +18,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/marketplace"
 )
 
@@ -86,11 +85,11 @@ func wantError(t testing.TB, err error, code svc.Code, parts ...string) {
 		t.Fatalf("got %v, want code %s", err, code)
 	}
 	for _, part := range append(parts, `source "acme"`) {
-		equal(t, e.Message+" says "+part, strings.Contains(e.Message, part), true)
+		expect.Equal(t, e.Message+" says "+part, strings.Contains(e.Message, part), true)
 	}
 	message := namedAddress.ReplaceAllString(e.Message, "") // the caller has registered that one
 	for _, secret := range []string{"127.0.0.1", "s3cr3t", "dial tcp"} {
-		equal(t, e.Message, strings.Contains(message, secret), false)
+		expect.Equal(t, e.Message, strings.Contains(message, secret), false)
 	}
 }
 
@@ -196,7 +195,7 @@ func TestNewNamesTheWrongField(t *testing.T) {
 		"Limits.Timeout":       {Limits: marketplace.Limits{Timeout: -1}},
 	} {
 		client, err := marketplace.New(config)
-		holds(t, err != nil && client == nil && strings.Contains(err.Error(), "marketplace: Config."+want), err, want)
+		expect.Holds(t, err != nil && client == nil && strings.Contains(err.Error(), "marketplace: Config."+want), err, want)
 	}
 }
 
@@ -205,22 +204,6 @@ func TestNoProxy(t *testing.T) {
 		if transport.Proxy != nil || transport.TLSClientConfig.InsecureSkipVerify {
 			t.Error("a transport with a proxy, or that trusts every certificate")
 		}
-	}
-}
-
-// equal wants a value of something.
-func equal[T any](t testing.TB, of any, have, want T) {
-	t.Helper()
-	if !reflect.DeepEqual(have, want) {
-		t.Errorf("%.300v: %v, want %v", of, have, want)
-	}
-}
-
-// holds wants a condition, about what is shown when it fails.
-func holds(t testing.TB, is bool, about ...any) {
-	t.Helper()
-	if !is {
-		t.Errorf("not so: %.2000q", fmt.Sprint(about...))
 	}
 }
 

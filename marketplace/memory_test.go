@@ -55,7 +55,7 @@ func TestScripts(t *testing.T) {
 		for _, line := range append([]string{"put /templates.json file", `put /m.json {"version":"1"}`, "client"}, lines...) {
 			line, want, wanted := strings.Cut(line, " -> ")
 			expand := func(text string) string {
-				return testscript.Expand(text, func(name string) string { return values[name] })
+				return testscript.Expand(text, func(name string) (string, bool) { return values[name], true })
 			}
 			have := s.do(expand(line), values)
 			want = expand(want)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/heaptest"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/marketplace"
@@ -117,7 +118,7 @@ func boundedMemory(t *testing.T, answer speech, limits marketplace.Limits, most 
 	total, peak := taken(func() { _, err = client.Template(t.Context(), upstream(url), "a") })
 	wantError(t, err, "source_failed")
 	t.Logf("%d bytes of at most %d were allocated, %d at a time", total, most, peak)
-	holds(t, total <= most, total, most)
+	expect.Holds(t, total <= most, total, most)
 }
 
 // An entry takes a bounded number of times more memory than in its file, mostly for its labels.
@@ -175,7 +176,7 @@ func TestBytesAreReal(t *testing.T) {
 			taken := heaptest.Live() - before
 			counted = client.CacheStats().Bytes - counted
 			t.Logf("%d bytes are counted, %d are taken", counted, taken)
-			holds(t, counted >= taken*9/10 && counted <= taken*14/10, "that is not the same")
+			expect.Holds(t, counted >= taken*9/10 && counted <= taken*14/10, "that is not the same")
 		})
 	}
 	runtime.KeepAlive(clients)

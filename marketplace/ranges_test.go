@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/marketplace"
 )
 
@@ -52,7 +53,7 @@ func TestSpecialRanges(t *testing.T) {
 		want := isSpecial(addr)
 		target := net.JoinHostPort(addr.String(), "443")
 		refused := []bool{client.CheckURL("https://"+target) != nil, errors.Is(client.Control(target), marketplace.ErrBlocked)}
-		equal(t, addr, refused, []bool{want, want}) // at registration, when it is dialled
+		expect.Equal(t, addr, refused, []bool{want, want}) // at registration, when it is dialled
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, block := range special {
@@ -80,12 +81,12 @@ const hiddenMessage = `source "acme": its catalogue is at an address that is not
 // The address of a name is refused at the dial, and only the log shows it. TestSpecialRanges has all addresses.
 func TestNameOfASpecialAddress(t *testing.T) {
 	client, admitted := resolving(t, marketplace.Config{}, []string{"10.0.0.1"})
-	equal(t, "registered", client.CheckURL("https://inside.example"), nil)
+	expect.Equal(t, "registered", client.CheckURL("https://inside.example"), nil)
 	err := refuses(t, client, upstream("https://inside.example"))
 	e, _ := errors.AsType[*svc.Error](err)
-	equal(t, err, e.Message, hiddenMessage)
-	holds(t, errors.Is(err, marketplace.ErrBlocked) && strings.Contains(err.Error(), "10.0.0.1"), err)
-	equal(t, "dialled", *admitted, nil)
+	expect.Equal(t, err, e.Message, hiddenMessage)
+	expect.Holds(t, errors.Is(err, marketplace.ErrBlocked) && strings.Contains(err.Error(), "10.0.0.1"), err)
+	expect.Equal(t, "dialled", *admitted, nil)
 }
 
 // The client refuses each spelling at registration, when it dials, and in redirects.
@@ -102,11 +103,11 @@ func TestSpellings(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			for _, host := range hosts {
 				location = "https://" + host + "/x"
-				equal(t, location, client.CheckURL(location) != nil, true)
+				expect.Equal(t, location, client.CheckURL(location) != nil, true)
 				refuses(t, client, upstream(location), "its address ")
 				*asked = nil
 				refuses(t, web, upstream("https://one.example"), "its catalogue redirects to a")
-				equal(t, location, *asked, []string{"one.example/templates.json"})
+				expect.Equal(t, location, *asked, []string{"one.example/templates.json"})
 			}
 		})
 	}
@@ -121,11 +122,11 @@ func TestSpellingsOfWhatIsAllowed(t *testing.T) {
 	config.AllowOrigins[0], config.AllowCIDRs[0] = "https://127.0.0.1:9443", prefixes("127.0.0.0/8")[0]
 	for _, address := range []string{"https://127.0.0.1:8443", "https://127.0.0.1.:08443/x", "http://INTRA.example.:8080",
 		"https://10.1.2.3:444/x", "https://[fd00:1::1]", "https://[FD00:0001:0::1]"} {
-		equal(t, address, client.CheckURL(address), nil)
+		expect.Equal(t, address, client.CheckURL(address), nil)
 	}
 	for what, addresses := range sections("allowed.txt") {
 		for _, address := range addresses {
-			equal(t, "other "+what+address, client.CheckURL(address) != nil, true)
+			expect.Equal(t, "other "+what+address, client.CheckURL(address) != nil, true)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/marketplace"
 )
 
@@ -50,7 +51,7 @@ func newServedWeb(t *testing.T, config marketplace.Config, handler http.Handler)
 	t.Helper()
 	var asked []string
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		holds(t, r.ProtoMajor == 1, r.Proto)
+		expect.Holds(t, r.ProtoMajor == 1, r.Proto)
 		asked = append(asked, strings.TrimRight(r.Host+r.URL.RequestURI()+" "+r.Header.Get("Authorization"), " "))
 		handler.ServeHTTP(w, r)
 	}))
@@ -150,7 +151,7 @@ func TestTokenInNoError(t *testing.T) {
 		for _, token := range []svc.Secret{"s3cr3t", "s3cr3t\r\nX: y"} {
 			from.Token = token
 			err := refuses(t, client, from)
-			equal(t, err, strings.Contains(err.Error(), "s3cr3t"), false)
+			expect.Equal(t, err, strings.Contains(err.Error(), "s3cr3t"), false)
 		}
 	}
 }
@@ -176,8 +177,8 @@ func TestRedirectsAstray(t *testing.T) {
 				for _, hops = range []int{0, 1, 4} {
 					*asked = nil
 					err := refuses(t, client, from, "its catalogue redirects to a")
-					equal(t, *asked, len(*asked), hops+1)
-					equal(t, err, strings.Contains(err.Error(), "hunter2"), false) // a password
+					expect.Equal(t, *asked, len(*asked), hops+1)
+					expect.Equal(t, err, strings.Contains(err.Error(), "hunter2"), false) // a password
 				}
 			}
 		})

@@ -9,6 +9,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc/internal/cache"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/heaptest"
 )
 
@@ -139,6 +140,6 @@ func TestSizeIsHonest(t *testing.T) {
 			said += cache.Size(v)
 		}
 		t.Logf("%s: %d bytes, estimated %d", name, real, said)
-		holds(t, said >= real*9/10 && said <= 3*real, name, real, said)
+		expect.Holds(t, said >= real*9/10 && said <= 3*real, name, real, said)
 	}
 }

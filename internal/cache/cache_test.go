@@ -1,7 +1,6 @@
 package cache_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -11,15 +10,8 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc/internal/cache"
+	"github.com/extsvc/svc/internal/expect"
 )
-
-// holds wants a condition, about what is shown when it fails.
-func holds(t testing.TB, is bool, about ...any) {
-	t.Helper()
-	if !is {
-		t.Errorf("not so: %.2000q", fmt.Sprint(about...))
-	}
-}
 
 func spread(n int) uint64 { return uint64(n) * 0x9E3779B97F4A7C15 >> 20 }
 
@@ -53,7 +45,7 @@ func kinds(t *testing.T, capacity int) map[string]kind {
 			get: func(n int) (uint64, bool) {
 				v, mark, ok := r.Get(key(n))
 				number, whole := numberIn(n, v)
-				holds(t, !ok || whole && mark == uint32(n), n, v, mark)
+				expect.Holds(t, !ok || whole && mark == uint32(n), n, v, mark)
 				return number, ok
 			},
 			load: []func(int) func(uint64){func(n int) func(uint64) {
@@ -135,7 +127,7 @@ func TestBounded(t *testing.T) {
 				kept++
 			}
 		}
-		holds(t, kept >= c.least && kept <= c.most, name, kept)
+		expect.Holds(t, kept >= c.least && kept <= c.most, name, kept)
 	}
 }
 
@@ -151,7 +143,7 @@ func TestKeepsWhatIsUsed(t *testing.T) {
 				found++
 			}
 		}
-		holds(t, found > 45_000, name, found)
+		expect.Holds(t, found > 45_000, name, found)
 	}
 }
 

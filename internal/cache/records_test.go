@@ -9,6 +9,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc/internal/cache"
+	"github.com/extsvc/svc/internal/expect"
 )
 
 func key(n int) cache.Key { return cache.Key{uint64(n), uint64(n) * 3} }
@@ -53,14 +54,14 @@ func TestRecordsHoldTheirCapacity(t *testing.T) {
 			for i := range capacity {
 				keep(r, i, 1)
 			}
-			holds(t, kept(t, r, capacity) == capacity, capacity)
+			expect.Holds(t, kept(t, r, capacity) == capacity, capacity)
 			for i := range capacity {
 				r.Drop(key(i))
 			}
 			for i := range capacity {
 				keep(r, capacity+i, 1)
 			}
-			holds(t, kept(t, r, 2*capacity) == capacity, capacity)
+			expect.Holds(t, kept(t, r, 2*capacity) == capacity, capacity)
 			r.Clear()
 		}
 	}
@@ -131,7 +132,7 @@ func TestRecordsAreWhole(t *testing.T) {
 		{"many", cache.NewRecords(500), many, 5000},
 	} {
 		found, torn := upset(c.records, c.keys, c.clear)
-		holds(t, torn == 0, c.name, found, torn)
+		expect.Holds(t, torn == 0, c.name, found, torn)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/internal/strictjson"
 )
@@ -20,16 +21,8 @@ import (
 func canonical(t testing.TB, in string) string {
 	t.Helper()
 	out, err := jcs.Canonical([]byte(in))
-	holds(t, err == nil, in, err)
+	expect.Holds(t, err == nil, in, err)
 	return string(out)
-}
-
-// holds wants a condition, about what is shown when it fails.
-func holds(t testing.TB, is bool, about ...any) {
-	t.Helper()
-	if !is {
-		t.Errorf("not so: %.2000q", fmt.Sprint(about...))
-	}
 }
 
 // The samples of RFC 8785, except 333333333.33333329, which the RFC rounds.
@@ -80,7 +73,7 @@ func TestRefuses(t *testing.T) {
 		strings.Repeat("[", 10_000): strings.Repeat("/0", 1000) + ": must not be nested deeper than 1000 levels",
 	} {
 		out, err := jcs.Append([]byte("before"), []byte(in))
-		holds(t, errors.As(err, new(*strictjson.Error)) && err.Error() == want && string(out) == "before", in, out, err)
+		expect.Holds(t, errors.As(err, new(*strictjson.Error)) && err.Error() == want && string(out) == "before", in, out, err)
 	}
 }
 
@@ -110,9 +103,9 @@ func TestAppendString(t *testing.T) {
 		}
 		lit := jcs.AppendString(nil, string(r))
 		var back string
-		holds(t, json.Unmarshal(lit, &back) == nil && back == string(r), r, lit, back)
+		expect.Holds(t, json.Unmarshal(lit, &back) == nil && back == string(r), r, lit, back)
 		plain := r >= ' ' && r != '"' && r != '\\'
-		holds(t, plain == (string(lit) == `"`+string(r)+`"`), r, lit)
+		expect.Holds(t, plain == (string(lit) == `"`+string(r)+`"`), r, lit)
 	}
 }
 
@@ -133,17 +126,17 @@ func FuzzCanonical(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, seed uint64) {
 		compact, err := strictjson.Compact(data, 1000)
 		once, failed := jcs.Canonical(data)
-		holds(t, (err == nil) == (failed == nil), err, failed)
+		expect.Holds(t, (err == nil) == (failed == nil), err, failed)
 		if err != nil {
 			return
 		}
-		holds(t, canonical(t, string(once)) == string(once), once)
+		expect.Holds(t, canonical(t, string(once)) == string(once), once)
 		decoder := json.NewDecoder(bytes.NewReader(compact))
 		decoder.UseNumber()
 		var value any
 		_ = decoder.Decode(&value)
 		disguised := disguise(rand.New(rand.NewPCG(seed, 0)), value)
-		holds(t, canonical(t, disguised) == string(once), data, once, disguised)
+		expect.Holds(t, canonical(t, disguised) == string(once), data, once, disguised)
 	})
 }
 

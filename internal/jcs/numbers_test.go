@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc/internal/expect"
 )
 
 func TestNumbers(t *testing.T) {
@@ -67,14 +69,14 @@ func FuzzNumbers(f *testing.F) {
 			t.Skip()
 		}
 		ca, cb := canonical(t, a), canonical(t, b)
-		holds(t, ca != cb || x.Cmp(y) == 0, a, b, ca)
+		expect.Holds(t, ca != cb || x.Cmp(y) == 0, a, b, ca)
 		if c := exact(ca); c == nil || c.Cmp(x) != 0 {
 			t.Fatalf("%s gives %s, another value", a, ca)
 		}
 		if near, _ := strconv.ParseFloat(a, 64); ca != a && exact(shortest(near)).Cmp(x) != 0 {
 			t.Fatalf("%s does not survive as a double, but became %s", a, ca)
 		}
-		holds(t, x.Cmp(y) != 0 || ca == cb || ca == a && cb == b, a, b, ca)
+		expect.Holds(t, x.Cmp(y) != 0 || ca == cb || ca == a && cb == b, a, b, ca)
 	})
 }
 

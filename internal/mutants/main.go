@@ -140,7 +140,7 @@ var judges = map[string][]string{
 // withoutBehaviour starts the folders from which no mutant is drawn: programs, and what tests use.
 var withoutBehaviour = []string{
 	"e2e", "examples", "internal/mutants", "internal/pauses", "internal/policy/policytest",
-	"internal/calltest", "internal/heaptest", "internal/intercept", "internal/longtest", "internal/porttest", "internal/sqltest",
+	"internal/calltest", "internal/expect", "internal/heaptest", "internal/intercept", "internal/longtest", "internal/porttest", "internal/sqltest",
 	"internal/testscript", "store/postgres/pgtest", "store/storetest",
 }
 

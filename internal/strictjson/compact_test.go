@@ -13,6 +13,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/strictjson"
 )
 
@@ -58,16 +59,8 @@ func TestCompactRefuses(t *testing.T) {
 		{strings.Repeat(`{"":`, 1_000_000), "////", deep},
 	}...) {
 		out, err := strictjson.Compact([]byte(c[0]), 4)
-		holds(t, out == nil, c[0])
+		expect.Holds(t, out == nil, c[0])
 		refused(t, c[0], err, c[1], c[2])
-	}
-}
-
-// holds wants a condition, about what is shown when it fails.
-func holds(t testing.TB, is bool, about ...any) {
-	t.Helper()
-	if !is {
-		t.Errorf("not so: %.2000q", fmt.Sprint(about...))
 	}
 }
 
@@ -102,7 +95,7 @@ func TestCompact(t *testing.T) {
 		in := []byte(c.in)
 		out, err := strictjson.Compact(in, 4)
 		clear(in)
-		holds(t, err == nil && string(out) == c.want, c.in, out, err)
+		expect.Holds(t, err == nil && string(out) == c.want, c.in, out, err)
 	}
 }
 
@@ -130,16 +123,16 @@ func FuzzCompact(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		before := bytes.Clone(data)
 		out, err := strictjson.Compact(data, 4)
-		holds(t, bytes.Equal(before, data), "input changed")
+		expect.Holds(t, bytes.Equal(before, data), "input changed")
 		if !json.Valid(data) {
-			holds(t, err != nil, "accepted what is not JSON")
+			expect.Holds(t, err != nil, "accepted what is not JSON")
 			return
 		}
 		why := reasons(data, 4)
 		if err == nil {
 			var want bytes.Buffer
 			_ = json.Compact(&want, data)
-			holds(t, len(why) == 0 && bytes.Equal(out, want.Bytes()), out, why)
+			expect.Holds(t, len(why) == 0 && bytes.Equal(out, want.Bytes()), out, why)
 			return
 		}
 		if e := new(strictjson.Error); !errors.As(err, &e) || !why[e.Detail] {

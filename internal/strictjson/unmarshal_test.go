@@ -12,6 +12,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/strictjson"
 )
 
@@ -66,7 +67,7 @@ func TestUnmarshalRefuses(t *testing.T) {
 		v := all{Name: "before"}
 		err := strictjson.Unmarshal([]byte(c[0]), 4, &v)
 		refused(t, c[0], err, c[1], c[2])
-		holds(t, v.Name == "before" && v.hidden == "", c[0])
+		expect.Holds(t, v.Name == "before" && v.hidden == "", c[0])
 	}
 }
 
@@ -260,11 +261,11 @@ func FuzzUnmarshal(f *testing.F) {
 			if wrong, ok := errors.AsType[*json.UnmarshalTypeError](lax); ok && strings.ContainsAny(strings.TrimPrefix(wrong.Value, "number "), ".eE") {
 				return // an integer with a fraction or an exponent
 			}
-			holds(t, lax == nil && bytes.Equal(a, b), a, b, lax)
+			expect.Holds(t, lax == nil && bytes.Equal(a, b), a, b, lax)
 			return
 		}
 		e := new(strictjson.Error)
-		holds(t, errors.As(err, &e), err)
+		expect.Holds(t, errors.As(err, &e), err)
 		_, invalid := strictjson.Compact(data, 64)
 		if invalid == nil && lax == nil && e.Detail != "is an unknown key" && !bytes.Contains(data, []byte("null")) {
 			t.Fatalf("refused without a reason: %v", err)

@@ -8,15 +8,19 @@ import (
 
 var variable = regexp.MustCompile(`\$(\w+)|\$\(([^()*]+)\*(\d+)\)`)
 
-// Expand puts values for names "$NAME", also within values, and repetitions for "$(x*100)".
-func Expand(text string, value func(name string) string) string {
+// Expand puts values for names "$NAME", also within values, and repetitions for "$(x*100)", in which
+// names may be. Names without a value stay.
+func Expand(text string, value func(name string) (string, bool)) string {
 	return variable.ReplaceAllStringFunc(text, func(found string) string {
 		parts := variable.FindStringSubmatch(found)
 		if parts[1] == "" {
 			times, _ := strconv.Atoi(parts[3])
-			return strings.Repeat(parts[2], times)
+			return strings.Repeat(Expand(parts[2], value), times)
 		}
-		return Expand(value(parts[1]), value)
+		if text, bound := value(parts[1]); bound {
+			return Expand(text, value)
+		}
+		return found
 	})
 }
 

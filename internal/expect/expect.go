@@ -1,0 +1,24 @@
+// Package expect has assertions that name what they are about, for tables and loops.
+package expect
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+)
+
+// Equal wants a value of something.
+func Equal[T any](t testing.TB, of any, have, want T) {
+	t.Helper()
+	if !reflect.DeepEqual(have, want) {
+		t.Errorf("%.300v: %.1000v, want %.1000v", of, have, want)
+	}
+}
+
+// Holds wants a condition, about what is shown when it fails.
+func Holds(t testing.TB, is bool, about ...any) {
+	t.Helper()
+	if !is {
+		t.Errorf("not so: %.2000q", fmt.Sprint(about...))
+	}
+}
