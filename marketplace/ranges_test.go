@@ -78,15 +78,28 @@ func TestSpecialRanges(t *testing.T) {
 
 const hiddenMessage = `source "acme": its catalogue is at an address that is not public, and this server does not allow it`
 
-// The address of a name is refused at the dial, and only the log shows it. TestSpecialRanges has all addresses.
-func TestNameOfASpecialAddress(t *testing.T) {
-	client, admitted := resolving(t, marketplace.Config{}, []string{"10.0.0.1"})
-	expect.Equal(t, "registered", client.CheckURL("https://inside.example"), nil)
-	err := refuses(t, client, upstream("https://inside.example"))
-	e, _ := errors.AsType[*svc.Error](err)
-	expect.Equal(t, err, e.Message, hiddenMessage)
-	expect.Holds(t, errors.Is(err, marketplace.ErrBlocked) && strings.Contains(err.Error(), "10.0.0.1"), err)
-	expect.Equal(t, "dialled", *admitted, nil)
+// The client learns the address of a name when it dials. It then refuses the address, and only the log shows it.
+func TestNamesInSpecialRanges(t *testing.T) {
+	listener, err := net.Listen("tcp6", "[::1]:0")
+	hasIPv6 := err == nil
+	if hasIPv6 {
+		_ = listener.Close()
+	}
+	for _, block := range special {
+		first, last := ends(block)
+		for _, addr := range []netip.Addr{first, last} {
+			client, admitted := resolving(t, marketplace.Config{}, []string{addr.String()})
+			expect.Equal(t, addr, client.CheckURL("https://inside.example"), nil)
+			err := refuses(t, client, upstream("https://inside.example"))
+			expect.Equal(t, addr, *admitted, nil)
+			if !addr.Unmap().Is4() && !hasIPv6 {
+				continue // it is not even tried
+			}
+			e, _ := errors.AsType[*svc.Error](err)
+			expect.Equal(t, addr, e.Message, hiddenMessage)
+			expect.Holds(t, errors.Is(err, marketplace.ErrBlocked) && strings.Contains(err.Error(), addr.Unmap().String()), block, err)
+		}
+	}
 }
 
 // The client refuses each spelling at registration, when it dials, and in redirects.

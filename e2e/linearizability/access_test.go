@@ -54,13 +54,7 @@ func (a accessAnswer) String() string { return a.kind() }
 
 func (s accessState) step(call accessCall, have accessAnswer) []accessState {
 	after, want := s.after(call)
-	switch {
-	case have.unknown():
-		return []accessState{s, after}
-	case have != want:
-		return nil
-	}
-	return []accessState{after}
+	return possible(s, after, have, want)
 }
 
 // after holds the rules: the new state and the answer of a call.

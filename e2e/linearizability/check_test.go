@@ -44,6 +44,20 @@ type (
 	}
 )
 
+// possible returns the states after a call, or none. The rules want an answer and a state after it.
+func possible[S any, A interface {
+	comparable
+	answer
+}](before, after S, have, want A) []S {
+	switch {
+	case have.unknown():
+		return []S{before, after}
+	case have != want:
+		return nil
+	}
+	return []S{after}
+}
+
 // moment is one call with its times since the start of the history.
 type moment[C call, A answer] struct {
 	client           int

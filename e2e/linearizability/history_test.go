@@ -288,13 +288,7 @@ func (a keyAnswer) String() string { return a.kind() }
 // step returns the possible states after a call with this answer, or none.
 func (s keyState) step(call keyCall, have keyAnswer) []keyState {
 	after, want := s.after(call)
-	switch {
-	case have.unknown():
-		return []keyState{s, after}
-	case have != want:
-		return nil
-	}
-	return []keyState{after}
+	return possible(s, after, have, want)
 }
 
 // after holds the rules: the new state and the answer of a call.

@@ -238,19 +238,25 @@ func TestTooManyConnectionsAreUnavailable(t *testing.T) {
 	await(t, "the server does not let them go", func() bool { return sqltest.AddUsers(t.Context(), store, "alice") == nil })
 }
 
-// TestServerOfItsOwn has what changes the settings of a server. The last one leaves it without commits.
-func TestServerOfItsOwn(t *testing.T) {
+// onServer is a test of a server that it shares with others.
+type onServer struct {
+	name string
+	run  func(t *testing.T, cluster *pgtest.Cluster)
+}
+
+// shareServer runs tests one after the other on a server of their own.
+func shareServer(t *testing.T, tests ...onServer) {
 	t.Parallel()
 	cluster := pgtest.Start(t)
-	for _, test := range []struct {
-		name string
-		run  func(t *testing.T, cluster *pgtest.Cluster)
-	}{
-		{"role that may not make tables", mayNotMakeTables}, {"wrong password", wrongPasswordIsClear},
-		{"caller leaves while the standby is away", leavesWhileTheStandbyIsAway},
-	} {
+	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) { test.run(t, cluster) })
 	}
+}
+
+// TestServerOfItsOwn has what changes the settings of a server. The last one leaves it without commits.
+func TestServerOfItsOwn(t *testing.T) {
+	shareServer(t, onServer{"role that may not make tables", mayNotMakeTables}, onServer{"wrong password", wrongPasswordIsClear},
+		onServer{"caller leaves while the standby is away", leavesWhileTheStandbyIsAway})
 }
 
 // When another role has made the tables, a role needs only to read and write rows.
@@ -296,17 +302,8 @@ func leavesWhileTheStandbyIsAway(t *testing.T, cluster *pgtest.Cluster) {
 
 // A server that does not answer, wholly or on one connection.
 func TestFrozenServer(t *testing.T) {
-	t.Parallel()
-	cluster := pgtest.Start(t)
-	for _, test := range []struct {
-		name string
-		run  func(t *testing.T, cluster *pgtest.Cluster)
-	}{
-		{"calls", frozenCalls}, {"commit", frozenCommit},
-		{"commit of a caller who leaves", frozenCommitOfACallerWhoLeaves}, {"one connection", frozenConnection},
-	} {
-		t.Run(test.name, func(t *testing.T) { test.run(t, cluster) })
-	}
+	shareServer(t, onServer{"calls", frozenCalls}, onServer{"commit", frozenCommit},
+		onServer{"commit of a caller who leaves", frozenCommitOfACallerWhoLeaves}, onServer{"one connection", frozenConnection})
 }
 
 // A frozen server that keeps its connections blocks no call for longer than promised. That holds

@@ -16,6 +16,19 @@ import (
 	"github.com/extsvc/svc/limits"
 )
 
+// changingNothing is the change of a row, with a call of change for a row that does not exist.
+func changingNothing[K, R any](
+	do func(context.Context, K, func(*R) (bool, error)) error,
+) func(context.Context, K, func(*R) (bool, error)) error {
+	return func(ctx context.Context, key K, change func(*R) (bool, error)) error {
+		err := do(ctx, key, change)
+		if errors.Is(err, svc.ErrNotFound) {
+			_, _ = change(new(R))
+		}
+		return err
+	}
+}
+
 var sourceFaults = map[string]func(*store){
 	"a source overwrites another": func(s *store) {
 		s.does["CreateSource"] = func(ctx context.Context, source svc.Source) error {
@@ -26,13 +39,7 @@ var sourceFaults = map[string]func(*store){
 		}
 	},
 	"change is called for a source that does not exist": func(s *store) {
-		s.does["ChangeSource"] = func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
-			err := s.FullStore.ChangeSource(ctx, key, change)
-			if errors.Is(err, svc.ErrNotFound) {
-				_, _ = change(&svc.Source{})
-			}
-			return err
-		}
+		s.does["ChangeSource"] = changingNothing(s.FullStore.ChangeSource)
 	},
 	"files of an unknown source are kept until it is registered": func(s *store) {
 		var waiting sync.Map
@@ -167,13 +174,7 @@ var templateFaults = map[string]func(*store){
 		}
 	},
 	"change is called for a template that does not exist": func(s *store) {
-		s.does["ChangeTemplate"] = func(ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error)) error {
-			err := s.FullStore.ChangeTemplate(ctx, key, change)
-			if errors.Is(err, svc.ErrNotFound) {
-				_, _ = change(&svc.Template{})
-			}
-			return err
-		}
+		s.does["ChangeTemplate"] = changingNothing(s.FullStore.ChangeTemplate)
 	},
 	"RebindTemplates of a source without templates is an error": func(s *store) {
 		s.does["RebindTemplates"] = func(ctx context.Context, source svc.SourceKey, url string) ([]svc.TemplateKey, error) {
