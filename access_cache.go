@@ -15,6 +15,7 @@ import (
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/readcache"
+	"github.com/extsvc/svc/internal/semaphore"
 )
 
 // accessRows is the rows of access that decisions need. All generations from the first to the last
@@ -38,16 +39,16 @@ type accessCache struct {
 	changes atomic.Int64 // counts the changes of rows that kept may lack
 	resets  atomic.Int64 // counts how often every row may have changed
 
-	turn chan struct{} // held by the caller that reads
-	mu   sync.RWMutex  // while kept moves, nobody looks
-	kept *accessRows   // nil: none. Set with turn and mu
-	at   atomic.Int64  // the generation of kept, or 0
+	turn semaphore.Semaphore // held by the caller that reads
+	mu   sync.RWMutex        // while kept moves, nobody looks
+	kept *accessRows         // nil: none. Set with turn and mu
+	at   atomic.Int64        // the generation of kept, or 0
 }
 
 // newAccessCache returns a cache that keeps at most so many bytes, and hears of every change of access.
 // Call it before the first use of g: onChange has no lock.
 func newAccessCache(g *authorizer, most int) *accessCache {
-	s := &accessCache{authorizer: g, most: int64(most), turn: make(chan struct{}, 1)}
+	s := &accessCache{authorizer: g, most: int64(most), turn: make(semaphore.Semaphore, 1)}
 	if g.inTransaction {
 		s.most = 0
 	}
@@ -75,12 +76,11 @@ func (s *accessCache) look(ctx context.Context, least int64, do func(all *access
 		return nil
 	}
 	s.cached.Follow()
-	select {
-	case s.turn <- struct{}{}:
-	case <-ctx.Done():
-		return fault("read all access", ctx.Err())
+	release, err := s.turn.Acquire(ctx)
+	if err != nil {
+		return fault("read all access", err)
 	}
-	defer func() { <-s.turn }()
+	defer release()
 	if s.looked(least, do) { // another caller has read
 		return nil
 	}
@@ -93,12 +93,11 @@ func (s *accessCache) look(ctx context.Context, least int64, do func(all *access
 
 // advance makes the kept rows those of the latest generation, when none of them has changed since.
 func (s *accessCache) advance() {
-	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
-	default:
+	release, free := s.turn.TryAcquire()
+	if !free {
 		return // a caller is just reading them
 	}
+	defer release()
 	v, fresh := s.cached.View()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,11 +217,9 @@ func (s *accessCache) bytes() int64 {
 
 // release forgets the kept rows, unless a caller is just reading them.
 func (s *accessCache) release() {
-	select {
-	case s.turn <- struct{}{}:
+	if release, free := s.turn.TryAcquire(); free {
 		s.keep(nil)
-		<-s.turn
-	default:
+		release()
 	}
 }
 
@@ -234,12 +231,11 @@ var errMuchMoved = errors.New("much has changed")
 // wrote moves kept rows by a write that is committed, and was made over those of a generation. When
 // the store is further by more than this one mutation, the next question reads what has changed.
 func (s *accessCache) wrote(at int64, w AccessWrite) {
-	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
-	default:
+	release, free := s.turn.TryAcquire()
+	if !free {
 		return // a caller is just reading them
 	}
+	defer release()
 	e, changes := s.kept, s.changes.Load()
 	v, fresh := s.cached.View()
 	if e == nil || e.at != at || e.resets != s.resets.Load() || w.Size() > mostMoved ||

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"reflect"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,11 +14,13 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/store/memstore"
 )
@@ -314,6 +317,53 @@ func TestWritesReadFewChanges(t *testing.T) {
 		rename("Ada" + strconv.Itoa(int(h.now().UnixNano())))
 		return most >= 0 && most < 5
 	})
+}
+
+// Of calls that compare access or list rights, one works for each processor. The others wait, until their context ends.
+func TestAnalysesAtATime(t *testing.T) { synctest.Test(t, analysesAtATime) }
+
+func analysesAtATime(t *testing.T) {
+	type held struct{}
+	holds := make(chan struct{})
+	h := newHost(t, func(c *svc.Config) {
+		store := around(c.Store, nil)
+		store.Around = func(ctx context.Context, call intercept.Call) error {
+			if ctx.Value(held{}) != nil {
+				<-holds
+			}
+			return call.Do()
+		}
+		c.Store = store
+	})
+	h.apply(t, `{"users": [{"id": "alice"}]}`)
+	bundle, q := svc.Bundle{Groups: []svc.Group{{ID: "new"}}}, svc.Question{UserID: "alice", Bank: "notes"}
+	kinds := map[string]func(context.Context) error{
+		"preview": func(ctx context.Context) error {
+			return errorOf(h.Access.Preview(ctx, svc.Host, bundle, svc.BundleWrite{}))
+		},
+		"simulate": func(ctx context.Context) error { return errorOf(h.Policies.Simulate(ctx, svc.Host, bundle, q)) },
+		"what can": func(ctx context.Context) error {
+			return errorOf(h.Policies.WhatCan(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}))
+		},
+		"dry run": func(ctx context.Context) error {
+			return h.Access.Write(ctx, svc.Host, bundle, svc.BundleWrite{DryRun: true})
+		},
+	}
+	var all sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		all.Go(func() {
+			expect.Equal(t, "held", kinds["preview"](context.WithValue(t.Context(), held{}, true)), nil)
+		})
+	}
+	for kind, ask := range kinds {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		synctest.Wait()
+		wantCode(t, ask(ctx), svc.CodeUnavailable, "")
+		cancel()
+		all.Go(func() { expect.Equal(t, kind, ask(t.Context()), nil) })
+	}
+	close(holds)
+	all.Wait()
 }
 
 //go:embed testdata/drops.json

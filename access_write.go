@@ -14,6 +14,7 @@ import (
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/semaphore"
 	"github.com/extsvc/svc/limits"
 )
 
@@ -182,8 +183,10 @@ type accessWriter struct {
 	*keyIssuer
 	*accessCache
 	// judging is held by the edit that is judged and written. So the edits of this process do not
-	// make each other's rows stale. To judge for long, an edit lets it go.
-	judging chan struct{}
+	// make each other's rows stale. To judge for long, an edit releases it.
+	judging semaphore.Semaphore
+	// analyses is held by calls that compare access or list rights for long: each takes megabytes.
+	analyses semaphore.Semaphore
 }
 
 // writeRequest is a change of some rows of access by a caller.
@@ -263,53 +266,47 @@ func (s *accessWriter) tryEdit(ctx context.Context, e writeRequest) error {
 // tryDry judges an edit without a transaction: no writer waits for it.
 func (s *accessWriter) tryDry(ctx context.Context, e writeRequest) error {
 	for {
-		if _, err := s.judgeEdit(ctx, e); !errors.Is(err, errOldRows) {
+		if _, err := s.judgeLong(ctx, e); !errors.Is(err, errOldRows) {
 			return err
 		}
 	}
 }
 
+// judgeLong is judgeEdit for work that may be long.
+func (s *accessWriter) judgeLong(ctx context.Context, e writeRequest) (*judgement, error) {
+	release, err := s.analyses.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	return s.judgeEdit(ctx, e)
+}
+
 // tryJudged judges an edit, then writes it. errOldRows: rows have changed between.
 func (s *accessWriter) tryJudged(ctx context.Context, e writeRequest) (err error) {
-	if err := s.takeJudging(ctx); err != nil {
+	release, err := s.judging.Acquire(ctx)
+	if err != nil {
 		return err
 	}
-	held := true
-	letGo := func() {
-		if held {
-			<-s.judging
-			held = false
-		}
-	}
-	defer letGo()
+	defer func() { release() }()
 	e.done = func() {
 		if e.judged.written != nil {
 			s.wrote(e.judged.at, *e.judged.written)
 		}
-		letGo() // OnEvent may make another edit
+		release() // OnEvent may make another edit
 	}
 	short := e
 	short.steps = shortSteps
 	if e.judged, err = s.judgeEdit(ctx, short); ErrorCode(err) == CodeTooComplex {
-		letGo()
-		if e.judged, err = s.judgeEdit(ctx, e); err == nil {
-			err = s.takeJudging(ctx)
-			held = err == nil
+		release()
+		if e.judged, err = s.judgeLong(ctx, e); err == nil {
+			release, err = s.judging.Acquire(ctx)
 		}
 	}
 	if err == nil {
 		err = s.commitEdit(ctx, e)
 	}
 	return err
-}
-
-func (s *accessWriter) takeJudging(ctx context.Context) error {
-	select {
-	case s.judging <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 func (s *accessWriter) commitEdit(ctx context.Context, e writeRequest) error {

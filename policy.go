@@ -361,6 +361,13 @@ func resolve(
 	return snapshot.resolution(who, result, compiler.Schema()), nil
 }
 
+func (t AccessTest) question() Question {
+	return Question{
+		UserID: t.UserID, ServiceAccountID: t.ServiceAccountID, Sender: t.Sender,
+		Action: t.Action, Bank: t.Bank, Channel: t.Channel, Topic: t.Topic,
+	}
+}
+
 // check returns what to read for a query. It checks all fields and reports all faults. Field is the
 // name of the query parameter: the HTTP interface and Simulate use it.
 func (q Question) check() (AccessQuery, error) {

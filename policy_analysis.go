@@ -155,6 +155,11 @@ func (s *Policies) WhatCan(ctx context.Context, by Principal, who Identity) ([]C
 	if err != nil {
 		return nil, err
 	}
+	release, err := s.analyses.Acquire(ctx)
+	if err != nil {
+		return nil, fault("list what a principal can do", err)
+	}
+	defer release()
 	found, err := s.compiler.Apart(ctx).Compile(subject).Capabilities(shut)
 	if err != nil {
 		return nil, fault("list what a principal can do", err)
@@ -187,6 +192,11 @@ func (s *Policies) Simulate(
 		wrong = errors.Join(wrong,
 			Invalid("user_id", "is required: a simulation names its subject"))
 	}
+	release, err := s.analyses.Acquire(ctx)
+	if err != nil {
+		return Resolution{}, fault("simulate", err)
+	}
+	defer release()
 	compiler := s.compiler.Apart(ctx)
 	after, changed, err := s.simulated(ctx, by, compiler, overlay, asked, wrong)
 	if err != nil {
@@ -312,13 +322,19 @@ const diffSteps = 32 * policy.MaxSteps
 // Preview returns what [Access.Write] of a bundle would change in what all principals may do. It
 // writes nothing, and by needs only [action.UsersRead]. The stored rows come from the cache of
 // [Policies.WhoCan]. It stops when ctx ends. A comparison of more than about a second is
-// CodeTooComplex; the other errors are those of Apply.
+// CodeTooComplex; the other errors are those of Apply. For each processor, one call of Preview,
+// [Policies.Simulate], [Policies.WhatCan] or a dry run works at a time. Others wait.
 func (s *Access) Preview(
 	ctx context.Context, by Principal, bundle Bundle, how BundleWrite,
 ) (AccessDiff, error) {
 	if err := s.authorize(ctx, by, action.UsersRead); err != nil {
 		return AccessDiff{}, err
 	}
+	release, err := s.analyses.Acquire(ctx)
+	if err != nil {
+		return AccessDiff{}, fault("compare access", err)
+	}
+	defer release()
 	now, _, err := s.named(ctx, AccessNames{}, true) // first: the comparison must lack none
 	if err != nil {
 		return AccessDiff{}, err
@@ -387,13 +403,6 @@ func (w AccessWrite) testsAfter(kept []AccessTest) []AccessTest {
 	tests.drop(&after, &gone)
 	tests.drop(&after, &w.Bundle)
 	return append(after.Tests, w.Tests...)
-}
-
-func (t AccessTest) question() Question {
-	return Question{
-		UserID: t.UserID, ServiceAccountID: t.ServiceAccountID, Sender: t.Sender,
-		Action: t.Action, Bank: t.Bank, Channel: t.Channel, Topic: t.Topic,
-	}
 }
 
 // normalize checks the question of a test, and sets its ID.

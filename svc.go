@@ -59,6 +59,7 @@ import (
 	"github.com/extsvc/svc/internal/outbox"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/readcache"
+	"github.com/extsvc/svc/internal/semaphore"
 	"github.com/extsvc/svc/internal/sequencer"
 	"github.com/extsvc/svc/internal/tally"
 	"github.com/extsvc/svc/parameter"
@@ -98,15 +99,15 @@ func New(config Config) (*Service, error) {
 	if config.Store == nil {
 		return nil, errors.New("svc: Config.Store is required")
 	}
-	s, err := newService(config, Tenant{})
+	s, err := newService(config, Tenant{}, semaphore.OfProcessors())
 	if err == nil && config.Keys.unpeppered() {
 		s.log.Warn(noPepper)
 	}
 	return s, err
 }
 
-// newService returns the Service of a tenant; a zero one: of none.
-func newService(config Config, tenant Tenant) (*Service, error) {
+// newService returns the Service of a tenant; a zero one: of none. All tenants share analyses.
+func newService(config Config, tenant Tenant, analyses semaphore.Semaphore) (*Service, error) {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
@@ -137,7 +138,7 @@ func newService(config Config, tenant Tenant) (*Service, error) {
 	)
 	s := assemble(config, b, shared{
 		compiler, keys, sealer, &sourceHealth{}, &checkCache{}, tenant, chains, &tally.Tally{},
-		Decision{compiler.Always("allowed: the host application may do everything")},
+		analyses, Decision{compiler.Always("allowed: the host application may do everything")},
 	})
 	s.start(work)
 	return s, nil
@@ -361,7 +362,8 @@ type shared struct {
 	tenant   Tenant
 	chains   *sequencer.Sequencer // nil: no events are kept
 	counts   *tally.Tally         // of decisions
-	hostMay  Decision             // about [Host] on every bank: Decide must not allocate it
+	analyses semaphore.Semaphore
+	hostMay  Decision // about [Host] on every bank: Decide must not allocate it
 }
 
 // feed tells the cache what has changed in the store. It turns the targets of commits, of any
@@ -414,7 +416,7 @@ func assemble(config Config, b *base, of shared) *Service {
 	if config.Users.RequireKnown {
 		callers.known = newKnownUsers(config.Users.Known)
 	}
-	d := &accessWriter{b, g, j, h, rows, make(chan struct{}, 1)}
+	d := &accessWriter{b, g, j, h, rows, make(semaphore.Semaphore, 1), of.analyses}
 	return &Service{
 		Templates: &Templates{b, &scoped{g, false}, j, c, up, reader, installs, of.checks, edits},
 		Sources:   &Sources{b, &scoped{g, false}, j, c, up, reader, installs},

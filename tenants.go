@@ -15,6 +15,7 @@ import (
 	"github.com/extsvc/svc/internal/defaultlog"
 	"github.com/extsvc/svc/internal/keyring"
 	"github.com/extsvc/svc/internal/lists"
+	"github.com/extsvc/svc/internal/semaphore"
 	"github.com/extsvc/svc/internal/text"
 	"github.com/extsvc/svc/limits"
 	"github.com/extsvc/svc/parameter"
@@ -130,13 +131,14 @@ const (
 // event. All methods are safe for concurrent use, and can return CodeUnavailable and the error of
 // ctx.
 type Tenants struct {
-	config  TenantsConfig
-	log     *slog.Logger
-	work    *background.Group
-	journal *committer // of the outbox that all tenants share; it has none when each has its own
-	keys    *keyring.Ring
-	slots   chan struct{} // one for each tenant that is being opened
-	ticks   atomic.Int64  // counts the looks for idle tenants: a clock that costs nothing to read
+	config   TenantsConfig
+	log      *slog.Logger
+	work     *background.Group
+	journal  *committer // of the outbox that all tenants share; it has none when each has its own
+	keys     *keyring.Ring
+	slots    chan struct{} // one for each tenant that is being opened
+	analyses semaphore.Semaphore
+	ticks    atomic.Int64 // counts the looks for idle tenants: a clock that costs nothing to read
 
 	mu      sync.RWMutex
 	open    map[string]*tenantService // by name
@@ -179,8 +181,8 @@ func NewTenants(config TenantsConfig) (*Tenants, error) {
 	t := &Tenants{
 		config: config, log: log, work: background.NewGroup(log), keys: ring,
 		journal: &committer{base: b, onEvent: config.Config.Events.OnEvent},
-		slots:   make(chan struct{}, tenantsAtOnce),
-		open:    map[string]*tenantService{}, leaving: map[*tenantService]bool{},
+		slots:   make(chan struct{}, tenantsAtOnce), analyses: semaphore.OfProcessors(),
+		open: map[string]*tenantService{}, leaving: map[*tenantService]bool{},
 	}
 	t.work.Start(t.follow)
 	t.work.Start(t.tidy)

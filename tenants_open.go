@@ -235,7 +235,7 @@ func (t *Tenants) openService(
 	store, end, err := t.config.Store.OpenTenant(ctx, tenant)
 	if err == nil {
 		config.Store, s.close = store, end
-		service, err = newService(config, tenant)
+		service, err = newService(config, tenant, t.analyses)
 	}
 	if err != nil {
 		return nil, unavailableTenant(err)

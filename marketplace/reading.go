@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/semaphore"
 )
 
 // defaultReading is the default of [Config].Reading in bytes.
@@ -196,9 +197,11 @@ func (r *reading) grant() {
 // parsing bounds the answers that are parsed at the same time. A small file may hold 100,000
 // entries, and takes a hundred times as much memory until they are judged. It takes some
 // milliseconds.
-type parsing struct{ server, users chan struct{} }
+type parsing struct{ server, users semaphore.Semaphore }
 
-func newParsing() parsing { return parsing{make(chan struct{}, 2), make(chan struct{}, 1)} }
+func newParsing() parsing {
+	return parsing{make(semaphore.Semaphore, 2), make(semaphore.Semaphore, 1)}
+}
 
 // enter waits until an answer of a source may be parsed. A reader may hold a turn in the meantime,
 // because a parser waits for nothing. leave ends it. Errors are faults, or ctx's.
@@ -207,16 +210,9 @@ func (p parsing) enter(ctx context.Context, source svc.SourceKey) (leave func(),
 	if source.Scope == svc.ScopePersonal {
 		slots = p.users
 	}
-	leave = func() { <-slots }
-	select {
-	case slots <- struct{}{}: // also for a reader that was too slow, and has read all
-		return leave, nil
-	default:
+	// A reader that was too slow and has read all is admitted at once as well.
+	if leave, err = slots.Acquire(ctx); err != nil {
+		err = explain(ctx, "", err)
 	}
-	select {
-	case slots <- struct{}{}:
-		return leave, nil
-	case <-ctx.Done():
-		return nil, explain(ctx, "", ctx.Err())
-	}
+	return leave, err
 }

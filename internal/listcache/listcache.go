@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc/internal/background"
+	"github.com/extsvc/svc/internal/semaphore"
 )
 
 const (
@@ -76,9 +77,9 @@ type Cache[T any] struct {
 	writers atomic.Int64  // changes that may be under way
 	doubts  atomic.Uint64 // grows with each change that a list may lack
 	kept    atomic.Pointer[State[T]]
-	full    atomic.Bool   // the rows do not fit, as far as known
-	wanted  chan struct{} // holds one value when a caller wants Run to read
-	turn    chan struct{} // is held to read rows again: of concurrent callers one reads
+	full    atomic.Bool         // the rows do not fit, as far as known
+	wanted  chan struct{}       // holds one value when a caller wants Run to read
+	turn    semaphore.Semaphore // is held to read rows again: of concurrent callers one reads
 
 	mu  sync.Mutex    // to write kept and era
 	era atomic.Uint64 // grows when every row may have changed
@@ -101,7 +102,7 @@ func (s *State[T]) at(generation int64, doubts uint64) *State[T] {
 func New[T any](rows *Rows[T], store Store[T], room int64) *Cache[T] {
 	return &Cache[T]{
 		rows: rows, store: store, room: room,
-		wanted: make(chan struct{}, 1), turn: make(chan struct{}, 1),
+		wanted: make(chan struct{}, 1), turn: make(semaphore.Semaphore, 1),
 	}
 }
 
@@ -198,12 +199,11 @@ func (s *Cache[T]) renew(ctx context.Context, state *State[T], most int) *State[
 	if len(changes.ids) == 0 {
 		return s.put(state.at(changes.Generation, doubts))
 	}
-	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
-	case <-ctx.Done():
+	release, err := s.turn.Acquire(ctx)
+	if err != nil {
 		return nil
 	}
+	defer release()
 	if now := s.kept.Load(); now != nil && now.Generation >= changes.Generation {
 		return now // another caller has renewed it
 	}

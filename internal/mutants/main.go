@@ -130,6 +130,7 @@ var judges = map[string][]string{
 	"internal/outbox":      {"."},
 	"internal/policy":      {"internal/policy/policytest"},
 	"internal/recent":      {"."},
+	"internal/semaphore":   {"."},
 	"internal/accessindex": {"."},
 	"internal/listcache":   {"."},
 	"internal/token":       {"internal/keyring"},

@@ -76,8 +76,15 @@ func (p *Process) directory() string {
 	return dir
 }
 
-// remove stops the server and deletes its files.
+// remove stops the server and deletes its files. The log of one that has ended by itself says why.
 func (p *Process) remove() {
+	select {
+	case <-p.ended:
+		if p.process != nil {
+			p.t.Errorf("%s has ended by itself:\n%s", p.name, p.Log())
+		}
+	default:
+	}
 	p.Stop()
 	if err := os.RemoveAll(p.dir); err != nil {
 		p.t.Error(err)
