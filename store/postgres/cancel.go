@@ -14,7 +14,8 @@ import (
 // A caller may leave at any time, and callers with short deadlines leave all the time. The driver
 // would close their connections, and all others would wait for new ones. So a statement whose caller
 // has left gets a moment to end. Then the server is asked to cancel it. Only a server that does not
-// answer either loses the connection.
+// answer either loses the connection. A pooler is not asked, because PgBouncer 1.18 to 1.20 may exit
+// at a request to cancel: until the connection ends, when the driver asks, most statements have ended.
 const (
 	cancelDelay  = 50 * time.Millisecond // from the end of the context to the request to cancel
 	cancelAnswer = time.Second           // from the end of the context to the end of the connection
@@ -27,13 +28,19 @@ type watcher struct {
 	now    ctxwatch.Handler // that of the context that has ended
 }
 
-func newWatcher(conn *pgconn.PgConn) ctxwatch.Handler {
-	return &watcher{
-		left: &pgconn.CancelRequestContextWatcherHandler{
+// newWatcher returns the watcher of a connection.
+func (o Options) newWatcher(conn *pgconn.PgConn) ctxwatch.Handler {
+	w := &watcher{silent: &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn()}}
+	if o.Pooler {
+		w.left = &pgconn.DeadlineContextWatcherHandler{
+			Conn: conn.Conn(), DeadlineDelay: cancelAnswer,
+		}
+	} else {
+		w.left = &pgconn.CancelRequestContextWatcherHandler{
 			Conn: conn, CancelRequestDelay: cancelDelay, DeadlineDelay: cancelAnswer,
-		},
-		silent: &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn()},
+		}
 	}
+	return w
 }
 
 // HandleCancel implements ctxwatch.Handler.

@@ -338,3 +338,19 @@ func TestCallersWhoLeave(t *testing.T) {
 	})
 	is.NoErr(store.DB().PingContext(t.Context()))
 }
+
+// A pooler is not asked to cancel a statement that takes a moment: some versions of PgBouncer exit then.
+func TestPoolersAreNotAskedToCancel(t *testing.T) {
+	is := parallel(t)
+	url, taken := counted(t, migrated(t))
+	db := open(t, url, postgres.Options{Pooler: true, MaxOpen: 1}).DB()
+	is.NoErr(db.PingContext(t.Context()))
+	const calls = 8
+	before := taken.Load()
+	for range calls {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		_, _ = db.ExecContext(ctx, "SELECT pg_sleep(0.2)")
+		cancel()
+	}
+	is.True(taken.Load()-before < calls/2) // a request is a connection, and a slow machine makes some
+}

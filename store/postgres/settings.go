@@ -162,7 +162,7 @@ func (o Options) pool(config *pgx.ConnConfig) *sql.DB {
 	} else {
 		o.set(config, timeout)
 	}
-	config.BuildContextWatcherHandler = newWatcher
+	config.BuildContextWatcherHandler = o.newWatcher
 	db := sql.OpenDB(connector{Connector: &dialer{Connector: stdlib.GetConnector(*config)}})
 	size := nonZero(o.MaxOpen, defaultMaxOpen)
 	db.SetMaxOpenConns(size)
