@@ -13,11 +13,9 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"testing"
 
 	"github.com/extsvc/svc"
 	api "github.com/extsvc/svc/client"
-	"github.com/extsvc/svc/e2e/contract"
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/calltest"
 )
@@ -94,7 +92,7 @@ func (s step) do(ctx context.Context, w *worker, id string) (key string, err err
 		bearer = id
 	}
 	call := strings.NewReplacer("$id", id, "$fill", fill(id, 1)).Replace(s.call)
-	value, err := calltest.Do(ctx, w.as(bearer), svc.Principal{}, call)
+	value, err := calltest.Do(ctx, w.as(bearer, direct{w.api}), svc.Principal{}, call)
 	if issued, is := value.(svc.IssuedKey); is && s.parts[0] == "key" {
 		key = string(issued.Key)
 	}
@@ -142,22 +140,11 @@ func (l *ledger) people() map[string]string {
 }
 
 // as returns a client of the worker's interface with a bearer: the administrator, or a person.
-func (w *worker) as(bearer string) *api.Client {
-	transport := contract.Transport(breaches{pen: w.pen}, direct{w.api})
+func (w *worker) as(bearer string, over http.RoundTripper) *api.Client {
 	return got(api.New(api.Config{
-		BaseURL: "http://worker/ext/svc", Token: svc.Secret(bearer), HTTPClient: &http.Client{Transport: transport},
+		BaseURL: "http://worker/ext/svc", Token: svc.Secret(bearer), HTTPClient: &http.Client{Transport: over},
 	}))
 }
-
-// breaches writes what breaks the contract of the interface into the ledger.
-type breaches struct {
-	testing.TB
-	pen *pen
-}
-
-func (breaches) Helper() {}
-
-func (b breaches) Error(args ...any) { b.pen.line("problem", fmt.Sprint(args...)) }
 
 // direct passes requests to a handler of this process.
 type direct struct{ handler http.Handler }
