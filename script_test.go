@@ -324,32 +324,15 @@ func (s *script) lint(line string) (shown string, err error) {
 // tag of the row or else the text that it shows.
 func (s *script) call(name, line string) (shown string, err error) {
 	line, fields, chosen := strings.Cut(line, " @ ")
-	words := append(strings.SplitN(line, " ", 3), "", "")
-	method, err := calltest.Method(s.Service, words[1])
+	who, line, _ := strings.Cut(line, " ")
+	by, err := s.principal(who)
 	if err != nil {
 		return "", err
 	}
-	args := []reflect.Value{reflect.ValueOf(s.ctx)}
-	if method.Type().NumIn() > 1 && method.Type().In(1) == reflect.TypeFor[svc.Principal]() {
-		by, err := s.principal(words[0])
-		if err != nil {
-			return "", err
-		}
-		args = append(args, reflect.ValueOf(by))
-	}
-	texts, err := calltest.Split(words[2])
+	results, err := calltest.Call(s.ctx, s.Service, by, line)
 	if err != nil {
 		return "", err
 	}
-	given, err := calltest.Arguments(method.Type(), len(args), texts)
-	if err != nil {
-		return "", err
-	}
-	args = append(args, given...)
-	for !method.Type().IsVariadic() && len(args) < method.Type().NumIn() { // a progress that nobody reads
-		args = append(args, reflect.Zero(method.Type().In(len(args))))
-	}
-	results := method.Call(args)
 	if !chosen {
 		shown, err = s.show.Results(results, nil)
 	} else {

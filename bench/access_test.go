@@ -5,12 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net/http"
 	"net/http/httptest"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -78,18 +75,7 @@ func BenchmarkAttachment(b *testing.B) {
 		attach := func() error { // the call changes the priority
 			calls++
 			body := fmt.Sprintf(`{"policy_id":"policy-7","principal_type":"user","principal_id":%q,"priority":%d}`, userID(5000), calls)
-			r := get(http.NewRequestWithContext(ctx, "PUT", server.URL+httpapi.DefaultPrefix+"/policy-attachments", strings.NewReader(body)))
-			r.Header.Set("Authorization", "Bearer "+string(key.Key))
-			r.Header.Set("Content-Type", "application/json")
-			answer, err := server.Client().Do(r)
-			if err != nil {
-				return err
-			}
-			_, err = io.Copy(io.Discard, answer.Body)
-			if err = errors.Join(err, answer.Body.Close()); err == nil && answer.StatusCode >= 300 {
-				err = errors.New(answer.Status)
-			}
-			return err
+			return send(ctx, "PUT", server.URL+httpapi.DefaultPrefix+"/policy-attachments", string(key.Key), body)
 		}
 		compare(b, measure.Side{Name: "mutation", Call: func() error {
 			calls++

@@ -130,9 +130,15 @@ func first[R any](limit int, rows iter.Seq2[R, error]) iter.Seq2[R, error] {
 }
 
 func listOverHTTP(ctx context.Context, w *world, query string, to *discard) error {
-	r := httptest.NewRequestWithContext(ctx, http.MethodGet, httpapi.DefaultPrefix+"/admin/templates"+query, nil)
-	r.Header.Set("Authorization", "Bearer "+password)
-	httpapi.New(w.service, httpapi.Options{}).ServeHTTP(to, r)
+	api := httpapi.New(w.service, httpapi.Options{})
+	return ask(ctx, api, httpapi.DefaultPrefix+"/admin/templates"+query, password, to)
+}
+
+// ask reads a path of a handler, without a connection.
+func ask(ctx context.Context, api http.Handler, path, bearer string, to *discard) error {
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+	r.Header.Set("Authorization", "Bearer "+bearer)
+	api.ServeHTTP(to, r)
 	return equal(to.status, http.StatusOK)
 }
 

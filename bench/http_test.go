@@ -97,6 +97,21 @@ func hostOf(service *svc.Service) http.Handler {
 	return mux
 }
 
+var clients = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
+
+// send sends a request over a connection.
+func send(ctx context.Context, method, url, bearer, body string) error {
+	r := get(http.NewRequestWithContext(ctx, method, url, strings.NewReader(body)))
+	r.Header.Set("Authorization", "Bearer "+bearer)
+	r.Header.Set("Content-Type", "application/json")
+	answer, err := clients.Do(r)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, answer.Body)
+	return errors.Join(err, answer.Body.Close(), equal(answer.StatusCode, http.StatusOK))
+}
+
 // asker repeats one request on a connection that it keeps.
 type asker struct {
 	net.Conn

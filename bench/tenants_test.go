@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -80,25 +79,20 @@ func newCity(b *testing.B, e engine, count int) *city {
 
 func nameOf(i int) string { return fmt.Sprint("t", i) }
 
-func (c *city) key(name string) (key string, err error) {
-	err = c.Use(c.b.Context(), name, func(s *svc.Service) error {
-		issued, err := s.Keys.Issue(c.b.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "ada"}, svc.NewAPIKey{})
-		key = string(issued.Key)
-		return err
-	})
-	return key, err
+// issue issues a key of each tenant, which opens it.
+func (c *city) issue(count int) {
+	for i := range count {
+		check(c.Use(c.b.Context(), nameOf(i+1), func(s *svc.Service) error {
+			issued, err := s.Keys.Issue(c.b.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "ada"}, svc.NewAPIKey{})
+			c.keys[nameOf(i+1)] = string(issued.Key)
+			return err
+		}))
+	}
 }
 
 // ask sends a request of a tenant for its own keys.
-func (c *city) ask(name, key string) error {
-	r := httptest.NewRequestWithContext(c.b.Context(), http.MethodGet, "/t/"+name+"/ext/svc/me/api-keys", nil)
-	r.Header.Set("Authorization", "Bearer "+key)
-	w := &discard{header: http.Header{}}
-	c.api.ServeHTTP(w, r)
-	if w.status != http.StatusOK {
-		return fmt.Errorf("%s: status %d", name, w.status)
-	}
-	return nil
+func (c *city) ask(name string) error {
+	return ask(c.b.Context(), c.api, "/t/"+name+"/ext/svc/me/api-keys", c.keys[name], &discard{})
 }
 
 // tenantCount is how many tenants a benchmark makes: few, unless SVC_BENCH_LARGE is set.
@@ -127,13 +121,10 @@ func BenchmarkIdleTenants(b *testing.B) {
 	eachEngine(b, func(b *testing.B, e engine) {
 		count := tenantCount(100, 1000)
 		c := newCity(b, e, count)
-		keys := make([]string, count)
-		for i := range count {
-			keys[i] = get(c.key(nameOf(i + 1)))
-		}
+		c.issue(count)
 		empty := heaptest.Live()
 		for i := range count {
-			check(c.ask(nameOf(i+1), keys[i]))
+			check(c.ask(nameOf(i + 1)))
 		}
 		// All were open before: what the requests and the issue of keys have cached is small. So
 		// compare with the state after closing.
@@ -183,10 +174,7 @@ func BenchmarkColdTenant(b *testing.B) {
 	eachEngine(b, func(b *testing.B, e engine) {
 		const count = 50
 		c := newCity(b, e, count)
-		keys := make([]string, count)
-		for i := range count {
-			keys[i] = get(c.key(nameOf(i + 1)))
-		}
+		c.issue(count)
 		var took []time.Duration
 		for i := range count {
 			name := nameOf(i + 1)
@@ -194,18 +182,14 @@ func BenchmarkColdTenant(b *testing.B) {
 				check(change(b.Context(), name))
 			}
 			began := time.Now()
-			check(c.ask(name, keys[i]))
+			check(c.ask(name))
 			took = append(took, time.Since(began))
 		}
-		reportTimes(b, took)
+		slices.Sort(took)
+		b.ReportMetric(percentile(took, 50), "ms-p50")
+		b.ReportMetric(percentile(took, 99), "ms-p99")
 		b.ReportMetric(0, "ns/op")
 	})
-}
-
-func reportTimes(b *testing.B, took []time.Duration) {
-	slices.Sort(took)
-	b.ReportMetric(percentile(took, 50), "ms-p50")
-	b.ReportMetric(percentile(took, 99), "ms-p99")
 }
 
 // percentile returns the ms of one of the times, which are sorted.
@@ -226,7 +210,7 @@ func BenchmarkWarmTenant(b *testing.B) {
 		ctx, ada := b.Context(), svc.Identity{Kind: svc.KindUser, ID: "ada"}
 		api := httpapi.New(single, httpapi.Options{})
 		alone := string(get(single.Keys.Issue(ctx, svc.Host, ada, svc.NewAPIKey{})).Key)
-		of := get(c.key("t1"))
+		c.issue(1)
 		verify := func(key string) func(*svc.Service) error {
 			return func(s *svc.Service) error { return failure(s.Authenticate(ctx, key)) }
 		}
@@ -240,28 +224,19 @@ func BenchmarkWarmTenant(b *testing.B) {
 			}
 			return err
 		}
-		request := func() error {
-			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/ext/svc/me/api-keys", nil)
-			r.Header.Set("Authorization", "Bearer "+alone)
-			w := &discard{header: http.Header{}}
-			api.ServeHTTP(w, r)
-			if w.status != http.StatusOK {
-				return fmt.Errorf("status %d", w.status)
-			}
-			return nil
-		}
+		request := func() error { return ask(ctx, api, "/ext/svc/me/api-keys", alone, &discard{}) }
 		versus := func(name string, alone, tenant func() error) {
 			b.Run(name, func(b *testing.B) {
 				compare(b, measure.Side{Name: "single", Call: alone}, measure.Side{Name: "tenant", Call: tenant})
 			})
 		}
 		check(c.Use(ctx, "t1", func(s *svc.Service) error { // as a host does for a request
-			versus("verify", func() error { return verify(alone)(single) }, func() error { return verify(of)(s) })
+			versus("verify", func() error { return verify(alone)(single) }, func() error { return verify(c.keys["t1"])(s) })
 			versus("decide", func() error { return decide(single) }, func() error { return decide(s) })
 			versus("issue", func() error { return issue(single) }, func() error { return issue(s) })
 			return nil
 		}))
-		versus("request", request, func() error { return c.ask("t1", of) })
+		versus("request", request, func() error { return c.ask("t1") })
 	})
 }
 
@@ -277,10 +252,8 @@ func BenchmarkTenantStorm(b *testing.B) {
 			b.Run(kind, func(b *testing.B) {
 				count := tenantCount(2, 1000)
 				c, other := newCity(b, e, count), newCity(b, e, 1)
-				for i := range count { // which opens it
-					c.keys[nameOf(i+1)] = get(c.key(nameOf(i + 1)))
-				}
-				other.keys["t1"] = get(other.key("t1"))
+				c.issue(count)
+				other.issue(1)
 				var quiet, busy, apart [3][]float64
 				note := func(rounds *[3][]float64) {
 					took := c.latencies("t1", kind)
@@ -320,27 +293,10 @@ func median(values []float64) float64 {
 	return values[len(values)/2]
 }
 
-// request reads keys over HTTP.
-func (c *city) request(name string) error {
-	r := get(http.NewRequestWithContext(c.b.Context(), http.MethodGet, c.url+"/t/"+name+"/ext/svc/me/api-keys", nil))
-	r.Header.Set("Authorization", "Bearer "+c.keys[name])
-	answer, err := clients.Do(r)
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	if _, err = io.Copy(io.Discard, answer.Body); err == nil && answer.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: status %d", name, answer.StatusCode)
-	}
-	return err
-}
-
-var clients = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
-
-// work writes, or reads what is not cached.
+// work writes, or reads what is not cached, or does so over HTTP.
 func (c *city) work(name, kind string) error {
 	if kind == "requests" {
-		return c.request(name)
+		return send(c.b.Context(), http.MethodGet, c.url+"/t/"+name+"/ext/svc/me/api-keys", c.keys[name], "")
 	}
 	return c.Use(c.b.Context(), name, func(s *svc.Service) error {
 		ada := svc.Identity{Kind: svc.KindUser, ID: "ada"}

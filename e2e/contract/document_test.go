@@ -130,7 +130,7 @@ type corpus struct {
 				Policy, Group string
 				Priority      int64
 			}
-			Scoping any // one id, or several
+			Scoping []string
 		}
 		Asks struct{ Action, Bank, Provider, Channel, Topic string }
 	}
@@ -144,7 +144,7 @@ func (c corpus) simulation(number int) (object, bool) {
 	this := c.Cases[number]
 	who, asks := this.Who, this.Asks
 	query := object{"bank": asks.Bank, "action": asks.Action, "channel": asks.Channel, "topic": asks.Topic}
-	user, accounts, narrowing := who.ID, []object{}, texts(who.Scoping)
+	user, accounts, narrowing := who.ID, []object{}, who.Scoping
 	used := slices.Clone(narrowing)
 	switch who.Kind {
 	case "user":
@@ -191,20 +191,6 @@ func documents(key string, all map[string]json.RawMessage, names []string) []obj
 		}
 	}
 	return rows
-}
-
-func texts(value any) []string {
-	switch value := value.(type) {
-	case string:
-		return []string{value}
-	case []any:
-		var all []string
-		for _, one := range value {
-			all = append(all, one.(string))
-		}
-		return all
-	}
-	return nil
 }
 
 // TestResolutions asks for all worked decisions over HTTP. The document must have all answers, and

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -50,67 +51,55 @@ func (d *database) close() error {
 
 // check reopens a database, compares it with the ledger, notes every problem and closes it. With
 // settle, check accepts the present state of operations under way: what was tried before may not
-// change any more.
+// change any more. What the checks cannot read, they panic with.
 func (l *ledger) check(ctx context.Context, j job, settle bool) {
-	d, err := j.reopen(ctx)
-	if err == nil {
-		err = errors.Join(l.compare(ctx, d, settle), d.close())
-	}
-	if err != nil {
-		l.problem("torn: the database cannot be read: %v", err)
-	}
+	defer func() {
+		if cause := recover(); cause != nil {
+			if _, mistake := cause.(runtime.Error); mistake {
+				panic(cause)
+			}
+			l.problem("torn: the database cannot be read: %v", cause)
+		}
+	}()
+	d := got(j.reopen(ctx))
+	defer func() { got(0, d.close()) }()
+	l.compare(ctx, d, settle)
 }
 
-func (l *ledger) compare(ctx context.Context, d *database, settle bool) error {
-	changes, err := d.store.Changes(ctx, l.since)
-	if err != nil {
-		return err
-	}
-	found, err := observe(ctx, d.host.DB)
-	if err != nil {
-		return err
-	}
-	if err := l.sync(); err != nil {
-		return err
-	}
+func (l *ledger) compare(ctx context.Context, d *database, settle bool) {
+	changes := got(d.store.Changes(ctx, l.since))
+	found := observe(ctx, d.host.DB)
+	got(0, l.sync())
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if d.sqlite {
-		if err := l.checkFile(ctx, d.host.DB); err != nil {
-			return err
-		}
+		l.checkFile(ctx, d.host.DB)
 	}
 	l.checkStates(found)
 	l.checkFeed(d, changes)
-	newest, tells, err := l.checkRecords(ctx, d, int(changes.Generation-l.since))
-	if err != nil {
-		return err
-	}
+	newest, tells := l.checkRecords(ctx, d, int(changes.Generation-l.since))
 	if d.keeps {
 		l.checkTale(tells, found)
 	}
-	if err := l.checkKeys(ctx, d.service); err != nil {
-		return err
-	}
+	l.checkKeys(ctx, d.service)
 	if settle {
 		l.accept(found)
 		l.settle(changes.Generation)
 		l.mark, l.tells = newest, tells
 	}
-	return nil
 }
 
 // checkFile runs SQLite's own check.
-func (l *ledger) checkFile(ctx context.Context, db *sql.DB) error {
+func (l *ledger) checkFile(ctx context.Context, db *sql.DB) {
 	o := observation{db: db}
-	err := o.rows(ctx, `PRAGMA integrity_check`, func(answer string, _ []string) {
-		if answer != "ok" {
-			l.problemLocked("torn: integrity_check: %s", answer)
+	for _, row := range o.rows(ctx, `PRAGMA integrity_check`) {
+		if row[0] != "ok" {
+			l.problemLocked("torn: integrity_check: %s", row[0])
 		}
-	})
-	return errors.Join(err, o.rows(ctx, `PRAGMA foreign_key_check`, func(table string, columns []string) {
-		l.problemLocked("torn: foreign_key_check: %s %q", table, columns)
-	}))
+	}
+	for _, row := range o.rows(ctx, `PRAGMA foreign_key_check`) {
+		l.problemLocked("torn: foreign_key_check: %q", row)
+	}
 }
 
 func (l *ledger) checkStates(found observation) {
@@ -169,24 +158,17 @@ func (l *ledger) checkFeed(d *database, changes svc.StoreChanges) {
 
 // checkRecords compares the records of events with the mutations since the last settlement. Each
 // mutation has one record, and so has each issue. It returns the newest, and what all records tell of people.
-func (l *ledger) checkRecords(ctx context.Context, d *database, mutations int) (svc.AuditPosition, tale, error) {
+func (l *ledger) checkRecords(ctx context.Context, d *database, mutations int) (svc.AuditPosition, tale) {
 	if !d.keeps {
-		return svc.AuditPosition{}, nil, nil
+		return svc.AuditPosition{}, nil
 	}
-	tells := l.tells.clone()
-	check, err := d.service.Audit.Verify(ctx, svc.Host, l.mark)
-	if err != nil {
-		return check.Newest, tells, err
-	}
+	tells, check := l.tells.clone(), got(d.service.Audit.Verify(ctx, svc.Host, l.mark))
 	if check.Fault != nil {
 		l.problemLocked("lost: record %d %s", check.Fault.Number, check.Fault.Reason)
 	}
 	recorded, kept := 0, map[string]bool{}
 	for record, err := range d.service.Audit.Records(ctx, svc.Host, svc.AuditQuery{}) {
-		if err != nil {
-			return check.Newest, tells, err
-		}
-		if record.Number <= l.mark.Number {
+		if got(record, err).Number <= l.mark.Number {
 			break
 		}
 		kept[object(record.Target)] = true
@@ -206,11 +188,11 @@ func (l *ledger) checkRecords(ctx context.Context, d *database, mutations int) (
 			l.problemLocked("lost: %s: no record of what was acknowledged", name)
 		}
 	}
-	return check.Newest, tells, nil
+	return check.Newest, tells
 }
 
 // checkKeys authenticates with every acknowledged key.
-func (l *ledger) checkKeys(ctx context.Context, service *svc.Service) error {
+func (l *ledger) checkKeys(ctx context.Context, service *svc.Service) {
 	for name, e := range l.objects {
 		if e.token == "" || e.attempt != nil {
 			continue
@@ -219,7 +201,7 @@ func (l *ledger) checkKeys(ctx context.Context, service *svc.Service) error {
 		refused := svc.ErrorCode(err) == svc.CodeUnauthenticated
 		switch {
 		case err != nil && !refused:
-			return err
+			panic(err)
 		case refused && (e.state == stateGood || has(e.state, "key")):
 			l.problemLocked("lost: %s: an issued key is refused", name)
 		case !refused && (e.state == stateRevoked || isPerson(name) && !has(e.state, "key")):
@@ -228,7 +210,6 @@ func (l *ledger) checkKeys(ctx context.Context, service *svc.Service) error {
 			l.problemLocked("torn: the key of %s is accepted as that of %s", name, principal.ID)
 		}
 	}
-	return nil
 }
 
 // accept takes the state found as the outcome of each operation under way.
@@ -302,9 +283,8 @@ func damage(t *testing.T) (missed string) {
 		t.Fatalf("generation %d, problems %q", l.seen, l.found())
 	}
 	host := pool(j.Address, "off")
-	found := got(observe(background, host))
+	l.accept(observe(background, host)) // else what was under way at the kill may be missing
 	must(t, host.Close())
-	l.accept(found) // else what was under way at the kill may be missing
 	each := longtest.Times(4, 1)
 	all := damages(t)
 	for i := rand.N(each); i < len(all); i += each {

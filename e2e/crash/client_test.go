@@ -98,7 +98,9 @@ func (c *client) revokeKey() {
 	}
 	i := rand.N(len(c.keys))
 	key := c.keys[i]
-	ok := c.do(key.holder, event.APIKeyRevoked, stateRevoked, func(context.Context) error { return c.revoke(key.holder, key.id) })
+	ok := c.do(key.holder, event.APIKeyRevoked, stateRevoked, func(ctx context.Context) error {
+		return c.revoke(ctx, key.holder, key.id)
+	})
 	if ok || c.outcomeUnknown() {
 		c.keys = slices.Delete(c.keys, i, i+1)
 	}

@@ -15,7 +15,7 @@
 //
 //	go test ./crash                     the short form, less than a minute
 //	CI=true go test ./crash             what CI runs; a loop that cannot run fails there
-//	go test ./crash -kills 1000 -cuts 300 -clusterkills 50 -failovers 50 -fills 20
+//	SVC_CRASH_KILLS=1000 SVC_CRASH_CUTS=300 go test ./crash
 //
 // Power cuts and full disks need root, to mount.
 package crash

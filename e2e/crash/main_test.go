@@ -3,8 +3,8 @@
 package crash
 
 import (
+	"cmp"
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,42 +22,25 @@ import (
 // inCI makes a loop that cannot run a failure.
 var inCI = os.Getenv("CI") == "true"
 
-// crashes is the number of crashes of a loop: from a flag, a variable, or the default of the short
-// form or CI.
+// crashes is the number of crashes of a loop: of a variable, or the default of the short form or CI.
 type crashes struct {
-	flag      *int
 	variable  string
 	short, ci int
 }
 
-func countFlag(name, variable string, short, ci int) crashes {
-	return crashes{flag.Int(name, 0, "how many crashes to make; also "+variable), variable, short, ci}
-}
-
 var (
-	kills        = countFlag("kills", "SVC_CRASH_KILLS", 3, 150)
-	cuts         = countFlag("cuts", "SVC_CRASH_CUTS", 2, 75)
-	clusterKills = countFlag("clusterkills", "SVC_CRASH_CLUSTER_KILLS", 1, 15)
-	failovers    = countFlag("failovers", "SVC_CRASH_FAILOVERS", 1, 10)
-	fills        = countFlag("fills", "SVC_CRASH_FILLS", 1, 12)
+	kills        = crashes{"SVC_CRASH_KILLS", 3, 150}
+	cuts         = crashes{"SVC_CRASH_CUTS", 2, 75}
+	clusterKills = crashes{"SVC_CRASH_CLUSTER_KILLS", 1, 15}
+	failovers    = crashes{"SVC_CRASH_FAILOVERS", 1, 10}
+	fills        = crashes{"SVC_CRASH_FILLS", 1, 12}
 )
 
-func (c crashes) count() int {
-	if n := c.asked(); n > 0 {
-		return n
-	}
-	return longtest.Times(c.short, c.ci)
-}
+func (c crashes) count() int { return cmp.Or(c.asked(), longtest.Times(c.short, c.ci)) }
 
 // asked returns the requested number of crashes, or 0.
 func (c crashes) asked() int {
-	if *c.flag > 0 {
-		return *c.flag
-	}
-	n, err := strconv.Atoi(os.Getenv(c.variable))
-	if err != nil {
-		return 0
-	}
+	n, _ := strconv.Atoi(os.Getenv(c.variable)) // it may be empty
 	return n
 }
 
@@ -95,7 +78,6 @@ func TestMain(m *testing.M) {
 			os.Exit(code)
 		}
 	}
-	flag.Parse()
 	code := m.Run()
 	if skipped > 0 {
 		fmt.Printf("SKIPPED %d crashes that cannot be made here: what they check is unchecked\n", skipped)

@@ -24,67 +24,58 @@ type observation struct {
 }
 
 // observe reads all tables. A state starts with [torn] when related rows do not agree.
-func observe(ctx context.Context, db *sql.DB) (observation, error) {
+func observe(ctx context.Context, db *sql.DB) observation {
 	o := observation{db: db, states: map[string]string{}, outbox: map[string]bool{}}
-	for _, read := range []func(context.Context) error{o.readSources, o.readKeys, o.readTemplates, o.readBundles, o.readPeople} {
-		if err := read(ctx); err != nil {
-			return o, err
-		}
-	}
-	return o, nil
+	o.readSources(ctx)
+	o.readKeys(ctx)
+	o.readTemplates(ctx)
+	o.readBundles(ctx)
+	o.readPeople(ctx)
+	return o
 }
 
 const null = "NULL"
 
-// rows runs a query whose first column is an id. The other columns come as text.
-func (o observation) rows(ctx context.Context, query string, row func(id string, columns []string)) error {
-	rows, err := o.db.QueryContext(ctx, query)
-	if err != nil {
-		return fmt.Errorf("%s: %w", query, err)
-	}
+// rows returns the rows of a query, as text.
+func (o observation) rows(ctx context.Context, query string) (all [][]string) {
+	rows := got(o.db.QueryContext(ctx, query))
 	defer rows.Close()
-	names, err := rows.Columns()
-	if err != nil {
-		return err
-	}
-	for rows.Next() {
+	for names := got(rows.Columns()); rows.Next(); {
 		values, targets := make([]sql.NullString, len(names)), make([]any, len(names))
 		for i := range values {
 			targets[i] = &values[i]
 		}
-		if err := rows.Scan(targets...); err != nil {
-			return err
-		}
+		got(0, rows.Scan(targets...))
 		texts := make([]string, len(values))
 		for i, value := range values {
 			if texts[i] = value.String; !value.Valid {
 				texts[i] = null
 			}
 		}
-		row(texts[0], texts[1:])
+		all = append(all, texts)
 	}
-	return rows.Err()
+	return got(all, rows.Err())
 }
 
-func (o observation) readSources(ctx context.Context) error {
-	return o.rows(ctx, `SELECT name, url FROM svc_sources WHERE scope = 'server'`, func(id string, columns []string) {
-		o.states[id] = "registered"
-		if columns[0] != "https://example.com/templates" {
-			o.states[id] = torn + columns[0]
+func (o observation) readSources(ctx context.Context) {
+	for _, row := range o.rows(ctx, `SELECT name, url FROM svc_sources WHERE scope = 'server'`) {
+		o.states[row[0]] = "registered"
+		if row[1] != "https://example.com/templates" {
+			o.states[row[0]] = torn + row[1]
 		}
-	})
+	}
 }
 
 // readKeys reads keys, with the host's rows and outbox events of some of them.
-func (o observation) readKeys(ctx context.Context) error {
+func (o observation) readKeys(ctx context.Context) {
 	hosted := map[string]bool{}
-	if err := o.rows(ctx, `SELECT id FROM host_rows`, func(id string, _ []string) {
-		hosted[id] = true
-		o.states[id] = torn + "the host's row has no key"
-	}); err != nil {
-		return err
+	for _, row := range o.rows(ctx, `SELECT id FROM host_rows`) {
+		hosted[row[0]] = true
+		o.states[row[0]] = torn + "the host's row has no key"
 	}
-	err := o.rows(ctx, `SELECT holder_id, description, revoked_at FROM svc_api_keys WHERE holder_id NOT LIKE 'p-%'`, func(id string, columns []string) {
+	const keys = `SELECT holder_id, description, revoked_at FROM svc_api_keys WHERE holder_id NOT LIKE 'p-%'`
+	for _, row := range o.rows(ctx, keys) {
+		id := row[0]
 		_, twice := o.states[id]
 		switch {
 		case hosted[id]:
@@ -93,50 +84,44 @@ func (o observation) readKeys(ctx context.Context) error {
 			o.states[id] = torn + "the key has no row of the host"
 		case twice:
 			o.states[id] = torn + "two keys"
-		case columns[0] != id:
+		case row[1] != id:
 			o.states[id] = torn + "another description"
-		case columns[1] != null:
+		case row[2] != null:
 			o.states[id] = stateRevoked
 		default:
 			o.states[id] = stateGood
 		}
-	})
-	if err != nil {
-		return err
 	}
-	return o.rows(ctx, `SELECT target_holder_id FROM svc_outbox`, func(id string, _ []string) {
-		o.outbox[id] = true
-		if _, there := o.states[id]; !there {
-			o.states[id] = torn + "an event without its key"
+	for _, row := range o.rows(ctx, `SELECT target_holder_id FROM svc_outbox`) {
+		o.outbox[row[0]] = true
+		if _, there := o.states[row[0]]; !there {
+			o.states[row[0]] = torn + "an event without its key"
 		}
-	})
+	}
 }
 
 // readTemplates compares each template, its tags and its base with the content of their versions.
-func (o observation) readTemplates(ctx context.Context) error {
+func (o observation) readTemplates(ctx context.Context) {
 	tags, bases := map[string][]string{}, map[string][]string{}
-	err := o.rows(ctx, `SELECT id, name, tag FROM svc_template_tags WHERE scope = 'server'`, func(id string, columns []string) {
-		tags[id] = append(tags[id], strings.Join(columns, "|"))
-	})
-	if err != nil {
-		return err
+	for _, row := range o.rows(ctx, `SELECT id, name, tag FROM svc_template_tags WHERE scope = 'server'`) {
+		tags[row[0]] = append(tags[row[0]], row[1]+"|"+row[2])
 	}
-	const columns = `id, name, description, category, integrations, tags, manifest`
-	if err := o.rows(ctx, `SELECT `+columns+` FROM svc_template_bases WHERE scope = 'server'`, func(id string, row []string) { bases[id] = row }); err != nil {
-		return err
+	const columns = `SELECT id, name, description, category, integrations, tags, manifest`
+	for _, row := range o.rows(ctx, columns+` FROM svc_template_bases WHERE scope = 'server'`) {
+		bases[row[0]] = row[1:]
 	}
-	err = o.rows(ctx, `SELECT `+columns+`, source_id, source_revision FROM svc_templates WHERE scope = 'server'`, func(id string, row []string) {
-		o.states[id] = templateRows{id, row[:6], row[6:], tags[id], bases[id]}.state()
+	for _, row := range o.rows(ctx, columns+`, source_id, source_revision FROM svc_templates WHERE scope = 'server'`) {
+		id := row[0]
+		o.states[id] = templateRows{id, row[1:7], row[7:], tags[id], bases[id]}.state()
 		delete(tags, id)
 		delete(bases, id)
-	})
+	}
 	for id := range tags {
 		o.states[id] = torn + "tags without a template"
 	}
 	for id := range bases {
 		o.states[id] = torn + "a base without a template"
 	}
-	return err
 }
 
 type templateRows struct {
@@ -180,13 +165,7 @@ func contentRow(c svc.Content) []string {
 	return []string{c.Name, *c.Description, *c.Category, encode(c.Integrations), encode(c.Tags), string(c.Manifest)}
 }
 
-func encode(v any) string {
-	text, err := json.Marshal(v)
-	if err != nil {
-		panic(err) // lists and texts have a JSON form
-	}
-	return string(text)
-}
+func encode(v any) string { return string(got(json.Marshal(v))) }
 
 func manifestVersion(manifest string) int {
 	var fields struct{ Version string }
@@ -218,20 +197,16 @@ func bundleRows(id string, version int) map[string]string {
 	}
 }
 
-func (o observation) readBundles(ctx context.Context) error {
+func (o observation) readBundles(ctx context.Context) {
 	found := map[string]map[string]string{}
 	for part, query := range bundleQueries {
-		err := o.rows(ctx, query, func(id string, columns []string) {
-			if isPerson(id) {
-				return
+		for _, row := range o.rows(ctx, query) {
+			if id := row[0]; !isPerson(id) {
+				if found[id] == nil {
+					found[id] = map[string]string{}
+				}
+				found[id][part] += strings.Join(row[1:], "|")
 			}
-			if found[id] == nil {
-				found[id] = map[string]string{}
-			}
-			found[id][part] += strings.Join(columns, "|")
-		})
-		if err != nil {
-			return err
 		}
 	}
 	for id, parts := range found {
@@ -241,7 +216,6 @@ func (o observation) readBundles(ctx context.Context) error {
 			o.states[id] = torn + fmt.Sprintf("%.500q", parts)
 		}
 	}
-	return nil
 }
 
 // absent is the state of an object that does not exist.

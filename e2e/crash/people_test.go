@@ -10,12 +10,14 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/extsvc/svc"
 	api "github.com/extsvc/svc/client"
 	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/internal/calltest"
 )
 
 // person is an object with parts, which an administrator and the user itself make and remove over
@@ -49,79 +51,52 @@ func has(state, part string) bool { return slices.Contains(strings.Split(state, 
 
 func isPerson(object string) bool { return strings.HasPrefix(object, "p-") }
 
-// step makes or removes parts of a person. For a new key of the user it returns the key.
+// step makes or removes parts of a person.
 type step struct {
-	needs, lacks []string // parts
-	adds         string
-	removes      []string
-	action       event.Action
-	do           func(ctx context.Context, w *worker, id string) (key string, err error)
+	adds         bool
+	parts, needs []string
+	action       string
+	by, call     string
 }
 
-var steps = []step{
-	{adds: "user", action: event.AccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
-		return "", failure(w.as(administrator).Users.Create(ctx, svc.User{ID: id}))
-	}},
-	{adds: "channel", needs: []string{"user"}, action: event.AccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
-		return "", w.as(administrator).Users.AddChannel(ctx, id, svc.Channel{Provider: "chat", SenderID: id})
-	}},
-	{adds: "account", needs: []string{"user"}, action: event.AccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
-		_, err := w.as(administrator).ServiceAccounts.Create(ctx, svc.ServiceAccount{ID: id, OwnerUserID: id})
-		return "", err
-	}},
-	{adds: "policy", action: event.AccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
-		return "", failure(w.as(administrator).Policies.Create(ctx, bundle(id, 1).Policies[0]))
-	}},
-	{adds: "group", action: event.AccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
-		return "", failure(w.as(administrator).Groups.Create(ctx, svc.Group{ID: id}))
-	}},
-	{adds: "member", needs: []string{"user", "group"}, action: event.AccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
-		return "", w.as(administrator).Groups.AddMember(ctx, id, id)
-	}},
-	{adds: "attachment", needs: []string{"user", "policy"}, action: event.AccessWritten, do: func(ctx context.Context, w *worker, id string) (string, error) {
-		return "", w.as(administrator).Policies.Attach(ctx, bundle(id, 1).Attachments[0])
-	}},
-	{adds: "key", needs: []string{"user"}, action: event.APIKeyIssued, do: func(ctx context.Context, w *worker, id string) (string, error) {
-		issued, err := w.as(administrator).Keys.Issue(ctx, user(id), svc.NewAPIKey{})
-		return string(issued.Key), err
-	}},
-	{adds: "account-key", needs: []string{"account"}, action: event.APIKeyIssued, do: func(ctx context.Context, w *worker, id string) (string, error) {
-		_, err := w.as(administrator).Keys.Issue(ctx, svc.Identity{Kind: svc.KindServiceAccount, ID: id}, svc.NewAPIKey{})
-		return "", err
-	}},
-	{adds: "template", needs: []string{"user"}, action: event.TemplateCreated, do: func(ctx context.Context, w *worker, id string) (string, error) {
-		return "", failure(w.as(id).MyTemplates.Create(ctx, svc.NewTemplate{ID: id, Content: content(id, 1, 1)}))
-	}},
-	{adds: "source", needs: []string{"user"}, action: event.SourceRegistered, do: func(ctx context.Context, w *worker, id string) (string, error) {
-		_, err := w.as(id).MySources.Register(ctx, svc.NewSource{URL: "https://example.com/templates", Alias: &id})
-		return "", err
-	}},
-	{needs: []string{"user"}, action: event.AccessRemoved, do: func(ctx context.Context, w *worker, id string) (string, error) {
-		return "", w.as(administrator).Users.Delete(ctx, id)
-	}, removes: []string{"user", "channel", "account", "member", "attachment", "key", "account-key", "template", "source"}},
-	{needs: []string{"group"}, action: event.AccessRemoved, do: func(ctx context.Context, w *worker, id string) (string, error) {
-		return "", w.as(administrator).Groups.Delete(ctx, id)
-	}, removes: []string{"group", "member"}},
-	{needs: []string{"policy"}, lacks: []string{"attachment"}, action: event.AccessRemoved, do: func(ctx context.Context, w *worker, id string) (string, error) {
-		return "", w.as(administrator).Policies.Delete(ctx, id)
-	}, removes: []string{"policy"}},
-}
+// steps are those of testdata/people.txt.
+var steps = func() (all []step) {
+	for line := range strings.Lines(string(got(os.ReadFile("testdata/people.txt")))) {
+		if w := strings.SplitN(strings.TrimSpace(line), " ", 5); w[0] != "#" {
+			all = append(all, step{w[0][0] == '+', strings.Split(w[0][1:], ","), strings.Split(w[1], ","), w[2], w[3], w[4]})
+		}
+	}
+	return all
+}()
 
 // after returns the parts after a step; nil: the step cannot be done.
 func (s step) after(now parts) parts {
-	lacking := func(part string) bool { return !now[part] }
-	there := func(part string) bool { return now[part] }
-	if slices.ContainsFunc(s.needs, lacking) || slices.ContainsFunc(s.lacks, there) || now[s.adds] {
-		return nil
+	for _, need := range s.needs {
+		if part, not := strings.CutPrefix(need, "!"); now[part] == not {
+			return nil
+		}
 	}
 	next := maps.Clone(now)
-	if s.adds != "" {
-		next[s.adds] = true
-	}
-	for _, part := range s.removes {
-		delete(next, part)
+	for _, part := range s.parts {
+		if next[part] = true; !s.adds {
+			delete(next, part)
+		}
 	}
 	return next
+}
+
+// do makes the call of a step. For a new key of the user it returns the key.
+func (s step) do(ctx context.Context, w *worker, id string) (key string, err error) {
+	bearer := administrator
+	if s.by == "self" {
+		bearer = id
+	}
+	call := strings.NewReplacer("$id", id, "$fill", fill(id, 1)).Replace(s.call)
+	value, err := calltest.Do(ctx, w.as(bearer, direct{w.api}), svc.Principal{}, call)
+	if issued, is := value.(svc.IssuedKey); is && s.parts[0] == "key" {
+		key = string(issued.Key)
+	}
+	return key, err
 }
 
 // visit makes or removes a part of a person: of a new one, or of one that the client has made.
@@ -140,7 +115,7 @@ func (c *client) visit() {
 	possible := slices.DeleteFunc(slices.Clone(steps), func(s step) bool { return s.after(p.parts) == nil })
 	s := possible[rand.N(len(possible))]
 	next := s.after(p.parts)
-	ok := c.worker.run(p.id, string(s.action), next.String(), func(ctx context.Context) (string, error) {
+	ok := c.worker.run(p.id, s.action, next.String(), func(ctx context.Context) (string, error) {
 		return s.do(ctx, c.worker, p.id)
 	})
 	if ok {
@@ -165,14 +140,10 @@ func (l *ledger) people() map[string]string {
 }
 
 // as returns a client of the worker's interface with a bearer: the administrator, or a person.
-func (w *worker) as(bearer string) *api.Client {
-	c, err := api.New(api.Config{
-		BaseURL: "http://worker/ext/svc", Token: svc.Secret(bearer), HTTPClient: &http.Client{Transport: direct{w.api}},
-	})
-	if err != nil {
-		panic(err) // the configuration is constant
-	}
-	return c
+func (w *worker) as(bearer string, over http.RoundTripper) *api.Client {
+	return got(api.New(api.Config{
+		BaseURL: "http://worker/ext/svc", Token: svc.Secret(bearer), HTTPClient: &http.Client{Transport: over},
+	}))
 }
 
 // direct passes requests to a handler of this process.
@@ -202,23 +173,21 @@ var personQueries = map[string]string{
 }
 
 // readPeople reads the parts of each person. Parts that remain of a user are torn.
-func (o observation) readPeople(ctx context.Context) error {
+func (o observation) readPeople(ctx context.Context) {
 	people := map[string]parts{}
 	for part, query := range personQueries {
-		err := o.rows(ctx, query, func(id string, _ []string) {
-			if isPerson(id) && people[id] == nil {
+		for _, row := range o.rows(ctx, query) {
+			id, part := row[0], part
+			if !isPerson(id) {
+				continue
+			}
+			if people[id] == nil {
 				people[id] = parts{}
 			}
-			if isPerson(id) {
-				part := part
-				if people[id][part] {
-					part = "another " + part
-				}
-				people[id][part] = true
+			if people[id][part] {
+				part = "another " + part
 			}
-		})
-		if err != nil {
-			return err
+			people[id][part] = true
 		}
 	}
 	for id, p := range people {
@@ -229,7 +198,6 @@ func (o observation) readPeople(ctx context.Context) error {
 			o.states[id] = torn + "of a user that is gone there is left: " + rest.String()
 		}
 	}
-	return nil
 }
 
 // told reports whether an event goes into the ledger: one for each mutation of the store. A deletion is

@@ -4,10 +4,10 @@ package crash
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/intercept"
 )
 
 type fault string
@@ -52,7 +52,7 @@ func (f fault) ignored() []string {
 func (f fault) plant(store svc.FullStore) svc.FullStore {
 	switch f {
 	case ackEarly:
-		return &writeBehind{FullStore: store}
+		return newWriteBehind(store)
 	case ackFailed:
 		return optimist{store}
 	case tornRows:
@@ -78,37 +78,41 @@ func (f fault) people() bool {
 // writeBehind acknowledges keys and revocations and writes them a moment later, in order.
 type writeBehind struct {
 	svc.FullStore
-	mu   sync.Mutex
-	last chan struct{}
+	waiting chan func() error
 }
 
-func (s *writeBehind) later(write func(ctx context.Context) error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	before, done := s.last, make(chan struct{})
-	s.last = done
+func newWriteBehind(store svc.FullStore) writeBehind {
+	s := writeBehind{store, make(chan func() error, 1000)}
 	go func() {
-		defer close(done)
-		if before != nil {
-			<-before
+		for write := range s.waiting {
+			time.Sleep(time.Millisecond)
+			_ = write() // nobody gets the error: that is the fault
 		}
-		time.Sleep(time.Millisecond)
-		_ = write(context.Background()) // nobody gets the error: that is the fault
 	}()
+	return s
+}
+
+func (s writeBehind) CreateAPIKey(_ context.Context, key svc.APIKey) error {
+	s.waiting <- func() error { return s.FullStore.CreateAPIKey(background, key) }
 	return nil
 }
 
-func (s *writeBehind) CreateAPIKey(_ context.Context, key svc.APIKey) error {
-	return s.later(func(ctx context.Context) error { return s.FullStore.CreateAPIKey(ctx, key) })
-}
-
 // Atomically joins no calls, so that keys are written late.
-func (s *writeBehind) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+func (s writeBehind) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
 	return fn(ctx, s)
 }
 
-func (s *writeBehind) ChangeAPIKey(_ context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
-	return s.later(func(ctx context.Context) error { return s.FullStore.ChangeAPIKey(ctx, holder, id, change) })
+func (s writeBehind) ChangeAPIKey(
+	_ context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error),
+) error {
+	s.waiting <- func() error { return s.FullStore.ChangeAPIKey(background, holder, id, change) }
+	return nil
+}
+
+// around is a transaction whose calls a function makes.
+func around(tx svc.Store, do func(call intercept.Call) error) svc.Store {
+	each := func(_ context.Context, call intercept.Call) error { return do(call) }
+	return &intercept.Store{FullStore: tx.(svc.FullStore), Around: each}
 }
 
 // optimist reports every revocation as done.
@@ -118,26 +122,17 @@ type optimist struct{ svc.FullStore }
 func (s optimist) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
 	revokes := false
 	err := s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
-		return fn(ctx, revoker{tx.(svc.FullStore), &revokes})
+		return fn(ctx, around(tx, func(call intercept.Call) error {
+			err := call.Do()
+			key, changed := call.Result.(*svc.APIKey)
+			revokes = revokes || changed && !key.RevokedAt.IsZero()
+			return err
+		}))
 	})
 	if revokes {
 		return nil
 	}
 	return err
-}
-
-// revoker notes that a transaction revokes a key.
-type revoker struct {
-	svc.FullStore
-	revokes *bool
-}
-
-func (s revoker) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
-	return s.FullStore.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
-		write, err := change(key)
-		*s.revokes = *s.revokes || write && !key.RevokedAt.IsZero()
-		return write, err
-	})
 }
 
 func (s optimist) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
@@ -186,28 +181,22 @@ func (s divider) Atomically(ctx context.Context, fn func(context.Context, svc.St
 type procrastinator struct{ svc.FullStore }
 
 func (s procrastinator) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
-	var later []func() error
+	var later []intercept.Call
 	err := s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
 		later = nil
-		return fn(ctx, postponing{tx.(svc.FullStore), func(holder svc.Identity, at time.Time, limit int) {
-			later = append(later, func() error { return failure(s.RevokeAPIKeys(ctx, holder, at, limit)) })
-		}})
+		return fn(ctx, around(tx, func(call intercept.Call) error {
+			if call.Method != "RevokeAPIKeys" {
+				return call.Do()
+			}
+			later = append(later, call)
+			return nil
+		}))
 	})
-	for _, revoke := range later {
+	for _, call := range later {
 		if err == nil {
 			time.Sleep(20 * time.Millisecond) // leaves time for a crash to show
-			err = revoke()
+			err = call.On(s.FullStore)
 		}
 	}
 	return err
-}
-
-type postponing struct {
-	svc.FullStore
-	postpone func(holder svc.Identity, at time.Time, limit int)
-}
-
-func (s postponing) RevokeAPIKeys(_ context.Context, holder svc.Identity, at time.Time, limit int) ([]string, error) {
-	s.postpone(holder, at, limit)
-	return nil, nil
 }

@@ -3,7 +3,6 @@ package linearizability_test
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/action"
 )
 
 // accessState is what decides whether a user may recall from the bank of its name. The zero value
@@ -166,65 +164,17 @@ func (c *client) actOnAccess(ctx context.Context) {
 
 func askAccess(ctx context.Context, service *svc.Service, call accessCall) accessAnswer {
 	id := call.user
-	var d svc.Decision
-	var err error
-	switch call.do {
-	case "decide":
-		d, err = service.Decide(ctx, svc.Principal{Kind: svc.KindUser, ID: id}, action.Recall, id, svc.Context{})
-	case "decide as public":
-		d, err = service.Decide(ctx, svc.Unmapped, action.Recall, id, svc.Context{})
-	case "who can":
-		var reach svc.WhoCanAnswer
-		reach, err = service.Policies.WhoCan(ctx, svc.Host, action.Recall, id)
-		return accessAnswer{svc.ErrorCode(err), slices.Contains(reach.Users, id)}
-	default:
-		err = writeAccess(ctx, service, call)
+	by := callers{"host": svc.Host, "root": root, "public": svc.Unmapped, "user": {Kind: svc.KindUser, ID: id}}
+	value, err := obey(ctx, service, calls["access"][call.do], by, "$id", id, "$now", time.Now().String(),
+		"$allows", string(policyOf(id, id).Document), "$denies", string(policyOf(id, "another").Document))
+	answer := accessAnswer{code: svc.ErrorCode(err)}
+	switch of := value.(type) {
+	case svc.Decision:
+		answer.allowed = err == nil && of.Allowed()
+	case svc.WhoCanAnswer:
+		answer.allowed = slices.Contains(of.Users, id)
 	}
-	return accessAnswer{svc.ErrorCode(err), err == nil && call.reads() && d.Allowed()}
-}
-
-// writeAccess makes a call that writes: as the host with bundles, as an administrator row by row.
-func writeAccess(ctx context.Context, service *svc.Service, call accessCall) (err error) {
-	id := call.user
-	apply := func(b svc.Bundle) error { return service.Access.Apply(ctx, svc.Host, b) }
-	switch call.do {
-	case "activate", "deactivate":
-		err = apply(svc.Bundle{Users: []svc.User{{ID: id, Inactive: call.do == "deactivate"}}})
-	case "rename":
-		err = apply(svc.Bundle{Groups: []svc.Group{{ID: id, DisplayName: time.Now().String()}}})
-	case "allow":
-		err = apply(svc.Bundle{Policies: []svc.Policy{policyOf(id, id)}})
-	case "deny":
-		err = apply(svc.Bundle{Policies: []svc.Policy{policyOf(id, "another")}})
-	case "patch active", "patch inactive":
-		_, err = service.Users.Patch(ctx, root, id, svc.UserPatch{Inactive: new(call.do == "patch inactive")})
-	case "delete user":
-		err = service.Users.Delete(ctx, root, id)
-	case "create user":
-		_, err = service.Users.Create(ctx, root, svc.User{ID: id})
-	case "join":
-		err = service.Groups.AddMembers(ctx, root, id, id)
-	case "leave":
-		err = service.Groups.RemoveMembers(ctx, root, id, id)
-	case "attach":
-		err = service.Policies.Attach(ctx, root, toGroup(id, id))
-	case "detach":
-		err = service.Policies.Detach(ctx, root, svc.AttachmentKey{PolicyID: id, Principal: toGroup(id, id).Principal})
-	case "patch to allow":
-		_, err = service.Policies.Patch(ctx, root, id, svc.PolicyPatch{Document: policyOf(id, id).Document})
-	case "patch to deny":
-		_, err = service.Policies.Patch(ctx, root, id, svc.PolicyPatch{Document: policyOf(id, "another").Document})
-	case "delete policy":
-		err = service.Policies.Delete(ctx, root, id)
-	case "create policy":
-		_, err = service.Policies.Create(ctx, root, policyOf(id, id))
-	case "open":
-		_, err = service.Banks.SetPolicy(ctx, root, svc.BankPolicy{BankID: id, Document: json.RawMessage(
-			`{"version":"2026-03-24","public_access":{"default":{"actions":["bank:recall"]}}}`)})
-	case "shut":
-		err = service.Banks.RemovePolicy(ctx, root, id)
-	}
-	return err
+	return answer
 }
 
 // followed bounds the wait for what another Service has written. It usually takes milliseconds.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -119,105 +120,16 @@ type guest struct {
 	issued func(svc.IssuedKey)
 }
 
-func (g guest) take(key svc.IssuedKey, err error) error {
-	if err == nil {
+// do makes a call of calls, and notes the key that it issues.
+func (g guest) do(call string) error {
+	hash := sha256.Sum256([]byte(g.serial))
+	by := callers{"host": svc.Host, "admin": g.admin, "self": g.self, "bot": g.bot}
+	value, err := obey(g.ctx, g.Service, call, by, "$serial", g.serial, "$key", g.key.ID,
+		"$hash", base64.StdEncoding.EncodeToString(hash[:]), "$administrators", text(administrators()))
+	if key, is := value.(svc.IssuedKey); is && err == nil {
 		g.issued(key)
 	}
 	return err
-}
-
-// own are calls by alice and her account, with issued keys. Each leaves something of hers.
-var own = map[string]func(g guest) error{
-	"issue my key": func(g guest) error { return g.take(g.Keys.Issue(g.ctx, g.self, svc.Me, svc.NewAPIKey{})) },
-	"issue a key of my account": func(g guest) error {
-		return g.take(g.Keys.Issue(g.ctx, g.self, svc.MyAccount(accountID), svc.NewAPIKey{}))
-	},
-	"rotate my key": func(g guest) error {
-		return g.take(g.Keys.Rotate(g.ctx, g.self, svc.Me, g.key.ID, svc.Rotation{Overlap: time.Hour}))
-	},
-	"create my template": func(g guest) error {
-		return failure(g.MyTemplates.Create(g.ctx, g.self, svc.NewTemplate{ID: g.serial, Content: handMade(edit{0, `"x"`})}))
-	},
-	"install my template": func(g guest) error {
-		return failure(g.MyTemplates.Install(asking(g.ctx, &templateCall{}), g.self,
-			svc.Install{TemplateID: "chat", SourceName: "shelf", AliasID: &g.serial}))
-	},
-	"install for my owner": func(g guest) error {
-		return failure(g.MyTemplates.Install(asking(g.ctx, &templateCall{}), g.bot,
-			svc.Install{TemplateID: "chat", SourceName: "shelf", AliasID: &g.serial}))
-	},
-	"register my source": func(g guest) error {
-		return failure(g.MySources.Register(g.ctx, g.self, svc.NewSource{URL: "https://shelf.example/mine", Alias: &g.serial}))
-	},
-	"create my account": func(g guest) error {
-		return failure(g.MyServiceAccounts.Create(g.ctx, g.self, svc.ServiceAccount{ID: g.serial}))
-	},
-	"create an account of my owner": func(g guest) error {
-		return failure(g.MyServiceAccounts.Create(g.ctx, g.bot, svc.ServiceAccount{ID: g.serial}))
-	},
-}
-
-// administrative are calls by an administrator that make or use what a round may delete.
-var administrative = map[string]func(g guest) error{
-	"issue a user's key": func(g guest) error { return g.take(g.Keys.Issue(g.ctx, g.admin, alice, svc.NewAPIKey{})) },
-	"issue an account's key": func(g guest) error {
-		return g.take(g.Keys.Issue(g.ctx, g.admin, account, svc.NewAPIKey{}))
-	},
-	// The host takes no lock on access, so the lock on the account's keys is all that keeps it apart.
-	"issue an account's key as the host": func(g guest) error {
-		return g.take(g.Keys.Issue(g.ctx, svc.Host, account, svc.NewAPIKey{}))
-	},
-	"rotate a user's key": func(g guest) error {
-		return g.take(g.Keys.Rotate(g.ctx, g.admin, alice, g.key.ID, svc.Rotation{}))
-	},
-	"import a user's key": func(g guest) error {
-		hash := sha256.Sum256([]byte(g.serial))
-		return failure(g.Keys.Import(g.ctx, g.admin, alice, svc.ImportedKey{Prefix: "old_", Hash: hash[:]}))
-	},
-	"issue a narrowed key": func(g guest) error {
-		return g.take(g.Keys.Issue(g.ctx, g.admin, bob, svc.NewAPIKey{ScopingPolicyID: policyID}))
-	},
-	"import a narrowed key": func(g guest) error {
-		hash := sha256.Sum256([]byte(g.serial))
-		_, err := g.Keys.Import(g.ctx, g.admin, robot, svc.ImportedKey{
-			NewAPIKey: svc.NewAPIKey{ScopingPolicyID: policyID}, Prefix: "old_", Hash: hash[:]})
-		return err
-	},
-	"attach the policy": func(g guest) error { return g.Policies.Attach(g.ctx, g.admin, toUser(policyID, bob.ID)) },
-	"scope by the policy": func(g guest) error {
-		return failure(g.ServiceAccounts.Create(g.ctx, g.admin, svc.ServiceAccount{ID: g.serial, OwnerUserID: bob.ID, ScopingPolicyID: policyID}))
-	},
-	"scope an account": func(g guest) error {
-		return failure(g.ServiceAccounts.Patch(g.ctx, g.admin, robot.ID,
-			svc.ServiceAccountPatch{ScopingPolicyID: &svc.TextPatch{Value: new(policyID)}}))
-	},
-	"attach to the user": func(g guest) error { return g.Policies.Attach(g.ctx, g.admin, toUser("reading", aliceID)) },
-	"attach to the group": func(g guest) error {
-		return g.Policies.Attach(g.ctx, g.admin, toGroup("reading", groupID))
-	},
-	"add a member": func(g guest) error { return g.Groups.AddMembers(g.ctx, g.admin, groupID, aliceID, bob.ID) },
-	"map a sender": func(g guest) error {
-		return g.Users.AddChannel(g.ctx, g.admin, aliceID, svc.Channel{Provider: "chat", SenderID: g.serial})
-	},
-	"create an account": func(g guest) error {
-		return failure(g.ServiceAccounts.Create(g.ctx, g.admin, svc.ServiceAccount{ID: g.serial, OwnerUserID: aliceID}))
-	},
-	"rename": func(g guest) error {
-		return failure(g.Users.Patch(g.ctx, g.admin, aliceID, svc.UserPatch{DisplayName: &g.serial}))
-	},
-}
-
-// deletions delete a row, by an administrator or by alice.
-var deletions = map[string]func(g guest) error{
-	"the user":      func(g guest) error { return g.Users.Delete(g.ctx, g.admin, aliceID) },
-	"the account":   func(g guest) error { return g.ServiceAccounts.Delete(g.ctx, g.admin, accountID) },
-	"my account":    func(g guest) error { return g.MyServiceAccounts.Delete(g.ctx, g.self, accountID) },
-	"the account's": func(g guest) error { return g.MyServiceAccounts.Delete(g.ctx, g.bot, accountID) },
-	"the group":     func(g guest) error { return g.Groups.Delete(g.ctx, g.admin, groupID) },
-	"the policy":    func(g guest) error { return g.Policies.Delete(g.ctx, g.admin, policyID) },
-	"all but admins": func(g guest) error {
-		return g.Access.Write(g.ctx, g.admin, administrators(), svc.BundleWrite{Prune: true})
-	},
 }
 
 // reset ends what the last round has left, and makes the inhabitants.
@@ -235,9 +147,9 @@ func (w *town) reset() {
 	must(0, service.Access.Write(ctx, svc.Host, rows, svc.BundleWrite{Prune: true}))
 }
 
-// round runs calls and the deletion of a row at once, and returns what is wrong afterwards. anew, unless
-// nil, makes the row anew at once, while the calls still run.
-func (w *town) round(calls []map[string]func(guest) error, deletion string, anew func(g guest) error) (wrong []string) {
+// round runs calls of sections and the deletion of a row at once, and returns what is wrong afterwards. anew,
+// unless nil, makes the row anew at once, while the calls still run.
+func (w *town) round(sections []string, deletion string, anew func(g guest) error) (wrong []string) {
 	w.number++
 	w.reset()
 	g := guest{ctx: w.t.Context()}
@@ -270,15 +182,15 @@ func (w *town) round(calls []map[string]func(guest) error, deletion string, anew
 			}
 		})
 	}
-	for _, some := range calls {
-		for _, name := range slices.Sorted(maps.Keys(some)) {
+	for _, section := range sections {
+		for _, name := range slices.Sorted(maps.Keys(calls[section])) {
 			if w.random.IntN(3) > 0 {
-				start(name, some[name])
+				start(name, func(g guest) error { return g.do(calls[section][name]) })
 			}
 		}
 	}
 	start("delete "+deletion, func(g guest) error {
-		err := deletions[deletion](g)
+		err := g.do(calls["deletions"][deletion])
 		if err == nil && anew != nil {
 			err = anew(g)
 		}
@@ -294,7 +206,7 @@ func TestAnAdministratorRemains(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func(*testing.T) []svc.Store) {
 		town := settle(t, open(t), sound)
 		for range (rounds(t) + 3) / 4 {
-			for _, how := range slices.Sorted(maps.Keys(resignations)) {
+			for _, how := range slices.Sorted(maps.Keys(calls["resignations"])) {
 				for _, other := range []bool{true, false} {
 					if wrong := town.resign(how, other); wrong != nil {
 						t.Fatal(wrong)
@@ -312,7 +224,7 @@ func TestLostAdministratorsAreFound(t *testing.T) {
 	plant := inTransactions(func(tx svc.FullStore) svc.FullStore { return accessUnlocked{tx} })
 	town := settle(t, stores["PostgreSQL"](t), plant)
 	for n := range soon {
-		for _, how := range slices.Sorted(maps.Keys(resignations)) {
+		for _, how := range slices.Sorted(maps.Keys(calls["resignations"])) {
 			if wrong := town.resign(how, false); wrong != nil {
 				t.Logf("found by round %d: %q", n, wrong)
 				return
@@ -322,47 +234,16 @@ func TestLostAdministratorsAreFound(t *testing.T) {
 	t.Fatalf("not found: %s", town.tally())
 }
 
-// resignations take the rights of an administrator from a user, who is in the group of its name.
-var resignations = map[string]func(ctx context.Context, s *svc.Service, by svc.Principal, user string) error{
-	"deactivate": func(ctx context.Context, s *svc.Service, by svc.Principal, user string) error {
-		return failure(s.Users.Patch(ctx, by, user, svc.UserPatch{Inactive: new(true)}))
-	},
-	"delete": func(ctx context.Context, s *svc.Service, by svc.Principal, user string) error {
-		return s.Users.Delete(ctx, by, user)
-	},
-	"detach": func(ctx context.Context, s *svc.Service, by svc.Principal, user string) error {
-		return s.Policies.Detach(ctx, by, svc.AttachmentKey{PolicyID: "administers-" + user, Principal: toGroup("", user).Principal})
-	},
-	"leave": func(ctx context.Context, s *svc.Service, by svc.Principal, user string) error {
-		return s.Groups.RemoveMembers(ctx, by, user, user)
-	},
-	"delete the group": func(ctx context.Context, s *svc.Service, by svc.Principal, user string) error {
-		return s.Groups.Delete(ctx, by, user)
-	},
-	"change the policy": func(ctx context.Context, s *svc.Service, by svc.Principal, user string) error {
-		return failure(s.Policies.Patch(ctx, by, "administers-"+user, svc.PolicyPatch{Document: policyOf("", bankID).Document}))
-	},
-	"deny": func(ctx context.Context, s *svc.Service, by svc.Principal, user string) error {
-		return s.Policies.Attach(ctx, by, toUser("denies", user))
-	},
-	"prune": func(ctx context.Context, s *svc.Service, by svc.Principal, user string) error {
-		rows := leaders()
-		rows.Users = slices.DeleteFunc(rows.Users, func(u svc.User) bool { return u.ID == user })
-		rows.Groups = slices.DeleteFunc(rows.Groups, func(g svc.Group) bool { return g.ID == user })
-		rows.Attachments = slices.DeleteFunc(rows.Attachments, func(a svc.Attachment) bool { return a.Principal.ID == user })
-		return s.Access.Write(ctx, by, rows, svc.BundleWrite{Prune: true})
-	},
-}
-
-// leaders are two administrators, ann and ben.
-func leaders() (b svc.Bundle) {
-	b.Policies = []svc.Policy{{ID: "denies", Document: []byte(
-		`{"version":"2026-03-24","statements":[{"effect":"deny","actions":["iam:users:write"],"banks":["*"]}]}`)}}
+// leaders are two administrators, ann and ben, or the policies of both and the rows of one.
+func leaders(of ...string) (b svc.Bundle) {
+	b.Policies = []svc.Policy{{ID: "denies", Document: statements(statement("deny", "*", "iam:users:write"))}}
 	for _, id := range []string{"ann", "ben"} {
+		administers := statements(statement("allow", "*", "iam:*", "bank:*"))
+		b.Policies = append(b.Policies, svc.Policy{ID: "administers-" + id, Document: administers})
+	}
+	for _, id := range of {
 		b.Users = append(b.Users, svc.User{ID: id})
 		b.Groups = append(b.Groups, svc.Group{ID: id, Members: []string{id}})
-		b.Policies = append(b.Policies, svc.Policy{ID: "administers-" + id, Document: []byte(
-			`{"version":"2026-03-24","statements":[{"effect":"allow","actions":["iam:*","bank:*"],"banks":["*"]}]}`)})
 		b.Attachments = append(b.Attachments, toGroup("administers-"+id, id))
 	}
 	return b
@@ -371,15 +252,20 @@ func leaders() (b svc.Bundle) {
 // resign lets two administrators act at once, on the other or on itself, and returns what is wrong.
 func (w *town) resign(how string, other bool) (wrong []string) {
 	ctx := w.t.Context()
-	must(0, w.services[0].Access.Write(ctx, svc.Host, leaders(), svc.BundleWrite{Prune: true}))
 	of := []string{"ann", "ben"}
+	must(0, w.services[0].Access.Write(ctx, svc.Host, leaders(of...), svc.BundleWrite{Prune: true}))
 	results := make(chan error, len(of))
 	for i, id := range of {
-		by, user := svc.Principal{Kind: svc.KindUser, ID: id}, id
+		user, rest := id, of[1-i]
 		if other {
-			user = of[1-i]
+			user, rest = rest, user
 		}
-		go func() { results <- resignations[how](ctx, w.services[i%len(w.services)], by, user) }()
+		go func() {
+			by, service := callers{"by": {Kind: svc.KindUser, ID: id}}, w.services[i%len(w.services)]
+			_, err := obey(ctx, service, calls["resignations"][how], by,
+				"$user", user, "$others", text(leaders(rest)), "$recalls", string(policyOf("", bankID).Document))
+			results <- err
+		}()
 	}
 	for range of {
 		err := <-results

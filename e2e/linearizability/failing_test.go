@@ -25,7 +25,7 @@ func TestAFailedDeletionChangesNothing(t *testing.T) {
 			}
 			var s saboteur
 			town := settle(t, stores[name](t), func(store svc.FullStore) svc.Store { return failing{store, &s, true} })
-			for _, deletion := range slices.Sorted(maps.Keys(deletions)) {
+			for _, deletion := range slices.Sorted(maps.Keys(calls["deletions"])) {
 				for _, late := range []bool{false, true} {
 					s.late = late
 					if wrong := town.fail(&s, deletion); wrong != "" {
@@ -59,15 +59,14 @@ func (w *town) fail(s *saboteur, deletion string) string {
 	g := guest{Service: w.services[0], ctx: w.t.Context(), admin: root, issued: func(svc.IssuedKey) {}}
 	g.self, g.key = w.login(alice)
 	g.bot, _ = w.login(account)
-	calls := maps.Clone(administrative)
-	if deletion == "the policy" || deletion == "all but admins" {
-		calls = map[string]func(guest) error{} // a policy in use stays
+	all := maps.Clone(calls["own"])
+	if deletion != "the policy" && deletion != "all but admins" { // a policy in use stays
+		maps.Copy(all, calls["administrative"])
 	}
-	maps.Copy(calls, own)
-	delete(calls, "rotate a user's key") // self still needs it
-	for i, name := range slices.Sorted(maps.Keys(calls)) {
+	delete(all, "rotate a user's key") // self still needs it
+	for i, name := range slices.Sorted(maps.Keys(all)) {
 		g.serial = fmt.Sprint("f-", w.number, "-", i)
-		if err := calls[name](g); err != nil {
+		if err := g.do(all[name]); err != nil {
 			w.t.Fatalf("%s: %v", name, err)
 		}
 	}
@@ -80,7 +79,7 @@ func (w *town) failEach(s *saboteur, deletion string, g guest) string {
 	before := w.state()
 	for n := 1; ; n++ {
 		s.calls, s.at = 0, n
-		err := deletions[deletion](g)
+		err := g.do(calls["deletions"][deletion])
 		failed := s.calls >= n
 		s.at = 0
 		after := w.state()

@@ -55,17 +55,12 @@ func TestPersonalLimitsOfTwoProcesses(t *testing.T) {
 			}
 			return err
 		}))
-		for most, add := range map[int]func(s *svc.Service, id string) error{
-			limits.PersonalTemplates: func(s *svc.Service, id string) error {
-				return failure(s.MyTemplates.Create(ctx, alice, svc.NewTemplate{ID: id, Content: handMade(edit{0, `"x"`})}))
-			},
-			limits.PersonalSources: func(s *svc.Service, id string) error {
-				return failure(s.MySources.Register(ctx, alice, svc.NewSource{URL: "https://shelf.example/mine", Alias: &id}))
-			},
-		} {
-			codes := together(services, func(s *svc.Service, i int) error { return add(s, fmt.Sprint("at-once", i)) })
+		for _, add := range []string{"create my template", "register my source"} {
+			codes := together(services, func(s *svc.Service, i int) error {
+				return failure(obey(ctx, s, calls["own"][add], callers{"self": alice}, "$serial", fmt.Sprint("at-once", i)))
+			})
 			if codes[""] != 1 || codes[svc.CodeLimit] != clients-1 {
-				t.Errorf("add up to %d: %v, want one to come first", most, codes)
+				t.Errorf("%s up to the limit: %v, want one to come first", add, codes)
 			}
 		}
 	}, "SQLite", "PostgreSQL")
@@ -131,34 +126,6 @@ func (s stepping) Atomically(ctx context.Context, fn func(context.Context, svc.S
 	})
 }
 
-// ends are what ends a key, or its holder. Each is done by another Service than the one in which the key issues one.
-var ends = map[string]func(ctx context.Context, s *svc.Service, by svc.Principal, holder svc.Identity, id string) error{
-	"revoke": func(ctx context.Context, s *svc.Service, _ svc.Principal, holder svc.Identity, id string) error {
-		return s.Keys.Revoke(ctx, svc.Host, holder, id)
-	},
-	"revoke all": func(ctx context.Context, s *svc.Service, _ svc.Principal, holder svc.Identity, _ string) error {
-		return failure(s.Keys.RevokeAll(ctx, svc.Host, holder))
-	},
-	"disable": func(ctx context.Context, s *svc.Service, _ svc.Principal, holder svc.Identity, id string) error {
-		return failure(s.Keys.Patch(ctx, svc.Host, holder, id, svc.APIKeyPatch{Disabled: new(true)}))
-	},
-	"rotate": func(ctx context.Context, s *svc.Service, _ svc.Principal, holder svc.Identity, id string) error {
-		return failure(s.Keys.Rotate(ctx, svc.Host, holder, id, svc.Rotation{}))
-	},
-	"rotate itself": func(ctx context.Context, s *svc.Service, by svc.Principal, _ svc.Identity, id string) error {
-		return failure(s.Keys.Rotate(ctx, by, svc.Me, id, svc.Rotation{}))
-	},
-	"deactivate":               deactivate,
-	"deactivate without a row": deactivate,
-	"delete": func(ctx context.Context, s *svc.Service, _ svc.Principal, holder svc.Identity, _ string) error {
-		return s.Users.Delete(ctx, svc.Host, holder.ID)
-	},
-}
-
-func deactivate(ctx context.Context, s *svc.Service, _ svc.Principal, holder svc.Identity, _ string) error {
-	return s.Access.Apply(ctx, svc.Host, svc.Bundle{Users: []svc.User{{ID: holder.ID, Inactive: true}}})
-}
-
 // What ends a key or its holder comes before or after what that key issues, at whichever step of the
 // issue it begins. After, it has seen the new key. Nothing is issued once it is acknowledged.
 func TestEndsAtEachStepOfAnIssue(t *testing.T) {
@@ -166,7 +133,7 @@ func TestEndsAtEachStepOfAnIssue(t *testing.T) {
 		both := open(t)
 		step := func() {}
 		services := serve(t, stepping{both[0], &step}, both[1])
-		for how := range ends {
+		for how := range calls["ends"] {
 			reached := 0
 			for at, steps := 1, 1; at <= steps; at++ {
 				steps = max(steps, endAt(t, services, &step, how, at))
@@ -196,7 +163,8 @@ func endAt(t *testing.T, services []*svc.Service, step *func(), how string, at i
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			err := ends[how](ctx, services[1], by, holder, key.ID)
+			_, err := obey(ctx, services[1], calls["ends"][how], callers{"host": svc.Host, "by": by},
+				"$holder", holder.ID, "$key", key.ID)
 			left = count(t, services[1], holder)
 			ended <- err
 		}()

@@ -1,6 +1,8 @@
 package linearizability_test
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
@@ -8,11 +10,13 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/calltest"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/memstore"
 	"github.com/extsvc/svc/store/postgres"
@@ -37,6 +41,35 @@ var stores = map[string]func(*testing.T) []svc.Store{
 	"PostgreSQL":        func(t *testing.T) []svc.Store { return twice(t, postgres.Options{}) },
 	"PostgreSQL, exact": func(t *testing.T) []svc.Store { return twice(t, postgres.Options{Exact: true}) },
 }
+
+// calls are those of testdata/calls.txt, by section and name.
+var calls = func() map[string]map[string]string {
+	all, section := map[string]map[string]string{}, map[string]string{}
+	for line := range strings.Lines(string(must(os.ReadFile("testdata/calls.txt")))) {
+		if title, is := strings.CutPrefix(line, "== "); is {
+			section = map[string]string{}
+			all[strings.TrimSpace(title)] = section
+		} else if name, call, is := strings.Cut(strings.TrimSpace(line), ": "); is && name[0] != '#' {
+			section[name] = call
+		}
+	}
+	return all
+}()
+
+// callers are the principals that a call may name.
+type callers map[string]svc.Principal
+
+// obey makes a call of calls, with values for names in it.
+func obey(ctx context.Context, s *svc.Service, call string, by callers, values ...string) (any, error) {
+	who, line, _ := strings.Cut(strings.NewReplacer(values...).Replace(call), " ")
+	if _, known := by[who]; !known {
+		panic(call)
+	}
+	return calltest.Do(asking(ctx, &templateCall{}), s, by[who], line)
+}
+
+// text returns a bundle as a call has it.
+func text(b svc.Bundle) string { return string(must(json.Marshal(b))) }
 
 // TestMain runs two tests at once: each has up to ten connections to PostgreSQL.
 func TestMain(m *testing.M) {

@@ -78,9 +78,9 @@ func rounds(t *testing.T) int { return min((histories(t)+3)/4, 250) }
 func (w *town) inherit() (wrong []string) {
 	deletion := "the user"
 	if w.random.IntN(2) == 0 {
-		deletion = pick(w.random, slices.Sorted(maps.Keys(deletions))...)
+		deletion = pick(w.random, slices.Sorted(maps.Keys(calls["deletions"]))...)
 	}
-	wrong = w.round([]map[string]func(guest) error{own, administrative}, deletion, nil)
+	wrong = w.round([]string{"own", "administrative"}, deletion, nil)
 	missing := inhabitants()
 	rows := w.rows()
 	missing.Users = rowsNotIn(missing.Users, rows.Users, func(u svc.User) string { return u.ID })
@@ -108,7 +108,7 @@ func (w *town) inherit() (wrong []string) {
 // account comes to bob.
 func (w *town) replace() (wrong []string) {
 	replaced := false
-	wrong = w.round([]map[string]func(guest) error{own}, "the user", func(g guest) error {
+	wrong = w.round([]string{"own"}, "the user", func(g guest) error {
 		replaced = true
 		b := inhabitants()
 		b.Groups = nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/internal/calltest"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/memstore"
 )
@@ -20,8 +21,7 @@ import (
 // accessWrite is a write of access by one of several writers at once.
 type accessWrite struct {
 	by    svc.Principal
-	says  string
-	do    func(ctx context.Context, service *svc.Service, by svc.Principal) error
+	line  string    // of calltest
 	event svc.Event // its first
 }
 
@@ -98,80 +98,42 @@ func drawWrite(r *rand.Rand) accessWrite {
 	case 4:
 		by = svc.Host
 	}
-	w := accessWrite{by: by}
+	return accessWrite{by: by, line: drawLine(r)}
+}
+
+func drawLine(r *rand.Rand) string {
 	policy, user, group := pick(r, slices.Concat(writersRoles, writersParts, writersParts)...), pick(r, writersUsers...), pick(r, writersGroups...)
-	to := svc.GrantedTo{Type: svc.GrantedToUser, ID: user}
+	to := fmt.Sprintf(`{"Type": "user", "ID": %q}`, user)
 	if r.IntN(3) == 0 {
-		to = svc.GrantedTo{Type: svc.GrantedToGroup, ID: group}
+		to = fmt.Sprintf(`{"Type": "group", "ID": %q}`, group)
 	}
 	switch r.IntN(9) {
 	case 0, 1:
-		w.says = fmt.Sprint("attach ", policy, to)
-		w.do = func(ctx context.Context, s *svc.Service, by svc.Principal) error {
-			return s.Policies.Attach(ctx, by, svc.Attachment{PolicyID: policy, Principal: to})
-		}
+		return fmt.Sprintf(`Policies.Attach {"PolicyID": %q, "Principal": %s}`, policy, to)
 	case 2:
-		w.says = fmt.Sprint("detach ", policy, to)
-		w.do = func(ctx context.Context, s *svc.Service, by svc.Principal) error {
-			return s.Policies.Detach(ctx, by, svc.AttachmentKey{PolicyID: policy, Principal: to})
-		}
+		return fmt.Sprintf(`Policies.Detach {"PolicyID": %q, "Principal": %s}`, policy, to)
 	case 3:
-		w.says = fmt.Sprint("join ", group, user)
-		w.do = func(ctx context.Context, s *svc.Service, by svc.Principal) error {
-			return s.Groups.AddMembers(ctx, by, group, user)
-		}
+		return fmt.Sprintf(`Groups.AddMembers %q %q`, group, user)
 	case 4:
-		w.says = fmt.Sprint("leave ", group, user)
-		w.do = func(ctx context.Context, s *svc.Service, by svc.Principal) error {
-			return s.Groups.RemoveMembers(ctx, by, group, user)
-		}
+		return fmt.Sprintf(`Groups.RemoveMembers %q %q`, group, user)
 	case 5:
-		return w.drawRow(r, user)
-	default:
-		return w.drawDocument(r, policy)
-	}
-	return w
-}
-
-// drawRow draws a change of a user or of a service account.
-func (w accessWrite) drawRow(r *rand.Rand, user string) accessWrite {
-	if r.IntN(2) == 0 {
-		inactive := r.IntN(3) == 0
-		w.says = fmt.Sprint("inactive ", user, inactive)
-		w.do = func(ctx context.Context, s *svc.Service, by svc.Principal) error {
-			return failure(s.Users.Patch(ctx, by, user, svc.UserPatch{Inactive: &inactive}))
+		if r.IntN(2) == 0 {
+			return fmt.Sprintf(`Users.Patch %q {"Inactive": %t}`, user, r.IntN(3) == 0)
 		}
-		return w
+		scoping := "null"
+		if r.IntN(3) > 0 {
+			scoping = fmt.Sprintf("%q", pick(r, slices.Concat(writersRoles, writersParts)...))
+		}
+		return fmt.Sprintf(`ServiceAccounts.Patch %q {"ScopingPolicyID": {"Value": %s}}`, pick(r, "s0", "s1", "s2"), scoping)
 	}
-	account, scoping := pick(r, "s0", "s1", "s2"), &svc.TextPatch{}
-	if r.IntN(3) > 0 {
-		scoping.Value = new(pick(r, slices.Concat(writersRoles, writersParts)...))
-	}
-	w.says = fmt.Sprint("scope ", account)
-	w.do = func(ctx context.Context, s *svc.Service, by svc.Principal) error {
-		return failure(s.ServiceAccounts.Patch(ctx, by, account, svc.ServiceAccountPatch{ScopingPolicyID: scoping}))
-	}
-	return w
-}
-
-func (w accessWrite) drawDocument(r *rand.Rand, policy string) accessWrite {
 	if r.IntN(3) == 0 {
-		bank := svc.BankPolicy{BankID: pick(r, "a", "z"), Document: fmt.Appendf(nil,
-			`{"version":"2026-03-24","public_access":{"overrides":[{"scope":"channel","value":"c","actions":[%q]}]}}`, pick(r, "bank:recall", "bank:retain", "bank:*"))}
-		w.says = fmt.Sprintf("bank %s", bank.Document)
-		w.do = func(ctx context.Context, s *svc.Service, by svc.Principal) error {
-			return failure(s.Banks.SetPolicy(ctx, by, bank))
-		}
-		return w
+		return fmt.Sprintf(`Banks.SetPolicy {"BankID": %q, "Document": {"version": "2026-03-24",
+			"public_access": {"overrides": [{"scope": "channel", "value": "c", "actions": [%q]}]}}}`,
+			pick(r, "a", "z"), pick(r, "bank:recall", "bank:retain", "bank:*"))
 	}
 	parts := []string{statement("allow", "*", pick(r, writersActions...), pick(r, writersActions[:6]...)),
 		statement(pick(r, "allow", "allow", "deny"), pick(r, "a", "z", "*"), pick(r, "bank:recall", "bank:retain", "bank:*"))}
-	document := statements(parts[r.IntN(2):]...)
-	w.says = fmt.Sprintf("document %s %s", policy, document)
-	w.do = func(ctx context.Context, s *svc.Service, by svc.Principal) error {
-		return failure(s.Policies.Patch(ctx, by, policy, svc.PolicyPatch{Document: document}))
-	}
-	return w
+	return fmt.Sprintf(`Policies.Patch %q {"Document": %s}`, policy, statements(parts[r.IntN(2):]...))
 }
 
 // writersAsked are the requests that are compared. Those of the first ones are of the control plane.
@@ -241,9 +203,9 @@ func race(t *testing.T, services []*svc.Service, seed uint64, as func(svc.Princi
 			for time.Now().Before(ended) {
 				w := drawWrite(r)
 				ctx := context.WithValue(t.Context(), firstEvent{}, &w.event)
-				err := w.do(ctx, services[i%len(services)], as(w.by))
+				_, err := calltest.Do(ctx, services[i%len(services)], as(w.by), w.line)
 				if code := svc.ErrorCode(err); code == svc.CodeInternal || code == svc.CodeUnavailable {
-					t.Errorf("%+v, %s: %v", w.by, w.says, err)
+					t.Errorf("%+v, %s: %v", w.by, w.line, err)
 				}
 				mu.Lock()
 				if !w.event.Time.IsZero() {
@@ -285,12 +247,12 @@ func replay(t *testing.T, of *svc.Service, written []accessWrite) string {
 		if w.by.Kind != svc.KindHost {
 			may = held(t, s, w.by)
 		}
-		if err := w.do(t.Context(), s, svc.Host); err != nil {
-			t.Fatalf("write %d: %+v, %s: %v", i, w.by, w.says, err)
+		if _, err := calltest.Do(t.Context(), s, svc.Host, w.line); err != nil {
+			t.Fatalf("write %d: %+v, %s: %v", i, w.by, w.line, err)
 		}
 		after := see()
 		if gained := unfair(may, before, after); gained != "" {
-			return fmt.Sprintf("write %d of %d: %+v, %s: %s", i, len(written), w.by, w.says, gained)
+			return fmt.Sprintf("write %d of %d: %+v, %s: %s", i, len(written), w.by, w.line, gained)
 		}
 		before = after
 	}

@@ -41,9 +41,9 @@ func TestKeep(t *testing.T) {
 		to := newSite(t)
 		to.vars = from.vars
 		to.restore(kind, dir)
-		write(t, filepath.Join(dir, kind.name+".answers"), []byte(to.record("testdata/requests.txt").String()))
+		write(filepath.Join(dir, kind.name+".answers"), []byte(to.record("testdata/requests.txt").String()))
 	}
-	write(t, filepath.Join(dir, "migrations.txt"), []byte(strings.Join(migrations(), "\n")+"\n"))
+	write(filepath.Join(dir, "migrations.txt"), []byte(strings.Join(migrations(), "\n")+"\n"))
 }
 
 // migrations returns a line for each migration of each kind of database: kind, file and sum.
@@ -142,7 +142,7 @@ func (s *site) use(name string) {
 // run does what fill.txt says.
 func (s *site) run(script string) {
 	s.t.Helper()
-	for _, line := range lines(s.t, script) {
+	for _, line := range lines(script) {
 		s.at(s.clock.Load().Add(1e9))
 		if line == "revise" {
 			s.offer(catalogues[1])

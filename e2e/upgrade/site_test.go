@@ -1,7 +1,6 @@
 package upgrade
 
 import (
-	"bufio"
 	"bytes"
 	"compress/gzip"
 	"context"
@@ -61,6 +60,7 @@ type site struct {
 	events  chan svc.Event
 	files   fstest.MapFS // of sources
 	market  *marketplace.Client
+	store   database
 	service *svc.Service
 	url     string
 	stop    func() error
@@ -112,7 +112,7 @@ func (s *site) serve(store database, change func(*svc.Config)) {
 	service := must(svc.New(config))
 	server := httptest.NewServer(httpapi.New(service, httpapi.Options{}).Mount(http.NewServeMux()))
 	stopped := false
-	s.service, s.url = service, server.URL+httpapi.DefaultPrefix
+	s.store, s.service, s.url = store, service, server.URL+httpapi.DefaultPrefix
 	s.stop = func() error {
 		if stopped {
 			return nil
@@ -169,15 +169,9 @@ func (s *site) remember(e exchange) {
 }
 
 // lines returns the lines of a script, without comments.
-func lines(t *testing.T, path string) (all []string) {
-	file := must(os.Open(path))
-	defer file.Close()
-	for scanner := bufio.NewScanner(file); scanner.Scan(); {
-		if line := scanner.Text(); line != "" && line[0] != '#' {
-			all = append(all, line)
-		}
-	}
-	return all
+func lines(path string) []string {
+	all := strings.Split(string(must(os.ReadFile(path))), "\n")
+	return slices.DeleteFunc(all, func(line string) bool { return line == "" || line[0] == '#' })
 }
 
 // expand puts in the values of variables.
@@ -201,7 +195,7 @@ func (s *site) keys() map[string]string {
 
 func (s *site) record(script string) (r record) {
 	s.t.Helper()
-	for _, line := range lines(s.t, script) {
+	for _, line := range lines(script) {
 		r.exchanges = append(r.exchanges, s.ask(s.expand(line)))
 	}
 	r.keys = s.keys()
@@ -280,24 +274,17 @@ func keepFiles(t *testing.T, place, dir string) {
 		var b bytes.Buffer
 		zip := must(gzip.NewWriterLevel(&b, gzip.BestCompression))
 		must(zip.Write(must(os.ReadFile(path))))
-		write(t, filepath.Join(dir, "sqlite", filepath.Base(path)+".gz"), flushed(zip, &b))
+		check(zip.Close())
+		write(filepath.Join(dir, "sqlite", filepath.Base(path)+".gz"), b.Bytes())
 	}
 }
 
-func flushed(zip *gzip.Writer, b *bytes.Buffer) []byte {
-	if err := zip.Close(); err != nil {
-		panic(err) // it is in memory
-	}
-	return b.Bytes()
-}
-
-func restoreFiles(t *testing.T, dir, place string) {
-	t.Helper()
+func restoreFiles(_ *testing.T, dir, place string) {
 	for _, path := range must(filepath.Glob(filepath.Join(dir, "sqlite", "*.gz"))) {
 		file := must(os.Open(path))
 		data := must(io.ReadAll(must(gzip.NewReader(file))))
 		_ = file.Close() // it was read
-		write(t, filepath.Join(place, strings.TrimSuffix(filepath.Base(path), ".gz")), data)
+		write(filepath.Join(place, strings.TrimSuffix(filepath.Base(path), ".gz")), data)
 	}
 }
 
@@ -312,7 +299,7 @@ func dump(t *testing.T, place, dir string) {
 			kept.WriteString(line)
 		}
 	}
-	write(t, filepath.Join(dir, "postgres.sql"), []byte(kept.String()))
+	write(filepath.Join(dir, "postgres.sql"), []byte(kept.String()))
 }
 
 // execute runs a dump, which sets the search path of its connection.
@@ -323,7 +310,7 @@ func execute(t *testing.T, dir, place string) {
 	must(db.ExecContext(t.Context(), string(must(os.ReadFile(filepath.Join(dir, "postgres.sql"))))))
 }
 
-func write(t *testing.T, path string, data []byte) {
+func write(path string, data []byte) {
 	check(os.MkdirAll(filepath.Dir(path), 0o755))
 	check(os.WriteFile(path, data, 0o644))
 }

@@ -37,17 +37,23 @@ func versions(t *testing.T, test func(t *testing.T, kind kind, dir string)) {
 	}
 }
 
-// A kept database answers as its version did.
+// A kept database answers as its version did, also in a process that goes on while another one migrates it.
 func TestAnswers(t *testing.T) {
 	may := differences(t)
 	versions(t, func(t *testing.T, kind kind, dir string) {
 		kept := must(readRecord(filepath.Join(dir, kind.name+".answers")))
-		s := newSite(t)
-		s.vars = kept.keys
-		s.restore(kind, dir)
-		for _, was := range kept.exchanges {
-			if found := difference(was, s.ask(was.request), may); found != "" {
-				t.Errorf("an answer %s\n(a later version may add fields, if testdata/differences.txt says so)", found)
+		for _, at := range []int{-1, len(kept.exchanges) / 2} {
+			s := newSite(t)
+			s.vars = kept.keys
+			s.restore(kind, dir)
+			for i, was := range kept.exchanges {
+				if i == at {
+					migrate(t, s.store.DB())
+				}
+				if found := difference(was, s.ask(was.request), may); found != "" {
+					t.Errorf("an answer (migrated at %d) %s\n"+
+						"(a later version may add fields, if testdata/differences.txt says so)", at, found)
+				}
 			}
 		}
 	})
@@ -57,7 +63,7 @@ func TestAnswers(t *testing.T) {
 func differences(t *testing.T) map[string]string {
 	t.Helper()
 	may := map[string]string{}
-	for _, line := range lines(t, "testdata/differences.txt") {
+	for _, line := range lines("testdata/differences.txt") {
 		name, reason, _ := strings.Cut(line, ": ")
 		if reason == "" {
 			t.Fatalf("testdata/differences.txt: %s has no reason", name)
@@ -131,28 +137,6 @@ func TestTenants(t *testing.T) {
 	})
 }
 
-// A process that has begun before another one migrates the database goes on and answers the same.
-func TestMigratedMeanwhile(t *testing.T) {
-	may := differences(t)
-	versions(t, func(t *testing.T, kind kind, dir string) {
-		kept := must(readRecord(filepath.Join(dir, kind.name+".answers")))
-		s := newSite(t)
-		s.vars = kept.keys
-		place := kind.make(t)
-		kind.restore(t, dir, place)
-		store := must(kind.open(t.Context(), place))
-		s.serve(store, nil)
-		for i, was := range kept.exchanges {
-			if i == len(kept.exchanges)/2 {
-				migrate(t, store.DB())
-			}
-			if found := difference(was, s.ask(was.request), may); found != "" {
-				t.Errorf("an answer %s", found)
-			}
-		}
-	})
-}
-
 // migrate does what a later migration may do: it adds a column to each table, a table and a version.
 func migrate(t *testing.T, db *sql.DB) {
 	t.Helper()
@@ -183,7 +167,7 @@ func changed(kept, now []string) (names []string) {
 // A released migration never changes: the databases of that version have run it as it was.
 func TestReleasedMigrationsStay(t *testing.T) {
 	for _, path := range must(filepath.Glob("testdata/v*/migrations.txt")) {
-		for _, name := range changed(lines(t, path), migrations()) {
+		for _, name := range changed(lines(path), migrations()) {
 			t.Errorf("%s: THE MIGRATION %s HAS CHANGED. Databases of that version have run the old one. "+
 				"Undo the change and write a new migration. Only if the version is not released yet, keep it again (CONTRIBUTING.md)",
 				filepath.Dir(path), name)

@@ -3,6 +3,7 @@
 package calltest
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -22,6 +23,47 @@ func Method(of any, name string) (reflect.Value, error) {
 		return value, fmt.Errorf("there is no method %s", name)
 	}
 	return value.MethodByName(name), nil
+}
+
+// Call makes the call of a line, "NOUN.METHOD ARGUMENT ARGUMENT …", by a caller if the method takes
+// one. Arguments that the line lacks are zero.
+func Call(ctx context.Context, of any, by svc.Principal, line string) ([]reflect.Value, error) {
+	name, rest, _ := strings.Cut(line, " ")
+	method, err := Method(of, name)
+	if err != nil {
+		return nil, err
+	}
+	kind, args := method.Type(), []reflect.Value{reflect.ValueOf(ctx)}
+	if kind.NumIn() > 1 && kind.In(1) == reflect.TypeFor[svc.Principal]() {
+		args = append(args, reflect.ValueOf(by))
+	}
+	texts, err := Split(rest)
+	if err != nil {
+		return nil, err
+	}
+	given, err := Arguments(kind, len(args), texts)
+	if err != nil {
+		return nil, err
+	}
+	args = append(args, given...)
+	for !kind.IsVariadic() && len(args) < kind.NumIn() {
+		args = append(args, reflect.Zero(kind.In(len(args))))
+	}
+	return method.Call(args), nil
+}
+
+// Do makes the call of a line as [Call] does, and returns the value and the error of the method. The
+// value is nil when there is only an error. Do panics when the line is no call.
+func Do(ctx context.Context, of any, by svc.Principal, line string) (value any, err error) {
+	results, mistake := Call(ctx, of, by, line)
+	if mistake != nil {
+		panic(fmt.Errorf("%s: %w", line, mistake))
+	}
+	last := len(results) - 1
+	if err, _ = results[last].Interface().(error); last > 0 {
+		value = results[0].Interface()
+	}
+	return value, err
 }
 
 // Split cuts a text into the JSON values that stand in it.
