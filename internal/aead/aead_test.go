@@ -37,6 +37,8 @@ func TestSeal(t *testing.T) {
 		is.NoErr(err)
 		is.Equal(string(opened), "secret")
 	}
+	_, err := one.Open(sealed, []byte("row 2"))
+	is.True(errors.Is(err, aead.ErrOpen))
 }
 
 func TestOldKeysAreNotShared(t *testing.T) {

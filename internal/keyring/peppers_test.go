@@ -53,6 +53,43 @@ func TestNewNamesThePepper(t *testing.T) {
 	}
 }
 
+// A key is good under the pepper of its row, and nothing under one that is retired or unknown.
+func TestPeppers(t *testing.T) {
+	is := is.New(t)
+	key := token.Imported("u_", []byte("sixteen bytes, at least"))
+	claim := keyring.Claim{Token: key, Kind: "user", Good: true}
+	bare, first, both := ring(t), ring(t, one), ring(t, two, one)
+	rows := []struct {
+		pepper string
+		hash   [32]byte
+	}{
+		{bare.Version(), bare.Hash("user", key)},
+		{first.Version(), first.Hash("user", key)},
+		{both.Version(), both.Hash("user", key)},
+		{"1", bare.Hash("user", key)},
+		{"unknown", both.Hash("user", key)},
+	}
+	retired := []keyring.Pepper{{Version: "1", Retired: true}, {Retired: true}}
+	for _, c := range []struct {
+		ring    *keyring.Ring
+		accepts []bool
+	}{
+		{bare, []bool{true, false, false, false, false}},
+		{first, []bool{false, true, false, false, false}},
+		{both, []bool{false, true, true, false, false}},
+		{ring(t, two, one, keyring.Pepper{}), []bool{true, true, true, false, false}},
+		{ring(t, two, retired[0]), []bool{false, false, true, false, false}},
+		{ring(t, two, retired[0], retired[1]), []bool{false, false, true, false, false}},
+	} {
+		var accepts []bool
+		for _, row := range rows {
+			place := c.ring.Place(row.pepper)
+			accepts = append(accepts, c.ring.Matches(claim, "user", row.hash, place))
+		}
+		is.Equal(accepts, c.accepts)
+	}
+}
+
 // The tag of an id says under which pepper the key was issued, for as long as that is in the list.
 func TestTags(t *testing.T) {
 	is := is.New(t)
@@ -126,4 +163,21 @@ func TestSeal(t *testing.T) {
 	moved = row
 	moved.Revoked, moved.Hash, moved.Seal = true, nil, nil
 	is.True(r.Sealed(moved))
+}
+
+// A row without a seal is good where no secret seals it, or where the pepper says so.
+func TestUnsealed(t *testing.T) {
+	is := is.New(t)
+	lenient := two
+	lenient.AcceptUnsealed = true
+	r := ring(t, one, lenient, keyring.Pepper{})
+	for version, sealed := range map[string]bool{"1": false, "2": true, "": true, "unknown": true} {
+		is.Equal(r.Sealed(keyring.Row{Pepper: version}), sealed)
+	}
+	is.True(!r.Sealed(keyring.Row{Pepper: "2", Seal: []byte("wrong")}))
+	is.Equal(r.Seal(keyring.Row{}), nil)
+	is.Equal(r.Seal(keyring.Row{Pepper: "unknown"}), nil)
+
+	is.True(!r.Outdated(0, false) && r.Outdated(0, true) && r.Outdated(1, false))
+	is.True(!ring(t).Outdated(0, true)) // nothing seals there
 }

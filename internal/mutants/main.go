@@ -124,7 +124,6 @@ var judges = map[string][]string{
 	"internal/aead":        {"."},
 	"internal/changefeed":  {"."},
 	"internal/errtree":     {"."},
-	"internal/etag":        {"httpapi", "."},
 	"internal/inbound":     {"httpapi"},
 	"internal/keyring":     {"."},
 	"internal/lists":       {"."},
