@@ -445,3 +445,12 @@ func TestDiffHasABudget(t *testing.T) {
 	is.New(t).True(cost < 128<<20 || longtest.Raced)
 	must(svc.Diff(b, b)) // nothing is compared
 }
+
+// What a caller does with a built-in policy is not for others.
+func TestBuiltinsAreTheCallers(t *testing.T) {
+	h := newHost(t)
+	read := func() svc.Policy { return must(h.Policies.Read(t.Context(), admin, svc.PolicyIAMAdmin)) }
+	want := string(read().Document)
+	clear(read().Document)
+	is.New(t).Equal(string(read().Document), want)
+}
