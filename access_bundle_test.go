@@ -31,9 +31,6 @@ func TestNamesOfABundle(t *testing.T) {
 	h := newHost(t, func(c *svc.Config) {
 		c.Store = hook(c.Store, hooks{names: func(n svc.AccessNames) { names = n }})
 	})
-	attached := func(policy, kind, id string) svc.Attachment {
-		return svc.Attachment{PolicyID: policy, Principal: svc.GrantedTo{Type: kind, ID: id}}
-	}
 	is.NoErr(h.Access.Apply(t.Context(), svc.Host, svc.Bundle{
 		Users: []svc.User{{ID: "u2"}, {ID: "u1"}}, Groups: []svc.Group{{ID: "g", Members: []string{"u2", "u1"}}, {ID: "h"}},
 		ServiceAccounts: []svc.ServiceAccount{{ID: "s", OwnerUserID: "u1"}},

@@ -141,6 +141,65 @@ func TestWhoCanInATransaction(t *testing.T) {
 	})
 }
 
+// What a caller does with an answer, or with what a write has returned, does not show in the next answer.
+func TestAnswersAreTheCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		h, _ := newRowsHost(t)
+		h.apply(t, `{"users":[{"id":"root"},{"id":"bob"}],"attachments":[{"policy_id":"iam:admin","principal_type":"user","principal_id":"root"},
+			{"policy_id":"bank:admin","principal_type":"user","principal_id":"root"}]}`)
+		must(h.Sources.Register(t.Context(), admin, svc.NewSource{URL: acme}))
+		h.install(t, "x", "x", content("X", "1"))
+		ask := func() []any {
+			report, _, err := h.Templates.LastCheck(t.Context(), admin)
+			is.NoErr(err)
+			return []any{
+				report, h.whoCan(t), must(h.Policies.WhatCan(t.Context(), svc.Host, alice.Identity())),
+				must(h.Policies.WhatCan(t.Context(), svc.Host, bob.Identity())), must(h.Policies.Read(t.Context(), admin, svc.PolicyIAMAdmin)),
+				must(h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{}, svc.Question{Bank: "notes", Sender: "telegram:1"})),
+				collect(t, h.Policies.List(t.Context(), admin, svc.RowQuery{})),
+			}
+		}
+		same := func(got ...any) {
+			t.Helper()
+			want := string(encoded(ask()))
+			scribble(reflect.ValueOf(got))
+			is.Equal(string(encoded(ask())), want)
+		}
+		same(h.checkUpdates(t))
+		same(ask()[1:]...)
+		root := user("root", "*")
+		made := must(h.Policies.Create(t.Context(), root, svc.Policy{ID: "p", Document: document(statement("deny", 1, 1))}))
+		is.NoErr(h.Policies.Attach(t.Context(), root, attached("p", svc.GrantedToUser, "bob")))
+		patched := must(h.Policies.Patch(t.Context(), root, "p", svc.PolicyPatch{Document: []byte(allowsAll)}))
+		bank := must(h.Banks.SetPolicy(t.Context(), root, svc.BankPolicy{BankID: "notes", Document: []byte(bankDoc)}))
+		same(made, patched, bank)
+	})
+}
+
+// scribble overwrites whatever a value may share with others.
+func scribble(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Interface:
+		scribble(v.Elem())
+	case reflect.Pointer:
+		if !v.IsNil() {
+			v.Elem().SetZero()
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Field(i).CanInterface() {
+				scribble(v.Field(i))
+			}
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			scribble(v.Index(i))
+			v.Index(i).SetZero()
+		}
+	}
+}
+
 // A list of several chunks is the same at each loop over its sequence.
 func TestListsCanBeReadAgain(t *testing.T) {
 	h := newHost(t, keeping, func(c *svc.Config) { c.Memory.Templates = -1 })

@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -361,7 +360,7 @@ func TestLongJudgementsWaitForNobody(t *testing.T) {
 		rows.Policies = append(rows.Policies, svc.Policy{ID: id, Document: document(statement("allow", 30, 30), `{"effect":"allow","actions":["bank:`+id+`"],"banks":["*"]}`)})
 		rows.Attachments = append(rows.Attachments, attached(id, svc.GrantedToUser, id), attached("none", svc.GrantedToUser, id))
 	}
-	denies := times(500, func(i int) string { return fmt.Sprintf(`{"effect":"deny","actions":["y%d"],"banks":["y%d"]}`, i, i) })
+	denies := times(500, `{"effect":"deny","actions":["y#"],"banks":["y#"]}`)
 	rows.Policies = append(rows.Policies, svc.Policy{ID: "none", Document: document(denies...)})
 	h.write(t, rows)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

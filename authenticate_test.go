@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/heaptest"
+	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/token"
 )
@@ -147,23 +149,6 @@ func TestWhatChangesWhileItIsRead(t *testing.T) {
 	}
 }
 
-func TestWhatStopsKeys(t *testing.T) {
-	h, store := watched(t)
-	key := must(h.Keys.Issue(t.Context(), svc.Host, account("ci").Identity(), svc.NewAPIKey{}))
-	for _, c := range []struct{ stop, start string }{
-		{`{"users": [{"id": "alice", "is_active": false}]}`, `{"users": [{"id": "alice", "is_active": true}]}`},
-		{`{"service_accounts": [{"id": "ci", "owner_user_id": "alice", "is_active": false}]}`,
-			`{"service_accounts": [{"id": "ci", "owner_user_id": "alice", "scoping_policy_id": "narrow", "is_active": true}]}`},
-		{`{"service_accounts": [{"id": "ci", "owner_user_id": "idle"}]}`, `{"service_accounts": [{"id": "ci", "owner_user_id": "alice"}]}`},
-	} {
-		h.remembered(t, store, key)
-		h.apply(t, c.stop)
-		wantCode(t, errorOf(h.Authenticate(t.Context(), string(key.Key))), svc.CodeUnauthenticated, "")
-		h.apply(t, c.start)
-	}
-	h.remembered(t, store, key)
-}
-
 // Cut off from the store, a key that is remembered is good for five seconds, and then neither good nor wrong.
 func TestAuthenticateWithoutTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -245,34 +230,32 @@ func TestAuthenticateAllocatesNothing(t *testing.T) {
 }
 
 type useCounter struct {
-	svc.Store
+	*intercept.Store
 	uses    atomic.Int64 // rows that uses of keys have written
-	changed []string     // ids of keys that were written beside, under the store's lock
+	mu      sync.Mutex
+	changed []any // ids of keys that were changed
 	err     error
 	during  func() // called while uses are written
 }
 
 func (s *useCounter) count() int { return int(s.uses.Load()) }
 
-func (s *useCounter) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error)) error {
-	return s.Store.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
-		write, err := change(key)
-		if write {
-			s.changed = append(s.changed, id)
+func (s *useCounter) around(_ context.Context, call intercept.Call) error {
+	switch call.Method {
+	case "ChangeAPIKey":
+		s.mu.Lock()
+		s.changed = append(s.changed, call.Args[1])
+		s.mu.Unlock()
+	case "UseAPIKeys":
+		if s.during != nil {
+			s.during()
 		}
-		return write, err
-	})
-}
-
-func (s *useCounter) UseAPIKeys(ctx context.Context, uses []svc.LastUse) error {
-	if s.during != nil {
-		s.during()
+		if s.err != nil {
+			return s.err
+		}
+		s.uses.Add(int64(len(call.Args[0].([]svc.LastUse))))
 	}
-	if s.err != nil {
-		return s.err
-	}
-	s.uses.Add(int64(len(uses)))
-	return s.Store.UseAPIKeys(ctx, uses)
+	return call.Do()
 }
 
 // flushed is the longest wait of a use in memory.
@@ -281,7 +264,7 @@ const flushed = 10 * time.Second
 func counted(t *testing.T, edits ...func(*svc.Config)) (*host, *useCounter, *clock) {
 	clock, store := newClock(), &useCounter{}
 	return newHost(t, append(edits, clock.configure, func(c *svc.Config) {
-		store.Store = c.Store
+		store.Store = outside(c.Store, store.around)
 		c.Store = store
 	})...), store, clock
 }
@@ -331,7 +314,7 @@ func TestLastUseOfARememberedKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		_, store, clock := counted(t)
-		watch := &watchedStore{Store: store}
+		watch := watch(store)
 		h := newHost(t, clock.configure, func(c *svc.Config) { c.Store = watch })
 		key := issue(t, h, alice)
 		h.remembered(t, watch, key)
@@ -402,7 +385,7 @@ func TestUsedKeysMoveToTheFirstPepper(t *testing.T) {
 		used, unused := issue(t, h, alice), issue(t, h, alice)
 		is.Equal(used.Pepper, "")
 		both := with(two, one, svc.Pepper{})
-		watch := &watchedStore{Store: store}
+		watch := watch(store)
 		both = newHost(t, func(c *svc.Config) { *c = both.config; c.Store = watch })
 		for range 3 {
 			both.remembered(t, watch, used)
@@ -411,7 +394,7 @@ func TestUsedKeysMoveToTheFirstPepper(t *testing.T) {
 		}
 		is.Equal(h.read(t, used.ID).Pepper, "2")
 		is.Equal(h.read(t, unused.ID).Pepper, "")
-		is.Equal(store.changed, []string{used.ID})      // once
+		is.Equal(store.changed, []any{used.ID})         // once
 		gone := svc.Pepper{Version: "1", Retired: true} // its secret is gone
 		for _, c := range []struct {
 			h          *host
@@ -455,7 +438,7 @@ func TestKeysMoveInTheMinuteOfAUse(t *testing.T) {
 		before := store.count()
 		pass(flushed)
 		is.Equal(h.read(t, key.ID).Pepper, "2")
-		is.Equal(store.changed, []string{key.ID})
+		is.Equal(store.changed, []any{key.ID})
 		is.Equal(store.count(), before+1)
 		is.True(both.good(key))
 		pass(flushed)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/parameter"
 	"github.com/extsvc/svc/store/memstore"
 )
@@ -105,27 +106,23 @@ func TestNoLogger(t *testing.T) {
 	is.True(strings.Contains(log.String(), "of the host"))
 }
 
-// leakyStore repeats a key in what it says in the background: it panics, and later fails.
-type leakyStore struct {
-	svc.FullStore
-	key      string
-	panicked atomic.Bool
-}
-
-func (s *leakyStore) ClaimEvents(context.Context, time.Time, time.Time, int) ([]svc.Event, error) {
-	if s.panicked.CompareAndSwap(false, true) {
-		panic("cannot read " + s.key)
-	}
-	return nil, errors.New("cannot claim " + s.key)
-}
-
+// A store repeats a key in what it says in the background: it panics, and later fails.
 func TestNoKeyIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is, key := is.New(t), string(issue(t, newHost(t), alice).Key)
 		var log syncBuffer
+		var panicked atomic.Bool
 		h := newHost(t, func(c *svc.Config) {
 			c.Logger = slog.New(slog.NewTextHandler(&log, nil))
-			c.Store = &leakyStore{FullStore: memstore.New(), key: key}
+			c.Store = outside(c.Store, func(_ context.Context, call intercept.Call) error {
+				switch {
+				case call.Method != "ClaimEvents":
+					return call.Do()
+				case panicked.CompareAndSwap(false, true):
+					panic("cannot read " + key)
+				}
+				return errors.New("cannot claim " + key)
+			})
 			c.Events.OnEvent = func(context.Context, svc.Event) { panic("cannot send " + key) }
 		})
 		must(h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{}))

@@ -15,6 +15,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/limits"
 	"github.com/extsvc/svc/store/memstore"
 )
@@ -200,17 +201,18 @@ func TestErrorsOfOthersHideSecrets(t *testing.T) {
 	is.True(errors.Is(err, cause))
 }
 
-type silentChanges struct{ svc.Store } // does not say what has changed
-
-func (silentChanges) Changes(ctx context.Context, _ int64) (svc.StoreChanges, error) {
-	<-ctx.Done()
-	return svc.StoreChanges{}, ctx.Err()
-}
-
 // The Service's own time limit is no end of the caller's time.
 func TestTimeOfTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		is, h := is.New(t), newHost(t, func(c *svc.Config) { c.Store = silentChanges{c.Store} })
+		is, h := is.New(t), newHost(t, func(c *svc.Config) {
+			c.Store = outside(c.Store, func(ctx context.Context, call intercept.Call) error {
+				if call.Method == "Changes" { // it does not say what has changed
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				return call.Do()
+			})
+		})
 		for _, err := range h.Keys.List(t.Context(), svc.Host, svc.AllHolders, svc.KeyQuery{}) {
 			is.True(errors.Is(err, svc.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded))
 			is.True(strings.Contains(err.Error(), "cannot reach its store"))

@@ -18,6 +18,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/background"
+	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/store/memstore"
 )
 
@@ -128,26 +129,18 @@ func TestOutboxWithoutListener(t *testing.T) {
 	is.New(t).Equal(len(must(h.store.(svc.OutboxStore).ClaimEvents(t.Context(), time.Now(), time.Now(), 10))), 0)
 }
 
-type faultyOutbox struct {
-	svc.FullStore
-	fail chan struct{}
-}
-
-func (s *faultyOutbox) ClaimEvents(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
-	select {
-	case <-s.fail:
-		return nil, svc.ErrUnavailable
-	default:
-		return s.FullStore.ClaimEvents(ctx, now, until, limit)
-	}
-}
-
-func (s *faultyOutbox) AddEvents(context.Context, []svc.Event) error { return errors.New("no room") }
-
 func TestOutboxFaults(t *testing.T) {
 	t.Parallel()
-	store := &faultyOutbox{memstore.New(), make(chan struct{}, 1)}
-	store.fail <- struct{}{}
+	var failed atomic.Bool
+	store := outside(memstore.New(), func(_ context.Context, call intercept.Call) error {
+		switch {
+		case call.Method == "AddEvents":
+			return errors.New("no room")
+		case call.Method == "ClaimEvents" && failed.CompareAndSwap(false, true):
+			return svc.ErrUnavailable
+		}
+		return call.Do()
+	})
 	h := newHost(t, func(c *svc.Config) { c.Store = store })
 	wantCode(t, errorOf(h.WithTx(store).Keys.Issue(t.Context(), alice, svc.Me, svc.NewAPIKey{})), svc.CodeInternal, "")
 

@@ -1,12 +1,10 @@
 package svc_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
 	"testing"
-	"testing/synctest"
 
 	"github.com/matryer/is"
 
@@ -57,23 +55,6 @@ func public(p svc.PublicReach, in svc.Context) bool {
 		}
 	}
 	return p.Default
-}
-
-func TestAnalysisHandsOutItsOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		is := is.New(t)
-		h, _ := newRowsHost(t)
-		first := h.whoCan(t)
-		text := string(encoded(first))
-		first.Users[0], first.ServiceAccounts[0], first.Statements[0].PolicyID, first.Public.Overrides[0].Value = "x", "x", "x", "x"
-		is.Equal(string(encoded(h.whoCan(t))), text)
-
-		alice := svc.Identity{Kind: svc.KindUser, ID: "alice"}
-		list := must(h.Policies.WhatCan(t.Context(), svc.Host, alice))
-		text = string(encoded(list))
-		*list[0].Parameters.RecallBudget = "x"
-		is.Equal(string(encoded(must(h.Policies.WhatCan(t.Context(), svc.Host, alice)))), text)
-	})
 }
 
 // Simulate answers as Resolve does once the bundle is applied to a copy, refuses what Apply refuses, and writes nothing.
@@ -130,21 +111,6 @@ type stored struct{ revision, rows string }
 func whole(t *testing.T, h *host) stored {
 	rows := allAccess(t, h.store)
 	return stored{sprintf("%d", rows.Generation), string(encoded(rows))}
-}
-
-// A resolution is the caller's own: what it does to one does not show in the next.
-func TestSimulateHandsOutItsOwn(t *testing.T) {
-	is, h := is.New(t), hostOf(t, world)
-	q := svc.Question{Bank: "notes", Sender: "telegram:1"}
-	first := must(h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{}, q))
-	text := string(encoded(first))
-	for i := range first.BankPolicy {
-		first.BankPolicy[i] = ' '
-	}
-	*first.ResolvedUserID = "other"
-	second := must(h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{}, q))
-	is.Equal(string(encoded(second)), text)
-	is.True(json.Valid(second.BankPolicy))
 }
 
 // change is how an answer changes, seen from both sides.

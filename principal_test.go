@@ -76,7 +76,7 @@ func TestUsersAreRows(t *testing.T) {
 	is, here := is.New(t), newHost(t)
 	here.apply(t, staff)
 	here.apply(t, `{"users": [{"id": "root"}, {"id": "alice"}], "service_accounts": [{"id": "bot", "owner_user_id": "alice"}]}`)
-	store := &watchedStore{Store: deaf{here.store.(svc.FullStore)}}
+	store := watch(deaf{here.store.(svc.FullStore)})
 	there := newHost(t, func(c *svc.Config) { c.Store, c.Users.AreRows, c.Users.RequireKnown = store, true, true })
 	issue := func(by svc.Principal, holder svc.Identity) (string, error) {
 		issued, err := there.Keys.Issue(t.Context(), by, holder, svc.NewAPIKey{})

@@ -1,7 +1,6 @@
 package svc_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/store/memstore"
 )
 
@@ -159,15 +159,6 @@ func TestTokenThatNoKeyOpens(t *testing.T) {
 	is.Equal(h.actions(), nil)
 }
 
-type changingStore struct {
-	svc.Store
-	changeSource func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error
-}
-
-func (s *changingStore) ChangeSource(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
-	return s.changeSource(ctx, key, change)
-}
-
 // TestResealThatBreaksOff: what is done stays done, the rest can be read on, and another call does it.
 func TestResealThatBreaksOff(t *testing.T) {
 	is, names := is.New(t), []string{"a", "b", "c", "d", "e"}
@@ -285,14 +276,16 @@ func TestResealIsCountedOnce(t *testing.T) {
 	} {
 		store := memstore.New()
 		sealedUnder(t, store, keyA).register(t, "a")
-		sealedUnder(t, &changingStore{store, func(ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error)) error {
-			is.New(t).NoErr(store.ChangeSource(ctx, key, func(s *svc.Source) (bool, error) {
-				_, err := change(s)
-				return false, err
-			}))
-			between(store)
-			return store.ChangeSource(ctx, key, change)
-		}}, keyB, keyA).wantResealed(t, want)
+		sealedUnder(t, around(store, func(call intercept.Call) error {
+			if call.Method == "ChangeSource" {
+				is.New(t).NoErr(store.ChangeSource(t.Context(), call.Args[0].(svc.SourceKey), func(s *svc.Source) (bool, error) {
+					_, err := call.Funcs[0].(func(*svc.Source) (bool, error))(s)
+					return false, err
+				}))
+				between(store)
+			}
+			return call.Do()
+		}), keyB, keyA).wantResealed(t, want)
 		sealedUnder(t, store, keyB).wantTokens(t, "a")
 	}
 }

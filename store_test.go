@@ -114,6 +114,11 @@ func TestStoreWithoutSourceFiles(t *testing.T) {
 	is.Equal(log.String(), "")
 }
 
+// outside returns a store whose calls go through a function, also those in the background, but none of transactions.
+func outside(store svc.Store, around func(context.Context, intercept.Call) error) *intercept.Store {
+	return &intercept.Store{FullStore: store.(svc.FullStore), All: true, Around: around}
+}
+
 // around returns a store whose calls go through a function, also those of transactions.
 func around(store svc.Store, do func(intercept.Call) error) *intercept.Store {
 	return &intercept.Store{FullStore: store.(svc.FullStore), Inside: true, Around: func(_ context.Context, call intercept.Call) error { return do(call) }}
@@ -271,8 +276,9 @@ func TestStoreFaults(t *testing.T) {
 		svc.CodeChanged:     svc.ErrChanged,
 		svc.CodeInternal:    errors.New("disk on fire"),
 	} {
-		b := newHost(t, importing, func(c *svc.Config) { c.Store = newBrokenStore(h.store, cause) })
-		keeping := newHost(t, importing, func(c *svc.Config) { c.Store, c.Events.Keep = newBrokenStore(h.store, cause), true })
+		broken := outside(h.store, func(context.Context, intercept.Call) error { return cause })
+		b := newHost(t, importing, func(c *svc.Config) { c.Store = broken })
+		keeping := newHost(t, importing, func(c *svc.Config) { c.Store, c.Events.Keep = broken, true })
 		calls := callAll(t, b, svc.Host)
 		for name, err := range callAll(t, keeping, svc.Host) {
 			if calls[name+", keeping events"] = err; svc.ErrorCode(calls[name]) == svc.CodeNotFound {
@@ -289,20 +295,6 @@ func TestStoreFaults(t *testing.T) {
 		}
 		is.Equal(append(b.actions(), keeping.actions()...), nil)
 	}
-}
-
-type brokenStore struct {
-	intercept.Store
-	err error
-}
-
-func newBrokenStore(store svc.Store, err error) *brokenStore {
-	fails := func(context.Context, intercept.Call) error { return err }
-	return &brokenStore{intercept.Store{FullStore: store.(svc.FullStore), Around: fails}, err}
-}
-
-func (s *brokenStore) Changes(context.Context, int64) (svc.StoreChanges, error) {
-	return svc.StoreChanges{}, s.err
 }
 
 // callAll calls every method of a service for a caller, and two for alice.

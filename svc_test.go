@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -183,41 +184,37 @@ func (m *market) CheckURL(url string) error {
 	return nil
 }
 
-func (m *market) Template(_ context.Context, up svc.Upstream, id string) (svc.Content, error) {
+// ask notes the request, and answers while nobody else is asked.
+func (m *market) ask(up svc.Upstream, answer func()) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.asked = append(m.asked, up)
-	if m.during != nil {
+	if m.asked = append(m.asked, up); m.during != nil {
 		m.during()
 	}
-	if m.err != nil {
-		return svc.Content{}, m.err
-	}
-	content, found := m.content[up.URL][id]
-	if now := m.catalog.Renames[id]; !found && now != "" {
-		return svc.Content{}, &svc.Error{Code: svc.CodeNotFound, Message: "no such entry", Err: &svc.RenamedError{ID: now}}
-	} else if !found {
-		return svc.Content{}, &svc.Error{Code: svc.CodeNotFound, Message: "no such entry"}
-	}
-	return content, nil
+	answer()
+	return m.err
 }
 
-func (m *market) Catalog(_ context.Context, up svc.Upstream, maxAge time.Duration) (svc.Catalog, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.asked = append(m.asked, up)
-	m.maxAge = maxAge
-	if m.during != nil {
-		m.during()
+func (m *market) Template(_ context.Context, up svc.Upstream, id string) (content svc.Content, err error) {
+	var found bool
+	if err = m.ask(up, func() { content, found = m.content[up.URL][id] }); err != nil || found {
+		return content, err
 	}
-	return m.catalog, m.err
+	none := &svc.Error{Code: svc.CodeNotFound, Message: "no such entry"}
+	if now := m.catalog.Renames[id]; now != "" {
+		none.Err = &svc.RenamedError{ID: now}
+	}
+	return content, none
 }
 
-func (m *market) Manifest(_ context.Context, up svc.Upstream, entry svc.CatalogEntry) (json.RawMessage, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.asked = append(m.asked, up)
-	return m.content[up.URL][entry.ID].Manifest, m.err
+func (m *market) Catalog(_ context.Context, up svc.Upstream, maxAge time.Duration) (catalog svc.Catalog, err error) {
+	err = m.ask(up, func() { catalog, m.maxAge = m.catalog, maxAge })
+	return catalog, err
+}
+
+func (m *market) Manifest(_ context.Context, up svc.Upstream, entry svc.CatalogEntry) (manifest json.RawMessage, err error) {
+	err = m.ask(up, func() { manifest = m.content[up.URL][entry.ID].Manifest })
+	return manifest, err
 }
 
 func (m *market) put(url, id string, content svc.Content) {
@@ -351,39 +348,34 @@ func (uncounted) CountEvents(context.Context, int) (int, error) { return 7, erro
 
 // watchedStore counts the reads that decisions make, and fails when it is told to.
 type watchedStore struct {
-	svc.Store
+	*intercept.Store
 	reads atomic.Int64
 	down  atomic.Bool
 }
 
 var errDown = fmt.Errorf("no route: %w", svc.ErrUnavailable)
 
-func (s *watchedStore) Access(ctx context.Context, q svc.AccessQuery) (svc.AccessSnapshot, error) {
-	s.reads.Add(1)
-	if s.down.Load() {
-		return svc.AccessSnapshot{}, errDown
-	}
-	return s.Store.Access(ctx, q)
+func watch(store svc.Store) *watchedStore {
+	s := &watchedStore{}
+	s.Store = outside(store, func(_ context.Context, call intercept.Call) error {
+		if call.Method == "Access" {
+			s.reads.Add(1)
+		}
+		if s.down.Load() && readsAccess(call.Method) {
+			return errDown
+		}
+		return call.Do()
+	})
+	return s
 }
 
-func (s *watchedStore) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
-	if s.down.Load() {
-		return svc.StoreChanges{}, errDown
-	}
-	return s.Store.Changes(ctx, since)
+func readsAccess(method string) bool {
+	return slices.Contains([]string{"Access", "Changes", "AwaitChange"}, method)
 }
 
-func (s *watchedStore) AwaitChange(ctx context.Context, since int64) error {
-	if s.down.Load() {
-		return errDown
-	}
-	return s.Store.AwaitChange(ctx, since)
-}
-
-func watched(t *testing.T, edits ...func(*svc.Config)) (*host, *watchedStore) {
-	store := &watchedStore{}
-	h := newHost(t, append(edits, func(c *svc.Config) {
-		store.Store = c.Store
+func watched(t *testing.T, edits ...func(*svc.Config)) (h *host, store *watchedStore) {
+	h = newHost(t, append(edits, func(c *svc.Config) {
+		store = watch(c.Store)
 		c.Store = store
 	})...)
 	h.apply(t, world)

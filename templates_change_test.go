@@ -71,7 +71,7 @@ func (h *host) tag(t *testing.T) (tag string, kept bool) {
 // A list in memory has the tag of its templates, in each process, and is read by that tag or not at all.
 func TestETagOfTheList(t *testing.T) {
 	is, k := is.New(t), newKeeper(t, 1<<20, func(c *svc.Config) { c.Now = func() time.Time { return time.Unix(1, 0) } })
-	other := newHost(t, func(c *svc.Config) { c.Store, c.Sources.Marketplace = k.store.Store, k.market })
+	other := newHost(t, func(c *svc.Config) { c.Store, c.Sources.Marketplace = k.store.FullStore, k.market })
 	seen := map[string]bool{"": true}
 	next := func() {
 		t.Helper()
@@ -197,7 +197,7 @@ func TestKeptTemplatesAgreeWithTheirAddress(t *testing.T) {
 	k.plain.install(t, "x", "x", content("X", "1"))
 	k.market.put(elsewhere, "x", content("X", "1"))
 	k.warm(t)
-	k.store.plant(func() { k.store.deaf = true })
+	k.store.deaf.Store(true)
 	k.warm(t)
 	is.New(t).NoErr(k.plain.Sources.Remove(t.Context(), admin, "acme"))
 	must(k.plain.Sources.Register(t.Context(), admin, svc.NewSource{URL: elsewhere, Alias: ptr("acme")}))

@@ -122,15 +122,6 @@ func TestCheckUpdatesProgress(t *testing.T) {
 	is.True(errorOf(h.Templates.CheckUpdates(ctx, admin, nil)) != nil)
 }
 
-func TestLastCheckIsTheCallersOwn(t *testing.T) {
-	is, h := is.New(t), withTemplate(t)
-	made, mine := h.checkUpdates(t), h.checkUpdates(t)
-	mine.Sources[0], mine.Templates[0] = svc.SourceReport{}, svc.TemplateUpdate{}
-	got, _, err := h.Templates.LastCheck(t.Context(), admin)
-	is.NoErr(err)
-	is.Equal(got, made)
-}
-
 // The copies of the server's templates are not touched by what users do.
 func TestPersonalTemplatesLeaveTheTag(t *testing.T) {
 	is, h := is.New(t), withTemplate(t)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,79 +13,46 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/intercept"
 )
 
-// shelfStore counts the reads of templates, and does what is planted: before a read in the background, and after anything
-// that is planted for the changes.
+// shelfStore counts the reads of templates, and does what is planted.
 type shelfStore struct {
-	watchedStore
+	*intercept.Store
 	templates, lists atomic.Int64
 
-	mu      sync.Mutex
-	read    func() error      // before a chunk is read in the background
-	changes func(since int64) // when changes have been read
-	reset   bool              // the store has forgotten what changed, as after a restore
-	deaf    bool              // AwaitChange wakes only for what this process has heard
+	down, deaf atomic.Bool                  // deaf: AwaitChange wakes only for what this process has heard
+	reset      atomic.Bool                  // the store has forgotten what changed, as after a restore
+	before     atomic.Pointer[func() error] // a read in the background
 }
 
 type asked struct{} // marks the context of a caller
 
-func (s *shelfStore) plant(edit func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	edit()
-}
+func (s *shelfStore) beforeReads(do func() error) { s.before.Store(&do) }
 
-func (s *shelfStore) counted(ctx context.Context) error {
-	s.templates.Add(1)
-	s.mu.Lock()
-	read := s.read
-	s.mu.Unlock()
+func (s *shelfStore) around(ctx context.Context, call intercept.Call) error {
 	switch {
 	case s.down.Load():
 		return errDown
-	case read != nil && ctx.Value(asked{}) == nil:
-		return read()
-	}
-	return nil
-}
-
-func (s *shelfStore) Template(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
-	if err := s.counted(ctx); err != nil {
-		return svc.Template{}, err
-	}
-	return s.Store.Template(ctx, key)
-}
-
-func (s *shelfStore) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
-	if err := s.counted(ctx); err != nil {
-		return nil, err
-	}
-	s.lists.Add(1)
-	return s.Store.Templates(ctx, page)
-}
-
-func (s *shelfStore) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
-	changes, err := s.watchedStore.Changes(ctx, since)
-	s.mu.Lock()
-	planted := s.changes
-	changes.Reset = changes.Reset || s.reset
-	s.mu.Unlock()
-	if planted != nil {
-		planted(since)
-	}
-	return changes, err
-}
-
-func (s *shelfStore) AwaitChange(ctx context.Context, since int64) error {
-	s.mu.Lock()
-	deaf := s.deaf
-	s.mu.Unlock()
-	if deaf {
+	case call.Method == "AwaitChange" && s.deaf.Load():
 		<-ctx.Done()
 		return ctx.Err()
+	case call.Method == "Changes" && s.reset.Load():
+		err := call.Do()
+		call.Result.(*svc.StoreChanges).Reset = true
+		return err
+	case call.Method == "Templates":
+		s.lists.Add(1)
+		fallthrough
+	case call.Method == "Template":
+		s.templates.Add(1)
+		if before := s.before.Load(); before != nil && *before != nil && ctx.Value(asked{}) == nil {
+			if err := (*before)(); err != nil {
+				return err
+			}
+		}
 	}
-	return s.watchedStore.AwaitChange(ctx, since)
+	return call.Do()
 }
 
 // keeper is a service that keeps templates in memory, and beside it one over the same store that does not.
@@ -100,9 +66,12 @@ func newKeeper(t *testing.T, cached int, edits ...func(*svc.Config)) keeper {
 	t.Helper()
 	k := keeper{store: &shelfStore{}}
 	k.host = newHost(t, append(edits, func(c *svc.Config) {
-		k.store.Store, c.Store, c.Memory.Templates = c.Store, k.store, cached
+		k.store.Store = outside(c.Store, k.store.around)
+		c.Store, c.Memory.Templates = k.store, cached
 	})...)
-	k.plain = newHost(t, func(c *svc.Config) { c.Store, c.Sources.Marketplace, c.Memory.Templates = k.store.Store, k.market, -1 })
+	k.plain = newHost(t, func(c *svc.Config) {
+		c.Store, c.Sources.Marketplace, c.Memory.Templates = k.store.FullStore, k.market, -1
+	})
 	k.plain.market = k.market
 	return k
 }
@@ -269,7 +238,7 @@ func (k keeper) patchPlain(t *testing.T, id string) {
 func TestKeptTemplatesFollowOthers(t *testing.T) {
 	k := keeperOfOne(t)
 	k.warm(t)
-	k.store.plant(func() { k.store.reset = true })
+	k.store.reset.Store(true)
 	before := k.store.lists.Load()
 	k.patchPlain(t, "a")
 	eventually(t, func() bool { k.list(t, k.host, svc.TemplateQuery{}); return k.store.lists.Load() > before })
@@ -298,7 +267,7 @@ func TestKeptTemplatesAgreeWithWhatWasShown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			is, k := is.New(t), keeperOfOne(t)
 			k.warm(t)
-			k.store.plant(func() { k.store.deaf = true })
+			k.store.deaf.Store(true)
 			k.warm(t)
 			is.NoErr(c.others(t.Context(), k.plain))
 			is.Equal(svc.ErrorCode(c.shows(k.ctx(t), k.host)), c.code)
@@ -315,7 +284,7 @@ func TestKeptTemplatesRestDuringAChange(t *testing.T) {
 		c.Store = slow
 	})
 	create(t, k.plain, "a", svc.Content{})
-	k.store.plant(func() { k.store.deaf = true })
+	k.store.deaf.Store(true)
 	k.warm(t)
 	slow.slow.Store(true)
 	ended := make(chan error)
@@ -358,10 +327,8 @@ func testTooManyTemplatesAreNotKept(t *testing.T) {
 		k.list(t, k.host, svc.TemplateQuery{})
 		return k.store.templates.Load() - before
 	}
-	k.store.plant(func() { // the rest after a look is as many times as long as the look
-		k.store.read = func() error { time.Sleep(time.Millisecond); return nil }
-	})
-	same := 0 // lists in a row without a look in the background
+	k.store.beforeReads(func() error { time.Sleep(time.Millisecond); return nil }) // the rest after a look is many times as long
+	same := 0                                                                      // lists in a row without a look in the background
 	eventually(t, func() bool {
 		if same++; reads() != 2 {
 			same = 0
@@ -404,15 +371,13 @@ func TestKeepingTemplatesFails(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k := keeperOfOne(t)
 				tried := make(chan bool, 1000)
-				k.store.plant(func() {
-					k.store.read = func() error {
-						tried <- true
-						return read()
-					}
+				k.store.beforeReads(func() error {
+					tried <- true
+					return read()
 				})
 				k.same(t)
 				eventually(t, func() bool { k.same(t); return len(tried) > 0 })
-				k.store.plant(func() { k.store.read = nil })
+				k.store.beforeReads(nil)
 				k.warm(t)
 				if k.same(t); len(tried) == 0 {
 					t.Error("it was not tried")
@@ -426,12 +391,10 @@ func TestCloseWaitsForReadsOfTemplates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := keeperOfOne(t)
 		reading, ended := make(chan bool), make(chan bool)
-		k.store.plant(func() {
-			k.store.read = func() error {
-				close(reading)
-				<-ended
-				return errDown
-			}
+		k.store.beforeReads(func() error {
+			close(reading)
+			<-ended
+			return errDown
 		})
 		k.same(t)
 		<-reading
@@ -452,12 +415,10 @@ func TestTemplatesAreCopiedNowAndThen(t *testing.T) {
 		k := keeperOfOne(t)
 		const takes = 2 * time.Millisecond
 		var copied atomic.Int64
-		k.store.plant(func() {
-			k.store.read = func() error {
-				copied.Add(1)
-				time.Sleep(takes)
-				return nil
-			}
+		k.store.beforeReads(func() error {
+			copied.Add(1)
+			time.Sleep(takes)
+			return nil
 		})
 		began := time.Now()
 		for time.Since(began) < 300*time.Millisecond {

@@ -3,7 +3,6 @@ package svc_test
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -25,39 +24,6 @@ func create(t *testing.T, h *host, id string, content svc.Content) svc.Template 
 		content.Name = "The " + id
 	}
 	return must(h.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: id, Content: content}))
-}
-
-// A host's own code runs for those alone who have the right: its check of a manifest, and its marketplace's of an address.
-func TestHostsCodeRunsForThoseWhoMay(t *testing.T) {
-	is, ran := is.New(t), 0
-	h := newHost(t, func(c *svc.Config) {
-		c.Templates.ValidateManifest = func(json.RawMessage) error { ran++; return errors.New("no") }
-		c.Sources.Marketplace = countedAddresses{c.Sources.Marketplace, &ran}
-	})
-	plain := svc.Principal{Kind: svc.KindUser, ID: "plain"}
-	manifest := json.RawMessage(`{"version":"1"}`)
-	for _, by := range []svc.Principal{plain, svc.Host} {
-		_, created := h.Templates.Create(t.Context(), by, svc.NewTemplate{ID: "a", Content: svc.Content{Name: "A", Manifest: manifest}})
-		_, patched := h.Templates.Patch(t.Context(), by, "a", svc.TemplatePatch{Manifest: manifest})
-		_, registered := h.Sources.Register(t.Context(), by, svc.NewSource{URL: "https://example.com/a"})
-		for _, err := range []error{created, patched, registered} {
-			is.Equal(svc.ErrorCode(err) == svc.CodeForbidden, by.Kind != svc.KindHost)
-		}
-		is.Equal(ran == 0, by.Kind != svc.KindHost)
-	}
-	is.Equal(ran, 3)
-	_, err := h.Templates.Create(t.Context(), plain, svc.NewTemplate{ID: "a"})
-	is.Equal(svc.ErrorCode(err), svc.CodeInvalid) // the form of a request still comes first
-}
-
-type countedAddresses struct {
-	svc.Marketplace
-	asked *int
-}
-
-func (m countedAddresses) CheckURL(string) error {
-	*m.asked++
-	return errors.New("no")
 }
 
 // One error joins so many, and says that there may be more.

@@ -181,12 +181,3 @@ func TestUnsealed(t *testing.T) {
 	is.True(!r.Outdated(0, false) && r.Outdated(0, true) && r.Outdated(1, false))
 	is.True(!ring(t).Outdated(0, true)) // nothing seals there
 }
-
-// Each pepper has its own key for answers. Without a pepper there is none.
-func TestAnswerKeys(t *testing.T) {
-	is := is.New(t)
-	keys := ring(t, one, two, keyring.Pepper{}).AnswerKeys()
-	is.Equal(len(keys), 3)
-	is.True(!bytes.Equal(keys[0], keys[1]))
-	is.Equal(keys[2], nil)
-}

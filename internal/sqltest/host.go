@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"reflect"
 	"testing"
 	"time"
@@ -72,14 +71,9 @@ func NewHost(t *testing.T, store svc.FullStore, db *sql.DB, inside func(*sql.Tx)
 	}
 	_, err := db.Exec("CREATE TABLE IF NOT EXISTS accounts (id TEXT PRIMARY KEY)")
 	h.ok(err)
-	h.Service, err = svc.New(svc.Config{
-		Store:  store,
-		Keys:   svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: make([]byte, 32)}}},
-		Events: svc.EventConfig{OnEvent: func(_ context.Context, event svc.Event) { h.Events <- event }},
-		Logger: slog.New(slog.DiscardHandler),
+	h.Service = Serve(t, svc.Config{
+		Store: store, Events: svc.EventConfig{OnEvent: func(_ context.Context, event svc.Event) { h.Events <- event }},
 	})
-	h.ok(err)
-	t.Cleanup(func() { h.ok(h.Service.Close()) })
 	return h
 }
 
@@ -112,10 +106,9 @@ func (h Host) Accepted(key svc.IssuedKey) bool {
 }
 
 // Count returns the number of rows, such as those of "accounts".
-func (h Host) Count(of string) (count int) {
+func (h Host) Count(of string) int {
 	h.T.Helper()
-	h.ok(h.DB.QueryRow("SELECT count(*) FROM " + of).Scan(&count))
-	return count
+	return Value[int](h.T, h.DB, "SELECT count(*) FROM "+of)
 }
 
 // AwaitEvent returns the next event.

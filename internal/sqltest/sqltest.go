@@ -2,10 +2,12 @@
 package sqltest
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"regexp"
 	"strconv"
 	"testing"
@@ -58,8 +60,23 @@ func CreateTemplate(ctx context.Context, service *svc.Service, id string) error 
 	return err
 }
 
-// Value returns the value of a query with one row.
-func Value[T any](t testing.TB, db *sql.DB, query string, args ...any) (value T) {
+// Serve returns a Service that is closed when the test ends. Unless config says otherwise, it logs nothing and has a pepper.
+func Serve(t *testing.T, config svc.Config) *svc.Service {
+	t.Helper()
+	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
+	if config.Keys.Peppers == nil {
+		config.Keys.Peppers = []svc.Pepper{{Version: "1", Secret: make([]byte, 32)}}
+	}
+	service, err := svc.New(config)
+	checks{t}.NoErr(err)
+	t.Cleanup(func() { checks{t}.NoErr(service.Close()) })
+	return service
+}
+
+// Value returns the value of a query with one row, in a database, a connection or a transaction.
+func Value[T any](t testing.TB, db interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}, query string, args ...any) (value T) {
 	t.Helper()
 	if err := db.QueryRowContext(t.Context(), query, args...).Scan(&value); err != nil {
 		t.Fatalf("%s: %v", query, err)

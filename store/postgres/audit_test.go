@@ -63,12 +63,9 @@ func newClerk(t *testing.T, url string, options postgres.Options) *clerk {
 	t.Helper()
 	c := &clerk{t: t, store: open(t, url, options)}
 	c.idle = &idle{FullStore: c.store}
-	service := must(svc.New(svc.Config{
-		Store: c.idle, Events: svc.EventConfig{Keep: true}, Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: make([]byte, 16)}}},
-		Now: func() time.Time { return time.Unix(c.now.Load(), 0) },
-	}))
-	c.service = service
-	t.Cleanup(func() { _ = service.Close() })
+	c.service = sqltest.Serve(t, svc.Config{
+		Store: c.idle, Events: svc.EventConfig{Keep: true}, Now: func() time.Time { return time.Unix(c.now.Load(), 0) },
+	})
 	return c
 }
 
@@ -118,13 +115,10 @@ func TestTwoProcessesChain(t *testing.T) {
 	var services []*svc.Service
 	var clock atomic.Int64
 	for range 2 {
-		service := must(svc.New(svc.Config{
+		services = append(services, sqltest.Serve(t, svc.Config{
 			Store: open(t, url, postgres.Options{}), Events: svc.EventConfig{Keep: true},
-			Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: make([]byte, 16)}}},
-			Now:  func() time.Time { return time.Unix(1e9-clock.Add(1), 0) },
+			Now: func() time.Time { return time.Unix(1e9-clock.Add(1), 0) },
 		}))
-		defer service.Close()
-		services = append(services, service)
 	}
 	const callers = 4
 	each := longtest.Times(25, 250)
@@ -161,8 +155,7 @@ func TestChainedUnasked(t *testing.T) {
 	c := newClerk(t, migrated(t), postgres.Options{})
 	is.NoErr(sqltest.CreateTemplate(t.Context(), c.service, "a"))
 	is.NoErr(c.service.Close())
-	other := must(svc.New(svc.Config{Store: c.store, Events: svc.EventConfig{Keep: true}}))
-	defer other.Close()
+	sqltest.Serve(t, svc.Config{Store: c.store, Events: svc.EventConfig{Keep: true}})
 	await(t, "nobody chains", func() bool { return len(must(c.store.AuditRecords(t.Context(), svc.AuditQuery{Limit: 2}))) == 1 })
 }
 
@@ -176,10 +169,9 @@ func TestForgetUserInTheQueue(t *testing.T) {
 	is.NoErr(c.service.Access.Apply(ctx, svc.Host, svc.Bundle{Users: []svc.User{{ID: "alice", DisplayName: name}}}))
 	late := c.late("x")
 	is.NoErr(c.service.Access.Apply(ctx, svc.Host, svc.Bundle{Users: []svc.User{{ID: "alice", DisplayName: name + " II"}}}))
-	kept := func() (n int) {
-		is.NoErr(c.store.DB().QueryRow(`SELECT (SELECT COUNT(*) FROM svc_audit_queue WHERE events LIKE '%Liddell%') +
-			(SELECT COUNT(*) FROM svc_audit WHERE row_was || row_is LIKE '%Liddell%')`).Scan(&n))
-		return n
+	kept := func() int {
+		return sqltest.Value[int](t, c.store.DB(), `SELECT (SELECT COUNT(*) FROM svc_audit_queue WHERE events LIKE '%Liddell%') +
+			(SELECT COUNT(*) FROM svc_audit WHERE row_was || row_is LIKE '%Liddell%')`)
 	}
 	is.Equal(kept(), 2) // in the queue
 	is.NoErr(c.service.ForgetUser(ctx, svc.Host, "alice"))

@@ -200,7 +200,7 @@ func frozenConnection(t *testing.T, cluster *pgtest.Cluster) {
 	store := open(t, cluster.URL, postgres.Options{Timeout: time.Second, MaxOpen: 1})
 	var backend int
 	for range 3 { // a connection that was used just now is not asked whether it is good
-		is.New(t).NoErr(store.DB().QueryRow("SELECT pg_backend_pid()").Scan(&backend))
+		backend = sqltest.Value[int](t, store.DB(), "SELECT pg_backend_pid()")
 	}
 	is.New(t).NoErr(syscall.Kill(backend, syscall.SIGSTOP))
 	defer syscall.Kill(backend, syscall.SIGCONT)
@@ -418,8 +418,7 @@ func TestBundleWaitsForALock(t *testing.T) {
 	for i := range 200 {
 		bundle.Users = append(bundle.Users, svc.User{ID: fmt.Sprint(i)})
 	}
-	service := must(svc.New(svc.Config{Store: store, Events: svc.EventConfig{Keep: true}}))
+	service := sqltest.Serve(t, svc.Config{Store: store, Events: svc.EventConfig{Keep: true}})
 	time.AfterFunc(promised+time.Second, func() { _ = other.Rollback() })
 	is.NoErr(service.Access.Apply(t.Context(), svc.Host, bundle))
-	is.NoErr(service.Close())
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -249,12 +248,7 @@ func TestNewRowOfAnInactiveUserComesBetween(t *testing.T) {
 			is := parallel(t)
 			store := open(t, migrated(t), postgres.Options{})
 			planted := intercept.NewPlanted(store)
-			service := func(store svc.Store) *svc.Service {
-				s := must(svc.New(svc.Config{Store: store, Logger: slog.New(slog.DiscardHandler)}))
-				t.Cleanup(func() { is.NoErr(s.Close()) })
-				return s
-			}
-			issuing, creating := service(planted), service(store)
+			issuing, creating := sqltest.Serve(t, svc.Config{Store: planted}), sqltest.Serve(t, svc.Config{Store: store})
 			reached, goOn := make(chan struct{}), make(chan struct{})
 			planted.Plant(func(method string) error {
 				if method == "CreateAPIKey" {
@@ -316,11 +310,7 @@ func TestIssuersShareTransactions(t *testing.T) {
 	const callers, each, most = 24, 6, 8
 	is, ctx := is.New(t), t.Context()
 	store := &countedBatches{Store: open(t, migrated(t), postgres.Options{})}
-	service := must(svc.New(svc.Config{
-		Store: store, Logger: slog.New(slog.DiscardHandler), Events: svc.EventConfig{Keep: true},
-		Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: make([]byte, 16)}}, MaxPerHolder: most},
-	}))
-	t.Cleanup(func() { is.NoErr(service.Close()) })
+	service := sqltest.Serve(t, svc.Config{Store: store, Events: svc.EventConfig{Keep: true}, Keys: svc.KeyConfig{MaxPerHolder: most}})
 	admin := svc.Attachment{PolicyID: svc.PolicyIAMAdmin, Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "admin"}}
 	users := []svc.User{{ID: "admin"}}
 	for i := range callers {
@@ -383,11 +373,9 @@ func TestIssuersWaitForAConnection(t *testing.T) {
 	is, ctx := is.New(t), t.Context()
 	store := open(t, migrated(t), postgres.Options{MaxOpen: 1})
 	var now atomic.Int64
-	service := must(svc.New(svc.Config{
-		Store: store, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return time.Unix(now.Load(), 0) },
-		Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: make([]byte, 16)}}, IgnoreExpired: true},
-	}))
-	t.Cleanup(func() { is.NoErr(service.Close()) })
+	service := sqltest.Serve(t, svc.Config{
+		Store: store, Now: func() time.Time { return time.Unix(now.Load(), 0) }, Keys: svc.KeyConfig{IgnoreExpired: true},
+	})
 	var callers []svc.Principal
 	for _, expiry := range []int64{1, 1000, 1000} {
 		in := svc.NewAPIKey{ExpiresAt: time.Unix(expiry, 0)}

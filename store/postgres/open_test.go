@@ -108,9 +108,7 @@ func says(t *testing.T, err error, something string) {
 // setting reads one of the settings of the store's connections.
 func setting(t *testing.T, store *postgres.Store, name string) string {
 	t.Helper()
-	var value string
-	is.New(t).NoErr(store.DB().QueryRow("SHOW " + name).Scan(&value))
-	return value
+	return sqltest.Value[string](t, store.DB(), "SHOW "+name)
 }
 
 func TestConnectionsAreSetUp(t *testing.T) {
@@ -232,9 +230,7 @@ func holdGeneration(t *testing.T, url string) (letGo func()) {
 	tx := must(pgtest.Open(t, url).Begin())
 	must(tx.Exec("UPDATE svc_generation SET value = value"))
 	return func() {
-		for waiting := true; waiting; {
-			is.New(t).NoErr(tx.QueryRow(`SELECT count(*) > 0 FROM pg_stat_activity
-				WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))`).Scan(&waiting))
+		for sqltest.Value[bool](t, tx, `SELECT count(*) > 0 FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))`) {
 		}
 		is.New(t).NoErr(tx.Rollback())
 	}
@@ -321,11 +317,9 @@ func TestTerminatedConnectionIsUnavailableOnce(t *testing.T) {
 	t.Parallel()
 	bothWays(t, migrated, 1, func(t *testing.T, store *postgres.Store) {
 		is := is.New(t)
-		var pid int
-		is.NoErr(store.DB().QueryRow("SELECT pg_backend_pid()").Scan(&pid))
-		_, err := pgtest.Open(t, pgtest.Server(t)).Exec("SELECT pg_terminate_backend($1)", pid)
-		is.NoErr(err)
-		if _, err = sqltest.ReadUser(t.Context(), store, "alice"); !errors.Is(err, svc.ErrNotFound) {
+		pid := sqltest.Value[int](t, store.DB(), "SELECT pg_backend_pid()")
+		must(pgtest.Open(t, pgtest.Server(t)).Exec("SELECT pg_terminate_backend($1)", pid))
+		if _, err := sqltest.ReadUser(t.Context(), store, "alice"); !errors.Is(err, svc.ErrNotFound) {
 			is.True(errors.Is(err, svc.ErrUnavailable))
 		}
 		is.NoErr(sqltest.AddUsers(t.Context(), store, "alice"))

@@ -53,11 +53,10 @@ func behind(t *testing.T, cluster *pgtest.Cluster, settings ...string) *bounced 
 }
 
 // servers returns the number of connections from PgBouncer to the server.
-func (b *bounced) servers(t *testing.T) (count int) {
+func (b *bounced) servers(t *testing.T) int {
 	t.Helper()
-	is.New(t).NoErr(b.direct.QueryRow(`SELECT count(*) FROM pg_stat_activity
-		WHERE datname = $1 AND pid <> pg_backend_pid() AND backend_type = 'client backend'`, b.name).Scan(&count))
-	return count
+	return sqltest.Value[int](t, b.direct, `SELECT count(*) FROM pg_stat_activity
+		WHERE datname = $1 AND pid <> pg_backend_pid() AND backend_type = 'client backend'`, b.name)
 }
 
 // load opens a store, and writes and reads.
@@ -196,10 +195,7 @@ func testManyClients(t *testing.T, cluster *pgtest.Cluster) {
 		}
 	}
 	done.Wait()
-	var keys int
-	is := is.New(t)
-	is.NoErr(b.direct.QueryRow("SELECT count(*) FROM svc_api_keys").Scan(&keys))
-	is.Equal(keys, stores*workers*each)
+	is.New(t).Equal(sqltest.Value[int](t, b.direct, "SELECT count(*) FROM svc_api_keys"), stores*workers*each)
 	await(t, "PgBouncer has more connections to the server", func() bool { return b.servers(t) <= 2 })
 }
 

@@ -80,10 +80,7 @@ func TestTablesOfAnotherDeployment(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	tables := 0
-	is.NoErr(pgtest.Open(t, staging).QueryRow(
-		`SELECT COUNT(*) FROM pg_tables WHERE schemaname = $1`, first).Scan(&tables))
-	is.Equal(tables, 0)
+	is.Equal(sqltest.Value[int](t, pgtest.Open(t, staging), `SELECT COUNT(*) FROM pg_tables WHERE schemaname = $1`, first), 0)
 	// With tables in the first schema, nothing of the later one counts: the list of tenants neither.
 	db := pgtest.Open(t, both)
 	is.NoErr(starts["Open"](t, staging))
@@ -94,9 +91,7 @@ func TestTablesOfAnotherDeployment(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	is.NoErr(db.QueryRow(`SELECT COUNT(*) FROM pg_tables
-		WHERE schemaname = $1 AND tablename = 'svc_tenants'`, first).Scan(&tables))
-	is.Equal(tables, 1)
+	is.Equal(sqltest.Value[int](t, db, `SELECT COUNT(*) FROM pg_tables WHERE schemaname = $1 AND tablename = 'svc_tenants'`, first), 1)
 }
 
 // A schema of the search path that does not exist is left out, such as "$user" by default.
@@ -124,7 +119,7 @@ func TestSchemaThatMayNotBeUsed(t *testing.T) {
 	for _, schema := range []string{`mine`, `"MineToo"`, `"$user"`} {
 		name := strings.Trim(schema, `"`)
 		if name == "$user" {
-			is.NoErr(db.QueryRow("SELECT current_user").Scan(&name))
+			name = sqltest.Value[string](t, db, "SELECT current_user")
 		}
 		must(db.Exec(`CREATE SCHEMA "` + name + `"`))
 		path := pgtest.With(t, owner, "search_path", "missing, "+schema+",public")
@@ -157,13 +152,9 @@ func TestSearchPathThatChanges(t *testing.T) {
 	begun := must(store.DB().BeginTx(t.Context(), nil))
 	is.NoErr(sqltest.AddUsers(t.Context(), sqlstore.Tx(begun, store.Dialect()), "carol"))
 	is.NoErr(begun.Commit())
-	users := func(url string) (ids string) {
-		is.NoErr(pgtest.Open(t, url).QueryRow(
-			`SELECT COALESCE(string_agg(id, ' ' ORDER BY id), '') FROM svc_users`).Scan(&ids))
-		return ids
+	for url, users := range map[string]string{mine: "alice bob carol", other: ""} {
+		is.Equal(strings.Join(sqltest.Column(t, pgtest.Open(t, url), `SELECT id FROM svc_users ORDER BY id`), " "), users)
 	}
-	is.Equal(users(mine), "alice bob carol")
-	is.Equal(users(other), "")
 }
 
 // Migrate makes the schema, and needs no right on the database when it is there.

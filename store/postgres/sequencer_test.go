@@ -88,11 +88,7 @@ var meanwhiles = map[string]meanwhile{
 func trial(c *clerk, round string, at int, happens meanwhile, rival bool, mutate func(query string) string) (wrong string, met bool) {
 	c.t.Helper()
 	ctx := c.t.Context()
-	count := func() (n int) {
-		is.New(c.t).NoErr(c.store.DB().QueryRow(`SELECT (SELECT COUNT(*) FROM svc_audit)`).Scan(&n))
-		return n
-	}
-	before, late := count(), c.late(round)
+	before, late := sqltest.Value[int](c.t, c.store.DB(), `SELECT COUNT(*) FROM svc_audit`), c.late(round)
 	for i, id := range []string{"-a", "-b"} {
 		c.now.Store(int64(1e9 - i)) // the clock goes back
 		is.New(c.t).NoErr(sqltest.CreateTemplate(ctx, c.service, round+id))

@@ -51,8 +51,7 @@ func TestStandby(t *testing.T) {
 	writer := open(t, primary.URL, postgres.Options{})
 	standby.Follow(primary)
 	reader := open(t, standby.URL, postgres.Options{})
-	service := must(svc.New(svc.Config{Store: reader, Events: svc.EventConfig{Keep: true}}))
-	defer service.Close()
+	service := sqltest.Serve(t, svc.Config{Store: reader, Events: svc.EventConfig{Keep: true}})
 	known := func(id string) func() bool {
 		return func() bool {
 			return failure(service.Users.Read(ctx, svc.Host, id)) == nil

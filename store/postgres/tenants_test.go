@@ -333,10 +333,8 @@ func TestLockedTenant(t *testing.T) {
 		all.Go(func() { _ = sqltest.AddUsers(writes, store, fmt.Sprint(i)) })
 	}
 	db := pgtest.Open(t, url)
-	waiting := func() (n int) {
-		is.NoErr(db.QueryRow(`SELECT count(*) FROM pg_stat_activity
-			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n))
-		return n
+	waiting := func() int {
+		return sqltest.Value[int](t, db, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
 	}
 	await(t, "the calls do not wait", func() bool { return waiting() >= 5 }) // of these connections, 2 are never for such calls
 	is.True(!hasUser(t, tenantStore(t, in, quiet), "u"))

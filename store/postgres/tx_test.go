@@ -48,8 +48,7 @@ func TestHostTellsOthers(t *testing.T) {
 		is := is.New(t)
 		conn := must(h.store.DB().Conn(t.Context()))
 		defer conn.Close()
-		var channel string
-		is.NoErr(conn.QueryRowContext(t.Context(), "SELECT 'svc_' || encode(value, 'hex') FROM svc_kept_values WHERE name = 'channel'").Scan(&channel))
+		channel := sqltest.Value[string](t, conn, "SELECT 'svc_' || encode(value, 'hex') FROM svc_kept_values WHERE name = 'channel'")
 		must(conn.ExecContext(t.Context(), "LISTEN "+channel))
 		lost, tx := h.Begin(), h.Begin()
 		is.NoErr(lost.CreateSource(t.Context(), sqltest.NamedSource("lost")))
@@ -57,8 +56,7 @@ func TestHostTellsOthers(t *testing.T) {
 		is.NoErr(lost.Rollback())
 		must(conn.ExecContext(t.Context(), "SELECT pg_notify($1, 'between')", channel))
 		is.NoErr(tx.Commit())
-		var table string
-		is.NoErr(conn.QueryRowContext(t.Context(), "SELECT tableoid FROM svc_generation WHERE id = 1").Scan(&table))
+		table := sqltest.Value[string](t, conn, "SELECT tableoid FROM svc_generation WHERE id = 1")
 		for _, want := range []string{"between", table} {
 			is.NoErr(conn.Raw(func(driver any) error {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -124,27 +122,6 @@ func TestPoolIsNoTransaction(t *testing.T) {
 	store := postgres.Tx(pool) // it has the methods of one
 	is.True(sqltest.AddUsers(t.Context(), store, "alice") != nil)
 	is.True(errors.Is(failure(sqltest.ReadUser(t.Context(), store, "alice")), svc.ErrNotFound))
-}
-
-// PostgreSQL ends one of two transactions that wait for each other. It may run again.
-func TestDeadlockIsChanged(t *testing.T) {
-	t.Parallel()
-	eachKind(t, func(t *testing.T, h host) {
-		is := is.New(t)
-		one, two := h.Begin(), h.Begin()
-		is.NoErr(one.CreateSource(t.Context(), sqltest.NamedSource("same")))
-		is.NoErr(two.Exec("LOCK TABLE svc_access_lock IN EXCLUSIVE MODE"))
-		ended := make(chan error, 2)
-		end := func(tx sqltest.HostTx, err error) { ended <- errors.Join(err, tx.Rollback()) }
-		go func() { end(one, sqltest.AddUsers(context.Background(), one, "alice")) }()
-		go func() { end(two, two.CreateSource(context.Background(), sqltest.NamedSource("same"))) }()
-		first, second := <-ended, <-ended
-		if first == nil { // the other one went on before the loser was back
-			first, second = second, first
-		}
-		is.True(errors.Is(first, svc.ErrChanged))
-		is.NoErr(second)
-	}, "database/sql", "pool")
 }
 
 // A caller that leaves during the commit still learns its outcome: otherwise nobody would. This

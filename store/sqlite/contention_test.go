@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
-	"os/exec"
 	"sync"
 	"testing"
 	"time"
@@ -63,16 +61,8 @@ func TestContention(t *testing.T) {
 	is := parallel(t)
 	path := migrated(t)
 	one, two := open(t, path), open(t, path)
-	child := exec.Command(os.Args[0], "-test.run=^TestContendingChild$")
-	child.Env = append(os.Environ(), "SVC_TEST_CONTENDED="+path)
 	childEnded := make(chan error, 1)
-	go func() {
-		out, err := child.CombinedOutput()
-		if err != nil {
-			err = fmt.Errorf("%w: %s", err, out)
-		}
-		childEnded <- err
-	}()
+	go func() { childEnded <- runChild("TestContendingChild", "SVC_TEST_CONTENDED="+path) }()
 	is.NoErr(contend(t.Context(), "parent", one, two))
 	is.NoErr(<-childEnded)
 	now := must(one.Access(t.Context(), svc.AccessQuery{KeysOf: svc.Identity{Kind: svc.KindUser}, Most: math.MaxInt32}))
@@ -82,11 +72,7 @@ func TestContention(t *testing.T) {
 
 // TestContendingChild is the other process of TestContention.
 func TestContendingChild(t *testing.T) {
-	path := os.Getenv("SVC_TEST_CONTENDED")
-	if path == "" {
-		t.Skip("runs in processes that another test starts")
-	}
-	is.New(t).NoErr(contend(t.Context(), "child", open(t, path)))
+	is.New(t).NoErr(contend(t.Context(), "child", open(t, ofChild(t, "SVC_TEST_CONTENDED"))))
 }
 
 // TestNobodyIsStarved writes once in a while, while another Store writes without pause.

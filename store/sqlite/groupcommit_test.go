@@ -293,6 +293,16 @@ func failing(times int, err error) func() error {
 	}
 }
 
+// beforeKeys does something before each statement that writes a key.
+func beforeKeys(do func() error) func(driver.Conn, string) error {
+	return func(_ driver.Conn, query string) error {
+		if strings.HasPrefix(query, "INSERT INTO svc_api_keys") {
+			return do()
+		}
+		return nil
+	}
+}
+
 func TestConflictsAreTriedAgain(t *testing.T) {
 	t.Parallel()
 	none := func() func() error { return failing(0, nil) }
@@ -314,13 +324,7 @@ func TestConflictsAreTriedAgain(t *testing.T) {
 		for _, oneWriter := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, oneWriter), func(t *testing.T) {
 				is := is.New(t)
-				statements := c.statements()
-				seen := &tap{commit: c.commits(), run: func(_ driver.Conn, query string) error {
-					if !strings.HasPrefix(query, "INSERT INTO svc_api_keys") {
-						return nil
-					}
-					return statements()
-				}}
+				seen := &tap{commit: c.commits(), run: beforeKeys(c.statements())}
 				store := conflicting(t, seen, oneWriter)
 				err := store.CreateAPIKey(t.Context(), key(1))
 				is.True(c.want == nil && err == nil || c.want != nil && errors.Is(err, c.want))
@@ -335,13 +339,7 @@ func TestConflictsAreTriedAgain(t *testing.T) {
 func TestContextEndsTheWaitBetweenTries(t *testing.T) {
 	is := is.New(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	seen := &tap{run: func(_ driver.Conn, query string) error {
-		if !strings.HasPrefix(query, "INSERT INTO svc_api_keys") {
-			return nil
-		}
-		time.AfterFunc(0, cancel)
-		return errConflict
-	}}
+	seen := &tap{run: beforeKeys(func() error { time.AfterFunc(0, cancel); return errConflict })}
 	err := conflicting(t, seen, false).CreateAPIKey(ctx, key(1))
 	is.True(errors.Is(err, context.Canceled) || errors.Is(err, svc.ErrChanged))
 	is.True(seen.begun.Load() < 5)
@@ -349,14 +347,7 @@ func TestContextEndsTheWaitBetweenTries(t *testing.T) {
 
 func TestConflictsInTransactionsOfTheHostAreNot(t *testing.T) {
 	is := is.New(t)
-	fail := failing(1, errConflict)
-	seen := &tap{run: func(_ driver.Conn, query string) error {
-		if !strings.HasPrefix(query, "INSERT INTO svc_api_keys") {
-			return nil
-		}
-		return fail()
-	}}
-	db := tappedDB(t, migrated(t), seen)
+	db := tappedDB(t, migrated(t), &tap{run: beforeKeys(failing(1, errConflict))})
 	tx := must(db.Begin())
 	inside := sqlstore.Tx(tx, sqlstore.Dialect{Classify: func(error) error { return svc.ErrChanged }})
 	is.True(errors.Is(inside.CreateAPIKey(t.Context(), key(1)), svc.ErrChanged))

@@ -206,8 +206,7 @@ func TestFilesThatAreMoved(t *testing.T) {
 			is := is.New(t)
 			path := filepath.Join(t.TempDir(), "svc.db")
 			store := open(t, path)
-			service := must(svc.New(svc.Config{Store: store}))
-			t.Cleanup(func() { _ = service.Close() })
+			service := sqltest.Serve(t, svc.Config{Store: store})
 			is.NoErr(sqltest.AddUsers(t.Context(), store, "alice"))
 			is.NoErr(os.Rename(path+suffix, path+".moved"))
 			if replaced {

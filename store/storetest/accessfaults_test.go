@@ -57,17 +57,11 @@ var accessFaults = map[string]func(*store){
 	"ChangeAccess passes rows that are not named": currentFault(func(named svc.AccessNames, current *svc.Bundle) {
 		current.Users = append(current.Users, svc.User{ID: "stowaway"})
 	}),
-	"an empty change of access writes what was read": func(s *store) {
-		s.does["ChangeAccess"] = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
-			return s.FullStore.ChangeAccess(ctx, named, func(current svc.Bundle) (svc.AccessWrite, error) {
-				write, err := change(current)
-				if write.Empty() {
-					write = current.Write()
-				}
-				return write, err
-			})
+	"an empty change of access writes what was read": changeFault(func(current svc.Bundle, write *svc.AccessWrite) {
+		if write.Empty() {
+			*write = current.Write()
 		}
-	},
+	}),
 	"changes of access overwrite each other": func(s *store) {
 		s.does["ChangeAccess"] = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
 			var read svc.Bundle
@@ -113,7 +107,7 @@ var accessFaults = map[string]func(*store){
 		s.does["Atomically"] = func(ctx context.Context, fn func(context.Context, svc.Store) error) error {
 			return s.FullStore.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
 				var late []svc.AccessNames
-				err := fn(ctx, broken(changeFault(func(w *svc.AccessWrite) {
+				err := fn(ctx, broken(changeFault(func(_ svc.Bundle, w *svc.AccessWrite) {
 					late = append(late, w.Remove)
 					w.Remove = svc.AccessNames{}
 				}))(tx))
@@ -184,12 +178,12 @@ func currentFault(fault func(svc.AccessNames, *svc.Bundle)) func(*store) {
 	}
 }
 
-func changeFault(fault func(*svc.AccessWrite)) func(*store) {
+func changeFault(fault func(current svc.Bundle, write *svc.AccessWrite)) func(*store) {
 	return func(s *store) {
 		s.does["ChangeAccess"] = func(ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error)) error {
 			return s.FullStore.ChangeAccess(ctx, named, func(current svc.Bundle) (svc.AccessWrite, error) {
 				write, err := change(current)
-				fault(&write)
+				fault(current, &write)
 				return write, err
 			})
 		}

@@ -42,16 +42,16 @@ func TestEveryTenantRuleCanFail(t *testing.T) {
 type good = memstore.Tenants
 
 var tenantFaults = map[string]func(*good) svc.TenantStore{
-	"names are folded":                       func(g *good) svc.TenantStore { return folding{g} },
-	"all are active":                         func(g *good) svc.TenantStore { return eager{g} },
-	"times are lost":                         func(g *good) svc.TenantStore { return timeless{g} },
+	"names are folded":                       gets(func(_ *good, t *svc.Tenant) { t.Name = strings.ToLower(t.Name) }),
+	"all are active":                         gets(func(_ *good, t *svc.Tenant) { t.State = svc.TenantActive }),
+	"times are lost":                         gets(func(_ *good, t *svc.Tenant) { t.CreatedAt = time.Time{} }),
 	"the list is in no order":                func(g *good) svc.TenantStore { return listing{g, slices.Reverse[[]svc.Tenant]} },
 	"the list lacks the last":                func(g *good) svc.TenantStore { return listing{g, func(l []svc.Tenant) { clear(l[max(0, len(l)-1):]) }} },
-	"a taken name is taken over":             func(g *good) svc.TenantStore { return greedy{g} },
+	"a taken name is taken over":             gets(takeOver),
 	"what exists is no error":                func(g *good) svc.TenantStore { return easy{g} },
 	"unknown numbers are no error":           func(g *good) svc.TenantStore { return silent{g} },
 	"a name has its number for ever":         func(g *good) svc.TenantStore { return &numbering{good: g, numbers: map[string]int64{}} },
-	"all tenants have the number 1":          func(g *good) svc.TenantStore { return lonely{g} },
+	"all tenants have the number 1":          func(g *good) svc.TenantStore { return listing{g, toOne} },
 	"all tenants share a store":              func(g *good) svc.TenantStore { return opening{g, sharedStore()} },
 	"a store is empty each time":             func(g *good) svc.TenantStore { return opening{g, func(svc.Tenant) svc.Store { return memstore.New() }} },
 	"a store belongs to the name":            func(g *good) svc.TenantStore { return opening{g, storeByName()} },
@@ -66,22 +66,26 @@ var tenantFaults = map[string]func(*good) svc.TenantStore{
 	"a tenant's mutation is one of the list": func(g *good) svc.TenantStore { return loud{g} },
 }
 
-type folding struct{ *good }
-
-func (f folding) CreateTenant(ctx context.Context, name string, state svc.TenantState, at time.Time) (svc.Tenant, error) {
-	return f.good.CreateTenant(ctx, strings.ToLower(name), state, at)
+// gets returns a fault in what CreateTenant gets.
+func gets(fault func(*good, *svc.Tenant)) func(*good) svc.TenantStore {
+	return func(g *good) svc.TenantStore { return creating{g, fault} }
 }
 
-type eager struct{ *good }
-
-func (f eager) CreateTenant(ctx context.Context, name string, _ svc.TenantState, at time.Time) (svc.Tenant, error) {
-	return f.good.CreateTenant(ctx, name, svc.TenantActive, at)
+type creating struct {
+	*good
+	fault func(*good, *svc.Tenant)
 }
 
-type timeless struct{ *good }
+func (f creating) CreateTenant(ctx context.Context, name string, state svc.TenantState, at time.Time) (svc.Tenant, error) {
+	t := svc.Tenant{Name: name, State: state, CreatedAt: at}
+	f.fault(f.good, &t)
+	return f.good.CreateTenant(ctx, t.Name, t.State, t.CreatedAt)
+}
 
-func (f timeless) CreateTenant(ctx context.Context, name string, state svc.TenantState, _ time.Time) (svc.Tenant, error) {
-	return f.good.CreateTenant(ctx, name, state, time.Time{})
+func takeOver(g *good, t *svc.Tenant) {
+	if there, err := g.Tenant(context.Background(), t.Name); err == nil && there.State != svc.TenantActive {
+		_ = g.DropTenant(context.Background(), there.Number)
+	}
 }
 
 type listing struct {
@@ -93,15 +97,6 @@ func (f listing) Tenants(ctx context.Context, after string, limit int) ([]svc.Te
 	list, err := f.good.Tenants(ctx, after, limit)
 	f.spoil(list)
 	return list, err
-}
-
-type greedy struct{ *good }
-
-func (f greedy) CreateTenant(ctx context.Context, name string, state svc.TenantState, at time.Time) (svc.Tenant, error) {
-	if there, err := f.Tenant(ctx, name); err == nil && there.State != svc.TenantActive {
-		_ = f.DropTenant(ctx, there.Number)
-	}
-	return f.good.CreateTenant(ctx, name, state, at)
 }
 
 type easy struct{ *good }
@@ -143,14 +138,10 @@ func (f *numbering) CreateTenant(ctx context.Context, name string, state svc.Ten
 	return tenant, err
 }
 
-type lonely struct{ *good }
-
-func (f lonely) Tenants(ctx context.Context, after string, limit int) ([]svc.Tenant, error) {
-	list, err := f.good.Tenants(ctx, after, limit)
+func toOne(list []svc.Tenant) {
 	for i := range list {
 		list[i].Number = 1
 	}
-	return list, err
 }
 
 type opening struct {
