@@ -139,9 +139,13 @@ type shop struct {
 }
 
 func newShop(t *testing.T, set ...func(*adminpage.Options)) *shop {
+	return newShopWith(t, svc.Config{}, office(), set...)
+}
+
+func newShopWith(t *testing.T, config svc.Config, bundle svc.Bundle, set ...func(*adminpage.Options)) *shop {
 	files := fstest.MapFS{"templates.json": {Data: []byte(deskOne)}}
-	market := must(marketplace.New(marketplace.Config{Files: map[string]fs.FS{"acme": files}}))
-	s := &shop{newSiteWith(t, svc.Config{Sources: svc.SourceConfig{Marketplace: market}}, office(), set...), files}
+	config.Sources.Marketplace = must(marketplace.New(marketplace.Config{Files: map[string]fs.FS{"acme": files}}))
+	s := &shop{newSiteWith(t, config, bundle, set...), files}
 	must(s.service.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: "fs://acme", Alias: new("acme")}))
 	must(s.service.Templates.Install(t.Context(), svc.Host, svc.Install{TemplateID: "desk", SourceName: "acme"}))
 	s.signIn()

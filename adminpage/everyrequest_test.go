@@ -3,7 +3,6 @@ package adminpage_test
 import (
 	"context"
 	"encoding/json"
-	"io/fs"
 	"maps"
 	"math"
 	"net/http"
@@ -14,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -22,7 +20,6 @@ import (
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/limits"
-	"github.com/extsvc/svc/marketplace"
 )
 
 // The bounds of each request. An answer has at most perByte bytes for each byte of the request, or the floor: a list
@@ -85,28 +82,22 @@ type full struct {
 }
 
 func newFull(t *testing.T) *full {
-	files := fstest.MapFS{"templates.json": {Data: []byte(deskOne)}}
-	market := must(marketplace.New(marketplace.Config{Files: map[string]fs.FS{"acme": files}}))
 	world := `{"users":[{"id":"big","channels":[{"provider":"p","sender_id":"s"}]}],"groups":[{"id":"g","members":["big"]}],
 		"service_accounts":[{"id":"sa","owner_user_id":"big"},{"id":"mine","owner_user_id":"admin"}],
 		"policies":[{"id":"p","document":` + string(document("")) + `},{"id":"spare","document":` + string(document("")) + `}],
 		"attachments":[{"policy_id":"p","principal_type":"user","principal_id":"big"},{"policy_id":"template:user","principal_type":"user","principal_id":"admin"},
 		{"policy_id":"bank:admin","principal_type":"user","principal_id":"admin"},{"policy_id":"iam:self-service","principal_type":"user","principal_id":"admin"}],
 		"bank_policies":[{"bank_id":"b","document":{"version":"2026-03-24"}}]}`
-	config := svc.Config{Sources: svc.SourceConfig{Marketplace: market}, Templates: svc.TemplateConfig{Banks: bankMaker{}}}
-	s := &full{shop: &shop{newSiteWith(t, config, must(svc.ParseBundle([]byte(world)))), files}, ids: map[string]string{}}
-	ctx := t.Context()
-	must(s.service.Sources.Register(ctx, svc.Host, svc.NewSource{URL: "fs://acme", Alias: new("acme")}))
-	must(s.service.Templates.Install(ctx, svc.Host, svc.Install{TemplateID: "desk", SourceName: "acme"}))
+	config := svc.Config{Templates: svc.TemplateConfig{Banks: bankMaker{}}}
+	s := &full{shop: newShopWith(t, config, must(svc.ParseBundle([]byte(world)))), ids: map[string]string{}}
 	for place, holder := range map[string]svc.Identity{
 		"/users/": {Kind: svc.KindUser, ID: "big"}, "/me/api-keys": {Kind: svc.KindUser, ID: "admin"},
 		"/service-accounts/": {Kind: svc.KindServiceAccount, ID: "sa"}, "/me/service-accounts/": {Kind: svc.KindServiceAccount, ID: "mine"},
 	} {
-		s.ids[place] = must(s.service.Keys.Issue(ctx, svc.Host, holder, svc.NewAPIKey{})).ID
+		s.ids[place] = must(s.service.Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{})).ID
 	}
 	s.ids["/keys/"] = s.ids["/users/"]
 	s.edit("It has a history.")
-	s.signIn()
 	s.cookies = s.client.Jar.Cookies(must(url.Parse(s.url)))
 	s.handler = s.page.Mount(httpapi.New(s.service, httpapi.Options{}).Mount(http.NotFoundHandler()))
 	return s

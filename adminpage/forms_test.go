@@ -8,12 +8,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/adminpage"
+	"github.com/extsvc/svc/internal/heaptest"
 )
 
 // formOf returns a form that the address of a POST takes, and that writes where it can.
@@ -226,11 +226,8 @@ func TestHugeBundles(t *testing.T) {
 	for _, path := range adminpage.Posts()[1:] {
 		as := func(key string) (w *httptest.ResponseRecorder, allocated uint64) {
 			s.post("sign-in", form("key", key))
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			w = s.send(s.page, path, strings.NewReader(text), len(text))
-			runtime.ReadMemStats(&after)
-			return w, after.TotalAlloc - before.TotalAlloc
+			allocated = heaptest.Allocated(func() { w = s.send(s.page, path, strings.NewReader(text), len(text)) })
+			return w, allocated
 		}
 		w, allocated := as(string(nobody.Key))
 		if limit := uint64(16 * len(text)); allocated > limit {

@@ -122,8 +122,10 @@ var (
 )
 
 // reads is what a page shows, and where its links lead, without what differs from run to run.
-func (a answer) reads() string {
-	text := tag.ReplaceAllString(picture.ReplaceAllString(a.body, ""), " $1$2 ")
+func (a answer) reads() string { return words(picture.ReplaceAllString(a.body, "")) }
+
+func words(page string) string {
+	text := tag.ReplaceAllString(page, " $1$2 ")
 	return html.UnescapeString(strings.Join(strings.Fields(volatile.ReplaceAllString(text, "…")), " "))
 }
 
@@ -198,38 +200,6 @@ func (b *browser) check(t *testing.T, word, rest string) {
 	}
 }
 
-func TestWhoCanInPages(t *testing.T) {
-	crowd := svc.Bundle{Policies: []svc.Policy{{ID: "all", Document: document(`{"effect":"allow","actions":["bank:recall"],"banks":["*"]}`)}}}
-	for _, id := range crowdIDs {
-		crowd.Users = append(crowd.Users, svc.User{ID: id})
-		crowd.Attachments = append(crowd.Attachments, svc.Attachment{PolicyID: "all", Principal: svc.GrantedTo{Type: "user", ID: id}})
-	}
-	s := newSite(t, crowd).signIn()
-	seen := map[string]int{}
-	for address := "who-can?bank=b&action=bank:recall"; address != ""; {
-		a := s.get(address).is(t, 200)
-		for _, id := range crowdIDs {
-			seen[id] += strings.Count(a.body, ">"+id+"<")
-		}
-		_, rest, more := strings.Cut(a.body, `<p><a href="who-can`)
-		if address, _, _ = strings.Cut(rest, `"`); more {
-			address = "who-can" + strings.ReplaceAll(address, "&amp;", "&")
-		}
-	}
-	for _, id := range crowdIDs {
-		if seen[id] != 1 {
-			t.Errorf("%s is in the pages %d times", id, seen[id])
-		}
-	}
-}
-
-var crowdIDs = func() (ids []string) {
-	for i := range 120 {
-		ids = append(ids, "user-"+string(rune('a'+i/26))+string(rune('a'+i%26)))
-	}
-	return ids
-}()
-
 // Keys that have expired are apart from those that soon will.
 func TestExpiredKeys(t *testing.T) {
 	clock := time.Now()
@@ -251,27 +221,10 @@ func (a answer) newKey() string {
 	return key
 }
 
+// The last day of a span counts.
 func TestAudit(t *testing.T) {
-	s := newShop(t)
-	s.get("audit").is(t, 200, `aria-label="Events"`, "template.installed", "What changed", "the host")
-	s.get("audit?target=bob&actor=nobody").is(t, 200, "No event matches")
-	s.get("audit?since=yesterday").is(t, 400, `role="alert"`, "since", `value="yesterday"`, "", "No event matches")
-	now := time.Now().UTC()
-	s.get("audit?since="+now.AddDate(0, 0, -1).Format(time.DateOnly)+"&until="+now.Format(time.DateOnly)).is(t, 200, `aria-label="Events"`)
-	for range 60 {
-		s.edit(strings.Repeat("x", 1+len(s.get("templates/desk").body)%7))
-		s.edit("y")
-	}
-	a := s.get("audit").is(t, 200, ">Older<")
-	for range 10 {
-		_, rest, more := strings.Cut(a.body, `<p><a href="`)
-		if !more {
-			break
-		}
-		older, _, _ := strings.Cut(rest, `"`)
-		a = s.get(strings.ReplaceAll(older, "&amp;", "&")).is(t, 200)
-	}
-	a.is(t, 200, `<th scope="row">1</th>`, "", ">Older<")
+	today := time.Now().UTC().Format(time.DateOnly)
+	newShop(t).get("audit?since="+today+"&until="+today).is(t, 200, `aria-label="Events"`)
 }
 
 // A page never shows a text of a caller or of the database as markup.
@@ -357,19 +310,22 @@ func TestLinksLead(t *testing.T) {
 func TestPagesAreSmall(t *testing.T) {
 	s := newShop(t)
 	for _, address := range []string{"why?user_id=bob&bank=support", "who-can?bank=support&action=bank:recall", "templates?source=acme", "templates/desk", "keys", "audit"} {
-		page := s.get(address)
 		size := 0
-		for _, part := range append(assets(page.body), address) {
-			request := must(http.NewRequest("GET", s.url+strings.TrimPrefix(part, "../"), nil))
-			request.Header.Set("Accept-Encoding", "gzip")
-			a := s.read(s.client.Do(request))
-			size += len(a.body)
+		for _, part := range append(assets(s.get(address).body), address) {
+			size += s.compressed(s.url + strings.TrimPrefix(part, "../"))
 		}
 		if size > 20_000 {
 			t.Errorf("%s takes %d bytes on the wire", address, size)
 		}
-		t.Log(address, size)
 	}
+}
+
+// compressed returns how many bytes an answer takes on the wire.
+func (s *site) compressed(address string) int {
+	s.t.Helper()
+	request := must(http.NewRequest("GET", address, nil))
+	request.Header.Set("Accept-Encoding", "gzip")
+	return len(s.read(s.client.Do(request)).body)
 }
 
 func assets(page string) (all []string) {

@@ -49,6 +49,13 @@ func (w *watcher) last(t *testing.T, n int) (o httpapi.Observation) {
 	return o
 }
 
+// newest is the last observation there is.
+func (w *watcher) newest() httpapi.Observation {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.seen[len(w.seen)-1]
+}
+
 func TestObserver(t *testing.T) {
 	is := is.New(t)
 	w := &watcher{}

@@ -1,7 +1,6 @@
 package httpapi_test
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
@@ -26,19 +25,5 @@ func TestErrorsHaveAnEnd(t *testing.T) {
 	} {
 		expect.Equal(t, a.request, len(a.is(400).places()), limits.Errors+1)
 		expect.Equal(t, a.request, strings.Contains(string(a.body), "there may be more errors"), true)
-	}
-}
-
-func TestDecideLimits(t *testing.T) {
-	s := newSite(t)
-	queries := make([]map[string]string, limits.Questions)
-	for i := range queries {
-		queries[i] = map[string]string{"bank": "support", "action": "bank:recall", "user_id": []string{"alice", "plain"}[i%2]}
-	}
-	answered := s.admin().post("/decide", string(must(json.Marshal(map[string]any{"queries": queries})))).is(200)
-	decisions := answered.value()["decisions"].([]any)
-	expect.Equal(t, "decisions", len(decisions), len(queries))
-	for i := range queries {
-		expect.Equal[any](t, i, decisions[i].(map[string]any)["allowed"], i%2 == 0)
 	}
 }

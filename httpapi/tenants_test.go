@@ -58,22 +58,7 @@ type city struct {
 	server  *httptest.Server
 	keys    map[string]string // of ada, by tenant
 	log     *record
-
-	mu   sync.Mutex
-	seen []httpapi.Observation
-}
-
-func (c *city) Observe(_ context.Context, o httpapi.Observation) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.seen = append(c.seen, o)
-}
-
-// last returns the observation of the last request.
-func (c *city) last() httpapi.Observation {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.seen[len(c.seen)-1]
+	seen    watcher
 }
 
 func newCity(t *testing.T, names []string, changes ...func(*setup)) *city {
@@ -85,7 +70,7 @@ func newCity(t *testing.T, names []string, changes ...func(*setup)) *city {
 			Logger: logger, Events: svc.EventConfig{Keep: true},
 			Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
 		},
-		Options: httpapi.Options{Prefix: "/t/{tenant}/ext/svc", Logger: logger, Observer: c},
+		Options: httpapi.Options{Prefix: "/t/{tenant}/ext/svc", Logger: logger, Observer: &c.seen},
 	}
 	for _, change := range changes {
 		change(&u)
@@ -144,8 +129,8 @@ func tenants(t *testing.T) {
 	c := newCity(t, []string{"acme", "Acme"})
 	for name := range c.keys {
 		c.ada(name).get(ownKeys).is(200)
-		is.Equal(c.last().Tenant, name)
-		is.Equal(c.last().Route, "GET /t/{tenant}/ext/svc/me/api-keys") // a label of metrics
+		is.Equal(c.seen.newest().Tenant, name)
+		is.Equal(c.seen.newest().Route, "GET /t/{tenant}/ext/svc/me/api-keys") // a label of metrics
 	}
 	c.as("acme", c.keys["Acme"]).get(ownKeys).is(401)
 	c.as("acme", "invented").get(ownKeys).is(401)
@@ -157,7 +142,7 @@ func tenants(t *testing.T) {
 	}
 	is.Equal(c.store.asked.Load(), asked)
 	c.as("nobody", "invented").get(ownKeys).is(404)
-	is.Equal(c.last().Tenant, "") // a name that anybody can invent is not told
+	is.Equal(c.seen.newest().Tenant, "") // a name that anybody can invent is not told
 	is.Equal(c.store.made.Load(), int64(2))
 
 	is.NoErr(c.tenants.Suspend(t.Context(), "acme"))
@@ -170,7 +155,7 @@ func tenants(t *testing.T) {
 	c.store.broken.Store(true)
 	must(c.tenants.Create(t.Context(), "new"))
 	c.as("new", "invented").get(ownKeys).is(503)
-	is.Equal(c.last().Tenant, "new")
+	is.Equal(c.seen.newest().Tenant, "new")
 	c.ada("Acme").get(ownKeys).is(200) // one that is open
 	is.True(strings.Contains(c.log.String(), "no such disk"))
 	is.Equal(serverOf(t, c.as("anything", "").get("/openapi.json").is(200).body), "/t/anything/ext/svc")
@@ -425,13 +410,7 @@ func callersOfASuspendedTenantEnd(t *testing.T) {
 	})
 	statuses := make(chan int, 2)
 	for _, path := range []string{"/t/a/ext/svc/me", "/protected/b"} {
-		r := must(http.NewRequestWithContext(t.Context(), "GET", c.server.URL+path, nil))
-		r.Header.Set("Authorization", "Bearer of-the-host")
-		go func() {
-			w := httptest.NewRecorder()
-			c.server.Config.Handler.ServeHTTP(w, r)
-			statuses <- w.Code
-		}()
+		go func() { statuses <- recorded(c.server.Config.Handler, "GET", path, "of-the-host", "").Code }()
 		<-asked
 	}
 	is.NoErr(c.tenants.Suspend(t.Context(), "a"))

@@ -105,7 +105,8 @@ func TestTraversals(t *testing.T) {
 		}
 		catalog := `{"templates":[{"id":"a","name":"A","manifest_file":` + quote(reference) + `}]}`
 		var asked []string
-		client, from := serve(t, recorded(&asked, tree(map[string]string{"/dir/templates.json": catalog})), marketplace.Limits{})
+		files := http.FileServerFS(fstest.MapFS{"dir/templates.json": {Data: []byte(catalog)}})
+		client, from := serve(t, recorded(&asked, files.ServeHTTP), marketplace.Limits{})
 		from.URL += "/dir"
 		refuses(t, client, from, "entry 0 of the catalogue is bad: ")
 		expect.Equal(t, asked, len(asked), 1)

@@ -111,34 +111,6 @@ func TestTimeoutIsNoCancellation(t *testing.T) {
 	}
 }
 
-func TestCallersContext(t *testing.T) {
-	is := is.New(t)
-	started := make(chan struct{}, 1000)
-	client, from := serve(t, func(_ http.ResponseWriter, r *http.Request) {
-		started <- struct{}{}
-		<-r.Context().Done()
-	}, marketplace.Limits{})
-
-	for asked := false; !asked; { // on a busy machine the time may end before the source is asked
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
-		_, err := client.Template(ctx, from, "a")
-		cancel()
-		wantError(t, err, svc.CodeSourceTimeout)
-		select {
-		case <-started:
-			asked = true
-		default:
-		}
-	}
-
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() { <-started; cancel() }()
-	_, err := client.Template(ctx, from, "a")
-	is.True(errors.Is(err, context.Canceled))
-	_, isFault := errors.AsType[*svc.Error](err)
-	is.True(!isFault)
-}
-
 // The client reads nothing beyond what a source has announced: net/http would log it.
 func TestTokenIsNotLoggedByHTTP(t *testing.T) {
 	is := is.New(t)

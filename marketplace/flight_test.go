@@ -116,7 +116,9 @@ func TestWhoAskedFirstLeaves(t *testing.T) {
 	second := asks(hurried, client, from)
 	until(t, func() bool { return client.Waiting() == 2 })
 	leave()
-	is.True(errors.Is(<-first, context.Canceled))
+	err := <-first
+	_, isFault := errors.AsType[*svc.Error](err)
+	is.True(errors.Is(err, context.Canceled) && !isFault)
 	is.Equal(client.Waiting(), 1)
 	third := asks(t.Context(), client, from)
 	until(t, func() bool { return client.Waiting() == 2 })

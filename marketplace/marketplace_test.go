@@ -46,18 +46,6 @@ func answer(body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(body)) }
 }
 
-// tree serves files by their path, without the redirects of a mux.
-func tree(files map[string]string) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		body, ok := files[r.URL.Path]
-		if !ok {
-			http.NotFound(w, r)
-			return
-		}
-		_, _ = w.Write([]byte(body))
-	}
-}
-
 // sections reads a file of testdata: texts, one a line, by the title above them. A text in quotes is as in Go.
 func sections(file string) map[string][]string {
 	all, title := map[string][]string{}, ""
@@ -109,10 +97,10 @@ const twoEntries = `{"$schema": "ignored", "templates": [
 
 func TestTemplateFromServer(t *testing.T) {
 	is := is.New(t)
-	client, from := serve(t, tree(map[string]string{
-		"/dir/templates.json":  twoEntries,
-		"/dir/m/the file.json": "{ \"version\": \"2\",\n \"x\": 1e400 }",
-	}), marketplace.Limits{})
+	client, from := serve(t, http.FileServerFS(fstest.MapFS{
+		"dir/templates.json":  {Data: []byte(twoEntries)},
+		"dir/m/the file.json": {Data: []byte("{ \"version\": \"2\",\n \"x\": 1e400 }")},
+	}).ServeHTTP, marketplace.Limits{})
 	from.URL += "/dir//"
 	is.NoErr(client.CheckURL(from.URL))
 

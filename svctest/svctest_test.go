@@ -229,6 +229,7 @@ func TestFailures(t *testing.T) {
 
 // TestServersShareNothing: servers that run at the same time have separate rows, clocks, sources and events.
 func TestServersShareNothing(t *testing.T) {
+	t.Parallel() // as the tests of a host
 	is := is.New(t)
 	const servers = 4
 	var all [servers]*svctest.Server
@@ -255,18 +256,5 @@ func TestServersShareNothing(t *testing.T) {
 		is.Equal(len(events), 2)
 		is.Equal(events[1].Time.Day(), 2+i)
 		is.Equal(len(acme[i].Requests()), 1)
-	}
-}
-
-func TestParallel(t *testing.T) {
-	for range 4 {
-		t.Run("", func(t *testing.T) {
-			t.Parallel()
-			server := svctest.New(t)
-			server.Source("acme", svctest.Template{ID: "notes"})
-			if got := status(server.Admin, "POST", notes+"/install", `{"source_name": "acme"}`); got != 200 {
-				t.Errorf("install: %d", got)
-			}
-		})
 	}
 }

@@ -170,18 +170,10 @@ func TestCookieIsSecureBeyondLoopback(t *testing.T) {
 	is.New(t).Equal(h.sessions.Lifetime, 12*time.Hour)
 }
 
-// unread is a standard output without a reader. It ends the host with the first line.
-type unread func()
-
-func (end unread) Write([]byte) (int, error) {
-	end()
-	return 0, syscall.EPIPE
-}
-
 func TestServesWithoutReader(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	args := []string{"-addr", "127.0.0.1:0", "-db", filepath.Join(t.TempDir(), "host.db")}
-	is.New(t).NoErr(run(ctx, args, unread(cancel), slog.New(slog.DiscardHandler)))
+	is.New(t).NoErr(run(ctx, args, programtest.Unread{End: cancel}, slog.New(slog.DiscardHandler)))
 }
 
 // must is the value of a call that does not fail.

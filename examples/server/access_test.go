@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -13,16 +14,20 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/examples/internal/programtest"
 	"github.com/extsvc/svc/internal/longtest"
+	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
-// onBoth runs a test on a SQLite file and on PostgreSQL.
-func onBoth(t *testing.T, test func(t *testing.T, flags []string)) {
-	for kind, flags := range map[string]func(*testing.T) []string{
-		"SQLite": func(t *testing.T) []string { return []string{"-db", newDB(t)} }, "PostgreSQL": onPostgres,
-	} {
+// places makes databases that do not exist yet, or are empty.
+var places = map[string]func(t *testing.T) string{
+	"SQLite":     newDB,
+	"PostgreSQL": func(t *testing.T) string { return pgtest.Schema(t) },
+}
+
+// inEach runs a test with the flags for a new database of each kind, of which the first two name it.
+func inEach(t *testing.T, test func(t *testing.T, flags []string)) {
+	for kind, place := range places {
 		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			test(t, flags(t))
+			test(t, []string{"-db", place(t), "-keys", filepath.Join(t.TempDir(), "svc.keys")})
 		})
 	}
 }
@@ -47,13 +52,17 @@ func fails(t *testing.T, why string, args ...string) {
 	exits(t, 1, why, args...)
 }
 
-// exits runs a command that must print nothing, say why it fails, and exit with a code.
+// exits runs a command that must say why it fails and nothing else, in one line unless why has more, show no
+// password, and exit with a code.
 func exits(t *testing.T, code int, why string, args ...string) {
 	t.Helper()
-	var stdout output
-	err := run(t.Context(), args, &stdout, &output{})
-	if err == nil || !strings.Contains(err.Error(), why) || exitCode(err, &output{}) != code || stdout.String() != "" {
-		t.Errorf("%v: got %v %s, want %d %q", args, err, &stdout, code, why)
+	var stdout, stderr output
+	err := run(t.Context(), args, &stdout, &stderr)
+	said, logs := fmt.Sprint(err), args[0][0] == '-' // as a server does
+	good := err != nil && exitCode(err, &output{}) == code && strings.Contains(said, why)
+	good = good && !strings.Contains(said, "Hunter2") && strings.Contains(said, "\n") == strings.Contains(why, "\n")
+	if !good || stdout.String() != "" || stderr.String() != "" && !logs {
+		t.Errorf("%v: got %v %s %s, want %d %q", args, err, &stdout, &stderr, code, why)
 	}
 }
 
@@ -65,9 +74,8 @@ const desk = ` with llm_model "slow-and-thorough", recall_budget "high", recall_
 // The access of a server goes to a file, and from the file to another server, while both run.
 func TestAccessFromServerToServer(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, flags []string) {
-		is := is.New(t)
-		db := flags[:2]
+	inEach(t, func(t *testing.T, flags []string) {
+		is, db := parallel(t), flags[:2]
 		staging, production := newDB(t), startServer(t, flags...)
 		first := startServer(t, "-db", staging)
 		first.wants(t, 201, first.key(), "POST", "/ext/svc/users", `{"id": "carol"}`)
@@ -102,18 +110,24 @@ func TestAccessFromServerToServer(t *testing.T) {
 	})
 }
 
+// The exit code of a diff tells what differs. The text says how many differences it leaves out.
 func TestExitCodesOfADiff(t *testing.T) {
 	turned, gained := []svc.AccessTest{{UserID: "u"}}, []svc.StrategyDiff{{Bank: "b"}}
 	for _, tc := range []struct {
-		diff svc.AccessDiff
-		want error
+		diff   svc.AccessDiff
+		asJSON bool
+		want   error
+		says   string
 	}{
-		{svc.AccessDiff{}, nil},
-		{svc.AccessDiff{Turned: turned}, silent(1)},
-		{svc.AccessDiff{Turned: turned, Strategies: gained}, silent(2)},
-		{svc.AccessDiff{Turned: turned, Omitted: 1}, silent(2)},
+		{svc.AccessDiff{}, false, nil, ""},
+		{svc.AccessDiff{Turned: turned}, false, silent(1), ""},
+		{svc.AccessDiff{Turned: turned, Strategies: gained}, false, silent(2), ""},
+		{svc.AccessDiff{Turned: turned, Omitted: 7}, false, silent(2), "7 more differences are not listed.\n"},
+		{svc.AccessDiff{Omitted: 7}, true, silent(2), `{"omitted":7}` + "\n"},
 	} {
-		is.New(t).Equal(printDiff(io.Discard, tc.diff, false), tc.want)
+		var out strings.Builder
+		is.New(t).Equal(printDiff(&out, tc.diff, tc.asJSON), tc.want)
+		is.New(t).True(strings.Contains(out.String(), tc.says))
 	}
 }
 
@@ -132,27 +146,5 @@ func TestFilesHaveALimit(t *testing.T) {
 	err := run(t.Context(), []string{"lint", "/dev/zero"}, io.Discard, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "/dev/zero has more than 256 MiB") {
 		t.Error(err)
-	}
-}
-
-// A misspelled variable is named, with the one that may be meant.
-func TestUnknownVariablesAreNamed(t *testing.T) {
-	t.Setenv("SVC_LOG_LEVL", "debug")
-	var warned strings.Builder
-	file := filepath.Join(t.TempDir(), "bundle.json")
-	is.New(t).NoErr(os.WriteFile(file, []byte(`{}`), 0o600))
-	is.New(t).NoErr(run(t.Context(), []string{"lint", file}, io.Discard, &warned))
-	if !strings.Contains(warned.String(), "SVC_LOG_LEVL sets nothing; did you mean SVC_LOG_LEVEL?") {
-		t.Error(warned.String())
-	}
-}
-
-// A diff says how many differences it leaves out.
-func TestOmittedDifferences(t *testing.T) {
-	is := is.New(t)
-	for asJSON, want := range map[bool]string{false: "7 more differences are not listed.\n", true: `{"omitted":7}` + "\n"} {
-		var out strings.Builder
-		is.Equal(printDiff(&out, svc.AccessDiff{Omitted: 7}, asJSON), silent(2))
-		is.Equal(out.String(), want)
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -24,40 +23,22 @@ func commands(t *testing.T, name string) string {
 // restore over a database that has changed since.
 func TestDocumentedBackups(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		programs []string
-		flags    func(t *testing.T) []string
-	}{
-		"SQLite":     {[]string{"sqlite3"}, func(*testing.T) []string { return nil }},
-		"PostgreSQL": {[]string{"pg_dump", "psql"}, func(t *testing.T) []string { return []string{"-db", pgtest.Database(t)} }},
-	} {
+	for name, programs := range map[string][]string{"SQLite": {"sqlite3"}, "PostgreSQL": {"pg_dump", "psql"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			programtest.NeedPostgres(t, "the commands of docs/howto/backup.md", c.programs...)
+			programtest.NeedPostgres(t, "the commands of docs/howto/backup.md", programs...)
 			backup, restore := commands(t, "backup of "+name), commands(t, "restore of "+name)
-			testBackup(t, backup, restore, c.flags(t)...)
+			testBackup(t, name, backup, restore)
 		})
 	}
 }
 
-// shell runs commands, which print nothing, in a directory.
-func shell(t *testing.T, dir, commands string, env ...string) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "sh", "-e", "-c", commands)
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
-	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
-		t.Fatalf("%s: %v: %s", commands, err, out)
-	}
-}
-
-func testBackup(t *testing.T, backup, restore string, flags ...string) {
+func testBackup(t *testing.T, kind, backup, restore string) {
 	is, dir := is.New(t), t.TempDir()
-	var env []string
-	if flags != nil {
-		env = append(env, "DATABASE="+flags[1])
-		flags = append(flags, "-keys", filepath.Join(dir, "svc.keys"))
-	} else {
-		flags = []string{"-db", filepath.Join(dir, "svc.db")}
+	flags, env := []string{"-db", filepath.Join(dir, "svc.db")}, ""
+	if kind == "PostgreSQL" {
+		flags = []string{"-db", pgtest.Database(t), "-keys", filepath.Join(dir, "svc.keys")}
+		env = "DATABASE=" + flags[1]
 	}
 	first := startServer(t, flags...)
 	key := first.key()
@@ -65,23 +46,23 @@ func testBackup(t *testing.T, backup, restore string, flags ...string) {
 		t.Helper()
 		s.wants(t, 200, key, "POST", "/ext/svc/admin/templates", `{"id": "`+id+`", "name": "n", "manifest": {"version": "1"}}`)
 	}
-	shell(t, dir, backup, env...)
+	programtest.Shell(t, dir, backup, env)
 	create(first, "before")
-	shell(t, dir, backup, env...)
+	programtest.Shell(t, dir, backup, env)
 	create(first, "after")
 	is.NoErr(first.stop(t))
 	for _, file := range []string{"backup.new", "svc.db.keys", "svc.keys"} { // the secrets are lost as well
 		_ = os.Remove(filepath.Join(dir, file))
 	}
 
-	shell(t, dir, restore, env...)
+	programtest.Shell(t, dir, restore, env)
 	second := startServer(t, flags...)
 	is.True(!strings.Contains(second.stderr.String(), "level=WARN"))
 	_, list := second.get(t, key, "/ext/svc/admin/templates")
 	is.True(strings.Contains(list, `"id":"before"`) && !strings.Contains(list, `"id":"after"`))
 	create(second, "after")
 	is.NoErr(second.stop(t))
-	shell(t, dir, restore, env...)
+	programtest.Shell(t, dir, restore, env)
 	for _, file := range []string{"backup.db", "backup.sql", "backup.keys"} {
 		if info, err := os.Stat(filepath.Join(dir, file)); err == nil {
 			is.Equal(info.Mode().Perm()&0o077, os.FileMode(0))
@@ -93,32 +74,29 @@ func testBackup(t *testing.T, backup, restore string, flags ...string) {
 // Names from the future neither count nor go. What a scheduled backup has left that was killed goes.
 func TestScheduledBackups(t *testing.T) {
 	t.Parallel()
-	for kind, db := range map[string]string{"SQLite": newDB(t), "PostgreSQL": pgtest.Schema(t)} {
-		t.Run(kind, func(t *testing.T) {
-			is := parallel(t)
-			folder, keys := filepath.Join(t.TempDir(), "kept"), filepath.Join(t.TempDir(), "k")
-			is.NoErr(os.Mkdir(folder, 0o700))
-			const old = "svc-20200101T000000.000Z.backup"
-			const future = "svc-20990101T000000.000Z.backup"
-			for _, name := range []string{old, future, "mine.backup", "svc-2020.backup"} {
-				is.NoErr(os.WriteFile(filepath.Join(folder, name), nil, 0o600))
-			}
-			for _, draft := range []string{scheduledDraft + "1", ".svc-backup-1"} { // backups that were killed, or go on
-				is.NoErr(os.Mkdir(filepath.Join(folder, draft), 0o700))
-				is.NoErr(os.WriteFile(filepath.Join(folder, draft, databaseName), nil, 0o600))
-			}
-			s := startServer(t, "-db", db, "-keys", keys, "-backup-dir", folder, "-backup-every", "1s", "-backup-keep", "1")
-			is.True(soon(func() bool { return strings.Count(s.stderr.String(), "made the scheduled backup") >= 4 }))
-			is.NoErr(s.stop(t))
-			made := must(scheduled(folder))
-			is.Equal(len(made), 2)
-			is.Equal(made[1], future)
-			wantFiles(t, folder, append([]string{".svc-backup-1", "mine.backup", "svc-2020.backup"}, made...)...)
-			restored := newDB(t)
-			does(t, "restore", "-db", restored, filepath.Join(folder, made[0]))
-			is.Equal(does(t, "export", "-db", restored), does(t, "export", "-db", db))
-		})
-	}
+	inEach(t, func(t *testing.T, flags []string) {
+		is, folder := parallel(t), filepath.Join(t.TempDir(), "kept")
+		is.NoErr(os.Mkdir(folder, 0o700))
+		const old = "svc-20200101T000000.000Z.backup"
+		const future = "svc-20990101T000000.000Z.backup"
+		for _, name := range []string{old, future, "mine.backup", "svc-2020.backup"} {
+			is.NoErr(os.WriteFile(filepath.Join(folder, name), nil, 0o600))
+		}
+		for _, draft := range []string{scheduledDraft + "1", ".svc-backup-1"} { // backups that were killed, or go on
+			is.NoErr(os.Mkdir(filepath.Join(folder, draft), 0o700))
+			is.NoErr(os.WriteFile(filepath.Join(folder, draft, databaseName), nil, 0o600))
+		}
+		s := startServer(t, append(flags, "-backup-dir", folder, "-backup-every", "1s", "-backup-keep", "1")...)
+		is.True(soon(func() bool { return strings.Count(s.stderr.String(), "made the scheduled backup") >= 4 }))
+		is.NoErr(s.stop(t))
+		made := must(scheduled(folder))
+		is.Equal(len(made), 2)
+		is.Equal(made[1], future)
+		wantFiles(t, folder, append([]string{".svc-backup-1", "mine.backup", "svc-2020.backup"}, made...)...)
+		restored := newDB(t)
+		does(t, "restore", "-db", restored, filepath.Join(folder, made[0]))
+		is.Equal(does(t, "export", "-db", restored), does(t, "export", "-db", flags[1]))
+	})
 }
 
 // The first backup comes when the newest is old enough: a restart makes none.

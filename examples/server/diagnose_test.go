@@ -16,8 +16,6 @@ import (
 	"testing"
 
 	"github.com/matryer/is"
-
-	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
 // diagnosed returns the files of the archive that a command line writes.
@@ -35,53 +33,52 @@ func diagnosed(t *testing.T, args ...string) (parts map[string]string, whole []b
 
 // The archive has figures, and no secret, key, pepper or token in any of its bytes.
 func TestDiagnosis(t *testing.T) {
-	for kind, db := range map[string]string{"SQLite": newDB(t), "PostgreSQL": pgtest.Schema(t)} {
-		t.Run(kind, func(t *testing.T) {
-			is := is.New(t)
-			keys := filepath.Join(t.TempDir(), "k")
-			s := startServer(t, "-db", db, "-keys", keys)
-			key := s.key()
-			s.wants(t, 201, key, "POST", "/ext/svc/admin/template-sources",
-				`{"url":"`+s.base+`/catalogue","alias":"a","auth_token":"token-of-a-source"}`)
-			if isPostgres(db) {
-				address := must(url.Parse(db))
-				address.User = url.UserPassword(address.User.Username(), "password-of-the-database")
-				db = address.String()
-			}
-			t.Setenv("SVC_KEY", key)
-			t.Setenv("PGPASSWORD", "password-of-the-environment")
-			t.Setenv("SVC_SOURCES_USER_AGENT", "agent password-of-the-environment "+key)
-			parts, whole := diagnosed(t, "-db", db, "-keys", keys, "-addr", strings.TrimPrefix(s.base, "http://"))
-			var figures struct {
-				Rows      map[string]int64
-				Migration int
-				Service   string
-			}
-			is.NoErr(json.Unmarshal([]byte(parts["database.json"]), &figures))
-			is.Equal([]int64{figures.Rows["svc_users"], figures.Rows["svc_api_keys"]}, []int64{3, 1})
-			is.True(figures.Migration > 1 && figures.Service == "ok")
-			is.True(strings.Contains(parts["server.json"], `"health": "ok"`))
-			is.True(strings.Contains(parts["config.toml"], "[postgres]"))
-			is.True(strings.Contains(parts["program.json"], `"version"`))
-			is.True(strings.Contains(parts["goroutines.txt"], "goroutine 1"))
+	inEach(t, func(t *testing.T, flags []string) {
+		is, db, keys := is.New(t), flags[1], flags[3]
+		s := startServer(t, flags...)
+		key := s.key()
+		s.wants(t, 201, key, "POST", "/ext/svc/admin/template-sources",
+			`{"url":"`+s.base+`/catalogue","alias":"a","auth_token":"token-of-a-source"}`)
+		if isPostgres(db) {
+			address := must(url.Parse(db))
+			address.User = url.UserPassword(address.User.Username(), "password-of-the-database")
+			db = address.String()
+		}
+		t.Setenv("SVC_KEY", key)
+		t.Setenv("PGPASSWORD", "password-of-the-environment")
+		t.Setenv("SVC_SOURCES_USER_AGENT", "agent password-of-the-environment "+key)
+		parts, whole := diagnosed(t, "-db", db, "-keys", keys, "-addr", strings.TrimPrefix(s.base, "http://"))
+		var figures struct {
+			Rows      map[string]int64
+			Migration int
+			Service   string
+		}
+		is.NoErr(json.Unmarshal([]byte(parts["database.json"]), &figures))
+		is.Equal([]int64{figures.Rows["svc_users"], figures.Rows["svc_api_keys"]}, []int64{3, 1})
+		is.True(figures.Migration > 1 && figures.Service == "ok")
+		is.True(strings.Contains(parts["server.json"], `"health": "ok"`))
+		is.True(strings.Contains(parts["config.toml"], "[postgres]"))
+		is.True(strings.Contains(parts["program.json"], `"version"`))
+		is.True(strings.Contains(parts["goroutines.txt"], "goroutine 1"))
 
-			secrets := must(readSecrets(keys, nil))
-			hidden := []string{key, key[len(key)-40:], "token-of-a-source", "password-of-the-database", "password-of-the-environment"}
-			for _, p := range secrets.Pairs {
-				for _, secret := range [][]byte{p.Pepper, p.SealingKey} {
-					hidden = append(hidden, string(secret), hex.EncodeToString(secret), base64.StdEncoding.EncodeToString(secret))
+		secrets := must(readSecrets(keys, nil))
+		hidden := []string{
+			key, key[len(key)-40:], "token-of-a-source", "password-of-the-database", "password-of-the-environment",
+		}
+		for _, p := range secrets.Pairs {
+			for _, secret := range [][]byte{p.Pepper, p.SealingKey} {
+				hidden = append(hidden, string(secret), hex.EncodeToString(secret), base64.StdEncoding.EncodeToString(secret))
+			}
+		}
+		for name, text := range parts {
+			for _, secret := range hidden {
+				if strings.Contains(text, secret) || bytes.Contains(whole, []byte(secret)) {
+					t.Errorf("%s has a secret", name)
 				}
 			}
-			for name, text := range parts {
-				for _, secret := range hidden {
-					if strings.Contains(text, secret) || bytes.Contains(whole, []byte(secret)) {
-						t.Errorf("%s has a secret", name)
-					}
-				}
-			}
-			is.NoErr(s.stop(t))
-		})
-	}
+		}
+		is.NoErr(s.stop(t))
+	})
 }
 
 // A diagnosis also helps where nothing works. It is for its owner alone, and replaces no file.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/extsvc/svc/examples/internal/programtest"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
@@ -22,7 +23,7 @@ import (
 func (u usedDB) backUp(t *testing.T) (file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "backup")
-	is.New(t).NoErr(runQuietly(t, "backup", "-db", u.db, "-keys", u.keys, file))
+	does(t, "backup", "-db", u.db, "-keys", u.keys, file)
 	return file
 }
 
@@ -36,7 +37,7 @@ func TestCopyAndRestore(t *testing.T) {
 				u := use(t, source(t))
 				file := u.backUp(t)
 				db, keys := target(t), filepath.Join(t.TempDir(), "svc.keys")
-				is.NoErr(runQuietly(t, "restore", "-db", db, "-keys", keys, file))
+				does(t, "restore", "-db", db, "-keys", keys, file)
 				for _, made := range []string{file, db, keys} {
 					if !isPostgres(made) {
 						is.Equal(must(os.Stat(made)).Mode(), os.FileMode(0o600))
@@ -45,7 +46,7 @@ func TestCopyAndRestore(t *testing.T) {
 				}
 				u.check(t, db, keys)
 				copied := target(t)
-				is.NoErr(runQuietly(t, "copy", "-from", u.db, "-to", copied))
+				does(t, "copy", "-from", u.db, "-to", copied)
 				u.check(t, copied, u.keys) // with the same keys file
 				u.check(t, u.db, u.keys)
 				if !isPostgres(copied) {
@@ -87,10 +88,7 @@ func TestBackupRefuses(t *testing.T) {
 		{u.db, u.keys, filepath.Join(folder, "no", "b"), "no such file"},
 		{"postgres://u:Hunter2Secret@127.0.0.1:1/svc?sslmode=disable", u.keys, filepath.Join(folder, "b"), "refused"},
 	} {
-		err := runQuietly(t, "backup", "-db", c.db, "-keys", c.keys, c.file)
-		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "Hunter2") {
-			t.Errorf("%+v: got %v", c, err)
-		}
+		fails(t, c.want, "backup", "-db", c.db, "-keys", c.keys, c.file)
 	}
 	wantFiles(t, folder, "link")
 	u.check(t, u.db, u.keys)
@@ -153,7 +151,7 @@ func TestRestoreRefusesBackups(t *testing.T) {
 		})
 	}
 	newer := newDB(t)
-	is.New(t).NoErr(runQuietly(t, "copy", "-from", u.db, "-to", newer))
+	does(t, "copy", "-from", u.db, "-to", newer)
 	execute(t, newer, "INSERT INTO svc_migrations VALUES (1000)")
 	newerDB := must(os.ReadFile(newer))
 	changed := func(of string) string {
@@ -188,17 +186,15 @@ func TestRestoreRefusesBackups(t *testing.T) {
 		fitting(t, file, "", nil, func(m *manifest) { m.Files[0].Size = 1 << 40 }): "too large",
 	} {
 		folder := t.TempDir()
-		err := runQuietly(t, "restore", "-db", filepath.Join(folder, "svc.db"), backup)
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("got %v, want %q", err, want)
-		}
+		fails(t, want, "restore", "-db", filepath.Join(folder, "svc.db"), backup)
 		wantFiles(t, folder)
 	}
 	for i := 0; i < len(whole); i += max(1, len(whole)/longtest.Times(40, 150)) { // one bit of any part
 		text := slices.Clone(whole)
 		text[i] ^= 1
 		folder := t.TempDir()
-		err := runQuietly(t, "restore", "-db", filepath.Join(folder, "svc.db"), writeFile(t, "backup", string(text)))
+		args := []string{"restore", "-db", filepath.Join(folder, "svc.db"), writeFile(t, "backup", string(text))}
+		err := run(t.Context(), args, io.Discard, io.Discard)
 		if err != nil {
 			wantFiles(t, folder)
 		} else {
@@ -217,10 +213,7 @@ func TestRestoreRefusesPlaces(t *testing.T) {
 		folder := t.TempDir()
 		path := filepath.Join(folder, name)
 		is.New(t).NoErr(os.WriteFile(path, []byte("mine"), 0o600))
-		err := runQuietly(t, "restore", "-db", filepath.Join(folder, "svc.db"), file)
-		if err == nil || !strings.Contains(err.Error(), path+" exists") {
-			t.Errorf("%s: got %v", name, err)
-		}
+		fails(t, path+" exists", "restore", "-db", filepath.Join(folder, "svc.db"), file)
 		wantFiles(t, folder, name)
 		if text, err := os.ReadFile(path); err != nil || string(text) != "mine" {
 			t.Errorf("%s: %q, %v", name, text, err)
@@ -229,16 +222,11 @@ func TestRestoreRefusesPlaces(t *testing.T) {
 	folder := t.TempDir()
 	keys := filepath.Join(folder, "svc.keys")
 	before := contents(t, full.db)
-	err := runQuietly(t, "restore", "-db", full.db, "-keys", keys, file)
-	if err == nil || !strings.Contains(err.Error(), "the target is not empty") || contents(t, full.db) != before {
-		t.Errorf("got %v", err)
-	}
+	fails(t, "the target is not empty", "restore", "-db", full.db, "-keys", keys, file)
+	is.New(t).Equal(contents(t, full.db), before)
 	wantFiles(t, folder)
 	full.check(t, full.db, full.keys)
-	err = runQuietly(t, "restore", "-db", pgtest.Schema(t), "-keys", full.keys, file)
-	if err == nil || !strings.Contains(err.Error(), full.keys+" exists") {
-		t.Errorf("got %v", err)
-	}
+	fails(t, full.keys+" exists", "restore", "-db", pgtest.Schema(t), "-keys", full.keys, file)
 }
 
 // In the middle of a restore, no server starts, whatever is there of the database. The next restore
@@ -251,7 +239,7 @@ func TestUnfinishedRestore(t *testing.T) {
 		folder := t.TempDir()
 		db := filepath.Join(folder, "svc.db")
 		if withDB {
-			is.New(t).NoErr(runQuietly(t, "copy", "-from", u.db, "-to", db))
+			does(t, "copy", "-from", u.db, "-to", db)
 		}
 		is.New(t).NoErr(os.WriteFile(db+".keys", []byte(unfinished), 0o600))
 		const ofAnother = ".svc-restore-svc.db-2-3"
@@ -269,16 +257,13 @@ func TestUnfinishedRestore(t *testing.T) {
 			refused = append(refused, []string{"restore", "-db", db, file})
 		}
 		for _, args := range refused {
-			err := runQuietly(t, args...)
-			if err == nil || !strings.Contains(err.Error(), "did not finish") {
-				t.Errorf("%s: got %v", args, err)
-			}
+			fails(t, "did not finish", args...)
 		}
 		if after, err := os.ReadDir(folder); err != nil || len(after) != len(before) {
 			t.Errorf("%v, %v", after, err)
 		}
 		if !withDB {
-			is.New(t).NoErr(runQuietly(t, "restore", "-db", db, file))
+			does(t, "restore", "-db", db, file)
 			wantFiles(t, folder, ofAnother, "svc.db", "svc.db.keys")
 			u.check(t, db, db+".keys")
 		}
@@ -298,7 +283,7 @@ func TestKilledBackup(t *testing.T) {
 			died++
 		}
 		db := newDB(t)
-		is.New(t).NoErr(runQuietly(t, "restore", "-db", db, "-keys", db+".keys", file))
+		does(t, "restore", "-db", db, "-keys", db+".keys", file)
 		if got, want := contents(t, db), contents(t, u.db); got != want {
 			t.Fatalf("got %s, want %s", got, want)
 		}
@@ -323,7 +308,7 @@ func TestKilledRestore(t *testing.T) {
 				left := u.outcome(t, db, keys)
 				outcomes[left]++
 				if left != "all" && isNew(contents(t, db)) { // it can be repeated
-					is.New(t).NoErr(runQuietly(t, "restore", "-db", db, "-keys", keys, file))
+					does(t, "restore", "-db", db, "-keys", keys, file)
 					wantFiles(t, filepath.Dir(keys), filepath.Base(keys))
 				}
 			}
@@ -361,19 +346,19 @@ func TestDocumentedServerCommands(t *testing.T) {
 	t.Parallel()
 	for kind, place := range places {
 		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
+			is := parallel(t)
 			backup, restore := commands(t, "backup with the server"), commands(t, "restore with the server")
 			u := use(t, place(t))
 			dir := t.TempDir()
 			program := filepath.Join(t.TempDir(), "server")
 			script := "#!/bin/sh\nSVC_EXAMPLE_SERVER=1 exec '" + os.Args[0] + "' \"$@\"\n"
-			is.New(t).NoErr(os.WriteFile(program, []byte(script), 0o700))
+			is.NoErr(os.WriteFile(program, []byte(script), 0o700))
 			path := "PATH=" + filepath.Dir(program) + ":" + os.Getenv("PATH")
 			for range 2 {
-				shell(t, dir, backup, path, "DATABASE="+u.db, "KEYS="+u.keys)
+				programtest.Shell(t, dir, backup, path, "DATABASE="+u.db, "KEYS="+u.keys)
 			}
 			db, keys := place(t), filepath.Join(t.TempDir(), "svc.keys")
-			shell(t, dir, restore, path, "DATABASE="+db, "KEYS="+keys)
+			programtest.Shell(t, dir, restore, path, "DATABASE="+db, "KEYS="+keys)
 			u.check(t, db, keys)
 		})
 	}

@@ -26,7 +26,6 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc/examples/internal/programtest"
-	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
 func TestSourcesThatMayBeAsked(t *testing.T) {
@@ -97,26 +96,6 @@ func TestProcess(t *testing.T) {
 		err := process.Wait()
 		is.True(err == nil || signal == syscall.SIGKILL) // exits with 0
 	}
-	checkExit(t, 0, "key", "-db", db, "-user", "alice")
-	checkExit(t, 1, "key", "-db", db, "-user", "nobody")
-	checkExit(t, 2, "key", "-db", db)
-}
-
-// checkExit runs a command. It must print to stdout if and only if it succeeds.
-func checkExit(t *testing.T, want int, args ...string) {
-	t.Helper()
-	process := command(t, args...)
-	var stdout, stderr bytes.Buffer
-	process.Stdout, process.Stderr = &stdout, &stderr
-	if err := process.Run(); err != nil {
-		if _, exited := err.(*exec.ExitError); !exited {
-			t.Fatal(err)
-		}
-	}
-	got := process.ProcessState.ExitCode()
-	if got != want || (want == 0) != (stdout.Len() > 0) || (want == 0) != (stderr.Len() == 0) {
-		t.Errorf("%v: exits with %d, want %d\n%s%s", args, got, want, &stdout, &stderr)
-	}
 }
 
 const smallBundle = `{
@@ -166,44 +145,40 @@ func TestStartThatBrokeOffBeforeTheKey(t *testing.T) {
 // another process writes, and leaves the database as it is.
 func TestReadOnlyServer(t *testing.T) {
 	t.Parallel()
-	for kind, db := range map[string]string{"SQLite": newDB(t), "PostgreSQL": pgtest.Schema(t)} {
-		t.Run(kind, func(t *testing.T) {
-			is := is.New(t)
-			keys := filepath.Join(t.TempDir(), "k")
-			writer := startServer(t, "-db", db, "-keys", keys)
-			key := writer.key()
-			bundle := writeFile(t, "b.json", `{"users": [{"id": "added"}]}`)
-			reader := startServer(t, "-db", db, "-keys", keys, "-read-only", "-bundle", bundle)
-			is.Equal(reader.key(), "")
-			reader.wants(t, 200, key, "GET", "/ext/svc/users/alice", "")
-			reader.wants(t, 404, key, "GET", "/ext/svc/users/added", "")
-			reader.wants(t, 200, key, "GET", "/ext/svc/admin/events", "")
-			for _, line := range []string{
-				`POST /users {"id":"new"}`, `DELETE /users/alice`, `POST /me/api-keys {}`,
-				`POST /admin/access-bundle {"users":[{"id":"new"}]}`,
-			} {
-				word := strings.SplitN(line+" ", " ", 3)
-				said := reader.wants(t, 403, key, word[0], "/ext/svc"+word[1], strings.TrimSpace(word[2]))
-				is.True(strings.Contains(said, `"code":"read_only"`))
-			}
-			buttons := func(s *running) bool {
-				answer := must(client.PostForm(s.base+"/ext/svc-admin/sign-in", url.Values{"key": {key}}))
-				is.NoErr(answer.Body.Close())
-				r := must(http.NewRequest("GET", s.base+"/ext/svc-admin/keys", nil))
-				r.AddCookie(answer.Cookies()[0])
-				page := must(client.Do(r))
-				defer page.Body.Close()
-				text := must(io.ReadAll(page.Body))
-				is.Equal(page.StatusCode, 200)
-				return strings.Contains(string(text), "Revoke")
-			}
-			is.True(buttons(writer) && !buttons(reader))
-			writer.wants(t, 201, key, "POST", "/ext/svc/users", `{"id":"new"}`)
-			is.True(soon(func() bool { status, _ := reader.get(t, key, "/ext/svc/users/new"); return status == 200 }))
-			is.NoErr(reader.stop(t))
-			is.NoErr(writer.stop(t))
-		})
-	}
+	inEach(t, func(t *testing.T, flags []string) {
+		is, writer := parallel(t), startServer(t, flags...)
+		key := writer.key()
+		bundle := writeFile(t, "b.json", `{"users": [{"id": "added"}]}`)
+		reader := startServer(t, append(flags, "-read-only", "-bundle", bundle)...)
+		is.Equal(reader.key(), "")
+		reader.wants(t, 200, key, "GET", "/ext/svc/users/alice", "")
+		reader.wants(t, 404, key, "GET", "/ext/svc/users/added", "")
+		reader.wants(t, 200, key, "GET", "/ext/svc/admin/events", "")
+		for _, line := range []string{
+			`POST /users {"id":"new"}`, `DELETE /users/alice`, `POST /me/api-keys {}`,
+			`POST /admin/access-bundle {"users":[{"id":"new"}]}`,
+		} {
+			word := strings.SplitN(line+" ", " ", 3)
+			said := reader.wants(t, 403, key, word[0], "/ext/svc"+word[1], strings.TrimSpace(word[2]))
+			is.True(strings.Contains(said, `"code":"read_only"`))
+		}
+		buttons := func(s *running) bool {
+			answer := must(client.PostForm(s.base+"/ext/svc-admin/sign-in", url.Values{"key": {key}}))
+			is.NoErr(answer.Body.Close())
+			r := must(http.NewRequest("GET", s.base+"/ext/svc-admin/keys", nil))
+			r.AddCookie(answer.Cookies()[0])
+			page := must(client.Do(r))
+			defer page.Body.Close()
+			text := must(io.ReadAll(page.Body))
+			is.Equal(page.StatusCode, 200)
+			return strings.Contains(string(text), "Revoke")
+		}
+		is.True(buttons(writer) && !buttons(reader))
+		writer.wants(t, 201, key, "POST", "/ext/svc/users", `{"id":"new"}`)
+		is.True(soon(func() bool { status, _ := reader.get(t, key, "/ext/svc/users/new"); return status == 200 }))
+		is.NoErr(reader.stop(t))
+		is.NoErr(writer.stop(t))
+	})
 }
 
 // The greatest numbers of a configuration overflow nowhere.

@@ -52,9 +52,8 @@ func paste(t *testing.T, key, line string) string {
 func TestPrintedLinesWorkAsPrinted(t *testing.T) {
 	t.Parallel()
 	needCurl(t)
-	onBoth(t, func(t *testing.T, flags []string) {
-		is := is.New(t)
-		server := startServer(t, flags...)
+	inEach(t, func(t *testing.T, flags []string) {
+		is, server := parallel(t), startServer(t, flags...)
 		key, lines := linesWith(server.stdout.String(), "KEY=svcu_"), linesWith(server.stdout.String(), "curl ")
 		is.Equal(len(key), 1)
 		answers := demoAnswers()
@@ -68,10 +67,7 @@ func TestPrintedLinesWorkAsPrinted(t *testing.T) {
 			}
 		}
 		checkLog(t, server.stderr.String(), len(lines))
-		command := "KEY=$(" + word(os.Args[0]) + " key -db " + word(flags[1])
-		if len(flags) > 2 {
-			command += " -keys " + flags[3]
-		}
+		command := "KEY=$(" + word(os.Args[0]) + " key -db " + word(flags[1]) + " -keys " + flags[3]
 		is.True(strings.Contains(server.stdout.String(), command+" -user admin)\n"))
 		server.wants(t, 200, issueKey(t, append(flags, "-user", "alice")...), "GET", "/ext/svc/me/api-keys", "")
 	})

@@ -93,24 +93,16 @@ func TestControlCharacters(t *testing.T) {
 	file := writeFile(t, "c.toml", "")
 	for _, key := range []string{"db", "keys", "bundle", "addr", "http.public_url", "log.level", "tls.cert_file", "sources.user_agent"} {
 		is.New(t).NoErr(os.WriteFile(file, []byte(key+` = "${TEST_NAME}"`), 0o600))
-		err := run(t.Context(), []string{"-config", file}, &output{}, &output{})
-		if err == nil || !strings.Contains(err.Error(), "c.toml:1: "+key+" must have no control characters") {
-			t.Errorf("%s: %v", key, err)
-		}
+		fails(t, "c.toml:1: "+key+" must have no control characters", "-config", file)
 	}
 	for want, args := range map[string][]string{
 		"-db must": {"-db", "s.db\n"}, "-keys must": {"-keys", "k\r"}, "-config must": {"-config", "c\n"}, "-bundle must": {"-bundle", "b\x7f"},
 		"-to must": {"copy", "-from", "a", "-to", "b\n"}, "-from must": {"copy", "-from", "a\t", "-to", "b"},
 		"FILE must": {"backup", "b\n"},
 	} {
-		err := run(t.Context(), args, &output{}, &output{})
-		if err == nil || !strings.HasPrefix(err.Error(), want+" have no control characters") || exitCode(err, &output{}) != 2 {
-			t.Errorf("%s: %v", want, err)
-		}
+		exits(t, 2, want+" have no control characters", args...)
 	}
-	if made, err := os.ReadDir("."); err != nil || len(made) > 0 {
-		t.Errorf("%v %v", made, err)
-	}
+	wantFiles(t, ".")
 }
 
 // Root rotates the secrets of a server that runs as another user, who must still be able to read them.
@@ -227,36 +219,28 @@ func TestReadersOfAStandby(t *testing.T) {
 	standby := pgtest.With(t, u.db, "default_transaction_read_only", "on")
 	names := strings.NewReplacer("DB", standby, "KEYS", u.keys, "OUT", t.TempDir(), "BUNDLE", writeFile(t, "b.json", "{}"))
 	for _, line := range readers {
-		err := run(t.Context(), strings.Fields(names.Replace(line)), &output{}, &output{})
-		if err != nil {
-			t.Errorf("%s: %v", line, err)
-		}
+		does(t, strings.Fields(names.Replace(line))...)
 	}
-	err := run(t.Context(), []string{"key", "-user", "admin", "-db", standby, "-keys", u.keys}, &output{}, &output{})
-	is.New(t).True(err != nil)
+	fails(t, "", "key", "-user", "admin", "-db", standby, "-keys", u.keys)
 }
 
 // They upgrade no tables, and say so.
 func TestReadersOfOldTables(t *testing.T) {
 	t.Parallel()
-	for kind, db := range map[string]string{"SQLite": newDB(t), "PostgreSQL": pgtest.Schema(t)} {
-		u := use(t, db)
+	inEach(t, func(t *testing.T, flags []string) {
+		is, u := parallel(t), use(t, flags[1])
 		execute(t, u.db, "DELETE FROM svc_migrations WHERE version > 1")
 		names := strings.NewReplacer("DB", u.db, "KEYS", u.keys, "OUT", t.TempDir(), "BUNDLE", writeFile(t, "b.json", "{}"))
 		before := contents(t, u.db)
 		for _, line := range readers {
-			err := run(t.Context(), strings.Fields(names.Replace(line)), &output{}, &output{})
-			if strings.HasPrefix(line, "migrate") {
-				continue // it prints what is missing
-			}
-			if err == nil || !strings.Contains(err.Error(), "older version") {
-				t.Errorf("%s, %s: %v", kind, line, err)
+			if args := strings.Fields(names.Replace(line)); args[0] == "migrate" {
+				does(t, args...) // it prints what is missing
+			} else {
+				fails(t, "older version", args...)
 			}
 		}
-		if contents(t, u.db) != before {
-			t.Errorf("%s: the tables have changed", kind)
-		}
-	}
+		is.Equal(contents(t, u.db), before)
+	})
 }
 
 // "-" is the standard output of a backup, and the standard input of a restore.

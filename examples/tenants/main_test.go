@@ -8,10 +8,8 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -63,15 +61,18 @@ func ask(t *testing.T, url, bearer string) int {
 	return programtest.Status(t, "GET", url, bearer)
 }
 
+// places make databases that do not exist yet, or are empty.
+var places = map[string]func(t *testing.T) string{
+	"SQLite":     func(t *testing.T) string { return filepath.Join(t.TempDir(), "tenants") },
+	"PostgreSQL": func(t *testing.T) string { return pgtest.Database(t) },
+}
+
 func TestTenants(t *testing.T) {
 	t.Parallel()
-	for name, db := range map[string]func(t *testing.T) string{
-		"SQLite":     func(t *testing.T) string { return filepath.Join(t.TempDir(), "tenants") },
-		"PostgreSQL": func(t *testing.T) string { return pgtest.Database(t) },
-	} {
+	for name, place := range places {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			is, at := is.New(t), db(t)
+			is, at := is.New(t), place(t)
 			base, keys := start(t, "-tenants", "3", "-db", at)
 			const list = "/ext/svc/admin/templates"
 			for tenant, key := range keys {
@@ -190,19 +191,10 @@ func TestTakeSeat(t *testing.T) {
 	}
 }
 
-// unread is a standard output without a reader. It ends the server when that serves.
-type unread func()
-
-func (end unread) Write(line []byte) (int, error) {
-	if strings.HasPrefix(string(line), "serving") {
-		end()
-	}
-	return 0, syscall.EPIPE
-}
-
 func TestServesWithoutReader(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	is.New(t).NoErr(run(ctx, []string{"-addr", "127.0.0.1:0", "-tenants", "1", "-db", t.TempDir()}, unread(cancel)))
+	output := programtest.Unread{Line: "serving", End: cancel}
+	is.New(t).NoErr(run(ctx, []string{"-addr", "127.0.0.1:0", "-tenants", "1", "-db", t.TempDir()}, output))
 }
 
 // must is the value of a call that does not fail.
@@ -223,18 +215,14 @@ func commands(t *testing.T, name string) string {
 // TestDocumentedBackups runs the commands of the documentation unchanged, for one of two tenants.
 func TestDocumentedBackups(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		programs []string
-		db       func(t *testing.T) string
-	}{
-		"SQLite":     {[]string{"sqlite3"}, func(t *testing.T) string { return filepath.Join(t.TempDir(), "tenants") }},
-		"PostgreSQL": {[]string{"pg_dump", "pg_restore", "psql"}, func(t *testing.T) string { return pgtest.Database(t) }},
+	for name, programs := range map[string][]string{
+		"SQLite": {"sqlite3"}, "PostgreSQL": {"pg_dump", "pg_restore", "psql"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			programtest.NeedPostgres(t, "the backup of docs/howto/move-tenant.md", c.programs...)
+			programtest.NeedPostgres(t, "the backup of docs/howto/move-tenant.md", programs...)
 			backup, restore := commands(t, "backup of "+name), commands(t, "restore of "+name)
-			testBackup(t, c.db(t), backup, restore)
+			testBackup(t, places[name](t), backup, restore)
 		})
 	}
 }
@@ -248,14 +236,6 @@ func testBackup(t *testing.T, db, backup, restore string) {
 	dir := db
 	if strings.Contains(db, "://") {
 		dir = t.TempDir()
-	}
-	shell := func(commands string) {
-		t.Helper()
-		command := exec.CommandContext(ctx, "sh", "-e", "-c", commands)
-		command.Env, command.Dir = append(os.Environ(), "DATABASE="+db), dir
-		if out, err := command.CombinedOutput(); err != nil || len(out) > 0 {
-			t.Errorf("%s: %v: %s", commands, err, out)
-		}
 	}
 	template := func(name, id string) {
 		t.Helper()
@@ -287,12 +267,12 @@ func testBackup(t *testing.T, db, backup, restore string) {
 		key, err = s.Keys.Issue(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "u"}, svc.NewAPIKey{})
 		return err
 	}))
-	shell(backup)
+	programtest.Shell(t, dir, backup, "DATABASE="+db)
 	template("a", "later")
 	template("b", "later")
 	for range 2 { // a restore can be repeated
 		is.NoErr(tenants.Suspend(ctx, "a"))
-		shell(restore)
+		programtest.Shell(t, dir, restore, "DATABASE="+db)
 		is.NoErr(tenants.Resume(ctx, "a"))
 		is.Equal(templates("a"), []string{"before"})
 		is.Equal(templates("b"), []string{"before", "later"})

@@ -1,4 +1,4 @@
-// Package heaptest measures what tests keep in memory.
+// Package heaptest measures the memory that tests take.
 package heaptest
 
 import "runtime"
@@ -13,4 +13,13 @@ func Live() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
+}
+
+// Allocated returns how many bytes a function allocates, in use or not.
+func Allocated(do func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	do()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
 }

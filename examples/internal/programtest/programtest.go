@@ -110,6 +110,29 @@ func Soon(happens func() bool) bool {
 	return false
 }
 
+// Unread is a standard output without a reader. It calls End when a line begins with Line.
+type Unread struct {
+	Line string
+	End  func()
+}
+
+func (u Unread) Write(line []byte) (int, error) {
+	if strings.HasPrefix(string(line), u.Line) {
+		u.End()
+	}
+	return 0, syscall.EPIPE
+}
+
+// Shell runs commands, which must succeed and print nothing, in a folder.
+func Shell(t testing.TB, folder, commands string, environment ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sh", "-e", "-c", commands)
+	cmd.Dir, cmd.Env = folder, append(os.Environ(), environment...)
+	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Fatalf("%s: %v: %s", commands, err, out)
+	}
+}
+
 // Block returns the text of a page between two lines: begin, and the end of a block of code.
 func Block(t testing.TB, page, begin string) string {
 	t.Helper()
