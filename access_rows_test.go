@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -14,6 +15,8 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/limits"
 	"github.com/extsvc/svc/store/memstore"
 )
@@ -250,7 +253,15 @@ func (bankMaker) MakeBank(_ context.Context, _ svc.Principal, bank svc.NewBank) 
 
 // Lists of access have all rows, whatever the chunks: those of documents are small.
 func TestLongListsOfAccess(t *testing.T) {
-	is, h, b := is.New(t), newHost(t), svc.Bundle{}
+	is, b, least, most := is.New(t), svc.Bundle{}, math.MaxInt, 0 // documents in a chunk
+	h := newHost(t, func(c *svc.Config) {
+		c.Store = around(c.Store, func(call intercept.Call) error {
+			if read, is := call.Args[0].(svc.AccessRead); is && read.Page != nil && read.Page.Kind == event.TargetPolicy {
+				least, most = min(least, read.Page.Limit), max(most, read.Page.Limit)
+			}
+			return call.Do()
+		})
+	})
 	for i := range 1500 {
 		id := fmt.Sprint("x", i)
 		b.Users = append(b.Users, svc.User{ID: id})
@@ -260,6 +271,7 @@ func TestLongListsOfAccess(t *testing.T) {
 	is.Equal(len(collect(t, h.Users.List(t.Context(), svc.Host, svc.UserQuery{}))), 1500)
 	is.Equal(len(collect(t, h.Users.List(t.Context(), svc.Host, svc.UserQuery{RowQuery: svc.RowQuery{Skip: 1100, Limit: 300}}))), 300)
 	is.Equal(len(collect(t, h.Policies.List(t.Context(), svc.Host, svc.RowQuery{}))), 1508)
+	is.Equal(least, most)
 }
 
 func TestServiceAccountsHaveALimit(t *testing.T) {

@@ -148,6 +148,8 @@ func TestOmittedChanges(t *testing.T) {
 	if n := strings.Count(a.body, ">gains<"); n != 100 {
 		t.Errorf("the page shows %d changes", n)
 	}
+	one := strings.Replace(bundle, list, `"0"`, 1) // of the actions
+	s.post("why", form("bundle", one)).is(t, 200, "<code>26</code> and 80 more")
 }
 
 func (s *shop) fill(long string) {

@@ -149,9 +149,6 @@ func (q query) keyFilter() (filter svc.KeyQuery, err error) {
 		return filter, err
 	}
 	filter.UnusedSince, err = q.instant("unused_since")
-	if err == nil && !filter.ExpireBefore.IsZero() && !filter.UnusedSince.IsZero() {
-		err = svc.Invalid("unused_since", "cannot be combined with expires_before")
-	}
 	return filter, err
 }
 

@@ -254,6 +254,15 @@ func TestDiffOfPublicAccess(t *testing.T) {
 	of := func(fields string) *policy.Census {
 		return &policy.Census{Banks: []policy.Named{{ID: "notes", Document: []byte(`{"version":"2026-03-24"` + fields + `}`)}}}
 	}
+	// Where the topic decides in one state, only channels that the other one names differ.
+	channel := func(value string) string {
+		return `{"scope":"channel","value":"` + value + `","actions":["bank:recall"]}`
+	}
+	one := of(`,"public_access":{"overrides":[` + channel("c") + `]}`)
+	other := of(`,"public_access":{"overrides":[{"scope":"topic","value":"t","actions":["bank:retain"]},` + channel("d") + `]}`)
+	is.Equal(len(compiler.Diff(one, other).Public), 4) // c, d, t, and t in c
+	is.Equal(len(compiler.Diff(other, one).Public), 4)
+
 	named := compiler.Diff(of(""), of(`,"default_strategy":"s"`)).Strategies
 	is.Equal(len(named), 1)
 	is.True(named[0].Before == nil && *named[0].After == "s")
