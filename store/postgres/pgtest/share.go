@@ -3,6 +3,7 @@ package pgtest
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"os"
 	"sync"
 	"time"
@@ -49,7 +50,21 @@ func awaitShare(ctx context.Context, server string) error {
 		}
 	}
 	if err == nil {
-		err = os.Setenv(shareTaken, "yes")
+		err = errors.Join(tidy(ctx, conn), os.Setenv(shareTaken, "yes"))
+	}
+	return err
+}
+
+// tidy vacuums the catalogue when dead rows fill it. Each schema of a test leaves hundreds, and
+// where autovacuum is off or slow, all statements take longer with every run.
+func tidy(ctx context.Context, conn *sql.Conn) error {
+	const many = 50_000
+	var dead int
+	err := conn.QueryRowContext(ctx, `SELECT n_dead_tup FROM pg_stat_sys_tables
+		WHERE relid = 'pg_attribute'::regclass`).Scan(&dead)
+	if err == nil && dead > many {
+		_, err = conn.ExecContext(ctx, `VACUUM (SKIP_LOCKED) pg_attrdef, pg_attribute, pg_class, pg_constraint,
+			pg_depend, pg_index, pg_shdepend, pg_trigger, pg_type`)
 	}
 	return err
 }
