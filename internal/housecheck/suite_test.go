@@ -176,7 +176,7 @@ func TestPlantedClock(t *testing.T) {
 	}
 }
 
-// CI runs the tests of each package by this program, which fails when they take too much CPU.
+// .ci/cpu runs the tests of a package, and fails when they take too much CPU.
 func TestLimitOfCPU(t *testing.T) {
 	t.Chdir("../..")
 	is := is.New(t)
