@@ -159,6 +159,22 @@ func TestResumedTenantWaitsForNobody(t *testing.T) {
 	is.NoErr(<-dropped)
 }
 
+// Close waits for the calls that are running.
+func TestTenantsCloseAfterTheirCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in, closed := newTenants(t, svc.TenantsConfig{}), false
+		makeTenants(t, in, "a")
+		is.New(t).NoErr(in.Use(t.Context(), "a", func(*svc.Service) error {
+			go func() { closed = in.Close() == nil }()
+			synctest.Wait()
+			is.New(t).True(!closed)
+			return nil
+		}))
+		synctest.Wait()
+		is.New(t).True(closed)
+	})
+}
+
 // A tenant exists for every call that begins after Create has returned, also while an earlier one learns that it does not.
 func TestCreatedTenantIsThere(t *testing.T) {
 	in := newTenants(t, svc.TenantsConfig{})
