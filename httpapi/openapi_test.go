@@ -183,6 +183,10 @@ func TestProblemsHaveSchemas(t *testing.T) {
 			}
 		}
 	}
+	for _, response := range d30.Components.Responses {
+		ref := response.Content["application/problem+json"].Schema.Ref
+		is.True(ref == "" || ref == "#/components/schemas/Problem")
+	}
 	is.True(some > 20 && with > 10)
 }
 
