@@ -12,6 +12,7 @@ import (
 	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/accessindex"
+	"github.com/extsvc/svc/internal/fairqueue"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/readcache"
@@ -35,9 +36,10 @@ func (e *accessRows) revision() string { return strconv.FormatInt(e.at, 10) }
 // the rows of one principal.
 type accessCache struct {
 	*authorizer
-	most    int64        // bytes to keep; 0: it keeps nothing
-	changes atomic.Int64 // counts the changes of rows that kept may lack
-	resets  atomic.Int64 // counts how often every row may have changed
+	analyses *fairqueue.Queue // of calls that compare access or list rights: each takes megabytes
+	most     int64            // bytes to keep; 0: it keeps nothing
+	changes  atomic.Int64     // counts the changes of rows that kept may lack
+	resets   atomic.Int64     // counts how often every row may have changed
 
 	turn semaphore.Semaphore // held by the caller that reads
 	mu   sync.RWMutex        // while kept moves, nobody looks
@@ -47,8 +49,10 @@ type accessCache struct {
 
 // newAccessCache returns a cache that keeps at most so many bytes, and hears of every change of access.
 // Call it before the first use of g: onChange has no lock.
-func newAccessCache(g *authorizer, most int) *accessCache {
-	s := &accessCache{authorizer: g, most: int64(most), turn: make(semaphore.Semaphore, 1)}
+func newAccessCache(g *authorizer, most int, analyses *fairqueue.Queue) *accessCache {
+	s := &accessCache{
+		authorizer: g, analyses: analyses, most: int64(most), turn: make(semaphore.Semaphore, 1),
+	}
 	if g.inTransaction {
 		s.most = 0
 	}
@@ -63,6 +67,13 @@ func newAccessCache(g *authorizer, most int) *accessCache {
 	})
 	g.cached.OnReset(func() { s.resets.Add(1) })
 	return s
+}
+
+// analyse waits for a turn to compare access or to list rights. A caller with many calls delays
+// another one by one call.
+func (s *accessCache) analyse(ctx context.Context, by Principal) (leave func(), err error) {
+	caller := fairqueue.Flow{Owner: s.tenant, Kind: string(by.Kind), ID: by.ID}
+	return s.analyses.Acquire(ctx, caller, 0, 0)
 }
 
 // look calls do with rows of access that are as fresh as cached decisions, and of the generation

@@ -317,21 +317,19 @@ func TestWritesReadFewChanges(t *testing.T) {
 	})
 }
 
-// Of calls that compare access or list rights, one works for each processor. The others wait, until their context ends.
+// Of calls that compare access or list rights, one works for each processor. The others wait, until their context ends. A
+// caller with many calls delays another one by one call.
 func TestAnalysesAtATime(t *testing.T) { synctest.Test(t, analysesAtATime) }
 
 func analysesAtATime(t *testing.T) {
-	type held struct{}
-	holds := make(chan struct{})
+	type first struct{}
 	h := newHost(t, func(c *svc.Config) {
-		store := around(c.Store, nil)
-		store.Around = func(ctx context.Context, call intercept.Call) error {
-			if ctx.Value(held{}) != nil {
-				<-holds
+		c.Store = outside(c.Store, func(ctx context.Context, call intercept.Call) error {
+			if do, has := ctx.Value(first{}).(func()); has && call.Method == "ReadAccess" { // with a turn
+				do()
 			}
 			return call.Do()
-		}
-		c.Store = store
+		})
 	})
 	h.apply(t, `{"users": [{"id": "alice"}]}`)
 	bundle, q := svc.Bundle{Groups: []svc.Group{{ID: "new"}}}, svc.Question{UserID: "alice", Bank: "notes"}
@@ -341,27 +339,47 @@ func analysesAtATime(t *testing.T) {
 		},
 		"simulate": func(ctx context.Context) error { return errorOf(h.Policies.Simulate(ctx, svc.Host, bundle, q)) },
 		"what can": func(ctx context.Context) error {
-			return errorOf(h.Policies.WhatCan(ctx, svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}))
+			return errorOf(h.Policies.WhatCan(ctx, svc.Host, alice.Identity()))
 		},
 		"dry run": func(ctx context.Context) error {
 			return h.Access.Write(ctx, svc.Host, bundle, svc.BundleWrite{DryRun: true})
 		},
 	}
 	var all sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
+	preview := func(by svc.Principal, do func()) {
+		ctx := context.WithValue(t.Context(), first{}, sync.OnceFunc(do))
 		all.Go(func() {
-			expect.Equal(t, "held", kinds["preview"](context.WithValue(t.Context(), held{}, true)), nil)
+			expect.Equal(t, by.ID, errorOf(h.Access.Preview(ctx, by, bundle, svc.BundleWrite{})), nil)
 		})
+		synctest.Wait()
 	}
+	holds := make(chan struct{})
+	hold := func() {
+		for range runtime.GOMAXPROCS(0) {
+			preview(svc.Host, func() { <-holds })
+		}
+	}
+	hold()
 	for kind, ask := range kinds {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		synctest.Wait()
 		wantCode(t, ask(ctx), svc.CodeUnavailable, "")
 		cancel()
 		all.Go(func() { expect.Equal(t, kind, ask(t.Context()), nil) })
 	}
 	close(holds)
 	all.Wait()
+
+	holds = make(chan struct{})
+	hold()
+	var order []string
+	for _, id := range []string{"ann", "ann", "ann", "bob"} {
+		preview(user(id, "iam:*"), func() { order = append(order, id) })
+	}
+	holds <- struct{}{}
+	synctest.Wait()
+	close(holds)
+	all.Wait()
+	expect.Equal(t, "order", order, []string{"ann", "bob", "ann", "ann"})
 }
 
 //go:embed testdata/drops.json

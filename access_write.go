@@ -185,8 +185,6 @@ type accessWriter struct {
 	// judging is held by the edit that is judged and written. So the edits of this process do not
 	// make each other's rows stale. To judge for long, an edit releases it.
 	judging semaphore.Semaphore
-	// analyses is held by calls that compare access or list rights for long: each takes megabytes.
-	analyses semaphore.Semaphore
 }
 
 // writeRequest is a change of some rows of access by a caller.
@@ -274,11 +272,11 @@ func (s *accessWriter) tryDry(ctx context.Context, e writeRequest) error {
 
 // judgeLong is judgeEdit for work that may be long.
 func (s *accessWriter) judgeLong(ctx context.Context, e writeRequest) (*judgement, error) {
-	release, err := s.analyses.Acquire(ctx)
+	leave, err := s.analyse(ctx, e.by)
 	if err != nil {
 		return nil, err
 	}
-	defer release()
+	defer leave()
 	return s.judgeEdit(ctx, e)
 }
 

@@ -155,11 +155,11 @@ func (s *Policies) WhatCan(ctx context.Context, by Principal, who Identity) ([]C
 	if err != nil {
 		return nil, err
 	}
-	release, err := s.analyses.Acquire(ctx)
+	leave, err := s.analyse(ctx, by)
 	if err != nil {
 		return nil, fault("list what a principal can do", err)
 	}
-	defer release()
+	defer leave()
 	found, err := s.compiler.Apart(ctx).Compile(subject).Capabilities(shut)
 	if err != nil {
 		return nil, fault("list what a principal can do", err)
@@ -192,11 +192,11 @@ func (s *Policies) Simulate(
 		wrong = errors.Join(wrong,
 			Invalid("user_id", "is required: a simulation names its subject"))
 	}
-	release, err := s.analyses.Acquire(ctx)
+	leave, err := s.analyse(ctx, by)
 	if err != nil {
 		return Resolution{}, fault("simulate", err)
 	}
-	defer release()
+	defer leave()
 	compiler := s.compiler.Apart(ctx)
 	after, changed, err := s.simulated(ctx, by, compiler, overlay, asked, wrong)
 	if err != nil {
@@ -330,11 +330,11 @@ func (s *Access) Preview(
 	if err := s.authorize(ctx, by, action.UsersRead); err != nil {
 		return AccessDiff{}, err
 	}
-	release, err := s.analyses.Acquire(ctx)
+	leave, err := s.analyse(ctx, by)
 	if err != nil {
 		return AccessDiff{}, fault("compare access", err)
 	}
-	defer release()
+	defer leave()
 	now, _, err := s.named(ctx, AccessNames{}, true) // first: the comparison must lack none
 	if err != nil {
 		return AccessDiff{}, err

@@ -55,6 +55,7 @@ import (
 	"github.com/extsvc/svc/internal/aead"
 	"github.com/extsvc/svc/internal/background"
 	"github.com/extsvc/svc/internal/defaultlog"
+	"github.com/extsvc/svc/internal/fairqueue"
 	"github.com/extsvc/svc/internal/keyring"
 	"github.com/extsvc/svc/internal/outbox"
 	"github.com/extsvc/svc/internal/policy"
@@ -99,7 +100,7 @@ func New(config Config) (*Service, error) {
 	if config.Store == nil {
 		return nil, errors.New("svc: Config.Store is required")
 	}
-	s, err := newService(config, Tenant{}, semaphore.OfProcessors())
+	s, err := newService(config, Tenant{}, fairqueue.OfProcessors())
 	if err == nil && config.Keys.unpeppered() {
 		s.log.Warn(noPepper)
 	}
@@ -107,7 +108,7 @@ func New(config Config) (*Service, error) {
 }
 
 // newService returns the Service of a tenant; a zero one: of none. All tenants share analyses.
-func newService(config Config, tenant Tenant, analyses semaphore.Semaphore) (*Service, error) {
+func newService(config Config, tenant Tenant, analyses *fairqueue.Queue) (*Service, error) {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
@@ -362,7 +363,7 @@ type shared struct {
 	tenant   Tenant
 	chains   *sequencer.Sequencer // nil: no events are kept
 	counts   *tally.Tally         // of decisions
-	analyses semaphore.Semaphore
+	analyses *fairqueue.Queue
 	hostMay  Decision // about [Host] on every bank: Decide must not allocate it
 }
 
@@ -400,7 +401,7 @@ func assemble(config Config, b *base, of shared) *Service {
 	}
 	up := &upstreams{b, j, c, config.Sources.Marketplace, of.sealer, of.failing}
 	reader := newTemplateReader(b, config.Memory.Templates)
-	rows := newAccessCache(g, cmp.Or(config.Memory.Access, cachedAccess))
+	rows := newAccessCache(g, cmp.Or(config.Memory.Access, cachedAccess), of.analyses)
 	installs := newInstalls(b)
 	r := &keyHasher{b, of.keys}
 	edits := config.Templates.LocalEdits
@@ -416,7 +417,7 @@ func assemble(config Config, b *base, of shared) *Service {
 	if config.Users.RequireKnown {
 		callers.known = newKnownUsers(config.Users.Known)
 	}
-	d := &accessWriter{b, g, j, h, rows, make(semaphore.Semaphore, 1), of.analyses}
+	d := &accessWriter{b, g, j, h, rows, make(semaphore.Semaphore, 1)}
 	return &Service{
 		Templates: &Templates{b, &scoped{g, false}, j, c, up, reader, installs, of.checks, edits},
 		Sources:   &Sources{b, &scoped{g, false}, j, c, up, reader, installs},

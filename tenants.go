@@ -13,9 +13,9 @@ import (
 
 	"github.com/extsvc/svc/internal/background"
 	"github.com/extsvc/svc/internal/defaultlog"
+	"github.com/extsvc/svc/internal/fairqueue"
 	"github.com/extsvc/svc/internal/keyring"
 	"github.com/extsvc/svc/internal/lists"
-	"github.com/extsvc/svc/internal/semaphore"
 	"github.com/extsvc/svc/internal/text"
 	"github.com/extsvc/svc/limits"
 	"github.com/extsvc/svc/parameter"
@@ -137,7 +137,7 @@ type Tenants struct {
 	journal  *committer // of the outbox that all tenants share; it has none when each has its own
 	keys     *keyring.Ring
 	slots    chan struct{} // one for each tenant that is being opened
-	analyses semaphore.Semaphore
+	analyses *fairqueue.Queue
 	ticks    atomic.Int64 // counts the looks for idle tenants: a clock that costs nothing to read
 
 	mu      sync.RWMutex
@@ -181,7 +181,7 @@ func NewTenants(config TenantsConfig) (*Tenants, error) {
 	t := &Tenants{
 		config: config, log: log, work: background.NewGroup(log), keys: ring,
 		journal: &committer{base: b, onEvent: config.Config.Events.OnEvent},
-		slots:   make(chan struct{}, tenantsAtOnce), analyses: semaphore.OfProcessors(),
+		slots:   make(chan struct{}, tenantsAtOnce), analyses: fairqueue.OfProcessors(),
 		open: map[string]*tenantService{}, leaving: map[*tenantService]bool{},
 	}
 	t.work.Start(t.follow)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"maps"
 	"math"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -97,6 +98,9 @@ func New(rules Rules) *Queue {
 	r.free = r.rules.Turns
 	return r
 }
+
+// OfProcessors returns a Queue with a turn for each processor.
+func OfProcessors() *Queue { return New(Rules{Turns: runtime.GOMAXPROCS(0)}) }
 
 // Patience is how long a request waits for its turn.
 const Patience = 2 * time.Second

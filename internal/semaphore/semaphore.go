@@ -3,16 +3,12 @@ package semaphore
 
 import (
 	"context"
-	"runtime"
 	"sync"
 )
 
 // Semaphore admits as many callers at a time as its channel has room for. Make it with make. It is
 // safe for concurrent use.
 type Semaphore chan struct{}
-
-// OfProcessors returns a Semaphore that admits one caller for each processor.
-func OfProcessors() Semaphore { return make(Semaphore, runtime.GOMAXPROCS(0)) }
 
 // Acquire waits until the caller is admitted, at most until ctx ends: the error is that of ctx. It
 // admits immediately where there is room, whatever ctx says. release is never nil. It does nothing

@@ -28,7 +28,6 @@ type watcher struct {
 	now    ctxwatch.Handler // that of the context that has ended
 }
 
-// newWatcher returns the watcher of a connection.
 func (o Options) newWatcher(conn *pgconn.PgConn) ctxwatch.Handler {
 	w := &watcher{silent: &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn()}}
 	if o.Pooler {
