@@ -367,17 +367,14 @@ func subjectIn(r *accessindex.Index, who Identity, narrowedBy string) policy.Sub
 // senders are the users that have channels after the write, at least those of channels. wrong is
 // the error that the form of the request has shown already; nil: none.
 //
-// A caller without the right learns only wrong: the rows of the bundle are checked afterwards,
-// because their errors cost more and because those of references would show which rows exist.
+// The rows of the bundle are checked after the right: their errors cost more, and those of
+// references would show which rows exist.
 func (s *accessCache) overlaid(
 	ctx context.Context, by Principal, compiler *policy.Compiler, bundle Bundle, how BundleWrite,
 	wrong error, channels []Channel,
 	cut func(all *accessRows, write AccessWrite, senders map[Channel]string),
 ) (err error) {
-	if err := s.authorize(ctx, by, action.UsersRead); err != nil {
-		if wrong != nil {
-			return wrong
-		}
+	if err := s.authorize(ctx, by, action.UsersRead); err != nil { // since the turn was waited for
 		return err
 	}
 	bundle, err = bundle.normalize(compiler)

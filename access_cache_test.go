@@ -333,16 +333,18 @@ func analysesAtATime(t *testing.T) {
 	})
 	h.apply(t, `{"users": [{"id": "alice"}]}`)
 	bundle, q := svc.Bundle{Groups: []svc.Group{{ID: "new"}}}, svc.Question{UserID: "alice", Bank: "notes"}
-	kinds := map[string]func(context.Context) error{
-		"preview": func(ctx context.Context) error {
-			return errorOf(h.Access.Preview(ctx, svc.Host, bundle, svc.BundleWrite{}))
+	kinds := map[string]func(context.Context, svc.Principal) error{
+		"preview": func(ctx context.Context, by svc.Principal) error {
+			return errorOf(h.Access.Preview(ctx, by, bundle, svc.BundleWrite{}))
 		},
-		"simulate": func(ctx context.Context) error { return errorOf(h.Policies.Simulate(ctx, svc.Host, bundle, q)) },
-		"what can": func(ctx context.Context) error {
-			return errorOf(h.Policies.WhatCan(ctx, svc.Host, alice.Identity()))
+		"simulate": func(ctx context.Context, by svc.Principal) error {
+			return errorOf(h.Policies.Simulate(ctx, by, bundle, q))
 		},
-		"dry run": func(ctx context.Context) error {
-			return h.Access.Write(ctx, svc.Host, bundle, svc.BundleWrite{DryRun: true})
+		"what can": func(ctx context.Context, by svc.Principal) error {
+			return errorOf(h.Policies.WhatCan(ctx, by, alice.Identity()))
+		},
+		"dry run": func(ctx context.Context, by svc.Principal) error {
+			return h.Access.Write(ctx, by, bundle, svc.BundleWrite{DryRun: true})
 		},
 	}
 	var all sync.WaitGroup
@@ -362,9 +364,10 @@ func analysesAtATime(t *testing.T) {
 	hold()
 	for kind, ask := range kinds {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		wantCode(t, ask(ctx), svc.CodeUnavailable, "")
+		wantCode(t, ask(ctx, user("mallory")), svc.CodeForbidden, "") // without a turn
+		wantCode(t, ask(ctx, svc.Host), svc.CodeUnavailable, "")
 		cancel()
-		all.Go(func() { expect.Equal(t, kind, ask(t.Context()), nil) })
+		all.Go(func() { expect.Equal(t, kind, ask(t.Context(), svc.Host), nil) })
 	}
 	close(holds)
 	all.Wait()

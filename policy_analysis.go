@@ -192,6 +192,9 @@ func (s *Policies) Simulate(
 		wrong = errors.Join(wrong,
 			Invalid("user_id", "is required: a simulation names its subject"))
 	}
+	if err := s.authorize(ctx, by, action.UsersRead); err != nil {
+		return Resolution{}, cmp.Or(wrong, err)
+	}
 	leave, err := s.analyse(ctx, by)
 	if err != nil {
 		return Resolution{}, fault("simulate", err)
@@ -199,11 +202,8 @@ func (s *Policies) Simulate(
 	defer leave()
 	compiler := s.compiler.Apart(ctx)
 	after, changed, err := s.simulated(ctx, by, compiler, overlay, asked, wrong)
-	if err != nil {
+	if err = cmp.Or(err, fault("simulate", compiler.Err())); err != nil {
 		return Resolution{}, err
-	}
-	if err := compiler.Err(); err != nil {
-		return Resolution{}, fault("simulate", err)
 	}
 	r, err := resolve(compiler, after, asked, q, limits.SimulatedStatements)
 	if err != nil {
