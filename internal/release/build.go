@@ -119,7 +119,7 @@ func (r *release) hostEnv(ctx context.Context) ([]string, error) {
 	}
 	return []string{
 		"GOWORK=off",
-		"GOFLAGS=-modcacherw -trimpath -mod=mod",
+		"GOFLAGS=-modcacherw -trimpath -gcflags=all=-dwarf=false -mod=mod", // programs are stripped
 		"GOPATH=" + filepath.Join(r.scratch, "gopath"),
 		"GOMODCACHE=" + filepath.Join(r.scratch, "modules"),
 		"GOPROXY=" + proxies + lines[0],
@@ -130,7 +130,7 @@ func (r *release) hostEnv(ctx context.Context) ([]string, error) {
 // tool installs a tool, named with its version, and returns its path.
 func (r *release) tool(ctx context.Context, name string) (string, error) {
 	folder := filepath.Join(r.scratch, "tools")
-	env := []string{"GOWORK=off", "GOFLAGS=", "GOBIN=" + folder}
+	env := []string{"GOWORK=off", "GOBIN=" + folder}
 	_, err := command(r.scratch, env, "go", "install", name).output(ctx)
 	name, _, _ = strings.Cut(filepath.Base(name), "@")
 	return filepath.Join(folder, name), err
