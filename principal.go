@@ -465,8 +465,8 @@ func (c *checker) sender(field, provider, id string) {
 	}
 }
 
-// foreign is an error of a function of the host. It hides an [*Error], which is about something
+// hostError is an error of a function of the host. It hides an [*Error], which is about something
 // else, such as another server that the function has asked. errors.Is still finds its causes.
-type foreign struct{ error }
+type hostError struct{ error }
 
-func (f foreign) Is(target error) bool { return errors.Is(f.error, target) }
+func (e hostError) Is(target error) bool { return errors.Is(e.error, target) }

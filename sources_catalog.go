@@ -386,7 +386,7 @@ func sourceFault(up Upstream, err error) error {
 	}
 	switch {
 	case errors.Is(err, context.Canceled):
-		return fault("ask source", foreign{err})
+		return fault("ask source", hostError{err})
 	case errors.Is(err, context.DeadlineExceeded):
 		return &Error{
 			Code:    CodeSourceTimeout,
