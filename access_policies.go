@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/policy"
+	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/extsvc/svc/limits"
 )
 
@@ -367,8 +369,9 @@ type NewBank struct {
 
 // CreatedBank is the outcome of a NewBank.
 type CreatedBank struct {
-	Created      bool            // false: the bank exists already
-	ImportResult json.RawMessage // a JSON object that the caller sees; nil: null
+	Created bool // false: the bank exists already
+	// ImportResult is a JSON object of at most [limits.Nesting] levels, for the caller. Empty: null.
+	ImportResult json.RawMessage
 }
 
 // List lists the policies of banks by bank. The caller needs iam:banks:read.
@@ -465,7 +468,23 @@ func (s *Banks) Create(ctx context.Context, by Principal, bank NewBank) (Created
 	}
 	bank.Manifest = slices.Clone(template.Manifest)
 	made, err := s.maker.MakeBank(ctx, by, bank)
+	if err == nil {
+		made.ImportResult, err = importResult(made.ImportResult)
+	}
 	return made, fault("make bank", err)
+}
+
+// importResult returns what a [BankMaker] says of a bank that it has made. An answer of HTTP repeats
+// it as it is, so it must be valid.
+func importResult(result json.RawMessage) (json.RawMessage, error) {
+	if len(result) == 0 || string(result) == "null" {
+		return nil, nil
+	}
+	compact, err := strictjson.Compact(result, limits.Nesting)
+	if err == nil && compact[0] != '{' {
+		err = errors.New("it must be a JSON object")
+	}
+	return compact, fault("check ImportResult", err)
 }
 
 // mayCreate refuses a caller who may not make a bank from a template.

@@ -1,6 +1,7 @@
 package svc_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -247,8 +248,10 @@ func again[T any](t *testing.T, list iter.Seq2[T, error]) {
 
 type bankMaker struct{}
 
+var bankResults = map[string]string{"none": " ", "nothing": "null", "list": "[1]", "text": `"x"`, "broken": "{", "two": "{}{}", "no UTF-8": "{\"a\": \"\xff\"}", "twice": `{"a": 1, "a": 1}`, "deep": strings.Repeat(`{"a":`, 65) + "1" + strings.Repeat("}", 65)}
+
 func (bankMaker) MakeBank(_ context.Context, _ svc.Principal, bank svc.NewBank) (svc.CreatedBank, error) {
-	return svc.CreatedBank{Created: true, ImportResult: json.RawMessage(bank.Name + string(bank.Manifest))}, nil
+	return svc.CreatedBank{Created: true, ImportResult: json.RawMessage(cmp.Or(bankResults[bank.Name], fmt.Sprintf("{%q: %s}", bank.Name, bank.Manifest)))}, nil
 }
 
 // Lists of access have all rows, whatever the chunks: those of documents are small.

@@ -190,13 +190,16 @@ func (c *checker) expiry(at *time.Time, now time.Time) {
 
 // holder refuses an identity other than [Me], a user or a service account. It does not ask whether
 // the holder exists: callers without rights must not learn that.
-func (c *checker) holder(holder Identity) {
+func (c *checker) holder(holder Identity) { c.holderWith(holder, c.id) }
+
+// holderWith is holder with another check of the id.
+func (c *checker) holderWith(holder Identity, check func(field, id string)) {
 	if holder == Me {
 		return
 	}
 	switch holder.Kind {
 	case KindUser, KindServiceAccount, kindMyAccount:
-		c.id(holderField(holder), holder.ID)
+		check(holderField(holder), holder.ID)
 	default:
 		c.add("kind", "must be a user or a service account")
 	}
@@ -209,13 +212,12 @@ func holderField(holder Identity) string {
 	return "sa_id"
 }
 
-// checkHolder returns an Error unless holder is [Me], or its id can be part of a path. It is for
-// methods that make no key: they accept a pasted API key as the id, and find nothing under it.
+// checkHolder is [checker.holder] for methods that make no key: they accept a pasted API key as the
+// id, and find nothing under it.
 func checkHolder(holder Identity) error {
-	if holder == Me {
-		return nil
-	}
-	return checkID(holderField(holder), holder.ID)
+	var c checker
+	c.holderWith(holder, c.lookup)
+	return c.err()
 }
 
 // check adds the problems of the patch of a key, and truncates its expiry to the stored precision.

@@ -254,7 +254,7 @@ func (s *keyIssuer) checkUser(
 	known := row
 	if s.knownUser != nil {
 		if known, err = s.knownUser(ctx, id); err != nil {
-			return false, fault("ask the host for a user", err)
+			return false, fault("ask the host for a user", hostError{err})
 		}
 	}
 	if !known {

@@ -464,3 +464,9 @@ func (c *checker) sender(field, provider, id string) {
 		c.lookupForeign(field, id)
 	}
 }
+
+// hostError is an error of a function of the host. It hides an [*Error], which is about something
+// else, such as another server that the function has asked. errors.Is still finds its causes.
+type hostError struct{ error }
+
+func (e hostError) Is(target error) bool { return errors.Is(e.error, target) }

@@ -58,6 +58,7 @@ var (
 		"a host that judges":            {func(c *svc.Config) { judged(c); c.Templates.LocalEdits = svc.EditsMerge }, hasTemplate},
 		"alice has left":                {knows(func(id string) (bool, error) { return id != "alice", nil }), nil},
 		"no directory":                  {knows(func(string) (bool, error) { return false, errors.New("is down") }), nil},
+		"no entry in a directory":       {knows(func(string) (bool, error) { return false, failures["no entry"] }), nil},
 		"interrupted":                   {func(c *svc.Config) { c.Store = newPausing(c.Store.(svc.FullStore)) }, nil},
 		"without the optional roles":    {withBareStore, nil},
 		"read-only":                     {func(c *svc.Config) { c.ReadOnly = true }, nil},
@@ -255,8 +256,11 @@ func (s *script) do(line string) (shown string, err error) {
 	case "withdraw":
 		s.market.remove(words[0], words[1])
 	case "fail":
-		var named bool
-		if s.market.err, named = failures[rest]; !named {
+		code, is := strings.CutPrefix(rest, "with the code ")
+		if s.market.err = failures[rest]; is {
+			code, cause, _ := strings.Cut(code, " ")
+			s.market.err = fmt.Errorf("ask: %w", &svc.Error{Code: svc.Code(code), Field: "/a", Message: "it is ours", Err: failures[cause]})
+		} else if rest != "" && s.market.err == nil {
 			s.market.err = errors.New(rest)
 		}
 	case "stale":

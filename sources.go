@@ -112,8 +112,8 @@ type Marketplace interface {
 	// Template asks the source for the template with this id in its catalogue, with its manifest,
 	// and uses no copy. Errors are [*Error] with CodeNotFound (the catalogue has no such entry; it
 	// wraps a [*RenamedError] when the template has another id), CodeSourceFailed (the source is
-	// unreachable, answers badly, or the entry is bad) or CodeSourceTimeout. The caller sees their
-	// Message. Any other error counts as CodeSourceFailed, and the caller does not see it.
+	// unreachable, answers badly, or the entry is bad), CodeSourceTimeout or CodeUnavailable. The
+	// caller sees their Message. Any other error counts as CodeSourceFailed, and no caller sees it.
 	Template(ctx context.Context, from Upstream, id string) (Content, error)
 	// Catalog returns what the source offers, from a copy that is not older than maxAge, else from
 	// the source. If that fails, Catalog returns an older copy, if it has one, with Failure set. It

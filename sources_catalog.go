@@ -377,13 +377,17 @@ func badEntry(up Upstream, err error) *Error {
 	}
 }
 
-// sourceFault passes on an [*Error] of a Marketplace, and hides the text of every other error.
+// sourceFault passes on an [*Error] that a Marketplace may return, and hides the text of every other
+// error. The code of another server, such as CodeUnauthenticated, must not become this one's answer.
 func sourceFault(up Upstream, err error) error {
 	err = up.Token.hideIn(err) // a source may repeat the token in its answer
-	if _, ok := errors.AsType[*Error](err); ok || errors.Is(err, context.Canceled) {
-		return fault("ask source", err)
+	if ofSource(err) {
+		return err
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
+	switch {
+	case errors.Is(err, context.Canceled):
+		return fault("ask source", hostError{err})
+	case errors.Is(err, context.DeadlineExceeded):
 		return &Error{
 			Code:    CodeSourceTimeout,
 			Message: "source " + quote(up.Source.Name) + " did not answer in time",
@@ -397,13 +401,19 @@ func sourceFault(up Upstream, err error) error {
 	}
 }
 
+// ofSource reports whether err is an [*Error], or several, with the codes of a [Marketplace].
+func ofSource(err error) bool {
+	of := []Code{CodeNotFound, CodeSourceFailed, CodeSourceTimeout, CodeUnavailable}
+	other := func(e *Error) bool { return !slices.Contains(of, e.Code) }
+	return isAnswer(err) && !slices.ContainsFunc(Errors(err), other)
+}
+
 // sourceProblem returns the message of an error that concerns only one of several sources. It
 // returns every other error unchanged, such as that of an unreachable store.
 func sourceProblem(err error) (string, error) {
 	first, is := errors.AsType[*Error](err)
-	ofSource := []Code{CodeNotFound, CodeSourceFailed, CodeSourceTimeout}
 	alone := errors.Is(err, aead.ErrOpen) || errors.Is(err, ErrSourceWaits)
-	if is && (slices.Contains(ofSource, first.Code) || alone) {
+	if is && (first.Code != CodeUnavailable && ofSource(err) || alone) {
 		return first.Message, nil
 	}
 	return "", err

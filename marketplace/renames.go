@@ -2,6 +2,8 @@ package marketplace
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/extsvc/svc/internal/jcs"
 )
@@ -31,7 +33,8 @@ func parseRenames(object []byte, limits Limits) (map[string]string, error) {
 		}
 	}
 	walked := map[string]string{} // an id: the id at which the walk to it began
-	for first := range renames {
+	// Sorted, so that the error is the same each time.
+	for _, first := range slices.Sorted(maps.Keys(renames)) {
 		for id := first; id != "" && walked[id] != first; id = renames[id] {
 			if walked[id] != "" {
 				break

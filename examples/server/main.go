@@ -16,7 +16,7 @@ import (
 func main() {
 	signal.Ignore(syscall.SIGPIPE) // a log without a reader ends no server: the write fails
 	ctx, stop := signal.NotifyContext(context.Background(), endsProgram(os.Stdin)...)
-	context.AfterFunc(ctx, stop) // a second signal ends the process immediately
+	obeyLaterSignals(ctx, stop)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("stopped by a signal: %w", err) // whose cause may look like a fault

@@ -98,6 +98,23 @@ func TestProcess(t *testing.T) {
 	}
 }
 
+// A signal that comes twice at once, as from GNU timeout, ends the process in order.
+func TestSignalThatComesTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is, stopped := is.New(t), false
+		ctx, first := context.WithCancel(t.Context())
+		obeyLaterSignals(ctx, func() { stopped = true })
+		first()
+		for _, later := range []time.Duration{oneSignal - 1, 1} {
+			synctest.Wait()
+			is.True(!stopped)
+			time.Sleep(later)
+		}
+		synctest.Wait()
+		is.True(stopped)
+	})
+}
+
 const smallBundle = `{
 	"users": [{"id": "admin"}, {"id": "carol"}],
 	"policies": [{"id": "all", "document": {"version": "2026-03-24", "statements": [

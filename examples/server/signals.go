@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 // endsProgram returns the signals that end the program in order. SIGHUP is one of them in a
@@ -16,6 +18,19 @@ func endsProgram(stdin *os.File) []os.Signal {
 		ends = append(ends, syscall.SIGHUP)
 	}
 	return ends
+}
+
+// oneSignal is how long further signals count as the first one. Some programs, such as GNU timeout,
+// send a signal to a process and then to its group, so that the process gets it twice.
+const oneSignal = time.Second
+
+// obeyLaterSignals calls stop oneSignal after ctx has ended. From then on, a signal ends the process
+// immediately.
+func obeyLaterSignals(ctx context.Context, stop func()) {
+	context.AfterFunc(ctx, func() {
+		time.Sleep(oneSignal)
+		stop()
+	})
 }
 
 // hangUps returns each SIGHUP until stop. In a terminal it ends the program instead.
