@@ -62,7 +62,10 @@ func TestRecordsHoldTheirCapacity(t *testing.T) {
 				keep(r, capacity+i, 1)
 			}
 			expect.Holds(t, kept(t, r, 2*capacity) == capacity, capacity)
+			each := r.Bytes() / int64(capacity)
+			expect.Holds(t, each > 100 && (each < 200 || capacity == 1), capacity, each)
 			r.Clear()
+			expect.Holds(t, r.Bytes() == 0 && r.Raise(key(capacity), 0), capacity)
 		}
 	}
 }
