@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -50,6 +51,7 @@ func TestCapabilitiesAreTheReference(t *testing.T) {
 		p := w.Principal()
 		list, err := compiler.Compile(p.Subject).Capabilities(policy.Memory.Shut(w.BankPolicies))
 		is.NoErr(err)
+		is.True(inOrder(list, func(c policy.Capability) (string, string) { return c.Action, c.Bank }))
 		for i, c := range list { // no element can be left out
 			is.True(!sayAll(slices.Delete(slices.Clone(list), i, i+1), c.Action, c.Bank, c.Outcome, c.Parameters))
 		}
@@ -79,7 +81,8 @@ func sayAll(list []policy.Capability, action, bank string, outcome policy.Outcom
 	})
 }
 
-// TestDiffIsTheReference compares principals that take each other's place, while one policy replaces another.
+// TestDiffIsTheReference compares principals that take each other's place, come and go, while one policy replaces
+// another and those of banks may be mended.
 func TestDiffIsTheReference(t *testing.T) {
 	seen := map[policy.Change]int{}
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
@@ -97,20 +100,38 @@ func TestDiffIsTheReference(t *testing.T) {
 				}
 				return raw
 			})
+			if w.IntN(8) == 0 {
+				later[i].Subject = policy.Subject{Kind: m.Subject.Kind, Closed: "gone"}
+				continue
+			}
 			after.Add(given(later[i].Subject), m.Member)
 		}
+		if w.IntN(2) == 0 {
+			after.Shut = nil
+		}
+		if w.IntN(2) == 0 {
+			before, members, after, later = after, later, before, members
+		}
+		evaluate := func(s policy.Subject, q policytest.Request, in *policy.Census) policy.Result {
+			if in.Shut == nil {
+				q.BankPolicy = nil
+			}
+			return policytest.Evaluate(s, q)
+		}
+		patterns := func(d policy.Difference) (string, string) { return d.Action, d.Bank }
 		differences := map[policy.Member][]policy.Difference{}
 		for _, party := range compiler.Diff(before, after).Parties {
+			is.True(inOrder(party.Differences, patterns))
 			for _, m := range party.Members {
 				differences[m] = party.Differences
 			}
 		}
 		for i, m := range members {
 			q := asked(w)
-			then, now := policytest.Evaluate(m.Subject, q), policytest.Evaluate(later[i].Subject, q)
+			then, now := evaluate(m.Subject, q, before), evaluate(later[i].Subject, q, after)
 			want := changeOf(then, now)
 			said := []policy.Difference{{Change: policy.Unchanged}}
-			if found := policytest.Closest(differences[m.Member], func(d policy.Difference) (string, string) { return d.Action, d.Bank }, q.Action, q.Bank); found != nil {
+			if found := policytest.Closest(differences[m.Member], patterns, q.Action, q.Bank); found != nil {
 				said = found
 			}
 			for _, d := range said {
@@ -123,6 +144,15 @@ func TestDiffIsTheReference(t *testing.T) {
 		}
 	})
 	varied(t, seen[policy.NewlyAllowed], seen[policy.NewlyDenied], seen[policy.OtherParameters], seen[policy.Unchanged])
+}
+
+// inOrder reports whether a list is sorted by action and bank.
+func inOrder[E any](list []E, patterns func(E) (action, bank string)) bool {
+	return slices.IsSortedFunc(list, func(a, b E) int {
+		action, bank := patterns(a)
+		other, otherBank := patterns(b)
+		return cmp.Or(strings.Compare(action, other), strings.Compare(bank, otherBank))
+	})
 }
 
 func changeOf(before, after policy.Result) policy.Change {

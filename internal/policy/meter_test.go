@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 	"testing"
+
+	"github.com/matryer/is"
 
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/policy/policytest"
@@ -146,4 +149,35 @@ func TestLintEndsWithItsBudget(t *testing.T) {
 	if c.Lint(census); !errors.Is(c.Err(), policy.ErrTooComplex) || gathered > 500 {
 		t.Error(c.Err(), gathered)
 	}
+}
+
+// TestSteps: all work counts. A change of what calls do, or of what it costs, changes these numbers.
+func TestSteps(t *testing.T) {
+	steps := map[string]int{}
+	for seed := range uint64(3) {
+		w, other := policytest.NewWorld(seed), policytest.NewWorld(seed+8)
+		x := drawnWrite(policytest.NewWorld(seed))
+		before, _ := drawnCensus(w)
+		after, _ := drawnCensus(other)
+		for name, do := range map[string]func(c *policy.Compiler){
+			"gather":  func(c *policy.Compiler) { c.Gathers(10) },
+			"lint":    func(c *policy.Compiler) { c.Lint(before) },
+			"diff":    func(c *policy.Compiler) { c.Diff(before, after) },
+			"exceeds": func(c *policy.Compiler) { c.Exceeds(&x.by, x.before, x.after, x.shut) },
+			"public": func(c *policy.Compiler) {
+				c.ExceedsPublic(&x.by, &w.BankPolicies[0], &other.BankPolicies[0])
+			},
+			"capabilities": func(c *policy.Compiler) { c.Compile(w.Principals[1].Subject).Capabilities(before.Shut) },
+		} {
+			steps[name] += sort.Search(1<<30, func(n int) bool {
+				c := policy.NewCompiler(policy.Memory).Apart(nil)
+				c.Limit(int64(n))
+				do(c)
+				return c.Err() == nil
+			})
+		}
+	}
+	is.New(t).Equal(steps, map[string]int{
+		"gather": 7_680, "lint": 2_308_776, "diff": 6_841_756, "exceeds": 10_622, "public": 9_744, "capabilities": 120_428,
+	})
 }
