@@ -117,8 +117,8 @@ func TestTokenIsNotLoggedByHTTP(t *testing.T) {
 	logged := captureLog(t)
 	client, from := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		connection, stream, err := w.(http.Hijacker).Hijack()
-		if err != nil {
-			t.Error(err)
+		if err != nil || !r.Close {
+			t.Error(err, r.Close)
 			return
 		}
 		defer connection.Close()
