@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -68,6 +69,44 @@ func TestCapabilitiesAreTheReference(t *testing.T) {
 		}
 	})
 	varied(t, seen[policy.Allow], seen[policy.ExplicitDeny], seen[policy.ImplicitDeny])
+}
+
+// TestCapabilitiesOfEqualValues: what is equal as text is not equal as parameters.
+func TestCapabilitiesOfEqualValues(t *testing.T) {
+	is, one, eleven, x := is.New(t), new(int64(1)), new(int64(11)), []string{"x"}
+	all := []policytest.Statement{
+		{RecallMaxTokens: one}, {RetainEveryNTurns: one}, {RecallMaxTokens: one, RetainEveryNTurns: one}, {RecallMaxTokens: eleven},
+		{RetainStrategy: "x"}, {LLMModel: "x"}, {LLMProvider: "x"}, {LLMModel: "x", LLMProvider: "x"},
+		{RetainRoles: x}, {RetainTags: x}, {ExcludeProviders: x}, {RetainRoles: []string{"x", "y"}}, {RetainRoles: []string{"x1:y"}},
+	}
+	for i := range all {
+		all[i].Effect, all[i].Actions, all[i].Banks = "allow", []string{"a:b"}, []string{fmt.Sprint("b", i)}
+	}
+	s := user(all...)
+	list, err := compiler.Compile(s).Capabilities(nil)
+	is.NoErr(err)
+	for _, c := range list {
+		is.Equal(c.Parameters, policytest.Evaluate(s, policytest.Request{Action: c.Action, Bank: c.Bank}).Parameters)
+	}
+	is.Equal(len(list), len(all))
+}
+
+// TestCapabilitiesEnd: a list is as long as it may be, or an error. One capability may be of any size.
+func TestCapabilitiesEnd(t *testing.T) {
+	large := func(id, bytes int) policytest.Statement {
+		return policytest.Statement{Effect: "allow", Actions: []string{"a:b"}, Banks: []string{fmt.Sprint(id)}, RetainTags: []string{strings.Repeat("t", bytes)}}
+	}
+	for _, tc := range []struct {
+		subject policy.Subject
+		want    int // 0: too many
+	}{
+		{user(on(allow("a:b"), names("b", policy.MaxCapabilities)...)), policy.MaxCapabilities},
+		{user(on(allow("a:b"), names("b", policy.MaxCapabilities+1)...)), 0},
+		{user(large(1, 3<<20)), 1}, {user(large(1, 1<<20), large(2, 1<<19)), 2}, {user(large(1, 1<<20), large(2, 1<<20)), 0},
+	} {
+		list, err := compiler.Compile(tc.subject).Capabilities(nil)
+		is.New(t).True(len(list) == tc.want && errors.Is(err, policy.ErrTooComplex) == (tc.want == 0))
+	}
 }
 
 // sayAll reports whether all capabilities that are closest to a request say this of it.
@@ -237,7 +276,11 @@ func TestNeedlessCanGo(t *testing.T) {
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
 		census, members := drawnCensus(w)
 		needless := map[string][]int{}
-		for _, n := range compiler.Lint(census).Needless {
+		found := compiler.Lint(census).Needless
+		is.True(slices.IsSortedFunc(found, func(a, b policy.Needless) int {
+			return cmp.Or(strings.Compare(a.Policy, b.Policy), cmp.Compare(a.Statement, b.Statement))
+		}))
+		for _, n := range found {
 			needless[n.Policy] = append(needless[n.Policy], n.Statement)
 			gone++
 		}

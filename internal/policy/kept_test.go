@@ -65,6 +65,17 @@ func TestKeptIsHonest(t *testing.T) {
 	}
 }
 
+// The reason of a decision that is cached counts.
+func TestReasonsCount(t *testing.T) {
+	is, c := is.New(t), policy.NewCompiler(policy.Memory)
+	s := held(allows(`{"effect":"allow","actions":["a"],"banks":["b"]}`))
+	s.Grants[0].PolicyID = strings.Repeat("p", 10_000)
+	rights := c.Compile(s)
+	before := c.Budget().Used()
+	rights.Decide("a", "b", &policy.Context{}, nil)
+	is.True(c.Budget().Used() > before+10_000)
+}
+
 // The same holds for the estimates of bank policies.
 func TestBanksAreHonest(t *testing.T) {
 	const n = 40
