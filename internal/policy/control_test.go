@@ -89,6 +89,7 @@ func unread(s policy.Subject) policy.Subject {
 	return s
 }
 
+// TestWithinIsExact has the others.
 func TestWithin(t *testing.T) {
 	for _, tc := range []struct {
 		name           string
@@ -97,27 +98,12 @@ func TestWithin(t *testing.T) {
 		want           string
 	}{
 		{"nothing within nothing", user(), user(), nil, ""},
-		{"a literal within a prefix", user(allow("iam:users:read")), user(allow("iam:*")), nil, ""},
-		{"a prefix beyond a literal", user(allow("iam:users:*")), user(allow("iam:users:read")), nil, "iam:users:*"},
-		{"a prefix beyond a longer one", user(allow("iam:*")), user(allow("iam:users:*")), nil, "iam:*"},
-		{"a prefix less what both lack", user(allow("iam:*"), deny("iam:users:*")), user(allow("iam:*"), deny("iam:users:*")), nil, ""},
 		{"a hole in the caller's", user(allow("iam:*")), user(allow("iam:*"), deny("iam:users:read")), nil, "iam:users:read"},
-		{"the same hole in the target's", user(allow("iam:*"), deny("iam:users:*")), user(allow("iam:*"), deny("iam:users:read")), nil, ""},
-		{"vouched", user(allow("iam:*")), user(), []string{"iam:*"}, ""},
 		{"a star is vouched", user(allow("iam:*", "template:admin")), user(), []string{"*"}, ""},
 		{"a star, less what is denied", user(allow("iam:*")), user(deny("iam:users:read")), []string{"*"}, "iam:users:read"},
 		{"vouched is not enough", user(allow("iam:*", "template:admin")), user(), []string{"iam:*"}, "template:admin"},
-		{"the data plane does not count", user(allow("bank:*")), user(), nil, ""},
-		{"one who is closed exceeds nobody", closed(user(allow("iam:*"))), user(), nil, ""},
 		{"a closed caller", user(allow("iam:users:read")), closed(user(allow("iam:*"))), []string{"iam:*"}, "iam:users:read"},
-		{"a narrowed caller", user(allow("iam:users:read")), scoped(user(allow("iam:*")), allow("iam:users:write")), nil, "iam:users:read"},
-		{"a hole in what narrows the caller", user(allow("iam:*")), scoped(user(allow("iam:*")), allow("iam:*"), deny("iam:users:read")), nil, "iam:users:read"},
 		{"what cannot be read may permit anything", unread(user(allow("iam:users:read"))), user(allow("iam:*")), nil, "template:*"},
-		{"what cannot be read is within everything", unread(user()), user(allow("iam:*", "template:*")), nil, ""},
-		{"a caller who cannot be read", user(allow("iam:users:read")), unread(user(allow("iam:*"))), []string{"iam:*"}, "iam:users:read"},
-		{"a user that is narrowed is within itself", narrowed(user(allow("iam:*")), policytest.Document(allow("iam:users:*"))), user(allow("iam:users:*")), nil, ""},
-		{"a hole in the second that narrows the caller", user(allow("iam:*")), scoped(scoped(user(allow("iam:*")), allow("iam:*")), allow("iam:*"), deny("iam:users:read")), nil, "iam:users:read"},
-		{"narrowed by what cannot be read", narrowed(user(allow("iam:*")), []byte("{")), user(allow("iam:*")), nil, "template:*"},
 		{"control characters are actions too", user(allow("template:\x01")), user(allow("template:admin")), nil, "template:\x01"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
