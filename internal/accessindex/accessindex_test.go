@@ -199,7 +199,7 @@ func (w *rows) dropGroup(id string, whole bool) func(*accessindex.Index) {
 func pick[T any](r *rand.Rand, of []T) T { return of[r.IntN(len(of))] }
 
 func facts(r *accessindex.Index, w *policytest.World) map[string]any {
-	all := map[string]any{"size": r.Size(), "shut": fmt.Sprint(r.Shut())}
+	all := map[string]any{"size": r.Size(), "shut": fmt.Sprint(r.Shut()), "remembered": r.Remembered()}
 	for range 10 {
 		q := w.Request()
 		all[q.Action+" on "+q.Bank] = r.WhoCan(q.Action, q.Bank)
@@ -281,6 +281,10 @@ func TestExcerpt(t *testing.T) {
 		if mine != owned || !reflect.DeepEqual(part.Shut(), whole.Shut()) {
 			t.Fatalf("seed %d: %v %v", seed, mine, owned)
 		}
+		parties := [][]policy.Member{{{Kind: policy.User, ID: user}}, {{Kind: policy.ServiceAccount, ID: account}}}
+		if reaching := whole.Reaching(parties); reaching != len(whole.Grants(user))+len(whole.Grants(owned.Owner)) {
+			t.Fatalf("seed %d: %d grants", seed, reaching)
+		}
 		for _, id := range []string{user, owned.Owner} {
 			was, _ := whole.User(id)
 			is, found := part.User(id)
@@ -300,15 +304,17 @@ func TestTouched(t *testing.T) {
 		user, group, of := pick(w.Rand, w.Users).ID, pick(w.Rand, w.Groups).ID, pick(w.Rand, w.Policies).ID
 		before := all.index()
 		var by accessindex.Rows
-		switch w.IntN(3) {
+		switch w.IntN(4) {
 		case 0:
 			by.Users = []string{user}
 			all.users[user] = !all.users[user]
 		case 1:
 			by.Groups = []string{group}
 			all.attachments[attachment{of, accessindex.Principal{ID: group, Group: true}}] = 7
-		case 2:
-			by.Policies = []string{of}
+		case 2, 3:
+			if by.Policies = []string{of}; w.IntN(2) == 0 {
+				by = accessindex.Rows{All: true}
+			}
 			all.policies[of] = string(policytest.Document(w.Statement()))
 		}
 		touched, after := map[policy.Member]bool{}, all.index()
