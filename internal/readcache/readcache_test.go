@@ -121,22 +121,17 @@ func (f *following) load(text string, generation int64) string {
 	return found
 }
 
-func TestLargeOneIsNotKept(t *testing.T) {
-	follow(t, 0, func(is *is.I, f *following) {
-		for range 3 {
-			f.load(string(make([]byte, 101)), 1)
-		}
-		is.Equal(f.reads, 3)
-	})
-}
-
-func TestFailedReadIsNotKept(t *testing.T) {
+// What is large, and what could not be read, is read again.
+func TestWhatIsNotKept(t *testing.T) {
 	follow(t, 0, func(is *is.I, f *following) {
 		down := errors.New("down")
-		_, err := f.one.Load(f.t.Context(), func(int64) (string, int64, error) { return "", 0, down })
-		is.Equal(err, down)
+		for range 3 {
+			f.load(string(make([]byte, 101)), 1)
+			_, err := f.one.Load(f.t.Context(), func(int64) (string, int64, error) { return "", 0, down })
+			is.Equal(err, down)
+		}
 		is.Equal(f.load("a", 1), "a")
-		is.Equal(f.reads, 1)
+		is.Equal(f.reads, 4)
 		is.Equal(f.one.Bytes(), int64(1))
 	})
 }
@@ -162,15 +157,9 @@ func TestOlderValueHolds(t *testing.T) {
 		time.Sleep(time.Second)
 		is.Equal(f.load("c", 3), "b")
 		is.Equal(f.reads, 2)
-	})
-}
-
-func TestFeedDrops(t *testing.T) {
-	follow(t, 0, func(is *is.I, f *following) {
-		f.load("a", 1)
-		f.announce(2, f.one.Clear)
+		f.announce(4, f.one.Clear)
 		synctest.Wait()
-		is.Equal(f.load("b", 2), "b")
+		is.Equal(f.load("d", 4), "d")
 	})
 }
 
