@@ -153,7 +153,9 @@ func TestDiffIsTheReference(t *testing.T) {
 			return policytest.Evaluate(s, q)
 		}
 		differences := map[policy.Member][]policy.Difference{}
-		for _, party := range compiler.Diff(before, after).Parties {
+		parties := compiler.Diff(before, after).Parties
+		is.True(slices.IsSortedFunc(parties, func(a, b policy.PartyDiff) int { return a.Members[0].Compare(b.Members[0]) }))
+		for _, party := range parties {
 			is.True(slices.IsSortedFunc(party.Differences, func(a, b policy.Difference) int {
 				return cmp.Or(strings.Compare(a.Action, b.Action), strings.Compare(a.Bank, b.Bank))
 			}))
@@ -237,7 +239,7 @@ func TestTies(t *testing.T) {
 		grants []policy.Grant
 		ties   []string // losers and winners
 	}{
-		{"two values", []policy.Grant{grant("p", 0, model("m1")), grant("q", 0, model("m2"))}, []string{"p#0 q#0 llm_model"}},
+		{"two values", []policy.Grant{grant("p", 0, model("m1")), grant("q", 0, model("m2"))}, []string{"p#0 q#0 llm_model a bank:recall *"}},
 		{"one value", []policy.Grant{grant("p", 0, model("m1")), grant("q", 0, model("m1"))}, nil},
 		{"one without a value", []policy.Grant{grant("p", 0, model("m1")), grant("q", 0, allow("bank:recall"))}, nil},
 		{"a higher priority", []policy.Grant{grant("p", 0, model("m1")), grant("q", 1, model("m2"))}, nil},
@@ -246,10 +248,10 @@ func TestTies(t *testing.T) {
 		{"one policy", []policy.Grant{grant("p", 0, model("m1"), model("m2"))}, nil},
 	} {
 		census := &policy.Census{}
-		census.Add(given(policy.Subject{Kind: policy.User, Grants: tc.grants}), policy.Member{Kind: policy.User, ID: "m"})
+		census.Add(given(policy.Subject{Kind: policy.User, Grants: tc.grants}), policy.Member{Kind: policy.User, ID: "m"}, policy.Member{Kind: policy.User, ID: "a"})
 		var ties []string
 		for _, tie := range compiler.Lint(census).Ties {
-			ties = append(ties, fmt.Sprintf("%s#%d %s#%d %s", tie.Policy, tie.Statement, tie.Winner, tie.WinnerStatement, tie.Parameter))
+			ties = append(ties, fmt.Sprintf("%s#%d %s#%d %s %s %s %s", tie.Policy, tie.Statement, tie.Winner, tie.WinnerStatement, tie.Parameter, tie.Member.ID, tie.Action, tie.Bank))
 		}
 		if !slices.Equal(ties, tc.ties) {
 			t.Errorf("%s: the ties are %q, want %q", tc.name, ties, tc.ties)

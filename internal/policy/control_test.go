@@ -39,7 +39,6 @@ func closed(s policy.Subject) policy.Subject {
 	return s
 }
 
-// TestVouch has the others.
 func TestPermits(t *testing.T) {
 	broken := policy.Subject{Kind: policy.User, Grants: []policy.Grant{{PolicyID: "p", Document: []byte("{")}}}
 	for _, tc := range []struct {
