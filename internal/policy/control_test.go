@@ -67,7 +67,6 @@ func unread(s policy.Subject) policy.Subject {
 	return s
 }
 
-// TestWithinIsExact has the others.
 func TestWithin(t *testing.T) {
 	for _, tc := range []struct {
 		name           string
