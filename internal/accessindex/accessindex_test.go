@@ -304,17 +304,15 @@ func TestTouched(t *testing.T) {
 		user, group, of := pick(w.Rand, w.Users).ID, pick(w.Rand, w.Groups).ID, pick(w.Rand, w.Policies).ID
 		before := all.index()
 		var by accessindex.Rows
-		switch w.IntN(4) {
+		switch w.IntN(3) {
 		case 0:
 			by.Users = []string{user}
 			all.users[user] = !all.users[user]
 		case 1:
 			by.Groups = []string{group}
 			all.attachments[attachment{of, accessindex.Principal{ID: group, Group: true}}] = 7
-		case 2, 3:
-			if by.Policies = []string{of}; w.IntN(2) == 0 {
-				by = accessindex.Rows{All: true}
-			}
+		case 2:
+			by.Policies = []string{of}
 			all.policies[of] = string(policytest.Document(w.Statement()))
 		}
 		touched, after := map[policy.Member]bool{}, all.index()
