@@ -336,6 +336,17 @@ func TestRefusedAndDryEditsTakeNoLock(t *testing.T) {
 	is.Equal(store.transactions.Load(), int64(1))
 }
 
+// A new user makes other changes wait, one that is inactive also those that rely on access: it may have had rights.
+func TestLocksOfNewUsers(t *testing.T) {
+	var locks []svc.Locks
+	h := newHost(t, func(c *svc.Config) {
+		c.Store = ahead(c.Store, "Lock", func(arg any) error { locks = append(locks, arg.(svc.Locks)); return nil })
+	})
+	must(h.Users.Create(t.Context(), svc.Host, svc.User{ID: "active"}))
+	must(h.Users.Create(t.Context(), svc.Host, svc.User{ID: "inactive", Inactive: true}))
+	is.New(t).Equal(locks, []svc.Locks{{AddUsers: true}, {ChangeAccess: true}})
+}
+
 // A caller without rights makes the store do nothing, whatever is in its bundle.
 func TestBundlesOfCallersWithoutRights(t *testing.T) {
 	h, store := attending(t)

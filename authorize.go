@@ -362,8 +362,6 @@ func (a AccessSnapshot) subject(who Identity) policy.Subject {
 		if a.Scoping != nil {
 			subject.Scoping = []policy.Named{{ID: a.Scoping.ID, Document: a.Scoping.Document}}
 		}
-	default:
-		subject.Closed = "a principal of kind " + quote(string(who.Kind)) + " has no rights"
 	}
 	subject.Grants = slices.Grow(subject.Grants, len(a.Grants))
 	for _, g := range a.Grants {

@@ -199,7 +199,7 @@ func (w *rows) dropGroup(id string, whole bool) func(*accessindex.Index) {
 func pick[T any](r *rand.Rand, of []T) T { return of[r.IntN(len(of))] }
 
 func facts(r *accessindex.Index, w *policytest.World) map[string]any {
-	all := map[string]any{"size": r.Size(), "shut": fmt.Sprint(r.Shut())}
+	all := map[string]any{"size": r.Size(), "shut": fmt.Sprint(r.Shut()), "remembered": r.Remembered()}
 	for range 10 {
 		q := w.Request()
 		all[q.Action+" on "+q.Bank] = r.WhoCan(q.Action, q.Bank)
@@ -280,6 +280,10 @@ func TestExcerpt(t *testing.T) {
 		mine, _ := part.Account(account)
 		if mine != owned || !reflect.DeepEqual(part.Shut(), whole.Shut()) {
 			t.Fatalf("seed %d: %v %v", seed, mine, owned)
+		}
+		parties := [][]policy.Member{{{Kind: policy.User, ID: user}}, {{Kind: policy.ServiceAccount, ID: account}}}
+		if reaching := whole.Reaching(parties); reaching != len(whole.Grants(user))+len(whole.Grants(owned.Owner)) {
+			t.Fatalf("seed %d: %d grants", seed, reaching)
 		}
 		for _, id := range []string{user, owned.Owner} {
 			was, _ := whole.User(id)

@@ -75,16 +75,18 @@ func TestShareCountsOnce(t *testing.T) {
 	is.Equal(b.Used(), int64(4))
 }
 
-// A value that would drive out all others is not kept.
+// A value of more than an eighth of the budget is not cached.
 func TestBudgetRefusesWhatIsTooLarge(t *testing.T) {
 	is := is.New(t)
 	b := cache.NewBudget(1 << 20)
 	c := cache.NewWithin(100, spread, b, weighThing)
-	c.Put(c.Fence(1), 1, thing{text: "small"})
-	c.Put(c.Fence(2), 2, thing{share: cache.NewShare(1 << 19)})
+	c.Put(c.Fence(1), 1, thing{})
+	entry := b.Used()
+	c.Put(c.Fence(2), 2, thing{share: cache.NewShare(1<<17 - entry + 1)})
+	c.Put(c.Fence(3), 3, thing{share: cache.NewShare(1<<17 - entry)})
 	_, large := c.Get(2)
-	_, small := c.Get(1)
-	is.True(!large && small)
+	_, small := c.Get(3)
+	is.True(entry > 0 && !large && small)
 }
 
 func TestBudgetKeepsWhatIsUsed(t *testing.T) {

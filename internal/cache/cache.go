@@ -228,27 +228,33 @@ func (c *Cache[K, V]) PutSince(moment Moment, key K, value V) {
 // Drop removes the entry of a key and refuses loads of it that are under way. It may remove other
 // entries.
 func (c *Cache[K, V]) Drop(key K) {
+	c.forget(func() {
+		if s := c.set(key); s != nil {
+			s.version.Add(1)
+		}
+	})
+}
+
+// forget drops entries. No moment before it or within it is the present one afterwards.
+func (c *Cache[K, V]) forget(drop func()) {
 	c.forgotten.Add(1)
-	if s := c.set(key); s != nil {
-		s.version.Add(1)
-	}
+	drop()
 	c.forgotten.Add(1)
 }
 
 // DropWhere removes the entries that match, and refuses all loads that are under way. It looks at
 // every entry. match must be quick, and must not use the cache.
 func (c *Cache[K, V]) DropWhere(match func(key *K, value V) bool) {
-	c.sweep(0, c.sets.Len(), match)
+	c.forget(func() { c.sweep(0, c.sets.Len(), match) })
 }
 
 // DropLike is DropWhere for entries whose keys have the hash of key. It looks at few entries.
 func (c *Cache[K, V]) DropLike(key K, match func(key *K, value V) bool) {
-	c.sweep(c.hash(key), 1, match)
+	c.forget(func() { c.sweep(c.hash(key), 1, match) })
 }
 
 // sweep is DropWhere for count sets from one on.
 func (c *Cache[K, V]) sweep(from uint64, count int, match func(key *K, value V) bool) {
-	c.forgotten.Add(1)
 	c.sweeps.Add(1)
 	for i := range uint64(count) {
 		s := c.sets.Find(from + i)
@@ -265,12 +271,7 @@ func (c *Cache[K, V]) sweep(from uint64, count int, match func(key *K, value V) 
 			}
 		}
 	}
-	c.forgotten.Add(1)
 }
 
 // Clear removes all entries and refuses all loads that are under way.
-func (c *Cache[K, V]) Clear() {
-	c.forgotten.Add(1)
-	c.era.Add(1)
-	c.forgotten.Add(1)
-}
+func (c *Cache[K, V]) Clear() { c.forget(func() { c.era.Add(1) }) }

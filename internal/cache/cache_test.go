@@ -106,10 +106,12 @@ func TestDropWhereKeepsTheOthers(t *testing.T) {
 	for i := range 20 {
 		c.Put(c.Fence(i), i, "kept")
 	}
-	fence := c.Fence(30)
-	c.DropWhere(func(key *int, _ string) bool { return *key%2 == 0 })
+	fence, before, within := c.Fence(30), c.Now(), cache.Moment(0)
+	c.DropWhere(func(key *int, _ string) bool { within = c.Now(); return *key%2 == 0 })
+	is.True(within != before)
 	c.Put(fence, 30, "under way")
-	for i := range 31 {
+	c.PutSince(within, 31, "begun during the sweep")
+	for i := range 32 {
 		_, ok := c.Get(i)
 		is.Equal(ok, i < 20 && i%2 == 1)
 	}

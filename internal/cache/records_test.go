@@ -62,7 +62,9 @@ func TestRecordsHoldTheirCapacity(t *testing.T) {
 				keep(r, capacity+i, 1)
 			}
 			expect.Holds(t, kept(t, r, 2*capacity) == capacity, capacity)
+			expect.Holds(t, r.Bytes() > int64(100*capacity) && (r.Bytes() < int64(200*capacity) || capacity == 1), capacity, r.Bytes())
 			r.Clear()
+			expect.Holds(t, r.Bytes() == 0 && r.Raise(key(capacity), 0), capacity)
 		}
 	}
 }

@@ -117,7 +117,6 @@ func (t *table) grown(room int) *table {
 		key := from.of()
 		value, mark, _ := from.read(from.sequence.Load())
 		to.write(key, value, mark)
-		to.used.Store(from.used.Load())
 		larger.link(at, key.hash(t.seed))
 	}
 	larger.fresh = t.fresh

@@ -89,7 +89,7 @@ func exponent(text []byte) (e int64) {
 // survives reports whether the nearest double keeps the value of d: its shortest text must have the
 // same value.
 func (d decimal) survives() bool {
-	if len(d.digits) > longest || d.exp > 400 || d.exp < -400 {
+	if len(d.digits) > longest {
 		return false
 	}
 	text := append([]byte("0."), d.digits...)

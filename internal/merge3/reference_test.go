@@ -119,7 +119,7 @@ func some(random *rand.Rand, depth, width int) string {
 	case 0:
 		return pick(random, `null`, `true`, `""`, `{}`, `[]`)
 	case 1, 2, 3:
-		return pick(random, `0`, `-0.0`, `1`, `1.0`, `10e-1`, `1e400`, `10e399`)
+		return pick(random, `0`, `-0.0`, `9`, `9.0`, `10e-1`, `1`, `1e400`, `10e399`)
 	case 4, 5:
 		return pick(random, `"a"`, `"\u0061"`, `"/~"`, `"{\"a\":1}"`, `"😀"`, `"\ud83d\ude00"`)
 	case 6:

@@ -1,6 +1,8 @@
 package policy_test
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -50,6 +52,9 @@ func TestCapabilitiesAreTheReference(t *testing.T) {
 		p := w.Principal()
 		list, err := compiler.Compile(p.Subject).Capabilities(policy.Memory.Shut(w.BankPolicies))
 		is.NoErr(err)
+		is.True(slices.IsSortedFunc(list, func(a, b policy.Capability) int {
+			return cmp.Or(strings.Compare(a.Action, b.Action), strings.Compare(a.Bank, b.Bank))
+		}))
 		for i, c := range list { // no element can be left out
 			is.True(!sayAll(slices.Delete(slices.Clone(list), i, i+1), c.Action, c.Bank, c.Outcome, c.Parameters))
 		}
@@ -68,6 +73,37 @@ func TestCapabilitiesAreTheReference(t *testing.T) {
 	varied(t, seen[policy.Allow], seen[policy.ExplicitDeny], seen[policy.ImplicitDeny])
 }
 
+// TestCapabilitiesEnd: a list is as long as it may be, or an error. One capability may be of any size. What is
+// equal as text is not equal as parameters.
+func TestCapabilitiesEnd(t *testing.T) {
+	each := func(all ...policytest.Statement) policy.Subject { // on its own bank
+		for i := range all {
+			all[i].Effect, all[i].Actions, all[i].Banks = "allow", []string{"a:b"}, []string{fmt.Sprint("b", i)}
+		}
+		return user(all...)
+	}
+	large := func(bytes int) policytest.Statement {
+		return policytest.Statement{RetainTags: []string{strings.Repeat("t", bytes)}}
+	}
+	one, x := new(int64(1)), []string{"x"}
+	for _, tc := range []struct {
+		subject policy.Subject
+		want    int // 0: too many
+	}{
+		{user(on(allow("a:b"), names("b", policy.MaxCapabilities)...)), policy.MaxCapabilities},
+		{user(on(allow("a:b"), names("b", policy.MaxCapabilities+1)...)), 0},
+		{each(large(3 << 20)), 1}, {each(large(1<<20), large(1<<19)), 2}, {each(large(1<<20), large(1<<20)), 0},
+		{each(policytest.Statement{RecallMaxTokens: one}, policytest.Statement{RetainEveryNTurns: one}, policytest.Statement{LLMModel: "x"},
+			policytest.Statement{LLMProvider: "x"}, policytest.Statement{RetainRoles: x}, policytest.Statement{RetainTags: x}), 6},
+	} {
+		list, err := compiler.Compile(tc.subject).Capabilities(nil)
+		is.New(t).True(len(list) == tc.want && errors.Is(err, policy.ErrTooComplex) == (tc.want == 0))
+		for _, c := range list[:min(len(list), 10)] {
+			is.New(t).Equal(c.Parameters, policytest.Evaluate(tc.subject, policytest.Request{Action: c.Action, Bank: c.Bank}).Parameters)
+		}
+	}
+}
+
 // sayAll reports whether all capabilities that are closest to a request say this of it.
 func sayAll(list []policy.Capability, action, bank string, outcome policy.Outcome, parameters policy.Parameters) bool {
 	said := policytest.Closest(list, func(c policy.Capability) (string, string) { return c.Action, c.Bank }, action, bank)
@@ -79,7 +115,8 @@ func sayAll(list []policy.Capability, action, bank string, outcome policy.Outcom
 	})
 }
 
-// TestDiffIsTheReference compares principals that take each other's place, while one policy replaces another.
+// TestDiffIsTheReference compares principals that take each other's place, come and go, while one policy replaces
+// another and those of banks may be mended.
 func TestDiffIsTheReference(t *testing.T) {
 	seen := map[policy.Change]int{}
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
@@ -97,17 +134,38 @@ func TestDiffIsTheReference(t *testing.T) {
 				}
 				return raw
 			})
+			if w.IntN(8) == 0 {
+				later[i].Subject = policy.Subject{Kind: m.Subject.Kind, Closed: "gone"}
+				continue
+			}
 			after.Add(given(later[i].Subject), m.Member)
 		}
+		if w.IntN(2) == 0 {
+			after.Shut = nil
+		}
+		if w.IntN(2) == 0 {
+			before, members, after, later = after, later, before, members
+		}
+		evaluate := func(s policy.Subject, q policytest.Request, in *policy.Census) policy.Result {
+			if in.Shut == nil {
+				q.BankPolicy = nil
+			}
+			return policytest.Evaluate(s, q)
+		}
 		differences := map[policy.Member][]policy.Difference{}
-		for _, party := range compiler.Diff(before, after).Parties {
+		parties := compiler.Diff(before, after).Parties
+		is.True(slices.IsSortedFunc(parties, func(a, b policy.PartyDiff) int { return a.Members[0].Compare(b.Members[0]) }))
+		for _, party := range parties {
+			is.True(slices.IsSortedFunc(party.Differences, func(a, b policy.Difference) int {
+				return cmp.Or(strings.Compare(a.Action, b.Action), strings.Compare(a.Bank, b.Bank))
+			}))
 			for _, m := range party.Members {
 				differences[m] = party.Differences
 			}
 		}
 		for i, m := range members {
 			q := asked(w)
-			then, now := policytest.Evaluate(m.Subject, q), policytest.Evaluate(later[i].Subject, q)
+			then, now := evaluate(m.Subject, q, before), evaluate(later[i].Subject, q, after)
 			want := changeOf(then, now)
 			said := []policy.Difference{{Change: policy.Unchanged}}
 			if found := policytest.Closest(differences[m.Member], func(d policy.Difference) (string, string) { return d.Action, d.Bank }, q.Action, q.Bank); found != nil {
@@ -181,7 +239,7 @@ func TestTies(t *testing.T) {
 		grants []policy.Grant
 		ties   []string // losers and winners
 	}{
-		{"two values", []policy.Grant{grant("p", 0, model("m1")), grant("q", 0, model("m2"))}, []string{"p#0 q#0 llm_model"}},
+		{"two values", []policy.Grant{grant("p", 0, model("m1")), grant("q", 0, model("m2"))}, []string{"p#0 q#0 llm_model a bank:recall *"}},
 		{"one value", []policy.Grant{grant("p", 0, model("m1")), grant("q", 0, model("m1"))}, nil},
 		{"one without a value", []policy.Grant{grant("p", 0, model("m1")), grant("q", 0, allow("bank:recall"))}, nil},
 		{"a higher priority", []policy.Grant{grant("p", 0, model("m1")), grant("q", 1, model("m2"))}, nil},
@@ -190,10 +248,10 @@ func TestTies(t *testing.T) {
 		{"one policy", []policy.Grant{grant("p", 0, model("m1"), model("m2"))}, nil},
 	} {
 		census := &policy.Census{}
-		census.Add(given(policy.Subject{Kind: policy.User, Grants: tc.grants}), policy.Member{Kind: policy.User, ID: "m"})
+		census.Add(given(policy.Subject{Kind: policy.User, Grants: tc.grants}), policy.Member{Kind: policy.User, ID: "m"}, policy.Member{Kind: policy.User, ID: "a"})
 		var ties []string
 		for _, tie := range compiler.Lint(census).Ties {
-			ties = append(ties, fmt.Sprintf("%s#%d %s#%d %s", tie.Policy, tie.Statement, tie.Winner, tie.WinnerStatement, tie.Parameter))
+			ties = append(ties, fmt.Sprintf("%s#%d %s#%d %s %s %s %s", tie.Policy, tie.Statement, tie.Winner, tie.WinnerStatement, tie.Parameter, tie.Member.ID, tie.Action, tie.Bank))
 		}
 		if !slices.Equal(ties, tc.ties) {
 			t.Errorf("%s: the ties are %q, want %q", tc.name, ties, tc.ties)
@@ -207,7 +265,11 @@ func TestNeedlessCanGo(t *testing.T) {
 	forEachWorld(t, func(is *is.I, w *policytest.World) {
 		census, members := drawnCensus(w)
 		needless := map[string][]int{}
-		for _, n := range compiler.Lint(census).Needless {
+		found := compiler.Lint(census).Needless
+		is.True(slices.IsSortedFunc(found, func(a, b policy.Needless) int {
+			return cmp.Or(strings.Compare(a.Policy, b.Policy), cmp.Compare(a.Statement, b.Statement))
+		}))
+		for _, n := range found {
 			needless[n.Policy] = append(needless[n.Policy], n.Statement)
 			gone++
 		}

@@ -319,7 +319,7 @@ func (c *Compiler) parseEqual(raw []byte) parsed {
 func (c *Compiler) once(key digest, made func() parsed) parsed {
 	fence := c.documents.Fence(key)
 	p, ok := c.documents.Get(key)
-	if !ok && c.apart != nil {
+	if !ok {
 		p, ok = c.apart[key]
 	}
 	if ok {

@@ -119,6 +119,11 @@ func TestKeptIsBounded(t *testing.T) {
 // A compiler for one call gives the same answers, uses the shared caches, and adds nothing to them.
 func TestApartKeepsNothing(t *testing.T) {
 	is, c := is.New(t), policy.NewCompiler(policy.Memory)
+	named := held(bulky["tags"](7, 10))
+	named.Grants[0].PolicyID = strings.Repeat("p", 10_000)
+	rights, before := c.Compile(named), c.Budget().Used()
+	rights.Decide("a", "b", &policy.Context{}, nil)
+	is.True(c.Budget().Used() > before+10_000) // with its reason
 	request := policy.Request{Action: "a", Bank: "b7"}
 	want := c.Compile(held(bulky["tags"](7, 10))).Explain(request)
 	kept := c.Budget().Used()

@@ -159,8 +159,12 @@ func (b *Bank) actionsIn(in *Context) []string {
 	return nil
 }
 
-// append appends a text that is equal for openings that allow the same with the same parameters.
+// append appends a text that is equal for openings that allow the same with the same parameters. A
+// nil opening is nothing.
 func (o *opening) append(b []byte) []byte {
+	if o == nil {
+		return b
+	}
 	for _, action := range o.actions {
 		b = appendText(b, action)
 	}

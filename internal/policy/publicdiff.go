@@ -65,21 +65,16 @@ func (c *Compiler) banks(d *Diff, before, after []Named) {
 
 func (d *Diff) bank(call Call, id string, before, after *Bank) {
 	was, is := cmp.Or(before, &Bank{}), cmp.Or(after, &Bank{})
-	// Many contexts have the same two openings in force.
+	// Many contexts have the same two openings in force, or openings that allow the same.
 	type both struct{ before, after int32 }
-	known, alike := map[both][]Difference{}, registry[struct{}]{}
-	numbers := map[*opening]int32{nil: 0}
-	number := func(b *Bank, in *Context) int32 {
-		o := b.inForce(in)
-		n, seen := numbers[o]
-		if !seen {
-			n = alike.id(o.append(nil), func() (none struct{}) { return none })
-			numbers[o] = n
+	known, alike, numbers := map[both][]Difference{}, registry[struct{}]{}, map[*opening]int32{}
+	for _, b := range []*Bank{was, is} {
+		for _, o := range append(slices.Collect(maps.Values(b.openings)), b.open) {
+			numbers[o] = alike.id(o.append(nil), func() (none struct{}) { return none })
 		}
-		return n
 	}
 	for in := range contexts(call, was.openings, is.openings) {
-		pair := both{number(was, &in), number(is, &in)}
+		pair := both{numbers[was.inForce(&in)], numbers[is.inForce(&in)]}
 		list, seen := known[pair]
 		if !seen {
 			spend(call, 1000+100*(len(was.actionsIn(&in))+len(is.actionsIn(&in))))

@@ -247,7 +247,11 @@ func TestVariablesShare(t *testing.T) {
 	}
 	c := policy.NewCompiler(policy.Memory)
 	shared := func(bank string) bool {
-		return c.Compile(subject("alice", bank)).Shared() == c.Compile(subject("bob", bank)).Shared()
+		alice, bob, census := subject("alice", bank), subject("bob", bank), &policy.Census{}
+		census.Add(given(alice), policy.Member{ID: "alice"})
+		census.Add(given(bob), policy.Member{ID: "bob"})
+		is.Equal(len(census.Parties) == 1, c.Compile(alice).Shared() == c.Compile(bob).Shared())
+		return len(census.Parties) == 1
 	}
 	is.True(shared("notes"))
 	is.True(shared("${group}::*"))
@@ -341,4 +345,5 @@ func TestReach(t *testing.T) {
 	is.Equal(fmt.Sprint((*policy.Bank)(nil).Reach("a:b")), "{false []}")
 	is.Equal(policy.Decision{}.Parameter("llm_model"), nil)
 	is.Equal(policy.Decision{}.Schema(), policy.Memory)
+	is.True((*policy.Rights)(nil).Share() == nil && compiler.Compile(policy.Subject{Kind: policy.Unmapped}).Share() == nil && policy.ValidVouch("*") == nil)
 }

@@ -15,6 +15,11 @@ import (
 
 func agrees(d policy.Decision, r policy.Result) bool {
 	strategy, ok := d.Strategy()
+	for name, value := range d.Schema().All(r.Parameters) {
+		if !reflect.DeepEqual(policy.Plain(d.Parameter(name)), value) {
+			return false
+		}
+	}
 	return d.Outcome() == r.Outcome && d.Reason() == r.Reason && reflect.DeepEqual(d.Parameters(), r.Parameters) &&
 		ok == (r.Strategy != nil) && (!ok || strategy == *r.Strategy)
 }

@@ -2,6 +2,7 @@ package readcache
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -57,33 +58,42 @@ func TestDropReaches(t *testing.T) {
 		"a missing scope":       {Changed{Policies: set("gone")}, "orphan"},
 		"anything":              {Changed{Access: true}, strings.Join(slices.Sorted(maps.Keys(crowd)), ", ")},
 	} {
-		follow(t, 0, func(is *is.I, c *following) {
-			compiler := policy.NewCompiler(policy.Memory)
-			for _, of := range crowd {
-				subject := policy.Subject{Kind: of.who.Kind}
-				for _, id := range of.has {
-					subject.Grants = append(subject.Grants, policy.Grant{PolicyID: id})
+		for _, byKey := range []bool{false, true} { // holders are read with a key, or without
+			follow(t, 0, func(is *is.I, c *following) {
+				compiler := policy.NewCompiler(policy.Memory)
+				for name, of := range crowd {
+					subject := policy.Subject{Kind: of.who.Kind}
+					for _, id := range of.has {
+						subject.Grants = append(subject.Grants, policy.Grant{PolicyID: id})
+					}
+					read := func(context.Context, Holder, string) (*Standing, Bank, error) {
+						s := of.of
+						s.Rights, s.Generation = compiler.Compile(subject), 1
+						return &s, Bank{Generation: 1}, nil
+					}
+					var err error
+					if byKey {
+						_, _, err = c.LoadKey(c.t.Context(), fmt.Sprintf("%016s", name), "b", func(ctx context.Context, _ string) (Key, *Standing, Bank, error) {
+							s, b, err := read(ctx, of.who, "b")
+							return Key{Holder: of.who, Generation: 1}, s, b, err
+						})
+					} else {
+						_, _, err = c.LoadStanding(c.t.Context(), of.who, "b", read)
+					}
+					is.NoErr(err)
 				}
-				_, _, err := c.LoadStanding(c.t.Context(), of.who, "b", func(
-					context.Context, Holder, string,
-				) (*Standing, Bank, error) {
-					s := of.of
-					s.Rights, s.Generation = compiler.Compile(subject), 1
-					return &s, Bank{Generation: 1}, nil
-				})
-				is.NoErr(err)
-			}
-			c.Drop(change.Changed)
-			var dropped []string
-			for _, name := range slices.Sorted(maps.Keys(crowd)) {
-				if _, kept := c.holders.Get(crowd[name].who); !kept {
-					dropped = append(dropped, name)
+				c.Drop(change.Changed)
+				var dropped []string
+				for _, name := range slices.Sorted(maps.Keys(crowd)) {
+					if _, kept := c.holders.Get(crowd[name].who); !kept {
+						dropped = append(dropped, name)
+					}
 				}
-			}
-			if got := strings.Join(dropped, ", "); got != change.drops {
-				t.Errorf("%s drops %q, want %q", what, got, change.drops)
-			}
-		})
+				if got := strings.Join(dropped, ", "); got != change.drops {
+					t.Errorf("%s drops %q, want %q", what, got, change.drops)
+				}
+			})
+		}
 	}
 }
 
@@ -99,17 +109,22 @@ func TestDropSenders(t *testing.T) {
 			}
 			return n
 		}
-		for _, sender := range senders {
+		reads := 0
+		for _, sender := range append(senders, senders...) {
 			_, err := c.LoadSender(c.t.Context(), sender, func() (Holder, string, int64, error) {
+				reads++
 				return public, strings.TrimPrefix(sender.ID, "nobody"), 1, nil
 			})
 			is.NoErr(err)
 		}
+		is.Equal(reads, len(senders))
 		c.Drop(Changed{Users: set("bob"), Policies: set("p")})
 		is.Equal(kept(), 3)
 		c.Drop(Changed{Users: set("asleep")})
 		is.Equal(kept(), 2)
 		c.Drop(Changed{Senders: senders[2:]})
 		is.Equal(kept(), 1)
+		c.Drop(Changed{Access: true})
+		is.Equal(kept(), 0)
 	})
 }

@@ -45,7 +45,7 @@ func (o *One[T]) Bytes() int64 {
 	if o == nil {
 		return 0
 	}
-	if kept, found := o.cache.Get(struct{}{}); found && kept != nil {
+	if kept, found := o.cache.Get(struct{}{}); found {
 		return kept.bytes
 	}
 	return 0
@@ -57,7 +57,7 @@ func (o *One[T]) get() (value T, ok bool) {
 		return value, false
 	}
 	kept, found := o.cache.Get(struct{}{})
-	if !found || kept == nil || !v.Holds(kept.generation) {
+	if !found || !v.Holds(kept.generation) {
 		return value, false
 	}
 	return kept.value, true

@@ -11,6 +11,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc/internal/cache"
+	"github.com/extsvc/svc/internal/changefeed"
 	"github.com/extsvc/svc/internal/policy"
 )
 
@@ -21,15 +22,30 @@ type store struct {
 	err     error
 	version uint64 // what Look says
 	more    chan struct{}
+
+	told  time.Duration // how old an answer to a follower is
+	older int64         // generations that such an answer lacks
+	deaf  error         // of AwaitChange
+	asked int           // calls of Next
 }
 
-func (s *store) Next(context.Context, int64) (Changes, error) {
+func (s *store) Next(ctx context.Context, _ int64) (Changes, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.next, s.err
+	next := s.next
+	s.asked++
+	if call := changefeed.Of(ctx); call != nil {
+		call.AsOf = time.Now().Add(-s.told)
+		next.Generation -= s.older
+	}
+	return next, s.err
 }
 
 func (s *store) AwaitChange(ctx context.Context, _ int64) error {
+	var deaf error
+	if s.set(func() { deaf = s.deaf }); deaf != nil {
+		return deaf
+	}
 	select {
 	case <-s.more:
 		return nil
@@ -61,10 +77,12 @@ func (s *store) announce(generation int64, drop func()) {
 	s.more <- struct{}{}
 }
 
-func (s *store) fails(err error) {
+func (s *store) fails(err error) { s.set(func() { s.err = err }) }
+
+func (s *store) set(do func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.err = err
+	do()
 }
 
 // following is a cache that follows a store, and a One in it.
@@ -103,22 +121,18 @@ func (f *following) load(text string, generation int64) string {
 	return found
 }
 
-func TestLargeOneIsNotKept(t *testing.T) {
-	follow(t, 0, func(is *is.I, f *following) {
-		for range 3 {
-			f.load(string(make([]byte, 101)), 1)
-		}
-		is.Equal(f.reads, 3)
-	})
-}
-
-func TestFailedReadIsNotKept(t *testing.T) {
+// What is large, and what could not be read, is read again.
+func TestWhatIsNotKept(t *testing.T) {
 	follow(t, 0, func(is *is.I, f *following) {
 		down := errors.New("down")
-		_, err := f.one.Load(f.t.Context(), func(int64) (string, int64, error) { return "", 0, down })
-		is.Equal(err, down)
+		for range 3 {
+			f.load(string(make([]byte, 101)), 1)
+			_, err := f.one.Load(f.t.Context(), func(int64) (string, int64, error) { return "", 0, down })
+			is.Equal(err, down)
+		}
 		is.Equal(f.load("a", 1), "a")
-		is.Equal(f.reads, 1)
+		is.Equal(f.reads, 4)
+		is.Equal(f.one.Bytes(), int64(1))
 	})
 }
 
@@ -143,15 +157,9 @@ func TestOlderValueHolds(t *testing.T) {
 		time.Sleep(time.Second)
 		is.Equal(f.load("c", 3), "b")
 		is.Equal(f.reads, 2)
-	})
-}
-
-func TestFeedDrops(t *testing.T) {
-	follow(t, 0, func(is *is.I, f *following) {
-		f.load("a", 1)
-		f.announce(2, f.one.Clear)
+		f.announce(4, f.one.Clear)
 		synctest.Wait()
-		is.Equal(f.load("b", 2), "b")
+		is.Equal(f.load("d", 4), "d")
 	})
 }
 
@@ -218,6 +226,32 @@ func TestHardStop(t *testing.T) {
 		f.load("a", 1)
 		is.Equal(f.reads, 2)
 		is.True(!f.fresh())
+		s := f.Stats()
+		is.True(s.Seen && s.Age >= trusted)
+	})
+}
+
+// What a follower takes was seen when the store knew it, and lacks nothing that a read has shown.
+func TestWhatTheStoreWasTold(t *testing.T) {
+	follow(t, 0, func(is *is.I, f *following) {
+		f.load("a", 1)
+		f.set(func() { f.told, f.older = 3*time.Second, 1 })
+		f.commits(2, func() {})
+		f.Hear(2)
+		time.Sleep(time.Second)
+		is.Equal(f.load("b", 2), "a")
+		f.set(func() { f.older = 0 })
+		time.Sleep(trusted)
+		is.True(f.Stats().Age >= 3*time.Second)
+	})
+}
+
+// A store that cannot wait is asked once in a while.
+func TestFailedWait(t *testing.T) {
+	follow(t, 0, func(is *is.I, f *following) {
+		f.set(func() { f.deaf, f.asked = errors.New("down"), 0 })
+		time.Sleep(2 * time.Second)
+		f.set(func() { is.True(f.asked > 5 && f.asked < 20) })
 	})
 }
 
@@ -260,6 +294,7 @@ func TestNilKeepsNothing(t *testing.T) {
 	c.Drop(Changed{Access: true})
 	c.DropKey(keyID(1))
 	o.Clear()
+	is.Equal(o.Bytes()+c.Bytes(), int64(0))
 	is.True(!c.UseKey(keyID(1), 1))
 	is.NoErr(c.CatchUp(t.Context()))
 	_, known := c.Again(nil, "", nil, "", "", &policy.Context{})

@@ -37,7 +37,7 @@ func (s *scanner) text() (escaped bool, err *Error) {
 			err = s.unexpected()
 		}
 		if err != nil {
-			return false, err
+			return escaped, err
 		}
 	}
 }

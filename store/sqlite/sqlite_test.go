@@ -160,6 +160,16 @@ func TestGapsInChangesAreAReset(t *testing.T) {
 	}
 }
 
+// A database that has lost its generation fails, and does not look as if it lacked a row that was asked for.
+func TestGenerationIsMissing(t *testing.T) {
+	store := open(t, migrated(t))
+	must(store.DB().Exec(`DELETE FROM svc_generation`))
+	_, access := store.Access(t.Context(), svc.AccessQuery{Identity: svc.Identity{Kind: svc.KindUser, ID: "alice"}})
+	for _, err := range []error{access, failure(store.Generation(t.Context())), failure(store.Changes(t.Context(), 0))} {
+		is.New(t).True(!errors.Is(err, svc.ErrNotFound) && strings.Contains(err.Error(), "restore the tables"))
+	}
+}
+
 func TestOldChangesAreForgotten(t *testing.T) {
 	is := parallel(t)
 	store := open(t, migrated(t))

@@ -168,8 +168,7 @@ func (s *states) add(now, earlier state) bool {
 		return false
 	}
 	at, found := s.find(now.generation)
-	if found {
-		s.list[at] = now
+	if found { // it is this state
 		return true
 	}
 	if s.list = slices.Insert(s.list, at, now); len(s.list) > statesMost {
