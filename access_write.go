@@ -28,7 +28,7 @@ type Access struct{ *accessWriter }
 // event. Apply copies the bundle. by must be [Host]: other callers use [Access.Write].
 //
 // Rows may name rows of the store and of the bundle, in any order. Calls run one after the other,
-// in all processes. Decisions of this process count the rows when Apply returns, and those of
+// in all processes. Decisions of this Service count the rows when Apply returns, and those of
 // others as [Service.Decide] says. Each row that changed is an event ([event.AccessWritten]); a
 // channel is that of its user, a member that of its group.
 //

@@ -50,7 +50,7 @@ func (s *base) onChange(drop func(changed Target, generation int64)) {
 
 // forget drops cached rows that changed. Calls also use it for targets that the store shows to be
 // changed by another call, which may not have dropped them yet. It runs after the commit and before
-// the method returns: so after its answer, no call of this process gets an older value.
+// the method returns: so after its answer, no call of this Service gets an older value.
 func (s *base) forget(targets ...Target) { s.drop(targets, math.MaxInt64) }
 
 // drop forgets cached rows of targets that changed at a generation or earlier. The generation of an

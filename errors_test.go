@@ -95,11 +95,13 @@ func TestErrorsOfAHost(t *testing.T) {
 		err  error
 		want []string
 	}{
-		"mixed":   {errors.Join(one, errors.New("no"), fmt.Errorf("page: %w", errors.New("no"))), []string{"/manifest/1: is wrong", "/manifest: no", "/manifest: page: no"}},
-		"within":  {fmt.Errorf("page: %w", errors.Join(one, one)), []string{"/manifest/1: is wrong", "/manifest/1: is wrong"}},
-		"nothing": {many{}, []string{"/manifest: many"}},
-		"holes":   {many{nil, many{nil}}, []string{"/manifest: many"}},
-		"deep":    {deep(20_000), []string{"/manifest: deep"}},
+		"mixed":      {errors.Join(one, errors.New("no"), fmt.Errorf("page: %w", errors.New("no"))), []string{"/manifest/1: is wrong", "/manifest: no", "/manifest: page: no"}},
+		"within":     {fmt.Errorf("page: %w", errors.Join(one, one)), []string{"/manifest/1: is wrong", "/manifest/1: is wrong"}},
+		"no pointer": {svc.Invalid("a/b", "is wrong"), []string{"/manifest/a~1b: is wrong"}},
+		"hidden":     {errors.Join(svc.Invalid("/\x00", "\u202ea\xff"), errors.New("a\n\tb\x1b[2J")), []string{"/manifest/\ufffd: \ufffda\ufffd", "/manifest: a\n\tb\ufffd[2J"}},
+		"nothing":    {many{}, []string{"/manifest: many"}},
+		"holes":      {many{nil, many{nil}}, []string{"/manifest: many"}},
+		"deep":       {deep(20_000), []string{"/manifest: deep"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string

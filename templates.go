@@ -13,6 +13,7 @@ import (
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/internal/strictjson"
+	"github.com/extsvc/svc/internal/text"
 	"github.com/extsvc/svc/limits"
 )
 
@@ -401,11 +402,15 @@ func (s *contentChecker) validate(c *checker, manifest json.RawMessage) {
 // pointer into the manifest. It stops when the checker is full: the host may join any number.
 func (c *checker) host(err error) {
 	for one := range parts(err) {
-		if e, is := one.(*Error); is {
-			c.add("/manifest"+e.Field, e.Message)
-		} else {
-			c.add("/manifest", one.Error())
+		e, is := one.(*Error)
+		if !is {
+			e = Invalid("", one.Error())
 		}
+		field := e.Field
+		if field != "" && field[0] != '/' { // the name of a field
+			field = "/" + strictjson.Token(field)
+		}
+		c.add("/manifest"+text.Clean(field), text.Clean(e.Message))
 		if c.full {
 			return
 		}

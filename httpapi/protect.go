@@ -134,26 +134,37 @@ func WithPrincipal(ctx context.Context, by svc.Principal) context.Context {
 // hostAnswer is the answer of a handler of the host, which may use all that net/http offers.
 type hostAnswer struct{ *answer }
 
-func (a hostAnswer) WriteHeader(status int) {
-	if status < 200 && status != http.StatusSwitchingProtocols { // an early hint, not the answer
-		a.ResponseWriter.WriteHeader(status)
-		return
+// begin records the status of the answer: the first one, as net/http sends no other.
+func (a hostAnswer) begin(status int) {
+	if !a.begun {
+		a.begun, a.status = true, status
 	}
-	a.answer.WriteHeader(status)
+}
+
+func (a hostAnswer) WriteHeader(status int) {
+	if status >= 200 || status == http.StatusSwitchingProtocols { // else an early hint
+		a.begin(status)
+	}
+	a.ResponseWriter.WriteHeader(status)
 }
 
 func (a hostAnswer) Write(p []byte) (int, error) {
-	if !a.begun {
-		a.begun, a.status = true, http.StatusOK
-	}
+	a.begin(http.StatusOK)
 	return a.answer.Write(p)
 }
 
 // Flush implements [http.Flusher].
-func (a hostAnswer) Flush() { _ = http.NewResponseController(a.ResponseWriter).Flush() }
+func (a hostAnswer) Flush() {
+	if err := http.NewResponseController(a.ResponseWriter).Flush(); err == nil {
+		a.begin(http.StatusOK)
+	}
+}
 
-// Hijack implements [http.Hijacker].
+// Hijack implements [http.Hijacker]. It fails with HTTP/2, and the handler then answers.
 func (a hostAnswer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	a.begun, a.status = true, http.StatusSwitchingProtocols
-	return http.NewResponseController(a.ResponseWriter).Hijack()
+	conn, buffered, err := http.NewResponseController(a.ResponseWriter).Hijack()
+	if err == nil {
+		a.begin(http.StatusSwitchingProtocols)
+	}
+	return conn, buffered, err
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/expect"
 )
 
 // TestRequire: who may passes with the decision, and every other request gets the problem of the interface.
@@ -99,6 +100,33 @@ func TestHandlersOfTheHost(t *testing.T) {
 	s.server = server
 	is.Equal(string(s.talk(s.lines("GET / HTTP/1.1", s.key("alice")))[0].body), "by hand")
 	is.Equal(seen.last(t, 1).Status, http.StatusSwitchingProtocols)
+	for _, steps := range []string{"", "hijack", "hijack write", "hijack 500", "200 500", "write 500", "flush 404", "flush", "404 flush abort", "flush abort"} {
+		got := httptest.NewRecorder() // which cannot be hijacked, as HTTP/2
+		request := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+		request.Header.Set("Authorization", "Bearer "+s.key("alice"))
+		func() {
+			defer func() { _ = recover() }()
+			api.Protect(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { answerBy(w, steps) })).ServeHTTP(got, request)
+		}()
+		expect.Equal(t, steps, seen.newest().Status, got.Result().StatusCode)
+	}
+}
+
+func answerBy(w http.ResponseWriter, steps string) {
+	for step := range strings.FieldsSeq(steps) {
+		switch step {
+		case "hijack":
+			_, _, _ = w.(http.Hijacker).Hijack()
+		case "write":
+			_, _ = io.WriteString(w, "text")
+		case "flush":
+			w.(http.Flusher).Flush()
+		case "abort":
+			panic(http.ErrAbortHandler)
+		default:
+			w.WriteHeader(must(strconv.Atoi(step)))
+		}
+	}
 }
 
 func TestWriteError(t *testing.T) {

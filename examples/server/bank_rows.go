@@ -43,7 +43,7 @@ func setBank(ctx context.Context, c *call, t target) error {
 		_, err = t.far.Banks.SetPolicy(ctx, policy)
 	}
 	if err != nil {
-		return err
+		return c.inDocument(err)
 	}
 	return c.done("changed the policy of bank %s", c.operand)
 }

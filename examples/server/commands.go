@@ -85,13 +85,22 @@ func (c *call) program(do *job) *cobra.Command {
 	})
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.InitDefaultCompletionCmd()
-	grouped(group(root, "completion"))
+	completion := group(root, "completion")
+	grouped(completion)
+	for _, shell := range completion.Commands() {
+		shell.Args = func(_ *cobra.Command, args []string) error { return unexpected(args) }
+	}
 	root.SetHelpCommand(&cobra.Command{
 		Use: "help [COMMAND]", Short: "print the help of a command",
 		RunE: func(_ *cobra.Command, args []string) error {
 			found, rest, err := root.Find(args)
-			if err != nil || len(rest) > 0 {
-				return unknown(root, args)
+			switch {
+			case err != nil:
+				return usageError(err.Error())
+			case len(rest) > 0 && found.HasSubCommands():
+				return unknown(found, rest)
+			case len(rest) > 0:
+				return unexpected(rest)
 			}
 			return found.Help()
 		},
@@ -279,10 +288,15 @@ func (c *call) takeOperand(takes string, rest []string) error {
 			return usageError("name the " + name)
 		}
 	}
-	if len(rest) > 0 {
-		return usageError(fmt.Sprintf("unexpected argument %q: remove it", rest[0]))
+	return unexpected(rest)
+}
+
+// unexpected refuses arguments that a command does not take.
+func unexpected(rest []string) error {
+	if len(rest) == 0 {
+		return nil
 	}
-	return nil
+	return usageError(fmt.Sprintf("unexpected argument %q: remove it", rest[0]))
 }
 
 // usageError is a mistake on the command line.

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
@@ -122,7 +123,8 @@ func (c *config) explain(err error, data []byte, lines map[string]int) error {
 		line, _ = bad.Position()
 	}
 	problem := strings.TrimPrefix(err.Error(), "toml: ")
-	isTOML := toml.Unmarshal(data, new(map[string]any)) == nil
+	tooLarge := strings.HasSuffix(problem, strconv.ErrRange.Error()) // the library keeps only the text
+	isTOML := tooLarge || toml.Unmarshal(data, new(map[string]any)) == nil
 	for name, at := range lines {
 		if at != line {
 			continue
@@ -154,7 +156,7 @@ func wanted(key reflect.Type) string {
 	case key.Kind() == reflect.Struct:
 		return "a table, once"
 	}
-	return "a whole number"
+	return "a whole number of at most 18 digits"
 }
 
 // firstBad returns the line of the first key that cannot be decoded. The library does not say where

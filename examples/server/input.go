@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
+
+	"github.com/extsvc/svc"
 )
 
 // standard is the FILE of a command that stands for its standard input or output.
@@ -28,6 +31,17 @@ func textOf(ctx context.Context, file string) ([]byte, error) {
 		return readAll(standardInput(ctx), "the standard input")
 	}
 	return readFile(file)
+}
+
+// inDocument says which file has the document that an error is about, and where in the file.
+func (c *call) inDocument(err error) error {
+	return svc.MapFields(err, func(e *svc.Error) string {
+		at, is := strings.CutPrefix(e.Field, "/document")
+		if !is {
+			return e.Field
+		}
+		return strings.TrimSuffix(c.second+": "+at, ": ")
+	})
 }
 
 // mostText is the most bytes of a text that a command reads: a bundle of some million users.

@@ -73,7 +73,7 @@ func addPolicy(flags *flag.FlagSet, c *call) rowsAction {
 		}
 		policy := svc.Policy{ID: c.operand, DisplayName: *name, Document: text}
 		if err := t.createPolicy(ctx, policy); err != nil {
-			return err
+			return c.inDocument(err)
 		}
 		return c.done("added policy %s", c.operand)
 	}
@@ -88,7 +88,7 @@ func setPolicy(flags *flag.FlagSet, c *call) rowsAction {
 		}
 		patch := svc.PolicyPatch{DisplayName: c.text("display-name", name), Document: text}
 		if err := t.patchPolicy(ctx, c.operand, patch); err != nil {
-			return err
+			return c.inDocument(err)
 		}
 		return c.done("changed policy %s", c.operand)
 	}

@@ -29,7 +29,10 @@ func isAddress(address string) bool {
 	if path, is := socketOf(address); is {
 		return path != "" && len(path) <= mostSocketPath
 	}
-	_, _, err := net.SplitHostPort(address)
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
 	return err == nil
 }
 

@@ -11,7 +11,7 @@ import (
 func Equal[T any](t testing.TB, of any, have, want T) {
 	t.Helper()
 	if !reflect.DeepEqual(have, want) {
-		t.Errorf("%.300v: %.1000v, want %.1000v", of, have, want)
+		t.Errorf("%.300s: %.1000s, want %.1000s", fmt.Sprint(of), fmt.Sprint(have), fmt.Sprint(want))
 	}
 }
 

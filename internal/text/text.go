@@ -59,6 +59,17 @@ func unprintable(r rune) bool {
 	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
 }
 
+// Clean returns s with U+FFFD in place of bytes and characters that could hide or forge others: bad
+// UTF-8, control and bidi characters but line breaks and tabs.
+func Clean(s string) string {
+	return strings.Map(func(r rune) rune { // a bad byte is U+FFFD already
+		if r != '\n' && r != '\t' && unicode.In(r, unicode.Cc, unicode.Bidi_Control) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, s)
+}
+
 // Visible reports whether s has only visible ASCII characters, so that it fits in a header.
 func Visible(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f })

@@ -40,13 +40,15 @@ func TestRefusedPaths(t *testing.T) {
 	is.New(t).NoErr(os.WriteFile(text, []byte(strings.Repeat("this is no database", 100)), 0o600))
 	for path, want := range map[string]string{
 		dir: "is a directory", filepath.Join(dir, "none", "svc.db"): "no such file", text: "not a database",
-		"": "not the path of a file", ":memory:": "not the path of a file", "/dev/null": "not a regular file", filepath.Join(text, "svc.db"): "not a directory",
+		"": "not the path of a file", ":memory:": "not the path of a file", "/dev/null": "not a regular file", dir + "/svc.db/": "the path of a folder", filepath.Join(text, "svc.db"): "not a directory",
 	} {
 		_, err := sqlite.Open(t.Context(), path, sqlite.Options{})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", path, err, want)
 		}
 	}
+	_, err := sqlite.Pending(t.Context(), dir+"/svc.db/")
+	is.New(t).True(err != nil && len(must(os.ReadDir(dir))) == 1)
 }
 
 // A path with a line break at its end is a mistake, of which nothing is made.

@@ -61,7 +61,7 @@ func Open(ctx context.Context, path string, options Options) (*Store, error) {
 }
 
 func open(ctx context.Context, path string, options Options) (*Store, error) {
-	path, err := absolute(path)
+	path, err := absoluteFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func open(ctx context.Context, path string, options Options) (*Store, error) {
 	return s, nil
 }
 
-// absolute returns the path of a file, or an error for what would be another name by mistake: a
+// absolute returns a path from the root, or an error for what would be another name by mistake: a
 // variable that ends in a line break, say.
 func absolute(path string) (string, error) {
 	switch {
@@ -88,6 +88,14 @@ func absolute(path string) (string, error) {
 		return "", errors.New("the path must have no control characters, such as a line break")
 	}
 	return filepath.Abs(path)
+}
+
+// absoluteFile is absolute without a path that ends in a slash: a cut path would name another file.
+func absoluteFile(path string) (string, error) {
+	if path != "" && os.IsPathSeparator(path[len(path)-1]) {
+		return "", errors.New("the path of a folder: give that of a file, such as " + path + "svc.db")
+	}
+	return absolute(path)
 }
 
 // prepare returns a Store for a file, whose tables may be missing. more are parameters of all
@@ -120,7 +128,7 @@ func prepare(path string, options Options, more ...string) *Store {
 // migration tool.
 func Pending(ctx context.Context, path string) (script string, err error) {
 	named := path
-	if path, err = absolute(path); err != nil {
+	if path, err = absoluteFile(path); err != nil {
 		return "", fmt.Errorf("SQLite database %q: %w", named, err)
 	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && checkLog(path) == nil {
