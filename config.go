@@ -144,9 +144,9 @@ func (c SourceConfig) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(masked
 type TemplateConfig struct {
 	// ValidateManifest is the host's own check, in addition to the built-in one. The caller sees
 	// the text of its error, at the Field of an [*Error]: a JSON pointer into the manifest
-	// ("/steps/0"; "steps" is "/steps", "" the whole manifest). All errors that [errors.Join] joins are shown. The
-	// function must be pure. It may be called concurrently. Nil: every manifest with a version is
-	// valid.
+	// ("/steps/0"; "steps" is "/steps", and "" the whole manifest). All errors that [errors.Join]
+	// joins are shown. The function must be pure. It may be called concurrently. Nil: every
+	// manifest with a version is valid.
 	ValidateManifest func(manifest json.RawMessage) error
 	LocalEdits       LocalEdits // the rule for fields edited locally; "": [EditsConflict]
 	Banks            BankMaker  // makes banks from templates; nil: [Banks.Create] finds nothing

@@ -203,10 +203,9 @@ func (s *Service) Accept(ctx context.Context, p Principal) error {
 // [Policies.Resolve] does. Call it for every request that a host serves. It answers from the cache,
 // so most calls take well under a microsecond and make no store call.
 //
-// Changes by this Service count immediately. Changes by others, also by a second Service of this
-// process, count immediately where the store is a [FreshnessStore] such as SQLite's, within
-// milliseconds on PostgreSQL, and else within about a second. When the store was not reached for 5
-// seconds, each call reads it.
+// Changes by this Service count immediately. Those by any other do so where the store is a
+// [FreshnessStore] such as SQLite's; they count within milliseconds on PostgreSQL, and else within
+// about a second. When the store was not reached for 5 seconds, each call reads it.
 //
 // A user without a row has no stored rights. On bank "*", what the host vouches for
 // ([Principal].Actions) counts as well. An error never means allow: CodeInvalid (the zero
