@@ -15,8 +15,11 @@ import (
 	"github.com/extsvc/svc"
 )
 
-// maxAnswer limits an answer in bytes. In a list it limits each element.
-const maxAnswer = 64 << 20
+// maxAnswer and maxProblem limit an answer in bytes. In a list maxAnswer limits each element.
+const (
+	maxAnswer  = 64 << 20
+	maxProblem = 4 << 20
+)
 
 // call sends a request and reads the one JSON object of the answer.
 func call[W, T any](ctx context.Context, c *conn, r request, read func(W) T) (T, error) {

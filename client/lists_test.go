@@ -19,6 +19,7 @@ import (
 	"github.com/extsvc/svc/client"
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/expect"
+	"github.com/extsvc/svc/internal/heaptest"
 )
 
 // A list that ends too early is none, however well its end is said to be the end; nor is one that goes on behind its end.
@@ -127,6 +128,19 @@ func TestListsAreStreamed(t *testing.T) {
 		}
 	}
 	expect.Holds(t, int64(now.HeapAlloc)-int64(before.HeapAlloc) <= 16<<20, "memory")
+}
+
+// A problem takes less memory than an answer may.
+func TestProblemsAreSmall(t *testing.T) {
+	is := is.New(t)
+	c := dial(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusConflict)
+		endless(`{"code":"`, "x")(w, r)
+	})
+	is.True(heaptest.Allocated(func() {
+		is.Equal(refused(errorOf(c.Templates.Read(t.Context(), "a"))).Code, svc.CodeInternal)
+	}) < 64<<20)
 }
 
 // A list that the server gives only a part of is read to its end.

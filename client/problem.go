@@ -57,7 +57,7 @@ func (c *conn) refusal(r request, answer *http.Response) error {
 	body := &bounded{from: answer.Body, left: excerptFrom}
 	isProblem := mediaType(answer.Header) == "application/problem+json"
 	if isProblem {
-		body.left = maxAnswer
+		body.left = maxProblem
 	}
 	text, err := io.ReadAll(body)
 	var p wire.Problem
