@@ -89,9 +89,16 @@ func (h *Handler) in(a *answer, r *http.Request, serve func(*Handler) error) err
 	err := h.tenants.UseContext(r.Context(), name, func(
 		ctx context.Context, service *svc.Service,
 	) error {
-		defer context.AfterFunc(ctx, func() { // a body may keep the request waiting
+		ended := make(chan struct{})
+		stop := context.AfterFunc(ctx, func() { // a body may keep the request waiting
 			_ = http.NewResponseController(a.ResponseWriter).SetReadDeadline(time.Unix(1, 0))
-		})()
+			close(ended)
+		})
+		defer func() {
+			if !stop() {
+				<-ended // nothing uses the ResponseWriter after the handler
+			}
+		}()
 		known = true
 		own := *h
 		own.tenants, own.service, own.tenant, own.served = nil, service, name, ctx

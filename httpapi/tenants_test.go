@@ -395,6 +395,18 @@ func slowBodiesOfASuspendedTenant(t *testing.T) {
 	c.ada("a").get("/users/eve").is(404)
 }
 
+// unhurried is a ResponseWriter whose deadlines take time.
+type unhurried struct {
+	*httptest.ResponseRecorder
+	used atomic.Bool
+}
+
+func (w *unhurried) SetReadDeadline(time.Time) error {
+	time.Sleep(time.Second)
+	w.used.Store(true)
+	return nil
+}
+
 // A request that waits for a function of the host ends when its tenant is suspended or dropped.
 func TestCallersOfASuspendedTenantEnd(t *testing.T) { synctest.Test(t, callersOfASuspendedTenantEnd) }
 
@@ -410,7 +422,13 @@ func callersOfASuspendedTenantEnd(t *testing.T) {
 	})
 	statuses := make(chan int, 2)
 	for _, path := range []string{"/t/a/ext/svc/me", "/protected/b"} {
-		go func() { statuses <- recorded(c.server.Config.Handler, "GET", path, "of-the-host", "").Code }()
+		go func() {
+			w, r := &unhurried{ResponseRecorder: httptest.NewRecorder()}, httptest.NewRequest("GET", path, nil)
+			r.Header.Set("Authorization", "Bearer of-the-host")
+			c.server.Config.Handler.ServeHTTP(w, r)
+			expect.Equal(t, path, w.used.Swap(true), true) // before the handler has returned
+			statuses <- w.Code
+		}()
 		<-asked
 	}
 	is.NoErr(c.tenants.Suspend(t.Context(), "a"))
