@@ -34,11 +34,6 @@ func narrowed(s policy.Subject, document []byte) policy.Subject {
 	return s
 }
 
-func closed(s policy.Subject) policy.Subject {
-	s.Closed = "closed"
-	return s
-}
-
 func TestPermits(t *testing.T) {
 	broken := policy.Subject{Kind: policy.User, Grants: []policy.Grant{{PolicyID: "p", Document: []byte("{")}}}
 	for _, tc := range []struct {
