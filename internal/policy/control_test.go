@@ -34,8 +34,16 @@ func narrowed(s policy.Subject, document []byte) policy.Subject {
 	return s
 }
 
+func closed(s policy.Subject) policy.Subject {
+	s.Closed = "closed"
+	return s
+}
+
 func TestPermits(t *testing.T) {
 	broken := policy.Subject{Kind: policy.User, Grants: []policy.Grant{{PolicyID: "p", Document: []byte("{")}}}
+	brokenScoping := narrowed(user(allow("iam:*")), []byte("{"))
+	oneBank := allow("iam:*")
+	oneBank.Banks = []string{"a::*", "a"}
 	for _, tc := range []struct {
 		name    string
 		subject policy.Subject
@@ -43,13 +51,31 @@ func TestPermits(t *testing.T) {
 		action  string
 		want    bool
 	}{
+		{"stored", user(allow("iam:*")), nil, "iam:users:read", true},
+		{"nothing stored", user(), nil, "iam:users:read", false},
+		{"stored for some banks only", user(oneBank), nil, "iam:users:read", false},
+		{"vouched", user(), []string{"template:admin", "iam:users:*"}, "iam:users:read", true},
+		{"vouched without a row", policy.Subject{Kind: policy.User}, []string{"iam:*"}, "iam:users:read", true},
+		{"another is vouched", user(), []string{"iam:users:write"}, "iam:users:read", false},
 		{"a star is all of the control plane", user(), []string{"*"}, "iam:users:read", true},
+		{"templates too", user(), []string{"bank:recall", "*"}, "template:admin", true},
+		{"and no more than that", user(), []string{"*"}, "bank:recall", false},
 		{"nor what only begins like it", user(), []string{"*"}, "iamb:users:read", false},
 		{"a star within a pattern", user(), []string{"iam*", "*:read", "iam:*:read", "**", ""}, "iam:users:read", false},
+		{"a stored deny wins over a star", user(deny("iam:users:read")), []string{"*"}, "iam:users:read", false},
+		{"a closed subject wins over a star", closed(user(allow("iam:*"))), []string{"*"}, "iam:users:read", false},
 		{"a stored deny wins over what is vouched", user(deny("iam:users:read")), []string{"iam:*"}, "iam:users:read", false},
+		{"a closed subject", closed(user(allow("iam:*"))), []string{"iam:*"}, "iam:users:read", false},
 		{"a document that does not parse", broken, []string{"iam:*"}, "iam:users:read", false},
+		{"a scoping document that does not parse", brokenScoping, []string{"iam:*"}, "iam:users:read", false},
+		{"owner and scoping", scoped(user(allow("iam:*")), allow("iam:users:*")), nil, "iam:users:read", true},
+		{"owner alone", scoped(user(allow("iam:*")), allow("template:*")), nil, "iam:users:read", false},
+		{"owner and one of two scopings", scoped(scoped(user(allow("iam:*")), allow("iam:*")), allow("template:*")), nil, "iam:users:read", false},
+		{"owner and both scopings", scoped(scoped(user(allow("iam:*")), allow("iam:*")), allow("iam:users:*")), nil, "iam:users:read", true},
 		{"the second scoping does not parse", narrowed(scoped(user(allow("iam:*")), allow("iam:*")), []byte("{")), []string{"iam:*"}, "iam:users:read", false},
+		{"scoping denies what is vouched", scoped(user(), deny("iam:*")), []string{"iam:*"}, "iam:users:read", false},
 		{"an unmapped sender", policy.Subject{Kind: policy.Unmapped}, []string{"iam:*"}, "iam:users:read", false},
+		{"an unknown kind", policy.Subject{Kind: "robot"}, []string{"iam:*"}, "iam:users:read", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			is.New(t).Equal(compiler.Compile(tc.subject).Permits(tc.vouched, tc.action), tc.want)
@@ -69,10 +95,28 @@ func TestWithin(t *testing.T) {
 		vouched        []string
 		want           string
 	}{
+		{"nothing within nothing", user(), user(), nil, ""},
+		{"a literal within a prefix", user(allow("iam:users:read")), user(allow("iam:*")), nil, ""},
+		{"a prefix beyond a literal", user(allow("iam:users:*")), user(allow("iam:users:read")), nil, "iam:users:*"},
+		{"a prefix beyond a longer one", user(allow("iam:*")), user(allow("iam:users:*")), nil, "iam:*"},
+		{"a prefix less what both lack", user(allow("iam:*"), deny("iam:users:*")), user(allow("iam:*"), deny("iam:users:*")), nil, ""},
+		{"a hole in the caller's", user(allow("iam:*")), user(allow("iam:*"), deny("iam:users:read")), nil, "iam:users:read"},
+		{"the same hole in the target's", user(allow("iam:*"), deny("iam:users:*")), user(allow("iam:*"), deny("iam:users:read")), nil, ""},
+		{"vouched", user(allow("iam:*")), user(), []string{"iam:*"}, ""},
 		{"a star is vouched", user(allow("iam:*", "template:admin")), user(), []string{"*"}, ""},
 		{"a star, less what is denied", user(allow("iam:*")), user(deny("iam:users:read")), []string{"*"}, "iam:users:read"},
 		{"vouched is not enough", user(allow("iam:*", "template:admin")), user(), []string{"iam:*"}, "template:admin"},
+		{"the data plane does not count", user(allow("bank:*")), user(), nil, ""},
+		{"one who is closed exceeds nobody", closed(user(allow("iam:*"))), user(), nil, ""},
+		{"a closed caller", user(allow("iam:users:read")), closed(user(allow("iam:*"))), []string{"iam:*"}, "iam:users:read"},
+		{"a narrowed caller", user(allow("iam:users:read")), scoped(user(allow("iam:*")), allow("iam:users:write")), nil, "iam:users:read"},
+		{"a hole in what narrows the caller", user(allow("iam:*")), scoped(user(allow("iam:*")), allow("iam:*"), deny("iam:users:read")), nil, "iam:users:read"},
 		{"what cannot be read may permit anything", unread(user(allow("iam:users:read"))), user(allow("iam:*")), nil, "template:*"},
+		{"what cannot be read is within everything", unread(user()), user(allow("iam:*", "template:*")), nil, ""},
+		{"a caller who cannot be read", user(allow("iam:users:read")), unread(user(allow("iam:*"))), []string{"iam:*"}, "iam:users:read"},
+		{"a user that is narrowed is within itself", narrowed(user(allow("iam:*")), policytest.Document(allow("iam:users:*"))), user(allow("iam:users:*")), nil, ""},
+		{"a hole in the second that narrows the caller", user(allow("iam:*")), scoped(scoped(user(allow("iam:*")), allow("iam:*")), allow("iam:*"), deny("iam:users:read")), nil, "iam:users:read"},
+		{"narrowed by what cannot be read", narrowed(user(allow("iam:*")), []byte("{")), user(allow("iam:*")), nil, "template:*"},
 		{"control characters are actions too", user(allow("template:\x01")), user(allow("template:admin")), nil, "template:\x01"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

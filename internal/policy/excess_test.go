@@ -129,13 +129,19 @@ func TestExceedsIsTheDifferenceOfDecisions(t *testing.T) {
 	varied(t, given, taken, none)
 }
 
-// TestAdministers: a call that has ended finds no administrator.
-func TestAdministers(t *testing.T) {
+// TestExceedsFailsClosed: a call that has ended finds an excess, and no administrator.
+func TestExceedsFailsClosed(t *testing.T) {
+	is := is.New(t)
 	call, end := gocontext.WithCancel(t.Context())
 	apart, all := compiler.Apart(call), user(allow("iam:*", "bank:*"))
-	is.New(t).True(apart.Administers(all) && !apart.Administers(user(allow("bank:recall"))))
+	_, exceeds := apart.Exceeds(&policy.Grantor{Subject: all}, new(user()), &all, nil)
+	is.True(!exceeds)
+	is.True(apart.Administers(all) && !apart.Administers(user(allow("bank:recall"))))
 	end()
-	is.New(t).True(!compiler.Apart(call).Administers(all))
+	apart = compiler.Apart(call)
+	_, exceeds = apart.Exceeds(&policy.Grantor{Subject: all}, new(user()), &all, nil)
+	is.True(exceeds)
+	is.True(!apart.Administers(all))
 }
 
 // A bank is opened by who has all that it opens, in each context, also what no statement names.

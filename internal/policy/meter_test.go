@@ -60,6 +60,13 @@ func TestNoWorkIsAProduct(t *testing.T) {
 	if !errors.Is(c.Err(), policy.ErrTooComplex) {
 		t.Error("its sets may take any memory")
 	}
+	c = policy.NewCompiler(policy.Memory).Apart(t.Context())
+	c.Limit(1_000_000) // a fraction of all pairs of patterns
+	kept, gone, all := on(allow("x:y"), names("c", 2000)...), on(deny("x:y"), names("b", 2000)...), user(allow("bank:*"))
+	c.Exceeds(&policy.Grantor{Subject: all}, new(user(kept, gone)), new(user(kept)), nil)
+	if !errors.Is(c.Err(), policy.ErrTooComplex) {
+		t.Error("to compare every two patterns is no work")
+	}
 }
 
 // TestWithinReadsStatementsOnce: thousands of denies are no product.
