@@ -374,7 +374,8 @@ func (s *accessCache) overlaid(
 	wrong error, channels []Channel,
 	cut func(all *accessRows, write AccessWrite, senders map[Channel]string),
 ) (err error) {
-	if err := s.authorize(ctx, by, action.UsersRead); err != nil { // since the turn was waited for
+	// Callers ask before they wait for their turn. In the meantime the right may have ended.
+	if err := s.authorize(ctx, by, action.UsersRead); err != nil {
 		return err
 	}
 	bundle, err = bundle.normalize(compiler)

@@ -274,7 +274,7 @@ func TestContainerfile(t *testing.T) {
 	variables := regexp.MustCompile(`(?m)^ENV (.*)$`).FindStringSubmatch(file)[1]
 	variables = strings.ReplaceAll(variables, "$GOPROXY", strings.TrimSpace(sh(t, "go env GOPROXY")))
 	variables = strings.ReplaceAll(variables, "///proxy,", "//"+out+"/proxy,file://"+strings.TrimSpace(sh(t, "go env GOMODCACHE"))+"/cache/download,")
-	env := append(strings.Fields(variables), "VERSION=v0.1.0", "GOWORK=off", "GOFLAGS=-modcacherw "+os.Getenv("GOFLAGS"), "GOPATH="+out, "GOMODCACHE="+out+"/modules")
+	env := append(strings.Fields(variables), "VERSION=v0.1.0", "GOWORK=off", "GOFLAGS=-modcacherw -trimpath "+os.Getenv("GOFLAGS"), "GOPATH="+out, "GOMODCACHE="+out+"/modules")
 	for _, run := range regexp.MustCompile(`(?m)^RUN (.*)$`).FindAllStringSubmatch(file, -1) {
 		sh(t, strings.ReplaceAll(run[1], "/out", out+"/image"), env...)
 	}

@@ -110,7 +110,7 @@ func archiveToRead(ctx context.Context, file, folder string) (string, error) {
 	return path, nil
 }
 
-// checkFree refuses a database or a keys file that exists. The placeholder of a killed
+// checkFree refuses a database or a keys file that exists. The marker of a killed
 // restore in place of the keys file does not count.
 func checkFree(ctx context.Context, c *call) error {
 	if err := checkApart("-keys", c.Keys, c.DB); err != nil {

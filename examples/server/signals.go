@@ -27,10 +27,7 @@ const oneSignal = time.Second
 // obeyLaterSignals calls stop oneSignal after ctx has ended. From then on, a signal ends the process
 // immediately.
 func obeyLaterSignals(ctx context.Context, stop func()) {
-	context.AfterFunc(ctx, func() {
-		time.Sleep(oneSignal)
-		stop()
-	})
+	context.AfterFunc(ctx, func() { time.AfterFunc(oneSignal, stop) })
 }
 
 // hangUps returns each SIGHUP until stop. In a terminal it ends the program instead.

@@ -19,6 +19,9 @@ const (
 	apidiff   = "golang.org/x/exp/cmd/apidiff@v0.0.0-20261014143641-f0251eb4aa3e"
 )
 
+// stripped are the flags of go for programs that no debugger reads: all that is built here.
+const stripped = "-trimpath -gcflags=all=-dwarf=false"
+
 var platforms = []string{"linux/amd64", "linux/arm64", "darwin/arm64", "windows/amd64"}
 
 // build installs the program from the proxy, as anyone can, for each platform.
@@ -119,7 +122,7 @@ func (r *release) hostEnv(ctx context.Context) ([]string, error) {
 	}
 	return []string{
 		"GOWORK=off",
-		"GOFLAGS=-modcacherw -trimpath -gcflags=all=-dwarf=false -mod=mod", // programs are stripped
+		"GOFLAGS=-modcacherw -mod=mod " + stripped,
 		"GOPATH=" + filepath.Join(r.scratch, "gopath"),
 		"GOMODCACHE=" + filepath.Join(r.scratch, "modules"),
 		"GOPROXY=" + proxies + lines[0],
@@ -130,7 +133,7 @@ func (r *release) hostEnv(ctx context.Context) ([]string, error) {
 // tool installs a tool, named with its version, and returns its path.
 func (r *release) tool(ctx context.Context, name string) (string, error) {
 	folder := filepath.Join(r.scratch, "tools")
-	env := []string{"GOWORK=off", "GOBIN=" + folder}
+	env := []string{"GOWORK=off", "GOFLAGS=" + stripped, "GOBIN=" + folder}
 	_, err := command(r.scratch, env, "go", "install", name).output(ctx)
 	name, _, _ = strings.Cut(filepath.Base(name), "@")
 	return filepath.Join(folder, name), err
