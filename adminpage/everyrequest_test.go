@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"runtime/metrics"
 	"slices"
 	"strings"
@@ -263,6 +264,7 @@ type cost struct {
 // measure does something. What it allocates in all is the most that it may hold: only when that is
 // too much, and in CI, the heap is watched, garbage included.
 func measure(do func()) cost {
+	defer debug.SetGCPercent(debug.SetGCPercent(100))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	begin := cpuTime()

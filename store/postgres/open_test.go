@@ -120,13 +120,16 @@ func TestConnectionsAreSetUp(t *testing.T) {
 	is.Equal(setting(t, store, "statement_timeout"), "30s")
 	is.Equal(setting(t, store, "idle_in_transaction_session_timeout"), "30s")
 	is.Equal(setting(t, store, "application_name"), "svc")
+	is.Equal(setting(t, store, "jit"), "off")
 	is.Equal(store.DB().Stats().MaxOpenConnections, 10)
 
 	own := pgtest.With(t, pgtest.With(t, url, "statement_timeout", "7s"), "application_name", "mine")
+	own = pgtest.With(t, own, "jit", "on")
 	store = open(t, own, postgres.Options{MaxOpen: 3, Timeout: 2 * time.Second})
 	is.Equal(setting(t, store, "statement_timeout"), "7s") // the URL's
 	is.Equal(setting(t, store, "idle_in_transaction_session_timeout"), "2s")
 	is.Equal(setting(t, store, "application_name"), "mine")
+	is.Equal(setting(t, store, "jit"), "on")
 	is.Equal(store.DB().Stats().MaxOpenConnections, 3)
 
 	store = open(t, url, postgres.Options{Timeout: -1})

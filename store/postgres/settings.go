@@ -189,7 +189,11 @@ const setTexts = `; SET bytea_output TO hex; SET extra_float_digits TO 1`
 // "on".
 const atLeastOn = ` WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')`
 
-// set gives a connection its settings. Time limits in the URL take precedence.
+// planOnly keeps the server from compiling statements, which takes it longer than any of them.
+// Tables without statistics seem large to its planner, and then it compiles each read of changes.
+const planOnly = `; SET jit TO off`
+
+// set gives a connection its settings. Time limits and jit in the URL take precedence.
 func (o Options) set(config *pgx.ConnConfig, timeout time.Duration) {
 	limit := "0" // none
 	if timeout > 0 {
@@ -202,8 +206,12 @@ func (o Options) set(config *pgx.ConnConfig, timeout time.Duration) {
 	if o.SynchronousCommit == "" {
 		statement = fmt.Sprintf(setCommits, "on") + atLeastOn
 	}
+	statement += setTexts
+	if config.RuntimeParams["jit"] == "" {
+		statement += planOnly
+	}
 	config.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
-		_, err := conn.Exec(ctx, statement+setTexts).ReadAll()
+		_, err := conn.Exec(ctx, statement).ReadAll()
 		return err
 	}
 }
