@@ -151,7 +151,10 @@ func TestOutboxFaults(t *testing.T) {
 // A hook may panic, or end its goroutine, as a test's Fatal does.
 func TestEventHookThatPanics(t *testing.T) {
 	for _, end := range []func(){func() { panic("the host's") }, runtime.Goexit} {
-		eventHookThatEnds(t, end)
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			eventHookThatEnds(t, end)
+		})
 	}
 }
 

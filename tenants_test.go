@@ -74,6 +74,7 @@ var hostileNames = []string{
 }
 
 func TestHostileNamesOfTenants(t *testing.T) {
+	t.Parallel()
 	is, in := is.New(t), newTenants(t, svc.TenantsConfig{})
 	for _, bad := range []string{"", ".", "..", "a/b", `a\b`, "a\x00", "a\n", "\u202e", "\xff", strings.Repeat("x", 129)} {
 		is.Equal(svc.ErrorCode(errorOf(in.Create(t.Context(), bad))), svc.CodeInvalid)

@@ -47,6 +47,7 @@ func (m market) Catalog(ctx context.Context, from svc.Upstream, _ time.Duration)
 
 // A check that takes long is answered at once, goes on without its page, and names what failed.
 func TestSlowCheck(t *testing.T) {
+	t.Parallel()
 	m := market{open: make(chan struct{}), ill: "two"}
 	s := newSiteWith(t, svc.Config{Sources: svc.SourceConfig{Marketplace: m}}, office()).signIn()
 	for _, name := range []string{"one", "two", "three"} {

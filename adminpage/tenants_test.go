@@ -172,6 +172,7 @@ func TestTenantsNeedAName(t *testing.T) {
 
 // Pages without a sign-in wait for each other, and for nobody else.
 func TestFloodOfPages(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	_, sites := newTenants(t, "a", "b")
 	sites["b"].signIn()

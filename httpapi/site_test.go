@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -81,13 +82,16 @@ func newSite(t *testing.T, changes ...func(*setup)) *site {
 		t: t, store: intercept.NewPlanted(memstore.New()), market: &market{}, clock: &clock{}, said: &record{}, log: &record{},
 		answered: map[string]int{},
 	}
+	var begun atomic.Bool // the events of what each test begins with are many, and without secrets
 	logger := slog.New(slog.NewMultiHandler(slog.NewJSONHandler(s.said, nil), slog.NewJSONHandler(s.log, nil)))
 	u := setup{
 		Config: svc.Config{
 			Store: s.store, Now: s.clock.Now, Logger: logger,
 			Authenticator: svc.AuthenticatorFunc(sessions),
 			Events: svc.EventConfig{OnEvent: func(_ context.Context, event svc.Event) {
-				fmt.Fprintf(s.said, "%+v\n", event)
+				if begun.Load() {
+					fmt.Fprintf(s.said, "%+v\n", event)
+				}
 			}},
 			Keys:    svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1", Secret: []byte("sixteen bytes or more")}}},
 			Sources: svc.SourceConfig{Marketplace: s.market, SealingKey: make([]byte, 32)},
@@ -104,6 +108,7 @@ func newSite(t *testing.T, changes ...func(*setup)) *site {
 	}
 	s.service = must(svc.New(u.Config))
 	s.apply(access)
+	begun.Store(true)
 	s.serve(u)
 	return s
 }

@@ -144,7 +144,7 @@ func isExact(t *testing.T, stores []svc.Store) bool {
 }
 
 // histories returns the number of histories over all stores together.
-func histories(t *testing.T) int { return number(t, "SVC_LINEAR_HISTORIES", longtest.Times(16, 120)) }
+func histories(t *testing.T) int { return number(t, "SVC_LINEAR_HISTORIES", longtest.Times(8, 120)) }
 
 func firstSeed(t *testing.T) uint64 { return uint64(number(t, "SVC_LINEAR_SEED", 1)) }
 
