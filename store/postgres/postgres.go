@@ -81,10 +81,12 @@ type Options struct {
 //
 // The url is a URL (postgres://user:password@host:5432/database?sslmode=verify-full) or a list of
 // settings (host=… dbname=…), as libpq takes them. PG… variables, password files and service files
-// apply. A standby, which can only be read, must have the tables already; writes are
-// svc.ErrUnavailable until it is promoted. Any number of processes may call Open concurrently;
-// their migrations wait for each other until ctx ends. No error contains the password. When the
-// server cannot be reached, the error is svc.ErrUnavailable.
+// apply. Connections have jit off unless the url sets it.
+//
+// A standby, which can only be read, must have the tables already; writes are svc.ErrUnavailable
+// until it is promoted. Any number of processes may call Open concurrently; their migrations wait
+// for each other until ctx ends. No error contains the password. When the server cannot be reached,
+// the error is svc.ErrUnavailable.
 func Open(ctx context.Context, url string, options Options) (*Store, error) {
 	config, err := parse(url)
 	if err != nil {
