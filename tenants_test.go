@@ -413,31 +413,42 @@ func TestIdleTenantIsSmall(t *testing.T) {
 // Beyond the bound of all, tenants give their memory back: those that nobody uses close, and those
 // in use forget what they have cached.
 func TestMemoryOfTenantsIsBounded(t *testing.T) {
-	is, in := is.New(t), newTenants(t, svc.TenantsConfig{Memory: 2 << 20})
-	names := []string{"a", "b", "c", "d", "e", "f"}
-	makeTenants(t, in, names...)
 	large := strings.Repeat("x", 60_000)
-	fill := func(s *svc.Service) error { // some 1.5 MB
-		for i := range 25 {
-			_, err := s.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: fmt.Sprint("t", i), Content: svc.Content{
-				Name: "x", Manifest: fmt.Appendf(nil, `{"version":"1","text":%q}`, large),
-			}})
-			if err != nil && svc.ErrorCode(err) != svc.CodeExists {
-				return err
-			}
-		}
-		return nil
-	}
-	read := func(s *svc.Service) error { // twice: the first asks for the copies
-		for range 2 {
-			for _, err := range s.Templates.List(t.Context(), svc.Host, svc.TemplateQuery{}) {
-				if err != nil {
+	for name, of := range map[string]struct{ fill, read func(*svc.Service) error }{
+		"templates": {func(s *svc.Service) error { // some 1.5 MB
+			for i := range 25 {
+				_, err := s.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: fmt.Sprint("t", i), Content: svc.Content{
+					Name: "x", Manifest: fmt.Appendf(nil, `{"version":"1","text":%q}`, large),
+				}})
+				if err != nil && svc.ErrorCode(err) != svc.CodeExists {
 					return err
 				}
 			}
-		}
-		return nil
+			return nil
+		}, func(s *svc.Service) error { // twice: the first asks for the copies
+			for range 2 {
+				for _, err := range s.Templates.List(t.Context(), svc.Host, svc.TemplateQuery{}) {
+					if err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		}},
+		"policies": {func(s *svc.Service) error {
+			return s.Access.Apply(t.Context(), svc.Host, held(times(1_000, `{"effect":"allow","actions":["a#:*"],"banks":["b#"],"retain_tags":["#"]}`)))
+		}, func(s *svc.Service) error {
+			return errorOf(s.Policies.Decide(t.Context(), svc.Host, svc.Question{UserID: "u", Bank: "b1", Action: "a1:x"}))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) { memoryOfTenants(t, of.fill, of.read) })
 	}
+}
+
+func memoryOfTenants(t *testing.T, fill, read func(*svc.Service) error) {
+	is, in := is.New(t), newTenants(t, svc.TenantsConfig{Memory: 2 << 20})
+	names := []string{"a", "b", "c", "d", "e", "f"}
+	makeTenants(t, in, names...)
 	for _, name := range names {
 		is.NoErr(in.Use(t.Context(), name, fill))
 	}
