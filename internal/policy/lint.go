@@ -12,7 +12,7 @@ import (
 // that are closed, or have a policy that does not parse.
 type Lint struct {
 	Needless []Needless // by policy and statement
-	Ties     []Tie      // by policy, statement and parameter
+	Ties     []Tie      // as the parties have them
 	// Unscoped lists, sorted, the members whose narrowing policies take away nothing of what they,
 	// or their owners, have without them.
 	Unscoped []Member
@@ -56,13 +56,6 @@ func (c *Compiler) Lint(census *Census) Lint {
 	}
 	l.settle(c, census)
 	slices.SortFunc(l.Unscoped, Member.Compare)
-	slices.SortStableFunc(l.Ties, func(a, b Tie) int {
-		return cmp.Or(
-			strings.Compare(a.Policy, b.Policy),
-			cmp.Compare(a.Statement, b.Statement),
-			strings.Compare(a.Parameter, b.Parameter),
-		)
-	})
 	return l.Lint
 }
 
