@@ -373,3 +373,10 @@ func (s *Store) ClaimEvents(ctx context.Context, now, until time.Time, limit int
 		return on.ClaimEvents(ctx, now, until, limit)
 	}, now, until, limit)
 }
+
+func (s *Store) CountEvents(ctx context.Context, most int) (int, error) {
+	if !s.All {
+		return s.FullStore.CountEvents(ctx, most)
+	}
+	return result(ctx, s, "CountEvents", false, func(on svc.FullStore) (int, error) { return on.CountEvents(ctx, most) }, most)
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -73,6 +74,35 @@ func TestFollowersWaitForNoCall(t *testing.T) {
 		}
 	}
 }
+
+// A transaction that does not begin is tried once more.
+func TestBeginIsTriedAgain(t *testing.T) {
+	for refusals, ok := range []bool{true, true, false} {
+		db := sql.OpenDB(&refusing{refusals: refusals})
+		defer db.Close()
+		_, err := newQueue(newPool(db, nil, "")).begin(t.Context())
+		is.New(t).Equal(err == nil, ok)
+	}
+}
+
+// refusing refuses so many transactions.
+type refusing struct {
+	slowServer
+	refusals int
+}
+
+func (r *refusing) Connect(context.Context) (driver.Conn, error) { return r, nil }
+
+func (r *refusing) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
+	if r.refusals--; r.refusals >= 0 {
+		return nil, errors.New("refused")
+	}
+	return begun{}, nil
+}
+
+type begun struct{ driver.Tx }
+
+func (begun) Rollback() error { return nil }
 
 // slowServer announces each preparation, and ends it when the test lets it.
 type slowServer struct{ entered, released chan struct{} }

@@ -52,7 +52,7 @@ func (q *queue) do(ctx context.Context, fn work) error {
 // without pause may block others until their timeout.
 func (q *queue) begin(ctx context.Context) (*sql.Tx, error) {
 	tx, err := q.pool.begin(ctx, readCommitted)
-	if err != nil && ctx.Err() == nil {
+	if err != nil {
 		tx, err = q.pool.begin(ctx, readCommitted)
 	}
 	return tx, err

@@ -104,6 +104,24 @@ var outboxRules = []rule{
 	}},
 }
 
+var statsRules = []rule{
+	{"CountEvents counts the events in the outbox, claimed or not, up to most", func(c *checker) {
+		c.count(0, 10)
+		c.add(1, 2, 3)
+		c.claim(at(0), at(100), 2)
+		c.count(3, 10)
+		c.count(2, 2)
+		c.ok(c.DeleteEvents(c.ctx, []uuid.UUID{newEvent(1).ID}))
+		c.count(2, 10)
+	}},
+}
+
+func (c *checker) count(want, most int) {
+	n, err := c.CountEvents(c.ctx, most)
+	c.ok(err)
+	c.same("events", n, want)
+}
+
 func (c *checker) add(events ...uint32) {
 	for _, n := range events {
 		c.ok(c.AddEvents(c.ctx, []svc.Event{newEvent(n)}))

@@ -43,6 +43,7 @@ func quickRules() []rule {
 		readAccessRules, accessPageRules, changeAccessRules, removeAccessRules, changeRules,
 		transactionRules,
 		optional[svc.SourceFileStore](sourceFileRules), optional[svc.OutboxStore](outboxRules),
+		optional[svc.StatsStore](statsRules),
 		optional[svc.AnswerStore](answerRules), optional[svc.AuditStore](auditRules))
 }
 
@@ -137,6 +138,7 @@ type checker struct {
 type roles struct {
 	svc.SourceFileStore
 	svc.OutboxStore
+	svc.StatsStore
 	svc.AnswerStore
 	svc.AuditStore
 }
@@ -144,6 +146,7 @@ type roles struct {
 func rolesOf(store svc.Store) (r roles) {
 	r.SourceFileStore, _ = store.(svc.SourceFileStore)
 	r.OutboxStore, _ = store.(svc.OutboxStore)
+	r.StatsStore, _ = store.(svc.StatsStore)
 	r.AnswerStore, _ = store.(svc.AnswerStore)
 	r.AuditStore, _ = store.(svc.AuditStore)
 	return r
@@ -152,7 +155,8 @@ func rolesOf(store svc.Store) (r roles) {
 // has says which roles the store has.
 func (r roles) has() []bool {
 	return []bool{
-		r.SourceFileStore != nil, r.OutboxStore != nil, r.AnswerStore != nil, r.AuditStore != nil,
+		r.SourceFileStore != nil, r.OutboxStore != nil, r.StatsStore != nil, r.AnswerStore != nil,
+		r.AuditStore != nil,
 	}
 }
 
