@@ -25,8 +25,11 @@ type Observation struct {
 	// Route is the pattern of the route, "GET /ext/svc/admin/templates/{template_id}", and for a
 	// route of the host the Pattern that its mux has set. "": the path has no route, the caller of
 	// the interface is not known, or the host's mux sets no Pattern.
-	Route     string
-	Status    int          // status of the answer; 0: cut off before the answer began
+	Route string
+	// Status is that of the answer. 0: it was cut off before it began. A handler of the host that
+	// writes nothing counts as 200, as net/http answers: what a framework writes when the handler
+	// has returned, as echo does with an error, is not seen.
+	Status    int
 	Code      svc.Code     // code of the problem; "": no problem
 	Caller    svc.Identity // zero: not known
 	Tenant    string       // "": no tenant's request, or the tenant is not known
@@ -67,7 +70,7 @@ func (h *Handler) report(a *answer, r *http.Request) {
 func (h *Handler) observed(a *answer) Observation {
 	return Observation{
 		Route: a.route, Status: a.status, Code: a.code, Caller: a.caller, Tenant: a.tenant,
-		RequestID: a.requestID,
+		RequestID: h.mask(a.requestID), // the host's middleware may have copied a header
 		Began:     a.began, Took: time.Since(a.began), Bytes: a.bytes, Err: a.err,
 	}
 }

@@ -3,6 +3,8 @@ package httpapi
 import (
 	"bufio"
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -76,13 +78,17 @@ func (h *Handler) guard(next http.Handler, decide decide) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
+		a.err = errors.New("the host's handler panicked")
 		defer func() {
 			a.route, a.requestID = r.Pattern, w.Header().Get(inbound.RequestIDHeader)
 			h.options.Observer.Observe(r.Context(), h.observed(a))
 		}()
-		next.ServeHTTP(hostAnswer{a}, r)
-		if !a.begun {
+		next.ServeHTTP(a.toHost(), r)
+		if a.err = nil; !a.begun {
 			a.status = http.StatusOK // net/http sends it for a handler that wrote nothing
+		}
+		if a.status >= http.StatusInternalServerError {
+			a.err = fmt.Errorf("the host's handler answered %d", a.status)
 		}
 	})
 }
@@ -131,8 +137,26 @@ func WithPrincipal(ctx context.Context, by svc.Principal) context.Context {
 	return context.WithValue(ctx, letKey{}, let{by: by})
 }
 
-// hostAnswer is the answer of a handler of the host, which may use all that net/http offers.
+// hostAnswer is the answer of a handler of the host.
 type hostAnswer struct{ *answer }
+
+// flushed and hijacked are answers that the host's ResponseWriter can flush, or hand over as well:
+// handlers ask for these interfaces to choose what they do.
+type (
+	flushed  struct{ hostAnswer }
+	hijacked struct{ flushed }
+)
+
+// toHost returns the answer with what the host's ResponseWriter can do.
+func (a *answer) toHost() http.ResponseWriter {
+	if _, can := a.ResponseWriter.(http.Hijacker); can {
+		return hijacked{flushed{hostAnswer{a}}}
+	}
+	if _, can := a.ResponseWriter.(http.Flusher); can {
+		return flushed{hostAnswer{a}}
+	}
+	return hostAnswer{a}
+}
 
 // begin records the status of the answer: the first one, as net/http sends no other.
 func (a hostAnswer) begin(status int) {
@@ -153,15 +177,20 @@ func (a hostAnswer) Write(p []byte) (int, error) {
 	return a.answer.Write(p)
 }
 
-// Flush implements [http.Flusher].
-func (a hostAnswer) Flush() {
-	if err := http.NewResponseController(a.ResponseWriter).Flush(); err == nil {
+// FlushError is for [http.ResponseController].
+func (a hostAnswer) FlushError() error {
+	err := http.NewResponseController(a.ResponseWriter).Flush()
+	if err == nil {
 		a.begin(http.StatusOK)
 	}
+	return err
 }
 
+// Flush implements [http.Flusher].
+func (a flushed) Flush() { _ = a.FlushError() }
+
 // Hijack implements [http.Hijacker]. It fails with HTTP/2, and the handler then answers.
-func (a hostAnswer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (a hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := http.NewResponseController(a.ResponseWriter).Hijack()
 	if err == nil {
 		a.begin(http.StatusSwitchingProtocols)

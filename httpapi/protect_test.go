@@ -1,9 +1,11 @@
 package httpapi_test
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -101,14 +103,47 @@ func TestHandlersOfTheHost(t *testing.T) {
 	is.Equal(string(s.talk(s.lines("GET / HTTP/1.1", s.key("alice")))[0].body), "by hand")
 	is.Equal(seen.last(t, 1).Status, http.StatusSwitchingProtocols)
 	for _, steps := range []string{"", "hijack", "hijack write", "hijack 500", "200 500", "write 500", "flush 404", "flush", "404 flush abort", "flush abort"} {
-		got := httptest.NewRecorder() // which cannot be hijacked, as HTTP/2
+		got := notHijacked{httptest.NewRecorder()}
 		request := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
 		request.Header.Set("Authorization", "Bearer "+s.key("alice"))
 		func() {
 			defer func() { _ = recover() }()
 			api.Protect(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { answerBy(w, steps) })).ServeHTTP(got, request)
 		}()
-		expect.Equal(t, steps, seen.newest().Status, got.Result().StatusCode)
+		o := seen.newest()
+		expect.Equal(t, steps, o.Status, got.Result().StatusCode)
+		expect.Equal(t, steps, o.Err != nil, o.Status >= 500 || strings.HasSuffix(steps, "abort"))
+	}
+}
+
+// notHijacked fails to hand over the connection.
+type notHijacked struct{ *httptest.ResponseRecorder }
+
+func (notHijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return nil, nil, errors.ErrUnsupported
+}
+
+// A handler of the host finds what its ResponseWriter can do, with an Observer as without one. What is seen of it has no key.
+func TestHandlersOfTheHostFindWhatThereIs(t *testing.T) {
+	s, seen := newSite(t), &watcher{}
+	key := s.key("alice")
+	for _, w := range []http.ResponseWriter{
+		notHijacked{httptest.NewRecorder()}, httptest.NewRecorder(), struct{ http.ResponseWriter }{httptest.NewRecorder()},
+	} {
+		var found []string
+		for _, observer := range []httpapi.Observer{nil, seen} {
+			api := httpapi.New(s.service, httpapi.Options{Observer: observer})
+			request := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+			request.Header.Set("Authorization", "Bearer "+key)
+			w.Header().Set("X-Request-Id", key) // by a careless host
+			api.Protect(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_, flushes := w.(http.Flusher)
+				_, hijacks := w.(http.Hijacker)
+				found = append(found, fmt.Sprint(flushes, hijacks, http.NewResponseController(w).Flush()))
+			})).ServeHTTP(w, request)
+		}
+		expect.Equal(t, found[0], found[0], found[1])
+		expect.Equal(t, found[0], strings.Contains(fmt.Sprintf("%+v", seen.newest()), key), false)
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -178,12 +179,48 @@ func printSuccessor(flags *flag.FlagSet, c *call) rowsAction {
 		if err != nil {
 			return err
 		}
-		issued, err := t.rotateKey(ctx, key, svc.Rotation{Overlap: *overlap})
-		if err != nil {
-			return err
-		}
-		return c.printNew(ctx, t, issued)
+		return c.succeed(ctx, t, key, *overlap)
 	}
+}
+
+// printing is how long a key that is to end at once may outlive the printing of its successor.
+const printing = time.Minute
+
+// succeed rotates a key. One that is to end at once ends when its successor is printed, and one
+// whose successor cannot be printed keeps its expiry. A holder who has no room for both keys ends
+// the old one first.
+func (c *call) succeed(
+	ctx context.Context, t target, key svc.APIKey, overlap time.Duration,
+) error {
+	issued, err := t.rotateKey(ctx, key, svc.Rotation{Overlap: cmp.Or(overlap, printing)})
+	if svc.ErrorCode(err) == svc.CodeLimit && overlap == 0 {
+		if issued, err = t.rotateKey(ctx, key, svc.Rotation{}); err == nil {
+			return c.printNew(ctx, t, issued)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err = c.printNew(ctx, t, issued); err == nil && overlap == 0 {
+		return t.revoke(ctx, key)
+	} else if err == nil || !key.ExpiresAt.IsZero() && !key.ExpiresAt.After(time.Now()) {
+		return err
+	}
+	if left := t.setExpiry(context.WithoutCancel(ctx), key); left != nil {
+		return fmt.Errorf("%w; give the old key %s its expiry again: %w", err, key.Prefix, left)
+	}
+	return fmt.Errorf("%w; the old key %s stays valid", err, key.Prefix)
+}
+
+// setExpiry sets the expiry of a key, also to none.
+func (t target) setExpiry(ctx context.Context, key svc.APIKey) (err error) {
+	patch := svc.APIKeyPatch{ExpiresAt: &key.ExpiresAt}
+	if t.local != nil {
+		_, err = t.local.Keys.Patch(ctx, t.by, key.Holder, key.ID, patch)
+	} else {
+		_, err = t.far.Keys.Patch(ctx, key.Holder, key.ID, patch)
+	}
+	return err
 }
 
 func revokeKey(ctx context.Context, c *call, t target) error {

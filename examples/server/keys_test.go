@@ -157,6 +157,18 @@ func TestUnprintedKeys(t *testing.T) {
 		}
 	}
 	is.Equal(strings.Count(does(t, "key", "list", "-db", db), "svcu_"), 1)
+	for _, overlap := range []string{"", "-overlap 1h"} {
+		for _, at := range []string{"-db " + db, "-url " + server.base + "/ext/svc"} {
+			key := issueKey(t, "-db", db, "-user", "alice")
+			err := run(t.Context(), strings.Fields("key rotate "+key[:len("svcu_")+16]+" "+overlap+" "+at), full{}, &output{})
+			if !errors.Is(err, syscall.ENOSPC) || !strings.HasSuffix(err.Error(), "the old key "+key[:len("svcu_")+16]+" stays valid") {
+				t.Errorf("%s %s: %v", overlap, at, err)
+			}
+			server.wants(t, 200, key, "GET", "/ext/svc/me", "")
+			is.Equal(strings.Count(does(t, "key", "list", "-user", "alice", "-db", db), "never"), 1)
+			does(t, "key", "revoke", key[:len("svcu_")+16], "-db", db)
+		}
+	}
 }
 
 func TestKeysFileIsMadeOnce(t *testing.T) {

@@ -26,7 +26,13 @@ var _ httpapi.Observer = Spans{}
 // The attributes are those of the semantic conventions of OpenTelemetry: http.route,
 // http.response.status_code, error.type (the code of the problem) and enduser.id. Two are svc's:
 // svc.tenant and svc.request_id. An attribute without a value is left out. No span holds a secret.
-func New(tracer trace.Tracer) Spans { return Spans{tracer} }
+// New panics when tracer is nil.
+func New(tracer trace.Tracer) Spans {
+	if tracer == nil {
+		panic("otelsvc: New needs a Tracer")
+	}
+	return Spans{tracer}
+}
 
 // Observe implements [httpapi.Observer].
 func (s Spans) Observe(ctx context.Context, o httpapi.Observation) {
