@@ -15,6 +15,7 @@ import (
 
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/answers"
+	"github.com/extsvc/svc/internal/background"
 	"github.com/extsvc/svc/internal/readcache"
 	"github.com/extsvc/svc/internal/sequencer"
 	"github.com/extsvc/svc/internal/strictjson"
@@ -34,6 +35,7 @@ type base struct {
 	cached        *readcache.Cache // nil in a transaction of the host: each call reads the store
 	drops         []func(changed Target, generation int64)
 	refuses       func(host bool) error // refuses callers of a tenant that is not served any longer
+	work          *background.Group     // nil: in a transaction of the host
 }
 
 // now returns the time to stamp on rows and events. Stores keep microseconds: with a finer time, a
@@ -41,7 +43,6 @@ type base struct {
 func (s *base) now() time.Time { return s.clock().UTC().Truncate(time.Microsecond) }
 
 // onChange makes drop forget what is cached of a target that changed at a generation or earlier.
-//
 // Call it while the Service is assembled: no lock guards the list. Mutations and the follower of
 // the store call drop concurrently, so it must be quick, safe for that, and do no I/O.
 func (s *base) onChange(drop func(changed Target, generation int64)) {

@@ -86,7 +86,6 @@ type Service struct {
 	callers *authenticator
 	config  Config
 	shared  shared
-	work    *background.Group // nil: works in a transaction of the host
 	closed  atomic.Bool
 }
 

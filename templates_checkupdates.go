@@ -61,8 +61,8 @@ type SourceReport struct {
 // [Templates.CheckUpdate] does. It asks each source once, and reports the templates that differ. A
 // source that fails does not stop the others: the report has its problem. A manifest in its own
 // file costs one more request, unless the catalogue has its digest. With a deadline of ctx, a source
-// fails that has not answered 5 s before it. When ctx ends, it returns CodeUnavailable and no
-// report.
+// fails that has not answered 5 s before it. When ctx ends, or the Service is closed, it returns
+// CodeUnavailable and no report.
 //
 // It asks 4 sources at the same time, and 4 files of one source; in a transaction of the host, one
 // source at a time. The result is not a snapshot. If neither the catalogue nor the server's
@@ -82,6 +82,8 @@ func (s *Templates) CheckUpdates(
 	if err != nil {
 		return UpdateReport{}, err
 	}
+	ctx, release := s.work.Within(ctx)
+	defer release()
 	var mu sync.Mutex
 	done := 0
 	tick := func(n int) {

@@ -148,6 +148,23 @@ func (m *slowMarket) Catalog(ctx context.Context, up svc.Upstream, maxAge time.D
 	return svc.Catalog{}, ctx.Err()
 }
 
+// A check ends with the Service: nobody may close the store under it.
+func TestCheckEndsWithTheService(t *testing.T) {
+	m := &slowMarket{market: newMarket()}
+	h := newHost(t, func(c *svc.Config) { c.Sources.Marketplace = m })
+	url := "https://example.com/a"
+	must(h.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: url, Alias: new("a")}))
+	m.put(url, "x", content("X", "1"))
+	must(h.Templates.Install(t.Context(), svc.Host, svc.Install{TemplateID: "x", SourceName: "a"}))
+	m.slow = true
+	ended := make(chan error)
+	go func() { ended <- errorOf(h.Templates.CheckUpdates(context.Background(), svc.Host, nil)) }()
+	is.New(t).NoErr(h.Close())
+	wantCode(t, <-ended, svc.CodeUnavailable, "")
+	_, _, err := h.Templates.LastCheck(t.Context(), svc.Host)
+	wantCode(t, err, svc.CodeNotFound, "")
+}
+
 // Many slow sources cost their own answers and not the report: a caller with a deadline gets it before, and no other
 // source is always behind them. Only a source that had its own time is failing.
 func TestSlowSourcesAndADeadline(t *testing.T) {

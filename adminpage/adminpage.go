@@ -135,8 +135,16 @@ func newHandler(options Options) *Handler {
 	return h
 }
 
-// Mount serves every path under the prefix, in any spelling, and passes all other requests to next.
+// Mount serves every path under the prefix, and passes all other requests to next. Another spelling
+// of the prefix is 404: a browser would take the relative addresses of its pages for the host's.
 // Do not register the Handler with a mux, which redirects some paths before the caller is known.
 func (h *Handler) Mount(next http.Handler) http.Handler {
-	return h.prefix.Mount(h, next)
+	return h.prefix.Mount(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if h.prefix.Starts(routing.EscapedPath(r.URL)) {
+			h.ServeHTTP(w, r)
+			return
+		}
+		setSecurity(w.Header())
+		http.NotFound(w, r)
+	}), next)
 }

@@ -81,6 +81,18 @@ func TestBehindAPrefix(t *testing.T) {
 	}
 }
 
+// Another spelling of the prefix has no page: a browser would send its forms elsewhere.
+func TestSpellingsOfThePrefix(t *testing.T) {
+	h := adminpage.New(newSite(t, office()).service, adminpage.Options{}).Mount(http.NotFoundHandler())
+	for _, path := range []string{"//ext/svc-admin/keys", "/ext%2Fsvc-admin/keys", "/ext/x/../svc-admin/sign-in"} {
+		answer := httptest.NewRecorder()
+		h.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "http://h"+path, nil))
+		if answer.Code != 404 || strings.Contains(answer.Body.String(), "<") || answer.Header().Get("X-Frame-Options") == "" {
+			t.Errorf("%s: %d, %s", path, answer.Code, answer.Body)
+		}
+	}
+}
+
 // Two servers on one host, which browsers give the same cookies, do not end each other's sign-in.
 func TestTwoPorts(t *testing.T) {
 	a, b := newSite(t, office()), newSite(t, office())

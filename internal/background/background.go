@@ -66,6 +66,17 @@ func (g *Group) End() {
 	g.tasks.Wait()
 }
 
+// Within returns a ctx that End ends as well, for a call that is no task: End does not wait for it.
+// Call release when the call ends. A nil Group ends nothing.
+func (g *Group) Within(ctx context.Context) (within context.Context, release func()) {
+	if g == nil {
+		return ctx, func() {}
+	}
+	within, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(g.ctx, cancel)
+	return within, func() { stop(); cancel() }
+}
+
 // remind is the time between two reports of work that keeps failing.
 const remind = time.Minute
 
