@@ -178,7 +178,8 @@ func Server(addr string, handler http.Handler) *http.Server {
 const answerTime = time.Minute
 
 // Mount serves every path under the prefix, in any spelling, and passes all other requests to next.
-// Use it to mount a Handler in front of an [http.ServeMux], or as a middleware of another router.
+// Use it to mount a Handler in front of an [http.ServeMux] or of another router, or as a middleware
+// of a router that runs it for every path; gorilla/mux runs it for its own routes only.
 // Do not register the Handler with a mux: the mux answers a path with "//" or ".." with a redirect,
 // before the Handler can authenticate the caller.
 func (h *Handler) Mount(next http.Handler) http.Handler {

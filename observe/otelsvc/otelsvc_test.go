@@ -27,6 +27,11 @@ func ExampleNew() {
 	_ = api // mount it under /ext/svc
 }
 
+func TestNewNeedsATracer(t *testing.T) {
+	defer func() { is.New(t).True(recover() != nil) }()
+	otelsvc.New(nil)
+}
+
 func TestSpans(t *testing.T) {
 	is := is.New(t)
 	quiet := slog.New(slog.DiscardHandler)
