@@ -224,10 +224,7 @@ func (t *effectCheck) excerpt(all *accessRows, narrowed []rightsHolder) {
 		need(b.Identity)
 		also.Policies = append(also.Policies, b.narrowedBy)
 	}
-	for _, m := range t.senders {
-		also.Users = append(also.Users, m.before, m.after)
-	}
-	if len(t.senders) > 0 {
+	if len(t.senders) > 0 { // their users are those of the write
 		also.Banks = lists.Map(all.Banks(), func(b policy.Named) string { return b.ID })
 	}
 	t.parties, t.needed = all.touchedBy(t.write, also)

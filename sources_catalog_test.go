@@ -94,6 +94,9 @@ func TestSourcesRemember(t *testing.T) {
 	first := asks(h)
 	first.Memory.KeepFile(ctx, "f.json", []byte("text"))
 	is.Equal(must(first.Memory.AcceptSerial(ctx, 5)), int64(5))
+	committed := must(h.store.Changes(ctx, 0)).Generation
+	is.Equal(must(first.Memory.AcceptSerial(ctx, 5)), int64(5))
+	is.Equal(must(h.store.Changes(ctx, 0)).Generation, committed) // nothing has changed
 	other := newHost(t, func(c *svc.Config) { c.Store = h.store })
 	second := asks(other)
 	is.Equal(string(second.Memory.File(ctx, "f.json")), "text")

@@ -30,7 +30,8 @@ type Batches[J any] struct {
 	waiting []*waiter[J]
 	taken   []*waiter[J] // the jobs of the present batch
 	met     int          // the jobs at the end of the last batch, those that waited included
-	end     func()       // ends the context of the present batch; nil: there is no goroutine
+	leads   bool         // a goroutine does the batches
+	end     func()       // ends the context of the present batch; nil: none has begun
 }
 
 // waiter is a caller with its job.
@@ -87,8 +88,8 @@ func (b *Batches[J]) enter(w *waiter[J]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.waiting = append(b.waiting, w)
-	if b.end == nil {
-		b.end = func() {}
+	if !b.leads {
+		b.leads = true
 		go b.lead()
 	}
 }
@@ -144,7 +145,7 @@ func (b *Batches[J]) begin() (ctx context.Context) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.waiting) == 0 {
-		b.end = nil
+		b.leads, b.end = false, nil
 		return nil
 	}
 	for _, w := range b.waiting {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/matryer/is"
@@ -62,6 +63,35 @@ func TestJobsThatWaitShareABatch(t *testing.T) {
 	close(hold)
 	wait.Wait()
 	is.Equal(sizes, []int{1, most, most, all - 1 - 2*most})
+}
+
+// However many jobs come at once, one goroutine does the batches.
+func TestOneBatchAtATime(t *testing.T) {
+	for range 200 {
+		var running, all sync.WaitGroup
+		var busy, overlapping atomic.Int32
+		b := batching.New(func(_ context.Context, take func(int) []*job) error {
+			if busy.Add(1) > 1 {
+				overlapping.Add(1)
+			}
+			take(1)
+			runtime.Gosched()
+			busy.Add(-1)
+			return nil
+		}, nil)
+		running.Add(8)
+		for range 8 {
+			all.Go(func() {
+				running.Done()
+				running.Wait()
+				_ = b.Do(t.Context(), &job{})
+			})
+		}
+		all.Wait()
+		if n := overlapping.Load(); n > 0 {
+			t.Fatalf("%d batches began beside another", n)
+		}
+	}
 }
 
 // call is a job of a caller who may leave.

@@ -18,6 +18,7 @@ func TestQualifiedStatements(t *testing.T) {
 		"DROP INDEX svc_users_by":                          `DROP INDEX "a""b".svc_users_by`,
 		"CREATE INDEX svc_users_by ON svc_users (id)":      `CREATE INDEX svc_users_by ON "a""b".svc_users (id)`,
 		`SELECT 'svc_' || "svc_x", x.svc_y, mysvc_z`:       `SELECT 'svc_' || "svc_x", x.svc_y, mysvc_z`,
+		"asvc_x zsvc_x Asvc_x Zsvc_x 0svc_x 9svc_x _svc_x": "asvc_x zsvc_x Asvc_x Zsvc_x 0svc_x 9svc_x _svc_x",
 		`SELECT 'it''s svc_users' FROM svc_users`:          `SELECT 'it''s svc_users' FROM "a""b".svc_users`,
 		`INSERT INTO "a""b".svc_users SELECT * FROM svc_u`: `INSERT INTO "a""b".svc_users SELECT * FROM "a""b".svc_u`,
 	} {
