@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -275,6 +276,51 @@ func TestTenantCannotSettle(t *testing.T) {
 			t.Error(log.String())
 		}
 	}
+}
+
+// Close waits for a call in a tenant that was suspended in the meantime.
+func TestCloseWaitsForASuspendedTenant(t *testing.T) {
+	t.Parallel()
+	in := newTenants(t, svc.TenantsConfig{})
+	makeTenants(t, in, "a")
+	var left atomic.Bool
+	closed := make(chan error, 1)
+	must(0, in.Use(t.Context(), "a", func(*svc.Service) error {
+		go func() { _ = in.Suspend(context.Background(), "a") }() // it waits, too
+		waitFor(t, func() bool { return in.Use(t.Context(), "a", func(*svc.Service) error { return nil }) != nil })
+		go func() {
+			_ = in.Close()
+			if !left.Load() {
+				closed <- errors.New("Close does not wait")
+			}
+			close(closed)
+		}()
+		select {
+		case err := <-closed:
+			return err
+		case <-time.After(20 * time.Millisecond):
+		}
+		left.Store(true)
+		return nil
+	}))
+	must(0, <-closed)
+}
+
+// A tenant that is closed leaves nothing running.
+func TestClosedTenantDeliversNothing(t *testing.T) {
+	in := newTenants(t, svc.TenantsConfig{Config: svc.Config{Events: svc.EventConfig{OnEvent: func(context.Context, svc.Event) {}}}})
+	makeTenants(t, in, "a")
+	openAndClose := func() {
+		_ = issueIn(t, in, "a")
+		must(0, in.Suspend(t.Context(), "a"))
+		must(0, in.Resume(t.Context(), "a"))
+	}
+	openAndClose()
+	before := runtime.NumGoroutine()
+	for range 10 {
+		openAndClose()
+	}
+	waitFor(t, func() bool { return runtime.NumGoroutine() < before+10 })
 }
 
 type syncBuffer struct {
