@@ -280,30 +280,19 @@ func TestTenantCannotSettle(t *testing.T) {
 
 // Close waits for a call in a tenant that was suspended in the meantime.
 func TestCloseWaitsForASuspendedTenant(t *testing.T) {
-	t.Parallel()
-	in := newTenants(t, svc.TenantsConfig{})
-	makeTenants(t, in, "a")
-	var left atomic.Bool
-	closed := make(chan error, 1)
-	must(0, in.Use(t.Context(), "a", func(*svc.Service) error {
-		go func() { _ = in.Suspend(context.Background(), "a") }() // it waits, too
-		waitFor(t, func() bool { return in.Use(t.Context(), "a", func(*svc.Service) error { return nil }) != nil })
-		go func() {
-			_ = in.Close()
-			if !left.Load() {
-				closed <- errors.New("Close does not wait")
-			}
-			close(closed)
-		}()
-		select {
-		case err := <-closed:
-			return err
-		case <-time.After(20 * time.Millisecond):
-		}
-		left.Store(true)
-		return nil
-	}))
-	must(0, <-closed)
+	synctest.Test(t, func(t *testing.T) {
+		in, closed := newTenants(t, svc.TenantsConfig{}), make(chan error, 1)
+		makeTenants(t, in, "a")
+		must(0, in.Use(t.Context(), "a", func(*svc.Service) error {
+			go func() { _ = in.Suspend(context.Background(), "a") }() // it waits, too
+			synctest.Wait()
+			go func() { closed <- in.Close() }()
+			synctest.Wait()
+			is.New(t).Equal(len(closed), 0)
+			return nil
+		}))
+		must(0, <-closed)
+	})
 }
 
 // A tenant that is closed leaves nothing running.
