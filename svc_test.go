@@ -322,6 +322,8 @@ func TestStats(t *testing.T) {
 	is.True(s.CacheBytes > 0)
 	is.Equal(len(told), 4)
 	last := told[3]
+	_, ok := last.Parameter("llm_model")
+	is.True(!ok)
 	is.Equal([]any{last.Principal.ID, last.Action, last.Bank, last.Context}, []any{"nobody", "bank:recall", "notes", in})
 	is.True(!last.Allowed() && last.Outcome == svc.ImplicitDeny && last.Reason() != "" && told[0].Allowed())
 }

@@ -178,6 +178,19 @@ func TestPaceOfOne(t *testing.T) {
 	is.Equal(len(r.owners), 1) // b
 }
 
+// Only a caller whose owner has another one, beside another owner, waits for its time.
+func TestEarly(t *testing.T) {
+	r, now := New(Rules{PerSecond: 1}), time.Now()
+	for _, crowded := range []bool{false, true} {
+		for running := range 2 {
+			early := r.early(&owner{name: "a", next: now.Add(time.Second), running: running}, now)
+			is.New(t).Equal(early, crowded && running > 0)
+		}
+		mustEnter(t, r, reads("a"))()
+		mustEnter(t, r, reads("b"))()
+	}
+}
+
 // Another owner is busy when it was there before, or between.
 func TestCrowded(t *testing.T) {
 	is := is.New(t)
