@@ -7,12 +7,14 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/longtest"
 )
@@ -227,4 +229,117 @@ func TestEveryByteOfATarget(t *testing.T) {
 	})
 	expect.Holds(t, len(s.everything(s.as(key))) >= len(before), "something is gone")
 	s.unbroken()
+}
+
+// eachQuery calls do with every route, at a path of a site, and with the keys of its query as the document has them.
+func eachQuery(t *testing.T, do func(route httpapi.Route, path string, known []string)) {
+	t.Helper()
+	fill := strings.NewReplacer("{name}", "acme", "{template_id}", "chat", "{user_id}", "alice", "{key_id}", "3kP0xUaB7cJ5t0Qz")
+	keys := documentedKeys(t)
+	for _, route := range httpapi.Routes() {
+		do(route, fill.Replace(route.Path), keys[route])
+	}
+}
+
+// A mistyped filter does not answer everything: each route refuses a key that it does not know, and names those it knows.
+func TestUnknownQueryKeys(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	admin, plain := s.admin(), s.as("session-of-plain")
+	eachQuery(t, func(route httpapi.Route, path string, known []string) {
+		for _, wrong := range []string{"categry", "Category", "a b", "limit[]", "x/y", "ü"} {
+			for _, value := range []string{"", "=", "=x"} {
+				a := admin.send(route.Method, path+"?"+url.QueryEscape(wrong)+value, "")
+				a.refuses(wrong)
+				_, named, _ := strings.Cut(a.text("detail"), "which takes ")
+				takes := strings.Split(strings.Replace(strings.TrimSuffix(named, "."), "none", "", 1), ", ")
+				slices.Sort(takes)
+				expect.Equal(t, a.request, strings.Join(takes, ", "), strings.Join(known, ", "))
+			}
+		}
+		plain.send(route.Method, path+"?categry=x", "").refuses("categry") // before rights
+		s.as("").send(route.Method, path+"?categry=x", "").fails(401, "unauthenticated")
+		admin.send("BREW", path+"?categry=x", "").fails(405, "method_not_allowed")
+	})
+	admin.get("/nothing?categry=x").fails(404, "not_found")
+}
+
+// Each route reads the keys that it knows: each of them at most once, in any order of the query.
+func TestKnownQueryKeys(t *testing.T) {
+	t.Parallel()
+	admin := newSite(t).admin()
+	eachQuery(t, func(route httpapi.Route, path string, known []string) {
+		for _, key := range known {
+			for _, values := range []string{"=x&" + key + "=x", "&" + key, "=&" + key + "=x", "=x&" + key + "="} {
+				admin.send(route.Method, path+"?"+key+values, "").refuses(key)
+			}
+		}
+		for _, query := range []string{"a;b", "a=%zz", ";", "%"} {
+			admin.send(route.Method, path+"?"+query, "").refuses("query")
+		}
+	})
+}
+
+// documentedKeys are the keys of the queries of all routes, in order.
+func documentedKeys(t *testing.T) map[httpapi.Route][]string {
+	d := readDocument(t)
+	keys := map[httpapi.Route][]string{}
+	for _, route := range httpapi.Routes() {
+		for _, p := range d.of(route).Parameters {
+			if name, is := strings.CutPrefix(p.Ref, "#/components/parameters/"); is {
+				p = d.Components.Parameters[name]
+			}
+			if p.In == "query" {
+				keys[route] = append(keys[route], p.Name)
+			}
+		}
+		slices.Sort(keys[route])
+	}
+	return keys
+}
+
+func (c caller) with(header, value, method, target, body string) answer {
+	c.t.Helper()
+	return c.sendWith(method, target, body, func(r *http.Request) { r.Header[header] = strings.Split(value, "\n") })
+}
+
+// Of many who have seen the same one is let through.
+func TestIfMatchAtOnce(t *testing.T) {
+	admin := newSite(t).admin()
+	tag := admin.post("/admin/templates", `{"id": "chat", "name": "Chat", "manifest": {"version": "1"}}`).is(200).header.Get("ETag")
+	statuses, count := make(chan int), map[int]int{}
+	for i := range 16 {
+		go func() {
+			statuses <- admin.with("If-Match", tag, "PATCH", "/admin/templates/chat", fmt.Sprintf(`{"name": "%d"}`, i)).status
+		}()
+	}
+	for range 16 {
+		count[<-statuses]++
+	}
+	expect.Equal(t, "answers", count, map[int]int{200: 1, 412: 15})
+}
+
+// A PUT, PATCH or DELETE takes a condition, as its document says, or refuses it: it never ignores one.
+func TestNoConditionIsIgnored(t *testing.T) {
+	s := newSite(t)
+	admin := s.admin()
+	d, refused := readDocument(t), 0
+	for _, route := range httpapi.Routes() {
+		if method := route.Method; method == "GET" || method == "POST" {
+			continue
+		}
+		target := strings.NewReplacer("{", "", "}", "").Replace(route.Path)
+		for header, value := range map[string]string{"If-Match": `"x"`, "If-None-Match": "*"} {
+			a := admin.with(header, value, route.Method, target, "{}")
+			switch names := strings.Contains(string(a.body), `"parameter":"`+header+`"`); {
+			case d.of(route).takes("IfMatch"):
+				expect.Equal(t, a.request, header == "If-Match" && names, false)
+			case a.status != 400 || !names:
+				t.Errorf("%s %s with %s: %d %s", route.Method, route.Path, header, a.status, a.body)
+			default:
+				refused++
+			}
+		}
+	}
+	expect.Equal(t, "refused", refused >= 40, true)
 }

@@ -1,12 +1,17 @@
 package svctest_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"runtime"
+	"runtime/pprof"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -257,4 +262,166 @@ func TestServersShareNothing(t *testing.T) {
 		is.Equal(events[1].Time.Day(), 2+i)
 		is.Equal(len(acme[i].Requests()), 1)
 	}
+}
+
+func recall(service *svc.Service) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, _ := httpapi.PrincipalFrom(r.Context())
+		d, err := service.Decide(r.Context(), who, "bank:recall", r.FormValue("bank"), svc.Context{})
+		if err != nil || !d.Allowed() {
+			w.WriteHeader(http.StatusForbidden)
+		}
+	})
+}
+
+const staffReads = `{
+  "groups": [{"id": "staff", "members": ["alice"]}],
+  "policies": [{"id": "staff-reads", "document": {"version": "2026-03-24", "statements": [
+    {"effect": "allow", "actions": ["bank:recall"], "banks": ["support"]}]}}],
+  "attachments": [{"policy_id": "staff-reads", "principal_type": "group", "principal_id": "staff"}]
+}`
+
+func TestRecall(t *testing.T) {
+	server := svctest.New(t)
+	server.Mux.Handle("POST /recall", server.API.Protect(recall(server.Service)))
+
+	if status, answer := server.Alice.Do("POST", "/recall?bank=support", ""); status != http.StatusForbidden {
+		t.Errorf("alice, who may nothing: %d %s", status, answer)
+	}
+	server.Apply(staffReads)
+	if status, answer := server.Alice.Do("POST", "/recall?bank=support", ""); status != http.StatusOK {
+		t.Errorf("alice, as one of the staff: %d %s", status, answer)
+	}
+}
+
+// offboard ends what a user can do here, and removes all that is stored of the user. The host's own
+// user is gone already: its Authenticator and Users.Known refuse the id.
+func offboard(ctx context.Context, service *svc.Service, id string) error {
+	err := service.ForgetUser(ctx, svc.Host.As("offboarding"), id)
+	if svc.ErrorCode(err) == svc.CodeNotFound {
+		return nil // nothing is left of the user
+	}
+	return err
+}
+
+// TestLeaving: after offboard nothing of the user is accepted: no key and no key of an account. Rows under the same ids bring no key
+// and no right back.
+func TestLeaving(t *testing.T) {
+	is, left := is.New(t), false
+	server := svctest.New(t, svctest.Options{Config: func(c *svc.Config) {
+		c.Users.Known = func(_ context.Context, id string) (bool, error) { return !left || id != "carol", nil }
+	}})
+	server.Apply(`{"users": [{"id": "carol"}], "service_accounts": [{"id": "ci", "owner_user_id": "carol"}],
+	  "groups": [{"id": "team", "members": ["carol"]}],
+	  "attachments": [{"policy_id": "bank:admin", "principal_type": "user", "principal_id": "carol"}]}`)
+	key := func(holder svc.Identity) svc.Secret {
+		issued := must(server.Service.Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{}))
+		return issued.Key
+	}
+	carol, ci := key(svc.Identity{Kind: svc.KindUser, ID: "carol"}), key(svc.Identity{Kind: svc.KindServiceAccount, ID: "ci"})
+	good := func(key svc.Secret) bool {
+		_, err := server.Service.Authenticate(t.Context(), string(key))
+		return err == nil
+	}
+	left = true
+	is.True(good(carol) && good(ci)) // Users.Known alone ends nothing
+	is.NoErr(offboard(t.Context(), server.Service, "carol"))
+	is.True(!good(carol) && !good(ci))
+	is.NoErr(offboard(t.Context(), server.Service, "carol")) // twice is no error
+	server.Apply(`{"users": [{"id": "carol"}], "service_accounts": [{"id": "ci", "owner_user_id": "carol"}]}`)
+	is.True(!good(carol) && !good(ci))
+	rows := must(server.Service.Access.Export(t.Context(), svc.Host))
+	is.Equal(rows.Groups[0].Members, []string{})
+	for _, attachment := range rows.Attachments {
+		is.True(attachment.Principal.ID != "carol")
+	}
+}
+
+// TestNothingIsLeft: everything that a server has started ends with the test, including requests that hang.
+func TestNothingIsLeft(t *testing.T) {
+	checked, done := make(chan error, 1), make(chan []string)
+	go pprof.Do(t.Context(), pprof.Labels(label, "yes"), func(context.Context) { // goroutines inherit the label
+		done <- outside(func(t testing.TB) { leave(t, checked) }).failures
+	})
+	if failures := <-done; len(failures) > 0 {
+		t.Fatal(failures)
+	}
+	if err := <-checked; err != nil { // the source has answered after all
+		t.Error(err)
+	}
+	for began := time.Now(); strings.Contains(running(), label); time.Sleep(time.Millisecond) {
+		if time.Since(began) > time.Minute {
+			t.Fatal(running())
+		}
+	}
+}
+
+const label = "svctest-leak"
+
+// leave is a test that ends while two calls wait for sources.
+func leave(t testing.TB, checked chan<- error) {
+	server := svctest.New(t)
+	acme, other := server.Source("acme", svctest.Template{ID: "notes"}), server.Source("other")
+	if got := status(server.Admin, "POST", notes+"/install", installNotes); got != 200 {
+		t.Fatalf("install: %d", got)
+	}
+	asked, _ := acme.Hang()
+	go func() { // ends whatever its context
+		_, err := server.Service.Templates.CheckUpdate(context.Background(), svc.Host, "notes")
+		checked <- err
+	}()
+	<-asked
+	asked, _ = other.Hang()
+	go status(server.Admin, "GET", sources+"/other/templates", "")
+	<-asked
+	if !strings.Contains(running(), label) {
+		t.Errorf("nothing is running")
+	}
+}
+
+func running() string {
+	var all strings.Builder
+	if err := pprof.Lookup("goroutine").WriteTo(&all, 1); err != nil {
+		return err.Error()
+	}
+	return all.String()
+}
+
+// outside runs a test outside of go test, and returns it after its end.
+func outside(test func(t testing.TB)) *tb {
+	ctx, cancel := context.WithCancel(context.Background())
+	t, done := &tb{ctx: ctx}, make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			cancel()
+			for _, end := range slices.Backward(t.ends) {
+				end()
+			}
+		}()
+		test(t)
+	}()
+	<-done
+	return t
+}
+
+// tb is the part of testing.TB that svctest needs.
+type tb struct {
+	testing.TB
+	ctx      context.Context
+	ends     []func()
+	failures []string
+	output   bytes.Buffer
+}
+
+func (t *tb) Helper()                  {}
+func (t *tb) Context() context.Context { return t.ctx }
+func (t *tb) Cleanup(end func())       { t.ends = append(t.ends, end) }
+func (t *tb) Output() io.Writer        { return &t.output }
+func (t *tb) Errorf(format string, args ...any) {
+	t.failures = append(t.failures, fmt.Sprintf(format, args...))
+}
+func (t *tb) Fatalf(format string, args ...any) {
+	t.Errorf(format, args...)
+	runtime.Goexit()
 }
