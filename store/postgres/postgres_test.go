@@ -27,7 +27,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	longtest.AtOnce(pgtest.AtOnce)
+	longtest.AtOnce(longtest.Times(6, pgtest.AtOnce)) // the long form has more connections in each test
 	longtest.Short()
 	m.Run()
 	if err := unused.drop(); err != nil {
