@@ -163,7 +163,7 @@ var walks = regexp.MustCompile(`SCAN|\(principal_type=\?\)|TEMP B-TREE`)
 // harmless finds the scans that are right: of rows in the statement itself or in its parameter, and
 // of the outbox, which is nearly always empty, and of the generation, which has one row. w are the policies of one user, kept at most so many
 // answers of one caller.
-var harmless = regexp.MustCompile(`(?m)SCAN (svc_outbox|svc_audit_queue|svc_generation|g$|waiting|held|elements|(j|json_each) VIRTUAL TABLE INDEX 1:|subjects|w$|kept$|live|many$|near|found|by_(id|name|email|other_case)|([0-9]+ )?CONSTANT ROWS?|[0-9]+-ROW VALUES CLAUSE)|USE TEMP B-TREE FOR GROUP BY`)
+var harmless = regexp.MustCompile(`(?m)CO-ROUTINE t\n\s*SCAN svc_outbox .*\n\s*SCAN t$|SCAN (svc_outbox|svc_audit_queue|svc_generation|g$|waiting|held|elements|(j|json_each) VIRTUAL TABLE INDEX 1:|subjects|w$|kept$|live|many$|near|found|by_(id|name|email|other_case)|([0-9]+ )?CONSTANT ROWS?|[0-9]+-ROW VALUES CLAUSE)|USE TEMP B-TREE FOR GROUP BY`)
 
 // sorts finds the statements that may sort: keys of one holder or policy by a time that changes, and
 // users that a text finds, and the changes of the feed.
