@@ -124,23 +124,23 @@ func newService(config Config, tenant Tenant, analyses *fairqueue.Queue) (*Servi
 		return nil, err
 	}
 	config.Logger = defaultlog.Masked(config.Logger, keys.Mask)
-	work := background.NewGroup(config.Logger)
 	b := &base{
 		store: config.Store, roles: roles, tenant: tenant.Name, log: config.Logger,
 		clock: config.Now, readOnly: config.ReadOnly, refuses: func(bool) error { return nil },
+		work: background.NewGroup(config.Logger),
 	}
 
 	chains := newChains(config.Events.Keep, b.tenant, roles.audit, b.log)
 	compiler := policy.NewCompiler(schema)
 	b.cached = readcache.New(
 		cmp.Or(config.Memory.Keys, keptKeys), compiler.Budget(), feed{b},
-		func(follow func(context.Context)) { work.Start(follow) },
+		func(follow func(context.Context)) { b.work.Start(follow) },
 	)
 	s := assemble(config, b, shared{
 		compiler, keys, sealer, &sourceHealth{}, &checkCache{}, tenant, chains, &tally.Tally{},
 		analyses, Decision{compiler.Always("allowed: the host application may do everything")},
 	})
-	s.start(work)
+	s.start()
 	return s, nil
 }
 
@@ -439,20 +439,19 @@ func assemble(config Config, b *base, of shared) *Service {
 // start begins the background work, or prepares it for its first use. So a Service that never
 // accepts a key never writes key uses. Copies for transactions of the host are not started: they
 // deliver nothing, cache no templates and record no uses. The Tenants deliver for a tenant.
-func (s *Service) start(work *background.Group) {
+func (s *Service) start() {
 	reader, callers, journal := s.Templates.templateReader, s.callers, s.Templates.committer
-	s.work = work
-	reader.follow = sync.OnceFunc(func() { work.Start(reader.kept.Run) })
-	callers.writeUses = sync.OnceFunc(func() { work.Start(callers.flush) })
+	reader.follow = sync.OnceFunc(func() { s.work.Start(reader.kept.Run) })
+	callers.writeUses = sync.OnceFunc(func() { s.work.Start(callers.flush) })
 	if s.readOnly {
 		return
 	}
 	delivers := journal.onEvent != nil && !s.config.Events.NoDelivery
 	if s.tenant == "" && delivers && s.roles.outbox != nil {
-		work.Start(journal.delivery().Run)
+		s.work.Start(journal.delivery().Run)
 	}
 	if journal.chains != nil {
-		work.Start(journal.chains.Run)
+		s.work.Start(journal.chains.Run)
 	}
 }
 

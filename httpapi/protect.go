@@ -78,7 +78,7 @@ func (h *Handler) guard(next http.Handler, decide decide) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		a.err = errors.New("the host's handler panicked")
+		a.err = errHandlerPanicked // until it returns
 		defer func() {
 			a.route, a.requestID = r.Pattern, w.Header().Get(inbound.RequestIDHeader)
 			h.options.Observer.Observe(r.Context(), h.observed(a))
@@ -92,6 +92,8 @@ func (h *Handler) guard(next http.Handler, decide decide) http.Handler {
 		}
 	})
 }
+
+var errHandlerPanicked = errors.New("the host's handler panicked")
 
 // letIn returns the caller and the decision, or answers with a problem, also when a function of the
 // host panics.

@@ -9,7 +9,6 @@ import (
 	"os"
 	"reflect"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -23,9 +22,7 @@ import (
 )
 
 // TestMain checks more stores at once than there are processors, because rules wait.
-// It collects garbage late.
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(400)
 	longtest.AtOnce(max(8, runtime.NumCPU()))
 	m.Run()
 }
