@@ -103,31 +103,40 @@ func schema(t *testing.T, path string) []string {
 	return list
 }
 
-// TestMigrationsAreKilled kills a process at each statement of the migrations, and at each commit.
+// TestMigrationsAreKilled kills a process at each statement of the migrations, and at each commit, of a new
+// database and of one with the first tables.
 func TestMigrationsAreKilled(t *testing.T) {
 	t.Parallel()
 	want := schema(t, migrated(t))
-	killed := 0
-	for at := 1; ; at += longtest.Times(16, 1) {
-		path := filepath.Join(t.TempDir(), "svc.db")
-		err := runChild("TestKilledChild", "SVC_TEST_KILLED="+path, "SVC_TEST_KILL_AT="+strconv.Itoa(at))
-		open(t, path)
-		if got := schema(t, path); fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Fatalf("killed at statement %d: the schema is %v", at, got)
+	for version := range 2 {
+		at, step := 1, longtest.Times(16, 1)
+		for ; ; at += step {
+			path := ofVersion(t, version)
+			err := runChild("TestKilledChild", "SVC_TEST_KILLED="+path, "SVC_TEST_KILL_AT="+strconv.Itoa(at))
+			open(t, path)
+			if got := schema(t, path); fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Fatalf("killed at statement %d: the schema is %v", at, got)
+			}
+			checkIntegrity(t, path)
+			if err == nil {
+				break // it was not killed: there are no more statements
+			}
+			if !strings.HasPrefix(err.Error(), "signal: killed") {
+				t.Fatal(err)
+			}
 		}
-		checkIntegrity(t, path)
-		if err == nil {
-			break // it was not killed: there are no more statements
-		}
-		if !strings.HasPrefix(err.Error(), "signal: killed") {
-			t.Fatal(err)
-		}
-		killed++
+		is.New(t).True(at > 2*step)
 	}
-	t.Logf("killed %d times", killed)
-	if killed < 5 {
-		t.Errorf("only %d statements were seen", killed)
+}
+
+// ofVersion returns the path of a database with the migrations up to a version.
+func ofVersion(t *testing.T, version int) string {
+	path := filepath.Join(t.TempDir(), "svc.db")
+	files := sqlstore.Migrations(sqlite.Dialect())
+	for n := 1; n <= version; n++ {
+		must(raw(t, path).Exec(string(must(fs.ReadFile(files, fmt.Sprintf("%04d_svc.up.sql", n))))))
 	}
+	return path
 }
 
 // TestKilledChild is a process of TestMigrationsAreKilled.
@@ -186,13 +195,8 @@ func TestTablesOutsideMain(t *testing.T) {
 // Users from before the ninth migration are found with letters of either case.
 func TestUsersAreFolded(t *testing.T) {
 	is := parallel(t)
-	path := filepath.Join(t.TempDir(), "svc.db")
+	path := ofVersion(t, 8)
 	db := raw(t, path)
-	must(db.Exec(`CREATE TABLE svc_migrations (version BIGINT NOT NULL PRIMARY KEY)`))
-	files := sqlstore.Migrations(sqlite.Dialect())
-	for version := range 8 {
-		must(db.Exec(string(must(fs.ReadFile(files, fmt.Sprintf("%04d_svc.up.sql", version+1))))))
-	}
 	must(db.Exec(`INSERT INTO svc_users (id, display_name, email, inactive) VALUES ('ÉRIC', 'Zoé', NULL, 0), ('Bob', 'B', 'B@X', 0)`))
 	is.NoErr(db.Close())
 	store := open(t, path)

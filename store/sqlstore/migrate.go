@@ -33,9 +33,10 @@ var migrationFiles fs.FS = embedded
 const versionTable = `CREATE TABLE IF NOT EXISTS ` +
 	`svc_migrations (version BIGINT NOT NULL PRIMARY KEY)`
 
-// Migrate creates or upgrades the tables, each step in one transaction. Any number of processes may
-// call it concurrently. When a newer version of this package has upgraded the database, or only a
-// later schema of the search path has the tables, Migrate returns an error and makes nothing.
+// Migrate creates the tables in one transaction, or upgrades them with one for each step. Any number
+// of processes may call it concurrently. When a newer version of this package has upgraded the
+// database, or only a later schema of the search path has the tables, Migrate returns an error and
+// makes nothing.
 func (s *Store) Migrate(ctx context.Context) error {
 	if err := s.dialect.check(ctx, s.write.db, "svc_migrations"); err != nil {
 		return s.fault(ctx, "migrate the database", err)
@@ -108,8 +109,8 @@ func (s *Store) version(ctx context.Context) (version int, err error) {
 const unlimited = `SELECT set_config(name, '0', true) FROM pg_settings
 	WHERE name IN ('statement_timeout', 'lock_timeout', 'transaction_timeout')`
 
-// migrate runs the next migration. When there is none, current is true and the error is
-// errUnchanged.
+// migrate runs the next migration, or all in a database without tables. When there is none, current
+// is true and the error is errUnchanged.
 func (d Dialect) migrate(ctx context.Context, tx *sql.Tx) (current bool, err error) {
 	if d.Lock != "" {
 		_, err := tx.ExecContext(ctx, unlimited)
@@ -135,7 +136,11 @@ func (d Dialect) migrate(ctx context.Context, tx *sql.Tx) (current bool, err err
 	case version == len(migrations):
 		return true, errUnchanged
 	}
-	for _, statement := range migrations[version] {
+	next := migrations[version]
+	if version == 0 {
+		next = d.lacking(0)
+	}
+	for _, statement := range next {
 		if _, err := tx.ExecContext(ctx, in.qualify(statement)); err != nil {
 			return false, fmt.Errorf("version %d: %w", version+1, err)
 		}
@@ -323,12 +328,15 @@ func (d Dialect) versionOf(ctx context.Context, db *sql.DB) (version int, err er
 }
 
 // script returns the migrations after a version, "" when there are none.
-func (d Dialect) script(version int) string {
+func (d Dialect) script(version int) string { return d.print(version == 0, d.lacking(version)) }
+
+// lacking returns the statements of all migrations after a version.
+func (d Dialect) lacking(version int) []string {
 	list := slices.Concat(d.migrations()[version:]...)
 	if version == 0 && d.Tenant != nil {
-		list = fold(list)
+		return fold(list)
 	}
-	return d.print(version == 0, list)
+	return list
 }
 
 // print returns statements of migrations as a script. The first migration makes the table of

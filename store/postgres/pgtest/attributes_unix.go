@@ -10,3 +10,6 @@ func attributes(as *syscall.Credential) *syscall.SysProcAttr {
 
 // children returns nil: only Linux lists child processes.
 func children(int) []int { return nil }
+
+// memory returns "", for the usual directory: only Linux has one that is always in memory.
+func memory() string { return "" }

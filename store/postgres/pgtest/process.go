@@ -3,6 +3,7 @@
 package pgtest
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"os"
@@ -61,10 +62,17 @@ func credentials(t testing.TB) *syscall.Credential {
 }
 
 // directory makes a directory for the server's user. It cannot be in t.TempDir, which other users
-// cannot enter.
+// cannot enter. What killed runs have left goes a day later.
 func (p *Process) directory() string {
 	p.t.Helper()
-	dir, err := os.MkdirTemp("", "svc-pgtest-")
+	root, name := cmp.Or(memory(), os.TempDir()), "svc-pgtest-"
+	old, _ := filepath.Glob(filepath.Join(root, name+"*")) // the pattern is right
+	for _, dir := range old {
+		if of, err := os.Stat(dir); err == nil && time.Since(of.ModTime()) > abandoned {
+			_ = os.RemoveAll(dir) // another process may do so too
+		}
+	}
+	dir, err := os.MkdirTemp(root, name)
 	if err != nil {
 		p.t.Fatal(err)
 	}
