@@ -231,6 +231,7 @@ func (s *script) do(line string) (shown string, err error) {
 		store.before = func() {
 			_, err := other.all(rest)
 			is.New(s.t).NoErr(err)
+			s.fed = other.fed
 		}
 	case "tx", "undone":
 		err = s.store.Atomically(s.ctx, func(ctx context.Context, tx svc.Store) (err error) {

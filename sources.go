@@ -466,14 +466,13 @@ func byEntry(list []Installation) map[string][]Installation {
 // personal source, whose name and owner's id may be another person's by then: the store takes the
 // URL from its origin when the first is removed.
 func (o *Origin) unbound(at Scope, up Upstream) *Error {
-	own := o.Source.Scope == at
 	switch {
 	case o.URL == up.URL:
 		return nil
-	case o.URL == "" && !own && o.Source.Scope == ScopePersonal:
+	case o.URL == "" && o.Source.Scope == ScopePersonal:
 		return sourceGone(o)
 	}
-	return sourceMoved(o, up, own)
+	return sourceMoved(o, up, o.Source.Scope == at)
 }
 
 func sourceGone(origin *Origin) *Error {
