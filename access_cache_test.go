@@ -310,7 +310,7 @@ func TestWritesReadFewChanges(t *testing.T) {
 	for range 20 {
 		must(h.Keys.Issue(t.Context(), svc.Host, ada.Identity(), svc.NewAPIKey{}))
 	}
-	waitFor(t, func() bool { // the process learns of them in the background
+	expect.Soon(t, "waited too long", func() bool { // the process learns of them in the background
 		most = -1
 		rename("Ada" + strconv.Itoa(int(h.now().UnixNano())))
 		return most >= 0 && most < 5

@@ -65,8 +65,8 @@ type effectCheck struct {
 	holders  []rightsHolder
 	senders  []senderChange
 	parties  [][]policy.Member // those of the first holders
-	// The rows before the write and after it. What holders are granted is read from them again each
-	// time: all of it together may be far more than the rows.
+	// The rows before the write and after it. The grants of holders are read from them again each
+	// time: together they may be far more than the rows.
 	before, after *accessindex.Index
 	needed        accessindex.Rows // those that they have
 }

@@ -378,7 +378,7 @@ func badEntry(up Upstream, err error) *Error {
 }
 
 // sourceFault passes on an [*Error] that a Marketplace may return, and hides the text of every other
-// error. The code of another server, such as CodeUnauthenticated, must not become this one's answer.
+// error. The code of another server, such as CodeUnauthenticated, must not become an answer of this one.
 func sourceFault(up Upstream, err error) error {
 	err = up.Token.hideIn(err) // a source may repeat the token in its answer
 	if ofSource(err) {

@@ -125,7 +125,7 @@ const (
 	tenantsInChunk   = 500             // tenants of the list that are read at a time
 )
 
-// Tenants are Services for many tenants in one database, each as if it were alone. A tenant is
+// Tenants are Services for many tenants in one database, each as if there were no other. A tenant is
 // opened when it is first used, and closed when it is idle. Use [NewTenants]. Tenants is for the
 // host's own code: its methods authorize nobody. They log each change of the list and report no
 // event. All methods are safe for concurrent use, and can return CodeUnavailable and the error of

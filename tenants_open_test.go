@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/extsvc/svc/internal/expect"
+
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
@@ -42,10 +44,10 @@ func TestTenantEndsWhileItOpens(t *testing.T) {
 	gone := func(name string) func() bool {
 		return func() bool { return svc.ErrorCode(there.Use(t.Context(), name, nothing)) == svc.CodeNotFound }
 	}
-	waitFor(t, gone("b"))
+	expect.Soon(t, "waited too long", gone("b"))
 	close(open)
 	<-ended
-	waitFor(t, gone("slow"))
+	expect.Soon(t, "waited too long", gone("slow"))
 }
 
 type countedTenants struct {
@@ -143,8 +145,8 @@ func testIdleTenantsClose(t *testing.T) {
 		secrets[name] = issueIn(t, in, name)
 	}
 	is.New(t).Equal(store.open.Load(), int64(4))
-	waitFor(t, func() bool { return store.open.Load() == 2 })
-	waitFor(t, func() bool { return store.open.Load() == 0 })
+	expect.Soon(t, "waited too long", func() bool { return store.open.Load() == 2 })
+	expect.Soon(t, "waited too long", func() bool { return store.open.Load() == 0 })
 	for _, name := range names {
 		must(bearerIn(t.Context(), in, name, secrets[name]))
 	}
@@ -157,7 +159,7 @@ func TestTenantWhoseStorePanicsAtTheEnd(t *testing.T) {
 		in := newTenants(t, svc.TenantsConfig{Store: panicsAtTheEnd{store}, IdleTime: time.Second})
 		makeTenants(t, in, "a")
 		secret := issueIn(t, in, "a")
-		waitFor(t, func() bool { return store.open.Load() == 0 })
+		expect.Soon(t, "waited too long", func() bool { return store.open.Load() == 0 })
 		must(bearerIn(t.Context(), in, "a", secret))
 	})
 }
@@ -182,15 +184,6 @@ type panicsAtTheEnd struct{ svc.TenantStore }
 func (p panicsAtTheEnd) OpenTenant(ctx context.Context, tenant svc.Tenant) (svc.Store, func() error, error) {
 	store, end, err := p.TenantStore.OpenTenant(ctx, tenant)
 	return store, func() error { _ = end(); panic("at the end") }, err
-}
-
-func waitFor(t *testing.T, what func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !what(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("waited too long")
-		}
-	}
 }
 
 func TestTenantOpensOnce(t *testing.T) {
@@ -246,7 +239,7 @@ func TestTenantCannotOpen(t *testing.T) {
 	is.Equal(seen[1].Failed, 1)
 	broken.Store(false)
 	is.NoErr(in.Migrate(t.Context(), nil))
-	waitFor(t, func() bool {
+	expect.Soon(t, "waited too long", func() bool {
 		_, err := bearerIn(t.Context(), in, "bad", "x")
 		return svc.ErrorCode(err) == svc.CodeUnauthenticated
 	})
@@ -269,7 +262,7 @@ func TestTenantCannotSettle(t *testing.T) {
 			Events: svc.EventConfig{OnEvent: func(context.Context, svc.Event) {}},
 		}}))
 		if c.said != "" {
-			waitFor(t, func() bool { return strings.Contains(log.String(), c.said) })
+			expect.Soon(t, "waited too long", func() bool { return strings.Contains(log.String(), c.said) })
 		}
 		must(0, again.Close())
 		if c.said == "" && strings.Contains(log.String(), "cannot deliver") {
@@ -309,7 +302,7 @@ func TestClosedTenantDeliversNothing(t *testing.T) {
 	for range 10 {
 		openAndClose()
 	}
-	waitFor(t, func() bool { return runtime.NumGoroutine() < before+10 })
+	expect.Soon(t, "waited too long", func() bool { return runtime.NumGoroutine() < before+10 })
 }
 
 type syncBuffer struct {

@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/extsvc/svc/internal/expect"
+
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
@@ -142,7 +144,7 @@ func TestResumedTenantWaitsForNobody(t *testing.T) {
 	})
 	before := <-old
 	is.NoErr(here.Suspend(t.Context(), "a"))
-	waitFor(t, func() bool {
+	expect.Soon(t, "waited too long", func() bool {
 		return svc.ErrorCode(there.Use(t.Context(), "a", func(*svc.Service) error { return nil })) == svc.CodeNotFound
 	})
 	is.NoErr(here.Resume(t.Context(), "a"))
@@ -466,7 +468,7 @@ func memoryOfTenants(t *testing.T, fill, read func(*svc.Service) error) {
 		}()
 		is.NoErr(<-started)
 	}
-	waitFor(t, func() bool { return heaptest.Live()-stored < 3<<20 })
+	expect.Soon(t, "waited too long", func() bool { return heaptest.Live()-stored < 3<<20 })
 	for _, name := range names {
 		is.NoErr(in.Use(t.Context(), name, read))
 	}

@@ -37,7 +37,7 @@ func (w *watcher) Observe(_ context.Context, o httpapi.Observation) {
 // last is the observation of the n-th request, the last one; it comes when the answer has been sent.
 func (w *watcher) last(t *testing.T, n int) (o httpapi.Observation) {
 	t.Helper()
-	eventually(t, func() bool {
+	expect.Soon(t, "it never came", func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if len(w.seen) >= n {
@@ -100,16 +100,6 @@ func TestObserver(t *testing.T) {
 	s.store.Plant(func(call string) error { panic("in " + call) })
 	o = want(admin.get("/admin/templates").is(500), "GET /ext/svc/admin/templates", svc.CodeInternal, user)
 	is.True(o.Err != nil)
-}
-
-// eventually waits for something that comes after an answer.
-func eventually(t *testing.T, so func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !so(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it never came")
-		}
-	}
 }
 
 func TestRequestID(t *testing.T) {

@@ -260,7 +260,7 @@ func shelf(t *testing.T, templates, size, limit int) (http.Handler, *http.Reques
 	r := must(http.NewRequest("GET", fmt.Sprintf("/ext/svc/admin/templates?limit=%d", limit), nil))
 	r.Header.Set("Authorization", "Bearer session")
 	api := httpapi.New(service, httpapi.Options{})
-	eventually(t, func() bool { // an ETag is one of memory, which is read in the background
+	expect.Soon(t, "it never came", func() bool { // an ETag is one of memory, which is read in the background
 		w := &discarded{header: http.Header{}}
 		api.ServeHTTP(w, r)
 		return w.header.Get("ETag") != ""

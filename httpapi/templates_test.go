@@ -61,7 +61,7 @@ func withTemplates(t *testing.T, count int) (*site, *atomic.Int64) {
 func (s *site) warm(reads *atomic.Int64) caller {
 	s.t.Helper()
 	admin := s.admin()
-	eventually(s.t, func() bool {
+	expect.Soon(s.t, "it never came", func() bool {
 		before := reads.Load()
 		admin.get("/admin/templates").is(200)
 		return reads.Load() == before

@@ -210,7 +210,7 @@ func (p parsing) enter(ctx context.Context, source svc.SourceKey) (leave func(),
 	if source.Scope == svc.ScopePersonal {
 		slots = p.users
 	}
-	// A reader that was too slow and has read all is admitted at once as well.
+	// A reader that was too slow and has read all is admitted immediately.
 	if leave, err = slots.Acquire(ctx); err != nil {
 		err = explain(ctx, "", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"strings"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/parameter"
@@ -68,6 +69,8 @@ func ExampleDefinition_Check() {
 
 func ExampleValidName() {
 	fmt.Println(parameter.ValidName("row_limit"), parameter.ValidName("actions"))
+	fmt.Println(parameter.ValidName(strings.Repeat("n", 64)), parameter.ValidName(strings.Repeat("n", 65)))
 	// Output:
+	// true false
 	// true false
 }

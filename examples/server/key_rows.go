@@ -183,11 +183,11 @@ func printSuccessor(flags *flag.FlagSet, c *call) rowsAction {
 	}
 }
 
-// printing is how long a key that is to end at once may outlive the printing of its successor.
+// printing is how long an old key without overlap may outlive the printing of its successor.
 const printing = time.Minute
 
-// succeed rotates a key. One that is to end at once ends when its successor is printed, and one
-// whose successor cannot be printed keeps its expiry. A holder who has no room for both keys ends
+// succeed rotates a key. Without overlap it ends when its successor is printed. A key whose
+// successor cannot be printed keeps its expiry. A holder who has no room for both keys ends
 // the old one first.
 func (c *call) succeed(
 	ctx context.Context, t target, key svc.APIKey, overlap time.Duration,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"testing"
+	"time"
 )
 
 // Equal wants a value of something.
@@ -20,5 +21,16 @@ func Holds(t testing.TB, is bool, about ...any) {
 	t.Helper()
 	if !is {
 		t.Errorf("not so: %.2000q", fmt.Sprint(about...))
+	}
+}
+
+// Soon waits until a condition holds, and fails the test with otherwise after a minute.
+func Soon(t testing.TB, otherwise string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Error(otherwise)
+			return
+		}
 	}
 }

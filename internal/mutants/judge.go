@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -183,13 +184,14 @@ func (b *binary) killAll(
 			continue
 		}
 		at := filepath.Join(s.of.folder, s.file)
+		by, _, _ = strings.Cut(by, "\n")
 		fmt.Printf("killed   %s:%d: %s (%s)\n", at, s.line, s.what, by)
 	}
 	return living, nil
 }
 
-// failure is the first word of go test about what failed.
-var failure = regexp.MustCompile(`(?m)^(?:--- FAIL: \S+|panic: .*|fatal error: .*)`)
+// failure is the first word of go test about what failed, with the reason in the next line.
+var failure = regexp.MustCompile(`(?m)^(?:--- FAIL: .*(?:\n[ \t].*)?|panic: .*|fatal error: .*)`)
 
 // limited runs a command with at most 4 GiB of memory: a loop that a mutant makes endless must not take
 // that of the machine.

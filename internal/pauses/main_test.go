@@ -4,12 +4,15 @@ package main
 
 import (
 	"bufio"
+	"fmt"
 	"math/rand/v2"
 	"os/exec"
 	"slices"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/extsvc/svc/internal/expect"
 
 	"github.com/matryer/is"
 )
@@ -45,11 +48,7 @@ func TestStop(t *testing.T) {
 // stops waits until a process stands still.
 func stops(t *testing.T, pid int) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !standsStill(pid); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("process %d goes on", pid)
-		}
-	}
+	expect.Soon(t, fmt.Sprintf("process %d goes on", pid), func() bool { return standsStill(pid) })
 }
 
 func TestMoments(t *testing.T) {

@@ -46,6 +46,16 @@ func asked(w *policytest.World) policytest.Request {
 	return q
 }
 
+// Users in different groups, which a policy names, are no party.
+func TestGroupsThatAreNamed(t *testing.T) {
+	census := &policy.Census{}
+	for _, group := range []string{"a", "b"} {
+		grants := []policy.Grant{{PolicyID: "p", Group: group, Document: policytest.Document(on(allow("a:b"), "${group}"))}}
+		census.Add(given(policy.Subject{Kind: policy.User, Grants: grants}), policy.Member{Kind: policy.User, ID: group})
+	}
+	is.New(t).Equal(len(census.Parties), 2)
+}
+
 func TestCapabilitiesAreTheReference(t *testing.T) {
 	seen := map[policy.Outcome]int{}
 	forEachWorld(t, func(is *is.I, w *policytest.World) {

@@ -76,9 +76,7 @@ func (s *store) commits(generation int64, drop func()) {
 }
 
 func (s *store) announce(generation int64, drop func()) {
-	s.mu.Lock()
-	s.next = Changes{Generation: generation, Drop: drop}
-	s.mu.Unlock()
+	s.set(func() { s.next = Changes{Generation: generation, Drop: drop} })
 	s.more <- struct{}{}
 }
 
@@ -165,6 +163,10 @@ func TestOlderValueHolds(t *testing.T) {
 		f.announce(4, f.one.Clear)
 		synctest.Wait()
 		is.Equal(f.load("d", 4), "d")
+		f.Hear(4)
+		f.announce(2, func() {}) // the database is as a backup has it
+		synctest.Wait()
+		is.Equal(f.load("e", 2), f.load("f", 2))
 	})
 }
 

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/extsvc/svc/internal/expect"
+
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
@@ -156,7 +158,7 @@ func TestChainedUnasked(t *testing.T) {
 	is.NoErr(sqltest.CreateTemplate(t.Context(), c.service, "a"))
 	is.NoErr(c.service.Close())
 	sqltest.Serve(t, svc.Config{Store: c.store, Events: svc.EventConfig{Keep: true}})
-	await(t, "nobody chains", func() bool { return len(must(c.store.AuditRecords(t.Context(), svc.AuditQuery{Limit: 2}))) == 1 })
+	expect.Soon(t, "nobody chains", func() bool { return len(must(c.store.AuditRecords(t.Context(), svc.AuditQuery{Limit: 2}))) == 1 })
 }
 
 // TestForgetUserInTheQueue: a user is forgotten whose events are still in the queue, while another
@@ -223,7 +225,7 @@ func TestThoseWhoChainHoldOneConnection(t *testing.T) {
 			must(store.ChainAudit(t.Context(), noRecords))
 		})
 	}
-	await(t, "nobody waits for the lock", func() bool { return begun.Load() == 20 && locksAwaited(t, other.DB()) > 0 })
+	expect.Soon(t, "nobody waits for the lock", func() bool { return begun.Load() == 20 && locksAwaited(t, other.DB()) > 0 })
 	for range 20 {
 		must(store.Changes(t.Context(), 0))
 		is.Equal(locksAwaited(t, other.DB()), 1)
@@ -257,7 +259,7 @@ func TestProcessesChainInOrder(t *testing.T) {
 		group.Go(func() {
 			must(store.ChainAudit(ctx, chain(i)))
 		})
-		await(t, "it does not wait for the lock", func() bool { return locksAwaited(t, db) > i })
+		expect.Soon(t, "it does not wait for the lock", func() bool { return locksAwaited(t, db) > i })
 	}
 	is.NoErr(tx.Commit())
 	group.Wait()

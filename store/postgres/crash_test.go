@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/extsvc/svc/internal/expect"
+
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
@@ -105,7 +107,7 @@ func (l *load) await(t *testing.T, more int, within time.Duration) {
 func (l *load) awaitRefused(t *testing.T, more int) {
 	t.Helper()
 	_, before, _ := l.counts()
-	await(t, "too few calls were refused while there was no server", func() bool {
+	expect.Soon(t, "too few calls were refused while there was no server", func() bool {
 		_, refused, _ := l.counts()
 		return refused >= before+more
 	})
@@ -210,7 +212,7 @@ func frozenConnection(t *testing.T, cluster *pgtest.Cluster) {
 		t.Errorf("got %v after %s", err, took)
 	}
 	// The store refuses calls until its own question was answered, on another connection.
-	await(t, "no answer on another connection", func() bool {
+	expect.Soon(t, "no answer on another connection", func() bool {
 		return errors.Is(failure(sqltest.ReadUser(t.Context(), store, "nobody")), svc.ErrNotFound)
 	})
 }
@@ -235,7 +237,7 @@ func TestTooManyConnectionsAreUnavailable(t *testing.T) {
 		is.NoErr(conn.Close())
 	}
 	is.NoErr(others.Close())
-	await(t, "the server does not let them go", func() bool { return sqltest.AddUsers(t.Context(), store, "alice") == nil })
+	expect.Soon(t, "the server does not let them go", func() bool { return sqltest.AddUsers(t.Context(), store, "alice") == nil })
 }
 
 // onServer is a test of a server that it shares with others.
@@ -465,13 +467,13 @@ func TestStandby(t *testing.T) {
 		}
 	}
 	is.NoErr(sqltest.AddUsers(ctx, writer, "alice"))
-	await(t, "it never sees alice", known("alice"))
+	expect.Soon(t, "it never sees alice", known("alice"))
 	err := service.Access.Apply(context.Background(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "bob"}}})
 	is.True(errors.Is(err, svc.ErrUnavailable))
 	is.True(!reader.Hears())
 	standby.Promote()
-	await(t, "it never writes", func() bool {
+	expect.Soon(t, "it never writes", func() bool {
 		return service.Access.Apply(ctx, svc.Host, svc.Bundle{Users: []svc.User{{ID: "bob"}}}) == nil
 	})
-	await(t, "it never listens", reader.Hears)
+	expect.Soon(t, "it never listens", reader.Hears)
 }

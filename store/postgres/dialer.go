@@ -12,7 +12,7 @@ import (
 const dialFresh = time.Second
 
 // dialer makes connections. A dial goes on when its caller leaves, and the next caller gets the
-// connection. So callers with short deadlines make no more dials than patient ones.
+// connection: callers with short deadlines make as few dials as patient ones.
 type dialer struct {
 	driver.Connector
 	mu     sync.Mutex

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/extsvc/svc/internal/expect"
+
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
@@ -127,7 +129,7 @@ func TestTwoThatRelyAndChangeBothEnd(t *testing.T) {
 					return err
 				}
 				rely.Add(1)
-				await(t, "the other one does not rely", func() bool { return rely.Load() >= 2 })
+				expect.Soon(t, "the other one does not rely", func() bool { return rely.Load() >= 2 })
 				return tx.ChangeAPIKey(ctx, holder, "k", func(*svc.APIKey) (bool, error) { return true, nil })
 			})
 		}()

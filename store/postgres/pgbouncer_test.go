@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/extsvc/svc/internal/expect"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
@@ -196,7 +198,7 @@ func testManyClients(t *testing.T, cluster *pgtest.Cluster) {
 	}
 	done.Wait()
 	is.New(t).Equal(sqltest.Value[int](t, b.direct, "SELECT count(*) FROM svc_api_keys"), stores*workers*each)
-	await(t, "PgBouncer has more connections to the server", func() bool { return b.servers(t) <= 2 })
+	expect.Soon(t, "PgBouncer has more connections to the server", func() bool { return b.servers(t) <= 2 })
 }
 
 func testBouncerDies(t *testing.T, cluster *pgtest.Cluster) {

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/extsvc/svc/internal/expect"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/matryer/is"
@@ -51,17 +53,6 @@ func TestStore(t *testing.T) {
 		empty(t, db, store)
 		return store
 	})
-}
-
-// await returns when something is so. Otherwise it fails the test.
-func await(t *testing.T, otherwise string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Error(otherwise)
-			return
-		}
-	}
 }
 
 // limited is the Timeout of tests that are about it. In the others a call waits for an answer of the server, which a busy
@@ -177,7 +168,7 @@ func unanswered(t *testing.T, store svc.Store, times int, later bool) time.Durat
 // answered makes each call; none may fail.
 func answered(t *testing.T, store svc.Store) {
 	t.Helper()
-	await(t, "the store does not recover", func() bool { return errors.Is(calls["read"](t.Context(), store), svc.ErrNotFound) })
+	expect.Soon(t, "the store does not recover", func() bool { return errors.Is(calls["read"](t.Context(), store), svc.ErrNotFound) })
 	for name, call := range calls {
 		if err := call(t.Context(), store); err != nil && !errors.Is(err, svc.ErrNotFound) {
 			t.Errorf("%s: %v", name, err)
@@ -190,7 +181,7 @@ func TestStats(t *testing.T) {
 	is := is.New(t)
 	store := open(t, migrated(t), postgres.Options{})
 	service := newHost(t, store).Service
-	await(t, "the store does not listen", func() bool { return service.Stats().Listening })
+	expect.Soon(t, "the store does not listen", func() bool { return service.Stats().Listening })
 	deaf := open(t, migrated(t), postgres.Options{NoNotify: true})
 	is.True(!newHost(t, deaf).Service.Stats().Listening)
 }
@@ -202,7 +193,7 @@ func TestStatsOfTenants(t *testing.T) {
 	a, b := tenantStore(t, in, made(t, in, "a")), tenantStore(t, in, made(t, in, "b"))
 	is.NoErr(a.AddEvents(t.Context(), []svc.Event{{ID: uuid.New(), Tenant: "a"}}))
 	is.Equal(must(b.CountEvents(t.Context(), 9)), 1)
-	await(t, "the tenants do not listen", b.Hears)
+	expect.Soon(t, "the tenants do not listen", b.Hears)
 }
 
 // newlyMigrated returns the URL of a new schema with all tables.

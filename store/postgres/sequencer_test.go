@@ -15,6 +15,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
@@ -151,7 +152,7 @@ func (c *clerk) late(round string) (commit func() error) {
 // awaitWaiting returns when done is closed, or when a connection of the test waits for a lock.
 func (c *clerk) awaitWaiting(done chan struct{}) {
 	c.t.Helper()
-	await(c.t, "the other sequencer neither waits nor ends", func() bool {
+	expect.Soon(c.t, "the other sequencer neither waits nor ends", func() bool {
 		select {
 		case <-done:
 			return true

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/extsvc/svc/internal/expect"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
@@ -309,7 +311,7 @@ func TestConnectionsOfTenants(t *testing.T) {
 	t.Cleanup(func() { _ = in.Close() })
 	sqltest.NewTenants(t, in, svc.Config{}).UseMany(longtest.Times(4, 30))
 	db := pgtest.Open(t, url)
-	await(t, "more connections are open", func() bool { // the server lets those go a moment later that are closed
+	expect.Soon(t, "more connections are open", func() bool { // the server lets those go a moment later that are closed
 		return sqltest.Value[int](t, db, `SELECT count(*) FROM pg_stat_activity
 			WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'`) <= cmp.Or(most, 9)+1
 	})
@@ -336,7 +338,7 @@ func TestLockedTenant(t *testing.T) {
 	waiting := func() int {
 		return sqltest.Value[int](t, db, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
 	}
-	await(t, "the calls do not wait", func() bool { return waiting() >= 5 }) // of these connections, 2 are never for such calls
+	expect.Soon(t, "the calls do not wait", func() bool { return waiting() >= 5 }) // of these connections, 2 are never for such calls
 	is.True(!hasUser(t, tenantStore(t, in, quiet), "u"))
 	is.Equal(waiting(), 5)
 }

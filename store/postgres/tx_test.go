@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/extsvc/svc/internal/expect"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
@@ -98,7 +100,7 @@ func TestHostCancelsACall(t *testing.T) {
 
 // awaitLock returns when another connection of the test waits for a lock.
 func awaitLock(t *testing.T, db *sql.DB) {
-	await(t, "no connection waits for a lock", func() bool { return locksAwaited(t, db) > 0 })
+	expect.Soon(t, "no connection waits for a lock", func() bool { return locksAwaited(t, db) > 0 })
 }
 
 // locksAwaited returns how many connections of the test wait for a lock: those with its name. A server that

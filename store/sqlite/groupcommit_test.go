@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/extsvc/svc/internal/expect"
+
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
@@ -223,10 +225,8 @@ func TestWaitingWritersMayLeave(t *testing.T) {
 	})
 	c.letGo(t)
 	is.Equal(sqltest.Generation(t, c.store), int64(1))
-	for end := time.Now().Add(time.Minute); runtime.NumGoroutine() > before+2 && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
-	is.True(runtime.NumGoroutine() <= before+2) // nobody leads; database/sql has some of its own
+	// Nobody leads. database/sql has some goroutines of its own.
+	expect.Soon(t, "goroutines go on", func() bool { return runtime.NumGoroutine() <= before+2 })
 }
 
 func TestFunctionThatEndsItsGoroutine(t *testing.T) {

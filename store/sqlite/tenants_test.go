@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/extsvc/svc/internal/expect"
+
 	"github.com/google/uuid"
 	"github.com/matryer/is"
 
@@ -187,9 +189,7 @@ func TestTenantsOfTwoProcesses(t *testing.T) {
 		is.Equal(svc.ErrorCode(there.Accepts("a", issued.Key)), svc.CodeUnauthenticated)
 	}
 	is.NoErr(here.Suspend(t.Context(), "a"))
-	for end := time.Now().Add(time.Minute); there.Code("a") != svc.CodeNotFound; time.Sleep(time.Millisecond) {
-		is.True(time.Now().Before(end))
-	}
+	expect.Soon(t, "the other process serves it", func() bool { return there.Code("a") == svc.CodeNotFound })
 }
 
 // The events of a host's transaction are delivered: at once, and after a crash in which nobody
@@ -350,11 +350,7 @@ func TestFilesOfTenants(t *testing.T) {
 	const many = 20
 	tenants.UseMany(many)
 	t.Logf("%d files for %d tenants in use", count(), many)
-	for end := time.Now().Add(time.Minute); count() > 3*many; time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d files for %d idle tenants", count(), many)
-		}
-	}
+	expect.Soon(t, "idle tenants keep their files open", func() bool { return count() <= 3*many })
 	is.NoErr(tenants.Close())
 	is.Equal(count(), 0)
 }

@@ -62,7 +62,7 @@ func credentials(t testing.TB) *syscall.Credential {
 }
 
 // directory makes a directory for the server's user. It cannot be in t.TempDir, which other users
-// cannot enter. What killed runs have left goes a day later.
+// cannot enter. Directories that killed runs have left are removed a day later.
 func (p *Process) directory() string {
 	p.t.Helper()
 	root, name := cmp.Or(memory(), os.TempDir()), "svc-pgtest-"
