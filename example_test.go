@@ -89,8 +89,7 @@ func ExampleService_Decide() {
 	// refused: denied: no policy of the user allows "bank:recall" on bank "payroll"
 }
 
-// An Authenticator accepts the bearers of the host: here, one session. Keys that were issued here
-// need none.
+// An Authenticator accepts the bearers of the host: here, one session. Keys that were issued here need none.
 func ExampleAuthenticatorFunc() {
 	service := exampleService(func(c *svc.Config) {
 		find := func(_ context.Context, bearer string) (svc.Principal, error) {

@@ -217,7 +217,7 @@ func noTemplate() *Error { return notFound("there is no such template") }
 
 // ETag returns the template's entity tag (RFC 9110, section 8.8.3), quotes included. It is a strong
 // tag, and the same in every process. It changes with each write to the template but a re-bind. A
-// template that is deleted and created again has another tag.
+// template that is deleted and created again in another microsecond has another tag.
 func (t Template) ETag() string {
 	var room [32]byte
 	b := strconv.AppendInt(append(room[:0], '"'), t.InstalledAt.UnixMicro(), 36)

@@ -40,8 +40,7 @@ signs out
 
 // TestAdminPage does each job of the administration page in a browser, with and without JavaScript.
 //
-// Without Chromium, Node.js or its packages the test is skipped; with SVC_REQUIRE_NODE=1 it fails
-// instead.
+// Without Chromium, Node.js or its packages the test is skipped; with SVC_REQUIRE_NODE=1 it fails instead.
 func TestAdminPage(t *testing.T) {
 	longtest.Test(t, "the pages in a browser")
 	p := newBrowser(t)

@@ -45,8 +45,7 @@ func (s *site) gatewayKey() string {
 	return s.keyOf(svc.KindServiceAccount, "gateway")
 }
 
-// need returns the path of a program. Without it the test is skipped; with SVC_REQUIRE_GATEWAYS=1 it
-// fails instead.
+// need returns the path of a program. Without it the test is skipped; with SVC_REQUIRE_GATEWAYS=1 it fails instead.
 func need(t *testing.T, program string) string {
 	t.Helper()
 	path, err := exec.LookPath(program)

@@ -306,8 +306,7 @@ func sessions(_ context.Context, bearer string) (svc.Principal, error) {
 	return svc.Principal{Kind: svc.KindUser, ID: bearer}, nil
 }
 
-// Random requests go to a database in a file. All sources are files: random requests must not leave
-// this machine.
+// Random requests go to a database in a file. All sources are files: random requests must not leave this machine.
 func TestRandomRequestsToAFile(t *testing.T) {
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))

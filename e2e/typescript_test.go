@@ -56,8 +56,7 @@ var (
 	announced = regexp.MustCompile(`// (TS\d+): `)
 )
 
-// compile checks that the compiler reports exactly the errors that mistakes.ts announces, each in
-// its line.
+// compile checks that the compiler reports exactly the errors that mistakes.ts announces, each in its line.
 func compile(t *testing.T, p *program.Program) {
 	t.Helper()
 	missed := map[string]bool{}

@@ -295,8 +295,7 @@ func (n names) expand(text string) string {
 	})
 }
 
-// gives reports whether what is wanted is a name for what there is, or for what stands in its quotes,
-// and gives it.
+// gives reports whether what is wanted is a name for what there is, or for what stands in its quotes, and gives it.
 func (n names) gives(want, have any) bool {
 	name, is := want.(string)
 	if inside := strings.Trim(name, `"`); inside != name {

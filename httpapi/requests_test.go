@@ -45,10 +45,12 @@ func chunked(body string) string { return fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", l
 
 func TestNobodyIsToldToContinueUnknown(t *testing.T) {
 	s := newSite(t)
-	for bearer, status := range map[string]int{"": 401, "wrong": 401, s.key("admin"): 413} {
+	admin := s.key("admin")
+	for bearer, status := range map[string]int{"": 401, "wrong": 401, admin: 413} {
 		a := s.talk(s.creates(bearer, "Content-Length: 2000000", "Expect: 100-continue"))
 		s.oneOf(bearer, a, 1, status)
 	}
+	s.oneOf("text", s.talk(s.lines("POST /ext/svc/me/api-keys HTTP/1.1", admin, "Content-Length: 2", "Expect: 100-continue")), 1, 415)
 }
 
 func statusesOf(text string) (all []int) {

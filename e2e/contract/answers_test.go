@@ -18,9 +18,8 @@ import (
 	"github.com/extsvc/svc/internal/wire"
 )
 
-// TestEveryAnswer gets every answer that the document promises from a server: each status of each
-// operation, and each code of a problem. It sends the examples of the document. It lists the
-// promised answers that it did not get.
+// TestEveryAnswer gets every answer that the document promises from a server: each status of each operation, and each
+// code of a problem. It sends the examples of the document. It lists the promised answers that it did not get.
 func TestEveryAnswer(t *testing.T) {
 	s := newStage(t)
 	samples := s.contract.Samples()
@@ -241,8 +240,7 @@ func (s *stage) refuse(samples []contract.Sample) {
 	}
 }
 
-// failStore sends a sample while the store fails: for every call, for a while, or for writes that
-// conflict.
+// failStore sends a sample while the store fails: for every call, for a while, or for writes that conflict.
 func (s *stage) failStore(sample contract.Sample) {
 	s.t.Helper()
 	fire := errors.New("the disk is on fire")

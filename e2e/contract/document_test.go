@@ -138,8 +138,7 @@ type corpus struct {
 
 type object map[string]any
 
-// simulation returns the request for a numbered case. It returns false for a case that cannot be
-// stored or requested.
+// simulation returns the request for a numbered case. It returns false for a case that cannot be stored or requested.
 func (c corpus) simulation(number int) (object, bool) {
 	this := c.Cases[number]
 	who, asks := this.Who, this.Asks

@@ -22,8 +22,7 @@ import (
 	"github.com/extsvc/svc/store/memstore"
 )
 
-// stage is a server that plays one scene after the other, each with its own Service. Its clients
-// check the contract.
+// stage is a server that plays one scene after the other, each with its own Service. Its clients check the contract.
 type stage struct {
 	t        *testing.T
 	contract *contract.Contract

@@ -320,8 +320,7 @@ func damage(t *testing.T) (missed string) {
 	return ""
 }
 
-// TestOracleHearsEvents shows that an event counts as an acknowledgement: it must be neither
-// missing nor untrue.
+// TestOracleHearsEvents shows that an event counts as an acknowledgement: it must be neither missing nor untrue.
 func TestOracleHearsEvents(t *testing.T) {
 	for _, c := range []struct{ kind, lines string }{
 		{"event", "try 1 k-1 api_key.issued good\nack 1 x\n"},

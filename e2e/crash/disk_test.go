@@ -35,13 +35,11 @@ type shelf struct {
 
 const (
 	diskSize = 64 << 20
-	// commitSeconds stops the kernel's own writeback during a test, which would hide a missing
-	// sync.
+	// commitSeconds stops the kernel's own writeback during a test, which would hide a missing sync.
 	commitSeconds = 300
 )
 
-// newShelf makes a shelf for a test with so many crashes. It skips the test where mounting is not
-// possible.
+// newShelf makes a shelf for a test with so many crashes. It skips the test where mounting is not possible.
 func newShelf(t testing.TB, crashes int) *shelf {
 	t.Helper()
 	s := &shelf{dir: mountMemory(t, "1g", crashes)}
@@ -151,8 +149,7 @@ func (d *disk) cut(t testing.TB, s *shelf) *disk {
 // writes counts what a device has written.
 type writes struct{ requests, sectors, underWay uint64 }
 
-// writes reads the device's counters. A copy between two equal readings, with nothing under way, is
-// consistent.
+// writes reads the device's counters. A copy between two equal readings, with nothing under way, is consistent.
 func (d *disk) writes() (w writes) {
 	text := got(os.ReadFile("/sys/block/" + d.device + "/stat"))
 	var reads [4]uint64
@@ -168,9 +165,8 @@ const (
 	writeAndWait = 1 | 2 | 4
 )
 
-// spill writes back some unsynced pages of the files, as the kernel may at any time and in any
-// order. A power cut then leaves neither the old state nor the new one. The file system's own
-// journal may or may not follow.
+// spill writes back some unsynced pages of the files, as the kernel may at any time and in any order. A power cut
+// then leaves neither the old state nor the new one. The file system's own journal may or may not follow.
 func (d *disk) spill(files ...string) {
 	for _, name := range files {
 		spillPart(d.path(name))

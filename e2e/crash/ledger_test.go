@@ -87,8 +87,7 @@ type attempt struct {
 	told, held    bool
 }
 
-// raises reports whether the operation raises the generation: all do but issues outside of a
-// transaction of the host.
+// raises reports whether the operation raises the generation: all do but issues outside of a transaction of the host.
 func (a *attempt) raises() bool { return a.action != string(event.APIKeyIssued) }
 
 func newLedger() *ledger {

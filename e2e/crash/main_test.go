@@ -55,8 +55,7 @@ func inShortForm() bool {
 // skipped counts the crashes that could not be made.
 var skipped int
 
-// skip skips a test that cannot make its crashes here, with a clear message. In CI it fails the
-// test.
+// skip skips a test that cannot make its crashes here, with a clear message. In CI it fails the test.
 func skip(t testing.TB, crashes int, why error) {
 	t.Helper()
 	if inCI {

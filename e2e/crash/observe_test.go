@@ -15,8 +15,7 @@ import (
 	"github.com/extsvc/svc/event"
 )
 
-// observation is the content of a database: the state of each object, read row by row from the
-// tables.
+// observation is the content of a database: the state of each object, read row by row from the tables.
 type observation struct {
 	db     *sql.DB
 	states map[string]string

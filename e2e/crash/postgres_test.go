@@ -71,8 +71,7 @@ func startCluster(t testing.TB, kills int) *pgtest.Cluster {
 	return pgtest.Start(t)
 }
 
-// killCluster kills the first process of a cluster and all its children, so that none can still
-// write.
+// killCluster kills the first process of a cluster and all its children, so that none can still write.
 func killCluster(cluster *pgtest.Cluster) {
 	children := got(os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", cluster.Pid())))
 	for _, process := range append([]string{strconv.Itoa(cluster.Pid())}, strings.Fields(string(children))...) {
@@ -85,9 +84,8 @@ var failoverClients = longtest.Times(8, 32)
 
 const standbyFrozen = 100 * time.Millisecond // at least, before the end of the primary
 
-// A synchronous standby takes over from its primary, which is killed and shut down in turns. The
-// worker goes on, and nothing acknowledged is lost. Another process, which knows the keys from
-// before, refuses what was revoked.
+// A synchronous standby takes over from its primary, which is killed and shut down in turns. The worker goes on, and
+// nothing acknowledged is lost. Another process, which knows the keys from before, refuses what was revoked.
 func TestFailover(t *testing.T) {
 	failoverLoop(t, sound, failovers.count()).holds(t)
 }

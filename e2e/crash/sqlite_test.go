@@ -305,8 +305,7 @@ func (m *machine) halt(t testing.TB) {
 	m.disk.discard(t)
 }
 
-// TestDiskForgets shows that a cut leaves exactly what was synced. Otherwise cutLoop could not see
-// a missing sync.
+// TestDiskForgets shows that a cut leaves exactly what was synced. Otherwise cutLoop could not see a missing sync.
 func TestDiskForgets(t *testing.T) {
 	shelf := newShelf(t, 2)
 	d := shelf.empty(t)

@@ -136,8 +136,7 @@ func newService(store svc.Store, market svc.Marketplace, onEvent func(context.Co
 	})
 }
 
-// run runs an operation between its two lines in the ledger. It reports whether the Service
-// acknowledged it.
+// run runs an operation between its two lines in the ledger. It reports whether the Service acknowledged it.
 func (w *worker) run(object, action, state string, operation func(ctx context.Context) (detail string, err error)) bool {
 	w.gate.RLock()
 	defer w.gate.RUnlock()

@@ -282,8 +282,7 @@ var stores = map[string]func(t *testing.T) svc.TenantStore{
 	},
 }
 
-// Two tenants in one pool answer what two services of their own answer, byte for byte, but for what
-// chance has made.
+// Two tenants in one pool answer what two services of their own answer, byte for byte, but for what chance has made.
 func TestApart(t *testing.T) {
 	seeds := uint64(longtest.Times(1, 12))
 	for name, open := range stores {

@@ -20,8 +20,7 @@ import (
 	"github.com/extsvc/svc/store/memstore"
 )
 
-// patience limits the search for an order of one template's or key's calls. It usually takes
-// milliseconds.
+// patience limits the search for an order of one template's or key's calls. It usually takes milliseconds.
 const patience = time.Minute
 
 // A call is a client's request, an answer is its result.

@@ -136,8 +136,7 @@ func (c *client) actOnTemplate(ctx context.Context) {
 	c.templates = append(c.templates, moment[templateCall, templateAnswer]{c.number, call, answer, called, time.Since(c.began)})
 }
 
-// edit returns a value for one field. It may equal the present value, or be null where the field
-// allows that.
+// edit returns a value for one field. It may equal the present value, or be null where the field allows that.
 func (c *client) edit() edit {
 	e := edit{c.random.IntN(len(fields)), c.text()}
 	switch {

@@ -15,8 +15,7 @@ import (
 	"github.com/extsvc/svc/limits"
 )
 
-// Several clients of two Services issue keys to one holder at once: it gets exactly as many as are
-// allowed.
+// Several clients of two Services issue keys to one holder at once: it gets exactly as many as are allowed.
 func TestKeysAreNeverTooMany(t *testing.T) {
 	const most = 5
 	eachStore(t, func(t *testing.T, open func(*testing.T) []svc.Store) {

@@ -24,9 +24,8 @@ import (
 	"github.com/extsvc/svc/store/sqlite"
 )
 
-// stores open a new store. A database opens twice, as in two processes, or once. A Service caches
-// templates in memory where it sees the commits of others at once: else it would return the state of
-// a moment ago.
+// stores open a new store. A database opens twice, as in two processes, or once. A Service caches templates in memory
+// where it sees the commits of others at once: else it would return the state of a moment ago.
 var stores = map[string]func(*testing.T) []svc.Store{
 	"memory": func(*testing.T) []svc.Store { return []svc.Store{memstore.New()} },
 	"SQLite, one process": func(t *testing.T) []svc.Store {
@@ -161,9 +160,8 @@ func number(t *testing.T, name string, fallback int) int {
 	return n
 }
 
-// serve returns a Service over each store, with the shelf registered. Their clock never shows the
-// same time twice. Each reading of the clock yields to other goroutines, in the middle of every
-// call that writes.
+// serve returns a Service over each store, with the shelf registered. Their clock never shows the same time twice.
+// Each reading of the clock yields to other goroutines, in the middle of every call that writes.
 func serve(t *testing.T, stores ...svc.Store) []*svc.Service {
 	t.Helper()
 	return serveWith(t, func(*svc.Config) {}, stores...)

@@ -215,8 +215,7 @@ func (r row) update(call templateCall, at int64) (row, templateAnswer) {
 	return latest, templateAnswer{row: latest, updated: true, before: r.revision, after: latest.revision}
 }
 
-// shelf is the marketplace. The caller decides what it has, so the shelf is not part of the checked
-// state.
+// shelf is the marketplace. The caller decides what it has, so the shelf is not part of the checked state.
 type shelf struct{ svc.Marketplace }
 
 // entries can be installed.

@@ -281,8 +281,7 @@ func rowsNotIn[R any](rows, other []R, id func(R) string) []R {
 	})
 }
 
-// townFault is a fault of a store. locks: it takes away a lock that a store with one writer at a
-// time does not need.
+// townFault is a fault of a store. locks: it takes away a lock that a store with one writer at a time does not need.
 type townFault struct {
 	locks bool
 	plant func(svc.FullStore) svc.Store

@@ -31,8 +31,7 @@ type database interface {
 	close() // a second call does nothing
 	db() (*sql.DB, sqlstore.Dialect)
 	settle() // writes everything to its final place
-	// running adds the database's files while it is open. holdRows names the places that hold rows
-	// then.
+	// running adds the database's files while it is open. holdRows names the places that hold rows then.
 	running(e *evidence)
 	holdRows() (places []string)
 	// stopped adds the files that remain after close. For PostgreSQL it stops the server.

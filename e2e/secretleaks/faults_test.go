@@ -115,8 +115,7 @@ func (s *site) fail() {
 	}))
 }
 
-// failSessions makes the host's Authenticator fail with its bearer. Keys mistyped at the start
-// reach it.
+// failSessions makes the host's Authenticator fail with its bearer. Keys mistyped at the start reach it.
 func (s *site) failSessions(ways []func(told string) error) {
 	key := s.issue(alice)
 	for _, way := range ways {

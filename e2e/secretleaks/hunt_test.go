@@ -19,8 +19,7 @@ import (
 // window is the number of characters in a row that counts as a leak.
 const window = 12
 
-// hunt searches texts and files of any kind for secrets, whole or in part. Its zero value finds
-// nothing.
+// hunt searches texts and files of any kind for secrets, whole or in part. Its zero value finds nothing.
 type hunt struct {
 	begins  [1 << 16]bool              // by the first two bytes of needles
 	needles map[[window]byte][]spotted // by their first bytes

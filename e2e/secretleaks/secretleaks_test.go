@@ -45,8 +45,7 @@ var (
 	robot = svc.Principal{Kind: svc.KindServiceAccount, ID: "robot"}
 )
 
-// site is a Service over a database, served over HTTP. Tests keep everything that it sends and
-// writes.
+// site is a Service over a database, served over HTTP. Tests keep everything that it sends and writes.
 type site struct {
 	t        *testing.T
 	hunt     hunt
@@ -225,8 +224,7 @@ func (a answer) text(key string) string {
 	return text
 }
 
-// ask sends a request and checks its status; 0 accepts any. The target follows the prefix and goes
-// out unchanged.
+// ask sends a request and checks its status; 0 accepts any. The target follows the prefix and goes out unchanged.
 func (s *site) ask(status int, bearer, method, target, body string, edits ...func(*http.Request)) answer {
 	s.t.Helper()
 	r := must(http.NewRequestWithContext(s.t.Context(), method, s.url, strings.NewReader(body)))
@@ -270,8 +268,7 @@ func (s *site) clean() {
 	}
 }
 
-// stored tries the stored values of a key as credentials: a reader of the database must not get
-// one.
+// stored tries the stored values of a key as credentials: a reader of the database must not get one.
 func (s *site) stored(key string) {
 	s.t.Helper()
 	snapshot, err := s.store.Access(s.t.Context(), svc.AccessQuery{KeyID: key[5:21]})
@@ -308,8 +305,7 @@ func forms(key svc.APIKey) []string {
 	return forms
 }
 
-// cuts returns the pieces of a text that have the length of a secret, without characters that no
-// key has.
+// cuts returns the pieces of a text that have the length of a secret, without characters that no key has.
 func cuts(text string) (pieces []string) {
 	text = strings.NewReplacer("+", "", "/", "", "-", "", "_", "", "=", "", `\`, "").Replace(text)
 	for i := range max(0, len(text)-token.SecretLength+1) {

@@ -195,8 +195,7 @@ var (
 	hunk          = regexp.MustCompile(`(?m)^@@\n`)
 )
 
-// TestTutorial does what docs/tutorial.md says: each step compiles, and what it runs prints what the page
-// shows.
+// TestTutorial does what docs/tutorial.md says: each step compiles, and what it runs prints what the page shows.
 func TestTutorial(t *testing.T) {
 	longtest.Test(t, "docs/tutorial.md")
 	page := must(os.ReadFile("../../docs/tutorial.md"))

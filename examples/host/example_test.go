@@ -88,8 +88,7 @@ var actions = map[string][]string{
 	"curator": {"template:admin"},
 }
 
-// authenticate returns the user of a session, and vouches for the actions of that user's roles in
-// this request.
+// authenticate returns the user of a session, and vouches for the actions of that user's roles in this request.
 func (s sessions) authenticate(_ context.Context, bearer string) (svc.Principal, error) {
 	found, there := s[bearer]
 	if !there {

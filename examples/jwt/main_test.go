@@ -113,8 +113,7 @@ func TestNoSessions(t *testing.T) {
 	}
 }
 
-// A key issued with a session opens the same routes until it is revoked, but has none of the
-// session's actions.
+// A key issued with a session opens the same routes until it is revoked, but has none of the session's actions.
 func TestKeys(t *testing.T) {
 	is := is.New(t)
 	h := newTestHost(t)

@@ -288,8 +288,7 @@ func TestCounted(t *testing.T) {
 	})
 }
 
-// A middleware that gets a copy of the request can ask for the pattern, before or after the
-// request.
+// A middleware that gets a copy of the request can ask for the pattern, before or after the request.
 func TestPattern(t *testing.T) {
 	for _, m := range mounts {
 		t.Run(m.name, func(t *testing.T) {

@@ -58,8 +58,7 @@ func anyOfGin(set func(*gin.Engine)) func(*httpapi.Handler) http.Handler {
 	})
 }
 
-// By default gin redirects, before any middleware, to a page whose path differs from the
-// interface's only by a slash.
+// By default gin redirects, before any middleware, to a page whose path differs from the interface's only by a slash.
 func TestGinRedirects(t *testing.T) {
 	for redirects, want := range map[bool]int{true: 301, false: 401} {
 		s := newSite(t, mount{host: onGin(func(r *gin.Engine, api *httpapi.Handler) {

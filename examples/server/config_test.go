@@ -256,8 +256,7 @@ func TestHealth(t *testing.T) {
 	exits(t, 2, "-addr", "health", "-addr", "127.0.0.1:0")
 }
 
-// A certificate that is renewed is served without a restart. While its files do not fit, the last one
-// stays.
+// A certificate that is renewed is served without a restart. While its files do not fit, the last one stays.
 func TestRenewedCertificate(t *testing.T) {
 	is := is.New(t)
 	cert, key, _ := certificate(t)

@@ -191,8 +191,7 @@ func large(t *testing.T, db string) {
 // killings is how often a test kills a command.
 const killings = 5
 
-// killed runs a command as a process and kills it at a random moment. It returns false when the
-// command was faster.
+// killed runs a command as a process and kills it at a random moment. It returns false when the command was faster.
 func killed(t *testing.T, longest time.Duration, args ...string) bool {
 	t.Helper()
 	cmd := command(t, args...)

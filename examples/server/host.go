@@ -16,7 +16,8 @@ import (
 type host struct {
 	service *svc.Service
 	store   database
-	fresh   bool // the host has never written to the database
+	fresh   bool // no host has written to the database
+	newKeys bool // this start has made the keys file
 
 	secrets     secrets
 	sessionKeys [][]byte // of the administration page
@@ -42,11 +43,8 @@ func openHost(ctx context.Context, c config, base string, log *slog.Logger) (*ho
 		return nil, err
 	}
 	keys, made, err := secretsOf(c.Keys, log)
-	if err == nil && made && !h.fresh {
-		log.Warn("cannot find the keys file, created a new one:"+
-			" all earlier API keys stop working, and the tokens of sources cannot be read."+
-			" If you have the old file, stop the server, put the file back and start again",
-			"file", c.Keys)
+	if h.newKeys = made; err == nil {
+		h.warnOfKeys(c.Keys, log)
 	}
 	if err == nil && !h.fresh {
 		err = warnOfPrefixes(ctx, h.store, c.APIKeys, log)
@@ -58,6 +56,16 @@ func openHost(ctx context.Context, c config, base string, log *slog.Logger) (*ho
 		return nil, errors.Join(err, h.close())
 	}
 	return h, nil
+}
+
+// warnOfKeys warns of a new keys file for a database that others have written to.
+func (h *host) warnOfKeys(file string, log *slog.Logger) {
+	if h.newKeys && !h.fresh {
+		log.Warn("cannot find the keys file, created a new one:"+
+			" all earlier API keys stop working, and the tokens of sources cannot be read."+
+			" If you have the old file, stop the server, put the file back and start again",
+			"file", file)
+	}
 }
 
 // originsOf returns the origin of the server's own catalogue. Sources are not asked over a socket.

@@ -130,8 +130,7 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
-// A new key that cannot be printed is revoked: of commands on the database or over HTTP, and of the
-// first start.
+// A new key that cannot be printed is revoked: of commands on the database or over HTTP, and of the first start.
 func TestUnprintedKeys(t *testing.T) {
 	is := is.New(t)
 	db := newDB(t)

@@ -112,8 +112,7 @@ func rewrite(t *testing.T, file string, change func(name string, data []byte) []
 	return writeFile(t, "backup", text.String())
 }
 
-// fitting returns a backup in which one file has another content, and a manifest that fits to it; fits
-// changes that.
+// fitting returns a backup in which one file has another content, and a manifest that fits to it; fits changes that.
 func fitting(t *testing.T, file, name string, data []byte, fits func(m *manifest)) string {
 	t.Helper()
 	return rewrite(t, file, func(have string, text []byte) []byte {

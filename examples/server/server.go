@@ -55,7 +55,7 @@ func (c *call) serve(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, h.close()) }()
 	h.progress = meter(c.stdout)
-	start, err := h.prepare(ctx, c.config)
+	start, err := h.prepare(ctx, c.config, c.log)
 	if err != nil {
 		return err
 	}

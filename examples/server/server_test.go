@@ -163,6 +163,19 @@ func TestStartThatBrokeOffBeforeTheKey(t *testing.T) {
 	server.wants(t, 200, key, "GET", "/ext/svc/me/api-keys", "")
 }
 
+// Of servers that have found one database fresh, the first issues a key.
+func TestFirstOfSeveral(t *testing.T) {
+	is, db, log, keys := parallel(t), newDB(t), slog.New(slog.DiscardHandler), 0
+	c := config{DB: db, Keys: db + ".keys"}
+	for _, h := range []*host{must(openHost(t.Context(), c, "http://127.0.0.1:1", log)), must(openHost(t.Context(), c, "http://127.0.0.1:1", log))} {
+		if must(h.prepare(t.Context(), c, log)).first.Key != "" {
+			keys++
+		}
+		defer h.close()
+	}
+	is.Equal(keys, 1)
+}
+
 // A server that is read-only answers reads and refuses writes, in its pages as well. It sees what
 // another process writes, and leaves the database as it is.
 func TestReadOnlyServer(t *testing.T) {

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
 	_ "embed"
 	"fmt"
 	"io"
+	"log/slog"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -32,9 +35,8 @@ type start struct {
 // prepare applies the bundle of the configuration. Without a bundle, it applies the demo to a fresh
 // database. In a fresh database it also issues the administrator's first key. A server that is
 // read-only does nothing of it.
-func (h *host) prepare(ctx context.Context, c config) (start, error) {
-	s := start{demo: c.Bundle == "" && h.fresh && !c.ReadOnly}
-	var err error
+func (h *host) prepare(ctx context.Context, c config, log *slog.Logger) (s start, err error) {
+	s.demo = c.Bundle == "" && h.fresh && !c.ReadOnly
 	switch {
 	case c.ReadOnly:
 	case s.demo:
@@ -48,11 +50,24 @@ func (h *host) prepare(ctx context.Context, c config) (start, error) {
 	if s.administrator, err = h.knownUser(ctx, administrator); err != nil {
 		return s, err
 	}
+	if h.fresh && !c.ReadOnly {
+		if h.fresh, err = h.isFirst(ctx); err != nil {
+			return s, err
+		}
+		h.warnOfKeys(c.Keys, log)
+	}
 	if h.fresh && s.administrator && !c.ReadOnly {
 		holder := svc.Identity{Kind: svc.KindUser, ID: administrator}
 		s.first, err = h.issue(ctx, atStart, holder, "made at the first start")
 	}
 	return s, err
+}
+
+// isFirst reports whether this is the first of the servers that have found the database fresh.
+func (h *host) isFirst(ctx context.Context) (bool, error) {
+	mine := []byte(rand.Text())
+	first, err := h.store.KeepValue(ctx, "first start", mine)
+	return bytes.Equal(first, mine), err
 }
 
 func (h *host) applyFile(ctx context.Context, file string) error {

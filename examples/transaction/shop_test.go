@@ -134,8 +134,7 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// TestProgram kills the program after it has printed a key. This run or the next one reports the
-// event.
+// TestProgram kills the program after it has printed a key. This run or the next one reports the event.
 func TestProgram(t *testing.T) {
 	t.Parallel()
 	inEach(t, func(t *testing.T, db string) {
@@ -301,8 +300,7 @@ func TestKnownUser(t *testing.T) {
 	})
 }
 
-// useKeys calls every method of keys that a host may call in its transaction. It returns a key that
-// is good.
+// useKeys calls every method of keys that a host may call in its transaction. It returns a key that is good.
 func useKeys(ctx context.Context, is *is.I, inTx *svc.Service, host svc.Principal, customer svc.Identity) svc.IssuedKey {
 	is.Helper()
 	first := must(inTx.Keys.Issue(ctx, host, customer, svc.NewAPIKey{IdempotencyKey: "once-" + customer.ID}))

@@ -70,8 +70,10 @@ func Read(w http.ResponseWriter, r *http.Request, limit int64, of Type) ([]byte,
 	}
 	charset, declared := of.declared(r.Header)
 	if r.ContentLength != 0 && !declared {
-		if _, err := io.ReadFull(r.Body, make([]byte, 1)); err == io.EOF && r.ContentLength < 0 {
-			return nil, nil
+		if r.ContentLength < 0 { // it may be empty
+			if _, err := io.ReadFull(r.Body, make([]byte, 1)); err == io.EOF {
+				return nil, nil
+			}
 		}
 		return nil, &svc.Error{Code: BadType, Message: of.rule}
 	}

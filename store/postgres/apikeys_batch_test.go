@@ -351,8 +351,7 @@ func TestAddedKeysHaveTheirRecords(t *testing.T) {
 	is.True(errors.Is(err, context.Canceled))
 }
 
-// A batch that runs again says what the last run has added: here nothing, as the place is taken in
-// the meantime.
+// A batch that runs again says what the last run has added: here nothing, as the place is taken in the meantime.
 func TestAddedKeysOfASecondRun(t *testing.T) {
 	is, b := is.New(t), inBatches(t)
 	ctx := t.Context()

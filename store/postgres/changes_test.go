@@ -113,8 +113,7 @@ func noticesByAsking(t *testing.T, url string, options postgres.Options) {
 	is.NoErr(<-committed)
 }
 
-// TestNoReaderMissesAChange runs eight writers on two stores, and on each store a reader that
-// follows the changes.
+// TestNoReaderMissesAChange runs eight writers on two stores, and on each store a reader that follows the changes.
 func TestNoReaderMissesAChange(t *testing.T) {
 	t.Parallel()
 	for _, silent := range []bool{false, true} {
@@ -193,8 +192,7 @@ type openTx struct {
 	began int // how many were committed before
 }
 
-// lanesOf commits mutations in another order than they were made, and follows them. It returns what
-// is wrong.
+// lanesOf commits mutations in another order than they were made, and follows them. It returns what is wrong.
 func lanesOf(t *testing.T, seed uint64, alter func(query string) string) (wrong string) {
 	t.Helper()
 	ctx, draw, url := t.Context(), rand.New(rand.NewPCG(seed, 35)), pgtest.With(t, migrated(t), "synchronous_commit", "off")

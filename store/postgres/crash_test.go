@@ -82,8 +82,7 @@ func (l *load) note(id string, err error) {
 	}
 }
 
-// counts returns the numbers of acknowledged and refused calls, and the time of the last good
-// answer.
+// counts returns the numbers of acknowledged and refused calls, and the time of the last good answer.
 func (l *load) counts() (acknowledged, refused int, good time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,8 +112,7 @@ func (l *load) awaitRefused(t *testing.T, more int) {
 	})
 }
 
-// end stops the load. It checks that no acknowledged write is lost and that calls failed only as
-// they should.
+// end stops the load. It checks that no acknowledged write is lost and that calls failed only as they should.
 func (l *load) end(t *testing.T) {
 	t.Helper()
 	close(l.stop)
@@ -173,8 +171,7 @@ func forget(t *testing.T, store *postgres.Store) {
 	must(store.DB().Exec("DELETE FROM svc_api_keys"))
 }
 
-// The check above can fail: without waiting for the disk, commits lose acknowledged writes in a
-// crash.
+// The check above can fail: without waiting for the disk, commits lose acknowledged writes in a crash.
 func TestCheckNoticesLosses(t *testing.T) {
 	longtest.Test(t, "that the check of losses can fail")
 	t.Parallel()

@@ -13,8 +13,7 @@ import (
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
-// Open connects and makes the tables. Several processes may do so at once. The store is closed
-// after the Service.
+// Open connects and makes the tables. Several processes may do so at once. The store is closed after the Service.
 func ExampleOpen() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -136,8 +136,7 @@ func TestConnectionsAreSetUp(t *testing.T) {
 	is.Equal(setting(t, store, "statement_timeout"), "0")
 }
 
-// Open raises a weaker setting of the server, the database, the role or the URL, and keeps a
-// stronger one.
+// Open raises a weaker setting of the server, the database, the role or the URL, and keeps a stronger one.
 func TestCommitsAreDurable(t *testing.T) {
 	t.Parallel()
 	url := migrated(t)
@@ -303,8 +302,7 @@ func TestCanceledWhileChanging(t *testing.T) {
 	})
 }
 
-// A server that became a standby refuses one write. The next call connects again, to the URL's
-// current server.
+// A server that became a standby refuses one write. The next call connects again, to the URL's current server.
 func TestReadOnlyIsUnavailableOnce(t *testing.T) {
 	t.Parallel()
 	bothWays(t, migrated, 1, func(t *testing.T, store *postgres.Store) {

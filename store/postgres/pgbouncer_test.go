@@ -177,8 +177,7 @@ func testRefused(t *testing.T, cluster *pgtest.Cluster) {
 	}
 }
 
-// Eight stores, as in eight processes, hold 40 connections to PgBouncer, which has two to the
-// server.
+// Eight stores, as in eight processes, hold 40 connections to PgBouncer, which has two to the server.
 func testManyClients(t *testing.T, cluster *pgtest.Cluster) {
 	const stores, workers, each = 8, 5, 5
 	b := behind(t, cluster, "pool_mode=transaction", fewServers)

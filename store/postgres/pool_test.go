@@ -71,8 +71,7 @@ func over(t *testing.T, pool *pgxpool.Pool, options postgres.Options) *postgres.
 	return store
 }
 
-// bothWays runs a test with a Store that has connections of its own, and with one over a pool of the
-// host.
+// bothWays runs a test with a Store that has connections of its own, and with one over a pool of the host.
 func bothWays(
 	t *testing.T, url func(*testing.T) string, connections int, test func(*testing.T, *postgres.Store),
 ) {
@@ -153,8 +152,7 @@ func inSchema(name string) func(*pgxpool.Config) {
 	}
 }
 
-// The tables are in the schema that the pool's hook chooses. Stores there hear each other, whatever
-// other hooks do.
+// The tables are in the schema that the pool's hook chooses. Stores there hear each other, whatever other hooks do.
 func TestPoolWithHooks(t *testing.T) {
 	is := parallel(t)
 	server, schemas := pgtest.Server(t), [2]string{}
@@ -184,8 +182,7 @@ func TestPoolWithHooks(t *testing.T) {
 	wakesAnother(t, one, again)
 }
 
-// A host may hold all connections. Calls then fail in time, and work again when it lets one go. New
-// fails as well.
+// A host may hold all connections. Calls then fail in time, and work again when it lets one go. New fails as well.
 func TestExhaustedPool(t *testing.T) {
 	is := parallel(t)
 	pool := newPool(t, migrated(t), atMost(2))

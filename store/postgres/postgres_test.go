@@ -138,9 +138,8 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// unanswered makes each call several times at once, and returns the longest time. All calls must
-// fail, and none may say that its caller has left. Those that are later fail without a wait for the
-// server.
+// unanswered makes each call several times at once, and returns the longest time. All calls must fail, and none may
+// say that its caller has left. Those that are later fail without a wait for the server.
 func unanswered(t *testing.T, store svc.Store, times int, later bool) time.Duration {
 	t.Helper()
 	var group sync.WaitGroup

@@ -112,8 +112,7 @@ func TestSchemaThatIsMissing(t *testing.T) {
 	}
 }
 
-// A schema that the role may no longer use is not searched. The start must not make new tables in the
-// next one.
+// A schema that the role may no longer use is not searched. The start must not make new tables in the next one.
 func TestSchemaThatMayNotBeUsed(t *testing.T) {
 	is := parallel(t)
 	owner := pgtest.Database(t)
@@ -209,8 +208,7 @@ func TestPrintedMigrationsAreTheMigrations(t *testing.T) {
 	}.PrintedMigrations(t)
 }
 
-// A migration waits for others of its schema, and for who keeps out all, and only as long as its context
-// allows.
+// A migration waits for others of its schema, and for who keeps out all, and only as long as its context allows.
 func TestMigrationWaits(t *testing.T) {
 	is := parallel(t)
 	url, other := pgtest.With(t, pgtest.Schema(t), "application_name", rand.Text()), pgtest.Schema(t)

@@ -27,10 +27,9 @@ import (
 	"github.com/extsvc/svc/store/storetest"
 )
 
-// TestStatements checks every statement that storetest makes a store run. Each finds its rows
-// through an index, in order, numbers its parameters by first appearance, and names the schema of a
-// dialect that has one. The statements run in a host's pool that prepares nothing, as through a
-// pooler. The short form has every twentieth rule.
+// TestStatements checks every statement that storetest makes a store run. Each finds its rows through an index, in
+// order, numbers its parameters by first appearance, and names the schema of a dialect that has one. The statements
+// run in a host's pool that prepares nothing, as through a pooler. The short form has every twentieth rule.
 func TestStatements(t *testing.T) {
 	t.Parallel()
 	seen := &recorder{statements: map[string]bool{}}
@@ -118,8 +117,7 @@ func TestPlanOfChanges(t *testing.T) {
 	}
 }
 
-// TestPlanOfRecordsByTime: the records of a time are ranges of numbers, which the index of spans
-// gives.
+// TestPlanOfRecordsByTime: the records of a time are ranges of numbers, which the index of spans gives.
 func TestPlanOfRecordsByTime(t *testing.T) {
 	is := parallel(t)
 	url, seen := newlyMigrated(t), &recorder{statements: map[string]bool{}}

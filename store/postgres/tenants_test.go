@@ -264,8 +264,7 @@ func serviceTenants(t *testing.T, url string, options postgres.Options) sqltest.
 	return sqltest.NewTenants(t, openTenants(t, url, options), svc.Config{})
 }
 
-// The events of a host's transaction are delivered, with the name of the tenant, whether or not the
-// tenant is open.
+// The events of a host's transaction are delivered, with the name of the tenant, whether or not the tenant is open.
 func TestOutboxOfTenants(t *testing.T) {
 	is := parallel(t)
 	in := openTenants(t, listURL(t), postgres.Options{})

@@ -153,8 +153,7 @@ func TestStoresOnOneFileAwaitEachOther(t *testing.T) {
 	is.True(failure(two.Changes(t.Context(), 1)) != nil)
 }
 
-// atOnce fails when do always waits for a poll, which takes about a second. A busy machine delays
-// some calls.
+// atOnce fails when do always waits for a poll, which takes about a second. A busy machine delays some calls.
 func atOnce(t *testing.T, do func()) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {

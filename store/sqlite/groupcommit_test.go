@@ -164,8 +164,7 @@ func TestOneOfSeveralFails(t *testing.T) {
 
 func nothing(svc.Bundle) (svc.AccessWrite, error) { return svc.Bundle{}.Write(), nil }
 
-// TestAllFailWhenTheTransactionDies makes the database roll back a whole transaction in the middle
-// of a batch.
+// TestAllFailWhenTheTransactionDies makes the database roll back a whole transaction in the middle of a batch.
 func TestAllFailWhenTheTransactionDies(t *testing.T) {
 	is := is.New(t)
 	var dying bool

@@ -58,11 +58,8 @@ func (l *looker) moved() (bool, error) {
 	if l.conn == nil {
 		return true, l.open()
 	}
-	if l.index != nil {
-		header := l.index.read()
-		moved := header != l.header
-		l.header = header
-		return moved, nil
+	if before := l.header; l.readIndex() {
+		return l.header != before, nil
 	}
 	said, err := l.dataVersion()
 	if err != nil {
@@ -90,10 +87,20 @@ func (l *looker) open() (err error) {
 		return errors.Join(err, l.hangUp())
 	}
 	// The connection has opened the index by now, and keeps it open.
-	if l.index = findIndex(l.path); l.index != nil {
-		l.header = l.index.read()
-	}
+	l.index = findIndex(l.path)
+	l.readIndex()
 	return nil
+}
+
+// readIndex reads the header of the index if it can, from now on.
+func (l *looker) readIndex() bool {
+	if l.index == nil {
+		return false
+	}
+	if l.header = l.index.read(); l.header == (indexHeader{}) {
+		l.index = nil
+	}
+	return l.index != nil
 }
 
 // dataVersion is a number that SQLite changes with each commit of another connection

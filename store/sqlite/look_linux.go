@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -15,8 +16,14 @@ import (
 type indexHeader [6]uint64
 
 // read returns the header as it is now. A commit may be changing it: then the result is neither the
-// header before nor that after.
+// header before nor that after. Zero: the file was cut short, so its memory cannot be read.
 func (h *indexHeader) read() (now indexHeader) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // else that ends the process
+	defer func() {
+		if recover() != nil {
+			now = indexHeader{}
+		}
+	}()
 	for i := range h {
 		now[i] = atomic.LoadUint64(&h[i])
 	}

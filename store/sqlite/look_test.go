@@ -20,8 +20,7 @@ import (
 
 var lookCommits = longtest.Times(600, 3000)
 
-// Each commit that another process, or another store of this process, has acknowledged shows in the
-// next look.
+// Each commit that another process, or another store of this process, has acknowledged shows in the next look.
 func TestNoCommitIsMissed(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"index", "data_version"} {
@@ -63,6 +62,17 @@ func TestNoCommitIsMissed(t *testing.T) {
 			is.Equal(missed, 0)
 		})
 	}
+}
+
+// When another program cuts the index short, a look asks SQLite, and the process goes on.
+func TestLookAtAnIndexThatWasCut(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "svc.db")
+	store := openFast(t, path)
+	for range 3 {
+		_, _ = store.Look(t.Context()) // SQLite may fail
+		is.New(t).NoErr(os.Truncate(path+"-shm", 0))
+	}
+	is.New(t).True(store.looker.index == nil)
 }
 
 func TestLookAfterClose(t *testing.T) {

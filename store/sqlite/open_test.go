@@ -239,8 +239,7 @@ func TestMissingFileIsNotMade(t *testing.T) {
 	is.True(errors.Is(failure(os.Stat(path)), os.ErrNotExist))
 }
 
-// A file that is lost or empty is no new one while its log has commits. Nothing is made, and the log
-// stays.
+// A file that is lost or empty is no new one while its log has commits. Nothing is made, and the log stays.
 func TestLostFileOfALog(t *testing.T) {
 	t.Parallel()
 	is, ctx := is.New(t), t.Context()

@@ -74,9 +74,8 @@ func openWith(t *testing.T, path string, options sqlite.Options) *sqlite.Store {
 	return store
 }
 
-// TestPolicyInUse: no statement can delete an attached policy, not even directly in SQL. A policy
-// that narrows a service account can be deleted; the account is then denied everything, as it is
-// after the deletion of its owner.
+// TestPolicyInUse: no statement can delete an attached policy, not even directly in SQL. A policy that narrows a
+// service account can be deleted; the account is then denied everything, as it is after the deletion of its owner.
 func TestPolicyInUse(t *testing.T) {
 	is := is.New(t)
 	db := raw(t, migrated(t), "_txlock=immediate", "_pragma=foreign_keys(1)")
@@ -222,8 +221,7 @@ func TestTransactionsPrepareStatementsOnce(t *testing.T) {
 	is.Equal(readied[2:], readied[:2])
 }
 
-// The driver looks up each parameter by name, so the time of a statement grows with the square of
-// its parameters.
+// The driver looks up each parameter by name, so the time of a statement grows with the square of its parameters.
 func TestStatementsHaveFewParameters(t *testing.T) {
 	is := is.New(t)
 	most := 0
@@ -258,8 +256,7 @@ func crowdOf(users int) (b svc.Bundle) {
 	return b
 }
 
-// TestMutationsThatAreKeptShareCommits: the mutation's transaction writes the record, so it costs
-// no extra commit.
+// TestMutationsThatAreKeptShareCommits: the mutation's transaction writes the record, so it costs no extra commit.
 func TestMutationsThatAreKeptShareCommits(t *testing.T) {
 	is := is.New(t)
 	seen := &tap{}

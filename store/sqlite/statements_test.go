@@ -24,9 +24,8 @@ import (
 	"github.com/extsvc/svc/store/storetest"
 )
 
-// TestStatements checks every statement that storetest makes a store run. Each finds its rows
-// through an index, in order, and numbers its parameters by first appearance, as SQLite counts
-// them.
+// TestStatements checks every statement that storetest makes a store run. Each finds its rows through an index, in
+// order, and numbers its parameters by first appearance, as SQLite counts them.
 func TestStatements(t *testing.T) {
 	longtest.Test(t, "the plan of each statement")
 	t.Parallel()

@@ -192,8 +192,7 @@ func TestTenantsOfTwoProcesses(t *testing.T) {
 	expect.Soon(t, "the other process serves it", func() bool { return there.Code("a") == svc.CodeNotFound })
 }
 
-// The events of a host's transaction are delivered: at once, and after a crash in which nobody
-// delivered them.
+// The events of a host's transaction are delivered: at once, and after a crash in which nobody delivered them.
 func TestOutboxOfTenants(t *testing.T) {
 	is := parallel(t)
 	folder := t.TempDir()

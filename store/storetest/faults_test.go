@@ -128,9 +128,8 @@ func (c *catches) add(method string, rules ...string) {
 	}
 }
 
-// first returns the first rule that a store breaks; "": none. It begins with rules that have caught
-// no store, or one with a fault of the same method. It ends after these when the fault has changed
-// nothing in them.
+// first returns the first rule that a store breaks; "": none. It begins with rules that have caught no store, or one
+// with a fault of the same method. It ends after these when the fault has changed nothing in them.
 func (c *catches) first(name string, p planted) string {
 	method, _, _ := strings.Cut(name, " ")
 	c.mu.Lock()
