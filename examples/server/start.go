@@ -50,13 +50,14 @@ func (h *host) prepare(ctx context.Context, c config, log *slog.Logger) (s start
 	if s.administrator, err = h.knownUser(ctx, administrator); err != nil {
 		return s, err
 	}
-	if h.fresh && !c.ReadOnly {
-		if h.fresh, err = h.isFirst(ctx); err != nil {
-			return s, err
-		}
-		h.warnOfKeys(c.Keys, log)
+	if !h.fresh || c.ReadOnly {
+		return s, nil
 	}
-	if h.fresh && s.administrator && !c.ReadOnly {
+	if h.fresh, err = h.isFirst(ctx); err != nil {
+		return s, err
+	}
+	h.warnOfKeys(c.Keys, log)
+	if h.fresh && s.administrator {
 		holder := svc.Identity{Kind: svc.KindUser, ID: administrator}
 		s.first, err = h.issue(ctx, atStart, holder, "made at the first start")
 	}

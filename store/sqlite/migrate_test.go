@@ -132,10 +132,11 @@ func TestMigrationsAreKilled(t *testing.T) {
 // ofVersion returns the path of a database with the migrations up to a version.
 func ofVersion(t *testing.T, version int) string {
 	path := filepath.Join(t.TempDir(), "svc.db")
-	files := sqlstore.Migrations(sqlite.Dialect())
+	db, files := raw(t, path), sqlstore.Migrations(sqlite.Dialect())
 	for n := 1; n <= version; n++ {
-		must(raw(t, path).Exec(string(must(fs.ReadFile(files, fmt.Sprintf("%04d_svc.up.sql", n))))))
+		must(db.Exec(string(must(fs.ReadFile(files, fmt.Sprintf("%04d_svc.up.sql", n))))))
 	}
+	is.New(t).NoErr(db.Close())
 	return path
 }
 
