@@ -16,6 +16,7 @@ import (
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
+	"github.com/extsvc/svc/store/postgres/pgtest/pgschema"
 	"github.com/extsvc/svc/store/sqlite"
 	"github.com/extsvc/svc/store/sqlstore"
 )
@@ -50,7 +51,7 @@ func openURL(t *testing.T, url string) store {
 
 func newSchema(t *testing.T) store {
 	t.Helper()
-	return openURL(t, pgtest.Schema(t))
+	return openURL(t, pgschema.Migrated(t))
 }
 
 func opened(t *testing.T, s store) store {
@@ -343,7 +344,7 @@ func TestSameDatabase(t *testing.T) {
 	} {
 		refused(t, server, openURL(t, other), words)
 	}
-	copies(t, server, openURL(t, pgtest.Schema(t))) // another schema of the same database
+	copies(t, server, openURL(t, pgschema.Migrated(t))) // another schema of the same database
 }
 
 // Only databases of the version that the program knows are copied.

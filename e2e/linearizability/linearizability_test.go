@@ -21,6 +21,7 @@ import (
 	"github.com/extsvc/svc/store/memstore"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
+	"github.com/extsvc/svc/store/postgres/pgtest/pgschema"
 	"github.com/extsvc/svc/store/sqlite"
 )
 
@@ -91,7 +92,7 @@ func eachStore(t *testing.T, test func(t *testing.T, open func(*testing.T) []svc
 }
 
 func twice(t *testing.T, options postgres.Options) []svc.Store {
-	url := pgtest.Schema(t)
+	url := pgschema.Migrated(t)
 	options.MaxOpen, options.Timeout = pgtest.Connections, -1 // it is not about the limit of 4 s, which a busy machine may reach
 	open := func() (*postgres.Store, error) { return postgres.Open(t.Context(), url, options) }
 	return []svc.Store{opened(t, open), opened(t, open)}

@@ -14,13 +14,13 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/examples/internal/programtest"
 	"github.com/extsvc/svc/internal/longtest"
-	"github.com/extsvc/svc/store/postgres/pgtest"
+	"github.com/extsvc/svc/store/postgres/pgtest/pgschema"
 )
 
 // places makes databases that do not exist yet, or are empty.
 var places = map[string]func(t *testing.T) string{
 	"SQLite":     newDB,
-	"PostgreSQL": func(t *testing.T) string { return pgtest.Schema(t) },
+	"PostgreSQL": func(t *testing.T) string { return pgschema.Migrated(t) },
 }
 
 // inEach runs a test with the flags for a new database of each kind, of which the first two name it.

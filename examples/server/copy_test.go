@@ -17,6 +17,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/store/postgres/pgtest"
+	"github.com/extsvc/svc/store/postgres/pgtest/pgschema"
 )
 
 // usedDB is a database and its keys file after a server has worked with it.
@@ -75,7 +76,7 @@ func (u usedDB) check(t *testing.T, db, keys string) {
 
 func TestCopyRefuses(t *testing.T) {
 	t.Parallel()
-	u, other := use(t, newDB(t)), use(t, pgtest.Schema(t))
+	u, other := use(t, newDB(t)), use(t, pgschema.Migrated(t))
 	none, folder := newDB(t), t.TempDir()
 	link, damaged := filepath.Join(folder, "link"), writeFile(t, "damaged.db", strings.Repeat("x", 5000))
 	foreign, old := newDB(t), newDB(t)

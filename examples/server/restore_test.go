@@ -18,6 +18,7 @@ import (
 	"github.com/extsvc/svc/examples/internal/programtest"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/postgres/pgtest"
+	"github.com/extsvc/svc/store/postgres/pgtest/pgschema"
 )
 
 func (u usedDB) backUp(t *testing.T) (file string) {
@@ -207,7 +208,7 @@ func TestRestoreRefusesBackups(t *testing.T) {
 func TestRestoreRefusesPlaces(t *testing.T) {
 	t.Parallel()
 	u := use(t, newDB(t))
-	file, full := u.backUp(t), use(t, pgtest.Schema(t))
+	file, full := u.backUp(t), use(t, pgschema.Migrated(t))
 	for _, name := range []string{"svc.db", "svc.db.keys", "svc.db-wal", "svc.db-shm", "svc.db-journal"} {
 		folder := t.TempDir()
 		path := filepath.Join(folder, name)

@@ -29,6 +29,7 @@ import (
 	"github.com/extsvc/svc/examples/internal/programtest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
+	"github.com/extsvc/svc/store/postgres/pgtest/pgschema"
 	"github.com/extsvc/svc/store/sqlite"
 	"github.com/extsvc/svc/store/sqlstore"
 )
@@ -387,7 +388,7 @@ func must[T any](value T, err error) T {
 // Two servers share a database, as in an upgrade without downtime.
 func TestTwoServersOnPostgres(t *testing.T) {
 	is := parallel(t)
-	flags := []string{"-db", pgtest.Schema(t), "-keys", filepath.Join(t.TempDir(), "svc.keys")}
+	flags := []string{"-db", pgschema.Migrated(t), "-keys", filepath.Join(t.TempDir(), "svc.keys")}
 	one := startServer(t, flags...)
 	two := startServer(t, flags...)
 	is.Equal(two.key(), "")

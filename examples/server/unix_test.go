@@ -18,6 +18,7 @@ import (
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/porttest"
 	"github.com/extsvc/svc/store/postgres/pgtest"
+	"github.com/extsvc/svc/store/postgres/pgtest/pgschema"
 )
 
 // unread returns the end to write of a pipe without a reader.
@@ -215,7 +216,7 @@ func TestReadersOfAReadOnlyCopy(t *testing.T) {
 // The same commands write nothing to PostgreSQL: a standby, or a role that may only read, suffices.
 func TestReadersOfAStandby(t *testing.T) {
 	t.Parallel()
-	u := use(t, pgtest.Schema(t))
+	u := use(t, pgschema.Migrated(t))
 	standby := pgtest.With(t, u.db, "default_transaction_read_only", "on")
 	names := strings.NewReplacer("DB", standby, "KEYS", u.keys, "OUT", t.TempDir(), "BUNDLE", writeFile(t, "b.json", "{}"))
 	for _, line := range readers {
