@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -132,7 +131,7 @@ func readSecrets(path string, log *slog.Logger) (secrets, error) {
 	if err != nil {
 		return secrets{}, damaged(path, err)
 	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 && runtime.GOOS != "windows" {
+	if mode := info.Mode().Perm(); mode&othersMay(info) != 0 {
 		log.Warn("other users may read or write the keys file: run chmod 600 on it",
 			"file", path, "mode", mode.String())
 	}

@@ -8,6 +8,15 @@ import (
 	"syscall"
 )
 
+// othersMay returns the permissions that a secret file must not have. A group may read a file of root, as a
+// Kubernetes secret gives it to a user who is not root.
+func othersMay(info os.FileInfo) os.FileMode {
+	if info.Sys().(*syscall.Stat_t).Uid == 0 && os.Geteuid() != 0 {
+		return 0o037
+	}
+	return 0o077
+}
+
 // sameOwner gives a draft the owner of the file at path: root may change the file of a server that
 // runs as another user.
 func sameOwner(draft *os.File, path string) error {

@@ -61,7 +61,7 @@ type release struct {
 }
 
 func run(ctx context.Context, root, version, out string, rehearsal bool) (err error) {
-	if semver.Canonical(version) != version || semver.Major(version) > "v1" {
+	if !semver.IsValid(version) || semver.Canonical(version) != version || semver.Major(version) > "v1" {
 		return fmt.Errorf("%q is no version: name one such as v0.1.0, below v2", version)
 	}
 	r := release{root: root, version: version, rehearsal: rehearsal}

@@ -33,7 +33,14 @@ func TestRelease(t *testing.T) {
 	if err := released("v0.1.0", out); err != nil {
 		t.Fatal(err)
 	}
-	again := t.TempDir()
+	again, scratch := t.TempDir(), t.TempDir()
+	t.Setenv("TMPDIR", scratch)
+	ending, end := context.WithTimeout(t.Context(), 3*time.Second)
+	defer end()
+	refused(t, run(ending, clone, "v0.1.0", again, false), "killed")
+	if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
+		t.Errorf("%v, a release that was ended has left %v", err, left)
+	}
 	if err := released("v0.1.0", again); err != nil {
 		t.Fatal(err)
 	}
@@ -45,6 +52,7 @@ func TestRelease(t *testing.T) {
 	hostGets(t, clone, out)
 
 	refused(t, released("v0.1.0", out), "is there already")
+	refused(t, released("", out), "is no version")
 	refused(t, released("0.1.1", out), "is no version")
 	refused(t, released("v2.0.0", out), "below v2")
 	refused(t, released("v0.1.1", out), "CHANGELOG.md has no section [0.1.1]")

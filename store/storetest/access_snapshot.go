@@ -284,7 +284,7 @@ func (c *checker) neverMixes(read func() (svc.AccessSnapshot, error)) {
 	})
 }
 
-// consistent returns an error when s is inconsistent, alone or after the earlier snapshot.
+// consistent returns an error when s is inconsistent in itself, or with the earlier snapshot.
 func consistent(earlier, s svc.AccessSnapshot) error {
 	if s.User == nil || len(s.Grants) != 1 || s.BankPolicy == nil {
 		return fmt.Errorf("a part is missing: %s", show(s))

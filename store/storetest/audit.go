@@ -305,7 +305,7 @@ func auditEvent(n int) svc.Event {
 	return e
 }
 
-// auditFilters returns filters that match r (each field alone, in pairs, all), and one that does
+// auditFilters returns filters that match r (one field, two fields, all), and one that does
 // not.
 func auditFilters(r svc.AuditRecord) (filters []svc.AuditQuery) {
 	set := []func(*svc.AuditQuery){

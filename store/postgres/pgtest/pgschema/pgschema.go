@@ -26,8 +26,8 @@ var taken struct {
 	unused []string // ours
 }
 
-// Migrated returns the URL of a schema that is the test's alone until it ends. It is made again when a test has
-// changed its tables; what else one leaves in it goes.
+// Migrated returns the URL of a schema that no other test has until this one ends. A schema whose tables a test
+// has changed is made again. Rows and tables that a test has left in one are deleted.
 func Migrated(t testing.TB) string {
 	t.Helper()
 	server := pgtest.Server(t)
@@ -99,8 +99,8 @@ func ready(name, address string) error {
 }
 
 // Empty is a statement that clears the schema of a connection, in a fraction of the time of TRUNCATE. Attachments
-// refer to policies and come first; the other references cascade. What a test has made itself goes. The locks wait
-// for transactions that a test has left behind.
+// refer to policies and come first; the other references cascade. Tables of a test are dropped. The locks wait for
+// transactions that a test has left.
 const Empty = `DO $$ DECLARE name TEXT; BEGIN
 	DISCARD PLANS; -- see sqlstore.Dialect.Replan
 	FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = current_schema()
