@@ -283,7 +283,10 @@ func (k *APIKey) succeed(old APIKey, now time.Time) {
 	k.Description, k.ScopingPolicyID = old.Description, old.ScopingPolicyID
 	k.Rate, k.Disabled, k.CreatedAt = old.Rate, old.Disabled, now
 	if k.ExpiresAt = (time.Time{}); !old.ExpiresAt.IsZero() {
-		k.ExpiresAt = now.Add(old.ExpiresAt.Sub(old.CreatedAt))
+		seconds := old.ExpiresAt.Unix() - old.CreatedAt.Unix() // a Duration has at most 292 years
+		nanoseconds := old.ExpiresAt.Nanosecond() - old.CreatedAt.Nanosecond()
+		const last = 253402300798 // in the year 9999
+		k.ExpiresAt = time.Unix(min(now.Unix()+seconds, last), int64(now.Nanosecond()+nanoseconds)).UTC()
 	}
 }
 

@@ -57,6 +57,20 @@ func TestKeyExpires(t *testing.T) {
 	is.True(h.good(key))
 }
 
+// A successor lives as long as its predecessor, also for centuries, and at most until the year 9999 ends.
+func TestLongLifetime(t *testing.T) {
+	is, clock := is.New(t), newClock()
+	h := newHost(t, clock.configure)
+	key := h.issueWith(t, svc.NewAPIKey{ExpiresAt: time.Date(9998, 1, 1, 0, 0, 0, 999_999_000, time.UTC)})
+	for range 2 {
+		clock.in(400 * 24 * time.Hour)
+		next := must(h.Keys.Rotate(t.Context(), alice, svc.Me, key.ID, svc.Rotation{}))
+		is.True(next.ExpiresAt.After(key.ExpiresAt))
+		is.Equal(next.ExpiresAt.Year(), 9999)
+		key = next
+	}
+}
+
 func (h *host) read(t *testing.T, id string) svc.APIKey {
 	t.Helper()
 	snapshot, err := h.config.Store.Access(t.Context(), svc.AccessQuery{KeyID: id})

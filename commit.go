@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/internal/aead"
 	"github.com/extsvc/svc/internal/answers"
 	"github.com/extsvc/svc/internal/background"
 	"github.com/extsvc/svc/internal/readcache"
@@ -392,9 +393,8 @@ type idempotentRequest struct {
 // idempotentRequest returns a request of a caller. A kind ("install") and the values in request
 // distinguish it from other requests.
 //
-// The idempotency key counts for its caller only, by kind and id: a user may repeat a request with
-// another key or session. CodeInvalid: the store is no [AnswerStore]; to ignore the key would run a
-// repeated request twice.
+// The idempotency key counts for its caller only, by kind and id: a user may repeat a request with another key or
+// session. CodeInvalid: the store is no [AnswerStore]; to ignore the key would run a repeated request twice.
 func (s *committer) idempotent(
 	by Principal, b basis, key, kind string, request any, now time.Time,
 ) (idempotentRequest, error) {
@@ -445,10 +445,8 @@ func once[A any](ctx context.Context, r idempotentRequest, do func() (A, error))
 	return done, failed
 }
 
-// keptAnswer returns the kept answer to the request. ErrNotFound. An answer under a pepper that was
-// removed in the meantime cannot be opened: that is CodeInternal until the answer expires.
-//
-// The caller is judged now, not only at the first request: an answer may hold a secret.
+// keptAnswer returns the kept answer to the request. ErrNotFound. The caller is judged now, not only at the
+// first request: an answer may hold a secret.
 func keptAnswer[A any](ctx context.Context, r idempotentRequest) (answer A, err error) {
 	// An answer that has expired is not found, also while its row is still there.
 	kept, err := r.journal.roles.answers.Answer(ctx, r.ID, r.now)
@@ -471,15 +469,17 @@ func keptAnswer[A any](ctx context.Context, r idempotentRequest) (answer A, err 
 		return answer, keyReused("another request used this idempotency key: draw another one")
 	}
 	data, err := r.Open(kept.Data, r.journal.answerKeys)
-	if err == nil {
+	switch {
+	case errors.Is(err, aead.ErrOpen):
+		return answer, keyReused("the request was done; its answer went with an old pepper: read what it has made")
+	case err == nil:
 		err = json.Unmarshal(data, &answer)
 	}
 	return answer, fault("open answer", err)
 }
 
-// answer returns what to keep so that the request gets the same answer again. Nil: the request has
-// no idempotency key. When the change fails, its transaction takes the answer back, and the request
-// can run again.
+// answer returns what to keep so that the request gets the same answer again. Nil: the request has no idempotency
+// key. When the change fails, its transaction takes the answer back, and the request can run again.
 func (r idempotentRequest) answer(answer any) (*StoredAnswer, error) {
 	if r.journal == nil {
 		return nil, nil

@@ -214,7 +214,7 @@ func TestAnswersAreSealed(t *testing.T) {
 	again := must(under(next, old).Keys.Issue(t.Context(), alice, svc.Me, in)) // after a restart, and under another pepper
 	is.Equal(again.Key, first.Key)
 	_, err := under(next).Keys.Issue(t.Context(), alice, svc.Me, in) // nobody can read it without the pepper
-	wantCode(t, err, svc.CodeInternal, "")
+	wantCode(t, err, svc.CodeKeyReused, "Idempotency-Key")
 	must(under().Keys.Issue(t.Context(), bob, svc.Me, in)) // without peppers
 	must(under().Keys.Issue(t.Context(), bob, svc.Me, in))
 	is.Equal(len(kept), 2)

@@ -16,7 +16,7 @@ func (h *Handler) astray(r *http.Request) string {
 	case !starts && !rewritten(r):
 		return "it does not start with the prefix " + want
 	case h.routes.paths.Ends(rest):
-		return "it ends like a route, but does not start with the prefix " + want
+		return "it ends like a route, but that does not follow the prefix " + want
 	}
 	return ""
 }

@@ -35,7 +35,7 @@ func TestWrongMounts(t *testing.T) {
 			words := append(strings.Split(line[1], " "), "") // path, cut, target, how, prefix
 			want := map[string]string{
 				"plain": none + ".", "lacks": none + ": it does not start with the prefix " + words[4] + ".",
-				"another": none + ": it ends like a route, but does not start with the prefix " + words[4] + ".",
+				"another": none + ": it ends like a route, but that does not follow the prefix " + words[4] + ".",
 			}[words[3]]
 			s := newSite(t, mounting(strings.Trim(line[0], "-"), on(words[0], strings.Trim(words[1], "-"))))
 			s.prefix = ""

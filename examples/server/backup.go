@@ -17,7 +17,7 @@ var backupCommand = subcommand{
 	name:  "backup",
 	takes: "FILE",
 	about: "write the database and the keys file into one FILE, also while the server runs. An" +
-		" earlier backup in FILE is replaced; - is the standard output",
+		" earlier backup in FILE is replaced, and no other file; - is the standard output",
 	setup: withProgress("backup", backup),
 }
 
@@ -38,12 +38,6 @@ func withProgress(
 // backup writes the database and the keys file into one file, which appears whole or not at all. An
 // earlier backup under that name stays until then.
 func backup(ctx context.Context, c *call, shown *progress) error {
-	return backupBy(ctx, c, ".svc-backup-", shown)
-}
-
-// backupBy is backup with a folder for its drafts, whose name begins so. A backup that is killed
-// leaves it.
-func backupBy(ctx context.Context, c *call, draft string, shown *progress) error {
 	if err := checkSource(ctx, c.DB); err != nil {
 		return err
 	}
@@ -54,15 +48,15 @@ func backupBy(ctx context.Context, c *call, draft string, shown *progress) error
 	if err := checkBackupFile(c); err != nil {
 		return err
 	}
-	folder := filepath.Dir(c.operand)
-	if c.operand == standard {
-		folder = os.TempDir()
+	made := c.operand
+	if made == standard {
+		made = filepath.Join(os.TempDir(), "backup")
 	}
-	drafts, err := os.MkdirTemp(folder, draft) // with mode 0700
+	drafts, remove, err := makeDrafts(made)
 	if err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
-	defer os.RemoveAll(drafts)
+	defer remove()
 	db := filepath.Join(drafts, databaseName)
 	if err := snapshot(ctx, c.DB, db, shown); err != nil {
 		return err
@@ -85,7 +79,7 @@ func backupBy(ctx context.Context, c *call, draft string, shown *progress) error
 	if err := os.Rename(whole, c.operand); err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
-	return syncDir(folder)
+	return syncDir(filepath.Dir(c.operand))
 }
 
 // copyFile writes a file to out.
@@ -150,7 +144,17 @@ func checkBackupFile(c *call) error {
 			return fmt.Errorf("%s is what to back up: name another FILE", c.operand)
 		}
 	}
-	return nil
+	if c.operand, err = filepath.EvalSymlinks(c.operand); err != nil { // the file is replaced, and not a link to it
+		return fmt.Errorf("backup: %w", err)
+	}
+	if info.Size() == 0 {
+		return nil
+	}
+	earlier, err := openArchive(c.operand)
+	if err != nil {
+		return fmt.Errorf("%s is no backup, which this one may replace: name another FILE, or remove it", c.operand)
+	}
+	return earlier.Close()
 }
 
 // snapshot copies a database into a new SQLite file.
@@ -159,7 +163,7 @@ func snapshot(ctx context.Context, from, path string, shown *progress) error {
 		return err
 	}
 	if _, err := os.Stat(path + besides[0]); err == nil {
-		return errors.New("backup: the copy of the database could not be finished: run it again")
+		return errors.New("the copy of the database could not be finished: run it again")
 	}
 	return nil
 }

@@ -71,7 +71,7 @@ func testBackup(t *testing.T, kind, backup, restore string) {
 }
 
 // A running server makes whole backups at intervals, removes the oldest of them and no other file.
-// Names from the future neither count nor go. What a scheduled backup has left that was killed goes.
+// Names from the future neither count nor go. The drafts of a backup that was killed go.
 func TestScheduledBackups(t *testing.T) {
 	t.Parallel()
 	inEach(t, func(t *testing.T, flags []string) {
@@ -82,19 +82,24 @@ func TestScheduledBackups(t *testing.T) {
 		for _, name := range []string{old, future, "mine.backup", "svc-2020.backup"} {
 			is.NoErr(os.WriteFile(filepath.Join(folder, name), nil, 0o600))
 		}
-		for _, draft := range []string{scheduledDraft + "1", ".svc-backup-1"} { // backups that were killed, or go on
-			is.NoErr(os.Mkdir(filepath.Join(folder, draft), 0o700))
-			is.NoErr(os.WriteFile(filepath.Join(folder, draft, databaseName), nil, 0o600))
-		}
+		goesOn, remove, err := makeDrafts(filepath.Join(folder, old))
+		is.NoErr(err)
+		defer remove()
+		killed := filepath.Join(folder, draftsPrefix+"1")
+		is.NoErr(os.Mkdir(killed, 0o700))
+		is.NoErr(os.WriteFile(filepath.Join(killed, databaseName), nil, 0o600))
 		s := startServer(t, append(flags, "-backup-dir", folder, "-backup-every", "1s", "-backup-keep", "1")...)
 		is.True(soon(func() bool { return strings.Count(s.stderr.String(), "made the scheduled backup") >= 4 }))
 		is.NoErr(s.stop(t))
 		made := must(scheduled(folder))
 		is.Equal(len(made), 2)
 		is.Equal(made[1], future)
-		wantFiles(t, folder, append([]string{".svc-backup-1", "mine.backup", "svc-2020.backup"}, made...)...)
+		wantFiles(t, folder, append([]string{".svc-database", filepath.Base(goesOn), "mine.backup", "svc-2020.backup"}, made...)...)
 		restored := newDB(t)
 		does(t, "restore", "-db", restored, filepath.Join(folder, made[0]))
+		other := startServer(t, "-db", newDB(t), "-backup-dir", folder)
+		is.True(soon(func() bool { return strings.Contains(other.stderr.String(), "has the backups of another database") }))
+		is.Equal(must(scheduled(folder)), made)
 		is.Equal(does(t, "export", "-db", restored), does(t, "export", "-db", flags[1]))
 	})
 }

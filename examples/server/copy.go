@@ -6,8 +6,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/extsvc/svc/store/postgres"
@@ -51,23 +51,31 @@ func checkDB(flag, db string) error {
 	return nil
 }
 
-// copyDatabase copies a database into another one. When it fails, the target is as before: a file
-// that did not exist does not exist.
-func copyDatabase(ctx context.Context, from, to string, shown *progress) (err error) {
+// copyDatabase copies a database into another one. When it fails, the target is as before. A SQLite file
+// that does not exist appears whole: whoever else makes one meanwhile keeps it.
+func copyDatabase(ctx context.Context, from, to string, shown *progress) error {
 	if err := checkSource(ctx, from); err != nil {
 		return err
 	}
 	if err := checkTarget(ctx, from, to); err != nil {
 		return err
 	}
-	made, err := makeFile(to)
-	if err != nil {
+	if isPostgres(to) || checkNone(to) != nil {
+		return copyRows(ctx, from, to, shown)
+	}
+	if err := checkNew(to); err != nil {
 		return err
 	}
-	if err = copyRows(ctx, from, to, shown); err != nil && made {
-		removeSQLite(to)
+	drafts, remove, err := makeDrafts(to)
+	if err != nil {
+		return fmt.Errorf("copy: %w", err)
 	}
-	return err
+	defer remove()
+	draft := filepath.Join(drafts, databaseName)
+	if err := snapshot(ctx, from, draft, shown); err != nil {
+		return err
+	}
+	return putNew(draft, to)
 }
 
 // movable is a database that can be copied.
@@ -179,25 +187,5 @@ func sameFile(a, b string) bool {
 	return err == nil && os.SameFile(one, other)
 }
 
-// makeFile makes an empty SQLite file, for its owner only. It reports whether it has made one.
-func makeFile(db string) (made bool, err error) {
-	if isPostgres(db) {
-		return false, nil
-	}
-	file, err := os.OpenFile(db, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return false, nil
-	} else if err != nil {
-		return false, fmt.Errorf("database: %w", err)
-	}
-	return true, file.Close()
-}
-
 // besides are the endings of the files that SQLite has next to a database.
 var besides = []string{"-wal", "-shm", "-journal"}
-
-func removeSQLite(db string) {
-	for _, ending := range append(besides, "") {
-		_ = os.Remove(db + ending) // most do not exist; an error before this one says more
-	}
-}

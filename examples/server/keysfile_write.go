@@ -14,12 +14,15 @@ import (
 // makeSecrets creates a keys file at path unless one exists. It writes a draft and then links it to
 // path, so the file appears whole and durable, or not at all.
 func makeSecrets(path string) (made bool, err error) {
-	dir := filepath.Dir(path)
-	draft, err := os.CreateTemp(dir, ".svc-*.keys") // with mode 0600
+	drafts, remove, err := makeDrafts(path)
 	if err != nil {
 		return false, err
 	}
-	defer os.Remove(draft.Name())
+	defer remove()
+	draft, err := os.OpenFile(filepath.Join(drafts, secretsName), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return false, err
+	}
 	if err := writeSecrets(draft, secrets{Pairs: []pair{newPair()}}); err != nil {
 		return false, err
 	}
@@ -27,7 +30,7 @@ func makeSecrets(path string) (made bool, err error) {
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return false, err
 	}
-	return err == nil, syncDir(dir)
+	return err == nil, syncDir(filepath.Dir(path))
 }
 
 // changeSecrets replaces the keys file by what change makes of it, whole and durable, or not at

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -47,20 +46,19 @@ func restore(ctx context.Context, c *call, shown *progress) (err error) {
 	if err := checkFree(ctx, c); err != nil {
 		return err
 	}
-	of := c.Keys
-	if !isPostgres(c.DB) {
-		of = c.DB
-	}
-	err = errors.Join(removeDrafts(draftsOf(c.Keys)), removeDrafts(draftsOf(of)))
-	drafts := ""
-	if err == nil {
-		folder, prefix := draftsOf(of)
-		drafts, err = os.MkdirTemp(folder, prefix+"*") // with mode 0700
-	}
+	keys, remove, err := makeDrafts(c.Keys)
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
-	defer os.RemoveAll(drafts)
+	defer remove()
+	drafts := keys
+	if !isPostgres(c.DB) {
+		var remove func()
+		if drafts, remove, err = makeDrafts(c.DB); err != nil {
+			return fmt.Errorf("restore: %w", err)
+		}
+		defer remove()
+	}
 	file, err := archiveToRead(ctx, c.operand, drafts)
 	if err != nil {
 		return err
@@ -74,23 +72,15 @@ func restore(ctx context.Context, c *call, shown *progress) (err error) {
 	if err := unpackDatabase(ctx, from, db); err != nil {
 		return err
 	}
-	keys, err := unpackKeys(ctx, from, c.Keys, c.log)
-	if err != nil {
+	if err := unpackKeys(ctx, from, keys, c.log); err != nil {
 		return err
 	}
-	defer os.Remove(keys)
 	return place(c, keys, func() error {
 		if isPostgres(c.DB) {
 			return copyRows(ctx, db, c.DB, shown)
 		}
 		return putNew(db, c.DB)
 	})
-}
-
-// draftsOf returns the folder of a file that a restore makes, and how the names of its drafts there
-// begin. Concurrent restores have different drafts, unless they make the same file.
-func draftsOf(file string) (folder, prefix string) {
-	return filepath.Dir(file), ".svc-restore-" + filepath.Base(file) + "-"
 }
 
 // archiveToRead returns the path of a backup. A backup from the standard input is first written to
@@ -120,36 +110,13 @@ func checkFree(ctx context.Context, c *call) error {
 		if err := checkTarget(ctx, "", c.DB); err != nil {
 			return err
 		}
-	} else if err := checkFreeFiles(c); err != nil {
-		return err
+	} else if err := checkNew(c.DB); err != nil {
+		return cmp.Or(checkRestored(c.Keys), err)
 	}
 	if isUnfinished(c.Keys) {
 		return nil
 	}
 	return checkNone(c.Keys)
-}
-
-// checkFreeFiles refuses a SQLite database that exists, or one of the files that belong to it.
-func checkFreeFiles(c *call) error {
-	for _, ending := range append([]string{""}, besides...) {
-		if err := checkNone(c.DB + ending); err != nil {
-			return cmp.Or(checkRestored(c.Keys), err)
-		}
-	}
-	return nil
-}
-
-func checkNone(file string) error {
-	if _, err := os.Lstat(file); err == nil {
-		return taken(file)
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("restore: %w", err)
-	}
-	return nil
-}
-
-func taken(file string) error {
-	return fmt.Errorf("%s exists: move it away, or restore into another place", file)
 }
 
 // unpackDatabase writes the database of a backup to path and checks that this program knows it.
@@ -166,77 +133,49 @@ func unpackDatabase(ctx context.Context, from *archive, path string) error {
 	return nil
 }
 
-// unpackKeys writes the keys file of a backup to a draft of file, and checks it.
-func unpackKeys(
-	ctx context.Context, from *archive, file string, log *slog.Logger,
-) (draft string, err error) {
+// unpackKeys writes the keys file of a backup to a folder, and checks it.
+func unpackKeys(ctx context.Context, from *archive, folder string, log *slog.Logger) error {
 	text, err := from.readKeys(ctx)
 	if err != nil {
-		return "", err
+		return err
 	}
-	if draft, err = writeDraft(file, string(text)); err != nil {
-		return "", fmt.Errorf("restore: %w", err)
+	file := filepath.Join(folder, secretsName)
+	if err := writeText(file, string(text)); err != nil {
+		return fmt.Errorf("restore: %w", err)
 	}
-	if _, err := readSecrets(draft, log); err != nil {
-		_ = os.Remove(draft)
-		return "", notWhole(from.path, errors.New("its keys file is damaged"))
+	if _, err := readSecrets(file, log); err != nil {
+		return notWhole(from.path, errors.New("its keys file is damaged"))
 	}
-	return draft, nil
+	return nil
 }
 
-func writeDraft(of, text string) (path string, err error) {
-	folder, prefix := draftsOf(of)
-	draft, err := os.CreateTemp(folder, prefix+"*") // with mode 0600
-	if err != nil {
-		return "", err
-	}
-	_, err = io.WriteString(draft, text)
-	if err == nil {
-		err = draft.Sync()
-	}
-	return draft.Name(), errors.Join(err, draft.Close())
+func writeText(path, text string) error {
+	return writeWhole(path, func(file *os.File) error {
+		_, err := io.WriteString(file, text)
+		return err
+	})
 }
 
-// place puts the keys file into place when makeDatabase has made the database. Until then, another
-// file stands there, with which no server starts.
+// place puts the keys file of a folder into place when makeDatabase has made the database. Until then, another
+// file stands there, with which no server starts. Of two restores that make one database, the second one fails,
+// and leaves that file to the first.
 func place(c *call, keys string, makeDatabase func() error) error {
-	mark, err := writeDraft(c.Keys, unfinished)
-	if err != nil {
+	mark := filepath.Join(keys, "unfinished")
+	err := writeText(mark, unfinished)
+	if err == nil {
+		err = putNew(mark, c.Keys)
+	}
+	again := err != nil && isUnfinished(c.Keys)
+	if err != nil && !again {
 		return fmt.Errorf("restore: %w", err)
 	}
-	defer os.Remove(mark)
-	err = os.Link(mark, c.Keys)
-	again := errors.Is(err, fs.ErrExist) && isUnfinished(c.Keys)
-	switch {
-	case again:
-	case errors.Is(err, fs.ErrExist):
-		return taken(c.Keys)
-	case err != nil:
-		return fmt.Errorf("restore: %w", err)
-	}
-	err = syncDir(filepath.Dir(c.Keys))
-	if err == nil {
-		err = makeDatabase()
-	}
-	if err == nil {
-		err = os.Rename(keys, c.Keys)
-	} else if !again && isUnfinished(c.Keys) {
+	if err = makeDatabase(); err == nil {
+		err = os.Rename(filepath.Join(keys, secretsName), c.Keys)
+	} else if !again && isUnfinished(c.Keys) && checkNone(c.DB) == nil {
 		_ = os.Remove(c.Keys) // the error that ended the restore says more
 	}
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
 	return syncDir(filepath.Dir(c.Keys))
-}
-
-// putNew gives a file another name. Unlike a rename, it replaces nothing.
-func putNew(file, name string) error {
-	if err := os.Link(file, name); err != nil {
-		return err
-	}
-	err := syncDir(filepath.Dir(name))
-	if err != nil {
-		_ = os.Remove(name)
-	}
-	return err
 }

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/matryer/is"
@@ -86,6 +88,7 @@ func TestBackupRefuses(t *testing.T) {
 		{u.db, u.keys, u.db + "-wal", "belongs to the database"},
 		{u.db, u.keys, u.keys, "is what to back up"},
 		{u.db, u.keys, link, "is what to back up"},
+		{u.db, u.keys, writeFile(t, "letter", "Dear Sir"), "is no backup"},
 		{u.db, u.keys, filepath.Join(folder, "no", "b"), "no such file"},
 		{"postgres://u:Hunter2Secret@127.0.0.1:1/svc?sslmode=disable", u.keys, filepath.Join(folder, "b"), "refused"},
 	} {
@@ -229,6 +232,33 @@ func TestRestoreRefusesPlaces(t *testing.T) {
 	fails(t, full.keys+" exists", "restore", "-db", pgtest.Schema(t), "-keys", full.keys, file)
 }
 
+// Of commands that make one database at once, one makes it, and the others leave it alone.
+func TestOneOfSeveralMakesAFile(t *testing.T) {
+	t.Parallel()
+	u := use(t, newDB(t))
+	file, want := u.backUp(t), contents(t, u.db)
+	for _, command := range []string{"copy -from " + u.db + " -to DB", "restore -keys DB.keys -db DB " + file} {
+		for range longtest.Times(5, 50) {
+			is, db := is.New(t), newDB(t)
+			var made atomic.Int64
+			var all sync.WaitGroup
+			for range 3 {
+				all.Go(func() {
+					if run(t.Context(), strings.Fields(strings.ReplaceAll(command, "DB", db)), io.Discard, io.Discard) == nil {
+						made.Add(1)
+					}
+				})
+			}
+			all.Wait()
+			is.Equal(made.Load(), int64(1))
+			is.Equal(contents(t, db), want)
+			_, err := os.Stat(db + ".keys")
+			is.Equal(err == nil, strings.HasPrefix(command, "restore"))
+			is.Equal(len(must(filepath.Glob(filepath.Join(filepath.Dir(db), draftsPrefix+"*")))), 0)
+		}
+	}
+}
+
 // In the middle of a restore, no server starts, whatever is there of the database. The next restore
 // removes what one has left that was killed.
 func TestUnfinishedRestore(t *testing.T) {
@@ -242,12 +272,8 @@ func TestUnfinishedRestore(t *testing.T) {
 			does(t, "copy", "-from", u.db, "-to", db)
 		}
 		is.New(t).NoErr(os.WriteFile(db+".keys", []byte(unfinished), 0o600))
-		const ofAnother = ".svc-restore-svc.db-2-3"
-		for _, draft := range []string{".svc-restore-svc.db-12", ofAnother} {
-			is.New(t).NoErr(os.Mkdir(filepath.Join(folder, draft), 0o700))
-			is.New(t).NoErr(os.WriteFile(filepath.Join(folder, draft, databaseName), nil, 0o600))
-		}
-		is.New(t).NoErr(os.WriteFile(filepath.Join(folder, ".svc-restore-svc.db.keys-34"), nil, 0o600))
+		is.New(t).NoErr(os.Mkdir(filepath.Join(folder, draftsPrefix+"12"), 0o700))
+		is.New(t).NoErr(os.WriteFile(filepath.Join(folder, draftsPrefix+"12", databaseName), nil, 0o600))
 		before := must(os.ReadDir(folder))
 		refused := [][]string{
 			{"-addr", "127.0.0.1:0", "-db", db},
@@ -264,7 +290,7 @@ func TestUnfinishedRestore(t *testing.T) {
 		}
 		if !withDB {
 			does(t, "restore", "-db", db, file)
-			wantFiles(t, folder, ofAnother, "svc.db", "svc.db.keys")
+			wantFiles(t, folder, "svc.db", "svc.db.keys")
 			u.check(t, db, db+".keys")
 		}
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -9,8 +10,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
+
+	"github.com/extsvc/svc"
 )
 
 // Scheduled backups have the time in their names, so that the names sort by age.
@@ -18,17 +20,17 @@ const backupTime = "20060102T150405.000Z"
 
 var backupName = regexp.MustCompile(`^svc-(\d{8}T\d{6}\.\d{3}Z)\.backup$`)
 
-// scheduledDraft begins the name of the folder for the drafts of a scheduled backup.
-const scheduledDraft = ".svc-scheduled-"
-
 // retryBackup is the longest time from a backup that failed to the next try.
 const retryBackup = time.Minute
 
 // backUp makes a backup at intervals until ctx ends: the first when the newest in the folder is old
 // enough. A failure is logged, and the earlier backups stay.
-func (c *call) backUp(ctx context.Context) {
+func (c *call) backUp(ctx context.Context, of svc.APIKeyStore) {
 	for c.Backup.Dir != "" {
 		wait, err := c.untilBackup(time.Now())
+		if err == nil {
+			err = c.claimBackups(ctx, of)
+		}
 		if err == nil && wait <= 0 {
 			if err = c.backupNow(ctx); err == nil {
 				continue
@@ -49,6 +51,24 @@ func (c *call) backUp(ctx context.Context) {
 	}
 }
 
+// claimBackups notes in the folder of backups whose they are, and refuses those of another database: they would
+// count, and be removed, as if they were of this one.
+func (c *call) claimBackups(ctx context.Context, of svc.APIKeyStore) error {
+	mine, err := identity(ctx, of, rand.Text())
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(c.Backup.Dir, ".svc-database")
+	if err := putText(mine, file); err != nil {
+		return fmt.Errorf("backup.dir: %w", err)
+	}
+	owner, err := readFile(file)
+	if err == nil && string(owner) != mine {
+		err = fmt.Errorf("%s has the backups of another database: name another folder, or remove %s", c.Backup.Dir, file)
+	}
+	return err
+}
+
 // untilBackup returns how long the newest backup suffices. Those of a clock that was fast do not
 // count.
 func (c *call) untilBackup(now time.Time) (time.Duration, error) {
@@ -65,13 +85,9 @@ func (c *call) untilBackup(now time.Time) (time.Duration, error) {
 // backupNow makes a backup as the command does, and then removes the oldest beyond backup.keep.
 // Those of a clock that was fast do not count and stay: the clock may be slow now.
 func (c *call) backupNow(ctx context.Context) error {
-	if err := removeDrafts(c.Backup.Dir, scheduledDraft); err != nil {
-		return err
-	}
 	file := filepath.Join(c.Backup.Dir, "svc-"+time.Now().UTC().Format(backupTime)+".backup")
 	one := &call{config: c.config, operand: file, stdout: io.Discard, log: c.log}
-	err := backupBy(ctx, one, scheduledDraft, newProgress(io.Discard, "backup"))
-	if err != nil {
+	if err := backup(ctx, one, newProgress(io.Discard, "backup")); err != nil {
 		return err
 	}
 	c.log.Info("made the scheduled backup", "file", file)
@@ -79,19 +95,6 @@ func (c *call) backupNow(ctx context.Context) error {
 	made = made[:slices.Index(made, filepath.Base(file))+1]
 	for _, name := range made[:max(0, len(made)-c.Backup.Keep)] {
 		err = errors.Join(err, os.Remove(filepath.Join(c.Backup.Dir, name)))
-	}
-	return err
-}
-
-// removeDrafts removes the drafts in a folder whose names begin so, of commands that were killed: each
-// may have a copy of the database or its secrets, and would fill the disk in time.
-func removeDrafts(folder, prefix string) error {
-	entries, err := os.ReadDir(folder)
-	for _, entry := range entries {
-		end, ours := strings.CutPrefix(entry.Name(), prefix)
-		if ours && strings.Trim(end, "0123456789") == "" { // as os.MkdirTemp ends it
-			err = errors.Join(err, os.RemoveAll(filepath.Join(folder, entry.Name())))
-		}
 	}
 	return err
 }

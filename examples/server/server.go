@@ -75,7 +75,7 @@ func (c *call) serve(ctx context.Context) (err error) {
 	work, end := context.WithCancel(ctx)
 	var background sync.WaitGroup
 	background.Go(func() { serving.follow(work, hangUps) })
-	background.Go(func() { c.backUp(work) })
+	background.Go(func() { c.backUp(work, h.store) })
 	err = c.serveHTTP(ctx, server, listener)
 	end()
 	background.Wait()

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	_ "embed"
@@ -66,9 +65,15 @@ func (h *host) prepare(ctx context.Context, c config, log *slog.Logger) (s start
 
 // isFirst reports whether this is the first of the servers that have found the database fresh.
 func (h *host) isFirst(ctx context.Context) (bool, error) {
-	mine := []byte(rand.Text())
-	first, err := h.store.KeepValue(ctx, "first start", mine)
-	return bytes.Equal(first, mine), err
+	mine := rand.Text()
+	first, err := identity(ctx, h.store, mine)
+	return first == mine, err
+}
+
+// identity returns a text that a database keeps for ever: that of the first server that gave it one.
+func identity(ctx context.Context, store svc.APIKeyStore, mine string) (string, error) {
+	kept, err := store.KeepValue(ctx, "first start", []byte(mine))
+	return string(kept), err
 }
 
 func (h *host) applyFile(ctx context.Context, file string) error {

@@ -46,7 +46,7 @@ func (c *call) openTenants(ctx context.Context, toCreate bool) (tenantDatabase, 
 		return postgres.OpenTenants(ctx, c.DB, c.Postgres.options())
 	}
 	folder := c.DB
-	if folder == defaults().DB {
+	if folder == defaults().DB && !c.flagged["db"] {
 		folder = usualTenants
 	}
 	if _, err := os.Stat(filepath.Join(folder, "tenants.db")); err != nil && !toCreate {

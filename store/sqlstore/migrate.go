@@ -142,7 +142,7 @@ func (d Dialect) migrate(ctx context.Context, tx *sql.Tx) (current bool, err err
 	}
 	for _, statement := range next {
 		if _, err := tx.ExecContext(ctx, in.qualify(statement)); err != nil {
-			return false, fmt.Errorf("version %d: %w", version+1, err)
+			return false, fmt.Errorf("after version %d: %w", version, err)
 		}
 	}
 	if version+1 == foldedUsers {

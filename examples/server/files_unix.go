@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -15,6 +16,18 @@ func othersMay(info os.FileInfo) os.FileMode {
 		return 0o037
 	}
 	return 0o077
+}
+
+// lockFolder locks a folder until unlock, or until the process ends. It fails at once when another has locked it.
+func lockFolder(path string) (unlock func(), err error) {
+	folder, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(folder.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return func() {}, errors.Join(err, folder.Close())
+	}
+	return func() { _ = folder.Close() }, nil
 }
 
 // sameOwner gives a draft the owner of the file at path: root may change the file of a server that
