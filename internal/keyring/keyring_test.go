@@ -27,7 +27,7 @@ func ring(t *testing.T, peppers ...keyring.Pepper) *keyring.Ring {
 func imports(t *testing.T) *keyring.Ring {
 	t.Helper()
 	r, err := keyring.New(keyring.Config{Prefixes: prefixes, Imports: []keyring.Import{
-		{Prefix: "sk-"},
+		{Prefix: "sk-"}, {Prefix: strings.Repeat("x", 32)},
 		{Prefix: "old:", Hash: func(key string) []byte { return []byte(key) }},
 	}})
 	is.New(t).NoErr(err)
@@ -123,8 +123,9 @@ func TestMask(t *testing.T) {
 	long, short := strings.Repeat("1", 16), strings.Repeat("1", 15)
 	for text, want := range map[string]string{
 		"":                               "",
-		"sk-" + long:                     "sk-***",
+		"sk-" + long + "\x7f":            "sk-***\x7f",
 		"sk-" + short:                    "sk-" + short,
+		"sk- " + long:                    "sk- " + long,
 		"no sk-" + long + " old:" + long: "no sk-*** old:***",
 		`{"a":"sk-` + long + `"}`:        `{"a":"sk-***"}`,
 		"sk-sk-" + long:                  "sk-***",
