@@ -119,6 +119,8 @@ type pkg struct {
 // that it is a part of. Paths are folders.
 var judges = map[string][]string{
 	"internal/answers":     {"httpapi"},
+	"internal/background":  {"."},
+	"internal/batching":    {"."},
 	"internal/body":        {"httpapi"},
 	"internal/readcache":   {"."},
 	"internal/aead":        {"."},
@@ -130,7 +132,7 @@ var judges = map[string][]string{
 	"internal/routing":     {"httpapi"},
 	"internal/openapi":     {"httpapi"},
 	"internal/outbox":      {"."},
-	"internal/policy":      {"internal/policy/policytest"},
+	"internal/policy":      {"internal/policy/policytest", "."},
 	"internal/recent":      {"."},
 	"internal/semaphore":   {"."},
 	"internal/accessindex": {"."},
