@@ -118,6 +118,7 @@ type pkg struct {
 // judges names the packages whose tests judge a package together with its own: they have the rules
 // that it is a part of. Paths are folders.
 var judges = map[string][]string{
+	".":                    {"store/memstore"},
 	"internal/answers":     {"httpapi"},
 	"internal/background":  {"."},
 	"internal/batching":    {"."},
@@ -175,7 +176,9 @@ func list(ctx context.Context, only string) ([]*pkg, error) {
 	for folder, p := range byFolder {
 		p.judges = []string{p.path}
 		for _, other := range judges[folder] {
-			p.judges = append(p.judges, byFolder[other].path)
+			if judge, there := byFolder[other]; there { // another workspace has its own
+				p.judges = append(p.judges, judge.path)
+			}
 		}
 		if (only == "" || only == folder) && !slices.ContainsFunc(withoutBehaviour, p.within) {
 			all = append(all, p)
