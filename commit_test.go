@@ -186,9 +186,8 @@ func (elsewhere *host) cached(t *testing.T, key svc.IssuedKey, around func(svc.F
 func TestWhatAListHasShownHolds(t *testing.T) {
 	toAlice := svc.GrantedTo{Type: svc.GrantedToUser, ID: alice.ID}
 	type shown = func(h *host, key svc.IssuedKey)
-	ctx, by, attached, anyKey := t.Context(), svc.Host, svc.AttachmentQuery{}, svc.KeyQuery{}
+	ctx, by, attached, anyKey, question := t.Context(), svc.Host, svc.AttachmentQuery{}, svc.KeyQuery{}, svc.Question{Bank: "*", Sender: "p:1"}
 	var whoCan shown = func(h *host, _ svc.IssuedKey) { must(h.Policies.WhoCan(ctx, by, action.UsersWrite, "*")) }
-	question := svc.Question{Bank: "*", Sender: "p:1"}
 	for name, look := range map[string]shown{
 		"a row":          func(h *host, _ svc.IssuedKey) { must(h.Users.Read(ctx, by, alice.ID)) },
 		"a list":         func(h *host, _ svc.IssuedKey) { collect(t, h.Policies.Attachments(ctx, by, attached)) },
