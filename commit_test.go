@@ -185,16 +185,18 @@ func (elsewhere *host) cached(t *testing.T, key svc.IssuedKey, around func(svc.F
 // Whoever has seen what another process has changed gets no older answer, though nothing else has told this service of it.
 func TestWhatAListHasShownHolds(t *testing.T) {
 	toAlice := svc.GrantedTo{Type: svc.GrantedToUser, ID: alice.ID}
-	for name, look := range map[string]func(h *host, key svc.IssuedKey){
-		"a row": func(h *host, _ svc.IssuedKey) { must(h.Users.Read(t.Context(), svc.Host, alice.ID)) },
-		"a list": func(h *host, _ svc.IssuedKey) {
-			collect(t, h.Policies.Attachments(t.Context(), svc.Host, svc.AttachmentQuery{}))
-		},
-		"all":   func(h *host, _ svc.IssuedKey) { must(h.Access.Export(t.Context(), svc.Host)) },
-		"a key": func(h *host, key svc.IssuedKey) { must(h.Keys.Find(t.Context(), svc.Host, key.Prefix)) },
-		"keys": func(h *host, _ svc.IssuedKey) {
-			collect(t, h.Keys.List(t.Context(), svc.Host, svc.AllHolders, svc.KeyQuery{}))
-		},
+	type shown = func(h *host, key svc.IssuedKey)
+	ctx, by, attached, anyKey, question := t.Context(), svc.Host, svc.AttachmentQuery{}, svc.KeyQuery{}, svc.Question{Bank: "*", Sender: "p:1"}
+	var whoCan shown = func(h *host, _ svc.IssuedKey) { must(h.Policies.WhoCan(ctx, by, action.UsersWrite, "*")) }
+	for name, look := range map[string]shown{
+		"a row":          func(h *host, _ svc.IssuedKey) { must(h.Users.Read(ctx, by, alice.ID)) },
+		"a list":         func(h *host, _ svc.IssuedKey) { collect(t, h.Policies.Attachments(ctx, by, attached)) },
+		"all":            func(h *host, _ svc.IssuedKey) { must(h.Access.Export(ctx, by)) },
+		"a key":          func(h *host, key svc.IssuedKey) { must(h.Keys.Find(ctx, by, key.Prefix)) },
+		"keys":           func(h *host, _ svc.IssuedKey) { collect(t, h.Keys.List(ctx, by, svc.AllHolders, anyKey)) },
+		"a trace":        func(h *host, _ svc.IssuedKey) { must(h.Policies.Resolve(ctx, by, question)) },
+		"who can":        whoCan,
+		"who can, moved": whoCan,
 	} {
 		t.Run(name, func(t *testing.T) {
 			is, elsewhere := is.New(t), newHost(t)
@@ -204,6 +206,13 @@ func TestWhatAListHasShownHolds(t *testing.T) {
 			}))
 			key := issue(t, elsewhere, alice)
 			may, h := elsewhere.cached(t, key, func(s svc.FullStore) svc.Store { return s })
+			if name == "who can, moved" {
+				for first := h.Stats().CacheBytes; h.Stats().CacheBytes == first; look(h, key) {
+				}
+				must(elsewhere.Users.Create(ctx, by, svc.User{ID: "bob"}))
+				must(h.Users.Read(ctx, by, "bob")) // a change that is known makes it look at the store
+				eventually(t, func() bool { return may() && h.Stats().Lag == 0 })
+			}
 			is.NoErr(elsewhere.Policies.Detach(t.Context(), svc.Host, svc.AttachmentKey{PolicyID: svc.PolicyIAMAdmin, Principal: toAlice}))
 			is.NoErr(elsewhere.Keys.Revoke(t.Context(), svc.Host, alice.Identity(), key.ID))
 			look(h, key)

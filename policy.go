@@ -195,6 +195,7 @@ func (s *Policies) Resolve(ctx context.Context, by Principal, q Question) (Resol
 	if err != nil {
 		return Resolution{}, fault("read access", err)
 	}
+	s.cached.Hear(snapshot.Generation)
 	r, err := resolve(s.compiler, snapshot, asked, q, math.MaxInt)
 	if err == nil && q.Me && r.BankPolicy != nil {
 		if err = s.authorize(ctx, by, action.BanksRead); ErrorCode(err) == CodeForbidden {

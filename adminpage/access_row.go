@@ -234,7 +234,9 @@ func (v *visit) fillPolicies(b *accessView, id string, groups []string) error {
 			t.Least = t.Least || found.Least
 		}
 	}
-	t.Rows, _ = head(t.Rows, maxListed)
+	var more int
+	t.Rows, more = head(t.Rows, maxListed)
+	t.More += more
 	b.Tables = append(b.Tables, t)
 	return nil
 }
@@ -266,7 +268,7 @@ func (v *visit) attachmentsTo(principal svc.GrantedTo) iter.Seq2[svc.Attachment,
 
 // fillHeld shows the keys of a holder, and what it can do.
 func (v *visit) fillHeld(b *accessView, holder svc.Identity) error {
-	query := svc.KeyQuery{Limit: maxListed + 1, Bare: true}
+	query := svc.KeyQuery{Bare: true}
 	keys := v.h.service.Keys.List(v.Context(), v.by, holder, query)
 	columns := []string{"Key", "Description", "State"}
 	err := table(b, "Keys", columns, keys, func(k svc.APIKey) tableRow {

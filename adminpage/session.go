@@ -205,8 +205,8 @@ func (h *Handler) cookieNames(r *http.Request) (name, own string) {
 	if h.isSecure(r) {
 		name = securePrefix + cookieName
 	}
-	_, port, err := net.SplitHostPort(r.Host)
-	if _, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil {
+	_, port, _ := net.SplitHostPort(r.Host) // "" is no number either
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 		return name, name
 	}
 	return name, name + "-" + port

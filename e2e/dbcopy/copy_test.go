@@ -211,6 +211,8 @@ func TestProgress(t *testing.T) {
 	t.Parallel()
 	source, target := newFile(t), newFile(t)
 	NewFiller(4).Fill(t, source.DB(), schema(t), 300, 40)
+	must(source.DB().Exec(`UPDATE svc_source_files SET data = zeroblob(1048576) WHERE rowid <= 20`)) // each is a batch
+	must(source.DB().Exec(`UPDATE svc_policies SET document = printf('%1048576s', '') WHERE rowid <= 20`))
 	var reports []int64
 	var all int64
 	copier := sqlstore.Copier{Progress: func(done, total int64) { reports, all = append(reports, done), total }}
@@ -219,7 +221,7 @@ func TestProgress(t *testing.T) {
 	for _, lines := range Rows(t, source.DB(), schema(t)) {
 		rows += int64(len(lines))
 	}
-	if all != rows || reports[0] != 0 || reports[len(reports)-1] != all || !slices.IsSorted(reports) || len(reports) < 20 {
+	if all != rows || reports[0] != 0 || reports[len(reports)-1] != all || !slices.IsSorted(reports) || len(reports) < 80 {
 		t.Errorf("of %d rows: %d, %v", rows, all, reports)
 	}
 }

@@ -430,6 +430,13 @@ func TestManyLeave(t *testing.T) {
 			t.Error(stayed, left)
 		}
 	}
+	r.SetAccount("a", "owner", "p", false)
+	r.Detach("p", accessindex.Principal{Group: true, ID: "g"})
+	r.Join("g", "guest")
+	r.Leave("g", ids[0], "guest")
+	r.DeletePolicy("p")
+	r.DeleteAccount("a")
+	is.New(t).Equal(r.Remembered(), []int{len(ids), 0, 0, 0, 0, 0, 0}) // only users with rows
 }
 
 // TestExcerptOfBanks: an excerpt copies the policies of banks, and parses none again.

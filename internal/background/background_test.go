@@ -14,6 +14,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc/internal/background"
+	"github.com/extsvc/svc/internal/heaptest"
 )
 
 func TestTaskThatPanicsRunsAgain(t *testing.T) {
@@ -42,6 +43,12 @@ func TestNothingRunsAfterTheEnd(t *testing.T) {
 		<-ctx.Done()
 		ended = true
 	})
+	before := heaptest.Live()
+	for range 10_000 {
+		_, release := group.Within(t.Context())
+		release()
+	}
+	is.True(heaptest.Live()-before < 1<<19) // calls that have ended leave nothing
 	group.End()
 	is.True(ended)
 	group.Start(func(context.Context) { t.Error("started after End") })

@@ -110,6 +110,7 @@ func TestTags(t *testing.T) {
 	is.True(tags(both).Issued(keyring.Claim{Token: token.Imported("sk-", []byte("key")), Good: true}))
 
 	is.True(!tags(ring(t, two, keyring.Pepper{Version: "3", Retired: true})).Issued(first))
+	is.True(both.KeepTags(t.Context(), values(nil)) != nil)
 	is.NoErr(both.KeepTags(t.Context(), store))
 	is.True(tags(ring(t, two, gone)).Issued(first))
 	is.True(store["api-key-tag-2"] == nil) // the first pepper's follows from its secret

@@ -167,6 +167,8 @@ func build(shape string, n int) string {
 		return list("[", "]", func(i int) string { return fmt.Sprintf(`{"k":%d.50}`, i) })
 	case "spines": // objects in objects, and a list at the end of each
 		return nested(64, n/64, func(width int) string { return "[0" + strings.Repeat(",0", width) + "]" })
+	case "lists":
+		return strings.Repeat("[", 900) + "0" + strings.Repeat(strings.Repeat(",0", n/900)+"]", 900)
 	case "long keys":
 		return list("{", "}", func(i int) string { return `"` + strings.Repeat("k", 200) + letters(i) + `":0` })
 	case "one long key":
@@ -187,7 +189,7 @@ func nested(depth, n int, leaf func(int) string) string {
 	return strings.Repeat(`{"b":`, depth) + leaf(n) + strings.Repeat(`,"a":0}`, depth)
 }
 
-var shapes = []string{"wide", "equal elements", "elements", "spines", "long keys", "one long key", "deep 1", "deep 8", "deep 32", "deep 64"}
+var shapes = []string{"wide", "equal elements", "elements", "spines", "lists", "long keys", "one long key", "deep 1", "deep 8", "deep 32", "deep 64"}
 
 // work returns the bytes allocated while versions of a document, which differ in its first 0, are compared and merged.
 func work(t testing.TB, doc string) uint64 {

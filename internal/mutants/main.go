@@ -118,7 +118,10 @@ type pkg struct {
 // judges names the packages whose tests judge a package together with its own: they have the rules
 // that it is a part of. Paths are folders.
 var judges = map[string][]string{
+	".":                    {"store/memstore"},
 	"internal/answers":     {"httpapi"},
+	"internal/background":  {"."},
+	"internal/batching":    {"."},
 	"internal/body":        {"httpapi"},
 	"internal/readcache":   {"."},
 	"internal/aead":        {"."},
@@ -130,7 +133,7 @@ var judges = map[string][]string{
 	"internal/routing":     {"httpapi"},
 	"internal/openapi":     {"httpapi"},
 	"internal/outbox":      {"."},
-	"internal/policy":      {"internal/policy/policytest"},
+	"internal/policy":      {"internal/policy/policytest", "."},
 	"internal/recent":      {"."},
 	"internal/semaphore":   {"."},
 	"internal/accessindex": {"."},
@@ -173,7 +176,9 @@ func list(ctx context.Context, only string) ([]*pkg, error) {
 	for folder, p := range byFolder {
 		p.judges = []string{p.path}
 		for _, other := range judges[folder] {
-			p.judges = append(p.judges, byFolder[other].path)
+			if judge, there := byFolder[other]; there { // another workspace has its own
+				p.judges = append(p.judges, judge.path)
+			}
 		}
 		if (only == "" || only == folder) && !slices.ContainsFunc(withoutBehaviour, p.within) {
 			all = append(all, p)

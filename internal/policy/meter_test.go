@@ -20,11 +20,11 @@ func names(prefix string, n int) (all []string) {
 	return all
 }
 
-// overridden returns the policy of a bank with n overrides of a scope, each with an action of its own.
+// overridden returns the policy of a bank with n overrides of a scope, each two with an action of their own.
 func overridden(scope string, n int) *policy.Named {
 	text := ""
 	for i := range n {
-		text += fmt.Sprintf(`,{"scope":%q,"value":"%d","actions":["a%d"]}`, scope, i, i)
+		text += fmt.Sprintf(`,{"scope":%q,"value":"%d","actions":["a%d"]}`, scope, i, i/2)
 	}
 	return &policy.Named{ID: "b", Document: []byte(`{"version":"2026-03-24","public_access":{"overrides":[` + text[1:] + `]}}`)}
 }
@@ -157,6 +157,9 @@ func TestSteps(t *testing.T) {
 			"diff":    func(c *policy.Compiler) { c.Diff(before, after) },
 			"exceeds": func(c *policy.Compiler) { c.Exceeds(&x.by, x.before, x.after, x.shut) },
 			"public":  func(c *policy.Compiler) { c.ExceedsPublic(&x.by, &w.BankPolicies[0], &other.BankPolicies[0]) },
+			"banks": func(c *policy.Compiler) {
+				c.Diff(&policy.Census{Banks: []policy.Named{*overridden("topic", 8)}}, &policy.Census{})
+			},
 			"all": func(c *policy.Compiler) {
 				_, exceeds := c.Exceeds(&policy.Grantor{Subject: all}, new(user()), &all, nil)
 				is.Equal(exceeds, c.Err() != nil)
@@ -172,6 +175,6 @@ func TestSteps(t *testing.T) {
 		}
 	}
 	is.Equal(steps, map[string]int{
-		"gather": 7_680, "all": 23_616, "lint": 2_308_776, "diff": 6_841_756, "exceeds": 10_622, "public": 9_744, "capabilities": 120_428,
+		"gather": 7_680, "banks": 28_200, "all": 23_616, "lint": 2_308_776, "diff": 6_841_756, "exceeds": 10_622, "public": 9_744, "capabilities": 120_428,
 	})
 }

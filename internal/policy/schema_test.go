@@ -146,6 +146,9 @@ func TestAnyTable(t *testing.T) {
 			got := rights.Explain(policy.Request{Action: q.Action, Bank: q.Bank, Context: context(q)})
 			is.Equal(got, want)
 			is.True(agrees(decide(rights, q), want))
+			again, in := policy.Decision{}, context(q)
+			rights.Note(q.Action, q.Bank, nil, 1)
+			is.True(!rights.Again(&again, q.Action, q.Bank, &in, 1) || agrees(again, want))
 			list, err := compiler.Apart(t.Context()).Compile(s).Capabilities(nil)
 			is.NoErr(err)
 			patterns := func(c policy.Capability) (string, string) { return c.Action, c.Bank }

@@ -175,7 +175,7 @@ func (s *Store) channelsAfter(write svc.AccessWrite) (map[svc.Channel]string, er
 	})
 	for _, user := range write.Users {
 		for _, channel := range user.Channels {
-			if other, held := after[channel]; held && other != user.ID {
+			if _, held := after[channel]; held {
 				return nil, fmt.Errorf(
 					"another user holds the channel %q of %q: remove it there first",
 					channel.SenderID, channel.Provider,

@@ -176,8 +176,9 @@ var sourceRules = []rule{
 		c.ok(c.CreateSource(c.ctx, newSource(acme)))
 		var unbound []svc.Template
 		want := []svc.Target{acme.Target()}
-		for _, key := range []svc.TemplateKey{templateKey("t"), templateKey("u")} {
+		for _, key := range []svc.TemplateKey{templateKey("t"), personalTemplate("bob", "u")} {
 			t := installed(key.ID, "x")
+			t.TemplateKey = key
 			c.ok(c.CreateTemplate(c.ctx, t))
 			t.Origin.URL = ""
 			unbound, want = append(unbound, t), append(want, key.Target())
