@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -189,7 +188,7 @@ func (h *Handler) cookies(r *http.Request) (found []*http.Cookie) {
 	name, own := h.cookieNames(r)
 	for _, cookie := range r.Cookies() {
 		if cookie.Name == own {
-			found = slices.Insert(found, 0, cookie)
+			found = append([]*http.Cookie{cookie}, found...)
 		} else if cookie.Name == name || strings.HasPrefix(cookie.Name, name+"-") {
 			found = append(found, cookie)
 		}

@@ -32,7 +32,7 @@ func TestWeight(t *testing.T) {
 }
 
 // binarySize builds a program that serves the interface, with some more code, and returns the size
-// of its stripped binary.
+// of its stripped binary. It has no paths, which differ in length.
 func binarySize(t *testing.T, code, imports string) int64 {
 	t.Helper()
 	dir := t.TempDir()
@@ -66,7 +66,7 @@ func main() {
 		t.Fatal(err)
 	}
 	binary := filepath.Join(dir, "program")
-	build := exec.Command("go", "build", "-overlay", overlay, "-ldflags=-s -w", "-o", binary, "./weight")
+	build := exec.Command("go", "build", "-trimpath", "-overlay", overlay, "-ldflags=-s -w", "-o", binary, "./weight")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
