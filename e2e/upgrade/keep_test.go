@@ -318,7 +318,11 @@ func withoutFields(value any, names map[string]string) any {
 	case map[string]any:
 		object := map[string]any{}
 		for name, each := range value {
-			if _, may := names[name]; !may {
+			_, may := names[name]
+			if text, is := each.(string); is && !may && strings.Trim(text, "0123456789") == "" {
+				_, may = names[name+" of digits"]
+			}
+			if !may {
 				object[name] = withoutFields(each, names)
 			}
 		}
