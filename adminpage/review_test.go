@@ -30,6 +30,9 @@ func TestLongLists(t *testing.T) {
 	if pieces := elements(from, from); pieces != nil {
 		t.Errorf("%d pieces of equal lists", len(pieces))
 	}
+	if s := difference("tags", json.RawMessage("null"), json.RawMessage(`["a"]`)); !s.Block {
+		t.Errorf("null looks like an empty list: %v", s)
+	}
 }
 
 // The page of a browser that has left is not made.

@@ -192,6 +192,8 @@ func TestReadersOfAReadOnlyCopy(t *testing.T) {
 			t.Errorf("%s: %v: %s%.100s", line, err, &stderr, said)
 		}
 	}
+	is.NoErr(os.Chmod(db, 0o666)) // and not its folder
+	must(stranger(t, program, "export", "-db", db).Output())
 	for _, line := range []string{"apply -db DB BUNDLE", "key -user admin -db DB"} {
 		said, err := stranger(t, program, strings.Fields(names.Replace(line))...).CombinedOutput()
 		if err == nil || !strings.Contains(string(said), "needs the right to write to the file and to its folder") {

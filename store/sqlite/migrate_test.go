@@ -198,10 +198,10 @@ func TestUsersAreFolded(t *testing.T) {
 	is := parallel(t)
 	path := ofVersion(t, 8)
 	db := raw(t, path)
-	must(db.Exec(`INSERT INTO svc_users (id, display_name, email, inactive) VALUES ('ÉRIC', 'Zoé', NULL, 0), ('Bob', 'B', 'B@X', 0)`))
+	must(db.Exec(`INSERT INTO svc_users (id, display_name, email, inactive) VALUES ('ÉRIC', 'Zoé', NULL, 0), ('Bob', 'B', 'B@X', 0), ('c', 'C', 'Ö@X', 0)`))
 	is.NoErr(db.Close())
 	store := open(t, path)
-	for text, want := range map[string]string{"éri": "ÉRIC", "ZOÉ": "ÉRIC", "bo": "Bob", "b@x": "Bob"} {
+	for text, want := range map[string]string{"éri": "ÉRIC", "ZOÉ": "ÉRIC", "bo": "Bob", "b@x": "Bob", "ö@x": "c"} {
 		var found []string
 		must(store.ReadAccess(t.Context(), svc.AccessRead{Page: &svc.AccessPage{Kind: event.TargetUser, Text: text, Limit: 9}}, func(b svc.Bundle) error {
 			for _, u := range b.Users {
