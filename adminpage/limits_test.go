@@ -207,6 +207,15 @@ type longList struct {
 // repeated is a part of a list in testdata/lists.txt.
 var repeated = regexp.MustCompile(`@([/*]?)(\d*)\(([^()]*)\)`)
 
+// repeat writes out the parts of a text, each as often as times says of its operator and number.
+func repeat(text string, times func(operator string, n int) int) string {
+	return repeated.ReplaceAllStringFunc(text, func(part string) string {
+		p := repeated.FindStringSubmatch(part)
+		n, _ := strconv.Atoi(p[2])
+		return list(times(p[1], n), p[3])
+	})
+}
+
 // longLists are the lists that a caller makes: those of testdata/lists.txt and some more.
 var longLists = func() map[string]longList {
 	named := map[string]int{
@@ -224,10 +233,8 @@ var longLists = func() map[string]longList {
 			most = must(strconv.Atoi(words[1]))
 		}
 		all[words[0]] = longList{most: most, bundle: func(n int) string {
-			text := repeated.ReplaceAllStringFunc(words[2], func(part string) string {
-				p := repeated.FindStringSubmatch(part)
-				factor, _ := strconv.Atoi(p[2])
-				return list(map[string]int{"": n, "/": n / max(1, factor), "*": n * factor}[p[1]], p[3])
+			text := repeat(words[2], func(operator string, factor int) int {
+				return map[string]int{"": n, "/": n / max(1, factor), "*": n * factor}[operator]
 			})
 			if statements, is := strings.CutPrefix(text, "policy "); is {
 				return bigPolicy(statements)

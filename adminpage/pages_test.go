@@ -86,10 +86,7 @@ func (b *browser) do(t *testing.T, word, rest string) {
 		key := must(b.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.Kind(words[0]), ID: words[1]}, in))
 		b.names[first], b.names[first+"_id"], b.names[first+"_prefix"] = string(key.Key), key.ID, key.Prefix
 	case "apply":
-		rest = repeated.ReplaceAllStringFunc(rest, func(part string) string {
-			p := repeated.FindStringSubmatch(part)
-			return list(must(strconv.Atoi(p[2])), p[3])
-		})
+		rest = repeat(rest, func(_ string, n int) int { return n })
 		must(0, b.service.Access.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(rest)))))
 	case "register":
 		must(b.service.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: more, Alias: &first}))

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -33,50 +34,66 @@ func makeDrafts(file string) (path string, remove func(), err error) {
 	return "", nil, err
 }
 
+// removeAbandoned leaves what another user has in a folder that all may write to, such as /tmp.
 func removeAbandoned(folder string) error {
 	entries, err := os.ReadDir(folder)
 	for _, entry := range entries {
-		path := filepath.Join(folder, entry.Name())
-		if !strings.HasPrefix(entry.Name(), draftsPrefix) {
+		end, ours := strings.CutPrefix(entry.Name(), draftsPrefix)
+		if !ours || !entry.IsDir() || strings.Trim(end, "0123456789") != "" { // as os.MkdirTemp ends it
 			continue
 		}
+		path := filepath.Join(folder, entry.Name())
 		if unlock, failed := lockFolder(path); failed == nil {
-			err = errors.Join(err, os.RemoveAll(path))
+			if failed = os.RemoveAll(path); !errors.Is(failed, fs.ErrPermission) {
+				err = errors.Join(err, failed)
+			}
 			unlock()
 		}
 	}
 	return err
 }
 
-// putNew gives a file in a folder of drafts its name. It replaces nothing.
-func putNew(draft, name string) error {
-	if err := os.Link(draft, name); errors.Is(err, fs.ErrExist) {
-		return taken(name)
-	} else if err != nil {
-		return err
+// put gives a draft its name, durably, unless that is taken.
+func put(draft, name string) (made bool, err error) {
+	err = os.Link(draft, name)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return false, err
 	}
-	err := syncDir(filepath.Dir(name))
-	if err != nil {
+	made = err == nil
+	if err = syncDir(filepath.Dir(name)); err != nil && made {
 		_ = os.Remove(name)
+	}
+	return made, err
+}
+
+// putNew is put for a name that must be free.
+func putNew(draft, name string) error {
+	made, err := put(draft, name)
+	if err == nil && !made {
+		err = taken(name)
 	}
 	return err
 }
 
-// putText makes a file with a text, whole, unless there is one.
-func putText(text, name string) error {
+// makeText makes a file with a text, whole and durable, unless there is one.
+func makeText(name, text string) (made bool, err error) {
 	drafts, remove, err := makeDrafts(name)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer remove()
 	draft := filepath.Join(drafts, "text")
 	if err := writeText(draft, text); err != nil {
-		return err
+		return false, err
 	}
-	if err := os.Link(draft, name); err != nil && !errors.Is(err, fs.ErrExist) {
+	return put(draft, name)
+}
+
+func writeText(path, text string) error {
+	return writeWhole(path, func(file *os.File) error {
+		_, err := io.WriteString(file, text)
 		return err
-	}
-	return nil
+	})
 }
 
 // checkNew refuses a SQLite database that exists, or one of the files that belong to it.

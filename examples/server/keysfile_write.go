@@ -11,26 +11,13 @@ import (
 	"runtime"
 )
 
-// makeSecrets creates a keys file at path unless one exists. It writes a draft and then links it to
-// path, so the file appears whole and durable, or not at all.
+// makeSecrets creates a keys file at path, whole and durable, unless one exists.
 func makeSecrets(path string) (made bool, err error) {
-	drafts, remove, err := makeDrafts(path)
+	text, err := secrets{Pairs: []pair{newPair()}}.text()
 	if err != nil {
 		return false, err
 	}
-	defer remove()
-	draft, err := os.OpenFile(filepath.Join(drafts, secretsName), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return false, err
-	}
-	if err := writeSecrets(draft, secrets{Pairs: []pair{newPair()}}); err != nil {
-		return false, err
-	}
-	err = os.Link(draft.Name(), path)
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return false, err
-	}
-	return err == nil, syncDir(filepath.Dir(path))
+	return makeText(path, text)
 }
 
 // changeSecrets replaces the keys file by what change makes of it, whole and durable, or not at
@@ -78,12 +65,18 @@ func replaceSecrets(
 	return nil
 }
 
-// writeSecrets writes s with its check, and closes the file.
-func writeSecrets(file *os.File, s secrets) error {
+// text returns s with its check, as a keys file has it.
+func (s secrets) text() (string, error) {
 	s.Check = s.check()
 	text, err := json.MarshalIndent(s, "", "  ")
+	return string(text) + "\n", err
+}
+
+// writeSecrets writes s, and closes the file.
+func writeSecrets(file *os.File, s secrets) error {
+	text, err := s.text()
 	if err == nil {
-		_, err = file.Write(append(text, '\n'))
+		_, err = file.WriteString(text)
 	}
 	if err == nil {
 		err = file.Sync()

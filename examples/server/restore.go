@@ -149,29 +149,24 @@ func unpackKeys(ctx context.Context, from *archive, folder string, log *slog.Log
 	return nil
 }
 
-func writeText(path, text string) error {
-	return writeWhole(path, func(file *os.File) error {
-		_, err := io.WriteString(file, text)
-		return err
-	})
-}
-
 // place puts the keys file of a folder into place when makeDatabase has made the database. Until then, another
 // file stands there, with which no server starts. Of two restores that make one database, the second one fails,
 // and leaves that file to the first.
 func place(c *call, keys string, makeDatabase func() error) error {
 	mark := filepath.Join(keys, "unfinished")
-	err := writeText(mark, unfinished)
+	made, err := false, writeText(mark, unfinished)
 	if err == nil {
-		err = putNew(mark, c.Keys)
+		made, err = put(mark, c.Keys)
 	}
-	again := err != nil && isUnfinished(c.Keys)
-	if err != nil && !again {
+	if err == nil && !made && !isUnfinished(c.Keys) {
+		err = taken(c.Keys)
+	}
+	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
 	if err = makeDatabase(); err == nil {
 		err = os.Rename(filepath.Join(keys, secretsName), c.Keys)
-	} else if !again && isUnfinished(c.Keys) && checkNone(c.DB) == nil {
+	} else if made && isUnfinished(c.Keys) && checkNone(c.DB) == nil {
 		_ = os.Remove(c.Keys) // the error that ended the restore says more
 	}
 	if err != nil {

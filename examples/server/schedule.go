@@ -59,7 +59,7 @@ func (c *call) claimBackups(ctx context.Context, of svc.APIKeyStore) error {
 		return err
 	}
 	file := filepath.Join(c.Backup.Dir, ".svc-database")
-	if err := putText(mine, file); err != nil {
+	if _, err := makeText(file, mine); err != nil {
 		return fmt.Errorf("backup.dir: %w", err)
 	}
 	owner, err := readFile(file)

@@ -126,6 +126,17 @@ func TestKeysFileKeepsItsOwner(t *testing.T) {
 	is.True(must(os.Lstat(link)).Mode()&os.ModeSymlink != 0) // the file is replaced, and not the link
 }
 
+// Only folders with the names of drafts are looked at: to open a pipe of another user would wait for ever.
+func TestWhatLooksLikeDraftsStays(t *testing.T) {
+	is, folder := is.New(t), t.TempDir()
+	is.NoErr(syscall.Mkfifo(filepath.Join(folder, draftsPrefix+"1"), 0o600))
+	is.NoErr(os.Mkdir(filepath.Join(folder, draftsPrefix+"notes"), 0o700))
+	_, remove, err := makeDrafts(filepath.Join(folder, "new"))
+	is.NoErr(err)
+	remove()
+	wantFiles(t, folder, draftsPrefix+"1", draftsPrefix+"notes")
+}
+
 // readers are the commands that only read, with a database in place of DB.
 var readers = append(lists(),
 	"export -db DB", "lint -db DB", "who-can -bank b -db DB", "verify-audit -db DB", "diff -db DB BUNDLE", "migrate -print -db DB",

@@ -73,18 +73,13 @@ func take(server string) (name string, err error) {
 
 // ready empties a schema, or makes it: its comment says what its tables are like when nobody has changed them.
 func ready(name, address string) error {
-	is, err := ask(`SELECT to_regnamespace('` + name + `')`)
-	if err == nil && is != "" {
-		as, err := emptied(name)
-		said, failed := ask("SELECT obj_description('" + name + "'::regnamespace) WHERE " + few + "'" + name + "')")
-		if err == nil && failed == nil && as == said {
+	if as, err := emptied(name); err == nil { // there are tables
+		said, err := ask("SELECT obj_description('" + name + "'::regnamespace) WHERE " + few + "'" + name + "')")
+		if err == nil && as == said {
 			return nil
 		}
 	}
-	if err == nil {
-		_, err = ask("DROP SCHEMA IF EXISTS " + name + " CASCADE; CREATE SCHEMA " + name)
-	}
-	if err != nil {
+	if _, err := ask("DROP SCHEMA IF EXISTS " + name + " CASCADE; CREATE SCHEMA " + name); err != nil {
 		return err
 	}
 	store, err := postgres.Open(context.Background(), address, postgres.Options{NoNotify: true, Timeout: -1})
