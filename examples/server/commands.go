@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -224,6 +225,17 @@ func isSwitch(f *flag.Flag) bool {
 	return is && b.IsBoolFlag()
 }
 
+// isNegative reports whether the value of a flag is a negative number or time.
+func isNegative(f *flag.Flag) bool {
+	getter, _ := f.Value.(flag.Getter)
+	if getter == nil {
+		return false
+	}
+	number, _ := getter.Get().(int)
+	span, _ := getter.Get().(time.Duration)
+	return number < 0 || span < 0
+}
+
 // parse reads the arguments of a command, and the configuration file that they name, into c. It
 // returns what the command does. An error of the arguments is a usageError or flag.ErrHelp.
 func (c *call) parse(of subcommand, args []string) (job, error) {
@@ -267,7 +279,16 @@ func (c *call) parseFlags(of subcommand, args []string) (job, error) {
 		return nil, usageError(err.Error())
 	}
 	c.flagged = map[string]bool{}
-	flags.Visit(func(f *flag.Flag) { c.flagged[f.Name] = true })
+	var wrong error
+	flags.Visit(func(f *flag.Flag) {
+		c.flagged[f.Name] = true
+		if isNegative(f) && f.Name != "priority" {
+			wrong = usageError("-" + f.Name + " must not be negative")
+		}
+	})
+	if wrong != nil {
+		return nil, wrong
+	}
 	if hasControls(c.file) {
 		return nil, usageError("-config " + noControls)
 	}

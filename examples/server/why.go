@@ -49,8 +49,8 @@ var whyCommand = rows{
 
 // why asks q about a holder; zero: about the sender of q.
 func (c *call) why(ctx context.Context, t target, holder svc.Identity, q svc.Question) error {
-	if holder == (svc.Identity{}) && q.Sender == "" || q.Bank == "" {
-		return usageError("why needs -bank BANK and one of -user, -service-account and -sender")
+	if (holder == svc.Identity{}) == (q.Sender == "") || q.Bank == "" {
+		return usageError("why needs -bank BANK and exactly one of -user, -service-account and -sender")
 	}
 	if q.UserID = holder.ID; holder.Kind == svc.KindServiceAccount {
 		q.UserID, q.ServiceAccountID = "", holder.ID
