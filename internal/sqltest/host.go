@@ -140,8 +140,14 @@ var template = svc.Template{
 
 // WriteAll makes one mutation of each kind, and keeps a file and an event.
 func WriteAll(ctx context.Context, store svc.FullStore) error {
+	return errors.Join(writes(ctx, store)...)
+}
+
+// writes returns what each mutation of WriteAll returns.
+func writes(ctx context.Context, store svc.FullStore) []error {
 	_, kept := store.KeepValue(ctx, "name", []byte("value"))
-	return errors.Join(kept,
+	return []error{
+		kept,
 		store.CreateSource(ctx, svc.Source{SourceKey: Source}),
 		store.ChangeSource(ctx, Source, func(s *svc.Source) (bool, error) { s.URL = "changed"; return true, nil }),
 		store.KeepSourceFile(ctx, Source, svc.SourceFile{Data: []byte("{}")}),
@@ -155,12 +161,19 @@ func WriteAll(ctx context.Context, store svc.FullStore) error {
 		}),
 		AddUsers(ctx, store, "alice"),
 		store.AddEvents(ctx, []svc.Event{{ID: uuid.Must(uuid.NewV7())}}),
-	)
+	}
+}
+
+// written is the rows of WriteAll and SignUp.
+var written = []string{
+	"accounts", "svc_sources", "svc_source_files", "svc_templates", "svc_api_keys", "svc_users",
+	"svc_kept_values WHERE name = 'name'", "svc_changefeed WHERE changed <> '{}'", "svc_outbox",
 }
 
 // HostRules are the rules of transactions of a host.
 var HostRules = map[string]func(t *testing.T, h Host){
 	"rollback": rollsBack, "commit": commits, "asked early": askedEarly, "failures": goesOn, "removal": removes,
+	"ended": refusesEnded,
 }
 
 // A transaction that is rolled back leaves nothing.
@@ -172,11 +185,8 @@ func rollsBack(t *testing.T, h Host) {
 	h.ok(tx.Rollback())
 	is.True(!h.Accepted(key))
 	is.Equal(Generation(t, h.Store), before)
-	for _, table := range []string{
-		"accounts", "svc_sources", "svc_source_files", "svc_templates", "svc_api_keys", "svc_users",
-		"svc_kept_values WHERE name = 'name'", "svc_changefeed WHERE changed <> '{}'", "svc_outbox",
-	} {
-		is.Equal(h.Count(table), 0)
+	for _, rows := range written {
+		is.Equal(h.Count(rows), 0)
 	}
 	h.ok(WriteAll(t.Context(), h.Store)) // nothing is in the way
 	is.Equal(h.AwaitEvent().Action, event.Action(""))
@@ -268,6 +278,25 @@ func goesOn(t *testing.T, h Host) {
 	is.True(AddUsers(t.Context(), tx, "late") != nil) // it ended with the transaction
 	_, err = ReadUser(t.Context(), h.Store, "late")
 	is.True(errors.Is(err, svc.ErrNotFound))
+}
+
+// A transaction that has ended without the host's knowledge takes no write, as none would be undone.
+func refusesEnded(t *testing.T, h Host) {
+	is := checks{t}
+	tx, key := h.SignUp("alice")
+	h.ok(tx.Exec("ROLLBACK"))
+	for _, err := range writes(t.Context(), tx) {
+		is.True(err != nil)
+	}
+	holder := svc.Identity{Kind: svc.KindUser, ID: "alice"}
+	_, err := h.Service.WithTx(tx).Keys.Issue(t.Context(), svc.Host, holder, svc.NewAPIKey{})
+	is.True(err != nil)
+	_ = tx.Rollback()
+	is.True(!h.Accepted(key))
+	for _, rows := range written {
+		is.Equal(h.Count(rows), 0)
+	}
+	h.ok(WriteAll(t.Context(), h.Store)) // nothing is in the way
 }
 
 // A removal is undone with its transaction.

@@ -2,7 +2,9 @@ package sqlstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 )
 
 // transactionLost is an error after which the database has rolled back the whole transaction. A
@@ -55,6 +57,22 @@ func lostBy(err, lost error) error {
 	}
 	return transactionLost{fmt.Errorf("%w (the transaction is lost: %w)", err, lost)}
 }
+
+// proveOpen fails when the transaction of a host has ended without the host's knowledge: SQLite's
+// SAVEPOINT would begin another one, and its RELEASE commit that. Only within a transaction, BEGIN
+// is an error of SQLite's parser that says so.
+func (s session) proveOpen(ctx context.Context) error {
+	switch _, err := s.exec(ctx, `BEGIN`); {
+	case err == nil:
+		_, err = s.exec(ctx, `ROLLBACK`)
+		return errors.Join(errRolledBack, err)
+	case !strings.Contains(err.Error(), "within a transaction"):
+		return err
+	}
+	return nil
+}
+
+var errRolledBack = errors.New("the transaction has ended: an earlier statement rolled it back")
 
 // unguarded runs fn without a savepoint, for a transaction that fn has to itself.
 func unguarded(ctx context.Context, tx session, fn work) error { return fn(ctx, tx) }

@@ -25,7 +25,9 @@ import (
 //     again.
 //   - AwaitChange and ClaimEvents fail: they make no sense in a transaction.
 //
-// SQLite: begin tx as one that writes (BEGIN IMMEDIATE). All other writers wait for its end.
+// SQLite: begin tx as one that writes (BEGIN IMMEDIATE). All other writers wait for its end. SQLite
+// rolls back all of tx for some errors of a statement: a full disk, an interruption by a context,
+// OR ROLLBACK. Later calls that write fail then.
 //
 // PostgreSQL: use READ COMMITTED. In another isolation, calls fail that change access or rely on it,
 // because tx may see rights that are gone. Others wait for the end of tx that write the same rows,
@@ -38,7 +40,7 @@ func Tx(tx *sql.Tx, dialect Dialect) svc.FullStore { return TxOf(sqlTx{tx}, dial
 // store/postgres has it ready as postgres.Tx.
 func TxOf(tx Transaction, dialect Dialect) svc.FullStore {
 	host := hostTx{
-		tx: tx, uninterrupted: dialect.OneWriter, silence: dialect.silence(nil),
+		tx: tx, oneWriter: dialect.OneWriter, silence: dialect.silence(nil),
 		schema: dialect.schema(),
 	}
 	return within(host, dialect, &states{})
@@ -125,10 +127,10 @@ func (inTx) ClaimEvents(context.Context, time.Time, time.Time, int) ([]svc.Event
 
 // hostTx is the [database] of a Store inside a transaction of the host.
 type hostTx struct {
-	tx            Transaction
-	uninterrupted bool // see Dialect.OneWriter
-	silence       *answerLimit
-	schema        schema
+	tx        Transaction
+	oneWriter bool // see Dialect.OneWriter
+	silence   *answerLimit
+	schema    schema
 }
 
 func (h hostTx) reading() session {
@@ -142,8 +144,11 @@ func (h hostTx) transact(ctx context.Context, fn work) error {
 		return err
 	}
 	tx := h.reading()
-	if h.uninterrupted {
+	if h.oneWriter {
 		tx.caller, ctx = ctx, context.WithoutCancel(ctx)
+		if err := tx.proveOpen(ctx); err != nil {
+			return transactionLost{err}
+		}
 	}
 	return savepoint(ctx, tx, fn)
 }
